@@ -1,0 +1,259 @@
+package locks
+
+import "time"
+
+// Principal is who makes a call. Until there is authentication everyone is
+// Anonymous.
+type Principal string
+
+// Anonymous is the principal of a caller who did not say who they are.
+const Anonymous Principal = "anonymous"
+
+// DefaultNamespace is the namespace of locks that name none.
+const DefaultNamespace = "default"
+
+// Limits of the API, in one place. The specification states the same numbers.
+const (
+	MinTTL         = time.Second
+	MaxTTL         = 24 * time.Hour
+	DefaultTTL     = 30 * time.Second
+	MaxOwner       = 128     // bytes
+	MaxMetadata    = 4 << 10 // bytes
+	MaxPollWait    = 5 * time.Minute
+	MinKeyLength   = 16 // visible characters of an idempotency key
+	MaxKeyLength   = 128
+	MaxHeartbeats  = 1000 // leases in one bulk heartbeat
+	DefaultPage    = 100
+	MaxPage        = 1000
+	WaitForever    = time.Duration(1<<63 - 1)
+	keyLife        = 10 * time.Minute // of an idempotency key after its lease ended
+	endedLife      = 10 * time.Minute // an ended lease is remembered that long: its reason, its key
+	waitingClock   = 30 * time.Second // a waiting lease's clock is min(TTL, this)
+	unclaimedClock = 30 * time.Second // an unclaimed grant passes on after min(TTL, this)
+)
+
+// State of a lease.
+type State string
+
+// A lease is waiting, then held, then ended. Ending is its last moment: its
+// contender's deletion has been handed over and is not yet known.
+const (
+	Waiting State = "waiting"
+	Held    State = "held"
+	Ended   State = "ended"
+)
+
+// Reason tells why a lease ended.
+type Reason string
+
+// The reasons.
+const (
+	ReasonReleased    Reason = "released"     // by its client, while held
+	ReasonCancelled   Reason = "cancelled"    // by its client, while waiting, or the client went away
+	ReasonExpired     Reason = "expired"      // its client stopped heartbeating
+	ReasonUnclaimed   Reason = "unclaimed"    // granted while nobody listened, and nobody came
+	ReasonRemoved     Reason = "removed"      // its contender was deleted by somebody else
+	ReasonWaitElapsed Reason = "wait_elapsed" // the acquire's wait ended first
+	ReasonUnknown     Reason = "unknown"      // gone before this gateway could know why
+)
+
+// Mode of a contender.
+type Mode string
+
+// The modes.
+const (
+	Exclusive Mode = "exclusive"
+	Shared    Mode = "shared"
+	Semaphore Mode = "semaphore"
+)
+
+// Foreign describes a contender that another program put there.
+type Foreign struct {
+	Program string // "curator", "kazoo", "hbase", "go-zookeeper", "zookeeper-writelock", "" when not known
+	Session int64  // ephemeralOwner; 0 for a persistent node or when not read yet
+	Data    []byte // as read, at most 4 KiB; nil when not read yet or not readable
+}
+
+// Lease is a lease as its gateway sees it at one moment. Durations are spans,
+// not points in time: they count from the answer.
+type Lease struct {
+	ID           string
+	Token        string // only in the answer that created it and to an idempotent repeat
+	NS, Lock     string
+	Znode        string // full path of the contender
+	Mode         Mode
+	State        State
+	Reason       Reason // when ended
+	Position     int    // among the waiters, from 1; 0 unless waiting
+	QueueLength  int    // contenders that wait
+	FencingToken int64  // once held
+	TTL          time.Duration
+	ExpiresIn    time.Duration // until the clock of its state runs out; 0 when ended
+	FailoverSafe bool          // the TTL rides over the crash of a gateway
+	Owner        string
+	Metadata     string
+	Rev          string // opaque mark of what is visible here
+}
+
+// Contender is an entry of a lock's queue as shown to anyone: no secrets.
+type Contender struct {
+	LeaseID      string // "" when foreign
+	Foreign      *Foreign
+	Znode        string
+	Owner        string
+	Mode         Mode
+	Permits      int
+	Position     int   // among the waiters, from 1; 0 for a holder
+	FencingToken int64 // holders only; 0 while it is not known
+	Age          time.Duration
+	AgeKnown     bool
+	ExpiresIn    time.Duration // ours, on the gateway that runs its clock; else 0
+	Unclaimed    bool          // granted, and its client has not shown up yet
+	Metadata     string
+}
+
+// LockState sums up a lock.
+type LockState string
+
+// The states of a lock.
+const (
+	LockFree      LockState = "free"
+	LockHeld      LockState = "held"
+	LockUnclaimed LockState = "unclaimed" // granted, and the client has not shown up yet
+	LockQueued    LockState = "queued"    // contenders wait and nobody holds (a grant is under way)
+)
+
+// Lock is a lock's queue.
+type Lock struct {
+	NS, Name    string
+	State       LockState
+	Holders     []Contender
+	Waiters     []Contender // one page of them
+	QueueLength int         // all who wait
+	Hazards     []Hazard
+	Rev         string
+	NextCursor  string
+}
+
+// Hazard is something about a lock that a person should know.
+type Hazard struct {
+	Code   string // "unreadable_contender", "numbers_without_order", "stray_child"
+	Detail string
+}
+
+// AcquireRequest asks for a lock. The zero values of optional fields mean their defaults.
+type AcquireRequest struct {
+	Principal Principal
+	NS, Lock  string
+	TTL       time.Duration // MinTTL..MaxTTL; 0: DefaultTTL
+	// Wait is how long to stand in line: 0 tries, WaitForever has no end. With
+	// Async it must be 0.
+	Wait time.Duration
+	// Async answers at once with a waiting lease (a ticket).
+	Async          bool
+	Owner          string
+	Metadata       string
+	IdempotencyKey string // "" for none
+}
+
+// AcquireResult is the answer to an acquire.
+type AcquireResult struct {
+	Lease    Lease
+	Replayed bool // an idempotent repeat: the lease as it is
+}
+
+// LeaseRequest asks for one lease.
+type LeaseRequest struct {
+	Principal Principal
+	ID        string // or "" to take it from the token
+	Token     string // "" for an outsider's look, which keeps nothing alive
+	// Wait > 0 polls: answer when the lease differs from Since, or when Wait is
+	// over. At most MaxPollWait.
+	Wait  time.Duration
+	Since string
+	// Verify asks ZooKeeper: the answer was true after the question arrived.
+	Verify bool
+}
+
+// Heartbeat is the answer to a heartbeat.
+type Heartbeat struct {
+	LeaseID      string
+	State        State
+	ExpiresIn    time.Duration
+	TTL          time.Duration
+	FencingToken int64
+	Position     int
+	Waiters      int // others in line behind the holder
+}
+
+// HeartbeatResult is one entry of a bulk heartbeat's answer: either of the two.
+type HeartbeatResult struct {
+	LeaseID   string
+	Heartbeat Heartbeat
+	Err       *Error
+}
+
+// LeaseFilter selects leases; empty fields select all.
+type LeaseFilter struct {
+	Principal Principal
+	NS        string
+	Owner     string
+	State     State // Waiting or Held
+	Limit     int
+	Cursor    string
+}
+
+// LockRequest asks for one lock's queue.
+type LockRequest struct {
+	Principal  Principal
+	NS, Lock   string
+	Wait       time.Duration // long poll, as in LeaseRequest
+	Since      string
+	Consistent bool // everything that was acknowledged before the question is in the answer
+	Limit      int  // waiters on a page
+	Cursor     string
+}
+
+// LockFilter selects locks; they come in order of their names.
+type LockFilter struct {
+	Principal Principal
+	NS        string
+	Prefix    string
+	State     LockState
+	Limit     int
+	Cursor    string
+}
+
+// LockPage is a page of locks, each without its waiters.
+type LockPage struct {
+	Items      []Lock
+	NextCursor string
+}
+
+// LeasePage is a page of leases.
+type LeasePage struct {
+	Items      []Lease
+	NextCursor string
+}
+
+// Info describes this gateway and its ZooKeeper.
+type Info struct {
+	GatewayID     string // of the present session; "" while there is none
+	FleetID       string
+	Root          string
+	PromiseWindow time.Duration
+	ZooKeeper     ZooKeeperInfo
+	Namespaces    []string
+	Leases        map[State]int
+}
+
+// ZooKeeperInfo describes the connection.
+type ZooKeeperInfo struct {
+	Servers        []string
+	State          string // "connected", "suspended", "none"
+	SessionTimeout time.Duration
+	FenceOpen      bool
+	FenceMargin    time.Duration // until the fence closes if nothing commits
+	ReplicaCurrent bool
+	LastZxid       int64
+}

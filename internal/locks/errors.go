@@ -1,0 +1,55 @@
+package locks
+
+import "time"
+
+// Code names a way in which a call can fail. The list is closed; adapters
+// turn each code into their own form (internal/httpapi into a problem document).
+type Code string
+
+// The codes of the domain.
+const (
+	CodeInvalid          Code = "invalid_field"          // Field names what is wrong
+	CodeHeldByOther      Code = "held_by_other"          // try: somebody holds the lock or stands in line
+	CodeWaitElapsed      Code = "wait_elapsed"           // the wait ended before the grant; the place in line is given up
+	CodeNotFound         Code = "lease_not_found"        // no such lease, and no trace of one
+	CodeEnded            Code = "lease_ended"            // Reason tells why
+	CodeTokenMissing     Code = "lease_token_missing"    // no token was given
+	CodeTokenWrong       Code = "lease_token_wrong"      // the token is not this lease's
+	CodeKeyReused        Code = "idempotency_key_reused" // the key came with other parameters before
+	CodeUnavailable      Code = "zookeeper_unavailable"  // nothing was done
+	CodeOutcomeUnknown   Code = "outcome_unknown"        // it may have been done: repeat, with the same key
+	CodeNotOwner         Code = "owned_by_other_gateway" // another gateway runs this lease's clock
+	CodeTooManyWaiters   Code = "too_many_leases"        // this gateway's bound on leases or waiting requests
+	CodeCancelled        Code = "cancelled"              // the caller went away
+	CodeNamespaceUnknown Code = "namespace_unknown"      // no such namespace
+)
+
+// Error is the one error type of this package.
+type Error struct {
+	Code       Code
+	Field      string        // with CodeInvalid: the field's name in the API
+	Detail     string        // one sentence for a person, what to do next included
+	RetryAfter time.Duration // when repeating may help; 0: it will not
+	Reason     Reason        // with CodeEnded
+	// Holders and QueueLength explain CodeHeldByOther and CodeWaitElapsed.
+	Holders     []Contender
+	QueueLength int
+	Err         error // cause, for the log only
+}
+
+func (e *Error) Error() string {
+	s := string(e.Code)
+	if e.Field != "" {
+		s += " (" + e.Field + ")"
+	}
+	if e.Detail != "" {
+		s += ": " + e.Detail
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Err }

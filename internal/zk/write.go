@@ -1,0 +1,99 @@
+package zk
+
+import (
+	"errors"
+)
+
+// OpKind is the kind of one operation of a Write.
+type OpKind uint8
+
+// The operations a Write is made of.
+const (
+	OpCreate  OpKind = iota + 1 // a persistent node
+	OpDelete                    // Version -1 deletes any version
+	OpSetData                   // Version -1 overwrites any version
+	OpCheck                     // fails unless the node exists at Version
+)
+
+// Op is one operation of a Write. Paths are full paths below the chroot.
+type Op struct {
+	Kind       OpKind
+	Path       string // for a sequential create: the prefix that the number is appended to
+	Data       []byte // create, set
+	Version    int32  // delete, set, check
+	Sequential bool   // create
+	Ephemeral  bool   // create; counted against the session's cap
+	Private    bool   // create: readable by gateways alone (needs authentication)
+}
+
+// Outcome tells what became of a Write.
+type Outcome uint8
+
+// A Write has exactly one of these outcomes.
+const (
+	// Done: the transaction committed.
+	Done Outcome = iota + 1
+	// NotDone: it definitely did not and will not. Result.Err says why: the
+	// error of the Write's own operation Result.Culprit (ErrNoNode,
+	// ErrNodeExists, ErrBadVersion, ErrNotEmpty, ErrNoAuth ...), or
+	// ErrNotApplied when a lost transaction was proved not to have happened.
+	NotDone
+	// Redecide: a check failed on which this Write depended, its own or that
+	// of another Write in the same transaction. Nothing was done; decide
+	// again from the present state.
+	Redecide
+	// Unknown: the session ended before it could be found out. A successor's
+	// tree read tells.
+	Unknown
+)
+
+// Result is what a Write's Done function is told, exactly once.
+type Result struct {
+	Outcome Outcome
+	Err     error
+	Culprit int // index into Write.Ops of the operation that failed, or -1
+	// Zxid is the transaction's zxid when Done: the czxid of every node it
+	// created (the guard's mzxid).
+	Zxid int64
+	// SentAt is when the committed transaction was handed to the client
+	// library: the start of what its commit proves.
+	SentAt Instant
+	// Paths holds, per operation, the full path of a created node, and "" for
+	// the others.
+	Paths []string
+	// Versions holds, per operation, the data version after a set, 0 after a create.
+	Versions []int32
+}
+
+// Write is a piece of work that commits whole or not at all, possibly in one
+// transaction with the Writes of others.
+type Write struct {
+	Ops []Op
+	// Alone keeps the Write out of other Writes' transactions: for what fails
+	// often (sweeps, a new directory with its first lease) or must be the only one.
+	Alone bool
+	// Queue, when not empty, names the queue (lock directory) in which the
+	// Write creates a contender. At most one Write per Queue travels in one
+	// transaction, because all creates of a transaction share one zxid and the
+	// zxid is the fencing token.
+	Queue string
+	// Done is called once with the outcome, from a goroutine of the session.
+	// It must not block.
+	Done func(Result)
+}
+
+// Errors of operations and sessions. Errors.Is finds them through wrapping.
+var (
+	ErrNoNode       = errors.New("no such node")
+	ErrNodeExists   = errors.New("node exists")
+	ErrBadVersion   = errors.New("version differs")
+	ErrNotEmpty     = errors.New("node has children")
+	ErrNoAuth       = errors.New("not authorized")
+	ErrNotApplied   = errors.New("the transaction was lost before ZooKeeper applied it")
+	ErrTooLarge     = errors.New("larger than a transaction may be")
+	ErrEphemeralCap = errors.New("the session's ephemeral nodes are at their cap")
+	ErrQueueFull    = errors.New("too many writes wait for ZooKeeper")
+	ErrSessionGone  = errors.New("the ZooKeeper session is gone")
+	ErrDeposed      = errors.New("another gateway has taken over")
+	ErrUnavailable  = errors.New("ZooKeeper cannot be reached")
+)
