@@ -1,0 +1,120 @@
+// Package testkit holds what the tests of every package need and the standard library does not have: waiting for a
+// condition, bounded and without sleeping, and a check that nothing was left running. Only tests may import it.
+//
+// It owns no goroutines. When a wait runs out the test ends at once (FailNow), so it must be called from the goroutine
+// that runs the test, as testing.T asks.
+package testkit
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// pollEvery is short because most conditions come true within a millisecond, and long enough not to starve what is
+// being waited for on two cores.
+const pollEvery = 2 * time.Millisecond
+
+// Eventually waits until cond is true and fails the test when it is not within the given time. within is a bound for a
+// loaded machine, not an expectation: give it generously. The message is formatted as by fmt.Sprintf.
+func Eventually(t testing.TB, within time.Duration, cond func() bool, format string, args ...any) {
+	t.Helper()
+	EventuallyNil(t, within, func() error {
+		if cond() {
+			return nil
+		}
+		return errNotYet
+	}, format, args...)
+}
+
+var errNotYet = errors.New("the condition is still false")
+
+// EventuallyNil waits until try returns nil; the last error is in the failure.
+func EventuallyNil(t testing.TB, within time.Duration, try func() error, format string, args ...any) {
+	t.Helper()
+	last := poll(within, func() (bool, error) {
+		err := try()
+		return err == nil, err
+	})
+	if last != nil {
+		t.Fatalf("not within %v: %s: %v", within, fmt.Sprintf(format, args...), last)
+	}
+}
+
+// Never watches for the whole of during that cond stays false. It costs that time whenever it passes, so keep it short,
+// and prefer an event after which the thing can no longer happen.
+func Never(t testing.TB, during time.Duration, cond func() bool, format string, args ...any) {
+	t.Helper()
+	if err := poll(during, func() (bool, error) { return cond(), errNotYet }); err == nil {
+		t.Fatalf("must not happen: %s", fmt.Sprintf(format, args...))
+	}
+}
+
+// poll tries at once, then at every tick, and a last time when the time is up. It returns nil once try says done, else
+// the last error.
+func poll(within time.Duration, try func() (done bool, err error)) error {
+	deadline := time.NewTimer(within)
+	defer deadline.Stop()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		if done, _ := try(); done {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			done, err := try()
+			if done {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// Receive returns the next value of ch, and fails the test when none comes in time or ch is closed.
+func Receive[T any](t testing.TB, within time.Duration, ch <-chan T, format string, args ...any) T {
+	t.Helper()
+	deadline := time.NewTimer(within)
+	defer deadline.Stop()
+	select {
+	case v, ok := <-ch:
+		if !ok {
+			t.Fatalf("closed while waiting: %s", fmt.Sprintf(format, args...))
+		}
+		return v
+	case <-deadline.C:
+		t.Fatalf("not within %v: %s", within, fmt.Sprintf(format, args...))
+	}
+	panic("unreachable: Fatalf does not return")
+}
+
+// Closed waits until ch is closed (or delivers), and fails the test when it does not in time.
+func Closed[T any](t testing.TB, within time.Duration, ch <-chan T, format string, args ...any) {
+	t.Helper()
+	deadline := time.NewTimer(within)
+	defer deadline.Stop()
+	select {
+	case <-ch:
+	case <-deadline.C:
+		t.Fatalf("not within %v: %s", within, fmt.Sprintf(format, args...))
+	}
+}
+
+// NoLeaks fails the test if goroutines that it started are still running when it ends. Call it first: clean-ups run in
+// reverse order, so the check then comes after everything the test itself cleans up. Not for parallel tests, whose
+// neighbours' goroutines would be counted too.
+func NoLeaks(t testing.TB) {
+	t.Helper()
+	already := goleak.IgnoreCurrent()
+	t.Cleanup(func() {
+		t.Helper()
+		if !t.Failed() { // a failed test may well have stopped half-way; its own message matters
+			goleak.VerifyNone(t, already)
+		}
+	})
+}

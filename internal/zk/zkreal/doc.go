@@ -1,0 +1,18 @@
+// Package zkreal runs real ZooKeeper servers, the ones of Debian's zookeeper package, as child processes. It is test
+// support, and the development runner uses it; no other code may import it.
+//
+// What it promises: a server listens on loopback only, on ports of its own and in a directory of its own; Start returns
+// once it serves requests or says why it does not, within a minute; data survives Restart; and no server outlives the
+// process that started it, however that process ends. The last point rests on Linux's parent death signal, which is
+// tied to the *thread* that forked: each child therefore has a goroutine that is locked to its thread, forks there and
+// stays there, waiting, until the child has ended (see process.go). That goroutine is the only one a Server owns; Close ends
+// the child and with it the goroutine.
+//
+// What it refuses: it never skips a test. Where ZooKeeper is not installed the error is the line that installs it.
+//
+// What differs from a production server: one tick is 500 ms, so that sessions of 1 to 10 s are possible; the JVM is tuned
+// for a quick start and little memory; the admin server is off and all four-letter words are on. Writes are forced to
+// disk as in production, unless WithoutFsync says otherwise.
+//
+// A temporary directory is removed by Close. It stays behind only when the test process itself was killed.
+package zkreal

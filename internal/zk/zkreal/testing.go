@@ -1,0 +1,103 @@
+package zkreal
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// StartT runs a standalone server for one test and stops it when the test ends. It never skips. When the test has
+// failed, the end of the server's log is added to the test's output.
+func StartT(t testing.TB, opts ...Option) *Server {
+	t.Helper()
+	s, err := Start(opts...)
+	if err != nil {
+		t.Fatalf("zkreal: %v", err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the end of ZooKeeper's log (%s):\n%s", s.Addr(), s.LogTail(40))
+		}
+		s.Close()
+	})
+	return s
+}
+
+// RestartT is Restart; a failure ends the test.
+func (s *Server) RestartT(t testing.TB) {
+	t.Helper()
+	if err := s.Restart(); err != nil {
+		t.Fatalf("zkreal: %v", err)
+	}
+}
+
+// shared is the one server of this test binary. It is package state because its life is the binary's: TestMain is the
+// only place that can end it, and it has no way to hand anything to the tests.
+var shared struct {
+	sync.Mutex
+	inMain bool
+	server *Server
+	err    error
+	chroot int // how many were handed out
+}
+
+// Main is the TestMain of a package that uses SharedT:
+//
+//	func TestMain(m *testing.M) { zkreal.Main(m) }
+//
+// It runs the tests, stops the shared server if one was started, and exits.
+func Main(m *testing.M) { os.Exit(Wrap(m).Run()) }
+
+// Wrap is Main for a package whose TestMain does more (goleak.VerifyTestMain(zkreal.Wrap(m)), say): Run runs the tests,
+// then stops the shared server, and returns the exit code.
+func Wrap(m interface{ Run() int }) interface{ Run() int } { return mainRun{m} }
+
+type mainRun struct{ m interface{ Run() int } }
+
+func (r mainRun) Run() int {
+	shared.Lock()
+	shared.inMain = true
+	shared.Unlock()
+	code := r.m.Run()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server != nil {
+		shared.server.Close()
+	}
+	return code
+}
+
+// SharedT gives a test a ZooKeeper that it shares with the other tests of its binary, and a chroot that is its own: a
+// node "/t-<n>-<name>" that exists and is empty. The server runs without fsync. A test that stops, freezes, counts or
+// configures the server needs StartT.
+func SharedT(t testing.TB) (addr, chroot string) {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if !shared.inMain {
+		t.Fatal("zkreal.SharedT needs: func TestMain(m *testing.M) { zkreal.Main(m) }")
+	}
+	if shared.server == nil && shared.err == nil {
+		shared.server, shared.err = Start(WithoutFsync())
+	}
+	if shared.err != nil {
+		t.Fatalf("zkreal: %v", shared.err)
+	}
+	shared.chroot++
+	chroot = fmt.Sprintf("/t-%d-%s", shared.chroot, strings.Map(plainRune, t.Name()))
+	if err := Mkdir(shared.server.Addr(), chroot); err != nil {
+		t.Fatalf("zkreal: %v", err)
+	}
+	return shared.server.Addr(), chroot
+}
+
+// plainRune keeps letters, digits and dashes of a test's name, so that it can stand in a path and in a connect string.
+func plainRune(r rune) rune {
+	switch {
+	case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+		return r
+	}
+	return '-'
+}
