@@ -1,0 +1,222 @@
+package recipe
+
+import (
+	"math"
+	"strconv"
+)
+
+// Mode is how a contender wants its lock.
+type Mode uint8
+
+// The modes. Exclusive is the zero value: what is not understood excludes.
+const (
+	Exclusive Mode = iota
+	Shared
+	Permit // some of a semaphore's permits
+)
+
+// String gives the word that the API uses.
+func (m Mode) String() string {
+	switch m {
+	case Exclusive:
+		return "exclusive"
+	case Shared:
+		return "shared"
+	case Permit:
+		return "semaphore"
+	}
+	return "mode " + strconv.Itoa(int(m))
+}
+
+// Form is the shape of a contender's name: which other programs respect it.
+type Form uint8
+
+// The forms; see the package comment for the names.
+const (
+	FormNative  Form = iota // Curator's mutex, go-zookeeper, HBase, ZooKeeper's WriteLock
+	FormCurator             // Curator's read-write lock
+	FormKazoo               // Kazoo's Lock, ReadLock, WriteLock, Election
+	forms
+)
+
+// version is the version of the name format that this program writes.
+const version = 1
+
+// maxMembers is the greatest number of contenders of one lease in a queue: k and n are
+// one digit each.
+const maxMembers = 9
+
+// Contender is an entry of a lock's queue as its name describes it. LeaseID shares
+// the memory of Name. The struct has 64 bytes.
+type Contender struct {
+	// Name is the child's name, without the path.
+	Name string
+	// LeaseID is the lease that the contender belongs to. It is "" when the
+	// contender is foreign, and may be when it is Unknown.
+	LeaseID LeaseID
+	// FirstCzxid is the czxid of the lease's first contender when this one
+	// replaced it in a downgrade, else 0: the fencing token comes from it.
+	FirstCzxid int64
+	// Number is the sequence number; see Number.
+	Number int32
+	// Permits and Limit belong to Permit: how many the contender takes of how many
+	// there were when it was enqueued. A foreign one takes 1 and its Limit is
+	// not known: 0.
+	Permits, Limit int32
+	Mode           Mode
+	Form           Form
+	// Member k of Members n: a lease has n contenders in this queue. Without
+	// members in the name both are 1. An Unknown contender has 0 of 0. Prefix takes 0 of
+	// 0 for 1 of 1.
+	Member, Members uint8
+	// Version is the version of the name's format, 0 when foreign or not readable.
+	Version uint8
+	// Ours: the name carries this fleet's id.
+	Ours bool
+	// Unknown: the name is ours in a format or with an attribute that this program
+	// does not know. It counts as exclusive, and its clock is somebody else's.
+	Unknown bool
+	// Ephemeral: the contender ends with the session that created it. It is
+	// known of our own alone.
+	Ephemeral bool
+}
+
+// Prefix is the name without its number: the path that a sequential create
+// gets. Name, Number, Ours and Version are not looked at. It panics for what has no
+// name: no lease id, a member outside 1..n, permits outside 1..limit, a form that lacks
+// the mode.
+func (c *Contender) Prefix() string {
+	return string(c.appendPrefix(make([]byte, 0, 96)))
+}
+
+// Format is the whole name: Prefix and Number as ZooKeeper would append it. A
+// downgrade creates the replacement under this name, with the number of
+// the contender that it replaces. It panics when Prefix does.
+func (c *Contender) Format() string {
+	return string(appendNumber(c.appendPrefix(make([]byte, 0, 96)), c.Number))
+}
+
+func (c *Contender) appendPrefix(b []byte) []byte {
+	if why := c.unnameable(); why != "" {
+		panic("recipe: no name for this contender: " + why)
+	}
+	start, end := c.Form.around(c.Mode)
+	b = append(b, start...)
+	b = append(b, "v1."...)
+	b = append(b, c.LeaseID...)
+	if c.Ephemeral {
+		b = append(b, ".e"...)
+	}
+	if c.Members > 1 {
+		b = append(b, ".m"...)
+		b = append(b, '0'+c.Member)
+		b = append(b, "of"...)
+		b = append(b, '0'+c.Members)
+	}
+	if c.FirstCzxid > 0 {
+		b = append(b, ".f"...)
+		b = strconv.AppendInt(b, c.FirstCzxid, 10)
+	}
+	if c.Mode == Permit {
+		b = append(b, '-')
+		b = strconv.AppendInt(b, int64(c.Permits), 10)
+		b = append(b, "of"...)
+		b = strconv.AppendInt(b, int64(c.Limit), 10)
+	}
+	return append(b, end...)
+}
+
+// unnameable tells why the grammar has no name for c; "" when it has.
+func (c *Contender) unnameable() string {
+	if _, err := ParseLeaseID(string(c.LeaseID)); err != nil {
+		return err.Error()
+	}
+	single := c.Members == 0 && c.Member == 0
+	switch {
+	case c.Unknown:
+		return "it is in a format of another version"
+	case c.Form >= forms || c.Mode > Permit || c.Mode == Permit && c.Form != FormNative:
+		return "its form has no " + c.Mode.String() + " mode"
+	case !single && (c.Member < 1 || c.Member > c.Members || c.Members > maxMembers):
+		return "it is member " + strconv.Itoa(int(c.Member)) + " of " + strconv.Itoa(int(c.Members))
+	case c.FirstCzxid < 0:
+		return "its first czxid is negative"
+	case c.Mode == Permit && (c.Permits < 1 || c.Permits > c.Limit):
+		return "it takes " + strconv.Itoa(int(c.Permits)) + " of " + strconv.Itoa(int(c.Limit)) + " permits"
+	case c.Mode != Permit && (c.Permits != 0 || c.Limit != 0):
+		return "permits in " + c.Mode.String() + " mode"
+	}
+	return ""
+}
+
+// around is what stands before and behind the id, and the permits, in a name.
+func (f Form) around(m Mode) (start, end string) {
+	switch {
+	case m == Permit:
+		return "permit-", "-lock-"
+	case f == FormNative && m == Exclusive:
+		return "write-", "-lock-"
+	case f == FormNative:
+		return "read-", "-lock-"
+	case f == FormCurator && m == Exclusive:
+		return "write-", "-__WRIT__"
+	case f == FormCurator:
+		return "read-", "-__READ__"
+	case m == Exclusive:
+		return "", "__lock__"
+	default:
+		return "", "__rlock__"
+	}
+}
+
+// Dialect is the choice of names in a namespace: which other programs respect
+// its leases. Whom we respect does not depend on it.
+type Dialect string
+
+// The dialects.
+const (
+	Native    Dialect = "native"
+	CuratorRW Dialect = "curator-rw"
+	Kazoo     Dialect = "kazoo"
+	All       Dialect = "all" // a lease has three contenders, one of each form
+)
+
+// ParseDialect checks that s names a dialect.
+func ParseDialect(s string) (Dialect, bool) {
+	d := Dialect(s)
+	return d, len(d.forms()) > 0
+}
+
+func (d Dialect) forms() []Form {
+	switch d {
+	case Native:
+		return []Form{FormNative}
+	case CuratorRW:
+		return []Form{FormCurator}
+	case Kazoo:
+		return []Form{FormKazoo}
+	case All:
+		return []Form{FormNative, FormKazoo, FormCurator}
+	}
+	return nil
+}
+
+// Contenders are the contenders by which a lease like c stands in a queue, in
+// the order in which one transaction creates them: c with Form, Member
+// and Members filled in. There are none for an unknown dialect and for Permit outside Native:
+// no other program's semaphore knows such a name.
+func (d Dialect) Contenders(c Contender) []Contender {
+	if c.Mode == Permit && d != Native {
+		return nil
+	}
+	forms := d.forms()
+	out := make([]Contender, len(forms))
+	for i, f := range forms {
+		out[i] = c
+		out[i].Form, out[i].Member, out[i].Members = f, uint8(i+1), uint8(len(forms))
+	}
+	return out
+}
+
+// MaxPermits is the greatest limit that a name can carry.
+const MaxPermits = math.MaxInt32

@@ -1,0 +1,54 @@
+package recipe
+
+import (
+	"strconv"
+	"unicode/utf8"
+)
+
+// MaxLockName is the greatest length of a lock's name.
+const MaxLockName = 200
+
+// LockNameError tells what is wrong with a lock's name, in a sentence for the
+// person who chose it.
+type LockNameError struct {
+	Name   string // as given
+	Detail string
+}
+
+func (e *LockNameError) Error() string { return "lock name: " + e.Detail }
+
+// CheckLockName checks a lock's name: 1 to 200 of A-Z a-z 0-9 . _ ~ @ : = + -,
+// the first a letter or a digit. The name is a znode's: without slashes it
+// stays one level deep, and no name is "." or "..", which ZooKeeper refuses. An
+// error is a *LockNameError.
+func CheckLockName(name string) error {
+	if name == "" {
+		return &LockNameError{name, "must not be empty"}
+	}
+	for i := range len(name) {
+		c := name[i]
+		alnum := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		switch {
+		case alnum:
+		case c == '/':
+			return &LockNameError{name, "must not contain '/'; use ':' to separate the parts of a name, as in team:service:job"}
+		case !isLockNameMark(c):
+			r, _ := utf8.DecodeRuneInString(name[i:])
+			return &LockNameError{name, "must not contain " + strconv.QuoteRuneToASCII(r) + "; allowed are A-Z a-z 0-9 . _ ~ @ : = + -"}
+		case i == 0:
+			return &LockNameError{name, "must start with a letter or a digit, not with " + strconv.QuoteRune(rune(c))}
+		}
+	}
+	if len(name) > MaxLockName {
+		return &LockNameError{name, "must have at most " + strconv.Itoa(MaxLockName) + " characters, has " + strconv.Itoa(len(name))}
+	}
+	return nil
+}
+
+func isLockNameMark(c byte) bool {
+	switch c {
+	case '.', '_', '~', '@', ':', '=', '+', '-':
+		return true
+	}
+	return false
+}
