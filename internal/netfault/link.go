@@ -79,8 +79,7 @@ func (l *link) run() {
 	if _, ok := l.p.await(l, Requests, noHeal); !ok { // a held connection does not reach the server either
 		return
 	}
-	dialer := net.Dialer{Timeout: 5 * time.Second}
-	conn, err := dialer.DialContext(l.p.ctx, "tcp", l.p.target)
+	conn, err := l.dial()
 	if err != nil {
 		return
 	}
@@ -106,6 +105,24 @@ func (l *link) run() {
 		flows.Go(f.write)
 	}
 	flows.Wait()
+}
+
+func (l *link) dial() (net.Conn, error) {
+	dialer := net.Dialer{Timeout: 5 * time.Second}
+	deadline := time.Now().Add(l.p.patience)
+	for {
+		conn, err := dialer.DialContext(l.p.ctx, "tcp", l.p.target)
+		if err == nil || !time.Now().Before(deadline) {
+			return conn, err
+		}
+		again := time.NewTimer(10 * time.Millisecond)
+		select {
+		case <-again.C:
+		case <-l.done:
+			again.Stop()
+			return nil, errLinkEnds
+		}
+	}
 }
 
 // flow is one direction of a link.

@@ -41,7 +41,8 @@ const maxLinks = 4096
 type Proxy struct {
 	target   string
 	framed   bool
-	preamble func(from net.Conn, to net.Conn) error
+	preamble func(from, to net.Conn) error
+	patience time.Duration // how long a target may refuse
 	listener net.Listener
 	ctx      context.Context // ends with Close
 	cancel   context.CancelFunc
@@ -68,6 +69,11 @@ func Framed() Option { return func(p *Proxy) { p.framed = true } }
 
 // WithPreamble lets f pass on, and change, the first bytes that a client sends; what follows is passed on as it is.
 func WithPreamble(f func(from, to net.Conn) error) Option { return func(p *Proxy) { p.preamble = f } }
+
+// WithPatience keeps trying to reach a target that refuses, for d, before the client is refused in turn. Without it the
+// client of a target that is about to listen sees its connection accepted and reset, where the target would have refused
+// it; some programs retry after the one and give up after the other.
+func WithPatience(d time.Duration) Option { return func(p *Proxy) { p.patience = d } }
 
 // New starts a proxy before target ("host:port") on a free port of 127.0.0.1. The target need not listen yet.
 func New(target string, opts ...Option) (*Proxy, error) {

@@ -265,6 +265,31 @@ func TestATargetThatDoesNotListenLooksRefused(t *testing.T) {
 	expectRefused(t, NewT(t, addr).Addr())
 }
 
+func TestAPatientProxyWaitsForATargetThatIsAboutToListen(t *testing.T) {
+	testkit.NoLeaks(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	c := dial(t, NewT(t, addr, WithPatience(patience)).Addr())
+	c.expectSilence()
+	if l, err = net.Listen("tcp", addr); err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "here\n"); err != nil {
+		t.Fatal(err)
+	}
+	c.expect("here")
+}
+
 func TestCloseEndsEverythingAlsoWhileStalled(t *testing.T) {
 	_, p, c := setup(t)
 	p.Stall()

@@ -112,6 +112,8 @@ func (c *config) javaArgs(cfgFile string) []string {
 		"-Dorg.slf4j.simpleLogger.showDateTime=true",
 		"-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
 		"-Dorg.slf4j.simpleLogger.showShortLogName=true",
+		// One line for each four-letter word, and waiting for a server asks many, would bury everything else.
+		"-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.server.NIOServerCnxn=warn",
 	}
 	if !c.fsync {
 		args = append(args, "-Dzookeeper.forceSync=no")
