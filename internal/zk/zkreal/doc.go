@@ -3,10 +3,8 @@
 //
 // What it promises: a server listens on loopback only, on ports of its own and in a directory of its own; Start returns
 // once it serves requests or says why it does not, within a minute; data survives Restart; and no server outlives the
-// process that started it, however that process ends. The last point rests on Linux's parent death signal, which is
-// tied to the *thread* that forked: each child therefore has a goroutine that is locked to its thread, forks there and
-// stays there, waiting, until the child has ended (see process.go). That goroutine is the only one a Server owns; Close ends
-// the child and with it the goroutine.
+// process that started it, however that process ends (childproc). The goroutine that waits for the child is the only one
+// a Server owns; it ends with the child.
 //
 // What it refuses: it never skips a test. Where ZooKeeper is not installed the error is the line that installs it.
 //

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"lockkeeper/internal/childproc"
 )
 
 // Server is one ZooKeeper server process, which may be stopped and started again over the same data and port. Its
@@ -24,7 +26,7 @@ type Server struct {
 	startMu sync.Mutex
 
 	mu   sync.Mutex
-	proc *process // nil before the first start
+	proc *childproc.Process // nil before the first start
 }
 
 // errPortTaken: somebody else bound a port between our looking and the server's binding.
@@ -77,8 +79,8 @@ func (s *Server) Dir() string { return s.dir }
 
 // PID is the process id of the JVM; 0 when it does not run.
 func (s *Server) PID() int {
-	if p := s.current(); p != nil && !p.ended() {
-		return p.cmd.Process.Pid
+	if p := s.current(); p != nil && !p.Ended() {
+		return p.PID()
 	}
 	return 0
 }
@@ -86,12 +88,12 @@ func (s *Server) PID() int {
 // Done is closed when the process that runs now has ended, for whatever reason. It is nil before the first start.
 func (s *Server) Done() <-chan struct{} {
 	if p := s.current(); p != nil {
-		return p.done
+		return p.Done()
 	}
 	return nil
 }
 
-func (s *Server) current() *process {
+func (s *Server) current() *childproc.Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc
@@ -109,7 +111,7 @@ func (s *Server) Restart() error {
 func (s *Server) launch() error {
 	s.startMu.Lock()
 	defer s.startMu.Unlock()
-	s.stopProcess(syscall.SIGTERM)
+	s.stop()
 	java, err := javaBinary()
 	if err != nil {
 		return err
@@ -135,7 +137,7 @@ func (s *Server) launch() error {
 	defer log.Close() // the child has its own descriptor
 	cmd := exec.Command(java, s.cfg.javaArgs(cfgFile)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
-	p, err := startProcess(cmd)
+	p, err := childproc.Start(cmd)
 	if err != nil {
 		return err
 	}
@@ -161,12 +163,12 @@ func (s *Server) awaitServing() error {
 		}
 		select {
 		case <-tick.C:
-		case <-p.done:
+		case <-p.Done():
 			tail := s.LogTail(20)
 			if strings.Contains(tail, "Address already in use") {
 				return fmt.Errorf("ZooKeeper on %s: %w", s.Addr(), errPortTaken)
 			}
-			return fmt.Errorf("ZooKeeper on %s ended while starting (%v); the end of its log:\n%s", s.Addr(), p.err, tail)
+			return fmt.Errorf("ZooKeeper on %s ended while starting (%v); the end of its log:\n%s", s.Addr(), p.Wait(), tail)
 		case <-deadline.C:
 			return fmt.Errorf("ZooKeeper on %s does not serve after %v; the end of its log:\n%s", s.Addr(), s.cfg.startWithin, s.LogTail(20))
 		}
@@ -175,31 +177,24 @@ func (s *Server) awaitServing() error {
 
 // Stop ends the server as an operator would (SIGTERM) and waits until it is gone; one that is still there after ten
 // seconds is killed. Stopping a stopped server does nothing. Data stays.
-func (s *Server) Stop() { s.end(syscall.SIGTERM) }
-
-// Kill ends the server with SIGKILL and waits until it is gone. What it had acknowledged is on disk (unless WithoutFsync).
-func (s *Server) Kill() { s.end(syscall.SIGKILL) }
-
-func (s *Server) end(sig syscall.Signal) {
+func (s *Server) Stop() {
 	s.startMu.Lock()
 	defer s.startMu.Unlock()
-	s.stopProcess(sig)
+	s.stop()
 }
 
-func (s *Server) stopProcess(sig syscall.Signal) {
-	p := s.current()
-	if p == nil {
-		return
+func (s *Server) stop() {
+	if p := s.current(); p != nil {
+		p.Stop(10 * time.Second)
 	}
-	p.signal(sig)
-	p.signal(syscall.SIGCONT) // a frozen process would sit on its SIGTERM
-	patience := time.NewTimer(10 * time.Second)
-	defer patience.Stop()
-	select {
-	case <-p.done:
-	case <-patience.C:
-		p.signal(syscall.SIGKILL)
-		<-p.done
+}
+
+// Kill ends the server with SIGKILL and waits until it is gone. What it had acknowledged is on disk (unless WithoutFsync).
+func (s *Server) Kill() {
+	s.startMu.Lock()
+	defer s.startMu.Unlock()
+	if p := s.current(); p != nil {
+		p.Kill()
 	}
 }
 
@@ -219,7 +214,7 @@ func (s *Server) Thaw() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(sig syscall.Signal) {
 	if p := s.current(); p != nil {
-		p.signal(sig)
+		p.Signal(sig)
 	}
 }
 
