@@ -1,0 +1,412 @@
+package zk
+
+import (
+	"bytes"
+	"slices"
+
+	"lockkeeper/internal/zk/wire"
+)
+
+// WatchRoot is a tree that the observer follows.
+type WatchRoot struct {
+	Path string // below the chroot
+	// Depth 1: Path is itself one directory of leaves (gateways, succession,
+	// namespaces). Depth 2: Path's children are directories of leaves (locks,
+	// settings). Anything deeper is ignored.
+	Depth int
+}
+
+// Dir is a directory of leaves that exists as far as the observer has read.
+// The same Dir is told in every Change until its DirRemoved; a directory that
+// is created again is a new Dir.
+type Dir struct {
+	Path  string // below the chroot; never changes
+	Value any    // the sink's own
+
+	name  string
+	nodes nodeSet
+	// czxid is that of the directory as last listed, 0 before: it tells a
+	// directory from another one that took its place while nobody watched.
+	czxid int64
+}
+
+// Name is the last component of Path.
+func (d *Dir) Name() string { return d.Path[len(d.Path)-len(d.name):] }
+
+// Node is a leaf: an entry of a Dir.
+type Node struct {
+	Name  string // never changes
+	Value any    // the sink's own
+}
+
+// ChangeKind is what a Change tells.
+type ChangeKind uint8
+
+// The kinds of changes.
+const (
+	// DirAdded: Dir exists. Told by an event it is new: it was empty, and every
+	// node that we may read will be told from number 0 on. (Where that is not
+	// so, because it was inferred from an event inside it, a DirListed
+	// follows.) Told by a listing, its own listing follows.
+	DirAdded ChangeKind = iota + 1
+	// DirRemoved: Dir is gone. A NodeRemoved for each of its nodes came before.
+	DirRemoved
+	// NodeAdded: Node exists in Dir. Never told twice for one Node.
+	NodeAdded
+	// NodeRemoved: Node is gone from Dir. A deleted event is told even when
+	// the node was not known: then Node is a fresh one with a nil Value.
+	NodeRemoved
+	// NodeChanged: Node's data was set, or Node may be another one than before
+	// under the same name: what was read of it is out of date.
+	NodeChanged
+	// DirListed: Dir has been listed and agrees with the listing; the changes
+	// that this took stand right before it. With Err (ErrNoAuth) the listing
+	// was refused: the directory exists, and what it holds is not known beyond
+	// what events tell.
+	DirListed
+	// Synced: the tree has been read, the replica is true. Root is nil for all
+	// roots together, or a root that AddRoot added to a replica that was
+	// synced already: what came of that root before was only a part.
+	Synced
+	// Current: the replica became current (see Currency), for the first time
+	// or again: what waited for that can be decided. Told only while synced.
+	Current
+	// Lost: the connection is gone, the replica stands still until Synced.
+	Lost
+)
+
+// String names the kind.
+func (k ChangeKind) String() string {
+	names := [...]string{"", "DirAdded", "DirRemoved", "NodeAdded", "NodeRemoved", "NodeChanged", "DirListed", "Synced", "Current", "Lost"}
+	if int(k) < len(names) {
+		return names[k]
+	}
+	return "?"
+}
+
+// Change is one step of the replica, in ZooKeeper's order.
+type Change struct {
+	Kind ChangeKind
+	// Listed: told by a tree read or a listing, not by an event. Absence from
+	// a listing removes a contender only if Zxid is at least its czxid: a
+	// server may answer from before its creation.
+	Listed bool
+	// Created, with DirListed: how many children were ever created in the
+	// directory, so the next sequential child's number. Exact below 2^31
+	// (wire.Stat.Created). Lower than before: the directory was created again.
+	Created int32
+	Root    *WatchRoot
+	Dir     *Dir
+	Node    *Node
+	Zxid    int64 // of the reply, when Listed; else 0
+	Err     error // with DirListed only
+}
+
+// Sink is told every change.
+type Sink interface {
+	// Apply is given changes in ZooKeeper's order, from the observer's own
+	// goroutine, once per burst of what has arrived. It must not block. The
+	// slice is reused; Dirs and Nodes may be kept.
+	//
+	// The changes of one listing are true only together (a listing has no
+	// order), and always come in one slice: judge a queue when the whole slice
+	// has been applied.
+	Apply(changes []Change)
+}
+
+// root is a WatchRoot and its directories.
+type root struct {
+	WatchRoot
+	full   string          // Path as ZooKeeper knows it
+	prefix string          // full and a slash
+	dirs   map[string]*Dir // by name; of depth 1 the root itself, by ""
+
+	// Of the present connection:
+	listed  bool // the root's own listing has arrived
+	synced  bool // every listing of the tree read has arrived
+	pending int  // listings of the tree read still to come
+}
+
+// listing is a directory to list: the whole root of depth 2 when top.
+type listing struct {
+	root *root
+	name string
+	top  bool
+	tree bool // part of a tree read, which waits for it
+}
+
+// replica is the pure core of the observer: it turns events and listings, in
+// the order of the stream, into changes. One goroutine owns it.
+type replica struct {
+	roots   []*root // longest path first
+	changes []Change
+	want    []listing // listings that an event or a reply has made necessary
+	names   [][]byte  // scratch: the names of the listing at hand
+	events  uint64    // watch events
+	ignored uint64    // events on paths that are no leaf and no directory of a root
+}
+
+// reset forgets what belongs to a connection. What exists stays known: the
+// listings of the next connection are compared with it.
+func (r *replica) reset() {
+	r.want = r.want[:0]
+	for _, root := range r.roots {
+		root.listed, root.synced, root.pending = false, false, 0
+	}
+}
+
+// add takes in a root, unless it is there.
+func (r *replica) add(w WatchRoot, full string) *root {
+	for _, have := range r.roots {
+		if have.Path == w.Path {
+			return nil
+		}
+	}
+	prefix := full + "/"
+	if full == "/" {
+		prefix = full
+	}
+	added := &root{WatchRoot: w, full: full, prefix: prefix, dirs: make(map[string]*Dir)}
+	r.roots = append(r.roots, added)
+	// Of nested roots the inner one must be found first.
+	slices.SortStableFunc(r.roots, func(a, b *root) int { return len(b.full) - len(a.full) })
+	return added
+}
+
+// locate finds where a full path lies: in a root, as its top (no directory),
+// as a directory (no node) or as a node. ok is false for every other place.
+func (r *replica) locate(path []byte) (in *root, dir, node []byte, ok bool) {
+	for _, root := range r.roots {
+		if len(path) > len(root.prefix) && string(path[:len(root.prefix)]) == root.prefix {
+			rest := path[len(root.prefix):]
+			slash := bytes.IndexByte(rest, '/')
+			switch {
+			case root.Depth == 1 && slash < 0:
+				return root, nil, rest, true
+			case root.Depth == 1:
+				return root, nil, nil, false
+			case slash < 0:
+				return root, rest, nil, true
+			case bytes.IndexByte(rest[slash+1:], '/') >= 0:
+				return root, nil, nil, false
+			}
+			return root, rest[:slash], rest[slash+1:], true
+		}
+		if string(path) == root.full {
+			return root, nil, nil, true
+		}
+	}
+	return nil, nil, nil, false
+}
+
+// event applies a watch event.
+func (r *replica) event(t wire.EventType, path []byte) {
+	r.events++
+	root, dir, node, ok := r.locate(path)
+	if !ok {
+		r.ignored++
+		return
+	}
+	if node == nil {
+		r.dirEvent(root, dir, t)
+		return
+	}
+	d := root.dirs[string(dir)]
+	if d == nil {
+		// Something happened in it, so it exists; we were not told because it
+		// is older than the watch and not listed yet, or may not be read.
+		d = r.addDir(root, string(dir), false, 0)
+		if root.listed {
+			r.need(root, d.name)
+		}
+	}
+	n := d.nodes.get(node)
+	switch t {
+	case wire.EventCreated:
+		if n != nil {
+			// An event precedes every reply that shows its change, so this is
+			// not the creation of the node we know: that one must have been
+			// deleted without our being told (an ACL, or before the watch).
+			r.emit(Change{Kind: NodeChanged, Root: &root.WatchRoot, Dir: d, Node: n})
+			return
+		}
+		r.addNode(root, d, string(node), false, 0)
+	case wire.EventDeleted:
+		if n == nil {
+			n = &Node{Name: string(node)}
+		} else {
+			d.nodes.remove(n)
+		}
+		r.emit(Change{Kind: NodeRemoved, Root: &root.WatchRoot, Dir: d, Node: n})
+	case wire.EventDataChanged:
+		if n == nil {
+			n = r.addNode(root, d, string(node), false, 0)
+		}
+		r.emit(Change{Kind: NodeChanged, Root: &root.WatchRoot, Dir: d, Node: n})
+	default:
+		r.ignored++
+	}
+}
+
+// dirEvent applies an event on a directory, or on the top of a root.
+func (r *replica) dirEvent(root *root, name []byte, t wire.EventType) {
+	top := root.Depth == 2 && len(name) == 0
+	switch t {
+	case wire.EventCreated:
+		if top {
+			return
+		}
+		if d := root.dirs[string(name)]; d == nil {
+			r.addDir(root, string(name), false, 0)
+		} else if root.listed {
+			r.need(root, d.name) // not the one we know: a listing finds out
+		}
+	case wire.EventDeleted:
+		// A node is deleted only when it is empty, so whatever is still known
+		// below it is gone, though its own event was withheld.
+		if top {
+			for _, d := range root.dirs {
+				r.removeDir(root, d, false, 0)
+			}
+		} else if d := root.dirs[string(name)]; d != nil {
+			r.removeDir(root, d, false, 0)
+		}
+	default:
+		r.ignored++ // the data of a directory is nobody's concern
+	}
+}
+
+// listedTop applies a listing of the top of a root of depth 2, and asks for
+// the listing of each directory when it is part of a tree read.
+func (r *replica) listedTop(root *root, names [][]byte, tree bool, zxid int64) {
+	root.listed = true
+	for _, name := range names {
+		d, isNew := root.dirs[string(name)], false
+		if d == nil {
+			d, isNew = r.addDir(root, string(name), true, zxid), true
+		}
+		if tree {
+			r.needTree(root, d.name)
+		} else if isNew {
+			r.need(root, d.name)
+		}
+	}
+	if len(root.dirs) == len(names) {
+		return
+	}
+	present := nameSet(names)
+	for _, d := range root.dirs {
+		if !present[d.name] {
+			r.removeDir(root, d, true, zxid)
+		}
+	}
+}
+
+// listedDir applies the listing of a directory.
+func (r *replica) listedDir(root *root, name string, names [][]byte, stat *wire.Stat, zxid int64) {
+	if root.Depth == 1 {
+		root.listed = true
+	}
+	d := root.dirs[name]
+	if d != nil && d.czxid != 0 && d.czxid != stat.Czxid {
+		r.removeDir(root, d, true, zxid) // deleted and created again while nobody watched
+		d = nil
+	}
+	if d == nil {
+		d = r.addDir(root, name, true, zxid)
+	}
+	d.czxid = stat.Czxid
+	for _, child := range names {
+		if d.nodes.get(child) == nil {
+			r.addNode(root, d, string(child), true, zxid)
+		}
+	}
+	if d.nodes.len() > len(names) {
+		present := nameSet(names)
+		for _, n := range d.nodes.all() {
+			if !present[n.Name] {
+				d.nodes.remove(n)
+				r.emit(Change{Kind: NodeRemoved, Listed: true, Zxid: zxid, Root: &root.WatchRoot, Dir: d, Node: n})
+			}
+		}
+	}
+	r.emit(Change{Kind: DirListed, Listed: true, Zxid: zxid, Root: &root.WatchRoot, Dir: d, Created: stat.Created()})
+}
+
+// listedGone applies a listing that found no node.
+func (r *replica) listedGone(root *root, name string, top bool, zxid int64) {
+	if top || root.Depth == 1 {
+		root.listed = true
+	}
+	if top {
+		for _, d := range root.dirs {
+			r.removeDir(root, d, true, zxid)
+		}
+	} else if d := root.dirs[name]; d != nil {
+		r.removeDir(root, d, true, zxid)
+	}
+}
+
+// listedRefused applies a listing of a directory that we may not read.
+func (r *replica) listedRefused(root *root, name string, zxid int64, err error) {
+	d := root.dirs[name]
+	if d == nil {
+		d = r.addDir(root, name, true, zxid)
+	}
+	r.emit(Change{Kind: DirListed, Listed: true, Zxid: zxid, Root: &root.WatchRoot, Dir: d, Err: err})
+}
+
+func (r *replica) addDir(root *root, name string, listed bool, zxid int64) *Dir {
+	path := root.Path
+	if root.Depth == 2 {
+		if path != "/" {
+			path += "/"
+		}
+		path += name
+		name = path[len(path)-len(name):] // one string in memory, not two
+	}
+	d := &Dir{Path: path, name: name}
+	root.dirs[name] = d
+	r.emit(Change{Kind: DirAdded, Listed: listed, Zxid: zxid, Root: &root.WatchRoot, Dir: d})
+	return d
+}
+
+func (r *replica) removeDir(root *root, d *Dir, listed bool, zxid int64) {
+	for _, n := range d.nodes.all() {
+		r.emit(Change{Kind: NodeRemoved, Listed: listed, Zxid: zxid, Root: &root.WatchRoot, Dir: d, Node: n})
+	}
+	d.nodes = nodeSet{}
+	delete(root.dirs, d.name)
+	r.emit(Change{Kind: DirRemoved, Listed: listed, Zxid: zxid, Root: &root.WatchRoot, Dir: d})
+}
+
+func (r *replica) addNode(root *root, d *Dir, name string, listed bool, zxid int64) *Node {
+	n := &Node{Name: name}
+	d.nodes.add(n)
+	r.emit(Change{Kind: NodeAdded, Listed: listed, Zxid: zxid, Root: &root.WatchRoot, Dir: d, Node: n})
+	return n
+}
+
+func (r *replica) emit(c Change) { r.changes = append(r.changes, c) }
+
+// need asks for a listing that the tree read waits for if it is still going on.
+func (r *replica) need(root *root, name string) {
+	if !root.synced {
+		r.needTree(root, name)
+		return
+	}
+	r.want = append(r.want, listing{root: root, name: name})
+}
+
+func (r *replica) needTree(root *root, name string) {
+	root.pending++
+	r.want = append(r.want, listing{root: root, name: name, tree: true})
+}
+
+func nameSet(names [][]byte) map[string]bool {
+	set := make(map[string]bool, len(names))
+	for _, name := range names {
+		set[string(name)] = true
+	}
+	return set
+}
