@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"strconv"
+	"strings"
 )
 
 // Tag starts every lease id. Together with the fleet id it tells this fleet's
@@ -55,6 +56,11 @@ func NewGatewayID(random io.Reader) (GatewayID, error) {
 
 // NewLeaseID makes a lease id with 10 bytes read from random. The error is the
 // reader's, or tells that fleet or gateway is not an id.
+//
+// The id never ends in a word that other clients look for in front of a dash:
+// go-zookeeper could not read any child of a directory with a contender called
+// write-v1.lk...lock-__WRIT__0000000005, and its Lock would fail there. One lease
+// in a million would have such an id.
 func NewLeaseID(fleet FleetID, gateway GatewayID, random io.Reader) (LeaseID, error) {
 	if _, err := ParseFleetID(string(fleet)); err != nil {
 		return "", err
@@ -65,6 +71,11 @@ func NewLeaseID(fleet FleetID, gateway GatewayID, random io.Reader) (LeaseID, er
 	s, err := generate(random, 10)
 	if err != nil {
 		return "", err
+	}
+	for _, word := range []string{"lock", "lease", "latch"} {
+		if strings.HasSuffix(s, word) {
+			s = s[:len(s)-1] + "a"
+		}
 	}
 	return LeaseID(Tag + string(fleet) + string(gateway) + s), nil
 }

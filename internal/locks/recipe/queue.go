@@ -103,7 +103,7 @@ func (q *Queue) Insert(c *Contender) bool {
 	if found {
 		return false
 	}
-	if n := q.Len(); i == n && n > 0 {
+	if n := q.Len(); i == n && n > 0 && !q.disordered {
 		first, last := q.At(0).Number, q.At(n-1).Number
 		if c.Number-first < 0 && uint32(last-c.Number) < halfCircle {
 			i = 0 // the end and the beginning are the same place of the circle

@@ -1,0 +1,136 @@
+package recipe
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+const (
+	testFleet   FleetID   = "abcdefgh"
+	testGateway GatewayID = "mnopqrstuvwxy"
+	testLease   LeaseID   = "lkabcdefghmnopqrstuvwxy234567abcdefghij"
+)
+
+func TestALeaseIDNamesItsFleetAndItsGateway(t *testing.T) {
+	fleet, err := NewFleetID(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gateway, err := NewGatewayID(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := NewLeaseID(fleet, gateway, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id.Fleet() != fleet || id.Gateway() != gateway || len(id) != LeaseIDLen || LeaseIDLen != 39 {
+		t.Errorf("lease id %q of fleet %q, gateway %q", id, fleet, gateway)
+	}
+	if parsed, err := ParseLeaseID(string(id)); err != nil || parsed != id {
+		t.Errorf("ParseLeaseID(%q) = %q, %v", id, parsed, err)
+	}
+	if parsed, err := ParseFleetID(string(fleet)); err != nil || parsed != fleet {
+		t.Errorf("ParseFleetID(%q) = %q, %v", fleet, parsed, err)
+	}
+	if parsed, err := ParseGatewayID(string(gateway)); err != nil || parsed != gateway {
+		t.Errorf("ParseGatewayID(%q) = %q, %v", gateway, parsed, err)
+	}
+	if id := LeaseID("short"); id.Fleet() != "" || id.Gateway() != "" {
+		t.Error("a short id has a fleet or a gateway")
+	}
+}
+
+func TestIDsHaveOneSpelling(t *testing.T) {
+	for _, test := range []struct {
+		id, problem string
+	}{
+		{string(testLease), ""},
+		{"lkabcdefgh" + "mnopqrstuvwxz" + "234567abcdefghij", "unused bits"}, // z carries a fifth bit
+		{"lkabcdefgh" + "mnopqrstuvwx3" + "234567abcdefghij", "unused bits"},
+		{"lkabcdefgh" + "mnopqrstuvwx2" + "234567abcdefghij", ""},
+		{"lkabcdefgh" + "mnopqrstuvwx6" + "234567abcdefghij", ""},
+		{strings.ToUpper(string(testLease)), "a-z and 2-7"},
+		{"kl" + string(testLease[2:]), "start with lk"},
+		{string(testLease[:38]), "39 characters, not 38"},
+		{string(testLease) + "a", "39 characters, not 40"},
+		{string(testLease[:38]) + "1", "a-z and 2-7"},
+		{string(testLease[:38]) + "8", "a-z and 2-7"},
+		{string(testLease[:38]) + ".", "a-z and 2-7"},
+		{"", "39 characters, not 0"},
+	} {
+		_, err := ParseLeaseID(test.id)
+		if test.problem == "" && err != nil || test.problem != "" && (err == nil || !strings.Contains(err.Error(), test.problem)) {
+			t.Errorf("ParseLeaseID(%q): %v; want %q", test.id, err, test.problem)
+		}
+	}
+	for _, s := range []string{"", "abcdefg", "abcdefghi", "abcdefg1", "ABCDEFGH"} {
+		if _, err := ParseFleetID(s); err == nil {
+			t.Errorf("ParseFleetID(%q) accepts it", s)
+		}
+	}
+	for _, s := range []string{"", "mnopqrstuvwx", "mnopqrstuvwxz", "mnopqrstuvwx7", "mnopqrstuvwx-"} {
+		if _, err := ParseGatewayID(s); err == nil {
+			t.Errorf("ParseGatewayID(%q) accepts it", s)
+		}
+	}
+}
+
+func TestNoIDWithoutRandomness(t *testing.T) {
+	broken := errors.New("entropy pool is on fire")
+	if _, err := NewFleetID(iotest.ErrReader(broken)); !errors.Is(err, broken) {
+		t.Errorf("NewFleetID: %v", err)
+	}
+	if _, err := NewGatewayID(strings.NewReader("1234567")); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("NewGatewayID of seven bytes: %v", err)
+	}
+	if id, err := NewLeaseID(testFleet, testGateway, strings.NewReader("123456789")); !errors.Is(err, io.ErrUnexpectedEOF) || id != "" {
+		t.Errorf("NewLeaseID of nine bytes: %q, %v", id, err)
+	}
+	if _, err := NewLeaseID("fleet", testGateway, rand.Reader); err == nil {
+		t.Error("a lease id of no fleet")
+	}
+	if _, err := NewLeaseID(testFleet, "gateway", rand.Reader); err == nil {
+		t.Error("a lease id of no gateway")
+	}
+}
+
+func FuzzLeaseID(f *testing.F) {
+	f.Add(string(testLease), []byte("0123456789abcdefghijklm"))
+	f.Add("lkabcdefghmnopqrstuvwxz234567abcdefghij", []byte{})
+	f.Add("lk", []byte{0xff})
+	f.Fuzz(func(t *testing.T, s string, random []byte) {
+		if id, err := ParseLeaseID(s); err == nil {
+			if Tag+string(id.Fleet())+string(id.Gateway())+s[randomAt:] != s {
+				t.Fatalf("the parts of %q are not the whole", s)
+			}
+			for _, part := range []string{string(id.Fleet()), string(id.Gateway()), s[randomAt:]} {
+				bits, err := encoding.DecodeString(part)
+				if err != nil || encoding.EncodeToString(bits) != part {
+					t.Fatalf("%q of %q is another spelling of %q", part, s, encoding.EncodeToString(bits))
+				}
+			}
+		}
+		r := bytes.NewReader(random)
+		fleet, err := NewFleetID(r)
+		if err != nil {
+			return
+		}
+		gateway, err := NewGatewayID(r)
+		if err != nil {
+			return
+		}
+		id, err := NewLeaseID(fleet, gateway, r)
+		if err != nil {
+			return
+		}
+		if got, err := ParseLeaseID(string(id)); err != nil || got != id || id.Fleet() != fleet || id.Gateway() != gateway {
+			t.Fatalf("NewLeaseID made %q: %q, %v", id, got, err)
+		}
+	})
+}

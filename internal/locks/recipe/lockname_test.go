@@ -1,0 +1,55 @@
+package recipe
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestALockNameIsOneZnodeName(t *testing.T) {
+	for _, test := range []struct {
+		name, problem string // "" for a good name
+	}{
+		{"deploy", ""},
+		{"7", ""},
+		{"Team:service:job-1_a.b~c@d=e+f", ""},
+		{strings.Repeat("a", 200), ""},
+		{strings.Repeat("a", 201), "at most 200 characters, has 201"},
+		{"", "must not be empty"},
+		{"a/b", "':'"},
+		{"/a", "':'"},
+		{".", "start with a letter or a digit"},
+		{"..", "start with a letter or a digit"},
+		{"-x", "not with '-'"},
+		{":x", "not with ':'"},
+		{"a b", "' '"},
+		{"a\x00b", `'\x00'`},
+		{"a\nb", `'\n'`},
+		{"ключ", `'\u043a'`},
+		{"a\xff", `'\ufffd'`},
+		{"a%2fb", "'%'"},
+		{"a,b", "','"},
+	} {
+		err := CheckLockName(test.name)
+		if test.problem == "" {
+			if err != nil {
+				t.Errorf("CheckLockName(%q): %v", test.name, err)
+			}
+			continue
+		}
+		var nameErr *LockNameError
+		if !errors.As(err, &nameErr) || nameErr.Name != test.name || !strings.Contains(err.Error(), test.problem) {
+			t.Errorf("CheckLockName(%q): %v; want %q", test.name, err, test.problem)
+		}
+	}
+}
+
+func TestEveryByteOfALockNameIsAllowedOrRefused(t *testing.T) {
+	const allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._~@:=+-"
+	for c := range 256 {
+		err := CheckLockName("x" + string([]byte{byte(c)}))
+		if good := strings.IndexByte(allowed, byte(c)) >= 0; good != (err == nil) {
+			t.Errorf("byte %q: %v", byte(c), err)
+		}
+	}
+}

@@ -1,0 +1,384 @@
+package recipe
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// model is a queue by the words of its rules: a list, sorted and searched as a
+// whole for each question.
+type model []*Contender
+
+func (m model) before(a, b *Contender) bool { return uint32(b.Number-a.Number) < halfCircle }
+
+// ordered: somebody stands before all others.
+func (m model) ordered() bool {
+	return len(m) == 0 || slices.ContainsFunc(m, func(first *Contender) bool {
+		return !slices.ContainsFunc(m, func(c *Contender) bool { return !m.before(first, c) })
+	})
+}
+
+func (m model) sorted() model {
+	out := slices.Clone(m)
+	slices.SortFunc(out, func(a, b *Contender) int {
+		if a.Number != b.Number {
+			if m.before(a, b) {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a.Name, b.Name)
+	})
+	return out
+}
+
+// entries cuts an ordered queue into what stands in it as one.
+func (m model) entries() [][]*Contender {
+	var out [][]*Contender
+	for _, c := range m.sorted() {
+		if n := len(out); n > 0 {
+			last := out[n-1][len(out[n-1])-1]
+			foreign := !c.Ours && !last.Ours && c.Number == last.Number
+			if foreign || c.LeaseID != "" && c.LeaseID == last.LeaseID {
+				out[n-1] = append(out[n-1], c)
+				continue
+			}
+		}
+		out = append(out, []*Contender{c})
+	}
+	return out
+}
+
+func (m model) holds(c *Contender) bool {
+	if !m.ordered() {
+		return false
+	}
+	taken := int64(c.Permits)
+	for _, entry := range m.entries() {
+		if slices.Contains(entry, c) {
+			break
+		}
+		for _, p := range entry {
+			if p.Mode == Permit && c.Mode == Permit {
+				taken += int64(p.Permits)
+			} else if p.Mode != Shared || c.Mode != Shared {
+				return false
+			}
+		}
+	}
+	return c.Mode != Permit || !c.Ours || taken <= int64(c.Limit)
+}
+
+func (m model) entryHolds(entry []*Contender) bool {
+	return !slices.ContainsFunc(entry, func(c *Contender) bool { return !m.holds(c) })
+}
+
+func (m model) position(name string) (position int, ok bool) {
+	if !m.ordered() {
+		return 0, false
+	}
+	for _, entry := range m.entries() {
+		waits := !m.entryHolds(entry)
+		if waits {
+			position++
+		}
+		if slices.ContainsFunc(entry, func(c *Contender) bool { return c.Name == name }) {
+			if waits {
+				return position, true
+			}
+			return 0, true
+		}
+	}
+	return 0, false
+}
+
+func (m model) leaseHolds(name string) bool {
+	if !m.ordered() {
+		return false
+	}
+	for _, entry := range m.entries() {
+		i := slices.IndexFunc(entry, func(c *Contender) bool { return c.Name == name })
+		if i < 0 {
+			continue
+		}
+		slots := map[uint8]bool{}
+		for _, c := range entry {
+			slots[c.Member] = true
+		}
+		for k := range entry[i].Members {
+			if !slots[k+1] {
+				return false
+			}
+		}
+		return entry[i].Members > 0 && m.entryHolds(entry)
+	}
+	return false
+}
+
+func collect(q *Queue) (out []*Contender) {
+	for c := range q.Holders() {
+		out = append(out, c)
+	}
+	return out
+}
+
+// checkQueue compares everything a queue says with the model, and what it keeps
+// count of with the queue itself.
+func checkQueue(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, q *Queue, m model) {
+	t.Helper()
+	if q.Len() != len(m) || q.Ordered() != m.ordered() {
+		t.Fatalf("%d contenders, ordered %v; want %d, %v", q.Len(), q.Ordered(), len(m), m.ordered())
+	}
+	var all, wantAll []*Contender
+	for i, c := range q.All() {
+		if q.At(i) != c || q.Index(c.Name) != i || q.Get(c.Name) != c {
+			t.Fatalf("contender %d, %q, is found at %d", i, c.Name, q.Index(c.Name))
+		}
+		all = append(all, c)
+	}
+	if wantAll = m.sorted(); m.ordered() && !slices.Equal(all, wantAll) {
+		t.Fatalf("queue %s\nwant  %s", names(all), names(wantAll))
+	}
+	if q.Index("nobody-0000000000") != -1 || q.Get("nobody") != nil || q.Holds("nobody") || q.LeaseHolds("nobody") {
+		t.Fatalf("somebody who is not there is found")
+	}
+	if _, ok := q.Position("nobody-0000000001"); ok {
+		t.Fatalf("somebody who is not there has a position")
+	}
+
+	var holders []*Contender
+	foreign, permits, waiting := 0, 0, 0
+	for _, c := range wantAll {
+		if m.holds(c) {
+			holders = append(holders, c)
+		}
+		if q.Holds(c.Name) != m.holds(c) {
+			t.Fatalf("%q holds: %v; want %v", c.Name, q.Holds(c.Name), m.holds(c))
+		}
+		if q.LeaseHolds(c.Name) != m.leaseHolds(c.Name) {
+			t.Fatalf("the lease of %q holds: %v; want %v", c.Name, q.LeaseHolds(c.Name), m.leaseHolds(c.Name))
+		}
+		got, ok := q.Position(c.Name)
+		if want, wantOK := m.position(c.Name); got != want || ok != wantOK {
+			t.Fatalf("%q is at position %d, %v; want %d, %v", c.Name, got, ok, want, wantOK)
+		}
+		if c.Mode == Permit {
+			permits++
+			if !c.Ours {
+				foreign++
+			}
+		}
+	}
+	if got := collect(q); !slices.Equal(got, holders) {
+		t.Fatalf("holders %s\nwant    %s\nof      %s", names(got), names(holders), names(all))
+	}
+	if q.ForeignPermits() != foreign || int(q.permits) != permits {
+		t.Fatalf("%d permits, %d foreign; want %d, %d", q.permits, q.ForeignPermits(), permits, foreign)
+	}
+	if m.ordered() {
+		for _, entry := range m.entries() {
+			if !m.entryHolds(entry) {
+				waiting++
+			}
+		}
+	} else {
+		waiting = q.Len() - int(q.joined)
+	}
+	if q.Waiting() != waiting {
+		t.Fatalf("%d wait, want %d", q.Waiting(), waiting)
+	}
+
+	joined, lead := int32(0), len(all)
+	for i, c := range all {
+		if i > 0 {
+			joined += join(all[i-1], c)
+		}
+		if c.Mode != Shared {
+			lead = min(lead, i)
+		}
+	}
+	if q.joined != joined || int(q.lead) != lead {
+		t.Fatalf("%d joined, %d lead; want %d, %d", q.joined, q.lead, joined, lead)
+	}
+	if slices.Contains(q.items(), nil) || slices.ContainsFunc(q.buf[:q.head], func(c *Contender) bool { return c != nil }) ||
+		slices.ContainsFunc(q.buf[len(q.buf):cap(q.buf)], func(c *Contender) bool { return c != nil }) {
+		t.Fatalf("the queue keeps contenders that have gone")
+	}
+}
+
+func names(contenders []*Contender) (out []string) {
+	for _, c := range contenders {
+		out = append(out, c.Name)
+	}
+	return out
+}
+
+// lease is the lease id number i of the tests.
+func lease(i int) LeaseID {
+	random := fmt.Appendf(nil, "%010d", i)
+	return LeaseID(Tag + string(testFleet) + string(testGateway) + encoding.EncodeToString(random))
+}
+
+func named(c Contender) *Contender {
+	c.Name = c.Format()
+	parsed, ok := Parse(testFleet, c.Name)
+	if !ok {
+		panic(c.Name)
+	}
+	return &parsed
+}
+
+func foreignContender(format string, n int32) *Contender {
+	c, ok := Parse(testFleet, fmt.Sprintf(format+"%010d", n))
+	if !ok {
+		panic(format)
+	}
+	return &c
+}
+
+// drawContender draws a contender with the given number; few leases, so that some
+// have several contenders, and more than one with a number.
+func drawContender(t *rapid.T, n int32) *Contender {
+	id := lease(rapid.IntRange(0, 5).Draw(t, "lease"))
+	kind := rapid.IntRange(0, 9).Draw(t, "kind")
+	switch kind {
+	case 0, 1:
+		return named(Contender{LeaseID: id, Number: n})
+	case 2, 3:
+		return named(Contender{LeaseID: id, Number: n, Mode: Shared})
+	case 4, 5:
+		limit := rapid.Int32Range(1, 5).Draw(t, "limit")
+		return named(Contender{LeaseID: id, Number: n, Mode: Permit, Limit: limit, Permits: rapid.Int32Range(1, limit).Draw(t, "permits")})
+	case 6:
+		members := uint8(rapid.IntRange(2, 3).Draw(t, "members"))
+		return named(Contender{
+			LeaseID: id, Number: n, Mode: Mode(rapid.IntRange(0, 1).Draw(t, "mode")), Form: Form(rapid.IntRange(0, 2).Draw(t, "form")),
+			Member: uint8(rapid.IntRange(1, int(members)).Draw(t, "member")), Members: members,
+		})
+	case 7:
+		return foreignContender("read-v9."+string(id)+"-lock-", n)
+	default:
+		return foreignContender(rapid.SampledFrom([]string{"_c_a-lock-", "_c_a-__READ__", "_c_a-__WRIT__", "_c_a-lease-", "read-", "x-lkabcdefgh-"}).Draw(t, "foreign"), n)
+	}
+}
+
+func TestTheQueueIsAsItsRulesSay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		base := anyNumber().Draw(t, "base")
+		next := base
+		q, m := new(Queue), model{}
+		insert := func(t *rapid.T, c *Contender) {
+			there := slices.ContainsFunc(m, func(o *Contender) bool { return o.Name == c.Name })
+			if q.Insert(c) == there {
+				t.Fatalf("Insert(%q) is %v", c.Name, !there)
+			}
+			if !there {
+				m = append(m, c)
+			}
+		}
+		remove := func(t *rapid.T, c *Contender) {
+			if q.Remove(c.Name) != c || q.Remove(c.Name) != nil {
+				t.Fatalf("Remove(%q) removes somebody else, or twice", c.Name)
+			}
+			m = slices.DeleteFunc(m, func(o *Contender) bool { return o == c })
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"": func(t *rapid.T) { checkQueue(t, q, m) },
+			"append": func(t *rapid.T) {
+				insert(t, drawContender(t, next))
+				next++
+			},
+			"append three members": func(t *rapid.T) {
+				id, mode := lease(rapid.IntRange(0, 5).Draw(t, "lease")), Mode(rapid.IntRange(0, 1).Draw(t, "mode"))
+				for _, c := range All.Contenders(Contender{LeaseID: id, Mode: mode}) {
+					c.Number = next
+					insert(t, named(c))
+					next++
+				}
+			},
+			"insert near":     func(t *rapid.T) { insert(t, drawContender(t, base+rapid.Int32Range(-9, 9).Draw(t, "offset"))) },
+			"insert anywhere": func(t *rapid.T) { insert(t, drawContender(t, anyNumber().Draw(t, "number"))) },
+			"remove the head": func(t *rapid.T) {
+				if len(m) > 0 {
+					remove(t, q.At(0))
+				}
+			},
+			"remove": func(t *rapid.T) {
+				if len(m) > 0 {
+					remove(t, q.At(rapid.IntRange(0, len(m)-1).Draw(t, "index")))
+				}
+			},
+			"reset": func(t *rapid.T) {
+				shuffled := rapid.Permutation(m).Draw(t, "children")
+				q.Reset(append(shuffled, shuffled...))
+			},
+		})
+	})
+}
+
+// The heart of the recipe: a grant is never taken back by who comes later, so a
+// replica that has seen everything before a contender may grant.
+func TestWhoHoldsGoesOnHoldingWhateverIsAppended(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		next := anyNumber().Draw(t, "base")
+		q, held := new(Queue), map[*Contender]bool{}
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			if q.Len() > 0 && rapid.IntRange(0, 2).Draw(t, "leave") == 0 {
+				c := q.At(rapid.IntRange(0, q.Len()-1).Draw(t, "index"))
+				// A member that leaves alone cuts its lease in two; a lease
+				// ends whole, so the others of it go as well.
+				for _, o := range slices.Clone(q.items()) {
+					if o == c || o.LeaseID != "" && o.LeaseID == c.LeaseID {
+						q.Remove(o.Name)
+						delete(held, o)
+					}
+				}
+			} else {
+				q.Insert(drawContender(t, next))
+				next += rapid.Int32Range(1, 1000).Draw(t, "gap")
+			}
+			for c := range q.Holders() {
+				held[c] = true
+			}
+			for c := range held {
+				if !q.Holds(c.Name) {
+					t.Fatalf("%q has lost the lock in %q", c.Name, names(q.items()))
+				}
+			}
+		}
+	})
+}
+
+// The same the other way round: nothing that conflicts holds at one time.
+func TestConflictingContendersNeverHoldTogether(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := new(Queue)
+		base := anyNumber().Draw(t, "base")
+		for i := range rapid.IntRange(1, 12).Draw(t, "contenders") {
+			q.Insert(drawContender(t, base+int32(i)))
+		}
+		holders := collect(q)
+		for i, b := range holders {
+			taken := int64(b.Permits)
+			for _, a := range holders[:i] {
+				if a.LeaseID != "" && a.LeaseID == b.LeaseID {
+					continue
+				}
+				taken += int64(a.Permits)
+				if a.Mode != b.Mode || a.Mode == Exclusive {
+					t.Fatalf("%q and %q hold together", a.Name, b.Name)
+				}
+			}
+			if b.Mode == Permit && b.Ours && taken > int64(b.Limit) {
+				t.Fatalf("%d permits are taken where %q holds", taken, b.Name)
+			}
+		}
+	})
+}
