@@ -1,0 +1,9 @@
+package zk
+
+import (
+	"testing"
+
+	"lockkeeper/internal/zk/zkreal"
+)
+
+func TestMain(m *testing.M) { zkreal.Main(m) }
