@@ -3,7 +3,11 @@ package zk
 import (
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"lockkeeper/internal/zk/zkreal"
 )
 
-func TestMain(m *testing.M) { zkreal.Main(m) }
+// TestMain ends the shared ZooKeeper and refuses tests that leave goroutines
+// behind. zkreal ends its own with the server.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(zkreal.Wrap(m)) }

@@ -1,0 +1,354 @@
+package zk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	gozk "github.com/go-zookeeper/zk"
+)
+
+// connectAttempts bounds the attempts to get a new session. An established
+// session is reconnected for as long as it lives.
+const connectAttempts = 8
+
+// conn is one Conn of go-zookeeper and therefore one session: when ZooKeeper
+// says that the session is expired the Conn is closed inside the event's
+// callback, before the library can go on and run queued requests in a new
+// session of its own making. The library's watches, its AddAuth, its event
+// channel and its host provider are not used.
+type conn struct {
+	cfg    *Config
+	log    *slog.Logger
+	hosts  *hosts
+	lib    *gozk.Conn
+	wake   func()        // called on each change of state; must not block
+	ready  chan struct{} // closed once lib is set: events wait for it
+	closed chan struct{} // closed when all of the library's goroutines have ended
+	reads  chan struct{} // one slot per read under way
+	ctx    context.Context
+	cancel context.CancelFunc // ends dialing and waiting
+
+	acls     [numAccess][]gozk.ACL
+	lastZxid atomic.Int64
+
+	mu        sync.Mutex
+	link      *link // the connection, when there is one
+	connected bool
+	session   int64         // 0 until there is one
+	timeout   time.Duration // negotiated
+	attempts  int           // since the last handshake
+	lastErr   error         // of the last attempt
+	err       error         // why the session is over; final
+	over      chan struct{} // closed with err
+	up        chan struct{} // closed while connected
+	quitting  bool
+}
+
+// access is who may touch a node. Without authentication it is everyone, always.
+type access uint8
+
+const (
+	open    access = iota // everyone everything: where other programs take part
+	shown                 // everyone may read, gateways may write
+	private               // gateways alone
+	numAccess
+)
+
+// connect starts a session and waits until there is one. wake is called
+// whenever the state changes.
+func connect(ctx context.Context, cfg *Config, wake func()) (*conn, error) {
+	began := time.Now()
+	c := newConn(cfg, wake)
+	lib, events, err := gozk.Connect(cfg.Servers, cfg.SessionTimeout,
+		gozk.WithHostProvider(c.hosts),
+		gozk.WithDialer(c.dial),
+		gozk.WithEventCallback(c.event),
+		gozk.WithLogger(libLogger{c.log}),
+		gozk.WithLogInfo(false))
+	if err != nil {
+		c.cancel()
+		return nil, &FatalError{Kind: KindConfig, Err: fmt.Errorf("starting the ZooKeeper client: %w", err)}
+	}
+	c.attach(lib)
+	go c.reap(events)
+	select {
+	case <-c.upNow():
+		cfg.Metrics.Op("connect", "ok", time.Since(began))
+		return c, nil
+	case <-c.over:
+		err = c.endErr()
+	case <-ctx.Done():
+		err = fmt.Errorf("%w: %w (last attempt: %w)", ErrUnavailable, context.Cause(ctx), c.lastError())
+	}
+	cfg.Metrics.Op("connect", "unknown", time.Since(began))
+	c.end(err)
+	return nil, err
+}
+
+func newConn(cfg *Config, wake func()) *conn {
+	c := &conn{
+		cfg: cfg, log: cfg.Logger, hosts: newHosts(), wake: wake,
+		ready: make(chan struct{}), closed: make(chan struct{}), over: make(chan struct{}), up: make(chan struct{}),
+		reads: make(chan struct{}, maxReads),
+	}
+	world := gozk.WorldACL(gozk.PermAll)
+	c.acls = [numAccess][]gozk.ACL{open: world, shown: world, private: world}
+	if cfg.Auth != nil {
+		ours := gozk.DigestACL(gozk.PermAll, cfg.Auth.User, cfg.Auth.Password)
+		c.acls[private] = ours
+		c.acls[shown] = append(gozk.WorldACL(gozk.PermRead), ours...)
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// attach lets the events through that came before the constructor returned.
+func (c *conn) attach(lib *gozk.Conn) {
+	c.lib = lib
+	close(c.ready)
+}
+
+// event is go-zookeeper's callback. It is ordered and lossless, unlike the
+// library's channel. It runs on the library's main goroutine, and may do so
+// before Connect has returned.
+func (c *conn) event(ev gozk.Event) {
+	if ev.Type != gozk.EventSession {
+		return
+	}
+	<-c.ready
+	switch ev.State {
+	case gozk.StateHasSession:
+		c.online()
+	case gozk.StateDisconnected:
+		c.offline()
+	case gozk.StateExpired:
+		c.finish(fmt.Errorf("%w: ZooKeeper has expired it", ErrSessionGone))
+		// Must happen before this function returns: see conn.
+		c.lib.Close()
+	}
+}
+
+func (c *conn) online() {
+	c.mu.Lock()
+	id := c.lib.SessionID()
+	fresh := c.session == 0
+	if !c.connected && c.err == nil && (fresh || c.session == id) {
+		c.connected, c.session, c.attempts = true, id, 0
+		close(c.up)
+	}
+	replaced := !fresh && c.session != id
+	c.mu.Unlock()
+	if replaced {
+		c.finish(fmt.Errorf("%w: the client library has replaced it", ErrSessionGone))
+		c.lib.Close()
+		return
+	}
+	c.log.Debug("zookeeper session connected", "session", fmt.Sprintf("%#x", id))
+	c.wake()
+}
+
+func (c *conn) offline() {
+	c.mu.Lock()
+	if c.connected {
+		c.connected = false
+		c.up = make(chan struct{})
+	}
+	c.mu.Unlock()
+	c.wake()
+}
+
+// finish records why the session is over. The first reason stays.
+func (c *conn) finish(err error) {
+	c.mu.Lock()
+	if c.err == nil {
+		c.err = err
+		close(c.over)
+		if c.connected {
+			c.connected = false
+			c.up = make(chan struct{})
+		}
+	}
+	c.mu.Unlock()
+	c.wake()
+}
+
+// end closes the session for the given reason and returns at once. Every
+// request that is under way is answered soon; closed tells when all is over.
+func (c *conn) end(err error) {
+	wasUp := c.isConnected()
+	c.finish(err)
+	c.mu.Lock()
+	again := c.quitting
+	c.quitting = true
+	c.mu.Unlock()
+	if again {
+		return
+	}
+	c.hosts.quit()
+	if !wasUp {
+		// Nobody can be told: do not let a dial or a backoff keep the library.
+		c.cancel()
+	}
+	go func() { // ends within four seconds; reap sees to what comes after
+		<-c.ready
+		c.lib.Close()
+	}()
+}
+
+// reap waits for the library's goroutines and frees what they used. It is
+// this conn's own goroutine, and ends after at most a few seconds once the
+// session is over: the grace is for the close request to be answered.
+func (c *conn) reap(events <-chan gozk.Event) {
+	defer close(c.closed)
+	defer c.cancel()
+	var grace <-chan time.Time
+	for over := c.over; ; {
+		select {
+		case _, more := <-events:
+			if !more {
+				return
+			}
+		case <-over:
+			over = nil
+			c.hosts.quit()
+			grace = time.After(closeGrace)
+		case <-grace:
+			c.cancel()
+			c.cut()
+		}
+	}
+}
+
+// closeGrace is how long the server has to answer the close request.
+const closeGrace = time.Second
+
+// cut breaks the present connection; a living session reconnects.
+func (c *conn) cut() {
+	c.mu.Lock()
+	l := c.link
+	c.mu.Unlock()
+	if l != nil {
+		_ = l.Close() // it is being thrown away
+	}
+}
+
+func (c *conn) isConnected() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.connected
+}
+
+// upNow is closed while there is a connection.
+func (c *conn) upNow() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.up
+}
+
+func (c *conn) endErr() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+func (c *conn) lastError() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lastErr == nil {
+		return errors.New("no answer yet")
+	}
+	return c.lastErr
+}
+
+func (c *conn) failed(err error) {
+	c.mu.Lock()
+	c.lastErr = err
+	c.mu.Unlock()
+}
+
+func (c *conn) sessionID() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.session
+}
+
+// sessionTimeout is the negotiated timeout, or what was asked for before the
+// first handshake.
+func (c *conn) sessionTimeout() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.timeout == 0 {
+		return c.cfg.SessionTimeout
+	}
+	return c.timeout
+}
+
+// handshakeLimit is how long a server may take to accept the connection and
+// to answer the handshake before the next one is tried.
+func (c *conn) handshakeLimit() time.Duration { return max(time.Second, c.sessionTimeout()/3) }
+
+// dial is go-zookeeper's Dialer; its timeout of one second is replaced.
+func (c *conn) dial(network, addr string, _ time.Duration) (net.Conn, error) {
+	if err := c.hosts.wait(c.ctx); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.attempts++
+	spent := c.session == 0 && c.attempts > connectAttempts
+	c.mu.Unlock()
+	if spent {
+		err := fmt.Errorf("%w after %d attempts: %w", ErrUnavailable, connectAttempts, c.lastError())
+		c.end(err)
+		return nil, err
+	}
+	limit := c.handshakeLimit()
+	ctx, cancel := context.WithTimeout(c.ctx, limit)
+	defer cancel()
+	deadline := time.Now().Add(limit)
+	raw, err := c.cfg.Dial(ctx, network, addr)
+	if err != nil {
+		c.failed(fmt.Errorf("connecting to %s: %w", addr, err))
+		return nil, err
+	}
+	l := newLink(c, raw, addr, deadline)
+	c.mu.Lock()
+	c.link = l
+	c.mu.Unlock()
+	if c.ctx.Err() != nil { // the session ended while we dialed: nobody else would close this
+		_ = l.Close()
+	}
+	return l, nil
+}
+
+// handshaken is told by the link what the server granted.
+func (c *conn) handshaken(timeout time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if timeout > 0 {
+		c.timeout = timeout
+	}
+}
+
+// seen notes the zxid in the head of a reply.
+func (c *conn) seen(zxid int64) {
+	for {
+		old := c.lastZxid.Load()
+		if zxid <= old || c.lastZxid.CompareAndSwap(old, zxid) {
+			return
+		}
+	}
+}
+
+// libLogger makes go-zookeeper's messages debug records: what matters in them
+// is reported by us, with a reason.
+type libLogger struct{ log *slog.Logger }
+
+func (l libLogger) Printf(format string, args ...any) {
+	l.log.Debug("zookeeper client library", "detail", fmt.Sprintf(format, args...))
+}

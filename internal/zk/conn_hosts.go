@@ -1,0 +1,116 @@
+package zk
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+// Reconnecting: each server is tried once without delay, then with a delay
+// that doubles from first to last, with full jitter.
+const (
+	firstReconnectDelay = 25 * time.Millisecond
+	lastReconnectDelay  = 500 * time.Millisecond
+	// steadyAfter is how long a connection has to last before its loss counts
+	// as news; a server that accepts and hangs up at once is not tried at once.
+	steadyAfter = time.Second
+)
+
+// newBackoff is the one retry policy of this package: exponential, capped,
+// with full jitter (a delay is anything from nothing to twice the interval).
+func newBackoff() *backoff.ExponentialBackOff {
+	b := &backoff.ExponentialBackOff{
+		InitialInterval: firstReconnectDelay, MaxInterval: lastReconnectDelay,
+		Multiplier: 2, RandomizationFactor: 1,
+	}
+	b.Reset()
+	return b
+}
+
+// hosts is go-zookeeper's HostProvider. The library's own resolves names once,
+// and waits a second before each attempt when there is one server.
+type hosts struct {
+	mu      sync.Mutex
+	servers []string
+	next    int
+	tried   int // attempts since the last steady connection
+	since   time.Time
+	up      bool
+	backoff *backoff.ExponentialBackOff
+	delay   time.Duration // before the coming dial
+	done    bool
+}
+
+func newHosts() *hosts { return &hosts{backoff: newBackoff()} }
+
+// Init implements HostProvider. The servers come shuffled.
+func (h *hosts) Init(servers []string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.servers = servers
+	return nil
+}
+
+// Len implements HostProvider.
+func (h *hosts) Len() int { return len(h.servers) }
+
+// Next implements HostProvider. It says "start over" only to make the library
+// look whether it was closed; otherwise that would cost a second.
+func (h *hosts) Next() (server string, startOver bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.up {
+		h.up = false
+		if time.Since(h.since) >= steadyAfter {
+			h.tried = 0
+			h.backoff.Reset()
+		}
+	}
+	h.delay = 0
+	if h.tried >= len(h.servers) {
+		h.delay = h.backoff.NextBackOff()
+	}
+	h.tried++
+	server = h.servers[h.next%len(h.servers)]
+	h.next++
+	return server, h.done
+}
+
+// Connected implements HostProvider.
+func (h *hosts) Connected() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.up, h.since = true, time.Now()
+}
+
+// quit makes the library look for its end instead of dialing on.
+func (h *hosts) quit() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.done = true
+}
+
+// wait waits for the delay that Next decided on.
+func (h *hosts) wait(ctx context.Context) error {
+	h.mu.Lock()
+	delay := h.delay
+	h.mu.Unlock()
+	return pause(ctx, delay)
+}
+
+// pause waits, or returns the context's error.
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

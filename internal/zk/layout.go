@@ -1,0 +1,359 @@
+package zk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The nodes below the root.
+const (
+	nodeVersion       = "/version"
+	nodeSecret        = "/secret"
+	nodeFenceBase     = "/fence_base"
+	nodePromiseWindow = "/promise_window"
+	nodeNamespaces    = "/namespaces"
+	nodeLocks         = "/locks"
+
+	// layoutVersion is what this release writes, oldestReader the oldest
+	// release's layout version that can read it.
+	layoutVersion = 1
+	oldestReader  = 1
+
+	defaultNamespace = "default"
+	nativeDialect    = "native"
+)
+
+// directories are the parts of the layout that are only parents. Where locks
+// are, other programs create nodes of their own.
+var directories = [...]struct {
+	path string
+	who  access
+}{
+	{nodeLocks, open}, {"/settings", shown}, {nodeNamespaces, shown}, {"/gateways", shown}, {"/guards", shown},
+	{"/succession", shown}, {"/keys", shown}, {"/outbox", shown}, {"/webhooks", shown},
+}
+
+// TokenKey is a key that authenticates lease tokens.
+type TokenKey struct {
+	ID  string `json:"id"`
+	Key []byte `json:"key"`
+}
+
+// Namespace is a record below /namespaces: where the locks of a namespace are
+// and how their contenders are named.
+type Namespace struct {
+	Root    string `json:"root"`
+	Dialect string `json:"dialect"`
+}
+
+// Layout is what is recorded for the whole fleet.
+type Layout struct {
+	Root    string
+	FleetID string     // 8 characters of base32
+	Keys    []TokenKey // the newest first
+	// FenceBase is added to every czxid to make a fencing token.
+	FenceBase        int64
+	FenceBaseVersion int32
+	// PromiseWindow is W. A successor waits LargestWindow, the largest ever recorded.
+	PromiseWindow        time.Duration
+	LargestWindow        time.Duration
+	PromiseWindowVersion int32
+	Namespaces           map[string]Namespace
+}
+
+type versionRecord struct {
+	Layout       int `json:"layout"`
+	OldestReader int `json:"oldest_reader"`
+}
+
+type secretRecord struct {
+	FleetID string     `json:"fleet_id"`
+	Keys    []TokenKey `json:"keys"`
+}
+
+type windowRecord struct {
+	Window  string `json:"window"`
+	Largest string `json:"largest"`
+}
+
+// OpenLayout checks the root on a connection of its own, and creates what is
+// missing: all of it with cfg.CreateRoot, otherwise only what a later release
+// has added to a root that exists. It is idempotent, and several gateways may
+// do it at once: each node is created once and then read, so they all find the
+// same. ErrUnavailable means that ZooKeeper could not be reached, *FatalError
+// that trying again is useless.
+func OpenLayout(ctx context.Context, cfg Config) (*Layout, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	c, err := connect(ctx, &cfg, func() {})
+	if err != nil {
+		return nil, fmt.Errorf("opening the layout: %w", err)
+	}
+	defer c.end(errLayoutRead)
+	o := opener{ctx: ctx, cfg: &cfg, c: c}
+	layout, err := o.open()
+	if err != nil {
+		if errors.Is(err, ErrNoAuth) {
+			err = authRefused(err)
+		}
+		return nil, fmt.Errorf("opening the layout at %s: %w", cfg.Root, err)
+	}
+	return layout, nil
+}
+
+// errLayoutRead is why the connection of OpenLayout ends.
+var errLayoutRead = fmt.Errorf("%w: the layout has been read", ErrSessionGone)
+
+// opener is one run of OpenLayout.
+type opener struct {
+	ctx context.Context
+	cfg *Config
+	c   *conn
+}
+
+func (o *opener) open() (*Layout, error) {
+	data, _, err := o.read(nodeVersion)
+	switch {
+	case errors.Is(err, ErrNoNode) && !o.cfg.CreateRoot:
+		return nil, &FatalError{Kind: KindMissingRoot, Hint: "start one gateway with --create-root, or correct --root and the chroot",
+			Err: fmt.Errorf("%s does not exist", o.cfg.full(o.cfg.Root))}
+	case errors.Is(err, ErrNoNode):
+		if err := o.createAncestors(); err != nil {
+			return nil, err
+		}
+	case err != nil:
+		return nil, err
+	default:
+		if err := checkVersion(data); err != nil {
+			return nil, err
+		}
+	}
+	if err := o.createMissing(); err != nil {
+		return nil, err
+	}
+	return o.readAll()
+}
+
+func checkVersion(data []byte) error {
+	var v versionRecord
+	if err := json.Unmarshal(data, &v); err != nil {
+		return corrupt(nodeVersion, err)
+	}
+	if v.OldestReader > layoutVersion {
+		return &FatalError{Kind: KindLayoutTooNew, Hint: "run the release that the other gateways run",
+			Err: fmt.Errorf("the root has layout %d, which needs a reader of at least %d; this release reads %d", v.Layout, v.OldestReader, layoutVersion)}
+	}
+	return nil
+}
+
+// createAncestors creates chroot and root, component by component.
+func (o *opener) createAncestors() error {
+	whole := o.cfg.full(o.cfg.Root)
+	bare := *o.cfg
+	bare.Chroot = ""
+	for i := 1; i <= len(whole); i++ {
+		if i == len(whole) || whole[i] == '/' {
+			who := open
+			if i == len(whole) {
+				who = shown
+			}
+			if err := o.create(&bare, whole[:i], nil, who); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// createMissing creates what is not there. The version comes last: where it
+// stands, the rest does.
+func (o *opener) createMissing() error {
+	window := o.cfg.PromiseWindow
+	if window == 0 {
+		window = DefaultPromiseWindow
+	}
+	secret, err := newSecret()
+	if err != nil {
+		return err
+	}
+	nodes := []struct {
+		name   string
+		record any
+		who    access
+	}{
+		{nodeSecret, secret, private},
+		{nodeFenceBase, 0, shown},
+		{nodePromiseWindow, windowRecord{window.String(), window.String()}, shown},
+		{nodeNamespaces + "/" + defaultNamespace, Namespace{o.cfg.Root + nodeLocks, nativeDialect}, shown},
+		{nodeVersion, versionRecord{layoutVersion, oldestReader}, shown},
+	}
+	for _, d := range directories {
+		if err := o.create(o.cfg, o.cfg.Root+d.path, nil, d.who); err != nil {
+			return err
+		}
+	}
+	for _, n := range nodes {
+		data, err := json.Marshal(n.record)
+		if err != nil {
+			return fmt.Errorf("encoding %s: %w", n.name, err)
+		}
+		if err := o.create(o.cfg, o.cfg.Root+n.name, data, n.who); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// create makes a node unless it is there. It looks first, so that a gateway
+// that may only read an old root does not need the right to create. Whether an
+// earlier attempt or another gateway was quicker makes no difference.
+func (o *opener) create(cfg *Config, path string, data []byte, who access) error {
+	if stat, err := o.exists(cfg, path); err != nil || stat != nil {
+		return err
+	}
+	if data == nil {
+		data = []byte{}
+	}
+	return o.c.retry(o.ctx, reqCreate, func(ctx context.Context) error {
+		err := o.c.create(ctx, cfg, path, data, who)
+		if errors.Is(err, ErrNodeExists) {
+			return nil
+		}
+		return err
+	})
+}
+
+func (o *opener) exists(cfg *Config, path string) (stat *Stat, err error) {
+	err = o.c.retry(o.ctx, reqExists, func(ctx context.Context) (err error) {
+		stat, err = o.c.existsBelow(ctx, cfg, path)
+		return err
+	})
+	return stat, err
+}
+
+func (o *opener) read(name string) (data []byte, stat Stat, err error) {
+	err = o.c.retry(o.ctx, reqGet, func(ctx context.Context) (err error) {
+		data, stat, err = o.c.get(ctx, o.cfg.Root+name)
+		return err
+	})
+	return data, stat, err
+}
+
+func (o *opener) readRecord(name string, record any) (version int32, err error) {
+	data, stat, err := o.read(name)
+	if err != nil {
+		return 0, err
+	}
+	if err := json.Unmarshal(data, record); err != nil {
+		return 0, corrupt(name, err)
+	}
+	return stat.Version, nil
+}
+
+// readAll reads the records that exist now, whoever made them.
+func (o *opener) readAll() (*Layout, error) {
+	l := &Layout{Root: o.cfg.Root}
+	data, _, err := o.read(nodeVersion)
+	if err == nil {
+		err = checkVersion(data)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var secret secretRecord
+	if _, err := o.readRecord(nodeSecret, &secret); err != nil {
+		return nil, err
+	}
+	if len(secret.FleetID) != fleetIDLength || len(secret.Keys) == 0 {
+		return nil, corrupt(nodeSecret, errors.New("fleet id or keys are missing"))
+	}
+	l.FleetID, l.Keys = secret.FleetID, secret.Keys
+	if l.FenceBaseVersion, err = o.readRecord(nodeFenceBase, &l.FenceBase); err != nil {
+		return nil, err
+	}
+	if err := o.readWindow(l); err != nil {
+		return nil, err
+	}
+	if err := o.readNamespaces(l); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func (o *opener) readWindow(l *Layout) (err error) {
+	var record windowRecord
+	if l.PromiseWindowVersion, err = o.readRecord(nodePromiseWindow, &record); err != nil {
+		return err
+	}
+	l.PromiseWindow, err = time.ParseDuration(record.Window)
+	if err == nil {
+		l.LargestWindow, err = time.ParseDuration(record.Largest)
+	}
+	if err == nil && (l.PromiseWindow < MinPromiseWindow || l.LargestWindow < l.PromiseWindow) {
+		err = errors.New("the window is below its minimum or above the largest")
+	}
+	if err != nil {
+		return corrupt(nodePromiseWindow, err)
+	}
+	if want := o.cfg.PromiseWindow; want != 0 && want != l.PromiseWindow {
+		return &FatalError{Kind: KindPromiseWindow, Hint: "leave --promise-window out; it changes only while no gateway runs",
+			Err: fmt.Errorf("the promise window is %v for the whole fleet, not %v", l.PromiseWindow, want)}
+	}
+	return nil
+}
+
+func (o *opener) readNamespaces(l *Layout) error {
+	var names []string
+	err := o.c.retry(o.ctx, reqList, func(ctx context.Context) (err error) {
+		names, _, err = o.c.list(ctx, o.cfg.Root+nodeNamespaces)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	l.Namespaces = make(map[string]Namespace, len(names))
+	for _, name := range names {
+		var ns Namespace
+		if _, err := o.readRecord(nodeNamespaces+"/"+name, &ns); err != nil {
+			if errors.Is(err, ErrNoNode) { // removed since the listing
+				continue
+			}
+			return err
+		}
+		if err := checkPath(ns.Root); err != nil {
+			return corrupt(nodeNamespaces+"/"+name, err)
+		}
+		l.Namespaces[name] = ns
+	}
+	return nested(l.Namespaces)
+}
+
+// nested refuses namespaces whose lock roots are equal or one below the other:
+// two dialects in one queue do not exclude each other.
+func nested(namespaces map[string]Namespace) error {
+	names := slices.Sorted(maps.Keys(namespaces))
+	for i, a := range names {
+		for _, b := range names[i+1:] {
+			ra, rb := namespaces[a].Root+"/", namespaces[b].Root+"/"
+			if strings.HasPrefix(ra, rb) || strings.HasPrefix(rb, ra) {
+				return &FatalError{Kind: KindNamespace, Hint: "give each namespace a lock root of its own",
+					Err: fmt.Errorf("the lock roots of namespaces %s (%s) and %s (%s) overlap", a, namespaces[a].Root, b, namespaces[b].Root)}
+			}
+		}
+	}
+	return nil
+}
+
+func corrupt(name string, err error) error {
+	return &FatalError{Kind: KindLayoutCorrupt, Hint: "restore the node from a backup, or use another --root",
+		Err: fmt.Errorf("cannot understand %s: %w", strconv.Quote(name), err)}
+}

@@ -1,0 +1,216 @@
+package zk
+
+import (
+	"errors"
+	"time"
+
+	gozk "github.com/go-zookeeper/zk"
+)
+
+// batchKind tells what a guarded transaction is for.
+type batchKind uint8
+
+const (
+	workBatch     batchKind = iota + 1 // {check epoch, set guard, operations...}
+	bareBatch                          // {check epoch, set guard}
+	raiseBatch                         // {set registration at the known epoch, set guard}
+	farewellBatch                      // {delete guard, delete registration at the epoch}
+)
+
+// guardOps is the number of operations in front of a batch's own.
+const guardOps = 2
+
+// batch is one guarded transaction, sent or about to be.
+type batch struct {
+	kind   batchKind
+	items  []*item
+	fails  int // times that these items, then still together, were refused
+	number int64
+	epoch  int32
+	sent   Instant   // both clocks when it was handed to the library
+	at     time.Time // the same moment, for timers
+	// floor is the highest zxid that had been answered when it was sent: a
+	// node with a czxid at or below it is older than this transaction.
+	floor int64
+}
+
+// request builds the operations of the multi.
+func (s *Session) request(b *batch) []any {
+	registration, guard := s.cfg.full(s.registration), s.cfg.full(s.guard)
+	setGuard := &gozk.SetDataRequest{Path: guard, Data: []byte{}, Version: -1}
+	switch b.kind {
+	case raiseBatch:
+		return []any{&gozk.SetDataRequest{Path: registration, Data: s.registered, Version: b.epoch}, setGuard}
+	case farewellBatch:
+		return []any{&gozk.DeleteRequest{Path: guard, Version: -1}, &gozk.DeleteRequest{Path: registration, Version: b.epoch}}
+	}
+	n := guardOps
+	for _, it := range b.items {
+		n += len(it.write.Ops)
+	}
+	ops := make([]any, 0, n)
+	ops = append(ops, &gozk.CheckVersionRequest{Path: registration, Version: b.epoch}, setGuard)
+	for _, it := range b.items {
+		for i := range it.write.Ops {
+			ops = append(ops, s.conn.encode(&it.write.Ops[i]))
+		}
+	}
+	return ops
+}
+
+// encode turns one operation into the library's form. Paths get their chroot here.
+func (c *conn) encode(op *Op) any {
+	path := c.cfg.full(op.Path)
+	switch op.Kind {
+	case OpCreate:
+		var flags int32
+		if op.Ephemeral {
+			flags |= gozk.FlagEphemeral
+		}
+		if op.Sequential {
+			flags |= gozk.FlagSequence
+		}
+		data := op.Data
+		if data == nil {
+			data = []byte{} // a null buffer is something else than an empty one to other clients
+		}
+		return &gozk.CreateRequest{Path: path, Data: data, Acl: c.acls[op.access()], Flags: flags}
+	case OpDelete:
+		return &gozk.DeleteRequest{Path: path, Version: op.Version}
+	case OpSetData:
+		data := op.Data
+		if data == nil {
+			data = []byte{}
+		}
+		return &gozk.SetDataRequest{Path: path, Data: data, Version: op.Version}
+	default:
+		return &gozk.CheckVersionRequest{Path: path, Version: op.Version}
+	}
+}
+
+// encodedSize bounds what an operation takes in a multi.
+func (c *conn) encodedSize(op *Op) int {
+	const header, lengthPrefix, number = 9, 4, 4
+	n := header + lengthPrefix + len(c.cfg.Chroot) + len(op.Path)
+	switch op.Kind {
+	case OpCreate:
+		n += lengthPrefix + len(op.Data) + lengthPrefix + number
+		for _, a := range c.acls[op.access()] {
+			n += number + lengthPrefix + len(a.Scheme) + lengthPrefix + len(a.ID)
+		}
+	case OpSetData:
+		n += lengthPrefix + len(op.Data) + number
+	default:
+		n += number
+	}
+	return n
+}
+
+// results hands the answers of a committed batch to its items.
+func (s *Session) results(b *batch, zxid int64, answers []gozk.MultiResponse, deliver func(*item, Result)) {
+	next := guardOps
+	for _, it := range b.items {
+		n := len(it.write.Ops)
+		r := Result{Outcome: Done, Culprit: -1, Zxid: zxid, SentAt: b.sent, Paths: make([]string, n), Versions: make([]int32, n)}
+		for i := range n {
+			a := answers[next+i]
+			switch it.write.Ops[i].Kind {
+			case OpCreate:
+				r.Paths[i] = s.cfg.below(a.String)
+			case OpSetData:
+				if a.Stat != nil {
+					r.Versions[i] = a.Stat.Version
+				}
+			}
+		}
+		next += n
+		deliver(it, r)
+	}
+}
+
+// fate of the items of a refused batch.
+type fate struct {
+	dropped  *item   // whose operation it was; nil when it was a check
+	op       int     // index into the dropped item's operations
+	redecide []*item // that depended on the failed check
+	rest     []*item
+}
+
+// blame finds out whose operation failed. culprit counts from the batch's own
+// first operation.
+func blame(items []*item, culprit int) fate {
+	var f fate
+	owner := -1
+	for i, it := range items {
+		if culprit < len(it.write.Ops) {
+			owner = i
+			break
+		}
+		culprit -= len(it.write.Ops)
+	}
+	if owner < 0 {
+		return fate{rest: items}
+	}
+	failed := items[owner].write.Ops[culprit]
+	for i, it := range items {
+		switch {
+		case failed.Kind == OpCheck && (i == owner || hasCheck(it.write, failed)):
+			f.redecide = append(f.redecide, it)
+		case i == owner:
+			f.dropped, f.op = it, culprit
+		default:
+			f.rest = append(f.rest, it)
+		}
+	}
+	return f
+}
+
+func hasCheck(w *Write, check Op) bool {
+	for i := range w.Ops {
+		if w.Ops[i].Kind == OpCheck && w.Ops[i].Path == check.Path && w.Ops[i].Version == check.Version {
+			return true
+		}
+	}
+	return false
+}
+
+// again forms the batches in which the rest of a refused batch is sent: whole
+// after the first refusal, in halves from the second on. So k bad items among
+// n cost at most 2k+1 transactions, and none waits for more than log2(n)+2.
+func again(rest []*item, fails int) []*batch {
+	if len(rest) == 0 {
+		return nil
+	}
+	if fails < 2 || len(rest) == 1 {
+		return []*batch{{kind: workBatch, items: rest, fails: fails}}
+	}
+	half := (len(rest) + 1) / 2
+	return []*batch{
+		{kind: workBatch, items: rest[:half:half], fails: fails},
+		{kind: workBatch, items: rest[half:], fails: fails},
+	}
+}
+
+// checkWrite refuses what ZooKeeper or the library would choke on.
+func checkWrite(w *Write) error {
+	if len(w.Ops) == 0 {
+		return errors.New("a write without operations")
+	}
+	if w.Done == nil {
+		return errors.New("a write without anybody to tell")
+	}
+	for i := range w.Ops {
+		op := &w.Ops[i]
+		path := op.Path
+		if op.Kind == OpCreate && op.Sequential {
+			path += "0" // the number that comes behind makes a prefix a path
+		}
+		if err := checkPath(path); err != nil {
+			return err
+		}
+		if op.Kind < OpCreate || op.Kind > OpCheck {
+			return errors.New("a write with an unknown operation")
+		}
+	}
+	return nil
+}

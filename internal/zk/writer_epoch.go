@@ -1,0 +1,138 @@
+package zk
+
+import (
+	"fmt"
+
+	gozk "github.com/go-zookeeper/zk"
+)
+
+// raise is the state of the epoch raise that is due or under way.
+type raise struct {
+	underWay bool
+	tries    int // lost attempts at the present version
+}
+
+// lost is what is known about transactions whose answers were lost.
+type lost struct {
+	batches   []*batch       // of unknown outcome
+	highest   int32          // guard version that an answer has told
+	missing   map[int32]bool // versions below it that no answer has told
+	sealed    int32          // guard version of the first commit of the present epoch
+	raises    int            // lost raises that are known to have committed
+	resolving bool           // somebody is finding out about an earlier lot
+}
+
+// told notes the guard version of a committed transaction. Each adds one.
+func (l *lost) told(version int32) {
+	if version <= l.highest {
+		delete(l.missing, version)
+		return
+	}
+	for v := l.highest + 1; v < version; v++ {
+		if l.missing == nil {
+			l.missing = make(map[int32]bool)
+		}
+		l.missing[v] = true
+	}
+	l.highest = version
+}
+
+// collect removes the batches in question, with the number of them that
+// committed according to the guard's version.
+func (l *lost) collect() (batches []*batch, commits int) {
+	batches, l.batches = l.batches, nil
+	for v := range l.missing {
+		if v < l.sealed {
+			commits++
+			delete(l.missing, v)
+		}
+	}
+	commits -= l.raises
+	l.raises = 0
+	return batches, commits
+}
+
+// onLost: nothing is known about the transaction. The epoch has to be raised
+// before anything else is sent, unless that has happened since it was sent.
+func (s *Session) onLost(b *batch, err error) {
+	w := &s.writer
+	s.cfg.Logger.Debug("zookeeper transaction lost", "gateway", s.id, "writes", len(b.items), "err", err)
+	switch {
+	case b.kind == farewellBatch:
+		w.final = fmt.Errorf("%w: its last transaction was lost: %w", ErrSessionGone, err)
+		return
+	case b.kind == raiseBatch:
+		w.raise.tries++ // again, at the same version: one of the two may commit
+		return
+	}
+	w.lost.batches = append(w.lost.batches, b)
+	if b.epoch == w.epoch && (w.mode == steady || w.mode == confirming) {
+		w.mode, w.raise.tries = raising, 0
+	}
+}
+
+// onRaised: the raise has committed. Nothing older can commit any more.
+func (s *Session) onRaised(registration *gozk.Stat, guardVersion int32) {
+	w := &s.writer
+	w.epoch++
+	if registration != nil {
+		w.epoch = registration.Version
+	}
+	w.mode = steady
+	w.lost.sealed = guardVersion
+}
+
+// onRaiseOvertaken: the registration is not at the version that the raise
+// expected. If an earlier attempt was lost, that is the one in force; a
+// guarded transaction in the new epoch makes sure of it and shows where the
+// guard stands. Otherwise somebody else wrote there: look.
+func (s *Session) onRaiseOvertaken() {
+	w := &s.writer
+	if w.raise.tries == 0 {
+		w.mode = asking
+		return
+	}
+	w.lost.raises++
+	w.epoch++
+	w.mode = confirming
+}
+
+// onConfirmed: a transaction of the epoch that a lost raise began has committed.
+func (s *Session) onConfirmed(guardVersion int32) {
+	s.writer.mode = steady
+	s.writer.lost.sealed = guardVersion
+}
+
+// look is the answer to the question at which version the registration is.
+type look struct {
+	stat *Stat
+	err  error
+}
+
+// ask reads the registration's version. One question at a time is under way.
+func (s *Session) ask() {
+	w := &s.writer
+	if w.raise.underWay {
+		return
+	}
+	w.raise.underWay = true
+	ctx := s.conn.ctx
+	go func() {
+		stat, err := s.conn.exists(ctx, s.registration)
+		w.looked <- look{stat, err}
+	}()
+}
+
+func (s *Session) onLook(l look) {
+	w := &s.writer
+	w.raise.underWay = false
+	switch {
+	case l.err != nil: // asked again when there is a connection
+	case l.stat == nil, l.stat.EphemeralOwner != s.conn.sessionID():
+		w.final = fmt.Errorf("%w: the registration is gone", ErrDeposed)
+	default:
+		// Whoever raised it, a raise of our own from there makes all that is
+		// older fail, and the epoch is ours again.
+		w.epoch, w.mode, w.raise.tries = l.stat.Version, raising, 0
+	}
+}

@@ -1,0 +1,326 @@
+package zk
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+)
+
+// belief is what is known about whether a lost transaction committed.
+type belief uint8
+
+const (
+	noIdea belief = iota
+	likelyNot
+	likelyYes
+	surelyNot
+	surelyYes
+)
+
+// settled is the outcome of an item whose transaction was lost.
+type settled struct {
+	item   *item
+	result Result
+}
+
+// resolveLost finds out about lost transactions once nothing of their epochs
+// can commit any more and everything else of those epochs has been answered.
+func (s *Session) resolveLost() {
+	w := &s.writer
+	if len(w.lost.batches) == 0 || w.lost.resolving {
+		return
+	}
+	for _, b := range w.inflight {
+		if b.epoch < w.epoch {
+			return
+		}
+	}
+	batches, commits := w.lost.collect()
+	later := s.conn.lastZxid.Load()
+	w.lost.resolving = true
+	go func() { w.resolved <- s.investigate(batches, commits, later) }()
+}
+
+func (s *Session) onResolved(all []settled) {
+	s.writer.lost.resolving = false
+	for _, one := range all {
+		s.answer(one.item, one.result)
+	}
+}
+
+// investigate answers for every item of the batches, of which so many
+// committed. It reads on the writer's connection, and goes on until it has
+// read what it needs or the session is over.
+func (s *Session) investigate(batches []*batch, commits int, later int64) []settled {
+	inquest := &inquest{s: s, listings: make(map[string][]string)}
+	beliefs := make([]belief, len(batches))
+	switch {
+	case commits == 0: // nothing to ask
+		for i := range beliefs {
+			beliefs[i] = surelyNot
+		}
+	default:
+		for i, b := range batches {
+			beliefs[i] = inquest.evidence(b)
+		}
+		beliefs = conclude(beliefs, commits)
+	}
+	var all []settled
+	for i, b := range batches {
+		for _, it := range b.items {
+			var r Result
+			switch {
+			case inquest.err != nil:
+				r = Result{Outcome: Unknown, Err: inquest.err, Culprit: -1}
+			case beliefs[i] == surelyYes:
+				r = inquest.describe(b, it, later)
+			case beliefs[i] == surelyNot:
+				r = Result{Outcome: NotDone, Err: ErrNotApplied, Culprit: -1}
+			default:
+				r = Result{Outcome: Unknown, Err: ErrUnavailable, Culprit: -1}
+			}
+			all = append(all, settled{it, r})
+		}
+	}
+	return all
+}
+
+// conclude decides with the evidence for each transaction and the number of
+// them that committed. What stays undecided is noIdea. A number that the
+// evidence contradicts (somebody else wrote the guard) is not used.
+func conclude(beliefs []belief, commits int) []belief {
+	out := slices.Clone(beliefs)
+	count := func(b belief) (n int) {
+		for _, x := range out {
+			if x == b {
+				n++
+			}
+		}
+		return n
+	}
+	open := len(out) - count(surelyYes) - count(surelyNot)
+	left := commits - count(surelyYes)
+	settle := func(from, to belief) {
+		for i := range out {
+			if out[i] == from {
+				out[i] = to
+			}
+		}
+	}
+	all := func(to belief) {
+		for _, from := range []belief{noIdea, likelyNot, likelyYes} {
+			settle(from, to)
+		}
+	}
+	switch {
+	case left < 0 || left > open:
+		all(noIdea)
+	case left == 0:
+		all(surelyNot)
+	case left == open:
+		all(surelyYes)
+	case left == count(likelyYes):
+		settle(likelyYes, surelyYes)
+		settle(likelyNot, surelyNot)
+		settle(noIdea, surelyNot)
+	case open-left == count(likelyNot):
+		settle(likelyNot, surelyNot)
+		settle(likelyYes, surelyYes)
+		settle(noIdea, surelyYes)
+	default:
+		all(noIdea)
+	}
+	return out
+}
+
+// inquest reads what transactions may have left behind. The first error that
+// is not an answer (the session is over) ends it.
+type inquest struct {
+	s        *Session
+	listings map[string][]string // parent -> children
+	err      error
+}
+
+// evidence looks at a batch's operations until one is conclusive.
+func (q *inquest) evidence(b *batch) belief {
+	touched := make(map[string]int)
+	for _, it := range b.items {
+		for i := range it.write.Ops {
+			touched[it.write.Ops[i].Path]++
+		}
+	}
+	hint, mixed := noIdea, false
+	for _, it := range b.items {
+		for i := range it.write.Ops {
+			op := &it.write.Ops[i]
+			if touched[op.Path] > 1 { // created and deleted again: proves nothing
+				continue
+			}
+			switch found := q.look(b, op); found {
+			case surelyYes, surelyNot:
+				return found
+			case noIdea:
+			default:
+				mixed = mixed || hint != noIdea && hint != found
+				hint = found
+			}
+			if q.err != nil {
+				return noIdea
+			}
+		}
+	}
+	if mixed {
+		return noIdea
+	}
+	return hint
+}
+
+// look takes the evidence of one operation. doc.go says why each is sound.
+func (q *inquest) look(b *batch, op *Op) belief {
+	if op.Kind == OpCheck {
+		return noIdea
+	}
+	if op.Kind == OpCreate && op.Sequential {
+		if q.find(op.Path) != "" {
+			return surelyYes
+		}
+		return likelyNot
+	}
+	stat := q.exists(op.Path)
+	switch op.Kind {
+	case OpCreate:
+		switch {
+		case stat == nil:
+			return likelyNot
+		case stat.Czxid <= b.floor:
+			return surelyNot
+		case op.Ephemeral && stat.EphemeralOwner == q.s.conn.sessionID():
+			return surelyYes
+		case len(op.Data) > 0 && string(q.read(op.Path)) == string(op.Data):
+			return likelyYes
+		}
+		return likelyNot
+	case OpDelete:
+		switch {
+		case stat == nil:
+			return likelyYes
+		case stat.Czxid <= b.floor:
+			return surelyNot
+		}
+		return noIdea
+	default: // OpSetData
+		switch {
+		case stat == nil:
+			return noIdea
+		case stat.Mzxid <= b.floor:
+			return surelyNot
+		case op.Version >= 0 && stat.Version == op.Version+1:
+			return likelyYes
+		}
+		return noIdea
+	}
+}
+
+// describe builds the Result of an item that committed. A node that is gone
+// again has no path to tell; a transaction that created nothing is told with a
+// zxid that is later than its own.
+func (q *inquest) describe(b *batch, it *item, later int64) Result {
+	n := len(it.write.Ops)
+	r := Result{Outcome: Done, Culprit: -1, Zxid: later, SentAt: b.sent, Paths: make([]string, n), Versions: make([]int32, n)}
+	for i := range it.write.Ops {
+		op := &it.write.Ops[i]
+		switch op.Kind {
+		case OpCreate:
+			path := op.Path
+			if op.Sequential {
+				path = q.find(op.Path)
+			}
+			if path == "" {
+				continue
+			}
+			if stat := q.exists(path); stat != nil && stat.Czxid > b.floor {
+				r.Paths[i], r.Zxid = path, stat.Czxid
+			}
+		case OpSetData:
+			if op.Version >= 0 {
+				r.Versions[i] = op.Version + 1
+			} else if stat := q.exists(op.Path); stat != nil {
+				r.Versions[i] = stat.Version
+			}
+		}
+	}
+	if q.err != nil {
+		return Result{Outcome: Unknown, Err: q.err, Culprit: -1}
+	}
+	return r
+}
+
+// find looks for the sequential node with the prefix; "" when there is none.
+func (q *inquest) find(prefix string) string {
+	cut := strings.LastIndexByte(prefix, '/')
+	parent, name := prefix[:cut], prefix[cut+1:]
+	children, listed := q.listings[parent]
+	if !listed {
+		q.insist(func(ctx context.Context) error {
+			var err error
+			children, _, err = q.s.conn.list(ctx, parent)
+			return err
+		})
+		q.listings[parent] = children
+	}
+	for _, child := range children {
+		if number, ok := strings.CutPrefix(child, name); ok && isSequence(number) {
+			return parent + "/" + child
+		}
+	}
+	return ""
+}
+
+// isSequence accepts what ZooKeeper appends: "%010d" of an int32.
+func isSequence(s string) bool {
+	s, negative := strings.CutPrefix(s, "-")
+	if len(s) < sequenceDigits-1 || !negative && len(s) != sequenceDigits {
+		return false
+	}
+	return strings.Trim(s, "0123456789") == ""
+}
+
+func (q *inquest) exists(path string) (stat *Stat) {
+	q.insist(func(ctx context.Context) error {
+		var err error
+		stat, err = q.s.conn.exists(ctx, path)
+		return err
+	})
+	return stat
+}
+
+func (q *inquest) read(path string) (data []byte) {
+	q.insist(func(ctx context.Context) error {
+		var err error
+		data, _, err = q.s.conn.get(ctx, path)
+		return err
+	})
+	return data
+}
+
+// insist repeats a read until it is answered or the session is over. What the
+// answer is does not matter to it: a missing node is an answer.
+func (q *inquest) insist(read func(ctx context.Context) error) {
+	c := q.s.conn
+	for delays := newBackoff(); q.err == nil; {
+		err := read(c.ctx)
+		if over := c.endErr(); over != nil {
+			q.err = over
+			return
+		}
+		if err == nil || !errors.Is(err, ErrUnavailable) && c.ctx.Err() == nil {
+			return
+		}
+		select {
+		case <-c.upNow():
+		case <-c.over:
+		}
+		_ = pause(c.ctx, delays.NextBackOff()) // a cancelled context shows as the session's end
+	}
+}

@@ -1,0 +1,134 @@
+package zk
+
+import "slices"
+
+// Bounds of the writer.
+const (
+	// maxTransaction bounds the encoded size of a transaction. ZooKeeper's own
+	// bound is 1 MB, over which it hangs up on everyone.
+	maxTransaction = 256 << 10
+	// maxBatchOps bounds the operations of a shared transaction, the two that
+	// guard it not counted. One Write may have more, and then travels alone.
+	maxBatchOps = 128
+	// maxQueuedWrites and maxQueuedBytes bound the Writes that have not been
+	// answered. Over them Submit refuses with ErrQueueFull.
+	maxQueuedWrites = 8192
+	maxQueuedBytes  = 16 << 20
+	// guardOverhead is what the header, the two guarding operations and the
+	// end of a multi take at most, with a chroot of sensible length.
+	guardOverhead = 2 << 10
+)
+
+// item is an accepted Write on its way to its answer.
+type item struct {
+	write *Write
+	bytes int // encoded size of its operations
+	// onlyDeletes: it goes behind the others of its transaction, for watchers
+	// see the operations one by one and every prefix must be legal.
+	onlyDeletes bool
+	// maybe: it is or was in a transaction whose outcome is not known.
+	maybe bool
+}
+
+// queue holds the items that wait for a transaction. It is a fifo, except that
+// only one item per Queue is ever in line: the next of the same Queue stands
+// behind it in a line of its own and joins when it has left.
+type queue struct {
+	line    []*item // from head on
+	head    int
+	waiting map[string][]*item // by Write.Queue; present while one of that Queue is in line
+}
+
+func (q *queue) empty() bool { return q.head == len(q.line) }
+
+func (q *queue) push(it *item) {
+	if name := it.write.Queue; name != "" {
+		if behind, ok := q.waiting[name]; ok {
+			q.waiting[name] = append(behind, it)
+			return
+		}
+		if q.waiting == nil {
+			q.waiting = make(map[string][]*item)
+		}
+		q.waiting[name] = nil
+	}
+	q.line = append(q.line, it)
+}
+
+func (q *queue) pop() *item {
+	it := q.line[q.head]
+	q.line[q.head] = nil
+	q.head++
+	if q.head == len(q.line) {
+		q.line, q.head = q.line[:0], 0
+	} else if q.head >= 1024 && q.head > len(q.line)/2 {
+		n := copy(q.line, q.line[q.head:])
+		clear(q.line[n:])
+		q.line, q.head = q.line[:n], 0
+	}
+	return it
+}
+
+// take removes the items of the next transaction: as many from the front as
+// fit, an Alone one by itself. The result is in the order in which their
+// operations are to stand.
+func (q *queue) take(maxOps, maxBytes int) []*item {
+	var batch []*item
+	ops, bytes := 0, 0
+	for !q.empty() {
+		it := q.line[q.head]
+		if len(batch) > 0 && (it.write.Alone || ops+len(it.write.Ops) > maxOps || bytes+it.bytes > maxBytes) {
+			break
+		}
+		batch = append(batch, q.pop())
+		ops += len(it.write.Ops)
+		bytes += it.bytes
+		if it.write.Alone {
+			break
+		}
+	}
+	for _, it := range batch {
+		q.advance(it.write.Queue)
+	}
+	deletesLast(batch)
+	return batch
+}
+
+// advance lets the next item of a Queue join the line.
+func (q *queue) advance(name string) {
+	if name == "" {
+		return
+	}
+	behind := q.waiting[name]
+	if len(behind) == 0 {
+		delete(q.waiting, name)
+		return
+	}
+	q.line = append(q.line, behind[0])
+	behind[0] = nil
+	q.waiting[name] = behind[1:]
+}
+
+// drain removes everything.
+func (q *queue) drain() []*item {
+	all := slices.Clone(q.line[q.head:])
+	for _, behind := range q.waiting {
+		all = append(all, behind...)
+	}
+	*q = queue{}
+	return all
+}
+
+// deletesLast moves the items that only delete behind the others.
+func deletesLast(batch []*item) {
+	slices.SortStableFunc(batch, func(a, b *item) int {
+		switch {
+		case a.onlyDeletes == b.onlyDeletes:
+			return 0
+		case a.onlyDeletes:
+			return 1
+		default:
+			return -1
+		}
+	})
+}
