@@ -155,8 +155,8 @@ func (s *Server) awaitServing() error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if s.Mode() != "" {
-			conf, err := s.FourLetter("conf")
+		if s.modeWithin(askStartingWithin) != "" {
+			conf, err := fourLetter(s.Addr(), "conf", askStartingWithin)
 			if err == nil && strings.Contains(conf, s.dir+"/") {
 				return nil
 			}
@@ -222,8 +222,10 @@ func (s *Server) signal(sig syscall.Signal) {
 func (s *Server) FourLetter(word string) (string, error) { return FourLetter(s.Addr(), word) }
 
 // Mode is "standalone", "leader" or "follower" as the server itself says now; "" when it does not serve or not answer.
-func (s *Server) Mode() string {
-	answer, err := s.FourLetter("srvr")
+func (s *Server) Mode() string { return s.modeWithin(askWithin) }
+
+func (s *Server) modeWithin(within time.Duration) string {
+	answer, err := fourLetter(s.Addr(), "srvr", within)
 	if err != nil {
 		return ""
 	}
