@@ -1,0 +1,200 @@
+package zk
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/netfault"
+)
+
+// Each kind of operation, lost on the way there ("failed") and on the way back
+// ("failed but persisted"): the answer is what really happened, both times.
+func TestALostWriteIsAnsweredWithWhatReallyHappened(t *testing.T) {
+	const marker = "the-lost-one"
+	kinds := []struct {
+		name    string
+		op      func(dir string) Op
+		applied func(p *probe, dir string, r Result) error
+	}{
+		{"sequential create", func(dir string) Op {
+			return Op{Kind: OpCreate, Path: dir + "/write-" + marker + "-", Data: []byte("x"), Sequential: true}
+		}, func(p *probe, dir string, r Result) error {
+			return sameNode(p, r.Paths[0], dir+"/write-"+marker+"-0000000001", r.Zxid)
+		}},
+		{"plain create", func(dir string) Op {
+			return Op{Kind: OpCreate, Path: dir + "/" + marker, Data: []byte("lease")}
+		}, func(p *probe, dir string, r Result) error {
+			return sameNode(p, r.Paths[0], dir+"/"+marker, r.Zxid)
+		}},
+		{"ephemeral create", func(dir string) Op {
+			return Op{Kind: OpCreate, Path: dir + "/" + marker, Ephemeral: true}
+		}, func(p *probe, dir string, r Result) error {
+			return sameNode(p, r.Paths[0], dir+"/"+marker, r.Zxid)
+		}},
+		{"delete", func(dir string) Op {
+			return Op{Kind: OpDelete, Path: dir + "/there", Version: 0, Data: []byte(marker)}
+		}, nil},
+		{"set", func(dir string) Op {
+			return Op{Kind: OpSetData, Path: dir + "/there", Data: []byte(marker), Version: 0}
+		}, func(_ *probe, _ string, r Result) error {
+			if r.Versions[0] != 1 {
+				return fmt.Errorf("version %d", r.Versions[0])
+			}
+			return nil
+		}},
+	}
+	for _, kind := range kinds {
+		for _, persisted := range []bool{false, true} {
+			name := kind.name + " failed"
+			if persisted {
+				name += " but persisted"
+			}
+			t.Run(name, func(t *testing.T) {
+				direct, through, proxy := faulty(t)
+				layout := openLayout(t, direct)
+				p := newProbe(t, direct)
+				dir := locksDir(t, p, "l")
+				p.create(dir+"/there", "")
+				s := openSession(t, through, layout, 1)
+				match := about("/locks/")
+				if persisted {
+					proxy.FailReply(1, match)
+				} else {
+					proxy.FailRequest(1, match)
+				}
+				op := kind.op(dir)
+				r := write(t, s, op)
+				before := p.children(dir)
+				if !persisted {
+					if r.Outcome != NotDone || !errors.Is(r.Err, ErrNotApplied) {
+						t.Fatalf("%+v, want NotDone(ErrNotApplied)", r)
+					}
+					if !slices.Equal(before, []string{"there"}) || p.stat(dir+"/there").Version != 0 {
+						t.Fatalf("something was done: %v", before)
+					}
+				} else {
+					mustBeDone(t, r)
+					if kind.applied != nil {
+						if err := kind.applied(p, dir, r); err != nil {
+							t.Fatal(err)
+						}
+					} else if len(before) != 0 {
+						t.Fatalf("%v is there", before)
+					}
+				}
+				mustBeDone(t, write(t, s, Op{Kind: OpCreate, Path: dir + "/next"}))
+			})
+		}
+	}
+}
+
+func sameNode(p *probe, got, want string, zxid int64) error {
+	if got != want {
+		return fmt.Errorf("path %q, want %q", got, want)
+	}
+	if stat := p.stat(want); stat == nil || stat.Czxid != zxid {
+		return fmt.Errorf("the node is %+v, the answer says zxid %#x", stat, zxid)
+	}
+	return nil
+}
+
+// The connection breaks again and again, at any place, under a load of creates
+// and deletes in shared transactions: no answer may differ from what is there.
+func TestNoAnswerLiesWhileTheConnectionKeepsBreaking(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	direct, through, proxy := faulty(t)
+	layout := openLayout(t, direct)
+	p := newProbe(t, direct)
+	const locks, workers, rounds = 8, 12, 15
+	for i := range locks {
+		locksDir(t, p, fmt.Sprint(i))
+	}
+	s := openSession(t, through, layout, 1)
+
+	var mu sync.Mutex
+	truth := make(map[string]int64) // path -> czxid of what must be there
+	var running sync.WaitGroup
+	for worker := range workers {
+		r := rand.New(rand.NewPCG(seed, uint64(worker)+1))
+		running.Go(func() {
+			for round := range rounds {
+				dir := fmt.Sprintf("%s/locks/%d", DefaultRoot, r.IntN(locks))
+				prefix := fmt.Sprintf("%s/write-w%dr%d-", dir, worker, round)
+				made := await(t, submit(t, s, &Write{Queue: dir, Ops: []Op{{Kind: OpCreate, Path: prefix, Sequential: true}}}))
+				switch {
+				case made.Outcome == Done && strings.HasPrefix(made.Paths[0], prefix):
+				case made.Outcome == NotDone && errors.Is(made.Err, ErrNotApplied):
+					continue
+				default:
+					t.Errorf("create: %+v", made)
+					return
+				}
+				mu.Lock()
+				truth[made.Paths[0]] = made.Zxid
+				mu.Unlock()
+				if r.IntN(3) == 0 {
+					continue
+				}
+				gone := await(t, submit(t, s, &Write{Ops: []Op{{Kind: OpDelete, Path: made.Paths[0]}}}))
+				switch {
+				case gone.Outcome == Done:
+					mu.Lock()
+					delete(truth, made.Paths[0])
+					mu.Unlock()
+				case gone.Outcome == NotDone && errors.Is(gone.Err, ErrNotApplied):
+				default:
+					t.Errorf("delete: %+v", gone)
+					return
+				}
+			}
+		})
+	}
+	finished := make(chan struct{})
+	go func() { running.Wait(); close(finished) }()
+	for over := false; !over; {
+		var hit *netfault.Trigger
+		switch n := 1 + random.IntN(20); random.IntN(3) {
+		case 0:
+			hit = proxy.FailRequest(n, netfault.IsOp(netfault.OpMulti))
+		case 1:
+			hit = proxy.FailReply(n, netfault.IsOp(netfault.OpMulti))
+		default:
+			hit = proxy.FailRequest(n, netfault.IsOp(netfault.OpMulti, netfault.OpGetChildren2, netfault.OpExists))
+		}
+		select {
+		case <-hit.Fired():
+		case <-finished:
+			over = true
+		}
+	}
+	if t.Failed() {
+		return
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	there := 0
+	for i := range locks {
+		dir := fmt.Sprintf("%s/locks/%d", DefaultRoot, i)
+		for _, child := range p.children(dir) {
+			there++
+			if stat := p.stat(dir + "/" + child); stat.Czxid != truth[dir+"/"+child] {
+				t.Errorf("%s has czxid %#x, the answers said %#x", child, stat.Czxid, truth[dir+"/"+child])
+			}
+		}
+	}
+	if there != len(truth) {
+		t.Errorf("%d nodes are there, the answers said %d", there, len(truth))
+	}
+	t.Logf("%d raises, %d nodes", p.stat(s.registration).Version, there)
+	if p.stat(s.registration).Version == 0 {
+		t.Error("nothing was ever lost: the test tests nothing")
+	}
+}
