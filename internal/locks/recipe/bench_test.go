@@ -75,7 +75,7 @@ func TestALongQueueGivesItsMemoryBack(t *testing.T) {
 	}
 }
 
-// The first acquire costs the pointer's slot besides the contender itself.
+// The first contender costs the pointer's slot besides the contender itself.
 func TestALockWithOneContenderIsSmall(t *testing.T) {
 	const locks = 10000
 	contenders := make([]*Contender, locks)
@@ -95,6 +95,7 @@ func TestALockWithOneContenderIsSmall(t *testing.T) {
 		t.Errorf("a queue of one contender takes %d bytes", each)
 	}
 	runtime.KeepAlive(queues)
+	runtime.KeepAlive(contenders)
 }
 
 func BenchmarkQueueAppendAndRemoveHead(b *testing.B) {

@@ -71,6 +71,7 @@ func TestForeignNamesHaveTheModeOfTheirClient(t *testing.T) {
 		{"read-v2.lkzzzzzzzzmnopqrstuvwxy234567abcdefghij-lock-0000000001", Shared},
 		{"permit-v1.lkzzzzzzzzmnopqrstuvwxy234567abcdefghij-1of3-lock-0000000001", Exclusive},
 		{"write-v1.abcdefgh-lock-0000000001", Exclusive},                                 // the fleet without the tag
+		{"write-v1.zzabcdefghmnopqrstuvwxy234567abcdefghij-lock-0000000001", Exclusive},  // with another's
 		{"write-v1.lkzzzzzzzzlkabcdefghmnopq234567abcdefghi-lock-0000000001", Exclusive}, // our id by chance, inside random bits
 	} {
 		c, ok := Parse(testFleet, test.name)

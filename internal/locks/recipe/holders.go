@@ -220,16 +220,17 @@ func (q *Queue) entryHolds(start int) bool {
 }
 
 // holdersBefore counts the holders with an index below i in an ordered queue
-// where every contender is an entry of its own.
+// where every contender is an entry of its own; i is the index of one who
+// waits, or Len.
 func (q *Queue) holdersBefore(i int) int {
 	if i == 0 {
 		return 0
 	}
 	switch q.At(0).Mode {
 	case Exclusive:
-		return min(i, 1)
+		return 1
 	case Shared:
-		return min(i, int(q.lead))
+		return int(q.lead)
 	}
 	n, last := 0, q.At(i-1)
 	for h := range q.Holders() {

@@ -99,6 +99,7 @@ func TestWhoHoldsByNamesAlone(t *testing.T) {
 		{"readers and permits exclude each other", "r1 1of3/2 r3", "r1", 2},
 		{"permits and readers exclude each other", "1of3/1 r2 1of3/3", "1of3/1", 2},
 		{"a foreign permit counts as one", "P 1of2/1 1of2/2", "P 1of2/1", 1},
+		{"foreign permits have a limit of their own", "P 2:P 3:P 1of2/1", "P 2:P 3:P", 1},
 		{"ours never hold beside it otherwise", "P w1", "P", 1},
 		{"nor in shared mode", "P r1 w2", "P", 2},
 		{"a lease of three members is one entry", "a1 w2", "a1.1 a1.2 a1.3", 1},
@@ -107,7 +108,7 @@ func TestWhoHoldsByNamesAlone(t *testing.T) {
 		{"Curator's writer that reads has two nodes of one number", "5:W 5:R r1", "5:R 5:W", 1},
 	} {
 		for _, first := range []int32{1, -3, 2147483646} {
-			if strings.Contains(test.queue, ":") && first != 1 {
+			if strings.Contains(test.queue, ":") && first != 1 { // they count from 1
 				continue
 			}
 			q, words := queueOf(t, first, test.queue)
@@ -249,6 +250,18 @@ func TestHoldersLooksAtNobodyBehindTheFirstWhoWaits(t *testing.T) {
 		if got := holding(q, words); got != want {
 			t.Errorf("of %q hold %q, want %q", test.queue, got, want)
 		}
+	}
+}
+
+func TestALimitThatIsGoneNoLongerMakesHoldersLookFar(t *testing.T) {
+	q, words := queueOf(t, 1, "1of1000/1")
+	q.Remove(words["1of1000/1"])
+	for i := range 10 {
+		q.Insert(named(Contender{LeaseID: lease(i), Number: int32(i + 2), Mode: Permit, Permits: 1, Limit: 2}))
+	}
+	clear(q.items()[3:]) // a look at one of these panics
+	if n := len(collect(q)); n != 2 {
+		t.Errorf("%d hold, want 2", n)
 	}
 }
 

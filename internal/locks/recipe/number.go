@@ -29,7 +29,8 @@ const numberWidth = 10
 // number to eleven characters. The pattern -?\d{10}$ instead takes each name's own
 // dash for a sign and reverses the queue.
 //
-// A number beyond int32 is none: ZooKeeper did not make it.
+// A number beyond int32 is none: ZooKeeper did not make it. Neither did it make
+// -000000000, which other clients read as 0; so it is read here.
 func Number(name string) (n int32, ok bool) {
 	_, n, ok = split(name)
 	return n, ok

@@ -12,7 +12,8 @@ import (
 //
 // Appending the highest number and removing the head take O(1), amortised;
 // finding a name O(log n), because the name gives the number; inserting or removing
-// in the middle moves pointers, on the shorter side.
+// in the middle moves pointers, on the shorter side where there is room. A number
+// before the head moves them all: Reset takes what comes in no order.
 type Queue struct {
 	// buf[head:] are the contenders: in queue order, or, while there is none, in
 	// order around the circle from the first one.
@@ -102,12 +103,6 @@ func (q *Queue) Insert(c *Contender) bool {
 	i, found := q.find(c.Number, c.Name)
 	if found {
 		return false
-	}
-	if n := q.Len(); i == n && n > 0 && !q.disordered {
-		first, last := q.At(0).Number, q.At(n-1).Number
-		if c.Number-first < 0 && uint32(last-c.Number) < halfCircle {
-			i = 0 // the end and the beginning are the same place of the circle
-		}
 	}
 	q.insertAt(i, c)
 	q.settle()

@@ -9,84 +9,79 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model is a queue by the words of its rules: a list, sorted and searched as a
-// whole for each question.
-type model []*Contender
+// children is the content of a lock's directory.
+type children []*Contender
 
-func (m model) before(a, b *Contender) bool { return uint32(b.Number-a.Number) < halfCircle }
-
-// ordered: somebody stands before all others.
-func (m model) ordered() bool {
-	return len(m) == 0 || slices.ContainsFunc(m, func(first *Contender) bool {
-		return !slices.ContainsFunc(m, func(c *Contender) bool { return !m.before(first, c) })
-	})
+// model is a queue by the words of its rules, judged as a whole for each
+// question.
+type model struct {
+	ordered bool
+	sorted  []*Contender
+	entries [][]*Contender // what stands in the queue as one, in order
+	holders map[*Contender]bool
 }
 
-func (m model) sorted() model {
-	out := slices.Clone(m)
-	slices.SortFunc(out, func(a, b *Contender) int {
+func judge(all children) model {
+	before := func(a, b *Contender) bool { return uint32(b.Number-a.Number) < halfCircle }
+	m := model{sorted: slices.Clone(all), holders: map[*Contender]bool{}}
+	// There is an order when somebody stands before all others.
+	m.ordered = len(all) == 0 || slices.ContainsFunc(all, func(first *Contender) bool {
+		return !slices.ContainsFunc(all, func(c *Contender) bool { return !before(first, c) })
+	})
+	if !m.ordered {
+		return m
+	}
+	slices.SortFunc(m.sorted, func(a, b *Contender) int {
 		if a.Number != b.Number {
-			if m.before(a, b) {
+			if before(a, b) {
 				return -1
 			}
 			return 1
 		}
 		return cmp.Compare(a.Name, b.Name)
 	})
-	return out
-}
-
-// entries cuts an ordered queue into what stands in it as one.
-func (m model) entries() [][]*Contender {
-	var out [][]*Contender
-	for _, c := range m.sorted() {
-		if n := len(out); n > 0 {
-			last := out[n-1][len(out[n-1])-1]
+	for _, c := range m.sorted {
+		if n := len(m.entries); n > 0 {
+			last := m.entries[n-1][len(m.entries[n-1])-1]
 			foreign := !c.Ours && !last.Ours && c.Number == last.Number
 			if foreign || c.LeaseID != "" && c.LeaseID == last.LeaseID {
-				out[n-1] = append(out[n-1], c)
+				m.entries[n-1] = append(m.entries[n-1], c)
 				continue
 			}
 		}
-		out = append(out, []*Contender{c})
+		m.entries = append(m.entries, []*Contender{c})
 	}
-	return out
+	for i, entry := range m.entries {
+		for _, c := range entry {
+			m.holders[c] = holdsBehind(slices.Concat(m.entries[:i]...), c)
+		}
+	}
+	return m
 }
 
-func (m model) holds(c *Contender) bool {
-	if !m.ordered() {
-		return false
-	}
+func holdsBehind(predecessors []*Contender, c *Contender) bool {
 	taken := int64(c.Permits)
-	for _, entry := range m.entries() {
-		if slices.Contains(entry, c) {
-			break
-		}
-		for _, p := range entry {
-			if p.Mode == Permit && c.Mode == Permit {
-				taken += int64(p.Permits)
-			} else if p.Mode != Shared || c.Mode != Shared {
-				return false
-			}
+	for _, p := range predecessors {
+		if p.Mode == Permit && c.Mode == Permit {
+			taken += int64(p.Permits)
+		} else if p.Mode != Shared || c.Mode != Shared {
+			return false
 		}
 	}
 	return c.Mode != Permit || !c.Ours || taken <= int64(c.Limit)
 }
 
 func (m model) entryHolds(entry []*Contender) bool {
-	return !slices.ContainsFunc(entry, func(c *Contender) bool { return !m.holds(c) })
+	return !slices.ContainsFunc(entry, func(c *Contender) bool { return !m.holders[c] })
 }
 
-func (m model) position(name string) (position int, ok bool) {
-	if !m.ordered() {
-		return 0, false
-	}
-	for _, entry := range m.entries() {
+func (m model) position(c *Contender) (position int, ok bool) {
+	for _, entry := range m.entries {
 		waits := !m.entryHolds(entry)
 		if waits {
 			position++
 		}
-		if slices.ContainsFunc(entry, func(c *Contender) bool { return c.Name == name }) {
+		if slices.Contains(entry, c) {
 			if waits {
 				return position, true
 			}
@@ -96,25 +91,21 @@ func (m model) position(name string) (position int, ok bool) {
 	return 0, false
 }
 
-func (m model) leaseHolds(name string) bool {
-	if !m.ordered() {
-		return false
-	}
-	for _, entry := range m.entries() {
-		i := slices.IndexFunc(entry, func(c *Contender) bool { return c.Name == name })
-		if i < 0 {
+func (m model) leaseHolds(c *Contender) bool {
+	for _, entry := range m.entries {
+		if !slices.Contains(entry, c) {
 			continue
 		}
 		slots := map[uint8]bool{}
-		for _, c := range entry {
-			slots[c.Member] = true
+		for _, o := range entry {
+			slots[o.Member] = true
 		}
-		for k := range entry[i].Members {
+		for k := range c.Members {
 			if !slots[k+1] {
 				return false
 			}
 		}
-		return entry[i].Members > 0 && m.entryHolds(entry)
+		return c.Members > 0 && m.entryHolds(entry)
 	}
 	return false
 }
@@ -131,20 +122,21 @@ func collect(q *Queue) (out []*Contender) {
 func checkQueue(t interface {
 	Helper()
 	Fatalf(string, ...any)
-}, q *Queue, m model) {
+}, q *Queue, want children) {
 	t.Helper()
-	if q.Len() != len(m) || q.Ordered() != m.ordered() {
-		t.Fatalf("%d contenders, ordered %v; want %d, %v", q.Len(), q.Ordered(), len(m), m.ordered())
+	m := judge(want)
+	if q.Len() != len(want) || q.Ordered() != m.ordered {
+		t.Fatalf("%d contenders, ordered %v; want %d, %v", q.Len(), q.Ordered(), len(want), m.ordered)
 	}
-	var all, wantAll []*Contender
+	var all []*Contender
 	for i, c := range q.All() {
 		if q.At(i) != c || q.Index(c.Name) != i || q.Get(c.Name) != c {
 			t.Fatalf("contender %d, %q, is found at %d", i, c.Name, q.Index(c.Name))
 		}
 		all = append(all, c)
 	}
-	if wantAll = m.sorted(); m.ordered() && !slices.Equal(all, wantAll) {
-		t.Fatalf("queue %s\nwant  %s", names(all), names(wantAll))
+	if m.ordered && !slices.Equal(all, m.sorted) {
+		t.Fatalf("queue %s\nwant  %s", names(all), names(m.sorted))
 	}
 	if q.Index("nobody-0000000000") != -1 || q.Get("nobody") != nil || q.Holds("nobody") || q.LeaseHolds("nobody") {
 		t.Fatalf("somebody who is not there is found")
@@ -155,18 +147,18 @@ func checkQueue(t interface {
 
 	var holders []*Contender
 	foreign, permits, waiting := 0, 0, 0
-	for _, c := range wantAll {
-		if m.holds(c) {
+	for _, c := range m.sorted {
+		if m.holders[c] {
 			holders = append(holders, c)
 		}
-		if q.Holds(c.Name) != m.holds(c) {
-			t.Fatalf("%q holds: %v; want %v", c.Name, q.Holds(c.Name), m.holds(c))
+		if q.Holds(c.Name) != m.holders[c] {
+			t.Fatalf("%q holds: %v; want %v", c.Name, q.Holds(c.Name), m.holders[c])
 		}
-		if q.LeaseHolds(c.Name) != m.leaseHolds(c.Name) {
-			t.Fatalf("the lease of %q holds: %v; want %v", c.Name, q.LeaseHolds(c.Name), m.leaseHolds(c.Name))
+		if q.LeaseHolds(c.Name) != m.leaseHolds(c) {
+			t.Fatalf("the lease of %q holds: %v; want %v", c.Name, q.LeaseHolds(c.Name), m.leaseHolds(c))
 		}
 		got, ok := q.Position(c.Name)
-		if want, wantOK := m.position(c.Name); got != want || ok != wantOK {
+		if want, wantOK := m.position(c); got != want || ok != wantOK {
 			t.Fatalf("%q is at position %d, %v; want %d, %v", c.Name, got, ok, want, wantOK)
 		}
 		if c.Mode == Permit {
@@ -182,8 +174,8 @@ func checkQueue(t interface {
 	if q.ForeignPermits() != foreign || int(q.permits) != permits {
 		t.Fatalf("%d permits, %d foreign; want %d, %d", q.permits, q.ForeignPermits(), permits, foreign)
 	}
-	if m.ordered() {
-		for _, entry := range m.entries() {
+	if m.ordered {
+		for _, entry := range m.entries {
 			if !m.entryHolds(entry) {
 				waiting++
 			}
@@ -273,7 +265,7 @@ func TestTheQueueIsAsItsRulesSay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		base := anyNumber().Draw(t, "base")
 		next := base
-		q, m := new(Queue), model{}
+		q, m := new(Queue), children{}
 		insert := func(t *rapid.T, c *Contender) {
 			there := slices.ContainsFunc(m, func(o *Contender) bool { return o.Name == c.Name })
 			if q.Insert(c) == there {
@@ -329,7 +321,7 @@ func TestWhoHoldsGoesOnHoldingWhateverIsAppended(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		next := anyNumber().Draw(t, "base")
 		q, held := new(Queue), map[*Contender]bool{}
-		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+		for range rapid.IntRange(20, 60).Draw(t, "steps") {
 			if q.Len() > 0 && rapid.IntRange(0, 2).Draw(t, "leave") == 0 {
 				c := q.At(rapid.IntRange(0, q.Len()-1).Draw(t, "index"))
 				// A member that leaves alone cuts its lease in two; a lease
