@@ -1,0 +1,343 @@
+package locks
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// createAttempts bounds how often one create is sent again because the lock's
+// directory came or went in between.
+const createAttempts = 8
+
+// Acquire takes a lock, stands in line for it, or tries. It blocks for at most
+// req.Wait and a moment. When ctx ends, the caller has gone away: the lease is
+// given up, unless an idempotency key lets the caller find it again.
+func (m *Manager) Acquire(ctx context.Context, req AcquireRequest) (AcquireResult, error) {
+	begun := m.clock.Now().Boot()
+	res, err := m.acquire(ctx, req)
+	m.metrics.Acquired(acquireResult(res, err), m.clock.Now().Boot()-begun)
+	return res, err
+}
+
+func acquireResult(res AcquireResult, err error) string {
+	if err == nil {
+		return string(res.Lease.State)
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return string(e.Code)
+	}
+	return "error"
+}
+
+func (m *Manager) acquire(ctx context.Context, req AcquireRequest) (AcquireResult, error) {
+	if err := req.normalize(); err != nil {
+		return AcquireResult{}, err
+	}
+	m.mu.Lock()
+	if err := m.usable(); err != nil {
+		m.unlock()
+		return AcquireResult{}, err
+	}
+	s := m.spaces[req.NS]
+	if s == nil {
+		m.unlock()
+		return AcquireResult{}, namespaceUnknown(req.NS)
+	}
+	var key *keyEntry
+	if req.IdempotencyKey != "" {
+		hash := keyHash(&req)
+		if known := m.keys[hash]; known != nil {
+			return m.replay(ctx, &req, known) // releases mu
+		}
+		key = &keyEntry{hash: hash, fingerprint: fingerprint(&req)}
+	}
+	q := m.queueOf(s, req.Lock)
+	if req.Wait == 0 && !req.Async && q.busy() {
+		if key != nil {
+			// The key may be older than this process: it is looked for before
+			// the repeat of a granted acquire is told that the lock is taken.
+			q.polls++
+			session := m.session
+			m.unlock()
+			entry, err := m.readKey(ctx, session, key.hash)
+			m.mu.Lock()
+			q.polls--
+			switch {
+			case err != nil:
+				m.forget(q)
+				m.unlock()
+				return AcquireResult{}, err
+			case entry != nil:
+				return m.replay(ctx, &req, m.learnKey(entry)) // releases mu
+			}
+		}
+		return AcquireResult{}, m.heldByOther(ctx, q, CodeHeldByOther) // releases mu
+	}
+	if len(m.leases) >= maxLeases {
+		m.forget(q)
+		m.unlock()
+		return AcquireResult{}, &Error{Code: CodeTooManyWaiters, RetryAfter: retryAfter,
+			Detail: "this gateway runs as many leases as it may; repeat later or on another gateway"}
+	}
+	l, err := m.newLease(q, &req)
+	if err != nil {
+		m.unlock()
+		return AcquireResult{}, err
+	}
+	if key != nil {
+		l.key, key.lease = key.hash, l.id
+		m.keys[key.hash] = key
+	}
+	m.create(l, key, 0)
+	return m.await(ctx, &req, l, false) // releases mu
+}
+
+func (m *Manager) newLease(q *queue, req *AcquireRequest) (*lease, error) {
+	now := m.clock.Now()
+	id, err := recipe.NewLeaseID(m.fleet, recipe.GatewayID(m.session.ID()), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("making a lease id: %w", err)
+	}
+	l := &lease{
+		id: id, q: q, phase: creating, ttl: req.TTL, recorded: req.TTL, term: m.term, loaded: true,
+		owner: strings.Clone(req.Owner), metadata: strings.Clone(req.Metadata),
+		enqueued: now.Wall(), born: now.Boot(), heapIndex: -1,
+	}
+	q.leases++
+	m.leases[l.id] = l
+	m.rev++
+	l.rev = m.rev
+	return l, nil
+}
+
+// create hands the contender to ZooKeeper, with its key in the same
+// transaction, and with the lock's directory where that is missing.
+func (m *Manager) create(l *lease, key *keyEntry, attempt int) {
+	q := l.q
+	w := &zk.Write{Queue: q.path, Ops: make([]zk.Op, 0, 3)}
+	if !q.exists {
+		// A directory that may exist after all fails the transaction: it
+		// travels alone.
+		w.Alone = true
+		w.Ops = append(w.Ops, zk.Op{Kind: zk.OpCreate, Path: q.path})
+	}
+	if key != nil {
+		w.Ops = append(w.Ops, zk.Op{Kind: zk.OpCreate, Path: m.keyPath(key.hash), Data: key.record(q), Private: true})
+	}
+	contender := len(w.Ops)
+	name := recipe.Contender{LeaseID: l.id, Mode: recipe.Exclusive}
+	w.Ops = append(w.Ops, zk.Op{Kind: zk.OpCreate, Sequential: true, Data: l.record(l.ttl), Path: q.path + "/" + name.Prefix()})
+	directory := !q.exists
+	m.submit(w, func(res zk.Result) {
+		if l.phase == ended {
+			return // removed, or settled by a takeover, before the reply came
+		}
+		now := m.clock.Now().Boot()
+		switch {
+		case res.Outcome == zk.Done:
+			l.czxid = res.Zxid
+			l.name = res.Paths[contender][len(q.path)+1:]
+			if key != nil {
+				key.stored = true
+			}
+			m.touch(l)
+			m.place(l, now)
+			m.evaluate(q, now)
+		case res.Outcome == zk.Unknown:
+			// The session is gone. The takeover's tree read tells.
+			m.touch(l)
+		case attempt < createAttempts && directory && res.Culprit == 0 && errors.Is(res.Err, zk.ErrNodeExists):
+			q.exists = true
+			m.create(l, key, attempt+1)
+		case attempt < createAttempts && res.Culprit == contender && errors.Is(res.Err, zk.ErrNoNode):
+			// Swept in between; the replica has not heard of it yet.
+			q.exists = false
+			m.create(l, key, attempt+1)
+		case attempt < createAttempts && (res.Outcome == zk.Redecide || errors.Is(res.Err, zk.ErrNotApplied)):
+			m.create(l, key, attempt+1)
+		case key != nil && errors.Is(res.Err, zk.ErrNodeExists):
+			// The key is taken: a repeat, perhaps by way of another gateway.
+			l.failure = &Error{Code: codeKeyTaken}
+			m.dropCreate(l, key, now)
+		default:
+			l.failure = createFailure(res.Err)
+			m.dropCreate(l, key, now)
+		}
+	})
+}
+
+// dropCreate ends a lease whose create definitely did not happen. It never
+// existed, so nothing remembers it.
+func (m *Manager) dropCreate(l *lease, key *keyEntry, now time.Duration) {
+	if key != nil && m.keys[key.hash] == key {
+		delete(m.keys, key.hash)
+	}
+	l.key = ""
+	m.finish(l, ReasonUnknown, now)
+	m.history.drop(l.id)
+	m.forget(l.q)
+}
+
+func createFailure(err error) *Error {
+	e := &Error{Code: CodeUnavailable, RetryAfter: retryAfter, Err: err,
+		Detail: "ZooKeeper did not take the contender; nothing was done, repeat the request"}
+	switch {
+	case errors.Is(err, zk.ErrTooLarge):
+		e.Code, e.Field, e.RetryAfter = CodeInvalid, "metadata", 0
+		e.Detail = "owner and metadata are larger than one ZooKeeper transaction may be"
+	case errors.Is(err, zk.ErrNoAuth):
+		e.RetryAfter, e.Detail = 0, "this gateway's ZooKeeper identity may not write below the lock root; check the ACLs and --zk-auth-file"
+	case errors.Is(err, zk.ErrQueueFull):
+		e.Code, e.Detail = CodeTooManyWaiters, "too many writes wait for ZooKeeper; nothing was done, repeat the request"
+	}
+	return e
+}
+
+// await follows a lease until the request can be answered. It is called with
+// mu held and releases it.
+func (m *Manager) await(ctx context.Context, req *AcquireRequest, l *lease, replayed bool) (AcquireResult, error) {
+	l.listeners++
+	begun := m.clock.Now().Boot()
+	var elapsed <-chan time.Time
+	if req.Wait > 0 && req.Wait != WaitForever {
+		timer := time.NewTimer(req.Wait)
+		defer timer.Stop()
+		elapsed = timer.C
+	}
+	stall := time.NewTimer(answerWithin)
+	defer stall.Stop()
+	var over, gone, draining bool
+	for {
+		now := m.clock.Now().Boot()
+		if done, res, err := m.answer(ctx, req, l, replayed, begun, over, gone, draining); done {
+			return res, err // answer released mu
+		}
+		if !l.placed() || l.phase == ending {
+			stall.Reset(answerWithin/4 + 1)
+		}
+		_ = now
+		wake := l.changed()
+		m.unlock()
+		select {
+		case <-wake:
+		case <-elapsed:
+			over = true
+		case <-ctx.Done():
+			gone = true
+		case <-m.drain:
+			draining = true
+		case <-stall.C:
+		}
+		m.mu.Lock()
+	}
+}
+
+// answer decides whether an acquire can be answered now; if so it has
+// released mu and ended the request's listening.
+func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, replayed bool, begun time.Duration, over, gone, draining bool) (bool, AcquireResult, error) {
+	now := m.clock.Now().Boot()
+	leave := func() { m.unlisten(l, now) }
+	fail := func(err error) (bool, AcquireResult, error) {
+		leave()
+		m.unlock()
+		return true, AcquireResult{}, err
+	}
+	succeed := func() (bool, AcquireResult, error) {
+		leave()
+		view := m.viewLease(l)
+		view.Token = m.tokens.make(l.id)
+		m.unlock()
+		return true, AcquireResult{Lease: view, Replayed: replayed}, nil
+	}
+	alone := l.listeners == 1
+	switch {
+	case l.phase == ended && l.failure != nil && l.failure.Code == codeKeyTaken:
+		leave()
+		return m.replayTaken(ctx, req) // releases mu
+	case l.phase == ended && l.failure != nil:
+		return fail(l.failure)
+	case l.phase == ended && l.reason == ReasonWaitElapsed:
+		leave()
+		return true, AcquireResult{}, m.heldByOther(ctx, l.q, CodeWaitElapsed)
+	case l.phase == ended:
+		return fail(endedError(l.reason))
+	case l.phase == held:
+		if gone && !m.keyed(l) && alone {
+			m.end(l, ReasonCancelled, now)
+			return fail(cancelled(ctx))
+		}
+		return succeed()
+	case gone:
+		if alone && !m.keyed(l) {
+			m.giveUp(l, ReasonCancelled, now)
+		}
+		return fail(cancelled(ctx))
+	case draining:
+		if l.placed() && (m.keyed(l) || req.Async) {
+			return succeed() // a waiting lease: its place outlives this gateway
+		}
+		return fail(m.usable())
+	case l.phase == creating, l.phase == ending:
+		if !m.stalled(begun) {
+			return false, AcquireResult{}, nil
+		}
+		if alone && !m.keyed(l) && l.phase == creating {
+			// Nobody will ever have its token: it ends as soon as it is found.
+			m.giveUp(l, ReasonCancelled, now)
+		}
+		return fail(outcomeUnknown())
+	case req.Async:
+		return succeed()
+	case l.q.contenders.Holds(l.name):
+		// Its turn has come; the grant waits for trust.
+		if (req.Wait == 0 || over) && m.stalled(begun) {
+			if alone && !m.keyed(l) {
+				m.giveUp(l, ReasonCancelled, now)
+			}
+			return fail(m.unavailable())
+		}
+		return false, AcquireResult{}, nil
+	case req.Wait == 0, over:
+		if !alone {
+			// Another request of the same client still waits on this lease.
+			return succeed()
+		}
+		m.end(l, ReasonWaitElapsed, now)
+		return false, AcquireResult{}, nil
+	}
+	return false, AcquireResult{}, nil
+}
+
+// keyed reports whether the lease's client can find it again by repeating the
+// request.
+func (m *Manager) keyed(l *lease) bool { return l.key != "" }
+
+// giveUp ends a lease that nobody wants any more, now or as soon as it is
+// known to exist.
+func (m *Manager) giveUp(l *lease, reason Reason, now time.Duration) {
+	if l.phase == waiting || l.phase == held {
+		m.end(l, reason, now)
+		return
+	}
+	l.abandoned = true
+}
+
+func cancelled(ctx context.Context) *Error {
+	return &Error{Code: CodeCancelled, Detail: "the caller went away", Err: context.Cause(ctx)}
+}
+
+func endedError(reason Reason) *Error {
+	return &Error{Code: CodeEnded, Reason: reason, Detail: "the lease has ended: " + string(reason)}
+}
+
+func namespaceUnknown(ns string) *Error {
+	return &Error{Code: CodeNamespaceUnknown, Field: "ns", Detail: "there is no namespace " + ns}
+}

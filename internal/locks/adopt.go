@@ -1,0 +1,161 @@
+package locks
+
+import (
+	"errors"
+	"time"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+// adoptAll adopts every contender whose owner this session has become, and
+// settles the leases of former sessions whose contender is gone.
+func (m *Manager) adoptAll(now time.Duration) {
+	if m.session == nil {
+		return
+	}
+	adopted := 0
+	for _, s := range m.spaces {
+		s.queues.Scan(func(q *queue) bool {
+			if q.contenders.Len() == 0 {
+				return true
+			}
+			for _, c := range q.contenders.All() {
+				if c.Ours && m.adoptIfOwned(q, c, now) {
+					adopted++
+				}
+			}
+			m.evaluate(q, now)
+			return true
+		})
+	}
+	for _, l := range m.leases {
+		// The stream contains the succession entry, thus everything that the
+		// former session ever wrote: what is not there never will be.
+		if l.term != m.term && !l.seen && m.owns(l.id.Gateway()) {
+			m.settleAbsent(l, now)
+		}
+	}
+	for id := range m.former {
+		if m.owns(id) {
+			delete(m.former, id)
+		}
+	}
+	if adopted > 0 {
+		m.metrics.TookOver(adopted)
+		m.log.Info("adopted leases", "leases", adopted)
+	}
+}
+
+// settleAbsent ends a lease of a former session that has no contender.
+func (m *Manager) settleAbsent(l *lease, now time.Duration) {
+	switch l.phase {
+	case creating:
+		l.failure = m.unavailable()
+		m.dropCreate(l, m.keys[l.key], now)
+	case ending:
+		m.finish(l, l.reason, now)
+	default:
+		m.finish(l, ReasonRemoved, now)
+	}
+}
+
+// adoptIfOwned makes a contender that the replica shows a lease of this
+// session, when the succession says so.
+func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration) bool {
+	if m.session == nil || !m.synced || c.Unknown || !m.owns(c.LeaseID.Gateway()) {
+		return false
+	}
+	l := m.leases[c.LeaseID]
+	own := string(c.LeaseID.Gateway()) == m.session.ID()
+	switch {
+	case l != nil && l.term == m.term:
+		return false
+	case own && l == nil && m.history.has(c.LeaseID):
+		return false // its deletion is known already; the event follows
+	case l == nil:
+		l = &lease{id: c.LeaseID, q: q, heapIndex: -1, ttl: MaxTTL, recorded: MaxTTL, born: now,
+			enqueued: m.clock.Now().Wall(), phase: waiting, abandoned: own}
+		q.leases++
+		m.leases[l.id] = l
+	}
+	l.name, l.seen, l.term = c.Name, true, m.term
+	l.loaded, l.loading, l.writing = false, false, false
+	l.grace = m.takenAt(c.LeaseID.Gateway()) + m.layout.LargestWindow
+	switch l.phase {
+	case creating:
+		l.phase = waiting
+	case ending:
+		// Whoever asked for the end was not told that it happened. An expiry
+		// is decided again; an end that a client asked for goes on.
+		if l.reason == ReasonExpired || l.reason == ReasonUnclaimed {
+			l.phase = waiting
+			if l.wasHeld {
+				l.phase = held
+			}
+			l.reason = ""
+		} else {
+			m.resubmitDelete(l, now)
+		}
+	}
+	if l.phase == held {
+		l.claimed = true
+		m.extend(l, now, l.ttl)
+	} else if l.phase == waiting {
+		m.extend(l, now, l.waitingClock())
+	}
+	m.touch(l)
+	m.load(l)
+	return true
+}
+
+// load reads an adopted lease's contender: its czxid, and what its data tells.
+func (m *Manager) load(l *lease) {
+	if l.loading || l.loaded || l.name == "" || l.phase == ended {
+		return
+	}
+	l.loading = true
+	term := l.term
+	m.read(l.path(), func(data []byte, stat wire.Stat, err error) { m.loadedContender(l, term, data, stat, err) })
+}
+
+func (m *Manager) loadedContender(l *lease, term uint64, data []byte, stat wire.Stat, err error) {
+	if l.term != term {
+		return // read again since
+	}
+	l.loading = false
+	now := m.clock.Now().Boot()
+	if l.phase == ended || term != m.term {
+		return
+	}
+	if err != nil {
+		if !errors.Is(err, zk.ErrNoNode) { // whose deleted event follows
+			m.log.Warn("an adopted lease could not be read", "lease_id", l.id, "err", err)
+		}
+		return // the clock asks again before it ends anything
+	}
+	l.loaded, l.czxid, l.version = true, stat.Czxid, stat.Version
+	r, ok := parseRecord(data)
+	if ok {
+		l.owner, l.metadata, l.enqueued = r.Owner, r.Metadata, time.Duration(r.Enqueued)*time.Millisecond
+		if l.grace != 0 && l.ttl == MaxTTL && l.recorded == MaxTTL {
+			// The longest TTL was assumed until it was known.
+			l.ttl, l.recorded = r.ttl(), r.ttl()
+			l.deadline = max(now, l.grace) + l.waitingClock()
+			if l.phase == held {
+				l.deadline = max(now, l.grace) + l.ttl
+			}
+			m.schedule(l)
+		} else {
+			l.recorded = max(l.recorded, r.ttl())
+		}
+	}
+	if l.abandoned && l.phase == waiting {
+		m.end(l, ReasonCancelled, now)
+		return
+	}
+	m.touch(l)
+	m.touchQueue(l.q)
+	m.evaluate(l.q, now)
+}

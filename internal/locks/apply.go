@@ -1,0 +1,206 @@
+package locks
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+// hiddenPoll is how often a directory is listed while it holds a contender
+// that may not be read: its deletion is told by no event.
+const hiddenPoll = time.Second
+
+// Apply takes the observer's changes in ZooKeeper's order. It implements
+// zk.Sink and is called from the observer's goroutine alone.
+func (m *Manager) Apply(changes []zk.Change) {
+	m.mu.Lock()
+	defer m.unlock()
+	now := m.clock.Now().Boot()
+	for i := range changes {
+		c := &changes[i]
+		switch c.Kind {
+		case zk.Lost:
+			m.synced = false
+			m.clockState.trusted = false
+		case zk.Synced:
+			m.synced, m.loadedOnce = true, true
+			m.afterSync(now)
+		case zk.Current:
+			m.settleDeferred(now)
+			m.considerTakeovers(now)
+		default:
+			m.applyNode(c, now)
+		}
+	}
+}
+
+func (m *Manager) applyNode(c *zk.Change, now time.Duration) {
+	switch c.Root.Path {
+	case m.opt.Root + "/gateways":
+		m.applyRegistration(c, now)
+	case m.opt.Root + "/succession":
+		m.applySuccession(c, now)
+	default:
+		if s := m.spaceAt(c.Root.Path); s != nil {
+			m.applyLock(s, c, now)
+		}
+	}
+}
+
+func (m *Manager) spaceAt(root string) *space {
+	for _, s := range m.spaces {
+		if s.root == root {
+			return s
+		}
+	}
+	return nil
+}
+
+func (m *Manager) applyLock(s *space, c *zk.Change, now time.Duration) {
+	q, _ := c.Dir.Value.(*queue)
+	if q == nil || q.space != s {
+		q = m.queueOf(s, c.Dir.Path[strings.LastIndexByte(c.Dir.Path, '/')+1:])
+		c.Dir.Value = q
+	}
+	switch c.Kind {
+	case zk.DirAdded:
+		q.exists, q.idle = true, now
+		// A directory whose birth we saw has handed out no number yet.
+		q.next, q.known, q.gap = 0, !c.Listed, false
+		m.touchQueue(q)
+	case zk.DirRemoved:
+		q.exists, q.known, q.gap, q.strays, q.listing = false, false, false, 0, false
+		m.touchQueue(q)
+		m.forget(q)
+	case zk.DirListed:
+		q.listing = false
+		if c.Err == nil { // refused: what the directory holds is not known, nothing is granted
+			q.next, q.known, q.gap = c.Created, true, false
+			m.evaluate(q, now)
+		}
+	case zk.NodeAdded:
+		m.applyAdded(q, c, now)
+	case zk.NodeRemoved:
+		m.applyRemoved(q, c, now)
+	case zk.NodeChanged:
+		m.applyChanged(q, c)
+	}
+}
+
+func (m *Manager) applyAdded(q *queue, c *zk.Change, now time.Duration) {
+	parsed, ok := recipe.Parse(m.fleet, c.Node.Name)
+	contender := &parsed
+	if !ok {
+		q.strays++
+		if q.known && !c.Listed {
+			// It used up a number, or was made without one: a listing tells.
+			q.gap = true
+		}
+		m.touchQueue(q)
+		return
+	}
+	m.addContender(q, contender, c.Listed)
+	if !contender.Ours || contender.Unknown {
+		if c.Listed {
+			m.probe(q, contender.Name)
+		}
+		return
+	}
+	l := m.leases[contender.LeaseID]
+	switch {
+	case l == nil:
+		m.adoptIfOwned(q, contender, now)
+	case !l.seen:
+		l.seen, l.name = true, contender.Name
+		m.place(l, now)
+	}
+	m.evaluate(q, now)
+}
+
+// place makes a created lease a waiting one once its place is certain.
+func (m *Manager) place(l *lease, now time.Duration) {
+	if l.phase != creating || !l.placed() {
+		return
+	}
+	l.phase = waiting
+	m.extend(l, now, l.waitingClock())
+	m.touch(l)
+	if l.abandoned {
+		m.end(l, ReasonCancelled, now)
+	}
+}
+
+func (m *Manager) applyRemoved(q *queue, c *zk.Change, now time.Duration) {
+	contender, ok := recipe.Parse(m.fleet, c.Node.Name)
+	if !ok {
+		q.strays = max(q.strays-1, 0)
+		m.touchQueue(q)
+		return
+	}
+	if contender.Ours {
+		if l := m.leases[contender.LeaseID]; l != nil {
+			m.lostContender(l, c, now)
+		}
+	}
+	m.removeContender(q, contender.Name)
+	m.evaluate(q, now)
+}
+
+// lostContender handles the disappearance of an own contender from the
+// replica. A deleted event always counts. Absence from a listing counts only
+// when the listing is not older than the contender: a server that lags shows
+// a past in which it did not exist yet.
+func (m *Manager) lostContender(l *lease, c *zk.Change, now time.Duration) {
+	l.seen = false
+	switch {
+	case l.phase == ending:
+		// The reply to our own delete, or the takeover, tells how it ended.
+	case c.Listed && (l.czxid == 0 || c.Zxid < l.czxid):
+	default:
+		m.finish(l, ReasonRemoved, now)
+	}
+}
+
+func (m *Manager) applyChanged(q *queue, c *zk.Change) {
+	contender, ok := recipe.Parse(m.fleet, c.Node.Name)
+	if !ok {
+		return
+	}
+	delete(q.infos, contender.Name)
+	m.touchQueue(q)
+	if contender.Ours {
+		if l := m.leases[contender.LeaseID]; l != nil && l.term == m.term && !l.writing {
+			// Somebody wrote it: what it says is applied before it is acted upon.
+			l.loaded = false
+			m.load(l)
+		}
+	}
+}
+
+// probe finds out whether a contender that a listing showed may be read.
+func (m *Manager) probe(q *queue, name string) {
+	m.read(q.path+"/"+name, func(data []byte, stat wire.Stat, err error) {
+		switch {
+		case err == nil:
+			q.setInfo(name, data, stat)
+		case errors.Is(err, zk.ErrNoAuth) && q.contenders.Index(name) >= 0:
+			if q.hidden == nil {
+				q.hidden = map[string]struct{}{}
+			}
+			q.hidden[name] = struct{}{}
+			m.hazardous[q] = struct{}{}
+			m.touchQueue(q)
+		}
+	})
+}
+
+// pollHidden lists the directories that hold contenders which may not be read.
+func (m *Manager) pollHidden() {
+	for q := range m.hazardous {
+		m.list(q)
+	}
+}

@@ -1,0 +1,136 @@
+package locks
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// clockTick is the longest the clock loop sleeps: how soon it notices that
+	// the gateway may speak again.
+	clockTick = 500 * time.Millisecond
+	// lateWake is how late the loop may wake before the time it slept through
+	// counts as blind: heartbeats may wait unread in their sockets.
+	lateWake = time.Second
+	// blindGrace is what each deadline gets besides the blind time, at most,
+	// so that waiting heartbeats are heard first. It is bounded by the TTL, and
+	// small, so that dead clients still expire on a machine that is often late.
+	blindGrace = 15 * time.Second
+	// loadRetry is how long an adopted lease whose data could not be read yet
+	// is kept before it is looked at again.
+	loadRetry = time.Second
+)
+
+// clockState is what the clock loop remembers between ticks.
+type clockState struct {
+	trusted     bool          // at the last look
+	lastTrusted time.Duration // boot: the last time the gateway could speak
+	expected    time.Duration // boot: when the loop meant to wake
+	beat        time.Duration // boot: when it last turned, for Alive
+	wake        chan struct{} // capacity 1
+}
+
+// runClock ends leases whose time is over. It is the only place where time
+// ends anything.
+func (m *Manager) runClock(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-m.clockState.wake:
+		case <-timer.C:
+		}
+		m.mu.Lock()
+		now := m.clock.Now()
+		sleep := m.tick(now.Boot())
+		m.clockState.expected = now.Boot() + sleep
+		m.unlock()
+		timer.Reset(sleep)
+	}
+}
+
+// wakeClock makes the loop look again when something is due earlier than it
+// means to wake.
+func (m *Manager) wakeClock(due time.Duration) {
+	if due >= m.clockState.expected {
+		return
+	}
+	select {
+	case m.clockState.wake <- struct{}{}:
+	default: // a wake-up is pending already
+	}
+}
+
+// tick does what is due at now and tells how long to sleep.
+func (m *Manager) tick(now time.Duration) time.Duration {
+	c := &m.clockState
+	late := now - c.expected
+	c.beat = now
+	if !m.trusted() {
+		c.trusted = false
+		return clockTick
+	}
+	switch {
+	case !c.trusted && c.lastTrusted != 0:
+		m.forgive(now, now-c.lastTrusted)
+	case late > lateWake && c.expected != 0:
+		m.forgive(now, late)
+	}
+	c.trusted, c.lastTrusted = true, now
+	m.considerTakeovers(now)
+	m.pumpReads()
+	m.settleDeferred(now)
+	if m.draining {
+		return clockTick
+	}
+	for l := m.deadlines.pop(now); l != nil; l = m.deadlines.pop(now) {
+		m.due(l, now)
+	}
+	if next, ok := m.deadlines.next(); ok {
+		return min(max(next-now, 0), clockTick)
+	}
+	return clockTick
+}
+
+// forgive moves every deadline by the time in which heartbeats could not be
+// heard and a little more, once per blind interval.
+func (m *Manager) forgive(now, blind time.Duration) {
+	m.log.Info("deadlines moved: heartbeats could not be heard", "blind_ms", blind.Milliseconds(), "leases", len(m.leases))
+	for _, l := range m.leases {
+		if l.phase == waiting || l.phase == held {
+			l.deadline += blind + min(l.ttl, blindGrace)
+			if l.shrinkAt != 0 {
+				l.shrinkAt = max(l.shrinkAt, l.deadline)
+			}
+		}
+	}
+}
+
+// due handles a lease that left the heap because something was due.
+func (m *Manager) due(l *lease, now time.Duration) {
+	if l.shrinkAt != 0 && l.shrinkAt <= now && l.deadline > now {
+		l.shrinkAt = 0
+		m.writeRecord(l, l.ttl, nil)
+	}
+	switch {
+	case l.deadline > now: // a heartbeat moved it since
+	case l.term != m.term:
+		// Its session is gone; the takeover sets a new deadline.
+		l.deadline = now + clockTick
+	case l.phase == waiting && l.listeners > 0:
+		l.deadline = now + l.waitingClock()
+	case !l.loaded || l.writing:
+		// Closed, held longer, ...: what the data says is read before the end.
+		m.load(l)
+		l.deadline = now + loadRetry
+	case l.phase == held && !l.claimed:
+		m.end(l, ReasonUnclaimed, now)
+		return
+	default:
+		m.end(l, ReasonExpired, now)
+		return
+	}
+	m.schedule(l)
+}

@@ -1,0 +1,54 @@
+// Package locks is the domain: locks, leases and their clocks. A Manager maps
+// each lease of an HTTP client onto one contender (a sequential znode) of the
+// ZooKeeper lock recipe and answers for it.
+//
+// # What it promises
+//
+// A lease is granted only when its contender holds by the queue's names alone,
+// as recipe.Queue decides, in a replica that has seen every earlier contender.
+// A held lease is not ended before its TTL has passed since its last answered
+// heartbeat, whatever happens to gateways or to ZooKeeper; it may end later.
+// An acquire with an idempotency key queues once. The fencing token of a lease
+// is the fence base plus the czxid of its contender. Acquiring is one write,
+// releasing is one, a heartbeat is none, and none of them reads.
+//
+// # What it refuses
+//
+// To speak while it cannot know: when the fence is closed (no guarded
+// transaction committed that was sent within the promise window) or the
+// replica is not current, nothing is granted, nothing expires, and heartbeats,
+// acquires and verifications are answered CodeUnavailable. To guess: a write
+// whose outcome is unknown leaves its lease creating or ending until it is
+// known.
+//
+// # The life of a lease
+//
+//	creating --(own node seen, czxid known)--> waiting --(holds)--> held --> ending --> ended
+//
+// The contender's created event on the observer's stream (or a tree read that
+// lists it) makes it seen: everything that stands before it in the queue came
+// earlier in that stream. The reply to the create gives the czxid. Both are
+// needed before a grant. Ending means that the contender's deletion was handed
+// to ZooKeeper; a definite "not done" of an expiry makes the lease held again,
+// anything else is final. When a session ends, the process opens another one
+// with a new gateway id and takes its own old leases over by the same protocol
+// as it does those of a dead gateway: they keep their id, token, fencing token
+// and place, and their clock restarts at takeover + promise window + TTL.
+//
+// # Who owns what
+//
+// All state is behind Manager.mu, held for short spans and never during I/O.
+// Manager.Run owns four goroutines and returns when all have stopped: the
+// session loop (opens a session, waits for its end, opens the next), the
+// observer (calls Manager.Apply with changes in ZooKeeper's order), the clock
+// loop (deadlines, blind time) and the sweeper (idle lock directories, old
+// keys, old successions). Outcomes of writes arrive on goroutines of the
+// session. A request's goroutine waits on a channel that is closed when its
+// lease changes.
+//
+// # Bounds
+//
+// Leases on a gateway, writes in flight, ended leases remembered, retries of a
+// create and contenders described in one answer are bounded; what happens at
+// each bound is said where the constant is.
+package locks

@@ -1,0 +1,206 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// end hands the deletion of a lease's contender to ZooKeeper. From here on
+// the lease is ending: it is never granted, and heartbeats are not answered
+// with success, until the outcome is known.
+func (m *Manager) end(l *lease, reason Reason, now time.Duration) {
+	if l.phase == ending || l.phase == ended {
+		return
+	}
+	l.wasHeld = l.phase == held
+	l.phase, l.reason = ending, reason
+	m.deadlines.remove(l)
+	m.touch(l)
+	m.submitDelete(l)
+}
+
+// submitDelete sends the deletion. What time decided deletes only the version
+// that was seen: a heartbeat that another gateway wrote meanwhile wins. What
+// the client asked for deletes any version.
+func (m *Manager) submitDelete(l *lease) {
+	version := int32(-1)
+	if l.reason == ReasonExpired || l.reason == ReasonUnclaimed {
+		version = l.version
+	}
+	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: l.path(), Version: version}}}
+	m.submit(w, func(res zk.Result) { m.deleted(l, res) })
+}
+
+func (m *Manager) deleted(l *lease, res zk.Result) {
+	if l.phase != ending {
+		return
+	}
+	now := m.clock.Now().Boot()
+	byTime := l.reason == ReasonExpired || l.reason == ReasonUnclaimed
+	switch {
+	case res.Outcome == zk.Done:
+		m.finish(l, l.reason, now)
+	case res.Outcome == zk.Unknown:
+		m.touch(l) // the takeover's tree read tells
+	case errors.Is(res.Err, zk.ErrNoNode):
+		if byTime {
+			l.reason = ReasonRemoved // somebody else was quicker
+		}
+		m.finish(l, l.reason, now)
+	case byTime || errors.Is(res.Err, zk.ErrQueueFull):
+		// Definitely not done: it goes on as if its client had just spoken.
+		m.revive(l, now)
+		if errors.Is(res.Err, zk.ErrBadVersion) {
+			l.loaded = false
+			m.load(l)
+		}
+	case errors.Is(res.Err, zk.ErrSessionGone):
+		m.touch(l) // goes on under the next session
+	default:
+		m.resubmitDelete(l, now)
+	}
+}
+
+// resubmitDelete goes on with an end that a client asked for.
+func (m *Manager) resubmitDelete(l *lease, now time.Duration) {
+	if m.session == nil || l.term != m.term {
+		return // adoption resumes it
+	}
+	m.submitDelete(l)
+}
+
+// revive makes an ending lease what it was before.
+func (m *Manager) revive(l *lease, now time.Duration) {
+	l.phase, l.reason = waiting, ""
+	span := l.waitingClock()
+	if l.wasHeld {
+		l.phase, span = held, l.ttl
+	}
+	m.extend(l, now, span)
+	m.touch(l)
+	m.evaluate(l.q, now)
+}
+
+// Release ends a lease: lets go of the lock, or leaves the queue. It may be
+// repeated: nil again. A lease that ended otherwise is CodeEnded.
+func (m *Manager) Release(ctx context.Context, p Principal, id, token string) error {
+	m.mu.Lock()
+	l, err := m.authorize(p, id, token)
+	if err != nil {
+		m.unlock()
+		if err.Code == CodeEnded {
+			switch err.Reason {
+			case ReasonReleased, ReasonCancelled, ReasonUnknown:
+				return nil
+			}
+		}
+		return err
+	}
+	begun := m.clock.Now().Boot()
+	for {
+		now := m.clock.Now().Boot()
+		switch l.phase {
+		case waiting, held:
+			switch {
+			case m.draining:
+				err := m.usable()
+				m.unlock()
+				return err
+			case l.term != m.term || m.session == nil:
+				m.unlock()
+				return m.unavailable()
+			}
+			reason := ReasonReleased
+			if l.phase == waiting {
+				reason = ReasonCancelled
+			}
+			m.end(l, reason, now)
+			if l.phase == ending && m.session == nil {
+				m.unlock()
+				return outcomeUnknown()
+			}
+		case creating:
+			m.unlock()
+			return m.unavailable()
+		case ended:
+			reason := l.reason
+			m.unlock()
+			if reason == ReasonReleased || reason == ReasonCancelled {
+				return nil
+			}
+			return endedError(reason)
+		}
+		if m.stalled(begun) {
+			m.unlock()
+			return outcomeUnknown()
+		}
+		if err := m.wait(ctx, l, answerWithin/4); err != nil {
+			return err
+		}
+		m.mu.Lock()
+	}
+}
+
+// wait releases mu and returns at the lease's next change, or after at most
+// atMost; with an error when ctx ended.
+func (m *Manager) wait(ctx context.Context, l *lease, atMost time.Duration) error {
+	wake := l.changed()
+	m.unlock()
+	timer := time.NewTimer(atMost)
+	defer timer.Stop()
+	select {
+	case <-wake:
+	case <-timer.C:
+	case <-ctx.Done():
+		return cancelled(ctx)
+	}
+	return nil
+}
+
+// authorize finds the lease that a token names and checks the token. An
+// ended lease is CodeEnded with its reason.
+func (m *Manager) authorize(_ Principal, id, token string) (*lease, *Error) {
+	select {
+	case <-m.ready:
+	default:
+		return nil, m.unavailable()
+	}
+	if token == "" {
+		return nil, &Error{Code: CodeTokenMissing, Detail: "send the lease's token in the Lease-Token header"}
+	}
+	named, genuine := m.tokens.check(token)
+	if !genuine || (id != "" && id != string(named)) {
+		return nil, &Error{Code: CodeTokenWrong, Detail: "the Lease-Token is not the one of this lease"}
+	}
+	if l := m.leases[named]; l != nil {
+		return l, nil
+	}
+	return nil, m.absent(named)
+}
+
+// absent tells why there is no lease with that id.
+func (m *Manager) absent(id recipe.LeaseID) *Error {
+	if past, ok := m.history.get(id); ok {
+		return endedError(past.reason)
+	}
+	if !m.trusted() {
+		return m.unavailable()
+	}
+	owner, known := m.ownerOf(id.Gateway())
+	switch p := m.peers[owner]; {
+	case !known:
+		return m.unavailable() // a takeover is on its way
+	case string(owner) == m.session.ID():
+		return endedError(ReasonUnknown)
+	case p != nil && p.registered:
+		return &Error{Code: CodeNotOwner, RetryAfter: retryAfter,
+			Detail: "another gateway runs this lease; send the request there"}
+	case p != nil && p.contenders > 0, m.peers[id.Gateway()] != nil && m.peers[id.Gateway()].contenders > 0:
+		return m.unavailable() // its gateway is gone; it is being taken over
+	}
+	return endedError(ReasonUnknown)
+}

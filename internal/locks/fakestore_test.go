@@ -1,0 +1,682 @@
+package locks
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+// fakeStore is ZooKeeper reduced to what the manager's logic can tell apart:
+// one history of transactions, one stream of changes in its order, sessions
+// that end, and switches for every fault that a test wants. It runs in virtual
+// time. The real thing is met in the end-to-end tests.
+type fakeStore struct {
+	t      testing.TB
+	clock  zk.Clock
+	layout *zk.Layout
+
+	mu       sync.Mutex
+	zxid     int64
+	nodes    map[string]*fakeNode
+	sessions map[string]*fakeSession
+	watchers []*fakeWatcher
+	writes   []*zk.Write // committed, in order
+
+	// Faults.
+	away      bool                         // nothing is answered; requests wait until it is back
+	loseReply func(*zk.Write) bool         // committed, and the outcome stays unknown to the writer until resolve
+	refuse    func(*zk.Write) (error, int) // definite failure with the culprit's index
+	hidden    func(path string) bool       // contenders that may not be read
+}
+
+type fakeNode struct {
+	data    []byte
+	stat    wire.Stat
+	creates int32
+}
+
+const fakeWindow = 10 * time.Second
+
+func newFakeStore(t testing.TB) *fakeStore {
+	fleet, err := recipe.NewFleetID(zeroes{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &fakeStore{t: t, clock: &jumpClock{Clock: zk.NewGoClock()}, nodes: map[string]*fakeNode{}, sessions: map[string]*fakeSession{}, zxid: 1000,
+		layout: &zk.Layout{FleetID: string(fleet), Keys: []zk.TokenKey{{ID: "k1", Key: []byte("0123456789abcdef")}},
+			PromiseWindow: fakeWindow, LargestWindow: fakeWindow, Namespaces: map[string]zk.Namespace{"default": {Root: "/lockkeeper/locks"}}}}
+	for _, p := range []string{"locks", "gateways", "guards", "succession", "keys"} {
+		s.nodes["/lockkeeper/"+p] = &fakeNode{}
+	}
+	return s
+}
+
+// jumpClock is a clock that a test can set forward, as a process sees it that
+// was stopped or suspended.
+type jumpClock struct {
+	zk.Clock
+	offset atomic.Int64
+}
+
+func (c *jumpClock) Now() zk.Instant      { return c.Clock.Now().Add(time.Duration(c.offset.Load())) }
+func (c *jumpClock) jump(d time.Duration) { c.offset.Add(int64(d)) }
+
+type zeroes struct{}
+
+func (zeroes) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func (s *fakeStore) Layout(context.Context) (*zk.Layout, error) { return s.layout, nil }
+
+// tx applies operations as one transaction, or none of them. s.mu is held.
+func (s *fakeStore) tx(ops []zk.Op) (zxid int64, paths []string, versions []int32, culprit int, err error) {
+	undo := map[string]*fakeNode{}
+	keep := func(p string) {
+		if _, ok := undo[p]; !ok {
+			if n := s.nodes[p]; n != nil {
+				c := *n
+				undo[p] = &c
+			} else {
+				undo[p] = nil
+			}
+		}
+	}
+	zxid = s.zxid + 1
+	paths, versions = make([]string, len(ops)), make([]int32, len(ops))
+	var events []func()
+	for i, op := range ops {
+		p, parent := op.Path, s.nodes[path.Dir(op.Path)]
+		n := s.nodes[p]
+		switch {
+		case op.Kind == zk.OpCreate && parent == nil:
+			err = zk.ErrNoNode
+		case op.Kind == zk.OpCreate && n != nil && !op.Sequential:
+			err = zk.ErrNodeExists
+		case op.Kind != zk.OpCreate && n == nil:
+			err = zk.ErrNoNode
+		case op.Kind != zk.OpCreate && op.Version >= 0 && n.stat.Version != op.Version:
+			err = zk.ErrBadVersion
+		case op.Kind == zk.OpDelete && s.children(p) > 0:
+			err = zk.ErrNotEmpty
+		}
+		if err != nil {
+			for p, n := range undo {
+				if n == nil {
+					delete(s.nodes, p)
+				} else {
+					s.nodes[p] = n
+				}
+			}
+			return 0, nil, nil, i, err
+		}
+		switch op.Kind {
+		case zk.OpCreate:
+			keep(path.Dir(p))
+			if op.Sequential {
+				p = fmt.Sprintf("%s%010d", p, parent.creates)
+			}
+			keep(p)
+			parent.creates++
+			s.nodes[p] = &fakeNode{data: op.Data, stat: wire.Stat{Czxid: zxid, Mzxid: zxid, Ctime: time.Now().UnixMilli()}}
+			paths[i] = p
+			events = append(events, func() { s.announce(zk.NodeAdded, p) })
+		case zk.OpDelete:
+			keep(p)
+			delete(s.nodes, p)
+			events = append(events, func() { s.announce(zk.NodeRemoved, p) })
+		case zk.OpSetData:
+			keep(p)
+			n.data, n.stat.Mzxid = op.Data, zxid
+			n.stat.Version++
+			versions[i] = n.stat.Version
+			events = append(events, func() { s.announce(zk.NodeChanged, p) })
+		}
+	}
+	s.zxid = zxid
+	for _, event := range events {
+		event()
+	}
+	return zxid, paths, versions, -1, nil
+}
+
+// node is a copy of a node.
+func (s *fakeStore) node(p string) fakeNode {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.nodes[p]; n != nil {
+		return *n
+	}
+	return fakeNode{}
+}
+
+func (s *fakeStore) children(p string) int {
+	n := 0
+	for q := range s.nodes {
+		if path.Dir(q) == p {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *fakeStore) announce(kind zk.ChangeKind, p string) {
+	for _, w := range s.watchers {
+		if !w.connected || s.hidden != nil && s.hidden(p) {
+			continue
+		}
+		zxid := s.zxid
+		w.push(func() { w.event(kind, p); w.observed = max(w.observed, zxid) })
+	}
+}
+
+// foreign does what another program on the same ZooKeeper does.
+func (s *fakeStore) foreign(ops ...zk.Op) (int64, []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	zxid, paths, _, _, err := s.tx(ops)
+	if err != nil {
+		s.t.Fatalf("foreign %v: %v", ops, err)
+	}
+	return zxid, paths
+}
+
+func (s *fakeStore) names(dir string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var names []string
+	for p := range s.nodes {
+		if path.Dir(p) == dir {
+			names = append(names, path.Base(p))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// fakeSession is a writer that sends one transaction per write, each a
+// millisecond.
+type fakeSession struct {
+	s        *fakeStore
+	id       string
+	onCommit func(zk.Instant, int64)
+	done     chan struct{}
+	err      error
+	last     zk.Instant // send time of the last commit
+	answered zk.Instant
+	pending  map[*zk.Write]struct{} // committed or not, not answered
+	zxid     int64
+	crashed  bool
+}
+
+func (s *fakeStore) Open(ctx context.Context, id string, registration []byte, onCommit func(zk.Instant, int64)) (Session, error) {
+	fs := &fakeSession{s: s, id: id, onCommit: onCommit, done: make(chan struct{}), pending: map[*zk.Write]struct{}{}}
+	for {
+		s.mu.Lock()
+		if !s.away {
+			break
+		}
+		s.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	defer s.mu.Unlock()
+	if _, _, _, _, err := s.tx([]zk.Op{
+		{Kind: zk.OpCreate, Path: "/lockkeeper/gateways/" + id, Data: registration},
+		{Kind: zk.OpCreate, Path: "/lockkeeper/guards/" + id},
+	}); err != nil {
+		return nil, err
+	}
+	s.sessions[id] = fs
+	fs.commit(s.clock.Now())
+	go fs.beat()
+	return fs, nil
+}
+
+// beat is the bare guard write of an idle writer.
+func (f *fakeSession) beat() {
+	for {
+		select {
+		case <-f.done:
+			return
+		case <-time.After(fakeWindow / 3):
+			f.s.mu.Lock()
+			if !f.s.away && f.err == nil {
+				f.s.zxid++
+				f.commit(f.s.clock.Now())
+			}
+			f.s.mu.Unlock()
+		}
+	}
+}
+
+func (f *fakeSession) commit(sent zk.Instant) {
+	f.last, f.answered, f.zxid = sent, f.s.clock.Now(), f.s.zxid
+	zxid := f.s.zxid
+	go f.onCommit(sent, zxid)
+	for _, w := range f.s.watchers {
+		if w.connected {
+			w.push(func() { w.observed = max(w.observed, zxid); w.proven = sent })
+		}
+	}
+}
+
+// expire ends the session as ZooKeeper does: its ephemeral nodes go, and what
+// was not answered stays unknown.
+func (f *fakeSession) expire() {
+	f.s.mu.Lock()
+	if f.err != nil {
+		f.s.mu.Unlock()
+		return
+	}
+	f.s.tx([]zk.Op{{Kind: zk.OpDelete, Path: "/lockkeeper/guards/" + f.id, Version: -1},
+		{Kind: zk.OpDelete, Path: "/lockkeeper/gateways/" + f.id, Version: -1}})
+	f.end(zk.ErrSessionGone)
+}
+
+// end answers everything; s.mu is held and released.
+func (f *fakeSession) end(err error) {
+	if f.err != nil {
+		f.s.mu.Unlock()
+		return
+	}
+	f.err = err
+	pending := slices.Collect(maps.Keys(f.pending))
+	clear(f.pending)
+	delete(f.s.sessions, f.id)
+	f.s.mu.Unlock()
+	for _, w := range pending {
+		w.Done(zk.Result{Outcome: zk.Unknown, Err: err, Culprit: -1})
+	}
+	close(f.done)
+}
+
+func (f *fakeSession) Submit(w *zk.Write) error {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	if f.err != nil {
+		return f.err
+	}
+	f.pending[w] = struct{}{}
+	go f.run(w)
+	return nil
+}
+
+func (f *fakeSession) run(w *zk.Write) {
+	sent := f.s.clock.Now()
+	for {
+		time.Sleep(time.Millisecond)
+		f.s.mu.Lock()
+		if f.err != nil {
+			f.s.mu.Unlock()
+			return // end answered it
+		}
+		if !f.s.away {
+			break
+		}
+		f.s.mu.Unlock()
+	}
+	res := zk.Result{Outcome: zk.Done, Culprit: -1, SentAt: sent}
+	lose := f.s.loseReply != nil && f.s.loseReply(w)
+	var err error
+	culprit := -1
+	if f.s.refuse != nil {
+		err, culprit = f.s.refuse(w)
+	}
+	if err == nil {
+		res.Zxid, res.Paths, res.Versions, culprit, err = f.s.tx(w.Ops)
+	}
+	if err != nil {
+		res = zk.Result{Outcome: zk.NotDone, Err: err, Culprit: culprit}
+		f.answered = f.s.clock.Now()
+	} else {
+		f.s.writes = append(f.s.writes, w)
+		f.commit(sent)
+	}
+	if lose {
+		f.s.mu.Unlock()
+		return // stays pending
+	}
+	delete(f.pending, w)
+	f.s.mu.Unlock()
+	w.Done(res)
+}
+
+func (f *fakeSession) ID() string            { return f.id }
+func (f *fakeSession) Done() <-chan struct{} { return f.done }
+func (f *fakeSession) Err() error            { return f.err }
+func (f *fakeSession) Connected() bool       { return !f.s.away }
+func (f *fakeSession) LastZxid() int64 {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	return f.zxid
+}
+func (f *fakeSession) LastAnswer() zk.Instant {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	return f.answered
+}
+func (f *fakeSession) FenceOpen(now zk.Instant) bool { return f.FenceMargin(now) > 0 }
+func (f *fakeSession) FenceMargin(now zk.Instant) time.Duration {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	return fakeWindow - now.Since(f.last)
+}
+
+func (f *fakeSession) Barrier(ctx context.Context) (int64, error) {
+	done := make(chan zk.Result, 1)
+	if err := f.Submit(&zk.Write{Done: func(r zk.Result) { done <- r }}); err != nil {
+		return 0, err
+	}
+	select {
+	case r := <-done:
+		return r.Zxid, r.Err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+func (f *fakeSession) Get(_ context.Context, p string) ([]byte, zk.Stat, error) {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	if f.s.away {
+		return nil, zk.Stat{}, zk.ErrUnavailable
+	}
+	n := f.s.nodes[p]
+	if n == nil {
+		return nil, zk.Stat{}, zk.ErrNoNode
+	}
+	return n.data, n.stat, nil
+}
+
+func (f *fakeSession) Children(_ context.Context, p string) ([]string, zk.Stat, error) {
+	return f.s.names(p), zk.Stat{}, nil
+}
+
+func (f *fakeSession) Takeover(_ context.Context, dead string, done func(zk.Result)) {
+	f.s.mu.Lock()
+	ops := []zk.Op{{Kind: zk.OpCreate, Path: "/lockkeeper/succession/" + dead, Data: []byte(f.id)}}
+	for _, p := range []string{"/lockkeeper/guards/", "/lockkeeper/gateways/"} {
+		if f.s.nodes[p+dead] == nil {
+			ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: p + dead})
+		}
+		ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: p + dead, Version: -1})
+	}
+	f.s.mu.Unlock()
+	if err := f.Submit(&zk.Write{Ops: ops, Alone: true, Done: done}); err != nil {
+		done(zk.Result{Outcome: zk.NotDone, Err: err, Culprit: -1})
+	}
+}
+
+func (f *fakeSession) Close(context.Context) error {
+	f.s.mu.Lock()
+	if f.crashed {
+		f.end(zk.ErrSessionGone)
+		return nil
+	}
+	f.s.mu.Unlock()
+	f.expire()
+	return nil
+}
+
+// fakeWatcher delivers the stream: a queue of steps, each of which the
+// observer's goroutine takes in order.
+type fakeWatcher struct {
+	s         *fakeStore
+	sink      zk.Sink
+	roots     []zk.WatchRoot
+	steps     []func()
+	wake      chan struct{}
+	held      bool // the stream stands still
+	connected bool
+	dirs      map[string]*zk.Dir
+	nodes     map[string]*zk.Node
+	observed  int64
+	proven    zk.Instant
+	synced    bool
+}
+
+func (s *fakeStore) Watch(roots []zk.WatchRoot, sink zk.Sink, _ func() int64) Watcher {
+	w := &fakeWatcher{s: s, sink: sink, roots: roots, wake: make(chan struct{}, 1), dirs: map[string]*zk.Dir{}, nodes: map[string]*zk.Node{}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watchers = append(s.watchers, w)
+	w.connect(s.nodes, s.zxid)
+	return w
+}
+
+func (w *fakeWatcher) push(step func()) {
+	w.steps = append(w.steps, step)
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (w *fakeWatcher) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.wake:
+		}
+		for {
+			w.s.mu.Lock()
+			if w.held || len(w.steps) == 0 {
+				w.s.mu.Unlock()
+				break
+			}
+			step := w.steps[0]
+			w.steps = w.steps[1:]
+			w.s.mu.Unlock()
+			step()
+		}
+	}
+}
+
+// hold stops the stream, release lets it go on.
+func (w *fakeWatcher) hold() {
+	w.s.mu.Lock()
+	w.held = true
+	w.s.mu.Unlock()
+}
+
+func (w *fakeWatcher) release() {
+	w.s.mu.Lock()
+	w.held = false
+	w.push(func() {})
+	w.s.mu.Unlock()
+}
+
+func (w *fakeWatcher) rootOf(p string) *zk.WatchRoot {
+	for i := range w.roots {
+		if strings.HasPrefix(p+"/", w.roots[i].Path+"/") {
+			return &w.roots[i]
+		}
+	}
+	return nil
+}
+
+func (w *fakeWatcher) dir(p string) *zk.Dir {
+	if w.dirs[p] == nil {
+		w.dirs[p] = &zk.Dir{Path: p}
+	}
+	return w.dirs[p]
+}
+
+// event turns a node's event into a change.
+func (w *fakeWatcher) event(kind zk.ChangeKind, p string) { w.change(kind, p, false, 0) }
+
+func (w *fakeWatcher) change(kind zk.ChangeKind, p string, listed bool, zxid int64) {
+	root := w.rootOf(p)
+	if root == nil || p == root.Path {
+		return
+	}
+	c := zk.Change{Kind: kind, Root: root, Listed: listed, Zxid: zxid}
+	if root.Depth == 2 && path.Dir(p) == root.Path {
+		c.Dir = w.dir(p)
+		switch kind {
+		case zk.NodeAdded:
+			c.Kind = zk.DirAdded
+		case zk.NodeRemoved:
+			c.Kind = zk.DirRemoved
+			delete(w.dirs, p)
+		default:
+			return
+		}
+	} else {
+		c.Dir = w.dir(path.Dir(p))
+		switch {
+		case kind == zk.NodeAdded && w.nodes[p] != nil:
+			return
+		case kind == zk.NodeAdded:
+			w.nodes[p] = &zk.Node{Name: path.Base(p)}
+		}
+		c.Node = w.nodes[p]
+		if c.Node == nil {
+			c.Node = &zk.Node{Name: path.Base(p)}
+		}
+		if kind == zk.NodeRemoved {
+			delete(w.nodes, p)
+		}
+	}
+	w.sink.Apply([]zk.Change{c})
+}
+
+// connect queues the tree read of a (re)connection to a server whose state is
+// the given one; s.mu is held.
+func (w *fakeWatcher) connect(state map[string]*fakeNode, zxid int64) {
+	w.connected = true
+	snapshot := maps.Clone(state)
+	counts := map[string]int32{}
+	for p, n := range snapshot {
+		counts[p] = n.creates
+	}
+	w.push(func() {
+		for p := range w.nodes {
+			if snapshot[p] == nil {
+				w.change(zk.NodeRemoved, p, true, zxid)
+			}
+		}
+		for p := range w.dirs {
+			if snapshot[p] == nil {
+				w.change(zk.NodeRemoved, p, true, zxid)
+			}
+		}
+		for _, p := range slices.Sorted(maps.Keys(snapshot)) {
+			root := w.rootOf(p)
+			if root == nil || p == root.Path || root.Depth == 2 && path.Dir(p) == root.Path && w.dirs[p] != nil {
+				continue
+			}
+			w.change(zk.NodeAdded, p, true, zxid)
+		}
+		for p, d := range w.dirs {
+			if root := w.rootOf(p); root.Depth == 2 {
+				w.sink.Apply([]zk.Change{{Kind: zk.DirListed, Root: root, Dir: d, Listed: true, Zxid: zxid, Created: counts[p]}})
+			}
+		}
+		w.synced, w.observed = true, max(w.observed, zxid)
+		w.sink.Apply([]zk.Change{{Kind: zk.Synced}})
+	})
+}
+
+// disconnect ends the connection: nothing is current until reconnect.
+func (w *fakeWatcher) disconnect() {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	w.connected = false
+	w.push(func() {
+		w.synced = false
+		w.sink.Apply([]zk.Change{{Kind: zk.Lost}})
+	})
+}
+
+func (w *fakeWatcher) reconnect() {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	w.connect(w.s.nodes, w.s.zxid)
+}
+
+func (w *fakeWatcher) Get(p string, reply func([]byte, wire.Stat, int64, error)) {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	if !w.connected {
+		go reply(nil, wire.Stat{}, 0, zk.ErrUnavailable)
+		return
+	}
+	n, zxid := w.s.nodes[p], w.s.zxid
+	hidden := w.s.hidden != nil && w.s.hidden(p)
+	w.push(func() {
+		switch {
+		case n == nil:
+			reply(nil, wire.Stat{}, zxid, zk.ErrNoNode)
+		case hidden:
+			reply(nil, wire.Stat{}, zxid, zk.ErrNoAuth)
+		default:
+			reply(n.data, n.stat, zxid, nil)
+		}
+	})
+}
+
+func (w *fakeWatcher) List(dir string) {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	zxid, parent := w.s.zxid, w.s.nodes[dir]
+	if parent == nil || !w.connected {
+		return
+	}
+	created := parent.creates
+	present := map[string]bool{}
+	for p := range w.s.nodes {
+		if path.Dir(p) == dir {
+			present[p] = true
+		}
+	}
+	w.push(func() {
+		for p := range w.nodes {
+			if path.Dir(p) == dir && !present[p] {
+				w.change(zk.NodeRemoved, p, true, zxid)
+			}
+		}
+		for _, p := range slices.Sorted(maps.Keys(present)) {
+			w.change(zk.NodeAdded, p, true, zxid)
+		}
+		w.sink.Apply([]zk.Change{{Kind: zk.DirListed, Root: w.rootOf(dir), Dir: w.dir(dir), Listed: true, Zxid: zxid, Created: created}})
+	})
+}
+
+func (w *fakeWatcher) Reached(ctx context.Context, zxid int64) error {
+	for {
+		w.s.mu.Lock()
+		reached := w.observed >= zxid
+		w.s.mu.Unlock()
+		if reached {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func (w *fakeWatcher) Committed(zk.Instant, int64) {}
+
+func (w *fakeWatcher) Current(now zk.Instant) bool {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	return w.synced && w.connected && now.Since(w.proven) < fakeWindow
+}

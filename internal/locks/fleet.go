@@ -1,0 +1,219 @@
+package locks
+
+import (
+	"context"
+	"time"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+// takeoverTimeout bounds one attempt at a takeover; the next tick tries again.
+const takeoverTimeout = 5 * time.Second
+
+// peer is what the replica knows of a gateway id, this one's own included.
+type peer struct {
+	registered bool
+	contenders int  // contenders in the replica that carry the id
+	entry      bool // /succession has an entry for it
+	successor  recipe.GatewayID
+	taking     bool          // our takeover is under way
+	takenAt    time.Duration // boot: when the entry that names us was seen
+}
+
+func (m *Manager) peer(id recipe.GatewayID) *peer {
+	p := m.peers[id]
+	if p == nil {
+		p = &peer{}
+		m.peers[id] = p
+	}
+	return p
+}
+
+// peerLeft notes that a contender with the id is gone.
+func (m *Manager) peerLeft(id recipe.GatewayID) {
+	if p := m.peers[id]; p != nil {
+		p.contenders--
+		m.forgetPeer(id, p)
+	}
+}
+
+func (m *Manager) forgetPeer(id recipe.GatewayID, p *peer) {
+	if p.contenders <= 0 && !p.registered && !p.entry && !p.taking {
+		delete(m.peers, id)
+	}
+}
+
+func (m *Manager) applyRegistration(c *zk.Change, now time.Duration) {
+	id, err := recipe.ParseGatewayID(nodeName(c))
+	if err != nil {
+		return
+	}
+	switch c.Kind {
+	case zk.NodeAdded:
+		m.peer(id).registered = true
+	case zk.NodeRemoved:
+		p := m.peer(id)
+		p.registered = false
+		m.forgetPeer(id, p)
+		m.considerTakeovers(now)
+	}
+}
+
+func nodeName(c *zk.Change) string {
+	if c.Node == nil {
+		return ""
+	}
+	return c.Node.Name
+}
+
+func (m *Manager) applySuccession(c *zk.Change, now time.Duration) {
+	id, err := recipe.ParseGatewayID(nodeName(c))
+	if err != nil {
+		return
+	}
+	switch c.Kind {
+	case zk.NodeAdded:
+		m.peer(id).entry = true
+		m.readSuccession(id)
+	case zk.NodeRemoved:
+		p := m.peer(id)
+		p.entry, p.successor = false, ""
+		m.forgetPeer(id, p)
+	}
+}
+
+// readSuccession learns who took a gateway over. The reply has its place in
+// the stream after the entry, so from there on the replica holds everything
+// that the dead gateway ever wrote, and deadlines count from there.
+func (m *Manager) readSuccession(id recipe.GatewayID) {
+	path := m.opt.Root + "/succession/" + string(id)
+	m.after(func() {
+		m.watcher.Get(path, func(data []byte, _ wire.Stat, _ int64, err error) {
+			m.mu.Lock()
+			defer m.unlock()
+			p := m.peer(id)
+			if err != nil || !p.entry {
+				return // gone, or the connection is: the next tree read shows it again
+			}
+			successor, err := recipe.ParseGatewayID(string(data))
+			if err != nil {
+				m.log.Error("a succession entry names no gateway", "gateway", id, "err", err)
+				return
+			}
+			p.successor = successor
+			now := m.clock.Now().Boot()
+			if p.takenAt == 0 {
+				p.takenAt = now
+			}
+			if m.synced {
+				m.adoptAll(now)
+			}
+		})
+	})
+}
+
+// ownerOf follows the succession to the gateway id whose clock a lease runs
+// on. known is false while an entry on the way has not been read.
+func (m *Manager) ownerOf(id recipe.GatewayID) (owner recipe.GatewayID, known bool) {
+	for range len(m.peers) + 1 {
+		p := m.peers[id]
+		if p == nil || !p.entry {
+			return id, true
+		}
+		if p.successor == "" {
+			return id, false
+		}
+		id = p.successor
+	}
+	return id, false // a cycle: nobody's
+}
+
+// owns reports whether the leases of a gateway id are this session's to run.
+func (m *Manager) owns(id recipe.GatewayID) bool {
+	if m.session == nil {
+		return false
+	}
+	owner, known := m.ownerOf(id)
+	return known && string(owner) == m.session.ID()
+}
+
+// takenAt is when the chain from id came to end here: the clock readings of
+// adopted leases count from it. 0 for this session's own id.
+func (m *Manager) takenAt(id recipe.GatewayID) time.Duration {
+	var at time.Duration
+	for range len(m.peers) + 1 {
+		p := m.peers[id]
+		if p == nil || !p.entry {
+			break
+		}
+		at = max(at, p.takenAt)
+		id = p.successor
+	}
+	return at
+}
+
+// considerTakeovers succeeds gateways that are gone and have left contenders.
+// An id with neither registration nor succession is claimed only while a
+// contender with it exists, so that an invented id claims nothing; the ids of
+// this process's own ended sessions also while it has leases to settle.
+func (m *Manager) considerTakeovers(now time.Duration) {
+	if !m.trusted() || m.draining {
+		return
+	}
+	for id := range m.former {
+		m.considerTakeover(id)
+	}
+	for id, p := range m.peers {
+		if p.contenders > 0 {
+			m.considerTakeover(id)
+		}
+	}
+}
+
+// considerTakeover succeeds whoever runs the leases of a gateway id, if that
+// one is gone.
+func (m *Manager) considerTakeover(id recipe.GatewayID) {
+	owner, known := m.ownerOf(id)
+	if !known || string(owner) == m.session.ID() {
+		return
+	}
+	end := m.peer(owner)
+	if end.registered || end.taking {
+		return
+	}
+	end.taking = true
+	session := m.session
+	m.inflight++
+	m.after(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), takeoverTimeout)
+		session.Takeover(ctx, string(owner), func(res zk.Result) {
+			cancel()
+			m.tookOver(owner, res)
+		})
+	})
+}
+
+func (m *Manager) tookOver(id recipe.GatewayID, res zk.Result) {
+	m.mu.Lock()
+	defer m.unlock()
+	m.inflight--
+	p := m.peer(id)
+	p.taking = false
+	switch {
+	case res.Outcome == zk.Done:
+		m.log.Info("took over a gateway's leases", "from", id, "zxid", res.Zxid)
+	default:
+		// Another gateway was quicker, or the next tick tries again.
+		m.log.Info("takeover not done", "from", id, "err", res.Err)
+	}
+	m.forgetPeer(id, p)
+}
+
+// afterSync runs when the replica holds the whole tree.
+func (m *Manager) afterSync(now time.Duration) {
+	m.adoptAll(now)
+	m.considerTakeovers(now)
+	m.settleDeferred(now)
+}

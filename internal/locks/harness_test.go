@@ -1,0 +1,217 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// gate is one gateway of a test: a manager on the fake store.
+type gate struct {
+	t       *testing.T
+	s       *fakeStore
+	m       *Manager
+	w       *fakeWatcher
+	cancel  context.CancelFunc
+	stopped chan error
+}
+
+// scene runs a test in virtual time with a fake store.
+func scene(t *testing.T, f func(t *testing.T, s *fakeStore)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, newFakeStore(t)) })
+}
+
+// gateway starts a manager and waits until it is usable.
+func (s *fakeStore) gateway(t *testing.T) *gate {
+	t.Helper()
+	g := &gate{t: t, s: s, stopped: make(chan error, 1)}
+	g.m = New(Options{Store: s, Root: "/lockkeeper", SessionTimeout: 10 * time.Second, Clock: s.clock})
+	ctx, cancel := context.WithCancel(t.Context())
+	g.cancel = cancel
+	go func() { g.stopped <- g.m.Run(ctx) }()
+	synctest.Wait()
+	s.mu.Lock()
+	g.w = s.watchers[len(s.watchers)-1]
+	s.mu.Unlock()
+	t.Cleanup(g.stop)
+	return g
+}
+
+func (g *gate) stop() {
+	g.cancel()
+	<-g.stopped
+	g.stopped <- nil
+}
+
+// crash ends the process: nothing is handed over, and ZooKeeper finds out when
+// the session times out.
+func (g *gate) crash() {
+	g.m.mu.Lock()
+	session := g.m.session.(*fakeSession)
+	g.m.mu.Unlock()
+	session.s.mu.Lock()
+	session.crashed = true
+	g.w.connected = false
+	session.s.mu.Unlock()
+	g.stop()
+	go func() {
+		time.Sleep(10 * time.Second)
+		session.s.mu.Lock()
+		session.s.tx([]zk.Op{{Kind: zk.OpDelete, Path: "/lockkeeper/guards/" + session.id, Version: -1},
+			{Kind: zk.OpDelete, Path: "/lockkeeper/gateways/" + session.id, Version: -1}})
+		session.s.mu.Unlock()
+	}()
+}
+
+func (g *gate) acquire(req AcquireRequest) (Lease, error) {
+	res, err := g.m.Acquire(g.t.Context(), req)
+	return res.Lease, err
+}
+
+func (g *gate) mustAcquire(req AcquireRequest) Lease {
+	g.t.Helper()
+	l, err := g.acquire(req)
+	if err != nil {
+		g.t.Fatalf("acquire %+v: %v", req, err)
+	}
+	return l
+}
+
+func (g *gate) mustHold(req AcquireRequest) Lease {
+	g.t.Helper()
+	l := g.mustAcquire(req)
+	if l.State != Held {
+		g.t.Fatalf("acquire %+v: state %s, want held", req, l.State)
+	}
+	return l
+}
+
+func (g *gate) heartbeat(l Lease) (Heartbeat, error) {
+	return g.m.Heartbeat(g.t.Context(), Anonymous, l.ID, l.Token, 0)
+}
+
+func (g *gate) release(l Lease) error { return g.m.Release(g.t.Context(), Anonymous, l.ID, l.Token) }
+
+func (g *gate) mustRelease(l Lease) {
+	g.t.Helper()
+	if err := g.release(l); err != nil {
+		g.t.Fatalf("release: %v", err)
+	}
+}
+
+func (g *gate) look(l Lease) Lease {
+	g.t.Helper()
+	v, err := g.m.Lease(g.t.Context(), LeaseRequest{ID: l.ID})
+	if err != nil {
+		g.t.Fatalf("look at %s: %v", l.ID, err)
+	}
+	return v
+}
+
+func (g *gate) wantState(l Lease, state State, reason Reason) {
+	g.t.Helper()
+	if v := g.look(l); v.State != state || v.Reason != reason {
+		g.t.Fatalf("lease is %s (%s), want %s (%s)", v.State, v.Reason, state, reason)
+	}
+}
+
+func wantCode(t *testing.T, err error, code Code) *Error {
+	t.Helper()
+	var e *Error
+	if !errors.As(err, &e) || e.Code != code {
+		t.Fatalf("error is %v, want code %s", err, code)
+	}
+	return e
+}
+
+// checkAll verifies what must be true of the managers and the store at any
+// quiet moment: at most one holder a lock in each manager's mind, every holder
+// is at the front of ZooKeeper's queue, nobody else's lease is run here, the
+// heap is a heap.
+func checkAll(t *testing.T, s *fakeStore, gates ...*gate) {
+	t.Helper()
+	synctest.Wait()
+	held := map[string]recipe.LeaseID{}
+	for _, g := range gates {
+		g.m.mu.Lock()
+		for id, l := range g.m.leases {
+			if l.phase == held_ {
+				if other, ok := held[l.q.path]; ok && other != id {
+					t.Errorf("%s: held by %s and %s", l.q.path, other, id)
+				}
+				held[l.q.path] = id
+				for _, name := range s.names(l.q.path) {
+					c, ok := recipe.Parse(g.m.fleet, name)
+					if ok && recipe.Less(c.Number, c.Name, mustNumber(t, l.name), l.name) {
+						t.Errorf("%s: %s is held though %s stands before it", l.q.path, l.name, name)
+					}
+				}
+			}
+			if l.heapIndex >= 0 && g.m.deadlines.h[l.heapIndex] != l {
+				t.Errorf("lease %s is not where the heap says", id)
+			}
+			if (l.phase == held_ || l.phase == waiting) && l.term == g.m.term && l.heapIndex < 0 {
+				t.Errorf("lease %s (%d) has no clock", id, l.phase)
+			}
+		}
+		g.m.mu.Unlock()
+	}
+}
+
+const held_ = held
+
+func mustNumber(t *testing.T, name string) int32 {
+	n, ok := recipe.Number(name)
+	if !ok {
+		t.Fatalf("no number in %s", name)
+	}
+	return n
+}
+
+// background runs an acquire on a goroutine of its own.
+type pending struct {
+	done  chan struct{}
+	lease Lease
+	res   AcquireResult
+	err   error
+	stop  context.CancelFunc
+}
+
+func (g *gate) begin(req AcquireRequest) *pending {
+	ctx, cancel := context.WithCancel(g.t.Context())
+	p := &pending{done: make(chan struct{}), stop: cancel}
+	go func() {
+		defer close(p.done)
+		p.res, p.err = g.m.Acquire(ctx, req)
+		p.lease = p.res.Lease
+	}()
+	return p
+}
+
+func (p *pending) finished() bool {
+	synctest.Wait()
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func writeTo(sub string) func(*zk.Write) bool {
+	return func(w *zk.Write) bool {
+		for _, op := range w.Ops {
+			if strings.Contains(op.Path, sub) {
+				return true
+			}
+		}
+		return false
+	}
+}

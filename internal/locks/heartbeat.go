@@ -1,0 +1,136 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"lockkeeper/internal/zk"
+)
+
+// Heartbeat renews a lease: from the moment its client sent the request, it
+// holds for the whole TTL (a waiting one keeps its place). ttl, when not 0,
+// changes the TTL: a longer one is written down before it is answered, for a
+// successor must know it; a shorter one is written down when the old deadline
+// has passed, for a deadline never moves back.
+//
+// The answer may be passed on only while Trusted.
+func (m *Manager) Heartbeat(ctx context.Context, p Principal, id, token string, ttl time.Duration) (Heartbeat, error) {
+	if ttl != 0 {
+		if err := checkTTL(ttl); err != nil {
+			return Heartbeat{}, err
+		}
+	}
+	m.mu.Lock()
+	begun := m.clock.Now().Boot()
+	for {
+		beat, l, err := m.heartbeat(p, id, token, ttl)
+		if err != nil {
+			m.unlock()
+			return Heartbeat{}, err
+		}
+		if l == nil {
+			m.unlock()
+			return beat, nil
+		}
+		// Its data is being read or written; that is answered first.
+		if m.stalled(begun) {
+			m.unlock()
+			return Heartbeat{}, m.unavailable()
+		}
+		if err := m.wait(ctx, l, answerWithin/4); err != nil {
+			return Heartbeat{}, err
+		}
+		m.mu.Lock()
+	}
+}
+
+// Heartbeats renews many leases. The answers come in the order of the tokens.
+func (m *Manager) Heartbeats(_ context.Context, p Principal, tokens []string) []HeartbeatResult {
+	results := make([]HeartbeatResult, len(tokens))
+	m.mu.Lock()
+	defer m.unlock()
+	for i, token := range tokens {
+		beat, busy, err := m.heartbeat(p, "", token, 0)
+		if busy != nil {
+			err = m.unavailable()
+		}
+		named, _ := m.tokens.check(token)
+		results[i] = HeartbeatResult{LeaseID: string(named), Heartbeat: beat, Err: err}
+	}
+	return results
+}
+
+// heartbeat renews one lease, or returns the lease whose data has to be read
+// or written first.
+func (m *Manager) heartbeat(p Principal, id, token string, ttl time.Duration) (Heartbeat, *lease, *Error) {
+	l, err := m.authorize(p, id, token)
+	if err != nil {
+		return Heartbeat{}, nil, err
+	}
+	if err := m.usable(); err != nil {
+		return Heartbeat{}, nil, err
+	}
+	now := m.clock.Now().Boot()
+	switch {
+	case l.phase == creating, l.phase == ending, l.term != m.term:
+		return Heartbeat{}, nil, m.unavailable()
+	case !l.loaded || l.czxid == 0:
+		m.load(l)
+		return Heartbeat{}, l, nil
+	case ttl > l.recorded:
+		if !l.writing {
+			m.writeRecord(l, ttl, func() { l.ttl = ttl })
+		}
+		return Heartbeat{}, l, nil
+	case ttl != 0 && ttl < l.ttl:
+		l.ttl = ttl
+		m.shrink(l)
+	case ttl != 0:
+		l.ttl = ttl
+	}
+	if l.phase == held {
+		m.claim(l, now)
+		m.extend(l, now, l.ttl)
+	} else {
+		m.extend(l, now, l.waitingClock())
+	}
+	return m.viewHeartbeat(l, now), nil, nil
+}
+
+// shrink notes that the record may come down to the TTL once the deadline
+// that was promised under the longer one has passed.
+func (m *Manager) shrink(l *lease) {
+	if l.recorded > l.ttl && l.shrinkAt == 0 {
+		l.shrinkAt = l.deadline
+		m.schedule(l)
+	}
+}
+
+// writeRecord writes the contender's data with the given TTL. Until the
+// outcome is known the record counts as the longer of the two.
+func (m *Manager) writeRecord(l *lease, ttl time.Duration, then func()) {
+	before := l.recorded
+	l.writing = true
+	l.recorded = max(before, ttl)
+	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: l.record(ttl), Version: l.version}}}
+	m.submit(w, func(res zk.Result) {
+		l.writing = false
+		if l.phase == ended {
+			return
+		}
+		switch {
+		case res.Outcome == zk.Done:
+			l.version, l.recorded = res.Versions[0], ttl
+			if then != nil {
+				then()
+			}
+		case errors.Is(res.Err, zk.ErrBadVersion):
+			l.loaded = false
+			m.load(l)
+		case res.Outcome == zk.NotDone:
+			l.recorded = before
+		}
+		m.touch(l)
+	})
+}

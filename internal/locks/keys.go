@@ -1,0 +1,168 @@
+package locks
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"time"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// codeKeyTaken marks, inside the package, a create that failed because its
+// idempotency key was there.
+const codeKeyTaken Code = "key_taken"
+
+// keyEntry is an idempotency key: a node in the same transaction as the
+// contender, so that no gateway can queue the same request twice.
+type keyEntry struct {
+	hash        string
+	fingerprint string
+	lease       recipe.LeaseID
+	stored      bool          // its node is known to exist
+	reason      Reason        // once the lease has ended
+	endedAt     time.Duration // boot; 0 while the lease lives
+}
+
+// keyHash names the key's node: the scope (principal, namespace, lock) and the
+// key itself, each with its length so that no two scopes collide.
+func keyHash(req *AcquireRequest) string {
+	return digest(string(req.Principal), req.NS, req.Lock, req.IdempotencyKey)
+}
+
+// fingerprint tells whether a repeat is the same request. How long a client
+// is ready to wait is not part of it.
+func fingerprint(req *AcquireRequest) string {
+	return digest(req.TTL.String(), req.Owner, req.Metadata, string(Exclusive))
+}
+
+func digest(parts ...string) string {
+	h := sha256.New()
+	for _, part := range parts {
+		h.Write(strconv.AppendInt(nil, int64(len(part)), 10))
+		h.Write([]byte{':'})
+		h.Write([]byte(part))
+	}
+	return hex.EncodeToString(h.Sum(nil)[:20])
+}
+
+func (k *keyEntry) record(q *queue) []byte {
+	data, err := json.Marshal(keyRecord{Version: recordVersion, LeaseID: string(k.lease),
+		Fingerprint: k.fingerprint, NS: q.space.name, Lock: q.name})
+	if err != nil {
+		panic("encoding a key's record: " + err.Error()) // strings only
+	}
+	return data
+}
+
+func (m *Manager) keyPath(hash string) string { return m.opt.Root + "/keys/" + hash }
+
+// replay answers the repeat of a request whose key is known. It is called with
+// mu held and releases it.
+func (m *Manager) replay(ctx context.Context, req *AcquireRequest, key *keyEntry) (AcquireResult, error) {
+	if key.fingerprint != fingerprint(req) {
+		m.unlock()
+		return AcquireResult{}, &Error{Code: CodeKeyReused, Field: "Idempotency-Key",
+			Detail: "this Idempotency-Key came with other parameters before; use one fresh random key per attempt to do the job"}
+	}
+	if l := m.leases[key.lease]; l != nil {
+		return m.await(ctx, req, l, true)
+	}
+	var err *Error
+	switch {
+	case key.endedAt == 0:
+		// The lease runs on another gateway, or is about to be adopted.
+		err = m.absent(key.lease)
+	case key.reason == ReasonWaitElapsed:
+		if q := m.spaces[req.NS].find(req.Lock); q != nil {
+			return AcquireResult{}, m.heldByOther(ctx, q, CodeWaitElapsed)
+		}
+		err = &Error{Code: CodeWaitElapsed, RetryAfter: retryAfter, Detail: "the wait of this request has elapsed"}
+	default:
+		err = endedError(key.reason)
+	}
+	m.unlock()
+	return AcquireResult{}, err
+}
+
+// replayTaken reads a key that ZooKeeper has and this gateway does not know,
+// and then answers the repeat. It is called with mu held and releases it.
+func (m *Manager) replayTaken(ctx context.Context, req *AcquireRequest) (bool, AcquireResult, error) {
+	session, hash := m.session, keyHash(req)
+	m.unlock()
+	if session == nil {
+		return true, AcquireResult{}, m.unavailable()
+	}
+	entry, err := m.readKey(ctx, session, hash)
+	if err == nil && entry == nil {
+		err = m.unavailable() // swept at this very moment: the repeat is a new request
+	}
+	if err != nil {
+		return true, AcquireResult{}, err
+	}
+	m.mu.Lock()
+	res, replayErr := m.replay(ctx, req, m.learnKey(entry))
+	return true, res, replayErr
+}
+
+// learnKey keeps a key that was read, unless it is known already.
+func (m *Manager) learnKey(entry *keyEntry) *keyEntry {
+	if known := m.keys[entry.hash]; known != nil {
+		return known
+	}
+	m.keys[entry.hash] = entry
+	m.attachKey(entry)
+	return entry
+}
+
+// readKey reads a key's node; nil without an error means that there is none.
+
+func (m *Manager) readKey(ctx context.Context, session Session, hash string) (*keyEntry, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	data, _, err := session.Get(ctx, m.keyPath(hash))
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return nil, nil
+	case err != nil:
+		e := m.unavailable()
+		e.Err = err
+		return nil, e
+	}
+	var record keyRecord
+	if err := json.Unmarshal(data, &record); err != nil {
+		return nil, &Error{Code: CodeUnavailable, Detail: "the idempotency key's record in ZooKeeper cannot be read", Err: err}
+	}
+	id, err := recipe.ParseLeaseID(record.LeaseID)
+	if err != nil {
+		return nil, &Error{Code: CodeUnavailable, Detail: "the idempotency key's record in ZooKeeper names no lease", Err: err}
+	}
+	return &keyEntry{hash: hash, fingerprint: record.Fingerprint, lease: id, stored: true}, nil
+}
+
+// attachKey connects a key that was read with its lease, or starts its life's
+// end when the lease is gone.
+func (m *Manager) attachKey(k *keyEntry) {
+	if l := m.leases[k.lease]; l != nil {
+		l.key = k.hash
+		return
+	}
+	if past, ok := m.history.get(k.lease); ok {
+		k.reason, k.endedAt = past.reason, past.at
+		return
+	}
+	if m.owns(k.lease.Gateway()) && m.synced {
+		// Its end was before this gateway could know why; its key lives on for
+		// its time from here.
+		k.reason, k.endedAt = ReasonUnknown, m.clock.Now().Boot()
+	}
+}
+
+// keyLifeOver reports whether the key's node may go.
+func (k *keyEntry) lifeOver(now time.Duration) bool {
+	return k.endedAt != 0 && now-k.endedAt >= keyLife
+}

@@ -1,0 +1,183 @@
+package locks
+
+import (
+	"strconv"
+	"time"
+
+	"lockkeeper/internal/locks/recipe"
+)
+
+// phase is the state of a lease inside its gateway; see the package's doc.
+type phase uint8
+
+const (
+	creating phase = iota // the create was handed over; reply or created event is outstanding
+	waiting
+	held
+	ending // the contender's deletion was handed over
+	ended
+)
+
+// lease is one lease that this gateway owns. Every field is guarded by
+// Manager.mu except the immutable ones.
+type lease struct {
+	// Immutable.
+	id recipe.LeaseID
+	q  *queue
+
+	// Where it stands.
+	phase   phase
+	wasHeld bool   // ending and ended: it was held before
+	reason  Reason // ending and ended: why
+	name    string // the contender's name; "" until the reply or the event tells
+	seen    bool   // the contender is in the replica
+	czxid   int64  // of the contender; 0 until known
+	failure *Error // ended: what became of a create that came to nothing
+
+	// The clock. All readings are of the boot clock.
+	ttl       time.Duration // what a heartbeat renews
+	recorded  time.Duration // TTL in the contender's data: never below what was promised
+	shrinkAt  time.Duration // when recorded may come down to ttl; 0: it need not
+	deadline  time.Duration
+	grace     time.Duration // takeover + promise window: what the old owner promised ends a TTL after it; 0 for own leases
+	due       time.Duration // the reading under which it lies in the heap
+	heapIndex int           // -1: not in the heap
+	claimed   bool          // its client knows of the grant
+	listeners int           // open requests with its token
+	grantedAt time.Duration // boot
+
+	// The contender's data.
+	term    uint64 // of the session under which the clock runs
+	loaded  bool   // the data was read or written under this term
+	loading bool
+	writing bool  // a setData is under way
+	version int32 // data version whose content was applied here
+
+	owner, metadata string
+	enqueued        time.Duration // wall clock, since the Unix epoch
+	born            time.Duration // boot clock, for the wait's length
+	key             string        // hash of its idempotency key; ""
+	abandoned       bool          // nobody can ever use it: end it once it is known
+
+	rev  uint64
+	wake chan struct{} // closed at the next visible change; nil while nobody waits
+}
+
+// placed reports whether the lease's place in the queue is certain: its
+// contender has been seen in the replica and its czxid is known.
+func (l *lease) placed() bool { return l.seen && l.czxid != 0 }
+
+// changed returns a channel that is closed at the lease's next visible change.
+func (l *lease) changed() <-chan struct{} {
+	if l.wake == nil {
+		l.wake = make(chan struct{})
+	}
+	return l.wake
+}
+
+// waitingClock is how long a lease stays in line without a sign of its client.
+func (l *lease) waitingClock() time.Duration { return min(l.ttl, waitingClock) }
+
+// path is the contender's full path.
+func (l *lease) path() string { return l.q.path + "/" + l.name }
+
+// touch marks a visible change and wakes whoever waits for one.
+func (m *Manager) touch(l *lease) {
+	m.rev++
+	l.rev = m.rev
+	if l.wake != nil {
+		close(l.wake)
+		l.wake = nil
+	}
+}
+
+func (m *Manager) revString(rev uint64) string {
+	return m.nonce + "-" + strconv.FormatUint(rev, 36)
+}
+
+// schedule puts the lease's next due time into the heap. A heartbeat only
+// moves the deadline: the heap learns of a later one when the old one is due.
+func (m *Manager) schedule(l *lease) {
+	due := l.deadline
+	if l.shrinkAt != 0 {
+		due = min(due, l.shrinkAt)
+	}
+	switch {
+	case l.phase != waiting && l.phase != held:
+		m.deadlines.remove(l)
+	case l.heapIndex < 0:
+		l.due = due
+		m.deadlines.push(l)
+		m.wakeClock(due)
+	case due < l.due:
+		l.due = due
+		m.deadlines.fix(l)
+		m.wakeClock(due)
+	}
+}
+
+// extend moves the deadline to now + span, never back, and never to before
+// what a former owner may have promised.
+func (m *Manager) extend(l *lease, now, span time.Duration) {
+	l.deadline = max(l.deadline, max(now, l.grace)+span)
+	m.schedule(l)
+}
+
+// grant makes a waiting lease held. The caller has established that it holds
+// in the replica and that the replica may be acted upon.
+func (m *Manager) grant(l *lease, now time.Duration) {
+	l.phase = held
+	l.grantedAt = now
+	// Whatever was granted before the old owner's last possible word may have
+	// been told to its client.
+	l.claimed = l.listeners > 0 || now < l.grace
+	if l.claimed {
+		m.extend(l, now, l.ttl)
+	} else {
+		m.extend(l, now, min(l.ttl, unclaimedClock))
+	}
+	m.metrics.Granted(now - l.born)
+	m.touch(l)
+}
+
+// claim notes that the client knows of its grant.
+func (m *Manager) claim(l *lease, now time.Duration) {
+	if l.phase == held && !l.claimed {
+		l.claimed = true
+		m.extend(l, now, l.ttl)
+		m.touch(l)
+		m.touchQueue(l.q)
+	}
+}
+
+// unlisten ends what l.listeners++ began: an open request of the lease's
+// client. A waiting lease keeps its place for its clock from here on.
+func (m *Manager) unlisten(l *lease, now time.Duration) {
+	l.listeners--
+	if l.phase == waiting {
+		m.extend(l, now, l.waitingClock())
+	}
+}
+
+// finish makes a lease ended: its contender is gone for certain, or never was.
+func (m *Manager) finish(l *lease, reason Reason, now time.Duration) {
+	if l.phase == ended {
+		return
+	}
+	l.wasHeld = l.wasHeld || l.phase == held
+	l.phase, l.reason = ended, reason
+	m.deadlines.remove(l)
+	delete(m.leases, l.id)
+	l.q.leases--
+	if l.name != "" {
+		m.removeContender(l.q, l.name)
+	}
+	m.remember(l, now)
+	if l.wasHeld {
+		m.metrics.Ended(reason, now-l.grantedAt)
+	} else {
+		m.metrics.Ended(reason, 0)
+	}
+	m.touch(l)
+	m.evaluate(l.q, now)
+}

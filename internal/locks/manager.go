@@ -1,0 +1,422 @@
+package locks
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// Bounds.
+const (
+	// maxLeases is how many leases a gateway runs; an acquire beyond it is
+	// CodeTooManyWaiters.
+	maxLeases = 1_000_000
+	// answerWithin is how long a request waits for ZooKeeper when ZooKeeper
+	// answers nobody. Then the request is answered CodeUnavailable or
+	// CodeOutcomeUnknown, whatever it waited for.
+	answerWithin = 900 * time.Millisecond
+	// retryAfter is what callers are told to wait when ZooKeeper is away.
+	retryAfter = time.Second
+	// reopenDelay bounds how fast sessions are opened one after another.
+	reopenDelay = 100 * time.Millisecond
+)
+
+// Metrics is told what happens to leases. Implementations must be quick and
+// safe for concurrent use; the manager's lock is held.
+type Metrics interface {
+	Acquired(result string, took time.Duration)
+	Granted(waited time.Duration)
+	HandedOver(took time.Duration)
+	Ended(reason Reason, held time.Duration)
+	TookOver(leases int)
+}
+
+// Options of a Manager.
+type Options struct {
+	Store          Store
+	Root           string // of the layout in ZooKeeper, "/lockkeeper"
+	Servers        []string
+	SessionTimeout time.Duration
+	Clock          zk.Clock
+	Logger         *slog.Logger
+	Metrics        Metrics // nil: none
+	// Registration is written into this gateway's registration node.
+	Registration Registration
+}
+
+// Registration is what a gateway tells others of itself.
+type Registration struct {
+	Address string `json:"address,omitempty"`
+	Version string `json:"version"`
+	Started int64  `json:"started_ms"`
+}
+
+// Manager maps leases onto contenders; see the package's doc. Create one with
+// New and run it with Run.
+type Manager struct {
+	opt     Options
+	clock   zk.Clock
+	log     *slog.Logger
+	metrics Metrics
+	nonce   string // makes revs of different processes differ
+
+	// ready is closed once the layout is known: the fields below it are
+	// immutable from then on.
+	ready   chan struct{}
+	layout  *zk.Layout
+	fleet   recipe.FleetID
+	tokens  tokens
+	watcher Watcher
+
+	draining bool          // guarded by mu
+	drain    chan struct{} // closed when draining begins: open polls end
+
+	// What trusted looks at without the lock.
+	current atomic.Pointer[termRef]
+
+	mu         sync.Mutex
+	spaces     map[string]*space
+	leases     map[recipe.LeaseID]*lease // those that this gateway owns and that have not ended
+	history    history
+	keys       map[string]*keyEntry
+	peers      map[recipe.GatewayID]*peer
+	former     map[recipe.GatewayID]struct{} // ids of this process's own ended sessions with leases to settle
+	deadlines  deadlines
+	clockState clockState
+	deferred   map[*queue]struct{} // queues whose grants wait for trust
+	hazardous  map[*queue]struct{} // queues with contenders that may not be read
+	synced     bool                // the replica holds the whole tree
+	loadedOnce bool
+	reads      reads
+	session    Session // nil while there is none
+	term       uint64  // counts sessions; a lease of another term is nobody's until it is adopted
+	rev        uint64
+	inflight   int // writes handed over and not answered
+
+	actions []func() // what to do once mu is released
+}
+
+// termRef is a session as the lock-free trust check sees it.
+type termRef struct{ session Session }
+
+// New prepares a manager. It answers CodeUnavailable until Run has reached
+// ZooKeeper.
+func New(opt Options) *Manager {
+	if opt.Metrics == nil {
+		opt.Metrics = noMetrics{}
+	}
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opt.Clock == nil {
+		opt.Clock = zk.SystemClock{}
+	}
+	m := &Manager{
+		opt: opt, clock: opt.Clock, log: opt.Logger, metrics: opt.Metrics,
+		ready: make(chan struct{}), drain: make(chan struct{}),
+		spaces:    map[string]*space{},
+		leases:    map[recipe.LeaseID]*lease{},
+		keys:      map[string]*keyEntry{},
+		peers:     map[recipe.GatewayID]*peer{},
+		former:    map[recipe.GatewayID]struct{}{},
+		deferred:  map[*queue]struct{}{},
+		hazardous: map[*queue]struct{}{},
+	}
+	var nonce [4]byte
+	_, _ = rand.Read(nonce[:]) // never fails (crypto/rand, Go 1.24)
+	m.nonce = fmt.Sprintf("%x", nonce)
+	m.clockState.wake = make(chan struct{}, 1)
+	return m
+}
+
+// Run works until ctx ends or something fatal happens (*zk.FatalError). When
+// it returns, everything it started has stopped; leases stay in ZooKeeper.
+func (m *Manager) Run(ctx context.Context) error {
+	layout, err := m.opt.Store.Layout(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the layout below %s: %w", m.opt.Root, err)
+	}
+	if err := m.prepare(layout); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return m.watcher.Run(ctx) })
+	group.Go(func() error { return m.runSessions(ctx) })
+	group.Go(func() error { return m.runClock(ctx) })
+	group.Go(func() error { return m.runSweeper(ctx) })
+	err = group.Wait()
+	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
+		return nil
+	}
+	return err
+}
+
+func (m *Manager) prepare(layout *zk.Layout) error {
+	fleet, err := recipe.ParseFleetID(layout.FleetID)
+	if err != nil {
+		return fmt.Errorf("the fleet id in %s/secret: %w", m.opt.Root, err)
+	}
+	m.layout, m.fleet, m.tokens = layout, fleet, tokens{keys: layout.Keys}
+	roots := []zk.WatchRoot{
+		{Path: m.opt.Root + "/gateways", Depth: 1},
+		{Path: m.opt.Root + "/succession", Depth: 1},
+	}
+	for ns, namespace := range layout.Namespaces {
+		m.spaces[ns] = newSpace(ns, namespace.Root)
+		roots = append(roots, zk.WatchRoot{Path: namespace.Root, Depth: 2})
+	}
+	m.watcher = m.opt.Store.Watch(roots, m, m.writerZxid)
+	close(m.ready)
+	return nil
+}
+
+func (m *Manager) writerZxid() int64 {
+	if ref := m.current.Load(); ref != nil {
+		return ref.session.LastZxid()
+	}
+	return 0
+}
+
+// runSessions opens a session, waits for its end and opens the next one.
+func (m *Manager) runSessions(ctx context.Context) error {
+	registration, err := json.Marshal(m.opt.Registration)
+	if err != nil {
+		return fmt.Errorf("encoding the registration: %w", err)
+	}
+	for {
+		id, err := recipe.NewGatewayID(rand.Reader)
+		if err != nil {
+			return fmt.Errorf("making a gateway id: %w", err)
+		}
+		session, err := m.opt.Store.Open(ctx, string(id), registration, m.watcher.Committed)
+		if err != nil {
+			return fmt.Errorf("opening a ZooKeeper session: %w", err)
+		}
+		m.begin(session)
+		select {
+		case <-session.Done():
+		case <-ctx.Done():
+			// No handover: Drain does that. The session is left to end.
+			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), reopenDelay)
+			_ = session.Close(closing) // a handover if there is still time; else the session expires
+			cancel()
+			<-session.Done()
+		}
+		m.endSession(session)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		m.mu.Lock()
+		draining := m.draining
+		m.mu.Unlock()
+		if draining {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		select {
+		case <-time.After(reopenDelay):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (m *Manager) begin(session Session) {
+	m.mu.Lock()
+	defer m.unlock()
+	m.term++
+	m.session = session
+	m.current.Store(&termRef{session})
+	m.log.Info("zookeeper session opened", "gateway", session.ID())
+	// The former sessions of this process end like anybody's: when their
+	// registrations are gone they are taken over.
+}
+
+func (m *Manager) endSession(session Session) {
+	m.mu.Lock()
+	defer m.unlock()
+	m.current.Store(nil)
+	m.session = nil
+	m.clockState.trusted = false
+	m.log.Warn("zookeeper session ended", "gateway", session.ID(), "err", session.Err())
+	// Whoever waits for a write of that session learns that it is unknown.
+	for _, l := range m.leases {
+		m.former[l.id.Gateway()] = struct{}{}
+		if l.phase == creating || l.phase == ending {
+			m.touch(l)
+		}
+	}
+}
+
+// unlock releases mu and then does what was decided under it.
+func (m *Manager) unlock() {
+	actions := m.actions
+	m.actions = nil
+	m.mu.Unlock()
+	for _, act := range actions {
+		act()
+	}
+}
+
+// after schedules act for when mu is released: I/O is never begun under it.
+func (m *Manager) after(act func()) { m.actions = append(m.actions, act) }
+
+// submit hands a write to the present session once mu is released. done is
+// called exactly once, with mu held.
+func (m *Manager) submit(w *zk.Write, done func(zk.Result)) {
+	session := m.session
+	m.inflight++
+	w.Done = func(res zk.Result) {
+		m.mu.Lock()
+		defer m.unlock()
+		m.inflight--
+		done(res)
+	}
+	m.after(func() {
+		if session == nil {
+			w.Done(zk.Result{Outcome: zk.NotDone, Err: zk.ErrSessionGone, Culprit: -1})
+			return
+		}
+		if err := session.Submit(w); err != nil {
+			w.Done(zk.Result{Outcome: zk.NotDone, Err: err, Culprit: -1})
+		}
+	})
+}
+
+// Trusted reports whether this gateway may say that a lease is held: its
+// fence is open and its replica is current, at this moment. Adapters call it
+// right before they write such an answer.
+func (m *Manager) Trusted() bool {
+	ref := m.current.Load()
+	if ref == nil {
+		return false
+	}
+	now := m.clock.Now()
+	return ref.session.FenceOpen(now) && m.watcher.Current(now)
+}
+
+func (m *Manager) trusted() bool { return m.session != nil && m.synced && m.Trusted() }
+
+// usable is nil when requests can be served, else the error to answer.
+func (m *Manager) usable() *Error {
+	switch {
+	case m.draining:
+		return &Error{Code: CodeUnavailable, Detail: "this gateway is shutting down; repeat the request, another gateway or the restarted one answers"}
+	case m.trusted():
+		return nil
+	}
+	return m.unavailable()
+}
+
+func (m *Manager) unavailable() *Error {
+	return &Error{Code: CodeUnavailable, RetryAfter: retryAfter,
+		Detail: "ZooKeeper cannot be reached or does not confirm this gateway's writes; nothing was done, repeat the request"}
+}
+
+func outcomeUnknown() *Error {
+	return &Error{Code: CodeOutcomeUnknown, RetryAfter: retryAfter,
+		Detail: "ZooKeeper has not confirmed it yet: it may have been done; repeat the request (an acquire with the same Idempotency-Key)"}
+}
+
+// stalled reports whether ZooKeeper has answered nobody for answerWithin,
+// though something has been waiting for an answer since `since`.
+func (m *Manager) stalled(since time.Duration) bool {
+	if m.session == nil {
+		return true
+	}
+	now := m.clock.Now().Boot()
+	return now-max(since, m.session.LastAnswer().Boot()) >= answerWithin
+}
+
+// Ready is nil when the replica has been loaded, the gateway is not draining,
+// and it is not the only one to be fenced: a gateway that reaches ZooKeeper
+// and yet cannot commit. In a full outage it stays ready and answers 503.
+func (m *Manager) Ready() error {
+	m.mu.Lock()
+	defer m.unlock()
+	switch {
+	case m.draining:
+		return errors.New("shutting down")
+	case !m.loadedOnce:
+		return errors.New("the tree has not been read from ZooKeeper yet")
+	case m.session == nil:
+		return nil
+	case !m.session.FenceOpen(m.clock.Now()) && m.session.Connected() && m.synced:
+		return errors.New("fenced: ZooKeeper is reachable and does not confirm this gateway's writes")
+	}
+	return nil
+}
+
+// Alive is nil while the process's loops turn.
+func (m *Manager) Alive() error {
+	m.mu.Lock()
+	defer m.unlock()
+	select {
+	case <-m.ready:
+	default:
+		return nil // still looking for ZooKeeper; the loops have not begun
+	}
+	if since := m.clock.Now().Boot() - m.clockState.beat; m.clockState.beat != 0 && since > 20*clockTick {
+		return errors.New("the clock loop has stood still for " + strconv.FormatInt(since.Milliseconds(), 10) + " ms")
+	}
+	return nil
+}
+
+// Drain hands over: clocks stop, then requests are refused, writes under way
+// finish within the promise window or ctx, and the registration is deleted in
+// the session's last transaction, so that a successor begins at once.
+func (m *Manager) Drain(ctx context.Context) error {
+	m.mu.Lock()
+	if m.draining {
+		m.mu.Unlock()
+		return nil
+	}
+	m.draining = true
+	close(m.drain)
+	session := m.session
+	m.mu.Unlock()
+	if session == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.layout.PromiseWindow)
+	defer cancel()
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for busy := true; busy; {
+		m.mu.Lock()
+		busy = m.inflight > 0
+		m.mu.Unlock()
+		if !busy {
+			break
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			busy = false
+		}
+	}
+	if err := session.Close(ctx); err != nil {
+		return fmt.Errorf("handing over: %w", err)
+	}
+	return nil
+}
+
+type noMetrics struct{}
+
+func (noMetrics) Acquired(string, time.Duration) {}
+func (noMetrics) Granted(time.Duration)          {}
+func (noMetrics) HandedOver(time.Duration)       {}
+func (noMetrics) Ended(Reason, time.Duration)    {}
+func (noMetrics) TookOver(int)                   {}

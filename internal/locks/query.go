@@ -1,0 +1,378 @@
+package locks
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// barrierWithin bounds how long verify and consistent reads wait.
+const barrierWithin = 5 * time.Second
+
+// Lease shows one lease, at once, at its next change, or as ZooKeeper
+// confirms it.
+func (m *Manager) Lease(ctx context.Context, req LeaseRequest) (Lease, error) {
+	if req.Wait < 0 || req.Wait > MaxPollWait {
+		return Lease{}, invalid("wait", "wait is at most "+MaxPollWait.String())
+	}
+	if req.Verify {
+		if err := m.barrier(ctx); err != nil {
+			return Lease{}, err
+		}
+	}
+	m.mu.Lock()
+	l, view, err := m.lookup(&req)
+	if l == nil {
+		m.unlock()
+		return view, err
+	}
+	if req.Token != "" {
+		m.claim(l, m.clock.Now().Boot())
+		l.listeners++
+		defer func() {
+			m.mu.Lock()
+			m.unlisten(l, m.clock.Now().Boot())
+			m.unlock()
+		}()
+	}
+	timer := time.NewTimer(req.Wait)
+	defer timer.Stop()
+	for {
+		view := m.viewLease(l)
+		if req.Wait == 0 || req.Since == "" || view.Rev != req.Since {
+			if req.Token != "" {
+				m.claim(l, m.clock.Now().Boot())
+			}
+			defer m.unlock()
+			return m.viewLease(l), nil
+		}
+		wake := l.changed()
+		m.unlock()
+		select {
+		case <-wake:
+		case <-timer.C:
+			req.Wait = 0
+		case <-m.drain:
+			return Lease{}, &Error{Code: CodeUnavailable, Detail: "this gateway is shutting down; ask again"}
+		case <-ctx.Done():
+			return Lease{}, cancelled(ctx)
+		}
+		m.mu.Lock()
+	}
+}
+
+// lookup finds the lease of a request, or what is remembered of it.
+func (m *Manager) lookup(req *LeaseRequest) (*lease, Lease, error) {
+	if req.Token != "" {
+		l, err := m.authorize(req.Principal, req.ID, req.Token)
+		if l != nil {
+			return l, Lease{}, nil
+		}
+		if err.Code != CodeEnded {
+			return nil, Lease{}, err
+		}
+		named, _ := m.tokens.check(req.Token)
+		if p, ok := m.history.get(named); ok {
+			return nil, viewPast(named, p), nil
+		}
+		return nil, Lease{}, err
+	}
+	select {
+	case <-m.ready:
+	default:
+		return nil, Lease{}, m.unavailable()
+	}
+	id, err := recipe.ParseLeaseID(req.ID)
+	if err != nil || id.Fleet() != m.fleet {
+		return nil, Lease{}, &Error{Code: CodeNotFound, Detail: "there is no lease with that id"}
+	}
+	if l := m.leases[id]; l != nil {
+		return l, Lease{}, nil
+	}
+	if p, ok := m.history.get(id); ok {
+		return nil, viewPast(id, p), nil
+	}
+	absent := m.absent(id)
+	if absent.Code == CodeEnded {
+		absent = &Error{Code: CodeNotFound, Detail: "there is no lease with that id"}
+	}
+	return nil, Lease{}, absent
+}
+
+// barrier returns once everything that was acknowledged before the call is in
+// the replica: a guarded transaction that was sent after it has committed, and
+// the observer's stream has come to it. (ZooKeeper's own sync is no quorum
+// operation: a leader that is cut off still answers it.)
+func (m *Manager) barrier(ctx context.Context) error {
+	ref := m.current.Load()
+	if ref == nil {
+		return m.unavailable()
+	}
+	ctx, cancel := context.WithTimeout(ctx, barrierWithin)
+	defer cancel()
+	stalled := make(chan struct{})
+	watch := time.AfterFunc(answerWithin, func() { close(stalled) })
+	defer watch.Stop()
+	type result struct {
+		zxid int64
+		err  error
+	}
+	answer := make(chan result, 1)
+	go func() {
+		zxid, err := ref.session.Barrier(ctx)
+		if err == nil {
+			err = m.watcher.Reached(ctx, zxid)
+		}
+		answer <- result{zxid, err}
+	}()
+	begun := m.clock.Now().Boot()
+	for {
+		select {
+		case res := <-answer:
+			if res.err != nil {
+				e := m.unavailable()
+				e.Err = res.err
+				return e
+			}
+			return nil
+		case <-stalled:
+			if m.clock.Now().Boot()-max(begun, ref.session.LastAnswer().Boot()) >= answerWithin {
+				return m.unavailable() // the goroutine ends with ctx, which ends with this call
+			}
+			stalled = make(chan struct{})
+			again := stalled
+			watch = time.AfterFunc(answerWithin/4, func() { close(again) })
+			defer watch.Stop()
+		}
+	}
+}
+
+// Leases lists this gateway's leases in order of their ids.
+func (m *Manager) Leases(_ context.Context, f LeaseFilter) (LeasePage, error) {
+	m.mu.Lock()
+	defer m.unlock()
+	if err := m.known(f.NS); err != nil {
+		return LeasePage{}, err
+	}
+	limit := pageLimit(f.Limit)
+	var matching []*lease
+	for _, l := range m.leases {
+		state := Waiting
+		if l.phase == held || l.phase == ending && l.wasHeld {
+			state = Held
+		}
+		if l.phase != creating && string(l.id) > f.Cursor && (f.NS == "" || l.q.space.name == f.NS) &&
+			(f.Owner == "" || l.owner == f.Owner) && (f.State == "" || f.State == state) {
+			matching = append(matching, l)
+		}
+	}
+	slices.SortFunc(matching, func(a, b *lease) int { return cmp.Compare(a.id, b.id) })
+	var page LeasePage
+	for _, l := range matching {
+		if len(page.Items) == limit {
+			page.NextCursor = page.Items[limit-1].ID
+			break
+		}
+		page.Items = append(page.Items, m.viewLease(l))
+	}
+	return page, nil
+}
+
+func pageLimit(limit int) int {
+	if limit <= 0 {
+		return DefaultPage
+	}
+	return min(limit, MaxPage)
+}
+
+// cursorOf and cursorAt turn a place in a queue into an opaque cursor and back.
+func cursorOf(position int) string { return strconv.FormatInt(int64(position), 36) }
+
+func cursorAt(cursor string) (int, error) {
+	if cursor == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(cursor, 36, 32)
+	if err != nil || n < 0 {
+		return 0, invalid("cursor", "not a cursor of this list; leave it out to begin at the front")
+	}
+	return int(n), nil
+}
+
+// known is nil when the replica can answer and the namespace exists ("" is all).
+func (m *Manager) known(ns string) error {
+	if !m.loadedOnce {
+		return m.unavailable()
+	}
+	if ns != "" && m.spaces[ns] == nil {
+		return namespaceUnknown(ns)
+	}
+	return nil
+}
+
+// Lock shows a lock's queue, from memory; a lock that nobody uses is free.
+func (m *Manager) Lock(ctx context.Context, req LockRequest) (Lock, error) {
+	if req.Wait < 0 || req.Wait > MaxPollWait {
+		return Lock{}, invalid("wait", "wait is at most "+MaxPollWait.String())
+	}
+	if err := checkLock(req.Lock); err != nil {
+		return Lock{}, err
+	}
+	after, err := cursorAt(req.Cursor)
+	if err != nil {
+		return Lock{}, err
+	}
+	if req.NS == "" {
+		req.NS = DefaultNamespace
+	}
+	if req.Consistent {
+		if err := m.barrier(ctx); err != nil {
+			return Lock{}, err
+		}
+	}
+	m.mu.Lock()
+	if err := m.known(req.NS); err != nil {
+		m.unlock()
+		return Lock{}, err
+	}
+	q := m.queueOf(m.spaces[req.NS], req.Lock)
+	q.polls++
+	defer func() {
+		q.polls--
+		m.forget(q)
+		m.unlock()
+	}()
+	timer := time.NewTimer(req.Wait)
+	defer timer.Stop()
+	for req.Wait > 0 && req.Since != "" && m.revString(q.rev) == req.Since {
+		wake := q.changed()
+		m.unlock()
+		var failed error
+		select {
+		case <-wake:
+		case <-timer.C:
+			req.Wait = 0
+		case <-m.drain:
+			failed = &Error{Code: CodeUnavailable, Detail: "this gateway is shutting down; ask again"}
+		case <-ctx.Done():
+			failed = cancelled(ctx)
+		}
+		m.mu.Lock()
+		if failed != nil {
+			return Lock{}, failed
+		}
+	}
+	limit := pageLimit(req.Limit)
+	m.describe(ctx, q, q.page(after, limit))
+	return m.viewLock(q, after, limit), nil
+}
+
+// page is the contenders that a page of waiters shows, holders included.
+func (q *queue) page(after, limit int) []*recipe.Contender {
+	list := q.holders(MaxPage)
+	skip := len(list) + after
+	for _, c := range q.contenders.All() {
+		if skip > 0 {
+			skip--
+			continue
+		}
+		if limit == 0 {
+			break
+		}
+		limit--
+		list = append(list, c)
+	}
+	return list
+}
+
+// Locks lists the locks that somebody holds or waits for, in order of their
+// names, or those in one state.
+func (m *Manager) Locks(ctx context.Context, f LockFilter) (LockPage, error) {
+	if f.NS == "" {
+		f.NS = DefaultNamespace
+	}
+	m.mu.Lock()
+	defer m.unlock()
+	if err := m.known(f.NS); err != nil {
+		return LockPage{}, err
+	}
+	limit := pageLimit(f.Limit)
+	from := max(f.Prefix, f.Cursor)
+	var queues []*queue
+	more := false
+	m.spaces[f.NS].queues.Ascend(&queue{name: from}, func(q *queue) bool {
+		switch state := m.lockState(q); {
+		case q.name == f.Cursor && f.Cursor != "":
+			return true
+		case !strings.HasPrefix(q.name, f.Prefix):
+			return false
+		case f.State == "" && state == LockFree, f.State != "" && state != f.State:
+			return true
+		case f.State == LockFree && !q.exists:
+			return true
+		}
+		if len(queues) == limit {
+			more = true
+			return false
+		}
+		queues = append(queues, q)
+		return true
+	})
+	var page LockPage
+	for _, q := range queues {
+		page.Items = append(page.Items, m.viewLock(q, 0, 0))
+	}
+	if more {
+		page.NextCursor = queues[limit-1].name
+	}
+	_ = ctx
+	return page, nil
+}
+
+// Info describes this gateway.
+func (m *Manager) Info(context.Context) Info {
+	m.mu.Lock()
+	defer m.unlock()
+	info := Info{Root: m.opt.Root, Leases: map[State]int{Waiting: 0, Held: 0},
+		ZooKeeper: ZooKeeperInfo{Servers: m.opt.Servers, State: "none", SessionTimeout: m.opt.SessionTimeout}}
+	select {
+	case <-m.ready:
+		info.FleetID, info.PromiseWindow = string(m.fleet), m.layout.PromiseWindow
+		for ns := range m.spaces {
+			info.Namespaces = append(info.Namespaces, ns)
+		}
+		slices.Sort(info.Namespaces)
+	default:
+		return info
+	}
+	for _, l := range m.leases {
+		switch l.phase {
+		case creating, waiting:
+			info.Leases[Waiting]++
+		case held:
+			info.Leases[Held]++
+		}
+	}
+	if m.session != nil {
+		now := m.clock.Now()
+		info.GatewayID = m.session.ID()
+		info.ZooKeeper.State = "suspended"
+		if m.session.Connected() {
+			info.ZooKeeper.State = "connected"
+		}
+		info.ZooKeeper.FenceOpen = m.session.FenceOpen(now)
+		info.ZooKeeper.FenceMargin = max(m.session.FenceMargin(now), 0)
+		info.ZooKeeper.ReplicaCurrent = m.synced && m.watcher.Current(now)
+		info.ZooKeeper.LastZxid = m.session.LastZxid()
+	}
+	return info
+}
+
+func isNoNode(err error) bool { return errors.Is(err, zk.ErrNoNode) }

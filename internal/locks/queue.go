@@ -1,0 +1,193 @@
+package locks
+
+import (
+	"strings"
+	"time"
+
+	"github.com/tidwall/btree"
+
+	"lockkeeper/internal/locks/recipe"
+)
+
+// space is a namespace: a lock root in ZooKeeper and the queues below it.
+type space struct {
+	name   string
+	root   string
+	queues *btree.BTreeG[*queue] // by lock name: lists are pages in order
+}
+
+func newSpace(name, root string) *space {
+	return &space{name: name, root: root, queues: btree.NewBTreeGOptions(
+		func(a, b *queue) bool { return a.name < b.name }, btree.Options{NoLocks: true})}
+}
+
+// queue is the replica of one lock: its contenders in ZooKeeper's order and
+// what is needed to trust that order. Guarded by Manager.mu.
+type queue struct {
+	space *space
+	name  string
+	path  string
+
+	exists     bool // the lock's directory, as far as the replica has seen
+	contenders recipe.Queue
+	leases     int // leases of ours that refer to this queue
+	polls      int // requests that refer to this queue
+
+	// Numbers below next have been seen, or a listing showed that they are
+	// nobody's. A gap is a number that was handed out and never seen: perhaps
+	// a contender that we may not read, whose events we are not sent.
+	next    int32
+	known   bool // next means something
+	gap     bool
+	listing bool // a listing has been asked for
+
+	hidden  map[string]struct{} // contenders that may not be read; nil when none
+	strays  int                 // children without a number
+	infos   map[string]*info    // data of contenders that are not ours, when someone looked
+	freedAt time.Duration       // boot: when the last holder left, for hand-over times
+	idle    time.Duration       // boot: since when it has been empty
+	rev     uint64
+	wake    chan struct{} // closed at the next visible change; nil while nobody waits
+}
+
+// queueOf returns the queue of a lock and makes one when there is none.
+func (m *Manager) queueOf(s *space, name string) *queue {
+	if q, ok := s.queues.Get(&queue{name: name}); ok {
+		return q
+	}
+	q := &queue{space: s, name: strings.Clone(name), path: s.root + "/" + name, idle: m.clock.Now().Boot()}
+	m.rev++
+	q.rev = m.rev
+	s.queues.Set(q)
+	return q
+}
+
+// forget drops a queue that nothing refers to any more.
+func (m *Manager) forget(q *queue) {
+	if q.exists || q.leases > 0 || q.polls > 0 || q.contenders.Len() > 0 {
+		return
+	}
+	q.space.queues.Delete(q)
+	delete(m.deferred, q)
+	delete(m.hazardous, q)
+}
+
+// touchQueue marks a visible change and wakes whoever waits for one.
+func (m *Manager) touchQueue(q *queue) {
+	m.rev++
+	q.rev = m.rev
+	if q.wake != nil {
+		close(q.wake)
+		q.wake = nil
+	}
+}
+
+func (q *queue) changed() <-chan struct{} {
+	if q.wake == nil {
+		q.wake = make(chan struct{})
+	}
+	return q.wake
+}
+
+// addContender puts a contender that the replica has seen into the queue.
+func (m *Manager) addContender(q *queue, c *recipe.Contender, listed bool) {
+	if q.known && !listed {
+		switch ahead := c.Number - q.next; { // wraps like ZooKeeper's counter
+		case ahead == 0:
+			q.next++
+		case ahead > 0:
+			q.gap = true
+			q.next = c.Number + 1
+		}
+	}
+	if !q.contenders.Insert(c) {
+		return
+	}
+	if c.Ours && c.LeaseID != "" {
+		m.peer(c.LeaseID.Gateway()).contenders++
+	}
+	m.touchQueue(q)
+}
+
+// removeContender takes a contender out of the queue; nothing happens when it
+// is not in it.
+func (m *Manager) removeContender(q *queue, name string) {
+	c := q.contenders.Remove(name)
+	if c == nil {
+		return
+	}
+	if c.Ours && c.LeaseID != "" {
+		m.peerLeft(c.LeaseID.Gateway())
+	}
+	delete(q.infos, name)
+	if q.hidden != nil {
+		delete(q.hidden, name)
+		if len(q.hidden) == 0 {
+			q.hidden = nil
+			delete(m.hazardous, q)
+		}
+	}
+	now := m.clock.Now().Boot()
+	q.freedAt = now
+	if q.contenders.Len() == 0 {
+		q.idle = now
+	}
+	m.touchQueue(q)
+	m.forget(q)
+}
+
+// evaluate grants what can be granted. Its cost does not grow with the queue:
+// Holders stops at the first contender that does not hold.
+func (m *Manager) evaluate(q *queue, now time.Duration) {
+	for c := range q.contenders.Holders() {
+		if !c.Ours {
+			continue
+		}
+		l := m.leases[c.LeaseID]
+		if l == nil || l.phase != waiting || !l.placed() || l.term != m.term || !q.contenders.LeaseHolds(c.Name) {
+			continue
+		}
+		if q.gap || !q.known {
+			// A contender that may not be read could stand before this one.
+			m.list(q)
+			return
+		}
+		if !m.trusted() {
+			m.deferred[q] = struct{}{}
+			return
+		}
+		m.grant(l, now)
+		if q.freedAt != 0 {
+			m.metrics.HandedOver(now - q.freedAt)
+			q.freedAt = 0
+		}
+		m.touchQueue(q)
+	}
+}
+
+// settleDeferred evaluates the queues whose grants waited for trust.
+func (m *Manager) settleDeferred(now time.Duration) {
+	for q := range m.deferred {
+		delete(m.deferred, q)
+		m.evaluate(q, now)
+	}
+}
+
+// list asks the observer for the children of the queue's directory.
+func (m *Manager) list(q *queue) {
+	if q.listing || !q.exists {
+		return
+	}
+	q.listing = true
+	path := q.path
+	m.after(func() { m.watcher.List(path) })
+}
+
+// busy reports whether a new exclusive contender would have to wait.
+func (q *queue) busy() bool { return q.contenders.Len() > 0 }
+
+// find returns the queue of a lock, or nil.
+func (s *space) find(name string) *queue {
+	q, _ := s.queues.Get(&queue{name: name})
+	return q
+}

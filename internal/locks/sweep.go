@@ -1,0 +1,166 @@
+package locks
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+const (
+	sweepEvery = time.Second
+	// idleLock is how long an empty lock's directory is kept: taking a busy
+	// lock again costs no directory.
+	idleLock = time.Minute
+	// sweepBatch bounds how many nodes one round removes, each in a
+	// transaction of its own: a sweep must not crowd out acquires.
+	sweepBatch = 64
+	// scanEvery is how often the keys in ZooKeeper are compared with those
+	// known here, and succession entries are looked over; spread over gateways.
+	scanEvery = time.Minute
+)
+
+// runSweeper removes what is left behind: idle lock directories, keys whose
+// life is over, successions that no contender needs any more.
+func (m *Manager) runSweeper(ctx context.Context) error {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	nextScan := m.clock.Now().Boot() + rand.N(scanEvery)
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		m.sweep()
+		if now := m.clock.Now().Boot(); now >= nextScan {
+			nextScan = now + scanEvery/2 + rand.N(scanEvery)
+			m.scanKeys(ctx)
+		}
+	}
+}
+
+func (m *Manager) sweep() {
+	m.mu.Lock()
+	defer m.unlock()
+	if !m.trusted() || m.draining {
+		return
+	}
+	now := m.clock.Now().Boot()
+	m.pollHidden()
+	m.history.sweep(now - endedLife)
+	budget := sweepBatch
+	for _, s := range m.spaces {
+		if s.name != DefaultNamespace {
+			continue // foreign clients use it: a Kazoo lock creates its directory only once
+		}
+		s.queues.Scan(func(q *queue) bool {
+			if q.exists && q.contenders.Len() == 0 && q.leases == 0 && q.strays == 0 && now-q.idle >= idleLock {
+				q.idle = now // asked for; the event removes it
+				m.sweepNode(q.path, nil)
+				budget--
+			}
+			return budget > 0
+		})
+	}
+	for hash, k := range m.keys {
+		if budget == 0 {
+			break
+		}
+		if k.lifeOver(now) {
+			k.endedAt = now // tried again a life later if this does not succeed
+			m.sweepNode(m.keyPath(hash), func() { delete(m.keys, hash) })
+			budget--
+		}
+	}
+	m.sweepSuccession()
+}
+
+// sweepNode deletes one node in a transaction of its own: what somebody uses
+// again meanwhile (not empty) stays and fails nobody else's write.
+func (m *Manager) sweepNode(path string, gone func()) {
+	w := &zk.Write{Alone: true, Ops: []zk.Op{{Kind: zk.OpDelete, Path: path, Version: -1}}}
+	m.submit(w, func(res zk.Result) {
+		if gone != nil && (res.Outcome == zk.Done || isNoNode(res.Err)) {
+			gone()
+		}
+	})
+}
+
+// sweepSuccession removes entries whose chain ends here once no contender has
+// the id and no other entry names it, so the oldest go first.
+func (m *Manager) sweepSuccession() {
+	for id, p := range m.peers {
+		if !p.entry || p.successor == "" || p.contenders > 0 || p.registered || !m.owns(id) {
+			continue
+		}
+		named := false
+		for _, other := range m.peers {
+			named = named || other.entry && other.successor == id
+		}
+		if !named {
+			m.sweepNode(m.opt.Root+"/succession/"+string(id), nil)
+			return // one a round
+		}
+	}
+}
+
+// scanKeys finds keys in ZooKeeper that this process does not know: those of
+// gateways it has succeeded.
+func (m *Manager) scanKeys(ctx context.Context) {
+	m.mu.Lock()
+	session := m.session
+	trusted := m.trusted() && !m.draining
+	m.unlock()
+	if !trusted {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, scanEvery/2)
+	defer cancel()
+	names, _, err := session.Children(ctx, m.opt.Root+"/keys")
+	if err != nil {
+		return // the next scan sees them
+	}
+	// Whether a gateway lives is judged by the replica: it must not be older
+	// than the keys, or a newcomer's would look orphaned.
+	if err := m.watcher.Reached(ctx, session.LastZxid()); err != nil {
+		return
+	}
+	for _, hash := range names {
+		m.mu.Lock()
+		known := m.keys[hash] != nil
+		m.unlock()
+		if known {
+			continue
+		}
+		entry, err := m.readKey(ctx, session, hash)
+		if err != nil && ctx.Err() != nil {
+			return
+		}
+		if err != nil || entry == nil {
+			continue
+		}
+		m.mu.Lock()
+		if m.keys[hash] == nil && m.responsible(entry.lease.Gateway()) {
+			entry = m.learnKey(entry)
+			if entry.endedAt == 0 && m.leases[entry.lease] == nil {
+				// Its gateway left no contender and no succession.
+				entry.reason, entry.endedAt = ReasonUnknown, m.clock.Now().Boot()
+			}
+		}
+		m.unlock()
+	}
+}
+
+// responsible reports whether what a gateway id has left behind is this
+// gateway's to sweep: it succeeded it, or nobody did and it is gone.
+func (m *Manager) responsible(id recipe.GatewayID) bool {
+	if m.owns(id) {
+		return true
+	}
+	owner, known := m.ownerOf(id)
+	p := m.peers[owner]
+	return known && (p == nil || !p.registered && p.contenders == 0)
+}

@@ -1,0 +1,283 @@
+package locks
+
+import (
+	"context"
+	"time"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+const (
+	// describeWithin bounds how long an answer waits for what other programs'
+	// contenders say of themselves; without it they are shown by name.
+	describeWithin = 500 * time.Millisecond
+	// maxForeignData is how much of a contender's data is kept for display.
+	maxForeignData = 4 << 10
+	// maxHolders is how many holders an error names.
+	maxHolders = 16
+)
+
+// info is what was read of a contender that is not this gateway's own.
+type info struct {
+	record  record
+	ours    bool // the data is a record of this program
+	data    []byte
+	session int64
+	czxid   int64
+	created time.Duration // wall clock
+}
+
+func (q *queue) setInfo(name string, data []byte, stat wire.Stat) {
+	if q.contenders.Index(name) < 0 {
+		return
+	}
+	if q.infos == nil {
+		q.infos = map[string]*info{}
+	}
+	i := &info{czxid: stat.Czxid, session: stat.EphemeralOwner, created: time.Duration(stat.Ctime) * time.Millisecond}
+	i.record, i.ours = parseRecord(data)
+	if !i.ours {
+		i.data = append([]byte(nil), data[:min(len(data), maxForeignData)]...)
+	}
+	q.infos[name] = i
+}
+
+func (m *Manager) failoverSafe(ttl time.Duration) bool {
+	return ttl >= m.opt.SessionTimeout+5*time.Second
+}
+
+// viewLease is the lease as it is now; mu is held.
+func (m *Manager) viewLease(l *lease) Lease {
+	now := m.clock.Now().Boot()
+	v := Lease{
+		ID: string(l.id), NS: l.q.space.name, Lock: l.q.name, Mode: Exclusive,
+		State: Waiting, QueueLength: l.q.contenders.Waiting(), TTL: l.ttl, FailoverSafe: m.failoverSafe(l.ttl),
+		Owner: l.owner, Metadata: l.metadata, Rev: m.revString(l.rev),
+	}
+	if l.name != "" {
+		v.Znode = l.path()
+	}
+	switch l.phase {
+	case creating, waiting:
+		v.Position = m.position(l)
+		v.ExpiresIn = max(l.deadline-now, 0)
+	case held:
+		v.State, v.FencingToken, v.ExpiresIn = Held, m.fencingToken(l.czxid), max(l.deadline-now, 0)
+	case ending:
+		if l.wasHeld {
+			v.State, v.FencingToken = Held, m.fencingToken(l.czxid)
+		}
+	case ended:
+		v.State, v.Reason = Ended, l.reason
+		if l.wasHeld {
+			v.FencingToken = m.fencingToken(l.czxid)
+		}
+	}
+	return v
+}
+
+// position is the lease's place among those who wait, from 1.
+func (m *Manager) position(l *lease) int {
+	if l.name == "" || !l.seen {
+		return l.q.contenders.Waiting() + 1
+	}
+	position, _ := l.q.contenders.Position(l.name)
+	return max(position, 1) // its turn has come: it is the next
+}
+
+func (m *Manager) viewHeartbeat(l *lease, now time.Duration) Heartbeat {
+	h := Heartbeat{LeaseID: string(l.id), State: Waiting, ExpiresIn: l.deadline - now, TTL: l.ttl}
+	if l.phase == held {
+		h.State, h.FencingToken, h.Waiters = Held, m.fencingToken(l.czxid), l.q.contenders.Waiting()
+		return h
+	}
+	h.Position = m.position(l)
+	h.Waiters = max(l.q.contenders.Waiting()-h.Position, 0)
+	return h
+}
+
+func viewPast(id recipe.LeaseID, p past) Lease {
+	return Lease{ID: string(id), NS: p.ns, Lock: p.lock, Mode: p.mode, State: Ended, Reason: p.reason,
+		FencingToken: p.fencingToken, TTL: p.ttl, Rev: "ended"}
+}
+
+// viewContender shows a contender to anyone; mu is held.
+func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) Contender {
+	now := m.clock.Now()
+	v := Contender{Znode: q.path + "/" + c.Name, Mode: viewMode(c.Mode), Permits: int(c.Permits), Position: position}
+	var czxid int64
+	if i := q.infos[c.Name]; i != nil {
+		czxid = i.czxid
+		v.Owner, v.Metadata = i.record.Owner, i.record.Metadata
+		v.Age, v.AgeKnown = max(now.Wall()-i.created, 0), true
+	}
+	if c.Ours {
+		v.LeaseID = string(c.LeaseID)
+		if l := m.leases[c.LeaseID]; l != nil {
+			czxid = l.czxid
+			v.Owner, v.Metadata = l.owner, l.metadata
+			v.Age, v.AgeKnown = max(now.Wall()-l.enqueued, 0), true
+			if l.phase == waiting || l.phase == held {
+				v.ExpiresIn = max(l.deadline-now.Boot(), 0)
+			}
+			v.Unclaimed = l.phase == held && !l.claimed
+		}
+	} else {
+		v.Foreign = &Foreign{Program: programOf(c.Name)}
+		if i := q.infos[c.Name]; i != nil {
+			v.Foreign.Session, v.Foreign.Data = i.session, i.data
+		}
+	}
+	if position == 0 {
+		v.FencingToken = m.fencingToken(czxid)
+	}
+	return v
+}
+
+func viewMode(mode recipe.Mode) Mode {
+	switch mode {
+	case recipe.Shared:
+		return Shared
+	case recipe.Permit:
+		return Semaphore
+	default:
+		return Exclusive
+	}
+}
+
+// describe reads what is not known yet of the named contenders. It is called
+// with mu held, releases it while it waits, and holds it again on return.
+func (m *Manager) describe(ctx context.Context, q *queue, contenders []*recipe.Contender) {
+	var missing []string
+	for _, c := range contenders {
+		l := m.leases[c.LeaseID]
+		_, hidden := q.hidden[c.Name]
+		if q.infos[c.Name] == nil && !hidden && (!c.Ours || l == nil || l.czxid == 0) {
+			missing = append(missing, c.Name)
+		}
+	}
+	if len(missing) == 0 {
+		return
+	}
+	answers := make(chan struct{}, len(missing))
+	for _, name := range missing {
+		m.read(q.path+"/"+name, func(data []byte, stat wire.Stat, err error) {
+			if err == nil {
+				q.setInfo(name, data, stat)
+			}
+			answers <- struct{}{}
+		})
+	}
+	m.unlock()
+	timer := time.NewTimer(describeWithin)
+	defer timer.Stop()
+	for range missing {
+		select {
+		case <-answers:
+			continue
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		break
+	}
+	m.mu.Lock()
+}
+
+// holders lists those who hold the lock now, at most max.
+func (q *queue) holders(limit int) []*recipe.Contender {
+	var list []*recipe.Contender
+	for c := range q.contenders.Holders() {
+		if len(list) == limit {
+			break
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+// heldByOther answers an acquire that found the lock taken: who holds it, in
+// full. It is called with mu held and releases it.
+func (m *Manager) heldByOther(ctx context.Context, q *queue, code Code) *Error {
+	q.polls++ // keeps the queue while mu is released
+	m.describe(ctx, q, q.holders(maxHolders))
+	e := &Error{Code: code, QueueLength: q.contenders.Waiting(), RetryAfter: retryAfter, Detail: "the lock is held; wait=30s stands in line for it"}
+	for _, c := range q.holders(maxHolders) {
+		e.Holders = append(e.Holders, m.viewContender(q, c, 0))
+	}
+	if code == CodeWaitElapsed {
+		e.Detail = "the wait elapsed before the lock was let go; the place in line is given up"
+	}
+	q.polls--
+	m.forget(q)
+	m.unlock()
+	return e
+}
+
+// viewLock is the lock's queue with one page of its waiters; mu is held.
+func (m *Manager) viewLock(q *queue, after, limit int) Lock {
+	v := Lock{NS: q.space.name, Name: q.name, Rev: m.revString(q.rev), Hazards: q.hazards()}
+	for _, c := range q.holders(MaxPage) {
+		v.Holders = append(v.Holders, m.viewContender(q, c, 0))
+	}
+	v.State = m.lockState(q)
+	v.QueueLength = q.contenders.Len() - len(v.Holders)
+	if limit <= 0 || v.QueueLength == 0 {
+		return v
+	}
+	position := 0
+	for _, c := range q.contenders.All() {
+		if position == 0 && q.contenders.Holds(c.Name) {
+			continue
+		}
+		position++
+		if position <= after {
+			continue
+		}
+		if len(v.Waiters) == limit {
+			v.NextCursor = cursorOf(position - 1)
+			break
+		}
+		v.Waiters = append(v.Waiters, m.viewContender(q, c, position))
+	}
+	return v
+}
+
+func (m *Manager) lockState(q *queue) LockState {
+	if q.contenders.Len() == 0 {
+		return LockFree
+	}
+	state := LockQueued
+	for c := range q.contenders.Holders() {
+		l := m.leases[c.LeaseID]
+		switch {
+		case c.Ours && l != nil && l.phase == held && !l.claimed:
+			return LockUnclaimed
+		case c.Ours && l != nil && l.phase == waiting && l.term == m.term:
+			continue // its grant is under way
+		default:
+			state = LockHeld
+		}
+	}
+	return state
+}
+
+func (q *queue) hazards() []Hazard {
+	var list []Hazard
+	if len(q.hidden) > 0 {
+		list = append(list, Hazard{Code: "unreadable_contender",
+			Detail: "a contender's ACL hides it from this gateway; its end is noticed by listing, once a second. Give the gateways' ZooKeeper identity read permission on it"})
+	}
+	if !q.contenders.Ordered() {
+		list = append(list, Hazard{Code: "numbers_without_order",
+			Detail: "the contenders' sequence numbers do not fit into half of ZooKeeper's counter, so nobody can tell who came first; nothing is granted until the old ones are gone"})
+	}
+	if q.strays > 0 {
+		list = append(list, Hazard{Code: "stray_child",
+			Detail: "the lock's directory has a child without a sequence number; it can starve or break other programs' lock clients. Delete it"})
+	}
+	return list
+}
+
+var _ zk.Sink = (*Manager)(nil)
