@@ -1,0 +1,35 @@
+// Package httpapi is the HTTP side of the gateway: openapi.yaml served over a
+// lock manager.
+//
+// # What it promises
+//
+// Every route of the specification is served, and no other: the route table is
+// generated. A request is decoded completely before the manager hears of it,
+// and whatever it holds that the specification does not name is refused by
+// name. Every answer carries a request id and is never stored; every refusal is
+// an RFC 9457 problem of one catalogue (problems.go), written in one place. A
+// success that gives a client time (a grant, a heartbeat, a verification) is
+// encoded first and written only if the manager's fence is open at that moment.
+// One log line tells about one request; it holds no token and no key.
+//
+// # What it refuses
+//
+// Cross-origin requests, and Hosts that are no address, localhost or an allowed
+// name, on every route: there is no authentication, and a page in somebody's
+// browser must not reach a gateway on loopback.
+//
+// # Bounds
+//
+// Bodies (64 KiB, bulk heartbeats 256 KiB), headers (16 KiB), the time to read
+// a request and to write an answer, and the number of requests that wait (429
+// too_many_waiting at the bound). A request that waits has no deadline of its
+// own but its wait: it ends when its client goes away or the server drains
+// (503 draining, Retry-After: 0).
+//
+// # Who owns what
+//
+// net/http owns the goroutines of requests. The package starts none. An
+// exchange belongs to its request's goroutine and is reused after it.
+package httpapi
+
+//go:generate go tool oapi-codegen -config oapi-codegen.yaml ../../openapi.yaml

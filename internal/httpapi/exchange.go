@@ -1,0 +1,270 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"time"
+)
+
+// exchange is one request and its answer, and what the log line will say about
+// them. It is the http.ResponseWriter that handlers see.
+type exchange struct {
+	request
+
+	s    *Server
+	body bytes.Buffer // of the request
+	out  bytes.Buffer // of the answer
+	json *json.Encoder
+}
+
+// request is what an exchange knows about one request.
+type request struct {
+	w       http.ResponseWriter
+	r       *http.Request
+	started time.Time
+
+	operation string // of openapi.yaml; "" when no route matched
+	requestID string
+	status    int // 0 until the header is written
+	code      code
+	cause     error
+
+	// For the log, once they are known to be what they claim to be.
+	lock, ns, leaseID, owner string
+}
+
+func newExchange(s *Server) *exchange {
+	x := &exchange{s: s}
+	x.json = json.NewEncoder(&x.out)
+	x.json.SetEscapeHTML(false) // nobody renders this as HTML
+	return x
+}
+
+// Header values that every answer shares. They are never written to.
+var (
+	noStore     = []string{"no-store"}
+	noSniff     = []string{"nosniff"}
+	typeJSON    = []string{"application/json"}
+	typeProblem = []string{"application/problem+json"}
+	typeText    = []string{"text/plain; charset=utf-8"}
+	typeYAML    = []string{"application/yaml"}
+)
+
+func (x *exchange) begin(w http.ResponseWriter, r *http.Request) {
+	x.w, x.r, x.started = w, r, time.Now()
+	x.requestID = newRequestID()
+	h := w.Header()
+	h["Lockkeeper-Request-Id"] = []string{x.requestID}
+	h["Cache-Control"] = noStore
+	h["X-Content-Type-Options"] = noSniff
+}
+
+// newRequestID is unique among the requests of a log, and no secret.
+func newRequestID() string {
+	const digits = "0123456789abcdef"
+	var id [16]byte
+	for i, n := 0, rand.Uint64(); i < len(id); i++ {
+		id[i] = digits[n&15]
+		n >>= 4
+	}
+	return string(id[:])
+}
+
+// maxKept is the size of buffers that wait for the next request; larger ones
+// are left to the garbage collector.
+const maxKept = 16 << 10
+
+// end runs when the handler has returned or panicked.
+func (x *exchange) end() {
+	if v := recover(); v != nil {
+		if v == http.ErrAbortHandler {
+			panic(v)
+		}
+		x.cause = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+		if x.status != 0 {
+			// Half an answer is out: cutting the connection is all that is
+			// left, so that nobody takes it for a whole one.
+			x.log()
+			panic(http.ErrAbortHandler)
+		}
+		x.problem(&problem{code: codeInternal, detail: "the log tells more under this request's id", cause: x.cause})
+	}
+	if x.status == 0 {
+		x.status = http.StatusOK // what net/http answers for a handler that wrote nothing
+	}
+	x.log()
+	x.s.metrics.Request(x.operation, x.status)
+	if x.body.Cap() > maxKept || x.out.Cap() > maxKept {
+		return
+	}
+	x.request = request{}
+	x.s.pool.Put(x)
+}
+
+// Header implements http.ResponseWriter.
+func (x *exchange) Header() http.Header { return x.w.Header() }
+
+// Write implements http.ResponseWriter.
+func (x *exchange) Write(b []byte) (int, error) {
+	if x.status == 0 {
+		x.WriteHeader(http.StatusOK)
+	}
+	return x.w.Write(b)
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (x *exchange) WriteHeader(status int) {
+	if x.status == 0 {
+		x.status = status
+	}
+	x.w.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (x *exchange) Unwrap() http.ResponseWriter { return x.w }
+
+// encode puts v into the answer's buffer; nothing is written yet.
+func (x *exchange) encode(v any) {
+	x.out.Reset()
+	if err := x.json.Encode(v); err != nil {
+		panic(fmt.Errorf("encoding an answer: %w", err)) // our own types; only a defect gets here
+	}
+}
+
+// send writes the buffer.
+func (x *exchange) send(status int, contentType []string) {
+	h := x.Header()
+	h["Content-Type"] = contentType
+	h["Content-Length"] = []string{strconv.Itoa(x.out.Len())}
+	x.WriteHeader(status)
+	// An error means that the client is gone: there is nobody left to tell.
+	_, _ = x.w.Write(x.out.Bytes())
+}
+
+// answer encodes v and sends it.
+func (x *exchange) answer(status int, v any) {
+	x.encode(v)
+	x.send(status, typeJSON)
+}
+
+// problem is the one place that writes problems.
+func (x *exchange) problem(p *problem) {
+	x.code = p.code
+	if p.cause != nil {
+		x.cause = p.cause
+	}
+	doc := p.document()
+	doc.RequestID = x.requestID
+	h := x.Header()
+	if wait, ok := p.retry(); ok {
+		h["Retry-After"] = []string{strconv.FormatInt(retrySeconds(wait), 10)}
+	}
+	if doc.Status == http.StatusUnauthorized {
+		h["Www-Authenticate"] = []string{`Lease-Token realm="lockkeeper"`} // RFC 9110, section 15.5.2
+	}
+	x.encode(&doc)
+	x.send(doc.Status, typeProblem)
+}
+
+// fail answers with what an error of the manager means.
+func (x *exchange) fail(err error) {
+	p := problemOf(err)
+	if context.Cause(x.s.drained) != nil && (p.code == "cancelled" || errors.Is(err, errDraining)) {
+		p = draining()
+	}
+	x.problem(p)
+}
+
+func draining() *problem {
+	return &problem{code: codeDraining, detail: "repeat the request: another gateway, or this one's successor, goes on with it"}
+}
+
+// log writes the request's line. Neither the query nor the raw path is in it,
+// for people put secrets where they do not belong.
+func (x *exchange) log() {
+	level := slog.LevelInfo
+	switch {
+	case x.status >= 500:
+		level = slog.LevelWarn
+		if x.code == codeInternal {
+			level = slog.LevelError
+		}
+	case x.status < 400 && quiet(x.operation):
+		level = slog.LevelDebug
+	}
+	ctx := x.r.Context()
+	if !x.s.log.Enabled(ctx, level) {
+		return
+	}
+	attrs := make([]slog.Attr, 0, 16)
+	add := func(key, value string) {
+		if value != "" {
+			attrs = append(attrs, slog.String(key, value))
+		}
+	}
+	add("request_id", x.requestID)
+	add("operation", x.operation)
+	add("method", loggable(x.r.Method))
+	attrs = append(attrs, slog.Int("status", x.status))
+	add("code", x.code)
+	add("lock", x.lock)
+	add("ns", x.ns)
+	add("lease_id", x.leaseID)
+	add("owner", x.owner)
+	attrs = append(attrs, slog.String("principal", "anonymous"))
+	attrs = append(attrs, slog.Float64("duration_ms", float64(time.Since(x.started).Microseconds())/1000))
+	host, _, _ := net.SplitHostPort(x.r.RemoteAddr)
+	add("client_ip", host)
+	add("traceparent", traceparent(x.r.Header))
+	if x.cause != nil {
+		add("error", x.cause.Error())
+	}
+	x.s.log.LogAttrs(ctx, level, "request", attrs...)
+}
+
+// quiet are operations that come all the time and say little.
+func quiet(operation string) bool {
+	switch operation {
+	case "Heartbeat", "HeartbeatSelf", "HeartbeatMany", "Healthz", "Readyz", "Metrics":
+		return true
+	}
+	return false
+}
+
+// loggable is a method that HTTP knows; anything else is the client's words.
+func loggable(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return method
+	}
+	return "other"
+}
+
+// traceparent is the request's W3C trace context, when it is well formed.
+func traceparent(h http.Header) string {
+	values := h["Traceparent"]
+	if len(values) != 1 {
+		return ""
+	}
+	v := values[0]
+	if len(v) != 55 || v[2] != '-' || v[35] != '-' || v[52] != '-' {
+		return ""
+	}
+	for i := range len(v) {
+		if i != 2 && i != 35 && i != 52 && !isHex(v[i]) {
+			return ""
+		}
+	}
+	return v
+}
+
+func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' }

@@ -1,0 +1,72 @@
+package httpapi
+
+import (
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+)
+
+// guard refuses what a page in somebody's browser could send to a gateway that
+// has no authentication: requests across origins, and requests for a host name
+// that an attacker's DNS points at loopback (DNS rebinding).
+type guard struct {
+	hosts  map[string]bool
+	origin *http.CrossOriginProtection
+}
+
+func newGuard(allowed []string) guard {
+	g := guard{hosts: map[string]bool{"localhost": true}, origin: http.NewCrossOriginProtection()}
+	for _, name := range allowed {
+		g.hosts[strings.TrimSuffix(strings.ToLower(name), ".")] = true
+	}
+	return g
+}
+
+func (g *guard) check(r *http.Request) *problem {
+	if !g.hostAllowed(r.Host) {
+		return &problem{code: codeHostNotAllowed, detail: "ask for an address, for localhost, or for a name that the gateway was given with --allowed-hosts"}
+	}
+	if crossOrigin(r) || g.origin.Check(r) != nil {
+		return &problem{code: codeCrossOrigin, detail: "a browser sent this for a page of another origin"}
+	}
+	return nil
+}
+
+func (g *guard) hostAllowed(host string) bool {
+	name := hostname(host)
+	if g.hosts[name] {
+		return true
+	}
+	if _, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
+		return true
+	}
+	return g.hosts[strings.TrimSuffix(strings.ToLower(name), ".")]
+}
+
+// hostname cuts the port off, and nothing else.
+func hostname(host string) string {
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.Contains(host[i:], "]") && (host[0] == '[' || strings.IndexByte(host, ':') == i) {
+		return host[:i]
+	}
+	return host
+}
+
+// crossOrigin is stricter than http.CrossOriginProtection, which lets GET, HEAD
+// and OPTIONS pass: those read queues and hold long polls open. A navigation
+// (following a link) is let through; its page cannot read the answer.
+func crossOrigin(r *http.Request) bool {
+	switch site := r.Header.Get("Sec-Fetch-Site"); site {
+	case "", "same-origin", "none":
+	default:
+		if r.Method != http.MethodGet || r.Header.Get("Sec-Fetch-Mode") != "navigate" {
+			return true
+		}
+	}
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return false
+	}
+	u, err := url.Parse(origin)
+	return err != nil || u.Host != r.Host
+}

@@ -1,0 +1,297 @@
+package httpapi
+
+import (
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/locks"
+)
+
+// pathSegment is a parameter of the path, decoded once: chi routes on the raw
+// path where there is one.
+func (x *exchange) pathSegment(name string) (string, *problem) {
+	segment := chi.URLParam(x.r, name)
+	if x.r.URL.RawPath == "" {
+		return segment, nil
+	}
+	decoded, err := url.PathUnescape(segment)
+	if err != nil {
+		return "", malformed("the path is not percent-encoded")
+	}
+	return decoded, nil
+}
+
+func (x *exchange) lockName() (string, *problem) {
+	name, p := x.pathSegment("lock")
+	if p == nil {
+		p = lockName(name)
+	}
+	if p != nil {
+		return "", p
+	}
+	x.lock, x.ns = name, locks.DefaultNamespace
+	return name, nil
+}
+
+// leaseIDFromPath is "" for what cannot be a lease's id.
+func (x *exchange) leaseIDFromPath() (string, *problem) {
+	id, p := x.pathSegment("id")
+	if p != nil {
+		return "", p
+	}
+	if len(id) > 100 || !isLowerAlphanumeric(id) {
+		p := &problem{code: string(locks.CodeNotFound), detail: "a lease's id has lower-case letters and digits alone"}
+		if looksLikeToken(id) {
+			p.detail = tokenHint
+		}
+		return "", p
+	}
+	x.leaseID = id
+	return id, nil
+}
+
+func isLowerAlphanumeric(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; !isAlphanumeric(c) || 'A' <= c && c <= 'Z' {
+			return false
+		}
+	}
+	return true
+}
+
+// leaseForm is the fields of a look at a lease.
+type leaseForm struct{ req locks.LeaseRequest }
+
+func (*leaseForm) names() []string { return []string{"wait", "since", "verify"} }
+
+func (f *leaseForm) take(name string, v value) (known bool, p *problem) {
+	switch name {
+	case "wait":
+		f.req.Wait, p = duration(name, v, 0, locks.MaxPollWait)
+	case "since":
+		f.req.Since, p = opaque(name, v, 128)
+	case "verify":
+		f.req.Verify, p = boolean(name, v)
+	default:
+		return false, nil
+	}
+	return true, p
+}
+
+func (x *exchange) getLease() {
+	id, p := x.leaseIDFromPath()
+	if p != nil {
+		x.problem(p)
+		return
+	}
+	token, p := leaseToken(x.r.Header)
+	if p != nil {
+		x.problem(p)
+		return
+	}
+	x.showLease(id, token)
+}
+
+func (x *exchange) getLeaseSelf() {
+	token, p := neededToken(x.r.Header)
+	if p != nil {
+		x.problem(p)
+		return
+	}
+	x.showLease("", token)
+}
+
+func (x *exchange) showLease(id, token string) {
+	form := leaseForm{req: locks.LeaseRequest{Principal: locks.Anonymous, ID: id, Token: token}}
+	if p := x.fields(&form, 0); p != nil {
+		x.problem(p)
+		return
+	}
+	ctx := x.r.Context()
+	var unpark func()
+	if form.req.Wait > 0 {
+		var p *problem
+		if ctx, unpark, p = x.park(); p != nil {
+			x.problem(p)
+			return
+		}
+	}
+	lease, err := x.s.locks.Lease(ctx, form.req)
+	if unpark != nil {
+		unpark()
+	}
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	x.leaseID, x.lock, x.ns, x.owner = lease.ID, lease.Lock, lease.NS, lease.Owner
+	x.Header()["Etag"] = []string{`"` + lease.Rev + `"`}
+	shape := leaseShape(&lease)
+	x.encode(&shape)
+	if lease.State == locks.Held || form.req.Verify {
+		x.confirmed(http.StatusOK, typeJSON)
+		return
+	}
+	x.send(http.StatusOK, typeJSON)
+}
+
+// heartbeatForm is the field of a heartbeat.
+type heartbeatForm struct{ ttl time.Duration }
+
+func (*heartbeatForm) names() []string { return []string{"ttl"} }
+
+func (f *heartbeatForm) take(name string, v value) (known bool, p *problem) {
+	if name != "ttl" {
+		return false, nil
+	}
+	f.ttl, p = duration(name, v, locks.MinTTL, locks.MaxTTL)
+	return true, p
+}
+
+func (x *exchange) heartbeat() {
+	id, p := x.leaseIDFromPath()
+	if p != nil {
+		x.problem(p)
+		return
+	}
+	x.renew(id)
+}
+
+func (x *exchange) heartbeatSelf() { x.renew("") }
+
+func (x *exchange) renew(id string) {
+	token, p := neededToken(x.r.Header)
+	if p != nil {
+		x.problem(p)
+		return
+	}
+	var form heartbeatForm
+	if p := x.fields(&form, maxBody); p != nil {
+		x.problem(p)
+		return
+	}
+	renewed, err := x.s.locks.Heartbeat(x.r.Context(), locks.Anonymous, id, token, form.ttl)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	x.leaseID = renewed.LeaseID
+	shape := heartbeatShape(&renewed)
+	x.encode(&shape)
+	x.confirmed(http.StatusOK, typeJSON)
+}
+
+// heartbeatsForm is the field of a bulk heartbeat.
+type heartbeatsForm struct{ tokens []string }
+
+func (*heartbeatsForm) names() []string { return []string{"tokens"} }
+
+func (f *heartbeatsForm) take(name string, v value) (known bool, p *problem) {
+	if name != "tokens" {
+		return false, nil
+	}
+	switch {
+	case v.source == fromQuery:
+		return true, malformed("tokens are secrets: they travel in the body, never in a URL")
+	case v.kind != isList || len(v.list) == 0:
+		return true, invalid(name, "it is an array of lease tokens")
+	case len(v.list) > locks.MaxHeartbeats:
+		return true, invalid(name, "it has at most 1000 tokens: send several requests")
+	}
+	f.tokens = v.list
+	return true, nil
+}
+
+func (x *exchange) heartbeatMany() {
+	var form heartbeatsForm
+	if p := x.fields(&form, maxHeartbeatsBody); p != nil {
+		x.problem(p)
+		return
+	}
+	if form.tokens == nil {
+		x.problem(invalid("tokens", "send {\"tokens\": [...]} as application/json"))
+		return
+	}
+	results := x.s.locks.Heartbeats(x.r.Context(), locks.Anonymous, form.tokens)
+	list := api.HeartbeatList{Items: make([]api.HeartbeatItem, len(results))}
+	for i := range results {
+		list.Items[i] = heartbeatItem(&results[i])
+	}
+	x.encode(&list)
+	x.confirmed(http.StatusOK, typeJSON)
+}
+
+func (x *exchange) release() {
+	id, p := x.leaseIDFromPath()
+	if p != nil {
+		x.problem(p)
+		return
+	}
+	x.letGo(id)
+}
+
+func (x *exchange) releaseSelf() { x.letGo("") }
+
+func (x *exchange) letGo(id string) {
+	token, p := neededToken(x.r.Header)
+	if p == nil {
+		p = x.fields(nothing{}, 0)
+	}
+	if p != nil {
+		x.problem(p)
+		return
+	}
+	if err := x.s.locks.Release(x.r.Context(), locks.Anonymous, id, token); err != nil {
+		x.fail(err)
+		return
+	}
+	x.WriteHeader(http.StatusNoContent)
+}
+
+// leasesForm is the fields of a list of leases.
+type leasesForm struct{ filter locks.LeaseFilter }
+
+func (*leasesForm) names() []string { return []string{"ns", "owner", "state", "limit", "cursor"} }
+
+func (f *leasesForm) take(name string, v value) (known bool, p *problem) {
+	switch name {
+	case "ns":
+		f.filter.NS, p = namespace(v)
+	case "owner":
+		f.filter.Owner, p = text(name, v, locks.MaxOwner)
+	case "state":
+		var state string
+		state, p = choice(name, v, string(locks.Waiting), string(locks.Held))
+		f.filter.State = locks.State(state)
+	case "limit":
+		f.filter.Limit, p = integer(name, v, 1, locks.MaxPage)
+	case "cursor":
+		f.filter.Cursor, p = opaque(name, v, 1024)
+	default:
+		return false, nil
+	}
+	return true, p
+}
+
+func (x *exchange) listLeases() {
+	form := leasesForm{filter: locks.LeaseFilter{Principal: locks.Anonymous, Limit: locks.DefaultPage}}
+	if p := x.fields(&form, 0); p != nil {
+		x.problem(p)
+		return
+	}
+	page, err := x.s.locks.Leases(x.r.Context(), form.filter)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	list := api.LeaseList{Items: make([]api.Lease, len(page.Items)), NextCursor: page.NextCursor}
+	for i := range page.Items {
+		list.Items[i] = leaseShape(&page.Items[i])
+		list.Items[i].Token = "" // whatever the manager says
+	}
+	x.answer(http.StatusOK, &list)
+}

@@ -1,0 +1,161 @@
+package httpapi
+
+import (
+	"errors"
+	"time"
+
+	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/locks"
+)
+
+// code is a stable name of a way in which a request can fail.
+type code = string
+
+// The codes that begin here; those of the domain are in locks/errors.go.
+const (
+	codeMalformed        code = "malformed_request"
+	codeUnknownField     code = "unknown_field"
+	codeRepeatedField    code = "repeated_field"
+	codeNeedsUnit        code = "duration_needs_unit"
+	codeInvalidField          = code(locks.CodeInvalid)
+	codeRouteNotFound    code = "route_not_found"
+	codeMethodNotAllowed code = "method_not_allowed"
+	codeBodyTooLarge     code = "body_too_large"
+	codeUnsupportedType  code = "unsupported_media_type"
+	codeCrossOrigin      code = "cross_origin"
+	codeHostNotAllowed   code = "host_not_allowed"
+	codeTooManyWaiting   code = "too_many_waiting"
+	codeDraining         code = "draining"
+	codeNotReady         code = "not_ready"
+	codeNotAlive         code = "not_alive"
+	codeInternal         code = "internal"
+)
+
+// again says whether repeating the same request may help.
+type again int
+
+const (
+	never again = iota
+	atOnce
+	afterAWhile // what the error says, at least a second
+)
+
+// kind is one line of the catalogue.
+type kind struct {
+	code   code
+	status int
+	title  string
+	again  again
+}
+
+// catalogue is every problem that a client can meet, ordered by status. The
+// enumeration of codes in openapi.yaml is this list; a test compares them.
+func catalogue() []kind {
+	return []kind{
+		{codeMalformed, 400, "The request is malformed", never},
+		{code(locks.CodeTokenMissing), 401, "A lease token is needed", never},
+		{code(locks.CodeTokenWrong), 403, "The lease token is not this lease's", never},
+		{codeCrossOrigin, 403, "Cross-origin requests are refused", never},
+		{codeRouteNotFound, 404, "There is nothing here", never},
+		{code(locks.CodeNotFound), 404, "No such lease", never},
+		{code(locks.CodeNamespaceUnknown), 404, "No such namespace", never},
+		{codeMethodNotAllowed, 405, "The path does not have this method", never},
+		{code(locks.CodeCancelled), 408, "The client went away", never},
+		{code(locks.CodeHeldByOther), 409, "Somebody else holds the lock", afterAWhile},
+		{code(locks.CodeWaitElapsed), 409, "The wait is over and the lock was not granted", afterAWhile},
+		{code(locks.CodeEnded), 410, "The lease has ended", never},
+		{codeBodyTooLarge, 413, "The body is too large", never},
+		{codeUnsupportedType, 415, "The body is not application/json", never},
+		{codeHostNotAllowed, 421, "The Host is not a name of this gateway", never},
+		{codeInvalidField, 422, "A field is invalid", never},
+		{codeNeedsUnit, 422, "A duration needs a unit", never},
+		{codeUnknownField, 422, "A field is not known", never},
+		{codeRepeatedField, 422, "A field is given more than once", never},
+		{code(locks.CodeKeyReused), 422, "The idempotency key came with other parameters before", never},
+		{code(locks.CodeTooManyWaiters), 429, "Too many leases", afterAWhile},
+		{codeTooManyWaiting, 429, "Too many requests wait", afterAWhile},
+		{codeInternal, 500, "The gateway has a defect", never},
+		{code(locks.CodeUnavailable), 503, "ZooKeeper is not available; nothing was done", afterAWhile},
+		{code(locks.CodeOutcomeUnknown), 503, "It is not known whether it was done", afterAWhile},
+		{code(locks.CodeNotOwner), 503, "Another gateway runs this lease's clock", atOnce},
+		{codeDraining, 503, "The gateway drains", atOnce},
+		{codeNotReady, 503, "The gateway is not ready", afterAWhile},
+		{codeNotAlive, 503, "The gateway's loops do not turn", never},
+	}
+}
+
+// kinds is the catalogue by code. It is never written to.
+var kinds = func() map[code]*kind {
+	list := catalogue()
+	byCode := make(map[code]*kind, len(list))
+	for i := range list {
+		byCode[list[i].code] = &list[i]
+	}
+	return byCode
+}()
+
+// problem is a refusal on its way to the client.
+type problem struct {
+	code        code
+	field       string
+	detail      string
+	retryAfter  time.Duration
+	reason      locks.Reason
+	holders     []locks.Contender
+	queueLength int
+	cause       error // for the log
+}
+
+// problemOf is the one place where errors of the domain become problems.
+func problemOf(err error) *problem {
+	var e *locks.Error
+	if !errors.As(err, &e) || kinds[code(e.Code)] == nil {
+		return &problem{code: codeInternal, detail: "the log tells more under this request's id", cause: err}
+	}
+	return &problem{
+		code: code(e.Code), field: e.Field, detail: e.Detail, retryAfter: e.RetryAfter, reason: e.Reason,
+		holders: e.Holders, queueLength: e.QueueLength, cause: e.Err,
+	}
+}
+
+// document is the problem as the specification has it.
+func (p *problem) document() api.Problem {
+	k := kinds[p.code]
+	doc := api.Problem{
+		Type: "urn:lockkeeper:problem:" + p.code, Title: k.title, Status: k.status, Code: api.ProblemCode(p.code),
+		Detail: p.detail, Field: p.field, Reason: api.Reason(p.reason),
+	}
+	if wait, ok := p.retry(); ok {
+		doc.RetryAfterMS = new(wait.Milliseconds())
+	}
+	if p.code == code(locks.CodeHeldByOther) || p.code == code(locks.CodeWaitElapsed) {
+		doc.QueueLength = &p.queueLength
+		doc.Holders = contenders(p.holders)
+	}
+	return doc
+}
+
+// retry is how long to wait before a repeat may help.
+func (p *problem) retry() (wait time.Duration, ok bool) {
+	switch kinds[p.code].again {
+	case never:
+		return 0, false
+	case atOnce:
+		return max(p.retryAfter, 0), true
+	default:
+		if p.retryAfter <= 0 {
+			return time.Second, true
+		}
+		return p.retryAfter, true
+	}
+}
+
+// retrySeconds is the Retry-After header's value: whole seconds, rounded up, so
+// that nobody comes back too early.
+func retrySeconds(wait time.Duration) int64 {
+	return int64((wait + time.Second - 1) / time.Second)
+}
+
+func invalid(field, detail string) *problem {
+	return &problem{code: codeInvalidField, field: field, detail: detail}
+}

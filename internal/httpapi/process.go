@@ -1,0 +1,68 @@
+package httpapi
+
+import "net/http"
+
+// bare refuses any field, for operations that have none. It reports whether the
+// request may go on.
+func (x *exchange) bare() bool {
+	p := x.fields(nothing{}, 0)
+	if p != nil {
+		x.problem(p)
+	}
+	return p == nil
+}
+
+func (x *exchange) getInfo() {
+	if !x.bare() {
+		return
+	}
+	info := x.s.locks.Info(x.r.Context())
+	shape := infoShape(&info, x.s.version, int(x.s.maxWaiting))
+	x.answer(http.StatusOK, &shape)
+}
+
+func (x *exchange) healthz() {
+	if !x.bare() {
+		return
+	}
+	if err := x.s.locks.Alive(); err != nil {
+		x.problem(&problem{code: codeNotAlive, detail: "restart the gateway", cause: err})
+		return
+	}
+	x.answer(http.StatusOK, statusOK)
+}
+
+func (x *exchange) readyz() {
+	if !x.bare() {
+		return
+	}
+	if x.s.drained.Err() != nil {
+		x.problem(draining())
+		return
+	}
+	if err := x.s.locks.Ready(); err != nil {
+		x.problem(&problem{code: codeNotReady, detail: "the queues are not read yet, or this gateway is cut off from ZooKeeper, or it drains", cause: err})
+		return
+	}
+	x.answer(http.StatusOK, statusOK)
+}
+
+func (x *exchange) metrics() {
+	if !x.bare() {
+		return
+	}
+	if x.s.exposition == nil {
+		x.problem(&problem{code: codeRouteNotFound, detail: "metrics have an address of their own (--metrics-listen)"})
+		return
+	}
+	x.s.exposition.ServeHTTP(x, x.r)
+}
+
+func (x *exchange) getOpenAPI() {
+	if !x.bare() {
+		return
+	}
+	x.out.Reset()
+	x.out.Write(x.s.openapi)
+	x.send(http.StatusOK, typeYAML)
+}

@@ -1,0 +1,173 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/metrics"
+)
+
+// Locks is the lock manager as this package needs it: locks.Manager.
+type Locks interface {
+	Acquire(ctx context.Context, req locks.AcquireRequest) (locks.AcquireResult, error)
+	Lease(ctx context.Context, req locks.LeaseRequest) (locks.Lease, error)
+	Leases(ctx context.Context, filter locks.LeaseFilter) (locks.LeasePage, error)
+	Heartbeat(ctx context.Context, p locks.Principal, id, token string, ttl time.Duration) (locks.Heartbeat, error)
+	Heartbeats(ctx context.Context, p locks.Principal, tokens []string) []locks.HeartbeatResult
+	Release(ctx context.Context, p locks.Principal, id, token string) error
+	Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, error)
+	Locks(ctx context.Context, filter locks.LockFilter) (locks.LockPage, error)
+	Info(ctx context.Context) locks.Info
+	// Ready is nil when requests should be sent here, Alive when the
+	// manager's loops turn.
+	Ready() error
+	Alive() error
+	// Trusted reports whether what was said about a lease may be written now.
+	Trusted() bool
+}
+
+// DefaultMaxWaiting is the bound on requests that wait at the same time:
+// blocking acquires and long polls. A parked one costs some 10 kB.
+const DefaultMaxWaiting = 20_000
+
+// Options configure a Server.
+type Options struct {
+	Locks   Locks
+	Metrics *metrics.Metrics // nil: none are kept
+	// ServeMetrics serves /metrics; without it they are to be had elsewhere,
+	// and the path is 404.
+	ServeMetrics bool
+	Logger       *slog.Logger // nil: nothing is logged
+	Version      string
+	OpenAPI      []byte   // what /openapi.yaml answers
+	AllowedHosts []string // names besides localhost and addresses
+	MaxWaiting   int      // 0: DefaultMaxWaiting
+}
+
+// Server is an http.Handler. Make one with New; Drain it before it is shut down.
+type Server struct {
+	locks      Locks
+	metrics    *metrics.Metrics
+	exposition http.Handler // of the metrics; nil when they are elsewhere
+	log        *slog.Logger
+	version    string
+	openapi    []byte
+	guard      guard
+	router     *chi.Mux
+	maxWaiting int64
+
+	waiting atomic.Int64 // requests that wait
+	drained context.Context
+	drain   context.CancelFunc
+	pool    sync.Pool // of *exchange
+}
+
+// errDraining is why a waiting request was ended.
+var errDraining = errors.New("the gateway drains")
+
+// New makes a server. It starts nothing.
+func New(o Options) *Server {
+	s := &Server{
+		locks:      o.Locks,
+		metrics:    o.Metrics,
+		log:        o.Logger,
+		version:    o.Version,
+		openapi:    o.OpenAPI,
+		guard:      newGuard(o.AllowedHosts),
+		maxWaiting: int64(o.MaxWaiting),
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.maxWaiting <= 0 {
+		s.maxWaiting = DefaultMaxWaiting
+	}
+	if s.metrics == nil {
+		s.metrics = metrics.New("")
+	}
+	if o.ServeMetrics {
+		s.exposition = s.metrics.Handler()
+	}
+	s.drained, s.drain = context.WithCancel(context.Background())
+	s.pool.New = func() any { return newExchange(s) }
+	s.router = chi.NewMux()
+	for _, route := range routeTable() {
+		s.mount(route)
+	}
+	s.router.NotFound(func(w http.ResponseWriter, _ *http.Request) { w.(*exchange).notFound() })
+	s.router.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) { w.(*exchange).methodNotAllowed() })
+	return s
+}
+
+// route is one operation of the specification.
+type route struct {
+	operation string
+	method    string
+	pattern   string
+	handle    func(x *exchange)
+}
+
+// mount gives an operation its route, and HEAD wherever GET is.
+func (s *Server) mount(route route) {
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		x := w.(*exchange)
+		x.operation, x.r = route.operation, r
+		route.handle(x)
+	}
+	s.router.MethodFunc(route.method, route.pattern, handler)
+	if route.method == http.MethodGet {
+		s.router.MethodFunc(http.MethodHead, route.pattern, handler)
+	}
+}
+
+// Drain answers every request that waits with 503 draining, and every one that
+// would wait from now on. It is the first step of a shutdown.
+func (s *Server) Drain() { s.drain() }
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := s.pool.Get().(*exchange)
+	x.begin(w, r)
+	defer x.end()
+	if p := s.guard.check(r); p != nil {
+		x.problem(p)
+		return
+	}
+	s.router.ServeHTTP(x, r)
+}
+
+func (x *exchange) notFound() {
+	p := &problem{code: codeRouteNotFound, detail: "there is nothing at this path; openapi.yaml lists what there is"}
+	if rest, ok := strings.CutPrefix(x.r.URL.Path, "/v1/locks/"); ok && strings.Contains(rest, "/") {
+		p.detail = slashHint
+	}
+	x.problem(p)
+}
+
+// slashHint is for those who expect a hierarchy in paths.
+const slashHint = "a lock's name has no slashes: separate its parts with a colon, as in team:job"
+
+func (x *exchange) methodNotAllowed() {
+	path := x.r.URL.RawPath
+	if path == "" {
+		path = x.r.URL.Path
+	}
+	var allowed []string
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		if x.s.router.Match(chi.NewRouteContext(), method, path) {
+			allowed = append(allowed, method)
+		}
+	}
+	list := strings.Join(allowed, ", ")
+	x.Header()["Allow"] = []string{list}
+	x.problem(&problem{code: codeMethodNotAllowed, detail: "this path has " + list})
+}

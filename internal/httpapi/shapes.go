@@ -1,0 +1,120 @@
+package httpapi
+
+import (
+	"encoding/base64"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/locks"
+)
+
+// The domain's nouns as the specification has them. Members that do not apply
+// are left out.
+
+func leaseShape(l *locks.Lease) api.Lease {
+	shape := api.Lease{
+		LeaseID: l.ID, Token: l.Token, Lock: l.Lock, NS: l.NS, Znode: l.Znode,
+		Mode: api.Mode(l.Mode), State: api.State(l.State), Reason: api.Reason(l.Reason),
+		Position: l.Position, FencingToken: l.FencingToken,
+		TTLMS: millis(l.TTL), FailoverSafe: l.FailoverSafe, Owner: l.Owner, Metadata: l.Metadata, Rev: l.Rev,
+	}
+	if l.State != locks.Ended {
+		shape.QueueLength = &l.QueueLength
+		shape.ExpiresInMS = new(millis(l.ExpiresIn))
+	}
+	return shape
+}
+
+func heartbeatShape(h *locks.Heartbeat) api.Heartbeat {
+	return api.Heartbeat{
+		LeaseID: h.LeaseID, State: api.State(h.State), ExpiresInMS: millis(h.ExpiresIn), TTLMS: millis(h.TTL),
+		FencingToken: h.FencingToken, Position: h.Position, Waiters: h.Waiters,
+	}
+}
+
+func heartbeatItem(r *locks.HeartbeatResult) api.HeartbeatItem {
+	if r.Err != nil {
+		doc := problemOf(r.Err).document()
+		return api.HeartbeatItem{LeaseID: r.LeaseID, Problem: &doc}
+	}
+	h := &r.Heartbeat
+	return api.HeartbeatItem{
+		LeaseID: h.LeaseID, State: api.State(h.State), ExpiresInMS: new(millis(h.ExpiresIn)), TTLMS: millis(h.TTL),
+		FencingToken: h.FencingToken, Position: h.Position, Waiters: &h.Waiters,
+	}
+}
+
+func contenders(list []locks.Contender) []api.Contender {
+	shapes := make([]api.Contender, len(list))
+	for i := range list {
+		c := &list[i]
+		shapes[i] = api.Contender{
+			LeaseID: c.LeaseID, Foreign: foreignShape(c.Foreign), Znode: c.Znode, Owner: c.Owner,
+			Mode: api.Mode(c.Mode), Permits: c.Permits, Position: c.Position, FencingToken: c.FencingToken,
+			ExpiresInMS: millis(c.ExpiresIn), Unclaimed: c.Unclaimed, Metadata: c.Metadata,
+		}
+		if c.AgeKnown {
+			shapes[i].AgeMS = new(millis(c.Age))
+		}
+	}
+	return shapes
+}
+
+func foreignShape(f *locks.Foreign) *api.Foreign {
+	if f == nil {
+		return nil
+	}
+	shape := &api.Foreign{Program: f.Program}
+	if f.Session != 0 {
+		shape.Session = hex(f.Session)
+	}
+	if len(f.Data) > 0 {
+		if isText := utf8.Valid(f.Data) && !strings.ContainsRune(string(f.Data), 0); isText {
+			shape.Data = &api.ForeignData{Text: string(f.Data)}
+		} else {
+			shape.Data = &api.ForeignData{Base64: base64.StdEncoding.EncodeToString(f.Data)}
+		}
+	}
+	return shape
+}
+
+// hex writes a session or zxid as ZooKeeper's own tools do.
+func hex(n int64) string { return "0x" + strconv.FormatUint(uint64(n), 16) }
+
+func lockShape(l *locks.Lock) api.Lock {
+	shape := api.Lock{
+		Lock: l.Name, NS: l.NS, State: api.LockState(l.State), Holders: contenders(l.Holders),
+		QueueLength: l.QueueLength, Rev: l.Rev, NextCursor: l.NextCursor,
+	}
+	if len(l.Waiters) > 0 {
+		shape.Waiters = contenders(l.Waiters)
+	}
+	for _, h := range l.Hazards {
+		shape.Hazards = append(shape.Hazards, api.Hazard{Code: h.Code, Detail: h.Detail})
+	}
+	return shape
+}
+
+func infoShape(info *locks.Info, version string, maxWaiting int) api.Info {
+	zk := &info.ZooKeeper
+	return api.Info{
+		Version: version, Mode: api.Zookeeper, GatewayID: info.GatewayID, FleetID: info.FleetID, Root: info.Root,
+		PromiseWindowMS: millis(info.PromiseWindow),
+		Namespaces:      append([]string{}, info.Namespaces...),
+		Leases:          api.LeaseCounts{Waiting: info.Leases[locks.Waiting], Held: info.Leases[locks.Held]},
+		Limits: api.Limits{
+			MinTTLMS: millis(locks.MinTTL), MaxTTLMS: millis(locks.MaxTTL), DefaultTTLMS: millis(locks.DefaultTTL),
+			MaxWaitMS: millis(maxWait), MaxPollWaitMS: millis(locks.MaxPollWait),
+			MaxOwnerBytes: locks.MaxOwner, MaxMetadataBytes: locks.MaxMetadata, MaxLockNameBytes: maxLockName,
+			MaxBodyBytes: maxBody, MaxHeartbeats: locks.MaxHeartbeats,
+			DefaultPage: locks.DefaultPage, MaxPage: locks.MaxPage, MaxWaitingRequests: maxWaiting,
+		},
+		Zookeeper: api.ZooKeeperInfo{
+			Servers: append([]string{}, zk.Servers...), State: api.ZooKeeperInfoState(zk.State),
+			SessionTimeoutMS: millis(zk.SessionTimeout), FenceOpen: zk.FenceOpen, FenceMarginMS: millis(zk.FenceMargin),
+			ReplicaCurrent: zk.ReplicaCurrent, LastZxid: hex(zk.LastZxid),
+		},
+	}
+}

@@ -1,0 +1,87 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"lockkeeper/internal/httpapi/api"
+)
+
+// Deadlines of a connection; Configure sets them. A request that waits has no
+// deadline while it does.
+const (
+	readHeaderTimeout = 10 * time.Second
+	readTimeout       = 30 * time.Second
+	writeTimeout      = 30 * time.Second
+	idleTimeout       = 5 * time.Minute // clients heartbeat on kept connections
+	maxHeader         = 16 << 10
+)
+
+// Configure sets the limits of an http.Server that serves this package. The
+// package's own handling of requests that wait counts on them.
+func Configure(srv *http.Server) {
+	srv.ReadHeaderTimeout = readHeaderTimeout
+	srv.ReadTimeout = readTimeout
+	srv.WriteTimeout = writeTimeout
+	srv.IdleTimeout = idleTimeout
+	srv.MaxHeaderBytes = maxHeader
+}
+
+// park prepares a request that is about to wait: it takes one of the bounded
+// places and lifts the connection's deadlines. ctx ends when the client goes
+// away or the server drains. unpark must be called when the wait is over,
+// before the answer is written.
+func (x *exchange) park() (ctx context.Context, unpark func(), p *problem) {
+	s := x.s
+	if s.drained.Err() != nil {
+		return nil, nil, draining()
+	}
+	if s.waiting.Add(1) > s.maxWaiting {
+		s.waiting.Add(-1)
+		return nil, nil, &problem{code: codeTooManyWaiting, detail: "ask again without wait, or later"}
+	}
+	s.metrics.Waiting(1)
+	control := http.NewResponseController(x.w)
+	// A test's recorder has no deadlines; on a connection this cannot fail.
+	_ = control.SetReadDeadline(time.Time{})
+	_ = control.SetWriteDeadline(time.Time{})
+	ctx, cancel := context.WithCancelCause(x.r.Context())
+	forget := context.AfterFunc(s.drained, func() { cancel(errDraining) })
+	return ctx, func() {
+		forget()
+		cancel(nil)
+		s.waiting.Add(-1)
+		s.metrics.Waiting(-1)
+		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
+	}, nil
+}
+
+// confirmed sends a success that gives a client time. It is encoded by now;
+// what it says is true only while the fence is open, so that is looked at last.
+func (x *exchange) confirmed(status int, contentType []string) {
+	if !x.s.locks.Trusted() {
+		x.notConfirmed()
+		return
+	}
+	x.send(status, contentType)
+}
+
+// notConfirmed is the answer when something was done and cannot be vouched for.
+func (x *exchange) notConfirmed() {
+	h := x.Header()
+	delete(h, "Location")
+	delete(h, "Etag")
+	delete(h, "Idempotency-Replayed")
+	if x.operation == "Acquire" {
+		x.problem(&problem{code: "outcome_unknown", detail: "the gateway was cut off from ZooKeeper when the answer was ready: repeat the request, with its idempotency key"})
+		return
+	}
+	x.problem(&problem{code: "zookeeper_unavailable", detail: "the gateway is cut off from ZooKeeper and cannot vouch for the lease: repeat the request"})
+}
+
+// millis is a span in whole milliseconds, rounded down: nobody is told more
+// time than there is.
+func millis(d time.Duration) int64 { return max(d, 0).Milliseconds() }
+
+var statusOK = api.Status{Status: "ok"}

@@ -1,0 +1,124 @@
+// Package metrics keeps the gateway's Prometheus collectors. No lock, owner or
+// lease is ever a label: their number has no bound.
+//
+// Its methods are called from hot paths by the packages that measure; each
+// declares the small interface that it needs and does not import this package
+// for it. All methods are safe for concurrent use.
+package metrics
+
+import (
+	"net/http"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Metrics is a registry of its own and the collectors in it.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	requests    *prometheus.CounterVec
+	waiting     prometheus.Gauge
+	acquire     *prometheus.HistogramVec
+	hold        prometheus.Histogram
+	queueWait   prometheus.Histogram
+	handover    prometheus.Histogram
+	ended       *prometheus.CounterVec
+	takeovers   prometheus.Counter
+	zkOperation *prometheus.HistogramVec
+	zkBatch     prometheus.Histogram
+}
+
+// Buckets: a write takes about half a millisecond, a wait up to a day.
+var (
+	writeBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+	waitBuckets  = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 86400}
+	batchBuckets = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256}
+)
+
+const namespace = "lockkeeper"
+
+// New makes the collectors. version is what lockkeeper_build_info says.
+func New(version string) *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "http_requests_total",
+			Help: "HTTP requests by operation of openapi.yaml and status."}, []string{"operation", "status"}),
+		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "http_waiting_requests",
+			Help: "HTTP requests that wait now: blocking acquires and long polls."}),
+		acquire: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: "acquire_seconds", Buckets: waitBuckets,
+			Help: "Time from an acquire's arrival to its answer, by result."}, []string{"result"}),
+		hold: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "hold_seconds", Buckets: waitBuckets,
+			Help: "How long leases were held."}),
+		queueWait: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "queue_wait_seconds", Buckets: waitBuckets,
+			Help: "How long leases waited until they were granted."}),
+		handover: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "handover_seconds", Buckets: writeBuckets,
+			Help: "Time from the end of a lease to the grant of the next one in its queue, where this gateway saw both."}),
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "lease_ended_total",
+			Help: "Leases that ended, by reason."}, []string{"reason"}),
+		takeovers: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "takeovers_total",
+			Help: "Gateways whose leases this one took over."}),
+		zkOperation: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: "zk_op_seconds", Buckets: writeBuckets,
+			Help: "Time of ZooKeeper operations by kind and outcome."}, []string{"op", "outcome"}),
+		zkBatch: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "zk_batch_size", Buckets: batchBuckets,
+			Help: "Writes in one ZooKeeper transaction."}),
+	}
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "build_info",
+		Help: "Always 1; the version is the label."}, []string{"version", "go_version"})
+	build.WithLabelValues(version, runtime.Version()).Set(1)
+	m.registry.MustRegister(m.requests, m.waiting, m.acquire, m.hold, m.queueWait, m.handover, m.ended, m.takeovers,
+		m.zkOperation, m.zkBatch, build,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Handler serves the registry.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
+}
+
+// Request counts an answered HTTP request.
+func (m *Metrics) Request(operation string, status int) {
+	if operation == "" {
+		operation = "none"
+	}
+	m.requests.WithLabelValues(operation, strconv.Itoa(status)).Inc()
+}
+
+// Waiting moves the number of HTTP requests that wait.
+func (m *Metrics) Waiting(delta int) { m.waiting.Add(float64(delta)) }
+
+// Acquire measures an acquire. result is a state or a problem's code.
+func (m *Metrics) Acquire(result string, took time.Duration) {
+	m.acquire.WithLabelValues(result).Observe(took.Seconds())
+}
+
+// LeaseGranted measures how long a lease waited in its queue.
+func (m *Metrics) LeaseGranted(waited time.Duration) { m.queueWait.Observe(waited.Seconds()) }
+
+// LeaseEnded counts a lease's end; held is 0 when it was never granted.
+func (m *Metrics) LeaseEnded(reason string, held time.Duration) {
+	m.ended.WithLabelValues(reason).Inc()
+	if held > 0 {
+		m.hold.Observe(held.Seconds())
+	}
+}
+
+// Handover measures the time between a lease's end and the next one's grant.
+func (m *Metrics) Handover(took time.Duration) { m.handover.Observe(took.Seconds()) }
+
+// Takeover counts a gateway whose leases were taken over.
+func (m *Metrics) Takeover() { m.takeovers.Inc() }
+
+// ZKOperation measures one operation on ZooKeeper. outcome is done, not_done
+// or unknown.
+func (m *Metrics) ZKOperation(op, outcome string, took time.Duration) {
+	m.zkOperation.WithLabelValues(op, outcome).Observe(took.Seconds())
+}
+
+// ZKBatch measures how many writes travelled in one transaction.
+func (m *Metrics) ZKBatch(writes int) { m.zkBatch.Observe(float64(writes)) }

@@ -1,0 +1,61 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// State is what a scrape shows of the moment.
+type State struct {
+	Leases         map[LeaseKind]int
+	FenceMargin    time.Duration // until the fence closes if nothing commits; 0 when it is closed
+	ReplicaCurrent bool
+	OldestWaiter   time.Duration // how long the oldest waiting lease has waited; 0 when none waits
+}
+
+// LeaseKind is the labels of lockkeeper_leases.
+type LeaseKind struct{ State, Mode string }
+
+// Watch registers the gauges that read is asked for at each scrape. It is
+// called once, before the registry is served; read must not block.
+func (m *Metrics) Watch(read func() State) {
+	m.registry.MustRegister(&stateCollector{
+		read: read,
+		leases: prometheus.NewDesc(namespace+"_leases", "Leases whose clocks this gateway runs.",
+			[]string{"state", "mode"}, nil),
+		fenceMargin: prometheus.NewDesc(namespace+"_fence_margin_seconds",
+			"Time until this gateway may no longer speak for its leases if nothing commits.", nil, nil),
+		replicaCurrent: prometheus.NewDesc(namespace+"_replica_current",
+			"Whether grants and heartbeats may be answered from memory.", nil, nil),
+		oldestWaiter: prometheus.NewDesc(namespace+"_oldest_waiter_seconds",
+			"How long the oldest waiting lease of this gateway has waited.", nil, nil),
+	})
+}
+
+// stateCollector reads the state once per scrape, so that its gauges agree.
+type stateCollector struct {
+	read                                              func() State
+	leases, fenceMargin, replicaCurrent, oldestWaiter *prometheus.Desc
+}
+
+func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- c.leases
+	ch <- c.fenceMargin
+	ch <- c.replicaCurrent
+	ch <- c.oldestWaiter
+}
+
+func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
+	s := c.read()
+	for kind, n := range s.Leases {
+		ch <- prometheus.MustNewConstMetric(c.leases, prometheus.GaugeValue, float64(n), kind.State, kind.Mode)
+	}
+	current := 0.0
+	if s.ReplicaCurrent {
+		current = 1
+	}
+	ch <- prometheus.MustNewConstMetric(c.fenceMargin, prometheus.GaugeValue, s.FenceMargin.Seconds())
+	ch <- prometheus.MustNewConstMetric(c.replicaCurrent, prometheus.GaugeValue, current)
+	ch <- prometheus.MustNewConstMetric(c.oldestWaiter, prometheus.GaugeValue, s.OldestWaiter.Seconds())
+}
