@@ -181,3 +181,20 @@ func (m *Manager) finish(l *lease, reason Reason, now time.Duration) {
 	m.touch(l)
 	m.evaluate(l.q, now)
 }
+
+// remember keeps what became of a lease for those who ask later.
+func (m *Manager) remember(l *lease, now time.Duration) {
+	m.history.add(l.id, past{reason: l.reason, at: now, ns: l.q.space.name, lock: l.q.name,
+		fencingToken: m.fencingToken(l.czxid), ttl: l.ttl, mode: Exclusive})
+	if k := m.keys[l.key]; k != nil && l.key != "" {
+		k.reason, k.endedAt = l.reason, now
+	}
+}
+
+// fencingToken turns a czxid into the number that clients see.
+func (m *Manager) fencingToken(czxid int64) int64 {
+	if czxid == 0 {
+		return 0
+	}
+	return m.layout.FenceBase + czxid
+}
