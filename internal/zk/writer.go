@@ -298,9 +298,10 @@ func (s *Session) onRefused(b *batch, a answered) {
 	switch {
 	case b.kind == farewellBatch:
 		w.final = fmt.Errorf("%w: its last transaction was refused: %w", ErrSessionGone, a.err)
-	case errors.Is(a.err, ErrSessionGone):
-		w.final = a.err
-	case a.culprit < guardOps:
+	case a.culprit < guardOps || errors.Is(a.err, ErrSessionGone):
+		if len(b.items) > 0 { // none of theirs was the culprit
+			w.again = append(w.again, &batch{kind: workBatch, items: b.items, fails: b.fails})
+		}
 		s.onUnguarded(b, a)
 	default:
 		f := blame(b.items, a.culprit-guardOps)
@@ -318,12 +319,12 @@ func (s *Session) onRefused(b *batch, a answered) {
 func (s *Session) onUnguarded(b *batch, a answered) {
 	w := &s.writer
 	switch {
+	case errors.Is(a.err, ErrSessionGone):
+		w.final = a.err
 	case errors.Is(a.err, ErrNoNode):
 		w.final = fmt.Errorf("%w: registration or guard is gone", ErrDeposed)
-		return
 	case errors.Is(a.err, ErrNoAuth):
 		w.final = authRefused(fmt.Errorf("writing to its own registration: %w", a.err))
-		return
 	case b.kind == raiseBatch && errors.Is(a.err, ErrBadVersion):
 		s.onRaiseOvertaken()
 	case errors.Is(a.err, ErrBadVersion):
@@ -336,9 +337,6 @@ func (s *Session) onUnguarded(b *batch, a answered) {
 		// another connection, say). Start over on a new connection.
 		s.cfg.Logger.Warn("zookeeper refused a guarded transaction", "gateway", s.id, "err", a.err)
 		s.conn.cut()
-	}
-	if len(b.items) > 0 {
-		w.again = append(w.again, &batch{kind: workBatch, items: b.items, fails: b.fails})
 	}
 }
 

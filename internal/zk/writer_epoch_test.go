@@ -1,0 +1,263 @@
+package zk
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"lockkeeper/internal/netfault"
+)
+
+// isRaise matches epoch raises: transactions that begin with a setData of the
+// registration.
+func isRaise(f netfault.Frame) bool { return raiseFrame(f.Raw) }
+
+func raiseFrame(raw []byte) bool {
+	return len(raw) > 16 && binary.BigEndian.Uint32(raw[8:]) == uint32(netfault.OpMulti) &&
+		binary.BigEndian.Uint32(raw[12:]) == uint32(netfault.OpSetData) && strings.Contains(string(raw), "/gateways/")
+}
+
+// latecomer keeps one frame from the network and delivers it on a later
+// connection of the same session, as a request that was stuck on its way.
+type latecomer struct {
+	match func(frame []byte) bool
+
+	mu     sync.Mutex
+	kept   []byte
+	keptCh chan struct{}
+	conn   *lateConn // the present one
+}
+
+func newLatecomer(match func(frame []byte) bool) *latecomer {
+	return &latecomer{keptCh: make(chan struct{}), match: match}
+}
+
+func (l *latecomer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	raw, err := dialAnyAddress(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.conn = &lateConn{Conn: raw, l: l}
+	return l.conn, nil
+}
+
+// deliver sends the kept frame on the present connection.
+func (l *latecomer) deliver() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err := l.conn.Conn.Write(l.kept)
+	return err
+}
+
+type lateConn struct {
+	net.Conn
+	l *latecomer
+}
+
+// Write gets whole frames: the library writes each at once.
+func (c *lateConn) Write(p []byte) (int, error) {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	if c.l.kept == nil && c.l.match(p) {
+		c.l.kept = slices.Clone(p)
+		close(c.l.keptCh)
+		_ = c.Conn.Close()
+		return 0, io.ErrClosedPipe
+	}
+	return c.Conn.Write(p)
+}
+
+// xid is that of the kept frame.
+func (l *latecomer) xid() int32 { return int32(binary.BigEndian.Uint32(l.kept[4:])) }
+
+// replyTo waits, at the proxy, for the answer to a request.
+func replyTo(proxy *netfault.Proxy, xid int32) <-chan string {
+	said := make(chan string, 1)
+	proxy.Observe(func(f netfault.Frame) netfault.Action {
+		if f.Dir == netfault.Replies && f.Index > 0 && f.Xid() == xid {
+			select {
+			case said <- string(f.Raw):
+			default:
+			}
+		}
+		return netfault.Forward
+	})
+	return said
+}
+
+// says reports whether a multi's answer contains an error code.
+func says(answer string, code int32) bool {
+	return strings.Contains(answer, string(binary.BigEndian.AppendUint32(nil, uint32(code))))
+}
+
+const badVersion = -103
+
+func TestALateTransactionFailsOnceTheEpochWasRaised(t *testing.T) {
+	direct, through, proxy := faulty(t)
+	layout := openLayout(t, direct)
+	p := newProbe(t, direct)
+	dir := locksDir(t, p, "l")
+	late := newLatecomer(func(frame []byte) bool { return strings.Contains(string(frame), "write-late-") })
+	through.Dial = late.dial
+	s := openSession(t, through, layout, 1)
+
+	result := submit(t, s, &Write{Ops: []Op{{Kind: OpCreate, Path: dir + "/write-late-", Sequential: true}}})
+	await(t, late.keptCh)
+	// The connection is lost, the gateway raises its epoch, looks, finds nothing.
+	if r := await(t, result); r.Outcome != NotDone || !errors.Is(r.Err, ErrNotApplied) {
+		t.Fatalf("%+v, want NotDone(ErrNotApplied)", r)
+	}
+	if got := p.children(dir); len(got) != 0 {
+		t.Fatalf("%v is there", got)
+	}
+	// Its client asks again, and only now the first attempt arrives.
+	mustBeDone(t, write(t, s, Op{Kind: OpCreate, Path: dir + "/write-again-", Sequential: true}))
+	answer := replyTo(proxy, late.xid())
+	if err := late.deliver(); err != nil {
+		t.Fatal(err)
+	}
+	if got := await(t, answer); !says(got, badVersion) {
+		t.Fatalf("the late transaction was answered %q, want BadVersion in it", got)
+	}
+	if got := p.children(dir); len(got) != 1 || !strings.HasPrefix(got[0], "write-again-") {
+		t.Fatalf("%v is there, want the second attempt alone", got)
+	}
+}
+
+func TestARepeatedRaiseWhoseFirstCommitsSecondDoesNotStopTheWriter(t *testing.T) {
+	direct, through, proxy := faulty(t)
+	layout := openLayout(t, direct)
+	p := newProbe(t, direct)
+	dir := locksDir(t, p, "l")
+	first := newLatecomer(raiseFrame)
+	through.Dial = first.dial
+	s := openSession(t, through, layout, 1)
+
+	proxy.FailRequest(1, about("lost"))
+	result := submit(t, s, &Write{Ops: []Op{{Kind: OpCreate, Path: dir + "/lost"}}})
+	await(t, first.keptCh)
+	if r := await(t, result); r.Outcome != NotDone {
+		t.Fatalf("%+v, want NotDone", r)
+	}
+	answer := replyTo(proxy, first.xid())
+	if err := first.deliver(); err != nil {
+		t.Fatal(err)
+	}
+	if got := await(t, answer); !says(got, badVersion) {
+		t.Fatalf("the first raise was answered %q, want BadVersion in it", got)
+	}
+	counter := proxy.CountOps()
+	mustBeDone(t, write(t, s, Op{Kind: OpCreate, Path: dir + "/next"}))
+	if n := multis(counter); n != 1 {
+		t.Errorf("the next write took %d transactions, want 1", n)
+	}
+	if got := p.stat(s.registration).Version; got != 1 {
+		t.Errorf("the epoch is %d, want 1", got)
+	}
+}
+
+func TestARaiseWhoseAnswerWasLostIsInForce(t *testing.T) {
+	for _, persisted := range []bool{false, true} {
+		t.Run(map[bool]string{false: "one in flight failed", true: "one in flight failed but persisted"}[persisted], func(t *testing.T) {
+			direct, through, proxy := faulty(t)
+			layout := openLayout(t, direct)
+			p := newProbe(t, direct)
+			dir := locksDir(t, p, "l")
+			s := openSession(t, through, layout, 1)
+			if persisted {
+				proxy.FailReply(1, about("lost"))
+			} else {
+				proxy.FailRequest(1, about("lost"))
+			}
+			proxy.FailReply(1, isRaise)
+			r := write(t, s, Op{Kind: OpCreate, Path: dir + "/lost"})
+			if persisted {
+				mustBeDone(t, r)
+			} else if r.Outcome != NotDone || !errors.Is(r.Err, ErrNotApplied) {
+				t.Fatalf("%+v, want NotDone(ErrNotApplied)", r)
+			}
+			if got := p.stat(s.registration).Version; got != 1 {
+				t.Errorf("the epoch is %d, want 1: the raise must not be repeated once it is in force", got)
+			}
+			mustBeDone(t, write(t, s, Op{Kind: OpCreate, Path: dir + "/next"}))
+		})
+	}
+}
+
+func TestAnEpochThatSomebodyElseRaisedIsTakenBack(t *testing.T) {
+	cfg := testConfig(t)
+	s := openSession(t, cfg, openLayout(t, cfg), 1)
+	p := newProbe(t, cfg)
+	dir := locksDir(t, p, "l")
+	p.set(s.registration, "meddled")
+	mustBeDone(t, write(t, s, Op{Kind: OpCreate, Path: dir + "/next"}))
+}
+
+func TestAGatewayWhoseRegistrationIsGoneNeverWritesAgain(t *testing.T) {
+	for _, victim := range []string{"/gateways/", "/guards/"} {
+		cfg := testConfig(t)
+		s := openSession(t, cfg, openLayout(t, cfg), 1)
+		p := newProbe(t, cfg)
+		dir := locksDir(t, p, "l")
+		p.delete(DefaultRoot + victim + s.ID())
+		r := write(t, s, Op{Kind: OpCreate, Path: dir + "/zombie"})
+		if r.Outcome != NotDone || !errors.Is(r.Err, ErrDeposed) {
+			t.Errorf("without its node in %s: %+v, want NotDone(ErrDeposed)", victim, r)
+		}
+		await(t, s.Done())
+		if !errors.Is(s.Err(), ErrDeposed) {
+			t.Errorf("Err is %v, want ErrDeposed", s.Err())
+		}
+		if s.Fence().Open(SystemClock{}.Now()) {
+			t.Error("its fence is open")
+		}
+		if err := s.Submit(&Write{Ops: []Op{{Kind: OpCreate, Path: dir + "/zombie"}}, Done: func(Result) {}}); !errors.Is(err, ErrDeposed) {
+			t.Errorf("Submit says %v, want ErrDeposed", err)
+		}
+		if got := p.children(dir); len(got) != 0 {
+			t.Errorf("%v is there", got)
+		}
+	}
+}
+
+func TestConcludeDecidesByEvidenceAndCount(t *testing.T) {
+	const (
+		u  = noIdea
+		ln = likelyNot
+		ly = likelyYes
+		n  = surelyNot
+		y  = surelyYes
+	)
+	for _, c := range []struct {
+		name    string
+		in      []belief
+		commits int
+		want    []belief
+	}{
+		{"all committed", []belief{u, ln, ly}, 3, []belief{y, y, y}},
+		{"none of those in doubt", []belief{y, ln, u}, 1, []belief{y, n, n}},
+		{"hints agree with the count", []belief{ly, ln, u}, 1, []belief{y, n, n}},
+		{"negative hints agree with the count", []belief{ln, u, u}, 2, []belief{n, y, y}},
+		{"hints disagree with the count", []belief{ly, ly, ln}, 1, []belief{u, u, u}},
+		{"nothing to go by", []belief{u, u}, 1, []belief{u, u}},
+		{"certain ones stay certain beside the undecided", []belief{y, n, u, u}, 2, []belief{y, n, u, u}},
+		{"a count above what is possible is not used", []belief{n, u}, 2, []belief{n, u}},
+		{"a count below what is certain is not used", []belief{y, ly}, 0, []belief{y, u}},
+	} {
+		got := conclude(c.in, c.commits)
+		for i := range got {
+			if got[i] != c.want[i] {
+				t.Errorf("%s: %v with %d commits gives %v, want %v", c.name, c.in, c.commits, got, c.want)
+				break
+			}
+		}
+	}
+}
