@@ -152,8 +152,7 @@ func (m *Manager) create(l *lease, key *keyEntry, attempt int) {
 			m.place(l, now)
 			m.evaluate(q, now)
 		case res.Outcome == zk.Unknown:
-			// The session is gone. The takeover's tree read tells.
-			m.touch(l)
+			m.resolve(l)
 		case attempt < createAttempts && directory && res.Culprit == 0 && errors.Is(res.Err, zk.ErrNodeExists):
 			q.exists = true
 			m.create(l, key, attempt+1)

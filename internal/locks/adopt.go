@@ -151,6 +151,7 @@ func (m *Manager) loadedContender(l *lease, term uint64, data []byte, stat wire.
 			l.recorded = max(l.recorded, r.ttl())
 		}
 	}
+	m.place(l, now)
 	if l.abandoned && l.phase == waiting {
 		m.end(l, ReasonCancelled, now)
 		return

@@ -578,3 +578,60 @@ func TestAHandoverLosesNothingAndIsQuick(t *testing.T) {
 		checkAll(t, s, two)
 	})
 }
+
+// What became of a write stays unknown while the session lives on: another
+// program touched what it left. Nothing of it can commit any more, so the
+// replica tells.
+func TestAnOutcomeThatStaysUnknownIsReadFromTheReplica(t *testing.T) {
+	for _, persisted := range []bool{false, true} {
+		t.Run(map[bool]string{false: "failed", true: "failed but persisted"}[persisted], func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				g.mustRelease(g.mustHold(deploy()))
+				unknown := func(path string) {
+					s.mu.Lock()
+					s.vague, s.drop = writeTo(path), !persisted
+					s.mu.Unlock()
+				}
+				known := func() {
+					s.mu.Lock()
+					s.vague = nil
+					s.mu.Unlock()
+				}
+				unknown("/deploy/write-")
+				p := g.begin(AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: time.Minute})
+				time.Sleep(time.Second)
+				known()
+				if !p.finished() {
+					t.Fatal("no answer")
+				}
+				if !persisted {
+					wantCode(t, p.err, CodeUnavailable)
+					p.lease = g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Minute})
+				} else if p.err != nil || p.lease.FencingToken != s.node(p.lease.Znode).stat.Czxid {
+					t.Fatalf("%+v %v", p.lease, p.err)
+				}
+				unknown("/deploy/write-")
+				released := make(chan error, 1)
+				go func() { released <- g.release(p.lease) }()
+				time.Sleep(100 * time.Millisecond)
+				known()
+				if err := <-released; err != nil && persisted {
+					t.Fatal(err)
+				}
+				time.Sleep(5 * time.Second)
+				g.wantState(p.lease, Ended, ReasonReleased)
+				l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Minute})
+				unknown("/deploy/write-")
+				time.Sleep(61 * time.Second)
+				known()
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				if v := g.look(l); v.State != Ended {
+					t.Fatalf("an expiry whose outcome is unknown: %+v", v)
+				}
+				checkAll(t, s, g)
+			})
+		})
+	}
+}

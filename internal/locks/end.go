@@ -45,7 +45,7 @@ func (m *Manager) deleted(l *lease, res zk.Result) {
 	case res.Outcome == zk.Done:
 		m.finish(l, l.reason, now)
 	case res.Outcome == zk.Unknown:
-		m.touch(l) // the takeover's tree read tells
+		m.resolve(l)
 	case errors.Is(res.Err, zk.ErrNoNode):
 		if byTime {
 			l.reason = ReasonRemoved // somebody else was quicker

@@ -37,6 +37,8 @@ type fakeStore struct {
 	away      bool                         // nothing is answered; requests wait until it is back
 	loseReply func(*zk.Write) bool         // committed, and the outcome stays unknown to the writer until resolve
 	refuse    func(*zk.Write) (error, int) // definite failure with the culprit's index
+	vague     func(*zk.Write) bool         // the outcome is unknown for good, and the session lives on
+	drop      bool                         // with vague: it was not applied
 	hidden    func(path string) bool       // contenders that may not be read
 }
 
@@ -334,6 +336,16 @@ func (f *fakeSession) run(w *zk.Write) {
 	culprit := -1
 	if f.s.refuse != nil {
 		err, culprit = f.s.refuse(w)
+	}
+	if f.s.vague != nil && f.s.vague(w) {
+		if !f.s.drop {
+			f.s.tx(w.Ops)
+		}
+		f.commit(sent) // the raise of the epoch
+		delete(f.pending, w)
+		f.s.mu.Unlock()
+		w.Done(zk.Result{Outcome: zk.Unknown, Culprit: -1, Err: zk.ErrUnavailable})
+		return
 	}
 	if err == nil {
 		res.Zxid, res.Paths, res.Versions, culprit, err = f.s.tx(w.Ops)

@@ -1,0 +1,62 @@
+package locks
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// resolveWithin bounds one attempt to bring the replica up to the writer.
+	resolveWithin = 5 * time.Second
+	resolvePause  = 250 * time.Millisecond
+)
+
+// resolve settles a lease whose create or delete was lost, where the session
+// lives on and could not tell what became of it (another program may have
+// changed what the transaction left). Nothing of it can commit any more, so
+// the replica tells, once it has come to where the writer is.
+func (m *Manager) resolve(l *lease) {
+	m.touch(l)
+	session, term := m.session, m.term
+	if session == nil || l.term != term {
+		return // the session is gone: adoption settles it
+	}
+	m.after(func() {
+		go func() { // ends when the session does, at the latest
+			for !m.caughtUp(session) {
+				select {
+				case <-session.Done():
+					return
+				case <-time.After(resolvePause):
+				}
+			}
+			m.mu.Lock()
+			defer m.unlock()
+			if m.term == term && m.session == session && l.term == term {
+				m.settle(l)
+			}
+		}()
+	})
+}
+
+func (m *Manager) caughtUp(session Session) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), resolveWithin)
+	defer cancel()
+	return m.watcher.Reached(ctx, session.LastZxid()) == nil
+}
+
+// settle takes the replica's word for a lease whose last write was lost.
+func (m *Manager) settle(l *lease) {
+	now := m.clock.Now().Boot()
+	switch {
+	case !l.seen && (l.phase == creating || l.phase == ending):
+		m.settleAbsent(l, now)
+	case l.phase == creating:
+		l.loaded = false
+		m.load(l) // its czxid places it
+	case l.phase == ending && (l.reason == ReasonExpired || l.reason == ReasonUnclaimed):
+		m.revive(l, now)
+	case l.phase == ending:
+		m.submitDelete(l)
+	}
+}
