@@ -20,24 +20,6 @@ const createAttempts = 8
 // req.Wait and a moment. When ctx ends, the caller has gone away: the lease is
 // given up, unless an idempotency key lets the caller find it again.
 func (m *Manager) Acquire(ctx context.Context, req AcquireRequest) (AcquireResult, error) {
-	begun := m.clock.Now().Boot()
-	res, err := m.acquire(ctx, req)
-	m.metrics.Acquired(acquireResult(res, err), m.clock.Now().Boot()-begun)
-	return res, err
-}
-
-func acquireResult(res AcquireResult, err error) string {
-	if err == nil {
-		return string(res.Lease.State)
-	}
-	var e *Error
-	if errors.As(err, &e) {
-		return string(e.Code)
-	}
-	return "error"
-}
-
-func (m *Manager) acquire(ctx context.Context, req AcquireRequest) (AcquireResult, error) {
 	if err := req.normalize(); err != nil {
 		return AcquireResult{}, err
 	}

@@ -43,7 +43,6 @@ func (m *Manager) adoptAll(now time.Duration) {
 		}
 	}
 	if adopted > 0 {
-		m.metrics.TookOver(adopted)
 		m.log.Info("adopted leases", "leases", adopted)
 	}
 }

@@ -245,6 +245,7 @@ type Info struct {
 	ZooKeeper     ZooKeeperInfo
 	Namespaces    []string
 	Leases        map[State]int
+	OldestWaiter  time.Duration // how long the oldest waiting lease has waited; 0 when none waits
 }
 
 // ZooKeeperInfo describes the connection.

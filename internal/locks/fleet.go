@@ -203,6 +203,7 @@ func (m *Manager) tookOver(id recipe.GatewayID, res zk.Result) {
 	p.taking = false
 	switch {
 	case res.Outcome == zk.Done:
+		m.metrics.Takeover()
 		m.log.Info("took over a gateway's leases", "from", id, "zxid", res.Zxid)
 	default:
 		// Another gateway was quicker, or the next tick tries again.

@@ -136,7 +136,7 @@ func (m *Manager) grant(l *lease, now time.Duration) {
 	} else {
 		m.extend(l, now, min(l.ttl, unclaimedClock))
 	}
-	m.metrics.Granted(now - l.born)
+	m.metrics.LeaseGranted(now - l.born)
 	m.touch(l)
 }
 
@@ -174,9 +174,9 @@ func (m *Manager) finish(l *lease, reason Reason, now time.Duration) {
 	}
 	m.remember(l, now)
 	if l.wasHeld {
-		m.metrics.Ended(reason, now-l.grantedAt)
+		m.metrics.LeaseEnded(string(reason), now-l.grantedAt)
 	} else {
-		m.metrics.Ended(reason, 0)
+		m.metrics.LeaseEnded(string(reason), 0)
 	}
 	m.touch(l)
 	m.evaluate(l.q, now)

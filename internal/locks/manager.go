@@ -36,11 +36,15 @@ const (
 // Metrics is told what happens to leases. Implementations must be quick and
 // safe for concurrent use; the manager's lock is held.
 type Metrics interface {
-	Acquired(result string, took time.Duration)
-	Granted(waited time.Duration)
-	HandedOver(took time.Duration)
-	Ended(reason Reason, held time.Duration)
-	TookOver(leases int)
+	// LeaseGranted: a lease that had waited for so long became held.
+	LeaseGranted(waited time.Duration)
+	// Handover: a lock that had been let go so long ago was granted to the next.
+	Handover(took time.Duration)
+	// LeaseEnded: held is how long it was held, 0 when it never was.
+	LeaseEnded(reason string, held time.Duration)
+	// Takeover: another gateway's leases, or those of a former session of this
+	// process, are this one's now.
+	Takeover()
 }
 
 // Options of a Manager.
@@ -415,8 +419,7 @@ func (m *Manager) Drain(ctx context.Context) error {
 
 type noMetrics struct{}
 
-func (noMetrics) Acquired(string, time.Duration) {}
-func (noMetrics) Granted(time.Duration)          {}
-func (noMetrics) HandedOver(time.Duration)       {}
-func (noMetrics) Ended(Reason, time.Duration)    {}
-func (noMetrics) TookOver(int)                   {}
+func (noMetrics) LeaseGranted(time.Duration)       {}
+func (noMetrics) Handover(time.Duration)           {}
+func (noMetrics) LeaseEnded(string, time.Duration) {}
+func (noMetrics) Takeover()                        {}

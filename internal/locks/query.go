@@ -356,6 +356,7 @@ func (m *Manager) Info(context.Context) Info {
 		switch l.phase {
 		case creating, waiting:
 			info.Leases[Waiting]++
+			info.OldestWaiter = max(info.OldestWaiter, m.clock.Now().Boot()-l.born)
 		case held:
 			info.Leases[Held]++
 		}

@@ -158,7 +158,7 @@ func (m *Manager) evaluate(q *queue, now time.Duration) {
 		}
 		m.grant(l, now)
 		if q.freedAt != 0 {
-			m.metrics.HandedOver(now - q.freedAt)
+			m.metrics.Handover(now - q.freedAt)
 			q.freedAt = 0
 		}
 		m.touchQueue(q)
