@@ -1,0 +1,184 @@
+package zk
+
+import (
+	"testing"
+	"time"
+
+	"lockkeeper/internal/netfault"
+	"lockkeeper/internal/zk/zkreal"
+)
+
+func TestTheFenceClosesByEitherClock(t *testing.T) {
+	const window = 10 * time.Second
+	for _, c := range []struct {
+		name       string
+		boot, wall time.Duration
+		open       bool
+	}{
+		{"both clocks inside", 9 * time.Second, 9 * time.Second, true},
+		{"both at the end", window, window, false},
+		{"suspended: boot time has passed, the wall clock was set back", window, 0, false},
+		{"restored: boot time stands still", 0, window, false},
+		{"the wall clock was set back an hour", 9 * time.Second, -time.Hour, true},
+		{"the wall clock was set forward", time.Second, time.Hour, false},
+	} {
+		f := newFence(window)
+		start := At(time.Hour, 1e6*time.Hour)
+		f.committed(1, start, 7)
+		now := At(start.boot+c.boot, start.wall+c.wall)
+		if got := f.Open(now); got != c.open {
+			t.Errorf("%s: open is %v, want %v (margin %v)", c.name, got, c.open, f.Margin(now))
+		}
+	}
+}
+
+func TestTheFenceIsClosedBeforeAnythingHasCommitted(t *testing.T) {
+	f := newFence(time.Hour)
+	if now := At(time.Second, time.Second); f.Open(now) || !f.TrustedUntil().IsZero() {
+		t.Errorf("margin %v, trusted until %v", f.Margin(now), f.TrustedUntil())
+	}
+}
+
+func TestAnOlderTransactionNeverMovesTheFenceBack(t *testing.T) {
+	f := newFence(10 * time.Second)
+	newer, older := At(20*time.Second, 20*time.Second), At(15*time.Second, 15*time.Second)
+	f.committed(2, newer, 2)
+	f.committed(1, older, 1)
+	if got, want := f.TrustedUntil(), newer.Add(10*time.Second); got != want {
+		t.Errorf("trusted until %v, want %v", got, want)
+	}
+}
+
+func TestAFenceThatWasClosedForGoodIsNotOpenedByACommit(t *testing.T) {
+	f := newFence(10 * time.Second)
+	now := At(time.Hour, time.Hour)
+	f.committed(1, now, 1)
+	f.Close()
+	f.committed(2, now, 2)
+	if f.Open(now) {
+		t.Error("it is open")
+	}
+}
+
+func TestOnCommitTellsTheLastCommitAndEveryLaterOne(t *testing.T) {
+	f := newFence(time.Second)
+	f.committed(1, At(1, 1), 11)
+	var got []int64
+	f.OnCommit(func(_ Instant, zxid int64) { got = append(got, zxid) })
+	f.committed(2, At(2, 2), 12)
+	if len(got) != 2 || got[0] != 11 || got[1] != 12 {
+		t.Errorf("told of %v, want 11 and 12", got)
+	}
+}
+
+func TestASessionsFenceRunsOnTheInjectedClock(t *testing.T) {
+	cfg := testConfig(t)
+	clock := &manualClock{now: At(time.Hour, 1e6*time.Hour)}
+	cfg.Clock = clock
+	s := openSession(t, cfg, openLayout(t, cfg), 1)
+	if !s.Fence().Open(clock.Now()) {
+		t.Fatal("it is closed right after the session was opened")
+	}
+	clock.advance(0, DefaultPromiseWindow) // the machine slept: only the wall clock shows it
+	if s.Fence().Open(clock.Now()) {
+		t.Error("it is open after a window of wall time")
+	}
+	if _, err := s.Barrier(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Fence().Margin(clock.Now()); got != DefaultPromiseWindow {
+		t.Errorf("after a commit its margin is %v, want %v", got, DefaultPromiseWindow)
+	}
+}
+
+// An idle gateway's fence stays open through bare guard writes, and a gateway
+// with nothing but refused transactions keeps it open the same way.
+func TestTheFenceStaysOpenWhetherIdleOrRefused(t *testing.T) {
+	const window = time.Second
+	for _, busy := range []bool{false, true} {
+		t.Run(map[bool]string{false: "idle", true: "refused"}[busy], func(t *testing.T) {
+			cfg := testConfig(t)
+			cfg.PromiseWindow = window
+			s := openSession(t, cfg, openLayout(t, cfg), 1)
+			dir := locksDir(t, newProbe(t, cfg), "l")
+			stop := make(chan struct{})
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				for busy {
+					// Two bad ones each: after one was dropped, the other still fails.
+					a := submit(t, s, &Write{Ops: []Op{{Kind: OpCreate, Path: dir}}})
+					b := submit(t, s, &Write{Ops: []Op{{Kind: OpCheck, Path: dir, Version: 9}, {Kind: OpDelete, Path: dir}}})
+					if ra, rb := await(t, a), await(t, b); ra.Outcome != NotDone || rb.Outcome != Redecide {
+						t.Errorf("outcomes %v and %v", ra, rb)
+						return
+					}
+					select {
+					case <-stop:
+						return
+					default:
+					}
+				}
+			}()
+			tick := time.NewTicker(10 * time.Millisecond)
+			defer tick.Stop()
+			lowest := window
+			for over := time.After(3 * window); over != nil; {
+				select {
+				case <-tick.C:
+					lowest = min(lowest, s.Fence().Margin(SystemClock{}.Now()))
+				case <-over:
+					over = nil
+				}
+			}
+			close(stop)
+			await(t, ended)
+			if lowest <= 0 {
+				t.Errorf("the fence was closed: its lowest margin was %v of %v", lowest, window)
+			}
+		})
+	}
+}
+
+// A follower that is cut off from its peers goes on answering pings and reads
+// while the leader expires its sessions.
+func TestAnsweredPingsDoNotKeepTheFenceOpen(t *testing.T) {
+	const window = 2 * time.Second
+	// The follower must not notice for longer than the window lasts.
+	ensemble := zkreal.StartEnsembleT(t, 3, zkreal.WithoutFsync(), zkreal.WithSyncLimit(20))
+	follower := ensemble.Followers()[0]
+	cfg := Config{Servers: []string{ensemble.Addr(follower)}, CreateRoot: true, PromiseWindow: window, SessionTimeout: time.Second}
+	s := openSession(t, cfg, openLayout(t, cfg), 1)
+	idle := cfg
+	idle.SessionTimeout = 30 * time.Second
+	bystander := newProbe(t, idle)
+	if _, err := s.Barrier(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	ensemble.CutPeers(follower)
+	cut := time.Now()
+	pings := make(chan struct{}, 1) // answered on the session's own connection
+	ensemble.Client(follower).Observe(func(f netfault.Frame) netfault.Action {
+		if f.Dir == netfault.Replies && f.Index > 0 && f.Xid() == -2 {
+			select {
+			case pings <- struct{}{}:
+			default:
+			}
+		}
+		return netfault.Forward
+	})
+	open := func() bool { return s.Fence().Open(SystemClock{}.Now()) }
+	eventually(t, "the fence closes", func() bool { return !open() })
+	// Whatever committed was sent before the cut. (A second for a busy machine.)
+	if took := time.Since(cut); took > window+time.Second {
+		t.Errorf("the fence closed %v after the cut, want at most %v", took, window)
+	}
+	await(t, pings)
+	if bystander.stat(DefaultRoot) == nil {
+		t.Error("the follower has lost its data")
+	}
+	if open() {
+		t.Error("pings and reads have opened the fence")
+	}
+	ensemble.HealPeers(follower)
+}
