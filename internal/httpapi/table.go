@@ -31,7 +31,7 @@ func writeTable(w io.Writer, l *locks.Lock) {
 		fmt.Fprintf(w, "more: cursor=%s\n", l.NextCursor)
 	}
 	for _, h := range l.Hazards {
-		fmt.Fprintf(w, "hazard %s: %s\n", h.Code, cell(h.Detail))
+		fmt.Fprintf(w, "hazard %s: %s\n", h.Code, printable(h.Detail))
 	}
 }
 
@@ -60,26 +60,31 @@ func writeRow(w io.Writer, c *locks.Contender) {
 	if c.ExpiresIn > 0 {
 		expires = c.ExpiresIn.Truncate(100 * time.Millisecond).String()
 	}
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", place, cell(who), cell(c.Owner), c.Mode, token, age, expires, cell(c.Metadata))
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", place, printable(who), cell(c.Owner), c.Mode, token, age, expires, cell(c.Metadata))
 }
 
-// maxCell is how much of a word a table shows.
+// maxCell is how much of what a client wrote a table shows.
 const maxCell = 60
 
-// cell makes what others wrote fit for a terminal: one line, no controls, no
-// characters that turn the direction of the text.
+// cell is a client's words, short enough for a column.
 func cell(s string) string {
 	if s == "" {
 		return "-"
 	}
-	s = strings.Map(func(r rune) rune {
+	s = printable(s)
+	if runes := []rune(s); len(runes) > maxCell {
+		s = string(runes[:maxCell-1]) + "…"
+	}
+	return s
+}
+
+// printable makes what others wrote fit for a terminal: one line, no controls,
+// no characters that turn the direction of the text.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return '?'
 		}
 		return r
 	}, s)
-	if runes := []rune(s); len(runes) > maxCell {
-		s = string(runes[:maxCell-1]) + "…"
-	}
-	return s
 }

@@ -106,6 +106,9 @@ func text(field string, v value, limit int) (string, *problem) {
 		if unicode.IsControl(r) {
 			return "", invalid(field, "it has no control characters")
 		}
+		if r == unicode.ReplacementChar {
+			return "", invalid(field, "it has a character that was broken on the way (U+FFFD)")
+		}
 	}
 	return v.text, nil
 }

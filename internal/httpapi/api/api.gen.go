@@ -469,7 +469,7 @@ type Contender struct {
 	// Position Place among the waiters. A holder has none.
 	Position int `json:"position,omitempty"`
 
-	// Unclaimed Granted
+	// Unclaimed Granted, and its client has not shown up yet.
 	Unclaimed bool `json:"unclaimed,omitempty"`
 
 	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.

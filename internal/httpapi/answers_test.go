@@ -1,0 +1,367 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/httpapi/apitest"
+	"lockkeeper/internal/locks"
+)
+
+func TestAnAcquireReachesTheManagerAsItWasAsked(t *testing.T) {
+	defaults := locks.AcquireRequest{Principal: locks.Anonymous, NS: "default", Lock: "deploy", TTL: 30 * time.Second}
+	with := func(change func(*locks.AcquireRequest)) locks.AcquireRequest {
+		r := defaults
+		change(&r)
+		return r
+	}
+	for _, c := range []struct {
+		path    string
+		options []apitest.Option
+		want    locks.AcquireRequest
+	}{
+		{"deploy/leases", nil, defaults},
+		{"deploy/leases?ttl=10s&owner=me", nil, with(func(r *locks.AcquireRequest) { r.TTL, r.Owner = 10*time.Second, "me" })},
+		{"deploy/leases", opt(apitest.JSON(`{"ttl":"1m30s","wait":"5s"}`)), with(func(r *locks.AcquireRequest) { r.TTL, r.Wait = 90*time.Second, 5*time.Second })},
+		{"deploy/leases?ttl=24h&wait=forever", nil, with(func(r *locks.AcquireRequest) { r.TTL, r.Wait = 24*time.Hour, locks.WaitForever })},
+		{"deploy/leases?wait=0&async=false", nil, defaults},
+		{"deploy/leases?wait=0s&async=true", nil, with(func(r *locks.AcquireRequest) { r.Async = true })},
+		{"deploy/leases?&mode=exclusive&", nil, defaults},
+		{"deploy/leases?owner=a+b%26c&metadata=%7B%22x%22:1%7D", nil, with(func(r *locks.AcquireRequest) { r.Owner, r.Metadata = "a b&c", `{"x":1}` })},
+		{"deploy/leases?owner=a", opt(apitest.JSON(`{"metadata":"m","ns":"other","async":true,"mode":"exclusive"}`)), with(func(r *locks.AcquireRequest) {
+			r.Owner, r.Metadata, r.NS, r.Async = "a", "m", "other", true
+		})},
+		{"deploy/leases", opt(apitest.Key(someKey)), with(func(r *locks.AcquireRequest) { r.IdempotencyKey = someKey })},
+		{"deploy/leases", opt(apitest.Header("Content-Type", "application/x-www-form-urlencoded")), defaults},
+		{"deploy/leases", opt(apitest.Header("Content-Type", "application/json")), defaults},
+		{"deploy/leases", opt(apitest.JSON(`{}`), apitest.Header("Content-Type", "Application/JSON; charset=UTF-8")), defaults},
+		{"a%40b%3Ac%3Dd%2Be~f/leases", nil, with(func(r *locks.AcquireRequest) { r.Lock = "a@b:c=d+e~f" })},
+		{"a@b:c=d+e~f/leases", nil, with(func(r *locks.AcquireRequest) { r.Lock = "a@b:c=d+e~f" })},
+		{"%64eploy/leases", nil, defaults},
+	} {
+		g := serve(t)
+		var got locks.AcquireRequest
+		g.acquire = func(_ context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
+			got = req
+			return locks.AcquireResult{Lease: held()}, nil
+		}
+		a := g.send(t, "POST", "/v1/locks/"+c.path, c.options...)
+		if a.Status != 201 || got != c.want {
+			t.Errorf("%s: %d\n got %+v\nwant %+v", c.path, a.Status, got, c.want)
+		}
+	}
+}
+
+func TestAGrantedLeaseIsCreatedAndSaysWhereItIs(t *testing.T) {
+	g := serve(t)
+	lease, a, err := g.client.Acquire(g.ctx, "deploy", apitest.Query("ttl=10s&owner=me"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Status != 201 || a.Header.Get("Location") != "/v1/leases/"+someID || a.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("%d %v", a.Status, a.Header)
+	}
+	if lease.Token != someToken || lease.State != api.StateHeld || lease.TTLMS != 10_000 || lease.FencingToken != 1<<33 || *lease.ExpiresInMS != 30_000 || *lease.QueueLength != 0 {
+		t.Errorf("%+v", lease)
+	}
+	if !bytes.HasPrefix(a.Body, []byte(`{"lease_id":"`+someID+`","token":"`+someToken+`","lock":"deploy","ns":"default","mode":"exclusive","state":"held",`)) {
+		t.Errorf("the order of members: %s", a.Body)
+	}
+}
+
+func TestATicketIsAcceptedAndTellsItsPlace(t *testing.T) {
+	g := serve(t)
+	g.acquire = func(context.Context, locks.AcquireRequest) (locks.AcquireResult, error) {
+		return locks.AcquireResult{Lease: waiting()}, nil
+	}
+	lease, a, err := g.client.Acquire(g.ctx, "deploy", apitest.Query("async=true"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Status != 202 || lease.Position != 2 || *lease.QueueLength != 3 || lease.FencingToken != 0 || strings.Contains(string(a.Body), "fencing_token") {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+}
+
+func TestARepeatIsAnsweredWithTheLeaseAsItIs(t *testing.T) {
+	g := serve(t)
+	g.acquire = func(context.Context, locks.AcquireRequest) (locks.AcquireResult, error) {
+		return locks.AcquireResult{Lease: waiting(), Replayed: true}, nil
+	}
+	lease, a, err := g.client.Acquire(g.ctx, "deploy", apitest.Key(someKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Status != 200 || a.Header.Get("Idempotency-Replayed") != "true" || lease.Token != someToken {
+		t.Errorf("%d %v %s", a.Status, a.Header, a.Body)
+	}
+}
+
+func TestShellLinesNeedNoQuoting(t *testing.T) {
+	g := serve(t)
+	for _, options := range [][]apitest.Option{
+		opt(apitest.Query("format=env")),
+		opt(apitest.Header("Accept", "text/plain")),
+		opt(apitest.Header("Accept", "text/plain;q=0.9, application/json;q=0.5, */*;q=0.1")),
+	} {
+		a := g.send(t, "POST", "/v1/locks/deploy/leases", options...)
+		want := "LEASE_ID=" + someID + "\nLEASE_TOKEN=" + someToken + "\nFENCING_TOKEN=8589934592\n"
+		if a.Status != 201 || string(a.Body) != want || a.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
+			t.Errorf("%d %q", a.Status, a.Body)
+		}
+	}
+	g.acquire = func(context.Context, locks.AcquireRequest) (locks.AcquireResult, error) {
+		return locks.AcquireResult{Lease: waiting()}, nil
+	}
+	if a := g.send(t, "POST", "/v1/locks/deploy/leases?format=env"); !strings.HasSuffix(string(a.Body), "\nFENCING_TOKEN=\n") {
+		t.Errorf("a waiting lease's lines: %q", a.Body)
+	}
+	for _, accept := range []string{"*/*", "application/json", "text/html, */*;q=0.8", "text/plain, application/json", "text/plain;q=0.1, */*", "text/plain;q=0"} {
+		a := g.send(t, "POST", "/v1/locks/deploy/leases", apitest.Header("Accept", accept))
+		if a.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("Accept: %s is answered with %s", accept, a.Header.Get("Content-Type"))
+		}
+	}
+	if a := g.send(t, "POST", "/v1/locks/deploy/leases?format=json", apitest.Header("Accept", "text/plain")); a.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("format is weaker than Accept: %s", a.Header.Get("Content-Type"))
+	}
+}
+
+func TestALeaseIsShownWithItsRevision(t *testing.T) {
+	g := serve(t)
+	var got locks.LeaseRequest
+	g.lease = func(_ context.Context, req locks.LeaseRequest) (locks.Lease, error) {
+		got = req
+		l := held()
+		l.Token = ""
+		return l, nil
+	}
+	a := g.send(t, "GET", "/v1/leases/"+someID+"?wait=30s&since=7f&verify=true", apitest.Token(someToken))
+	want := locks.LeaseRequest{Principal: locks.Anonymous, ID: someID, Token: someToken, Wait: 30 * time.Second, Since: "7f", Verify: true}
+	if got != want || a.Header.Get("ETag") != `"7f"` {
+		t.Errorf("%+v %v", got, a.Header)
+	}
+	g.send(t, "GET", "/v1/leases/self", apitest.Token(someToken))
+	if want := (locks.LeaseRequest{Principal: locks.Anonymous, Token: someToken}); got != want {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestAnEndedLeaseIsShownWithItsReason(t *testing.T) {
+	g := serve(t)
+	g.lease = func(context.Context, locks.LeaseRequest) (locks.Lease, error) {
+		l := held()
+		l.Token, l.State, l.Reason, l.ExpiresIn = "", locks.Ended, locks.ReasonExpired, 0
+		return l, nil
+	}
+	lease, a, err := g.client.Lease(g.ctx, someID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Status != 200 || lease.State != api.StateEnded || lease.Reason != api.ReasonExpired || lease.ExpiresInMS != nil || lease.QueueLength != nil {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+}
+
+func TestAHeartbeatRenewsByIdOrByTokenAlone(t *testing.T) {
+	g := serve(t)
+	h, a, err := g.client.Heartbeat(g.ctx, someToken)
+	if err != nil || a.Status != 200 || h.ExpiresInMS != 30_000 || h.Waiters != 2 || h.FencingToken != 1<<33 {
+		t.Errorf("%v %+v", err, h)
+	}
+	g.send(t, "POST", "/v1/leases/"+someID+"/heartbeat?ttl=1h", apitest.Token(someToken))
+	g.send(t, "POST", "/v1/leases/"+someID+"/heartbeat", apitest.Token(someToken), apitest.JSON(`{"ttl":"2h"}`))
+	want := []string{
+		`heartbeat "" ` + someToken + ` 0s`, `heartbeat "` + someID + `" ` + someToken + ` 1h0m0s`, `heartbeat "` + someID + `" ` + someToken + ` 2h0m0s`,
+	}
+	if got := g.asked(); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("asked %q", got)
+	}
+}
+
+func TestABulkHeartbeatTellsWhatBecameOfEach(t *testing.T) {
+	g := serve(t)
+	g.many = func(tokens []string) []locks.HeartbeatResult {
+		return []locks.HeartbeatResult{
+			{LeaseID: someID, Heartbeat: locks.Heartbeat{LeaseID: someID, State: locks.Held, TTL: time.Minute, FencingToken: 9}},
+			{LeaseID: "lost", Err: &locks.Error{Code: locks.CodeEnded, Reason: locks.ReasonRemoved, Detail: "gone"}},
+			{Err: &locks.Error{Code: locks.CodeTokenWrong}},
+			{LeaseID: "away", Err: &locks.Error{Code: locks.CodeUnavailable, RetryAfter: 1500 * time.Millisecond}},
+		}
+	}
+	list, a, err := g.client.Heartbeats(g.ctx, []string{"a", "b", "c", "d"})
+	if err != nil || a.Status != 200 || len(list.Items) != 4 {
+		t.Fatalf("%v %+v", err, a)
+	}
+	if i := list.Items[0]; i.Problem != nil || i.State != api.StateHeld || *i.ExpiresInMS != 0 || *i.Waiters != 0 {
+		t.Errorf("the first: %+v", i)
+	}
+	if i := list.Items[1]; i.LeaseID != "lost" || i.Problem == nil || i.Problem.Status != 410 || i.Problem.Reason != api.ReasonRemoved || i.ExpiresInMS != nil {
+		t.Errorf("the second: %+v", i)
+	}
+	if i := list.Items[2]; i.LeaseID != "" || i.Problem.Code != "lease_token_wrong" {
+		t.Errorf("the third: %+v", i)
+	}
+	if i := list.Items[3]; *i.Problem.RetryAfterMS != 1500 {
+		t.Errorf("the fourth: %+v", i.Problem)
+	}
+}
+
+func TestAReleaseHasNothingToSay(t *testing.T) {
+	g := serve(t)
+	a, err := g.client.Release(g.ctx, someToken)
+	if err != nil || a.Status != 204 || len(a.Body) != 0 {
+		t.Errorf("%v %+v", err, a)
+	}
+	g.send(t, "DELETE", "/v1/leases/"+someID, apitest.Token(someToken))
+	if got := g.asked(); strings.Join(got, "\n") != `release "" `+someToken+"\n"+`release "`+someID+`" `+someToken {
+		t.Errorf("asked %q", got)
+	}
+}
+
+func TestListsCarryNoTokensAndTellWhereToGoOn(t *testing.T) {
+	g := serve(t)
+	var got locks.LeaseFilter
+	page := g.leases
+	g.leases = func(f locks.LeaseFilter) (locks.LeasePage, error) { got = f; return page(f) }
+	list, a, err := g.client.Leases(g.ctx, apitest.Query("ns=default&owner=me&state=held&limit=5&cursor=c1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (locks.LeaseFilter{Principal: locks.Anonymous, NS: "default", Owner: "me", State: locks.Held, Limit: 5, Cursor: "c1"}); got != want {
+		t.Errorf("asked %+v", got)
+	}
+	if len(list.Items) != 2 || list.NextCursor != "c2" || strings.Contains(string(a.Body), someToken) {
+		t.Errorf("%s", a.Body)
+	}
+	var asked locks.LockFilter
+	g.locks = func(f locks.LockFilter) (locks.LockPage, error) { asked = f; return locks.LockPage{}, nil }
+	names, _, err := g.client.Locks(g.ctx, apitest.Query("prefix=de%2B&state=queued"))
+	if want := (locks.LockFilter{Principal: locks.Anonymous, Prefix: "de+", State: locks.LockQueued, Limit: locks.DefaultPage}); err != nil || asked != want || names.Items == nil {
+		t.Errorf("asked %+v, answered %+v", asked, names)
+	}
+}
+
+// queue has one of everything.
+func queue() locks.Lock {
+	return locks.Lock{
+		NS: "default", Name: "deploy", State: locks.LockHeld, QueueLength: 3, Rev: "1a-2", NextCursor: "c9",
+		Holders: []locks.Contender{{LeaseID: someID, Znode: "/lockkeeper/locks/deploy/write-x", Owner: "me", Mode: locks.Exclusive,
+			FencingToken: 8589934592, Age: 65*time.Second + 300*time.Millisecond, AgeKnown: true, ExpiresIn: 12340 * time.Millisecond, Metadata: `{"job":7}`}},
+		Waiters: []locks.Contender{
+			{Znode: "/lockkeeper/locks/deploy/_c_1-lock-0000000001", Mode: locks.Exclusive, Position: 1,
+				Foreign: &locks.Foreign{Program: "curator", Session: 0x10000abcd, Data: []byte("10.0.0.1")}},
+			{Znode: "/lockkeeper/locks/deploy/odd-\u202e0000000002", Mode: locks.Shared, Position: 2,
+				Foreign: &locks.Foreign{Data: []byte{0xff, 0}}, Age: 0, AgeKnown: true},
+			{LeaseID: "other", Znode: "/lockkeeper/locks/deploy/write-y", Owner: "an owner\u009b with a very long name that goes on and on and on, as some do", Mode: locks.Exclusive, Position: 3},
+		},
+		Hazards: []locks.Hazard{{Code: "stray_child", Detail: "remove it"}},
+	}
+}
+
+func TestAQueueIsShownWhole(t *testing.T) {
+	g := serve(t)
+	var got locks.LockRequest
+	g.lock = func(_ context.Context, req locks.LockRequest) (locks.Lock, error) { got = req; return queue(), nil }
+	lock, a, err := g.client.Lock(g.ctx, "deploy", apitest.Query("ns=default&wait=1s&since=x&consistent=true&limit=3&cursor=c1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (locks.LockRequest{Principal: locks.Anonymous, NS: "default", Lock: "deploy", Wait: time.Second, Since: "x", Consistent: true, Limit: 3, Cursor: "c1"}); got != want {
+		t.Errorf("asked %+v", got)
+	}
+	if a.Header.Get("ETag") != `"1a-2"` || len(lock.Holders) != 1 || len(lock.Waiters) != 3 || lock.QueueLength != 3 || lock.NextCursor != "c9" || len(lock.Hazards) != 1 {
+		t.Errorf("%s", a.Body)
+	}
+	if c := lock.Waiters[0]; c.Foreign.Session != "0x10000abcd" || c.Foreign.Data.Text != "10.0.0.1" || c.AgeMS != nil || c.LeaseID != "" {
+		t.Errorf("a foreign contender: %+v", c)
+	}
+	if c := lock.Waiters[1]; c.Foreign.Data.Base64 != "/wA=" || c.Foreign.Session != "" || *c.AgeMS != 0 {
+		t.Errorf("a foreign contender with bytes: %+v", c)
+	}
+}
+
+func TestAFreeLockIsNoError(t *testing.T) {
+	g := serve(t)
+	lock, a, err := g.client.Lock(g.ctx, "nobody:knows+it")
+	if err != nil || a.Status != 200 || lock.State != api.LockStateFree || lock.Holders == nil || lock.Lock != "nobody:knows+it" {
+		t.Errorf("%v %s", err, a.Body)
+	}
+}
+
+func TestAQueueIsATableForPeople(t *testing.T) {
+	g := serve(t)
+	g.lock = func(context.Context, locks.LockRequest) (locks.Lock, error) { return queue(), nil }
+	a := g.send(t, "GET", "/v1/locks/deploy?format=text")
+	want, err := os.ReadFile("testdata/table.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(a.Body) != string(want) {
+		t.Errorf("got\n%s\nwant\n%s", a.Body, want)
+	}
+	if b := g.send(t, "GET", "/v1/locks/deploy", apitest.Header("Accept", "text/plain")); string(b.Body) != string(a.Body) {
+		t.Errorf("Accept: text/plain gives %s", b.Body)
+	}
+}
+
+func TestTheGatewayTellsAboutItself(t *testing.T) {
+	g := serve(t)
+	info, _, err := g.client.Info(g.ctx)
+	if err != nil || info.Version != "test" || info.Leases.Held != 2 || info.Limits.MaxTTLMS != 86_400_000 || info.Zookeeper.LastZxid != "0x100000002" {
+		t.Errorf("%v %+v", err, info)
+	}
+	if a := g.send(t, "GET", "/openapi.yaml"); !strings.HasPrefix(string(a.Body), "openapi: 3.0.3") {
+		t.Errorf("%.60s", a.Body)
+	}
+	a := g.send(t, "GET", "/metrics")
+	for _, name := range []string{`lockkeeper_build_info{`, `lockkeeper_http_requests_total{operation="GetInfo",status="200"} 1`, "go_goroutines"} {
+		if !strings.Contains(string(a.Body), name) {
+			t.Errorf("the metrics lack %s", name)
+		}
+	}
+}
+
+func TestMetricsCanBeElsewhere(t *testing.T) {
+	g := serve(t, func(o *Options) { o.ServeMetrics = false })
+	if a := g.send(t, "GET", "/metrics"); a.Status != 404 || !strings.Contains(a.Problem.Detail, "--metrics-listen") {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+}
+
+func TestHealthAndReadinessAreDifferentQuestions(t *testing.T) {
+	g := serve(t)
+	g.ready = &locks.Error{Code: locks.CodeUnavailable}
+	if h, r := g.send(t, "GET", "/healthz"), g.send(t, "GET", "/readyz"); h.Status != 200 || r.Status != 503 || r.Code() != "not_ready" {
+		t.Errorf("healthz %d, readyz %d %s", h.Status, r.Status, r.Code())
+	}
+	g.ready, g.alive = nil, context.DeadlineExceeded
+	if h, r := g.send(t, "GET", "/healthz"), g.send(t, "GET", "/readyz"); h.Status != 503 || h.Code() != "not_alive" || r.Status != 200 {
+		t.Errorf("healthz %d %s, readyz %d", h.Status, h.Code(), r.Status)
+	}
+}
+
+func TestTheGeneratedClientSpeaksTheSameLanguage(t *testing.T) {
+	g := serve(t)
+	client := g.client.API()
+	response, err := client.Acquire(g.ctx, "a@b:c=d+e~f", &api.AcquireParams{TTL: new("10s"), IdempotencyKey: new(someKey)}, api.AcquireRequest{Owner: "me"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lease api.Lease
+	if err := json.NewDecoder(response.Body).Decode(&lease); err != nil || response.StatusCode != 201 || lease.Lock != "a@b:c=d+e~f" || lease.Owner != "me" {
+		t.Errorf("%v %d %+v", err, response.StatusCode, lease)
+	}
+	if response, err := client.ReleaseSelf(g.ctx, &api.ReleaseSelfParams{LeaseToken: someToken}); err != nil || response.StatusCode != 204 {
+		t.Errorf("%v %+v", err, response)
+	}
+	if response, err := client.GetLease(g.ctx, someID, &api.GetLeaseParams{Wait: new("1s")}); err != nil || response.StatusCode != 200 {
+		t.Errorf("%v %+v", err, response)
+	}
+}

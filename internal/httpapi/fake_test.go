@@ -1,0 +1,209 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lockkeeper"
+	"lockkeeper/internal/httpapi/apitest"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/metrics"
+)
+
+const (
+	someID    = "lk0fleet0gateway0random"
+	someToken = "lk1." + someID + ".k1.AbCdEfGhIjKlMnOpQr-_01"
+	someKey   = "0123456789abcdef"
+)
+
+// fake is a lock manager that says what it is told to and remembers what it was
+// asked.
+type fake struct {
+	mu    sync.Mutex
+	calls []string
+
+	acquire   func(context.Context, locks.AcquireRequest) (locks.AcquireResult, error)
+	lease     func(context.Context, locks.LeaseRequest) (locks.Lease, error)
+	leases    func(locks.LeaseFilter) (locks.LeasePage, error)
+	heartbeat func(id, token string, ttl time.Duration) (locks.Heartbeat, error)
+	many      func(tokens []string) []locks.HeartbeatResult
+	release   func(id, token string) error
+	lock      func(context.Context, locks.LockRequest) (locks.Lock, error)
+	locks     func(locks.LockFilter) (locks.LockPage, error)
+	ready     error
+	alive     error
+	untrusted atomic.Bool
+}
+
+func held() locks.Lease {
+	return locks.Lease{
+		ID: someID, Token: someToken, NS: "default", Lock: "deploy", Znode: "/lockkeeper/locks/deploy/write-x-lock-0000000000",
+		Mode: locks.Exclusive, State: locks.Held, FencingToken: 1 << 33, TTL: 30 * time.Second, ExpiresIn: 30 * time.Second,
+		FailoverSafe: true, Owner: "me", Metadata: `{"job":7}`, Rev: "7f",
+	}
+}
+
+func waiting() locks.Lease {
+	l := held()
+	l.State, l.FencingToken, l.Position, l.QueueLength = locks.Waiting, 0, 2, 3
+	return l
+}
+
+func newFake() *fake {
+	f := &fake{}
+	f.acquire = func(_ context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
+		l := held()
+		l.Lock, l.NS, l.Owner, l.Metadata, l.TTL = req.Lock, req.NS, req.Owner, req.Metadata, req.TTL
+		return locks.AcquireResult{Lease: l}, nil
+	}
+	f.lease = func(context.Context, locks.LeaseRequest) (locks.Lease, error) {
+		l := held()
+		l.Token = ""
+		return l, nil
+	}
+	f.leases = func(locks.LeaseFilter) (locks.LeasePage, error) {
+		return locks.LeasePage{Items: []locks.Lease{held(), waiting()}, NextCursor: "c2"}, nil
+	}
+	f.heartbeat = func(_, _ string, ttl time.Duration) (locks.Heartbeat, error) {
+		if ttl == 0 {
+			ttl = 30 * time.Second
+		}
+		return locks.Heartbeat{LeaseID: someID, State: locks.Held, ExpiresIn: ttl, TTL: ttl, FencingToken: 1 << 33, Waiters: 2}, nil
+	}
+	f.many = func(tokens []string) []locks.HeartbeatResult {
+		results := make([]locks.HeartbeatResult, len(tokens))
+		for i := range tokens {
+			results[i].Heartbeat, _ = f.heartbeat("", tokens[i], 0)
+		}
+		return results
+	}
+	f.release = func(string, string) error { return nil }
+	f.lock = func(_ context.Context, req locks.LockRequest) (locks.Lock, error) {
+		return locks.Lock{NS: req.NS, Name: req.Lock, State: locks.LockFree, Rev: "0"}, nil
+	}
+	f.locks = func(locks.LockFilter) (locks.LockPage, error) {
+		return locks.LockPage{Items: []locks.Lock{{NS: "default", Name: "deploy", State: locks.LockHeld}}}, nil
+	}
+	return f
+}
+
+func (f *fake) note(format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, fmt.Sprintf(format, args...))
+}
+
+// asked is what the manager was asked since the last time.
+func (f *fake) asked() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	calls := f.calls
+	f.calls = nil
+	return calls
+}
+
+func (f *fake) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
+	f.note("acquire %+v", req)
+	return f.acquire(ctx, req)
+}
+
+func (f *fake) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Lease, error) {
+	f.note("lease %+v", req)
+	return f.lease(ctx, req)
+}
+
+func (f *fake) Leases(_ context.Context, filter locks.LeaseFilter) (locks.LeasePage, error) {
+	f.note("leases %+v", filter)
+	return f.leases(filter)
+}
+
+func (f *fake) Heartbeat(_ context.Context, _ locks.Principal, id, token string, ttl time.Duration) (locks.Heartbeat, error) {
+	f.note("heartbeat %q %s %s", id, token, ttl)
+	return f.heartbeat(id, token, ttl)
+}
+
+func (f *fake) Heartbeats(_ context.Context, _ locks.Principal, tokens []string) []locks.HeartbeatResult {
+	f.note("heartbeats %d", len(tokens))
+	return f.many(tokens)
+}
+
+func (f *fake) Release(_ context.Context, _ locks.Principal, id, token string) error {
+	f.note("release %q %s", id, token)
+	return f.release(id, token)
+}
+
+func (f *fake) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, error) {
+	f.note("lock %+v", req)
+	return f.lock(ctx, req)
+}
+
+func (f *fake) Locks(_ context.Context, filter locks.LockFilter) (locks.LockPage, error) {
+	f.note("locks %+v", filter)
+	return f.locks(filter)
+}
+
+func (f *fake) Info(context.Context) locks.Info {
+	return locks.Info{
+		GatewayID: "g1", FleetID: "fleet", Root: "/lockkeeper", PromiseWindow: 10 * time.Second, Namespaces: []string{"default"},
+		Leases:    map[locks.State]int{locks.Held: 2},
+		ZooKeeper: locks.ZooKeeperInfo{Servers: []string{"127.0.0.1:2181"}, State: "connected", FenceOpen: true, FenceMargin: 9 * time.Second, ReplicaCurrent: true, LastZxid: 0x100000002},
+	}
+}
+
+func (f *fake) Ready() error  { return f.ready }
+func (f *fake) Alive() error  { return f.alive }
+func (f *fake) Trusted() bool { return !f.untrusted.Load() }
+
+// gateway is a Server over a fake, on a real connection.
+type gateway struct {
+	*fake
+	server *Server
+	client *apitest.Client
+	url    string
+	ctx    context.Context
+}
+
+func serve(t *testing.T, change ...func(*Options)) *gateway {
+	t.Helper()
+	f := newFake()
+	o := Options{Locks: f, Metrics: metrics.New("test"), ServeMetrics: true, Logger: slog.New(slog.DiscardHandler), Version: "test", OpenAPI: lockkeeper.OpenAPI}
+	for _, c := range change {
+		c(&o)
+	}
+	g := &gateway{fake: f, server: New(o), ctx: t.Context()}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: g.server, ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelError)}
+	Configure(srv)
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(listener) }()
+	t.Cleanup(func() {
+		g.server.Drain()
+		_ = srv.Close()
+		if err := <-done; err != http.ErrServerClosed {
+			t.Errorf("serving: %v", err)
+		}
+	})
+	g.url = "http://" + listener.Addr().String()
+	g.client = apitest.New(t, g.url)
+	return g
+}
+
+// send fails the test when there is no answer.
+func (g *gateway) send(t *testing.T, method, path string, options ...apitest.Option) *apitest.Answer {
+	t.Helper()
+	a, err := g.client.Send(g.ctx, method, path, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}

@@ -1,0 +1,272 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"lockkeeper/internal/httpapi/apitest"
+)
+
+// opt collects options for a row of a table.
+func opt(options ...apitest.Option) []apitest.Option { return options }
+
+// twice gives a header two times.
+func twice(name, value string) apitest.Option {
+	return func(r *http.Request) { r.Header[name] = []string{value, value} }
+}
+
+func TestEachRefusalNamesWhatIsWrongAndAsksTheManagerNothing(t *testing.T) {
+	const (
+		acquire    = "/v1/locks/deploy/leases"
+		lock       = "/v1/locks/deploy"
+		lease      = "/v1/leases/" + someID
+		self       = "/v1/leases/self"
+		heartbeat  = "/v1/leases/self/heartbeat"
+		heartbeats = "/v1/heartbeats"
+	)
+	long := strings.Repeat("x", 201)
+	tok := apitest.Token(someToken)
+	for _, c := range []struct {
+		what, method, path string
+		options            []apitest.Option
+		status             int
+		code, field        string
+	}{
+		// Fields that are not there, or there too often.
+		{"an unknown parameter", "POST", acquire + "?tll=10s", nil, 422, "unknown_field", "tll"},
+		{"a parameter in the wrong case", "POST", acquire + "?TTL=10s", nil, 422, "unknown_field", "TTL"},
+		{"a parameter without a name", "POST", acquire + "?=10s", nil, 422, "unknown_field", ""},
+		{"a repeated parameter", "POST", acquire + "?ttl=10s&ttl=10s", nil, 422, "repeated_field", "ttl"},
+		{"a parameter repeated in another spelling", "POST", acquire + "?ttl=10s&%74tl=10s", nil, 422, "repeated_field", "ttl"},
+		{"an unknown member", "POST", acquire, opt(apitest.JSON(`{"tll":"10s"}`)), 422, "unknown_field", "tll"},
+		{"an unknown member of another type", "POST", acquire, opt(apitest.JSON(`{"x":{"y":[1,{"z":null}]}}`)), 422, "unknown_field", "x"},
+		{"a member in the wrong case", "POST", acquire, opt(apitest.JSON(`{"Owner":"me"}`)), 422, "unknown_field", "Owner"},
+		{"a repeated member", "POST", acquire, opt(apitest.JSON(`{"owner":"a","owner":"b"}`)), 422, "repeated_field", "owner"},
+		{"a member repeated with an escape", "POST", acquire, opt(apitest.JSON(`{"owner":"a","\u006fwner":"b"}`)), 422, "repeated_field", "owner"},
+		{"a field in query and body", "POST", acquire + "?owner=a", opt(apitest.JSON(`{"owner":"a"}`)), 422, "repeated_field", "owner"},
+		{"format in the body", "POST", acquire, opt(apitest.JSON(`{"format":"env"}`)), 422, "unknown_field", "format"},
+		{"a parameter of another operation", "POST", acquire + "?since=1", nil, 422, "unknown_field", "since"},
+		{"a parameter where there is none", "DELETE", self + "?force=true", opt(tok), 422, "unknown_field", "force"},
+		{"a parameter of healthz", "GET", "/healthz?x=1", nil, 422, "unknown_field", "x"},
+		{"a parameter of readyz", "GET", "/readyz?x=1", nil, 422, "unknown_field", "x"},
+		{"a parameter of metrics", "GET", "/metrics?x=1", nil, 422, "unknown_field", "x"},
+		{"a parameter of info", "GET", "/v1/info?x=1", nil, 422, "unknown_field", "x"},
+		{"a parameter of the specification", "GET", "/openapi.yaml?x=1", nil, 422, "unknown_field", "x"},
+		{"the token in the query", "GET", self + "?token=" + someToken, opt(tok), 422, "unknown_field", "token"},
+		{"the token as a parameter's name", "POST", acquire + "?" + someToken, nil, 422, "unknown_field", ""},
+		{"tokens in the query", "POST", heartbeats + "?tokens=" + someToken, nil, 400, "malformed_request", ""},
+
+		// Malformed.
+		{"a broken escape in the query", "POST", acquire + "?owner=%zz", nil, 400, "malformed_request", "owner"},
+		{"a broken escape in a name", "POST", acquire + "?%zz=1", nil, 400, "malformed_request", ""},
+		{"bytes that are no UTF-8 in the query", "POST", acquire + "?owner=%ff", nil, 400, "malformed_request", "owner"},
+		{"bytes that are no UTF-8 in the body", "POST", acquire, opt(apitest.JSON("{\"owner\":\"\xff\"}")), 400, "malformed_request", ""},
+		{"half a surrogate pair", "POST", acquire, opt(apitest.JSON(`{"owner":"\ud800"}`)), 422, "invalid_field", "owner"},
+		{"no JSON", "POST", acquire, opt(apitest.JSON(`{"owner":`)), 400, "malformed_request", ""},
+		{"trailing data", "POST", acquire, opt(apitest.JSON(`{"owner":"a"} {}`)), 400, "malformed_request", ""},
+		{"a trailing comma", "POST", acquire, opt(apitest.JSON(`{"owner":"a",}`)), 400, "malformed_request", ""},
+		{"an array", "POST", acquire, opt(apitest.JSON(`[]`)), 400, "malformed_request", ""},
+		{"null", "POST", acquire, opt(apitest.JSON(`null`)), 400, "malformed_request", ""},
+		{"a body of blanks", "POST", acquire, opt(apitest.JSON(` `)), 400, "malformed_request", ""},
+		{"a body for a release", "DELETE", self, opt(tok, apitest.JSON(`{}`)), 400, "malformed_request", ""},
+		{"a body for GET", "GET", lock, opt(apitest.JSON(`{}`)), 400, "malformed_request", ""},
+
+		// Content type and size.
+		{"a form", "POST", acquire, opt(apitest.Header("Content-Type", "application/x-www-form-urlencoded"), apitest.Body("ttl=10s")), 415, "unsupported_media_type", "Content-Type"},
+		{"no content type", "POST", acquire, opt(apitest.Body(`{"ttl":"10s"}`)), 415, "unsupported_media_type", "Content-Type"},
+		{"another charset", "POST", acquire, opt(apitest.JSON(`{}`), apitest.Header("Content-Type", "application/json; charset=latin1")), 415, "unsupported_media_type", "Content-Type"},
+		{"a compressed body", "POST", acquire, opt(apitest.JSON(`{}`), apitest.Header("Content-Encoding", "gzip")), 415, "unsupported_media_type", "Content-Encoding"},
+		{"a large body", "POST", acquire, opt(apitest.JSON(`{"owner":"` + strings.Repeat("x", 64<<10) + `"}`)), 413, "body_too_large", ""},
+		{"a large body of unknown length", "POST", acquire, opt(apitest.JSON(`{"owner":"`+strings.Repeat("x", 64<<10)+`"}`), func(r *http.Request) { r.ContentLength = -1 }), 413, "body_too_large", ""},
+		{"a large body of blanks", "POST", heartbeat, opt(tok, apitest.JSON(strings.Repeat(" ", 64<<10+1))), 413, "body_too_large", ""},
+		{"a large bulk heartbeat", "POST", heartbeats, opt(apitest.JSON(strings.Repeat(" ", 256<<10+1))), 413, "body_too_large", ""},
+
+		// Durations.
+		{"a ttl without unit", "POST", acquire + "?ttl=30", nil, 422, "duration_needs_unit", "ttl"},
+		{"a ttl without unit, with a fraction", "POST", acquire + "?ttl=1.5", nil, 422, "duration_needs_unit", "ttl"},
+		{"a ttl of 0 without unit", "POST", acquire + "?ttl=0", nil, 422, "duration_needs_unit", "ttl"},
+		{"a ttl as a number", "POST", acquire, opt(apitest.JSON(`{"ttl":30}`)), 422, "duration_needs_unit", "ttl"},
+		{"a ttl as a bare string", "POST", acquire, opt(apitest.JSON(`{"ttl":"30"}`)), 422, "duration_needs_unit", "ttl"},
+		{"a wait without unit", "POST", acquire + "?wait=30", nil, 422, "duration_needs_unit", "wait"},
+		{"a wait as a number", "POST", acquire, opt(apitest.JSON(`{"wait":0}`)), 422, "duration_needs_unit", "wait"},
+		{"a poll without unit", "GET", lease + "?wait=30", nil, 422, "duration_needs_unit", "wait"},
+		{"a heartbeat's ttl without unit", "POST", heartbeat + "?ttl=30", opt(tok), 422, "duration_needs_unit", "ttl"},
+		{"an empty ttl", "POST", acquire + "?ttl=", nil, 422, "invalid_field", "ttl"},
+		{"a parameter without value", "POST", acquire + "?ttl", nil, 422, "invalid_field", "ttl"},
+		{"a ttl in days", "POST", acquire + "?ttl=1d", nil, 422, "invalid_field", "ttl"},
+		{"a ttl that is no number", "POST", acquire + "?ttl=NaNs", nil, 422, "invalid_field", "ttl"},
+		{"a ttl that is a list", "POST", acquire, opt(apitest.JSON(`{"ttl":["30s"]}`)), 422, "invalid_field", "ttl"},
+		{"a ttl of null", "POST", acquire, opt(apitest.JSON(`{"ttl":null}`)), 422, "invalid_field", "ttl"},
+		{"a short ttl", "POST", acquire + "?ttl=999ms", nil, 422, "invalid_field", "ttl"},
+		{"a long ttl", "POST", acquire + "?ttl=24h1ms", nil, 422, "invalid_field", "ttl"},
+		{"a negative ttl", "POST", acquire + "?ttl=-30s", nil, 422, "invalid_field", "ttl"},
+		{"a ttl beyond all numbers", "POST", acquire + "?ttl=99999999999999999999h", nil, 422, "invalid_field", "ttl"},
+		{"a ttl without end", "POST", acquire + "?ttl=forever", nil, 422, "invalid_field", "ttl"},
+		{"a long wait", "POST", acquire + "?wait=25h", nil, 422, "invalid_field", "wait"},
+		{"a negative wait", "POST", acquire + "?wait=-1s", nil, 422, "invalid_field", "wait"},
+		{"a heartbeat's short ttl", "POST", heartbeat + "?ttl=1ms", opt(tok), 422, "invalid_field", "ttl"},
+		{"a long poll of a lease", "GET", lease + "?wait=6m", nil, 422, "invalid_field", "wait"},
+		{"an endless poll of a lease", "GET", lease + "?wait=forever", nil, 422, "invalid_field", "wait"},
+		{"a long poll of a lock", "GET", lock + "?wait=6m", nil, 422, "invalid_field", "wait"},
+
+		// Other fields.
+		{"wait with async", "POST", acquire + "?async=true&wait=30s", nil, 422, "invalid_field", "wait"},
+		{"async as a word", "POST", acquire + "?async=yes", nil, 422, "invalid_field", "async"},
+		{"async as a string", "POST", acquire, opt(apitest.JSON(`{"async":"true"}`)), 422, "invalid_field", "async"},
+		{"async as a number", "POST", acquire, opt(apitest.JSON(`{"async":1}`)), 422, "invalid_field", "async"},
+		{"a shared lock", "POST", acquire + "?mode=shared", nil, 422, "invalid_field", "mode"},
+		{"a semaphore", "POST", acquire, opt(apitest.JSON(`{"mode":"semaphore"}`)), 422, "invalid_field", "mode"},
+		{"a mode in capitals", "POST", acquire + "?mode=Exclusive", nil, 422, "invalid_field", "mode"},
+		{"a long owner", "POST", acquire + "?owner=" + strings.Repeat("x", 129), nil, 422, "invalid_field", "owner"},
+		{"an owner that is long in bytes", "POST", acquire + "?owner=" + strings.Repeat("%C3%A9", 65), nil, 422, "invalid_field", "owner"},
+		{"an owner of two lines", "POST", acquire + "?owner=a%0Ab", nil, 422, "invalid_field", "owner"},
+		{"an owner with NUL", "POST", acquire, opt(apitest.JSON(`{"owner":"a\u0000"}`)), 422, "invalid_field", "owner"},
+		{"an owner with a C1 control", "POST", acquire, opt(apitest.JSON(`{"owner":"a\u0085"}`)), 422, "invalid_field", "owner"},
+		{"an owner that is a number", "POST", acquire, opt(apitest.JSON(`{"owner":7}`)), 422, "invalid_field", "owner"},
+		{"long metadata", "POST", acquire, opt(apitest.JSON(`{"metadata":"` + strings.Repeat("x", 4097) + `"}`)), 422, "invalid_field", "metadata"},
+		{"metadata that is an object", "POST", acquire, opt(apitest.JSON(`{"metadata":{}}`)), 422, "invalid_field", "metadata"},
+		{"metadata with a control", "POST", acquire, opt(apitest.JSON(`{"metadata":"a\tb"}`)), 422, "invalid_field", "metadata"},
+		{"a namespace with a slash", "POST", acquire + "?ns=a/b", nil, 422, "invalid_field", "ns"},
+		{"an empty namespace", "POST", acquire + "?ns=", nil, 422, "invalid_field", "ns"},
+		{"a long namespace", "POST", acquire + "?ns=" + strings.Repeat("x", 65), nil, 422, "invalid_field", "ns"},
+		{"a format that is not there", "POST", acquire + "?format=yaml", nil, 422, "invalid_field", "format"},
+		{"a format of a lock that is not there", "GET", lock + "?format=env", nil, 422, "invalid_field", "format"},
+		{"a state that leases do not have", "GET", "/v1/leases?state=ended", nil, 422, "invalid_field", "state"},
+		{"a state that locks do not have", "GET", "/v1/locks?state=lost", nil, 422, "invalid_field", "state"},
+		{"a limit of 0", "GET", "/v1/locks?limit=0", nil, 422, "invalid_field", "limit"},
+		{"a large limit", "GET", "/v1/leases?limit=1001", nil, 422, "invalid_field", "limit"},
+		{"a limit with a sign", "GET", "/v1/leases?limit=%2B5", nil, 422, "invalid_field", "limit"},
+		{"a limit that is no number", "GET", lock + "?limit=many", nil, 422, "invalid_field", "limit"},
+		{"an empty cursor", "GET", "/v1/locks?cursor=", nil, 422, "invalid_field", "cursor"},
+		{"a cursor with a blank", "GET", "/v1/locks?cursor=a+b", nil, 422, "invalid_field", "cursor"},
+		{"a since with a blank", "GET", lease + "?since=a+b", nil, 422, "invalid_field", "since"},
+		{"a long since", "GET", lease + "?since=" + strings.Repeat("x", 129), nil, 422, "invalid_field", "since"},
+		{"verify as a word", "GET", lease + "?verify=1", nil, 422, "invalid_field", "verify"},
+		{"consistent as a word", "GET", lock + "?consistent=", nil, 422, "invalid_field", "consistent"},
+		{"a long prefix", "GET", "/v1/locks?prefix=" + long, nil, 422, "invalid_field", "prefix"},
+		{"no tokens", "POST", heartbeats, nil, 422, "invalid_field", "tokens"},
+		{"an empty object in place of tokens", "POST", heartbeats, opt(apitest.JSON(`{}`)), 422, "invalid_field", "tokens"},
+		{"an empty list of tokens", "POST", heartbeats, opt(apitest.JSON(`{"tokens":[]}`)), 422, "invalid_field", "tokens"},
+		{"a token that is a number", "POST", heartbeats, opt(apitest.JSON(`{"tokens":["a",1]}`)), 422, "invalid_field", "tokens"},
+		{"tokens in a list of lists", "POST", heartbeats, opt(apitest.JSON(`{"tokens":[["a"]]}`)), 422, "invalid_field", "tokens"},
+		{"one token, without a list", "POST", heartbeats, opt(apitest.JSON(`{"tokens":"a"}`)), 422, "invalid_field", "tokens"},
+		{"too many tokens", "POST", heartbeats, opt(apitest.JSON(`{"tokens":["a"` + strings.Repeat(`,"a"`, 1000) + `]}`)), 422, "invalid_field", "tokens"},
+
+		// Names of locks.
+		{"an encoded slash", "POST", "/v1/locks/a%2Fb/leases", nil, 422, "invalid_field", "lock"},
+		{"an encoded slash, small", "GET", "/v1/locks/a%2fb", nil, 422, "invalid_field", "lock"},
+		{"a blank", "POST", "/v1/locks/a%20b/leases", nil, 422, "invalid_field", "lock"},
+		{"a percent sign", "POST", "/v1/locks/a%2541/leases", nil, 422, "invalid_field", "lock"},
+		{"a NUL", "POST", "/v1/locks/a%00/leases", nil, 422, "invalid_field", "lock"},
+		{"another alphabet", "POST", "/v1/locks/%C3%A9/leases", nil, 422, "invalid_field", "lock"},
+		{"a long name", "POST", "/v1/locks/" + long + "/leases", nil, 422, "invalid_field", "lock"},
+		{"a name that begins with a dot", "POST", "/v1/locks/.a/leases", nil, 422, "invalid_field", "lock"},
+		{"two dots", "POST", "/v1/locks/%2e%2e/leases", nil, 422, "invalid_field", "lock"},
+		{"a name that begins with a dash", "GET", "/v1/locks/-a", nil, 422, "invalid_field", "lock"},
+		{"a lease token as a name", "GET", "/v1/locks/" + someToken, nil, 422, "invalid_field", "lock"},
+
+		// Tokens and keys.
+		{"a heartbeat without token", "POST", heartbeat, nil, 401, "lease_token_missing", ""},
+		{"a heartbeat with an empty token", "POST", heartbeat, opt(apitest.Header("Lease-Token", "")), 401, "lease_token_missing", ""},
+		{"a heartbeat of an id without token", "POST", lease + "/heartbeat", nil, 401, "lease_token_missing", ""},
+		{"a release without token", "DELETE", lease, nil, 401, "lease_token_missing", ""},
+		{"a release of self without token", "DELETE", self, nil, 401, "lease_token_missing", ""},
+		{"a look at self without token", "GET", self, nil, 401, "lease_token_missing", ""},
+		{"two tokens", "POST", heartbeat, opt(twice("Lease-Token", someToken)), 422, "repeated_field", "Lease-Token"},
+		{"two tokens of a look", "GET", lease, opt(twice("Lease-Token", someToken)), 422, "repeated_field", "Lease-Token"},
+		{"a token as an id", "GET", "/v1/leases/" + someToken, nil, 404, "lease_not_found", ""},
+		{"an id that cannot be", "POST", "/v1/leases/A%20B/heartbeat", opt(tok), 404, "lease_not_found", ""},
+		{"a long id", "DELETE", "/v1/leases/" + long, opt(tok), 404, "lease_not_found", ""},
+		{"a short key", "POST", acquire, opt(apitest.Key("0123456789abcde")), 422, "invalid_field", "Idempotency-Key"},
+		{"a long key", "POST", acquire, opt(apitest.Key(strings.Repeat("k", 129))), 422, "invalid_field", "Idempotency-Key"},
+		{"a key with a blank", "POST", acquire, opt(apitest.Key("0123456789 abcdef")), 422, "invalid_field", "Idempotency-Key"},
+		{"an empty key", "POST", acquire, opt(apitest.Header("Idempotency-Key", "")), 422, "invalid_field", "Idempotency-Key"},
+		{"a key that is not ASCII", "POST", acquire, opt(apitest.Key("0123456789abcdefé")), 422, "invalid_field", "Idempotency-Key"},
+		{"two keys", "POST", acquire, opt(twice("Idempotency-Key", someKey)), 422, "repeated_field", "Idempotency-Key"},
+
+		// Where it comes from.
+		{"another origin", "POST", acquire, opt(apitest.Header("Origin", "http://evil.example")), 403, "cross_origin", ""},
+		{"another origin, GET", "GET", lock, opt(apitest.Header("Origin", "http://evil.example")), 403, "cross_origin", ""},
+		{"another port", "GET", "/metrics", opt(apitest.Header("Origin", "http://127.0.0.1:1")), 403, "cross_origin", ""},
+		{"no origin", "GET", lock, opt(apitest.Header("Origin", "null")), 403, "cross_origin", ""},
+		{"a page of another site", "GET", lock, opt(apitest.Header("Sec-Fetch-Site", "cross-site")), 403, "cross_origin", ""},
+		{"a page of the same site", "POST", acquire, opt(apitest.Header("Sec-Fetch-Site", "same-site")), 403, "cross_origin", ""},
+		{"a preflight", "OPTIONS", acquire, opt(apitest.Header("Origin", "http://evil.example"), apitest.Header("Access-Control-Request-Method", "POST")), 403, "cross_origin", ""},
+		{"another origin where nothing is", "GET", "/nothing", opt(apitest.Header("Origin", "http://evil.example")), 403, "cross_origin", ""},
+		{"another host", "POST", acquire, opt(host("evil.example")), 421, "host_not_allowed", ""},
+		{"another host with a port", "GET", lock, opt(host("evil.example:8080")), 421, "host_not_allowed", ""},
+		{"a host that begins like ours", "GET", "/healthz", opt(host("localhost.evil.example")), 421, "host_not_allowed", ""},
+		{"another host where nothing is", "GET", "/nothing", opt(host("evil.example")), 421, "host_not_allowed", ""},
+	} {
+		t.Run(strings.ReplaceAll(c.what, " ", "_"), func(t *testing.T) {
+			g := serve(t)
+			a := g.send(t, c.method, c.path, c.options...)
+			if a.Problem == nil {
+				t.Fatalf("answered %d %s", a.Status, a.Body)
+			}
+			if a.Status != c.status || a.Code() != c.code || a.Problem.Field != c.field {
+				t.Errorf("answered %d %s field %q (%s), want %d %s field %q", a.Status, a.Code(), a.Problem.Field, a.Problem.Detail, c.status, c.code, c.field)
+			}
+			if a.Problem.Detail == "" {
+				t.Error("the problem does not say what to do")
+			}
+			if strings.Contains(string(a.Body), someToken) {
+				t.Errorf("the answer tells the token: %s", a.Body)
+			}
+			if calls := g.asked(); len(calls) > 0 {
+				t.Errorf("the manager was asked: %q", calls)
+			}
+		})
+	}
+}
+
+func host(name string) apitest.Option { return func(r *http.Request) { r.Host = name } }
+
+func TestDurationsWithoutUnitAreToldHowToSayIt(t *testing.T) {
+	g := serve(t)
+	a := g.send(t, "POST", "/v1/locks/deploy/leases?ttl=30")
+	if !strings.Contains(a.Problem.Detail, "30s") {
+		t.Errorf("no hint: %q", a.Problem.Detail)
+	}
+}
+
+func TestEveryOperationWithFieldsTellsTheirNames(t *testing.T) {
+	spec, err := apitest.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	forms := map[string]form{
+		"Acquire": new(acquireForm), "GetLease": new(leaseForm), "GetLeaseSelf": new(leaseForm), "Heartbeat": new(heartbeatForm),
+		"HeartbeatSelf": new(heartbeatForm), "HeartbeatMany": new(heartbeatsForm), "ListLeases": new(leasesForm),
+		"ListLocks": new(locksForm), "GetLock": new(lockForm),
+	}
+	for path, item := range spec.Doc.Paths.Map() {
+		for method, operation := range item.Operations() {
+			var want []string
+			for _, p := range operation.Parameters {
+				if p.Value.In == "query" {
+					want = append(want, p.Value.Name)
+				}
+			}
+			if operation.RequestBody != nil {
+				for name := range operation.RequestBody.Value.Content["application/json"].Schema.Value.Properties {
+					if !slices.Contains(want, name) {
+						want = append(want, name)
+					}
+				}
+			}
+			var got []string
+			if f := forms[operation.OperationID]; f != nil {
+				got = slices.Clone(f.names())
+			}
+			slices.Sort(got)
+			slices.Sort(want)
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%s %s: the form has %v, the specification %v", method, path, got, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package httpapi
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+
+	"lockkeeper/internal/httpapi/apitest"
+)
+
+func TestTheRoutesAndTheSpecificationAgree(t *testing.T) {
+	spec, err := apitest.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	specified := map[string]string{}
+	for path, item := range spec.Doc.Paths.Map() {
+		for method, operation := range item.Operations() {
+			specified[method+" "+path] = operation.OperationID
+			if method == http.MethodGet {
+				specified[http.MethodHead+" "+path] = operation.OperationID
+			}
+		}
+	}
+	err = chi.Walk(New(Options{Locks: newFake()}).router, func(method, pattern string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		if _, ok := specified[method+" "+pattern]; !ok {
+			t.Errorf("%s %s is served and not specified", method, pattern)
+		}
+		delete(specified, method+" "+pattern)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for route, operation := range specified {
+		t.Errorf("%s (%s) is specified and not served", route, operation)
+	}
+	for _, r := range routeTable() {
+		if r.operation == "" {
+			t.Errorf("%s %s has no name", r.method, r.pattern)
+		}
+	}
+}
+
+func TestHeadWorksWhereverGetDoes(t *testing.T) {
+	g := serve(t)
+	for _, r := range routeTable() {
+		if r.method != http.MethodGet {
+			continue
+		}
+		path := strings.NewReplacer("{lock}", "deploy", "{id}", someID).Replace(r.pattern)
+		get := g.send(t, http.MethodGet, path, apitest.Token(someToken))
+		head := g.send(t, http.MethodHead, path, apitest.Token(someToken))
+		if get.Status != 200 || head.Status != 200 || len(get.Body) == 0 {
+			t.Errorf("%s: GET %d, HEAD %d", path, get.Status, head.Status)
+		}
+		if got, want := head.Header.Get("Content-Type"), get.Header.Get("Content-Type"); got != want {
+			t.Errorf("%s: HEAD has Content-Type %q, GET %q", path, got, want)
+		}
+	}
+}
+
+func TestWhatIsNotThereIsAProblemToo(t *testing.T) {
+	g := serve(t)
+	for _, c := range []struct {
+		method, path string
+		status       int
+		code, allow  string
+	}{
+		{"GET", "/", 404, "route_not_found", ""},
+		{"GET", "/v1", 404, "route_not_found", ""},
+		{"GET", "/v1/locks/", 404, "route_not_found", ""},
+		{"POST", "/v1/locks/a/b/leases", 404, "route_not_found", ""},
+		{"GET", "/v2/locks", 404, "route_not_found", ""},
+		{"PUT", "/v1/locks/deploy", 405, "method_not_allowed", "GET, HEAD"},
+		{"DELETE", "/v1/locks/deploy/leases", 405, "method_not_allowed", "POST"},
+		{"GET", "/v1/locks/a%3Ab/leases", 405, "method_not_allowed", "POST"},
+		{"PATCH", "/v1/leases/" + someID, 405, "method_not_allowed", "GET, HEAD, DELETE"},
+		{"GET", "/v1/leases/self/heartbeat", 405, "method_not_allowed", "POST"},
+		{"OPTIONS", "/v1/locks", 405, "method_not_allowed", "GET, HEAD"},
+		{"BREW", "/v1/locks", 405, "method_not_allowed", "GET, HEAD"},
+	} {
+		a := g.send(t, c.method, c.path)
+		if a.Status != c.status || a.Code() != c.code || a.Header.Get("Allow") != c.allow {
+			t.Errorf("%s %s: %d %s Allow %q", c.method, c.path, a.Status, a.Code(), a.Header.Get("Allow"))
+		}
+	}
+	if a := g.send(t, "POST", "/v1/locks/a/b/leases"); !strings.Contains(a.Problem.Detail, "team:job") {
+		t.Errorf("a slash is not explained: %q", a.Problem.Detail)
+	}
+	if calls := g.asked(); len(calls) > 0 {
+		t.Errorf("the manager was asked: %q", calls)
+	}
+}
+
+func TestAPanicIsAProblemAndTheGatewayGoesOn(t *testing.T) {
+	g := serve(t)
+	g.release = func(string, string) error { panic("whoops") }
+	a := g.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken))
+	if a.Status != 500 || a.Code() != "internal" || strings.Contains(string(a.Body), "whoops") {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	if a := g.send(t, "GET", "/healthz"); a.Status != 200 {
+		t.Errorf("after the panic: %d", a.Status)
+	}
+}
