@@ -152,17 +152,34 @@ func (m *Manager) attachKey(k *keyEntry) {
 		return
 	}
 	if past, ok := m.history.get(k.lease); ok {
-		k.reason, k.endedAt = past.reason, past.at
+		m.keyEnded(k, past.reason)
 		return
 	}
 	if m.owns(k.lease.Gateway()) && m.synced {
 		// Its end was before this gateway could know why; its key lives on for
 		// its time from here.
-		k.reason, k.endedAt = ReasonUnknown, m.clock.Now().Boot()
+		m.keyEnded(k, ReasonUnknown)
 	}
 }
 
-// keyLifeOver reports whether the key's node may go.
-func (k *keyEntry) lifeOver(now time.Duration) bool {
-	return k.endedAt != 0 && now-k.endedAt >= keyLife
+// keyEnded notes that a key's lease has ended: the key goes a key's life later.
+func (m *Manager) keyEnded(k *keyEntry, reason Reason) {
+	k.reason, k.endedAt = reason, m.clock.Now().Boot()
+	m.keyLine = append(m.keyLine, k)
+}
+
+// keyLine is the keys whose lease has ended, in that order.
+type keyLine []*keyEntry
+
+// pop takes the first key out that ended at or before the given time.
+func (l *keyLine) pop(before time.Duration) *keyEntry {
+	if len(*l) == 0 || (*l)[0].endedAt > before {
+		return nil
+	}
+	k := (*l)[0]
+	(*l)[0] = nil
+	if *l = (*l)[1:]; len(*l) == 0 {
+		*l = nil
+	}
+	return k
 }

@@ -187,7 +187,7 @@ func (m *Manager) remember(l *lease, now time.Duration) {
 	m.history.add(l.id, past{reason: l.reason, at: now, ns: l.q.space.name, lock: l.q.name,
 		fencingToken: m.fencingToken(l.czxid), ttl: l.ttl, mode: Exclusive})
 	if k := m.keys[l.key]; k != nil && l.key != "" {
-		k.reason, k.endedAt = l.reason, now
+		m.keyEnded(k, l.reason)
 	}
 }
 

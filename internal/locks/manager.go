@@ -95,6 +95,7 @@ type Manager struct {
 	leases     map[recipe.LeaseID]*lease // those that this gateway owns and that have not ended
 	history    history
 	keys       map[string]*keyEntry
+	keyLine    keyLine // those whose lease has ended
 	peers      map[recipe.GatewayID]*peer
 	former     map[recipe.GatewayID]struct{} // ids of this process's own ended sessions with leases to settle
 	deadlines  deadlines

@@ -14,6 +14,8 @@ type space struct {
 	name   string
 	root   string
 	queues *btree.BTreeG[*queue] // by lock name: lists are pages in order
+	// sweepFrom is where the next sweep goes on, "" for the front.
+	sweepFrom string
 }
 
 func newSpace(name, root string) *space {

@@ -14,9 +14,15 @@ const (
 	// idleLock is how long an empty lock's directory is kept: taking a busy
 	// lock again costs no directory.
 	idleLock = time.Minute
-	// sweepBatch bounds how many nodes one round removes, each in a
-	// transaction of its own: a sweep must not crowd out acquires.
-	sweepBatch = 64
+	// sweepLocks bounds how many lock directories one round removes, each in a
+	// transaction of its own (somebody may use it again meanwhile): a sweep must
+	// not crowd out acquires. sweepLook is how many it looks at, so that the
+	// lock is held shortly; the next round goes on from there.
+	sweepLocks = 64
+	sweepLook  = 4096
+	// sweepKeys bounds how many keys one round removes. Nobody but their
+	// gateway deletes them, so they travel together.
+	sweepKeys = 4096
 	// scanEvery is how often the keys in ZooKeeper are compared with those
 	// known here, and succession entries are looked over; spread over gateways.
 	scanEvery = time.Minute
@@ -51,42 +57,54 @@ func (m *Manager) sweep() {
 	now := m.clock.Now().Boot()
 	m.pollHidden()
 	m.history.sweep(now - endedLife)
-	budget := sweepBatch
-	for _, s := range m.spaces {
-		if s.name != DefaultNamespace {
-			continue // foreign clients use it: a Kazoo lock creates its directory only once
-		}
-		s.queues.Scan(func(q *queue) bool {
-			if q.exists && q.contenders.Len() == 0 && q.leases == 0 && q.strays == 0 && now-q.idle >= idleLock {
-				q.idle = now // asked for; the event removes it
-				m.sweepNode(q.path, nil)
-				budget--
-			}
-			return budget > 0
-		})
-	}
-	for hash, k := range m.keys {
-		if budget == 0 {
+	// Other namespaces' directories stay: a Kazoo lock creates its own only once.
+	m.sweepIdle(m.spaces[DefaultNamespace], now)
+	for range sweepKeys {
+		k := m.keyLine.pop(now - keyLife)
+		if k == nil {
 			break
 		}
-		if k.lifeOver(now) {
-			k.endedAt = now // tried again a life later if this does not succeed
-			m.sweepNode(m.keyPath(hash), func() { delete(m.keys, hash) })
-			budget--
-		}
+		m.sweepKey(k)
 	}
 	m.sweepSuccession()
 }
 
-// sweepNode deletes one node in a transaction of its own: what somebody uses
-// again meanwhile (not empty) stays and fails nobody else's write.
-func (m *Manager) sweepNode(path string, gone func()) {
-	w := &zk.Write{Alone: true, Ops: []zk.Op{{Kind: zk.OpDelete, Path: path, Version: -1}}}
+// sweepIdle removes directories of locks that nobody has used for a while.
+func (m *Manager) sweepIdle(s *space, now time.Duration) {
+	looked, swept, from := 0, 0, s.sweepFrom
+	s.sweepFrom = ""
+	s.queues.Ascend(&queue{name: from}, func(q *queue) bool {
+		if looked++; looked > sweepLook || swept == sweepLocks {
+			s.sweepFrom = q.name
+			return false
+		}
+		if q.exists && q.contenders.Len() == 0 && q.leases == 0 && q.strays == 0 && now-q.idle >= idleLock {
+			q.idle = now // asked for; the event removes it
+			m.sweepNode(q.path)
+			swept++
+		}
+		return true
+	})
+}
+
+// sweepKey deletes a key's node and then forgets the key.
+func (m *Manager) sweepKey(k *keyEntry) {
+	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: m.keyPath(k.hash), Version: -1}}}
 	m.submit(w, func(res zk.Result) {
-		if gone != nil && (res.Outcome == zk.Done || isNoNode(res.Err)) {
-			gone()
+		if res.Outcome != zk.Done && !isNoNode(res.Err) {
+			m.keyEnded(k, k.reason) // tried again a life later
+			return
+		}
+		if m.keys[k.hash] == k {
+			delete(m.keys, k.hash)
 		}
 	})
+}
+
+// sweepNode deletes one node in a transaction of its own: what somebody uses
+// again meanwhile (not empty) stays and fails nobody else's write.
+func (m *Manager) sweepNode(path string) {
+	m.submit(&zk.Write{Alone: true, Ops: []zk.Op{{Kind: zk.OpDelete, Path: path, Version: -1}}}, func(zk.Result) {})
 }
 
 // sweepSuccession removes entries whose chain ends here once no contender has
@@ -101,7 +119,7 @@ func (m *Manager) sweepSuccession() {
 			named = named || other.entry && other.successor == id
 		}
 		if !named {
-			m.sweepNode(m.opt.Root+"/succession/"+string(id), nil)
+			m.sweepNode(m.opt.Root + "/succession/" + string(id))
 			return // one a round
 		}
 	}
@@ -147,7 +165,7 @@ func (m *Manager) scanKeys(ctx context.Context) {
 			entry = m.learnKey(entry)
 			if entry.endedAt == 0 && m.leases[entry.lease] == nil {
 				// Its gateway left no contender and no succession.
-				entry.reason, entry.endedAt = ReasonUnknown, m.clock.Now().Boot()
+				m.keyEnded(entry, ReasonUnknown)
 			}
 		}
 		m.unlock()
