@@ -93,6 +93,7 @@ type Lease struct {
 	Owner        string
 	Metadata     string
 	Rev          string // opaque mark of what is visible here
+	Basis        Basis  // of State held; see Manager.Vouches
 }
 
 // Contender is an entry of a lock's queue as shown to anyone: no secrets.
@@ -183,7 +184,8 @@ type Heartbeat struct {
 	TTL          time.Duration
 	FencingToken int64
 	Position     int
-	Waiters      int // others in line behind the holder
+	Waiters      int   // others in line behind the holder
+	Basis        Basis // see Manager.Vouches
 }
 
 // HeartbeatResult is one entry of a bulk heartbeat's answer: either of the two.

@@ -635,3 +635,34 @@ func TestAnOutcomeThatStaysUnknownIsReadFromTheReplica(t *testing.T) {
 		})
 	}
 }
+
+// A success that was decided under one session is about to be written when the
+// next session is there already, with its fence open. Rule: an answer stands on
+// the session under which it was decided.
+func TestAnAnswerDoesNotPassUnderTheNextSessionsFence(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(deploy())
+		beat, err := g.heartbeat(l)
+		if err != nil || !g.m.Vouches(beat.Basis) || !g.m.Vouches(l.Basis) {
+			t.Fatalf("%+v %v", beat, err)
+		}
+		g.m.mu.Lock()
+		session := g.m.session.(*fakeSession)
+		g.m.mu.Unlock()
+		session.expire()
+		time.Sleep(time.Second)
+		if !g.m.Trusted() {
+			t.Fatal("the next session is not usable yet")
+		}
+		if g.m.Vouches(beat.Basis) {
+			t.Error("an answer of the former session passes")
+		}
+		if again, err := g.heartbeat(l); err != nil || !g.m.Vouches(again.Basis) {
+			t.Errorf("%+v %v", again, err)
+		}
+		if g.m.Vouches(Basis{}) {
+			t.Error("no basis at all passes")
+		}
+	})
+}

@@ -300,17 +300,33 @@ func (m *Manager) submit(w *zk.Write, done func(zk.Result)) {
 	})
 }
 
-// Trusted reports whether this gateway may say that a lease is held: its
-// fence is open and its replica is current, at this moment. Adapters call it
-// right before they write such an answer.
+// Basis is the ground on which an answer stands: the session under which it
+// was decided. The zero Basis is no ground at all.
+type Basis struct{ ref *termRef }
+
+// Vouches reports whether an answer that says that a lease is held may be
+// given now: the session under which it was decided is the present one, its
+// fence is open and the replica is current. Adapters call it right before they
+// write such an answer. (An answer that was decided under a former session
+// must not pass under the fence of the next one: somebody else may have owned
+// the lease in between.)
+func (m *Manager) Vouches(b Basis) bool {
+	ref := m.current.Load()
+	return ref != nil && ref == b.ref && m.fit(ref)
+}
+
+// Trusted reports whether this gateway could vouch for an answer now.
 func (m *Manager) Trusted() bool {
 	ref := m.current.Load()
-	if ref == nil {
-		return false
-	}
+	return ref != nil && m.fit(ref)
+}
+
+func (m *Manager) fit(ref *termRef) bool {
 	now := m.clock.Now()
 	return ref.session.FenceOpen(now) && m.watcher.Current(now)
 }
+
+func (m *Manager) basis() Basis { return Basis{m.current.Load()} }
 
 func (m *Manager) trusted() bool { return m.session != nil && m.synced && m.Trusted() }
 

@@ -48,13 +48,21 @@ func (m *Manager) failoverSafe(ttl time.Duration) bool {
 	return ttl >= m.opt.SessionTimeout+5*time.Second
 }
 
+// basisOf is the present session when it owns the lease, else nothing.
+func (m *Manager) basisOf(l *lease) Basis {
+	if l.term != m.term {
+		return Basis{}
+	}
+	return m.basis()
+}
+
 // viewLease is the lease as it is now; mu is held.
 func (m *Manager) viewLease(l *lease) Lease {
 	now := m.clock.Now().Boot()
 	v := Lease{
 		ID: string(l.id), NS: l.q.space.name, Lock: l.q.name, Mode: Exclusive,
 		State: Waiting, QueueLength: l.q.contenders.Waiting(), TTL: l.ttl, FailoverSafe: m.failoverSafe(l.ttl),
-		Owner: l.owner, Metadata: l.metadata, Rev: m.revString(l.rev),
+		Owner: l.owner, Metadata: l.metadata, Rev: m.revString(l.rev), Basis: m.basisOf(l),
 	}
 	if l.name != "" {
 		v.Znode = l.path()
@@ -88,7 +96,7 @@ func (m *Manager) position(l *lease) int {
 }
 
 func (m *Manager) viewHeartbeat(l *lease, now time.Duration) Heartbeat {
-	h := Heartbeat{LeaseID: string(l.id), State: Waiting, ExpiresIn: l.deadline - now, TTL: l.ttl}
+	h := Heartbeat{LeaseID: string(l.id), State: Waiting, ExpiresIn: l.deadline - now, TTL: l.ttl, Basis: m.basisOf(l)}
 	if l.phase == held {
 		h.State, h.FencingToken, h.Waiters = Held, m.fencingToken(l.czxid), l.q.contenders.Waiting()
 		return h
