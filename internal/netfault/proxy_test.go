@@ -237,6 +237,33 @@ func TestRequestsThatWereHeldReachTheServerAfterTheirClientIsGone(t *testing.T) 
 	testkit.Closed(t, patience, s.ended, "then the server sees the end")
 }
 
+func TestRequestsThatAreHeldSurviveRepliesToAClientThatIsGone(t *testing.T) {
+	testkit.NoLeaks(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	p := NewT(t, l.Addr().String())
+	c := dial(t, p.Addr())
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	p.StallRequests()
+	c.send("late")
+	testkit.Eventually(t, patience, func() bool { return p.Held(Requests) == 1 }, "the proxy has it")
+	p.CutClients()
+	server := &lineClient{t, conn, bufio.NewReader(conn)}
+	for range 3 {
+		server.send("an event that nobody hears")
+		server.expectSilence()
+	}
+	p.Heal()
+	server.expect("late")
+}
+
 func TestDelayDelaysOneDirectionAndKeepsOrder(t *testing.T) {
 	s, p, c := setup(t)
 	const delay = 200 * time.Millisecond
