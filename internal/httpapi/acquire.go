@@ -135,7 +135,7 @@ func (x *exchange) acquired(result *locks.AcquireResult, env bool) {
 		x.encode(&shape)
 	}
 	if lease.State == locks.Held {
-		x.confirmed(status, contentType)
+		x.confirmed(lease.Basis, status, contentType)
 		return
 	}
 	x.send(status, contentType)

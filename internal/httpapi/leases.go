@@ -132,8 +132,8 @@ func (x *exchange) showLease(id, token string) {
 	x.Header()["Etag"] = []string{`"` + lease.Rev + `"`}
 	shape := leaseShape(&lease)
 	x.encode(&shape)
-	if lease.State == locks.Held || form.req.Verify {
-		x.confirmed(http.StatusOK, typeJSON)
+	if lease.State == locks.Held {
+		x.confirmed(lease.Basis, http.StatusOK, typeJSON)
 		return
 	}
 	x.send(http.StatusOK, typeJSON)
@@ -182,7 +182,7 @@ func (x *exchange) renew(id string) {
 	x.leaseID = renewed.LeaseID
 	shape := heartbeatShape(&renewed)
 	x.encode(&shape)
-	x.confirmed(http.StatusOK, typeJSON)
+	x.confirmed(renewed.Basis, http.StatusOK, typeJSON)
 }
 
 // heartbeatsForm is the field of a bulk heartbeat.
@@ -218,11 +218,20 @@ func (x *exchange) heartbeatMany() {
 	}
 	results := x.s.locks.Heartbeats(x.r.Context(), locks.Anonymous, form.tokens)
 	list := api.HeartbeatList{Items: make([]api.HeartbeatItem, len(results))}
+	var basis locks.Basis
+	renewed := false
 	for i := range results {
 		list.Items[i] = heartbeatItem(&results[i])
+		if results[i].Err == nil {
+			basis, renewed = results[i].Heartbeat.Basis, true // one for all
+		}
 	}
 	x.encode(&list)
-	x.confirmed(http.StatusOK, typeJSON)
+	if renewed {
+		x.confirmed(basis, http.StatusOK, typeJSON)
+		return
+	}
+	x.send(http.StatusOK, typeJSON)
 }
 
 func (x *exchange) release() {

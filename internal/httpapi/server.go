@@ -31,8 +31,8 @@ type Locks interface {
 	// manager's loops turn.
 	Ready() error
 	Alive() error
-	// Trusted reports whether what was said about a lease may be written now.
-	Trusted() bool
+	// Vouches reports whether what was said about a lease may be written now.
+	Vouches(basis locks.Basis) bool
 }
 
 // DefaultMaxWaiting is the bound on requests that wait at the same time:

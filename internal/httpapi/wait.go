@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/locks"
 )
 
 // Deadlines of a connection; Configure sets them. A request that waits has no
@@ -59,8 +60,8 @@ func (x *exchange) park() (ctx context.Context, unpark func(), p *problem) {
 
 // confirmed sends a success that gives a client time. It is encoded by now;
 // what it says is true only while the fence is open, so that is looked at last.
-func (x *exchange) confirmed(status int, contentType []string) {
-	if !x.s.locks.Trusted() {
+func (x *exchange) confirmed(basis locks.Basis, status int, contentType []string) {
+	if !x.s.locks.Vouches(basis) {
 		x.notConfirmed()
 		return
 	}
