@@ -84,7 +84,7 @@ func TestAChildDiesWithItsParent(t *testing.T) {
 	}
 	_, _ = io.Copy(io.Discard, out)
 	_ = parent.Wait() // reports the kill
-	defer func() { // the child is not ours to wait for, but must not stay when the test fails
+	defer func() {    // the child is not ours to wait for, but must not stay when the test fails
 		if alive(pid) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
