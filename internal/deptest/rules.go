@@ -5,7 +5,8 @@
 //	cmd  >  httpapi, dashboard  >  locks, webhooks, fleet  >  zk, events  >  zk/wire, locks/recipe, metrics, auth
 //
 // A package may import what is in a lower layer, or in its own part (internal/zk and internal/zk/embedded are one part;
-// zk/wire and locks/recipe are parts of their own, at the bottom). Code that only tests use, the development runner and
+// zk/wire and locks/recipe are parts of their own, at the bottom, and so is the package at the top of the module, which only
+// holds the specification). Code that only tests use, the development runner and
 // the benchmarks stand outside: they may import anything, and nothing may import them. The rules are about the code that
 // is shipped, so imports of _test.go files do not count.
 package deptest
@@ -27,7 +28,7 @@ var layers = [][]string{
 	{"internal/httpapi", "internal/dashboard"},
 	{"internal/locks", "internal/webhooks", "internal/fleet"},
 	{"internal/zk", "internal/events"},
-	{"internal/zk/wire", "internal/locks/recipe", "internal/metrics", "internal/auth"},
+	{"internal/zk/wire", "internal/locks/recipe", "internal/metrics", "internal/auth", "lockkeeper"},
 }
 
 // client stands beside the layers: programs of other people link it.
@@ -38,7 +39,7 @@ const (
 
 // testSupport is code that exists for tests only.
 var testSupport = []string{
-	"internal/childproc", "internal/deptest", "internal/netfault", "internal/testkit", "internal/zk/zkreal", "internal/httpapi/apitest",
+	"internal/childproc", "internal/deptest", "internal/e2e", "internal/netfault", "internal/testkit", "internal/zk/zkreal", "internal/httpapi/apitest",
 }
 
 // tools are programs for those who work on the project. Nobody ships them.
