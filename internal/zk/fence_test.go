@@ -1,6 +1,7 @@
 package zk
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -106,10 +107,15 @@ func TestTheFenceStaysOpenWhetherIdleOrRefused(t *testing.T) {
 			go func() {
 				defer close(ended)
 				for busy {
-					// Two bad ones each: after one was dropped, the other still fails.
-					a := submit(t, s, &Write{Ops: []Op{{Kind: OpCreate, Path: dir}}})
-					b := submit(t, s, &Write{Ops: []Op{{Kind: OpCheck, Path: dir, Version: 9}, {Kind: OpDelete, Path: dir}}})
-					if ra, rb := await(t, a), await(t, b); ra.Outcome != NotDone || rb.Outcome != Redecide {
+					// Nothing but refusals, one after the other.
+					var ra, rb Result
+					var both sync.WaitGroup
+					both.Go(func() { ra = attempt(s, &Write{Ops: []Op{{Kind: OpCreate, Path: dir}}}) })
+					both.Go(func() {
+						rb = attempt(s, &Write{Ops: []Op{{Kind: OpCheck, Path: dir, Version: 9}, {Kind: OpDelete, Path: dir}}})
+					})
+					both.Wait()
+					if ra.Outcome != NotDone || rb.Outcome != Redecide {
 						t.Errorf("outcomes %v and %v", ra, rb)
 						return
 					}

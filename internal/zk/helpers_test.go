@@ -2,6 +2,7 @@ package zk
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -84,6 +85,21 @@ func submit(t testing.TB, s *Session, w *Write) <-chan Result {
 		t.Fatalf("Submit: %v", err)
 	}
 	return result
+}
+
+// attempt is submit and await for goroutines that are not the test's own.
+func attempt(s *Session, w *Write) Result {
+	result := make(chan Result, 1)
+	w.Done = func(r Result) { result <- r }
+	if err := s.Submit(w); err != nil {
+		return Result{Outcome: NotDone, Err: err}
+	}
+	select {
+	case r := <-result:
+		return r
+	case <-time.After(testLimit):
+		return Result{Err: errors.New("waited too long")}
+	}
 }
 
 func await[T any](t testing.TB, from <-chan T) T {

@@ -128,7 +128,7 @@ func TestNoAnswerLiesWhileTheConnectionKeepsBreaking(t *testing.T) {
 			for round := range rounds {
 				dir := fmt.Sprintf("%s/locks/%d", DefaultRoot, r.IntN(locks))
 				prefix := fmt.Sprintf("%s/write-w%dr%d-", dir, worker, round)
-				made := await(t, submit(t, s, &Write{Queue: dir, Ops: []Op{{Kind: OpCreate, Path: prefix, Sequential: true}}}))
+				made := attempt(s, &Write{Queue: dir, Ops: []Op{{Kind: OpCreate, Path: prefix, Sequential: true}}})
 				switch {
 				case made.Outcome == Done && strings.HasPrefix(made.Paths[0], prefix):
 				case made.Outcome == NotDone && errors.Is(made.Err, ErrNotApplied):
@@ -143,7 +143,7 @@ func TestNoAnswerLiesWhileTheConnectionKeepsBreaking(t *testing.T) {
 				if r.IntN(3) == 0 {
 					continue
 				}
-				gone := await(t, submit(t, s, &Write{Ops: []Op{{Kind: OpDelete, Path: made.Paths[0]}}}))
+				gone := attempt(s, &Write{Ops: []Op{{Kind: OpDelete, Path: made.Paths[0]}}})
 				switch {
 				case gone.Outcome == Done:
 					mu.Lock()

@@ -1,0 +1,264 @@
+package zk
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	gozk "github.com/go-zookeeper/zk"
+
+	"lockkeeper/internal/netfault"
+	"lockkeeper/internal/zk/zkreal"
+)
+
+var sessionExpired = gozk.Event{Type: gozk.EventSession, State: gozk.StateExpired}
+
+// script is a server that accepts connections and does with each what the test
+// says.
+func script(t *testing.T, serve func(net.Conn)) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serve(conn)
+		}
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-ended
+	})
+	return l.Addr().String()
+}
+
+func TestAServerThatAcceptsAndSaysNothingIsLeftForTheNext(t *testing.T) {
+	for name, say := range map[string][]byte{"nothing": nil, "half an answer": {0, 0, 0, 37, 0, 0}} {
+		t.Run(name, func(t *testing.T) {
+			cfg := testConfig(t)
+			layout := openLayout(t, cfg)
+			silent := script(t, func(conn net.Conn) {
+				t.Cleanup(func() { _ = conn.Close() })
+				_, _ = conn.Write(say)
+			})
+			cfg.Servers = []string{silent, cfg.Servers[0]}
+			cfg.SessionTimeout = 3 * time.Second
+			for n := range 4 { // the order is random: the silent one is first in some
+				began := time.Now()
+				openSession(t, cfg, layout, n)
+				// The library alone would take 6.7 session timeouts.
+				if took := time.Since(began); took > 8*time.Second {
+					t.Fatalf("it took %v", took)
+				}
+			}
+		})
+	}
+}
+
+func TestConnectingGivesUpAfterABoundedNumberOfAttempts(t *testing.T) {
+	attempts := make(chan struct{}, 100)
+	addr := script(t, func(conn net.Conn) {
+		attempts <- struct{}{}
+		_ = conn.Close()
+	})
+	_, err := OpenLayout(testContext(t), Config{Servers: []string{addr}})
+	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "attempts") {
+		t.Errorf("the error is %v, want ErrUnavailable with the number of attempts", err)
+	}
+	if got := len(attempts); got != connectAttempts {
+		t.Errorf("%d attempts, want %d", got, connectAttempts)
+	}
+}
+
+func TestConnectingEndsWithItsContext(t *testing.T) {
+	addr := script(t, func(conn net.Conn) { t.Cleanup(func() { _ = conn.Close() }) })
+	ctx := testContext(t)
+	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if _, err := OpenLayout(short, Config{Servers: []string{addr}}); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("the error is %v, want ErrUnavailable", err)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestTheNegotiatedTimeoutIsKnown(t *testing.T) {
+	server := zkreal.StartT(t, zkreal.WithoutFsync(), zkreal.WithSessionBounds(4*time.Second, 5*time.Second))
+	cfg := Config{Servers: []string{server.Addr()}, CreateRoot: true, SessionTimeout: time.Minute}
+	s := openSession(t, cfg, openLayout(t, cfg), 1)
+	if got := s.Timeout(); got != 5*time.Second {
+		t.Errorf("timeout %v, want what the server allows: 5s", got)
+	}
+}
+
+func TestCredentialsTravelWithEveryConnection(t *testing.T) {
+	direct, through, proxy := faulty(t)
+	through.Auth = &DigestAuth{User: "fleet", Password: "right"}
+	layout := openLayout(t, through)
+	s := openSession(t, through, layout, 1)
+	secret := DefaultRoot + nodeSecret
+	for range 3 {
+		if _, _, err := s.Get(testContext(t), secret); err != nil {
+			t.Fatalf("reading the secret: %v", err)
+		}
+		proxy.Reset()
+		eventually(t, "the loss is noticed and mended", func() bool {
+			_, _, err := s.Get(testContext(t), secret)
+			return err == nil
+		})
+	}
+	private := mustBeDone(t, write(t, s, Op{Kind: OpCreate, Path: DefaultRoot + "/keys/k", Private: true}))
+	stranger := newProbe(t, direct)
+	for _, path := range []string{secret, private.Paths[0]} {
+		if _, _, err := stranger.c.get(testContext(t), path); !errors.Is(err, ErrNoAuth) {
+			t.Errorf("a stranger reads %s: %v, want ErrNoAuth", path, err)
+		}
+	}
+	if err := stranger.c.create(testContext(t), stranger.c.cfg, DefaultRoot+"/guards/x", nil, open); !errors.Is(err, ErrNoAuth) {
+		t.Errorf("a stranger creates a guard: %v, want ErrNoAuth", err)
+	}
+	stranger.create(DefaultRoot+"/locks/foreign", "")
+}
+
+func TestWrongCredentialsAreFatalWhereAnACLRefusesThem(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.Auth = &DigestAuth{User: "fleet", Password: "right"}
+	layout := openLayout(t, cfg)
+	for name, auth := range map[string]*DigestAuth{"another password": {User: "fleet", Password: "wrong"}, "none": nil} {
+		wrong := cfg
+		wrong.Auth = auth
+		_, err := OpenLayout(testContext(t), wrong)
+		mustBeFatal(t, name+" opening the layout", err, KindAuth)
+		_, err = OpenSession(testContext(t), wrong, layout, gatewayID(1), nil)
+		mustBeFatal(t, name+" opening a session", err, KindAuth)
+	}
+}
+
+func mustBeFatal(t *testing.T, doing string, err error, kind FatalKind) {
+	t.Helper()
+	var fatal *FatalError
+	if !errors.As(err, &fatal) || fatal.Kind != kind {
+		t.Errorf("%s: %v, want a FatalError of kind %s", doing, err, kind)
+	} else if fatal.Hint == "" {
+		t.Errorf("%s: %v has no hint", doing, err)
+	}
+}
+
+// handshake answers a connect request as a server does.
+func handshake(conn net.Conn) error {
+	request := make([]byte, 4+44)
+	if _, err := io.ReadFull(conn, request); err != nil {
+		return err
+	}
+	answer := make([]byte, 4+36)
+	binary.BigEndian.PutUint32(answer, 36)
+	binary.BigEndian.PutUint32(answer[8:], 4000)
+	binary.BigEndian.PutUint64(answer[12:], 77)
+	binary.BigEndian.PutUint32(answer[20:], 16)
+	_, err := conn.Write(answer)
+	return err
+}
+
+func TestAServerThatRefusesTheCredentialsIsFatal(t *testing.T) {
+	addr := script(t, func(conn net.Conn) {
+		t.Cleanup(func() { _ = conn.Close() })
+		if handshake(conn) != nil {
+			return
+		}
+		refusal := binary.BigEndian.AppendUint32(nil, 16)
+		refusal = binary.BigEndian.AppendUint32(refusal, uint32(0xfffffffc)) // xid -4
+		refusal = binary.BigEndian.AppendUint64(refusal, 0)
+		refusal = binary.BigEndian.AppendUint32(refusal, uint32(0xffffff8d)) // -115
+		_, _ = conn.Write(refusal)
+	})
+	_, err := OpenLayout(testContext(t), Config{Servers: []string{addr}, Auth: &DigestAuth{User: "u", Password: "p"}})
+	mustBeFatal(t, "opening the layout", err, KindAuth)
+}
+
+func TestAnImpossibleFrameEndsTheConnectionAndNotTheProcess(t *testing.T) {
+	for name, frame := range map[string][]byte{
+		"negative":  {0xff, 0xff, 0xff, 0xff, 1, 2, 3},
+		"too short": {0, 0, 0, 3, 1, 2, 3},
+		"too long":  {0x7f, 0xff, 0xff, 0xff, 1, 2, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			connections := make(chan struct{}, 100)
+			addr := script(t, func(conn net.Conn) {
+				t.Cleanup(func() { _ = conn.Close() })
+				select {
+				case connections <- struct{}{}:
+				default:
+				}
+				if handshake(conn) == nil {
+					_, _ = conn.Write(frame)
+				}
+			})
+			cfg, err := Config{Servers: []string{addr}}.withDefaults()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := connect(testContext(t), &cfg, func() {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			await(t, connections)
+			await(t, connections) // it has hung up and tries again
+			c.end(errLayoutRead)
+			await(t, c.closed)
+		})
+	}
+}
+
+func TestEveryPathIsBelowTheChroot(t *testing.T) {
+	cfg := testConfig(t) // has one
+	layout := openLayout(t, cfg)
+	s := openSession(t, cfg, layout, 1)
+	made := mustBeDone(t, write(t, s, Op{Kind: OpCreate, Path: DefaultRoot + "/locks/a"}))
+	if made.Paths[0] != DefaultRoot+"/locks/a" {
+		t.Errorf("the answer says %s", made.Paths[0])
+	}
+	whole := cfg
+	whole.Chroot = ""
+	outside := newProbe(t, whole)
+	if outside.stat(cfg.Chroot+DefaultRoot+"/locks/a") == nil {
+		t.Error("it is not below the chroot")
+	}
+	if outside.stat(DefaultRoot) != nil {
+		t.Error("something was made outside the chroot")
+	}
+}
+
+func TestAnotherServerTakesOverTheSession(t *testing.T) {
+	direct := testConfig(t)
+	layout := openLayout(t, direct)
+	a := netfault.NewT(t, direct.Servers[0], netfault.Framed())
+	b := netfault.NewT(t, direct.Servers[0], netfault.Framed())
+	cfg := direct
+	cfg.Servers = []string{a.Addr(), b.Addr()}
+	s := openSession(t, cfg, layout, 1)
+	used, other := a, b
+	if b.Connections() > 0 {
+		used, other = b, a
+	}
+	used.Cut()
+	if _, err := s.Barrier(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if other.Connections() != 1 {
+		t.Error("the session did not move")
+	}
+}

@@ -1,0 +1,225 @@
+package zk
+
+import (
+	"encoding/json"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/netfault"
+)
+
+func TestALayoutIsCreatedOnceAndThenFound(t *testing.T) {
+	cfg := testConfig(t)
+	first := openLayout(t, cfg)
+	if !regexp.MustCompile(`^[a-z2-7]{8}$`).MatchString(first.FleetID) || len(first.Keys) != 1 || len(first.Keys[0].Key) != keyBytes || first.Keys[0].ID == "" {
+		t.Errorf("fleet id %q, keys %+v", first.FleetID, first.Keys)
+	}
+	if first.PromiseWindow != DefaultPromiseWindow || first.LargestWindow != DefaultPromiseWindow || first.FenceBase != 0 {
+		t.Errorf("window %v, largest %v, fence base %d", first.PromiseWindow, first.LargestWindow, first.FenceBase)
+	}
+	if want := map[string]Namespace{"default": {DefaultRoot + "/locks", "native"}}; !reflect.DeepEqual(first.Namespaces, want) {
+		t.Errorf("namespaces %v, want %v", first.Namespaces, want)
+	}
+	want := []string{"fence_base", "gateways", "guards", "keys", "locks", "namespaces", "outbox", "promise_window",
+		"secret", "settings", "succession", "version", "webhooks"}
+	if got := newProbe(t, cfg).children(DefaultRoot); !slices.Equal(got, want) {
+		t.Errorf("%v is below the root, want %v", got, want)
+	}
+	cfg.CreateRoot = false
+	if second := openLayout(t, cfg); !reflect.DeepEqual(first, second) {
+		t.Errorf("found %+v, made %+v", second, first)
+	}
+}
+
+func TestGatewaysThatCreateTheLayoutAtOnceFindTheSame(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.Chroot += "/made/on/demand"
+	layouts := make([]*Layout, 6)
+	var running sync.WaitGroup
+	for i := range layouts {
+		running.Go(func() {
+			var err error
+			if layouts[i], err = OpenLayout(testContext(t), cfg); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	running.Wait()
+	for _, l := range layouts[1:] {
+		if !reflect.DeepEqual(l, layouts[0]) {
+			t.Errorf("%+v and %+v", l, layouts[0])
+		}
+	}
+}
+
+// Each request of creating the layout is lost on the way there and on the way
+// back; the layout that is found in the end is whole, and the same from then on.
+func TestALayoutSurvivesTheLossOfAnyRequest(t *testing.T) {
+	requests := netfault.IsOp(netfault.OpCreate, netfault.OpExists, netfault.OpGetData, netfault.OpGetChildren2)
+	for n := 1; ; n += 3 { // every third: the steps repeat themselves
+		direct, through, proxy := faulty(t)
+		var hit *netfault.Trigger
+		if n%2 == 0 {
+			hit = proxy.FailRequest(n, requests)
+		} else {
+			hit = proxy.FailReply(n, requests)
+		}
+		made := openLayout(t, through)
+		direct.CreateRoot = false
+		if found := openLayout(t, direct); !reflect.DeepEqual(found, made) {
+			t.Fatalf("request %d lost: made %+v, found %+v", n, made, found)
+		}
+		select {
+		case <-hit.Fired():
+		default:
+			if n < 30 {
+				t.Errorf("creating the layout took only %d requests", n)
+			}
+			return
+		}
+	}
+}
+
+func TestALayoutThatDoesNotFitIsFatal(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		kind   FatalKind
+		change func(p *probe)
+		cfg    func(*Config)
+	}{
+		{name: "no root", kind: KindMissingRoot, cfg: func(c *Config) { c.Root, c.CreateRoot = "/elsewhere", false }},
+		{name: "no chroot", kind: KindMissingRoot, cfg: func(c *Config) { c.Chroot, c.CreateRoot = c.Chroot+"/x", false }},
+		{name: "too new", kind: KindLayoutTooNew, change: func(p *probe) {
+			p.set(DefaultRoot+nodeVersion, `{"layout":7,"oldest_reader":2}`)
+		}},
+		{name: "window contradicts", kind: KindPromiseWindow, cfg: func(c *Config) { c.PromiseWindow = 7 * time.Second }},
+		{name: "window not understood", kind: KindLayoutCorrupt, change: func(p *probe) { p.set(DefaultRoot+nodePromiseWindow, "ten") }},
+		{name: "window above the largest", kind: KindLayoutCorrupt, change: func(p *probe) {
+			p.set(DefaultRoot+nodePromiseWindow, `{"window":"20s","largest":"10s"}`)
+		}},
+		{name: "secret not understood", kind: KindLayoutCorrupt, change: func(p *probe) { p.set(DefaultRoot+nodeSecret, "") }},
+		{name: "secret without keys", kind: KindLayoutCorrupt, change: func(p *probe) { p.set(DefaultRoot+nodeSecret, `{"fleet_id":"abcdefgh"}`) }},
+		{name: "fence base not understood", kind: KindLayoutCorrupt, change: func(p *probe) { p.set(DefaultRoot+nodeFenceBase, "x") }},
+		{name: "namespaces overlap", kind: KindNamespace, change: func(p *probe) {
+			p.create(DefaultRoot+"/namespaces/more", `{"root":"`+DefaultRoot+`/locks/more","dialect":"native"}`)
+		}},
+		{name: "namespace without a root", kind: KindLayoutCorrupt, change: func(p *probe) {
+			p.create(DefaultRoot+"/namespaces/more", `{"dialect":"native"}`)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := testConfig(t)
+			openLayout(t, cfg)
+			if c.change != nil {
+				c.change(newProbe(t, cfg))
+			}
+			if c.cfg != nil {
+				c.cfg(&cfg)
+			}
+			_, err := OpenLayout(testContext(t), cfg)
+			mustBeFatal(t, c.name, err, c.kind)
+		})
+	}
+}
+
+func TestANewerLayoutThatWeCanReadIsAccepted(t *testing.T) {
+	cfg := testConfig(t)
+	openLayout(t, cfg)
+	p := newProbe(t, cfg)
+	p.set(DefaultRoot+nodeVersion, `{"layout":7,"oldest_reader":1,"more":true}`)
+	p.set(DefaultRoot+nodeFenceBase, "4711")
+	p.set(DefaultRoot+nodePromiseWindow, `{"window":"10s","largest":"40s"}`)
+	p.delete(DefaultRoot + "/webhooks") // as a layout of a release without them
+	cfg.CreateRoot = false
+	l := openLayout(t, cfg)
+	if l.FenceBase != 4711 || l.LargestWindow != 40*time.Second || l.FenceBaseVersion != 1 {
+		t.Errorf("%+v", l)
+	}
+	if p.stat(DefaultRoot+"/webhooks") == nil {
+		t.Error("what a later release needs was not created")
+	}
+}
+
+func TestASessionDoesNotRegisterUnderALayoutThatHasChanged(t *testing.T) {
+	for _, node := range []string{nodePromiseWindow, nodeFenceBase} {
+		cfg := testConfig(t)
+		layout := openLayout(t, cfg)
+		p := newProbe(t, cfg)
+		data, _, err := p.c.get(testContext(t), DefaultRoot+node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.set(DefaultRoot+node, string(data))
+		if _, err := OpenSession(testContext(t), cfg, layout, gatewayID(1), nil); !strings.Contains(errString(err), ErrBadVersion.Error()) {
+			t.Errorf("%s changed: %v, want ErrBadVersion", node, err)
+		}
+		if p.stat(DefaultRoot+"/gateways/"+gatewayID(1)) != nil {
+			t.Error("it has registered")
+		}
+		openSession(t, cfg, openLayout(t, cfg), 2)
+	}
+}
+
+func errString(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// Registering, lost on the way there and on the way back.
+func TestALostRegistrationIsFoundOrRepeated(t *testing.T) {
+	for _, persisted := range []bool{false, true} {
+		direct, through, proxy := faulty(t)
+		layout := openLayout(t, direct)
+		if persisted {
+			proxy.FailReply(1, about("/gateways/"))
+		} else {
+			proxy.FailRequest(1, about("/gateways/"))
+		}
+		s := openSession(t, through, layout, 1)
+		p := newProbe(t, direct)
+		if stat := p.stat(s.registration); stat == nil || stat.Version != 0 || p.stat(s.guard) == nil {
+			t.Errorf("persisted %v: registration %+v", persisted, stat)
+		}
+		mustBeDone(t, write(t, s, Op{Kind: OpCreate, Path: DefaultRoot + "/locks/x"}))
+	}
+}
+
+func TestAnIdThatIsTakenIsRefused(t *testing.T) {
+	cfg := testConfig(t)
+	layout := openLayout(t, cfg)
+	openSession(t, cfg, layout, 1)
+	if _, err := OpenSession(testContext(t), cfg, layout, gatewayID(1), nil); !strings.Contains(errString(err), ErrNodeExists.Error()) {
+		t.Errorf("%v, want ErrNodeExists", err)
+	}
+	for _, id := range []string{"", "short", "UPPERCASE1234", "a/b/c/d/e/f/g"} {
+		_, err := OpenSession(testContext(t), cfg, layout, id, nil)
+		if err == nil {
+			t.Errorf("id %q was accepted", id)
+		}
+	}
+}
+
+func TestTheSecretSurvivesItsRecord(t *testing.T) {
+	made, err := newSecret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read secretRecord
+	if err := json.Unmarshal(data, &read); err != nil || !reflect.DeepEqual(read, made) {
+		t.Errorf("%v: read %+v, made %+v", err, read, made)
+	}
+	if other, _ := newSecret(); other.FleetID == made.FleetID {
+		t.Error("two fleets have one id")
+	}
+}

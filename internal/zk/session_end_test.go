@@ -1,0 +1,216 @@
+package zk
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/netfault"
+)
+
+// A session that expires while writes are under way and while others wait.
+func TestAnExpiredSessionAnswersEveryWriteAndExecutesNoneLater(t *testing.T) {
+	direct, through, proxy := faulty(t)
+	through.SessionTimeout = time.Second
+	layout := openLayout(t, direct)
+	p := newProbe(t, direct)
+	dir := locksDir(t, p, "l")
+	s := openSession(t, through, layout, 1)
+
+	proxy.Stall()
+	var results []<-chan Result
+	for range 1000 {
+		results = append(results, submit(t, s, &Write{Ops: []Op{{Kind: OpCreate, Path: dir + "/write-", Sequential: true}}}))
+	}
+	barrier := make(chan error, 1)
+	go func() {
+		_, err := s.Barrier(context.Background())
+		barrier <- err
+	}()
+	eventually(t, "the server expires the session", func() bool { return p.stat(s.guard) == nil })
+	proxy.Reset() // what was held is gone with its connections
+	proxy.Heal()
+	await(t, s.Done())
+	if !errors.Is(s.Err(), ErrSessionGone) {
+		t.Errorf("Err is %v, want ErrSessionGone", s.Err())
+	}
+	unknown, notDone := 0, 0
+	for _, result := range results {
+		select {
+		case r := <-result:
+			switch r.Outcome {
+			case Unknown:
+				unknown++
+			case NotDone:
+				notDone++
+				if !errors.Is(r.Err, ErrSessionGone) {
+					t.Errorf("never sent, but answered %v", r.Err)
+				}
+			default:
+				t.Errorf("%+v", r)
+			}
+		default:
+			t.Fatal("Done is closed and a write has no answer")
+		}
+	}
+	if unknown == 0 || notDone == 0 {
+		t.Errorf("%d unknown, %d not done: want some of both", unknown, notDone)
+	}
+	if err := await(t, barrier); !errors.Is(err, ErrSessionGone) {
+		t.Errorf("Barrier says %v, want ErrSessionGone", err)
+	}
+	if s.Fence().Open(SystemClock{}.Now()) || s.State() != "gone" || s.Connected() {
+		t.Errorf("fence open or state %q", s.State())
+	}
+	// A new session of the same process has a queue of its own.
+	s2 := openSession(t, through, layout, 2)
+	if _, err := s2.Barrier(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	await(t, s.released)
+	if got := p.children(dir); len(got) != 0 {
+		t.Errorf("%d writes of the expired session were executed", len(got))
+	}
+}
+
+func TestEventsThatComeBeforeTheConstructorReturnsAreNotDropped(t *testing.T) {
+	direct := testConfig(t)
+	cfg, err := direct.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	woken := make(chan struct{}, 8)
+	c, err := connect(testContext(t), &cfg, func() { woken <- struct{}{} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A second conn gets the first one's library object late, as it would if
+	// the library's goroutine were quicker than the constructor.
+	late := newConn(&cfg, func() {})
+	handled := make(chan struct{})
+	go func() {
+		defer close(handled)
+		late.event(sessionExpired)
+	}()
+	select {
+	case <-handled:
+		t.Fatal("the event was handled, or dropped, before there was anything to close")
+	case <-late.over:
+		t.Fatal("the event was handled before there was anything to close")
+	case <-woken: // the first conn's own event; the other one has had its chance
+	}
+	late.attach(c.lib)
+	await(t, handled)
+	if !errors.Is(late.endErr(), ErrSessionGone) {
+		t.Errorf("the session's end is %v, want ErrSessionGone", late.endErr())
+	}
+	if _, _, err := c.lib.Get("/"); err == nil {
+		t.Error("the library's Conn is still open after StateExpired")
+	}
+	c.end(errLayoutRead)
+	await(t, c.closed)
+}
+
+func TestCloseDeletesGuardAndRegistrationInOneTransaction(t *testing.T) {
+	direct, through, proxy := faulty(t)
+	layout := openLayout(t, direct)
+	p := newProbe(t, direct)
+	dir := locksDir(t, p, "l")
+	s := openSession(t, through, layout, 1)
+	last := submit(t, s, &Write{Ops: []Op{{Kind: OpCreate, Path: dir + "/last"}}})
+	farewells, others := 0, 0
+	done := make(chan struct{})
+	proxy.Observe(func(f netfault.Frame) netfault.Action {
+		switch {
+		case f.Dir != netfault.Requests:
+		case f.Op() == netfault.OpClose:
+			close(done)
+		case f.Op() == netfault.OpMulti && binary.BigEndian.Uint32(f.Raw[12:]) == uint32(netfault.OpDelete):
+			farewells++
+		case farewells > 0 && f.Op() != netfault.OpPing:
+			others++
+		}
+		return netfault.Forward
+	})
+	if err := s.Close(testContext(t)); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	mustBeDone(t, await(t, last))
+	if p.stat(s.guard) != nil || p.stat(s.registration) != nil {
+		t.Error("guard or registration is still there after Close")
+	}
+	await(t, done)
+	if farewells != 1 || others != 0 {
+		t.Errorf("%d last transactions and %d requests after them, want one and none", farewells, others)
+	}
+	if err := s.Close(testContext(t)); err != nil {
+		t.Errorf("a second Close: %v", err)
+	}
+	if !errors.Is(s.Err(), ErrSessionGone) {
+		t.Errorf("Err is %v, want ErrSessionGone", s.Err())
+	}
+}
+
+func TestCloseReturnsWithItsContextWhateverTheServerDoes(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		harm func(*netfault.Proxy)
+	}{
+		{"silent", (*netfault.Proxy).Stall},
+		{"refusing", (*netfault.Proxy).Cut},
+		{"swallowing", (*netfault.Proxy).DropRequests},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			direct, through, proxy := faulty(t)
+			s := openSession(t, through, openLayout(t, direct), 1)
+			c.harm(proxy)
+			result := submit(t, s, &Write{Ops: []Op{{Kind: OpCreate, Path: DefaultRoot + "/locks/x"}}})
+			ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			if err := s.Close(ctx); err == nil {
+				t.Error("Close says that all is well")
+			}
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("Close took %v", took)
+			}
+			if r := await(t, result); r.Outcome != Unknown && r.Outcome != NotDone {
+				t.Errorf("%+v", r)
+			}
+			await(t, s.Done())
+			await(t, s.released)
+		})
+	}
+}
+
+func TestReadsEndWithTheirContextAndWithTheConnection(t *testing.T) {
+	direct, through, proxy := faulty(t)
+	s := openSession(t, through, openLayout(t, direct), 1)
+	proxy.Stall()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	if _, _, err := s.Get(ctx, DefaultRoot); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Get of a silent server: %v, want the deadline", err)
+	}
+	proxy.Cut()
+	eventually(t, "the loss is noticed", func() bool { return !s.Connected() })
+	if _, _, err := s.Children(testContext(t), DefaultRoot); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("Children without a connection: %v, want ErrUnavailable", err)
+	}
+	if s.State() != "suspended" {
+		t.Errorf("state %q, want suspended", s.State())
+	}
+	proxy.Heal()
+	eventually(t, "the connection is back", s.Connected)
+	if _, err := s.Exists(testContext(t), DefaultRoot); err != nil {
+		t.Errorf("Exists: %v", err)
+	}
+	if _, _, err := s.Get(testContext(t), DefaultRoot+"/nothing"); !errors.Is(err, ErrNoNode) {
+		t.Errorf("Get of nothing: %v, want ErrNoNode", err)
+	}
+	if stat, err := s.Exists(testContext(t), DefaultRoot+"/nothing"); err != nil || stat != nil {
+		t.Errorf("Exists of nothing: %v, %v", stat, err)
+	}
+}
