@@ -247,7 +247,7 @@ func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, rep
 		return fail(l.failure)
 	case l.phase == ended && l.reason == ReasonWaitElapsed:
 		leave()
-		return true, AcquireResult{}, m.heldByOther(ctx, l.q, CodeWaitElapsed)
+		return true, AcquireResult{}, m.heldByOther(ctx, l.q, notGranted(req))
 	case l.phase == ended:
 		return fail(endedError(l.reason))
 	case l.phase == held:
@@ -295,6 +295,16 @@ func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, rep
 		return false, AcquireResult{}, nil
 	}
 	return false, AcquireResult{}, nil
+}
+
+// notGranted is the code for an acquire that left the queue again. Whoever did
+// not wait has no wait that elapsed, even when it took a look from within the
+// queue to find the lock taken.
+func notGranted(req *AcquireRequest) Code {
+	if req.Wait == 0 {
+		return CodeHeldByOther
+	}
+	return CodeWaitElapsed
 }
 
 // keyed reports whether the lease's client can find it again by repeating the

@@ -79,9 +79,9 @@ func (m *Manager) replay(ctx context.Context, req *AcquireRequest, key *keyEntry
 		err = m.absent(key.lease)
 	case key.reason == ReasonWaitElapsed:
 		if q := m.spaces[req.NS].find(req.Lock); q != nil {
-			return AcquireResult{}, m.heldByOther(ctx, q, CodeWaitElapsed)
+			return AcquireResult{}, m.heldByOther(ctx, q, notGranted(req))
 		}
-		err = &Error{Code: CodeWaitElapsed, RetryAfter: retryAfter, Detail: "the wait of this request has elapsed"}
+		err = &Error{Code: notGranted(req), RetryAfter: retryAfter, Detail: "the lock was not granted to this request, which has left the queue"}
 	default:
 		err = endedError(key.reason)
 	}
