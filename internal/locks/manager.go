@@ -85,6 +85,7 @@ type Manager struct {
 	watcher Watcher
 
 	draining bool          // guarded by mu
+	leaving  bool          // guarded by mu; Ready fails, nothing else
 	drain    chan struct{} // closed when draining begins: open polls end
 
 	// What trusted looks at without the lock.
@@ -368,7 +369,7 @@ func (m *Manager) Ready() error {
 	m.mu.Lock()
 	defer m.unlock()
 	switch {
-	case m.draining:
+	case m.draining, m.leaving:
 		return errors.New("shutting down")
 	case !m.loadedOnce:
 		return errors.New("the tree has not been read from ZooKeeper yet")
@@ -393,6 +394,14 @@ func (m *Manager) Alive() error {
 		return errors.New("the clock loop has stood still for " + strconv.FormatInt(since.Milliseconds(), 10) + " ms")
 	}
 	return nil
+}
+
+// Leave makes Ready fail and changes nothing else: load balancers turn away
+// before Drain refuses requests.
+func (m *Manager) Leave() {
+	m.mu.Lock()
+	defer m.unlock()
+	m.leaving = true
 }
 
 // Drain hands over: clocks stop, then requests are refused, writes under way

@@ -2,7 +2,10 @@ package locks
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	"github.com/cenkalti/backoff/v5"
 
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
@@ -11,13 +14,19 @@ import (
 // ZooKeeper is the Store on a real ensemble.
 type ZooKeeper struct {
 	Config zk.Config
+	// ReachWithin bounds how long Layout tries when ZooKeeper does not answer
+	// at the start; 0 tries until ctx ends.
+	ReachWithin time.Duration
 
 	layout *zk.Layout
 }
 
-// Layout implements Store.
+// Layout implements Store. Its error is zk.ErrUnavailable, wrapped, when
+// ZooKeeper was not reached within ReachWithin.
 func (z *ZooKeeper) Layout(ctx context.Context) (*zk.Layout, error) {
-	layout, err := zk.OpenLayout(ctx, z.Config)
+	layout, err := reach(ctx, z, z.ReachWithin, "reading the layout", func(ctx context.Context) (*zk.Layout, error) {
+		return zk.OpenLayout(ctx, z.Config)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -28,12 +37,37 @@ func (z *ZooKeeper) Layout(ctx context.Context) (*zk.Layout, error) {
 
 // Open implements Store.
 func (z *ZooKeeper) Open(ctx context.Context, id string, registration []byte, onCommit func(zk.Instant, int64)) (Session, error) {
-	session, err := zk.OpenSession(ctx, z.Config, z.layout, id, registration)
+	session, err := reach(ctx, z, 0, "opening a session", func(ctx context.Context) (*zk.Session, error) {
+		return zk.OpenSession(ctx, z.Config, z.layout, id, registration)
+	})
 	if err != nil {
 		return nil, err
 	}
 	session.Fence().OnCommit(onCommit)
 	return writer{session}, nil
+}
+
+// reachAttempt bounds one attempt; every one that fails is logged.
+const reachAttempt = 5 * time.Second
+
+// reach tries until ZooKeeper answers, for at most within (0: as long as ctx
+// lasts). Any error but zk.ErrUnavailable is final.
+func reach[T any](ctx context.Context, z *ZooKeeper, within time.Duration, what string, try func(context.Context) (T, error)) (T, error) {
+	policy := backoff.NewExponentialBackOff()
+	policy.InitialInterval, policy.MaxInterval, policy.RandomizationFactor = 50*time.Millisecond, 2*time.Second, 1
+	return backoff.Retry(ctx, func() (T, error) {
+		attempt, cancel := context.WithTimeout(ctx, reachAttempt)
+		defer cancel()
+		v, err := try(attempt)
+		if err != nil && !errors.Is(err, zk.ErrUnavailable) {
+			return v, backoff.Permanent(err)
+		}
+		return v, err
+	}, backoff.WithBackOff(policy), backoff.WithMaxElapsedTime(within), backoff.WithNotify(func(err error, _ time.Duration) {
+		if z.Config.Logger != nil {
+			z.Config.Logger.Warn("zookeeper cannot be reached yet", "doing", what, "servers", z.Config.Servers, "err", err)
+		}
+	}))
 }
 
 // Watch implements Store.

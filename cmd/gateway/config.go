@@ -1,0 +1,160 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"lockkeeper/internal/zk"
+)
+
+// config is every setting. Each is a flag, a variable LOCKKEEPER_... and a key
+// of the configuration file, in this order of precedence.
+type config struct {
+	ZK               string        `name:"zk" placeholder:"HOST:PORT,.../CHROOT" help:"The ZooKeeper servers, 3.6 or later, with an optional chroot. Required."`
+	ZKAuthFile       string        `name:"zk-auth-file" placeholder:"FILE" help:"File with the fleet's ZooKeeper identity, one line: digest USER:PASSWORD. Must not be readable by others."`
+	ZKConnectTimeout time.Duration `name:"zk-connect-timeout" default:"30s" help:"How long to try at the start before giving up with exit code 69; 0 tries for ever."`
+	Root             string        `name:"root" default:"/lockkeeper" help:"Where the gateways keep everything, below the chroot."`
+	CreateRoot       bool          `name:"create-root" default:"true" negatable:"" help:"Create the root when it is missing. With --no-create-root a wrong --zk or --root is an error instead of an empty lock service."`
+	SessionTimeout   time.Duration `name:"session-timeout" default:"10s" help:"ZooKeeper's session timeout: how soon a gateway that was killed is succeeded."`
+	PromiseWindow    time.Duration `name:"promise-window" default:"0s" help:"How long a gateway may speak for its leases without a confirmed write. Recorded when the root is created (10s unless given), the same for all gateways; 0 takes what is recorded."`
+
+	Listen        string        `name:"listen" default:"127.0.0.1:8080" help:"Where to serve HTTP. Anything but loopback needs --insecure."`
+	Insecure      bool          `name:"insecure" help:"Serve on addresses that others can reach although there is no authentication."`
+	AllowedHosts  []string      `name:"allowed-hosts" placeholder:"NAME,..." help:"Names by which clients may address this gateway, besides localhost and IP addresses."`
+	Advertise     string        `name:"advertise" placeholder:"HOST:PORT" help:"The address that is written into the registration for other gateways; that of --listen unless given."`
+	MetricsListen string        `name:"metrics-listen" placeholder:"HOST:PORT" help:"Serve /metrics here instead of on --listen."`
+	DrainDelay    time.Duration `name:"drain-delay" default:"0s" help:"On SIGTERM, how long /readyz is red before requests are refused: time for a load balancer to notice."`
+
+	LogFormat string `name:"log-format" default:"text" enum:"text,json" help:"text or json, on standard error."`
+	LogLevel  string `name:"log-level" default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error. Heartbeats are logged at debug."`
+}
+
+// problemError is an error of the configuration, with what to do about it.
+type problemError struct {
+	code int
+	err  error
+	hint string
+}
+
+func (e *problemError) Error() string { return e.err.Error() }
+func (e *problemError) Unwrap() error { return e.err }
+
+func usage(hint, format string, args ...any) error {
+	return &problemError{code: exitUsage, err: fmt.Errorf(format, args...), hint: hint}
+}
+
+// check finds contradictions before anything is started.
+func (c *config) check() error {
+	if c.ZK == "" {
+		return usage("give the ZooKeeper servers: gateway --zk host:2181 (make run starts one for you)", "--zk is missing")
+	}
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return usage("for example --listen 127.0.0.1:8080", "--listen %q: %w", c.Listen, err)
+	}
+	if !c.Insecure && !loopback(host) {
+		return usage("listen on 127.0.0.1 behind a proxy that authenticates, or add --insecure if everyone who can reach it may take and end locks",
+			"--listen %s is reachable by others, and there is no authentication", c.Listen)
+	}
+	if c.MetricsListen != "" {
+		if _, _, err := net.SplitHostPort(c.MetricsListen); err != nil {
+			return usage("for example --metrics-listen 127.0.0.1:9090", "--metrics-listen %q: %w", c.MetricsListen, err)
+		}
+	}
+	for _, d := range []struct {
+		flag     string
+		is       time.Duration
+		from, to time.Duration
+	}{
+		{"--session-timeout", c.SessionTimeout, time.Second, 5 * time.Minute},
+		{"--drain-delay", c.DrainDelay, 0, 10 * time.Minute},
+		{"--zk-connect-timeout", c.ZKConnectTimeout, 0, 24 * time.Hour},
+	} {
+		if d.is < d.from || d.is > d.to {
+			return usage("see gateway --help", "%s %v is outside %v to %v", d.flag, d.is, d.from, d.to)
+		}
+	}
+	return nil
+}
+
+// loopback reports whether only this machine can reach the host.
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.IsLoopback()
+}
+
+// zookeeper is the configuration of internal/zk.
+func (c *config) zookeeper(logger *slog.Logger, metrics zk.Metrics) (zk.Config, error) {
+	servers, chroot, err := zk.ParseServers(c.ZK)
+	if err != nil {
+		return zk.Config{}, usage("for example --zk zk1:2181,zk2:2181,zk3:2181/apps", "--zk %q: %w", c.ZK, err)
+	}
+	auth, err := readAuth(c.ZKAuthFile)
+	if err != nil {
+		return zk.Config{}, err
+	}
+	return zk.Config{Servers: servers, Chroot: chroot, Auth: auth, Root: c.Root, SessionTimeout: c.SessionTimeout,
+		CreateRoot: c.CreateRoot, PromiseWindow: c.PromiseWindow, Logger: logger, Metrics: metrics}, nil
+}
+
+// readAuth reads the fleet's identity. A file that others can read is refused:
+// whoever has it can end every lock.
+func readAuth(path string) (*zk.DigestAuth, error) {
+	if path == "" {
+		return nil, nil
+	}
+	refuse := func(hint, format string, args ...any) error {
+		return &problemError{code: exitConfig, err: fmt.Errorf("--zk-auth-file "+path+": "+format, args...), hint: hint}
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, refuse("create it with one line: digest USER:PASSWORD", "%w", errors.Unwrap(err))
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, refuse("", "%w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, refuse("chmod 600 "+path, "others can read it (mode %04o)", info.Mode().Perm())
+	}
+	data, err := io.ReadAll(io.LimitReader(f, 4096))
+	if err != nil {
+		return nil, refuse("", "%w", err)
+	}
+	scheme, identity, _ := strings.Cut(strings.TrimSpace(string(data)), " ")
+	user, password, ok := strings.Cut(strings.TrimSpace(identity), ":")
+	if scheme != "digest" || !ok || user == "" || password == "" || strings.ContainsAny(identity, "\n\r") {
+		return nil, refuse("it has one line: digest USER:PASSWORD", "not understood")
+	}
+	return &zk.DigestAuth{User: user, Password: password}, nil
+}
+
+// logger writes where the configuration says.
+func (c *config) logger(w io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(c.LogLevel)) // one of the enum
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: utcMillis}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// utcMillis writes the time in UTC with milliseconds.
+func utcMillis(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) == 0 && a.Key == slog.TimeKey && a.Value.Kind() == slog.KindTime {
+		a.Value = slog.StringValue(a.Value.Time().UTC().Format("2006-01-02T15:04:05.000Z"))
+	}
+	return a
+}

@@ -1,0 +1,129 @@
+// Command gateway serves locks over HTTP, held on ZooKeeper.
+//
+// Exit codes: 0, 64 usage, 69 ZooKeeper was never reached, 78 configuration
+// (server too old, authentication refused, layout too new, ...), 1 anything
+// else. Each error is one line "error: ..." with, where something can be done
+// about it, a line "hint: ...".
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"lockkeeper/internal/zk"
+)
+
+// Exit codes, those of sysexits.h.
+const (
+	exitFailure     = 1
+	exitUsage       = 64
+	exitUnavailable = 69
+	exitConfig      = 78
+)
+
+// cli is the command line.
+type cli struct {
+	config
+	ConfigFile string `name:"config" placeholder:"FILE" help:"YAML file with a key per flag, named like it: listen, zk, ..."`
+
+	Serve   struct{} `cmd:"" default:"1" help:"Serve (the default)."`
+	Version struct{} `cmd:"" help:"Print the version."`
+	Config  struct {
+		Print struct{} `cmd:"" help:"Print the settings in force, as a configuration file."`
+	} `cmd:"" help:"About the configuration."`
+}
+
+const description = `Locks over HTTP, held on ZooKeeper.
+
+  gateway --zk localhost:2181
+  curl -sX POST 'localhost:8080/v1/locks/deploy/leases?ttl=10s&owner=me'
+
+Each flag is also a variable LOCKKEEPER_... (LOCKKEEPER_SESSION_TIMEOUT for --session-timeout) and a key of the file
+given with --config. A flag beats a variable, a variable beats the file.`
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is main with its surroundings as parameters; it returns the exit code.
+func run(args []string, stdout, stderr io.Writer) int {
+	var c cli
+	exited := -1
+	parser, err := kong.New(&c, kong.Name("gateway"), kong.Description(description), kong.Writers(stdout, stderr),
+		kong.DefaultEnvars("LOCKKEEPER"), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
+		kong.Exit(func(code int) { exited = code }))
+	if err != nil {
+		panic("the command line's own definition: " + err.Error())
+	}
+	file, err := configFile(args, os.Getenv)
+	if err != nil {
+		return report(stderr, err)
+	}
+	if file != nil {
+		if err := kong.Resolvers(file).Apply(parser); err != nil {
+			return report(stderr, err)
+		}
+	}
+	parsed, err := parser.Parse(args)
+	if exited >= 0 {
+		return exited // --help
+	}
+	if err != nil {
+		return report(stderr, usage("gateway --help lists the flags", "%w", err))
+	}
+	switch parsed.Command() {
+	case "version":
+		fmt.Fprintln(stdout, version())
+		return 0
+	case "config print":
+		return report(stderr, printConfig(stdout, parser, parsed))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	return report(stderr, serve(ctx, stop, &c.config, stderr))
+}
+
+// report prints an error and tells the exit code.
+func report(w io.Writer, err error) int {
+	if err == nil {
+		return 0
+	}
+	code, hint := exitFailure, ""
+	var problem *problemError
+	var fatal *zk.FatalError
+	switch {
+	case errors.As(err, &problem):
+		code, hint = problem.code, problem.hint
+	case errors.As(err, &fatal):
+		code, hint = exitConfig, fatal.Hint
+	case errors.Is(err, zk.ErrUnavailable):
+		code, hint = exitUnavailable, "is ZooKeeper running, and is --zk right?"
+	}
+	fmt.Fprintf(w, "error: %v\n", err)
+	if hint != "" {
+		fmt.Fprintf(w, "hint: %s\n", hint)
+	}
+	return code
+}
+
+// version is that of the build: set with -ldflags "-X main.release=v1.2.3",
+// else what the Go tool knows.
+func version() string {
+	if release != "" {
+		return release
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}
+
+var release string

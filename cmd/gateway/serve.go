@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"lockkeeper"
+	"lockkeeper/internal/httpapi"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/metrics"
+)
+
+// shutdownWithin bounds how long open requests may take to end after a SIGTERM.
+const shutdownWithin = 15 * time.Second
+
+// serve runs the gateway until ctx ends (SIGTERM) or something fatal happens.
+// stop makes a second signal end the process at once.
+func serve(ctx context.Context, stop func(), c *config, stderr io.Writer) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	logger := c.logger(stderr)
+	collectors := metrics.New(version())
+	zkConfig, err := c.zookeeper(logger.With("part", "zookeeper"), zkMetrics{collectors})
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return usage("another program uses the address; choose one with --listen", "listening on %s: %w", c.Listen, err)
+	}
+	defer listener.Close()
+	address := c.Advertise
+	if address == "" {
+		address = listener.Addr().String()
+	}
+	manager := locks.New(locks.Options{
+		Store: &locks.ZooKeeper{Config: zkConfig, ReachWithin: c.ZKConnectTimeout},
+		Root:  zkConfig.Root, Servers: zkConfig.Servers, SessionTimeout: c.SessionTimeout,
+		Logger: logger.With("part", "locks"), Metrics: collectors,
+		Registration: locks.Registration{Address: address, Version: version(), Started: time.Now().UnixMilli()},
+	})
+	collectors.Watch(func() metrics.State { return state(manager.Info(context.Background())) })
+	api := httpapi.New(httpapi.Options{Locks: manager, Metrics: collectors, ServeMetrics: c.MetricsListen == "",
+		Logger: logger.With("part", "http"), Version: version(), OpenAPI: lockkeeper.OpenAPI, AllowedHosts: c.AllowedHosts})
+	server := &http.Server{Handler: api, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
+	httpapi.Configure(server)
+
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	group, running := errgroup.WithContext(running)
+	group.Go(func() error { return manager.Run(running) })
+	group.Go(func() error { return serveHTTP(server, listener) })
+	var metricsServer *http.Server
+	if c.MetricsListen != "" {
+		l, err := net.Listen("tcp", c.MetricsListen)
+		if err != nil {
+			cancel()
+			_ = server.Close()
+			return errors.Join(usage("choose another address with --metrics-listen", "listening on %s: %w", c.MetricsListen, err), group.Wait())
+		}
+		mux := http.NewServeMux()
+		mux.Handle("GET /metrics", collectors.Handler())
+		metricsServer = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+		group.Go(func() error { return serveHTTP(metricsServer, l) })
+	}
+	logger.Info("listening", "address", listener.Addr().String(), "zookeeper", c.ZK, "version", version())
+	group.Go(func() error {
+		defer cancel()
+		select {
+		case <-ctx.Done():
+		case <-running.Done(): // something failed: nothing is handed over
+			_ = server.Close()
+			if metricsServer != nil {
+				_ = metricsServer.Close()
+			}
+			return nil
+		}
+		stop()
+		return shutDown(c, logger, manager, api, server, metricsServer)
+	})
+	return group.Wait()
+}
+
+// shutDown hands over: /readyz turns red, clocks stop, requests that wait are
+// answered, the writes under way finish, and the registration goes in the
+// session's last transaction, so that a successor begins at once.
+func shutDown(c *config, logger *slog.Logger, manager *locks.Manager, api *httpapi.Server, server, metricsServer *http.Server) error {
+	logger.Info("shutting down", "drain_delay_ms", c.DrainDelay.Milliseconds())
+	ctx, cancel := context.WithTimeout(context.Background(), c.DrainDelay+shutdownWithin)
+	defer cancel()
+	if c.DrainDelay > 0 {
+		manager.Leave()
+		select {
+		case <-time.After(c.DrainDelay):
+		case <-ctx.Done():
+		}
+	}
+	err := manager.Drain(ctx)
+	api.Drain()
+	if e := server.Shutdown(ctx); e != nil {
+		err = errors.Join(err, fmt.Errorf("ending open requests: %w", e), server.Close())
+	}
+	if metricsServer != nil {
+		err = errors.Join(err, metricsServer.Close())
+	}
+	if err != nil {
+		// Nothing is lost by it: a successor waits for the session's end instead.
+		logger.Warn("the handover was not clean", "err", err)
+	}
+	logger.Info("stopped")
+	return nil
+}
+
+func serveHTTP(server *http.Server, listener net.Listener) error {
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving HTTP: %w", err)
+	}
+	return nil
+}
+
+// zkMetrics is the collectors as internal/zk sees them.
+type zkMetrics struct{ m *metrics.Metrics }
+
+func (z zkMetrics) Op(op, outcome string, took time.Duration) { z.m.ZKOperation(op, outcome, took) }
+func (z zkMetrics) Batch(writes int)                          { z.m.ZKBatch(writes) }
+
+// state is what a scrape shows of the moment.
+func state(info locks.Info) metrics.State {
+	s := metrics.State{FenceMargin: info.ZooKeeper.FenceMargin, ReplicaCurrent: info.ZooKeeper.ReplicaCurrent,
+		OldestWaiter: info.OldestWaiter, Leases: map[metrics.LeaseKind]int{}}
+	for of, n := range info.Leases {
+		s.Leases[metrics.LeaseKind{State: string(of), Mode: string(locks.Exclusive)}] = n
+	}
+	return s
+}
