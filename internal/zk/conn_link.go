@@ -16,11 +16,8 @@ const maxLinkFrame = 64 << 20
 
 // The parts of the protocol that the link looks at.
 const (
-	xidAuth       = -4
-	opAuth        = 100
-	errAuthFailed = -115
-	replyHead     = 16 // xid, zxid, err
-	connectReply  = 36 // protocol, timeout, session, password
+	replyHead    = 16 // xid, zxid, err
+	connectReply = 36 // protocol, timeout, session, password
 )
 
 // link is the network connection as go-zookeeper sees it. It closes what the
@@ -96,8 +93,8 @@ func (l *link) Write(p []byte) (int, error) {
 func appendAuth(b []byte, auth *DigestAuth) []byte {
 	mark := len(b)
 	b = wire.BeginFrame(b)
-	b = wire.AppendInt(b, xidAuth)
-	b = wire.AppendInt(b, opAuth)
+	b = wire.AppendInt(b, int32(wire.XidAuth))
+	b = wire.AppendInt(b, int32(wire.OpAuth))
 	b = wire.AppendInt(b, 0) // type
 	b = wire.AppendString(b, "digest")
 	b = wire.AppendBuffer(b, auth.packet())
@@ -145,16 +142,16 @@ func (l *link) nextFrame() error {
 	if zxid > 0 {
 		l.c.seen(zxid)
 	}
-	if xid != xidAuth {
+	if xid != int32(wire.XidAuth) {
 		l.left = 4 + size
 		return nil
 	}
 	if _, err := l.r.Discard(4 + size); err != nil {
 		return err
 	}
-	if code != 0 {
+	if refusal := wire.ErrCode(code); refusal != wire.OK {
 		refused := &FatalError{Kind: KindAuth, Hint: "check the user and password in the ZooKeeper auth file",
-			Err: fmt.Errorf("%s refused the credentials (error %d)", l.addr, code)}
+			Err: fmt.Errorf("%s refused the credentials: %w", l.addr, refusal)}
 		l.c.end(refused)
 		return refused
 	}

@@ -223,20 +223,23 @@ func (o *opener) create(cfg *Config, path string, data []byte, who access) error
 	if data == nil {
 		data = []byte{}
 	}
-	return o.c.retry(o.ctx, reqCreate, func(ctx context.Context) error {
-		err := o.c.create(ctx, cfg, path, data, who)
-		if errors.Is(err, ErrNodeExists) {
-			return nil
-		}
-		return err
+	err := o.c.retry(o.ctx, reqCreate, func(ctx context.Context) error {
+		return o.c.create(ctx, cfg, path, data, who)
+	}, func(ctx context.Context) (bool, error) {
+		stat, err := o.c.existsBelow(ctx, cfg, path)
+		return stat != nil, err
 	})
+	if errors.Is(err, ErrNodeExists) {
+		return nil
+	}
+	return err
 }
 
 func (o *opener) exists(cfg *Config, path string) (stat *Stat, err error) {
 	err = o.c.retry(o.ctx, reqExists, func(ctx context.Context) (err error) {
 		stat, err = o.c.existsBelow(ctx, cfg, path)
 		return err
-	})
+	}, nil)
 	return stat, err
 }
 
@@ -244,7 +247,7 @@ func (o *opener) read(name string) (data []byte, stat Stat, err error) {
 	err = o.c.retry(o.ctx, reqGet, func(ctx context.Context) (err error) {
 		data, stat, err = o.c.get(ctx, o.cfg.Root+name)
 		return err
-	})
+	}, nil)
 	return data, stat, err
 }
 
@@ -316,7 +319,7 @@ func (o *opener) readNamespaces(l *Layout) error {
 	err := o.c.retry(o.ctx, reqList, func(ctx context.Context) (err error) {
 		names, _, err = o.c.list(ctx, o.cfg.Root+nodeNamespaces)
 		return err
-	})
+	}, nil)
 	if err != nil {
 		return err
 	}

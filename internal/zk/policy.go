@@ -5,25 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"lockkeeper/internal/zk/wire"
 )
 
-// reqKind names an operation toward ZooKeeper in the policy.
+// reqKind names what was asked of ZooKeeper in the policy.
 type reqKind uint8
 
-// The operations. reqSet and reqCheck occur only inside a multi, where a
-// refusal is the answer of the whole.
 const (
-	reqCreate reqKind = iota + 1
-	reqDelete
-	reqSet
-	reqCheck
-	reqGet
-	reqList
-	reqExists
-	reqMulti
-	reqConnect
-	reqAuth
-	reqAddWatch
+	reqCreate   reqKind = iota + 1 // by itself, or in a Write
+	reqDelete                      // in a Write
+	reqSet                         // in a Write
+	reqCheck                       // in a Write
+	reqGuard                       // the operations that guard a transaction
+	reqMulti                       // a transaction as a whole
+	reqGet                         // getData
+	reqList                        // getChildren
+	reqExists                      // exists
+	reqConnect                     // connecting and the handshake
+	reqAuth                        // sending credentials
+	reqAddWatch                    // the observer's watch
 )
 
 // verdict is what an error means for who asked.
@@ -32,13 +33,13 @@ type verdict uint8
 const (
 	// itsAnswer: ZooKeeper's answer; it goes to the caller as it is.
 	itsAnswer verdict = iota + 1
-	// tryAgain: nothing was done or can have been done; ask again after a delay.
+	// decideAgain: what depended on it has to be decided from the present state.
+	decideAgain
+	// tryAgain: it changes nothing; ask again after a delay.
 	tryAgain
 	// findOut: it may have been done. Ask what is there before anything else;
 	// a write is never just repeated.
 	findOut
-	// wasDone: an earlier attempt, or somebody else, did what was asked for.
-	wasDone
 	// sessionOver: final for this session; a new one may go on.
 	sessionOver
 	// needsPerson: final for the process, a *FatalError.
@@ -55,16 +56,13 @@ type rule struct {
 	why     string
 }
 
-// errRefusedCredentials and errUnimplemented stand for answers that carry no
-// error of ours otherwise.
-var (
-	errRefusedCredentials = errors.New("the credentials were refused")
-	errUnimplemented      = errors.New("the server does not know the operation")
-)
-
 // policy returns the table. Normal errors are answers, recoverable ones are
 // tried again or found out about, fatal ones end the session or the process.
-// Errors without a row are answers.
+// An error without a row is an answer.
+//
+// In a Write there is no difference between first and later: a Write is
+// repeated, by its caller, only after its lost predecessor was proved not to
+// have been applied, so an error is never the echo of that.
 func policy() []rule {
 	return []rule{
 		{reqCreate, ErrUnavailable, findOut, findOut, "the node may have been created"},
@@ -73,22 +71,27 @@ func policy() []rule {
 		{reqCreate, ErrNoAuth, itsAnswer, itsAnswer, "the parent's ACL refuses us"},
 		{reqCreate, ErrSessionGone, sessionOver, sessionOver, "an expired session executes nothing"},
 
-		{reqDelete, ErrUnavailable, findOut, findOut, "the node may be gone"},
-		{reqDelete, ErrNoNode, itsAnswer, wasDone, "after a lost attempt absence is what was asked for"},
-		{reqDelete, ErrBadVersion, itsAnswer, itsAnswer, "somebody has written it; it is there"},
-		{reqDelete, ErrNotEmpty, itsAnswer, itsAnswer, "it has children; it is there"},
+		{reqDelete, ErrNoNode, itsAnswer, itsAnswer, "somebody else has deleted it"},
+		{reqDelete, ErrBadVersion, itsAnswer, itsAnswer, "somebody has written it"},
+		{reqDelete, ErrNotEmpty, itsAnswer, itsAnswer, "it has children"},
 		{reqDelete, ErrNoAuth, itsAnswer, itsAnswer, "the parent's ACL refuses us"},
-		{reqDelete, ErrSessionGone, sessionOver, sessionOver, "an expired session executes nothing"},
-
-		{reqSet, ErrUnavailable, findOut, findOut, "the data may have been written"},
-		{reqSet, ErrBadVersion, itsAnswer, findOut, "after a lost attempt the new version may be our own"},
 		{reqSet, ErrNoNode, itsAnswer, itsAnswer, "there is nothing to write to"},
+		{reqSet, ErrBadVersion, itsAnswer, itsAnswer, "somebody else has written it"},
 		{reqSet, ErrNoAuth, itsAnswer, itsAnswer, "the ACL refuses us"},
-		{reqSet, ErrSessionGone, sessionOver, sessionOver, "an expired session executes nothing"},
+		{reqCheck, ErrNoNode, decideAgain, decideAgain, "what it checked is gone"},
+		{reqCheck, ErrBadVersion, decideAgain, decideAgain, "what it checked has changed"},
 
-		{reqCheck, ErrUnavailable, findOut, findOut, "its transaction may have committed"},
-		{reqCheck, ErrBadVersion, itsAnswer, itsAnswer, "what depended on it has to be decided again"},
-		{reqCheck, ErrNoNode, itsAnswer, itsAnswer, "what depended on it has to be decided again"},
+		{reqGuard, ErrNoNode, sessionOver, sessionOver, "registration or guard is gone: deposed"},
+		{reqGuard, ErrBadVersion, findOut, findOut, "another epoch is in force: perhaps a raise of ours"},
+		{reqGuard, ErrNoAuth, needsPerson, needsPerson, "our own nodes refuse us"},
+		{reqGuard, ErrSessionGone, sessionOver, sessionOver, "an expired session executes nothing"},
+
+		{reqMulti, ErrUnavailable, findOut, findOut, "it may have committed: the writer raises the epoch first"},
+		{reqMulti, ErrNodeExists, itsAnswer, findOut, "registering: after a lost attempt it may be our own"},
+		{reqMulti, ErrBadVersion, itsAnswer, itsAnswer, "registering: the layout has changed"},
+		{reqMulti, ErrNoNode, itsAnswer, itsAnswer, "registering: the layout is gone"},
+		{reqMulti, ErrNoAuth, itsAnswer, itsAnswer, "registering: the layout belongs to somebody else"},
+		{reqMulti, ErrSessionGone, sessionOver, sessionOver, "an expired session executes nothing"},
 
 		{reqGet, ErrUnavailable, tryAgain, tryAgain, "reading changes nothing"},
 		{reqGet, ErrNoNode, itsAnswer, itsAnswer, "absence is an answer"},
@@ -101,21 +104,26 @@ func policy() []rule {
 		{reqExists, ErrUnavailable, tryAgain, tryAgain, "reading changes nothing"},
 		{reqExists, ErrSessionGone, sessionOver, sessionOver, "the connection's session is gone"},
 
-		{reqMulti, ErrUnavailable, findOut, findOut, "it may have committed: the writer raises the epoch first"},
-		{reqMulti, ErrNodeExists, itsAnswer, itsAnswer, "the culprit's answer; nothing of it was done"},
-		{reqMulti, ErrNoNode, itsAnswer, itsAnswer, "the culprit's answer; of registration or guard: deposed"},
-		{reqMulti, ErrBadVersion, itsAnswer, itsAnswer, "the culprit's answer; of the registration: the epoch was raised"},
-		{reqMulti, ErrNotEmpty, itsAnswer, itsAnswer, "the culprit's answer; nothing of it was done"},
-		{reqMulti, ErrNoAuth, itsAnswer, itsAnswer, "the culprit's answer; of registration or guard: needs a person"},
-		{reqMulti, ErrSessionGone, sessionOver, sessionOver, "an expired session executes nothing"},
-
 		{reqConnect, ErrUnavailable, tryAgain, tryAgain, "the next server, after a delay"},
-		{reqConnect, ErrSessionGone, sessionOver, sessionOver, "expired while we were away"},
+		{reqConnect, ErrSessionGone, sessionOver, sessionOver, "expired while there was no connection"},
 		{reqAuth, ErrUnavailable, tryAgain, tryAgain, "credentials are sent with every connection"},
-		{reqAuth, errRefusedCredentials, needsPerson, needsPerson, "they will not get better"},
+		{reqAuth, wire.ErrAuthFailed, needsPerson, needsPerson, "they will not get better"},
 		{reqAddWatch, ErrUnavailable, tryAgain, tryAgain, "watches are set with every connection"},
-		{reqAddWatch, errUnimplemented, needsPerson, needsPerson, "ZooKeeper is older than 3.6"},
-		{reqAddWatch, ErrSessionGone, sessionOver, sessionOver, "a new session sets them again"},
+		{reqAddWatch, wire.ErrUnimplemented, needsPerson, needsPerson, "ZooKeeper is older than 3.6"},
+	}
+}
+
+// reqOf is the row's request for an operation of a Write.
+func reqOf(kind OpKind) reqKind {
+	switch kind {
+	case OpCreate:
+		return reqCreate
+	case OpDelete:
+		return reqDelete
+	case OpSetData:
+		return reqSet
+	default:
+		return reqCheck
 	}
 }
 
@@ -141,21 +149,23 @@ func judge(req reqKind, err error, attempt int) verdict {
 // a connection that is some seconds.
 const retryAttempts = 6
 
-// retry runs a request that may be repeated: a read, or a write whose own
-// answer tells whether an earlier attempt did it already. It waits for a
-// connection before each further attempt.
-func (c *conn) retry(ctx context.Context, req reqKind, attempt func(ctx context.Context) error) error {
+// retry runs a request as the policy says. find tells whether a lost attempt
+// has done it; it may be nil for what only reads. A further attempt is made
+// only when it has not, and waits for a connection first.
+func (c *conn) retry(ctx context.Context, req reqKind, do func(context.Context) error, find func(context.Context) (bool, error)) error {
 	delays := newBackoff()
 	for n := 1; ; n++ {
-		err := attempt(ctx)
+		err := do(ctx)
 		if err == nil {
 			return nil
 		}
+		found := false
 		switch judge(req, err, n) {
-		case itsAnswer, sessionOver, needsPerson:
+		case findOut:
+			found = true
+		case tryAgain:
+		default:
 			return err
-		case wasDone:
-			return nil
 		}
 		if over := c.endErr(); over != nil {
 			return over
@@ -163,8 +173,21 @@ func (c *conn) retry(ctx context.Context, req reqKind, attempt func(ctx context.
 		if n == retryAttempts {
 			return fmt.Errorf("giving up after %d attempts: %w", n, err)
 		}
-		if err := c.await(ctx, delays.NextBackOff()); err != nil {
-			return err
+		if waited := c.await(ctx, delays.NextBackOff()); waited != nil {
+			return waited
+		}
+		if found {
+			var done bool
+			look := c.retry(ctx, reqExists, func(ctx context.Context) (err error) {
+				done, err = find(ctx)
+				return err
+			}, nil)
+			if look != nil || done {
+				return look
+			}
+			if !errors.Is(err, ErrUnavailable) { // an answer, and not about us
+				return err
+			}
 		}
 	}
 }

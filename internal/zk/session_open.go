@@ -86,21 +86,14 @@ func (s *Session) register(ctx context.Context, layout *Layout) (zxid int64, err
 		switch {
 		case err != nil:
 			return err
-		case a.committed:
-			return nil
-		case a.refused && errors.Is(a.err, ErrNodeExists):
-			// An earlier attempt of ours, or somebody else's.
-			stat, err := c.exists(ctx, s.registration)
-			if err == nil && stat != nil && stat.EphemeralOwner == c.sessionID() {
-				return nil
-			}
-			return errors.Join(ErrNodeExists, err)
 		case a.refused && errors.Is(a.err, ErrNoNode):
 			return &FatalError{Kind: KindMissingRoot, Hint: "was the root deleted while gateways were starting?",
 				Err: fmt.Errorf("a part of the layout is gone: %w", a.err)}
-		default:
-			return a.err
 		}
+		return a.err
+	}, func(ctx context.Context) (bool, error) {
+		stat, err := c.exists(ctx, s.registration)
+		return stat != nil && stat.EphemeralOwner == c.sessionID(), err
 	})
 	if errors.Is(err, ErrNoAuth) {
 		err = authRefused(err)

@@ -60,7 +60,7 @@ func (t *takeover) prepare() (*Write, error) {
 		err := t.s.conn.retry(t.ctx, reqExists, func(ctx context.Context) (err error) {
 			stat, err = t.s.conn.exists(ctx, path)
 			return err
-		})
+		}, nil)
 		switch {
 		case err != nil:
 			return nil, err

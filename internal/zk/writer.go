@@ -12,7 +12,7 @@ const maxBarriers = 8
 
 // depth is how many transactions with work in them may be under way at once.
 // Chosen by BenchmarkLockCycles.
-const depth = 4
+const depth = 3
 
 // writer is the part of a Session that run owns. Nothing else touches it.
 type writer struct {
@@ -304,7 +304,7 @@ func (s *Session) onRefused(b *batch, a answered) {
 		}
 		s.onUnguarded(b, a)
 	default:
-		f := blame(b.items, a.culprit-guardOps)
+		f := blame(b.items, a.culprit-guardOps, a.err)
 		if f.dropped != nil {
 			s.answer(f.dropped, Result{Outcome: NotDone, Err: a.err, Culprit: f.op})
 		}
@@ -318,16 +318,16 @@ func (s *Session) onRefused(b *batch, a answered) {
 // onUnguarded: the check of the epoch or the guard's write was what failed.
 func (s *Session) onUnguarded(b *batch, a answered) {
 	w := &s.writer
-	switch {
-	case errors.Is(a.err, ErrSessionGone):
-		w.final = a.err
-	case errors.Is(a.err, ErrNoNode):
+	switch found := judge(reqGuard, a.err, 1); {
+	case found == sessionOver && errors.Is(a.err, ErrNoNode):
 		w.final = fmt.Errorf("%w: registration or guard is gone", ErrDeposed)
-	case errors.Is(a.err, ErrNoAuth):
+	case found == sessionOver:
+		w.final = a.err
+	case found == needsPerson:
 		w.final = authRefused(fmt.Errorf("writing to its own registration: %w", a.err))
-	case b.kind == raiseBatch && errors.Is(a.err, ErrBadVersion):
+	case found == findOut && b.kind == raiseBatch:
 		s.onRaiseOvertaken()
-	case errors.Is(a.err, ErrBadVersion):
+	case found == findOut:
 		if b.epoch == w.epoch && (w.mode == steady || w.mode == confirming) {
 			// Nobody but us raises it, and we did not: make sure.
 			w.mode = asking

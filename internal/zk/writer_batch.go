@@ -136,9 +136,9 @@ type fate struct {
 	rest     []*item
 }
 
-// blame finds out whose operation failed. culprit counts from the batch's own
-// first operation.
-func blame(items []*item, culprit int) fate {
+// blame finds out whose operation failed, and who depended on it. culprit
+// counts from the batch's own first operation.
+func blame(items []*item, culprit int, err error) fate {
 	var f fate
 	owner := -1
 	for i, it := range items {
@@ -152,9 +152,10 @@ func blame(items []*item, culprit int) fate {
 		return fate{rest: items}
 	}
 	failed := items[owner].write.Ops[culprit]
+	redecide := judge(reqOf(failed.Kind), err, 1) == decideAgain
 	for i, it := range items {
 		switch {
-		case failed.Kind == OpCheck && (i == owner || hasCheck(it.write, failed)):
+		case redecide && (i == owner || hasCheck(it.write, failed)):
 			f.redecide = append(f.redecide, it)
 		case i == owner:
 			f.dropped, f.op = it, culprit

@@ -161,7 +161,7 @@ func TestKBadOnesCostLogarithmicallyManyRounds(t *testing.T) {
 					done += len(b.items)
 					continue
 				}
-				f := blame(b.items, culprit)
+				f := blame(b.items, culprit, ErrNoNode)
 				if f.dropped != b.items[culprit] || len(f.rest) != len(b.items)-1 {
 					t.Fatalf("blame of %d: %+v", culprit, f)
 				}
