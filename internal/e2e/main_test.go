@@ -1,0 +1,43 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/zk/zkreal"
+)
+
+// patience ends a wait that has gone wrong.
+const patience = 45 * time.Second
+
+// binary is the gateway that all tests run. TestMain alone writes it, before the first test.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	flag.Parse()
+	dir, err := os.MkdirTemp("", "lockkeeper-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "gateway")
+	build := exec.Command("go", "build", "-race", "-o", binary, "lockkeeper/cmd/gateway")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "building the gateway: %v\n%s", err, out)
+		return 1
+	}
+	// Several gateways and servers belong to each test: more at a time would measure the machine.
+	if err := flag.Set("test.parallel", "3"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return zkreal.Wrap(m).Run()
+}
