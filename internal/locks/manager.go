@@ -256,7 +256,11 @@ func (m *Manager) endSession(session Session) {
 	m.current.Store(nil)
 	m.session = nil
 	m.clockState.trusted = false
-	m.log.Warn("zookeeper session ended", "gateway", session.ID(), "err", session.Err())
+	level := slog.LevelWarn
+	if m.draining {
+		level = slog.LevelInfo // that is how a handover ends
+	}
+	m.log.Log(context.Background(), level, "zookeeper session ended", "gateway", session.ID(), "err", session.Err())
 	// Whoever waits for a write of that session learns that it is unknown.
 	for _, l := range m.leases {
 		m.former[l.id.Gateway()] = struct{}{}

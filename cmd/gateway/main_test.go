@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// command runs the gateway's command line and returns its exit code and output.
+func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func file(t *testing.T, name, content string, mode os.FileMode) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestWrongUsageIsRefusedWithAHint(t *testing.T) {
+	open := file(t, "auth", "digest a:b\n", 0o644)
+	odd := file(t, "auth", "sasl a:b\n", 0o600)
+	unknown := file(t, "config.yaml", "listen: 127.0.0.1:1\nlisten-on: x\n", 0o600)
+	notYAML := file(t, "config.yaml", "{", 0o600)
+	for _, c := range []struct {
+		args string
+		code int
+		says []string
+	}{
+		{"", 64, []string{"--zk is missing", "hint: "}},
+		{"--zk a:1 --listen 0.0.0.0:8080", 64, []string{"no authentication", "--insecure"}},
+		{"--zk a:1 --listen :8080", 64, []string{"no authentication", "--insecure"}},
+		{"--zk a:1 --listen 8080", 64, []string{"--listen", "127.0.0.1:8080"}},
+		{"--zk a:1 --frobnicate", 64, []string{"--frobnicate", "--help"}},
+		{"--zk a:1 --log-level loud", 64, []string{"--log-level"}},
+		{"--zk a:1 --session-timeout 10", 64, []string{"--session-timeout"}},
+		{"--zk a:1 --session-timeout 1ms", 64, []string{"--session-timeout", "1s to 5m0s"}},
+		{"--zk a:b:c --listen 127.0.0.1:0", 64, []string{"--zk", "hint: for example"}},
+		{"--zk a:1 --zk-auth-file /does/not/exist", 78, []string{"--zk-auth-file", "no such file", "digest USER:PASSWORD"}},
+		{"--zk a:1 --zk-auth-file " + open, 78, []string{"others can read it", "chmod 600"}},
+		{"--zk a:1 --zk-auth-file " + odd, 78, []string{"not understood", "digest USER:PASSWORD"}},
+		{"--zk a:1 --config " + unknown, 64, []string{"listen-on"}},
+		{"--zk a:1 --config " + notYAML, 64, []string{"reading the configuration"}},
+		{"--zk a:1 --config /does/not/exist", 64, []string{"no such file"}},
+		{"--zk a:1 --promise-window 1ms --listen 127.0.0.1:0", 78, []string{"promise window"}},
+	} {
+		code, stdout, stderr := command(t, strings.Fields(c.args)...)
+		if code != c.code || stdout != "" || !strings.HasPrefix(lastLines(stderr), "error: ") {
+			t.Errorf("%q: exit %d, stdout %q, stderr:\n%s", c.args, code, stdout, stderr)
+		}
+		for _, part := range c.says {
+			if !strings.Contains(stderr, part) {
+				t.Errorf("%q does not say %q:\n%s", c.args, part, stderr)
+			}
+		}
+		if strings.Contains(stderr, "a:b\n") {
+			t.Errorf("%q tells the secret", c.args)
+		}
+	}
+}
+
+// lastLines is the output from its first error: line on.
+func lastLines(s string) string {
+	if i := strings.Index(s, "error: "); i >= 0 {
+		return s[i:]
+	}
+	return s
+}
+
+func TestAFlagBeatsAVariableBeatsTheFile(t *testing.T) {
+	path := file(t, "config.yaml", "listen: 127.0.0.1:1\nlog-level: warn\nallowed-hosts: [a.example, b.example]\nsession-timeout: 20s\n", 0o600)
+	t.Setenv("LOCKKEEPER_LOG_LEVEL", "error")
+	t.Setenv("LOCKKEEPER_SESSION_TIMEOUT", "30s")
+	code, stdout, stderr := command(t, "config", "print", "--config", path, "--session-timeout", "40s")
+	if code != 0 {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	for _, line := range []string{"listen: 127.0.0.1:1", "log-level: error", "session-timeout: 40s", "- a.example", "root: /lockkeeper", "create-root: true"} {
+		if !strings.Contains(stdout, line+"\n") {
+			t.Errorf("missing %q in\n%s", line, stdout)
+		}
+	}
+	// What it prints is a configuration file.
+	again := file(t, "again.yaml", stdout, 0o600)
+	if code, second, stderr := command(t, "config", "print", "--config", again); code != 0 || !strings.Contains(second, "session-timeout: 30s") {
+		t.Errorf("exit %d: %s\n%s", code, stderr, second)
+	}
+}
+
+func TestHelpNamesEveryFlagAndHowToStart(t *testing.T) {
+	code, stdout, _ := command(t, "--help")
+	if code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	for _, part := range []string{"--zk", "--listen", "--promise-window", "LOCKKEEPER_", "curl -sX POST", "config print"} {
+		if !strings.Contains(stdout, part) {
+			t.Errorf("--help does not mention %q", part)
+		}
+	}
+	if code, stdout, _ := command(t, "version"); code != 0 || strings.TrimSpace(stdout) == "" {
+		t.Errorf("version: exit %d, %q", code, stdout)
+	}
+}
