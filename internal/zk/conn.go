@@ -47,7 +47,7 @@ type conn struct {
 	err       error         // why the session is over; final
 	over      chan struct{} // closed with err
 	up        chan struct{} // closed while connected
-	quitting  bool
+	wasUp     bool          // there was a connection when the session ended
 }
 
 // access is who may touch a node. Without authentication it is everyone, always.
@@ -128,7 +128,7 @@ func (c *conn) event(ev gozk.Event) {
 	case gozk.StateDisconnected:
 		c.offline()
 	case gozk.StateExpired:
-		c.finish(fmt.Errorf("%w: ZooKeeper has expired it", ErrSessionGone))
+		c.end(fmt.Errorf("%w: ZooKeeper has expired it", ErrSessionGone))
 		// Must happen before this function returns: see conn.
 		c.lib.Close()
 	}
@@ -145,7 +145,7 @@ func (c *conn) online() {
 	replaced := !fresh && c.session != id
 	c.mu.Unlock()
 	if replaced {
-		c.finish(fmt.Errorf("%w: the client library has replaced it", ErrSessionGone))
+		c.end(fmt.Errorf("%w: the client library has replaced it", ErrSessionGone))
 		c.lib.Close()
 		return
 	}
@@ -163,11 +163,14 @@ func (c *conn) offline() {
 	c.wake()
 }
 
-// finish records why the session is over. The first reason stays.
-func (c *conn) finish(err error) {
+// end closes the session for the given reason, of which the first stays, and
+// returns at once. Every request that is under way is answered soon; closed
+// tells when all is over.
+func (c *conn) end(err error) {
 	c.mu.Lock()
 	if c.err == nil {
 		c.err = err
+		c.wasUp = c.connected
 		close(c.over)
 		if c.connected {
 			c.connected = false
@@ -178,47 +181,38 @@ func (c *conn) finish(err error) {
 	c.wake()
 }
 
-// end closes the session for the given reason and returns at once. Every
-// request that is under way is answered soon; closed tells when all is over.
-func (c *conn) end(err error) {
-	wasUp := c.isConnected()
-	c.finish(err)
-	c.mu.Lock()
-	again := c.quitting
-	c.quitting = true
-	c.mu.Unlock()
-	if again {
-		return
-	}
+// reap closes the library when the session is over, waits for its goroutines
+// and frees what they used. It is this conn's own goroutine and ends within a
+// few seconds of the session: the server has closeGrace to answer the close
+// request, the library never waits more than three seconds for it.
+func (c *conn) reap(events <-chan gozk.Event) {
+	defer close(c.closed)
+	defer c.cancel()
+	<-c.over
 	c.hosts.quit()
+	c.mu.Lock()
+	wasUp := c.wasUp
+	c.mu.Unlock()
 	if !wasUp {
 		// Nobody can be told: do not let a dial or a backoff keep the library.
 		c.cancel()
 	}
-	go func() { // ends within four seconds; reap sees to what comes after
-		<-c.ready
+	libClosed := make(chan struct{})
+	go func() {
+		defer close(libClosed)
 		c.lib.Close()
 	}()
-}
-
-// reap waits for the library's goroutines and frees what they used. It is
-// this conn's own goroutine, and ends after at most a few seconds once the
-// session is over: the grace is for the close request to be answered.
-func (c *conn) reap(events <-chan gozk.Event) {
-	defer close(c.closed)
-	defer c.cancel()
-	var grace <-chan time.Time
-	for over := c.over; ; {
+	grace := time.NewTimer(closeGrace)
+	defer grace.Stop()
+	for events != nil || libClosed != nil {
 		select {
 		case _, more := <-events:
 			if !more {
-				return
+				events = nil
 			}
-		case <-over:
-			over = nil
-			c.hosts.quit()
-			grace = time.After(closeGrace)
-		case <-grace:
+		case <-libClosed:
+			libClosed = nil
+		case <-grace.C:
 			c.cancel()
 			c.cut()
 		}

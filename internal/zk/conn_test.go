@@ -179,11 +179,7 @@ func TestAServerThatRefusesTheCredentialsIsFatal(t *testing.T) {
 		if handshake(conn) != nil {
 			return
 		}
-		refusal := binary.BigEndian.AppendUint32(nil, 16)
-		refusal = binary.BigEndian.AppendUint32(refusal, uint32(0xfffffffc)) // xid -4
-		refusal = binary.BigEndian.AppendUint64(refusal, 0)
-		refusal = binary.BigEndian.AppendUint32(refusal, uint32(0xffffff8d)) // -115
-		_, _ = conn.Write(refusal)
+		_, _ = conn.Write(authRefusal())
 	})
 	_, err := OpenLayout(testContext(t), Config{Servers: []string{addr}, Auth: &DigestAuth{User: "u", Password: "p"}})
 	mustBeFatal(t, "opening the layout", err, KindAuth)

@@ -98,7 +98,13 @@ func OpenLayout(ctx context.Context, cfg Config) (*Layout, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the layout: %w", err)
 	}
-	defer c.end(errLayoutRead)
+	defer func() {
+		c.end(errLayoutRead)
+		select {
+		case <-c.closed:
+		case <-ctx.Done(): // it goes on closing by itself
+		}
+	}()
 	o := opener{ctx: ctx, cfg: &cfg, c: c}
 	layout, err := o.open()
 	if err != nil {

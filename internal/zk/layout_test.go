@@ -113,6 +113,7 @@ func TestALayoutThatDoesNotFitIsFatal(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			cfg := testConfig(t)
 			openLayout(t, cfg)
 			if c.change != nil {

@@ -56,6 +56,7 @@ func TestALostWriteIsAnsweredWithWhatReallyHappened(t *testing.T) {
 				name += " but persisted"
 			}
 			t.Run(name, func(t *testing.T) {
+				t.Parallel()
 				direct, through, proxy := faulty(t)
 				layout := openLayout(t, direct)
 				p := newProbe(t, direct)
