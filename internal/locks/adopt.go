@@ -147,7 +147,7 @@ func (m *Manager) loadedContender(l *lease, term uint64, data []byte, stat wire.
 			}
 			m.schedule(l)
 		} else {
-			l.recorded = max(l.recorded, r.ttl())
+			l.recorded = r.ttl()
 		}
 	}
 	m.place(l, now)

@@ -110,7 +110,11 @@ func (m *Manager) forgive(now, blind time.Duration) {
 
 // due handles a lease that left the heap because something was due.
 func (m *Manager) due(l *lease, now time.Duration) {
-	if l.shrinkAt != 0 && l.shrinkAt <= now && l.deadline > now {
+	switch {
+	case l.shrinkAt == 0 || l.shrinkAt > now || l.deadline <= now:
+	case l.term != m.term || !l.loaded || l.writing:
+		l.shrinkAt = now + loadRetry
+	default:
 		l.shrinkAt = 0
 		m.writeRecord(l, l.ttl, nil)
 	}

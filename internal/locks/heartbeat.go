@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -23,8 +24,13 @@ func (m *Manager) Heartbeat(ctx context.Context, p Principal, id, token string, 
 	}
 	m.mu.Lock()
 	begun := m.clock.Now().Boot()
+	var refused error // of the write of a longer TTL that this request began
 	for {
-		beat, l, err := m.heartbeat(p, id, token, ttl)
+		beat, l, err := m.heartbeat(p, id, token, ttl, &refused)
+		if err == nil && l != nil && refused != nil {
+			err = m.unavailable()
+			err.Err = refused
+		}
 		if err != nil {
 			m.unlock()
 			return Heartbeat{}, err
@@ -34,7 +40,7 @@ func (m *Manager) Heartbeat(ctx context.Context, p Principal, id, token string, 
 			return beat, nil
 		}
 		// Its data is being read or written; that is answered first.
-		if m.stalled(begun) {
+		if m.stalled(begun) || m.clock.Now().Boot()-begun >= settleWithin {
 			m.unlock()
 			return Heartbeat{}, m.unavailable()
 		}
@@ -51,7 +57,7 @@ func (m *Manager) Heartbeats(_ context.Context, p Principal, tokens []string) []
 	m.mu.Lock()
 	defer m.unlock()
 	for i, token := range tokens {
-		beat, busy, err := m.heartbeat(p, "", token, 0)
+		beat, busy, err := m.heartbeat(p, "", token, 0, new(error))
 		if busy != nil {
 			err = m.unavailable()
 		}
@@ -62,8 +68,8 @@ func (m *Manager) Heartbeats(_ context.Context, p Principal, tokens []string) []
 }
 
 // heartbeat renews one lease, or returns the lease whose data has to be read
-// or written first.
-func (m *Manager) heartbeat(p Principal, id, token string, ttl time.Duration) (Heartbeat, *lease, *Error) {
+// or written first; refused is told why a write that it began was not done.
+func (m *Manager) heartbeat(p Principal, id, token string, ttl time.Duration, refused *error) (Heartbeat, *lease, *Error) {
 	l, err := m.authorize(p, id, token)
 	if err != nil {
 		return Heartbeat{}, nil, err
@@ -78,9 +84,14 @@ func (m *Manager) heartbeat(p Principal, id, token string, ttl time.Duration) (H
 	case !l.loaded || l.czxid == 0:
 		m.load(l)
 		return Heartbeat{}, l, nil
-	case ttl > l.recorded:
-		if !l.writing {
-			m.writeRecord(l, ttl, func() { l.ttl = ttl })
+	case cmp.Or(ttl, l.ttl) > l.recorded:
+		if !l.writing && *refused == nil {
+			longer := cmp.Or(ttl, l.ttl)
+			m.writeRecord(l, longer, func(err error) {
+				if *refused = err; err == nil {
+					l.ttl = longer
+				}
+			})
 		}
 		return Heartbeat{}, l, nil
 	case ttl != 0 && ttl < l.ttl:
@@ -101,18 +112,20 @@ func (m *Manager) heartbeat(p Principal, id, token string, ttl time.Duration) (H
 // shrink notes that the record may come down to the TTL once the deadline
 // that was promised under the longer one has passed.
 func (m *Manager) shrink(l *lease) {
-	if l.recorded > l.ttl && l.shrinkAt == 0 {
-		l.shrinkAt = l.deadline
+	if l.recorded > l.ttl {
+		l.shrinkAt = max(l.shrinkAt, l.deadline)
 		m.schedule(l)
 	}
 }
 
 // writeRecord writes the contender's data with the given TTL. Until the
-// outcome is known the record counts as the longer of the two.
-func (m *Manager) writeRecord(l *lease, ttl time.Duration, then func()) {
+// outcome is known the record counts as the shorter of the two: nothing is
+// promised that a successor might not find. then, which may be nil, is told
+// whether it was done, unless the data has to be read to know.
+func (m *Manager) writeRecord(l *lease, ttl time.Duration, then func(error)) {
 	before := l.recorded
 	l.writing = true
-	l.recorded = max(before, ttl)
+	l.recorded = min(before, ttl)
 	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: l.record(ttl), Version: l.version}}}
 	m.submit(w, func(res zk.Result) {
 		l.writing = false
@@ -123,13 +136,16 @@ func (m *Manager) writeRecord(l *lease, ttl time.Duration, then func()) {
 		case res.Outcome == zk.Done:
 			l.version, l.recorded = res.Versions[0], ttl
 			if then != nil {
-				then()
+				then(nil)
 			}
-		case errors.Is(res.Err, zk.ErrBadVersion):
+		case res.Outcome == zk.Unknown, errors.Is(res.Err, zk.ErrBadVersion):
 			l.loaded = false
 			m.load(l)
-		case res.Outcome == zk.NotDone:
+		default:
 			l.recorded = before
+			if then != nil {
+				then(res.Err)
+			}
 		}
 		m.touch(l)
 	})

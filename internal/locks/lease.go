@@ -36,7 +36,7 @@ type lease struct {
 
 	// The clock. All readings are of the boot clock.
 	ttl       time.Duration // what a heartbeat renews
-	recorded  time.Duration // TTL in the contender's data: never below what was promised
+	recorded  time.Duration // TTL that the contender's data is known to have: nothing longer is promised
 	shrinkAt  time.Duration // when recorded may come down to ttl; 0: it need not
 	deadline  time.Duration
 	grace     time.Duration // takeover + promise window: what the old owner promised ends a TTL after it; 0 for own leases

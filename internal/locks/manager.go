@@ -27,6 +27,9 @@ const (
 	// answers nobody. Then the request is answered CodeUnavailable or
 	// CodeOutcomeUnknown, whatever it waited for.
 	answerWithin = 900 * time.Millisecond
+	// settleWithin is how long a request waits for what ZooKeeper refuses or
+	// does not tell, while it answers others.
+	settleWithin = 5 * time.Second
 	// retryAfter is what callers are told to wait when ZooKeeper is away.
 	retryAfter = time.Second
 	// reopenDelay bounds how fast sessions are opened one after another.

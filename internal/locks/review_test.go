@@ -1,0 +1,260 @@
+package locks
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+// hookedStore is the fake store with a hand on what its sessions are told.
+type hookedStore struct {
+	*fakeStore
+	hooks atomic.Pointer[hooks]
+}
+
+type hooks struct {
+	open   func() error                // an error refuses the session
+	result func(*zk.Write, *zk.Result) // changes an outcome on its way to the manager
+	get    func(path string) error     // fails a read on the observer's connection
+}
+
+func (s *fakeStore) hooked() *hookedStore {
+	h := &hookedStore{fakeStore: s}
+	h.hooks.Store(&hooks{})
+	return h
+}
+
+func (h *hookedStore) Watch(roots []zk.WatchRoot, sink zk.Sink, writerZxid func() int64) Watcher {
+	return &hookedWatcher{h.fakeStore.Watch(roots, sink, writerZxid).(*fakeWatcher), h}
+}
+
+type hookedWatcher struct {
+	*fakeWatcher
+	h *hookedStore
+}
+
+func (w *hookedWatcher) Get(path string, reply func([]byte, wire.Stat, int64, error)) {
+	if get := w.h.hooks.Load().get; get != nil {
+		if err := get(path); err != nil {
+			reply(nil, wire.Stat{}, 0, err)
+			return
+		}
+	}
+	w.fakeWatcher.Get(path, reply)
+}
+
+func (h *hookedStore) Open(ctx context.Context, id string, registration []byte, onCommit func(zk.Instant, int64)) (Session, error) {
+	if open := h.hooks.Load().open; open != nil {
+		if err := open(); err != nil {
+			return nil, err
+		}
+	}
+	session, err := h.fakeStore.Open(ctx, id, registration, onCommit)
+	if err != nil {
+		return nil, err
+	}
+	return &hookedSession{session.(*fakeSession), h}, nil
+}
+
+type hookedSession struct {
+	*fakeSession
+	h *hookedStore
+}
+
+func (s *hookedSession) Submit(w *zk.Write) error {
+	told := *w
+	told.Done = func(res zk.Result) {
+		if change := s.h.hooks.Load().result; change != nil {
+			change(w, &res)
+		}
+		w.Done(res)
+	}
+	return s.fakeSession.Submit(&told)
+}
+
+// gateway starts a manager on the hooked store.
+func (h *hookedStore) gateway(t *testing.T) *gate {
+	t.Helper()
+	g := &gate{t: t, s: h.fakeStore, stopped: make(chan error, 1)}
+	g.m = New(Options{Store: h, Root: "/lockkeeper", SessionTimeout: 10 * time.Second, Clock: h.clock})
+	ctx, cancel := context.WithCancel(t.Context())
+	g.cancel = cancel
+	go func() { g.stopped <- g.m.Run(ctx) }()
+	synctest.Wait()
+	h.mu.Lock()
+	g.w = h.watchers[len(h.watchers)-1]
+	h.mu.Unlock()
+	t.Cleanup(g.stop)
+	return g
+}
+
+// session is the gateway's present session.
+func (g *gate) session() *fakeSession {
+	g.m.mu.Lock()
+	defer g.m.mu.Unlock()
+	return g.m.session.(*fakeSession)
+}
+
+// set changes the store's faults.
+func (s *fakeStore) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+// recordedTTL is the TTL in the lease's contender.
+func (s *fakeStore) recordedTTL(l Lease) time.Duration {
+	r, _ := parseRecord(s.node(l.Znode).data)
+	return r.ttl()
+}
+
+// answered waits a while for something that must not hang.
+func answered[T any](t *testing.T, what string, within time.Duration, f func() T) T {
+	t.Helper()
+	done := make(chan T, 1)
+	go func() { done <- f() }()
+	select {
+	case v := <-done:
+		return v
+	case <-time.After(within):
+		t.Fatalf("%s: no answer within %v", what, within)
+		panic("unreachable")
+	}
+}
+
+// time too.
+func TestAShorterTTLWaitsForTheLastPromiseUnderTheLongerOne(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Minute})
+		beat := func(ttl time.Duration) {
+			t.Helper()
+			if _, err := g.m.Heartbeat(t.Context(), Anonymous, l.ID, l.Token, ttl); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		beat(5 * time.Second)
+		time.Sleep(50 * time.Second)
+		beat(time.Minute)
+		promised := time.Now().Add(time.Minute)
+		beat(5 * time.Second)
+		for time.Until(promised) > 0 {
+			if ttl := s.recordedTTL(l); ttl != time.Minute {
+				t.Fatalf("%v before the promised end the record says %v", time.Until(promised), ttl)
+			}
+			time.Sleep(time.Second)
+			beat(0)
+		}
+		for range 3 {
+			time.Sleep(2 * time.Second)
+			beat(0)
+		}
+		if ttl := s.recordedTTL(l); ttl != 5*time.Second {
+			t.Errorf("the record still says %v", ttl)
+		}
+	})
+}
+
+// one. Rule: a longer TTL is durable before it is answered.
+func TestALongerTTLIsNotAnsweredWhileAShorterOneIsBeingWritten(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Minute})
+		if _, err := g.m.Heartbeat(t.Context(), Anonymous, l.ID, l.Token, 40*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second)
+		if _, err := g.m.Heartbeat(t.Context(), Anonymous, l.ID, l.Token, 0); err != nil {
+			t.Fatal(err)
+		}
+		// At 60 s the record comes down to 40 s: that write takes its time.
+		time.Sleep(30*time.Second - time.Millisecond)
+		s.set(func() { s.away = true })
+		time.Sleep(10 * time.Millisecond)
+		done := make(chan error, 1)
+		go func() {
+			_, err := g.m.Heartbeat(t.Context(), Anonymous, l.ID, l.Token, time.Minute)
+			done <- err
+		}()
+		time.Sleep(100 * time.Millisecond)
+		s.set(func() { s.away = false })
+		err := <-done
+		time.Sleep(100 * time.Millisecond)
+		if ttl := s.recordedTTL(l); err == nil && ttl < time.Minute {
+			t.Fatalf("a minute was promised, the record says %v", ttl)
+		}
+	})
+}
+
+// answered, and what was not seen to be written is not durable.
+func TestALongerTTLOfUnknownFateIsNotAnswered(t *testing.T) {
+	for _, persisted := range []bool{false, true} {
+		for _, ends := range []bool{false, true} {
+			t.Run(fmt.Sprintf("persisted=%v,sessionEnds=%v", persisted, ends), func(t *testing.T) {
+				scene(t, func(t *testing.T, s *fakeStore) {
+					g := s.gateway(t)
+					l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
+					switch {
+					case !ends:
+						s.set(func() { s.vague, s.drop = writeTo(l.Znode), !persisted })
+					case persisted:
+						s.set(func() { s.loseReply = writeTo(l.Znode) })
+					default:
+						s.set(func() { s.away = true })
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+					_, err := g.m.Heartbeat(ctx, Anonymous, l.ID, l.Token, time.Minute)
+					cancel()
+					if ttl := s.recordedTTL(l); err == nil && ttl < time.Minute {
+						t.Fatalf("a minute was promised, the record says %v", ttl)
+					}
+					if ends {
+						g.session().expire()
+					}
+					s.set(func() { s.vague, s.loseReply, s.away = nil, nil, false })
+					time.Sleep(2 * time.Second)
+					beat, err := g.m.Heartbeat(t.Context(), Anonymous, l.ID, l.Token, time.Minute)
+					if err != nil || beat.ExpiresIn < time.Minute {
+						t.Fatalf("%+v %v", beat, err)
+					}
+					if ttl := s.recordedTTL(l); ttl != time.Minute {
+						t.Fatalf("a minute was promised, the record says %v", ttl)
+					}
+				})
+			})
+		}
+	}
+}
+
+// is answered, and not with a write after the other.
+func TestARefusedTTLIsAnsweredAndNotTriedForEver(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
+		tries := 0
+		s.set(func() {
+			s.refuse = func(w *zk.Write) (error, int) {
+				if writeTo(l.Znode)(w) {
+					tries++
+					return zk.ErrNoAuth, 0
+				}
+				return nil, -1
+			}
+		})
+		err := answered(t, "a heartbeat with a TTL that cannot be written", 5*time.Second, func() error {
+			_, err := g.m.Heartbeat(t.Context(), Anonymous, l.ID, l.Token, time.Minute)
+			return err
+		})
+		wantCode(t, err, CodeUnavailable)
+		if tries > 20 {
+			t.Errorf("%d writes for one heartbeat", tries)
+		}
+	})
+}
