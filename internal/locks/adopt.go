@@ -109,6 +109,20 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 	return true
 }
 
+// mayBeTold notes that a lease's contender holds by its place in the queue. If
+// it may have held before its former owner's last possible word (grace), its
+// client may have been told, however late this gateway reads the contender or
+// may grant: the lease counts as claimed. A replica is at most a promise window
+// behind while it is trusted, so only a look after grace and a window can show
+// that it did not hold then.
+func (m *Manager) mayBeTold(l *lease, now time.Duration) {
+	if l.grace == 0 || l.told || m.clockState.lastTrusted >= l.grace+m.layout.PromiseWindow {
+		return
+	}
+	l.told = true
+	m.extend(l, now, l.ttl)
+}
+
 // load reads an adopted lease's contender: its czxid, and what its data tells.
 func (m *Manager) load(l *lease) {
 	if l.loading || l.loaded || l.name == "" || l.phase == ended {
@@ -142,7 +156,7 @@ func (m *Manager) loadedContender(l *lease, term uint64, data []byte, stat wire.
 			// The longest TTL was assumed until it was known.
 			l.ttl, l.recorded = r.ttl(), r.ttl()
 			l.deadline = max(now, l.grace) + l.waitingClock()
-			if l.phase == held {
+			if l.phase == held || l.told {
 				l.deadline = max(now, l.grace) + l.ttl
 			}
 			m.schedule(l)
@@ -151,7 +165,7 @@ func (m *Manager) loadedContender(l *lease, term uint64, data []byte, stat wire.
 		}
 	}
 	m.place(l, now)
-	if l.abandoned && l.phase == waiting {
+	if l.abandoned && (l.phase == waiting || l.phase == held) {
 		m.end(l, ReasonCancelled, now)
 		return
 	}

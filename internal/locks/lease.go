@@ -43,6 +43,7 @@ type lease struct {
 	due       time.Duration // the reading under which it lies in the heap
 	heapIndex int           // -1: not in the heap
 	claimed   bool          // its client knows of the grant
+	told      bool          // a former owner may have granted it and told its client
 	listeners int           // open requests with its token
 	grantedAt time.Duration // boot
 
@@ -128,9 +129,7 @@ func (m *Manager) extend(l *lease, now, span time.Duration) {
 func (m *Manager) grant(l *lease, now time.Duration) {
 	l.phase = held
 	l.grantedAt = now
-	// Whatever was granted before the old owner's last possible word may have
-	// been told to its client.
-	l.claimed = l.listeners > 0 || now < l.grace
+	l.claimed = l.listeners > 0 || l.told
 	if l.claimed {
 		m.extend(l, now, l.ttl)
 	} else {

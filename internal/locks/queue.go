@@ -146,7 +146,11 @@ func (m *Manager) evaluate(q *queue, now time.Duration) {
 			continue
 		}
 		l := m.leases[c.LeaseID]
-		if l == nil || l.phase != waiting || !l.placed() || l.term != m.term || !q.contenders.LeaseHolds(c.Name) {
+		if l == nil || l.phase != waiting || l.term != m.term || !q.contenders.LeaseHolds(c.Name) {
+			continue
+		}
+		m.mayBeTold(l, now)
+		if !l.placed() {
 			continue
 		}
 		if q.gap || !q.known {

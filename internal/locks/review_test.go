@@ -128,6 +128,35 @@ func answered[T any](t *testing.T, what string, within time.Duration, f func() T
 	}
 }
 
+// moment may have been told to its client and counts as claimed.
+func TestAHolderWhoseContenderIsReadLateIsNotUnclaimed(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		began := time.Now()
+		var reads atomic.Int32
+		h := s.hooked()
+		two := h.gateway(t)
+		l := one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		h.hooks.Store(&hooks{get: func(path string) error {
+			if path != l.Znode || time.Since(began) > time.Minute {
+				return nil
+			}
+			reads.Add(1)
+			return zk.ErrUnavailable
+		}})
+		one.crash()
+		time.Sleep(time.Minute + 5*time.Second)
+		if reads.Load() == 0 {
+			t.Fatal("not taken over")
+		}
+		two.wantState(l, Held, "")
+		time.Sleep(20 * time.Minute)
+		if _, err := two.heartbeat(l); err != nil {
+			t.Fatalf("a lease of an hour ended after 20 minutes: %v", err)
+		}
+	})
+}
+
 // time too.
 func TestAShorterTTLWaitsForTheLastPromiseUnderTheLongerOne(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
