@@ -244,6 +244,10 @@ func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, rep
 		leave()
 		return m.replayTaken(ctx, req) // releases mu
 	case l.phase == ended && l.failure != nil:
+		if l.failure.Code == CodeNotOwner && alone && !m.keyed(l) {
+			// Nobody will ever have its token: its place is given up.
+			m.submit(&zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: l.path(), Version: -1}}}, func(zk.Result) {})
+		}
 		return fail(l.failure)
 	case l.phase == ended && l.reason == ReasonWaitElapsed:
 		leave()

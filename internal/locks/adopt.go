@@ -37,14 +37,48 @@ func (m *Manager) adoptAll(now time.Duration) {
 			m.settleAbsent(l, now)
 		}
 	}
-	for id := range m.former {
-		if m.owns(id) {
-			delete(m.former, id)
-		}
-	}
+	m.disown(now)
 	if adopted > 0 {
 		m.log.Info("adopted leases", "leases", adopted)
 	}
+}
+
+// disown gives up the leases of former sessions that another gateway was
+// quicker to take over: they are its own now, and whoever asks is told so.
+func (m *Manager) disown(now time.Duration) {
+	if m.session == nil {
+		return // the next session's begin does it
+	}
+	for id := range m.former {
+		if m.owns(id) || m.others(id) {
+			delete(m.former, id)
+		}
+	}
+	for _, l := range m.leases {
+		if l.term == m.term || !m.others(l.id.Gateway()) {
+			continue
+		}
+		if !l.seen {
+			m.settleAbsent(l, now) // the stream contains the entry, as above
+			continue
+		}
+		if m.keys[l.key] != nil {
+			delete(m.keys, l.key)
+		}
+		l.phase, l.failure = ended, notOwner()
+		m.deadlines.remove(l)
+		delete(m.leases, l.id)
+		l.q.leases--
+		m.touch(l)
+		m.touchQueue(l.q)
+	}
+}
+
+// others reports whether the leases of a gateway id are run by another process.
+func (m *Manager) others(id recipe.GatewayID) bool {
+	owner, known := m.ownerOf(id)
+	_, own := m.ids[owner]
+	return known && !own
 }
 
 // settleAbsent ends a lease of a former session that has no contender.

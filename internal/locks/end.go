@@ -127,8 +127,11 @@ func (m *Manager) Release(ctx context.Context, p Principal, id, token string) er
 			m.unlock()
 			return m.unavailable()
 		case ended:
-			reason := l.reason
+			reason, failure := l.reason, l.failure
 			m.unlock()
+			if failure != nil {
+				return failure
+			}
 			if reason == ReasonReleased || reason == ReasonCancelled {
 				return nil
 			}
@@ -182,6 +185,11 @@ func (m *Manager) authorize(_ Principal, id, token string) (*lease, *Error) {
 	return nil, m.absent(named)
 }
 
+func notOwner() *Error {
+	return &Error{Code: CodeNotOwner, RetryAfter: retryAfter,
+		Detail: "another gateway runs this lease; send the request there"}
+}
+
 // absent tells why there is no lease with that id.
 func (m *Manager) absent(id recipe.LeaseID) *Error {
 	if past, ok := m.history.get(id); ok {
@@ -197,8 +205,7 @@ func (m *Manager) absent(id recipe.LeaseID) *Error {
 	case string(owner) == m.session.ID():
 		return endedError(ReasonUnknown)
 	case p != nil && p.registered:
-		return &Error{Code: CodeNotOwner, RetryAfter: retryAfter,
-			Detail: "another gateway runs this lease; send the request there"}
+		return notOwner()
 	case p != nil && p.contenders > 0, m.peers[id.Gateway()] != nil && m.peers[id.Gateway()].contenders > 0:
 		return m.unavailable() // its gateway is gone; it is being taken over
 	}

@@ -18,6 +18,7 @@ type peer struct {
 	contenders int  // contenders in the replica that carry the id
 	entry      bool // /succession has an entry for it
 	successor  recipe.GatewayID
+	reading    bool          // the entry is being read, or makes no sense
 	taking     bool          // our takeover is under way
 	takenAt    time.Duration // boot: when the entry that names us was seen
 }
@@ -79,7 +80,7 @@ func (m *Manager) applySuccession(c *zk.Change, now time.Duration) {
 		m.readSuccession(id)
 	case zk.NodeRemoved:
 		p := m.peer(id)
-		p.entry, p.successor = false, ""
+		p.entry, p.successor, p.reading = false, "", false
 		m.forgetPeer(id, p)
 	}
 }
@@ -88,6 +89,7 @@ func (m *Manager) applySuccession(c *zk.Change, now time.Duration) {
 // the stream after the entry, so from there on the replica holds everything
 // that the dead gateway ever wrote, and deadlines count from there.
 func (m *Manager) readSuccession(id recipe.GatewayID) {
+	m.peer(id).reading = true
 	path := m.opt.Root + "/succession/" + string(id)
 	m.after(func() {
 		m.watcher.Get(path, func(data []byte, _ wire.Stat, _ int64, err error) {
@@ -95,7 +97,9 @@ func (m *Manager) readSuccession(id recipe.GatewayID) {
 			defer m.unlock()
 			p := m.peer(id)
 			if err != nil || !p.entry {
-				return // gone, or the connection is: the next tree read shows it again
+				p.reading = false // gone, or the connection is: the clock asks again
+				m.forgetPeer(id, p)
+				return
 			}
 			successor, err := recipe.ParseGatewayID(string(data))
 			if err != nil {
@@ -107,8 +111,12 @@ func (m *Manager) readSuccession(id recipe.GatewayID) {
 			if p.takenAt == 0 {
 				p.takenAt = now
 			}
-			if m.synced {
+			switch {
+			case !m.synced:
+			case m.owns(id):
 				m.adoptAll(now)
+			default:
+				m.disown(now)
 			}
 		})
 	})
@@ -166,6 +174,9 @@ func (m *Manager) considerTakeovers(now time.Duration) {
 		m.considerTakeover(id)
 	}
 	for id, p := range m.peers {
+		if p.entry && p.successor == "" && !p.reading {
+			m.readSuccession(id)
+		}
 		if p.contenders > 0 {
 			m.considerTakeover(id)
 		}

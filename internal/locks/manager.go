@@ -102,6 +102,7 @@ type Manager struct {
 	keyLine    keyLine // those whose lease has ended
 	peers      map[recipe.GatewayID]*peer
 	former     map[recipe.GatewayID]struct{} // ids of this process's own ended sessions with leases to settle
+	ids        map[recipe.GatewayID]struct{} // of all sessions of this process
 	deadlines  deadlines
 	clockState clockState
 	deferred   map[*queue]struct{} // queues whose grants wait for trust
@@ -140,6 +141,7 @@ func New(opt Options) *Manager {
 		keys:      map[string]*keyEntry{},
 		peers:     map[recipe.GatewayID]*peer{},
 		former:    map[recipe.GatewayID]struct{}{},
+		ids:       map[recipe.GatewayID]struct{}{},
 		deferred:  map[*queue]struct{}{},
 		hazardous: map[*queue]struct{}{},
 	}
@@ -247,10 +249,14 @@ func (m *Manager) begin(session Session) {
 	defer m.unlock()
 	m.term++
 	m.session = session
+	m.ids[recipe.GatewayID(session.ID())] = struct{}{}
 	m.current.Store(&termRef{session})
 	m.log.Info("zookeeper session opened", "gateway", session.ID())
 	// The former sessions of this process end like anybody's: when their
-	// registrations are gone they are taken over.
+	// registrations are gone they are taken over, by whoever is the quickest.
+	if m.synced {
+		m.disown(m.clock.Now().Boot())
+	}
 }
 
 func (m *Manager) endSession(session Session) {

@@ -45,6 +45,10 @@ func (m *Manager) Lease(ctx context.Context, req LeaseRequest) (Lease, error) {
 	timer := time.NewTimer(req.Wait)
 	defer timer.Stop()
 	for {
+		if l.failure != nil {
+			m.unlock()
+			return Lease{}, l.failure
+		}
 		view := m.viewLease(l)
 		if req.Wait == 0 || req.Since == "" || view.Rev != req.Since {
 			if req.Token != "" {

@@ -3,6 +3,7 @@ package locks
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -128,6 +129,57 @@ func answered[T any](t *testing.T, what string, within time.Duration, f func() T
 	}
 }
 
+// former owner says whose it is, and its open requests do not hang.
+func TestALeaseThatAnotherGatewayTookOverIsGivenUp(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		two := s.gateway(t)
+		l := one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		req := AcquireRequest{Lock: "deploy", TTL: time.Hour, Wait: WaitForever, IdempotencyKey: "abcdefghijklmnop"}
+		p := one.begin(req)
+		p.finished()
+		poll := make(chan error, 1)
+		go func() {
+			v, err := one.m.Lease(t.Context(), LeaseRequest{ID: l.ID, Token: l.Token})
+			if err == nil {
+				_, err = one.m.Lease(t.Context(), LeaseRequest{ID: l.ID, Token: l.Token, Since: v.Rev, Wait: time.Minute})
+			}
+			poll <- err
+		}()
+		time.Sleep(time.Second)
+		one.session().expire()
+		time.Sleep(2 * time.Second)
+		if _, err := two.heartbeat(l); err != nil {
+			t.Fatalf("the successor: %v", err)
+		}
+		_, err := one.heartbeat(l)
+		wantCode(t, err, CodeNotOwner)
+		wantCode(t, one.release(l), CodeNotOwner)
+		if !p.finished() {
+			t.Fatal("an acquire waits for a lease that another gateway runs")
+		}
+		if p.err == nil && p.lease.State != Waiting {
+			t.Errorf("%+v", p.lease)
+		}
+		if len(poll) != 1 {
+			t.Error("a poll waits for a lease that another gateway runs")
+		}
+		again := two.begin(req)
+		again.finished()
+		two.mustRelease(l)
+		time.Sleep(time.Second)
+		if !again.finished() || again.err != nil || again.lease.State != Held {
+			t.Fatalf("%+v %v", again.lease, again.err)
+		}
+		one.m.mu.Lock()
+		if n := len(one.m.leases); n != 0 {
+			t.Errorf("%d leases of another gateway", n)
+		}
+		one.m.mu.Unlock()
+		checkAll(t, s, one, two)
+	})
+}
+
 // moment may have been told to its client and counts as claimed.
 func TestAHolderWhoseContenderIsReadLateIsNotUnclaimed(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
@@ -153,6 +205,35 @@ func TestAHolderWhoseContenderIsReadLateIsNotUnclaimed(t *testing.T) {
 		time.Sleep(20 * time.Minute)
 		if _, err := two.heartbeat(l); err != nil {
 			t.Fatalf("a lease of an hour ended after 20 minutes: %v", err)
+		}
+	})
+}
+
+// Rule: an entry that was not read is read as soon as that is possible.
+func TestASuccessionWhoseReadWasLostIsReadAgain(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		l := one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		h := s.hooked()
+		two := h.gateway(t)
+		h.hooks.Store(&hooks{get: func(path string) error {
+			if strings.Contains(path, "/succession/") {
+				return zk.ErrUnavailable
+			}
+			return nil
+		}})
+		one.crash()
+		time.Sleep(12 * time.Second)
+		if len(s.names("/lockkeeper/succession")) != 1 {
+			t.Fatal("no takeover")
+		}
+		two.w.disconnect()
+		synctest.Wait()
+		h.hooks.Store(&hooks{})
+		two.w.reconnect()
+		time.Sleep(5 * time.Second)
+		if _, err := two.heartbeat(l); err != nil {
+			t.Fatalf("never adopted: %v", err)
 		}
 	})
 }
