@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	gozk "github.com/go-zookeeper/zk"
 
@@ -95,7 +95,7 @@ func meetCreate(t *testing.T, row rule, how try) {
 		}
 		path, want = "/b/c", ErrNoAuth
 	case ErrSessionGone:
-		c, want = expired(t, through, proxy), ErrSessionGone
+		c, want = expired(t, through), ErrSessionGone
 	}
 	how.lose(proxy, netfault.IsOp(netfault.OpCreate))
 	err := c.retry(testContext(t), reqCreate, func(ctx context.Context) error {
@@ -112,24 +112,41 @@ func meetCreate(t *testing.T, row rule, how try) {
 	}
 }
 
-// expired is a conn whose session ZooKeeper has expired.
-func expired(t *testing.T, cfg Config, proxy *netfault.Proxy) *conn {
-	cfg.SessionTimeout = 500 * time.Millisecond
+// assassin ends the session of the connection that it dialed, as an expiry
+// does, without the wait: it sends the request to close it.
+type assassin struct {
+	mu   sync.Mutex
+	conn net.Conn
+}
+
+func (a *assassin) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := dialAnyAddress(ctx, network, addr)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.conn = conn
+	return conn, err
+}
+
+func (a *assassin) strike(t *testing.T) {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	const xid = 1 << 30
+	frame := wire.BeginFrame(nil)
+	frame = wire.AppendInt(frame, xid)
+	frame = wire.AppendInt(frame, int32(wire.OpCloseSession))
+	if _, err := a.conn.Write(wire.EndFrame(frame, 0)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// expired is a conn whose session is gone.
+func expired(t *testing.T, cfg Config) *conn {
+	var a assassin
+	cfg.Dial = a.dial
 	c := newProbe(t, cfg).c
-	proxy.DropRequests()
-	eventually(t, "the session expires", func() bool {
-		if c.endErr() == nil && !c.isConnected() {
-			proxy.Heal() // reconnecting, perhaps too early; then again
-			select {
-			case <-c.upNow():
-				proxy.DropRequests()
-			case <-c.over:
-			case <-time.After(50 * time.Millisecond):
-			}
-		}
-		return c.endErr() != nil
-	})
-	proxy.Heal()
+	a.strike(t)
+	await(t, c.over)
 	return c
 }
 
@@ -186,10 +203,11 @@ func meetGuard(t *testing.T, row rule, how try) {
 	direct, through, proxy := faulty(t)
 	auth := &DigestAuth{User: "fleet", Password: "secret"}
 	direct.Auth, through.Auth = auth, auth
-	through.SessionTimeout = time.Second
 	layout := openLayout(t, direct)
 	p := newProbe(t, direct)
 	dir := locksDir(t, p, "l")
+	var a assassin
+	through.Dial = a.dial
 	s := openSession(t, through, layout, 1)
 	switch row.err {
 	case ErrNoNode:
@@ -203,10 +221,7 @@ func meetGuard(t *testing.T, row rule, how try) {
 			}
 		}
 	case ErrSessionGone:
-		proxy.Stall()
-		eventually(t, "the session expires", func() bool { return p.stat(s.guard) == nil })
-		proxy.Reset()
-		proxy.Heal()
+		a.strike(t)
 	}
 	how.lose(proxy, about("/n"))
 	result := make(chan Result, 1)
@@ -265,7 +280,7 @@ func meetRegistering(t *testing.T, row rule, how try) {
 	case ErrNoAuth:
 		through.Auth = nil
 	case ErrSessionGone:
-		c := expired(t, through, proxy)
+		c := expired(t, through)
 		s := &Session{cfg: c.cfg, conn: c, registration: DefaultRoot + "/gateways/" + id, guard: DefaultRoot + "/guards/" + id}
 		how.lose(proxy, about("/gateways/"))
 		if _, err := s.register(testContext(t), layout); !errors.Is(err, ErrSessionGone) {
@@ -309,7 +324,7 @@ func meetRead(t *testing.T, row rule, how try) {
 			t.Fatal(err)
 		}
 	case ErrSessionGone:
-		c, want = expired(t, through, proxy), ErrSessionGone
+		c, want = expired(t, through), ErrSessionGone
 	}
 	var tries atomic.Int32
 	reads := netfault.IsOp(netfault.OpGetData, netfault.OpGetChildren2, netfault.OpExists)
@@ -341,7 +356,7 @@ func meetRead(t *testing.T, row rule, how try) {
 func meetConnecting(t *testing.T, row rule, how try) {
 	direct, through, proxy := faulty(t)
 	if row.err == ErrSessionGone {
-		if err := expired(t, through, proxy).endErr(); !errors.Is(err, ErrSessionGone) {
+		if err := expired(t, through).endErr(); !errors.Is(err, ErrSessionGone) {
 			t.Errorf("the end is %v", err)
 		}
 		return
