@@ -24,7 +24,7 @@ const (
 	maxPings      = 4        // pings in flight; no further one is sent
 	maxBackoff    = 2 * time.Second
 	minBackoff    = 50 * time.Millisecond
-	stableAfter   = 5 * time.Second // a connection that was synced and lived that long resets the backoff
+	stableAfter   = time.Second // a connection that was synced and lived that long resets the backoff
 	handshakeMin  = time.Second
 	handshakeMax  = 5 * time.Second
 	farewellLimit = 250 * time.Millisecond // to say goodbye to the server when Run ends

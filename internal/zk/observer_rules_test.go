@@ -166,6 +166,93 @@ func TestNobodyReliesOnWhatTheSinkHasNotBeenTold(t *testing.T) {
 	})
 }
 
+func TestTheReplicaIsNotCurrentWhenTheSinkHearsOfTheLoss(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		s.o.Current().Committed(s.cfg.Clock.Now(), 100)
+		s.pass(2 * time.Second)
+		if !s.current() {
+			t.Fatal("not current to begin with")
+		}
+		heard := false
+		s.m.mu.Lock()
+		s.m.onApply = func(changes []Change) {
+			if changes[0].Kind == Lost {
+				heard = true
+				if s.current() {
+					t.Error("current without a connection")
+				}
+			}
+		}
+		s.m.mu.Unlock()
+		s.zk.conn(0).nc.Close()
+		s.pass(time.Second)
+		if !heard || !s.current() {
+			t.Errorf("heard of the loss %v, current after the next tree read %v", heard, s.current())
+		}
+	})
+}
+
+func TestAGetIsAnsweredAtItsPlaceInTheStream(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		s.zk.set(func() {
+			s.zk.intercept = func(c *fakeConn, r fakeRequest) bool {
+				if r.op != wire.OpGetData {
+					return false
+				}
+				c.write(slices.Concat(event(wire.EventCreated, "/locks/a/before"), c.answer(r), event(wire.EventCreated, "/locks/a/after")))
+				return true
+			}
+		})
+		var before, after bool
+		s.o.Get("/locks/a/x", func([]byte, wire.Stat, int64, error) {
+			before, after = s.m.has("NodeAdded /locks/a before"), s.m.has("NodeAdded /locks/a after")
+		})
+		synctest.Wait()
+		if !before || after {
+			t.Errorf("before the answer the sink was told what precedes it: %v, and what follows it: %v", before, after)
+		}
+	})
+}
+
+func TestPathsAreAllBelowTheChroot(t *testing.T) {
+	play(t, func(s *stage) {
+		s.cfg.Chroot = "/c"
+		s.zk.tree = map[string][]string{"/c/locks": {"a"}, "/c/locks/a": {"x"}}
+	}, func(s *stage) {
+		s.o.List("/locks/a")
+		synctest.Wait()
+		s.o.Get("/locks/a/x", func(data []byte, _ wire.Stat, _ int64, _ error) {
+			if string(data) != "data of /c/locks/a/x" {
+				t.Errorf("got the %s", data)
+			}
+		})
+		go s.o.Reached(context.Background(), 1000)
+		synctest.Wait()
+		got := s.zk.conn(0).requests()
+		want := []string{"12 /c/locks/a", "4 /c/locks/a/x", "9 /c"}
+		if len(got) < 6 || !slices.Equal(got[3:6], want) {
+			t.Errorf("requests %v, want %v at the end", got, want)
+		}
+	})
+}
+
+func TestAReplyOutOfTurnEndsTheConnection(t *testing.T) {
+	play(t, func(s *stage) {
+		s.zk.intercept = func(c *fakeConn, r fakeRequest) bool {
+			if r.path != "/locks/a" || s.zk.sessions() > 1 {
+				return false
+			}
+			c.write(reply(r.xid+1, 100, wire.OK, children(1, "y")))
+			return true
+		}
+	}, func(s *stage) {
+		s.pass(time.Second)
+		if s.zk.sessions() != 2 || s.m.has("NodeAdded* /locks/a y") {
+			t.Errorf("%d sessions, told %v", s.zk.sessions(), s.m.lines())
+		}
+	})
+}
+
 func TestGetsAreAnsweredOnceEvenWhenTheConnectionIsLost(t *testing.T) {
 	play(t, nil, func(s *stage) {
 		s.zk.set(func() {

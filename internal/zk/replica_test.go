@@ -223,6 +223,24 @@ func TestADirectoryDeletedAndCreatedAgainByEventsIsAnotherOne(t *testing.T) {
 	b.expect("DirListed* /locks/a")
 }
 
+func TestACreatedEventForAKnownDirectoryHasItListed(t *testing.T) {
+	b := newBook(t, locksRoot)
+	root := b.root("/locks")
+	b.list("/locks", "a", 5, 1, "x")
+	b.told()
+	b.event(wire.EventCreated, "/locks/a") // in the middle of a tree read, which will list it anyway
+	if len(b.r.want) != 0 {
+		t.Errorf("wanted: %+v", b.r.want)
+	}
+	root.listed, root.synced = true, true
+	b.event(wire.EventCreated, "/locks/a")
+	if len(b.r.want) != 1 || b.r.want[0].name != "a" {
+		t.Errorf("wanted: %+v", b.r.want)
+	}
+	b.list("/locks", "a", 9, 8)
+	b.expect("NodeRemoved* /locks/a x", "DirRemoved* /locks/a", "DirAdded* /locks/a", "DirListed* /locks/a")
+}
+
 func TestADirectoryThatIsDeletedTakesItsHiddenNodesAlong(t *testing.T) {
 	b := newBook(t, locksRoot)
 	b.list("/locks", "a", 5, 1, "hidden")
