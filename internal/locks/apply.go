@@ -10,10 +10,6 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// hiddenPoll is how often a directory is listed while it holds a contender
-// that may not be read: its deletion is told by no event.
-const hiddenPoll = time.Second
-
 // Apply takes the observer's changes in ZooKeeper's order. It implements
 // zk.Sink and is called from the observer's goroutine alone.
 func (m *Manager) Apply(changes []zk.Change) {
@@ -198,7 +194,8 @@ func (m *Manager) probe(q *queue, name string) {
 	})
 }
 
-// pollHidden lists the directories that hold contenders which may not be read.
+// pollHidden lists the directories that hold contenders which may not be read:
+// no event tells of their end. The sweeper calls it once a second.
 func (m *Manager) pollHidden() {
 	for q := range m.hazardous {
 		m.list(q)
