@@ -124,6 +124,11 @@ func (m *Manager) create(l *lease, key *keyEntry, attempt int) {
 		}
 		now := m.clock.Now().Boot()
 		switch {
+		case res.Outcome == zk.Done && res.Paths[contender] == "":
+			// It was lost, did commit, and somebody has deleted the contender
+			// since: there is no name to tell.
+			l.czxid = res.Zxid
+			m.finish(l, ReasonRemoved, now)
 		case res.Outcome == zk.Done:
 			l.czxid = res.Zxid
 			l.name = res.Paths[contender][len(q.path)+1:]
@@ -195,13 +200,17 @@ func (m *Manager) await(ctx context.Context, req *AcquireRequest, l *lease, repl
 	}
 	stall := time.NewTimer(answerWithin)
 	defer stall.Stop()
-	var over, gone, draining bool
+	var over, gone, draining, stuck bool
 	for {
+		if stuck {
+			stuck = false
+			m.checkUnseen(l)
+		}
 		now := m.clock.Now().Boot()
 		if done, res, err := m.answer(ctx, req, l, replayed, begun, over, gone, draining); done {
 			return res, err // answer released mu
 		}
-		if !l.placed() || l.phase == ending {
+		if !l.placed() || l.phase == ending || over || req.Wait == 0 {
 			stall.Reset(answerWithin/4 + 1)
 		}
 		_ = now
@@ -216,6 +225,7 @@ func (m *Manager) await(ctx context.Context, req *AcquireRequest, l *lease, repl
 		case <-m.drain:
 			draining = true
 		case <-stall.C:
+			stuck = true
 		}
 		m.mu.Lock()
 	}
@@ -233,6 +243,7 @@ func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, rep
 	}
 	succeed := func() (bool, AcquireResult, error) {
 		leave()
+		m.claim(l, now) // whoever is given the token has heard of the grant
 		view := m.viewLease(l)
 		view.Token = m.tokens.make(l.id)
 		m.unlock()
@@ -288,6 +299,11 @@ func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, rep
 				m.giveUp(l, ReasonCancelled, now)
 			}
 			return fail(m.unavailable())
+		}
+		if (req.Wait == 0 || over) && now-begun-max(req.Wait, 0) >= answerWithin && alone {
+			// Whether somebody stands before it cannot be found out: the
+			// directory may not be listed.
+			m.end(l, ReasonWaitElapsed, now)
 		}
 		return false, AcquireResult{}, nil
 	case req.Wait == 0, over:

@@ -226,6 +226,9 @@ func (m *Manager) tookOver(id recipe.GatewayID, res zk.Result) {
 // afterSync runs when the replica holds the whole tree.
 func (m *Manager) afterSync(now time.Duration) {
 	m.adoptAll(now)
+	for _, l := range m.leases {
+		m.checkUnseen(l)
+	}
 	m.considerTakeovers(now)
 	m.settleDeferred(now)
 }

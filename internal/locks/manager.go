@@ -365,14 +365,16 @@ func outcomeUnknown() *Error {
 		Detail: "ZooKeeper has not confirmed it yet: it may have been done; repeat the request (an acquire with the same Idempotency-Key)"}
 }
 
-// stalled reports whether ZooKeeper has answered nobody for answerWithin,
-// though something has been waiting for an answer since `since`.
+// stalled reports whether ZooKeeper has answered nobody for answerWithin, or
+// this gateway may not speak for as long, though something has been waiting
+// for an answer since `since`.
 func (m *Manager) stalled(since time.Duration) bool {
 	if m.session == nil {
 		return true
 	}
 	now := m.clock.Now().Boot()
-	return now-max(since, m.session.LastAnswer().Boot()) >= answerWithin
+	return now-max(since, m.session.LastAnswer().Boot()) >= answerWithin ||
+		!m.trusted() && now-max(since, m.clockState.lastTrusted) >= answerWithin
 }
 
 // Ready is nil when the replica has been loaded, the gateway is not draining,

@@ -49,6 +49,10 @@ func (m *Manager) Lease(ctx context.Context, req LeaseRequest) (Lease, error) {
 			m.unlock()
 			return Lease{}, l.failure
 		}
+		if req.Verify && l.phase == ending {
+			m.unlock()
+			return Lease{}, m.unavailable() // its end is on its way: neither can be said
+		}
 		view := m.viewLease(l)
 		if req.Wait == 0 || req.Since == "" || view.Rev != req.Since {
 			if req.Token != "" {

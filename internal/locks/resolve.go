@@ -3,6 +3,8 @@ package locks
 import (
 	"context"
 	"time"
+
+	"lockkeeper/internal/zk/wire"
 )
 
 const (
@@ -43,6 +45,25 @@ func (m *Manager) caughtUp(session Session) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), resolveWithin)
 	defer cancel()
 	return m.watcher.Reached(ctx, session.LastZxid()) == nil
+}
+
+// checkUnseen asks for a contender that was created and is not in the replica.
+// Somebody may have deleted it while the observer had no connection: then no
+// event and no listing ever names it.
+func (m *Manager) checkUnseen(l *lease) {
+	if l.seen || l.czxid == 0 || l.name == "" || l.phase == ending || l.phase == ended || m.session == nil || l.term != m.term {
+		return
+	}
+	path, term := l.path(), m.term
+	m.after(func() {
+		m.watcher.Get(path, func(_ []byte, _ wire.Stat, zxid int64, err error) {
+			m.mu.Lock()
+			defer m.unlock()
+			if l.term == term && !l.seen && l.phase != ending && isNoNode(err) && zxid >= l.czxid {
+				m.finish(l, ReasonRemoved, m.clock.Now().Boot())
+			}
+		})
+	})
 }
 
 // settle takes the replica's word for a lease whose last write was lost.

@@ -368,3 +368,138 @@ func TestARefusedTTLIsAnsweredAndNotTriedForEver(t *testing.T) {
 		}
 	})
 }
+
+// has come past the czxid without it tells that it is gone.
+func TestAContenderThatCameAndWentUnseenEndsItsLease(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		g.w.hold()
+		p := g.begin(AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: 3 * time.Second})
+		time.Sleep(10 * time.Millisecond)
+		names := s.names("/lockkeeper/locks/deploy")
+		if len(names) != 1 {
+			t.Fatalf("contenders %v", names)
+		}
+		s.set(func() { g.w.steps = nil }) // what was on its way is lost with the connection
+		g.w.disconnect()
+		g.w.release()
+		synctest.Wait()
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/deploy/" + names[0], Version: -1})
+		g.w.reconnect()
+		time.Sleep(8 * time.Second)
+		if !p.finished() {
+			t.Fatal("an acquire waits for a contender that is gone")
+		}
+		if p.err == nil {
+			t.Fatalf("%+v", p.lease)
+		}
+		g.m.mu.Lock()
+		if n := len(g.m.leases); n != 0 {
+			t.Errorf("%d leases without a contender", n)
+		}
+		g.m.mu.Unlock()
+	})
+}
+
+// acquire is answered when its wait is over, and a moment.
+func TestATryIsAnsweredThoughOnlyTheObserverIsAway(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		defer func() { cancel(); <-done }()
+		go func() { // somebody else's writes are answered all the time
+			defer close(done)
+			for ctx.Err() == nil {
+				_, _ = g.session().Barrier(ctx)
+				time.Sleep(100 * time.Millisecond)
+			}
+		}()
+		g.w.hold()
+		p := g.begin(deploy())
+		time.Sleep(10 * time.Millisecond)
+		g.w.disconnect()
+		g.w.release()
+		time.Sleep(15 * time.Second)
+		if !p.finished() {
+			t.Fatal("a try that is not answered within 15 s")
+		}
+		g.w.reconnect()
+		time.Sleep(5 * time.Second)
+		if p.err != nil && len(s.names("/lockkeeper/locks/deploy")) != 0 {
+			t.Error("a contender that nobody can use")
+		}
+		checkAll(t, s, g)
+	})
+}
+
+// question; what is being ended is not known.
+func TestVerifyDoesNotSayHeldOfALeaseThatIsBeingReleased(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Minute})
+		s.set(func() { s.loseReply = writeTo(l.Znode) })
+		wantCode(t, answered(t, "release", 15*time.Second, func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			return g.m.Release(ctx, Anonymous, l.ID, l.Token)
+		}), CodeCancelled)
+		if len(s.names("/lockkeeper/locks/deploy")) != 0 {
+			t.Fatal("not deleted")
+		}
+		v, err := g.m.Lease(t.Context(), LeaseRequest{ID: l.ID, Verify: true})
+		if err == nil && v.State == Held {
+			t.Fatalf("held, though its contender is gone: %+v", v)
+		}
+	})
+}
+
+// one that is given it, claims the grant.
+func TestARepeatThatIsToldHeldClaimsTheGrant(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		holder := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		req := AcquireRequest{Lock: "deploy", TTL: time.Hour, Wait: WaitForever, IdempotencyKey: "abcdefghijklmnop"}
+		p := g.begin(req)
+		p.finished()
+		time.Sleep(time.Second)
+		p.stop()
+		<-p.done
+		g.mustRelease(holder)
+		time.Sleep(10 * time.Second)
+		l := g.mustHold(req)
+		if l.ExpiresIn != time.Hour {
+			t.Errorf("held for %v", l.ExpiresIn)
+		}
+		time.Sleep(30 * time.Minute)
+		g.wantState(l, Held, "")
+	})
+}
+
+// could look: there is no name to tell. Rule: its lease has ended.
+func TestACreateWhoseContenderIsGoneAgainEndsItsLease(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		g.w.hold()
+		h.hooks.Store(&hooks{result: func(w *zk.Write, res *zk.Result) {
+			if writeTo("/deploy/write-")(w) && res.Outcome == zk.Done {
+				path := res.Paths[len(res.Paths)-1]
+				res.Paths[len(res.Paths)-1] = ""
+				s.foreign(zk.Op{Kind: zk.OpDelete, Path: path, Version: -1})
+			}
+		}})
+		p := g.begin(AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: time.Minute})
+		time.Sleep(100 * time.Millisecond)
+		g.w.release()
+		time.Sleep(5 * time.Second)
+		if !p.finished() || p.err == nil {
+			t.Fatalf("%+v %v", p.lease, p.err)
+		}
+		h.hooks.Store(&hooks{})
+		g.mustHold(deploy())
+	})
+}
