@@ -9,8 +9,8 @@ import (
 	"lockkeeper/internal/locks"
 )
 
-// Deadlines of a connection; Configure sets them. A request that waits has no
-// deadline while it does.
+// Deadlines of a connection; Configure sets them. The one for writing counts
+// anew when a request has waited.
 const (
 	readHeaderTimeout = 10 * time.Second
 	readTimeout       = 30 * time.Second
@@ -30,9 +30,9 @@ func Configure(srv *http.Server) {
 }
 
 // park prepares a request that is about to wait: it takes one of the bounded
-// places and lifts the connection's deadlines. ctx ends when the client goes
-// away or the server drains. unpark must be called when the wait is over,
-// before the answer is written.
+// places. ctx ends when the client goes away (net/http watches the connection,
+// without a deadline, from when the body has been read) or the server drains.
+// unpark must be called when the wait is over, before the answer is written.
 func (x *exchange) park() (ctx context.Context, unpark func(), p *problem) {
 	s := x.s
 	if s.drained.Err() != nil {
@@ -43,10 +43,6 @@ func (x *exchange) park() (ctx context.Context, unpark func(), p *problem) {
 		return nil, nil, &problem{code: codeTooManyWaiting, detail: "ask again without wait, or later"}
 	}
 	s.metrics.Waiting(1)
-	control := http.NewResponseController(x.w)
-	// A test's recorder has no deadlines; on a connection this cannot fail.
-	_ = control.SetReadDeadline(time.Time{})
-	_ = control.SetWriteDeadline(time.Time{})
 	ctx, cancel := context.WithCancelCause(x.r.Context())
 	forget := context.AfterFunc(s.drained, func() { cancel(errDraining) })
 	return ctx, func() {
@@ -54,7 +50,9 @@ func (x *exchange) park() (ctx context.Context, unpark func(), p *problem) {
 		cancel(nil)
 		s.waiting.Add(-1)
 		s.metrics.Waiting(-1)
-		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
+		// The deadline of the request's arrival may be long past. A recorder in
+		// a test has none; on a connection this cannot fail.
+		_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	}, nil
 }
 

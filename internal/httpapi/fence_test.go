@@ -1,0 +1,68 @@
+package httpapi
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/httpapi/apitest"
+	"lockkeeper/internal/locks"
+)
+
+// The fence closes after the manager has answered and before the answer is
+// written: nobody may be told that they have time.
+func TestASuccessIsWrittenOnlyWhileTheFenceIsOpen(t *testing.T) {
+	tok := apitest.Token(someToken)
+	for _, c := range []struct {
+		what, method, path string
+		options            []apitest.Option
+		code               string // "" for what may be said without the fence
+	}{
+		{"a grant", "POST", "/v1/locks/deploy/leases", nil, "outcome_unknown"},
+		{"a grant as shell lines", "POST", "/v1/locks/deploy/leases?format=env", nil, "outcome_unknown"},
+		{"a heartbeat", "POST", "/v1/leases/self/heartbeat", opt(tok), "zookeeper_unavailable"},
+		{"a heartbeat by id", "POST", "/v1/leases/" + someID + "/heartbeat", opt(tok), "zookeeper_unavailable"},
+		{"a bulk heartbeat", "POST", "/v1/heartbeats", opt(apitest.JSON(`{"tokens":["a"]}`)), "zookeeper_unavailable"},
+		{"a held lease", "GET", "/v1/leases/" + someID, nil, "zookeeper_unavailable"},
+		{"a verification", "GET", "/v1/leases/" + someID + "?verify=true", nil, "zookeeper_unavailable"},
+		{"a release", "DELETE", "/v1/leases/self", opt(tok), ""},
+		{"a queue", "GET", "/v1/locks/deploy", nil, ""},
+		{"a list", "GET", "/v1/leases", nil, ""},
+	} {
+		g := serve(t)
+		close := func() { g.untrusted.Store(true) }
+		acquire, lease, heartbeat, many, release := g.acquire, g.lease, g.heartbeat, g.many, g.release
+		g.acquire = func(ctx context.Context, r locks.AcquireRequest) (locks.AcquireResult, error) {
+			defer close()
+			return acquire(ctx, r)
+		}
+		g.lease = func(ctx context.Context, r locks.LeaseRequest) (locks.Lease, error) {
+			defer close()
+			return lease(ctx, r)
+		}
+		g.release = func(id, token string) error { defer close(); return release(id, token) }
+		g.heartbeat = func(id, token string, ttl time.Duration) (locks.Heartbeat, error) {
+			defer close()
+			return heartbeat(id, token, ttl)
+		}
+		g.many = func(tokens []string) []locks.HeartbeatResult { defer close(); return many(tokens) }
+		a := g.send(t, c.method, c.path, c.options...)
+		if c.code == "" && a.Status >= 300 || c.code != "" && (a.Status != 503 || a.Code() != c.code || a.Header.Get("Retry-After") == "") {
+			t.Errorf("%s: %d %s", c.what, a.Status, a.Body)
+		}
+		if a.Status == 503 && (a.Header.Get("Location") != "" || a.Header.Get("ETag") != "") {
+			t.Errorf("%s: the refusal still says where the lease is: %v", c.what, a.Header)
+		}
+	}
+}
+
+func TestATicketIsGivenWithoutTheFence(t *testing.T) {
+	g := serve(t)
+	g.untrusted.Store(true)
+	g.acquire = func(context.Context, locks.AcquireRequest) (locks.AcquireResult, error) {
+		return locks.AcquireResult{Lease: waiting()}, nil
+	}
+	if a := g.send(t, "POST", "/v1/locks/deploy/leases?async=true"); a.Status != 202 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+}

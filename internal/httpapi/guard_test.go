@@ -1,0 +1,69 @@
+package httpapi
+
+import (
+	"net/http/httptest"
+	"testing"
+
+	"lockkeeper/internal/httpapi/apitest"
+)
+
+func TestWhoseNameTheHostIs(t *testing.T) {
+	g := newGuard([]string{"Gateway.Example", "trailing.example."})
+	for host, want := range map[string]bool{
+		"localhost": true, "localhost:8080": true, "LOCALHOST": true, "localhost.:80": true,
+		"127.0.0.1": true, "127.0.0.1:8080": true, "10.1.2.3:1": true, "[::1]": true, "[::1]:8080": true, "::1": true,
+		"gateway.example": true, "GATEWAY.example:443": true, "trailing.example": true,
+		"": false, ":8080": false, "evil.example": false, "evil.localhost": false, "localhost.evil.example": false,
+		"127.0.0.1.evil.example": false, "[::1].evil.example": false, "gateway.example.evil.example": false, "127.1": false, "0x7f000001": false,
+	} {
+		if got := g.hostAllowed(host); got != want {
+			t.Errorf("Host %q: allowed %v, want %v", host, got, want)
+		}
+	}
+}
+
+func TestOnlyPagesOfTheSameOriginMayAsk(t *testing.T) {
+	g := newGuard(nil)
+	for _, c := range []struct {
+		method, site, mode, origin string
+		want                       bool
+	}{
+		{"GET", "", "", "", true},
+		{"POST", "", "", "", true},
+		{"POST", "same-origin", "cors", "http://localhost:8080", true},
+		{"GET", "same-origin", "cors", "", true},
+		{"GET", "none", "navigate", "", true},
+		{"GET", "cross-site", "navigate", "", true}, // a link was followed
+		{"POST", "cross-site", "navigate", "", false},
+		{"GET", "cross-site", "no-cors", "", false},
+		{"GET", "cross-site", "cors", "http://evil.example", false},
+		{"GET", "same-site", "cors", "http://localhost:3000", false},
+		{"DELETE", "", "", "http://evil.example", false},
+		{"POST", "", "", "http://localhost:8080", true},
+		{"GET", "", "", "http://localhost:8080", true},
+		{"GET", "", "", "http://localhost", false},
+		{"GET", "", "", "null", false},
+		{"HEAD", "cross-site", "no-cors", "", false},
+		{"OPTIONS", "cross-site", "cors", "http://evil.example", false},
+	} {
+		r := httptest.NewRequest(c.method, "http://localhost:8080/v1/locks", nil)
+		for name, value := range map[string]string{"Sec-Fetch-Site": c.site, "Sec-Fetch-Mode": c.mode, "Origin": c.origin} {
+			if value != "" {
+				r.Header.Set(name, value)
+			}
+		}
+		if got := g.check(r) == nil; got != c.want {
+			t.Errorf("%+v: let through %v", c, got)
+		}
+	}
+}
+
+func TestAllowedHostsAreServed(t *testing.T) {
+	g := serve(t, func(o *Options) { o.AllowedHosts = []string{"gateway.example"} })
+	if a := g.send(t, "GET", "/v1/locks", host("gateway.example:8080")); a.Status != 200 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	if a := g.send(t, "GET", "/v1/locks", host("gateway.example"), apitest.Header("Origin", "http://gateway.example")); a.Status != 200 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+}

@@ -1,0 +1,142 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"lockkeeper/internal/httpapi/apitest"
+	"lockkeeper/internal/locks"
+)
+
+// lines collects a log.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+func (l *lines) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// next waits for the line of the request and forgets it.
+func (l *lines) next(t *testing.T) (line map[string]any) {
+	t.Helper()
+	waitFor(t, func() bool { return strings.HasSuffix(l.text(), "\n") })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	text, err := l.buf.ReadBytes('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &line); err != nil {
+		t.Fatal(err)
+	}
+	return line
+}
+
+func logged(t *testing.T, level slog.Level) (*gateway, *lines) {
+	l := new(lines)
+	return serve(t, func(o *Options) { o.Logger = slog.New(slog.NewJSONHandler(l, &slog.HandlerOptions{Level: level})) }), l
+}
+
+func TestOneLineTellsAboutOneRequest(t *testing.T) {
+	g, log := logged(t, slog.LevelInfo)
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	a := g.send(t, "POST", "/v1/locks/deploy/leases?owner=me", apitest.Header("traceparent", trace))
+	line := log.next(t)
+	for key, want := range map[string]any{
+		"level": "INFO", "msg": "request", "operation": "Acquire", "method": "POST", "status": 201.0, "lock": "deploy", "ns": "default", "owner": "me",
+		"lease_id": someID, "principal": "anonymous", "client_ip": "127.0.0.1", "traceparent": trace, "request_id": a.Header.Get("Lockkeeper-Request-Id"),
+	} {
+		if line[key] != want {
+			t.Errorf("%s is %v, want %v", key, line[key], want)
+		}
+	}
+	if _, ok := line["duration_ms"].(float64); !ok {
+		t.Errorf("no duration: %v", line)
+	}
+	if rest := log.text(); rest != "" {
+		t.Errorf("there is more: %s", rest)
+	}
+}
+
+func TestARefusalIsLoggedWithItsCode(t *testing.T) {
+	g, log := logged(t, slog.LevelInfo)
+	g.send(t, "GET", "/nothing")
+	if line := log.next(t); line["code"] != "route_not_found" || line["operation"] != nil || line["level"] != "INFO" {
+		t.Errorf("%v", line)
+	}
+	g.release = func(string, string) error { return &locks.Error{Code: locks.CodeUnavailable, Err: bytes.ErrTooLarge} }
+	g.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken))
+	if line := log.next(t); line["code"] != "zookeeper_unavailable" || line["level"] != "WARN" || line["error"] != bytes.ErrTooLarge.Error() {
+		t.Errorf("%v", line)
+	}
+	g.release = func(string, string) error { panic("whoops") }
+	g.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken))
+	if line := log.next(t); line["level"] != "ERROR" || !strings.Contains(line["error"].(string), "panic: whoops") || !strings.Contains(line["error"].(string), "log_test.go") {
+		t.Errorf("%v", line)
+	}
+}
+
+func TestHeartbeatsAreLoggedAtDebugUnlessTheyFail(t *testing.T) {
+	g, log := logged(t, slog.LevelInfo)
+	g.send(t, "POST", "/v1/leases/self/heartbeat", apitest.Token(someToken))
+	g.send(t, "GET", "/healthz")
+	g.send(t, "POST", "/v1/leases/self/heartbeat")
+	if line := log.next(t); line["code"] != "lease_token_missing" {
+		t.Errorf("the first line is %v", line)
+	}
+	g, log = logged(t, slog.LevelDebug)
+	g.send(t, "POST", "/v1/leases/self/heartbeat", apitest.Token(someToken))
+	if line := log.next(t); line["level"] != "DEBUG" || line["lease_id"] != someID {
+		t.Errorf("%v", line)
+	}
+}
+
+func TestNoSecretIsLoggedWhereverItWasPut(t *testing.T) {
+	g, log := logged(t, slog.LevelDebug)
+	const key = "a-secret-idempotency-key"
+	mac := someToken[strings.LastIndexByte(someToken, '.')+1:]
+	g.acquire = refuse(&locks.Error{Code: locks.CodeKeyReused, Detail: "the key " + key})
+	for _, send := range []struct {
+		method, path string
+		options      []apitest.Option
+	}{
+		{"POST", "/v1/locks/deploy/leases", opt(apitest.Key(key))},
+		{"POST", "/v1/locks/deploy/leases?token=" + someToken, nil},
+		{"POST", "/v1/locks/deploy/leases?" + someToken, nil},
+		{"POST", "/v1/locks/deploy/leases", opt(apitest.JSON(`{"` + someToken + `":1}`))},
+		{"POST", "/v1/locks/" + someToken + "/leases", nil},
+		{"GET", "/v1/locks/" + someToken, nil},
+		{"GET", "/v1/leases/" + someToken, nil},
+		{"DELETE", "/v1/leases/" + someToken, opt(apitest.Token(someToken))},
+		{"POST", "/v1/leases/" + someToken + "/heartbeat", opt(apitest.Token(someToken))},
+		{"POST", "/v1/leases/self/heartbeat", opt(apitest.Token(someToken))},
+		{"POST", "/v1/heartbeats", opt(apitest.JSON(`{"tokens":["` + someToken + `"]}`))},
+		{"GET", "/" + someToken, nil},
+		{"DELETE", "/v1/leases/self", opt(apitest.Token(someToken), apitest.Header("traceparent", someToken))},
+		{someKey, "/v1/leases/self", opt(apitest.Token(someToken))},
+	} {
+		g.send(t, send.method, send.path, send.options...)
+		waitFor(t, func() bool { return strings.HasSuffix(log.text(), "\n") })
+		text := log.text()
+		for _, secret := range []string{mac, key, someKey} {
+			if strings.Contains(text, secret) {
+				t.Errorf("%s %s: the log has %q: %s", send.method, send.path, secret, text)
+			}
+		}
+		log.next(t)
+	}
+}

@@ -1,0 +1,189 @@
+package httpapi
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/httpapi/apitest"
+	"lockkeeper/internal/locks"
+)
+
+func TestTheCatalogueAndTheSpecificationAgree(t *testing.T) {
+	spec, err := apitest.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var specified, served []string
+	for _, v := range spec.Doc.Components.Schemas["ProblemCode"].Value.Enum {
+		specified = append(specified, v.(string))
+	}
+	descriptions := map[int]string{}
+	for name, r := range spec.Doc.Components.Responses {
+		for path, item := range spec.Doc.Paths.Map() {
+			for method, operation := range item.Operations() {
+				for status, ref := range operation.Responses.Map() {
+					if ref.Ref == "#/components/responses/"+name {
+						n, _ := strconv.Atoi(status)
+						descriptions[n] = *r.Value.Description
+					} else if n, _ := strconv.Atoi(status); n >= 400 && ref.Ref == "" {
+						t.Errorf("%s %s describes %s by itself", method, path, status)
+					}
+				}
+			}
+		}
+	}
+	for _, k := range catalogue() {
+		served = append(served, k.code)
+		if k.status != 405 && k.code != codeRouteNotFound && !strings.Contains(descriptions[k.status], "`"+k.code+"`") {
+			t.Errorf("the response %d does not tell of %s: %q", k.status, k.code, descriptions[k.status])
+		}
+	}
+	if !slices.Equal(specified, served) {
+		t.Errorf("the specification has %q,\nthe catalogue %q", specified, served)
+	}
+	if len(kinds) != len(served) {
+		t.Error("a code is there twice")
+	}
+}
+
+func TestEveryOperationListsTheProblemsThatAnyRequestCanMeet(t *testing.T) {
+	spec, err := apitest.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, item := range spec.Doc.Paths.Map() {
+		for method, operation := range item.Operations() {
+			need := []int{400, 403, 421, 422, 500}
+			if operation.RequestBody != nil {
+				need = append(need, 413, 415)
+			}
+			for _, status := range need {
+				if operation.Responses.Status(status) == nil {
+					t.Errorf("%s %s does not list %d", method, path, status)
+				}
+			}
+		}
+	}
+}
+
+// domainCodes reads the codes out of locks/errors.go, so that a new one cannot
+// be forgotten here.
+func domainCodes(t *testing.T) []locks.Code {
+	file, err := parser.ParseFile(token.NewFileSet(), "../locks/errors.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var codes []locks.Code
+	ast.Inspect(file, func(n ast.Node) bool {
+		if v, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(v.Names[0].Name, "Code") {
+			value, err := strconv.Unquote(v.Values[0].(*ast.BasicLit).Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			codes = append(codes, locks.Code(value))
+		}
+		return true
+	})
+	return codes
+}
+
+func TestEveryErrorOfTheDomainHasItsProblem(t *testing.T) {
+	codes := domainCodes(t)
+	if len(codes) < 10 {
+		t.Fatalf("only %d codes found", len(codes))
+	}
+	for _, c := range codes {
+		if kinds[code(c)] == nil {
+			t.Errorf("the catalogue lacks %s", c)
+			continue
+		}
+		g := serve(t)
+		g.release = func(string, string) error {
+			return fmt.Errorf("releasing: %w", &locks.Error{Code: c, Field: "ttl", Detail: "what to do", RetryAfter: 2100 * time.Millisecond,
+				Reason: locks.ReasonExpired, Err: errors.New("the cause")})
+		}
+		spec := kinds[code(c)]
+		req := rawRequest(t, g, "DELETE", "/v1/leases/self")
+		a := rawSend(t, req)
+		if a.status != spec.status || !bytes.Contains(a.body, []byte(`"code":"`+spec.code+`"`)) || bytes.Contains(a.body, []byte("the cause")) {
+			t.Errorf("%s: %d %s", c, a.status, a.body)
+		}
+		want := map[again]string{never: "", atOnce: "3", afterAWhile: "3"}[spec.again]
+		if got := a.header.Get("Retry-After"); got != want {
+			t.Errorf("%s: Retry-After %q, want %q", c, got, want)
+		}
+	}
+}
+
+func TestRetryAfterIsAtLeastASecondExceptWhereAnotherGatewayCanHelpAtOnce(t *testing.T) {
+	for _, c := range []struct {
+		code  code
+		after time.Duration
+		want  string
+	}{
+		{"held_by_other", 0, "1"},
+		{"held_by_other", 10 * time.Millisecond, "1"},
+		{"wait_elapsed", time.Second, "1"},
+		{"zookeeper_unavailable", 1001 * time.Millisecond, "2"},
+		{"zookeeper_unavailable", 0, "1"},
+		{"too_many_leases", 0, "1"},
+		{"owned_by_other_gateway", 0, "0"},
+		{"draining", 0, "0"},
+		{"lease_ended", time.Second, "-"},
+		{"internal", time.Second, "-"},
+	} {
+		got := "-"
+		if wait, ok := (&problem{code: c.code, retryAfter: c.after}).retry(); ok {
+			got = strconv.FormatInt(retrySeconds(wait), 10)
+		}
+		if got != c.want {
+			t.Errorf("%s after %s: %s, want %s", c.code, c.after, got, c.want)
+		}
+	}
+}
+
+func TestAHeldLockIsRefusedWithItsHolders(t *testing.T) {
+	g := serve(t)
+	q := queue()
+	for _, c := range []locks.Code{locks.CodeHeldByOther, locks.CodeWaitElapsed} {
+		g.acquire = refuse(&locks.Error{Code: c, Holders: q.Holders, QueueLength: 0, RetryAfter: 300 * time.Millisecond, Detail: "try later"})
+		_, a, err := g.client.Acquire(g.ctx, "deploy")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := a.Problem
+		if a.Status != 409 || a.Code() != string(c) || len(p.Holders) != 1 || p.Holders[0].Owner != "me" || p.Holders[0].Metadata != `{"job":7}` ||
+			*p.Holders[0].AgeMS != 65_300 || p.Holders[0].FencingToken != 8589934592 || *p.QueueLength != 0 || *p.RetryAfterMS != 300 || a.Header.Get("Retry-After") != "1" {
+			t.Errorf("%d %s", a.Status, a.Body)
+		}
+	}
+}
+
+func TestAnEndedLeaseTellsItsReason(t *testing.T) {
+	g := serve(t)
+	g.heartbeat = func(string, string, time.Duration) (locks.Heartbeat, error) {
+		return locks.Heartbeat{}, &locks.Error{Code: locks.CodeEnded, Reason: locks.ReasonRemoved, Detail: "its contender was removed"}
+	}
+	_, a, err := g.client.Heartbeat(g.ctx, someToken)
+	if err != nil || a.Status != 410 || a.Problem.Reason != "removed" || a.Header.Get("Retry-After") != "" {
+		t.Errorf("%v %d %s", err, a.Status, a.Body)
+	}
+}
+
+func TestAnErrorThatIsNotOfTheDomainTellsNothing(t *testing.T) {
+	g := serve(t)
+	g.release = func(string, string) error { return errors.New("secret detail") }
+	a, err := g.client.Release(g.ctx, someToken)
+	if err != nil || a.Status != 500 || bytes.Contains(a.Body, []byte("secret")) {
+		t.Errorf("%v %d %s", err, a.Status, a.Body)
+	}
+}

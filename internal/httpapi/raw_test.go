@@ -1,0 +1,48 @@
+package httpapi
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"testing"
+
+	"lockkeeper/internal/locks"
+)
+
+// rawAnswer is a response that nobody judged: for the few tests that make the
+// server say what no client can meet.
+type rawAnswer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func rawRequest(t *testing.T, g *gateway, method, path string) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(g.ctx, method, g.url+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Lease-Token", someToken)
+	return req
+}
+
+func rawSend(t *testing.T, req *http.Request) rawAnswer {
+	t.Helper()
+	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rawAnswer{response.StatusCode, response.Header, body}
+}
+
+func refuse(e *locks.Error) func(context.Context, locks.AcquireRequest) (locks.AcquireResult, error) {
+	return func(context.Context, locks.AcquireRequest) (locks.AcquireResult, error) {
+		return locks.AcquireResult{}, e
+	}
+}

@@ -1,0 +1,269 @@
+package httpapi
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/httpapi/apitest"
+	"lockkeeper/internal/locks"
+)
+
+// blocking makes acquires and looks wait until their context ends, and tells
+// when one has begun.
+func blocking(g *gateway) (begun chan struct{}, ended chan error) {
+	begun, ended = make(chan struct{}, 16), make(chan error, 16)
+	wait := func(ctx context.Context) error {
+		begun <- struct{}{}
+		<-ctx.Done()
+		ended <- context.Cause(ctx)
+		return &locks.Error{Code: locks.CodeCancelled, Detail: "the client went away", Err: context.Cause(ctx)}
+	}
+	g.acquire = func(ctx context.Context, _ locks.AcquireRequest) (locks.AcquireResult, error) {
+		return locks.AcquireResult{}, wait(ctx)
+	}
+	g.lease = func(ctx context.Context, _ locks.LeaseRequest) (locks.Lease, error) { return locks.Lease{}, wait(ctx) }
+	g.lock = func(ctx context.Context, _ locks.LockRequest) (locks.Lock, error) { return locks.Lock{}, wait(ctx) }
+	return begun, ended
+}
+
+func TestADrainAnswersEveryoneWhoWaitsAndRefusesMore(t *testing.T) {
+	g := serve(t)
+	begun, _ := blocking(g)
+	paths := []struct{ method, path string }{
+		{"POST", "/v1/locks/deploy/leases?wait=forever"},
+		{"GET", "/v1/leases/" + someID + "?wait=5m"},
+		{"GET", "/v1/locks/deploy?wait=5m"},
+	}
+	answers := make(chan *apitest.Answer, len(paths))
+	for _, p := range paths {
+		go func() {
+			a, err := g.client.Send(g.ctx, p.method, p.path)
+			if err != nil {
+				t.Error(err)
+			}
+			answers <- a
+		}()
+		<-begun
+	}
+	g.server.Drain()
+	for range paths {
+		if a := <-answers; a == nil || a.Status != 503 || a.Code() != "draining" || a.Header.Get("Retry-After") != "0" {
+			t.Errorf("%+v", a)
+		}
+	}
+	if a := g.send(t, "GET", "/v1/locks/deploy?wait=5m"); a.Status != 503 || a.Code() != "draining" {
+		t.Errorf("a new one: %d %s", a.Status, a.Body)
+	}
+	if a := g.send(t, "GET", "/readyz"); a.Status != 503 || a.Code() != "draining" {
+		t.Errorf("readyz: %d %s", a.Status, a.Body)
+	}
+	// What does not wait is the manager's to answer until it has handed over.
+	if a := g.send(t, "POST", "/v1/leases/self/heartbeat", apitest.Token(someToken)); a.Status != 200 {
+		t.Errorf("a heartbeat: %d %s", a.Status, a.Body)
+	}
+	if n := g.server.waiting.Load(); n != 0 {
+		t.Errorf("%d places are still taken", n)
+	}
+}
+
+func TestTheNumberOfThoseWhoWaitIsBounded(t *testing.T) {
+	g := serve(t, func(o *Options) { o.MaxWaiting = 2 })
+	begun, ended := blocking(g)
+	ctx, cancel := context.WithCancel(g.ctx)
+	var clients sync.WaitGroup
+	for range 2 {
+		clients.Go(func() { _, _ = g.client.Send(ctx, "GET", "/v1/locks/deploy?wait=5m") })
+		<-begun
+	}
+	a := g.send(t, "POST", "/v1/locks/deploy/leases?wait=1s")
+	if a.Status != 429 || a.Code() != "too_many_waiting" || a.Header.Get("Retry-After") != "1" {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	cancel()
+	clients.Wait()
+	<-ended
+	<-ended
+	// The places come back when the handlers return, a moment after.
+	waitFor(t, func() bool { return g.server.waiting.Load() == 0 })
+}
+
+func TestAClientThatGoesAwayEndsItsWait(t *testing.T) {
+	for _, body := range []string{"", "Content-Type: application/json\r\nContent-Length: 16\r\n\r\n{\"wait\":\"10m\"}  "} {
+		g := serve(t)
+		begun, ended := blocking(g)
+		conn, err := net.Dial("tcp", g.url[len("http://"):])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body == "" {
+			fmt.Fprintf(conn, "POST /v1/locks/deploy/leases?wait=10m HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		} else {
+			fmt.Fprintf(conn, "POST /v1/locks/deploy/leases HTTP/1.1\r\nHost: localhost\r\n%s", body)
+		}
+		<-begun
+		_ = conn.Close()
+		if err := <-ended; err == nil {
+			t.Error("the wait ended without a cause")
+		}
+	}
+}
+
+// In virtual time, with the deadlines that the gateway really has: a wait of
+// hours is not cut, its answer arrives, and the connection serves the next
+// request.
+func TestAWaitOutlivesTheConnectionsDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.acquire = func(ctx context.Context, _ locks.AcquireRequest) (locks.AcquireResult, error) {
+			select {
+			case <-time.After(20 * time.Hour):
+				return locks.AcquireResult{Lease: held()}, nil
+			case <-ctx.Done():
+				return locks.AcquireResult{}, &locks.Error{Code: locks.CodeCancelled, Err: context.Cause(ctx)}
+			}
+		}
+		listener := pipe()
+		srv := &http.Server{Handler: New(Options{Locks: f})}
+		Configure(srv)
+		go func() { _ = srv.Serve(listener) }()
+		conn := listener.dial()
+		reader := bufio.NewReader(conn)
+		for _, c := range []struct {
+			request string
+			status  int
+		}{
+			{"POST /v1/locks/deploy/leases?wait=forever HTTP/1.1\r\nHost: localhost\r\n\r\n", 201},
+			{"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 200},
+			{"POST /v1/locks/deploy/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 18\r\n\r\n{\"wait\":\"forever\"}", 201},
+		} {
+			if _, err := io.WriteString(conn, c.request); err != nil {
+				t.Fatal(err)
+			}
+			response, err := http.ReadResponse(reader, nil)
+			if err != nil {
+				t.Errorf("%q: %v", c.request, err)
+				break
+			}
+			if _, err := io.ReadAll(response.Body); err != nil || response.StatusCode != c.status {
+				t.Errorf("%q: %v %s", c.request, err, response.Status)
+			}
+		}
+		_ = conn.Close()
+		_ = srv.Close()
+		synctest.Wait()
+	})
+}
+
+// A client that begins a request and goes silent, or one that never reads its
+// answer, is not waited for.
+func TestASlowClientIsCutOff(t *testing.T) {
+	for _, begun := range []string{
+		"",
+		"POST /v1/locks/deploy/leases HTTP/1.1\r\nHost: loc",
+		"POST /v1/locks/deploy/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 18\r\n\r\n{\"wait\"",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake()
+			listener := pipe()
+			srv := &http.Server{Handler: New(Options{Locks: f})}
+			Configure(srv)
+			go func() { _ = srv.Serve(listener) }()
+			conn := listener.dial()
+			started := time.Now()
+			if _, err := io.WriteString(conn, begun); err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, conn) // until the server closes
+			if took := time.Since(started); took > idleTimeout+readTimeout {
+				t.Errorf("after %q it took %s", begun, took)
+			}
+			if calls := f.asked(); len(calls) > 0 {
+				t.Errorf("the manager was asked: %q", calls)
+			}
+			_ = srv.Close()
+			synctest.Wait()
+		})
+	}
+}
+
+// The answer to one who has waited has its deadline, too.
+func TestAClientThatDoesNotReadItsAnswerIsCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.lock = func(_ context.Context, req locks.LockRequest) (locks.Lock, error) {
+			time.Sleep(time.Minute)
+			return queue(), nil
+		}
+		listener := pipe()
+		srv := &http.Server{Handler: New(Options{Locks: f})}
+		Configure(srv)
+		go func() { _ = srv.Serve(listener) }()
+		conn := listener.dial()
+		if _, err := io.WriteString(conn, "GET /v1/locks/deploy?wait=5m HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute + writeTimeout + time.Second)
+		if got, _ := io.ReadAll(conn); len(got) > 0 {
+			t.Errorf("the server still writes: %s", got)
+		}
+		_ = srv.Close()
+		synctest.Wait()
+	})
+}
+
+// pipeListener accepts connections that live in memory.
+type pipeListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func pipe() *pipeListener {
+	return &pipeListener{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
+}
+
+func (l *pipeListener) dial() net.Conn {
+	client, server := net.Pipe()
+	l.conns <- server
+	return client
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+
+// waitFor polls a condition that nothing announces.
+func waitFor(t *testing.T, condition func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(10 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatal("it did not come")
+		}
+	}
+}
