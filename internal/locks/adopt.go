@@ -129,7 +129,7 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 			}
 			l.reason = ""
 		} else {
-			m.resubmitDelete(l, now)
+			m.resubmitDelete(l)
 		}
 	}
 	if l.phase == held {

@@ -19,6 +19,11 @@ const (
 	// loadRetry is how long an adopted lease whose data could not be read yet
 	// is kept before it is looked at again.
 	loadRetry = time.Second
+	// expiryWindow bounds the writes under way beyond which nothing expires:
+	// when very many leases end together, the line to ZooKeeper stays open for
+	// clients, and no expiry is refused (which would give it a whole TTL more).
+	expiryWindow = 2048
+	expiryPause  = 20 * time.Millisecond
 )
 
 // clockState is what the clock loop remembers between ticks.
@@ -85,8 +90,15 @@ func (m *Manager) tick(now time.Duration) time.Duration {
 	if m.draining {
 		return clockTick
 	}
-	for l := m.deadlines.pop(now); l != nil; l = m.deadlines.pop(now) {
+	for m.inflight < expiryWindow {
+		l := m.deadlines.pop(now)
+		if l == nil {
+			break
+		}
 		m.due(l, now)
+	}
+	if m.inflight >= expiryWindow {
+		return expiryPause
 	}
 	if next, ok := m.deadlines.next(); ok {
 		return min(max(next-now, 0), clockTick)

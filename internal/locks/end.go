@@ -9,6 +9,9 @@ import (
 	"lockkeeper/internal/zk"
 )
 
+// deleteRetry is when a deletion that ZooKeeper refused is tried again.
+const deleteRetry = time.Second
+
 // end hands the deletion of a lease's contender to ZooKeeper. From here on
 // the lease is ending: it is never granted, and heartbeats are not answered
 // with success, until the outcome is known.
@@ -31,8 +34,13 @@ func (m *Manager) submitDelete(l *lease) {
 	if l.reason == ReasonExpired || l.reason == ReasonUnclaimed {
 		version = l.version
 	}
+	term := l.term
 	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: l.path(), Version: version}}}
-	m.submit(w, func(res zk.Result) { m.deleted(l, res) })
+	m.submit(w, func(res zk.Result) {
+		if l.term == term { // else adoption has decided anew
+			m.deleted(l, res)
+		}
+	})
 }
 
 func (m *Manager) deleted(l *lease, res zk.Result) {
@@ -51,7 +59,7 @@ func (m *Manager) deleted(l *lease, res zk.Result) {
 			l.reason = ReasonRemoved // somebody else was quicker
 		}
 		m.finish(l, l.reason, now)
-	case byTime || errors.Is(res.Err, zk.ErrQueueFull):
+	case byTime:
 		// Definitely not done: it goes on as if its client had just spoken.
 		m.revive(l, now)
 		if errors.Is(res.Err, zk.ErrBadVersion) {
@@ -60,13 +68,25 @@ func (m *Manager) deleted(l *lease, res zk.Result) {
 		}
 	case errors.Is(res.Err, zk.ErrSessionGone):
 		m.touch(l) // goes on under the next session
+	case res.Outcome == zk.Redecide, errors.Is(res.Err, zk.ErrNotApplied):
+		m.resubmitDelete(l)
 	default:
-		m.resubmitDelete(l, now)
+		// Refused: no permission, a child below it, a full line. What the client
+		// asked for goes on, at a pace.
+		m.log.Warn("a lease's contender could not be deleted", "lease_id", l.id, "err", res.Err)
+		term := l.term
+		time.AfterFunc(deleteRetry, func() {
+			m.mu.Lock()
+			defer m.unlock()
+			if l.phase == ending && l.term == term {
+				m.resubmitDelete(l)
+			}
+		})
 	}
 }
 
 // resubmitDelete goes on with an end that a client asked for.
-func (m *Manager) resubmitDelete(l *lease, now time.Duration) {
+func (m *Manager) resubmitDelete(l *lease) {
 	if m.session == nil || l.term != m.term {
 		return // adoption resumes it
 	}
@@ -137,7 +157,7 @@ func (m *Manager) Release(ctx context.Context, p Principal, id, token string) er
 			}
 			return endedError(reason)
 		}
-		if m.stalled(begun) {
+		if m.stalled(begun) || now-begun >= settleWithin {
 			m.unlock()
 			return outcomeUnknown()
 		}

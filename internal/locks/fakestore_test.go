@@ -177,7 +177,10 @@ func (s *fakeStore) announce(kind zk.ChangeKind, p string) {
 			continue
 		}
 		zxid := s.zxid
-		w.push(func() { w.event(kind, p); w.observed = max(w.observed, zxid) })
+		w.push(func() {
+			w.event(kind, p)
+			w.note(func() { w.observed = max(w.observed, zxid) })
+		})
 	}
 }
 
@@ -270,7 +273,7 @@ func (f *fakeSession) commit(sent zk.Instant) {
 	go f.onCommit(sent, zxid)
 	for _, w := range f.s.watchers {
 		if w.connected {
-			w.push(func() { w.observed = max(w.observed, zxid); w.proven = sent })
+			w.push(func() { w.note(func() { w.observed, w.proven = max(w.observed, zxid), sent }) })
 		}
 	}
 }
@@ -469,6 +472,13 @@ func (s *fakeStore) Watch(roots []zk.WatchRoot, sink zk.Sink, _ func() int64) Wa
 	return w
 }
 
+// note changes from a step what others look at.
+func (w *fakeWatcher) note(change func()) {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	change()
+}
+
 func (w *fakeWatcher) push(step func()) {
 	w.steps = append(w.steps, step)
 	select {
@@ -599,7 +609,7 @@ func (w *fakeWatcher) connect(state map[string]*fakeNode, zxid int64) {
 				w.sink.Apply([]zk.Change{{Kind: zk.DirListed, Root: root, Dir: d, Listed: true, Zxid: zxid, Created: counts[p]}})
 			}
 		}
-		w.synced, w.observed = true, max(w.observed, zxid)
+		w.note(func() { w.synced, w.observed = true, max(w.observed, zxid) })
 		w.sink.Apply([]zk.Change{{Kind: zk.Synced}})
 	})
 }
@@ -610,7 +620,7 @@ func (w *fakeWatcher) disconnect() {
 	defer w.s.mu.Unlock()
 	w.connected = false
 	w.push(func() {
-		w.synced = false
+		w.note(func() { w.synced = false })
 		w.sink.Apply([]zk.Change{{Kind: zk.Lost}})
 	})
 }

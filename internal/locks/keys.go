@@ -109,10 +109,14 @@ func (m *Manager) replayTaken(ctx context.Context, req *AcquireRequest) (bool, A
 	return true, res, replayErr
 }
 
-// learnKey keeps a key that was read, unless it is known already.
+// learnKey keeps a key that was read, unless it is known already or another
+// gateway's to keep.
 func (m *Manager) learnKey(entry *keyEntry) *keyEntry {
 	if known := m.keys[entry.hash]; known != nil {
 		return known
+	}
+	if m.leases[entry.lease] == nil && !m.owns(entry.lease.Gateway()) {
+		return entry // its own gateway knows when its life is over
 	}
 	m.keys[entry.hash] = entry
 	m.attachKey(entry)

@@ -212,6 +212,14 @@ func (m *Manager) runSessions(ctx context.Context) error {
 			return fmt.Errorf("making a gateway id: %w", err)
 		}
 		session, err := m.opt.Store.Open(ctx, string(id), registration, m.watcher.Committed)
+		if errors.Is(err, zk.ErrUnavailable) && ctx.Err() == nil {
+			m.log.Warn("no zookeeper session yet", "err", err)
+			select {
+			case <-time.After(reopenDelay):
+			case <-ctx.Done():
+			}
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("opening a ZooKeeper session: %w", err)
 		}

@@ -348,11 +348,11 @@ func TestARefusedTTLIsAnsweredAndNotTriedForEver(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		g := s.gateway(t)
 		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
-		tries := 0
+		var tries atomic.Int32
 		s.set(func() {
 			s.refuse = func(w *zk.Write) (error, int) {
 				if writeTo(l.Znode)(w) {
-					tries++
+					tries.Add(1)
 					return zk.ErrNoAuth, 0
 				}
 				return nil, -1
@@ -363,10 +363,43 @@ func TestARefusedTTLIsAnsweredAndNotTriedForEver(t *testing.T) {
 			return err
 		})
 		wantCode(t, err, CodeUnavailable)
-		if tries > 20 {
-			t.Errorf("%d writes for one heartbeat", tries)
+		if tries.Load() > 20 {
+			t.Errorf("%d writes for one heartbeat", tries.Load())
 		}
 	})
+}
+
+// again, at a pace.
+func TestARefusedReleaseIsNotTriedInATightLoop(t *testing.T) {
+	for _, why := range []error{zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrQueueFull} {
+		t.Run(why.Error(), func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Minute})
+				var tries atomic.Int32
+				s.set(func() {
+					s.refuse = func(w *zk.Write) (error, int) {
+						if writeTo(l.Znode)(w) {
+							tries.Add(1)
+							return why, 0
+						}
+						return nil, -1
+					}
+				})
+				err := answered(t, "a release that is refused", 10*time.Second, func() error { return g.release(l) })
+				if err == nil {
+					t.Error("answered as done")
+				}
+				time.Sleep(10 * time.Second)
+				if tries.Load() > 100 {
+					t.Errorf("%d deletions in some seconds", tries.Load())
+				}
+				s.set(func() { s.refuse = nil })
+				time.Sleep(10 * time.Second)
+				g.mustRelease(l)
+			})
+		})
+	}
 }
 
 // has come past the czxid without it tells that it is gone.
@@ -456,6 +489,28 @@ func TestVerifyDoesNotSayHeldOfALeaseThatIsBeingReleased(t *testing.T) {
 	})
 }
 
+// remembered of it there does not outlive the key.
+func TestAKeyOfAnotherGatewaysLeaseIsFreeAgainAfterItsLife(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		req := AcquireRequest{Lock: "deploy", TTL: time.Minute, IdempotencyKey: "abcdefghijklmnop"}
+		l := one.mustHold(req)
+		_, err := two.acquire(req)
+		wantCode(t, err, CodeNotOwner)
+		one.mustRelease(l)
+		time.Sleep(keyLife + 5*time.Second)
+		if keys := s.names("/lockkeeper/keys"); len(keys) != 0 {
+			t.Fatalf("keys %v", keys)
+		}
+		two.mustHold(req)
+		two.m.mu.Lock()
+		defer two.m.mu.Unlock()
+		if len(two.m.keys) != 1 {
+			t.Errorf("%d keys", len(two.m.keys))
+		}
+	})
+}
+
 // one that is given it, claims the grant.
 func TestARepeatThatIsToldHeldClaimsTheGrant(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
@@ -501,5 +556,36 @@ func TestACreateWhoseContenderIsGoneAgainEndsItsLease(t *testing.T) {
 		}
 		h.hooks.Store(&hooks{})
 		g.mustHold(deploy())
+	})
+}
+
+// tried again; a gateway does not end over it.
+func TestASessionThatCannotBeOpenedIsTriedAgain(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		failures := 3
+		h.hooks.Store(&hooks{open: func() error {
+			if failures == 0 {
+				return nil
+			}
+			failures--
+			return fmt.Errorf("registering: giving up after 8 attempts: %w", zk.ErrUnavailable)
+		}})
+		g.m.mu.Lock()
+		session := g.m.session.(*hookedSession)
+		g.m.mu.Unlock()
+		session.expire()
+		time.Sleep(time.Minute)
+		select {
+		case err := <-g.stopped:
+			g.stopped <- err
+			t.Fatalf("the gateway ended: %v", err)
+		default:
+		}
+		if _, err := g.heartbeat(l); err != nil {
+			t.Fatal(err)
+		}
 	})
 }

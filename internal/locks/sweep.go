@@ -165,6 +165,7 @@ func (m *Manager) scanKeys(ctx context.Context) {
 			entry = m.learnKey(entry)
 			if entry.endedAt == 0 && m.leases[entry.lease] == nil {
 				// Its gateway left no contender and no succession.
+				m.keys[hash] = entry
 				m.keyEnded(entry, ReasonUnknown)
 			}
 		}
