@@ -191,6 +191,7 @@ func createFailure(err error) *Error {
 // mu held and releases it.
 func (m *Manager) await(ctx context.Context, req *AcquireRequest, l *lease, replayed bool) (AcquireResult, error) {
 	l.listeners++
+	m.acquiring++
 	begun := m.clock.Now().Boot()
 	var elapsed <-chan time.Time
 	if req.Wait > 0 && req.Wait != WaitForever {
@@ -235,7 +236,10 @@ func (m *Manager) await(ctx context.Context, req *AcquireRequest, l *lease, repl
 // released mu and ended the request's listening.
 func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, replayed bool, begun time.Duration, over, gone, draining bool) (bool, AcquireResult, error) {
 	now := m.clock.Now().Boot()
-	leave := func() { m.unlisten(l, now) }
+	leave := func() {
+		m.unlisten(l, now)
+		m.acquiring--
+	}
 	fail := func(err error) (bool, AcquireResult, error) {
 		leave()
 		m.unlock()
@@ -277,8 +281,12 @@ func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, rep
 		}
 		return fail(cancelled(ctx))
 	case draining:
-		if l.placed() && (m.keyed(l) || req.Async) {
-			return succeed() // a waiting lease: its place outlives this gateway
+		if l.phase == waiting && (m.keyed(l) || req.Async) {
+			return succeed() // its place outlives this gateway
+		}
+		if alone && !m.keyed(l) {
+			// Nobody will ever have its token, and a successor would give it the lock.
+			m.giveUp(l, ReasonCancelled, now)
 		}
 		return fail(m.usable())
 	case l.phase == creating, l.phase == ending:

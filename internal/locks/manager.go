@@ -114,6 +114,7 @@ type Manager struct {
 	term       uint64  // counts sessions; a lease of another term is nobody's until it is adopted
 	rev        uint64
 	inflight   int // writes handed over and not answered
+	acquiring  int // acquires that wait for their answer
 
 	actions []func() // what to do once mu is released
 }
@@ -427,8 +428,8 @@ func (m *Manager) Leave() {
 	m.leaving = true
 }
 
-// Drain hands over: clocks stop, then requests are refused, writes under way
-// finish within the promise window or ctx, and the registration is deleted in
+// Drain hands over: clocks stop, then requests are refused, open acquires are
+// answered or given up, writes under way finish within the promise window or ctx, and the registration is deleted in
 // the session's last transaction, so that a successor begins at once.
 func (m *Manager) Drain(ctx context.Context) error {
 	m.mu.Lock()
@@ -449,7 +450,7 @@ func (m *Manager) Drain(ctx context.Context) error {
 	defer poll.Stop()
 	for busy := true; busy; {
 		m.mu.Lock()
-		busy = m.inflight > 0
+		busy = m.inflight > 0 || m.acquiring > 0
 		m.mu.Unlock()
 		if !busy {
 			break

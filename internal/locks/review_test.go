@@ -489,6 +489,27 @@ func TestVerifyDoesNotSayHeldOfALeaseThatIsBeingReleased(t *testing.T) {
 	})
 }
 
+// ever use its lease, so it leaves the queue with the request.
+func TestAHandoverLeavesNoPlaceInLineThatNobodyCanUse(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		p := one.begin(AcquireRequest{Lock: "deploy", TTL: 24 * time.Hour, Wait: WaitForever})
+		p.finished()
+		time.Sleep(time.Second)
+		if err := one.m.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		<-p.done
+		wantCode(t, p.err, CodeUnavailable)
+		time.Sleep(2 * time.Second)
+		if n := len(s.names("/lockkeeper/locks/deploy")); n != 1 {
+			t.Fatalf("%d contenders, want the holder alone", n)
+		}
+		two.mustRelease(l)
+	})
+}
+
 // remembered of it there does not outlive the key.
 func TestAKeyOfAnotherGatewaysLeaseIsFreeAgainAfterItsLife(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
