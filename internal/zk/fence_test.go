@@ -92,6 +92,45 @@ func TestASessionsFenceRunsOnTheInjectedClock(t *testing.T) {
 	}
 }
 
+func TestNeitherReadsNorRefusalsMoveTheFence(t *testing.T) {
+	cfg := testConfig(t)
+	clock := &manualClock{now: At(time.Hour, 1e6*time.Hour)}
+	cfg.Clock = clock
+	s := openSession(t, cfg, openLayout(t, cfg), 1)
+	clock.advance(4*time.Second, 4*time.Second) // of ten; a third of the real ones is far away
+	if r := write(t, s, Op{Kind: OpCreate, Path: DefaultRoot}); r.Outcome != NotDone {
+		t.Fatalf("%+v", r)
+	}
+	if _, err := s.Exists(testContext(t), DefaultRoot); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.Fence().Margin(clock.Now()), 6*time.Second; got != want {
+		t.Errorf("margin %v, want %v", got, want)
+	}
+	if got := s.LastAnswer(); got != clock.Now() {
+		t.Errorf("the last answer was at %v, want now: a refusal is one", got)
+	}
+}
+
+func TestTheWindowStartsWhenATransactionIsSentAndNotWhenItIsAnswered(t *testing.T) {
+	direct, through, proxy := faulty(t)
+	clock := &manualClock{now: At(time.Hour, 1e6*time.Hour)}
+	through.Clock = clock
+	s := openSession(t, through, openLayout(t, direct), 1)
+	hit := proxy.HoldReply(1, about("/locks/x"))
+	sent := clock.Now()
+	result := submit(t, s, &Write{Ops: []Op{{Kind: OpCreate, Path: DefaultRoot + "/locks/x"}}})
+	await(t, hit.Fired())
+	clock.advance(3*time.Second, 3*time.Second)
+	proxy.Heal()
+	if r := mustBeDone(t, await(t, result)); r.SentAt != sent {
+		t.Errorf("sent at %v, want %v", r.SentAt, sent)
+	}
+	if got, want := s.Fence().Margin(clock.Now()), 7*time.Second; got != want {
+		t.Errorf("margin %v, want %v", got, want)
+	}
+}
+
 // An idle gateway's fence stays open through bare guard writes, and a gateway
 // with nothing but refused transactions keeps it open the same way.
 func TestTheFenceStaysOpenWhetherIdleOrRefused(t *testing.T) {

@@ -42,8 +42,10 @@ const (
 	// of another Write in the same transaction. Nothing was done; decide
 	// again from the present state.
 	Redecide
-	// Unknown: the session ended before it could be found out. A successor's
-	// tree read tells.
+	// Unknown: it could not be found out, because the session ended first, or
+	// (rarely, while the session lives) because another program removed what
+	// would have told. Nothing of the Write can commit after this answer, so a
+	// tree read that is made later tells what is there.
 	Unknown
 )
 
@@ -53,13 +55,15 @@ type Result struct {
 	Err     error
 	Culprit int // index into Write.Ops of the operation that failed, or -1
 	// Zxid is the transaction's zxid when Done: the czxid of every node it
-	// created (the guard's mzxid).
+	// created (the guard's mzxid). When the answer was lost and nothing that
+	// was created is there any more, it is a later zxid of this session.
 	Zxid int64
 	// SentAt is when the committed transaction was handed to the client
 	// library: the start of what its commit proves.
 	SentAt Instant
 	// Paths holds, per operation, the full path of a created node, and "" for
-	// the others.
+	// the others; "" also for a node whose creation was found out about only
+	// after another program had removed it.
 	Paths []string
 	// Versions holds, per operation, the data version after a set, 0 after a create.
 	Versions []int32

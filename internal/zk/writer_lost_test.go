@@ -95,6 +95,80 @@ func TestALostWriteIsAnsweredWithWhatReallyHappened(t *testing.T) {
 	}
 }
 
+// Two transactions are under way. The first commits and its answer is lost,
+// the second never arrives: what they left behind tells them apart.
+func TestLostTransactionsAreToldApartByWhatTheyLeftBehind(t *testing.T) {
+	ops := map[string]func(dir string) Op{
+		"sequential create": func(dir string) Op { return Op{Kind: OpCreate, Path: dir + "/new-", Sequential: true} },
+		"plain create":      func(dir string) Op { return Op{Kind: OpCreate, Path: dir + "/new", Data: []byte("mine")} },
+		"ephemeral create":  func(dir string) Op { return Op{Kind: OpCreate, Path: dir + "/new", Ephemeral: true} },
+		"delete":            func(dir string) Op { return Op{Kind: OpDelete, Path: dir + "/there"} },
+		"set":               func(dir string) Op { return Op{Kind: OpSetData, Path: dir + "/there", Version: 0} },
+	}
+	for first, firstOp := range ops {
+		for second, secondOp := range ops {
+			t.Run(first+" before "+second, func(t *testing.T) {
+				t.Parallel()
+				direct, through, proxy := faulty(t)
+				layout := openLayout(t, direct)
+				p := newProbe(t, direct)
+				a, b := locksDir(t, p, "a"), locksDir(t, p, "b")
+				p.create(a+"/there", "")
+				p.create(b+"/there", "")
+				s := openSession(t, through, layout, 1)
+				held := proxy.HoldReply(1, about(a+"/"))
+				ra := submit(t, s, &Write{Alone: true, Ops: []Op{firstOp(a)}})
+				await(t, held.Fired())
+				cut := proxy.FailRequest(1, about(b+"/"))
+				rb := submit(t, s, &Write{Alone: true, Ops: []Op{secondOp(b)}})
+				await(t, cut.Fired())
+				mustBeDone(t, await(t, ra))
+				if r := await(t, rb); r.Outcome != NotDone || !errors.Is(r.Err, ErrNotApplied) {
+					t.Errorf("the one that never arrived: %+v", r)
+				}
+			})
+		}
+	}
+}
+
+// The same, and before the gateway can look another program removes what the
+// first one created. One that cannot be told from the other is Unknown, never
+// answered wrongly.
+func TestWhatAnotherProgramHasRemovedIsNeverTakenForNotDone(t *testing.T) {
+	for _, both := range []bool{false, true} {
+		direct, through, proxy := faulty(t)
+		layout := openLayout(t, direct)
+		p := newProbe(t, direct)
+		a, b := locksDir(t, p, "a"), locksDir(t, p, "b")
+		s := openSession(t, through, layout, 1)
+		looks := proxy.HoldRequest(1, netfault.IsOp(netfault.OpGetChildren2, netfault.OpExists))
+		held := proxy.HoldReply(1, about(a+"/"))
+		ra := submit(t, s, &Write{Alone: true, Ops: []Op{{Kind: OpCreate, Path: a + "/new-", Sequential: true}}})
+		await(t, held.Fired())
+		var rb <-chan Result
+		if both {
+			cut := proxy.FailRequest(1, about(b+"/"))
+			rb = submit(t, s, &Write{Alone: true, Ops: []Op{{Kind: OpCreate, Path: b + "/new-", Sequential: true}}})
+			await(t, cut.Fired())
+		} else {
+			proxy.Reset()
+		}
+		await(t, looks.Fired())
+		p.delete(a + "/" + p.children(a)[0])
+		proxy.Heal()
+		r := await(t, ra)
+		if both {
+			if other := await(t, rb); r.Outcome != Unknown || other.Outcome != Unknown {
+				t.Errorf("%+v and %+v, want Unknown twice: they look the same", r, other)
+			}
+		} else if mustBeDone(t, r); r.Paths[0] != "" {
+			// The guard's version tells that it committed.
+			t.Errorf("path %q of a node that is gone", r.Paths[0])
+		}
+		mustBeDone(t, write(t, s, Op{Kind: OpCreate, Path: b + "/next"}))
+	}
+}
+
 func sameNode(p *probe, got, want string, zxid int64) error {
 	if got != want {
 		return fmt.Errorf("path %q, want %q", got, want)
