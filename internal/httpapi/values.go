@@ -25,7 +25,7 @@ func duration(field string, v value, least, most time.Duration) (time.Duration, 
 	}
 	d, err := time.ParseDuration(v.text)
 	switch {
-	case isBareNumber(v.text):
+	case (err != nil || d == 0) && isBareNumber(v.text):
 		return 0, needsUnit(field, v.text)
 	case err != nil:
 		return 0, invalid(field, "it is a number with a unit (ms, s, m, h), such as 30s or 1m30s")

@@ -1,0 +1,71 @@
+package httpapi
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/metrics"
+)
+
+// sink is a ResponseWriter that costs nothing, so that the figures are ours.
+type sink struct {
+	header http.Header
+	status int
+}
+
+func (s *sink) Header() http.Header         { return s.header }
+func (s *sink) WriteHeader(status int)      { s.status = status }
+func (s *sink) Write(b []byte) (int, error) { return len(b), nil }
+
+// BenchmarkHotAnswers measures what this package adds to a request: net/http
+// and the manager are not in it.
+func BenchmarkHotAnswers(b *testing.B) {
+	f := newFake()
+	s := New(Options{Locks: quietLocks{f}, Metrics: metrics.New("bench"), Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	for _, c := range []struct {
+		name, method, path string
+		status             int
+	}{
+		{"acquire", "POST", "/v1/locks/deploy/leases?ttl=10s&owner=me", 201},
+		{"heartbeat", "POST", "/v1/leases/self/heartbeat", 200},
+		{"release", "DELETE", "/v1/leases/self", 204},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			r, err := http.NewRequest(c.method, "http://localhost:8080"+c.path, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			r.Body, r.RemoteAddr = http.NoBody, "127.0.0.1:1234"
+			r.Header.Set("Lease-Token", someToken)
+			w := &sink{header: http.Header{}}
+			b.ReportAllocs()
+			for b.Loop() {
+				clear(w.header)
+				s.ServeHTTP(w, r)
+				if w.status != c.status {
+					b.Fatal(w.status)
+				}
+			}
+		})
+	}
+}
+
+// quietLocks does not remember what it was asked.
+type quietLocks struct{ *fake }
+
+func (q quietLocks) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
+	return q.acquire(ctx, req)
+}
+
+func (q quietLocks) Heartbeat(_ context.Context, _ locks.Principal, id, token string, ttl time.Duration) (locks.Heartbeat, error) {
+	return q.heartbeat(id, token, ttl)
+}
+
+func (q quietLocks) Release(_ context.Context, _ locks.Principal, id, token string) error {
+	return q.release(id, token)
+}

@@ -1,0 +1,75 @@
+package metrics
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+func scrape(t *testing.T, m *Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != 200 {
+		t.Fatalf("scraping: %d %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
+	m := New("v1.2.3")
+	m.Watch(func() State {
+		return State{Leases: map[LeaseKind]int{{"held", "exclusive"}: 3}, FenceMargin: 1500 * time.Millisecond, ReplicaCurrent: true, OldestWaiter: time.Minute}
+	})
+	m.Request("Acquire", 201)
+	m.Request("", 404)
+	m.Waiting(2)
+	m.Waiting(-1)
+	m.Acquire("held", 10*time.Millisecond)
+	m.LeaseGranted(time.Second)
+	m.LeaseEnded("released", 3*time.Second)
+	m.LeaseEnded("cancelled", 0)
+	m.Handover(time.Millisecond)
+	m.Takeover()
+	m.ZKOperation("write", "done", time.Millisecond)
+	m.ZKBatch(16)
+	text := scrape(t, m)
+	for _, line := range []string{
+		`lockkeeper_build_info{go_version="go`,
+		`lockkeeper_http_requests_total{operation="Acquire",status="201"} 1`,
+		`lockkeeper_http_requests_total{operation="none",status="404"} 1`,
+		`lockkeeper_http_waiting_requests 1`,
+		`lockkeeper_acquire_seconds_count{result="held"} 1`,
+		`lockkeeper_queue_wait_seconds_sum 1`,
+		`lockkeeper_hold_seconds_count 1`,
+		`lockkeeper_hold_seconds_sum 3`,
+		`lockkeeper_lease_ended_total{reason="released"} 1`,
+		`lockkeeper_lease_ended_total{reason="cancelled"} 1`,
+		`lockkeeper_handover_seconds_count 1`,
+		`lockkeeper_takeovers_total 1`,
+		`lockkeeper_zk_op_seconds_count{op="write",outcome="done"} 1`,
+		`lockkeeper_zk_batch_size_bucket{le="16"} 1`,
+		`lockkeeper_leases{mode="exclusive",state="held"} 3`,
+		`lockkeeper_fence_margin_seconds 1.5`,
+		`lockkeeper_replica_current 1`,
+		`lockkeeper_oldest_waiter_seconds 60`,
+	} {
+		if !strings.Contains(text, line) {
+			t.Errorf("missing: %s", line)
+		}
+	}
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "# HELP lockkeeper_") && strings.Count(line, " ") < 4 {
+			t.Errorf("hardly any help: %s", line)
+		}
+	}
+}
+
+func TestTwoGatewaysInOneProcessDoNotShareFigures(t *testing.T) {
+	a, b := New(""), New("")
+	a.Takeover()
+	if text := scrape(t, b); !strings.Contains(text, "lockkeeper_takeovers_total 0") {
+		t.Error("b counts what a did")
+	}
+}
