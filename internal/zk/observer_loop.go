@@ -166,12 +166,14 @@ func (c *observation) commands() {
 	c.gets = c.gets[:0]
 	all := c.listAll
 	c.listAll = false
-	for dir := range c.lists {
-		if root, name, node, ok := c.replica.locate([]byte(c.cfg.full(dir))); ok && node == nil {
-			c.urgent = append(c.urgent, listing{root: root, name: string(name), top: root.Depth == 2 && name == nil})
+	if len(c.urgent) == 0 { // otherwise they wait where calls for one directory become one
+		for dir := range c.lists {
+			if root, name, node, ok := c.replica.locate([]byte(c.cfg.full(dir))); ok && node == nil {
+				c.urgent = append(c.urgent, listing{root: root, name: string(name), top: root.Depth == 2 && name == nil})
+			}
 		}
+		clear(c.lists)
 	}
-	clear(c.lists)
 	current := c.current
 	c.current = false
 	c.mu.Unlock()

@@ -79,7 +79,7 @@ func (m *mirror) apply(c Change) {
 		m.log = append(m.log, line)
 	}
 	bad := func(why string) { m.wrong = append(m.wrong, line+": "+why) }
-	if c.Listed != (c.Zxid != 0) {
+	if c.Listed != (c.Zxid != 0) && !(c.Kind == DirAdded && c.Listed) {
 		bad(fmt.Sprintf("listed %v with zxid %d", c.Listed, c.Zxid))
 	}
 	if c.Dir != nil && c.Kind != DirAdded && m.known[c.Dir.Path] != c.Dir {

@@ -370,6 +370,33 @@ func TestListIsSentAfterTheCallAndOncePerDirectory(t *testing.T) {
 	})
 }
 
+func TestListsThatCannotBeSentYetBecomeOne(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		var held []fakeRequest
+		s.zk.set(func() {
+			s.zk.intercept = func(_ *fakeConn, r fakeRequest) bool {
+				held = append(held, r)
+				return r.op == wire.OpGetChildren2
+			}
+		})
+		for i := range listWindow {
+			s.o.List(fmt.Sprintf("/locks/%d", i))
+		}
+		synctest.Wait()
+		for range 50 {
+			s.o.List("/locks/a")
+			synctest.Wait()
+		}
+		for i := 0; i < len(held); i++ {
+			s.zk.conn(0).write(reply(held[i].xid, 100, wire.ErrNoNode))
+			synctest.Wait()
+		}
+		if n := len(held) - listWindow; n < 1 || n > 2 {
+			t.Errorf("%d listings for 50 calls while the window was full", n)
+		}
+	})
+}
+
 func TestListComesBeforeTheTreeReadThatIsStillGoingOn(t *testing.T) {
 	var blocked []fakeRequest
 	play(t, func(s *stage) {

@@ -63,7 +63,7 @@ func TestEventsAndRepliesTakeEffectInTheOrderOfTheStream(t *testing.T) {
 			return false
 		}
 	}, func(s *stage) {
-		s.expectTail("DirAdded /locks/a", "NodeAdded /locks/a y", "NodeRemoved /locks/a x",
+		s.expectTail("DirAdded* /locks/a", "NodeAdded /locks/a y", "NodeRemoved /locks/a x",
 			"NodeAdded /locks/a z", "NodeAdded* /locks/a w", "DirListed* /locks/a", "NodeRemoved /locks/a y", "Synced")
 		if got := s.m.tree(); got != "/locks/a: w z\n" {
 			t.Errorf("tree %s", got)

@@ -44,10 +44,10 @@ type ChangeKind uint8
 
 // The kinds of changes.
 const (
-	// DirAdded: Dir exists. Told by an event it is new: it was empty, and every
-	// node that we may read will be told from number 0 on. (Where that is not
-	// so, because it was inferred from an event inside it, a DirListed
-	// follows.) Told by a listing, its own listing follows.
+	// DirAdded: Dir exists. Without Listed it has been created just now: it is
+	// empty, and every node that we may read will be told, from number 0 on.
+	// With Listed it is older, and its own listing follows and ends with
+	// DirListed; Zxid is 0 where it was only inferred from an event inside it.
 	DirAdded ChangeKind = iota + 1
 	// DirRemoved: Dir is gone. A NodeRemoved for each of its nodes came before.
 	DirRemoved
@@ -98,7 +98,7 @@ type Change struct {
 	Root    *WatchRoot
 	Dir     *Dir
 	Node    *Node
-	Zxid    int64 // of the reply, when Listed; else 0
+	Zxid    int64 // of the reply, when told by one; else 0
 	Err     error // with DirListed only
 }
 
@@ -215,9 +215,9 @@ func (r *replica) event(t wire.EventType, path []byte) {
 	if d == nil {
 		// Something happened in it, so it exists; we were not told because it
 		// is older than the watch and not listed yet, or may not be read.
-		d = r.addDir(root, string(dir), false, 0)
+		d = r.addDir(root, string(dir), true, 0)
 		if root.listed {
-			r.need(root, d.name)
+			r.need(root, d.name) // otherwise the listing of the top will ask for it
 		}
 	}
 	n := d.nodes.get(node)

@@ -133,8 +133,8 @@ func TestADirectoryThatIsNotListedYetIsInferredFromItsNodes(t *testing.T) {
 	b.event(wire.EventDeleted, "/locks/a/x")
 	b.event(wire.EventCreated, "/locks/a/y")
 	b.event(wire.EventDataChanged, "/locks/b/z")
-	b.expect("DirAdded /locks/a", "NodeRemoved /locks/a x", "NodeAdded /locks/a y",
-		"DirAdded /locks/b", "NodeAdded /locks/b z", "NodeChanged /locks/b z")
+	b.expect("DirAdded* /locks/a", "NodeRemoved /locks/a x", "NodeAdded /locks/a y",
+		"DirAdded* /locks/b", "NodeAdded /locks/b z", "NodeChanged /locks/b z")
 	if len(b.r.want) != 0 {
 		t.Fatalf("the listing of the top will ask for them, yet %d are wanted", len(b.r.want))
 	}
@@ -152,7 +152,7 @@ func TestADirectoryInferredAfterTheTreeReadIsListed(t *testing.T) {
 	root := b.root("/locks")
 	root.listed, root.synced = true, true
 	b.event(wire.EventCreated, "/locks/hidden/x")
-	b.expect("DirAdded /locks/hidden", "NodeAdded /locks/hidden x")
+	b.expect("DirAdded* /locks/hidden", "NodeAdded /locks/hidden x")
 	if len(b.r.want) != 1 || b.r.want[0].name != "hidden" || b.r.want[0].tree {
 		t.Errorf("wanted: %+v", b.r.want)
 	}
@@ -256,21 +256,21 @@ func TestARefusedListingKeepsWhatIsKnown(t *testing.T) {
 	if last := b.r.changes[len(b.r.changes)-1]; !errors.Is(last.Err, ErrNoAuth) {
 		t.Errorf("error %v", last.Err)
 	}
-	b.expect("DirAdded /locks/a", "NodeAdded /locks/a mine", "DirListed* /locks/a not authorized")
+	b.expect("DirAdded* /locks/a", "NodeAdded /locks/a mine", "DirListed* /locks/a not authorized")
 }
 
 func TestRootsInsideEachOtherAreFoundInnermostFirst(t *testing.T) {
 	b := newBook(t, WatchRoot{"/a", 2}, WatchRoot{"/a/b/c", 1})
 	b.event(wire.EventCreated, "/a/b/c/n")
 	b.event(wire.EventCreated, "/a/b/d")
-	b.expect("DirAdded /a/b/c", "NodeAdded /a/b/c n", "DirAdded /a/b", "NodeAdded /a/b d")
+	b.expect("DirAdded* /a/b/c", "NodeAdded /a/b/c n", "DirAdded* /a/b", "NodeAdded /a/b d")
 }
 
 func TestARootAtTheVeryTop(t *testing.T) {
 	b := &book{t: t, m: newMirror()}
 	b.r.add(WatchRoot{"/", 2}, "/")
 	b.r.event(wire.EventCreated, []byte("/a/x"))
-	b.expect("DirAdded /a", "NodeAdded /a x")
+	b.expect("DirAdded* /a", "NodeAdded /a x")
 }
 
 func TestAnEventOnAKnownDirectoryCostsOneNode(t *testing.T) {
