@@ -149,17 +149,26 @@ func (c *conn) online() {
 		c.lib.Close()
 		return
 	}
-	c.log.Debug("zookeeper session connected", "session", fmt.Sprintf("%#x", id))
+	if fresh {
+		c.log.Debug("zookeeper session established", "session", fmt.Sprintf("%#x", id))
+	} else {
+		c.log.Info("zookeeper connection is back", "session", fmt.Sprintf("%#x", id))
+	}
 	c.wake()
 }
 
 func (c *conn) offline() {
 	c.mu.Lock()
-	if c.connected {
+	lost := c.connected
+	if lost {
 		c.connected = false
 		c.up = make(chan struct{})
 	}
+	id := c.session
 	c.mu.Unlock()
+	if lost { // not when it was closed on purpose: then it no longer counts as connected
+		c.log.Warn("zookeeper connection lost", "session", fmt.Sprintf("%#x", id))
+	}
 	c.wake()
 }
 

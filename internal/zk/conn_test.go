@@ -96,6 +96,30 @@ func TestConnectingEndsWithItsContext(t *testing.T) {
 	}
 }
 
+func TestAServerThatFallsSilentWhileOpeningCannotBeReached(t *testing.T) {
+	direct, through, proxy := faulty(t)
+	layout := openLayout(t, direct)
+	for name, open := range map[string]func(context.Context) error{
+		"layout": func(ctx context.Context) error {
+			proxy.HoldRequest(1, netfault.IsOp(netfault.OpGetData))
+			_, err := OpenLayout(ctx, through)
+			return err
+		},
+		"session": func(ctx context.Context) error {
+			proxy.HoldRequest(1, about("/gateways/"))
+			_, err := OpenSession(ctx, through, layout, gatewayID(1), nil)
+			return err
+		},
+	} {
+		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+		if err := open(ctx); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("%s: %v, want ErrUnavailable", name, err)
+		}
+		cancel()
+		proxy.Heal()
+	}
+}
+
 func TestTheNegotiatedTimeoutIsKnown(t *testing.T) {
 	server := zkreal.StartT(t, zkreal.WithoutFsync(), zkreal.WithSessionBounds(4*time.Second, 5*time.Second))
 	cfg := Config{Servers: []string{server.Addr()}, CreateRoot: true, SessionTimeout: time.Minute}

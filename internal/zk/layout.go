@@ -111,7 +111,7 @@ func OpenLayout(ctx context.Context, cfg Config) (*Layout, error) {
 		if errors.Is(err, ErrNoAuth) {
 			err = authRefused(err)
 		}
-		return nil, fmt.Errorf("opening the layout at %s: %w", cfg.Root, err)
+		return nil, notReached(ctx, fmt.Errorf("opening the layout at %s: %w", cfg.Root, err))
 	}
 	return layout, nil
 }

@@ -4,10 +4,16 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"io"
+	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	gozk "github.com/go-zookeeper/zk"
+
 	"lockkeeper/internal/netfault"
+	"lockkeeper/internal/zk/zkreal"
 )
 
 // A session that expires while writes are under way and while others wait.
@@ -76,41 +82,37 @@ func TestAnExpiredSessionAnswersEveryWriteAndExecutesNoneLater(t *testing.T) {
 }
 
 func TestEventsThatComeBeforeTheConstructorReturnsAreNotDropped(t *testing.T) {
-	direct := testConfig(t)
-	cfg, err := direct.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	woken := make(chan struct{}, 8)
-	c, err := connect(testContext(t), &cfg, func() { woken <- struct{}{} })
-	if err != nil {
-		t.Fatal(err)
-	}
-	// A second conn gets the first one's library object late, as it would if
-	// the library's goroutine were quicker than the constructor.
-	late := newConn(&cfg, func() {})
-	handled := make(chan struct{})
-	go func() {
-		defer close(handled)
-		late.event(sessionExpired)
-	}()
-	select {
-	case <-handled:
-		t.Fatal("the event was handled, or dropped, before there was anything to close")
-	case <-late.over:
-		t.Fatal("the event was handled before there was anything to close")
-	case <-woken: // the first conn's own event; the other one has had its chance
-	}
-	late.attach(c.lib)
-	await(t, handled)
-	if !errors.Is(late.endErr(), ErrSessionGone) {
-		t.Errorf("the session's end is %v, want ErrSessionGone", late.endErr())
-	}
-	if _, _, err := c.lib.Get("/"); err == nil {
-		t.Error("the library's Conn is still open after StateExpired")
-	}
-	c.end(errLayoutRead)
-	await(t, c.closed)
+	synctest.Test(t, func(t *testing.T) {
+		cfg, err := Config{Servers: []string{"127.0.0.1:1"}}.withDefaults()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newConn(&cfg, func() {})
+		defer c.cancel()
+		handled := false
+		go func() {
+			c.event(sessionExpired) // on the library's goroutine, which may be quicker than Connect
+			handled = true
+		}()
+		synctest.Wait()
+		if handled || c.endErr() != nil {
+			t.Fatal("the event was handled, or dropped, before there was anything to close")
+		}
+		lib, events, err := gozk.Connect(cfg.Servers, time.Second, gozk.WithLogger(libLogger{cfg.Logger}),
+			gozk.WithDialer(func(string, string, time.Duration) (net.Conn, error) {
+				time.Sleep(time.Millisecond)
+				return nil, io.EOF
+			}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.attach(lib)
+		for range events { // ends only when the library has been closed
+		}
+		if !errors.Is(c.endErr(), ErrSessionGone) {
+			t.Errorf("the session's end is %v, want ErrSessionGone", c.endErr())
+		}
+	})
 }
 
 func TestCloseDeletesGuardAndRegistrationInOneTransaction(t *testing.T) {
@@ -182,6 +184,25 @@ func TestCloseReturnsWithItsContextWhateverTheServerDoes(t *testing.T) {
 			await(t, s.Done())
 			await(t, s.released)
 		})
+	}
+}
+
+func TestASessionOutlivesARestartOfTheServer(t *testing.T) {
+	server := zkreal.StartT(t, zkreal.WithoutFsync())
+	cfg := Config{Servers: []string{server.Addr()}, CreateRoot: true}
+	s := openSession(t, cfg, openLayout(t, cfg), 1)
+	dir := DefaultRoot + "/locks/l"
+	mustBeDone(t, write(t, s, Op{Kind: OpCreate, Path: dir}))
+	server.Stop()
+	eventually(t, "the loss is noticed", func() bool { return !s.Connected() })
+	during := submit(t, s, &Write{Ops: []Op{{Kind: OpCreate, Path: dir + "/during"}}})
+	server.RestartT(t)
+	mustBeDone(t, await(t, during))
+	if zxid, err := s.Barrier(testContext(t)); err != nil || zxid == 0 {
+		t.Errorf("Barrier: %#x, %v", zxid, err)
+	}
+	if s.State() != "connected" || !s.Fence().Open(SystemClock{}.Now()) {
+		t.Errorf("state %q", s.State())
 	}
 }
 

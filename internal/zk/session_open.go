@@ -43,7 +43,7 @@ func OpenSession(ctx context.Context, cfg Config, layout *Layout, id string, reg
 	began, sent := time.Now(), cfg.Clock.Now()
 	zxid, err := s.register(ctx, layout)
 	if err != nil {
-		err = fmt.Errorf("registering gateway %s: %w", id, err)
+		err = notReached(ctx, fmt.Errorf("registering gateway %s: %w", id, err))
 		s.conn.end(err)
 		return nil, err
 	}
@@ -55,6 +55,15 @@ func OpenSession(ctx context.Context, cfg Config, layout *Layout, id string, reg
 	s.fence.committed(0, sent, zxid)
 	go s.run()
 	return s, nil
+}
+
+// notReached makes ErrUnavailable of what is no answer either: the caller's
+// context ended, or the new session did, before anything was known.
+func notReached(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) || errors.Is(err, ErrSessionGone) {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return err
 }
 
 func checkID(id string) error {

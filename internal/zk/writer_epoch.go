@@ -66,6 +66,10 @@ func (s *Session) onLost(b *batch, err error) {
 		return
 	}
 	w.lost.batches = append(w.lost.batches, b)
+	if judge(reqMulti, err, 1) == sessionOver {
+		w.final = err
+		return
+	}
 	if b.epoch == w.epoch && (w.mode == steady || w.mode == confirming) {
 		w.mode, w.raise.tries = raising, 0
 	}

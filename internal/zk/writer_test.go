@@ -193,6 +193,7 @@ func TestAFailedCheckSendsAllWhoDependOnItBackAndNobodyElse(t *testing.T) {
 		others = append(others,
 			submit(t, s, &Write{Ops: []Op{{Kind: OpCheck, Path: settings, Version: 0}, {Kind: OpCreate, Path: fmt.Sprintf("%s/o%d", dir, i)}}}))
 	}
+	counter := proxy.CountOps()
 	proxy.Heal()
 	for _, result := range dependent {
 		if r := await(t, result); r.Outcome != Redecide || !errors.Is(r.Err, ErrBadVersion) {
@@ -204,6 +205,11 @@ func TestAFailedCheckSendsAllWhoDependOnItBackAndNobodyElse(t *testing.T) {
 	}
 	if got := p.children(dir); len(got) != 5 {
 		t.Errorf("%v is there", got)
+	}
+	// The first three go by themselves, the others share one transaction, which
+	// fails once for all of the dependents.
+	if n := multis(counter); n > depth+2+1 {
+		t.Errorf("it took %d transactions", n)
 	}
 }
 
