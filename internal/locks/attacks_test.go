@@ -251,6 +251,23 @@ func TestNothingExpiresWhileTheGatewayIsBlind(t *testing.T) {
 	})
 }
 
+// The same, right after the start: ZooKeeper goes away before the clock loop has
+// looked for the first time.
+func TestNothingExpiresWhenTheGatewayGoesBlindInItsFirstMoment(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(deploy())
+		g.w.disconnect()
+		time.Sleep(5 * time.Minute)
+		g.w.reconnect()
+		time.Sleep(5 * time.Second) // the next guard write proves the replica
+		g.wantState(l, Held, "")
+		if _, err := g.heartbeat(l); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // An acquire or a release meets a ZooKeeper that is away: answered within a
 // second, nothing hangs.
 func TestZooKeeperAwayIsAnsweredWithinASecond(t *testing.T) {

@@ -122,6 +122,11 @@ func (m *Manager) schedule(l *lease) {
 func (m *Manager) extend(l *lease, now, span time.Duration) {
 	l.deadline = max(l.deadline, max(now, l.grace)+span)
 	m.schedule(l)
+	if c := &m.clockState; c.lastTrusted == 0 && m.trusted() {
+		// The clock loop has not looked yet. When trust is lost before it does,
+		// what follows must not pass for the time before the first trust.
+		c.trusted, c.lastTrusted = true, now
+	}
 }
 
 // grant makes a waiting lease held. The caller has established that it holds
