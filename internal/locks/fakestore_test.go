@@ -417,7 +417,11 @@ func (f *fakeSession) Get(_ context.Context, p string) ([]byte, zk.Stat, error) 
 }
 
 func (f *fakeSession) Children(_ context.Context, p string) ([]string, zk.Stat, error) {
-	return f.s.names(p), zk.Stat{}, nil
+	names := f.s.names(p)
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	f.zxid = max(f.zxid, f.s.zxid) // replies to reads carry it too
+	return names, zk.Stat{}, nil
 }
 
 func (f *fakeSession) Takeover(_ context.Context, dead string, done func(zk.Result)) {

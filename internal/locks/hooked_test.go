@@ -1,0 +1,99 @@
+package locks
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+// hookedStore is the fake store with a hand on what its sessions are told.
+type hookedStore struct {
+	*fakeStore
+	hooks atomic.Pointer[hooks]
+}
+
+type hooks struct {
+	open   func() error                // an error refuses the session
+	result func(*zk.Write, *zk.Result) // changes an outcome on its way to the manager
+	get    func(path string) error     // fails a read on the observer's connection
+	stale  bool                        // the replica is not current
+}
+
+func (s *fakeStore) hooked() *hookedStore {
+	h := &hookedStore{fakeStore: s}
+	h.hooks.Store(&hooks{})
+	return h
+}
+
+func (h *hookedStore) Watch(roots []zk.WatchRoot, sink zk.Sink, writerZxid func() int64) Watcher {
+	return &hookedWatcher{h.fakeStore.Watch(roots, sink, writerZxid).(*fakeWatcher), h}
+}
+
+type hookedWatcher struct {
+	*fakeWatcher
+	h *hookedStore
+}
+
+func (w *hookedWatcher) Get(path string, reply func([]byte, wire.Stat, int64, error)) {
+	if get := w.h.hooks.Load().get; get != nil {
+		if err := get(path); err != nil {
+			reply(nil, wire.Stat{}, 0, err)
+			return
+		}
+	}
+	w.fakeWatcher.Get(path, reply)
+}
+
+func (h *hookedStore) Open(ctx context.Context, id string, registration []byte, onCommit func(zk.Instant, int64)) (Session, error) {
+	if open := h.hooks.Load().open; open != nil {
+		if err := open(); err != nil {
+			return nil, err
+		}
+	}
+	session, err := h.fakeStore.Open(ctx, id, registration, onCommit)
+	if err != nil {
+		return nil, err
+	}
+	return &hookedSession{session.(*fakeSession), h}, nil
+}
+
+type hookedSession struct {
+	*fakeSession
+	h *hookedStore
+}
+
+func (s *hookedSession) Submit(w *zk.Write) error {
+	told := *w
+	told.Done = func(res zk.Result) {
+		if change := s.h.hooks.Load().result; change != nil {
+			change(w, &res)
+		}
+		w.Done(res)
+	}
+	return s.fakeSession.Submit(&told)
+}
+
+func (w *hookedWatcher) Current(now zk.Instant) bool {
+	return !w.h.hooks.Load().stale && w.fakeWatcher.Current(now)
+}
+
+// gateway starts a manager on the hooked store.
+func (h *hookedStore) gateway(t *testing.T) *gate {
+	t.Helper()
+	g := &gate{t: t, s: h.fakeStore, stopped: make(chan error, 1)}
+	g.m = New(Options{Store: h, Root: "/lockkeeper", SessionTimeout: 10 * time.Second, Clock: h.clock})
+	ctx, cancel := context.WithCancel(t.Context())
+	g.cancel = cancel
+	go func() { g.stopped <- g.m.Run(ctx) }()
+	synctest.Wait()
+	h.mu.Lock()
+	g.w = h.watchers[len(h.watchers)-1]
+	h.mu.Unlock()
+	t.Cleanup(g.stop)
+	return g
+}
