@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -157,6 +158,9 @@ func (g *gateway) restart() {
 
 // close ends the process with the test and looks what it left in its log.
 func (g *gateway) close() {
+	if g.t.Failed() && g.proc != nil && !g.done && !g.proc.Ended() {
+		g.t.Logf("the gateway at %s says of itself: %s", g.listen, g.look("/v1/info"))
+	}
 	if g.proc != nil && !g.done {
 		if g.proc.Ended() {
 			g.t.Errorf("the gateway ended by itself: %v", g.proc.Wait())
@@ -172,6 +176,17 @@ func (g *gateway) close() {
 	if g.t.Failed() {
 		g.t.Logf("the end of the log of the gateway at %s:\n%s", g.listen, g.log.tail())
 	}
+}
+
+// look fetches a path after the test, whose context has ended.
+func (g *gateway) look(path string) string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(g.t.Context()), 5*time.Second)
+	defer cancel()
+	a, err := g.Send(ctx, http.MethodGet, path)
+	if err != nil {
+		return err.Error()
+	}
+	return string(a.Body)
 }
 
 // journal collects what a process prints.
@@ -192,17 +207,19 @@ func (j *journal) String() string {
 	return j.b.String()
 }
 
-// tail is the last lines, heartbeats and looks left out.
+// tail is the last lines, without what comes again and again.
 func (j *journal) tail() string {
-	const most = 60
+	const most = 80
 	var kept []string
 	for line := range strings.Lines(j.String()) {
-		if !strings.Contains(line, `"level":"DEBUG"`) {
+		if !frequent.MatchString(line) {
 			kept = append(kept, line)
 		}
 	}
 	return strings.Join(kept[max(len(kept)-most, 0):], "")
 }
+
+var frequent = regexp.MustCompile(`"operation":"(Heartbeat|HeartbeatSelf|HeartbeatMany|Healthz|Readyz|GetInfo)"`)
 
 // eventually tries, every now and then, until try returns nil. Unlike testkit's it leaves the processors to those who
 // are waited for: each try is a request.
