@@ -104,8 +104,10 @@ func shutDown(c *config, logger *slog.Logger, manager *locks.Manager, api *httpa
 		case <-ctx.Done():
 		}
 	}
-	err := manager.Drain(ctx)
+	// First those who wait: an acquire that nobody waits for any more takes its
+	// place in the queue back while writes are still possible.
 	api.Drain()
+	err := manager.Drain(ctx)
 	if e := server.Shutdown(ctx); e != nil {
 		err = errors.Join(err, fmt.Errorf("ending open requests: %w", e), server.Close())
 	}

@@ -110,6 +110,13 @@ func (x *exchange) acquire() {
 		x.fail(err)
 		return
 	}
+	if form.req.Wait > 0 && result.Lease.State == locks.Waiting && x.s.drained.Err() != nil {
+		// It asked to hold the lock: a 202 would look like success to a script.
+		// Its place is kept, and the repeat with the same key finds it.
+		x.leaseID = result.Lease.ID
+		x.problem(draining())
+		return
+	}
 	x.acquired(&result, form.format == "env")
 }
 

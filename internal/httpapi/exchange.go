@@ -2,9 +2,7 @@ package httpapi
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -13,6 +11,8 @@ import (
 	"runtime/debug"
 	"strconv"
 	"time"
+
+	"lockkeeper/internal/locks"
 )
 
 // exchange is one request and its answer, and what the log line will say about
@@ -178,7 +178,9 @@ func (x *exchange) problem(p *problem) {
 // fail answers with what an error of the manager means.
 func (x *exchange) fail(err error) {
 	p := problemOf(err)
-	if context.Cause(x.s.drained) != nil && (p.code == "cancelled" || errors.Is(err, errDraining)) {
+	// While the server drains, whatever was not done is another gateway's to do,
+	// at once: the manager's own words are about waiting for ZooKeeper.
+	if x.s.drained.Err() != nil && (p.code == code(locks.CodeCancelled) || p.code == code(locks.CodeUnavailable)) {
 		p = draining()
 	}
 	x.problem(p)

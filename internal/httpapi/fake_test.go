@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	someID    = "lk0fleet0gateway0random"
+	someID    = "lk7zeszcneibhyj6bvzox7mltgsjyv2atyozwpj"
 	someToken = "lk1." + someID + ".k1.AbCdEfGhIjKlMnOpQr-_01"
 	someKey   = "0123456789abcdef"
 )

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
 )
 
 // pathSegment is a parameter of the path, decoded once: chi routes on the raw
@@ -37,14 +39,14 @@ func (x *exchange) lockName() (string, *problem) {
 	return name, nil
 }
 
-// leaseIDFromPath is "" for what cannot be a lease's id.
+// leaseIDFromPath refuses what cannot be a lease's id.
 func (x *exchange) leaseIDFromPath() (string, *problem) {
 	id, p := x.pathSegment("id")
 	if p != nil {
 		return "", p
 	}
-	if len(id) > 100 || !isLowerAlphanumeric(id) {
-		p := &problem{code: string(locks.CodeNotFound), detail: "a lease's id has lower-case letters and digits alone"}
+	if _, err := recipe.ParseLeaseID(id); err != nil {
+		p := &problem{code: string(locks.CodeNotFound), detail: "this is not a lease's id"}
 		if looksLikeToken(id) {
 			p.detail = tokenHint
 		}
@@ -52,15 +54,6 @@ func (x *exchange) leaseIDFromPath() (string, *problem) {
 	}
 	x.leaseID = id
 	return id, nil
-}
-
-func isLowerAlphanumeric(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; !isAlphanumeric(c) || 'A' <= c && c <= 'Z' {
-			return false
-		}
-	}
-	return true
 }
 
 // leaseForm is the fields of a look at a lease.
@@ -175,14 +168,23 @@ func (x *exchange) renew(id string) {
 		return
 	}
 	renewed, err := x.s.locks.Heartbeat(x.r.Context(), locks.Anonymous, id, token, form.ttl)
+	x.tell(token, err)
 	if err != nil {
 		x.fail(err)
 		return
 	}
-	x.leaseID = renewed.LeaseID
 	shape := heartbeatShape(&renewed)
 	x.encode(&shape)
 	x.confirmed(renewed.Basis, http.StatusOK, typeJSON)
+}
+
+// tell puts the lease that a token names into the log, unless the manager has
+// found that the token is not genuine: then it is the client's invention.
+func (x *exchange) tell(token string, err error) {
+	var e *locks.Error
+	if x.leaseID == "" && !(errors.As(err, &e) && e.Code == locks.CodeTokenWrong) {
+		x.leaseID = leaseOf(token)
+	}
 }
 
 // heartbeatsForm is the field of a bulk heartbeat.
@@ -254,7 +256,9 @@ func (x *exchange) letGo(id string) {
 		x.problem(p)
 		return
 	}
-	if err := x.s.locks.Release(x.r.Context(), locks.Anonymous, id, token); err != nil {
+	err := x.s.locks.Release(x.r.Context(), locks.Anonymous, id, token)
+	x.tell(token, err)
+	if err != nil {
 		x.fail(err)
 		return
 	}

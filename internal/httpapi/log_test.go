@@ -80,8 +80,13 @@ func TestARefusalIsLoggedWithItsCode(t *testing.T) {
 	}
 	g.release = func(string, string) error { return &locks.Error{Code: locks.CodeUnavailable, Err: bytes.ErrTooLarge} }
 	g.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken))
-	if line := log.next(t); line["code"] != "zookeeper_unavailable" || line["level"] != "WARN" || line["error"] != bytes.ErrTooLarge.Error() {
+	if line := log.next(t); line["code"] != "zookeeper_unavailable" || line["lease_id"] != someID || line["level"] != "WARN" || line["error"] != bytes.ErrTooLarge.Error() {
 		t.Errorf("%v", line)
+	}
+	g.release = func(string, string) error { return &locks.Error{Code: locks.CodeTokenWrong} }
+	g.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken))
+	if line := log.next(t); line["code"] != "lease_token_wrong" || line["lease_id"] != nil {
+		t.Errorf("the id of a token that is not genuine: %v", line)
 	}
 	g.release = func(string, string) error { panic("whoops") }
 	g.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken))

@@ -5,6 +5,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
 )
 
 // locksForm is the fields of a list of locks.
@@ -17,7 +18,7 @@ func (f *locksForm) take(name string, v value) (known bool, p *problem) {
 	case "ns":
 		f.filter.NS, p = namespace(v)
 	case "prefix":
-		f.filter.Prefix, p = text(name, v, maxLockName)
+		f.filter.Prefix, p = text(name, v, recipe.MaxLockName)
 	case "state":
 		var state string
 		state, p = choice(name, v, string(locks.LockHeld), string(locks.LockUnclaimed), string(locks.LockQueued))

@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
 )
 
 // The domain's nouns as the specification has them. Members that do not apply
@@ -107,7 +108,7 @@ func infoShape(info *locks.Info, version string, maxWaiting int) api.Info {
 		Limits: api.Limits{
 			MinTTLMS: millis(locks.MinTTL), MaxTTLMS: millis(locks.MaxTTL), DefaultTTLMS: millis(locks.DefaultTTL),
 			MaxWaitMS: millis(maxWait), MaxPollWaitMS: millis(locks.MaxPollWait),
-			MaxOwnerBytes: locks.MaxOwner, MaxMetadataBytes: locks.MaxMetadata, MaxLockNameBytes: maxLockName,
+			MaxOwnerBytes: locks.MaxOwner, MaxMetadataBytes: locks.MaxMetadata, MaxLockNameBytes: recipe.MaxLockName,
 			MaxBodyBytes: maxBody, MaxHeartbeats: locks.MaxHeartbeats,
 			DefaultPage: locks.DefaultPage, MaxPage: locks.MaxPage, MaxWaitingRequests: maxWaiting,
 		},

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"unicode"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
 )
 
 // maxWait is the longest wait of an acquire that has an end.
@@ -148,24 +150,14 @@ func isAlphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
-const maxLockName = 200
-
 // lockName checks the name of a lock.
 func lockName(name string) *problem {
-	switch {
-	case strings.Contains(name, "/"):
-		return invalid("lock", slashHint)
-	case name == "" || len(name) > maxLockName:
-		return invalid("lock", "a lock's name has 1 to 200 characters")
-	case !isAlphanumeric(name[0]):
-		return invalid("lock", "a lock's name begins with a letter or digit")
-	case looksLikeToken(name):
+	if looksLikeToken(name) {
 		return invalid("lock", tokenHint)
 	}
-	for i := range len(name) {
-		if !isAlphanumeric(name[i]) && strings.IndexByte("._~@:=+-", name[i]) < 0 {
-			return invalid("lock", "a lock's name has A-Z a-z 0-9 . _ ~ @ : = + - and nothing else")
-		}
+	var wrong *recipe.LockNameError
+	if errors.As(recipe.CheckLockName(name), &wrong) {
+		return invalid("lock", "a lock's name "+wrong.Detail)
 	}
 	return nil
 }
@@ -174,6 +166,19 @@ func lockName(name string) *problem {
 const tokenHint = "this is a lease token: it is a secret, and travels in the Lease-Token header, never in a URL"
 
 func looksLikeToken(s string) bool { return strings.HasPrefix(s, "lk1.") && strings.Count(s, ".") == 3 }
+
+// leaseOf is the id in a lease token; "" when there is none. It says nothing
+// about whether the token is genuine.
+func leaseOf(token string) string {
+	if !looksLikeToken(token) {
+		return ""
+	}
+	id, _, _ := strings.Cut(token[len("lk1."):], ".")
+	if _, err := recipe.ParseLeaseID(id); err != nil {
+		return ""
+	}
+	return id
+}
 
 // single reads a header that may be given once.
 func single(h http.Header, name string) (s string, given bool, p *problem) {

@@ -73,10 +73,10 @@ func (x *exchange) notConfirmed() {
 	delete(h, "Etag")
 	delete(h, "Idempotency-Replayed")
 	if x.operation == "Acquire" {
-		x.problem(&problem{code: "outcome_unknown", detail: "the gateway was cut off from ZooKeeper when the answer was ready: repeat the request, with its idempotency key"})
+		x.problem(&problem{code: string(locks.CodeOutcomeUnknown), detail: "the gateway was cut off from ZooKeeper when the answer was ready: repeat the request, with its idempotency key"})
 		return
 	}
-	x.problem(&problem{code: "zookeeper_unavailable", detail: "the gateway is cut off from ZooKeeper and cannot vouch for the lease: repeat the request"})
+	x.problem(&problem{code: string(locks.CodeUnavailable), detail: "the gateway is cut off from ZooKeeper and cannot vouch for the lease: repeat the request"})
 }
 
 // millis is a span in whole milliseconds, rounded down: nobody is told more

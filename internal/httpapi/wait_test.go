@@ -65,12 +65,47 @@ func TestADrainAnswersEveryoneWhoWaitsAndRefusesMore(t *testing.T) {
 	if a := g.send(t, "GET", "/readyz"); a.Status != 503 || a.Code() != "draining" {
 		t.Errorf("readyz: %d %s", a.Status, a.Body)
 	}
-	// What does not wait is the manager's to answer until it has handed over.
+	// What does not wait is the manager's to answer until it has handed over,
+	// and then another gateway's, at once.
 	if a := g.send(t, "POST", "/v1/leases/self/heartbeat", apitest.Token(someToken)); a.Status != 200 {
 		t.Errorf("a heartbeat: %d %s", a.Status, a.Body)
 	}
+	g.release = func(string, string) error {
+		return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: time.Second, Detail: "shutting down"}
+	}
+	if a := g.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken)); a.Status != 503 || a.Code() != "draining" || a.Header.Get("Retry-After") != "0" {
+		t.Errorf("a release that the manager refuses: %d %s", a.Status, a.Body)
+	}
+	g.release = func(string, string) error { return &locks.Error{Code: locks.CodeOutcomeUnknown} }
+	if a := g.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken)); a.Code() != "outcome_unknown" {
+		t.Errorf("a release whose outcome is not known: %d %s", a.Status, a.Body)
+	}
 	if n := g.server.waiting.Load(); n != 0 {
 		t.Errorf("%d places are still taken", n)
+	}
+}
+
+// The manager keeps the place of an acquire with a key when it hands over.
+func TestABlockingAcquireIsNotToldOfATicketWhenTheGatewayDrains(t *testing.T) {
+	g := serve(t)
+	begun := make(chan struct{})
+	g.acquire = func(ctx context.Context, _ locks.AcquireRequest) (locks.AcquireResult, error) {
+		close(begun)
+		<-ctx.Done()
+		return locks.AcquireResult{Lease: waiting()}, nil
+	}
+	answer := make(chan *apitest.Answer, 1)
+	go func() {
+		a, err := g.client.Send(g.ctx, "POST", "/v1/locks/deploy/leases?wait=forever", apitest.Key(someKey))
+		if err != nil {
+			t.Error(err)
+		}
+		answer <- a
+	}()
+	<-begun
+	g.server.Drain()
+	if a := <-answer; a == nil || a.Status != 503 || a.Code() != "draining" || a.Header.Get("Retry-After") != "0" {
+		t.Errorf("%+v", a)
 	}
 }
 
