@@ -30,8 +30,8 @@ func (a *DigestAuth) packet() []byte { return []byte(a.User + ":" + a.Password) 
 // Metrics is told what this package does. Its methods are called from many
 // goroutines and must not block.
 type Metrics interface {
-	// Op is called once per ZooKeeper request: op is "multi", "getData",
-	// "getChildren", "exists", "connect" or "addWatch"; outcome is "ok",
+	// Op is called once per ZooKeeper request: op is "multi", "create",
+	// "getData", "getChildren", "exists", "connect" or "addWatch"; outcome is "ok",
 	// "refused" (ZooKeeper said no) or "unknown" (the connection failed).
 	Op(op, outcome string, took time.Duration)
 	// Batch is called once per transaction sent, with the number of Writes in it.

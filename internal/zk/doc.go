@@ -65,5 +65,6 @@
 //
 // A Session owns one goroutine that owns all its state (the epoch, the queue,
 // what is under way), one per transaction or read that is under way, bounded,
-// and go-zookeeper's three. All end with the session.
+// go-zookeeper's three and the one that waits for those. All end with the
+// session, within a few seconds.
 package zk

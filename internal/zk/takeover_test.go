@@ -92,20 +92,32 @@ func TestAGatewayThatWritesMeanwhileIsNotTakenOver(t *testing.T) {
 	}
 }
 
-func TestATakeoverIsDecidedAgainWhenTheDeadGatewaysNodesGoMeanwhile(t *testing.T) {
-	direct, through, proxy := faulty(t)
-	layout := openLayout(t, direct)
-	p := newProbe(t, direct)
-	s := openSession(t, through, layout, 1)
-	dead := gatewayID(2)
-	p.create(DefaultRoot+"/guards/"+dead, "")
-	hit := proxy.HoldRequest(1, about("/succession/"))
-	results := make(chan Result, 2)
-	s.Takeover(testContext(t), dead, func(r Result) { results <- r })
-	await(t, hit.Fired())
-	p.delete(DefaultRoot + "/guards/" + dead)
-	proxy.Heal()
-	mustBeDone(t, await(t, results))
+func TestATakeoverIsDecidedAgainWhenTheDeadGatewaysNodesComeOrGoMeanwhile(t *testing.T) {
+	for _, comes := range []bool{false, true} {
+		direct, through, proxy := faulty(t)
+		layout := openLayout(t, direct)
+		p := newProbe(t, direct)
+		s := openSession(t, through, layout, 1)
+		dead := gatewayID(2)
+		guard := DefaultRoot + "/guards/" + dead
+		if !comes {
+			p.create(guard, "")
+		}
+		hit := proxy.HoldRequest(1, about("/succession/"))
+		results := make(chan Result, 2)
+		s.Takeover(testContext(t), dead, func(r Result) { results <- r })
+		await(t, hit.Fired())
+		if comes {
+			p.create(guard, "")
+		} else {
+			p.delete(guard)
+		}
+		proxy.Heal()
+		mustBeDone(t, await(t, results))
+		if p.stat(guard) != nil {
+			t.Error("the guard is there after the takeover")
+		}
+	}
 }
 
 func TestALostTakeoverIsAnsweredWithWhatReallyHappened(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"lockkeeper/internal/netfault"
 )
@@ -225,6 +226,20 @@ func TestAGatewayWhoseRegistrationIsGoneNeverWritesAgain(t *testing.T) {
 		if got := p.children(dir); len(got) != 0 {
 			t.Errorf("%v is there", got)
 		}
+	}
+}
+
+// The count of commits means nothing while a transaction of the old epoch has
+// not been answered: it may be one of them.
+func TestNothingIsConcludedWhileATransactionOfTheOldEpochIsUnanswered(t *testing.T) {
+	s := &Session{writer: newWriter(time.Time{})}
+	w := &s.writer
+	w.epoch = 1
+	w.lost.batches = []*batch{{kind: bareBatch, epoch: 0}}
+	w.inflight[2] = &batch{kind: workBatch, number: 2, epoch: 0}
+	s.resolveLost()
+	if w.lost.resolving || len(w.lost.batches) != 1 {
+		t.Error("it was")
 	}
 }
 

@@ -70,11 +70,15 @@ func TestALostWriteIsAnsweredWithWhatReallyHappened(t *testing.T) {
 					proxy.FailRequest(1, match)
 				}
 				op := kind.op(dir)
+				counter := proxy.CountOps()
 				r := write(t, s, op)
 				before := p.children(dir)
 				if !persisted {
 					if r.Outcome != NotDone || !errors.Is(r.Err, ErrNotApplied) {
 						t.Fatalf("%+v, want NotDone(ErrNotApplied)", r)
+					}
+					if n := counter.Counts().Reads(); n != 0 {
+						t.Errorf("%d reads, but the guard's version says that nothing has committed", n)
 					}
 					if !slices.Equal(before, []string{"there"}) || p.stat(dir+"/there").Version != 0 {
 						t.Fatalf("something was done: %v", before)
@@ -135,37 +139,52 @@ func TestLostTransactionsAreToldApartByWhatTheyLeftBehind(t *testing.T) {
 // first one created. One that cannot be told from the other is Unknown, never
 // answered wrongly.
 func TestWhatAnotherProgramHasRemovedIsNeverTakenForNotDone(t *testing.T) {
-	for _, both := range []bool{false, true} {
-		direct, through, proxy := faulty(t)
-		layout := openLayout(t, direct)
-		p := newProbe(t, direct)
-		a, b := locksDir(t, p, "a"), locksDir(t, p, "b")
-		s := openSession(t, through, layout, 1)
-		looks := proxy.HoldRequest(1, netfault.IsOp(netfault.OpGetChildren2, netfault.OpExists))
-		held := proxy.HoldReply(1, about(a+"/"))
-		ra := submit(t, s, &Write{Alone: true, Ops: []Op{{Kind: OpCreate, Path: a + "/new-", Sequential: true}}})
-		await(t, held.Fired())
-		var rb <-chan Result
-		if both {
-			cut := proxy.FailRequest(1, about(b+"/"))
-			rb = submit(t, s, &Write{Alone: true, Ops: []Op{{Kind: OpCreate, Path: b + "/new-", Sequential: true}}})
-			await(t, cut.Fired())
-		} else {
-			proxy.Reset()
-		}
-		await(t, looks.Fired())
-		p.delete(a + "/" + p.children(a)[0])
-		proxy.Heal()
-		r := await(t, ra)
-		if both {
-			if other := await(t, rb); r.Outcome != Unknown || other.Outcome != Unknown {
-				t.Errorf("%+v and %+v, want Unknown twice: they look the same", r, other)
+	for name, other := range map[string]func(dir string) Op{
+		"nothing":         nil,
+		"one of its kind": func(dir string) Op { return Op{Kind: OpCreate, Path: dir + "/new-", Sequential: true} },
+		"a delete":        func(dir string) Op { return Op{Kind: OpDelete, Path: dir + "/there"} },
+		"a set":           func(dir string) Op { return Op{Kind: OpSetData, Path: dir + "/there", Version: -1} },
+	} {
+		t.Run("beside "+name, func(t *testing.T) {
+			direct, through, proxy := faulty(t)
+			layout := openLayout(t, direct)
+			p := newProbe(t, direct)
+			a, b := locksDir(t, p, "a"), locksDir(t, p, "b")
+			p.create(b+"/there", "")
+			s := openSession(t, through, layout, 1)
+			looks := proxy.HoldRequest(1, netfault.IsOp(netfault.OpGetChildren2, netfault.OpExists))
+			held := proxy.HoldReply(1, about(a+"/"))
+			ra := submit(t, s, &Write{Alone: true, Ops: []Op{{Kind: OpCreate, Path: a + "/new-", Sequential: true}}})
+			await(t, held.Fired())
+			var rb <-chan Result
+			if other != nil {
+				cut := proxy.FailRequest(1, about(b+"/"))
+				rb = submit(t, s, &Write{Alone: true, Ops: []Op{other(b)}})
+				await(t, cut.Fired())
+			} else {
+				proxy.Reset()
 			}
-		} else if mustBeDone(t, r); r.Paths[0] != "" {
-			// The guard's version tells that it committed.
-			t.Errorf("path %q of a node that is gone", r.Paths[0])
-		}
-		mustBeDone(t, write(t, s, Op{Kind: OpCreate, Path: b + "/next"}))
+			await(t, looks.Fired())
+			p.delete(a + "/" + p.children(a)[0])
+			proxy.Heal()
+			r := await(t, ra)
+			switch name {
+			case "one of its kind":
+				if r2 := await(t, rb); r.Outcome != Unknown || r2.Outcome != Unknown {
+					t.Errorf("%+v and %+v, want Unknown twice: they look the same", r, r2)
+				}
+			default: // the guard's version tells that one committed, and it was not the other
+				if mustBeDone(t, r); r.Paths[0] != "" {
+					t.Errorf("path %q of a node that is gone", r.Paths[0])
+				}
+				if rb != nil {
+					if r2 := await(t, rb); r2.Outcome != NotDone || !errors.Is(r2.Err, ErrNotApplied) {
+						t.Errorf("the other one: %+v", r2)
+					}
+				}
+			}
+			mustBeDone(t, write(t, s, Op{Kind: OpCreate, Path: b + "/next"}))
+		})
 	}
 }
 

@@ -406,3 +406,14 @@ func TestABarrierIsATransactionSentAfterTheCall(t *testing.T) {
 		t.Errorf("%d barriers took %d transactions", callers, n)
 	}
 }
+
+func TestABarrierOnAnIdleSessionDoesNotWaitForTheNextGuardWrite(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.PromiseWindow = MaxPromiseWindow // whose third is longer than this test may take
+	s := openSession(t, cfg, openLayout(t, cfg), 1)
+	for range 3 {
+		if _, err := s.Barrier(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
