@@ -68,6 +68,11 @@ func (c *config) check() error {
 			return usage("for example --metrics-listen 127.0.0.1:9090", "--metrics-listen %q: %w", c.MetricsListen, err)
 		}
 	}
+	for _, name := range c.AllowedHosts {
+		if name == "" || strings.ContainsAny(name, ":/*? ") {
+			return usage("for example --allowed-hosts locks.example.com,gateway", "--allowed-hosts %q is not a host's name: no scheme, no port, no wildcard", name)
+		}
+	}
 	for _, d := range []struct {
 		flag     string
 		is       time.Duration

@@ -39,6 +39,8 @@ func TestWrongUsageIsRefusedWithAHint(t *testing.T) {
 		{"--zk a:1 --listen 0.0.0.0:8080", 64, []string{"no authentication", "--insecure"}},
 		{"--zk a:1 --listen :8080", 64, []string{"no authentication", "--insecure"}},
 		{"--zk a:1 --listen 8080", 64, []string{"--listen", "127.0.0.1:8080"}},
+		{"--zk a:1 --allowed-hosts a.example,http://b.example:80", 64, []string{"http://b.example:80", "no port"}},
+		{"--zk a:1 --allowed-hosts *.example", 64, []string{"no wildcard"}},
 		{"--zk a:1 --frobnicate", 64, []string{"--frobnicate", "--help"}},
 		{"--zk a:1 --log-level loud", 64, []string{"--log-level"}},
 		{"--zk a:1 --session-timeout 10", 64, []string{"--session-timeout"}},
