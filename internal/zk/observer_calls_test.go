@@ -384,6 +384,11 @@ func TestARootAddedWithoutConnectionIsPartOfTheNextTreeRead(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		s.o.mu.Lock()
+		if n := len(s.o.newRoots); n != 2 {
+			t.Errorf("%d roots are remembered, want two", n)
+		}
+		s.o.mu.Unlock()
 		s.zk.set(func() { clear(s.zk.refuse) })
 		s.pass(2 * maxBackoff)
 		if got := s.m.tree(); got != "/gateways: g\n/locks/a: x\n" || s.m.count("Synced") != 1 {

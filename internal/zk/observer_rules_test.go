@@ -164,6 +164,29 @@ func TestNobodyReliesOnWhatTheSinkHasNotBeenTold(t *testing.T) {
 	})
 }
 
+func TestTheReplicaIsCurrentWhenTheSinkHearsThatItIsSynced(t *testing.T) {
+	heard := false
+	play(t, func(s *stage) {
+		s.m.onApply = func(changes []Change) {
+			if changes[0].Kind == Synced {
+				if heard = true; !s.current() {
+					t.Error("what the tree read has proven does not count yet")
+				}
+			}
+		}
+		s.zk.intercept = func(_ *fakeConn, r fakeRequest) bool {
+			if r.path == "/locks/a" {
+				s.o.Current().Committed(s.cfg.Clock.Now(), 100)
+			}
+			return false
+		}
+	}, func(s *stage) {
+		if !heard {
+			t.Error("not synced")
+		}
+	})
+}
+
 func TestTheReplicaIsNotCurrentWhenTheSinkHearsOfTheLoss(t *testing.T) {
 	play(t, nil, func(s *stage) {
 		s.o.Current().Committed(s.cfg.Clock.Now(), 100)
