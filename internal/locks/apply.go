@@ -114,7 +114,15 @@ func (m *Manager) applyAdded(q *queue, c *zk.Change, now time.Duration) {
 		l.seen, l.name = true, contender.Name
 		m.place(l, now)
 	}
-	m.evaluate(q, now)
+	m.judge(q, c, now)
+}
+
+// judge grants what a change lets in. What a listing shows is judged when all
+// of it is there (DirListed): it comes in no order of numbers.
+func (m *Manager) judge(q *queue, c *zk.Change, now time.Duration) {
+	if !c.Listed {
+		m.evaluate(q, now)
+	}
 }
 
 // place makes a created lease a waiting one once its place is certain.
@@ -143,7 +151,7 @@ func (m *Manager) applyRemoved(q *queue, c *zk.Change, now time.Duration) {
 		}
 	}
 	m.removeContender(q, contender.Name)
-	m.evaluate(q, now)
+	m.judge(q, c, now)
 }
 
 // lostContender handles the disappearance of an own contender from the
