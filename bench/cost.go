@@ -16,14 +16,25 @@ type cost struct {
 	fsyncs       float64
 	requests     float64 // that ZooKeeper received
 	cpu          cpuTime
+	machine      time.Duration // processor time of everything that ran on the machine
+	at           time.Time
 }
 
 // cpuTime is by process, user and system time together.
 type cpuTime struct{ zooKeeper, gateway, load time.Duration }
 
 func (c cost) minus(b cost) cost {
-	return cost{c.transactions - b.transactions, c.fsyncs - b.fsyncs, c.requests - b.requests,
-		cpuTime{c.cpu.zooKeeper - b.cpu.zooKeeper, c.cpu.gateway - b.cpu.gateway, c.cpu.load - b.cpu.load}}
+	return cost{
+		transactions: c.transactions - b.transactions, fsyncs: c.fsyncs - b.fsyncs, requests: c.requests - b.requests,
+		cpu:     cpuTime{c.cpu.zooKeeper - b.cpu.zooKeeper, c.cpu.gateway - b.cpu.gateway, c.cpu.load - b.cpu.load},
+		machine: c.machine - b.machine, at: c.at,
+	}
+}
+
+// others is how many processors everybody else kept busy, on average: the noise.
+func (c cost) others(since time.Time) float64 {
+	theirs := c.machine - c.cpu.zooKeeper - c.cpu.gateway - c.cpu.load
+	return max(theirs.Seconds()/c.at.Sub(since).Seconds(), 0)
 }
 
 // spent reads all counters.
@@ -55,7 +66,30 @@ func (r *rig) spent() (c cost, err error) {
 			return cost{}, err
 		}
 	}
-	return c, nil
+	c.at = time.Now()
+	c.machine, err = busy()
+	return c, err
+}
+
+// busy is the processor time of the whole machine since it started, with what other machines on the same hardware took
+// from it (proc(5), stat: all of the first line but idle and iowait).
+func busy() (time.Duration, error) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, fmt.Errorf("processor time of the machine: %w", err)
+	}
+	const idle, iowait, guest = 3, 4, 8 // guest time is in user time already
+	var ticks int64
+	for i, f := range strings.Fields(field(string(text), "cpu ")) {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("processor time of the machine: %w", err)
+		}
+		if i != idle && i != iowait && i < guest {
+			ticks += n
+		}
+	}
+	return time.Duration(ticks) * tick, nil
 }
 
 // counter finds "name<tab>number" in the answer to mntr.

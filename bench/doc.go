@@ -1,7 +1,7 @@
 // Command bench is "make bench": it measures what a lock costs through the gateway, beside go-zookeeper's zk.Lock used
 // directly on the same ZooKeeper, and prints the tables of BENCHMARKS.md.
 //
-//	-duration   how long the whole run may take, 3m30s unless given; at least 30s
+//	-duration   how long the whole run may take, 3m45s unless given; at least 30s
 //	-rounds     how many rounds the time is divided into, 5 unless given
 //	-out FILE   also write the result into FILE, between its lines <!-- bench --> and <!-- /bench -->
 //
@@ -17,6 +17,6 @@
 // What it checks while it measures: no two clients may hold a contended lock at once, and every answer must be the one
 // that is expected. A run in which anything fails reports no figures.
 //
-// It owns the two processes, which the kernel kills when it is gone, however it ends, and a temporary directory for
-// ZooKeeper's data in the current directory: that is on a disk, which /tmp need not be. SIGINT and SIGTERM end the run.
+// It owns the two processes, which the kernel kills when it is gone, however it ends, and a directory for ZooKeeper's data
+// in .run/, which it removes: the working tree is on a disk, /tmp need not be. SIGINT and SIGTERM end the run.
 package main

@@ -21,6 +21,7 @@ type sample struct {
 	elapsed time.Duration
 	latency map[string][]time.Duration // by what was done, each in the order of its end
 	cost    cost
+	others  float64 // processors that were busy with something else
 }
 
 // perSecond is the throughput.

@@ -23,7 +23,6 @@ type machine struct {
 	goVersion  string
 	filesystem string
 	fsync      time.Duration // median of a small append made durable
-	load       string        // the load average before anything was started
 }
 
 // describeMachine looks around. dir is where ZooKeeper will keep its data.
@@ -31,7 +30,7 @@ func describeMachine(dir string) (machine, error) {
 	m := machine{
 		processor: procField("/proc/cpuinfo", "model name"), cores: runtime.NumCPU(),
 		system:    strings.Trim(lineField("/etc/os-release", "PRETTY_NAME="), `"`),
-		goVersion: runtime.Version(), load: firstField("/proc/loadavg"),
+		goVersion: runtime.Version(),
 	}
 	var kb int
 	if _, err := fmt.Sscanf(procField("/proc/meminfo", "MemTotal"), "%d kB", &kb); err == nil {
@@ -96,7 +95,7 @@ func fsyncTime(path string) (time.Duration, error) {
 }
 
 // describe is the text above the tables.
-func (r *rig) describe(rounds int, slice time.Duration) string {
+func (r *rig) describe(rounds int, res *results) string {
 	m := r.machine
 	version := "ZooKeeper of unknown version"
 	if srvr, err := r.zk.FourLetter("srvr"); err == nil {
@@ -113,8 +112,9 @@ func (r *rig) describe(rounds int, slice time.Duration) string {
 	line("disk", "%s, fsync on; a small write made durable takes %s", m.filesystem, millis(m.fsync))
 	line("ZooKeeper", "%s, standalone, 1000 MB heap, both JIT compilers", version)
 	line("Go", "%s", m.goVersion)
-	line("run", "%s UTC, %d rounds of %.1f s for each figure of each side; load average before it %s",
-		time.Now().UTC().Format("2006-01-02 15:04"), rounds, slice.Seconds(), m.load)
+	line("run", "%s UTC, %d rounds, %.1f s in each for each side of each line", time.Now().UTC().Format("2006-01-02 15:04"), rounds, res.slice.Seconds())
+	noise := res.noise()
+	line("noise", "everything else on the machine kept %.2f cores busy (least %.2f, greatest %.2f)", noise.median, noise.least, noise.greatest)
 	return b.String()
 }
 
@@ -129,13 +129,4 @@ func lineField(path, prefix string) string {
 		return ""
 	}
 	return field(string(text), prefix)
-}
-
-func firstField(path string) string {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return "unknown"
-	}
-	first, _, _ := strings.Cut(string(text), " ")
-	return first
 }

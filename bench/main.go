@@ -11,6 +11,9 @@ import (
 	"time"
 )
 
+// runDir is where everything is that programs of this repository write while they run. Git ignores it.
+const runDir = ".run"
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends us at once, and the kernel ends the children
@@ -20,7 +23,7 @@ func main() {
 // command returns the exit code: 0, 1 when something failed, 64 for wrong usage.
 func command(ctx context.Context, args []string) int {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	duration := flags.Duration("duration", 210*time.Second, "how long the whole run may take, at least 30s")
+	duration := flags.Duration("duration", 225*time.Second, "how long the whole run may take, at least 30s")
 	rounds := flags.Int("rounds", 5, "how many rounds the time is divided into")
 	out := flags.String("out", "", "also write the result into this `file`, between its lines "+beginMark+" and "+endMark)
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -46,7 +49,7 @@ func run(ctx context.Context, duration time.Duration, rounds int, out string) er
 			return err
 		}
 	}
-	rig, err := newRig(ctx)
+	rig, err := newRig(ctx, runDir)
 	if err != nil {
 		return err
 	}
@@ -55,7 +58,7 @@ func run(ctx context.Context, duration time.Duration, rounds int, out string) er
 	if err != nil {
 		return err
 	}
-	report := render(rig.describe(rounds, results.slice), results)
+	report := render(rig.describe(rounds, results), results)
 	fmt.Print(report)
 	if out != "" {
 		return replaceIn(out, report)

@@ -198,6 +198,7 @@ func (r *rig) turn(ctx context.Context, s side, d time.Duration) (sample, error)
 		}
 		after, err := r.spent()
 		o.sample.cost = after.minus(before)
+		o.sample.others = o.sample.cost.others(before.at)
 		return o.sample, err
 	case <-patience.C:
 		return sample{}, fmt.Errorf("hangs: not over %v after its time", hangsAfter)

@@ -45,19 +45,22 @@ type rig struct {
 	direct  *directClients
 }
 
-// newRig returns once the gateway serves and all connections are there. The caller must close the rig.
-func newRig(ctx context.Context) (r *rig, err error) {
+// newRig returns once the gateway serves and all connections are there. Everything that it writes is in a directory of
+// its own below parent. The caller must close the rig.
+func newRig(ctx context.Context, parent string) (r *rig, err error) {
 	r = &rig{}
 	defer func() {
 		if err != nil {
 			r.close()
 		}
 	}()
-	here, err := os.Getwd()
-	if err != nil {
-		return nil, fmt.Errorf("current directory: %w", err)
+	if parent, err = filepath.Abs(parent); err != nil {
+		return nil, fmt.Errorf("directory for the run: %w", err)
 	}
-	if r.dir, err = os.MkdirTemp(here, ".bench-"); err != nil {
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return nil, fmt.Errorf("directory for the run: %w", err)
+	}
+	if r.dir, err = os.MkdirTemp(parent, "bench-"); err != nil {
 		return nil, fmt.Errorf("directory for the run: %w", err)
 	}
 	if r.machine, err = describeMachine(r.dir); err != nil {

@@ -79,3 +79,14 @@ func (r *results) best(scenario int, f figure, higher bool) []float64 {
 	}
 	return own
 }
+
+// noise is how much else went on, over all slices.
+func (r *results) noise() spread {
+	var all []float64
+	for _, samples := range r.samples {
+		for _, s := range samples {
+			all = append(all, s.others)
+		}
+	}
+	return over(all)
+}

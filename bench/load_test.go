@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// fair is a lock whose acquire and release take a while each; grants come in the order of asking.
+type fair struct {
+	turn          chan struct{} // holds one token while the lock is free
+	acquire, free time.Duration
+}
+
+func newFair(acquire, free time.Duration) *fair {
+	f := &fair{make(chan struct{}, 1), acquire, free}
+	f.turn <- struct{}{}
+	return f
+}
+
+func (f *fair) Lock(ctx context.Context) error {
+	time.Sleep(f.acquire)
+	select {
+	case <-f.turn:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (f *fair) Unlock(context.Context) error {
+	time.Sleep(f.free)
+	f.turn <- struct{}{}
+	return nil
+}
+
+func TestOneClientsCyclesAreCountedAndTimed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := cycle(t.Context(), []locker{newFair(3*time.Millisecond, 2*time.Millisecond)}, 99*time.Millisecond, 0, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// 19 cycles of 5 ms end within 99 ms; the 20th, which ends at 100, does not count.
+		if s.done != 19 || s.elapsed != 99*time.Millisecond {
+			t.Errorf("%d cycles in %v", s.done, s.elapsed)
+		}
+		if got := percentileOf(acquiring, 50)(s); got != 0.003 {
+			t.Errorf("an acquire took %v s", got)
+		}
+		if got := percentileOf(releasing, 99)(s); got != 0.002 {
+			t.Errorf("a release took %v s", got)
+		}
+		if len(s.latency[handing]) != 0 {
+			t.Error("a hand-over without anybody to hand over to")
+		}
+	})
+}
+
+func TestAHandOverLastsFromTheReleaseToTheNextGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lock := newFair(time.Millisecond, 2*time.Millisecond)
+		s, err := cycle(t.Context(), []locker{lock, lock}, 200*time.Millisecond, 5*time.Millisecond, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, took := range s.latency[handing] {
+			if took != 2*time.Millisecond {
+				t.Fatalf("a hand-over took %v", took)
+			}
+		}
+		if n := len(s.latency[handing]); n < 20 {
+			t.Errorf("%d hand-overs", n)
+		}
+	})
+}
+
+// open is a lock that everyone gets.
+type open struct{}
+
+func (open) Lock(context.Context) error   { time.Sleep(time.Millisecond); return nil }
+func (open) Unlock(context.Context) error { return nil }
+
+func TestTwoHoldersOfOneLockEndTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, err := cycle(t.Context(), []locker{open{}, open{}}, time.Second, 5*time.Millisecond, true)
+		if !errors.Is(err, errOverlap) {
+			t.Errorf("the run ended with %v", err)
+		}
+		if _, err := cycle(t.Context(), []locker{open{}, open{}}, time.Second, 5*time.Millisecond, false); err != nil {
+			t.Errorf("locks of their own: %v", err)
+		}
+	})
+}
+
+func TestOneFailureEndsAllClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := errors.New("refused")
+		var once sync.Once
+		begun := time.Now()
+		_, err := ask(t.Context(), 4, time.Hour, func(context.Context, int) (err error) {
+			time.Sleep(time.Millisecond)
+			once.Do(func() { err = refused })
+			return err
+		})
+		if !errors.Is(err, refused) || !strings.Contains(err.Error(), "client ") {
+			t.Errorf("the run ended with %v", err)
+		}
+		if took := time.Since(begun); took > 10*time.Millisecond {
+			t.Errorf("the others went on for %v", took)
+		}
+	})
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestNumbersAreWrittenForPeople(t *testing.T) {
+	for want, v := range map[string]float64{"0": 0.4, "999": 999, "1,000": 999.6, "12,346": 12345.6, "1,234,567": 1234567} {
+		if got := thousands(v); got != want {
+			t.Errorf("%v is written %s, want %s", v, got, want)
+		}
+	}
+}
+
+func TestTheResultStandsBetweenTheMarksAndNothingElseChanges(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "B.md")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("before\n" + beginMark + "\nold\n" + endMark + "\nafter\n")
+	if err := replaceIn(path, "new\n"); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "before\n" + beginMark + "\nnew\n" + endMark + "\nafter\n"; string(got) != want {
+		t.Errorf("the file is\n%s", got)
+	}
+	for _, text := range []string{"", "no marks", beginMark + "\nno end", endMark + "\n" + beginMark + "\n"} {
+		write(text)
+		if err := replaceable(path); err == nil {
+			t.Errorf("%q has a place for the result", text)
+		}
+	}
+}
+
+// Every line of the plan must come out in the tables: a scenario that render does not know would be measured for nothing.
+func TestEveryScenarioIsReported(t *testing.T) {
+	r := &results{scenarios: plan(), slice: time.Second, samples: map[slot][]sample{}}
+	for i, s := range r.scenarios {
+		if s.sides[0].name != gatewaySide || s.clients > maxClients {
+			t.Errorf("%s, %d clients: the gateway comes first, and %d clients are the most", s.kind, s.clients, maxClients)
+		}
+		for _, side := range s.sides {
+			r.samples[slot{i, side.name}] = []sample{{done: 100 + i, elapsed: time.Second,
+				latency: map[string][]time.Duration{acquiring: {1}, releasing: {1}, answering: {1}, handing: {time.Duration(100+i) * time.Millisecond}}}}
+		}
+	}
+	text := render("", r)
+	for i, s := range r.scenarios {
+		own := counts([]float64{float64(100 + i)})
+		if s.kind == heldHotLock {
+			own = waits([]float64{0.1 + float64(i)/1000})
+		}
+		if !strings.Contains(text, own) {
+			t.Errorf("%s, %d clients is not in the tables: %s", s.kind, s.clients, own)
+		}
+	}
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, "NaN") || strings.Contains(line, "Inf") {
+			t.Errorf("no figure: %s", line)
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/testkit"
+)
+
+// A short run of everything on the real programs, so that make bench still runs when it is wanted.
+func TestTheBenchmarkRunsAndLeavesNothingBehind(t *testing.T) {
+	testkit.NoLeaks(t)
+	parent := t.TempDir()
+	r, err := newRig(t.Context(), parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	scenarios := plan()
+	for i := range scenarios {
+		scenarios[i].sides = scenarios[i].sides[:min(2, len(scenarios[i].sides))]
+	}
+	res, err := r.measure(t.Context(), scenarios, time.Now().Add(closingTakes+8*time.Second), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range scenarios {
+		for _, side := range s.sides {
+			samples := res.samples[slot{i, side.name}]
+			if len(samples) != 1 {
+				t.Errorf("%s, %d clients, %s: %d samples", s.kind, s.clients, side.name, len(samples))
+			}
+		}
+	}
+	report := render(r.describe(1, res), res)
+	if !strings.Contains(report, "ZooKeeper 3.") {
+		t.Errorf("the report does not know ZooKeeper's version:\n%s", report)
+	}
+	zk, gateway := r.zk.Done(), r.gateway.Done()
+	r.close()
+	for name, done := range map[string]<-chan struct{}{"ZooKeeper": zk, "the gateway": gateway} {
+		select {
+		case <-done:
+		default:
+			t.Errorf("%s still runs", name)
+		}
+	}
+	if left, err := os.ReadDir(parent); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
