@@ -93,6 +93,7 @@ func (x *exchange) end() {
 		if x.status != 0 {
 			// Half an answer is out: cutting the connection is all that is
 			// left, so that nobody takes it for a whole one.
+			x.code = codeInternal
 			x.log()
 			panic(http.ErrAbortHandler)
 		}
@@ -195,11 +196,10 @@ func draining() *problem {
 func (x *exchange) log() {
 	level := slog.LevelInfo
 	switch {
+	case x.code == codeInternal:
+		level = slog.LevelError
 	case x.status >= 500:
 		level = slog.LevelWarn
-		if x.code == codeInternal {
-			level = slog.LevelError
-		}
 	case x.status < 400 && quiet(x.operation):
 		level = slog.LevelDebug
 	}

@@ -1,6 +1,8 @@
 package httpapi
 
 import (
+	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -104,5 +106,21 @@ func TestAPanicIsAProblemAndTheGatewayGoesOn(t *testing.T) {
 	}
 	if a := g.send(t, "GET", "/healthz"); a.Status != 200 {
 		t.Errorf("after the panic: %d", a.Status)
+	}
+}
+
+// Half an answer is out: the client must not take it for a whole one.
+func TestAPanicInTheMiddleOfAnAnswerCutsTheConnection(t *testing.T) {
+	g, log := logged(t, slog.LevelInfo)
+	g.server.exposition = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		_, _ = io.WriteString(w, "half")
+		panic("whoops")
+	})
+	if a, err := g.client.Send(g.ctx, "GET", "/metrics"); err == nil {
+		t.Errorf("answered %d %q", a.Status, a.Body)
+	}
+	if line := log.next(t); line["operation"] != "Metrics" || line["level"] != "ERROR" || line["code"] != "internal" {
+		t.Errorf("%v", line)
 	}
 }
