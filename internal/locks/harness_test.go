@@ -25,7 +25,11 @@ type gate struct {
 // scene runs a test in virtual time with a fake store.
 func scene(t *testing.T, f func(t *testing.T, s *fakeStore)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { f(t, newFakeStore(t)) })
+	synctest.Test(t, func(t *testing.T) {
+		// Runs last: what was under way when the gateways stopped comes to its end.
+		t.Cleanup(func() { time.Sleep(time.Minute) })
+		f(t, newFakeStore(t))
+	})
 }
 
 // gateway starts a manager and waits until it is usable.
