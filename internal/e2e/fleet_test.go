@@ -187,7 +187,9 @@ func TestWithAnIdentityNobodyElseReadsSecretsOrJoinsTheFleet(t *testing.T) {
 		t.Fatal(err)
 	}
 	// ZooKeeper shows a digest's user and not its password.
-	fleet := func(a zk.ACL) bool { return a.Scheme == "digest" && strings.HasPrefix(a.ID, "fleet:") && a.Perms == zk.PermAll }
+	fleet := func(a zk.ACL) bool {
+		return a.Scheme == "digest" && strings.HasPrefix(a.ID, "fleet:") && a.Perms == zk.PermAll
+	}
 	others := func(a zk.ACL) bool { return a.Scheme == "world" && a.Perms == zk.PermRead }
 	if len(acl) != 2 || !slices.ContainsFunc(acl, fleet) || !slices.ContainsFunc(acl, others) {
 		t.Errorf("the ACL of the version is %+v", acl)

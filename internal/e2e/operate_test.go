@@ -13,6 +13,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/httpapi/apitest"
+	"lockkeeper/internal/netfault"
 	"lockkeeper/internal/zk/zkreal"
 )
 
@@ -209,6 +210,29 @@ func TestTheLogHasOneLineForEachRequestAndNoSecret(t *testing.T) {
 			t.Errorf("%s (%s) has %d lines", operation, id, seen[id])
 		}
 	}
+}
+
+// ZooKeeper answers this gateway's pings and reads, and none of its writes: it alone is fenced, and others may do better.
+func TestAGatewayThatReachesZooKeeperAndCannotCommitIsNotReady(t *testing.T) {
+	t.Parallel()
+	g, p := behindProxy(t, "--session-timeout=20s")
+	lease := g.hold("deploy", "ttl=1m")
+	commitNothing := p.Observe(func(f netfault.Frame) netfault.Action {
+		if f.Dir == netfault.Requests && f.Op() == netfault.OpMulti {
+			return netfault.Swallow
+		}
+		return netfault.Forward
+	})
+	eventually(t, patience, func() error { return g.status(http.MethodGet, "/readyz", http.StatusServiceUnavailable) }, "readyz is red")
+	_, a, err := g.Heartbeat(t.Context(), lease.Token)
+	expect(t, a, err, http.StatusServiceUnavailable, "zookeeper_unavailable")
+	if err := g.status(http.MethodGet, "/healthz", http.StatusOK); err != nil {
+		t.Errorf("healthz: %v", err)
+	}
+	commitNothing()
+	p.Reset()
+	eventually(t, patience, func() error { return g.status(http.MethodGet, "/readyz", http.StatusOK) }, "readyz is green again")
+	g.beatUntil(lease.Token, api.StateHeld)
 }
 
 // As soon as the gateway says that it is ready, it serves.
