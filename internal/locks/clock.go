@@ -19,8 +19,7 @@ const (
 	// loadRetry is how long an adopted lease whose data could not be read yet
 	// is kept before it is looked at again.
 	loadRetry = time.Second
-	// expiryWindow bounds the writes under way beyond which nothing expires:
-	// when very many leases end together, the line to ZooKeeper stays open for
+	// expiryWindow bounds the deletions under way that time decided: when very many leases end together, the line to ZooKeeper stays open for
 	// clients, and no expiry is refused (which would give it a whole TTL more).
 	expiryWindow = 2048
 	expiryPause  = 20 * time.Millisecond
@@ -90,14 +89,14 @@ func (m *Manager) tick(now time.Duration) time.Duration {
 	if m.draining {
 		return clockTick
 	}
-	for m.inflight < expiryWindow {
+	for m.expiring < expiryWindow {
 		l := m.deadlines.pop(now)
 		if l == nil {
 			break
 		}
 		m.due(l, now)
 	}
-	if m.inflight >= expiryWindow {
+	if m.expiring >= expiryWindow {
 		return expiryPause
 	}
 	if next, ok := m.deadlines.next(); ok {

@@ -33,10 +33,14 @@ func (m *Manager) submitDelete(l *lease) {
 	version := int32(-1)
 	if l.reason == ReasonExpired || l.reason == ReasonUnclaimed {
 		version = l.version
+		m.expiring++
 	}
-	term := l.term
+	term, byTime := l.term, version != -1
 	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: l.path(), Version: version}}}
 	m.submit(w, func(res zk.Result) {
+		if byTime {
+			m.expiring--
+		}
 		if l.term == term { // else adoption has decided anew
 			m.deleted(l, res)
 		}

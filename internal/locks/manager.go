@@ -114,6 +114,7 @@ type Manager struct {
 	term       uint64  // counts sessions; a lease of another term is nobody's until it is adopted
 	rev        uint64
 	inflight   int // writes handed over and not answered
+	expiring   int // of those: deletions that time decided
 	acquiring  int // acquires that wait for their answer
 
 	actions []func() // what to do once mu is released
