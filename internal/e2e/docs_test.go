@@ -1,0 +1,138 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/zk/zkreal"
+)
+
+// Every curl line of the documentation, run as a reader would: page by page, from top to bottom in one shell, against a
+// gateway that has just been started with its defaults.
+func TestTheDocumentedCurlLinesDoWhatThePagesSay(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(pages, "../../README.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := examples(string(text))
+		if len(list) == 0 {
+			if filepath.Base(page) == "README.md" {
+				t.Error("the README has no curl line")
+			}
+			continue
+		}
+		t.Run(filepath.Base(page), func(t *testing.T) {
+			t.Parallel()
+			addr, chroot := zkreal.SharedT(t)
+			g := newGateway(t, addr+chroot)
+			g.flags = []string{"--zk=" + g.zk, "--listen=" + g.listen, "--log-format=json"}
+			g.start()
+			g.awaitServing()
+			for i, r := range runExamples(t, list, g.listen) {
+				if err := r.check(&list[i]); err != nil {
+					t.Errorf("%s:%d: %s\n%v\nanswer: %s%s", page, list[i].line, list[i].command, err, r.out, r.complaints)
+				}
+			}
+		})
+	}
+}
+
+// outcome is what became of one example.
+type outcome struct {
+	ran        bool
+	exit       int
+	statuses   []int // of each request, in order
+	out        string
+	complaints string
+}
+
+func (r *outcome) check(e *example) error {
+	switch {
+	case !r.ran:
+		return fmt.Errorf("it was not reached")
+	case r.exit != 0:
+		return fmt.Errorf("exit code %d", r.exit)
+	case e.curl && len(r.statuses) == 0:
+		return fmt.Errorf("nothing was requested")
+	}
+	for i, status := range r.statuses {
+		last := i == len(r.statuses)-1
+		if want := e.status; want != 0 && last {
+			if status != want {
+				return fmt.Errorf("status %d, documented is %d", status, want)
+			}
+		} else if status < 200 || status > 299 {
+			return fmt.Errorf("status %d", status)
+		}
+	}
+	if e.result == "" {
+		return nil
+	}
+	return sameShape(e.result, r.out)
+}
+
+// runExamples runs them in one shell, so that variables carry over, and tells what became of each.
+func runExamples(t *testing.T, list []example, listen string) []outcome {
+	t.Helper()
+	const mark = "@example "
+	var script strings.Builder
+	// Every curl, also inside $(...), says its status where it disturbs nothing.
+	script.WriteString("set -u\ncurl() { command curl --max-time 60 -w '%{stderr}\\n@status %{http_code}\\n' \"$@\"; }\n")
+	for i, e := range list {
+		fmt.Fprintf(&script, "printf '\\n%s%d\\n' | tee /dev/stderr\n%s\nprintf '\\n@exit %%d\\n' $? >&2\n", mark, i, e.command)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash")
+	cmd.Stdin = strings.NewReader(strings.NewReplacer("localhost:8080", listen, "127.0.0.1:8080", listen).Replace(script.String()))
+	var out, complaints strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &complaints
+	if err := cmd.Run(); err != nil {
+		t.Errorf("bash: %v\n%s", err, complaints.String())
+	}
+	outcomes := make([]outcome, len(list))
+	for i, part := range sections(out.String(), mark) {
+		outcomes[i].out = strings.TrimSpace(part) + "\n"
+	}
+	for i, part := range sections(complaints.String(), mark) {
+		r := &outcomes[i]
+		r.ran = true
+		for line := range strings.Lines(part) {
+			line = strings.TrimSpace(line)
+			if n, ok := strings.CutPrefix(line, "@status "); ok {
+				status, _ := strconv.Atoi(n) // 000 when there was no answer
+				r.statuses = append(r.statuses, status)
+			} else if n, ok := strings.CutPrefix(line, "@exit "); ok {
+				r.exit, _ = strconv.Atoi(n)
+			} else if line != "" {
+				r.complaints += line + "\n"
+			}
+		}
+	}
+	return outcomes
+}
+
+// sections are the parts of a text that follow the numbered marks.
+func sections(text, mark string) map[int]string {
+	parts := map[int]string{}
+	for _, part := range strings.Split(text, "\n"+mark)[1:] {
+		number, rest, _ := strings.Cut(part, "\n")
+		if n, err := strconv.Atoi(number); err == nil {
+			parts[n] = rest
+		}
+	}
+	return parts
+}
