@@ -20,24 +20,19 @@ type directClients struct {
 	own    []*zk.Conn
 }
 
-func connectDirect(ctx context.Context, addr string) (d *directClients, err error) {
-	d = &directClients{}
-	defer func() {
-		if err != nil {
-			d.close()
-		}
-	}()
+// connect opens all connections. After an error close ends those that are open.
+func (d *directClients) connect(ctx context.Context, addr string) (err error) {
 	if d.shared, err = dialDirect(ctx, addr); err != nil {
-		return nil, err
+		return err
 	}
 	for range maxClients {
 		conn, err := dialDirect(ctx, addr)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		d.own = append(d.own, conn)
 	}
-	return d, nil
+	return nil
 }
 
 func dialDirect(ctx context.Context, addr string) (*zk.Conn, error) {

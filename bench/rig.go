@@ -47,41 +47,43 @@ type rig struct {
 
 // newRig returns once the gateway serves and all connections are there. Everything that it writes is in a directory of
 // its own below parent. The caller must close the rig.
-func newRig(ctx context.Context, parent string) (r *rig, err error) {
-	r = &rig{}
-	defer func() {
-		if err != nil {
-			r.close()
-		}
-	}()
-	if parent, err = filepath.Abs(parent); err != nil {
-		return nil, fmt.Errorf("directory for the run: %w", err)
+func newRig(ctx context.Context, parent string) (*rig, error) {
+	r := &rig{}
+	if err := r.start(ctx, parent); err != nil {
+		r.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *rig) start(ctx context.Context, parent string) error {
+	parent, err := filepath.Abs(parent)
+	if err != nil {
+		return fmt.Errorf("directory for the run: %w", err)
 	}
 	if err := os.MkdirAll(parent, 0o700); err != nil {
-		return nil, fmt.Errorf("directory for the run: %w", err)
+		return fmt.Errorf("directory for the run: %w", err)
 	}
 	if r.dir, err = os.MkdirTemp(parent, "bench-"); err != nil {
-		return nil, fmt.Errorf("directory for the run: %w", err)
+		return fmt.Errorf("directory for the run: %w", err)
 	}
 	if r.machine, err = describeMachine(r.dir); err != nil {
-		return nil, err
+		return err
 	}
 	binary := filepath.Join(r.dir, "gateway")
 	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "lockkeeper/cmd/gateway")
 	if output, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build the gateway: %w\n%s", err, output)
+		return fmt.Errorf("build the gateway: %w\n%s", err, output)
 	}
 	options := append([]zkreal.Option{zkreal.WithDir(filepath.Join(r.dir, "zookeeper"))}, zooKeeperFlags...)
 	if r.zk, err = zkreal.Start(options...); err != nil {
-		return nil, fmt.Errorf("start ZooKeeper: %w", err)
+		return fmt.Errorf("start ZooKeeper: %w", err)
 	}
 	if err := r.startGateway(ctx, binary); err != nil {
-		return nil, err
+		return err
 	}
-	if r.direct, err = connectDirect(ctx, r.zk.Addr()); err != nil {
-		return nil, err
-	}
-	return r, nil
+	r.direct = &directClients{}
+	return r.direct.connect(ctx, r.zk.Addr())
 }
 
 // startGateway runs the gateway with its default settings. Its log, a line for each request, goes to memory: on a disk

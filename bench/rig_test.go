@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"strings"
 	"testing"
@@ -49,5 +50,31 @@ func TestTheBenchmarkRunsAndLeavesNothingBehind(t *testing.T) {
 	}
 	if left, err := os.ReadDir(parent); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestARigThatCannotStartSaysWhyAndLeavesNothingBehind(t *testing.T) {
+	testkit.NoLeaks(t)
+	for name, c := range map[string]struct{ variable, value, said string }{
+		"nothing is built":               {"GOFLAGS", "-mod=nonsense", "-mod=nonsense not supported"},
+		"the gateway refuses its config": {"LOCKKEEPER_DRAIN_DELAY", "nonsense", "hint: gateway --help"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(c.variable, c.value)
+			parent := t.TempDir()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			r, err := newRig(ctx, parent)
+			if err == nil {
+				r.close()
+				t.Fatal("it started")
+			}
+			if !strings.Contains(err.Error(), c.said) {
+				t.Errorf("the error does not tell why: %v", err)
+			}
+			if left, err := os.ReadDir(parent); err != nil || len(left) != 0 {
+				t.Errorf("left behind: %v, %v", left, err)
+			}
+		})
 	}
 }
