@@ -108,7 +108,7 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 	case own && l == nil && m.history.has(c.LeaseID):
 		return false // its deletion is known already; the event follows
 	case l == nil:
-		l = &lease{id: c.LeaseID, q: q, heapIndex: -1, ttl: MaxTTL, recorded: MaxTTL, born: now,
+		l = &lease{id: c.LeaseID, q: q, heapIndex: -1, ttl: MaxTTL, recorded: MaxTTL, assumed: true, born: now,
 			enqueued: m.clock.Now().Wall(), phase: waiting, abandoned: own}
 		q.leases++
 		m.leases[l.id] = l
@@ -186,8 +186,7 @@ func (m *Manager) loadedContender(l *lease, term uint64, data []byte, stat wire.
 	r, ok := parseRecord(data)
 	if ok {
 		l.owner, l.metadata, l.enqueued = r.Owner, r.Metadata, time.Duration(r.Enqueued)*time.Millisecond
-		if l.grace != 0 && l.ttl == MaxTTL && l.recorded == MaxTTL {
-			// The longest TTL was assumed until it was known.
+		if l.assumed {
 			l.ttl, l.recorded = r.ttl(), r.ttl()
 			l.deadline = max(now, l.grace) + l.waitingClock()
 			if l.phase == held || l.told {
@@ -198,6 +197,9 @@ func (m *Manager) loadedContender(l *lease, term uint64, data []byte, stat wire.
 			l.recorded = r.ttl()
 		}
 	}
+	// From here on heartbeats promise what was found; a record that makes sense
+	// only later does not take it back.
+	l.assumed = false
 	m.place(l, now)
 	if l.abandoned && (l.phase == waiting || l.phase == held) {
 		m.end(l, ReasonCancelled, now)

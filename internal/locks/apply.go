@@ -161,8 +161,10 @@ func (m *Manager) applyRemoved(q *queue, c *zk.Change, now time.Duration) {
 func (m *Manager) lostContender(l *lease, c *zk.Change, now time.Duration) {
 	l.seen = false
 	switch {
+	case l.phase == ending && !c.Listed:
+		m.finish(l, l.reason, now) // the news came before the reply to our delete
 	case l.phase == ending:
-		// The reply to our own delete, or the takeover, tells how it ended.
+		// The reply, or the takeover, tells how it ended.
 	case c.Listed && (l.czxid == 0 || c.Zxid < l.czxid):
 	default:
 		m.finish(l, ReasonRemoved, now)

@@ -112,8 +112,12 @@ func (m *Manager) revive(l *lease, now time.Duration) {
 // Release ends a lease: lets go of the lock, or leaves the queue. It may be
 // repeated: nil again. A lease that ended otherwise is CodeEnded.
 func (m *Manager) Release(ctx context.Context, p Principal, id, token string) error {
+	named, err := m.bearer(p, id, token)
+	if err != nil {
+		return err
+	}
 	m.mu.Lock()
-	l, err := m.authorize(p, id, token)
+	l, err := m.owned(named)
 	if err != nil {
 		m.unlock()
 		if err.Code == CodeEnded {
@@ -188,25 +192,31 @@ func (m *Manager) wait(ctx context.Context, l *lease, atMost time.Duration) erro
 	return nil
 }
 
-// authorize finds the lease that a token names and checks the token. An
-// ended lease is CodeEnded with its reason.
-func (m *Manager) authorize(_ Principal, id, token string) (*lease, *Error) {
+// bearer tells which lease a token speaks for; id, when not empty, is the one
+// that the caller means. It needs no lock: checking costs a hash.
+func (m *Manager) bearer(_ Principal, id, token string) (recipe.LeaseID, *Error) {
 	select {
 	case <-m.ready:
 	default:
-		return nil, m.unavailable()
+		return "", m.unavailable()
 	}
 	if token == "" {
-		return nil, &Error{Code: CodeTokenMissing, Detail: "send the lease's token in the Lease-Token header"}
+		return "", &Error{Code: CodeTokenMissing, Detail: "send the lease's token in the Lease-Token header"}
 	}
 	named, genuine := m.tokens.check(token)
 	if !genuine || (id != "" && id != string(named)) {
-		return nil, &Error{Code: CodeTokenWrong, Detail: "the Lease-Token is not the one of this lease"}
+		return named, &Error{Code: CodeTokenWrong, Detail: "the Lease-Token is not the one of this lease"}
 	}
-	if l := m.leases[named]; l != nil {
+	return named, nil
+}
+
+// owned finds a lease that this gateway owns. An ended one is CodeEnded with
+// its reason.
+func (m *Manager) owned(id recipe.LeaseID) (*lease, *Error) {
+	if l := m.leases[id]; l != nil {
 		return l, nil
 	}
-	return nil, m.absent(named)
+	return nil, m.absent(id)
 }
 
 func notOwner() *Error {

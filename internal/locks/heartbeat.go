@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
 
@@ -22,11 +23,15 @@ func (m *Manager) Heartbeat(ctx context.Context, p Principal, id, token string, 
 			return Heartbeat{}, err
 		}
 	}
+	named, wrong := m.bearer(p, id, token)
+	if wrong != nil {
+		return Heartbeat{}, wrong
+	}
 	m.mu.Lock()
 	begun := m.clock.Now().Boot()
 	var refused error // of the write of a longer TTL that this request began
 	for {
-		beat, l, err := m.heartbeat(p, id, token, ttl, &refused)
+		beat, l, err := m.heartbeat(named, ttl, &refused)
 		if err == nil && l != nil && refused != nil {
 			err = m.unavailable()
 			err.Err = refused
@@ -54,23 +59,29 @@ func (m *Manager) Heartbeat(ctx context.Context, p Principal, id, token string, 
 // Heartbeats renews many leases. The answers come in the order of the tokens.
 func (m *Manager) Heartbeats(_ context.Context, p Principal, tokens []string) []HeartbeatResult {
 	results := make([]HeartbeatResult, len(tokens))
+	for i, token := range tokens {
+		named, wrong := m.bearer(p, "", token)
+		results[i] = HeartbeatResult{LeaseID: string(named), Err: wrong}
+	}
 	m.mu.Lock()
 	defer m.unlock()
-	for i, token := range tokens {
-		beat, busy, err := m.heartbeat(p, "", token, 0, new(error))
-		if busy != nil {
-			err = m.unavailable()
+	for i := range results {
+		r := &results[i]
+		if r.Err != nil {
+			continue
 		}
-		named, _ := m.tokens.check(token)
-		results[i] = HeartbeatResult{LeaseID: string(named), Heartbeat: beat, Err: err}
+		var busy *lease
+		if r.Heartbeat, busy, r.Err = m.heartbeat(recipe.LeaseID(r.LeaseID), 0, new(error)); busy != nil {
+			r.Err = m.unavailable()
+		}
 	}
 	return results
 }
 
 // heartbeat renews one lease, or returns the lease whose data has to be read
 // or written first; refused is told why a write that it began was not done.
-func (m *Manager) heartbeat(p Principal, id, token string, ttl time.Duration, refused *error) (Heartbeat, *lease, *Error) {
-	l, err := m.authorize(p, id, token)
+func (m *Manager) heartbeat(id recipe.LeaseID, ttl time.Duration, refused *error) (Heartbeat, *lease, *Error) {
+	l, err := m.owned(id)
 	if err != nil {
 		return Heartbeat{}, nil, err
 	}

@@ -43,6 +43,7 @@ type lease struct {
 	due       time.Duration // the reading under which it lies in the heap
 	heapIndex int           // -1: not in the heap
 	claimed   bool          // its client knows of the grant
+	assumed   bool          // ttl is the longest there is, until the contender has been read
 	told      bool          // a former owner may have granted it and told its client
 	listeners int           // open requests with its token
 	grantedAt time.Duration // boot

@@ -99,7 +99,8 @@ type Manager struct {
 	leases     map[recipe.LeaseID]*lease // those that this gateway owns and that have not ended
 	history    history
 	keys       map[string]*keyEntry
-	keyLine    keyLine // those whose lease has ended
+	keyLine    keyLine                     // those whose lease has ended
+	otherKeys  map[string]recipe.GatewayID // of other gateways, as the last scan found them
 	peers      map[recipe.GatewayID]*peer
 	former     map[recipe.GatewayID]struct{} // ids of this process's own ended sessions with leases to settle
 	ids        map[recipe.GatewayID]struct{} // of all sessions of this process
@@ -109,6 +110,7 @@ type Manager struct {
 	hazardous  map[*queue]struct{} // queues with contenders that may not be read
 	synced     bool                // the replica holds the whole tree
 	loadedOnce bool
+	servedOnce bool // requests could be served at some time
 	reads      reads
 	session    Session // nil while there is none
 	term       uint64  // counts sessions; a lease of another term is nobody's until it is adopted
@@ -398,6 +400,11 @@ func (m *Manager) Ready() error {
 		return errors.New("shutting down")
 	case !m.loadedOnce:
 		return errors.New("the tree has not been read from ZooKeeper yet")
+	case !m.servedOnce && !m.trusted():
+		return errors.New("no ZooKeeper session has been opened yet")
+	}
+	m.servedOnce = true
+	switch {
 	case m.session == nil:
 		return nil
 	case !m.session.FenceOpen(m.clock.Now()) && m.session.Connected() && m.synced:

@@ -22,13 +22,17 @@ func (m *Manager) Lease(ctx context.Context, req LeaseRequest) (Lease, error) {
 	if req.Wait < 0 || req.Wait > MaxPollWait {
 		return Lease{}, invalid("wait", "wait is at most "+MaxPollWait.String())
 	}
+	id, wrong := m.target(&req)
+	if wrong != nil {
+		return Lease{}, wrong
+	}
 	if req.Verify {
 		if err := m.barrier(ctx); err != nil {
 			return Lease{}, err
 		}
 	}
 	m.mu.Lock()
-	l, view, err := m.lookup(&req)
+	l, view, err := m.lookup(id, req.Token != "")
 	if l == nil {
 		m.unlock()
 		return view, err
@@ -76,31 +80,26 @@ func (m *Manager) Lease(ctx context.Context, req LeaseRequest) (Lease, error) {
 	}
 }
 
-// lookup finds the lease of a request, or what is remembered of it.
-func (m *Manager) lookup(req *LeaseRequest) (*lease, Lease, error) {
+// target tells which lease a request is about; it needs no lock.
+func (m *Manager) target(req *LeaseRequest) (recipe.LeaseID, *Error) {
 	if req.Token != "" {
-		l, err := m.authorize(req.Principal, req.ID, req.Token)
-		if l != nil {
-			return l, Lease{}, nil
-		}
-		if err.Code != CodeEnded {
-			return nil, Lease{}, err
-		}
-		named, _ := m.tokens.check(req.Token)
-		if p, ok := m.history.get(named); ok {
-			return nil, viewPast(named, p), nil
-		}
-		return nil, Lease{}, err
+		return m.bearer(req.Principal, req.ID, req.Token)
 	}
 	select {
 	case <-m.ready:
 	default:
-		return nil, Lease{}, m.unavailable()
+		return "", m.unavailable()
 	}
 	id, err := recipe.ParseLeaseID(req.ID)
 	if err != nil || id.Fleet() != m.fleet {
-		return nil, Lease{}, &Error{Code: CodeNotFound, Detail: "there is no lease with that id"}
+		return "", notFound()
 	}
+	return id, nil
+}
+
+// lookup finds a lease, or what is remembered of it. Whoever has its token is
+// told that it is over; to others a lease that nobody knows never was.
+func (m *Manager) lookup(id recipe.LeaseID, token bool) (*lease, Lease, error) {
 	if l := m.leases[id]; l != nil {
 		return l, Lease{}, nil
 	}
@@ -108,10 +107,14 @@ func (m *Manager) lookup(req *LeaseRequest) (*lease, Lease, error) {
 		return nil, viewPast(id, p), nil
 	}
 	absent := m.absent(id)
-	if absent.Code == CodeEnded {
-		absent = &Error{Code: CodeNotFound, Detail: "there is no lease with that id"}
+	if absent.Code == CodeEnded && !token {
+		absent = notFound()
 	}
 	return nil, Lease{}, absent
+}
+
+func notFound() *Error {
+	return &Error{Code: CodeNotFound, Detail: "there is no lease with that id"}
 }
 
 // barrier returns once everything that was acknowledged before the call is in

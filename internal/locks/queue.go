@@ -114,6 +114,7 @@ func (m *Manager) addContender(q *queue, c *recipe.Contender, listed bool) {
 // removeContender takes a contender out of the queue; nothing happens when it
 // is not in it.
 func (m *Manager) removeContender(q *queue, name string) {
+	held := q.contenders.Holds(name)
 	c := q.contenders.Remove(name)
 	if c == nil {
 		return
@@ -130,7 +131,9 @@ func (m *Manager) removeContender(q *queue, name string) {
 		}
 	}
 	now := m.clock.Now().Boot()
-	q.freedAt = now
+	if held {
+		q.freedAt = now
+	}
 	if q.contenders.Len() == 0 {
 		q.idle = now
 	}

@@ -146,11 +146,16 @@ func (m *Manager) scanKeys(ctx context.Context) {
 	if err := m.watcher.Reached(ctx, session.LastZxid()); err != nil {
 		return
 	}
+	others := make(map[string]recipe.GatewayID, len(m.otherKeys))
 	for _, hash := range names {
 		m.mu.Lock()
-		known := m.keys[hash] != nil
+		id, seen := m.otherKeys[hash]
+		skip := m.keys[hash] != nil || seen && !m.responsible(id)
 		m.unlock()
-		if known {
+		if seen {
+			others[hash] = id
+		}
+		if skip {
 			continue
 		}
 		entry, err := m.readKey(ctx, session, hash)
@@ -160,6 +165,7 @@ func (m *Manager) scanKeys(ctx context.Context) {
 		if err != nil || entry == nil {
 			continue
 		}
+		others[hash] = entry.lease.Gateway()
 		m.mu.Lock()
 		if m.keys[hash] == nil && m.responsible(entry.lease.Gateway()) {
 			entry = m.learnKey(entry)
@@ -171,6 +177,9 @@ func (m *Manager) scanKeys(ctx context.Context) {
 		}
 		m.unlock()
 	}
+	m.mu.Lock()
+	m.otherKeys = others // each is read once, not at every scan
+	m.unlock()
 }
 
 // responsible reports whether what a gateway id has left behind is this
