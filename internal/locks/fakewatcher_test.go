@@ -1,0 +1,270 @@
+package locks
+
+import (
+	"context"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+// fakeWatcher delivers the stream: a queue of steps, each of which the
+// observer's goroutine takes in order.
+type fakeWatcher struct {
+	s         *fakeStore
+	sink      zk.Sink
+	roots     []zk.WatchRoot
+	steps     []func()
+	wake      chan struct{}
+	held      bool // the stream stands still
+	connected bool
+	dirs      map[string]*zk.Dir
+	nodes     map[string]*zk.Node
+	observed  int64
+	proven    zk.Instant
+	synced    bool
+}
+
+func (s *fakeStore) Watch(roots []zk.WatchRoot, sink zk.Sink, _ func() int64) Watcher {
+	w := &fakeWatcher{s: s, sink: sink, roots: roots, wake: make(chan struct{}, 1), dirs: map[string]*zk.Dir{}, nodes: map[string]*zk.Node{}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watchers = append(s.watchers, w)
+	w.connect(s.nodes, s.zxid)
+	return w
+}
+
+// note changes from a step what others look at.
+func (w *fakeWatcher) note(change func()) {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	change()
+}
+
+func (w *fakeWatcher) push(step func()) {
+	w.steps = append(w.steps, step)
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (w *fakeWatcher) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.wake:
+		}
+		for {
+			w.s.mu.Lock()
+			if w.held || len(w.steps) == 0 {
+				w.s.mu.Unlock()
+				break
+			}
+			step := w.steps[0]
+			w.steps = w.steps[1:]
+			w.s.mu.Unlock()
+			step()
+		}
+	}
+}
+
+// hold stops the stream, release lets it go on.
+func (w *fakeWatcher) hold() {
+	w.s.mu.Lock()
+	w.held = true
+	w.s.mu.Unlock()
+}
+
+func (w *fakeWatcher) release() {
+	w.s.mu.Lock()
+	w.held = false
+	w.push(func() {})
+	w.s.mu.Unlock()
+}
+
+func (w *fakeWatcher) rootOf(p string) *zk.WatchRoot {
+	for i := range w.roots {
+		if strings.HasPrefix(p+"/", w.roots[i].Path+"/") {
+			return &w.roots[i]
+		}
+	}
+	return nil
+}
+
+func (w *fakeWatcher) dir(p string) *zk.Dir {
+	if w.dirs[p] == nil {
+		w.dirs[p] = &zk.Dir{Path: p}
+	}
+	return w.dirs[p]
+}
+
+// event turns a node's event into a change.
+func (w *fakeWatcher) event(kind zk.ChangeKind, p string) { w.change(kind, p, false, 0) }
+
+func (w *fakeWatcher) change(kind zk.ChangeKind, p string, listed bool, zxid int64) {
+	root := w.rootOf(p)
+	if root == nil || p == root.Path {
+		return
+	}
+	c := zk.Change{Kind: kind, Root: root, Listed: listed, Zxid: zxid}
+	if root.Depth == 2 && path.Dir(p) == root.Path {
+		c.Dir = w.dir(p)
+		switch kind {
+		case zk.NodeAdded:
+			c.Kind = zk.DirAdded
+		case zk.NodeRemoved:
+			c.Kind = zk.DirRemoved
+			delete(w.dirs, p)
+		default:
+			return
+		}
+	} else {
+		c.Dir = w.dir(path.Dir(p))
+		switch {
+		case kind == zk.NodeAdded && w.nodes[p] != nil:
+			return
+		case kind == zk.NodeAdded:
+			w.nodes[p] = &zk.Node{Name: path.Base(p)}
+		}
+		c.Node = w.nodes[p]
+		if c.Node == nil {
+			c.Node = &zk.Node{Name: path.Base(p)}
+		}
+		if kind == zk.NodeRemoved {
+			delete(w.nodes, p)
+		}
+	}
+	w.sink.Apply([]zk.Change{c})
+}
+
+// connect queues the tree read of a (re)connection to a server whose state is
+// the given one; s.mu is held.
+func (w *fakeWatcher) connect(state map[string]*fakeNode, zxid int64) {
+	w.connected = true
+	snapshot := maps.Clone(state)
+	counts := map[string]int32{}
+	for p, n := range snapshot {
+		counts[p] = n.creates
+	}
+	w.push(func() {
+		for p := range w.nodes {
+			if snapshot[p] == nil {
+				w.change(zk.NodeRemoved, p, true, zxid)
+			}
+		}
+		for p := range w.dirs {
+			if snapshot[p] == nil {
+				w.change(zk.NodeRemoved, p, true, zxid)
+			}
+		}
+		for _, p := range slices.Sorted(maps.Keys(snapshot)) {
+			root := w.rootOf(p)
+			if root == nil || p == root.Path || root.Depth == 2 && path.Dir(p) == root.Path && w.dirs[p] != nil {
+				continue
+			}
+			w.change(zk.NodeAdded, p, true, zxid)
+		}
+		for p, d := range w.dirs {
+			if root := w.rootOf(p); root.Depth == 2 {
+				w.sink.Apply([]zk.Change{{Kind: zk.DirListed, Root: root, Dir: d, Listed: true, Zxid: zxid, Created: counts[p]}})
+			}
+		}
+		w.note(func() { w.synced, w.observed = true, max(w.observed, zxid) })
+		w.sink.Apply([]zk.Change{{Kind: zk.Synced}})
+	})
+}
+
+// disconnect ends the connection: nothing is current until reconnect.
+func (w *fakeWatcher) disconnect() {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	w.connected = false
+	w.push(func() {
+		w.note(func() { w.synced = false })
+		w.sink.Apply([]zk.Change{{Kind: zk.Lost}})
+	})
+}
+
+func (w *fakeWatcher) reconnect() {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	w.connect(w.s.nodes, w.s.zxid)
+}
+
+func (w *fakeWatcher) Get(p string, reply func([]byte, wire.Stat, int64, error)) {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	if !w.connected {
+		go reply(nil, wire.Stat{}, 0, zk.ErrUnavailable)
+		return
+	}
+	n, zxid := w.s.nodes[p], w.s.zxid
+	hidden := w.s.hidden != nil && w.s.hidden(p)
+	w.push(func() {
+		switch {
+		case n == nil:
+			reply(nil, wire.Stat{}, zxid, zk.ErrNoNode)
+		case hidden:
+			reply(nil, wire.Stat{}, zxid, zk.ErrNoAuth)
+		default:
+			reply(n.data, n.stat, zxid, nil)
+		}
+	})
+}
+
+func (w *fakeWatcher) List(dir string) {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	zxid, parent := w.s.zxid, w.s.nodes[dir]
+	if parent == nil || !w.connected {
+		return
+	}
+	created := parent.creates
+	present := map[string]bool{}
+	for p := range w.s.nodes {
+		if path.Dir(p) == dir {
+			present[p] = true
+		}
+	}
+	w.push(func() {
+		for p := range w.nodes {
+			if path.Dir(p) == dir && !present[p] {
+				w.change(zk.NodeRemoved, p, true, zxid)
+			}
+		}
+		for _, p := range slices.Sorted(maps.Keys(present)) {
+			w.change(zk.NodeAdded, p, true, zxid)
+		}
+		w.sink.Apply([]zk.Change{{Kind: zk.DirListed, Root: w.rootOf(dir), Dir: w.dir(dir), Listed: true, Zxid: zxid, Created: created}})
+	})
+}
+
+func (w *fakeWatcher) Reached(ctx context.Context, zxid int64) error {
+	for {
+		w.s.mu.Lock()
+		reached := w.observed >= zxid
+		w.s.mu.Unlock()
+		if reached {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func (w *fakeWatcher) Committed(zk.Instant, int64) {}
+
+func (w *fakeWatcher) Current(now zk.Instant) bool {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	return w.synced && w.connected && now.Since(w.proven) < fakeWindow
+}
