@@ -6,8 +6,9 @@
 //	-out FILE   also write the result into FILE, between its lines <!-- bench --> and <!-- /bench -->
 //
 // It starts Debian's ZooKeeper (every write forced to disk) and the gateway as it is shipped, built from this tree, both on
-// loopback and with their default settings (the gateway obeys LOCKKEEPER_... variables as ever), and is itself the load: plain net/http clients for the one side, zk.Lock for
-// the other. All three share the machine, so the figures are ratios first.
+// loopback and with their default settings (the gateway obeys LOCKKEEPER_... variables as ever), and is itself the load:
+// plain net/http clients for the one side, zk.Lock for the other. All three share the machine, so the figures are ratios
+// first.
 //
 // What makes the two sides comparable: they run in turns of seconds within one run, and whoever began in one round comes
 // last in the next, so that what disturbs the machine for a while disturbs both. A ratio is taken within each round; the

@@ -35,7 +35,7 @@ type fakeStore struct {
 	// Faults.
 	away      bool                         // nothing is answered; requests wait until it is back
 	loseReply func(*zk.Write) bool         // committed, and the outcome stays unknown to the writer until resolve
-	refuse    func(*zk.Write) (error, int) // definite failure with the culprit's index
+	refuse    func(*zk.Write) (int, error) // definite failure with the culprit's index
 	vague     func(*zk.Write) bool         // the outcome is unknown for good, and the session lives on
 	drop      bool                         // with vague: it was not applied
 	hidden    func(path string) bool       // contenders that may not be read
@@ -337,7 +337,7 @@ func (f *fakeSession) run(w *zk.Write) {
 	var err error
 	culprit := -1
 	if f.s.refuse != nil {
-		err, culprit = f.s.refuse(w)
+		culprit, err = f.s.refuse(w)
 	}
 	if f.s.vague != nil && f.s.vague(w) {
 		if !f.s.drop {

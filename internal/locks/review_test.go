@@ -274,12 +274,12 @@ func TestARefusedTTLIsAnsweredAndNotTriedForEver(t *testing.T) {
 		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
 		var tries atomic.Int32
 		s.set(func() {
-			s.refuse = func(w *zk.Write) (error, int) {
+			s.refuse = func(w *zk.Write) (int, error) {
 				if writeTo(l.Znode)(w) {
 					tries.Add(1)
-					return zk.ErrNoAuth, 0
+					return 0, zk.ErrNoAuth
 				}
-				return nil, -1
+				return -1, nil
 			}
 		})
 		err := answered(t, "a heartbeat with a TTL that cannot be written", 5*time.Second, func() error {
@@ -303,12 +303,12 @@ func TestARefusedReleaseIsNotTriedInATightLoop(t *testing.T) {
 				l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Minute})
 				var tries atomic.Int32
 				s.set(func() {
-					s.refuse = func(w *zk.Write) (error, int) {
+					s.refuse = func(w *zk.Write) (int, error) {
 						if writeTo(l.Znode)(w) {
 							tries.Add(1)
-							return why, 0
+							return 0, why
 						}
-						return nil, -1
+						return -1, nil
 					}
 				})
 				err := answered(t, "a release that is refused", 10*time.Second, func() error { return g.release(l) })

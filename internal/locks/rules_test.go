@@ -122,11 +122,11 @@ func TestLeasesOfAFormerSessionWaitForTheTakeover(t *testing.T) {
 		short := g.mustHold(AcquireRequest{Lock: "short", TTL: 10 * time.Second})
 		queued := g.mustAcquire(AcquireRequest{Lock: "queued", TTL: time.Minute, Async: true})
 		s.set(func() {
-			s.refuse = func(w *zk.Write) (error, int) {
+			s.refuse = func(w *zk.Write) (int, error) {
 				if writeTo("/succession/")(w) {
-					return zk.ErrUnavailable, -1
+					return -1, zk.ErrUnavailable
 				}
-				return nil, -1
+				return -1, nil
 			}
 		})
 		g.session().expire()
