@@ -15,8 +15,9 @@ func (m *Manager) Leave() {
 }
 
 // Drain hands over: clocks stop, then requests are refused, open acquires are
-// answered or given up, writes under way finish within the promise window or ctx, and the registration is deleted in
-// the session's last transaction, so that a successor begins at once.
+// answered or given up, writes under way finish within the promise window or
+// ctx, and the registration is deleted in the session's last transaction, so
+// that a successor begins at once.
 func (m *Manager) Drain(ctx context.Context) error {
 	m.mu.Lock()
 	if m.draining {

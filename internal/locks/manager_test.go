@@ -367,3 +367,41 @@ func TestListsAndQueuesComeFromMemory(t *testing.T) {
 		}
 	})
 }
+
+func TestOneReleaseWakesOneWaiterAndNoHerd(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		holder := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		var polls []chan struct{}
+		for range 50 {
+			l := g.mustAcquire(AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+			done := make(chan struct{})
+			polls = append(polls, done)
+			go func() {
+				defer close(done)
+				_, _ = g.m.Lease(t.Context(), LeaseRequest{ID: l.ID, Token: l.Token, Wait: time.Minute, Since: l.Rev})
+			}()
+		}
+		synctest.Wait()
+		written := len(s.writes)
+		g.mustRelease(holder)
+		synctest.Wait()
+		woken := 0
+		for _, done := range polls {
+			select {
+			case <-done:
+				woken++
+			default:
+			}
+		}
+		if woken != 1 {
+			t.Errorf("one release woke %d of %d waiters", woken, len(polls))
+		}
+		if writes := len(s.writes) - written; writes != 1 {
+			t.Errorf("a release and a grant cost %d writes", writes)
+		}
+		for _, done := range polls {
+			<-done // at the end of its wait
+		}
+	})
+}
