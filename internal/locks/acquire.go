@@ -132,10 +132,6 @@ func (m *Manager) create(l *lease, key *keyEntry, attempt int) {
 		case res.Outcome == zk.Done:
 			l.czxid = res.Zxid
 			l.name = res.Paths[contender][len(q.path)+1:]
-			if key != nil {
-				key.stored = true
-			}
-			m.touch(l)
 			m.place(l, now)
 			m.evaluate(q, now)
 		case res.Outcome == zk.Unknown:

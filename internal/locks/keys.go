@@ -23,7 +23,6 @@ type keyEntry struct {
 	hash        string
 	fingerprint string
 	lease       recipe.LeaseID
-	stored      bool          // its node is known to exist
 	reason      Reason        // once the lease has ended
 	endedAt     time.Duration // boot; 0 while the lease lives
 }
@@ -145,7 +144,7 @@ func (m *Manager) readKey(ctx context.Context, session Session, hash string) (*k
 	if err != nil {
 		return nil, &Error{Code: CodeUnavailable, Detail: "the idempotency key's record in ZooKeeper names no lease", Err: err}
 	}
-	return &keyEntry{hash: hash, fingerprint: record.Fingerprint, lease: id, stored: true}, nil
+	return &keyEntry{hash: hash, fingerprint: record.Fingerprint, lease: id}, nil
 }
 
 // attachKey connects a key that was read with its lease, or starts its life's

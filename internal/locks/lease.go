@@ -88,7 +88,7 @@ func (m *Manager) touch(l *lease) {
 	m.rev++
 	l.rev = m.rev
 	if l.wake != nil {
-		close(l.wake)
+		m.wakes = append(m.wakes, l.wake)
 		l.wake = nil
 	}
 }

@@ -118,7 +118,8 @@ type Manager struct {
 	expiring   int // of those: deletions that time decided
 	acquiring  int // acquires that wait for their answer
 
-	actions []func() // what to do once mu is released
+	actions []func()        // what to do once mu is released
+	wakes   []chan struct{} // what to close then
 }
 
 // termRef is a session as the lock-free trust check sees it.
@@ -292,9 +293,12 @@ func (m *Manager) endSession(session Session) {
 
 // unlock releases mu and then does what was decided under it.
 func (m *Manager) unlock() {
-	actions := m.actions
-	m.actions = nil
+	actions, wakes := m.actions, m.wakes
+	m.actions, m.wakes = nil, nil
 	m.mu.Unlock()
+	for _, wake := range wakes {
+		close(wake) // after the lock is free: they all want it
+	}
 	for _, act := range actions {
 		act()
 	}

@@ -79,7 +79,7 @@ func (m *Manager) touchQueue(q *queue) {
 	m.rev++
 	q.rev = m.rev
 	if q.wake != nil {
-		close(q.wake)
+		m.wakes = append(m.wakes, q.wake)
 		q.wake = nil
 	}
 }
