@@ -24,6 +24,8 @@ type exchange struct {
 	body bytes.Buffer // of the request
 	out  bytes.Buffer // of the answer
 	json *json.Encoder
+	// attrs is the log line's, kept for the next request.
+	attrs []slog.Attr
 }
 
 // request is what an exchange knows about one request.
@@ -207,7 +209,7 @@ func (x *exchange) log() {
 	if !x.s.log.Enabled(ctx, level) {
 		return
 	}
-	attrs := make([]slog.Attr, 0, 16)
+	attrs := x.attrs[:0]
 	add := func(key, value string) {
 		if value != "" {
 			attrs = append(attrs, slog.String(key, value))
@@ -230,7 +232,11 @@ func (x *exchange) log() {
 	if x.cause != nil {
 		add("error", x.cause.Error())
 	}
-	x.s.log.LogAttrs(ctx, level, "request", attrs...)
+	// One nameless group: its members stand in the line as if they had been given
+	// one by one, and the record need not copy them.
+	x.s.log.LogAttrs(ctx, level, "request", slog.Attr{Value: slog.GroupValue(attrs...)})
+	clear(attrs)
+	x.attrs = attrs
 }
 
 // quiet are operations that come all the time and say little.

@@ -203,14 +203,12 @@ func (m *Manager) await(ctx context.Context, req *AcquireRequest, l *lease, repl
 			stuck = false
 			m.checkUnseen(l)
 		}
-		now := m.clock.Now().Boot()
 		if done, res, err := m.answer(ctx, req, l, replayed, begun, over, gone, draining); done {
 			return res, err // answer released mu
 		}
 		if !l.placed() || l.phase == ending || over || req.Wait == 0 {
 			stall.Reset(answerWithin/4 + 1)
 		}
-		_ = now
 		wake := l.changed()
 		m.unlock()
 		select {

@@ -4,7 +4,9 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"hash"
 	"strings"
+	"sync"
 
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
@@ -17,14 +19,29 @@ const tokenVersion = "lk1"
 
 const macBytes = 16
 
-// tokens makes and checks lease tokens. It is immutable.
+// tokens makes and checks lease tokens. It is immutable and safe for
+// concurrent use.
 type tokens struct {
-	keys []zk.TokenKey // the newest first: new tokens are made with it
+	keys []tokenKey // the newest first: new tokens are made with it
+}
+
+type tokenKey struct {
+	id   string
+	macs *sync.Pool // of hash.Hash, keyed: a heartbeat needs one for a microsecond
+}
+
+func newTokens(keys []zk.TokenKey) tokens {
+	t := tokens{keys: make([]tokenKey, len(keys))}
+	for i, key := range keys {
+		t.keys[i] = tokenKey{id: key.ID, macs: &sync.Pool{New: func() any { return hmac.New(sha256.New, key.Key) }}}
+	}
+	return t
 }
 
 func (t tokens) make(id recipe.LeaseID) string {
 	key := t.keys[0]
-	return tokenVersion + "." + string(id) + "." + key.ID + "." + mac(key.Key, id)
+	sum := key.mac(id)
+	return tokenVersion + "." + string(id) + "." + key.id + "." + base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
 // check tells which lease a token names and whether the token is genuine. The
@@ -41,15 +58,31 @@ func (t tokens) check(token string) (id recipe.LeaseID, genuine bool) {
 		return "", false
 	}
 	for _, key := range t.keys {
-		if key.ID == keyID {
-			return id, hmac.Equal([]byte(given), []byte(mac(key.Key, id)))
+		if key.id != keyID {
+			continue
 		}
+		var mac [macBytes]byte
+		if base64.RawURLEncoding.DecodedLen(len(given)) != macBytes {
+			return id, false
+		}
+		// Strict: a token has one spelling.
+		if _, err := base64.RawURLEncoding.Strict().Decode(mac[:], []byte(given)); err != nil {
+			return id, false
+		}
+		want := key.mac(id)
+		return id, hmac.Equal(mac[:], want[:])
 	}
 	return id, false
 }
 
-func mac(key []byte, id recipe.LeaseID) string {
-	h := hmac.New(sha256.New, key)
-	h.Write([]byte(id))
-	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:macBytes])
+func (k tokenKey) mac(id recipe.LeaseID) (mac [macBytes]byte) {
+	h := k.macs.Get().(hash.Hash)
+	h.Reset()
+	var in [recipe.LeaseIDLen]byte
+	h.Write(in[:copy(in[:], id)])
+	var sum [sha256.Size]byte
+	h.Sum(sum[:0])
+	k.macs.Put(h)
+	copy(mac[:], sum[:])
+	return mac
 }
