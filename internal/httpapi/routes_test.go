@@ -92,8 +92,27 @@ func TestWhatIsNotThereIsAProblemToo(t *testing.T) {
 	if a := g.send(t, "POST", "/v1/locks/a/b/leases"); !strings.Contains(a.Problem.Detail, "team:job") {
 		t.Errorf("a slash is not explained: %q", a.Problem.Detail)
 	}
+	if a := g.send(t, "POST", "/v1/locks/a/leases/"); !strings.Contains(a.Problem.Detail, "ends with a slash") {
+		t.Errorf("a slash at the end is not explained: %q", a.Problem.Detail)
+	}
 	if calls := g.asked(); len(calls) > 0 {
 		t.Errorf("the manager was asked: %q", calls)
+	}
+}
+
+// net/http would answer this one by itself, whoever asks.
+func TestAQuestionAboutEverythingIsGuardedToo(t *testing.T) {
+	g := serve(t)
+	for origin, want := range map[string]int{"": 404, "http://evil.example": 403} {
+		req := rawRequest(t, g, "OPTIONS", "")
+		req.URL.Opaque = "*"
+		if origin != "" {
+			req.Header.Set("Origin", origin)
+		}
+		a := rawSend(t, req)
+		if a.status != want || a.header.Get("Lockkeeper-Request-Id") == "" || a.header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("OPTIONS * from %q: %d %v %s", origin, a.status, a.header, a.body)
+		}
 	}
 }
 

@@ -147,10 +147,19 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (x *exchange) notFound() {
 	p := &problem{code: codeRouteNotFound, detail: "there is nothing at this path; openapi.yaml lists what there is"}
-	if rest, ok := strings.CutPrefix(x.r.URL.Path, "/v1/locks/"); ok && strings.Contains(rest, "/") {
+	path := x.r.URL.Path
+	if rest, ok := strings.CutPrefix(path, "/v1/locks/"); ok && strings.Contains(rest, "/") {
 		p.detail = slashHint
 	}
+	if short, ok := strings.CutSuffix(path, "/"); ok && short != "" && x.served(short) {
+		p.detail = "the path ends with a slash: leave it out"
+	}
 	x.problem(p)
+}
+
+// served reports whether the path has any method.
+func (x *exchange) served(path string) bool {
+	return x.s.router.Match(chi.NewRouteContext(), http.MethodGet, path) || x.s.router.Match(chi.NewRouteContext(), http.MethodPost, path)
 }
 
 // slashHint is for those who expect a hierarchy in paths.

@@ -13,9 +13,9 @@ import (
 // anew when a request has waited.
 const (
 	readHeaderTimeout = 10 * time.Second
-	readTimeout       = 30 * time.Second
-	writeTimeout      = 30 * time.Second
-	idleTimeout       = 5 * time.Minute // clients heartbeat on kept connections
+	readTimeout       = 30 * time.Second // header and body
+	writeTimeout      = 30 * time.Second // the answer
+	idleTimeout       = 5 * time.Minute  // clients heartbeat on kept connections
 	maxHeader         = 16 << 10
 )
 
@@ -24,9 +24,12 @@ const (
 func Configure(srv *http.Server) {
 	srv.ReadHeaderTimeout = readHeaderTimeout
 	srv.ReadTimeout = readTimeout
-	srv.WriteTimeout = writeTimeout
+	// Counted by net/http from when the header has been read: a body that came
+	// slowly, or not at all, must leave time for its answer.
+	srv.WriteTimeout = readTimeout + writeTimeout
 	srv.IdleTimeout = idleTimeout
 	srv.MaxHeaderBytes = maxHeader
+	srv.DisableGeneralOptionsHandler = true // OPTIONS * is guarded like the rest
 }
 
 // park prepares a request that is about to wait: it takes one of the bounded

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -198,12 +199,12 @@ func TestAWaitOutlivesTheConnectionsDeadlines(t *testing.T) {
 }
 
 // A client that begins a request and goes silent, or one that never reads its
-// answer, is not waited for.
+// answer, is not waited for. Whose body does not come is told so.
 func TestASlowClientIsCutOff(t *testing.T) {
-	for _, begun := range []string{
-		"",
-		"POST /v1/locks/deploy/leases HTTP/1.1\r\nHost: loc",
-		"POST /v1/locks/deploy/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 18\r\n\r\n{\"wait\"",
+	for begun, answer := range map[string]string{
+		"": "",
+		"POST /v1/locks/deploy/leases HTTP/1.1\r\nHost: loc": "",
+		"POST /v1/locks/deploy/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 18\r\n\r\n{\"wait\"": "HTTP/1.1 400 Bad Request\r\n",
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFake()
@@ -216,7 +217,10 @@ func TestASlowClientIsCutOff(t *testing.T) {
 			if _, err := io.WriteString(conn, begun); err != nil {
 				t.Fatal(err)
 			}
-			_, _ = io.Copy(io.Discard, conn) // until the server closes
+			got, _ := io.ReadAll(conn) // until the server closes
+			if !strings.HasPrefix(string(got), answer) || answer == "" && len(got) > 0 {
+				t.Errorf("after %q it was answered %q", begun, got)
+			}
 			if took := time.Since(started); took > idleTimeout+readTimeout {
 				t.Errorf("after %q it took %s", begun, took)
 			}
