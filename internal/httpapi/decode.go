@@ -80,7 +80,7 @@ func (d *decoder) take(name string, v value) *problem {
 	}
 	known, p := d.form.take(name, v)
 	if !known {
-		return d.unknown(name)
+		return d.unknown(name, v.source)
 	}
 	if p != nil {
 		return p
@@ -96,7 +96,7 @@ func (d *decoder) take(name string, v value) *problem {
 // maxEchoed is how much of a name that we do not know is told back.
 const maxEchoed = 64
 
-func (d *decoder) unknown(name string) *problem {
+func (d *decoder) unknown(name string, from source) *problem {
 	names := d.form.names()
 	p := &problem{code: codeUnknownField, field: echo(name), detail: "this operation has no fields"}
 	if len(names) > 0 {
@@ -104,6 +104,9 @@ func (d *decoder) unknown(name string) *problem {
 	}
 	if i := slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, name) }); i >= 0 {
 		p.detail = "write it as " + names[i]
+		if names[i] == name && from == fromBody {
+			p.detail = "give it in the query"
+		}
 	}
 	if looksLikeToken(name) {
 		p.field = ""

@@ -56,6 +56,11 @@ func hostname(host string) string {
 // and OPTIONS pass: those read queues and hold long polls open. A navigation
 // (following a link) is let through; its page cannot read the answer.
 func crossOrigin(r *http.Request) bool {
+	for _, name := range [...]string{"Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode"} {
+		if len(r.Header[name]) > 1 {
+			return true // Get below would see the first alone
+		}
+	}
 	switch site := r.Header.Get("Sec-Fetch-Site"); site {
 	case "", "same-origin", "none":
 	default:

@@ -58,6 +58,24 @@ func TestOnlyPagesOfTheSameOriginMayAsk(t *testing.T) {
 	}
 }
 
+// A proxy or a program may send such a header twice; a browser never does.
+func TestNoHeaderOfOursHidesAnothersOrigin(t *testing.T) {
+	g := newGuard(nil)
+	for name, values := range map[string][]string{
+		"Origin":         {"http://localhost:8080", "http://evil.example"},
+		"Sec-Fetch-Site": {"same-origin", "cross-site"},
+		"Sec-Fetch-Mode": {"navigate", "cors"},
+	} {
+		r := httptest.NewRequest("GET", "http://localhost:8080/v1/locks", nil)
+		r.Header["Sec-Fetch-Site"] = []string{"cross-site"}
+		r.Header["Sec-Fetch-Mode"] = []string{"navigate"}
+		r.Header[name] = values
+		if g.check(r) == nil {
+			t.Errorf("%s: %q was let through", name, values)
+		}
+	}
+}
+
 func TestAllowedHostsAreServed(t *testing.T) {
 	g := serve(t, func(o *Options) { o.AllowedHosts = []string{"gateway.example"} })
 	if a := g.send(t, "GET", "/v1/locks", host("gateway.example:8080")); a.Status != 200 {

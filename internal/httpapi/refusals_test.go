@@ -47,6 +47,9 @@ func TestEachRefusalNamesWhatIsWrongAndAsksTheManagerNothing(t *testing.T) {
 		{"a repeated member", "POST", acquire, opt(apitest.JSON(`{"owner":"a","owner":"b"}`)), 422, "repeated_field", "owner"},
 		{"a member repeated with an escape", "POST", acquire, opt(apitest.JSON(`{"owner":"a","\u006fwner":"b"}`)), 422, "repeated_field", "owner"},
 		{"a field in query and body", "POST", acquire + "?owner=a", opt(apitest.JSON(`{"owner":"a"}`)), 422, "repeated_field", "owner"},
+		{"the owner is a token", "POST", acquire + "?owner=" + someToken, nil, 422, "invalid_field", "owner"},
+		{"the metadata is a token", "POST", acquire, opt(apitest.JSON(`{"metadata":"` + someToken + `"}`)), 422, "invalid_field", "metadata"},
+		{"a filter that is a token", "GET", "/v1/leases?owner=" + someToken, nil, 422, "invalid_field", "owner"},
 		{"format in the body", "POST", acquire, opt(apitest.JSON(`{"format":"env"}`)), 422, "unknown_field", "format"},
 		{"a parameter of another operation", "POST", acquire + "?since=1", nil, 422, "unknown_field", "since"},
 		{"a parameter where there is none", "DELETE", self + "?force=true", opt(tok), 422, "unknown_field", "force"},
@@ -230,6 +233,14 @@ func TestDurationsWithoutUnitAreToldHowToSayIt(t *testing.T) {
 	a := g.send(t, "POST", "/v1/locks/deploy/leases?ttl=30")
 	if !strings.Contains(a.Problem.Detail, "30s") {
 		t.Errorf("no hint: %q", a.Problem.Detail)
+	}
+}
+
+func TestAFieldInTheWrongPlaceIsToldTheRightOne(t *testing.T) {
+	g := serve(t)
+	a := g.send(t, "POST", "/v1/locks/deploy/leases", apitest.JSON(`{"format":"env"}`))
+	if want := "give it in the query"; a.Problem == nil || a.Problem.Detail != want {
+		t.Errorf("%s, want %q", a.Body, want)
 	}
 }
 

@@ -96,13 +96,16 @@ func choice(field string, v value, words ...string) (string, *problem) {
 }
 
 // text reads a label of at most limit bytes without control characters: it is
-// shown to people and stands in logs.
+// shown to everyone and stands in logs, so it is no lease token either.
 func text(field string, v value, limit int) (string, *problem) {
 	if v.kind != isText {
 		return "", invalid(field, "it is a string")
 	}
 	if len(v.text) > limit {
 		return "", invalid(field, fmt.Sprintf("it has at most %d bytes, and this has %d", limit, len(v.text)))
+	}
+	if looksLikeToken(v.text) {
+		return "", invalid(field, "this is a lease token: it is a secret, and everyone can read this field")
 	}
 	for _, r := range v.text {
 		if unicode.IsControl(r) {
