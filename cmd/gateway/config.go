@@ -28,7 +28,7 @@ type config struct {
 
 	Listen        string        `name:"listen" default:"127.0.0.1:8080" help:"Where to serve HTTP. Anything but loopback needs --insecure."`
 	Insecure      bool          `name:"insecure" help:"Serve on addresses that others can reach although there is no authentication."`
-	AllowedHosts  []string      `name:"allowed-hosts" placeholder:"NAME,..." help:"Names by which clients may address this gateway, besides localhost and IP addresses."`
+	AllowedHosts  []string      `name:"allowed-hosts" placeholder:"NAME" help:"Names by which clients may address this gateway, besides localhost and IP addresses."`
 	Advertise     string        `name:"advertise" placeholder:"HOST:PORT" help:"The address that is written into the registration for other gateways; that of --listen unless given."`
 	MetricsListen string        `name:"metrics-listen" placeholder:"HOST:PORT" help:"Serve /metrics here instead of on --listen."`
 	DrainDelay    time.Duration `name:"drain-delay" default:"0s" help:"On SIGTERM, how long /readyz is red before requests are refused: time for a load balancer to notice."`
@@ -64,9 +64,12 @@ func (c *config) check() error {
 		return usage("listen on 127.0.0.1 behind a proxy that authenticates, or add --insecure if everyone who can reach it may take and end locks",
 			"--listen %s is reachable by others, and there is no authentication", c.Listen)
 	}
-	if c.MetricsListen != "" {
-		if _, _, err := net.SplitHostPort(c.MetricsListen); err != nil {
-			return usage("for example --metrics-listen 127.0.0.1:9090", "--metrics-listen %q: %w", c.MetricsListen, err)
+	for _, address := range []struct{ flag, is, example string }{
+		{"--metrics-listen", c.MetricsListen, "127.0.0.1:9090"},
+		{"--advertise", c.Advertise, "gateway-1.example.com:8080"},
+	} {
+		if _, _, err := net.SplitHostPort(address.is); address.is != "" && err != nil {
+			return usage("for example "+address.flag+" "+address.example, "%s %q: %w", address.flag, address.is, err)
 		}
 	}
 	for _, name := range c.AllowedHosts {

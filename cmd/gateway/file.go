@@ -34,8 +34,13 @@ func configFile(args []string, getenv func(string) string) (settings, error) {
 	}
 	defer f.Close()
 	var s settings
-	if err := yaml.NewDecoder(f).Decode(&s); err != nil && !errors.Is(err, io.EOF) {
+	d := yaml.NewDecoder(f)
+	if err := d.Decode(&s); err != nil && !errors.Is(err, io.EOF) {
 		return nil, usage("the file has a key per flag, for example  listen: 127.0.0.1:8080", "reading the configuration %s: %w", path, err)
+	}
+	var more any
+	if err := d.Decode(&more); !errors.Is(err, io.EOF) {
+		return nil, usage("nothing would be read of what follows a line ---", "the configuration %s has more than one document", path)
 	}
 	return s, nil
 }

@@ -32,7 +32,7 @@ const (
 // cli is the command line.
 type cli struct {
 	config
-	ConfigFile string `name:"config" placeholder:"FILE" help:"YAML file with a key per flag, named like it: listen, zk, ..."`
+	ConfigFile string `name:"config" placeholder:"FILE" help:"YAML file with a key per flag, named like it: listen, zk and so on."`
 
 	Serve   struct{} `cmd:"" default:"1" help:"Serve (the default)."`
 	Version struct{} `cmd:"" help:"Print the version."`

@@ -2,10 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // command runs the gateway's command line and returns its exit code and output.
@@ -30,6 +34,12 @@ func TestWrongUsageIsRefusedWithAHint(t *testing.T) {
 	odd := file(t, "auth", "sasl a:b\n", 0o600)
 	unknown := file(t, "config.yaml", "listen: 127.0.0.1:1\nlisten-on: x\n", 0o600)
 	notYAML := file(t, "config.yaml", "{", 0o600)
+	two := file(t, "config.yaml", "zk: a:1\n---\nlisten: 0.0.0.0:1\n", 0o600)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
 	for _, c := range []struct {
 		args string
 		code int
@@ -51,6 +61,11 @@ func TestWrongUsageIsRefusedWithAHint(t *testing.T) {
 		{"--zk a:1 --zk-auth-file " + odd, 78, []string{"not understood", "digest USER:PASSWORD"}},
 		{"--zk a:1 --config " + unknown, 64, []string{"listen-on"}},
 		{"--zk a:1 --config " + notYAML, 64, []string{"reading the configuration"}},
+		{"--zk a:1 --config " + two, 64, []string{"more than one document"}},
+		{"--zk a:1 --listen 127.0.0.1:99999", 64, []string{"invalid port", "hint: for example --listen 127.0.0.1:8080"}},
+		{"--zk a:1 --listen " + taken.Addr().String(), 64, []string{"hint: another program uses the address", "--listen"}},
+		{"--zk a:1 --listen 127.0.0.1:0 --metrics-listen " + taken.Addr().String(), 64, []string{"hint: another program uses the address", "--metrics-listen"}},
+		{"--zk a:1 --advertise gateway", 64, []string{"--advertise", "hint: for example"}},
 		{"--zk a:1 --config /does/not/exist", 64, []string{"no such file"}},
 		{"--zk a:1 --promise-window 1ms --listen 127.0.0.1:0", 78, []string{"promise window"}},
 	} {
@@ -63,9 +78,21 @@ func TestWrongUsageIsRefusedWithAHint(t *testing.T) {
 				t.Errorf("%q does not say %q:\n%s", c.args, part, stderr)
 			}
 		}
+		if strings.Contains(stderr, "context canceled") {
+			t.Errorf("%q tells more than what is wrong:\n%s", c.args, stderr)
+		}
 		if strings.Contains(stderr, "a:b\n") {
 			t.Errorf("%q tells the secret", c.args)
 		}
+	}
+}
+
+func TestASignalBeforeZooKeeperIsReachedStopsWithoutAnError(t *testing.T) {
+	ctx, signal := context.WithCancel(t.Context())
+	signal()
+	c := config{ZK: "127.0.0.1:1", Root: "/lockkeeper", CreateRoot: true, SessionTimeout: 10 * time.Second, Listen: "127.0.0.1:0"}
+	if err := serve(ctx, func() {}, &c, io.Discard); err != nil {
+		t.Errorf("serving ended with %v", err)
 	}
 }
 
@@ -106,6 +133,9 @@ func TestHelpNamesEveryFlagAndHowToStart(t *testing.T) {
 		if !strings.Contains(stdout, part) {
 			t.Errorf("--help does not mention %q", part)
 		}
+	}
+	if strings.Contains(stdout, ",...,...") {
+		t.Error("--help shows a list of lists")
 	}
 	if code, stdout, _ := command(t, "version"); code != 0 || strings.TrimSpace(stdout) == "" {
 		t.Errorf("version: exit %d, %q", code, stdout)

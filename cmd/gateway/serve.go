@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -33,11 +34,18 @@ func serve(ctx context.Context, stop func(), c *config, stderr io.Writer) error 
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", c.Listen)
+	listener, err := listen("--listen", c.Listen)
 	if err != nil {
-		return usage("another program uses the address; choose one with --listen", "listening on %s: %w", c.Listen, err)
+		return err
 	}
 	defer listener.Close()
+	var metricsListener net.Listener
+	if c.MetricsListen != "" {
+		if metricsListener, err = listen("--metrics-listen", c.MetricsListen); err != nil {
+			return err
+		}
+		defer metricsListener.Close()
+	}
 	address := c.Advertise
 	if address == "" {
 		address = listener.Addr().String()
@@ -57,20 +65,20 @@ func serve(ctx context.Context, stop func(), c *config, stderr io.Writer) error 
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	group, running := errgroup.WithContext(running)
-	group.Go(func() error { return manager.Run(running) })
+	group.Go(func() error {
+		err := manager.Run(running)
+		if running.Err() != nil && errors.Is(err, context.Canceled) {
+			return nil // we ended it, perhaps before ZooKeeper was reached
+		}
+		return err
+	})
 	group.Go(func() error { return serveHTTP(server, listener) })
 	var metricsServer *http.Server
-	if c.MetricsListen != "" {
-		l, err := net.Listen("tcp", c.MetricsListen)
-		if err != nil {
-			cancel()
-			_ = server.Close()
-			return errors.Join(usage("choose another address with --metrics-listen", "listening on %s: %w", c.MetricsListen, err), group.Wait())
-		}
+	if metricsListener != nil {
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", collectors.Handler())
 		metricsServer = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-		group.Go(func() error { return serveHTTP(metricsServer, l) })
+		group.Go(func() error { return serveHTTP(metricsServer, metricsListener) })
 	}
 	logger.Info("listening", "address", listener.Addr().String(), "zookeeper", c.ZK, "version", version())
 	group.Go(func() error {
@@ -120,6 +128,19 @@ func shutDown(c *config, logger *slog.Logger, manager *locks.Manager, api *httpa
 	}
 	logger.Info("stopped")
 	return nil
+}
+
+// listen opens what a flag asks for.
+func listen(flag, address string) (net.Listener, error) {
+	listener, err := net.Listen("tcp", address)
+	if err == nil {
+		return listener, nil
+	}
+	hint := "for example " + flag + " 127.0.0.1:8080"
+	if errors.Is(err, syscall.EADDRINUSE) {
+		hint = "another program uses the address; choose one with " + flag
+	}
+	return nil, usage(hint, "listening on %s: %w", address, err)
 }
 
 func serveHTTP(server *http.Server, listener net.Listener) error {
