@@ -22,13 +22,15 @@ type lost struct {
 	resolving bool           // somebody is finding out about an earlier lot
 }
 
-// told notes the guard version of a committed transaction. Each adds one.
+// told notes the guard version of a committed transaction. Each adds one. The
+// version is a signed 32-bit number that wraps, after some days of full load:
+// versions are compared by their distance.
 func (l *lost) told(version int32) {
-	if version <= l.highest {
+	if version-l.highest <= 0 {
 		delete(l.missing, version)
 		return
 	}
-	for v := l.highest + 1; v < version; v++ {
+	for v := l.highest + 1; v != version; v++ {
 		if l.missing == nil {
 			l.missing = make(map[int32]bool)
 		}
@@ -37,18 +39,28 @@ func (l *lost) told(version int32) {
 	l.highest = version
 }
 
+// uncounted is the number of commits that is known of nothing.
+const uncounted = -1
+
 // collect removes the batches in question, with the number of them that
-// committed according to the guard's version.
+// committed according to the guard's version, or uncounted: -1 means "any
+// version" to ZooKeeper, so later servers skip it where earlier ones count it.
+// When it is missing nobody can tell which of the two this is.
 func (l *lost) collect() (batches []*batch, commits int) {
 	batches, l.batches = l.batches, nil
+	skipped := false
 	for v := range l.missing {
-		if v < l.sealed {
+		if v-l.sealed < 0 {
 			commits++
+			skipped = skipped || v == -1
 			delete(l.missing, v)
 		}
 	}
 	commits -= l.raises
 	l.raises = 0
+	if skipped && commits > 0 {
+		commits = uncounted
+	}
 	return batches, commits
 }
 

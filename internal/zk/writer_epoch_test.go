@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"slices"
 	"strings"
@@ -274,5 +275,41 @@ func TestConcludeDecidesByEvidenceAndCount(t *testing.T) {
 				break
 			}
 		}
+	}
+}
+
+// At some thousand transactions a second the guard's data version reaches 2^31
+// within days, and goes on from -2^31.
+func TestLostTransactionsAreCountedAcrossTheWrapOfTheGuardsVersion(t *testing.T) {
+	const last, first = math.MaxInt32, math.MinInt32
+	for _, c := range []struct {
+		name    string
+		highest int32
+		told    []int32
+		sealed  int32
+		raises  int
+		want    int
+	}{
+		{"none lost", last - 1, []int32{last, first, first + 1}, first + 1, 0, 0},
+		{"answers out of order", last - 1, []int32{first, first + 1, last}, first + 1, 0, 0},
+		{"lost before the wrap", last - 1, []int32{first, first + 1}, first + 1, 0, 1},
+		{"lost at the wrap", last - 1, []int32{last, first + 1}, first + 1, 0, 1},
+		{"lost on both sides", last - 2, []int32{last - 1, first + 2}, first + 2, 0, 3},
+		{"lost before the seal and after", last - 1, []int32{first, first + 2}, first, 0, 1},
+		{"a lost raise is no lost write", last - 1, []int32{first}, first, 1, 0},
+		{"-1 told", -3, []int32{-2, -1, 1}, 1, 0, 1},
+		{"-1 missing, lost or skipped", -3, []int32{-2, 0}, 0, 0, uncounted},
+		{"-1 missing and another one", -3, []int32{-2, 1}, 1, 0, uncounted},
+	} {
+		l := lost{highest: c.highest, sealed: c.sealed, raises: c.raises}
+		for _, v := range c.told {
+			l.told(v)
+		}
+		if _, commits := l.collect(); commits != c.want {
+			t.Errorf("%s: %d commits, want %d", c.name, commits, c.want)
+		}
+	}
+	if got := conclude([]belief{surelyYes, likelyNot, likelyYes}, uncounted); !slices.Equal(got, []belief{surelyYes, noIdea, noIdea}) {
+		t.Errorf("without a count only what is certain is concluded: %v", got)
 	}
 }

@@ -88,7 +88,7 @@ func (s *Session) investigate(batches []*batch, commits int, later int64) []sett
 
 // conclude decides with the evidence for each transaction and the number of
 // them that committed. What stays undecided is noIdea. A number that the
-// evidence contradicts (somebody else wrote the guard) is not used.
+// evidence contradicts (somebody else wrote the guard), or uncounted, is not used.
 func conclude(beliefs []belief, commits int) []belief {
 	out := slices.Clone(beliefs)
 	count := func(b belief) (n int) {
