@@ -255,7 +255,7 @@ func (c *observation) settle() {
 			whole = false
 			continue
 		}
-		root.synced = true
+		root.synced, root.fresh = true, nil
 		if c.synced {
 			c.tell(Change{Kind: Synced, Root: &root.WatchRoot})
 		}

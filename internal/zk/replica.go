@@ -18,7 +18,9 @@ type WatchRoot struct {
 
 // Dir is a directory of leaves that exists as far as the observer has read.
 // The same Dir is told in every Change until its DirRemoved; a directory that
-// is created again is a new Dir.
+// is created again is a new Dir, except when that happened while there was no
+// connection and an event told of a node in it before its listing: then the
+// nodes of the old one are removed, and DirListed tells the new one's count.
 type Dir struct {
 	Path  string // below the chroot; never changes
 	Value any    // the sink's own
@@ -125,6 +127,21 @@ type root struct {
 	listed  bool // the root's own listing has arrived
 	synced  bool // every listing of the tree read has arrived
 	pending int  // listings of the tree read still to come
+	// fresh are the nodes that an event has told of while the tree is read. They
+	// are in the directories of the present; what else is known may be from
+	// directories that were replaced while nobody watched.
+	fresh map[*Node]struct{}
+}
+
+// freshen notes that an event has told of a node.
+func (root *root) freshen(n *Node) {
+	if root.synced {
+		return
+	}
+	if root.fresh == nil {
+		root.fresh = make(map[*Node]struct{})
+	}
+	root.fresh[n] = struct{}{}
 }
 
 // listing is a directory to list: the whole root of depth 2 when top.
@@ -151,7 +168,7 @@ type replica struct {
 func (r *replica) reset() {
 	r.want = r.want[:0]
 	for _, root := range r.roots {
-		root.listed, root.synced, root.pending = false, false, 0
+		root.listed, root.synced, root.pending, root.fresh = false, false, 0, nil
 	}
 }
 
@@ -227,21 +244,24 @@ func (r *replica) event(t wire.EventType, path []byte) {
 			// An event precedes every reply that shows its change, so this is
 			// not the creation of the node we know: that one must have been
 			// deleted without our being told (an ACL, or before the watch).
+			root.freshen(n)
 			r.emit(Change{Kind: NodeChanged, Root: &root.WatchRoot, Dir: d, Node: n})
 			return
 		}
-		r.addNode(root, d, string(node), false, 0)
+		root.freshen(r.addNode(root, d, string(node), false, 0))
 	case wire.EventDeleted:
 		if n == nil {
 			n = &Node{Name: string(node)}
 		} else {
 			d.nodes.remove(n)
+			delete(root.fresh, n)
 		}
 		r.emit(Change{Kind: NodeRemoved, Root: &root.WatchRoot, Dir: d, Node: n})
 	case wire.EventDataChanged:
 		if n == nil {
 			n = r.addNode(root, d, string(node), false, 0)
 		}
+		root.freshen(n)
 		r.emit(Change{Kind: NodeChanged, Root: &root.WatchRoot, Dir: d, Node: n})
 	default:
 		r.ignored++
@@ -309,8 +329,7 @@ func (r *replica) listedDir(root *root, name string, names [][]byte, stat *wire.
 	}
 	d := root.dirs[name]
 	if d != nil && d.czxid != 0 && d.czxid != stat.Czxid {
-		r.removeDir(root, d, true, zxid) // deleted and created again while nobody watched
-		d = nil
+		d = r.replaced(root, d, zxid) // deleted and created again while nobody watched
 	}
 	if d == nil {
 		d = r.addDir(root, name, true, zxid)
@@ -331,6 +350,26 @@ func (r *replica) listedDir(root *root, name string, names [][]byte, stat *wire.
 		}
 	}
 	r.emit(Change{Kind: DirListed, Listed: true, Zxid: zxid, Root: &root.WatchRoot, Dir: d, Created: stat.Created()})
+}
+
+// replaced takes away what was in a directory that has been created again. The
+// directory goes with it, unless events have told of nodes since we are back:
+// those are in the one that took its place and must not be told as removed.
+func (r *replica) replaced(root *root, d *Dir, zxid int64) *Dir {
+	stays := false
+	for _, n := range d.nodes.all() {
+		if _, fresh := root.fresh[n]; fresh {
+			stays = true
+			continue
+		}
+		d.nodes.remove(n)
+		r.emit(Change{Kind: NodeRemoved, Listed: true, Zxid: zxid, Root: &root.WatchRoot, Dir: d, Node: n})
+	}
+	if stays {
+		return d
+	}
+	r.removeDir(root, d, true, zxid)
+	return nil
 }
 
 // listedGone applies a listing that found no node.

@@ -210,6 +210,34 @@ func TestADirectoryCreatedAgainWhileNobodyWatchedIsAnotherOne(t *testing.T) {
 		"DirAdded* /locks/a", "NodeAdded* /locks/a n-0000000000", "DirListed* /locks/a")
 }
 
+// The gateway's own lease may be the first in the new directory, with its reply
+// long arrived: told as removed by a listing that is not older, it would end.
+func TestANodeThatCameBeforeTheListingOfItsNewDirectoryIsNotToldAsRemoved(t *testing.T) {
+	for name, tell := range map[string]wire.EventType{"created": wire.EventCreated, "changed": wire.EventDataChanged} {
+		t.Run(name, func(t *testing.T) {
+			b := newBook(t, locksRoot)
+			b.list("/locks", "a", 5, 1, "old", "same")
+			b.told()
+			b.r.reset()
+			b.event(wire.EventCreated, "/locks/a/new")
+			b.event(tell, "/locks/a/same")
+			b.event(wire.EventCreated, "/locks/a/brief")
+			b.event(wire.EventDeleted, "/locks/a/brief")
+			b.told()
+			b.list("/locks", "a", 9, 7, "new", "same", "another")
+			b.expect("NodeRemoved* /locks/a old", "NodeAdded* /locks/a another", "DirListed* /locks/a")
+			b.list("/locks", "a", 10, 7, "new", "same", "another")
+			b.expect("DirListed* /locks/a")
+			if n := len(b.root("/locks").fresh); n != 2 {
+				t.Errorf("%d nodes are remembered", n)
+			}
+			if b.r.reset(); b.root("/locks").fresh != nil {
+				t.Error("nodes of an earlier connection are remembered")
+			}
+		})
+	}
+}
+
 func TestADirectoryDeletedAndCreatedAgainByEventsIsAnotherOne(t *testing.T) {
 	b := newBook(t, locksRoot)
 	b.list("/locks", "a", 5, 1, "x")
