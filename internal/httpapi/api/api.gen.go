@@ -927,7 +927,7 @@ type ReleaseSelfParams struct {
 
 // GetLeaseSelfParams defines parameters for GetLeaseSelf.
 type GetLeaseSelfParams struct {
-	// Wait How long to wait for a change, up to 5m. Proxies tend to cut at 60 seconds.
+	// Wait How long to wait for a change from `since`, up to 5m; without `since` the answer comes at once. Proxies tend to cut at 60 seconds.
 	Wait *PollWaitParam `form:"wait,omitempty" json:"wait,omitempty"`
 
 	// Since The `rev` that is known already. One that the gateway does not know counts as different.
@@ -957,7 +957,7 @@ type ReleaseParams struct {
 
 // GetLeaseParams defines parameters for GetLease.
 type GetLeaseParams struct {
-	// Wait How long to wait for a change, up to 5m. Proxies tend to cut at 60 seconds.
+	// Wait How long to wait for a change from `since`, up to 5m; without `since` the answer comes at once. Proxies tend to cut at 60 seconds.
 	Wait *PollWaitParam `form:"wait,omitempty" json:"wait,omitempty"`
 
 	// Since The `rev` that is known already. One that the gateway does not know counts as different.
@@ -1005,7 +1005,7 @@ type GetLockParams struct {
 	// NS Namespace. `default` when not given.
 	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
 
-	// Wait How long to wait for a change, up to 5m. Proxies tend to cut at 60 seconds.
+	// Wait How long to wait for a change from `since`, up to 5m; without `since` the answer comes at once. Proxies tend to cut at 60 seconds.
 	Wait *PollWaitParam `form:"wait,omitempty" json:"wait,omitempty"`
 
 	// Since The `rev` that is known already. One that the gateway does not know counts as different.
