@@ -18,12 +18,16 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # exec: a signal that make gets must reach the runner itself, not a shell or "go run" in front of it.
+# Exported rather than written into the recipe: what they hold is not the shell's to read.
 .PHONY: run
+run: export LISTEN := $(LISTEN)
+run: export ZK_PORT := $(ZK_PORT)
+run: export GATEWAY_FLAGS := $(GATEWAY_FLAGS)
 run: ## start ZooKeeper and the gateway, print a curl line; Ctrl-C stops both (LISTEN=host:port ZK_PORT=n GATEWAY_FLAGS=...)
 	@scripts/setup run
 	@go build -o bin/gateway ./cmd/gateway
 	@go build -o bin/devrun ./internal/devrun
-	@LISTEN='$(LISTEN)' ZK_PORT='$(ZK_PORT)' GATEWAY_FLAGS='$(GATEWAY_FLAGS)' exec bin/devrun
+	@exec bin/devrun
 
 # Two packages at a time, for two cores: most of the time goes into real ZooKeeper servers.
 .PHONY: test
