@@ -50,7 +50,9 @@
 //     not commit;
 //   - absence proves nothing by itself, because another program may delete
 //     what we created or what we wanted to delete. It counts as a hint, and
-//     hints decide only when they agree with the number of missing versions.
+//     hints that something was done decide only when there are as many as
+//     missing versions, and of nothing else in question (bare guard writes aside)
+//     there is no idea at all.
 //
 // One transaction is atomic, so one conclusive operation decides for all
 // Writes in it. Where nothing is conclusive the outcome is Unknown: then

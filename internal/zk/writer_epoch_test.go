@@ -247,6 +247,7 @@ func TestNothingIsConcludedWhileATransactionOfTheOldEpochIsUnanswered(t *testing
 func TestConcludeDecidesByEvidenceAndCount(t *testing.T) {
 	const (
 		u  = noIdea
+		t0 = traceless
 		ln = likelyNot
 		ly = likelyYes
 		n  = surelyNot
@@ -260,8 +261,10 @@ func TestConcludeDecidesByEvidenceAndCount(t *testing.T) {
 	}{
 		{"all committed", []belief{u, ln, ly}, 3, []belief{y, y, y}},
 		{"none of those in doubt", []belief{y, ln, u}, 1, []belief{y, n, n}},
-		{"hints agree with the count", []belief{ly, ln, u}, 1, []belief{y, n, n}},
-		{"negative hints agree with the count", []belief{ln, u, u}, 2, []belief{n, y, y}},
+		{"hints agree with the count", []belief{ly, ln, t0}, 1, []belief{y, n, n}},
+		{"hints beside one that it may have been instead", []belief{ly, ln, u}, 1, []belief{u, u, u}},
+		{"negative hints agree with the count", []belief{ln, ly, ly}, 2, []belief{n, y, y}},
+		{"absence beside one that leaves no trace", []belief{ln, t0}, 1, []belief{u, u}},
 		{"hints disagree with the count", []belief{ly, ly, ln}, 1, []belief{u, u, u}},
 		{"nothing to go by", []belief{u, u}, 1, []belief{u, u}},
 		{"certain ones stay certain beside the undecided", []belief{y, n, u, u}, 2, []belief{y, n, u, u}},

@@ -11,7 +11,8 @@ import (
 type belief uint8
 
 const (
-	noIdea belief = iota
+	noIdea    belief = iota
+	traceless        // it would leave nothing behind: a bare guard write
 	likelyNot
 	likelyYes
 	surelyNot
@@ -53,7 +54,7 @@ func (s *Session) onResolved(all []settled) {
 // committed. It reads on the writer's connection, and goes on until it has
 // read what it needs or the session is over.
 func (s *Session) investigate(batches []*batch, commits int, later int64) []settled {
-	inquest := &inquest{s: s, listings: make(map[string][]string)}
+	inquest := &inquest{s: s, listings: make(map[string]childList)}
 	beliefs := make([]belief, len(batches))
 	switch {
 	case commits == 0: // nothing to ask
@@ -89,6 +90,11 @@ func (s *Session) investigate(batches []*batch, commits int, later int64) []sett
 // conclude decides with the evidence for each transaction and the number of
 // them that committed. What stays undecided is noIdea. A number that the
 // evidence contradicts (somebody else wrote the guard), or uncounted, is not used.
+//
+// Hints decide when they explain the whole number: as many likelyYes as there
+// are commits, and nothing beside them of which there is no idea. Absence of
+// what should have been created never puts a commit down to a traceless
+// transaction: another program may have removed the node.
 func conclude(beliefs []belief, commits int) []belief {
 	out := slices.Clone(beliefs)
 	count := func(b belief) (n int) {
@@ -109,7 +115,7 @@ func conclude(beliefs []belief, commits int) []belief {
 		}
 	}
 	all := func(to belief) {
-		for _, from := range []belief{noIdea, likelyNot, likelyYes} {
+		for _, from := range []belief{noIdea, traceless, likelyNot, likelyYes} {
 			settle(from, to)
 		}
 	}
@@ -120,14 +126,10 @@ func conclude(beliefs []belief, commits int) []belief {
 		all(surelyNot)
 	case left == open:
 		all(surelyYes)
-	case left == count(likelyYes):
+	case left == count(likelyYes) && count(noIdea) == 0:
 		settle(likelyYes, surelyYes)
 		settle(likelyNot, surelyNot)
-		settle(noIdea, surelyNot)
-	case open-left == count(likelyNot):
-		settle(likelyNot, surelyNot)
-		settle(likelyYes, surelyYes)
-		settle(noIdea, surelyYes)
+		settle(traceless, surelyNot)
 	default:
 		all(noIdea)
 	}
@@ -138,12 +140,21 @@ func conclude(beliefs []belief, commits int) []belief {
 // is not an answer (the session is over) ends it.
 type inquest struct {
 	s        *Session
-	listings map[string][]string // parent -> children
+	listings map[string]childList // by parent
 	err      error
+}
+
+// childList is a directory's children, or that they may not be read.
+type childList struct {
+	names    []string
+	readable bool
 }
 
 // evidence looks at a batch's operations until one is conclusive.
 func (q *inquest) evidence(b *batch) belief {
+	if len(b.items) == 0 {
+		return traceless
+	}
 	touched := make(map[string]int)
 	for _, it := range b.items {
 		for i := range it.write.Ops {
@@ -182,12 +193,19 @@ func (q *inquest) look(b *batch, op *Op) belief {
 		return noIdea
 	}
 	if op.Kind == OpCreate && op.Sequential {
-		if q.find(op.Path) != "" {
+		path, readable := q.find(op.Path)
+		switch {
+		case path != "":
 			return surelyYes
+		case !readable:
+			return noIdea
 		}
 		return likelyNot
 	}
 	stat := q.exists(op.Path)
+	if q.err != nil {
+		return noIdea
+	}
 	switch op.Kind {
 	case OpCreate:
 		switch {
@@ -234,7 +252,7 @@ func (q *inquest) describe(b *batch, it *item, later int64) Result {
 		case OpCreate:
 			path := op.Path
 			if op.Sequential {
-				path = q.find(op.Path)
+				path, _ = q.find(op.Path)
 			}
 			if path == "" {
 				continue
@@ -256,25 +274,26 @@ func (q *inquest) describe(b *batch, it *item, later int64) Result {
 	return r
 }
 
-// find looks for the sequential node with the prefix; "" when there is none.
-func (q *inquest) find(prefix string) string {
+// find looks for the sequential node with the prefix; "" when there is none,
+// or when the directory may not be read.
+func (q *inquest) find(prefix string) (path string, readable bool) {
 	cut := strings.LastIndexByte(prefix, '/')
 	parent, name := prefix[:cut], prefix[cut+1:]
 	children, listed := q.listings[parent]
 	if !listed {
-		q.insist(func(ctx context.Context) error {
-			var err error
-			children, _, err = q.s.conn.list(ctx, parent)
+		err := q.insist(func(ctx context.Context) (err error) {
+			children.names, _, err = q.s.conn.list(ctx, parent)
 			return err
 		})
+		children.readable = err == nil || errors.Is(err, ErrNoNode)
 		q.listings[parent] = children
 	}
-	for _, child := range children {
+	for _, child := range children.names {
 		if number, ok := strings.CutPrefix(child, name); ok && isSequence(number) {
-			return parent + "/" + child
+			return parent + "/" + child, true
 		}
 	}
-	return ""
+	return "", children.readable
 }
 
 // isSequence accepts what ZooKeeper appends: "%010d" of an int32.
@@ -287,7 +306,7 @@ func isSequence(s string) bool {
 }
 
 func (q *inquest) exists(path string) (stat *Stat) {
-	q.insist(func(ctx context.Context) error {
+	_ = q.insist(func(ctx context.Context) error { // any answer without a Stat is "not there"
 		var err error
 		stat, err = q.s.conn.exists(ctx, path)
 		return err
@@ -296,7 +315,7 @@ func (q *inquest) exists(path string) (stat *Stat) {
 }
 
 func (q *inquest) read(path string) (data []byte) {
-	q.insist(func(ctx context.Context) error {
+	_ = q.insist(func(ctx context.Context) error { // what may not be read is not what we wrote
 		var err error
 		data, _, err = q.s.conn.get(ctx, path)
 		return err
@@ -305,17 +324,22 @@ func (q *inquest) read(path string) (data []byte) {
 }
 
 // insist repeats a read until it is answered or the session is over. What the
-// answer is does not matter to it: a missing node is an answer.
-func (q *inquest) insist(read func(ctx context.Context) error) {
+// answer is does not matter to it: a missing node is an answer, and returned.
+// That the session has expired is none, though the connection may still stand.
+func (q *inquest) insist(read func(ctx context.Context) error) error {
 	c := q.s.conn
 	for delays := newBackoff(); q.err == nil; {
 		err := read(c.ctx)
 		if over := c.endErr(); over != nil {
 			q.err = over
-			return
+			break
+		}
+		if errors.Is(err, ErrSessionGone) {
+			q.err = err
+			break
 		}
 		if err == nil || !errors.Is(err, ErrUnavailable) && c.ctx.Err() == nil {
-			return
+			return err
 		}
 		select {
 		case <-c.upNow():
@@ -323,4 +347,5 @@ func (q *inquest) insist(read func(ctx context.Context) error) {
 		}
 		_ = pause(c.ctx, delays.NextBackOff()) // a cancelled context shows as the session's end
 	}
+	return q.err
 }

@@ -1,6 +1,7 @@
 package zk
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -9,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	gozk "github.com/go-zookeeper/zk"
 
 	"lockkeeper/internal/netfault"
 )
@@ -185,6 +188,47 @@ func TestWhatAnotherProgramHasRemovedIsNeverTakenForNotDone(t *testing.T) {
 			}
 			mustBeDone(t, write(t, s, Op{Kind: OpCreate, Path: b + "/next"}))
 		})
+	}
+}
+
+// A directory that may not be read tells nothing: neither does a node that is
+// gone tell it was this gateway that deleted it.
+func TestADirectoryThatMayNotBeReadIsNoEvidence(t *testing.T) {
+	direct, through, proxy := faulty(t)
+	layout := openLayout(t, direct)
+	p := newProbe(t, direct)
+	a, b := DefaultRoot+"/locks/a", locksDir(t, p, "b")
+	if _, err := p.c.lib.Create(p.c.cfg.full(a), nil, 0, gozk.WorldACL(gozk.PermAll&^gozk.PermRead)); err != nil {
+		t.Fatal(err)
+	}
+	p.create(b+"/there", "")
+	s := openSession(t, through, layout, 1)
+	looks := proxy.HoldRequest(1, netfault.IsOp(netfault.OpGetChildren2, netfault.OpExists))
+	held := proxy.HoldReply(1, about(a+"/"))
+	ra := submit(t, s, &Write{Alone: true, Ops: []Op{{Kind: OpCreate, Path: a + "/new-", Sequential: true}}})
+	await(t, held.Fired())
+	cut := proxy.FailRequest(1, about(b+"/"))
+	rb := submit(t, s, &Write{Alone: true, Ops: []Op{{Kind: OpDelete, Path: b + "/there"}}})
+	await(t, cut.Fired())
+	await(t, looks.Fired())
+	p.delete(b + "/there")
+	proxy.Heal()
+	if r, r2 := await(t, ra), await(t, rb); r.Outcome != Unknown || r2.Outcome != Unknown {
+		t.Errorf("%+v and %+v, want Unknown twice: either may have been the one that committed", r, r2)
+	}
+}
+
+// A server that has expired the session says so to reads before it hangs up.
+func TestThatTheSessionHasExpiredIsNoEvidence(t *testing.T) {
+	cfg, err := Config{Servers: []string{"nowhere:1"}}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := &inquest{s: &Session{conn: newConn(&cfg, func() {})}}
+	defer q.s.conn.cancel()
+	expired := within("looking at", "/x", ErrSessionGone)
+	if err := q.insist(func(context.Context) error { return expired }); !errors.Is(err, ErrSessionGone) || !errors.Is(q.err, ErrSessionGone) {
+		t.Errorf("taken for an answer: %v, %v", err, q.err)
 	}
 }
 
