@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"lockkeeper/internal/zk/wire"
@@ -27,8 +26,7 @@ type stream struct {
 	failed chan error    // the reader's or the writer's last word; capacity 2
 	quit   chan struct{} // closed by close
 	wg     sync.WaitGroup
-	start  time.Time
-	heard  atomic.Int64 // when bytes last arrived, since start
+	in     *listener
 
 	mu   sync.Mutex
 	out  []byte // frames to write
@@ -46,7 +44,8 @@ func dialStream(ctx context.Context, cfg *Config, server string, lastZxid int64)
 		return nil, fmt.Errorf("connecting to %s: %w", server, err)
 	}
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
-	frames := wire.NewFrameReader(nc, maxObserved)
+	in := &listener{nc: nc}
+	frames := wire.NewFrameReader(in, maxObserved)
 	reply, err := shakeHands(nc, frames, cfg.SessionTimeout, lastZxid)
 	if !stop() || err != nil {
 		nc.Close()
@@ -64,12 +63,29 @@ func dialStream(ctx context.Context, cfg *Config, server string, lastZxid int64)
 		spare:     make(chan []byte, 1),
 		failed:    make(chan error, 2),
 		quit:      make(chan struct{}),
-		start:     time.Now(),
+		in:        in,
 		kick:      make(chan struct{}, 1),
 	}
 	s.wg.Go(func() { s.read(frames) })
 	s.wg.Go(s.write)
 	return s, nil
+}
+
+// listener notes when bytes arrive: also those of a reply that takes long.
+type listener struct {
+	nc    net.Conn
+	mu    sync.Mutex
+	heard time.Time
+}
+
+func (l *listener) Read(p []byte) (int, error) {
+	n, err := l.nc.Read(p)
+	if n > 0 {
+		l.mu.Lock()
+		l.heard = time.Now()
+		l.mu.Unlock()
+	}
+	return n, err
 }
 
 func shakeHands(nc net.Conn, frames *wire.FrameReader, timeout time.Duration, lastZxid int64) (*wire.ConnectReply, error) {
@@ -111,7 +127,6 @@ func (s *stream) read(frames *wire.FrameReader) {
 			s.failed <- fmt.Errorf("reading from %s: %w", s.server, err)
 			return
 		}
-		s.heard.Store(int64(time.Since(s.start)))
 		select {
 		case s.bursts <- burst:
 		case <-s.quit:
@@ -200,5 +215,7 @@ func (s *stream) close() {
 
 // silence is how long nothing has arrived.
 func (s *stream) silence() time.Duration {
-	return time.Since(s.start) - time.Duration(s.heard.Load())
+	s.in.mu.Lock()
+	defer s.in.mu.Unlock()
+	return time.Since(s.in.heard)
 }

@@ -128,7 +128,8 @@ func (c *observation) run(ctx context.Context) error {
 	for _, root := range c.replica.roots {
 		c.readTree(root)
 	}
-	tick := time.NewTicker(min(c.cfg.PromiseWindow/6, c.s.timeout/3, c.deaf/4))
+	pace := min(c.cfg.PromiseWindow/6, c.s.timeout/3, c.deaf/4)
+	tick, beat := time.NewTicker(pace), time.Now()
 	defer tick.Stop()
 	c.ping()
 	for {
@@ -142,7 +143,11 @@ func (c *observation) run(ctx context.Context) error {
 			c.s.recycle(burst)
 		case <-c.wake:
 		case <-tick.C:
-			if quiet := c.s.silence(); quiet > c.deaf {
+			late := time.Since(beat) > 2*pace
+			beat = time.Now()
+			if late { // it was we who did not listen: what waits is read before the next tick
+				tick.Reset(pace)
+			} else if quiet := c.s.silence(); quiet > c.deaf {
 				return fmt.Errorf("%s has been silent for %v", c.s.server, quiet)
 			}
 			c.ping()

@@ -361,6 +361,53 @@ func TestSilenceEndsTheConnection(t *testing.T) {
 	})
 }
 
+func TestALongReplyThatIsStillArrivingIsNoSilence(t *testing.T) {
+	play(t, func(s *stage) {
+		s.zk.intercept = func(c *fakeConn, r fakeRequest) bool {
+			if r.String() == "12 /locks/a" {
+				go func() { // three times the silence that ends a connection
+					for frame := c.answer(r); len(frame) > 0; frame = frame[1:] {
+						c.nc.Write(frame[:1])
+						time.Sleep(9 * time.Second / time.Duration(len(c.answer(r))))
+					}
+				}()
+				return true
+			}
+			// Nothing can be answered in the middle of a frame.
+			return r.op == wire.OpPing
+		}
+	}, func(s *stage) {
+		s.pass(10 * time.Second)
+		if s.zk.sessions() != 1 || !s.o.State().Synced {
+			t.Errorf("%d connections, state %+v", s.zk.sessions(), s.o.State())
+		}
+	})
+}
+
+func TestASinkThatTookLongIsNoSilenceOfTheServer(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		s.m.mu.Lock()
+		slow := true
+		s.m.onApply = func([]Change) {
+			if slow {
+				slow = false
+				time.Sleep(10 * time.Second) // the machine was busy
+			}
+		}
+		s.m.mu.Unlock()
+		conn := s.zk.conn(0)
+		conn.write(event(wire.EventCreated, "/locks/a/y"))
+		go func() {
+			conn.write(event(wire.EventCreated, "/locks/a/z"))
+			conn.write(event(wire.EventCreated, "/locks/a/last"))
+		}()
+		s.pass(15 * time.Second)
+		if s.zk.sessions() != 1 || !s.m.has("NodeAdded /locks/a last") {
+			t.Errorf("%d connections, state %+v", s.zk.sessions(), s.o.State())
+		}
+	})
+}
+
 func TestAPingWithoutAnswerForHalfTheWindowEndsTheConnection(t *testing.T) {
 	play(t, nil, func(s *stage) { // window 6 s, session 9 s
 		s.zk.set(func() { s.zk.conns[0].deaf = true })
