@@ -91,7 +91,7 @@ func (s *Session) run() {
 		}
 		if w.final == nil {
 			s.pump()
-			timer.Reset(max(time.Millisecond, time.Until(s.guardDue())))
+			timer.Reset(s.nextLook())
 		}
 	}
 	s.finish()
@@ -127,6 +127,16 @@ func (s *Session) takeArrived() {
 // guardDue is when a bare guard write has to go out unless something that is
 // sent later than now commits before.
 func (s *Session) guardDue() time.Time { return s.writer.lastCommit.Add(s.window / 3) }
+
+// nextLook is how long the writer may wait for something to happen. While a
+// guard write is overdue and cannot be sent (it is under way, or there is no
+// connection) only an answer or a connection changes that, and both wake it.
+func (s *Session) nextLook() time.Duration {
+	if w := &s.writer; w.bare || w.parted || w.mode != steady || !s.conn.isConnected() {
+		return s.window / 3
+	}
+	return max(time.Millisecond, time.Until(s.guardDue()))
+}
 
 // pump sends what may be sent.
 func (s *Session) pump() {

@@ -417,3 +417,28 @@ func TestABarrierOnAnIdleSessionDoesNotWaitForTheNextGuardWrite(t *testing.T) {
 		}
 	}
 }
+
+// Otherwise every gateway would look a thousand times a second for as long as
+// ZooKeeper is away.
+func TestAnOverdueGuardWriteThatCannotBeSentIsNotLookedForAllTheTime(t *testing.T) {
+	cfg, err := Config{Servers: []string{"nowhere:1"}}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(s *Session){
+		"no connection": func(s *Session) { s.conn.connected = false },
+		"under way":     func(s *Session) { s.writer.bare = true },
+		"raising":       func(s *Session) { s.writer.mode = raising },
+		"farewell":      func(s *Session) { s.writer.parted = true },
+	} {
+		s := &Session{window: 9 * time.Second, conn: newConn(&cfg, func() {}), writer: newWriter(time.Now().Add(-time.Minute))}
+		defer s.conn.cancel()
+		s.conn.connected = true
+		if wait := s.nextLook(); wait != time.Millisecond {
+			t.Fatalf("the next look at what is overdue is in %v", wait)
+		}
+		if change(s); s.nextLook() != s.window/3 {
+			t.Errorf("%s: the next look is in %v", name, s.nextLook())
+		}
+	}
+}
