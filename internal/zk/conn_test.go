@@ -158,6 +158,30 @@ func TestCredentialsTravelWithEveryConnection(t *testing.T) {
 	stranger.create(DefaultRoot+"/locks/foreign", "")
 }
 
+func TestStrangersMayReadButNotWriteWhatIsTheFleetsAlone(t *testing.T) {
+	cfg := testConfig(t)
+	stranger := newProbe(t, cfg)
+	cfg.Auth = &DigestAuth{User: "fleet", Password: "right"}
+	s := openSession(t, cfg, openLayout(t, cfg), 1)
+	done := make(chan Result, 1)
+	s.Takeover(testContext(t), gatewayID(9), func(r Result) { done <- r })
+	succession := mustBeDone(t, await(t, done)).Paths[0]
+	settings := DefaultRoot + "/settings/l"
+	mustBeDone(t, write(t, s, Op{Kind: OpCreate, Path: settings}, Op{Kind: OpCreate, Path: settings + "/limit-2"}))
+	for _, path := range []string{succession, settings, settings + "/limit-2", s.registration, s.guard} {
+		if _, _, err := stranger.c.get(testContext(t), path); err != nil {
+			t.Errorf("a stranger reads %s: %v", path, err)
+		}
+		if _, err := stranger.c.lib.Set(cfg.full(path), []byte("mine"), -1); !errors.Is(translate(err), ErrNoAuth) {
+			t.Errorf("a stranger writes %s: %v, want ErrNoAuth", path, err)
+		}
+	}
+	dir := DefaultRoot + "/locks/l"
+	mustBeDone(t, write(t, s, Op{Kind: OpCreate, Path: dir}, Op{Kind: OpCreate, Path: dir + "/write-", Sequential: true}))
+	stranger.create(dir+"/foreign-0000000001", "") // queues are shared with other programs
+	mustBeDone(t, write(t, s, Op{Kind: OpDelete, Path: settings + "/limit-2"}, Op{Kind: OpDelete, Path: succession, Version: -1}))
+}
+
 func TestWrongCredentialsAreFatalWhereAnACLRefusesThem(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.Auth = &DigestAuth{User: "fleet", Password: "right"}

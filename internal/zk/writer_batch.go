@@ -74,7 +74,7 @@ func (c *conn) encode(op *Op) any {
 		if data == nil {
 			data = []byte{} // a null buffer is something else than an empty one to other clients
 		}
-		return &gozk.CreateRequest{Path: path, Data: data, Acl: c.acls[op.access()], Flags: flags}
+		return &gozk.CreateRequest{Path: path, Data: data, Acl: c.acls[c.access(op)], Flags: flags}
 	case OpDelete:
 		return &gozk.DeleteRequest{Path: path, Version: op.Version}
 	case OpSetData:
@@ -95,7 +95,7 @@ func (c *conn) encodedSize(op *Op) int {
 	switch op.Kind {
 	case OpCreate:
 		n += lengthPrefix + len(op.Data) + lengthPrefix + number
-		for _, a := range c.acls[op.access()] {
+		for _, a := range c.acls[c.access(op)] {
 			n += number + lengthPrefix + len(a.Scheme) + lengthPrefix + len(a.ID)
 		}
 	case OpSetData:
