@@ -201,7 +201,7 @@ func (m *Manager) bearer(_ Principal, id, token string) (recipe.LeaseID, *Error)
 		return "", m.unavailable()
 	}
 	if token == "" {
-		return "", &Error{Code: CodeTokenMissing, Detail: "send the lease's token in the Lease-Token header"}
+		return "", &Error{Code: CodeTokenMissing, Detail: "give the lease's token: in the Lease-Token header, or as an entry of tokens"}
 	}
 	named, genuine := m.tokens.check(token)
 	if !genuine || (id != "" && id != string(named)) {

@@ -189,8 +189,11 @@ func (m *Manager) finish(l *lease, reason Reason, now time.Duration) {
 
 // remember keeps what became of a lease for those who ask later.
 func (m *Manager) remember(l *lease, now time.Duration) {
-	m.history.add(l.id, past{reason: l.reason, at: now, ns: l.q.space.name, lock: l.q.name,
-		fencingToken: m.fencingToken(l.czxid), ttl: l.ttl, mode: Exclusive})
+	p := past{reason: l.reason, at: now, ns: l.q.space.name, lock: l.q.name, ttl: l.ttl, mode: Exclusive}
+	if l.wasHeld {
+		p.fencingToken = m.fencingToken(l.czxid)
+	}
+	m.history.add(l.id, p)
 	if k := m.keys[l.key]; k != nil && l.key != "" {
 		m.keyEnded(k, l.reason)
 	}

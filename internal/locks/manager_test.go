@@ -405,3 +405,98 @@ func TestOneReleaseWakesOneWaiterAndNoHerd(t *testing.T) {
 		}
 	})
 }
+
+func TestAPollOnALockThatNobodyUsesWaits(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		look := func(since string, wait time.Duration) Lock {
+			t.Helper()
+			lock, err := g.m.Lock(t.Context(), LockRequest{Lock: "deploy", Since: since, Wait: wait})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return lock
+		}
+		began, first := time.Now(), look("", 0)
+		if again := look(first.Rev, time.Minute); again.Rev != first.Rev || time.Since(began) != time.Minute {
+			t.Errorf("answered after %v with rev %s, was %s", time.Since(began), again.Rev, first.Rev)
+		}
+		go func() {
+			time.Sleep(time.Second)
+			g.mustHold(deploy())
+		}()
+		if used := look(first.Rev, time.Minute); used.Rev == first.Rev || used.State == LockFree && len(used.Holders) > 0 {
+			t.Errorf("%+v", used)
+		}
+	})
+}
+
+func TestALeaseThatWasNeverHeldHasNoFencingToken(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		holder := g.mustHold(deploy())
+		ticket := g.mustAcquire(AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		g.mustRelease(ticket)
+		g.mustRelease(holder)
+		if v := g.look(ticket); v.FencingToken != 0 || v.Reason != ReasonCancelled {
+			t.Errorf("%+v", v)
+		}
+		if v := g.look(holder); v.FencingToken != holder.FencingToken {
+			t.Errorf("%+v", v)
+		}
+	})
+}
+
+func TestACursorBelongsToItsList(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		for _, name := range []string{"a", "b", "c"} {
+			g.mustHold(AcquireRequest{Lock: name, TTL: time.Hour})
+			g.mustAcquire(AcquireRequest{Lock: "a", TTL: time.Hour, Async: true})
+		}
+		leases, err := g.m.Leases(t.Context(), LeaseFilter{Limit: 1})
+		if err != nil || leases.NextCursor == "" {
+			t.Fatalf("%+v %v", leases, err)
+		}
+		locks, err := g.m.Locks(t.Context(), LockFilter{Limit: 1})
+		if err != nil || locks.NextCursor == "" {
+			t.Fatalf("%+v %v", locks, err)
+		}
+		queue, err := g.m.Lock(t.Context(), LockRequest{Lock: "a", Limit: 1})
+		if err != nil || queue.NextCursor == "" {
+			t.Fatalf("%+v %v", queue, err)
+		}
+		seen := 1
+		for cursor := queue.NextCursor; cursor != ""; seen++ {
+			page, err := g.m.Lock(t.Context(), LockRequest{Lock: "a", Limit: 1, Cursor: cursor})
+			if err != nil || len(page.Waiters) != 1 || page.Waiters[0].Position != seen+1 {
+				t.Fatalf("%+v %v", page, err)
+			}
+			cursor = page.NextCursor
+		}
+		if seen != 3 {
+			t.Errorf("%d waiters on all pages, want 3", seen)
+		}
+		for _, cursor := range []string{"x", "zzzz", "!", leases.NextCursor, locks.NextCursor, queue.NextCursor} {
+			if cursor != leases.NextCursor {
+				_, err := g.m.Leases(t.Context(), LeaseFilter{Cursor: cursor})
+				wantField(t, err, "cursor")
+			}
+			if cursor != locks.NextCursor {
+				_, err := g.m.Locks(t.Context(), LockFilter{Cursor: cursor})
+				wantField(t, err, "cursor")
+			}
+			if cursor != queue.NextCursor {
+				_, err := g.m.Lock(t.Context(), LockRequest{Lock: "a", Cursor: cursor})
+				wantField(t, err, "cursor")
+			}
+		}
+	})
+}
+
+func wantField(t *testing.T, err error, field string) {
+	t.Helper()
+	if e := wantCode(t, err, CodeInvalid); e.Field != field {
+		t.Errorf("the field is %s, want %s", e.Field, field)
+	}
+}

@@ -3,6 +3,7 @@ package locks
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"slices"
 	"strconv"
@@ -167,6 +168,10 @@ func (m *Manager) barrier(ctx context.Context) error {
 
 // Leases lists this gateway's leases in order of their ids.
 func (m *Manager) Leases(_ context.Context, f LeaseFilter) (LeasePage, error) {
+	from, err := cursorAt(leaseCursor, f.Cursor)
+	if err != nil {
+		return LeasePage{}, err
+	}
 	m.mu.Lock()
 	defer m.unlock()
 	if err := m.known(f.NS); err != nil {
@@ -179,7 +184,7 @@ func (m *Manager) Leases(_ context.Context, f LeaseFilter) (LeasePage, error) {
 		if l.phase == held || l.phase == ending && l.wasHeld {
 			state = Held
 		}
-		if l.phase != creating && string(l.id) > f.Cursor && (f.NS == "" || l.q.space.name == f.NS) &&
+		if l.phase != creating && string(l.id) > from && (f.NS == "" || l.q.space.name == f.NS) &&
 			(f.Owner == "" || l.owner == f.Owner) && (f.State == "" || f.State == state) {
 			matching = append(matching, l)
 		}
@@ -188,7 +193,7 @@ func (m *Manager) Leases(_ context.Context, f LeaseFilter) (LeasePage, error) {
 	var page LeasePage
 	for _, l := range matching {
 		if len(page.Items) == limit {
-			page.NextCursor = page.Items[limit-1].ID
+			page.NextCursor = cursorOf(leaseCursor, page.Items[limit-1].ID)
 			break
 		}
 		page.Items = append(page.Items, m.viewLease(l))
@@ -203,14 +208,36 @@ func pageLimit(limit int) int {
 	return min(limit, MaxPage)
 }
 
-// cursorOf and cursorAt turn a place in a queue into an opaque cursor and back.
-func cursorOf(position int) string { return strconv.FormatInt(int64(position), 36) }
+// A cursor is opaque to clients: the kind of its list and where it goes on.
+const (
+	leaseCursor  = 'l' // a lease's id
+	lockCursor   = 'k' // a lock's name
+	waiterCursor = 'w' // a position
+)
 
-func cursorAt(cursor string) (int, error) {
+func cursorOf(kind byte, at string) string {
+	return base64.RawURLEncoding.EncodeToString(append([]byte{kind}, at...))
+}
+
+// cursorAt reads a cursor of that kind; "" is the front.
+func cursorAt(kind byte, cursor string) (at string, err error) {
 	if cursor == "" {
-		return 0, nil
+		return "", nil
 	}
-	n, err := strconv.ParseInt(cursor, 36, 32)
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	if err != nil || len(raw) < 2 || raw[0] != kind {
+		return "", invalid("cursor", "not a cursor of this list; leave it out to begin at the front")
+	}
+	return string(raw[1:]), nil
+}
+
+// positionAt reads a cursor in a queue.
+func positionAt(cursor string) (int, error) {
+	at, err := cursorAt(waiterCursor, cursor)
+	if err != nil || at == "" {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(at, 10, 32)
 	if err != nil || n < 0 {
 		return 0, invalid("cursor", "not a cursor of this list; leave it out to begin at the front")
 	}
@@ -236,7 +263,7 @@ func (m *Manager) Lock(ctx context.Context, req LockRequest) (Lock, error) {
 	if err := checkLock(req.Lock); err != nil {
 		return Lock{}, err
 	}
-	after, err := cursorAt(req.Cursor)
+	after, err := positionAt(req.Cursor)
 	if err != nil {
 		return Lock{}, err
 	}
@@ -309,18 +336,22 @@ func (m *Manager) Locks(ctx context.Context, f LockFilter) (LockPage, error) {
 	if f.NS == "" {
 		f.NS = DefaultNamespace
 	}
+	last, err := cursorAt(lockCursor, f.Cursor)
+	if err != nil {
+		return LockPage{}, err
+	}
 	m.mu.Lock()
 	defer m.unlock()
 	if err := m.known(f.NS); err != nil {
 		return LockPage{}, err
 	}
 	limit := pageLimit(f.Limit)
-	from := max(f.Prefix, f.Cursor)
+	from := max(f.Prefix, last)
 	var queues []*queue
 	more := false
 	m.spaces[f.NS].queues.Ascend(&queue{name: from}, func(q *queue) bool {
 		switch state := m.lockState(q); {
-		case q.name == f.Cursor && f.Cursor != "":
+		case q.name == last:
 			return true
 		case !strings.HasPrefix(q.name, f.Prefix):
 			return false
@@ -341,7 +372,7 @@ func (m *Manager) Locks(ctx context.Context, f LockFilter) (LockPage, error) {
 		page.Items = append(page.Items, m.viewLock(q, 0, 0))
 	}
 	if more {
-		page.NextCursor = queues[limit-1].name
+		page.NextCursor = cursorOf(lockCursor, queues[limit-1].name)
 	}
 	_ = ctx
 	return page, nil

@@ -58,8 +58,8 @@ func (m *Manager) queueOf(s *space, name string) *queue {
 		return q
 	}
 	q := &queue{space: s, name: strings.Clone(name), path: s.root + "/" + name, idle: m.clock.Now().Boot()}
-	m.rev++
-	q.rev = m.rev
+	// Its rev is 0 until something happens to it: whoever looks at a lock that
+	// nobody uses sees the same thing each time.
 	s.queues.Set(q)
 	return q
 }

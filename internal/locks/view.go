@@ -2,6 +2,7 @@ package locks
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
@@ -244,7 +245,7 @@ func (m *Manager) viewLock(q *queue, after, limit int) Lock {
 			continue
 		}
 		if len(v.Waiters) == limit {
-			v.NextCursor = cursorOf(position - 1)
+			v.NextCursor = cursorOf(waiterCursor, strconv.Itoa(position-1))
 			break
 		}
 		v.Waiters = append(v.Waiters, m.viewContender(q, c, position))
