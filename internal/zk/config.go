@@ -24,6 +24,12 @@ const (
 // DigestAuth is the identity of the fleet toward ZooKeeper (scheme "digest").
 type DigestAuth struct{ User, Password string }
 
+// String hides the password, also from %v and %+v.
+func (a DigestAuth) String() string { return a.User + ":(hidden)" }
+
+// LogValue hides it from slog.
+func (a DigestAuth) LogValue() slog.Value { return slog.StringValue(a.String()) }
+
 // packet is the auth information as it travels: "user:password".
 func (a *DigestAuth) packet() []byte { return []byte(a.User + ":" + a.Password) }
 

@@ -1,0 +1,20 @@
+package zk
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+)
+
+func TestNoWayOfPrintingACredentialShowsThePassword(t *testing.T) {
+	auth := &DigestAuth{User: "fleet", Password: "hush"}
+	var log bytes.Buffer
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "auth", auth, "value", *auth)
+	for _, s := range []string{fmt.Sprint(auth), fmt.Sprintf("%v %+v %s", *auth, *auth, *auth), log.String(), fmt.Sprintf("%+v", Config{Auth: auth})} {
+		if strings.Contains(s, "hush") {
+			t.Errorf("the password shows: %s", s)
+		}
+	}
+}
