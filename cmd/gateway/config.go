@@ -153,22 +153,27 @@ func readAuth(path string) (*zk.DigestAuth, error) {
 func (c *config) logger(w io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(c.LogLevel)) // one of the enum
-	options := &slog.HandlerOptions{Level: level}
 	if c.LogFormat == "json" {
-		return slog.New(utcMillis{slog.NewJSONHandler(w, options)})
+		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: utcMillis}))
 	}
-	return slog.New(utcMillis{slog.NewTextHandler(w, options)})
+	return slog.New(inUTC{slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})})
 }
 
-// utcMillis writes the time in UTC with milliseconds.
-type utcMillis struct{ slog.Handler }
+// utcMillis writes the time in UTC with milliseconds, always three digits.
+func utcMillis(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) == 0 && a.Key == slog.TimeKey && a.Value.Kind() == slog.KindTime {
+		a.Value = slog.StringValue(a.Value.Time().UTC().Format("2006-01-02T15:04:05.000Z"))
+	}
+	return a
+}
 
-func (h utcMillis) Handle(ctx context.Context, r slog.Record) error {
-	r.Time = r.Time.UTC().Truncate(time.Millisecond)
+// inUTC does the same for text, whose handler writes milliseconds by itself.
+type inUTC struct{ slog.Handler }
+
+func (h inUTC) Handle(ctx context.Context, r slog.Record) error {
+	r.Time = r.Time.UTC()
 	return h.Handler.Handle(ctx, r)
 }
 
-func (h utcMillis) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return utcMillis{h.Handler.WithAttrs(attrs)}
-}
-func (h utcMillis) WithGroup(name string) slog.Handler { return utcMillis{h.Handler.WithGroup(name)} }
+func (h inUTC) WithAttrs(attrs []slog.Attr) slog.Handler { return inUTC{h.Handler.WithAttrs(attrs)} }
+func (h inUTC) WithGroup(name string) slog.Handler       { return inUTC{h.Handler.WithGroup(name)} }

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -139,5 +141,21 @@ func TestHelpNamesEveryFlagAndHowToStart(t *testing.T) {
 	}
 	if code, stdout, _ := command(t, "version"); code != 0 || strings.TrimSpace(stdout) == "" {
 		t.Errorf("version: exit %d, %q", code, stdout)
+	}
+}
+
+func TestLogTimesAreUTCWithMilliseconds(t *testing.T) {
+	for format, pattern := range map[string]string{"text": `^time=(\S+) `, "json": `"time":"([^"]+)"`} {
+		var out bytes.Buffer
+		c := config{LogFormat: format, LogLevel: "info"}
+		handler := c.logger(&out).With("part", "x").Handler()
+		at := time.Date(2026, 11, 21, 12, 0, 0, 790_000_000, time.FixedZone("east", 3600))
+		if err := handler.Handle(t.Context(), slog.NewRecord(at, slog.LevelInfo, "hello", 0)); err != nil {
+			t.Fatal(err)
+		}
+		m := regexp.MustCompile(pattern).FindStringSubmatch(out.String())
+		if m == nil || m[1] != "2026-11-21T11:00:00.790Z" {
+			t.Errorf("%s: %s", format, out.String())
+		}
 	}
 }
