@@ -393,3 +393,21 @@ func TestExpiriesLeaveTheLineToZooKeeperOpen(t *testing.T) {
 		g.wantState(l, Ended, ReasonExpired)
 	})
 }
+
+// A waiting lease keeps its place for its clock from the end of the poll, not
+// from some moment while it was open.
+func TestAPlaceIsKeptForItsClockFromTheEndOfAPoll(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		ticket := g.mustAcquire(AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		if _, err := g.m.Lease(t.Context(), LeaseRequest{ID: ticket.ID, Token: ticket.Token, Wait: 50 * time.Second, Since: ticket.Rev}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(waitingClock - time.Second)
+		g.wantState(ticket, Waiting, "")
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		g.wantState(ticket, Ended, ReasonExpired)
+	})
+}
