@@ -50,9 +50,6 @@ func WithDir(dir string) Option { return func(c *config) { c.dir = dir } }
 // WithPort fixes the client port. Start fails when it is taken.
 func WithPort(port int) Option { return func(c *config) { c.clientPort = port } }
 
-// WithTick sets ZooKeeper's tickTime. Sessions are expired on tick boundaries, up to one tick late.
-func WithTick(d time.Duration) Option { return func(c *config) { c.tick = d } }
-
 // WithSessionBounds sets the least and greatest session timeout the server grants.
 func WithSessionBounds(least, greatest time.Duration) Option {
 	return func(c *config) { c.minSession, c.maxSession = least, greatest }
