@@ -108,9 +108,14 @@ type Contender struct {
 	FencingToken int64 // holders only; 0 while it is not known
 	Age          time.Duration
 	AgeKnown     bool
-	ExpiresIn    time.Duration // ours, on the gateway that runs its clock; else 0
-	Unclaimed    bool          // granted, and its client has not shown up yet
-	Metadata     string
+	// HeldFor is how long a holder has held, as far as this gateway has seen;
+	// HeldLonger: it held already when this gateway first looked.
+	HeldFor    time.Duration
+	HeldLonger bool
+	TTL        time.Duration // ours, on the gateway that runs its clock; else 0
+	ExpiresIn  time.Duration // ours, on the gateway that runs its clock; else 0
+	Unclaimed  bool          // granted, and its client has not shown up yet
+	Metadata   string
 }
 
 // LockState sums up a lock.
@@ -221,6 +226,7 @@ type LockFilter struct {
 	Principal Principal
 	NS        string
 	Prefix    string
+	Contains  string // part of the name
 	State     LockState
 	Limit     int
 	Cursor    string
@@ -246,6 +252,8 @@ type Info struct {
 	PromiseWindow time.Duration
 	ZooKeeper     ZooKeeperInfo
 	Namespaces    []string
+	Locks         int // in use, in all namespaces
+	Contenders    int // that hold or wait, foreign ones too
 	Leases        map[State]int
 	OldestWaiter  time.Duration // how long the oldest waiting lease has waited; 0 when none waits
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
@@ -57,7 +58,8 @@ type Options struct {
 	SessionTimeout time.Duration
 	Clock          zk.Clock
 	Logger         *slog.Logger
-	Metrics        Metrics // nil: none
+	Metrics        Metrics     // nil: none
+	Events         *events.Hub // nil: nobody is told
 	// Registration is written into this gateway's registration node.
 	Registration Registration
 }

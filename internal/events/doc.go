@@ -1,0 +1,42 @@
+// Package events is the hub between what happens to locks and those who watch:
+// streams over HTTP and WebSockets, and the pages of the dashboard.
+//
+// # What it promises
+//
+// Every event has one place in one order, the order in which Publish was
+// called; its ID names that place. Every subscriber is given the events that
+// its filter lets through, in that order, each once, with none left out, until
+// its subscription ends. What a subscriber cannot be given it is told of by a
+// Resync event: from there on it has to look at the present state once more.
+//
+// What the order means is its publisher's to say. The lock manager publishes
+// under its own lock, so (internal/locks, events.go):
+//
+//   - Node events stand in ZooKeeper's order, as its watch told them.
+//   - Of one lease: queued, then granted (if it ever was), then its end, each
+//     at most once.
+//   - Of one lock: a holder's end stands before the grant that it makes possible.
+//   - lease.queued stands behind the node.created of the contender. The end of
+//     a lease may stand before its node.deleted: the reply to our own delete is
+//     often quicker than the watch.
+//
+// # What it refuses
+//
+// To wait for anybody. Publish takes the same few hundred nanoseconds whether
+// nobody watches or a thousand do, and whether they read or not. Events are
+// kept in one ring; a subscriber is a place in it and owns no queue that could
+// grow. One that falls behind by the whole ring is told Resync and its
+// subscription is over. Subscribers beyond MaxSubscribers are refused.
+//
+// # Resuming
+//
+// Subscribe with the ID of the last event that was seen goes on right behind
+// it, as long as it is in the ring. An ID of another process, or one that the
+// ring has lost, begins with Resync. The ring is memory: a restart loses it.
+//
+// # Goroutines and failure
+//
+// Run owns one goroutine, which wakes subscribers at most every WakePause, so
+// that a burst is read in one go. When Run returns every subscription ends with
+// ErrClosed. A subscription belongs to the goroutine that calls Next.
+package events

@@ -1,0 +1,148 @@
+package events
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Type is what an event tells.
+type Type uint8
+
+// The types. Their names are in the API: see String.
+const (
+	// Resync: what was missed cannot be told; look at the present state again.
+	Resync Type = iota
+	LeaseQueued
+	LeaseGranted
+	LeaseReleased  // by its client, while held
+	LeaseExpired   // its client stopped heartbeating
+	LeaseCancelled // left the queue: by its client, or its wait was over
+	LeaseUnclaimed // granted while nobody listened, and nobody came
+	LeaseRemoved   // its contender is gone, by another program's hand or for a reason that this gateway cannot know
+	GatewayJoined
+	GatewayLeft
+	ZooKeeperConnected // a session is there, or its connection is back
+	ZooKeeperSuspended // the connection is lost; the session may live on
+	ZooKeeperExpired   // the session is over; another one is opened
+	NodeCreated
+	NodeChanged
+	NodeDeleted
+	typeCount
+)
+
+var typeNames = [typeCount]string{"resync", "lease.queued", "lease.granted", "lease.released", "lease.expired",
+	"lease.cancelled", "lease.unclaimed", "lease.removed", "gateway.joined", "gateway.left",
+	"zookeeper.connected", "zookeeper.suspended", "zookeeper.expired", "node.created", "node.changed", "node.deleted"}
+
+// String is the type's name in the API.
+func (t Type) String() string {
+	if t < typeCount {
+		return typeNames[t]
+	}
+	return fmt.Sprintf("type(%d)", uint8(t))
+}
+
+// IsNode reports whether the type is one of the watcher's own, which are told
+// only to those who ask for them.
+func (t Type) IsNode() bool { return t == NodeCreated || t == NodeChanged || t == NodeDeleted }
+
+// Event is one thing that happened. It is immutable once it was published.
+// Fields that do not apply are zero.
+type Event struct {
+	Type         Type
+	Time         time.Time // UTC, when the gateway learnt of it; set by Publish
+	NS, Lock     string
+	LeaseID      string // "" for what is no lease of this program
+	Foreign      bool   // the contender is another program's
+	Program      string // of a foreign contender, when its name tells: "curator"
+	Owner        string
+	Mode         string
+	FencingToken int64
+	Reason       string
+	Gateway      string // the gateway id that runs the lease, or that joined or left
+
+	// Dir and Name are the znode's path in two parts (Name is "" when the event
+	// is about the directory): whoever publishes need not put them together.
+	Dir, Name string
+
+	hub     *Hub
+	seq     uint64
+	encoded atomic.Pointer[[]byte]
+}
+
+// Path is the full path of the znode, "" when there is none.
+func (e *Event) Path() string {
+	if e.Name == "" {
+		return e.Dir
+	}
+	return e.Dir + "/" + e.Name
+}
+
+// ID names the event's place in the order of this process's hub. It is opaque.
+func (e *Event) ID() string { return e.hub.id(e.seq) }
+
+// Encoded is the event as encode writes it, kept so that it is encoded once
+// for all who are sent it. encode must give the same bytes each time; the
+// caller must not change them.
+func (e *Event) Encoded(encode func(*Event) []byte) []byte {
+	if b := e.encoded.Load(); b != nil {
+		return *b
+	}
+	b := encode(e)
+	e.encoded.Store(&b)
+	return b
+}
+
+// TypeSet is a set of types. Resync is in every set.
+type TypeSet uint32
+
+// DefaultTypes is what a subscriber gets who asks for nothing in particular:
+// everything but node events.
+const DefaultTypes = AllTypes &^ (1<<NodeCreated | 1<<NodeChanged | 1<<NodeDeleted)
+
+// AllTypes is every type.
+const AllTypes TypeSet = 1<<typeCount - 1
+
+// Types makes a set.
+func Types(types ...Type) TypeSet {
+	s := TypeSet(1) << Resync
+	for _, t := range types {
+		s |= 1 << t
+	}
+	return s
+}
+
+// Has reports whether t is in the set.
+func (s TypeSet) Has(t Type) bool { return s>>t&1 != 0 }
+
+// ParseTypes reads a list of types and patterns separated by commas:
+// "lease.granted,node.*". A pattern is a family's name with ".*", or "*" for
+// every type. A type that does not exist is an error, so that a typing error
+// does not become a stream that stays silent.
+func ParseTypes(list string) (TypeSet, error) {
+	set := Types(Resync)
+	for item := range strings.SplitSeq(list, ",") {
+		named := typesNamed(item)
+		if named == 0 {
+			return 0, fmt.Errorf("there is no event type %q; types are %s, or a family such as node.*", item, strings.Join(typeNames[1:], ", "))
+		}
+		set |= named
+	}
+	return set, nil
+}
+
+// typesNamed is the types that one item of a list means.
+func typesNamed(item string) (set TypeSet) {
+	family, pattern := strings.CutSuffix(item, "*")
+	if pattern && family != "" && !strings.HasSuffix(family, ".") {
+		return 0
+	}
+	for t, name := range typeNames {
+		if name == item || pattern && strings.HasPrefix(name, family) {
+			set |= 1 << t
+		}
+	}
+	return set
+}

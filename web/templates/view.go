@@ -1,0 +1,154 @@
+// Package templates is the dashboard's HTML: templ components and the values
+// that they show. It knows nothing of locks or ZooKeeper; internal/dashboard
+// fills the values in.
+//
+// A page is a frame and fragments. A fragment is an element with an id that is
+// pushed again whole whenever what it shows has changed, rendered once for all
+// who look at it, and morphed into the page. So nothing in a fragment may depend
+// on who looks, and times are absolute (the page counts them down itself).
+package templates
+
+import "time"
+
+// Page is what the frame around each page needs.
+type Page struct {
+	Title  string
+	Status Status
+	// Live is the URL of the socket that pushes this page's fragments, Poll
+	// that of the same fragments as one document, for when there is no socket.
+	Live, Poll string
+	// Assets are the URLs of web/static by file name, with a version in them.
+	Assets map[string]string
+	Docs   string // where the API is described
+}
+
+// Status is the state of gateway and ZooKeeper, on every page: fragment "status".
+type Status struct {
+	GatewayID string // "" while there is no session
+	Version   string
+	Started   time.Time
+	Now       time.Time // of the gateway: pages correct their own clock by it
+	// ZooKeeper is "connected", "suspended" (the connection is lost, the session
+	// may live on) or "none".
+	ZooKeeper      string
+	Servers        []string
+	Root           string
+	FenceOpen      bool // the gateway may speak for its leases
+	ReplicaCurrent bool // what is shown is not older than the promise window
+	Serving        bool // both, and connected: everything works
+	Locks          int  // in use, in all namespaces
+	Contenders     int  // that hold or wait, foreign ones too
+	Held, Waiting  int  // leases whose clock this gateway runs
+}
+
+// Who is a contender in one line.
+type Who struct {
+	Owner   string // as the client gave it: anything but control characters
+	LeaseID string // "" when foreign
+	Foreign bool
+	Program string // of a foreign one, "" when not known
+}
+
+// LockRow is one lock of the overview.
+type LockRow struct {
+	NS, Name string
+	URL      string // of its page
+	// State is "free", "held", "unclaimed" (granted, and the client has not
+	// shown up yet) or "queued" (contenders wait, nobody holds).
+	State       string
+	Holders     []Who // the first few
+	HolderCount int
+	Waiting     int
+	HeldSince   time.Time // zero when not known
+	// HeldLonger: it has been held since before this gateway looked; HeldSince
+	// is then the earliest time that is known.
+	HeldLonger bool
+	ExpiresAt  time.Time // of a single holder's clock; zero when not known
+	Hazards    int
+}
+
+// Overview is the list of locks. Its fragments: "locks" (the table and the
+// pager). The filter's form is outside of them, so that typing is not disturbed.
+type Overview struct {
+	Page
+	Query      string // part of a lock's name
+	State      string // "" for all
+	NS         string
+	Namespaces []string
+	Rows       []LockRow
+	First      string // URL of the first page, "" when this is it
+	Next       string // URL of the next page, "" when this is the last
+	// Problem says in a sentence why there are no rows to show although there
+	// may be locks ("" normally): ZooKeeper has not been reached yet.
+	Problem string
+}
+
+// Contender is one entry of a queue.
+type Contender struct {
+	Who
+	Position     int // among the waiters, from 1; 0 for a holder
+	Mode         string
+	Permits      int // 0 unless a semaphore's
+	Znode        string
+	FencingToken int64     // holders; 0 while it is not known
+	Since        time.Time // when it queued; zero when not known
+	HeldSince    time.Time // holders; zero when not known
+	HeldLonger   bool      // as in LockRow
+	ExpiresAt    time.Time // when its clock runs out unless it heartbeats; zero when another gateway or program knows
+	TTL          time.Duration
+	Unclaimed    bool
+	Metadata     string
+	Session      string // of a foreign one's ZooKeeper session, "0x..."; "" when not known
+	Data         string // of a foreign one, printable; "" when not known
+	DataBinary   bool   // Data is base64
+}
+
+// Hazard is something about a lock that a person should know.
+type Hazard struct{ Code, Detail string }
+
+// Happening is one event of a lock's recent history.
+type Happening struct {
+	At    time.Time
+	Event string // "lease.granted"
+	Who
+	FencingToken int64
+	Reason       string
+}
+
+// NodeEvent is one change of a znode.
+type NodeEvent struct {
+	At    time.Time
+	Event string // "node.created"
+	Path  string
+}
+
+// Lock is a lock's page. Its fragments: "lock-head" (state, counts, hazards),
+// "queue" (holders and waiters), "history", and on the ZooKeeper tab "nodes".
+type Lock struct {
+	Page
+	NS, Name    string
+	Tab         string // "queue" or "zookeeper"
+	QueueURL    string // of the tabs
+	NodesURL    string
+	Overview    string // URL of the overview
+	State       string
+	Dir         string // the lock's znode
+	Holders     []Contender
+	Waiters     []Contender // one page of them
+	QueueLength int         // all who wait
+	First       string      // URL of the first page of waiters, "" when this is it
+	Next        string      // URL of the next page of waiters, "" when this is the last
+	Hazards     []Hazard
+	History     []Happening // the newest first
+	Nodes       []NodeEvent // the newest first
+	Problem     string      // as in Overview
+}
+
+// Problem is the page for what went wrong: a lock's name that cannot be, a
+// page that does not exist.
+type Problem struct {
+	Page
+	Status int
+	Title  string
+	Detail string
+}
