@@ -34,9 +34,10 @@ type cli struct {
 	config
 	ConfigFile string `name:"config" placeholder:"FILE" help:"YAML file with a key per flag, named like it: listen, zk and so on."`
 
-	Serve   struct{} `cmd:"" default:"1" help:"Serve (the default)."`
-	Version struct{} `cmd:"" help:"Print the version."`
-	Config  struct {
+	Serve       struct{} `cmd:"" default:"1" help:"Serve (the default)."`
+	Healthcheck struct{} `cmd:"" help:"Ask the gateway that runs with the same --listen whether it is alive."`
+	Version     struct{} `cmd:"" help:"Print the version."`
+	Config      struct {
 		Print struct{} `cmd:"" help:"Print the settings in force, as a configuration file."`
 	} `cmd:"" help:"About the configuration."`
 }
@@ -85,6 +86,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 0
 	case "config print":
 		return report(stderr, printConfig(stdout, parser, parsed))
+	case "healthcheck":
+		return report(stderr, healthcheck(context.Background(), &c.config, healthcheckWithin))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// served starts a server in place of a gateway and returns its address.
+func served(t *testing.T, answer http.HandlerFunc) string {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String()
+}
+
+func TestTheHealthCheckSaysWhatIsWrong(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	healthy := served(t, func(http.ResponseWriter, *http.Request) {})
+	for name, c := range map[string]struct {
+		listen string
+		code   int
+		says   []string
+	}{
+		"alive": {healthy, 0, nil},
+		"not alive": {served(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = w.Write([]byte(`{"code":"not_alive"}`))
+		}), 1, []string{"503 Service Unavailable", "not_alive"}},
+		"another program": {served(t, http.NotFound), 1, []string{"404 Not Found"}},
+		"sent elsewhere": {served(t, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://"+healthy+"/healthz", http.StatusFound)
+		}), 1, []string{"302 Found"}},
+		"nobody there": {closed.Addr().String(), 1, []string{"connection refused", "hint: is it running"}},
+		"no address":   {"8080", 64, []string{"--listen", "127.0.0.1:8080"}},
+		"no port yet":  {"127.0.0.1:0", 64, []string{"choice of a port", "hint: "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := command(t, "healthcheck", "--listen", c.listen)
+			if code != c.code || stdout != "" || (stderr == "") != (c.code == 0) {
+				t.Errorf("exit %d, want %d, stdout %q, stderr:\n%s", code, c.code, stdout, stderr)
+			}
+			for _, part := range c.says {
+				if !strings.Contains(stderr, part) || !strings.HasPrefix(stderr, "error: ") {
+					t.Errorf("does not say %q:\n%s", part, stderr)
+				}
+			}
+		})
+	}
+}
+
+func TestTheHealthCheckDoesNotWaitForEver(t *testing.T) {
+	silent := served(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	err := healthcheck(t.Context(), &config{Listen: silent}, 50*time.Millisecond)
+	if err == nil || !strings.Contains(err.Error(), "did not answer within 50ms") {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+func TestTheHealthCheckTakesTheSettingsOfTheServer(t *testing.T) {
+	healthy := served(t, func(http.ResponseWriter, *http.Request) {})
+	nobody := "127.0.0.1:1"
+	config := file(t, "config.yaml", "listen: "+healthy+"\n", 0o600)
+	if code, _, stderr := command(t, "healthcheck", "--config", config); code != 0 {
+		t.Errorf("with a file: exit %d: %s", code, stderr)
+	}
+	t.Setenv("LOCKKEEPER_LISTEN", nobody)
+	if code, _, stderr := command(t, "healthcheck", "--config", config); code != 1 || !strings.Contains(stderr, nobody) {
+		t.Errorf("a variable beats the file: exit %d: %s", code, stderr)
+	}
+	t.Setenv("LOCKKEEPER_LISTEN", healthy)
+	if code, _, stderr := command(t, "healthcheck"); code != 0 {
+		t.Errorf("with a variable: exit %d: %s", code, stderr)
+	}
+	if code, _, stderr := command(t, "healthcheck", "--listen", nobody); code != 1 {
+		t.Errorf("a flag beats the variable: exit %d: %s", code, stderr)
+	}
+}
+
+func TestTheHealthCheckAsksWhatEveryGatewayAnswers(t *testing.T) {
+	var asked string
+	address := served(t, func(_ http.ResponseWriter, r *http.Request) { asked = r.Method + " " + r.Host + r.URL.Path })
+	if err := healthcheck(t.Context(), &config{Listen: address}, 3*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if asked != "GET localhost/healthz" {
+		t.Errorf("asked for %s", asked)
+	}
+}
+
+func TestAGatewayThatListensEverywhereIsAskedOnLoopback(t *testing.T) {
+	for listen, want := range map[string]string{
+		":8080": "127.0.0.1:8080", "0.0.0.0:8080": "127.0.0.1:8080", "[::]:8080": "127.0.0.1:8080", "[::ffff:0.0.0.0]:8080": "127.0.0.1:8080",
+		"127.0.0.2:8080": "127.0.0.2:8080", "[::1]:8080": "[::1]:8080", "[fe80::1%eth0]:8080": "[fe80::1%eth0]:8080",
+		"gateway-1:8080": "gateway-1:8080", "localhost:http": "localhost:http",
+	} {
+		if got, err := reachable(listen); got != want || err != nil {
+			t.Errorf("%s: asked at %s (%v), want %s", listen, got, err, want)
+		}
+	}
+	for _, listen := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
+		listener, err := net.Listen("tcp", listen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		server.Listener.Close()
+		server.Listener = listener
+		server.Start()
+		_, port, _ := net.SplitHostPort(listener.Addr().String())
+		host, _, _ := net.SplitHostPort(listen)
+		if err := healthcheck(t.Context(), &config{Listen: net.JoinHostPort(host, port)}, 3*time.Second); err != nil {
+			t.Errorf("%s: %v", listen, err)
+		}
+		server.Close()
+	}
+}
+
+func TestAHealthCheckNeedsNoOtherSetting(t *testing.T) {
+	healthy := served(t, func(http.ResponseWriter, *http.Request) {})
+	// No --zk, and none of the files that the server reads: the check runs next
+	// to a gateway whose flags it does not see.
+	t.Setenv("LOCKKEEPER_ZK_AUTH_FILE", "/does/not/exist")
+	if code, _, stderr := command(t, "healthcheck", "--listen", healthy); code != 0 {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+}
