@@ -6,7 +6,13 @@
 // pushed again whole whenever what it shows has changed, rendered once for all
 // who look at it, and morphed into the page. So nothing in a fragment may depend
 // on who looks, and times are absolute (the page counts them down itself).
+//
+// A push is the fragments that changed, one after the other, as they render: each
+// root carries its id and hx-swap-oob="outerMorph". A poll's answer is the same
+// with all fragments of the page. web/static/README.md has the whole contract.
 package templates
+
+//go:generate go tool templ generate -path .
 
 import "time"
 

@@ -1,0 +1,110 @@
+// Package static holds the files that the dashboard's pages load: a stylesheet,
+// a script, the mark, and htmx as its authors published it (README.md has
+// versions, checksums and how htmx is used).
+//
+// All of them live under one path that has a hash of their contents in it. So
+// a browser may keep them for ever, and never mixes those of two versions. A
+// path with another hash is 404: during an upgrade a page of the old gateway
+// must not get files of the new one under a name that it will keep.
+package static
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Prefix is where Handler must be mounted.
+const Prefix = "/static/"
+
+//go:embed app.css app.js favicon.svg vendor/*.js
+var files embed.FS
+
+// contentTypes are those of all files that are embedded. The system's table is
+// not asked: it differs between machines, and some call JavaScript text/plain.
+var contentTypes = map[string]string{
+	".css": "text/css; charset=utf-8",
+	".js":  "text/javascript; charset=utf-8",
+	".svg": "image/svg+xml",
+}
+
+type asset struct {
+	contentType string
+	content     []byte
+}
+
+var (
+	assets  = load(files)
+	version = hash(assets)
+)
+
+// URLs returns the path of every file by its name, "vendor/htmx.min.js".
+func URLs() map[string]string {
+	urls := make(map[string]string, len(assets))
+	for name := range assets {
+		urls[name] = Prefix + version + "/" + name
+	}
+	return urls
+}
+
+// Handler serves the files. It answers paths from Prefix on.
+func Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+			return
+		}
+		name, ok := strings.CutPrefix(r.URL.Path, Prefix+version+"/")
+		a, known := assets[name]
+		if !ok || !known {
+			http.NotFound(w, r)
+			return
+		}
+		h := w.Header()
+		h.Set("Content-Type", a.contentType)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cache-Control", "public, max-age=31536000, immutable")
+		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(a.content))
+	})
+}
+
+// load panics when a file is embedded that has no content type: a bug that the
+// first test finds.
+func load(fsys fs.FS) map[string]asset {
+	found := make(map[string]asset)
+	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		contentType := contentTypes[path.Ext(name)]
+		if contentType == "" {
+			return fmt.Errorf("%s: no content type for its extension", name)
+		}
+		content, err := fs.ReadFile(fsys, name)
+		found[name] = asset{contentType, content}
+		return err
+	})
+	if err != nil {
+		panic(fmt.Sprintf("static: %v", err))
+	}
+	return found
+}
+
+func hash(assets map[string]asset) string {
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(assets)) {
+		fmt.Fprintf(h, "%s %d\n", name, len(assets[name].content))
+		h.Write(assets[name].content)
+	}
+	return hex.EncodeToString(h.Sum(nil))[:16]
+}
