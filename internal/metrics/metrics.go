@@ -31,6 +31,8 @@ type Metrics struct {
 	takeovers   prometheus.Counter
 	zkOperation *prometheus.HistogramVec
 	zkBatch     prometheus.Histogram
+	dropped     prometheus.Counter
+	subscribers prometheus.Gauge
 }
 
 // Buckets: a write takes about half a millisecond, a wait up to a day.
@@ -66,12 +68,16 @@ func New(version string) *Metrics {
 			Help: "Time of ZooKeeper operations by kind and outcome."}, []string{"op", "outcome"}),
 		zkBatch: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "zk_batch_size", Buckets: batchBuckets,
 			Help: "Writes in one ZooKeeper transaction."}),
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "events_dropped_total",
+			Help: "Events that could not be given to a subscriber, who was told to resync."}),
+		subscribers: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "event_subscribers",
+			Help: "Those who watch events now: streams, WebSockets and pages."}),
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "build_info",
 		Help: "Always 1; the version is the label."}, []string{"version", "go_version"})
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	m.registry.MustRegister(m.requests, m.waiting, m.acquire, m.hold, m.queueWait, m.handover, m.ended, m.takeovers,
-		m.zkOperation, m.zkBatch, build,
+		m.zkOperation, m.zkBatch, m.dropped, m.subscribers, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -122,3 +128,9 @@ func (m *Metrics) ZKOperation(op, outcome string, took time.Duration) {
 
 // ZKBatch measures how many writes travelled in one transaction.
 func (m *Metrics) ZKBatch(writes int) { m.zkBatch.Observe(float64(writes)) }
+
+// EventsDropped counts events that a subscriber was not given.
+func (m *Metrics) EventsDropped(n uint64) { m.dropped.Add(float64(n)) }
+
+// Subscribers moves the number of those who watch events.
+func (m *Metrics) Subscribers(delta int) { m.subscribers.Add(float64(delta)) }

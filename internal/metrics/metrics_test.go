@@ -34,6 +34,11 @@ func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
 	m.Takeover()
 	m.ZKOperation("write", "done", time.Millisecond)
 	m.ZKBatch(16)
+	m.EventsDropped(7)
+	m.EventsDropped(1)
+	m.Subscribers(1)
+	m.Subscribers(1)
+	m.Subscribers(-1)
 	text := scrape(t, m)
 	for _, line := range []string{
 		`lockkeeper_build_info{go_version="go`,
@@ -50,6 +55,8 @@ func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
 		`lockkeeper_takeovers_total 1`,
 		`lockkeeper_zk_op_seconds_count{op="write",outcome="done"} 1`,
 		`lockkeeper_zk_batch_size_bucket{le="16"} 1`,
+		`lockkeeper_events_dropped_total 8`,
+		`lockkeeper_event_subscribers 1`,
 		`lockkeeper_leases{mode="exclusive",state="held"} 3`,
 		`lockkeeper_fence_margin_seconds 1.5`,
 		`lockkeeper_replica_current 1`,
