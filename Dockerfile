@@ -1,0 +1,42 @@
+# check=error=true
+#
+# The gateway in an image of its own:
+#
+#   docker build -t lockkeeper --build-arg VERSION=v1.2.3 .
+#   docker run -p 127.0.0.1:8080:8080 lockkeeper --zk zk1:2181,zk2:2181,zk3:2181 --insecure
+#
+# --insecure is never set in here. Anybody who reaches the gateway may take and end locks, so whoever runs it says that
+# this is meant, and -p says who can reach it. Without the flag the gateway refuses to start, and says why.
+
+# The toolchain runs on the machine that builds and compiles for the platform that is asked for; nothing is emulated.
+FROM --platform=$BUILDPLATFORM golang:1.26.8-alpine AS build
+WORKDIR /src
+# No "go mod download" first: it would fetch what the tests and the tools need too. The caches keep what was fetched.
+COPY . .
+ARG TARGETOS
+ARG TARGETARCH
+ARG VERSION
+RUN --mount=type=cache,target=/go/pkg/mod \
+    --mount=type=cache,target=/root/.cache/go-build \
+    CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
+    go build -trimpath -ldflags "-s -w -X 'main.release=$VERSION'" -o gateway ./cmd/gateway
+
+# scratch rather than distroless/static: the gateway opens no TLS connection, knows no time zone but UTC, looks up no user
+# and writes no file, so everything that distroless adds would only be more to keep up to date.
+FROM scratch
+ARG VERSION
+LABEL org.opencontainers.image.title="Lockkeeper" \
+      org.opencontainers.image.description="Locks over HTTP, held on Apache ZooKeeper" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="$VERSION"
+COPY LICENSE /LICENSE
+COPY --from=build /src/gateway /gateway
+# Numeric, so that Kubernetes can see that it is not root; the number is distroless' "nonroot".
+USER 65532:65532
+# A container's loopback is reachable by nobody. A variable and not a flag, because the health check reads it too: whoever
+# wants another port sets the variable.
+ENV LOCKKEEPER_LISTEN=:8080
+EXPOSE 8080
+# /healthz: red means that a restart would help. It does not help against an outage of ZooKeeper; that is /readyz.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=10s --retries=3 CMD ["/gateway", "healthcheck"]
+ENTRYPOINT ["/gateway"]

@@ -1,0 +1,126 @@
+package dockertest
+
+import (
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+)
+
+// labels of the OCI image specification that every image of ours has.
+var labels = []string{
+	"org.opencontainers.image.title", "org.opencontainers.image.description", "org.opencontainers.image.licenses", "org.opencontainers.image.version",
+}
+
+// final: the image starts the gateway, as nobody in particular, reachable, watched, and not open to all by itself.
+func (i *image) final() {
+	s := i.last()
+	binary := i.entrypoint(s)
+	i.health(s, binary)
+	i.runsAs(s)
+	i.listens(s)
+	i.open(s)
+	i.labels(s)
+}
+
+// entrypoint returns the path of the binary.
+func (i *image) entrypoint(s *instructions.Stage) string {
+	entries := all[*instructions.EntrypointCommand](s)
+	if len(entries) != 1 {
+		i.refuse(s.Location, "the image has %d ENTRYPOINTs, not one", len(entries))
+		return ""
+	}
+	e := entries[0]
+	if e.PrependShell || len(e.CmdLine) == 0 {
+		i.refuse(e.Location(), `ENTRYPOINT is a shell's line: there is no shell, and SIGTERM would end there; write ["/gateway"]`)
+		return ""
+	}
+	binary := e.CmdLine[0]
+	if !slices.ContainsFunc(all[*instructions.CopyCommand](s), func(c *instructions.CopyCommand) bool { return c.From != "" && c.DestPath == binary }) {
+		i.refuse(e.Location(), "ENTRYPOINT starts %s, which no COPY --from puts there", binary)
+	}
+	return binary
+}
+
+func (i *image) health(s *instructions.Stage, binary string) {
+	checks := all[*instructions.HealthCheckCommand](s)
+	if len(checks) != 1 {
+		i.refuse(s.Location, "the image has %d HEALTHCHECKs, not one", len(checks))
+		return
+	}
+	if check := checks[0]; !slices.Equal(check.Health.Test, []string{"CMD", binary, "healthcheck"}) {
+		i.refuse(check.Location(), `HEALTHCHECK is %q: there is no shell and no curl; write CMD ["/gateway", "healthcheck"]`, check.Health.Test)
+	}
+}
+
+func (i *image) runsAs(s *instructions.Stage) {
+	users := all[*instructions.UserCommand](s)
+	if len(users) == 0 {
+		i.refuse(s.Location, "without USER the gateway runs as root")
+		return
+	}
+	last := users[len(users)-1]
+	m := user.FindStringSubmatch(last.User)
+	if m == nil {
+		i.refuse(last.Location(), "USER %s is not uid:gid in numbers: there is no /etc/passwd, and Kubernetes cannot tell that it is not root", last.User)
+	} else if strings.Trim(m[1], "0") == "" || strings.Trim(m[2], "0") == "" {
+		i.refuse(last.Location(), "USER %s is root", last.User)
+	}
+}
+
+// listens: on all addresses of the container, at the port that is exposed.
+func (i *image) listens(s *instructions.Stage) {
+	var exposed []string
+	for _, c := range all[*instructions.ExposeCommand](s) {
+		exposed = append(exposed, c.Ports...)
+	}
+	if !slices.Equal(exposed, []string{"8080"}) {
+		i.refuse(s.Location, "EXPOSE has %q, not 8080", exposed)
+	}
+	listen := ""
+	for _, c := range all[*instructions.EnvCommand](s) {
+		for _, pair := range c.Env {
+			if pair.Key == "LOCKKEEPER_LISTEN" {
+				listen = pair.Value
+			}
+		}
+	}
+	if host, port, err := net.SplitHostPort(listen); err != nil || host != "" || port != "8080" {
+		i.refuse(s.Location, "LOCKKEEPER_LISTEN is %q, not :8080: a container's loopback is reachable by nobody", listen)
+	}
+}
+
+// open: only who runs the image may say that a gateway without authentication is meant.
+func (i *image) open(s *instructions.Stage) {
+	for _, c := range s.Commands {
+		var says string
+		switch c := c.(type) {
+		case *instructions.EnvCommand:
+			for _, pair := range c.Env {
+				says += pair.Key + "\n"
+			}
+		case *instructions.EntrypointCommand:
+			says = strings.Join(c.CmdLine, "\n")
+		case *instructions.CmdCommand:
+			says = strings.Join(c.CmdLine, "\n")
+		}
+		if strings.Contains(strings.ToLower(says), "insecure") {
+			i.refuse(c.Location(), "the image sets --insecure by itself")
+		}
+	}
+}
+
+func (i *image) labels(s *instructions.Stage) {
+	have := map[string]bool{}
+	for _, c := range all[*instructions.LabelCommand](s) {
+		for _, pair := range c.Labels {
+			have[pair.Key] = pair.Value != ""
+		}
+	}
+	for _, name := range labels {
+		if !have[name] {
+			i.refuse(s.Location, "the image has no label %s", name)
+		}
+	}
+}
