@@ -80,8 +80,14 @@ func (e *Event) Path() string {
 	return e.Dir + "/" + e.Name
 }
 
-// ID names the event's place in the order of this process's hub. It is opaque.
-func (e *Event) ID() string { return e.hub.id(e.seq) }
+// ID names the event's place in the order of this process's hub. It is opaque,
+// and "" before the event is published.
+func (e *Event) ID() string {
+	if e.hub == nil {
+		return ""
+	}
+	return e.hub.id(e.seq)
+}
 
 // Encoded is the event as encode writes it, kept so that it is encoded once
 // for all who are sent it. encode must give the same bytes each time; the

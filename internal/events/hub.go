@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,7 +38,9 @@ var (
 // Metrics is told what happens to subscribers. Implementations must be quick
 // and safe for concurrent use.
 type Metrics interface {
-	// EventsDropped: so many events could not be given to a subscriber.
+	// EventsDropped: so many events could not be given to a subscriber, which
+	// lagged or resumed too late. Those that its filter would have held back are
+	// counted too: they are gone, so nobody knows.
 	EventsDropped(n uint64)
 	// Subscribers moves the number of subscribers.
 	Subscribers(delta int)
@@ -119,8 +122,11 @@ func (h *Hub) Run(ctx context.Context) error {
 }
 
 // Publish gives e the next place in the order. It waits for no subscriber.
-// The caller must not use e afterwards.
+// The caller must not use e afterwards; publishing it once more panics.
 func (h *Hub) Publish(e *Event) {
+	if e.hub != nil {
+		panic("events: an event was published twice")
+	}
 	h.publishing.Lock()
 	e.Time = time.Now().UTC()
 	e.hub, e.seq = h, h.next.Load()
@@ -128,7 +134,7 @@ func (h *Hub) Publish(e *Event) {
 	h.next.Store(e.seq + 1)
 	h.publishing.Unlock()
 	if h.count.Load() == 0 {
-		return
+		return // one who subscribes from here on reads its cursor later: behind e
 	}
 	select {
 	case h.nudge <- struct{}{}:
@@ -150,9 +156,7 @@ func (h *Hub) Recent(f Filter, n int) []*Event {
 			list = append(list, e)
 		}
 	}
-	for i, j := 0, len(list)-1; i < j; i, j = i+1, j-1 {
-		list[i], list[j] = list[j], list[i]
-	}
+	slices.Reverse(list)
 	return list
 }
 

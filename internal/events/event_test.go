@@ -1,0 +1,179 @@
+package events
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// apiNames are the names that clients have written into their programs.
+var apiNames = map[Type]string{
+	Resync: "resync", LeaseQueued: "lease.queued", LeaseGranted: "lease.granted", LeaseReleased: "lease.released",
+	LeaseExpired: "lease.expired", LeaseCancelled: "lease.cancelled", LeaseUnclaimed: "lease.unclaimed", LeaseRemoved: "lease.removed",
+	GatewayJoined: "gateway.joined", GatewayLeft: "gateway.left", ZooKeeperConnected: "zookeeper.connected",
+	ZooKeeperSuspended: "zookeeper.suspended", ZooKeeperExpired: "zookeeper.expired",
+	NodeCreated: "node.created", NodeChanged: "node.changed", NodeDeleted: "node.deleted",
+}
+
+func TestEveryTypeHasItsNameInTheAPI(t *testing.T) {
+	if len(apiNames) != int(typeCount) {
+		t.Errorf("%d names for %d types", len(apiNames), typeCount)
+	}
+	for typ := range typeCount {
+		name := apiNames[typ]
+		if typ.String() != name {
+			t.Errorf("type %d is %q, not %q", typ, typ, name)
+		}
+		if set, err := ParseTypes(name); err != nil || set != Types(typ) {
+			t.Errorf("ParseTypes(%q) = %b, %v", name, set, err)
+		}
+		if node := strings.HasPrefix(name, "node."); typ.IsNode() != node || DefaultTypes.Has(typ) == node {
+			t.Errorf("%s: a node event: %v, told to those who ask for nothing: %v", name, typ.IsNode(), DefaultTypes.Has(typ))
+		}
+		if !AllTypes.Has(typ) {
+			t.Errorf("%s is not in AllTypes", name)
+		}
+	}
+	if got := Type(200).String(); got != "type(200)" {
+		t.Errorf("a type that does not exist is %q", got)
+	}
+	if AllTypes.Has(200) {
+		t.Error("a type that does not exist is in AllTypes")
+	}
+}
+
+func TestAListOfTypesMeansWhatItSays(t *testing.T) {
+	lease := Types(LeaseQueued, LeaseGranted, LeaseReleased, LeaseExpired, LeaseCancelled, LeaseUnclaimed, LeaseRemoved)
+	node := Types(NodeCreated, NodeChanged, NodeDeleted)
+	for _, c := range []struct {
+		list string
+		want TypeSet
+	}{
+		{"lease.granted", Types(LeaseGranted)},
+		{"lease.granted,node.created", Types(LeaseGranted, NodeCreated)},
+		{"lease.granted,lease.granted", Types(LeaseGranted)},
+		{"lease.*", lease},
+		{"node.*", node},
+		{"gateway.*", Types(GatewayJoined, GatewayLeft)},
+		{"zookeeper.*", Types(ZooKeeperConnected, ZooKeeperSuspended, ZooKeeperExpired)},
+		{"lease.*,lease.granted,node.*", lease | node},
+		{"*", AllTypes},
+		{"*,node.created", AllTypes},
+	} {
+		if got, err := ParseTypes(c.list); err != nil || got != c.want {
+			t.Errorf("ParseTypes(%q) = %b, %v; want %b", c.list, got, err, c.want)
+		}
+	}
+}
+
+func TestATypingErrorInAListOfTypesIsNamed(t *testing.T) {
+	for list, culprit := range map[string]string{
+		"":                         `""`,
+		",":                        `""`,
+		"lease.granted,":           `""`,
+		",lease.granted":           `""`,
+		"lease.granted,,node.*":    `""`,
+		"lease.grantd":             `"lease.grantd"`,
+		"node.*,lease.grantd":      `"lease.grantd"`,
+		"lease":                    `"lease"`,
+		"lease.":                   `"lease."`,
+		"lease*":                   `"lease*"`,
+		"lease.g*":                 `"lease.g*"`,
+		"l*":                       `"l*"`,
+		".*":                       `".*"`,
+		"**":                       `"**"`,
+		"*.granted":                `"*.granted"`,
+		"leases.*":                 `"leases.*"`,
+		"lease.granted, node.*":    `" node.*"`,
+		"Lease.Granted":            `"Lease.Granted"`,
+		"lease.granted\x1b[2J":     `\x1b`,
+		"lease.granted\nlease.all": `\n`,
+	} {
+		set, err := ParseTypes(list)
+		if err == nil || set != 0 {
+			t.Errorf("ParseTypes(%q) = %b, %v", list, set, err)
+			continue
+		}
+		if !strings.Contains(err.Error(), culprit) || !strings.Contains(err.Error(), "lease.unclaimed") {
+			t.Errorf("ParseTypes(%q) names neither %s nor the types: %v", list, culprit, err)
+		}
+		if strings.ContainsAny(err.Error(), "\x1b\n") {
+			t.Errorf("ParseTypes(%q) hands on control characters: %q", list, err)
+		}
+	}
+}
+
+func TestAPathIsPutTogetherFromItsParts(t *testing.T) {
+	for want, e := range map[string]*Event{"": {}, "/l/deploy": {Dir: "/l/deploy"}, "/l/deploy/lk-1": {Dir: "/l/deploy", Name: "lk-1"}} {
+		if got := e.Path(); got != want {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
+}
+
+func TestAnEventHasNoIDBeforeItIsPublished(t *testing.T) {
+	e := &Event{}
+	if e.ID() != "" {
+		t.Errorf("the ID is %q", e.ID())
+	}
+	h := New(Options{})
+	h.Publish(e)
+	if e.ID() != h.id(1) {
+		t.Errorf("the ID is %q", e.ID())
+	}
+}
+
+func TestPublishingAnEventTwicePanics(t *testing.T) {
+	h, e := New(Options{}), &Event{}
+	h.Publish(e)
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+		h.Publish(&Event{}) // the hub is not left locked
+		if got := len(h.Recent(Filter{Types: AllTypes}, 9)); got != 2 {
+			t.Errorf("%d events", got)
+		}
+	}()
+	h.Publish(e)
+}
+
+func TestAnEventIsEncodedOnceForAll(t *testing.T) {
+	h := New(Options{})
+	h.Publish(&Event{Type: LeaseGranted, Lock: "deploy"})
+	var encoded atomic.Int64
+	encode := func(e *Event) []byte { encoded.Add(1); return []byte(e.ID() + " " + e.Lock) }
+	e := h.Recent(Filter{}, 1)[0]
+	want := string(e.Encoded(encode))
+	var readers sync.WaitGroup
+	for range 8 {
+		readers.Go(func() {
+			if got := string(h.Recent(Filter{}, 1)[0].Encoded(encode)); got != want {
+				t.Errorf("%q, not %q", got, want)
+			}
+		})
+	}
+	readers.Wait()
+	if encoded.Load() != 1 {
+		t.Errorf("encoded %d times", encoded.Load())
+	}
+}
+
+// Several may find it not encoded at the same time; all of them get it whole.
+func TestAnEventMayBeEncodedByManyAtOnce(t *testing.T) {
+	h := New(Options{})
+	for range 200 {
+		h.Publish(&Event{Type: LeaseGranted, Lock: "deploy"})
+		e := h.Recent(Filter{}, 1)[0]
+		var readers sync.WaitGroup
+		for range 4 {
+			readers.Go(func() {
+				if got := string(e.Encoded(func(e *Event) []byte { return []byte(e.ID()) })); got != e.ID() {
+					t.Errorf("%q is encoded as %q", e.ID(), got)
+				}
+			})
+		}
+		readers.Wait()
+	}
+}

@@ -1,0 +1,321 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// counts is what a hub told its Metrics.
+type counts struct {
+	dropped     atomic.Uint64
+	subscribers atomic.Int64
+}
+
+func (c *counts) EventsDropped(n uint64) { c.dropped.Add(n) }
+func (c *counts) Subscribers(delta int)  { c.subscribers.Add(int64(delta)) }
+
+// running is a hub whose Run is over, at the latest, when the test is.
+func running(t *testing.T, o Options) (h *Hub, stop func()) {
+	t.Helper()
+	h = New(o)
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() { over <- h.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-over; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return h, stop
+}
+
+// publish publishes n lease events; the lock's name is the event's place.
+func publish(h *Hub, n int) {
+	for range n {
+		h.Publish(&Event{Type: LeaseQueued, NS: "default", Lock: fmt.Sprint(h.next.Load())})
+	}
+}
+
+func subscribe(t *testing.T, h *Hub, f Filter, after string) *Subscriber {
+	t.Helper()
+	s, err := h.Subscribe(f, after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// locks is what a batch is about; a Resync is shown with its reason.
+func locks(batch []*Event) string {
+	var names []string
+	for _, e := range batch {
+		if e.Type == Resync {
+			names = append(names, "resync:"+e.Reason)
+			continue
+		}
+		names = append(names, e.Lock)
+	}
+	return strings.Join(names, " ")
+}
+
+// next is what the next batch is about.
+func next(t *testing.T, s *Subscriber) string {
+	t.Helper()
+	batch, err := s.Next(t.Context())
+	if err != nil {
+		t.Fatalf("Next: %v", err)
+	}
+	return locks(batch)
+}
+
+// nothing checks that there is nothing to read for a long (virtual) time.
+func nothing(t *testing.T, s *Subscriber) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	if batch, err := s.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("there is something to read: %s, %v", locks(batch), err)
+	}
+}
+
+func expect(t *testing.T, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Fatalf("got %q, want %q", got, want)
+	}
+}
+
+func TestPublishStampsTheTimeInUTC(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New(Options{})
+		h.Publish(&Event{Type: GatewayJoined, Time: time.Unix(1, 0)})
+		time.Sleep(time.Second)
+		h.Publish(&Event{Type: GatewayLeft})
+		list := h.Recent(Filter{}, 2)
+		now := time.Now().UTC()
+		if !list[0].Time.Equal(now.Add(-time.Second)) || !list[1].Time.Equal(now) || list[1].Time.Location() != time.UTC {
+			t.Errorf("%v and %v; now is %v", list[0].Time, list[1].Time, now)
+		}
+	})
+}
+
+func TestWithoutSubscribersPublishStoresAndWakesNobody(t *testing.T) {
+	h := New(Options{Ring: 4})
+	publish(h, 3)
+	if len(h.nudge) != 0 {
+		t.Error("it woke Run")
+	}
+	expect(t, locks(h.Recent(Filter{}, 9)), "1 2 3")
+	subscribe(t, h, Filter{}, "").Close()
+	publish(h, 1)
+	if len(h.nudge) != 0 {
+		t.Error("it woke Run after the last one had left")
+	}
+	e := make([]Event, 101)
+	if n := testing.AllocsPerRun(100, func() { h.Publish(&e[0]); e = e[1:] }); n != 0 {
+		t.Errorf("Publish allocates %v times", n)
+	}
+}
+
+func TestRecentListsTheLastThatTheFilterLetsThroughOldestFirst(t *testing.T) {
+	for _, c := range []struct {
+		published, n int
+		filter       Filter
+		want         string
+	}{
+		{0, 3, Filter{}, ""},
+		{2, 3, Filter{}, "1 2"},
+		{3, 3, Filter{}, "1 2 3"},
+		{4, 3, Filter{}, "2 3 4"},
+		{4, 9, Filter{}, "1 2 3 4"},
+		{5, 9, Filter{}, "2 3 4 5"}, // the ring has 4
+		{11, 9, Filter{}, "8 9 10 11"},
+		{11, 1, Filter{Lock: "1?"}, "11"},
+		{11, 9, Filter{Lock: "[89]"}, "8 9"},
+		{11, 1, Filter{Lock: "8"}, "8"},
+		{11, 1, Filter{Lock: "7"}, ""}, // lost
+		{11, 0, Filter{}, ""},
+		{11, -1, Filter{}, ""},
+	} {
+		h := New(Options{Ring: 4})
+		publish(h, c.published)
+		if got := locks(h.Recent(c.filter, c.n)); got != c.want {
+			t.Errorf("the last %d of %d, lock %q: %q, want %q", c.n, c.published, c.filter.Lock, got, c.want)
+		}
+	}
+}
+
+// The times are what a subscriber sees: a lone event at once, a burst in one
+// go a pause later.
+func TestWakeUpsAreAPauseApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := running(t, Options{})
+		s := subscribe(t, h, Filter{}, "")
+		begin := time.Now()
+		go func() {
+			publish(h, 1)
+			for range 3 {
+				time.Sleep(time.Millisecond)
+				publish(h, 1)
+			}
+		}()
+		expect(t, next(t, s), "1")
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("a lone event took %v", took)
+		}
+		expect(t, next(t, s), "2 3 4")
+		if took := time.Since(begin); took != WakePause {
+			t.Errorf("the burst came %v after the first event", took)
+		}
+		time.Sleep(time.Hour)
+		begin = time.Now()
+		publish(h, 1)
+		expect(t, next(t, s), "5")
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("an event after a quiet hour took %v", took)
+		}
+	})
+}
+
+// Whoever takes longer over a batch than passes between two events would, if it
+// were given what there is whenever it asks, be given each event by itself.
+func TestOneWhoIsBusySendingIsGivenBurstsToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := running(t, Options{})
+		s := subscribe(t, h, Filter{}, "")
+		go func() {
+			for range 1000 {
+				publish(h, 1)
+				time.Sleep(100 * time.Microsecond)
+			}
+		}()
+		batches := 0
+		for read := 0; read < 1000; batches++ {
+			batch, err := s.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			read += len(batch)
+			time.Sleep(150 * time.Microsecond)
+		}
+		if most := int(1000*100*time.Microsecond/WakePause) + 1; batches > most {
+			t.Errorf("%d batches in the time of %d pauses", batches, most)
+		}
+	})
+}
+
+func TestOnlySoManySubscribeAtATime(t *testing.T) {
+	var m counts
+	h := New(Options{MaxSubscribers: 2, Metrics: &m})
+	a, b := subscribe(t, h, Filter{}, ""), subscribe(t, h, Filter{}, "")
+	if _, err := h.Subscribe(Filter{}, ""); !errors.Is(err, ErrTooManySubscribers) {
+		t.Errorf("the third: %v", err)
+	}
+	a.Close()
+	a.Close() // makes no second place free
+	c := subscribe(t, h, Filter{}, "")
+	if _, err := h.Subscribe(Filter{}, ""); !errors.Is(err, ErrTooManySubscribers) {
+		t.Errorf("one more than there is room for: %v", err)
+	}
+	if n := m.subscribers.Load(); n != 2 {
+		t.Errorf("the metrics show %d subscribers", n)
+	}
+	b.Close()
+	c.Close()
+	if n := m.subscribers.Load(); n != 0 || h.count.Load() != 0 || len(h.subscribers) != 0 {
+		t.Errorf("nobody is left, but there are %d in the metrics, %d counted and %d kept", n, h.count.Load(), len(h.subscribers))
+	}
+}
+
+func TestWhenTheHubStopsEverybodyReadsToTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, stop := running(t, Options{})
+		waits, behind := subscribe(t, h, Filter{}, ""), subscribe(t, h, Filter{}, "")
+		rejects := subscribe(t, h, Filter{Lock: "other"}, "")
+		over := make(chan error, 1)
+		go func() { _, err := waits.Next(t.Context()); over <- err }()
+		synctest.Wait()
+		stop()
+		if err := <-over; !errors.Is(err, ErrClosed) {
+			t.Errorf("one that waits: %v", err)
+		}
+		publish(h, 3*maxBatch/2)
+		for _, s := range []*Subscriber{behind, subscribe(t, h, Filter{}, h.id(0))} {
+			read := 0
+			for {
+				batch, err := s.Next(t.Context())
+				if err != nil {
+					if !errors.Is(err, ErrClosed) || read != 3*maxBatch/2 {
+						t.Errorf("%d events, then %v", read, err)
+					}
+					break
+				}
+				read += len(batch)
+			}
+		}
+		for range 2 { // and it stays so
+			if _, err := rejects.Next(t.Context()); !errors.Is(err, ErrClosed) {
+				t.Errorf("one whose filter lets nothing through: %v", err)
+			}
+		}
+		if _, err := subscribe(t, h, Filter{}, "").Next(t.Context()); !errors.Is(err, ErrClosed) {
+			t.Errorf("one that comes too late: %v", err)
+		}
+	})
+}
+
+// Publishers race with one another; the order is one for all, and keeps each
+// publisher's own.
+func TestAllSubscribersSeeOneOrder(t *testing.T) {
+	const publishers, each, watchers = 4, 2000, 3
+	h, _ := running(t, Options{Ring: publishers*each + 1})
+	seen := make([][]string, watchers)
+	var all sync.WaitGroup
+	for i := range watchers {
+		s := subscribe(t, h, Filter{}, "")
+		all.Go(func() {
+			for len(seen[i]) < publishers*each {
+				batch, err := s.Next(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, e := range batch {
+					seen[i] = append(seen[i], e.Owner+" "+e.Lock)
+				}
+			}
+		})
+	}
+	for p := range publishers {
+		all.Go(func() {
+			for n := range each {
+				h.Publish(&Event{Type: LeaseQueued, Owner: fmt.Sprint(p), Lock: fmt.Sprint(n)})
+			}
+		})
+	}
+	all.Wait()
+	for i := range seen {
+		if !slices.Equal(seen[i], seen[0]) {
+			t.Fatal("two subscribers saw different orders")
+		}
+	}
+	of := map[string]int{}
+	for _, s := range seen[0] {
+		owner, lock, _ := strings.Cut(s, " ")
+		if lock != fmt.Sprint(of[owner]) {
+			t.Fatalf("publisher %s: %s where %d was next", owner, lock, of[owner])
+		}
+		of[owner]++
+	}
+}

@@ -1,0 +1,352 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+)
+
+func TestASubscriberBeginsWithTheNextEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := running(t, Options{})
+		publish(h, 3)
+		s := subscribe(t, h, Filter{}, "")
+		nothing(t, s)
+		publish(h, 2)
+		expect(t, next(t, s), "4 5")
+		nothing(t, s)
+	})
+}
+
+// The ring holds 4 events, and 10 were published: 7, 8, 9 and 10 are kept.
+func TestResumingGoesOnBehindTheIDOrSaysThatItCannot(t *testing.T) {
+	const nonce = "0a1b2c3d"
+	id := (&Hub{nonce: nonce}).id
+	for _, c := range []struct {
+		name, after, want string
+		dropped           uint64
+	}{
+		{"behind one that is kept", id(8), "9 10", 0},
+		{"behind the newest but one", id(9), "10", 0},
+		{"behind the newest", id(10), "", 0},
+		{"behind the last that was lost: the edge", id(6), "7 8 9 10", 0},
+		{"too old by one", id(5), "resync:too_old", 4 + 1},
+		{"from the beginning", id(0), "resync:too_old", 10},
+		{"an event that is still to come", id(11), "resync:unknown_position", 0},
+		{"far in the future", id(1 << 63), "resync:unknown_position", 0},
+		{"the end of numbers", id(1<<64 - 1), "resync:unknown_position", 0},
+		{"of another process", New(Options{}).id(8), "resync:unknown_position", 0},
+		{"no number", nonce + "-", "resync:unknown_position", 0},
+		{"a number with a sign", nonce + "-+8", "resync:unknown_position", 0},
+		{"a negative number", nonce + "--8", "resync:unknown_position", 0},
+		{"too large a number", nonce + "-18446744073709551616", "resync:unknown_position", 0},
+		{"no nonce", "8", "resync:unknown_position", 0},
+		{"an empty nonce", "-8", "resync:unknown_position", 0},
+		{"junk", "\x00\r\n", "resync:unknown_position", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var m counts
+				h, _ := running(t, Options{Ring: 4, Metrics: &m})
+				h.nonce = nonce
+				publish(h, 10)
+				s := subscribe(t, h, Filter{}, c.after)
+				if c.want == "" {
+					nothing(t, s)
+				} else {
+					expect(t, next(t, s), c.want)
+				}
+				expect(t, s.Position(), h.id(10))
+				if got := m.dropped.Load(); got != c.dropped {
+					t.Errorf("%d events were counted as dropped, not %d", got, c.dropped)
+				}
+				publish(h, 1) // and it goes on from there
+				expect(t, next(t, s), "11")
+				nothing(t, s)
+			})
+		})
+	}
+}
+
+func TestTheIDOfAResyncIsAPlaceToResumeFrom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := running(t, Options{Ring: 4})
+		publish(h, 10)
+		s := subscribe(t, h, Filter{}, "of another process")
+		batch, err := s.Next(t.Context())
+		if err != nil || locks(batch) != "resync:unknown_position" || batch[0].Time.IsZero() {
+			t.Fatalf("%v, %v", locks(batch), err)
+		}
+		id := batch[0].ID()
+		publish(h, 2)
+		expect(t, next(t, subscribe(t, h, Filter{}, id)), "11 12")
+		expect(t, next(t, s), "11 12")
+	})
+}
+
+func TestAResyncPassesEveryFilter(t *testing.T) {
+	h := New(Options{})
+	s := subscribe(t, h, Filter{Types: Types(LeaseGranted), NS: "prod", Lock: "x", Owner: "y"}, "junk")
+	expect(t, next(t, s), "resync:unknown_position")
+}
+
+func TestPositionResumesWithoutLossThoughTheFilterLetNothingThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := running(t, Options{Ring: 4})
+		f := Filter{Lock: "1?"}
+		s := subscribe(t, h, f, "")
+		expect(t, s.Position(), h.id(0))
+		for range 3 { // more than the ring keeps, in sum
+			publish(h, 3)
+			nothing(t, s)
+		}
+		expect(t, s.Position(), h.id(9))
+		position := s.Position()
+		s.Close()
+		publish(h, 4)
+		expect(t, next(t, subscribe(t, h, f, position)), "10 11 12 13")
+	})
+}
+
+// Who goes away before it was told that something is lost, and comes back with
+// its Position, must still be told.
+func TestPositionLeavesNoLossBehindBeforeTheResyncIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := running(t, Options{Ring: 4})
+		slow := subscribe(t, h, Filter{}, "")
+		publish(h, 10)
+		for name, s := range map[string]*Subscriber{
+			"lagged":   slow,
+			"too old":  subscribe(t, h, Filter{}, h.id(2)),
+			"unknown":  subscribe(t, h, Filter{}, "junk"),
+			"resumed":  subscribe(t, h, Filter{}, subscribe(t, h, Filter{}, h.id(2)).Position()),
+			"resumed'": subscribe(t, h, Filter{}, subscribe(t, h, Filter{}, "junk").Position()),
+		} {
+			again := subscribe(t, h, Filter{}, s.Position())
+			batch, err := again.Next(t.Context())
+			if err != nil || batch[0].Type != Resync {
+				t.Errorf("%s: %s, %v", name, locks(batch), err)
+			}
+		}
+		// The publisher overtakes a reader in the middle of a look: what it has
+		// read is handed out, what is lost is not passed over.
+		s := subscribe(t, h, Filter{}, h.id(6))
+		h.ring[9%4].Store(&Event{Type: LeaseQueued, seq: 13, hub: h})
+		expect(t, next(t, s), "7 8")
+		expect(t, s.Position(), h.id(8))
+		expect(t, next(t, s), "resync:lagged")
+		expect(t, s.Position(), h.id(10))
+	})
+}
+
+func TestOneWhoFallsBehindByMoreThanTheRingIsToldAndOver(t *testing.T) {
+	for _, c := range []struct {
+		published int
+		want      string
+		dropped   uint64
+	}{{4, "1 2 3 4", 0}, {5, "resync:lagged", 5}, {4096, "resync:lagged", 4096}} {
+		synctest.Test(t, func(t *testing.T) {
+			var m counts
+			h, _ := running(t, Options{Ring: 4, Metrics: &m})
+			s := subscribe(t, h, Filter{}, "")
+			publish(h, c.published)
+			expect(t, next(t, s), c.want)
+			expect(t, s.Position(), h.id(uint64(c.published)))
+			if got := m.dropped.Load(); got != c.dropped {
+				t.Errorf("%d events were counted as dropped, not %d", got, c.dropped)
+			}
+			publish(h, 1)
+			if c.dropped == 0 {
+				expect(t, next(t, s), "5")
+				return
+			}
+			for range 2 { // and it stays over
+				if batch, err := s.Next(t.Context()); !errors.Is(err, ErrLagged) {
+					t.Errorf("after the Resync: %s, %v", locks(batch), err)
+				}
+			}
+			expect(t, next(t, subscribe(t, h, Filter{}, s.Position())), fmt.Sprint(c.published+1))
+		})
+	}
+}
+
+func TestOneWhoNeverReadsDelaysNobodyAndKeepsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := running(t, Options{Ring: 4})
+		stuck := subscribe(t, h, Filter{}, "")
+		reads := subscribe(t, h, Filter{}, "")
+		var first weak.Pointer[Event]
+		for n := 1; n <= 1000; n++ {
+			before := time.Now()
+			publish(h, 1)
+			if first.Value() == nil && n == 1 {
+				first = weak.Make(h.at(1))
+			}
+			expect(t, next(t, reads), fmt.Sprint(n))
+			if waited := time.Since(before); waited > WakePause {
+				t.Fatalf("event %d took %v to the one who reads", n, waited)
+			}
+		}
+		runtime.GC()
+		if first.Value() != nil {
+			t.Error("an event that the ring lost is still kept")
+		}
+		expect(t, next(t, stuck), "resync:lagged")
+		runtime.KeepAlive(reads)
+	})
+}
+
+// One batch is the caller's until the next call; then it must not be kept by one
+// who waits for hours.
+func TestOneWhoWaitsKeepsNoBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := running(t, Options{Ring: 4})
+		s := subscribe(t, h, Filter{}, "")
+		publish(h, 4)
+		expect(t, next(t, s), "1 2 3 4")
+		kept := weak.Make(h.at(2))
+		publish(h, 4)
+		runtime.GC()
+		if kept.Value() == nil {
+			t.Fatal("a batch lost an event before the next call: the test proves nothing")
+		}
+		s.filter.Lock = "other"
+		nothing(t, s)
+		runtime.GC()
+		if kept.Value() != nil {
+			t.Error("an event that the ring lost is kept by a subscriber that waits")
+		}
+		runtime.KeepAlive(s)
+	})
+}
+
+func TestTheEndOfTheContextEndsNext(t *testing.T) {
+	cause := errors.New("the client left")
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := running(t, Options{})
+		s := subscribe(t, h, Filter{}, "")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(cause) })
+		if _, err := s.Next(ctx); err != cause {
+			t.Errorf("while it waited: %v", err)
+		}
+		publish(h, 1)
+		if _, err := s.Next(ctx); err != cause {
+			t.Errorf("though there is something to read: %v", err)
+		}
+		expect(t, next(t, s), "1") // nothing is lost by it
+	})
+}
+
+// There is always something new, and never anything for this one: it does not
+// come to wait, where the end of the context would be noticed.
+func TestTheEndOfTheContextEndsNextAlsoOnABusyHub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New(Options{})
+		s := subscribe(t, h, Filter{Lock: "other"}, "")
+		publish(h, 2*maxBatch)
+		ctx, cancel := context.WithCancel(t.Context())
+		busy := &busyContext{Context: ctx, h: h, cancel: cancel}
+		if _, err := s.Next(busy); !errors.Is(err, context.Canceled) {
+			t.Errorf("Next: %v", err)
+		}
+		if busy.asked >= 10 {
+			t.Errorf("the context was asked %d times", busy.asked)
+		}
+	})
+}
+
+// busyContext ends when it is asked for the fifth time. Each time the hub gets
+// ahead of its reader by as much as the reader looks at in one go, until it is
+// plain that the reader does not care.
+type busyContext struct {
+	context.Context
+	h      *Hub
+	cancel func()
+	asked  int
+}
+
+func (c *busyContext) Err() error {
+	if c.asked++; c.asked == 5 {
+		c.cancel()
+	}
+	if c.asked < 10 {
+		publish(c.h, maxBatch)
+	}
+	return c.Context.Err()
+}
+
+func TestCloseEndsANextThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := running(t, Options{})
+		s := subscribe(t, h, Filter{}, "")
+		over := make(chan error, 1)
+		go func() { _, err := s.Next(t.Context()); over <- err }()
+		synctest.Wait()
+		s.Close()
+		s.Close()
+		if err := <-over; !errors.Is(err, ErrClosed) {
+			t.Errorf("one that waited: %v", err)
+		}
+		publish(h, 1)
+		if _, err := s.Next(t.Context()); !errors.Is(err, ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+		never := subscribe(t, h, Filter{}, "")
+		never.Close()
+		if _, err := never.Next(t.Context()); !errors.Is(err, ErrClosed) {
+			t.Errorf("one that was closed before it read: %v", err)
+		}
+	})
+}
+
+// The publisher publishes one event and waits until it was read: were a wake-up
+// lost between a reader's look and its wait, both would wait forever, which
+// synctest reports.
+func TestNoWakeUpIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rounds = 5000
+		h, _ := running(t, Options{Ring: 8})
+		s := subscribe(t, h, Filter{}, "")
+		read := make(chan string)
+		go func() {
+			for range rounds {
+				batch, err := s.Next(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				read <- locks(batch)
+			}
+		}()
+		for n := 1; n <= rounds; n++ {
+			publish(h, 1)
+			expect(t, <-read, fmt.Sprint(n))
+		}
+	})
+}
+
+// Who subscribes while the first event is published either sees it or begins
+// behind it: it never waits for an event that is there.
+func TestASubscriberThatComesWithTheFirstEventMissesNoWakeUp(t *testing.T) {
+	for range 2000 {
+		synctest.Test(t, func(t *testing.T) {
+			h, stop := running(t, Options{Ring: 8})
+			go publish(h, 1)
+			s, err := h.Subscribe(Filter{}, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if s.Position() == h.id(0) {
+				expect(t, next(t, s), "1")
+			}
+			stop()
+		})
+	}
+}
