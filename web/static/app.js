@@ -1,1 +1,333 @@
+// What the pages do by themselves: count times up and down, say whether they are
+// live, poll while there is no socket, mark what has changed, and the keyboard.
+// htmx does the rest. Everything here is a convenience: without it the pages are
+// plain, and times are the instants that the server wrote.
 "use strict";
+(() => {
+  const $ = (selector, root = document) => root.querySelector(selector);
+  const $$ = (selector, root = document) => root.querySelectorAll(selector);
+  const calm = matchMedia("(prefers-reduced-motion: reduce)");
+
+  // ---- Clock -------------------------------------------------------------
+  // Leases end by the gateway's clock, which need not be the browser's. Every
+  // status says what time it is there. What it says is late by the way it came,
+  // so of several answers the one that came fastest, the largest, is right;
+  // unless the clocks have been set meanwhile.
+
+  let offset = null;
+  let heardNow = "";
+
+  function correctClock() {
+    const now = $("#status")?.dataset.now;
+    if (!now || now === heardNow) return;
+    heardNow = now;
+    const seen = Number(now) - Date.now();
+    offset = offset === null || Math.abs(seen - offset) > 1000 ? seen : Math.max(offset, seen);
+  }
+
+  const now = () => Date.now() + (offset ?? 0);
+
+  // ---- Times -------------------------------------------------------------
+
+  // span writes 192000 as "3m 12s": two units, so that it never jumps in width.
+  function span(ms) {
+    const s = Math.max(0, Math.floor(ms / 1000));
+    const two = (n) => String(n).padStart(2, "0");
+    if (s < 60) return `${s}s`;
+    if (s < 3600) return `${Math.floor(s / 60)}m ${two(s % 60)}s`;
+    if (s < 86400) return `${Math.floor(s / 3600)}h ${two(Math.floor(s / 60) % 60)}m`;
+    return `${Math.floor(s / 86400)}d ${two(Math.floor(s / 3600) % 24)}h`;
+  }
+
+  const timeOfDay = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+  const exactTime = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3, hourCycle: "h23" });
+  const date = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+
+  const write = (element, text) => {
+    if (element.textContent !== text) element.textContent = text;
+    element.dataset.on = ""; // the stylesheet hides a time until it has been written
+  };
+
+  // Nothing is written while the data is too old to be counted on: a lease that
+  // seems to run out may have been renewed where this page cannot see it.
+  function tick() {
+    const t = frozen ?? now();
+    for (const e of $$("time[data-since]")) write(e, span(t - e.dataset.since) + ("over" in e.dataset ? "+" : ""));
+    for (const e of $$("time[data-ago]")) write(e, span(t - e.dataset.ago) + " ago");
+    for (const e of $$("time[data-until]")) {
+      const left = e.dataset.until - t;
+      write(e, left > 0 ? span(left + 999) : "due");
+      e.classList.toggle("low", left < 5000);
+    }
+  }
+
+  function tickRings() {
+    const t = frozen ?? now();
+    for (const e of $$("circle[data-until]")) {
+      const part = Math.min(1, Math.max(0, (e.dataset.until - t) / e.dataset.ttl));
+      e.setAttribute("stroke-dasharray", `${(part * 100).toFixed(1)} 100`);
+      e.classList.toggle("low", e.dataset.until - t < 5000);
+    }
+  }
+
+  // writeOnce writes what does not change by itself.
+  function writeOnce() {
+    for (const e of $$("time[data-clock]")) write(e, exactTime.format(Number(e.dataset.clock)));
+    for (const e of $$("time[data-date]")) write(e, date.format(Number(e.dataset.date)));
+    for (const e of $$("[data-origin]")) write(e, location.origin);
+  }
+
+  function refresh() {
+    correctClock();
+    writeOnce();
+    tick();
+    tickRings();
+  }
+
+  // ---- What has changed ----------------------------------------------------
+  // A row whose data-sig differs, or that is new, lights up once. Not after the
+  // page or the filter has changed everything, and not when the reader asked for
+  // stillness.
+
+  let before = null;
+
+  const signatures = () => new Map([...$$("[data-sig]")].map((e) => [e.id, e.dataset.sig]));
+
+  function markChanges() {
+    if (!before || calm.matches || document.hidden) return;
+    const changed = [...$$("[data-sig]")].filter((e) => before.get(e.id) !== e.dataset.sig);
+    if (changed.length > 8) return;
+    const colour = getComputedStyle(document.documentElement).getPropertyValue("--flash");
+    for (const e of changed) e.animate({ backgroundColor: [colour, "transparent"] }, { duration: 1400, easing: "ease-out" });
+  }
+
+  // ---- Live or not -----------------------------------------------------------
+  // The socket is htmx's, which connects again by itself. This watches it, and
+  // fetches the same fragments every two seconds while it brings nothing.
+
+  const silence = 12_000; // the server pushes the status every five seconds
+  const patience = 1500; // a reconnect this short is nobody's business
+  const pollEvery = 2000;
+
+  const started = Date.now();
+  let open = false;
+  let heard = 0; // when the socket last brought something
+  let polled = 0; // when a poll last did
+  let failed = false; // the last poll
+  let polling = false;
+  let nextPoll = 0;
+  let frozen = null; // the gateway's time of the last good state, while it is away
+
+  const lastGood = () => Math.max(heard, polled) || started;
+
+  async function poll() {
+    const live = $("#live");
+    if (!live || polling) return;
+    polling = true;
+    try {
+      const url = live.dataset.poll;
+      const answer = await fetch(url, { cache: "no-store", headers: { "HX-Request": "true" }, signal: AbortSignal.timeout(5000) });
+      if (!answer.ok) throw new Error(`status ${answer.status}`);
+      const text = await answer.text();
+      if ($("#live")?.dataset.poll !== url) return; // the filter has changed meanwhile
+      polled = Date.now();
+      failed = false;
+      before = signatures();
+      await htmx.swap({ sourceElement: live, target: live, swap: "none", text });
+    } catch {
+      failed = true;
+    } finally {
+      polling = false;
+      nextPoll = Date.now() + pollEvery * (0.8 + 0.4 * Math.random());
+    }
+  }
+
+  function watch() {
+    if (!$("#live") || document.hidden) return;
+    const t = Date.now();
+    if (open && t - heard < silence) return show("live");
+    if (t - lastGood() < patience) return;
+    if (t >= nextPoll) poll();
+    if (failed) show("away");
+    else if (polled) show("polling");
+  }
+
+  const linkWords = { live: "Live", polling: "Polling", away: "Gateway away" };
+
+  function show(state) {
+    const link = $("#link");
+    if (!link) return;
+    const serving = $("#status")?.dataset.serving !== "false";
+    const words = linkWords[state] + (state !== "away" && !serving ? ", not serving" : "");
+    const text = $(".link-text", link);
+    if (text.textContent !== words) text.textContent = words; // role=status: said once, not again and again
+    link.dataset.link = state;
+    document.documentElement.dataset.link = state;
+
+    const away = $("#away");
+    const good = lastGood() + (offset ?? 0);
+    frozen = state === "away" ? good : null;
+    away.hidden = state === "live";
+    if (state === "polling") away.textContent = "The live connection is not to be had. This page asks every 2 seconds instead, and goes on trying.";
+    if (state === "away") away.textContent = `The gateway has not answered since ${timeOfDay.format(lastGood())}, ${span(Date.now() - lastGood())} ago. What is shown is the last that was known.`;
+  }
+
+  const heardFrom = () => {
+    heard = Date.now();
+    failed = false;
+    nextPoll = 0;
+  };
+  document.addEventListener("htmx:ws:after:connection", () => {
+    open = true;
+    heardFrom();
+  });
+  document.addEventListener("htmx:ws:close", () => {
+    open = false;
+  });
+  document.addEventListener("htmx:ws:before:message:incoming", () => {
+    heardFrom();
+    before = signatures();
+  });
+  document.addEventListener("htmx:after:swap", () => {
+    refresh();
+    markChanges();
+    before = null;
+    watch();
+  });
+  // A tab that comes back to the front has missed everything: its socket opens
+  // anew (htmx), and until then nothing is wrong.
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) return;
+    heardFrom();
+    refresh();
+  });
+  // A filter that is empty has no place in the address.
+  document.addEventListener("htmx:config:request", (event) => {
+    const body = event.detail.ctx.request.body;
+    for (const [key, value] of [...body]) if (value === "") body.delete(key);
+  });
+
+  // ---- Theme -------------------------------------------------------------------
+
+  const themes = { auto: "Auto", light: "Light", dark: "Dark" };
+
+  function showTheme() {
+    const chosen = document.documentElement.dataset.theme ?? "auto";
+    $("#theme .tool-text").textContent = themes[chosen];
+    $("#theme").setAttribute("aria-label", `Colours: ${themes[chosen]}`);
+  }
+
+  function nextTheme() {
+    const names = Object.keys(themes);
+    const next = names[(names.indexOf(document.documentElement.dataset.theme ?? "auto") + 1) % names.length];
+    if (next === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = next;
+    try {
+      localStorage.setItem("theme", next);
+    } catch {
+      // Not remembered, then.
+    }
+    showTheme();
+  }
+
+  // ---- Copying -------------------------------------------------------------------
+
+  // The clipboard's API is there only in secure contexts, and a gateway on the
+  // local network is none.
+  async function copy(text) {
+    if (navigator.clipboard) return navigator.clipboard.writeText(text);
+    const area = document.createElement("textarea");
+    area.value = text;
+    area.className = "hidden";
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    if (button.id === "theme") nextTheme();
+    if (button.id === "keys") $("#help").showModal();
+    if (!("copy" in button.dataset)) return;
+    await copy(button.dataset.copy);
+    button.dataset.copied = "";
+    button.focus();
+    setTimeout(() => delete button.dataset.copied, 1200);
+  });
+
+  // ---- Keyboard -------------------------------------------------------------------
+
+  // goable is what takes the focus in a row: its link, or the row itself.
+  const goable = (row) => (row.matches("[tabindex]") ? row : $("a", row));
+
+  function move(step) {
+    const rows = [...$$("[data-row]")];
+    if (rows.length === 0) return;
+    const at = rows.findIndex((row) => row.contains(document.activeElement));
+    const row = rows[at < 0 ? (step > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, at + step))];
+    goable(row).focus({ preventScroll: true });
+    row.scrollIntoView({ block: "nearest" });
+  }
+
+  let afterG = 0;
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+    if ($("dialog[open]")) return;
+    const typing = event.target.matches("input, select, textarea");
+    if (typing) {
+      if (event.key === "Escape") event.target.blur();
+      if (event.key !== "ArrowDown" || !event.target.matches("input")) return;
+    }
+    const inRow = document.activeElement.matches("[data-row], [data-row] *") || typing;
+    switch (event.key) {
+      case "/":
+        if (!$("#q")) return;
+        $("#q").focus();
+        $("#q").select();
+        break;
+      case "j":
+        move(1);
+        break;
+      case "k":
+        move(-1);
+        break;
+      case "ArrowDown":
+      case "ArrowUp":
+        if (!inRow) return; // the page scrolls
+        move(event.key === "ArrowDown" ? 1 : -1);
+        break;
+      case "Enter": // a link opens by itself
+        if (!document.activeElement.matches("[data-row]")) return;
+        for (const d of $$("details", document.activeElement)) d.open = !d.open;
+        break;
+      case "o":
+        if (Date.now() - afterG > 1000) return;
+        $("[data-go=o]").click();
+        break;
+      case "g":
+        afterG = Date.now();
+        return;
+      case "t":
+        nextTheme();
+        break;
+      case "?":
+        $("#help").showModal();
+        break;
+      default:
+        return;
+    }
+    event.preventDefault();
+  });
+
+  // ---- Begin -------------------------------------------------------------------
+
+  showTheme();
+  refresh();
+  setInterval(() => document.hidden || tick(), 1000);
+  setInterval(() => document.hidden || calm.matches || tickRings(), 250);
+  setInterval(() => calm.matches && tickRings(), 5000);
+  setInterval(watch, 500);
+})();

@@ -10,8 +10,8 @@ const htmxConfig = `{
 	"history": "reload",
 	"defaultSwap": "none",
 	"extensions": "ws",
-	"morphIgnore": ["data-htmx-powered", "open"],
-	"morphSkipChildren": "time[data-since], time[data-until]",
+	"morphIgnore": ["data-htmx-powered", "open", "data-on", "data-copied"],
+	"morphSkipChildren": "time[data-since], time[data-until], time[data-ago], time[data-clock], [data-origin]",
 	"ws": {
 		"reconnectDelay": 500,
 		"reconnectMaxDelay": 8000,

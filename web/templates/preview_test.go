@@ -1,0 +1,67 @@
+package templates
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"lockkeeper/web/static"
+)
+
+// contentSecurityPolicy is the strictest that the pages work under.
+const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; " +
+	"connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+
+// previewHandler serves the samples as a gateway would: live, and with a push
+// every second in which the queue moves.
+func previewHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(static.Prefix, static.Handler())
+	push := func(n int) []byte {
+		now := time.Now()
+		list := overviewSample(now)
+		list.Rows = list.Rows[n%3:]
+		lock := lockSample(now, 12)
+		lock.Waiters = lock.Waiters[n%3:]
+		return []byte(render(StatusFragment(list.Status)) + render(LocksFragment(list)) + render(QueueFragment(lock)) + render(HistoryFragment(lock)))
+	}
+	mux.HandleFunc("/ui/poll", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(push(0)) })
+	mux.HandleFunc("/ui/live", func(w http.ResponseWriter, r *http.Request) {
+		conn, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		for n := 0; conn.WriteMessage(websocket.TextMessage, push(n)) == nil; n++ {
+			time.Sleep(time.Second)
+		}
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		c, ok := samples(time.Now())[r.URL.Path]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Header().Set("Content-Security-Policy", contentSecurityPolicy)
+		_ = c.Render(r.Context(), w)
+	})
+	return mux
+}
+
+// LOCKKEEPER_PREVIEW=localhost:8099 go test -run TestPreview -timeout 0 ./web/templates
+// serves the samples until it is interrupted.
+func TestPreview(t *testing.T) {
+	addr := os.Getenv("LOCKKEEPER_PREVIEW")
+	if addr == "" {
+		t.Skip("LOCKKEEPER_PREVIEW=host:port serves the sample pages there, for those who design them")
+	}
+	for path := range samples(time.Now()) {
+		fmt.Printf("http://%s%s\n", addr, path)
+	}
+	t.Fatal(http.ListenAndServe(addr, previewHandler()))
+}

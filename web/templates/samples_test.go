@@ -1,0 +1,208 @@
+package templates
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"lockkeeper/web/static"
+)
+
+// render is a component's output.
+func render(c templ.Component) string {
+	var b strings.Builder
+	if err := c.Render(context.Background(), &b); err != nil {
+		panic(err)
+	}
+	return b.String()
+}
+
+// hostile is what a client or another program may put wherever text is free.
+const hostile = `"><script>alert(1)</script><img src=x onerror='alert(2)'>' onmouseover="alert(3)" javascript:alert(4) </title></textarea><!-- ` + "\x1b[31m\u202e"
+
+func page(now time.Time, title string) Page {
+	return Page{
+		Title: title, Live: "/ui/live?page=sample", Poll: "/ui/poll?page=sample", Assets: static.URLs(), Docs: "/docs",
+		Status: Status{
+			GatewayID: "3q7vwkd2xhm5a", Version: "0.4.0", Started: now.Add(-50 * time.Hour), Now: now, ZooKeeper: "connected",
+			Servers: []string{"zk1:2181", "zk2:2181", "zk3:2181"}, Root: "/lockkeeper", FenceOpen: true, ReplicaCurrent: true, Serving: true,
+			Locks: 1284, Contenders: 5210, Held: 431, Waiting: 1022,
+		},
+	}
+}
+
+func away(p Page) Page {
+	p.Status.ZooKeeper, p.Status.ReplicaCurrent, p.Status.Serving, p.Status.FenceOpen = "suspended", false, false, false
+	return p
+}
+
+func leaseID(n int) string { return fmt.Sprintf("lk2s4u7q3vwkd2xhm5a%08x", n*2654435761%(1<<32)) }
+
+func overviewSample(now time.Time) Overview {
+	held := func(ns, name, owner string, waiting int, since, left time.Duration) LockRow {
+		return LockRow{NS: ns, Name: name, URL: "/lock", State: "held", HolderCount: 1, Waiting: waiting,
+			Holders: []Who{{Owner: owner, LeaseID: leaseID(len(name))}}, HeldSince: now.Add(-since), ExpiresAt: now.Add(left)}
+	}
+	rows := []LockRow{
+		held("default", "billing:close-month", "worker-14@fra1", 7, 12*time.Minute, 24*time.Second),
+		held("default", "db:migrate:orders", "ci-runner-3", 31, 4*time.Second, 8*time.Minute),
+		{NS: "default", Name: "cache:warm", URL: "/lock", State: "held", HolderCount: 9, Waiting: 2, HeldSince: now.Add(-3 * time.Hour),
+			Holders: []Who{{Owner: "edge-1", LeaseID: leaseID(1)}, {Owner: "edge-2", LeaseID: leaseID(2)}, {LeaseID: leaseID(3)}}},
+		{NS: "curator", Name: "leader", URL: "/lock", State: "held", HolderCount: 1, Waiting: 2, HeldSince: now.Add(-49 * time.Hour), HeldLonger: true,
+			Holders: []Who{{Foreign: true, Program: "Curator"}}, Hazards: 1},
+		{NS: "default", Name: "deploy:prod", URL: "/lock", State: "unclaimed", HolderCount: 1, Waiting: 1,
+			Holders: []Who{{Owner: "deploy-bot", LeaseID: leaseID(9)}}, HeldSince: now.Add(-2 * time.Second), ExpiresAt: now.Add(3 * time.Second)},
+		{NS: "default", Name: "report:nightly", URL: "/lock", State: "queued", Waiting: 4},
+		{NS: "default", Name: "sweep", URL: "/lock", State: "free"},
+		held("default", "x"+strings.Repeat("very-long-lock-name.", 10)[:199], strings.Repeat("an-owner-with-a-long-label ", 4), 1200, 26*time.Hour, 59*time.Minute),
+		held("default", "payments@eu-west-1", "api-7f9c", 0, 700*time.Millisecond, 29*time.Second),
+		held("default", "index:rebuild", "search-2", 1, 95*time.Second, 25*time.Second),
+	}
+	p := page(now, "Locks · Lockkeeper")
+	return Overview{Page: p, Rows: rows, Namespaces: []string{"default", "curator"}, Next: "/?cursor=abc"}
+}
+
+func lockSample(now time.Time, waiters int) Lock {
+	const dir = "/lockkeeper/locks/db:migrate:orders"
+	znode := func(n int) string { return fmt.Sprintf("%s/write-v1.%s-lock-%010d", dir, leaseID(n), n) }
+	v := Lock{
+		Page: page(now, "db:migrate:orders · Lockkeeper"), NS: "default", Name: "db:migrate:orders", Tab: "queue", QueueURL: "/lock", NodesURL: "/nodes",
+		Overview: "/", State: "held", Dir: dir, QueueLength: waiters,
+		Holders: []Contender{{
+			Who: Who{Owner: "ci-runner-3", LeaseID: leaseID(12)}, Mode: "exclusive", Znode: znode(12), FencingToken: 17179869591,
+			Since: now.Add(-5 * time.Minute), HeldSince: now.Add(-192 * time.Second), ExpiresAt: now.Add(42 * time.Second), TTL: time.Minute,
+			Metadata: "{\n  \"pipeline\": \"orders/4711\",\n  \"commit\": \"9fceb02\"\n}",
+		}},
+		History: []Happening{
+			{At: now.Add(-192 * time.Second), Event: "lease.granted", Who: Who{Owner: "ci-runner-3", LeaseID: leaseID(12)}, FencingToken: 17179869591},
+			{At: now.Add(-192 * time.Second), Event: "lease.expired", Who: Who{Owner: "ci-runner-1", LeaseID: leaseID(11)}, FencingToken: 17179869570, Reason: "no heartbeat for 1m0s"},
+			{At: now.Add(-5 * time.Minute), Event: "lease.queued", Who: Who{Owner: "ci-runner-3", LeaseID: leaseID(12)}},
+			{At: now.Add(-20 * time.Minute), Event: "lease.granted", Who: Who{Owner: "ci-runner-1", LeaseID: leaseID(11)}, FencingToken: 17179869570},
+			{At: now.Add(-21 * time.Minute), Event: "lease.released", Who: Who{Foreign: true, Program: "Curator"}},
+			{At: now.Add(-3 * time.Hour), Event: "lease.revoke_requested", Who: Who{Owner: "nightly"}, Reason: "the operator asked: maintenance at 03:00"},
+		},
+		Nodes: []NodeEvent{
+			{At: now.Add(-1 * time.Second), Event: "node.created", Path: znode(14)},
+			{At: now.Add(-192 * time.Second), Event: "node.deleted", Path: znode(11)},
+			{At: now.Add(-200 * time.Second), Event: "node.changed", Path: znode(12)},
+			{At: now.Add(-300 * time.Second), Event: "node.created", Path: znode(12)},
+			{At: now.Add(-300 * time.Second), Event: "node.created", Path: dir},
+		},
+	}
+	for i := range min(waiters, 100) {
+		c := Contender{
+			Who: Who{Owner: fmt.Sprintf("ci-runner-%d", 4+i), LeaseID: leaseID(13 + i)}, Position: i + 1, Mode: "exclusive", Znode: znode(13 + i),
+			Since: now.Add(-time.Duration(180-i) * time.Second), ExpiresAt: now.Add(time.Duration(4+7*i%50) * time.Second), TTL: time.Minute,
+		}
+		switch i {
+		case 1:
+			c = Contender{Who: Who{Foreign: true, Program: "Curator"}, Position: 2, Mode: "exclusive", Since: now.Add(-170 * time.Second),
+				Znode: dir + "/_c_0b6f6f0e-6a4c-4f0e-8a0e-5f3c2b1a0d9e-lock-0000000014", Session: "0x100000a5f2c0007", Data: "10.0.3.17"}
+		case 3:
+			c.Metadata = `{"job":"` + strings.Repeat("backfill-", 400) + `"}`
+		case 4:
+			c.Owner = ""
+		}
+		v.Waiters = append(v.Waiters, c)
+	}
+	if waiters > 100 {
+		v.Next = "/lock?cursor=100"
+	}
+	return v
+}
+
+// samples are all pages worth looking at, by the path that the preview serves
+// them under.
+func samples(now time.Time) map[string]templ.Component {
+	empty := overviewSample(now)
+	empty.Rows, empty.Next, empty.Namespaces = nil, "", nil
+	nothing := empty
+	nothing.Query = "no-such"
+	gone := overviewSample(now)
+	gone.Page = away(gone.Page)
+	never := empty
+	never.Page = away(never.Page)
+	never.Status.ZooKeeper, never.Status.GatewayID = "none", ""
+	never.Problem = "ZooKeeper has not been reached yet: which locks there are is not known."
+
+	free := lockSample(now, 0)
+	free.Holders, free.History, free.Nodes, free.State = nil, nil, nil, "free"
+	shared := lockSample(now, 1204)
+	for i := range 4 {
+		h := shared.Holders[0]
+		h.Znode, h.LeaseID, h.Mode = h.Znode+fmt.Sprint(i), leaseID(100+i), "shared"
+		switch i {
+		case 1:
+			h.Unclaimed, h.ExpiresAt = true, now.Add(3*time.Second)
+		case 2:
+			h = Contender{Who: Who{Foreign: true, Program: "Kazoo"}, Mode: "shared", Znode: "/lockkeeper/locks/db:migrate:orders/a__rlock__0000000003",
+				Session: "0x200000a5f2c0003", Data: "aGVsbG8AAQI=", DataBinary: true, HeldSince: now.Add(-time.Hour), HeldLonger: true}
+		case 3:
+			h.Mode, h.Permits, h.Owner = "semaphore", 3, strings.Repeat("an owner with a long label ", 4)
+		}
+		shared.Holders = append(shared.Holders, h)
+	}
+	shared.Hazards = []Hazard{
+		{"stray_child", "The directory has children that are no contenders: they may starve other programs' clients: " + strings.Repeat("lost+found ", 12)},
+		{"unreadable_contender", "2 contenders may not be read with this gateway's credentials, so their owners are not known."},
+		{"numbers_without_order", "The sequence numbers have wrapped around: order is not what it seems."},
+	}
+	shared.Name = "x" + strings.Repeat("very-long-lock-name.", 10)[:199]
+	nodes := lockSample(now, 12)
+	nodes.Tab = "zookeeper"
+	quietNodes := free
+	quietNodes.Tab = "zookeeper"
+	gateway := lockSample(now, 3)
+	gateway.Page = away(gateway.Page)
+	queued := lockSample(now, 2)
+	queued.Holders, queued.State = nil, "queued"
+
+	evil := lockSample(now, 2)
+	evil.Holders[0].Owner, evil.Holders[0].Metadata, evil.Holders[0].Znode, evil.Holders[0].LeaseID = hostile, hostile, hostile, hostile
+	evil.Waiters[1].Program, evil.Waiters[1].Session, evil.Waiters[1].Data, evil.Waiters[1].Znode = hostile, hostile, hostile, hostile
+	evil.Name, evil.NS, evil.Dir, evil.State, evil.Problem, evil.Title = hostile, hostile, hostile, hostile, hostile, hostile
+	evil.Hazards = []Hazard{{hostile, hostile}}
+	evil.History[0].Owner, evil.History[0].Reason, evil.History[0].Event = hostile, hostile, hostile
+	evil.Status.GatewayID, evil.Status.Version, evil.Status.Servers, evil.Status.Root = hostile, hostile, []string{hostile}, hostile
+	evilNodes := evil
+	evilNodes.Tab, evilNodes.Nodes = "zookeeper", []NodeEvent{{now, hostile, hostile}}
+	evilList := overviewSample(now)
+	evilList.Query, evilList.Namespaces, evilList.Problem = hostile, []string{hostile, "b"}, hostile
+	evilList.Rows = []LockRow{{NS: hostile, Name: hostile, URL: "javascript:alert(5)", State: hostile, HolderCount: 2,
+		Holders: []Who{{Owner: hostile, LeaseID: hostile}, {Foreign: true, Program: hostile}}}}
+
+	problem := Problem{Page: page(now, "Not found · Lockkeeper"), Status: 404, Title: "There is no such page", Detail: "A lock's page is at /ui/locks/NAMESPACE/NAME."}
+	problem.Live = ""
+
+	return map[string]templ.Component{
+		"/":             OverviewPage(overviewSample(now)),
+		"/empty":        OverviewPage(empty),
+		"/nothing":      OverviewPage(nothing),
+		"/away":         OverviewPage(gone),
+		"/never":        OverviewPage(never),
+		"/lock":         LockPage(lockSample(now, 12)),
+		"/lock-free":    LockPage(free),
+		"/lock-shared":  LockPage(shared),
+		"/lock-away":    LockPage(gateway),
+		"/lock-queued":  LockPage(queued),
+		"/nodes":        LockPage(nodes),
+		"/nodes-empty":  LockPage(quietNodes),
+		"/problem":      ProblemPage(problem),
+		"/evil":         LockPage(evil),
+		"/evil-nodes":   LockPage(evilNodes),
+		"/evil-list":    OverviewPage(evilList),
+		"/evil-problem": ProblemPage(Problem{Page: evil.Page, Status: 400, Title: hostile, Detail: hostile}),
+	}
+}
+
+// fragments are those of a page, by id.
+func fragments(now time.Time) map[string]templ.Component {
+	lock := lockSample(now, 12)
+	return map[string]templ.Component{
+		"status": StatusFragment(lock.Status), "locks": LocksFragment(overviewSample(now)), "lock-head": LockHeadFragment(lock),
+		"queue": QueueFragment(lock), "history": HistoryFragment(lock), "nodes": NodesFragment(lock),
+	}
+}

@@ -1,0 +1,265 @@
+package templates
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A fragment is pushed when its bytes have changed. So nothing here looks at a
+// clock: a time is rendered as the instant it is, and the page makes "3m 12s" of it.
+
+// iso is a time for machines and for titles, "" for none.
+func iso(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000Z07:00")
+}
+
+// millis is a time for the page's script.
+func millis(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), 10) }
+
+// clock is a time for readers whose browser runs no script.
+func clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }
+
+// stamp is clock with milliseconds.
+func stamp(t time.Time) string { return t.UTC().Format("15:04:05.000 UTC") }
+
+// count writes 12345 as "12,345".
+func count(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// counted is a number with its noun: "1 lock", "2 locks".
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return count(n) + " " + noun + "s"
+}
+
+// tail is the end of a lease id or session: all of one gateway begin alike.
+func tail(id string) string {
+	const shown = 8
+	if len(id) <= shown+1 {
+		return id
+	}
+	return "…" + id[len(id)-shown:]
+}
+
+// within is path as seen from dir: "." for dir itself.
+func within(dir, path string) string {
+	if path == dir {
+		return "."
+	}
+	if rest, ok := strings.CutPrefix(path, dir+"/"); ok {
+		return rest
+	}
+	return path
+}
+
+// domID makes an element's id of kind and parts. Escaping keeps them apart, and
+// white space, which an id may not have, out.
+func domID(kind string, parts ...string) string {
+	for i, p := range parts {
+		parts[i] = url.PathEscape(p)
+	}
+	return kind + "/" + strings.Join(parts, "/")
+}
+
+// who is the name that stands for a contender.
+func who(w Who) string {
+	switch {
+	case w.Owner != "":
+		return w.Owner
+	case w.Foreign && w.Program != "":
+		return w.Program
+	case w.Foreign:
+		return "another program"
+	case w.LeaseID != "":
+		return "lease " + tail(w.LeaseID)
+	}
+	return "unnamed"
+}
+
+// foreignLabel is the chip of a contender that another program put there.
+func foreignLabel(w Who) string {
+	if w.Program == "" {
+		return "foreign"
+	}
+	return "foreign · " + w.Program
+}
+
+// signature changes when a row of the overview is worth a glance: another state
+// or other holders. A queue that grows is not.
+func (r LockRow) signature() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %d", r.State, r.HolderCount)
+	for _, h := range r.Holders {
+		b.WriteString(" " + tail(h.LeaseID))
+	}
+	return b.String()
+}
+
+// state as people read it.
+func stateLabel(state string) string {
+	if state == "" {
+		return "unknown"
+	}
+	return state
+}
+
+// tone chooses a chip's colours; the text says the same.
+func tone(state string) string {
+	switch state {
+	case "held", "free", "unclaimed", "queued":
+		return state
+	}
+	return "other"
+}
+
+// happened is an event's type as people read it: "lease.revoke_requested" is
+// "revoke requested".
+func happened(event string) string {
+	_, verb, ok := strings.Cut(event, ".")
+	if !ok {
+		verb = event
+	}
+	return strings.ReplaceAll(verb, "_", " ")
+}
+
+// sign is the shape and colour of an event: something came, let in, left as it
+// should, or was ended by something else than its client.
+func sign(event string) string {
+	switch event {
+	case "lease.queued", "node.created", "gateway.joined":
+		return "in"
+	case "lease.granted", "zookeeper.connected":
+		return "on"
+	case "lease.released", "lease.cancelled", "node.deleted", "gateway.left":
+		return "out"
+	case "lease.expired", "lease.unclaimed", "lease.revoked", "lease.removed", "lease.revoke_requested", "lock.destroyed",
+		"zookeeper.suspended", "zookeeper.expired":
+		return "lost"
+	}
+	return "was"
+}
+
+// mark is the sign of a znode's change in the log.
+func mark(event string) string {
+	switch event {
+	case "node.created":
+		return "+"
+	case "node.deleted":
+		return "−"
+	case "node.changed":
+		return "~"
+	}
+	return "·"
+}
+
+// zooKeeperLabel is the connection in words.
+func zooKeeperLabel(state string) string {
+	switch state {
+	case "connected":
+		return "connected"
+	case "suspended":
+		return "connection lost"
+	}
+	return "away"
+}
+
+// zooKeeperTone is the connection as a colour.
+func zooKeeperTone(state string) string {
+	switch state {
+	case "connected":
+		return "good"
+	case "suspended":
+		return "warn"
+	}
+	return "bad"
+}
+
+// trouble is why not everything works, "" when it does.
+func (s Status) trouble() string {
+	switch {
+	case s.Serving:
+		return ""
+	case s.ZooKeeper == "suspended":
+		return "The connection to ZooKeeper is lost. Leases keep their time, but nothing can be taken or let go until it is back."
+	case s.ZooKeeper != "connected":
+		return "There is no ZooKeeper session. Nothing can be taken or let go; leases that are held stay held."
+	case !s.FenceOpen:
+		return "This gateway may not speak for its leases until ZooKeeper has confirmed it. Ask again in a moment."
+	case !s.ReplicaCurrent:
+		return "This gateway lags behind ZooKeeper: what is shown may be old."
+	}
+	return "This gateway does not serve yet."
+}
+
+// stale: what the page shows may not be so any more.
+func (s Status) stale() bool { return s.ZooKeeper != "connected" || !s.ReplicaCurrent }
+
+// pips is how many waiters are drawn; more are only counted.
+func pips(waiting int) int { return min(waiting, 12) }
+
+func flag(b bool) string { return strconv.FormatBool(b) }
+
+// happenings and nodeEvents give every entry an id of its own: the same change
+// twice in one millisecond differs in a number, counted from the oldest, so that
+// what comes later does not rename what is there.
+func happeningIDs(list []Happening) []string {
+	return distinct(len(list), func(i int) string {
+		h := list[i]
+		return domID("was", millis(h.At), h.Event, tail(h.LeaseID))
+	})
+}
+
+func nodeEventIDs(list []NodeEvent) []string {
+	return distinct(len(list), func(i int) string {
+		n := list[i]
+		return domID("node", millis(n.At), n.Event, n.Path)
+	})
+}
+
+func distinct(n int, id func(int) string) []string {
+	ids, seen := make([]string, n), make(map[string]int, n)
+	for i := n - 1; i >= 0; i-- {
+		ids[i] = id(i)
+		if seen[ids[i]]++; seen[ids[i]] > 1 {
+			ids[i] += "/" + strconv.Itoa(seen[ids[i]])
+		}
+	}
+	return ids
+}
+
+// decimal is a number for machines.
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+
+func chamberTitle(v Lock) string {
+	switch len(v.Holders) {
+	case 0:
+		return "Holder"
+	case 1:
+		return "Held by"
+	}
+	return "Held by " + count(len(v.Holders))
+}
+
+// andMore is how many wait behind the page that is shown.
+func andMore(v Lock) string {
+	if len(v.Waiters) == 0 {
+		return ""
+	}
+	if more := v.QueueLength - v.Waiters[len(v.Waiters)-1].Position; more > 0 {
+		return "and " + count(more) + " more"
+	}
+	return ""
+}
