@@ -95,6 +95,7 @@ func (m *Manager) newLease(q *queue, req *AcquireRequest) (*lease, error) {
 	}
 	q.leases++
 	m.leases[l.id] = l
+	m.counts.enter(l)
 	m.rev++
 	l.rev = m.rev
 	return l, nil

@@ -65,12 +65,14 @@ func (m *Manager) disown(now time.Duration) {
 		if m.keys[l.key] != nil {
 			delete(m.keys, l.key)
 		}
-		l.phase, l.failure = ended, notOwner()
+		m.setPhase(l, ended)
+		l.failure = notOwner()
 		m.deadlines.remove(l)
 		delete(m.leases, l.id)
 		l.q.leases--
 		m.touch(l)
 		m.touchQueue(l.q)
+		m.evaluate(l.q, now) // it may hold where it is now
 	}
 }
 
@@ -110,23 +112,26 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 	case l == nil:
 		l = &lease{id: c.LeaseID, q: q, heapIndex: -1, ttl: MaxTTL, recorded: MaxTTL, assumed: true, born: now,
 			enqueued: m.clock.Now().Wall(), phase: waiting, abandoned: own}
+		l.shown = !m.sights[c].mute
 		q.leases++
 		m.leases[l.id] = l
+		m.counts.enter(l)
 	}
 	l.name, l.seen, l.term = c.Name, true, m.term
 	l.loaded, l.loading, l.writing = false, false, false
 	l.grace = m.takenAt(c.LeaseID.Gateway()) + m.layout.LargestWindow
 	switch l.phase {
 	case creating:
-		l.phase = waiting
+		m.setPhase(l, waiting)
 	case ending:
 		// Whoever asked for the end was not told that it happened. An expiry
 		// is decided again; an end that a client asked for goes on.
 		if l.reason == ReasonExpired || l.reason == ReasonUnclaimed {
-			l.phase = waiting
+			to := waiting
 			if l.wasHeld {
-				l.phase = held
+				to = held
 			}
+			m.setPhase(l, to)
 			l.reason = ""
 		} else {
 			m.resubmitDelete(l)

@@ -108,8 +108,9 @@ type Contender struct {
 	FencingToken int64 // holders only; 0 while it is not known
 	Age          time.Duration
 	AgeKnown     bool
-	// HeldFor is how long a holder has held, as far as this gateway has seen;
-	// HeldLonger: it held already when this gateway first looked.
+	// HeldFor is how long a holder has held, as far as this gateway has seen.
+	// HeldLonger: it may have held before, because this gateway did not see it
+	// begin (it held when the tree was read, or when it was taken over).
 	HeldFor    time.Duration
 	HeldLonger bool
 	TTL        time.Duration // ours, on the gateway that runs its clock; else 0

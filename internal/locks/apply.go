@@ -22,8 +22,10 @@ func (m *Manager) Apply(changes []zk.Change) {
 		case zk.Lost:
 			m.synced = false
 			m.clockState.trusted = false
+			m.lookAtConnection()
 		case zk.Synced:
 			m.synced, m.loadedOnce = true, true
+			m.lookAtConnection()
 			m.afterSync(now)
 		case zk.Current:
 			m.settleDeferred(now)
@@ -37,8 +39,10 @@ func (m *Manager) Apply(changes []zk.Change) {
 func (m *Manager) applyNode(c *zk.Change, now time.Duration) {
 	switch c.Root.Path {
 	case m.opt.Root + "/gateways":
+		m.tellNode(c, nil)
 		m.applyRegistration(c, now)
 	case m.opt.Root + "/succession":
+		m.tellNode(c, nil)
 		m.applySuccession(c, now)
 	default:
 		if s := m.spaceAt(c.Root.Path); s != nil {
@@ -62,6 +66,7 @@ func (m *Manager) applyLock(s *space, c *zk.Change, now time.Duration) {
 		q = m.queueOf(s, c.Dir.Path[strings.LastIndexByte(c.Dir.Path, '/')+1:])
 		c.Dir.Value = q
 	}
+	m.tellNode(c, q) // before what it means
 	switch c.Kind {
 	case zk.DirAdded:
 		q.exists, q.idle = true, now
@@ -76,7 +81,7 @@ func (m *Manager) applyLock(s *space, c *zk.Change, now time.Duration) {
 		q.listing = false
 		if c.Err == nil { // refused: what the directory holds is not known, nothing is granted
 			q.next, q.known, q.gap = c.Created, true, false
-			m.evaluate(q, now)
+			m.evaluateAfter(q, now, true)
 		}
 	case zk.NodeAdded:
 		m.applyAdded(q, c, now)
@@ -103,6 +108,8 @@ func (m *Manager) applyAdded(q *queue, c *zk.Change, now time.Duration) {
 	if !contender.Ours || contender.Unknown {
 		if c.Listed {
 			m.probe(q, contender.Name)
+		} else if q.contenders.Holds(contender.Name) {
+			m.seenHolding(q, contender, now, false)
 		}
 		return
 	}
@@ -130,7 +137,7 @@ func (m *Manager) place(l *lease, now time.Duration) {
 	if l.phase != creating || !l.placed() {
 		return
 	}
-	l.phase = waiting
+	m.setPhase(l, waiting)
 	m.extend(l, now, l.waitingClock())
 	m.touch(l)
 	if l.abandoned {
@@ -145,10 +152,14 @@ func (m *Manager) applyRemoved(q *queue, c *zk.Change, now time.Duration) {
 		m.touchQueue(q)
 		return
 	}
+	var l *lease
 	if contender.Ours {
-		if l := m.leases[contender.LeaseID]; l != nil {
-			m.lostContender(l, c, now)
-		}
+		l = m.leases[contender.LeaseID]
+	}
+	if l != nil {
+		m.lostContender(l, c, now)
+	} else {
+		m.tellRemoved(q, contender.Name)
 	}
 	m.removeContender(q, contender.Name)
 	m.judge(q, c, now)
@@ -161,11 +172,10 @@ func (m *Manager) applyRemoved(q *queue, c *zk.Change, now time.Duration) {
 func (m *Manager) lostContender(l *lease, c *zk.Change, now time.Duration) {
 	l.seen = false
 	switch {
-	case l.phase == ending && !c.Listed:
-		m.finish(l, l.reason, now) // the news came before the reply to our delete
+	case c.Listed && (l.phase == creating && l.czxid == 0 || c.Zxid < l.czxid):
+		// The reply, or the takeover, tells what became of it.
 	case l.phase == ending:
-		// The reply, or the takeover, tells how it ended.
-	case c.Listed && (l.czxid == 0 || c.Zxid < l.czxid):
+		m.finish(l, l.reason, now) // the news came before the reply to our delete
 	default:
 		m.finish(l, ReasonRemoved, now)
 	}

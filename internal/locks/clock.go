@@ -72,6 +72,7 @@ func (m *Manager) tick(now time.Duration) time.Duration {
 	c := &m.clockState
 	late := now - c.expected
 	c.beat = now
+	m.lookAtConnection()
 	if !m.trusted() {
 		c.trusted = false
 		return clockTick

@@ -20,7 +20,8 @@ func (m *Manager) end(l *lease, reason Reason, now time.Duration) {
 		return
 	}
 	l.wasHeld = l.phase == held
-	l.phase, l.reason = ending, reason
+	m.setPhase(l, ending)
+	l.reason = reason
 	m.deadlines.remove(l)
 	m.touch(l)
 	m.submitDelete(l)
@@ -99,11 +100,12 @@ func (m *Manager) resubmitDelete(l *lease) {
 
 // revive makes an ending lease what it was before.
 func (m *Manager) revive(l *lease, now time.Duration) {
-	l.phase, l.reason = waiting, ""
-	span := l.waitingClock()
+	to, span := waiting, l.waitingClock()
 	if l.wasHeld {
-		l.phase, span = held, l.ttl
+		to, span = held, l.ttl
 	}
+	m.setPhase(l, to)
+	l.reason = ""
 	m.extend(l, now, span)
 	m.touch(l)
 	m.evaluate(l.q, now)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
@@ -54,8 +55,12 @@ func (m *Manager) applyRegistration(c *zk.Change, now time.Duration) {
 	switch c.Kind {
 	case zk.NodeAdded:
 		m.peer(id).registered = true
+		m.tellGateway(events.GatewayJoined, id)
 	case zk.NodeRemoved:
 		p := m.peer(id)
+		if p.registered {
+			m.tellGateway(events.GatewayLeft, id)
+		}
 		p.registered = false
 		m.forgetPeer(id, p)
 		m.considerTakeovers(now)

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
@@ -20,7 +21,13 @@ type gate struct {
 	w       *fakeWatcher
 	cancel  context.CancelFunc
 	stopped chan error
+	hub     *events.Hub
+	first   map[string]bool // paths of the contenders that the first tree read showed; true: it holds
 }
+
+// ring is large enough for everything that a test does: the law of events is
+// checked over all of it.
+const ring = 1 << 16
 
 // scene runs a test in virtual time with a fake store.
 func scene(t *testing.T, f func(t *testing.T, s *fakeStore)) {
@@ -35,8 +42,14 @@ func scene(t *testing.T, f func(t *testing.T, s *fakeStore)) {
 // gateway starts a manager and waits until it is usable.
 func (s *fakeStore) gateway(t *testing.T) *gate {
 	t.Helper()
-	g := &gate{t: t, s: s, stopped: make(chan error, 1)}
-	g.m = New(Options{Store: s, Root: "/lockkeeper", SessionTimeout: 10 * time.Second, Clock: s.clock})
+	return s.gatewayOn(t, s)
+}
+
+// gatewayOn starts a manager on a store that stands before the fake one.
+func (s *fakeStore) gatewayOn(t *testing.T, store Store) *gate {
+	t.Helper()
+	g := &gate{t: t, s: s, stopped: make(chan error, 1), hub: events.New(events.Options{Ring: ring})}
+	g.m = New(Options{Store: store, Root: "/lockkeeper", SessionTimeout: 10 * time.Second, Clock: s.clock, Events: g.hub})
 	ctx, cancel := context.WithCancel(t.Context())
 	g.cancel = cancel
 	go func() { g.stopped <- g.m.Run(ctx) }()
@@ -44,13 +57,18 @@ func (s *fakeStore) gateway(t *testing.T) *gate {
 	s.mu.Lock()
 	g.w = s.watchers[len(s.watchers)-1]
 	s.mu.Unlock()
+	g.first = g.contenders()
 	t.Cleanup(g.stop)
 	return g
 }
 
+// stop ends the gateway. Whatever the test was about, what was told must have
+// been lawful, and what is counted must be true.
 func (g *gate) stop() {
 	g.cancel()
 	<-g.stopped
+	g.checkCounts()
+	g.checkLaw()
 	g.stopped <- nil
 }
 
@@ -138,12 +156,13 @@ func wantCode(t *testing.T, err error, code Code) *Error {
 // checkAll verifies what must be true of the managers and the store at any
 // quiet moment: at most one holder a lock in each manager's mind, every holder
 // is at the front of ZooKeeper's queue, nobody else's lease is run here, the
-// heap is a heap.
+// heap is a heap, and everything that is counted as it changes is true.
 func checkAll(t *testing.T, s *fakeStore, gates ...*gate) {
 	t.Helper()
 	synctest.Wait()
 	held := map[string]recipe.LeaseID{}
 	for _, g := range gates {
+		g.checkCounts()
 		g.m.mu.Lock()
 		for id, l := range g.m.leases {
 			if l.phase == held_ {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
@@ -85,15 +83,5 @@ func (w *hookedWatcher) Current(now zk.Instant) bool {
 // gateway starts a manager on the hooked store.
 func (h *hookedStore) gateway(t *testing.T) *gate {
 	t.Helper()
-	g := &gate{t: t, s: h.fakeStore, stopped: make(chan error, 1)}
-	g.m = New(Options{Store: h, Root: "/lockkeeper", SessionTimeout: 10 * time.Second, Clock: h.clock})
-	ctx, cancel := context.WithCancel(t.Context())
-	g.cancel = cancel
-	go func() { g.stopped <- g.m.Run(ctx) }()
-	synctest.Wait()
-	h.mu.Lock()
-	g.w = h.watchers[len(h.watchers)-1]
-	h.mu.Unlock()
-	t.Cleanup(g.stop)
-	return g
+	return h.gatewayOn(t, h)
 }

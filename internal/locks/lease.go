@@ -31,6 +31,7 @@ type lease struct {
 	reason  Reason // ending and ended: why
 	name    string // the contender's name; "" until the reply or the event tells
 	seen    bool   // the contender is in the replica
+	shown   bool   // it has been there: the lease's end will be told
 	czxid   int64  // of the contender; 0 until known
 	failure *Error // ended: what became of a create that came to nothing
 
@@ -42,6 +43,7 @@ type lease struct {
 	grace     time.Duration // takeover + promise window: what the old owner promised ends a TTL after it; 0 for own leases
 	due       time.Duration // the reading under which it lies in the heap
 	heapIndex int           // -1: not in the heap
+	lineIndex int           // in counts.line, -1: not in it
 	claimed   bool          // its client knows of the grant
 	assumed   bool          // ttl is the longest there is, until the contender has been read
 	told      bool          // a former owner may have granted it and told its client
@@ -130,10 +132,10 @@ func (m *Manager) extend(l *lease, now, span time.Duration) {
 	}
 }
 
-// grant makes a waiting lease held. The caller has established that it holds
-// in the replica and that the replica may be acted upon.
-func (m *Manager) grant(l *lease, now time.Duration) {
-	l.phase = held
+// grant makes a waiting lease held. The caller has established that its
+// contender holds in the replica and that the replica may be acted upon.
+func (m *Manager) grant(l *lease, c *recipe.Contender, now time.Duration) {
+	m.setPhase(l, held)
 	l.grantedAt = now
 	l.claimed = l.listeners > 0 || l.told
 	if l.claimed {
@@ -142,6 +144,9 @@ func (m *Manager) grant(l *lease, now time.Duration) {
 		m.extend(l, now, min(l.ttl, unclaimedClock))
 	}
 	m.metrics.LeaseGranted(now - l.born)
+	if m.holds(c, now, l.told) {
+		m.tellGranted(l.q, c, l)
+	}
 	m.touch(l)
 }
 
@@ -170,7 +175,9 @@ func (m *Manager) finish(l *lease, reason Reason, now time.Duration) {
 		return
 	}
 	l.wasHeld = l.wasHeld || l.phase == held
-	l.phase, l.reason = ended, reason
+	m.setPhase(l, ended)
+	l.reason = reason
+	m.tellEnded(l) // before the grant that it makes possible
 	m.deadlines.remove(l)
 	delete(m.leases, l.id)
 	l.q.leases--

@@ -90,6 +90,7 @@ type Manager struct {
 
 	draining bool          // guarded by mu
 	leaving  bool          // guarded by mu; Ready fails, nothing else
+	stopping bool          // guarded by mu; Run's ctx has ended
 	drain    chan struct{} // closed when draining begins: open polls end
 
 	// What trusted looks at without the lock.
@@ -107,13 +108,16 @@ type Manager struct {
 	ids        map[recipe.GatewayID]struct{} // of all sessions of this process
 	deadlines  deadlines
 	clockState clockState
-	deferred   map[*queue]struct{} // queues whose grants wait for trust
-	hazardous  map[*queue]struct{} // queues with contenders that may not be read
-	synced     bool                // the replica holds the whole tree
+	counts     counts
+	sights     map[*recipe.Contender]sight // of contenders in the replica, mostly of holders
+	deferred   map[*queue]struct{}         // queues whose grants wait for trust
+	hazardous  map[*queue]struct{}         // queues with contenders that may not be read
+	synced     bool                        // the replica holds the whole tree
 	loadedOnce bool
 	servedOnce bool // requests could be served at some time
 	reads      reads
 	session    Session // nil while there is none
+	connected  bool    // the session's connection, as it was last told
 	term       uint64  // counts sessions; a lease of another term is nobody's until it is adopted
 	rev        uint64
 	inflight   int // writes handed over and not answered
@@ -150,6 +154,7 @@ func New(opt Options) *Manager {
 		ids:       map[recipe.GatewayID]struct{}{},
 		deferred:  map[*queue]struct{}{},
 		hazardous: map[*queue]struct{}{},
+		sights:    map[*recipe.Contender]sight{},
 	}
 	var nonce [4]byte
 	_, _ = rand.Read(nonce[:]) // never fails (crypto/rand, Go 1.24)
@@ -234,6 +239,9 @@ func (m *Manager) runSessions(ctx context.Context) error {
 		case <-session.Done():
 		case <-ctx.Done():
 			// No handover: Drain does that. The session is left to end.
+			m.mu.Lock()
+			m.stopping = true
+			m.mu.Unlock()
 			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), reopenDelay)
 			_ = session.Close(closing) // a handover if there is still time; else the session expires
 			cancel()
@@ -266,6 +274,8 @@ func (m *Manager) begin(session Session) {
 	m.ids[recipe.GatewayID(session.ID())] = struct{}{}
 	m.current.Store(&termRef{session})
 	m.log.Info("zookeeper session opened", "gateway", session.ID())
+	m.connected = true
+	m.tellSession(events.ZooKeeperConnected, session)
 	// The former sessions of this process end like anybody's: when their
 	// registrations are gone they are taken over, by whoever is the quickest.
 	if m.synced {
@@ -284,6 +294,9 @@ func (m *Manager) endSession(session Session) {
 		level = slog.LevelInfo // that is how a handover ends
 	}
 	m.log.Log(context.Background(), level, "zookeeper session ended", "gateway", session.ID(), "err", session.Err())
+	if !m.stopping && !m.draining {
+		m.tellSession(events.ZooKeeperExpired, session)
+	}
 	// Whoever waits for a write of that session learns that it is unknown.
 	for _, l := range m.leases {
 		m.former[l.id.Gateway()] = struct{}{}

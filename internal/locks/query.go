@@ -7,7 +7,6 @@ import (
 	"errors"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
@@ -330,53 +329,6 @@ func (q *queue) page(after, limit int) []*recipe.Contender {
 	return list
 }
 
-// Locks lists the locks that somebody holds or waits for, in order of their
-// names, or those in one state.
-func (m *Manager) Locks(_ context.Context, f LockFilter) (LockPage, error) {
-	if f.NS == "" {
-		f.NS = DefaultNamespace
-	}
-	last, err := cursorAt(lockCursor, f.Cursor)
-	if err != nil {
-		return LockPage{}, err
-	}
-	m.mu.Lock()
-	defer m.unlock()
-	if err := m.known(f.NS); err != nil {
-		return LockPage{}, err
-	}
-	limit := pageLimit(f.Limit)
-	from := max(f.Prefix, last)
-	var queues []*queue
-	more := false
-	m.spaces[f.NS].queues.Ascend(&queue{name: from}, func(q *queue) bool {
-		switch state := m.lockState(q); {
-		case q.name == last:
-			return true
-		case !strings.HasPrefix(q.name, f.Prefix):
-			return false
-		case f.State == "" && state == LockFree, f.State != "" && state != f.State:
-			return true
-		case f.State == LockFree && !q.exists:
-			return true
-		}
-		if len(queues) == limit {
-			more = true
-			return false
-		}
-		queues = append(queues, q)
-		return true
-	})
-	var page LockPage
-	for _, q := range queues {
-		page.Items = append(page.Items, m.viewLock(q, 0, 0))
-	}
-	if more {
-		page.NextCursor = cursorOf(lockCursor, queues[limit-1].name)
-	}
-	return page, nil
-}
-
 // Info describes this gateway.
 func (m *Manager) Info(context.Context) Info {
 	m.mu.Lock()
@@ -393,15 +345,10 @@ func (m *Manager) Info(context.Context) Info {
 	default:
 		return info
 	}
-	for _, l := range m.leases {
-		switch l.phase {
-		case creating, waiting:
-			info.Leases[Waiting]++
-			info.OldestWaiter = max(info.OldestWaiter, m.clock.Now().Boot()-l.born)
-		case held:
-			info.Leases[Held]++
-		}
-	}
+	info.Locks, info.Contenders = m.counts.locks, m.counts.contenders
+	info.Leases[Waiting] = m.counts.phases[creating] + m.counts.phases[waiting]
+	info.Leases[Held] = m.counts.phases[held]
+	info.OldestWaiter = m.counts.oldest(m.clock.Now().Boot())
 	if m.session != nil {
 		now := m.clock.Now()
 		info.GatewayID = m.session.ID()

@@ -91,7 +91,8 @@ func (q *queue) changed() <-chan struct{} {
 	return q.wake
 }
 
-// addContender puts a contender that the replica has seen into the queue.
+// addContender puts a contender that the replica has seen into the queue, and
+// tells of it.
 func (m *Manager) addContender(q *queue, c *recipe.Contender, listed bool) {
 	if q.known && !listed {
 		switch ahead := c.Number - q.next; { // wraps like ZooKeeper's counter
@@ -108,7 +109,14 @@ func (m *Manager) addContender(q *queue, c *recipe.Contender, listed bool) {
 	if c.Ours && c.LeaseID != "" {
 		m.peer(c.LeaseID.Gateway()).contenders++
 	}
+	m.counts.contenders++
+	if q.contenders.Len() == 1 {
+		m.counts.locks++
+	}
 	m.touchQueue(q)
+	if m.appeared(c) {
+		m.tellQueued(q, c)
+	}
 }
 
 // removeContender takes a contender out of the queue; nothing happens when it
@@ -122,6 +130,11 @@ func (m *Manager) removeContender(q *queue, name string) {
 	if c.Ours && c.LeaseID != "" {
 		m.peerLeft(c.LeaseID.Gateway())
 	}
+	m.counts.contenders--
+	if q.contenders.Len() == 0 {
+		m.counts.locks--
+	}
+	delete(m.sights, c)
 	delete(q.infos, name)
 	if q.hidden != nil {
 		delete(q.hidden, name)
@@ -141,15 +154,24 @@ func (m *Manager) removeContender(q *queue, name string) {
 	m.forget(q)
 }
 
-// evaluate grants what can be granted. Its cost does not grow with the queue:
-// Holders stops at the first contender that does not hold.
-func (m *Manager) evaluate(q *queue, now time.Duration) {
+// evaluate grants what can be granted, and notes who holds elsewhere. Its cost
+// does not grow with the queue: Holders stops at the first contender that does
+// not hold.
+func (m *Manager) evaluate(q *queue, now time.Duration) { m.evaluateAfter(q, now, false) }
+
+// evaluateAfter evaluates after a listing, or after an event.
+func (m *Manager) evaluateAfter(q *queue, now time.Duration, listed bool) {
+	blocked := false // nothing more of ours is granted for now
 	for c := range q.contenders.Holders() {
-		if !c.Ours {
+		var l *lease
+		if c.Ours {
+			l = m.leases[c.LeaseID]
+		}
+		if l == nil {
+			m.seenHolding(q, c, now, listed)
 			continue
 		}
-		l := m.leases[c.LeaseID]
-		if l == nil || l.phase != waiting || l.term != m.term || !q.contenders.LeaseHolds(c.Name) {
+		if blocked || l.phase != waiting || l.term != m.term || !q.contenders.LeaseHolds(c.Name) {
 			continue
 		}
 		m.mayBeTold(l, now)
@@ -159,13 +181,15 @@ func (m *Manager) evaluate(q *queue, now time.Duration) {
 		if q.gap || !q.known {
 			// A contender that may not be read could stand before this one.
 			m.list(q)
-			return
+			blocked = true
+			continue
 		}
 		if !m.trusted() {
 			m.deferred[q] = struct{}{}
-			return
+			blocked = true
+			continue
 		}
-		m.grant(l, now)
+		m.grant(l, c, now)
 		if q.freedAt != 0 {
 			m.metrics.Handover(now - q.freedAt)
 			q.freedAt = 0

@@ -131,6 +131,9 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) Con
 			if l.phase == waiting || l.phase == held {
 				v.ExpiresIn = max(l.deadline-now.Boot(), 0)
 			}
+			if l.term == m.term && !l.assumed {
+				v.TTL = l.ttl
+			}
 			v.Unclaimed = l.phase == held && !l.claimed
 		}
 	} else {
@@ -141,6 +144,7 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) Con
 	}
 	if position == 0 {
 		v.FencingToken = m.fencingToken(czxid)
+		v.HeldFor, v.HeldLonger = m.heldFor(c, now.Boot())
 	}
 	return v
 }

@@ -1,0 +1,141 @@
+package locks
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+// instantStore answers everything at once on the caller's goroutine: what is
+// left to measure is the manager alone.
+type instantStore struct {
+	*fakeStore
+	m       *Manager
+	session *instantSession
+	root    *zk.WatchRoot
+	dirs    map[string]*instantDir
+}
+
+type instantDir struct {
+	dir   zk.Dir
+	next  int
+	nodes map[string]*zk.Node
+}
+
+func (s *instantStore) Watch(roots []zk.WatchRoot, sink zk.Sink, _ func() int64) Watcher {
+	for i := range roots {
+		if roots[i].Depth == 2 {
+			s.root = &roots[i]
+		}
+	}
+	return &instantWatcher{sink: sink}
+}
+
+func (s *instantStore) Open(_ context.Context, id string, _ []byte, onCommit func(zk.Instant, int64)) (Session, error) {
+	s.session = &instantSession{fakeSession: &fakeSession{s: s.fakeStore, id: id, onCommit: onCommit, done: make(chan struct{})}, s: s}
+	return s.session, nil
+}
+
+type instantSession struct {
+	*fakeSession
+	s *instantStore
+}
+
+func (f *instantSession) FenceOpen(zk.Instant) bool   { return true }
+func (f *instantSession) Connected() bool             { return true }
+func (f *instantSession) LastAnswer() zk.Instant      { return f.s.clock.Now() }
+func (f *instantSession) Close(context.Context) error { close(f.done); return nil }
+
+// Submit does creates and deletes of contenders, and tells the replica before
+// the writer, as ZooKeeper usually does.
+func (f *instantSession) Submit(w *zk.Write) error {
+	s := f.s
+	s.zxid++
+	res := zk.Result{Outcome: zk.Done, Culprit: -1, Zxid: s.zxid, Paths: make([]string, len(w.Ops)), Versions: make([]int32, len(w.Ops))}
+	var changes []zk.Change
+	for i, op := range w.Ops {
+		path := op.Path
+		switch {
+		case op.Kind == zk.OpCreate && !op.Sequential:
+			d := &instantDir{nodes: map[string]*zk.Node{}}
+			d.dir.Path, s.dirs[path] = path, d
+			changes = append(changes, zk.Change{Kind: zk.DirAdded, Root: s.root, Dir: &d.dir})
+		case op.Kind == zk.OpCreate:
+			at := len(path) - 1
+			for path[at] != '/' {
+				at--
+			}
+			d := s.dirs[path[:at]]
+			res.Paths[i] = fmt.Sprintf("%s%010d", path, d.next)
+			d.next++
+			n := &zk.Node{Name: res.Paths[i][at+1:]}
+			d.nodes[res.Paths[i]] = n
+			changes = append(changes, zk.Change{Kind: zk.NodeAdded, Root: s.root, Dir: &d.dir, Node: n})
+		case op.Kind == zk.OpDelete:
+			for _, d := range s.dirs {
+				if n := d.nodes[path]; n != nil {
+					delete(d.nodes, path)
+					changes = append(changes, zk.Change{Kind: zk.NodeRemoved, Root: s.root, Dir: &d.dir, Node: n})
+				}
+			}
+		}
+	}
+	s.m.Apply(changes)
+	w.Done(res)
+	return nil
+}
+
+type instantWatcher struct{ sink zk.Sink }
+
+func (w *instantWatcher) Run(ctx context.Context) error {
+	w.sink.Apply([]zk.Change{{Kind: zk.Synced}})
+	<-ctx.Done()
+	return ctx.Err()
+}
+func (w *instantWatcher) Get(string, func([]byte, wire.Stat, int64, error)) {}
+func (w *instantWatcher) List(string)                                       {}
+func (w *instantWatcher) Reached(context.Context, int64) error              { return nil }
+func (w *instantWatcher) Current(zk.Instant) bool                           { return true }
+func (w *instantWatcher) Committed(zk.Instant, int64)                       {}
+
+// BenchmarkManagerCycle is one acquire and one release without ZooKeeper's and
+// the network's part.
+func BenchmarkManagerCycle(b *testing.B) {
+	for _, told := range []bool{false, true} {
+		b.Run(fmt.Sprintf("events=%v", told), func(b *testing.B) { benchmarkCycle(b, told) })
+	}
+}
+
+func benchmarkCycle(b *testing.B, told bool) {
+	s := &instantStore{fakeStore: newFakeStore(b), dirs: map[string]*instantDir{}}
+	opt := Options{Store: s, Root: "/lockkeeper", SessionTimeout: 10 * time.Second}
+	if told {
+		opt.Events = events.New(events.Options{})
+	}
+	s.m = New(opt)
+	ctx, cancel := context.WithCancel(context.Background())
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.m.Run(ctx) }()
+	for s.m.Ready() != nil || !s.m.Trusted() {
+		time.Sleep(time.Millisecond)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		res, err := s.m.Acquire(ctx, AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := s.m.Release(ctx, Anonymous, res.Lease.ID, res.Lease.Token); err != nil {
+			b.Fatal(err)
+		}
+	}
+	cancel()
+	if err := <-stopped; err != nil {
+		b.Fatal(err)
+	}
+}

@@ -1,0 +1,80 @@
+package locks
+
+import (
+	"container/heap"
+	"time"
+)
+
+// counts is what Info says of numbers, kept as things change: asking costs
+// nothing that grows. Guarded by Manager.mu.
+type counts struct {
+	phases     [ended]int // leases of this gateway, by phase
+	locks      int        // queues with contenders
+	contenders int
+	line       waitingHeap // leases that are creating or waiting, the oldest first
+}
+
+// waits reports whether a lease of that phase stands in line.
+func (p phase) waits() bool { return p == creating || p == waiting }
+
+// enter counts a lease that this gateway has begun to own.
+func (c *counts) enter(l *lease) {
+	c.phases[l.phase]++
+	l.lineIndex = -1
+	if l.phase.waits() {
+		heap.Push(&c.line, l)
+	}
+}
+
+// setPhase moves a lease from one phase to another; nothing else does. Ended
+// is the last one, and is not counted.
+func (m *Manager) setPhase(l *lease, to phase) {
+	c := &m.counts
+	if l.phase != ended {
+		c.phases[l.phase]--
+	}
+	if to != ended {
+		c.phases[to]++
+	}
+	l.phase = to
+	switch {
+	case to.waits() && l.lineIndex < 0:
+		heap.Push(&c.line, l)
+	case !to.waits() && l.lineIndex >= 0:
+		heap.Remove(&c.line, l.lineIndex)
+	}
+}
+
+// oldest is how long the lease that has waited longest has waited, 0 when none waits.
+func (c *counts) oldest(now time.Duration) time.Duration {
+	if len(c.line) == 0 {
+		return 0
+	}
+	return max(now-c.line[0].born, 0)
+}
+
+// waitingHeap orders leases by when they came. A newcomer is the youngest, so
+// that it goes in without being moved.
+type waitingHeap []*lease
+
+func (h waitingHeap) Len() int           { return len(h) }
+func (h waitingHeap) Less(i, j int) bool { return h[i].born < h[j].born }
+func (h waitingHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].lineIndex, h[j].lineIndex = i, j
+}
+
+func (h *waitingHeap) Push(x any) {
+	l := x.(*lease)
+	l.lineIndex = len(*h)
+	*h = append(*h, l)
+}
+
+func (h *waitingHeap) Pop() any {
+	old := *h
+	l := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	l.lineIndex = -1
+	return l
+}

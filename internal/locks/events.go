@@ -1,0 +1,229 @@
+package locks
+
+import (
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// Everything that this package publishes is published here, with mu held, so
+// that the order of events is the order in which the manager changed its mind
+// (internal/events, doc.go, states the law). Each method returns at once when
+// nobody is to be told.
+//
+// What the first reading of the tree shows is not told: it is the state, there
+// to be asked for. What a later reading finds different is told like an event.
+//
+// Of a lease or another program's contender three things are told, each once:
+//
+//   - queued, when the replica first shows the contender: lease.shown, appeared.
+//   - granted, when the lease is granted, or when the replica shows that another
+//     gateway's or another program's contender holds: sight.held, holds.
+//   - the end, when the lease is finished, or when the replica loses a contender
+//     that is no lease of this gateway's.
+//
+// A lease that the replica never showed (its create failed, or somebody deleted
+// the contender before the observer came to it) tells nothing. Nor does the
+// contender of a lease that ended before its created event came: sight.mute.
+
+// telling reports whether there is somebody to tell, and something that is news.
+func (m *Manager) telling() bool { return m.opt.Events != nil && m.loadedOnce }
+
+// tellNode tells a change of the watched trees as ZooKeeper's watch told it. q
+// is the lock's queue, nil outside of lock roots.
+func (m *Manager) tellNode(c *zk.Change, q *queue) {
+	if !m.telling() {
+		return
+	}
+	var t events.Type
+	switch c.Kind {
+	case zk.NodeAdded, zk.DirAdded:
+		t = events.NodeCreated
+	case zk.NodeRemoved, zk.DirRemoved:
+		t = events.NodeDeleted
+	case zk.NodeChanged:
+		t = events.NodeChanged
+	default:
+		return
+	}
+	e := &events.Event{Type: t, Dir: c.Dir.Path, Name: nodeName(c)}
+	if q != nil {
+		e.NS, e.Lock = q.space.name, q.name
+	}
+	m.opt.Events.Publish(e)
+}
+
+// tellQueued tells of a contender that the replica shows for the first time.
+func (m *Manager) tellQueued(q *queue, c *recipe.Contender) {
+	if m.telling() {
+		m.opt.Events.Publish(m.contenderEvent(events.LeaseQueued, q, c))
+	}
+}
+
+// tellGranted tells that a contender holds; l is its lease, nil when this
+// gateway does not run it.
+func (m *Manager) tellGranted(q *queue, c *recipe.Contender, l *lease) {
+	if !m.telling() {
+		return
+	}
+	var e *events.Event
+	if l != nil {
+		e = m.leaseEvent(events.LeaseGranted, l)
+		e.FencingToken = m.fencingToken(l.czxid)
+	} else {
+		e = m.contenderEvent(events.LeaseGranted, q, c)
+		e.FencingToken = m.tokenOf(q, c)
+	}
+	m.opt.Events.Publish(e)
+}
+
+// tellEnded tells the end of a lease of this gateway, and why.
+func (m *Manager) tellEnded(l *lease) {
+	if !m.telling() || !l.shown {
+		return
+	}
+	e := m.leaseEvent(endType(l.reason), l)
+	e.Reason = string(l.reason)
+	if l.wasHeld {
+		e.FencingToken = m.fencingToken(l.czxid)
+	}
+	m.opt.Events.Publish(e)
+}
+
+func endType(reason Reason) events.Type {
+	switch reason {
+	case ReasonReleased:
+		return events.LeaseReleased
+	case ReasonExpired:
+		return events.LeaseExpired
+	case ReasonCancelled, ReasonWaitElapsed:
+		return events.LeaseCancelled
+	case ReasonUnclaimed:
+		return events.LeaseUnclaimed
+	}
+	return events.LeaseRemoved
+}
+
+// tellRemoved tells that the replica is about to lose a contender that is no
+// lease of this gateway's. Why, only its own gateway could say.
+func (m *Manager) tellRemoved(q *queue, name string) {
+	if !m.telling() {
+		return
+	}
+	c := q.contenders.Get(name)
+	if c == nil {
+		return
+	}
+	s := m.sights[c]
+	if s.mute {
+		return
+	}
+	e := m.contenderEvent(events.LeaseRemoved, q, c)
+	e.Reason = string(ReasonUnknown)
+	if e.Foreign {
+		e.Reason = string(ReasonRemoved)
+	}
+	if s.held {
+		e.FencingToken = m.tokenOf(q, c)
+	}
+	m.opt.Events.Publish(e)
+}
+
+// tellGateway tells that a gateway has registered, or that its registration is gone.
+func (m *Manager) tellGateway(t events.Type, id recipe.GatewayID) {
+	if m.telling() {
+		m.opt.Events.Publish(&events.Event{Type: t, Gateway: string(id)})
+	}
+}
+
+// tellSession tells of this process's own session; it is no news from the tree.
+func (m *Manager) tellSession(t events.Type, session Session) {
+	if m.opt.Events != nil {
+		m.opt.Events.Publish(&events.Event{Type: t, Gateway: session.ID()})
+	}
+}
+
+// lookAtConnection tells that the session's connection was lost, or is back.
+// Nobody calls us when that happens. The clock loop looks, so it is told at most
+// clockTick late, and the observer's stream does when it breaks or is whole again,
+// which usually happens at the same time. A connection that was away for less
+// than that may not be told of at all.
+func (m *Manager) lookAtConnection() {
+	if m.opt.Events == nil || m.session == nil || m.draining || m.stopping {
+		return
+	}
+	connected := m.session.Connected()
+	if connected == m.connected {
+		return
+	}
+	m.connected = connected
+	if connected {
+		m.tellSession(events.ZooKeeperConnected, m.session)
+	} else {
+		m.tellSession(events.ZooKeeperSuspended, m.session)
+	}
+}
+
+// leaseEvent is an event about a lease of this gateway.
+func (m *Manager) leaseEvent(t events.Type, l *lease) *events.Event {
+	e := &events.Event{Type: t, NS: l.q.space.name, Lock: l.q.name, LeaseID: string(l.id), Owner: l.owner,
+		Mode: string(Exclusive), Dir: l.q.path, Name: l.name}
+	if l.term == m.term && m.session != nil {
+		e.Gateway = m.session.ID()
+	} else {
+		e.Gateway = m.runner(l.id)
+	}
+	return e
+}
+
+// contenderEvent is an event about whoever's contender.
+func (m *Manager) contenderEvent(t events.Type, q *queue, c *recipe.Contender) *events.Event {
+	if l := m.leases[c.LeaseID]; l != nil && c.Ours {
+		e := m.leaseEvent(t, l)
+		e.Name = c.Name
+		return e
+	}
+	e := &events.Event{Type: t, NS: q.space.name, Lock: q.name, LeaseID: string(c.LeaseID),
+		Mode: string(viewMode(c.Mode)), Dir: q.path, Name: c.Name}
+	if !c.Ours {
+		e.Foreign, e.Program = true, programOf(c.Name)
+		return e
+	}
+	if c.LeaseID != "" {
+		e.Gateway = m.runner(c.LeaseID)
+	}
+	if i := q.infos[c.Name]; i != nil {
+		e.Owner = i.record.Owner
+	}
+	return e
+}
+
+// runner is the id of the gateway whose session runs a lease, as far as the
+// succession is known here.
+func (m *Manager) runner(id recipe.LeaseID) string {
+	owner, _ := m.ownerOf(id.Gateway())
+	return string(owner)
+}
+
+// tokenOf is the fencing token of a contender that this gateway does not run, 0
+// while nobody has looked at it.
+func (m *Manager) tokenOf(q *queue, c *recipe.Contender) int64 {
+	if c.FirstCzxid != 0 {
+		return m.fencingToken(c.FirstCzxid)
+	}
+	if i := q.infos[c.Name]; i != nil {
+		return m.fencingToken(i.czxid)
+	}
+	return 0
+}
+
+// heldFor is how long a holder has held as far as this gateway has seen.
+func (m *Manager) heldFor(c *recipe.Contender, now time.Duration) (held time.Duration, longer bool) {
+	s := m.sights[c]
+	if !s.held {
+		return 0, false // its grant is under way
+	}
+	return max(now-s.since, 0), s.longer
+}

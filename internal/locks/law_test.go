@@ -1,0 +1,232 @@
+package locks
+
+import (
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks/recipe"
+)
+
+// contenders are the paths of what the replica shows and events may tell of;
+// true: it has been told, or was found, to hold.
+func (g *gate) contenders() map[string]bool {
+	g.m.mu.Lock()
+	defer g.m.mu.Unlock()
+	paths := map[string]bool{}
+	for _, s := range g.m.spaces {
+		s.queues.Scan(func(q *queue) bool {
+			for _, c := range q.contenders.All() {
+				if sight := g.m.sights[c]; !sight.mute {
+					paths[q.path+"/"+c.Name] = sight.held
+				}
+			}
+			return true
+		})
+	}
+	return paths
+}
+
+// leases are the leases that the gateway runs, by the path of their contender.
+func (g *gate) leases() map[string]*lease {
+	g.m.mu.Lock()
+	defer g.m.mu.Unlock()
+	paths := map[string]*lease{}
+	for _, l := range g.m.leases {
+		paths[l.path()] = l
+	}
+	return paths
+}
+
+// told is everything that the gateway has told, in order.
+func (g *gate) told() []*events.Event {
+	return g.hub.Recent(events.Filter{Types: events.AllTypes}, ring)
+}
+
+// fate is what was told of one contender.
+type fate struct {
+	created, queued, granted, ended bool
+	mode                            string
+}
+
+// checkLaw verifies the law of events (internal/events, doc.go) over all that
+// the gateway has told.
+func (g *gate) checkLaw() {
+	g.t.Helper()
+	list := g.told()
+	if len(list) == ring {
+		g.t.Logf("more was told than the ring holds: the law is not checked")
+		return
+	}
+	fates := map[string]*fate{} // by path
+	holders := map[string]map[string]*fate{}
+	hold := func(dir, path string, f *fate) {
+		if holders[dir] == nil {
+			holders[dir] = map[string]*fate{}
+		}
+		holders[dir][path] = f
+	}
+	for path, held := range g.first {
+		f := &fate{created: true, queued: true, granted: held, mode: "exclusive"}
+		fates[path] = f
+		if held {
+			hold(path[:len(path)-len(base(path))-1], path, f)
+		}
+	}
+	ends, grants, queues := map[string]int{}, map[string]int{}, map[string]int{}
+	joined := map[string]bool{}
+	connection := events.ZooKeeperExpired
+	for i, e := range list {
+		path := e.Path()
+		f := fates[path]
+		fail := func(what string) {
+			g.t.Helper()
+			g.t.Errorf("event %d, %v of %s (lease %s, reason %q): %s", i, e.Type, path, e.LeaseID, e.Reason, what)
+		}
+		switch e.Type {
+		case events.NodeCreated:
+			if f == nil || f.ended || !f.queued {
+				fates[path] = &fate{created: true}
+			}
+		case events.LeaseQueued:
+			switch {
+			case f == nil || !f.created:
+				fail("it stands before its node.created")
+				continue
+			case f.queued:
+				fail("told twice")
+			}
+			f.queued, f.mode = true, e.Mode
+			if queues[e.LeaseID]++; e.LeaseID != "" && queues[e.LeaseID] > 1 {
+				fail("the lease was queued before")
+			}
+		case events.LeaseGranted:
+			switch {
+			case f == nil || !f.queued:
+				fail("it was never queued")
+				continue
+			case f.granted:
+				fail("told twice")
+			case f.ended:
+				fail("it has ended")
+			}
+			if grants[e.LeaseID]++; e.LeaseID != "" && grants[e.LeaseID] > 1 {
+				fail("the lease was granted before")
+			}
+			for other, held := range holders[e.Dir] {
+				if held.mode != "shared" || e.Mode != "shared" {
+					fail("the end of " + other + " has not been told")
+				}
+			}
+			f.granted = true
+			hold(e.Dir, path, f)
+		case events.LeaseReleased, events.LeaseExpired, events.LeaseCancelled, events.LeaseUnclaimed, events.LeaseRemoved:
+			switch {
+			case f == nil || !f.queued:
+				fail("it was never queued")
+				continue
+			case f.ended:
+				fail("told twice")
+			case e.Type != endType(Reason(e.Reason)):
+				fail("the type is not the reason's")
+			case (e.Type == events.LeaseReleased || e.Type == events.LeaseUnclaimed) && !f.granted:
+				fail("it was never granted")
+			}
+			if ends[e.LeaseID]++; e.LeaseID != "" && ends[e.LeaseID] > 1 {
+				fail("the lease has ended before")
+			}
+			if p, ok := g.m.history.get(recipe.LeaseID(e.LeaseID)); ok && e.LeaseID != "" && string(p.reason) != e.Reason {
+				fail("its clients are told " + string(p.reason))
+			}
+			f.ended = true
+			delete(holders[e.Dir], path)
+		case events.GatewayJoined, events.GatewayLeft:
+			if joined[e.Gateway] == (e.Type == events.GatewayJoined) && e.Type == events.GatewayJoined {
+				fail("told twice")
+			}
+			joined[e.Gateway] = e.Type == events.GatewayJoined
+		case events.ZooKeeperConnected, events.ZooKeeperSuspended, events.ZooKeeperExpired:
+			if e.Type == connection || connection == events.ZooKeeperExpired && e.Type != events.ZooKeeperConnected {
+				fail("it follows " + connection.String())
+			}
+			connection = e.Type
+		}
+	}
+	there, leases := g.contenders(), g.leases()
+	for path, f := range fates {
+		held, shown := there[path]
+		l := leases[path]
+		switch {
+		case !f.queued:
+		case !f.ended && !shown && l == nil:
+			g.t.Errorf("%s: it is gone, and its end was never told", path)
+		case f.ended && shown:
+			g.t.Errorf("%s: it is there, and its end was told", path)
+		case f.granted != held && !f.ended && shown:
+			g.t.Errorf("%s: granted was told: %v, it holds: %v", path, f.granted, held)
+		}
+	}
+	for path := range there {
+		if f := fates[path]; f == nil || !f.queued {
+			g.t.Errorf("%s: it is there, and was never told to be", path)
+		}
+	}
+}
+
+func base(path string) string {
+	for i := len(path) - 1; i >= 0; i-- {
+		if path[i] == '/' {
+			return path[i+1:]
+		}
+	}
+	return path
+}
+
+// checkCounts recomputes from scratch what the manager keeps as things change.
+func (g *gate) checkCounts() {
+	g.t.Helper()
+	m := g.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var phases [ended]int
+	waits := 0
+	for id, l := range m.leases {
+		if l.phase == ended {
+			g.t.Errorf("lease %s has ended and is kept", id)
+			continue
+		}
+		phases[l.phase]++
+		if l.phase.waits() {
+			waits++
+			if l.lineIndex < 0 || l.lineIndex >= len(m.counts.line) || m.counts.line[l.lineIndex] != l {
+				g.t.Errorf("lease %s waits, and is not in the line", id)
+			} else if m.counts.line[0].born > l.born {
+				g.t.Errorf("lease %s is older than the oldest", id)
+			}
+		}
+	}
+	if phases != m.counts.phases || waits != len(m.counts.line) {
+		g.t.Errorf("leases by phase are %v, %d in line; counted %v, %d", phases, waits, m.counts.phases, len(m.counts.line))
+	}
+	locks, contenders, sights := 0, 0, 0
+	for _, s := range m.spaces {
+		s.queues.Scan(func(q *queue) bool {
+			if n := q.contenders.Len(); n > 0 {
+				locks++
+				contenders += n
+			}
+			for _, c := range q.contenders.All() {
+				if sight, ok := m.sights[c]; ok {
+					sights++
+					if !sight.held && !sight.mute {
+						g.t.Errorf("%s: a sight of nothing", c.Name)
+					}
+				}
+			}
+			return true
+		})
+	}
+	if locks != m.counts.locks || contenders != m.counts.contenders {
+		g.t.Errorf("%d locks and %d contenders; counted %d and %d", locks, contenders, m.counts.locks, m.counts.contenders)
+	}
+	if sights != len(m.sights) {
+		g.t.Errorf("%d sights, %d of them of contenders that are there", len(m.sights), sights)
+	}
+}

@@ -1,0 +1,87 @@
+package locks
+
+import (
+	"context"
+	"strings"
+)
+
+// scanChunk is how many queues a list looks at under one hold of mu. Few of
+// them may match, and 100,000 locks looked at in one go would keep every
+// acquire waiting meanwhile.
+const scanChunk = 4096
+
+// Locks lists the locks that somebody holds or waits for, in order of their
+// names, or those in one state. A list that looks at many locks does so in
+// pieces: a lock that comes or goes meanwhile may be in it or not, one that
+// matches all the time is. The end of ctx ends it.
+func (m *Manager) Locks(ctx context.Context, f LockFilter) (LockPage, error) {
+	if f.NS == "" {
+		f.NS = DefaultNamespace
+	}
+	last, err := cursorAt(lockCursor, f.Cursor)
+	if err != nil {
+		return LockPage{}, err
+	}
+	m.mu.Lock()
+	defer m.unlock()
+	if err := m.known(f.NS); err != nil {
+		return LockPage{}, err
+	}
+	list := lockList{m: m, filter: &f, last: last, limit: pageLimit(f.Limit), from: max(f.Prefix, last)}
+	for !list.scan(m.spaces[f.NS]) {
+		m.unlock()
+		err := ctx.Err()
+		m.mu.Lock()
+		if err != nil {
+			return LockPage{}, cancelled(ctx)
+		}
+	}
+	return list.page, nil
+}
+
+// lockList is a page that is being put together.
+type lockList struct {
+	m      *Manager
+	filter *LockFilter
+	limit  int
+	last   string // the lock before the page
+	from   string // where the scan goes on
+	page   LockPage
+}
+
+// scan looks at the next queues and reports whether the page is done; mu is
+// held. The tree may change between two calls: it goes on by name.
+func (l *lockList) scan(s *space) bool {
+	looked, done := 0, true
+	s.queues.Ascend(&queue{name: l.from}, func(q *queue) bool {
+		if looked++; looked > scanChunk {
+			l.from, done = q.name, false
+			return false
+		}
+		switch {
+		case !strings.HasPrefix(q.name, l.filter.Prefix):
+			return false
+		case q.name == l.last || !l.matches(q):
+			return true
+		case len(l.page.Items) == l.limit:
+			l.page.NextCursor = cursorOf(lockCursor, l.page.Items[l.limit-1].Name)
+			return false
+		}
+		l.page.Items = append(l.page.Items, l.m.viewLock(q, 0, 0))
+		return true
+	})
+	return done
+}
+
+func (l *lockList) matches(q *queue) bool {
+	f := l.filter
+	switch {
+	case !strings.Contains(q.name, f.Contains):
+		return false
+	case f.State == "":
+		return q.contenders.Len() > 0
+	case f.State == LockFree:
+		return q.contenders.Len() == 0 && q.exists
+	}
+	return l.m.lockState(q) == f.State
+}
