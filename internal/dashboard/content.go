@@ -1,0 +1,156 @@
+package dashboard
+
+import (
+	"path"
+	"strconv"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/web/templates"
+)
+
+const (
+	// pageSize is how many locks, or waiters, a page shows.
+	pageSize = 50
+	// rowHolders is how many holders the row of a lock names.
+	rowHolders = 3
+	// historyLength and nodesLength are how many events a lock's page shows.
+	historyLength = 20
+	nodesLength   = 50
+)
+
+// moments reads spans as moments: now is when the answer came.
+type moments struct {
+	now    time.Time
+	steady *steady
+}
+
+// ago is the moment since which something has been so, zero when not known.
+func (m moments) ago(of string, which byte, span time.Duration, known bool) time.Time {
+	if !known {
+		return time.Time{}
+	}
+	return m.steady.at(of, which, m.now.Add(-span))
+}
+
+// expiry is when a contender's clock runs out; zero when another gateway, or
+// no gateway, runs it.
+func (m moments) expiry(c *locks.Contender) time.Time {
+	switch {
+	case c.ExpiresIn > 0:
+		return m.steady.at(c.Znode, expiresAt, m.now.Add(c.ExpiresIn))
+	case c.TTL > 0:
+		return m.steady.past(c.Znode, expiresAt, m.now)
+	}
+	return time.Time{}
+}
+
+// held is since when a contender holds. The manager saw it come to hold, so a
+// span of zero means that it has not seen that.
+func (m moments) held(c *locks.Contender) time.Time {
+	return m.ago(c.Znode, heldAt, c.HeldFor, c.HeldFor > 0)
+}
+
+// rowOf is the row of a lock in the overview.
+func rowOf(l *locks.Lock, m moments) templates.LockRow {
+	row := templates.LockRow{
+		NS: visible(l.NS), Name: visible(l.Name), URL: view{page: pageLock, ns: l.NS, lock: l.Name, tab: tabQueue}.url(),
+		State: string(l.State), HolderCount: len(l.Holders), Waiting: l.QueueLength, Hazards: len(l.Hazards),
+	}
+	for i := range l.Holders {
+		c := &l.Holders[i]
+		if i < rowHolders {
+			row.Holders = append(row.Holders, whoOf(c))
+		}
+		if since := m.held(c); !since.IsZero() && (row.HeldSince.IsZero() || since.Before(row.HeldSince)) {
+			row.HeldSince, row.HeldLonger = since, c.HeldLonger
+		}
+	}
+	if len(l.Holders) == 1 {
+		row.ExpiresAt = m.expiry(&l.Holders[0])
+	}
+	return row
+}
+
+func whoOf(c *locks.Contender) templates.Who {
+	w := templates.Who{Owner: visible(c.Owner), LeaseID: visible(c.LeaseID), Foreign: c.Foreign != nil}
+	if c.Foreign != nil {
+		w.Program = visible(c.Foreign.Program)
+	}
+	return w
+}
+
+// contenderOf is an entry of a queue.
+func contenderOf(c *locks.Contender, m moments) templates.Contender {
+	v := templates.Contender{
+		Who: whoOf(c), Position: c.Position, Mode: string(c.Mode), Permits: c.Permits, Znode: visible(c.Znode),
+		Since:     m.ago(c.Znode, queuedAt, c.Age, c.AgeKnown),
+		ExpiresAt: m.expiry(c), TTL: c.TTL, Unclaimed: c.Unclaimed, Metadata: visible(c.Metadata),
+	}
+	if c.Position == 0 {
+		v.FencingToken, v.HeldSince, v.HeldLonger = c.FencingToken, m.held(c), c.HeldLonger
+	}
+	if f := c.Foreign; f != nil {
+		if f.Session != 0 {
+			v.Session = "0x" + strconv.FormatUint(uint64(f.Session), 16)
+		}
+		if len(f.Data) > 0 {
+			v.Data, v.DataBinary = dataOf(f.Data)
+		}
+	}
+	return v
+}
+
+func contendersOf(list []locks.Contender, m moments) []templates.Contender {
+	shown := make([]templates.Contender, 0, len(list))
+	for i := range list {
+		shown = append(shown, contenderOf(&list[i], m))
+	}
+	return shown
+}
+
+// showLock fills in what a lock's page shows of its queue.
+func showLock(v *templates.Lock, l *locks.Lock, root string, m moments) {
+	v.State, v.QueueLength = string(l.State), l.QueueLength
+	v.Holders, v.Waiters = contendersOf(l.Holders, m), contendersOf(l.Waiters, m)
+	v.Dir = visible(dirOf(l, root))
+	for _, h := range l.Hazards {
+		v.Hazards = append(v.Hazards, templates.Hazard{Code: visible(h.Code), Detail: visible(h.Detail)})
+	}
+}
+
+// dirOf is the lock's znode: what its contenders are in, or, when it has none,
+// what the default namespace puts there.
+func dirOf(l *locks.Lock, root string) string {
+	for _, list := range [][]locks.Contender{l.Holders, l.Waiters} {
+		if len(list) > 0 {
+			return path.Dir(list[0].Znode)
+		}
+	}
+	if l.NS != locks.DefaultNamespace {
+		return ""
+	}
+	return path.Join(root, "locks", l.Name)
+}
+
+// happeningsOf shows events of a lock, given and shown the newest first.
+func happeningsOf(list []*events.Event) []templates.Happening {
+	shown := make([]templates.Happening, 0, len(list))
+	for _, e := range list {
+		shown = append(shown, templates.Happening{
+			At: e.Time, Event: e.Type.String(), FencingToken: e.FencingToken, Reason: visible(e.Reason),
+			Who: templates.Who{Owner: visible(e.Owner), LeaseID: visible(e.LeaseID), Foreign: e.Foreign, Program: visible(e.Program)},
+		})
+	}
+	return shown
+}
+
+// nodeEventsOf does the same with node events.
+func nodeEventsOf(list []*events.Event) []templates.NodeEvent {
+	shown := make([]templates.NodeEvent, 0, len(list))
+	for _, e := range list {
+		shown = append(shown, templates.NodeEvent{At: e.Time, Event: e.Type.String(), Path: visible(e.Path())})
+	}
+	return shown
+}

@@ -1,0 +1,181 @@
+package dashboard
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/web/templates"
+)
+
+var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// evil is a name that hides, turns around and paints.
+const evil = "\x1b[31m<b>\u202etxt.exe\u200b"
+const evilShown = "␛[31m<b>\\u{202e}txt.exe\\u{200b}"
+
+func TestARowShowsWhatTheOverviewNeeds(t *testing.T) {
+	holder := locks.Contender{LeaseID: "lk1", Znode: "/r/a/1", Owner: evil, HeldFor: time.Minute, ExpiresIn: 10 * time.Second, TTL: 30 * time.Second}
+	got := rowOf(&locks.Lock{NS: "team", Name: "team:a", State: locks.LockHeld, QueueLength: 4, Holders: []locks.Contender{holder},
+		Hazards: []locks.Hazard{{Code: "stray_child"}}}, moments{now: now})
+	want := templates.LockRow{NS: "team", Name: "team:a", URL: "/locks/team:a?ns=team", State: "held",
+		Holders: []templates.Who{{Owner: evilShown, LeaseID: "lk1"}}, HolderCount: 1, Waiting: 4,
+		HeldSince: now.Add(-time.Minute), ExpiresAt: now.Add(10 * time.Second), Hazards: 1}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestARowOfManyHoldersNamesTheFirstAndTheOldestTime(t *testing.T) {
+	l := locks.Lock{NS: "default", Name: "a", State: locks.LockHeld}
+	for i := range 5 {
+		l.Holders = append(l.Holders, locks.Contender{Znode: string(rune('a' + i)), HeldFor: time.Duration(i+1) * time.Minute, HeldLonger: i == 4, ExpiresIn: time.Minute})
+	}
+	row := rowOf(&l, moments{now: now})
+	if len(row.Holders) != rowHolders || row.HolderCount != 5 {
+		t.Errorf("%d named of %d", len(row.Holders), row.HolderCount)
+	}
+	if !row.HeldSince.Equal(now.Add(-5*time.Minute)) || !row.HeldLonger {
+		t.Errorf("held since %v, longer %v", row.HeldSince, row.HeldLonger)
+	}
+	if !row.ExpiresAt.IsZero() {
+		t.Error("there is no one clock when several hold")
+	}
+}
+
+func TestAContenderShowsEveryField(t *testing.T) {
+	for name, c := range map[string]struct {
+		give locks.Contender
+		want templates.Contender
+	}{
+		"a holder": {
+			locks.Contender{LeaseID: "lk1", Znode: "/r/a/1", Owner: evil, Mode: locks.Semaphore, Permits: 2, FencingToken: 99, Age: time.Hour,
+				AgeKnown: true, HeldFor: time.Minute, HeldLonger: true, TTL: 30 * time.Second, ExpiresIn: 5 * time.Second, Unclaimed: true, Metadata: evil},
+			templates.Contender{Who: templates.Who{Owner: evilShown, LeaseID: "lk1"}, Mode: "semaphore", Permits: 2, Znode: "/r/a/1", FencingToken: 99,
+				Since: now.Add(-time.Hour), HeldSince: now.Add(-time.Minute), HeldLonger: true, ExpiresAt: now.Add(5 * time.Second),
+				TTL: 30 * time.Second, Unclaimed: true, Metadata: evilShown}},
+		"a waiter has neither token nor time of holding": {
+			locks.Contender{LeaseID: "lk2", Znode: "/r/a/2", Mode: locks.Exclusive, Position: 3, FencingToken: 5, HeldFor: time.Second, HeldLonger: true},
+			templates.Contender{Who: templates.Who{LeaseID: "lk2"}, Mode: "exclusive", Znode: "/r/a/2", Position: 3}},
+		"what is not known is zero": {
+			locks.Contender{LeaseID: "lk3", Znode: "/r/a/3", Mode: locks.Exclusive},
+			templates.Contender{Who: templates.Who{LeaseID: "lk3"}, Mode: "exclusive", Znode: "/r/a/3"}},
+		"a clock that has run out": {
+			locks.Contender{LeaseID: "lk4", Znode: "/r/a/4", Mode: locks.Exclusive, TTL: time.Minute},
+			templates.Contender{Who: templates.Who{LeaseID: "lk4"}, Mode: "exclusive", Znode: "/r/a/4", TTL: time.Minute, ExpiresAt: now}},
+		"a foreign one with text": {
+			locks.Contender{Znode: "/r/a/" + evil, Mode: locks.Exclusive, Foreign: &locks.Foreign{Program: "curator", Session: -2, Data: []byte("10.0.0.1\n" + evil[8:])}},
+			templates.Contender{Who: templates.Who{Foreign: true, Program: "curator"}, Mode: "exclusive", Znode: "/r/a/" + evilShown,
+				Session: "0xfffffffffffffffe", Data: "10.0.0.1␊\\u{202e}txt.exe\\u{200b}"}},
+		"a foreign one with bytes": {
+			locks.Contender{Znode: "/r/a/5", Mode: locks.Shared, Foreign: &locks.Foreign{Data: []byte{0xff, 0, 1}}},
+			templates.Contender{Who: templates.Who{Foreign: true}, Mode: "shared", Znode: "/r/a/5", Data: "/wAB", DataBinary: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, contenderOf(&c.give, moments{now: now})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestALocksPageShowsItsQueue(t *testing.T) {
+	var v templates.Lock
+	showLock(&v, &locks.Lock{NS: "default", Name: "a", State: locks.LockQueued, QueueLength: 120,
+		Holders: []locks.Contender{{Znode: "/other/a/1"}}, Waiters: []locks.Contender{{Znode: "/other/a/2", Position: 1}, {Znode: "/other/a/3", Position: 2}},
+		Hazards: []locks.Hazard{{Code: "stray_child", Detail: evil}}}, "/lockkeeper", moments{now: now})
+	if v.State != "queued" || v.QueueLength != 120 || len(v.Holders) != 1 || len(v.Waiters) != 2 || v.Waiters[1].Position != 2 || v.Dir != "/other/a" {
+		t.Errorf("%+v", v)
+	}
+	if diff := cmp.Diff([]templates.Hazard{{Code: "stray_child", Detail: evilShown}}, v.Hazards); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTheDirectoryOfALockThatNobodyUses(t *testing.T) {
+	if got := dirOf(&locks.Lock{NS: "default", Name: "a"}, "/lockkeeper"); got != "/lockkeeper/locks/a" {
+		t.Error(got)
+	}
+	if got := dirOf(&locks.Lock{NS: "team", Name: "a"}, "/lockkeeper"); got != "" {
+		t.Errorf("%q, though only the gateway's record knows the root of another namespace", got)
+	}
+}
+
+func TestEventsAreShownWithAllTheyTell(t *testing.T) {
+	e := &events.Event{Type: events.LeaseExpired, Time: now, LeaseID: "lk1", Owner: evil, Foreign: true, Program: "kazoo", FencingToken: 4, Reason: "expired",
+		Dir: "/r/a", Name: evil}
+	want := []templates.Happening{{At: now, Event: "lease.expired", FencingToken: 4, Reason: "expired",
+		Who: templates.Who{Owner: evilShown, LeaseID: "lk1", Foreign: true, Program: "kazoo"}}}
+	if diff := cmp.Diff(want, happeningsOf([]*events.Event{e})); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]templates.NodeEvent{{At: now, Event: "lease.expired", Path: "/r/a/" + evilShown}}, nodeEventsOf([]*events.Event{e})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTheStatusSaysWhatIsWrong(t *testing.T) {
+	s := status{version: "1", started: started}
+	info := servingInfo()
+	want := templates.Status{GatewayID: "gw1", Version: "1", Started: started, ZooKeeper: "connected", Servers: []string{"zk1:2181"}, Root: "/lockkeeper",
+		FenceOpen: true, ReplicaCurrent: true, Serving: true, Locks: 7, Contenders: 9, Held: 3, Waiting: 2}
+	if diff := cmp.Diff(want, s.statusOf(info)); diff != "" {
+		t.Error(diff)
+	}
+	for name, spoil := range map[string]func(*locks.ZooKeeperInfo){
+		"suspended":       func(z *locks.ZooKeeperInfo) { z.State = "suspended" },
+		"fenced":          func(z *locks.ZooKeeperInfo) { z.FenceOpen = false },
+		"replica too old": func(z *locks.ZooKeeperInfo) { z.ReplicaCurrent = false },
+	} {
+		info := servingInfo()
+		spoil(&info.ZooKeeper)
+		if s.statusOf(info).Serving {
+			t.Errorf("%s, and it serves", name)
+		}
+	}
+}
+
+func TestAMomentStaysWhatItWasUntilItReallyMoves(t *testing.T) {
+	var s steady
+	shown := func(at time.Time) time.Time {
+		got := s.at("a", expiresAt, at)
+		s.turn()
+		return got
+	}
+	first := shown(now)
+	if got := shown(now.Add(sameTime / 2)); !got.Equal(first) {
+		t.Errorf("jitter moved it by %v", got.Sub(first))
+	}
+	if got := shown(now.Add(-sameTime / 2)); !got.Equal(first) {
+		t.Errorf("jitter moved it by %v", got.Sub(first))
+	}
+	if got := shown(now.Add(sameTime)); got.Equal(first) {
+		t.Error("a heartbeat did not move it")
+	}
+	if got := s.at("a", heldAt, now); !got.Equal(now) {
+		t.Error("it was taken for another moment of the same thing")
+	}
+}
+
+func TestWhatIsNotShownAnyMoreIsForgotten(t *testing.T) {
+	var s steady
+	for i := range 1000 {
+		s.at(string(rune('a'+i)), heldAt, now)
+		s.turn()
+	}
+	if n := len(s.shown) + len(s.next); n != 1 {
+		t.Errorf("%d moments are remembered", n)
+	}
+}
+
+func TestADeadlineThatIsOverStandsStill(t *testing.T) {
+	var s steady
+	deadline := s.at("a", expiresAt, now)
+	s.turn()
+	if got := s.past("a", expiresAt, now.Add(time.Hour)); !got.Equal(deadline) {
+		t.Errorf("it moved by %v", got.Sub(deadline))
+	}
+}

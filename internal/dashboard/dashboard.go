@@ -1,0 +1,137 @@
+package dashboard
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/web/static"
+)
+
+// Bounds, where Options leave them out.
+const (
+	DefaultMaxViewers = 1000
+	DefaultMaxTopics  = 256
+)
+
+// Locks is what the dashboard asks of the lock manager. All of it is answered
+// from memory; Lock may wait half a second for what it has to read of other
+// programs' contenders.
+type Locks interface {
+	Lock(context.Context, locks.LockRequest) (locks.Lock, error)
+	Locks(context.Context, locks.LockFilter) (locks.LockPage, error)
+	Info(context.Context) locks.Info
+}
+
+// Options of a Dashboard. Locks, Events and Logger are required.
+type Options struct {
+	Locks   Locks
+	Events  *events.Hub
+	Logger  *slog.Logger
+	Version string
+	Started time.Time // of the process
+
+	MaxViewers int // sockets at a time; 0: DefaultMaxViewers
+	MaxTopics  int // different views that sockets look at; 0: DefaultMaxTopics
+}
+
+// Dashboard serves the pages; see the package's doc. Make one with New, run it
+// with Run. All methods are safe for concurrent use.
+type Dashboard struct {
+	opt    Options
+	static http.Handler
+	assets map[string]string
+	status status
+
+	writeTimeout time.Duration   // of one message to one viewer
+	onRender     func(id string) // tests count what topics render; may be nil
+
+	// listing is held by the one topic that lists locks: however many views
+	// there are, they take turns at the lock manager.
+	listing chan struct{}
+	drained chan struct{} // closed by Drain
+
+	mu       sync.Mutex
+	running  context.Context // of Run; nil before it
+	draining bool
+	topics   map[view]*topic
+	viewers  int
+	conns    map[net.Conn]struct{}
+	wg       sync.WaitGroup // topics and viewers
+}
+
+// New makes a dashboard.
+func New(o Options) *Dashboard {
+	if o.MaxViewers <= 0 {
+		o.MaxViewers = DefaultMaxViewers
+	}
+	if o.MaxTopics <= 0 {
+		o.MaxTopics = DefaultMaxTopics
+	}
+	return &Dashboard{
+		opt: o, static: static.Handler(), assets: static.URLs(),
+		status:       status{locks: o.Locks, version: o.Version, started: o.Started.UTC()},
+		writeTimeout: writeTimeout, listing: make(chan struct{}, 1), drained: make(chan struct{}),
+		topics: map[view]*topic{}, conns: map[net.Conn]struct{}{},
+	}
+}
+
+// Run lets pages be live until ctx ends. It returns when every topic and every
+// viewer is gone. It is called once.
+func (d *Dashboard) Run(ctx context.Context) error {
+	d.mu.Lock()
+	d.running = ctx
+	d.mu.Unlock()
+	<-ctx.Done()
+	d.Drain()
+	d.wg.Wait()
+	return nil
+}
+
+// Drain closes every live socket with 1001 (the page connects again, to
+// whoever serves then) and refuses new ones. It does not wait for them; Run does.
+func (d *Dashboard) Drain() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.draining {
+		return
+	}
+	d.draining = true
+	close(d.drained)
+	for conn := range d.conns {
+		// A write that is stuck is given up now.
+		_ = conn.SetWriteDeadline(time.Now().Add(closeTimeout))
+	}
+}
+
+// ServeHTTP serves /, /locks/{lock}, /ui/live, /ui/fragments and /static/.
+func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	secure(w.Header())
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		d.refuse(w, r, &refusal{http.StatusMethodNotAllowed, "That is not done here", "Pages are only read. Locks are taken and released with the API."})
+		return
+	}
+	switch path := r.URL.Path; {
+	case path == "/":
+		d.page(w, r)
+	case path == "/locks" || path == "/locks/":
+		http.Redirect(w, r, "/", http.StatusFound)
+	case strings.HasPrefix(path, lockPath):
+		d.page(w, r)
+	case path == livePath:
+		d.live(w, r)
+	case path == pollPath:
+		d.poll(w, r)
+	case strings.HasPrefix(path, static.Prefix):
+		d.static.ServeHTTP(w, r)
+	default:
+		d.refuse(w, r, &refusal{http.StatusNotFound, "There is no such page", "Nothing is served at " + quoted(path) + "."})
+	}
+}

@@ -1,0 +1,169 @@
+package dashboard
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+)
+
+var started = time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
+
+// fakeLocks is a lock manager that says what it is told to and counts what it
+// is asked.
+type fakeLocks struct {
+	mu    sync.Mutex
+	asked map[string]int
+
+	lock  func(locks.LockRequest) (locks.Lock, error)
+	locks func(locks.LockFilter) (locks.LockPage, error)
+	info  func() locks.Info
+}
+
+func newFake() *fakeLocks {
+	return &fakeLocks{
+		asked: map[string]int{},
+		lock: func(r locks.LockRequest) (locks.Lock, error) {
+			return locks.Lock{NS: r.NS, Name: r.Lock, State: locks.LockFree}, nil
+		},
+		locks: func(locks.LockFilter) (locks.LockPage, error) { return locks.LockPage{}, nil },
+		info:  servingInfo,
+	}
+}
+
+func servingInfo() locks.Info {
+	return locks.Info{GatewayID: "gw1", Root: "/lockkeeper", Namespaces: []string{"default", "team"}, Locks: 7, Contenders: 9,
+		Leases:    map[locks.State]int{locks.Held: 3, locks.Waiting: 2},
+		ZooKeeper: locks.ZooKeeperInfo{Servers: []string{"zk1:2181"}, State: "connected", FenceOpen: true, ReplicaCurrent: true}}
+}
+
+// set changes what the fake says.
+func (f *fakeLocks) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+func (f *fakeLocks) count(what string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked[what]
+}
+
+func (f *fakeLocks) Lock(_ context.Context, r locks.LockRequest) (locks.Lock, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked["lock"]++
+	return f.lock(r)
+}
+
+func (f *fakeLocks) Locks(_ context.Context, r locks.LockFilter) (locks.LockPage, error) {
+	f.mu.Lock()
+	f.asked["locks"]++
+	answer := f.locks
+	f.mu.Unlock()
+	return answer(r)
+}
+
+func (f *fakeLocks) Info(context.Context) locks.Info {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked["info"]++
+	return f.info()
+}
+
+// holds lets the fake's locks be held by owner.
+func (f *fakeLocks) holds(owner string) {
+	f.set(func() {
+		held := func(ns, name string) locks.Lock {
+			return locks.Lock{NS: ns, Name: name, State: locks.LockHeld, Holders: []locks.Contender{
+				{LeaseID: "lk1", Owner: owner, Znode: "/lockkeeper/locks/" + name + "/write-1", Mode: locks.Exclusive, FencingToken: 7}}}
+		}
+		f.lock = func(r locks.LockRequest) (locks.Lock, error) { return held(r.NS, r.Lock), nil }
+		f.locks = func(r locks.LockFilter) (locks.LockPage, error) {
+			return locks.LockPage{Items: []locks.Lock{held(r.NS, "deploy")}}, nil
+		}
+	})
+}
+
+func unavailable() error {
+	return &locks.Error{Code: locks.CodeUnavailable, Detail: "ZooKeeper cannot be reached"}
+}
+
+// rig is a dashboard on a fake, with its hub, both running.
+type rig struct {
+	*Dashboard
+	fake *fakeLocks
+	hub  *events.Hub
+	stop func() // ends both and waits for them
+}
+
+func newRig(t *testing.T, change ...func(*Options)) *rig {
+	t.Helper()
+	f := newFake()
+	hub := events.New(events.Options{})
+	o := Options{Locks: f, Events: hub, Logger: quiet(), Version: "1.2.3", Started: started}
+	for _, c := range change {
+		c(&o)
+	}
+	d := New(o)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = hub.Run(ctx) })
+	wg.Go(func() { _ = d.Run(ctx) })
+	r := &rig{d, f, o.Events, sync.OnceFunc(func() { cancel(); wg.Wait() })}
+	t.Cleanup(r.stop)
+	return r
+}
+
+func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+
+func (r *rig) publish(e events.Event) {
+	r.hub.Publish(&events.Event{Type: e.Type, NS: e.NS, Lock: e.Lock, Owner: e.Owner, Dir: e.Dir, Name: e.Name})
+}
+
+// happen tells of a lock's change.
+func (r *rig) happen(lock string) {
+	r.publish(events.Event{Type: events.LeaseQueued, NS: "default", Lock: lock})
+}
+
+// get asks the handler, without a network.
+func (r *rig) get(t *testing.T, target string) *httptest.ResponseRecorder {
+	t.Helper()
+	return r.do(t, http.MethodGet, target)
+}
+
+func (r *rig) do(t *testing.T, method, target string) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	r.ServeHTTP(w, httptest.NewRequest(method, target, nil))
+	return w
+}
+
+// ids lists the fragments of a message, in order.
+func ids(html string) []string {
+	var found []string
+	for _, id := range []string{"status", "locks", "lock-head", "queue", "history", "nodes"} {
+		if strings.Contains(html, fmt.Sprintf(`id="%s" hx-swap-oob`, id)) || strings.Contains(html, fmt.Sprintf(`id="%s"`, id)) {
+			found = append(found, id)
+		}
+	}
+	return found
+}
+
+func wantIDs(t *testing.T, html string, want ...string) {
+	t.Helper()
+	if got := ids(html); !slices.Equal(got, want) {
+		t.Errorf("fragments %v, want %v in\n%s", got, want, html)
+	}
+}

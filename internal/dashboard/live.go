@@ -1,0 +1,229 @@
+package dashboard
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// Bounds of a viewer's socket.
+const (
+	writeTimeout = 10 * time.Second // of one message; who has not read it by then is closed
+	closeTimeout = time.Second      // of saying goodbye
+	pingEvery    = 20 * time.Second
+	pongTimeout  = 50 * time.Second // without a pong, or anything else
+	readLimit    = 512              // bytes; pages send nothing
+	retryAfter   = "5"              // seconds, when there are too many
+)
+
+// upgrader checks the Origin against the Host by itself (its CheckOrigin is
+// nil), though whoever serves this should have done so: a socket is not kept
+// from reading across origins by the browser. Buffers for writing are shared: a
+// viewer needs one only while it is sent something.
+var upgrader = websocket.Upgrader{HandshakeTimeout: writeTimeout, ReadBufferSize: 1024, WriteBufferSize: 4096, WriteBufferPool: &pool}
+
+// pool holds buffers for writing.
+var pool sync.Pool
+
+var errNoRoom = errors.New("there are as many live pages as this gateway keeps; poll instead")
+var errNotLive = errors.New("this gateway is not live now")
+
+// live serves a page's socket for as long as it is open.
+func (d *Dashboard) live(w http.ResponseWriter, r *http.Request) {
+	v, wrong := liveViewOf(r)
+	if wrong != nil {
+		d.refuse(w, r, wrong)
+		return
+	}
+	if !websocket.IsWebSocketUpgrade(r) {
+		w.Header().Set("Upgrade", "websocket")
+		w.Header().Set("Connection", "Upgrade")
+		http.Error(w, "this is a WebSocket", http.StatusUpgradeRequired)
+		return
+	}
+	t, err := d.join(v)
+	if err != nil {
+		w.Header().Set("Retry-After", retryAfter)
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	defer d.leave(t)
+	conn, err := upgrader.Upgrade(hijackable{w}, r, nil)
+	if err != nil {
+		return // it has been answered
+	}
+	d.attach(conn.NetConn())
+	defer d.detach(conn.NetConn())
+	viewer{d: d, conn: conn, gone: make(chan struct{})}.serve(t)
+}
+
+// join makes the caller a viewer of v's topic, which begins with the first. It
+// must leave.
+func (d *Dashboard) join(v view) (*topic, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.draining || d.running == nil || d.running.Err() != nil {
+		return nil, errNotLive
+	}
+	t := d.topics[v]
+	if d.viewers >= d.opt.MaxViewers || t == nil && !d.topicFree() {
+		return nil, errNoRoom
+	}
+	if t == nil {
+		ctx, cancel := context.WithCancel(d.running)
+		t = newTopic(d, v, cancel)
+		d.topics[v] = t
+		d.wg.Go(func() { t.run(ctx) })
+	}
+	t.viewers++
+	d.viewers++
+	d.wg.Add(1)
+	return t, nil
+}
+
+// topicFree reports whether there is room for one more topic; one that lingers
+// without viewers makes room. mu is held.
+func (d *Dashboard) topicFree() bool {
+	if len(d.topics) < d.opt.MaxTopics {
+		return true
+	}
+	for v, t := range d.topics {
+		if t.viewers == 0 {
+			delete(d.topics, v)
+			t.cancel()
+			return true
+		}
+	}
+	return false
+}
+
+func (d *Dashboard) leave(t *topic) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t.viewers--
+	d.viewers--
+	t.emptied = time.Now()
+	d.wg.Done()
+}
+
+// retire takes the topic off the list when nobody has looked at it for a
+// while, and reports whether it did.
+func (d *Dashboard) retire(t *topic) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if t.viewers > 0 || time.Since(t.emptied) < linger {
+		return false
+	}
+	if d.topics[t.view] == t { // it may have made room for another
+		delete(d.topics, t.view)
+	}
+	return true
+}
+
+// attach makes the connection known to Drain.
+func (d *Dashboard) attach(conn net.Conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.conns[conn] = struct{}{}
+}
+
+func (d *Dashboard) detach(conn net.Conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.conns, conn)
+}
+
+// viewer is one socket.
+type viewer struct {
+	d    *Dashboard
+	conn *websocket.Conn
+	gone chan struct{} // closed when nothing can be read any more
+}
+
+// serve sends the topic's snapshots until the socket ends. What was missed
+// while a message was being written is not made up for.
+func (v viewer) serve(t *topic) {
+	said := false // the viewer said something; written before gone is closed
+	go func() {
+		defer close(v.gone)
+		said = v.listen()
+	}()
+	defer func() {
+		_ = v.conn.Close()
+		<-v.gone
+	}()
+	ping := time.NewTicker(pingEvery)
+	defer ping.Stop()
+	seen, snap := uint64(0), t.latest.Load()
+	for {
+		if snap.seq > seen {
+			if err := v.send(snap, seen); err != nil {
+				return
+			}
+			seen = snap.seq
+		}
+		select {
+		case <-snap.next:
+			snap = t.latest.Load()
+		case <-ping.C:
+			if err := v.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(v.d.writeTimeout)); err != nil {
+				return
+			}
+		case <-v.gone:
+			if said {
+				v.goodbye(websocket.ClosePolicyViolation, "nothing is expected from a page")
+			}
+			return
+		case <-v.d.drained:
+			v.goodbye(websocket.CloseGoingAway, "the gateway is shutting down")
+			return
+		}
+	}
+}
+
+// listen reads, which answers pings and notices pongs and the end, until the
+// socket ends or the viewer says something.
+func (v viewer) listen() (said bool) {
+	v.conn.SetReadLimit(readLimit)
+	alive := func(string) error { return v.conn.SetReadDeadline(time.Now().Add(pongTimeout)) }
+	v.conn.SetPongHandler(alive)
+	if alive("") != nil {
+		return false
+	}
+	_, _, err := v.conn.NextReader()
+	return err == nil
+}
+
+// send brings a viewer that has been sent the snapshot seen up to date.
+func (v viewer) send(snap *snapshot, seen uint64) error {
+	if err := v.conn.SetWriteDeadline(time.Now().Add(v.d.writeTimeout)); err != nil {
+		return err
+	}
+	if seen > 0 && seen == snap.seq-1 {
+		return v.conn.WritePreparedMessage(snap.delta)
+	}
+	html, err := snap.message(context.Background(), seen)
+	if err != nil {
+		return err
+	}
+	return v.conn.WriteMessage(websocket.TextMessage, html)
+}
+
+func (v viewer) goodbye(code int, reason string) {
+	// Who does not read it sees the connection end, which comes right after.
+	_ = v.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, reason), time.Now().Add(closeTimeout))
+}
+
+// hijackable lets the upgrader have the connection of a ResponseWriter that is
+// wrapped: it looks for the method itself, and not through Unwrap.
+type hijackable struct{ http.ResponseWriter }
+
+func (h hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(h.ResponseWriter).Hijack()
+}

@@ -1,0 +1,138 @@
+package dashboard
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/web/templates"
+)
+
+// page answers with a whole page.
+func (d *Dashboard) page(w http.ResponseWriter, r *http.Request) {
+	v, wrong := viewOf(r)
+	if wrong != nil {
+		d.refuse(w, r, wrong)
+		return
+	}
+	c, err := d.read(r.Context(), v, d.fresh(v))
+	if wrong := refusalOf(err); wrong != nil {
+		d.failed(r, wrong, err)
+		d.refuse(w, r, wrong)
+		return
+	}
+	c.page().Status.Now = time.Now().UTC()
+	html, err := render(r.Context(), c.document())
+	d.answer(w, r, http.StatusOK, html, err)
+}
+
+// poll answers with all fragments of a page, one after the other: what its
+// socket would push first.
+func (d *Dashboard) poll(w http.ResponseWriter, r *http.Request) {
+	v, wrong := liveViewOf(r)
+	if wrong != nil {
+		d.refuse(w, r, wrong)
+		return
+	}
+	if snap := d.snapshotOf(v); snap != nil {
+		html, err := snap.message(r.Context(), 0)
+		d.answer(w, r, http.StatusOK, html, err)
+		return
+	}
+	c, err := d.read(r.Context(), v, d.fresh(v))
+	if wrong := refusalOf(err); wrong != nil {
+		d.failed(r, wrong, err)
+		d.refuse(w, r, wrong)
+		return
+	}
+	html, err := renderStatus(r.Context(), c.page().Status, time.Now())
+	for _, p := range c.parts() {
+		if err != nil {
+			break
+		}
+		var fragment []byte
+		fragment, err = render(r.Context(), p.component)
+		html = append(html, fragment...)
+	}
+	d.answer(w, r, http.StatusOK, html, err)
+}
+
+// fresh is the memory of who looks for the first time.
+func (d *Dashboard) fresh(v view) memory {
+	if v.page != pageLock {
+		return memory{}
+	}
+	k := keeping(v)
+	k.begin(d.opt.Events)
+	return memory{kept: k.events}
+}
+
+// refuse answers with the page that says what is wrong.
+func (d *Dashboard) refuse(w http.ResponseWriter, r *http.Request, wrong *refusal) {
+	s := d.status.statusOf(d.status.get(r.Context()))
+	s.Now = time.Now().UTC()
+	html, err := render(r.Context(), templates.ProblemPage(templates.Problem{
+		Page:   templates.Page{Title: wrong.title + " · Lockkeeper", Status: s, Assets: d.assets, Docs: docsPath},
+		Status: wrong.status, Title: wrong.title, Detail: wrong.detail,
+	}))
+	d.answer(w, r, wrong.status, html, err)
+}
+
+// answer sends HTML that was rendered whole before its first byte is out.
+func (d *Dashboard) answer(w http.ResponseWriter, r *http.Request, status int, html []byte, err error) {
+	if err != nil {
+		if r.Context().Err() == nil {
+			d.opt.Logger.Error("a page could not be rendered", "path", r.URL.Path, "error", err)
+		}
+		http.Error(w, "the page could not be rendered; the gateway's log tells more", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Length", strconv.Itoa(len(html)))
+	w.WriteHeader(status)
+	if r.Method == http.MethodGet {
+		_, _ = w.Write(html) // whoever asked is gone
+	}
+}
+
+// failed logs what is the gateway's own fault.
+func (d *Dashboard) failed(r *http.Request, wrong *refusal, err error) {
+	if wrong.status >= http.StatusInternalServerError && r.Context().Err() == nil {
+		d.opt.Logger.Error("a page could not be read", "path", r.URL.Path, "error", err)
+	}
+}
+
+// keeping is what a lock's page remembers of events.
+func keeping(v view) *keeper {
+	if v.tab == tabZooKeeper {
+		return &keeper{filter: filterOf(v), nodes: true, most: nodesLength}
+	}
+	return &keeper{filter: filterOf(v), most: historyLength}
+}
+
+// filterOf selects the events after which the view may show something else.
+func filterOf(v view) events.Filter {
+	switch {
+	case v.page == pageOverview:
+		return events.Filter{} // of all namespaces: the state of ZooKeeper has none
+	case v.tab == tabZooKeeper:
+		return events.Filter{Types: events.AllTypes, NS: v.ns, Lock: literal(v.lock)}
+	}
+	return events.Filter{NS: v.ns, Lock: literal(v.lock)}
+}
+
+// snapshotOf is the latest that a topic has rendered of the view, nil when
+// there is none.
+func (d *Dashboard) snapshotOf(v view) *snapshot {
+	d.mu.Lock()
+	t := d.topics[v]
+	d.mu.Unlock()
+	if t == nil {
+		return nil
+	}
+	if snap := t.latest.Load(); snap.seq > 0 {
+		return snap
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+package dashboard
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/a-h/templ"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/web/templates"
+)
+
+// docsPath is where the API is described.
+const docsPath = "/openapi.yaml"
+
+// notReached is what a page says while there is nothing to show.
+const notReached = "ZooKeeper has not been reached yet. What there is will appear here as soon as it is."
+
+// content is what a view shows at one moment: one of the two.
+type content struct {
+	overview *templates.Overview
+	lock     *templates.Lock
+}
+
+// memory is what a topic remembers from one reading to the next. The zero
+// value remembers nothing.
+type memory struct {
+	steady *steady
+	kept   []*events.Event // of a lock's page, the newest first
+}
+
+// read asks for what v shows. An error that an answer could repeat for ever
+// (there is no such namespace) comes with a content that says so.
+func (d *Dashboard) read(ctx context.Context, v view, mem memory) (content, error) {
+	info := d.status.get(ctx)
+	page := templates.Page{
+		Status: d.status.statusOf(info), Live: v.liveURL(), Poll: v.pollURL(), Assets: d.assets, Docs: docsPath,
+	}
+	if v.page == pageLock {
+		page.Title = visible(v.lock) + " · Lockkeeper"
+		return d.readLock(ctx, v, mem, page, info)
+	}
+	page.Title = "Locks · Lockkeeper"
+	return d.readOverview(ctx, v, mem, page, info)
+}
+
+func (d *Dashboard) readOverview(ctx context.Context, v view, mem memory, page templates.Page, info locks.Info) (content, error) {
+	shown := &templates.Overview{Page: page, Query: v.query, State: string(v.state), NS: v.ns, Namespaces: info.Namespaces}
+	list, err := d.opt.Locks.Locks(ctx, locks.LockFilter{
+		Principal: locks.Anonymous, NS: v.ns, Contains: v.query, State: v.state, Limit: pageSize, Cursor: v.cursor})
+	if err != nil {
+		shown.Problem = problemOf(err)
+		return content{overview: shown}, err
+	}
+	m := moments{time.Now(), mem.steady}
+	for i := range list.Items {
+		shown.Rows = append(shown.Rows, rowOf(&list.Items[i], m))
+	}
+	if v.cursor != "" {
+		shown.First = v.at("").url()
+	}
+	if list.NextCursor != "" {
+		shown.Next = v.at(list.NextCursor).url()
+	}
+	return content{overview: shown}, nil
+}
+
+func (d *Dashboard) readLock(ctx context.Context, v view, mem memory, page templates.Page, info locks.Info) (content, error) {
+	shown := &templates.Lock{Page: page, NS: visible(v.ns), Name: visible(v.lock), Tab: v.tab, State: string(locks.LockFree),
+		QueueURL: v.on(tabQueue).url(), NodesURL: v.on(tabZooKeeper).url(),
+		Overview: view{page: pageOverview, ns: v.ns}.url()}
+	if v.tab == tabZooKeeper {
+		shown.Nodes = nodeEventsOf(mem.kept)
+	} else {
+		shown.History = happeningsOf(mem.kept)
+	}
+	l, err := d.opt.Locks.Lock(ctx, locks.LockRequest{
+		Principal: locks.Anonymous, NS: v.ns, Lock: v.lock, Limit: pageSize, Cursor: v.cursor})
+	if err != nil {
+		shown.Problem = problemOf(err)
+		return content{lock: shown}, err
+	}
+	showLock(shown, &l, info.Root, moments{time.Now(), mem.steady})
+	if v.cursor != "" {
+		shown.First = v.at("").url()
+	}
+	if l.NextCursor != "" {
+		shown.Next = v.at(l.NextCursor).url()
+	}
+	return content{lock: shown}, nil
+}
+
+// problemOf is the sentence that a page says in place of what it cannot show.
+func problemOf(err error) string {
+	var e *locks.Error
+	switch {
+	case !errors.As(err, &e):
+		return "The gateway could not read this. Its log tells more."
+	case e.Code == locks.CodeUnavailable:
+		return notReached
+	}
+	return sentence(visible(e.Detail))
+}
+
+// refusalOf tells whether err means that there is no such page; nil when the
+// page can say it itself.
+func refusalOf(err error) *refusal {
+	var e *locks.Error
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &e):
+		return &refusal{http.StatusInternalServerError, "Something went wrong here", problemOf(err)}
+	case e.Code == locks.CodeUnavailable:
+		return nil
+	case e.Code == locks.CodeInvalid && e.Field == "lock":
+		return &refusal{http.StatusUnprocessableEntity, "No lock can have this name", sentence(visible(e.Detail))}
+	case e.Code == locks.CodeInvalid:
+		return &refusal{http.StatusUnprocessableEntity, "The address is not right", sentence("The parameter " + e.Field + ": " + visible(e.Detail))}
+	case e.Code == locks.CodeNamespaceUnknown:
+		return &refusal{http.StatusNotFound, "There is no such namespace", sentence(visible(e.Detail))}
+	}
+	return &refusal{http.StatusInternalServerError, "Something went wrong here", problemOf(err)}
+}
+
+// sentence begins with a capital and ends with a full stop.
+func sentence(s string) string {
+	if s == "" {
+		return s
+	}
+	r, size := utf8.DecodeRuneInString(s)
+	return string(unicode.ToUpper(r)) + strings.TrimSuffix(s[size:], ".") + "."
+}
+
+// page is the frame's part of the content.
+func (c content) page() *templates.Page {
+	if c.lock != nil {
+		return &c.lock.Page
+	}
+	return &c.overview.Page
+}
+
+// document is the whole page.
+func (c content) document() templ.Component {
+	if c.lock != nil {
+		return templates.LockPage(*c.lock)
+	}
+	return templates.OverviewPage(*c.overview)
+}
+
+// part is a fragment of a page that is yet to be rendered.
+type part struct {
+	id        string
+	component templ.Component
+}
+
+// statusID is the fragment that every page has: the first of them.
+const statusID = "status"
+
+// parts are the page's fragments behind the status.
+func (c content) parts() []part {
+	switch l := c.lock; {
+	case l == nil:
+		return []part{{"locks", templates.LocksFragment(*c.overview)}}
+	case l.Tab == tabZooKeeper:
+		return []part{{"lock-head", templates.LockHeadFragment(*l)}, {"nodes", templates.NodesFragment(*l)}}
+	default:
+		return []part{{"lock-head", templates.LockHeadFragment(*l)}, {"queue", templates.QueueFragment(*l)},
+			{"history", templates.HistoryFragment(*l)}}
+	}
+}
+
+func render(ctx context.Context, c templ.Component) ([]byte, error) {
+	var b bytes.Buffer
+	err := c.Render(ctx, &b)
+	return b.Bytes(), err
+}
+
+func renderStatus(ctx context.Context, s templates.Status, now time.Time) ([]byte, error) {
+	s.Now = now.UTC()
+	return render(ctx, templates.StatusFragment(s))
+}

@@ -1,0 +1,48 @@
+package dashboard
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/web/templates"
+)
+
+// statusAge is how old the state of gateway and ZooKeeper on a page may be. It
+// is asked for once for all views: counting leases costs the lock manager.
+const statusAge = 200 * time.Millisecond
+
+// status keeps what every page says of the gateway.
+type status struct {
+	locks   Locks
+	version string
+	started time.Time
+
+	mu   sync.Mutex
+	info locks.Info
+	at   time.Time // zero: never
+}
+
+// get is the state of at most statusAge ago. Info is answered from memory.
+func (s *status) get(ctx context.Context) locks.Info {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at.IsZero() || time.Since(s.at) >= statusAge {
+		s.info, s.at = s.locks.Info(ctx), time.Now()
+	}
+	return s.info
+}
+
+// statusOf is what pages show; Now is left to who renders it.
+func (s *status) statusOf(info locks.Info) templates.Status {
+	zk := info.ZooKeeper
+	return templates.Status{
+		GatewayID: info.GatewayID, Version: s.version, Started: s.started,
+		ZooKeeper: zk.State, Servers: zk.Servers, Root: info.Root,
+		FenceOpen: zk.FenceOpen, ReplicaCurrent: zk.ReplicaCurrent,
+		Serving: zk.State == "connected" && zk.FenceOpen && zk.ReplicaCurrent,
+		Locks:   info.Locks, Contenders: info.Contenders,
+		Held: info.Leases[locks.Held], Waiting: info.Leases[locks.Waiting],
+	}
+}

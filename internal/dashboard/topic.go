@@ -1,0 +1,235 @@
+package dashboard
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/web/templates"
+)
+
+// The pace of a topic.
+const (
+	// lockPause and overviewPause are the least time between two renderings.
+	lockPause     = 100 * time.Millisecond
+	overviewPause = 200 * time.Millisecond
+	// costFactor stretches the pause of a view that is expensive to render to so
+	// many times what the rendering took, up to maxPause: many views, or a
+	// filter that finds little among many locks, must not starve the locks.
+	costFactor = 10
+	maxPause   = 5 * time.Second
+	// tick is how often a topic looks though no event came: a heartbeat moves a
+	// deadline and tells nobody.
+	tick = time.Second
+	// clockEvery is how often the status is sent though it did not change. Pages
+	// take a socket for dead that is silent for 12 s.
+	clockEvery = 4 * time.Second
+	// linger is how long a topic goes on without viewers: they come back when a
+	// page is loaded again or a tab is shown again.
+	linger = 3 * time.Second
+)
+
+// topic renders one view for all who look at it.
+type topic struct {
+	d      *Dashboard
+	view   view
+	cancel context.CancelFunc       // ends run
+	latest atomic.Pointer[snapshot] // never nil
+
+	// Of Dashboard.mu.
+	viewers int
+	emptied time.Time // when the last viewer left
+
+	// Of the topic's goroutine.
+	feed     feed
+	steady   steady
+	clock    time.Time // the gateway's clock in the status that was rendered last
+	troubled bool      // reading fails, and the log says so
+}
+
+// snapshot is a view's fragments at one moment. It is immutable.
+type snapshot struct {
+	seq       uint64 // 0: nothing has been rendered yet
+	status    templates.Status
+	fragments []fragment
+	delta     *websocket.PreparedMessage // what changed since the snapshot before
+	next      chan struct{}              // closed when there is a newer one
+}
+
+// fragment is an element of a page with an id of its own.
+type fragment struct {
+	id    string
+	html  []byte
+	since uint64 // seq of the first snapshot that has these bytes
+}
+
+func newTopic(d *Dashboard, v view, cancel context.CancelFunc) *topic {
+	t := &topic{d: d, view: v, cancel: cancel, feed: feed{hub: d.opt.Events, filter: filterOf(v)}}
+	if v.page == pageLock {
+		t.feed.keeper = keeping(v)
+	}
+	t.latest.Store(&snapshot{next: make(chan struct{})})
+	return t
+}
+
+// run looks and renders until nobody has looked at the topic for a while, or
+// ctx ends.
+func (t *topic) run(ctx context.Context) {
+	defer t.cancel()
+	defer t.feed.close()
+	t.feed.open()
+	for {
+		cost := t.update(ctx)
+		if ctx.Err() != nil || t.d.retire(t) {
+			return
+		}
+		least := overviewPause
+		if t.view.page == pageLock {
+			least = lockPause
+		}
+		pause := min(max(least, costFactor*cost), maxPause)
+		if !t.feed.pause(ctx, pause) && pause < tick {
+			t.feed.wait(ctx, tick-pause)
+		}
+	}
+}
+
+// update reads and renders the view, and publishes a snapshot if it differs
+// from the last one. It returns how long that kept the gateway busy.
+func (t *topic) update(ctx context.Context) (cost time.Duration) {
+	mem := memory{steady: &t.steady}
+	began := time.Now() // waiting for one's turn counts: the more views, the slower each
+	if t.view.page == pageOverview {
+		select {
+		case t.d.listing <- struct{}{}:
+		case <-ctx.Done():
+			return 0
+		}
+		defer func() { <-t.d.listing }()
+	} else {
+		mem.kept = t.feed.keeper.events
+	}
+	c, err := t.d.read(ctx, t.view, mem)
+	if ctx.Err() != nil {
+		return 0 // whoever watches is gone, or is about to be
+	}
+	t.trouble(err)
+	if err == nil {
+		t.steady.turn()
+	}
+	if t.view.page == pageLock {
+		began = time.Now() // reading may have waited for ZooKeeper, which costs nothing
+	}
+	if err := t.publish(ctx, c); err != nil && ctx.Err() == nil {
+		t.d.opt.Logger.Error("a page's fragments could not be rendered", "page", t.view.page, "error", err)
+	}
+	return time.Since(began)
+}
+
+// trouble logs once that the topic cannot be read. What the viewer did wrong,
+// and that ZooKeeper is away, are no matter for the log here.
+func (t *topic) trouble(err error) {
+	var e *locks.Error
+	bad := err != nil && !errors.As(err, &e)
+	if bad && !t.troubled {
+		t.d.opt.Logger.Error("a live page cannot be read", "page", t.view.page, "lock", t.view.lock, "error", err)
+	}
+	t.troubled = bad
+}
+
+// publish renders the content and makes it the latest, if anything in it differs.
+func (t *topic) publish(ctx context.Context, c content) error {
+	last := t.latest.Load()
+	next := &snapshot{seq: last.seq + 1, status: c.page().Status, next: make(chan struct{})}
+	html, err := t.renderStatus(ctx, next.status, last.html(statusID))
+	if err != nil {
+		return err
+	}
+	next.add(last, statusID, html)
+	for _, p := range c.parts() {
+		if t.d.onRender != nil {
+			t.d.onRender(p.id)
+		}
+		if html, err = render(ctx, p.component); err != nil {
+			return err
+		}
+		next.add(last, p.id, html)
+	}
+	changed := next.changedSince(last.seq)
+	if len(changed) == 0 {
+		return nil
+	}
+	if next.delta, err = websocket.NewPreparedMessage(websocket.TextMessage, bytes.Join(changed, nil)); err != nil {
+		return err
+	}
+	t.latest.Store(next)
+	close(last.next)
+	return nil
+}
+
+// renderStatus renders the status. Its clock stands still as long as nothing
+// else in it changes, for a while: otherwise it would differ each time.
+func (t *topic) renderStatus(ctx context.Context, s templates.Status, last []byte) ([]byte, error) {
+	now := time.Now()
+	if last != nil && now.Sub(t.clock) < clockEvery {
+		html, err := renderStatus(ctx, s, t.clock)
+		if err != nil || bytes.Equal(html, last) {
+			return html, err
+		}
+	}
+	t.clock = now
+	return renderStatus(ctx, s, now)
+}
+
+// add puts a fragment in, which keeps its age if it is what it was.
+func (s *snapshot) add(last *snapshot, id string, html []byte) {
+	f := fragment{id: id, html: html, since: s.seq}
+	for _, old := range last.fragments {
+		if old.id == id && bytes.Equal(old.html, html) {
+			f = old
+		}
+	}
+	s.fragments = append(s.fragments, f)
+}
+
+// html is the fragment with that id, nil when there is none.
+func (s *snapshot) html(id string) []byte {
+	for _, f := range s.fragments {
+		if f.id == id {
+			return f.html
+		}
+	}
+	return nil
+}
+
+// changedSince lists the fragments that differ from what they were at seen.
+func (s *snapshot) changedSince(seen uint64) [][]byte {
+	var changed [][]byte
+	for _, f := range s.fragments {
+		if f.since > seen {
+			changed = append(changed, f.html)
+		}
+	}
+	return changed
+}
+
+// message is what a page needs that has been sent the snapshot seen (0:
+// nothing): the fragments that changed since, as the templates render them, one
+// after the other. htmx finds their places by their ids (web/static/README.md).
+// The status is rendered anew, because the clock in it is read as the present one.
+func (s *snapshot) message(ctx context.Context, seen uint64) ([]byte, error) {
+	changed := s.changedSince(seen)
+	if len(s.fragments) > 0 && s.fragments[0].since > seen {
+		html, err := renderStatus(ctx, s.status, time.Now())
+		if err != nil {
+			return nil, err
+		}
+		changed[0] = html
+	}
+	return bytes.Join(changed, nil), nil
+}
