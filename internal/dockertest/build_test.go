@@ -43,7 +43,9 @@ func TestTheBuildStageMakesAStaticGatewayThatTheHealthCheckFindsAlive(t *testing
 	// As the image starts it when nothing but ZooKeeper's address is given.
 	var environment []string
 	for _, c := range all[*instructions.EnvCommand](i.last()) {
-		environment = append(environment, c.Env[0].String())
+		for _, pair := range c.Env {
+			environment = append(environment, pair.String())
+		}
 	}
 	unasked := exec.Command(gateway, "--zk", "127.0.0.1:1")
 	unasked.Env = environment
