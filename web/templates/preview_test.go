@@ -21,27 +21,39 @@ const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 
 func previewHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(static.Prefix, static.Handler())
+	start := time.Now()
 	push := func(n int) []byte {
-		now := time.Now()
-		list := overviewSample(now)
+		list := overviewSample(start)
+		list.Status.Now = time.Now()
 		list.Rows = list.Rows[n%3:]
-		lock := lockSample(now, 12)
+		lock := lockSample(start, 12)
 		lock.Waiters = lock.Waiters[n%3:]
 		return []byte(render(StatusFragment(list.Status)) + render(LocksFragment(list)) + render(QueueFragment(lock)) + render(HistoryFragment(lock)))
 	}
-	mux.HandleFunc("/ui/poll", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(push(0)) })
+	mux.HandleFunc("/ui/poll", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.RawQuery != "still" {
+			_, _ = w.Write(push(0))
+		}
+	})
 	mux.HandleFunc("/ui/live", func(w http.ResponseWriter, r *http.Request) {
 		conn, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
 		if err != nil {
 			return
 		}
 		defer conn.Close()
-		for n := 0; conn.WriteMessage(websocket.TextMessage, push(n)) == nil; n++ {
+		for n := 0; ; n++ {
+			message := push(n)
+			if r.URL.RawQuery == "still" {
+				message = []byte(" ")
+			}
+			if conn.WriteMessage(websocket.TextMessage, message) != nil {
+				return
+			}
 			time.Sleep(time.Second)
 		}
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		c, ok := samples(time.Now())[r.URL.Path]
+		c, ok := samples(start)[r.URL.Path]
 		if !ok {
 			http.NotFound(w, r)
 			return

@@ -117,17 +117,27 @@ func lockSample(now time.Time, waiters int) Lock {
 // samples are all pages worth looking at, by the path that the preview serves
 // them under.
 func samples(now time.Time) map[string]templ.Component {
+	// Pages that the preview does not push to: they are looked at as they are.
+	lockSample := func(now time.Time, waiters int) Lock {
+		v := lockSample(now, waiters)
+		v.Live, v.Poll = "/ui/live?still", "/ui/poll?still"
+		return v
+	}
 	empty := overviewSample(now)
+	empty.Live, empty.Poll = "/ui/live?still", "/ui/poll?still"
 	empty.Rows, empty.Next, empty.Namespaces = nil, "", nil
 	nothing := empty
 	nothing.Query = "no-such"
 	gone := overviewSample(now)
+	gone.Live, gone.Poll = "/ui/live?still", "/ui/poll?still"
 	gone.Page = away(gone.Page)
 	never := empty
 	never.Page = away(never.Page)
 	never.Status.ZooKeeper, never.Status.GatewayID = "none", ""
 	never.Problem = "ZooKeeper has not been reached yet: which locks there are is not known."
 
+	moving := lockSample(now, 12)
+	moving.Live, moving.Poll = "/ui/live", "/ui/poll"
 	free := lockSample(now, 0)
 	free.Holders, free.History, free.Nodes, free.State = nil, nil, nil, "free"
 	shared := lockSample(now, 1204)
@@ -183,7 +193,7 @@ func samples(now time.Time) map[string]templ.Component {
 		"/nothing":      OverviewPage(nothing),
 		"/away":         OverviewPage(gone),
 		"/never":        OverviewPage(never),
-		"/lock":         LockPage(lockSample(now, 12)),
+		"/lock":         LockPage(moving),
 		"/lock-free":    LockPage(free),
 		"/lock-shared":  LockPage(shared),
 		"/lock-away":    LockPage(gateway),

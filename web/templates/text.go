@@ -54,10 +54,10 @@ func tail(id string) string {
 	return "…" + id[len(id)-shown:]
 }
 
-// within is path as seen from dir: "." for dir itself.
+// within is path as seen from dir.
 func within(dir, path string) string {
 	if path == dir {
-		return "."
+		return "(the directory itself)"
 	}
 	if rest, ok := strings.CutPrefix(path, dir+"/"); ok {
 		return rest
@@ -89,9 +89,10 @@ func who(w Who) string {
 	return "unnamed"
 }
 
-// foreignLabel is the chip of a contender that another program put there.
+// foreignLabel is the chip of a contender that another program put there. It
+// names the program unless who does.
 func foreignLabel(w Who) string {
-	if w.Program == "" {
+	if w.Program == "" || w.Owner == "" {
 		return "foreign"
 	}
 	return "foreign · " + w.Program
@@ -262,4 +263,26 @@ func andMore(v Lock) string {
 		return "and " + count(more) + " more"
 	}
 	return ""
+}
+
+// whoTitle is all of a contender's names.
+func whoTitle(w Who) string { return strings.TrimSpace(w.Owner + " " + w.LeaseID) }
+
+// cut parts a znode's name before the end that is always shown: its sequence
+// number, of ten digits, and what stands before it.
+func cut(name string) (head, end string) {
+	const kept = 16
+	runes := []rune(name)
+	if len(runes) <= kept {
+		return "", name
+	}
+	return string(runes[:len(runes)-kept]), string(runes[len(runes)-kept:])
+}
+
+// inNamespace is what a request for a lock of ns has in its query.
+func inNamespace(ns string) string {
+	if ns == "default" {
+		return ""
+	}
+	return "&ns=" + url.QueryEscape(ns)
 }
