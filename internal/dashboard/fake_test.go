@@ -128,13 +128,16 @@ func newRig(t *testing.T, change ...func(*Options)) *rig {
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
-func (r *rig) publish(e events.Event) {
-	r.hub.Publish(&events.Event{Type: e.Type, NS: e.NS, Lock: e.Lock, Owner: e.Owner, Dir: e.Dir, Name: e.Name})
-}
-
 // happen tells of a lock's change.
 func (r *rig) happen(lock string) {
-	r.publish(events.Event{Type: events.LeaseQueued, NS: "default", Lock: lock})
+	r.hub.Publish(&events.Event{Type: events.LeaseQueued, NS: "default", Lock: lock})
+}
+
+// inUse counts what is live.
+func (r *rig) inUse() (topics, viewers int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.topics), r.viewers
 }
 
 // get asks the handler, without a network.

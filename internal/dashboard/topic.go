@@ -83,20 +83,31 @@ func (t *topic) run(ctx context.Context) {
 	defer t.cancel()
 	defer t.feed.close()
 	t.feed.open()
-	for {
+	for changing := false; ; {
 		cost := t.update(ctx)
 		if ctx.Err() != nil || t.d.retire(t) {
 			return
 		}
-		least := overviewPause
-		if t.view.page == pageLock {
-			least = lockPause
-		}
-		pause := min(max(least, costFactor*cost), maxPause)
-		if !t.feed.pause(ctx, pause) && pause < tick {
-			t.feed.wait(ctx, tick-pause)
+		pause := t.pause(cost, changing)
+		changing = t.feed.pause(ctx, pause)
+		if !changing && pause < tick {
+			changing = t.feed.wait(ctx, tick-pause)
 		}
 	}
+}
+
+// pause is how long to leave the view alone after it was rendered. When no
+// change was the reason (the first look, a tick), the next change need not wait.
+func (t *topic) pause(cost time.Duration, changing bool) time.Duration {
+	least := time.Duration(0)
+	switch {
+	case !changing:
+	case t.view.page == pageLock:
+		least = lockPause
+	default:
+		least = overviewPause
+	}
+	return min(max(least, costFactor*cost), maxPause)
 }
 
 // update reads and renders the view, and publishes a snapshot if it differs

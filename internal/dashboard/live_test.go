@@ -1,0 +1,370 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/testkit"
+)
+
+const soon = 10 * time.Second // for what comes at once on a machine that is not busy
+
+// server is a rig behind a real listener.
+type server struct {
+	*rig
+	http *httptest.Server
+}
+
+func newServer(t *testing.T, change ...func(*Dashboard)) *server {
+	t.Helper()
+	testkit.NoLeaks(t)
+	r := newRig(t)
+	for _, c := range change {
+		c(r.Dashboard)
+	}
+	s := &server{r, httptest.NewUnstartedServer(r)}
+	s.http.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		_ = c.(*net.TCPConn).SetWriteBuffer(16 << 10) // so that who does not read is noticed soon
+		return ctx
+	}
+	s.http.Start()
+	t.Cleanup(func() { r.stop(); s.http.Close() })
+	testkit.Eventually(t, soon, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.running != nil
+	}, "the dashboard runs")
+	return s
+}
+
+// dial opens a page's socket.
+func (s *server) dial(v view, change ...func(*websocket.Dialer, http.Header)) (*websocket.Conn, *http.Response, error) {
+	dialer, header := &websocket.Dialer{HandshakeTimeout: soon}, http.Header{}
+	for _, c := range change {
+		c(dialer, header)
+	}
+	return dialer.Dial("ws"+strings.TrimPrefix(s.http.URL, "http")+v.liveURL(), header)
+}
+
+// page is a page in a browser, as far as the socket goes.
+type page struct {
+	t    *testing.T
+	conn *websocket.Conn
+}
+
+func (s *server) open(t *testing.T, v view) *page {
+	t.Helper()
+	conn, _, err := s.dial(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return &page{t, conn}
+}
+
+// read is the next message.
+func (p *page) read() (string, error) {
+	_ = p.conn.SetReadDeadline(time.Now().Add(soon))
+	kind, html, err := p.conn.ReadMessage()
+	if err == nil && kind != websocket.TextMessage {
+		err = fmt.Errorf("a message of kind %d", kind)
+	}
+	return string(html), err
+}
+
+// until reads messages until one shows what is wanted, and returns it and how
+// many there were.
+func (p *page) until(want string) (html string, messages int) {
+	p.t.Helper()
+	for {
+		html, err := p.read()
+		if err != nil {
+			p.t.Fatalf("waiting for %q: %v", want, err)
+		}
+		if messages++; strings.Contains(html, want) {
+			return html, messages
+		}
+	}
+}
+
+// ends reads until the socket is closed and returns the code.
+func (p *page) ends() (code int) {
+	for {
+		if _, err := p.read(); err != nil {
+			var closed *websocket.CloseError
+			if errors.As(err, &closed) {
+				return closed.Code
+			}
+			p.t.Errorf("the socket ended with %v", err)
+			return 0
+		}
+	}
+}
+
+func TestASocketFirstBringsThePageUpToDate(t *testing.T) {
+	s := newServer(t)
+	s.fake.holds("somebody")
+	for _, c := range []struct {
+		view view
+		want []string
+	}{
+		{overview, []string{"status", "locks"}}, {deploy, []string{"status", "lock-head", "queue", "history"}}, {nodes, []string{"status", "lock-head", "nodes"}},
+	} {
+		html, err := s.open(t, c.view).read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantIDs(t, html, c.want...)
+		if !strings.HasPrefix(html, "<") || strings.Contains(html, "<html") {
+			t.Errorf("not fragments:\n%s", html)
+		}
+	}
+}
+
+func TestAChangeReachesAnIdlePageQuickly(t *testing.T) {
+	s := newServer(t)
+	best := map[string]time.Duration{}
+	for i := range 5 { // the best of some: the machine may be busy
+		for _, v := range []view{{page: pageOverview, ns: "default", query: fmt.Sprint(i)}, {page: pageLock, ns: "default", lock: fmt.Sprint(i), tab: tabQueue}} {
+			p := s.open(t, v)
+			p.until("status")
+			owner := fmt.Sprint("owner", i, v.page)
+			s.fake.holds(owner)
+			began := time.Now()
+			s.happen(v.lock)
+			p.until(owner)
+			if took := time.Since(began); best[v.page] == 0 || took < best[v.page] {
+				best[v.page] = took
+			}
+		}
+	}
+	t.Logf("a change reached the sockets within %v", best)
+	for page, took := range best {
+		if took > 50*time.Millisecond {
+			t.Errorf("%s: a change took %v", page, took)
+		}
+	}
+}
+
+func TestASocketForAnotherOriginIsRefused(t *testing.T) {
+	s := newServer(t)
+	for origin, ok := range map[string]bool{"https://evil.example": false, "null": false, s.http.URL: true} {
+		conn, resp, err := s.dial(overview, func(_ *websocket.Dialer, h http.Header) { h.Set("Origin", origin) })
+		if err == nil {
+			_ = conn.Close()
+		}
+		if (err == nil) != ok || !ok && (resp == nil || resp.StatusCode != http.StatusForbidden) {
+			t.Errorf("origin %s: %v, %+v", origin, err, resp)
+		}
+	}
+}
+
+func TestTooManyViewersAreToldToComeBackAndPoll(t *testing.T) {
+	s := newServer(t, func(d *Dashboard) { d.opt.MaxViewers = 2 })
+	first := s.open(t, overview)
+	s.open(t, deploy)
+	_, resp, err := s.dial(overview)
+	if err == nil || resp == nil || resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
+		t.Fatalf("%v, %+v", err, resp)
+	}
+	if poll, err := s.http.Client().Get(s.http.URL + overview.pollURL()); err != nil || poll.StatusCode != http.StatusOK {
+		t.Errorf("polling: %v, %+v", err, poll)
+	} else {
+		_ = poll.Body.Close()
+	}
+	_ = first.conn.Close()
+	testkit.EventuallyNil(t, soon, func() error {
+		conn, _, err := s.dial(overview)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err
+	}, "there is room again")
+	s.http.Client().CloseIdleConnections()
+}
+
+func TestARequestThatIsNoSocketIsToldSo(t *testing.T) {
+	s := newServer(t)
+	if w := s.get(t, overview.liveURL()); w.Code != http.StatusUpgradeRequired || w.Header().Get("Upgrade") != "websocket" {
+		t.Errorf("%d, Upgrade %q", w.Code, w.Header().Get("Upgrade"))
+	}
+	if _, viewers := s.inUse(); viewers != 0 {
+		t.Error("it was counted as a viewer")
+	}
+}
+
+func TestAPageThatSaysSomethingIsClosed(t *testing.T) {
+	s := newServer(t)
+	for said, want := range map[string]int{"hello": websocket.ClosePolicyViolation} {
+		p := s.open(t, overview)
+		if err := p.conn.WriteMessage(websocket.TextMessage, []byte(said)); err != nil {
+			t.Fatal(err)
+		}
+		if code := p.ends(); code != want {
+			t.Errorf("closed with %d", code)
+		}
+	}
+}
+
+func TestThePageThatClosesIsGone(t *testing.T) {
+	s := newServer(t)
+	p := s.open(t, overview)
+	if err := p.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(soon)); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, soon, func() bool { _, viewers := s.inUse(); return viewers == 0 }, "the viewer is forgotten")
+}
+
+func TestDrainClosesEverySocketAndRefusesNewOnes(t *testing.T) {
+	s := newServer(t)
+	pages := []*page{s.open(t, overview), s.open(t, deploy), s.open(t, deploy)}
+	s.Drain()
+	s.Drain()
+	for _, p := range pages {
+		if code := p.ends(); code != websocket.CloseGoingAway {
+			t.Errorf("closed with %d", code)
+		}
+	}
+	if _, resp, err := s.dial(overview); err == nil || resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("a new socket: %v, %+v", err, resp)
+	}
+	if w := s.get(t, "/"); w.Code != http.StatusOK {
+		t.Errorf("a page: %d", w.Code)
+	}
+}
+
+// wide makes pages so big that a connection that nobody reads is soon full.
+func (s *server) wide(mark string) {
+	s.fake.set(func() {
+		s.fake.lock = func(r locks.LockRequest) (locks.Lock, error) {
+			l := locks.Lock{NS: r.NS, Name: r.Lock, State: locks.LockHeld}
+			for i := range 30 {
+				l.Holders = append(l.Holders, locks.Contender{Znode: fmt.Sprint("/l/deploy/", i), Owner: mark, Mode: locks.Shared, Metadata: strings.Repeat("m", 4096)})
+			}
+			return l, nil
+		}
+	})
+}
+
+// deaf is a page that never reads; its side of the connection buffers little.
+func (s *server) deaf(t *testing.T, v view) {
+	t.Helper()
+	conn, _, err := s.dial(v, func(d *websocket.Dialer, _ http.Header) {
+		d.NetDialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			if tcp, ok := c.(*net.TCPConn); ok {
+				_ = tcp.SetReadBuffer(4096)
+			}
+			return c, err
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+}
+
+func TestAPageThatNeverReadsIsClosedAndDelaysNobody(t *testing.T) {
+	const patience = 500 * time.Millisecond
+	s := newServer(t, func(d *Dashboard) { d.writeTimeout = patience })
+	s.wide("first.")
+	s.deaf(t, deploy)
+	good := s.open(t, deploy)
+	good.until("first.")
+	began := time.Now()
+	for i := 0; ; i++ {
+		mark := fmt.Sprint("mark", i, ".")
+		s.wide(mark)
+		s.happen("deploy")
+		good.until(mark)
+		if _, viewers := s.inUse(); viewers == 1 {
+			break
+		}
+		if time.Since(began) > 30*time.Second {
+			t.Fatal("the stuck page is still there")
+		}
+	}
+}
+
+func TestDrainDoesNotWaitForAPageThatNeverReads(t *testing.T) {
+	s := newServer(t) // writeTimeout is 10 s
+	s.wide("first.")
+	s.deaf(t, deploy)
+	good := s.open(t, deploy)
+	for i := range 5 { // each of more than a hundred kilobytes
+		mark := fmt.Sprint("mark", i, ".")
+		s.wide(mark)
+		s.happen("deploy")
+		good.until(mark)
+	}
+	began := time.Now()
+	s.stop()
+	if took := time.Since(began); took > writeTimeout/2 {
+		t.Errorf("stopping took %v", took)
+	}
+}
+
+func TestTenThousandEventsNeitherFreezeNorGrowAPage(t *testing.T) {
+	s := newServer(t)
+	pages := []*page{s.open(t, overview), s.open(t, deploy), s.open(t, nodes)}
+	for _, p := range pages {
+		p.until("status")
+	}
+	began := time.Now()
+	const n = 10_000
+	for i := range n {
+		s.hub.Publish(&events.Event{Type: events.LeaseGranted, NS: "default", Lock: "deploy", Owner: fmt.Sprint("owner", i, "."), Dir: "/l/deploy", Name: fmt.Sprint("n", i, ".")})
+		s.hub.Publish(&events.Event{Type: events.NodeCreated, NS: "default", Lock: "deploy", Dir: "/l/deploy", Name: fmt.Sprint("n", i, ".")})
+	}
+	s.fake.holds("the last")
+	s.happen("deploy")
+	for i, want := range []string{"the last", fmt.Sprint("owner", n-1, "."), fmt.Sprint("n", n-1, ".")} {
+		html, messages := pages[i].until(want)
+		if most := int(time.Since(began)/lockPause) + 3; messages > most {
+			t.Errorf("page %d: %d messages in %v", i, messages, time.Since(began))
+		}
+		if len(html) > 200_000 {
+			t.Errorf("page %d: a message of %d bytes", i, len(html))
+		}
+	}
+	t.Logf("all pages show the last state %v after the first event", time.Since(began))
+}
+
+func TestManyViewersComeAndGo(t *testing.T) {
+	s := newServer(t)
+	s.fake.holds("me")
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			v := []view{overview, deploy, nodes}[i%3]
+			for range 5 {
+				conn, _, err := s.dial(v)
+				if err != nil {
+					t.Errorf("dial: %v", err)
+					return
+				}
+				_ = conn.SetReadDeadline(time.Now().Add(soon))
+				if _, _, err := conn.ReadMessage(); err != nil {
+					t.Errorf("read: %v", err)
+				}
+				s.happen("deploy")
+				_ = conn.Close()
+			}
+		})
+	}
+	wg.Wait()
+	testkit.Eventually(t, soon, func() bool { _, viewers := s.inUse(); return viewers == 0 }, "all are gone")
+	testkit.Eventually(t, soon, func() bool { topics, _ := s.inUse(); return topics == 0 }, "and nothing is rendered any more")
+}

@@ -1,0 +1,248 @@
+package dashboard
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"lockkeeper/internal/locks"
+)
+
+func TestEveryAnswerCarriesTheSecurityHeaders(t *testing.T) {
+	r := newRig(t)
+	for _, target := range []string{"/", "/locks/deploy", "/nowhere", "/?wrong=1", "/ui/live?page=overview", "/ui/fragments?page=overview", "/locks", r.assets["app.css"]} {
+		h := r.get(t, target).Header()
+		for name, want := range map[string]string{
+			"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin",
+			"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
+			"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+		} {
+			if got := h.Get(name); got != want {
+				t.Errorf("%s: %s is %q", target, name, got)
+			}
+		}
+		if !strings.Contains(h.Get("Permissions-Policy"), "camera=()") {
+			t.Errorf("%s: no Permissions-Policy", target)
+		}
+		if cache := h.Get("Cache-Control"); (cache == "no-store") == strings.HasPrefix(target, "/static/") {
+			t.Errorf("%s: Cache-Control is %q", target, cache)
+		}
+	}
+}
+
+func TestPagesAreServed(t *testing.T) {
+	r := newRig(t)
+	r.fake.holds("somebody")
+	for target, want := range map[string][]string{
+		"/":                           {"status", "locks"},
+		"/?q=dep&state=held&ns=team":  {"status", "locks"},
+		"/?q=&state=&ns=&cursor=":     {"status", "locks"}, // as a form sends it
+		"/locks/deploy":               {"status", "lock-head", "queue", "history"},
+		"/locks/deploy?tab=zookeeper": {"status", "lock-head", "nodes"},
+	} {
+		w := r.get(t, target)
+		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "text/html; charset=utf-8" {
+			t.Errorf("%s: %d %s", target, w.Code, w.Header().Get("Content-Type"))
+		}
+		body := w.Body.String()
+		wantIDs(t, body, want...)
+		if !strings.HasPrefix(body, "<!doctype html>") && !strings.HasPrefix(body, "<!DOCTYPE html>") {
+			t.Errorf("%s is no whole document", target)
+		}
+		if !strings.Contains(target, "zookeeper") && !strings.Contains(body, "somebody") && strings.Contains(target, "deploy") {
+			t.Errorf("%s does not show the holder", target)
+		}
+		head := r.do(t, http.MethodHead, target)
+		if head.Code != http.StatusOK || head.Body.Len() != 0 || head.Header().Get("Content-Length") == "" {
+			t.Errorf("HEAD %s: %d, %d bytes", target, head.Code, head.Body.Len())
+		}
+	}
+}
+
+func TestThePageOffersItsSocketAndItsPoll(t *testing.T) {
+	r := newRig(t)
+	c, err := r.read(t.Context(), view{page: pageLock, ns: "team", lock: "a+b", tab: tabZooKeeper, cursor: "c1"}, memory{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := c.lock
+	const parameters = "?cursor=c1&lock=a%2Bb&ns=team&page=lock&tab=zookeeper"
+	for name, got := range map[string][2]string{
+		"live": {l.Live, "/ui/live" + parameters}, "poll": {l.Poll, "/ui/fragments" + parameters},
+		"tabs": {l.QueueURL, "/locks/a+b?ns=team"}, "nodes": {l.NodesURL, "/locks/a+b?ns=team&tab=zookeeper"},
+		"overview": {l.Overview, "/?ns=team"}, "first": {l.First, "/locks/a+b?ns=team&tab=zookeeper"}, "docs": {l.Docs, "/openapi.yaml"},
+	} {
+		if got[0] != got[1] {
+			t.Errorf("%s is %s, want %s", name, got[0], got[1])
+		}
+	}
+}
+
+func TestEveryAddressOfAViewLeadsBackToIt(t *testing.T) {
+	for _, v := range []view{
+		{page: pageOverview, ns: "default"},
+		{page: pageOverview, ns: "team", query: "a b&c=d", state: locks.LockQueued, cursor: "x-_"},
+		{page: pageLock, ns: "default", lock: "deploy", tab: tabQueue},
+		{page: pageLock, ns: "team", lock: "~a:b@c+d=e%2F", tab: tabZooKeeper, cursor: "w"},
+	} {
+		if got, wrong := viewOf(httptest.NewRequest("GET", v.url(), nil)); wrong != nil || got != v {
+			t.Errorf("%s: %+v, %v", v.url(), got, wrong)
+		}
+		for _, target := range []string{v.liveURL(), v.pollURL()} {
+			if got, wrong := liveViewOf(httptest.NewRequest("GET", target, nil)); wrong != nil || got != v {
+				t.Errorf("%s: %+v, %v", target, got, wrong)
+			}
+		}
+	}
+}
+
+func TestTheOverviewAsksForOnePageOfWhatWasAskedFor(t *testing.T) {
+	r := newRig(t)
+	var asked locks.LockFilter
+	r.fake.set(func() {
+		r.fake.locks = func(f locks.LockFilter) (locks.LockPage, error) {
+			asked = f
+			return locks.LockPage{Items: []locks.Lock{{NS: "team", Name: "a"}}, NextCursor: "n2"}, nil
+		}
+	})
+	c, err := r.read(t.Context(), view{page: pageOverview, ns: "team", query: "a", state: locks.LockHeld, cursor: "n1"}, memory{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (locks.LockFilter{Principal: locks.Anonymous, NS: "team", Contains: "a", State: locks.LockHeld, Limit: pageSize, Cursor: "n1"}); asked != want {
+		t.Errorf("asked for %+v", asked)
+	}
+	v := c.overview
+	if v.First != "/?ns=team&q=a&state=held" || v.Next != "/?cursor=n2&ns=team&q=a&state=held" {
+		t.Errorf("first %s, next %s", v.First, v.Next)
+	}
+	if v.Query != "a" || v.State != "held" || v.NS != "team" || len(v.Namespaces) != 2 || len(v.Rows) != 1 {
+		t.Errorf("%+v", v)
+	}
+}
+
+func TestALockThatNobodyUsesIsFree(t *testing.T) {
+	r := newRig(t)
+	if w := r.get(t, "/locks/nobody"); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "free") {
+		t.Errorf("%d\n%s", w.Code, w.Body)
+	}
+}
+
+func TestWrongAddressesGetAPageThatSaysWhatIsWrong(t *testing.T) {
+	r := newRig(t)
+	r.fake.set(func() {
+		r.fake.lock = func(q locks.LockRequest) (locks.Lock, error) {
+			switch {
+			case strings.Contains(q.Lock, "/"):
+				return locks.Lock{}, &locks.Error{Code: locks.CodeInvalid, Field: "lock", Detail: "lock name: must not contain '/'"}
+			case q.NS == "nope":
+				return locks.Lock{}, &locks.Error{Code: locks.CodeNamespaceUnknown, Detail: "no namespace nope"}
+			case q.Cursor != "":
+				return locks.Lock{}, &locks.Error{Code: locks.CodeInvalid, Field: "cursor", Detail: "not a cursor of this list"}
+			}
+			return locks.Lock{}, errors.New("a bug")
+		}
+	})
+	for target, want := range map[string]struct {
+		status int
+		says   string
+	}{
+		"/nowhere":                          {404, "nowhere"},
+		"/ui/other":                         {404, "/ui/other"},
+		"/?nss=x":                           {400, "nss"},
+		"/?q=a&q=b":                         {400, "more than once"},
+		"/?q=%zz":                           {400, "question mark"},
+		"/?state=heldd":                     {422, "heldd"},
+		"/?q=%1b":                           {422, "␛"},
+		"/?q=%ff":                           {422, `x{ff}`},
+		"/?q=" + strings.Repeat("a", 513):   {422, "512"},
+		"/?tab=queue":                       {400, "tab"},
+		"/locks/a?tab=nodes":                {422, "nodes"},
+		"/locks/a?q=b":                      {400, "no parameter"},
+		"/locks/a%2Fb":                      {422, "must not contain"},
+		"/locks/a?ns=nope":                  {404, "No namespace"},
+		"/locks/a?cursor=zz":                {422, "cursor: not a cursor"},
+		"/locks/a":                          {500, "log"},
+		"/ui/live?page=other":               {422, "other"},
+		"/ui/live":                          {422, "page is"},
+		"/ui/fragments?page=lock&lock=a&x=": {400, "x"},
+		"/ui/fragments?page=lock&lock=a":    {500, "log"},
+		"/static/0000/app.css":              {404, ""},
+	} {
+		w := r.get(t, target)
+		if w.Code != want.status || !strings.Contains(w.Body.String(), want.says) {
+			t.Errorf("%s: %d, want %d with %q in\n%s", target, w.Code, want.status, want.says, w.Body)
+		}
+		if strings.Contains(w.Body.String(), "a bug") {
+			t.Errorf("%s tells the world what belongs in the log", target)
+		}
+	}
+	if w := r.do(t, http.MethodPost, "/"); w.Code != 405 || w.Header().Get("Allow") != "GET, HEAD" {
+		t.Errorf("POST: %d, Allow %q", w.Code, w.Header().Get("Allow"))
+	}
+	if w := r.get(t, "/locks/"); w.Code != http.StatusFound || w.Header().Get("Location") != "/" {
+		t.Errorf("/locks/: %d to %q", w.Code, w.Header().Get("Location"))
+	}
+}
+
+func TestMarkupInAnAddressIsTextOnThePage(t *testing.T) {
+	r := newRig(t)
+	const script = "<script>alert(1)</script>"
+	for _, target := range []string{"/?q=" + url.QueryEscape(script), "/?x" + url.QueryEscape(script) + "=1", "/" + url.PathEscape(script)} {
+		if body := r.get(t, target).Body.String(); strings.Contains(body, script) {
+			t.Errorf("%s runs:\n%s", target, body)
+		}
+	}
+}
+
+func TestMarkupAndControlCharactersOfOthersAreTextOnThePages(t *testing.T) {
+	r := newRig(t)
+	const script = "<script>alert(1)</script>\x1b[2J\u202e"
+	r.fake.set(func() {
+		held := locks.Lock{NS: "default", Name: "deploy", State: locks.LockHeld, Holders: []locks.Contender{{Znode: "/l/deploy/" + script, Owner: script, Metadata: script,
+			LeaseID: "lk1", Mode: locks.Exclusive}}, Waiters: []locks.Contender{{Znode: "/l/deploy/2", Position: 1, Mode: locks.Exclusive,
+			Foreign: &locks.Foreign{Program: script, Data: []byte("<script>alert(1)</script>\u202e")}}}, QueueLength: 1, Hazards: []locks.Hazard{{Code: "stray_child", Detail: script}}}
+		r.fake.lock = func(locks.LockRequest) (locks.Lock, error) { return held, nil }
+		r.fake.locks = func(locks.LockFilter) (locks.LockPage, error) { return locks.LockPage{Items: []locks.Lock{held}}, nil }
+	})
+	for _, target := range []string{"/", "/locks/deploy", "/locks/deploy?tab=zookeeper", "/ui/fragments?page=lock&lock=deploy"} {
+		body := r.get(t, target).Body.String()
+		if strings.Contains(body, "<script>alert") || strings.ContainsAny(body, "\x1b\u202e") {
+			t.Errorf("%s:\n%s", target, body)
+		}
+	}
+}
+
+func TestAGatewayWithoutZooKeeperShowsThePageAndSaysSo(t *testing.T) {
+	r := newRig(t)
+	r.fake.set(func() {
+		r.fake.info = func() locks.Info { return locks.Info{ZooKeeper: locks.ZooKeeperInfo{State: "none"}} }
+		r.fake.lock = func(locks.LockRequest) (locks.Lock, error) { return locks.Lock{}, unavailable() }
+		r.fake.locks = func(locks.LockFilter) (locks.LockPage, error) { return locks.LockPage{}, unavailable() }
+	})
+	for _, v := range []view{{page: pageOverview, ns: "default"}, {page: pageLock, ns: "default", lock: "a", tab: tabQueue}} {
+		for _, target := range []string{v.url(), v.pollURL()} {
+			if w := r.get(t, target); w.Code != http.StatusOK {
+				t.Errorf("%s: %d", target, w.Code)
+			}
+		}
+		c, _ := r.read(t.Context(), v, memory{})
+		problem := c.overview
+		if problem != nil && problem.Problem != notReached || c.lock != nil && c.lock.Problem != notReached {
+			t.Errorf("%+v does not say what is wrong", v)
+		}
+	}
+}
+
+func TestTheStateOfTheGatewayIsAskedForOnceForAll(t *testing.T) {
+	r := newRig(t)
+	for range 100 {
+		r.get(t, "/")
+	}
+	if n := r.fake.count("info"); n > 10 {
+		t.Errorf("asked %d times for 100 pages in a moment", n)
+	}
+}

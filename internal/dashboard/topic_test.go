@@ -1,0 +1,449 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+)
+
+var (
+	overview = view{page: pageOverview, ns: "default"}
+	deploy   = view{page: pageLock, ns: "default", lock: "deploy", tab: tabQueue}
+	nodes    = view{page: pageLock, ns: "default", lock: "deploy", tab: tabZooKeeper}
+)
+
+// watch makes the test a viewer of v and waits for the first rendering.
+func (r *rig) watch(t *testing.T, v view) *topic {
+	t.Helper()
+	synctest.Wait()
+	topic, err := r.join(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.leave(topic) })
+	synctest.Wait()
+	if topic.latest.Load().seq == 0 {
+		t.Fatal("nothing was rendered")
+	}
+	return topic
+}
+
+// next waits for a newer snapshot and returns what it changed, and after how long.
+func next(t *testing.T, topic *topic, within time.Duration) (html string, after time.Duration) {
+	t.Helper()
+	began, last := time.Now(), topic.latest.Load()
+	select {
+	case <-last.next:
+	case <-time.After(within):
+		t.Fatalf("nothing new within %v", within)
+	}
+	snap := topic.latest.Load()
+	for _, f := range snap.changedSince(last.seq) {
+		html += string(f)
+	}
+	return html, time.Since(began)
+}
+
+func TestAChangeIsShownAtOnceAndAStreamOfThemAtAPace(t *testing.T) {
+	for _, c := range []struct {
+		view  view
+		pause time.Duration
+		asks  string
+	}{{deploy, lockPause, "lock"}, {overview, overviewPause, "locks"}} {
+		t.Run(c.view.page, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				topic := r.watch(t, c.view)
+				time.Sleep(700 * time.Millisecond) // past the pause, before the tick
+				r.fake.holds("first")
+				r.happen("deploy")
+				if html, after := next(t, topic, time.Minute); after > 2*events.WakePause || !strings.Contains(html, "first") {
+					t.Errorf("after %v:\n%s", after, html)
+				}
+				before := r.fake.count(c.asks)
+				const span = 10 * time.Second
+				for i := range int(span / time.Millisecond) {
+					r.fake.holds(fmt.Sprint("owner", i, "."))
+					r.happen("deploy")
+					time.Sleep(time.Millisecond)
+				}
+				rendered := r.fake.count(c.asks) - before
+				if most := int(span/c.pause) + 1; rendered > most || rendered < most/2 {
+					t.Errorf("looked %d times in %v, want some %d", rendered, span, most)
+				}
+				time.Sleep(c.pause)
+				synctest.Wait()
+				if html, _ := topic.latest.Load().message(t.Context(), 0); !strings.Contains(string(html), "owner9999.") {
+					t.Error("the last state is not shown")
+				}
+			})
+		})
+	}
+}
+
+func TestAPageLooksEverySecondThoughNoEventCame(t *testing.T) {
+	for _, v := range []view{deploy, overview} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			topic := r.watch(t, v)
+			r.fake.holds("quietly")
+			if html, after := next(t, topic, time.Minute); after > tick || !strings.Contains(html, "quietly") {
+				t.Errorf("%s: after %v:\n%s", v.page, after, html)
+			}
+		})
+	}
+}
+
+func TestAViewIsRenderedOnceHoweverManyLook(t *testing.T) {
+	renders := func(viewers int) (n int64) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			var rendered atomic.Int64
+			r.onRender = func(string) { rendered.Add(1) }
+			for range viewers {
+				r.watch(t, deploy)
+			}
+			for i := range 100 {
+				r.fake.holds(fmt.Sprint("owner", i))
+				r.happen("deploy")
+				time.Sleep(50 * time.Millisecond)
+			}
+			n = rendered.Load()
+		})
+		return n
+	}
+	const onePage = 3 // fragments: two timers at one instant may give one rendering more
+	if one, many := renders(1), renders(200); one == 0 || many > one+onePage {
+		t.Errorf("%d fragments for one viewer, %d for 200", one, many)
+	}
+}
+
+func TestOnlyFragmentsThatChangedAreSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.fake.holds("me")
+		topic := r.watch(t, deploy)
+		all, err := topic.latest.Load().message(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantIDs(t, string(all), "status", "lock-head", "queue", "history")
+
+		r.happen("deploy") // the history shows it, the queue is what it was
+		html, _ := next(t, topic, time.Second)
+		wantIDs(t, html, "history")
+	})
+}
+
+func TestWhatDoesNotChangeIsNotSentAgainButForTheClock(t *testing.T) {
+	for _, v := range []view{deploy, overview} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			began := time.Now()
+			r.fake.set(func() {
+				// A holder that heartbeats every 10 s, seen through a busy gateway.
+				held := func() locks.Lock {
+					jitter := time.Duration(rand.IntN(100)) * time.Millisecond
+					since := time.Since(began)
+					return locks.Lock{NS: "default", Name: "deploy", State: locks.LockHeld, Holders: []locks.Contender{{Znode: "/l/deploy/1", Mode: locks.Exclusive,
+						Age: since + time.Minute - jitter, AgeKnown: true, HeldFor: since + time.Minute - jitter, TTL: 30 * time.Second,
+						ExpiresIn: 30*time.Second - since%(10*time.Second) + jitter}}}
+				}
+				r.fake.lock = func(locks.LockRequest) (locks.Lock, error) { return held(), nil }
+				r.fake.locks = func(locks.LockFilter) (locks.LockPage, error) {
+					return locks.LockPage{Items: []locks.Lock{held()}}, nil
+				}
+			})
+			topic := r.watch(t, v)
+			var heartbeats, clocks int
+			for time.Since(began) < 25*time.Second {
+				switch html, _ := next(t, topic, clockEvery+tick); {
+				case slices.Equal(ids(html), []string{"status"}):
+					clocks++
+				case !strings.Contains(html, `id="status"`) || len(ids(html)) > 1:
+					heartbeats++
+				}
+			}
+			if heartbeats > 2 {
+				t.Errorf("%s: sent %d times for two heartbeats", v.page, heartbeats)
+			}
+			if clocks < 4 || clocks > 7 {
+				t.Errorf("%s: the clock was sent %d times in 25 s", v.page, clocks)
+			}
+		})
+	}
+}
+
+func TestWhoJoinsLateGetsThePresentClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		topic := r.watch(t, deploy)
+		time.Sleep(clockEvery - tick)
+		synctest.Wait()
+		snap := topic.latest.Load()
+		if snap.seq != 1 {
+			t.Fatalf("seq %d", snap.seq)
+		}
+		got, err := snap.message(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := renderStatus(t.Context(), snap.status, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(string(got), string(want)) {
+			t.Errorf("got\n%s\nwant first\n%s", got, want)
+		}
+	})
+}
+
+func TestWhoSkippedSnapshotsGetsWhatChangedInAllOfThem(t *testing.T) {
+	s := &snapshot{seq: 9, fragments: []fragment{{"status", []byte("S"), 3}, {"lock-head", []byte("H"), 9}, {"queue", []byte("Q"), 7}, {"history", []byte("I"), 5}}}
+	for seen, want := range map[uint64]string{5: "HQ", 7: "H", 4: "HQI"} {
+		if got, err := s.message(t.Context(), seen); err != nil || string(got) != want {
+			t.Errorf("since %d: %q, %v", seen, got, err)
+		}
+	}
+}
+
+func TestATopicEndsSomeTimeAfterItsLastViewer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		synctest.Wait()
+		first, err := r.join(deploy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		r.leave(first)
+		time.Sleep(linger / 2)
+		second, err := r.join(deploy)
+		if err != nil || second != first {
+			t.Fatalf("a reload made a new topic (%v)", err)
+		}
+		time.Sleep(linger * 2)
+		r.leave(second)
+		time.Sleep(linger + 2*tick)
+		if topics, viewers := r.inUse(); topics != 0 || viewers != 0 {
+			t.Errorf("%d topics, %d viewers", topics, viewers)
+		}
+		looks := r.fake.count("lock")
+		time.Sleep(time.Minute)
+		if r.fake.count("lock") != looks {
+			t.Error("it still looks")
+		}
+	})
+}
+
+func TestViewersAndViewsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(o *Options) { o.MaxViewers, o.MaxTopics = 3, 2 })
+		synctest.Wait()
+		other := view{page: pageLock, ns: "default", lock: "other", tab: tabQueue}
+		a, _ := r.join(deploy)
+		b, _ := r.join(overview)
+		if _, err := r.join(other); !errors.Is(err, errNoRoom) {
+			t.Errorf("a third view: %v", err)
+		}
+		c, err := r.join(deploy)
+		if err != nil {
+			t.Errorf("a third viewer of a view that there is: %v", err)
+		}
+		if _, err := r.join(deploy); !errors.Is(err, errNoRoom) {
+			t.Errorf("a fourth viewer: %v", err)
+		}
+		r.leave(b) // its topic lingers
+		d, err := r.join(other)
+		if err != nil {
+			t.Fatalf("a lingering topic does not make room: %v", err)
+		}
+		for _, left := range []*topic{a, c, d} {
+			r.leave(left)
+		}
+		time.Sleep(linger + 2*tick)
+		if topics, _ := r.inUse(); topics != 0 {
+			t.Errorf("%d topics are left", topics)
+		}
+	})
+}
+
+func TestALocksPageShowsTheRecentPastAndGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		for i := range 30 {
+			r.hub.Publish(&events.Event{Type: events.LeaseGranted, NS: "default", Lock: "deploy", Owner: fmt.Sprint("old", i)})
+			r.hub.Publish(&events.Event{Type: events.NodeCreated, NS: "default", Lock: "deploy", Dir: "/l/deploy", Name: fmt.Sprint("node", i)})
+			r.hub.Publish(&events.Event{Type: events.LeaseGranted, NS: "default", Lock: "another", Owner: "stranger"})
+			r.hub.Publish(&events.Event{Type: events.LeaseGranted, NS: "other", Lock: "deploy", Owner: "stranger"})
+		}
+		queue, zookeeper := r.watch(t, deploy), r.watch(t, nodes)
+		check := func(topic *topic, most int, newest, oldest string) {
+			t.Helper()
+			kept := topic.feed.keeper.events
+			name := func(e *events.Event) string { return e.Owner + e.Name }
+			if len(kept) != most || name(kept[0]) != newest || name(kept[most-1]) != oldest {
+				t.Errorf("%d kept, from %s to %s", len(kept), name(kept[0]), name(kept[len(kept)-1]))
+			}
+		}
+		check(queue, 20, "old29", "old10")
+		check(zookeeper, 30, "node29", "node0")
+		for i := range 60 {
+			r.hub.Publish(&events.Event{Type: events.LeaseReleased, NS: "default", Lock: "deploy", Owner: fmt.Sprint("new", i)})
+			r.hub.Publish(&events.Event{Type: events.NodeDeleted, NS: "default", Lock: "deploy", Dir: "/l/deploy", Name: fmt.Sprint("gone", i)})
+		}
+		time.Sleep(2 * tick)
+		synctest.Wait()
+		check(queue, 20, "new59", "new40")
+		check(zookeeper, 50, "gone59", "gone10")
+		if html, _ := zookeeper.latest.Load().message(t.Context(), 0); !strings.Contains(string(html), "gone59") {
+			t.Error("the page does not show it")
+		}
+	})
+}
+
+func TestATopicThatFallsBehindTheRingBeginsAnew(t *testing.T) {
+	for _, v := range []view{deploy, nodes, overview} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, func(o *Options) {
+				o.Events = events.New(events.Options{Ring: 64})
+				ctx, cancel := context.WithCancel(context.Background())
+				done := make(chan struct{})
+				go func() { defer close(done); _ = o.Events.Run(ctx) }()
+				t.Cleanup(func() { cancel(); <-done })
+			})
+			topic := r.watch(t, v)
+			for round := range 3 {
+				for i := range 1000 {
+					r.hub.Publish(&events.Event{Type: events.LeaseGranted, NS: "default", Lock: "deploy", Owner: fmt.Sprint("owner", round, ".", i)})
+				}
+				r.fake.holds(fmt.Sprint("holder", round))
+				time.Sleep(2 * tick)
+				synctest.Wait()
+				html, _ := topic.latest.Load().message(t.Context(), 0)
+				if !strings.Contains(string(html), fmt.Sprint("holder", round)) && v != nodes {
+					t.Fatalf("%+v: round %d is not shown", v, round)
+				}
+				if v == deploy && topic.feed.keeper.events[0].Owner != fmt.Sprint("owner", round, ".999") {
+					t.Errorf("the newest is %s", topic.feed.keeper.events[0].Owner)
+				}
+			}
+		})
+	}
+}
+
+func TestWithoutASubscriptionATopicStillLooks(t *testing.T) {
+	for _, v := range []view{deploy, overview} {
+		synctest.Test(t, func(t *testing.T) {
+			hub := events.New(events.Options{MaxSubscribers: 1})
+			other, err := hub.Subscribe(events.Filter{}, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := newRig(t, func(o *Options) { o.Events = hub })
+			topic := r.watch(t, v)
+			r.fake.holds("quietly")
+			if html, after := next(t, topic, time.Minute); after > tick || !strings.Contains(html, "quietly") {
+				t.Errorf("after %v:\n%s", after, html)
+			}
+			other.Close()
+			time.Sleep(2 * tick)
+			synctest.Wait()
+			if topic.feed.sub == nil {
+				t.Error("it did not subscribe when there was room again")
+			}
+		})
+	}
+}
+
+func TestAnExpensiveViewIsLookedAtLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		const cost = 50 * time.Millisecond
+		r.fake.set(func() {
+			r.fake.locks = func(locks.LockFilter) (locks.LockPage, error) {
+				time.Sleep(cost)
+				return locks.LockPage{}, nil
+			}
+		})
+		for i := range 4 {
+			v := overview
+			v.query = fmt.Sprint(i)
+			synctest.Wait()
+			topic, err := r.join(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.leave(topic)
+		}
+		time.Sleep(10 * time.Second)
+		before := r.fake.count("locks")
+		const span = time.Minute
+		for range int(span / (10 * time.Millisecond)) {
+			r.happen("deploy")
+			time.Sleep(10 * time.Millisecond)
+		}
+		if busy := float64(r.fake.count("locks")-before) * cost.Seconds() / span.Seconds(); busy > 0.5 {
+			t.Errorf("four views keep the lock manager busy for %.0f%% of the time", 100*busy)
+		}
+	})
+}
+
+func TestAPageComesToLifeWhenZooKeeperIsReached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.fake.set(func() {
+			r.fake.locks = func(locks.LockFilter) (locks.LockPage, error) { return locks.LockPage{}, unavailable() }
+		})
+		topic := r.watch(t, overview)
+		r.fake.holds("at last")
+		r.hub.Publish(&events.Event{Type: events.ZooKeeperConnected})
+		if html, _ := next(t, topic, tick); !strings.Contains(html, "at last") {
+			t.Errorf("got\n%s", html)
+		}
+	})
+}
+
+func TestPollingSharesWhatATopicRendered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.fake.holds("me")
+		r.watch(t, deploy)
+		before := r.fake.count("lock")
+		for range 50 {
+			if body := r.get(t, deploy.pollURL()).Body.String(); !strings.Contains(body, "me") {
+				t.Fatal(body)
+			} else {
+				wantIDs(t, body, "status", "lock-head", "queue", "history")
+			}
+		}
+		if n := r.fake.count("lock") - before; n > 0 {
+			t.Errorf("50 polls looked %d times", n)
+		}
+	})
+}
+
+func TestWithoutRunThereIsNothingLive(t *testing.T) {
+	d := New(Options{Locks: newFake(), Events: events.New(events.Options{}), Logger: quiet()})
+	if _, err := d.join(deploy); !errors.Is(err, errNotLive) {
+		t.Errorf("before: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := d.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	if _, err := d.join(deploy); !errors.Is(err, errNotLive) {
+		t.Errorf("after: %v", err)
+	}
+}
