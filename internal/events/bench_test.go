@@ -127,6 +127,8 @@ func BenchmarkNext(b *testing.B) {
 				if h.next.Load()-s.cursor < maxBatch {
 					s.cursor = 1
 				}
+				clear(s.batch)
+				s.batch = s.batch[:0]
 				s.look()
 			}
 		})

@@ -32,11 +32,14 @@
 //
 // Subscribe with the ID of the last event that was seen goes on right behind
 // it, as long as it is in the ring. An ID of another process, or one that the
-// ring has lost, begins with Resync. The ring is memory: a restart loses it.
+// ring has lost, begins with Resync. So does the Position of a subscriber that
+// has lost something and was not told yet. The ring is memory: a restart loses it.
 //
 // # Goroutines and failure
 //
 // Run owns one goroutine, which wakes subscribers at most every WakePause, so
-// that a burst is read in one go. When Run returns every subscription ends with
-// ErrClosed. A subscription belongs to the goroutine that calls Next.
+// that a burst is read in one go; one that has read all there was waits for the
+// next wake-up, also when it comes back late. When Run returns every subscription
+// has what was published left to read, and ends with ErrClosed. A subscription
+// belongs to the goroutine that calls Next; anybody may Close it.
 package events

@@ -134,7 +134,7 @@ func (h *Hub) Publish(e *Event) {
 	h.next.Store(e.seq + 1)
 	h.publishing.Unlock()
 	if h.count.Load() == 0 {
-		return // one who subscribes from here on reads its cursor later: behind e
+		return // one who subscribes from here on looks before it waits, and finds e
 	}
 	select {
 	case h.nudge <- struct{}{}:
@@ -146,11 +146,10 @@ func (h *Hub) Publish(e *Event) {
 // first, as far as the ring goes back.
 func (h *Hub) Recent(f Filter, n int) []*Event {
 	var list []*Event
-	newest := h.next.Load() - 1
-	for seq := newest; seq > 0 && len(list) < n && newest-seq < uint64(len(h.ring)); seq-- {
+	for seq := h.next.Load() - 1; seq > 0 && len(list) < n; seq-- {
 		e := h.at(seq)
 		if e == nil {
-			break // overwritten while we looked
+			break // so is everything older
 		}
 		if f.Match(e) {
 			list = append(list, e)

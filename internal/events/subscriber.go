@@ -37,7 +37,7 @@ func (h *Hub) Subscribe(f Filter, after string) (*Subscriber, error) {
 		return nil, ErrTooManySubscribers
 	}
 	h.subscribers[s] = struct{}{}
-	h.count.Add(1) // before the cursor is read: see Publish
+	h.count.Add(1) // before the first look: see Publish
 	h.mu.Unlock()
 	h.metrics.Subscribers(1)
 	if after == "" {

@@ -119,7 +119,10 @@ func TestPositionLeavesNoLossBehindBeforeTheResyncIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := running(t, Options{Ring: 4})
 		slow := subscribe(t, h, Filter{}, "")
-		publish(h, 10)
+		publish(h, 2) // the ring has lost nothing yet, but nobody knows what "junk" has seen
+		unknown := subscribe(t, h, Filter{}, subscribe(t, h, Filter{}, "junk").Position())
+		expect(t, next(t, unknown), "resync:unknown_position")
+		publish(h, 8)
 		for name, s := range map[string]*Subscriber{
 			"lagged":   slow,
 			"too old":  subscribe(t, h, Filter{}, h.id(2)),
