@@ -90,11 +90,19 @@
   // stillness.
 
   let before = null;
+  let rowBefore = -1; // the row that has the focus
 
-  const signatures = () => new Map([...$$("[data-sig]")].map((e) => [e.id, e.dataset.sig]));
+  function remember() {
+    before = new Map([...$$("[data-sig]")].map((e) => [e.id, e.dataset.sig]));
+    rowBefore = focusedRow();
+  }
 
   function markChanges() {
-    if (!before || calm.matches || document.hidden) return;
+    if (!before) return;
+    // The focus was in a row that is gone: the one in its place has it now, so
+    // that somebody who works with the keyboard is not thrown to the page's top.
+    if (rowBefore >= 0 && document.activeElement === document.body) focusRow(rowBefore);
+    if (calm.matches || document.hidden) return;
     const changed = [...$$("[data-sig]")].filter((e) => before.get(e.id) !== e.dataset.sig);
     if (changed.length > 8) return;
     const colour = getComputedStyle(document.documentElement).getPropertyValue("--flash");
@@ -105,7 +113,7 @@
   // The socket is htmx's, which connects again by itself. This watches it, and
   // fetches the same fragments every two seconds while it brings nothing.
 
-  const silence = 12_000; // the server pushes the status every five seconds
+  const silence = 8000; // the server pushes the status every five seconds
   const patience = 1500; // a reconnect this short is nobody's business
   const pollEvery = 2000;
 
@@ -126,13 +134,13 @@
     polling = true;
     try {
       const url = live.dataset.poll;
-      const answer = await fetch(url, { cache: "no-store", headers: { "HX-Request": "true" }, signal: AbortSignal.timeout(5000) });
+      const answer = await fetch(url, { cache: "no-store", headers: { "HX-Request": "true" }, signal: AbortSignal.timeout(3000) });
       if (!answer.ok) throw new Error(`status ${answer.status}`);
       const text = await answer.text();
       if ($("#live")?.dataset.poll !== url) return; // the filter has changed meanwhile
       polled = Date.now();
       failed = false;
-      before = signatures();
+      remember();
       await htmx.swap({ sourceElement: live, target: live, swap: "none", text });
     } catch {
       failed = true;
@@ -146,6 +154,12 @@
     if (!$("#live") || document.hidden) return;
     const t = Date.now();
     if (open && t - heard < silence) return show("live");
+    // Open, and nothing comes: the other end is gone and the browser does not know.
+    // It would wait long for a farewell, so htmx is made to begin anew.
+    if (open) {
+      open = false;
+      htmx.process($("#live"), true);
+    }
     if (t - lastGood() < patience) return;
     if (t >= nextPoll) poll();
     if (failed) show("away");
@@ -186,9 +200,16 @@
   });
   document.addEventListener("htmx:ws:before:message:incoming", () => {
     heardFrom();
-    before = signatures();
+    remember();
   });
+  // A page that is open for days outlives the gateway that it came from. What a
+  // newer one pushes is meant for newer styles and scripts. Not more than once a
+  // minute: while a fleet is upgraded, page and socket may come from either.
+  const version = $("#status")?.dataset.version;
+  const outlived = () => $("#status")?.dataset.version !== version && performance.now() > 60_000;
+
   document.addEventListener("htmx:after:swap", () => {
+    if (outlived()) location.reload();
     refresh();
     markChanges();
     before = null;
@@ -262,13 +283,19 @@
   // goable is what takes the focus in a row: its link, or the row itself.
   const goable = (row) => (row.matches("[tabindex]") ? row : $("a", row));
 
-  function move(step) {
-    const rows = [...$$("[data-row]")];
-    if (rows.length === 0) return;
-    const at = rows.findIndex((row) => row.contains(document.activeElement));
-    const row = rows[at < 0 ? (step > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, at + step))];
+  const focusedRow = () => [...$$("[data-row]")].findIndex((row) => row.contains(document.activeElement));
+
+  function focusRow(at) {
+    const rows = $$("[data-row]");
+    const row = rows[Math.min(rows.length - 1, Math.max(0, at))];
+    if (!row) return;
     goable(row).focus({ preventScroll: true });
     row.scrollIntoView({ block: "nearest" });
+  }
+
+  function move(step) {
+    const at = focusedRow();
+    focusRow(at >= 0 ? at + step : step > 0 ? 0 : Infinity);
   }
 
   let afterG = 0;

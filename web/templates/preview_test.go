@@ -3,6 +3,7 @@ package templates
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"testing"
 	"time"
@@ -36,6 +37,10 @@ func previewHandler() http.Handler {
 		}
 	})
 	mux.HandleFunc("/ui/live", func(w http.ResponseWriter, r *http.Request) {
+		if os.Getenv("LOCKKEEPER_PREVIEW_NOSOCKET") != "" {
+			http.Error(w, "no socket here", http.StatusServiceUnavailable)
+			return
+		}
 		conn, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
 		if err != nil {
 			return
@@ -60,13 +65,20 @@ func previewHandler() http.Handler {
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.Header().Set("Content-Security-Policy", contentSecurityPolicy)
+		if q := r.URL.Query().Get("q"); q != "" {
+			v := overviewSample(start)
+			v.Query, v.Live = q, "/ui/live?q="+url.QueryEscape(q)
+			v.Rows = v.Rows[:4]
+			c = OverviewPage(v)
+		}
 		_ = c.Render(r.Context(), w)
 	})
 	return mux
 }
 
 // LOCKKEEPER_PREVIEW=localhost:8099 go test -run TestPreview -timeout 0 ./web/templates
-// serves the samples until it is interrupted.
+// serves the samples until it is interrupted. With LOCKKEEPER_PREVIEW_NOSOCKET=1
+// it refuses sockets, so that the pages poll.
 func TestPreview(t *testing.T) {
 	addr := os.Getenv("LOCKKEEPER_PREVIEW")
 	if addr == "" {

@@ -1,0 +1,147 @@
+package static
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+func get(t *testing.T, method, path string) *http.Response {
+	t.Helper()
+	w := httptest.NewRecorder()
+	Handler().ServeHTTP(w, httptest.NewRequest(method, path, nil))
+	return w.Result()
+}
+
+func TestEveryFileIsServedForEverUnderItsHash(t *testing.T) {
+	urls := URLs()
+	want := map[string]string{
+		"app.css": "text/css; charset=utf-8", "app.js": "text/javascript; charset=utf-8", "theme.js": "text/javascript; charset=utf-8",
+		"favicon.svg": "image/svg+xml", "vendor/htmx.min.js": "text/javascript; charset=utf-8", "vendor/hx-ws.min.js": "text/javascript; charset=utf-8",
+	}
+	if len(urls) != len(want) {
+		t.Errorf("files %v, want those of %v", urls, want)
+	}
+	for name, contentType := range want {
+		r := get(t, http.MethodGet, urls[name])
+		body, _ := io.ReadAll(r.Body)
+		onDisk, err := os.ReadFile(filepath.FromSlash(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.StatusCode != http.StatusOK || string(body) != string(onDisk) {
+			t.Errorf("%s: status %d, %d bytes, want 200 and %d bytes", urls[name], r.StatusCode, len(body), len(onDisk))
+		}
+		if got := r.Header.Get("Content-Type"); got != contentType {
+			t.Errorf("%s: content type %q, want %q", name, got, contentType)
+		}
+		if got := r.Header.Get("Cache-Control"); got != "public, max-age=31536000, immutable" {
+			t.Errorf("%s: Cache-Control %q", name, got)
+		}
+		if got := r.Header.Get("X-Content-Type-Options"); got != "nosniff" {
+			t.Errorf("%s: X-Content-Type-Options %q", name, got)
+		}
+		if head := get(t, http.MethodHead, urls[name]); head.StatusCode != http.StatusOK || head.ContentLength != int64(len(onDisk)) {
+			t.Errorf("HEAD %s: status %d, length %d", name, head.StatusCode, head.ContentLength)
+		}
+	}
+}
+
+func TestNothingElseIsServed(t *testing.T) {
+	root := strings.TrimSuffix(URLs()["app.css"], "app.css")
+	for _, path := range []string{
+		"/static/", "/static/0123456789abcdef/app.css", "/static/app.css", root, root + "vendor", root + "vendor/", root + "README.md",
+		root + "static.go", root + "vendor/LICENSE.htmx", root + "../static.go", root + "/app.css", "/app.css",
+	} {
+		r := get(t, http.MethodGet, path)
+		if r.StatusCode != http.StatusNotFound {
+			t.Errorf("%s: status %d, want 404", path, r.StatusCode)
+		}
+		if got := r.Header.Get("Cache-Control"); got != "" {
+			t.Errorf("%s: a 404 may not be kept, got Cache-Control %q", path, got)
+		}
+	}
+	if r := get(t, http.MethodPost, URLs()["app.css"]); r.StatusCode != http.StatusMethodNotAllowed || r.Header.Get("Allow") != "GET, HEAD" {
+		t.Errorf("POST: status %d, Allow %q", r.StatusCode, r.Header.Get("Allow"))
+	}
+}
+
+func TestAnyChangeOfAnyFileChangesEveryURL(t *testing.T) {
+	version := func(files fstest.MapFS) string { return hash(load(files)) }
+	file := func(content string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(content)} }
+	seen := map[string]int{}
+	for i, files := range []fstest.MapFS{
+		{"a.js": file("1"), "b.js": file("2")},
+		{"a.js": file("1"), "b.js": file("3")},
+		{"a.js": file("1"), "c.js": file("2")},
+		{"a.js": file("12"), "b.js": file("")},
+		{"a.js": file("1")},
+	} {
+		v := version(files)
+		if before, ok := seen[v]; ok {
+			t.Errorf("contents %d and %d have the same version %s", before, i, v)
+		}
+		seen[v] = i
+	}
+}
+
+func TestVendoredFilesAreWhatTheReadmeSays(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(vendor/[^`]+)` .*`([0-9a-f]{64})` \\|$").FindAllStringSubmatch(string(readme), -1) {
+		listed[m[1]] = m[2]
+	}
+	entries, err := filepath.Glob("vendor/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range entries {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.Sum256(content)
+		if got := hex.EncodeToString(sum[:]); got != listed[filepath.ToSlash(name)] {
+			t.Errorf("%s: sha256 %s, README.md says %q", name, got, listed[filepath.ToSlash(name)])
+		}
+		delete(listed, filepath.ToSlash(name))
+	}
+	for name := range listed {
+		t.Errorf("README.md lists %s, which is not there", name)
+	}
+}
+
+// A browser that keeps to the content security policy would refuse it, and some
+// page would stand still.
+func TestOurScriptsNeedNoEval(t *testing.T) {
+	for _, name := range []string{"app.js", "theme.js"} {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := regexp.MustCompile(`\beval\(|new Function|innerHTML|insertAdjacentHTML|document\.write|https?://`).FindString(string(content)); found != "" {
+			t.Errorf("%s has %q", name, found)
+		}
+	}
+}
+
+func TestStylesAskNoOtherHost(t *testing.T) {
+	content, err := os.ReadFile("app.css")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := regexp.MustCompile(`url\(|@import|https?:|//`).FindString(string(content)); found != "" {
+		t.Errorf("app.css has %q", found)
+	}
+}

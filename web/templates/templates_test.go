@@ -1,0 +1,354 @@
+package templates
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/html"
+	"golang.org/x/net/html/atom"
+
+	"lockkeeper/web/static"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// parse is a whole page as a browser sees it.
+func parse(t *testing.T, page string) *html.Node {
+	t.Helper()
+	root, err := html.Parse(strings.NewReader(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+func elements(root *html.Node) []*html.Node {
+	var found []*html.Node
+	for n := range root.Descendants() {
+		if n.Type == html.ElementNode {
+			found = append(found, n)
+		}
+	}
+	return found
+}
+
+func attr(n *html.Node, key string) (string, bool) {
+	for _, a := range n.Attr {
+		if a.Key == key {
+			return a.Val, true
+		}
+	}
+	return "", false
+}
+
+func text(n *html.Node) string {
+	var b strings.Builder
+	for d := range n.Descendants() {
+		if d.Type == html.TextNode {
+			b.WriteString(d.Data)
+		}
+	}
+	return b.String()
+}
+
+func TestEveryFragmentIsOneElementThatIsMorphedIntoTheOneWithItsID(t *testing.T) {
+	for id, c := range fragments(noon) {
+		body := &html.Node{Type: html.ElementNode, Data: "body", DataAtom: atom.Body}
+		nodes, err := html.ParseFragment(strings.NewReader(render(c)), body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(nodes) != 1 || nodes[0].Type != html.ElementNode {
+			t.Errorf("%s: %d nodes at the top, want one element", id, len(nodes))
+			continue
+		}
+		if got, _ := attr(nodes[0], "id"); got != id {
+			t.Errorf("%s: its root has the id %q", id, got)
+		}
+		if got, _ := attr(nodes[0], "hx-swap-oob"); got != "outerMorph" {
+			t.Errorf("%s: hx-swap-oob is %q", id, got)
+		}
+		for _, e := range elements(nodes[0]) {
+			if _, nested := attr(e, "hx-swap-oob"); nested {
+				t.Errorf("%s: a fragment in a fragment: %s", id, e.Data)
+			}
+		}
+	}
+}
+
+func TestIDsAreUnique(t *testing.T) {
+	for path, c := range samples(noon) {
+		seen := map[string]bool{}
+		for _, e := range elements(parse(t, render(c))) {
+			id, ok := attr(e, "id")
+			if !ok {
+				continue
+			}
+			if seen[id] {
+				t.Errorf("%s: the id %q is there twice", path, id)
+			}
+			seen[id] = true
+			if id == "" || strings.ContainsAny(id, " \t\n\f\r") {
+				t.Errorf("%s: %q is no id", path, id)
+			}
+		}
+	}
+}
+
+// Twice the same in one millisecond: both are shown, and what comes later does
+// not rename what is there, or the page would take it for new.
+func TestEventsKeepTheirIDsWhenMoreCome(t *testing.T) {
+	created := NodeEvent{At: noon, Event: "node.created", Path: "/a"}
+	before := nodeEventIDs([]NodeEvent{created, created})
+	after := nodeEventIDs([]NodeEvent{created, created, created})
+	if before[0] == before[1] || !slices.Equal(after[1:], before) {
+		t.Errorf("before %v, after %v", before, after)
+	}
+}
+
+// Fragments are pushed when their bytes differ: a clock in them would push all
+// of them always.
+func TestOnlyTheStatusDependsOnTheClock(t *testing.T) {
+	early, late := lockSample(noon, 12), lockSample(noon, 12)
+	late.Status.Now = late.Status.Now.Add(time.Second)
+	listEarly, listLate := overviewSample(noon), overviewSample(noon)
+	listLate.Status.Now = late.Status.Now
+	for id, pair := range map[string][2]string{
+		"lock-head": {render(LockHeadFragment(early)), render(LockHeadFragment(late))},
+		"queue":     {render(QueueFragment(early)), render(QueueFragment(late))},
+		"history":   {render(HistoryFragment(early)), render(HistoryFragment(late))},
+		"nodes":     {render(NodesFragment(early)), render(NodesFragment(late))},
+		"locks":     {render(LocksFragment(listEarly)), render(LocksFragment(listLate))},
+	} {
+		if pair[0] != pair[1] {
+			t.Errorf("%s differs a second later", id)
+		}
+	}
+	if render(StatusFragment(early.Status)) == render(StatusFragment(late.Status)) {
+		t.Error("the status does not say what time it is")
+	}
+}
+
+// The content security policy allows no inline script, style or handler; the
+// page must not depend on one either.
+func TestNothingInlineInAnyPage(t *testing.T) {
+	for path, c := range samples(noon) {
+		for _, e := range elements(parse(t, render(c))) {
+			if e.Data == "style" || e.Data == "base" || e.Data == "iframe" || e.Data == "object" {
+				t.Errorf("%s: <%s>", path, e.Data)
+			}
+			if _, external := attr(e, "src"); e.Data == "script" && (!external || e.FirstChild != nil) {
+				t.Errorf("%s: an inline script", path)
+			}
+			for _, a := range e.Attr {
+				if a.Key == "style" || strings.HasPrefix(a.Key, "on") || strings.HasPrefix(a.Key, "hx-on") {
+					t.Errorf("%s: <%s %s=%q>", path, e.Data, a.Key, a.Val)
+				}
+				if strings.HasPrefix(strings.TrimSpace(a.Val), "javascript:") || strings.HasPrefix(a.Val, "js:") {
+					t.Errorf("%s: <%s %s=%q>", path, e.Data, a.Key, a.Val)
+				}
+			}
+		}
+	}
+}
+
+func TestWhatClientsWriteIsShownAsText(t *testing.T) {
+	// The shape of a page: its elements and their attributes' names. What a client
+	// writes must not change it.
+	shape := func(page string) []string {
+		var names []string
+		for _, e := range elements(parse(t, page)) {
+			name := e.Data
+			for _, a := range e.Attr {
+				name += " " + a.Key
+			}
+			names = append(names, name)
+		}
+		return names
+	}
+	tame := func(page string) string {
+		for _, form := range []string{html.EscapeString(hostile), templEscaped(hostile)} {
+			page = strings.ReplaceAll(page, form, "tame")
+		}
+		return page
+	}
+	all := samples(noon)
+	for _, path := range []string{"/evil", "/evil-nodes", "/evil-list", "/evil-problem"} {
+		page := render(all[path])
+		if !slices.Equal(shape(page), shape(tame(page))) {
+			t.Errorf("%s: hostile text changes the shape of the page", path)
+		}
+		for _, e := range elements(parse(t, page)) {
+			if e.Data == "img" || e.Data == "script" && strings.Contains(text(e), "alert") {
+				t.Errorf("%s: <%s> out of hostile text", path, e.Data)
+			}
+		}
+		// The parser turns the escape character of terminals into nothing else.
+		if got := text(parse(t, page)); !strings.Contains(got, strings.TrimSpace(hostile)) {
+			t.Errorf("%s: hostile text is not shown as it is", path)
+		}
+	}
+
+	evil := lockSample(noon, 1)
+	evil.Holders[0].Owner, evil.Holders[0].Metadata, evil.Waiters[0].Znode = hostile, hostile, hostile
+	shown := parse(t, "<!doctype html><body>"+render(QueueFragment(evil)))
+	var owner, metadata, znode bool
+	for _, e := range elements(shown) {
+		copied, _ := attr(e, "data-copy")
+		owner = owner || e.Data == "h3" && text(e) == hostile
+		metadata = metadata || e.Data == "pre" && text(e) == hostile
+		znode = znode || e.Data == "button" && copied == hostile
+	}
+	if !owner || !metadata || !znode {
+		t.Errorf("shown as it is: owner %t, metadata %t, znode %t", owner, metadata, znode)
+	}
+}
+
+// templEscaped is how templ writes text.
+func templEscaped(s string) string {
+	return strings.NewReplacer("&", "&amp;", "'", "&#39;", "<", "&lt;", ">", "&gt;", `"`, "&#34;").Replace(s)
+}
+
+func TestPagesAskNoOtherHostAndEveryAssetIsThere(t *testing.T) {
+	files := static.Handler()
+	for path, c := range samples(noon) {
+		assets := 0
+		for _, e := range elements(parse(t, render(c))) {
+			for _, key := range []string{"href", "src", "action", "hx-get", "hx-ws:connect", "data-poll"} {
+				link, ok := attr(e, key)
+				if !ok {
+					continue
+				}
+				u, err := url.Parse(link)
+				if err != nil || u.Host != "" || u.Scheme != "" && !strings.HasPrefix(link, "about:invalid") {
+					t.Errorf("%s: <%s %s=%q>", path, e.Data, key, link)
+				}
+				if e.Data != "link" && e.Data != "script" {
+					continue
+				}
+				assets++
+				w := httptest.NewRecorder()
+				files.ServeHTTP(w, httptest.NewRequest(http.MethodGet, link, nil))
+				if w.Code != http.StatusOK {
+					t.Errorf("%s: %s is %d", path, link, w.Code)
+				}
+			}
+		}
+		if want := len(static.URLs()); assets != want {
+			t.Errorf("%s loads %d files, of %d that there are", path, assets, want)
+		}
+	}
+}
+
+func TestPagesCanBeUsedWithoutSight(t *testing.T) {
+	for path, c := range samples(noon) {
+		count := map[string]int{}
+		level := 0
+		for _, e := range elements(parse(t, render(c))) {
+			count[e.Data]++
+			if _, scoped := attr(e, "scope"); e.Data == "th" && !scoped {
+				t.Errorf("%s: a th without scope", path)
+			}
+			if len(e.Data) == 2 && e.Data[0] == 'h' && e.Data[1] >= '1' && e.Data[1] <= '6' {
+				if next := int(e.Data[1] - '0'); next > level+1 {
+					t.Errorf("%s: h%d follows h%d", path, next, level)
+				} else {
+					level = next
+				}
+			}
+			label, _ := attr(e, "aria-label")
+			if e.Data == "button" && strings.TrimSpace(text(e)) == "" && label == "" {
+				t.Errorf("%s: a button without a name", path)
+			}
+			if _, live := attr(e, "aria-live"); live {
+				t.Errorf("%s: <%s aria-live>: what ticks must not be read out", path, e.Data)
+			}
+		}
+		if count["h1"] != 1 || count["main"] != 1 {
+			t.Errorf("%s: %d h1, %d main, want one each", path, count["h1"], count["main"])
+		}
+	}
+}
+
+func TestHTMXIsGivenValidConfiguration(t *testing.T) {
+	var config struct {
+		IncludeIndicatorCSS *bool
+		MorphIgnore         []string
+	}
+	if err := json.Unmarshal([]byte(htmxConfig), &config); err != nil {
+		t.Fatal(err)
+	}
+	if config.IncludeIndicatorCSS == nil || *config.IncludeIndicatorCSS || !slices.Contains(config.MorphIgnore, "open") {
+		t.Errorf("config %+v", config)
+	}
+}
+
+func TestStatusSaysWhatDoesNotWork(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		s    Status
+		want []string
+		not  []string
+	}{
+		{"all is well", Status{ZooKeeper: "connected", GatewayID: "g", FenceOpen: true, ReplicaCurrent: true, Serving: true}, []string{"connected", `data-stale="false"`}, []string{"banner"}},
+		{"suspended", Status{ZooKeeper: "suspended", GatewayID: "g"}, []string{"connection lost", "banner", `data-stale="true"`}, []string{"closed"}},
+		{"away", Status{ZooKeeper: "none"}, []string{"away", "no session", "banner bad", `data-stale="true"`}, nil},
+		{"fenced", Status{ZooKeeper: "connected", GatewayID: "g", ReplicaCurrent: true}, []string{"closed", "banner"}, []string{"stale<"}},
+		{"behind", Status{ZooKeeper: "connected", GatewayID: "g", FenceOpen: true}, []string{">stale<", "banner", `data-stale="true"`}, []string{"closed"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := render(StatusFragment(c.s))
+			for _, want := range c.want {
+				if !strings.Contains(got, want) {
+					t.Errorf("no %q in %s", want, got)
+				}
+			}
+			for _, not := range c.not {
+				if strings.Contains(got, not) {
+					t.Errorf("%q in %s", not, got)
+				}
+			}
+		})
+	}
+}
+
+func TestText(t *testing.T) {
+	for _, c := range []struct{ got, want string }{
+		{count(0), "0"}, {count(999), "999"}, {count(1000), "1,000"}, {count(1234567), "1,234,567"}, {count(-1000), "-1,000"},
+		{counted(1, "lock"), "1 lock"}, {counted(2000, "lock"), "2,000 locks"},
+		{tail("short"), "short"}, {tail("lk2s4u7q3v"), "…2s4u7q3v"},
+		{within("/l/a", "/l/a/n-1"), "n-1"}, {within("/l/a", "/l/ab/n-1"), "/l/ab/n-1"}, {within("/l/a", "/l/a"), "(the directory itself)"},
+		{happened("lease.revoke_requested"), "revoke requested"}, {happened("odd"), "odd"},
+		{domID("lock", "a/b", "c"), "lock/a%2Fb/c"}, {domID("lock", "a", "b/c"), "lock/a/b%2Fc"},
+		{who(Who{Foreign: true}), "another program"}, {who(Who{LeaseID: "lk2s4u7q3v"}), "lease …2s4u7q3v"}, {who(Who{}), "unnamed"},
+		{foreignLabel(Who{Owner: "me", Program: "Kazoo"}), "foreign · Kazoo"}, {foreignLabel(Who{Program: "Kazoo"}), "foreign"},
+		{inNamespace("default"), ""}, {inNamespace("a&b"), "&ns=a%26b"},
+		{andMore(Lock{QueueLength: 1204, Waiters: []Contender{{Position: 100}}}), "and 1,104 more"}, {andMore(Lock{QueueLength: 1, Waiters: []Contender{{Position: 1}}}), ""},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %q, want %q", c.got, c.want)
+		}
+	}
+	if head, end := cut("write-v1.lk2s4u-lock-0000000012"); head+end != "write-v1.lk2s4u-lock-0000000012" || !strings.HasSuffix(end, "0000000012") {
+		t.Errorf("cut: %q and %q", head, end)
+	}
+}
+
+// What a page of 100 waiters costs, and that it stays a page.
+func TestAFullPageOfWaitersStaysSmall(t *testing.T) {
+	v := lockSample(noon, 1204)
+	v.Waiters[3].Metadata = ""
+	if size := len(render(QueueFragment(v))); size > 300_000 {
+		t.Errorf("%d bytes for 100 waiters", size)
+	}
+	if got := render(QueueFragment(v)); !strings.Contains(got, fmt.Sprintf("and %s more", "1,104")) {
+		t.Error("it does not say how many more wait")
+	}
+}
