@@ -27,6 +27,7 @@ type fakeWatcher struct {
 	observed  int64
 	proven    zk.Instant
 	synced    bool
+	first     map[string]bool // what the first tree read showed: see inReplica
 }
 
 func (s *fakeStore) Watch(roots []zk.WatchRoot, sink zk.Sink, _ func() int64) Watcher {
@@ -174,6 +175,9 @@ func (w *fakeWatcher) connect(state map[string]*fakeNode, zxid int64) {
 			if root := w.rootOf(p); root.Depth == 2 {
 				w.sink.Apply([]zk.Change{{Kind: zk.DirListed, Root: root, Dir: d, Listed: true, Zxid: zxid, Created: counts[p]}})
 			}
+		}
+		if w.first == nil {
+			w.first = inReplica(w.sink.(*Manager))
 		}
 		w.note(func() { w.synced, w.observed = true, max(w.observed, zxid) })
 		w.sink.Apply([]zk.Change{{Kind: zk.Synced}})

@@ -22,7 +22,6 @@ type gate struct {
 	cancel  context.CancelFunc
 	stopped chan error
 	hub     *events.Hub
-	first   map[string]bool // paths of the contenders that the first tree read showed; true: it holds
 }
 
 // ring is large enough for everything that a test does: the law of events is
@@ -57,7 +56,6 @@ func (s *fakeStore) gatewayOn(t *testing.T, store Store) *gate {
 	s.mu.Lock()
 	g.w = s.watchers[len(s.watchers)-1]
 	s.mu.Unlock()
-	g.first = g.contenders()
 	t.Cleanup(g.stop)
 	return g
 }

@@ -5,16 +5,16 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// contenders are the paths of what the replica shows and events may tell of;
-// true: it has been told, or was found, to hold.
-func (g *gate) contenders() map[string]bool {
-	g.m.mu.Lock()
-	defer g.m.mu.Unlock()
+// inReplica are the paths of the contenders that the replica shows and events
+// may tell of; true: it has been told, or was found, to hold.
+func inReplica(m *Manager) map[string]bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	paths := map[string]bool{}
-	for _, s := range g.m.spaces {
+	for _, s := range m.spaces {
 		s.queues.Scan(func(q *queue) bool {
 			for _, c := range q.contenders.All() {
-				if sight := g.m.sights[c]; !sight.mute {
+				if sight := m.sights[c]; !sight.mute {
 					paths[q.path+"/"+c.Name] = sight.held
 				}
 			}
@@ -63,8 +63,11 @@ func (g *gate) checkLaw() {
 		}
 		holders[dir][path] = f
 	}
-	for path, held := range g.first {
-		f := &fate{created: true, queued: true, granted: held, mode: "exclusive"}
+	for path, held := range g.w.first {
+		f := &fate{created: true, queued: true, granted: held}
+		if c, ok := recipe.Parse(g.m.fleet, base(path)); ok {
+			f.mode = string(viewMode(c.Mode))
+		}
 		fates[path] = f
 		if held {
 			hold(path[:len(path)-len(base(path))-1], path, f)
@@ -138,7 +141,7 @@ func (g *gate) checkLaw() {
 			f.ended = true
 			delete(holders[e.Dir], path)
 		case events.GatewayJoined, events.GatewayLeft:
-			if joined[e.Gateway] == (e.Type == events.GatewayJoined) && e.Type == events.GatewayJoined {
+			if was, known := joined[e.Gateway]; known && was == (e.Type == events.GatewayJoined) {
 				fail("told twice")
 			}
 			joined[e.Gateway] = e.Type == events.GatewayJoined
@@ -149,7 +152,7 @@ func (g *gate) checkLaw() {
 			connection = e.Type
 		}
 	}
-	there, leases := g.contenders(), g.leases()
+	there, leases := inReplica(g.m), g.leases()
 	for path, f := range fates {
 		held, shown := there[path]
 		l := leases[path]
