@@ -242,8 +242,8 @@ func TestListsCarryNoTokensAndTellWhereToGoOn(t *testing.T) {
 	}
 	var asked locks.LockFilter
 	g.locks = func(f locks.LockFilter) (locks.LockPage, error) { asked = f; return locks.LockPage{}, nil }
-	names, _, err := g.client.Locks(g.ctx, apitest.Query("prefix=de%2B&state=queued"))
-	if want := (locks.LockFilter{Principal: locks.Anonymous, Prefix: "de+", State: locks.LockQueued, Limit: locks.DefaultPage}); err != nil || asked != want || names.Items == nil {
+	names, _, err := g.client.Locks(g.ctx, apitest.Query("prefix=de%2B&contains=pl&state=queued"))
+	if want := (locks.LockFilter{Principal: locks.Anonymous, Prefix: "de+", Contains: "pl", State: locks.LockQueued, Limit: locks.DefaultPage}); err != nil || asked != want || names.Items == nil {
 		t.Errorf("asked %+v, answered %+v", asked, names)
 	}
 }
@@ -253,7 +253,7 @@ func queue() locks.Lock {
 	return locks.Lock{
 		NS: "default", Name: "deploy", State: locks.LockHeld, QueueLength: 3, Rev: "1a-2", NextCursor: "c9",
 		Holders: []locks.Contender{{LeaseID: someID, Znode: "/lockkeeper/locks/deploy/write-x", Owner: "me", Mode: locks.Exclusive,
-			FencingToken: 8589934592, Age: 65*time.Second + 300*time.Millisecond, AgeKnown: true, ExpiresIn: 12340 * time.Millisecond, Metadata: `{"job":7}`}},
+			FencingToken: 8589934592, Age: 65*time.Second + 300*time.Millisecond, AgeKnown: true, HeldFor: time.Minute, HeldLonger: true, ExpiresIn: 12340 * time.Millisecond, Metadata: `{"job":7}`}},
 		Waiters: []locks.Contender{
 			{Znode: "/lockkeeper/locks/deploy/_c_1-lock-0000000001", Mode: locks.Exclusive, Position: 1,
 				Foreign: &locks.Foreign{Program: "curator", Session: 0x10000abcd, Data: []byte("10.0.0.1")}},
@@ -278,6 +278,9 @@ func TestAQueueIsShownWhole(t *testing.T) {
 	}
 	if a.Header.Get("ETag") != `"1a-2"` || len(lock.Holders) != 1 || len(lock.Waiters) != 3 || lock.QueueLength != 3 || lock.NextCursor != "c9" || len(lock.Hazards) != 1 {
 		t.Errorf("%s", a.Body)
+	}
+	if h, w := lock.Holders[0], lock.Waiters[0]; h.HeldMS != 60_000 || !h.HeldLonger || w.HeldMS != 0 || w.HeldLonger {
+		t.Errorf("held for %d, longer %v; a waiter for %d", h.HeldMS, h.HeldLonger, w.HeldMS)
 	}
 	if c := lock.Waiters[0]; c.Foreign.Session != "0x10000abcd" || c.Foreign.Data.Text != "10.0.0.1" || c.AgeMS != nil || c.LeaseID != "" {
 		t.Errorf("a foreign contender: %+v", c)
@@ -314,7 +317,7 @@ func TestAQueueIsATableForPeople(t *testing.T) {
 func TestTheGatewayTellsAboutItself(t *testing.T) {
 	g := serve(t)
 	info, _, err := g.client.Info(g.ctx)
-	if err != nil || info.Version != "test" || info.Leases.Held != 2 || info.Limits.MaxTTLMS != 86_400_000 || info.Zookeeper.LastZxid != "0x100000002" {
+	if err != nil || info.Version != "test" || info.Leases.Held != 2 || info.Locks != 3 || info.Contenders != 5 || info.Limits.MaxStreams != DefaultMaxStreams || info.Limits.MaxTTLMS != 86_400_000 || info.Zookeeper.LastZxid != "0x100000002" {
 		t.Errorf("%v %+v", err, info)
 	}
 	if a := g.send(t, "GET", "/openapi.yaml"); !strings.HasPrefix(string(a.Body), "openapi: 3.0.3") {

@@ -1,7 +1,9 @@
 package httpapi
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -16,7 +18,8 @@ import (
 )
 
 // exchange is one request and its answer, and what the log line will say about
-// them. It is the http.ResponseWriter that handlers see.
+// them. It is the http.ResponseWriter that handlers see, pages and WebSocket
+// libraries included.
 type exchange struct {
 	request
 
@@ -39,6 +42,13 @@ type request struct {
 	status    int // 0 until the header is written
 	code      code
 	cause     error
+	quiet     bool     // it comes all the time and says little
+	streamed  bool     // events were sent, so many:
+	events    int      //
+	hijacked  net.Conn // the connection, once it is no longer net/http's
+
+	endPage context.CancelCauseFunc // ends the request's context; nil where it is not a page
+	forget  func() bool             // takes back what Hijack arranged for a drain
 
 	// For the log, once they are known to be what they claim to be.
 	lock, ns, leaseID, owner string
@@ -88,6 +98,10 @@ const maxKept = 16 << 10
 // end runs when the handler has returned or panicked.
 func (x *exchange) end() {
 	if v := recover(); v != nil {
+		if x.hijacked != nil {
+			_ = x.hijacked.Close() // net/http leaves it alone
+			defer x.left()
+		}
 		if v == http.ErrAbortHandler {
 			panic(v)
 		}
@@ -106,6 +120,10 @@ func (x *exchange) end() {
 	}
 	x.log()
 	x.s.metrics.Request(x.operation, x.status)
+	if x.hijacked != nil {
+		x.left()
+		return // whoever has the socket may have kept the exchange
+	}
 	if x.body.Cap() > maxKept || x.out.Cap() > maxKept {
 		return
 	}
@@ -134,6 +152,29 @@ func (x *exchange) WriteHeader(status int) {
 
 // Unwrap lets http.ResponseController reach the connection.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.w }
+
+// Hijack implements http.Hijacker, which WebSocket libraries ask for. From here
+// on the exchange is its caller's: it is used for no other request.
+func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(x.w).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	x.hijacked, x.status = conn, http.StatusSwitchingProtocols
+	x.s.sockets.entered()
+	if x.endPage != nil {
+		x.forget = context.AfterFunc(x.s.drained, func() { x.endPage(errDraining) })
+	}
+	return conn, rw, nil
+}
+
+// left is called when the request of a hijacked connection is over.
+func (x *exchange) left() {
+	if x.forget != nil {
+		x.forget()
+	}
+	x.s.sockets.left()
+}
 
 // encode puts v into the answer's buffer; nothing is written yet.
 func (x *exchange) encode(v any) {
@@ -202,7 +243,7 @@ func (x *exchange) log() {
 		level = slog.LevelError
 	case x.status >= 500:
 		level = slog.LevelWarn
-	case x.status < 400 && quiet(x.operation):
+	case x.status < 400 && (x.quiet || quiet(x.operation)):
 		level = slog.LevelDebug
 	}
 	ctx := x.r.Context()
@@ -224,6 +265,9 @@ func (x *exchange) log() {
 	add("ns", x.ns)
 	add("lease_id", x.leaseID)
 	add("owner", x.owner)
+	if x.streamed {
+		attrs = append(attrs, slog.Int("events", x.events))
+	}
 	attrs = append(attrs, slog.String("principal", "anonymous"))
 	attrs = append(attrs, slog.Float64("duration_ms", float64(time.Since(x.started).Microseconds())/1000))
 	host, _, _ := net.SplitHostPort(x.r.RemoteAddr)

@@ -25,6 +25,8 @@ const (
 	codeCrossOrigin      code = "cross_origin"
 	codeHostNotAllowed   code = "host_not_allowed"
 	codeTooManyWaiting   code = "too_many_waiting"
+	codeTooManyStreams   code = "too_many_streams"
+	codeUpgradeRequired  code = "upgrade_required"
 	codeDraining         code = "draining"
 	codeNotReady         code = "not_ready"
 	codeNotAlive         code = "not_alive"
@@ -72,8 +74,10 @@ func catalogue() []kind {
 		{codeUnknownField, 422, "A field is not known", never},
 		{codeRepeatedField, 422, "A field is given more than once", never},
 		{code(locks.CodeKeyReused), 422, "The idempotency key came with other parameters before", never},
+		{codeUpgradeRequired, 426, "A WebSocket handshake is needed", never},
 		{code(locks.CodeTooManyWaiters), 429, "Too many leases", afterAWhile},
 		{codeTooManyWaiting, 429, "Too many requests wait", afterAWhile},
+		{codeTooManyStreams, 429, "Too many streams", afterAWhile},
 		{codeInternal, 500, "The gateway has a defect", never},
 		{code(locks.CodeUnavailable), 503, "ZooKeeper is not available; nothing was done", afterAWhile},
 		{code(locks.CodeOutcomeUnknown), 503, "It is not known whether it was done", afterAWhile},

@@ -17,7 +17,7 @@ func (x *exchange) getInfo() {
 		return
 	}
 	info := x.s.locks.Info(x.r.Context())
-	shape := infoShape(&info, x.s.version, int(x.s.maxWaiting))
+	shape := infoShape(&info, x.s.version, int(x.s.maxWaiting), int(x.s.maxStreams))
 	x.answer(http.StatusOK, &shape)
 }
 

@@ -11,7 +11,9 @@ import (
 // locksForm is the fields of a list of locks.
 type locksForm struct{ filter locks.LockFilter }
 
-func (*locksForm) names() []string { return []string{"ns", "prefix", "state", "limit", "cursor"} }
+func (*locksForm) names() []string {
+	return []string{"ns", "prefix", "contains", "state", "limit", "cursor"}
+}
 
 func (f *locksForm) take(name string, v value) (known bool, p *problem) {
 	switch name {
@@ -19,6 +21,8 @@ func (f *locksForm) take(name string, v value) (known bool, p *problem) {
 		f.filter.NS, p = namespace(v)
 	case "prefix":
 		f.filter.Prefix, p = text(name, v, recipe.MaxLockName)
+	case "contains":
+		f.filter.Contains, p = text(name, v, recipe.MaxLockName)
 	case "state":
 		var state string
 		state, p = choice(name, v, string(locks.LockHeld), string(locks.LockUnclaimed), string(locks.LockQueued))

@@ -149,6 +149,7 @@ func TestEachRefusalNamesWhatIsWrongAndAsksTheManagerNothing(t *testing.T) {
 		{"a long since", "GET", lease + "?since=" + strings.Repeat("x", 129), nil, 422, "invalid_field", "since"},
 		{"verify as a word", "GET", lease + "?verify=1", nil, 422, "invalid_field", "verify"},
 		{"consistent as a word", "GET", lock + "?consistent=", nil, 422, "invalid_field", "consistent"},
+		{"a long part of a name", "GET", "/v1/locks?contains=" + long, nil, 422, "invalid_field", "contains"},
 		{"a long prefix", "GET", "/v1/locks?prefix=" + long, nil, 422, "invalid_field", "prefix"},
 		{"no tokens", "POST", heartbeats, nil, 422, "invalid_field", "tokens"},
 		{"an empty object in place of tokens", "POST", heartbeats, opt(apitest.JSON(`{}`)), 422, "invalid_field", "tokens"},
@@ -253,6 +254,7 @@ func TestEveryOperationWithFieldsTellsTheirNames(t *testing.T) {
 		"Acquire": new(acquireForm), "GetLease": new(leaseForm), "GetLeaseSelf": new(leaseForm), "Heartbeat": new(heartbeatForm),
 		"HeartbeatSelf": new(heartbeatForm), "HeartbeatMany": new(heartbeatsForm), "ListLeases": new(leasesForm),
 		"ListLocks": new(locksForm), "GetLock": new(lockForm),
+		"WatchEvents": new(watchForm), "WatchEventsSocket": &watchForm{socket: true},
 	}
 	for path, item := range spec.Doc.Paths.Map() {
 		for method, operation := range item.Operations() {

@@ -11,6 +11,8 @@ func routeTable() []route {
 		{operation: "Metrics", method: "GET", pattern: "/metrics", handle: (*exchange).metrics},
 		{operation: "GetOpenAPI", method: "GET", pattern: "/openapi.yaml", handle: (*exchange).getOpenAPI},
 		{operation: "Readyz", method: "GET", pattern: "/readyz", handle: (*exchange).readyz},
+		{operation: "WatchEvents", method: "GET", pattern: "/v1/events", handle: (*exchange).watchEvents},
+		{operation: "WatchEventsSocket", method: "GET", pattern: "/v1/events/ws", handle: (*exchange).watchEventsSocket},
 		{operation: "HeartbeatMany", method: "POST", pattern: "/v1/heartbeats", handle: (*exchange).heartbeatMany},
 		{operation: "GetInfo", method: "GET", pattern: "/v1/info", handle: (*exchange).getInfo},
 		{operation: "ListLeases", method: "GET", pattern: "/v1/leases", handle: (*exchange).listLeases},

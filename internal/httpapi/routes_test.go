@@ -49,7 +49,7 @@ func TestTheRoutesAndTheSpecificationAgree(t *testing.T) {
 func TestHeadWorksWhereverGetDoes(t *testing.T) {
 	g := serve(t)
 	for _, r := range routeTable() {
-		if r.method != http.MethodGet {
+		if r.method != http.MethodGet || strings.HasPrefix(r.pattern, "/v1/events") { // streams: events_test.go
 			continue
 		}
 		path := strings.NewReplacer("{lock}", "deploy", "{id}", someID).Replace(r.pattern)

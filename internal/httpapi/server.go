@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/metrics"
 )
@@ -42,6 +43,8 @@ const DefaultMaxWaiting = 20_000
 // Options configure a Server.
 type Options struct {
 	Locks   Locks
+	Events  *events.Hub      // what the streams tell; nil: they are 404
+	Pages   http.Handler     // the dashboard; nil: its paths are 404. See mountPages
 	Metrics *metrics.Metrics // nil: none are kept
 	// ServeMetrics serves /metrics; without it they are to be had elsewhere,
 	// and the path is 404.
@@ -51,11 +54,14 @@ type Options struct {
 	OpenAPI      []byte   // what /openapi.yaml answers
 	AllowedHosts []string // names besides localhost and addresses
 	MaxWaiting   int      // 0: DefaultMaxWaiting
+	MaxStreams   int      // of events; 0: DefaultMaxStreams
 }
 
 // Server is an http.Handler. Make one with New; Drain it before it is shut down.
 type Server struct {
 	locks      Locks
+	events     *events.Hub
+	pages      http.Handler
 	metrics    *metrics.Metrics
 	exposition http.Handler // of the metrics; nil when they are elsewhere
 	log        *slog.Logger
@@ -64,8 +70,15 @@ type Server struct {
 	guard      guard
 	router     *chi.Mux
 	maxWaiting int64
+	maxStreams int64
+
+	keepalive   time.Duration // streamKeepalive, except in tests
+	streamWrite time.Duration // streamWrite
+	socketPong  time.Duration // socketPong
 
 	waiting atomic.Int64 // requests that wait
+	streams atomic.Int64
+	sockets sockets
 	drained context.Context
 	drain   context.CancelFunc
 	pool    sync.Pool // of *exchange
@@ -77,19 +90,28 @@ var errDraining = errors.New("the gateway drains")
 // New makes a server. It starts nothing.
 func New(o Options) *Server {
 	s := &Server{
-		locks:      o.Locks,
-		metrics:    o.Metrics,
-		log:        o.Logger,
-		version:    o.Version,
-		openapi:    o.OpenAPI,
-		guard:      newGuard(o.AllowedHosts),
-		maxWaiting: int64(o.MaxWaiting),
+		locks:       o.Locks,
+		events:      o.Events,
+		pages:       o.Pages,
+		metrics:     o.Metrics,
+		log:         o.Logger,
+		version:     o.Version,
+		openapi:     o.OpenAPI,
+		guard:       newGuard(o.AllowedHosts),
+		maxWaiting:  int64(o.MaxWaiting),
+		maxStreams:  int64(o.MaxStreams),
+		keepalive:   streamKeepalive,
+		streamWrite: streamWrite,
+		socketPong:  socketPong,
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	if s.maxWaiting <= 0 {
 		s.maxWaiting = DefaultMaxWaiting
+	}
+	if s.maxStreams <= 0 {
+		s.maxStreams = DefaultMaxStreams
 	}
 	if s.metrics == nil {
 		s.metrics = metrics.New("")
@@ -102,6 +124,9 @@ func New(o Options) *Server {
 	s.router = chi.NewMux()
 	for _, route := range routeTable() {
 		s.mount(route)
+	}
+	if s.pages != nil {
+		s.mountPages()
 	}
 	s.router.NotFound(func(w http.ResponseWriter, _ *http.Request) { w.(*exchange).notFound() })
 	s.router.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) { w.(*exchange).methodNotAllowed() })
@@ -130,8 +155,13 @@ func (s *Server) mount(route route) {
 }
 
 // Drain answers every request that waits with 503 draining, and every one that
-// would wait from now on. It is the first step of a shutdown.
+// would wait from now on. It ends every stream, and the context of every request
+// whose connection was hijacked. It is the first step of a shutdown.
 func (s *Server) Drain() { s.drain() }
+
+// Wait returns when the requests of hijacked connections are over, which
+// http.Server.Shutdown knows nothing of. Call it after Drain; ctx bounds it.
+func (s *Server) Wait(ctx context.Context) error { return s.sockets.wait(ctx) }
 
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -59,6 +59,9 @@ func contenders(list []locks.Contender) []api.Contender {
 		if c.AgeKnown {
 			shapes[i].AgeMS = new(millis(c.Age))
 		}
+		if c.Position == 0 {
+			shapes[i].HeldMS, shapes[i].HeldLonger = millis(c.HeldFor), c.HeldLonger
+		}
 	}
 	return shapes
 }
@@ -98,19 +101,21 @@ func lockShape(l *locks.Lock) api.Lock {
 	return shape
 }
 
-func infoShape(info *locks.Info, version string, maxWaiting int) api.Info {
+func infoShape(info *locks.Info, version string, maxWaiting, maxStreams int) api.Info {
 	zk := &info.ZooKeeper
 	return api.Info{
 		Version: version, Mode: api.Zookeeper, GatewayID: info.GatewayID, FleetID: info.FleetID, Root: info.Root,
 		PromiseWindowMS: millis(info.PromiseWindow),
 		Namespaces:      append([]string{}, info.Namespaces...),
+		Locks:           info.Locks,
+		Contenders:      info.Contenders,
 		Leases:          api.LeaseCounts{Waiting: info.Leases[locks.Waiting], Held: info.Leases[locks.Held]},
 		Limits: api.Limits{
 			MinTTLMS: millis(locks.MinTTL), MaxTTLMS: millis(locks.MaxTTL), DefaultTTLMS: millis(locks.DefaultTTL),
 			MaxWaitMS: millis(maxWait), MaxPollWaitMS: millis(locks.MaxPollWait),
 			MaxOwnerBytes: locks.MaxOwner, MaxMetadataBytes: locks.MaxMetadata, MaxLockNameBytes: recipe.MaxLockName,
 			MaxBodyBytes: maxBody, MaxHeartbeats: locks.MaxHeartbeats,
-			DefaultPage: locks.DefaultPage, MaxPage: locks.MaxPage, MaxWaitingRequests: maxWaiting,
+			DefaultPage: locks.DefaultPage, MaxPage: locks.MaxPage, MaxWaitingRequests: maxWaiting, MaxStreams: maxStreams,
 		},
 		Zookeeper: api.ZooKeeperInfo{
 			Servers: append([]string{}, zk.Servers...), State: api.ZooKeeperInfoState(zk.State),

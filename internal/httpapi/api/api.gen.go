@@ -30,6 +30,66 @@ func (e AcquireMode) Valid() bool {
 	}
 }
 
+// Defines values for EventType.
+const (
+	GatewayJoined      EventType = "gateway.joined"
+	GatewayLeft        EventType = "gateway.left"
+	LeaseCancelled     EventType = "lease.cancelled"
+	LeaseExpired       EventType = "lease.expired"
+	LeaseGranted       EventType = "lease.granted"
+	LeaseQueued        EventType = "lease.queued"
+	LeaseReleased      EventType = "lease.released"
+	LeaseRemoved       EventType = "lease.removed"
+	LeaseUnclaimed     EventType = "lease.unclaimed"
+	NodeChanged        EventType = "node.changed"
+	NodeCreated        EventType = "node.created"
+	NodeDeleted        EventType = "node.deleted"
+	Resync             EventType = "resync"
+	ZookeeperConnected EventType = "zookeeper.connected"
+	ZookeeperExpired   EventType = "zookeeper.expired"
+	ZookeeperSuspended EventType = "zookeeper.suspended"
+)
+
+// Valid indicates whether the value is a known member of the EventType enum.
+func (e EventType) Valid() bool {
+	switch e {
+	case GatewayJoined:
+		return true
+	case GatewayLeft:
+		return true
+	case LeaseCancelled:
+		return true
+	case LeaseExpired:
+		return true
+	case LeaseGranted:
+		return true
+	case LeaseQueued:
+		return true
+	case LeaseReleased:
+		return true
+	case LeaseRemoved:
+		return true
+	case LeaseUnclaimed:
+		return true
+	case NodeChanged:
+		return true
+	case NodeCreated:
+		return true
+	case NodeDeleted:
+		return true
+	case Resync:
+		return true
+	case ZookeeperConnected:
+		return true
+	case ZookeeperExpired:
+		return true
+	case ZookeeperSuspended:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for InfoMode.
 const (
 	Zookeeper InfoMode = "zookeeper"
@@ -116,9 +176,11 @@ const (
 	ProblemCodeRepeatedField        ProblemCode = "repeated_field"
 	ProblemCodeRouteNotFound        ProblemCode = "route_not_found"
 	ProblemCodeTooManyLeases        ProblemCode = "too_many_leases"
+	ProblemCodeTooManyStreams       ProblemCode = "too_many_streams"
 	ProblemCodeTooManyWaiting       ProblemCode = "too_many_waiting"
 	ProblemCodeUnknownField         ProblemCode = "unknown_field"
 	ProblemCodeUnsupportedMediaType ProblemCode = "unsupported_media_type"
+	ProblemCodeUpgradeRequired      ProblemCode = "upgrade_required"
 	ProblemCodeWaitElapsed          ProblemCode = "wait_elapsed"
 	ProblemCodeZookeeperUnavailable ProblemCode = "zookeeper_unavailable"
 )
@@ -174,11 +236,15 @@ func (e ProblemCode) Valid() bool {
 		return true
 	case ProblemCodeTooManyLeases:
 		return true
+	case ProblemCodeTooManyStreams:
+		return true
 	case ProblemCodeTooManyWaiting:
 		return true
 	case ProblemCodeUnknownField:
 		return true
 	case ProblemCodeUnsupportedMediaType:
+		return true
+	case ProblemCodeUpgradeRequired:
 		return true
 	case ProblemCodeWaitElapsed:
 		return true
@@ -297,6 +363,24 @@ func (e AcquireFormatParam) Valid() bool {
 	}
 }
 
+// Defines values for EventFormatParam.
+const (
+	EventFormatParamJsonl EventFormatParam = "jsonl"
+	EventFormatParamSse   EventFormatParam = "sse"
+)
+
+// Valid indicates whether the value is a known member of the EventFormatParam enum.
+func (e EventFormatParam) Valid() bool {
+	switch e {
+	case EventFormatParamJsonl:
+		return true
+	case EventFormatParamSse:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for LeaseStateFilterParam.
 const (
 	LeaseStateFilterParamHeld    LeaseStateFilterParam = "held"
@@ -348,6 +432,24 @@ func (e LockStateFilterParam) Valid() bool {
 	case LockStateFilterParamQueued:
 		return true
 	case LockStateFilterParamUnclaimed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WatchEventsParamsFormat.
+const (
+	WatchEventsParamsFormatJsonl WatchEventsParamsFormat = "jsonl"
+	WatchEventsParamsFormatSse   WatchEventsParamsFormat = "sse"
+)
+
+// Valid indicates whether the value is a known member of the WatchEventsParamsFormat enum.
+func (e WatchEventsParamsFormat) Valid() bool {
+	switch e {
+	case WatchEventsParamsFormatJsonl:
+		return true
+	case WatchEventsParamsFormatSse:
 		return true
 	default:
 		return false
@@ -475,15 +577,74 @@ type Contender struct {
 	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
 	FencingToken FencingToken `json:"fencing_token,omitempty"`
 	AgeMS        *int64       `json:"age_ms,omitempty"`
-	ExpiresInMS  int64        `json:"expires_in_ms,omitempty"`
-	Metadata     Metadata     `json:"metadata,omitempty"`
-	Znode        string       `json:"znode"`
+
+	// HeldMS How long it has held. Holders only.
+	HeldMS int64 `json:"held_ms,omitempty"`
+
+	// HeldLonger It held already when this gateway first looked; `held_ms` counts from there.
+	HeldLonger  bool     `json:"held_longer,omitempty"`
+	ExpiresInMS int64    `json:"expires_in_ms,omitempty"`
+	Metadata    Metadata `json:"metadata,omitempty"`
+	Znode       string   `json:"znode"`
 }
 
 // Duration A span with a unit, in the syntax of Go's `time.ParseDuration`.
 //
 // Example: 1m30s
 type Duration = string
+
+// Event One thing that happened.
+type Event struct {
+	// ID Opaque. Names an event's place in the order of one gateway process.
+	ID EventID `json:"id"`
+
+	// Time When the gateway learnt of it. RFC 3339 in UTC, with microseconds.
+	//
+	// Example: 2026-11-21T09:30:00.123456Z
+	Time string `json:"time"`
+
+	// Type `lease.*` tells of contenders, those of other programs too (with `foreign`): `queued`, `granted`, then how it ended.
+	// `node.*` are the znodes themselves, told only to those who ask for them. New types may come.
+	Type EventType `json:"type"`
+	NS   Namespace `json:"ns,omitempty"`
+
+	// Lock Its name. Other programs give locks any name.
+	Lock    string  `json:"lock,omitempty"`
+	LeaseID LeaseID `json:"lease_id,omitempty"`
+
+	// Foreign Present exactly when the contender is another program's.
+	Foreign *EventForeign `json:"foreign,omitempty"`
+	Owner   string        `json:"owner,omitempty"`
+	Mode    Mode          `json:"mode,omitempty"`
+
+	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
+	FencingToken FencingToken `json:"fencing_token,omitempty"`
+
+	// Reason Why a lease ended (as in `Lease`), or why a `resync`: `unknown_position`, `too_old`, `lagged`.
+	Reason string `json:"reason,omitempty"`
+
+	// Gateway Id of the gateway that runs the lease, or that joined or left.
+	Gateway string `json:"gateway,omitempty"`
+
+	// Znode Path of the contender in ZooKeeper.
+	Znode string `json:"znode,omitempty"`
+
+	// Path Of `node.*`: path of the znode.
+	Path string `json:"path,omitempty"`
+}
+
+// EventForeign Present exactly when the contender is another program's.
+type EventForeign struct {
+	// Program Which program, as far as its name tells.
+	Program string `json:"program,omitempty"`
+}
+
+// EventID Opaque. Names an event's place in the order of one gateway process.
+type EventID = string
+
+// EventType `lease.*` tells of contenders, those of other programs too (with `foreign`): `queued`, `granted`, then how it ended.
+// `node.*` are the znodes themselves, told only to those who ask for them. New types may come.
+type EventType string
 
 // FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
 type FencingToken = int64
@@ -575,6 +736,12 @@ type Info struct {
 	PromiseWindowMS int64       `json:"promise_window_ms"`
 	Namespaces      []Namespace `json:"namespaces"`
 
+	// Locks Locks that are held or waited for, in all namespaces.
+	Locks int `json:"locks"`
+
+	// Contenders All who hold or wait, other programs too.
+	Contenders int `json:"contenders"`
+
 	// Leases Leases whose clocks this gateway runs.
 	Leases    LeaseCounts   `json:"leases"`
 	Limits    Limits        `json:"limits"`
@@ -652,6 +819,7 @@ type Limits struct {
 	MaxOwnerBytes      int   `json:"max_owner_bytes"`
 	MaxPage            int   `json:"max_page"`
 	MaxPollWaitMS      int64 `json:"max_poll_wait_ms"`
+	MaxStreams         int   `json:"max_streams"`
 	MaxTTLMS           int64 `json:"max_ttl_ms"`
 	MaxWaitMS          int64 `json:"max_wait_ms"`
 	MaxWaitingRequests int   `json:"max_waiting_requests"`
@@ -787,8 +955,29 @@ type AsyncParam = bool
 // ConsistentParam defines model for ConsistentParam.
 type ConsistentParam = bool
 
+// ContainsParam defines model for ContainsParam.
+type ContainsParam = string
+
 // CursorParam defines model for CursorParam.
 type CursorParam = string
+
+// EventFormatParam defines model for EventFormatParam.
+type EventFormatParam string
+
+// EventLockParam defines model for EventLockParam.
+type EventLockParam = string
+
+// EventNamespaceParam defines model for EventNamespaceParam.
+type EventNamespaceParam = Namespace
+
+// EventOwnerParam defines model for EventOwnerParam.
+type EventOwnerParam = string
+
+// EventSinceParam Opaque. Names an event's place in the order of one gateway process.
+type EventSinceParam = EventID
+
+// EventTypeParam defines model for EventTypeParam.
+type EventTypeParam = string
 
 // HeartbeatTTLParam A span with a unit, in the syntax of Go's `time.ParseDuration`.
 //
@@ -797,6 +986,9 @@ type HeartbeatTTLParam = Duration
 
 // IdempotencyKeyParam defines model for IdempotencyKeyParam.
 type IdempotencyKeyParam = string
+
+// LastEventIDParam Opaque. Names an event's place in the order of one gateway process.
+type LastEventIDParam = EventID
 
 // LeasePathParam defines model for LeasePathParam.
 type LeasePathParam = LeaseID
@@ -898,6 +1090,58 @@ type Unavailable = Problem
 // UnsupportedMediaType RFC 9457.
 type UnsupportedMediaType = Problem
 
+// UpgradeRequired RFC 9457.
+type UpgradeRequired = Problem
+
+// WatchEventsParams defines parameters for WatchEvents.
+type WatchEventsParams struct {
+	// NS Only events of this namespace.
+	NS *EventNamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
+
+	// Lock Only events of this lock, or of those that the pattern matches: `*` stands for any characters, `?` for one, `[a-z]` for
+	// one of a range.
+	Lock *EventLockParam `form:"lock,omitempty" json:"lock,omitempty"`
+
+	// Type Types and families of types, separated by commas: `lease.granted,node.*`; `*` is every type. Without it everything but
+	// `node.*`. `resync` is always told.
+	Type *EventTypeParam `form:"type,omitempty" json:"type,omitempty"`
+
+	// Owner Only events of leases with exactly this owner.
+	Owner *EventOwnerParam `form:"owner,omitempty" json:"owner,omitempty"`
+
+	// Since The id of an event. The stream begins right behind it. Without it, with what happens next.
+	Since *EventSinceParam `form:"since,omitempty" json:"since,omitempty"`
+
+	// Format `sse` for server-sent events, `jsonl` for JSON lines. It is stronger than `Accept`.
+	Format *WatchEventsParamsFormat `form:"format,omitempty" json:"format,omitempty"`
+
+	// LastEventID As `since`. Both may be given if they say the same.
+	LastEventID *LastEventIDParam `json:"Last-Event-ID,omitempty"`
+}
+
+// WatchEventsParamsFormat defines parameters for WatchEvents.
+type WatchEventsParamsFormat string
+
+// WatchEventsSocketParams defines parameters for WatchEventsSocket.
+type WatchEventsSocketParams struct {
+	// NS Only events of this namespace.
+	NS *EventNamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
+
+	// Lock Only events of this lock, or of those that the pattern matches: `*` stands for any characters, `?` for one, `[a-z]` for
+	// one of a range.
+	Lock *EventLockParam `form:"lock,omitempty" json:"lock,omitempty"`
+
+	// Type Types and families of types, separated by commas: `lease.granted,node.*`; `*` is every type. Without it everything but
+	// `node.*`. `resync` is always told.
+	Type *EventTypeParam `form:"type,omitempty" json:"type,omitempty"`
+
+	// Owner Only events of leases with exactly this owner.
+	Owner *EventOwnerParam `form:"owner,omitempty" json:"owner,omitempty"`
+
+	// Since The id of an event. The stream begins right behind it. Without it, with what happens next.
+	Since *EventSinceParam `form:"since,omitempty" json:"since,omitempty"`
+}
+
 // ListLeasesParams defines parameters for ListLeases.
 type ListLeasesParams struct {
 	// NS Namespace. `default` when not given.
@@ -986,6 +1230,9 @@ type ListLocksParams struct {
 
 	// Prefix Only locks whose names begin with this.
 	Prefix *PrefixParam `form:"prefix,omitempty" json:"prefix,omitempty"`
+
+	// Contains Only locks whose names contain this.
+	Contains *ContainsParam `form:"contains,omitempty" json:"contains,omitempty"`
 
 	// State Only locks in this state.
 	State *ListLocksParamsState `form:"state,omitempty" json:"state,omitempty"`
@@ -1173,6 +1420,30 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /readyz (the `Readyz` operationId).
 	Readyz(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// WatchEvents Watch what happens, as server-sent events or JSON lines.
+	//
+	// A stream without an end: one event after another, in one order, none left out that the filter lets through. It is
+	// server-sent events (`id`, `event`, `data`), or one JSON object per line for `format=jsonl` or an `Accept` that prefers
+	// `application/jsonl` or `application/x-ndjson`. Every 15 seconds something comes: a comment with the present position
+	// as `id`, or an empty line.
+	//
+	// To go on after a break, give the id of the last event that was seen, in `Last-Event-ID` (browsers do) or `since`. What
+	// cannot be told any more is an event of type `resync`: look at the present state again and go on from there. A client
+	// that reads too slowly is told `resync` with reason `lagged`, and the stream ends.
+	//
+	// Corresponds with GET /v1/events (the `WatchEvents` operationId).
+	WatchEvents(ctx context.Context, params *WatchEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// WatchEventsSocket Watch what happens, over a WebSocket.
+	//
+	// The same stream, each event as a text message that holds an `Event`. The gateway pings every 15 seconds and closes
+	// when no pong comes within 10. Nothing is expected from the client: a message of its own is answered with close 1003.
+	// A client that reads too slowly is told `resync` with reason `lagged`, then close 1013; a gateway that drains closes
+	// with 1001. Without a WebSocket handshake this is 426.
+	//
+	// Corresponds with GET /v1/events/ws (the `WatchEventsSocket` operationId).
+	WatchEventsSocket(ctx context.Context, params *WatchEventsSocketParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// HeartbeatManyWithBody Renew many leases.
 	//
@@ -1392,6 +1663,50 @@ func (c *Client) GetOpenAPI(ctx context.Context, reqEditors ...RequestEditorFn) 
 // Corresponds with GET /readyz (the `Readyz` operationId).
 func (c *Client) Readyz(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReadyzRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// WatchEvents Watch what happens, as server-sent events or JSON lines.
+//
+// A stream without an end: one event after another, in one order, none left out that the filter lets through. It is
+// server-sent events (`id`, `event`, `data`), or one JSON object per line for `format=jsonl` or an `Accept` that prefers
+// `application/jsonl` or `application/x-ndjson`. Every 15 seconds something comes: a comment with the present position
+// as `id`, or an empty line.
+//
+// To go on after a break, give the id of the last event that was seen, in `Last-Event-ID` (browsers do) or `since`. What
+// cannot be told any more is an event of type `resync`: look at the present state again and go on from there. A client
+// that reads too slowly is told `resync` with reason `lagged`, and the stream ends.
+//
+// Corresponds with GET /v1/events (the `WatchEvents` operationId).
+func (c *Client) WatchEvents(ctx context.Context, params *WatchEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWatchEventsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// WatchEventsSocket Watch what happens, over a WebSocket.
+//
+// The same stream, each event as a text message that holds an `Event`. The gateway pings every 15 seconds and closes
+// when no pong comes within 10. Nothing is expected from the client: a message of its own is answered with close 1003.
+// A client that reads too slowly is told `resync` with reason `lagged`, then close 1013; a gateway that drains closes
+// with 1001. Without a WebSocket handshake this is 426.
+//
+// Corresponds with GET /v1/events/ws (the `WatchEventsSocket` operationId).
+func (c *Client) WatchEventsSocket(ctx context.Context, params *WatchEventsSocketParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWatchEventsSocketRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -1818,6 +2133,237 @@ func NewReadyzRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewWatchEventsRequest constructs an http.Request for the WatchEvents method
+func NewWatchEventsRequest(server string, params *WatchEventsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/events")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Lock != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lock", *params.Lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Type != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "type", *params.Type, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Owner != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", *params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", *params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Format != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "format", *params.Format, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.LastEventID != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Last-Event-ID", *params.LastEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Last-Event-ID", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewWatchEventsSocketRequest constructs an http.Request for the WatchEventsSocket method
+func NewWatchEventsSocketRequest(server string, params *WatchEventsSocketParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/events/ws")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Lock != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lock", *params.Lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Type != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "type", *params.Type, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Owner != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", *params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", *params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -2485,6 +3031,18 @@ func NewListLocksRequest(server string, params *ListLocksParams) (*http.Request,
 		if params.Prefix != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "prefix", *params.Prefix, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Contains != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "contains", *params.Contains, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

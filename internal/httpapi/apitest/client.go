@@ -83,6 +83,12 @@ func (c *Client) Do(req *http.Request) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	return c.answer(req, response)
+}
+
+// answer reads a response whole and judges it.
+func (c *Client) answer(req *http.Request, response *http.Response) (*Answer, error) {
+	c.t.Helper()
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {

@@ -24,6 +24,14 @@ type Spec struct {
 	Doc *openapi3.T
 }
 
+func init() {
+	// Streams are judged event by event (CheckEvent); of their answers there is
+	// only the header to look at.
+	for _, contentType := range []string{"text/event-stream", "application/jsonl", "application/x-ndjson"} {
+		openapi3filter.RegisterBodyDecoder(contentType, openapi3filter.PlainBodyDecoder)
+	}
+}
+
 // Load reads the specification once per process.
 var Load = sync.OnceValues(func() (*Spec, error) { return NewSpec(lockkeeper.OpenAPI) })
 

@@ -1,0 +1,74 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+)
+
+// pagePaths are the dashboard's. What is below them is its own to answer.
+var pagePaths = [...]string{"/", "/locks/*", "/ui/*", "/static/*"}
+
+// mountPages gives the dashboard its paths, behind the same guard and in the
+// same log as the rest. Its handler sets its own headers. It may hijack the
+// connection (http.Hijacker); the request's context then ends when the server
+// drains, and Wait waits until the handler returns. No bound of this package
+// applies to what it does.
+func (s *Server) mountPages() {
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		x := w.(*exchange)
+		x.operation = "Page"
+		x.quiet = strings.HasPrefix(r.URL.Path, "/static/") || strings.HasPrefix(r.URL.Path, "/ui/")
+		ctx, cancel := context.WithCancelCause(r.Context())
+		defer cancel(nil)
+		x.endPage, x.r = cancel, r.WithContext(ctx)
+		s.pages.ServeHTTP(x, x.r)
+	}
+	for _, path := range pagePaths {
+		s.router.Get(path, handler)
+		s.router.Head(path, handler)
+	}
+}
+
+// sockets counts hijacked connections, which http.Server has forgotten.
+type sockets struct {
+	mu   sync.Mutex
+	n    int
+	none chan struct{} // closed when n falls to 0; nil while nobody waits
+}
+
+func (s *sockets) entered() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.n++
+}
+
+func (s *sockets) left() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.n--; s.n == 0 && s.none != nil {
+		close(s.none)
+		s.none = nil
+	}
+}
+
+// wait returns when there is none.
+func (s *sockets) wait(ctx context.Context) error {
+	s.mu.Lock()
+	if s.n == 0 {
+		s.mu.Unlock()
+		return nil
+	}
+	if s.none == nil {
+		s.none = make(chan struct{})
+	}
+	none := s.none
+	s.mu.Unlock()
+	select {
+	case <-none:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

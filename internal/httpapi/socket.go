@@ -1,0 +1,163 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"lockkeeper/internal/events"
+)
+
+const (
+	socketRead     = 4 << 10          // bytes of a message from a client, of which none is expected
+	socketPong     = 10 * time.Second // from a ping
+	socketGoodbye  = time.Second      // for the client to answer a close frame
+	socketVersion  = "13"             // RFC 6455, section 4.1
+	messageRefused = "nothing is expected from the client"
+)
+
+// errMessage: the client sent a message.
+var errMessage = errors.New("the client sent a message")
+
+// watchEventsSocket serves events over a WebSocket.
+func (x *exchange) watchEventsSocket() {
+	if x.s.events == nil {
+		x.noEvents()
+		return
+	}
+	form := watchForm{socket: true}
+	if p := x.fields(&form, 0); p != nil {
+		x.problem(p)
+		return
+	}
+	if !websocket.IsWebSocketUpgrade(x.r) || x.r.Method != http.MethodGet || x.r.Header.Get("Sec-Websocket-Version") != socketVersion {
+		h := x.Header()
+		h["Upgrade"], h["Connection"] = []string{"websocket"}, []string{"Upgrade"} // RFC 9110, section 7.8
+		h["Sec-Websocket-Version"] = []string{socketVersion}
+		x.problem(&problem{code: codeUpgradeRequired, detail: "this path speaks WebSocket, version 13; /v1/events has the same events over plain HTTP"})
+		return
+	}
+	leave, p := x.watching(&form)
+	if p != nil {
+		x.problem(p)
+		return
+	}
+	defer leave()
+	x.ns, x.owner = form.filter.NS, form.filter.Owner
+	sub, err := x.s.events.Subscribe(form.filter, form.since)
+	if err != nil {
+		x.problem(tooManyStreams())
+		return
+	}
+	defer sub.Close()
+	w := &corkingWriter{exchange: x}
+	upgrader := websocket.Upgrader{
+		HandshakeTimeout: x.s.streamWrite,
+		CheckOrigin:      func(r *http.Request) bool { return !crossOrigin(r) }, // the guard has said so; this is the second lock
+		Error: func(_ http.ResponseWriter, _ *http.Request, status int, reason error) {
+			x.handshakeRefused(status, reason)
+		},
+	}
+	conn, err := upgrader.Upgrade(w, x.r, http.Header{"Lockkeeper-Request-Id": {x.requestID}})
+	if err != nil {
+		return // told by Error, or the connection is gone
+	}
+	x.streamed = true
+	x.ended(x.converse(&socketStream{s: x.s, conn: conn, cork: w.conn}, sub))
+}
+
+// handshakeRefused is what the upgrader found wrong.
+func (x *exchange) handshakeRefused(status int, reason error) {
+	p := &problem{code: codeMalformed, detail: reason.Error()}
+	switch {
+	case status == http.StatusForbidden:
+		p = &problem{code: codeCrossOrigin, detail: "a browser sent this for a page of another origin"}
+	case status >= 500:
+		p = &problem{code: codeInternal, detail: "the log tells more under this request's id", cause: reason}
+	}
+	x.problem(p)
+}
+
+// converse sends events until either side has enough, and says goodbye. The
+// goroutine that reads has ended when it returns, and the connection is closed.
+func (x *exchange) converse(to *socketStream, sub *events.Subscriber) error {
+	// The request's own context is no use: net/http does not watch a connection
+	// that was hijacked. Here it ends when the reader does.
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(x.r.Context()))
+	defer context.AfterFunc(x.s.drained, func() { cancel(errDraining) })()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		to.read(cancel)
+	}()
+	defer func() {
+		_ = to.conn.Close() // first: it is what ends the reader
+		<-done
+		cancel(nil)
+	}()
+	err := x.follow(ctx, sub, to)
+	code, why := websocket.CloseNoStatusReceived, ""
+	switch {
+	case errors.Is(err, errDraining), errors.Is(err, events.ErrClosed):
+		code, why = websocket.CloseGoingAway, gatewayStops
+	case errors.Is(err, events.ErrLagged):
+		code, why = websocket.CloseTryAgainLater, readTooSlow
+	case errors.Is(err, errMessage):
+		code, why = websocket.CloseUnsupportedData, messageRefused
+	default:
+		return err // the client is gone, or takes nothing more
+	}
+	if to.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, why), time.Now().Add(socketGoodbye)) == nil {
+		// Closing with something unread resets the connection, and the client
+		// might never see the close frame: the reader goes on for a moment.
+		moment := time.NewTimer(socketGoodbye)
+		defer moment.Stop()
+		select {
+		case <-done:
+		case <-moment.C:
+		}
+	}
+	return err
+}
+
+// socketStream is a stream over a WebSocket.
+type socketStream struct {
+	s    *Server
+	conn *websocket.Conn
+	cork *corked
+}
+
+// read takes in pongs and the close frame; anything else is too much. What
+// comes after that is thrown away.
+func (s *socketStream) read(cancel context.CancelCauseFunc) {
+	s.conn.SetReadLimit(socketRead)
+	patience := func(string) error { return s.conn.SetReadDeadline(time.Now().Add(s.s.keepalive + s.s.socketPong)) }
+	s.conn.SetPongHandler(patience)
+	_ = patience("") // on an open connection this cannot fail; a closed one says so below
+	for {
+		if _, _, err := s.conn.NextReader(); err != nil {
+			cancel(err)
+			return
+		}
+		cancel(errMessage)
+	}
+}
+
+func (s *socketStream) send(batch []*events.Event) error {
+	s.cork.hold(time.Now().Add(s.s.streamWrite))
+	for _, e := range batch {
+		doc := jsonOf(e.Encoded(encodeEvent))
+		if err := s.conn.WriteMessage(websocket.TextMessage, doc[:len(doc)-1]); err != nil {
+			return errors.Join(err, s.cork.release())
+		}
+	}
+	return s.cork.release()
+}
+
+// keepalive pings; who does not answer in time is gone.
+func (s *socketStream) keepalive(string) error {
+	return s.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(s.s.streamWrite))
+}
