@@ -281,8 +281,16 @@ func cut(name string) (head, end string) {
 
 // inNamespace is what a request for a lock of ns has in its query.
 func inNamespace(ns string) string {
-	if ns == "default" {
+	if ns == "" || ns == "default" {
 		return ""
 	}
 	return "&ns=" + url.QueryEscape(ns)
+}
+
+// everyLock is the overview of ns without a filter.
+func everyLock(ns string) string {
+	if in := inNamespace(ns); in != "" {
+		return home + "?" + in[1:]
+	}
+	return home
 }
