@@ -16,6 +16,7 @@ const takeoverTimeout = 5 * time.Second
 // peer is what the replica knows of a gateway id, this one's own included.
 type peer struct {
 	registered bool
+	told       bool // its registration is one that events tell of
 	contenders int  // contenders in the replica that carry the id
 	entry      bool // /succession has an entry for it
 	successor  recipe.GatewayID
@@ -54,14 +55,18 @@ func (m *Manager) applyRegistration(c *zk.Change, now time.Duration) {
 	}
 	switch c.Kind {
 	case zk.NodeAdded:
-		m.peer(id).registered = true
-		m.tellGateway(events.GatewayJoined, id)
+		p := m.peer(id)
+		p.registered = true
+		if !p.entry { // else a takeover makes it, to make sure that there was none, and deletes it
+			p.told = true
+			m.tellGateway(events.GatewayJoined, id)
+		}
 	case zk.NodeRemoved:
 		p := m.peer(id)
-		if p.registered {
+		if p.told {
 			m.tellGateway(events.GatewayLeft, id)
 		}
-		p.registered = false
+		p.registered, p.told = false, false
 		m.forgetPeer(id, p)
 		m.considerTakeovers(now)
 	}

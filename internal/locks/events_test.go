@@ -1,0 +1,318 @@
+package locks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// tells lists the events of those types as words.
+func (g *gate) tells(types ...events.Type) []string {
+	synctest.Wait()
+	var words []string
+	for _, e := range g.hub.Recent(events.Filter{Types: events.Types(types...)}, ring) {
+		word := e.Type.String()
+		if e.Reason != "" {
+			word += " " + e.Reason
+		}
+		words = append(words, word)
+	}
+	return words
+}
+
+var leaseTypes = []events.Type{events.LeaseQueued, events.LeaseGranted, events.LeaseReleased, events.LeaseExpired,
+	events.LeaseCancelled, events.LeaseUnclaimed, events.LeaseRemoved}
+
+func wantWords(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("told\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+	}
+}
+
+func TestEachEndIsToldWithItsReason(t *testing.T) {
+	for _, test := range []struct {
+		end  func(g *gate)
+		want []string
+	}{
+		{func(g *gate) { g.mustRelease(g.mustHold(deploy())) }, []string{"lease.queued", "lease.granted", "lease.released released"}},
+		{func(g *gate) { g.mustHold(deploy()); time.Sleep(time.Hour) }, []string{"lease.queued", "lease.granted", "lease.expired expired"}},
+		{func(g *gate) {
+			l := g.mustHold(deploy())
+			g.s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
+		}, []string{"lease.queued", "lease.granted", "lease.removed removed"}},
+		{func(g *gate) {
+			holder := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+			_, err := g.acquire(AcquireRequest{Lock: "deploy", TTL: time.Hour, Wait: time.Second})
+			wantCode(g.t, err, CodeWaitElapsed)
+			g.mustRelease(g.mustAcquire(AcquireRequest{Lock: "deploy", Async: true}))
+			unclaimed := g.mustAcquire(AcquireRequest{Lock: "deploy", TTL: time.Second, Async: true})
+			g.mustRelease(holder)
+			synctest.Wait()
+			_ = unclaimed
+			time.Sleep(10 * time.Second)
+		}, []string{"lease.queued", "lease.granted", "lease.queued", "lease.cancelled wait_elapsed", "lease.queued",
+			"lease.cancelled cancelled", "lease.queued", "lease.released released", "lease.granted", "lease.unclaimed unclaimed"}},
+	} {
+		t.Run(test.want[len(test.want)-1], func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				test.end(g)
+				wantWords(t, g.tells(leaseTypes...), test.want...)
+			})
+		})
+	}
+}
+
+func TestAnEventSaysWhoseLeaseItIs(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "me"})
+		g.mustRelease(l)
+		synctest.Wait()
+		list := g.hub.Recent(events.Filter{}, ring)
+		gateway := g.m.Info(t.Context()).GatewayID
+		for _, e := range list[len(list)-3:] {
+			token := l.FencingToken
+			if e.Type == events.LeaseQueued {
+				token = 0
+			}
+			if e.LeaseID != l.ID || e.NS != DefaultNamespace || e.Lock != "deploy" || e.Owner != "me" || e.Mode != "exclusive" ||
+				e.Gateway != gateway || e.Path() != l.Znode || e.FencingToken != token || e.Foreign {
+				t.Errorf("%v: %+v", e.Type, e)
+			}
+		}
+	})
+}
+
+func TestAnotherGatewayAndAnotherProgramAreToldOf(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "me"})
+		foreign := s.foreignContender()
+		one.mustRelease(l)
+		synctest.Wait()
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: foreign, Version: -1})
+		wantWords(t, one.tells(leaseTypes...), "lease.queued", "lease.granted", "lease.queued", "lease.released released", "lease.granted", "lease.removed removed")
+		wantWords(t, two.tells(leaseTypes...), "lease.queued", "lease.granted", "lease.queued", "lease.removed unknown", "lease.granted", "lease.removed removed")
+		for _, e := range two.hub.Recent(events.Filter{}, ring) {
+			switch {
+			case e.Lock == "":
+			case e.Path() == foreign && (!e.Foreign || e.Program != "curator" || e.LeaseID != ""):
+				t.Errorf("%v of a foreign contender: %+v", e.Type, e)
+			case e.Path() == l.Znode && (e.Foreign || e.LeaseID != l.ID || e.Gateway != one.m.Info(t.Context()).GatewayID):
+				t.Errorf("%v of the other gateway's lease: %+v", e.Type, e)
+			}
+		}
+	})
+}
+
+func TestTheFirstTreeReadIsNotToldAndALaterOnesDifferencesAre(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		old := s.gateway(t)
+		l := old.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		foreign := s.foreignContender()
+		g := s.gateway(t)
+		tree := append(leaseTypes, events.NodeCreated, events.NodeDeleted, events.NodeChanged)
+		for _, e := range g.hub.Recent(events.Filter{Types: events.Types(tree...)}, ring) {
+			if strings.HasPrefix(e.Dir, "/lockkeeper/locks") {
+				t.Errorf("told at the start: %v of %s", e.Type, e.Path())
+			}
+		}
+		before := len(g.tells(tree...))
+		g.w.disconnect()
+		synctest.Wait()
+		old.mustRelease(l)
+		synctest.Wait()
+		second := s.foreignContender()
+		g.w.reconnect()
+		synctest.Wait()
+		wantWords(t, g.tells(tree...)[before:], "node.deleted", "lease.removed unknown", "node.created", "lease.queued", "lease.granted")
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: foreign, Version: -1}, zk.Op{Kind: zk.OpDelete, Path: second, Version: -1})
+		wantWords(t, g.tells(tree...)[before+5:], "node.deleted", "lease.removed removed", "lease.granted", "node.deleted", "lease.removed removed")
+	})
+}
+
+func TestATakeoverTellsNothingTwice(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		held := one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		waiter := one.mustAcquire(AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true, IdempotencyKey: "abcdefghijklmnop"})
+		one.crash()
+		time.Sleep(25 * time.Second)
+		synctest.Wait()
+		if err := two.release(held); err != nil {
+			t.Fatal(err)
+		}
+		wantWords(t, two.tells(leaseTypes...), "lease.queued", "lease.granted", "lease.queued", "lease.released released", "lease.granted")
+		last := two.hub.Recent(events.Filter{}, 1)[0]
+		if last.LeaseID != waiter.ID || last.Gateway != two.m.Info(t.Context()).GatewayID {
+			t.Errorf("%+v", last)
+		}
+	})
+}
+
+func TestASessionThatEndsTellsNothingTwice(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		first := g.m.Info(t.Context()).GatewayID
+		s.mu.Lock()
+		session := s.sessions[first]
+		s.mu.Unlock()
+		session.expire()
+		time.Sleep(15 * time.Second)
+		g.mustRelease(l)
+		wantWords(t, g.tells(append(leaseTypes, events.GatewayJoined, events.GatewayLeft, events.ZooKeeperConnected, events.ZooKeeperExpired)...),
+			"zookeeper.connected", "gateway.joined", "lease.queued", "lease.granted", "zookeeper.expired", "gateway.left",
+			"zookeeper.connected", "gateway.joined", "lease.released released")
+	})
+}
+
+func TestALostConnectionIsToldWithinATickAndADrainIsNoExpiry(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		s.mu.Lock()
+		s.away = true
+		s.mu.Unlock()
+		time.Sleep(clockTick + time.Millisecond)
+		connection := []events.Type{events.ZooKeeperConnected, events.ZooKeeperSuspended, events.ZooKeeperExpired}
+		wantWords(t, g.tells(connection...), "zookeeper.connected", "zookeeper.suspended")
+		s.mu.Lock()
+		s.away = false
+		s.mu.Unlock()
+		time.Sleep(clockTick + time.Millisecond)
+		if err := g.m.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		wantWords(t, g.tells(connection...), "zookeeper.connected", "zookeeper.suspended", "zookeeper.connected")
+	})
+}
+
+// The create is done, the contender is deleted by another program before the
+// observer comes to it, and the lease has ended when its created event arrives.
+func TestAContenderThatTheReplicaShowsTooLateIsNotToldOf(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		before := len(g.tells(leaseTypes...))
+		var id recipe.LeaseID
+		g.m.mu.Lock()
+		q := g.m.spaces[DefaultNamespace].find("deploy")
+		l, err := g.m.newLease(q, &AcquireRequest{Lock: "deploy", TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id = l.id
+		g.m.finish(l, ReasonRemoved, g.m.clock.Now().Boot())
+		g.m.unlock()
+		name := recipe.Contender{LeaseID: id, Mode: recipe.Exclusive}
+		_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/" + name.Prefix()})
+		synctest.Wait()
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: paths[0], Version: -1})
+		if told := g.tells(leaseTypes...)[before:]; len(told) > 0 {
+			t.Errorf("told %v", told)
+		}
+	})
+}
+
+// An adopted lease that was released before it was read, and a listing that
+// lacks it: its end is told before the grant that it makes possible.
+func TestALeaseThatAListingLacksWhileItEndsIsToldBeforeTheNextGrant(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		next := g.begin(AcquireRequest{Lock: "deploy", TTL: time.Hour, Wait: WaitForever})
+		time.Sleep(10 * time.Millisecond)
+		g.w.disconnect()
+		synctest.Wait()
+		s.mu.Lock()
+		s.loseReply = writeTo(l.Znode)
+		s.mu.Unlock()
+		go func() { _ = g.release(l) }()
+		time.Sleep(10 * time.Millisecond)
+		g.w.reconnect()
+		time.Sleep(10 * time.Millisecond)
+		if !next.finished() || next.err != nil {
+			t.Fatal("the next is not granted", next.err)
+		}
+		wantWords(t, g.tells(leaseTypes...), "lease.queued", "lease.granted", "lease.queued", "lease.released released", "lease.granted")
+	})
+}
+
+func TestHoldersShowSinceWhenTheyHold(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		foreign := s.foreignContender()
+		time.Sleep(time.Minute)
+		later := s.gateway(t)
+		shows := func(g *gate, held time.Duration, longer bool, ttl time.Duration) {
+			t.Helper()
+			lock, err := g.m.Lock(t.Context(), LockRequest{Lock: "deploy"})
+			if err != nil || len(lock.Holders) != 1 {
+				t.Fatalf("%+v %v", lock, err)
+			}
+			if h := lock.Holders[0]; h.HeldFor.Round(time.Second) != held || h.HeldLonger != longer || h.TTL != ttl {
+				t.Errorf("held for %v, longer %v, ttl %v; want %v, %v, %v", h.HeldFor, h.HeldLonger, h.TTL, held, longer, ttl)
+			}
+		}
+		shows(g, time.Minute, false, time.Hour)
+		shows(later, 0, true, 0)
+		g.mustRelease(l)
+		synctest.Wait()
+		time.Sleep(30 * time.Second)
+		shows(g, 30*time.Second, false, 0)
+		shows(later, 30*time.Second, false, 0)
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: foreign, Version: -1})
+		synctest.Wait()
+		mine := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		newest := s.gateway(t)
+		g.crash()
+		time.Sleep(40 * time.Second)
+		for _, other := range []*gate{later, newest} {
+			if v, err := other.m.Lease(t.Context(), LeaseRequest{ID: mine.ID}); err == nil && v.State == Held {
+				shows(other, 40*time.Second, other == newest, time.Hour)
+			} else {
+				shows(other, 40*time.Second, other == newest, 0)
+			}
+		}
+	})
+}
+
+func TestTheOldestWaiterIsTheOneThatCameFirst(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		holder := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		var waiters []*pending
+		for range 3 {
+			waiters = append(waiters, g.begin(AcquireRequest{Lock: "deploy", TTL: time.Hour, Wait: WaitForever}))
+			time.Sleep(time.Minute)
+		}
+		for i, want := range []time.Duration{3 * time.Minute, 2 * time.Minute, time.Minute, 0} {
+			info := g.m.Info(t.Context())
+			if info.OldestWaiter.Round(time.Second) != want || info.Locks != 1 || info.Contenders != 4-i || info.Leases[Waiting] != 3-i || info.Leases[Held] != 1 {
+				t.Errorf("%d: %+v", i, info)
+			}
+			if i < 3 {
+				g.mustRelease(holder)
+				<-waiters[i].done
+				holder = waiters[i].lease
+				checkAll(t, s, g)
+			}
+		}
+		g.mustRelease(holder)
+		synctest.Wait()
+		if info := g.m.Info(t.Context()); info.Locks != 0 || info.Contenders != 0 || fmt.Sprint(info.Leases) != fmt.Sprint(map[State]int{Waiting: 0, Held: 0}) {
+			t.Errorf("%+v", info)
+		}
+	})
+}
