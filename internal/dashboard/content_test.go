@@ -69,7 +69,7 @@ func TestAContenderShowsEveryField(t *testing.T) {
 		"a foreign one with text": {
 			locks.Contender{Znode: "/r/a/" + evil, Mode: locks.Exclusive, Foreign: &locks.Foreign{Program: "curator", Session: -2, Data: []byte("10.0.0.1\n" + evil[8:])}},
 			templates.Contender{Who: templates.Who{Foreign: true, Program: "curator"}, Mode: "exclusive", Znode: "/r/a/" + evilShown,
-				Session: "0xfffffffffffffffe", Data: "10.0.0.1␊\\u{202e}txt.exe\\u{200b}"}},
+				Session: "0xfffffffffffffffe", Data: "10.0.0.1\n\\u{202e}txt.exe\\u{200b}"}},
 		"a foreign one with bytes": {
 			locks.Contender{Znode: "/r/a/5", Mode: locks.Shared, Foreign: &locks.Foreign{Data: []byte{0xff, 0, 1}}},
 			templates.Contender{Who: templates.Who{Foreign: true}, Mode: "shared", Znode: "/r/a/5", Data: "/wAB", DataBinary: true}},

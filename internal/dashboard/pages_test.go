@@ -229,10 +229,11 @@ func TestAGatewayWithoutZooKeeperShowsThePageAndSaysSo(t *testing.T) {
 				t.Errorf("%s: %d", target, w.Code)
 			}
 		}
-		c, _ := r.read(t.Context(), v, memory{})
-		problem := c.overview
-		if problem != nil && problem.Problem != notReached || c.lock != nil && c.lock.Problem != notReached {
+		switch c, _ := r.read(t.Context(), v, memory{}); {
+		case c.overview != nil && c.overview.Problem != notReached, c.lock != nil && c.lock.Problem != notReached:
 			t.Errorf("%+v does not say what is wrong", v)
+		case c.lock != nil && c.lock.State != "":
+			t.Errorf("a lock that nobody could look at is shown as %s", c.lock.State)
 		}
 	}
 }

@@ -73,7 +73,7 @@ func (d *Dashboard) readOverview(ctx context.Context, v view, mem memory, page t
 }
 
 func (d *Dashboard) readLock(ctx context.Context, v view, mem memory, page templates.Page, info locks.Info) (content, error) {
-	shown := &templates.Lock{Page: page, NS: visible(v.ns), Name: visible(v.lock), Tab: v.tab, State: string(locks.LockFree),
+	shown := &templates.Lock{Page: page, NS: visible(v.ns), Name: visible(v.lock), Tab: v.tab,
 		QueueURL: v.on(tabQueue).url(), NodesURL: v.on(tabZooKeeper).url(),
 		Overview: view{page: pageOverview, ns: v.ns}.url()}
 	if v.tab == tabZooKeeper {

@@ -26,9 +26,10 @@ const (
 	// tick is how often a topic looks though no event came: a heartbeat moves a
 	// deadline and tells nobody.
 	tick = time.Second
-	// clockEvery is how often the status is sent though it did not change. Pages
+	// clockEvery is how often the status is sent though it did not change, at
+	// the next tick: within the 5 s that web/static/README.md promises. Pages
 	// take a socket for dead that is silent for 12 s.
-	clockEvery = 4 * time.Second
+	clockEvery = 3500 * time.Millisecond
 	// linger is how long a topic goes on without viewers: they come back when a
 	// page is loaded again or a tab is shown again.
 	linger = 3 * time.Second

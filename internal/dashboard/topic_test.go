@@ -447,3 +447,22 @@ func TestWithoutRunThereIsNothingLive(t *testing.T) {
 		t.Errorf("after: %v", err)
 	}
 }
+
+func TestAResyncBeginsTheHistoryAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.hub.Publish(&events.Event{Type: events.LeaseGranted, NS: "default", Lock: "deploy", Owner: "missed"})
+		sub, err := r.hub.Subscribe(filterOf(deploy), "an id of another process")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := feed{hub: r.hub, filter: filterOf(deploy), keeper: keeping(deploy), sub: sub}
+		defer func() { f.close() }()
+		if !f.wait(t.Context(), tick) || len(f.keeper.events) != 1 || f.keeper.events[0].Owner != "missed" {
+			t.Errorf("kept %v", f.keeper.events)
+		}
+		if f.wait(t.Context(), tick) {
+			t.Error("it resyncs again and again")
+		}
+	})
+}

@@ -80,12 +80,16 @@ func hides(r rune, marks int) bool {
 }
 
 // dataOf shows what another program wrote into its node: text when it is text,
-// else base64.
+// in its lines, else base64.
 func dataOf(data []byte) (text string, binary bool) {
 	if !utf8.Valid(data) || strings.ContainsFunc(string(data), isBinary) {
 		return base64.StdEncoding.EncodeToString(data), true
 	}
-	return visible(string(data)), false
+	lines := strings.Split(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")
+	for i, line := range lines {
+		lines[i] = visible(line)
+	}
+	return strings.Join(lines, "\n"), false
 }
 
 // isBinary tells the control characters that are in no text.

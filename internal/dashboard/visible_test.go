@@ -58,7 +58,7 @@ func TestDataIsTextOnlyIfItIsText(t *testing.T) {
 		binary     bool
 	}{
 		"text":              {"10.0.0.1", "10.0.0.1", false},
-		"lines of text":     {"a\r\n\tb", "a␍␊␉b", false},
+		"lines of text":     {"a\r\n\tb\rc", "a\n␉b␍c", false},
 		"not UTF-8":         {"\xff\xfe", "//4=", true},
 		"control character": {"a\x00", "YQA=", true},
 		"turned around":     {"\u202ea", `\u{202e}a`, false},
