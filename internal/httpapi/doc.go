@@ -18,18 +18,34 @@
 // name, on every route: there is no authentication, and a page in somebody's
 // browser must not reach a gateway on loopback.
 //
+// # Streams
+//
+// /v1/events and /v1/events/ws tell what a subscriber of the hub
+// (internal/events) is told, in that order, until the client goes away, takes
+// longer than 10 s for one write, lags behind the hub's ring, or the server
+// drains. Something is sent every 15 s. An event is encoded once for all who are
+// sent it, with every control character escaped.
+//
+// # Pages
+//
+// The dashboard's handler has paths of its own (pages.go) behind the same guard
+// and in the same log. It sets its own headers, and may hijack the connection:
+// the request's context then ends with the drain.
+//
 // # Bounds
 //
 // Bodies (64 KiB, bulk heartbeats 256 KiB), headers (16 KiB), the time to read
-// a request and to write an answer, and the number of requests that wait (429
-// too_many_waiting at the bound). A request that waits has no deadline of its
+// a request and to write an answer, the number of requests that wait (429
+// too_many_waiting at the bound) and of streams (429 too_many_streams). A request that waits has no deadline of its
 // own but its wait: it ends when its client goes away or the server drains
 // (503 draining, Retry-After: 0).
 //
 // # Who owns what
 //
-// net/http owns the goroutines of requests. The package starts none. An
-// exchange belongs to its request's goroutine and is reused after it.
+// net/http owns the goroutines of requests. The package starts one for each
+// WebSocket, which reads it and ends before its request does. An exchange
+// belongs to its request's goroutine and is reused after it, unless its
+// connection was hijacked.
 package httpapi
 
 //go:generate go tool oapi-codegen -config oapi-codegen.yaml ../../openapi.yaml
