@@ -23,7 +23,12 @@ func onZooKeeper(t testing.TB, addr, chroot string, change ...func(*zk.Config)) 
 	for _, f := range change {
 		f(&cfg)
 	}
-	m := New(Options{Store: &ZooKeeper{Config: cfg}, Root: cfg.Root, SessionTimeout: cfg.SessionTimeout})
+	return runOnZooKeeper(t, Options{Store: &ZooKeeper{Config: cfg}, Root: cfg.Root, SessionTimeout: cfg.SessionTimeout})
+}
+
+func runOnZooKeeper(t testing.TB, opt Options) *Manager {
+	t.Helper()
+	m := New(opt)
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
 	go func() { stopped <- m.Run(ctx) }()
