@@ -50,6 +50,7 @@ type Dashboard struct {
 	status status
 
 	writeTimeout time.Duration   // of one message to one viewer
+	pongTimeout  time.Duration   // of a viewer's answer to pings
 	onRender     func(id string) // tests count what topics render; may be nil
 
 	// listing is held by the one topic that lists locks: however many views
@@ -77,7 +78,7 @@ func New(o Options) *Dashboard {
 	return &Dashboard{
 		opt: o, static: static.Handler(), assets: static.URLs(),
 		status:       status{locks: o.Locks, version: o.Version, started: o.Started.UTC()},
-		writeTimeout: writeTimeout, listing: make(chan struct{}, 1), drained: make(chan struct{}),
+		writeTimeout: writeTimeout, pongTimeout: pongTimeout, listing: make(chan struct{}, 1), drained: make(chan struct{}),
 		topics: map[view]*topic{}, conns: map[net.Conn]struct{}{},
 	}
 }

@@ -16,8 +16,7 @@ import (
 const (
 	writeTimeout = 10 * time.Second // of one message; who has not read it by then is closed
 	closeTimeout = time.Second      // of saying goodbye
-	pingEvery    = 20 * time.Second
-	pongTimeout  = 50 * time.Second // without a pong, or anything else
+	pongTimeout  = 50 * time.Second // a viewer is closed who has answered no ping for so long
 	readLimit    = 512              // bytes; pages send nothing
 	retryAfter   = "5"              // seconds, when there are too many
 )
@@ -158,7 +157,7 @@ func (v viewer) serve(t *topic) {
 		_ = v.conn.Close()
 		<-v.gone
 	}()
-	ping := time.NewTicker(pingEvery)
+	ping := time.NewTicker(v.d.pongTimeout * 2 / 5)
 	defer ping.Stop()
 	seen, snap := uint64(0), t.latest.Load()
 	for {
@@ -191,7 +190,7 @@ func (v viewer) serve(t *topic) {
 // socket ends or the viewer says something.
 func (v viewer) listen() (said bool) {
 	v.conn.SetReadLimit(readLimit)
-	alive := func(string) error { return v.conn.SetReadDeadline(time.Now().Add(pongTimeout)) }
+	alive := func(string) error { return v.conn.SetReadDeadline(time.Now().Add(v.d.pongTimeout)) }
 	v.conn.SetPongHandler(alive)
 	if alive("") != nil {
 		return false

@@ -227,6 +227,37 @@ func TestThePageThatClosesIsGone(t *testing.T) {
 	testkit.Eventually(t, soon, func() bool { _, viewers := s.inUse(); return viewers == 0 }, "the viewer is forgotten")
 }
 
+func TestAPageThatAnswersNoPingIsClosed(t *testing.T) {
+	s := newServer(t, func(d *Dashboard) { d.pongTimeout = 300 * time.Millisecond })
+	dead, alive := s.open(t, deploy), s.open(t, overview)
+	dead.conn.SetPingHandler(func(string) error { return nil })
+	pinged := make(chan struct{}, 100)
+	answer := alive.conn.PingHandler()
+	alive.conn.SetPingHandler(func(data string) error {
+		pinged <- struct{}{}
+		return answer(data)
+	})
+	go func() {
+		for {
+			if _, _, err := alive.conn.ReadMessage(); err != nil {
+				return
+			}
+		}
+	}()
+	for {
+		if _, err := dead.read(); err != nil {
+			break
+		}
+	}
+	for range 5 { // well past the timeout
+		testkit.Receive(t, soon, pinged, "a ping to who answers")
+	}
+	if _, viewers := s.inUse(); viewers != 1 {
+		t.Errorf("%d viewers are left", viewers)
+	}
+	_ = alive.conn.Close()
+}
+
 func TestDrainClosesEverySocketAndRefusesNewOnes(t *testing.T) {
 	s := newServer(t)
 	pages := []*page{s.open(t, overview), s.open(t, deploy), s.open(t, deploy)}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -130,32 +132,39 @@ func (t *topic) update(ctx context.Context) (cost time.Duration) {
 	if ctx.Err() != nil {
 		return 0 // whoever watches is gone, or is about to be
 	}
-	t.trouble(err)
 	if err == nil {
 		t.steady.turn()
 	}
 	if t.view.page == pageLock {
 		began = time.Now() // reading may have waited for ZooKeeper, which costs nothing
 	}
-	if err := t.publish(ctx, c); err != nil && ctx.Err() == nil {
-		t.d.opt.Logger.Error("a page's fragments could not be rendered", "page", t.view.page, "error", err)
+	if failed := t.publish(ctx, c); failed != nil {
+		err = failed
 	}
+	t.trouble(err)
 	return time.Since(began)
 }
 
-// trouble logs once that the topic cannot be read. What the viewer did wrong,
+// trouble logs once that the topic cannot be shown. What the viewer did wrong,
 // and that ZooKeeper is away, are no matter for the log here.
 func (t *topic) trouble(err error) {
 	var e *locks.Error
 	bad := err != nil && !errors.As(err, &e)
 	if bad && !t.troubled {
-		t.d.opt.Logger.Error("a live page cannot be read", "page", t.view.page, "lock", t.view.lock, "error", err)
+		t.d.opt.Logger.Error("a live page cannot be shown", "page", t.view.page, "lock", t.view.lock, "error", err)
 	}
 	t.troubled = bad
 }
 
-// publish renders the content and makes it the latest, if anything in it differs.
-func (t *topic) publish(ctx context.Context, c content) error {
+// publish renders the content and makes it the latest, if anything in it
+// differs. A panic of a template is an error here: on a goroutine of its own it
+// would end the process, and with it the locks, for the sake of a page.
+func (t *topic) publish(ctx context.Context, c content) (err error) {
+	defer func() {
+		if bug := recover(); bug != nil {
+			err = fmt.Errorf("panic: %v\n%s", bug, debug.Stack())
+		}
+	}()
 	last := t.latest.Load()
 	next := &snapshot{seq: last.seq + 1, status: c.page().Status, next: make(chan struct{})}
 	html, err := t.renderStatus(ctx, next.status, last.html(statusID))

@@ -466,3 +466,23 @@ func TestAResyncBeginsTheHistoryAnew(t *testing.T) {
 		}
 	})
 }
+
+func TestATemplateThatPanicsDoesNotEndTheGateway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var bug atomic.Bool
+		r.onRender = func(string) {
+			if bug.Load() {
+				panic("a bug")
+			}
+		}
+		topic := r.watch(t, deploy)
+		bug.Store(true)
+		time.Sleep(10 * tick)
+		bug.Store(false)
+		r.fake.holds("mended")
+		if html, _ := next(t, topic, 2*tick); !strings.Contains(html, "mended") {
+			t.Errorf("got\n%s", html)
+		}
+	})
+}
