@@ -316,3 +316,55 @@ func TestTheOldestWaiterIsTheOneThatCameFirst(t *testing.T) {
 		}
 	})
 }
+
+// A gateway that is gone left a lease which its successor has adopted and not
+// read; then another program deletes it while nobody watches. No event names it
+// and no read of it succeeds: the listing that lacks it is the only word.
+func TestAnAdoptedLeaseThatWasNeverReadEndsWhenAListingLacksIt(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		one, two := s.gateway(t), h.gateway(t)
+		l := one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		foreign := s.foreignContender()
+		h.hooks.Store(&hooks{get: func(path string) error {
+			if path == l.Znode {
+				return zk.ErrUnavailable
+			}
+			return nil
+		}})
+		one.crash()
+		time.Sleep(25 * time.Second)
+		if v := two.look(l); v.State == Ended {
+			t.Fatalf("not adopted: %+v", v)
+		}
+		two.w.disconnect()
+		synctest.Wait()
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
+		h.hooks.Store(&hooks{})
+		two.w.reconnect()
+		synctest.Wait()
+		two.wantState(l, Ended, ReasonRemoved)
+		wantWords(t, two.tells(leaseTypes...), "lease.queued", "lease.granted", "lease.queued", "lease.removed removed", "lease.granted")
+		if last := two.hub.Recent(events.Filter{}, 1)[0]; last.Path() != foreign {
+			t.Errorf("granted to %s", last.Path())
+		}
+	})
+}
+
+// A waiter's turn comes while its gateway has no session, and another gateway
+// is quicker to take it over: the former one tells the grant nevertheless.
+func TestAWaiterWhoseTurnComesBetweenTwoSessionsIsToldAsGranted(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		holder := two.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		waiter := one.mustAcquire(AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true, IdempotencyKey: "abcdefghijklmnop"})
+		one.session().expire()
+		two.mustRelease(holder)
+		time.Sleep(10 * time.Second)
+		two.wantState(waiter, Held, "")
+		for _, g := range []*gate{one, two} {
+			wantWords(t, g.tells(leaseTypes...)[:5], "lease.queued", "lease.granted", "lease.queued",
+				map[bool]string{true: "lease.removed unknown", false: "lease.released released"}[g == one], "lease.granted")
+		}
+	})
+}

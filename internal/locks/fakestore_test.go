@@ -371,7 +371,11 @@ func (f *fakeSession) run(w *zk.Write) {
 func (f *fakeSession) ID() string            { return f.id }
 func (f *fakeSession) Done() <-chan struct{} { return f.done }
 func (f *fakeSession) Err() error            { return f.err }
-func (f *fakeSession) Connected() bool       { return !f.s.away }
+func (f *fakeSession) Connected() bool {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	return !f.s.away
+}
 func (f *fakeSession) LastZxid() int64 {
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
