@@ -7,12 +7,13 @@
 //
 // A view is a page with its parameters, normalised. All who look at one view
 // share one topic: what the view shows is read and rendered once, however many
-// look. A change reaches an idle page at once, and one that changes all the
-// time every 100 ms (a lock) or 200 ms (the overview). A viewer is always sent
-// the latest state, and of it the fragments that changed since what it was sent
-// before; a fragment that did not change is not sent. Whoever reads slowly
-// skips states and makes nothing grow. Whoever does not read at all for ten
-// seconds is closed, and delays nobody.
+// look. A change reaches an idle page within some 25 ms, together with what else
+// happened until then; a page that changes all the time is pushed every 100 ms
+// (a lock) or 200 ms (the overview), less often if it is expensive to render.
+// A viewer is always sent the latest state, and of it the fragments that changed
+// since what it was sent before; a fragment that did not change is not sent.
+// Whoever reads slowly skips states and makes nothing grow. Whoever does not
+// read at all for ten seconds is closed, and delays nobody.
 //
 // Only the status fragment is sent though nothing changed: every few seconds,
 // with the gateway's clock, so that a page can tell a quiet socket from a dead one.

@@ -17,6 +17,10 @@ import (
 
 // The pace of a topic.
 const (
+	// settle is how long the first change waits for what belongs to it: a lease
+	// is queued, then granted some milliseconds later, and a page that showed the
+	// one at once would show the other only after its pause.
+	settle = 20 * time.Millisecond
 	// lockPause and overviewPause are the least time between two renderings.
 	lockPause     = 100 * time.Millisecond
 	overviewPause = 200 * time.Millisecond
@@ -92,10 +96,15 @@ func (t *topic) run(ctx context.Context) {
 			return
 		}
 		pause := t.pause(cost, changing)
-		changing = t.feed.pause(ctx, pause)
-		if !changing && pause < tick {
-			changing = t.feed.wait(ctx, tick-pause)
+		changed := t.feed.pause(ctx, pause)
+		first := !changing || !changed
+		if !changed && pause < tick {
+			changed = t.feed.wait(ctx, tick-pause)
 		}
+		if changed && first {
+			t.feed.pause(ctx, settle)
+		}
+		changing = changed
 	}
 }
 

@@ -67,7 +67,7 @@ func TestAChangeIsShownAtOnceAndAStreamOfThemAtAPace(t *testing.T) {
 				time.Sleep(700 * time.Millisecond) // past the pause, before the tick
 				r.fake.holds("first")
 				r.happen("deploy")
-				if html, after := next(t, topic, time.Minute); after > 2*events.WakePause || !strings.Contains(html, "first") {
+				if html, after := next(t, topic, time.Minute); after > settle+2*events.WakePause || !strings.Contains(html, "first") {
 					t.Errorf("after %v:\n%s", after, html)
 				}
 				before := r.fake.count(c.asks)
@@ -87,6 +87,24 @@ func TestAChangeIsShownAtOnceAndAStreamOfThemAtAPace(t *testing.T) {
 					t.Error("the last state is not shown")
 				}
 			})
+		})
+	}
+}
+
+func TestWhatHappensTogetherIsShownTogether(t *testing.T) {
+	for _, v := range []view{deploy, overview} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			topic := r.watch(t, v)
+			time.Sleep(700 * time.Millisecond)
+			r.fake.holds("queued.")
+			r.happen("deploy")
+			time.Sleep(8 * time.Millisecond)
+			r.fake.holds("granted.")
+			r.happen("deploy")
+			if html, after := next(t, topic, time.Minute); !strings.Contains(html, "granted.") || after > settle+2*events.WakePause {
+				t.Errorf("%s: after %v:\n%s", v.page, after, html)
+			}
 		})
 	}
 }
