@@ -35,6 +35,12 @@
 // as it does those of a dead gateway: they keep their id, token, fencing token
 // and place, and their clock restarts at takeover + promise window + TTL.
 //
+// # What it tells
+//
+// Options.Events is told what happens to leases, nodes, gateways and the session,
+// in the order that internal/events promises. All of it is published in events.go,
+// with the lock held; what has been told of a contender is in sights.go.
+//
 // # Who owns what
 //
 // All state is behind Manager.mu, held for short spans and never during I/O.

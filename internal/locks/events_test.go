@@ -368,3 +368,16 @@ func TestAWaiterWhoseTurnComesBetweenTwoSessionsIsToldAsGranted(t *testing.T) {
 		}
 	})
 }
+
+func TestAForeignContenderThatFindsTheLockFreeIsGrantedAtOnce(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		synctest.Wait()
+		before := len(g.tells(leaseTypes...))
+		s.foreignContender()
+		wantWords(t, g.tells(leaseTypes...)[before:], "lease.queued", "lease.granted")
+		s.foreignContender()
+		wantWords(t, g.tells(leaseTypes...)[before:], "lease.queued", "lease.granted", "lease.queued")
+	})
+}
