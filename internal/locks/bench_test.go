@@ -139,3 +139,19 @@ func benchmarkCycle(b *testing.B, told bool) {
 		b.Fatal(err)
 	}
 }
+
+// BenchmarkTelling is one event: an acquire and a release tell five.
+func BenchmarkTelling(b *testing.B) {
+	s := newFakeStore(b)
+	m := New(Options{Store: s, Root: "/lockkeeper", Clock: s.clock, Events: events.New(events.Options{})})
+	if err := m.prepare(s.layout); err != nil {
+		b.Fatal(err)
+	}
+	m.Apply([]zk.Change{{Kind: zk.Synced}})
+	q := m.queueOf(m.spaces[DefaultNamespace], "deploy")
+	c := &zk.Change{Kind: zk.NodeAdded, Dir: &zk.Dir{Path: q.path}, Node: &zk.Node{Name: "write-0000000000"}}
+	b.ReportAllocs()
+	for b.Loop() {
+		m.tellNode(c, q)
+	}
+}
