@@ -496,7 +496,8 @@ func TestATemplateThatPanicsDoesNotEndTheGateway(t *testing.T) {
 		}
 		topic := r.watch(t, deploy)
 		bug.Store(true)
-		time.Sleep(10 * tick)
+		time.Sleep(10*tick + tick/2) // between two ticks
+		synctest.Wait()
 		bug.Store(false)
 		r.fake.holds("mended")
 		if html, _ := next(t, topic, 2*tick); !strings.Contains(html, "mended") {
