@@ -1,7 +1,8 @@
 // Command bench is "make bench": it measures what a lock costs through the gateway, beside go-zookeeper's zk.Lock used
 // directly on the same ZooKeeper, and prints the tables of BENCHMARKS.md.
 //
-//	-duration   how long the whole run may take, 3m45s unless given; at least 30s
+//	-duration   how long the comparison may take, 3m45s unless given; at least 30s. Events and dashboard follow: watch.go
+//	            and overview.go, some two minutes
 //	-rounds     how many rounds the time is divided into, 5 unless given
 //	-out FILE   also write the result into FILE, between its lines <!-- bench --> and <!-- /bench -->
 //

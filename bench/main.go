@@ -23,7 +23,7 @@ func main() {
 // command returns the exit code: 0, 1 when something failed, 64 for wrong usage.
 func command(ctx context.Context, args []string) int {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	duration := flags.Duration("duration", 225*time.Second, "how long the whole run may take, at least 30s")
+	duration := flags.Duration("duration", 225*time.Second, "how long the comparison may take, at least 30s; a look at events and dashboard follows, some two minutes")
 	rounds := flags.Int("rounds", 5, "how many rounds the time is divided into")
 	out := flags.String("out", "", "also write the result into this `file`, between its lines "+beginMark+" and "+endMark)
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -58,7 +58,15 @@ func run(ctx context.Context, duration time.Duration, rounds int, out string) er
 	if err != nil {
 		return err
 	}
-	report := render(rig.describe(rounds, results), results)
+	watching, err := rig.watch(ctx, crowds(watchers), watchTurn, watchRounds)
+	if err != nil {
+		return err
+	}
+	overview, err := rig.crowdedOverview(ctx, overviewLocks, overviewAsks)
+	if err != nil {
+		return err
+	}
+	report := render(rig.describe(rounds, results), results, watching, overview)
 	fmt.Print(report)
 	if out != "" {
 		return replaceIn(out, report)

@@ -54,7 +54,20 @@ func TestEveryScenarioIsReported(t *testing.T) {
 				latency: map[string][]time.Duration{acquiring: {1}, releasing: {1}, answering: {1}, handing: {time.Duration(100+i) * time.Millisecond}}}}
 		}
 	}
-	text := render("", r)
+	w := &watching{crowds: crowds(watchers)}
+	for i := range w.crowds {
+		w.turns = append(w.turns, []watched{{sample: sample{done: 700 + i, elapsed: time.Second}, delivered: 800 + float64(i)}})
+	}
+	o := &overview{locks: 4321, filled: time.Second}
+	for i := range pages {
+		o.latency = append(o.latency, []time.Duration{time.Duration(900+i) * time.Millisecond})
+	}
+	text := render("", r, w, o)
+	for _, own := range []string{"| 700 (", "| 804 (", "900.00 ms", "903.00 ms", "4,321 held"} {
+		if !strings.Contains(text, own) {
+			t.Errorf("not in the tables: %s", own)
+		}
+	}
 	for i, s := range r.scenarios {
 		var figures []string
 		if s.kind != heldHotLock {

@@ -35,7 +35,21 @@ func TestTheBenchmarkRunsAndLeavesNothingBehind(t *testing.T) {
 			}
 		}
 	}
-	report := render(r.describe(1, res), res)
+	w, err := r.watch(t.Context(), crowds(20), time.Second, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range w.crowds {
+		turn := w.turns[i][0]
+		if wantsSome := c.size > 0 && c.query(0) == ""; turn.done == 0 || (turn.delivered > 0) != wantsSome {
+			t.Errorf("%s: %d cycles, %.0f events a second", c.name, turn.done, turn.delivered)
+		}
+	}
+	o, err := r.crowdedOverview(t.Context(), 200, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := render(r.describe(1, res), res, w, o)
 	if !strings.Contains(report, "ZooKeeper 3.") {
 		t.Errorf("the report does not know ZooKeeper's version:\n%s", report)
 	}

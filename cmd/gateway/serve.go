@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"lockkeeper"
+	"lockkeeper/internal/dashboard"
+	"lockkeeper/internal/events"
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/metrics"
@@ -50,14 +52,18 @@ func serve(ctx context.Context, stop func(), c *config, stderr io.Writer) error 
 	if address == "" {
 		address = listener.Addr().String()
 	}
+	started := time.Now()
+	hub := events.New(events.Options{Metrics: collectors})
 	manager := locks.New(locks.Options{
 		Store: &locks.ZooKeeper{Config: zkConfig, ReachWithin: c.ZKConnectTimeout},
 		Root:  zkConfig.Root, Servers: zkConfig.Servers, SessionTimeout: c.SessionTimeout,
-		Logger: logger.With("part", "locks"), Metrics: collectors,
-		Registration: locks.Registration{Address: address, Version: version(), Started: time.Now().UnixMilli()},
+		Logger: logger.With("part", "locks"), Metrics: collectors, Events: hub,
+		Registration: locks.Registration{Address: address, Version: version(), Started: started.UnixMilli()},
 	})
 	collectors.Watch(func() metrics.State { return state(manager.Info(context.Background())) })
-	api := httpapi.New(httpapi.Options{Locks: manager, Metrics: collectors, ServeMetrics: c.MetricsListen == "",
+	pages := dashboard.New(dashboard.Options{Locks: manager, Events: hub, Logger: logger.With("part", "dashboard"),
+		Version: version(), Started: started})
+	api := httpapi.New(httpapi.Options{Locks: manager, Events: hub, Pages: pages, Metrics: collectors, ServeMetrics: c.MetricsListen == "",
 		Logger: logger.With("part", "http"), Version: version(), OpenAPI: lockkeeper.OpenAPI, AllowedHosts: c.AllowedHosts})
 	server := &http.Server{Handler: api, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
 	httpapi.Configure(server)
@@ -72,6 +78,8 @@ func serve(ctx context.Context, stop func(), c *config, stderr io.Writer) error 
 		}
 		return err
 	})
+	group.Go(func() error { return hub.Run(running) })
+	group.Go(func() error { return pages.Run(running) })
 	group.Go(func() error { return serveHTTP(server, listener) })
 	var metricsServer *http.Server
 	if metricsListener != nil {
@@ -93,7 +101,7 @@ func serve(ctx context.Context, stop func(), c *config, stderr io.Writer) error 
 			return nil
 		}
 		stop()
-		return shutDown(c, logger, manager, api, server, metricsServer)
+		return shutDown(c, logger, manager, api, pages, server, metricsServer)
 	})
 	return group.Wait()
 }
@@ -101,7 +109,7 @@ func serve(ctx context.Context, stop func(), c *config, stderr io.Writer) error 
 // shutDown hands over: /readyz turns red, clocks stop, requests that wait are
 // answered, the writes under way finish, and the registration goes in the
 // session's last transaction, so that a successor begins at once.
-func shutDown(c *config, logger *slog.Logger, manager *locks.Manager, api *httpapi.Server, server, metricsServer *http.Server) error {
+func shutDown(c *config, logger *slog.Logger, manager *locks.Manager, api *httpapi.Server, pages *dashboard.Dashboard, server, metricsServer *http.Server) error {
 	logger.Info("shutting down", "drain_delay_ms", c.DrainDelay.Milliseconds())
 	ctx, cancel := context.WithTimeout(context.Background(), c.DrainDelay+shutdownWithin)
 	defer cancel()
@@ -115,6 +123,7 @@ func shutDown(c *config, logger *slog.Logger, manager *locks.Manager, api *httpa
 	// First those who wait: an acquire that nobody waits for any more takes its
 	// place in the queue back while writes are still possible.
 	api.Drain()
+	pages.Drain()
 	err := manager.Drain(ctx)
 	if e := server.Shutdown(ctx); e != nil {
 		err = errors.Join(err, fmt.Errorf("ending open requests: %w", e), server.Close())

@@ -56,6 +56,18 @@ func (f *foreign) children(path string) []string {
 	return names
 }
 
+// put creates a node, a contender (ephemeral, with a number) when its name ends like one.
+func (f *foreign) put(path string, data []byte) {
+	f.t.Helper()
+	flags := int32(0)
+	if strings.HasSuffix(path, "-lock-") {
+		flags = zk.FlagEphemeral | zk.FlagSequence
+	}
+	if _, err := f.Create(f.chroot+path, data, flags, zk.WorldACL(zk.PermAll)); err != nil {
+		f.t.Fatalf("creating %s: %v", path, err)
+	}
+}
+
 func (f *foreign) remove(path string) {
 	f.t.Helper()
 	if err := f.Delete(f.chroot+path, -1); err != nil {

@@ -1,0 +1,213 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+)
+
+// tab is a page in a real browser. What goes wrong in it fails the test: an exception, a refusal of the content security
+// policy, an error in the console, a request to any other host.
+type tab struct {
+	t    testing.TB
+	ctx  context.Context
+	host string
+
+	mu         sync.Mutex
+	complaints []string
+	away       bool // the gateway is down on purpose: requests that fail are no news
+	listening  sync.WaitGroup
+}
+
+// window is a size of a browser's window.
+type window struct {
+	width, height int64
+	phone         bool
+}
+
+var (
+	desktop = window{width: 1280, height: 860}
+	phone   = window{width: 390, height: 844, phone: true}
+)
+
+// openBrowser starts Chromium with an empty profile and one tab, which shows nothing yet. It ends with the test.
+func openBrowser(t testing.TB, base string) *tab {
+	t.Helper()
+	address, err := url.Parse(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath("chromium"), chromedp.UserDataDir(t.TempDir()), chromedp.DisableGPU, chromedp.NoSandbox,
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-quic", true),
+		chromedp.Flag("hide-scrollbars", true), chromedp.Flag("mute-audio", true))
+	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...)
+	t.Cleanup(cancel)
+	ctx, cancel := chromedp.NewContext(allocator)
+	b := &tab{t: t, ctx: ctx, host: address.Host}
+	t.Cleanup(func() {
+		// Cancel waits for the process to end, so that its profile can be removed.
+		if err := chromedp.Cancel(ctx); err != nil {
+			t.Errorf("ending chromium: %v", err)
+		}
+		cancel()
+		b.listening.Wait()
+		b.check()
+	})
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatalf("starting chromium: %v", err)
+	}
+	b.listen()
+	return b
+}
+
+// listen notes what the browser complains about, until it ends.
+func (b *tab) listen() {
+	console := chromedp.Console(b.ctx)
+	b.listening.Go(func() {
+		for m, err := range console {
+			if err != nil {
+				return
+			}
+			switch m.Type {
+			case chromedp.ConsoleException:
+				b.complain("exception: %s", m.Text)
+			case chromedp.ConsoleError, chromedp.ConsoleWarning:
+				b.complainUnlessAway("%s: %s (%s)", m.Type, m.Text, m.URL)
+			}
+		}
+	})
+	requests := chromedp.Events(b.ctx, network.RequestWillBeSent)
+	b.listening.Go(func() {
+		for e, err := range requests {
+			if err != nil {
+				return
+			}
+			b.allow(e.Request.URL)
+		}
+	})
+	sockets := chromedp.Events(b.ctx, network.WebSocketCreated)
+	b.listening.Go(func() {
+		for e, err := range sockets {
+			if err != nil {
+				return
+			}
+			b.allow(e.URL)
+		}
+	})
+	if _, err := chromedp.Call(b.ctx, network.Enable, network.EnableParams{}); err != nil {
+		b.t.Fatalf("watching requests: %v", err)
+	}
+}
+
+// allow complains of a request to another host.
+func (b *tab) allow(address string) {
+	u, err := url.Parse(address)
+	if err != nil || u.Host != b.host && u.Scheme != "data" && u.Scheme != "about" {
+		b.complain("a request to another host: %s", address)
+	}
+}
+
+func (b *tab) complain(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.complaints = append(b.complaints, fmt.Sprintf(format, args...))
+}
+
+func (b *tab) complainUnlessAway(format string, args ...any) {
+	b.mu.Lock()
+	away := b.away
+	b.mu.Unlock()
+	if !away {
+		b.complain(format, args...)
+	}
+}
+
+// expectOutage says whether requests may fail from here on.
+func (b *tab) expectOutage(away bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.away = away
+}
+
+// check fails the test with what the browser complained about.
+func (b *tab) check() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.complaints {
+		b.t.Errorf("the browser: %s", c)
+	}
+	b.complaints = nil
+}
+
+// do gives the browser something to do, within patience.
+func do[T any](b *tab, what string, action chromedp.Action[T]) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	v, err := chromedp.Run(ctx, action)
+	if err != nil {
+		b.t.Fatalf("%s: %v", what, err)
+	}
+	return v
+}
+
+// eval evaluates an expression in the page; a promise is awaited.
+func eval[T any](b *tab, expression string) T {
+	b.t.Helper()
+	return do(b, expression, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+}
+
+// visit loads a page.
+func (b *tab) visit(address string) {
+	b.t.Helper()
+	do(b, "opening "+address, chromedp.Navigate(address))
+}
+
+// resize gives the window a size and a colour scheme, "light" or "dark".
+func (b *tab) resize(w window, scheme string) {
+	b.t.Helper()
+	if _, err := chromedp.Call(b.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
+		Width: w.width, Height: w.height, DeviceScaleFactor: 1, Mobile: w.phone}); err != nil {
+		b.t.Fatalf("setting the window's size: %v", err)
+	}
+	if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}); err != nil {
+		b.t.Fatalf("setting the colour scheme: %v", err)
+	}
+}
+
+// until waits until an expression is true in the page.
+func (b *tab) until(expression, what string) {
+	b.t.Helper()
+	eventually(b.t, patience, func() error {
+		if !eval[bool](b, "Boolean("+expression+")") {
+			return fmt.Errorf("the page shows:\n%s", eval[string](b, "document.body.innerText.slice(0, 1500)"))
+		}
+		return nil
+	}, "%s", what)
+}
+
+// shot saves a picture of the window: in the folder that LOCKKEEPER_SCREENSHOTS names, or for this test alone.
+func (b *tab) shot(name string) {
+	b.t.Helper()
+	png := do(b, "taking a picture", chromedp.CaptureScreenshot())
+	dir := os.Getenv("LOCKKEEPER_SCREENSHOTS")
+	if dir == "" {
+		dir = b.t.TempDir()
+	}
+	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+	if len(png) < 5000 {
+		b.t.Errorf("the picture %s has %d bytes: an empty page", name, len(png))
+	}
+}

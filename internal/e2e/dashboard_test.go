@@ -1,0 +1,438 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/httpapi/apitest"
+	"lockkeeper/internal/zk/zkreal"
+)
+
+// seenWithin is how soon an open page must show a change.
+const seenWithin = 300 * time.Millisecond
+
+// openPage opens a page of the dashboard and waits until it is live.
+func openPage(t testing.TB, g *gateway, path string) *tab {
+	t.Helper()
+	b := openBrowser(t, g.url())
+	b.resize(desktop, "light")
+	b.visit(g.url() + path)
+	b.untilLink("live")
+	// Whoever loads the page anew loses this.
+	eval[int](b, "window.sinceTheBeginning = 1")
+	return b
+}
+
+// untilLink waits until the page says how it hears of changes: live, polling or away.
+func (b *tab) untilLink(state string) {
+	b.t.Helper()
+	b.until(`document.querySelector("#link")?.dataset.link === "`+state+`"`, "the page says: "+state)
+}
+
+// notReloaded checks that the document is still the one that was opened.
+func (b *tab) notReloaded() {
+	b.t.Helper()
+	if eval[*int](b, "window.sinceTheBeginning ?? null") == nil {
+		b.t.Error("the page was loaded anew")
+	}
+}
+
+// watchFor makes the page note when an element first contains the text; seenSince waits for that, and tells how long after
+// the change it was. Both sides read the machine's clock.
+func (b *tab) watchFor(selector, text string) {
+	b.t.Helper()
+	eval[int](b, fmt.Sprintf(`(() => {
+		window.seen = new Promise((resolve) => {
+			const look = () => {
+				if (document.querySelector(%[1]s)?.innerText.includes(%[2]s)) { observer.disconnect(); resolve(performance.timeOrigin + performance.now()); }
+			};
+			const observer = new MutationObserver(look);
+			observer.observe(document.body, {subtree: true, childList: true, characterData: true, attributes: true});
+			look();
+		});
+		return 1;
+	})()`, quoted(selector), quoted(text)))
+}
+
+func (b *tab) seenSince(changed time.Time) time.Duration {
+	b.t.Helper()
+	ms := eval[float64](b, "window.seen")
+	return time.UnixMicro(int64(ms * 1000)).Sub(changed)
+}
+
+func quoted(s string) string {
+	raw, _ := json.Marshal(s)
+	return string(raw)
+}
+
+func TestAnOpenPageShowsAQueueAsItChanges(t *testing.T) {
+	t.Parallel()
+	g := onShared(t)
+	overview := openPage(t, g, "/")
+	overview.until(`document.querySelector("#locks").innerText.includes("curl")`, "without locks the page says how to take one")
+	var late []time.Duration
+	for i := range 5 {
+		name := fmt.Sprintf("job-%d", i)
+		overview.watchFor("#locks", name)
+		lease := g.hold(name, "ttl=1m&owner=me")
+		late = append(late, overview.seenSince(time.Now()))
+		g.letGo(lease.Token)
+		overview.until(`!document.querySelector("#locks").innerText.includes("`+name+`")`, "a lock that is let go is no longer listed")
+	}
+	soon(t, "the overview showed a new lock", late)
+	overview.notReloaded()
+
+	first := g.hold("deploy", "ttl=1m&owner=alice&metadata=release+7")
+	page := openPage(t, g, "/locks/deploy")
+	late = nil
+	for i := range 3 {
+		page.watchFor("#queue", fmt.Sprintf("waiter-%d", i))
+		g.queue("deploy", fmt.Sprintf("ttl=1m&owner=waiter-%d", i))
+		late = append(late, page.seenSince(time.Now()))
+	}
+	page.watchFor("#queue .chamber", "waiter-0")
+	g.letGo(first.Token)
+	late = append(late, page.seenSince(time.Now()))
+	soon(t, "the lock's page showed a change", late)
+	page.until(`document.querySelector("#history").innerText.includes("released") && document.querySelector("#history").innerText.includes("alice")`, "the history tells who let go")
+	page.until(`document.querySelectorAll("#queue .waiters > li").length === 2`, "the others moved up")
+	page.notReloaded()
+}
+
+// soon checks that the page was as quick as it must be. Every figure is how long after the change's answer the page showed
+// it. A machine that is busy with other tests may be late once: the median counts.
+func soon(t testing.TB, what string, late []time.Duration) {
+	t.Helper()
+	slices.Sort(late)
+	t.Logf("%s after %v", what, late)
+	if median := late[len(late)/2]; median > seenWithin {
+		t.Errorf("%s %v after the change, at the median; it must be within %v", what, median, seenWithin)
+	}
+}
+
+func TestTheZooKeeperTabShowsTheZnodesOfOtherPrograms(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	g := startGateway(t, addr+chroot)
+	g.hold("deploy", "ttl=1m")
+	nodes := openPage(t, g, "/locks/deploy?tab=zookeeper")
+	queue := openPage(t, g, "/locks/deploy")
+	dir := chroot + "/lockkeeper/locks/deploy"
+	if out, err := zkreal.CLI(addr, "create -s "+dir+"/theirs-lock- data"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	nodes.until(`/created[\s\S]*theirs-lock-0000000001/.test(document.querySelector("#nodes").innerText)`, "the created znode")
+	queue.until(`document.querySelector("#queue .waiters .is-foreign, #queue .waiters li")?.innerText.includes("theirs-lock-0000000001")`, "the foreign contender stands in line")
+	if out, err := zkreal.CLI(addr, "set "+dir+"/theirs-lock-0000000001 other", "delete "+dir+"/theirs-lock-0000000001"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	nodes.until(`/deleted[\s\S]*theirs-lock-0000000001[\s\S]*changed[\s\S]*theirs-lock-0000000001[\s\S]*created/.test(document.querySelector("#nodes").innerText)`, "all of them, the newest first")
+	queue.until(`!document.querySelector("#queue").innerText.includes("theirs")`, "the foreign contender is gone")
+}
+
+func TestAPageLosesItsGatewayAndFindsItAgain(t *testing.T) {
+	t.Parallel()
+	g := onShared(t)
+	lease := g.hold("deploy", "ttl=1m&owner=alice")
+	page := openPage(t, g, "/locks/deploy")
+	page.expectOutage(true)
+	g.kill()
+	page.untilLink("away")
+	page.until(`!document.querySelector("#away").hidden && document.querySelector("#away").innerText.includes("not answered")`, "the page says so")
+	if !eval[bool](page, `document.querySelector("#queue").innerText.includes("alice")`) {
+		t.Error("what was known last is gone")
+	}
+	page.resize(desktop, "light")
+	page.shot("away")
+	g.start()
+	g.awaitServing()
+	page.untilLink("live")
+	page.expectOutage(false)
+	g.beatUntil(lease.Token, api.StateHeld)
+	g.letGo(lease.Token)
+	page.until(`!document.querySelector("#queue").innerText.includes("alice")`, "the page shows the present again")
+	page.notReloaded()
+}
+
+func TestAPageSaysThatZooKeeperIsAway(t *testing.T) {
+	t.Parallel()
+	server := zkreal.StartT(t)
+	g := startGateway(t, server.Addr())
+	g.hold("deploy", "ttl=1m&owner=alice")
+	page := openPage(t, g, "/")
+	page.until(`document.querySelector("#status").dataset.serving === "true"`, "everything works")
+	server.Freeze()
+	defer server.Thaw()
+	page.until(`document.querySelector("#status").dataset.serving === "false"`, "the page says that the gateway cannot serve")
+	page.shot("zookeeper-away")
+	server.Thaw()
+	page.until(`document.querySelector("#status").dataset.serving === "true"`, "it works again")
+	page.notReloaded()
+}
+
+// A proxy that lets no WebSocket through: pages are to be had, sockets are not.
+func TestWithoutASocketThePagePollsAndSaysSo(t *testing.T) {
+	t.Parallel()
+	g := onShared(t)
+	var blocked atomic.Bool
+	blocked.Store(true)
+	behind, err := url.Parse(g.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(behind)
+		r.Out.Host = r.In.Host // as a proxy for a browser must: the origin is compared with it
+	}}
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if blocked.Load() && r.Header.Get("Upgrade") != "" {
+			http.Error(w, "no sockets here", http.StatusNotImplemented)
+			return
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	t.Cleanup(proxy.Close)
+
+	b := openBrowser(t, proxy.URL)
+	b.resize(desktop, "light")
+	b.expectOutage(true) // sockets that are refused are complained of
+	b.visit(proxy.URL + "/")
+	b.untilLink("polling")
+	eval[int](b, "window.sinceTheBeginning = 1")
+	g.hold("deploy", "ttl=1m&owner=alice")
+	b.until(`document.querySelector("#locks").innerText.includes("alice")`, "a poll brings the change")
+	b.until(`document.querySelector("#away").innerText.includes("every 2 seconds")`, "the page says that it polls")
+	b.shot("polling")
+	blocked.Store(false)
+	b.untilLink("live")
+	b.notReloaded()
+	_ = eval[int](b, "(document.querySelector('#live').remove(), 1)") // its socket ends before the proxy does
+}
+
+func TestTypingFiltersThePageAndKeepsTheFocus(t *testing.T) {
+	t.Parallel()
+	g := onShared(t)
+	for _, name := range []string{"billing:close", "billing:open", "deploy:prod"} {
+		g.hold(name, "ttl=1m&owner=me")
+	}
+	page := openPage(t, g, "/")
+	eval[bool](page, `document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "/", bubbles: true, cancelable: true}))`)
+	do(page, "typing", chromedp.KeyEvent("bill"))
+	page.until(`document.querySelectorAll("#locks tbody tr").length === 2 && location.search.includes("q=bill")`, "what does not match is gone")
+	if got := eval[string](page, "document.activeElement.name"); got != "q" {
+		t.Errorf("the focus went from the filter to %q", got)
+	}
+	page.untilLink("live")
+	g.hold("billing:audit", "ttl=1m")
+	page.until(`document.querySelectorAll("#locks tbody tr").length === 3`, "the filtered page is live")
+	g.hold("deploy:test", "ttl=1m")
+	g.hold("a-bill", "ttl=1m")
+	page.until(`document.querySelectorAll("#locks tbody tr").length === 4`, "the name may begin with something else")
+	if eval[bool](page, `document.querySelector("#locks").innerText.includes("deploy")`) {
+		t.Error("a lock that does not match is shown")
+	}
+	page.notReloaded()
+	page.visit(g.url() + "/?q=deploy%3Atest")
+	page.until(`document.querySelectorAll("#locks tbody tr").length === 1`, "the address alone gives the same page")
+}
+
+func TestWhatClientsAndProgramsWriteIsShownAsText(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	g := startGateway(t, addr+chroot)
+	evil := `<script>window.evil=1</script><img src=x onerror="window.evil=2">`
+	g.hold("deploy", "ttl=1m&"+url.Values{"owner": {evil}, "metadata": {`"><svg onload=window.evil=3> </pre><b>bold</b>`}}.Encode())
+	g.queue("deploy", "ttl=1m&"+url.Values{"owner": {"' onmouseover='window.evil=4"}}.Encode())
+	f := newForeign(t, addr, chroot)
+	f.put("/lockkeeper/locks/deploy/<img src=x onerror=window.evil=5>-lock-", []byte("<script>window.evil=6</script>\x1b[31mred"))
+	f.put("/lockkeeper/locks/deploy/\u202etxt\u200b-lock-", []byte{0xff, 0xfe, 0})
+
+	for _, path := range []string{"/", "/locks/deploy", "/locks/deploy?tab=zookeeper"} {
+		page := openPage(t, g, path)
+		page.until(`document.querySelector("main").innerText.includes("onerror")`, "the text is there")
+		if n := eval[int](page, `document.querySelectorAll("main script, main img, main svg[onload], main b, main [onerror], main [onmouseover]").length`); n != 0 {
+			t.Errorf("%s: %d elements were made of text", path, n)
+		}
+		if got := eval[*int](page, "window.evil ?? null"); got != nil {
+			t.Errorf("%s: script number %d has run", path, *got)
+		}
+		if raw := eval[bool](page, `/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/.test(document.body.innerText)`); raw {
+			t.Errorf("%s: control or direction characters are shown as they are", path)
+		}
+	}
+}
+
+// A storm of events in one lock, seen from its two tabs and the overview: nothing grows, and the pages still answer.
+func TestTenThousandEventsNeitherFreezeNorGrowAPage(t *testing.T) {
+	t.Parallel()
+	g := onShared(t)
+	hub, a, err := g.Socket(t.Context(), apitest.Query("type=*"))
+	if err != nil {
+		t.Fatalf("%v %v", err, a)
+	}
+	defer hub.Close()
+	pages := []*tab{openPage(t, g, "/"), openPage(t, g, "/locks/hot"), openPage(t, g, "/locks/hot?tab=zookeeper")}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var clients sync.WaitGroup
+	for range 8 {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				lease, _, err := g.Acquire(ctx, "hot", apitest.Query("ttl=1m&wait=1m&owner=storm"))
+				if err != nil {
+					return
+				}
+				_, _ = g.Release(context.WithoutCancel(ctx), lease.Token)
+			}
+		})
+	}
+	for n := 0; n < 10_000; n++ {
+		if _, err := hub.Next(); err != nil {
+			t.Fatalf("after %d events: %v", n, err)
+		}
+		if n%2500 == 0 {
+			for _, page := range pages {
+				began := time.Now()
+				eval[int](page, "new Promise((done) => requestAnimationFrame(() => done(1)))")
+				if took := time.Since(began); took > 5*time.Second {
+					t.Errorf("a page drew nothing for %v", took)
+				}
+			}
+		}
+	}
+	cancel()
+	clients.Wait()
+	last := g.hold("hot", "ttl=1m&owner=calm&wait=10s")
+	for i, page := range pages {
+		page.until(`document.querySelector("main").innerText.match(/calm|`+last.LeaseID+`/)`, "the page shows the end of it")
+		page.untilLink("live")
+		if n := eval[int](page, `document.querySelectorAll("*").length`); n > 1500 {
+			t.Errorf("page %d has grown to %d elements", i, n)
+		}
+		page.notReloaded()
+	}
+}
+
+// violation is what axe-core finds.
+type violation struct {
+	ID, Impact, Help string
+	Nodes            []struct {
+		HTML           string
+		Target         []any
+		FailureSummary string
+	}
+}
+
+func TestNothingSeriousStandsInTheWayOfAssistiveTechnology(t *testing.T) {
+	t.Parallel()
+	axe, err := os.ReadFile("testdata/axe-core/axe.min.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, chroot := zkreal.SharedT(t)
+	g := startGateway(t, addr+chroot)
+	fillForShow(t, g, newForeign(t, addr, chroot))
+	b := openPage(t, g, "/")
+	for _, path := range []string{"/", "/?q=nothing-has-this-name", "/locks/billing:close-month", "/locks/billing:close-month?tab=zookeeper", "/locks/unused", "/locks/no%20such%20name"} {
+		for _, look := range []struct {
+			window
+			scheme string
+		}{{desktop, "light"}, {desktop, "dark"}, {phone, "light"}, {phone, "dark"}} {
+			b.expectOutage(strings.Contains(path, "%20")) // a page that says what is wrong is complained of
+			b.resize(look.window, look.scheme)
+			b.visit(g.url() + path)
+			eval[*int](b, string(axe)+"; null")
+			raw := eval[string](b, `axe.run(document, {resultTypes: ["violations"]}).then((r) => JSON.stringify(r.violations))`)
+			var found []violation
+			if err := json.Unmarshal([]byte(raw), &found); err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range found {
+				report := t.Logf
+				if v.Impact == "serious" || v.Impact == "critical" {
+					report = t.Errorf
+				}
+				for _, n := range v.Nodes {
+					report("%s, %s, %d wide: %s (%s): %s\n%s\n%s", path, look.scheme, look.width, v.ID, v.Impact, v.Help, n.HTML, n.FailureSummary)
+				}
+			}
+			if wide := eval[int](b, "document.documentElement.scrollWidth"); wide > int(look.width) {
+				t.Errorf("%s: %d wide in a window of %d", path, wide, look.width)
+			}
+			eval[int](b, "(delete window.axe, 1)")
+		}
+	}
+}
+
+// fillForShow makes queues that show everything there is.
+func fillForShow(t testing.TB, g *gateway, f *foreign) {
+	t.Helper()
+	g.hold("billing:close-month", "ttl=30m&"+url.Values{"owner": {"worker-14@fra1"}, "metadata": {`{"run":"2026-10","step":"ledger"}`}}.Encode())
+	for _, owner := range []string{"worker-3@fra1", "worker-8@fra1", "worker-1@ams2"} {
+		g.queue("billing:close-month", "ttl=30m&"+url.Values{"owner": {owner}}.Encode())
+	}
+	f.put("/lockkeeper/locks/billing:close-month/_c_6f1c2a0e-9d4b-4c7f-8a35-2f6f0c9d1b77-lock-", []byte("10.0.3.17"))
+	g.queue("billing:close-month", "ttl=30m&"+url.Values{"owner": {"worker-2@ams2"}}.Encode())
+	g.hold("db:migrate:orders", "ttl=10m&owner=ci-runner-3")
+	g.queue("db:migrate:orders", "ttl=10m&owner=ci-runner-5")
+	g.hold("deploy:prod", "ttl=2m&"+url.Values{"owner": {"alice@laptop"}}.Encode())
+	g.hold("cache:warm", "ttl=5m&owner=edge-1")
+	g.hold("index:rebuild", "ttl=45m&owner=search-2")
+	g.hold("payments@eu-west-1", "ttl=10m&owner=api-7f9c")
+	g.hold("report:nightly", "ttl=1h&owner=cron")
+	g.hold("thumbnails", "ttl=20m&owner=media-4")
+	for i := range 4 {
+		g.queue("thumbnails", fmt.Sprintf("ttl=20m&owner=media-%d", 5+i))
+	}
+	f.put("/lockkeeper/locks/legacy.import", nil)
+	f.put("/lockkeeper/locks/legacy.import/_c_0b9e3f52-1d7a-4f0e-9a55-7c1f2a9b8c66-lock-", []byte("10.0.3.21"))
+	// A hand-over, so that there is a history.
+	first := g.hold("billing:audit", "ttl=30m&owner=worker-9")
+	g.queue("billing:audit", "ttl=30m&owner=worker-11")
+	g.letGo(first.Token)
+}
+
+// The pictures that the README shows. LOCKKEEPER_SCREENSHOTS=docs/images writes them where it looks for them.
+func TestThePicturesOfTheReadmeCanBeTaken(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	g := startGateway(t, addr+chroot, "--promise-window=10s", "--session-timeout=10s")
+	fillForShow(t, g, newForeign(t, addr, chroot))
+	b := openPage(t, g, "/")
+	for _, look := range []struct {
+		name, path string
+		window
+		scheme string
+	}{
+		{"overview-light", "/", desktop, "light"},
+		{"overview-dark", "/", desktop, "dark"},
+		{"lock-light", "/locks/billing:close-month", desktop, "light"},
+		{"lock-dark", "/locks/billing:close-month", desktop, "dark"},
+		{"nodes-light", "/locks/billing:close-month?tab=zookeeper", desktop, "light"},
+		{"overview-phone-light", "/", phone, "light"},
+		{"lock-phone-dark", "/locks/billing:close-month", phone, "dark"},
+	} {
+		b.resize(look.window, look.scheme)
+		b.visit(g.url() + look.path)
+		b.untilLink("live")
+		b.shot(look.name)
+	}
+	if strings.Contains(eval[string](b, "document.body.innerText"), "undefined") {
+		t.Error("a page says undefined")
+	}
+}
