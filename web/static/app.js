@@ -128,6 +128,13 @@
 
   const lastGood = () => Math.max(heard, polled) || started;
 
+  // connectAnew makes htmx drop its socket, open or not, and begin with the first
+  // attempt.
+  function connectAnew() {
+    open = false;
+    htmx.process($("#live"), true);
+  }
+
   async function poll() {
     const live = $("#live");
     if (!live || polling) return;
@@ -139,6 +146,7 @@
       const text = await answer.text();
       if ($("#live")?.dataset.poll !== url) return; // the filter has changed meanwhile
       polled = Date.now();
+      if (failed) connectAnew(); // it is back; htmx may be in a long pause
       failed = false;
       remember();
       await htmx.swap({ sourceElement: live, target: live, swap: "none", text });
@@ -155,11 +163,8 @@
     const t = Date.now();
     if (open && t - heard < silence) return show("live");
     // Open, and nothing comes: the other end is gone and the browser does not know.
-    // It would wait long for a farewell, so htmx is made to begin anew.
-    if (open) {
-      open = false;
-      htmx.process($("#live"), true);
-    }
+    // It would wait long for a farewell.
+    if (open) connectAnew();
     if (t - lastGood() < patience) return;
     if (t >= nextPoll) poll();
     if (failed) show("away");
