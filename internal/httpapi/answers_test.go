@@ -255,7 +255,7 @@ func queue() locks.Lock {
 		Holders: []locks.Contender{{LeaseID: someID, Znode: "/lockkeeper/locks/deploy/write-x", Owner: "me", Mode: locks.Exclusive,
 			FencingToken: 8589934592, Age: 65*time.Second + 300*time.Millisecond, AgeKnown: true, HeldFor: time.Minute, HeldLonger: true, ExpiresIn: 12340 * time.Millisecond, Metadata: `{"job":7}`}},
 		Waiters: []locks.Contender{
-			{Znode: "/lockkeeper/locks/deploy/_c_1-lock-0000000001", Mode: locks.Exclusive, Position: 1,
+			{Znode: "/lockkeeper/locks/deploy/_c_1-lock-0000000001", Mode: locks.Exclusive, Position: 1, HeldFor: time.Second, HeldLonger: true, // which no waiter has
 				Foreign: &locks.Foreign{Program: "curator", Session: 0x10000abcd, Data: []byte("10.0.0.1")}},
 			{Znode: "/lockkeeper/locks/deploy/odd-\u202e0000000002", Mode: locks.Shared, Position: 2,
 				Foreign: &locks.Foreign{Data: []byte{0xff, 0}}, Age: 0, AgeKnown: true},

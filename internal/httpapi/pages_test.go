@@ -36,10 +36,10 @@ func dashboard() http.Handler {
 		if err != nil {
 			return
 		}
-		defer conn.Close()
 		if r.URL.Query().Get("panic") != "" {
 			panic("whoops")
 		}
+		defer conn.Close()
 		_ = conn.WriteMessage(websocket.TextMessage, []byte("hello"))
 		<-r.Context().Done()
 		_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseGoingAway, context.Cause(r.Context()).Error()), time.Now().Add(within))

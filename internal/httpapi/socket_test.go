@@ -60,14 +60,14 @@ func TestAClientOfASocketThatDoesNotAnswerPingsIsGone(t *testing.T) {
 	waitFor(t, func() bool { return w.server.streams.Load() == 1 })
 	waitFor(t, func() bool { return w.server.streams.Load() == 0 })
 	// One that answers stays, for many spans.
-	w.server.socketPong = within
+	w.server.socketPong = 500 * time.Millisecond
 	s := w.open(t, "socket")
 	done := make(chan error, 1)
 	go func() {
 		_, err := s.Next()
 		done <- err
 	}()
-	waitFor(t, func() bool { return s.Keepalives.Load() > 20 })
+	waitFor(t, func() bool { return s.Keepalives.Load() > 150 })
 	w.hub.Publish(numbered(1))
 	if err := <-done; err != nil {
 		t.Error(err)
