@@ -128,6 +128,9 @@ func shutDown(c *config, logger *slog.Logger, manager *locks.Manager, api *httpa
 	if e := server.Shutdown(ctx); e != nil {
 		err = errors.Join(err, fmt.Errorf("ending open requests: %w", e), server.Close())
 	}
+	if e := api.Wait(ctx); e != nil { // sockets, which Shutdown does not know
+		err = errors.Join(err, fmt.Errorf("ending open sockets: %w", e))
+	}
 	if metricsServer != nil {
 		err = errors.Join(err, metricsServer.Close())
 	}

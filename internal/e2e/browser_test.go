@@ -172,7 +172,7 @@ func (b *tab) visit(address string) {
 	do(b, "opening "+address, chromedp.Navigate(address))
 }
 
-// resize gives the window a size and a colour scheme, "light" or "dark".
+// resize gives the window a size and a colour scheme, "light" or "dark". Motion is reduced: what is looked at stands still.
 func (b *tab) resize(w window, scheme string) {
 	b.t.Helper()
 	if _, err := chromedp.Call(b.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
@@ -180,7 +180,7 @@ func (b *tab) resize(w window, scheme string) {
 		b.t.Fatalf("setting the window's size: %v", err)
 	}
 	if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}); err != nil {
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}}}); err != nil {
 		b.t.Fatalf("setting the colour scheme: %v", err)
 	}
 }
