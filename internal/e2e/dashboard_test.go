@@ -251,6 +251,35 @@ func TestTypingFiltersThePageAndKeepsTheFocus(t *testing.T) {
 	page.until(`document.querySelectorAll("#locks tbody tr").length === 1`, "the address alone gives the same page")
 }
 
+// A push replaces what has changed and nothing else: what the reader has opened, marked or focused stays.
+func TestAPushLeavesTheReaderAlone(t *testing.T) {
+	t.Parallel()
+	g := onShared(t)
+	g.hold("deploy", "ttl=1m&owner=alice&metadata=release+7")
+	page := openPage(t, g, "/locks/deploy")
+	eval[int](page, `(() => {
+		document.querySelector("#queue details summary").click();
+		document.querySelector("#queue .holder button.copy").focus();
+		window.kept = document.querySelector("#queue .holder");
+		return 1;
+	})()`)
+	focused := eval[string](page, `document.activeElement.outerHTML`)
+	for i := range 3 {
+		g.queue("deploy", fmt.Sprintf("ttl=1m&owner=waiter-%d", i))
+		page.until(fmt.Sprintf(`document.querySelector("#queue").innerText.includes("waiter-%d")`, i), "the push has come")
+	}
+	if !eval[bool](page, `document.querySelector("#queue details").open`) {
+		t.Error("an open detail was closed")
+	}
+	if got := eval[string](page, `document.activeElement.outerHTML`); got != focused {
+		t.Errorf("the focus went from %s to %s", focused, got)
+	}
+	if !eval[bool](page, `window.kept === document.querySelector("#queue .holder")`) {
+		t.Error("an element that did not change was replaced")
+	}
+	page.notReloaded()
+}
+
 func TestWhatClientsAndProgramsWriteIsShownAsText(t *testing.T) {
 	t.Parallel()
 	addr, chroot := zkreal.SharedT(t)
