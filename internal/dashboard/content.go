@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// pageSize is how many locks, or waiters, a page shows.
+	// pageSize is how many locks, waiters or holders a page shows: each may say
+	// 4 KiB of its own, and all of it is sent again when one of them changes.
 	pageSize = 50
 	// rowHolders is how many holders the row of a lock names.
 	rowHolders = 3
@@ -113,7 +114,8 @@ func contendersOf(list []locks.Contender, m moments) []templates.Contender {
 // showLock fills in what a lock's page shows of its queue.
 func showLock(v *templates.Lock, l *locks.Lock, root string, m moments) {
 	v.State, v.QueueLength = string(l.State), l.QueueLength
-	v.Holders, v.Waiters = contendersOf(l.Holders, m), contendersOf(l.Waiters, m)
+	v.HolderCount = len(l.Holders)
+	v.Holders, v.Waiters = contendersOf(l.Holders[:min(pageSize, len(l.Holders))], m), contendersOf(l.Waiters, m)
 	v.Dir = visible(dirOf(l, root))
 	for _, h := range l.Hazards {
 		v.Hazards = append(v.Hazards, templates.Hazard{Code: visible(h.Code), Detail: visible(h.Detail)})

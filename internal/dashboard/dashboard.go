@@ -56,6 +56,8 @@ type Dashboard struct {
 	// listing is held by the one topic that lists locks: however many views
 	// there are, they take turns at the lock manager.
 	listing chan struct{}
+	// looking bounds the pages and polls that look through all locks at a time.
+	looking chan struct{}
 	drained chan struct{} // closed by Drain
 
 	mu       sync.Mutex
@@ -78,7 +80,7 @@ func New(o Options) *Dashboard {
 	return &Dashboard{
 		opt: o, static: static.Handler(), assets: static.URLs(),
 		status:       status{locks: o.Locks, version: o.Version, started: o.Started.UTC()},
-		writeTimeout: writeTimeout, pongTimeout: pongTimeout, listing: make(chan struct{}, 1), drained: make(chan struct{}),
+		writeTimeout: writeTimeout, pongTimeout: pongTimeout, listing: make(chan struct{}, 1), looking: make(chan struct{}, maxLooking), drained: make(chan struct{}),
 		topics: map[view]*topic{}, conns: map[net.Conn]struct{}{},
 	}
 }

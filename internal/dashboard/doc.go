@@ -23,8 +23,9 @@
 // # What it refuses
 //
 // Viewers beyond MaxViewers and views beyond MaxTopics get 503 with Retry-After
-// before the upgrade; their pages poll /ui/fragments, which is not bounded here:
-// it costs what the page cost. A socket for another origin is 403. A viewer
+// before the upgrade; their pages poll /ui/fragments. Pages and polls are not
+// bounded in number; those with a filter, which may have to look at every lock,
+// take turns, two at a time. A socket for another origin is 403. A viewer
 // that says anything is closed: there is nothing to say.
 // Parameters that are unknown, repeated or wrong get a page that names them.
 //

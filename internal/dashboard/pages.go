@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"time"
@@ -9,6 +10,9 @@ import (
 	"lockkeeper/web/templates"
 )
 
+// maxLooking is how many pages and polls look through all locks at a time.
+const maxLooking = 2
+
 // page answers with a whole page.
 func (d *Dashboard) page(w http.ResponseWriter, r *http.Request) {
 	v, wrong := viewOf(r)
@@ -16,7 +20,7 @@ func (d *Dashboard) page(w http.ResponseWriter, r *http.Request) {
 		d.refuse(w, r, wrong)
 		return
 	}
-	c, err := d.read(r.Context(), v, d.fresh(v))
+	c, err := d.look(r.Context(), v)
 	if wrong := refusalOf(err); wrong != nil {
 		d.failed(r, wrong, err)
 		d.refuse(w, r, wrong)
@@ -40,7 +44,7 @@ func (d *Dashboard) poll(w http.ResponseWriter, r *http.Request) {
 		d.answer(w, r, http.StatusOK, html, err)
 		return
 	}
-	c, err := d.read(r.Context(), v, d.fresh(v))
+	c, err := d.look(r.Context(), v)
 	if wrong := refusalOf(err); wrong != nil {
 		d.failed(r, wrong, err)
 		d.refuse(w, r, wrong)
@@ -56,6 +60,24 @@ func (d *Dashboard) poll(w http.ResponseWriter, r *http.Request) {
 		html = append(html, fragment...)
 	}
 	d.answer(w, r, http.StatusOK, html, err)
+}
+
+// look reads what v shows for one who asks once. A filter may have to look at
+// every lock; those who ask take turns, so that however many they are the lock
+// manager is theirs for a small part of the time.
+func (d *Dashboard) look(ctx context.Context, v view) (content, error) {
+	if v.filters() {
+		select {
+		case d.looking <- struct{}{}:
+			defer func() { <-d.looking }()
+		case <-ctx.Done():
+			return content{}, context.Cause(ctx)
+		}
+		if ctx.Err() != nil { // its turn came when it was gone
+			return content{}, context.Cause(ctx)
+		}
+	}
+	return d.read(ctx, v, d.fresh(v))
 }
 
 // fresh is the memory of who looks for the first time.

@@ -156,6 +156,9 @@ func quoted(s string) string {
 	return strconv.Quote(visible(s))
 }
 
+// filters reports whether finding what the view shows may mean to look at every lock.
+func (v view) filters() bool { return v.query != "" || v.state != "" }
+
 // at is the view at another place of its list.
 func (v view) at(cursor string) view {
 	v.cursor = cursor

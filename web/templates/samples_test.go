@@ -70,7 +70,7 @@ func lockSample(now time.Time, waiters int) Lock {
 	znode := func(n int) string { return fmt.Sprintf("%s/write-v1.%s-lock-%010d", dir, leaseID(n), n) }
 	v := Lock{
 		Page: page(now, "db:migrate:orders · Lockkeeper"), NS: "default", Name: "db:migrate:orders", Tab: "queue", QueueURL: "/lock", NodesURL: "/nodes",
-		Overview: "/", State: "held", Dir: dir, QueueLength: waiters,
+		Overview: "/", State: "held", Dir: dir, QueueLength: waiters, HolderCount: 1,
 		Holders: []Contender{{
 			Who: Who{Owner: "ci-runner-3", LeaseID: leaseID(12)}, Mode: "exclusive", Znode: znode(12), FencingToken: 17179869591,
 			Since: now.Add(-5 * time.Minute), HeldSince: now.Add(-192 * time.Second), ExpiresAt: now.Add(42 * time.Second), TTL: time.Minute,
@@ -139,7 +139,7 @@ func samples(now time.Time) map[string]templ.Component {
 	moving := lockSample(now, 12)
 	moving.Live, moving.Poll = "/ui/live", "/ui/poll"
 	free := lockSample(now, 0)
-	free.Holders, free.History, free.Nodes, free.State = nil, nil, nil, "free"
+	free.Holders, free.HolderCount, free.History, free.Nodes, free.State = nil, 0, nil, nil, "free"
 	shared := lockSample(now, 1204)
 	for i := range 4 {
 		h := shared.Holders[0]
@@ -155,6 +155,7 @@ func samples(now time.Time) map[string]templ.Component {
 		}
 		shared.Holders = append(shared.Holders, h)
 	}
+	shared.HolderCount = 1000
 	shared.Hazards = []Hazard{
 		{"stray_child", "The directory has children that are no contenders: they may starve other programs' clients: " + strings.Repeat("lost+found ", 12)},
 		{"unreadable_contender", "2 contenders may not be read with this gateway's credentials, so their owners are not known."},
@@ -168,7 +169,7 @@ func samples(now time.Time) map[string]templ.Component {
 	gateway := lockSample(now, 3)
 	gateway.Page = away(gateway.Page)
 	queued := lockSample(now, 2)
-	queued.Holders, queued.State = nil, "queued"
+	queued.Holders, queued.HolderCount, queued.State = nil, 0, "queued"
 
 	evil := lockSample(now, 2)
 	evil.Holders[0].Owner, evil.Holders[0].Metadata, evil.Holders[0].Znode, evil.Holders[0].LeaseID = hostile, hostile, hostile, hostile

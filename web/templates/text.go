@@ -245,13 +245,13 @@ func distinct(n int, id func(int) string) []string {
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
 func chamberTitle(v Lock) string {
-	switch len(v.Holders) {
+	switch v.HolderCount {
 	case 0:
 		return "Holder"
 	case 1:
 		return "Held by"
 	}
-	return "Held by " + count(len(v.Holders))
+	return "Held by " + count(v.HolderCount)
 }
 
 // andMore is how many wait behind the page that is shown.

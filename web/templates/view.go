@@ -138,8 +138,9 @@ type Lock struct {
 	NodesURL    string
 	Overview    string // URL of the overview
 	State       string
-	Dir         string // the lock's znode
-	Holders     []Contender
+	Dir         string      // the lock's znode
+	Holders     []Contender // the first of them
+	HolderCount int
 	Waiters     []Contender // one page of them
 	QueueLength int         // all who wait
 	First       string      // URL of the first page of waiters, "" when this is it

@@ -1,0 +1,90 @@
+package dashboard
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/locks"
+)
+
+// A lock in shared mode may have a thousand holders, and each may say 4 KiB.
+func TestALocksPageShowsTheFirstHoldersAndCountsTheRest(t *testing.T) {
+	r := newRig(t)
+	crowd := func(n int, mode locks.Mode) []locks.Contender {
+		list := make([]locks.Contender, n)
+		for i := range list {
+			list[i] = locks.Contender{Znode: fmt.Sprintf("/l/deploy/%s-%d", mode, i), Owner: fmt.Sprintf("%s-%d.", mode, i), Mode: mode, Metadata: strings.Repeat("m", 4096)}
+		}
+		return list
+	}
+	r.fake.set(func() {
+		l := locks.Lock{NS: "default", Name: "deploy", State: locks.LockHeld, Holders: crowd(1000, locks.Shared), Waiters: crowd(pageSize, locks.Exclusive), QueueLength: pageSize}
+		for i := range l.Waiters {
+			l.Waiters[i].Position = i + 1
+		}
+		r.fake.lock = func(locks.LockRequest) (locks.Lock, error) { return l, nil }
+	})
+	for _, target := range []string{deploy.url(), deploy.pollURL()} {
+		body := r.get(t, target).Body.String()
+		for _, want := range []string{"1,000 holders", "Held by 1,000", "and 950 more", "shared-49.", "exclusive-49."} {
+			if !strings.Contains(body, want) {
+				t.Errorf("%s does not say %q", target, want)
+			}
+		}
+		if strings.Contains(body, "shared-50.") {
+			t.Errorf("%s shows more holders than a page has", target)
+		}
+		if len(body) > 1<<20 {
+			t.Errorf("%s is %d bytes", target, len(body))
+		}
+	}
+}
+
+// Whoever asks for pages by the hundred, with filters that find nothing, has the
+// lock manager look at every lock each time.
+func TestPagesTakeTurnsAtTheLockManager(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var now, most atomic.Int32
+		r.fake.set(func() {
+			r.fake.locks = func(locks.LockFilter) (locks.LockPage, error) {
+				n := now.Add(1)
+				defer now.Add(-1)
+				for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+				}
+				time.Sleep(10 * time.Millisecond)
+				return locks.LockPage{}, nil
+			}
+		})
+		ctx, giveUp := context.WithCancel(t.Context())
+		defer giveUp()
+		for i := range 50 {
+			v := overview
+			v.query = fmt.Sprint(i)
+			for _, target := range []string{v.url(), v.pollURL()} {
+				go r.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, target, nil))
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+		if got := most.Load(); got > maxLooking {
+			t.Errorf("%d lists at a time", got)
+		}
+		began := time.Now()
+		if r.get(t, overview.url()); time.Since(began) > 20*time.Millisecond {
+			t.Errorf("a page without a filter, which costs little, took %v", time.Since(began))
+		}
+		asked := r.fake.count("locks")
+		giveUp()
+		time.Sleep(time.Second)
+		if more := r.fake.count("locks") - asked; more > 0 {
+			t.Errorf("%d lists for those who have gone", more)
+		}
+	})
+}
