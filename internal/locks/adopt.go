@@ -72,6 +72,9 @@ func (m *Manager) disown(now time.Duration) {
 		l.q.leases--
 		m.touch(l)
 		m.touchQueue(l.q)
+		if c := l.q.contenders.Get(l.name); c != nil && l.sight != (sight{}) {
+			m.sights[c] = l.sight // the contender stays
+		}
 		m.evaluate(l.q, now) // it may hold where it is now
 	}
 }
@@ -107,12 +110,14 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 	switch {
 	case l != nil && l.term == m.term:
 		return false
-	case own && l == nil && m.history.has(c.LeaseID):
-		return false // its deletion is known already; the event follows
+	case own && l == nil && m.deletionKnown(c.LeaseID):
+		return false // the event follows
 	case l == nil:
 		l = &lease{id: c.LeaseID, q: q, heapIndex: -1, ttl: MaxTTL, recorded: MaxTTL, assumed: true, born: now,
 			enqueued: m.clock.Now().Wall(), phase: waiting, abandoned: own}
-		l.shown = !m.sights[c].mute
+		l.sight = m.sights[c]
+		l.shown = !l.sight.mute
+		delete(m.sights, c)
 		q.leases++
 		m.leases[l.id] = l
 		m.counts.enter(l)
@@ -146,6 +151,13 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 	m.touch(l)
 	m.load(l)
 	return true
+}
+
+// deletionKnown reports whether a lease's contender is certain to be gone,
+// though the replica shows it.
+func (m *Manager) deletionKnown(id recipe.LeaseID) bool {
+	past, known := m.history.get(id)
+	return known && !past.doubtful
 }
 
 // mayBeTold notes that a lease's contender holds by its place in the queue. If

@@ -221,7 +221,7 @@ func (m *Manager) tokenOf(q *queue, c *recipe.Contender) int64 {
 
 // heldFor is how long a holder has held as far as this gateway has seen.
 func (m *Manager) heldFor(c *recipe.Contender, now time.Duration) (held time.Duration, longer bool) {
-	s := m.sights[c]
+	s := m.sightOf(c)
 	if !s.held {
 		return 0, false // its grant is under way
 	}

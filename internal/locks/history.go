@@ -18,6 +18,9 @@ type past struct {
 	fencingToken int64
 	ttl          time.Duration
 	mode         Mode
+	// doubtful: nobody knew when the contender was created, so the listing that
+	// lacked it may have come from a server that lags. It may be there again.
+	doubtful bool
 }
 
 // history remembers ended leases for endedLife, at most maxHistory of them.
@@ -36,6 +39,9 @@ func (h *history) drop(id recipe.LeaseID) { delete(h.byID, id) }
 func (h *history) add(id recipe.LeaseID, p past) {
 	if h.byID == nil {
 		h.byID = map[recipe.LeaseID]past{}
+	}
+	if h.has(id) {
+		return // its contender was back for a moment: what was told first stays
 	}
 	h.byID[id] = p
 	h.order = append(h.order, id)

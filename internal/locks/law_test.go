@@ -14,7 +14,7 @@ func inReplica(m *Manager) map[string]bool {
 	for _, s := range m.spaces {
 		s.queues.Scan(func(q *queue) bool {
 			for _, c := range q.contenders.All() {
-				if sight := m.sights[c]; !sight.mute {
+				if sight := m.sightOf(c); !sight.mute {
 					paths[q.path+"/"+c.Name] = sight.held
 				}
 			}
@@ -217,6 +217,9 @@ func (g *gate) checkCounts() {
 			}
 			for _, c := range q.contenders.All() {
 				if sight, ok := m.sights[c]; ok {
+					if l := m.leases[c.LeaseID]; c.Ours && l != nil && l.name == c.Name {
+						g.t.Errorf("%s: two sights of it", c.Name)
+					}
 					sights++
 					if !sight.held && !sight.mute {
 						g.t.Errorf("%s: a sight of nothing", c.Name)

@@ -32,6 +32,7 @@ type lease struct {
 	name    string // the contender's name; "" until the reply or the event tells
 	seen    bool   // the contender is in the replica
 	shown   bool   // it has been there: the lease's end will be told
+	sight   sight  // what is noted of it
 	czxid   int64  // of the contender; 0 until known
 	failure *Error // ended: what became of a create that came to nothing
 
@@ -144,7 +145,7 @@ func (m *Manager) grant(l *lease, c *recipe.Contender, now time.Duration) {
 		m.extend(l, now, min(l.ttl, unclaimedClock))
 	}
 	m.metrics.LeaseGranted(now - l.born)
-	if m.holds(c, now, l.told) {
+	if l.sight.holds(now, l.told) {
 		m.tellGranted(l.q, c, l)
 	}
 	m.touch(l)
@@ -196,7 +197,8 @@ func (m *Manager) finish(l *lease, reason Reason, now time.Duration) {
 
 // remember keeps what became of a lease for those who ask later.
 func (m *Manager) remember(l *lease, now time.Duration) {
-	p := past{reason: l.reason, at: now, ns: l.q.space.name, lock: l.q.name, ttl: l.ttl, mode: Exclusive}
+	p := past{reason: l.reason, at: now, ns: l.q.space.name, lock: l.q.name, ttl: l.ttl, mode: Exclusive,
+		doubtful: l.abandoned && l.czxid == 0}
 	if l.wasHeld {
 		p.fencingToken = m.fencingToken(l.czxid)
 	}

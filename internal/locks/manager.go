@@ -109,7 +109,7 @@ type Manager struct {
 	deadlines  deadlines
 	clockState clockState
 	counts     counts
-	sights     map[*recipe.Contender]sight // of contenders in the replica, mostly of holders
+	sights     map[*recipe.Contender]sight // of contenders in the replica that are no lease of this gateway's
 	deferred   map[*queue]struct{}         // queues whose grants wait for trust
 	hazardous  map[*queue]struct{}         // queues with contenders that may not be read
 	synced     bool                        // the replica holds the whole tree

@@ -69,7 +69,9 @@ func (m *Manager) forget(q *queue) {
 	if q.exists || q.leases > 0 || q.polls > 0 || q.contenders.Len() > 0 {
 		return
 	}
-	q.space.queues.Delete(q)
+	if q.space.find(q.name) == q { // else it was dropped before, and another took its place
+		q.space.queues.Delete(q)
+	}
 	delete(m.deferred, q)
 	delete(m.hazardous, q)
 }

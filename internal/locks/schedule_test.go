@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -22,6 +23,11 @@ type schedule struct {
 	pending []*pending
 	started int
 }
+
+var (
+	firstSeed = flag.Int("first-seed", 0, "of the random schedules")
+	seeds     = flag.Int("seeds", 150, "how many random schedules of each kind")
+)
 
 const (
 	scheduleSteps = 60
@@ -238,13 +244,13 @@ func (d *schedule) heal() {
 // The ordering law (internal/events, doc.go) over whatever clients, other
 // programs, gateways and the weather do. checkLaw is applied when a gateway stops.
 func TestTheLawOfEventsHoldsOnEverySchedule(t *testing.T) {
-	seeds := 150
+	first, seeds := *firstSeed, *seeds
 	if testing.Short() {
-		seeds = 20
+		seeds = min(seeds, 20)
 	}
 	for _, weather := range []string{"fair", "foul"} {
 		t.Run(weather, func(t *testing.T) {
-			for seed := range seeds {
+			for seed := first; seed < first+seeds; seed++ {
 				t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 					scene(t, func(t *testing.T, s *fakeStore) {
 						d := &schedule{t: t, s: s, rng: rand.New(rand.NewPCG(uint64(seed), 7))}

@@ -7,9 +7,10 @@ import (
 )
 
 // sight is what is noted of a contender of which its place in the queue does
-// not tell everything: one that holds, or one that stays untold. Those that
-// merely wait have none, so there are about as many as there are holders. It
-// goes when its contender leaves the replica.
+// not tell everything: one that holds, or one that stays untold. That of a lease
+// of this gateway is in the lease and ends with it. The others are in Manager.sights
+// and go when their contender leaves the replica; those that merely wait have
+// none, so there are at most about as many as there are holders.
 type sight struct {
 	since  time.Duration // boot: when this gateway saw that it holds
 	held   bool          // since means something, and the grant has been told
@@ -28,9 +29,6 @@ func (m *Manager) appeared(c *recipe.Contender) bool {
 	}
 	switch {
 	case l != nil && (l.name == "" || l.name == c.Name) && c.Member <= 1:
-		if l.shown && l.wasGranted() {
-			m.sights[c] = sight{held: true, since: l.grantedAt}
-		}
 		news := !l.shown
 		l.shown = true
 		return news
@@ -41,28 +39,36 @@ func (m *Manager) appeared(c *recipe.Contender) bool {
 	return true
 }
 
-// wasGranted reports whether the lease holds, or held until its end began.
-func (l *lease) wasGranted() bool { return l.phase == held || l.phase == ending && l.wasHeld }
-
-// holds notes that a contender holds, and reports whether that is to be told.
-func (m *Manager) holds(c *recipe.Contender, now time.Duration, longer bool) bool {
-	s := m.sights[c]
+// holds notes that the contender holds, and reports whether that is to be told.
+func (s *sight) holds(now time.Duration, longer bool) bool {
 	if s.held {
 		return false
 	}
 	s.held, s.since, s.longer = true, now, longer
-	m.sights[c] = s
 	return !s.mute
+}
+
+// sightOf is what is noted of a contender that is in the replica.
+func (m *Manager) sightOf(c *recipe.Contender) sight {
+	if c.Ours {
+		if l := m.leases[c.LeaseID]; l != nil && l.name == c.Name {
+			return l.sight
+		}
+	}
+	return m.sights[c]
 }
 
 // seenHolding notes, and tells, that a contender which is no lease of this
 // gateway's holds by the queue's names. listed: a listing shows it, so it may have
-// held for a while.
+// held for a while, as it may while the tree is being read.
 func (m *Manager) seenHolding(q *queue, c *recipe.Contender, now time.Duration, listed bool) {
-	if m.sights[c].held || c.Ours && !c.Unknown && !q.contenders.LeaseHolds(c.Name) {
+	s := m.sights[c]
+	if s.held || c.Ours && !c.Unknown && !q.contenders.LeaseHolds(c.Name) {
 		return
 	}
-	if m.holds(c, now, listed || !m.loadedOnce) {
+	tell := s.holds(now, listed || !m.synced)
+	m.sights[c] = s
+	if tell {
 		m.tellGranted(q, c, nil)
 	}
 }
