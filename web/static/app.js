@@ -117,16 +117,23 @@
   const patience = 1500; // a reconnect this short is nobody's business
   const pollEvery = 2000;
 
-  const started = Date.now();
+  let started = Date.now();
   let open = false;
   let heard = 0; // when the socket last brought something
   let polled = 0; // when a poll last did
   let failed = false; // the last poll
   let polling = false;
   let nextPoll = 0;
+  let cameBack = 0; // when the tab was shown again
   let frozen = null; // the gateway's time of the last good state, while it is away
 
   const lastGood = () => Math.max(heard, polled) || started;
+
+  // Somebody may set the browser's clock back: nothing was heard in the future.
+  function neverAfter(t) {
+    [started, heard, polled, cameBack] = [started, heard, polled, cameBack].map((then) => Math.min(then, t));
+    nextPoll = Math.min(nextPoll, t + 2 * pollEvery);
+  }
 
   // connectAnew makes htmx drop its socket, open or not, and begin with the first
   // attempt.
@@ -161,11 +168,12 @@
   function watch() {
     if (!$("#live") || document.hidden) return;
     const t = Date.now();
+    neverAfter(t);
     if (open && t - heard < silence) return show("live");
     // Open, and nothing comes: the other end is gone and the browser does not know.
     // It would wait long for a farewell.
     if (open) connectAnew();
-    if (t - lastGood() < patience) return;
+    if (t - Math.max(lastGood(), cameBack) < patience) return;
     if (t >= nextPoll) poll();
     if (failed) show("away");
     else if (polled) show("polling");
@@ -204,6 +212,7 @@
     open = false;
   });
   document.addEventListener("htmx:ws:before:message:incoming", () => {
+    open = true;
     heardFrom();
     remember();
   });
@@ -220,12 +229,40 @@
     before = null;
     watch();
   });
-  // A tab that comes back to the front has missed everything: its socket opens
-  // anew (htmx), and until then nothing is wrong.
+  // A tab in the background has no socket (htmx closes it). One that comes back
+  // to the front has missed everything: its socket opens anew, and for a moment
+  // nothing is wrong. What it shows is as old as it is.
   document.addEventListener("visibilitychange", () => {
+    open = false;
     if (document.hidden) return;
-    heardFrom();
+    cameBack = Date.now();
+    failed = false;
+    nextPoll = 0;
     refresh();
+  });
+
+  // ---- Filter ----------------------------------------------------------------
+  // A filter that is refused, or that nobody answers, changes nothing: neither
+  // the rows nor the address. So the page has to say that it was not obeyed.
+
+  let filtering = null; // the request that was answered last
+
+  function refused(why) {
+    $("#refused").textContent = why && `${why} What is shown is still that of the filter before.`;
+    $("#refused").hidden = !why;
+  }
+
+  document.addEventListener("htmx:before:response", async (event) => {
+    const { sourceElement, response } = event.detail.ctx;
+    if (sourceElement.id !== "filter") return;
+    filtering = response;
+    if (response.raw.ok) return refused("");
+    event.preventDefault();
+    const page = new DOMParser().parseFromString(await response.raw.text().catch(() => ""), "text/html");
+    if (filtering === response) refused($(".lead", page)?.textContent ?? `The gateway answered with status ${response.status}.`);
+  });
+  document.addEventListener("htmx:error", (event) => {
+    if (event.detail.ctx?.sourceElement.id === "filter") refused("The gateway did not answer.");
   });
   // A filter that is empty has no place in the address.
   document.addEventListener("htmx:config:request", (event) => {

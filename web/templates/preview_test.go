@@ -65,7 +65,12 @@ func previewHandler() http.Handler {
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.Header().Set("Content-Security-Policy", contentSecurityPolicy)
-		if q := r.URL.Query().Get("q"); q != "" {
+		switch q := r.URL.Query().Get("q"); q {
+		case "":
+		case "refuse":
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			c = ProblemPage(Problem{Page: page(start, "No"), Status: http.StatusUnprocessableEntity, Title: "The address is not right", Detail: "Nobody can see this."})
+		default:
 			v := overviewSample(start)
 			v.Query, v.Live = q, "/ui/live?q="+url.QueryEscape(q)
 			v.Rows = v.Rows[:4]

@@ -211,6 +211,14 @@ func (s Status) stale() bool { return s.ZooKeeper != "connected" || !s.ReplicaCu
 // pips is how many waiters are drawn; more are only counted.
 func pips(waiting int) int { return min(waiting, 12) }
 
+// tabIndex of a row: the Tab key stops at the first alone.
+func tabIndex(first bool) string {
+	if first {
+		return "0"
+	}
+	return "-1"
+}
+
 func flag(b bool) string { return strconv.FormatBool(b) }
 
 // happenings and nodeEvents give every entry an id of its own: the same change

@@ -1,0 +1,182 @@
+package templates
+
+import (
+	"context"
+	"net"
+	"net/http/httptest"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	"lockkeeper/internal/testkit"
+)
+
+// browse opens a sample page in Chromium, from a server that stop takes away.
+func browse(t *testing.T, path string) (page *browser, stop func()) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("a browser takes seconds")
+	}
+	if _, err := exec.LookPath("chromium"); err != nil {
+		t.Skip("there is no chromium; internal/e2e needs one")
+	}
+	server := httptest.NewUnstartedServer(previewHandler())
+	var mu sync.Mutex
+	var conns []net.Conn // those of sockets, too, which the server forgets
+	server.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		mu.Lock()
+		defer mu.Unlock()
+		conns = append(conns, c)
+		return ctx
+	}
+	server.Start()
+	stop = sync.OnceFunc(func() {
+		_ = server.Listener.Close()
+		mu.Lock()
+		for _, c := range conns {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		server.Close()
+	})
+	t.Cleanup(stop)
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"), chromedp.UserDataDir(t.TempDir()),
+		chromedp.DisableGPU, chromedp.NoSandbox)
+	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...)
+	t.Cleanup(cancel)
+	ctx, cancel := chromedp.NewContext(allocator)
+	t.Cleanup(func() {
+		_ = chromedp.Cancel(ctx) // waits for the process, whose profile is removed next
+		cancel()
+	})
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatalf("starting chromium: %v", err)
+	}
+	page = &browser{t, ctx}
+	run(page, chromedp.Navigate(server.URL+path))
+	page.until(`document.documentElement.dataset.link === "live"`, "the page is live")
+	return page, stop
+}
+
+// browser shows a page.
+type browser struct {
+	t   *testing.T
+	ctx context.Context
+}
+
+const patience = 12 * time.Second
+
+func run[T any](b *browser, action chromedp.Action[T]) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	v, err := chromedp.Run(ctx, action)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return v
+}
+
+func eval[T any](b *browser, expression string) T {
+	b.t.Helper()
+	return run(b, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+}
+
+func (b *browser) until(expression, what string) {
+	b.t.Helper()
+	testkit.Eventually(b.t, patience, func() bool { return eval[bool](b, "Boolean("+expression+")") }, "%s", what)
+}
+
+func (b *browser) text(selector string) string {
+	b.t.Helper()
+	return eval[string](b, `document.querySelector("`+selector+`").innerText`)
+}
+
+// The rows stay those of the filter before: whoever looks at them must know.
+func TestAFilterThatIsRefusedSaysSo(t *testing.T) {
+	page, stop := browse(t, "/")
+	shown := eval[string](page, "location.href")
+	write := func(q string) {
+		eval[int](page, `(q.value = "`+q+`", q.dispatchEvent(new Event("input", {bubbles: true})), 1)`)
+	}
+	write("refuse")
+	page.until(`!document.querySelector("#refused").hidden`, "it says so")
+	if got := page.text("#refused"); !strings.Contains(got, "Nobody can see this.") || !strings.Contains(got, "the filter before") {
+		t.Errorf("it says %q", got)
+	}
+	if got := eval[string](page, "location.href"); got != shown {
+		t.Errorf("the address is that of the refused filter: %s", got)
+	}
+	if eval[int](page, `document.querySelectorAll("#locks tbody tr").length`) == 0 {
+		t.Error("the rows are gone")
+	}
+	write("x")
+	page.until(`document.querySelector("#refused").hidden && location.search === "?q=x"`, "the next filter is obeyed")
+	stop()
+	write("y")
+	page.until(`!document.querySelector("#refused").hidden`, "a filter that nobody answers")
+}
+
+// An hour in the background, and the gateway is gone: what is shown is an hour old.
+func TestATabThatComesBackDoesNotMakeOldDataYoung(t *testing.T) {
+	page, stop := browse(t, "/lock-free")
+	set := func(hidden string) {
+		eval[int](page, `(Object.defineProperty(document, "hidden", {value: `+hidden+`, configurable: true}), document.dispatchEvent(new Event("visibilitychange")), 1)`)
+	}
+	set("true")
+	stop()
+	eval[int](page, `(Date.now = ((now) => () => now() + 3600e3)(Date.now), 1)`)
+	set("false")
+	page.until(`document.documentElement.dataset.link === "away"`, "the gateway is missed")
+	if got := page.text("#away"); !strings.Contains(got, "1h 00m ago") {
+		t.Errorf("it says %q", got)
+	}
+}
+
+// A clock that is set back must not keep a dead connection alive.
+func TestAClockThatIsSetBackHidesNoOutage(t *testing.T) {
+	page, stop := browse(t, "/lock-free")
+	eval[int](page, `(Date.now = ((now) => () => now() - 3600e3)(Date.now), 1)`)
+	stop()
+	page.until(`document.documentElement.dataset.link === "away"`, "the gateway is missed")
+}
+
+func TestTheKeyboardPassesALongQueueQuickly(t *testing.T) {
+	page, _ := browse(t, "/lock-shared")
+	const stops = `[...document.querySelectorAll("#queue :is(a, button, [tabindex='0'])")].filter((e) => e.checkVisibility({visibilityProperty: true})).length`
+	if rows, n := eval[int](page, `document.querySelectorAll("#queue [data-row]").length`), eval[int](page, stops); rows < 100 || n > 10 {
+		t.Errorf("%d stops of the Tab key in %d rows", n, rows)
+	}
+	eval[int](page, `(document.querySelector("#queue .waiter").focus(), 1)`)
+	if got := eval[string](page, "document.activeElement.className"); !strings.Contains(got, "waiter") {
+		t.Errorf("the focus is on %q", got)
+	}
+	if n := eval[int](page, `[...document.activeElement.querySelectorAll("button")].filter((e) => e.checkVisibility({visibilityProperty: true})).length`); n < 2 {
+		t.Errorf("the row with the focus has %d buttons", n)
+	}
+	if n := eval[int](page, `document.querySelectorAll("#queue .waiter[tabindex='0'], #queue .holder[tabindex='0']").length`); n != 2 {
+		t.Errorf("the Tab key comes to %d rows", n)
+	}
+}
+
+// Long names, owners and labels included.
+func TestNoPageIsWiderThanItsWindow(t *testing.T) {
+	page, _ := browse(t, "/")
+	origin := eval[string](page, "location.origin")
+	for _, path := range []string{"/", "/evil-list", "/lock-shared", "/lock-free", "/nodes", "/problem"} {
+		run(page, chromedp.Navigate(origin+path))
+		for _, width := range []int64{320, 390, 500, 640, 735, 740, 780, 860, 960, 1023, 1030, 1280, 1920} {
+			if _, err := chromedp.Call(page.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 800, DeviceScaleFactor: 1}); err != nil {
+				t.Fatal(err)
+			}
+			if wide := eval[int64](page, "document.documentElement.scrollWidth"); wide > width {
+				t.Errorf("%s is %d wide in a window of %d", path, wide, width)
+			}
+		}
+	}
+}
