@@ -120,6 +120,11 @@ func (m *Manager) Release(ctx context.Context, p Principal, id, token string) er
 	}
 	m.mu.Lock()
 	l, err := m.owned(named)
+	if err != nil && err.stranger {
+		if err = m.meet(ctx); err == nil {
+			l, err = m.owned(named)
+		}
+	}
 	if err != nil {
 		m.unlock()
 		if err.Code == CodeEnded {
@@ -245,5 +250,28 @@ func (m *Manager) absent(id recipe.LeaseID) *Error {
 	case p != nil && p.contenders > 0, m.peers[id.Gateway()] != nil && m.peers[id.Gateway()].contenders > 0:
 		return m.unavailable() // its gateway is gone; it is being taken over
 	}
-	return endedError(ReasonUnknown)
+	gone := endedError(ReasonUnknown)
+	_, own := m.ids[id.Gateway()]
+	gone.stranger = !own && m.peers[id.Gateway()] == nil
+	return gone
+}
+
+// meet brings the replica up to the moment of the call; mu is held, and released
+// meanwhile. The replica may be as much as a promise window behind, and then it
+// does not know of a gateway that has just started: whoever brings the token of
+// one of its leases must not be told that it has ended. So before that is said of a
+// lease whose gateway nothing here has ever told of, the replica is made to
+// contain everything that was acknowledged before the question.
+func (m *Manager) meet(ctx context.Context) *Error {
+	m.unlock()
+	err := m.barrier(ctx)
+	m.mu.Lock()
+	var e *Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &e):
+		return e
+	}
+	return m.unavailable()
 }

@@ -35,6 +35,8 @@ type Error struct {
 	Holders     []Contender
 	QueueLength int
 	Err         error // cause, for the log only
+
+	stranger bool // nothing here has ever told of the gateway: see Manager.meet
 }
 
 func (e *Error) Error() string {

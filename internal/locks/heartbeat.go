@@ -29,9 +29,15 @@ func (m *Manager) Heartbeat(ctx context.Context, p Principal, id, token string, 
 	}
 	m.mu.Lock()
 	begun := m.clock.Now().Boot()
+	met := false
 	var refused error // of the write of a longer TTL that this request began
 	for {
 		beat, l, err := m.heartbeat(named, ttl, &refused)
+		if err != nil && err.stranger && !met {
+			if met, err = true, m.meet(ctx); err == nil {
+				continue
+			}
+		}
 		if err == nil && l != nil && refused != nil {
 			err = m.unavailable()
 			err.Err = refused
@@ -57,7 +63,7 @@ func (m *Manager) Heartbeat(ctx context.Context, p Principal, id, token string, 
 }
 
 // Heartbeats renews many leases. The answers come in the order of the tokens.
-func (m *Manager) Heartbeats(_ context.Context, p Principal, tokens []string) []HeartbeatResult {
+func (m *Manager) Heartbeats(ctx context.Context, p Principal, tokens []string) []HeartbeatResult {
 	results := make([]HeartbeatResult, len(tokens))
 	for i, token := range tokens {
 		named, wrong := m.bearer(p, "", token)
@@ -65,14 +71,29 @@ func (m *Manager) Heartbeats(_ context.Context, p Principal, tokens []string) []
 	}
 	m.mu.Lock()
 	defer m.unlock()
+	var strangers []*HeartbeatResult
+	renew := func(r *HeartbeatResult) {
+		var busy *lease
+		if r.Heartbeat, busy, r.Err = m.heartbeat(recipe.LeaseID(r.LeaseID), 0, new(error)); busy != nil {
+			r.Err = m.unavailable()
+		}
+	}
 	for i := range results {
 		r := &results[i]
 		if r.Err != nil {
 			continue
 		}
-		var busy *lease
-		if r.Heartbeat, busy, r.Err = m.heartbeat(recipe.LeaseID(r.LeaseID), 0, new(error)); busy != nil {
-			r.Err = m.unavailable()
+		if renew(r); r.Err != nil && r.Err.stranger {
+			strangers = append(strangers, r)
+		}
+	}
+	if len(strangers) == 0 {
+		return results
+	}
+	behind := m.meet(ctx)
+	for _, r := range strangers {
+		if r.Err = behind; behind == nil {
+			renew(r)
 		}
 	}
 	return results

@@ -75,7 +75,11 @@ func (m *Manager) replay(ctx context.Context, req *AcquireRequest, key *keyEntry
 	switch {
 	case key.endedAt == 0:
 		// The lease runs on another gateway, or is about to be adopted.
-		err = m.absent(key.lease)
+		if err = m.absent(key.lease); err.stranger {
+			if err = m.meet(ctx); err == nil {
+				err = m.absent(key.lease)
+			}
+		}
 	case key.reason == ReasonWaitElapsed:
 		if q := m.spaces[req.NS].find(req.Lock); q != nil {
 			return AcquireResult{}, m.heldByOther(ctx, q, notGranted(req))

@@ -33,6 +33,15 @@ func (m *Manager) Lease(ctx context.Context, req LeaseRequest) (Lease, error) {
 	}
 	m.mu.Lock()
 	l, view, err := m.lookup(id, req.Token != "")
+	if err != nil && err.stranger && !req.Verify {
+		if err = m.meet(ctx); err == nil {
+			l, view, err = m.lookup(id, true)
+		}
+	}
+	if l == nil && err == nil {
+		m.unlock()
+		return view, nil
+	}
 	if l == nil {
 		m.unlock()
 		return view, err
@@ -99,7 +108,7 @@ func (m *Manager) target(req *LeaseRequest) (recipe.LeaseID, *Error) {
 
 // lookup finds a lease, or what is remembered of it. Whoever has its token is
 // told that it is over; to others a lease that nobody knows never was.
-func (m *Manager) lookup(id recipe.LeaseID, token bool) (*lease, Lease, error) {
+func (m *Manager) lookup(id recipe.LeaseID, token bool) (*lease, Lease, *Error) {
 	if l := m.leases[id]; l != nil {
 		return l, Lease{}, nil
 	}
