@@ -39,6 +39,48 @@ type fakeStore struct {
 	vague     func(*zk.Write) bool         // the outcome is unknown for good, and the session lives on
 	drop      bool                         // with vague: it was not applied
 	hidden    func(path string) bool       // contenders that may not be read
+
+	deleted func(path string) // told of every deletion; s.mu is held
+
+	// What servers that lag still show, while recording: the last states, and
+	// what has happened since each.
+	recording bool
+	past      []fakePast
+}
+
+// fakePast is a state of the tree and what has been announced since.
+type fakePast struct {
+	nodes map[string]*fakeNode
+	zxid  int64
+	later []fakeNews
+}
+
+type fakeNews struct {
+	kind zk.ChangeKind
+	path string
+	zxid int64
+}
+
+// record keeps the present state for a server that will lag; s.mu is held.
+func (s *fakeStore) record() {
+	if !s.recording {
+		return
+	}
+	const states = 16
+	s.past = append(s.past, fakePast{nodes: s.copy(), zxid: s.zxid})
+	if len(s.past) > states {
+		s.past = s.past[1:]
+	}
+}
+
+// copy is the tree as it is; s.mu is held.
+func (s *fakeStore) copy() map[string]*fakeNode {
+	nodes := make(map[string]*fakeNode, len(s.nodes))
+	for p, n := range s.nodes {
+		c := *n
+		nodes[p] = &c
+	}
+	return nodes
 }
 
 type fakeNode struct {
@@ -92,6 +134,7 @@ func (s *fakeStore) tx(ops []zk.Op) (zxid int64, paths []string, versions []int3
 			}
 		}
 	}
+	s.record()
 	zxid = s.zxid + 1
 	paths, versions = make([]string, len(ops)), make([]int32, len(ops))
 	var events []func()
@@ -134,6 +177,9 @@ func (s *fakeStore) tx(ops []zk.Op) (zxid int64, paths []string, versions []int3
 		case zk.OpDelete:
 			keep(p)
 			delete(s.nodes, p)
+			if s.deleted != nil {
+				s.deleted(p)
+			}
 			events = append(events, func() { s.announce(zk.NodeRemoved, p) })
 		case zk.OpSetData:
 			keep(p)
@@ -171,6 +217,9 @@ func (s *fakeStore) children(p string) int {
 }
 
 func (s *fakeStore) announce(kind zk.ChangeKind, p string) {
+	for i := range s.past {
+		s.past[i].later = append(s.past[i].later, fakeNews{kind, p, s.zxid})
+	}
 	for _, w := range s.watchers {
 		if !w.connected || s.hidden != nil && s.hidden(p) {
 			continue

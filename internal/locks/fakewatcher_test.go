@@ -25,6 +25,7 @@ type fakeWatcher struct {
 	dirs      map[string]*zk.Dir
 	nodes     map[string]*zk.Node
 	observed  int64
+	replied   int64 // the highest zxid of a reply: no server that is behind it is taken
 	proven    zk.Instant
 	synced    bool
 	first     map[string]bool // what the first tree read showed: see inReplica
@@ -179,7 +180,7 @@ func (w *fakeWatcher) connect(state map[string]*fakeNode, zxid int64) {
 		if w.first == nil {
 			w.first = inReplica(w.sink.(*Manager))
 		}
-		w.note(func() { w.synced, w.observed = true, max(w.observed, zxid) })
+		w.note(func() { w.synced, w.observed, w.replied = true, max(w.observed, zxid), max(w.replied, zxid) })
 		w.sink.Apply([]zk.Change{{Kind: zk.Synced}})
 	})
 }
@@ -201,6 +202,34 @@ func (w *fakeWatcher) reconnect() {
 	w.connect(w.s.nodes, w.s.zxid)
 }
 
+// reconnectToThePast connects to a server that lags as far as the observer lets
+// it, which then catches up: its events follow the tree read. atLeast is the
+// writer's zxid.
+func (w *fakeWatcher) reconnectToThePast(atLeast int64, skip int) {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	for _, past := range w.s.past {
+		if past.zxid < max(w.replied, atLeast) {
+			continue
+		}
+		if skip--; skip >= 0 {
+			continue
+		}
+		w.connect(past.nodes, past.zxid)
+		for _, news := range past.later {
+			if w.s.hidden != nil && w.s.hidden(news.path) {
+				continue
+			}
+			w.push(func() {
+				w.event(news.kind, news.path)
+				w.note(func() { w.observed = max(w.observed, news.zxid) })
+			})
+		}
+		return
+	}
+	w.connect(w.s.nodes, w.s.zxid)
+}
+
 func (w *fakeWatcher) Get(p string, reply func([]byte, wire.Stat, int64, error)) {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
@@ -211,6 +240,7 @@ func (w *fakeWatcher) Get(p string, reply func([]byte, wire.Stat, int64, error))
 	n, zxid := w.s.nodes[p], w.s.zxid
 	hidden := w.s.hidden != nil && w.s.hidden(p)
 	w.push(func() {
+		w.note(func() { w.replied = max(w.replied, zxid) })
 		switch {
 		case n == nil:
 			reply(nil, wire.Stat{}, zxid, zk.ErrNoNode)
@@ -237,6 +267,7 @@ func (w *fakeWatcher) List(dir string) {
 		}
 	}
 	w.push(func() {
+		w.note(func() { w.replied = max(w.replied, zxid) })
 		for p := range w.nodes {
 			if path.Dir(p) == dir && !present[p] {
 				w.change(zk.NodeRemoved, p, true, zxid)

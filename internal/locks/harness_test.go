@@ -22,6 +22,7 @@ type gate struct {
 	cancel  context.CancelFunc
 	stopped chan error
 	hub     *events.Hub
+	lagged  bool // it has read the tree from a server that lagged
 }
 
 // ring is large enough for everything that a test does: the law of events is

@@ -130,10 +130,5 @@ func TestAForgottenQueueTakesNothingWithIt(t *testing.T) {
 func (s *fakeStore) state() (map[string]*fakeNode, int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	nodes := make(map[string]*fakeNode, len(s.nodes))
-	for p, n := range s.nodes {
-		c := *n
-		nodes[p] = &c
-	}
-	return nodes, s.zxid
+	return s.copy(), s.zxid
 }

@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -22,6 +23,7 @@ type schedule struct {
 	leases  []Lease
 	pending []*pending
 	started int
+	promises
 }
 
 var (
@@ -58,7 +60,17 @@ func (d *schedule) locked(f func()) {
 }
 
 // begin runs an acquire and keeps its lease.
-func (d *schedule) begin(req AcquireRequest) { d.pending = append(d.pending, d.gate().begin(req)) }
+func (d *schedule) begin(req AcquireRequest) {
+	g := d.gate()
+	p, sent := g.begin(req), time.Now()
+	d.pending = append(d.pending, p)
+	go func() {
+		<-p.done
+		if p.err == nil && p.lease.State == Held && g.m.Vouches(p.lease.Basis) {
+			d.promise(p.lease.Znode, sent.Add(p.lease.TTL))
+		}
+	}()
+}
 
 func (d *schedule) collect() {
 	var open []*pending
@@ -87,6 +99,9 @@ func (d *schedule) contenders() []string {
 
 // remove deletes nodes as another program does.
 func (d *schedule) remove(paths ...string) {
+	for _, p := range paths {
+		d.excuse(p)
+	}
 	d.locked(func() {
 		for _, p := range paths {
 			d.s.tx([]zk.Op{{Kind: zk.OpDelete, Path: p, Version: -1}})
@@ -114,12 +129,23 @@ func (d *schedule) live() {
 	case 6, 7, 8:
 		if n := len(d.leases); n > 0 {
 			l, g := d.leases[d.rng.IntN(n)], d.gate()
+			d.excuse(l.Znode)
 			go func() { _ = g.release(l) }()
 		}
 	case 9:
 		if n := len(d.leases); n > 0 {
 			l, g := d.leases[d.rng.IntN(n)], d.gate()
-			go func() { _, _ = g.heartbeat(l) }()
+			go func() {
+				sent := time.Now()
+				h, err := g.heartbeat(l)
+				var refused *Error
+				switch {
+				case err == nil && h.State == Held && g.m.Vouches(h.Basis):
+					d.promise(l.Znode, sent.Add(h.TTL))
+				case errors.As(err, &refused) && refused.Code == CodeEnded && d.s.node(l.Znode).stat.Czxid != 0:
+					d.t.Errorf("%s: its client is told that it has ended (%s), and it is there", l.Znode, refused.Reason)
+				}
+			}()
 		}
 	case 10:
 		if n := len(d.pending); n > 0 {
@@ -171,7 +197,7 @@ func (d *schedule) once() func(*zk.Write) bool {
 // storm is one step of the weather.
 func (d *schedule) storm() {
 	g := d.gate()
-	switch d.rng.IntN(10) {
+	switch d.rng.IntN(11) {
 	case 0:
 		if session := d.session(g); session != nil {
 			session.expire()
@@ -203,6 +229,14 @@ func (d *schedule) storm() {
 				return 0, nil
 			}
 		})
+	case 10:
+		var written int64
+		if session := d.session(g); session != nil {
+			written = session.LastZxid()
+		}
+		g.w.disconnect()
+		g.lagged = true
+		g.w.reconnectToThePast(written, d.rng.IntN(4))
 	case 9:
 		if len(d.gates) > 1 && d.session(g) != nil {
 			g.crash()
@@ -237,7 +271,7 @@ func (d *schedule) heal() {
 	for _, p := range d.pending {
 		p.stop()
 	}
-	time.Sleep(2 * time.Minute)
+	time.Sleep(5 * time.Minute) // deadlines have been moved by every blind interval
 	synctest.Wait()
 }
 
@@ -253,7 +287,9 @@ func TestTheLawOfEventsHoldsOnEverySchedule(t *testing.T) {
 			for seed := first; seed < first+seeds; seed++ {
 				t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 					scene(t, func(t *testing.T, s *fakeStore) {
+						s.recording = weather == "foul"
 						d := &schedule{t: t, s: s, rng: rand.New(rand.NewPCG(uint64(seed), 7))}
+						d.watch(s)
 						d.start()
 						for range scheduleSteps {
 							if weather == "foul" && d.rng.IntN(4) == 0 {
@@ -263,11 +299,13 @@ func TestTheLawOfEventsHoldsOnEverySchedule(t *testing.T) {
 							}
 							time.Sleep(time.Duration(d.rng.IntN(int(20 * time.Millisecond))))
 							d.collect()
+							d.checkExclusion()
 							for _, g := range d.gates {
 								g.checkCounts()
 							}
 						}
 						d.heal()
+						d.checkPromises(t)
 						checkAll(t, s, d.gates...)
 						for _, g := range d.gates {
 							g.checkEnded()
