@@ -1,0 +1,311 @@
+package embedded
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"lockkeeper/internal/zk/embedded/state"
+	"lockkeeper/internal/zk/wire"
+)
+
+// batchRequests is how many requests are carried out before they are stored and answered.
+const batchRequests = 4096
+
+// core owns the state machine and the sessions. Its loop runs in Run's goroutine; elapsed alone may be called from others.
+type core struct {
+	s        *Server
+	log      *slog.Logger
+	state    *state.State
+	sessions *sessions
+	stats    stats
+	begun    time.Time
+
+	// The present batch.
+	now      int64 // ms since the Unix epoch
+	requests int
+	txns     []*state.Txn
+	dirty    []*conn // have output or are to be closed
+	done     []carriedOut
+}
+
+// carriedOut is a burst that goes back to its reader when the batch is released.
+type carriedOut struct {
+	c *conn
+	b burst
+}
+
+func newCore(s *Server) (*core, error) {
+	k := &core{s: s, log: s.cfg.Logger, begun: time.Now()}
+	k.state = state.New(state.Config{MaxData: s.cfg.MaxFrame})
+	var newest int64
+	err := s.cfg.Storage.Load(func(t *state.Txn) error {
+		newest = max(newest, t.Session)
+		return k.state.Apply(t)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("embedded ZooKeeper: load: %w", err)
+	}
+	k.sessions = newSessions(s.cfg.TickTime.Milliseconds(), s.cfg.Storage.Secret(), newest, s.cfg.Clock())
+	return k, nil
+}
+
+// elapsed is the time that sessions live by: monotonic, in milliseconds since the server was made.
+func (k *core) elapsed() int64 { return time.Since(k.begun).Milliseconds() }
+
+// loop is the core's life.
+func (k *core) loop(ctx context.Context) error {
+	start := k.elapsed()
+	k.sessions.swept = start / k.sessions.tick * k.sessions.tick
+	for id, timeout := range k.state.Sessions() {
+		k.sessions.add(id, start, int64(timeout))
+	}
+	k.log.Info("embedded ZooKeeper serves", "zxid", k.state.LastZxid(), "sessions", len(k.sessions.byID))
+	ticks := time.NewTimer(k.untilTick())
+	defer ticks.Stop()
+	reaping := time.NewTicker(k.s.cfg.ReapInterval)
+	defer reaping.Stop()
+	awake := start // when the loop last looked at the sessions
+	for {
+		var first item
+		var tick, reap, drain bool
+		select {
+		case first = <-k.s.queue:
+		case <-ticks.C:
+			tick = true
+			ticks.Reset(k.untilTick())
+		case <-reaping.C:
+			reap = true
+		case <-ctx.Done():
+			drain = true
+		case <-k.s.closing:
+			return ErrClosed
+		}
+		if k.s.cfg.Gate != nil {
+			k.s.cfg.Gate(k.s.closing)
+			select {
+			case <-k.s.closing:
+				return ErrClosed
+			default:
+			}
+		}
+		k.now = k.s.cfg.Clock()
+		if first.c != nil {
+			k.take(first)
+		}
+		// Before anybody expires, everything that has come until now is looked at, however much it is.
+		for n := len(k.s.queue); n > 0 && (k.requests < batchRequests || tick || drain); n-- {
+			k.take(<-k.s.queue)
+		}
+		if tick {
+			k.expire(&awake)
+		}
+		if reap {
+			k.txns = append(k.txns, k.state.Reap(k.now)...)
+		}
+		if err := k.commit(); err != nil {
+			return err
+		}
+		if drain {
+			return nil
+		}
+	}
+}
+
+// untilTick is the time to the next end of a bucket of sessions.
+func (k *core) untilTick() time.Duration {
+	next := k.sessions.roundUp(k.elapsed())
+	return time.Duration(next)*time.Millisecond - time.Since(k.begun)
+}
+
+// take carries out one thing that a reader has handed over.
+func (k *core) take(it item) {
+	c := it.c
+	switch {
+	case it.word != "":
+		k.stats.received++
+		c.received.Add(1)
+		k.send(c, []byte(k.word(it.word)))
+		k.end(c, endsAfterOutput)
+	case it.connect != nil:
+		k.connect(c, it)
+		k.done = append(k.done, carriedOut{c: c})
+	case it.frames.rest != nil:
+		k.burst(c, it)
+	default:
+		k.end(c, endsAtOnce)
+	}
+}
+
+// burst carries out requests of one connection, as many as there is room for replies.
+func (k *core) burst(c *conn, it item) {
+	b := it.frames
+	unread := c.out.unread()
+	n := int64(0)
+	for !c.over {
+		frame, rest := wire.NextInBurst(b.rest)
+		if frame == nil {
+			break
+		}
+		if n > 0 && unread+len(c.batch) >= unreadSoft {
+			break // the rest waits
+		}
+		b.rest = rest
+		n++
+		k.request(c, frame, it.at)
+	}
+	if c.over {
+		b.rest = nil
+	}
+	k.requests += int(n)
+	k.stats.latency(n, k.elapsed()-it.at)
+	c.received.Add(n)
+	k.stats.received += n
+	k.done = append(k.done, carriedOut{c, b})
+}
+
+// request carries out one request.
+func (k *core) request(c *conn, frame []byte, at int64) {
+	if len(frame) < 8 {
+		k.end(c, endsAfterOutput)
+		return
+	}
+	d := wire.NewDecoder(frame)
+	var h wire.RequestHeader
+	h.Decode(d)
+	if h.Op != wire.OpAuth { // as in ZooKeeper, which answers it before it looks at the session
+		k.sessions.touch(c.session, at)
+	}
+	reply := k.state.Request(c.peer, k.now, h, frame[8:])
+	if reply.Txn != nil {
+		k.txns = append(k.txns, reply.Txn)
+	}
+	if !reply.None {
+		mark := k.begin(c)
+		c.batch = reply.Header.AppendTo(c.batch)
+		if reply.Body != nil {
+			c.batch = reply.Body.AppendTo(c.batch)
+		}
+		k.finish(c, mark)
+	}
+	if h.Op == wire.OpCloseSession && !k.state.HasSession(c.session.id) {
+		k.sessions.remove(c.session)
+	}
+	if reply.Close {
+		k.end(c, endsAfterOutput)
+	}
+}
+
+// event sends a watch event. The state machine calls it.
+func (k *core) event(c *conn, event wire.WatcherEvent) {
+	mark := k.begin(c)
+	header := wire.ReplyHeader{Xid: wire.XidWatcherEvent, Zxid: -1}
+	c.batch = event.AppendTo(header.AppendTo(c.batch))
+	k.finish(c, mark)
+}
+
+// begin and finish put one frame between them into c's output.
+func (k *core) begin(c *conn) (mark int) {
+	k.touch(c)
+	mark = len(c.batch)
+	c.batch = wire.BeginFrame(c.batch)
+	return mark
+}
+
+func (k *core) finish(c *conn, mark int) {
+	c.batch = wire.EndFrame(c.batch, mark)
+	c.sent.Add(1)
+	k.stats.sent++
+}
+
+// send puts bytes into c's output.
+func (k *core) send(c *conn, b []byte) {
+	k.touch(c)
+	c.batch = append(c.batch, b...)
+	c.sent.Add(1)
+	k.stats.sent++
+}
+
+func (k *core) touch(c *conn) {
+	if !c.touched {
+		c.touched = true
+		k.dirty = append(k.dirty, c)
+	}
+}
+
+// end makes nothing more count that comes from c, takes its session and its watches from it, and closes it when the batch is
+// released.
+func (k *core) end(c *conn, how ending) {
+	if c.session != nil {
+		k.state.Detach(c.peer)
+		c.session.conn, c.session = nil, nil
+	}
+	if !c.over || how == endsAtOnce {
+		c.over, c.ending = true, how
+		k.touch(c)
+	}
+}
+
+// expire ends the sessions that are due. awake is when it last did.
+func (k *core) expire(awake *int64) {
+	now := k.elapsed()
+	if late := now - *awake - k.sessions.tick; late >= k.sessions.tick {
+		k.log.Warn("the server stood still", "ms", late)
+		k.sessions.forgive(late, now)
+	}
+	*awake = now
+	for _, s := range k.sessions.due(now) {
+		k.log.Info("session expired", "session", fmt.Sprintf("0x%x", s.id), "timeout_ms", s.timeout)
+		k.stats.expired++
+		if txn := k.state.CloseSession(k.now, s.id); txn != nil {
+			k.txns = append(k.txns, txn)
+		}
+		if s.conn != nil {
+			k.end(s.conn, endsAfterOutput)
+		}
+	}
+}
+
+// commit stores the batch and then releases it: output to the writers, bursts back to the readers.
+func (k *core) commit() error {
+	if len(k.txns) > 0 {
+		k.stats.batches++
+		k.stats.txns += int64(len(k.txns))
+		if err := k.s.cfg.Storage.Append(k.txns); err != nil {
+			return fmt.Errorf("embedded ZooKeeper: store %d transactions: %w", len(k.txns), err)
+		}
+		clear(k.txns)
+		k.txns = k.txns[:0]
+	}
+	for _, c := range k.dirty {
+		k.release(c)
+	}
+	clear(k.dirty)
+	k.dirty = k.dirty[:0]
+	for _, d := range k.done {
+		d.c.back <- d.b // it has the place: one burst of each connection is out
+	}
+	clear(k.done)
+	k.done = k.done[:0]
+	k.requests = 0
+	return nil
+}
+
+func (k *core) release(c *conn) {
+	c.touched = false
+	if len(c.batch) > 0 && c.out.put(c.batch) > k.s.cfg.MaxUnread {
+		k.log.Warn("connection closed: its output is not read", "remote", c.remote, "limit", k.s.cfg.MaxUnread)
+		k.stats.unread++
+		c.ending = endsAtOnce
+	}
+	if c.batch = c.batch[:0]; cap(c.batch) > 16<<10 {
+		c.batch = nil
+	}
+	switch c.ending {
+	case endsAfterOutput:
+		c.out.finish(k.s.cfg.DrainTimeout)
+	case endsAtOnce:
+		c.out.close()
+	}
+}

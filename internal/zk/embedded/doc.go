@@ -1,0 +1,63 @@
+// Package embedded is a ZooKeeper server in one process: a single node that speaks the client protocol of ZooKeeper 3.8 on
+// any net.Conn. Clients of the real one (go-zookeeper, Kazoo, Curator, zkCli) cannot tell it apart.
+//
+// What a request means is decided by package state, a pure state machine. This package is what stands around it: listeners
+// and handshakes, sessions' clocks, batches, storage, four-letter words, and the bounds.
+//
+// # What it promises
+//
+//   - Requests of one connection are carried out in the order in which they were sent, those of all connections one after
+//     the other in the order in which they arrived. Replies and watch events leave each connection in that order, an event
+//     before every reply that shows its change.
+//   - Nobody is told what is not stored: what a batch has changed is given to the Storage first, and only then do the
+//     replies and events of that batch leave.
+//   - A session lives until it is closed or until its timeout has passed in silence, rounded up to the next tick. A session
+//     moves to the newest connection that names it with its password; the older connection is closed.
+//   - A new Server over the same Storage goes on where the last one ended, with the same nodes, zxids, sessions and
+//     passwords. Each session then has its whole timeout to come back.
+//   - Time in which the server itself stood still does not count against sessions, and what had reached the server in time is
+//     looked at before anybody expires.
+//
+// # What it refuses
+//
+// A client that has seen a later zxid than the server has is disconnected without an answer, as by ZooKeeper. A session that
+// is over, or a wrong password, gets a connect reply of zeros and the end of the connection. A frame longer than
+// Config.MaxFrame, of negative length, or too short for a request's header ends the connection it came on. All other bad
+// input gets ZooKeeper's error from package state. None of it touches other connections.
+//
+// # Goroutines and who owns what
+//
+// The caller starts Run, and Serve for each listener, and they block. Run is the core: it alone owns the state machine, the
+// sessions and the counters, and it does no I/O but calling the Storage. Each connection has a goroutine that reads and one
+// that writes. The reader hands the core one burst of whole frames at a time and waits until that is carried out before it
+// hands over the next. The writer takes what the core has released. All of them have ended when Run returns, whatever the
+// clients do: connections are closed under them.
+//
+// # On failure
+//
+// When the Storage fails, the output of that batch is dropped, every connection is closed and Run returns the error: clients
+// learn nothing of what may not have been stored, and see what they see when a real server dies. A panic is a bug and is not
+// caught.
+//
+// # Bounds
+//
+//	connections          Config.MaxConns in all and MaxConnsPerIP: one more is closed at once
+//	handshake            Config.HandshakeTimeout from accepting to a whole connect request: then closed
+//	a frame              Config.MaxFrame: a longer one closes the connection
+//	requests in flight   one burst for each connection (frames that arrived together, at most about 1 MB): then reading stops
+//	unread output        from 1 MiB on no more requests of that connection are carried out; beyond Config.MaxUnread, which only
+//	                     watch events and single huge replies can reach, the connection is closed
+//	a batch              batchRequests requests, then it is stored and released
+//
+// # What differs on purpose from ZooKeeper 3.8
+//
+//   - A failed attempt to take over a session (wrong password) leaves the session's connection alone. ZooKeeper closes it
+//     before it looks at the password, so that anybody who guesses an id can disconnect its owner.
+//   - Passwords come from a keyed hash with the store's own secret. ZooKeeper's secret is a constant of its source.
+//   - An auth request is answered in its turn. ZooKeeper answers it at once, before the requests sent ahead of it.
+//   - Time in which the server stood still is forgiven (above). ZooKeeper expires sessions whose pings are still unread.
+//   - The timeout of an unfinished handshake is exact, not rounded up to ten seconds.
+//   - There are no ensembles, no TLS, no SASL, no reconfiguration, no quotas that are enforced, no JMX and no admin server.
+//   - Four-letter words: ruok, srvr, stat, mntr, conf and isro. The others are answered as words off the whitelist; mntr has
+//     the metrics that mean something here, under ZooKeeper's names.
+package embedded

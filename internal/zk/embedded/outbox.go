@@ -1,0 +1,124 @@
+package embedded
+
+import (
+	"net"
+	"sync"
+	"time"
+)
+
+// unreadSoft is how much unread output a connection may have before its further requests have to wait.
+const unreadSoft = 1 << 20
+
+// outbox is what a connection is still to be sent. The core puts in, the connection's writer takes out, its reader waits for
+// room. Order is kept; nothing is dropped but by the end of the connection.
+type outbox struct {
+	conn net.Conn
+
+	mu       sync.Mutex
+	changed  sync.Cond
+	pending  []byte
+	writing  int  // bytes that the writer has taken and not yet written
+	finished bool // nothing more is put in: the connection ends when all is written
+	closed   bool // nothing more is written
+}
+
+func newOutbox(conn net.Conn) *outbox {
+	o := &outbox{conn: conn}
+	o.changed.L = &o.mu
+	return o
+}
+
+// put adds output and returns how much is unread now. It keeps nothing of b.
+func (o *outbox) put(b []byte) (unread int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.finished && !o.closed {
+		o.pending = append(o.pending, b...)
+		o.changed.Broadcast()
+	}
+	return len(o.pending) + o.writing
+}
+
+// finish closes the connection once everything put so far is written, or when that has taken longer than within.
+func (o *outbox) finish(within time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.finished || o.closed {
+		return
+	}
+	o.finished = true
+	// A connection that cannot take a deadline is broken: its writer will notice.
+	_ = o.conn.SetWriteDeadline(time.Now().Add(within))
+	o.changed.Broadcast()
+}
+
+// close closes the connection at once. What is unwritten is dropped.
+func (o *outbox) close() {
+	o.mu.Lock()
+	first := !o.closed
+	o.closed = true
+	o.pending = nil
+	o.changed.Broadcast()
+	o.mu.Unlock()
+	if first {
+		_ = o.conn.Close() // nothing could be done about it
+	}
+}
+
+// unread is how many bytes wait.
+func (o *outbox) unread() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.pending) + o.writing
+}
+
+// awaitRoom waits until less than unreadSoft is unread. It is false when the connection is closed.
+func (o *outbox) awaitRoom() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for !o.closed && len(o.pending)+o.writing >= unreadSoft {
+		o.changed.Wait()
+	}
+	return !o.closed
+}
+
+// awaitClosed waits for the end of the connection.
+func (o *outbox) awaitClosed() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for !o.closed {
+		o.changed.Wait()
+	}
+}
+
+// write is the connection's writer. It returns when the connection is closed, and closes it when it cannot be written to.
+func (o *outbox) write() {
+	defer o.close()
+	var spare []byte
+	for {
+		o.mu.Lock()
+		for len(o.pending) == 0 && !o.finished && !o.closed {
+			o.changed.Wait()
+		}
+		if o.closed || len(o.pending) == 0 {
+			o.mu.Unlock()
+			return
+		}
+		b := o.pending
+		o.pending, o.writing = spare[:0], len(b)
+		o.mu.Unlock()
+
+		_, err := o.conn.Write(b)
+
+		o.mu.Lock()
+		o.writing = 0
+		o.changed.Broadcast()
+		o.mu.Unlock()
+		if err != nil {
+			return
+		}
+		if spare = b; cap(spare) > unreadSoft {
+			spare = nil // a huge reply has passed: let its buffer go
+		}
+	}
+}

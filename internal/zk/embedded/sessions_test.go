@@ -1,0 +1,133 @@
+package embedded
+
+import (
+	"slices"
+	"testing"
+)
+
+func ids(ended []*session) (ids []int64) {
+	for _, s := range ended {
+		ids = append(ids, s.id)
+	}
+	return ids
+}
+
+func newTestSessions() *sessions { return newSessions(500, []byte("0123456789abcdef"), 0, 0) }
+
+func TestASessionEndsAtTheFirstTickAfterItsTimeout(t *testing.T) {
+	for _, c := range []struct{ touched, timeout, ends int64 }{
+		{0, 1000, 1500}, // exactly on a tick is rounded up, as in ExpiryQueue
+		{1, 1000, 1500},
+		{499, 1000, 1500},
+		{500, 1000, 2000},
+		{0, 999, 1000},
+		{1234, 4321, 6000},
+	} {
+		table := newTestSessions()
+		s := table.open(c.touched, c.timeout)
+		if ended := table.due(c.ends - 1); len(ended) != 0 {
+			t.Errorf("touched at %d, timeout %d: over before %d", c.touched, c.timeout, c.ends)
+		}
+		if ended := table.due(c.ends); len(ended) != 1 || ended[0] != s {
+			t.Errorf("touched at %d, timeout %d: not over at %d", c.touched, c.timeout, c.ends)
+		}
+		if len(table.byID) != 0 || len(table.buckets) != 0 {
+			t.Errorf("something is left: %v, %v", table.byID, table.buckets)
+		}
+	}
+}
+
+func TestTouchedSessionsStayAndOthersEndInOrder(t *testing.T) {
+	table := newTestSessions()
+	for range 4 {
+		table.open(0, 1000)
+	}
+	first := table.nextID - 4
+	kept, removed := table.byID[first+1], table.byID[first+2]
+	late := table.open(600, 1000)
+	for now := int64(100); now < 10_000; now += 300 {
+		table.touch(kept, now)
+		if now == 700 {
+			table.remove(removed)
+		}
+		got := ids(table.due(now))
+		var want []int64
+		switch now {
+		case 1600:
+			want = []int64{first, first + 3}
+		case 2200:
+			want = []int64{late.id}
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("at %d: ended %v, want %v", now, got, want)
+		}
+	}
+	if len(table.byID) != 1 || len(table.buckets) != 1 {
+		t.Errorf("left: %d sessions in %d buckets, want 1 in 1", len(table.byID), len(table.buckets))
+	}
+}
+
+func TestASessionMayGetAShorterTimeout(t *testing.T) {
+	table := newTestSessions()
+	s := table.open(0, 60_000)
+	s.timeout = 1000
+	table.touch(s, 100)
+	if ended := table.due(1500); len(ended) != 1 {
+		t.Fatal("the old timeout still counts")
+	}
+	if ended := table.due(120_000); len(ended) != 0 {
+		t.Fatal("ended twice")
+	}
+}
+
+func TestTimeInWhichTheServerStoodStillIsForgivenUpToAWholeTimeout(t *testing.T) {
+	table := newTestSessions()
+	quiet, heard := table.open(0, 3000), table.open(0, 3000)
+	table.touch(heard, 60_900) // read only when the server went on
+	table.forgive(60_000, 61_000)
+	if quiet.deadline != 3500+60_500 {
+		t.Errorf("a quiet session's deadline is %d, want 60 s later, rounded up", quiet.deadline)
+	}
+	if heard.deadline != 64_500 {
+		t.Errorf("deadline %d, want a whole timeout from now on and no more", heard.deadline)
+	}
+	if ended := table.due(63_999); len(ended) != 0 {
+		t.Errorf("%v ended", ids(ended))
+	}
+	if got := ids(table.due(65_000)); !slices.Equal(got, []int64{quiet.id, heard.id}) {
+		t.Errorf("ended %v", got)
+	}
+}
+
+func TestIdsGoOnAfterEveryIDThatWasGiven(t *testing.T) {
+	const now = 1_795_283_000_000
+	first := newSessions(500, nil, 0, now).open(0, 1000).id
+	if first>>56 != 1 || first&0xffff != 0 {
+		t.Errorf("first id 0x%x", first)
+	}
+	if next := newSessions(500, nil, 0, now+1).open(0, 1000).id; next-first != 1<<16 {
+		t.Errorf("a millisecond later: 0x%x after 0x%x", next, first)
+	}
+	if next := newSessions(500, nil, first+7, now-1000).open(0, 1000).id; next != first+8 {
+		t.Errorf("behind a clock that was set back: 0x%x", next)
+	}
+}
+
+func TestPasswordsDependOnIDAndSecret(t *testing.T) {
+	a, b := newSessions(500, []byte("0123456789abcdef"), 0, 0), newSessions(500, []byte("0123456789abcdeF"), 0, 0)
+	s := a.open(0, 1000)
+	if a.find(s.id, a.password(s.id)) != s {
+		t.Error("not found by its password")
+	}
+	for name, password := range map[string][]byte{
+		"none": nil, "zeros": make([]byte, 16), "another session's": a.password(s.id + 1), "another store's": b.password(s.id),
+		"too short": a.password(s.id)[:15], "too long": append(a.password(s.id), 0),
+	} {
+		if a.find(s.id, password) != nil {
+			t.Errorf("found by a password that is %s", name)
+		}
+	}
+	if a.find(s.id+1, a.password(s.id+1)) != nil {
+		t.Error("found a session that is not there")
+	}
+}
