@@ -175,7 +175,8 @@ func (m *Manager) takenAt(id recipe.GatewayID) time.Duration {
 // considerTakeovers succeeds gateways that are gone and have left contenders.
 // An id with neither registration nor succession is claimed only while a
 // contender with it exists, so that an invented id claims nothing; the ids of
-// this process's own ended sessions also while it has leases to settle.
+// this process's own ended sessions also while it has leases to settle; the end of a
+// chain also while there is the chain, whose entries nobody else would sweep.
 func (m *Manager) considerTakeovers(now time.Duration) {
 	if !m.trusted() || m.draining {
 		return
@@ -187,7 +188,7 @@ func (m *Manager) considerTakeovers(now time.Duration) {
 		if p.entry && p.successor == "" && !p.reading {
 			m.readSuccession(id)
 		}
-		if p.contenders > 0 {
+		if p.contenders > 0 || p.entry {
 			m.considerTakeover(id)
 		}
 	}

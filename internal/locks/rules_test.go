@@ -411,3 +411,25 @@ func TestAPlaceIsKeptForItsClockFromTheEndOfAPoll(t *testing.T) {
 		g.wantState(ticket, Ended, ReasonExpired)
 	})
 }
+
+// A gateway that has succeeded another one dies before it has swept the entry,
+// and leaves no contender: somebody else sweeps what it left.
+func TestASuccessionWhoseEndIsGoneIsSweptByOthers(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		l := one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		two := s.gateway(t)
+		one.crash()
+		for s.node("/lockkeeper/succession/"+string(recipe.LeaseID(l.ID).Gateway())).data == nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+		two.crash()
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
+		three := s.gateway(t)
+		time.Sleep(time.Minute)
+		if left := s.names("/lockkeeper/succession"); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+		checkAll(t, s, three)
+	})
+}

@@ -310,10 +310,50 @@ func TestTheLawOfEventsHoldsOnEverySchedule(t *testing.T) {
 						for _, g := range d.gates {
 							g.checkEnded()
 						}
+						if seed%5 == 0 {
+							d.remove(d.contenders()...)
+							time.Sleep(2*keyLife + 2*endedLife)
+							for _, g := range d.gates {
+								g.checkForgotten(len(d.gates))
+							}
+						}
 					})
 				})
 			}
 		})
+	}
+}
+
+// checkForgotten verifies that nothing is kept of leases that ended long ago.
+func (g *gate) checkForgotten(gates int) {
+	g.t.Helper()
+	m := g.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	queues := 0
+	for _, s := range m.spaces {
+		queues += s.queues.Len()
+	}
+	for what, n := range map[string]int{
+		"queues": queues, "leases": len(m.leases), "sights": len(m.sights), "deferred": len(m.deferred), "hazardous": len(m.hazardous),
+		"keys": len(m.keys), "keys in line": len(m.keyLine), "other keys": len(m.otherKeys), "former": len(m.former),
+		"history": len(m.history.byID), "history's order": len(m.history.order) - m.history.head,
+		"deadlines": len(m.deadlines.h), "in line": len(m.counts.line), "reads": len(m.reads.line) + m.reads.out,
+		"in flight": m.inflight, "expiring": m.expiring, "acquiring": m.acquiring,
+		"locks": m.counts.locks, "contenders": m.counts.contenders,
+	} {
+		if n != 0 {
+			g.t.Errorf("%d %s are kept", n, what)
+		}
+	}
+	// Those of gateways that are gone wait for their turn to be swept.
+	for id, p := range m.peers {
+		if !p.registered {
+			g.t.Errorf("of gateway %s is kept %+v", id, p)
+		}
+	}
+	if len(m.peers) != gates {
+		g.t.Errorf("%d gateways are known, there are %d", len(m.peers), gates)
 	}
 }
 
