@@ -47,6 +47,25 @@ func TestALocksPageShowsTheFirstHoldersAndCountsTheRest(t *testing.T) {
 	}
 }
 
+// A page whose namespace is gone (a gateway was started anew with others) is told
+// so by its poll as by its socket: an error would look like a gateway that is away.
+func TestAPollSaysWhatIsWrongAsASocketDoes(t *testing.T) {
+	r := newRig(t)
+	r.fake.set(func() {
+		gone := &locks.Error{Code: locks.CodeNamespaceUnknown, Detail: "there is no namespace team"}
+		r.fake.lock = func(locks.LockRequest) (locks.Lock, error) { return locks.Lock{}, gone }
+		r.fake.locks = func(locks.LockFilter) (locks.LockPage, error) { return locks.LockPage{}, gone }
+	})
+	for _, v := range []view{{page: pageOverview, ns: "team"}, {page: pageLock, ns: "team", lock: "a", tab: tabQueue}} {
+		if w := r.get(t, v.pollURL()); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "There is no namespace team.") {
+			t.Errorf("%s: %d\n%s", v.pollURL(), w.Code, w.Body)
+		}
+		if w := r.get(t, v.url()); w.Code != http.StatusNotFound {
+			t.Errorf("%s: %d", v.url(), w.Code)
+		}
+	}
+}
+
 // Whoever asks for pages by the hundred, with filters that find nothing, has the
 // lock manager look at every lock each time.
 func TestPagesTakeTurnsAtTheLockManager(t *testing.T) {

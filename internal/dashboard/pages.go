@@ -45,7 +45,8 @@ func (d *Dashboard) poll(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c, err := d.look(r.Context(), v)
-	if wrong := refusalOf(err); wrong != nil {
+	// What is wrong with the view, and not with the gateway, the fragments say.
+	if wrong := refusalOf(err); wrong != nil && wrong.status >= http.StatusInternalServerError {
 		d.failed(r, wrong, err)
 		d.refuse(w, r, wrong)
 		return
