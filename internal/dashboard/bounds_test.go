@@ -66,6 +66,22 @@ func TestAPollSaysWhatIsWrongAsASocketDoes(t *testing.T) {
 	}
 }
 
+// A topic has no request that would end in its place.
+func TestAReadingThatPanicsDoesNotEndTheGateway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		topic := r.watch(t, overview)
+		r.fake.set(func() {
+			r.fake.locks = func(locks.LockFilter) (locks.LockPage, error) { panic("a bug") }
+		})
+		time.Sleep(3 * tick)
+		r.fake.holds("at last")
+		if html, _ := next(t, topic, 2*tick); !strings.Contains(html, "at last") {
+			t.Errorf("got\n%s", html)
+		}
+	})
+}
+
 // Whoever asks for pages by the hundred, with filters that find nothing, has the
 // lock manager look at every lock each time.
 func TestPagesTakeTurnsAtTheLockManager(t *testing.T) {

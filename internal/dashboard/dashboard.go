@@ -79,7 +79,7 @@ func New(o Options) *Dashboard {
 	}
 	return &Dashboard{
 		opt: o, static: static.Handler(), assets: static.URLs(),
-		status:       status{locks: o.Locks, version: o.Version, started: o.Started.UTC()},
+		status:       status{locks: o.Locks, version: o.Version, build: static.Version(), started: o.Started.UTC()},
 		writeTimeout: writeTimeout, pongTimeout: pongTimeout, listing: make(chan struct{}, 1), looking: make(chan struct{}, maxLooking), drained: make(chan struct{}),
 		topics: map[view]*topic{}, conns: map[net.Conn]struct{}{},
 	}

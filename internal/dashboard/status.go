@@ -17,6 +17,7 @@ const statusAge = 200 * time.Millisecond
 type status struct {
 	locks   Locks
 	version string
+	build   string
 	started time.Time
 
 	mu   sync.Mutex
@@ -38,7 +39,7 @@ func (s *status) get(ctx context.Context) locks.Info {
 func (s *status) statusOf(info locks.Info) templates.Status {
 	zk := info.ZooKeeper
 	return templates.Status{
-		GatewayID: info.GatewayID, Version: s.version, Started: s.started,
+		GatewayID: info.GatewayID, Version: s.version, Build: s.build, Started: s.started,
 		ZooKeeper: zk.State, Servers: zk.Servers, Root: info.Root,
 		FenceOpen: zk.FenceOpen, ReplicaCurrent: zk.ReplicaCurrent,
 		Serving: zk.State == "connected" && zk.FenceOpen && zk.ReplicaCurrent,

@@ -137,7 +137,7 @@ func (t *topic) update(ctx context.Context) (cost time.Duration) {
 	} else {
 		mem.kept = t.feed.keeper.events
 	}
-	c, err := t.d.read(ctx, t.view, mem)
+	c, err := t.read(ctx, mem)
 	if ctx.Err() != nil {
 		return 0 // whoever watches is gone, or is about to be
 	}
@@ -147,11 +147,26 @@ func (t *topic) update(ctx context.Context) (cost time.Duration) {
 	if t.view.page == pageLock {
 		began = time.Now() // reading may have waited for ZooKeeper, which costs nothing
 	}
-	if failed := t.publish(ctx, c); failed != nil {
-		err = failed
+	if c != (content{}) {
+		if failed := t.publish(ctx, c); failed != nil {
+			err = failed
+		}
 	}
 	t.trouble(err)
 	return time.Since(began)
+}
+
+func (t *topic) read(ctx context.Context, mem memory) (_ content, err error) {
+	defer survive(&err)
+	return t.d.read(ctx, t.view, mem)
+}
+
+// survive makes an error of a panic: on a topic's goroutine it would end the
+// process, and with it the locks, for the sake of a page.
+func survive(err *error) {
+	if bug := recover(); bug != nil {
+		*err = fmt.Errorf("panic: %v\n%s", bug, debug.Stack())
+	}
 }
 
 // trouble logs once that the topic cannot be shown. What the viewer did wrong,
@@ -166,14 +181,9 @@ func (t *topic) trouble(err error) {
 }
 
 // publish renders the content and makes it the latest, if anything in it
-// differs. A panic of a template is an error here: on a goroutine of its own it
-// would end the process, and with it the locks, for the sake of a page.
+// differs.
 func (t *topic) publish(ctx context.Context, c content) (err error) {
-	defer func() {
-		if bug := recover(); bug != nil {
-			err = fmt.Errorf("panic: %v\n%s", bug, debug.Stack())
-		}
-	}()
+	defer survive(&err)
 	last := t.latest.Load()
 	next := &snapshot{seq: last.seq + 1, status: c.page().Status, next: make(chan struct{})}
 	html, err := t.renderStatus(ctx, next.status, last.html(statusID))

@@ -219,8 +219,9 @@
   // A page that is open for days outlives the gateway that it came from. What a
   // newer one pushes is meant for newer styles and scripts. Not more than once a
   // minute: while a fleet is upgraded, page and socket may come from either.
-  const version = $("#status")?.dataset.version;
-  const outlived = () => $("#status")?.dataset.version !== version && performance.now() > 60_000;
+  const madeBy = () => `${$("#status")?.dataset.version} ${$("#status")?.dataset.build}`;
+  const maker = madeBy();
+  const outlived = () => madeBy() !== maker && performance.now() > 60_000;
 
   document.addEventListener("htmx:after:swap", () => {
     if (outlived()) location.reload();

@@ -56,6 +56,9 @@ func URLs() map[string]string {
 	return urls
 }
 
+// Version differs when any file does.
+func Version() string { return version }
+
 // Handler serves the files. It answers paths from Prefix on.
 func Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -164,6 +164,23 @@ func TestTheKeyboardPassesALongQueueQuickly(t *testing.T) {
 	}
 }
 
+// What a newer gateway pushes is meant for newer styles and scripts, also when
+// both call themselves "(devel)".
+func TestAPageThatIsOlderThanItsGatewayIsLoadedAgain(t *testing.T) {
+	page, _ := browse(t, "/lock-free")
+	push := func(build string) {
+		eval[bool](page, `htmx.swap({sourceElement: live, target: live, swap: "none",
+			text: pushed.replace(/data-build="[^"]*"/, 'data-build="`+build+`"')}).then(() => true)`)
+	}
+	eval[bool](page, `(performance.now = () => 61000, pushed = document.querySelector("#status").outerHTML, document.documentElement.dataset.mark = "old") === "old"`)
+	push(eval[string](page, `document.querySelector("#status").dataset.build`))
+	if eval[string](page, "document.documentElement.dataset.mark") != "old" {
+		t.Fatal("a page of its gateway's own build was loaded again")
+	}
+	push("newer")
+	page.until(`document.documentElement?.dataset.mark !== "old"`, "it is loaded again")
+}
+
 // Long names, owners and labels included.
 func TestNoPageIsWiderThanItsWindow(t *testing.T) {
 	page, _ := browse(t, "/")

@@ -32,6 +32,7 @@ type Page struct {
 type Status struct {
 	GatewayID string // "" while there is no session
 	Version   string
+	Build     string // differs when web/static does: a page of another build is loaded again
 	Started   time.Time
 	Now       time.Time // of the gateway: pages correct their own clock by it
 	// ZooKeeper is "connected", "suspended" (the connection is lost, the session
