@@ -49,6 +49,10 @@ func samples() []Record {
 		&ChildrenReply{},
 		&Children2Reply{Children: []string{"a", "b"}, Stat: stat},
 		&IntReply{Value: -6},
+		&WhoAmIReply{Clients: []ClientInfo{{"ip", "127.0.0.1"}, {"digest", ""}}},
+		&WhoAmIReply{},
+		&SASLRecord{Token: []byte{1}},
+		&SASLRecord{},
 		&MultiRequest{Ops: []MultiOp{
 			{OpCheck, &VersionRequest{"/g", 3}},
 			{OpSetData, &SetDataRequest{"/g", []byte("d"), 3}},
