@@ -1,28 +1,63 @@
 package state
 
 import (
-	"errors"
-	"iter"
+	"cmp"
 
 	"lockkeeper/internal/zk/wire"
 )
 
 // Config is what a State cannot know by itself.
 type Config struct {
-	// MaxData is jute.maxbuffer: the longest request. Larger ones never reach the state, which only checks what it writes
-	// itself. 0 means 0xfffff, as in ZooKeeper.
+	// MaxData is jute.maxbuffer, the length of the longest request with its header. A longer one closes the connection.
+	// 0 is ZooKeeper's default, 0xfffff.
 	MaxData int
 }
 
 // State is the tree, the sessions and the watches of one server.
 type State struct {
-	config Config
-	zxid   int64
+	maxData int
+
+	root     *node
+	acls     aclTable
+	sessions map[int64]*session
+	zxid     int64
+
+	containers, ttls roster
+	limits           map[string]struct{} // nodes that have a quota
+	nodes            int
+	dataSize         int64
+
+	data, childs watchTable
+	round        uint64 // of telling connections; see tell
+	conns        int
+
+	// Memory that is used again: what the transaction at hand has changed, and its operations.
+	changes []change
+	ops     []op
 }
 
 // New returns the state of a server that has never run: /, /zookeeper, /zookeeper/quota and /zookeeper/config.
 func New(config Config) *State {
-	return &State{config: config}
+	s := &State{
+		maxData:  cmp.Or(config.MaxData, 0xfffff),
+		root:     &node{data: []byte{}},
+		acls:     newACLTable(),
+		sessions: make(map[int64]*session),
+		limits:   make(map[string]struct{}),
+		data:     newWatchTable(dataKind),
+		childs:   newWatchTable(childKind),
+	}
+	proc := &node{name: "zookeeper", data: []byte{}}
+	quota := &node{name: "quota", data: []byte{}}
+	// Only the server itself may write the configuration. The version of its ACL is one too low in ZooKeeper, too.
+	configNode := &node{name: "config", data: []byte{}, aversion: -1, seq: 1}
+	configNode.acl = s.acls.hold([]wire.ACL{{Perms: wire.PermRead, Scheme: "world", ID: "anyone"}})
+	s.root.link(proc)
+	proc.link(quota)
+	proc.link(configNode)
+	s.nodes = 4
+	s.dataSize = int64(len(procPath) + len(quotaPath) + len(configPath) + len("/"))
+	return s
 }
 
 // Conn is one client connection as the state machine sees it: who it is, what it watches, and where its events go.
@@ -30,17 +65,44 @@ type Conn struct {
 	// Session is the session that the connection carries.
 	Session int64
 	// Deliver is called with each watch event of this connection, before the reply of any request that shows the change.
-	// It must not block; the event is the callee's.
+	// It must not block, and it must not call the State; the event is the callee's.
 	Deliver func(wire.WatcherEvent)
+
+	ip       string
+	who      []identity
+	attached bool
+	watches  [watchKinds]map[string]watchMode
+	round    uint64 // the last one in which it was told something
 }
 
 // NewConn returns a connection from an address, which is its identity of the scheme "ip".
-func NewConn(remoteIP string) *Conn { return &Conn{} }
+func NewConn(remoteIP string) *Conn {
+	return &Conn{ip: remoteIP, who: []identity{{schemeIP, remoteIP}}}
+}
+
+// Attach makes c get events from now on.
+func (s *State) Attach(c *Conn) {
+	if !c.attached {
+		c.attached = true
+		s.conns++
+	}
+}
+
+// Detach forgets c's watches. Its session lives on.
+func (s *State) Detach(c *Conn) {
+	if !c.attached {
+		return
+	}
+	s.data.removeAll(c)
+	s.childs.removeAll(c)
+	c.attached = false
+	s.conns--
+}
 
 // Reply is the outcome of a request.
 type Reply struct {
 	Header wire.ReplyHeader
-	// Body is nil when there is none.
+	// Body is nil when there is none. In one case (a multiRead of writes) it stands behind a header with an error.
 	Body wire.Record
 	// None says that nothing is answered at all.
 	None bool
@@ -50,52 +112,39 @@ type Reply struct {
 	Txn *Txn
 }
 
-// Request carries out one request of an attached connection whose session lives. now is in milliseconds since the Unix
-// epoch; body is what follows the header.
-func (s *State) Request(c *Conn, now int64, h wire.RequestHeader, body []byte) Reply {
-	return Reply{Header: wire.ReplyHeader{Xid: h.Xid, Zxid: s.zxid, Err: wire.ErrUnimplemented}}
-}
-
-// Attach makes c get events from now on.
-func (s *State) Attach(c *Conn) {}
-
-// Detach forgets c's watches. Its session lives on.
-func (s *State) Detach(c *Conn) {}
-
-// OpenSession begins the session id, which the server has chosen.
-func (s *State) OpenSession(now int64, id int64, timeoutMs int32) *Txn { return nil }
-
-// CloseSession ends a session that has expired. Its ephemeral nodes go, and events are delivered.
-func (s *State) CloseSession(now int64, id int64) *Txn { return nil }
-
-// HasSession says whether the session lives.
-func (s *State) HasSession(id int64) bool { return false }
-
-// Sessions yields each living session and its timeout in milliseconds, in the order of their ids.
-func (s *State) Sessions() iter.Seq2[int64, int32] { return func(func(int64, int32) bool) {} }
-
-// Reap deletes containers that have lost their last child and nodes whose time to live is over.
-func (s *State) Reap(now int64) []*Txn { return nil }
-
 // LastZxid is the newest transaction's.
 func (s *State) LastZxid() int64 { return s.zxid }
 
-// Apply replays one transaction from a log.
-func (s *State) Apply(t *Txn) error { return errors.New("state: not implemented") }
-
 // Counts are sizes of the state, for monitoring.
 type Counts struct {
-	// Nodes includes the root and ZooKeeper's own.
+	// Nodes counts the root twice, as ZooKeeper does.
 	Nodes      int
 	Ephemerals int
 	Sessions   int
-	// Watches counts each path that a connection watches; Watchers are connections that watch anything.
-	Watches      int
-	WatchedPaths int
-	Watchers     int
+	Conns      int
+	// Watches are those of both kinds: a persistent watch is two. WatchedPaths and Watchers (connections) count the data
+	// watches only: what ZooKeeper tells of its watches.
+	Watches, DataWatches, WatchedPaths, Watchers int
 	// DataSize is the length of all paths and all data together.
 	DataSize int64
 }
 
-// Counts returns the sizes of the state.
-func (s *State) Counts() Counts { return Counts{} }
+// Counts returns the sizes of the state. It takes time in proportion to the sessions and the watched paths.
+func (s *State) Counts() Counts {
+	c := Counts{
+		Nodes: s.nodes + 1, Sessions: len(s.sessions), Conns: s.conns,
+		Watches: s.data.count + s.childs.count, DataWatches: s.data.count, WatchedPaths: len(s.data.byPath),
+		DataSize: s.dataSize,
+	}
+	for _, session := range s.sessions {
+		c.Ephemerals += session.ephemerals.len()
+	}
+	seen := make(map[*Conn]struct{})
+	for _, list := range s.data.byPath {
+		for _, w := range list {
+			seen[w.conn] = struct{}{}
+		}
+	}
+	c.Watchers = len(seen)
+	return c
+}

@@ -1,0 +1,154 @@
+package state
+
+import (
+	"slices"
+	"strings"
+
+	"lockkeeper/internal/zk/wire"
+)
+
+// aclID names a list in the table of ACLs: nearly all nodes share a few lists.
+type aclID uint32
+
+// openACL is the list of the nodes that ZooKeeper makes itself; it is never dropped.
+const openACL aclID = 0
+
+type aclTable struct {
+	lists []aclList
+	ids   map[string]aclID // by encoding
+	free  []aclID
+	// recent is the list that was named last: what decide finds, apply holds.
+	recent aclID
+}
+
+type aclList struct {
+	acl  []wire.ACL // never written to once it is here
+	key  string
+	uses int
+	// plain says that a request with exactly this encoding means exactly this list, whoever sends it.
+	plain bool
+}
+
+var everyone = []wire.ACL{{Perms: wire.PermAll, Scheme: "world", ID: "anyone"}}
+
+func newACLTable() aclTable {
+	t := aclTable{ids: make(map[string]aclID)}
+	t.hold(everyone)
+	return t
+}
+
+// hold counts one more use of a list, which it adds when it is new.
+func (t *aclTable) hold(acl []wire.ACL) aclID {
+	if len(t.lists) > 0 {
+		if recent := t.lists[t.recent].acl; len(recent) == len(acl) && len(acl) > 0 && &recent[0] == &acl[0] {
+			t.lists[t.recent].uses++
+			return t.recent
+		}
+	}
+	key := wire.AppendACLs(nil, acl)
+	if id, ok := t.ids[string(key)]; ok {
+		t.lists[id].uses++
+		return id
+	}
+	list := aclList{acl: acl, key: string(key), uses: 1}
+	fixed, ok := fixACL(acl, nil)
+	list.plain = ok && slices.Equal(fixed, acl)
+	if last := len(t.free) - 1; last >= 0 {
+		id := t.free[last]
+		t.free = t.free[:last]
+		t.lists[id] = list
+		t.ids[list.key] = id
+		return id
+	}
+	id := aclID(len(t.lists))
+	t.lists = append(t.lists, list)
+	t.ids[list.key] = id
+	return id
+}
+
+// release takes one use back.
+func (t *aclTable) release(id aclID) {
+	list := &t.lists[id]
+	if list.uses--; list.uses == 0 && id != openACL {
+		delete(t.ids, list.key)
+		*list = aclList{}
+		t.free = append(t.free, id)
+	}
+}
+
+func (t *aclTable) list(id aclID) []wire.ACL { return t.lists[id].acl }
+
+// lookup finds the list that a request names by its encoding, when it is known and needs no fixing.
+func (t *aclTable) lookup(encoded []byte) ([]wire.ACL, bool) {
+	if id, ok := t.ids[string(encoded)]; ok && t.lists[id].plain {
+		t.recent = id
+		return t.lists[id].acl, true
+	}
+	return nil, false
+}
+
+// fixACL is the list that a node gets for the one in a request: without repetitions, and with "auth" replaced by the
+// identities of the client. ok is false when the list is empty or an entry means nothing.
+func fixACL(acl []wire.ACL, who []identity) (fixed []wire.ACL, ok bool) {
+	if len(acl) == 0 {
+		return nil, false
+	}
+	for i, a := range acl {
+		if slices.Contains(acl[:i], a) {
+			continue
+		}
+		switch {
+		case a.Scheme == "world" && a.ID == "anyone":
+			fixed = append(fixed, a)
+		case a.Scheme == "auth":
+			proved := false
+			for _, id := range who {
+				if id.scheme == schemeDigest { // an address is not authenticated
+					fixed = append(fixed, wire.ACL{Perms: a.Perms, Scheme: id.scheme, ID: id.id})
+					proved = true
+				}
+			}
+			if !proved {
+				return nil, false
+			}
+		case a.Scheme == schemeDigest && validDigest(a.ID), a.Scheme == schemeIP && validIP(a.ID):
+			fixed = append(fixed, a)
+		default:
+			return nil, false
+		}
+	}
+	return fixed, true
+}
+
+// allowed says whether one of perms is granted to who.
+func allowed(acl []wire.ACL, perms int32, who []identity) bool {
+	if len(acl) == 0 {
+		return true
+	}
+	for i := range acl {
+		a := &acl[i]
+		if a.Perms&perms == 0 {
+			continue
+		}
+		if a.Scheme == "world" && a.ID == "anyone" {
+			return true
+		}
+		for _, id := range who {
+			if id.scheme == a.Scheme && id.matches(a.ID) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// masked hides the digests from those who may read an ACL but not change it.
+func masked(acl []wire.ACL) []wire.ACL {
+	acl = slices.Clone(acl)
+	for i := range acl {
+		if user, _, ok := strings.Cut(acl[i].ID, ":"); ok && acl[i].Scheme == schemeDigest {
+			acl[i].ID = user + ":x"
+		}
+	}
+	return acl
+}

@@ -1,0 +1,186 @@
+package state
+
+import (
+	"bytes"
+	"fmt"
+
+	"lockkeeper/internal/zk/wire"
+)
+
+// A write is carried out in three steps. decide checks a request against the tree as it is, in ZooKeeper's order of
+// checks, and makes the change of it; apply (apply.go) makes the change and remembers how to undo it; commit (commit.go)
+// makes it final and delivers its events. A log is replayed with the last two.
+
+// decide is the change that o asks for; the kind is 0 when there is none (a check).
+func (s *State) decide(c *Conn, o *op) (TxnOp, wire.ErrCode) {
+	switch o.code {
+	case wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL:
+		return s.decideCreate(c, o)
+	case wire.OpDelete:
+		return s.decideDelete(c, o)
+	case wire.OpSetData:
+		n, err := s.target(c, o, wire.PermWrite)
+		if err != wire.OK {
+			return TxnOp{}, err
+		}
+		version, ok := next(n.version, o.version)
+		if !ok {
+			return TxnOp{}, wire.ErrBadVersion
+		}
+		return TxnOp{Kind: TxnSetData, Path: o.path, Data: bytes.Clone(o.data), Version: version}, wire.OK
+	case wire.OpSetACL:
+		return s.decideSetACL(c, o)
+	default: // check
+		n, err := s.target(c, o, wire.PermRead)
+		if err != wire.OK {
+			return TxnOp{}, err
+		}
+		if _, ok := next(n.version, o.version); !ok {
+			return TxnOp{}, wire.ErrBadVersion
+		}
+		return TxnOp{}, wire.OK
+	}
+}
+
+func (s *State) decideCreate(c *Conn, o *op) (TxnOp, wire.ErrCode) {
+	m, ok := modeOf(o.flags)
+	switch {
+	case !ok:
+		return TxnOp{}, wire.ErrBadArguments
+	case m.ttl != (o.code == wire.OpCreateTTL), m.ttl && (o.ttl <= 0 || o.ttl > maxTTL):
+		return TxnOp{}, wire.ErrBadArguments
+	case o.noPath:
+		return TxnOp{}, wire.ErrMarshalling
+	}
+	parentPath, _, ok := split(o.path)
+	if !ok || hasNUL(o.path) {
+		return TxnOp{}, wire.ErrBadArguments
+	}
+	acl, ok := s.fix(c, o)
+	if !ok {
+		return TxnOp{}, wire.ErrInvalidACL
+	}
+	parent := s.find(parentPath)
+	if parent == nil {
+		return TxnOp{}, wire.ErrNoNode
+	}
+	if !s.may(c, parent, wire.PermCreate) {
+		return TxnOp{}, wire.ErrNoAuth
+	}
+	path := o.path
+	if m.sequential {
+		path = fmt.Sprintf("%s%010d", path, parent.cversion)
+	}
+	if !validPath(path) {
+		return TxnOp{}, wire.ErrBadArguments
+	}
+	if path == "/" || parent.child(path[len(parentPath)+1:]) != nil {
+		return TxnOp{}, wire.ErrNodeExists
+	}
+	if isEphemeral(parent.owner) {
+		return TxnOp{}, wire.ErrNoChildrenForEphemeral
+	}
+	change := TxnOp{Kind: TxnCreate, Path: path, Data: bytes.Clone(o.data), ACL: acl, Version: parent.cversion + 1}
+	switch {
+	case o.code == wire.OpCreateContainer:
+		change.Owner = containerOwner
+	case m.ttl:
+		change.Owner = ttlMask | o.ttl
+	case m.ephemeral:
+		change.Owner = c.Session
+	}
+	return change, wire.OK
+}
+
+func (s *State) decideDelete(c *Conn, o *op) (TxnOp, wire.ErrCode) {
+	if o.noPath {
+		return TxnOp{}, wire.ErrMarshalling
+	}
+	parentPath, name, ok := split(o.path)
+	if !ok || hasNUL(o.path) || special(o.path) {
+		return TxnOp{}, wire.ErrBadArguments
+	}
+	parent := s.find(parentPath)
+	if parent == nil {
+		return TxnOp{}, wire.ErrNoNode
+	}
+	if !s.may(c, parent, wire.PermDelete) {
+		return TxnOp{}, wire.ErrNoAuth
+	}
+	n := parent.child(name)
+	if n == nil {
+		return TxnOp{}, wire.ErrNoNode
+	}
+	if _, ok := next(n.version, o.version); !ok {
+		return TxnOp{}, wire.ErrBadVersion
+	}
+	if n.numChildren() > 0 {
+		return TxnOp{}, wire.ErrNotEmpty
+	}
+	return TxnOp{Kind: TxnDelete, Path: o.path}, wire.OK
+}
+
+func (s *State) decideSetACL(c *Conn, o *op) (TxnOp, wire.ErrCode) {
+	if !validPath(o.path) {
+		return TxnOp{}, wire.ErrBadArguments
+	}
+	acl, ok := s.fix(c, o)
+	if !ok {
+		return TxnOp{}, wire.ErrInvalidACL
+	}
+	n, err := s.target(c, o, wire.PermAdmin)
+	if err != wire.OK {
+		return TxnOp{}, err
+	}
+	version, ok := next(n.aversion, o.version)
+	if !ok {
+		return TxnOp{}, wire.ErrBadVersion
+	}
+	return TxnOp{Kind: TxnSetACL, Path: o.path, ACL: acl, Version: version}, wire.OK
+}
+
+// target is the node that o is about, if the connection has a permission on it.
+func (s *State) target(c *Conn, o *op, perm int32) (*node, wire.ErrCode) {
+	if !validPath(o.path) {
+		return nil, wire.ErrBadArguments
+	}
+	n := s.find(o.path)
+	if n == nil {
+		return nil, wire.ErrNoNode
+	}
+	if !s.may(c, n, perm) {
+		return nil, wire.ErrNoAuth
+	}
+	return n, wire.OK
+}
+
+// fix is the ACL that o's node gets.
+func (s *State) fix(c *Conn, o *op) ([]wire.ACL, bool) {
+	if o.known {
+		return o.acl, true
+	}
+	return fixACL(o.acl, c.who)
+}
+
+// may says whether the connection has one of the permissions on the node.
+func (s *State) may(c *Conn, n *node, perms int32) bool {
+	return s.mayACL(c, n.acl, perms)
+}
+
+func (s *State) mayACL(c *Conn, acl aclID, perms int32) bool {
+	return acl == openACL || allowed(s.acls.list(acl), perms, c.who)
+}
+
+// next is the version after current; ok is false when another one was expected.
+func next(current, expected int32) (version int32, ok bool) {
+	return current + 1, expected == -1 || expected == current
+}
+
+func hasNUL(path string) bool {
+	for i := range len(path) {
+		if path[i] == 0 {
+			return true
+		}
+	}
+	return false
+}

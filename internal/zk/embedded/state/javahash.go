@@ -1,0 +1,83 @@
+package state
+
+import (
+	"cmp"
+	"slices"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// ZooKeeper keeps children, ephemeral nodes and identities in Java hash tables and shows them in the order of the table.
+// Clients must not rely on it, but tools show it, and it is the order in which a session's nodes go: so it is kept.
+
+// Initial sizes of the tables.
+const (
+	childTable     = 8
+	ephemeralTable = 16
+	identityTable  = 16
+)
+
+// hashed is an entry of a table; seq tells entries of one bucket apart, which stand in the order in which they came.
+type hashed struct {
+	key  string
+	hash uint32
+	seq  int32
+}
+
+// javaHash is String.hashCode, spread as a HashMap does it.
+func javaHash(s string) uint32 { return spread(javaStringHash(s)) }
+
+func javaStringHash(s string) uint32 {
+	var h uint32
+	for _, r := range s {
+		if r < utf8.RuneSelf {
+			h = 31*h + uint32(r)
+			continue
+		}
+		if r1, r2 := utf16.EncodeRune(r); r1 != utf8.RuneError {
+			h = 31*h + uint32(r1)
+			r = r2
+		}
+		h = 31*h + uint32(r)
+	}
+	return h
+}
+
+func spread(h uint32) uint32 { return h ^ h>>16 }
+
+// tableSize is how large a table that started with initial buckets is once it has held peak entries: it doubles when it
+// is more than three quarters full, and never shrinks.
+func tableSize(initial, peak int) uint32 {
+	size := initial
+	for peak > size*3/4 {
+		size *= 2
+	}
+	return uint32(size)
+}
+
+// copySize is the size of a table that is made as a copy of n entries.
+func copySize(n int) uint32 {
+	least := int(float32(n)/0.75 + 1)
+	size := 1
+	for size < least {
+		size *= 2
+	}
+	return uint32(size)
+}
+
+// sortByTable brings entries into the order of a table of this size.
+func sortByTable(entries []hashed, size uint32) {
+	slices.SortFunc(entries, func(a, b hashed) int {
+		return cmp.Or(cmp.Compare(a.hash&(size-1), b.hash&(size-1)), cmp.Compare(a.seq, b.seq))
+	})
+}
+
+// sortByCopy brings entries into the order of a copy of a table of this size: what ZooKeeper takes from a set of
+// ephemeral nodes before it works on them.
+func sortByCopy(entries []hashed, size uint32) {
+	sortByTable(entries, size)
+	copied := copySize(len(entries))
+	slices.SortStableFunc(entries, func(a, b hashed) int {
+		return cmp.Compare(a.hash&(copied-1), b.hash&(copied-1))
+	})
+}

@@ -1,0 +1,227 @@
+package state
+
+import (
+	"strings"
+
+	"lockkeeper/internal/zk/wire"
+)
+
+// Owners that stand for a kind of node, as ZooKeeper encodes them. Clients read 0 for them.
+const (
+	containerOwner = -1 << 63
+	ttlMask        = -1 << 56 // the upper byte of a TTL node's owner; the 40 lowest bits are the time to live
+	maxTTL         = 1<<40 - 1
+)
+
+// node is one node of the tree. A server holds hundreds of thousands, so it has no map, no full path and no ACL of its own;
+// it is 128 bytes long, a size class of the allocator (a test holds it to that).
+type node struct {
+	name   string
+	parent *node // nil: the root, or a node that is gone
+	kids   *children
+	data   []byte // never written to once it is here: transactions and replies share it
+
+	czxid, mzxid, pzxid int64
+	ctime, mtime        int64
+	owner               int64 // a session, containerOwner, a TTL or 0
+
+	version, cversion, aversion int32
+
+	acl aclID
+	// slot is the place in the roster that lists the node.
+	slot int32
+	// seq is the parent's cversion when the node was made: the order in which siblings came.
+	seq int32
+}
+
+// children of a node. Few are a list; many are a map. A leaf that never had a child has none of it.
+type children struct {
+	few  []*node
+	many map[string]*node
+	// peak is the greatest number of children there ever were: it decides the order in which ZooKeeper lists them.
+	peak int32
+}
+
+// manyChildren is how many are looked for one by one.
+const manyChildren = 12
+
+func (n *node) child(name string) *node {
+	k := n.kids
+	if k == nil {
+		return nil
+	}
+	if k.many != nil {
+		return k.many[name]
+	}
+	for _, c := range k.few {
+		if c.name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+func (n *node) numChildren() int {
+	if n.kids == nil {
+		return 0
+	}
+	return len(n.kids.few) + len(n.kids.many)
+}
+
+// link makes c a child of n.
+func (n *node) link(c *node) {
+	k := n.kids
+	if k == nil {
+		k = &children{}
+		n.kids = k
+	}
+	c.parent = n
+	switch {
+	case k.many != nil:
+		k.many[c.name] = c
+	case len(k.few) < manyChildren:
+		k.few = append(k.few, c)
+	default:
+		k.many = make(map[string]*node, 2*manyChildren)
+		for _, f := range k.few {
+			k.many[f.name] = f
+		}
+		k.many[c.name] = c
+		k.few = nil
+	}
+	k.peak = max(k.peak, int32(n.numChildren()))
+}
+
+// unlink is the opposite of link.
+func (n *node) unlink(c *node) {
+	k := n.kids
+	c.parent = nil
+	if k.many != nil {
+		delete(k.many, c.name)
+		if len(k.many) == 0 {
+			k.many = nil // a map never shrinks
+		}
+		return
+	}
+	for i, f := range k.few {
+		if f == c {
+			last := len(k.few) - 1
+			k.few[i] = k.few[last]
+			k.few[last] = nil
+			k.few = k.few[:last]
+			return
+		}
+	}
+}
+
+// each calls f for every child, in no order.
+func (n *node) each(f func(*node)) {
+	if n.kids == nil {
+		return
+	}
+	for _, c := range n.kids.few {
+		f(c)
+	}
+	for _, c := range n.kids.many {
+		f(c)
+	}
+}
+
+// names lists the children as ZooKeeper does.
+func (n *node) names() []string {
+	if n.numChildren() == 0 {
+		return nil
+	}
+	listed := make([]hashed, 0, n.numChildren())
+	n.each(func(c *node) { listed = append(listed, hashed{c.name, javaHash(c.name), c.seq}) })
+	sortByTable(listed, tableSize(childTable, int(n.kids.peak)))
+	names := make([]string, len(listed))
+	for i := range listed {
+		names[i] = listed[i].key
+	}
+	return names
+}
+
+// descendants counts the nodes below n.
+func (n *node) descendants() int {
+	count := n.numChildren()
+	n.each(func(c *node) { count += c.descendants() })
+	return count
+}
+
+// path is built from the names up to the root; "/" for the root.
+func (n *node) path() string {
+	if n.parent == nil {
+		return "/"
+	}
+	length := 0
+	for m := n; m.parent != nil; m = m.parent {
+		length += 1 + len(m.name)
+	}
+	b := make([]byte, length)
+	for m := n; m.parent != nil; m = m.parent {
+		length -= len(m.name)
+		copy(b[length:], m.name)
+		length--
+		b[length] = '/'
+	}
+	return string(b)
+}
+
+func isTTL(owner int64) bool       { return owner&ttlMask == ttlMask }
+func isContainer(owner int64) bool { return owner == containerOwner }
+
+// isEphemeral says whether the owner is a session.
+func isEphemeral(owner int64) bool { return owner != 0 && !isContainer(owner) && !isTTL(owner) }
+
+// stat is the node as clients see it. ZooKeeper shows changes of the children where it counts creations: a creation and
+// a deletion for each child that there ever was, but no deletion for those that are still there.
+func (n *node) stat() wire.Stat {
+	owner := n.owner
+	if !isEphemeral(owner) {
+		owner = 0
+	}
+	kids := int32(n.numChildren())
+	return wire.Stat{
+		Czxid: n.czxid, Mzxid: n.mzxid, Pzxid: n.pzxid, Ctime: n.ctime, Mtime: n.mtime,
+		Version: n.version, Cversion: 2*n.cversion - kids, Aversion: n.aversion,
+		EphemeralOwner: owner, DataLength: int32(len(n.data)), NumChildren: kids,
+	}
+}
+
+// find is the node at exactly this path. The root is "/", and "" as well, as in ZooKeeper's table of nodes.
+func (s *State) find(path string) *node {
+	if path == "" || path == "/" {
+		return s.root
+	}
+	if path[0] != '/' {
+		return nil
+	}
+	n, rest := s.root, path[1:]
+	for n != nil {
+		name, more, found := strings.Cut(rest, "/")
+		n = n.child(name)
+		if !found {
+			return n
+		}
+		rest = more
+	}
+	return nil
+}
+
+// split cuts a path at its last slash. The parent of "/a" is "".
+func split(path string) (parent, name string, ok bool) {
+	i := strings.LastIndexByte(path, '/')
+	if i < 0 {
+		return "", "", false
+	}
+	return path[:i], path[i+1:], true
+}
+
+// watched is a parent's path as watches know it.
+func watched(parent string) string {
+	if parent == "" {
+		return "/"
+	}
+	return parent
+}

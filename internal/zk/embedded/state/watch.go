@@ -1,0 +1,193 @@
+package state
+
+import "lockkeeper/internal/zk/wire"
+
+// watchMode is how long a watch lasts and how far it reaches.
+type watchMode uint8
+
+const (
+	oneShot    watchMode = iota
+	persistent           // until it is removed
+	recursive            // and for all nodes below; it sees no children events
+)
+
+type watch struct {
+	conn *Conn
+	mode watchMode
+}
+
+// watchTable holds the watches of one kind: data (and existence), or children. A connection has at most one watch per path
+// in a table, and a newer one replaces its mode: so a read with a watch turns a persistent watch into a one-shot one, as it
+// does in ZooKeeper.
+type watchTable struct {
+	kind      int // the place in Conn.watches
+	byPath    map[string][]watch
+	recursive map[string]int // how many recursive watches there are on a path
+	count     int
+}
+
+const (
+	dataKind = iota
+	childKind
+	watchKinds
+)
+
+func newWatchTable(kind int) watchTable {
+	return watchTable{kind: kind, byPath: make(map[string][]watch), recursive: make(map[string]int)}
+}
+
+func (t *watchTable) add(c *Conn, path string, mode watchMode) {
+	if !c.attached {
+		return
+	}
+	mine := &c.watches[t.kind]
+	if *mine == nil {
+		*mine = make(map[string]watchMode)
+	}
+	old, had := (*mine)[path]
+	(*mine)[path] = mode
+	t.countRecursive(path, old, mode)
+	if !had {
+		t.byPath[path] = append(t.byPath[path], watch{c, mode})
+		t.count++
+		return
+	}
+	for i, w := range t.byPath[path] {
+		if w.conn == c {
+			t.byPath[path][i].mode = mode
+		}
+	}
+}
+
+// remove says whether there was one.
+func (t *watchTable) remove(c *Conn, path string) bool {
+	mode, had := c.watches[t.kind][path]
+	if !had {
+		return false
+	}
+	delete(c.watches[t.kind], path)
+	t.countRecursive(path, mode, oneShot)
+	list := t.byPath[path]
+	for i, w := range list {
+		if w.conn == c {
+			t.keep(path, append(list[:i], list[i+1:]...), list)
+			break
+		}
+	}
+	return true
+}
+
+// keep replaces the list of a path by what is left of it, in the same memory.
+func (t *watchTable) keep(path string, left, list []watch) {
+	t.count -= len(list) - len(left)
+	clear(list[len(left):])
+	if len(left) == 0 {
+		delete(t.byPath, path)
+		return
+	}
+	t.byPath[path] = left
+}
+
+func (t *watchTable) countRecursive(path string, from, to watchMode) {
+	switch {
+	case from != recursive && to == recursive:
+		t.recursive[path]++
+	case from == recursive && to != recursive:
+		if t.recursive[path]--; t.recursive[path] == 0 {
+			delete(t.recursive, path)
+		}
+	}
+}
+
+func (t *watchTable) removeAll(c *Conn) {
+	for path := range c.watches[t.kind] {
+		t.remove(c, path)
+	}
+	c.watches[t.kind] = nil
+}
+
+// trigger tells of an event on a path. Nobody is told twice in one round (see State.tellDeleted).
+func (t *watchTable) trigger(s *State, event wire.EventType, path string, acl aclID) {
+	if len(t.byPath) == 0 {
+		return
+	}
+	if list := t.byPath[path]; list != nil {
+		left := list[:0]
+		for _, w := range list {
+			if w.mode != recursive || event != wire.EventChildrenChanged {
+				s.tell(w.conn, event, path, acl)
+			}
+			if w.mode == oneShot {
+				delete(w.conn.watches[t.kind], path)
+			} else {
+				left = append(left, w)
+			}
+		}
+		if len(left) < len(list) {
+			t.keep(path, left, list)
+		}
+	}
+	if len(t.recursive) == 0 || event == wire.EventChildrenChanged {
+		return
+	}
+	for above := path; above != "/"; {
+		parent, _, _ := split(above)
+		above = watched(parent)
+		if t.recursive[above] == 0 {
+			continue
+		}
+		for _, w := range t.byPath[above] {
+			if w.mode == recursive {
+				s.tell(w.conn, event, path, acl)
+			}
+		}
+	}
+}
+
+// tell delivers an event to who may read the node.
+func (s *State) tell(c *Conn, event wire.EventType, path string, acl aclID) {
+	if c.round == s.round {
+		return
+	}
+	c.round = s.round
+	if s.mayACL(c, acl, wire.PermRead) {
+		c.deliver(event, path)
+	}
+}
+
+func (c *Conn) deliver(event wire.EventType, path string) {
+	if c.attached && c.Deliver != nil {
+		c.Deliver(wire.WatcherEvent{Type: event, State: wire.StateSyncConnected, Path: path})
+	}
+}
+
+// The events of each change. ZooKeeper filters an event by the ACL of the node that it is about: for a change of the
+// children, by the parent's.
+
+func (s *State) tellCreated(path string, n, parent *node) {
+	s.round++
+	s.data.trigger(s, wire.EventCreated, path, n.acl)
+	s.tellChildren(path, parent)
+}
+
+// tellDeleted tells a connection once that watches both the data and the children of the node.
+func (s *State) tellDeleted(path string, n, parent *node) {
+	s.round++
+	s.data.trigger(s, wire.EventDeleted, path, n.acl)
+	s.childs.trigger(s, wire.EventDeleted, path, n.acl)
+	s.tellChildren(path, parent)
+}
+
+func (s *State) tellChildren(path string, parent *node) {
+	if len(s.childs.byPath) == 0 {
+		return
+	}
+	s.round++
+	above, _, _ := split(path)
+	s.childs.trigger(s, wire.EventChildrenChanged, watched(above), parent.acl)
+}
+
+func (s *State) tellData(path string, n *node) {
+	s.round++
+	s.data.trigger(s, wire.EventDataChanged, path, n.acl)
+}
