@@ -1,11 +1,15 @@
 package clients
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
+	"lockkeeper/internal/zk/embedded"
+	"lockkeeper/internal/zk/embedded/embeddedtest"
 	"lockkeeper/internal/zk/zkreal"
 )
 
@@ -20,10 +24,25 @@ type server struct {
 
 var servers = []server{
 	{"zookeeper", startZooKeeper},
+	{"embedded", startEmbedded},
 }
 
+// What the scenarios know of a server (testdata/curator/World.java).
+const (
+	leastSession    = 400 * time.Millisecond
+	greatestSession = time.Minute
+	reapEvery       = 500 * time.Millisecond // how often it looks for containers and nodes whose time is over
+)
+
 func startZooKeeper(t *testing.T) string {
-	return zkreal.StartT(t, zkreal.WithoutFsync(), zkreal.WithJVMFlag("-Dznode.container.checkIntervalMs=500")).Addr()
+	return zkreal.StartT(t, zkreal.WithoutFsync(), zkreal.WithSessionBounds(leastSession, greatestSession),
+		zkreal.WithJVMFlag(fmt.Sprintf("-Dznode.container.checkIntervalMs=%d", reapEvery.Milliseconds()))).Addr()
+}
+
+func startEmbedded(t *testing.T) string {
+	return embeddedtest.RunT(t, embeddedtest.With(func(c *embedded.Config) {
+		c.MinSessionTimeout, c.MaxSessionTimeout, c.ReapInterval = leastSession, greatestSession, reapEvery
+	})).Addr()
 }
 
 func TestKazooWorks(t *testing.T) {
