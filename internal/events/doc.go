@@ -14,7 +14,9 @@
 //
 //   - Node events stand in ZooKeeper's order, as its watch told them.
 //   - Of one lease: queued, then granted (if it ever was), then its end, each
-//     at most once.
+//     at most once. (Of a contender that is no lease of this gateway's they are
+//     told anew when it comes back: after a connection was lost, the tree may be
+//     read from a server that has not come to the last events.)
 //   - Of one lock: a holder's end stands before the grant that it makes possible.
 //   - lease.queued stands behind the node.created of the contender. The end of
 //     a lease may stand before its node.deleted: the reply to our own delete is

@@ -52,10 +52,10 @@ func (t Type) IsNode() bool { return t == NodeCreated || t == NodeChanged || t =
 // Fields that do not apply are zero.
 type Event struct {
 	Type         Type
-	Time         time.Time // UTC, when the gateway learnt of it; set by Publish
+	Foreign      bool      // the contender is another program's
+	Time         time.Time // UTC, when the gateway learnt of it; set by Publish when it is zero
 	NS, Lock     string
 	LeaseID      string // "" for what is no lease of this program
-	Foreign      bool   // the contender is another program's
 	Program      string // of a foreign contender, when its name tells: "curator"
 	Owner        string
 	Mode         string

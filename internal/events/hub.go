@@ -128,7 +128,9 @@ func (h *Hub) Publish(e *Event) {
 		panic("events: an event was published twice")
 	}
 	h.publishing.Lock()
-	e.Time = time.Now().UTC()
+	if e.Time.IsZero() {
+		e.Time = time.Now().UTC()
+	}
 	e.hub, e.seq = h, h.next.Load()
 	h.ring[e.seq%uint64(len(h.ring))].Store(e)
 	h.next.Store(e.seq + 1)

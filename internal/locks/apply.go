@@ -15,7 +15,10 @@ import (
 func (m *Manager) Apply(changes []zk.Change) {
 	m.mu.Lock()
 	defer m.unlock()
-	now := m.clock.Now().Boot()
+	instant := m.clock.Now()
+	now := instant.Boot()
+	m.heard = time.Unix(0, int64(instant.Wall())).UTC()
+	defer func() { m.heard = time.Time{} }()
 	for i := range changes {
 		c := &changes[i]
 		switch c.Kind {

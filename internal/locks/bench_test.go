@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -153,5 +154,55 @@ func BenchmarkTelling(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		m.tellNode(c, q)
+	}
+}
+
+// BenchmarkTellingACycle is the five events of one acquire and one release,
+// and what is noted for them.
+func BenchmarkTellingACycle(b *testing.B) {
+	for _, told := range []bool{false, true} {
+		b.Run(fmt.Sprintf("events=%v", told), func(b *testing.B) { benchmarkTellingACycle(b, told) })
+	}
+}
+
+func benchmarkTellingACycle(b *testing.B, told bool) {
+	s := newFakeStore(b)
+	opt := Options{Store: s, Root: "/lockkeeper", Clock: s.clock}
+	if told {
+		opt.Events = events.New(events.Options{})
+	}
+	m := New(opt)
+	if err := m.prepare(s.layout); err != nil {
+		b.Fatal(err)
+	}
+	m.session = &fakeSession{s: s, id: "abcdefghijklm"}
+	m.Apply([]zk.Change{{Kind: zk.Synced}})
+	q := m.queueOf(m.spaces[DefaultNamespace], "deploy")
+	l, err := m.newLease(q, &AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := &recipe.Contender{LeaseID: l.id, Name: "write-v1." + string(l.id) + "-lock-0000000000", Ours: true, Member: 1, Members: 1}
+	l.name, l.czxid = c.Name, 7
+	node := &zk.Node{Name: c.Name}
+	dir := &zk.Dir{Path: q.path}
+	root := &zk.WatchRoot{Path: "/lockkeeper/locks", Depth: 2}
+	at := time.Now()
+	b.ReportAllocs()
+	for b.Loop() {
+		m.heard = at
+		l.shown, l.sight, l.reason, l.wasHeld = false, sight{}, ReasonReleased, true
+		m.tellNode(&zk.Change{Kind: zk.NodeAdded, Root: root, Dir: dir, Node: node}, q)
+		if m.appeared(c) {
+			m.tellQueued(q, c)
+		}
+		m.heard = time.Time{} // the next two are told when ZooKeeper has replied
+		if l.sight.holds(0, false) {
+			m.tellGranted(q, c, l)
+		}
+		m.tellEnded(l)
+		m.heard = at
+		m.tellNode(&zk.Change{Kind: zk.NodeRemoved, Root: root, Dir: dir, Node: node}, q)
+		delete(m.sights, c)
 	}
 }

@@ -31,6 +31,12 @@ import (
 // telling reports whether there is somebody to tell, and something that is news.
 func (m *Manager) telling() bool { return m.opt.Events != nil && m.loadedOnce }
 
+// event is a new event about a znode in a directory. Changes that came together
+// carry the time at which they came: one look at the clock for all of them.
+func (m *Manager) event(t events.Type, dir, name string) *events.Event {
+	return &events.Event{Type: t, Time: m.heard, Dir: dir, Name: name}
+}
+
 // tellNode tells a change of the watched trees as ZooKeeper's watch told it. q
 // is the lock's queue, nil outside of lock roots.
 func (m *Manager) tellNode(c *zk.Change, q *queue) {
@@ -48,7 +54,7 @@ func (m *Manager) tellNode(c *zk.Change, q *queue) {
 	default:
 		return
 	}
-	e := &events.Event{Type: t, Dir: c.Dir.Path, Name: nodeName(c)}
+	e := m.event(t, c.Dir.Path, nodeName(c))
 	if q != nil {
 		e.NS, e.Lock = q.space.name, q.name
 	}
@@ -134,14 +140,18 @@ func (m *Manager) tellRemoved(q *queue, name string) {
 // tellGateway tells that a gateway has registered, or that its registration is gone.
 func (m *Manager) tellGateway(t events.Type, id recipe.GatewayID) {
 	if m.telling() {
-		m.opt.Events.Publish(&events.Event{Type: t, Gateway: string(id)})
+		e := m.event(t, "", "")
+		e.Gateway = string(id)
+		m.opt.Events.Publish(e)
 	}
 }
 
 // tellSession tells of this process's own session; it is no news from the tree.
 func (m *Manager) tellSession(t events.Type, session Session) {
 	if m.opt.Events != nil {
-		m.opt.Events.Publish(&events.Event{Type: t, Gateway: session.ID()})
+		e := m.event(t, "", "")
+		e.Gateway = session.ID()
+		m.opt.Events.Publish(e)
 	}
 }
 
@@ -168,8 +178,8 @@ func (m *Manager) lookAtConnection() {
 
 // leaseEvent is an event about a lease of this gateway.
 func (m *Manager) leaseEvent(t events.Type, l *lease) *events.Event {
-	e := &events.Event{Type: t, NS: l.q.space.name, Lock: l.q.name, LeaseID: string(l.id), Owner: l.owner,
-		Mode: string(Exclusive), Dir: l.q.path, Name: l.name}
+	e := m.event(t, l.q.path, l.name)
+	e.NS, e.Lock, e.LeaseID, e.Owner, e.Mode = l.q.space.name, l.q.name, string(l.id), l.owner, string(Exclusive)
 	if l.term == m.term && m.session != nil {
 		e.Gateway = m.session.ID()
 	} else {
@@ -185,8 +195,8 @@ func (m *Manager) contenderEvent(t events.Type, q *queue, c *recipe.Contender) *
 		e.Name = c.Name
 		return e
 	}
-	e := &events.Event{Type: t, NS: q.space.name, Lock: q.name, LeaseID: string(c.LeaseID),
-		Mode: string(viewMode(c.Mode)), Dir: q.path, Name: c.Name}
+	e := m.event(t, q.path, c.Name)
+	e.NS, e.Lock, e.LeaseID, e.Mode = q.space.name, q.name, string(c.LeaseID), string(viewMode(c.Mode))
 	if !c.Ours {
 		e.Foreign, e.Program = true, programOf(c.Name)
 		return e

@@ -116,9 +116,10 @@ type Manager struct {
 	loadedOnce bool
 	servedOnce bool // requests could be served at some time
 	reads      reads
-	session    Session // nil while there is none
-	connected  bool    // the session's connection, as it was last told
-	term       uint64  // counts sessions; a lease of another term is nobody's until it is adopted
+	session    Session   // nil while there is none
+	connected  bool      // the session's connection, as it was last told
+	heard      time.Time // when the changes came that are being applied; else zero
+	term       uint64    // counts sessions; a lease of another term is nobody's until it is adopted
 	rev        uint64
 	inflight   int // writes handed over and not answered
 	expiring   int // of those: deletions that time decided

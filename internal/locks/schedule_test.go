@@ -28,7 +28,7 @@ type schedule struct {
 
 var (
 	firstSeed = flag.Int("first-seed", 0, "of the random schedules")
-	seeds     = flag.Int("seeds", 150, "how many random schedules of each kind")
+	seeds     = flag.Int("seeds", 100, "how many random schedules of each kind")
 )
 
 const (
@@ -310,7 +310,7 @@ func TestTheLawOfEventsHoldsOnEverySchedule(t *testing.T) {
 						for _, g := range d.gates {
 							g.checkEnded()
 						}
-						if seed%5 == 0 {
+						if seed%10 == 0 {
 							d.remove(d.contenders()...)
 							time.Sleep(2*keyLife + 2*endedLife)
 							for _, g := range d.gates {
