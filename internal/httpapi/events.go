@@ -112,8 +112,9 @@ func (f *watchForm) lastEventID(h http.Header) *problem {
 func (x *exchange) watching(form *watchForm) (leave func(), p *problem) {
 	s := x.s
 	if form.filter.NS != "" {
-		// A namespace that does not exist would be a stream that stays silent.
-		_, err := s.locks.Locks(x.r.Context(), locks.LockFilter{Principal: locks.Anonymous, NS: form.filter.NS, Limit: 1})
+		// A namespace that does not exist would be a stream that stays silent. No
+		// name begins like this, so no lock is looked at to learn it.
+		_, err := s.locks.Locks(x.r.Context(), locks.LockFilter{Principal: locks.Anonymous, NS: form.filter.NS, Prefix: "~", Limit: 1})
 		if p := problemOf(err); err != nil && p.code == code(locks.CodeNamespaceUnknown) {
 			return nil, p
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/httpapi/apitest"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/testkit"
 )
 
@@ -272,11 +274,28 @@ func TestAClientThatSawNoEventResumesWithoutALoss(t *testing.T) {
 	w := watch(t, events.Options{})
 	body := beginning(t, w, "/v1/events")
 	fields := strings.Split(body, "\n")
-	if len(fields) < 2 || fields[0] != "retry: 1000" || !strings.HasPrefix(fields[1], "id: ") {
+	if len(fields) < 2 || !strings.HasPrefix(fields[0], "retry: ") || !strings.HasPrefix(fields[1], "id: ") {
 		t.Fatalf("the stream begins with %q", body)
 	}
 	w.hub.Publish(numbered(1))
 	expect(t, w.open(t, "sse", apitest.Header("Last-Event-ID", strings.TrimPrefix(fields[1], "id: "))), 1, 1)
+}
+
+// When a gateway stops, all its streams end in one moment.
+func TestNotAllComeBackInTheSameMoment(t *testing.T) {
+	w := watch(t, events.Options{})
+	when := map[int]bool{}
+	for range 20 {
+		line, _, _ := strings.Cut(beginning(t, w, "/v1/events"), "\n")
+		ms, err := strconv.Atoi(strings.TrimPrefix(line, "retry: "))
+		if err != nil || ms < 1000 || ms >= 2000 {
+			t.Fatalf("the stream begins with %q", line)
+		}
+		when[ms] = true
+	}
+	if len(when) < 5 {
+		t.Errorf("20 clients come back at %d moments", len(when))
+	}
 }
 
 // beginning is what a stream says before anything happens.
@@ -585,6 +604,9 @@ func TestWhatNoStreamCanBeMadeOfIsRefusedByName(t *testing.T) {
 		t.Errorf("the manager was asked: %q", calls)
 	}
 	w.locks = func(f locks.LockFilter) (locks.LockPage, error) {
+		if recipe.CheckLockName(f.Prefix) == nil || f.Prefix == "" {
+			t.Errorf("a stream looks for locks that begin with %q, to learn whether there is a namespace", f.Prefix)
+		}
 		return locks.LockPage{}, &locks.Error{Code: locks.CodeNamespaceUnknown, Detail: "there is no namespace " + f.NS}
 	}
 	for form := range forms {

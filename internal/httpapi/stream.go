@@ -3,7 +3,9 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -122,11 +124,12 @@ type textStream struct {
 }
 
 // begin sends the header at once, and where the stream begins, so that also a
-// client that saw no event can resume without a loss.
+// client that saw no event can resume without a loss. Browsers come back after
+// retry: those of a gateway that stopped are spread over a second.
 func (s *textStream) begin(position string) error {
 	s.x.out.Reset()
 	if s.sse {
-		s.x.out.WriteString("retry: 1000\nid: " + position + "\n\n")
+		s.x.out.WriteString("retry: " + strconv.Itoa(1000+rand.IntN(1000)) + "\nid: " + position + "\n\n")
 	}
 	return s.flush()
 }
