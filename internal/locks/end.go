@@ -264,14 +264,14 @@ func (m *Manager) absent(id recipe.LeaseID) *Error {
 // contain everything that was acknowledged before the question.
 func (m *Manager) meet(ctx context.Context) *Error {
 	m.unlock()
+	ctx, cancel := context.WithTimeout(ctx, answerWithin) // others' heartbeats may wait in the same request
 	err := m.barrier(ctx)
+	cancel()
 	m.mu.Lock()
-	var e *Error
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.As(err, &e):
-		return e
 	}
-	return m.unavailable()
+	e := m.unavailable()
+	e.Err = err
+	return e
 }

@@ -77,6 +77,9 @@ func (m *Manager) replay(ctx context.Context, req *AcquireRequest, key *keyEntry
 		// The lease runs on another gateway, or is about to be adopted.
 		if err = m.absent(key.lease); err.stranger {
 			if err = m.meet(ctx); err == nil {
+				if l := m.leases[key.lease]; l != nil {
+					return m.await(ctx, req, l, true)
+				}
 				err = m.absent(key.lease)
 			}
 		}
