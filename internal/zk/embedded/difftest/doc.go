@@ -1,0 +1,24 @@
+// Package difftest shows two ZooKeeper servers the same clients and compares all that the clients see: every reply, stat,
+// error, event and closed connection, in order. Its tests hold the embedded server against Debian's ZooKeeper 3.8.
+//
+// A Scenario is a list of steps: connections are opened, sessions attached to and closed, requests of any kind sent, valid
+// and not. Generate makes one from a seed, the tables of the tests hold the ones that are about a certain quirk. Compare
+// plays a scenario on both servers at the same time and returns the first Difference; Shrink makes the scenario shorter
+// as long as there is one.
+//
+// What is compared, and how:
+//
+//   - After each step every connection makes a round trip, so whatever the step has caused has arrived: a connection's
+//     events precede its later replies. Then the frames of each connection are compared in the order of their arrival.
+//   - A scenario has a fresh node as its root; the paths of the steps are below it (one that begins with "^" is sent without
+//     the "^" as it stands). Zxids are written as distance from the scenario's start. So nobody else may write to the server meanwhile.
+//   - Session ids are named in the order of their creation. Times cannot be equal; instead each transaction has one time,
+//     none later than the next transaction's, and a node's times are those of its transactions.
+//   - Children, ephemerals and identities have no order in ZooKeeper (they are hash sets) and are compared as sets; so are
+//     the events of a session's end, which deletes its ephemerals in any order.
+//
+// What the embedded server does otherwise on purpose is left out in one place, onPurpose.
+//
+// It is test support. It starts no goroutine that outlives a call. A server that does not answer within 20 s is an error, not a
+// difference.
+package difftest
