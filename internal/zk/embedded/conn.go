@@ -102,6 +102,7 @@ func (c *conn) read() {
 		c.note(d.Err())
 		return
 	}
+	request.Passwd = bytes.Clone(request.Passwd) // it was a view into what is read next
 	if err := c.nc.SetReadDeadline(time.Time{}); err != nil {
 		return
 	}
@@ -112,15 +113,11 @@ func (c *conn) read() {
 	c.requests(frames)
 }
 
-// requests hands over bursts, one at a time, until the connection ends. The next one is read while the last is carried out.
+// requests hands over bursts, one at a time, until the connection ends.
 func (c *conn) requests(frames *wire.FrameReader) {
-	out := true // the connect request is; it comes back like a burst
 	var spare []byte
-	for {
+	for c.settle(&spare) { // first the connect request: it comes back like a burst
 		next, err := frames.Burst(spare)
-		if out && !c.settle(&spare) {
-			return
-		}
 		if err != nil {
 			c.note(err)
 			return
@@ -128,7 +125,6 @@ func (c *conn) requests(frames *wire.FrameReader) {
 		if !c.submit(item{frames: burst{next, next}}) {
 			return
 		}
-		out = true
 	}
 }
 

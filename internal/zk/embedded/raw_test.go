@@ -3,7 +3,6 @@ package embedded_test
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"testing"
 	"time"
@@ -198,7 +197,5 @@ func (r *raw) ping() {
 func (r *raw) close() {
 	r.t.Helper()
 	r.must(wire.OpCloseSession, nil)
-	if _, err := r.next(); !errors.Is(err, io.EOF) {
-		r.t.Fatalf("after closing the session: %v", err)
-	}
+	r.ended("the session is closed")
 }

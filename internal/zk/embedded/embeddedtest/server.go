@@ -103,10 +103,10 @@ func (s *Server) gate(stop <-chan struct{}) {
 	}
 }
 
-// Addr is "127.0.0.1:port", the same across restarts; with Pipes a name that only Dial knows.
+// Addr is "127.0.0.1:port", the same across restarts; with Pipes an address that only Dial looks at.
 func (s *Server) Addr() string {
 	if s.pipes {
-		return "embedded:2181"
+		return "127.0.0.1:2181"
 	}
 	return fmt.Sprintf("127.0.0.1:%d", s.port)
 }

@@ -1,0 +1,173 @@
+package embedded_test
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/zk/embedded"
+	"lockkeeper/internal/zk/embedded/embeddedtest"
+	"lockkeeper/internal/zk/wire"
+)
+
+// metric reads a number from the answer to mntr.
+func metric(t testing.TB, s *embeddedtest.Server, name string) int {
+	t.Helper()
+	answer, err := s.FourLetter("mntr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(answer) {
+		if rest, ok := strings.CutPrefix(line, "zk_"+name+"\t"); ok {
+			n, err := strconv.Atoi(strings.TrimSpace(rest))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatalf("no %s in %s", name, answer)
+	return 0
+}
+
+func TestAThousandHalfOpenConnectionsDisturbNobodyAndAreClosed(t *testing.T) {
+	testkit.NoLeaks(t)
+	s := embeddedtest.RunT(t, embeddedtest.With(func(c *embedded.Config) { c.HandshakeTimeout = 2 * time.Second }))
+	other := openRaw(t, s, time.Minute)
+	beginnings := [][]byte{nil, {0}, {0, 0, 0, 44}, append([]byte{0, 0, 0, 44}, make([]byte, 43)...), {0, 0xf, 0xff, 0xff, 1}, []byte("ruo")}
+	var half []net.Conn
+	for i := range 1000 {
+		nc, err := net.Dial("tcp", s.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		if _, err := nc.Write(beginnings[i%len(beginnings)]); err != nil {
+			t.Fatal(err)
+		}
+		half = append(half, nc)
+		if i%100 == 0 {
+			other.ping()
+		}
+	}
+	other.create("/a", nil, 0)
+	for _, nc := range half {
+		if err := nc.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := nc.Read(make([]byte, 1)); n != 0 || strings.Contains(fmt.Sprint(err), "timeout") {
+			t.Fatalf("not closed: %d, %v", n, err)
+		}
+	}
+	other.ping()
+	testkit.Eventually(t, patience, func() bool { return metric(t, s, "num_alive_connections") == 2 }, "the other and the asking connection are left")
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	for name, c := range map[string]func(*embedded.Config){
+		"in all":        func(c *embedded.Config) { c.MaxConns = 3 },
+		"of an address": func(c *embedded.Config) { c.MaxConnsPerIP = 3 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := embeddedtest.RunT(t, embeddedtest.With(c))
+			var open []*raw
+			for range 3 {
+				open = append(open, openRaw(t, s, time.Minute))
+			}
+			dialRaw(t, s).ended("one too many")
+			for _, c := range open {
+				c.ping()
+			}
+			open[0].close()
+			testkit.Eventually(t, patience, func() bool {
+				answer, err := s.FourLetter("ruok")
+				return err == nil && answer == "imok"
+			}, "a place becomes free")
+		})
+	}
+}
+
+func TestAFrameAboveTheLimitEndsItsConnectionAlone(t *testing.T) {
+	s := embeddedtest.RunT(t)
+	other := openRaw(t, s, time.Minute)
+	for _, length := range []uint32{0x100000, 0x7fffffff, 0x80000000, 0xffffffff} {
+		head := []byte{byte(length >> 24), byte(length >> 16), byte(length >> 8), byte(length)}
+		c := openRaw(t, s, time.Minute)
+		if err := c.write(append(request(wire.XidPing, wire.OpPing, nil), head...)); err != nil {
+			t.Fatal(err)
+		}
+		c.drained("a frame of impossible length")
+		unborn := dialRaw(t, s)
+		if err := unborn.write(head); err != nil {
+			t.Fatal(err)
+		}
+		unborn.ended("a connect request of impossible length")
+		other.ping()
+	}
+	// The longest that is allowed is served.
+	c := openRaw(t, s, time.Minute)
+	fixed := len(request(1, wire.OpCreate, &wire.CreateRequest{Path: "/large", Data: []byte{}, ACL: everyone})) - 4
+	c.create("/large", make([]byte, 0xfffff-fixed), 0)
+	other.exists("/large")
+}
+
+// drained reads whatever has been sent until the connection ends.
+func (r *raw) drained(why string) {
+	r.t.Helper()
+	for range 100_000 {
+		if _, err := r.next(); err != nil {
+			return
+		}
+	}
+	r.t.Fatalf("%s: the connection lives on", why)
+}
+
+func TestAClientThatNeverReadsIsHeldBackAndOthersGoOn(t *testing.T) {
+	s := embeddedtest.RunT(t)
+	deaf, other := openRaw(t, s, time.Minute), openRaw(t, s, time.Minute)
+	data := bytes.Repeat([]byte("x"), 200<<10)
+	other.create("/large", data, 0)
+
+	const asked = 2000 // 400 MB of replies
+	var burst []byte
+	for i := range int32(asked) {
+		burst = append(burst, request(i+1, wire.OpGetData, &wire.ReadRequest{Path: "/large"})...)
+	}
+	if err := deaf.write(burst); err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		other.ping()
+	}
+	sent := metric(t, s, "packets_sent")
+	if sent > asked/2 {
+		t.Errorf("%d frames were made for a client that reads none", sent)
+	}
+	// When it reads after all, everything comes, in order.
+	for i := range int32(asked) {
+		if g := deaf.receive(); g.header.Xid != i+1 || len(g.body) < len(data) {
+			t.Fatalf("reply %d: xid %d, %d bytes", i, g.header.Xid, len(g.body))
+		}
+	}
+}
+
+func TestAWatcherThatNeverReadsIsClosedAtTheBound(t *testing.T) {
+	s := embeddedtest.RunT(t, embeddedtest.With(func(c *embedded.Config) { c.MaxUnread = 1 << 20 }))
+	deaf, other := openRaw(t, s, time.Minute), openRaw(t, s, time.Minute)
+	path := "/" + strings.Repeat("long", 5000)
+	other.create(path, nil, 0)
+	deaf.must(wire.OpAddWatch, &wire.AddWatchRequest{Path: path, Mode: wire.WatchPersistent})
+	for range 20_000 { // the kernel takes some megabytes first
+		other.must(wire.OpSetData, &wire.SetDataRequest{Path: path, Version: -1})
+		if metric(t, s, "num_alive_connections") == 2 {
+			break // other and the one that asks
+		}
+	}
+	deaf.drained("it did not read")
+	other.ping()
+}

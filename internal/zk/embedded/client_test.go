@@ -1,0 +1,269 @@
+package embedded_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	gozk "github.com/go-zookeeper/zk"
+
+	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/embedded/embeddedtest"
+)
+
+// everywhere runs a test with clients that are used as they are: over TCP, and in virtual time over pipes.
+func everywhere(t *testing.T, f func(t *testing.T, s *embeddedtest.Server)) {
+	t.Run("over TCP", func(t *testing.T) {
+		testkit.NoLeaks(t)
+		f(t, embeddedtest.RunT(t))
+	})
+	t.Run("in virtual time", func(t *testing.T) { bubble(t, f) })
+}
+
+type quiet struct{}
+
+func (quiet) Printf(string, ...any) {}
+
+// goZooKeeper opens a session of the unmodified go-zookeeper client.
+func goZooKeeper(t *testing.T, s *embeddedtest.Server, timeout time.Duration) (*gozk.Conn, <-chan gozk.Event) {
+	t.Helper()
+	dial := func(network, addr string, timeout time.Duration) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		return s.Dial(ctx, network, addr)
+	}
+	conn, events, err := gozk.Connect([]string{s.Addr()}, timeout, gozk.WithDialer(dial), gozk.WithLogger(quiet{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	awaitState(t, events, gozk.StateHasSession)
+	return conn, events
+}
+
+func awaitState(t *testing.T, events <-chan gozk.Event, want gozk.State) {
+	t.Helper()
+	late := time.After(patience)
+	for {
+		select {
+		case e, ok := <-events:
+			if !ok {
+				t.Fatalf("the client ended before %v", want)
+			}
+			if e.State == want {
+				return
+			}
+		case <-late:
+			t.Fatalf("no %v", want)
+		}
+	}
+}
+
+func TestGoZooKeeperWorksUnmodified(t *testing.T) {
+	everywhere(t, func(t *testing.T, s *embeddedtest.Server) {
+		conn, events := goZooKeeper(t, s, 4*time.Second)
+		open := gozk.WorldACL(gozk.PermAll)
+		if _, err := conn.Create("/a", []byte("one"), 0, open); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Create("/a", nil, 0, open); err != gozk.ErrNodeExists {
+			t.Errorf("created twice: %v", err)
+		}
+		_, stat, changed, err := conn.GetW("/a")
+		if err != nil || stat.DataLength != 3 {
+			t.Fatalf("%+v, %v", stat, err)
+		}
+		if _, err := conn.Set("/a", []byte("two"), stat.Version+1); err != gozk.ErrBadVersion {
+			t.Errorf("set at a wrong version: %v", err)
+		}
+		if _, err := conn.Set("/a", []byte("two"), stat.Version); err != nil {
+			t.Fatal(err)
+		}
+		if e := testkit.Receive(t, patience, changed, "the watch"); e.Type != gozk.EventNodeDataChanged || e.Path != "/a" {
+			t.Errorf("event %+v", e)
+		}
+		var made []string
+		for range 3 {
+			path, err := conn.CreateProtectedEphemeralSequential("/a/n-", nil, open)
+			if err != nil {
+				t.Fatal(err)
+			}
+			made = append(made, path[len("/a/"):])
+		}
+		children, _, err := conn.Children("/a")
+		slices.Sort(children)
+		slices.Sort(made)
+		if err != nil || !slices.Equal(children, made) {
+			t.Errorf("children %v, made %v, %v", children, made, err)
+		}
+		results, err := conn.Multi(&gozk.CheckVersionRequest{Path: "/a", Version: 1}, &gozk.CreateRequest{Path: "/b", Acl: open}, &gozk.DeleteRequest{Path: "/nope", Version: -1})
+		if err != gozk.ErrNoNode || len(results) != 3 {
+			t.Errorf("a multi that fails: %v, %v", results, err)
+		}
+		if there, _, err := conn.Exists("/b"); err != nil || there {
+			t.Errorf("a multi was half done: %v, %v", there, err)
+		}
+
+		// It finds its session again, with its ephemeral nodes, after its connection or the server was lost.
+		id := conn.SessionID()
+		s.Kill()
+		awaitState(t, events, gozk.StateDisconnected)
+		s.RestartT(t)
+		awaitState(t, events, gozk.StateHasSession)
+		if conn.SessionID() != id {
+			t.Errorf("session 0x%x, was 0x%x", conn.SessionID(), id)
+		}
+		if children, _, err := conn.Children("/a"); err != nil || len(children) != 3 {
+			t.Errorf("children after the restart: %v, %v", children, err)
+		}
+	})
+}
+
+func TestGoZooKeeperLosesItsSessionWhenItIsGoneTooLong(t *testing.T) {
+	bubble(t, func(t *testing.T, s *embeddedtest.Server) {
+		conn, events := goZooKeeper(t, s, 4*time.Second)
+		other := openRaw(t, s, time.Minute)
+		if _, err := conn.Create("/mine", nil, gozk.FlagEphemeral, gozk.WorldACL(gozk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second) // pings keep it
+		other.ping()
+		if !other.exists("/mine") {
+			t.Fatal("a client that pings lost its session")
+		}
+		// The server is frozen for longer than the client bears; then the session has a chance to come back, and does.
+		id := conn.SessionID()
+		s.Freeze()
+		time.Sleep(20 * time.Second)
+		s.Thaw()
+		awaitState(t, events, gozk.StateHasSession)
+		time.Sleep(10 * time.Second)
+		if conn.SessionID() != id {
+			t.Errorf("session 0x%x, was 0x%x", conn.SessionID(), id)
+		}
+	})
+}
+
+// The gateway's own clients: a session that writes and an observer that follows.
+func TestTheGatewaysSessionAndObserverWork(t *testing.T) {
+	everywhere(t, func(t *testing.T, s *embeddedtest.Server) {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+		defer cancel()
+		cfg := zk.Config{
+			Servers: []string{s.Addr()}, Dial: s.Dial, Root: "/lockkeeper", CreateRoot: true, SessionTimeout: 4 * time.Second, Clock: zk.GoClock{},
+		}
+		layout, err := zk.OpenLayout(ctx, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		session, err := zk.OpenSession(ctx, cfg, layout, "gateway000001", []byte("here"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sink := newNames()
+		observer := zk.NewObserver(cfg, []zk.WatchRoot{{Path: "/lockkeeper/locks", Depth: 2}}, sink, session.LastZxid)
+		observing, stop := context.WithCancel(ctx)
+		stopped := make(chan error, 1)
+		go func() { stopped <- observer.Run(observing) }()
+		defer func() {
+			stop()
+			testkit.Receive(t, patience, stopped, "the observer stops")
+			if err := session.Close(ctx); err != nil {
+				t.Errorf("close: %v", err)
+			}
+			testkit.Closed(t, patience, session.Done(), "the session is over")
+		}()
+
+		create := func(path string) zk.Result {
+			done := make(chan zk.Result, 1)
+			write := &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: path}}, Done: func(r zk.Result) { done <- r }}
+			if err := session.Submit(write); err != nil {
+				t.Fatal(err)
+			}
+			return testkit.Receive(t, patience, done, "the write is answered")
+		}
+		if r := create("/lockkeeper/locks/a"); r.Outcome != zk.Done {
+			t.Fatalf("%+v", r)
+		}
+		const nodes = 50
+		var last zk.Result
+		for i := range nodes {
+			if last = create(fmt.Sprintf("/lockkeeper/locks/a/n%02d", i)); last.Outcome != zk.Done {
+				t.Fatalf("%+v", last)
+			}
+		}
+		if err := observer.Reached(ctx, last.Zxid); err != nil {
+			t.Fatal(err)
+		}
+		if got := sink.count(); got != nodes {
+			t.Errorf("the observer has seen %d nodes, want %d", got, nodes)
+		}
+
+		s.Kill()
+		s.RestartT(t)
+		for range 20 {
+			if last = create("/lockkeeper/locks/a/late"); last.Outcome != zk.NotDone || last.Err == zk.ErrNodeExists {
+				break
+			}
+			time.Sleep(100 * time.Millisecond) // while it reconnects; in the bubble this costs nothing
+		}
+		if err := session.Err(); err != nil {
+			t.Fatalf("the session did not survive the restart: %v", err)
+		}
+		if zxid, err := session.Barrier(ctx); err != nil {
+			t.Errorf("barrier: %v", err)
+		} else if err := observer.Reached(ctx, zxid); err != nil {
+			t.Errorf("the observer does not follow any more: %v", err)
+		}
+	})
+}
+
+// names are the leaves that an observer has told of.
+type names struct {
+	mu    sync.Mutex
+	there map[string]bool
+}
+
+func newNames() *names { return &names{there: make(map[string]bool)} }
+
+func (n *names) Apply(changes []zk.Change) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range changes {
+		switch c.Kind {
+		case zk.NodeAdded:
+			n.there[c.Dir.Path+"/"+c.Node.Name] = true
+		case zk.NodeRemoved:
+			delete(n.there, c.Dir.Path+"/"+c.Node.Name)
+		}
+	}
+}
+
+func (n *names) count() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.there)
+}
+
+func TestNothingIsLeftWhenAServerEnds(t *testing.T) {
+	testkit.NoLeaks(t)
+	s := embeddedtest.RunT(t)
+	for range 20 {
+		openRaw(t, s, time.Minute)
+		dialRaw(t, s)
+	}
+	s.Kill()
+	s.RestartT(t)
+	openRaw(t, s, time.Minute)
+	synctest.Test(t, func(t *testing.T) { // a bubble would not end with a goroutine left
+		s := embeddedtest.RunT(t, embeddedtest.Pipes())
+		openRaw(t, s, time.Minute)
+		dialRaw(t, s)
+	})
+}

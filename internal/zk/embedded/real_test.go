@@ -1,0 +1,147 @@
+package embedded_test
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/zk/embedded/embeddedtest"
+	"lockkeeper/internal/zk/wire"
+	"lockkeeper/internal/zk/zkreal"
+)
+
+// What a connection is answered, good and bad input alike, is compared with the real server. Each case has a connection of
+// its own and sends a connect request, waits for the answer, and sends the rest. (Nothing is sent behind what ends the
+// connection: whether the real server still looks at it is up to its threads.)
+func TestConnectionsAreAnsweredAsByTheRealServer(t *testing.T) {
+	connect := func(change ...func(*wire.ConnectRequest)) []byte {
+		r := &wire.ConnectRequest{TimeoutMs: 5000, Passwd: make([]byte, 16)}
+		for _, f := range change {
+			f(r)
+		}
+		return wire.AppendFrame(nil, r)
+	}
+	frame := func(b ...byte) []byte { return append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...) }
+	join := func(parts ...[]byte) []byte { return slices.Concat(parts...) }
+	header := func(xid int32, op wire.Op, rest ...byte) []byte {
+		h := wire.RequestHeader{Xid: xid, Op: op}
+		return frame(append(h.AppendTo(nil), rest...)...)
+	}
+	ping := header(wire.XidPing, wire.OpPing)
+	auth := func(scheme, id string) []byte {
+		return wire.AppendFrame(nil, &wire.RequestHeader{Xid: wire.XidAuth, Op: wire.OpAuth}, &wire.AuthRequest{Scheme: scheme, Auth: []byte(id)})
+	}
+	readOnly := func(r *wire.ConnectRequest) { r.HasReadOnly, r.ReadOnly = true, true }
+	cases := map[string]struct{ hello, rest []byte }{
+		"a new session":                      {hello: connect()},
+		"a new session, long form":           {hello: connect(readOnly)},
+		"a negative timeout":                 {hello: connect(func(r *wire.ConnectRequest) { r.TimeoutMs = -1 })},
+		"a huge timeout":                     {hello: connect(func(r *wire.ConnectRequest) { r.TimeoutMs = 1 << 30 })},
+		"another protocol version":           {hello: connect(func(r *wire.ConnectRequest) { r.ProtocolVersion = 7 })},
+		"a zxid of the future":               {hello: connect(func(r *wire.ConnectRequest) { r.LastZxidSeen = 1 << 60 })},
+		"a negative zxid":                    {hello: connect(func(r *wire.ConnectRequest) { r.LastZxidSeen = -1 })},
+		"an unknown session":                 {hello: connect(func(r *wire.ConnectRequest) { r.SessionID = 77 })},
+		"an unknown session, long form":      {hello: connect(func(r *wire.ConnectRequest) { r.SessionID = 77 }, readOnly)},
+		"no password":                        {hello: connect(func(r *wire.ConnectRequest) { r.Passwd = nil })},
+		"a short password":                   {hello: connect(func(r *wire.ConnectRequest) { r.Passwd = []byte("ab") })},
+		"a long password":                    {hello: connect(func(r *wire.ConnectRequest) { r.Passwd = make([]byte, 99) })},
+		"a short connect request":            {hello: frame(make([]byte, 10)...)},
+		"an empty connect request":           {hello: frame()},
+		"a long connect request":             {hello: frame(append(connect()[4:], 0, 0, 0, 0, 0, 0)...)},
+		"a password of absurd length":        {hello: frame(append(make([]byte, 24), 0x7f, 0xff, 0xff, 0xff)...)},
+		"a ping":                             {connect(), ping},
+		"a ping with an xid of its own":      {connect(), header(7, wire.OpPing)},
+		"a ping with something behind it":    {connect(), header(wire.XidPing, wire.OpPing, 1, 2, 3)},
+		"a header that is too short":         {connect(), frame(0, 0, 0, 1, 0)},
+		"an empty frame":                     {connect(), frame()},
+		"an unknown operation":               {connect(), header(3, 77)},
+		"a negative unknown operation":       {connect(), header(3, -77)},
+		"operation 0":                        {connect(), header(3, 0)},
+		"opening a session as a request":     {connect(), join(header(3, wire.OpCreateSession), ping)},
+		"an exists that ends early":          {connect(), join(header(3, wire.OpExists, 0), ping)},
+		"an exists of absurd length":         {connect(), join(header(3, wire.OpExists, 0x7f, 0xff, 0xff, 0xff), ping)},
+		"an exists of negative length":       {connect(), join(header(3, wire.OpExists, 0x80, 0, 0, 0), ping)},
+		"a create that ends early":           {connect(), join(header(3, wire.OpCreate, 0), ping)},
+		"a multi that ends early":            {connect(), join(header(3, wire.OpMulti, 0, 0), ping)},
+		"a setWatches of absurd length":      {connect(), join(header(-8, wire.OpSetWatches, 0, 0, 0, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff), ping)},
+		"an unknown authentication":          {connect(), auth("nope", "x")},
+		"a digest":                           {connect(), join(auth("digest", "user:password"), ping)},
+		"a digest without a password":        {connect(), auth("digest", "user")},
+		"an address as authentication":       {connect(), join(auth("ip", "1.2.3.4"), ping)},
+		"closing a session":                  {connect(), header(5, wire.OpCloseSession)},
+		"closing a session, something added": {connect(), header(5, wire.OpCloseSession, 1, 2)},
+		"sync":                               {connect(), header(6, wire.OpSync, 0, 0, 0, 1, '/')},
+	}
+	real := zkreal.StartT(t, zkreal.WithoutFsync())
+	ours := embeddedtest.RunT(t)
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			theirs, mine := transcript(t, real.Addr(), c.hello, c.rest), transcript(t, ours.Addr(), c.hello, c.rest)
+			if theirs != mine {
+				t.Errorf("theirs\n%s\nours\n%s", theirs, mine)
+			}
+		})
+	}
+}
+
+// transcript sends bytes and tells what comes back until nothing more does, without what differs between any two servers:
+// session ids, passwords and zxids.
+func transcript(t *testing.T, addr string, hello, rest []byte) string {
+	t.Helper()
+	nc, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if _, err := nc.Write(hello); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	frames := wire.NewFrameReader(nc, 1<<20)
+	for i := 0; ; i++ {
+		if err := nc.SetReadDeadline(time.Now().Add(500 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		frame, err := frames.Next()
+		switch {
+		case err == nil:
+		case err == io.EOF:
+			return said.String() + "closed"
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return said.String() + "open"
+		default:
+			return said.String() + "closed" // a reset: there was unread input
+		}
+		d := wire.NewDecoder(frame)
+		if i == 0 {
+			var r wire.ConnectReply
+			r.Decode(d)
+			fmt.Fprintf(&said, "session %v, timeout %d, password of %d, long form %v %v\n", r.SessionID != 0, r.TimeoutMs, len(r.Passwd), r.HasReadOnly, r.ReadOnly)
+			if _, err := nc.Write(rest); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		var h wire.ReplyHeader
+		h.Decode(d)
+		fmt.Fprintf(&said, "xid %d, zxid %d, error %d, body %s\n", h.Xid, sign(h.Zxid), h.Err, hex.EncodeToString(frame[min(16, len(frame)):]))
+	}
+}
+
+func sign(n int64) int {
+	switch {
+	case n < 0:
+		return -1
+	case n > 0:
+		return 1
+	}
+	return 0
+}

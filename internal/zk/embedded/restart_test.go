@@ -1,0 +1,149 @@
+package embedded_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/zk/embedded"
+	"lockkeeper/internal/zk/embedded/embeddedtest"
+	"lockkeeper/internal/zk/wire"
+)
+
+func TestDataSessionsAndZxidsSurviveARestart(t *testing.T) {
+	for name, stop := range map[string]func(*embeddedtest.Server){"stopped": (*embeddedtest.Server).Stop, "killed": (*embeddedtest.Server).Kill} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *embeddedtest.Server) {
+				const timeout = 4 * time.Second
+				owner, gone := openRaw(t, s, timeout), openRaw(t, s, timeout)
+				owner.create("/mine", []byte("data"), wire.FlagEphemeral)
+				owner.create("/kept", nil, 0)
+				gone.create("/kept/lost", nil, wire.FlagEphemeral)
+				gone.close()
+				zxid := owner.must(wire.OpSync, &wire.PathRecord{Path: "/"}).header.Zxid
+				time.Sleep(timeout - 100*time.Millisecond)
+				stop(s)
+				owner.ended("the server has stopped")
+				if _, err := s.FourLetter("ruok"); err == nil {
+					t.Error("still answers")
+				}
+				time.Sleep(time.Hour)
+				s.RestartT(t)
+
+				time.Sleep(timeout - 100*time.Millisecond) // the whole timeout counts from now on
+				back, reply, err := owner.again(s, timeout)
+				if err != nil || reply.SessionID != owner.id {
+					t.Fatalf("attached as %+v, %v", reply, err)
+				}
+				g := back.must(wire.OpGetData, &wire.ReadRequest{Path: "/mine"})
+				var data wire.DataReply
+				data.Decode(wire.NewDecoder(g.body))
+				if string(data.Data) != "data" || data.Stat.EphemeralOwner != owner.id {
+					t.Errorf("data %q, owner 0x%x", data.Data, data.Stat.EphemeralOwner)
+				}
+				if g.header.Zxid != zxid {
+					t.Errorf("zxid %d, was %d", g.header.Zxid, zxid)
+				}
+				if back.exists("/kept/lost") {
+					t.Error("a closed session's node is back")
+				}
+				if _, reply, err := gone.again(s, timeout); err != nil || reply.SessionID != 0 {
+					t.Errorf("a closed session was answered with %+v, %v", reply, err)
+				}
+				fresh := openRaw(t, s, timeout)
+				if fresh.id == owner.id || fresh.id == gone.id {
+					t.Errorf("the id 0x%x was given twice", fresh.id)
+				}
+				if g := fresh.must(wire.OpSync, &wire.PathRecord{Path: "/"}); g.header.Zxid != zxid+1 {
+					t.Errorf("zxid %d, want %d", g.header.Zxid, zxid+1)
+				}
+			})
+		})
+	}
+}
+
+func TestASessionThatDoesNotComeBackAfterARestartIsOver(t *testing.T) {
+	bubble(t, func(t *testing.T, s *embeddedtest.Server) {
+		openRaw(t, s, 2*time.Second).create("/mine", nil, wire.FlagEphemeral)
+		s.Kill()
+		s.RestartT(t)
+		c := openRaw(t, s, time.Minute)
+		time.Sleep(2*time.Second - time.Millisecond)
+		if !c.exists("/mine") {
+			t.Error("over before its time")
+		}
+		time.Sleep(tick + time.Millisecond)
+		if c.exists("/mine") {
+			t.Error("lives on")
+		}
+	})
+}
+
+func TestAFrozenServerAnswersNobodyAndExpiresNobody(t *testing.T) {
+	bubble(t, func(t *testing.T, s *embeddedtest.Server) {
+		c := openRaw(t, s, time.Second)
+		s.Freeze()
+		time.Sleep(10 * time.Millisecond)
+		since := time.Now()
+		if err := c.write(request(wire.XidPing, wire.OpPing, nil)); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			time.Sleep(20 * time.Second)
+			s.Thaw()
+		}()
+		c.receive()
+		if time.Since(since) != 20*time.Second {
+			t.Errorf("answered after %v", time.Since(since))
+		}
+		quiet := openRaw(t, s, time.Second)
+		s.Freeze()
+		time.Sleep(time.Minute)
+		s.Thaw()
+		time.Sleep(time.Millisecond)
+		quiet.ping() // nobody has told it that it was away, and it was not
+		s.Freeze()
+		s.Kill()
+		s.RestartT(t)
+		if _, reply, err := quiet.again(s, time.Second); err != nil || reply.SessionID != quiet.id {
+			t.Errorf("after freezing and killing: %+v, %v", reply, err)
+		}
+	})
+}
+
+func TestAServerThatStopsInGoodOrderAnswersWhatHasReachedIt(t *testing.T) {
+	store := newSlowStore()
+	bubble(t, func(t *testing.T, s *embeddedtest.Server) {
+		c, second := openRaw(t, s, time.Minute), openRaw(t, s, time.Minute)
+		release := store.hold()
+		c.send(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: everyone})
+		synctest.Wait()
+		second.send(wire.OpCreate, &wire.CreateRequest{Path: "/b", ACL: everyone}) // comes while the first is being stored
+		synctest.Wait()
+		go s.Stop()
+		synctest.Wait()
+		release()
+		for _, c := range []*raw{c, second} {
+			if g := c.receive(); g.header.Err != wire.OK {
+				t.Errorf("answered %v", g.header.Err)
+			}
+			c.ended("stopped")
+		}
+		if err := s.Err(); err != nil {
+			t.Errorf("ended with %v", err)
+		}
+	}, embeddedtest.With(func(c *embedded.Config) { c.Storage = store }))
+}
+
+func TestAServerRunsOnce(t *testing.T) {
+	s, err := embedded.New(embedded.Config{Storage: embedded.NewMemoryStorage()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	s.Close()
+	if err := s.Run(t.Context()); !errors.Is(err, embedded.ErrClosed) {
+		t.Errorf("run after close: %v", err)
+	}
+}

@@ -1,0 +1,109 @@
+package embedded_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/zk/embedded/embeddedtest"
+	"lockkeeper/internal/zk/zkreal"
+)
+
+func TestMain(m *testing.M) { zkreal.Main(m) }
+
+var (
+	versionText = regexp.MustCompile(`3\.8\.0-[^\n]*UTC`)
+	number      = regexp.MustCompile(`0x[0-9a-f]+|-?\d+(\.\d+)?`)
+)
+
+// shape is an answer with its numbers taken out, all but whether they are whole.
+func shape(answer string) string {
+	answer = versionText.ReplaceAllString(answer, "VERSION")
+	return number.ReplaceAllStringFunc(answer, func(n string) string {
+		switch {
+		case strings.HasPrefix(n, "0x"):
+			return "HEX"
+		case strings.Contains(n, "."):
+			return "FLOAT"
+		}
+		return "INT"
+	})
+}
+
+func TestFourLetterWordsAreAnsweredAsByTheRealServer(t *testing.T) {
+	real := zkreal.StartT(t, zkreal.WithoutFsync())
+	s := embeddedtest.RunT(t)
+	openRaw(t, s, time.Minute).ping()
+	ask := func(word string) (theirs, ours string) {
+		t.Helper()
+		theirs, err := real.FourLetter(word)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ours, err = s.FourLetter(word); err != nil {
+			t.Fatal(err)
+		}
+		return theirs, ours
+	}
+	for _, word := range []string{"ruok", "isro", "srvr"} {
+		if theirs, ours := ask(word); shape(theirs) != shape(ours) {
+			t.Errorf("%s: theirs\n%s\nours\n%s", word, theirs, ours)
+		}
+	}
+	// stat has one line for each connection.
+	theirs, ours := ask("stat")
+	client := regexp.MustCompile(`(?m)^ /INT.INT.INT.INT:INT\[INT\]\(queued=INT,recved=INT,sent=INT\)\n|^ /FLOAT.FLOAT:INT\[INT\]\(queued=INT,recved=INT,sent=INT\)\n`)
+	if a, b := client.ReplaceAllString(shape(theirs), ""), client.ReplaceAllString(shape(ours), ""); a != b {
+		t.Errorf("stat: theirs\n%s\nours\n%s", theirs, ours)
+	}
+	if n := strings.Count(ours, "queued="); n != 2 {
+		t.Errorf("stat tells of %d connections, want 2:\n%s", n, ours)
+	}
+	// Every line of ours is one of theirs, with a number of the same kind.
+	for _, word := range []string{"mntr", "conf"} {
+		theirs, ours := ask(word)
+		known := make(map[string]bool)
+		for line := range strings.Lines(theirs) {
+			known[shape(line)] = true
+		}
+		for line := range strings.Lines(ours) {
+			if !known[shape(line)] {
+				t.Errorf("%s: %q is no line of theirs", word, line)
+			}
+		}
+	}
+}
+
+func TestOtherWordsAreOffTheWhitelist(t *testing.T) {
+	s := embeddedtest.RunT(t)
+	for _, word := range []string{"envi", "cons", "dump", "wchs", "wchc", "wchp", "crst", "srst", "dirs", "hash", "gtmk", "stmk"} {
+		if answer, err := s.FourLetter(word); err != nil || answer != word+" is not executed because it is not in the whitelist.\n" {
+			t.Errorf("%s: %q, %v", word, answer, err)
+		}
+	}
+	for _, word := range []string{"abcd", "RUOK", "ruo\n"} {
+		if answer, _ := s.FourLetter(word); answer != "" {
+			t.Errorf("%q: %q", word, answer)
+		}
+	}
+}
+
+func TestFiguresTellWhatIsThere(t *testing.T) {
+	s := embeddedtest.RunT(t)
+	c := openRaw(t, s, time.Minute)
+	before := metric(t, s, "znode_count")
+	c.create("/a", []byte("data"), 1)
+	c.exists("/a")
+	for name, want := range map[string]int{
+		"znode_count": before + 1, "ephemerals_count": 1, "global_sessions": 1, "num_alive_connections": 2, "watch_count": 0,
+	} {
+		if got := metric(t, s, name); got != want {
+			t.Errorf("%s is %d, want %d", name, got, want)
+		}
+	}
+	c.close()
+	if got := metric(t, s, "global_sessions") + metric(t, s, "ephemerals_count"); got != 0 {
+		t.Error("a closed session is still counted")
+	}
+}
