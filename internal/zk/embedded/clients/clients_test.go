@@ -16,6 +16,10 @@ import (
 // python is Debian's: another one that is first in PATH does not see Debian's packages.
 const python = "/usr/bin/python3"
 
+// atOnce is how many scenarios of a program run at the same time: enough to wait together, few enough for short sessions to
+// live on two processors.
+const atOnce = 16
+
 // server is a kind of server that the clients are tried on.
 type server struct {
 	name  string
@@ -55,12 +59,18 @@ func TestKazooWorks(t *testing.T) {
 func eachServer(t *testing.T, argv func(addr, control, rounds string) []string) {
 	for _, s := range servers {
 		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
 			addr := s.start(t)
 			p := startT(t, argv(addr, weatherT(t, addr), strconv.Itoa(rounds()))...)
 			// From goroutines of their own and not by t.Parallel: that runs as many as there are processors, and these wait.
 			var running sync.WaitGroup
+			places := make(chan struct{}, atOnce)
 			for _, name := range p.list(t) {
-				running.Go(func() { t.Run(name, func(t *testing.T) { p.run(t, name) }) })
+				running.Go(func() {
+					places <- struct{}{}
+					defer func() { <-places }()
+					t.Run(name, func(t *testing.T) { p.run(t, name) })
+				})
 			}
 			running.Wait()
 			p.finish(t)

@@ -65,7 +65,7 @@ final class Leaders {
         World.check(latches.get(0).await(World.PATIENCE, TimeUnit.SECONDS), "the first one leads again");
         World.eventually(() -> told.contains("-0") && told.lastIndexOf("+0") > told.indexOf("-0"), "listeners: " + told);
         latches.get(0).close();
-        World.eventually(() -> clients.get(1).getChildren().forPath("/latch").isEmpty(), "no candidates left");
+        World.eventually(() -> Nodes.children(clients.get(1), "/latch").isEmpty(), "no candidates left");
     }
 
     /** Three take turns: each leads several times, one at a time. */

@@ -64,7 +64,7 @@ final class Locks {
         }
         World.together(bodies);
         World.same(tally.value(clients.get(0)), 6 * rounds, "rounds");
-        List<String> left = clients.get(0).getChildren().forPath("/lock");
+        List<String> left = Nodes.children(clients.get(0), "/lock");
         World.check(left.isEmpty(), "left behind: " + left);
     }
 
@@ -124,10 +124,10 @@ final class Locks {
         mine.release();
         weather.order("fail-reply 15");
         World.check(acquire(mine), "acquired");
-        World.same(b.getChildren().forPath("/lock").size(), 1, "nodes");
+        World.same(Nodes.children(b, "/lock").size(), 1, "nodes");
         World.check(!tryAcquire(new InterProcessMutex(b, "/lock")), "two holders");
         mine.release();
-        World.same(b.getChildren().forPath("/lock").size(), 0, "nodes");
+        World.same(Nodes.children(b, "/lock").size(), 0, "nodes");
     }
 
     static void mutexRevoked(World w) throws Exception {
@@ -259,7 +259,7 @@ final class Locks {
         InterProcessSemaphoreV2 won = new InterProcessSemaphoreV2(heir, "/semaphore", 1);
         World.check(lost.acquire(World.PATIENCE, TimeUnit.SECONDS) != null, "acquired");
         World.Later<Lease> waiting = new World.Later<>(() -> won.acquire(World.PATIENCE, TimeUnit.SECONDS));
-        World.eventually(() -> heir.getChildren().forPath("/semaphore/leases").size() == 2, "the heir waits");
+        World.eventually(() -> Nodes.children(heir, "/semaphore/leases").size() == 2, "the heir waits");
         weather.order("cut");
         World.check(waiting.get() != null, "the heir has it");
     }

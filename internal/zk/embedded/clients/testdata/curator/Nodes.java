@@ -9,6 +9,7 @@ import org.apache.curator.framework.recipes.nodes.GroupMember;
 import org.apache.curator.framework.recipes.nodes.PersistentNode;
 import org.apache.curator.framework.recipes.nodes.PersistentTtlNode;
 import org.apache.zookeeper.CreateMode;
+import org.apache.zookeeper.KeeperException;
 
 /** PersistentNode, PersistentTtlNode, GroupMember, containers and nodes with a time to live. */
 final class Nodes {
@@ -22,6 +23,15 @@ final class Nodes {
 
     static boolean exists(CuratorFramework c, String path) throws Exception {
         return c.checkExists().forPath(path) != null;
+    }
+
+    /** The children of a directory that may be a container: when they have gone, it may have gone too. */
+    static List<String> children(CuratorFramework c, String path) throws Exception {
+        try {
+            return c.getChildren().forPath(path);
+        } catch (KeeperException.NoNodeException e) {
+            return List.of();
+        }
     }
 
     static void persistentNode(World w) throws Exception {

@@ -13,12 +13,13 @@ import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.imps.CuratorFrameworkState;
 import org.apache.curator.framework.state.ConnectionState;
 import org.apache.curator.retry.RetryNTimes;
+import org.apache.zookeeper.KeeperException;
 
 /** One scenario's world: a part of the tree that nobody else uses, and clients that are closed with it. */
 final class World implements AutoCloseable {
     static final int PATIENCE = 40; // seconds: a bound for a loaded machine, not an expectation
     static final int SESSION = 20; // seconds: for sessions that shall survive the scenario
-    static final int BRIEF_SESSION = 4; // seconds: for sessions that shall end in it
+    static final int BRIEF_SESSION = 5; // seconds: for sessions that shall end in it
     static final int LEAST_SESSION_MS = 400; // the bounds that the test gives the server
     static final int GREATEST_SESSION_MS = 60_000;
 
@@ -50,6 +51,11 @@ final class World implements AutoCloseable {
         clients.add(c);
         c.start();
         check(c.blockUntilConnected(PATIENCE, TimeUnit.SECONDS), "connected within " + PATIENCE + " s");
+        try {
+            c.usingNamespace(null).create().forPath("/" + root); // Curator would make a container, which may go at any time
+        } catch (KeeperException.NodeExistsException e) {
+            return c; // not the first client
+        }
         return c;
     }
 

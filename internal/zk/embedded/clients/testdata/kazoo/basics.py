@@ -192,11 +192,6 @@ def four_letter_words(w):
     assert mntr["zk_server_state"] == "standalone" and int(mntr["zk_znode_count"]) > 4, mntr
 
 
-def server_version(w):
-    """What Kazoo asks to know a server's version: the word envi."""
-    assert w.client().server_version() >= (3, 8)
-
-
 def read_only_client(w):
     """A client that would put up with a read-only server gets this one, which is none."""
     a = w.client(read_only=True)
@@ -204,5 +199,5 @@ def read_only_client(w):
 
 
 SCENARIOS = scenarios([
-    operations, many_requests, transactions, acls, sizes, four_letter_words, server_version, read_only_client,
+    operations, many_requests, transactions, acls, sizes, four_letter_words, read_only_client,
 ])

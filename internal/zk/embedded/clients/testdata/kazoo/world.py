@@ -10,7 +10,7 @@ from kazoo.client import KazooClient
 
 PATIENCE = 40  # seconds: a bound for a loaded machine, not an expectation
 SESSION = 20  # seconds: for sessions that shall survive the scenario
-BRIEF_SESSION = 4  # seconds: for sessions that shall end in it
+BRIEF_SESSION = 5  # seconds: for sessions that shall end in it
 
 
 def scenarios(functions):
