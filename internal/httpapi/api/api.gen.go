@@ -1115,7 +1115,7 @@ type WatchEventsParams struct {
 	// Format `sse` for server-sent events, `jsonl` for JSON lines. It is stronger than `Accept`.
 	Format *WatchEventsParamsFormat `form:"format,omitempty" json:"format,omitempty"`
 
-	// LastEventID As `since`. Both may be given if they say the same.
+	// LastEventID As `since`, and stronger where both are given. Browsers send it when they reconnect.
 	LastEventID *LastEventIDParam `json:"Last-Event-ID,omitempty"`
 }
 
