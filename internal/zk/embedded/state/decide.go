@@ -56,9 +56,9 @@ func (s *State) decideCreate(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 	if !ok || hasNUL(o.path) {
 		return TxnOp{}, wire.ErrBadArguments
 	}
-	acl, ok := s.fix(c, o)
-	if !ok {
-		return TxnOp{}, wire.ErrInvalidACL
+	acl, err := s.fix(c, o)
+	if err != wire.OK {
+		return TxnOp{}, err
 	}
 	parent := s.find(parentPath)
 	if parent == nil {
@@ -124,9 +124,9 @@ func (s *State) decideSetACL(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 	if !validPath(o.path) {
 		return TxnOp{}, wire.ErrBadArguments
 	}
-	acl, ok := s.fix(c, o)
-	if !ok {
-		return TxnOp{}, wire.ErrInvalidACL
+	acl, err := s.fix(c, o)
+	if err != wire.OK {
+		return TxnOp{}, err
 	}
 	n, err := s.target(c, o, wire.PermAdmin)
 	if err != wire.OK {
@@ -155,11 +155,21 @@ func (s *State) target(c *Conn, o *op, perm int32) (*node, wire.ErrCode) {
 }
 
 // fix is the ACL that o's node gets.
-func (s *State) fix(c *Conn, o *op) ([]wire.ACL, bool) {
+func (s *State) fix(c *Conn, o *op) ([]wire.ACL, wire.ErrCode) {
 	if o.known {
-		return o.acl, true
+		return o.acl, wire.OK
 	}
-	return fixACL(o.acl, c.who)
+	if at := o.nullID - 1; at >= 0 {
+		if _, ok := fixACL(o.acl[:at], c.who); ok || at == 0 {
+			return nil, wire.ErrMarshalling
+		}
+		return nil, wire.ErrInvalidACL
+	}
+	acl, ok := fixACL(o.acl, c.who)
+	if !ok {
+		return nil, wire.ErrInvalidACL
+	}
+	return acl, wire.OK
 }
 
 // may says whether the connection has one of the permissions on the node.

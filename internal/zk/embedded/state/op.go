@@ -10,6 +10,8 @@ type op struct {
 	data   []byte
 	acl    []wire.ACL // as asked for; not fixed unless known
 	known  bool       // acl is a list of the table, right as it is
+	// nullID is the number, from 1, of the first ACL entry with a null id that ZooKeeper would look at.
+	nullID int
 	flags  int32
 	ttl    int64
 	// version that is expected, -1 for any.
@@ -46,10 +48,12 @@ func (s *State) decodeOp(d *wire.Decoder, body []byte, code wire.Op) (o op) {
 func (s *State) decodeACL(d *wire.Decoder, body []byte, o *op) {
 	at := *d
 	from := len(body) - d.Len()
-	for range d.Count(12) {
+	for i := range d.Count(12) {
 		d.Int()
-		d.View()
-		d.View()
+		scheme, id := d.View(), d.View()
+		if id == nil && o.nullID == 0 && looksAtID(string(scheme)) {
+			o.nullID = i + 1
+		}
 	}
 	if d.Err() != nil {
 		return
@@ -78,4 +82,9 @@ func modeOf(flags int32) (m mode, ok bool) {
 		return mode{}, false
 	}
 	return modes[flags], true
+}
+
+// looksAtID says whether ZooKeeper looks at the ids of a scheme, which it cannot when they are null.
+func looksAtID(scheme string) bool {
+	return scheme == "world" || scheme == schemeDigest || scheme == schemeIP
 }

@@ -88,8 +88,11 @@ func (s *State) read(c *Conn, h wire.RequestHeader, body []byte) Reply {
 		return s.multiRead(c, h, d, body)
 	}
 	path, watch, err := decodeRead(d, h.Op)
-	if err != wire.OK {
+	switch {
+	case err != wire.OK:
 		return s.reply(h, nil, err)
+	case h.Op == wire.OpSync && isNull(body):
+		return s.reply(h, null{}, wire.OK)
 	}
 	answer, err := s.look(c, h.Op, path, watch)
 	return s.reply(h, answer, err)
@@ -108,3 +111,11 @@ func decodeRead(d *wire.Decoder, op wire.Op) (path string, watch bool, err wire.
 	}
 	return javaText(view), watch, wire.OK
 }
+
+// null is a null string.
+type null struct{}
+
+func (null) AppendTo(b []byte) []byte { return wire.AppendBuffer(b, nil) }
+func (null) Decode(d *wire.Decoder)   { d.View() }
+
+func isNull(body []byte) bool { return wire.NewDecoder(body).Int() == -1 }

@@ -15,19 +15,20 @@ const (
 
 // addWatch sets a persistent watch. Neither the path nor the permission to read it is checked: events are filtered.
 func (s *State) addWatch(c *Conn, d *wire.Decoder) (wire.Record, wire.ErrCode) {
-	var req wire.AddWatchRequest
-	req.Decode(d)
+	path := d.View()
 	var mode watchMode
-	switch {
-	case d.Err() == nil && req.Mode == wire.WatchPersistent:
+	switch asked := d.Int(); {
+	case d.Err() != nil, path == nil:
+		return nil, wire.ErrMarshalling
+	case asked == wire.WatchPersistent:
 		mode = persistent
-	case d.Err() == nil && req.Mode == wire.WatchRecursive:
+	case asked == wire.WatchRecursive:
 		mode = recursive
 	default:
 		return nil, wire.ErrMarshalling
 	}
-	s.data.add(c, req.Path, mode)
-	s.childs.add(c, req.Path, mode)
+	s.data.add(c, javaText(path), mode)
+	s.childs.add(c, javaText(path), mode)
 	return &wire.IntReply{}, wire.OK
 }
 
@@ -75,50 +76,87 @@ func watchType(d *wire.Decoder) (path string, kinds int32, ok bool) {
 // transaction that it knows is told at once, without a look at the ACL, instead of leaving the watch. For persistent
 // watches nothing is made up.
 func (s *State) setWatches(c *Conn, d *wire.Decoder, second bool) wire.ErrCode {
-	var req wire.SetWatches2Request
+	since := d.Long()
+	kinds := []func(path string){
+		func(path string) { s.resetData(c, path, since) },
+		func(path string) { s.resetExist(c, path) },
+		func(path string) { s.resetChild(c, path, since) },
+	}
 	if second {
-		req.Decode(d)
-	} else {
-		req.SetWatchesRequest.Decode(d)
+		kinds = append(kinds,
+			func(path string) { s.setPersistent(c, path, persistent) },
+			func(path string) { s.setPersistent(c, path, recursive) })
+	}
+	lists := make([]pathList, len(kinds))
+	for i := range lists {
+		lists[i] = decodePaths(d)
 	}
 	if d.Err() != nil {
 		return wire.ErrMarshalling
 	}
-	for _, path := range req.Data {
-		switch n := s.find(path); {
-		case n == nil:
-			c.deliver(wire.EventDeleted, path)
-		case n.mzxid > req.RelativeZxid:
-			c.deliver(wire.EventDataChanged, path)
-		default:
-			s.data.add(c, path, oneShot)
+	for i, list := range lists {
+		for _, path := range list.paths {
+			kinds[i](path)
+		}
+		if list.null {
+			return wire.ErrMarshalling
 		}
 	}
-	for _, path := range req.Exist {
-		if s.find(path) != nil {
-			c.deliver(wire.EventCreated, path)
-		} else {
-			s.data.add(c, path, oneShot)
-		}
-	}
-	for _, path := range req.Child {
-		switch n := s.find(path); {
-		case n == nil:
-			c.deliver(wire.EventDeleted, path)
-		case n.pzxid > req.RelativeZxid:
-			c.deliver(wire.EventChildrenChanged, path)
-		default:
-			s.childs.add(c, path, oneShot)
-		}
-	}
-	s.setPersistent(c, req.Persistent, persistent)
-	s.setPersistent(c, req.Recursive, recursive)
 	return wire.OK
 }
 
-func (s *State) setPersistent(c *Conn, paths []string, mode watchMode) {
-	for _, path := range paths {
-		s.childs.add(c, path, mode)
-		s.data.add(c, path, mode)
+func (s *State) resetData(c *Conn, path string, since int64) {
+	switch n := s.find(path); {
+	case n == nil:
+		c.deliver(wire.EventDeleted, path)
+	case n.mzxid > since:
+		c.deliver(wire.EventDataChanged, path)
+	default:
+		s.data.add(c, path, oneShot)
 	}
+}
+
+func (s *State) resetExist(c *Conn, path string) {
+	if s.find(path) != nil {
+		c.deliver(wire.EventCreated, path)
+	} else {
+		s.data.add(c, path, oneShot)
+	}
+}
+
+func (s *State) resetChild(c *Conn, path string, since int64) {
+	switch n := s.find(path); {
+	case n == nil:
+		c.deliver(wire.EventDeleted, path)
+	case n.pzxid > since:
+		c.deliver(wire.EventChildrenChanged, path)
+	default:
+		s.childs.add(c, path, oneShot)
+	}
+}
+
+func (s *State) setPersistent(c *Conn, path string, mode watchMode) {
+	s.childs.add(c, path, mode)
+	s.data.add(c, path, mode)
+}
+
+// pathList is a vector of paths up to the first null: where ZooKeeper stops with an error.
+type pathList struct {
+	paths []string
+	null  bool
+}
+
+func decodePaths(d *wire.Decoder) (l pathList) {
+	start := *d
+	if start.Int() == -1 {
+		l.null = true
+	}
+	for range d.Count(4) {
+		if path := d.View(); path == nil {
+			l.null = true
+		} else if !l.null {
+			l.paths = append(l.paths, javaText(path))
+		}
+	}
+	return l
 }
