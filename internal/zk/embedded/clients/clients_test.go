@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,13 +21,16 @@ const python = "/usr/bin/python3"
 // live on two processors.
 const atOnce = 16
 
-// server is a kind of server that the clients are tried on.
-type server struct {
-	name  string
-	start func(t *testing.T) (addr string)
+// server is one that clients are tried on. Restart keeps address and data.
+type server interface {
+	Addr() string
+	Restart() error
 }
 
-var servers = []server{
+var servers = []struct {
+	name  string
+	start func(t *testing.T) server
+}{
 	{"zookeeper", startZooKeeper},
 	{"embedded", startEmbedded},
 }
@@ -38,15 +42,15 @@ const (
 	reapEvery       = 500 * time.Millisecond // how often it looks for containers and nodes whose time is over
 )
 
-func startZooKeeper(t *testing.T) string {
+func startZooKeeper(t *testing.T) server {
 	return zkreal.StartT(t, zkreal.WithoutFsync(), zkreal.WithSessionBounds(leastSession, greatestSession),
-		zkreal.WithJVMFlag(fmt.Sprintf("-Dznode.container.checkIntervalMs=%d", reapEvery.Milliseconds()))).Addr()
+		zkreal.WithJVMFlag(fmt.Sprintf("-Dznode.container.checkIntervalMs=%d", reapEvery.Milliseconds())))
 }
 
-func startEmbedded(t *testing.T) string {
+func startEmbedded(t *testing.T) server {
 	return embeddedtest.RunT(t, embeddedtest.With(func(c *embedded.Config) {
 		c.MinSessionTimeout, c.MaxSessionTimeout, c.ReapInterval = leastSession, greatestSession, reapEvery
-	})).Addr()
+	}))
 }
 
 func TestKazooWorks(t *testing.T) {
@@ -60,12 +64,17 @@ func eachServer(t *testing.T, argv func(addr, control, rounds string) []string) 
 	for _, s := range servers {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			addr := s.start(t)
-			p := startT(t, argv(addr, weatherT(t, addr), strconv.Itoa(rounds()))...)
+			server := s.start(t)
+			p := startT(t, argv(server.Addr(), weatherT(t, server), strconv.Itoa(rounds()))...)
+			var disturbing []string // those that all others would notice
 			// From goroutines of their own and not by t.Parallel: that runs as many as there are processors, and these wait.
 			var running sync.WaitGroup
 			places := make(chan struct{}, atOnce)
 			for _, name := range p.list(t) {
+				if strings.HasPrefix(name, "restart") {
+					disturbing = append(disturbing, name)
+					continue
+				}
 				running.Go(func() {
 					places <- struct{}{}
 					defer func() { <-places }()
@@ -73,6 +82,9 @@ func eachServer(t *testing.T, argv func(addr, control, rounds string) []string) 
 				})
 			}
 			running.Wait()
+			for _, name := range disturbing {
+				t.Run(name, func(t *testing.T) { p.run(t, name) })
+			}
 			p.finish(t)
 		})
 	}

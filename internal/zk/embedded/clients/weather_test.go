@@ -12,9 +12,9 @@ import (
 	"lockkeeper/internal/netfault"
 )
 
-// weatherT serves proxies before target until the test ends: a connection to the returned address is one proxy. It
+// weatherT serves proxies before s until the test ends: a connection to the returned address is one proxy. It
 // answers with the proxy's address, then obeys lines (see obey) with "ok" or with what is wrong, and the proxy ends with it.
-func weatherT(t *testing.T, target string) (control string) {
+func weatherT(t *testing.T, s server) (control string) {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -34,7 +34,7 @@ func weatherT(t *testing.T, target string) (control string) {
 			mu.Lock()
 			conns = append(conns, c)
 			mu.Unlock()
-			running.Go(func() { serveProxy(c, target) })
+			running.Go(func() { serveProxy(c, s) })
 		}
 	})
 	t.Cleanup(func() {
@@ -49,9 +49,9 @@ func weatherT(t *testing.T, target string) (control string) {
 	return l.Addr().String()
 }
 
-func serveProxy(c net.Conn, target string) {
+func serveProxy(c net.Conn, s server) {
 	defer c.Close()
-	p, err := netfault.New(target, netfault.Framed())
+	p, err := netfault.New(s.Addr(), netfault.Framed())
 	if err != nil {
 		fmt.Fprintln(c, err)
 		return
@@ -59,7 +59,7 @@ func serveProxy(c net.Conn, target string) {
 	defer p.Close()
 	fmt.Fprintln(c, p.Addr())
 	for lines := bufio.NewScanner(c); lines.Scan(); {
-		if err := obey(p, lines.Text()); err != nil {
+		if err := obey(s, p, lines.Text()); err != nil {
 			fmt.Fprintln(c, err)
 			continue
 		}
@@ -68,7 +68,7 @@ func serveProxy(c net.Conn, target string) {
 }
 
 // obey carries out one order of a scenario.
-func obey(p *netfault.Proxy, order string) error {
+func obey(s server, p *netfault.Proxy, order string) error {
 	verb, arg, _ := strings.Cut(order, " ")
 	switch verb {
 	case "cut": // connections end, new ones are refused
@@ -85,6 +85,8 @@ func obey(p *netfault.Proxy, order string) error {
 			return fmt.Errorf("fail-reply wants an operation's number: %w", err)
 		}
 		p.FailReply(1, netfault.IsOp(netfault.Op(op)))
+	case "restart":
+		return s.Restart()
 	default:
 		return fmt.Errorf("no such weather: %q", order)
 	}

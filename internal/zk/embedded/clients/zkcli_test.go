@@ -41,7 +41,7 @@ func TestZkCliIsAnsweredTheSameByBothServers(t *testing.T) {
 		running sync.WaitGroup
 	)
 	for i, s := range servers {
-		addr := s.start(t)
+		addr := s.start(t).Addr()
 		running.Go(func() {
 			var err error
 			if answers[i], err = zkreal.CLI(addr, cliCommands...); err != nil {

@@ -7,6 +7,9 @@ import java.util.TreeSet;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
+import org.apache.curator.framework.recipes.cache.CuratorCache;
+import org.apache.curator.framework.recipes.leader.LeaderLatch;
+import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.state.ConnectionState;
 import org.apache.zookeeper.AddWatchMode;
 import org.apache.zookeeper.CreateMode;
@@ -21,6 +24,7 @@ final class Sessions {
         s.put("expiry-by-silence", Sessions::expiryBySilence);
         s.put("expiry-from-elsewhere", Sessions::expiryFromElsewhere);
         s.put("timeout-bounds", Sessions::timeoutBounds);
+        s.put("restart-of-the-server", Sessions::restartOfTheServer);
     }
 
     static boolean last(List<ConnectionState> states, ConnectionState want) {
@@ -164,6 +168,49 @@ final class Sessions {
                 World.check(connected.await(World.PATIENCE, TimeUnit.SECONDS), "connected");
                 World.same(zk.getSessionTimeout(), bound[1], "negotiated for " + bound[0] + " ms");
             }
+        }
+    }
+
+    /** Runs alone. Sessions, locks, leaders and caches go on, and so do watches of every kind. */
+    static void restartOfTheServer(World w) throws Exception {
+        Weather weather = w.weather();
+        List<CuratorFramework> clients = w.clients(2);
+        CuratorFramework a = clients.get(0);
+        CuratorFramework b = clients.get(1);
+        List<ConnectionState> states = World.states(b);
+        InterProcessMutex held = new InterProcessMutex(a, "/lock");
+        InterProcessMutex wanted = new InterProcessMutex(b, "/lock");
+        World.check(Locks.acquire(held), "acquired");
+        World.Later<Boolean> waiting = new World.Later<>(() -> Locks.acquire(wanted));
+        World.eventually(() -> held.getParticipantNodes().size() == 2, "the other one waits");
+        a.create().forPath("/tree", World.bytes("0"));
+        Watches.Heard heard = new Watches.Heard();
+        b.getData().usingWatcher(heard).forPath("/tree");
+        b.checkExists().usingWatcher(heard).forPath("/later");
+        long zxid = a.checkExists().forPath("/tree").getCzxid();
+        long[] sessions = {id(a), id(b)};
+        try (CuratorCache cache = CuratorCache.build(b, "/tree"); LeaderLatch latch = new LeaderLatch(a, "/latch")) {
+            cache.start();
+            latch.start();
+            World.check(latch.await(World.PATIENCE, TimeUnit.SECONDS), "leads");
+            World.eventually(() -> cache.get("/tree").isPresent(), "cached");
+
+            weather.order("restart");
+
+            World.eventually(() -> last(states, ConnectionState.RECONNECTED), "connected again");
+            World.check(!states.contains(ConnectionState.LOST), "the session goes on");
+            World.check(heard.events.isEmpty(), "nothing has happened: " + heard.events);
+            a.setData().forPath("/tree", World.bytes("1"));
+            a.create().forPath("/tree/n", World.bytes("2"));
+            a.create().forPath("/later");
+            World.check(Arrays.equals(new long[] {id(a), id(b)}, sessions), "the same sessions");
+            World.check(b.checkExists().forPath("/later").getCzxid() > zxid, "zxids go on");
+            heard.is("DataChanged /tree", "Created /later");
+            World.eventually(() -> cache.get("/tree/n").isPresent() && World.text(cache.get("/tree").get().getData()).equals("1"), "cached");
+            World.eventually(latch::hasLeadership, "leads, or leads again");
+            World.check(waiting.running(), "the lock is held");
+            held.release();
+            World.check(waiting.get(), "acquired");
         }
     }
 }

@@ -5,7 +5,7 @@ import java.nio.charset.StandardCharsets;
 
 /**
  * A proxy before the server, to connect through. The test that runs this program holds it; orders are lines: cut, stall,
- * reset, heal, fail-reply OP.
+ * reset, heal, fail-reply OP; and restart, for the server itself.
  */
 final class Weather implements AutoCloseable {
     final String addr;

@@ -7,8 +7,9 @@ import time
 
 from kazoo.client import KazooState
 from kazoo.exceptions import NoNodeError
+from kazoo.security import CREATOR_ALL_ACL
 
-from world import BRIEF_SESSION, SESSION, eventually, scenarios
+from world import BRIEF_SESSION, SESSION, Later, eventually, scenarios
 
 
 def reconnect(w):
@@ -145,6 +146,38 @@ def stop_removes_ephemerals(w):
         pass
 
 
+def restart_of_the_server(w):
+    """Runs alone. Sessions, locks, ephemerals and numbers go on; credentials are given again."""
+    weather = w.weather()
+    a, b = w.clients(2)
+    a.add_auth("digest", "a:secret")
+    a.create("/secret", b"1", acl=CREATOR_ALL_ACL)
+    a.create("/mine", ephemeral=True)
+    a.create("/seq/n-", sequence=True, makepath=True)
+    data = []
+    b.DataWatch("/data", lambda value, stat: data.append(value))
+    held = a.Lock("/lock", "a")
+    held.acquire()
+    waiting = Later(b.Lock("/lock", "b").acquire)
+    eventually(lambda: held.contenders() == ["a", "b"], "b in the queue")
+    sessions, zxid = (a.client_id, b.client_id), a.exists("/mine").czxid
+
+    weather.do("restart")
+
+    assert a.retry(a.get, "/secret")[0] == b"1"
+    assert (a.client_id, b.client_id) == sessions
+    assert a.exists("/mine").ephemeralOwner == a.client_id[0] and a.exists("/mine").czxid == zxid
+    assert a.create("/seq/n-", sequence=True) == "/seq/n-0000000001"
+    stat = a.retry(a.create, "/data", b"1", include_data=True)[1]
+    assert stat.czxid > zxid
+    eventually(lambda: data[-1] == b"1", "the watch goes on")
+    assert held.contenders() == ["a", "b"] and waiting.running()
+    held.release()
+    assert waiting.get()
+    assert w.client().create("/new", ephemeral=True) == "/new"
+
+
 SCENARIOS = scenarios([
     reconnect, expiry_by_silence, expiry_from_elsewhere, wrong_password, session_moves, stop_removes_ephemerals,
+    restart_of_the_server,
 ])

@@ -58,7 +58,7 @@ class World:
 
 class Weather:
     """A proxy before the server, to connect through. The test that runs this program holds it; orders are lines:
-    cut, stall, reset, heal, fail-reply OP."""
+    cut, stall, reset, heal, fail-reply OP; and restart, for the server itself."""
 
     def __init__(self, control):
         host, port = control.rsplit(":", 1)
