@@ -23,7 +23,12 @@ func everywhere(t *testing.T, f func(t *testing.T, s *embeddedtest.Server)) {
 		testkit.NoLeaks(t)
 		f(t, embeddedtest.RunT(t))
 	})
-	t.Run("in virtual time", func(t *testing.T) { bubble(t, f) })
+	t.Run("in virtual time", func(t *testing.T) {
+		bubble(t, func(t *testing.T, s *embeddedtest.Server) {
+			f(t, s)
+			time.Sleep(time.Minute) // clients close in their own time, and that ends with the test
+		})
+	})
 }
 
 type quiet struct{}

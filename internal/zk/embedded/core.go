@@ -294,13 +294,16 @@ func (k *core) commit() error {
 
 func (k *core) release(c *conn) {
 	c.touched = false
-	if len(c.batch) > 0 && c.out.put(c.batch) > k.s.cfg.MaxUnread {
-		k.log.Warn("connection closed: its output is not read", "remote", c.remote, "limit", k.s.cfg.MaxUnread)
-		k.stats.unread++
-		c.ending = endsAtOnce
-	}
-	if c.batch = c.batch[:0]; cap(c.batch) > 16<<10 {
-		c.batch = nil
+	if len(c.batch) > 0 {
+		var unread int
+		if c.batch, unread = c.out.put(c.batch); unread > k.s.cfg.MaxUnread {
+			k.log.Warn("connection closed: its output is not read", "remote", c.remote, "limit", k.s.cfg.MaxUnread)
+			k.stats.unread++
+			c.ending = endsAtOnce
+		}
+		if cap(c.batch) > maxKept {
+			c.batch = nil
+		}
 	}
 	switch c.ending {
 	case endsAfterOutput:

@@ -56,6 +56,8 @@
 //   - Passwords come from a keyed hash with the store's own secret. ZooKeeper's secret is a constant of its source.
 //   - An auth request is answered in its turn. ZooKeeper answers it at once, before the requests sent ahead of it.
 //   - Time in which the server stood still is forgiven (above). ZooKeeper expires sessions whose pings are still unread.
+//   - A request with the operation of the server's own createSession ends the connection. ZooKeeper opens a second session
+//     over the first one's connection.
 //   - The timeout of an unfinished handshake is exact, not rounded up to ten seconds.
 //   - There are no ensembles, no TLS, no SASL, no reconfiguration, no quotas that are enforced, no JMX and no admin server.
 //   - Four-letter words: ruok, srvr, stat, mntr, conf and isro. The others are answered as words off the whitelist; mntr has

@@ -9,6 +9,9 @@ import (
 // unreadSoft is how much unread output a connection may have before its further requests have to wait.
 const unreadSoft = 1 << 20
 
+// maxKept is the largest buffer that an idle connection holds on to.
+const maxKept = 16 << 10
+
 // outbox is what a connection is still to be sent. The core puts in, the connection's writer takes out, its reader waits for
 // room. Order is kept; nothing is dropped but by the end of the connection.
 type outbox struct {
@@ -28,15 +31,20 @@ func newOutbox(conn net.Conn) *outbox {
 	return o
 }
 
-// put adds output and returns how much is unread now. It keeps nothing of b.
-func (o *outbox) put(b []byte) (unread int) {
+// put adds output and tells how much is unread now. b becomes the outbox's; the core goes on with spare.
+func (o *outbox) put(b []byte) (spare []byte, unread int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.finished && !o.closed {
-		o.pending = append(o.pending, b...)
-		o.changed.Broadcast()
+	switch {
+	case o.finished || o.closed:
+		spare = b[:0]
+	case len(o.pending) == 0:
+		spare, o.pending = o.pending, b
+	default:
+		spare, o.pending = b[:0], append(o.pending, b...)
 	}
-	return len(o.pending) + o.writing
+	o.changed.Broadcast()
+	return spare, len(o.pending) + o.writing
 }
 
 // finish closes the connection once everything put so far is written, or when that has taken longer than within.
@@ -117,8 +125,8 @@ func (o *outbox) write() {
 		if err != nil {
 			return
 		}
-		if spare = b; cap(spare) > unreadSoft {
-			spare = nil // a huge reply has passed: let its buffer go
+		if spare = b; cap(spare) > maxKept {
+			spare = nil
 		}
 	}
 }

@@ -73,7 +73,7 @@ func TestASessionThatDoesNotComeBackAfterARestartIsOver(t *testing.T) {
 		if !c.exists("/mine") {
 			t.Error("over before its time")
 		}
-		time.Sleep(tick + time.Millisecond)
+		time.Sleep(tick + 2*time.Millisecond)
 		if c.exists("/mine") {
 			t.Error("lives on")
 		}
