@@ -24,9 +24,9 @@ func (s *State) quotaOnCreate(path string, n *node, bytes int64) {
 		case name == statNode:
 			if top := s.find(counted); top != nil {
 				nodes, size := top.usage()
-				n.data = quotaStat{{"count", nodes}, {"bytes", size}}.encode()
+				s.setStat(n, quotaStat{{"count", nodes}, {"bytes", size}})
 			} else {
-				n.data = quotaStat{}.encode()
+				s.setStat(n, quotaStat{{"count", 0}, {"bytes", 0}})
 			}
 		}
 	}
@@ -54,11 +54,17 @@ func (s *State) quotaOnBytes(path string, bytes, nodes int64) {
 			if stat, ok := parseQuotaStat(string(n.data)); ok {
 				stat.add("count", nodes)
 				stat.add("bytes", bytes)
-				n.data = stat.encode()
+				s.setStat(n, stat)
 			}
 		}
 		return
 	}
+}
+
+func (s *State) setStat(n *node, stat quotaStat) {
+	s.dataSize -= int64(len(n.data))
+	n.data = stat.encode()
+	s.dataSize += int64(len(n.data))
 }
 
 // usage counts a node and all below it, and their data.

@@ -1,0 +1,131 @@
+package state
+
+import (
+	"bytes"
+	"testing"
+
+	"lockkeeper/internal/zk/wire"
+)
+
+// bodies are good requests of every operation; the fuzzer makes bad ones of them.
+func bodies() map[wire.Op]wire.Record {
+	create := creation("/a/b", wire.FlagSequential)
+	watches := wire.SetWatchesRequest{RelativeZxid: 1, Data: []string{"/a"}, Exist: []string{"/c"}, Child: []string{"/b"}}
+	return map[wire.Op]wire.Record{
+		wire.OpCreate:          create,
+		wire.OpCreate2:         create,
+		wire.OpCreateContainer: creation("/c", wire.FlagContainer),
+		wire.OpCreateTTL:       &wire.CreateTTLRequest{CreateRequest: *creation("/t", wire.FlagPersistentTTL), TTL: 5},
+		wire.OpDelete:          &wire.VersionRequest{Path: "/b", Version: -1},
+		wire.OpCheck:           &wire.VersionRequest{Path: "/a", Version: 0},
+		wire.OpSetData:         &wire.SetDataRequest{Path: "/a", Data: []byte("x"), Version: -1},
+		wire.OpSetACL:          &wire.SetACLRequest{Path: "/a", ACL: []wire.ACL{{Perms: 31, Scheme: "ip", ID: "10.0.0.0/8"}, {Perms: 1, Scheme: "auth"}}, Version: -1},
+		wire.OpGetACL:          &wire.PathRecord{Path: "/a"},
+		wire.OpSync:            &wire.PathRecord{Path: "/"},
+		wire.OpGetEphemerals:   &wire.PathRecord{Path: "/e"},
+		wire.OpCountChildren:   &wire.PathRecord{Path: "/"},
+		wire.OpDeleteContainer: &wire.PathRecord{Path: "/a"},
+		wire.OpExists:          &wire.ReadRequest{Path: "/none", Watch: true},
+		wire.OpGetData:         &wire.ReadRequest{Path: "/a", Watch: true},
+		wire.OpGetChildren:     &wire.ReadRequest{Path: "/", Watch: true},
+		wire.OpGetChildren2:    &wire.ReadRequest{Path: "/", Watch: true},
+		wire.OpMulti: multi(wire.MultiOp{Op: wire.OpCreate, Record: create}, wire.MultiOp{Op: wire.OpDelete, Record: &wire.VersionRequest{Path: "/b", Version: -1}},
+			wire.MultiOp{Op: wire.OpSetData, Record: &wire.SetDataRequest{Path: "/a", Version: 4}}),
+		wire.OpMultiRead:     multi(wire.MultiOp{Op: wire.OpGetData, Record: &wire.ReadRequest{Path: "/a"}}, wire.MultiOp{Op: wire.OpGetChildren, Record: &wire.ReadRequest{Path: "/a"}}),
+		wire.OpSetWatches:    &watches,
+		wire.OpSetWatches2:   &wire.SetWatches2Request{SetWatchesRequest: watches, Persistent: []string{"/a"}, Recursive: []string{"/"}},
+		wire.OpAddWatch:      &wire.AddWatchRequest{Path: "/", Mode: wire.WatchRecursive},
+		wire.OpCheckWatches:  &wire.WatchTypeRequest{Path: "/a", Type: 3},
+		wire.OpRemoveWatches: &wire.WatchTypeRequest{Path: "/a", Type: 1},
+		wire.OpAuth:          &wire.AuthRequest{Scheme: "digest", Auth: []byte("u:p")},
+		wire.OpSASL:          &wire.SASLRecord{Token: []byte("t")},
+		wire.OpReconfig:      raw(wire.AppendLong(wire.AppendString(wire.AppendString(wire.AppendString(nil, ""), ""), ""), 1)),
+		wire.OpWhoAmI:        raw{},
+		wire.OpPing:          raw{},
+		wire.OpCloseSession:  raw{},
+		wire.OpCreateSession: raw(wire.AppendInt(nil, 5)),
+	}
+}
+
+// FuzzRequest sends any body to any operation. Whatever comes: no panic, a counted and sound tree, a reply that can be
+// encoded, zxids without a gap, a log that gives the same tree, and another client that is served as before.
+func FuzzRequest(f *testing.F) {
+	for op, body := range bodies() {
+		b := body.AppendTo(nil)
+		f.Add(int32(op), b)
+		f.Add(int32(op), b[:len(b)/2])
+		f.Add(int32(op), append(bytes.Clone(b), 0xff, 0xff, 0xff, 0xff))
+	}
+	f.Add(int32(99), []byte{})
+	f.Fuzz(func(t *testing.T, op int32, body []byte) {
+		r := newRig(t)
+		other, c := r.client(1), r.client(2)
+		other.create("/a", 0)
+		other.create("/b", 0)
+		c.create("/e", wire.FlagEphemeral)
+		other.must(wire.OpAddWatch, &wire.AddWatchRequest{Path: "/", Mode: wire.WatchRecursive})
+		before := r.s.LastZxid()
+		reply := c.do(wire.Op(op), raw(body))
+		if wrote := r.s.LastZxid() != before; wrote != (reply.Txn != nil) || wrote && r.s.LastZxid() != before+1 {
+			t.Fatalf("zxid %d after %d with %+v", r.s.LastZxid(), before, reply.Txn)
+		}
+		check(t, r.s)
+		replica := New(Config{})
+		for _, txn := range r.txns {
+			again, err := DecodeTxn(txn.AppendTo(nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := replica.Apply(again); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if dump(replica) != dump(r.s) {
+			t.Fatalf("replayed:\n%s\nlived:\n%s", dump(replica), dump(r.s))
+		}
+		other.stat("/") // which needs no permission and cannot go
+	})
+}
+
+// FuzzDecodeTxn reads any bytes as a transaction. What is accepted must come back from its own encoding, and applying it
+// must not panic.
+func FuzzDecodeTxn(f *testing.F) {
+	r := wander(f, 1, 200)
+	for _, txn := range r.txns {
+		f.Add(txn.AppendTo(nil))
+	}
+	f.Add([]byte{txnVersion, 1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		txn, err := DecodeTxn(b)
+		if err != nil {
+			return
+		}
+		encoded := txn.AppendTo(nil)
+		again, err := DecodeTxn(encoded)
+		if err != nil {
+			t.Fatalf("its own encoding is refused: %v", err)
+		}
+		if !bytes.Equal(again.AppendTo(nil), encoded) {
+			t.Fatalf("%+v came back as %+v", txn, again)
+		}
+		txn.Zxid = 1
+		_ = New(Config{}).Apply(txn) // may be refused
+	})
+}
+
+func TestATransactionThatWasCutShortIsRefused(t *testing.T) {
+	for _, txn := range wander(t, 2, 300).txns {
+		whole := txn.AppendTo(nil)
+		for n := range whole {
+			if _, err := DecodeTxn(whole[:n]); err == nil {
+				t.Fatalf("%d of %d bytes of %+v were accepted", n, len(whole), txn)
+			}
+		}
+		if _, err := DecodeTxn(append(whole, 0)); err == nil {
+			t.Fatalf("a byte behind %+v was accepted", txn)
+		}
+	}
+	if _, err := DecodeTxn([]byte{txnVersion + 1}); err == nil {
+		t.Fatal("a version of the future was accepted")
+	}
+}
