@@ -18,7 +18,8 @@
 //     as long as the frame is; who keeps one copies it. Strings are copies.
 //
 // It refuses frames above a limit that its user sets (FrameReader), negative
-// lengths, and bytes after a record's end (Decoder.Finish).
+// lengths of frames, strings and buffers, and bytes after a record's end
+// (Decoder.Finish).
 //
 // It does no I/O beyond reading frames from an io.Reader, starts no goroutine
 // and keeps no state between records.

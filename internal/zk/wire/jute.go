@@ -148,15 +148,13 @@ func (d *Decoder) View() []byte {
 func (d *Decoder) String() string { return string(d.View()) }
 
 // Count reads the length of a vector whose elements take at least size bytes
-// each. A null vector counts 0. A count that the bytes left cannot hold is a
-// failure, so a caller may allocate by it.
+// each. A null vector counts 0, and so does one of any other negative length,
+// as in Java. A count that the bytes left cannot hold is a failure, so a
+// caller may allocate by it.
 func (d *Decoder) Count(size int) int {
 	n := int(d.Int())
 	switch {
-	case d.err != nil || n == -1:
-		return 0
-	case n < 0:
-		d.fail(ErrLength)
+	case d.err != nil || n < 0:
 		return 0
 	case n > len(d.b)/size:
 		d.fail(ErrShort)
