@@ -17,7 +17,7 @@
 //   - Children, ephemerals and identities have no order in ZooKeeper (they are hash sets) and are compared as sets; so are
 //     the events of a session's end, which deletes its ephemerals in any order.
 //
-// What the embedded server does otherwise on purpose is left out in one place, onPurpose.
+// What the embedded server does otherwise on purpose is kept out in one place, purpose.go. What ZooKeeper itself decides by chance is kept out by inTurn.
 //
 // It is test support. It starts no goroutine that outlives a call. A server that does not answer within 20 s is an error, not a
 // difference.

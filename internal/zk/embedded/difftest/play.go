@@ -32,6 +32,7 @@ type player struct {
 	owner    map[*conn]int // the session that a connection attached to
 	zxid     int64         // the last one that a ping has told
 	ended    bool          // this step ends a session: its events have no order
+	settled  *conn          // has just made its round trip, after the step
 	lines    []string
 }
 
@@ -44,7 +45,8 @@ func Play(target Target, root string, s Scenario) (Transcript, error) {
 	}
 	var all Transcript
 	for i, step := range s.Steps {
-		p.lines, p.ended = nil, false
+		p.lines, p.ended, p.settled = nil, false, nil
+		p.disarm(step)
 		err := p.step(step)
 		if err == nil {
 			err = p.settle()
@@ -274,6 +276,7 @@ func (p *player) burst(client int, c *conn, requests Send) error {
 	if err := c.write(append(burst, ping...)); err != nil {
 		return err
 	}
+	p.settled = c
 	return p.read(client, c, pings)
 }
 
@@ -281,6 +284,9 @@ func (p *player) burst(client int, c *conn, requests Send) error {
 func (p *player) settle() error {
 	var clients []int
 	for client, c := range p.conns {
+		if c == p.settled {
+			continue
+		}
 		clients = append(clients, client)
 		if err := c.write(ping); err != nil {
 			return err
@@ -365,6 +371,7 @@ func (p *player) expire(a Expire) error {
 			client, witness = n, c
 		}
 	}
+	p.settled = nil
 	if witness == nil || p.sessions[a.Session].closed {
 		return nil
 	}

@@ -28,6 +28,8 @@ func (v *view) zxidName(z int64) string {
 	return fmt.Sprintf("%+d", z-v.base)
 }
 
+func (v *view) path(path string) string { return v.relative(inUTF8(path)) }
+
 func (v *view) session(id int64) string {
 	if id == 0 {
 		return "0"
@@ -80,7 +82,7 @@ func (v *view) names(of string, names []string) string {
 	for _, n := range names {
 		switch {
 		case strings.HasPrefix(n, "/"): // a path
-			n = v.relative(n)
+			n = v.path(n)
 		case (of == "^/" || of == "^") && "/"+n == v.root:
 			n = "(root)"
 		case (of == "^/" || of == "^") && n != "zookeeper":
@@ -114,7 +116,7 @@ func (v *view) event(body []byte) string {
 	var e wire.WatcherEvent
 	d := wire.NewDecoder(body)
 	e.Decode(d)
-	return fmt.Sprintf("event %d state=%d %q%s", e.Type, e.State, v.relative(e.Path), leftOver(d, body, &e))
+	return fmt.Sprintf("event %d state=%d %q%s", e.Type, e.State, v.path(e.Path), leftOver(d, body, &e))
 }
 
 // leftOver says what is wrong with the bytes that a record was decoded from.
@@ -145,11 +147,11 @@ func (v *view) reply(r Request, h wire.ReplyHeader, body []byte) string {
 	case wire.OpCreate, wire.OpSync:
 		out := new(wire.PathRecord)
 		out.Decode(d)
-		rec, text = out, fmt.Sprintf("%q", v.relative(out.Path))
+		rec, text = out, fmt.Sprintf("%q", v.path(out.Path))
 	case wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL:
 		out := new(wire.Create2Reply)
 		out.Decode(d)
-		rec, text = out, fmt.Sprintf("%q %s", v.relative(out.Path), v.stat(path, out.Stat))
+		rec, text = out, fmt.Sprintf("%q %s", v.path(out.Path), v.stat(path, out.Stat))
 	case wire.OpExists, wire.OpSetData, wire.OpSetACL, wire.OpCheck:
 		out := new(wire.StatReply)
 		out.Decode(d)
@@ -198,9 +200,9 @@ func (v *view) multi(asked wire.Record, reply *wire.MultiReply) string {
 		text := fmt.Sprintf("%s err=%d", opName(res.Op), res.Err)
 		switch res.Op {
 		case wire.OpCreate:
-			text += fmt.Sprintf(" %q", v.relative(res.Path))
+			text += fmt.Sprintf(" %q", v.path(res.Path))
 		case wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL:
-			text += fmt.Sprintf(" %q %s", v.relative(res.Path), v.stat(path, res.Stat))
+			text += fmt.Sprintf(" %q %s", v.path(res.Path), v.stat(path, res.Stat))
 		case wire.OpSetData:
 			text += " " + v.stat(path, res.Stat)
 		case wire.OpGetData:

@@ -1,0 +1,43 @@
+package difftest
+
+import (
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// What the embedded server does otherwise on purpose, as its documentation lists it, is kept out of the comparison here.
+
+// disarm keeps a step away from a difference: an attempt to take over a session with a wrong password closes the session's
+// connection in ZooKeeper, but not here. So the connection is dropped before.
+func (p *player) disarm(s Step) {
+	if a, ok := s.Action.(Attach); ok && (a.WrongPasswd || a.ShortPasswd) {
+		for client, c := range p.conns {
+			if n, attached := p.owner[c]; attached && n == a.Session {
+				p.drop(client)
+			}
+		}
+	}
+}
+
+// inUTF8 writes characters above U+FFFF as UTF-8. ZooKeeper sends each as two surrogates of three bytes, which is no UTF-8.
+func inUTF8(s string) string {
+	var out []byte
+	for i := 0; i < len(s); {
+		if high, low := surrogate(s[i:]), surrogate(s[min(i+3, len(s)):]); utf16.IsSurrogate(high) && utf16.DecodeRune(high, low) != utf8.RuneError {
+			out = utf8.AppendRune(out, utf16.DecodeRune(high, low))
+			i += 6
+			continue
+		}
+		out = append(out, s[i])
+		i++
+	}
+	return string(out)
+}
+
+// surrogate decodes three bytes; 0 when they are no surrogate.
+func surrogate(s string) rune {
+	if len(s) < 3 || s[0] != 0xed || s[1] < 0xa0 || s[1] > 0xbf || s[2]&0xc0 != 0x80 {
+		return 0
+	}
+	return 0xd000 | rune(s[1]&0x3f)<<6 | rune(s[2]&0x3f)
+}
