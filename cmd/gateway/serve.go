@@ -53,7 +53,8 @@ func serve(ctx context.Context, stop func(), c *config, stderr io.Writer) error 
 		address = listener.Addr().String()
 	}
 	started := time.Now()
-	hub := events.New(events.Options{Metrics: collectors})
+	// Streams must not be able to keep the dashboard's own subscriptions out.
+	hub := events.New(events.Options{Metrics: collectors, MaxSubscribers: httpapi.DefaultMaxStreams + dashboard.DefaultMaxTopics})
 	manager := locks.New(locks.Options{
 		Store: &locks.ZooKeeper{Config: zkConfig, ReachWithin: c.ZKConnectTimeout},
 		Root:  zkConfig.Root, Servers: zkConfig.Servers, SessionTimeout: c.SessionTimeout,

@@ -224,6 +224,47 @@ func TestWithoutASocketThePagePollsAndSaysSo(t *testing.T) {
 	_ = eval[int](b, "(document.querySelector('#live').remove(), 1)") // its socket ends before the proxy does
 }
 
+// A filter that the gateway refuses is said so; the rows stay, and the next one works.
+func TestARefusedFilterSaysSo(t *testing.T) {
+	t.Parallel()
+	g := onShared(t)
+	g.hold("deploy", "ttl=1m")
+	page := openPage(t, g, "/")
+	page.expectOutage(true) // the browser's console tells of each 422
+	eval[bool](page, `(() => { const q = document.querySelector("#q"); q.value = "dep\u202eloy"; return q.dispatchEvent(new Event("input", {bubbles: true})); })()`)
+	page.until(`document.querySelector("#refused") && !document.querySelector("#refused").hidden`, "the page says so")
+	if !eval[bool](page, `document.querySelector("#locks").innerText.includes("deploy")`) {
+		t.Error("the rows are gone")
+	}
+	eval[bool](page, `(() => { const q = document.querySelector("#q"); q.value = "nothing"; return q.dispatchEvent(new Event("input", {bubbles: true})); })()`)
+	page.until(`document.querySelector("#refused").hidden && document.querySelectorAll("#locks tbody tr").length === 0`, "another filter works")
+	page.untilLink("live")
+}
+
+// EventSource connects again by itself, to the address that it was given: the position that it remembers is the stronger one.
+func TestABrowsersEventSourceGoesOnByItself(t *testing.T) {
+	t.Parallel()
+	g := onShared(t)
+	first := g.hold("first", "ttl=1m")
+	page := openPage(t, g, "/")
+	eval[int](page, `(() => {
+		window.told = [];
+		const source = new EventSource("/v1/events?since=0-0&type=lease.granted");
+		for (const type of ["resync", "lease.granted"]) source.addEventListener(type, (e) => window.told.push(type + " " + (JSON.parse(e.data).lock ?? "")));
+		return 1;
+	})()`)
+	page.until(`window.told.includes("resync ")`, "the stream begins with a resync")
+	g.hold("second", "ttl=1m")
+	page.until(`window.told.includes("lease.granted second")`, "it tells")
+	page.expectOutage(true)
+	g.terminate()
+	g.restart()
+	g.beatUntil(first.Token, api.StateHeld)
+	page.until(`window.told.filter((what) => what === "resync ").length === 2`, "it has come back")
+	g.hold("third", "ttl=1m")
+	page.until(`window.told.includes("lease.granted third")`, "it goes on")
+}
+
 func TestTypingFiltersThePageAndKeepsTheFocus(t *testing.T) {
 	t.Parallel()
 	g := onShared(t)
@@ -310,11 +351,9 @@ func TestWhatClientsAndProgramsWriteIsShownAsText(t *testing.T) {
 func TestTenThousandEventsNeitherFreezeNorGrowAPage(t *testing.T) {
 	t.Parallel()
 	g := onShared(t)
-	hub, a, err := g.Socket(t.Context(), apitest.Query("type=*"))
-	if err != nil {
-		t.Fatalf("%v %v", err, a)
-	}
-	defer hub.Close()
+	events := follow(t, g, func() (*apitest.Stream, *apitest.Answer, error) {
+		return g.Socket(t.Context(), apitest.Query("type=*"))
+	})
 	pages := []*tab{openPage(t, g, "/"), openPage(t, g, "/locks/hot"), openPage(t, g, "/locks/hot?tab=zookeeper")}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -331,9 +370,7 @@ func TestTenThousandEventsNeitherFreezeNorGrowAPage(t *testing.T) {
 		})
 	}
 	for n := 0; n < 10_000; n++ {
-		if _, err := hub.Next(); err != nil {
-			t.Fatalf("after %d events: %v", n, err)
-		}
+		<-events
 		if n%2500 == 0 {
 			for _, page := range pages {
 				began := time.Now()

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/zk/embedded/embeddedtest"
 	"lockkeeper/internal/zk/zkreal"
 )
 
@@ -42,6 +43,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	embeddedtest.StandIn()
 	return zkreal.Wrap(m).Run()
 }
 
