@@ -31,8 +31,9 @@ type player struct {
 	sessions []session
 	owner    map[*conn]int // the session that a connection attached to
 	zxid     int64         // the last one that a ping has told
+	replied  int64         // that of the last reply
 	ended    bool          // this step ends a session: its events have no order
-	settled  *conn          // has just made its round trip, after the step
+	settled  *conn         // has just made its round trip, after the step
 	lines    []string
 }
 
@@ -176,6 +177,15 @@ func (p *player) step(s Step) error {
 		return c.write(a)
 	case Expire:
 		return p.expire(a)
+	case Await:
+		c := p.conns[s.Client]
+		if c == nil {
+			return nil
+		}
+		if err := p.send(s.Client, c, a.After); err != nil {
+			return err
+		}
+		return p.await(p.replied+a.Transactions, nil)
 	}
 	panic("difftest: an action of unknown type")
 }
@@ -316,6 +326,7 @@ func (p *player) read(client int, c *conn, pings int) error {
 		if h.Err == wire.OK && c.asked[h.Xid].Op == wire.OpCloseSession {
 			p.sessions[p.owner[c]].closed = true
 		}
+		p.replied = h.Zxid
 		bye = bye || farewell(c.asked[h.Xid], h)
 		p.say(client, "%s", p.reply(c.asked[h.Xid], h, body))
 	})
@@ -358,37 +369,42 @@ func sortEvents(lines []string) {
 
 // expire waits until a transaction happens by itself: the end of the session.
 func (p *player) expire(a Expire) error {
-	if a.Session >= len(p.sessions) {
+	if a.Session >= len(p.sessions) || p.sessions[a.Session].closed {
 		return nil
 	}
-	var witness *conn
-	client := -1
+	client, silent := -1, (*conn)(nil)
 	for n, c := range p.conns {
-		if p.owner[c] == a.Session {
-			return nil
+		if owner, ok := p.owner[c]; ok && owner == a.Session {
+			client, silent = n, c
 		}
-		if client < 0 || n < client {
-			client, witness = n, c
-		}
-	}
-	p.settled = nil
-	if witness == nil || p.sessions[a.Session].closed {
-		return nil
 	}
 	p.ended = true
-	before := p.zxid
-	tick := time.NewTicker(20 * time.Millisecond)
+	if err := p.await(p.zxid+1, silent); err != nil {
+		return err
+	}
+	p.sessions[a.Session].closed = true
+	if silent != nil {
+		return p.read(client, silent, math.MaxInt) // the server closes it
+	}
+	return nil
+}
+
+// await waits until the server has reached a zxid. A silent connection does not ask.
+func (p *player) await(zxid int64, silent *conn) error {
+	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(patience); p.zxid == before; <-tick.C {
+	for deadline := time.Now().Add(patience); p.zxid < zxid; <-tick.C {
 		if time.Now().After(deadline) {
-			return fmt.Errorf("S%d has not expired within %v", a.Session, patience)
+			return fmt.Errorf("it has not happened within %v", patience)
 		}
+		p.settled = silent
 		if err := p.settle(); err != nil {
 			return err
 		}
 	}
-	p.sessions[a.Session].closed = true
-	sortEvents(p.lines)
+	if p.ended {
+		sortEvents(p.lines)
+	}
 	return nil
 }
 

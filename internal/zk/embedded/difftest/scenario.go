@@ -22,7 +22,7 @@ type Step struct {
 	Action Action
 }
 
-// Action is one of Open, Attach, Drop, Send, Raw and Expire.
+// Action is one of Open, Attach, Drop, Send, Raw, Expire and Await.
 type Action interface{ String() string }
 
 // Open connects and asks for a new session. A connection that the client still has is dropped first.
@@ -52,8 +52,14 @@ type Send []Request
 // Raw sends bytes as they are: frames that are none.
 type Raw []byte
 
-// Expire waits until the server has expired a session, which must have no connection.
+// Expire says nothing for a session until the server has expired it. Another connection must be there to see it.
 type Expire struct{ Session int }
+
+// Await sends requests and waits until after them the server has made so many transactions by itself.
+type Await struct {
+	After        Send
+	Transactions int64
+}
 
 // Request is one request.
 type Request struct {
@@ -68,6 +74,9 @@ func (a Open) String() string   { return fmt.Sprintf("open %+v", a.plain()) }
 func (a Attach) String() string { return fmt.Sprintf("attach %+v", a.plain()) }
 func (Drop) String() string     { return "drop the connection" }
 func (a Raw) String() string    { return fmt.Sprintf("raw bytes %x", []byte(a)) }
+func (a Await) String() string {
+	return fmt.Sprintf("%v; await %d transactions", a.After, a.Transactions)
+}
 func (a Expire) String() string { return fmt.Sprintf("await the expiry of S%d", a.Session) }
 
 func (a Send) String() string {
