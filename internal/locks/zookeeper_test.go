@@ -11,10 +11,14 @@ import (
 
 	"lockkeeper/internal/testkit"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/embedded/embeddedtest"
 	"lockkeeper/internal/zk/zkreal"
 )
 
-func TestMain(m *testing.M) { zkreal.Main(m) }
+func TestMain(m *testing.M) {
+	embeddedtest.StandIn()
+	zkreal.Main(m)
+}
 
 // onZooKeeper runs a manager on a real ZooKeeper until the test ends.
 func onZooKeeper(t testing.TB, addr, chroot string, change ...func(*zk.Config)) *Manager {

@@ -5,9 +5,13 @@ import (
 
 	"go.uber.org/goleak"
 
+	"lockkeeper/internal/zk/embedded/embeddedtest"
 	"lockkeeper/internal/zk/zkreal"
 )
 
 // TestMain ends the shared ZooKeeper and refuses tests that leave goroutines
 // behind. zkreal ends its own with the server.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(zkreal.Wrap(m)) }
+func TestMain(m *testing.M) {
+	embeddedtest.StandIn()
+	goleak.VerifyTestMain(zkreal.Wrap(m))
+}

@@ -23,6 +23,7 @@ type Server struct {
 	port    int
 	id      int      // this server's number in its ensemble; 0 when standalone
 	peers   []string // zoo.cfg lines of an ensemble
+	other   StandIn  // not nil: this and no process of ours is the server
 	startMu sync.Mutex
 
 	mu   sync.Mutex
@@ -35,6 +36,9 @@ var errPortTaken = errors.New("address already in use")
 // Start runs a standalone server and returns once it serves requests. The caller must Close it.
 func Start(opts ...Option) (*Server, error) {
 	cfg := newConfig(opts)
+	if standIn != nil {
+		return startStandIn(cfg)
+	}
 	const tries = 5
 	for try := 1; ; try++ {
 		port := cfg.clientPort
@@ -72,13 +76,24 @@ func newServer(cfg config, port int) (*Server, error) {
 }
 
 // Addr is the client address, "127.0.0.1:port". It stays the same across restarts.
-func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
+func (s *Server) Addr() string {
+	if s.other != nil {
+		return s.other.Addr()
+	}
+	return fmt.Sprintf("127.0.0.1:%d", s.port)
+}
 
 // Dir holds zoo.cfg, zookeeper.log and data/.
 func (s *Server) Dir() string { return s.dir }
 
-// PID is the process id of the JVM; 0 when it does not run.
+// PID is the process id of the JVM, of a stand-in that of this process; 0 when it does not run.
 func (s *Server) PID() int {
+	if s.other != nil {
+		if s.other.Running() {
+			return os.Getpid()
+		}
+		return 0
+	}
 	if p := s.current(); p != nil && !p.Ended() {
 		return p.PID()
 	}
@@ -87,6 +102,9 @@ func (s *Server) PID() int {
 
 // Done is closed when the process that runs now has ended, for whatever reason. It is nil before the first start.
 func (s *Server) Done() <-chan struct{} {
+	if s.other != nil {
+		return s.other.Done()
+	}
 	if p := s.current(); p != nil {
 		return p.Done()
 	}
@@ -101,6 +119,9 @@ func (s *Server) current() *childproc.Process {
 
 // Restart stops the server if it runs, starts it over the same data and port, and returns once it serves requests.
 func (s *Server) Restart() error {
+	if s.other != nil {
+		return s.other.Restart()
+	}
 	if err := s.launch(); err != nil {
 		return err
 	}
@@ -178,6 +199,10 @@ func (s *Server) awaitServing() error {
 // Stop ends the server as an operator would (SIGTERM) and waits until it is gone; one that is still there after ten
 // seconds is killed. Stopping a stopped server does nothing. Data stays.
 func (s *Server) Stop() {
+	if s.other != nil {
+		s.other.Stop()
+		return
+	}
 	s.startMu.Lock()
 	defer s.startMu.Unlock()
 	s.stop()
@@ -191,6 +216,10 @@ func (s *Server) stop() {
 
 // Kill ends the server with SIGKILL and waits until it is gone. What it had acknowledged is on disk (unless WithoutFsync).
 func (s *Server) Kill() {
+	if s.other != nil {
+		s.other.Kill()
+		return
+	}
 	s.startMu.Lock()
 	defer s.startMu.Unlock()
 	if p := s.current(); p != nil {
@@ -200,17 +229,33 @@ func (s *Server) Kill() {
 
 // Close stops the server and removes its temporary directory. A directory given by WithDir stays.
 func (s *Server) Close() {
-	s.Stop()
+	if s.other != nil {
+		s.other.Close()
+	} else {
+		s.Stop()
+	}
 	if s.ownDir {
 		_ = os.RemoveAll(s.dir) // nothing a caller could do about it
 	}
 }
 
 // Freeze stops the process in its tracks (SIGSTOP): connections stay open, nothing answers. Thaw lets it go on.
-func (s *Server) Freeze() { s.signal(syscall.SIGSTOP) }
+func (s *Server) Freeze() {
+	if s.other != nil {
+		s.other.Freeze()
+		return
+	}
+	s.signal(syscall.SIGSTOP)
+}
 
 // Thaw lets a frozen server go on (SIGCONT).
-func (s *Server) Thaw() { s.signal(syscall.SIGCONT) }
+func (s *Server) Thaw() {
+	if s.other != nil {
+		s.other.Thaw()
+		return
+	}
+	s.signal(syscall.SIGCONT)
+}
 
 func (s *Server) signal(sig syscall.Signal) {
 	if p := s.current(); p != nil {
@@ -236,6 +281,9 @@ func (s *Server) logFile() string { return filepath.Join(s.dir, "zookeeper.log")
 
 // Log is what the server has logged since its last start.
 func (s *Server) Log() string {
+	if s.other != nil {
+		return s.other.Log()
+	}
 	b, err := os.ReadFile(s.logFile())
 	if err != nil {
 		return "no log: " + err.Error()
