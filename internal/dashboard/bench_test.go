@@ -21,7 +21,7 @@ func many(n int) *fakeLocks {
 		name := fmt.Sprintf("team-%03d:service:job-%06d", i%100, i)
 		all[i] = locks.Lock{NS: "default", Name: name, State: locks.LockHeld, QueueLength: i % 5, Holders: []locks.Contender{{
 			LeaseID: "lk7zeszcneibhyj6bvzox7mltgsjyv2atyozwpj", Znode: "/lockkeeper/locks/" + name + "/write-1", Owner: "worker-17@host-3",
-			Mode: locks.Exclusive, FencingToken: int64(i), HeldFor: time.Minute, TTL: 30 * time.Second, ExpiresIn: 20 * time.Second}}}
+			Mode: locks.Exclusive, FencingToken: int64(i), HeldFor: time.Minute, Clock: 30 * time.Second, ExpiresIn: 20 * time.Second}}}
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
 	f := newFake()

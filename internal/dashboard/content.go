@@ -41,7 +41,7 @@ func (m moments) expiry(c *locks.Contender) time.Time {
 	switch {
 	case c.ExpiresIn > 0:
 		return m.steady.at(c.Znode, expiresAt, m.now.Add(c.ExpiresIn))
-	case c.TTL > 0:
+	case c.Clock > 0:
 		return m.steady.past(c.Znode, expiresAt, m.now)
 	}
 	return time.Time{}
@@ -87,7 +87,7 @@ func contenderOf(c *locks.Contender, m moments) templates.Contender {
 	v := templates.Contender{
 		Who: whoOf(c), Position: c.Position, Mode: string(c.Mode), Permits: c.Permits, Znode: visible(c.Znode),
 		Since:     m.ago(c.Znode, queuedAt, c.Age, c.AgeKnown),
-		ExpiresAt: m.expiry(c), TTL: c.TTL, Unclaimed: c.Unclaimed, Metadata: visible(c.Metadata),
+		ExpiresAt: m.expiry(c), Clock: c.Clock, Unclaimed: c.Unclaimed, Metadata: visible(c.Metadata),
 	}
 	if c.Position == 0 {
 		v.FencingToken, v.HeldSince, v.HeldLonger = c.FencingToken, m.held(c), c.HeldLonger

@@ -18,7 +18,7 @@ const evil = "\x1b[31m<b>\u202etxt.exe\u200b"
 const evilShown = "␛[31m<b>\\u{202e}txt.exe\\u{200b}"
 
 func TestARowShowsWhatTheOverviewNeeds(t *testing.T) {
-	holder := locks.Contender{LeaseID: "lk1", Znode: "/r/a/1", Owner: evil, HeldFor: time.Minute, ExpiresIn: 10 * time.Second, TTL: 30 * time.Second}
+	holder := locks.Contender{LeaseID: "lk1", Znode: "/r/a/1", Owner: evil, HeldFor: time.Minute, ExpiresIn: 10 * time.Second, Clock: 30 * time.Second}
 	got := rowOf(&locks.Lock{NS: "team", Name: "team:a", State: locks.LockHeld, QueueLength: 4, Holders: []locks.Contender{holder},
 		Hazards: []locks.Hazard{{Code: "stray_child"}}}, moments{now: now})
 	want := templates.LockRow{NS: "team", Name: "team:a", URL: "/locks/team:a?ns=team", State: "held",
@@ -53,10 +53,10 @@ func TestAContenderShowsEveryField(t *testing.T) {
 	}{
 		"a holder": {
 			locks.Contender{LeaseID: "lk1", Znode: "/r/a/1", Owner: evil, Mode: locks.Semaphore, Permits: 2, FencingToken: 99, Age: time.Hour,
-				AgeKnown: true, HeldFor: time.Minute, HeldLonger: true, TTL: 30 * time.Second, ExpiresIn: 5 * time.Second, Unclaimed: true, Metadata: evil},
+				AgeKnown: true, HeldFor: time.Minute, HeldLonger: true, Clock: 30 * time.Second, ExpiresIn: 5 * time.Second, Unclaimed: true, Metadata: evil},
 			templates.Contender{Who: templates.Who{Owner: evilShown, LeaseID: "lk1"}, Mode: "semaphore", Permits: 2, Znode: "/r/a/1", FencingToken: 99,
 				Since: now.Add(-time.Hour), HeldSince: now.Add(-time.Minute), HeldLonger: true, ExpiresAt: now.Add(5 * time.Second),
-				TTL: 30 * time.Second, Unclaimed: true, Metadata: evilShown}},
+				Clock: 30 * time.Second, Unclaimed: true, Metadata: evilShown}},
 		"a waiter has neither token nor time of holding": {
 			locks.Contender{LeaseID: "lk2", Znode: "/r/a/2", Mode: locks.Exclusive, Position: 3, FencingToken: 5, HeldFor: time.Second, HeldLonger: true},
 			templates.Contender{Who: templates.Who{LeaseID: "lk2"}, Mode: "exclusive", Znode: "/r/a/2", Position: 3}},
@@ -64,8 +64,8 @@ func TestAContenderShowsEveryField(t *testing.T) {
 			locks.Contender{LeaseID: "lk3", Znode: "/r/a/3", Mode: locks.Exclusive},
 			templates.Contender{Who: templates.Who{LeaseID: "lk3"}, Mode: "exclusive", Znode: "/r/a/3"}},
 		"a clock that has run out": {
-			locks.Contender{LeaseID: "lk4", Znode: "/r/a/4", Mode: locks.Exclusive, TTL: time.Minute},
-			templates.Contender{Who: templates.Who{LeaseID: "lk4"}, Mode: "exclusive", Znode: "/r/a/4", TTL: time.Minute, ExpiresAt: now}},
+			locks.Contender{LeaseID: "lk4", Znode: "/r/a/4", Mode: locks.Exclusive, Clock: time.Minute},
+			templates.Contender{Who: templates.Who{LeaseID: "lk4"}, Mode: "exclusive", Znode: "/r/a/4", Clock: time.Minute, ExpiresAt: now}},
 		"a foreign one with text": {
 			locks.Contender{Znode: "/r/a/" + evil, Mode: locks.Exclusive, Foreign: &locks.Foreign{Program: "curator", Session: -2, Data: []byte("10.0.0.1\n" + evil[8:])}},
 			templates.Contender{Who: templates.Who{Foreign: true, Program: "curator"}, Mode: "exclusive", Znode: "/r/a/" + evilShown,

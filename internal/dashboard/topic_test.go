@@ -174,7 +174,7 @@ func TestWhatDoesNotChangeIsNotSentAgainButForTheClock(t *testing.T) {
 					jitter := time.Duration(rand.IntN(100)) * time.Millisecond
 					since := time.Since(began)
 					return locks.Lock{NS: "default", Name: "deploy", State: locks.LockHeld, Holders: []locks.Contender{{Znode: "/l/deploy/1", Mode: locks.Exclusive,
-						Age: since + time.Minute - jitter, AgeKnown: true, HeldFor: since + time.Minute - jitter, TTL: 30 * time.Second,
+						Age: since + time.Minute - jitter, AgeKnown: true, HeldFor: since + time.Minute - jitter, Clock: 30 * time.Second,
 						ExpiresIn: 30*time.Second - since%(10*time.Second) + jitter}}}
 				}
 				r.fake.lock = func(locks.LockRequest) (locks.Lock, error) { return held(), nil }

@@ -35,6 +35,7 @@ type window struct {
 
 var (
 	desktop = window{width: 1280, height: 860}
+	tall    = window{width: 1280, height: 1060}
 	phone   = window{width: 390, height: 844, phone: true}
 )
 

@@ -487,11 +487,11 @@ func TestThePicturesOfTheReadmeCanBeTaken(t *testing.T) {
 	}{
 		{"overview-light", "/", desktop, "light"},
 		{"overview-dark", "/", desktop, "dark"},
-		{"lock-light", "/locks/billing:close-month", desktop, "light"},
-		{"lock-dark", "/locks/billing:close-month", desktop, "dark"},
+		{"lock-light", "/locks/billing:close-month", tall, "light"},
+		{"lock-dark", "/locks/billing:close-month", tall, "dark"},
 		{"nodes-light", "/locks/billing:close-month?tab=zookeeper", desktop, "light"},
-		{"overview-phone-light", "/", phone, "light"},
-		{"lock-phone-dark", "/locks/billing:close-month", phone, "dark"},
+		{"phone-light", "/", phone, "light"},
+		{"phone-dark", "/locks/billing:close-month", phone, "dark"},
 	} {
 		b.resize(look.window, look.scheme)
 		b.visit(g.url() + look.path)

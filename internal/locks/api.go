@@ -113,10 +113,12 @@ type Contender struct {
 	// begin (it held when the tree was read, or when it was taken over).
 	HeldFor    time.Duration
 	HeldLonger bool
-	TTL        time.Duration // ours, on the gateway that runs its clock; else 0
-	ExpiresIn  time.Duration // ours, on the gateway that runs its clock; else 0
-	Unclaimed  bool          // granted, and its client has not shown up yet
-	Metadata   string
+	// Clock is what ExpiresIn counts down from: the TTL, or the shorter clock of
+	// who waits or has not claimed. Ours, on the gateway that runs it; else 0.
+	Clock     time.Duration
+	ExpiresIn time.Duration // ours, on the gateway that runs its clock; else 0
+	Unclaimed bool          // granted, and its client has not shown up yet
+	Metadata  string
 }
 
 // LockState sums up a lock.

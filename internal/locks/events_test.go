@@ -263,8 +263,8 @@ func TestHoldersShowSinceWhenTheyHold(t *testing.T) {
 			if err != nil || len(lock.Holders) != 1 {
 				t.Fatalf("%+v %v", lock, err)
 			}
-			if h := lock.Holders[0]; h.HeldFor.Round(time.Second) != held || h.HeldLonger != longer || h.TTL != ttl {
-				t.Errorf("held for %v, longer %v, ttl %v; want %v, %v, %v", h.HeldFor, h.HeldLonger, h.TTL, held, longer, ttl)
+			if h := lock.Holders[0]; h.HeldFor.Round(time.Second) != held || h.HeldLonger != longer || h.Clock != ttl {
+				t.Errorf("held for %v, longer %v, ttl %v; want %v, %v, %v", h.HeldFor, h.HeldLonger, h.Clock, held, longer, ttl)
 			}
 		}
 		shows(g, time.Minute, false, time.Hour)

@@ -80,6 +80,18 @@ func (l *lease) changed() <-chan struct{} {
 	return l.wake
 }
 
+// clock is how long the lease lives from a sign of its client on, in the state
+// that it is in.
+func (l *lease) clock() time.Duration {
+	switch {
+	case l.phase == waiting:
+		return l.waitingClock()
+	case l.phase == held && !l.claimed:
+		return min(l.ttl, unclaimedClock)
+	}
+	return l.ttl
+}
+
 // waitingClock is how long a lease stays in line without a sign of its client.
 func (l *lease) waitingClock() time.Duration { return min(l.ttl, waitingClock) }
 

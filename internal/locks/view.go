@@ -132,7 +132,7 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) Con
 				v.ExpiresIn = max(l.deadline-now.Boot(), 0)
 			}
 			if l.term == m.term && !l.assumed {
-				v.TTL = l.ttl
+				v.Clock = l.clock()
 			}
 			v.Unclaimed = l.phase == held && !l.claimed
 		}

@@ -64,7 +64,7 @@
   function tickRings() {
     const t = frozen ?? now();
     for (const e of $$("circle[data-until]")) {
-      const part = Math.min(1, Math.max(0, (e.dataset.until - t) / e.dataset.ttl));
+      const part = Math.min(1, Math.max(0, (e.dataset.until - t) / e.dataset.clockMs));
       e.setAttribute("stroke-dasharray", `${(part * 100).toFixed(1)} 100`);
       e.classList.toggle("low", e.dataset.until - t < 5000);
     }

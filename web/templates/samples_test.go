@@ -73,7 +73,7 @@ func lockSample(now time.Time, waiters int) Lock {
 		Overview: "/", State: "held", Dir: dir, QueueLength: waiters, HolderCount: 1,
 		Holders: []Contender{{
 			Who: Who{Owner: "ci-runner-3", LeaseID: leaseID(12)}, Mode: "exclusive", Znode: znode(12), FencingToken: 17179869591,
-			Since: now.Add(-5 * time.Minute), HeldSince: now.Add(-192 * time.Second), ExpiresAt: now.Add(42 * time.Second), TTL: time.Minute,
+			Since: now.Add(-5 * time.Minute), HeldSince: now.Add(-192 * time.Second), ExpiresAt: now.Add(42 * time.Second), Clock: time.Minute,
 			Metadata: "{\n  \"pipeline\": \"orders/4711\",\n  \"commit\": \"9fceb02\"\n}",
 		}},
 		History: []Happening{
@@ -95,7 +95,7 @@ func lockSample(now time.Time, waiters int) Lock {
 	for i := range min(waiters, 100) {
 		c := Contender{
 			Who: Who{Owner: fmt.Sprintf("ci-runner-%d", 4+i), LeaseID: leaseID(13 + i)}, Position: i + 1, Mode: "exclusive", Znode: znode(13 + i),
-			Since: now.Add(-time.Duration(180-i) * time.Second), ExpiresAt: now.Add(time.Duration(4+7*i%50) * time.Second), TTL: time.Minute,
+			Since: now.Add(-time.Duration(180-i) * time.Second), ExpiresAt: now.Add(time.Duration(4+7*i%50) * time.Second), Clock: time.Minute,
 		}
 		switch i {
 		case 1:

@@ -97,12 +97,12 @@ type Contender struct {
 	Mode         string
 	Permits      int // 0 unless a semaphore's
 	Znode        string
-	FencingToken int64     // holders; 0 while it is not known
-	Since        time.Time // when it queued; zero when not known
-	HeldSince    time.Time // holders; zero when not known
-	HeldLonger   bool      // as in LockRow
-	ExpiresAt    time.Time // when its clock runs out unless it heartbeats; zero when another gateway or program knows
-	TTL          time.Duration
+	FencingToken int64         // holders; 0 while it is not known
+	Since        time.Time     // when it queued; zero when not known
+	HeldSince    time.Time     // holders; zero when not known
+	HeldLonger   bool          // as in LockRow
+	ExpiresAt    time.Time     // when its clock runs out unless it heartbeats; zero when another gateway or program knows
+	Clock        time.Duration // what ExpiresAt counts down from; 0 when not known
 	Unclaimed    bool
 	Metadata     string
 	Session      string // of a foreign one's ZooKeeper session, "0x..."; "" when not known
