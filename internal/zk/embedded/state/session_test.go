@@ -1,0 +1,181 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"lockkeeper/internal/zk/wire"
+)
+
+func TestASessionsNodesGoInOneTransaction(t *testing.T) {
+	r := newRig(t)
+	c, w := r.client(1), r.client(2)
+	c.create("/p", 0)
+	for i := range 5 {
+		c.create(fmt.Sprintf("/p/e%d", i), wire.FlagEphemeral)
+	}
+	w.create("/p/mine", wire.FlagEphemeral)
+	w.addWatch("/p", wire.WatchRecursive)
+	before := r.s.LastZxid()
+	txn := r.s.CloseSession(77, 1)
+	r.log(txn)
+	if txn.Zxid != before+1 || len(txn.Ops) != 6 || txn.Ops[5].Kind != TxnCloseSession || txn.Session != 1 || txn.Time != 77 {
+		t.Errorf("%+v", txn)
+	}
+	if got := w.took(); len(got) != 5 {
+		t.Errorf("events %q", got)
+	}
+	if got := w.childrenOf("/p"); !slices.Equal(got, []string{"mine"}) {
+		t.Errorf("left: %q", got)
+	}
+	if s := w.stat("/p"); s.Pzxid != txn.Zxid {
+		t.Errorf("%+v", s)
+	}
+	if r.s.HasSession(1) || r.s.CloseSession(78, 1) != nil {
+		t.Error("the session is still there")
+	}
+	check(t, r.s)
+}
+
+func TestAClientHearsOfItsOwnNodesGoing(t *testing.T) {
+	c := newRig(t).client(1)
+	c.create("/e", wire.FlagEphemeral)
+	c.watch(wire.OpGetData, "/e")
+	r := c.must(wire.OpCloseSession, nil)
+	c.expect("deleted /e")
+	if !r.Close || r.Header.Zxid != c.s.LastZxid() || r.Body != nil {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestSessionsAreListedByID(t *testing.T) {
+	s := New(Config{})
+	for _, id := range []int64{5, -3, 9} {
+		s.OpenSession(1, id, int32(1000*id))
+	}
+	var ids []int64
+	for id, timeout := range s.Sessions() {
+		if timeout != int32(1000*id) {
+			t.Errorf("session %d has the timeout %d", id, timeout)
+		}
+		ids = append(ids, id)
+	}
+	if !slices.Equal(ids, []int64{-3, 5, 9}) {
+		t.Errorf("%v", ids)
+	}
+}
+
+func TestAContainerGoesWhenItsLastChildHasGone(t *testing.T) {
+	c := newRig(t).client(1)
+	c.addWatch("/", wire.WatchRecursive)
+	c.must(wire.OpCreateContainer, creation("/c", wire.FlagContainer))
+	c.must(wire.OpCreateContainer, creation("/c/d", wire.FlagContainer))
+	c.create("/c/d/x", 0)
+	c.must(wire.OpCreateContainer, creation("/unused", wire.FlagContainer))
+	c.took()
+	if txns := c.s.Reap(c.now); len(txns) != 0 {
+		t.Fatalf("too soon: %+v", txns[0])
+	}
+	c.delete("/c/d/x")
+	c.took()
+	for _, path := range []string{"/c/d", "/c"} { // the outer one has to wait for the next time
+		txns := c.s.Reap(c.now)
+		c.log(txns...)
+		if len(txns) != 1 || txns[0].Ops[0].Path != path || txns[0].Session != 0 {
+			t.Fatalf("%+v", txns)
+		}
+		c.expect("deleted " + path)
+	}
+	if txns := c.s.Reap(1 << 50); len(txns) != 0 || c.s.find("/unused") == nil {
+		t.Error("a container that never had a child may stay")
+	}
+	check(t, c.s)
+}
+
+func TestANodeGoesWhenItsTimeToLiveIsOver(t *testing.T) {
+	c := newRig(t).client(1)
+	start := c.now
+	c.must(wire.OpCreateTTL, &wire.CreateTTLRequest{CreateRequest: *creation("/t", wire.FlagPersistentTTL), TTL: 1000})
+	c.must(wire.OpCreateTTL, &wire.CreateTTLRequest{CreateRequest: *creation("/u", wire.FlagPersistentSequentialTTL), TTL: 1000})
+	c.now = start + 500
+	c.set("/t", "begins anew")
+	c.create("/u0000000002", 0)
+	reap := func(at int64) (paths []string) {
+		txns := c.s.Reap(at)
+		c.log(txns...)
+		for _, txn := range txns {
+			paths = append(paths, txn.Ops[0].Path)
+		}
+		return paths
+	}
+	for _, step := range []struct {
+		at   int64
+		want []string
+	}{{start + 1000, nil}, {start + 1001, []string{"/u0000000001"}}, {start + 1500, nil}, {start + 1501, []string{"/t"}}, {1 << 50, nil}} {
+		if got := reap(step.at); !slices.Equal(got, step.want) {
+			t.Errorf("after %d ms: %q, want %q", step.at-start, got, step.want)
+		}
+	}
+	c.must(wire.OpCreateTTL, &wire.CreateTTLRequest{CreateRequest: *creation("/t", wire.FlagPersistentTTL), TTL: 1})
+	c.create("/t/child", 0)
+	if got := reap(1 << 50); got != nil {
+		t.Errorf("%q went with a child", got)
+	}
+}
+
+func TestOneReapIsBounded(t *testing.T) {
+	c := newRig(t).client(1)
+	for i := range maxReaped + 10 {
+		path := fmt.Sprintf("/c%d", i)
+		c.must(wire.OpCreateContainer, creation(path, wire.FlagContainer))
+		c.s.find(path).cversion = 1
+	}
+	for _, want := range []int{maxReaped, 10, 0} {
+		if got := len(c.s.Reap(c.now)); got != want {
+			t.Errorf("%d reaped, want %d", got, want)
+		}
+	}
+}
+
+func TestQuotasAreCounted(t *testing.T) {
+	c := newRig(t).client(1)
+	const stats = "/zookeeper/quota/a/zookeeper_stats"
+	c.create("/a", 0)
+	c.set("/a", "xy")
+	c.create("/zookeeper/quota/a", 0)
+	c.create("/zookeeper/quota/a/zookeeper_limits", 0)
+	c.create(stats, 0)
+	expect := func(want string) {
+		t.Helper()
+		if got := c.data(stats); got != want {
+			t.Fatalf("%s, want %s", got, want)
+		}
+	}
+	expect("count=1,bytes=2")
+	version := c.stat(stats)
+	c.must(wire.OpCreate, &wire.CreateRequest{Path: "/a/k", Data: []byte("1234567890123"), ACL: everyone})
+	expect("count=2,bytes=15")
+	c.set("/a/k", "123")
+	expect("count=2,bytes=5")
+	c.delete("/a/k")
+	expect("count=1,bytes=2")
+	if after := c.stat(stats); after != version {
+		t.Errorf("counting is no change of the node: %+v, was %+v", after, version)
+	}
+	c.create("/ab", 0)
+	expect("count=1,bytes=2")
+	c.set(stats, "count=9,bytes=8,foo=4;countHardLimit=7,byteHardLimit=3")
+	c.set("/a", "xyz")
+	expect("count=9,bytes=9=;byteHardLimit=3;countHardLimit=7;foo=4")
+	c.set("/a", "xyzz")
+	expect("count=9,bytes=10=;byteHardLimit=3;countHardLimit=7;foo=4")
+	c.set(stats, "rubbish")
+	c.set("/a", "")
+	expect("rubbish")
+	c.delete("/zookeeper/quota/a/zookeeper_limits")
+	c.set(stats, "count=0,bytes=0")
+	c.set("/a", "xyzz")
+	expect("count=0,bytes=0")
+	check(t, c.s)
+}
