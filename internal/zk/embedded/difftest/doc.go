@@ -14,8 +14,8 @@
 //     the "^" as it stands). Zxids are written as distance from the scenario's start. So nobody else may write to the server meanwhile.
 //   - Session ids are named in the order of their creation. Times cannot be equal; instead each transaction has one time,
 //     none later than the next transaction's, and a node's times are those of its transactions.
-//   - Children, ephemerals and identities have no order in ZooKeeper (they are hash sets) and are compared as sets; so are
-//     the events of a session's end, which deletes its ephemerals in any order.
+//   - Children, ephemerals and identities are in hash tables in ZooKeeper, and a session's ephemerals go in such an order. It is
+//     compared, too: nobody may rely on it, but everybody can see it.
 //
 // What the embedded server does otherwise on purpose is kept out in one place, purpose.go. What ZooKeeper itself decides by chance is kept out by inTurn.
 //

@@ -160,9 +160,17 @@ func (g *generator) strange() Request {
 
 // spoil damages a request's body.
 func (g *generator) spoil(r Request) Request {
-	switch g.IntN(5) {
+	switch g.IntN(6) {
 	case 0:
 		r.Cut = 1 << 20 // everything
+	case 5:
+		if r.Op == wire.OpAddWatch {
+			break // see below
+		}
+		r.Cut, r.Extra = 1<<20, []byte{}
+		for range g.IntN(40) {
+			r.Extra = append(r.Extra, pick[byte](g, 0, 0, 0, 0, 1, 2, 3, '/', 'a', 'x', 255))
+		}
 	case 1, 2:
 		r.Cut = 1 + g.IntN(12)
 	case 3:

@@ -32,7 +32,6 @@ type player struct {
 	owner    map[*conn]int // the session that a connection attached to
 	zxid     int64         // the last one that a ping has told
 	replied  int64         // that of the last reply
-	ended    bool          // this step ends a session: its events have no order
 	settled  *conn         // has just made its round trip, after the step
 	lines    []string
 }
@@ -46,7 +45,7 @@ func Play(target Target, root string, s Scenario) (Transcript, error) {
 	}
 	var all Transcript
 	for i, step := range s.Steps {
-		p.lines, p.ended, p.settled = nil, false, nil
+		p.lines, p.settled = nil, nil
 		p.disarm(step)
 		err := p.step(step)
 		if err == nil {
@@ -270,8 +269,6 @@ func (p *player) burst(client int, c *conn, requests Send) error {
 		case wire.OpPing:
 			xid = wire.XidPing
 			pings++
-		case wire.OpCloseSession:
-			p.ended = true
 		}
 		c.asked[xid] = r
 		var body []byte
@@ -313,7 +310,7 @@ func (p *player) settle() error {
 
 // read writes down what a connection gets until so many pings have been answered.
 func (p *player) read(client int, c *conn, pings int) error {
-	first, bye := len(p.lines), false
+	bye := false
 	zxid, open, err := c.until(pings, func(h wire.ReplyHeader, body []byte) {
 		if h.Xid == wire.XidWatcherEvent {
 			text := p.event(body)
@@ -338,9 +335,6 @@ func (p *player) read(client int, c *conn, pings int) error {
 	if err != nil {
 		return err
 	}
-	if p.ended {
-		sortEvents(p.lines[first:])
-	}
 	if !open {
 		p.say(client, "closed")
 		p.drop(client)
@@ -354,19 +348,6 @@ func farewell(r Request, h wire.ReplyHeader) bool {
 	return r.Op == wire.OpCloseSession && h.Err == wire.OK || r.Op == wire.OpAuth && h.Err == wire.ErrAuthFailed || h.Err == wire.ErrUnimplemented && overtakes(r)
 }
 
-// sortEvents sorts the events that follow upon each other.
-func sortEvents(lines []string) {
-	isEvent := func(line string) bool { return strings.Contains(line, " event ") }
-	for len(lines) > 0 {
-		n := 1
-		for isEvent(lines[0]) && n < len(lines) && isEvent(lines[n]) {
-			n++
-		}
-		slices.Sort(lines[:n])
-		lines = lines[n:]
-	}
-}
-
 // expire waits until a transaction happens by itself: the end of the session.
 func (p *player) expire(a Expire) error {
 	if a.Session >= len(p.sessions) || p.sessions[a.Session].closed {
@@ -378,7 +359,6 @@ func (p *player) expire(a Expire) error {
 			client, silent = n, c
 		}
 	}
-	p.ended = true
 	if err := p.await(p.zxid+1, silent); err != nil {
 		return err
 	}
@@ -401,9 +381,6 @@ func (p *player) await(zxid int64, silent *conn) error {
 		if err := p.settle(); err != nil {
 			return err
 		}
-	}
-	if p.ended {
-		sortEvents(p.lines)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package difftest
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -68,6 +69,7 @@ func nodeScripts() []Scenario {
 			a.does(exists("/n"), get("/n"), children("/n"), read(wire.OpGetChildren, "/n", false), count("/n"), getACL("/n"), syncs("/n"), set("/n", ""), setACL("/n", -1, worldOpen...))),
 		script("a session's ephemerals by prefix", a.opens(), b.opens(), a.does(create("/a", "", plain), create("/a/x", "", ephemeral), create("/ab", "", ephemeral), create("/s-", "", both)), b.does(create("/b", "", ephemeral)),
 			a.does(ephemerals("/"), ephemerals("/a"), ephemerals("/a/"), ephemerals("^"), ephemerals("^ "), ephemerals("^/"), ephemerals("^nowhere"), fields(wire.OpGetEphemerals, Null{})), b.does(ephemerals("/"))),
+		script("children and ephemerals come in the order of a hash table", crowd()...),
 		script("the paths that ZooKeeper refuses, and those that it does not", pathSteps()...),
 		script("an empty path is the root to some operations", a.opens(), a.does(exists("^"), getACL("^"), syncs("^"), existsW("^"), getW("^"), childrenW("^"), check("^", -1), del("^"), create("^", "", plain), create("^", "", sequential)),
 			a.does(create("/a", "", plain)), a.does(addWatch("^", persistent), addWatch("^", recursive), create("/b", "", plain), checkWatches("^", 3), removeWatches("^", 3))),
@@ -81,6 +83,27 @@ func nodeScripts() []Scenario {
 			a.does(create("/b", "345", plain), get("^/zookeeper/quota{root}/zookeeper_stats"), set("/b", "6"), get("^/zookeeper/quota{root}/zookeeper_stats"), create("/b/x", "7890", ephemeral)),
 			a.does(get("^/zookeeper/quota{root}/zookeeper_stats"), create("/c", strings.Repeat("x", 300), plain), get("^/zookeeper/quota{root}/zookeeper_stats"), del("/b/x"), get("^/zookeeper/quota{root}/zookeeper_stats")),
 			a.does(del("^/zookeeper/quota{root}/zookeeper_limits"), create("/d", "", plain), get("^/zookeeper/quota{root}/zookeeper_stats"), del("^/zookeeper/quota{root}/zookeeper_stats"), del("^/zookeeper/quota{root}"))),
+	}
+}
+
+// crowd fills a directory, empties it in part and fills it again, under names that share buckets ("Aa" and "BB" have one hash).
+func crowd() []Step {
+	a, b := c(0), c(1)
+	var more, some, again []Request
+	for i := range 60 {
+		name := fmt.Sprintf("/a/%s%d", strings.Repeat("AaBB"[i%3:i%3+2], i%4), i)
+		more = append(more, create(name, "", int32(i%2)))
+		if i%3 != 0 {
+			some = append(some, del(name))
+		}
+		again = append(again, create(fmt.Sprintf("/a/lock-%d-", i), "", both))
+	}
+	same := []Request{create("/a/AaAa", "", ephemeral), create("/a/BBBB", "", ephemeral), create("/a/AaBB", "", ephemeral), create("/a/BBAa", "", ephemeral), create("/a/\u4e2d\u6587", "", ephemeral)}
+	look := []Request{read(wire.OpGetChildren, "/a", false), children("/a"), ephemerals("/"), multiRead(read(wire.OpGetChildren, "/a", false))}
+	return []Step{
+		a.opens(), b.opens(), b.does(addWatch("/", recursive)), a.does(create("/a", "", plain)), a.does(more...), a.does(look...), a.does(some...), a.does(look...), a.does(same...), a.does(look...),
+		a.does(again...), a.does(look...), a.does(del("/a/BBBB"), create("/a/BBBB", "", ephemeral)), a.does(look...), a.closes(), b.does(children("/a")),
+		a.opens(), a.says("u1:p1"), a.says("u2:p2"), a.says("a:b"), a.says("zz:top"), a.authenticates("ip", "x"), a.says("u1:other"), a.does(whoAmI(), createWith("/x", entry(31, "auth", "")), getACL("/x")),
 	}
 }
 
@@ -248,6 +271,7 @@ func brokenScripts() []Scenario {
 	return []Scenario{
 		script("frames that are none end their connection alone", frames...),
 		script("operations that do not exist", unknown...),
+		script("deleteContainer is the server's own", a.opens(), a.does(container("/k"), create("/a", "", plain)), a.does(about(wire.OpDeleteContainer, "/k")), a.does(about(wire.OpDeleteContainer, "/a"), versioned(wire.OpDeleteContainer, "/k", -1), Request{Op: wire.OpDeleteContainer}, Request{Op: wire.OpDeleteContainer, Extra: []byte("/k")}), a.does(children("/")), a.does(multi(about(wire.OpDeleteContainer, "/k")))),
 		script("bodies that end early or late", short...),
 		script("lengths that are absurd", a.opens(), a.does(fields(wire.OpGetData, int32(-2), false), fields(wire.OpGetData, int32(math.MaxInt32), false), fields(wire.OpGetData, int32(math.MinInt32), false), fields(wire.OpGetData, Null{}, false), fields(wire.OpExists, Null{}, false), fields(wire.OpSync, Null{}), fields(wire.OpDelete, Null{}, int32(-1))),
 			a.does(fields(wire.OpCreate, Path("/x"), int32(-2)), fields(wire.OpCreate, Path("/x"), int32(1<<30), "d"), fields(wire.OpCreate, Path("/x"), Null{}, int32(-2), int32(0)), fields(wire.OpCreate, Path("/x"), Null{}, int32(1<<30), int32(0)), fields(wire.OpSetWatches, int64(0), int32(-2)), fields(wire.OpSetWatches, int64(0), int32(1<<30))), a.does(children("/"))),

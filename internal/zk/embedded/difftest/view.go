@@ -76,21 +76,25 @@ func (v *view) stat(path string, s wire.Stat) string {
 		v.zxidName(s.Pzxid), s.Version, s.Cversion, s.Aversion, v.session(s.EphemeralOwner), s.DataLength, s.NumChildren, times)
 }
 
-// names is a set of names that come in no order.
+// names are the names of nodes, in ZooKeeper's order, which is that of a hash table. The table of the server's own root has
+// grown with other scenarios, and not the same ones on both servers.
 func (v *view) names(of string, names []string) string {
+	outside := of == "^/" || of == "^"
 	var out []string
 	for _, n := range names {
 		switch {
 		case strings.HasPrefix(n, "/"): // a path
 			n = v.path(n)
-		case (of == "^/" || of == "^") && "/"+n == v.root:
+		case outside && "/"+n == v.root:
 			n = "(root)"
-		case (of == "^/" || of == "^") && n != "zookeeper":
+		case outside && n != "zookeeper":
 			continue // another scenario's
 		}
 		out = append(out, n)
 	}
-	slices.Sort(out)
+	if outside {
+		slices.Sort(out)
+	}
 	return fmt.Sprintf("%q", out)
 }
 
@@ -258,6 +262,5 @@ func (ids *identities) String() string {
 	for _, id := range *ids {
 		out = append(out, id[0]+":"+id[1])
 	}
-	slices.Sort(out)
 	return fmt.Sprintf("%q", out)
 }
