@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	seeds     = 200
+	seeds     = 150
 	fullSeeds = 10_000
 	enough    = 5 // failures; then the rest is not worth the time
 )

@@ -79,7 +79,8 @@ func (g *generator) step() Step {
 }
 
 func (g *generator) open(client int) Step {
-	o := Open{TimeoutMs: pick[int32](g, 30_000, 30_000, 30_000, 40_000, 40_001, 50_000, math.MaxInt32), NoReadOnly: g.chance(20)}
+	o := Open{TimeoutMs: pick[int32](g, 30_000, 30_000, 30_000, 40_000, 40_001, 50_000, math.MaxInt32),
+		NoReadOnly: g.chance(20)}
 	if g.chance(10) {
 		o.LastSeen = int64(1 + g.IntN(3))
 	}
@@ -136,7 +137,8 @@ func (g *generator) disturb(client int) Step {
 		return g.open(client)
 	case 5:
 		g.attached[client] = -1
-		return Step{client, Raw(pick(g, "\xff\xff\xff\xff", "\x7f\xff\xff\xff", "\x00\x00\x00\x00", "\x00\x00\x00\x04\x00\x00\x00\x01", "\x00\x10\x00\x00", "\x01\x00\x00\x00"))}
+		return Step{client, Raw(pick(g, "\xff\xff\xff\xff", "\x7f\xff\xff\xff", "\x00\x00\x00\x00",
+			"\x00\x00\x00\x04\x00\x00\x00\x01", "\x00\x10\x00\x00", "\x01\x00\x00\x00"))}
 	case 6:
 		return Step{client, Send{g.strange()}}
 	}
@@ -145,7 +147,8 @@ func (g *generator) disturb(client int) Step {
 
 // strange is a request that no client library sends.
 func (g *generator) strange() Request {
-	op := pick(g, wire.Op(99), wire.Op(-3), wire.Op(math.MaxInt32), wire.Op(math.MinInt32), wire.Op(10), wire.OpNotification, wire.OpError, wire.OpCheck,
+	op := pick(g, wire.Op(99), wire.Op(-3), wire.Op(math.MaxInt32), wire.Op(math.MinInt32), wire.Op(10),
+		wire.OpNotification, wire.OpError, wire.OpCheck,
 		wire.OpSASL, wire.OpReconfig, wire.OpWhoAmI, wire.OpSync, wire.Op(108), wire.Op(-12), wire.Op(23))
 	switch op {
 	case wire.OpCheck:
@@ -181,104 +184,15 @@ func (g *generator) spoil(r Request) Request {
 		}
 		path := Path(g.path())
 		r.Record = pick(g,
-			&Fields{Null{}}, &Fields{Null{}, true}, &Fields{path, Null{}, Null{}, int32(0)}, &Fields{Null{}, []byte("x"), Null{}, int32(0)},
+			&Fields{Null{}}, &Fields{Null{}, true}, &Fields{path, Null{}, Null{}, int32(0)},
+			&Fields{Null{}, []byte("x"), Null{}, int32(0)},
 			&Fields{path, []byte("x"), int32(-2), int32(0)}, &Fields{path, []byte("x"), int32(1 << 30), int32(0)},
-			&Fields{path, []byte("x"), int32(1), int32(31), Null{}, "anyone", int32(0)}, &Fields{path, []byte("x"), int32(1), int32(31), "world", Null{}, int32(0)},
-			&Fields{path, Null{}, int32(-1)}, &Fields{path, Null{}, int32(1)}, &Fields{int64(0), Null{}, Null{}, Null{}}, &Fields{int64(0), Null{}, Null{}, Null{}, Null{}, Null{}},
+			&Fields{path, []byte("x"), int32(1), int32(31), Null{}, "anyone", int32(0)},
+			&Fields{path, []byte("x"), int32(1), int32(31), "world", Null{}, int32(0)},
+			&Fields{path, Null{}, int32(-1)}, &Fields{path, Null{}, int32(1)},
+			&Fields{int64(0), Null{}, Null{}, Null{}}, &Fields{int64(0), Null{}, Null{}, Null{}, Null{}, Null{}},
 			&Fields{int32(-2), "x"}, &Fields{int32(1 << 30), "x"},
 		)
-	}
-	return r
-}
-
-var goodPaths = []string{
-	"/", "/a", "/b", "/a/x", "/a/y", "/a/x/p", "/b/z", "/t", "/k", "/k/m", "/e",
-	"/a/s-0000000000", "/a/s-0000000001", "/a/s-0000000002", "/s-0000000003", "/a/0000000002", "/none/x",
-}
-
-var badPaths = []string{
-	"^", "^a", "/a/", "//", "/a//x", "/.", "/a/./x", "/a/../b", "/a/..", "/a/.x", "/a\x00", "/a\x01", "/a\u001f", "/a\u007fz", "/a\u0085", "/\ue000", "/a\ufff0", "/\uffff", "/\xff\xfe",
-	"/\U0001f512", "/é", "^/", "^/zookeeper", "^/zookeeper/config", "^/zookeeper/quota", "^/zookeeper/none", "/ ", "^/ ",
-}
-
-func (g *generator) path() string {
-	if g.chance(6) {
-		return pick(g, badPaths...)
-	}
-	return pick(g, goodPaths[:4+g.IntN(len(goodPaths)-3)]...)
-}
-
-func (g *generator) paths() []string {
-	var all []string
-	for range g.IntN(4) {
-		all = append(all, g.path())
-	}
-	return all
-}
-
-func (g *generator) data() []byte {
-	return pick(g, nil, []byte{}, []byte("d"), []byte("some data"), []byte("\x00\xff"), fmt.Appendf(nil, "%d", g.IntN(100)))
-}
-
-func (g *generator) version() int32 {
-	return pick[int32](g, -1, -1, -1, -1, 0, 0, 1, 2, 3, -2, math.MaxInt32, math.MinInt32)
-}
-
-// Digests of u1:p1, u2:p2 and of a password that nobody has.
-const (
-	id1 = "u1:fpT/y03U+EjItKZOSLGvjnJlyng="
-	id2 = "u2:o9NxcCGDPOlcV7JVhmKHOf5ctVE="
-	id3 = "u3:AAAAAAAAAAAAAAAAAAAAAAAAAAA="
-)
-
-func (g *generator) acl() []wire.ACL {
-	if g.chance(72) {
-		return worldOpen
-	}
-	perms := pick[int32](g, 31, 31, 31, 31, 1, 2, 4, 8, 16, 3, 5, 9, 15, 30, 0, 32, 63, -1, math.MinInt32)
-	entry := pick(g,
-		wire.ACL{Perms: perms, Scheme: "world", ID: "anyone"}, wire.ACL{Perms: perms, Scheme: "auth"}, wire.ACL{Perms: perms, Scheme: "auth", ID: "ignored"},
-		wire.ACL{Perms: perms, Scheme: "digest", ID: id1}, wire.ACL{Perms: perms, Scheme: "digest", ID: id2}, wire.ACL{Perms: perms, Scheme: "digest", ID: id3},
-		wire.ACL{Perms: perms, Scheme: "ip", ID: "127.0.0.1"}, wire.ACL{Perms: perms, Scheme: "ip", ID: "10.0.0.0/8"}, wire.ACL{Perms: perms, Scheme: "ip", ID: "127.0.0.0/8"},
-	)
-	bad := pick(g,
-		wire.ACL{Perms: perms, Scheme: "world", ID: "others"}, wire.ACL{Perms: perms, Scheme: "world"}, wire.ACL{Perms: perms, Scheme: "foo", ID: "bar"}, wire.ACL{Perms: perms},
-		wire.ACL{Perms: perms, Scheme: "digest", ID: "nocolon"}, wire.ACL{Perms: perms, Scheme: "digest", ID: "a:b:c"}, wire.ACL{Perms: perms, Scheme: "digest"},
-		wire.ACL{Perms: perms, Scheme: "ip", ID: "host"}, wire.ACL{Perms: perms, Scheme: "ip", ID: "1.2.3.256"}, wire.ACL{Perms: perms, Scheme: "ip", ID: "127.0.0.1/33"},
-		wire.ACL{Perms: perms, Scheme: "ip", ID: "127.0.0.1/x"}, wire.ACL{Perms: perms, Scheme: "ip", ID: "127.0.0.1/0"}, wire.ACL{Perms: perms, Scheme: "sasl", ID: "u"}, wire.ACL{Perms: perms, Scheme: "x509", ID: "CN=u"},
-		wire.ACL{Perms: perms, Scheme: "super", ID: ""}, wire.ACL{Perms: perms, Scheme: "World", ID: "anyone"}, wire.ACL{Perms: perms, Scheme: "ip", ID: "127.0.1"}, wire.ACL{Perms: perms, Scheme: "ip", ID: "::1"},
-	)
-	read := wire.ACL{Perms: wire.PermRead, Scheme: "world", ID: "anyone"}
-	switch g.IntN(12) {
-	case 0:
-		return nil
-	case 1:
-		return []wire.ACL{bad}
-	case 2:
-		return []wire.ACL{entry, bad}
-	case 3:
-		return []wire.ACL{entry, entry}
-	case 4, 5:
-		return []wire.ACL{read, entry}
-	case 6:
-		return []wire.ACL{{Perms: wire.PermAll, Scheme: "auth"}, read, {Perms: wire.PermAll, Scheme: "digest", ID: id1}}
-	}
-	return []wire.ACL{entry}
-}
-
-func (g *generator) auth() Request {
-	a := &wire.AuthRequest{Scheme: "digest", Auth: []byte(pick(g, "u1:p1", "u1:p1", "u2:p2", "u2:p2", "u3:p3"))}
-	if g.chance(12) {
-		a = pick(g, &wire.AuthRequest{Scheme: "foo", Auth: []byte("x")}, &wire.AuthRequest{Scheme: "digest", Auth: []byte("nocolon")}, &wire.AuthRequest{Scheme: "digest"},
-			&wire.AuthRequest{Scheme: "ip", Auth: []byte("1.2.3.4")}, &wire.AuthRequest{Scheme: "world", Auth: []byte("anyone")}, &wire.AuthRequest{Type: 7, Scheme: "digest", Auth: []byte("u:p:q")},
-			&wire.AuthRequest{Scheme: "super", Auth: []byte("x")}, &wire.AuthRequest{}, &wire.AuthRequest{Scheme: "digest", Auth: []byte("super:x")}, &wire.AuthRequest{Scheme: "digest", Auth: []byte("\xff:\xfe")})
-	}
-	r := Request{Op: wire.OpAuth, Xid: wire.XidAuth, Record: a}
-	if g.chance(5) {
-		r.Xid = 77
-	}
-	if g.chance(3) {
-		r.Cut = 1 + g.IntN(10)
 	}
 	return r
 }
@@ -288,7 +202,8 @@ func (g *generator) plainCreate(path string) Request {
 }
 
 func (g *generator) create() *wire.CreateRequest {
-	c := &wire.CreateRequest{Path: g.own(), Data: g.data(), ACL: g.acl(), Flags: pick[int32](g, 0, 0, 0, 0, 0, 1, 1, 2, 2, 3)}
+	c := &wire.CreateRequest{Path: g.own(), Data: g.data(), ACL: g.acl(),
+		Flags: pick[int32](g, 0, 0, 0, 0, 0, 1, 1, 2, 2, 3)}
 	if g.chance(4) {
 		c.Flags = pick[int32](g, 4, 5, 6, 7, -1, 100)
 	}
@@ -299,7 +214,9 @@ func (g *generator) create() *wire.CreateRequest {
 }
 
 func (g *generator) createTTL() *wire.CreateTTLRequest {
-	c := &wire.CreateTTLRequest{CreateRequest: *g.create(), TTL: pick[int64](g, 1_000_000, 1_000_000, 1_000_000, 0, -1, 0xffffffffff, 1<<40, math.MaxInt64, math.MinInt64)}
+	c := &wire.CreateTTLRequest{CreateRequest: *g.create(),
+		TTL: pick[int64](g, 1_000_000, 1_000_000, 1_000_000, 0, -1, 0xffffffffff, 1<<40, math.MaxInt64,
+			math.MinInt64)}
 	c.Flags = pick(g, wire.FlagPersistentTTL, wire.FlagPersistentTTL, wire.FlagPersistentSequentialTTL, c.Flags)
 	if c.Flags < wire.FlagPersistentTTL && c.TTL <= 0 {
 		c.TTL = 1000 // ZooKeeper 3.8 lets this one through to its log and dies of it, then and at each start
@@ -328,23 +245,28 @@ func (g *generator) request() Request {
 	case n < 40:
 		return Request{Op: wire.OpSetData, Record: g.setData()}
 	case n < 44:
-		return Request{Op: wire.OpSetACL, Record: &wire.SetACLRequest{Path: g.own(), ACL: g.acl(), Version: g.version()}}
+		return Request{Op: wire.OpSetACL,
+			Record: &wire.SetACLRequest{Path: g.own(), ACL: g.acl(), Version: g.version()}}
 	case n < 62:
 		op := pick(g, wire.OpExists, wire.OpGetData, wire.OpGetChildren, wire.OpGetChildren2)
 		return Request{Op: op, Record: &wire.ReadRequest{Path: g.path(), Watch: g.chance(60)}}
 	case n < 65:
-		return Request{Op: pick(g, wire.OpGetACL, wire.OpSync, wire.OpCountChildren), Record: &wire.PathRecord{Path: g.own()}}
+		return Request{Op: pick(g, wire.OpGetACL, wire.OpSync, wire.OpCountChildren),
+			Record: &wire.PathRecord{Path: g.own()}}
 	case n < 67:
-		return Request{Op: wire.OpGetEphemerals, Record: &wire.PathRecord{Path: pick(g, g.path(), "^", "^ ", "^/", "/")}}
+		return Request{Op: wire.OpGetEphemerals,
+			Record: &wire.PathRecord{Path: pick(g, g.path(), "^", "^ ", "^/", "/")}}
 	case n < 80:
 		return g.multi()
 	case n < 83:
 		return g.multiRead()
 	case n < 90:
-		return Request{Op: wire.OpAddWatch, Record: &wire.AddWatchRequest{Path: g.path(), Mode: pick[int32](g, 0, 0, 0, 1, 1, 1, 1, 2, -1)}}
+		return Request{Op: wire.OpAddWatch,
+			Record: &wire.AddWatchRequest{Path: g.path(), Mode: pick[int32](g, 0, 0, 0, 1, 1, 1, 1, 2, -1)}}
 	case n < 94:
 		op := pick(g, wire.OpCheckWatches, wire.OpRemoveWatches, wire.OpRemoveWatches)
-		return Request{Op: op, Record: &wire.WatchTypeRequest{Path: g.path(), Type: pick[int32](g, 1, 2, 3, 3, 4, 5, 0, -1)}}
+		return Request{Op: op,
+			Record: &wire.WatchTypeRequest{Path: g.path(), Type: pick[int32](g, 1, 2, 3, 3, 4, 5, 0, -1)}}
 	case n < 98:
 		return g.setWatches()
 	case n < 99:
@@ -387,7 +309,8 @@ func (g *generator) multi() Request {
 		case n < 19 || g.chance(80):
 			op = wire.MultiOp{Op: wire.OpCheck, Record: &wire.VersionRequest{Path: g.path(), Version: g.version()}}
 		default:
-			op = wire.MultiOp{Op: pick(g, wire.OpGetData, wire.OpExists, wire.OpSetACL), Record: &wire.ReadRequest{Path: g.path()}}
+			op = wire.MultiOp{Op: pick(g, wire.OpGetData, wire.OpExists, wire.OpSetACL),
+				Record: &wire.ReadRequest{Path: g.path()}}
 		}
 		m.Ops = append(m.Ops, op)
 	}
@@ -408,12 +331,14 @@ func (g *generator) multiRead() Request {
 }
 
 func (g *generator) setWatches() Request {
-	one := wire.SetWatchesRequest{RelativeZxid: int64(g.IntN(g.done + 2)), Data: g.paths(), Exist: g.paths(), Child: g.paths()}
+	one := wire.SetWatchesRequest{RelativeZxid: int64(g.IntN(g.done + 2)), Data: g.paths(), Exist: g.paths(),
+		Child: g.paths()}
 	if g.chance(5) {
 		one.RelativeZxid = pick[int64](g, -1, 0, math.MaxInt64)
 	}
 	if g.chance(40) {
 		return Request{Op: wire.OpSetWatches, Xid: wire.XidSetWatches, Record: &one}
 	}
-	return Request{Op: wire.OpSetWatches2, Xid: wire.XidSetWatches, Record: &wire.SetWatches2Request{SetWatchesRequest: one, Persistent: g.paths(), Recursive: g.paths()}}
+	return Request{Op: wire.OpSetWatches2, Xid: wire.XidSetWatches,
+		Record: &wire.SetWatches2Request{SetWatchesRequest: one, Persistent: g.paths(), Recursive: g.paths()}}
 }

@@ -43,7 +43,8 @@ const (
 
 func options() []zkreal.Option {
 	return []zkreal.Option{
-		zkreal.WithoutFsync(), zkreal.WithLogLevel("off"), zkreal.WithConfig("tickTime", "2000"), zkreal.WithSessionBounds(minSession, maxSession),
+		zkreal.WithoutFsync(), zkreal.WithLogLevel("off"), zkreal.WithConfig("tickTime", "2000"),
+		zkreal.WithSessionBounds(minSession, maxSession),
 		// Nothing may happen by itself: containers and nodes with a time to live stay.
 		zkreal.WithJVMFlag("-Dznode.container.checkIntervalMs=86400000"),
 	}
@@ -63,7 +64,8 @@ func realT(t *testing.T) Target {
 func embeddedT(t *testing.T) Target {
 	t.Helper()
 	s := embeddedtest.RunT(t, embeddedtest.With(func(c *embedded.Config) {
-		c.TickTime, c.MinSessionTimeout, c.MaxSessionTimeout, c.ReapInterval = tick, minSession, maxSession, 24*time.Hour
+		c.TickTime, c.MinSessionTimeout, c.MaxSessionTimeout, c.ReapInterval = tick, minSession, maxSession,
+			24*time.Hour
 	}))
 	return Target{"embedded", s.Addr()}
 }

@@ -97,7 +97,8 @@ func (p place) record(r wire.Record) wire.Record {
 
 func (p place) setWatches(r *wire.SetWatchesRequest) *wire.SetWatchesRequest {
 	return &wire.SetWatchesRequest{
-		RelativeZxid: p.zxid(r.RelativeZxid), Data: p.absolutes(r.Data), Exist: p.absolutes(r.Exist), Child: p.absolutes(r.Child),
+		RelativeZxid: p.zxid(r.RelativeZxid), Data: p.absolutes(r.Data), Exist: p.absolutes(r.Exist),
+		Child: p.absolutes(r.Child),
 	}
 }
 

@@ -76,7 +76,8 @@ func (p *player) begin() error {
 	if err != nil || reply == nil {
 		return fmt.Errorf("connect: %v, %w", reply, err)
 	}
-	if h, err := c.call(wire.OpCreate, &wire.CreateRequest{Path: p.root, ACL: worldOpen}, nil); err != nil || h.Err != wire.OK {
+	if h, err := c.call(wire.OpCreate, &wire.CreateRequest{Path: p.root, ACL: worldOpen},
+		nil); err != nil || h.Err != wire.OK {
 		return fmt.Errorf("create: %v, %w", h, err)
 	}
 	var stat wire.StatReply
@@ -141,14 +142,16 @@ func (p *player) say(client int, format string, args ...any) {
 func (p *player) step(s Step) error {
 	switch a := s.Action.(type) {
 	case Open:
-		ask := &wire.ConnectRequest{TimeoutMs: a.TimeoutMs, LastZxidSeen: p.place.zxid(a.LastSeen), Passwd: make([]byte, 16), HasReadOnly: !a.NoReadOnly}
+		ask := &wire.ConnectRequest{TimeoutMs: a.TimeoutMs, LastZxidSeen: p.place.zxid(a.LastSeen),
+			Passwd: make([]byte, 16), HasReadOnly: !a.NoReadOnly}
 		return p.connect(s.Client, ask)
 	case Attach:
 		if a.Session >= len(p.sessions) {
 			return nil
 		}
 		of := p.sessions[a.Session]
-		ask := &wire.ConnectRequest{TimeoutMs: a.TimeoutMs, LastZxidSeen: p.place.zxid(a.LastSeen), SessionID: of.id, Passwd: slices.Clone(of.passwd), HasReadOnly: true}
+		ask := &wire.ConnectRequest{TimeoutMs: a.TimeoutMs, LastZxidSeen: p.place.zxid(a.LastSeen), SessionID: of.id,
+			Passwd: slices.Clone(of.passwd), HasReadOnly: true}
 		if a.WrongPasswd {
 			ask.Passwd[3] ^= 1
 		}
@@ -225,7 +228,8 @@ func (p *player) connect(client int, ask *wire.ConnectRequest) error {
 			passwd = "its password"
 		}
 	}
-	p.say(client, "connected protocol=%d timeout=%d session=%s %s(%d) readonly=%v,%v, %d bytes", reply.ProtocolVersion, reply.TimeoutMs,
+	p.say(client, "connected protocol=%d timeout=%d session=%s %s(%d) readonly=%v,%v, %d bytes",
+		reply.ProtocolVersion, reply.TimeoutMs,
 		p.session(reply.SessionID), passwd, len(reply.Passwd), reply.HasReadOnly, reply.ReadOnly, size)
 	return nil
 }

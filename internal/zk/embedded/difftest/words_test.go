@@ -17,11 +17,13 @@ func (n c) sends(raw string) Step { return Step{int(n), Raw(raw)} }
 func (n c) says(auth string) Step { return n.authenticates("digest", auth) }
 
 func (n c) authenticates(scheme, auth string) Step {
-	return n.does(Request{Op: wire.OpAuth, Xid: wire.XidAuth, Record: &wire.AuthRequest{Scheme: scheme, Auth: []byte(auth)}})
+	return n.does(Request{Op: wire.OpAuth, Xid: wire.XidAuth,
+		Record: &wire.AuthRequest{Scheme: scheme, Auth: []byte(auth)}})
 }
 
 func create(path, data string, flags int32) Request {
-	return Request{Op: wire.OpCreate, Record: &wire.CreateRequest{Path: path, Data: []byte(data), ACL: worldOpen, Flags: flags}}
+	return Request{Op: wire.OpCreate,
+		Record: &wire.CreateRequest{Path: path, Data: []byte(data), ACL: worldOpen, Flags: flags}}
 }
 
 func create2(path, data string, flags int32) Request {
@@ -35,11 +37,14 @@ func createWith(path string, acl ...wire.ACL) Request {
 }
 
 func container(path string) Request {
-	return Request{Op: wire.OpCreateContainer, Record: &wire.CreateRequest{Path: path, ACL: worldOpen, Flags: wire.FlagContainer}}
+	return Request{Op: wire.OpCreateContainer,
+		Record: &wire.CreateRequest{Path: path, ACL: worldOpen, Flags: wire.FlagContainer}}
 }
 
 func ttl(path string, ms int64, flags int32) Request {
-	return Request{Op: wire.OpCreateTTL, Record: &wire.CreateTTLRequest{CreateRequest: wire.CreateRequest{Path: path, ACL: worldOpen, Flags: flags}, TTL: ms}}
+	return Request{Op: wire.OpCreateTTL,
+		Record: &wire.CreateTTLRequest{CreateRequest: wire.CreateRequest{Path: path, ACL: worldOpen, Flags: flags},
+			TTL: ms}}
 }
 
 func versioned(op wire.Op, path string, version int32) Request {
@@ -96,7 +101,8 @@ func setWatches(zxid int64, data, exist, child, persistent, recursive []string) 
 	if persistent == nil && recursive == nil {
 		return Request{Op: wire.OpSetWatches, Xid: wire.XidSetWatches, Record: &one}
 	}
-	return Request{Op: wire.OpSetWatches2, Xid: wire.XidSetWatches, Record: &wire.SetWatches2Request{SetWatchesRequest: one, Persistent: persistent, Recursive: recursive}}
+	return Request{Op: wire.OpSetWatches2, Xid: wire.XidSetWatches,
+		Record: &wire.SetWatches2Request{SetWatchesRequest: one, Persistent: persistent, Recursive: recursive}}
 }
 
 func multi(ops ...Request) Request { return many(wire.OpMulti, ops) }

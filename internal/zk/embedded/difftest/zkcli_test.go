@@ -13,11 +13,16 @@ import (
 // cliCommands use each way in which zkCli watches, and the commands that its watches see. What zkCli does without watches is
 // compared in internal/zk/embedded/clients.
 var cliCommands = []string{
-	"version", "create /cli one", "get -w /cli", "set /cli two", "set /cli three", "stat -w /cli", "ls -w /cli", "create -s -e /cli/s- x", "ls -s /cli", "create -c /cli/k",
-	"create -t 600000 /cli/t", "addWatch -m PERSISTENT /cli", "addWatch /cli/k", "addWatch -m WRONG /cli", "create /cli/k/x", "create /cli/k/x/y", "set /cli/k/x/y z", "get -s -w /cli/k/x",
-	"removewatches /cli/k/x", "removewatches /cli/k", "set /cli/k/x z", "delete /cli/k/x", "deleteall /cli/k", "getEphemerals /cli", "getAllChildrenNumber /cli", "sync /cli",
-	"addauth digest u:p", "create /cli/a x auth::cdrwa", "getAcl /cli/a", "setAcl -s /cli/a world:anyone:r,auth::w", "getAcl -s /cli/a", "stat -w /cli/none", "create /cli/none", "ls -R -w /cli", "get -w /cli/missing",
-	"setquota -N 5 /cli", "listquota /cli", "delquota -N /cli", "config -s", "printwatches off", "set /cli four", "printwatches on", "deleteall /cli", "stat /cli", "sync /", // zkCli's exit status is that of the last command
+	"version", "create /cli one", "get -w /cli", "set /cli two", "set /cli three", "stat -w /cli", "ls -w /cli",
+	"create -s -e /cli/s- x", "ls -s /cli", "create -c /cli/k",
+	"create -t 600000 /cli/t", "addWatch -m PERSISTENT /cli", "addWatch /cli/k", "addWatch -m WRONG /cli",
+	"create /cli/k/x", "create /cli/k/x/y", "set /cli/k/x/y z", "get -s -w /cli/k/x",
+	"removewatches /cli/k/x", "removewatches /cli/k", "set /cli/k/x z", "delete /cli/k/x", "deleteall /cli/k",
+	"getEphemerals /cli", "getAllChildrenNumber /cli", "sync /cli",
+	"addauth digest u:p", "create /cli/a x auth::cdrwa", "getAcl /cli/a", "setAcl -s /cli/a world:anyone:r,auth::w",
+	"getAcl -s /cli/a", "stat -w /cli/none", "create /cli/none", "ls -R -w /cli", "get -w /cli/missing",
+	"setquota -N 5 /cli", "listquota /cli", "delquota -N /cli", "config -s", "printwatches off", "set /cli four",
+	"printwatches on", "deleteall /cli", "stat /cli", "sync /", // zkCli's exit status is that of the last command
 }
 
 var (
@@ -55,7 +60,8 @@ func TestZkCliSeesTheSameEvents(t *testing.T) {
 	}
 	for what, got := range map[string][2][]string{"answers": answers, "events": events} {
 		if !slices.Equal(got[0], got[1]) {
-			t.Errorf("%s differ\n%s:\n%s\n%s:\n%s", what, pair.A.Name, strings.Join(got[0], "\n"), pair.B.Name, strings.Join(got[1], "\n"))
+			t.Errorf("%s differ\n%s:\n%s\n%s:\n%s", what, pair.A.Name, strings.Join(got[0], "\n"), pair.B.Name,
+				strings.Join(got[1], "\n"))
 		}
 	}
 	t.Logf("%s\n%s", strings.Join(answers[0], "\n"), strings.Join(events[0], "\n"))
