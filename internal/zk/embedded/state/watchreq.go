@@ -34,9 +34,9 @@ func (s *State) addWatch(c *Conn, d *wire.Decoder) (wire.Record, wire.ErrCode) {
 
 // checkWatches asks whether there is a watch. ZooKeeper does not look whose it is.
 func (s *State) checkWatches(d *wire.Decoder) wire.ErrCode {
-	path, kinds, ok := watchType(d)
+	path, null, kinds, ok := watchType(d)
 	switch {
-	case !ok, path != "" && !strings.Contains(path, "/"):
+	case !ok, null, path != "" && !strings.Contains(path, "/"):
 		return wire.ErrMarshalling
 	case path == "":
 		return wire.ErrNoWatcher
@@ -47,9 +47,12 @@ func (s *State) checkWatches(d *wire.Decoder) wire.ErrCode {
 }
 
 func (s *State) removeWatches(c *Conn, d *wire.Decoder) wire.ErrCode {
-	path, kinds, ok := watchType(d)
-	if !ok {
+	path, null, kinds, ok := watchType(d)
+	switch {
+	case !ok:
 		return wire.ErrMarshalling
+	case null: // nobody watches that
+		return wire.ErrNoWatcher
 	}
 	removed := false
 	if kinds&watchChildren != 0 {
@@ -65,11 +68,11 @@ func (s *State) removeWatches(c *Conn, d *wire.Decoder) wire.ErrCode {
 }
 
 // watchType reads a path and the kinds of watches that are meant: the numbers of the types are bits.
-func watchType(d *wire.Decoder) (path string, kinds int32, ok bool) {
-	null := d.View()
+func watchType(d *wire.Decoder) (path string, null bool, kinds int32, ok bool) {
+	text := d.View()
 	kinds = d.Int()
-	ok = d.Err() == nil && null != nil && (kinds == watchChildren || kinds == watchData || kinds == watchAny)
-	return javaText(null), kinds, ok
+	ok = d.Err() == nil && (kinds == watchChildren || kinds == watchData || kinds == watchAny)
+	return javaText(text), text == nil, kinds, ok
 }
 
 // setWatches brings back the watches that a client had on its last connection. What it has missed since the last
