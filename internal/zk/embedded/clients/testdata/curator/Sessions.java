@@ -96,17 +96,12 @@ final class Sessions {
         a.create().withMode(CreateMode.EPHEMERAL).forPath("/mine");
         a.create().forPath("/items");
         long session = id(a);
-        CountDownLatch stop = new CountDownLatch(1);
-        World.Later<Void> breaking = World.later(() -> {
-            while (!stop.await(60, TimeUnit.MILLISECONDS)) {
-                weather.order("reset");
-            }
-        });
         for (int i = 0; i < 20 * w.rounds; i++) {
+            String order = i % 10 == 9 ? "reset" : "heal";
+            World.Later<Void> breaking = World.later(() -> weather.order(order)); // before, while or after it is asked
             a.create().withProtection().withMode(CreateMode.PERSISTENT_SEQUENTIAL).forPath("/items/n-", World.bytes("" + i));
+            breaking.get();
         }
-        stop.countDown();
-        breaking.get();
         World.same(b.getChildren().forPath("/items").size(), 20 * w.rounds, "items");
         World.same(id(a), session, "session");
         World.check(Nodes.exists(b, "/mine"), "the ephemeral node");

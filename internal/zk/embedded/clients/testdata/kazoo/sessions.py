@@ -9,7 +9,7 @@ from kazoo.client import KazooState
 from kazoo.exceptions import NoNodeError
 from kazoo.security import CREATOR_ALL_ACL
 
-from world import BRIEF_SESSION, SESSION, Later, eventually, scenarios
+from world import BRIEF_SESSION, PATIENCE, SESSION, Later, eventually, scenarios
 
 
 def reconnect(w):
@@ -51,7 +51,7 @@ def reconnect(w):
     for i in range(5):
         weather.do("reset")
         assert a.retry(a.set, "/data", b"s%d" % i).version >= i
-    assert a.client_id[0] == session and states[-1] == KazooState.CONNECTED or a.get("/data")
+    assert a.client_id[0] == session
     eventually(lambda: data[-1] == b"s4", "the last change of the storm")
     assert b.exists("/mine")
 
@@ -62,16 +62,15 @@ def expiry_by_silence(w):
     a, b = w.client(BRIEF_SESSION, weather), w.client()
     states = []
     a.add_listener(states.append)
+    heard = time.monotonic()  # at the earliest; the server counts from the last it hears
     a.create("/mine", ephemeral=True)
     gone = threading.Event()
     assert b.exists("/mine", watch=lambda e: gone.set())
     session = a.client_id[0]
     weather.do("stall")
-    silent = time.monotonic()
-    assert gone.wait(BRIEF_SESSION + 15)
-    waited = time.monotonic() - silent
-    # Its last ping was up to a third of the timeout before the silence; servers round up to their ticks.
-    assert waited >= BRIEF_SESSION * 0.5, "ended after %.1f s of %d" % (waited, BRIEF_SESSION)
+    assert gone.wait(PATIENCE)
+    waited = time.monotonic() - heard
+    assert waited >= BRIEF_SESSION, "ended after %.1f s of %d" % (waited, BRIEF_SESSION)
     assert b.exists("/mine") is None
     weather.do("heal")
     eventually(lambda: KazooState.LOST in states and states[-1] == KazooState.CONNECTED, "lost, and connected again")
