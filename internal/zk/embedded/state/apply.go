@@ -18,6 +18,7 @@ type change struct {
 	version      int32 // the node's, its ACL's or the parent's, as in TxnOp, before
 	pzxid        int64 // the parent's before
 	peak         int32 // the parent's before
+	counter      int32 // the parent's after, as far as a multi is concerned
 	size         int   // of the data that came, or that went with the node
 }
 
@@ -33,6 +34,7 @@ func (s *State) apply(t *TxnOp, zxid, now int64) (*node, error) {
 			return nil, fmt.Errorf("state: cannot create %q", t.Path)
 		}
 		ch.version, ch.pzxid, ch.size = ch.parent.cversion, ch.parent.pzxid, len(t.Data)
+		ch.counter = t.Version
 		if kids := ch.parent.kids; kids != nil {
 			ch.peak = kids.peak
 		}

@@ -3,6 +3,7 @@ package state
 import (
 	"bytes"
 	"fmt"
+	"math"
 
 	"lockkeeper/internal/zk/wire"
 )
@@ -67,9 +68,9 @@ func (s *State) decideCreate(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 	if !s.may(c, parent, wire.PermCreate) {
 		return TxnOp{}, wire.ErrNoAuth
 	}
-	path := o.path
+	path, counter := o.path, s.counter(parent)
 	if m.sequential {
-		path = fmt.Sprintf("%s%010d", path, parent.cversion)
+		path = fmt.Sprintf("%s%010d", path, counter)
 	}
 	if !validPath(path) {
 		return TxnOp{}, wire.ErrBadArguments
@@ -80,7 +81,7 @@ func (s *State) decideCreate(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 	if isEphemeral(parent.owner) {
 		return TxnOp{}, wire.ErrNoChildrenForEphemeral
 	}
-	change := TxnOp{Kind: TxnCreate, Path: path, Data: bytes.Clone(o.data), ACL: acl, Version: parent.cversion + 1}
+	change := TxnOp{Kind: TxnCreate, Path: path, Data: bytes.Clone(o.data), ACL: acl, Version: counter + 1}
 	switch {
 	case o.code == wire.OpCreateContainer:
 		change.Owner = containerOwner
@@ -90,6 +91,19 @@ func (s *State) decideCreate(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 		change.Owner = c.Session
 	}
 	return change, wire.OK
+}
+
+// counter is the number of the next child. A tree's counter never falls, so it stays at the greatest int; but within a
+// multi ZooKeeper counts on, and the numbers are negative.
+func (s *State) counter(parent *node) int32 {
+	if parent.cversion == math.MaxInt32 {
+		for i := len(s.changes) - 1; i >= 0; i-- {
+			if ch := &s.changes[i]; ch.kind == TxnCreate && ch.parent == parent {
+				return ch.counter
+			}
+		}
+	}
+	return parent.cversion
 }
 
 func (s *State) decideDelete(c *Conn, o *op) (TxnOp, wire.ErrCode) {

@@ -3,5 +3,27 @@
 //
 // It starts no goroutine, reads no clock and does no input or output; the time of every request is given. The same requests
 // at the same times give the same state, the same replies and the same events in the same order. It is not safe for
-// concurrent use: one goroutine owns a State and everything that it hands out, the connections included.
+// concurrent use: one goroutine owns a State and all of its connections. What it hands out (replies, transactions) may go to
+// other goroutines, because node data and ACLs are never written to, only replaced; so nobody may write to those either.
+//
+// A write is decided, applied and committed (decide.go, apply.go, commit.go). Until it is committed it can be undone, which
+// is how a multi is all or nothing; rosters, sizes, quotas and events follow with the commit. Every write uses up a zxid and
+// yields a Txn, also one that fails. Txns, applied in order to a new State, give the same State again: they hold what was
+// decided, so that a log does not depend on the rules of the version that reads it.
+//
+// Bad input is answered with ZooKeeper's error or by Reply.Close, and changes nothing. Only Apply can fail for good: a log
+// that does not fit the tree is damaged, and the State is then of no use.
+//
+// # What differs from ZooKeeper on purpose
+//
+//   - TTL nodes are always there (ZooKeeper: extendedTypesEnabled). There is no super user, and quotas are counted but not
+//     enforced, as in ZooKeeper by default.
+//   - What ends the real server is an error here: a createTTL that is none by its flags and has a negative time to live is
+//     BadArguments; statistics of a quota that are no statistics are left alone.
+//   - Opening a second session over a connection that has one (createSession as a request) closes the connection.
+//   - addWatch refuses a null path always, not only when hashes collide. A multi with a null path is logged as a
+//     failure; the real one takes a zxid for it that no reply ever shows.
+//   - Where the real one looks at what is in its pipeline, and so depends on timing, the last committed state counts: a
+//     setACL is in force for the next request, and so is a sequence counter that has reached the greatest int.
+//   - A bucket of eight entries and more in one of Java's hash tables becomes a tree, whose order is not imitated.
 package state

@@ -17,7 +17,8 @@ const (
 	identityTable  = 16
 )
 
-// hashed is an entry of a table; seq tells entries of one bucket apart, which stand in the order in which they came.
+// hashed is an entry of a table; seq tells entries of one bucket apart, which stand in the order in which they came. (Two
+// have the same only beyond the end of a sequence counter; then their keys decide, so that there is always one order.)
 type hashed struct {
 	key  string
 	hash uint32
@@ -68,7 +69,7 @@ func copySize(n int) uint32 {
 // sortByTable brings entries into the order of a table of this size.
 func sortByTable(entries []hashed, size uint32) {
 	slices.SortFunc(entries, func(a, b hashed) int {
-		return cmp.Or(cmp.Compare(a.hash&(size-1), b.hash&(size-1)), cmp.Compare(a.seq, b.seq))
+		return cmp.Or(cmp.Compare(a.hash&(size-1), b.hash&(size-1)), cmp.Compare(a.seq, b.seq), cmp.Compare(a.key, b.key))
 	})
 }
 

@@ -46,8 +46,17 @@ func (c *real) send(records ...wire.Record) {
 	}
 }
 
-// do returns the body of the reply.
+// do returns the body of the reply to a request that has to succeed.
 func (c *real) do(op wire.Op, body wire.Record) *wire.Decoder {
+	c.t.Helper()
+	reply, err := c.try(op, body)
+	if err != wire.OK {
+		c.t.Fatalf("operation %d %+v: %v", op, body, err)
+	}
+	return wire.NewDecoder(reply)
+}
+
+func (c *real) try(op wire.Op, body wire.Record) ([]byte, wire.ErrCode) {
 	c.t.Helper()
 	c.send(&wire.RequestHeader{Xid: 7, Op: op}, body)
 	for {
@@ -55,19 +64,15 @@ func (c *real) do(op wire.Op, body wire.Record) *wire.Decoder {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		d := wire.NewDecoder(slices.Clone(frame))
+		d := wire.NewDecoder(frame)
 		var h wire.ReplyHeader
 		h.Decode(d)
-		if h.Xid == wire.XidWatcherEvent {
-			var e wire.WatcherEvent
-			e.Decode(d)
-			c.events = append(c.events, fmt.Sprintf("%s %s", eventNames[e.Type], e.Path))
-			continue
+		if h.Xid != wire.XidWatcherEvent {
+			return slices.Clone(frame[len(frame)-d.Len():]), h.Err
 		}
-		if h.Err != wire.OK {
-			c.t.Fatalf("operation %d %+v: %v", op, body, h.Err)
-		}
-		return d
+		var e wire.WatcherEvent
+		e.Decode(d)
+		c.events = append(c.events, fmt.Sprintf("%s %s", eventNames[e.Type], e.Path))
 	}
 }
 

@@ -330,3 +330,24 @@ func TestASessionThatIsGoneIsToldSo(t *testing.T) {
 		t.Errorf("write: %+v", r)
 	}
 }
+
+// The rig overwrites every request after the call.
+func TestNothingOfARequestIsKept(t *testing.T) {
+	c := newRig(t).client(1)
+	acl := []wire.ACL{{Perms: wire.PermAll, Scheme: "ip", ID: "127.0.0.1"}}
+	c.watch(wire.OpExists, "/a")
+	c.must(wire.OpCreate, &wire.CreateRequest{Path: "/a", Data: []byte("data"), ACL: acl})
+	c.must(wire.OpMulti, multi(
+		wire.MultiOp{Op: wire.OpCreate, Record: &wire.CreateRequest{Path: "/b", Data: []byte("more"), ACL: acl}},
+		wire.MultiOp{Op: wire.OpSetData, Record: &wire.SetDataRequest{Path: "/zookeeper", Data: []byte("set"), Version: -1}},
+	))
+	c.expect("created /a")
+	for path, want := range map[string]string{"/a": "data", "/b": "more", "/zookeeper": "set"} {
+		if got := c.data(path); got != want {
+			t.Errorf("%s holds %q, want %q", path, got, want)
+		}
+	}
+	if got := c.must(wire.OpGetACL, &wire.PathRecord{Path: "/b"}).Body.(*wire.ACLReply).ACL; !slices.Equal(got, acl) {
+		t.Errorf("the ACL is %v", got)
+	}
+}

@@ -164,6 +164,21 @@ func TestEventsAreFilteredByTheACL(t *testing.T) {
 	w.expect("deleted /secret/open", "data /secret")
 }
 
+func TestEventsOfChildrenAreFilteredByTheParentsACL(t *testing.T) {
+	r := newRig(t)
+	owner, w := r.client(1), r.client(2)
+	owner.create("/p", 0)
+	w.addWatch("/p", wire.WatchPersistent)
+	hidden := []wire.ACL{{Perms: wire.PermAll &^ wire.PermRead, Scheme: "world", ID: "anyone"}}
+	owner.must(wire.OpSetACL, &wire.SetACLRequest{Path: "/p", ACL: hidden, Version: -1})
+	owner.create("/p/open", 0)
+	owner.delete("/p/open")
+	w.expect()
+	owner.must(wire.OpSetACL, &wire.SetACLRequest{Path: "/p", ACL: everyone, Version: -1})
+	owner.must(wire.OpCreate, &wire.CreateRequest{Path: "/p/hidden", ACL: hidden})
+	w.expect("children /p")
+}
+
 func TestWatchesAreCheckedAndRemoved(t *testing.T) {
 	r := newRig(t)
 	c, other := r.client(1), r.client(2)
