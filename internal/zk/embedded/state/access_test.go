@@ -126,6 +126,21 @@ func TestAuthMeansTheCreatorsIdentities(t *testing.T) {
 	}
 }
 
+func TestRepetitionsInAListAreLeftOutButNotThoseThatAuthMakes(t *testing.T) {
+	c := newRig(t).client(1)
+	c.login("bob")
+	bob := wire.ACL{Perms: 31, Scheme: "digest", ID: bobsDigest}
+	for _, test := range []struct{ asked, want []wire.ACL }{
+		{[]wire.ACL{{Perms: 31, Scheme: "auth"}, bob}, []wire.ACL{bob, bob}},
+		{[]wire.ACL{bob, bob}, []wire.ACL{bob}}, // though the table holds a list that looks like this by now
+	} {
+		path := c.must(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: test.asked, Flags: wire.FlagSequential}).Body.(*wire.PathRecord).Path
+		if got := c.must(wire.OpGetACL, &wire.PathRecord{Path: path}).Body.(*wire.ACLReply).ACL; !slices.Equal(got, test.want) {
+			t.Errorf("%v became %v, want %v", test.asked, got, test.want)
+		}
+	}
+}
+
 func TestDigestsAreHiddenFromWhoMayOnlyRead(t *testing.T) {
 	r := newRig(t)
 	owner, reader := r.client(1), r.client(2)

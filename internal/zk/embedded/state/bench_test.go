@@ -92,3 +92,26 @@ func TestANodeTakesLittleMemory(t *testing.T) {
 	}
 	runtime.KeepAlive(r)
 }
+
+// BenchmarkBigDirectory lists 100,000 children, and makes and deletes one more among them.
+func BenchmarkBigDirectory(b *testing.B) {
+	c := newRig(b).client(1)
+	c.create("/d", 0)
+	for i := range 100_000 {
+		c.s.Request(c.conn, 1, wire.RequestHeader{Op: wire.OpCreate}, creation(fmt.Sprintf("/d/lock-%d", i), wire.FlagSequential).AppendTo(nil))
+	}
+	list := (&wire.ReadRequest{Path: "/d"}).AppendTo(nil)
+	make1 := creation("/d/one-more", 0).AppendTo(nil)
+	drop1 := (&wire.VersionRequest{Path: "/d/one-more", Version: -1}).AppendTo(nil)
+	b.Run("list", func(b *testing.B) {
+		for b.Loop() {
+			c.s.Request(c.conn, 1, wire.RequestHeader{Op: wire.OpGetChildren}, list)
+		}
+	})
+	b.Run("write", func(b *testing.B) {
+		for b.Loop() {
+			c.s.Request(c.conn, 1, wire.RequestHeader{Op: wire.OpCreate}, make1)
+			c.s.Request(c.conn, 1, wire.RequestHeader{Op: wire.OpDelete}, drop1)
+		}
+	})
+}

@@ -3,6 +3,7 @@ package state
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -30,11 +31,18 @@ func javaHash(s string) uint32 { return spread(javaStringHash(s)) }
 
 func javaStringHash(s string) uint32 {
 	var h uint32
-	for _, r := range s {
-		if r < utf8.RuneSelf {
-			h = 31*h + uint32(r)
-			continue
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return javaRunesHash(h, s[i:])
 		}
+		h = 31*h + uint32(s[i])
+	}
+	return h
+}
+
+// javaRunesHash goes on with a string that is more than ASCII.
+func javaRunesHash(h uint32, s string) uint32 {
+	for _, r := range s {
 		if r1, r2 := utf16.EncodeRune(r); r1 != utf8.RuneError {
 			h = 31*h + uint32(r1)
 			r = r2
@@ -68,9 +76,46 @@ func copySize(n int) uint32 {
 
 // sortByTable brings entries into the order of a table of this size.
 func sortByTable(entries []hashed, size uint32) {
+	if int(size) <= 8*len(entries) {
+		placeByTable(entries, size)
+		return
+	}
 	slices.SortFunc(entries, func(a, b hashed) int {
-		return cmp.Or(cmp.Compare(a.hash&(size-1), b.hash&(size-1)), cmp.Compare(a.seq, b.seq), cmp.Compare(a.key, b.key))
+		return cmp.Or(cmp.Compare(a.hash&(size-1), b.hash&(size-1)), a.compare(b))
 	})
+}
+
+// placeByTable does the same in time that grows with the number of entries only, because buckets hold few. It takes memory
+// for the buckets: not for a table that was large once.
+func placeByTable(entries []hashed, size uint32) {
+	ends := make([]int32, size)
+	for i := range entries {
+		ends[entries[i].hash&(size-1)]++
+	}
+	end := int32(0)
+	for b := range ends {
+		end += ends[b]
+		ends[b] = end - ends[b] // where the bucket begins; placing makes it where it ends
+	}
+	placed := make([]hashed, len(entries))
+	for i := range entries {
+		at := &ends[entries[i].hash&(size-1)]
+		placed[*at] = entries[i]
+		*at++
+	}
+	begin := int32(0)
+	for _, end := range ends {
+		if end-begin > 1 {
+			slices.SortFunc(placed[begin:end], hashed.compare)
+		}
+		begin = end
+	}
+	copy(entries, placed)
+}
+
+// compare tells which of two entries of one bucket came first.
+func (e hashed) compare(other hashed) int {
+	return cmp.Or(cmp.Compare(e.seq, other.seq), strings.Compare(e.key, other.key))
 }
 
 // sortByCopy brings entries into the order of a copy of a table of this size: what ZooKeeper takes from a set of
