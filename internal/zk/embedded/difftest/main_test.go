@@ -1,6 +1,7 @@
 package difftest
 
 import (
+	"fmt"
 	"os"
 	"sync"
 	"testing"
@@ -15,69 +16,82 @@ import (
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if real.server != nil {
-		real.server.Close()
+	for _, stop := range twins.stop {
+		stop()
 	}
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			println(err.Error())
-			code = 1
-		}
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
 	}
 	os.Exit(code)
 }
 
-// real is the one real server of this test binary, which takes seconds to start. Nothing happens on it but what one Pair does
-// at a time.
-var real struct {
+// twins are the two servers that are compared, for the whole test binary: a real one takes seconds to start. Both see the same
+// from their first request on, because scenarios leave nodes behind.
+var twins struct {
 	sync.Once
-	server *zkreal.Server
-	err    error
+	pair *Pair
+	stop []func()
+	err  error
 }
 
 const (
 	tick       = 2 * time.Second
 	minSession = 4 * time.Second
 	maxSession = 40 * time.Second
+	never      = 24 * time.Hour
 )
 
-func options() []zkreal.Option {
-	return []zkreal.Option{
-		zkreal.WithoutFsync(), zkreal.WithLogLevel("off"), zkreal.WithConfig("tickTime", "2000"),
-		zkreal.WithSessionBounds(minSession, maxSession),
-		// Nothing may happen by itself: containers and nodes with a time to live stay.
-		zkreal.WithJVMFlag("-Dznode.container.checkIntervalMs=86400000"),
-	}
-}
-
-func realT(t *testing.T) Target {
-	t.Helper()
-	real.Do(func() {
-		real.server, real.err = zkreal.Start(options()...)
-	})
-	if real.err != nil {
-		t.Fatal(real.err)
-	}
-	return Target{"ZooKeeper", real.server.Addr()}
-}
-
-func embeddedT(t *testing.T) Target {
-	t.Helper()
-	s := embeddedtest.RunT(t, embeddedtest.With(func(c *embedded.Config) {
-		c.TickTime, c.MinSessionTimeout, c.MaxSessionTimeout, c.ReapInterval = tick, minSession, maxSession,
-			24*time.Hour
-	}))
-	return Target{"embedded", s.Addr()}
-}
-
-// serversT are the two that are compared. LOCKKEEPER_DIFF=real compares two real ones instead: what differs then is not
-// determined by ZooKeeper, and the comparison must not ask for it.
+// serversT are the twins. With LOCKKEEPER_DIFF=real both are real: where they differ ZooKeeper decides by chance, and the
+// comparison must not ask for it.
 func serversT(t *testing.T) *Pair {
 	t.Helper()
-	a := realT(t)
-	if os.Getenv("LOCKKEEPER_DIFF") == "real" {
-		b := zkreal.StartT(t, options()...)
-		return &Pair{A: a, B: Target{"another ZooKeeper", b.Addr()}}
+	twins.Do(func() {
+		var a, b Target
+		if a, twins.err = startReal("ZooKeeper"); twins.err != nil {
+			return
+		}
+		if os.Getenv("LOCKKEEPER_DIFF") == "real" {
+			b, twins.err = startReal("another ZooKeeper")
+		} else {
+			b, twins.err = startEmbedded()
+		}
+		twins.pair = &Pair{A: a, B: b}
+	})
+	if twins.err != nil {
+		t.Fatal(twins.err)
 	}
-	return &Pair{A: a, B: embeddedT(t)}
+	return twins.pair
 }
+
+func startReal(name string) (Target, error) {
+	s, err := zkreal.Start(
+		zkreal.WithoutFsync(), zkreal.WithLogLevel("off"), zkreal.WithConfig("tickTime", fmt.Sprint(tick.Milliseconds())),
+		zkreal.WithSessionBounds(minSession, maxSession),
+		// Nothing may happen by itself: containers and nodes with a time to live stay.
+		zkreal.WithJVMFlag(fmt.Sprintf("-Dznode.container.checkIntervalMs=%d", never.Milliseconds())))
+	if err != nil {
+		return Target{}, err
+	}
+	twins.stop = append(twins.stop, s.Close)
+	return Target{name, s.Addr()}, nil
+}
+
+func startEmbedded() (Target, error) {
+	s, err := embeddedtest.Start(quiet)
+	if err != nil {
+		return Target{}, err
+	}
+	twins.stop = append(twins.stop, s.Close)
+	return Target{"embedded", s.Addr()}, nil
+}
+
+// embeddedT is an embedded server of the test's own.
+func embeddedT(t *testing.T) Target {
+	t.Helper()
+	return Target{"embedded", embeddedtest.RunT(t, quiet).Addr()}
+}
+
+var quiet = embeddedtest.With(func(c *embedded.Config) {
+	c.TickTime, c.MinSessionTimeout, c.MaxSessionTimeout, c.ReapInterval = tick, minSession, maxSession, never
+})
