@@ -96,44 +96,44 @@ func lineOf(lines []string, i int) string {
 	return "(nothing)"
 }
 
-// Shrink drops steps as long as the servers still differ, at most so many attempts.
+// Shrink drops steps as long as the servers still differ, at most so many attempts, and none after one that ends in an error:
+// a server that does not answer takes its time.
 func (p *Pair) Shrink(d *Difference, attempts int) *Difference {
 	best := *d
 	best.Scenario.Steps = best.Scenario.Steps[:best.Step+1]
+	// try keeps a smaller scenario if it still shows a difference, up to that.
+	try := func(steps []Step) bool {
+		attempts--
+		smaller, err := p.Compare(Scenario{Name: d.Scenario.Name, Steps: steps})
+		if err != nil {
+			attempts = 0
+		}
+		if err != nil || smaller == nil {
+			return false
+		}
+		best = *smaller
+		best.Scenario.Steps = best.Scenario.Steps[:best.Step+1]
+		return true
+	}
 	for size := len(best.Scenario.Steps) / 2; size > 0; size /= 2 {
-		for from := 0; from+size < len(best.Scenario.Steps) && attempts > 0; attempts-- {
-			steps := slices.Concat(best.Scenario.Steps[:from], best.Scenario.Steps[from+size:])
-			if smaller := p.differs(Scenario{Name: d.Scenario.Name, Steps: steps}); smaller != nil {
-				best = *smaller
-			} else {
+		for from := 0; from+size < len(best.Scenario.Steps) && attempts > 0; {
+			if !try(slices.Concat(best.Scenario.Steps[:from], best.Scenario.Steps[from+size:])) {
 				from += size
 			}
 		}
 	}
-	for i := 0; i < len(best.Scenario.Steps) && attempts > 0; i++ { // then requests within a burst
-		for j := 0; attempts > 0; attempts-- {
+	for i := 0; i < len(best.Scenario.Steps); i++ { // then requests that are sent together
+		for j := 0; i < len(best.Scenario.Steps) && attempts > 0; {
 			send, ok := best.Scenario.Steps[i].Action.(Send)
 			if !ok || len(send) < 2 || j >= len(send) {
 				break
 			}
 			steps := slices.Clone(best.Scenario.Steps)
 			steps[i].Action = slices.Concat(send[:j], send[j+1:])
-			if smaller := p.differs(Scenario{Name: d.Scenario.Name, Steps: steps}); smaller != nil && i < len(smaller.Scenario.Steps) {
-				best = *smaller
-			} else {
+			if !try(steps) {
 				j++
 			}
 		}
 	}
 	return &best
-}
-
-// differs cuts the scenario off behind the difference; nil where there is none.
-func (p *Pair) differs(s Scenario) *Difference {
-	d, err := p.Compare(s)
-	if err != nil || d == nil {
-		return nil
-	}
-	d.Scenario.Steps = d.Scenario.Steps[:d.Step+1]
-	return d
 }

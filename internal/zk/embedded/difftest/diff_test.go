@@ -9,7 +9,7 @@ import (
 
 const (
 	seeds     = 150
-	fullSeeds = 10_000
+	fullSeeds = 5_000
 	enough    = 5 // failures; then the rest is not worth the time
 )
 

@@ -251,7 +251,7 @@ func (g *generator) request() Request {
 		op := pick(g, wire.OpExists, wire.OpGetData, wire.OpGetChildren, wire.OpGetChildren2)
 		return Request{Op: op, Record: &wire.ReadRequest{Path: g.path(), Watch: g.chance(60)}}
 	case n < 65:
-		return Request{Op: pick(g, wire.OpGetACL, wire.OpSync, wire.OpCountChildren),
+		return Request{Op: pick(g, wire.OpGetACL, wire.OpGetACL, wire.OpSync, wire.OpCountChildren),
 			Record: &wire.PathRecord{Path: g.own()}}
 	case n < 67:
 		return Request{Op: wire.OpGetEphemerals,

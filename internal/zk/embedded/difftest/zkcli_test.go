@@ -64,5 +64,4 @@ func TestZkCliSeesTheSameEvents(t *testing.T) {
 				strings.Join(got[1], "\n"))
 		}
 	}
-	t.Logf("%s\n%s", strings.Join(answers[0], "\n"), strings.Join(events[0], "\n"))
 }
