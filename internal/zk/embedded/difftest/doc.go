@@ -10,15 +10,21 @@
 //
 //   - After each step every connection makes a round trip, so whatever the step has caused has arrived: a connection's
 //     events precede its later replies. Then the frames of each connection are compared in the order of their arrival.
-//   - A scenario has a fresh node as its root; the paths of the steps are below it (one that begins with "^" is sent without
-//     the "^" as it stands). Zxids are written as distance from the scenario's start. So nobody else may write to the server meanwhile.
+//   - A scenario has a fresh node as its root, and the paths of its steps are below it; one that begins with "^" is sent
+//     without the "^" as it stands. Zxids are written as distance from the scenario's start: nobody else may write to the
+//     server meanwhile.
 //   - Session ids are named in the order of their creation. Times cannot be equal; instead each transaction has one time,
 //     none later than the next transaction's, and a node's times are those of its transactions.
-//   - Children, ephemerals and identities are in hash tables in ZooKeeper, and a session's ephemerals go in such an order. It is
-//     compared, too: nobody may rely on it, but everybody can see it.
+//   - Children, ephemerals and identities are in hash tables in ZooKeeper, and a session's ephemerals go in such an order.
+//     It is compared, too: nobody may rely on it, but everybody can see it.
 //
-// What the embedded server does otherwise on purpose is kept out in one place, purpose.go. What ZooKeeper itself decides by chance is kept out by inTurn.
+// What the embedded server does otherwise on purpose is kept out in one place, purpose.go. What ZooKeeper itself decides by
+// chance is kept out by inTurn; two real servers show what that is (LOCKKEEPER_DIFF=real).
 //
-// It is test support. It starts no goroutine that outlives a call. A server that does not answer within 20 s is an error, not a
-// difference.
+// Three requests are never made, because the real server does not survive them: a TTL of zero or less with a mode that has
+// none (it dies, and again at each start), a persistent watch on a null path (its connection is never closed), and a
+// client's createSession.
+//
+// It is test support. It starts no goroutine that outlives a call. A server that does not answer within 20 s is an error,
+// not a difference.
 package difftest

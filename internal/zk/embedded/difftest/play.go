@@ -39,7 +39,7 @@ type player struct {
 // Play plays a scenario below root, which must not exist. It leaves no session behind.
 func Play(target Target, root string, s Scenario) (Transcript, error) {
 	p := &player{addr: target.Addr, conns: map[int]*conn{}, owner: map[*conn]int{}}
-	p.view = view{place: place{root: root}, began: time.Now(), sessions: map[int64]int{}, times: map[int64]int64{}}
+	p.view = view{place: place{root: root}, began: time.Now(), numbers: map[int64]int{}, times: map[int64]int64{}}
 	if err := p.begin(); err != nil {
 		return nil, fmt.Errorf("%s: preparing %s: %w", target.Name, root, err)
 	}
@@ -56,6 +56,7 @@ func Play(target Target, root string, s Scenario) (Transcript, error) {
 		all = append(all, p.lines)
 		if err != nil {
 			p.dropAll()
+			_ = p.end() // what is left expires, and disturbs a later scenario
 			return all, fmt.Errorf("%s: step %d (%v): %w", target.Name, i, step, err)
 		}
 	}
@@ -130,8 +131,8 @@ func (p *player) closeSession(c *conn) error {
 }
 
 func (p *player) dropAll() {
-	for _, c := range p.conns {
-		c.nc.Close()
+	for client := range p.conns {
+		p.drop(client)
 	}
 }
 
@@ -215,11 +216,11 @@ func (p *player) connect(client int, ask *wire.ConnectRequest) error {
 	}
 	p.conns[client] = c
 	if reply.SessionID != 0 {
-		if _, known := p.view.sessions[reply.SessionID]; !known {
-			p.view.sessions[reply.SessionID] = len(p.sessions)
+		if _, known := p.numbers[reply.SessionID]; !known {
+			p.numbers[reply.SessionID] = len(p.sessions)
 			p.sessions = append(p.sessions, session{id: reply.SessionID, passwd: reply.Passwd})
 		}
-		p.owner[c] = p.view.sessions[reply.SessionID]
+		p.owner[c] = p.numbers[reply.SessionID]
 	}
 	passwd := "zeros"
 	if slices.ContainsFunc(reply.Passwd, func(b byte) bool { return b != 0 }) {
@@ -269,8 +270,7 @@ func (p *player) burst(client int, c *conn, requests Send) error {
 			c.xid++
 			xid = c.xid
 		}
-		switch r.Op {
-		case wire.OpPing:
+		if r.Op == wire.OpPing {
 			xid = wire.XidPing
 			pings++
 		}
@@ -349,7 +349,15 @@ func (p *player) read(client int, c *conn, pings int) error {
 
 // farewell says that ZooKeeper closes the connection behind this reply.
 func farewell(r Request, h wire.ReplyHeader) bool {
-	return r.Op == wire.OpCloseSession && h.Err == wire.OK || r.Op == wire.OpAuth && h.Err == wire.ErrAuthFailed || h.Err == wire.ErrUnimplemented && overtakes(r)
+	switch h.Err {
+	case wire.OK:
+		return r.Op == wire.OpCloseSession
+	case wire.ErrAuthFailed:
+		return r.Op == wire.OpAuth
+	case wire.ErrUnimplemented:
+		return overtakes(r)
+	}
+	return false
 }
 
 // expire waits until a transaction happens by itself: the end of the session.

@@ -23,8 +23,8 @@ func (p *player) disarm(s Step) {
 func inUTF8(s string) string {
 	var out []byte
 	for i := 0; i < len(s); {
-		if high, low := surrogate(s[i:]), surrogate(s[min(i+3, len(s)):]); utf16.IsSurrogate(high) && utf16.DecodeRune(high, low) != utf8.RuneError {
-			out = utf8.AppendRune(out, utf16.DecodeRune(high, low))
+		if r := utf16.DecodeRune(surrogate(s[i:]), surrogate(s[min(i+3, len(s)):])); r != utf8.RuneError {
+			out = utf8.AppendRune(out, r)
 			i += 6
 			continue
 		}

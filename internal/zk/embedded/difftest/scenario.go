@@ -128,8 +128,11 @@ func (r Request) String() string {
 		}
 		return fmt.Sprintf("[]byte(%q)", text)
 	})
-	return strings.NewReplacer(`[]wire.ACL{wire.ACL{Perms:31, Scheme:"world", ID:"anyone"}}`, "worldOpen", "&wire.", "", "wire.", "", "&difftest.", "").Replace(text)
+	return shorter.Replace(text)
 }
+
+var shorter = strings.NewReplacer(
+	`[]wire.ACL{wire.ACL{Perms:31, Scheme:"world", ID:"anyone"}}`, "worldOpen", "&wire.", "", "wire.", "", "&difftest.", "")
 
 // How %#v writes bytes.
 var (

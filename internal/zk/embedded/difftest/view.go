@@ -15,7 +15,7 @@ import (
 type view struct {
 	place
 	began    time.Time
-	sessions map[int64]int // id -> order of creation
+	numbers  map[int64]int // of sessions: id -> order of creation
 	times    map[int64]int64
 	rootStat wire.Stat // of the server's own root at the start: other scenarios have changed it
 }
@@ -34,7 +34,7 @@ func (v *view) session(id int64) string {
 	if id == 0 {
 		return "0"
 	}
-	if n, ok := v.sessions[id]; ok {
+	if n, ok := v.numbers[id]; ok {
 		return fmt.Sprintf("S%d", n)
 	}
 	return fmt.Sprintf("unknown %#x", id)
