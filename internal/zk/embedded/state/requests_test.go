@@ -154,6 +154,10 @@ func TestErrorsOfWrites(t *testing.T) {
 		{wire.OpCreate, &wire.CreateRequest{Path: "/x"}, wire.ErrInvalidACL},
 		{wire.OpCreate, raw(append(wire.AppendInt(nil, -1), make([]byte, 60)...)), wire.ErrMarshalling},
 		{wire.OpCreate, raw("abc"), wire.ErrMarshalling},
+		{wire.OpCreate, nullID("world"), wire.ErrMarshalling},
+		{wire.OpCreate, nullID("digest"), wire.ErrMarshalling},
+		{wire.OpCreate, nullID("foo", "world"), wire.ErrInvalidACL}, // the first entry is enough
+		{wire.OpCreate, nullID("auth"), wire.ErrInvalidACL},
 		{wire.OpDelete, version("/", -1), wire.ErrBadArguments},
 		{wire.OpDelete, version("/zookeeper", -1), wire.ErrBadArguments},
 		{wire.OpDelete, version("/zookeeper/quota", -1), wire.ErrBadArguments},
@@ -194,6 +198,15 @@ func TestErrorsOfWrites(t *testing.T) {
 			t.Errorf("operation %d %+v failed and did something", test.op, test.body)
 		}
 	}
+}
+
+// nullID is a create with an ACL of these schemes whose ids are null.
+func nullID(schemes ...string) raw {
+	b := wire.AppendInt(wire.AppendBuffer(wire.AppendString(nil, "/n"), nil), int32(len(schemes)))
+	for _, scheme := range schemes {
+		b = wire.AppendBuffer(wire.AppendString(wire.AppendInt(b, 31), scheme), nil)
+	}
+	return wire.AppendInt(b, 0)
 }
 
 func TestErrorsOfReads(t *testing.T) {

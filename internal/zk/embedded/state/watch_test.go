@@ -229,7 +229,7 @@ func TestSetWatchesTellsWhatWasMissed(t *testing.T) {
 	w := r.client(2)
 	w.must(wire.OpSetWatches, &wire.SetWatchesRequest{
 		RelativeZxid: seen,
-		Data:         []string{"/same", "/set", "/gone"},
+		Data:         []string{"/same", "/set", "/gone", "/kids2"}, // the last one is as old as what was seen
 		Exist:        []string{"/new", "/never"},
 		Child:        []string{"/kids", "/kids2", "/gone"},
 	})
@@ -260,14 +260,15 @@ func TestADetachedConnectionHearsNothing(t *testing.T) {
 	r := newRig(t)
 	c, w := r.client(1), r.client(2)
 	w.addWatch("/", wire.WatchRecursive)
-	w.watch(wire.OpExists, "/a")
-	w.watch(wire.OpGetChildren, "/")
+	w.addWatch("/a", wire.WatchPersistent)
+	w.watch(wire.OpExists, "/a/b")
+	w.watch(wire.OpGetChildren, "/zookeeper")
 	r.s.Detach(w.conn)
-	c.create("/a", 0)
-	w.expect()
 	if counts := r.s.Counts(); counts.Watches != 0 || counts.Conns != 1 || !r.s.HasSession(2) {
 		t.Errorf("left: %+v", counts)
 	}
+	c.create("/a", 0)
+	w.expect()
 	r.s.Attach(w.conn)
 	c.set("/a", "x")
 	w.expect()
