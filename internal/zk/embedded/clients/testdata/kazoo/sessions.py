@@ -164,6 +164,7 @@ def restart_of_the_server(w):
     weather.do("restart")
 
     assert a.retry(a.get, "/secret")[0] == b"1"
+    eventually(lambda: a.client_id and b.client_id, "both connected")
     assert (a.client_id, b.client_id) == sessions
     assert a.exists("/mine").ephemeralOwner == a.client_id[0] and a.exists("/mine").czxid == zxid
     assert a.create("/seq/n-", sequence=True) == "/seq/n-0000000001"
