@@ -12,27 +12,25 @@ import (
 const bobsDigest = "bob:ikIaKsbtGweaHnb/jKn7OHqbunM=" // bob:pw
 
 func TestEachOperationNeedsItsPermission(t *testing.T) {
-	const all = wire.PermAll
 	for _, test := range []struct {
-		op     wire.Op
-		body   wire.Record
-		needs  int32 // on /a
-		parent bool  // or on its parent /
+		op    wire.Op
+		body  wire.Record
+		needs int32 // one of these, on /a
 	}{
-		{wire.OpCreate, creation("/a/x", 0), wire.PermCreate, false},
-		{wire.OpDelete, &wire.VersionRequest{Path: "/a/b", Version: -1}, wire.PermDelete, false},
-		{wire.OpSetData, &wire.SetDataRequest{Path: "/a", Version: -1}, wire.PermWrite, false},
-		{wire.OpSetACL, &wire.SetACLRequest{Path: "/a", ACL: everyone, Version: -1}, wire.PermAdmin, false},
-		{wire.OpCheck, &wire.VersionRequest{Path: "/a", Version: -1}, wire.PermRead, false},
-		{wire.OpGetData, &wire.ReadRequest{Path: "/a"}, wire.PermRead, false},
-		{wire.OpGetChildren, &wire.ReadRequest{Path: "/a"}, wire.PermRead, false},
-		{wire.OpGetChildren2, &wire.ReadRequest{Path: "/a"}, wire.PermRead, false},
-		{wire.OpCountChildren, &wire.PathRecord{Path: "/a"}, wire.PermRead, false},
-		{wire.OpGetACL, &wire.PathRecord{Path: "/a"}, wire.PermRead | wire.PermAdmin, false},
-		{wire.OpExists, &wire.ReadRequest{Path: "/a"}, 0, false},
-		{wire.OpSync, &wire.PathRecord{Path: "/a"}, 0, false},
+		{wire.OpCreate, creation("/a/x", 0), wire.PermCreate},
+		{wire.OpDelete, &wire.VersionRequest{Path: "/a/b", Version: -1}, wire.PermDelete},
+		{wire.OpSetData, &wire.SetDataRequest{Path: "/a", Version: -1}, wire.PermWrite},
+		{wire.OpSetACL, &wire.SetACLRequest{Path: "/a", ACL: everyone, Version: -1}, wire.PermAdmin},
+		{wire.OpCheck, &wire.VersionRequest{Path: "/a", Version: -1}, wire.PermRead},
+		{wire.OpGetData, &wire.ReadRequest{Path: "/a"}, wire.PermRead},
+		{wire.OpGetChildren, &wire.ReadRequest{Path: "/a"}, wire.PermRead},
+		{wire.OpGetChildren2, &wire.ReadRequest{Path: "/a"}, wire.PermRead},
+		{wire.OpCountChildren, &wire.PathRecord{Path: "/a"}, wire.PermRead},
+		{wire.OpGetACL, &wire.PathRecord{Path: "/a"}, wire.PermRead | wire.PermAdmin},
+		{wire.OpExists, &wire.ReadRequest{Path: "/a"}, 0},
+		{wire.OpSync, &wire.PathRecord{Path: "/a"}, 0},
 	} {
-		for _, perms := range []int32{0, wire.PermRead, wire.PermWrite, wire.PermCreate, wire.PermDelete, wire.PermAdmin, all} {
+		for _, perms := range []int32{0, wire.PermRead, wire.PermWrite, wire.PermCreate, wire.PermDelete, wire.PermAdmin, wire.PermAll} {
 			r := newRig(t)
 			owner, c := r.client(1), r.client(2)
 			owner.create("/a", 0)
