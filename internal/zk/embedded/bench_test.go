@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"lockkeeper/internal/zk/embedded/embeddedtest"
@@ -25,10 +26,13 @@ func BenchmarkTransactions(b *testing.B) {
 	}
 }
 
+// benchDirs numbers the directories that were made, on all servers.
+var benchDirs atomic.Int64
+
 func benchmarkTransactions(b *testing.B, addr string, clients int) {
 	var all []*benchClient
-	for i := range clients {
-		c, err := newBenchClient(addr, fmt.Sprintf("/bench-%d-%d", b.N, i))
+	for range clients {
+		c, err := newBenchClient(addr, fmt.Sprintf("/bench-%d", benchDirs.Add(1)))
 		if err != nil {
 			b.Fatal(err)
 		}

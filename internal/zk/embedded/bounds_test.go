@@ -2,8 +2,10 @@ package embedded_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -79,7 +81,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 			for range 3 {
 				open = append(open, openRaw(t, s, time.Minute))
 			}
-			dialRaw(t, s).ended("one too many")
+			if reply, err := dialRaw(t, s).connect(&wire.ConnectRequest{TimeoutMs: 5000, Passwd: make([]byte, 16)}); err == nil {
+				t.Errorf("one too many was answered with %+v", reply)
+			}
 			for _, c := range open {
 				c.ping()
 			}
@@ -120,7 +124,10 @@ func TestAFrameAboveTheLimitEndsItsConnectionAlone(t *testing.T) {
 func (r *raw) drained(why string) {
 	r.t.Helper()
 	for range 100_000 {
-		if _, err := r.next(); err != nil {
+		switch _, err := r.next(); {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			r.t.Fatalf("%s: the connection lives on", why)
+		case err != nil:
 			return
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -29,7 +30,8 @@ type Server struct {
 	perIP     map[netip.Addr]int
 	ended     chan struct{} // closed when Run has returned; nil before Run
 
-	serving sync.WaitGroup // connections and accept loops
+	rejected atomic.Int64   // connections above a bound
+	serving  sync.WaitGroup // connections and accept loops
 }
 
 type runState int
@@ -222,6 +224,7 @@ func (s *Server) admit(nc net.Conn) *conn {
 		s.serving.Add(1)
 		return c
 	}
+	s.rejected.Add(1)
 	_ = nc.Close() // nothing was promised to it
 	return nil
 }

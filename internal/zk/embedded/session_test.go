@@ -47,7 +47,7 @@ func TestEveryRequestKeepsTheSessionAlive(t *testing.T) {
 	bubble(t, func(t *testing.T, s *embeddedtest.Server) {
 		c := openRaw(t, s, time.Second)
 		c.create("/a", nil, 0)
-		for i, step := range []func(){
+		for _, step := range []func(){
 			func() { c.exists("/a") },
 			func() { c.exists("/nope") },
 			func() { c.must(wire.OpSetData, &wire.SetDataRequest{Path: "/a", Version: -1}) },
@@ -57,7 +57,6 @@ func TestEveryRequestKeepsTheSessionAlive(t *testing.T) {
 		} {
 			time.Sleep(900 * time.Millisecond)
 			step()
-			_ = i
 		}
 	})
 }
@@ -80,6 +79,9 @@ func TestASessionMovesToItsNewestConnection(t *testing.T) {
 			t.Error("the ephemeral node is gone")
 		}
 		// The watch was the old connection's.
+		if n := metric(t, s, "watch_count"); n != 0 {
+			t.Errorf("%d watches are left of a connection that is gone", n)
+		}
 		second.must(wire.OpSetData, &wire.SetDataRequest{Path: "/mine", Version: -1})
 		second.ping()
 

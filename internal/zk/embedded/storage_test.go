@@ -18,12 +18,11 @@ import (
 type slowStore struct {
 	*embedded.MemoryStorage
 
-	mu          sync.Mutex
-	held        chan struct{} // nil: not held
-	failBefore  error
-	failAfter   error
-	batches     []int // how many transactions each Append had
-	transaction int
+	mu         sync.Mutex
+	held       chan struct{} // nil: not held
+	failBefore error
+	failAfter  error
+	batches    []int // how many transactions each Append had
 }
 
 func newSlowStore() *slowStore { return &slowStore{MemoryStorage: embedded.NewMemoryStorage()} }
