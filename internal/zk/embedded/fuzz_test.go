@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/embedded/embeddedtest"
 	"lockkeeper/internal/zk/wire"
 )
@@ -35,7 +34,7 @@ func FuzzConnection(f *testing.F) {
 		f.Add(true, b)
 		f.Add(false, b)
 	}
-	s := embeddedtest.RunT(f, embeddedtest.Pipes(), embeddedtest.With(func(c *embedded.Config) { c.HandshakeTimeout = 50 * time.Millisecond }))
+	s := embeddedtest.RunT(f, embeddedtest.Pipes())
 	f.Fuzz(func(t *testing.T, greeted bool, input []byte) {
 		nc, err := s.Dial(context.Background(), "", "")
 		if err != nil {
