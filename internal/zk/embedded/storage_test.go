@@ -92,6 +92,7 @@ func TestNobodyIsToldWhatIsNotStored(t *testing.T) {
 		select {
 		case who := <-told:
 			t.Errorf("%s was told before it was stored", who)
+			told <- who
 		default:
 		}
 		release()
