@@ -167,7 +167,8 @@ func (m *Manager) describe(ctx context.Context, q *queue, contenders []*recipe.C
 	for _, c := range contenders {
 		l := m.leases[c.LeaseID]
 		_, hidden := q.hidden[c.Name]
-		if q.infos[c.Name] == nil && !hidden && (!c.Ours || l == nil || l.czxid == 0) {
+		known := l != nil && (l.czxid != 0 || l.phase == creating) // its own create's reply tells the rest
+		if q.infos[c.Name] == nil && !hidden && !known {
 			missing = append(missing, c.Name)
 		}
 	}

@@ -203,12 +203,12 @@ func (f *flow) write() {
 			f.close()
 			return
 		}
+		if len(u.data) > 0 {
+			f.waiting[f.dir].Add(-1) // before anybody can see at the far side that it is held no more
+		}
 		if !deaf && len(data) > 0 {
 			_, err := f.to.Write(data)
 			deaf = err != nil
-		}
-		if len(u.data) > 0 {
-			f.waiting[f.dir].Add(-1)
 		}
 		if u.end {
 			_ = f.to.CloseWrite() // fails when the far side is gone, which is what it is to learn
