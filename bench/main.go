@@ -45,7 +45,7 @@ func command(ctx context.Context, args []string) int {
 func run(ctx context.Context, duration time.Duration, rounds int, out string) error {
 	begun := time.Now()
 	if out != "" {
-		if err := replaceable(out); err != nil { // now, not after four minutes
+		if err := replaceable(out); err != nil { // now, not after six minutes
 			return err
 		}
 	}
