@@ -110,8 +110,14 @@ func (x *exchange) getLock() {
 	if unpark != nil {
 		unpark()
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		x.fail(err)
+		return
+	case unpark != nil && x.s.drained.Err() != nil:
+		// What changed is most likely that those who waited here have left the
+		// line. They come back; so should whoever watches.
+		x.problem(draining())
 		return
 	}
 	x.Header()["Etag"] = []string{`"` + lock.Rev + `"`}

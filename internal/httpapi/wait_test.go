@@ -87,6 +87,30 @@ func TestADrainAnswersEveryoneWhoWaitsAndRefusesMore(t *testing.T) {
 }
 
 // The manager keeps the place of an acquire with a key when it hands over.
+// Those who wait leave the line at a drain, which whoever watches the lock may see before its own end comes.
+func TestAPollThatSeesADrainEmptyTheQueueIsSentAway(t *testing.T) {
+	g := serve(t)
+	begun := make(chan struct{})
+	g.lock = func(ctx context.Context, _ locks.LockRequest) (locks.Lock, error) {
+		close(begun)
+		<-ctx.Done()
+		return locks.Lock{NS: "default", Name: "deploy", State: locks.LockFree, Rev: "other"}, nil
+	}
+	answers := make(chan *apitest.Answer, 1)
+	go func() {
+		a, err := g.client.Send(g.ctx, "GET", "/v1/locks/deploy?wait=5m&since=one")
+		if err != nil {
+			t.Error(err)
+		}
+		answers <- a
+	}()
+	<-begun
+	g.server.Drain()
+	if a := <-answers; a == nil || a.Status != 503 || a.Code() != "draining" {
+		t.Errorf("%+v", a)
+	}
+}
+
 func TestABlockingAcquireIsNotToldOfATicketWhenTheGatewayDrains(t *testing.T) {
 	g := serve(t)
 	begun := make(chan struct{})

@@ -56,8 +56,13 @@
 //   - Passwords come from a keyed hash with the store's own secret. ZooKeeper's secret is a constant of its source.
 //   - An auth request is answered in its turn. ZooKeeper answers it at once, before the requests sent ahead of it.
 //   - Time in which the server stood still is forgiven (above). ZooKeeper expires sessions whose pings are still unread.
-//   - A request with the operation of the server's own createSession ends the connection. ZooKeeper opens a second session
-//     over the first one's connection.
+//   - A request with the operation of the server's own createSession ends the connection. ZooKeeper lets clients send it.
+//   - A character above U+FFFF in a path comes back as UTF-8. ZooKeeper sends two surrogates of three bytes each.
+//   - Requests sent ahead right behind a setACL are judged by the new ACL. ZooKeeper judges them by the old or the new one,
+//     by chance.
+//   - addWatch without a path is a marshalling error. ZooKeeper accepts it and never closes that connection.
+//   - A createTTL without a TTL mode and with a negative TTL is refused. ZooKeeper logs it and ends, then and at every start.
+//   - TTL nodes need no switch. Debian's ZooKeeper wants zookeeper.extendedTypesEnabled.
 //   - The timeout of an unfinished handshake is exact, not rounded up to ten seconds.
 //   - There are no ensembles, no TLS, no SASL, no reconfiguration, no quotas that are enforced, no JMX and no admin server.
 //   - Four-letter words: ruok, srvr, stat, mntr, conf and isro. The others are answered as words off the whitelist; mntr has
