@@ -37,7 +37,7 @@ test: ## everything that guards a change (at most 12 minutes on 2 cores)
 	@$(MAKE) lint
 	@scripts/check-generated
 	go test -race -p 2 -timeout 10m ./...
-	LOCKKEEPER_TEST_ZK=embedded go test -race -p 2 -timeout 10m ./internal/e2e ./internal/zk
+	LOCKKEEPER_TEST_ZK=embedded go test -race -p 1 -timeout 10m ./internal/e2e ./internal/zk
 
 .PHONY: test-full
 test-full: ## the long runs too, then each fuzz target for FUZZTIME
