@@ -59,8 +59,9 @@ final class Nodes {
             weather.order("heal");
             World.eventually(() -> exists(b, "/group/node"), "there again in a new session");
             World.same(World.text(b.getData().forPath("/group/node")), "2", "data");
+            World.eventually(() -> created.get() > 3, "told, too"); // before that it may still be creating
         }
-        World.check(!exists(b, "/group/node"), "gone once it is closed");
+        World.eventually(() -> !exists(b, "/group/node"), "gone once it is closed");
     }
 
     static void persistentTtlNode(World w) throws Exception {
