@@ -24,8 +24,9 @@
 //
 // # What it refuses
 //
-// To wait for anybody. Publish takes the same few hundred nanoseconds whether
-// nobody watches or a thousand do, and whether they read or not. Events are
+// To wait for anybody. Publish does the same small work whether nobody watches
+// or a thousand do, and whether they read or not. (Those who are woken want
+// processors, as everybody does: see BENCHMARKS.md.) Events are
 // kept in one ring; a subscriber is a place in it and owns no queue that could
 // grow. One that falls behind by the whole ring is told Resync and its
 // subscription is over. Subscribers beyond MaxSubscribers are refused.
