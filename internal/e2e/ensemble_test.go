@@ -79,6 +79,8 @@ func TestAGatewayBehindAFollowerThatIsCutOffFallsSilentBeforeItsSuccessorSpeaks(
 		return err
 	}, "the old gateway says that another one owns the lease")
 	young.letGo(lease.Token)
+	// A try is answered from the gateway's own replica, which hears of another gateway's release a moment later.
+	old.awaitLock(patience, "deploy", 0, 0)
 	old.hold("deploy", "ttl=1m")
 }
 
