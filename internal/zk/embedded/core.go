@@ -40,10 +40,10 @@ func newCore(s *Server) (*core, error) {
 	k := &core{s: s, log: s.cfg.Logger, begun: time.Now()}
 	k.state = state.New(state.Config{MaxData: s.cfg.MaxFrame})
 	var newest int64
-	err := s.cfg.Storage.Load(func(t *state.Txn) error {
+	err := s.cfg.Storage.Load(Recovery{Txn: func(t *state.Txn) error {
 		newest = max(newest, t.Session)
 		return k.state.Apply(t)
-	})
+	}})
 	if err != nil {
 		return nil, fmt.Errorf("embedded ZooKeeper: load: %w", err)
 	}
@@ -272,7 +272,7 @@ func (k *core) commit() error {
 	if len(k.txns) > 0 {
 		k.stats.batches++
 		k.stats.txns += int64(len(k.txns))
-		if err := k.s.cfg.Storage.Append(k.txns); err != nil {
+		if err := k.s.cfg.Storage.Append(Batch{Txns: k.txns}); err != nil {
 			return fmt.Errorf("embedded ZooKeeper: store %d transactions: %w", len(k.txns), err)
 		}
 		clear(k.txns)

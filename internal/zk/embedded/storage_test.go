@@ -47,10 +47,10 @@ func (s *slowStore) fail(before, after error) {
 	s.failBefore, s.failAfter = before, after
 }
 
-func (s *slowStore) Append(txns []*state.Txn) error {
+func (s *slowStore) Append(b embedded.Batch) error {
 	s.mu.Lock()
 	held := s.held
-	s.batches = append(s.batches, len(txns))
+	s.batches = append(s.batches, len(b.Txns))
 	s.mu.Unlock()
 	if held != nil {
 		<-held
@@ -60,7 +60,7 @@ func (s *slowStore) Append(txns []*state.Txn) error {
 	if s.failBefore != nil {
 		return s.failBefore
 	}
-	if err := s.MemoryStorage.Append(txns); err != nil {
+	if err := s.MemoryStorage.Append(b); err != nil {
 		return err
 	}
 	return s.failAfter
@@ -177,7 +177,7 @@ type brokenStore struct {
 	err error
 }
 
-func (b brokenStore) Load(func(*state.Txn) error) error { return b.err }
+func (b brokenStore) Load(embedded.Recovery) error { return b.err }
 
 func TestRequestsOfManyConnectionsKeepTheirOrder(t *testing.T) {
 	bubble(t, func(t *testing.T, s *embeddedtest.Server) {
@@ -255,7 +255,7 @@ func TestEventsComeBeforeTheRepliesThatShowTheChange(t *testing.T) {
 
 func TestAMemoryStoreSaysWhereItIsDamaged(t *testing.T) {
 	store := embedded.NewMemoryStorage()
-	if err := store.Append([]*state.Txn{{Zxid: 7}}); err != nil {
+	if err := store.Append(embedded.Batch{Txns: []*state.Txn{{Zxid: 7}}}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := embedded.New(embedded.Config{Storage: store})
