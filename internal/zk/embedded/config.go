@@ -34,6 +34,10 @@ type Config struct {
 	// connection after a last reply; 1 s.
 	DrainTimeout time.Duration
 
+	// EndLocalSessions ends, before anybody is served, the local sessions that are in the storage. It is for who knows that
+	// the process which had opened them is gone: who has just opened the storage, in a process that has not had it before.
+	EndLocalSessions bool
+
 	// Clock tells the milliseconds since the Unix epoch that nodes are stamped with and their times to live are measured by;
 	// nil is the system's. Sessions do not depend on it: they live by monotonic time.
 	Clock func() int64

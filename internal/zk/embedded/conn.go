@@ -20,6 +20,7 @@ type conn struct {
 	nc     net.Conn
 	ip     netip.Addr // invalid for a pipe
 	remote string
+	local  bool // it was made by this process: see ServeLocal
 	out    *outbox
 	// back brings each burst back to the reader once it is carried out. It has one place, and one burst is out at a time.
 	back chan burst

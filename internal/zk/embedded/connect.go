@@ -19,11 +19,13 @@ func (k *core) connect(c *conn, it item) {
 	timeout := min(max(int64(r.TimeoutMs), k.s.cfg.MinSessionTimeout.Milliseconds()), k.s.cfg.MaxSessionTimeout.Milliseconds())
 	var s *session
 	if r.SessionID == 0 {
-		s = k.sessions.open(it.at, timeout)
+		s = k.sessions.open(it.at, timeout, c.local)
 		if txn := k.state.OpenSession(k.now, s.id, int32(timeout)); txn != nil {
 			k.txns = append(k.txns, txn)
 		}
-	} else if s = k.sessions.find(r.SessionID, r.Passwd); s != nil {
+	} else if s = k.sessions.find(r.SessionID, r.Passwd); s != nil && isLocal(s.id) != c.local {
+		s = nil // whoever has learned its password: it is this process's own, or it is not
+	} else if s != nil {
 		s.timeout = timeout
 		k.sessions.touch(s, it.at)
 		if s.conn != nil {

@@ -39,9 +39,9 @@ type carriedOut struct {
 func newCore(s *Server) (*core, error) {
 	k := &core{s: s, log: s.cfg.Logger, begun: time.Now()}
 	k.state = state.New(state.Config{MaxData: s.cfg.MaxFrame})
-	var newest int64
+	var newest newestIDs
 	err := s.cfg.Storage.Load(Recovery{Txn: func(t *state.Txn) error {
-		newest = max(newest, t.Session)
+		newest.note(t.Session)
 		return k.state.Apply(t)
 	}})
 	if err != nil {
@@ -60,6 +60,9 @@ func (k *core) loop(ctx context.Context) error {
 	k.sessions.swept = start / k.sessions.tick * k.sessions.tick
 	for id, timeout := range k.state.Sessions() {
 		k.sessions.add(id, start, int64(timeout))
+	}
+	if err := k.endLocal(); err != nil {
+		return err
 	}
 	k.log.Info("embedded ZooKeeper serves", "zxid", k.state.LastZxid(), "sessions", len(k.sessions.byID))
 	ticks := time.NewTimer(k.untilTick())

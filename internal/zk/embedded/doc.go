@@ -9,14 +9,23 @@
 //   - Requests of one connection are carried out in the order in which they were sent, those of all connections one after
 //     the other in the order in which they arrived. Replies and watch events leave each connection in that order, an event
 //     before every reply that shows its change.
+//
 //   - Nobody is told what is not stored: what a batch has changed is given to the Storage first, and only then do the
 //     replies and events of that batch leave.
+//
 //   - A session lives until it is closed or until its timeout has passed in silence, rounded up to the next tick. A session
 //     moves to the newest connection that names it with its password; the older connection is closed.
+//
 //   - A new Server over the same Storage goes on where the last one ended, with the same nodes, zxids, sessions and
 //     passwords. Each session then has its whole timeout to come back.
+//
 //   - Time in which the server itself stood still does not count against sessions, and what had reached the server in time is
 //     looked at before anybody expires.
+//
+//   - A session that was opened through ServeLocal is a local one: it belongs to the process that opened it. Its id says so,
+//     no connection from outside can open one or take one over, and with Config.EndLocalSessions the server that follows in
+//     another process ends it before it serves anybody, so that nobody waits for its timeout. Within the process it is like
+//     all others, and lives on when a new Server follows over the same Storage.
 //
 // # What it refuses
 //
@@ -41,7 +50,8 @@
 //
 // # Bounds
 //
-//	connections          Config.MaxConns in all and MaxConnsPerIP: one more is closed at once
+//	connections          Config.MaxConns in all and MaxConnsPerIP: one more is closed at once; local ones have a bound of
+//	                     their own
 //	handshake            Config.HandshakeTimeout from accepting to a whole connect request: then closed
 //	a frame              Config.MaxFrame: a longer one closes the connection
 //	requests in flight   one burst for each connection (frames that arrived together, at most about 1 MB): then reading stops

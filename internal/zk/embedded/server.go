@@ -28,6 +28,7 @@ type Server struct {
 	addr      net.Addr
 	conns     map[*conn]struct{}
 	perIP     map[netip.Addr]int
+	local     int           // how many of conns are local
 	ended     chan struct{} // closed when Run has returned; nil before Run
 
 	rejected atomic.Int64   // connections above a bound
@@ -52,7 +53,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg:       cfg,
-		queue:     make(chan item, 2*cfg.MaxConns),
+		queue:     make(chan item, 2*(cfg.MaxConns+maxLocalConns)),
 		closing:   make(chan struct{}),
 		stopped:   make(chan struct{}),
 		listeners: make(map[net.Listener]struct{}),
@@ -184,14 +185,22 @@ func (s *Server) Serve(l net.Listener) error {
 
 // ServeConn serves one connection and returns when it is over. The connection is closed then.
 func (s *Server) ServeConn(nc net.Conn) {
-	if c := s.admit(nc); c != nil {
+	if c := s.admit(nc, false); c != nil {
+		s.serve(c)
+	}
+}
+
+// ServeLocal is ServeConn for a connection that this process made to itself. Its session is a local one: see doc.go. Remote
+// connections cannot keep it out, because it does not count among MaxConns; there may be maxLocalConns of it.
+func (s *Server) ServeLocal(nc net.Conn) {
+	if c := s.admit(nc, true); c != nil {
 		s.serve(c)
 	}
 }
 
 // start is ServeConn on a goroutine of its own.
 func (s *Server) start(nc net.Conn) {
-	if c := s.admit(nc); c != nil {
+	if c := s.admit(nc, false); c != nil {
 		go s.serve(c)
 	}
 }
@@ -206,18 +215,24 @@ func (s *Server) serve(c *conn) {
 }
 
 // admit registers a connection, or closes it when there are too many or the server is over.
-func (s *Server) admit(nc net.Conn) *conn {
+func (s *Server) admit(nc net.Conn, local bool) *conn {
 	c := newConn(s, nc)
+	c.local = local
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.state == over:
-	case len(s.conns) >= s.cfg.MaxConns:
+	case local && s.local >= maxLocalConns:
+		s.cfg.Logger.Warn("too many connections within the process", "limit", maxLocalConns)
+	case !local && len(s.conns)-s.local >= s.cfg.MaxConns:
 		s.cfg.Logger.Warn("too many connections", "remote", c.remote, "limit", s.cfg.MaxConns)
 	case c.ip.IsValid() && s.cfg.MaxConnsPerIP > 0 && s.perIP[c.ip] >= s.cfg.MaxConnsPerIP:
 		s.cfg.Logger.Warn("too many connections from one address", "remote", c.remote, "limit", s.cfg.MaxConnsPerIP)
 	default:
 		s.conns[c] = struct{}{}
+		if local {
+			s.local++
+		}
 		if c.ip.IsValid() {
 			s.perIP[c.ip]++
 		}
@@ -233,6 +248,9 @@ func (s *Server) dismiss(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
+	if c.local {
+		s.local--
+	}
 	if c.ip.IsValid() {
 		if s.perIP[c.ip]--; s.perIP[c.ip] == 0 {
 			delete(s.perIP, c.ip)

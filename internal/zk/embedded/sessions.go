@@ -25,28 +25,35 @@ type sessions struct {
 	byID    map[int64]*session
 	buckets map[int64][]*session
 	swept   int64 // the newest bucket that was looked at
-	nextID  int64
+	nextID  newestIDs
 	secret  []byte
 }
 
-func newSessions(tick int64, secret []byte, after, now int64) *sessions {
+func newSessions(tick int64, secret []byte, newest newestIDs, now int64) *sessions {
 	return &sessions{
 		tick:    tick,
 		byID:    make(map[int64]*session),
 		buckets: make(map[int64][]*session),
-		nextID:  max(firstSession(now), after+1),
-		secret:  secret,
+		nextID: newestIDs{
+			remote: max(firstSession(remoteServer, now), newest.remote+1),
+			local:  max(firstSession(localServer, now), newest.local+1),
+		},
+		secret: secret,
 	}
 }
 
-// firstSession is where ids begin that are given from now on: the server's number, which is 1, in the first byte, five bytes
-// of the time in milliseconds, and two bytes to count. Ids are so hardly ever given twice, also when the store is lost.
-func firstSession(now int64) int64 { return 1<<56 | int64(uint64(now)<<24>>8) }
+// firstSession is where ids begin that are given from now on: the server's number in the first byte, five bytes of the time
+// in milliseconds, and two bytes to count. Ids are so hardly ever given twice, also when the store is lost.
+func firstSession(server, now int64) int64 { return server<<56 | int64(uint64(now)<<24>>8) }
 
 // open begins a new session.
-func (t *sessions) open(now, timeout int64) *session {
-	s := t.add(t.nextID, now, timeout)
-	t.nextID++
+func (t *sessions) open(now, timeout int64, local bool) *session {
+	next := &t.nextID.remote
+	if local {
+		next = &t.nextID.local
+	}
+	s := t.add(*next, now, timeout)
+	*next++
 	return s
 }
 

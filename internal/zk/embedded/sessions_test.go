@@ -12,7 +12,7 @@ func ids(ended []*session) (ids []int64) {
 	return ids
 }
 
-func newTestSessions() *sessions { return newSessions(500, []byte("0123456789abcdef"), 0, 0) }
+func newTestSessions() *sessions { return newSessions(500, []byte("0123456789abcdef"), newestIDs{}, 0) }
 
 func TestASessionEndsAtTheFirstTickAfterItsTimeout(t *testing.T) {
 	for _, c := range []struct{ touched, timeout, ends int64 }{
@@ -24,7 +24,7 @@ func TestASessionEndsAtTheFirstTickAfterItsTimeout(t *testing.T) {
 		{1234, 4321, 6000},
 	} {
 		table := newTestSessions()
-		s := table.open(c.touched, c.timeout)
+		s := table.open(c.touched, c.timeout, false)
 		if ended := table.due(c.ends - 1); len(ended) != 0 {
 			t.Errorf("touched at %d, timeout %d: over before %d", c.touched, c.timeout, c.ends)
 		}
@@ -40,11 +40,11 @@ func TestASessionEndsAtTheFirstTickAfterItsTimeout(t *testing.T) {
 func TestTouchedSessionsStayAndOthersEndInOrder(t *testing.T) {
 	table := newTestSessions()
 	for range 4 {
-		table.open(0, 1000)
+		table.open(0, 1000, false)
 	}
-	first := table.nextID - 4
+	first := table.nextID.remote - 4
 	kept, removed := table.byID[first+1], table.byID[first+2]
-	late := table.open(600, 1000)
+	late := table.open(600, 1000, false)
 	for now := int64(100); now < 10_000; now += 300 {
 		table.touch(kept, now)
 		if now == 700 {
@@ -69,7 +69,7 @@ func TestTouchedSessionsStayAndOthersEndInOrder(t *testing.T) {
 
 func TestASessionMayGetAShorterTimeout(t *testing.T) {
 	table := newTestSessions()
-	s := table.open(0, 60_000)
+	s := table.open(0, 60_000, false)
 	s.timeout = 1000
 	table.touch(s, 100)
 	if ended := table.due(1500); len(ended) != 1 {
@@ -82,7 +82,7 @@ func TestASessionMayGetAShorterTimeout(t *testing.T) {
 
 func TestTimeInWhichTheServerStoodStillIsForgivenUpToAWholeTimeout(t *testing.T) {
 	table := newTestSessions()
-	quiet, heard := table.open(0, 3000), table.open(0, 3000)
+	quiet, heard := table.open(0, 3000, false), table.open(0, 3000, false)
 	table.touch(heard, 60_900) // read only when the server went on
 	table.forgive(60_000, 61_000)
 	if quiet.deadline != 3500+60_500 {
@@ -101,21 +101,21 @@ func TestTimeInWhichTheServerStoodStillIsForgivenUpToAWholeTimeout(t *testing.T)
 
 func TestIdsGoOnAfterEveryIDThatWasGiven(t *testing.T) {
 	const now = 1_795_283_000_000
-	first := newSessions(500, nil, 0, now).open(0, 1000).id
+	first := newSessions(500, nil, newestIDs{}, now).open(0, 1000, false).id
 	if first>>56 != 1 || first&0xffff != 0 {
 		t.Errorf("first id 0x%x", first)
 	}
-	if next := newSessions(500, nil, 0, now+1).open(0, 1000).id; next-first != 1<<16 {
+	if next := newSessions(500, nil, newestIDs{}, now+1).open(0, 1000, false).id; next-first != 1<<16 {
 		t.Errorf("a millisecond later: 0x%x after 0x%x", next, first)
 	}
-	if next := newSessions(500, nil, first+7, now-1000).open(0, 1000).id; next != first+8 {
+	if next := newSessions(500, nil, newestIDs{remote: first + 7}, now-1000).open(0, 1000, false).id; next != first+8 {
 		t.Errorf("behind a clock that was set back: 0x%x", next)
 	}
 }
 
 func TestPasswordsDependOnIDAndSecret(t *testing.T) {
-	a, b := newSessions(500, []byte("0123456789abcdef"), 0, 0), newSessions(500, []byte("0123456789abcdeF"), 0, 0)
-	s := a.open(0, 1000)
+	a, b := newSessions(500, []byte("0123456789abcdef"), newestIDs{}, 0), newSessions(500, []byte("0123456789abcdeF"), newestIDs{}, 0)
+	s := a.open(0, 1000, false)
 	if a.find(s.id, a.password(s.id)) != s {
 		t.Error("not found by its password")
 	}

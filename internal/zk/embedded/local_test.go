@@ -1,0 +1,130 @@
+package embedded_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/zk/embedded"
+	"lockkeeper/internal/zk/wire"
+)
+
+// running runs a server over a storage until the returned function is called.
+func running(t *testing.T, storage embedded.Storage, newProcess bool) (s *embedded.Server, kill func()) {
+	t.Helper()
+	s, err := embedded.New(embedded.Config{Storage: storage, EndLocalSessions: newProcess, TickTime: 100 * time.Millisecond, MaxConns: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.Run(context.Background()) // ends by Close
+	}()
+	kill = func() {
+		s.Close()
+		<-ended
+	}
+	t.Cleanup(kill)
+	return s, kill
+}
+
+// shake opens a connection and a session, or takes one over; nil when the server closed it without a word.
+func shake(t *testing.T, serve func(net.Conn), id int64, password []byte) (net.Conn, *wire.ConnectReply) {
+	t.Helper()
+	client, server := net.Pipe()
+	go serve(server)
+	t.Cleanup(func() { client.Close() })
+	if err := client.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if password == nil {
+		password = make([]byte, 16)
+	}
+	if _, err := client.Write(wire.AppendFrame(nil, &wire.ConnectRequest{TimeoutMs: 4000, SessionID: id, Passwd: password})); err != nil {
+		return client, nil
+	}
+	frame, err := wire.NewFrameReader(client, 1<<20).Next()
+	if err != nil {
+		return client, nil
+	}
+	reply := new(wire.ConnectReply)
+	reply.Decode(wire.NewDecoder(frame))
+	reply.Passwd = append([]byte(nil), reply.Passwd...)
+	return client, reply
+}
+
+func TestALocalSessionEndsWithItsProcessAndNoOther(t *testing.T) {
+	testkit.NoLeaks(t)
+	storage := embedded.NewMemoryStorage()
+	s, kill := running(t, storage, true)
+	_, local := shake(t, s.ServeLocal, 0, nil)
+	_, remote := shake(t, s.ServeConn, 0, nil)
+	if local.SessionID>>56 != 0x7e || remote.SessionID>>56 != 1 {
+		t.Fatalf("sessions 0x%x and 0x%x", local.SessionID, remote.SessionID)
+	}
+	kill()
+
+	s, kill = running(t, storage, false) // the same process
+	for name, c := range map[string]struct {
+		serve func(net.Conn)
+		*wire.ConnectReply
+	}{"local": {s.ServeLocal, local}, "remote": {s.ServeConn, remote}} {
+		if _, back := shake(t, c.serve, c.SessionID, c.Passwd); back.SessionID != c.SessionID {
+			t.Errorf("the %s session did not live on in its process: 0x%x", name, back.SessionID)
+		}
+	}
+	_, second := shake(t, s.ServeLocal, 0, nil)
+	if second.SessionID <= local.SessionID {
+		t.Errorf("local session 0x%x follows 0x%x", second.SessionID, local.SessionID)
+	}
+	kill()
+
+	s, kill = running(t, storage, true)
+	for _, ended := range []*wire.ConnectReply{local, second} {
+		if _, back := shake(t, s.ServeLocal, ended.SessionID, ended.Passwd); back.SessionID != 0 {
+			t.Errorf("a session of a process that is gone was found: 0x%x", back.SessionID)
+		}
+	}
+	if _, back := shake(t, s.ServeConn, remote.SessionID, remote.Passwd); back.SessionID != remote.SessionID {
+		t.Errorf("a remote session did not outlive the process: 0x%x", back.SessionID)
+	}
+	if _, third := shake(t, s.ServeLocal, 0, nil); third.SessionID <= second.SessionID {
+		t.Errorf("local session 0x%x follows 0x%x", third.SessionID, second.SessionID)
+	}
+	kill()
+}
+
+func TestARemoteConnectionCannotTakeALocalSessionNorTheOtherWayRound(t *testing.T) {
+	testkit.NoLeaks(t)
+	s, _ := running(t, embedded.NewMemoryStorage(), true)
+	_, local := shake(t, s.ServeLocal, 0, nil)
+	_, remote := shake(t, s.ServeConn, 0, nil)
+	if _, taken := shake(t, s.ServeConn, local.SessionID, local.Passwd); taken.SessionID != 0 {
+		t.Error("a remote connection took a local session over")
+	}
+	if _, taken := shake(t, s.ServeLocal, remote.SessionID, remote.Passwd); taken.SessionID != 0 {
+		t.Error("a local connection took a remote session over")
+	}
+	if _, back := shake(t, s.ServeLocal, local.SessionID, local.Passwd); back.SessionID != local.SessionID {
+		t.Error("the local session did not survive the attempt")
+	}
+}
+
+func TestRemoteConnectionsCannotKeepTheProcessOut(t *testing.T) {
+	testkit.NoLeaks(t)
+	s, _ := running(t, embedded.NewMemoryStorage(), true)
+	for range 4 {
+		if _, reply := shake(t, s.ServeConn, 0, nil); reply == nil {
+			t.Fatal("refused below the bound")
+		}
+	}
+	if _, reply := shake(t, s.ServeConn, 0, nil); reply != nil {
+		t.Error("a remote connection above the bound was served")
+	}
+	if _, reply := shake(t, s.ServeLocal, 0, nil); reply == nil {
+		t.Error("the process's own connection was refused")
+	}
+}
