@@ -93,6 +93,7 @@ func nodeScripts() []Scenario {
 				children("^/zookeeper"), getACL("^/zookeeper")),
 			a.does(getW("^/zookeeper/config"), children("^/zookeeper/config"), getACL("^/zookeeper/config"),
 				exists("^/zookeeper/quota"), getACL("^/zookeeper/quota")),
+			a.does(del("^//zookeeper"), del("^/{root}"), del("^//"), multi(del("^/{root}"))),
 			a.does(del("^/"), del("^/zookeeper"), del("^/zookeeper/config"), del("^/zookeeper/quota"),
 				create("^/", "", plain), create("^/zookeeper", "", plain), create("^/zookeeper/config", "", plain)),
 			a.does(set("^/zookeeper/config", "x"), setACL("^/zookeeper/config", -1, worldOpen...),

@@ -87,16 +87,24 @@ func (t *aclTable) lookup(encoded []byte) ([]wire.ACL, bool) {
 	return nil, false
 }
 
+// maxACL bounds the entries of a node's ACL: they are gone through for each operation on the node.
+const maxACL = 256
+
 // fixACL is the list that a node gets for the one in a request: without repetitions, and with "auth" replaced by the
-// identities of the client. ok is false when the list is empty or an entry means nothing.
+// identities of the client. ok is false when the list is empty or too long, or an entry means nothing.
 func fixACL(acl []wire.ACL, who []identity) (fixed []wire.ACL, ok bool) {
 	if len(acl) == 0 {
 		return nil, false
 	}
-	for i, a := range acl {
-		if slices.Contains(acl[:i], a) {
+	seen := make([]wire.ACL, 0, min(len(acl), maxACL))
+	for _, a := range acl {
+		if slices.Contains(seen, a) {
 			continue
 		}
+		if len(seen) == maxACL || len(fixed) >= maxACL {
+			return nil, false
+		}
+		seen = append(seen, a)
 		switch {
 		case a.Scheme == "world" && a.ID == "anyone":
 			fixed = append(fixed, a)
@@ -117,7 +125,7 @@ func fixACL(acl []wire.ACL, who []identity) (fixed []wire.ACL, ok bool) {
 			return nil, false
 		}
 	}
-	return fixed, true
+	return fixed, len(fixed) <= maxACL
 }
 
 // allowed says whether one of perms is granted to who.

@@ -110,7 +110,7 @@ func (s *State) decideDelete(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 	if o.noPath {
 		return TxnOp{}, wire.ErrMarshalling
 	}
-	parentPath, name, ok := split(o.path)
+	parentPath, _, ok := split(o.path)
 	if !ok || hasNUL(o.path) || special(o.path) {
 		return TxnOp{}, wire.ErrBadArguments
 	}
@@ -121,7 +121,7 @@ func (s *State) decideDelete(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 	if !s.may(c, parent, wire.PermDelete) {
 		return TxnOp{}, wire.ErrNoAuth
 	}
-	n := parent.child(name)
+	n := s.find(o.path) // not a child of that name: the parent of "//a" is the root
 	if n == nil {
 		return TxnOp{}, wire.ErrNoNode
 	}

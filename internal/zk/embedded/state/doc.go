@@ -20,7 +20,10 @@
 //     enforced, as in ZooKeeper by default.
 //   - What ends the real server is an error here: a createTTL that is none by its flags and has a negative time to live is
 //     BadArguments; statistics of a quota that are no statistics are left alone.
-//   - Opening a second session over a connection that has one (createSession as a request) closes the connection.
+//   - createSession, the server's own operation, as a request ends the connection. ZooKeeper begins the connection's session
+//     again and answers with a second connect reply.
+//   - An ACL has at most 256 entries ("auth" counts for all identities of the client) and a connection 64 identities: more are
+//     InvalidACL and AuthFailed. Both are gone through for each operation. The reply to a multiRead is bounded, too.
 //   - addWatch refuses a null path always, not only when hashes collide. A multi with a null path is logged as a
 //     failure; the real one takes a zxid for it that no reply ever shows.
 //   - Where the real one looks at what is in its pipeline, and so depends on timing, the last committed state counts: a

@@ -17,6 +17,9 @@ const (
 	schemeIP     = "ip"
 )
 
+// maxIdentities bounds those of a connection: each is looked for in each entry of an ACL.
+const maxIdentities = 64
+
 // identity is one thing that a connection has proved to be.
 type identity struct{ scheme, id string }
 
@@ -47,16 +50,21 @@ func addIdentity(who []identity, id identity) []identity {
 	return who
 }
 
-// authenticate is what an auth packet proves about a connection. A nil secret fails.
+// authenticate is what an auth packet proves about a connection. A nil secret fails, and so does an identity too many.
 func (c *Conn) authenticate(scheme string, secret []byte) bool {
+	var who []identity
 	switch {
 	case scheme == schemeIP:
-		c.who = addIdentity(c.who, identity{schemeIP, c.ip})
+		who = addIdentity(c.who, identity{schemeIP, c.ip})
 	case scheme == schemeDigest && secret != nil:
-		c.who = addIdentity(c.who, identity{schemeDigest, digest(javaText(secret))})
+		who = addIdentity(c.who, identity{schemeDigest, digest(javaText(secret))})
 	default:
 		return false
 	}
+	if len(who) > maxIdentities {
+		return false
+	}
+	c.who = who
 	return true
 }
 

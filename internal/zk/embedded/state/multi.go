@@ -159,13 +159,21 @@ func (s *State) multiRead(c *Conn, h wire.RequestHeader, d *wire.Decoder, body [
 		return r
 	}
 	results := make([]wire.MultiResult, len(lookups))
+	length := 0 // of the reply, about
 	for i, l := range lookups {
+		if length > s.maxReply {
+			return Reply{None: true, Close: true}
+		}
 		answer, err := s.look(c, l.op, l.path, false)
 		switch a := answer.(type) {
 		case *wire.DataReply:
 			results[i] = wire.MultiResult{Op: l.op, Data: a.Data, Stat: a.Stat}
+			length += len(a.Data)
 		case *wire.ChildrenReply:
 			results[i] = wire.MultiResult{Op: l.op, Children: a.Children}
+			for _, name := range a.Children {
+				length += 4 + len(name)
+			}
 		default:
 			results[i] = wire.MultiResult{Op: wire.OpError, Err: err}
 		}

@@ -24,8 +24,8 @@ func (s *State) Request(c *Conn, now int64, h wire.RequestHeader, body []byte) R
 		wire.OpSetWatches, wire.OpSetWatches2, wire.OpAddWatch, wire.OpCheckWatches, wire.OpRemoveWatches:
 		return s.read(c, h, body)
 	case wire.OpCreateSession:
-		// ZooKeeper would open a second session over the first one's connection and answer without a header. No client
-		// does this.
+		// ZooKeeper would begin the connection's session again, with another timeout, and answer with a second connect
+		// reply. No client sends this.
 		return Reply{None: true, Close: true}
 	}
 	return Reply{Header: wire.ReplyHeader{Xid: h.Xid, Zxid: -1, Err: wire.ErrUnimplemented}, Close: true}

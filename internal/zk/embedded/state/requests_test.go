@@ -274,7 +274,7 @@ func TestRepliesWithHabitsOfTheirOwn(t *testing.T) {
 	}{
 		"an unknown operation":         {999, raw{}, Reply{Header: wire.ReplyHeader{Xid: 7, Zxid: -1, Err: wire.ErrUnimplemented}, Close: true}},
 		"a notification":               {wire.OpNotification, raw{}, Reply{Header: wire.ReplyHeader{Xid: 7, Zxid: -1, Err: wire.ErrUnimplemented}, Close: true}},
-		"a second session":             {wire.OpCreateSession, raw{0, 0, 0, 5}, Reply{None: true, Close: true}},
+		"the server's own":             {wire.OpCreateSession, raw{0, 0, 0, 5}, Reply{None: true, Close: true}},
 		"a ping, whatever its xid":     {wire.OpPing, raw{}, Reply{Header: wire.ReplyHeader{Xid: wire.XidPing, Zxid: last}}},
 		"an unknown scheme":            {wire.OpAuth, &wire.AuthRequest{Scheme: "world"}, Reply{Header: wire.ReplyHeader{Xid: 7, Err: wire.ErrAuthFailed}, Close: true}},
 		"a digest of nothing":          {wire.OpAuth, &wire.AuthRequest{Scheme: "digest"}, Reply{Header: wire.ReplyHeader{Xid: 7, Err: wire.ErrAuthFailed}, Close: true}},

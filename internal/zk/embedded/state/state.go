@@ -11,11 +11,14 @@ type Config struct {
 	// MaxData is jute.maxbuffer, the length of the longest request with its header. A longer one closes the connection.
 	// 0 is ZooKeeper's default, 0xfffff.
 	MaxData int
+	// MaxReply is about how long the reply to a multiRead may get, the one reply that can be far longer than what it tells
+	// of. A longer one closes the connection. 0 is 64 MiB.
+	MaxReply int
 }
 
 // State is the tree, the sessions and the watches of one server.
 type State struct {
-	maxData int
+	maxData, maxReply int
 
 	root     *node
 	acls     aclTable
@@ -40,6 +43,7 @@ type State struct {
 func New(config Config) *State {
 	s := &State{
 		maxData:  cmp.Or(config.MaxData, 0xfffff),
+		maxReply: cmp.Or(config.MaxReply, 64<<20),
 		root:     &node{data: []byte{}},
 		acls:     newACLTable(),
 		sessions: make(map[int64]*session),
