@@ -101,9 +101,6 @@ func fixACL(acl []wire.ACL, who []identity) (fixed []wire.ACL, ok bool) {
 		if slices.Contains(seen, a) {
 			continue
 		}
-		if len(seen) == maxACL || len(fixed) >= maxACL {
-			return nil, false
-		}
 		seen = append(seen, a)
 		switch {
 		case a.Scheme == "world" && a.ID == "anyone":
@@ -124,8 +121,11 @@ func fixACL(acl []wire.ACL, who []identity) (fixed []wire.ACL, ok bool) {
 		default:
 			return nil, false
 		}
+		if len(fixed) > maxACL {
+			return nil, false
+		}
 	}
-	return fixed, len(fixed) <= maxACL
+	return fixed, true
 }
 
 // allowed says whether one of perms is granted to who.

@@ -155,7 +155,7 @@ func multi(ops ...wire.MultiOp) *wire.MultiRequest { return &wire.MultiRequest{O
 // dump writes down everything that a State holds but its watches.
 func dump(s *State) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "zxid %d nodes %d size %d limits %v\n", s.zxid, s.nodes, s.dataSize, slices.Sorted(maps.Keys(s.limits)))
+	fmt.Fprintf(&b, "zxid %d nodes %d size %d limits %v newest %x\n", s.zxid, s.nodes, s.dataSize, slices.Sorted(maps.Keys(s.limits)), s.newest)
 	var walk func(n *node)
 	walk = func(n *node) {
 		peak := int32(0)
@@ -182,8 +182,8 @@ func dump(s *State) string {
 		for i, n := range r.nodes {
 			if n != nil {
 				fmt.Fprintf(&b, " %s", n.path())
-				if int(n.slot) != i {
-					fmt.Fprintf(&b, " WRONG SLOT %d", n.slot)
+				if int(n.slot()) != i {
+					fmt.Fprintf(&b, " WRONG SLOT %d", n.slot())
 				}
 			}
 		}
@@ -217,8 +217,29 @@ func check(t testing.TB, s *State) {
 		t.Fatalf("%d nodes of %d bytes, counted %d of %d", nodes, size, s.nodes, s.dataSize)
 	}
 	for id, list := range s.acls.lists {
-		if id := aclID(id); id != openACL && list.uses != uses[id] {
-			t.Fatalf("ACL %v is used %d times, counted %d", list.acl, uses[id], list.uses)
+		want := uses[aclID(id)]
+		if aclID(id) == openACL {
+			want++ // the table's own
+		}
+		if list.uses != want {
+			t.Fatalf("ACL %v is used %d times, counted %d", list.acl, want, list.uses)
+		}
+	}
+	for _, table := range []*watchTable{&s.data, &s.childs} {
+		count, watchers := 0, make(map[*Conn]int)
+		for _, list := range table.byPath {
+			count += len(list)
+			for _, w := range list {
+				watchers[w.conn]++
+			}
+		}
+		if count != table.count || len(watchers) != table.watchers {
+			t.Fatalf("%d watches of %d connections, counted %d of %d", count, len(watchers), table.count, table.watchers)
+		}
+		for c, n := range watchers {
+			if len(c.watches[table.kind]) != n {
+				t.Fatalf("a connection with %d watches has %d on its list", n, len(c.watches[table.kind]))
+			}
 		}
 	}
 	if len(s.changes) != 0 || len(s.ops) != 0 {

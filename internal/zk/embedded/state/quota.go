@@ -21,7 +21,7 @@ func (s *State) quotaOnCreate(path string, n *node, bytes int64) {
 		case counted == "":
 		case name == limitNode:
 			s.limits[counted] = struct{}{}
-		case name == statNode:
+		case name == statNode && n.parent != nil: // it may have gone again in the same transaction
 			if top := s.find(counted); top != nil {
 				nodes, size := top.usage()
 				s.setStat(n, quotaStat{{"count", nodes}, {"bytes", size}})
@@ -38,6 +38,13 @@ func (s *State) quotaOnDelete(path string, bytes int64) {
 		delete(s.limits, strings.TrimPrefix(parent, quotaPath))
 	}
 	s.quotaOnBytes(path, -bytes, -1)
+}
+
+// noteLimit makes a path counted that has limits at the path given.
+func (s *State) noteLimit(path string) {
+	if parent, name, _ := split(path); name == limitNode && below(parent, quotaPath) && parent != quotaPath {
+		s.limits[strings.TrimPrefix(parent, quotaPath)] = struct{}{}
+	}
 }
 
 // quotaOnBytes counts a change into the statistics of the nearest node above that has a quota.
@@ -62,6 +69,7 @@ func (s *State) quotaOnBytes(path string, bytes, nodes int64) {
 }
 
 func (s *State) setStat(n *node, stat quotaStat) {
+	s.touch(n)
 	s.dataSize -= int64(len(n.data))
 	n.data = stat.encode()
 	s.dataSize += int64(len(n.data))

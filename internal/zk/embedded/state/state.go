@@ -24,11 +24,15 @@ type State struct {
 	acls     aclTable
 	sessions map[int64]*session
 	zxid     int64
+	newest   []int64 // session ids; see NewestSession
 
 	containers, ttls roster
 	limits           map[string]struct{} // nodes that have a quota
 	nodes            int
 	dataSize         int64
+
+	snapshot *Snapshot // the one under way, or nil
+	mark     uint32    // markBit or 0: what the nodes have that it does not want any more, and all while there is none
 
 	data, childs watchTable
 	round        uint64 // of telling connections; see tell
@@ -44,15 +48,15 @@ func New(config Config) *State {
 	s := &State{
 		maxData:  cmp.Or(config.MaxData, 0xfffff),
 		maxReply: cmp.Or(config.MaxReply, 64<<20),
-		root:     &node{data: []byte{}},
 		acls:     newACLTable(),
 		sessions: make(map[int64]*session),
 		limits:   make(map[string]struct{}),
 		data:     newWatchTable(dataKind),
 		childs:   newWatchTable(childKind),
 	}
-	proc := &node{name: "zookeeper", data: []byte{}}
-	quota := &node{name: "quota", data: []byte{}}
+	s.root = &node{data: []byte{}, acl: s.acls.hold(everyone)}
+	proc := &node{name: "zookeeper", data: []byte{}, acl: s.acls.hold(everyone)}
+	quota := &node{name: "quota", data: []byte{}, acl: s.acls.hold(everyone)}
 	// Only the server itself may write the configuration. The version of its ACL is one too low in ZooKeeper, too.
 	configNode := &node{name: "config", data: []byte{}, aversion: -1, seq: 1}
 	configNode.acl = s.acls.hold([]wire.ACL{{Perms: wire.PermRead, Scheme: "world", ID: "anyone"}})
@@ -133,22 +137,15 @@ type Counts struct {
 	DataSize int64
 }
 
-// Counts returns the sizes of the state. It takes time in proportion to the sessions and the watched paths.
+// Counts returns the sizes of the state. It takes time in proportion to the sessions.
 func (s *State) Counts() Counts {
 	c := Counts{
 		Nodes: s.nodes + 1, Sessions: len(s.sessions), Conns: s.conns,
 		Watches: s.data.count + s.childs.count, DataWatches: s.data.count, WatchedPaths: len(s.data.byPath),
-		DataSize: s.dataSize,
+		Watchers: s.data.watchers, DataSize: s.dataSize,
 	}
 	for _, session := range s.sessions {
 		c.Ephemerals += session.ephemerals.len()
 	}
-	seen := make(map[*Conn]struct{})
-	for _, list := range s.data.byPath {
-		for _, w := range list {
-			seen[w.conn] = struct{}{}
-		}
-	}
-	c.Watchers = len(seen)
 	return c
 }

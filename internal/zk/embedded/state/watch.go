@@ -24,6 +24,7 @@ type watchTable struct {
 	byPath    map[string][]watch
 	recursive map[string]int // how many recursive watches there are on a path
 	count     int
+	watchers  int // connections that have a watch
 }
 
 const (
@@ -43,6 +44,9 @@ func (t *watchTable) add(c *Conn, path string, mode watchMode) {
 	mine := &c.watches[t.kind]
 	if *mine == nil {
 		*mine = make(map[string]watchMode)
+	}
+	if len(*mine) == 0 {
+		t.watchers++
 	}
 	old, had := (*mine)[path]
 	(*mine)[path] = mode
@@ -65,7 +69,7 @@ func (t *watchTable) remove(c *Conn, path string) bool {
 	if !had {
 		return false
 	}
-	delete(c.watches[t.kind], path)
+	t.forget(c, path)
 	t.countRecursive(path, mode, oneShot)
 	list := t.byPath[path]
 	for i, w := range list {
@@ -75,6 +79,14 @@ func (t *watchTable) remove(c *Conn, path string) bool {
 		}
 	}
 	return true
+}
+
+// forget takes a watch that there is off its connection's list.
+func (t *watchTable) forget(c *Conn, path string) {
+	delete(c.watches[t.kind], path)
+	if len(c.watches[t.kind]) == 0 {
+		t.watchers--
+	}
 }
 
 // keep replaces the list of a path by what is left of it, in the same memory.
@@ -118,7 +130,7 @@ func (t *watchTable) trigger(s *State, event wire.EventType, path string, acl ac
 				s.tell(w.conn, event, path, acl)
 			}
 			if w.mode == oneShot {
-				delete(w.conn.watches[t.kind], path)
+				t.forget(w.conn, path)
 			} else {
 				left = append(left, w)
 			}
