@@ -65,9 +65,10 @@ func (t *sessions) add(id, now, timeout int64) *session {
 	return s
 }
 
-// touch puts a session's end off: it was heard of at the time now.
+// touch puts a session's end off: it was heard of at the time now. That may be long ago, but a bucket that was looked at is
+// not looked at again.
 func (t *sessions) touch(s *session, now int64) {
-	s.deadline = t.roundUp(now + s.timeout)
+	s.deadline = max(t.roundUp(now+s.timeout), t.swept+t.tick)
 	if s.queued == 0 || s.deadline < s.queued {
 		t.enqueue(s)
 	}

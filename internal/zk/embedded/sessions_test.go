@@ -131,3 +131,23 @@ func TestPasswordsDependOnIDAndSecret(t *testing.T) {
 		t.Error("found a session that is not there")
 	}
 }
+
+// A reader may be held up between the time that it takes and the handing over: what it brings is then older than the ticks
+// that were looked at.
+func TestASessionThatWasHeardOfLongAgoEndsAllTheSame(t *testing.T) {
+	table := newTestSessions()
+	known := table.open(0, 60_000, false)
+	table.due(5_000)
+	fresh := table.open(100, 1000, false)
+	known.timeout = 1000 // a new connection asked for less
+	table.touch(known, 100)
+	if ended := table.due(5_499); len(ended) != 0 {
+		t.Errorf("%v ended between ticks", ids(ended))
+	}
+	if got := ids(table.due(5_500)); !slices.Equal(got, []int64{known.id, fresh.id}) {
+		t.Errorf("ended %v at the next tick, want %v", got, []int64{known.id, fresh.id})
+	}
+	if table.due(120_000); len(table.byID)+len(table.buckets) != 0 {
+		t.Errorf("left for ever: %d sessions", len(table.byID))
+	}
+}
