@@ -134,7 +134,7 @@ func TestCredentialsTravelWithEveryConnection(t *testing.T) {
 	through.Auth = &DigestAuth{User: "fleet", Password: "right"}
 	layout := openLayout(t, through)
 	s := openSession(t, through, layout, 1)
-	secret := DefaultRoot + nodeSecret
+	secret := DefaultRoot + NodeSecret
 	for range 3 {
 		if _, _, err := s.Get(testContext(t), secret); err != nil {
 			t.Fatalf("reading the secret: %v", err)

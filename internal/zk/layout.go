@@ -12,14 +12,19 @@ import (
 	"time"
 )
 
-// The nodes below the root.
+// The nodes below the root, as paths relative to it.
 const (
-	nodeVersion       = "/version"
-	nodeSecret        = "/secret"
-	nodeFenceBase     = "/fence_base"
-	nodePromiseWindow = "/promise_window"
-	nodeNamespaces    = "/namespaces"
-	nodeLocks         = "/locks"
+	NodeVersion       = "/version"
+	NodeSecret        = "/secret"
+	NodeFenceBase     = "/fence_base"
+	NodePromiseWindow = "/promise_window"
+	NodeNamespaces    = "/namespaces"
+	NodeLocks         = "/locks"
+	NodeGateways      = "/gateways"
+	NodeGuards        = "/guards"
+	// NodeImport is there while an import fills the root, and when one has died
+	// half way. No gateway makes use of a root that has it.
+	NodeImport = "/import"
 
 	// layoutVersion is what this release writes, oldestReader the oldest
 	// release's layout version that can read it.
@@ -36,7 +41,7 @@ var directories = [...]struct {
 	path string
 	who  access
 }{
-	{nodeLocks, open}, {"/settings", shown}, {nodeNamespaces, shown}, {"/gateways", shown}, {"/guards", shown},
+	{NodeLocks, open}, {"/settings", shown}, {NodeNamespaces, shown}, {NodeGateways, shown}, {NodeGuards, shown},
 	{"/succession", shown}, {"/keys", shown}, {"/outbox", shown}, {"/webhooks", shown},
 }
 
@@ -127,7 +132,12 @@ type opener struct {
 }
 
 func (o *opener) open() (*Layout, error) {
-	data, _, err := o.read(nodeVersion)
+	data, _, err := o.read(NodeVersion)
+	if errors.Is(err, ErrNoNode) {
+		if err := o.refuseImport(); err != nil {
+			return nil, err
+		}
+	}
 	switch {
 	case errors.Is(err, ErrNoNode) && !o.cfg.CreateRoot:
 		return nil, &FatalError{Kind: KindMissingRoot, Hint: "start one gateway with --create-root, or correct --root and the chroot",
@@ -139,7 +149,7 @@ func (o *opener) open() (*Layout, error) {
 	case err != nil:
 		return nil, err
 	default:
-		if err := checkVersion(data); err != nil {
+		if err := CheckVersion(data); err != nil {
 			return nil, err
 		}
 	}
@@ -149,10 +159,12 @@ func (o *opener) open() (*Layout, error) {
 	return o.readAll()
 }
 
-func checkVersion(data []byte) error {
+// CheckVersion refuses the data of a version node when this release cannot read
+// such a layout.
+func CheckVersion(data []byte) error {
 	var v versionRecord
 	if err := json.Unmarshal(data, &v); err != nil {
-		return corrupt(nodeVersion, err)
+		return corrupt(NodeVersion, err)
 	}
 	if v.OldestReader > layoutVersion {
 		return &FatalError{Kind: KindLayoutTooNew, Hint: "run the release that the other gateways run",
@@ -196,11 +208,10 @@ func (o *opener) createMissing() error {
 		record any
 		who    access
 	}{
-		{nodeSecret, secret, private},
-		{nodeFenceBase, 0, shown},
-		{nodePromiseWindow, windowRecord{window.String(), window.String()}, shown},
-		{nodeNamespaces + "/" + defaultNamespace, Namespace{o.cfg.Root + nodeLocks, nativeDialect}, shown},
-		{nodeVersion, versionRecord{layoutVersion, oldestReader}, shown},
+		{NodeSecret, secret, private},
+		{NodeFenceBase, 0, shown},
+		{NodePromiseWindow, windowRecord{window.String(), window.String()}, shown},
+		{NodeNamespaces + "/" + defaultNamespace, Namespace{o.cfg.Root + NodeLocks, nativeDialect}, shown},
 	}
 	for _, d := range directories {
 		if err := o.create(o.cfg, o.cfg.Root+d.path, nil, d.who); err != nil {
@@ -216,7 +227,7 @@ func (o *opener) createMissing() error {
 			return err
 		}
 	}
-	return nil
+	return o.createVersion()
 }
 
 // create makes a node unless it is there. It looks first, so that a gateway
@@ -271,22 +282,21 @@ func (o *opener) readRecord(name string, record any) (version int32, err error) 
 // readAll reads the records that exist now, whoever made them.
 func (o *opener) readAll() (*Layout, error) {
 	l := &Layout{Root: o.cfg.Root}
-	data, _, err := o.read(nodeVersion)
+	data, _, err := o.read(NodeVersion)
 	if err == nil {
-		err = checkVersion(data)
+		err = CheckVersion(data)
 	}
 	if err != nil {
 		return nil, err
 	}
-	var secret secretRecord
-	if _, err := o.readRecord(nodeSecret, &secret); err != nil {
+	secret, _, err := o.read(NodeSecret)
+	if err == nil {
+		l.FleetID, l.Keys, err = ParseSecret(secret)
+	}
+	if err != nil {
 		return nil, err
 	}
-	if len(secret.FleetID) != fleetIDLength || len(secret.Keys) == 0 {
-		return nil, corrupt(nodeSecret, errors.New("fleet id or keys are missing"))
-	}
-	l.FleetID, l.Keys = secret.FleetID, secret.Keys
-	if l.FenceBaseVersion, err = o.readRecord(nodeFenceBase, &l.FenceBase); err != nil {
+	if l.FenceBaseVersion, err = o.readRecord(NodeFenceBase, &l.FenceBase); err != nil {
 		return nil, err
 	}
 	if err := o.readWindow(l); err != nil {
@@ -300,7 +310,7 @@ func (o *opener) readAll() (*Layout, error) {
 
 func (o *opener) readWindow(l *Layout) (err error) {
 	var record windowRecord
-	if l.PromiseWindowVersion, err = o.readRecord(nodePromiseWindow, &record); err != nil {
+	if l.PromiseWindowVersion, err = o.readRecord(NodePromiseWindow, &record); err != nil {
 		return err
 	}
 	l.PromiseWindow, err = time.ParseDuration(record.Window)
@@ -311,7 +321,7 @@ func (o *opener) readWindow(l *Layout) (err error) {
 		err = errors.New("the window is below its minimum or above the largest")
 	}
 	if err != nil {
-		return corrupt(nodePromiseWindow, err)
+		return corrupt(NodePromiseWindow, err)
 	}
 	if want := o.cfg.PromiseWindow; want != 0 && want != l.PromiseWindow {
 		return &FatalError{Kind: KindPromiseWindow, Hint: "leave --promise-window out; it changes only while no gateway runs",
@@ -323,7 +333,7 @@ func (o *opener) readWindow(l *Layout) (err error) {
 func (o *opener) readNamespaces(l *Layout) error {
 	var names []string
 	err := o.c.retry(o.ctx, reqList, func(ctx context.Context) (err error) {
-		names, _, err = o.c.list(ctx, o.cfg.Root+nodeNamespaces)
+		names, _, err = o.c.list(ctx, o.cfg.Root+NodeNamespaces)
 		return err
 	}, nil)
 	if err != nil {
@@ -332,23 +342,23 @@ func (o *opener) readNamespaces(l *Layout) error {
 	l.Namespaces = make(map[string]Namespace, len(names))
 	for _, name := range names {
 		var ns Namespace
-		if _, err := o.readRecord(nodeNamespaces+"/"+name, &ns); err != nil {
+		if _, err := o.readRecord(NodeNamespaces+"/"+name, &ns); err != nil {
 			if errors.Is(err, ErrNoNode) { // removed since the listing
 				continue
 			}
 			return err
 		}
 		if err := checkPath(ns.Root); err != nil {
-			return corrupt(nodeNamespaces+"/"+name, err)
+			return corrupt(NodeNamespaces+"/"+name, err)
 		}
 		l.Namespaces[name] = ns
 	}
-	return nested(l.Namespaces)
+	return CheckNamespaces(l.Namespaces)
 }
 
-// nested refuses namespaces whose lock roots are equal or one below the other:
+// CheckNamespaces refuses namespaces whose lock roots are equal or one below the other:
 // two dialects in one queue do not exclude each other.
-func nested(namespaces map[string]Namespace) error {
+func CheckNamespaces(namespaces map[string]Namespace) error {
 	names := slices.Sorted(maps.Keys(namespaces))
 	for i, a := range names {
 		for _, b := range names[i+1:] {

@@ -3,6 +3,8 @@ package zk
 import (
 	"crypto/rand"
 	"encoding/base32"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -24,4 +26,16 @@ func newSecret() (secretRecord, error) {
 		FleetID: names[:fleetIDLength],
 		Keys:    []TokenKey{{ID: names[fleetIDLength : fleetIDLength+keyIDLength], Key: random[8:]}},
 	}, nil
+}
+
+// ParseSecret reads the data of a secret node.
+func ParseSecret(data []byte) (fleetID string, keys []TokenKey, err error) {
+	var secret secretRecord
+	if err := json.Unmarshal(data, &secret); err != nil {
+		return "", nil, corrupt(NodeSecret, err)
+	}
+	if len(secret.FleetID) != fleetIDLength || len(secret.Keys) == 0 {
+		return "", nil, corrupt(NodeSecret, errors.New("fleet id or keys are missing"))
+	}
+	return secret.FleetID, secret.Keys, nil
 }

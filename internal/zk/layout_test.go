@@ -60,7 +60,7 @@ func TestGatewaysThatCreateTheLayoutAtOnceFindTheSame(t *testing.T) {
 // Each request of creating the layout is lost on the way there and on the way
 // back; the layout that is found in the end is whole, and the same from then on.
 func TestALayoutSurvivesTheLossOfAnyRequest(t *testing.T) {
-	requests := netfault.IsOp(netfault.OpCreate, netfault.OpExists, netfault.OpGetData, netfault.OpGetChildren2)
+	requests := netfault.IsOp(netfault.OpCreate, netfault.OpExists, netfault.OpGetData, netfault.OpGetChildren2, netfault.OpMulti)
 	for n := 1; ; n += 3 { // every third: the steps repeat themselves
 		direct, through, proxy := faulty(t)
 		var hit *netfault.Trigger
@@ -95,16 +95,16 @@ func TestALayoutThatDoesNotFitIsFatal(t *testing.T) {
 		{name: "no root", kind: KindMissingRoot, cfg: func(c *Config) { c.Root, c.CreateRoot = "/elsewhere", false }},
 		{name: "no chroot", kind: KindMissingRoot, cfg: func(c *Config) { c.Chroot, c.CreateRoot = c.Chroot+"/x", false }},
 		{name: "too new", kind: KindLayoutTooNew, change: func(p *probe) {
-			p.set(DefaultRoot+nodeVersion, `{"layout":7,"oldest_reader":2}`)
+			p.set(DefaultRoot+NodeVersion, `{"layout":7,"oldest_reader":2}`)
 		}},
 		{name: "window contradicts", kind: KindPromiseWindow, cfg: func(c *Config) { c.PromiseWindow = 7 * time.Second }},
-		{name: "window not understood", kind: KindLayoutCorrupt, change: func(p *probe) { p.set(DefaultRoot+nodePromiseWindow, "ten") }},
+		{name: "window not understood", kind: KindLayoutCorrupt, change: func(p *probe) { p.set(DefaultRoot+NodePromiseWindow, "ten") }},
 		{name: "window above the largest", kind: KindLayoutCorrupt, change: func(p *probe) {
-			p.set(DefaultRoot+nodePromiseWindow, `{"window":"20s","largest":"10s"}`)
+			p.set(DefaultRoot+NodePromiseWindow, `{"window":"20s","largest":"10s"}`)
 		}},
-		{name: "secret not understood", kind: KindLayoutCorrupt, change: func(p *probe) { p.set(DefaultRoot+nodeSecret, "") }},
-		{name: "secret without keys", kind: KindLayoutCorrupt, change: func(p *probe) { p.set(DefaultRoot+nodeSecret, `{"fleet_id":"abcdefgh"}`) }},
-		{name: "fence base not understood", kind: KindLayoutCorrupt, change: func(p *probe) { p.set(DefaultRoot+nodeFenceBase, "x") }},
+		{name: "secret not understood", kind: KindLayoutCorrupt, change: func(p *probe) { p.set(DefaultRoot+NodeSecret, "") }},
+		{name: "secret without keys", kind: KindLayoutCorrupt, change: func(p *probe) { p.set(DefaultRoot+NodeSecret, `{"fleet_id":"abcdefgh"}`) }},
+		{name: "fence base not understood", kind: KindLayoutCorrupt, change: func(p *probe) { p.set(DefaultRoot+NodeFenceBase, "x") }},
 		{name: "namespaces overlap", kind: KindNamespace, change: func(p *probe) {
 			p.create(DefaultRoot+"/namespaces/more", `{"root":"`+DefaultRoot+`/locks/more","dialect":"native"}`)
 		}},
@@ -132,9 +132,9 @@ func TestANewerLayoutThatWeCanReadIsAccepted(t *testing.T) {
 	cfg := testConfig(t)
 	openLayout(t, cfg)
 	p := newProbe(t, cfg)
-	p.set(DefaultRoot+nodeVersion, `{"layout":7,"oldest_reader":1,"more":true}`)
-	p.set(DefaultRoot+nodeFenceBase, "4711")
-	p.set(DefaultRoot+nodePromiseWindow, `{"window":"10s","largest":"40s"}`)
+	p.set(DefaultRoot+NodeVersion, `{"layout":7,"oldest_reader":1,"more":true}`)
+	p.set(DefaultRoot+NodeFenceBase, "4711")
+	p.set(DefaultRoot+NodePromiseWindow, `{"window":"10s","largest":"40s"}`)
 	p.delete(DefaultRoot + "/webhooks") // as a layout of a release without them
 	cfg.CreateRoot = false
 	l := openLayout(t, cfg)
@@ -147,7 +147,7 @@ func TestANewerLayoutThatWeCanReadIsAccepted(t *testing.T) {
 }
 
 func TestASessionDoesNotRegisterUnderALayoutThatHasChanged(t *testing.T) {
-	for _, node := range []string{nodePromiseWindow, nodeFenceBase} {
+	for _, node := range []string{NodePromiseWindow, NodeFenceBase} {
 		cfg := testConfig(t)
 		layout := openLayout(t, cfg)
 		p := newProbe(t, cfg)

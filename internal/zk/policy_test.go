@@ -274,7 +274,7 @@ func meetRegistering(t *testing.T, row rule, how try) {
 			p.create(DefaultRoot+"/gateways/"+id, "somebody's")
 		}
 	case ErrBadVersion:
-		p.set(DefaultRoot+nodeFenceBase, "0")
+		p.set(DefaultRoot+NodeFenceBase, "0")
 	case ErrNoNode:
 		p.delete(DefaultRoot + "/guards")
 	case ErrNoAuth:
@@ -372,7 +372,7 @@ func meetAuth(t *testing.T, row rule, how try) {
 		through.Auth = &DigestAuth{User: "fleet", Password: "secret"}
 		how.lose(proxy, netfault.IsOp(netfault.OpAuth))
 		s := openSession(t, through, openLayout(t, through), 1)
-		if _, _, err := s.Get(testContext(t), DefaultRoot+nodeSecret); err != nil {
+		if _, _, err := s.Get(testContext(t), DefaultRoot+NodeSecret); err != nil {
 			t.Error(err)
 		}
 		return

@@ -85,8 +85,8 @@ func (s *Session) register(ctx context.Context, layout *Layout) (zxid int64, err
 	full := s.cfg.full
 	acl := c.acls[shown]
 	ops := []any{
-		&gozk.CheckVersionRequest{Path: full(s.cfg.Root + nodePromiseWindow), Version: layout.PromiseWindowVersion},
-		&gozk.CheckVersionRequest{Path: full(s.cfg.Root + nodeFenceBase), Version: layout.FenceBaseVersion},
+		&gozk.CheckVersionRequest{Path: full(s.cfg.Root + NodePromiseWindow), Version: layout.PromiseWindowVersion},
+		&gozk.CheckVersionRequest{Path: full(s.cfg.Root + NodeFenceBase), Version: layout.FenceBaseVersion},
 		&gozk.CreateRequest{Path: full(s.registration), Data: s.registered, Acl: acl, Flags: gozk.FlagEphemeral},
 		&gozk.CreateRequest{Path: full(s.guard), Data: []byte{}, Acl: acl, Flags: gozk.FlagEphemeral},
 	}

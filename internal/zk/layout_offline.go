@@ -1,0 +1,196 @@
+package zk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	gozk "github.com/go-zookeeper/zk"
+)
+
+// MaxTransaction bounds what Offline.Commit takes, in bytes as Offline.Size
+// counts them.
+const MaxTransaction = maxTransaction - guardOverhead
+
+// Offline is a connection for work on a root that no gateway uses: to read it
+// whole, or to make it. It registers nothing and guards nothing: that no gateway
+// writes meanwhile, and what becomes of a transaction whose answer was lost, are
+// its caller's to find out. Nodes that it creates get the ACLs that gateways give
+// them. Its methods are safe for concurrent use.
+type Offline struct {
+	cfg *Config
+	c   *conn
+}
+
+// OpenOffline connects. ErrUnavailable means that ZooKeeper could not be
+// reached, *FatalError that trying again is useless.
+func OpenOffline(ctx context.Context, cfg Config) (*Offline, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	c, err := connect(ctx, &cfg, func() {})
+	if err != nil {
+		return nil, fmt.Errorf("connecting: %w", err)
+	}
+	return &Offline{cfg: &cfg, c: c}, nil
+}
+
+// errOffline is why the connection of an Offline ends.
+var errOffline = fmt.Errorf("%w: the work is done", ErrSessionGone)
+
+// Close ends the session and returns when nothing of it is left.
+func (o *Offline) Close() {
+	o.c.end(errOffline)
+	<-o.c.closed
+}
+
+// Root is where the layout lives, below the chroot.
+func (o *Offline) Root() string { return o.cfg.Root }
+
+// FullRoot is the root with the chroot, for messages.
+func (o *Offline) FullRoot() string { return o.cfg.full(o.cfg.Root) }
+
+// Get reads a node's data. It tries again while ZooKeeper cannot be reached, as
+// do all methods that read.
+func (o *Offline) Get(ctx context.Context, path string) (data []byte, stat Stat, err error) {
+	err = o.c.retry(ctx, reqGet, func(ctx context.Context) (err error) {
+		data, stat, err = o.c.get(ctx, path)
+		return err
+	}, nil)
+	return data, stat, o.understood(err)
+}
+
+// Children lists a node's children, in no order.
+func (o *Offline) Children(ctx context.Context, path string) (names []string, stat Stat, err error) {
+	err = o.c.retry(ctx, reqList, func(ctx context.Context) (err error) {
+		names, stat, err = o.c.list(ctx, path)
+		return err
+	}, nil)
+	return names, stat, o.understood(err)
+}
+
+// Exists looks at a node; nil means that it is not there.
+func (o *Offline) Exists(ctx context.Context, path string) (stat *Stat, err error) {
+	err = o.c.retry(ctx, reqExists, func(ctx context.Context) (err error) {
+		stat, err = o.c.exists(ctx, path)
+		return err
+	}, nil)
+	return stat, o.understood(err)
+}
+
+// understood makes ErrUnavailable of a session that ended by itself: for who
+// works alone it is the same.
+func (o *Offline) understood(err error) error {
+	if errors.Is(err, ErrSessionGone) && !errors.Is(err, errOffline) {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return err
+}
+
+// CreateAncestors creates what is missing of the chroot and of the nodes above
+// path.
+func (o *Offline) CreateAncestors(ctx context.Context, path string) error {
+	open := opener{ctx: ctx, cfg: o.cfg, c: o.c}
+	bare := *o.cfg
+	bare.Chroot = ""
+	whole := o.cfg.full(path)
+	for i := 1; i < len(whole); i++ {
+		if whole[i] != '/' {
+			continue
+		}
+		if err := open.create(&bare, whole[:i], nil, o.access(o.cfg.below(whole[:i]))); err != nil {
+			return o.understood(err)
+		}
+	}
+	return nil
+}
+
+// Commit carries out the operations in one transaction. The error of a
+// transaction that ZooKeeper refused wraps that of its first operation that
+// failed, and culprit is the index of that one; else culprit is -1, and with
+// ErrUnavailable or a context's end nothing is known.
+func (o *Offline) Commit(ctx context.Context, ops []Op) (culprit int, err error) {
+	size := 0
+	encoded := make([]any, len(ops))
+	for i := range ops {
+		size += o.Size(&ops[i])
+		encoded[i] = o.c.encode(&ops[i])
+		if create, ok := encoded[i].(*gozk.CreateRequest); ok {
+			create.Acl = o.c.acls[o.access(ops[i].Path)]
+		}
+	}
+	if size > MaxTransaction {
+		return -1, fmt.Errorf("a transaction of %d bytes: %w", size, ErrTooLarge)
+	}
+	if !o.c.isConnected() {
+		return -1, fmt.Errorf("%w: not connected", ErrUnavailable)
+	}
+	a, err := o.c.transact(ctx, encoded)
+	switch {
+	case err != nil:
+		return -1, err
+	case a.refused:
+		return a.culprit, within("writing", ops[a.culprit].Path, a.err)
+	}
+	return -1, o.understood(a.err)
+}
+
+// Size bounds what an operation takes in a transaction.
+func (o *Offline) Size(op *Op) int {
+	size := o.c.encodedSize(op)
+	if op.Kind == OpCreate {
+		for _, a := range o.c.acls[o.access(op.Path)] { // perhaps more than those that are counted in it
+			size += len(a.Scheme) + len(a.ID) + 12
+		}
+	}
+	return size
+}
+
+// Barrier commits a transaction that changes nothing and tells a zxid that is at
+// or above its own, and above that of everything that was committed before. What
+// is read afterwards is not older than the barrier.
+func (o *Offline) Barrier(ctx context.Context) (zxid int64, err error) {
+	path := o.cfg.full(o.cfg.Root + "/barrier")
+	ops := []any{
+		&gozk.CreateRequest{Path: path, Data: []byte{}, Acl: o.c.acls[shown]},
+		&gozk.DeleteRequest{Path: path, Version: -1},
+	}
+	err = o.c.retry(ctx, reqMulti, func(ctx context.Context) error {
+		a, err := o.c.transact(ctx, ops)
+		if err != nil {
+			return err
+		}
+		return a.err
+	}, func(context.Context) (bool, error) { return false, nil }) // once more does no harm
+	if errors.Is(err, ErrNoAuth) {
+		err = authRefused(err)
+	}
+	return o.c.lastZxid.Load(), o.understood(err)
+}
+
+// access is who may touch a node that an Offline creates: as gateways have it.
+func (o *Offline) access(path string) access {
+	part, inside := strings.CutPrefix(path, o.cfg.Root)
+	switch {
+	case part == NodeSecret && inside:
+		return private
+	case !inside || part != "" && part[0] != '/', part == NodeLocks, strings.HasPrefix(part, NodeLocks+"/"):
+		return open
+	}
+	return shown
+}
+
+// Directories are the parts of the layout that are only parents, as paths
+// relative to the root.
+func Directories() []string {
+	paths := make([]string, len(directories))
+	for i, d := range directories {
+		paths[i] = d.path
+	}
+	return paths
+}
+
+// CheckPath refuses what is no absolute path of ZooKeeper, and "/".
+func CheckPath(path string) error { return checkPath(path) }
