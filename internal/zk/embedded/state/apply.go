@@ -33,6 +33,7 @@ func (s *State) apply(t *TxnOp, zxid, now int64) (*node, error) {
 		if !ok || ch.parent == nil || name == "" || ch.parent.child(name) != nil {
 			return nil, fmt.Errorf("state: cannot create %q", t.Path)
 		}
+		s.touch(ch.parent)
 		ch.version, ch.pzxid, ch.size = ch.parent.cversion, ch.parent.pzxid, len(t.Data)
 		ch.counter = t.Version
 		if kids := ch.parent.kids; kids != nil {
@@ -50,6 +51,7 @@ func (s *State) apply(t *TxnOp, zxid, now int64) (*node, error) {
 		if ch.node == nil || ch.node.parent == nil || ch.node.numChildren() > 0 {
 			return nil, fmt.Errorf("state: cannot delete %q", t.Path)
 		}
+		s.touch(ch.node) // and so its parent, whose list changes
 		ch.parent = ch.node.parent
 		ch.pzxid, ch.size = ch.parent.pzxid, len(ch.node.data)
 		ch.parent.unlink(ch.node)
@@ -59,6 +61,7 @@ func (s *State) apply(t *TxnOp, zxid, now int64) (*node, error) {
 		if n == nil {
 			return nil, fmt.Errorf("state: no node %q to set", t.Path)
 		}
+		s.touch(n)
 		ch.node, ch.acl, ch.data, ch.mzxid, ch.mtime = n, n.acl, n.data, n.mzxid, n.mtime
 		if t.Kind == TxnSetACL {
 			ch.version = n.aversion
@@ -79,6 +82,7 @@ func (s *State) newNode(name string, t *TxnOp, zxid, now int64) *node {
 		name: strings.Clone(name), // not a part of a longer path that would be kept for it
 		data: t.Data, acl: s.acls.hold(t.ACL), owner: t.Owner,
 		czxid: zxid, mzxid: zxid, pzxid: zxid, ctime: now, mtime: now,
+		place: s.mark, // a snapshot under way does not want it
 	}
 }
 
@@ -127,7 +131,7 @@ func (s *State) Apply(t *Txn) error {
 	for i := range t.Ops {
 		switch op := &t.Ops[i]; op.Kind {
 		case TxnOpenSession:
-			s.sessions[t.Session] = &session{timeout: op.Timeout}
+			s.addSession(t.Session, op.Timeout)
 		case TxnCloseSession:
 			ends = true
 		default:

@@ -19,7 +19,7 @@ func (s *State) commit() {
 			s.nodes--
 			s.dataSize -= int64(len(ch.path) + ch.size)
 			if r := s.roster(n.owner); r != nil {
-				r.remove(n)
+				r.remove(n, s.snapshot == nil)
 			}
 			s.quotaOnDelete(ch.path, int64(ch.size))
 			s.tellDeleted(ch.path, n, ch.parent)
@@ -63,21 +63,22 @@ type roster struct {
 func (r *roster) len() int { return len(r.nodes) - r.gone }
 
 func (r *roster) add(n *node) {
-	n.slot = int32(len(r.nodes))
+	n.setSlot(len(r.nodes))
 	r.nodes = append(r.nodes, n)
 	r.peak = max(r.peak, r.len())
 }
 
-func (r *roster) remove(n *node) {
-	r.nodes[n.slot] = nil
+// remove takes a node off. While a snapshot is under way the list is not packed, so that slots stay what they are.
+func (r *roster) remove(n *node, pack bool) {
+	r.nodes[n.slot()] = nil
 	r.gone++
-	if r.gone <= 32 || r.gone <= len(r.nodes)/2 {
+	if !pack || r.gone <= 32 || r.gone <= len(r.nodes)/2 {
 		return
 	}
 	left := make([]*node, 0, r.len())
 	for _, m := range r.nodes {
 		if m != nil {
-			m.slot = int32(len(left))
+			m.setSlot(len(left))
 			left = append(left, m)
 		}
 	}

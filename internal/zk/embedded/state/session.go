@@ -16,9 +16,36 @@ type session struct {
 
 // OpenSession begins the session id, which the server has chosen.
 func (s *State) OpenSession(now int64, id int64, timeoutMs int32) *Txn {
-	s.sessions[id] = &session{timeout: timeoutMs}
+	s.addSession(id, timeoutMs)
 	s.zxid++
 	return &Txn{Zxid: s.zxid, Time: now, Session: id, Ops: []TxnOp{{Kind: TxnOpenSession, Timeout: timeoutMs}}}
+}
+
+func (s *State) addSession(id int64, timeoutMs int32) {
+	s.sessions[id] = &session{timeout: timeoutMs}
+	s.noteSession(id)
+}
+
+// noteSession remembers the newest id of each server number.
+func (s *State) noteSession(id int64) {
+	for i, newest := range s.newest {
+		if newest>>56 == id>>56 {
+			s.newest[i] = max(newest, id)
+			return
+		}
+	}
+	s.newest = append(s.newest, id)
+}
+
+// NewestSession is the greatest session id that there ever was with this number in its first byte; 0 when there was none. Ids
+// must not be given twice, also when the clock is put back.
+func (s *State) NewestSession(number uint8) int64 {
+	for _, newest := range s.newest {
+		if uint8(newest>>56) == number {
+			return newest
+		}
+	}
+	return 0
 }
 
 // CloseSession ends a session: its ephemeral nodes go in one transaction, and events are delivered. It is nil when there
@@ -48,7 +75,7 @@ func (s *session) paths() []string {
 	for _, n := range s.ephemerals.nodes {
 		if n != nil {
 			path := n.path()
-			listed = append(listed, hashed{path, javaHash(path), n.slot})
+			listed = append(listed, hashed{path, javaHash(path), n.slot()})
 		}
 	}
 	sortByCopy(listed, tableSize(ephemeralTable, s.ephemerals.peak))

@@ -28,8 +28,8 @@ type node struct {
 	version, cversion, aversion int32
 
 	acl aclID
-	// slot is the place in the roster that lists the node.
-	slot int32
+	// place is the slot in the roster that lists the node, and the bit that says whether a snapshot has it; see Snapshot.
+	place uint32
 	// seq is the parent's cversion when the node was made: the order in which siblings came.
 	seq int32
 }
@@ -147,6 +147,29 @@ func (n *node) descendants() int {
 	count := n.numChildren()
 	n.each(func(c *node) { count += c.descendants() })
 	return count
+}
+
+const markBit = 1 << 31
+
+// slot is the place in the roster that lists the node.
+func (n *node) slot() int32 { return int32(n.place &^ markBit) }
+
+func (n *node) setSlot(slot int) { n.place = n.place&markBit | uint32(slot) }
+
+// mostChildren is the greatest number of children there ever were.
+func (n *node) mostChildren() int32 {
+	if n.kids == nil {
+		return 0
+	}
+	return n.kids.peak
+}
+
+// appendPath appends the path; nothing for the root.
+func (n *node) appendPath(b []byte) []byte {
+	if n.parent == nil {
+		return b
+	}
+	return append(append(n.parent.appendPath(b), '/'), n.name...)
 }
 
 // path is built from the names up to the root; "/" for the root.

@@ -1,0 +1,288 @@
+package state
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Restorer makes a State of the pieces of a snapshot. It checks that they are whole, in order and fit together; damage within
+// a piece that leaves all that true is for a checksum to find. After an error it is of no use.
+type Restorer struct {
+	s      *State
+	pieces uint64
+	ended  bool
+	err    error
+
+	path  []byte     // of the node before
+	trail []restored // nodes on that path, from the root on, and the node itself
+	lists []aclID    // by their numbers
+}
+
+// restored is a node and where its path ends.
+type restored struct {
+	end  int
+	node *node
+}
+
+// errSnapshot is damage that needs no telling what it is.
+var errSnapshot = errors.New("not a record")
+
+// maxPeak is more than there can ever be on one list. The size of a table for as many fits into its number.
+const maxPeak = 1 << 30
+
+// NewRestorer begins with nothing, not even the nodes of a new server.
+func NewRestorer(config Config) *Restorer {
+	s := New(config)
+	s.root, s.acls, s.nodes, s.dataSize = nil, newACLTable(), 0, 0
+	return &Restorer{s: s}
+}
+
+// Add takes the next piece, and keeps nothing of it.
+func (r *Restorer) Add(piece []byte) error {
+	if r.err == nil {
+		if err := r.add(piece); err != nil {
+			r.err = fmt.Errorf("state: piece %d of a snapshot: %w", r.pieces, err)
+		}
+		r.pieces++
+	}
+	return r.err
+}
+
+func (r *Restorer) add(piece []byte) error {
+	if r.ended {
+		return errors.New("it comes after the last one")
+	}
+	d := txnReader{b: piece}
+	if r.pieces == 0 {
+		if err := r.header(&d); err != nil {
+			return err
+		}
+	} else if number := d.uvarint(); d.bad || number != r.pieces {
+		return errors.New("it has another number")
+	}
+	for len(d.b) > 0 {
+		var err error
+		switch kind := d.bytes(1); kind[0] {
+		case recordSession:
+			err = r.session(&d)
+		case recordNode:
+			err = r.node(&d)
+		case recordEnd:
+			err = r.end(&d)
+		default:
+			err = errSnapshot
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if d.bad {
+		return errSnapshot
+	}
+	return nil
+}
+
+func (r *Restorer) header(d *txnReader) error {
+	if string(d.bytes(uint64(len(snapshotMagic)))) != snapshotMagic {
+		return errors.New("it does not begin as a snapshot does")
+	}
+	switch version := d.bytes(1); {
+	case d.bad:
+		return errSnapshot
+	case version[0] != snapshotVersion:
+		return fmt.Errorf("it is of version %d, but only %d is known", version[0], snapshotVersion)
+	}
+	s := r.s
+	s.zxid = int64(d.uvarint())
+	s.containers.peak, s.ttls.peak = d.peak(), d.peak()
+	for count := d.uvarint(); count > 0 && !d.bad; count-- {
+		s.noteSession(int64(d.uvarint()))
+	}
+	if d.bad || s.zxid < 0 {
+		return errSnapshot
+	}
+	return nil
+}
+
+func (r *Restorer) session(d *txnReader) error {
+	id := int64(d.uvarint())
+	living := &session{timeout: d.int32(), ephemerals: roster{peak: d.peak()}}
+	switch {
+	case d.bad:
+		return errSnapshot
+	case r.s.sessions[id] != nil:
+		return fmt.Errorf("session %#x comes twice", id)
+	}
+	r.s.sessions[id] = living
+	return nil
+}
+
+// node puts a node in.
+func (r *Restorer) node(d *txnReader) error {
+	common, rest := d.uvarint(), d.bytes(d.uvarint())
+	n := &node{czxid: int64(d.uvarint()), place: r.s.mark}
+	n.mzxid, n.pzxid = n.czxid+d.varint(), n.czxid+d.varint()
+	n.ctime = d.varint()
+	n.mtime = n.ctime + d.varint()
+	if n.owner = int64(d.uvarint()); n.owner != 0 {
+		slot := d.uvarint()
+		if slot >= markBit {
+			d.fail()
+		}
+		n.setSlot(int(slot))
+	}
+	n.version, n.cversion, n.aversion, n.seq = d.int32(), d.int32(), d.int32(), d.int32()
+	if peak := d.peak(); peak > 0 {
+		n.kids = &children{peak: int32(peak)}
+	}
+	r.acl(d, n)
+	n.data = d.data()
+	if d.bad || common > uint64(len(r.path)) {
+		return errSnapshot
+	}
+	r.path = append(r.path[:common], rest...)
+	if err := r.link(n, int(common)); err != nil {
+		return err
+	}
+	s := r.s
+	s.nodes++
+	s.dataSize += int64(max(len(r.path), 1) + len(n.data)) // the root's path is "/"
+	if list := s.roster(n.owner); list != nil {
+		list.nodes = append(list.nodes, n) // State brings them into order
+	} else if n.owner != 0 {
+		return fmt.Errorf("%q belongs to session %#x, which is missing", r.path, n.owner)
+	}
+	if n.name == limitNode {
+		s.noteLimit(string(r.path))
+	}
+	return nil
+}
+
+// link gives a node its name and its parent. The first common bytes of its path were in the path before, too.
+func (r *Restorer) link(n *node, common int) error {
+	if len(r.path) == 0 {
+		if r.s.root != nil {
+			return errors.New("the root comes twice")
+		}
+		r.s.root = n
+		r.trail = append(r.trail, restored{0, n})
+		return nil
+	}
+	if r.s.root == nil {
+		return errors.New("the root is not the first node")
+	}
+	slash := bytes.LastIndexByte(r.path, '/')
+	if slash < 0 || r.path[0] != '/' || slash == len(r.path)-1 {
+		return fmt.Errorf("%q is no path", r.path)
+	}
+	// Those on the trail stay whose whole path is a beginning of this one.
+	for last := len(r.trail) - 1; ; last-- {
+		if end := r.trail[last].end; end <= common && end <= slash && r.path[end] == '/' {
+			r.trail = r.trail[:last+1]
+			break
+		}
+	}
+	above := r.trail[len(r.trail)-1]
+	for above.end < slash {
+		name := r.path[above.end+1 : slash]
+		if i := bytes.IndexByte(name, '/'); i >= 0 {
+			name = name[:i]
+		}
+		above.node = above.node.child(string(name))
+		above.end += 1 + len(name)
+		if above.node == nil {
+			return fmt.Errorf("%q comes before %q", r.path, r.path[:above.end])
+		}
+		r.trail = append(r.trail, above)
+	}
+	n.name = string(r.path[slash+1:])
+	if above.node.child(n.name) != nil {
+		return fmt.Errorf("%q comes twice", r.path)
+	}
+	above.node.link(n)
+	r.trail = append(r.trail, restored{len(r.path), n})
+	return nil
+}
+
+// acl reads the number of a list, and the list itself when the number is new.
+func (r *Restorer) acl(d *txnReader, n *node) {
+	number := d.uvarint()
+	switch known := uint64(len(r.lists)); {
+	case number < known:
+		n.acl = r.lists[number]
+		r.s.acls.lists[n.acl].uses++
+	case number == known:
+		acl := d.acl()
+		if d.bad {
+			return
+		}
+		n.acl = r.s.acls.hold(acl)
+		r.lists = append(r.lists, n.acl)
+	default:
+		d.fail()
+	}
+}
+
+func (r *Restorer) end(d *txnReader) error {
+	nodes, size, sessions := d.uvarint(), d.uvarint(), d.uvarint()
+	if d.bad || len(d.b) > 0 {
+		return errSnapshot
+	}
+	s := r.s
+	if nodes != uint64(s.nodes) || size != uint64(s.dataSize) || sessions != uint64(len(s.sessions)) {
+		return fmt.Errorf("%d nodes of %d bytes and %d sessions have come, but there were %d of %d and %d",
+			s.nodes, s.dataSize, len(s.sessions), nodes, size, sessions)
+	}
+	r.ended = true
+	return nil
+}
+
+// State is the state that the snapshot was taken of, once all pieces are there.
+func (r *Restorer) State() (*State, error) {
+	switch {
+	case r.err != nil:
+		return nil, r.err
+	case !r.ended:
+		return nil, fmt.Errorf("state: a snapshot ends after %d pieces without its last one", r.pieces)
+	case r.s.root == nil:
+		return nil, errors.New("state: a snapshot without nodes")
+	}
+	s := r.s
+	sound := s.containers.restore() && s.ttls.restore()
+	for _, session := range s.sessions {
+		sound = sound && session.ephemerals.restore()
+	}
+	if !sound {
+		return nil, errors.New("state: a snapshot whose lists of nodes have two in one place, or more than there ever were")
+	}
+	r.err = errors.New("state: the snapshot is restored")
+	return s, nil
+}
+
+// restore brings a list, whose nodes have come in any order, into the order of the slots that they had, and gives them those
+// of this list.
+func (r *roster) restore() bool {
+	slices.SortFunc(r.nodes, func(a, b *node) int { return cmp.Compare(a.slot(), b.slot()) })
+	before := int32(-1)
+	for i, n := range r.nodes {
+		if n.slot() == before {
+			return false
+		}
+		before = n.slot()
+		n.setSlot(i)
+	}
+	return len(r.nodes) <= r.peak
+}
+
+// peak reads how many there ever were on a list.
+func (r *txnReader) peak() int {
+	v := r.uvarint()
+	if v > maxPeak {
+		r.fail()
+		return 0
+	}
+	return int(v)
+}
