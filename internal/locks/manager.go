@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	mathrand "math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,9 +58,11 @@ type Options struct {
 	Servers        []string
 	SessionTimeout time.Duration
 	Clock          zk.Clock
-	Logger         *slog.Logger
-	Metrics        Metrics     // nil: none
-	Events         *events.Hub // nil: nobody is told
+	// Random spreads what gateways do now and then; nil is the runtime's source.
+	Random  mathrand.Source
+	Logger  *slog.Logger
+	Metrics Metrics     // nil: none
+	Events  *events.Hub // nil: nobody is told
 	// Registration is written into this gateway's registration node.
 	Registration Registration
 }

@@ -33,7 +33,7 @@ const (
 func (m *Manager) runSweeper(ctx context.Context) error {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
-	nextScan := m.clock.Now().Boot() + rand.N(scanEvery)
+	nextScan := m.clock.Now().Boot() + m.jitter(scanEvery)
 	for {
 		select {
 		case <-ctx.Done():
@@ -42,10 +42,18 @@ func (m *Manager) runSweeper(ctx context.Context) error {
 		}
 		m.sweep()
 		if now := m.clock.Now().Boot(); now >= nextScan {
-			nextScan = now + scanEvery/2 + rand.N(scanEvery)
+			nextScan = now + scanEvery/2 + m.jitter(scanEvery)
 			m.scanKeys(ctx)
 		}
 	}
+}
+
+// jitter is a random part of d.
+func (m *Manager) jitter(d time.Duration) time.Duration {
+	if m.opt.Random == nil {
+		return rand.N(d)
+	}
+	return time.Duration(rand.New(m.opt.Random).Int64N(int64(d)))
 }
 
 func (m *Manager) sweep() {

@@ -53,8 +53,7 @@ const reachAttempt = 5 * time.Second
 // reach tries until ZooKeeper answers, for at most within (0: as long as ctx
 // lasts). Any error but zk.ErrUnavailable is final.
 func reach[T any](ctx context.Context, z *ZooKeeper, within time.Duration, what string, try func(context.Context) (T, error)) (T, error) {
-	policy := backoff.NewExponentialBackOff()
-	policy.InitialInterval, policy.MaxInterval, policy.RandomizationFactor = 50*time.Millisecond, 2*time.Second, 1
+	policy := zk.NewBackoff(z.Config.Random, 50*time.Millisecond, 2*time.Second)
 	return backoff.Retry(ctx, func() (T, error) {
 		attempt, cancel := context.WithTimeout(ctx, reachAttempt)
 		defer cancel()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"strconv"
 	"strings"
@@ -69,6 +70,10 @@ type Config struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Clock is read for the fence; nil is SystemClock.
 	Clock Clock
+	// Random is where the jitter of retries and the order of servers come from,
+	// nothing secret; nil is the runtime's own source. It must be safe for
+	// concurrent use. Simulations give one that repeats itself.
+	Random rand.Source
 	// Logger may be nil for none.
 	Logger *slog.Logger
 	// Metrics may be nil for none.
@@ -109,6 +114,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Clock == nil {
 		c.Clock = SystemClock{}
+	}
+	if c.Random == nil {
+		c.Random = runtimeSource{}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

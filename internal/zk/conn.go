@@ -93,7 +93,7 @@ func connect(ctx context.Context, cfg *Config, wake func()) (*conn, error) {
 
 func newConn(cfg *Config, wake func()) *conn {
 	c := &conn{
-		cfg: cfg, log: cfg.Logger, hosts: newHosts(), wake: wake,
+		cfg: cfg, log: cfg.Logger, hosts: newHosts(cfg.Random), wake: wake,
 		ready: make(chan struct{}), closed: make(chan struct{}), over: make(chan struct{}), up: make(chan struct{}),
 		reads: make(chan struct{}, maxReads),
 	}

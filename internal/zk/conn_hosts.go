@@ -2,6 +2,8 @@ package zk
 
 import (
 	"context"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,15 +20,40 @@ const (
 	steadyAfter = time.Second
 )
 
-// newBackoff is the one retry policy of this package: exponential, capped,
-// with full jitter (a delay is anything from nothing to twice the interval).
-func newBackoff() *backoff.ExponentialBackOff {
-	b := &backoff.ExponentialBackOff{
-		InitialInterval: firstReconnectDelay, MaxInterval: lastReconnectDelay,
-		Multiplier: 2, RandomizationFactor: 1,
+// runtimeSource is the runtime's source of random numbers as a rand.Source.
+type runtimeSource struct{}
+
+func (runtimeSource) Uint64() uint64 { return rand.Uint64() }
+
+// Backoff is the one retry policy: exponential, capped, with full jitter (a
+// delay is anything from nothing to twice the interval). The jitter is not the
+// library's, which cannot be given a source.
+type Backoff struct {
+	intervals backoff.ExponentialBackOff
+	random    *rand.Rand
+}
+
+// NewBackoff starts with an interval of first, which doubles up to last. A nil
+// source is the runtime's.
+func NewBackoff(source rand.Source, first, last time.Duration) *Backoff {
+	if source == nil {
+		source = runtimeSource{}
 	}
+	b := &Backoff{random: rand.New(source), intervals: backoff.ExponentialBackOff{InitialInterval: first, MaxInterval: last, Multiplier: 2}}
 	b.Reset()
 	return b
+}
+
+// NextBackOff implements backoff.BackOff.
+func (b *Backoff) NextBackOff() time.Duration {
+	return time.Duration(b.random.Int64N(2*int64(b.intervals.NextBackOff()) + 1))
+}
+
+// Reset implements backoff.BackOff.
+func (b *Backoff) Reset() { b.intervals.Reset() }
+
+func newBackoff(source rand.Source) *Backoff {
+	return NewBackoff(source, firstReconnectDelay, lastReconnectDelay)
 }
 
 // hosts is go-zookeeper's HostProvider. The library's own resolves names once,
@@ -38,18 +65,23 @@ type hosts struct {
 	tried   int // attempts since the last steady connection
 	since   time.Time
 	up      bool
-	backoff *backoff.ExponentialBackOff
+	backoff *Backoff
+	random  *rand.Rand
 	delay   time.Duration // before the coming dial
 	done    bool
 }
 
-func newHosts() *hosts { return &hosts{backoff: newBackoff()} }
+func newHosts(source rand.Source) *hosts {
+	return &hosts{backoff: newBackoff(source), random: rand.New(source)}
+}
 
-// Init implements HostProvider. The servers come shuffled.
+// Init implements HostProvider. The servers come shuffled, but by a source of
+// the library's own.
 func (h *hosts) Init(servers []string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.servers = servers
+	h.servers = slices.Sorted(slices.Values(servers))
+	h.random.Shuffle(len(h.servers), func(i, j int) { h.servers[i], h.servers[j] = h.servers[j], h.servers[i] })
 	return nil
 }
 

@@ -148,7 +148,7 @@ func NewObserver(cfg Config, roots []WatchRoot, sink Sink, writerZxid func() int
 		reachers:   make(map[*reacher]struct{}),
 	}
 	// Gateways that are configured alike must not all sit on the first server.
-	rand.Shuffle(len(o.servers), func(i, j int) { o.servers[i], o.servers[j] = o.servers[j], o.servers[i] })
+	rand.New(cfg.Random).Shuffle(len(o.servers), func(i, j int) { o.servers[i], o.servers[j] = o.servers[j], o.servers[i] })
 	o.currency.turned = func() {
 		o.mu.Lock()
 		o.current = true
@@ -293,7 +293,7 @@ func (o *Observer) Run(ctx context.Context) error {
 	for {
 		if failures > 0 {
 			select {
-			case <-time.After(reconnectPause(failures)):
+			case <-time.After(o.reconnectPause(failures)):
 			case <-ctx.Done():
 				return nil
 			}
@@ -320,12 +320,12 @@ func (o *Observer) Run(ctx context.Context) error {
 
 // reconnectPause is the wait before another attempt: full jitter below a limit that
 // doubles with each failure.
-func reconnectPause(failures int) time.Duration {
+func (o *Observer) reconnectPause(failures int) time.Duration {
 	limit := maxBackoff
 	if failures < 16 {
 		limit = min(limit, minBackoff<<(failures-1))
 	}
-	return rand.N(limit)
+	return time.Duration(rand.New(o.cfg.Random).Int64N(int64(limit)))
 }
 
 // poke wakes the goroutine in Run.

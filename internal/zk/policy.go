@@ -153,7 +153,7 @@ const retryAttempts = 6
 // has done it; it may be nil for what only reads. A further attempt is made
 // only when it has not, and waits for a connection first.
 func (c *conn) retry(ctx context.Context, req reqKind, do func(context.Context) error, find func(context.Context) (bool, error)) error {
-	delays := newBackoff()
+	delays := newBackoff(c.cfg.Random)
 	for n := 1; ; n++ {
 		err := do(ctx)
 		if err == nil {

@@ -328,7 +328,7 @@ func (q *inquest) read(path string) (data []byte) {
 // That the session has expired is none, though the connection may still stand.
 func (q *inquest) insist(read func(ctx context.Context) error) error {
 	c := q.s.conn
-	for delays := newBackoff(); q.err == nil; {
+	for delays := newBackoff(c.cfg.Random); q.err == nil; {
 		err := read(c.ctx)
 		if over := c.endErr(); over != nil {
 			q.err = over
