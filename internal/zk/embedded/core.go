@@ -10,8 +10,18 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// batchRequests is how many requests are carried out before they are stored and answered.
-const batchRequests = 4096
+// A batch is stored and answered after so many requests, or so many bytes of requests and of output.
+const (
+	batchRequests = 4096
+	batchBytes    = 16 << 20
+)
+
+// A connection's turn is over after so many requests or so long a time. What is left of its burst waits until the other
+// connections have had theirs.
+const (
+	turnRequests = 512
+	turnTime     = 20 * time.Millisecond
+)
 
 // core owns the state machine and the sessions. Its loop runs in Run's goroutine; elapsed alone may be called from others.
 type core struct {
@@ -25,6 +35,7 @@ type core struct {
 	// The present batch.
 	now      int64 // ms since the Unix epoch
 	requests int
+	bytes    int // of requests and of output
 	txns     []*state.Txn
 	dirty    []*conn // have output or are to be closed
 	done     []carriedOut
@@ -38,7 +49,7 @@ type carriedOut struct {
 
 func newCore(s *Server) (*core, error) {
 	k := &core{s: s, log: s.cfg.Logger, begun: time.Now()}
-	k.state = state.New(state.Config{MaxData: s.cfg.MaxFrame})
+	k.state = state.New(state.Config{MaxData: s.cfg.MaxFrame, MaxReply: s.cfg.MaxUnread})
 	var newest newestIDs
 	err := s.cfg.Storage.Load(Recovery{Txn: func(t *state.Txn) error {
 		newest.note(t.Session)
@@ -64,6 +75,7 @@ func (k *core) loop(ctx context.Context) error {
 	if err := k.endLocal(); err != nil {
 		return err
 	}
+	k.s.served.Store(true)
 	k.log.Info("embedded ZooKeeper serves", "zxid", k.state.LastZxid(), "sessions", len(k.sessions.byID))
 	ticks := time.NewTimer(k.untilTick())
 	defer ticks.Stop()
@@ -95,11 +107,11 @@ func (k *core) loop(ctx context.Context) error {
 		}
 		k.now = k.s.cfg.Clock()
 		if first.c != nil {
-			k.take(first)
+			k.take(first, drain)
 		}
 		// Before anybody expires, everything that has come until now is looked at, however much it is.
-		for n := len(k.s.queue); n > 0 && (k.requests < batchRequests || tick || drain); n-- {
-			k.take(<-k.s.queue)
+		for n := len(k.s.queue); n > 0 && (!k.full() || tick || drain); n-- {
+			k.take(<-k.s.queue, drain)
 		}
 		if tick {
 			k.expire(&awake)
@@ -122,8 +134,11 @@ func (k *core) untilTick() time.Duration {
 	return time.Duration(next)*time.Millisecond - time.Since(k.begun)
 }
 
-// take carries out one thing that a reader has handed over.
-func (k *core) take(it item) {
+// full says whether the present batch is long enough.
+func (k *core) full() bool { return k.requests >= batchRequests || k.bytes >= batchBytes }
+
+// take carries out one thing that a reader has handed over; with drain to its end, because there is no other turn.
+func (k *core) take(it item, drain bool) {
 	c := it.c
 	switch {
 	case it.word != "":
@@ -135,16 +150,17 @@ func (k *core) take(it item) {
 		k.connect(c, it)
 		k.done = append(k.done, carriedOut{c: c})
 	case it.frames.rest != nil:
-		k.burst(c, it)
+		k.burst(c, it, drain)
 	default:
 		k.end(c, endsAtOnce)
 	}
 }
 
-// burst carries out requests of one connection, as many as there is room for replies.
-func (k *core) burst(c *conn, it item) {
+// burst carries out requests of one connection, as many as there is room for replies and a turn has time for.
+func (k *core) burst(c *conn, it item, drain bool) {
 	b := it.frames
 	unread := c.out.unread()
+	began := time.Now()
 	n := int64(0)
 	for !c.over {
 		frame, rest := wire.NextInBurst(b.rest)
@@ -154,8 +170,12 @@ func (k *core) burst(c *conn, it item) {
 		if n > 0 && unread+len(c.batch) >= unreadSoft {
 			break // the rest waits
 		}
+		if !drain && (n == turnRequests || n > 0 && time.Since(began) >= turnTime) {
+			break
+		}
 		b.rest = rest
 		n++
+		k.bytes += len(frame)
 		k.request(c, frame, it.at)
 	}
 	if c.over {
@@ -200,12 +220,18 @@ func (k *core) request(c *conn, frame []byte, at int64) {
 	}
 }
 
-// event sends a watch event. The state machine calls it.
+// event sends a watch event. The state machine calls it, and must not be called from here.
 func (k *core) event(c *conn, event wire.WatcherEvent) {
+	if c.flooded {
+		return
+	}
 	mark := k.begin(c)
 	header := wire.ReplyHeader{Xid: wire.XidWatcherEvent, Zxid: -1}
 	c.batch = event.AppendTo(header.AppendTo(c.batch))
 	k.finish(c, mark)
+	if len(c.batch) > k.s.cfg.MaxUnread {
+		c.flooded, c.batch = true, nil // release closes it
+	}
 }
 
 // begin and finish put one frame between them into c's output.
@@ -218,6 +244,7 @@ func (k *core) begin(c *conn) (mark int) {
 
 func (k *core) finish(c *conn, mark int) {
 	c.batch = wire.EndFrame(c.batch, mark)
+	k.bytes += len(c.batch) - mark
 	c.sent.Add(1)
 	k.stats.sent++
 }
@@ -291,15 +318,18 @@ func (k *core) commit() error {
 	}
 	clear(k.done)
 	k.done = k.done[:0]
-	k.requests = 0
+	k.requests, k.bytes = 0, 0
 	return nil
 }
 
 func (k *core) release(c *conn) {
 	c.touched = false
-	if len(c.batch) > 0 {
-		var unread int
-		if c.batch, unread = c.out.put(c.batch); unread > k.s.cfg.MaxUnread {
+	if len(c.batch) > 0 || c.flooded {
+		unread := 0
+		if !c.flooded {
+			c.batch, unread = c.out.put(c.batch)
+		}
+		if c.flooded || unread > k.s.cfg.MaxUnread {
 			k.log.Warn("connection closed: its output is not read", "remote", c.remote, "limit", k.s.cfg.MaxUnread)
 			k.stats.unread++
 			c.ending = endsAtOnce

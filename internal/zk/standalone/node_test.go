@@ -1,0 +1,372 @@
+package standalone
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	gozk "github.com/go-zookeeper/zk"
+
+	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/zk/embedded"
+)
+
+const patience = 20 * time.Second
+
+// disk stands for a disk: what is stored on it outlives stores, and it can be made to fail.
+type disk struct {
+	*embedded.MemoryStorage
+
+	mu        sync.Mutex
+	full      error // what appending and probing return
+	persisted bool  // and yet what was appended is there
+	broken    error // what opening returns
+	opened    int
+	open      bool
+}
+
+func newDisk() *disk { return &disk{MemoryStorage: embedded.NewMemoryStorage()} }
+
+func (d *disk) set(change func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change()
+}
+
+// store opens it. One store at a time is open.
+func (d *disk) store(string) (store, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.broken != nil {
+		return nil, d.broken
+	}
+	if d.open {
+		return nil, errors.New("open already")
+	}
+	d.open = true
+	d.opened++
+	return &file{disk: d}, nil
+}
+
+type file struct {
+	*disk
+	failed bool
+}
+
+func (f *file) Append(b embedded.Batch) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.failed {
+		panic("appended after a failure")
+	}
+	if f.full != nil {
+		f.failed = true
+		if f.persisted {
+			_ = f.MemoryStorage.Append(b) // never fails
+		}
+		return f.full
+	}
+	return f.MemoryStorage.Append(b)
+}
+
+func (f *file) Probe() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.full
+}
+
+// Backup writes until it is told to stop.
+func (f *file) Backup(ctx context.Context, w io.Writer) (int64, error) {
+	for n := int64(0); ; n++ {
+		if ctx.Err() != nil {
+			return n, ctx.Err()
+		}
+		if _, err := w.Write([]byte{0}); err != nil {
+			return n, err
+		}
+	}
+}
+
+func (f *file) Close() error {
+	f.set(func() { f.open = false })
+	return nil
+}
+
+// journal is a log for a test to read.
+type journal struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.b.Write(p)
+}
+
+func (j *journal) count(part string) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Count(j.b.String(), part)
+}
+
+// process is a node as a process has it.
+type process struct {
+	*Node
+	log   *journal
+	end   context.CancelFunc
+	ended chan error
+}
+
+func start(t *testing.T, d *disk, listen string) *process {
+	t.Helper()
+	p := &process{log: new(journal), ended: make(chan error, 1)}
+	var err error
+	p.Node, err = Open(Config{Dir: "x", Listen: listen, Logger: slog.New(slog.NewTextHandler(p.log, nil)), open: d.store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(context.Background())
+	p.end = end
+	go func() { p.ended <- p.Run(ctx) }()
+	return p
+}
+
+// stop ends it in good order.
+func (p *process) stop(t *testing.T) {
+	t.Helper()
+	p.end()
+	if err := testkit.Receive(t, patience, p.ended, "the node ends"); err != nil {
+		t.Errorf("the node ended with %v", err)
+	}
+	p.ended <- nil
+}
+
+// client is the unmodified go-zookeeper client.
+func client(t *testing.T, addr string, dial func(context.Context, string, string) (net.Conn, error)) *gozk.Conn {
+	t.Helper()
+	conn, events, err := gozk.Connect([]string{addr}, 10*time.Second, gozk.WithLogger(silent{}),
+		gozk.WithDialer(func(network, addr string, within time.Duration) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), within)
+			defer cancel()
+			return dial(ctx, network, addr)
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for range events {
+		}
+	}()
+	return conn
+}
+
+func (p *process) client(t *testing.T) *gozk.Conn { return client(t, "127.0.0.1:2181", p.Dial) }
+
+func tcp(ctx context.Context, network, addr string) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, network, addr)
+}
+
+type silent struct{}
+
+func (silent) Printf(string, ...any) {}
+
+var world = gozk.WorldACL(gozk.PermAll)
+
+func create(t *testing.T, c *gozk.Conn, path string, flags int32) {
+	t.Helper()
+	if _, err := c.Create(path, nil, flags, world); err != nil {
+		t.Fatalf("creating %s: %v", path, err)
+	}
+}
+
+func exists(t *testing.T, c *gozk.Conn, path string) bool {
+	t.Helper()
+	there, _, err := c.Exists(path)
+	if err != nil {
+		t.Fatalf("looking for %s: %v", path, err)
+	}
+	return there
+}
+
+func TestTheSessionsOfAProcessThatIsGoneAreOverBeforeAnybodyIsServed(t *testing.T) {
+	testkit.NoLeaks(t)
+	d := newDisk()
+	first := start(t, d, "127.0.0.1:0")
+	ours, theirs := first.client(t), client(t, first.Addr().String(), tcp)
+	create(t, ours, "/ours", gozk.FlagEphemeral)
+	create(t, theirs, "/theirs", gozk.FlagEphemeral)
+	create(t, ours, "/kept", 0)
+	first.stop(t) // no session was closed: for the store that is the same as kill -9
+	ours.Close()
+	theirs.Close()
+
+	second := start(t, d, "")
+	c := second.client(t)
+	if exists(t, c, "/ours") {
+		t.Error("the gateway's own session of the process before lives")
+	}
+	if !exists(t, c, "/theirs") {
+		t.Error("the session of a client outside did not outlive the process")
+	}
+	if !exists(t, c, "/kept") {
+		t.Error("a node is lost")
+	}
+	c.Close()
+	second.stop(t)
+}
+
+func TestAFullDiskIsWaitedForAndNothingAcknowledgedIsLost(t *testing.T) {
+	for name, persisted := range map[string]bool{"failed": false, "failed but persisted": true} {
+		t.Run(name, func(t *testing.T) {
+			testkit.NoLeaks(t)
+			d := newDisk()
+			p := start(t, d, "127.0.0.1:0")
+			ours, theirs := p.client(t), client(t, p.Addr().String(), tcp)
+			create(t, ours, "/ours", gozk.FlagEphemeral)
+			create(t, theirs, "/theirs", gozk.FlagEphemeral)
+			session := ours.SessionID()
+
+			full := errors.New("no space left on device")
+			d.set(func() { d.full, d.persisted = full, persisted })
+			if _, err := ours.Create("/lost", nil, 0, world); err == nil {
+				t.Fatal("acknowledged what was not stored")
+			}
+			testkit.Eventually(t, patience, func() bool { return p.Err() != nil }, "the node is down")
+			if _, err := p.Dial(t.Context(), "", ""); !errors.Is(err, ErrDown) || !errors.Is(err, full) {
+				t.Errorf("dialing says %v", err)
+			}
+			if _, err := p.Backup(t.Context(), io.Discard); !errors.Is(err, ErrDown) {
+				t.Errorf("a backup says %v", err)
+			}
+			nc, err := net.Dial("tcp", p.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := nc.Read(make([]byte, 1)); err == nil {
+				t.Error("a connection from outside was served")
+			}
+			nc.Close()
+
+			d.set(func() { d.full = nil })
+			testkit.Eventually(t, patience, func() bool { return p.Err() == nil }, "the node is back")
+			again := p.client(t)
+			for _, path := range []string{"/ours", "/theirs"} {
+				if !exists(t, again, path) {
+					t.Errorf("%s is lost", path)
+				}
+			}
+			if exists(t, again, "/lost") != persisted {
+				t.Errorf("the unanswered write is there: %v", !persisted)
+			}
+			create(t, ours, "/more", gozk.FlagEphemeral)
+			if ours.SessionID() != session {
+				t.Error("the gateway's session did not live on")
+			}
+			if n, m := p.log.count("cannot be written: requests are refused"), p.log.count("can be written again"); n != 1 || m != 1 {
+				t.Errorf("logged %d and %d times, want once each", n, m)
+			}
+			for _, c := range []*gozk.Conn{ours, theirs, again} {
+				c.Close()
+			}
+			p.stop(t)
+		})
+	}
+}
+
+func TestADiskThatIsFullAtTheStartIsWaitedForToo(t *testing.T) {
+	testkit.NoLeaks(t)
+	d := newDisk()
+	first := start(t, d, "")
+	old := first.client(t)
+	create(t, old, "/old", gozk.FlagEphemeral)
+	first.stop(t)
+	old.Close()
+
+	d.set(func() { d.full = errors.New("no space left on device") })
+	p := start(t, d, "")
+	testkit.Eventually(t, patience, func() bool { return p.Err() != nil }, "the node is down")
+	d.set(func() { d.full = nil })
+	testkit.Eventually(t, patience, func() bool { return p.Err() == nil }, "the node is up")
+	c := p.client(t)
+	if exists(t, c, "/old") {
+		t.Error("the session of the process before lives, although nobody was served since")
+	}
+	c.Close()
+	p.stop(t)
+}
+
+func TestANodeThatIsDownEndsWhenItIsTold(t *testing.T) {
+	testkit.NoLeaks(t)
+	d := newDisk()
+	p := start(t, d, "")
+	c := p.client(t)
+	create(t, c, "/a", 0)
+	d.set(func() { d.full = errors.New("full") })
+	if _, err := c.Create("/b", nil, 0, world); err == nil {
+		t.Fatal("acknowledged what was not stored")
+	}
+	testkit.Eventually(t, patience, func() bool { return p.Err() != nil }, "the node is down")
+	c.Close()
+	p.stop(t)
+	if _, err := p.Dial(t.Context(), "", ""); !errors.Is(err, ErrDown) {
+		t.Errorf("dialing after the end says %v", err)
+	}
+}
+
+func TestABackupEndsWithTheStoreThatItReads(t *testing.T) {
+	testkit.NoLeaks(t)
+	d := newDisk()
+	p := start(t, d, "")
+	r, w := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		_, err := p.Backup(context.Background(), w)
+		w.CloseWithError(err)
+		done <- err
+	}()
+	if _, err := r.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, r) }() // until Backup ends
+	p.stop(t)
+	if err := testkit.Receive(t, patience, done, "the backup ends"); !errors.Is(err, context.Canceled) {
+		t.Errorf("the backup ended with %v", err)
+	}
+}
+
+func TestWhatWasOpenedAndNeverRunIsGivenUp(t *testing.T) {
+	testkit.NoLeaks(t)
+	d := newDisk()
+	for range 2 {
+		n, err := Open(Config{Dir: "x", Listen: "127.0.0.1:0", open: d.store})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := n.Run(t.Context()); !errors.Is(err, ErrDown) {
+			t.Errorf("running it says %v", err)
+		}
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	if _, err := Open(Config{Dir: "x", Listen: taken.Addr().String(), open: d.store}); err == nil {
+		t.Error("listens where another does")
+	}
+	if d.open {
+		t.Error("the store was left open")
+	}
+}

@@ -1,0 +1,138 @@
+package standalone
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/testkit"
+)
+
+func TestWhatIsWrittenArrivesInOrderHoweverItIsCut(t *testing.T) {
+	testkit.NoLeaks(t)
+	a, b := newPipe()
+	want := make([]byte, 5*pipeBuffer)
+	random := rand.NewChaCha8([32]byte{1})
+	_, _ = random.Read(want) // never fails
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		for rest := want; len(rest) > 0; {
+			n := min(len(rest), rand.IntN(3*pipeBuffer/2)+1)
+			if m, err := a.Write(rest[:n]); m != n || err != nil {
+				t.Errorf("wrote %d of %d: %v", m, n, err)
+			}
+			rest = rest[n:]
+		}
+		a.Close()
+	})
+	var got []byte
+	for {
+		p := make([]byte, rand.IntN(pipeBuffer)+1)
+		n, err := b.Read(p)
+		got = append(got, p[:n]...)
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	writing.Wait()
+	if !bytes.Equal(got, want) {
+		t.Errorf("got %d bytes of %d, or others", len(got), len(want))
+	}
+}
+
+func TestReadsTakeTogetherWhatWasWrittenOneAfterTheOther(t *testing.T) {
+	a, b := newPipe()
+	for range 3 {
+		if _, err := a.Write([]byte("xyz")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := make([]byte, 100)
+	if n, err := b.Read(p); n != 9 || err != nil {
+		t.Errorf("read %d: %v", n, err)
+	}
+}
+
+func TestDeadlinesEndWaitingInVirtualTime(t *testing.T) {
+	full := make([]byte, pipeBuffer+1)
+	for name, c := range map[string]struct {
+		set  func(net.Conn, time.Time) error
+		wait func(net.Conn) error
+	}{
+		"read":  {net.Conn.SetReadDeadline, func(c net.Conn) error { _, err := c.Read(make([]byte, 1)); return err }},
+		"write": {net.Conn.SetWriteDeadline, func(c net.Conn) error { _, err := c.Write(full); return err }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, _ := newPipe()
+				began := time.Now()
+				if err := c.set(a, began.Add(time.Second)); err != nil {
+					t.Fatal(err)
+				}
+				err := c.wait(a)
+				if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Second {
+					t.Errorf("%v after %v", err, time.Since(began))
+				}
+				var timeout net.Error
+				if !errors.As(err, &timeout) || !timeout.Timeout() {
+					t.Errorf("%v is no timeout", err)
+				}
+				// Set while somebody waits: earlier, and later again.
+				if err := c.set(a, time.Time{}); err != nil {
+					t.Fatal(err)
+				}
+				ended := make(chan error)
+				began = time.Now()
+				go func() { ended <- c.wait(a) }()
+				synctest.Wait()
+				if err := c.set(a, began.Add(time.Hour)); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if err := c.set(a, began.Add(time.Minute)); err != nil {
+					t.Fatal(err)
+				}
+				if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Minute {
+					t.Errorf("%v after %v", err, time.Since(began))
+				}
+			})
+		})
+	}
+}
+
+func TestClosingEitherEndEndsEverything(t *testing.T) {
+	testkit.NoLeaks(t)
+	a, b := newPipe()
+	reading := make(chan error)
+	go func() { _, err := b.Read(make([]byte, 1)); reading <- err }()
+	writing := make(chan error)
+	go func() { _, err := b.Write(make([]byte, pipeBuffer+1)); writing <- err }()
+	a.Close()
+	if err := <-reading; err != io.EOF {
+		t.Errorf("reading from a closed end: %v", err)
+	}
+	if err := <-writing; err != io.ErrClosedPipe {
+		t.Errorf("writing to a closed end: %v", err)
+	}
+	if _, err := a.Read(make([]byte, 1)); err != io.ErrClosedPipe {
+		t.Errorf("reading on the closed end: %v", err)
+	}
+	if _, err := a.Write([]byte("x")); err != io.ErrClosedPipe {
+		t.Errorf("writing on the closed end: %v", err)
+	}
+	if err := a.SetDeadline(time.Now()); err != io.ErrClosedPipe {
+		t.Errorf("a deadline on the closed end: %v", err)
+	}
+	a.Close()
+	b.Close()
+}
