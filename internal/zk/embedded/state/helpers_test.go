@@ -209,6 +209,9 @@ func check(t testing.TB, s *State) {
 	walk = func(n *node) {
 		nodes++
 		uses[n.acl]++
+		if s.snapshot == nil && !s.written(n) {
+			t.Fatalf("%s has the mark of another snapshot", n.path())
+		}
 		size += int64(len(n.path()) + len(n.data))
 		n.each(walk)
 	}

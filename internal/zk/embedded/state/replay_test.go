@@ -11,8 +11,8 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// wander lets random clients do random things, the same for the same seed.
-func wander(t testing.TB, seed uint64, steps int) *rig {
+// wander lets random clients do random things, the same for the same seed. Before each it calls between, if there is one.
+func wander(t testing.TB, seed uint64, steps int, between ...func(*rig)) *rig {
 	r := newRig(t)
 	random := rand.New(rand.NewPCG(seed, 1))
 	pick := func(n int) int { return random.IntN(n) }
@@ -53,6 +53,9 @@ func wander(t testing.TB, seed uint64, steps int) *rig {
 		return wire.MultiOp{Op: wire.OpSetData, Record: &wire.SetDataRequest{Path: path(), Data: data(), Version: version()}}
 	}
 	for range steps {
+		for _, f := range between {
+			f(r)
+		}
 		r.now += int64(pick(30))
 		i := pick(len(clients))
 		c := clients[i]
