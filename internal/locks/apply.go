@@ -96,7 +96,7 @@ func (m *Manager) applyLock(s *space, c *zk.Change, now time.Duration) {
 }
 
 func (m *Manager) applyAdded(q *queue, c *zk.Change, now time.Duration) {
-	parsed, ok := recipe.Parse(m.fleet, c.Node.Name)
+	parsed, ok := recipe.Parse(m.fleet, c.Node)
 	contender := &parsed
 	if !ok {
 		q.strays++
@@ -149,7 +149,7 @@ func (m *Manager) place(l *lease, now time.Duration) {
 }
 
 func (m *Manager) applyRemoved(q *queue, c *zk.Change, now time.Duration) {
-	contender, ok := recipe.Parse(m.fleet, c.Node.Name)
+	contender, ok := recipe.Parse(m.fleet, c.Node)
 	if !ok {
 		q.strays = max(q.strays-1, 0)
 		m.touchQueue(q)
@@ -185,7 +185,7 @@ func (m *Manager) lostContender(l *lease, c *zk.Change, now time.Duration) {
 }
 
 func (m *Manager) applyChanged(q *queue, c *zk.Change) {
-	contender, ok := recipe.Parse(m.fleet, c.Node.Name)
+	contender, ok := recipe.Parse(m.fleet, c.Node)
 	if !ok {
 		return
 	}

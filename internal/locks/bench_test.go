@@ -25,7 +25,7 @@ type instantStore struct {
 type instantDir struct {
 	dir   zk.Dir
 	next  int
-	nodes map[string]*zk.Node
+	nodes map[string]string
 }
 
 func (s *instantStore) Watch(roots []zk.WatchRoot, sink zk.Sink, _ func() int64) Watcher {
@@ -63,7 +63,7 @@ func (f *instantSession) Submit(w *zk.Write) error {
 		path := op.Path
 		switch {
 		case op.Kind == zk.OpCreate && !op.Sequential:
-			d := &instantDir{nodes: map[string]*zk.Node{}}
+			d := &instantDir{nodes: map[string]string{}}
 			d.dir.Path, s.dirs[path] = path, d
 			changes = append(changes, zk.Change{Kind: zk.DirAdded, Root: s.root, Dir: &d.dir})
 		case op.Kind == zk.OpCreate:
@@ -74,12 +74,12 @@ func (f *instantSession) Submit(w *zk.Write) error {
 			d := s.dirs[path[:at]]
 			res.Paths[i] = fmt.Sprintf("%s%010d", path, d.next)
 			d.next++
-			n := &zk.Node{Name: res.Paths[i][at+1:]}
+			n := res.Paths[i][at+1:]
 			d.nodes[res.Paths[i]] = n
 			changes = append(changes, zk.Change{Kind: zk.NodeAdded, Root: s.root, Dir: &d.dir, Node: n})
 		case op.Kind == zk.OpDelete:
 			for _, d := range s.dirs {
-				if n := d.nodes[path]; n != nil {
+				if n := d.nodes[path]; n != "" {
 					delete(d.nodes, path)
 					changes = append(changes, zk.Change{Kind: zk.NodeRemoved, Root: s.root, Dir: &d.dir, Node: n})
 				}
@@ -150,7 +150,7 @@ func BenchmarkTelling(b *testing.B) {
 	}
 	m.Apply([]zk.Change{{Kind: zk.Synced}})
 	q := m.queueOf(m.spaces[DefaultNamespace], "deploy")
-	c := &zk.Change{Kind: zk.NodeAdded, Dir: &zk.Dir{Path: q.path}, Node: &zk.Node{Name: "write-0000000000"}}
+	c := &zk.Change{Kind: zk.NodeAdded, Dir: &zk.Dir{Path: q.path}, Node: "write-0000000000"}
 	b.ReportAllocs()
 	for b.Loop() {
 		m.tellNode(c, q)
@@ -184,7 +184,6 @@ func benchmarkTellingACycle(b *testing.B, told bool) {
 	}
 	c := &recipe.Contender{LeaseID: l.id, Name: "write-v1." + string(l.id) + "-lock-0000000000", Ours: true, Member: 1, Members: 1}
 	l.name, l.czxid = c.Name, 7
-	node := &zk.Node{Name: c.Name}
 	dir := &zk.Dir{Path: q.path}
 	root := &zk.WatchRoot{Path: "/lockkeeper/locks", Depth: 2}
 	at := time.Now()
@@ -192,7 +191,7 @@ func benchmarkTellingACycle(b *testing.B, told bool) {
 	for b.Loop() {
 		m.heard = at
 		l.shown, l.sight, l.reason, l.wasHeld = false, sight{}, ReasonReleased, true
-		m.tellNode(&zk.Change{Kind: zk.NodeAdded, Root: root, Dir: dir, Node: node}, q)
+		m.tellNode(&zk.Change{Kind: zk.NodeAdded, Root: root, Dir: dir, Node: c.Name}, q)
 		if m.appeared(c) {
 			m.tellQueued(q, c)
 		}
@@ -202,7 +201,7 @@ func benchmarkTellingACycle(b *testing.B, told bool) {
 		}
 		m.tellEnded(l)
 		m.heard = at
-		m.tellNode(&zk.Change{Kind: zk.NodeRemoved, Root: root, Dir: dir, Node: node}, q)
+		m.tellNode(&zk.Change{Kind: zk.NodeRemoved, Root: root, Dir: dir, Node: c.Name}, q)
 		delete(m.sights, c)
 	}
 }

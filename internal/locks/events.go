@@ -54,7 +54,7 @@ func (m *Manager) tellNode(c *zk.Change, q *queue) {
 	default:
 		return
 	}
-	e := m.event(t, c.Dir.Path, nodeName(c))
+	e := m.event(t, c.Dir.Path, c.Node)
 	if q != nil {
 		e.NS, e.Lock = q.space.name, q.name
 	}

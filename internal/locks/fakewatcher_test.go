@@ -23,7 +23,7 @@ type fakeWatcher struct {
 	held      bool // the stream stands still
 	connected bool
 	dirs      map[string]*zk.Dir
-	nodes     map[string]*zk.Node
+	nodes     map[string]bool
 	observed  int64
 	replied   int64 // the highest zxid of a reply: no server that is behind it is taken
 	proven    zk.Instant
@@ -32,7 +32,7 @@ type fakeWatcher struct {
 }
 
 func (s *fakeStore) Watch(roots []zk.WatchRoot, sink zk.Sink, _ func() int64) Watcher {
-	w := &fakeWatcher{s: s, sink: sink, roots: roots, wake: make(chan struct{}, 1), dirs: map[string]*zk.Dir{}, nodes: map[string]*zk.Node{}}
+	w := &fakeWatcher{s: s, sink: sink, roots: roots, wake: make(chan struct{}, 1), dirs: map[string]*zk.Dir{}, nodes: map[string]bool{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watchers = append(s.watchers, w)
@@ -129,18 +129,14 @@ func (w *fakeWatcher) change(kind zk.ChangeKind, p string, listed bool, zxid int
 	} else {
 		c.Dir = w.dir(path.Dir(p))
 		switch {
-		case kind == zk.NodeAdded && w.nodes[p] != nil:
+		case kind == zk.NodeAdded && w.nodes[p]:
 			return
 		case kind == zk.NodeAdded:
-			w.nodes[p] = &zk.Node{Name: path.Base(p)}
-		}
-		c.Node = w.nodes[p]
-		if c.Node == nil {
-			c.Node = &zk.Node{Name: path.Base(p)}
-		}
-		if kind == zk.NodeRemoved {
+			w.nodes[p] = true
+		case kind == zk.NodeRemoved:
 			delete(w.nodes, p)
 		}
+		c.Node = path.Base(p)
 	}
 	w.sink.Apply([]zk.Change{c})
 }

@@ -49,7 +49,7 @@ func (m *Manager) forgetPeer(id recipe.GatewayID, p *peer) {
 }
 
 func (m *Manager) applyRegistration(c *zk.Change, now time.Duration) {
-	id, err := recipe.ParseGatewayID(nodeName(c))
+	id, err := recipe.ParseGatewayID(c.Node)
 	if err != nil {
 		return
 	}
@@ -72,15 +72,8 @@ func (m *Manager) applyRegistration(c *zk.Change, now time.Duration) {
 	}
 }
 
-func nodeName(c *zk.Change) string {
-	if c.Node == nil {
-		return ""
-	}
-	return c.Node.Name
-}
-
 func (m *Manager) applySuccession(c *zk.Change, now time.Duration) {
-	id, err := recipe.ParseGatewayID(nodeName(c))
+	id, err := recipe.ParseGatewayID(c.Node)
 	if err != nil {
 		return
 	}

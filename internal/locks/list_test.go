@@ -42,14 +42,13 @@ func (l *listed) set(name string, state LockState) {
 		l.dirs[name] = d
 		changes = append(changes, zk.Change{Kind: zk.DirAdded, Root: l.root, Dir: d})
 	}
-	node := &zk.Node{Name: listedContender}
 	switch {
 	case d == nil:
 		return
 	case state == LockHeld:
-		changes = append(changes, zk.Change{Kind: zk.NodeAdded, Root: l.root, Dir: d, Node: node})
+		changes = append(changes, zk.Change{Kind: zk.NodeAdded, Root: l.root, Dir: d, Node: listedContender})
 	default:
-		changes = append(changes, zk.Change{Kind: zk.NodeRemoved, Root: l.root, Dir: d, Node: node})
+		changes = append(changes, zk.Change{Kind: zk.NodeRemoved, Root: l.root, Dir: d, Node: listedContender})
 	}
 	if state == "" {
 		changes = append(changes, zk.Change{Kind: zk.DirRemoved, Root: l.root, Dir: d})

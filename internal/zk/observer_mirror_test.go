@@ -21,7 +21,7 @@ const patience = 30 * time.Second
 // whatever a Sink must never be told.
 type mirror struct {
 	mu      sync.Mutex
-	dirs    map[string]map[string]*Node
+	dirs    map[string]map[string]bool
 	known   map[string]*Dir
 	created map[string]int32
 	synced  bool
@@ -35,7 +35,7 @@ type mirror struct {
 
 func newMirror() *mirror {
 	return &mirror{
-		dirs:    make(map[string]map[string]*Node),
+		dirs:    make(map[string]map[string]bool),
 		known:   make(map[string]*Dir),
 		created: make(map[string]int32),
 	}
@@ -66,8 +66,8 @@ func (m *mirror) apply(c Change) {
 	if c.Dir != nil {
 		line += " " + c.Dir.Path
 	}
-	if c.Node != nil {
-		line += " " + c.Node.Name
+	if c.Node != "" {
+		line += " " + c.Node
 	}
 	if c.Kind == Synced && c.Root != nil {
 		line += " " + c.Root.Path
@@ -86,12 +86,22 @@ func (m *mirror) apply(c Change) {
 		bad("a directory that is not the one that was added")
 	}
 	switch c.Kind {
+	case NodeAdded, NodeRemoved, NodeChanged:
+		if c.Node == "" {
+			bad("of no node")
+		}
+	default:
+		if c.Node != "" {
+			bad("of a node")
+		}
+	}
+	switch c.Kind {
 	case DirAdded:
 		if m.known[c.Dir.Path] != nil {
 			bad("added twice")
 		}
 		m.known[c.Dir.Path] = c.Dir
-		m.dirs[c.Dir.Path] = make(map[string]*Node)
+		m.dirs[c.Dir.Path] = make(map[string]bool)
 	case DirRemoved:
 		if n := len(m.dirs[c.Dir.Path]); n > 0 {
 			bad(fmt.Sprintf("removed with %d nodes", n))
@@ -100,18 +110,17 @@ func (m *mirror) apply(c Change) {
 		delete(m.dirs, c.Dir.Path)
 		delete(m.created, c.Dir.Path)
 	case NodeAdded:
-		if m.dirs[c.Dir.Path][c.Node.Name] != nil {
+		if m.dirs[c.Dir.Path][c.Node] {
 			bad("added twice")
 		}
-		c.Node.Value = m
-		m.dirs[c.Dir.Path][c.Node.Name] = c.Node
+		m.dirs[c.Dir.Path][c.Node] = true
 	case NodeRemoved:
-		if have := m.dirs[c.Dir.Path][c.Node.Name]; have != c.Node && (have != nil || c.Node.Value != nil) {
-			bad("removed a node that is not the one that was added")
+		if c.Listed && !m.dirs[c.Dir.Path][c.Node] {
+			bad("a listing removed a node that was not there")
 		}
-		delete(m.dirs[c.Dir.Path], c.Node.Name)
+		delete(m.dirs[c.Dir.Path], c.Node)
 	case NodeChanged:
-		if m.dirs[c.Dir.Path][c.Node.Name] != c.Node {
+		if !m.dirs[c.Dir.Path][c.Node] {
 			bad("changed a node that is not there")
 		}
 	case DirListed:

@@ -3,6 +3,7 @@ package zk
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"lockkeeper/internal/zk/wire"
 )
@@ -25,21 +26,14 @@ type Dir struct {
 	Path  string // below the chroot; never changes
 	Value any    // the sink's own
 
-	name  string
 	nodes nodeSet
 	// czxid is that of the directory as last listed, 0 before: it tells a
 	// directory from another one that took its place while nobody watched.
 	czxid int64
 }
 
-// Name is the last component of Path.
-func (d *Dir) Name() string { return d.Path[len(d.Path)-len(d.name):] }
-
-// Node is a leaf: an entry of a Dir.
-type Node struct {
-	Name  string // never changes
-	Value any    // the sink's own
-}
+// name is the last component of Path. The struct has 64 bytes.
+func (d *Dir) name() string { return d.Path[strings.LastIndexByte(d.Path, '/')+1:] }
 
 // ChangeKind is what a Change tells.
 type ChangeKind uint8
@@ -53,10 +47,10 @@ const (
 	DirAdded ChangeKind = iota + 1
 	// DirRemoved: Dir is gone. A NodeRemoved for each of its nodes came before.
 	DirRemoved
-	// NodeAdded: Node exists in Dir. Never told twice for one Node.
+	// NodeAdded: Node exists in Dir. Not told again before its NodeRemoved.
 	NodeAdded
 	// NodeRemoved: Node is gone from Dir. A deleted event is told even when
-	// the node was not known: then Node is a fresh one with a nil Value.
+	// the node was not known.
 	NodeRemoved
 	// NodeChanged: Node's data was set, or Node may be another one than before
 	// under the same name: what was read of it is out of date.
@@ -99,9 +93,9 @@ type Change struct {
 	Created int32
 	Root    *WatchRoot
 	Dir     *Dir
-	Node    *Node
-	Zxid    int64 // of the reply, when told by one; else 0
-	Err     error // with DirListed only
+	Node    string // the name of a leaf of Dir; "" with what is about Dir or more
+	Zxid    int64  // of the reply, when told by one; else 0
+	Err     error  // with DirListed only
 }
 
 // Sink is told every change.
@@ -130,18 +124,32 @@ type root struct {
 	// fresh are the nodes that an event has told of while the tree is read. They
 	// are in the directories of the present; what else is known may be from
 	// directories that were replaced while nobody watched.
-	fresh map[*Node]struct{}
+	fresh map[leaf]struct{}
+}
+
+// leaf is a node of a directory.
+type leaf struct {
+	dir  *Dir
+	node string
 }
 
 // freshen notes that an event has told of a node.
-func (root *root) freshen(n *Node) {
+func (root *root) freshen(d *Dir, node string) {
 	if root.synced {
 		return
 	}
 	if root.fresh == nil {
-		root.fresh = make(map[*Node]struct{})
+		root.fresh = make(map[leaf]struct{})
 	}
-	root.fresh[n] = struct{}{}
+	root.fresh[leaf{d, node}] = struct{}{}
+}
+
+// key is under what dirs has a directory.
+func (root *root) key(d *Dir) string {
+	if root.Depth == 1 {
+		return ""
+	}
+	return d.name()
 }
 
 // listing is a directory to list: the whole root of depth 2 when top.
@@ -234,35 +242,36 @@ func (r *replica) event(t wire.EventType, path []byte) {
 		// is older than the watch and not listed yet, or may not be read.
 		d = r.addDir(root, string(dir), true, 0)
 		if root.listed {
-			r.need(root, d.name) // otherwise the listing of the top will ask for it
+			r.need(root, root.key(d)) // otherwise the listing of the top will ask for it
 		}
 	}
-	n := d.nodes.get(node)
+	name, known := d.nodes.get(node)
+	if !known {
+		name = string(node)
+	}
 	switch t {
 	case wire.EventCreated:
-		if n != nil {
+		root.freshen(d, name)
+		if known {
 			// An event precedes every reply that shows its change, so this is
 			// not the creation of the node we know: that one must have been
 			// deleted without our being told (an ACL, or before the watch).
-			root.freshen(n)
-			r.emit(Change{Kind: NodeChanged, Root: &root.WatchRoot, Dir: d, Node: n})
+			r.emit(Change{Kind: NodeChanged, Root: &root.WatchRoot, Dir: d, Node: name})
 			return
 		}
-		root.freshen(r.addNode(root, d, string(node), false, 0))
+		r.addNode(root, d, name, false, 0)
 	case wire.EventDeleted:
-		if n == nil {
-			n = &Node{Name: string(node)}
-		} else {
-			d.nodes.remove(n)
-			delete(root.fresh, n)
+		if known {
+			d.nodes.remove(name)
+			delete(root.fresh, leaf{d, name})
 		}
-		r.emit(Change{Kind: NodeRemoved, Root: &root.WatchRoot, Dir: d, Node: n})
+		r.emit(Change{Kind: NodeRemoved, Root: &root.WatchRoot, Dir: d, Node: name})
 	case wire.EventDataChanged:
-		if n == nil {
-			n = r.addNode(root, d, string(node), false, 0)
+		if !known {
+			r.addNode(root, d, name, false, 0)
 		}
-		root.freshen(n)
-		r.emit(Change{Kind: NodeChanged, Root: &root.WatchRoot, Dir: d, Node: n})
+		root.freshen(d, name)
+		r.emit(Change{Kind: NodeChanged, Root: &root.WatchRoot, Dir: d, Node: name})
 	default:
 		r.ignored++
 	}
@@ -279,7 +288,7 @@ func (r *replica) dirEvent(root *root, name []byte, t wire.EventType) {
 		if d := root.dirs[string(name)]; d == nil {
 			r.addDir(root, string(name), false, 0)
 		} else if root.listed {
-			r.need(root, d.name) // not the one we know: a listing finds out
+			r.need(root, root.key(d)) // not the one we know: a listing finds out
 		}
 	case wire.EventDeleted:
 		// A node is deleted only when it is empty, so whatever is still known
@@ -306,9 +315,9 @@ func (r *replica) listedTop(root *root, names [][]byte, tree bool, zxid int64) {
 			d, isNew = r.addDir(root, string(name), true, zxid), true
 		}
 		if tree {
-			r.needTree(root, d.name)
+			r.needTree(root, root.key(d))
 		} else if isNew {
-			r.need(root, d.name)
+			r.need(root, root.key(d))
 		}
 	}
 	if len(root.dirs) == len(names) {
@@ -316,7 +325,7 @@ func (r *replica) listedTop(root *root, names [][]byte, tree bool, zxid int64) {
 	}
 	present := nameSet(names)
 	for _, d := range root.dirs {
-		if !present[d.name] {
+		if !present[root.key(d)] {
 			r.removeDir(root, d, true, zxid)
 		}
 	}
@@ -336,16 +345,16 @@ func (r *replica) listedDir(root *root, name string, names [][]byte, stat *wire.
 	}
 	d.czxid = stat.Czxid
 	for _, child := range names {
-		if d.nodes.get(child) == nil {
+		if _, known := d.nodes.get(child); !known {
 			r.addNode(root, d, string(child), true, zxid)
 		}
 	}
 	if d.nodes.len() > len(names) {
 		present := nameSet(names)
-		for _, n := range d.nodes.all() {
-			if !present[n.Name] {
-				d.nodes.remove(n)
-				r.emit(Change{Kind: NodeRemoved, Listed: true, Zxid: zxid, Root: &root.WatchRoot, Dir: d, Node: n})
+		for name := range d.nodes.all() {
+			if !present[name] {
+				d.nodes.remove(name)
+				r.emit(Change{Kind: NodeRemoved, Listed: true, Zxid: zxid, Root: &root.WatchRoot, Dir: d, Node: name})
 			}
 		}
 	}
@@ -357,13 +366,13 @@ func (r *replica) listedDir(root *root, name string, names [][]byte, stat *wire.
 // those are in the one that took its place and must not be told as removed.
 func (r *replica) replaced(root *root, d *Dir, zxid int64) *Dir {
 	stays := false
-	for _, n := range d.nodes.all() {
-		if _, fresh := root.fresh[n]; fresh {
+	for name := range d.nodes.all() {
+		if _, fresh := root.fresh[leaf{d, name}]; fresh {
 			stays = true
 			continue
 		}
-		d.nodes.remove(n)
-		r.emit(Change{Kind: NodeRemoved, Listed: true, Zxid: zxid, Root: &root.WatchRoot, Dir: d, Node: n})
+		d.nodes.remove(name)
+		r.emit(Change{Kind: NodeRemoved, Listed: true, Zxid: zxid, Root: &root.WatchRoot, Dir: d, Node: name})
 	}
 	if stays {
 		return d
@@ -404,26 +413,24 @@ func (r *replica) addDir(root *root, name string, listed bool, zxid int64) *Dir 
 		path += name
 		name = path[len(path)-len(name):] // one string in memory, not two
 	}
-	d := &Dir{Path: path, name: name}
+	d := &Dir{Path: path}
 	root.dirs[name] = d
 	r.emit(Change{Kind: DirAdded, Listed: listed, Zxid: zxid, Root: &root.WatchRoot, Dir: d})
 	return d
 }
 
 func (r *replica) removeDir(root *root, d *Dir, listed bool, zxid int64) {
-	for _, n := range d.nodes.all() {
-		r.emit(Change{Kind: NodeRemoved, Listed: listed, Zxid: zxid, Root: &root.WatchRoot, Dir: d, Node: n})
+	for name := range d.nodes.all() {
+		r.emit(Change{Kind: NodeRemoved, Listed: listed, Zxid: zxid, Root: &root.WatchRoot, Dir: d, Node: name})
 	}
 	d.nodes = nodeSet{}
-	delete(root.dirs, d.name)
+	delete(root.dirs, root.key(d))
 	r.emit(Change{Kind: DirRemoved, Listed: listed, Zxid: zxid, Root: &root.WatchRoot, Dir: d})
 }
 
-func (r *replica) addNode(root *root, d *Dir, name string, listed bool, zxid int64) *Node {
-	n := &Node{Name: name}
-	d.nodes.add(n)
-	r.emit(Change{Kind: NodeAdded, Listed: listed, Zxid: zxid, Root: &root.WatchRoot, Dir: d, Node: n})
-	return n
+func (r *replica) addNode(root *root, d *Dir, name string, listed bool, zxid int64) {
+	d.nodes.add(name)
+	r.emit(Change{Kind: NodeAdded, Listed: listed, Zxid: zxid, Root: &root.WatchRoot, Dir: d, Node: name})
 }
 
 func (r *replica) emit(c Change) { r.changes = append(r.changes, c) }
