@@ -8,7 +8,9 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"lockkeeper/internal/testkit"
@@ -176,5 +178,121 @@ func TestAWatcherThatNeverReadsIsClosedAtTheBound(t *testing.T) {
 		}
 	}
 	deaf.drained("it did not read")
+	other.ping()
+}
+
+// stepped runs a server over pipes that counts its batches, and waits with the one that follows a hold.
+func stepped(t *testing.T, change ...func(*embedded.Config)) (s *embeddedtest.Server, hold func(), batches func() int) {
+	t.Helper()
+	var mu sync.Mutex
+	gates, held := 0, false
+	options := []embeddedtest.Option{embeddedtest.Pipes(), embeddedtest.With(func(c *embedded.Config) {
+		c.Gate = func(stop <-chan struct{}) {
+			mu.Lock()
+			gates++
+			wait := held
+			held = false
+			mu.Unlock()
+			if wait {
+				time.Sleep(50 * time.Millisecond) // of the bubble's time: until nothing else moves
+			}
+		}
+	})}
+	for _, f := range change {
+		options = append(options, embeddedtest.With(f))
+	}
+	hold = func() {
+		mu.Lock()
+		defer mu.Unlock()
+		gates, held = 0, true
+	}
+	batches = func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return gates
+	}
+	return embeddedtest.RunT(t, options...), hold, batches
+}
+
+func TestALongBurstLetsOthersHaveTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, hold, _ := stepped(t)
+		greedy, other := openRaw(t, s, time.Minute), openRaw(t, s, time.Minute)
+		before := other.must(wire.OpExists, &wire.ReadRequest{Path: "/"}).header.Zxid
+		const asked = 1500
+		var burst []byte
+		for i := range int32(asked) {
+			burst = append(burst, request(i+1, wire.OpSetData, &wire.SetDataRequest{Path: "/", Data: []byte{}, Version: -1})...)
+		}
+		hold()
+		if err := greedy.write(burst); err != nil { // one write to a pipe is one burst
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		done := other.must(wire.OpExists, &wire.ReadRequest{Path: "/"}).header.Zxid - before
+		if done == 0 || done >= asked/2 {
+			t.Errorf("%d of %d requests of another connection came first", done, asked)
+		}
+		for i := range int32(asked) { // all come, in order, once
+			if g := greedy.receive(); g.header.Xid != i+1 || g.header.Err != wire.OK || g.header.Zxid != before+int64(i)+1 {
+				t.Fatalf("reply %d: %+v", i, g.header)
+			}
+		}
+	})
+}
+
+func TestABatchIsBoundedByItsBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, hold, batches := stepped(t)
+		var readers []*raw
+		for range 64 {
+			readers = append(readers, openRaw(t, s, time.Minute))
+		}
+		readers[0].create("/large", make([]byte, 1_000_000), 0)
+		hold()
+		for _, r := range readers {
+			r.send(wire.OpGetData, &wire.ReadRequest{Path: "/large"})
+		}
+		synctest.Wait()
+		for _, r := range readers {
+			r.receive()
+		}
+		if n := batches(); n < 4 {
+			t.Errorf("64 MB of replies were made in %d batches", n)
+		}
+	})
+}
+
+// A multi of a megabyte makes tens of thousands of events at once for everybody who watches.
+func TestAWatcherIsClosedAtTheBoundWithinABatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, _ := stepped(t, func(c *embedded.Config) { c.MaxUnread = 100 << 10 })
+		watcher, other := openRaw(t, s, time.Minute), openRaw(t, s, time.Minute)
+		watcher.must(wire.OpAddWatch, &wire.AddWatchRequest{Path: "/", Mode: wire.WatchRecursive})
+		var ops wire.MultiRequest
+		for range 10_000 {
+			ops.Ops = append(ops.Ops, wire.MultiOp{Op: wire.OpSetData, Record: &wire.SetDataRequest{Path: "/", Data: []byte{}, Version: -1}})
+		}
+		other.send(wire.OpMulti, &ops)
+		watcher.ended("its events are above the bound")
+		if n := metric(t, s, "packets_sent"); n > 5000 {
+			t.Errorf("%d frames were made", n)
+		}
+		if n := metric(t, s, "watch_count"); n != 0 {
+			t.Errorf("%d watches are left", n)
+		}
+	})
+}
+
+func TestAMultiReadCannotTakeAllMemory(t *testing.T) {
+	s := embeddedtest.RunT(t, embeddedtest.With(func(c *embedded.Config) { c.MaxUnread = 4 << 20 }))
+	c, other := openRaw(t, s, time.Minute), openRaw(t, s, time.Minute)
+	other.create("/large", make([]byte, 1_000_000), 0)
+	var reads wire.MultiRequest
+	for range 20_000 { // 20 GB
+		reads.Ops = append(reads.Ops, wire.MultiOp{Op: wire.OpGetData, Record: &wire.ReadRequest{Path: "/large"}})
+	}
+	c.send(wire.OpMultiRead, &reads)
+	c.drained("a reply above the bound")
 	other.ping()
 }

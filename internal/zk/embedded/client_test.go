@@ -243,9 +243,9 @@ func (n *names) Apply(changes []zk.Change) {
 	for _, c := range changes {
 		switch c.Kind {
 		case zk.NodeAdded:
-			n.there[c.Dir.Path+"/"+c.Node.Name] = true
+			n.there[c.Dir.Path+"/"+c.Node] = true
 		case zk.NodeRemoved:
-			delete(n.there, c.Dir.Path+"/"+c.Node.Name)
+			delete(n.there, c.Dir.Path+"/"+c.Node)
 		}
 	}
 }

@@ -34,6 +34,7 @@ type conn struct {
 	batch   []byte   // output of the present batch
 	ending  ending
 	touched bool // it is among the batch's dirty connections
+	flooded bool // the events of one batch alone were more than it may leave unread: it gets nothing more and is closed
 }
 
 // ending says what becomes of a connection when the present batch is released.

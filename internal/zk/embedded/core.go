@@ -16,8 +16,7 @@ const (
 	batchBytes    = 16 << 20
 )
 
-// A connection's turn is over after so many requests or so long a time. What is left of its burst waits until the other
-// connections have had theirs.
+// A connection's turn is over after so many requests or so long a time. What is left of its burst goes to the end of the queue.
 const (
 	turnRequests = 512
 	turnTime     = 20 * time.Millisecond
@@ -160,8 +159,8 @@ func (k *core) take(it item, drain bool) {
 func (k *core) burst(c *conn, it item, drain bool) {
 	b := it.frames
 	unread := c.out.unread()
-	began := time.Now()
-	n := int64(0)
+	n, turn := int64(0), newTurn(drain)
+	putOff := false
 	for !c.over {
 		frame, rest := wire.NextInBurst(b.rest)
 		if frame == nil {
@@ -170,8 +169,11 @@ func (k *core) burst(c *conn, it item, drain bool) {
 		if n > 0 && unread+len(c.batch) >= unreadSoft {
 			break // the rest waits
 		}
-		if !drain && (n == turnRequests || n > 0 && time.Since(began) >= turnTime) {
-			break
+		if turn.over() {
+			if putOff = k.putOff(c, b); putOff {
+				break
+			}
+			turn = newTurn(drain)
 		}
 		b.rest = rest
 		n++
@@ -185,7 +187,47 @@ func (k *core) burst(c *conn, it item, drain bool) {
 	k.stats.latency(n, k.elapsed()-it.at)
 	c.received.Add(n)
 	k.stats.received += n
-	k.done = append(k.done, carriedOut{c, b})
+	if !putOff {
+		k.done = append(k.done, carriedOut{c, b})
+	}
+}
+
+// putOff puts what is left of a burst at the end of the queue. Its session has been heard of: that it has to wait is not its
+// fault. It is false when the queue is full: connections have come and gone while the server stood still.
+func (k *core) putOff(c *conn, b burst) bool {
+	it := item{c: c, at: k.elapsed(), frames: b}
+	select {
+	case k.s.queue <- it:
+		k.sessions.touch(c.session, it.at)
+		return true
+	default:
+		return false
+	}
+}
+
+// turn is how long one connection may have the core for itself.
+type turn struct {
+	left int
+	end  time.Time // zero: there is no end
+}
+
+func newTurn(endless bool) turn {
+	if endless {
+		return turn{}
+	}
+	return turn{left: turnRequests, end: time.Now().Add(turnTime)}
+}
+
+// over counts a request, unless the turn is over. The first one always has its turn.
+func (t *turn) over() bool {
+	if t.end.IsZero() {
+		return false
+	}
+	if t.left == 0 || t.left < turnRequests && !time.Now().Before(t.end) {
+		return true
+	}
+	t.left--
+	return false
 }
 
 // request carries out one request.
@@ -329,10 +371,10 @@ func (k *core) release(c *conn) {
 		if !c.flooded {
 			c.batch, unread = c.out.put(c.batch)
 		}
-		if c.flooded || unread > k.s.cfg.MaxUnread {
+		if (c.flooded || unread > k.s.cfg.MaxUnread) && c.ending != endsAtOnce {
 			k.log.Warn("connection closed: its output is not read", "remote", c.remote, "limit", k.s.cfg.MaxUnread)
 			k.stats.unread++
-			c.ending = endsAtOnce
+			c.over, c.ending = true, endsAtOnce
 		}
 		if cap(c.batch) > maxKept {
 			c.batch = nil

@@ -57,7 +57,13 @@
 //	requests in flight   one burst for each connection (frames that arrived together, at most about 1 MB): then reading stops
 //	unread output        from 1 MiB on no more requests of that connection are carried out; beyond Config.MaxUnread, which only
 //	                     watch events and single huge replies can reach, the connection is closed
-//	a batch              batchRequests requests, then it is stored and released
+//	the reply to a       Config.MaxUnread: beyond it the connection is closed before the reply is made
+//	multiRead
+//	a turn               turnRequests requests or turnTime: then the rest of a connection's burst waits behind all others
+//	a batch              batchRequests requests or batchBytes: then it is stored and released
+//	an ACL               256 entries; a connection has at most 64 identities (package state)
+//	nodes, watches and   not bounded, as in ZooKeeper: who may connect may fill the memory
+//	sessions
 //
 // # What differs on purpose from ZooKeeper 3.8
 //
@@ -66,13 +72,15 @@
 //   - Passwords come from a keyed hash with the store's own secret. ZooKeeper's secret is a constant of its source.
 //   - An auth request is answered in its turn. ZooKeeper answers it at once, before the requests sent ahead of it.
 //   - Time in which the server stood still is forgiven (above). ZooKeeper expires sessions whose pings are still unread.
-//   - A request with the operation of the server's own createSession ends the connection. ZooKeeper lets clients send it.
+//   - createSession, the server's own operation, as a request ends the connection. ZooKeeper begins the connection's session
+//     again and answers with a second connect reply.
 //   - A character above U+FFFF in a path comes back as UTF-8. ZooKeeper sends two surrogates of three bytes each.
 //   - Requests sent ahead right behind a setACL are judged by the new ACL. ZooKeeper judges them by the old or the new one,
 //     by chance.
 //   - addWatch without a path is a marshalling error. ZooKeeper accepts it and never closes that connection.
 //   - A createTTL without a TTL mode and with a negative TTL is refused. ZooKeeper logs it and ends, then and at every start.
 //   - TTL nodes need no switch. Debian's ZooKeeper wants zookeeper.extendedTypesEnabled.
+//   - ACLs, identities and replies to multiReads are bounded (above). ZooKeeper's are not, and its memory goes.
 //   - The timeout of an unfinished handshake is exact, not rounded up to ten seconds.
 //   - There are no ensembles, no TLS, no SASL, no reconfiguration, no quotas that are enforced, no JMX and no admin server.
 //   - Four-letter words: ruok, srvr, stat, mntr, conf and isro. The others are answered as words off the whitelist; mntr has
