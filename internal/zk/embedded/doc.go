@@ -83,6 +83,8 @@
 //   - ACLs, identities and replies to multiReads are bounded (above). ZooKeeper's are not, and its memory goes.
 //   - The timeout of an unfinished handshake is exact, not rounded up to ten seconds.
 //   - There are no ensembles, no TLS, no SASL, no reconfiguration, no quotas that are enforced, no JMX and no admin server.
-//   - Four-letter words: ruok, srvr, stat, mntr, conf and isro. The others are answered as words off the whitelist; mntr has
-//     the metrics that mean something here, under ZooKeeper's names.
+//   - Four-letter words. ZooKeeper's whitelist has srvr alone unless it is told otherwise. Here it also has ruok (probes ask
+//     it), stat and mntr (monitoring; mntr has the metrics that mean something here, under ZooKeeper's names), conf (scripts
+//     that look whose server has a port), isro (clients that would put up with a read-only server) and envi (Kazoo's
+//     server_version; it tells the version and nothing of the machine). All others are answered as off the whitelist.
 package embedded

@@ -92,6 +92,30 @@ func TestConnectionsAreAnsweredAsByTheRealServer(t *testing.T) {
 	}
 }
 
+// The documentation says that this differs on purpose, and how.
+func TestCreateSessionAsARequestEndsTheConnectionAlone(t *testing.T) {
+	hello := wire.AppendFrame(nil, &wire.ConnectRequest{TimeoutMs: 5000, Passwd: make([]byte, 16)})
+	rest := append(request(9, wire.OpCreateSession, &wire.IntReply{Value: 7000}), request(wire.XidPing, wire.OpPing, nil)...)
+	real := zkreal.StartT(t, zkreal.WithoutFsync())
+	theirs := transcript(t, real.Addr(), hello, rest)
+	// A connect reply is protocol version 0, the timeout and so on: read as a reply's header it is xid 0.
+	if !strings.Contains(theirs, "\nxid 0, ") || !strings.Contains(theirs, "\nxid -2, ") || !strings.HasSuffix(theirs, "open") {
+		t.Errorf("ZooKeeper does not answer with a second connect reply and go on:\n%s", theirs)
+	}
+	s := embeddedtest.RunT(t)
+	c := openRaw(t, s, time.Minute)
+	c.create("/mine", nil, wire.FlagEphemeral)
+	c.send(wire.OpCreateSession, &wire.IntReply{Value: 7000})
+	c.ended("createSession as a request")
+	back, reply, err := c.again(s, time.Minute)
+	if err != nil || reply.SessionID != c.id || !back.exists("/mine") {
+		t.Errorf("its session did not live on: %+v, %v", reply, err)
+	}
+	if n := metric(t, s, "global_sessions"); n != 1 {
+		t.Errorf("%d sessions", n)
+	}
+}
+
 // transcript sends bytes and tells what comes back until nothing more does, without what differs between any two servers:
 // session ids, passwords and zxids.
 func transcript(t *testing.T, addr string, hello, rest []byte) string {

@@ -14,6 +14,9 @@ import (
 // read the number off its beginning.
 const version = "3.8.0-embedded, built on 2026-11-21 00:00 UTC"
 
+// interrupted is what telnet sends when it is interrupted. ZooKeeper knows it as a word of another name.
+const interrupted = "\xff\xf4\xff\xfd"
+
 // words are the four-letter words that ZooKeeper 3.8 knows, by their bytes read as a length. As one they would be above any
 // limit, so a connection's first four bytes are a word or a length and never both. Those without an answer are answered
 // as ZooKeeper answers words that are off its whitelist.
@@ -25,8 +28,9 @@ var words = func() map[uint32]func(*core, *strings.Builder) {
 		"stat": (*core).stat,
 		"mntr": (*core).mntr,
 		"conf": (*core).conf,
-		"cons": nil, "crst": nil, "dirs": nil, "dump": nil, "envi": nil, "gtmk": nil, "hash": nil, "srst": nil, "stmk": nil,
-		"wchc": nil, "wchp": nil, "wchs": nil,
+		"envi": envi,
+		"cons": nil, "crst": nil, "dirs": nil, "dump": nil, "gtmk": nil, "hash": nil, "srst": nil, "stmk": nil,
+		"wchc": nil, "wchp": nil, "wchs": nil, interrupted: nil,
 	}
 	byLength := make(map[uint32]func(*core, *strings.Builder), len(known))
 	for word, answer := range known {
@@ -39,6 +43,9 @@ var words = func() map[uint32]func(*core, *strings.Builder) {
 func (k *core) word(word string) string {
 	answer := words[binary.BigEndian.Uint32([]byte(word))]
 	if answer == nil {
+		if word == interrupted {
+			word = "telnet close"
+		}
 		return word + " is not executed because it is not in the whitelist.\n"
 	}
 	var b strings.Builder
@@ -74,6 +81,12 @@ func (k *core) figures(b *strings.Builder) {
 	fmt.Fprintf(b, "Received: %d\nSent: %d\n", k.stats.received, k.stats.sent)
 	fmt.Fprintf(b, "Connections: %d\nOutstanding: %d\n", len(k.s.connections()), len(k.s.queue))
 	fmt.Fprintf(b, "Zxid: 0x%x\nMode: standalone\nNode count: %d\n", k.state.LastZxid(), k.state.Counts().Nodes)
+}
+
+// envi tells the version, which clients look for here (Kazoo's server_version). What else ZooKeeper tells is about the machine
+// and the user, and nobody's business.
+func envi(_ *core, b *strings.Builder) {
+	fmt.Fprintf(b, "Environment:\nzookeeper.version=%s\n", version)
 }
 
 func (k *core) conf(b *strings.Builder) {

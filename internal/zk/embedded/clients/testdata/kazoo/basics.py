@@ -189,6 +189,7 @@ def four_letter_words(w):
     assert "Zookeeper version: " in stat and "Clients:" in stat and "Mode: standalone" in stat, stat
     assert "Mode: standalone" in a.command(b"srvr")
     mntr = dict(line.split("\t", 1) for line in a.command(b"mntr").splitlines() if "\t" in line)
+    assert a.server_version() == (3, 8, 0)
     assert mntr["zk_server_state"] == "standalone" and int(mntr["zk_znode_count"]) > 4, mntr
 
 
