@@ -38,6 +38,9 @@ type Config struct {
 	// the process which had opened them is gone: who has just opened the storage, in a process that has not had it before.
 	EndLocalSessions bool
 
+	// SnapshotPiece is about how many bytes of a snapshot are stored at once, while requests wait; 256 KiB.
+	SnapshotPiece int
+
 	// Clock tells the milliseconds since the Unix epoch that nodes are stamped with and their times to live are measured by;
 	// nil is the system's. Sessions do not depend on it: they live by monotonic time.
 	Clock func() int64
@@ -71,6 +74,7 @@ func (c *Config) complete() error {
 	setDefault(&c.MaxConnsPerIP, 60)
 	setDefault(&c.HandshakeTimeout, 10*time.Second)
 	setDefault(&c.DrainTimeout, time.Second)
+	setDefault(&c.SnapshotPiece, defaultSnapshotPiece)
 	if c.Clock == nil {
 		c.Clock = func() int64 { return time.Now().UnixMilli() }
 	}

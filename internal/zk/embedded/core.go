@@ -38,6 +38,8 @@ type core struct {
 	txns     []*state.Txn
 	dirty    []*conn // have output or are to be closed
 	done     []carriedOut
+
+	snapshots snapshots
 }
 
 // carriedOut is a burst that goes back to its reader when the batch is released.
@@ -48,15 +50,11 @@ type carriedOut struct {
 
 func newCore(s *Server) (*core, error) {
 	k := &core{s: s, log: s.cfg.Logger, begun: time.Now()}
-	k.state = state.New(state.Config{MaxData: s.cfg.MaxFrame, MaxReply: s.cfg.MaxUnread})
-	var newest newestIDs
-	err := s.cfg.Storage.Load(Recovery{Txn: func(t *state.Txn) error {
-		newest.note(t.Session)
-		return k.state.Apply(t)
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("embedded ZooKeeper: load: %w", err)
+	var err error
+	if k.state, err = load(s.cfg.Storage, state.Config{MaxData: s.cfg.MaxFrame, MaxReply: s.cfg.MaxUnread}); err != nil {
+		return nil, err
 	}
+	newest := newestIDs{remote: k.state.NewestSession(remoteServer), local: k.state.NewestSession(localServer)}
 	k.sessions = newSessions(s.cfg.TickTime.Milliseconds(), s.cfg.Storage.Secret(), newest, s.cfg.Clock())
 	return k, nil
 }
@@ -91,6 +89,7 @@ func (k *core) loop(ctx context.Context) error {
 			ticks.Reset(k.untilTick())
 		case <-reaping.C:
 			reap = true
+		case <-k.snapshots.more():
 		case <-ctx.Done():
 			drain = true
 		case <-k.s.closing:
@@ -341,14 +340,8 @@ func (k *core) expire(awake *int64) {
 
 // commit stores the batch and then releases it: output to the writers, bursts back to the readers.
 func (k *core) commit() error {
-	if len(k.txns) > 0 {
-		k.stats.batches++
-		k.stats.txns += int64(len(k.txns))
-		if err := k.s.cfg.Storage.Append(Batch{Txns: k.txns}); err != nil {
-			return fmt.Errorf("embedded ZooKeeper: store %d transactions: %w", len(k.txns), err)
-		}
-		clear(k.txns)
-		k.txns = k.txns[:0]
+	if err := k.store(); err != nil {
+		return err
 	}
 	for _, c := range k.dirty {
 		k.release(c)

@@ -16,15 +16,6 @@ func isLocal(id int64) bool { return id>>56 == localServer }
 // newestIDs are the highest ids of each kind.
 type newestIDs struct{ remote, local int64 }
 
-// note takes an id from the storage into account. 0 is nobody's.
-func (n *newestIDs) note(id int64) {
-	if isLocal(id) {
-		n.local = max(n.local, id)
-	} else {
-		n.remote = max(n.remote, id)
-	}
-}
-
 // endLocal ends the local sessions that are left from a process that is gone, and stores it.
 func (k *core) endLocal() error {
 	if !k.s.cfg.EndLocalSessions {

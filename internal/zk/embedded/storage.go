@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync"
 
 	"lockkeeper/internal/zk/embedded/state"
@@ -49,13 +50,42 @@ type Piece struct {
 	First, Last bool
 }
 
-// MemoryStorage keeps transactions for as long as the process lives, in the binary form that a disk would get. It is for
-// tests and grows with every write. Its zero value is not ready: use NewMemoryStorage.
+// MemoryStorage keeps what is written for as long as the process lives, in the binary form that a disk would get: the newest
+// snapshot and the transactions behind it, about twice as much as the state. Its zero value is not ready: use
+// NewMemoryStorage.
 type MemoryStorage struct {
 	secret []byte
 
-	mu  sync.Mutex
-	log []byte // for each transaction its length and its bytes
+	mu       sync.Mutex
+	snapshot lengths // pieces
+	log      lengths // transactions behind it
+
+	next   lengths // pieces of a snapshot whose last one has not come
+	behind int     // where in log the transactions begin that are not in it
+}
+
+// memorySnapshotDue is how long a log in memory may be however small the state is.
+const memorySnapshotDue = 1 << 20
+
+// lengths is a row of values, each behind its length.
+type lengths []byte
+
+// add appends a value that f appends.
+func (l *lengths) add(f func([]byte) []byte) {
+	mark := len(*l)
+	*l = f(append(*l, 0, 0, 0, 0))
+	binary.BigEndian.PutUint32((*l)[mark:], uint32(len(*l)-mark-4))
+}
+
+// each yields the values and their numbers.
+func (l lengths) each(yield func(int, []byte) bool) {
+	for n := 0; len(l) > 0; n++ {
+		end := 4 + binary.BigEndian.Uint32(l)
+		if !yield(n, l[4:end]) {
+			return
+		}
+		l = l[end:]
+	}
 }
 
 // NewMemoryStorage is an empty store with a secret of its own.
@@ -68,18 +98,22 @@ func NewMemoryStorage() *MemoryStorage {
 // Load implements Storage.
 func (m *MemoryStorage) Load(r Recovery) error {
 	m.mu.Lock()
-	log := m.log // appending leaves what is there alone
+	m.next = nil
+	snapshot, log := m.snapshot, m.log // appending leaves what is there alone
 	m.mu.Unlock()
-	for n := 0; len(log) > 0; n++ {
-		size := binary.BigEndian.Uint32(log)
-		txn, err := state.DecodeTxn(log[4 : 4+size])
+	for n, piece := range snapshot.each {
+		if err := r.Piece(piece); err != nil {
+			return fmt.Errorf("piece %d in memory: %w", n, err)
+		}
+	}
+	for n, b := range log.each {
+		txn, err := state.DecodeTxn(b)
 		if err != nil {
 			return fmt.Errorf("transaction %d in memory: %w", n, err)
 		}
 		if err := r.Txn(txn); err != nil {
 			return fmt.Errorf("transaction %d in memory: %w", n, err)
 		}
-		log = log[4+size:]
 	}
 	return nil
 }
@@ -91,13 +125,25 @@ func (m *MemoryStorage) Secret() []byte { return m.secret }
 func (m *MemoryStorage) Append(b Batch) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if p := b.Piece; p != nil {
+		if p.First {
+			m.next, m.behind = nil, len(m.log)
+		}
+		m.next.add(func(to []byte) []byte { return append(to, p.Data...) })
+	}
 	for _, txn := range b.Txns {
-		mark := len(m.log)
-		m.log = txn.AppendTo(append(m.log, 0, 0, 0, 0))
-		binary.BigEndian.PutUint32(m.log[mark:], uint32(len(m.log)-mark-4))
+		m.log.add(txn.AppendTo)
+	}
+	if p := b.Piece; p != nil && p.Last {
+		m.snapshot, m.next = m.next, nil
+		m.log = slices.Clone(m.log[m.behind:])
 	}
 	return nil
 }
 
 // SnapshotDue implements Storage.
-func (m *MemoryStorage) SnapshotDue() bool { return false }
+func (m *MemoryStorage) SnapshotDue() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.log) > max(memorySnapshotDue, len(m.snapshot))
+}
