@@ -12,7 +12,17 @@ import (
 )
 
 func TestDataSessionsAndZxidsSurviveARestart(t *testing.T) {
-	for name, stop := range map[string]func(*embeddedtest.Server){"stopped": (*embeddedtest.Server).Stop, "killed": (*embeddedtest.Server).Kill} {
+	stopped, killed := (*embeddedtest.Server).Stop, (*embeddedtest.Server).Kill
+	for name, how := range map[string]struct {
+		stop func(*embeddedtest.Server)
+		with []embeddedtest.Option
+	}{
+		"stopped":                {stop: stopped},
+		"killed":                 {stop: killed},
+		"stopped, with snapshot": {stopped, []embeddedtest.Option{embeddedtest.SnapshotsAlways()}},
+		"killed, with snapshot":  {killed, []embeddedtest.Option{embeddedtest.SnapshotsAlways()}},
+	} {
+		stop := how.stop
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *embeddedtest.Server) {
 				const timeout = 4 * time.Second
@@ -58,7 +68,7 @@ func TestDataSessionsAndZxidsSurviveARestart(t *testing.T) {
 				if g := fresh.must(wire.OpSync, &wire.PathRecord{Path: "/"}); g.header.Zxid != zxid+1 {
 					t.Errorf("zxid %d, want %d", g.header.Zxid, zxid+1)
 				}
-			})
+			}, how.with...)
 		})
 	}
 }

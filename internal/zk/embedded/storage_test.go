@@ -20,9 +20,21 @@ type slowStore struct {
 
 	mu         sync.Mutex
 	held       chan struct{} // nil: not held
+	permits    chan struct{} // nil, or Append takes one first
 	failBefore error
 	failAfter  error
 	batches    []int // how many transactions each Append had
+	pieces     []embedded.Piece
+	due        bool // a snapshot
+}
+
+// SnapshotDue asks for one snapshot.
+func (s *slowStore) SnapshotDue() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	due := s.due
+	s.due = false
+	return due
 }
 
 func newSlowStore() *slowStore { return &slowStore{MemoryStorage: embedded.NewMemoryStorage()} }
@@ -49,11 +61,17 @@ func (s *slowStore) fail(before, after error) {
 
 func (s *slowStore) Append(b embedded.Batch) error {
 	s.mu.Lock()
-	held := s.held
+	held, permits := s.held, s.permits
 	s.batches = append(s.batches, len(b.Txns))
+	if b.Piece != nil {
+		s.pieces = append(s.pieces, *b.Piece)
+	}
 	s.mu.Unlock()
 	if held != nil {
 		<-held
+	}
+	if permits != nil {
+		<-permits
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,6 +20,7 @@ type Server struct {
 	cfg   embedded.Config
 	pipes bool
 	port  int
+	due   bool       // a snapshot, always
 	life  sync.Mutex // held by who starts or stops
 
 	mu     sync.Mutex
@@ -48,6 +49,14 @@ func Pipes() Option { return func(s *Server) { s.pipes = true } }
 // OnPort fixes the port. Start fails when it is taken.
 func OnPort(port int) Option { return func(s *Server) { s.port = port } }
 
+// SnapshotsAlways makes the server take one snapshot after the other for as long as anything is written, in tiny pieces.
+func SnapshotsAlways() Option { return func(s *Server) { s.due = true } }
+
+// alwaysDue is a storage that always asks for a snapshot.
+type alwaysDue struct{ embedded.Storage }
+
+func (alwaysDue) SnapshotDue() bool { return true }
+
 // RunT runs a server for one test and ends it with the test.
 func RunT(t testing.TB, opts ...Option) *Server {
 	t.Helper()
@@ -74,6 +83,9 @@ func Start(opts ...Option) (*Server, error) {
 	}
 	if s.cfg.Storage == nil {
 		s.cfg.Storage = embedded.NewMemoryStorage()
+	}
+	if s.due {
+		s.cfg.Storage, s.cfg.SnapshotPiece = alwaysDue{s.cfg.Storage}, 64
 	}
 	if s.cfg.Gate == nil {
 		s.cfg.Gate = s.gate

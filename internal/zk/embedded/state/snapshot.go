@@ -3,8 +3,6 @@ package state
 import (
 	"encoding/binary"
 	"slices"
-
-	"lockkeeper/internal/zk/wire"
 )
 
 // snapshotMagic begins the first piece of a snapshot; the version follows it. Readers refuse versions that they do not know.
@@ -82,8 +80,7 @@ type Snapshot struct {
 
 	// What the next record refers to.
 	path, scratch []byte
-	lists         map[aclID]listNumber
-	numbered      uint64 // how many lists there are
+	lists         map[aclID]uint64 // the numbers of ACLs, from 0
 }
 
 type sessionRecord struct {
@@ -97,19 +94,13 @@ type savedNode struct {
 	data []byte
 }
 
-// listNumber is the number of an ACL in the snapshot. An id may be given to another list meanwhile.
-type listNumber struct {
-	key    string
-	number uint64
-}
-
 // BeginSnapshot begins to write the present state down. There is one snapshot at a time; beginning another one is a mistake.
 // It takes time in proportion to the number of sessions.
 func (s *State) BeginSnapshot() *Snapshot {
 	if s.snapshot != nil {
 		panic("state: a snapshot is under way")
 	}
-	p := &Snapshot{s: s, zxid: s.zxid, lists: make(map[aclID]listNumber), walk: []*node{s.root}}
+	p := &Snapshot{s: s, zxid: s.zxid, lists: make(map[aclID]uint64), walk: []*node{s.root}}
 	p.head = append(append(p.head, snapshotMagic...), snapshotVersion)
 	p.head = binary.AppendUvarint(p.head, uint64(s.zxid))
 	p.head = binary.AppendUvarint(p.head, uint64(s.containers.peak))
@@ -254,18 +245,12 @@ func (p *Snapshot) appendHead(b []byte, n *node) []byte {
 	b = binary.AppendVarint(b, int64(n.seq))
 	b = binary.AppendUvarint(b, uint64(n.mostChildren()))
 
-	list := &p.s.acls.lists[n.acl]
-	known, ok := p.lists[n.acl]
-	if ok && known.key == list.key {
-		return binary.AppendUvarint(b, known.number)
+	// An id stands for one list here: when it is given to another one, only nodes that are written already can get that.
+	number, known := p.lists[n.acl]
+	if known {
+		return binary.AppendUvarint(b, number)
 	}
-	return p.appendList(b, n.acl, list.acl, list.key)
-}
-
-// appendList gives an ACL a number that is one above the last one's.
-func (p *Snapshot) appendList(b []byte, id aclID, acl []wire.ACL, key string) []byte {
-	b = binary.AppendUvarint(b, p.numbered)
-	p.lists[id] = listNumber{key, p.numbered}
-	p.numbered++
-	return appendACL(b, acl)
+	number = uint64(len(p.lists))
+	p.lists[n.acl] = number
+	return appendACL(binary.AppendUvarint(b, number), p.s.acls.list(n.acl))
 }

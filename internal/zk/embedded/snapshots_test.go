@@ -1,0 +1,304 @@
+package embedded_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/zk/embedded"
+	"lockkeeper/internal/zk/embedded/embeddedtest"
+	"lockkeeper/internal/zk/embedded/state"
+	"lockkeeper/internal/zk/wire"
+)
+
+var tinyPieces = embeddedtest.With(func(c *embedded.Config) { c.SnapshotPiece = 1 })
+
+// held is what a store would give to a new server.
+func held(t testing.TB, s embedded.Storage) (pieces, txns int, size int) {
+	t.Helper()
+	err := s.Load(embedded.Recovery{
+		Piece: func(data []byte) error {
+			pieces++
+			size += len(data)
+			return nil
+		},
+		Txn: func(txn *state.Txn) error {
+			txns++
+			size += len(txn.AppendTo(nil))
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pieces, txns, size
+}
+
+func TestASnapshotGoesOnWhenNobodyAsksForAnything(t *testing.T) {
+	store := newSlowStore()
+	bubble(t, func(t *testing.T, s *embeddedtest.Server) {
+		c := openRaw(t, s, time.Minute)
+		store.due = true
+		c.create("/a", nil, 0)
+		synctest.Wait()
+		n := len(store.pieces)
+		if n < 5 || !store.pieces[0].First || store.pieces[1].First || !store.pieces[n-1].Last || store.pieces[n-2].Last || store.pieces[0].Zxid != 2 {
+			t.Errorf("pieces %+v", store.pieces)
+		}
+		if pieces, txns, _ := held(t, store); pieces != n || txns != 0 {
+			t.Errorf("%d pieces and %d transactions behind them", pieces, txns)
+		}
+		c.exists("/a")
+		if len(store.pieces) != n {
+			t.Error("another one was begun, and nothing was written")
+		}
+	}, withStore(store), tinyPieces)
+}
+
+// stepwise makes each Append wait for one call of permit, which returns when the server has gone on as far as it can.
+func (s *slowStore) stepwise() (permit func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	permits := make(chan struct{})
+	s.permits = permits
+	return func() {
+		permits <- struct{}{}
+		synctest.Wait()
+	}
+}
+
+// freely ends that. It may only be called while no Append waits.
+func (s *slowStore) freely() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.permits = nil
+}
+
+func TestARequestWaitsForOnePieceAtMost(t *testing.T) {
+	store := newSlowStore()
+	bubble(t, func(t *testing.T, s *embeddedtest.Server) {
+		c := openRaw(t, s, time.Minute)
+		for i := range 20 {
+			c.create(fmt.Sprint("/", i), nil, 0)
+		}
+		store.due = true
+		permit := store.stepwise()
+		c.send(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: everyone})
+		permit()
+		c.receive()
+		synctest.Wait()
+		for i := range 8 {
+			pieces := len(store.pieces) // one is being stored
+			c.send(wire.OpCreate, &wire.CreateRequest{Path: fmt.Sprint("/a/", i), ACL: everyone})
+			synctest.Wait()
+			permit() // the piece
+			permit() // what was asked for
+			c.receive()
+			synctest.Wait()
+			if n := len(store.pieces); n != pieces+2 {
+				t.Fatalf("%d pieces, had %d: the snapshot does not go on with each batch", n, pieces)
+			}
+		}
+		for n := len(store.pieces); !store.pieces[n-1].Last; n = len(store.pieces) {
+			permit()
+		}
+		permit()
+		store.freely()
+		if g := c.call(wire.OpExists, &wire.ReadRequest{Path: "/a/7"}); g.header.Err != wire.OK {
+			t.Error(g.header.Err)
+		}
+	}, withStore(store), tinyPieces)
+}
+
+func TestAStoreMayFailOnAnyPiece(t *testing.T) {
+	full := errors.New("no space left")
+	tried, last := 0, false
+	for fails := 0; !last && !t.Failed(); fails++ {
+		tried++
+		for name, persisted := range map[string]bool{"failed": false, "failed but persisted": true} {
+			t.Run(fmt.Sprint(name, " on piece ", fails), func(t *testing.T) {
+				store := newSlowStore()
+				bubble(t, func(t *testing.T, s *embeddedtest.Server) {
+					c := openRaw(t, s, time.Minute)
+					c.create("/a", []byte("data"), 0)
+					c.create("/e", nil, wire.FlagEphemeral)
+					store.due = true
+					permit := store.stepwise()
+					c.send(wire.OpCreate, &wire.CreateRequest{Path: "/b", ACL: everyone})
+					permit()
+					c.receive()
+					for range fails {
+						permit()
+					}
+					last = store.pieces[fails].Last
+					if persisted {
+						store.fail(nil, full)
+					} else {
+						store.fail(full, nil)
+					}
+					permit()
+					c.ended("the store has failed")
+					if err := s.Err(); !errors.Is(err, full) {
+						t.Errorf("ended with %v", err)
+					}
+					store.freely()
+					store.fail(nil, nil)
+					s.RestartT(t)
+					back, reply, err := c.again(s, time.Minute)
+					if err != nil || reply.SessionID != c.id {
+						t.Fatalf("attached as %+v, %v", reply, err)
+					}
+					for _, path := range []string{"/a", "/b", "/e"} {
+						if !back.exists(path) {
+							t.Errorf("%s is lost", path)
+						}
+					}
+					store.due = true // and a new snapshot begins from its beginning
+					back.create("/c", nil, 0)
+					synctest.Wait()
+					if n := len(store.pieces); !store.pieces[n-1].Last {
+						t.Error("no snapshot any more")
+					}
+					if _, txns, _ := held(t, store); txns != 0 {
+						t.Errorf("%d transactions behind it", txns)
+					}
+				}, withStore(store), tinyPieces)
+			})
+		}
+	}
+	if tried < 8 {
+		t.Errorf("a snapshot of %d pieces", tried)
+	}
+}
+
+func TestAServerThatStopsDoesNotWaitForItsSnapshot(t *testing.T) {
+	store := newSlowStore()
+	bubble(t, func(t *testing.T, s *embeddedtest.Server) {
+		c := openRaw(t, s, time.Minute)
+		for i := range 100 {
+			c.create(fmt.Sprint("/", i), nil, 0)
+		}
+		store.due = true
+		permit := store.stepwise()
+		c.send(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: everyone})
+		permit()
+		c.receive()
+		go s.Stop()
+		synctest.Wait()
+		permit() // the piece that was being stored
+		for range 10 {
+			// The loop looks at what is ready in no order, so that it may go on for some more.
+			select {
+			case store.permits <- struct{}{}:
+				synctest.Wait()
+			default:
+			}
+		}
+		if err := s.Err(); err != nil {
+			t.Errorf("ended with %v", err)
+		}
+		if n := len(store.pieces); n > 20 {
+			t.Errorf("stored %d pieces on its way out", n)
+		}
+		store.freely()
+		s.RestartT(t)
+		back, _, err := c.again(s, time.Minute)
+		if err != nil || !back.exists("/99") || !back.exists("/a") {
+			t.Errorf("something is lost: %v", err)
+		}
+	}, withStore(store), tinyPieces)
+}
+
+func TestAMemoryStoreDoesNotGrowWithEveryWrite(t *testing.T) {
+	store := embedded.NewMemoryStorage()
+	s := embeddedtest.RunT(t, withStore(store))
+	const writers, writes, size = 4, 2500, 1000
+	var writing sync.WaitGroup
+	for i := range writers {
+		c := openRaw(t, s, time.Minute)
+		path := fmt.Sprint("/", i)
+		c.create(path, nil, 0)
+		writing.Go(func() {
+			for range writes {
+				c.call(wire.OpSetData, &wire.SetDataRequest{Path: path, Data: make([]byte, size), Version: -1})
+			}
+		})
+	}
+	writing.Wait()
+	s.Stop()
+	if _, txns, held := held(t, store); held > 2<<20 || txns > 3000 {
+		t.Errorf("%d bytes, %d transactions are held of %d bytes that were written", held, txns, writers*writes*size)
+	}
+}
+
+func TestAStateSurvivesKillsInTheMidstOfSnapshots(t *testing.T) {
+	bubble(t, func(t *testing.T, s *embeddedtest.Server) {
+		c := openRaw(t, s, time.Minute)
+		c.create("/d", nil, 0)
+		n := 0
+		for round := range 40 {
+			for range round % 7 {
+				c.create(fmt.Sprint("/d/", n), nil, int32(n%2)) // ephemeral or not
+				n++
+			}
+			c.must(wire.OpSetData, &wire.SetDataRequest{Path: "/d", Data: []byte(strings.Repeat("x", round)), Version: int32(round)})
+			s.Kill()
+			s.RestartT(t)
+			back, reply, err := c.again(s, time.Minute)
+			if err != nil || reply.SessionID != c.id {
+				t.Fatalf("round %d: attached as %+v, %v", round, reply, err)
+			}
+			c = back
+			var stat wire.StatReply
+			stat.Decode(wire.NewDecoder(c.must(wire.OpExists, &wire.ReadRequest{Path: "/d"}).body))
+			if int(stat.Stat.NumChildren) != n || int(stat.Stat.Version) != round+1 || int(stat.Stat.DataLength) != round {
+				t.Fatalf("round %d: %d nodes, want %d; %+v", round, stat.Stat.NumChildren, n, stat.Stat)
+			}
+		}
+	}, embeddedtest.SnapshotsAlways())
+}
+
+func TestALoadThatIsOutOfOrderIsRefused(t *testing.T) {
+	for name, store := range map[string]fakeStore{
+		"a piece behind a transaction": {func(r embedded.Recovery) error {
+			_ = r.Txn(&state.Txn{Zxid: 1})
+			return r.Piece(wholeSnapshot())
+		}},
+		"a snapshot without its end": {func(r embedded.Recovery) error {
+			first, _ := state.New(state.Config{}).BeginSnapshot().Next(nil, 1)
+			return r.Piece(first)
+		}},
+		"a transaction that is in the snapshot": {func(r embedded.Recovery) error {
+			_ = r.Piece(wholeSnapshot())
+			return r.Txn(&state.Txn{})
+		}},
+		"a piece that is none": {func(r embedded.Recovery) error { return r.Piece(nil) }},
+	} {
+		if _, err := embedded.New(embedded.Config{Storage: store}); err == nil {
+			t.Errorf("%s: started", name)
+		}
+	}
+	whole := fakeStore{func(r embedded.Recovery) error { return r.Piece(wholeSnapshot()) }}
+	if _, err := embedded.New(embedded.Config{Storage: whole}); err != nil {
+		t.Error(err)
+	}
+}
+
+func wholeSnapshot() []byte {
+	piece, _ := state.New(state.Config{}).BeginSnapshot().Next(nil, 1<<20)
+	return piece
+}
+
+// fakeStore is a store with a Load of its own.
+type fakeStore struct {
+	load func(embedded.Recovery) error
+}
+
+func (f fakeStore) Load(r embedded.Recovery) error { return f.load(r) }
+func (fakeStore) Secret() []byte                   { return make([]byte, 16) }
+func (fakeStore) Append(embedded.Batch) error      { return nil }
+func (fakeStore) SnapshotDue() bool                { return false }
