@@ -1,0 +1,194 @@
+package migrate
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/embedded/embeddedtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func testContext(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second) // only failures reach it
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// server starts a ZooKeeper and says how to reach a root on it.
+func server(t testing.TB) zk.Config {
+	s := embeddedtest.RunT(t)
+	return zk.Config{Servers: []string{s.Addr()}, CreateRoot: true}
+}
+
+// site is a root under test, and another program at its ZooKeeper.
+type site struct {
+	*zk.Offline
+	t     testing.TB
+	cfg   zk.Config
+	fleet recipe.FleetID
+}
+
+func offline(t testing.TB, cfg zk.Config) *zk.Offline {
+	t.Helper()
+	o, err := zk.OpenOffline(testContext(t), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(o.Close)
+	return o
+}
+
+// newSite creates a Lockkeeper root.
+func newSite(t testing.TB, cfg zk.Config) *site {
+	t.Helper()
+	layout, err := zk.OpenLayout(testContext(t), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &site{Offline: offline(t, cfg), t: t, cfg: cfg, fleet: recipe.FleetID(layout.FleetID)}
+}
+
+func (s *site) put(path, data string) {
+	s.t.Helper()
+	s.commit(zk.Op{Kind: zk.OpCreate, Path: path, Data: []byte(data)})
+}
+
+func (s *site) commit(ops ...zk.Op) {
+	s.t.Helper()
+	if at, err := s.Commit(testContext(s.t), ops); err != nil {
+		s.t.Fatalf("operation %d: %v", at, err)
+	}
+}
+
+func newLease(t testing.TB, fleet recipe.FleetID) recipe.LeaseID {
+	t.Helper()
+	gateway, err := recipe.NewGatewayID(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := recipe.NewLeaseID(fleet, gateway, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// enqueue puts a contender into each of the directories, in one transaction.
+func (s *site) enqueue(c recipe.Contender, dirs ...string) recipe.LeaseID {
+	s.t.Helper()
+	if c.LeaseID == "" {
+		c.LeaseID = newLease(s.t, s.fleet)
+	}
+	var ops []zk.Op
+	for _, dir := range dirs {
+		if stat, err := s.Exists(testContext(s.t), dir); err != nil {
+			s.t.Fatal(err)
+		} else if stat == nil {
+			s.put(dir, "")
+		}
+		ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: dir + "/" + c.Prefix(), Sequential: true, Ephemeral: c.Ephemeral,
+			Data: fmt.Appendf(nil, `{"v":1,"ttl_ms":30000,"owner":"of %.45s <&>"}`, c.LeaseID)})
+	}
+	s.commit(ops...)
+	return c.LeaseID
+}
+
+func (s *site) lock(name string) string { return s.cfg.Root + zk.NodeLocks + "/" + name }
+
+// tree is what is at and below a path: data by paths.
+func tree(t testing.TB, o *zk.Offline, path string) map[string]string {
+	t.Helper()
+	data, _, err := o.Get(testContext(t), path)
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, _, err := o.Children(testContext(t), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{path: string(data)}
+	for _, name := range names {
+		for child, data := range tree(t, o, path+"/"+name) {
+			all[child] = data
+		}
+	}
+	return all
+}
+
+// queue is the lease ids of a lock's contenders with their data, in order.
+func queue(t testing.TB, o *zk.Offline, fleet recipe.FleetID, dir string) []string {
+	t.Helper()
+	var contenders []recipe.Contender
+	nodes := tree(t, o, dir)
+	for path := range nodes {
+		if c, ok := recipe.Parse(fleet, path[lastSlash(path)+1:]); ok && path != dir {
+			contenders = append(contenders, c)
+		}
+	}
+	slices.SortFunc(contenders, func(a, b recipe.Contender) int { return recipe.Compare(a.Number, a.Name, b.Number, b.Name) })
+	var ids []string
+	for _, c := range contenders {
+		ids = append(ids, fmt.Sprintf("%s %v %s", c.LeaseID, c.Mode, nodes[dir+"/"+c.Name]))
+	}
+	return ids
+}
+
+func export(t testing.TB, cfg zk.Config) *Archive {
+	t.Helper()
+	a, _, err := Export(testContext(t), cfg, ExportOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// throughFile writes and reads an archive.
+func throughFile(t testing.TB, a *Archive) *Archive {
+	t.Helper()
+	var file bytes.Buffer
+	if err := Write(&file, a); err != nil {
+		t.Fatal(err)
+	}
+	read, err := Read(&file)
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, file.String())
+	}
+	return read
+}
+
+func importInto(t testing.TB, cfg zk.Config, a *Archive) {
+	t.Helper()
+	if _, err := Import(testContext(t), cfg, a, ImportOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantKind checks that an error says what is in the way, and all the words.
+func wantKind(t testing.TB, err error, kind Kind, words ...string) {
+	t.Helper()
+	var e *Error
+	if !errors.As(err, &e) || e.Kind != kind {
+		t.Errorf("got %v, want %s", err, kind)
+		return
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error()+"\n"+e.Hint, word) {
+			t.Errorf("%q is not in: %v\nhint: %s", word, err, e.Hint)
+		}
+	}
+}

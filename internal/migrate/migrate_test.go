@@ -1,0 +1,295 @@
+package migrate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// busy is a root with something of everything. outside is a lock root that is not
+// below it.
+func busy(t testing.TB, cfg zk.Config) (s *site, outside string) {
+	s, outside = newSite(t, cfg), "/kazoo/locks"
+	for _, path := range []string{"/kazoo", outside, outside + "/empty"} {
+		s.put(path, "")
+	}
+	root := s.cfg.Root
+	s.put(root+"/namespaces/python", `{"root":"`+outside+`","dialect":"kazoo","later":[1]}`)
+	s.put(root+"/namespaces/inner", `{"root":"`+root+`/more/deep","dialect":"native"}`)
+	s.put(root+"/more", "")
+	s.put(root+"/more/deep", "")
+	s.put(root+"/keys/0123456789abcdef", `{"v":1,"lease_id":"x","fingerprint":"y"}`)
+	s.put(root+"/settings/a", "")
+	s.put(root+"/settings/a/limit-3", "")
+	s.put(root+"/succession/aaaaaaaaaaaaa", "bbbbbbbbbbbbc")
+	s.put(root+"/webhooks/odd", "\xff\x00 no text")
+	s.put(s.lock("empty"), "")
+	one := recipe.Contender{Member: 1, Members: 1}
+	for n := range 9 { // interleaved queues
+		s.enqueue(one, s.lock([]string{"a", "b", "a", "c"}[n%4]))
+	}
+	s.enqueue(one, outside+"/x")
+	s.enqueue(one, root+"/more/deep/y")
+	s.enqueue(one, s.lock("a"), s.lock("b")) // a group of locks
+	reader := one
+	reader.Mode = recipe.Shared
+	s.enqueue(reader, s.lock("r"))
+	s.enqueue(reader, s.lock("r"))
+	permit := one
+	permit.Mode, permit.Permits, permit.Limit = recipe.Permit, 2, 5
+	s.enqueue(permit, s.lock("p"))
+	all := recipe.Contender{LeaseID: newLease(t, s.fleet)}
+	var ops []zk.Op
+	s.put(s.lock("all"), "")
+	for _, c := range recipe.All.Contenders(all) {
+		ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: s.lock("all") + "/" + c.Prefix(), Sequential: true, Data: []byte(`{}`)})
+	}
+	s.commit(ops...)
+	return s, outside
+}
+
+func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
+	for name, move := range map[string]struct{ from, to string }{
+		"to the same root":    {"/lockkeeper", "/lockkeeper"},
+		"to another root":     {"/lockkeeper", "/teams/blue/locks"},
+		"from a deeper chain": {"/x/y/z", "/y"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			from, to := server(t), server(t)
+			from.Root, to.Root, to.Chroot = move.from, move.to, "/apps"
+			if parent := move.from[:lastSlash(move.from)]; parent != "" {
+				from.CreateRoot = true
+			}
+			s, outside := busy(t, from)
+			before := tree(t, s.Offline, from.Root)
+			a, sum, err := Export(testContext(t), from, ExportOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := (Summary{Locks: 8, Held: 9, Waiting: 7, Keys: 1}); !cmp.Equal(sum, want) {
+				t.Errorf("exported %+v, want %+v", sum, want)
+			}
+			if after := tree(t, s.Offline, from.Root); !maps.Equal(before, after) {
+				t.Error("the export has changed something")
+			}
+			read := throughFile(t, a)
+			if diff := cmp.Diff(a, read); diff != "" {
+				t.Errorf("the file says (-exported +read):\n%s", diff)
+			}
+			got, err := Import(testContext(t), to, read, ImportOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !cmp.Equal(got, sum) {
+				t.Errorf("imported %+v, exported %+v", got, sum)
+			}
+
+			o := offline(t, to)
+			after := tree(t, o, to.Root)
+			for path, data := range before {
+				rest := strings.TrimPrefix(path, from.Root)
+				switch {
+				case strings.HasPrefix(rest, zk.NodeLocks+"/"), strings.HasPrefix(rest, "/more/deep/"):
+					continue // queues, below
+				case rest == zk.NodeFenceBase:
+					data = fmt.Sprint(a.TokensBelow)
+				case rest == zk.NodeNamespaces+"/default":
+					data = `{"dialect":"native","root":"` + to.Root + `/locks"}`
+				case rest == zk.NodeNamespaces+"/inner":
+					data = `{"dialect":"native","root":"` + to.Root + `/more/deep"}`
+				case rest == zk.NodeNamespaces+"/python":
+					data = `{"dialect":"kazoo","later":[1],"root":"` + outside + `"}`
+				}
+				if have, ok := after[to.Root+rest]; !ok || have != data {
+					t.Errorf("%s is %q (%v), want %q", rest, have, ok, data)
+				}
+			}
+			for _, lock := range []string{"/locks/a", "/locks/b", "/locks/c", "/locks/r", "/locks/p", "/locks/all", "/more/deep/y"} {
+				want, have := queue(t, s.Offline, s.fleet, from.Root+lock), queue(t, o, s.fleet, to.Root+lock)
+				if len(want) == 0 || !slices.Equal(have, want) {
+					t.Errorf("the queue of %s is\n%s\nwant\n%s", lock, strings.Join(have, "\n"), strings.Join(want, "\n"))
+				}
+			}
+			if want, have := queue(t, s.Offline, s.fleet, outside+"/x"), queue(t, o, s.fleet, outside+"/x"); len(want) != 1 || !slices.Equal(have, want) {
+				t.Errorf("outside there is %v, want %v", have, want)
+			}
+			if _, there := after[to.Root+zk.NodeImport]; there {
+				t.Error("the import's node is still there")
+			}
+			// A gateway starts there.
+			to.CreateRoot = false
+			layout, err := zk.OpenLayout(testContext(t), to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if layout.FenceBase != a.TokensBelow || layout.FleetID != string(s.fleet) {
+				t.Errorf("the layout is %+v", layout)
+			}
+			openSession(t, to, layout)
+		})
+	}
+}
+
+func openSession(t testing.TB, cfg zk.Config, layout *zk.Layout) *zk.Session {
+	t.Helper()
+	session, err := zk.OpenSession(testContext(t), cfg, layout, "gatewayaaaaaa", []byte(`{"address":"10.1.2.3:8080"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = session.Close(testContext(t))
+		<-session.Done()
+	})
+	return session
+}
+
+// Tokens are the fence base and a czxid. Every move raises the base above all of
+// them, also where the next ZooKeeper begins at zxid 1.
+func TestEveryTokenAfterAMoveIsAboveEveryTokenBefore(t *testing.T) {
+	greatest := int64(0)
+	seen := map[string]bool{}
+	look := func(s *site) {
+		t.Helper()
+		layout, err := zk.OpenLayout(testContext(t), s.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		least := int64(0)
+		given := greatest
+		for path := range tree(t, s.Offline, s.lock("a")) {
+			if path == s.lock("a") || seen[path] {
+				continue
+			}
+			seen[path] = true
+			stat, err := s.Exists(testContext(t), path)
+			if err != nil || stat == nil {
+				t.Fatal(stat, err)
+			}
+			token := layout.FenceBase + stat.Czxid
+			if least == 0 || token < least {
+				least = token
+			}
+			given = max(given, token)
+		}
+		if least <= greatest {
+			t.Errorf("a token of %d was given after one of %d", least, greatest)
+		}
+		greatest = given
+	}
+	cfg := server(t)
+	cfg.Root = zk.DefaultRoot
+	s := newSite(t, cfg)
+	for range 4 {
+		for range 3 {
+			s.enqueue(recipe.Contender{Member: 1, Members: 1}, s.lock("a"))
+		}
+		look(s)
+		// One that was given and is gone when the export looks.
+		gone := s.enqueue(recipe.Contender{Member: 1, Members: 1}, s.lock("gone"))
+		names, _, err := s.Children(testContext(t), s.lock("gone"))
+		if err != nil || len(names) != 1 || !strings.Contains(names[0], string(gone)) {
+			t.Fatal(names, err)
+		}
+		stat, err := s.Exists(testContext(t), s.lock("gone")+"/"+names[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		layout, err := zk.OpenLayout(testContext(t), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		greatest = max(greatest, layout.FenceBase+stat.Czxid)
+		s.commit(zk.Op{Kind: zk.OpDelete, Path: s.lock("gone") + "/" + names[0], Version: -1}, zk.Op{Kind: zk.OpDelete, Path: s.lock("gone"), Version: -1})
+		a := export(t, cfg)
+		if a.TokensBelow <= greatest {
+			t.Fatalf("tokens below %d, and there was one of %d", a.TokensBelow, greatest)
+		}
+		cfg = server(t)
+		cfg.Root = zk.DefaultRoot
+		importInto(t, cfg, throughFile(t, a))
+		s = &site{Offline: offline(t, cfg), t: t, cfg: cfg, fleet: s.fleet}
+		clear(seen)
+		look(s)
+	}
+}
+
+// A gateway that was killed has its registration until its session expires.
+func TestAnExportRefusesWhileAGatewayIsRegistered(t *testing.T) {
+	cfg := server(t)
+	s := newSite(t, cfg)
+	layout, err := zk.OpenLayout(testContext(t), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session := openSession(t, cfg, layout)
+	_, _, err = Export(testContext(t), cfg, ExportOptions{})
+	wantKind(t, err, KindInUse, "10.1.2.3:8080", session.ID(), "stop every gateway")
+	if err := session.Close(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Export(testContext(t), cfg, ExportOptions{}); err != nil {
+		t.Error(err)
+	}
+	_ = s
+}
+
+func TestAnExportNoticesAGatewayThatCameAndWentMeanwhile(t *testing.T) {
+	cfg := server(t)
+	cfg.Root = zk.DefaultRoot
+	s := newSite(t, cfg)
+	s.enqueue(recipe.Contender{Member: 1, Members: 1}, s.lock("a"))
+	layout, err := zk.OpenLayout(testContext(t), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	came := false
+	_, _, err = Export(testContext(t), cfg, ExportOptions{Progress: func(what string, done, total int) {
+		if what == "reading leases" && !came { // there is one
+			came = true
+			if err := openSession(t, cfg, layout).Close(testContext(t)); err != nil {
+				t.Error(err)
+			}
+		}
+	}})
+	wantKind(t, err, KindInUse, "was started while")
+	if !came {
+		t.Error("no lease was read")
+	}
+}
+
+func TestWhatCannotBeMovedIsListedAndRefused(t *testing.T) {
+	cfg := server(t)
+	cfg.Root = zk.DefaultRoot
+	s := newSite(t, cfg)
+	s.enqueue(recipe.Contender{Member: 1, Members: 1}, s.lock("a"))
+	ephemeral := s.enqueue(recipe.Contender{Member: 1, Members: 1, Ephemeral: true}, s.lock("a"))
+	_, sum, err := Export(testContext(t), cfg, ExportOptions{})
+	if err != nil || len(sum.Ephemeral) != 1 || !strings.Contains(sum.Ephemeral[0], string(ephemeral)) {
+		t.Errorf("%v, left: %v", err, sum.Ephemeral)
+	}
+	s.put(s.lock("a")+"/_c_0123-lock-0000000099", "")
+	s.put(s.lock("a")+"/stray", "")
+	_, _, err = Export(testContext(t), cfg, ExportOptions{})
+	wantKind(t, err, KindForeign, s.lock("a")+"/_c_0123-lock-0000000099", s.lock("a")+"/stray", "--leave-foreign")
+	a, sum, err := Export(testContext(t), cfg, ExportOptions{LeaveForeign: true})
+	if err != nil || len(sum.Foreign) != 2 || len(a.Contenders) != 1 || sum.Held != 1 {
+		t.Errorf("%v, %+v", err, sum)
+	}
+	s.put(s.lock("a")+"/write-v9."+string(newLease(t, s.fleet))+"-lock-0000000100", "")
+	_, _, err = Export(testContext(t), cfg, ExportOptions{LeaveForeign: true})
+	wantKind(t, err, KindNotMovable, "later release")
+}
+
+func TestThereIsNothingToExportWhereNoLockkeeperIs(t *testing.T) {
+	cfg := server(t)
+	_, _, err := Export(testContext(t), cfg, ExportOptions{})
+	wantKind(t, err, KindNoRoot, "--root")
+}

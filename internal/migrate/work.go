@@ -1,0 +1,90 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"lockkeeper/internal/locks/recipe"
+)
+
+// Summary is what an archive holds, for people.
+type Summary struct {
+	Locks, Held, Waiting, Keys int
+	// Ephemeral leases and Foreign contenders are left behind, by their paths.
+	Ephemeral, Foreign []string
+}
+
+func (c *content) summary() Summary {
+	s := Summary{Locks: c.locks, Held: c.held()}
+	s.Waiting = c.leases() - s.Held
+	for _, n := range c.nodes {
+		if strings.HasPrefix(n.Path, "/keys/") {
+			s.Keys++
+		}
+	}
+	return s
+}
+
+// leases counts them.
+func (c *content) leases() int {
+	ids := make(map[recipe.LeaseID]struct{}, len(c.contenders))
+	for i := range c.contenders {
+		ids[c.contenders[i].parsed.LeaseID] = struct{}{}
+	}
+	return len(ids)
+}
+
+// held counts the leases that hold all their locks by the order of the queues.
+func (c *content) held() int {
+	queues := make(map[string]*recipe.Queue, c.locks)
+	for i := range c.contenders {
+		at := &c.contenders[i]
+		q := queues[at.dir]
+		if q == nil {
+			q = new(recipe.Queue)
+			queues[at.dir] = q
+		}
+		q.Insert(&at.parsed)
+	}
+	waiting := map[recipe.LeaseID]struct{}{}
+	for i := range c.contenders {
+		if at := &c.contenders[i]; !queues[at.dir].LeaseHolds(at.Name) {
+			waiting[at.parsed.LeaseID] = struct{}{}
+		}
+	}
+	return c.leases() - len(waiting)
+}
+
+// readsAtOnce bounds the reads that are under way.
+const readsAtOnce = 64
+
+// each runs do for 0 to n-1, a bounded number at once, and returns when all that
+// were begun have ended. The first error stops it.
+func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+	group, working := errgroup.WithContext(ctx)
+	group.SetLimit(readsAtOnce)
+	for i := range n {
+		if working.Err() != nil {
+			break
+		}
+		group.Go(func() error { return do(working, i) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+func lastSlash(path string) int { return strings.LastIndexByte(path, '/') }
+
+// list names a few of many.
+func list(all []string) string {
+	const few = 8
+	if len(all) <= few {
+		return strings.Join(all, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(all[:few], ", "), len(all)-few)
+}
