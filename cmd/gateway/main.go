@@ -34,9 +34,11 @@ type cli struct {
 	config
 	ConfigFile string `name:"config" placeholder:"FILE" help:"YAML file with a key per flag, named like it: listen, zk and so on."`
 
-	Serve       struct{} `cmd:"" default:"1" help:"Serve (the default)."`
-	Healthcheck struct{} `cmd:"" help:"Ask the gateway that runs with the same --listen whether it is alive."`
-	Version     struct{} `cmd:"" help:"Print the version."`
+	Serve       struct{}      `cmd:"" default:"1" help:"Serve (the default)."`
+	Healthcheck struct{}      `cmd:"" help:"Ask the gateway that runs with the same --listen whether it is alive."`
+	Export      exportCommand `cmd:"" help:"Write everything below --root to a file, to move it to another ZooKeeper."`
+	Import      importCommand `cmd:"" help:"Make a --root of what gateway export has written."`
+	Version     struct{}      `cmd:"" help:"Print the version."`
 	Config      struct {
 		Print struct{} `cmd:"" help:"Print the settings in force, as a configuration file."`
 	} `cmd:"" help:"About the configuration."`
@@ -91,6 +93,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	switch parsed.Command() {
+	case "export":
+		return report(stderr, c.Export.run(ctx, &c.config, stdout, stderr))
+	case "import":
+		return report(stderr, c.Import.run(ctx, &c.config, stderr))
+	}
 	return report(stderr, serve(ctx, stop, &c.config, stderr))
 }
 
