@@ -29,15 +29,15 @@ run: ## start ZooKeeper and the gateway, print a curl line; Ctrl-C stops both (L
 	@go build -o bin/devrun ./internal/devrun
 	@exec bin/devrun
 
-# Two packages at a time, for two cores: most of the time goes into real ZooKeeper servers. What is not about ZooKeeper itself
-# runs a second time, on the embedded server (-count 1: the variable is read before go test looks what a result depends on).
+# Two packages at a time, for two cores: most of the time goes into real ZooKeeper servers. What runs on the embedded server
+# runs a second time, on the real one.
 .PHONY: test
 test: ## everything that guards a change (at most 12 minutes on 2 cores)
 	@scripts/setup test
 	@$(MAKE) lint
 	@scripts/check-generated
 	go test -race -p 2 -timeout 10m ./...
-	LOCKKEEPER_TEST_ZK=embedded go test -race -count 1 -p 1 -timeout 10m ./internal/e2e ./internal/zk
+	LOCKKEEPER_TEST_ZK=real go test -race -p 1 -timeout 10m ./internal/e2e ./internal/zk
 
 .PHONY: test-full
 test-full: ## the long runs too, then each fuzz target for FUZZTIME
@@ -45,7 +45,7 @@ test-full: ## the long runs too, then each fuzz target for FUZZTIME
 	@$(MAKE) lint
 	@scripts/check-generated
 	LOCKKEEPER_FULL=1 go test -race -count 1 -p 2 -timeout 60m ./...
-	LOCKKEEPER_TEST_ZK=embedded go test -race -count 1 -p 2 -timeout 60m ./internal/e2e ./internal/zk ./internal/locks
+	LOCKKEEPER_TEST_ZK=real go test -race -count 1 -p 2 -timeout 60m ./internal/e2e ./internal/zk ./internal/locks
 	@$(MAKE) fuzz
 
 .PHONY: fuzz

@@ -1,6 +1,6 @@
-// Package e2e holds the end-to-end tests: the real gateway binary, built once per run with the race detector, on
-// Debian's real ZooKeeper, started, stopped, frozen and killed by the tests, with proxies in between that cut, hold and
-// lose what a test names.
+// Package e2e holds the end-to-end tests: the real gateway binary, built once per run with the race detector, on a
+// ZooKeeper that is started, stopped, frozen and killed by the tests, with proxies in between that cut, hold and lose what
+// a test names. The ZooKeeper is the embedded one; with LOCKKEEPER_TEST_ZK=real it is Debian's, as ensembles always are.
 //
 // Every request goes through apitest's client, which holds each answer against openapi.yaml. Every gateway's log is
 // kept: a data race or a panic in it fails the test that ran the gateway, and so does an exit code that nobody expected.

@@ -109,7 +109,7 @@ func TestTwoHundredClientsOnOneLockNeverOverlap(t *testing.T) {
 }
 
 func BenchmarkLockCycles(b *testing.B) {
-	addr, chroot := zkreal.SharedT(b)
+	addr, chroot := zkreal.SharedRealT(b)
 	m := onZooKeeper(b, addr, chroot)
 	for _, clients := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {

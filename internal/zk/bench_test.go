@@ -11,7 +11,7 @@ import (
 // BenchmarkLockCycles takes and gives back locks, each goroutine its own,
 // through Submit. It is where depth comes from.
 func BenchmarkLockCycles(b *testing.B) {
-	server := zkreal.StartT(b) // with fsync, as in production
+	server := zkreal.StartT(b, zkreal.Real()) // with fsync, as in production
 	cfg := Config{Servers: []string{server.Addr()}, CreateRoot: true}
 	layout := openLayout(b, cfg)
 	p := newProbe(b, cfg)

@@ -24,8 +24,9 @@ func testContext(t testing.TB) context.Context {
 }
 
 // testConfig is a root of its own on the shared ZooKeeper.
-func testConfig(t testing.TB) Config {
-	addr, chroot := zkreal.SharedT(t)
+func testConfig(t testing.TB) Config { return configAt(zkreal.SharedT(t)) }
+
+func configAt(addr, chroot string) Config {
 	return Config{Servers: []string{addr}, Chroot: chroot, CreateRoot: true, SessionTimeout: 10 * time.Second}
 }
 

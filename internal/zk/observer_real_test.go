@@ -96,7 +96,7 @@ func realConfig(addr, chroot string) Config {
 }
 
 func TestReplicaFollowsARealTree(t *testing.T) {
-	addr, chroot := zkreal.SharedT(t)
+	addr, chroot := zkreal.SharedRealT(t)
 	testkit.NoLeaks(t)
 	f := newForeign(t, addr, chroot)
 	f.create("/locks")

@@ -84,7 +84,7 @@ func (c *churn) op() any {
 }
 
 func TestEventsOfARealServerAreCompleteAndInOrder(t *testing.T) {
-	addr, chroot := zkreal.SharedT(t)
+	addr, chroot := zkreal.SharedRealT(t)
 	testkit.NoLeaks(t)
 	f := newForeign(t, addr, chroot)
 	f.create("/locks")
@@ -168,7 +168,7 @@ func TestTheReplicaSurvivesReconnectsInTheMiddleOfWrites(t *testing.T) {
 }
 
 func TestHiddenNodesSendNeitherEventAndAreShownByAListing(t *testing.T) {
-	addr, chroot := zkreal.SharedT(t)
+	addr, chroot := zkreal.SharedRealT(t)
 	testkit.NoLeaks(t)
 	f := newForeign(t, addr, chroot)
 	f.create("/locks")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/netfault"
+	"lockkeeper/internal/zk/zkreal"
 )
 
 // stuck is a session whose transactions are stopped on the way there, so that
@@ -89,7 +90,7 @@ func TestWritesOfOneQueueNeverShareAZxid(t *testing.T) {
 }
 
 func TestTheGuardsMzxidIsTheCzxidOfWhatWasCreated(t *testing.T) {
-	cfg := testConfig(t)
+	cfg := configAt(zkreal.SharedRealT(t)) // all fencing tokens rest on this
 	s := openSession(t, cfg, openLayout(t, cfg), 1)
 	p := newProbe(t, cfg)
 	dir := locksDir(t, p, "l")

@@ -6,9 +6,10 @@
 // process that started it, however that process ends (childproc). The goroutine that waits for the child is the only one
 // a Server owns; it ends with the child.
 //
-// What it refuses: it never skips a test. Where ZooKeeper is not installed the error is the line that installs it. (The one
-// exception is an ensemble in a test binary that was told to use a stand-in, see UseStandIn: the same tests, and another
-// server that claims to be a ZooKeeper.)
+// What it refuses: it never skips a test. Where ZooKeeper is not installed the error is the line that installs it.
+//
+// A test binary may have another server that claims to be a ZooKeeper stand in for standalone ones (UseStandIn). Ensembles,
+// and what asks for it (Real, SharedRealT), are Debian's all the same.
 //
 // What differs from a production server: one tick is 500 ms, so that sessions of 1 to 10 s are possible; the JVM is tuned
 // for a quick start and little memory; the admin server is off and all four-letter words are on. Writes are forced to

@@ -11,6 +11,7 @@ import (
 type Option func(*config)
 
 type config struct {
+	real        bool   // no stand-in
 	dir         string // "" = a temporary directory of our own
 	clientPort  int    // 0 = pick a free one
 	tick        time.Duration
@@ -43,6 +44,9 @@ func newConfig(opts []Option) config {
 	}
 	return c
 }
+
+// Real asks for Debian's server where this test binary uses a stand-in: for what is about ZooKeeper itself.
+func Real() Option { return func(c *config) { c.real = true } }
 
 // WithDir keeps everything (data, zoo.cfg, log) in dir, which is created when missing and never removed.
 func WithDir(dir string) Option { return func(c *config) { c.dir = dir } }

@@ -36,8 +36,8 @@ var errPortTaken = errors.New("address already in use")
 // Start runs a standalone server and returns once it serves requests. The caller must Close it.
 func Start(opts ...Option) (*Server, error) {
 	cfg := newConfig(opts)
-	if standIn != nil {
-		return startStandIn(cfg)
+	if s, err := startStandIn(cfg); s != nil || err != nil {
+		return s, err
 	}
 	const tries = 5
 	for try := 1; ; try++ {

@@ -2,7 +2,6 @@ package zkreal
 
 import (
 	"fmt"
-	"os"
 	"time"
 )
 
@@ -33,25 +32,29 @@ type StandInConfig struct {
 // standIn makes the servers of this test binary when it is not nil. UseStandIn alone writes it, before the first test.
 var standIn func(StandInConfig) (StandIn, error)
 
-// UseStandIn makes every standalone server of this test binary come from start. Call it in TestMain. Tests of ensembles are
-// skipped then.
+// UseStandIn makes standalone servers of this test binary come from start, but for those that are asked for with Real. It is
+// asked each time, and may answer nil: then Debian's server it is. Call UseStandIn in TestMain.
 func UseStandIn(start func(StandInConfig) (StandIn, error)) { standIn = start }
 
-// startStandIn is Start for a stand-in.
+// startStandIn is Start for a stand-in. It is nil when there is none for this server.
 func startStandIn(cfg config) (*Server, error) {
+	if standIn == nil || cfg.real {
+		return nil, nil
+	}
+	other, err := standIn(StandInConfig{Port: cfg.clientPort, Tick: cfg.tick, MinSession: cfg.minSession, MaxSession: cfg.maxSession})
+	if other == nil || err != nil {
+		return nil, err
+	}
 	if len(cfg.lines)+len(cfg.jvm) > 0 {
-		return nil, fmt.Errorf("a stand-in for ZooKeeper takes no lines of zoo.cfg and no JVM flags: %q, %q", cfg.lines, cfg.jvm)
+		other.Close()
+		return nil, fmt.Errorf("a stand-in for ZooKeeper takes no lines of zoo.cfg and no JVM flags (zkreal.Real asks for one that does): %q, %q",
+			cfg.lines, cfg.jvm)
 	}
 	s, err := newServer(cfg, cfg.clientPort)
 	if err != nil {
+		other.Close()
 		return nil, err
 	}
-	s.other, err = standIn(StandInConfig{Port: cfg.clientPort, Tick: cfg.tick, MinSession: cfg.minSession, MaxSession: cfg.maxSession})
-	if err != nil {
-		if s.ownDir {
-			_ = os.RemoveAll(s.dir) // it is empty
-		}
-		return nil, err
-	}
+	s.other = other
 	return s, nil
 }

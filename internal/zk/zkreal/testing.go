@@ -33,14 +33,20 @@ func (s *Server) RestartT(t testing.TB) {
 	}
 }
 
-// shared is the one server of this test binary. It is package state because its life is the binary's: TestMain is the
+// shared are the servers of this test binary: the one that tests use unless they say otherwise, and the real one for those
+// that do. It is package state because its life is the binary's: TestMain is the
 // only place that can end it, and it has no way to hand anything to the tests.
 var shared struct {
 	sync.Mutex
-	inMain bool
-	server *Server
-	err    error
-	chroot int // how many were handed out
+	inMain       bool
+	server, real sharedServer
+	chroot       int // how many were handed out
+}
+
+// sharedServer is nothing until somebody asks for it.
+type sharedServer struct {
+	*Server
+	err error
 }
 
 // Main is the TestMain of a package that uses SharedT:
@@ -63,8 +69,10 @@ func (r mainRun) Run() int {
 	code := r.m.Run()
 	shared.Lock()
 	defer shared.Unlock()
-	if shared.server != nil {
-		shared.server.Close()
+	for _, s := range []sharedServer{shared.server, shared.real} {
+		if s.Server != nil {
+			s.Close()
+		}
 	}
 	return code
 }
@@ -74,23 +82,34 @@ func (r mainRun) Run() int {
 // configures the server needs StartT.
 func SharedT(t testing.TB) (addr, chroot string) {
 	t.Helper()
+	return sharedT(t, &shared.server)
+}
+
+// SharedRealT is SharedT with Debian's server where this test binary uses a stand-in: for what is about ZooKeeper itself.
+func SharedRealT(t testing.TB) (addr, chroot string) {
+	t.Helper()
+	return sharedT(t, &shared.real, Real())
+}
+
+func sharedT(t testing.TB, s *sharedServer, opts ...Option) (addr, chroot string) {
+	t.Helper()
 	shared.Lock()
 	defer shared.Unlock()
 	if !shared.inMain {
 		t.Fatal("zkreal.SharedT needs: func TestMain(m *testing.M) { zkreal.Main(m) }")
 	}
-	if shared.server == nil && shared.err == nil {
-		shared.server, shared.err = Start(WithoutFsync())
+	if s.Server == nil && s.err == nil {
+		s.Server, s.err = Start(append(opts, WithoutFsync())...)
 	}
-	if shared.err != nil {
-		t.Fatalf("zkreal: %v", shared.err)
+	if s.err != nil {
+		t.Fatalf("zkreal: %v", s.err)
 	}
 	shared.chroot++
 	chroot = fmt.Sprintf("/t-%d-%s", shared.chroot, strings.Map(plainRune, t.Name()))
-	if err := Mkdir(shared.server.Addr(), chroot); err != nil {
+	if err := Mkdir(s.Addr(), chroot); err != nil {
 		t.Fatalf("zkreal: %v", err)
 	}
-	return shared.server.Addr(), chroot
+	return s.Addr(), chroot
 }
 
 // plainRune keeps letters, digits and dashes of a test's name, so that it can stand in a path and in a connect string.

@@ -1,6 +1,7 @@
 package embeddedtest
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"sync"
@@ -9,16 +10,22 @@ import (
 	"lockkeeper/internal/zk/zkreal"
 )
 
-// Variable is the environment variable that StandIn looks at.
+// Variable is the environment variable that says on which server tests run: "embedded", which is the default, or "real".
 const Variable = "LOCKKEEPER_TEST_ZK"
 
-// StandIn makes zkreal hand out embedded servers in this test binary when LOCKKEEPER_TEST_ZK is "embedded", so that the tests
-// that were written for the real ZooKeeper run on this one unchanged. Call it in TestMain.
+// StandIn makes zkreal hand out embedded servers in this test binary, unless LOCKKEEPER_TEST_ZK is "real": the same tests run
+// on both. What is about ZooKeeper itself asks zkreal for the real one. Call it in TestMain; it ends the program when the
+// variable has a value that means nothing.
 func StandIn() {
-	if os.Getenv(Variable) != "embedded" {
-		return
+	if _, err := wantsReal(os.Getenv(Variable)); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(2)
 	}
 	zkreal.UseStandIn(func(asked zkreal.StandInConfig) (zkreal.StandIn, error) {
+		// Looked at again within a test: go test notes it then, and does not repeat a result of the other server from its cache.
+		if real, err := wantsReal(os.Getenv(Variable)); real || err != nil {
+			return nil, err
+		}
 		log := new(tail)
 		s, err := Start(OnPort(asked.Port), With(func(c *embedded.Config) {
 			c.TickTime, c.MinSessionTimeout, c.MaxSessionTimeout = asked.Tick, asked.MinSession, asked.MaxSession
@@ -29,6 +36,17 @@ func StandIn() {
 		}
 		return &logged{s, log}, nil
 	})
+}
+
+// wantsReal reads the variable's value.
+func wantsReal(value string) (bool, error) {
+	switch value {
+	case "", "embedded":
+		return false, nil
+	case "real":
+		return true, nil
+	}
+	return false, fmt.Errorf("%s is %q, and may be \"embedded\" (the default) or \"real\"", Variable, value)
 }
 
 // logged is a Server with what it has logged.
