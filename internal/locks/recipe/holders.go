@@ -1,7 +1,5 @@
 package recipe
 
-import "iter"
-
 // Who holds. A contender holds when none of the contenders before it
 // conflicts with it, its own entry's aside:
 //
@@ -66,30 +64,21 @@ func (t *tally) admits(c *Contender) bool {
 
 // closed tells that nobody behind these contenders holds. Permits are spent
 // when the highest limit in the queue is reached.
-func (t *tally) closed(q *Queue) bool {
+func (t *tally) closed(q *row) bool {
 	return t.exclusive || t.shared && t.permits > 0 ||
 		t.permits > 0 && q.foreign == 0 && t.permits >= int64(q.maxLimit)
 }
 
-// Holders yields the contenders that hold the lock, in queue order; none while
-// the queue is not Ordered. It looks at the holders and at one contender more;
-// with permits at no more contenders than the highest limit, unless another
-// program's semaphore is among them.
-func (q *Queue) Holders() iter.Seq[*Contender] {
-	return func(yield func(*Contender) bool) {
-		q.walk(yield)
-	}
-}
-
-func (q *Queue) walk(yield func(*Contender) bool) {
-	if q.disordered {
+// walk is Queue.Holders.
+func (r *row) walk(yield func(*Contender) bool) {
+	if r.disordered {
 		return
 	}
 	var before, sum tally
 	var prev *Contender
-	for _, c := range q.items() {
+	for _, c := range r.items() {
 		if prev == nil || join(prev, c) == 0 {
-			if before = sum; before.closed(q) {
+			if before = sum; before.closed(r) {
 				return
 			}
 		}
@@ -101,24 +90,23 @@ func (q *Queue) walk(yield func(*Contender) bool) {
 	}
 }
 
-// Holds reports whether the contender of that name holds the lock. It takes
-// O(log n), for a permit what Holders takes.
-func (q *Queue) Holds(name string) bool {
-	i := q.Index(name)
-	return i >= 0 && q.holdsAt(i)
+// holds is Queue.Holds.
+func (r *row) holds(name string) bool {
+	i := r.index(name)
+	return i >= 0 && r.holdsAt(i)
 }
 
-func (q *Queue) holdsAt(i int) bool {
-	if q.disordered {
+func (r *row) holdsAt(i int) bool {
+	if r.disordered {
 		return false
 	}
-	switch c := q.At(i); c.Mode {
+	switch c := r.at(i); c.Mode {
 	case Exclusive:
-		return q.entryStart(i) == 0
+		return r.entryStart(i) == 0
 	case Shared:
-		return q.entryStart(i) <= int(q.lead)
+		return r.entryStart(i) <= int(r.lead)
 	default:
-		for h := range q.Holders() {
+		for h := range r.walk {
 			if h == c {
 				return true
 			}
@@ -127,60 +115,55 @@ func (q *Queue) holdsAt(i int) bool {
 	}
 }
 
-// LeaseHolds reports whether the lease that a contender belongs to holds the
-// lock: every contender of its entry does, and each of its members is there. It
-// is false for an Unknown contender, whose members are not known.
-func (q *Queue) LeaseHolds(name string) bool {
-	i := q.Index(name)
+// leaseHolds is Queue.LeaseHolds.
+func (r *row) leaseHolds(name string) bool {
+	i := r.index(name)
 	if i < 0 {
 		return false
 	}
-	first, end := q.entryStart(i), q.entryEnd(i)
+	first, end := r.entryStart(i), r.entryEnd(i)
 	var there uint
 	for j := first; j < end; j++ {
-		if !q.holdsAt(j) {
+		if !r.holdsAt(j) {
 			return false
 		}
-		there |= 1 << q.At(j).Member
+		there |= 1 << r.at(j).Member
 	}
-	n := q.At(i).Members
+	n := r.at(i).Members
 	all := uint(1)<<(n+1) - 2 // bits 1 to n
 	return n > 0 && there&all == all
 }
 
-func (q *Queue) entryStart(i int) int {
-	items := q.items()
+func (r *row) entryStart(i int) int {
+	items := r.items()
 	for i > 0 && join(items[i-1], items[i]) == 1 {
 		i--
 	}
 	return i
 }
 
-func (q *Queue) entryEnd(i int) int {
-	items := q.items()
+func (r *row) entryEnd(i int) int {
+	items := r.items()
 	for i++; i < len(items) && join(items[i-1], items[i]) == 1; i++ {
 	}
 	return i
 }
 
-// Position is the place of a contender's entry among the entries that wait,
-// from 1; 0 when all of the entry holds. ok is false when the contender is not
-// there, or there is no order. It takes O(log n) and the holders of a
-// semaphore; O(n) in a queue where a lease has several contenders.
-func (q *Queue) Position(name string) (position int, ok bool) {
-	i := q.Index(name)
-	if i < 0 || q.disordered {
+// position is Queue.Position.
+func (r *row) position(name string) (position int, ok bool) {
+	i := r.index(name)
+	if i < 0 || r.disordered {
 		return 0, false
 	}
-	if q.joined == 0 {
-		if q.holdsAt(i) {
+	if r.joined == 0 {
+		if r.holdsAt(i) {
 			return 0, true
 		}
-		return i + 1 - q.holdersBefore(i), true
+		return i + 1 - r.holdersBefore(i), true
 	}
-	first := q.entryStart(i)
-	for start := 0; start <= first; start = q.entryEnd(start) {
-		waits := !q.entryHolds(start)
+	first := r.entryStart(i)
+	for start := 0; start <= first; start = r.entryEnd(start) {
+		waits := !r.entryHolds(start)
 		if waits {
 			position++
 		}
@@ -191,28 +174,27 @@ func (q *Queue) Position(name string) (position int, ok bool) {
 	return position, true
 }
 
-// Waiting is the number of entries that wait: all, while there is no order. It
-// takes what Position takes.
-func (q *Queue) Waiting() int {
-	entries := q.Len() - int(q.joined)
-	if q.disordered {
+// waiting is Queue.Waiting.
+func (r *row) waiting() int {
+	entries := r.len() - int(r.joined)
+	if r.disordered {
 		return entries
 	}
-	if q.joined == 0 {
-		return entries - q.holdersBefore(q.Len())
+	if r.joined == 0 {
+		return entries - r.holdersBefore(r.len())
 	}
 	waiting := 0
-	for start := 0; start < q.Len(); start = q.entryEnd(start) {
-		if !q.entryHolds(start) {
+	for start := 0; start < r.len(); start = r.entryEnd(start) {
+		if !r.entryHolds(start) {
 			waiting++
 		}
 	}
 	return waiting
 }
 
-func (q *Queue) entryHolds(start int) bool {
-	for j := start; j < q.entryEnd(start); j++ {
-		if !q.holdsAt(j) {
+func (r *row) entryHolds(start int) bool {
+	for j := start; j < r.entryEnd(start); j++ {
+		if !r.holdsAt(j) {
 			return false
 		}
 	}
@@ -222,18 +204,18 @@ func (q *Queue) entryHolds(start int) bool {
 // holdersBefore counts the holders with an index below i in an ordered queue
 // where every contender is an entry of its own; i is the index of one who
 // waits, or Len.
-func (q *Queue) holdersBefore(i int) int {
+func (r *row) holdersBefore(i int) int {
 	if i == 0 {
 		return 0
 	}
-	switch q.At(0).Mode {
+	switch r.at(0).Mode {
 	case Exclusive:
 		return 1
 	case Shared:
-		return int(q.lead)
+		return int(r.lead)
 	}
-	n, last := 0, q.At(i-1)
-	for h := range q.Holders() {
+	n, last := 0, r.at(i-1)
+	for h := range r.walk {
 		if Less(last.Number, last.Name, h.Number, h.Name) {
 			break
 		}

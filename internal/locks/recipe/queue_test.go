@@ -145,6 +145,11 @@ func checkQueue(t interface {
 		t.Fatalf("somebody who is not there has a position")
 	}
 
+	r := q.row
+	if r == nil { // what a row of it would be
+		r = new(row)
+		r.reset(all)
+	}
 	var holders []*Contender
 	foreign, permits, waiting := 0, 0, 0
 	for _, c := range m.sorted {
@@ -171,8 +176,8 @@ func checkQueue(t interface {
 	if got := collect(q); !slices.Equal(got, holders) {
 		t.Fatalf("holders %s\nwant    %s\nof      %s", names(got), names(holders), names(all))
 	}
-	if q.ForeignPermits() != foreign || int(q.permits) != permits {
-		t.Fatalf("%d permits, %d foreign; want %d, %d", q.permits, q.ForeignPermits(), permits, foreign)
+	if q.ForeignPermits() != foreign || int(r.permits) != permits {
+		t.Fatalf("%d permits, %d foreign; want %d, %d", r.permits, q.ForeignPermits(), permits, foreign)
 	}
 	if m.ordered {
 		for _, entry := range m.entries {
@@ -181,7 +186,7 @@ func checkQueue(t interface {
 			}
 		}
 	} else {
-		waiting = q.Len() - int(q.joined)
+		waiting = q.Len() - int(r.joined)
 	}
 	if q.Waiting() != waiting {
 		t.Fatalf("%d wait, want %d", q.Waiting(), waiting)
@@ -196,11 +201,14 @@ func checkQueue(t interface {
 			lead = min(lead, i)
 		}
 	}
-	if q.joined != joined || int(q.lead) != lead {
-		t.Fatalf("%d joined, %d lead; want %d, %d", q.joined, q.lead, joined, lead)
+	if r.joined != joined || int(r.lead) != lead {
+		t.Fatalf("%d joined, %d lead; want %d, %d", r.joined, r.lead, joined, lead)
 	}
-	if slices.Contains(q.items(), nil) || slices.ContainsFunc(q.buf[:q.head], func(c *Contender) bool { return c != nil }) ||
-		slices.ContainsFunc(q.buf[len(q.buf):cap(q.buf)], func(c *Contender) bool { return c != nil }) {
+	if q.row != nil && (q.only[0] != nil || q.Len() == 0) {
+		t.Fatalf("a row of %d beside %v", q.Len(), q.only[0])
+	}
+	if slices.Contains(q.items(), nil) || slices.ContainsFunc(r.buf[:r.head], func(c *Contender) bool { return c != nil }) ||
+		slices.ContainsFunc(r.buf[len(r.buf):cap(r.buf)], func(c *Contender) bool { return c != nil }) {
 		t.Fatalf("the queue keeps contenders that have gone")
 	}
 }
