@@ -75,7 +75,7 @@ func (m *Manager) Acquire(ctx context.Context, req AcquireRequest) (AcquireResul
 		return AcquireResult{}, err
 	}
 	if key != nil {
-		l.key, key.lease = key.hash, l.id
+		l.few().key, key.lease = key.hash, l.id()
 		m.keys[key.hash] = key
 	}
 	m.create(l, key, 0)
@@ -89,12 +89,15 @@ func (m *Manager) newLease(q *queue, req *AcquireRequest) (*lease, error) {
 		return nil, fmt.Errorf("making a lease id: %w", err)
 	}
 	l := &lease{
-		id: id, q: q, phase: creating, ttl: req.TTL, recorded: req.TTL, term: m.term, loaded: true,
-		owner: strings.Clone(req.Owner), metadata: strings.Clone(req.Metadata),
+		q: q, contender: &recipe.Contender{LeaseID: id}, phase: creating, ttl: req.TTL, recorded: req.TTL, term: m.term, loaded: true,
+		owner:    strings.Clone(req.Owner),
 		enqueued: now.Wall(), born: now.Boot(), heapIndex: -1,
 	}
+	if req.Metadata != "" {
+		l.few().metadata = strings.Clone(req.Metadata)
+	}
 	q.leases++
-	m.leases[l.id] = l
+	m.leases[id] = l
 	m.counts.enter(l)
 	m.rev++
 	l.rev = m.rev
@@ -116,7 +119,7 @@ func (m *Manager) create(l *lease, key *keyEntry, attempt int) {
 		w.Ops = append(w.Ops, zk.Op{Kind: zk.OpCreate, Path: m.keyPath(key.hash), Data: key.record(q), Private: true})
 	}
 	contender := len(w.Ops)
-	name := recipe.Contender{LeaseID: l.id, Mode: recipe.Exclusive}
+	name := recipe.Contender{LeaseID: l.id(), Mode: recipe.Exclusive}
 	w.Ops = append(w.Ops, zk.Op{Kind: zk.OpCreate, Sequential: true, Data: l.record(l.ttl), Path: q.path + "/" + name.Prefix()})
 	directory := !q.exists
 	m.submit(w, func(res zk.Result) {
@@ -132,7 +135,7 @@ func (m *Manager) create(l *lease, key *keyEntry, attempt int) {
 			m.finish(l, ReasonRemoved, now)
 		case res.Outcome == zk.Done:
 			l.czxid = res.Zxid
-			l.name = res.Paths[contender][len(q.path)+1:]
+			l.named(res.Paths[contender][len(q.path)+1:])
 			m.place(l, now)
 			m.evaluate(q, now)
 		case res.Outcome == zk.Unknown:
@@ -148,10 +151,10 @@ func (m *Manager) create(l *lease, key *keyEntry, attempt int) {
 			m.create(l, key, attempt+1)
 		case key != nil && errors.Is(res.Err, zk.ErrNodeExists):
 			// The key is taken: a repeat, perhaps by way of another gateway.
-			l.failure = &Error{Code: codeKeyTaken}
+			l.few().failure = &Error{Code: codeKeyTaken}
 			m.dropCreate(l, key, now)
 		default:
-			l.failure = createFailure(res.Err)
+			l.few().failure = createFailure(res.Err)
 			m.dropCreate(l, key, now)
 		}
 	})
@@ -163,9 +166,11 @@ func (m *Manager) dropCreate(l *lease, key *keyEntry, now time.Duration) {
 	if key != nil && m.keys[key.hash] == key {
 		delete(m.keys, key.hash)
 	}
-	l.key = ""
+	if l.seldom != nil {
+		l.seldom.key = ""
+	}
 	m.finish(l, ReasonUnknown, now)
-	m.history.drop(l.id)
+	m.history.drop(l.id())
 	m.forget(l.q)
 }
 
@@ -244,26 +249,26 @@ func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, rep
 		leave()
 		m.claim(l, now) // whoever is given the token has heard of the grant
 		view := m.viewLease(l)
-		view.Token = m.tokens.make(l.id)
+		view.Token = m.tokens.make(l.id())
 		m.unlock()
 		return true, AcquireResult{Lease: view, Replayed: replayed}, nil
 	}
 	alone := l.listeners == 1
 	switch {
-	case l.phase == ended && l.failure != nil && l.failure.Code == codeKeyTaken:
+	case l.phase == ended && l.failure() != nil && l.failure().Code == codeKeyTaken:
 		leave()
 		return m.replayTaken(ctx, req) // releases mu
-	case l.phase == ended && l.failure != nil:
-		if l.failure.Code == CodeNotOwner && alone && !m.keyed(l) {
+	case l.phase == ended && l.failure() != nil:
+		if l.failure().Code == CodeNotOwner && alone && !m.keyed(l) {
 			// Nobody will ever have its token: its place is given up.
 			m.submit(&zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: l.path(), Version: -1}}}, func(zk.Result) {})
 		}
-		return fail(l.failure)
-	case l.phase == ended && l.reason == ReasonWaitElapsed:
+		return fail(l.failure())
+	case l.phase == ended && l.reason() == ReasonWaitElapsed:
 		leave()
 		return true, AcquireResult{}, m.heldByOther(ctx, l.q, notGranted(req))
 	case l.phase == ended:
-		return fail(endedError(l.reason))
+		return fail(endedError(l.reason()))
 	case l.phase == held:
 		if gone && !m.keyed(l) && alone {
 			m.end(l, ReasonCancelled, now)
@@ -295,7 +300,7 @@ func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, rep
 		return fail(outcomeUnknown())
 	case req.Async:
 		return succeed()
-	case l.q.contenders.Holds(l.name):
+	case l.q.contenders.Holds(l.name()):
 		// Its turn has come; the grant waits for trust.
 		if (req.Wait == 0 || over) && m.stalled(begun) {
 			if alone && !m.keyed(l) {
@@ -332,7 +337,7 @@ func notGranted(req *AcquireRequest) Code {
 
 // keyed reports whether the lease's client can find it again by repeating the
 // request.
-func (m *Manager) keyed(l *lease) bool { return l.key != "" }
+func (m *Manager) keyed(l *lease) bool { return l.key() != "" }
 
 // giveUp ends a lease that nobody wants any more, now or as soon as it is
 // known to exist.

@@ -33,7 +33,7 @@ func (m *Manager) adoptAll(now time.Duration) {
 	for _, l := range m.leases {
 		// The stream contains the succession entry, thus everything that the
 		// former session ever wrote: what is not there never will be.
-		if l.term != m.term && !l.seen && m.owns(l.id.Gateway()) {
+		if l.term != m.term && !l.seen && m.owns(l.id().Gateway()) {
 			m.settleAbsent(l, now)
 		}
 	}
@@ -55,24 +55,24 @@ func (m *Manager) disown(now time.Duration) {
 		}
 	}
 	for _, l := range m.leases {
-		if l.term == m.term || !m.others(l.id.Gateway()) {
+		if l.term == m.term || !m.others(l.id().Gateway()) {
 			continue
 		}
 		if !l.seen {
 			m.settleAbsent(l, now) // the stream contains the entry, as above
 			continue
 		}
-		if m.keys[l.key] != nil {
-			delete(m.keys, l.key)
+		if m.keys[l.key()] != nil {
+			delete(m.keys, l.key())
 		}
 		m.setPhase(l, ended)
-		l.failure = notOwner()
+		l.few().failure = notOwner()
 		m.deadlines.remove(l)
-		delete(m.leases, l.id)
+		delete(m.leases, l.id())
 		l.q.leases--
 		m.touch(l)
 		m.touchQueue(l.q)
-		if c := l.q.contenders.Get(l.name); c != nil && l.sight != (sight{}) {
+		if c := l.q.contenders.Get(l.name()); c != nil && l.sight != (sight{}) {
 			m.sights[c] = l.sight // the contender stays
 		}
 		m.evaluate(l.q, now) // it may hold where it is now
@@ -90,10 +90,10 @@ func (m *Manager) others(id recipe.GatewayID) bool {
 func (m *Manager) settleAbsent(l *lease, now time.Duration) {
 	switch l.phase {
 	case creating:
-		l.failure = m.unavailable()
-		m.dropCreate(l, m.keys[l.key], now)
+		l.few().failure = m.unavailable()
+		m.dropCreate(l, m.keys[l.key()], now)
 	case ending:
-		m.finish(l, l.reason, now)
+		m.finish(l, l.reason(), now)
 	default:
 		m.finish(l, ReasonRemoved, now)
 	}
@@ -113,16 +113,16 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 	case own && l == nil && m.deletionKnown(c.LeaseID):
 		return false // the event follows
 	case l == nil:
-		l = &lease{id: c.LeaseID, q: q, heapIndex: -1, ttl: MaxTTL, recorded: MaxTTL, assumed: true, born: now,
+		l = &lease{q: q, contender: c, heapIndex: -1, ttl: MaxTTL, recorded: MaxTTL, assumed: true, born: now,
 			enqueued: m.clock.Now().Wall(), phase: waiting, abandoned: own}
 		l.sight = m.sights[c]
 		l.shown = !l.sight.mute
 		delete(m.sights, c)
 		q.leases++
-		m.leases[l.id] = l
+		m.leases[l.id()] = l
 		m.counts.enter(l)
 	}
-	l.name, l.seen, l.term = c.Name, true, m.term
+	l.contender, l.seen, l.term = c, true, m.term
 	l.loaded, l.loading, l.writing = false, false, false
 	l.grace = m.takenAt(c.LeaseID.Gateway()) + m.layout.LargestWindow
 	switch l.phase {
@@ -131,13 +131,13 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 	case ending:
 		// Whoever asked for the end was not told that it happened. An expiry
 		// is decided again; an end that a client asked for goes on.
-		if l.reason == ReasonExpired || l.reason == ReasonUnclaimed {
+		if l.reason() == ReasonExpired || l.reason() == ReasonUnclaimed {
 			to := waiting
 			if l.wasHeld {
 				to = held
 			}
 			m.setPhase(l, to)
-			l.reason = ""
+			l.why = 0
 		} else {
 			m.resubmitDelete(l)
 		}
@@ -176,7 +176,7 @@ func (m *Manager) mayBeTold(l *lease, now time.Duration) {
 
 // load reads an adopted lease's contender: its czxid, and what its data tells.
 func (m *Manager) load(l *lease) {
-	if l.loading || l.loaded || l.name == "" || l.phase == ended {
+	if l.loading || l.loaded || l.name() == "" || l.phase == ended {
 		return
 	}
 	l.loading = true
@@ -184,7 +184,7 @@ func (m *Manager) load(l *lease) {
 	m.read(l.path(), func(data []byte, stat wire.Stat, err error) { m.loadedContender(l, term, data, stat, err) })
 }
 
-func (m *Manager) loadedContender(l *lease, term uint64, data []byte, stat wire.Stat, err error) {
+func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.Stat, err error) {
 	if l.term != term {
 		return // read again since
 	}
@@ -195,14 +195,17 @@ func (m *Manager) loadedContender(l *lease, term uint64, data []byte, stat wire.
 	}
 	if err != nil {
 		if !errors.Is(err, zk.ErrNoNode) { // whose deleted event follows
-			m.log.Warn("an adopted lease could not be read", "lease_id", l.id, "err", err)
+			m.log.Warn("an adopted lease could not be read", "lease_id", l.id(), "err", err)
 		}
 		return // the clock asks again before it ends anything
 	}
 	l.loaded, l.czxid, l.version = true, stat.Czxid, stat.Version
 	r, ok := parseRecord(data)
 	if ok {
-		l.owner, l.metadata, l.enqueued = r.Owner, r.Metadata, time.Duration(r.Enqueued)*time.Millisecond
+		l.owner, l.enqueued = r.Owner, time.Duration(r.Enqueued)*time.Millisecond
+		if r.Metadata != l.metadata() {
+			l.few().metadata = r.Metadata
+		}
 		if l.assumed {
 			l.ttl, l.recorded = r.ttl(), r.ttl()
 			l.deadline = max(now, l.grace) + l.waitingClock()

@@ -67,6 +67,7 @@ func (m *Manager) applyLock(s *space, c *zk.Change, now time.Duration) {
 	q, _ := c.Dir.Value.(*queue)
 	if q == nil || q.space != s {
 		q = m.queueOf(s, c.Dir.Path[strings.LastIndexByte(c.Dir.Path, '/')+1:])
+		q.path = c.Dir.Path // the same: one string in memory, not two
 		c.Dir.Value = q
 	}
 	m.tellNode(c, q) // before what it means
@@ -77,7 +78,8 @@ func (m *Manager) applyLock(s *space, c *zk.Change, now time.Duration) {
 		q.next, q.known, q.gap = 0, !c.Listed, false
 		m.touchQueue(q)
 	case zk.DirRemoved:
-		q.exists, q.known, q.gap, q.strays, q.listing = false, false, false, 0, false
+		q.exists, q.known, q.gap, q.listing = false, false, false, false
+		q.stray(-q.noted().strays)
 		m.touchQueue(q)
 		m.forget(q)
 	case zk.DirListed:
@@ -97,9 +99,8 @@ func (m *Manager) applyLock(s *space, c *zk.Change, now time.Duration) {
 
 func (m *Manager) applyAdded(q *queue, c *zk.Change, now time.Duration) {
 	parsed, ok := recipe.Parse(m.fleet, c.Node)
-	contender := &parsed
 	if !ok {
-		q.strays++
+		q.stray(1)
 		if q.known && !c.Listed {
 			// It used up a number, or was made without one: a listing tells.
 			q.gap = true
@@ -107,6 +108,7 @@ func (m *Manager) applyAdded(q *queue, c *zk.Change, now time.Duration) {
 		m.touchQueue(q)
 		return
 	}
+	contender := m.entry(q, &parsed)
 	m.addContender(q, contender, c.Listed)
 	if !contender.Ours || contender.Unknown {
 		if c.Listed {
@@ -121,10 +123,25 @@ func (m *Manager) applyAdded(q *queue, c *zk.Change, now time.Duration) {
 	case l == nil:
 		m.adoptIfOwned(q, contender, now)
 	case !l.seen:
-		l.seen, l.name = true, contender.Name
+		l.seen, l.contender = true, contender
+		m.leases[l.id()] = l // under the id as it stands in the name: one string in memory, not two
 		m.place(l, now)
 	}
 	m.judge(q, c, now)
+}
+
+// entry is what goes into the queue for a name that the replica shows: of a
+// lease that has not been seen yet the one that it has, else a new one.
+func (m *Manager) entry(q *queue, parsed *recipe.Contender) *recipe.Contender {
+	if parsed.Ours && !parsed.Unknown {
+		l := m.leases[parsed.LeaseID]
+		if l != nil && !l.seen && l.q == q && (l.name() == "" || l.name() == parsed.Name) {
+			*l.contender = *parsed
+			return l.contender
+		}
+	}
+	c := *parsed
+	return &c
 }
 
 // judge grants what a change lets in. What a listing shows is judged when all
@@ -151,7 +168,7 @@ func (m *Manager) place(l *lease, now time.Duration) {
 func (m *Manager) applyRemoved(q *queue, c *zk.Change, now time.Duration) {
 	contender, ok := recipe.Parse(m.fleet, c.Node)
 	if !ok {
-		q.strays = max(q.strays-1, 0)
+		q.stray(-1)
 		m.touchQueue(q)
 		return
 	}
@@ -178,7 +195,7 @@ func (m *Manager) lostContender(l *lease, c *zk.Change, now time.Duration) {
 	case c.Listed && (l.phase == creating && l.czxid == 0 || c.Zxid < l.czxid):
 		// The reply, or the takeover, tells what became of it.
 	case l.phase == ending:
-		m.finish(l, l.reason, now) // the news came before the reply to our delete
+		m.finish(l, l.reason(), now) // the news came before the reply to our delete
 	default:
 		m.finish(l, ReasonRemoved, now)
 	}
@@ -189,7 +206,7 @@ func (m *Manager) applyChanged(q *queue, c *zk.Change) {
 	if !ok {
 		return
 	}
-	delete(q.infos, contender.Name)
+	delete(q.noted().infos, contender.Name)
 	m.touchQueue(q)
 	if contender.Ours {
 		if l := m.leases[contender.LeaseID]; l != nil && l.term == m.term && !l.writing {
@@ -207,10 +224,11 @@ func (m *Manager) probe(q *queue, name string) {
 		case err == nil:
 			q.setInfo(name, data, stat)
 		case errors.Is(err, zk.ErrNoAuth) && q.contenders.Index(name) >= 0:
-			if q.hidden == nil {
-				q.hidden = map[string]struct{}{}
+			r := q.note()
+			if r.hidden == nil {
+				r.hidden = map[string]struct{}{}
 			}
-			q.hidden[name] = struct{}{}
+			r.hidden[name] = struct{}{}
 			m.hazardous[q] = struct{}{}
 			m.touchQueue(q)
 		}

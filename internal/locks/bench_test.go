@@ -182,15 +182,15 @@ func benchmarkTellingACycle(b *testing.B, told bool) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	c := &recipe.Contender{LeaseID: l.id, Name: "write-v1." + string(l.id) + "-lock-0000000000", Ours: true, Member: 1, Members: 1}
-	l.name, l.czxid = c.Name, 7
+	c := &recipe.Contender{LeaseID: l.id(), Name: "write-v1." + string(l.id()) + "-lock-0000000000", Ours: true, Member: 1, Members: 1}
+	l.contender, l.czxid = c, 7
 	dir := &zk.Dir{Path: q.path}
 	root := &zk.WatchRoot{Path: "/lockkeeper/locks", Depth: 2}
 	at := time.Now()
 	b.ReportAllocs()
 	for b.Loop() {
 		m.heard = at
-		l.shown, l.sight, l.reason, l.wasHeld = false, sight{}, ReasonReleased, true
+		l.shown, l.sight, l.why, l.wasHeld = false, sight{}, causeOf(ReasonReleased), true
 		m.tellNode(&zk.Change{Kind: zk.NodeAdded, Root: root, Dir: dir, Node: c.Name}, q)
 		if m.appeared(c) {
 			m.tellQueued(q, c)

@@ -113,8 +113,8 @@ func (m *Manager) forgive(now, blind time.Duration) {
 	for _, l := range m.leases {
 		if l.phase == waiting || l.phase == held {
 			l.deadline += blind + min(l.ttl, blindGrace)
-			if l.shrinkAt != 0 {
-				l.shrinkAt = max(l.shrinkAt, l.deadline)
+			if l.shrinkAt() != 0 {
+				l.seldom.shrinkAt = max(l.shrinkAt(), l.deadline)
 			}
 		}
 	}
@@ -123,11 +123,11 @@ func (m *Manager) forgive(now, blind time.Duration) {
 // due handles a lease that left the heap because something was due.
 func (m *Manager) due(l *lease, now time.Duration) {
 	switch {
-	case l.shrinkAt == 0 || l.shrinkAt > now || l.deadline <= now:
+	case l.shrinkAt() == 0 || l.shrinkAt() > now || l.deadline <= now:
 	case l.term != m.term || !l.loaded || l.writing:
-		l.shrinkAt = now + loadRetry
+		l.seldom.shrinkAt = now + loadRetry
 	default:
-		l.shrinkAt = 0
+		l.seldom.shrinkAt = 0
 		m.writeRecord(l, l.ttl, nil)
 	}
 	switch {

@@ -41,7 +41,7 @@ func (m *Manager) setPhase(l *lease, to phase) {
 	case to.waits() && l.lineIndex < 0:
 		heap.Push(&c.line, l)
 	case !to.waits() && l.lineIndex >= 0:
-		heap.Remove(&c.line, l.lineIndex)
+		heap.Remove(&c.line, int(l.lineIndex))
 	}
 }
 
@@ -61,12 +61,12 @@ func (h waitingHeap) Len() int           { return len(h) }
 func (h waitingHeap) Less(i, j int) bool { return h[i].born < h[j].born }
 func (h waitingHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].lineIndex, h[j].lineIndex = i, j
+	h[i].lineIndex, h[j].lineIndex = int32(i), int32(j)
 }
 
 func (h *waitingHeap) Push(x any) {
 	l := x.(*lease)
-	l.lineIndex = len(*h)
+	l.lineIndex = int32(len(*h))
 	*h = append(*h, l)
 }
 

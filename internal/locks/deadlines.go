@@ -9,10 +9,10 @@ import (
 type deadlines struct{ h leaseHeap }
 
 func (d *deadlines) push(l *lease) { heap.Push(&d.h, l) }
-func (d *deadlines) fix(l *lease)  { heap.Fix(&d.h, l.heapIndex) }
+func (d *deadlines) fix(l *lease)  { heap.Fix(&d.h, int(l.heapIndex)) }
 func (d *deadlines) remove(l *lease) {
 	if l.heapIndex >= 0 {
-		heap.Remove(&d.h, l.heapIndex)
+		heap.Remove(&d.h, int(l.heapIndex))
 	}
 }
 
@@ -38,12 +38,12 @@ func (h leaseHeap) Len() int           { return len(h) }
 func (h leaseHeap) Less(i, j int) bool { return h[i].due < h[j].due }
 func (h leaseHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].heapIndex, h[j].heapIndex = i, j
+	h[i].heapIndex, h[j].heapIndex = int32(i), int32(j)
 }
 
 func (h *leaseHeap) Push(x any) {
 	l := x.(*lease)
-	l.heapIndex = len(*h)
+	l.heapIndex = int32(len(*h))
 	*h = append(*h, l)
 }
 

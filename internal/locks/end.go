@@ -21,7 +21,7 @@ func (m *Manager) end(l *lease, reason Reason, now time.Duration) {
 	}
 	l.wasHeld = l.phase == held
 	m.setPhase(l, ending)
-	l.reason = reason
+	l.why = causeOf(reason)
 	m.deadlines.remove(l)
 	m.touch(l)
 	m.submitDelete(l)
@@ -32,7 +32,7 @@ func (m *Manager) end(l *lease, reason Reason, now time.Duration) {
 // the client asked for deletes any version.
 func (m *Manager) submitDelete(l *lease) {
 	version := int32(-1)
-	if l.reason == ReasonExpired || l.reason == ReasonUnclaimed {
+	if l.reason() == ReasonExpired || l.reason() == ReasonUnclaimed {
 		version = l.version
 		m.expiring++
 	}
@@ -53,17 +53,17 @@ func (m *Manager) deleted(l *lease, res zk.Result) {
 		return
 	}
 	now := m.clock.Now().Boot()
-	byTime := l.reason == ReasonExpired || l.reason == ReasonUnclaimed
+	byTime := l.reason() == ReasonExpired || l.reason() == ReasonUnclaimed
 	switch {
 	case res.Outcome == zk.Done:
-		m.finish(l, l.reason, now)
+		m.finish(l, l.reason(), now)
 	case res.Outcome == zk.Unknown:
 		m.resolve(l)
 	case errors.Is(res.Err, zk.ErrNoNode):
 		if byTime {
-			l.reason = ReasonRemoved // somebody else was quicker
+			l.why = causeOf(ReasonRemoved) // somebody else was quicker
 		}
-		m.finish(l, l.reason, now)
+		m.finish(l, l.reason(), now)
 	case byTime:
 		// Definitely not done: it goes on as if its client had just spoken.
 		m.revive(l, now)
@@ -78,7 +78,7 @@ func (m *Manager) deleted(l *lease, res zk.Result) {
 	default:
 		// Refused: no permission, a child below it, a full line. What the client
 		// asked for goes on, at a pace.
-		m.log.Warn("a lease's contender could not be deleted", "lease_id", l.id, "err", res.Err)
+		m.log.Warn("a lease's contender could not be deleted", "lease_id", l.id(), "err", res.Err)
 		term := l.term
 		time.AfterFunc(deleteRetry, func() {
 			m.mu.Lock()
@@ -105,7 +105,7 @@ func (m *Manager) revive(l *lease, now time.Duration) {
 		to, span = held, l.ttl
 	}
 	m.setPhase(l, to)
-	l.reason = ""
+	l.why = 0
 	m.extend(l, now, span)
 	m.touch(l)
 	m.evaluate(l.q, now)
@@ -162,7 +162,7 @@ func (m *Manager) Release(ctx context.Context, p Principal, id, token string) er
 			m.unlock()
 			return m.unavailable()
 		case ended:
-			reason, failure := l.reason, l.failure
+			reason, failure := l.reason(), l.failure()
 			m.unlock()
 			if failure != nil {
 				return failure

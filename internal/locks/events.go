@@ -56,7 +56,7 @@ func (m *Manager) tellNode(c *zk.Change, q *queue) {
 	}
 	e := m.event(t, c.Dir.Path, c.Node)
 	if q != nil {
-		e.NS, e.Lock = q.space.name, q.name
+		e.NS, e.Lock = q.space.name, q.name()
 	}
 	m.opt.Events.Publish(e)
 }
@@ -90,8 +90,8 @@ func (m *Manager) tellEnded(l *lease) {
 	if !m.telling() || !l.shown {
 		return
 	}
-	e := m.leaseEvent(endType(l.reason), l)
-	e.Reason = string(l.reason)
+	e := m.leaseEvent(endType(l.reason()), l)
+	e.Reason = string(l.reason())
 	if l.wasHeld {
 		e.FencingToken = m.fencingToken(l.czxid)
 	}
@@ -178,12 +178,12 @@ func (m *Manager) lookAtConnection() {
 
 // leaseEvent is an event about a lease of this gateway.
 func (m *Manager) leaseEvent(t events.Type, l *lease) *events.Event {
-	e := m.event(t, l.q.path, l.name)
-	e.NS, e.Lock, e.LeaseID, e.Owner, e.Mode = l.q.space.name, l.q.name, string(l.id), l.owner, string(Exclusive)
+	e := m.event(t, l.q.path, l.name())
+	e.NS, e.Lock, e.LeaseID, e.Owner, e.Mode = l.q.space.name, l.q.name(), string(l.id()), l.owner, string(Exclusive)
 	if l.term == m.term && m.session != nil {
 		e.Gateway = m.session.ID()
 	} else {
-		e.Gateway = m.runner(l.id)
+		e.Gateway = m.runner(l.id())
 	}
 	return e
 }
@@ -196,7 +196,7 @@ func (m *Manager) contenderEvent(t events.Type, q *queue, c *recipe.Contender) *
 		return e
 	}
 	e := m.event(t, q.path, c.Name)
-	e.NS, e.Lock, e.LeaseID, e.Mode = q.space.name, q.name, string(c.LeaseID), string(viewMode(c.Mode))
+	e.NS, e.Lock, e.LeaseID, e.Mode = q.space.name, q.name(), string(c.LeaseID), string(viewMode(c.Mode))
 	if !c.Ours {
 		e.Foreign, e.Program = true, programOf(c.Name)
 		return e
@@ -204,7 +204,7 @@ func (m *Manager) contenderEvent(t events.Type, q *queue, c *recipe.Contender) *
 	if c.LeaseID != "" {
 		e.Gateway = m.runner(c.LeaseID)
 	}
-	if i := q.infos[c.Name]; i != nil {
+	if i := q.noted().infos[c.Name]; i != nil {
 		e.Owner = i.record.Owner
 	}
 	return e
@@ -223,7 +223,7 @@ func (m *Manager) tokenOf(q *queue, c *recipe.Contender) int64 {
 	if c.FirstCzxid != 0 {
 		return m.fencingToken(c.FirstCzxid)
 	}
-	if i := q.infos[c.Name]; i != nil {
+	if i := q.noted().infos[c.Name]; i != nil {
 		return m.fencingToken(i.czxid)
 	}
 	return 0

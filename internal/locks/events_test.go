@@ -213,7 +213,7 @@ func TestAContenderThatTheReplicaShowsTooLateIsNotToldOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		id = l.id
+		id = l.id()
 		g.m.finish(l, ReasonRemoved, g.m.clock.Now().Boot())
 		g.m.unlock()
 		name := recipe.Contender{LeaseID: id, Mode: recipe.Exclusive}

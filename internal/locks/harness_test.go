@@ -171,8 +171,8 @@ func checkAll(t *testing.T, s *fakeStore, gates ...*gate) {
 				held[l.q.path] = id
 				for _, name := range s.names(l.q.path) {
 					c, ok := recipe.Parse(g.m.fleet, name)
-					if ok && recipe.Less(c.Number, c.Name, mustNumber(t, l.name), l.name) {
-						t.Errorf("%s: %s is held though %s stands before it", l.q.path, l.name, name)
+					if ok && recipe.Less(c.Number, c.Name, mustNumber(t, l.name()), l.name()) {
+						t.Errorf("%s: %s is held though %s stands before it", l.q.path, l.name(), name)
 					}
 				}
 			}

@@ -145,7 +145,7 @@ func (m *Manager) heartbeat(id recipe.LeaseID, ttl time.Duration, refused *error
 // that was promised under the longer one has passed.
 func (m *Manager) shrink(l *lease) {
 	if l.recorded > l.ttl {
-		l.shrinkAt = max(l.shrinkAt, l.deadline)
+		l.few().shrinkAt = max(l.shrinkAt(), l.deadline)
 		m.schedule(l)
 	}
 }

@@ -51,7 +51,7 @@ func digest(parts ...string) string {
 
 func (k *keyEntry) record(q *queue) []byte {
 	data, err := json.Marshal(keyRecord{Version: recordVersion, LeaseID: string(k.lease),
-		Fingerprint: k.fingerprint, NS: q.space.name, Lock: q.name})
+		Fingerprint: k.fingerprint, NS: q.space.name, Lock: q.name()})
 	if err != nil {
 		panic("encoding a key's record: " + err.Error()) // strings only
 	}
@@ -158,7 +158,7 @@ func (m *Manager) readKey(ctx context.Context, session Session, hash string) (*k
 // end when the lease is gone.
 func (m *Manager) attachKey(k *keyEntry) {
 	if l := m.leases[k.lease]; l != nil {
-		l.key = k.hash
+		l.few().key = k.hash
 		return
 	}
 	if past, ok := m.history.get(k.lease); ok {

@@ -207,7 +207,7 @@ func (g *gate) checkCounts() {
 		phases[l.phase]++
 		if l.phase.waits() {
 			waits++
-			if l.lineIndex < 0 || l.lineIndex >= len(m.counts.line) || m.counts.line[l.lineIndex] != l {
+			if l.lineIndex < 0 || int(l.lineIndex) >= len(m.counts.line) || m.counts.line[l.lineIndex] != l {
 				g.t.Errorf("lease %s waits, and is not in the line", id)
 			} else if m.counts.line[0].born > l.born {
 				g.t.Errorf("lease %s is older than the oldest", id)
@@ -226,7 +226,7 @@ func (g *gate) checkCounts() {
 			}
 			for _, c := range q.contenders.All() {
 				if sight, ok := m.sights[c]; ok {
-					if l := m.leases[c.LeaseID]; c.Ours && l != nil && l.name == c.Name {
+					if l := m.leases[c.LeaseID]; c.Ours && l != nil && l.name() == c.Name {
 						g.t.Errorf("%s: two sights of it", c.Name)
 					}
 					sights++

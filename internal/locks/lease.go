@@ -21,51 +21,127 @@ const (
 // lease is one lease that this gateway owns. Every field is guarded by
 // Manager.mu except the immutable ones.
 type lease struct {
-	// Immutable.
-	id recipe.LeaseID
-	q  *queue
+	q *queue // immutable
+	// contender is the lease's entry in the queue, the queue's own once it has
+	// been seen there. Before that it has the lease's id, which never changes, and
+	// a name once the reply tells. Its strings are the replica's.
+	contender *recipe.Contender
 
 	// Where it stands.
 	phase   phase
-	wasHeld bool   // ending and ended: it was held before
-	reason  Reason // ending and ended: why
-	name    string // the contender's name; "" until the reply or the event tells
-	seen    bool   // the contender is in the replica
-	shown   bool   // it has been there: the lease's end will be told
-	sight   sight  // what is noted of it
-	czxid   int64  // of the contender; 0 until known
-	failure *Error // ended: what became of a create that came to nothing
+	wasHeld bool  // ending and ended: it was held before
+	why     cause // ending and ended: the reason
+	seen    bool  // the contender is in the replica
+	shown   bool  // it has been there: the lease's end will be told
 
-	// The clock. All readings are of the boot clock.
+	// The clock, and the contender's data.
+	claimed   bool   // its client knows of the grant
+	assumed   bool   // ttl is the longest there is, until the contender has been read
+	told      bool   // a former owner may have granted it and told its client
+	loaded    bool   // the data was read or written under this term
+	loading   bool   // a read is under way
+	writing   bool   // a setData is under way
+	abandoned bool   // nobody can ever use it: end it once it is known
+	version   int32  // data version whose content was applied here
+	term      uint32 // of the session under which the clock runs
+	listeners int32  // open requests with its token
+	heapIndex int32  // in Manager.deadlines, -1: not in it
+	lineIndex int32  // in counts.line, -1: not in it
+
+	// All readings but enqueued are of the boot clock.
 	ttl       time.Duration // what a heartbeat renews
 	recorded  time.Duration // TTL that the contender's data is known to have: nothing longer is promised
-	shrinkAt  time.Duration // when recorded may come down to ttl; 0: it need not
 	deadline  time.Duration
 	grace     time.Duration // takeover + promise window: what the old owner promised ends a TTL after it; 0 for own leases
 	due       time.Duration // the reading under which it lies in the heap
-	heapIndex int           // -1: not in the heap
-	lineIndex int           // in counts.line, -1: not in it
-	claimed   bool          // its client knows of the grant
-	assumed   bool          // ttl is the longest there is, until the contender has been read
-	told      bool          // a former owner may have granted it and told its client
-	listeners int           // open requests with its token
-	grantedAt time.Duration // boot
+	born      time.Duration // for the wait's length
+	grantedAt time.Duration
+	enqueued  time.Duration // wall clock, since the Unix epoch
 
-	// The contender's data.
-	term    uint64 // of the session under which the clock runs
-	loaded  bool   // the data was read or written under this term
-	loading bool
-	writing bool  // a setData is under way
-	version int32 // data version whose content was applied here
-
-	owner, metadata string
-	enqueued        time.Duration // wall clock, since the Unix epoch
-	born            time.Duration // boot clock, for the wait's length
-	key             string        // hash of its idempotency key; ""
-	abandoned       bool          // nobody can ever use it: end it once it is known
+	sight  sight // what is noted of the contender
+	czxid  int64 // of the contender; 0 until known
+	owner  string
+	seldom *seldom
 
 	rev  uint64
 	wake chan struct{} // closed at the next visible change; nil while nobody waits
+}
+
+// seldom is what few leases have.
+type seldom struct {
+	metadata string
+	key      string        // hash of its idempotency key; ""
+	shrinkAt time.Duration // boot: when recorded may come down to ttl; 0: it need not
+	failure  *Error        // ended: what became of a create that came to nothing
+}
+
+// cause is a Reason in one byte.
+type cause uint8
+
+var causes = [...]Reason{"", ReasonReleased, ReasonCancelled, ReasonExpired, ReasonUnclaimed, ReasonRemoved, ReasonWaitElapsed, ReasonUnknown}
+
+func causeOf(r Reason) cause {
+	for c, reason := range causes {
+		if reason == r {
+			return cause(c)
+		}
+	}
+	panic("locks: a reason without a number: " + string(r))
+}
+
+func (l *lease) reason() Reason { return causes[l.why] }
+
+func (l *lease) id() recipe.LeaseID { return l.contender.LeaseID }
+
+// name is the contender's name; "" until the reply or the event tells.
+func (l *lease) name() string { return l.contender.Name }
+
+// named takes the name that the create's reply tells.
+func (l *lease) named(name string) {
+	if l.name() == name {
+		return
+	}
+	c := l.q.contenders.Get(name) // it was seen by another name, which somebody made with its id
+	if c == nil {
+		c = &recipe.Contender{LeaseID: l.id(), Name: name}
+	}
+	l.contender = c
+}
+
+// few is where what few leases have can be written.
+func (l *lease) few() *seldom {
+	if l.seldom == nil {
+		l.seldom = &seldom{}
+	}
+	return l.seldom
+}
+
+func (l *lease) metadata() string {
+	if l.seldom == nil {
+		return ""
+	}
+	return l.seldom.metadata
+}
+
+func (l *lease) key() string {
+	if l.seldom == nil {
+		return ""
+	}
+	return l.seldom.key
+}
+
+func (l *lease) shrinkAt() time.Duration {
+	if l.seldom == nil {
+		return 0
+	}
+	return l.seldom.shrinkAt
+}
+
+func (l *lease) failure() *Error {
+	if l.seldom == nil {
+		return nil
+	}
+	return l.seldom.failure
 }
 
 // placed reports whether the lease's place in the queue is certain: its
@@ -96,7 +172,7 @@ func (l *lease) clock() time.Duration {
 func (l *lease) waitingClock() time.Duration { return min(l.ttl, waitingClock) }
 
 // path is the contender's full path.
-func (l *lease) path() string { return l.q.path + "/" + l.name }
+func (l *lease) path() string { return l.q.path + "/" + l.name() }
 
 // touch marks a visible change and wakes whoever waits for one.
 func (m *Manager) touch(l *lease) {
@@ -116,8 +192,8 @@ func (m *Manager) revString(rev uint64) string {
 // moves the deadline: the heap learns of a later one when the old one is due.
 func (m *Manager) schedule(l *lease) {
 	due := l.deadline
-	if l.shrinkAt != 0 {
-		due = min(due, l.shrinkAt)
+	if l.shrinkAt() != 0 {
+		due = min(due, l.shrinkAt())
 	}
 	switch {
 	case l.phase != waiting && l.phase != held:
@@ -189,13 +265,13 @@ func (m *Manager) finish(l *lease, reason Reason, now time.Duration) {
 	}
 	l.wasHeld = l.wasHeld || l.phase == held
 	m.setPhase(l, ended)
-	l.reason = reason
+	l.why = causeOf(reason)
 	m.tellEnded(l) // before the grant that it makes possible
 	m.deadlines.remove(l)
-	delete(m.leases, l.id)
+	delete(m.leases, l.id())
 	l.q.leases--
-	if l.name != "" {
-		m.removeContender(l.q, l.name)
+	if l.name() != "" {
+		m.removeContender(l.q, l.name())
 	}
 	m.remember(l, now)
 	if l.wasHeld {
@@ -209,14 +285,14 @@ func (m *Manager) finish(l *lease, reason Reason, now time.Duration) {
 
 // remember keeps what became of a lease for those who ask later.
 func (m *Manager) remember(l *lease, now time.Duration) {
-	p := past{reason: l.reason, at: now, ns: l.q.space.name, lock: l.q.name, ttl: l.ttl, mode: Exclusive,
+	p := past{reason: l.reason(), at: now, ns: l.q.space.name, lock: l.q.name(), ttl: l.ttl, mode: Exclusive,
 		doubtful: l.abandoned && l.czxid == 0}
 	if l.wasHeld {
 		p.fencingToken = m.fencingToken(l.czxid)
 	}
-	m.history.add(l.id, p)
-	if k := m.keys[l.key]; k != nil && l.key != "" {
-		m.keyEnded(k, l.reason)
+	m.history.add(l.id(), p)
+	if k := m.keys[l.key()]; k != nil && l.key() != "" {
+		m.keyEnded(k, l.reason())
 	}
 }
 

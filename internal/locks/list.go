@@ -53,15 +53,15 @@ type lockList struct {
 // held. The tree may change between two calls: it goes on by name.
 func (l *lockList) scan(s *space) bool {
 	looked, done := 0, true
-	s.queues.Ascend(&queue{name: l.from}, func(q *queue) bool {
+	s.queues.Ascend(s.from(l.from), func(q *queue) bool {
 		if looked++; looked > scanChunk {
-			l.from, done = q.name, false
+			l.from, done = q.name(), false
 			return false
 		}
 		switch {
-		case !strings.HasPrefix(q.name, l.filter.Prefix):
+		case !strings.HasPrefix(q.name(), l.filter.Prefix):
 			return false
-		case q.name == l.last || !l.matches(q):
+		case q.name() == l.last || !l.matches(q):
 			return true
 		case len(l.page.Items) == l.limit:
 			l.page.NextCursor = cursorOf(lockCursor, l.page.Items[l.limit-1].Name)
@@ -76,7 +76,7 @@ func (l *lockList) scan(s *space) bool {
 func (l *lockList) matches(q *queue) bool {
 	f := l.filter
 	switch {
-	case !strings.Contains(q.name, f.Contains):
+	case !strings.Contains(q.name(), f.Contains):
 		return false
 	case f.State == "":
 		return q.contenders.Len() > 0

@@ -122,7 +122,7 @@ type Manager struct {
 	session    Session   // nil while there is none
 	connected  bool      // the session's connection, as it was last told
 	heard      time.Time // when the changes came that are being applied; else zero
-	term       uint64    // counts sessions; a lease of another term is nobody's until it is adopted
+	term       uint32    // counts sessions; a lease of another term is nobody's until it is adopted
 	rev        uint64
 	inflight   int // writes handed over and not answered
 	expiring   int // of those: deletions that time decided
@@ -303,7 +303,7 @@ func (m *Manager) endSession(session Session) {
 	}
 	// Whoever waits for a write of that session learns that it is unknown.
 	for _, l := range m.leases {
-		m.former[l.id.Gateway()] = struct{}{}
+		m.former[l.id().Gateway()] = struct{}{}
 		if l.phase == creating || l.phase == ending {
 			m.touch(l)
 		}

@@ -58,9 +58,9 @@ func (m *Manager) Lease(ctx context.Context, req LeaseRequest) (Lease, error) {
 	timer := time.NewTimer(req.Wait)
 	defer timer.Stop()
 	for {
-		if l.failure != nil {
+		if l.failure() != nil {
 			m.unlock()
-			return Lease{}, l.failure
+			return Lease{}, l.failure()
 		}
 		if req.Verify && l.phase == ending {
 			m.unlock()
@@ -192,12 +192,12 @@ func (m *Manager) Leases(_ context.Context, f LeaseFilter) (LeasePage, error) {
 		if l.phase == held || l.phase == ending && l.wasHeld {
 			state = Held
 		}
-		if l.phase != creating && string(l.id) > from && (f.NS == "" || l.q.space.name == f.NS) &&
+		if l.phase != creating && string(l.id()) > from && (f.NS == "" || l.q.space.name == f.NS) &&
 			(f.Owner == "" || l.owner == f.Owner) && (f.State == "" || f.State == state) {
 			matching = append(matching, l)
 		}
 	}
-	slices.SortFunc(matching, func(a, b *lease) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(matching, func(a, b *lease) int { return cmp.Compare(a.id(), b.id()) })
 	var page LeasePage
 	for _, l := range matching {
 		if len(page.Items) == limit {

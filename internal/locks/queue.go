@@ -1,7 +1,6 @@
 package locks
 
 import (
-	"strings"
 	"time"
 
 	"github.com/tidwall/btree"
@@ -13,51 +12,98 @@ import (
 type space struct {
 	name   string
 	root   string
-	queues *btree.BTreeG[*queue] // by lock name: lists are pages in order
+	queues *btree.BTreeG[*queue] // by path, thus by lock name: lists are pages in order
 	// sweepFrom is where the next sweep goes on, "" for the front.
 	sweepFrom string
 }
 
 func newSpace(name, root string) *space {
 	return &space{name: name, root: root, queues: btree.NewBTreeGOptions(
-		func(a, b *queue) bool { return a.name < b.name }, btree.Options{NoLocks: true})}
+		func(a, b *queue) bool { return a.path < b.path }, btree.Options{NoLocks: true})}
 }
 
 // queue is the replica of one lock: its contenders in ZooKeeper's order and
 // what is needed to trust that order. Guarded by Manager.mu.
 type queue struct {
 	space *space
-	name  string
-	path  string
+	path  string // of the lock's directory: the replica's string, once it exists
 
-	exists     bool // the lock's directory, as far as the replica has seen
 	contenders recipe.Queue
-	leases     int // leases of ours that refer to this queue
-	polls      int // requests that refer to this queue
+	leases     int32 // leases of ours that refer to this queue
+	polls      int32 // requests that refer to this queue
 
+	exists bool // the lock's directory, as far as the replica has seen
 	// Numbers below next have been seen, or a listing showed that they are
 	// nobody's. A gap is a number that was handed out and never seen: perhaps
 	// a contender that we may not read, whose events we are not sent.
-	next    int32
 	known   bool // next means something
 	gap     bool
 	listing bool // a listing has been asked for
+	next    int32
 
-	hidden  map[string]struct{} // contenders that may not be read; nil when none
-	strays  int                 // children without a number
-	infos   map[string]*info    // data of contenders that are not ours, when someone looked
-	freedAt time.Duration       // boot: when the last holder left, for hand-over times
-	idle    time.Duration       // boot: since when it has been empty
+	remarks *remarks
+	freedAt time.Duration // boot: when the last holder left, for hand-over times
+	idle    time.Duration // boot: since when it has been empty
 	rev     uint64
 	wake    chan struct{} // closed at the next visible change; nil while nobody waits
 }
 
+// remarks are what there is to be noted of few locks.
+type remarks struct {
+	hidden map[string]struct{} // contenders that may not be read
+	infos  map[string]*info    // data of contenders that are not ours, when someone looked
+	strays int                 // children without a number
+}
+
+// noRemarks is read where there are none, and never written.
+var noRemarks remarks
+
+func (q *queue) noted() *remarks {
+	if q.remarks == nil {
+		return &noRemarks
+	}
+	return q.remarks
+}
+
+// note is where remarks can be written.
+func (q *queue) note() *remarks {
+	if q.remarks == nil {
+		q.remarks = &remarks{}
+	}
+	return q.remarks
+}
+
+// unnote takes away what is noted of a contender, and the remarks when nothing is left.
+func (q *queue) unnote(name string) {
+	r := q.remarks
+	if r == nil {
+		return
+	}
+	delete(r.hidden, name)
+	delete(r.infos, name)
+	if len(r.hidden) == 0 && len(r.infos) == 0 && r.strays == 0 {
+		q.remarks = nil
+	}
+}
+
+// stray counts the children without a number.
+func (q *queue) stray(by int) {
+	if strays := max(q.noted().strays+by, 0); strays != q.noted().strays {
+		q.note().strays = strays
+		q.unnote("")
+	}
+}
+
+// name is the lock's name.
+func (q *queue) name() string { return q.path[len(q.space.root)+1:] }
+
 // queueOf returns the queue of a lock and makes one when there is none.
 func (m *Manager) queueOf(s *space, name string) *queue {
-	if q, ok := s.queues.Get(&queue{name: name}); ok {
+	q := s.find(name)
+	if q != nil {
 		return q
 	}
-	q := &queue{space: s, name: strings.Clone(name), path: s.root + "/" + name, idle: m.clock.Now().Boot()}
+	q = &queue{space: s, path: s.path(name), idle: m.clock.Now().Boot()}
 	// Its rev is 0 until something happens to it: whoever looks at a lock that
 	// nobody uses sees the same thing each time.
 	s.queues.Set(q)
@@ -69,7 +115,7 @@ func (m *Manager) forget(q *queue) {
 	if q.exists || q.leases > 0 || q.polls > 0 || q.contenders.Len() > 0 {
 		return
 	}
-	if q.space.find(q.name) == q { // else it was dropped before, and another took its place
+	if q.space.find(q.name()) == q { // else it was dropped before, and another took its place
 		q.space.queues.Delete(q)
 	}
 	delete(m.deferred, q)
@@ -137,13 +183,9 @@ func (m *Manager) removeContender(q *queue, name string) {
 		m.counts.locks--
 	}
 	delete(m.sights, c)
-	delete(q.infos, name)
-	if q.hidden != nil {
-		delete(q.hidden, name)
-		if len(q.hidden) == 0 {
-			q.hidden = nil
-			delete(m.hazardous, q)
-		}
+	q.unnote(name)
+	if len(q.noted().hidden) == 0 {
+		delete(m.hazardous, q)
 	}
 	now := m.clock.Now().Boot()
 	if held {
@@ -223,6 +265,11 @@ func (q *queue) busy() bool { return q.contenders.Len() > 0 }
 
 // find returns the queue of a lock, or nil.
 func (s *space) find(name string) *queue {
-	q, _ := s.queues.Get(&queue{name: name})
+	q, _ := s.queues.Get(s.from(name))
 	return q
 }
+
+// from is what stands in the tree where the lock of that name does.
+func (s *space) from(name string) *queue { return &queue{path: s.path(name)} }
+
+func (s *space) path(name string) string { return s.root + "/" + name }

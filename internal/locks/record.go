@@ -21,7 +21,7 @@ type record struct {
 
 func (l *lease) record(ttl time.Duration) []byte {
 	data, err := json.Marshal(record{
-		Version: recordVersion, Owner: l.owner, TTL: ttl.Milliseconds(), Metadata: l.metadata,
+		Version: recordVersion, Owner: l.owner, TTL: ttl.Milliseconds(), Metadata: l.metadata(),
 		Enqueued: l.enqueued.Milliseconds(),
 	})
 	if err != nil {

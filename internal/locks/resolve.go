@@ -51,7 +51,7 @@ func (m *Manager) caughtUp(session Session) bool {
 // Somebody may have deleted it while the observer had no connection: then no
 // event and no listing ever names it.
 func (m *Manager) checkUnseen(l *lease) {
-	if l.seen || l.czxid == 0 || l.name == "" || l.phase == ending || l.phase == ended || m.session == nil || l.term != m.term {
+	if l.seen || l.czxid == 0 || l.name() == "" || l.phase == ending || l.phase == ended || m.session == nil || l.term != m.term {
 		return
 	}
 	path, term := l.path(), m.term
@@ -75,7 +75,7 @@ func (m *Manager) settle(l *lease) {
 	case l.phase == creating:
 		l.loaded = false
 		m.load(l) // its czxid places it
-	case l.phase == ending && (l.reason == ReasonExpired || l.reason == ReasonUnclaimed):
+	case l.phase == ending && (l.reason() == ReasonExpired || l.reason() == ReasonUnclaimed):
 		m.revive(l, now)
 	case l.phase == ending:
 		m.submitDelete(l)

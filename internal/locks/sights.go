@@ -28,7 +28,7 @@ func (m *Manager) appeared(c *recipe.Contender) bool {
 		l = m.leases[c.LeaseID]
 	}
 	switch {
-	case l != nil && (l.name == "" || l.name == c.Name) && c.Member <= 1:
+	case l != nil && (l.name() == "" || l.name() == c.Name) && c.Member <= 1:
 		news := !l.shown
 		l.shown = true
 		return news
@@ -51,7 +51,7 @@ func (s *sight) holds(now time.Duration, longer bool) bool {
 // sightOf is what is noted of a contender that is in the replica.
 func (m *Manager) sightOf(c *recipe.Contender) sight {
 	if c.Ours {
-		if l := m.leases[c.LeaseID]; l != nil && l.name == c.Name {
+		if l := m.leases[c.LeaseID]; l != nil && l.name() == c.Name {
 			return l.sight
 		}
 	}

@@ -81,12 +81,12 @@ func (m *Manager) sweep() {
 func (m *Manager) sweepIdle(s *space, now time.Duration) {
 	looked, swept, from := 0, 0, s.sweepFrom
 	s.sweepFrom = ""
-	s.queues.Ascend(&queue{name: from}, func(q *queue) bool {
+	s.queues.Ascend(s.from(from), func(q *queue) bool {
 		if looked++; looked > sweepLook || swept == sweepLocks {
-			s.sweepFrom = q.name
+			s.sweepFrom = q.name()
 			return false
 		}
-		if q.exists && q.contenders.Len() == 0 && q.leases == 0 && q.strays == 0 && now-q.idle >= idleLock {
+		if q.exists && q.contenders.Len() == 0 && q.leases == 0 && q.noted().strays == 0 && now-q.idle >= idleLock {
 			q.idle = now // asked for; the event removes it
 			m.sweepNode(q.path)
 			swept++

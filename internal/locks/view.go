@@ -34,15 +34,16 @@ func (q *queue) setInfo(name string, data []byte, stat wire.Stat) {
 	if q.contenders.Index(name) < 0 {
 		return
 	}
-	if q.infos == nil {
-		q.infos = map[string]*info{}
+	r := q.note()
+	if r.infos == nil {
+		r.infos = map[string]*info{}
 	}
 	i := &info{czxid: stat.Czxid, session: stat.EphemeralOwner, created: time.Duration(stat.Ctime) * time.Millisecond}
 	i.record, i.ours = parseRecord(data)
 	if !i.ours {
 		i.data = append([]byte(nil), data[:min(len(data), maxForeignData)]...)
 	}
-	q.infos[name] = i
+	r.infos[name] = i
 }
 
 func (m *Manager) failoverSafe(ttl time.Duration) bool {
@@ -61,11 +62,11 @@ func (m *Manager) basisOf(l *lease) Basis {
 func (m *Manager) viewLease(l *lease) Lease {
 	now := m.clock.Now().Boot()
 	v := Lease{
-		ID: string(l.id), NS: l.q.space.name, Lock: l.q.name, Mode: Exclusive,
+		ID: string(l.id()), NS: l.q.space.name, Lock: l.q.name(), Mode: Exclusive,
 		State: Waiting, QueueLength: l.q.contenders.Waiting(), TTL: l.ttl, FailoverSafe: m.failoverSafe(l.ttl),
-		Owner: l.owner, Metadata: l.metadata, Rev: m.revString(l.rev), Basis: m.basisOf(l),
+		Owner: l.owner, Metadata: l.metadata(), Rev: m.revString(l.rev), Basis: m.basisOf(l),
 	}
-	if l.name != "" {
+	if l.name() != "" {
 		v.Znode = l.path()
 	}
 	switch l.phase {
@@ -79,7 +80,7 @@ func (m *Manager) viewLease(l *lease) Lease {
 			v.State, v.FencingToken = Held, m.fencingToken(l.czxid)
 		}
 	case ended:
-		v.State, v.Reason = Ended, l.reason
+		v.State, v.Reason = Ended, l.reason()
 		if l.wasHeld {
 			v.FencingToken = m.fencingToken(l.czxid)
 		}
@@ -89,15 +90,15 @@ func (m *Manager) viewLease(l *lease) Lease {
 
 // position is the lease's place among those who wait, from 1.
 func (m *Manager) position(l *lease) int {
-	if l.name == "" || !l.seen {
+	if l.name() == "" || !l.seen {
 		return l.q.contenders.Waiting() + 1
 	}
-	position, _ := l.q.contenders.Position(l.name)
+	position, _ := l.q.contenders.Position(l.name())
 	return max(position, 1) // its turn has come: it is the next
 }
 
 func (m *Manager) viewHeartbeat(l *lease, now time.Duration) Heartbeat {
-	h := Heartbeat{LeaseID: string(l.id), State: Waiting, ExpiresIn: l.deadline - now, TTL: l.ttl, Basis: m.basisOf(l)}
+	h := Heartbeat{LeaseID: string(l.id()), State: Waiting, ExpiresIn: l.deadline - now, TTL: l.ttl, Basis: m.basisOf(l)}
 	if l.phase == held {
 		h.State, h.FencingToken, h.Waiters = Held, m.fencingToken(l.czxid), l.q.contenders.Waiting()
 		return h
@@ -117,7 +118,7 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) Con
 	now := m.clock.Now()
 	v := Contender{Znode: q.path + "/" + c.Name, Mode: viewMode(c.Mode), Permits: int(c.Permits), Position: position}
 	var czxid int64
-	if i := q.infos[c.Name]; i != nil {
+	if i := q.noted().infos[c.Name]; i != nil {
 		czxid = i.czxid
 		v.Owner, v.Metadata = i.record.Owner, i.record.Metadata
 		v.Age, v.AgeKnown = max(now.Wall()-i.created, 0), true
@@ -126,7 +127,7 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) Con
 		v.LeaseID = string(c.LeaseID)
 		if l := m.leases[c.LeaseID]; l != nil {
 			czxid = l.czxid
-			v.Owner, v.Metadata = l.owner, l.metadata
+			v.Owner, v.Metadata = l.owner, l.metadata()
 			v.Age, v.AgeKnown = max(now.Wall()-l.enqueued, 0), true
 			if l.phase == waiting || l.phase == held {
 				v.ExpiresIn = max(l.deadline-now.Boot(), 0)
@@ -138,7 +139,7 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) Con
 		}
 	} else {
 		v.Foreign = &Foreign{Program: programOf(c.Name)}
-		if i := q.infos[c.Name]; i != nil {
+		if i := q.noted().infos[c.Name]; i != nil {
 			v.Foreign.Session, v.Foreign.Data = i.session, i.data
 		}
 	}
@@ -166,9 +167,9 @@ func (m *Manager) describe(ctx context.Context, q *queue, contenders []*recipe.C
 	var missing []string
 	for _, c := range contenders {
 		l := m.leases[c.LeaseID]
-		_, hidden := q.hidden[c.Name]
+		_, hidden := q.noted().hidden[c.Name]
 		known := l != nil && (l.czxid != 0 || l.phase == creating) // its own create's reply tells the rest
-		if q.infos[c.Name] == nil && !hidden && !known {
+		if q.noted().infos[c.Name] == nil && !hidden && !known {
 			missing = append(missing, c.Name)
 		}
 	}
@@ -231,7 +232,7 @@ func (m *Manager) heldByOther(ctx context.Context, q *queue, code Code) *Error {
 
 // viewLock is the lock's queue with one page of its waiters; mu is held.
 func (m *Manager) viewLock(q *queue, after, limit int) Lock {
-	v := Lock{NS: q.space.name, Name: q.name, Rev: m.revString(q.rev), Hazards: q.hazards()}
+	v := Lock{NS: q.space.name, Name: q.name(), Rev: m.revString(q.rev), Hazards: q.hazards()}
 	for _, c := range q.holders(MaxPage) {
 		v.Holders = append(v.Holders, m.viewContender(q, c, 0))
 	}
@@ -279,7 +280,7 @@ func (m *Manager) lockState(q *queue) LockState {
 
 func (q *queue) hazards() []Hazard {
 	var list []Hazard
-	if len(q.hidden) > 0 {
+	if len(q.noted().hidden) > 0 {
 		list = append(list, Hazard{Code: "unreadable_contender",
 			Detail: "a contender's ACL hides it from this gateway; its end is noticed by listing, once a second. Give the gateways' ZooKeeper identity read permission on it"})
 	}
@@ -287,7 +288,7 @@ func (q *queue) hazards() []Hazard {
 		list = append(list, Hazard{Code: "numbers_without_order",
 			Detail: "the contenders' sequence numbers do not fit into half of ZooKeeper's counter, so nobody can tell who came first; nothing is granted until the old ones are gone"})
 	}
-	if q.strays > 0 {
+	if q.noted().strays > 0 {
 		list = append(list, Hazard{Code: "stray_child",
 			Detail: "the lock's directory has a child without a sequence number; it can starve or break other programs' lock clients. Delete it"})
 	}
