@@ -181,6 +181,43 @@ func TestAWatcherThatNeverReadsIsClosedAtTheBound(t *testing.T) {
 	other.ping()
 }
 
+func TestWatchersThatNeverReadAreClosedAtTheBoundForAllOfThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // a pipe holds nothing: what is sent and not read is the server's
+		s := embeddedtest.RunT(t, embeddedtest.Pipes(), embeddedtest.With(func(c *embedded.Config) { c.MaxUnreadTotal = 20 << 20 }))
+		path := "/" + strings.Repeat("long", 5000)
+		other := openRaw(t, s, time.Minute)
+		other.create(path, nil, 0)
+		var deaf []*raw
+		for range 8 {
+			deaf = append(deaf, openRaw(t, s, time.Minute))
+			deaf[len(deaf)-1].must(wire.OpAddWatch, &wire.AddWatchRequest{Path: path, Mode: wire.WatchPersistent})
+		}
+		modest := openRaw(t, s, time.Minute)
+		modest.must(wire.OpGetData, &wire.ReadRequest{Path: path, Watch: true})
+		most := 0
+		for range 500 { // 10 MB for each of 8
+			other.must(wire.OpSetData, &wire.SetDataRequest{Path: path, Version: -1})
+			most = max(most, s.Unread())
+		}
+		if most > 21<<20 {
+			t.Errorf("%d bytes were kept for those who do not read", most)
+		}
+		if most < 10<<20 {
+			t.Errorf("closed with no more than %d bytes in all", most)
+		}
+		if e := modest.receive().event(t); e.Path != path {
+			t.Errorf("who left little unread got %+v", e)
+		}
+		for _, r := range deaf {
+			r.nc.Close()
+		}
+		synctest.Wait()
+		if n := s.Unread(); n != 0 {
+			t.Errorf("%d bytes are counted that nobody waits for", n)
+		}
+	})
+}
+
 // stepped runs a server over pipes that counts its batches, and waits with the one that follows a hold.
 func stepped(t *testing.T, change ...func(*embedded.Config)) (s *embeddedtest.Server, hold func(), batches func() int) {
 	t.Helper()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 )
 
@@ -23,6 +24,9 @@ type Config struct {
 	MaxFrame int
 	// MaxUnread is how many bytes of output a connection may leave unread; 64 MiB. Beyond that it is closed.
 	MaxUnread int
+	// MaxUnreadTotal is how many bytes all connections together may leave unread; 256 MiB. Beyond that every connection that
+	// is sent something and has left more than 1 MiB unread is closed.
+	MaxUnreadTotal int
 	// MaxConns bounds the connections in all; 4096.
 	MaxConns int
 	// MaxConnsPerIP bounds the connections from one address (maxClientCnxns); 60, and -1 for no bound. Connections without
@@ -70,6 +74,7 @@ func (c *Config) complete() error {
 	setDefault(&c.ReapInterval, time.Minute)
 	setDefault(&c.MaxFrame, defaultMaxFrame)
 	setDefault(&c.MaxUnread, 64<<20)
+	setDefault(&c.MaxUnreadTotal, 256<<20)
 	setDefault(&c.MaxConns, 4096)
 	setDefault(&c.MaxConnsPerIP, 60)
 	setDefault(&c.HandshakeTimeout, 10*time.Second)
@@ -86,6 +91,8 @@ func (c *Config) complete() error {
 		return fmt.Errorf("embedded ZooKeeper: a tick of %v is below a millisecond", c.TickTime)
 	case c.MinSessionTimeout <= 0 || c.MaxSessionTimeout < c.MinSessionTimeout:
 		return fmt.Errorf("embedded ZooKeeper: session timeouts from %v to %v", c.MinSessionTimeout, c.MaxSessionTimeout)
+	case c.MaxSessionTimeout.Milliseconds() > math.MaxInt32:
+		return fmt.Errorf("embedded ZooKeeper: a session timeout of %v does not fit into a connect reply", c.MaxSessionTimeout)
 	case c.MaxFrame < 45: // a connect request
 		return fmt.Errorf("embedded ZooKeeper: frames of at most %d bytes", c.MaxFrame)
 	}

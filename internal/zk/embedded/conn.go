@@ -63,7 +63,7 @@ type item struct {
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
-	c := &conn{s: s, nc: nc, out: newOutbox(nc), back: make(chan burst, 1), remote: nc.RemoteAddr().String()}
+	c := &conn{s: s, nc: nc, out: newOutbox(nc, &s.unread), back: make(chan burst, 1), remote: nc.RemoteAddr().String()}
 	if addr, err := netip.ParseAddrPort(c.remote); err == nil {
 		c.ip = addr.Addr().Unmap().WithZone("")
 	}

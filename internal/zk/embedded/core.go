@@ -357,6 +357,11 @@ func (k *core) commit() error {
 	return nil
 }
 
+// tooMuch says whether a connection has left so much unread that it is closed.
+func (k *core) tooMuch(unread int) bool {
+	return unread > k.s.cfg.MaxUnread || unread > unreadSoft && k.s.unread.Load() > int64(k.s.cfg.MaxUnreadTotal)
+}
+
 func (k *core) release(c *conn) {
 	c.touched = false
 	if len(c.batch) > 0 || c.flooded {
@@ -364,8 +369,8 @@ func (k *core) release(c *conn) {
 		if !c.flooded {
 			c.batch, unread = c.out.put(c.batch)
 		}
-		if (c.flooded || unread > k.s.cfg.MaxUnread) && c.ending != endsAtOnce {
-			k.log.Warn("connection closed: its output is not read", "remote", c.remote, "limit", k.s.cfg.MaxUnread)
+		if (c.flooded || k.tooMuch(unread)) && c.ending != endsAtOnce {
+			k.log.Warn("connection closed: its output is not read", "remote", c.remote, "unread", unread, "in_all", k.s.unread.Load())
 			k.stats.unread++
 			c.over, c.ending = true, endsAtOnce
 		}

@@ -56,7 +56,8 @@
 //	a frame              Config.MaxFrame: a longer one closes the connection
 //	requests in flight   one burst for each connection (frames that arrived together, at most about 1 MB): then reading stops
 //	unread output        from 1 MiB on no more requests of that connection are carried out; beyond Config.MaxUnread, which only
-//	                     watch events and single huge replies can reach, the connection is closed
+//	                     watch events and single huge replies can reach, the connection is closed, and beyond
+//	                     Config.MaxUnreadTotal on all connections those with more than 1 MiB are
 //	the reply to a       Config.MaxUnread: beyond it the connection is closed before the reply is made
 //	multiRead
 //	a turn               turnRequests requests or turnTime: then the rest of a connection's burst waits behind all others

@@ -3,6 +3,7 @@ package embedded
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -15,7 +16,8 @@ const maxKept = 16 << 10
 // outbox is what a connection is still to be sent. The core puts in, the connection's writer takes out, its reader waits for
 // room. Order is kept; nothing is dropped but by the end of the connection.
 type outbox struct {
-	conn net.Conn
+	conn  net.Conn
+	total *atomic.Int64 // what is unread on all connections; this one's part is pending and writing
 
 	mu       sync.Mutex
 	changed  sync.Cond
@@ -25,8 +27,8 @@ type outbox struct {
 	closed   bool // nothing more is written
 }
 
-func newOutbox(conn net.Conn) *outbox {
-	o := &outbox{conn: conn}
+func newOutbox(conn net.Conn, total *atomic.Int64) *outbox {
+	o := &outbox{conn: conn, total: total}
 	o.changed.L = &o.mu
 	return o
 }
@@ -40,8 +42,10 @@ func (o *outbox) put(b []byte) (spare []byte, unread int) {
 		spare = b[:0]
 	case len(o.pending) == 0:
 		spare, o.pending = o.pending, b
+		o.total.Add(int64(len(b)))
 	default:
 		spare, o.pending = b[:0], append(o.pending, b...)
+		o.total.Add(int64(len(b)))
 	}
 	o.changed.Broadcast()
 	return spare, len(o.pending) + o.writing
@@ -65,6 +69,7 @@ func (o *outbox) close() {
 	o.mu.Lock()
 	first := !o.closed
 	o.closed = true
+	o.total.Add(-int64(len(o.pending)))
 	o.pending = nil
 	o.changed.Broadcast()
 	o.mu.Unlock()
@@ -119,6 +124,7 @@ func (o *outbox) write() {
 		_, err := o.conn.Write(b)
 
 		o.mu.Lock()
+		o.total.Add(-int64(o.writing))
 		o.writing = 0
 		o.changed.Broadcast()
 		o.mu.Unlock()

@@ -32,6 +32,7 @@ type Server struct {
 	ended     chan struct{} // closed when Run has returned; nil before Run
 
 	rejected atomic.Int64   // connections above a bound
+	unread   atomic.Int64   // output that clients have not read, in bytes
 	served   atomic.Bool    // Run got as far as carrying out requests
 	serving  sync.WaitGroup // connections and accept loops
 }
@@ -131,6 +132,9 @@ func (s *Server) stop(drain bool) {
 // Served says whether Run has got as far as carrying out requests: what is left of another process is over then, if that was
 // asked for.
 func (s *Server) Served() bool { return s.served.Load() }
+
+// Unread is how many bytes of output clients have not taken yet.
+func (s *Server) Unread() int { return int(s.unread.Load()) }
 
 // Addr is the address of the listener that was served first; nil before.
 func (s *Server) Addr() net.Addr {

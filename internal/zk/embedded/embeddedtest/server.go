@@ -273,6 +273,13 @@ func (s *Server) Err() error {
 	return s.last.err
 }
 
+// Unread is how many bytes of output the present life keeps for clients that have not taken them.
+func (s *Server) Unread() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last.server.Unread()
+}
+
 // FourLetter sends a four-letter word and returns the answer. It gives up after two seconds.
 func (s *Server) FourLetter(word string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
