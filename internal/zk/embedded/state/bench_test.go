@@ -2,9 +2,7 @@ package state
 
 import (
 	"fmt"
-	"runtime"
 	"testing"
-	"unsafe"
 
 	"lockkeeper/internal/zk/wire"
 )
@@ -63,36 +61,6 @@ func BenchmarkTxnCodec(b *testing.B) {
 	b.ReportMetric(float64(len(buf)), "bytes")
 }
 
-func TestANodeTakesLittleMemory(t *testing.T) {
-	if size := unsafe.Sizeof(node{}); size > 128 {
-		t.Errorf("a node is %d bytes long, above the size class of 128", size)
-	}
-	const locks = 20_000
-	r := newRig(t)
-	c := r.client(1)
-	c.create("/locks", 0)
-	runtime.GC()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	for i := range locks {
-		path := fmt.Sprintf("/locks/lock-%06d", i)
-		body := multi(
-			wire.MultiOp{Op: wire.OpCreate, Record: creation(path, wire.FlagContainer)},
-			wire.MultiOp{Op: wire.OpCreate, Record: &wire.CreateRequest{Path: path + "/0123456789abcdef-", Data: make([]byte, 64), ACL: everyone, Flags: wire.FlagEphemeralSequential}})
-		if reply := c.s.Request(c.conn, 1, wire.RequestHeader{Op: wire.OpMulti}, body.AppendTo(nil)); reply.Txn.Err != wire.OK {
-			t.Fatal(reply.Txn.Err)
-		}
-	}
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	perLock := (after.HeapAlloc - before.HeapAlloc) / locks
-	t.Logf("%d bytes for each lock with a holder", perLock)
-	if perLock > 700 {
-		t.Errorf("%d bytes for each lock: 100,000 of them shall fit into 200 MB with all the rest", perLock)
-	}
-	runtime.KeepAlive(r)
-}
-
 // BenchmarkBigDirectory lists 100,000 children, and makes and deletes one more among them.
 func BenchmarkBigDirectory(b *testing.B) {
 	c := newRig(b).client(1)
@@ -114,4 +82,71 @@ func BenchmarkBigDirectory(b *testing.B) {
 			c.s.Request(c.conn, 1, wire.RequestHeader{Op: wire.OpDelete}, drop1)
 		}
 	})
+}
+
+// BenchmarkSnapshot is what it costs to write 200,000 nodes down and to read them again, and what requests cost meanwhile.
+func BenchmarkSnapshot(b *testing.B) {
+	r := lockkeeperTree(b, 100_000)
+	const piece = 256 << 10
+	b.Run("whole", func(b *testing.B) {
+		size := 0
+		buf := make([]byte, 0, 2*piece)
+		for b.Loop() {
+			size = 0
+			p := r.s.BeginSnapshot()
+			for last := false; !last; {
+				buf, last = p.Next(buf[:0], piece)
+				size += len(buf)
+			}
+		}
+		b.ReportMetric(float64(size), "bytes")
+		b.ReportMetric(b.Elapsed().Seconds()*1e6/float64(b.N)/(float64(size)/piece), "us/piece")
+	})
+	b.Run("restore", func(b *testing.B) {
+		pieces := take(r.s, piece).pieces
+		for b.Loop() {
+			if _, err := restore(pieces); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	// A contender is written to, each one once in a snapshot: none of them is written down when its turn comes.
+	bodies := make([][]byte, 0, 100_000)
+	r.s.find("/lockkeeper/locks").each(func(dir *node) {
+		path := dir.path() + "/" + dir.names()[0]
+		bodies = append(bodies, (&wire.SetDataRequest{Path: path, Data: make([]byte, 150), Version: -1}).AppendTo(nil))
+	})
+	c := r.client(1)
+	const batch = 1000
+	for name, under := range map[string]bool{"request": false, "request in the midst of one": true} {
+		b.Run(name, func(b *testing.B) {
+			var p *Snapshot
+			var buf []byte
+			finish := func() {
+				for last := p == nil; !last; {
+					_, last = p.Next(nil, piece)
+				}
+			}
+			i := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				if i%batch == 0 && under {
+					b.StopTimer()
+					if i%len(bodies) == 0 {
+						finish()
+						p = r.s.BeginSnapshot()
+					}
+					for len(p.saved) > 0 { // what the batch before has left
+						buf, _ = p.Next(buf[:0], 1)
+					}
+					b.StartTimer()
+				}
+				if reply := r.s.Request(c.conn, 1, wire.RequestHeader{Op: wire.OpSetData}, bodies[i%len(bodies)]); reply.Txn.Err != wire.OK {
+					b.Fatal(reply.Txn.Err)
+				}
+				i++
+			}
+			finish()
+		})
+	}
 }

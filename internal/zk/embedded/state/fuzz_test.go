@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"encoding/binary"
 	"testing"
 
 	"lockkeeper/internal/zk/wire"
@@ -128,4 +129,57 @@ func TestATransactionThatWasCutShortIsRefused(t *testing.T) {
 	if _, err := DecodeTxn([]byte{txnVersion + 1}); err == nil {
 		t.Fatal("a version of the future was accepted")
 	}
+}
+
+// joined is pieces behind their lengths, and split takes them apart again, whatever the lengths are.
+func joined(pieces [][]byte) (b []byte) {
+	for _, piece := range pieces {
+		b = append(binary.BigEndian.AppendUint16(b, uint16(len(piece))), piece...)
+	}
+	return b
+}
+
+func separated(b []byte) (pieces [][]byte) {
+	for len(b) >= 2 {
+		n := min(int(binary.BigEndian.Uint16(b)), len(b)-2)
+		pieces = append(pieces, b[2:2+n])
+		b = b[2+n:]
+	}
+	return pieces
+}
+
+// FuzzRestore reads any pieces as a snapshot. What is accepted must be sound, serve, and come back from a snapshot of its own.
+func FuzzRestore(f *testing.F) {
+	_, large := largeT(f)
+	f.Add(joined(large.pieces))
+	for seed := range uint64(5) {
+		r := wander(f, seed, 200)
+		f.Add(joined(take(r.s, 1<<10).pieces))
+		f.Add(joined(take(r.s, 1).pieces))
+	}
+	f.Add(joined(take(New(Config{}), 1<<10).pieces))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := restore(separated(b))
+		if err != nil {
+			return
+		}
+		check(t, s)
+		p := begin(s)
+		for !p.next(100) {
+		}
+		p.restoredT(t)
+		const now = 1 << 40
+		conn := NewConn("127.0.0.1")
+		conn.Session = s.NewestSession(0) + 1
+		s.OpenSession(now, conn.Session, 1000)
+		s.Attach(conn)
+		for op, body := range bodies() {
+			s.Request(conn, now, wire.RequestHeader{Op: op}, body.AppendTo(nil))
+		}
+		s.Reap(now)
+		for id := range s.Sessions() {
+			s.CloseSession(now, id)
+		}
+		check(t, s)
+	})
 }

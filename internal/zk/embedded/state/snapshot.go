@@ -77,6 +77,7 @@ type Snapshot struct {
 	// Nodes that were about to change, in order: their records without the data, and their data, which nobody writes to.
 	saved []savedNode
 	heads []byte
+	taken struct{ saved, heads int } // how many of them are in a piece
 
 	// What the next record refers to.
 	path, scratch []byte
@@ -169,10 +170,15 @@ func (r sessionRecord) appendTo(b []byte) []byte {
 }
 
 func (p *Snapshot) appendSaved(b []byte) []byte {
-	saved := p.saved[0]
-	b = appendData(append(b, p.heads[:saved.head]...), saved.data)
-	p.saved[0] = savedNode{}
-	p.saved, p.heads = p.saved[1:], p.heads[saved.head:]
+	saved := &p.saved[p.taken.saved]
+	end := p.taken.heads + saved.head
+	b = appendData(append(b, p.heads[p.taken.heads:end]...), saved.data)
+	saved.data = nil
+	p.taken.saved, p.taken.heads = p.taken.saved+1, end
+	if p.taken.saved == len(p.saved) {
+		p.taken.saved, p.taken.heads = 0, 0
+		p.saved, p.heads = p.saved[:0], p.heads[:0]
+	}
 	return b
 }
 

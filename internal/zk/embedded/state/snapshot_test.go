@@ -21,7 +21,7 @@ type taking struct {
 
 func begin(s *State) *taking {
 	want := dump(s)
-	return &taking{Snapshot: s.BeginSnapshot(), want: want}
+	return &taking{s.BeginSnapshot(), nil, want}
 }
 
 // next takes one more piece and tells whether it was the last.
@@ -29,6 +29,14 @@ func (p *taking) next(limit int) bool {
 	piece, last := p.Next([]byte("before"), limit)
 	p.pieces = append(p.pieces, piece[len("before"):])
 	return last
+}
+
+// take takes a whole snapshot.
+func take(s *State, limit int) *taking {
+	p := &taking{Snapshot: s.BeginSnapshot()}
+	for !p.next(limit) {
+	}
+	return p
 }
 
 func restore(pieces [][]byte) (*State, error) {

@@ -34,12 +34,19 @@ type node struct {
 	seq int32
 }
 
-// children of a node. Few are a list; many are a map. A leaf that never had a child has none of it.
+// children of a node. A leaf that never had a child has none of it, and the directory of a lock that somebody holds has one
+// child: the struct is 24 bytes long, a size class.
 type children struct {
-	few  []*node
-	many map[string]*node
+	only *node     // the one child, unless there are siblings
+	more *siblings // nil while there is one at most
 	// peak is the greatest number of children there ever were: it decides the order in which ZooKeeper lists them.
 	peak int32
+}
+
+// siblings are a list while they are few. The map of many stays until the last one has gone.
+type siblings struct {
+	few  []*node
+	many map[string]*node
 }
 
 // manyChildren is how many are looked for one by one.
@@ -47,13 +54,22 @@ const manyChildren = 12
 
 func (n *node) child(name string) *node {
 	k := n.kids
-	if k == nil {
+	switch {
+	case k == nil:
 		return nil
+	case k.more != nil:
+		return k.more.find(name)
+	case k.only != nil && k.only.name == name:
+		return k.only
 	}
-	if k.many != nil {
-		return k.many[name]
+	return nil
+}
+
+func (s *siblings) find(name string) *node {
+	if s.many != nil {
+		return s.many[name]
 	}
-	for _, c := range k.few {
+	for _, c := range s.few {
 		if c.name == name {
 			return c
 		}
@@ -62,11 +78,17 @@ func (n *node) child(name string) *node {
 }
 
 func (n *node) numChildren() int {
-	if n.kids == nil {
+	k := n.kids
+	switch {
+	case k == nil || k.only == nil && k.more == nil:
 		return 0
+	case k.more != nil:
+		return k.more.len()
 	}
-	return len(n.kids.few) + len(n.kids.many)
+	return 1
 }
+
+func (s *siblings) len() int { return len(s.few) + len(s.many) }
 
 // link makes c a child of n.
 func (n *node) link(c *node) {
@@ -77,38 +99,58 @@ func (n *node) link(c *node) {
 	}
 	c.parent = n
 	switch {
-	case k.many != nil:
-		k.many[c.name] = c
-	case len(k.few) < manyChildren:
-		k.few = append(k.few, c)
+	case k.more != nil:
+		k.more.add(c)
+	case k.only != nil:
+		k.more = &siblings{few: []*node{k.only, c}}
+		k.only = nil
 	default:
-		k.many = make(map[string]*node, 2*manyChildren)
-		for _, f := range k.few {
-			k.many[f.name] = f
-		}
-		k.many[c.name] = c
-		k.few = nil
+		k.only = c
 	}
 	k.peak = max(k.peak, int32(n.numChildren()))
+}
+
+func (s *siblings) add(c *node) {
+	switch {
+	case s.many != nil:
+		s.many[c.name] = c
+	case len(s.few) < manyChildren:
+		s.few = append(s.few, c)
+	default:
+		s.many = make(map[string]*node, 2*manyChildren)
+		for _, f := range s.few {
+			s.many[f.name] = f
+		}
+		s.many[c.name] = c
+		s.few = nil
+	}
 }
 
 // unlink is the opposite of link.
 func (n *node) unlink(c *node) {
 	k := n.kids
 	c.parent = nil
-	if k.many != nil {
-		delete(k.many, c.name)
-		if len(k.many) == 0 {
-			k.many = nil // a map never shrinks
-		}
+	if k.more == nil {
+		k.only = nil
 		return
 	}
-	for i, f := range k.few {
+	k.more.remove(c)
+	if k.more.len() == 0 {
+		k.more = nil // a map never shrinks
+	}
+}
+
+func (s *siblings) remove(c *node) {
+	if s.many != nil {
+		delete(s.many, c.name)
+		return
+	}
+	for i, f := range s.few {
 		if f == c {
-			last := len(k.few) - 1
-			k.few[i] = k.few[last]
-			k.few[last] = nil
-			k.few = k.few[:last]
+			last := len(s.few) - 1
+			s.few[i] = s.few[last]
+			s.few[last] = nil
+			s.few = s.few[:last]
 			return
 		}
 	}
@@ -116,13 +158,20 @@ func (n *node) unlink(c *node) {
 
 // each calls f for every child, in no order.
 func (n *node) each(f func(*node)) {
-	if n.kids == nil {
+	k := n.kids
+	if k == nil {
 		return
 	}
-	for _, c := range n.kids.few {
+	if k.only != nil {
+		f(k.only)
+	}
+	if k.more == nil {
+		return
+	}
+	for _, c := range k.more.few {
 		f(c)
 	}
-	for _, c := range n.kids.many {
+	for _, c := range k.more.many {
 		f(c)
 	}
 }
