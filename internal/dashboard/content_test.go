@@ -125,6 +125,9 @@ func TestTheStatusSaysWhatIsWrong(t *testing.T) {
 	if diff := cmp.Diff(want, s.statusOf(info)); diff != "" {
 		t.Error(diff)
 	}
+	if (&status{embedded: true}).statusOf(info).Embedded == s.statusOf(info).Embedded {
+		t.Error("an embedded ZooKeeper is shown like any other")
+	}
 	for name, spoil := range map[string]func(*locks.ZooKeeperInfo){
 		"suspended":       func(z *locks.ZooKeeperInfo) { z.State = "suspended" },
 		"fenced":          func(z *locks.ZooKeeperInfo) { z.FenceOpen = false },

@@ -36,6 +36,8 @@ type Options struct {
 	Logger  *slog.Logger
 	Version string
 	Started time.Time // of the process
+	// Embedded: ZooKeeper is part of this process.
+	Embedded bool
 
 	MaxViewers int // sockets at a time; 0: DefaultMaxViewers
 	MaxTopics  int // different views that sockets look at; 0: DefaultMaxTopics
@@ -79,7 +81,7 @@ func New(o Options) *Dashboard {
 	}
 	return &Dashboard{
 		opt: o, static: static.Handler(), assets: static.URLs(),
-		status:       status{locks: o.Locks, version: o.Version, build: static.Version(), started: o.Started.UTC()},
+		status:       status{locks: o.Locks, version: o.Version, embedded: o.Embedded, build: static.Version(), started: o.Started.UTC()},
 		writeTimeout: writeTimeout, pongTimeout: pongTimeout, listing: make(chan struct{}, 1), looking: make(chan struct{}, maxLooking), drained: make(chan struct{}),
 		topics: map[view]*topic{}, conns: map[net.Conn]struct{}{},
 	}

@@ -19,6 +19,8 @@ type status struct {
 	version string
 	build   string
 	started time.Time
+	// embedded: ZooKeeper is part of this process.
+	embedded bool
 
 	mu   sync.Mutex
 	info locks.Info
@@ -40,7 +42,7 @@ func (s *status) statusOf(info locks.Info) templates.Status {
 	zk := info.ZooKeeper
 	return templates.Status{
 		GatewayID: info.GatewayID, Version: s.version, Build: s.build, Started: s.started,
-		ZooKeeper: zk.State, Servers: zk.Servers, Root: info.Root,
+		ZooKeeper: zk.State, Embedded: s.embedded, Servers: zk.Servers, Root: info.Root,
 		FenceOpen: zk.FenceOpen, ReplicaCurrent: zk.ReplicaCurrent,
 		Serving: zk.State == "connected" && zk.FenceOpen && zk.ReplicaCurrent,
 		Locks:   info.Locks, Contenders: info.Contenders,

@@ -13,6 +13,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"lockkeeper/internal/events"
+	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/metrics"
 )
@@ -51,6 +52,7 @@ type Options struct {
 	ServeMetrics bool
 	Logger       *slog.Logger // nil: nothing is logged
 	Version      string
+	Embedded     bool     // ZooKeeper is part of this process
 	OpenAPI      []byte   // what /openapi.yaml answers
 	AllowedHosts []string // names besides localhost and addresses
 	MaxWaiting   int      // 0: DefaultMaxWaiting
@@ -66,6 +68,7 @@ type Server struct {
 	exposition http.Handler // of the metrics; nil when they are elsewhere
 	log        *slog.Logger
 	version    string
+	mode       api.InfoMode
 	openapi    []byte
 	guard      guard
 	router     *chi.Mux
@@ -106,6 +109,10 @@ func New(o Options) *Server {
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.mode = api.Zookeeper
+	if o.Embedded {
+		s.mode = api.Embedded
 	}
 	if s.maxWaiting <= 0 {
 		s.maxWaiting = DefaultMaxWaiting

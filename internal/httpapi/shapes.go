@@ -101,10 +101,10 @@ func lockShape(l *locks.Lock) api.Lock {
 	return shape
 }
 
-func infoShape(info *locks.Info, version string, maxWaiting, maxStreams int) api.Info {
+func infoShape(info *locks.Info, version string, mode api.InfoMode, maxWaiting, maxStreams int) api.Info {
 	zk := &info.ZooKeeper
 	return api.Info{
-		Version: version, Mode: api.Zookeeper, GatewayID: info.GatewayID, FleetID: info.FleetID, Root: info.Root,
+		Version: version, Mode: mode, GatewayID: info.GatewayID, FleetID: info.FleetID, Root: info.Root,
 		PromiseWindowMS: millis(info.PromiseWindow),
 		Namespaces:      append([]string{}, info.Namespaces...),
 		Locks:           info.Locks,

@@ -171,9 +171,9 @@ func StatusFragment(v Status) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var11 string
-		templ_7745c5c3_Var11, templ_7745c5c3_Err = templ.JoinStringErrs(zooKeeperLabel(v.ZooKeeper))
+		templ_7745c5c3_Var11, templ_7745c5c3_Err = templ.JoinStringErrs(zooKeeperLabel(v.ZooKeeper, v.Embedded))
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `status.templ`, Line: 18, Col: 123}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `status.templ`, Line: 18, Col: 135}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var11))
 		if templ_7745c5c3_Err != nil {

@@ -298,6 +298,8 @@ func TestStatusSaysWhatDoesNotWork(t *testing.T) {
 		not  []string
 	}{
 		{"all is well", Status{ZooKeeper: "connected", GatewayID: "g", FenceOpen: true, ReplicaCurrent: true, Serving: true}, []string{"connected", `data-stale="false"`}, []string{"banner"}},
+		{"embedded", Status{ZooKeeper: "connected", Embedded: true, GatewayID: "g", FenceOpen: true, ReplicaCurrent: true, Serving: true}, []string{">embedded<"}, []string{"banner"}},
+		{"embedded and down", Status{ZooKeeper: "suspended", Embedded: true, GatewayID: "g"}, []string{"embedded, down", "disk", "banner"}, []string{"connection"}},
 		{"suspended", Status{ZooKeeper: "suspended", GatewayID: "g"}, []string{"connection lost", "banner", `data-stale="true"`}, []string{"closed"}},
 		{"away", Status{ZooKeeper: "none"}, []string{"away", "no session", "banner bad", `data-stale="true"`}, nil},
 		{"fenced", Status{ZooKeeper: "connected", GatewayID: "g", ReplicaCurrent: true}, []string{"closed", "banner"}, []string{"stale<"}},

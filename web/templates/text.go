@@ -166,8 +166,15 @@ func mark(event string) string {
 	return "·"
 }
 
-// zooKeeperLabel is the connection in words.
-func zooKeeperLabel(state string) string {
+// zooKeeperLabel is the connection in words. One that is part of the gateway
+// is named so: there is no other server to look for.
+func zooKeeperLabel(state string, embedded bool) string {
+	switch {
+	case embedded && state == "connected":
+		return "embedded"
+	case embedded:
+		return "embedded, down"
+	}
 	switch state {
 	case "connected":
 		return "connected"
@@ -193,6 +200,8 @@ func (s Status) trouble() string {
 	switch {
 	case s.Serving:
 		return ""
+	case s.ZooKeeper == "suspended" && s.Embedded:
+		return "This gateway cannot write to its disk. Leases keep their time, but nothing can be taken or let go until it can."
 	case s.ZooKeeper == "suspended":
 		return "The connection to ZooKeeper is lost. Leases keep their time, but nothing can be taken or let go until it is back."
 	case s.ZooKeeper != "connected":

@@ -38,6 +38,7 @@ type Status struct {
 	// ZooKeeper is "connected", "suspended" (the connection is lost, the session
 	// may live on) or "none".
 	ZooKeeper      string
+	Embedded       bool // ZooKeeper is part of the gateway
 	Servers        []string
 	Root           string
 	FenceOpen      bool // the gateway may speak for its leases

@@ -92,12 +92,15 @@ func (e EventType) Valid() bool {
 
 // Defines values for InfoMode.
 const (
+	Embedded  InfoMode = "embedded"
 	Zookeeper InfoMode = "zookeeper"
 )
 
 // Valid indicates whether the value is a known member of the InfoMode enum.
 func (e InfoMode) Valid() bool {
 	switch e {
+	case Embedded:
+		return true
 	case Zookeeper:
 		return true
 	default:
@@ -726,8 +729,10 @@ type HeartbeatsRequest struct {
 
 // Info defines model for Info.
 type Info struct {
-	Version string   `json:"version"`
-	Mode    InfoMode `json:"mode"`
+	Version string `json:"version"`
+
+	// Mode Whether ZooKeeper is servers of its own or part of this gateway, which then keeps everything itself.
+	Mode InfoMode `json:"mode"`
 
 	// GatewayID Of the present ZooKeeper session. Left out while there is none.
 	GatewayID       string      `json:"gateway_id,omitempty"`
@@ -748,7 +753,7 @@ type Info struct {
 	Zookeeper ZooKeeperInfo `json:"zookeeper"`
 }
 
-// InfoMode defines model for Info.Mode.
+// InfoMode Whether ZooKeeper is servers of its own or part of this gateway, which then keeps everything itself.
 type InfoMode string
 
 // Lease defines model for Lease.
