@@ -31,15 +31,20 @@ func AppendFrame(b []byte, records ...Record) []byte {
 	return EndFrame(b, mark)
 }
 
-// frameChunk is how much a FrameReader asks for at a time. A larger frame
-// grows the buffer only as its bytes arrive, at most doubling it, so a length
-// that is a lie costs nothing.
-const frameChunk = 64 << 10
+// A FrameReader asks for firstChunk at a time, for more, up to frameChunk,
+// while that is not enough, and for less again when little comes: a connection
+// that is idle holds little. A larger frame grows the buffer only as its bytes
+// arrive, at most doubling it, so a length that is a lie costs nothing.
+const (
+	firstChunk = 4 << 10
+	frameChunk = 64 << 10
+)
 
 // FrameReader cuts a stream into frames. It is not safe for concurrent use.
 type FrameReader struct {
 	r     io.Reader
 	limit int
+	chunk int    // how much is asked for at a time
 	buf   []byte // buf[start:end] is read and not yet handed out
 	start int
 	end   int
@@ -47,7 +52,7 @@ type FrameReader struct {
 
 // NewFrameReader reads frames of at most limit bytes from r.
 func NewFrameReader(r io.Reader, limit int) *FrameReader {
-	return &FrameReader{r: r, limit: limit}
+	return &FrameReader{r: r, limit: limit, chunk: firstChunk}
 }
 
 // Next returns the next frame without its length. It is valid until the next
@@ -87,9 +92,12 @@ func (f *FrameReader) Burst(spare []byte) ([]byte, error) {
 	}
 	burst := f.buf[first:f.start]
 	rest := f.buf[f.start:f.end]
+	if len(burst)+len(rest) < f.chunk/8 {
+		f.chunk = max(firstChunk, f.chunk/2)
+	}
 	spare = spare[:cap(spare)]
-	if len(spare) < max(frameChunk, len(rest)) || len(spare) > 16*frameChunk {
-		spare = make([]byte, max(frameChunk, 2*len(rest)))
+	if len(spare) < max(f.chunk, len(rest)) || len(spare) > 8*f.chunk {
+		spare = make([]byte, max(f.chunk, 2*len(rest)))
 	}
 	f.start, f.end = 0, copy(spare, rest)
 	f.buf = spare
@@ -132,6 +140,9 @@ func (f *FrameReader) fill() (int, error) {
 		m, err := f.r.Read(f.buf[f.end:])
 		f.end += m
 		if m > 0 {
+			if f.end == len(f.buf) {
+				f.chunk = min(2*f.chunk, frameChunk)
+			}
 			empty = 0
 			continue
 		}
@@ -152,7 +163,7 @@ func (f *FrameReader) fill() (int, error) {
 func (f *FrameReader) room(n int) {
 	if f.start == f.end {
 		f.start, f.end = 0, 0
-		if len(f.buf) > 16*frameChunk {
+		if len(f.buf) > 16*f.chunk {
 			f.buf = nil // a huge frame has passed: let its buffer go
 		}
 	}
@@ -168,7 +179,7 @@ func (f *FrameReader) room(n int) {
 	if have < len(f.buf)-f.start {
 		return // not full yet: grow when it is
 	}
-	grown := make([]byte, max(frameChunk, min(4+n, 2*max(have, len(f.buf)))))
+	grown := make([]byte, max(f.chunk, min(4+n, 2*max(have, len(f.buf)))))
 	f.end = copy(grown, f.buf[f.start:f.end])
 	f.start = 0
 	f.buf = grown

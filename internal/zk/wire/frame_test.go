@@ -247,3 +247,51 @@ func (r *random) Read(p []byte) (int, error) {
 	r.data = r.data[n:]
 	return n, nil
 }
+
+// A server has thousands of connections of which most send a ping now and then.
+func TestAConnectionOnWhichLittleComesHoldsLittle(t *testing.T) {
+	little := make([]int, 20)
+	for i := range little {
+		little[i] = 8
+	}
+	for name, before := range map[string]int{"from the start": 0, "after a busy time": 2000} {
+		stream, _ := frames(append(slices.Repeat([]int{100}, before), little...)...)
+		f := NewFrameReader(&each{stream, 12, 104 * before}, frameChunk)
+		var spare []byte
+		most := 0
+		for {
+			burst, err := f.Burst(spare)
+			if err != nil {
+				break
+			}
+			spare = burst
+			most = max(most, cap(f.buf))
+		}
+		if held := cap(f.buf) + cap(spare); held > 32<<10 {
+			t.Errorf("%s: %d bytes are held", name, held)
+		}
+		if before > 0 && most < frameChunk {
+			t.Errorf("%s: read by %d at most", name, most)
+		}
+	}
+}
+
+// each gives as much as is asked for of the first many bytes, then n at a time.
+type each struct {
+	data    []byte
+	n, many int
+}
+
+func (e *each) Read(p []byte) (int, error) {
+	if len(e.data) == 0 {
+		return 0, io.EOF
+	}
+	n := min(e.n, len(p))
+	if e.many > 0 {
+		n = min(e.many, len(p))
+		e.many -= n
+	}
+	n = copy(p, e.data[:min(n, len(e.data))])
+	e.data = e.data[n:]
+	return n, nil
+}
