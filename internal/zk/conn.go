@@ -34,6 +34,9 @@ type conn struct {
 	ctx    context.Context
 	cancel context.CancelFunc // ends dialing and waiting
 
+	closing   atomic.Bool
+	libClosed chan struct{} // closed when closeLib is done
+
 	acls     [numAccess][]gozk.ACL
 	lastZxid atomic.Int64
 
@@ -93,7 +96,8 @@ func connect(ctx context.Context, cfg *Config, wake func()) (*conn, error) {
 
 func newConn(cfg *Config, wake func()) *conn {
 	c := &conn{
-		cfg: cfg, log: cfg.Logger, hosts: newHosts(cfg.Random), wake: wake,
+		libClosed: make(chan struct{}),
+		cfg:       cfg, log: cfg.Logger, hosts: newHosts(cfg.Random), wake: wake,
 		ready: make(chan struct{}), closed: make(chan struct{}), over: make(chan struct{}), up: make(chan struct{}),
 		reads: make(chan struct{}, maxReads),
 	}
@@ -130,7 +134,7 @@ func (c *conn) event(ev gozk.Event) {
 	case gozk.StateExpired:
 		c.end(fmt.Errorf("%w: ZooKeeper has expired it", ErrSessionGone))
 		// Must happen before this function returns: see conn.
-		c.lib.Close()
+		c.closeLib()
 	}
 }
 
@@ -146,7 +150,7 @@ func (c *conn) online() {
 	c.mu.Unlock()
 	if replaced {
 		c.end(fmt.Errorf("%w: the client library has replaced it", ErrSessionGone))
-		c.lib.Close()
+		c.closeLib()
 		return
 	}
 	if fresh {
@@ -170,6 +174,17 @@ func (c *conn) offline() {
 		c.log.Warn("zookeeper connection lost", "session", fmt.Sprintf("%#x", id))
 	}
 	c.wake()
+}
+
+// closeLib closes the library and returns when that is done, by whomever. The
+// library has a sync.Once for it, but closing takes time: who waited for that
+// mutex would stop the clock of a test in virtual time.
+func (c *conn) closeLib() {
+	if c.closing.CompareAndSwap(false, true) {
+		c.lib.Close()
+		close(c.libClosed)
+	}
+	<-c.libClosed
 }
 
 // end closes the session for the given reason, of which the first stays, and
@@ -209,7 +224,7 @@ func (c *conn) reap(events <-chan gozk.Event) {
 	libClosed := make(chan struct{})
 	go func() {
 		defer close(libClosed)
-		c.lib.Close()
+		c.closeLib()
 	}()
 	grace := time.NewTimer(closeGrace)
 	defer grace.Stop()

@@ -40,6 +40,9 @@ type Ensemble struct {
 	history   *history
 	followers []*Follower
 
+	listening sync.Mutex
+	told      []func(*state.Txn)
+
 	mu     sync.Mutex
 	leader *embedded.Server // nil while it does not run
 	ended  chan struct{}
@@ -81,6 +84,14 @@ func (e *Ensemble) Servers() []string {
 
 // Follower is the ith one, counted from 1.
 func (e *Ensemble) Follower(i int) *Follower { return e.followers[i-1] }
+
+// OnCommit has f called with every transaction when it is committed, in order and before anybody is told of it. f must be
+// quick, and may keep the transaction.
+func (e *Ensemble) OnCommit(f func(*state.Txn)) {
+	e.listening.Lock()
+	defer e.listening.Unlock()
+	e.told = append(e.told, f)
+}
 
 // Dialer connects a client by its name; it fits zk.Config.Dial. The address is the server's name, with or without a port.
 func (e *Ensemble) Dialer(client string) func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -155,9 +166,16 @@ func (h *history) Append(b embedded.Batch) error {
 	if err := h.MemoryStorage.Append(b); err != nil {
 		return err
 	}
-	for _, f := range h.e.followers {
-		for _, txn := range b.Txns {
-			f.feed(decouple(txn))
+	h.e.listening.Lock()
+	told := h.e.told
+	h.e.listening.Unlock()
+	for _, txn := range b.Txns {
+		txn = decouple(txn)
+		for _, f := range told {
+			f(txn)
+		}
+		for _, f := range h.e.followers {
+			f.feed(txn)
 		}
 	}
 	return nil

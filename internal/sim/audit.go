@@ -1,0 +1,137 @@
+package sim
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"lockkeeper/internal/zk/embedded/state"
+)
+
+// lockRoot is the default namespace.
+const lockRoot = "/lockkeeper/locks"
+
+// contender is one sequential node of a lock, from its creation on.
+type contender struct {
+	lock, path string
+	number     string // its last ten characters: order, as long as nothing overflows
+	czxid      int64
+	made       time.Time
+	gone       time.Time // zero while it is there
+	data       string
+}
+
+// audit knows what ZooKeeper has committed, when it did. It is always up to date: the world is told of nothing sooner.
+type audit struct {
+	mu    sync.Mutex
+	live  map[string][]*contender // by lock, in the queue's order
+	all   []*contender
+	nodes map[string]struct{} // every path there is
+	trace func(format string, args ...any)
+}
+
+func newAudit(trace func(string, ...any)) *audit {
+	return &audit{live: make(map[string][]*contender), nodes: make(map[string]struct{}), trace: trace}
+}
+
+// commit is told of each transaction.
+func (a *audit) commit(txn *state.Txn) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, op := range txn.Ops {
+		switch op.Kind {
+		case state.TxnCreate:
+			a.nodes[op.Path] = struct{}{}
+			if lock, ok := lockOf(op.Path); ok {
+				c := &contender{lock: lock, path: op.Path, number: op.Path[len(op.Path)-10:], czxid: txn.Zxid, made: time.Now(), data: string(op.Data)}
+				a.live[lock] = append(a.live[lock], c)
+				slices.SortStableFunc(a.live[lock], func(x, y *contender) int { return strings.Compare(x.number, y.number) })
+				a.all = append(a.all, c)
+				a.trace("zxid %#x creates %s", txn.Zxid, op.Path)
+			}
+		case state.TxnDelete:
+			delete(a.nodes, op.Path)
+			if lock, ok := lockOf(op.Path); ok {
+				a.live[lock] = slices.DeleteFunc(a.live[lock], func(c *contender) bool {
+					if c.path == op.Path {
+						c.gone = time.Now()
+					}
+					return c.path == op.Path
+				})
+				a.trace("zxid %#x deletes %s", txn.Zxid, op.Path)
+			}
+		}
+	}
+}
+
+// lockOf is the lock of a contender's path.
+func lockOf(path string) (lock string, ok bool) {
+	rest, ok := strings.CutPrefix(path, lockRoot+"/")
+	if !ok {
+		return "", false
+	}
+	lock, child, ok := strings.Cut(rest, "/")
+	return lock, ok && len(child) > 10
+}
+
+// find is the newest contender with this path.
+func (a *audit) find(path string) *contender {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := len(a.all) - 1; i >= 0; i-- {
+		if a.all[i].path == path {
+			c := *a.all[i]
+			return &c
+		}
+	}
+	return nil
+}
+
+// before is the contender that stands at the head of the queue of the contender at path, when that is another one.
+func (a *audit) before(lock, path string) *contender {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if q := a.live[lock]; len(q) > 0 && q[0].path != path {
+		c := *q[0]
+		return &c
+	}
+	return nil
+}
+
+// contenders are the paths of all that are there, in a fixed order.
+func (a *audit) contenders() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var paths []string
+	for _, q := range a.live {
+		for _, c := range q {
+			paths = append(paths, c.path)
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// litter is what is left below the lock root and among keys and successions.
+func (a *audit) litter() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var left []string
+	for path := range a.nodes {
+		for _, root := range []string{lockRoot, "/lockkeeper/keys", "/lockkeeper/succession"} {
+			if strings.HasPrefix(path, root+"/") {
+				left = append(left, path)
+			}
+		}
+	}
+	slices.Sort(left)
+	return left
+}
+
+// history is every contender that there ever was.
+func (a *audit) history() []*contender {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.all)
+}

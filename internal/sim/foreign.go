@@ -1,0 +1,98 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"lockkeeper/internal/zk/wire"
+)
+
+// foreign is a program that locks by ZooKeeper's own recipe, as Curator's InterProcessMutex does.
+type foreign struct {
+	w      *world
+	name   string
+	random *rand.Rand
+	tries  int
+}
+
+func newForeign(w *world, number int) *foreign {
+	return &foreign{w: w, name: fmt.Sprint("foreign", number), random: w.random(number)}
+}
+
+func (f *foreign) below(d time.Duration) time.Duration {
+	return time.Duration(f.random.Int64N(int64(d)))
+}
+
+// live takes and lets go locks, each with a session of its own.
+func (f *foreign) live() {
+	servers := f.w.zk.Servers()
+	for !f.w.isClearing() {
+		time.Sleep(f.below(3 * time.Second))
+		f.tries++
+		s, err := f.w.openSession(fmt.Sprint(f.name, "-", f.tries), servers[f.random.IntN(len(servers))])
+		if err != nil {
+			continue
+		}
+		f.lock(s)
+		s.close()
+	}
+}
+
+// lock takes a lock once. Whatever goes wrong, the end of the session takes the contender away.
+func (f *foreign) lock(s *session) {
+	lock := lockNames[f.random.IntN(len(lockNames))]
+	dir := lockRoot + "/" + lock
+	name := fmt.Sprintf("%s/_c_%08x-0000-0000-0000-%012d-lock-", dir, f.random.Uint32(), f.tries)
+	path, err := s.create(name, "10.0.0.1", wire.FlagEphemeral|wire.FlagSequential)
+	if err == wire.ErrNoNode {
+		if _, err = s.create(dir, "", 0); err == nil || err == wire.ErrNodeExists {
+			path, err = s.create(name, "10.0.0.1", wire.FlagEphemeral|wire.FlagSequential)
+		}
+	}
+	if err != nil {
+		return
+	}
+	f.w.excuse(path)
+	f.w.trace("%s: %s", f.name, path)
+	for patience := 100; ; patience-- {
+		asked := time.Now()
+		names, err := s.children(dir)
+		if err != nil {
+			return
+		}
+		number := path[len(path)-10:]
+		first := !slices.ContainsFunc(names, func(n string) bool { return len(n) > 10 && strings.Compare(n[len(n)-10:], number) < 0 })
+		if first {
+			f.holds(s, lock, path, asked)
+			break
+		}
+		if patience == 0 {
+			break
+		}
+		time.Sleep(100*time.Millisecond + f.below(100*time.Millisecond))
+	}
+	if err := s.delete(path); err == nil {
+		f.w.trace("%s has let %s go", f.name, path)
+	}
+}
+
+// holds keeps the lock for a while; the session is kept alive, and trusted for half its timeout.
+func (f *foreign) holds(s *session, lock, path string, asked time.Time) {
+	until := time.Now().Add(f.below(4 * time.Second))
+	for {
+		b := &belief{lock: lock, path: path, lease: path, held: true, foreign: true, sent: asked, from: time.Now(), until: asked.Add(sessionTimeout / 2)}
+		f.w.mu.Lock()
+		f.w.beliefs = append(f.w.beliefs, b)
+		f.w.mu.Unlock()
+		time.Sleep(f.below(sessionTimeout / 4))
+		asked = time.Now()
+		if asked.Before(until) && s.call(wire.OpExists, &wire.ReadRequest{Path: path}, nil) == nil {
+			continue
+		}
+		f.w.letGo(&lease{id: path, path: path}) // or its session goes
+		return
+	}
+}

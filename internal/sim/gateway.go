@@ -1,0 +1,169 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"lockkeeper"
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/httpapi"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/metrics"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/zktest"
+)
+
+// What every run has.
+const (
+	sessionTimeout = 4 * time.Second
+	promiseWindow  = 2 * time.Second
+)
+
+// gateway is one life of one gateway: a process.
+type gateway struct {
+	name    string // "gw1.2" is the second life of the first
+	w       *world
+	clock   *zktest.Clock
+	manager *locks.Manager
+	api     *httpapi.Server
+	server  *http.Server
+	listen  *listener
+	cancel  context.CancelFunc
+	ended   chan struct{} // closed when nothing of it runs any more
+	err     error         // how the manager ended
+	gone    bool          // it was killed or told to leave; the world's
+}
+
+// source is a random source that may be used from many goroutines.
+type source struct {
+	mu  sync.Mutex
+	src rand.Source
+}
+
+func (s *source) Uint64() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.src.Uint64()
+}
+
+// startGateway starts a process, as cmd/gateway does.
+func (w *world) startGateway(number int) *gateway {
+	w.lives[number]++
+	g := &gateway{name: fmt.Sprintf("gw%d.%d", number, w.lives[number]), w: w, clock: zktest.NewClock(), ended: make(chan struct{})}
+	random := &source{src: rand.NewPCG(w.plan.Seed, uint64(number<<16|w.lives[number]))}
+	config := zk.Config{Servers: w.zk.Servers(), SessionTimeout: sessionTimeout, PromiseWindow: promiseWindow, CreateRoot: true,
+		Dial: w.zk.Dialer(g.name), Clock: g.clock, Random: random}
+	for i := range config.Servers {
+		config.Servers[i] += ":2181"
+	}
+	collectors := metrics.New("sim")
+	hub := events.New(events.Options{Metrics: collectors})
+	g.manager = locks.New(locks.Options{Store: &locks.ZooKeeper{Config: config}, Root: zk.DefaultRoot, Servers: config.Servers,
+		SessionTimeout: sessionTimeout, Clock: g.clock, Random: random, Metrics: collectors, Events: hub,
+		Registration: locks.Registration{Address: g.name, Version: "sim"}})
+	g.api = httpapi.New(httpapi.Options{Locks: g.manager, Events: hub, Metrics: collectors, Version: "sim", OpenAPI: lockkeeper.OpenAPI})
+	g.server = &http.Server{Handler: g.api}
+	httpapi.Configure(g.server)
+	g.listen = newListener(g.name)
+	w.zk.Network.Serve(g.name, g.listen.take)
+
+	ctx, cancel := context.WithCancel(context.Background())
+	g.cancel = cancel
+	var running sync.WaitGroup
+	running.Go(func() { g.err = g.manager.Run(ctx) })
+	running.Go(func() { _ = hub.Run(ctx) })
+	running.Go(func() { _ = g.server.Serve(g.listen) })
+	go func() {
+		running.Wait()
+		close(g.ended)
+	}()
+	w.trace("%s starts", g.name)
+	return g
+}
+
+// kill ends the process without a word. Its goroutines cannot be killed, so they are cut off from the world for good.
+func (g *gateway) kill() {
+	g.w.trace("%s is killed", g.name)
+	for _, s := range g.w.zk.Servers() {
+		g.w.zk.Network.Part(g.name, s)
+	}
+	g.w.zk.Network.Serve(g.name, nil)
+	for _, l := range g.w.zk.Network.Links("", g.name) {
+		l.Cut()
+	}
+	for _, l := range g.w.zk.Network.Links(g.name, "") {
+		l.Cut()
+	}
+	go g.end()
+}
+
+// end waits until nothing runs any more.
+func (g *gateway) end() {
+	g.cancel()
+	_ = g.server.Close()
+	<-g.ended
+}
+
+// leave ends the process as SIGTERM does.
+func (g *gateway) leave() {
+	g.w.trace("%s leaves", g.name)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+		defer cancel()
+		g.api.Drain()
+		_ = g.manager.Drain(ctx)
+		_ = g.server.Shutdown(ctx)
+		g.w.zk.Network.Serve(g.name, nil)
+		g.end()
+		g.w.trace("%s has left", g.name)
+	}()
+}
+
+// listener is a net.Listener on the simulated network.
+type listener struct {
+	name   string
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newListener(name string) *listener {
+	return &listener{name: name, conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+func (l *listener) take(nc net.Conn) {
+	select {
+	case l.conns <- nc:
+	case <-l.closed:
+		nc.Close()
+	}
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case nc := <-l.conns:
+		return nc, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *listener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *listener) Addr() net.Addr { return name(l.name) }
+
+type name string
+
+func (n name) Network() string { return "sim" }
+func (n name) String() string  { return string(n) }
+
+var errGone = errors.New("the gateway is gone")

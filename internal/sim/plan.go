@@ -1,0 +1,73 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Plan is everything that decides a run.
+type Plan struct {
+	Seed     uint64
+	Gateways int
+	// Servers is how many ZooKeeper servers there are; one is the leader.
+	Servers int
+	// Clients are the numbers of the clients that take part; each number has its own random life. Foreign clients, which lock
+	// by the recipe of Curator, are numbered from 100 on.
+	Clients []int
+	Faults  []Fault
+	// Length is how long there are new requests and faults. Then the weather clears up.
+	Length time.Duration
+}
+
+// Fault is one misfortune.
+type Fault struct {
+	At   time.Duration
+	Kind Kind
+	// Arg chooses who is struck, and For how long.
+	Arg uint64
+	For time.Duration
+}
+
+// NewPlan draws a plan.
+func NewPlan(seed uint64) Plan {
+	random := rand.New(rand.NewPCG(seed, 7))
+	p := Plan{Seed: seed, Gateways: 1 + random.IntN(3), Servers: 1 + 2*random.IntN(2), Length: time.Duration(30+random.IntN(60)) * time.Second}
+	for i := range 4 + random.IntN(8) {
+		p.Clients = append(p.Clients, i)
+	}
+	for i := range random.IntN(3) {
+		p.Clients = append(p.Clients, foreignFrom+i)
+	}
+	// Some runs are calm, some are stormy.
+	for range random.IntN(1 + random.IntN(20)) {
+		p.Faults = append(p.Faults, Fault{
+			At:   time.Duration(random.Int64N(int64(p.Length))),
+			Kind: Kind(random.IntN(int(kinds))),
+			Arg:  random.Uint64(),
+			For:  time.Duration(random.ExpFloat64() * float64(3*time.Second)),
+		})
+	}
+	slices.SortFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+	return p
+}
+
+// String is the plan as Go code, to be kept as a test.
+func (p Plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Plan{Seed: %d, Gateways: %d, Servers: %d, Length: %d, Clients: []int{", p.Seed, p.Gateways, p.Servers, p.Length)
+	for i, c := range p.Clients {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprint(&b, c)
+	}
+	b.WriteString("}, Faults: []Fault{")
+	for _, f := range p.Faults {
+		fmt.Fprintf(&b, "\n\t{At: %d, Kind: %v, Arg: %#x, For: %d}, // at %v for %v", f.At, f.Kind, f.Arg, f.For, f.At, f.For)
+	}
+	b.WriteString("\n}}")
+	return b.String()
+}

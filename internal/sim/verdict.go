@@ -1,0 +1,181 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// belief is what one answer makes a client believe: that it holds the lock, or its place in the queue, from the moment in
+// which it read so until the time that it counts from the moment of sending.
+type belief struct {
+	lock, path, lease string
+	held              bool
+	foreign           bool // another program's: it has no fencing token and no lease
+	from, until       time.Time
+	sent              time.Time
+	token             int64
+}
+
+// slack is what an answer may be late.
+const slack = time.Second
+
+// believe notes a success, and checks it against the truth of this moment.
+func (w *world) believe(l *lease, a answer) {
+	path := cmp.Or(a.Znode, l.path)
+	b := &belief{lock: l.lock, path: path, lease: l.id, held: a.State == "held", sent: a.sent, from: a.received,
+		until: a.sent.Add(time.Duration(a.ExpiresIn) * time.Millisecond), token: a.FencingToken}
+	if b.held {
+		b.until = a.sent.Add(time.Duration(cmp.Or(a.TTL, l.ttl.Milliseconds())) * time.Millisecond)
+	}
+	if a.TTL != 0 {
+		l.ttl = time.Duration(a.TTL) * time.Millisecond
+	}
+	w.mu.Lock()
+	w.beliefs = append(w.beliefs, b)
+	w.mu.Unlock()
+	if !b.held || !b.from.Before(b.until) {
+		return // it was told too late to count on it
+	}
+	if b.token <= 0 {
+		w.violate("fencing: %s is held without a token", l.id)
+	}
+	if first := w.audit.before(b.lock, b.path); first != nil && first.made.Before(b.sent) && w.audit.find(b.path).gone.IsZero() {
+		w.violate("barging: %s was told that it holds, and %s stands before it", b.path, first.path)
+	}
+}
+
+// told notes that a client was told that its lease is over.
+func (w *world) told(l *lease, a answer) {
+	w.mu.Lock()
+	var until time.Time
+	for _, b := range w.beliefs {
+		if b.lease == l.id && b.until.After(until) {
+			until = b.until
+		}
+	}
+	excused := w.excused[l.path]
+	w.mu.Unlock()
+	if c := w.audit.find(l.path); !excused && a.received.Before(until) && (c == nil || c.gone.IsZero()) {
+		w.violate("shortening: %s was told %d %s (%s) though it is there", l.path, a.status, a.Code, a.Reason)
+	}
+}
+
+// letGo notes that a client does not count on its lease any more.
+func (w *world) letGo(l *lease) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	w.excused[l.path] = true
+	for _, b := range w.beliefs {
+		if b.lease == l.id && b.until.After(now) {
+			b.until = now
+		}
+	}
+}
+
+// checkBeliefs compares what clients believed with each other and with what ZooKeeper committed.
+func (w *world) checkBeliefs() {
+	w.mu.Lock()
+	beliefs := slices.Clone(w.beliefs)
+	excused, keyed := w.excused, w.keyed
+	w.mu.Unlock()
+	contenders := map[string]*contender{}
+	owners := map[string]*contender{}
+	for _, c := range w.audit.history() {
+		contenders[c.path] = c
+		if _, rest, ok := strings.Cut(c.data, `"owner":"`); ok {
+			owner, _, _ := strings.Cut(rest, `"`)
+			// Without a key an acquire whose wait was ended by its gateway may be asked for again; then it queues anew.
+			if other := owners[owner]; other != nil && (keyed[owner] || other.gone.IsZero() || other.gone.After(c.made)) {
+				w.violate("doubles: the attempt %s has %s and %s", owner, other.path, c.path)
+			}
+			owners[owner] = c
+		}
+	}
+	for _, b := range beliefs {
+		c := contenders[b.path]
+		switch {
+		case b.foreign:
+			if c != nil && !c.gone.IsZero() && c.gone.Before(b.until) {
+				b.until = c.gone // it will notice when it looks
+			}
+		case c == nil:
+			w.violate("a lease without a contender: %s", b.path)
+		case c.gone.IsZero():
+		case !excused[b.path] && c.gone.Before(b.until):
+			w.violate("shortening: %s went at %v, its client counted on it until %v", b.path, w.since(c.gone), w.since(b.until))
+		case b.sent.After(c.gone.Add(promiseWindow + slack)):
+			w.violate("zombie: a success at %v for %s, which had gone at %v", w.since(b.sent), b.path, w.since(c.gone))
+		case excused[b.path] && c.gone.Before(b.until):
+			b.until = c.gone // somebody else has ended it: only fencing protects from that
+		}
+	}
+	held := slices.DeleteFunc(beliefs, func(b *belief) bool { return !b.held || !b.from.Before(b.until) })
+	slices.SortFunc(held, func(a, b *belief) int { return a.from.Compare(b.from) })
+	last := map[string]*belief{} // by lock: who counts longest so far
+	tokens := map[string]*belief{}
+	for _, b := range held {
+		if p := last[b.lock]; p != nil && p.path != b.path && b.from.Before(p.until) {
+			w.violate("overlap: %s counted from %v on, %s until %v", b.path, w.since(b.from), p.path, w.since(p.until))
+		}
+		if p := last[b.lock]; p == nil || b.until.After(p.until) {
+			last[b.lock] = b
+		}
+		if b.foreign {
+			continue
+		}
+		if p := tokens[b.lock]; p != nil && (p.lease == b.lease) != (p.token == b.token) || p != nil && p.token > b.token {
+			w.violate("fencing: %s has %d, and before it %s had %d", b.lease, b.token, p.lease, p.token)
+		}
+		tokens[b.lock] = b
+	}
+}
+
+func (w *world) since(t time.Time) string { return fmt.Sprintf("%.6f", t.Sub(w.begun).Seconds()) }
+
+// mayTake is how long the last lease of a client that has died may keep others waiting: a takeover's wait and the longest TTL,
+// once for a grant that nobody claimed and once for blind time.
+const mayTake = 2*(promiseWindow+10*time.Second) + 30*time.Second + 2*sessionTimeout + 20*time.Second
+
+// checkStuck takes every lock once more, at every gateway.
+func (w *world) checkStuck() {
+	c := newClient(w, 1_000_000)
+	defer c.close()
+	for _, lock := range lockNames {
+		began := time.Now()
+		for done := false; !done; {
+			c.tries++
+			owner := fmt.Sprintf("%s-%d", c.name, c.tries)
+			a, err := c.do(mayTake+5*time.Second, http.MethodPost, "/v1/locks/"+lock+"/leases",
+				url.Values{"ttl": {"5s"}, "wait": {"30s"}, "owner": {owner}}, http.Header{"Idempotency-Key": {"key-of-the-attempt-" + owner}})
+			if err == nil && a.status == http.StatusCreated {
+				l := &lease{lock: lock, id: a.LeaseID, token: a.Token, path: a.Znode, ttl: 5 * time.Second}
+				w.believe(l, a)
+				c.release(l)
+				done = true
+			} else if time.Since(began) > mayTake {
+				w.violate("stuck: %s cannot be had in %v: %d %s, %v", lock, mayTake, a.status, a.raw, err)
+				done = true
+			}
+			c.sleep(50 * time.Millisecond)
+		}
+	}
+}
+
+// checkLitter waits until everything must have been swept.
+func (w *world) checkLitter() {
+	const life = 30 * time.Minute // keys live for ten minutes, and are looked for every minute or two
+	var left []string
+	for began := time.Now(); time.Since(began) < life; {
+		time.Sleep(time.Minute + 7*time.Nanosecond)
+		if left = w.audit.litter(); len(left) == 0 {
+			return
+		}
+	}
+	w.violate("litter: %v", left)
+}

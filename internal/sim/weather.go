@@ -1,0 +1,242 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"lockkeeper/internal/zk/wire"
+	"lockkeeper/internal/zk/zktest"
+)
+
+// Kind is a kind of misfortune.
+type Kind int
+
+// The kinds of misfortune. New ones come last: plans that were kept name them by number.
+const (
+	CutZooKeeper    Kind = iota // one of a gateway's connections with ZooKeeper breaks
+	CutLate                     // the same, but what is under way still arrives, later
+	StallZooKeeper              // one of them stands still for a while
+	StallReplies                // requests arrive, replies do not
+	LoseRequest                 // a gateway's next transaction is lost
+	LoseReply                   // a gateway's next transaction is carried out, its reply is lost
+	SlowZooKeeper               // everything between a gateway and its servers is slow
+	PartServer                  // a gateway cannot reach one of the servers
+	PartAll                     // or none of them
+	CutFollower                 // a follower is cut off, and goes on answering reads and pings
+	LagFollower                 // a follower is far behind
+	RestartLeader               // the leader is away for a moment
+	KillGateway                 // a gateway is killed, and another one starts in its place
+	LeaveGateway                // a gateway leaves in good order, and another one starts
+	FreezeGateway               // a gateway stands still (SIGSTOP), with everything it has
+	StepClock                   // a gateway's wall clock is set
+	SuspendClock                // a gateway's machine was asleep
+	CutClients                  // a gateway's connections with its clients break
+	StallClients                // they stand still for a while
+	RemoveContender             // another program deletes a contender
+	RemoveLock                  // another program deletes a lock with everything in it
+	kinds
+)
+
+var kindNames = []string{"CutZooKeeper", "CutLate", "StallZooKeeper", "StallReplies", "LoseRequest", "LoseReply", "SlowZooKeeper", "PartServer",
+	"PartAll", "CutFollower", "LagFollower", "RestartLeader", "KillGateway", "LeaveGateway", "FreezeGateway", "StepClock", "SuspendClock", "CutClients",
+	"StallClients", "RemoveContender", "RemoveLock"}
+
+func (k Kind) String() string { return kindNames[k] }
+
+// weather starts the faults of the plan, each at its time.
+func (w *world) weather() {
+	var over sync.WaitGroup
+	for i, f := range w.plan.Faults {
+		over.Go(func() {
+			time.Sleep(time.Until(w.begun.Add(f.At + time.Duration(i)*time.Nanosecond)))
+			w.strike(f)
+		})
+	}
+	over.Wait()
+}
+
+// strike does one fault and, when it is one that lasts, ends it.
+func (w *world) strike(f Fault) {
+	w.mu.Lock()
+	g := w.gateways[f.Arg%uint64(len(w.gateways))]
+	w.mu.Unlock()
+	arg := f.Arg >> 8
+	pause := func() { time.Sleep(f.For) }
+	w.trace("%v strikes %s for %v", f.Kind, g.name, f.For)
+	network := w.zk.Network
+	link := func() *zktest.Link {
+		if links := w.linksToZooKeeper(g); len(links) > 0 {
+			return links[arg%uint64(len(links))]
+		}
+		return nil
+	}
+	transactions := func(op wire.Op) bool { return op == wire.OpMulti }
+	switch f.Kind {
+	case CutZooKeeper:
+		if l := link(); l != nil {
+			l.Cut()
+		}
+	case CutLate:
+		if l := link(); l != nil {
+			l.CutClient(f.For)
+		}
+	case StallZooKeeper, StallReplies:
+		if l := link(); l != nil {
+			if f.Kind == StallZooKeeper {
+				l.Stall()
+			} else {
+				l.StallReplies()
+			}
+			pause()
+			l.Resume()
+		}
+	case LoseRequest, LoseReply:
+		order := network.LoseReply(g.name, transactions)
+		if f.Kind == LoseRequest {
+			network.Revoke(order)
+			order = network.LoseRequest(g.name, transactions)
+		}
+		pause()
+		network.Revoke(order)
+	case SlowZooKeeper:
+		for _, s := range w.zk.Servers() {
+			network.Slow(g.name, s, zktest.Delay{Min: 20 * time.Millisecond, Max: 800 * time.Millisecond})
+		}
+		pause()
+		for _, s := range w.zk.Servers() {
+			network.Slow(g.name, s, zktest.LAN)
+		}
+	case PartServer, PartAll:
+		servers := w.zk.Servers()
+		if f.Kind == PartServer {
+			i := arg % uint64(len(servers))
+			servers = servers[i : i+1]
+		}
+		for _, s := range servers {
+			network.Part(g.name, s)
+			for _, l := range network.Links(g.name, s) {
+				l.Cut()
+			}
+		}
+		pause()
+		if !g.isGone() {
+			for _, s := range servers {
+				network.Join(g.name, s)
+			}
+		}
+	case CutFollower, LagFollower:
+		if w.plan.Servers < 2 {
+			return
+		}
+		follower := w.zk.Follower(1 + int(arg%uint64(w.plan.Servers-1)))
+		if f.Kind == CutFollower {
+			follower.CutOff()
+			pause()
+			follower.Heal()
+			return
+		}
+		follower.Lag(zktest.Delay{Min: 100 * time.Millisecond, Max: 1500 * time.Millisecond})
+		pause()
+		follower.Lag(zktest.Delay{Max: 2 * time.Millisecond})
+	case RestartLeader:
+		w.zk.KillLeader()
+		time.Sleep(min(f.For, 5*time.Second))
+		if err := w.zk.StartLeader(); err != nil {
+			w.violate("the leader does not start again: %v", err)
+		}
+	case KillGateway, LeaveGateway:
+		if !g.claimEnd() {
+			return
+		}
+		if f.Kind == KillGateway {
+			g.kill()
+		} else {
+			g.leave()
+		}
+		pause()
+		number := int(f.Arg % uint64(len(w.gateways)))
+		next := w.startGateway(number)
+		w.mu.Lock()
+		w.gateways[number] = next
+		w.mu.Unlock()
+	case FreezeGateway:
+		links := append(network.Links(g.name, ""), network.Links("", g.name)...)
+		g.clock.Freeze()
+		for _, l := range links {
+			l.Stall()
+		}
+		pause()
+		g.clock.Thaw()
+		for _, l := range links {
+			l.Resume()
+		}
+	case StepClock:
+		g.clock.Step(time.Duration(int64(arg%uint64(2*time.Hour))) - time.Hour)
+	case SuspendClock:
+		g.clock.Sleep(f.For)
+	case CutClients:
+		for _, l := range network.Links("", g.name) {
+			l.Cut()
+		}
+	case StallClients:
+		links := network.Links("", g.name)
+		for _, l := range links {
+			l.Stall()
+		}
+		pause()
+		for _, l := range links {
+			l.Resume()
+		}
+	case RemoveContender:
+		w.administer(func(s *session) {
+			if all := w.audit.contenders(); len(all) > 0 {
+				path := all[arg%uint64(len(all))]
+				w.excuse(path)
+				_ = s.delete(path) // it may have gone by itself
+			}
+		})
+	case RemoveLock:
+		w.administer(func(s *session) {
+			dir := lockRoot + "/" + lockNames[arg%uint64(len(lockNames))]
+			names, _ := s.children(dir) // no directory, nothing to do
+			slices.Sort(names)
+			for _, n := range names {
+				w.excuse(dir + "/" + n)
+				_ = s.delete(dir + "/" + n)
+			}
+			_ = s.delete(dir)
+		})
+	default:
+		panic(fmt.Sprint("no fault of kind ", int(f.Kind)))
+	}
+}
+
+// linksToZooKeeper are a gateway's connections with servers, oldest first.
+func (w *world) linksToZooKeeper(g *gateway) []*zktest.Link { return w.zk.Network.Links(g.name, "") }
+
+// clear ends what may still be wrong when all faults are over, and makes sure that there is a gateway.
+func (w *world) clear() {
+	w.trace("the weather clears up")
+	if err := w.zk.StartLeader(); err != nil {
+		w.violate("the leader does not start again: %v", err)
+	}
+}
+
+func (g *gateway) isGone() bool {
+	g.w.mu.Lock()
+	defer g.w.mu.Unlock()
+	return g.gone
+}
+
+// claimEnd makes sure that one life ends once.
+func (g *gateway) claimEnd() bool {
+	g.w.mu.Lock()
+	defer g.w.mu.Unlock()
+	if g.gone {
+		return false
+	}
+	g.gone = true
+	return true
+}

@@ -1,0 +1,179 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/cryptotest"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/zk/zktest"
+)
+
+// foreignFrom is the number of the first foreign client.
+const foreignFrom = 100
+
+// locksNames are few, so that they are contended for.
+var lockNames = []string{"a", "b"}
+
+// Outcome is what a run has shown.
+type Outcome struct {
+	// Violations are broken promises; none is what we want.
+	Violations []string
+	// History is what happened, line by line.
+	History []string
+	// Grants counts how often a client held a lock: a run without any shows nothing.
+	Grants int
+	// Answers counts the answers that clients got, by status.
+	Answers map[int]int
+	// Virtual is how long the run took in the world's own time.
+	Virtual time.Duration
+}
+
+// world is a run under way.
+type world struct {
+	plan  Plan
+	begun time.Time
+	zk    *zktest.Ensemble
+	audit *audit
+
+	mu         sync.Mutex
+	lines      []string
+	violations []string
+	answers    map[int]int
+	beliefs    []*belief
+	excused    map[string]bool // contenders that somebody else than a gateway has ended, or was to
+	keyed      map[string]bool // attempts with an idempotency key, by their owner
+	gateways   []*gateway      // by number; its present life
+	lives      []int
+	clearing   bool // no new requests
+}
+
+// Run carries a plan out. It must not be called inside a bubble, nor from parallel tests.
+func Run(t *testing.T, plan Plan) (out Outcome) {
+	t.Helper()
+	cryptotest.SetGlobalRandom(t, plan.Seed)
+	synctest.Test(t, func(t *testing.T) { out = run(t, plan) })
+	return out
+}
+
+func run(t *testing.T, plan Plan) Outcome {
+	w := &world{plan: plan, begun: time.Now(), answers: make(map[int]int), excused: make(map[string]bool), keyed: make(map[string]bool),
+		gateways: make([]*gateway, plan.Gateways), lives: make([]int, plan.Gateways)}
+	w.zk = zktest.Start(t, zktest.Config{Seed: plan.Seed, Followers: plan.Servers - 1})
+	w.audit = newAudit(w.trace)
+	w.zk.OnCommit(w.audit.commit)
+	for i := range w.gateways {
+		w.gateways[i] = w.startGateway(i)
+		time.Sleep(700*time.Millisecond + time.Duration(i)*time.Nanosecond)
+	}
+	var clients sync.WaitGroup
+	for _, number := range plan.Clients {
+		clients.Go(func() { w.live(number) })
+	}
+	w.weather()
+	time.Sleep(time.Until(w.begun.Add(plan.Length)))
+	w.clear()
+	w.mu.Lock()
+	w.clearing = true
+	w.mu.Unlock()
+	clients.Wait()
+	w.trace("all clients have left")
+	w.checkStuck()
+	w.checkLitter()
+	for _, g := range w.gateways {
+		if g.claimEnd() {
+			g.leave()
+		}
+	}
+	for _, g := range w.gateways {
+		<-g.ended
+	}
+	time.Sleep(time.Minute) // what was cut off comes to its end
+	w.checkBeliefs()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := Outcome{Violations: w.violations, History: w.lines, Answers: w.answers, Virtual: time.Since(w.begun)}
+	for _, b := range w.beliefs {
+		if b.held {
+			out.Grants++
+		}
+	}
+	return out
+}
+
+// live is one client's life.
+func (w *world) live(number int) {
+	if number >= foreignFrom {
+		newForeign(w, number).live()
+		return
+	}
+	c := newClient(w, number)
+	defer c.close()
+	c.live()
+}
+
+// random is a source of its own for a client or whatever else has a number.
+func (w *world) random(number int) *rand.Rand {
+	return rand.New(rand.NewPCG(w.plan.Seed, 1<<32+uint64(number)))
+}
+
+// trace adds a line to the history.
+func (w *world) trace(format string, args ...any) {
+	line := fmt.Sprintf("%12.6f ", time.Since(w.begun).Seconds()) + fmt.Sprintf(format, args...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lines = append(w.lines, line)
+}
+
+// violate notes a broken promise.
+func (w *world) violate(format string, args ...any) {
+	what := fmt.Sprintf(format, args...)
+	w.trace("VIOLATION: %s", what)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.violations = append(w.violations, what)
+}
+
+func (w *world) isClearing() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.clearing
+}
+
+// excuse says that a contender may go without its gateway having to keep it.
+func (w *world) excuse(path string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.excused[path] = true
+}
+
+// living are the gateways that have not been killed or told to leave.
+func (w *world) living() []*gateway {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(w.gateways), func(g *gateway) bool { return g.gone })
+}
+
+// pick chooses a gateway to ask.
+func (w *world) pick(random *rand.Rand) *gateway {
+	all := w.living()
+	if len(all) == 0 {
+		return nil
+	}
+	return all[random.IntN(len(all))]
+}
+
+func (w *world) count(r *http.Response) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answers[r.StatusCode]++
+}
+
+// Text is the history as one text.
+func (o Outcome) Text() string { return strings.Join(o.History, "\n") + "\n" }
