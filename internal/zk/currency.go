@@ -25,6 +25,7 @@ type Currency struct {
 	clock  Clock
 	window time.Duration
 	turned func() // called when the replica became current; may be nil
+	wanted func() // called when something has committed that would make it current once it is observed; may be nil
 
 	mu       sync.Mutex
 	synced   bool
@@ -72,6 +73,9 @@ func (c *Currency) Committed(sent Instant, zxid int64) {
 		}
 		c.waiting = append(c.waiting, c.latest)
 	})
+	if c.wanted != nil && !c.Current(now) {
+		c.wanted()
+	}
 }
 
 // Observed tells that a reply with this zxid has come in on the observer's

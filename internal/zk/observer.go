@@ -95,6 +95,7 @@ type Observer struct {
 	lists     map[string]struct{}
 	listAll   bool // lists overflowed: read the whole tree
 	current   bool // currency turned; the sink is to be told
+	lagging   bool // currency waits to see what the writer has committed: the server is to be asked now, not at the next tick
 	applied   int64
 	reachers  map[*reacher]struct{}
 }
@@ -149,6 +150,12 @@ func NewObserver(cfg Config, roots []WatchRoot, sink Sink, writerZxid func() int
 	}
 	// Gateways that are configured alike must not all sit on the first server.
 	rand.New(cfg.Random).Shuffle(len(o.servers), func(i, j int) { o.servers[i], o.servers[j] = o.servers[j], o.servers[i] })
+	o.currency.wanted = func() {
+		o.mu.Lock()
+		o.lagging = true
+		o.mu.Unlock()
+		o.poke()
+	}
 	o.currency.turned = func() {
 		o.mu.Lock()
 		o.current = true

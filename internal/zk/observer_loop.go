@@ -179,9 +179,12 @@ func (c *observation) commands() {
 		}
 		clear(c.lists)
 	}
-	current := c.current
-	c.current = false
+	current, lagging := c.current, c.lagging
+	c.current, c.lagging = false, false
 	c.mu.Unlock()
+	if lagging {
+		c.ping()
+	}
 
 	for _, w := range roots {
 		if root := c.replica.add(w, c.cfg.full(w.Path)); root != nil {
