@@ -33,7 +33,7 @@ type Config struct {
 	// Logger may be nil for none.
 	Logger *slog.Logger
 
-	open func(dir string) (store, error) // nil: openStore; tests give others
+	open func(dir string) (store, error) // nil: onDisk; tests give others
 }
 
 // Node is one ZooKeeper with a store of its own. Its methods are safe for concurrent use.
@@ -57,11 +57,11 @@ type life struct {
 
 // Open opens the store and makes everything ready. Run must be called, or Close.
 func Open(cfg Config) (*Node, error) {
-	if cfg.open == nil {
-		cfg.open = openStore
-	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.open == nil {
+		cfg.open = onDisk(cfg.Logger)
 	}
 	n := &Node{cfg: cfg}
 	store, err := cfg.open(cfg.Dir)

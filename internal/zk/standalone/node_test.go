@@ -20,8 +20,8 @@ import (
 
 const patience = 20 * time.Second
 
-// disk stands for a disk: what is stored on it outlives stores, and it can be made to fail.
-type disk struct {
+// platter stands for a disk: what is stored on it outlives stores, and it can be made to fail.
+type platter struct {
 	*embedded.MemoryStorage
 
 	mu        sync.Mutex
@@ -32,16 +32,16 @@ type disk struct {
 	open      bool
 }
 
-func newDisk() *disk { return &disk{MemoryStorage: embedded.NewMemoryStorage()} }
+func newPlatter() *platter { return &platter{MemoryStorage: embedded.NewMemoryStorage()} }
 
-func (d *disk) set(change func()) {
+func (d *platter) set(change func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	change()
 }
 
 // store opens it. One store at a time is open.
-func (d *disk) store(string) (store, error) {
+func (d *platter) store(string) (store, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.broken != nil {
@@ -52,11 +52,11 @@ func (d *disk) store(string) (store, error) {
 	}
 	d.open = true
 	d.opened++
-	return &file{disk: d}, nil
+	return &file{platter: d}, nil
 }
 
 type file struct {
-	*disk
+	*platter
 	failed bool
 }
 
@@ -125,7 +125,7 @@ type process struct {
 	ended chan error
 }
 
-func start(t *testing.T, d *disk, listen string) *process {
+func start(t *testing.T, d *platter, listen string) *process {
 	t.Helper()
 	p := &process{log: new(journal), ended: make(chan error, 1)}
 	var err error
@@ -199,7 +199,7 @@ func exists(t *testing.T, c *gozk.Conn, path string) bool {
 
 func TestTheSessionsOfAProcessThatIsGoneAreOverBeforeAnybodyIsServed(t *testing.T) {
 	testkit.NoLeaks(t)
-	d := newDisk()
+	d := newPlatter()
 	first := start(t, d, "127.0.0.1:0")
 	ours, theirs := first.client(t), client(t, first.Addr().String(), tcp)
 	create(t, ours, "/ours", gozk.FlagEphemeral)
@@ -228,7 +228,7 @@ func TestAFullDiskIsWaitedForAndNothingAcknowledgedIsLost(t *testing.T) {
 	for name, persisted := range map[string]bool{"failed": false, "failed but persisted": true} {
 		t.Run(name, func(t *testing.T) {
 			testkit.NoLeaks(t)
-			d := newDisk()
+			d := newPlatter()
 			p := start(t, d, "127.0.0.1:0")
 			ours, theirs := p.client(t), client(t, p.Addr().String(), tcp)
 			create(t, ours, "/ours", gozk.FlagEphemeral)
@@ -284,7 +284,7 @@ func TestAFullDiskIsWaitedForAndNothingAcknowledgedIsLost(t *testing.T) {
 
 func TestADiskThatIsFullAtTheStartIsWaitedForToo(t *testing.T) {
 	testkit.NoLeaks(t)
-	d := newDisk()
+	d := newPlatter()
 	first := start(t, d, "")
 	old := first.client(t)
 	create(t, old, "/old", gozk.FlagEphemeral)
@@ -306,7 +306,7 @@ func TestADiskThatIsFullAtTheStartIsWaitedForToo(t *testing.T) {
 
 func TestANodeThatIsDownEndsWhenItIsTold(t *testing.T) {
 	testkit.NoLeaks(t)
-	d := newDisk()
+	d := newPlatter()
 	p := start(t, d, "")
 	c := p.client(t)
 	create(t, c, "/a", 0)
@@ -324,7 +324,7 @@ func TestANodeThatIsDownEndsWhenItIsTold(t *testing.T) {
 
 func TestABackupEndsWithTheStoreThatItReads(t *testing.T) {
 	testkit.NoLeaks(t)
-	d := newDisk()
+	d := newPlatter()
 	p := start(t, d, "")
 	r, w := io.Pipe()
 	done := make(chan error, 1)
@@ -345,7 +345,7 @@ func TestABackupEndsWithTheStoreThatItReads(t *testing.T) {
 
 func TestWhatWasOpenedAndNeverRunIsGivenUp(t *testing.T) {
 	testkit.NoLeaks(t)
-	d := newDisk()
+	d := newPlatter()
 	for range 2 {
 		n, err := Open(Config{Dir: "x", Listen: "127.0.0.1:0", open: d.store})
 		if err != nil {

@@ -2,12 +2,15 @@ package standalone
 
 import (
 	"context"
+	"errors"
 	"io"
+	"log/slog"
 
 	"lockkeeper/internal/zk/embedded"
+	"lockkeeper/internal/zk/embedded/disk"
 )
 
-// store is what a Node keeps everything in.
+// store is what a Node keeps everything in: a disk.Store, but for tests.
 type store interface {
 	embedded.Storage
 	// Probe fails when there is no room to write.
@@ -17,14 +20,19 @@ type store interface {
 	Close() error
 }
 
-// memory is a store that does not outlive the process.
-type memory struct{ *embedded.MemoryStorage }
+// onDisk opens stores.
+func onDisk(logger *slog.Logger) func(dir string) (store, error) {
+	return func(dir string) (store, error) {
+		s, err := disk.Open(disk.Config{Dir: dir, Logger: logger})
+		if err != nil {
+			return nil, err // not a nil *disk.Store
+		}
+		return s, nil
+	}
+}
 
-func (memory) Probe() error                                     { return nil }
-func (memory) Backup(context.Context, io.Writer) (int64, error) { return 0, nil }
-func (memory) Close() error                                     { return nil }
-
-func openStore(string) (store, error) { return memory{embedded.NewMemoryStorage()}, nil }
-
-// final says that opening again would fail the same way.
-func final(error) bool { return false }
+// final says that opening again would fail the same way, or must not be tried: once another process has the store, it has
+// ended our sessions.
+func final(err error) bool {
+	return errors.Is(err, disk.ErrDamaged) || errors.Is(err, disk.ErrNewer) || errors.Is(err, disk.ErrLocked)
+}
