@@ -18,11 +18,13 @@ import (
 // config is every setting. Each is a flag, a variable LOCKKEEPER_... and a key
 // of the configuration file, in this order of precedence.
 type config struct {
-	ZK               string        `name:"zk" placeholder:"HOST:PORT,.../CHROOT" help:"The ZooKeeper servers, 3.6 or later, with an optional chroot. Required."`
+	ZK               string        `name:"zk" placeholder:"HOST:PORT,.../CHROOT" help:"The ZooKeeper servers, 3.6 or later, with an optional chroot. Without them the gateway keeps everything itself, in --data-dir."`
+	DataDir          string        `name:"data-dir" placeholder:"DIR" help:"Where a gateway without --zk keeps everything; made when it is missing. Default: ./lockkeeper-data."`
+	EmbeddedListen   string        `name:"embedded-listen" placeholder:"HOST:PORT" help:"Where a gateway without --zk serves other ZooKeeper clients, for example 127.0.0.1:2181; nowhere unless given. Anything but loopback needs --insecure."`
 	ZKAuthFile       string        `name:"zk-auth-file" placeholder:"FILE" help:"File with the fleet's ZooKeeper identity, one line: digest USER:PASSWORD. Must not be readable by others."`
 	ZKConnectTimeout time.Duration `name:"zk-connect-timeout" default:"30s" help:"How long to try at the start before giving up with exit code 69; 0 tries for ever."`
 	Root             string        `name:"root" default:"/lockkeeper" help:"Where the gateways keep everything, below the chroot."`
-	CreateRoot       bool          `name:"create-root" default:"true" negatable:"" help:"Create the root when it is missing. With --no-create-root a wrong --zk or --root is an error instead of an empty lock service."`
+	CreateRoot       bool          `name:"create-root" default:"true" negatable:"" help:"Create the root when it is missing. With --no-create-root a wrong --zk or --root is an error instead of an empty lock service. A gateway without --zk always creates it."`
 	SessionTimeout   time.Duration `name:"session-timeout" default:"10s" help:"ZooKeeper's session timeout: how soon a gateway that was killed is succeeded."`
 	PromiseWindow    time.Duration `name:"promise-window" default:"0s" help:"How long a gateway may speak for its leases without a confirmed write. Recorded when the root is created (10s unless given), the same for all gateways; 0 takes what is recorded."`
 
@@ -53,16 +55,27 @@ func usage(hint, format string, args ...any) error {
 
 // check finds contradictions before anything is started.
 func (c *config) check() error {
-	if c.ZK == "" {
-		return usage("give the ZooKeeper servers: gateway --zk host:2181 (make run starts one for you)", "--zk is missing")
+	for flag, is := range map[string]string{"--data-dir": c.DataDir, "--embedded-listen": c.EmbeddedListen} {
+		if c.ZK != "" && is != "" {
+			return usage("leave one of them out: with --zk those servers keep everything, without it this gateway does, in --data-dir",
+				"%s and --zk exclude each other", flag)
+		}
 	}
-	host, _, err := net.SplitHostPort(c.Listen)
-	if err != nil {
-		return usage("for example --listen 127.0.0.1:8080", "--listen %q: %w", c.Listen, err)
-	}
-	if !c.Insecure && !loopback(host) {
-		return usage("listen on 127.0.0.1 behind a proxy that authenticates, or add --insecure if everyone who can reach it may take and end locks",
-			"--listen %s is reachable by others, and there is no authentication", c.Listen)
+	for _, address := range []struct{ flag, is, example string }{
+		{"--listen", c.Listen, "127.0.0.1:8080"},
+		{"--embedded-listen", c.EmbeddedListen, "127.0.0.1:2181"},
+	} {
+		if address.is == "" && address.flag != "--listen" {
+			continue
+		}
+		host, _, err := net.SplitHostPort(address.is)
+		if err != nil {
+			return usage("for example "+address.flag+" "+address.example, "%s %q: %w", address.flag, address.is, err)
+		}
+		if !c.Insecure && !loopback(host) {
+			return usage("listen on 127.0.0.1 behind a proxy that authenticates, or add --insecure if everyone who can reach it may take and end locks",
+				"%s %s is reachable by others, and there is no authentication", address.flag, address.is)
+		}
 	}
 	for _, address := range []struct{ flag, is, example string }{
 		{"--metrics-listen", c.MetricsListen, "127.0.0.1:9090"},
@@ -104,16 +117,20 @@ func loopback(host string) bool {
 
 // zookeeper is the configuration of internal/zk.
 func (c *config) zookeeper(logger *slog.Logger, metrics zk.Metrics) (zk.Config, error) {
-	servers, chroot, err := zk.ParseServers(c.ZK)
-	if err != nil {
-		return zk.Config{}, usage("for example --zk zk1:2181,zk2:2181,zk3:2181/apps", "--zk %q: %w", c.ZK, err)
+	servers, chroot, create := []string{embeddedServer}, "", true
+	if c.ZK != "" {
+		var err error
+		if servers, chroot, err = zk.ParseServers(c.ZK); err != nil {
+			return zk.Config{}, usage("for example --zk zk1:2181,zk2:2181,zk3:2181/apps", "--zk %q: %w", c.ZK, err)
+		}
+		create = c.CreateRoot
 	}
 	auth, err := readAuth(c.ZKAuthFile)
 	if err != nil {
 		return zk.Config{}, err
 	}
 	return zk.Config{Servers: servers, Chroot: chroot, Auth: auth, Root: c.Root, SessionTimeout: c.SessionTimeout,
-		CreateRoot: c.CreateRoot, PromiseWindow: c.PromiseWindow, Logger: logger, Metrics: metrics}, nil
+		CreateRoot: create, PromiseWindow: c.PromiseWindow, Logger: logger, Metrics: metrics}, nil
 }
 
 // readAuth reads the fleet's identity. A file that others can read is refused:

@@ -1,8 +1,18 @@
-// Command gateway serves locks over HTTP, held on ZooKeeper.
+// Command gateway serves locks over HTTP, held on ZooKeeper: on that which
+// --zk names, or without it on one of its own, in this process, which keeps
+// everything in --data-dir.
 //
-// Exit codes: 0, 64 usage, 69 ZooKeeper was never reached, 78 configuration
-// (server too old, authentication refused, layout too new, ...), 1 anything
-// else. Each error is one line "error: ..." with, where something can be done
+// Exit codes:
+//
+//	 0  in good order
+//	 1  anything else
+//	64  usage
+//	69  ZooKeeper was never reached
+//	74  the store in --data-dir, or a file, is damaged or cannot be read or written
+//	75  another process has the store: it may be free later
+//	78  configuration: the store or the layout is of a newer release, the server too old, authentication refused
+//
+// Each error is one line "error: ..." with, where something can be done
 // about it, a line "hint: ...".
 package main
 
@@ -26,6 +36,8 @@ const (
 	exitFailure     = 1
 	exitUsage       = 64
 	exitUnavailable = 69
+	exitIO          = 74
+	exitInUse       = 75
 	exitConfig      = 78
 )
 
@@ -44,9 +56,9 @@ type cli struct {
 	} `cmd:"" help:"About the configuration."`
 }
 
-const description = `Locks over HTTP, held on ZooKeeper.
+const description = `Locks over HTTP, held on ZooKeeper: its own in one process, durable on disk, or that which --zk names.
 
-  gateway --zk localhost:2181
+  gateway
   curl -sX POST 'localhost:8080/v1/locks/deploy/leases?ttl=10s&owner=me'
 
 Each flag is also a variable LOCKKEEPER_... (LOCKKEEPER_SESSION_TIMEOUT for --session-timeout) and a key of the file

@@ -42,12 +42,18 @@ func TestWrongUsageIsRefusedWithAHint(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
+	store := t.TempDir()
 	for _, c := range []struct {
 		args string
 		code int
 		says []string
 	}{
-		{"", 64, []string{"--zk is missing", "hint: "}},
+		{"--zk a:1 --data-dir x", 64, []string{"--data-dir and --zk exclude each other", "hint: "}},
+		{"--zk a:1 --embedded-listen 127.0.0.1:0", 64, []string{"--embedded-listen and --zk exclude each other", "hint: "}},
+		{"--embedded-listen 0.0.0.0:2181", 64, []string{"--embedded-listen", "no authentication", "--insecure"}},
+		{"--embedded-listen 2181", 64, []string{"--embedded-listen", "127.0.0.1:2181"}},
+		{"--listen 127.0.0.1:0 --data-dir " + store + " --embedded-listen " + taken.Addr().String(), 64, []string{"hint: another program uses the address", "--embedded-listen"}},
+		{"--listen 127.0.0.1:0 --data-dir " + open, 74, []string{"not a directory", "hint: "}},
 		{"--zk a:1 --listen 0.0.0.0:8080", 64, []string{"no authentication", "--insecure"}},
 		{"--zk a:1 --listen :8080", 64, []string{"no authentication", "--insecure"}},
 		{"--zk a:1 --listen 8080", 64, []string{"--listen", "127.0.0.1:8080"}},

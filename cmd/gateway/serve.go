@@ -52,19 +52,29 @@ func serve(ctx context.Context, stop func(), c *config, stderr io.Writer) error 
 	if address == "" {
 		address = listener.Addr().String()
 	}
+	own, err := c.openStore(logger)
+	if err != nil {
+		return err
+	}
+	defer own.close()
+	reachWithin := c.ZKConnectTimeout
+	if own != nil {
+		// A full disk at the start is waited for as one later on is, and what is hopeless ends the process by itself.
+		zkConfig.Dial, reachWithin = own.node.Dial, 0
+	}
 	started := time.Now()
 	// Streams must not be able to keep the dashboard's own subscriptions out.
 	hub := events.New(events.Options{Metrics: collectors, MaxSubscribers: httpapi.DefaultMaxStreams + dashboard.DefaultMaxTopics})
 	manager := locks.New(locks.Options{
-		Store: &locks.ZooKeeper{Config: zkConfig, ReachWithin: c.ZKConnectTimeout},
+		Store: &locks.ZooKeeper{Config: zkConfig, ReachWithin: reachWithin},
 		Root:  zkConfig.Root, Servers: zkConfig.Servers, SessionTimeout: c.SessionTimeout,
 		Logger: logger.With("part", "locks"), Metrics: collectors, Events: hub,
 		Registration: locks.Registration{Address: address, Version: version(), Started: started.UnixMilli()},
 	})
 	collectors.Watch(func() metrics.State { return state(manager.Info(context.Background())) })
 	pages := dashboard.New(dashboard.Options{Locks: manager, Events: hub, Logger: logger.With("part", "dashboard"),
-		Version: version(), Started: started})
-	api := httpapi.New(httpapi.Options{Locks: manager, Events: hub, Pages: pages, Metrics: collectors, ServeMetrics: c.MetricsListen == "",
+		Version: version(), Started: started, Embedded: own != nil})
+	api := httpapi.New(httpapi.Options{Locks: own.watched(manager), Embedded: own != nil, Events: hub, Pages: pages, Metrics: collectors, ServeMetrics: c.MetricsListen == "",
 		Logger: logger.With("part", "http"), Version: version(), OpenAPI: lockkeeper.OpenAPI, AllowedHosts: c.AllowedHosts})
 	server := &http.Server{Handler: api, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
 	httpapi.Configure(server)
@@ -72,6 +82,7 @@ func serve(ctx context.Context, stop func(), c *config, stderr io.Writer) error 
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	group, running := errgroup.WithContext(running)
+	own.run(group, running)
 	group.Go(func() error {
 		err := manager.Run(running)
 		if running.Err() != nil && errors.Is(err, context.Canceled) {
@@ -89,7 +100,7 @@ func serve(ctx context.Context, stop func(), c *config, stderr io.Writer) error 
 		metricsServer = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 		group.Go(func() error { return serveHTTP(metricsServer, metricsListener) })
 	}
-	logger.Info("listening", "address", listener.Addr().String(), "zookeeper", c.ZK, "version", version())
+	logger.Info("listening", append([]any{"address", listener.Addr().String(), "version", version()}, own.describe(c)...)...)
 	group.Go(func() error {
 		defer cancel()
 		select {
@@ -104,7 +115,12 @@ func serve(ctx context.Context, stop func(), c *config, stderr io.Writer) error 
 		stop()
 		return shutDown(c, logger, manager, api, pages, server, metricsServer)
 	})
-	return group.Wait()
+	err = group.Wait()
+	// Last of all: the manager's last transactions are stored by now.
+	if ended := own.stop(); err == nil {
+		err = ended
+	}
+	return err
 }
 
 // shutDown hands over: /readyz turns red, clocks stop, requests that wait are

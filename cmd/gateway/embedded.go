@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sync/errgroup"
+
+	"lockkeeper/internal/httpapi"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk/embedded/disk"
+	"lockkeeper/internal/zk/standalone"
+)
+
+const (
+	// defaultDataDir is where a gateway without --zk keeps everything.
+	defaultDataDir = "lockkeeper-data"
+	// embeddedServer is the address that stands for the server in this process.
+	// Nobody looks it up.
+	embeddedServer = "embedded:2181"
+)
+
+// dataDir is the data directory as an absolute path: what is logged has to
+// mean the same in another directory.
+func (c *config) dataDir() (string, error) {
+	dir := c.DataDir
+	if dir == "" {
+		dir = defaultDataDir
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", usage("give an absolute path with --data-dir", "--data-dir: %w", err)
+	}
+	return dir, nil
+}
+
+// ownStore is the ZooKeeper of a gateway that runs without --zk. The methods of
+// nil do what a gateway with --zk needs: nothing.
+type ownStore struct {
+	dir     string
+	node    *standalone.Node
+	running bool
+	end     context.CancelFunc
+	ended   chan struct{}
+	err     error // how the node ended; once ended is closed
+}
+
+// openStore opens the store when there is no --zk.
+func (c *config) openStore(logger *slog.Logger) (*ownStore, error) {
+	if c.ZK != "" {
+		return nil, nil
+	}
+	dir, err := c.dataDir()
+	if err != nil {
+		return nil, err
+	}
+	node, err := standalone.Open(standalone.Config{Dir: dir, Listen: c.EmbeddedListen, Logger: logger.With("part", "embedded")})
+	if err != nil {
+		return nil, storeProblem(dir, err)
+	}
+	return &ownStore{dir: dir, node: node}, nil
+}
+
+// run starts the node. It outlives everything that needs it; its own failure
+// ends the group.
+func (o *ownStore) run(group *errgroup.Group, ctx context.Context) {
+	if o == nil {
+		return
+	}
+	o.running = true
+	o.ended = make(chan struct{})
+	var living context.Context
+	living, o.end = context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		defer close(o.ended)
+		o.err = o.node.Run(living)
+	}()
+	group.Go(func() error {
+		select {
+		case <-o.ended:
+			return storeProblem(o.dir, o.err)
+		case <-ctx.Done():
+			return nil
+		}
+	})
+}
+
+// stop ends the node in good order and tells how it has ended.
+func (o *ownStore) stop() error {
+	if o == nil || !o.running {
+		return nil
+	}
+	o.end()
+	<-o.ended
+	return storeProblem(o.dir, o.err)
+}
+
+// close gives up what openStore has opened, if it was never run.
+func (o *ownStore) close() {
+	if o != nil && !o.running {
+		_ = o.node.Close() // something else has failed, and is reported
+	}
+}
+
+// describe is where the gateway keeps everything, for the log.
+func (o *ownStore) describe(c *config) []any {
+	if o == nil {
+		return []any{"zookeeper", c.ZK}
+	}
+	about := []any{"zookeeper", "embedded", "data_dir", o.dir}
+	if addr := o.node.Addr(); addr != nil {
+		about = append(about, "embedded_listen", addr.String())
+	}
+	return about
+}
+
+// watched is the manager, which is not ready while its store cannot be written.
+func (o *ownStore) watched(manager *locks.Manager) httpapi.Locks {
+	if o == nil {
+		return manager
+	}
+	return storedLocks{manager, o.node}
+}
+
+type storedLocks struct {
+	*locks.Manager
+	node *standalone.Node
+}
+
+func (s storedLocks) Ready() error {
+	if err := s.node.Err(); err != nil {
+		return err
+	}
+	return s.Manager.Ready()
+}
+
+// storeProblem says what to do about a store that cannot be used.
+func storeProblem(dir string, err error) error {
+	if err == nil {
+		return nil
+	}
+	problem := &problemError{code: exitIO, err: err, hint: "can this user write to " + dir + ", and is there room?"}
+	switch {
+	case errors.Is(err, disk.ErrLocked):
+		problem.code = exitInUse
+	case errors.Is(err, disk.ErrNewer):
+		problem.code = exitConfig
+	case errors.Is(err, syscall.EADDRINUSE):
+		problem.code, problem.hint = exitUsage, "another program uses the address; choose one with --embedded-listen"
+	case errors.As(err, new(*net.OpError)):
+		problem.code, problem.hint = exitUsage, "for example --embedded-listen 127.0.0.1:2181"
+	}
+	var cause *disk.Error
+	if errors.As(err, &cause) && cause.Hint != "" {
+		problem.hint = cause.Hint
+		told := *cause
+		told.Hint = ""
+		problem.err = &told
+	}
+	return problem
+}
