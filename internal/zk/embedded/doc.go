@@ -13,6 +13,10 @@
 //   - Nobody is told what is not stored: what a batch has changed is given to the Storage first, and only then do the
 //     replies and events of that batch leave.
 //
+//   - The Storage need not keep every transaction: when it asks for a snapshot, the state as of one transaction is written down
+//     while requests go on, a piece with each batch, and without requests when there are none. A request waits for one piece
+//     at most. A server that ends does not wait for its snapshot; the next one begins anew.
+//
 //   - A session lives until it is closed or until its timeout has passed in silence, rounded up to the next tick. A session
 //     moves to the newest connection that names it with its password; the older connection is closed.
 //
@@ -44,9 +48,9 @@
 //
 // # On failure
 //
-// When the Storage fails, the output of that batch is dropped, every connection is closed and Run returns the error: clients
-// learn nothing of what may not have been stored, and see what they see when a real server dies. A panic is a bug and is not
-// caught.
+// When the Storage fails, be it on a piece of a snapshot, the output of that batch is dropped, every connection is closed and
+// Run returns the error: clients learn nothing of what may not have been stored, and see what they see when a real server
+// dies. A panic is a bug and is not caught.
 //
 // # Bounds
 //
@@ -62,6 +66,8 @@
 //	multiRead
 //	a turn               turnRequests requests or turnTime: then the rest of a connection's burst waits behind all others
 //	a batch              batchRequests requests or batchBytes: then it is stored and released
+//	a snapshot           one at a time; Config.SnapshotPiece with each batch, and whole nodes, so a large one makes it longer.
+//	                     Until the piece that has them, data that is replaced or deleted stays in memory
 //	an ACL               256 entries; a connection has at most 64 identities (package state)
 //	nodes, watches and   not bounded, as in ZooKeeper: who may connect may fill the memory
 //	sessions

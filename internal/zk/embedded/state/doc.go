@@ -11,8 +11,12 @@
 // yields a Txn, also one that fails. Txns, applied in order to a new State, give the same State again: they hold what was
 // decided, so that a log does not depend on the rules of the version that reads it.
 //
-// Bad input is answered with ZooKeeper's error or by Reply.Close, and changes nothing. Only Apply can fail for good: a log
-// that does not fit the tree is damaged, and the State is then of no use.
+// A log need not go back to the beginning: a Snapshot is the state as of one transaction, written down piece by piece while
+// requests go on, and a Restorer makes a State of it that nothing tells apart from the one that lived on, but that nobody is
+// connected to it. Txns that came later are applied to it as ever.
+//
+// Bad input is answered with ZooKeeper's error or by Reply.Close, and changes nothing. Only Apply and a Restorer can fail for good: a
+// log that does not fit the tree is damaged, and so is a snapshot that is not whole. The State is then of no use.
 //
 // # What differs from ZooKeeper on purpose
 //

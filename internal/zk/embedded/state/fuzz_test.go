@@ -3,6 +3,8 @@ package state
 import (
 	"bytes"
 	"encoding/binary"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"lockkeeper/internal/zk/wire"
@@ -158,28 +160,54 @@ func FuzzRestore(f *testing.F) {
 		f.Add(joined(take(r.s, 1).pieces))
 	}
 	f.Add(joined(take(New(Config{}), 1<<10).pieces))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		s, err := restore(separated(b))
-		if err != nil {
-			return
+	f.Fuzz(func(t *testing.T, b []byte) { serveRestored(t, separated(b)) })
+}
+
+// serveRestored restores pieces that may be damaged, and lets the State work if they are accepted.
+func serveRestored(t *testing.T, pieces [][]byte) (accepted bool) {
+	s, err := restore(pieces)
+	if err != nil {
+		return false
+	}
+	check(t, s)
+	p := begin(s)
+	for !p.next(100) {
+	}
+	p.restoredT(t)
+	const now = 1 << 40
+	conn := NewConn("127.0.0.1")
+	conn.Session = s.NewestSession(0) + 1
+	s.OpenSession(now, conn.Session, 1000)
+	s.Attach(conn)
+	for op, body := range bodies() {
+		s.Request(conn, now, wire.RequestHeader{Op: op}, body.AppendTo(nil))
+	}
+	s.Reap(now)
+	for id := range s.Sessions() {
+		s.CloseSession(now, id)
+	}
+	check(t, s)
+	return true
+}
+
+func TestDamagedPiecesDoNoHarm(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 5))
+	accepted := 0
+	for seed := range uint64(4) {
+		pieces := take(wander(t, seed, 300).s, 300).pieces
+		for range 1500 {
+			damaged := slices.Clone(pieces)
+			i := random.IntN(len(pieces))
+			damaged[i] = slices.Clone(pieces[i])
+			for range 1 + random.IntN(3) {
+				damaged[i][random.IntN(len(damaged[i]))] = byte(random.IntN(256))
+			}
+			if serveRestored(t, damaged) {
+				accepted++ // other data, or another number
+			}
 		}
-		check(t, s)
-		p := begin(s)
-		for !p.next(100) {
-		}
-		p.restoredT(t)
-		const now = 1 << 40
-		conn := NewConn("127.0.0.1")
-		conn.Session = s.NewestSession(0) + 1
-		s.OpenSession(now, conn.Session, 1000)
-		s.Attach(conn)
-		for op, body := range bodies() {
-			s.Request(conn, now, wire.RequestHeader{Op: op}, body.AppendTo(nil))
-		}
-		s.Reap(now)
-		for id := range s.Sessions() {
-			s.CloseSession(now, id)
-		}
-		check(t, s)
-	})
+	}
+	if accepted < 100 {
+		t.Errorf("only %d were accepted: nothing was tried", accepted)
+	}
 }

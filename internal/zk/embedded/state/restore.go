@@ -117,6 +117,7 @@ func (r *Restorer) session(d *txnReader) error {
 		return fmt.Errorf("session %#x comes twice", id)
 	}
 	r.s.sessions[id] = living
+	r.s.noteSession(id)
 	return nil
 }
 
