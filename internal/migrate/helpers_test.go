@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"pgregory.net/rapid"
 
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
@@ -20,8 +21,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// testLimit is the limit of every wait. Only failures reach it.
+const testLimit = 30 * time.Second
+
 func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second) // only failures reach it
+	ctx, cancel := context.WithTimeout(context.Background(), testLimit)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -72,7 +76,7 @@ func (s *site) commit(ops ...zk.Op) {
 	}
 }
 
-func newLease(t testing.TB, fleet recipe.FleetID) recipe.LeaseID {
+func newLease(t rapid.TB, fleet recipe.FleetID) recipe.LeaseID {
 	t.Helper()
 	gateway, err := recipe.NewGatewayID(rand.Reader)
 	if err != nil {

@@ -233,7 +233,7 @@ func (i *importer) commit(ctx context.Context, ops []zk.Op) error {
 
 // interrupted says what a lost connection, or a signal, leaves.
 func (i *importer) interrupted(ctx context.Context, err error) error {
-	if i.begun && (errors.Is(err, zk.ErrUnavailable) || ctx.Err() != nil) {
+	if i.begun && (errors.Is(err, zk.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil) {
 		return refuse(KindUnknown, "repeat the import with --replace-partial; until then no gateway starts there", "it was interrupted: %w", err)
 	}
 	return err
@@ -276,7 +276,7 @@ func (i *importer) lockRoot(dir string) bool {
 	return false
 }
 
-// write carries out the steps. The last transaction of all makes the root usable.
+// write carries out the steps, and then completes the root.
 func (i *importer) write(ctx context.Context, steps []step) error {
 	written, leases := 0, i.c.leases()
 	for _, s := range steps {
@@ -286,6 +286,20 @@ func (i *importer) write(ctx context.Context, steps []step) error {
 		written += s.leases
 		i.progress("writing leases", written, leases)
 	}
+	return i.finish(ctx)
+}
+
+// finishWithin bounds the last transaction, which a signal does not interrupt: it is
+// better known what became of it.
+const finishWithin = 10 * time.Second
+
+// finish makes the root usable.
+func (i *importer) finish(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishWithin)
+	defer cancel()
 	version := i.Root() + zk.NodeVersion
 	culprit, err := i.Commit(ctx, []zk.Op{
 		{Kind: zk.OpDelete, Path: i.mark, Version: i.version},

@@ -124,7 +124,10 @@ func (o *Offline) Commit(ctx context.Context, ops []Op) (culprit int, err error)
 	if size > MaxTransaction {
 		return -1, fmt.Errorf("a transaction of %d bytes: %w", size, ErrTooLarge)
 	}
-	if !o.c.isConnected() {
+	switch {
+	case ctx.Err() != nil: // what is not wanted any more is not sent
+		return -1, context.Cause(ctx)
+	case !o.c.isConnected():
 		return -1, fmt.Errorf("%w: not connected", ErrUnavailable)
 	}
 	a, err := o.c.transact(ctx, encoded)

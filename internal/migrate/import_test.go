@@ -1,0 +1,364 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/netfault"
+	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/zk"
+)
+
+// queues is every queue of an archive's locks at a root, and outside of it.
+func queues(t testing.TB, cfg zk.Config, a *Archive) map[string][]string {
+	t.Helper()
+	o := offline(t, cfg)
+	c, err := a.understand(o.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]string{}
+	for i := range c.contenders {
+		dir := c.contenders[i].dir
+		if all[dir] == nil {
+			all[dir] = queue(t, o, c.fleet, dir)
+		}
+	}
+	return all
+}
+
+func sameQueues(t testing.TB, got, want map[string][]string) {
+	t.Helper()
+	if len(got) != len(want) || len(want) == 0 {
+		t.Errorf("%d queues, want %d", len(got), len(want))
+	}
+	for dir, q := range want {
+		if !slices.Equal(got[dir], q) {
+			t.Errorf("the queue of %s is\n%s\nwant\n%s", dir, strings.Join(got[dir], "\n"), strings.Join(q, "\n"))
+		}
+	}
+}
+
+// noGatewayStarts checks that a gateway with its default settings refuses the root.
+func noGatewayStarts(t testing.TB, cfg zk.Config) {
+	t.Helper()
+	cfg.CreateRoot = true
+	_, err := zk.OpenLayout(testContext(t), cfg)
+	var fatal *zk.FatalError
+	if !errors.As(err, &fatal) || fatal.Kind != zk.KindImportUnfinished {
+		t.Errorf("a gateway that starts there gets %v", err)
+	}
+}
+
+// Each transaction of an import is lost, on its way there and on its way back. What
+// is left is no root; the repeated import makes the same of it as one that nothing
+// disturbed.
+func TestAnImportThatDiesAnywhereLeavesNothingThatAGatewayStartsOn(t *testing.T) {
+	from := server(t)
+	from.Root = zk.DefaultRoot
+	_, outside := busy(t, from)
+	a := throughFile(t, export(t, from))
+	whole := server(t)
+	whole.Root = zk.DefaultRoot
+	importInto(t, whole, a)
+	want := queues(t, whole, a)
+
+	for fault, strike := range map[string]func(p *netfault.Proxy, n int) *netfault.Trigger{
+		"failed": func(p *netfault.Proxy, n int) *netfault.Trigger {
+			return p.FailRequest(n, netfault.IsOp(netfault.OpMulti))
+		},
+		"failed but persisted": func(p *netfault.Proxy, n int) *netfault.Trigger {
+			return p.FailReply(n, netfault.IsOp(netfault.OpMulti))
+		},
+	} {
+		t.Run(fault, func(t *testing.T) {
+			t.Parallel()
+			direct := server(t)
+			died := 0
+			for n := 1; ; n++ {
+				cfg := direct
+				cfg.Root = fmt.Sprintf("/root-%d", n)
+				p := netfault.NewT(t, direct.Servers[0], netfault.Framed())
+				through := cfg
+				through.Servers = []string{p.Addr()}
+				hit := strike(p, n)
+				_, err := Import(testContext(t), through, a, ImportOptions{})
+				select {
+				case <-hit.Fired():
+				default: // all of them got through
+					if err != nil || n < 8 {
+						t.Errorf("%d transactions, %v", n-1, err)
+					}
+					if died < 6 {
+						t.Errorf("died only %d times", died)
+					}
+					return
+				}
+				if err != nil {
+					died++
+					again(t, cfg, a, err, n, fault)
+				}
+				sameQueues(t, queues(t, cfg, a), moved(want, cfg.Root))
+				cfg.CreateRoot = false
+				if _, err := zk.OpenLayout(testContext(t), cfg); err != nil {
+					t.Errorf("transaction %d: no gateway starts in the end: %v", n, err)
+				}
+				// The next root shares the lock root outside of it.
+				o := offline(t, cfg)
+				for path := range tree(t, o, outside) {
+					if strings.Count(path, "/") > strings.Count(outside, "/")+1 {
+						if _, err := o.Commit(testContext(t), []zk.Op{{Kind: zk.OpDelete, Path: path, Version: -1}}); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// again looks at what an import has left that died at its n-th transaction, and repeats it.
+func again(t *testing.T, cfg zk.Config, a *Archive, err error, n int, fault string) {
+	t.Helper()
+	if n == 1 {
+		// Creating the root itself: it is empty then, or not there.
+		if len(tree(t, offline(t, cfg), cfg.Root)) > 1 {
+			t.Error("more than the root was written")
+		}
+	} else if names := tree(t, offline(t, cfg), cfg.Root); len(names) > 1 {
+		wantKind(t, err, KindUnknown, "--replace-partial")
+		noGatewayStarts(t, cfg)
+		_, err = Import(testContext(t), cfg, a, ImportOptions{})
+		wantKind(t, err, KindPartial, "--replace-partial")
+	}
+	if _, err := Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: true}); err != nil {
+		t.Fatalf("%s, transaction %d: repeated: %v", fault, n, err)
+	}
+}
+
+// moved is what queues in the default root would be called below another.
+func moved(all map[string][]string, root string) map[string][]string {
+	out := map[string][]string{}
+	for dir, q := range all {
+		if rest, inside := strings.CutPrefix(dir, zk.DefaultRoot+"/"); inside {
+			dir = root + "/" + rest
+		}
+		out[dir] = q
+	}
+	return out
+}
+
+// The third state of a lost transaction: it arrives when another import has begun.
+// The one that it belongs to may itself have replaced one.
+func TestALostTransactionThatArrivesLateIsNotMixedIntoTheNextImport(t *testing.T) {
+	from := server(t)
+	from.Root = zk.DefaultRoot
+	busy(t, from)
+	a := export(t, from)
+	whole := server(t)
+	whole.Root = zk.DefaultRoot
+	importInto(t, whole, a)
+	want := queues(t, whole, a)
+	for name, replaces := range map[string]bool{"of a first import": false, "of one that has replaced another": true} {
+		t.Run(name, func(t *testing.T) {
+			cfg := server(t)
+			cfg.Root = zk.DefaultRoot
+			if replaces {
+				dieHalfWay(t, cfg, a)
+			}
+			p := netfault.NewT(t, cfg.Servers[0], netfault.Framed())
+			through := cfg
+			through.Servers = []string{p.Addr()}
+			held := p.HoldRequest(6, netfault.IsOp(netfault.OpMulti))
+			ctx, cancel := context.WithCancel(testContext(t))
+			ended := make(chan error, 1)
+			go func() {
+				_, err := Import(ctx, through, a, ImportOptions{ReplacePartial: replaces})
+				ended <- err
+			}()
+			testkit.Closed(t, testLimit, held.Fired(), "the transaction is under way")
+			cancel()
+			wantKind(t, testkit.Receive(t, testLimit, ended, "the import ends"), KindUnknown)
+			noGatewayStarts(t, cfg)
+
+			var once sync.Once
+			_, err := Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: true, Progress: func(what string, done, total int) {
+				if what == "writing leases" && done > 3 {
+					once.Do(func() {
+						p.Heal() // now it arrives
+						testkit.Eventually(t, testLimit, func() bool { return p.Held(netfault.Requests) == 0 }, "it is on its way")
+					})
+				}
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			testkit.Eventually(t, testLimit, func() bool { return p.Connections() == 0 }, "nothing is under way any more")
+			sameQueues(t, queues(t, cfg, a), want)
+		})
+	}
+}
+
+// dieHalfWay leaves an import that has written all leases and has not been completed.
+func dieHalfWay(t *testing.T, cfg zk.Config, a *Archive) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(testContext(t))
+	defer cancel()
+	_, err := Import(ctx, cfg, a, ImportOptions{Progress: func(_ string, done, total int) {
+		if done == total {
+			cancel()
+		}
+	}})
+	wantKind(t, err, KindUnknown)
+	noGatewayStarts(t, cfg)
+}
+
+func TestOfImportsIntoOneRootAtOnceOneAloneCompletesIt(t *testing.T) {
+	from := server(t)
+	from.Root = zk.DefaultRoot
+	busy(t, from)
+	a := export(t, from)
+	cfg := server(t)
+	cfg.Root = zk.DefaultRoot
+	const many = 6
+	errs := make([]error, many)
+	var running sync.WaitGroup
+	for i := range many {
+		running.Go(func() {
+			_, errs[i] = Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: i%2 == 0})
+		})
+	}
+	running.Wait()
+	done := 0
+	for _, err := range errs {
+		var e *Error
+		switch {
+		case err == nil:
+			done++
+		case !errors.As(err, &e) || e.Kind != KindPartial && e.Kind != KindNotEmpty:
+			t.Errorf("one ended with %v", err)
+		}
+	}
+	if done != 1 {
+		t.Fatalf("%d imports completed", done)
+	}
+	whole := server(t)
+	whole.Root = zk.DefaultRoot
+	importInto(t, whole, a)
+	sameQueues(t, queues(t, cfg, a), queues(t, whole, a))
+}
+
+func TestAnImportRefusesARootWithAnythingInIt(t *testing.T) {
+	from := server(t)
+	newSite(t, from)
+	a := export(t, from)
+	cfg := server(t)
+	s := newSite(t, cfg)
+	before := tree(t, s.Offline, s.Root())
+	for _, replace := range []bool{false, true} {
+		_, err := Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: replace})
+		wantKind(t, err, KindNotEmpty, "a Lockkeeper", "--root", "deleteall "+s.Root())
+	}
+	s.put("/mine", "")
+	s.put("/mine/own", "precious")
+	cfg.Root = "/mine"
+	for _, replace := range []bool{false, true} {
+		_, err := Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: replace})
+		wantKind(t, err, KindNotEmpty, "own")
+	}
+	if after := tree(t, s.Offline, s.Root()); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Error("something was changed")
+	}
+	if after := tree(t, s.Offline, "/mine"); len(after) != 2 {
+		t.Errorf("something was changed: %v", after)
+	}
+	// One that is not there, and may not be created.
+	cfg.Root, cfg.CreateRoot = "/nowhere", false
+	_, err := Import(testContext(t), cfg, a, ImportOptions{})
+	var fatal *zk.FatalError
+	if !errors.As(err, &fatal) || fatal.Kind != zk.KindMissingRoot {
+		t.Errorf("a missing root: %v", err)
+	}
+	// An empty one is as good as none.
+	s.put("/empty", "")
+	cfg.Root = "/empty"
+	importInto(t, cfg, a)
+}
+
+// Lock roots that other programs share can be in use where they go to.
+func TestAnImportRefusesALockThatOtherProgramsUseThere(t *testing.T) {
+	from := server(t)
+	from.Root = zk.DefaultRoot
+	_, outside := busy(t, from)
+	a := export(t, from)
+	cfg := server(t)
+	cfg.Root = zk.DefaultRoot
+	o := offline(t, cfg)
+	other := &site{Offline: o, t: t, cfg: cfg}
+	for _, path := range []string{"/kazoo", outside, outside + "/x", outside + "/x/1234__lock__0000000000", outside + "/z", outside + "/z/5678__lock__0000000000"} {
+		other.put(path, "")
+	}
+	_, err := Import(testContext(t), cfg, a, ImportOptions{})
+	wantKind(t, err, KindNotEmpty, outside+"/x", "in use")
+	if left := tree(t, o, cfg.Root); len(left) > 1 {
+		t.Errorf("left behind: %v", left)
+	}
+	other.commit(zk.Op{Kind: zk.OpDelete, Path: outside + "/x/1234__lock__0000000000", Version: -1})
+	importInto(t, cfg, a)
+	if _, ok := tree(t, o, outside)[outside+"/z/5678__lock__0000000000"]; !ok {
+		t.Error("another program's contender is gone")
+	}
+}
+
+// An import that died is cleared up behind where it wrote, and nowhere else.
+func TestClearingLeavesOtherProgramsContendersAlone(t *testing.T) {
+	from := server(t)
+	from.Root = zk.DefaultRoot
+	s, outside := busy(t, from)
+	a := export(t, from)
+	cfg := server(t)
+	cfg.Root = zk.DefaultRoot
+	o := offline(t, cfg)
+	dieHalfWay(t, cfg, a)
+	other := &site{Offline: o, t: t, cfg: cfg}
+	other.put(outside+"/x/1234__lock__0000000099", "")
+	_, err := Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: true})
+	wantKind(t, err, KindNotEmpty, outside+"/x")
+	if left := tree(t, o, outside+"/x"); len(left) != 2 {
+		t.Errorf("in the lock there is %v", left)
+	}
+	other.commit(zk.Op{Kind: zk.OpDelete, Path: outside + "/x/1234__lock__0000000099", Version: -1})
+	if _, err := Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: true}); err != nil {
+		t.Fatal(err)
+	}
+	if want, have := queue(t, s.Offline, s.fleet, outside+"/x"), queue(t, o, s.fleet, outside+"/x"); len(want) != 1 || !slices.Equal(have, want) {
+		t.Errorf("outside there is %v, want %v", have, want)
+	}
+}
+
+// A downgraded lease keeps its place by its number; its first czxid is of another
+// ZooKeeper, where it may be above all that is to come.
+func TestADowngradedLeaseGetsATokenOfTheNewZooKeeper(t *testing.T) {
+	a := small(t)
+	c, _ := recipe.Parse(testFleet, a.Contenders[0].Name)
+	c.Mode, c.FirstCzxid = recipe.Shared, 10
+	a.Contenders[0].Name, a.Contenders[0].Czxid = c.Format(), 500
+	cfg := server(t)
+	importInto(t, cfg, throughFile(t, a))
+	o := offline(t, cfg)
+	all := queue(t, o, testFleet, zk.DefaultRoot+"/locks/lock")
+	if len(all) != 3 || !strings.HasPrefix(all[0], string(c.LeaseID)+" shared") {
+		t.Errorf("the queue is %v", all)
+	}
+	for path := range tree(t, o, zk.DefaultRoot+"/locks/lock") {
+		if strings.Contains(path, ".f10") {
+			t.Errorf("%s has the old czxid", path)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package migrate
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+func planned(t rapid.TB, a *Archive, root string, limit int) (*content, []step) {
+	c, err := a.understand(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps, err := c.plan(root, nil, func(op *zk.Op) int { return len(op.Path) + len(op.Data) }, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, steps
+}
+
+// Queues of any shape, with batches that several leases share, groups of locks, and
+// numbers that wrap around.
+func TestAPlanKeepsEveryOrderAndEveryTokenApart(t *testing.T) {
+	base := small(t)
+	rapid.Check(t, func(t *rapid.T) {
+		a := *base
+		a.Nodes, a.Contenders, a.TokensBelow = slices.Clone(base.Nodes), nil, 1<<40
+		start := rapid.SampledFrom([]int32{0, 7, math.MaxInt32 - 3, math.MinInt32}).Draw(t, "start")
+		next := map[string]int32{}
+		czxid := int64(0)
+		for range rapid.IntRange(1, 40).Draw(t, "transactions") {
+			czxid += int64(rapid.IntRange(1, 3).Draw(t, "gap"))
+			locks := rapid.SliceOfNDistinct(rapid.IntRange(0, 5), 1, 4, rapid.ID[int]).Draw(t, "locks")
+			groups := [2]recipe.LeaseID{newLease(t, testFleet), newLease(t, testFleet)}
+			for _, l := range locks {
+				lock := fmt.Sprint("lock-", l)
+				id := newLease(t, testFleet)
+				if group := rapid.IntRange(0, 2).Draw(t, "group"); group < 2 {
+					id = groups[group]
+				}
+				c := recipe.Contender{LeaseID: id, Number: start + next[lock], Mode: recipe.Mode(rapid.IntRange(0, 1).Draw(t, "mode"))}
+				if id != groups[0] && id != groups[1] && rapid.IntRange(0, 9).Draw(t, "downgraded") == 0 {
+					c.Mode, c.FirstCzxid = recipe.Shared, czxid
+					a.Contenders = append(a.Contenders, made(t, lock, c, czxid+500))
+				} else {
+					a.Contenders = append(a.Contenders, made(t, lock, c, czxid))
+				}
+				next[lock]++
+			}
+		}
+		limit := rapid.IntRange(700, 4000).Draw(t, "limit")
+		c, steps := planned(t, &a, "/other", limit)
+
+		order := map[string][]string{} // of the plan, by lock
+		all := 0
+		for n, s := range steps {
+			size, in := 0, map[string]string{}
+			for _, op := range s.ops {
+				size += len(op.Path) + len(op.Data)
+				if !op.Sequential {
+					continue
+				}
+				all++
+				dir, name := op.Path[:lastSlash(op.Path)], op.Path[lastSlash(op.Path)+1:]
+				parsed, ok := recipe.Parse(testFleet, name+"0000000001")
+				if !ok || parsed.Unknown || parsed.FirstCzxid != 0 {
+					t.Fatalf("step %d creates %s", n, op.Path)
+				}
+				if other := in[dir]; other != "" && other != string(parsed.LeaseID) {
+					t.Fatalf("step %d creates two leases of %s, which get one token", n, dir)
+				}
+				in[dir] = string(parsed.LeaseID)
+				order[dir] = append(order[dir], string(parsed.LeaseID))
+			}
+			if size > limit {
+				t.Fatalf("step %d has %d bytes, the limit is %d", n, size, limit)
+			}
+		}
+		if all != len(a.Contenders) {
+			t.Fatalf("%d contenders are created, %d were exported", all, len(a.Contenders))
+		}
+		for lock := range next {
+			var want []recipe.Contender
+			for i := range c.contenders {
+				if c.contenders[i].Lock == lock {
+					want = append(want, c.contenders[i].parsed)
+				}
+			}
+			slices.SortFunc(want, func(a, b recipe.Contender) int { return recipe.Compare(a.Number, a.Name, b.Number, b.Name) })
+			for i, id := range order["/other/locks/"+lock] {
+				if string(want[i].LeaseID) != id {
+					t.Fatalf("%s: place %d is %s's, not %s's", lock, i, id, want[i].LeaseID)
+				}
+			}
+		}
+		// A group of locks is created whole: no other can get between.
+		at := map[string]int{}
+		for n, s := range steps {
+			for _, op := range s.ops {
+				if op.Sequential {
+					id := op.Path[strings.Index(op.Path, "v1.")+3:][:recipe.LeaseIDLen]
+					if before, ok := at[id]; ok && before != n {
+						t.Fatalf("the lease %s is created in steps %d and %d", id, before, n)
+					}
+					at[id] = n
+				}
+			}
+		}
+	})
+}
+
+func TestParentsAreCreatedBeforeTheirChildren(t *testing.T) {
+	a := small(t)
+	a.Nodes = append(a.Nodes, Node{"/namespaces/deep", []byte(`{"root":"/lockkeeper/x/y/z","dialect":"native"}`)})
+	a.Contenders = append(a.Contenders, made(t, "lock", recipe.Contender{Number: 3}, 20))
+	a.Contenders[3].NS = "deep"
+	_, steps := planned(t, a, "/r", 1<<20)
+	made := map[string]bool{"/r": true}
+	for _, s := range steps {
+		for _, op := range s.ops {
+			if parent := op.Path[:lastSlash(op.Path)]; !made[parent] {
+				t.Errorf("%s is created before %s", op.Path, parent)
+			}
+			if made[op.Path] {
+				t.Errorf("%s is created twice", op.Path)
+			}
+			made[op.Path] = true
+		}
+	}
+	if !made["/r/x/y/z/lock"] || made["/r/version"] {
+		t.Errorf("created: %v", made)
+	}
+}
+
+func TestAnArchiveThatNoTransactionCanHoldIsRefusedBeforeAnythingIsWritten(t *testing.T) {
+	a := small(t)
+	a.Contenders[1].Data = make([]byte, zk.MaxTransaction)
+	cfg := server(t)
+	_, err := Import(testContext(t), cfg, a, ImportOptions{})
+	wantKind(t, err, KindNotMovable, "bytes")
+	if names := tree(t, offline(t, cfg), zk.DefaultRoot); len(names) != 0 {
+		t.Errorf("written: %v", names)
+	}
+}
