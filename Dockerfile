@@ -3,6 +3,7 @@
 # The gateway in an image of its own:
 #
 #   docker build -t lockkeeper --build-arg VERSION=v1.2.3 .
+#   docker run -v lockkeeper:/lockkeeper-data -p 127.0.0.1:8080:8080 lockkeeper --insecure
 #   docker run -p 127.0.0.1:8080:8080 lockkeeper --zk zk1:2181,zk2:2181,zk3:2181 --insecure
 #
 # --insecure is never set in here. Anybody who reaches the gateway may take and end locks, so whoever runs it says that
@@ -20,17 +21,22 @@ RUN --mount=type=cache,target=/go/pkg/mod \
     --mount=type=cache,target=/root/.cache/go-build \
     CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
     go build -trimpath -ldflags "-s -w -X 'main.release=$VERSION'" -o gateway ./cmd/gateway
+# What a new volume of the data directory begins as: an empty directory of the gateway's own.
+RUN mkdir -m 700 /lockkeeper-data
 
 # scratch rather than distroless/static: the gateway opens no TLS connection, knows no time zone but UTC, looks up no user
-# and writes no file, so everything that distroless adds would only be more to keep up to date.
+# and writes no file but its own data, so everything that distroless adds would only be more to keep up to date.
 FROM scratch
 ARG VERSION
 LABEL org.opencontainers.image.title="Lockkeeper" \
-      org.opencontainers.image.description="Locks over HTTP, held on Apache ZooKeeper" \
+      org.opencontainers.image.description="Locks over HTTP, held on ZooKeeper: its own or yours" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="$VERSION"
 COPY LICENSE /LICENSE
 COPY --from=build /src/gateway /gateway
+# Where a gateway without --zk keeps everything: ./lockkeeper-data, as everywhere. A variable for it would contradict --zk.
+COPY --from=build --chown=65532:65532 /lockkeeper-data /lockkeeper-data
+VOLUME ["/lockkeeper-data"]
 # Numeric, so that Kubernetes can see that it is not root; the number is distroless' "nonroot".
 USER 65532:65532
 # A container's loopback is reachable by nobody. A variable and not a flag, because the health check reads it too: whoever

@@ -4,9 +4,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-# For make run:    where the gateway listens, ZooKeeper's port, further flags of the gateway.
+# For make run:    where the gateway listens, further flags of it.
 LISTEN ?= 127.0.0.1:8080
-ZK_PORT ?= 2181
 GATEWAY_FLAGS ?=
 # For make fuzz:   how long each target runs.
 FUZZTIME ?= 1m
@@ -17,17 +16,15 @@ GOFILES = git ls-files -co --exclude-standard -z -- '*.go' | while IFS= read -r 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# exec: a signal that make gets must reach the runner itself, not a shell or "go run" in front of it.
+# exec: a signal that make gets must reach the gateway itself, not a shell or "go run" in front of it.
 # Exported rather than written into the recipe: what they hold is not the shell's to read.
 .PHONY: run
 run: export LISTEN := $(LISTEN)
-run: export ZK_PORT := $(ZK_PORT)
 run: export GATEWAY_FLAGS := $(GATEWAY_FLAGS)
-run: ## start ZooKeeper and the gateway, print a curl line; Ctrl-C stops both (LISTEN=host:port ZK_PORT=n GATEWAY_FLAGS=...)
-	@scripts/setup run
+run: ## build and start the gateway, data in lockkeeper-data/; Ctrl-C stops it (LISTEN=host:port GATEWAY_FLAGS=...)
 	@go build -o bin/gateway ./cmd/gateway
-	@go build -o bin/devrun ./internal/devrun
-	@exec bin/devrun
+	@printf 'Take a lock for 30 seconds:\n\n  curl -sX POST '"'%s/v1/locks/deploy/leases?ttl=30s&owner=me'"'\n\n' "$$LISTEN"
+	@exec bin/gateway --listen "$$LISTEN" $$GATEWAY_FLAGS
 
 # Two packages at a time, for two cores: most of the time goes into real ZooKeeper servers. What runs on the embedded server
 # runs a second time, on the real one.
@@ -54,7 +51,7 @@ fuzz: ## each fuzz target for FUZZTIME (1m)
 
 .PHONY: bench
 bench: ## measure beside direct ZooKeeper clients, as BENCHMARKS.md reports it
-	@scripts/setup run
+	@scripts/setup bench
 	go run ./bench
 
 .PHONY: generate
@@ -77,5 +74,5 @@ build: ## build the programs into bin/
 	go build -o bin/ ./cmd/...
 
 .PHONY: clean
-clean: ## remove bin/ and .run/ (the data of make run's ZooKeeper)
-	rm -rf bin .run
+clean: ## remove bin/ (lockkeeper-data/, the data of make run, stays)
+	rm -rf bin

@@ -6,8 +6,8 @@
 //
 // A package may import what is in a lower layer, or in its own part (internal/zk and internal/zk/embedded are one part;
 // zk/wire and locks/recipe are parts of their own, at the bottom, and so is the package at the top of the module, which only
-// holds the specification). Code that only tests use, the development runner and
-// the benchmarks stand outside: they may import anything, and nothing may import them. The rules are about the code that
+// holds the specification). Code that only tests use and the
+// benchmarks stand outside: they may import anything, and nothing may import them. The rules are about the code that
 // is shipped, so imports of _test.go files do not count.
 package deptest
 
@@ -44,7 +44,7 @@ var testSupport = []string{
 }
 
 // tools are programs for those who work on the project. Nobody ships them.
-var tools = []string{"bench", "internal/devrun"}
+var tools = []string{"bench"}
 
 const zooKeeperClient = "github.com/go-zookeeper/zk"
 

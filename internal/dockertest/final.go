@@ -20,6 +20,7 @@ func (i *image) final() {
 	i.health(s, binary)
 	i.runsAs(s)
 	i.listens(s)
+	i.keeps(s)
 	i.open(s)
 	i.labels(s)
 }
@@ -88,6 +89,26 @@ func (i *image) listens(s *instructions.Stage) {
 	}
 	if host, port, err := net.SplitHostPort(listen); err != nil || host != "" || port != "8080" {
 		i.refuse(s.Location, "LOCKKEEPER_LISTEN is %q, not :8080: a container's loopback is reachable by nobody", listen)
+	}
+}
+
+// dataDir is where a gateway keeps everything that runs without --zk in the image's working directory.
+const dataDir = "/lockkeeper-data"
+
+// keeps: the data of a gateway without --zk is on a volume, which it may write to.
+func (i *image) keeps(s *instructions.Stage) {
+	var volumes []string
+	for _, c := range all[*instructions.VolumeCommand](s) {
+		volumes = append(volumes, c.Volumes...)
+	}
+	if !slices.Equal(volumes, []string{dataDir}) {
+		i.refuse(s.Location, "VOLUME has %q, not %s: the data would end with the container", volumes, dataDir)
+	}
+	users := all[*instructions.UserCommand](s)
+	if !slices.ContainsFunc(all[*instructions.CopyCommand](s), func(c *instructions.CopyCommand) bool {
+		return c.From != "" && c.DestPath == dataDir && len(users) > 0 && c.Chown == users[len(users)-1].User
+	}) {
+		i.refuse(s.Location, "no COPY --from --chown makes %s the USER's: it could not write there", dataDir)
 	}
 }
 

@@ -82,6 +82,8 @@ func TestEachRuleIsCheckedAndExplained(t *testing.T) {
 		"another port exposed":          {"EXPOSE 8080", "EXPOSE 80", "EXPOSE has"},
 		"listening on loopback":         {"LOCKKEEPER_LISTEN=:8080", "LOCKKEEPER_LISTEN=127.0.0.1:8080", "reachable by nobody"},
 		"listening at another port":     {"LOCKKEEPER_LISTEN=:8080", "LOCKKEEPER_LISTEN=:80", "not :8080"},
+		"no volume":                     {`VOLUME ["/lockkeeper-data"]`, "", "the data would end with the container"},
+		"somebody else's data":          {"--chown=65532:65532 ", "", "could not write there"},
 		"open by a variable":            {"LOCKKEEPER_LISTEN=:8080", "LOCKKEEPER_LISTEN=:8080 LOCKKEEPER_INSECURE=true", "sets --insecure by itself"},
 		"open by the entry point":       {`ENTRYPOINT ["/gateway"]`, `ENTRYPOINT ["/gateway", "--insecure"]`, "sets --insecure by itself"},
 		"open by the command":           {`ENTRYPOINT ["/gateway"]`, "ENTRYPOINT [\"/gateway\"]\nCMD [\"--insecure\"]", "sets --insecure by itself"},
