@@ -102,7 +102,7 @@ func TestViolationsAreFoundAndExplained(t *testing.T) {
 		"the recipe and other modules":          {"internal/locks/recipe", "github.com/tidwall/btree", "pure functions"},
 		"test support in shipped code":          {"internal/zk", "internal/zk/zkreal", "exists for tests"},
 		"test support in a program":             {"cmd/gateway", "internal/testkit", "exists for tests"},
-		"a tool in shipped code":                {"cmd/gateway", "bench", "tool for those"},
+		"a tool in shipped code":                {"cmd/gateway", "bench/load", "tool for those"},
 		"test support in the benchmarks":        {"bench", "internal/zk/zkreal", ""},
 		"go-zookeeper in the benchmarks":        {"bench", "github.com/go-zookeeper/zk", ""},
 		"the client and the generated types":    {"client", "internal/httpapi/api", ""},
