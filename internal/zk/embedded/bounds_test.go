@@ -255,6 +255,7 @@ func TestALongBurstLetsOthersHaveTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, hold, _ := stepped(t)
 		greedy, other := openRaw(t, s, time.Minute), openRaw(t, s, time.Minute)
+		greedy.create("/large", make([]byte, 200<<10), 0) // so that the server reads much at a time
 		before := other.must(wire.OpExists, &wire.ReadRequest{Path: "/"}).header.Zxid
 		const asked = 1500
 		var burst []byte

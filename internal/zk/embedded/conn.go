@@ -46,6 +46,9 @@ const (
 	endsAtOnce
 )
 
+// tellEvery is how often the core is told that a client reads whose requests wait.
+const tellEvery = 100 * time.Millisecond
+
 // burst is a run of whole frames, each behind its length.
 type burst struct {
 	whole []byte // the buffer, to be read into again
@@ -60,6 +63,7 @@ type item struct {
 	frames  burst
 	connect *wire.ConnectRequest
 	word    string
+	alive   bool // the client reads
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
@@ -144,8 +148,25 @@ func (c *conn) settle(spare *[]byte) bool {
 			*spare = b.whole
 			return true
 		}
-		if !c.out.awaitRoom() || !c.submit(item{frames: b}) {
+		if !c.awaitRoom() || !c.submit(item{frames: b}) {
 			return false
+		}
+	}
+}
+
+// awaitRoom waits until the client has read enough, and lets the core know that it reads: its pings are waiting, too.
+func (c *conn) awaitRoom() bool {
+	told := c.s.core.elapsed()
+	for {
+		room, open := c.out.awaitRoom()
+		if room || !open {
+			return open
+		}
+		if now := c.s.core.elapsed(); now-told >= tellEvery.Milliseconds() {
+			told = now
+			if !c.submit(item{alive: true}) {
+				return false
+			}
 		}
 	}
 }

@@ -149,6 +149,10 @@ func (k *core) take(it item, drain bool) {
 		k.done = append(k.done, carriedOut{c: c})
 	case it.frames.rest != nil:
 		k.burst(c, it, drain)
+	case it.alive:
+		if !c.over {
+			k.sessions.touch(c.session, it.at)
+		}
 	default:
 		k.end(c, endsAtOnce)
 	}

@@ -10,6 +10,9 @@ import (
 // unreadSoft is how much unread output a connection may have before its further requests have to wait.
 const unreadSoft = 1 << 20
 
+// writeChunk is how much is written at a time: so it is noticed that a slow client reads.
+const writeChunk = 64 << 10
+
 // maxKept is the largest buffer that an idle connection holds on to.
 const maxKept = 16 << 10
 
@@ -23,6 +26,7 @@ type outbox struct {
 	changed  sync.Cond
 	pending  []byte
 	writing  int  // bytes that the writer has taken and not yet written
+	written  int  // how many times the writer has got on
 	finished bool // nothing more is put in: the connection ends when all is written
 	closed   bool // nothing more is written
 }
@@ -85,14 +89,17 @@ func (o *outbox) unread() int {
 	return len(o.pending) + o.writing
 }
 
-// awaitRoom waits until less than unreadSoft is unread. It is false when the connection is closed.
-func (o *outbox) awaitRoom() bool {
+// awaitRoom waits until less than unreadSoft is unread, or something has been read. open is false when the connection is
+// closed.
+func (o *outbox) awaitRoom() (room, open bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for !o.closed && len(o.pending)+o.writing >= unreadSoft {
-		o.changed.Wait()
+	for before := o.written; ; o.changed.Wait() {
+		room = len(o.pending)+o.writing < unreadSoft
+		if o.closed || room || o.written != before {
+			return room, !o.closed
+		}
 	}
-	return !o.closed
 }
 
 // awaitClosed waits for the end of the connection.
@@ -121,15 +128,22 @@ func (o *outbox) write() {
 		o.pending, o.writing = spare[:0], len(b)
 		o.mu.Unlock()
 
-		_, err := o.conn.Write(b)
-
-		o.mu.Lock()
-		o.total.Add(-int64(o.writing))
-		o.writing = 0
-		o.changed.Broadcast()
-		o.mu.Unlock()
-		if err != nil {
-			return
+		for left := b; len(left) > 0; {
+			part := left[:min(len(left), writeChunk)]
+			left = left[len(part):]
+			_, err := o.conn.Write(part)
+			if err != nil {
+				left = nil
+			}
+			o.mu.Lock()
+			o.total.Add(int64(len(left) - o.writing))
+			o.writing = len(left)
+			o.written++
+			o.changed.Broadcast()
+			o.mu.Unlock()
+			if err != nil {
+				return
+			}
 		}
 		if spare = b; cap(spare) > maxKept {
 			spare = nil
