@@ -24,7 +24,11 @@ func (s *Store) Backup(ctx context.Context, w io.Writer) (int64, error) {
 		return 0, &Error{Path: s.path, Err: fmt.Errorf("backup: %w", err)}
 	}
 	defer tx.Rollback()
-	n, err := tx.WriteTo(&backupWriter{ctx: ctx, w: w, tx: uint64(tx.ID())})
+	bw := &backupWriter{ctx: ctx, w: w, tx: uint64(tx.ID())}
+	n, err := tx.WriteTo(bw)
+	if bw.err != nil {
+		err = bw.err // bbolt keeps no more than the text
+	}
 	if err != nil {
 		return n, &Error{Path: s.path, Err: fmt.Errorf("backup: %w", err)}
 	}
@@ -38,9 +42,16 @@ type backupWriter struct {
 	w     io.Writer
 	tx    uint64
 	metas []byte // until both are there
+	err   error
 }
 
-func (b *backupWriter) Write(p []byte) (int, error) {
+func (b *backupWriter) Write(p []byte) (n int, err error) {
+	n, err = b.pass(p)
+	b.err = err
+	return n, err
+}
+
+func (b *backupWriter) pass(p []byte) (int, error) {
 	if err := b.ctx.Err(); err != nil {
 		return 0, err
 	}

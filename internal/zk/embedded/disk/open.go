@@ -83,8 +83,8 @@ func openBolt(path string, f *os.File, mapped int) (*bolt.DB, error) {
 	return bolt.Open(path, 0o600, &bolt.Options{
 		PageSize:        pageSize, // also where the system's pages are larger: a store can move
 		InitialMmapSize: mapped,
-		NoFreelistSync:  true,
-		FreelistType:    bolt.FreelistMapType,
+		NoFreelistSync:  freelistUnwritten,
+		FreelistType:    freelist,
 		NoStatistics:    true,
 		Timeout:         lockPatience,
 		OpenFile:        func(string, int, os.FileMode) (*os.File, error) { return f, nil },
@@ -198,3 +198,9 @@ func create(dir, path string) (err error) {
 }
 
 func now() int64 { return time.Now().UnixMilli() }
+
+// TEMP
+var (
+	freelist          = bolt.FreelistMapType
+	freelistUnwritten = true
+)

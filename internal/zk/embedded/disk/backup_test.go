@@ -1,0 +1,188 @@
+package disk
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/zk/embedded"
+)
+
+// restored opens a copy, as a store of its own.
+func restored(t *testing.T, b []byte) (Summary, *rig) {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, FileName)
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sum, err := Verify(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, b) {
+		t.Errorf("verifying has changed the file: %v", err)
+	}
+	return sum, newRigIn(t, Config{Dir: dir})
+}
+
+func TestABackupHasEverything(t *testing.T) {
+	start := time.Now().Add(-time.Second)
+	r := newRig(t)
+	r.add(20, 100)
+	r.snapshot(2, 9_000, 3)
+	for i := range 4 { // both ways in which bbolt's meta pages can stand
+		r.add(2, 100+i)
+		var copied bytes.Buffer
+		n, err := r.Backup(t.Context(), &copied)
+		if err != nil || n != int64(copied.Len()) {
+			t.Fatalf("copied %d of %d: %v", copied.Len(), n, err)
+		}
+		sum, other := restored(t, copied.Bytes())
+		want := Summary{Bytes: n, LastZxid: r.last(), SnapshotZxid: r.model.zxid, Transactions: int64(len(r.model.txns)), Created: sum.Created, Written: sum.Written}
+		if sum != want || sum.Created.Before(start) || sum.Written.Before(sum.Created) || sum.Written.After(time.Now()) {
+			t.Errorf("it is %+v, want %+v", sum, want)
+		}
+		if !bytes.Equal(other.Secret(), r.Secret()) {
+			t.Error("the copy has another secret")
+		}
+		other.model = r.model
+		other.check()
+		other.add(3, 10)
+		other.reopen()
+		other.Store.Close()
+	}
+	r.reopen()
+}
+
+// TestTheFirstCommitOfARestoredStoreKeepsTheLastMetaPage: it must write over the older one of the two.
+func TestTheFirstCommitOfARestoredStoreKeepsTheLastMetaPage(t *testing.T) {
+	r := newRig(t)
+	for range 4 {
+		r.add(1, 10)
+		var copied bytes.Buffer
+		if _, err := r.Backup(t.Context(), &copied); err != nil {
+			t.Fatal(err)
+		}
+		im, err := openImage(bytes.NewReader(copied.Bytes()), int64(copied.Len()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := im.readMeta(im.meta.tx % 2)
+		if err != nil || m.tx != im.meta.tx {
+			t.Errorf("the newest meta page, of transaction %d, is not in its place: %+v, %v", im.meta.tx, m, err)
+		}
+	}
+}
+
+func TestABackupIsOneMomentWhileAppendsGoOn(t *testing.T) {
+	r := newRigIn(t, Config{Dir: filepath.Join(t.TempDir(), "data"), SnapshotBytes: 50_000})
+	ch := &churn{rig: r, snapshotBytes: 10_000}
+	for range 200 {
+		ch.batch(3, 200)
+	}
+	at := ch.last
+	var copied bytes.Buffer
+	_, err := r.Backup(t.Context(), writerFunc(func(p []byte) (int, error) {
+		for range 100 {
+			ch.batch(3, 200) // also drops what the copy still needs
+		}
+		return copied.Write(p)
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	snapshots := ch.snapshots
+	sum, other := restored(t, copied.Bytes())
+	if sum.LastZxid != at {
+		t.Errorf("the copy is of transaction %d, and was begun at %d", sum.LastZxid, at)
+	}
+	if _, err := load(other.Store); err != nil {
+		t.Error(err)
+	}
+	if ch.last < at+600 || snapshots < 2 {
+		t.Errorf("appended up to %d with %d snapshots meanwhile", ch.last, snapshots)
+	}
+}
+
+// TestABackupDoesNotHoldUpAppends: bbolt lets nobody move the mapping of the file while it is read.
+func TestABackupDoesNotHoldUpAppends(t *testing.T) {
+	r := newRigIn(t, Config{Dir: filepath.Join(shm(t), "data")})
+	r.add(1, 10)
+	first := true
+	_, err := r.Backup(t.Context(), writerFunc(func(p []byte) (int, error) {
+		if first {
+			for range 6 { // the file has to grow, several times over
+				r.add(1, 1<<20)
+			}
+			first = false
+		}
+		return len(p), nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func TestABackupEndsWithItsContextOrItsWriter(t *testing.T) {
+	r := newRig(t)
+	r.add(100, 1000)
+	ctx, cancel := context.WithCancel(t.Context())
+	n := 0
+	_, err := r.Backup(ctx, writerFunc(func(p []byte) (int, error) {
+		if n += len(p); n > 3*pageSize {
+			cancel()
+		}
+		return len(p), nil
+	}))
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled, and %v", err)
+	}
+	if _, err := r.Backup(t.Context(), writerFunc(func([]byte) (int, error) { return 0, io.ErrClosedPipe })); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("the writer has failed, and %v", err)
+	}
+	r.add(1, 1)
+	r.reopen()
+}
+
+func TestVerifyFindsWhatOpenFindsAndMore(t *testing.T) {
+	_, b := patient(t)
+	path := filepath.Join(t.TempDir(), "backup")
+	check := func(b []byte) error {
+		t.Helper()
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Verify(path)
+		return err
+	}
+	if err := check(b); err != nil {
+		t.Error(err)
+	}
+	if err := check(b[:len(b)-pageSize]); !errors.Is(err, ErrDamaged) {
+		t.Errorf("cut off: %v", err)
+	}
+	if _, err := Verify(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	// A transaction that cannot be read, though its checksum is right.
+	r := newRig(t)
+	bad := txn(1, 10)
+	bad.Ops[0].Kind = 77
+	if err := r.Append(embedded.Batch{Txns: append(txns(0, 0, 0), bad)}); err != nil {
+		t.Fatal(err)
+	}
+	r.Store.Close()
+	if _, err := Verify(r.path); !errors.Is(err, ErrDamaged) {
+		t.Errorf("a transaction of an unknown kind: %v", err)
+	}
+}

@@ -1,0 +1,306 @@
+package disk
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"lockkeeper/internal/zk/embedded"
+)
+
+// patient is a store with a snapshot, segments of the log before and behind an unfinished snapshot, and free pages, as the
+// bytes of its file; closed.
+func patient(t *testing.T) (*model, []byte) {
+	r := newRig(t)
+	r.add(200, 300)
+	r.snapshot(3, 20_000, 2)
+	for range 20 {
+		r.add(3, 200)
+	}
+	r.add(1, 9_000)
+	r.snapshot(4, 15_000, 1)
+	for range 30 {
+		r.add(2, 300)
+	}
+	r.piece(r.last(), 0, 10_000, 3, false)
+	r.add(4, 100)
+	r.Store.Close()
+	return &r.model, r.bytes()
+}
+
+// bytes are what the store uses of its file.
+func (r *rig) bytes() []byte {
+	r.Helper()
+	b, err := os.ReadFile(r.path)
+	if err != nil {
+		r.Fatal(err)
+	}
+	im, err := openImage(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		r.Fatal(err)
+	}
+	return b[:im.meta.pages*pageSize]
+}
+
+// ward tries files that something has happened to.
+type ward struct {
+	*testing.T
+	dir                       string
+	model                     *model
+	whole, damaged, different int
+}
+
+func newWard(t *testing.T, m *model) *ward { return &ward{T: t, dir: t.TempDir(), model: m} }
+
+// try opens a file: it has everything that model has, or is refused as damaged. It says which.
+func (w *ward) try(b []byte, what string, args ...any) (opened bool) {
+	w.Helper()
+	path := filepath.Join(w.dir, FileName)
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		w.Fatal(err)
+	}
+	s, err := Open(Config{Dir: w.dir})
+	if err != nil {
+		if w.damaged++; !errors.Is(err, ErrDamaged) {
+			w.Errorf(what+": %v", append(args, err)...)
+		}
+		if after, _ := os.ReadFile(path); !bytes.Equal(after, b) {
+			w.Errorf(what+": refused, and changed", args...)
+		}
+		return false
+	}
+	defer s.Close()
+	got, err := load(s)
+	if err == nil {
+		err = w.model.differs(got)
+	}
+	if err == nil {
+		// It must not break later either, where bbolt follows what was not looked at.
+		err = s.Append(embedded.Batch{Txns: txns(s.progress.Last, 3, 500)})
+	}
+	if err != nil {
+		w.different++
+		w.Errorf(what+": opened, but %v", append(args, err)...)
+	}
+	w.whole++
+	return true
+}
+
+func (w *ward) report() {
+	w.Logf("%d opened with everything, %d refused as damaged", w.whole, w.damaged)
+}
+
+// times is how often something is tried.
+func times(short, long int) int {
+	if full() {
+		return long
+	}
+	return short
+}
+
+func TestAFileThatWasCutOffIsRefused(t *testing.T) {
+	m, b := patient(t)
+	w := newWard(t, m)
+	steps := times(100, 1500)
+	for i := range steps {
+		length := len(b) * i / steps
+		if w.try(b[:length], "cut at %d of %d", length, len(b)) {
+			t.Errorf("cut at %d of %d, and opened", length, len(b))
+		}
+	}
+	for _, length := range []int{1, pageSize - 1, pageSize, 2*pageSize + 1, len(b) - pageSize, len(b) - 1} {
+		if w.try(b[:length], "cut at %d of %d", length, len(b)) {
+			t.Errorf("cut at %d of %d, and opened", length, len(b))
+		}
+	}
+	if !w.try(b, "not cut") || !w.try(append(bytes.Clone(b), make([]byte, 10_000)...), "longer") {
+		t.Error("what is whole was refused")
+	}
+	w.report()
+}
+
+func TestFlippedBitsNeverLoseAnything(t *testing.T) {
+	m, b := patient(t)
+	w := newWard(t, m)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range times(300, 10_000) {
+		hurt := bytes.Clone(b)
+		at := rng.IntN(len(b))
+		if rng.IntN(2) == 0 {
+			at = at/pageSize*pageSize + rng.IntN(300) // where the pages' structure is
+		}
+		at = min(at, len(b)-1)
+		bit := byte(1) << rng.IntN(8)
+		hurt[at] ^= bit
+		w.try(hurt, "byte %d of page %d ^ %#x", at%pageSize, at/pageSize, bit)
+	}
+	w.report()
+	if w.whole == 0 || w.damaged == 0 {
+		t.Error("the test does not try what it should")
+	}
+}
+
+func TestOverwrittenRangesNeverLoseAnything(t *testing.T) {
+	m, b := patient(t)
+	w := newWard(t, m)
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range times(200, 5_000) {
+		hurt := bytes.Clone(b)
+		at, n := rng.IntN(len(b)), 1+rng.IntN(2*pageSize)
+		how := rng.IntN(4)
+		if rng.IntN(2) == 0 {
+			at, n = at/pageSize*pageSize, pageSize // a page, and exactly that
+		}
+		part := hurt[at:min(at+n, len(b))]
+		switch how {
+		case 0:
+			clear(part)
+		case 1:
+			for i := range part {
+				part[i] = byte(rng.Uint32())
+			}
+		case 2:
+			for i := range part {
+				part[i] = 0xff
+			}
+		case 3: // another part of the file
+			copy(part, b[rng.IntN(len(b)/pageSize)*pageSize:])
+		}
+		w.try(hurt, "%d bytes from %d of page %d on, way %d", len(part), at%pageSize, at/pageSize, how)
+	}
+	w.report()
+	if w.whole == 0 || w.damaged == 0 {
+		t.Error("the test does not try what it should")
+	}
+}
+
+// TestWritesThatWereLostAreNoticed puts back what pages held before: a write that the disk has acknowledged and not done.
+func TestWritesThatWereLostAreNoticed(t *testing.T) {
+	r := newRig(t)
+	var history [][]byte
+	var models []model
+	keep := func() { history, models = append(history, r.bytes()), append(models, r.model) }
+	keep()
+	for i := range 40 {
+		r.add(1+i%3, 400)
+		keep()
+		switch i {
+		case 10, 25:
+			zxid := r.last()
+			for piece := range 3 {
+				r.piece(zxid, piece, 6_000, 1, piece == 2)
+				keep()
+			}
+		}
+	}
+	rng := rand.New(rand.NewPCG(5, 6))
+	w := newWard(t, nil)
+	pageOf := func(b []byte, id int) []byte {
+		if (id+1)*pageSize > len(b) {
+			return make([]byte, pageSize) // it was not there yet
+		}
+		return b[id*pageSize : (id+1)*pageSize]
+	}
+	for range times(200, 10_000) {
+		n := 1 + rng.IntN(len(history)-1)
+		hurt := bytes.Clone(history[n])
+		w.model = &models[n]
+		old := max(0, n-1-rng.IntN(8))
+		lost := 0
+		for range 1 + rng.IntN(3) {
+			id := 2 + rng.IntN(len(hurt)/pageSize-2)
+			if was := pageOf(history[old], id); !bytes.Equal(was, pageOf(hurt, id)) {
+				copy(hurt[id*pageSize:], was)
+				lost++
+			}
+		}
+		if lost > 0 {
+			w.try(hurt, "after batch %d, %d pages as after %d", n, lost, old)
+		}
+	}
+	for n := 1; n < len(history); n++ { // all but the meta pages
+		for old := max(0, n-times(1, 3)); old < n; old++ {
+			hurt := bytes.Clone(history[n])
+			copy(hurt[2*pageSize:], history[old][2*pageSize:])
+			w.model = &models[n]
+			w.try(hurt, "after batch %d, everything as after %d", n, old)
+		}
+	}
+	w.report()
+	// The one that cannot be told from a crash before it: the newest meta page.
+	for n := 2; n < len(history); n++ {
+		for id := range 2 {
+			hurt := bytes.Clone(history[n])
+			copy(hurt[id*pageSize:], pageOf(history[n-2], id))
+			newest, err := openImage(bytes.NewReader(hurt), int64(len(hurt)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.model = &models[n]
+			if was, _ := openImage(bytes.NewReader(history[n]), int64(len(history[n]))); newest.meta.tx != was.meta.tx {
+				w.model = &models[n-1]
+			}
+			if !w.try(hurt, "after batch %d, meta page %d as after %d", n, id, n-2) {
+				t.Errorf("after batch %d, meta page %d as after %d: refused", n, id, n-2)
+			}
+		}
+	}
+}
+
+func TestDamageIsSaidWithItsPlaceAndWhatToDo(t *testing.T) {
+	_, b := patient(t)
+	c, err := readContents(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := int(native.Uint64(c.buckets[snapName(c.progress.Whole.Generation)]))
+	b[page*pageSize+8] ^= 0x40 // its kind
+	dir := t.TempDir()
+	path := filepath.Join(dir, FileName)
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(Config{Dir: dir})
+	for _, want := range []string{path, "damaged", "page", "gateway restore"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("it does not say %q: %v", want, err)
+		}
+	}
+	t.Log(err)
+}
+
+func FuzzAnyFileIsReadOrRefused(f *testing.F) {
+	dir := f.TempDir()
+	s, err := Open(Config{Dir: dir})
+	if err != nil {
+		f.Fatal(err)
+	}
+	if err := s.Append(embedded.Batch{Txns: txns(0, 20, 500), Piece: &embedded.Piece{First: true, Data: make([]byte, 3000)}}); err != nil {
+		f.Fatal(err)
+	}
+	s.Close()
+	b, err := os.ReadFile(s.path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	b = b[:16*pageSize]
+	f.Add(b, uint16(0), uint16(16), []byte{7})
+	f.Fuzz(func(t *testing.T, b []byte, page, at uint16, patch []byte) {
+		if i := int(page)*pageSize + int(at); i < len(b) {
+			copy(b[i:], patch)
+		}
+		c, err := readContents(bytes.NewReader(b), int64(len(b)))
+		if err == nil {
+			err = c.scan(visitor{})
+		}
+		var d *damage
+		var n *newer
+		if err != nil && !errors.As(err, &d) && !errors.As(err, &n) {
+			t.Fatal(err)
+		}
+	})
+}
