@@ -302,3 +302,20 @@ func (f fakeStore) Load(r embedded.Recovery) error { return f.load(r) }
 func (fakeStore) Secret() []byte                   { return make([]byte, 16) }
 func (fakeStore) Append(embedded.Batch) error      { return nil }
 func (fakeStore) SnapshotDue() bool                { return false }
+
+func TestASessionIdIsNotGivenTwiceThoughTheClockStandsStill(t *testing.T) {
+	store := newSlowStore()
+	bubble(t, func(t *testing.T, s *embeddedtest.Server) {
+		first := openRaw(t, s, time.Minute)
+		store.due = true
+		first.must(wire.OpCloseSession, nil)
+		synctest.Wait()
+		if _, txns, _ := held(t, store); txns != 0 {
+			t.Fatalf("%d transactions still tell of the session", txns)
+		}
+		s.RestartT(t)
+		if second := openRaw(t, s, time.Minute); second.id <= first.id {
+			t.Errorf("session 0x%x after 0x%x", second.id, first.id)
+		}
+	}, withStore(store), embeddedtest.With(func(c *embedded.Config) { c.Clock = func() int64 { return 1_000_000 } }))
+}

@@ -195,7 +195,7 @@ func TestDamagedPiecesDoNoHarm(t *testing.T) {
 	accepted := 0
 	for seed := range uint64(4) {
 		pieces := take(wander(t, seed, 300).s, 300).pieces
-		for range 1500 {
+		for range 500 {
 			damaged := slices.Clone(pieces)
 			i := random.IntN(len(pieces))
 			damaged[i] = slices.Clone(pieces[i])
@@ -207,7 +207,7 @@ func TestDamagedPiecesDoNoHarm(t *testing.T) {
 			}
 		}
 	}
-	if accepted < 100 {
+	if accepted < 40 {
 		t.Errorf("only %d were accepted: nothing was tried", accepted)
 	}
 }

@@ -45,7 +45,7 @@ func TestLocksTakeLittleMemory(t *testing.T) {
 	if size := unsafe.Sizeof(children{}); size > 24 {
 		t.Errorf("the children of a node are %d bytes long, above the size class of 24", size)
 	}
-	const locks = 100_000
+	const locks = 20_000
 	before := liveHeap()
 	r := lockkeeperTree(t, locks)
 	perLock := float64(liveHeap()-before) / locks
