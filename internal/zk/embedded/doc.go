@@ -61,7 +61,8 @@
 //	requests in flight   one burst for each connection (frames that arrived together, at most about 1 MB): then reading stops
 //	unread output        from 1 MiB on no more requests of that connection are carried out; beyond Config.MaxUnread, which only
 //	                     watch events and single huge replies can reach, the connection is closed, and beyond
-//	                     Config.MaxUnreadTotal on all connections those with more than 1 MiB are
+//	                     Config.MaxUnreadTotal on all connections those with more than 1 MiB are. While requests (and pings)
+//	                     wait for this, that the client reads keeps its session
 //	the reply to a       Config.MaxUnread: beyond it the connection is closed before the reply is made
 //	multiRead
 //	a turn               turnRequests requests or turnTime: then the rest of a connection's burst waits behind all others
