@@ -90,8 +90,8 @@ func (m *Manager) newLease(q *queue, req *AcquireRequest) (*lease, error) {
 	}
 	l := &lease{
 		q: q, contender: &recipe.Contender{LeaseID: id}, phase: creating, ttl: req.TTL, recorded: req.TTL, term: m.term, loaded: true,
-		owner:    strings.Clone(req.Owner),
-		enqueued: now.Wall(), born: now.Boot(), heapIndex: -1,
+		owner:    m.owners.one(req.Owner),
+		enqueued: now.Wall(), since: now.Boot(), heapIndex: -1,
 	}
 	if req.Metadata != "" {
 		l.few().metadata = strings.Clone(req.Metadata)

@@ -72,8 +72,8 @@ func (m *Manager) disown(now time.Duration) {
 		l.q.leases--
 		m.touch(l)
 		m.touchQueue(l.q)
-		if c := l.q.contenders.Get(l.name()); c != nil && l.sight != (sight{}) {
-			m.sights[c] = l.sight // the contender stays
+		if c := l.q.contenders.Get(l.name()); c != nil && l.sight() != (sight{}) {
+			m.sights[c] = l.sight() // the contender stays
 		}
 		m.evaluate(l.q, now) // it may hold where it is now
 	}
@@ -113,10 +113,10 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 	case own && l == nil && m.deletionKnown(c.LeaseID):
 		return false // the event follows
 	case l == nil:
-		l = &lease{q: q, contender: c, heapIndex: -1, ttl: MaxTTL, recorded: MaxTTL, assumed: true, born: now,
+		l = &lease{q: q, contender: c, heapIndex: -1, ttl: MaxTTL, recorded: MaxTTL, assumed: true, since: now,
 			enqueued: m.clock.Now().Wall(), phase: waiting, abandoned: own}
-		l.sight = m.sights[c]
-		l.shown = !l.sight.mute
+		l.setSight(m.sights[c])
+		l.shown = !l.noted.mute
 		delete(m.sights, c)
 		q.leases++
 		m.leases[l.id()] = l
@@ -199,10 +199,11 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 		}
 		return // the clock asks again before it ends anything
 	}
-	l.loaded, l.czxid, l.version = true, stat.Czxid, stat.Version
+	l.loaded, l.czxid = true, stat.Czxid
+	l.setDataVersion(stat.Version)
 	r, ok := parseRecord(data)
 	if ok {
-		l.owner, l.enqueued = r.Owner, time.Duration(r.Enqueued)*time.Millisecond
+		l.owner, l.enqueued = m.owners.one(r.Owner), time.Duration(r.Enqueued)*time.Millisecond
 		if r.Metadata != l.metadata() {
 			l.few().metadata = r.Metadata
 		}

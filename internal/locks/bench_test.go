@@ -190,13 +190,14 @@ func benchmarkTellingACycle(b *testing.B, told bool) {
 	b.ReportAllocs()
 	for b.Loop() {
 		m.heard = at
-		l.shown, l.sight, l.why, l.wasHeld = false, sight{}, causeOf(ReasonReleased), true
+		l.shown, l.why, l.wasHeld = false, causeOf(ReasonReleased), true
+		l.setSight(sight{})
 		m.tellNode(&zk.Change{Kind: zk.NodeAdded, Root: root, Dir: dir, Node: c.Name}, q)
 		if m.appeared(c) {
 			m.tellQueued(q, c)
 		}
 		m.heard = time.Time{} // the next two are told when ZooKeeper has replied
-		if l.sight.holds(0, false) {
+		if l.holds(0, false) {
 			m.tellGranted(q, c, l)
 		}
 		m.tellEnded(l)

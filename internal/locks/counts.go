@@ -50,7 +50,7 @@ func (c *counts) oldest(now time.Duration) time.Duration {
 	if len(c.line) == 0 {
 		return 0
 	}
-	return max(now-c.line[0].born, 0)
+	return max(now-c.line[0].since, 0)
 }
 
 // waitingHeap orders leases by when they came. A newcomer is the youngest, so
@@ -58,7 +58,7 @@ func (c *counts) oldest(now time.Duration) time.Duration {
 type waitingHeap []*lease
 
 func (h waitingHeap) Len() int           { return len(h) }
-func (h waitingHeap) Less(i, j int) bool { return h[i].born < h[j].born }
+func (h waitingHeap) Less(i, j int) bool { return h[i].since < h[j].since }
 func (h waitingHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].lineIndex, h[j].lineIndex = int32(i), int32(j)

@@ -33,7 +33,7 @@ func (m *Manager) end(l *lease, reason Reason, now time.Duration) {
 func (m *Manager) submitDelete(l *lease) {
 	version := int32(-1)
 	if l.reason() == ReasonExpired || l.reason() == ReasonUnclaimed {
-		version = l.version
+		version = l.dataVersion()
 		m.expiring++
 	}
 	term, byTime := l.term, version != -1

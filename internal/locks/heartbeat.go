@@ -158,7 +158,7 @@ func (m *Manager) writeRecord(l *lease, ttl time.Duration, then func(error)) {
 	before := l.recorded
 	l.writing = true
 	l.recorded = min(before, ttl)
-	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: l.record(ttl), Version: l.version}}}
+	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: l.record(ttl), Version: l.dataVersion()}}}
 	m.submit(w, func(res zk.Result) {
 		l.writing = false
 		if l.phase == ended {
@@ -166,7 +166,8 @@ func (m *Manager) writeRecord(l *lease, ttl time.Duration, then func(error)) {
 		}
 		switch {
 		case res.Outcome == zk.Done:
-			l.version, l.recorded = res.Versions[0], ttl
+			l.setDataVersion(res.Versions[0])
+			l.recorded = ttl
 			if then != nil {
 				then(nil)
 			}

@@ -209,7 +209,7 @@ func (g *gate) checkCounts() {
 			waits++
 			if l.lineIndex < 0 || int(l.lineIndex) >= len(m.counts.line) || m.counts.line[l.lineIndex] != l {
 				g.t.Errorf("lease %s waits, and is not in the line", id)
-			} else if m.counts.line[0].born > l.born {
+			} else if m.counts.line[0].since > l.since {
 				g.t.Errorf("lease %s is older than the oldest", id)
 			}
 		}

@@ -35,30 +35,29 @@ type lease struct {
 	shown   bool  // it has been there: the lease's end will be told
 
 	// The clock, and the contender's data.
-	claimed   bool   // its client knows of the grant
-	assumed   bool   // ttl is the longest there is, until the contender has been read
-	told      bool   // a former owner may have granted it and told its client
-	loaded    bool   // the data was read or written under this term
-	loading   bool   // a read is under way
-	writing   bool   // a setData is under way
-	abandoned bool   // nobody can ever use it: end it once it is known
-	version   int32  // data version whose content was applied here
-	term      uint32 // of the session under which the clock runs
-	listeners int32  // open requests with its token
-	heapIndex int32  // in Manager.deadlines, -1: not in it
-	lineIndex int32  // in counts.line, -1: not in it
+	claimed   bool     // its client knows of the grant
+	assumed   bool     // ttl is the longest there is, until the contender has been read
+	told      bool     // a former owner may have granted it and told its client
+	loaded    bool     // the data was read or written under this term
+	loading   bool     // a read is under way
+	writing   bool     // a setData is under way
+	abandoned bool     // nobody can ever use it: end it once it is known
+	noted     sighting // what is noted of the contender
+	term      uint32   // of the session under which the clock runs
+	listeners int32    // open requests with its token
+	heapIndex int32    // in Manager.deadlines, -1: not in it
+	lineIndex int32    // in counts.line, -1: not in it
 
 	// All readings but enqueued are of the boot clock.
-	ttl       time.Duration // what a heartbeat renews
-	recorded  time.Duration // TTL that the contender's data is known to have: nothing longer is promised
-	deadline  time.Duration
-	grace     time.Duration // takeover + promise window: what the old owner promised ends a TTL after it; 0 for own leases
-	due       time.Duration // the reading under which it lies in the heap
-	born      time.Duration // for the wait's length
-	grantedAt time.Duration
-	enqueued  time.Duration // wall clock, since the Unix epoch
+	ttl      time.Duration // what a heartbeat renews
+	recorded time.Duration // TTL that the contender's data is known to have: nothing longer is promised
+	deadline time.Duration
+	grace    time.Duration // takeover + promise window: what the old owner promised ends a TTL after it; 0 for own leases
+	due      time.Duration // the reading under which it lies in the heap
+	since    time.Duration // when it came; once it has been granted, when that was
+	seenAt   time.Duration // sight.since
+	enqueued time.Duration // wall clock, since the Unix epoch
 
-	sight  sight // what is noted of the contender
 	czxid  int64 // of the contender; 0 until known
 	owner  string
 	seldom *seldom
@@ -66,30 +65,6 @@ type lease struct {
 	rev  uint64
 	wake chan struct{} // closed at the next visible change; nil while nobody waits
 }
-
-// seldom is what few leases have.
-type seldom struct {
-	metadata string
-	key      string        // hash of its idempotency key; ""
-	shrinkAt time.Duration // boot: when recorded may come down to ttl; 0: it need not
-	failure  *Error        // ended: what became of a create that came to nothing
-}
-
-// cause is a Reason in one byte.
-type cause uint8
-
-var causes = [...]Reason{"", ReasonReleased, ReasonCancelled, ReasonExpired, ReasonUnclaimed, ReasonRemoved, ReasonWaitElapsed, ReasonUnknown}
-
-func causeOf(r Reason) cause {
-	for c, reason := range causes {
-		if reason == r {
-			return cause(c)
-		}
-	}
-	panic("locks: a reason without a number: " + string(r))
-}
-
-func (l *lease) reason() Reason { return causes[l.why] }
 
 func (l *lease) id() recipe.LeaseID { return l.contender.LeaseID }
 
@@ -106,42 +81,6 @@ func (l *lease) named(name string) {
 		c = &recipe.Contender{LeaseID: l.id(), Name: name}
 	}
 	l.contender = c
-}
-
-// few is where what few leases have can be written.
-func (l *lease) few() *seldom {
-	if l.seldom == nil {
-		l.seldom = &seldom{}
-	}
-	return l.seldom
-}
-
-func (l *lease) metadata() string {
-	if l.seldom == nil {
-		return ""
-	}
-	return l.seldom.metadata
-}
-
-func (l *lease) key() string {
-	if l.seldom == nil {
-		return ""
-	}
-	return l.seldom.key
-}
-
-func (l *lease) shrinkAt() time.Duration {
-	if l.seldom == nil {
-		return 0
-	}
-	return l.seldom.shrinkAt
-}
-
-func (l *lease) failure() *Error {
-	if l.seldom == nil {
-		return nil
-	}
-	return l.seldom.failure
 }
 
 // placed reports whether the lease's place in the queue is certain: its
@@ -224,16 +163,17 @@ func (m *Manager) extend(l *lease, now, span time.Duration) {
 // grant makes a waiting lease held. The caller has established that its
 // contender holds in the replica and that the replica may be acted upon.
 func (m *Manager) grant(l *lease, c *recipe.Contender, now time.Duration) {
+	waited := now - l.since
 	m.setPhase(l, held)
-	l.grantedAt = now
+	l.since = now
 	l.claimed = l.listeners > 0 || l.told
 	if l.claimed {
 		m.extend(l, now, l.ttl)
 	} else {
 		m.extend(l, now, min(l.ttl, unclaimedClock))
 	}
-	m.metrics.LeaseGranted(now - l.born)
-	if l.sight.holds(now, l.told) {
+	m.metrics.LeaseGranted(waited)
+	if l.holds(now, l.told) {
 		m.tellGranted(l.q, c, l)
 	}
 	m.touch(l)
@@ -275,7 +215,7 @@ func (m *Manager) finish(l *lease, reason Reason, now time.Duration) {
 	}
 	m.remember(l, now)
 	if l.wasHeld {
-		m.metrics.LeaseEnded(string(reason), now-l.grantedAt)
+		m.metrics.LeaseEnded(string(reason), now-l.since)
 	} else {
 		m.metrics.LeaseEnded(string(reason), 0)
 	}

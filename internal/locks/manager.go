@@ -103,6 +103,7 @@ type Manager struct {
 	spaces     map[string]*space
 	leases     map[recipe.LeaseID]*lease // those that this gateway owns and that have not ended
 	history    history
+	owners     names
 	keys       map[string]*keyEntry
 	keyLine    keyLine                     // those whose lease has ended
 	otherKeys  map[string]recipe.GatewayID // of other gateways, as the last scan found them

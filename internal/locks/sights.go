@@ -52,7 +52,7 @@ func (s *sight) holds(now time.Duration, longer bool) bool {
 func (m *Manager) sightOf(c *recipe.Contender) sight {
 	if c.Ours {
 		if l := m.leases[c.LeaseID]; l != nil && l.name() == c.Name {
-			return l.sight
+			return l.sight()
 		}
 	}
 	return m.sights[c]

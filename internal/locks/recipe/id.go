@@ -68,24 +68,37 @@ func NewLeaseID(fleet FleetID, gateway GatewayID, random io.Reader) (LeaseID, er
 	if _, err := ParseGatewayID(string(gateway)); err != nil {
 		return "", err
 	}
-	s, err := generate(random, 10)
-	if err != nil {
+	// What is read from an interface is on the heap: in one piece with the id.
+	b := make([]byte, LeaseIDLen+10)
+	id, raw := b[:LeaseIDLen], b[LeaseIDLen:]
+	if err := read(random, raw); err != nil {
 		return "", err
 	}
+	copy(id, Tag)
+	copy(id[fleetAt:], fleet)
+	copy(id[gatewayAt:], gateway)
+	encoding.Encode(id[randomAt:], raw)
 	for _, word := range []string{"lock", "lease", "latch"} {
-		if strings.HasSuffix(s, word) {
-			s = s[:len(s)-1] + "a"
+		if strings.HasSuffix(string(id[randomAt:]), word) {
+			id[LeaseIDLen-1] = 'a'
 		}
 	}
-	return LeaseID(Tag + string(fleet) + string(gateway) + s), nil
+	return LeaseID(id), nil
 }
 
 func generate(random io.Reader, bytes int) (string, error) {
-	var b [10]byte
-	if _, err := io.ReadFull(random, b[:bytes]); err != nil {
-		return "", &idError{what: "making an id: reading random bytes", err: err}
+	b := make([]byte, bytes)
+	if err := read(random, b); err != nil {
+		return "", err
 	}
-	return encoding.EncodeToString(b[:bytes]), nil
+	return encoding.EncodeToString(b), nil
+}
+
+func read(random io.Reader, b []byte) error {
+	if _, err := io.ReadFull(random, b); err != nil {
+		return &idError{what: "making an id: reading random bytes", err: err}
+	}
+	return nil
 }
 
 // ParseFleetID checks that s is a fleet id.

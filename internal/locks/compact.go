@@ -1,0 +1,126 @@
+package locks
+
+import (
+	"hash/maphash"
+	"strings"
+	"time"
+)
+
+// A gateway may run very many leases, nearly all of them held, and what a lease
+// has in memory is what it costs: a held lease on a lock of its own takes some
+// 580 bytes here and in the observer's replica (TestAHeldLeaseTakesLittleMemory).
+// So strings are there once, whatever few leases have is made for those, and the
+// rest is packed.
+
+// seldom is what few leases have.
+type seldom struct {
+	metadata string
+	key      string        // hash of its idempotency key; ""
+	shrinkAt time.Duration // boot: when recorded may come down to ttl; 0: it need not
+	version  int32         // of the data whose content was applied here
+	failure  *Error        // ended: what became of a create that came to nothing
+}
+
+// cause is a Reason in one byte.
+type cause uint8
+
+var causes = [...]Reason{"", ReasonReleased, ReasonCancelled, ReasonExpired, ReasonUnclaimed, ReasonRemoved, ReasonWaitElapsed, ReasonUnknown}
+
+func causeOf(r Reason) cause {
+	for c, reason := range causes {
+		if reason == r {
+			return cause(c)
+		}
+	}
+	panic("locks: a reason without a number: " + string(r))
+}
+
+func (l *lease) reason() Reason { return causes[l.why] }
+
+// few is where what few leases have can be written.
+func (l *lease) few() *seldom {
+	if l.seldom == nil {
+		l.seldom = &seldom{}
+	}
+	return l.seldom
+}
+
+func (l *lease) metadata() string {
+	if l.seldom == nil {
+		return ""
+	}
+	return l.seldom.metadata
+}
+
+func (l *lease) key() string {
+	if l.seldom == nil {
+		return ""
+	}
+	return l.seldom.key
+}
+
+func (l *lease) shrinkAt() time.Duration {
+	if l.seldom == nil {
+		return 0
+	}
+	return l.seldom.shrinkAt
+}
+
+func (l *lease) failure() *Error {
+	if l.seldom == nil {
+		return nil
+	}
+	return l.seldom.failure
+}
+
+// dataVersion is the version of the contender's data whose content was applied here.
+func (l *lease) dataVersion() int32 {
+	if l.seldom == nil {
+		return 0
+	}
+	return l.seldom.version
+}
+
+func (l *lease) setDataVersion(version int32) {
+	if version != l.dataVersion() {
+		l.few().version = version
+	}
+}
+
+// sighting is a lease's sight but for its time, which stands with the others.
+type sighting struct{ held, longer, mute bool }
+
+// sight is what is noted of the lease's contender.
+func (l *lease) sight() sight {
+	return sight{since: l.seenAt, held: l.noted.held, longer: l.noted.longer, mute: l.noted.mute}
+}
+
+func (l *lease) setSight(s sight) {
+	l.seenAt, l.noted = s.since, sighting{held: s.held, longer: s.longer, mute: s.mute}
+}
+
+// holds is sight.holds.
+func (l *lease) holds(now time.Duration, longer bool) bool {
+	s := l.sight()
+	news := s.holds(now, longer)
+	l.setSight(s)
+	return news
+}
+
+// names keeps one copy of what many leases are called alike: their owner. Where
+// two names want the same place the later one takes it, so it never grows.
+type names [1 << 10]string
+
+var namesSeed = maphash.MakeSeed()
+
+// one returns the copy of a name whose memory may be somebody else's.
+func (n *names) one(name string) string {
+	if name == "" {
+		return ""
+	}
+	place := &n[maphash.String(namesSeed, name)%uint64(len(n))]
+	if *place != name {
+		*place = strings.Clone(name)
+	}
+	return *place
+}
