@@ -60,6 +60,12 @@ func FuzzRequest(f *testing.F) {
 		f.Add(int32(op), append(bytes.Clone(b), 0xff, 0xff, 0xff, 0xff))
 	}
 	f.Add(int32(99), []byte{})
+	for _, path := range []string{"//b", "//e", "//", "/b/", "//zookeeper"} { // paths that a lookup and a parent's child could disagree on
+		f.Add(int32(wire.OpDelete), (&wire.VersionRequest{Path: path, Version: -1}).AppendTo(nil))
+		f.Add(int32(wire.OpCreate), creation(path, 0).AppendTo(nil))
+		f.Add(int32(wire.OpSetData), (&wire.SetDataRequest{Path: path, Version: -1}).AppendTo(nil))
+		f.Add(int32(wire.OpSetACL), (&wire.SetACLRequest{Path: path, ACL: everyone, Version: -1}).AppendTo(nil))
+	}
 	f.Fuzz(func(t *testing.T, op int32, body []byte) {
 		r := newRig(t)
 		other, c := r.client(1), r.client(2)
