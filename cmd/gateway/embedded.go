@@ -47,6 +47,7 @@ type ownStore struct {
 	end     context.CancelFunc
 	ended   chan struct{}
 	err     error // how the node ended; once ended is closed
+	admin   *admin
 }
 
 // openStore opens the store when there is no --zk.
@@ -89,10 +90,27 @@ func (o *ownStore) run(group *errgroup.Group, ctx context.Context) {
 	})
 }
 
+// administer opens the socket of gateway backup. Without it everything else
+// works, so a file system that has no sockets is no reason not to.
+func (o *ownStore) administer(logger *slog.Logger) {
+	if o == nil {
+		return
+	}
+	admin, err := openAdmin(o.dir, o.node, logger)
+	if err != nil {
+		logger.Warn("no backup can be made while this gateway runs", "err", err)
+		return
+	}
+	o.admin = admin
+}
+
 // stop ends the node in good order and tells how it has ended.
 func (o *ownStore) stop() error {
 	if o == nil || !o.running {
 		return nil
+	}
+	if o.admin != nil {
+		o.admin.close()
 	}
 	o.end()
 	<-o.ended

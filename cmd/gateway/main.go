@@ -46,11 +46,13 @@ type cli struct {
 	config
 	ConfigFile string `name:"config" placeholder:"FILE" help:"YAML file with a key per flag, named like it: listen, zk and so on."`
 
-	Serve       struct{}      `cmd:"" default:"1" help:"Serve (the default)."`
-	Healthcheck struct{}      `cmd:"" help:"Ask the gateway that runs with the same --listen whether it is alive."`
-	Export      exportCommand `cmd:"" help:"Write everything below --root to a file, to move it to another ZooKeeper."`
-	Import      importCommand `cmd:"" help:"Make a --root of what gateway export has written."`
-	Version     struct{}      `cmd:"" help:"Print the version."`
+	Serve       struct{}       `cmd:"" default:"1" help:"Serve (the default)."`
+	Healthcheck struct{}       `cmd:"" help:"Ask the gateway that runs with the same --listen whether it is alive."`
+	Export      exportCommand  `cmd:"" help:"Write everything below --root to a file, to move it to another ZooKeeper."`
+	Import      importCommand  `cmd:"" help:"Make a --root of what gateway export has written."`
+	Backup      backupCommand  `cmd:"" help:"Copy the store in --data-dir to a file, while the gateway runs or not."`
+	Restore     restoreCommand `cmd:"" help:"Make a --data-dir of what gateway backup has written."`
+	Version     struct{}       `cmd:"" help:"Print the version."`
 	Config      struct {
 		Print struct{} `cmd:"" help:"Print the settings in force, as a configuration file."`
 	} `cmd:"" help:"About the configuration."`
@@ -108,6 +110,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	switch parsed.Command() {
 	case "export":
 		return report(stderr, c.Export.run(ctx, &c.config, stdout, stderr))
+	case "backup":
+		return report(stderr, c.Backup.run(ctx, &c.config, stderr))
+	case "restore":
+		return report(stderr, c.Restore.run(&c.config, stderr))
 	case "import":
 		return report(stderr, c.Import.run(ctx, &c.config, stderr))
 	}

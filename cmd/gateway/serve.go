@@ -83,6 +83,7 @@ func serve(ctx context.Context, stop func(), c *config, stderr io.Writer) error 
 	defer cancel()
 	group, running := errgroup.WithContext(running)
 	own.run(group, running)
+	own.administer(logger.With("part", "admin"))
 	group.Go(func() error {
 		err := manager.Run(running)
 		if running.Err() != nil && errors.Is(err, context.Canceled) {

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"lockkeeper/internal/zk/standalone"
+)
+
+// adminSocket is the Unix socket in the data directory by which the same user
+// administers the gateway that runs there. Nobody else can open it.
+const adminSocket = "admin.sock"
+
+// adminStall is how long who fetches a backup may leave what is sent unread:
+// the store's file grows meanwhile.
+const adminStall = 30 * time.Second
+
+// admin serves the socket.
+type admin struct {
+	listener net.Listener
+	server   *http.Server
+	path     string
+	ended    chan struct{}
+}
+
+// openAdmin begins to serve. The lock of the store proves that a socket that
+// is there already was left by a process that is gone.
+func openAdmin(dir string, node *standalone.Node, logger *slog.Logger) (*admin, error) {
+	a := &admin{path: filepath.Join(dir, adminSocket), ended: make(chan struct{})}
+	if info, err := os.Lstat(a.path); err == nil && info.Mode()&fs.ModeSocket != 0 {
+		if err := os.Remove(a.path); err != nil {
+			return nil, err
+		}
+	}
+	address, done, err := socketAddress(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		// Before it has a name: there is no moment at which others could open it.
+		if controlled := c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }); controlled != nil {
+			return controlled
+		}
+		return err
+	}}
+	if a.listener, err = config.Listen(context.Background(), "unix", address); err != nil {
+		return nil, err
+	}
+	a.listener.(*net.UnixListener).SetUnlinkOnClose(false) // by its real name, in close
+	if err := os.Chmod(a.path, 0o600); err != nil {        // where the system does not take it over from the socket
+		return nil, errors.Join(err, a.listener.Close(), os.Remove(a.path))
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /backup", func(w http.ResponseWriter, r *http.Request) {
+		out := &patient{w: w, control: http.NewResponseController(w)}
+		n, err := node.Backup(r.Context(), out)
+		switch {
+		case err == nil:
+			logger.Info("backup sent", "bytes", n)
+		case n == 0 && !out.begun:
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		default:
+			logger.Warn("a backup was broken off", "bytes", n, "err", err)
+			panic(http.ErrAbortHandler) // so that it does not look whole
+		}
+	})
+	a.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
+	go func() {
+		defer close(a.ended)
+		if err := serveHTTP(a.server, a.listener); err != nil {
+			logger.Warn("the administration's socket is closed", "err", err)
+		}
+	}()
+	return a, nil
+}
+
+// close breaks off what is under way.
+func (a *admin) close() {
+	_ = a.server.Close() // nothing could be done about it
+	<-a.ended
+	_ = os.Remove(a.path) // the next one would remove it too
+}
+
+// patient gives whoever reads some time for each piece.
+type patient struct {
+	w       io.Writer
+	control *http.ResponseController
+	begun   bool
+}
+
+func (p *patient) Write(b []byte) (int, error) {
+	p.begun = true
+	if err := p.control.SetWriteDeadline(time.Now().Add(adminStall)); err != nil {
+		return 0, err
+	}
+	return p.w.Write(b)
+}
+
+// socketAddress names the socket so that the system takes it: a path may have
+// about a hundred bytes there. done is called when it is not needed any more.
+func socketAddress(dir string) (address string, done func(), err error) {
+	address = filepath.Join(dir, adminSocket)
+	if len(address) < 100 {
+		return address, func() {}, nil
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return "", nil, err
+	}
+	return fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), adminSocket), func() { d.Close() }, nil
+}
+
+// askAdmin sends a request to the gateway that runs on a data directory.
+func askAdmin(ctx context.Context, dir, path string) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			address, done, err := socketAddress(dir)
+			if err != nil {
+				return nil, err
+			}
+			defer done()
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", address)
+		}}}
+	return client.Do(request)
+}

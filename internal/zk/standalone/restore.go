@@ -1,0 +1,170 @@
+package standalone
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"lockkeeper/internal/zk/embedded"
+	"lockkeeper/internal/zk/embedded/disk"
+	"lockkeeper/internal/zk/embedded/state"
+	"lockkeeper/internal/zk/wire"
+)
+
+// How far a restore raises the fence base: by fenceMargin and by fenceRate for each second since the backup was made. A
+// fencing token is the fence base and the zxid of the transaction that made the lease, and zxids rise by one. The tokens that
+// were given after the backup are therefore at most as many above it as there were transactions, and no server makes a
+// million of them in a second: each waits for the disk. The margin is for a clock that was set back meanwhile: 2^40
+// transactions, twelve days of a million a second. Tokens stay below 2^53, where JSON numbers end for some readers, for
+// centuries of age, and for eight thousand restores.
+const (
+	fenceMargin = 1 << 40
+	fenceRate   = 1 << 20
+)
+
+// Restored is what a restore has done.
+type Restored struct {
+	Backup      disk.Summary
+	SessionsEnd int   // sessions of the backup that were ended
+	FenceBase   int64 // what every new fencing token is above
+}
+
+// ErrNotEmpty is why Restore refuses a directory.
+var ErrNotEmpty = errors.New("the directory is not empty")
+
+// unfinished is the directory within the data directory in which a restore works. What it left when it died is cleared.
+const unfinished = ".restoring"
+
+// Restore makes the store of a data directory out of a backup, which it leaves alone. The directory must be empty or missing;
+// it has either the whole store afterwards or none. All sessions that were in the backup are ended, with their ephemeral
+// nodes, and the fence base of the root is raised above every token that was or may have been given since.
+func Restore(backup, dir, root string, now time.Time) (*Restored, error) {
+	if err := vacant(dir); err != nil {
+		return nil, err
+	}
+	sum, err := disk.Verify(backup)
+	if err != nil {
+		return nil, err
+	}
+	work := filepath.Join(dir, unfinished)
+	if err := errors.Join(os.RemoveAll(work), os.MkdirAll(dir, 0o700)); err != nil {
+		return nil, fmt.Errorf("making room for the store: %w", err)
+	}
+	if err := os.Mkdir(work, 0o700); err != nil {
+		return nil, fmt.Errorf("making room for the store: %w", err)
+	}
+	defer os.RemoveAll(work)
+	made := filepath.Join(work, disk.FileName)
+	if err := copyFile(backup, made); err != nil {
+		return nil, fmt.Errorf("copying the backup: %w", err)
+	}
+	done := &Restored{Backup: sum}
+	if err := done.revise(work, root, now); err != nil {
+		return nil, err
+	}
+	// Link and not Rename: it refuses to replace a store that somebody else has made here meanwhile.
+	if err := os.Link(made, filepath.Join(dir, disk.FileName)); err != nil {
+		return nil, fmt.Errorf("giving the store its name: %w", err)
+	}
+	return done, syncDir(dir)
+}
+
+// vacant refuses a directory in which there is anything.
+func vacant(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() != unfinished {
+			return fmt.Errorf("%w: there is %s", ErrNotEmpty, filepath.Join(dir, e.Name()))
+		}
+	}
+	return nil
+}
+
+// revise makes the copy in dir one to go on with, in ordinary transactions that are stored at once.
+func (r *Restored) revise(dir, root string, now time.Time) error {
+	store, err := disk.Open(disk.Config{Dir: dir})
+	if err != nil {
+		return err
+	}
+	tree, err := embedded.Recover(store)
+	if err == nil {
+		var txns []*state.Txn
+		if txns, err = r.changes(tree, root, now); err == nil {
+			err = store.Append(embedded.Batch{Txns: txns})
+		}
+	}
+	return errors.Join(err, store.Close())
+}
+
+// changes are the transactions that revise the tree, which they are applied to.
+func (r *Restored) changes(tree *state.State, root string, now time.Time) ([]*state.Txn, error) {
+	at := now.UnixMilli()
+	var txns []*state.Txn
+	for id := range tree.Sessions() { // a copy of the ids
+		r.SessionsEnd++
+		txns = append(txns, tree.CloseSession(at, id))
+	}
+	// Reading takes a session, like everything.
+	me := state.NewConn("127.0.0.1")
+	me.Session = embedded.NextLocalSession(tree)
+	txns = append(txns, tree.OpenSession(at, me.Session, 4000))
+	path := root + "/fence_base"
+	reply := tree.Request(me, at, wire.RequestHeader{Op: wire.OpGetData}, (&wire.ReadRequest{Path: path}).AppendTo(nil))
+	node, ok := reply.Body.(*wire.DataReply)
+	if !ok {
+		return nil, fmt.Errorf("reading %s: %w", path, reply.Header.Err)
+	}
+	if err := json.Unmarshal(node.Data, &r.FenceBase); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	since := max(now.Sub(r.Backup.Written), 0) / time.Second
+	r.FenceBase += fenceMargin + int64(since+1)*fenceRate
+	data, err := json.Marshal(r.FenceBase)
+	if err != nil {
+		return nil, fmt.Errorf("writing %s: %w", path, err)
+	}
+	raise := &state.Txn{Zxid: tree.LastZxid() + 1, Time: at, Session: me.Session,
+		Ops: []state.TxnOp{{Kind: state.TxnSetData, Path: path, Data: data, Version: node.Stat.Version + 1}}}
+	if err := tree.Apply(raise); err != nil {
+		return nil, fmt.Errorf("writing %s: %w", path, err)
+	}
+	return append(txns, raise, tree.CloseSession(at, me.Session)), nil
+}
+
+// copyFile copies a file to a new one, which is on the disk then.
+func copyFile(from, to string) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	if _, err := io.Copy(out, in); err != nil {
+		return err
+	}
+	return out.Sync()
+}
+
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}

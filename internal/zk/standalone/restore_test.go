@@ -1,0 +1,130 @@
+package standalone
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	gozk "github.com/go-zookeeper/zk"
+
+	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/embedded/disk"
+)
+
+// stored is a node over a real store in dir.
+func stored(t *testing.T, dir string) *process {
+	t.Helper()
+	p := &process{log: new(journal), ended: make(chan error, 1)}
+	var err error
+	if p.Node, err = Open(Config{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(context.Background())
+	p.end = end
+	go func() { p.ended <- p.Run(ctx) }()
+	return p
+}
+
+func TestARestoreEndsTheSessionsAndRaisesTheFenceBase(t *testing.T) {
+	testkit.NoLeaks(t)
+	p := stored(t, filepath.Join(t.TempDir(), "data"))
+	cfg := zk.Config{Servers: []string{"embedded:2181"}, Dial: p.Dial, CreateRoot: true}
+	before, err := zk.OpenLayout(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := p.client(t)
+	create(t, c, "/gone", gozk.FlagEphemeral)
+	create(t, c, "/kept", 0)
+	backup := filepath.Join(t.TempDir(), "backup")
+	f, err := os.OpenFile(backup, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Backup(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	create(t, c, "/later", 0)
+	c.Close()
+	p.stop(t)
+
+	dir := filepath.Join(t.TempDir(), "new", "data")
+	const age = time.Hour
+	done, err := Restore(backup, dir, zk.DefaultRoot, time.Now().Add(age))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done.SessionsEnd != 1 {
+		t.Errorf("ended %d sessions", done.SessionsEnd)
+	}
+	p = stored(t, dir)
+	cfg.Dial = p.Dial
+	after, err := zk.OpenLayout(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if least := before.FenceBase + 1<<40 + int64(age/time.Second)<<20; after.FenceBase < least || after.FenceBase != done.FenceBase {
+		t.Errorf("the fence base is %d, was told as %d, and has to be %d", after.FenceBase, done.FenceBase, least)
+	}
+	if after.FleetID != before.FleetID {
+		t.Error("it is another fleet")
+	}
+	c = p.client(t)
+	if exists(t, c, "/gone") || !exists(t, c, "/kept") || exists(t, c, "/later") {
+		t.Error("not what was there when the backup was made")
+	}
+	c.Close()
+	p.stop(t)
+}
+
+func TestARestoreTouchesNothingThatIsThereAndTakesNothingDamaged(t *testing.T) {
+	p := stored(t, filepath.Join(t.TempDir(), "data"))
+	if _, err := zk.OpenLayout(t.Context(), zk.Config{Servers: []string{"embedded:2181"}, Dial: p.Dial, CreateRoot: true}); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if _, err := p.Backup(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	p.stop(t)
+	whole, cut := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "cut")
+	for path, data := range map[string][]byte{whole: b.Bytes(), cut: b.Bytes()[:b.Len()-4096]} {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	full := t.TempDir()
+	if err := os.WriteFile(filepath.Join(full, "x"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Restore(whole, full, zk.DefaultRoot, time.Now()); !errors.Is(err, ErrNotEmpty) {
+		t.Errorf("into a directory with a file: %v", err)
+	}
+	empty := t.TempDir()
+	if _, err := Restore(cut, empty, zk.DefaultRoot, time.Now()); !errors.Is(err, disk.ErrDamaged) {
+		t.Errorf("from a damaged backup: %v", err)
+	}
+	if _, err := Restore(whole, empty, "/elsewhere", time.Now()); err == nil {
+		t.Error("a root that the backup does not have")
+	}
+	if left, err := os.ReadDir(empty); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+	// What a restore left that was killed is no obstacle.
+	if err := os.MkdirAll(filepath.Join(empty, unfinished, "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Restore(whole, empty, zk.DefaultRoot, time.Now()); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(empty); err != nil || len(left) != 1 || left[0].Name() != disk.FileName {
+		t.Errorf("there are %v %v", left, err)
+	}
+}
