@@ -64,11 +64,11 @@ func startGateway(t testing.TB, zk string, flags ...string) *gateway {
 func (g *gateway) url() string { return "http://" + g.listen }
 
 // freeAddr is an address that nobody listens on, below the range from which outgoing connections get their ports: a
-// gateway that is started again finds it free.
+// gateway that is started again finds it free. (Chromium goes to no page on port 10080, so all are above that.)
 func freeAddr(t testing.TB) string {
 	t.Helper()
 	for range 100 {
-		l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(9000)))
+		l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", 10100+rand.IntN(8900)))
 		if err == nil {
 			defer l.Close()
 			return l.Addr().String()
