@@ -25,18 +25,21 @@ type exportCommand struct {
 func (exportCommand) Help() string {
 	return `Stop all gateways first: everything below --root is read at rest.
 
-  gateway export --zk localhost:2181 --output lockkeeper.export
+  gateway export --data-dir ./lockkeeper-data --output lockkeeper.export
   gateway import --zk zk1:2181,zk2:2181,zk3:2181/apps --input lockkeeper.export
 
 Leases, places in the queues, lease tokens and idempotency keys go on with the next gateway on the new ZooKeeper; fencing
 tokens rise. The file holds the secret of the lease tokens: who can read it can end every lease. Nothing is changed where
 it comes from. Keep gateways from starting there again: two ZooKeepers would grant the same locks.
-docs/moving-to-an-ensemble.md goes through it step by step.`
+--zk in place of --data-dir exports from there. docs/moving-to-an-ensemble.md goes through it step by step.`
 }
 
-// run exports from the ZooKeeper that the configuration names.
+// run exports from the ZooKeeper or the data directory that the configuration names.
 func (e *exportCommand) run(ctx context.Context, c *config, stdout, stderr io.Writer) error {
-	return c.offline(stderr, func(cfg zk.Config) error { return e.from(ctx, cfg, stdout, stderr) })
+	if err := c.existing(); err != nil {
+		return err
+	}
+	return c.offline(ctx, stderr, func(ctx context.Context, cfg zk.Config) error { return e.from(ctx, cfg, stdout, stderr) })
 }
 
 // from exports from a ZooKeeper, however it is reached.
@@ -71,7 +74,14 @@ func (e *exportCommand) from(ctx context.Context, cfg zk.Config, stdout, stderr 
 }
 
 func counts(s migrate.Summary) string {
-	return fmt.Sprintf("%d held and %d waiting leases of %d locks, %d idempotency keys", s.Held, s.Waiting, s.Locks, s.Keys)
+	return fmt.Sprintf("%d held and %s in %s, %s", s.Held, plural(s.Waiting, "waiting lease"), plural(s.Locks, "lock"), plural(s.Keys, "idempotency key"))
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // output is where an export goes: nobody sees a part of it.

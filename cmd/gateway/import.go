@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync"
-	"time"
 
 	"lockkeeper/internal/migrate"
 	"lockkeeper/internal/zk"
@@ -26,13 +24,17 @@ func (importCommand) Help() string {
   gateway import --zk zk1:2181,zk2:2181,zk3:2181/apps --input lockkeeper.export
   gateway        --zk zk1:2181,zk2:2181,zk3:2181/apps
 
+and back, into a gateway's own store:
+
+  gateway import --data-dir ./lockkeeper-data --input lockkeeper.export
+
 The file is read and checked whole before anything is written. No gateway starts on a root that has not been imported to
 its end. An import that was interrupted is repeated with --replace-partial.`
 }
 
-// run imports into the ZooKeeper that the configuration names.
+// run imports into the ZooKeeper or the data directory that the configuration names.
 func (i *importCommand) run(ctx context.Context, c *config, stderr io.Writer) error {
-	return c.offline(stderr, func(cfg zk.Config) error { return i.into(ctx, cfg, stderr) })
+	return c.offline(ctx, stderr, func(ctx context.Context, cfg zk.Config) error { return i.into(ctx, cfg, stderr) })
 }
 
 // into imports into a ZooKeeper, however it is reached.
@@ -72,18 +74,6 @@ func (i *importCommand) open(stderr io.Writer) (io.ReadCloser, error) {
 	return f, nil
 }
 
-// offline does work on the ZooKeeper that the configuration names.
-func (c *config) offline(stderr io.Writer, work func(zk.Config) error) error {
-	if c.ZK == "" {
-		return usage("give the ZooKeeper servers, for example --zk zk1:2181,zk2:2181,zk3:2181/apps", "--zk is missing")
-	}
-	cfg, err := c.zookeeper(c.logger(stderr).With("part", "zookeeper"), nil)
-	if err != nil {
-		return err
-	}
-	return work(cfg)
-}
-
 // migrateProblem gives an error of internal/migrate its exit code.
 func migrateProblem(err error) error {
 	var e *migrate.Error
@@ -96,26 +86,4 @@ func migrateProblem(err error) error {
 		code = exitConfig
 	}
 	return &problemError{code: code, err: err, hint: e.Hint}
-}
-
-// progressEvery is how often a person is told how far it is.
-const progressEvery = 2 * time.Second
-
-// progress tells on standard error how far long work is.
-type progress struct {
-	w io.Writer
-
-	mu   sync.Mutex
-	next time.Time
-}
-
-func newProgress(w io.Writer) *progress { return &progress{w: w, next: time.Now().Add(progressEvery)} }
-
-func (p *progress) tell(what string, done, total int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if now := time.Now(); now.After(p.next) {
-		p.next = now.Add(progressEvery)
-		fmt.Fprintf(p.w, "%s: %d of %d\n", what, done, total)
-	}
 }

@@ -164,7 +164,7 @@ func (i *importer) notEmpty(names []string) error {
 	if slices.Contains(names, zk.NodeVersion[1:]) {
 		what = "a Lockkeeper in it already: "
 	}
-	return refuse(KindNotEmpty, "choose another --root, or, if nobody needs what is there, clear it: zkCli.sh deleteall "+i.FullRoot(), "the root has %s%s", what, list(names))
+	return refuse(KindNotEmpty, "choose another --root or --data-dir, or, if nobody needs what is there, clear it: zkCli.sh deleteall "+i.FullRoot(), "the root has %s%s", what, list(names))
 }
 
 func (i *importer) partial() error {

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/embedded/embeddedtest"
+)
+
+// oneLease is a ZooKeeper with a Lockkeeper root that has one lease, and its address.
+func oneLease(t *testing.T) (addr string, o *zk.Offline) {
+	t.Helper()
+	cfg := zk.Config{Servers: []string{embeddedtest.RunT(t).Addr()}, CreateRoot: true}
+	layout, err := zk.OpenLayout(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o, err = zk.OpenOffline(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(o.Close)
+	put(t, o, "/lockkeeper/locks/deploy")
+	put(t, o, "/lockkeeper/locks/deploy/write-v1.lk"+layout.FleetID+"aaaaaaaaaaaaa"+"bbbbbbbbbbbbbbbb-lock-0000000000")
+	return cfg.Servers[0], o
+}
+
+func put(t *testing.T, o *zk.Offline, path string) {
+	t.Helper()
+	if _, err := o.Commit(t.Context(), []zk.Op{{Kind: zk.OpCreate, Path: path, Data: []byte(`{"v":1}`)}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAnExportIsAPrivateFileThatReplacesNothing(t *testing.T) {
+	addr, _ := oneLease(t)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.export")
+	code, stdout, stderr := command(t, "export", "--zk", addr, "--output", path)
+	if code != 0 || stdout != "" || !strings.Contains(stderr, "1 held and 0 waiting leases in 1 lock, 0 idempotency keys") || !strings.Contains(stderr, "like a password") {
+		t.Fatalf("exit %d, stdout %q, stderr:\n%s", code, stdout, stderr)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, mode %v", err, info.Mode())
+	}
+	first, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr = command(t, "export", "--zk", addr, "--output", path)
+	if code != exitUsage || !strings.Contains(stderr, "exists") {
+		t.Errorf("over an existing file: exit %d:\n%s", code, stderr)
+	}
+	if second, err := os.ReadFile(path); err != nil || !bytes.Equal(first, second) {
+		t.Errorf("the file was changed: %v", err)
+	}
+	// What fails leaves no part of a file behind.
+	if code, _, _ := command(t, "export", "--zk", addr, "--root", "/nowhere", "--output", path+"2"); code != exitConfig {
+		t.Errorf("a root that is not there: exit %d", code)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("left in the directory: %v, %v", left, err)
+	}
+}
+
+func TestAnExportGoesThroughAPipeIntoAnImport(t *testing.T) {
+	addr, _ := oneLease(t)
+	code, stdout, stderr := command(t, "export", "--zk", addr)
+	if code != 0 {
+		t.Fatalf("exit %d:\n%s", code, stderr)
+	}
+	input := file(t, "x.export", stdout, 0o600)
+	to := embeddedtest.RunT(t).Addr()
+	code, stdout, stderr = command(t, "import", "--zk", to+"/apps", "--root", "/other", "--input", input)
+	if code != 0 || stdout != "" || !strings.Contains(stderr, "imported 1 held") || !strings.Contains(stderr, "fencing tokens go on above") {
+		t.Fatalf("exit %d, stdout %q:\n%s", code, stdout, stderr)
+	}
+	code, stdout, stderr = command(t, "export", "--zk", to+"/apps", "--root", "/other")
+	if code != 0 || !strings.Contains(stdout, `"lock":"deploy"`) {
+		t.Errorf("exit %d:\n%s\n%s", code, stdout, stderr)
+	}
+}
+
+func TestADataDirectoryIsExportedAndImportedLikeAZooKeeper(t *testing.T) {
+	addr, _ := oneLease(t)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "1.export")
+	for _, args := range []string{
+		"export --zk " + addr + " --output " + path,
+		"import --data-dir " + dir + "/data --input " + path,
+		"export --data-dir " + dir + "/data --output " + dir + "/2.export",
+	} {
+		if code, _, stderr := command(t, strings.Fields(args)...); code != 0 {
+			t.Fatalf("%s: exit %d:\n%s", args, code, stderr)
+		}
+	}
+	below := func(path string) (n int64) {
+		t.Helper()
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var header struct {
+			TokensBelow int64 `json:"tokens_below"`
+		}
+		if err := json.NewDecoder(bytes.NewReader(data)).Decode(&header); err != nil {
+			t.Fatal(err)
+		}
+		return header.TokensBelow
+	}
+	if first, second := below(path), below(dir+"/2.export"); second <= first {
+		t.Errorf("tokens below %d, then below %d", first, second)
+	}
+	code, _, stderr := command(t, "import", "--data-dir", dir+"/data", "--input", path)
+	if code != exitConfig || !strings.Contains(stderr, "--data-dir") {
+		t.Errorf("into a directory that is in use: exit %d:\n%s", code, stderr)
+	}
+	code, _, stderr = command(t, "export", "--data-dir", dir+"/none")
+	if code != exitUsage || !strings.Contains(stderr, "has no store") {
+		t.Errorf("from no directory: exit %d:\n%s", code, stderr)
+	}
+	if _, err := os.Stat(dir + "/none"); err == nil {
+		t.Error("the export has made a data directory")
+	}
+}
+
+func TestExportAndImportSayWhatIsWrongAndWhatToDo(t *testing.T) {
+	addr, o := oneLease(t)
+	_, whole, _ := command(t, "export", "--zk", addr)
+	put(t, o, "/lockkeeper/locks/deploy/_c_1234-lock-0000000007")
+	cut := file(t, "cut", whole[:len(whole)-20], 0o600)
+	edited := file(t, "edited", strings.Replace(whole, `"lock":"deploy"`, `"lock":"Deploy"`, 1), 0o600)
+	later := file(t, "later", `{"lockkeeper_export":9}`+"\n", 0o600)
+	other := file(t, "other", "listen: 127.0.0.1:1\n", 0o600)
+	good := file(t, "good", whole, 0o644)
+	empty := embeddedtest.RunT(t).Addr()
+	for _, c := range []struct {
+		args string
+		code int
+		says []string
+	}{
+		{"export", exitUsage, []string{"--zk", "--data-dir"}},
+		{"import --input " + good, exitUsage, []string{"--zk", "--data-dir"}},
+		{"import --zk a:1 --data-dir x --input " + good, exitUsage, []string{"exclude each other"}},
+		{"export --zk a:b:c", exitUsage, []string{"--zk", "hint: for example"}},
+		{"export --zk 127.0.0.1:1 --output /nowhere/x", exitUsage, []string{"--output", "no such file"}},
+		{"export --zk 127.0.0.1:1", exitUnavailable, []string{"cannot be reached"}},
+		{"export --zk " + addr + " --root /x", exitConfig, []string{"there is no Lockkeeper", "--root"}},
+		{"export --zk " + addr, exitFailure, []string{"_c_1234-lock-0000000007", "--leave-foreign"}},
+		{"import --zk " + empty + " --input /nowhere", exitUsage, []string{"no such file"}},
+		{"import --zk " + empty + " --input " + cut, exitFailure, []string{"cut off", "export again"}},
+		{"import --zk " + empty + " --input " + edited, exitFailure, []string{"been changed", "export again"}},
+		{"import --zk " + empty + " --input " + later, exitConfig, []string{"format 9", "release"}},
+		{"import --zk " + empty + " --input " + other, exitFailure, []string{"no export of Lockkeeper"}},
+		{"import --zk " + addr + " --input " + good, exitConfig, []string{"warning: others can read", "a Lockkeeper in it already", "--root"}},
+		{"import --zk " + empty + " --no-create-root --input " + good, exitConfig, []string{"does not exist", "--no-create-root"}},
+	} {
+		code, stdout, stderr := command(t, strings.Fields(c.args)...)
+		if code != c.code || stdout != "" || !strings.Contains(stderr, "error: ") {
+			t.Errorf("%q: exit %d, stdout %q, stderr:\n%s", c.args, code, stdout, stderr)
+		}
+		for _, part := range append(c.says, "hint: ") {
+			if !strings.Contains(stderr, part) {
+				t.Errorf("%q does not say %q:\n%s", c.args, part, stderr)
+			}
+		}
+		var secret struct{ Keys []struct{ Key string } }
+		if _, at, ok := strings.Cut(whole, `"/secret","data":`); ok {
+			var data string
+			_ = json.NewDecoder(strings.NewReader(at)).Decode(&data)
+			_ = json.Unmarshal([]byte(data), &secret)
+		}
+		if len(secret.Keys) == 0 || strings.Contains(stderr, secret.Keys[0].Key) {
+			t.Errorf("%q tells the secret (%d keys)", c.args, len(secret.Keys))
+		}
+	}
+	if stat, err := o.Exists(t.Context(), "/lockkeeper"); err != nil || stat == nil {
+		t.Error(stat, err)
+	}
+	code, stdout, stderr := command(t, "export", "--zk", addr, "--leave-foreign")
+	if code != 0 || !strings.Contains(stderr, "another program made it: /lockkeeper/locks/deploy/_c_1234-lock-0000000007") || strings.Contains(stdout, "_c_1234") {
+		t.Errorf("exit %d:\n%s\n%s", code, stdout, stderr)
+	}
+}
+
+func TestAnExportNeverGoesToATerminal(t *testing.T) {
+	tty, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("this machine has no terminals: ", err)
+	}
+	defer tty.Close()
+	var errs bytes.Buffer
+	if code := run([]string{"export", "--zk", "127.0.0.1:1"}, tty, &errs); code != exitUsage || !strings.Contains(errs.String(), "terminal") {
+		t.Errorf("exit %d:\n%s", code, errs.String())
+	}
+}
+
+func TestHelpOfExportAndImportIsEnoughToStart(t *testing.T) {
+	for name, parts := range map[string][]string{
+		"export": {"--data-dir", "--output", "--leave-foreign", "secret", "docs/moving-to-an-ensemble.md", "gateway import --zk"},
+		"import": {"--zk", "--input", "--replace-partial", "--root", "interrupted"},
+	} {
+		code, stdout, _ := command(t, name, "--help")
+		for _, part := range parts {
+			if code != 0 || !strings.Contains(stdout, part) {
+				t.Errorf("%s --help (exit %d) does not mention %q", name, code, part)
+			}
+		}
+	}
+}
+
+func TestLongWorkSaysHowFarItIsAndShortWorkDoesNot(t *testing.T) {
+	var out bytes.Buffer
+	p := newProgress(&out)
+	p.tell("reading", 1, 2)
+	if out.Len() != 0 {
+		t.Errorf("short work says %q", out.String())
+	}
+	p.next = p.next.Add(-2 * progressEvery)
+	p.tell("reading", 1, 2)
+	p.tell("reading", 2, 2)
+	if want := fmt.Sprintln("reading: 1 of 2"); out.String() != want {
+		t.Errorf("says %q, want %q", out.String(), want)
+	}
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/embedded/disk"
+)
+
+// offline does work on the ZooKeeper, or the store in a data directory, that the
+// configuration names. Unlike a gateway that serves it takes no directory by
+// default: what is moved, and where to, is said.
+func (c *config) offline(ctx context.Context, stderr io.Writer, work func(context.Context, zk.Config) error) error {
+	switch {
+	case c.ZK == "" && c.DataDir == "":
+		return usage("give the ZooKeeper servers with --zk, or the directory of a gateway that keeps everything itself with --data-dir", "neither --zk nor --data-dir is given")
+	case c.ZK != "" && c.DataDir != "":
+		return usage("leave one of them out", "--data-dir and --zk exclude each other")
+	}
+	quiet := *c
+	if quiet.LogLevel == "info" {
+		quiet.LogLevel = "warn" // what there is to say these commands say themselves
+	}
+	logger := quiet.logger(stderr)
+	cfg, err := c.zookeeper(logger.With("part", "zookeeper"), nil)
+	if err != nil || c.ZK != "" {
+		if err == nil {
+			err = work(ctx, cfg)
+		}
+		return err
+	}
+	quiet.EmbeddedListen = "" // nobody else is to write meanwhile
+	own, err := quiet.openStore(logger)
+	if err != nil {
+		return err
+	}
+	group, running := errgroup.WithContext(ctx)
+	own.run(group, running)
+	cfg.Dial = own.node.Dial
+	err = work(running, cfg)
+	stopped := own.stop()
+	if failed := group.Wait(); failed != nil {
+		return failed // why the work could not be done
+	}
+	return errors.Join(err, stopped)
+}
+
+// existing refuses a data directory without a store: to open it would make one.
+func (c *config) existing() error {
+	if c.DataDir == "" {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(c.DataDir, disk.FileName)); errors.Is(err, fs.ErrNotExist) {
+		return usage("give the directory that the gateway has logged as data_dir", "--data-dir %s has no store", c.DataDir)
+	}
+	return nil
+}
+
+// progressEvery is how often a person is told how far it is.
+const progressEvery = 2 * time.Second
+
+// progress tells on standard error how far long work is.
+type progress struct {
+	w io.Writer
+
+	mu   sync.Mutex
+	next time.Time
+}
+
+func newProgress(w io.Writer) *progress { return &progress{w: w, next: time.Now().Add(progressEvery)} }
+
+func (p *progress) tell(what string, done, total int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := time.Now(); now.After(p.next) {
+		p.next = now.Add(progressEvery)
+		fmt.Fprintf(p.w, "%s: %d of %d\n", what, done, total)
+	}
+}
