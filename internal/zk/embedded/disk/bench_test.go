@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	bolt "go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
 	"lockkeeper/internal/zk/embedded"
@@ -74,29 +73,20 @@ func BenchmarkAppend(b *testing.B) {
 }
 
 // BenchmarkAppendWithFreePages appends to a store in which a log of 100 MB was just dropped: bbolt has 25,000 free pages then.
-// With the list of free pages written at each commit, as is bbolt's default, that is 200 kB more.
 func BenchmarkAppendWithFreePages(b *testing.B) {
-	for _, list := range []bolt.FreelistType{bolt.FreelistMapType, bolt.FreelistArrayType} {
-		for _, synced := range []bool{false, true} {
-			b.Run(fmt.Sprintf("%s/written=%v", list, synced), func(b *testing.B) {
-				defer func(l bolt.FreelistType, w bool) { freelist, freelistUnwritten = l, w }(freelist, freelistUnwritten)
-				freelist, freelistUnwritten = list, !synced
-				r := newRigIn(b, Config{Dir: b.TempDir()})
-				for range 100 {
-					if err := r.Append(embedded.Batch{Txns: txns(r.progress.Last, 100, 10_000)}); err != nil {
-						b.Fatal(err)
-					}
-				}
-				if err := r.Append(embedded.Batch{Piece: &embedded.Piece{Zxid: r.progress.Last, First: true, Last: true}}); err != nil {
-					b.Fatal(err)
-				}
-				b.ReportAllocs()
-				for b.Loop() {
-					if err := r.Append(embedded.Batch{Txns: leases(r.progress.Last, 16)}); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
+	r := newRigIn(b, Config{Dir: b.TempDir()})
+	for range 100 {
+		if err := r.Append(embedded.Batch{Txns: txns(r.progress.Last, 100, 10_000)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := r.Append(embedded.Batch{Piece: &embedded.Piece{Zxid: r.progress.Last, First: true, Last: true}}); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := r.Append(embedded.Batch{Txns: leases(r.progress.Last, 16)}); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

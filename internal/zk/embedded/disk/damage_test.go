@@ -123,6 +123,24 @@ func TestAFileThatWasCutOffIsRefused(t *testing.T) {
 	w.report()
 }
 
+// TestAFileIsRefusedWhenOnlyFreePagesWereCutOff: nothing is missing, but somebody has cut the file, and bbolt maps it as a whole.
+func TestAFileIsRefusedWhenOnlyFreePagesWereCutOff(t *testing.T) {
+	r := newRig(t)
+	for range 10 {
+		r.add(1, 100_000)
+	}
+	r.snapshot(1, 10, 0)
+	r.reopen()
+	r.Store.Close()
+	b := r.bytes()
+	w := newWard(t, &r.model)
+	for pages := 1; pages < 50; pages++ {
+		if w.try(b[:len(b)-pages*pageSize], "%d pages cut off", pages) {
+			t.Errorf("%d pages cut off, and opened", pages)
+		}
+	}
+}
+
 func TestFlippedBitsNeverLoseAnything(t *testing.T) {
 	m, b := patient(t)
 	w := newWard(t, m)
@@ -142,6 +160,22 @@ func TestFlippedBitsNeverLoseAnything(t *testing.T) {
 	if w.whole == 0 || w.damaged == 0 {
 		t.Error("the test does not try what it should")
 	}
+}
+
+// TestAMetaPageThatIsBrokenIsNotPassedOver: bbolt goes on with the other one, which is a batch behind.
+func TestAMetaPageThatIsBrokenIsNotPassedOver(t *testing.T) {
+	m, b := patient(t)
+	w := newWard(t, m)
+	for page := range 2 {
+		for at := range headerSize + 64 {
+			hurt := bytes.Clone(b)
+			hurt[page*pageSize+at] ^= 4
+			if w.try(hurt, "byte %d of meta page %d", at, page) && (at < 10 || at >= headerSize) {
+				t.Errorf("opened with byte %d of meta page %d changed", at, page)
+			}
+		}
+	}
+	w.report()
 }
 
 func TestOverwrittenRangesNeverLoseAnything(t *testing.T) {

@@ -79,12 +79,15 @@ func openFile(config Config, dir, path string, f *os.File) (*Store, error) {
 }
 
 // openBolt has bbolt use f, which it closes also when it fails. The lock that f has is the same that bbolt takes.
+//
+// With 25,000 free pages (100 MB of log, just dropped) a commit of 16 transactions, on a file system in memory, takes 0.24 ms as it
+// is here; 0.29 with the list of free pages as an array; and 0.50 and 1.04 when the list is written each time, with 200 kB more to sync.
 func openBolt(path string, f *os.File, mapped int) (*bolt.DB, error) {
 	return bolt.Open(path, 0o600, &bolt.Options{
 		PageSize:        pageSize, // also where the system's pages are larger: a store can move
 		InitialMmapSize: mapped,
-		NoFreelistSync:  freelistUnwritten,
-		FreelistType:    freelist,
+		NoFreelistSync:  true,
+		FreelistType:    bolt.FreelistMapType,
 		NoStatistics:    true,
 		Timeout:         lockPatience,
 		OpenFile:        func(string, int, os.FileMode) (*os.File, error) { return f, nil },
@@ -198,9 +201,3 @@ func create(dir, path string) (err error) {
 }
 
 func now() int64 { return time.Now().UnixMilli() }
-
-// TEMP
-var (
-	freelist          = bolt.FreelistMapType
-	freelistUnwritten = true
-)

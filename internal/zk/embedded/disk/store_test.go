@@ -271,6 +271,16 @@ func TestStoresThatAreMadeAtOnceAreOne(t *testing.T) {
 	}
 }
 
+func TestWhoIsLateInMakingAStoreLeavesTheOtherOneAlone(t *testing.T) {
+	r := newRig(t)
+	r.add(3, 10)
+	if err := create(r.dir, r.path); err != nil {
+		t.Fatal(err)
+	}
+	r.add(1, 10)
+	r.reopen()
+}
+
 func TestAStoreBelongsToItsOwner(t *testing.T) {
 	r := newRig(t)
 	for path, want := range map[string]os.FileMode{r.dir: 0o700 | os.ModeDir, r.path: 0o600} {

@@ -1,0 +1,85 @@
+package disk
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"lockkeeper/internal/zk/embedded"
+	"lockkeeper/internal/zk/embedded/embeddedtest"
+)
+
+// TestAServerGoesOnWhereItsStoreEnds runs real servers over one store, with snapshots all the time and without.
+func TestAServerGoesOnWhereItsStoreEnds(t *testing.T) {
+	for name, options := range map[string][]embeddedtest.Option{
+		"log":       nil,
+		"snapshots": {embeddedtest.SnapshotsAlways()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "data")
+			const lives, each = 4, 25
+			snapshot := int64(0)
+			for life := range lives {
+				store, err := Open(Config{Dir: dir})
+				if err != nil {
+					t.Fatal(err)
+				}
+				storage := func(c *embedded.Config) { c.Storage = store }
+				server, err := embeddedtest.Start(append([]embeddedtest.Option{embeddedtest.With(storage)}, options...)...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				live(t, server.Addr(), life*each, each)
+				server.Close()
+				if snapshot = store.progress.Whole.Zxid; name == "log" && snapshot != 0 {
+					t.Error("a snapshot was not due")
+				}
+				if err := store.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if name == "snapshots" && snapshot == 0 {
+				t.Error("no snapshot became whole")
+			}
+			if _, err := Verify(filepath.Join(dir, FileName)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// live is a client that finds the nodes of the lives before, and makes some more.
+func live(t *testing.T, addr string, before, more int) {
+	t.Helper()
+	conn, _, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogInfo(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if before == 0 {
+		if _, err := conn.Create("/n", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names, _, err := conn.Children("/n")
+	if err != nil || len(names) != before {
+		t.Fatalf("%d nodes are there, of %d: %v", len(names), before, err)
+	}
+	var last int64
+	for i := range before + more {
+		path := fmt.Sprintf("/n/c-%010d", i)
+		if i >= before {
+			if made, err := conn.Create("/n/c-", []byte(path), zk.FlagSequence, zk.WorldACL(zk.PermAll)); err != nil || made != path {
+				t.Fatal(made, err)
+			}
+		}
+		data, stat, err := conn.Get(path)
+		if err != nil || string(data) != path || stat.Czxid <= last {
+			t.Fatalf("%s is %q, made by %#x after %#x: %v", path, data, stat.Czxid, last, err)
+		}
+		last = stat.Czxid
+	}
+}
