@@ -98,7 +98,6 @@ func NewMemoryStorage() *MemoryStorage {
 // Load implements Storage.
 func (m *MemoryStorage) Load(r Recovery) error {
 	m.mu.Lock()
-	m.next = nil
 	snapshot, log := m.snapshot, m.log // appending leaves what is there alone
 	m.mu.Unlock()
 	for n, piece := range snapshot.each {
