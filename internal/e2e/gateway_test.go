@@ -31,13 +31,14 @@ const (
 // they do behind any supervisor.
 type gateway struct {
 	*apitest.Client
-	t      testing.TB
-	zk     string // what --zk gets
-	flags  []string
-	listen string
-	log    *journal
-	proc   *childproc.Process
-	done   bool // its end was asked for
+	t       testing.TB
+	zk      string // what --zk gets
+	dataDir string // without --zk
+	flags   []string
+	listen  string
+	log     *journal
+	proc    *childproc.Process
+	done    bool // its end was asked for
 }
 
 // newGateway prepares a gateway and starts nothing. Later flags win over those that every gateway here has.
