@@ -16,7 +16,7 @@ import (
 // restored opens a copy, as a store of its own.
 func restored(t *testing.T, b []byte) (Summary, *rig) {
 	t.Helper()
-	dir := t.TempDir()
+	dir := shm(t)
 	path := filepath.Join(dir, FileName)
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestTheFirstCommitOfARestoredStoreKeepsTheLastMetaPage(t *testing.T) {
 }
 
 func TestABackupIsOneMomentWhileAppendsGoOn(t *testing.T) {
-	r := newRigIn(t, Config{Dir: filepath.Join(t.TempDir(), "data"), SnapshotBytes: 50_000})
+	r := newRigIn(t, Config{Dir: filepath.Join(shm(t), "data"), SnapshotBytes: 50_000})
 	ch := &churn{rig: r, snapshotBytes: 10_000}
 	for range 200 {
 		ch.batch(3, 200)

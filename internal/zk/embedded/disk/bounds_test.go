@@ -85,18 +85,8 @@ func TestTheFileStopsGrowing(t *testing.T) {
 	}
 }
 
-// shm is a directory in memory if there is one: where it is not about the disk.
-func shm(t testing.TB) string {
-	dir, err := os.MkdirTemp("/dev/shm", "disk")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
 func TestASnapshotIsDueWhenTheLogIsLongerThanAllowed(t *testing.T) {
-	r := newRigIn(t, Config{Dir: t.TempDir(), SnapshotBytes: 100_000})
+	r := newRigIn(t, Config{Dir: shm(t), SnapshotBytes: 100_000})
 	for r.progress.LogBytes <= 100_000 {
 		if r.SnapshotDue() {
 			t.Fatalf("due with %d bytes of log", r.progress.LogBytes)

@@ -9,7 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	bolt "go.etcd.io/bbolt"
+
 	"lockkeeper/internal/zk/embedded"
+	"lockkeeper/internal/zk/embedded/state"
 )
 
 // patient is a store with a snapshot, segments of the log before and behind an unfinished snapshot, and free pages, as the
@@ -54,7 +57,7 @@ type ward struct {
 	whole, damaged, different int
 }
 
-func newWard(t *testing.T, m *model) *ward { return &ward{T: t, dir: t.TempDir(), model: m} }
+func newWard(t *testing.T, m *model) *ward { return &ward{T: t, dir: shm(t), model: m} }
 
 // try opens a file: it has everything that model has, or is refused as damaged. It says which.
 func (w *ward) try(b []byte, what string, args ...any) (opened bool) {
@@ -282,6 +285,43 @@ func TestWritesThatWereLostAreNoticed(t *testing.T) {
 				t.Errorf("after batch %d, meta page %d as after %d: refused", n, id, n-2)
 			}
 		}
+	}
+}
+
+// TestABatchOfAnotherTimelineIsNoticed: a store and an older copy of it that were both written to. Their pages fit each other,
+// down to the checksum of the chunk itself.
+func TestABatchOfAnotherTimelineIsNoticed(t *testing.T) {
+	r := newRig(t)
+	r.add(5, 100)
+	var copied bytes.Buffer
+	if _, err := r.Backup(t.Context(), &copied); err != nil {
+		t.Fatal(err)
+	}
+	_, other := restored(t, copied.Bytes())
+	there := txn(6, 100)
+	there.Time++
+	if err := other.Append(embedded.Batch{Txns: []*state.Txn{there}}); err != nil {
+		t.Fatal(err)
+	}
+	r.add(1, 100)
+	r.add(1, 100)
+	var foreign []byte
+	log := []byte(logName(0))
+	err := other.db.View(func(tx *bolt.Tx) error {
+		foreign = bytes.Clone(tx.Bucket(log).Get(logKey(6, 0)))
+		return nil
+	})
+	if err != nil || foreign == nil {
+		t.Fatal(err)
+	}
+	p := r.progress
+	err = r.commit(&p, func(tx *bolt.Tx) error { return tx.Bucket(log).Put(logKey(6, 0), foreign) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Store.Close()
+	if _, err := Open(r.config); !errors.Is(err, ErrDamaged) {
+		t.Errorf("opened with %v", err)
 	}
 }
 

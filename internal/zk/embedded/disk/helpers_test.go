@@ -50,7 +50,19 @@ type model struct {
 	underZ int64
 }
 
-func newRig(t testing.TB) *rig { return newRigIn(t, Config{Dir: filepath.Join(t.TempDir(), "data")}) }
+// newRig has its store in memory, if that is possible: most tests are not about the disk, whose syncs would be all that they wait
+// for.
+func newRig(t testing.TB) *rig { return newRigIn(t, Config{Dir: filepath.Join(shm(t), "data")}) }
+
+// shm is a directory in memory if there is one.
+func shm(t testing.TB) string {
+	dir, err := os.MkdirTemp("/dev/shm", "lockkeeper-disk-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
 
 func newRigIn(t testing.TB, config Config) *rig {
 	t.Helper()

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/embedded/state"
@@ -104,7 +105,7 @@ func (s *Store) Append(b embedded.Batch) error {
 		}
 		return nil
 	})
-	if errors.Is(err, bolt.ErrDatabaseNotOpen) {
+	if errors.Is(err, berrors.ErrDatabaseNotOpen) {
 		err = ErrClosed
 	}
 	if err != nil {

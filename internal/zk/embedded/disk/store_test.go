@@ -340,7 +340,7 @@ func TestWhatIsNoStoreIsRefused(t *testing.T) {
 		"a store": {func(t *testing.T, path string) error { return os.WriteFile(path, whole(t), 0o600) }, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
+			dir := shm(t)
 			path := filepath.Join(dir, FileName)
 			if err := c.prepare(t, path); err != nil {
 				t.Fatal(err)
@@ -370,7 +370,7 @@ func TestWhatIsNoStoreIsRefused(t *testing.T) {
 }
 
 func TestADirectoryThatIsAFileIsRefused(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "data")
+	path := filepath.Join(shm(t), "data")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
