@@ -56,5 +56,6 @@
 //
 // Leases on a gateway, writes in flight, ended leases remembered, retries of a
 // create and contenders described in one answer are bounded; what happens at
-// each bound is said where the constant is.
+// each bound is said where the constant is. A held lease on a lock of its own keeps
+// some 580 bytes alive, the replica's part included (compact.go says how).
 package locks
