@@ -181,6 +181,22 @@ func TestAMetaPageThatIsBrokenIsNotPassedOver(t *testing.T) {
 	w.report()
 }
 
+// TestEveryByteOfTheRecordsIsWatched: they are a small part of a file, which random places rarely hit.
+func TestEveryByteOfTheRecordsIsWatched(t *testing.T) {
+	m, b := patient(t)
+	im, err := openImage(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWard(t, m)
+	for at := int(im.meta.root) * pageSize; at < int(im.meta.root+1)*pageSize; at += times(3, 1) {
+		hurt := bytes.Clone(b)
+		hurt[at] ^= 1 << (at % 8)
+		w.try(hurt, "byte %d of the root page", at%pageSize)
+	}
+	w.report()
+}
+
 func TestOverwrittenRangesNeverLoseAnything(t *testing.T) {
 	m, b := patient(t)
 	w := newWard(t, m)

@@ -126,7 +126,8 @@ func (im *image) bucket(value []byte, visit func(entry) error) error {
 		return im.tree(root, nil, nil, 0, visit)
 	}
 	inline := value[16:]
-	if len(inline) < headerSize || native.Uint16(inline[8:]) != kindLeaf {
+	// An inline page has no number and no overflow; bbolt believes these, too, and frees what they name.
+	if len(inline) < headerSize || native.Uint64(inline) != 0 || native.Uint16(inline[8:]) != kindLeaf || native.Uint32(inline[12:]) != 0 {
 		return damaged("an inline bucket has no leaf")
 	}
 	err := leaf(inline, nil, nil, visit)
