@@ -16,6 +16,7 @@ import (
 
 	"lockkeeper/internal/testkit"
 	"lockkeeper/internal/zk/embedded"
+	"lockkeeper/internal/zk/embedded/disk"
 )
 
 const patience = 20 * time.Second
@@ -319,6 +320,29 @@ func TestANodeThatIsDownEndsWhenItIsTold(t *testing.T) {
 	p.stop(t)
 	if _, err := p.Dial(t.Context(), "", ""); !errors.Is(err, ErrDown) {
 		t.Errorf("dialing after the end says %v", err)
+	}
+}
+
+func TestWhatWouldFailTheSameWayAgainIsFinal(t *testing.T) {
+	for name, kind := range map[string]error{"damaged": disk.ErrDamaged, "newer": disk.ErrNewer, "taken by another process": disk.ErrLocked} {
+		t.Run(name, func(t *testing.T) {
+			testkit.NoLeaks(t)
+			d := newPlatter()
+			p := start(t, d, "")
+			c := p.client(t)
+			create(t, c, "/a", 0)
+			d.set(func() { d.full, d.broken = errors.New("full"), &disk.Error{Kind: kind} })
+			if _, err := c.Create("/b", nil, 0, world); err == nil {
+				t.Fatal("acknowledged what was not stored")
+			}
+			if err := testkit.Receive(t, patience, p.ended, "the node ends"); !errors.Is(err, kind) {
+				t.Errorf("the node ended with %v", err)
+			}
+			c.Close()
+			if _, err := Open(Config{Dir: "x", open: d.store}); !errors.Is(err, kind) {
+				t.Errorf("opening says %v", err)
+			}
+		})
 	}
 }
 
