@@ -51,7 +51,7 @@ func (r *record) data() []byte {
 }
 
 type trailer struct {
-	End     *bool  `json:"end"`
+	End     bool   `json:"end"`
 	Records int    `json:"records"`
 	SHA256  string `json:"sha256"`
 }
@@ -77,8 +77,7 @@ func Write(w io.Writer, a *Archive) error {
 		err = lines.Encode(&r)
 	}
 	if err == nil {
-		end := true
-		err = json.NewEncoder(buffered).Encode(trailer{End: &end, Records: 1 + len(a.Nodes) + len(a.Contenders), SHA256: hex.EncodeToString(sum.Sum(nil))})
+		err = json.NewEncoder(buffered).Encode(trailer{End: true, Records: 1 + len(a.Nodes) + len(a.Contenders), SHA256: hex.EncodeToString(sum.Sum(nil))})
 	}
 	if err == nil {
 		err = buffered.Flush()
@@ -109,7 +108,7 @@ func Read(r io.Reader) (*Archive, error) {
 			if err := readHeader(line, &a.Header); err != nil {
 				return nil, err
 			}
-		} else if end := new(trailer); strict(line, end) == nil && end.End != nil {
+		} else if end := new(trailer); bytes.HasPrefix(line, []byte(`{"end":`)) && strict(line, end) == nil {
 			if err := in.end(end, hex.EncodeToString(sum.Sum(nil))); err != nil {
 				return nil, err
 			}
