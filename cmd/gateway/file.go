@@ -80,6 +80,16 @@ func (s settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, 
 	}
 }
 
+// zkFlag is --zk, on which it depends whether there is a data directory.
+func zkFlag(parser *kong.Kong) *kong.Flag {
+	for _, flag := range parser.Model.Flags {
+		if flag.Name == "zk" {
+			return flag
+		}
+	}
+	panic("there is no --zk")
+}
+
 // printConfig writes the settings in force as a configuration file. None of
 // them is a secret: those are in files of their own.
 func printConfig(w io.Writer, parser *kong.Kong, parsed *kong.Context) error {
@@ -90,6 +100,9 @@ func printConfig(w io.Writer, parser *kong.Kong, parsed *kong.Context) error {
 		value := parsed.FlagValue(flag)
 		if d, ok := value.(fmt.Stringer); ok {
 			value = d.String()
+		}
+		if flag.Name == "data-dir" && value == "" && parsed.FlagValue(zkFlag(parser)) == "" {
+			value = "./" + defaultDataDir
 		}
 		line, err := yaml.Marshal(map[string]any{flag.Name: value})
 		if err != nil {

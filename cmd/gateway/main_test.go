@@ -3,15 +3,21 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"lockkeeper/internal/zk/embedded/disk"
 )
 
 // command runs the gateway's command line and returns its exit code and output.
@@ -95,6 +101,82 @@ func TestWrongUsageIsRefusedWithAHint(t *testing.T) {
 	}
 }
 
+func TestThePrintedDataDirectoryIsTheOneInForce(t *testing.T) {
+	for args, line := range map[string]string{
+		"config print":                   "data-dir: ./lockkeeper-data\n",
+		"config print --data-dir /x":     "data-dir: /x\n",
+		"config print --zk localhost:1":  "data-dir: \"\"\n",
+		"config print --data-dir= --zk=": "data-dir: ./lockkeeper-data\n",
+	} {
+		code, stdout, stderr := command(t, strings.Fields(args)...)
+		if code != 0 || !strings.Contains(stdout, line) {
+			t.Errorf("%s: exit %d, no %q in\n%s%s", args, code, line, stdout, stderr)
+			continue
+		}
+		// Nothing in that file excludes anything else: what is wrong is the port alone.
+		again := file(t, "again.yaml", stdout, 0o600)
+		if _, _, stderr := command(t, "--config", again, "--listen", "127.0.0.1:99999"); !strings.Contains(stderr, "invalid port") {
+			t.Errorf("%s: with what it prints a gateway says\n%s", args, stderr)
+		}
+	}
+}
+
+func TestAStoreThatCannotBeUsedSaysWhatToDo(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		code int
+		hint string
+	}{
+		{&disk.Error{Kind: disk.ErrLocked, Path: "/d/f", Hint: "stop it"}, 75, "stop it"},
+		{fmt.Errorf("loading: %w", &disk.Error{Kind: disk.ErrDamaged, Path: "/d/f", Hint: "restore it"}), 74, "restore it"},
+		{&disk.Error{Kind: disk.ErrNewer, Path: "/d/f", Hint: "run that"}, 78, "run that"},
+		{&disk.Error{Path: "/d/f", Err: fs.ErrPermission}, 74, "can this user write to /d"},
+		{&net.OpError{Op: "listen", Err: syscall.EADDRINUSE}, 64, "--embedded-listen"},
+		{&net.OpError{Op: "listen", Err: errors.New("no such address")}, 64, "--embedded-listen"},
+	} {
+		var said bytes.Buffer
+		code := report(&said, storeProblem("/d", c.err))
+		if code != c.code || !strings.Contains(said.String(), "hint: "+c.hint) && !strings.Contains(said.String(), c.hint) {
+			t.Errorf("%v: exit %d\n%s", c.err, code, said.String())
+		}
+		if strings.Count(said.String(), c.hint) > 1 {
+			t.Errorf("it is said twice:\n%s", said.String())
+		}
+	}
+	if storeProblem("/d", nil) != nil {
+		t.Error("no error is a problem")
+	}
+}
+
+func TestABackupAndARestoreSayWhatIsMissing(t *testing.T) {
+	here, made := t.TempDir(), file(t, "made", "", 0o600)
+	for _, c := range []struct {
+		args string
+		code int
+		says []string
+	}{
+		{"backup --data-dir " + here, 64, []string{"--output"}},
+		{"backup --output " + here + "/x --zk a:1", 64, []string{"--zk", "gateway export"}},
+		{"backup --output " + here + "/x --data-dir " + here, 64, []string{"no store", "hint: "}},
+		{"restore --data-dir " + here, 64, []string{"--input"}},
+		{"restore --input " + here + "/none --data-dir " + here, 64, []string{"--input", "no such file", "gateway backup"}},
+		{"restore --input " + made + " --data-dir " + here, 74, []string{"damaged"}},
+		{"restore --input " + made + " --data-dir " + filepath.Dir(made), 64, []string{"not empty", "hint: "}},
+		{"restore --input " + made + " --data-dir " + here + " --root x", 64, []string{"--root"}},
+		{"restore --input " + made + " --zk a:1", 64, []string{"gateway import"}},
+	} {
+		code, _, stderr := command(t, strings.Fields(c.args)...)
+		if code != c.code {
+			t.Errorf("%s: exit %d\n%s", c.args, code, stderr)
+		}
+		for _, part := range c.says {
+			if !strings.Contains(stderr, part) {
+				t.Errorf("%q does not say %q:\n%s", c.args, part, stderr)
+			}
+		}
+	}
+}
+
 func TestASignalBeforeZooKeeperIsReachedStopsWithoutAnError(t *testing.T) {
 	ctx, signal := context.WithCancel(t.Context())
 	signal()
@@ -137,7 +219,7 @@ func TestHelpNamesEveryFlagAndHowToStart(t *testing.T) {
 	if code != 0 {
 		t.Errorf("exit %d", code)
 	}
-	for _, part := range []string{"--zk", "--listen", "--promise-window", "LOCKKEEPER_", "curl -sX POST", "config print"} {
+	for _, part := range []string{"--zk", "--data-dir", "./lockkeeper-data", "backup", "restore", "--listen", "--promise-window", "LOCKKEEPER_", "curl -sX POST", "config print"} {
 		if !strings.Contains(stdout, part) {
 			t.Errorf("--help does not mention %q", part)
 		}
