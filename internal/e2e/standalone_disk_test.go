@@ -17,6 +17,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/httpapi/apitest"
+	"lockkeeper/internal/testkit"
 )
 
 // smallDisk is a file system of a few megabytes.
@@ -123,6 +124,40 @@ func TestAFullDiskIsAnsweredWith503UntilThereIsRoomAndNoLeaseIsLost(t *testing.T
 		if beat := g.firstBeat(lease.Token); beat.State != api.StateHeld {
 			t.Errorf("after a restart the lease is %+v", beat)
 		}
+	}
+}
+
+// Damage that is found while the gateway runs ends it: it must not go on with less than it had.
+func TestAStoreThatIsFoundDamagedWhenThereIsRoomAgainEndsTheGateway(t *testing.T) {
+	t.Parallel()
+	disk := smallDisk(t, "8m")
+	g := startStandalone(t, "--data-dir="+filepath.Join(disk, "data"))
+	empty := fill(t, disk)
+	n := 0
+	eventually(t, patience, func() error {
+		_, a, err := g.Acquire(t.Context(), fmt.Sprint("lock-", n), apitest.Query("ttl=5m"))
+		n++
+		if err == nil && a.Status == http.StatusCreated {
+			err = errors.New("there is still room")
+		}
+		return err
+	}, "a write is refused")
+	f, err := os.OpenFile(filepath.Join(disk, "data", "lockkeeper.db"), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(make([]byte, 16<<10)); err != nil { // where there are pages already
+		t.Fatal(err)
+	}
+	f.Close()
+	g.done = true
+	empty()
+	testkit.Closed(t, patience, g.proc.Done(), "the gateway ends")
+	if err := g.proc.Wait(); err == nil || !strings.Contains(err.Error(), "74") {
+		t.Errorf("the gateway ended with %v", err)
+	}
+	if said := g.log.String(); !strings.Contains(said, "damaged") || !strings.Contains(said, "gateway restore") {
+		t.Error("it does not say why, or what to do")
 	}
 }
 
