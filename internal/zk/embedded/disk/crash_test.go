@@ -3,7 +3,6 @@ package disk
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -159,5 +158,3 @@ func readBack(t *testing.T, dir string) (last, snapshot int64) {
 	}
 	return last, snapshot
 }
-
-var errNotFull = errors.New("the disk does not get full")

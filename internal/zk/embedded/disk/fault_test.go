@@ -60,7 +60,7 @@ func fullChild(dir string) error {
 			return err
 		}
 		if !full {
-			return errNotFull
+			return errors.New("the disk does not get full")
 		}
 		if err := s.Probe(); !errors.Is(err, unix.ENOSPC) {
 			return fmt.Errorf("round %d: the disk is full, and the probe says %v", round, err)

@@ -1,0 +1,220 @@
+package disk
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+func TestASecondOpenerIsToldWhatToDo(t *testing.T) {
+	r := newRig(t)
+	_, err := Open(r.config)
+	if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), r.config.Dir) || !strings.Contains(err.Error(), "--data-dir") {
+		t.Errorf("opened twice: %v", err)
+	}
+	r.add(1, 1)
+	if _, err := Verify(r.path); !errors.Is(err, ErrLocked) {
+		t.Errorf("verified while it is open: %v", err)
+	}
+	r.reopen()
+}
+
+func TestStoresThatAreMadeAtOnceAreOne(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	type result struct {
+		s   *Store
+		err error
+	}
+	results := make(chan result)
+	const openers = 8
+	for range openers {
+		go func() {
+			s, err := Open(Config{Dir: dir})
+			results <- result{s, err}
+		}()
+	}
+	opened := 0
+	for range openers {
+		r := <-results
+		switch {
+		case r.err == nil:
+			opened++
+			defer r.s.Close()
+		case !errors.Is(r.err, ErrLocked):
+			t.Error(r.err)
+		}
+	}
+	if opened != 1 {
+		t.Errorf("opened %d times", opened)
+	}
+}
+
+func TestWhoIsLateInMakingAStoreLeavesTheOtherOneAlone(t *testing.T) {
+	r := newRig(t)
+	r.add(3, 10)
+	if err := create(r.dir, r.path); err != nil {
+		t.Fatal(err)
+	}
+	r.add(1, 10)
+	r.reopen()
+}
+
+func TestAStoreBelongsToItsOwner(t *testing.T) {
+	r := newRig(t)
+	for path, want := range map[string]os.FileMode{r.dir: 0o700 | os.ModeDir, r.path: 0o600} {
+		if info, err := os.Stat(path); err != nil || info.Mode() != want {
+			t.Errorf("%s: %v, %v", path, info.Mode(), err)
+		}
+	}
+	left, err := os.ReadDir(r.dir)
+	if err != nil || len(left) != 1 {
+		t.Errorf("in the directory: %v, %v", left, err)
+	}
+}
+
+func TestWhatAnUnfinishedStartLeftIsSweptAway(t *testing.T) {
+	r := newRig(t)
+	left := filepath.Join(r.dir, FileName+".new-123")
+	if err := os.WriteFile(left, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.reopen()
+	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("still there: %v", err)
+	}
+}
+
+func TestWhatIsNoStoreIsRefused(t *testing.T) {
+	whole := func(t *testing.T) []byte {
+		r := newRig(t)
+		r.add(10, 100)
+		r.Store.Close()
+		b, err := os.ReadFile(r.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for name, c := range map[string]struct {
+		prepare func(t *testing.T, path string) error
+		want    error // nil: any
+		says    string
+	}{
+		"empty":           {func(_ *testing.T, path string) error { return os.WriteFile(path, nil, 0o600) }, ErrDamaged, "empty"},
+		"text":            {func(_ *testing.T, path string) error { return os.WriteFile(path, []byte("hello"), 0o600) }, ErrDamaged, "5 bytes"},
+		"zeros":           {func(_ *testing.T, path string) error { return os.WriteFile(path, make([]byte, 1<<20), 0o600) }, ErrDamaged, "no bbolt file"},
+		"a directory":     {func(_ *testing.T, path string) error { return os.Mkdir(path, 0o700) }, nil, "directory"},
+		"a dangling link": {func(_ *testing.T, path string) error { return os.Symlink("nowhere", path) }, nil, "no such file"},
+		"another bbolt file": {func(_ *testing.T, path string) error {
+			db, err := bolt.Open(path, 0o600, &bolt.Options{NoFreelistSync: true, PageSize: pageSize})
+			if err != nil {
+				return err
+			}
+			return errors.Join(db.Update(func(tx *bolt.Tx) error {
+				_, err := tx.CreateBucket([]byte("other"))
+				return err
+			}), db.Close())
+		}, ErrDamaged, "no store"},
+		"a store": {func(t *testing.T, path string) error { return os.WriteFile(path, whole(t), 0o600) }, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := shm(t)
+			path := filepath.Join(dir, FileName)
+			if err := c.prepare(t, path); err != nil {
+				t.Fatal(err)
+			}
+			before, _ := os.ReadFile(path)
+			s, err := Open(Config{Dir: dir})
+			if err == nil {
+				s.Close()
+			}
+			if c.says == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if err == nil || (c.want != nil && !errors.Is(err, c.want)) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), path) {
+				t.Fatalf("opened with %v", err)
+			}
+			if errors.Is(err, ErrDamaged) && !strings.Contains(err.Error(), "gateway restore") {
+				t.Errorf("it does not say what to do: %v", err)
+			}
+			if after, _ := os.ReadFile(path); !bytes.Equal(before, after) {
+				t.Error("the file was changed")
+			}
+		})
+	}
+}
+
+func TestADirectoryThatIsAFileIsRefused(t *testing.T) {
+	path := filepath.Join(shm(t), "data")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Config{Dir: path}); err == nil || !strings.Contains(err.Error(), "not a directory") {
+		t.Error(err)
+	}
+}
+
+func TestWithoutPermissionNothingIsOpened(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may do everything")
+	}
+	r := newRig(t)
+	r.Store.Close()
+	for path, mode := range map[string]os.FileMode{r.path: 0o400, r.dir: 0} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(r.config); !errors.Is(err, os.ErrPermission) {
+			t.Errorf("%s with mode %o: %v", path, mode, err)
+		}
+		os.Chmod(path, 0o700)
+	}
+	r.open()
+}
+
+func TestAStoreOfANewerReleaseIsRefusedUnlessItAllowsUs(t *testing.T) {
+	for name, c := range map[string]struct {
+		format format
+		want   error
+	}{
+		"newer":                        {format{7, 5}, ErrNewer},
+		"newer, which we can read too": {format{7, formatVersion}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.add(1, 1)
+			p := r.progress
+			err := r.commit(&p, func(tx *bolt.Tx) error {
+				return tx.Bucket(bucketRecords).Put(keyFormat, seal(nil, keyFormat, c.format))
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.want == nil {
+				r.reopen()
+				return
+			}
+			// What else a newer release does is not known: its other records do not matter.
+			err = r.db.Update(func(tx *bolt.Tx) error { return tx.Bucket(bucketRecords).Delete(keyProgress) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Store.Close()
+			_, err = Open(r.config)
+			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), "reads format 5") {
+				t.Errorf("opened with %v", err)
+			}
+			if _, err := Verify(r.path); !errors.Is(err, c.want) {
+				t.Errorf("verified with %v", err)
+			}
+		})
+	}
+}
