@@ -136,6 +136,18 @@ func (o *ownStore) describe(c *config) []any {
 	return about
 }
 
+// servers are the addresses at which others reach the same ZooKeeper: with a
+// store of one's own that of --embedded-listen, if any.
+func (o *ownStore) servers(configured []string) []string {
+	switch {
+	case o == nil:
+		return configured
+	case o.node.Addr() == nil:
+		return nil
+	}
+	return []string{o.node.Addr().String()}
+}
+
 // watched is the manager, which is not ready while its store cannot be written.
 func (o *ownStore) watched(manager *locks.Manager) httpapi.Locks {
 	if o == nil {

@@ -101,6 +101,9 @@ func printConfig(w io.Writer, parser *kong.Kong, parsed *kong.Context) error {
 		if d, ok := value.(fmt.Stringer); ok {
 			value = d.String()
 		}
+		if flag.Name == "zk" && value == "" {
+			continue // an empty one is refused
+		}
 		if flag.Name == "data-dir" && value == "" && parsed.FlagValue(zkFlag(parser)) == "" {
 			value = "./" + defaultDataDir
 		}

@@ -96,6 +96,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		return report(stderr, usage("gateway --help lists the flags", "%w", err))
 	}
+	if zkFlag(parser).Set && c.ZK == "" {
+		return report(stderr, usage("leave it out for a gateway that keeps everything itself", "--zk is empty: a gateway with a store of its own would grant locks that are held elsewhere"))
+	}
 	switch parsed.Command() {
 	case "version":
 		fmt.Fprintln(stdout, version())

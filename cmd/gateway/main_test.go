@@ -48,12 +48,15 @@ func TestWrongUsageIsRefusedWithAHint(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
+	emptyZK := file(t, "config.yaml", "zk: ''\n", 0o600)
 	store := t.TempDir()
 	for _, c := range []struct {
 		args string
 		code int
 		says []string
 	}{
+		{"--zk= --listen 127.0.0.1:0", 64, []string{"--zk is empty", "hint: "}},
+		{"--listen 127.0.0.1:0 --config " + emptyZK, 64, []string{"--zk is empty", "hint: "}},
 		{"--zk a:1 --data-dir x", 64, []string{"--data-dir and --zk exclude each other", "hint: "}},
 		{"--zk a:1 --embedded-listen 127.0.0.1:0", 64, []string{"--embedded-listen and --zk exclude each other", "hint: "}},
 		{"--embedded-listen 0.0.0.0:2181", 64, []string{"--embedded-listen", "no authentication", "--insecure"}},
@@ -101,12 +104,18 @@ func TestWrongUsageIsRefusedWithAHint(t *testing.T) {
 	}
 }
 
+func TestAnEmptyVariableIsNoGatewayWithAStoreOfItsOwn(t *testing.T) {
+	t.Setenv("LOCKKEEPER_ZK", "")
+	if code, _, stderr := command(t, "--listen", "127.0.0.1:0", "--data-dir", t.TempDir()); code != 64 || !strings.Contains(stderr, "--zk is empty") {
+		t.Errorf("exit %d\n%s", code, stderr)
+	}
+}
+
 func TestThePrintedDataDirectoryIsTheOneInForce(t *testing.T) {
 	for args, line := range map[string]string{
-		"config print":                   "data-dir: ./lockkeeper-data\n",
-		"config print --data-dir /x":     "data-dir: /x\n",
-		"config print --zk localhost:1":  "data-dir: \"\"\n",
-		"config print --data-dir= --zk=": "data-dir: ./lockkeeper-data\n",
+		"config print":                  "data-dir: ./lockkeeper-data\n",
+		"config print --data-dir /x":    "data-dir: /x\n",
+		"config print --zk localhost:1": "data-dir: \"\"\n",
 	} {
 		code, stdout, stderr := command(t, strings.Fields(args)...)
 		if code != 0 || !strings.Contains(stdout, line) {

@@ -67,7 +67,7 @@ func serve(ctx context.Context, stop func(), c *config, stderr io.Writer) error 
 	hub := events.New(events.Options{Metrics: collectors, MaxSubscribers: httpapi.DefaultMaxStreams + dashboard.DefaultMaxTopics})
 	manager := locks.New(locks.Options{
 		Store: &locks.ZooKeeper{Config: zkConfig, ReachWithin: reachWithin},
-		Root:  zkConfig.Root, Servers: zkConfig.Servers, SessionTimeout: c.SessionTimeout,
+		Root:  zkConfig.Root, Servers: own.servers(zkConfig.Servers), SessionTimeout: c.SessionTimeout,
 		Logger: logger.With("part", "locks"), Metrics: collectors, Events: hub,
 		Registration: locks.Registration{Address: address, Version: version(), Started: started.UnixMilli()},
 	})

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/zk/embedded/disk"
+	"lockkeeper/internal/zk/standalone"
+)
+
+// node runs a store of its own in dir until the test ends.
+func node(t *testing.T, dir string) *standalone.Node {
+	t.Helper()
+	n, err := standalone.Open(standalone.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- n.Run(ctx) }()
+	t.Cleanup(func() {
+		end()
+		if err := <-ended; err != nil {
+			t.Errorf("the node ended with %v", err)
+		}
+	})
+	return n
+}
+
+func TestABackupComesThroughASocketThatOnlyItsUserCanOpen(t *testing.T) {
+	testkit.NoLeaks(t)
+	for name, dir := range map[string]string{"short": "data", "longer than a socket's address may be": strings.Repeat("long/", 40) + "data"} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), dir)
+			n := node(t, dir)
+			path := filepath.Join(dir, adminSocket)
+			// What a process left that was killed.
+			stale, done, err := socketAddress(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := net.Listen("unix", stale)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.(*net.UnixListener).SetUnlinkOnClose(false)
+			l.Close()
+			done()
+
+			a, err := openAdmin(dir, n, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("the socket is %v %v", info, err)
+			}
+			var got bytes.Buffer
+			if err := copyStore(t.Context(), dir, &got); err != nil {
+				t.Error(err)
+			}
+			if _, err := disk.Verify(file(t, "backup", got.String(), 0o600)); err != nil {
+				t.Errorf("what came is no store: %v", err)
+			}
+			if answer, err := askAdmin(t.Context(), dir, "/other"); err != nil || answer.StatusCode != http.StatusNotFound {
+				t.Errorf("%+v %v", answer, err)
+			} else {
+				answer.Body.Close()
+			}
+			a.close()
+			if _, err := os.Lstat(path); err == nil {
+				t.Error("the socket was left")
+			}
+		})
+	}
+}
+
+func TestAFileInTheSocketsPlaceIsLeftAlone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	n := node(t, dir)
+	path := filepath.Join(dir, adminSocket)
+	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := openAdmin(dir, n, slog.New(slog.DiscardHandler)); err == nil {
+		a.close()
+		t.Error("it was replaced")
+	}
+	if data, err := os.ReadFile(path); err != nil || string(data) != "mine" {
+		t.Errorf("it has %q, %v", data, err)
+	}
+}
+
+func TestABackupOfAStoreThatIsDownSaysSo(t *testing.T) {
+	testkit.NoLeaks(t)
+	dir := filepath.Join(t.TempDir(), "data")
+	n, err := standalone.Open(standalone.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := openAdmin(dir, n, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.close()
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	if code := report(&said, copyStore(t.Context(), dir, io.Discard)); code != exitIO || !strings.Contains(said.String(), "the embedded ZooKeeper is down") {
+		t.Errorf("exit %d: %s", code, said.String())
+	}
+}
