@@ -28,7 +28,8 @@ func small(t testing.TB) *Archive {
 		a.Nodes = append(a.Nodes, Node{n.path, []byte(n.data)})
 	}
 	for n := range 3 {
-		a.Contenders = append(a.Contenders, made(t, "lock", recipe.Contender{Number: int32(n)}, int64(10+n)))
+		id := recipe.LeaseID(recipe.Tag + string(testFleet) + "aaaaaaaaaaaaa" + strings.Repeat(string(rune('a'+n)), 16)) // the same in every process that fuzzes
+		a.Contenders = append(a.Contenders, made(t, "lock", recipe.Contender{LeaseID: id, Number: int32(n)}, int64(10+n)))
 	}
 	return a
 }

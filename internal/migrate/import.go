@@ -225,7 +225,7 @@ func (i *importer) commit(ctx context.Context, ops []zk.Op) error {
 	switch {
 	case culprit == 0:
 		return i.overtaken()
-	case culprit > 0:
+	case errors.Is(err, zk.ErrNodeExists), errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrNotEmpty):
 		return refuse(KindPartial, "stop whatever writes there, and repeat the import with --replace-partial", "somebody else writes there: %w", err)
 	}
 	return err

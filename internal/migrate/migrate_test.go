@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -292,4 +293,22 @@ func TestThereIsNothingToExportWhereNoLockkeeperIs(t *testing.T) {
 	cfg := server(t)
 	_, _, err := Export(testContext(t), cfg, ExportOptions{})
 	wantKind(t, err, KindNoRoot, "--root")
+}
+
+func TestTheSecretStaysTheFleets(t *testing.T) {
+	from, to := server(t), server(t)
+	from.Auth, to.Auth = &zk.DigestAuth{User: "fleet", Password: "one"}, &zk.DigestAuth{User: "fleet", Password: "two"}
+	newSite(t, from)
+	importInto(t, to, export(t, from))
+	for _, cfg := range []zk.Config{from, to} {
+		cfg.Auth = nil
+		_, _, err := Export(testContext(t), cfg, ExportOptions{})
+		var fatal *zk.FatalError
+		if !errors.As(err, &fatal) || fatal.Kind != zk.KindAuth || fatal.Hint == "" {
+			t.Errorf("a stranger's export: %v", err)
+		}
+		if _, _, err := offline(t, cfg).Get(testContext(t), zk.DefaultRoot+zk.NodeSecret); !errors.Is(err, zk.ErrNoAuth) {
+			t.Errorf("a stranger reads the secret: %v", err)
+		}
+	}
 }

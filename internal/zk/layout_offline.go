@@ -81,10 +81,13 @@ func (o *Offline) Exists(ctx context.Context, path string) (stat *Stat, err erro
 }
 
 // understood makes ErrUnavailable of a session that ended by itself: for who
-// works alone it is the same.
+// works alone it is the same. Whom an ACL refuses here, it refuses for good.
 func (o *Offline) understood(err error) error {
-	if errors.Is(err, ErrSessionGone) && !errors.Is(err, errOffline) {
+	switch {
+	case errors.Is(err, ErrSessionGone) && !errors.Is(err, errOffline):
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	case errors.Is(err, ErrNoAuth):
+		return authRefused(err)
 	}
 	return err
 }
@@ -92,7 +95,7 @@ func (o *Offline) understood(err error) error {
 // CreateAncestors creates what is missing of the chroot and of the nodes above
 // path.
 func (o *Offline) CreateAncestors(ctx context.Context, path string) error {
-	open := opener{ctx: ctx, cfg: o.cfg, c: o.c}
+	maker := opener{ctx: ctx, cfg: o.cfg, c: o.c}
 	bare := *o.cfg
 	bare.Chroot = ""
 	whole := o.cfg.full(path)
@@ -100,7 +103,7 @@ func (o *Offline) CreateAncestors(ctx context.Context, path string) error {
 		if whole[i] != '/' {
 			continue
 		}
-		if err := open.create(&bare, whole[:i], nil, o.access(o.cfg.below(whole[:i]))); err != nil {
+		if err := maker.create(&bare, whole[:i], nil, o.access(o.cfg.below(whole[:i]))); err != nil {
 			return o.understood(err)
 		}
 	}
@@ -135,7 +138,7 @@ func (o *Offline) Commit(ctx context.Context, ops []Op) (culprit int, err error)
 	case err != nil:
 		return -1, err
 	case a.refused:
-		return a.culprit, within("writing", ops[a.culprit].Path, a.err)
+		return a.culprit, o.understood(within("writing", ops[a.culprit].Path, a.err))
 	}
 	return -1, o.understood(a.err)
 }
@@ -167,9 +170,6 @@ func (o *Offline) Barrier(ctx context.Context) (zxid int64, err error) {
 		}
 		return a.err
 	}, func(context.Context) (bool, error) { return false, nil }) // once more does no harm
-	if errors.Is(err, ErrNoAuth) {
-		err = authRefused(err)
-	}
 	return o.c.lastZxid.Load(), o.understood(err)
 }
 
