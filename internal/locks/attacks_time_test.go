@@ -209,3 +209,27 @@ func TestAnExpiryThatMeetsANewerVersionMakesTheLeaseHeldAgain(t *testing.T) {
 		g.wantState(l, Ended, ReasonExpired)
 	})
 }
+
+// A deadline that was moved because heartbeats could not be heard is this
+// gateway's own affair: a successor gives what the contender tells, so no more
+// than that is promised.
+func TestNoMoreIsPromisedThanASuccessorGives(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		held := g.mustHold(AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
+		waiting := g.mustAcquire(AcquireRequest{Lock: "deploy", TTL: 20 * time.Second, Async: true})
+		s.mu.Lock()
+		s.away = true
+		s.mu.Unlock()
+		time.Sleep(15 * time.Second)
+		s.mu.Lock()
+		s.away = false
+		s.mu.Unlock()
+		time.Sleep(4 * time.Second) // the next guard write opens the fence
+		for _, l := range []Lease{held, waiting} {
+			if v, err := g.m.Lease(t.Context(), LeaseRequest{ID: l.ID}); err != nil || v.ExpiresIn > 20*time.Second {
+				t.Errorf("a %s lease: %v, %v", l.State, v.ExpiresIn, err)
+			}
+		}
+	})
+}

@@ -72,9 +72,9 @@ func (m *Manager) viewLease(l *lease) Lease {
 	switch l.phase {
 	case creating, waiting:
 		v.Position = m.position(l)
-		v.ExpiresIn = max(l.deadline-now, 0)
+		v.ExpiresIn = l.expiresIn(now)
 	case held:
-		v.State, v.FencingToken, v.ExpiresIn = Held, m.fencingToken(l.czxid), max(l.deadline-now, 0)
+		v.State, v.FencingToken, v.ExpiresIn = Held, m.fencingToken(l.czxid), l.expiresIn(now)
 	case ending:
 		if l.wasHeld {
 			v.State, v.FencingToken = Held, m.fencingToken(l.czxid)
@@ -88,6 +88,17 @@ func (m *Manager) viewLease(l *lease) Lease {
 	return v
 }
 
+// expiresIn is what is promised of a lease's life. Its deadline may lie further
+// off, when it was moved because heartbeats could not be heard: a successor
+// knows nothing of that, and gives what it reads in the contender.
+func (l *lease) expiresIn(now time.Duration) time.Duration {
+	span := l.recorded
+	if l.phase != held {
+		span = min(span, waitingClock)
+	}
+	return max(min(l.deadline-now, span), 0)
+}
+
 // position is the lease's place among those who wait, from 1.
 func (m *Manager) position(l *lease) int {
 	if l.name() == "" || !l.seen {
@@ -98,7 +109,7 @@ func (m *Manager) position(l *lease) int {
 }
 
 func (m *Manager) viewHeartbeat(l *lease, now time.Duration) Heartbeat {
-	h := Heartbeat{LeaseID: string(l.id()), State: Waiting, ExpiresIn: l.deadline - now, TTL: l.ttl, Basis: m.basisOf(l)}
+	h := Heartbeat{LeaseID: string(l.id()), State: Waiting, ExpiresIn: l.expiresIn(now), TTL: l.ttl, Basis: m.basisOf(l)}
 	if l.phase == held {
 		h.State, h.FencingToken, h.Waiters = Held, m.fencingToken(l.czxid), l.q.contenders.Waiting()
 		return h
@@ -130,7 +141,7 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) Con
 			v.Owner, v.Metadata = l.owner, l.metadata()
 			v.Age, v.AgeKnown = max(now.Wall()-l.enqueued, 0), true
 			if l.phase == waiting || l.phase == held {
-				v.ExpiresIn = max(l.deadline-now.Boot(), 0)
+				v.ExpiresIn = l.expiresIn(now.Boot())
 			}
 			if l.term == m.term && !l.assumed {
 				v.Clock = l.clock()
