@@ -172,6 +172,12 @@ func (m *Manager) applyRemoved(q *queue, c *zk.Change, now time.Duration) {
 		m.touchQueue(q)
 		return
 	}
+	if c.Listed {
+		// The end of a lease lets nobody in yet: whoever is next may be missing
+		// from the listing too. DirListed or DirRemoved follows.
+		m.incomplete = q
+		defer func() { m.incomplete = nil }()
+	}
 	var l *lease
 	if contender.Ours {
 		l = m.leases[contender.LeaseID]

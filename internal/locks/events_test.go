@@ -383,3 +383,23 @@ func TestAForeignContenderThatFindsTheLockFreeIsGrantedAtOnce(t *testing.T) {
 		wantWords(t, g.tells(leaseTypes...)[before:], "lease.queued", "lease.granted", "lease.queued")
 	})
 }
+
+// All are gone when the observer is back. Nobody has held but the first, in
+// whatever order the listing's differences come.
+func TestWhoIsGoneWithTheOneBeforeIsNotToldToHold(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		gone := []string{g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour}).Znode}
+		for i := range 8 {
+			_, paths := g.s.foreign(zk.Op{Kind: zk.OpCreate, Path: fmt.Sprintf("/lockkeeper/locks/deploy/%d-lock-", i), Sequential: true})
+			gone = append(gone, paths[0])
+		}
+		g.w.disconnect()
+		for _, path := range gone {
+			g.s.foreign(zk.Op{Kind: zk.OpDelete, Path: path, Version: -1})
+		}
+		g.w.reconnect()
+		time.Sleep(5 * time.Second)
+		wantWords(t, g.tells(events.LeaseGranted), "lease.granted")
+	})
+}

@@ -118,7 +118,8 @@ type Manager struct {
 	hazardous  map[*queue]struct{}         // queues with contenders that may not be read
 	synced     bool                        // the replica holds the whole tree
 	loadedOnce bool
-	servedOnce bool // requests could be served at some time
+	servedOnce bool   // requests could be served at some time
+	incomplete *queue // a listing of it is being applied: nothing is judged yet
 	reads      reads
 	session    Session   // nil while there is none
 	connected  bool      // the session's connection, as it was last told

@@ -205,6 +205,9 @@ func (m *Manager) evaluate(q *queue, now time.Duration) { m.evaluateAfter(q, now
 
 // evaluateAfter evaluates after a listing, or after an event.
 func (m *Manager) evaluateAfter(q *queue, now time.Duration, listed bool) {
+	if q == m.incomplete {
+		return
+	}
 	blocked := false // nothing more of ours is granted for now
 	for c := range q.contenders.Holders() {
 		var l *lease
