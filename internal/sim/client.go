@@ -20,6 +20,7 @@ type client struct {
 	random *rand.Rand
 	http   map[string]*http.Client // by gateway: connections of its own to each
 	tries  int
+	at     *gateway // where it asks; it stays there while it is answered
 }
 
 func newClient(w *world, number int) *client {
@@ -38,6 +39,14 @@ func (c *client) below(d time.Duration) time.Duration {
 }
 
 func (c *client) sleep(d time.Duration) { time.Sleep(d + time.Duration(c.random.IntN(1000))) }
+
+// gateway is where to ask next.
+func (c *client) gateway() *gateway {
+	if c.at == nil || c.at.isGone() || c.random.IntN(12) == 0 {
+		c.at = c.w.pick(c.random)
+	}
+	return c.at
+}
 
 // answer is what came back, decoded as far as somebody looks at it.
 type answer struct {
@@ -61,10 +70,15 @@ type answer struct {
 
 // do sends one request to one gateway.
 func (c *client) do(within time.Duration, method, path string, query url.Values, header http.Header) (a answer, err error) {
-	g := c.w.pick(c.random)
+	g := c.gateway()
 	if g == nil {
 		return a, errGone
 	}
+	defer func() {
+		if err != nil || a.status == http.StatusServiceUnavailable && c.random.IntN(2) == 0 {
+			c.at = nil
+		}
+	}()
 	h := c.http[g.name]
 	if h == nil {
 		h = &http.Client{Transport: &http.Transport{
@@ -108,6 +122,8 @@ type lease struct {
 	lock, id, token, path string
 	ttl                   time.Duration
 	rev                   string
+	// refused are the answers 503 to heartbeats since the last success.
+	refused []answer
 }
 
 // live takes and lets go locks until the run is over.
@@ -149,7 +165,12 @@ func (c *client) acquire() (l *lease, held bool) {
 		c.w.mu.Unlock()
 	}
 	var first string
-	for range 8 {
+	for try := range 8 {
+		if try > 0 {
+			c.w.mu.Lock()
+			c.w.repeated[query.Get("owner")] = time.Now()
+			c.w.mu.Unlock()
+		}
 		a, err := c.do(within, http.MethodPost, "/v1/locks/"+lock+"/leases", query, header)
 		switch {
 		case err != nil:
@@ -186,6 +207,9 @@ func (l *lease) header() http.Header { return http.Header{"Lease-Token": {l.toke
 
 // wait polls a ticket until it is held and confirmed, or gives up.
 func (c *client) wait(l *lease) bool {
+	if c.random.IntN(12) == 0 {
+		return false // it dies
+	}
 	for patience := 5 + c.random.IntN(20); patience > 0; patience-- {
 		a, err := c.do(8*time.Second, http.MethodGet, "/v1/leases/self", url.Values{"wait": {"5s"}, "since": {l.rev}}, l.header())
 		switch {
@@ -219,23 +243,38 @@ func (c *client) hold(l *lease) {
 		}
 		c.sleep(l.ttl/4 + c.below(l.ttl/4))
 	}
-	if c.random.IntN(6) > 0 {
+	if c.random.IntN(8) == 0 {
+		c.sleep(l.ttl + c.below(2*time.Second)) // it was busy, and has lost its lease or not
+		if !c.heartbeat(l) {
+			return
+		}
+	}
+	if c.random.IntN(5) > 0 {
 		c.release(l)
 	}
 }
 
 // heartbeat asks until it is answered that the lease goes on, or that it has ended, or until nobody can say so any more.
 func (c *client) heartbeat(l *lease) bool {
+	query := url.Values{}
+	if c.random.IntN(8) == 0 {
+		query.Set("ttl", fmt.Sprint(1+c.random.IntN(10), "s"))
+	}
 	for range 40 {
-		a, err := c.do(2*time.Second, http.MethodPost, "/v1/leases/self/heartbeat", nil, l.header())
+		a, err := c.do(2*time.Second, http.MethodPost, "/v1/leases/self/heartbeat", query, l.header())
+		if err == nil && a.status == http.StatusServiceUnavailable {
+			l.refused = append(l.refused, a)
+		}
 		switch {
 		case err != nil || a.status == http.StatusServiceUnavailable:
 			c.sleep(100*time.Millisecond + c.below(300*time.Millisecond))
 		case a.status == http.StatusOK:
 			c.w.believe(l, a)
+			l.refused = nil
 			return true
 		case a.status == http.StatusGone, a.status == http.StatusNotFound:
 			c.w.told(l, a)
+			c.w.checkHeard(l, a)
 			return false
 		default:
 			c.w.violate("an answer that is not documented for a heartbeat: %d %s", a.status, a.raw)
@@ -258,6 +297,31 @@ func (c *client) release(l *lease) {
 		default:
 			c.w.violate("an answer that is not documented for a release: %d %s", a.status, a.raw)
 			return
+		}
+	}
+}
+
+// leaveTickets takes tickets and goes away. It makes sure that it has nothing else: what it holds it lets go.
+func (c *client) leaveTickets() {
+	for !c.w.isClearing() {
+		c.sleep(c.below(20 * time.Second))
+		c.tries++
+		owner := fmt.Sprintf("%s-%d", c.name, c.tries)
+		lock := lockNames[c.random.IntN(len(lockNames))]
+		query := url.Values{"ttl": {forgotten.String()}, "async": {"true"}, "owner": {owner}}
+		header := http.Header{"Idempotency-Key": {"key-of-the-attempt-" + owner}}
+		for range 20 {
+			a, err := c.do(3*time.Second, http.MethodPost, "/v1/locks/"+lock+"/leases", query, header)
+			if err != nil || a.status == http.StatusServiceUnavailable {
+				c.sleep(300 * time.Millisecond)
+				continue
+			}
+			if l := (&lease{lock: lock, id: a.LeaseID, token: a.Token, path: a.Znode, ttl: forgotten}); a.State == "held" {
+				c.release(l)
+			} else if a.State == "waiting" {
+				c.w.leaveTicket(l)
+			}
+			break
 		}
 	}
 }

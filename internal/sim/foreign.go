@@ -7,19 +7,21 @@ import (
 	"strings"
 	"time"
 
+	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk/wire"
 )
 
 // foreign is a program that locks by ZooKeeper's own recipe, as Curator's InterProcessMutex does.
 type foreign struct {
-	w      *world
-	name   string
-	random *rand.Rand
-	tries  int
+	w        *world
+	name     string
+	random   *rand.Rand
+	tries    int
+	likeness bool // its contenders look like those of another fleet's gateway, data included
 }
 
 func newForeign(w *world, number int) *foreign {
-	return &foreign{w: w, name: fmt.Sprint("foreign", number), random: w.random(number)}
+	return &foreign{w: w, name: fmt.Sprint("foreign", number), random: w.random(number), likeness: number >= likenessFrom}
 }
 
 func (f *foreign) below(d time.Duration) time.Duration {
@@ -45,11 +47,14 @@ func (f *foreign) live() {
 func (f *foreign) lock(s *session) {
 	lock := lockNames[f.random.IntN(len(lockNames))]
 	dir := lockRoot + "/" + lock
-	name := fmt.Sprintf("%s/_c_%08x-0000-0000-0000-%012d-lock-", dir, f.random.Uint32(), f.tries)
-	path, err := s.create(name, "10.0.0.1", wire.FlagEphemeral|wire.FlagSequential)
+	name, data := fmt.Sprintf("%s/_c_%08x-0000-0000-0000-%012d-lock-", dir, f.random.Uint32(), f.tries), "10.0.0.1"
+	if f.likeness {
+		name, data = dir+"/"+f.likeName(), `{"v":1,"ttl_ms":1000,"enqueued_ms":1}`
+	}
+	path, err := s.create(name, data, wire.FlagEphemeral|wire.FlagSequential)
 	if err == wire.ErrNoNode {
 		if _, err = s.create(dir, "", 0); err == nil || err == wire.ErrNodeExists {
-			path, err = s.create(name, "10.0.0.1", wire.FlagEphemeral|wire.FlagSequential)
+			path, err = s.create(name, data, wire.FlagEphemeral|wire.FlagSequential)
 		}
 	}
 	if err != nil {
@@ -79,15 +84,40 @@ func (f *foreign) lock(s *session) {
 	}
 }
 
+// likeName is what a gateway of another fleet would write.
+func (f *foreign) likeName() string {
+	gateway, err := recipe.NewGatewayID(f)
+	if err != nil {
+		panic(err) // the source below does not fail
+	}
+	id, err := recipe.NewLeaseID("otherone", gateway, f)
+	if err != nil {
+		panic(err)
+	}
+	c := recipe.Contender{LeaseID: id, Mode: recipe.Exclusive}
+	return c.Prefix()
+}
+
+// Read fills b with random bytes.
+func (f *foreign) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = byte(f.random.Uint32())
+	}
+	return len(b), nil
+}
+
 // holds keeps the lock for a while; the session is kept alive, and trusted for half its timeout.
 func (f *foreign) holds(s *session, lock, path string, asked time.Time) {
 	until := time.Now().Add(f.below(4 * time.Second))
+	if f.likeness {
+		until = until.Add(f.below(10 * time.Second))
+	}
 	for {
-		b := &belief{lock: lock, path: path, lease: path, held: true, foreign: true, sent: asked, from: time.Now(), until: asked.Add(sessionTimeout / 2)}
+		b := &belief{lock: lock, path: path, lease: path, held: true, foreign: true, sent: asked, from: time.Now(), until: asked.Add(foreignTimeout / 2)}
 		f.w.mu.Lock()
 		f.w.beliefs = append(f.w.beliefs, b)
 		f.w.mu.Unlock()
-		time.Sleep(f.below(sessionTimeout / 4))
+		time.Sleep(f.below(foreignTimeout / 4))
 		asked = time.Now()
 		if asked.Before(until) && s.call(wire.OpExists, &wire.ReadRequest{Path: path}, nil) == nil {
 			continue

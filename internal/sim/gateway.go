@@ -19,12 +19,6 @@ import (
 	"lockkeeper/internal/zk/zktest"
 )
 
-// What every run has.
-const (
-	sessionTimeout = 4 * time.Second
-	promiseWindow  = 2 * time.Second
-)
-
 // gateway is one life of one gateway: a process.
 type gateway struct {
 	name    string // "gw1.2" is the second life of the first
@@ -57,7 +51,7 @@ func (w *world) startGateway(number int) *gateway {
 	w.lives[number]++
 	g := &gateway{name: fmt.Sprintf("gw%d.%d", number, w.lives[number]), w: w, clock: zktest.NewClock(), ended: make(chan struct{})}
 	random := &source{src: rand.NewPCG(w.plan.Seed, uint64(number<<16|w.lives[number]))}
-	config := zk.Config{Servers: w.zk.Servers(), SessionTimeout: sessionTimeout, PromiseWindow: promiseWindow, CreateRoot: true,
+	config := zk.Config{Servers: w.zk.Servers(), SessionTimeout: w.timeout, PromiseWindow: w.window, CreateRoot: true,
 		Dial: w.zk.Dialer(g.name), Clock: g.clock, Random: random}
 	for i := range config.Servers {
 		config.Servers[i] += ":2181"
@@ -65,7 +59,7 @@ func (w *world) startGateway(number int) *gateway {
 	collectors := metrics.New("sim")
 	hub := events.New(events.Options{Metrics: collectors})
 	g.manager = locks.New(locks.Options{Store: &locks.ZooKeeper{Config: config}, Root: zk.DefaultRoot, Servers: config.Servers,
-		SessionTimeout: sessionTimeout, Clock: g.clock, Random: random, Metrics: collectors, Events: hub,
+		SessionTimeout: w.timeout, Clock: g.clock, Random: random, Metrics: collectors, Events: hub,
 		Registration: locks.Registration{Address: g.name, Version: "sim"}})
 	g.api = httpapi.New(httpapi.Options{Locks: g.manager, Events: hub, Metrics: collectors, Version: "sim", OpenAPI: lockkeeper.OpenAPI})
 	g.server = &http.Server{Handler: g.api}

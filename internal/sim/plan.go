@@ -41,15 +41,7 @@ func NewPlan(seed uint64) Plan {
 	for i := range random.IntN(3) {
 		p.Clients = append(p.Clients, foreignFrom+i)
 	}
-	// Some runs are calm, some are stormy.
-	for range random.IntN(1 + random.IntN(20)) {
-		p.Faults = append(p.Faults, Fault{
-			At:   time.Duration(random.Int64N(int64(p.Length))),
-			Kind: Kind(random.IntN(int(kinds))),
-			Arg:  random.Uint64(),
-			For:  time.Duration(random.ExpFloat64() * float64(3*time.Second)),
-		})
-	}
+	p.forecast(random)
 	slices.SortFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 	return p
 }

@@ -21,6 +21,9 @@ type session struct {
 	id     int64
 }
 
+// foreignTimeout is the session timeout of programs that are no gateways.
+const foreignTimeout = 4 * time.Second
+
 var everyone = []wire.ACL{{Perms: wire.PermAll, Scheme: "world", ID: "anyone"}}
 
 // openSession connects with a server.
@@ -30,9 +33,9 @@ func (w *world) openSession(name, server string) (*session, error) {
 		return nil, err
 	}
 	s := &session{name: name, nc: nc, frames: wire.NewFrameReader(nc, 1<<20)}
-	hello := &wire.ConnectRequest{TimeoutMs: int32(sessionTimeout.Milliseconds()), Passwd: make([]byte, 16)}
+	hello := &wire.ConnectRequest{TimeoutMs: int32(foreignTimeout.Milliseconds()), Passwd: make([]byte, 16)}
 	reply := new(wire.ConnectReply)
-	err = nc.SetDeadline(time.Now().Add(sessionTimeout))
+	err = nc.SetDeadline(time.Now().Add(foreignTimeout))
 	if err == nil {
 		_, err = nc.Write(wire.AppendFrame(nil, hello))
 	}
@@ -64,7 +67,7 @@ func (s *session) call(op wire.Op, body, reply wire.Record) error {
 	if body != nil {
 		records = append(records, body)
 	}
-	if err := s.nc.SetDeadline(time.Now().Add(sessionTimeout / 2)); err != nil {
+	if err := s.nc.SetDeadline(time.Now().Add(foreignTimeout / 2)); err != nil {
 		return err
 	}
 	if _, err := s.nc.Write(wire.AppendFrame(nil, records...)); err != nil {
@@ -97,6 +100,10 @@ func (s *session) create(path string, data string, flags int32) (string, error) 
 
 func (s *session) delete(path string) error {
 	return s.call(wire.OpDelete, &wire.VersionRequest{Path: path, Version: -1}, nil)
+}
+
+func (s *session) set(path, data string) error {
+	return s.call(wire.OpSetData, &wire.SetDataRequest{Path: path, Data: []byte(data), Version: -1}, nil)
 }
 
 func (s *session) children(path string) ([]string, error) {

@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -82,7 +83,7 @@ func (w *world) letGo(l *lease) {
 func (w *world) checkBeliefs() {
 	w.mu.Lock()
 	beliefs := slices.Clone(w.beliefs)
-	excused, keyed := w.excused, w.keyed
+	excused, keyed, repeated := w.excused, w.keyed, w.repeated
 	w.mu.Unlock()
 	contenders := map[string]*contender{}
 	owners := map[string]*contender{}
@@ -90,8 +91,10 @@ func (w *world) checkBeliefs() {
 		contenders[c.path] = c
 		if _, rest, ok := strings.Cut(c.data, `"owner":"`); ok {
 			owner, _, _ := strings.Cut(rest, `"`)
-			// Without a key an acquire whose wait was ended by its gateway may be asked for again; then it queues anew.
-			if other := owners[owner]; other != nil && (keyed[owner] || other.gone.IsZero() || other.gone.After(c.made)) {
+			// Without a key an acquire whose wait was ended by its gateway may be asked for again; then it queues anew, while
+			// what is left of the former one is under way.
+			if other := owners[owner]; other != nil && (keyed[owner] || other.gone.IsZero() ||
+				other.gone.After(c.made) && other.made.After(repeated[owner])) {
 				w.violate("doubles: the attempt %s has %s and %s", owner, other.path, c.path)
 			}
 			owners[owner] = c
@@ -99,6 +102,9 @@ func (w *world) checkBeliefs() {
 	}
 	for _, b := range beliefs {
 		c := contenders[b.path]
+		if c != nil && b.held && !b.foreign && b.token != c.czxid {
+			w.violate("fencing: %s has the token %#x, its contender was created by %#x", b.path, b.token, c.czxid)
+		}
 		switch {
 		case b.foreign:
 			if c != nil && !c.gone.IsZero() && c.gone.Before(b.until) {
@@ -109,7 +115,7 @@ func (w *world) checkBeliefs() {
 		case c.gone.IsZero():
 		case !excused[b.path] && c.gone.Before(b.until):
 			w.violate("shortening: %s went at %v, its client counted on it until %v", b.path, w.since(c.gone), w.since(b.until))
-		case b.sent.After(c.gone.Add(promiseWindow + slack)):
+		case b.sent.After(c.gone.Add(w.window + slack)):
 			w.violate("zombie: a success at %v for %s, which had gone at %v", w.since(b.sent), b.path, w.since(c.gone))
 		case excused[b.path] && c.gone.Before(b.until):
 			b.until = c.gone // somebody else has ended it: only fencing protects from that
@@ -140,7 +146,9 @@ func (w *world) since(t time.Time) string { return fmt.Sprintf("%.6f", t.Sub(w.b
 
 // mayTake is how long the last lease of a client that has died may keep others waiting: a takeover's wait and the longest TTL,
 // once for a grant that nobody claimed and once for blind time.
-const mayTake = 2*(promiseWindow+10*time.Second) + 30*time.Second + 2*sessionTimeout + 20*time.Second
+func (w *world) mayTake() time.Duration {
+	return 2*(w.window+10*time.Second) + 30*time.Second + 2*w.timeout + 20*time.Second
+}
 
 // checkStuck takes every lock once more, at every gateway.
 func (w *world) checkStuck() {
@@ -151,15 +159,15 @@ func (w *world) checkStuck() {
 		for done := false; !done; {
 			c.tries++
 			owner := fmt.Sprintf("%s-%d", c.name, c.tries)
-			a, err := c.do(mayTake+5*time.Second, http.MethodPost, "/v1/locks/"+lock+"/leases",
+			a, err := c.do(w.mayTake()+5*time.Second, http.MethodPost, "/v1/locks/"+lock+"/leases",
 				url.Values{"ttl": {"5s"}, "wait": {"30s"}, "owner": {owner}}, http.Header{"Idempotency-Key": {"key-of-the-attempt-" + owner}})
 			if err == nil && a.status == http.StatusCreated {
 				l := &lease{lock: lock, id: a.LeaseID, token: a.Token, path: a.Znode, ttl: 5 * time.Second}
 				w.believe(l, a)
 				c.release(l)
 				done = true
-			} else if time.Since(began) > mayTake {
-				w.violate("stuck: %s cannot be had in %v: %d %s, %v", lock, mayTake, a.status, a.raw, err)
+			} else if time.Since(began) > w.mayTake() {
+				w.violate("stuck: %s cannot be had in %v: %d %s, %v", lock, w.mayTake(), a.status, a.raw, err)
 				done = true
 			}
 			c.sleep(50 * time.Millisecond)
@@ -178,4 +186,79 @@ func (w *world) checkLitter() {
 		}
 	}
 	w.violate("litter: %v", left)
+}
+
+// forgotten is the TTL of leases of clients that go away, and passedOn how long a grant of which nobody takes notice lasts.
+const (
+	forgotten = 90 * time.Second
+	passedOn  = 30 * time.Second
+)
+
+// leaveTicket notes a ticket for which nobody will ever come.
+func (w *world) leaveTicket(l *lease) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tickets = append(w.tickets, l.path)
+}
+
+// checkHeard is told that a lease has expired. Its client may have asked for its renewal in time and have been told, again and
+// again, that its gateway cannot speak: then the gateway, when it could again, owed it as much time as it takes to be heard.
+func (w *world) checkHeard(l *lease, a answer) {
+	c := w.audit.find(l.path)
+	if a.Reason != "expired" || c == nil || c.gone.IsZero() {
+		return
+	}
+	w.mu.Lock()
+	var until time.Time
+	for _, b := range w.beliefs {
+		if b.lease == l.id && b.until.After(until) {
+			until = b.until
+		}
+	}
+	excused := w.excused[l.path]
+	w.mu.Unlock()
+	var first, last time.Time
+	for _, r := range l.refused {
+		if r.gateway == a.gateway && r.received.Before(until) {
+			if first.IsZero() {
+				first = r.received
+			}
+			last = r.received
+		}
+	}
+	const shortBlindness = 700 * time.Millisecond // so short a one is not noticed
+	if owed := last.Add(min(l.ttl, 15*time.Second)); !excused && last.Sub(first) > shortBlindness && c.gone.Before(owed) {
+		w.violate("unheard: %s expired at %s, its gateway could not speak from %s to %s", l.path, w.since(c.gone), w.since(first), w.since(last))
+	}
+}
+
+// checkAudit judges what gateways did to contenders, and what they told of them.
+func (w *world) checkAudit() {
+	w.mu.Lock()
+	excused, tickets := w.excused, w.tickets
+	granted := slices.Sorted(maps.Keys(w.granted))
+	held := map[string]bool{}
+	for _, b := range w.beliefs {
+		held[b.path] = held[b.path] || b.held
+	}
+	w.mu.Unlock()
+	for _, path := range w.audit.stolen {
+		w.violate("theft: a gateway has deleted %s", path)
+	}
+	for _, path := range w.audit.unseen {
+		if held[path] && !excused[path] {
+			w.violate("unseen: %s was deleted, and its gateway does not know what was in it", path)
+		}
+	}
+	for _, path := range granted {
+		if c := w.audit.find(path); c == nil || c.led.IsZero() {
+			w.violate("events: it was told that %s holds, which it never did", path)
+		}
+	}
+	for _, path := range tickets {
+		c := w.audit.find(path)
+		if len(w.plan.Faults) == 0 && !c.led.IsZero() && (c.gone.IsZero() || c.gone.After(c.led.Add(passedOn+2*slack))) {
+			w.violate("unclaimed: nobody knows of %s, which held from %s to %s", path, w.since(c.led), w.since(c.gone))
+		}
+	}
 }

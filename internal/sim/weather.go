@@ -36,12 +36,15 @@ const (
 	StallClients                // they stand still for a while
 	RemoveContender             // another program deletes a contender
 	RemoveLock                  // another program deletes a lock with everything in it
+	Depose                      // a gateway's registration is deleted under its feet
+	Revoke                      // another program overwrites a contender's data, as Curator's revoker does
+	RevokeUnseen                // it does so to all of them while a gateway hears nothing from ZooKeeper
 	kinds
 )
 
 var kindNames = []string{"CutZooKeeper", "CutLate", "StallZooKeeper", "StallReplies", "LoseRequest", "LoseReply", "SlowZooKeeper", "PartServer",
 	"PartAll", "CutFollower", "LagFollower", "RestartLeader", "KillGateway", "LeaveGateway", "FreezeGateway", "StepClock", "SuspendClock", "CutClients",
-	"StallClients", "RemoveContender", "RemoveLock"}
+	"StallClients", "RemoveContender", "RemoveLock", "Depose", "Revoke", "RevokeUnseen"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -208,6 +211,34 @@ func (w *world) strike(f Fault) {
 			}
 			_ = s.delete(dir)
 		})
+	case Depose:
+		w.administer(func(s *session) {
+			if path := w.audit.registration(g.name); path != "" {
+				_ = s.delete(path) // it may have gone by itself
+			}
+		})
+	case Revoke:
+		w.administer(func(s *session) {
+			if all := w.audit.contenders(); len(all) > 0 {
+				w.revoke(s, all[arg%uint64(len(all))])
+			}
+		})
+	case RevokeUnseen:
+		links := w.linksToZooKeeper(g)
+		for _, l := range links {
+			l.StallReplies()
+		}
+		w.audit.deafen(g.name, w.deafness(f, g, links))
+		w.administer(func(s *session) {
+			for _, path := range w.audit.contenders() {
+				w.revoke(s, path)
+			}
+		})
+		time.Sleep(min(f.For, 700*time.Millisecond)) // less than after what it connects anew
+		w.audit.deafen(g.name, nil)
+		for _, l := range links {
+			l.Resume()
+		}
 	default:
 		panic(fmt.Sprint("no fault of kind ", int(f.Kind)))
 	}
@@ -216,12 +247,47 @@ func (w *world) strike(f Fault) {
 // linksToZooKeeper are a gateway's connections with servers, oldest first.
 func (w *world) linksToZooKeeper(g *gateway) []*zktest.Link { return w.zk.Network.Links(g.name, "") }
 
+// deafness tells whether a gateway hears nothing as long as these connections stand still: it has no others, and no other fault
+// lets them go.
+func (w *world) deafness(f Fault, g *gateway, links []*zktest.Link) func() bool {
+	for _, other := range w.plan.Faults {
+		stalls := other.Kind == StallZooKeeper || other.Kind == StallReplies || other.Kind == FreezeGateway || other.Kind == RevokeUnseen
+		if stalls && other != f && other.At < f.At+time.Second && other.At+other.For+time.Second > f.At {
+			return nil
+		}
+	}
+	return func() bool {
+		for _, l := range w.linksToZooKeeper(g) {
+			if !slices.Contains(links, l) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// revoke overwrites a contender's data. A successor does not know for how long it is to keep such a lease, and keeps it for
+// the longest time that there is; so whoever does that sees to it that it goes, when clear does.
+func (w *world) revoke(s *session, path string) {
+	if s.set(path, "__REVOKE__") == nil {
+		w.mu.Lock()
+		w.revoked = append(w.revoked, path)
+		w.mu.Unlock()
+	}
+}
+
 // clear ends what may still be wrong when all faults are over, and makes sure that there is a gateway.
 func (w *world) clear() {
 	w.trace("the weather clears up")
 	if err := w.zk.StartLeader(); err != nil {
 		w.violate("the leader does not start again: %v", err)
 	}
+	w.administer(func(s *session) {
+		for _, path := range w.revoked {
+			w.excuse(path)
+			_ = s.delete(path) // most have gone
+		}
+	})
 }
 
 func (g *gateway) isGone() bool {

@@ -15,8 +15,13 @@ import (
 	"lockkeeper/internal/zk/zktest"
 )
 
-// foreignFrom is the number of the first foreign client.
-const foreignFrom = 100
+// Numbers of clients that are not like the others.
+const (
+	leaverFrom   = 50  // takes tickets and is never heard of again
+	foreignFrom  = 100 // another program
+	likenessFrom = 150 // another program whose contenders look like those of a gateway
+	watcherFrom  = 200 // follows the events
+)
 
 // locksNames are few, so that they are contended for.
 var lockNames = []string{"a", "b"}
@@ -39,17 +44,24 @@ type Outcome struct {
 type world struct {
 	plan  Plan
 	begun time.Time
-	zk    *zktest.Ensemble
-	audit *audit
+	// The gateways' session timeout and promise window. Where the window is the longer one a gateway may still answer when its
+	// session has expired and others take its leases over.
+	timeout, window time.Duration
+	zk              *zktest.Ensemble
+	audit           *audit
 
 	mu         sync.Mutex
 	lines      []string
 	violations []string
 	answers    map[int]int
 	beliefs    []*belief
-	excused    map[string]bool // contenders that somebody else than a gateway has ended, or was to
-	keyed      map[string]bool // attempts with an idempotency key, by their owner
-	gateways   []*gateway      // by number; its present life
+	excused    map[string]bool      // contenders that somebody else than a gateway has ended, or was to
+	repeated   map[string]time.Time // when attempts were last repeated, by their owner
+	keyed      map[string]bool      // attempts with an idempotency key, by their owner
+	revoked    []string             // contenders whose data somebody has overwritten
+	tickets    []string             // contenders of clients that have gone away
+	granted    map[string]bool      // contenders of which an event has told that they hold
+	gateways   []*gateway           // by number; its present life
 	lives      []int
 	clearing   bool // no new requests
 }
@@ -63,7 +75,10 @@ func Run(t *testing.T, plan Plan) (out Outcome) {
 }
 
 func run(t *testing.T, plan Plan) Outcome {
+	timing := []struct{ timeout, window time.Duration }{{4 * time.Second, 2 * time.Second}, {2 * time.Second, 5 * time.Second},
+		{4 * time.Second, 5 * time.Second}}[plan.Seed%3]
 	w := &world{plan: plan, begun: time.Now(), answers: make(map[int]int), excused: make(map[string]bool), keyed: make(map[string]bool),
+		repeated: make(map[string]time.Time), granted: make(map[string]bool), timeout: timing.timeout, window: timing.window,
 		gateways: make([]*gateway, plan.Gateways), lives: make([]int, plan.Gateways)}
 	w.zk = zktest.Start(t, zktest.Config{Seed: plan.Seed, Followers: plan.Servers - 1})
 	w.audit = newAudit(w.trace)
@@ -96,6 +111,7 @@ func run(t *testing.T, plan Plan) Outcome {
 	}
 	time.Sleep(time.Minute) // what was cut off comes to its end
 	w.checkBeliefs()
+	w.checkAudit()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	out := Outcome{Violations: w.violations, History: w.lines, Answers: w.answers, Virtual: time.Since(w.begun)}
@@ -109,12 +125,20 @@ func run(t *testing.T, plan Plan) Outcome {
 
 // live is one client's life.
 func (w *world) live(number int) {
-	if number >= foreignFrom {
+	switch {
+	case number >= watcherFrom:
+		newClient(w, number).watch()
+		return
+	case number >= foreignFrom:
 		newForeign(w, number).live()
 		return
 	}
 	c := newClient(w, number)
 	defer c.close()
+	if number >= leaverFrom {
+		c.leaveTickets()
+		return
+	}
 	c.live()
 }
 

@@ -43,6 +43,9 @@ type Ensemble struct {
 	listening sync.Mutex
 	told      []func(*state.Txn)
 
+	moving  sync.Mutex
+	present []*followed // connections of clients with followers, oldest first
+
 	mu     sync.Mutex
 	leader *embedded.Server // nil while it does not run
 	ended  chan struct{}

@@ -192,7 +192,7 @@ func (f *Follower) accept(client net.Conn) {
 		return
 	}
 	defer leader.Close()
-	c := &followed{f: f, client: client, leader: leader, peer: state.NewConn("127.0.0.1")}
+	c := &followed{f: f, client: client, leader: leader, peer: state.NewConn("127.0.0.1"), session: request.SessionID}
 	c.peer.Deliver = c.event
 	f.mu.Lock()
 	if f.closed {
@@ -209,6 +209,7 @@ func (f *Follower) accept(client net.Conn) {
 	var replies sync.WaitGroup
 	replies.Go(func() { c.fromLeader() })
 	c.forward(hello)
+	f.e.came(c)
 	for {
 		frame, err := frames.Next()
 		if err != nil {
@@ -218,6 +219,7 @@ func (f *Follower) accept(client net.Conn) {
 	}
 	c.hangUp()
 	replies.Wait()
+	f.e.went(c)
 	f.mu.Lock()
 	delete(f.conns, c)
 	f.state.Detach(c.peer)
@@ -232,6 +234,7 @@ type followed struct {
 	waiting        []waiting // what the client asked and is not answered, oldest first
 	greeting       *wire.ConnectReply
 	greeted        bool
+	session        int64 // that the client came to go on with; 0 for a new one
 }
 
 // waiting is a request, with the leader's answer when the leader was asked and has answered.
@@ -283,6 +286,14 @@ func (c *followed) fromClient(frame []byte) {
 		c.forward(touch) // the session lives at the leader
 	default:
 		w.remote = true
+	}
+	if w.header.Op == wire.OpMulti {
+		if next := c.f.e.successor(c); next != nil {
+			next.late(frame)
+			return
+		}
+	}
+	if w.remote {
 		c.forward(frame)
 	}
 	c.f.mu.Lock()
@@ -291,9 +302,14 @@ func (c *followed) fromClient(frame []byte) {
 	c.advance()
 }
 
-// fromLeader takes the leader's answers until it hangs up; then the client is hung up on.
+// fromLeader takes the leader's answers until it hangs up; then the client is hung up on, unless that is because it has
+// connected elsewhere: what it said here may still be on its way.
 func (c *followed) fromLeader() {
-	defer c.hangUp()
+	defer func() {
+		if c.f.e.successor(c) == nil {
+			c.hangUp()
+		}
+	}()
 	frames := wire.NewFrameReader(c.leader, 64<<20)
 	hello, err := frames.Next()
 	if err != nil {
@@ -307,6 +323,7 @@ func (c *followed) fromLeader() {
 	greeting.Passwd = append([]byte(nil), greeting.Passwd...)
 	c.f.mu.Lock()
 	c.greeting = greeting
+	c.f.e.knows(c, greeting.SessionID)
 	c.advance()
 	c.f.mu.Unlock()
 	for {
@@ -316,7 +333,7 @@ func (c *followed) fromLeader() {
 		}
 		var h wire.ReplyHeader
 		h.Decode(wire.NewDecoder(frame))
-		if h.Xid == wire.XidPing || h.Xid == wire.XidAuth {
+		if h.Xid == wire.XidPing || h.Xid == wire.XidAuth || h.Xid == xidLate {
 			continue
 		}
 		c.f.mu.Lock()

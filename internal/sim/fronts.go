@@ -1,0 +1,80 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// part is one fault of a front.
+type part struct {
+	kind      Kind
+	after     time.Duration // since the front's beginning, at most
+	long      time.Duration // how long, on average; at least a half and at most three halves of it
+	elsewhere bool          // it strikes any gateway
+}
+
+// fronts are faults that come together because they are dangerous together: each is a moment at which one rule alone protects.
+var fronts = [][]part{
+	// A gateway is taken over while it believes itself well.
+	{{kind: CutFollower, long: 6 * time.Second}, {kind: StallZooKeeper, after: time.Second, long: 4 * time.Second}},
+	{{kind: StallZooKeeper, long: 5 * time.Second}, {kind: Depose, after: 500 * time.Millisecond}},
+	{{kind: CutFollower, long: 4 * time.Second}, {kind: Depose, after: time.Second}},
+	{{kind: StallReplies, long: 4 * time.Second}, {kind: Depose, after: time.Second}},
+	{{kind: FreezeGateway, long: 6 * time.Second}, {kind: StallZooKeeper, long: 8 * time.Second}},
+	{{kind: FreezeGateway, long: 3 * time.Second}, {kind: Depose, after: 2 * time.Second}},
+	// What it has sent arrives late, or it dies not knowing what became of it.
+	{{kind: LagFollower, long: 4 * time.Second}, {kind: CutLate, after: 2 * time.Second, long: time.Second}, {kind: CutLate, after: 3 * time.Second, long: time.Second}},
+	{{kind: StallZooKeeper, long: time.Second}, {kind: CutLate, after: time.Second, long: 700 * time.Millisecond}},
+	{{kind: SlowZooKeeper, long: 5 * time.Second}, {kind: CutLate, after: 3 * time.Second, long: time.Second}, {kind: CutLate, after: 5 * time.Second, long: time.Second}},
+	{{kind: LoseReply, long: 2 * time.Second}, {kind: KillGateway, after: 2 * time.Second, long: time.Second}},
+	{{kind: LoseReply, long: 2 * time.Second}, {kind: LoseReply, after: time.Second, long: 2 * time.Second}, {kind: LoseRequest, after: 2 * time.Second, long: time.Second}},
+	// The observer does not see what happens.
+	{{kind: CutFollower, long: 3 * time.Second}, {kind: RemoveContender, after: 2 * time.Second}, {kind: RemoveContender, after: 3 * time.Second}},
+	{{kind: LagFollower, long: 5 * time.Second}, {kind: CutZooKeeper, after: 4 * time.Second}, {kind: CutZooKeeper, after: 5 * time.Second}},
+	{{kind: PartAll, long: time.Second}, {kind: RemoveContender, after: time.Second}, {kind: RemoveLock, after: time.Second}},
+	{{kind: LagFollower, long: 4 * time.Second}, {kind: StallReplies, after: 3 * time.Second, long: 300 * time.Millisecond}, {kind: CutZooKeeper, after: 3 * time.Second}},
+	{{kind: StallZooKeeper, long: 2 * time.Second}, {kind: RemoveLock, after: 2 * time.Second}},
+	// Nobody can be heard for a while.
+	{{kind: PartAll, long: 3 * time.Second}},
+	{{kind: StallZooKeeper, long: 3 * time.Second}, {kind: StallZooKeeper, long: 3 * time.Second}},
+	{{kind: RestartLeader, long: 4 * time.Second}},
+	// Another program has written into contenders.
+	{{kind: RevokeUnseen, long: 800 * time.Millisecond}},
+	{{kind: Revoke}, {kind: KillGateway, after: time.Second, long: time.Second}},
+	// One gateway after the other.
+	{{kind: KillGateway, long: time.Second}, {kind: KillGateway, after: 8 * time.Second, long: time.Second, elsewhere: true}, {kind: LagFollower, long: 6 * time.Second}},
+	{{kind: LeaveGateway, long: time.Second}, {kind: SlowZooKeeper, long: 3 * time.Second}},
+}
+
+// forecast draws the faults of a plan, and who else takes part. Some runs are calm, some are stormy.
+func (p *Plan) forecast(random *rand.Rand) {
+	if random.IntN(2) == 0 {
+		p.Clients = append(p.Clients, likenessFrom)
+	}
+	p.Clients = append(p.Clients, watcherFrom)
+	for range random.IntN(1 + random.IntN(16)) {
+		at, arg := time.Duration(random.Int64N(int64(p.Length))), random.Uint64()
+		if random.IntN(2) == 0 {
+			p.Faults = append(p.Faults, Fault{At: at, Kind: Kind(random.IntN(int(kinds))), Arg: arg,
+				For: time.Duration(random.ExpFloat64() * float64(3*time.Second))})
+			continue
+		}
+		for _, part := range fronts[random.IntN(len(fronts))] {
+			f := Fault{At: at, Kind: part.kind, Arg: random.Uint64()}
+			for !part.elsewhere && f.Arg%uint64(p.Gateways) != arg%uint64(p.Gateways) {
+				f.Arg++
+			}
+			if part.after > 0 {
+				f.At += time.Duration(random.Int64N(int64(part.after)))
+			}
+			if part.long > 0 {
+				f.For = part.long/2 + time.Duration(random.Int64N(int64(part.long)))
+			}
+			p.Faults = append(p.Faults, f)
+		}
+	}
+	if len(p.Faults) == 0 {
+		// Nothing but time and the other clients takes a place away: what is owed to them can be told exactly.
+		p.Clients = append(p.Clients, leaverFrom, leaverFrom+1)
+	}
+}

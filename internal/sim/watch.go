@@ -1,0 +1,60 @@
+package sim
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"time"
+)
+
+// watch follows the events of one gateway after another.
+func (c *client) watch() {
+	for !c.w.isClearing() {
+		c.follow(10*time.Second + c.below(10*time.Second))
+		c.sleep(c.below(500 * time.Millisecond))
+	}
+}
+
+// follow reads events until something breaks or it is tired.
+func (c *client) follow(atMost time.Duration) {
+	g := c.w.pick(c.random)
+	if g == nil {
+		return
+	}
+	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return c.w.zk.Network.Dial(c.name, g.name)
+	}}
+	defer transport.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(context.Background(), atMost)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/v1/events?format=jsonl&type=lease.*", nil)
+	if err != nil {
+		c.w.violate("a request for events that cannot be made: %v", err)
+		return
+	}
+	resp, err := transport.RoundTrip(r)
+	if err != nil {
+		return
+	}
+	defer resp.Body.Close()
+	for lines := bufio.NewScanner(resp.Body); resp.StatusCode == http.StatusOK && lines.Scan(); {
+		var event struct{ Type, Znode string }
+		if len(lines.Bytes()) == 0 {
+			continue
+		}
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			if ctx.Err() == nil && len(lines.Bytes()) > 0 && lines.Bytes()[len(lines.Bytes())-1] == '}' {
+				c.w.violate("an event that is no JSON: %q", lines.Text())
+			}
+			return
+		}
+		c.w.trace("%s is told by %s: %s %s", c.name, g.name, event.Type, event.Znode)
+		if event.Type == "lease.granted" {
+			c.w.mu.Lock()
+			c.w.granted[event.Znode] = true
+			c.w.mu.Unlock()
+		}
+	}
+}
