@@ -403,3 +403,30 @@ func TestWhoIsGoneWithTheOneBeforeIsNotToldToHold(t *testing.T) {
 		wantWords(t, g.tells(events.LeaseGranted), "lease.granted")
 	})
 }
+
+// The watch is set before the tree is read, so an event may tell of a contender
+// when the one before it has not been read yet.
+func TestWhoIsSeenWhileTheTreeIsReadIsNotToldToHoldBeforeItIs(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		contender := func() string {
+			_, paths := g.s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy/x-lock-", Sequential: true})
+			return paths[0]
+		}
+		g.w.disconnect()
+		first, second := contender(), contender()
+		g.w.push(func() { g.w.event(zk.NodeAdded, second) })
+		g.w.reconnect()
+		synctest.Wait()
+		var held []string
+		for _, e := range g.hub.Recent(events.Filter{Types: events.Types(events.LeaseGranted)}, ring) {
+			if e.Foreign {
+				held = append(held, e.Path())
+			}
+		}
+		if !slices.Equal(held, []string{first}) {
+			t.Errorf("told to hold: %v, want %s", held, first)
+		}
+	})
+}

@@ -230,6 +230,14 @@ func (m *Manager) tookOver(id recipe.GatewayID, res zk.Result) {
 // afterSync runs when the replica holds the whole tree.
 func (m *Manager) afterSync(now time.Duration) {
 	m.adoptAll(now)
+	if m.session == nil {
+		for _, s := range m.spaces {
+			s.queues.Scan(func(q *queue) bool {
+				m.evaluate(q, now) // who holds elsewhere
+				return true
+			})
+		}
+	}
 	for _, l := range m.leases {
 		m.checkUnseen(l)
 	}

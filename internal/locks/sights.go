@@ -62,6 +62,9 @@ func (m *Manager) sightOf(c *recipe.Contender) sight {
 // gateway's holds by the queue's names. listed: a listing shows it, so it may have
 // held for a while, as it may while the tree is being read.
 func (m *Manager) seenHolding(q *queue, c *recipe.Contender, now time.Duration, listed bool) {
+	if !m.synced && !listed {
+		return // what stood before it may be missing from the replica: the listing tells
+	}
 	s := m.sights[c]
 	if s.held || c.Ours && !c.Unknown && !q.contenders.LeaseHolds(c.Name) {
 		return
