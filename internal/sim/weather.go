@@ -178,7 +178,9 @@ func (w *world) strike(f Fault) {
 	case StepClock:
 		g.clock.Step(time.Duration(int64(arg%uint64(2*time.Hour))) - time.Hour)
 	case SuspendClock:
-		g.clock.Sleep(f.For)
+		// Clients' clocks do not jump with it. So it sleeps for longer than what a gateway takes for a late timer: less would be a
+		// clock that goes faster than theirs.
+		g.clock.Sleep(2*time.Second + f.For)
 	case CutClients:
 		for _, l := range network.Links("", g.name) {
 			l.Cut()
