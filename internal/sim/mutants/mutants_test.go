@@ -1,0 +1,152 @@
+package mutants
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+var (
+	run   = flag.Bool("mutants", false, "compile each mutant and look for the seed that shows it")
+	only  = flag.String("mutants.only", "", "names of mutants, separated by commas; all when empty")
+	seeds = flag.Int("mutants.seeds", 300, "how many seeds are to show each of them")
+	first = flag.Int("mutants.first", 1, "the first seed")
+)
+
+// found is what a hunt came to.
+type found struct {
+	mutant    Mutant
+	seed      string // the first that shows it; "" for none
+	violation string
+	took      time.Duration
+	err       error
+}
+
+func (f found) String() string {
+	if f.seed == "" {
+		return fmt.Sprintf("| %s | %s | none of %d | |", f.mutant.Name, f.mutant.Without, *seeds)
+	}
+	return fmt.Sprintf("| %s | %s | %s | %s |", f.mutant.Name, f.mutant.Without, f.seed, f.violation)
+}
+
+// TestEachChangeFitsTheCode needs no compiler: it runs always.
+func TestEachChangeFitsTheCode(t *testing.T) {
+	seen := map[string]bool{}
+	for _, m := range Table {
+		if _, err := overlay(root(t), t.TempDir(), m); err != nil {
+			t.Error(err)
+		}
+		if seen[m.Name] {
+			t.Errorf("two mutants are called %s", m.Name)
+		}
+		seen[m.Name] = true
+	}
+	for _, m := range Table {
+		if m.Backed != "" && !seen[m.Backed] {
+			t.Errorf("%s is backed by %s, which is not in the table", m.Name, m.Backed)
+		}
+	}
+}
+
+// TestTheSimulationNoticesWhatIsMissing prints a table for docs/robustness.md.
+func TestTheSimulationNoticesWhatIsMissing(t *testing.T) {
+	if !*run && os.Getenv("LOCKKEEPER_FULL") == "" {
+		t.Skip("compiles the simulation many times: make sim-mutants, or LOCKKEEPER_FULL=1")
+	}
+	wanted := []Mutant{{Name: "none", Without: "nothing is missing (the control)", Backed: "everything"}}
+	for _, m := range Table {
+		if *only == "" || strings.Contains(","+*only+",", ","+m.Name+",") {
+			wanted = append(wanted, m)
+		}
+	}
+	results := make([]found, len(wanted))
+	var hunts sync.WaitGroup
+	places := make(chan struct{}, 2) // processes at a time
+	for i, m := range wanted {
+		hunts.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			began := time.Now()
+			results[i] = hunt(t, m)
+			results[i].took = time.Since(began)
+			fmt.Fprintf(os.Stderr, "%v in %v\n", results[i], results[i].took.Round(time.Second))
+		})
+	}
+	hunts.Wait()
+	for _, f := range results {
+		t.Log(f)
+		switch {
+		case f.err != nil:
+			t.Error(f.err)
+		case f.seed == "" && f.mutant.Backed == "":
+			t.Errorf("%s: no seed shows it", f.mutant.Name)
+		case f.seed != "" && f.mutant.Name == "none":
+			t.Errorf("seed %s fails though nothing is missing: %s", f.seed, f.violation)
+		case f.seed != "" && f.mutant.Backed != "":
+			t.Logf("%s is not backed by %s any more, or never was: the table may say so", f.mutant.Name, f.mutant.Backed)
+		}
+	}
+}
+
+// hunt compiles a mutant and runs seeds until one shows it.
+func hunt(t *testing.T, m Mutant) (f found) {
+	f.mutant = m
+	dir := t.TempDir()
+	path, err := overlay(root(t), dir, m)
+	if err != nil {
+		f.err = err
+		return f
+	}
+	program := filepath.Join(dir, "sim.test")
+	build := exec.CommandContext(t.Context(), "go", "test", "-overlay", path, "-c", "-o", program, "./internal/sim")
+	build.Dir = root(t)
+	if out, err := build.CombinedOutput(); err != nil {
+		f.err = fmt.Errorf("mutant %s does not compile: %w\n%s", m.Name, err, out)
+		return f
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+	defer cancel()
+	runs := exec.CommandContext(ctx, program, "-test.run", "^TestHunt$", "-test.timeout", "19m",
+		"-sim.hunt", fmt.Sprint(*seeds), "-sim.hunt-first", fmt.Sprint(*first))
+	runs.Dir = filepath.Join(root(t), "internal/sim")
+	runs.WaitDelay = 10 * time.Second
+	out, err := runs.CombinedOutput()
+	last := ""
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+		line := lines.Text()
+		if seed, ok := strings.CutPrefix(line, "HUNT seed "); ok {
+			last = seed
+		}
+		if what, ok := strings.CutPrefix(line, "HUNT found "); ok {
+			f.seed, f.violation = last, what
+			return f
+		}
+		if line == "HUNT end" {
+			return f
+		}
+		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+			f.seed, f.violation = last, line
+			return f
+		}
+	}
+	f.err = fmt.Errorf("mutant %s: the hunt ended without a word at seed %s: %v\n%s", m.Name, last, err, out)
+	return f
+}
+
+func root(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,128 @@
+package mutants
+
+// Edit replaces one text, which must occur once, in one file.
+type Edit struct {
+	File string // below the module's root
+	Old  string
+	New  string
+}
+
+// Mutant is a gateway without one protection.
+type Mutant struct {
+	Name string
+	// Without says what is missing.
+	Without string
+	Edits   []Edit
+	// Backed names the protection that makes up for it: no seed shows this one alone. Empty: a seed must.
+	Backed string
+}
+
+const (
+	zkBatch    = "internal/zk/writer_batch.go"
+	zkWriter   = "internal/zk/writer.go"
+	zkEpoch    = "internal/zk/writer_epoch.go"
+	zkLine     = "internal/zk/writer_queue.go"
+	zkFence    = "internal/zk/fence.go"
+	zkCurrency = "internal/zk/currency.go"
+	zkLoop     = "internal/zk/observer_loop.go"
+	zkReplies  = "internal/zk/observer_replies.go"
+	adopting   = "internal/locks/adopt.go"
+	acquiring  = "internal/locks/acquire.go"
+	applying   = "internal/locks/apply.go"
+	clocks     = "internal/locks/clock.go"
+	leases     = "internal/locks/lease.go"
+	ending     = "internal/locks/end.go"
+	queues     = "internal/locks/queue.go"
+	names      = "internal/locks/recipe/parse.go"
+)
+
+// The edits that stand in more than one mutant.
+var (
+	fenceOpen = Edit{zkFence, "return f.Margin(now) > 0 }", "return true }"}
+
+	alwaysCurrent = Edit{zkCurrency, "return c.synced && !c.proven.IsZero() && now.Since(c.proven) < c.window", "return c.synced"}
+
+	neverBehind = Edit{zkReplies, "c.currency.behind(h.Zxid, sent, grace) {", "c.currency.behind(h.Zxid, sent, grace) && false {"}
+
+	grantOnReply = Edit{acquiring, "			l.named(res.Paths[contender][len(q.path)+1:])\n", `			l.named(res.Paths[contender][len(q.path)+1:])
+			if parsed, ok := recipe.Parse(m.fleet, l.name()); ok && !l.seen {
+				*l.contender = parsed
+				l.seen = true
+				m.addContender(q, l.contender, false)
+			}
+`}
+
+	noGaps = Edit{queues, "if q.gap || !q.known {", "if false {"}
+
+	absenceCounts = Edit{applying, "case c.Listed && (l.phase == creating && l.czxid == 0 || c.Zxid < l.czxid):", "case false:"}
+
+	backInTime = Edit{zkLoop, "seen := max(o.lastZxid, o.writerZxid())", "seen := int64(0)"}
+
+	noFleet = Edit{names, "at := findFleet(prefix, fleet)", `at := -1
+	if i := strings.Index(prefix, Tag); i >= 0 && i+LeaseIDLen <= len(prefix) {
+		at = i
+	}
+	_ = findFleet`}
+
+	noEpochCheck = Edit{zkBatch, "ops = append(ops, &gozk.CheckVersionRequest{Path: registration, Version: b.epoch}, setGuard)",
+		"ops = append(ops, &gozk.CheckVersionRequest{Path: registration, Version: -1}, setGuard)"}
+)
+
+// Table is every protection that the simulation must miss when it is gone.
+var Table = []Mutant{
+	{Name: "guard", Without: "transactions do not write the guard; the zxid of a create is what the session has last seen", Edits: []Edit{
+		{zkBatch, "ops = append(ops, &gozk.CheckVersionRequest{Path: registration, Version: b.epoch}, setGuard)",
+			"ops = append(ops, &gozk.CheckVersionRequest{Path: registration, Version: b.epoch}, &gozk.CheckVersionRequest{Path: guard, Version: -1})"},
+		{zkWriter, "	if guard == nil { // an answer", `	if guard == nil && b.kind != raiseBatch {
+		guard = &Stat{Mzxid: s.conn.lastZxid.Load(), Version: w.lost.highest}
+	}
+	if guard == nil { // an answer`},
+	}},
+	{Name: "epoch-check", Without: "transactions do not check the epoch, only that the registration is there", Edits: []Edit{noEpochCheck}},
+	{Name: "epoch-raise", Without: "after a lost transaction the epoch stays; a bare guard write is all that comes before the next ones", Edits: []Edit{
+		{zkEpoch, "w.mode, w.raise.tries = raising, 0\n	}\n}\n\n// onRaised", "w.mode = confirming\n	}\n}\n\n// onRaised"},
+		{"internal/zk/writer_lost.go", "if b.epoch < w.epoch {", "if b.number < w.number-8 {"},
+	}},
+	{Name: "fence", Without: "the fence is always open", Edits: []Edit{fenceOpen}, Backed: "currency"},
+	{Name: "currency", Without: "a replica that has been read is current for ever", Edits: []Edit{alwaysCurrent}, Backed: "behind"},
+	{Name: "behind", Without: "the observer stays with a server that has fallen behind", Edits: []Edit{neverBehind}, Backed: "currency"},
+	{Name: "fence+currency", Without: "the fence is always open, and a replica that has been read is current for ever", Edits: []Edit{fenceOpen, alwaysCurrent}},
+	{Name: "currency+behind", Without: "a replica is current for ever, and the observer stays with a server that has fallen behind", Edits: []Edit{alwaysCurrent, neverBehind}},
+	{Name: "window", Without: "a successor does not wait W", Edits: []Edit{
+		{adopting, "l.grace = m.takenAt(c.LeaseID.Gateway()) + m.layout.LargestWindow", "l.grace = m.takenAt(c.LeaseID.Gateway())"},
+	}},
+	{Name: "resync", Without: "the tree is read on the first connection alone", Edits: []Edit{
+		{zkLoop, "	for _, root := range c.replica.roots {\n		c.readTree(root)\n	}\n	pace", `	for _, root := range c.replica.roots {
+		if c.lastZxid == 0 {
+			c.readTree(root)
+		}
+	}
+	pace`},
+	}},
+	{Name: "created-event", Without: "a create's reply grants", Edits: []Edit{grantOnReply}, Backed: "gap"},
+	{Name: "gap", Without: "a number that was never seen does not matter", Edits: []Edit{noGaps}, Backed: "created-event"},
+	{Name: "created-event+gap", Without: "a create's reply grants, and a number that was never seen does not matter", Edits: []Edit{grantOnReply, noGaps}},
+	{Name: "absence", Without: "what a listing lacks is gone, whatever its zxid", Edits: []Edit{absenceCounts}},
+	{Name: "last-seen", Without: "the observer connects to servers that are behind what it has seen", Edits: []Edit{backInTime}},
+	{Name: "absence+last-seen", Without: "what a listing lacks is gone, and the observer connects to servers that are behind", Edits: []Edit{absenceCounts, backInTime}},
+	{Name: "creates-first", Without: "in a transaction deletes stand before creates", Edits: []Edit{
+		{zkLine, "		case a.onlyDeletes:\n			return 1\n		default:\n			return -1\n", "		case a.onlyDeletes:\n			return -1\n		default:\n			return 1\n"},
+	}},
+	{Name: "fleet", Without: "whatever looks like a lease id is ours", Edits: []Edit{noFleet}},
+	{Name: "blind-time", Without: "deadlines do not move when the fence opens", Edits: []Edit{
+		{clocks, "		m.forgive(now, now-c.lastTrusted)\n", ""},
+	}},
+	{Name: "unclaimed-ends", Without: "a grant of which nobody knows is never passed on", Edits: []Edit{
+		{clocks, "		m.end(l, ReasonUnclaimed, now)\n		return\n", "		l.deadline = now + clockTick\n"},
+	}},
+	{Name: "unclaimed-counts", Without: "a grant of which nobody knows counts as claimed", Edits: []Edit{
+		{leases, "l.claimed = l.listeners > 0 || l.told", "l.claimed = true"},
+	}},
+	{Name: "bare-writes", Without: "an idle gateway does not write its guard", Edits: []Edit{
+		{zkWriter, "if !w.bare && !time.Now().Before(s.guardDue()) {", "if false {"},
+	}},
+	{Name: "seen-version", Without: "what time decided deletes any version", Edits: []Edit{
+		{ending, "		version = l.dataVersion()\n", "		version = -1\n"},
+		{ending, "term, byTime := l.term, version != -1", "term, byTime := l.term, l.reason() == ReasonExpired || l.reason() == ReasonUnclaimed"},
+	}},
+}
