@@ -176,13 +176,13 @@ func (a *audit) contenders() []string {
 	return paths
 }
 
-// litter is what is left below the lock root and among keys and successions.
-func (a *audit) litter() []string {
+// litter is what is left below these.
+func (a *audit) litter(roots []string) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var left []string
 	for path := range a.nodes {
-		for _, root := range []string{lockRoot, "/lockkeeper/keys", "/lockkeeper/succession"} {
+		for _, root := range roots {
 			if strings.HasPrefix(path, root+"/") {
 				left = append(left, path)
 			}
