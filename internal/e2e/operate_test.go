@@ -260,7 +260,7 @@ func TestErrorsAtTheStartHaveAnExitCodeAndAHint(t *testing.T) {
 		says  string
 	}{
 		"an unknown flag":           {[]string{"--zk=" + addr, "--zookeper=x"}, 64, "--zookeper"},
-		"no ZooKeeper named":        {nil, 64, "--zk"},
+		"a ZooKeeper without name":  {[]string{"--zk="}, 64, "--zk"},
 		"a duration without a unit": {[]string{"--zk=" + addr, "--session-timeout=10"}, 64, "session-timeout"},
 		"a chroot that is no path":  {[]string{"--zk=" + addr + "/a//b"}, 64, "--zk"},
 		"open to others":            {[]string{"--zk=" + addr, "--listen=0.0.0.0:0"}, 64, "0.0.0.0"},
