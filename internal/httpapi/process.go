@@ -41,7 +41,7 @@ func (x *exchange) readyz() {
 		return
 	}
 	if err := x.s.locks.Ready(); err != nil {
-		x.problem(&problem{code: codeNotReady, detail: "the queues are not read yet, or this gateway is cut off from ZooKeeper, or it drains", cause: err})
+		x.problem(&problem{code: codeNotReady, detail: "the queues are not read yet, or this gateway is cut off from ZooKeeper or cannot write to its own store, or it drains", cause: err})
 		return
 	}
 	x.answer(http.StatusOK, statusOK)
