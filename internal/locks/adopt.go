@@ -2,6 +2,8 @@ package locks
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
@@ -16,7 +18,8 @@ func (m *Manager) adoptAll(now time.Duration) {
 		return
 	}
 	adopted := 0
-	for _, s := range m.spaces {
+	for _, ns := range slices.Sorted(maps.Keys(m.spaces)) {
+		s := m.spaces[ns]
 		s.queues.Scan(func(q *queue) bool {
 			if q.contenders.Len() == 0 {
 				return true
@@ -30,12 +33,10 @@ func (m *Manager) adoptAll(now time.Duration) {
 			return true
 		})
 	}
-	for _, l := range m.leases {
+	for _, l := range m.inOrder(func(l *lease) bool { return l.term != m.term && !l.seen && m.owns(l.id().Gateway()) }) {
 		// The stream contains the succession entry, thus everything that the
 		// former session ever wrote: what is not there never will be.
-		if l.term != m.term && !l.seen && m.owns(l.id().Gateway()) {
-			m.settleAbsent(l, now)
-		}
+		m.settleAbsent(l, now)
 	}
 	m.disown(now)
 	if adopted > 0 {
@@ -54,10 +55,7 @@ func (m *Manager) disown(now time.Duration) {
 			delete(m.former, id)
 		}
 	}
-	for _, l := range m.leases {
-		if l.term == m.term || !m.others(l.id().Gateway()) {
-			continue
-		}
+	for _, l := range m.inOrder(func(l *lease) bool { return l.term != m.term && m.others(l.id().Gateway()) }) {
 		if !l.seen {
 			m.settleAbsent(l, now) // the stream contains the entry, as above
 			continue

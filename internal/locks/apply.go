@@ -244,7 +244,7 @@ func (m *Manager) probe(q *queue, name string) {
 // pollHidden lists the directories that hold contenders which may not be read:
 // no event tells of their end. The sweeper calls it once a second.
 func (m *Manager) pollHidden() {
-	for q := range m.hazardous {
+	for _, q := range inOrder(m.hazardous) {
 		m.list(q)
 	}
 }

@@ -34,8 +34,13 @@ func (d *deadlines) pop(now time.Duration) *lease {
 
 type leaseHeap []*lease
 
-func (h leaseHeap) Len() int           { return len(h) }
-func (h leaseHeap) Less(i, j int) bool { return h[i].due < h[j].due }
+func (h leaseHeap) Len() int { return len(h) }
+
+// Less: those that are due at one instant go by their ids, whatever the order in which they came.
+func (h leaseHeap) Less(i, j int) bool {
+	return h[i].due < h[j].due || h[i].due == h[j].due && h[i].id() < h[j].id()
+}
+
 func (h leaseHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].heapIndex, h[j].heapIndex = int32(i), int32(j)

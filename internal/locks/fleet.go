@@ -2,6 +2,8 @@ package locks
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"lockkeeper/internal/events"
@@ -174,10 +176,11 @@ func (m *Manager) considerTakeovers(now time.Duration) {
 	if !m.trusted() || m.draining {
 		return
 	}
-	for id := range m.former {
+	for _, id := range slices.Sorted(maps.Keys(m.former)) {
 		m.considerTakeover(id)
 	}
-	for id, p := range m.peers {
+	for _, id := range slices.Sorted(maps.Keys(m.peers)) {
+		p := m.peers[id]
 		if p.entry && p.successor == "" && !p.reading {
 			m.readSuccession(id)
 		}
@@ -231,14 +234,14 @@ func (m *Manager) tookOver(id recipe.GatewayID, res zk.Result) {
 func (m *Manager) afterSync(now time.Duration) {
 	m.adoptAll(now)
 	if m.session == nil {
-		for _, s := range m.spaces {
-			s.queues.Scan(func(q *queue) bool {
+		for _, ns := range slices.Sorted(maps.Keys(m.spaces)) {
+			m.spaces[ns].queues.Scan(func(q *queue) bool {
 				m.evaluate(q, now) // who holds elsewhere
 				return true
 			})
 		}
 	}
-	for _, l := range m.leases {
+	for _, l := range m.inOrder(func(l *lease) bool { return !l.seen }) {
 		m.checkUnseen(l)
 	}
 	m.considerTakeovers(now)

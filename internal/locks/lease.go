@@ -1,6 +1,8 @@
 package locks
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -121,6 +123,19 @@ func (m *Manager) touch(l *lease) {
 		m.wakes = append(m.wakes, l.wake)
 		l.wake = nil
 	}
+}
+
+// inOrder are the leases that match, by their ids: what is decided about them
+// is sent in this order, whatever the order of a map.
+func (m *Manager) inOrder(match func(*lease) bool) []*lease {
+	var matching []*lease
+	for _, l := range m.leases {
+		if match(l) {
+			matching = append(matching, l)
+		}
+	}
+	slices.SortFunc(matching, func(a, b *lease) int { return cmp.Compare(a.id(), b.id()) })
+	return matching
 }
 
 func (m *Manager) revString(rev uint64) string {

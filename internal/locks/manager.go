@@ -306,9 +306,9 @@ func (m *Manager) endSession(session Session) {
 	// Whoever waits for a write of that session learns that it is unknown.
 	for _, l := range m.leases {
 		m.former[l.id().Gateway()] = struct{}{}
-		if l.phase == creating || l.phase == ending {
-			m.touch(l)
-		}
+	}
+	for _, l := range m.inOrder(func(l *lease) bool { return l.phase == creating || l.phase == ending }) {
+		m.touch(l)
 	}
 }
 

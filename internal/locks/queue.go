@@ -1,6 +1,9 @@
 package locks
 
 import (
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/tidwall/btree"
@@ -247,10 +250,16 @@ func (m *Manager) evaluateAfter(q *queue, now time.Duration, listed bool) {
 
 // settleDeferred evaluates the queues whose grants waited for trust.
 func (m *Manager) settleDeferred(now time.Duration) {
-	for q := range m.deferred {
+	for _, q := range inOrder(m.deferred) {
 		delete(m.deferred, q)
 		m.evaluate(q, now)
 	}
+}
+
+// inOrder are the queues of a set by their paths: what is decided about them
+// is sent in this order, whatever the order of a map.
+func inOrder(set map[*queue]struct{}) []*queue {
+	return slices.SortedFunc(maps.Keys(set), func(a, b *queue) int { return strings.Compare(a.path, b.path) })
 }
 
 // list asks the observer for the children of the queue's directory.

@@ -2,7 +2,9 @@ package locks
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
@@ -118,7 +120,8 @@ func (m *Manager) sweepNode(path string) {
 // sweepSuccession removes entries whose chain ends here once no contender has
 // the id and no other entry names it, so the oldest go first.
 func (m *Manager) sweepSuccession() {
-	for id, p := range m.peers {
+	for _, id := range slices.Sorted(maps.Keys(m.peers)) {
+		p := m.peers[id]
 		if !p.entry || p.successor == "" || p.contenders > 0 || p.registered || !m.owns(id) {
 			continue
 		}
