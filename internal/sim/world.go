@@ -69,6 +69,7 @@ type world struct {
 // Run carries a plan out. It must not be called inside a bubble, nor from parallel tests.
 func Run(t *testing.T, plan Plan) (out Outcome) {
 	t.Helper()
+	defer steady()()
 	cryptotest.SetGlobalRandom(t, plan.Seed)
 	synctest.Test(t, func(t *testing.T) { out = run(t, plan) })
 	return out

@@ -141,6 +141,9 @@ func (e *Ensemble) KillLeader() {
 		return
 	}
 	e.Network.Serve(LeaderName, nil)
+	for _, l := range e.Network.Links("", LeaderName) {
+		l.Cut() // here, for the server would do it in no certain order
+	}
 	e.leader.Close()
 	e.cancel()
 	<-e.ended

@@ -3,6 +3,7 @@ package zktest
 import (
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,7 +25,7 @@ type Follower struct {
 	lag    Delay
 	cut    bool
 	limit  *time.Timer // ends the service of a follower that is cut off
-	conns  map[*followed]struct{}
+	conns  []*followed // in the order in which they came
 	closed bool
 }
 
@@ -34,8 +35,7 @@ type due struct {
 }
 
 func newFollower(e *Ensemble, name string) *Follower {
-	f := &Follower{e: e, name: name, random: e.Network.random(LeaderName, name, 0, "history"), state: state.New(state.Config{}),
-		lag: e.cfg.Lag, conns: make(map[*followed]struct{})}
+	f := &Follower{e: e, name: name, random: e.Network.random(LeaderName, name, 0, "history"), state: state.New(state.Config{}), lag: e.cfg.Lag}
 	e.Network.Serve(name, f.accept)
 	return f
 }
@@ -85,7 +85,7 @@ func (f *Follower) quit() {
 		return
 	}
 	f.e.Network.Serve(f.name, nil)
-	for c := range f.conns {
+	for _, c := range f.conns {
 		c.hangUp()
 	}
 }
@@ -150,7 +150,7 @@ func (f *Follower) apply() {
 	if err := f.state.Apply(next.txn); err != nil {
 		panic(err) // the leader applied it
 	}
-	for c := range f.conns {
+	for _, c := range f.conns {
 		c.advance()
 	}
 	f.schedule()
@@ -166,7 +166,7 @@ func (f *Follower) close() {
 			t.Stop()
 		}
 	}
-	for c := range f.conns {
+	for _, c := range f.conns {
 		c.hangUp()
 	}
 }
@@ -199,7 +199,7 @@ func (f *Follower) accept(client net.Conn) {
 		f.mu.Unlock()
 		return
 	}
-	f.conns[c] = struct{}{}
+	f.conns = append(f.conns, c)
 	if f.cut {
 		for _, l := range f.e.Network.Links(f.name, LeaderName) {
 			l.Stall()
@@ -221,7 +221,7 @@ func (f *Follower) accept(client net.Conn) {
 	replies.Wait()
 	f.e.went(c)
 	f.mu.Lock()
-	delete(f.conns, c)
+	f.conns = slices.DeleteFunc(f.conns, func(other *followed) bool { return other == c })
 	f.state.Detach(c.peer)
 	f.mu.Unlock()
 }

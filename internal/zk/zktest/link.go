@@ -78,13 +78,14 @@ type chunk struct {
 // pipe is one direction of a connection. What is written arrives whole, in order, after a delay.
 type pipe struct {
 	link    *Link
-	random  *rand.Rand
+	seed    uint64
 	inspect *inspector // of requests; nil for replies
 
 	mu      sync.Mutex
 	flight  []chunk
 	timer   *time.Timer
 	last    time.Time // when the newest chunk is due
+	written time.Time // when it was written
 	stalled bool
 	lost    bool // what is written goes nowhere
 	arrived []byte
@@ -94,7 +95,7 @@ type pipe struct {
 }
 
 func newPipe(l *Link, direction string) *pipe {
-	return &pipe{link: l, random: l.n.random(l.Client, l.Server, l.Nth, direction), changed: make(chan struct{})}
+	return &pipe{link: l, seed: hash(l.Client, l.Server, l.Nth, direction), changed: make(chan struct{})}
 }
 
 // write takes data. It never blocks.
@@ -124,9 +125,11 @@ func (p *pipe) write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// draw is the delay of the next thing in this direction.
+// draw is the delay of what is written now. It depends on the time, not on how many writes there were before: whether a client
+// writes two messages at once or one by one is up to the scheduler.
 func (p *pipe) draw(d Delay) time.Duration {
-	return d.Min + time.Duration(p.random.Int64N(int64(d.Max-d.Min)+1))
+	random := rand.New(rand.NewPCG(p.link.n.seed^p.seed, uint64(time.Now().UnixNano())))
+	return d.Min + time.Duration(random.Int64N(int64(d.Max-d.Min)+1))
 }
 
 // cutAt cuts the connection at a time.
@@ -257,8 +260,14 @@ func (p *pipe) deaf() {
 	p.tell()
 }
 
-// push puts something on its way: data, or nil for the end.
+// push puts something on its way: data, or nil for the end. What is written at one instant arrives at one instant.
 func (p *pipe) push(data []byte, delay Delay) time.Time {
+	if n := len(p.flight); n > 0 && data != nil && p.written.Equal(time.Now()) {
+		c := &p.flight[n-1]
+		c.data = append(c.data, data...)
+		return c.due
+	}
+	p.written = time.Now()
 	at := time.Now().Add(p.draw(delay))
 	if !at.After(p.last) {
 		at = p.last.Add(time.Nanosecond)

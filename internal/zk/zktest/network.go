@@ -136,9 +136,13 @@ func (n *Network) forget(l *Link) {
 
 // random is a source of its own for everything that happens between two names for the nth time.
 func (n *Network) random(client, server string, nth int, what string) *rand.Rand {
+	return rand.New(rand.NewPCG(n.seed, hash(client, server, nth, what)))
+}
+
+func hash(client, server string, nth int, what string) uint64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s\x00%s\x00%d\x00%s", client, server, nth, what)
-	return rand.New(rand.NewPCG(n.seed, h.Sum64()))
+	return h.Sum64()
 }
 
 // address is a name as a net.Addr.
