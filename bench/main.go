@@ -23,7 +23,7 @@ func main() {
 // command returns the exit code: 0, 1 when something failed, 64 for wrong usage.
 func command(ctx context.Context, args []string) int {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	duration := flags.Duration("duration", 225*time.Second, "how long the comparison may take, at least 30s; a look at events and dashboard follows, some two minutes")
+	duration := flags.Duration("duration", 225*time.Second, "how long the comparison may take, at least 30s; a look at events, dashboard and the gateway's own ZooKeeper follows, some five minutes")
 	rounds := flags.Int("rounds", 5, "how many rounds the time is divided into")
 	out := flags.String("out", "", "also write the result into this `file`, between its lines "+beginMark+" and "+endMark)
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -66,7 +66,11 @@ func run(ctx context.Context, duration time.Duration, rounds int, out string) er
 	if err != nil {
 		return err
 	}
-	report := render(rig.describe(rounds, results), results, watching, overview)
+	own, err := rig.ownStore(ctx, ownTurn, rounds, ownLeases)
+	if err != nil {
+		return err
+	}
+	report := render(rig.describe(rounds, results), results, own, watching, overview)
 	fmt.Print(report)
 	if out != "" {
 		return replaceIn(out, report)

@@ -44,7 +44,7 @@ func (r *rig) crowdedOverview(ctx context.Context, locks, asks int) (*overview, 
 	}
 	o := &overview{locks: locks, latency: make([][]time.Duration, len(pages))}
 	begun := time.Now()
-	if err := r.fill(ctx, locks); err != nil {
+	if err := r.http.fill(ctx, locks); err != nil {
 		return nil, fmt.Errorf("taking %d locks: %w\nthe end of the gateway's log:\n%s", locks, err, r.logTail())
 	}
 	o.filled = time.Since(begun)
@@ -62,7 +62,8 @@ func (r *rig) crowdedOverview(ctx context.Context, locks, asks int) (*overview, 
 	return o, err
 }
 
-func (r *rig) fill(ctx context.Context, locks int) error {
+// fill takes locks that nobody else wants, through many clients.
+func (h *httpClients) fill(ctx context.Context, locks int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64
@@ -74,8 +75,8 @@ func (r *rig) fill(ctx context.Context, locks int) error {
 				if i > int64(locks) {
 					return
 				}
-				url := fmt.Sprintf("%s/v1/locks/many-%06d/leases?ttl=%s&owner=bench", r.http.base, i, overviewTTL)
-				if err := r.http.do(ctx, http.MethodPost, url, "", http.StatusCreated, nil); err != nil {
+				url := fmt.Sprintf("%s/v1/locks/many-%06d/leases?ttl=%s&owner=bench", h.base, i, overviewTTL)
+				if err := h.do(ctx, http.MethodPost, url, "", http.StatusCreated, nil); err != nil {
 					cancel(err)
 				}
 			}

@@ -62,8 +62,13 @@ func TestEveryScenarioIsReported(t *testing.T) {
 	for i := range pages {
 		o.latency = append(o.latency, []time.Duration{time.Duration(900+i) * time.Millisecond})
 	}
-	text := render("", r, w, o)
-	for _, own := range []string{"| 700 (", "| 804 (", "900.00 ms", "903.00 ms", "4,321 held"} {
+	own := &ownStore{leases: 5432, filled: time.Second, answered: time.Second}
+	for i := range ownLines {
+		own.embedded = append(own.embedded, []sample{{done: 600 + i, elapsed: time.Second}})
+		own.debian = append(own.debian, []sample{{done: 300 + i, elapsed: time.Second}})
+	}
+	text := render("", r, own, w, o)
+	for _, own := range []string{"| 600 (", "| 303 (", "5,432 held", "| 700 (", "| 804 (", "900.00 ms", "903.00 ms", "4,321 held"} {
 		if !strings.Contains(text, own) {
 			t.Errorf("not in the tables: %s", own)
 		}

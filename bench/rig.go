@@ -37,6 +37,7 @@ var zooKeeperFlags = []zkreal.Option{
 // rig is everything that runs: ZooKeeper, the gateway, and the clients of both. One goroutine uses it.
 type rig struct {
 	dir     string // temporary, on a disk
+	binary  string // the gateway's, in dir
 	machine machine
 	zk      *zkreal.Server
 	gateway *childproc.Process
@@ -70,8 +71,8 @@ func (r *rig) start(ctx context.Context, parent string) error {
 	if r.machine, err = describeMachine(r.dir); err != nil {
 		return err
 	}
-	binary := filepath.Join(r.dir, "gateway")
-	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "lockkeeper/cmd/gateway")
+	r.binary = filepath.Join(r.dir, "gateway-program")
+	build := exec.CommandContext(ctx, "go", "build", "-o", r.binary, "lockkeeper/cmd/gateway")
 	if output, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the gateway: %w\n%s", err, output)
 	}
@@ -79,16 +80,16 @@ func (r *rig) start(ctx context.Context, parent string) error {
 	if r.zk, err = zkreal.Start(options...); err != nil {
 		return fmt.Errorf("start ZooKeeper: %w", err)
 	}
-	if err := r.startGateway(ctx, binary); err != nil {
+	if err := r.startGateway(ctx, "--zk", r.zk.Addr()); err != nil {
 		return err
 	}
 	r.direct = &directClients{}
 	return r.direct.connect(ctx, r.zk.Addr())
 }
 
-// startGateway runs the gateway with its default settings. Its log, a line for each request, goes to memory: on a disk
-// it would be in the way of ZooKeeper's fsync, thrown away it could not say why a run failed.
-func (r *rig) startGateway(ctx context.Context, binary string) error {
+// startGateway runs the gateway with its default settings but for where its ZooKeeper is. Its log, a line for each request,
+// goes to memory: on a disk it would be in the way of ZooKeeper's fsync, thrown away it could not say why a run failed.
+func (r *rig) startGateway(ctx context.Context, where ...string) error {
 	fd, err := unix.MemfdCreate("gateway.log", unix.MFD_CLOEXEC)
 	if err != nil {
 		return fmt.Errorf("memory for the gateway's log: %w", err)
@@ -103,7 +104,7 @@ func (r *rig) startGateway(ctx context.Context, binary string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(binary, "--zk", r.zk.Addr(), "--listen", listen)
+	cmd := exec.Command(r.binary, append(where, "--listen", listen)...)
 	cmd.Stdout, cmd.Stderr = appended, appended
 	if r.gateway, err = childproc.Start(cmd); err != nil {
 		return fmt.Errorf("gateway: %w", err)

@@ -49,7 +49,19 @@ func TestTheBenchmarkRunsAndLeavesNothingBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report := render(r.describe(1, res), res, w, o)
+	own, err := r.ownStore(t.Context(), 100*time.Millisecond, 1, 200)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range ownLines {
+		if len(own.embedded[i]) != 1 || len(own.debian[i]) != 1 || own.embedded[i][0].done == 0 {
+			t.Errorf("line %d: %+v, %+v", i, own.embedded[i], own.debian[i])
+		}
+	}
+	if own.resident == 0 || own.after == 0 || own.answered == 0 || own.store == 0 {
+		t.Errorf("the gateway's own store: %+v", own)
+	}
+	report := render(r.describe(1, res), res, own, w, o)
 	if !strings.Contains(report, "ZooKeeper 3.") {
 		t.Errorf("the report does not know ZooKeeper's version:\n%s", report)
 	}

@@ -92,6 +92,10 @@ func serve(ctx context.Context, stop func(), c *config, stderr io.Writer) error 
 		return err
 	})
 	group.Go(func() error { return hub.Run(running) })
+	group.Go(func() error {
+		tuneGC(running)
+		return nil
+	})
 	group.Go(func() error { return pages.Run(running) })
 	group.Go(func() error { return serveHTTP(server, listener) })
 	var metricsServer *http.Server

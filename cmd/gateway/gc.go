@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"os"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+// The garbage collector lets the heap grow by a part of what is alive before it collects again: all of it by default, so that
+// a gateway with very many leases takes twice what they need. Small heaps keep that, because collecting them costs nothing
+// worth saving; of large ones a headroom stays that takes the longest bursts.
+const (
+	gcHeadroom  = 32 << 20 // bytes
+	leastGC     = 25       // percent: beyond, collecting would cost more than the memory is worth
+	mostGC      = 100
+	gcLookEvery = 2 * time.Second
+)
+
+// gcPercent is how far, in percent, a heap with so many living bytes may grow before the next collection.
+func gcPercent(live uint64) int {
+	if live <= gcHeadroom {
+		return mostGC
+	}
+	return max(leastGC, int(uint64(gcHeadroom)*mostGC/live))
+}
+
+// tuneGC follows the living heap until ctx ends. Whoever sets GOGC or GOMEMLIMIT has decided it.
+func tuneGC(ctx context.Context) {
+	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	present := mostGC
+	ticks := time.NewTicker(gcLookEvery)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+		metrics.Read(sample)
+		// Setting it stops the world for a moment: not for a change that nobody notices.
+		if percent := gcPercent(sample[0].Value.Uint64()); percent < present-5 || percent > present+5 {
+			present = percent
+			debug.SetGCPercent(percent)
+		}
+	}
+}
