@@ -9,6 +9,9 @@ LISTEN ?= 127.0.0.1:8080
 GATEWAY_FLAGS ?=
 # For make fuzz:   how long each target runs.
 FUZZTIME ?= 1m
+# For make sim:    how many seeds, and the first of them.
+SEEDS ?= 300
+FIRST ?= 1
 
 GOFILES = git ls-files -co --exclude-standard -z -- '*.go' | while IFS= read -r -d '' f; do [ ! -e "$$f" ] || printf '%s\0' "$$f"; done
 
@@ -34,6 +37,7 @@ test: ## everything that guards a change (at most 12 minutes on 2 cores)
 	@$(MAKE) lint
 	@scripts/check-generated
 	go test -race -p 2 -timeout 10m ./...
+	@$(MAKE) sim
 	LOCKKEEPER_TEST_ZK=real go test -race -p 1 -timeout 10m ./internal/e2e ./internal/zk
 
 .PHONY: test-full
@@ -42,12 +46,26 @@ test-full: ## the long runs too, then each fuzz target for FUZZTIME
 	@$(MAKE) lint
 	@scripts/check-generated
 	LOCKKEEPER_FULL=1 go test -race -count 1 -p 2 -timeout 60m ./...
+	LOCKKEEPER_FULL=1 go test -count 1 -timeout 60m -run TheSameHistory ./internal/sim
+	@$(MAKE) sim SEEDS=10000
 	LOCKKEEPER_TEST_ZK=real go test -race -count 1 -p 2 -timeout 60m ./internal/e2e ./internal/zk ./internal/locks
 	@$(MAKE) fuzz
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (1m)
 	@scripts/fuzz '$(FUZZTIME)'
+
+# Without the race detector, which takes ten times as long; make test runs a dozen seeds with it. A run uses one processor: two
+# at a time.
+.PHONY: sim
+sim: export SEEDS := $(SEEDS)
+sim: export FIRST := $(FIRST)
+sim: ## random clients and random faults in virtual time (SEEDS=n FIRST=k)
+	@mkdir -p bin && go test -c -o bin/sim.test ./internal/sim
+	@half=$$(( (SEEDS + 1) / 2 )); flags='-test.v -test.timeout 0 -test.run ^TestSeeds$$'; cd internal/sim; \
+	../../bin/sim.test $$flags -sim.first "$$FIRST" -sim.seeds "$$half" & one=$$!; \
+	../../bin/sim.test $$flags -sim.first $$((FIRST + half)) -sim.seeds $$((SEEDS - half)) & two=$$!; \
+	failed=0; wait $$one || failed=1; wait $$two || failed=1; exit $$failed
 
 .PHONY: bench
 bench: ## measure beside direct ZooKeeper clients, as BENCHMARKS.md reports it

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/anishathalye/porcupine"
+
 	"lockkeeper/internal/zk/zktest"
 )
 
@@ -38,6 +40,10 @@ type Outcome struct {
 	Answers map[int]int
 	// Virtual is how long the run took in the world's own time.
 	Virtual time.Duration
+	// Undecided says that the model could not be asked within its time.
+	Undecided bool
+
+	operations []porcupine.Operation
 }
 
 // world is a run under way.
@@ -72,6 +78,7 @@ func Run(t *testing.T, plan Plan) (out Outcome) {
 	defer steady()()
 	cryptotest.SetGlobalRandom(t, plan.Seed)
 	synctest.Test(t, func(t *testing.T) { out = run(t, plan) })
+	out.judge()
 	return out
 }
 
@@ -115,7 +122,8 @@ func run(t *testing.T, plan Plan) Outcome {
 	w.checkAudit()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	out := Outcome{Violations: w.violations, History: w.lines, Answers: w.answers, Virtual: time.Since(w.begun)}
+	out := Outcome{Violations: w.violations, History: w.lines, Answers: w.answers, Virtual: time.Since(w.begun),
+		operations: w.operations()}
 	for _, b := range w.beliefs {
 		if b.held {
 			out.Grants++

@@ -1,0 +1,65 @@
+package sim
+
+import (
+	"math"
+	"testing"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// op is an operation of a lock from one second to another; 0 is never.
+func op(holder string, a action, token, call, back int64) porcupine.Operation {
+	if back == 0 {
+		back = math.MaxInt64
+	}
+	return porcupine.Operation{Input: step{action: a, lock: "l", holder: holder, token: token}, Call: call, Return: back}
+}
+
+func TestTheModelTellsGoodHistoriesFromBadOnes(t *testing.T) {
+	tests := []struct {
+		name    string
+		history []porcupine.Operation
+		good    bool
+	}{
+		{"one after the other", []porcupine.Operation{
+			op("x", takes, 5, 1, 2), op("x", keeps, 5, 3, 4), op("x", ends, 5, 5, 6),
+			op("y", takes, 9, 4, 7), op("y", ends, 9, 8, 0)}, true},
+		{"a release whose answer was lost, and the next holder is told before anybody else learns of it", []porcupine.Operation{
+			op("x", takes, 5, 1, 2), op("x", ends, 5, 3, 0), op("y", takes, 9, 3, 4), op("y", ends, 9, 5, 0)}, true},
+		{"one that ended by time long after its client stopped counting", []porcupine.Operation{
+			op("x", takes, 5, 1, 2), op("x", ends, 5, 10, 0), op("y", takes, 6, 30, 40), op("y", ends, 6, 50, 0)}, true},
+		{"another program's, which has no token, between two leases", []porcupine.Operation{
+			op("x", takes, 5, 1, 2), op("x", ends, 5, 3, 0), op("z", takes, 0, 4, 5), op("z", keeps, 0, 6, 7), op("z", ends, 0, 8, 0),
+			op("y", takes, 6, 9, 10), op("y", ends, 6, 11, 0)}, true},
+		{"two holders", []porcupine.Operation{
+			op("x", takes, 5, 1, 2), op("x", ends, 5, 10, 0), op("y", takes, 9, 3, 4), op("y", ends, 9, 20, 0)}, false},
+		{"two holders, one of them another program", []porcupine.Operation{
+			op("x", takes, 5, 1, 2), op("x", ends, 5, 10, 0), op("z", takes, 0, 3, 4), op("z", ends, 0, 20, 0)}, false},
+		{"a token that falls", []porcupine.Operation{
+			op("x", takes, 5, 1, 2), op("x", ends, 5, 3, 0), op("y", takes, 4, 6, 7), op("y", ends, 4, 8, 0)}, false},
+		{"a token that falls behind another program", []porcupine.Operation{
+			op("x", takes, 5, 1, 2), op("x", ends, 5, 3, 0), op("z", takes, 0, 4, 5), op("z", ends, 0, 6, 0),
+			op("y", takes, 5, 8, 9), op("y", ends, 5, 10, 0)}, false},
+		{"a token that changes", []porcupine.Operation{
+			op("x", takes, 5, 1, 2), op("x", keeps, 6, 3, 4), op("x", ends, 5, 5, 0)}, false},
+		{"an old token that is accepted", []porcupine.Operation{
+			op("x", takes, 5, 1, 2), op("x", ends, 5, 12, 0), op("y", takes, 9, 3, 4), op("y", ends, 9, 5, 0), op("x", keeps, 5, 8, 9)}, false},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if got := checkModel(test.history) == porcupine.Ok; got != test.good {
+				t.Errorf("accepted: %v", got)
+			}
+		})
+	}
+}
+
+func TestTheModelSeesEachLockByItself(t *testing.T) {
+	other := op("y", takes, 4, 3, 4)
+	s := other.Input.(step)
+	s.lock = "m"
+	other.Input = s
+	if got := checkModel([]porcupine.Operation{op("x", takes, 5, 1, 2), other}); got != porcupine.Ok {
+		t.Errorf("two locks held by two clients: %v", got)
+	}
+}
