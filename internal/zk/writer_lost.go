@@ -1,6 +1,7 @@
 package zk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -37,6 +38,8 @@ func (s *Session) resolveLost() {
 			return
 		}
 	}
+	// The library tells of a broken connection in no certain order.
+	slices.SortFunc(w.lost.batches, func(a, b *batch) int { return cmp.Compare(a.number, b.number) })
 	batches, commits := w.lost.collect()
 	later := s.conn.lastZxid.Load()
 	w.lost.resolving = true
