@@ -65,7 +65,7 @@ sim: ## random clients and random faults in virtual time (SEEDS=n FIRST=k)
 	@half=$$(( (SEEDS + 1) / 2 )); flags='-test.v -test.timeout 0 -test.run ^TestSeeds$$'; cd internal/sim; \
 	../../bin/sim.test $$flags -sim.first "$$FIRST" -sim.seeds "$$half" & one=$$!; \
 	../../bin/sim.test $$flags -sim.first $$((FIRST + half)) -sim.seeds $$((SEEDS - half)) & two=$$!; \
-	failed=0; wait $$one || failed=1; wait $$two || failed=1; exit $$failed
+	trap "kill $$one $$two" INT TERM; failed=0; wait $$one || failed=1; wait $$two || failed=1; exit $$failed
 
 .PHONY: bench
 bench: ## measure beside direct ZooKeeper clients, as BENCHMARKS.md reports it

@@ -21,6 +21,7 @@ type client struct {
 	http   map[string]*http.Client // by gateway: connections of its own to each
 	tries  int
 	at     *gateway // where it asks; it stays there while it is answered
+	fixed  bool     // or always
 }
 
 func newClient(w *world, number int) *client {
@@ -42,6 +43,9 @@ func (c *client) sleep(d time.Duration) { time.Sleep(d + time.Duration(c.random.
 
 // gateway is where to ask next.
 func (c *client) gateway() *gateway {
+	if c.fixed {
+		return c.at
+	}
 	if c.at == nil || c.at.isGone() || c.random.IntN(12) == 0 {
 		c.at = c.w.pick(c.random)
 	}

@@ -83,14 +83,7 @@ func Run(t *testing.T, plan Plan) (out Outcome) {
 }
 
 func run(t *testing.T, plan Plan) Outcome {
-	timing := []struct{ timeout, window time.Duration }{{4 * time.Second, 2 * time.Second}, {2 * time.Second, 5 * time.Second},
-		{4 * time.Second, 5 * time.Second}}[plan.Seed%3]
-	w := &world{plan: plan, begun: time.Now(), answers: make(map[int]int), excused: make(map[string]bool), keyed: make(map[string]bool),
-		repeated: make(map[string]time.Time), granted: make(map[string]bool), timeout: timing.timeout, window: timing.window,
-		gateways: make([]*gateway, plan.Gateways), lives: make([]int, plan.Gateways)}
-	w.zk = zktest.Start(t, zktest.Config{Seed: plan.Seed, Followers: plan.Servers - 1})
-	w.audit = newAudit(w.trace)
-	w.zk.OnCommit(w.audit.commit)
+	w := newWorld(t, plan)
 	for i := range w.gateways {
 		w.gateways[i] = w.startGateway(i)
 		time.Sleep(700*time.Millisecond + time.Duration(i)*time.Nanosecond)
@@ -109,6 +102,24 @@ func run(t *testing.T, plan Plan) Outcome {
 	w.trace("all clients have left")
 	w.checkStuck()
 	w.checkLitter()
+	return w.end()
+}
+
+// newWorld is a world in which nothing runs but ZooKeeper.
+func newWorld(t *testing.T, plan Plan) *world {
+	timing := []struct{ timeout, window time.Duration }{{4 * time.Second, 2 * time.Second}, {2 * time.Second, 5 * time.Second},
+		{4 * time.Second, 5 * time.Second}}[plan.Seed%3]
+	w := &world{plan: plan, begun: time.Now(), answers: make(map[int]int), excused: make(map[string]bool), keyed: make(map[string]bool),
+		repeated: make(map[string]time.Time), granted: make(map[string]bool), timeout: timing.timeout, window: timing.window,
+		gateways: make([]*gateway, plan.Gateways), lives: make([]int, plan.Gateways)}
+	w.zk = zktest.Start(t, zktest.Config{Seed: plan.Seed, Followers: plan.Servers - 1})
+	w.audit = newAudit(w.trace)
+	w.zk.OnCommit(w.audit.commit)
+	return w
+}
+
+// end lets all gateways leave and says what the run has shown.
+func (w *world) end() Outcome {
 	for _, g := range w.gateways {
 		if g.claimEnd() {
 			g.leave()

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"lockkeeper/internal/zk/wire"
 )
 
 // Link is one connection: two pipes.
@@ -25,9 +27,12 @@ type Link struct {
 func newLink(n *Network, client, server string, nth int) *Link {
 	l := &Link{Client: client, Server: server, Nth: nth, n: n}
 	l.up, l.down = newPipe(l, "up"), newPipe(l, "down")
-	l.up.inspect = &inspector{link: l}
+	l.up.inspect = &inspector{link: l, sent: make(map[wire.Op]int)}
 	return l
 }
+
+// Sent counts the requests of a kind that the client has written.
+func (l *Link) Sent(op wire.Op) int { return l.up.inspect.count(op) }
 
 func (l *Link) clientEnd() net.Conn { return newEnd(l, l.down, l.up, l.Client, l.Server) }
 func (l *Link) serverEnd() net.Conn { return newEnd(l, l.up, l.down, l.Server, l.Client) }

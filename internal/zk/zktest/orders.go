@@ -3,6 +3,7 @@ package zktest
 import (
 	"encoding/binary"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"lockkeeper/internal/zk/wire"
@@ -73,6 +74,9 @@ type inspector struct {
 	link    *Link
 	rest    []byte
 	greeted bool // the connect request has passed
+
+	mu   sync.Mutex
+	sent map[wire.Op]int
 }
 
 // look says what becomes of a write. A write may hold several requests: the first one that an order fits decides for all that
@@ -91,10 +95,22 @@ func (i *inspector) look(data []byte) fate {
 			i.greeted = true
 			continue
 		}
-		if size >= 8 && f == passes {
-			f = i.link.n.fate(i.link.Client, wire.Op(int32(binary.BigEndian.Uint32(frame[4:]))))
+		if size >= 8 {
+			op := wire.Op(int32(binary.BigEndian.Uint32(frame[4:])))
+			i.mu.Lock()
+			i.sent[op]++
+			i.mu.Unlock()
+			if f == passes {
+				f = i.link.n.fate(i.link.Client, op)
+			}
 		}
 	}
 	i.rest = slices.Clone(i.rest)
 	return f
+}
+
+func (i *inspector) count(op wire.Op) int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.sent[op]
 }
