@@ -79,7 +79,7 @@ func (c *client) do(within time.Duration, method, path string, query url.Values,
 		return a, errGone
 	}
 	defer func() {
-		if err != nil || a.status == http.StatusServiceUnavailable && c.random.IntN(2) == 0 {
+		if !c.fixed && (err != nil || a.status == http.StatusServiceUnavailable && c.random.IntN(2) == 0) {
 			c.at = nil
 		}
 	}()
