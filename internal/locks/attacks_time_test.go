@@ -233,3 +233,22 @@ func TestNoMoreIsPromisedThanASuccessorGives(t *testing.T) {
 		}
 	})
 }
+
+// Where one blind interval follows the other, what is owed for each does not
+// add up: a dead client's lease ends soon after the last.
+func TestBlindIntervalsInARowDoNotKeepADeadClientsLease(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: 30 * time.Second})
+		for range 20 {
+			g.w.disconnect()
+			time.Sleep(3 * time.Second)
+			g.w.reconnect()
+			time.Sleep(4 * time.Second)
+		}
+		g.wantState(l, Held, "")
+		time.Sleep(31 * time.Second)
+		synctest.Wait()
+		g.wantState(l, Ended, ReasonExpired)
+	})
+}

@@ -112,7 +112,10 @@ func (m *Manager) forgive(now, blind time.Duration) {
 	m.log.Info("deadlines moved: heartbeats could not be heard", "blind_ms", blind.Milliseconds(), "leases", len(m.leases))
 	for _, l := range m.leases {
 		if l.phase == waiting || l.phase == held {
-			l.deadline += blind + min(l.ttl, blindGrace)
+			// Never further than a heartbeat would: where one blind interval follows
+			// the other, dead clients expire all the same.
+			moved := l.deadline + blind + min(l.ttl, blindGrace)
+			l.deadline = max(l.deadline, min(moved, max(now, l.grace)+l.clock()))
 			if l.shrinkAt() != 0 {
 				l.seldom.shrinkAt = max(l.shrinkAt(), l.deadline)
 			}
