@@ -1,6 +1,10 @@
 package zk
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
 
 // Bounds of the writer.
 const (
@@ -119,16 +123,31 @@ func (q *queue) drain() []*item {
 	return all
 }
 
-// deletesLast moves the items that only delete behind the others.
+// deletesLast moves the items that only delete behind the others, and of the
+// contenders of one queue the later ones before the earlier: nobody is at its
+// head between two operations who was not before and is not afterwards.
 func deletesLast(batch []*item) {
 	slices.SortStableFunc(batch, func(a, b *item) int {
 		switch {
-		case a.onlyDeletes == b.onlyDeletes:
-			return 0
+		case a.onlyDeletes && b.onlyDeletes:
+			dirA, numberA := place(a.write.Ops[0].Path)
+			dirB, numberB := place(b.write.Ops[0].Path)
+			return cmp.Or(cmp.Compare(dirA, dirB), cmp.Compare(numberB, numberA))
 		case a.onlyDeletes:
 			return 1
-		default:
+		case b.onlyDeletes:
 			return -1
 		}
+		return 0
 	})
+}
+
+// place tells a contender's directory and its number, "" for another node.
+func place(path string) (dir, number string) {
+	cut := strings.LastIndexByte(path, '/')
+	dir, name := path[:cut], path[cut+1:]
+	if len(name) > sequenceDigits && isSequence(name[len(name)-sequenceDigits:]) {
+		number = name[len(name)-sequenceDigits:]
+	}
+	return dir, number
 }

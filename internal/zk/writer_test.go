@@ -258,6 +258,22 @@ func TestDeletesStandBehindCreatesInATransaction(t *testing.T) {
 	}
 }
 
+// Watchers see the operations one by one: from the head on, each of the others
+// would seem to hold for a moment.
+func TestAQueueIsDeletedFromItsTailOn(t *testing.T) {
+	var q queue
+	for _, path := range []string{"/locks/b/x-0000000003", "/locks/a/z-0000000009", "/locks/b/y-0000000001", "/locks/a/x-0000000010", "/locks/b/z-0000000002"} {
+		q.push(&item{write: &Write{Ops: []Op{{Kind: OpDelete, Path: path}}}, onlyDeletes: true})
+	}
+	var order []string
+	for _, it := range q.take(maxBatchOps, maxTransaction) {
+		order = append(order, it.write.Ops[0].Path)
+	}
+	if got := strings.Join(order, " "); got != "/locks/a/x-0000000010 /locks/a/z-0000000009 /locks/b/x-0000000003 /locks/b/z-0000000002 /locks/b/y-0000000001" {
+		t.Errorf("order %s", got)
+	}
+}
+
 func TestTransactionsAndTheQueueAreBounded(t *testing.T) {
 	s, p, proxy := stuck(t)
 	dir := locksDir(t, p, "l")
