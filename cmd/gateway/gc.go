@@ -15,7 +15,8 @@ const (
 	gcHeadroom  = 32 << 20 // bytes
 	leastGC     = 25       // percent: beyond, collecting would cost more than the memory is worth
 	mostGC      = 100
-	gcLookEvery = 2 * time.Second
+	firstGC     = 50 // until it has looked: a gateway that starts on many leases gets them all at once
+	gcLookEvery = 500 * time.Millisecond
 )
 
 // gcPercent is how far, in percent, a heap with so many living bytes may grow before the next collection.
@@ -32,7 +33,8 @@ func tuneGC(ctx context.Context) {
 		return
 	}
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	present := mostGC
+	present := firstGC
+	debug.SetGCPercent(present)
 	ticks := time.NewTicker(gcLookEvery)
 	defer ticks.Stop()
 	for {
