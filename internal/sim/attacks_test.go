@@ -3,6 +3,7 @@ package sim
 import (
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -483,17 +484,17 @@ func TestAttack43ATakeoverIsSeenThoughItsEventIsLost(t *testing.T) {
 		g, next := s.start(0), s.start(1)
 		c := s.client(g)
 		l := s.take(c, "a", "held", "ttl", "10s")
-		cut := false
+		link := s.observer(next)
+		var cut atomic.Bool
 		s.zk.OnCommit(func(txn *state.Txn) {
 			for _, op := range txn.Ops {
-				if op.Kind == state.TxnCreate && strings.HasPrefix(op.Path, "/lockkeeper/succession/") && !cut {
-					cut = true
-					time.AfterFunc(time.Nanosecond, func() { s.observer(next).Cut() }) // the event is on its way
+				if op.Kind == state.TxnCreate && strings.HasPrefix(op.Path, "/lockkeeper/succession/") && !cut.Swap(true) {
+					time.AfterFunc(time.Nanosecond, link.Cut) // the event is on its way
 				}
 			}
 		})
 		s.die(g)
-		s.within(10*time.Second, "the takeover commits and its event is lost", func() bool { return cut })
+		s.within(10*time.Second, "the takeover commits and its event is lost", cut.Load)
 		c.at = next
 		s.beatUntil(c, l, 10*time.Second)
 		c.release(l)
