@@ -50,7 +50,8 @@ func (c *client) follow(atMost time.Duration) {
 			}
 			return
 		}
-		c.w.trace("%s is told by %s: %s %s", c.name, g.name, event.Type, event.Znode)
+		// Not in the history: whether two events come together or five milliseconds apart depends on whether the hub has woken
+		// this stream between them, which is up to the scheduler. Nothing else follows from it.
 		if event.Type == "lease.granted" {
 			c.w.mu.Lock()
 			c.w.granted[event.Znode] = true
