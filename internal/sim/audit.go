@@ -21,6 +21,7 @@ type contender struct {
 	gone       time.Time // zero while it is there
 	led        time.Time // when it came to the head of its queue, zero before
 	data       string
+	overtaken  bool      // when it went others stood before it
 	by         int64     // the session that made it
 	written    time.Time // when somebody who is no gateway has overwritten its data
 }
@@ -88,6 +89,12 @@ func (a *audit) commit(txn *state.Txn) {
 			}
 		}
 	}
+	for _, op := range txn.Ops {
+		if lock, ok := lockOf(op.Path); ok && op.Kind == state.TxnDelete {
+			c := a.newest(op.Path)
+			c.overtaken = len(a.live[lock]) > 0 && a.live[lock][0].number < c.number
+		}
+	}
 	for _, q := range a.live {
 		if len(q) > 0 && q[0].led.IsZero() {
 			q[0].led = time.Now()
@@ -142,10 +149,17 @@ func lockOf(path string) (lock string, ok bool) {
 func (a *audit) find(path string) *contender {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if found := a.newest(path); found != nil {
+		c := *found
+		return &c
+	}
+	return nil
+}
+
+func (a *audit) newest(path string) *contender {
 	for i := len(a.all) - 1; i >= 0; i-- {
 		if a.all[i].path == path {
-			c := *a.all[i]
-			return &c
+			return a.all[i]
 		}
 	}
 	return nil

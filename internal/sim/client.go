@@ -46,11 +46,14 @@ func (c *client) gateway() *gateway {
 	if c.fixed {
 		return c.at
 	}
-	if c.at == nil || c.at.isGone() || c.random.IntN(12) == 0 {
+	if c.at == nil || c.at.isGone() || !c.loyal() && c.random.IntN(12) == 0 {
 		c.at = c.w.pick(c.random)
 	}
 	return c.at
 }
+
+// loyal clients know of one gateway alone, as long as it lives.
+func (c *client) loyal() bool { return c.number%3 == 0 && c.number < leaverFrom }
 
 // answer is what came back, decoded as far as somebody looks at it.
 type answer struct {
@@ -79,7 +82,7 @@ func (c *client) do(within time.Duration, method, path string, query url.Values,
 		return a, errGone
 	}
 	defer func() {
-		if !c.fixed && (err != nil || a.status == http.StatusServiceUnavailable && c.random.IntN(2) == 0) {
+		if !c.fixed && !c.loyal() && (err != nil || a.status == http.StatusServiceUnavailable && c.random.IntN(2) == 0) {
 			c.at = nil
 		}
 	}()

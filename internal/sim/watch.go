@@ -54,7 +54,9 @@ func (c *client) follow(atMost time.Duration) {
 		// this stream between them, which is up to the scheduler. Nothing else follows from it.
 		if event.Type == "lease.granted" {
 			c.w.mu.Lock()
-			c.w.granted[event.Znode] = true
+			if _, told := c.w.granted[event.Znode]; !told {
+				c.w.granted[event.Znode] = time.Now()
+			}
 			c.w.mu.Unlock()
 		}
 	}

@@ -39,12 +39,14 @@ const (
 	Depose                      // a gateway's registration is deleted under its feet
 	Revoke                      // another program overwrites a contender's data, as Curator's revoker does
 	RevokeUnseen                // it does so to all of them while a gateway hears nothing from ZooKeeper
+	LateZooKeeper               // all of a gateway's connections stand still for a moment and then break; what was said arrives later
+	LagAll                      // all followers are far behind
 	kinds
 )
 
 var kindNames = []string{"CutZooKeeper", "CutLate", "StallZooKeeper", "StallReplies", "LoseRequest", "LoseReply", "SlowZooKeeper", "PartServer",
 	"PartAll", "CutFollower", "LagFollower", "RestartLeader", "KillGateway", "LeaveGateway", "FreezeGateway", "StepClock", "SuspendClock", "CutClients",
-	"StallClients", "RemoveContender", "RemoveLock", "Depose", "Revoke", "RevokeUnseen"}
+	"StallClients", "RemoveContender", "RemoveLock", "Depose", "Revoke", "RevokeUnseen", "LateZooKeeper", "LagAll"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -129,6 +131,22 @@ func (w *world) strike(f Fault) {
 				network.Join(g.name, s)
 			}
 		}
+	case LateZooKeeper:
+		links := w.linksToZooKeeper(g)
+		for _, l := range links {
+			l.Stall()
+		}
+		time.Sleep(100*time.Millisecond + time.Duration(arg%600)*time.Millisecond)
+		for _, l := range links {
+			l.CutClient(f.For)
+		}
+	case LagAll:
+		for _, lag := range []zktest.Delay{{Min: 100 * time.Millisecond, Max: 1500 * time.Millisecond}, {Max: 2 * time.Millisecond}} {
+			for i := range w.plan.Servers - 1 {
+				w.zk.Follower(1 + i).Lag(lag)
+			}
+			pause()
+		}
 	case CutFollower, LagFollower:
 		if w.plan.Servers < 2 {
 			return
@@ -172,7 +190,17 @@ func (w *world) strike(f Fault) {
 		}
 		pause()
 		g.clock.Thaw()
-		for _, l := range links {
+		// What its clients have said is read first, or what ZooKeeper has.
+		slices.SortStableFunc(links, func(a, b *zktest.Link) int {
+			if a, b := (a.Client == g.name) == (arg%2 == 0), (b.Client == g.name) == (arg%2 == 0); a != b {
+				return map[bool]int{true: -1, false: 1}[a]
+			}
+			return 0
+		})
+		for i, l := range links {
+			if i > 0 && (l.Client == g.name) != (links[i-1].Client == g.name) {
+				time.Sleep(time.Duration(arg % uint64(100*time.Millisecond)))
+			}
 			l.Resume()
 		}
 	case StepClock:
@@ -226,17 +254,23 @@ func (w *world) strike(f Fault) {
 			}
 		})
 	case RevokeUnseen:
+		if g = w.nearTheEnd(); g == nil || !w.deafening.TryLock() {
+			return
+		}
+		defer w.deafening.Unlock()
 		links := w.linksToZooKeeper(g)
 		for _, l := range links {
 			l.StallReplies()
 		}
-		w.audit.deafen(g.name, w.deafness(f, g, links))
+		w.audit.deafen(g.name, w.deafness(g, links))
 		w.administer(func(s *session) {
 			for _, path := range w.audit.contenders() {
 				w.revoke(s, path)
 			}
 		})
-		time.Sleep(min(f.For, 700*time.Millisecond)) // less than after what it connects anew
+		w.trace("%s hears nothing", g.name)
+		time.Sleep(600 * time.Millisecond) // less than after what it connects anew
+		w.trace("%s hears again", g.name)
 		w.audit.deafen(g.name, nil)
 		for _, l := range links {
 			l.Resume()
@@ -251,10 +285,11 @@ func (w *world) linksToZooKeeper(g *gateway) []*zktest.Link { return w.zk.Networ
 
 // deafness tells whether a gateway hears nothing as long as these connections stand still: it has no others, and no other fault
 // lets them go.
-func (w *world) deafness(f Fault, g *gateway, links []*zktest.Link) func() bool {
-	for _, other := range w.plan.Faults {
-		stalls := other.Kind == StallZooKeeper || other.Kind == StallReplies || other.Kind == FreezeGateway || other.Kind == RevokeUnseen
-		if stalls && other != f && other.At < f.At+time.Second && other.At+other.For+time.Second > f.At {
+func (w *world) deafness(g *gateway, links []*zktest.Link) func() bool {
+	now := time.Since(w.begun)
+	for _, f := range w.plan.Faults {
+		stalls := f.Kind == StallZooKeeper || f.Kind == StallReplies || f.Kind == FreezeGateway
+		if stalls && f.At < now+time.Second && f.At+f.For+time.Second > now {
 			return nil
 		}
 	}
@@ -266,6 +301,31 @@ func (w *world) deafness(f Fault, g *gateway, links []*zktest.Link) func() bool 
 		}
 		return true
 	}
+}
+
+// nearTheEnd waits for a lease whose client has gone and whose time is nearly over, and tells the gateway that runs its clock.
+func (w *world) nearTheEnd() *gateway {
+	for range 200 {
+		now := time.Now()
+		w.mu.Lock()
+		last := map[string]*belief{}
+		for _, b := range w.beliefs {
+			if b.held && !b.foreign && !w.excused[b.path] && (last[b.path] == nil || b.until.After(last[b.path].until)) {
+				last[b.path] = b
+			}
+		}
+		for _, g := range w.gateways {
+			for _, b := range last {
+				if left := b.until.Sub(now); b.gateway == g.name && !g.gone && left > 50*time.Millisecond && left < 300*time.Millisecond {
+					w.mu.Unlock()
+					return g
+				}
+			}
+		}
+		w.mu.Unlock()
+		time.Sleep(50*time.Millisecond + time.Nanosecond)
+	}
+	return nil
 }
 
 // revoke overwrites a contender's data. A successor does not know for how long it is to keep such a lease, and keeps it for
@@ -286,8 +346,10 @@ func (w *world) clear() {
 	}
 	w.administer(func(s *session) {
 		for _, path := range w.revoked {
-			w.excuse(path)
-			_ = s.delete(path) // most have gone
+			if c := w.audit.find(path); c != nil && c.gone.IsZero() {
+				w.excuse(path)
+				_ = s.delete(path) // it may have gone by itself
+			}
 		}
 	})
 }

@@ -73,8 +73,9 @@ var Table = []Mutant{
 	{Name: "guard", Without: "transactions do not write the guard; the zxid of a create is what the session has last seen", Edits: []Edit{
 		{zkBatch, "ops = append(ops, &gozk.CheckVersionRequest{Path: registration, Version: b.epoch}, setGuard)",
 			"ops = append(ops, &gozk.CheckVersionRequest{Path: registration, Version: b.epoch}, &gozk.CheckVersionRequest{Path: guard, Version: -1})"},
+		{zkBatch, "// fate of the items", "func madeUp(zxid int64, version int32) *gozk.Stat { return &gozk.Stat{Mzxid: zxid, Version: version} }\n\n// fate of the items"},
 		{zkWriter, "	if guard == nil { // an answer", `	if guard == nil && b.kind != raiseBatch {
-		guard = &Stat{Mzxid: s.conn.lastZxid.Load(), Version: w.lost.highest}
+		guard = madeUp(s.conn.lastZxid.Load(), w.lost.highest)
 	}
 	if guard == nil { // an answer`},
 	}},
@@ -106,7 +107,10 @@ var Table = []Mutant{
 	{Name: "last-seen", Without: "the observer connects to servers that are behind what it has seen", Edits: []Edit{backInTime}},
 	{Name: "absence+last-seen", Without: "what a listing lacks is gone, and the observer connects to servers that are behind", Edits: []Edit{absenceCounts, backInTime}},
 	{Name: "creates-first", Without: "in a transaction deletes stand before creates", Edits: []Edit{
-		{zkLine, "		case a.onlyDeletes:\n			return 1\n		default:\n			return -1\n", "		case a.onlyDeletes:\n			return -1\n		default:\n			return 1\n"},
+		{zkLine, "		case a.onlyDeletes:\n			return 1\n		case b.onlyDeletes:\n			return -1\n", "		case a.onlyDeletes:\n			return -1\n		case b.onlyDeletes:\n			return 1\n"},
+	}, Backed: "nothing: a release and an acquire of one transaction do not depend on each other; a downgrade, which does, is not built yet"},
+	{Name: "tail-first", Without: "of a queue's deletes in one transaction the earlier contender goes first", Edits: []Edit{
+		{zkLine, "cmp.Compare(numberB, numberA)", "cmp.Compare(numberA, numberB)"},
 	}},
 	{Name: "fleet", Without: "whatever looks like a lease id is ours", Edits: []Edit{noFleet}},
 	{Name: "blind-time", Without: "deadlines do not move when the fence opens", Edits: []Edit{
