@@ -263,6 +263,29 @@ func TestBytesOfAnOldConnectionComeAfterThoseOfANewOne(t *testing.T) {
 	})
 }
 
+// As ZooKeeper does it: only what stands in a transaction protects from its coming late.
+func TestATransactionComesAfterItsSessionHasMoved(t *testing.T) {
+	bubble(t, zktest.Config{Followers: 2}, func(t *testing.T, e *zktest.Ensemble) {
+		c := mustConnect(t, e, "c", zktest.FollowerName(1))
+		other := mustConnect(t, e, "other", zktest.LeaderName)
+		c.send(wire.OpMulti, &wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpCreate, Record: &wire.CreateRequest{Path: "/late", ACL: everyone}}}})
+		e.Network.Links("c", "")[0].CutClient(time.Second)
+		again, err := connect(t, e, "c", zktest.FollowerName(2), c)
+		if err != nil || again.id != c.id {
+			t.Fatalf("the session does not move: %+v, %v", again, err)
+		}
+		again.create("/new", 0)
+		if other.has("/late") {
+			t.Error("it has come already")
+		}
+		time.Sleep(2 * time.Second)
+		if !other.has("/late") {
+			t.Error("it has never come")
+		}
+		again.create("/newer", 0) // the answer to the late one was for nobody
+	})
+}
+
 func TestAStalledConnectionLosesNothing(t *testing.T) {
 	bubble(t, zktest.Config{}, func(t *testing.T, e *zktest.Ensemble) {
 		c := mustConnect(t, e, "c", zktest.LeaderName)
