@@ -17,7 +17,7 @@ GOFILES = git ls-files -co --exclude-standard -z -- '*.go' | while IFS= read -r 
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # exec: a signal that make gets must reach the gateway itself, not a shell or "go run" in front of it.
 # Exported rather than written into the recipe: what they hold is not the shell's to read.
@@ -50,6 +50,10 @@ test-full: ## the long runs too, then each fuzz target for FUZZTIME
 	@$(MAKE) sim SEEDS=10000
 	LOCKKEEPER_TEST_ZK=real go test -race -count 1 -p 2 -timeout 60m ./internal/e2e ./internal/zk ./internal/locks
 	@$(MAKE) fuzz
+
+.PHONY: sim-mutants
+sim-mutants: ## take each protection out in turn; the simulation must notice
+	go test -count 1 -timeout 60m -v -run NoticesWhatIsMissing ./internal/sim/mutants -mutants
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (1m)

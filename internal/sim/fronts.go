@@ -50,17 +50,25 @@ var fronts = [][]part{
 	{{kind: LeaveGateway, long: time.Second}, {kind: SlowZooKeeper, long: 3 * time.Second}},
 }
 
-// forecast draws the faults of a plan, and who else takes part. Every other run is one front again and again, each in its turn;
-// of the others some are calm and some are stormy.
-func (p *Plan) forecast(random *rand.Rand) {
+// NewStorm draws a plan in which one front comes again and again; each has its turn with every second seed.
+func NewStorm(seed uint64) Plan {
+	return newPlan(seed, func(p *Plan, random *rand.Rand) {
+		p.others(random)
+		p.storm(random, fronts[int(seed/2)%len(fronts)])
+	})
+}
+
+// others draws who takes part beside ordinary clients.
+func (p *Plan) others(random *rand.Rand) {
 	if random.IntN(2) == 0 {
 		p.Clients = append(p.Clients, likenessFrom)
 	}
 	p.Clients = append(p.Clients, watcherFrom, watcherFrom+1)
-	if p.Seed%2 == 1 {
-		p.storm(random, fronts[int(p.Seed/2)%len(fronts)])
-		return
-	}
+}
+
+// forecast draws the faults of a plan, and who else takes part. Some runs are calm, some are stormy.
+func (p *Plan) forecast(random *rand.Rand) {
+	p.others(random)
 	for range random.IntN(1 + random.IntN(16)) {
 		at, arg := time.Duration(random.Int64N(int64(p.Length))), random.Uint64()
 		if random.IntN(2) == 0 {

@@ -11,6 +11,31 @@ var (
 	huntFirst = flag.Uint64("sim.hunt-first", 1, "the first of them")
 )
 
+// planOf makes every odd seed a storm.
+func planOf(seed uint64) Plan {
+	if seed%2 == 1 {
+		return NewStorm(seed)
+	}
+	return NewPlan(seed)
+}
+
+// TestStorms has each front come in its turn.
+func TestStorms(t *testing.T) {
+	count := uint64(len(fronts))
+	if full() {
+		count = 20 * count
+	}
+	if testing.Short() || raceDetector {
+		count = 4
+	}
+	for i := range count {
+		plan := NewStorm(2*i + 1)
+		if out := Run(t, plan); len(out.Violations) > 0 {
+			t.Errorf("storm %d: %v\n%v\n%s", plan.Seed, out.Violations, plan, out.Text())
+		}
+	}
+}
+
 // TestHunt is what package mutants runs in its changed copies of the gateway.
 func TestHunt(t *testing.T) {
 	if *hunt == 0 {
@@ -18,7 +43,7 @@ func TestHunt(t *testing.T) {
 	}
 	for seed := *huntFirst; seed < *huntFirst+*hunt; seed++ {
 		fmt.Printf("HUNT seed %d\n", seed)
-		if out := Run(t, NewPlan(seed)); len(out.Violations) > 0 {
+		if out := Run(t, planOf(seed)); len(out.Violations) > 0 {
 			fmt.Printf("HUNT found %s\n", out.Violations[0])
 			return
 		}

@@ -32,7 +32,9 @@ type Fault struct {
 }
 
 // NewPlan draws a plan.
-func NewPlan(seed uint64) Plan {
+func NewPlan(seed uint64) Plan { return newPlan(seed, (*Plan).forecast) }
+
+func newPlan(seed uint64, forecast func(*Plan, *rand.Rand)) Plan {
 	random := rand.New(rand.NewPCG(seed, 7))
 	p := Plan{Seed: seed, Gateways: 1 + random.IntN(3), Servers: 1 + 2*random.IntN(2), Length: time.Duration(30+random.IntN(60)) * time.Second}
 	for i := range 4 + random.IntN(8) {
@@ -41,7 +43,7 @@ func NewPlan(seed uint64) Plan {
 	for i := range random.IntN(3) {
 		p.Clients = append(p.Clients, foreignFrom+i)
 	}
-	p.forecast(random)
+	forecast(&p, random)
 	slices.SortFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 	return p
 }
