@@ -17,6 +17,10 @@ const (
 	mostGC      = 100
 	firstGC     = 50 // until it has looked: a gateway that starts on many leases gets them all at once
 	gcLookEvery = 500 * time.Millisecond
+	// What a burst has left behind goes back to the system when nothing was collected for so many looks. Go's own scavenger
+	// would keep much of it for good, and the garbage of a gateway at rest would lie for minutes.
+	gcLeftovers = 16 << 20 // bytes
+	calmLooks   = 4
 )
 
 // gcPercent is how far, in percent, a heap with so many living bytes may grow before the next collection.
@@ -32,8 +36,9 @@ func tuneGC(ctx context.Context) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
-	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	present := firstGC
+	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"}, {Name: "/gc/cycles/total:gc-cycles"}}
+	present, cycles, calm := firstGC, uint64(0), 0
 	debug.SetGCPercent(present)
 	ticks := time.NewTicker(gcLookEvery)
 	defer ticks.Stop()
@@ -43,11 +48,18 @@ func tuneGC(ctx context.Context) {
 			return
 		case <-ticks.C:
 		}
-		metrics.Read(sample)
+		metrics.Read(samples)
+		live, objects, free, now := samples[0].Value.Uint64(), samples[1].Value.Uint64(), samples[2].Value.Uint64(), samples[3].Value.Uint64()
 		// Setting it stops the world for a moment: not for a change that nobody notices.
-		if percent := gcPercent(sample[0].Value.Uint64()); percent < present-5 || percent > present+5 {
+		if percent := gcPercent(live); percent < present-5 || percent > present+5 {
 			present = percent
 			debug.SetGCPercent(percent)
+		}
+		if calm++; now != cycles || objects+free <= live+gcLeftovers {
+			cycles, calm = now, 0
+		}
+		if calm == calmLooks {
+			debug.FreeOSMemory()
 		}
 	}
 }
