@@ -9,5 +9,7 @@
 // Some protections are backed by another one, so that taking out one of them changes nothing that anybody can see. Then the
 // table has the pair, and says for each of the two alone that no seed shows it (Backed).
 //
+// What no seed shows, and what no other protection makes up for as far as is known, is Open: there the simulation is blind.
+//
 // The test takes minutes, because it compiles each change: make sim-mutants, or LOCKKEEPER_FULL=1, or -mutants.
 package mutants
