@@ -100,9 +100,10 @@ func TestAttack02NobodyIsGrantedOverAPredecessorThatItsGatewayHasNotSeen(t *test
 func TestAttack03AServerThatIsBehindRemovesNothing(t *testing.T) {
 	play(t, windowOutlivesSession, 1, 2, func(s *scene) {
 		g := s.start(0)
+		c := s.client(g)
+		c.release(s.take(c, "a", "held", "ttl", "30s")) // the directory is there
 		s.zk.Follower(1).Lag(zktest.Delay{Min: 3 * time.Second, Max: 3 * time.Second})
 		time.Sleep(4 * time.Second)
-		c := s.client(g)
 		l := s.take(c, "a", "held", "ttl", "30s")
 		created := s.audit.find(l.path).czxid
 		// Its observer finds nobody but the follower, which has not heard of the contender.
