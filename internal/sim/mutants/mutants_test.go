@@ -25,7 +25,7 @@ var (
 // found is what a hunt came to.
 type found struct {
 	mutant    Mutant
-	seed      string // the first that shows it; "" for none
+	seed      string // the first that shows it, or a scenario that does; "" for none
 	violation string
 	took      time.Duration
 	err       error
@@ -136,7 +136,7 @@ func hunt(t *testing.T, m Mutant) (f found) {
 			return f
 		}
 		if line == "HUNT end" {
-			return f
+			return scenarios(ctx, t, f, program)
 		}
 		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
 			f.seed, f.violation = last, line
@@ -144,6 +144,24 @@ func hunt(t *testing.T, m Mutant) (f found) {
 		}
 	}
 	f.err = fmt.Errorf("mutant %s: the hunt ended without a word at seed %s: %v\n%s", m.Name, last, err, out)
+	return f
+}
+
+// scenarios runs the named scenarios on a mutant that no seed has shown: what is too rare for chance may be there by hand.
+func scenarios(ctx context.Context, t *testing.T, f found, program string) found {
+	runs := exec.CommandContext(ctx, program, "-test.run", "^TestAttack", "-test.timeout", "10m")
+	runs.Dir = filepath.Join(root(t), "internal/sim")
+	runs.WaitDelay = 10 * time.Second
+	out, _ := runs.CombinedOutput() // a failure is what it is about
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+		line := lines.Text()
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "--- FAIL: "); ok {
+			f.seed, _, _ = strings.Cut(name, " ")
+		} else if f.seed != "" && strings.Contains(line, ".go:") {
+			f.violation = strings.TrimSpace(line)
+			return f
+		}
+	}
 	return f
 }
 
