@@ -127,6 +127,48 @@ func TestAttack03AServerThatIsBehindRemovesNothing(t *testing.T) {
 	})
 }
 
+func TestAttack05AContenderThatMayNotBeReadIsWaitedFor(t *testing.T) {
+	play(t, sessionOutlivesWindow, 1, 1, func(s *scene) {
+		g := s.start(0)
+		c := s.client(g)
+		c.release(s.take(c, "a", "held", "ttl", "30s")) // the directory is there
+		other, err := s.openSession("other", zktest.LeaderName)
+		if err != nil {
+			s.Fatal(err)
+		}
+		if err := other.call(wire.OpAuth, &wire.AuthRequest{Scheme: "digest", Auth: []byte("other:secret")}, nil); err != nil {
+			s.Fatal(err)
+		}
+		var created wire.PathRecord
+		err = other.call(wire.OpCreate, &wire.CreateRequest{Path: lockRoot + "/a/_c_00000000-0000-0000-0000-000000000000-lock-", Flags: wire.FlagSequential,
+			ACL: []wire.ACL{{Perms: wire.PermAll, Scheme: "auth"}}}, &created)
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.excuse(created.Path)
+		// No event tells of it: only the number that is missing does.
+		l := s.take(c, "a", "waiting", "ttl", "30s", "async", "true")
+		for range 10 {
+			time.Sleep(time.Second)
+			if a := s.beat(c, l); a.State != "waiting" {
+				s.Fatalf("behind a contender that may not be read a lease is %s: %d %s", a.State, a.status, a.raw)
+			}
+			if err := other.call(wire.OpExists, &wire.ReadRequest{Path: created.Path}, nil); err != nil {
+				s.Fatal(err)
+			}
+		}
+		if err := other.delete(created.Path); err != nil {
+			s.Fatal(err)
+		}
+		other.close()
+		s.within(20*time.Second, "its turn comes", func() bool {
+			time.Sleep(300 * time.Millisecond)
+			return s.beat(c, l).State == "held"
+		})
+		c.release(l)
+	})
+}
+
 func TestAttack07LeasesPassAlongAChainOfGateways(t *testing.T) {
 	play(t, sessionOutlivesWindow, 3, 1, func(s *scene) {
 		x := s.start(0)
