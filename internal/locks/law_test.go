@@ -191,57 +191,10 @@ func base(path string) string {
 	return path
 }
 
-// checkCounts recomputes from scratch what the manager keeps as things change.
+// checkCounts is CheckAll for a test.
 func (g *gate) checkCounts() {
 	g.t.Helper()
-	m := g.m
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var phases [ended]int
-	waits := 0
-	for id, l := range m.leases {
-		if l.phase == ended {
-			g.t.Errorf("lease %s has ended and is kept", id)
-			continue
-		}
-		phases[l.phase]++
-		if l.phase.waits() {
-			waits++
-			if l.lineIndex < 0 || int(l.lineIndex) >= len(m.counts.line) || m.counts.line[l.lineIndex] != l {
-				g.t.Errorf("lease %s waits, and is not in the line", id)
-			} else if m.counts.line[0].since > l.since {
-				g.t.Errorf("lease %s is older than the oldest", id)
-			}
-		}
-	}
-	if phases != m.counts.phases || waits != len(m.counts.line) {
-		g.t.Errorf("leases by phase are %v, %d in line; counted %v, %d", phases, waits, m.counts.phases, len(m.counts.line))
-	}
-	locks, contenders, sights := 0, 0, 0
-	for _, s := range m.spaces {
-		s.queues.Scan(func(q *queue) bool {
-			if n := q.contenders.Len(); n > 0 {
-				locks++
-				contenders += n
-			}
-			for _, c := range q.contenders.All() {
-				if sight, ok := m.sights[c]; ok {
-					if l := m.leases[c.LeaseID]; c.Ours && l != nil && l.name() == c.Name {
-						g.t.Errorf("%s: two sights of it", c.Name)
-					}
-					sights++
-					if !sight.held && !sight.mute {
-						g.t.Errorf("%s: a sight of nothing", c.Name)
-					}
-				}
-			}
-			return true
-		})
-	}
-	if locks != m.counts.locks || contenders != m.counts.contenders {
-		g.t.Errorf("%d locks and %d contenders; counted %d and %d", locks, contenders, m.counts.locks, m.counts.contenders)
-	}
-	if sights != len(m.sights) {
-		g.t.Errorf("%d sights, %d of them of contenders that are there", len(m.sights), sights)
+	if err := g.m.CheckAll(); err != nil {
+		g.t.Error(err)
 	}
 }

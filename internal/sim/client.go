@@ -120,6 +120,9 @@ func (c *client) do(within time.Duration, method, path string, query url.Values,
 	}
 	a.status = resp.StatusCode
 	c.w.count(resp)
+	if broken := g.manager.CheckAll(); broken != nil {
+		c.w.violate("invariant: at %s: %v", g.name, broken)
+	}
 	c.w.trace("%s %s %s?%s at %s: %d %s%s %s", c.name, method, path, query.Encode(), g.name, a.status, a.State, a.Code, a.Znode)
 	return a, nil
 }

@@ -19,7 +19,12 @@
 //   - fencing: the token of a later holder is not greater (5);
 //   - doubles: one attempt has two contenders, or one key two leases (6);
 //   - stuck: when the weather is good again, a lock cannot be had within the time that it may take (3, 4);
-//   - litter: when everybody has left, something remains that nobody sweeps.
+//   - litter: when everybody has left, something remains that nobody sweeps;
+//   - invariant: after an answer, what a manager keeps as things change is not what it would compute from scratch
+//     (locks.Manager.CheckAll).
+//
+// More, about events, tickets and versions, stand in verdict.go and watch.go; model.go asks a model of locks with fencing
+// whether it could have given the clients' histories.
 //
 // # How a new feature joins
 //

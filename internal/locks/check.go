@@ -1,0 +1,91 @@
+package locks
+
+import (
+	"errors"
+	"fmt"
+)
+
+// CheckAll recomputes from scratch what the manager keeps as things change, and
+// returns everything that is not true: leases that have ended and are kept, or
+// have no clock, or are not where the heap of deadlines says; two holders of one
+// lock; counts and the line of those who wait. It holds the lock meanwhile and
+// takes time in proportion to all leases and contenders: it is for tests and
+// simulations.
+func (m *Manager) CheckAll() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return errors.Join(m.checkLeases(), m.checkQueues())
+}
+
+func (m *Manager) checkLeases() (err error) {
+	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
+	var phases [ended]int
+	waits := 0
+	holders := map[string]*lease{}
+	for id, l := range m.leases {
+		if l.phase == ended {
+			fail("lease %s has ended and is kept", id)
+			continue
+		}
+		phases[l.phase]++
+		if l.phase == held {
+			if other := holders[l.q.path]; other != nil {
+				fail("%s is held by %s and %s", l.q.path, other.name(), l.name())
+			}
+			holders[l.q.path] = l
+		}
+		if l.heapIndex >= 0 && m.deadlines.h[l.heapIndex] != l {
+			fail("lease %s is not where the heap says", id)
+		}
+		if (l.phase == held || l.phase == waiting) && l.term == m.term && l.heapIndex < 0 {
+			fail("lease %s (%d) has no clock", id, l.phase)
+		}
+		if !l.phase.waits() {
+			continue
+		}
+		waits++
+		if l.lineIndex < 0 || int(l.lineIndex) >= len(m.counts.line) || m.counts.line[l.lineIndex] != l {
+			fail("lease %s waits, and is not in the line", id)
+		} else if m.counts.line[0].since > l.since {
+			fail("lease %s is older than the oldest", id)
+		}
+	}
+	if phases != m.counts.phases || waits != len(m.counts.line) {
+		fail("leases by phase are %v, %d in line; counted %v, %d", phases, waits, m.counts.phases, len(m.counts.line))
+	}
+	return err
+}
+
+func (m *Manager) checkQueues() (err error) {
+	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
+	locks, contenders, sights := 0, 0, 0
+	for _, s := range m.spaces {
+		s.queues.Scan(func(q *queue) bool {
+			if n := q.contenders.Len(); n > 0 {
+				locks++
+				contenders += n
+			}
+			for _, c := range q.contenders.All() {
+				sight, ok := m.sights[c]
+				if !ok {
+					continue
+				}
+				sights++
+				if l := m.leases[c.LeaseID]; c.Ours && l != nil && l.name() == c.Name {
+					fail("%s: two sights of it", c.Name)
+				}
+				if !sight.held && !sight.mute {
+					fail("%s: a sight of nothing", c.Name)
+				}
+			}
+			return true
+		})
+	}
+	if locks != m.counts.locks || contenders != m.counts.contenders {
+		fail("%d locks and %d contenders; counted %d and %d", locks, contenders, m.counts.locks, m.counts.contenders)
+	}
+	if sights != len(m.sights) {
+		fail("%d sights, %d of them of contenders that are there", len(m.sights), sights)
+	}
+	return err
+}
