@@ -9,6 +9,8 @@
 //     sessions): when a node opens a store, those of the process before it are ended in ordinary transactions before anybody
 //     is served. The lock of the store proves that that process is gone. So a gateway that was killed is succeeded at once,
 //     and not after a session timeout.
+//   - The process has an identity of its own toward the server (Identity). With it in the ACLs of its nodes, clients from
+//     outside, who prove nothing, are kept from what is not theirs.
 //   - A store that cannot be written (a full disk, a failed sync) is closed and opened again until it can, and everything that
 //     was acknowledged is there then. Sessions live on meanwhile: each has its whole timeout once the server is back.
 //
@@ -28,7 +30,8 @@
 // When the storage fails, the server ends and closes all connections: nobody learns anything of a write that may not be
 // stored. Until the store is open again Dial fails at once with ErrDown and the cause, and connections from outside are closed
 // as they come. The gateway's fence closes by itself, and it answers 503. Opening is tried again with growing pauses, and
-// before anybody is served a probe has shown that there is room to write.
+// before anybody is served a probe has shown that there is room to write. A store that is no longer there (its file system is
+// gone, or something else is mounted in its place) is waited for, too: none is made anew, and no other one is served.
 //
 // # Why connections within the process have a pipe of their own
 //

@@ -1,10 +1,15 @@
 package standalone
 
 import (
+	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"sync"
@@ -33,12 +38,13 @@ type Config struct {
 	// Logger may be nil for none.
 	Logger *slog.Logger
 
-	open func(dir string) (store, error) // nil: onDisk; tests give others
+	open func(dir string, create bool) (store, error) // nil: onDisk; tests give others
 }
 
 // Node is one ZooKeeper with a store of its own. Its methods are safe for concurrent use.
 type Node struct {
 	cfg      Config
+	secret   []byte       // of the store: by this it is known again
 	listener net.Listener // nil for none
 
 	mu    sync.Mutex
@@ -64,10 +70,11 @@ func Open(cfg Config) (*Node, error) {
 		cfg.open = onDisk(cfg.Logger)
 	}
 	n := &Node{cfg: cfg}
-	store, err := cfg.open(cfg.Dir)
+	store, err := cfg.open(cfg.Dir, true)
 	if err != nil {
 		return nil, err
 	}
+	n.secret = bytes.Clone(store.Secret())
 	if n.up, err = n.begin(store, true); err != nil {
 		return nil, err
 	}
@@ -164,12 +171,20 @@ func (n *Node) over(l *life, cause error) error {
 	return nil
 }
 
-// revive opens the store again until it can be written, or that is hopeless, or ctx ends.
+// errGone is why a store is not served that is not the one which failed.
+var errGone = errors.New("the store is gone")
+
+// revive opens the store again until it can be written, or that is hopeless, or ctx ends. It never makes a new one: where the
+// file system of the store is gone, an empty lock service would take the place of one that has leases. Nor does it give up
+// then, for whatever started the process would start it again, and that one would make a store.
 func (n *Node) revive(ctx context.Context, newProcess bool) (*life, error) {
 	policy := backoff.NewExponentialBackOff()
 	policy.InitialInterval, policy.MaxInterval = firstRetry, lastRetry
 	try := func() (*life, error) {
-		s, err := n.cfg.open(n.cfg.Dir)
+		s, err := n.cfg.open(n.cfg.Dir, false)
+		if err == nil && !bytes.Equal(s.Secret(), n.secret) {
+			err = errors.Join(fmt.Errorf("%w: another one is in its place", errGone), s.Close())
+		}
 		if err == nil {
 			if err = s.Probe(); err != nil {
 				err = errors.Join(err, s.Close())
@@ -184,8 +199,14 @@ func (n *Node) revive(ctx context.Context, newProcess bool) (*life, error) {
 		}
 		return l, err
 	}
+	told := false
 	return backoff.Retry(ctx, try, backoff.WithBackOff(policy), backoff.WithMaxElapsedTime(0),
 		backoff.WithNotify(func(err error, _ time.Duration) {
+			if gone := errors.Is(err, errGone) || errors.Is(err, fs.ErrNotExist); gone && !told {
+				told = true
+				n.cfg.Logger.Error("the store is gone: requests are refused until it is back", "data_dir", n.cfg.Dir, "err", err,
+					"hint", "is its file system mounted?")
+			}
 			n.cfg.Logger.Debug("the store cannot be written yet", "data_dir", n.cfg.Dir, "err", err)
 		}))
 }
@@ -240,6 +261,14 @@ func (n *Node) Addr() net.Addr {
 		return nil
 	}
 	return n.listener.Addr()
+}
+
+// Identity is who the process is to its own server: user and password of the scheme "digest". It lives as long as the store,
+// also in backups and what is restored from them, and nobody has it who cannot read the store.
+func (n *Node) Identity() (user, password string) {
+	mac := hmac.New(sha256.New, n.secret) // what sessions' passwords are made of it has eight bytes: never this
+	mac.Write([]byte("the process that has the store"))
+	return "lockkeeper", hex.EncodeToString(mac.Sum(nil))
 }
 
 // Err is nil while the node serves, and else why it does not.

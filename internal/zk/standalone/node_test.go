@@ -42,7 +42,7 @@ func (d *platter) set(change func()) {
 }
 
 // store opens it. One store at a time is open.
-func (d *platter) store(string) (store, error) {
+func (d *platter) store(string, bool) (store, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.broken != nil {
@@ -134,10 +134,15 @@ func start(t *testing.T, d *platter, listen string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, end := context.WithCancel(context.Background())
-	p.end = end
-	go func() { p.ended <- p.Run(ctx) }()
+	p.end = p.run()
 	return p
+}
+
+// run starts it, and returns what ends it.
+func (p *process) run() context.CancelFunc {
+	ctx, end := context.WithCancel(context.Background())
+	go func() { p.ended <- p.Run(ctx) }()
+	return end
 }
 
 // stop ends it in good order.

@@ -20,10 +20,10 @@ type store interface {
 	Close() error
 }
 
-// onDisk opens stores.
-func onDisk(logger *slog.Logger) func(dir string) (store, error) {
-	return func(dir string) (store, error) {
-		s, err := disk.Open(disk.Config{Dir: dir, Logger: logger})
+// onDisk opens stores, and makes one that is missing only when create says so.
+func onDisk(logger *slog.Logger) func(dir string, create bool) (store, error) {
+	return func(dir string, create bool) (store, error) {
+		s, err := disk.Open(disk.Config{Dir: dir, MustExist: !create, Logger: logger})
 		if err != nil {
 			return nil, err // not a nil *disk.Store
 		}

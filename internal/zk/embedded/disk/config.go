@@ -12,6 +12,8 @@ const FileName = "lockkeeper.db"
 type Config struct {
 	// Dir is made, for its owner alone, when it is missing.
 	Dir string
+	// MustExist makes Open fail with fs.ErrNotExist where there is no store, instead of making one.
+	MustExist bool
 	// SnapshotBytes is how long the log may get, at least, before a snapshot is due; 16 MiB.
 	SnapshotBytes int64
 	// Logger may be nil for none.

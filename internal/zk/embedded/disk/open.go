@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open opens the store in a directory, and makes both when they are missing. It reads the whole file.
+// Open opens the store in a directory, and makes both when they are missing and may be made. It reads the whole file.
 func Open(config Config) (*Store, error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
@@ -27,15 +27,18 @@ func Open(config Config) (*Store, error) {
 	if err != nil {
 		return nil, &Error{Path: config.Dir, Err: err}
 	}
-	if err := prepareDir(dir, config.Logger); err != nil {
-		return nil, &Error{Path: dir, Err: err}
-	}
 	path := filepath.Join(dir, FileName)
+	if !config.MustExist {
+		if err := prepareDir(dir, config.Logger); err != nil {
+			return nil, &Error{Path: dir, Err: err}
+		}
+	}
 	switch _, err := os.Lstat(path); {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist) && !config.MustExist:
 		if err := create(dir, path); err != nil {
 			return nil, &Error{Path: path, Err: fmt.Errorf("make a new store: %w", err)}
 		}
+		config.Logger.Info("a new store was made: there was none", "path", path)
 	case err != nil:
 		return nil, &Error{Path: path, Err: err}
 	}

@@ -1,0 +1,98 @@
+package standalone
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/zk/embedded"
+	"lockkeeper/internal/zk/embedded/disk"
+)
+
+// failing is a store whose disk fails when it is told to.
+type failing struct {
+	store
+	fails *atomic.Bool
+}
+
+func (f failing) Append(b embedded.Batch) error {
+	if f.fails.Load() {
+		return errors.New("input/output error")
+	}
+	return f.store.Append(b)
+}
+
+// A disk that fails may take its mount with it: what is found in the store's place then is nothing, or another store.
+func TestAStoreThatIsGoneIsWaitedForAndNoOtherIsServedInItsPlace(t *testing.T) {
+	testkit.NoLeaks(t)
+	parent := t.TempDir()
+	dir, away := filepath.Join(parent, "data"), filepath.Join(parent, "away")
+	var fails atomic.Bool
+	opened := new(atomic.Int64)
+	p := &process{log: new(journal), ended: make(chan error, 1)}
+	logger := slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	var err error
+	p.Node, err = Open(Config{Dir: dir, Logger: logger, open: func(dir string, create bool) (store, error) {
+		opened.Add(1)
+		s, err := onDisk(logger)(dir, create)
+		if err != nil {
+			return nil, err
+		}
+		return failing{s, &fails}, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.end = p.run()
+	c := p.client(t)
+	create(t, c, "/a", 0)
+	anotherTry := func() {
+		t.Helper()
+		n := opened.Load()
+		testkit.Eventually(t, patience, func() bool { return opened.Load() > n+1 }, "it is tried again")
+		if p.Err() == nil {
+			t.Fatal("something else is served")
+		}
+	}
+
+	fails.Store(true)
+	if err := os.Rename(dir, away); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Create("/b", nil, 0, world); err == nil {
+		t.Fatal("acknowledged what was not stored")
+	}
+	fails.Store(false)
+	anotherTry()
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the directory was made: %v", err)
+	}
+	other, err := disk.Open(disk.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	anotherTry()
+	if n := p.log.count("the store is gone: requests are refused"); n != 1 {
+		t.Errorf("logged %d times, want once", n)
+	}
+
+	if err := errors.Join(os.Rename(dir, dir+"-other"), os.Rename(away, dir)); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, patience, func() bool { return p.Err() == nil }, "the store is served again")
+	again := p.client(t)
+	if !exists(t, again, "/a") {
+		t.Error("/a is lost")
+	}
+	again.Close()
+	c.Close()
+	p.stop(t)
+}
