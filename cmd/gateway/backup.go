@@ -94,7 +94,7 @@ func copyStore(ctx context.Context, dir string, w io.Writer) error {
 
 // copyAtRest copies a store that no gateway has open.
 func copyAtRest(ctx context.Context, dir string, w io.Writer, unreachable error) error {
-	store, err := disk.Open(disk.Config{Dir: dir})
+	store, err := disk.Open(disk.Config{Dir: dir, MustExist: true})
 	if errors.Is(err, disk.ErrLocked) {
 		return &problemError{code: exitInUse, err: fmt.Errorf("a process has the store, and cannot be asked: %w", unreachable),
 			hint: "run this as the user that the gateway runs as; another backup of a stopped gateway may also be under way"}

@@ -12,6 +12,7 @@ import (
 
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/embedded/disk"
 	"lockkeeper/internal/zk/standalone"
 )
@@ -64,6 +65,17 @@ func (c *config) openStore(logger *slog.Logger) (*ownStore, error) {
 		return nil, storeProblem(dir, err)
 	}
 	return &ownStore{dir: dir, node: node}, nil
+}
+
+// reach has the gateway use the store as a user of its own, unless it was given
+// one: who else comes to --embedded-listen must not read the secret of the lease
+// tokens, or write what is the gateways' alone.
+func (o *ownStore) reach(cfg *zk.Config) {
+	cfg.Dial = o.node.Dial
+	if cfg.Auth == nil {
+		cfg.Auth = new(zk.DigestAuth)
+		cfg.Auth.User, cfg.Auth.Password = o.node.Identity()
+	}
 }
 
 // run starts the node. It outlives everything that needs it; its own failure

@@ -46,7 +46,7 @@ func (c *config) offline(ctx context.Context, stderr io.Writer, work func(contex
 	}
 	group, running := errgroup.WithContext(ctx)
 	own.run(group, running)
-	cfg.Dial = own.node.Dial
+	own.reach(&cfg)
 	err = work(running, cfg)
 	stopped := own.stop()
 	if failed := group.Wait(); failed != nil {

@@ -60,7 +60,8 @@ func serve(ctx context.Context, stop func(), c *config, stderr io.Writer) error 
 	reachWithin := c.ZKConnectTimeout
 	if own != nil {
 		// A full disk at the start is waited for as one later on is, and what is hopeless ends the process by itself.
-		zkConfig.Dial, reachWithin = own.node.Dial, 0
+		reachWithin = 0
+		own.reach(&zkConfig)
 	}
 	started := time.Now()
 	// Streams must not be able to keep the dashboard's own subscriptions out.
