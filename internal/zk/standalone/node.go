@@ -12,6 +12,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -69,12 +71,16 @@ func Open(cfg Config) (*Node, error) {
 	if cfg.open == nil {
 		cfg.open = onDisk(cfg.Logger)
 	}
+	if err := refuseUnfinished(cfg.Dir); err != nil {
+		return nil, err
+	}
 	n := &Node{cfg: cfg}
 	store, err := cfg.open(cfg.Dir, true)
 	if err != nil {
 		return nil, err
 	}
 	n.secret = bytes.Clone(store.Secret())
+	_ = os.RemoveAll(filepath.Join(cfg.Dir, unfinished)) // of a restore that died when all was done; it does no harm
 	if n.up, err = n.begin(store, true); err != nil {
 		return nil, err
 	}

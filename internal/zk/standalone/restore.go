@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/embedded/disk"
 	"lockkeeper/internal/zk/embedded/state"
@@ -34,10 +36,15 @@ type Restored struct {
 	FenceBase   int64 // what every new fencing token is above
 }
 
-// ErrNotEmpty is why Restore refuses a directory.
-var ErrNotEmpty = errors.New("the directory is not empty")
+// Why Restore refuses, beside what package disk says of the backup and of the store.
+var (
+	ErrNotEmpty = errors.New("the directory is not empty")
+	ErrUnderWay = errors.New("another restore into the directory is under way")
+	ErrNoRoot   = errors.New("the backup has no such root")
+)
 
-// unfinished is the directory within the data directory in which a restore works. What it left when it died is cleared.
+// unfinished is the directory within the data directory in which a restore works. What it left when it died is cleared by the
+// next one; until then Open refuses to make a store there.
 const unfinished = ".restoring"
 
 // Restore makes the store of a data directory out of a backup, which it leaves alone. The directory must be empty or missing;
@@ -51,11 +58,16 @@ func Restore(backup, dir, root string, now time.Time) (*Restored, error) {
 	if err != nil {
 		return nil, err
 	}
-	work := filepath.Join(dir, unfinished)
-	if err := errors.Join(os.RemoveAll(work), os.MkdirAll(dir, 0o700)); err != nil {
+	if err := disk.MakeDir(dir); err != nil {
 		return nil, fmt.Errorf("making room for the store: %w", err)
 	}
-	if err := os.Mkdir(work, 0o700); err != nil {
+	alone, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer alone.Close()
+	work := filepath.Join(dir, unfinished)
+	if err := errors.Join(os.RemoveAll(work), os.Mkdir(work, 0o700)); err != nil {
 		return nil, fmt.Errorf("making room for the store: %w", err)
 	}
 	defer os.RemoveAll(work)
@@ -72,6 +84,33 @@ func Restore(backup, dir, root string, now time.Time) (*Restored, error) {
 		return nil, fmt.Errorf("giving the store its name: %w", err)
 	}
 	return done, syncDir(dir)
+}
+
+// lockDir keeps two restores from working in one directory, where one would give its name to what the other is still writing.
+// Closing what it returns gives the lock back.
+func lockDir(dir string) (*os.File, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	// Not every file system can lock a directory. On one that cannot, nobody is kept out.
+	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		d.Close()
+		return nil, fmt.Errorf("%s: %w", dir, ErrUnderWay)
+	}
+	return d, nil
+}
+
+// refuseUnfinished refuses a directory in which a restore has not come to its end: a store that was made there would be an
+// empty one, where leases are expected.
+func refuseUnfinished(dir string) error {
+	if _, err := os.Lstat(filepath.Join(dir, disk.FileName)); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if _, err := os.Lstat(filepath.Join(dir, unfinished)); err != nil {
+		return nil // whatever is wrong with the directory, opening the store finds it
+	}
+	return &disk.Error{Path: dir, Err: errors.New("a restore into it runs, or has died half way"), Hint: "wait for it, or repeat gateway restore"}
 }
 
 // vacant refuses a directory in which there is anything.
@@ -122,6 +161,9 @@ func (r *Restored) changes(tree *state.State, root string, now time.Time) ([]*st
 	path := root + "/fence_base"
 	reply := tree.Request(me, at, wire.RequestHeader{Op: wire.OpGetData}, (&wire.ReadRequest{Path: path}).AppendTo(nil))
 	node, ok := reply.Body.(*wire.DataReply)
+	if !ok && reply.Header.Err == wire.ErrNoNode {
+		return nil, fmt.Errorf("%w: %s", ErrNoRoot, root)
+	}
 	if !ok {
 		return nil, fmt.Errorf("reading %s: %w", path, reply.Header.Err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -117,14 +118,40 @@ func TestARestoreTouchesNothingThatIsThereAndTakesNothingDamaged(t *testing.T) {
 	if left, err := os.ReadDir(empty); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v %v", left, err)
 	}
-	// What a restore left that was killed is no obstacle.
+	// What a restore left that was killed is no obstacle to the next one. Nobody begins there with nothing.
 	if err := os.MkdirAll(filepath.Join(empty, unfinished, "x"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := Open(Config{Dir: empty}); err == nil || !strings.Contains(err.Error(), "gateway restore") {
+		t.Errorf("opening what was not restored to the end: %v", err)
+	}
+	// Two at a time would mix what they write.
+	other, err := lockDir(empty)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Restore(whole, empty, zk.DefaultRoot, time.Now()); !errors.Is(err, ErrUnderWay) {
+		t.Errorf("while another restore works there: %v", err)
+	}
+	other.Close()
 	if _, err := Restore(whole, empty, zk.DefaultRoot, time.Now()); err != nil {
 		t.Error(err)
 	}
 	if left, err := os.ReadDir(empty); err != nil || len(left) != 1 || left[0].Name() != disk.FileName {
 		t.Errorf("there are %v %v", left, err)
+	}
+	// What one left that died at the very end is cleared by the gateway.
+	if err := os.Mkdir(filepath.Join(empty, unfinished), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n, err := Open(Config{Dir: empty})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(filepath.Join(empty, unfinished)); err == nil {
+		t.Error("what a restore left stays")
 	}
 }

@@ -123,6 +123,15 @@ func openLocked(path string, flags, how int, patience time.Duration) (*os.File, 
 	}
 }
 
+// MakeDir makes the directory of a store as Open does.
+func MakeDir(dir string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	return prepareDir(dir, slog.New(slog.DiscardHandler))
+}
+
 // prepareDir makes the directory if it is missing, and what is missing above it.
 func prepareDir(dir string, logger *slog.Logger) error {
 	info, err := os.Stat(dir)
