@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -44,7 +45,10 @@ func (b *backupCommand) run(ctx context.Context, c *config, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(dir, disk.FileName)); err != nil {
+	switch _, err := os.Stat(filepath.Join(dir, disk.FileName)); {
+	case errors.Is(err, fs.ErrPermission):
+		return &problemError{code: exitIO, err: fmt.Errorf("--data-dir: %w", err), hint: "run this as the user that the gateway runs as"}
+	case err != nil:
 		return usage("give the directory that the gateway has logged with \"listening\"", "there is no store in --data-dir: %w", err)
 	}
 	if err := absent(b.Output); err != nil {
@@ -86,8 +90,10 @@ func copyStore(ctx context.Context, dir string, w io.Writer) error {
 		return &problemError{code: exitIO, err: fmt.Errorf("the gateway that runs there refuses: %s", strings.TrimSpace(string(said))),
 			hint: "its log says what is wrong with its store"}
 	}
-	if _, err := io.Copy(w, answer.Body); err != nil {
+	if _, err := io.Copy(w, answer.Body); errors.As(err, new(*fs.PathError)) { // of the file that is written
 		return outputProblem(fmt.Errorf("copying the store: %w", err))
+	} else if err != nil {
+		return &problemError{code: exitIO, err: fmt.Errorf("the gateway that runs there broke off: %w", err), hint: "its log says why; repeat it"}
 	}
 	return nil
 }
@@ -135,17 +141,40 @@ func (r *restoreCommand) run(c *config, stderr io.Writer) error {
 	if err := zk.CheckPath(c.Root); err != nil {
 		return usage("for example --root /lockkeeper", "--root: %w", err)
 	}
-	if _, err := os.Stat(r.Input); err != nil {
+	info, err := os.Stat(r.Input)
+	if err != nil {
 		return usage("give the file that gateway backup has made", "--input: %w", err)
 	}
+	warnShared(stderr, r.Input, info)
 	done, err := standalone.Restore(r.Input, dir, c.Root, time.Now())
-	if errors.Is(err, standalone.ErrNotEmpty) {
-		return usage("give another directory, or move that one away", "--data-dir: %w", err)
-	}
 	if err != nil {
-		return storeProblem(dir, err)
+		return r.problem(dir, err)
 	}
 	fmt.Fprintf(stderr, "restored into %s, as of %s\n", dir, done.Backup.Written.Format(time.RFC3339))
 	fmt.Fprintf(stderr, "%d sessions of then are over; new fencing tokens are above %d\n", done.SessionsEnd, done.FenceBase)
 	return nil
+}
+
+// problem says what to do about a restore that failed.
+func (r *restoreCommand) problem(dir string, err error) error {
+	var of *disk.Error
+	switch {
+	case errors.Is(err, standalone.ErrNotEmpty):
+		return usage("give another directory, or move that one away", "--data-dir: %w", err)
+	case errors.Is(err, standalone.ErrUnderWay):
+		return &problemError{code: exitInUse, err: err, hint: "let it come to its end, or give another --data-dir"}
+	case errors.Is(err, standalone.ErrNoRoot):
+		return &problemError{code: exitConfig, err: err, hint: "give the --root that the gateway had"}
+	case !errors.As(err, &of) || of.Path != r.Input:
+		return storeProblem(dir, err)
+	}
+	// It is the backup that is no good. What its hint says is for a store.
+	problem := &problemError{code: exitIO, err: &disk.Error{Kind: of.Kind, Path: of.Path, Err: of.Err}, hint: "nothing was restored; give a file that gateway backup has made"}
+	switch {
+	case errors.Is(err, disk.ErrNewer):
+		problem.code, problem.hint = exitConfig, "nothing was restored; restore it with the release that made it, or a later one"
+	case errors.Is(err, disk.ErrLocked):
+		problem.code, problem.hint = exitInUse, "nothing was restored; it is the store of a gateway that runs: make a copy with gateway backup"
+	}
+	return problem
 }

@@ -148,7 +148,7 @@ func outputProblem(err error) error {
 	if errors.As(err, &problem) {
 		return err
 	}
-	return &problemError{code: exitFailure, err: err, hint: "is there room on the disk, and may this user write there?"}
+	return &problemError{code: exitIO, err: err, hint: "is there room on the disk, and may this user write there?"}
 }
 
 // terminal reports whether a person would see what is written.

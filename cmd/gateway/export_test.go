@@ -154,10 +154,10 @@ func TestExportAndImportSayWhatIsWrongAndWhatToDo(t *testing.T) {
 		{"export --zk " + addr + " --root /x", exitConfig, []string{"there is no Lockkeeper", "--root"}},
 		{"export --zk " + addr, exitFailure, []string{"_c_1234-lock-0000000007", "--leave-foreign"}},
 		{"import --zk " + empty + " --input /nowhere", exitUsage, []string{"no such file"}},
-		{"import --zk " + empty + " --input " + cut, exitFailure, []string{"cut off", "export again"}},
-		{"import --zk " + empty + " --input " + edited, exitFailure, []string{"been changed", "export again"}},
+		{"import --zk " + empty + " --input " + cut, exitIO, []string{"cut off", "export again"}},
+		{"import --zk " + empty + " --input " + edited, exitIO, []string{"been changed", "export again"}},
 		{"import --zk " + empty + " --input " + later, exitConfig, []string{"format 9", "release"}},
-		{"import --zk " + empty + " --input " + other, exitFailure, []string{"no export of Lockkeeper"}},
+		{"import --zk " + empty + " --input " + other, exitIO, []string{"no export of Lockkeeper"}},
 		{"import --zk " + addr + " --input " + good, exitConfig, []string{"warning: others can read", "a Lockkeeper in it already", "--root"}},
 		{"import --zk " + empty + " --no-create-root --input " + good, exitConfig, []string{"does not exist", "--no-create-root"}},
 	} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"lockkeeper/internal/migrate"
@@ -34,20 +35,33 @@ its end. An import that was interrupted is repeated with --replace-partial.`
 
 // run imports into the ZooKeeper or the data directory that the configuration names.
 func (i *importCommand) run(ctx context.Context, c *config, stderr io.Writer) error {
-	return c.offline(ctx, stderr, func(ctx context.Context, cfg zk.Config) error { return i.into(ctx, cfg, stderr) })
-}
-
-// into imports into a ZooKeeper, however it is reached.
-func (i *importCommand) into(ctx context.Context, cfg zk.Config, stderr io.Writer) error {
-	in, err := i.open(stderr)
+	if err := c.somewhere(); err != nil {
+		return err
+	}
+	// Before the store is opened: to open one makes it, and a gateway that was started there would find an empty one.
+	archive, err := i.read(stderr)
 	if err != nil {
 		return err
 	}
+	return c.offline(ctx, stderr, func(ctx context.Context, cfg zk.Config) error { return i.into(ctx, cfg, archive, stderr) })
+}
+
+// read reads and checks the whole file.
+func (i *importCommand) read(stderr io.Writer) (*migrate.Archive, error) {
+	in, err := i.open(stderr)
+	if err != nil {
+		return nil, err
+	}
 	defer in.Close()
 	archive, err := migrate.Read(in)
-	if err != nil {
-		return migrateProblem(err)
+	if err != nil && !errors.As(err, new(*migrate.Error)) && !errors.As(err, new(*zk.FatalError)) {
+		err = &problemError{code: exitIO, err: err, hint: "give the file that gateway export has written"} // the medium, not what is in it
 	}
+	return archive, migrateProblem(err)
+}
+
+// into imports into a ZooKeeper, however it is reached.
+func (i *importCommand) into(ctx context.Context, cfg zk.Config, archive *migrate.Archive, stderr io.Writer) error {
 	lines := newProgress(stderr)
 	sum, err := migrate.Import(ctx, cfg, archive, migrate.ImportOptions{ReplacePartial: i.ReplacePartial, Progress: lines.tell})
 	if err != nil {
@@ -68,10 +82,17 @@ func (i *importCommand) open(stderr io.Writer) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, usage("give the file that gateway export has written", "--input: %w", err)
 	}
-	if info, err := f.Stat(); err == nil && info.Mode().Perm()&0o077 != 0 {
-		fmt.Fprintf(stderr, "warning: others can read %s (mode %04o), and end every lease with the secret in it\n", i.Input, info.Mode().Perm())
+	if info, err := f.Stat(); err == nil {
+		warnShared(stderr, i.Input, info)
 	}
 	return f, nil
+}
+
+// warnShared tells of a file with the secret of the lease tokens that others can read.
+func warnShared(stderr io.Writer, path string, info fs.FileInfo) {
+	if mode := info.Mode(); mode.IsRegular() && mode.Perm()&0o077 != 0 {
+		fmt.Fprintf(stderr, "warning: others can read %s (mode %04o), and end every lease with the secret in it\n", path, mode.Perm())
+	}
 }
 
 // migrateProblem gives an error of internal/migrate its exit code.
@@ -84,6 +105,8 @@ func migrateProblem(err error) error {
 	switch e.Kind {
 	case migrate.KindNoRoot, migrate.KindNotEmpty, migrate.KindTooNew:
 		code = exitConfig
+	case migrate.KindDamaged:
+		code = exitIO
 	}
 	return &problemError{code: code, err: err, hint: e.Hint}
 }

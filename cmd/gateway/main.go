@@ -110,6 +110,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once, whatever it waits for
 	switch parsed.Command() {
 	case "export":
 		return report(stderr, c.Export.run(ctx, &c.config, stdout, stderr))
@@ -120,7 +121,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case "import":
 		return report(stderr, c.Import.run(ctx, &c.config, stderr))
 	}
-	return report(stderr, serve(ctx, stop, &c.config, stderr))
+	return report(stderr, serve(ctx, &c.config, stderr))
 }
 
 // report prints an error and tells the exit code.

@@ -190,7 +190,7 @@ func TestASignalBeforeZooKeeperIsReachedStopsWithoutAnError(t *testing.T) {
 	ctx, signal := context.WithCancel(t.Context())
 	signal()
 	c := config{ZK: "127.0.0.1:1", Root: "/lockkeeper", CreateRoot: true, SessionTimeout: 10 * time.Second, Listen: "127.0.0.1:0"}
-	if err := serve(ctx, func() {}, &c, io.Discard); err != nil {
+	if err := serve(ctx, &c, io.Discard); err != nil {
 		t.Errorf("serving ended with %v", err)
 	}
 }

@@ -17,15 +17,24 @@ import (
 	"lockkeeper/internal/zk/embedded/disk"
 )
 
-// offline does work on the ZooKeeper, or the store in a data directory, that the
-// configuration names. Unlike a gateway that serves it takes no directory by
+// somewhere makes sure that the configuration names either a ZooKeeper or a data
+// directory. Unlike a gateway that serves, what works offline takes no directory by
 // default: what is moved, and where to, is said.
-func (c *config) offline(ctx context.Context, stderr io.Writer, work func(context.Context, zk.Config) error) error {
+func (c *config) somewhere() error {
 	switch {
 	case c.ZK == "" && c.DataDir == "":
 		return usage("give the ZooKeeper servers with --zk, or the directory of a gateway that keeps everything itself with --data-dir", "neither --zk nor --data-dir is given")
 	case c.ZK != "" && c.DataDir != "":
 		return usage("leave one of them out", "--data-dir and --zk exclude each other")
+	}
+	return nil
+}
+
+// offline does work on the ZooKeeper, or the store in a data directory, that the
+// configuration names.
+func (c *config) offline(ctx context.Context, stderr io.Writer, work func(context.Context, zk.Config) error) error {
+	if err := c.somewhere(); err != nil {
+		return err
 	}
 	quiet := *c
 	if quiet.LogLevel == "info" {

@@ -25,8 +25,7 @@ import (
 const shutdownWithin = 15 * time.Second
 
 // serve runs the gateway until ctx ends (SIGTERM) or something fatal happens.
-// stop makes a second signal end the process at once.
-func serve(ctx context.Context, stop func(), c *config, stderr io.Writer) error {
+func serve(ctx context.Context, c *config, stderr io.Writer) error {
 	if err := c.check(); err != nil {
 		return err
 	}
@@ -118,7 +117,6 @@ func serve(ctx context.Context, stop func(), c *config, stderr io.Writer) error 
 			}
 			return nil
 		}
-		stop()
 		return shutDown(c, logger, manager, api, pages, server, metricsServer)
 	})
 	err = group.Wait()

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"lockkeeper/internal/childproc"
@@ -194,4 +195,27 @@ func TestAnImportThatIsKilledLeavesNothingThatAGatewayStartsOn(t *testing.T) {
 			t.Errorf("%d leases of %d", len(names), many)
 		}
 	}
+}
+
+// What a command waits for may never come: here, the end of what it reads.
+func TestASecondCtrlCEndsACommandWhateverItWaitsFor(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command(binary, "import", "--data-dir="+filepath.Join(t.TempDir(), "data"))
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	p, err := childproc.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Kill()
+	if _, err := in.Write(make([]byte, 1<<20)); err != nil { // more than a pipe holds: it reads
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, patience, func() bool {
+		p.Signal(syscall.SIGINT)
+		return p.Ended()
+	}, "it ends")
 }

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/zk"
+)
+
+func TestRestoreAndBackupSayWhatIsWrongAndWhatToDo(t *testing.T) {
+	testkit.NoLeaks(t)
+	dir := t.TempDir()
+	running, backup := filepath.Join(dir, "running"), filepath.Join(dir, "1.backup")
+	own := &ownStore{node: node(t, running)}
+	cfg := zk.Config{Servers: []string{embeddedServer}, CreateRoot: true}
+	own.reach(&cfg)
+	if _, err := zk.OpenLayout(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	stopped := filepath.Join(dir, "stopped")
+	if code, _, stderr := command(t, "restore", "--input", file(t, "whole", string(copyOf(t, running)), 0o600), "--data-dir", stopped); code != 0 {
+		t.Fatalf("exit %d:\n%s", code, stderr)
+	}
+	if code, _, stderr := command(t, "backup", "--data-dir", stopped, "--output", backup); code != 0 {
+		t.Fatalf("exit %d:\n%s", code, stderr)
+	}
+	for _, c := range []struct {
+		args string
+		code int
+		says []string
+	}{
+		{"restore --input /nowhere", exitUsage, []string{"no such file", "gateway backup"}},
+		{"restore --input " + dir, exitIO, []string{"not a regular file", "gateway backup"}},
+		{"restore --input " + file(t, "text", strings.Repeat("lines\n", 9000), 0o644), exitIO,
+			[]string{"warning: others can read", "damaged", "hint: nothing was restored", "gateway backup"}},
+		{"restore --input " + filepath.Join(running, "lockkeeper.db"), exitInUse, []string{"in use by another process", "hint: nothing was restored", "gateway backup"}},
+		{"restore --root /other --input " + backup, exitConfig, []string{"no such root: /other", "hint: give the --root"}},
+		{"import --input /nowhere", exitUsage, []string{"no such file"}},
+		{"import --input " + backup, exitIO, []string{"no export of Lockkeeper", "gateway export"}},
+		{"import --input " + dir, exitIO, []string{"is a directory", "gateway export"}},
+	} {
+		to := filepath.Join(t.TempDir(), "data")
+		code, stdout, stderr := command(t, append(strings.Fields(c.args), "--data-dir", to)...)
+		if code != c.code || stdout != "" || !strings.Contains(stderr, "error: ") {
+			t.Errorf("%q: exit %d, stdout %q, stderr:\n%s", c.args, code, stdout, stderr)
+		}
+		for _, part := range append(c.says, "hint: ") {
+			if !strings.Contains(stderr, part) {
+				t.Errorf("%q does not say %q:\n%s", c.args, part, stderr)
+			}
+		}
+		// A gateway that was started there now would begin with nothing, and say nothing.
+		if left, err := os.ReadDir(to); !errors.Is(err, fs.ErrNotExist) && len(left) > 0 {
+			t.Errorf("%q has left %v, %v", c.args, left, err)
+		}
+	}
+}
+
+// copyOf is a backup of the store that a node of this test has.
+func copyOf(t *testing.T, dir string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, "lockkeeper.db")) // nobody writes meanwhile
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
