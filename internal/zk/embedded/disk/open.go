@@ -60,6 +60,9 @@ func openFile(config Config, dir, path string, f *os.File) (*Store, error) {
 	if err != nil {
 		return nil, &Error{Path: path, Err: err}
 	}
+	if info.Mode().Perm()&0o077 != 0 {
+		config.Logger.Warn("others can read the store, and end every lease with the secret in it: chmod 600", "path", path, "mode", info.Mode().Perm().String())
+	}
 	c, err := readContents(f, info.Size())
 	if err == nil {
 		err = c.scan(visitor{})
@@ -154,6 +157,9 @@ func prepareDir(dir string, logger *slog.Logger) error {
 	}
 	if info.Mode().Perm()&0o022 != 0 {
 		logger.Warn("others may write to the directory of the store: take that right away from them", "dir", dir, "mode", info.Mode().Perm().String())
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); ok && owner.Uid != 0 && int(owner.Uid) != os.Geteuid() {
+		logger.Warn("the directory of the store belongs to another user, who can replace what is in it: make it this user's", "dir", dir, "owner", owner.Uid)
 	}
 	return nil
 }
