@@ -61,6 +61,9 @@ func (b *backupCommand) run(ctx context.Context, c *config, stderr io.Writer) er
 	out := &output{Writer: file, path: b.Output, file: file}
 	defer out.discard()
 	if err := copyStore(ctx, dir, file); err != nil {
+		if at := (*fs.PathError)(nil); errors.As(err, &at) && at.Path == file.Name() {
+			err = outputProblem(fmt.Errorf("copying the store: %w", at)) // not the store's trouble
+		}
 		return err
 	}
 	sum, err := disk.Verify(file.Name())
@@ -90,9 +93,7 @@ func copyStore(ctx context.Context, dir string, w io.Writer) error {
 		return &problemError{code: exitIO, err: fmt.Errorf("the gateway that runs there refuses: %s", strings.TrimSpace(string(said))),
 			hint: "its log says what is wrong with its store"}
 	}
-	if _, err := io.Copy(w, answer.Body); errors.As(err, new(*fs.PathError)) { // of the file that is written
-		return outputProblem(fmt.Errorf("copying the store: %w", err))
-	} else if err != nil {
+	if _, err := io.Copy(w, answer.Body); err != nil {
 		return &problemError{code: exitIO, err: fmt.Errorf("the gateway that runs there broke off: %w", err), hint: "its log says why; repeat it"}
 	}
 	return nil

@@ -128,6 +128,27 @@ func TestAFullDiskIsAnsweredWith503UntilThereIsRoomAndNoLeaseIsLost(t *testing.T
 }
 
 // Damage that is found while the gateway runs ends it: it must not go on with less than it had.
+// The store is in good order: the hint has to be about where the copy goes.
+func TestABackupToAFullDiskSaysThatItIsThatDisk(t *testing.T) {
+	t.Parallel()
+	disk := smallDisk(t, "8k")
+	g := startStandalone(t)
+	g.hold("deploy", "ttl=5m")
+	refused := func(when string) {
+		t.Helper()
+		code, said := exitCode(t, "backup", "--data-dir="+g.dataDir, "--output="+filepath.Join(disk, "b"))
+		if code != 74 || !strings.Contains(said, "no space left") || !strings.Contains(said, "hint: is there room") || strings.Contains(said, g.dataDir) {
+			t.Errorf("%s: exit code %d:\n%s", when, code, said)
+		}
+		if left, err := os.ReadDir(disk); err != nil || len(left) != 0 {
+			t.Errorf("%s: left behind: %v %v", when, left, err)
+		}
+	}
+	refused("running")
+	g.terminate()
+	refused("stopped")
+}
+
 func TestAStoreThatIsFoundDamagedWhenThereIsRoomAgainEndsTheGateway(t *testing.T) {
 	t.Parallel()
 	disk := smallDisk(t, "8m")

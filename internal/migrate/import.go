@@ -234,7 +234,7 @@ func (i *importer) commit(ctx context.Context, ops []zk.Op) error {
 // interrupted says what a lost connection, or a signal, leaves.
 func (i *importer) interrupted(ctx context.Context, err error) error {
 	if i.begun && (errors.Is(err, zk.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil) {
-		return refuse(KindUnknown, "repeat the import with --replace-partial; until then no gateway starts there", "it was interrupted: %w", err)
+		return refuse(KindUnknown, "repeat the import with --replace-partial, before a gateway is started there", "it was interrupted: %w", err)
 	}
 	return err
 }
