@@ -18,16 +18,32 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// How far a restore raises the fence base: by fenceMargin and by fenceRate for each second since the backup was made. A
-// fencing token is the fence base and the zxid of the transaction that made the lease, and zxids rise by one. The tokens that
-// were given after the backup are therefore at most as many above it as there were transactions, and no server makes a
-// million of them in a second: each waits for the disk. The margin is for a clock that was set back meanwhile: 2^40
-// transactions, twelve days of a million a second. Tokens stay below 2^53, where JSON numbers end for some readers, for
-// centuries of age, and for eight thousand restores.
+// A fencing token is the fence base and the zxid of the transaction that made the lease. What was given after the backup is
+// unknown, but not how much it can be: zxids rise by one, and no server makes a million transactions in a second, for each
+// batch waits for the disk. fenceRate is that bound for a millisecond.
+//
+// A restore has the tokens go on where the clock is, at that rate. They rise more slowly from there than the clock does, so the
+// next restore begins above them, whichever backups were restored until then and in which order. (Raising what the backup has,
+// by a distance, is not enough: who restores a backup, then a later one, and then the first again, would come out below the
+// second.) The leases that the backup has come before, by as many transactions as they are old: above everything that the store
+// gave which was lost, and above what a restore before this one gave unless it was a moment ago. Tokens stay below 2^53, where
+// JSON numbers end for some readers, until 2248.
+//
+// Tokens that the clock has not reached are of a clock that was ahead, or of an ensemble with many epochs. They are raised by
+// the rate since the backup, and by fenceMargin: twelve days of a million transactions a second.
 const (
+	fenceRate   = 1 << 10
 	fenceMargin = 1 << 40
-	fenceRate   = 1 << 20
 )
+
+// fenceBase is that of a store that is restored now from a backup, which was written with the base old and ended with a zxid.
+func fenceBase(old, zxid int64, written, now time.Time) int64 {
+	least := old + zxid + max(now.Sub(written).Milliseconds(), 0)*fenceRate
+	if byClock := now.UnixMilli() * fenceRate; byClock >= least {
+		return byClock - zxid
+	}
+	return least + fenceMargin
+}
 
 // Restored is what a restore has done.
 type Restored struct {
@@ -170,8 +186,7 @@ func (r *Restored) changes(tree *state.State, root string, now time.Time) ([]*st
 	if err := json.Unmarshal(node.Data, &r.FenceBase); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", path, err)
 	}
-	since := max(now.Sub(r.Backup.Written), 0) / time.Second
-	r.FenceBase += fenceMargin + int64(since+1)*fenceRate
+	r.FenceBase = fenceBase(r.FenceBase, r.Backup.LastZxid, r.Backup.Written, now)
 	data, err := json.Marshal(r.FenceBase)
 	if err != nil {
 		return nil, fmt.Errorf("writing %s: %w", path, err)

@@ -64,6 +64,13 @@ func TestARestoreEndsTheSessionsAndRaisesTheFenceBase(t *testing.T) {
 	if done.SessionsEnd != 1 {
 		t.Errorf("ended %d sessions", done.SessionsEnd)
 	}
+	again, err := Restore(backup, dir+"-again", zk.DefaultRoot, time.Now().Add(age+time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.FenceBase <= done.FenceBase+1000 {
+		t.Errorf("the same backup again, a millisecond later: %d, after %d", again.FenceBase, done.FenceBase)
+	}
 	p = stored(t, dir)
 	cfg.Dial = p.Dial
 	after, err := zk.OpenLayout(t.Context(), cfg)
