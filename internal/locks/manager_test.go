@@ -421,12 +421,17 @@ func TestAPollOnALockThatNobodyUsesWaits(t *testing.T) {
 		if again := look(first.Rev, time.Minute); again.Rev != first.Rev || time.Since(began) != time.Minute {
 			t.Errorf("answered after %v with rev %s, was %s", time.Since(began), again.Rev, first.Rev)
 		}
+		taken := make(chan error, 1)
 		go func() {
 			time.Sleep(time.Second)
-			g.mustHold(deploy())
+			_, err := g.acquire(deploy())
+			taken <- err
 		}()
 		if used := look(first.Rev, time.Minute); used.Rev == first.Rev || used.State == LockFree && len(used.Holders) > 0 {
 			t.Errorf("%+v", used)
+		}
+		if err := <-taken; err != nil { // the poll may be answered before the acquire is
+			t.Error(err)
 		}
 	})
 }
