@@ -60,7 +60,7 @@ func (c *config) openStore(logger *slog.Logger) (*ownStore, error) {
 	if err != nil {
 		return nil, err
 	}
-	node, err := standalone.Open(standalone.Config{Dir: dir, Listen: c.EmbeddedListen, Logger: logger.With("part", "embedded")})
+	node, err := standalone.Open(standalone.Config{Dir: dir, Listen: c.EmbeddedListen, Hold: true, Logger: logger.With("part", "embedded")})
 	if err != nil {
 		return nil, storeProblem(dir, err)
 	}
@@ -76,6 +76,28 @@ func (o *ownStore) reach(cfg *zk.Config) {
 		cfg.Auth = new(zk.DigestAuth)
 		cfg.Auth.User, cfg.Auth.Password = o.node.Identity()
 	}
+}
+
+// store is the manager's. Others are let in when the layout is there: before that
+// they could make it, with a secret of theirs.
+func (o *ownStore) store(z *locks.ZooKeeper) locks.Store {
+	if o == nil {
+		return z
+	}
+	return laidOut{z, o.node}
+}
+
+type laidOut struct {
+	*locks.ZooKeeper
+	node *standalone.Node
+}
+
+func (s laidOut) Layout(ctx context.Context) (*zk.Layout, error) {
+	layout, err := s.ZooKeeper.Layout(ctx)
+	if err == nil {
+		s.node.Admit()
+	}
+	return layout, err
 }
 
 // run starts the node. It outlives everything that needs it; its own failure

@@ -66,7 +66,7 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 	// Streams must not be able to keep the dashboard's own subscriptions out.
 	hub := events.New(events.Options{Metrics: collectors, MaxSubscribers: httpapi.DefaultMaxStreams + dashboard.DefaultMaxTopics})
 	manager := locks.New(locks.Options{
-		Store: &locks.ZooKeeper{Config: zkConfig, ReachWithin: reachWithin},
+		Store: own.store(&locks.ZooKeeper{Config: zkConfig, ReachWithin: reachWithin}),
 		Root:  zkConfig.Root, Servers: own.servers(zkConfig.Servers), SessionTimeout: c.SessionTimeout,
 		Logger: logger.With("part", "locks"), Metrics: collectors, Events: hub,
 		Registration: locks.Registration{Address: address, Version: version(), Started: started.UnixMilli()},

@@ -37,6 +37,8 @@ type Config struct {
 	Dir string
 	// Listen is host:port for clients outside the process; "" for none.
 	Listen string
+	// Hold lets clients from outside wait until Admit is called: who is first in a new store makes the nodes.
+	Hold bool
 	// Logger may be nil for none.
 	Logger *slog.Logger
 
@@ -48,6 +50,8 @@ type Node struct {
 	cfg      Config
 	secret   []byte       // of the store: by this it is known again
 	listener net.Listener // nil for none
+	admitted chan struct{}
+	admit    sync.Once
 
 	mu    sync.Mutex
 	up    *life // nil while there is none
@@ -74,7 +78,10 @@ func Open(cfg Config) (*Node, error) {
 	if err := refuseUnfinished(cfg.Dir); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg}
+	n := &Node{cfg: cfg, admitted: make(chan struct{})}
+	if !cfg.Hold {
+		n.Admit()
+	}
 	store, err := cfg.open(cfg.Dir, true)
 	if err != nil {
 		return nil, err
@@ -124,8 +131,16 @@ func (n *Node) Run(ctx context.Context) error {
 	var accepting sync.WaitGroup
 	defer accepting.Wait()
 	if n.listener != nil {
+		ending := make(chan struct{})
+		defer close(ending)
 		defer n.listener.Close()
-		accepting.Go(n.accept)
+		accepting.Go(func() {
+			select {
+			case <-n.admitted:
+				n.accept()
+			case <-ending:
+			}
+		})
 	}
 	n.mu.Lock()
 	l := n.up
@@ -238,6 +253,9 @@ func (n *Node) Dial(_ context.Context, _, _ string) (net.Conn, error) {
 	})
 	return client, err
 }
+
+// Admit begins to serve clients from outside, if Config.Hold has them wait. It may be called again.
+func (n *Node) Admit() { n.admit.Do(func() { close(n.admitted) }) }
 
 // accept serves connections from outside until the listener is closed.
 func (n *Node) accept() {
