@@ -6,10 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"lockkeeper/internal/testkit"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/embedded/disk"
 )
 
 func TestRestoreAndBackupSayWhatIsWrongAndWhatToDo(t *testing.T) {
@@ -69,4 +71,23 @@ func copyOf(t *testing.T, dir string) []byte {
 		t.Fatal(err)
 	}
 	return data
+}
+
+func TestWhatIsOnAReadOnlyDiskCanBeSaved(t *testing.T) {
+	dir := t.TempDir()
+	running := filepath.Join(dir, "running")
+	cfg := zk.Config{Servers: []string{embeddedServer}, CreateRoot: true}
+	(&ownStore{node: node(t, running)}).reach(&cfg)
+	if _, err := zk.OpenLayout(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	err := &disk.Error{Path: running, Err: &fs.PathError{Op: "open", Path: running, Err: syscall.EROFS}}
+	if code := report(&said, storeProblem(running, err)); code != exitIO || !strings.Contains(said.String(), "gateway restore takes a copy") {
+		t.Errorf("exit %d: %s", code, said.String())
+	}
+	to := filepath.Join(dir, "to")
+	if code, _, stderr := command(t, "restore", "--input", file(t, "lockkeeper.db", string(copyOf(t, running)), 0o600), "--data-dir", to); code != 0 {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
 }

@@ -213,6 +213,8 @@ func storeProblem(dir string, err error) error {
 		problem.code = exitInUse
 	case errors.Is(err, disk.ErrNewer):
 		problem.code = exitConfig
+	case errors.Is(err, syscall.EROFS):
+		problem.hint = "its file system is read-only; gateway restore takes a copy of lockkeeper.db into another directory"
 	case errors.Is(err, syscall.EADDRINUSE):
 		problem.code, problem.hint = exitUsage, "another program uses the address; choose one with --embedded-listen"
 	case errors.As(err, new(*net.OpError)):

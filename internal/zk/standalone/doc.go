@@ -17,7 +17,9 @@
 // # What it refuses
 //
 // Open fails when the store is locked, damaged or of a newer format: package disk says which, and Run fails the same way when
-// that is found at a later opening. Nothing is served then.
+// that is found at a later opening. Nothing is served then. Open also refuses a directory into which a restore has not come to
+// its end: to begin there with an empty store would be to lose what is expected. Restore refuses a directory that has anything
+// in it, or another restore at work.
 //
 // # Goroutines and who owns what
 //
