@@ -188,7 +188,10 @@ func (i *importer) inside(path string) bool { return strings.HasPrefix(path, i.R
 // write, whatever it has under way.
 func (i *importer) takeOver(ctx context.Context) (left claim, err error) {
 	data, stat, err := i.Get(ctx, i.mark)
-	if err != nil {
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return left, i.overtaken() // since we looked
+	case err != nil:
 		return left, err
 	}
 	if err := json.Unmarshal(data, &left); err != nil {
