@@ -185,12 +185,9 @@ func TestAPageSaysThatZooKeeperIsAway(t *testing.T) {
 	page.notReloaded()
 }
 
-// A proxy that lets no WebSocket through: pages are to be had, sockets are not.
-func TestWithoutASocketThePagePollsAndSaysSo(t *testing.T) {
-	t.Parallel()
-	g := onShared(t)
-	var blocked atomic.Bool
-	blocked.Store(true)
+// through puts a proxy between the browser and a gateway. hold sees each request first, and says whether it has answered it.
+func through(t *testing.T, g *gateway, hold func(w http.ResponseWriter, r *http.Request) bool) *httptest.Server {
+	t.Helper()
 	behind, err := url.Parse(g.url())
 	if err != nil {
 		t.Fatal(err)
@@ -200,13 +197,44 @@ func TestWithoutASocketThePagePollsAndSaysSo(t *testing.T) {
 		r.Out.Host = r.In.Host // as a proxy for a browser must: the origin is compared with it
 	}}
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if blocked.Load() && r.Header.Get("Upgrade") != "" {
-			http.Error(w, "no sockets here", http.StatusNotImplemented)
-			return
+		if !hold(w, r) {
+			forward.ServeHTTP(w, r)
 		}
-		forward.ServeHTTP(w, r)
 	}))
 	t.Cleanup(proxy.Close)
+	return proxy
+}
+
+// Scripts may come in any order and late: the page opens its socket all the same.
+func TestAScriptThatComesLateCostsNoSocket(t *testing.T) {
+	t.Parallel()
+	g := onShared(t)
+	proxy := through(t, g, func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.Contains(r.URL.Path, "hx-ws") {
+			<-time.After(time.Second) // a slow network
+		}
+		return false
+	})
+	b := openBrowser(t, proxy.URL)
+	b.resize(desktop, "light")
+	b.visit(proxy.URL + "/")
+	b.untilLink("live")
+	_ = eval[int](b, "(document.querySelector('#live').remove(), 1)") // its socket ends before the proxy does
+}
+
+// A proxy that lets no WebSocket through: pages are to be had, sockets are not.
+func TestWithoutASocketThePagePollsAndSaysSo(t *testing.T) {
+	t.Parallel()
+	g := onShared(t)
+	var blocked atomic.Bool
+	blocked.Store(true)
+	proxy := through(t, g, func(w http.ResponseWriter, r *http.Request) bool {
+		if blocked.Load() && r.Header.Get("Upgrade") != "" {
+			http.Error(w, "no sockets here", http.StatusNotImplemented)
+			return true
+		}
+		return false
+	})
 
 	b := openBrowser(t, proxy.URL)
 	b.resize(desktop, "light")
