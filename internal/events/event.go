@@ -16,11 +16,15 @@ const (
 	Resync Type = iota
 	LeaseQueued
 	LeaseGranted
-	LeaseReleased  // by its client, while held
-	LeaseExpired   // its client stopped heartbeating
-	LeaseCancelled // left the queue: by its client, or its wait was over
-	LeaseUnclaimed // granted while nobody listened, and nobody came
-	LeaseRemoved   // its contender is gone, by another program's hand or for a reason that this gateway cannot know
+	LeaseReleased        // by its client, while held
+	LeaseExpired         // its client stopped heartbeating
+	LeaseCancelled       // left the queue: by its client, or its wait was over
+	LeaseUnclaimed       // granted while nobody listened, and nobody came
+	LeaseRemoved         // its contender is gone, by another program's hand or for a reason that this gateway cannot know
+	LeaseUpdated         // owner, metadata, TTL, holds or mode changed
+	LeaseRevokeRequested // its holder was asked to let go
+	LeaseRevoked         // taken back: not let go in time, broken or reaped
+	LockDestroyed        // with everyone in its queue
 	GatewayJoined
 	GatewayLeft
 	ZooKeeperConnected // a session is there, or its connection is back
@@ -33,7 +37,8 @@ const (
 )
 
 var typeNames = [typeCount]string{"resync", "lease.queued", "lease.granted", "lease.released", "lease.expired",
-	"lease.cancelled", "lease.unclaimed", "lease.removed", "gateway.joined", "gateway.left",
+	"lease.cancelled", "lease.unclaimed", "lease.removed",
+	"lease.updated", "lease.revoke_requested", "lease.revoked", "lock.destroyed", "gateway.joined", "gateway.left",
 	"zookeeper.connected", "zookeeper.suspended", "zookeeper.expired", "node.created", "node.changed", "node.deleted"}
 
 // String is the type's name in the API.

@@ -11,6 +11,7 @@ import (
 var apiNames = map[Type]string{
 	Resync: "resync", LeaseQueued: "lease.queued", LeaseGranted: "lease.granted", LeaseReleased: "lease.released",
 	LeaseExpired: "lease.expired", LeaseCancelled: "lease.cancelled", LeaseUnclaimed: "lease.unclaimed", LeaseRemoved: "lease.removed",
+	LeaseUpdated: "lease.updated", LeaseRevokeRequested: "lease.revoke_requested", LeaseRevoked: "lease.revoked", LockDestroyed: "lock.destroyed",
 	GatewayJoined: "gateway.joined", GatewayLeft: "gateway.left", ZooKeeperConnected: "zookeeper.connected",
 	ZooKeeperSuspended: "zookeeper.suspended", ZooKeeperExpired: "zookeeper.expired",
 	NodeCreated: "node.created", NodeChanged: "node.changed", NodeDeleted: "node.deleted",
@@ -44,7 +45,7 @@ func TestEveryTypeHasItsNameInTheAPI(t *testing.T) {
 }
 
 func TestAListOfTypesMeansWhatItSays(t *testing.T) {
-	lease := Types(LeaseQueued, LeaseGranted, LeaseReleased, LeaseExpired, LeaseCancelled, LeaseUnclaimed, LeaseRemoved)
+	lease := Types(LeaseQueued, LeaseGranted, LeaseReleased, LeaseExpired, LeaseCancelled, LeaseUnclaimed, LeaseRemoved, LeaseUpdated, LeaseRevokeRequested, LeaseRevoked)
 	node := Types(NodeCreated, NodeChanged, NodeDeleted)
 	for _, c := range []struct {
 		list string

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -52,7 +53,7 @@ func TestAnAcquireReachesTheManagerAsItWasAsked(t *testing.T) {
 			return locks.AcquireResult{Lease: held()}, nil
 		}
 		a := g.send(t, "POST", "/v1/locks/"+c.path, c.options...)
-		if a.Status != 201 || got != c.want {
+		if a.Status != 201 || !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %d\n got %+v\nwant %+v", c.path, a.Status, got, c.want)
 		}
 	}

@@ -26,8 +26,16 @@ const (
 	DefaultPage    = 100
 	MaxPage        = 1000
 	WaitForever    = time.Duration(1<<63 - 1)
+	MaxGroup       = 64      // locks of one lease
+	MaxLimit       = 1 << 20 // permits of a semaphore
+	MaxHolds       = 64      // names of holds that one lease has had
+	MaxHoldName    = 64      // bytes
+	MaxLockDelay   = time.Hour
+	MaxForceAfter  = 24 * time.Hour
+	MaxReasonText  = 256              // bytes of the words that go with a revocation, a break, a destruction
+	MaxReap        = 1000             // leases that one reap ends; it says how many are left
 	keyLife        = 10 * time.Minute // of an idempotency key after its lease ended
-	endedLife      = 10 * time.Minute // an ended lease is remembered that long: its reason, its key
+	endedLife      = time.Hour        // an ended lease is remembered that long: its reason, its postmortem
 	waitingClock   = 30 * time.Second // a waiting lease's clock is min(TTL, this)
 	unclaimedClock = 30 * time.Second // an unclaimed grant passes on after min(TTL, this)
 )
@@ -55,6 +63,9 @@ const (
 	ReasonRemoved     Reason = "removed"      // its contender was deleted by somebody else
 	ReasonWaitElapsed Reason = "wait_elapsed" // the acquire's wait ended first
 	ReasonUnknown     Reason = "unknown"      // gone before this gateway could know why
+	ReasonRevoked     Reason = "revoked"      // taken back: asked for and not let go in time, broken or reaped
+	ReasonDestroyed   Reason = "destroyed"    // the lock was destroyed with everyone in its queue
+	ReasonGatewayLeft Reason = "gateway_left" // an ephemeral lease whose gateway's session ended
 )
 
 // Mode of a contender.
@@ -92,8 +103,45 @@ type Lease struct {
 	FailoverSafe bool          // the TTL rides over the crash of a gateway
 	Owner        string
 	Metadata     string
+	Permits      int         // with Mode Semaphore, of Limit
+	Limit        int         // with Mode Semaphore: what was in force when it was enqueued
+	Locks        []LeaseLock // of a group, in the order of the request; then NS, Lock, Znode and Mode are ""
+	Holds        []string    // the named holds of a reentrant lease, in the order in which they were taken
+	LockDelay    time.Duration
+	LockDelayOn  DelayOn
+	Ephemeral    bool // ends with its gateway's session; ExpiresIn is an estimate
+	Revoke       *Revocation
+	Warning      string // what the client should know about what it asked for; "" for nothing
 	Rev          string // opaque mark of what is visible here
 	Basis        Basis  // of State held; see Manager.Vouches
+}
+
+// LeaseLock is one lock of a group.
+type LeaseLock struct {
+	NS, Lock       string
+	Mode           Mode
+	Permits, Limit int // with Mode Semaphore
+	Znode          string
+	FencingToken   int64 // once held
+	Position       int   // among the waiters of that lock, from 1; 0 when nothing stands before it there
+}
+
+// DelayOn says which ends of a held lease its lock delay follows.
+type DelayOn string
+
+// A lock delay keeps the place of a lease that has ended, so that whoever
+// still believes to hold it can finish before the next one begins.
+const (
+	DelayOnExpiry DelayOn = "expiry" // expired, unclaimed, or taken back by force
+	DelayAlways   DelayOn = "always" // also released
+)
+
+// Revocation is what a holder is asked to do.
+type Revocation struct {
+	Reason string // the asker's words
+	// Forced: the lease ends with ReasonRevoked when ForceIn has passed.
+	Forced  bool
+	ForceIn time.Duration
 }
 
 // Contender is an entry of a lock's queue as shown to anyone: no secrets.
@@ -119,6 +167,15 @@ type Contender struct {
 	ExpiresIn time.Duration // ours, on the gateway that runs its clock; else 0
 	Unclaimed bool          // granted, and its client has not shown up yet
 	Metadata  string
+	Limit     int // of a permit contender of ours
+	// Delayed: its lease has ended and its place stays for its lock delay; ExpiresIn
+	// is how much longer, Reason how the lease ended.
+	Delayed   bool
+	Reason    Reason
+	Holds     []string    // of a reentrant lease
+	Group     []string    // the other locks of its lease: "lock", or "ns/lock" outside its own namespace
+	Ephemeral bool        // of ours
+	Revoke    *Revocation // its holder has been asked to let go
 }
 
 // LockState sums up a lock.
@@ -129,7 +186,8 @@ const (
 	LockFree      LockState = "free"
 	LockHeld      LockState = "held"
 	LockUnclaimed LockState = "unclaimed" // granted, and the client has not shown up yet
-	LockQueued    LockState = "queued"    // contenders wait and nobody holds (a grant is under way)
+	LockQueued    LockState = "queued"    // contenders wait and nobody holds (a grant is under way, or a group waits for another lock)
+	LockDelayed   LockState = "delayed"   // let go, and kept for its last holder's lock delay
 )
 
 // Lock is a lock's queue.
@@ -139,6 +197,8 @@ type Lock struct {
 	Holders     []Contender
 	Waiters     []Contender // one page of them
 	QueueLength int         // all who wait
+	Limit       int         // of its permits; 0 when it has no settings
+	LimitAgreed bool        // the limit came with an acquire and is forgotten with the idle lock; else it was set
 	Hazards     []Hazard
 	Rev         string
 	NextCursor  string
@@ -163,12 +223,48 @@ type AcquireRequest struct {
 	Owner          string
 	Metadata       string
 	IdempotencyKey string // "" for none
+
+	// Mode, Limit and Permits: see Want.
+	Mode           Mode
+	Limit, Permits int
+	// Group asks for several locks at once, all or nothing: 1 to MaxGroup of them, none twice. Then NS, Lock, Mode,
+	// Limit and Permits are empty.
+	Group []Want
+	// Hold names the first hold of a reentrant lease. With Token it adds a hold to that lease instead of queueing:
+	// then everything else but NS and Lock is empty, and they must be the lease's.
+	Hold, Token string
+	// LockDelay keeps the lock for so long after the lease's end; LockDelayOn "" is DelayOnExpiry.
+	LockDelay   time.Duration
+	LockDelayOn DelayOn
+	// Ephemeral makes it the plain ZooKeeper recipe: the lease ends with this gateway's session.
+	Ephemeral bool
+	// DryRun asks what would happen, and does nothing.
+	DryRun bool
+}
+
+// Want is one lock of an acquire.
+type Want struct {
+	NS, Lock string // NS "": DefaultNamespace
+	Mode     Mode   // "": Exclusive
+	// Limit and Permits belong to Semaphore. Limit 0 takes the lock's own; a lock without one, and one that differs,
+	// is an error. Permits 0: 1.
+	Limit, Permits int
 }
 
 // AcquireResult is the answer to an acquire.
 type AcquireResult struct {
 	Lease    Lease
 	Replayed bool // an idempotent repeat: the lease as it is
+	// HoldAdded: Lease is an older one that has one hold more (or had it already).
+	HoldAdded bool
+	DryRun    *DryRun // the answer to a dry run; Lease is empty then
+}
+
+// DryRun is what an acquire would find now.
+type DryRun struct {
+	State       State       // Held: it would be granted at once; Waiting: it would stand in line
+	QueueLength int         // who waits already, in the longest of the queues
+	Holders     []Contender // who is in the way, of all the locks asked for
 }
 
 // LeaseRequest asks for one lease.
@@ -194,6 +290,7 @@ type Heartbeat struct {
 	Position     int
 	Waiters      int   // others in line behind the holder
 	Basis        Basis // see Manager.Vouches
+	Revoke       *Revocation
 }
 
 // HeartbeatResult is one entry of a bulk heartbeat's answer: either of the two.

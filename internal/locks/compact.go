@@ -24,7 +24,8 @@ type seldom struct {
 // cause is a Reason in one byte.
 type cause uint8
 
-var causes = [...]Reason{"", ReasonReleased, ReasonCancelled, ReasonExpired, ReasonUnclaimed, ReasonRemoved, ReasonWaitElapsed, ReasonUnknown}
+var causes = [...]Reason{"", ReasonReleased, ReasonCancelled, ReasonExpired, ReasonUnclaimed, ReasonRemoved, ReasonWaitElapsed, ReasonUnknown,
+	ReasonRevoked, ReasonDestroyed, ReasonGatewayLeft}
 
 func causeOf(r Reason) cause {
 	for c, reason := range causes {

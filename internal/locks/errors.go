@@ -22,6 +22,13 @@ const (
 	CodeTooManyWaiters   Code = "too_many_leases"        // this gateway's bound on leases or waiting requests
 	CodeCancelled        Code = "cancelled"              // the caller went away
 	CodeNamespaceUnknown Code = "namespace_unknown"      // no such namespace
+	CodeSettingsDiffer   Code = "settings_differ"        // the lock's limit is another one; Limit tells it
+	CodeLockInUse        Code = "lock_in_use"            // somebody holds the lock or stands in line
+	CodeHoldReleased     Code = "hold_released"          // a hold of that name was let go; a late repeat takes nothing
+	CodeNotHeld          Code = "lease_not_held"         // it needs a lease that is held
+	CodeNotExclusive     Code = "lease_not_exclusive"    // a semaphore's permits have nothing to downgrade to
+	CodeNoContender      Code = "contender_not_found"    // no contender of that name is in the lock's queue
+	CodeEphemeralCap     Code = "too_many_ephemeral"     // the gateway's session may have no more ephemeral nodes
 )
 
 // Error is the one error type of this package.
@@ -34,6 +41,7 @@ type Error struct {
 	// Holders and QueueLength explain CodeHeldByOther and CodeWaitElapsed.
 	Holders     []Contender
 	QueueLength int
+	Limit       int   // with CodeSettingsDiffer: the limit in force
 	Err         error // cause, for the log only
 
 	stranger bool // nothing here has ever told of the gateway: see Manager.meet

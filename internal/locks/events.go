@@ -108,6 +108,8 @@ func endType(reason Reason) events.Type {
 		return events.LeaseCancelled
 	case ReasonUnclaimed:
 		return events.LeaseUnclaimed
+	case ReasonRevoked, ReasonDestroyed:
+		return events.LeaseRevoked
 	}
 	return events.LeaseRemoved
 }
