@@ -32,58 +32,70 @@ func (e AcquireMode) Valid() bool {
 
 // Defines values for EventType.
 const (
-	GatewayJoined      EventType = "gateway.joined"
-	GatewayLeft        EventType = "gateway.left"
-	LeaseCancelled     EventType = "lease.cancelled"
-	LeaseExpired       EventType = "lease.expired"
-	LeaseGranted       EventType = "lease.granted"
-	LeaseQueued        EventType = "lease.queued"
-	LeaseReleased      EventType = "lease.released"
-	LeaseRemoved       EventType = "lease.removed"
-	LeaseUnclaimed     EventType = "lease.unclaimed"
-	NodeChanged        EventType = "node.changed"
-	NodeCreated        EventType = "node.created"
-	NodeDeleted        EventType = "node.deleted"
-	Resync             EventType = "resync"
-	ZookeeperConnected EventType = "zookeeper.connected"
-	ZookeeperExpired   EventType = "zookeeper.expired"
-	ZookeeperSuspended EventType = "zookeeper.suspended"
+	EventTypeGatewayJoined        EventType = "gateway.joined"
+	EventTypeGatewayLeft          EventType = "gateway.left"
+	EventTypeLeaseCancelled       EventType = "lease.cancelled"
+	EventTypeLeaseExpired         EventType = "lease.expired"
+	EventTypeLeaseGranted         EventType = "lease.granted"
+	EventTypeLeaseQueued          EventType = "lease.queued"
+	EventTypeLeaseReleased        EventType = "lease.released"
+	EventTypeLeaseRemoved         EventType = "lease.removed"
+	EventTypeLeaseRevokeRequested EventType = "lease.revoke_requested"
+	EventTypeLeaseRevoked         EventType = "lease.revoked"
+	EventTypeLeaseUnclaimed       EventType = "lease.unclaimed"
+	EventTypeLeaseUpdated         EventType = "lease.updated"
+	EventTypeLockDestroyed        EventType = "lock.destroyed"
+	EventTypeNodeChanged          EventType = "node.changed"
+	EventTypeNodeCreated          EventType = "node.created"
+	EventTypeNodeDeleted          EventType = "node.deleted"
+	EventTypeResync               EventType = "resync"
+	EventTypeZookeeperConnected   EventType = "zookeeper.connected"
+	EventTypeZookeeperExpired     EventType = "zookeeper.expired"
+	EventTypeZookeeperSuspended   EventType = "zookeeper.suspended"
 )
 
 // Valid indicates whether the value is a known member of the EventType enum.
 func (e EventType) Valid() bool {
 	switch e {
-	case GatewayJoined:
+	case EventTypeGatewayJoined:
 		return true
-	case GatewayLeft:
+	case EventTypeGatewayLeft:
 		return true
-	case LeaseCancelled:
+	case EventTypeLeaseCancelled:
 		return true
-	case LeaseExpired:
+	case EventTypeLeaseExpired:
 		return true
-	case LeaseGranted:
+	case EventTypeLeaseGranted:
 		return true
-	case LeaseQueued:
+	case EventTypeLeaseQueued:
 		return true
-	case LeaseReleased:
+	case EventTypeLeaseReleased:
 		return true
-	case LeaseRemoved:
+	case EventTypeLeaseRemoved:
 		return true
-	case LeaseUnclaimed:
+	case EventTypeLeaseRevokeRequested:
 		return true
-	case NodeChanged:
+	case EventTypeLeaseRevoked:
 		return true
-	case NodeCreated:
+	case EventTypeLeaseUnclaimed:
 		return true
-	case NodeDeleted:
+	case EventTypeLeaseUpdated:
 		return true
-	case Resync:
+	case EventTypeLockDestroyed:
 		return true
-	case ZookeeperConnected:
+	case EventTypeNodeChanged:
 		return true
-	case ZookeeperExpired:
+	case EventTypeNodeCreated:
 		return true
-	case ZookeeperSuspended:
+	case EventTypeNodeDeleted:
+		return true
+	case EventTypeResync:
+		return true
+	case EventTypeZookeeperConnected:
+		return true
+	case EventTypeZookeeperExpired:
+		return true
+	case EventTypeZookeeperSuspended:
 		return true
 	default:
 		return false
@@ -157,18 +169,23 @@ func (e Mode) Valid() bool {
 const (
 	ProblemCodeBodyTooLarge         ProblemCode = "body_too_large"
 	ProblemCodeCancelled            ProblemCode = "cancelled"
+	ProblemCodeContenderNotFound    ProblemCode = "contender_not_found"
 	ProblemCodeCrossOrigin          ProblemCode = "cross_origin"
 	ProblemCodeDraining             ProblemCode = "draining"
 	ProblemCodeDurationNeedsUnit    ProblemCode = "duration_needs_unit"
 	ProblemCodeHeldByOther          ProblemCode = "held_by_other"
+	ProblemCodeHoldReleased         ProblemCode = "hold_released"
 	ProblemCodeHostNotAllowed       ProblemCode = "host_not_allowed"
 	ProblemCodeIdempotencyKeyReused ProblemCode = "idempotency_key_reused"
 	ProblemCodeInternal             ProblemCode = "internal"
 	ProblemCodeInvalidField         ProblemCode = "invalid_field"
 	ProblemCodeLeaseEnded           ProblemCode = "lease_ended"
+	ProblemCodeLeaseNotExclusive    ProblemCode = "lease_not_exclusive"
 	ProblemCodeLeaseNotFound        ProblemCode = "lease_not_found"
+	ProblemCodeLeaseNotHeld         ProblemCode = "lease_not_held"
 	ProblemCodeLeaseTokenMissing    ProblemCode = "lease_token_missing"
 	ProblemCodeLeaseTokenWrong      ProblemCode = "lease_token_wrong"
+	ProblemCodeLockInUse            ProblemCode = "lock_in_use"
 	ProblemCodeMalformedRequest     ProblemCode = "malformed_request"
 	ProblemCodeMethodNotAllowed     ProblemCode = "method_not_allowed"
 	ProblemCodeNamespaceUnknown     ProblemCode = "namespace_unknown"
@@ -178,6 +195,8 @@ const (
 	ProblemCodeOwnedByOtherGateway  ProblemCode = "owned_by_other_gateway"
 	ProblemCodeRepeatedField        ProblemCode = "repeated_field"
 	ProblemCodeRouteNotFound        ProblemCode = "route_not_found"
+	ProblemCodeSettingsDiffer       ProblemCode = "settings_differ"
+	ProblemCodeTooManyEphemeral     ProblemCode = "too_many_ephemeral"
 	ProblemCodeTooManyLeases        ProblemCode = "too_many_leases"
 	ProblemCodeTooManyStreams       ProblemCode = "too_many_streams"
 	ProblemCodeTooManyWaiting       ProblemCode = "too_many_waiting"
@@ -195,6 +214,8 @@ func (e ProblemCode) Valid() bool {
 		return true
 	case ProblemCodeCancelled:
 		return true
+	case ProblemCodeContenderNotFound:
+		return true
 	case ProblemCodeCrossOrigin:
 		return true
 	case ProblemCodeDraining:
@@ -202,6 +223,8 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeDurationNeedsUnit:
 		return true
 	case ProblemCodeHeldByOther:
+		return true
+	case ProblemCodeHoldReleased:
 		return true
 	case ProblemCodeHostNotAllowed:
 		return true
@@ -213,11 +236,17 @@ func (e ProblemCode) Valid() bool {
 		return true
 	case ProblemCodeLeaseEnded:
 		return true
+	case ProblemCodeLeaseNotExclusive:
+		return true
 	case ProblemCodeLeaseNotFound:
+		return true
+	case ProblemCodeLeaseNotHeld:
 		return true
 	case ProblemCodeLeaseTokenMissing:
 		return true
 	case ProblemCodeLeaseTokenWrong:
+		return true
+	case ProblemCodeLockInUse:
 		return true
 	case ProblemCodeMalformedRequest:
 		return true
@@ -236,6 +265,10 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeRepeatedField:
 		return true
 	case ProblemCodeRouteNotFound:
+		return true
+	case ProblemCodeSettingsDiffer:
+		return true
+	case ProblemCodeTooManyEphemeral:
 		return true
 	case ProblemCodeTooManyLeases:
 		return true
@@ -261,9 +294,12 @@ func (e ProblemCode) Valid() bool {
 // Defines values for Reason.
 const (
 	ReasonCancelled   Reason = "cancelled"
+	ReasonDestroyed   Reason = "destroyed"
 	ReasonExpired     Reason = "expired"
+	ReasonGatewayLeft Reason = "gateway_left"
 	ReasonReleased    Reason = "released"
 	ReasonRemoved     Reason = "removed"
+	ReasonRevoked     Reason = "revoked"
 	ReasonUnclaimed   Reason = "unclaimed"
 	ReasonUnknown     Reason = "unknown"
 	ReasonWaitElapsed Reason = "wait_elapsed"
@@ -274,11 +310,17 @@ func (e Reason) Valid() bool {
 	switch e {
 	case ReasonCancelled:
 		return true
+	case ReasonDestroyed:
+		return true
 	case ReasonExpired:
+		return true
+	case ReasonGatewayLeft:
 		return true
 	case ReasonReleased:
 		return true
 	case ReasonRemoved:
+		return true
+	case ReasonRevoked:
 		return true
 	case ReasonUnclaimed:
 		return true
@@ -606,7 +648,10 @@ type Event struct {
 	// Example: 2026-11-21T09:30:00.123456Z
 	Time string `json:"time"`
 
-	// Type `lease.*` tells of contenders, those of other programs too (with `foreign`): `queued`, `granted`, then how it ended.
+	// Type `lease.*` tells of contenders, those of other programs too (with `foreign`): `queued`, `granted`, then how it ended
+	// (`revoked` has the reasons `revoked` and `destroyed`). `lease.updated`: what is known of it changed (owner, metadata,
+	// time to live, holds, mode). `lease.revoke_requested`: its holder was asked to let go. `lock.destroyed`: everyone in its
+	// queue was ended. A lease of several locks has one event for each of them.
 	// `node.*` are the znodes themselves, told only to those who ask for them. New types may come.
 	Type EventType `json:"type"`
 	NS   Namespace `json:"ns,omitempty"`
@@ -645,7 +690,10 @@ type EventForeign struct {
 // EventID Opaque. Names an event's place in the order of one gateway process.
 type EventID = string
 
-// EventType `lease.*` tells of contenders, those of other programs too (with `foreign`): `queued`, `granted`, then how it ended.
+// EventType `lease.*` tells of contenders, those of other programs too (with `foreign`): `queued`, `granted`, then how it ended
+// (`revoked` has the reasons `revoked` and `destroyed`). `lease.updated`: what is known of it changed (owner, metadata,
+// time to live, holds, mode). `lease.revoke_requested`: its holder was asked to let go. `lock.destroyed`: everyone in its
+// queue was ended. A lease of several locks has one event for each of them.
 // `node.*` are the znodes themselves, told only to those who ask for them. New types may come.
 type EventType string
 
@@ -766,7 +814,9 @@ type Lease struct {
 	State   State      `json:"state"`
 
 	// Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
-	// because it was granted and nobody came, `removed` by somebody else in ZooKeeper, `wait_elapsed`, or `unknown`.
+	// because it was granted and nobody came, `removed` by somebody else in ZooKeeper, `wait_elapsed`, `revoked` (not let go
+	// in time when it was asked for, broken or reaped), `destroyed` with the whole queue, `gateway_left` (an ephemeral lease
+	// whose gateway's session ended), or `unknown`.
 	Reason Reason `json:"reason,omitempty"`
 
 	// Position Place among the waiters.
@@ -894,7 +944,9 @@ type Problem struct {
 	Field string `json:"field,omitempty"`
 
 	// Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
-	// because it was granted and nobody came, `removed` by somebody else in ZooKeeper, `wait_elapsed`, or `unknown`.
+	// because it was granted and nobody came, `removed` by somebody else in ZooKeeper, `wait_elapsed`, `revoked` (not let go
+	// in time when it was asked for, broken or reaped), `destroyed` with the whole queue, `gateway_left` (an ephemeral lease
+	// whose gateway's session ended), or `unknown`.
 	Reason       Reason      `json:"reason,omitempty"`
 	Holders      []Contender `json:"holders,omitempty"`
 	QueueLength  *int        `json:"queue_length,omitempty"`
@@ -906,7 +958,9 @@ type Problem struct {
 type ProblemCode string
 
 // Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
-// because it was granted and nobody came, `removed` by somebody else in ZooKeeper, `wait_elapsed`, or `unknown`.
+// because it was granted and nobody came, `removed` by somebody else in ZooKeeper, `wait_elapsed`, `revoked` (not let go
+// in time when it was asked for, broken or reaped), `destroyed` with the whole queue, `gateway_left` (an ephemeral lease
+// whose gateway's session ended), or `unknown`.
 type Reason string
 
 // Rev An opaque mark of the visible state, for `since`.
