@@ -46,6 +46,9 @@ const version = 1
 // one digit each.
 const maxMembers = 9
 
+// MaxGroup is the greatest number of locks of one lease.
+const MaxGroup = 64
+
 // Contender is an entry of a lock's queue as its name describes it. LeaseID shares
 // the memory of Name. The struct has 64 bytes.
 type Contender struct {
@@ -69,6 +72,10 @@ type Contender struct {
 	// members in the name both are 1. An Unknown contender has 0 of 0. Prefix takes 0 of
 	// 0 for 1 of 1.
 	Member, Members uint8
+	// Group k of Groups n: the lease is one over n locks, and this is its contender
+	// in the queue of the k-th. Without a group in the name both are 1. An
+	// Unknown contender has 0 of 0. Prefix takes 0 of 0 for 1 of 1.
+	Group, Groups uint8
 	// Version is the version of the name's format, 0 when foreign or not readable.
 	Version uint8
 	// Ours: the name carries this fleet's id.
@@ -83,7 +90,7 @@ type Contender struct {
 
 // Prefix is the name without its number: the path that a sequential create
 // gets. Name, Number, Ours and Version are not looked at. It panics for what has no
-// name: no lease id, a member outside 1..n, permits outside 1..limit, a form that lacks
+// name: no lease id, a member or a group outside 1..n, permits outside 1..limit, a form that lacks
 // the mode.
 func (c *Contender) Prefix() string {
 	return string(c.appendPrefix(make([]byte, 0, 96)))
@@ -113,6 +120,12 @@ func (c *Contender) appendPrefix(b []byte) []byte {
 		b = append(b, "of"...)
 		b = append(b, '0'+c.Members)
 	}
+	if c.Groups > 1 {
+		b = append(b, ".g"...)
+		b = strconv.AppendUint(b, uint64(c.Group), 10)
+		b = append(b, "of"...)
+		b = strconv.AppendUint(b, uint64(c.Groups), 10)
+	}
 	if c.FirstCzxid > 0 {
 		b = append(b, ".f"...)
 		b = strconv.AppendInt(b, c.FirstCzxid, 10)
@@ -132,6 +145,7 @@ func (c *Contender) unnameable() string {
 		return err.Error()
 	}
 	single := c.Members == 0 && c.Member == 0
+	oneLock := c.Groups == 0 && c.Group == 0
 	switch {
 	case c.Unknown:
 		return "it is in a format of another version"
@@ -139,6 +153,8 @@ func (c *Contender) unnameable() string {
 		return "its form has no " + c.Mode.String() + " mode"
 	case !single && (c.Member < 1 || c.Member > c.Members || c.Members > maxMembers):
 		return "it is member " + strconv.Itoa(int(c.Member)) + " of " + strconv.Itoa(int(c.Members))
+	case !oneLock && (c.Group < 1 || c.Group > c.Groups || c.Groups > MaxGroup):
+		return "it is for lock " + strconv.Itoa(int(c.Group)) + " of " + strconv.Itoa(int(c.Groups))
 	case c.FirstCzxid < 0:
 		return "its first czxid is negative"
 	case c.Mode == Permit && (c.Permits < 1 || c.Permits > c.Limit):

@@ -28,6 +28,10 @@ func TestNamesOfEveryModeAndDialect(t *testing.T) {
 		{Contender{Member: 1, Members: 3}, "write-v1." + id39 + ".m1of3-lock-0000000000"},
 		{Contender{Mode: Shared, Form: FormKazoo, Member: 2, Members: 3, FirstCzxid: 4294967299}, "v1." + id39 + ".m2of3.f4294967299__rlock__0000000000"},
 		{Contender{Mode: Shared, Ephemeral: true, Member: 9, Members: 9, FirstCzxid: 9223372036854775807}, "read-v1." + id39 + ".e.m9of9.f9223372036854775807-lock-0000000000"},
+		{Contender{Group: 1, Groups: 2}, "write-v1." + id39 + ".g1of2-lock-0000000000"},
+		{Contender{Group: 64, Groups: 64, FirstCzxid: 7, Mode: Shared}, "read-v1." + id39 + ".g64of64.f7-lock-0000000000"},
+		{Contender{Group: 10, Groups: 11, Mode: Permit, Permits: 1, Limit: 3}, "permit-v1." + id39 + ".g10of11-1of3-lock-0000000000"},
+		{Contender{Group: 3, Groups: 12, Member: 2, Members: 3, Form: FormKazoo, Ephemeral: true}, "v1." + id39 + ".e.m2of3.g3of12__lock__0000000000"},
 	} {
 		c := test.contender
 		c.LeaseID = testLease
@@ -39,6 +43,7 @@ func TestNamesOfEveryModeAndDialect(t *testing.T) {
 		}
 		c.Name, c.Ours, c.Version = test.name, true, 1
 		c.Member, c.Members = max(c.Member, 1), max(c.Members, 1)
+		c.Group, c.Groups = max(c.Group, 1), max(c.Groups, 1)
 		if got, ok := Parse(testFleet, test.name); !ok || got != c {
 			t.Errorf("Parse(%q) = %+v, %v; want %+v", test.name, got, ok, c)
 		}
@@ -76,7 +81,7 @@ func TestForeignNamesHaveTheModeOfTheirClient(t *testing.T) {
 	} {
 		c, ok := Parse(testFleet, test.name)
 		n, _ := Number(test.name)
-		want := Contender{Name: test.name, Number: n, Mode: test.mode, Member: 1, Members: 1}
+		want := Contender{Name: test.name, Number: n, Mode: test.mode, Member: 1, Members: 1, Group: 1, Groups: 1}
 		if test.mode == Permit {
 			want.Permits = 1
 		}
@@ -106,6 +111,20 @@ func TestANameOfOursInAnUnknownFormatIsRespectedAsExclusive(t *testing.T) {
 		{"read-v1." + id39 + ".m0of3-lock-0000000001", testLease, 1},
 		{"read-v1." + id39 + ".m4of3-lock-0000000001", testLease, 1},
 		{"read-v1." + id39 + ".m1of12-lock-0000000001", testLease, 1},
+		{"read-v1." + id39 + ".g1of1-lock-0000000001", testLease, 1},
+		{"read-v1." + id39 + ".g0of2-lock-0000000001", testLease, 1},
+		{"read-v1." + id39 + ".g3of2-lock-0000000001", testLease, 1},
+		{"read-v1." + id39 + ".g1of65-lock-0000000001", testLease, 1},
+		{"read-v1." + id39 + ".g01of2-lock-0000000001", testLease, 1},
+		{"read-v1." + id39 + ".g1of02-lock-0000000001", testLease, 1},
+		{"read-v1." + id39 + ".g1of258-lock-0000000001", testLease, 1},
+		{"read-v1." + id39 + ".g1-lock-0000000001", testLease, 1},
+		{"read-v1." + id39 + ".g-lock-0000000001", testLease, 1},
+		{"read-v1." + id39 + ".g1of2of3-lock-0000000001", testLease, 1},
+		{"read-v1." + id39 + ".g1of2.-lock-0000000001", testLease, 1},
+		{"read-v1." + id39 + ".g1of2.g1of2-lock-0000000001", testLease, 1},
+		{"read-v1." + id39 + ".g1of2.m1of2-lock-0000000001", testLease, 1}, // another order is another spelling
+		{"read-v1." + id39 + ".f7.g1of2-lock-0000000001", testLease, 1},
 		{"read-v1." + id39 + ".e.e-lock-0000000001", testLease, 1},
 		{"read-v1." + id39 + ".-lock-0000000001", testLease, 1},
 		{"permit-v1." + id39 + "-lock-0000000001", testLease, 1},
@@ -195,6 +214,9 @@ func TestAContenderWithoutANamePanics(t *testing.T) {
 		{LeaseID: testLease, Member: 2, Members: 1},
 		{LeaseID: testLease, Member: 0, Members: 2},
 		{LeaseID: testLease, Member: 1, Members: 10},
+		{LeaseID: testLease, Group: 2, Groups: 1},
+		{LeaseID: testLease, Group: 0, Groups: 2},
+		{LeaseID: testLease, Group: 1, Groups: 65},
 		{LeaseID: testLease, FirstCzxid: -1},
 	} {
 		func() {
@@ -230,9 +252,11 @@ func anyContender() *rapid.Generator[Contender] {
 			Mode:      Mode(rapid.IntRange(0, int(Permit)).Draw(t, "mode")),
 			Ephemeral: rapid.Bool().Draw(t, "ephemeral"),
 			Members:   uint8(rapid.IntRange(1, maxMembers).Draw(t, "members")),
+			Groups:    uint8(rapid.IntRange(1, MaxGroup).Draw(t, "groups")),
 			Version:   1, Ours: true,
 		}
 		c.Member = uint8(rapid.IntRange(1, int(c.Members)).Draw(t, "member"))
+		c.Group = uint8(rapid.IntRange(1, int(c.Groups)).Draw(t, "group"))
 		if rapid.Bool().Draw(t, "downgraded") {
 			c.FirstCzxid = rapid.Int64Min(1).Draw(t, "czxid")
 		}
@@ -262,7 +286,7 @@ func TestParseReadsWhatFormatWrites(t *testing.T) {
 func TestParseDoesNotAllocate(t *testing.T) {
 	for _, name := range []string{
 		"write-v1." + id39 + "-lock-0000000005", "permit-v1." + id39 + ".e-1of3-lock-0000000005",
-		"v1." + id39 + ".m2of3.f4294967299__rlock__0000000000",
+		"v1." + id39 + ".m2of3.f4294967299__rlock__0000000000", "write-v1." + id39 + ".g12of64.f7-lock-0000000005",
 		"_c_c8b0d5e4-1111-4222-8333-123456789abc-lock-0000000001", "notes",
 	} {
 		if n := testing.AllocsPerRun(100, func() { Parse(testFleet, name) }); n != 0 {
@@ -275,12 +299,14 @@ func FuzzParseName(f *testing.F) {
 	for _, name := range []string{
 		"write-v1." + id39 + "-lock-0000000005", "permit-v1." + id39 + ".e-1of3-lock-0000000005",
 		"v1." + id39 + ".m2of3.f42__rlock__-000000001", "read-v2." + id39 + "-__READ__0000000005",
+		"write-v1." + id39 + ".m1of2.g12of64.f42-lock-0000000005", "write-v1." + id39 + ".g65of64-lock-0000000005",
 		"lkabcdefgh0000000001", "lkabcdefgh", "_c_x-lease-0000000001", "vlkabcdefgh.0000000001",
 	} {
-		f.Add(name, int32(5), uint16(0), int64(0), int32(1), int32(3))
+		f.Add(name, int32(5), uint32(0), int64(0), int32(1), int32(3))
 	}
-	f.Add("", int32(-1), uint16(0xffff), int64(1)<<32, int32(7), int32(7))
-	f.Fuzz(func(t *testing.T, name string, number int32, bits uint16, czxid int64, permits, limit int32) {
+	f.Add("", int32(-1), uint32(0xffff), int64(1)<<32, int32(7), int32(7))
+	f.Add("", int32(7), uint32(64<<20|9<<13|3<<8|2<<4), int64(1)<<32, int32(0), int32(0))
+	f.Fuzz(func(t *testing.T, name string, number int32, bits uint32, czxid int64, permits, limit int32) {
 		c, ok := Parse(testFleet, name)
 		if n, numbered := Number(name); ok != numbered || c.Number != n {
 			t.Fatalf("Parse(%q) = %+v, %v; its number is %d, %v", name, c, ok, n, numbered)
@@ -294,13 +320,14 @@ func FuzzParseName(f *testing.F) {
 		c = Contender{
 			LeaseID: testLease, Number: number, FirstCzxid: czxid, Permits: permits, Limit: limit,
 			Mode: Mode(bits & 3), Form: Form(bits >> 2 & 3), Member: uint8(bits >> 4 & 15), Members: uint8(bits >> 8 & 15),
-			Ephemeral: bits>>12&1 == 1,
+			Ephemeral: bits>>12&1 == 1, Group: uint8(bits >> 13 & 127), Groups: uint8(bits >> 20 & 127),
 		}
 		if c.unnameable() != "" {
 			return
 		}
 		c.Name, c.Ours, c.Version = c.Format(), true, version
 		c.Member, c.Members = max(c.Member, 1), max(c.Members, 1)
+		c.Group, c.Groups = max(c.Group, 1), max(c.Groups, 1)
 		if got, ok := Parse(testFleet, c.Name); !ok || got != c {
 			t.Fatalf("Parse(%q) = %+v, %v; want %+v", c.Name, got, ok, c)
 		}

@@ -25,10 +25,11 @@
 //	write-<id>-__WRIT__%010d  read-<id>-__READ__%010d    curator-rw
 //	<id>__lock__%010d         <id>__rlock__%010d         kazoo
 //
-//	id    = "v1." lease-id ["." "e"] ["." "m" k "of" n] ["." "f" czxid]
+//	id    = "v1." lease-id ["." "e"] ["." "m" k "of" n] ["." "g" k "of" n] ["." "f" czxid]
 //	lease-id = "lk" fleet gateway random                 (39 characters)
 //
-// e is an ephemeral contender, m the member k of a lease of n contenders, f the
+// e is an ephemeral contender, m the member k of a lease of n contenders in this
+// queue, g the contender of the k-th lock of a lease over n locks (2 to 64), f the
 // first czxid of a lease that was downgraded. Attributes stand in this order,
 // numbers are decimal without leading zeros: a contender has one name. An id
 // consists of a-z, 0-9 and dots, so none of the words by which other clients

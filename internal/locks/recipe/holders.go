@@ -115,6 +115,23 @@ func (r *row) holdsAt(i int) bool {
 	}
 }
 
+// wouldHold is Queue.WouldHold.
+func (r *row) wouldHold(newcomer *Contender) bool {
+	if r.disordered {
+		return false
+	}
+	var before tally
+	switch r.len() {
+	case int(r.lead):
+		before.shared = r.lead > 0
+	case int(r.permits):
+		before.permits = r.taken
+	default: // an exclusive one, or readers and permits: nobody gets past those
+		before.exclusive = true
+	}
+	return before.admits(newcomer)
+}
+
 // leaseHolds is Queue.LeaseHolds.
 func (r *row) leaseHolds(name string) bool {
 	i := r.index(name)

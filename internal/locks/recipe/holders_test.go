@@ -122,6 +122,46 @@ func TestWhoHoldsByNamesAlone(t *testing.T) {
 	}
 }
 
+func TestWouldHoldIsWhatANewcomerWillSee(t *testing.T) {
+	for _, test := range []struct{ queue, would, not string }{
+		{"", "w8 r8 1of1/8 3of3/8", ""},
+		{"w1", "", "w8 r8 1of9/8"},
+		{"r1", "r8", "w8 1of9/8"},
+		{"r1 R", "r8", "w8 1of9/8"},
+		{"r1 w2", "", "w8 r8 1of9/8"}, // fair: the queue is not jumped
+		{"1of3/1", "1of3/8 2of3/8", "w8 r8 3of3/8 1of1/8"},
+		{"1of3/1 1of3/2", "1of3/8 5of7/8", "w8 r8 2of3/8 6of7/8"},
+		{"2of3/1 2of3/2", "1of5/8", "1of3/8 1of4/8"}, // permits that are waited for count
+		{"1of3/1 w2", "", "1of3/8 w8 r8"},
+		{"P", "1of2/8", "1of1/8 w8 r8"},
+		{"P 2:P 1of9/1", "6of9/8", "7of9/8"},
+		{"X", "", "w8 r8 1of9/8"},
+		{"?", "", "w8 r8 1of9/8"},
+		{"a1", "", "w8 r8 1of9/8"},
+		{"5:w1 5:r1", "", "w8 r8 1of9/8"}, // a downgrade on the way
+	} {
+		for words, want := range map[string]bool{test.would: true, test.not: false} {
+			for _, word := range strings.Fields(words) {
+				q, _ := queueOf(t, 1, test.queue)
+				alone, names := queueOf(t, 9, word)
+				newcomer := *alone.At(0)
+				asked := newcomer
+				asked.Ours, asked.Name, asked.LeaseID = false, "", "" // what is not known before it is created
+				if got := q.WouldHold(&asked); got != want {
+					t.Errorf("behind %q %s would hold: %v", test.queue, word, got)
+				}
+				q.Insert(&newcomer)
+				if got := q.Holds(names[word]); got != want {
+					t.Errorf("behind %q %s holds: %v", test.queue, word, got)
+				}
+				if n := testing.AllocsPerRun(10, func() { q.WouldHold(&asked) }); n != 0 {
+					t.Errorf("the question allocates %v times", n)
+				}
+			}
+		}
+	}
+}
+
 func TestALeaseOfThreeMembersHoldsOnceAllAreThere(t *testing.T) {
 	q, words := queueOf(t, 1, "w9 a1 w2")
 	first := words["a1.1"]

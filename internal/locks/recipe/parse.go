@@ -22,7 +22,7 @@ func Parse(fleet FleetID, name string) (c Contender, ok bool) {
 	}
 	at := findFleet(prefix, fleet)
 	if at < 0 {
-		c = Contender{Name: name, Number: n, Member: 1, Members: 1}
+		c = Contender{Name: name, Number: n, Member: 1, Members: 1, Group: 1, Groups: 1}
 		c.Mode, c.Permits = foreignMode(prefix)
 		return c, true
 	}
@@ -71,7 +71,7 @@ func foreignMode(prefix string) (mode Mode, permits int32) {
 
 // parseOurs reads a prefix that Prefix wrote. It refuses everything else.
 func parseOurs(prefix string) (c Contender, ok bool) {
-	c = Contender{Ours: true, Version: version, Member: 1, Members: 1}
+	c = Contender{Ours: true, Version: version, Member: 1, Members: 1, Group: 1, Groups: 1}
 	var id string
 	switch s := prefix; {
 	case cut(&s, "write-", "-lock-"):
@@ -131,6 +131,20 @@ func (c *Contender) parseID(s string) bool {
 			return false
 		}
 		c.Member, c.Members, s = k, n, s[6:]
+	}
+	if strings.HasPrefix(s, ".g") {
+		attribute := s[2:]
+		if i := strings.IndexByte(attribute, '.'); i >= 0 {
+			attribute = attribute[:i]
+		}
+		s = s[len(".g")+len(attribute):]
+		group, groups, ok := strings.Cut(attribute, "of")
+		k, okK := decimal(group, MaxGroup)
+		n, okN := decimal(groups, MaxGroup)
+		if !ok || !okK || !okN || k > n || n < 2 {
+			return false
+		}
+		c.Group, c.Groups = uint8(k), uint8(n)
 	}
 	if strings.HasPrefix(s, ".f") {
 		czxid, ok := decimal(s[2:], math.MaxInt64)

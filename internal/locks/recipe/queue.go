@@ -162,6 +162,23 @@ func (q *Queue) Holds(name string) bool {
 	return c != nil && alone(c)
 }
 
+// WouldHold reports whether a contender of ours with the mode, permits and limit
+// of c would hold at once if it came now, behind all that are there, for a
+// lease that has nothing in the queue yet. Nothing else of c is looked at. It is
+// a forecast: who is on the way to the queue, and numbers that do not fit, are not known
+// to it. It takes O(1) and does not allocate.
+func (q *Queue) WouldHold(c *Contender) bool {
+	newcomer := Contender{Mode: c.Mode, Permits: c.Permits, Limit: c.Limit, Ours: true}
+	if q.row != nil {
+		return q.row.wouldHold(&newcomer)
+	}
+	var before tally
+	if first := q.only[0]; first != nil {
+		before.add(first)
+	}
+	return before.admits(&newcomer)
+}
+
 // LeaseHolds reports whether the lease that a contender belongs to holds the
 // lock: every contender of its entry does, and each of its members is there. It
 // is false for an Unknown contender, whose members are not known.

@@ -110,6 +110,13 @@ func (m model) leaseHolds(c *Contender) bool {
 	return false
 }
 
+// newcomers are asked about who are not there yet.
+var newcomers = []Contender{
+	{Ours: true}, {Ours: true, Mode: Shared}, {Ours: true, Mode: Permit, Permits: 1, Limit: 1},
+	{Ours: true, Mode: Permit, Permits: 1, Limit: 3}, {Ours: true, Mode: Permit, Permits: 3, Limit: 3},
+	{Ours: true, Mode: Permit, Permits: 2, Limit: 5}, {Ours: true, Mode: Permit, Permits: MaxPermits, Limit: MaxPermits},
+}
+
 func collect(q *Queue) (out []*Contender) {
 	for c := range q.Holders() {
 		out = append(out, c)
@@ -176,6 +183,9 @@ func checkQueue(t interface {
 	if got := collect(q); !slices.Equal(got, holders) {
 		t.Fatalf("holders %s\nwant    %s\nof      %s", names(got), names(holders), names(all))
 	}
+	if r.taken != sumPermits(all) {
+		t.Fatalf("%d permits are taken of %s", r.taken, names(all))
+	}
 	if q.ForeignPermits() != foreign || int(r.permits) != permits {
 		t.Fatalf("%d permits, %d foreign; want %d, %d", r.permits, q.ForeignPermits(), permits, foreign)
 	}
@@ -190,6 +200,13 @@ func checkQueue(t interface {
 	}
 	if q.Waiting() != waiting {
 		t.Fatalf("%d wait, want %d", q.Waiting(), waiting)
+	}
+
+	for _, c := range newcomers {
+		want := m.ordered && holdsBehind(m.sorted, &c)
+		if got := q.WouldHold(&c); got != want || r.wouldHold(&c) != want {
+			t.Fatalf("a newcomer %v %dof%d would hold behind %s: %v; want %v", c.Mode, c.Permits, c.Limit, names(all), got, want)
+		}
 	}
 
 	joined, lead := int32(0), len(all)
@@ -211,6 +228,13 @@ func checkQueue(t interface {
 		slices.ContainsFunc(r.buf[len(r.buf):cap(r.buf)], func(c *Contender) bool { return c != nil }) {
 		t.Fatalf("the queue keeps contenders that have gone")
 	}
+}
+
+func sumPermits(contenders []*Contender) (sum int64) {
+	for _, c := range contenders {
+		sum += int64(c.Permits)
+	}
+	return sum
 }
 
 func names(contenders []*Contender) (out []string) {

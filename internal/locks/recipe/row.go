@@ -22,6 +22,7 @@ type row struct {
 	joined   int32 // neighbours that belong to one entry
 	permits  int32 // contenders of mode Permit
 	foreign  int32 // those of them that are foreign
+	taken    int64 // the permits that they take together
 	maxLimit int32 // no Limit in the queue is higher; exact only until one is removed
 
 	disordered bool
@@ -213,6 +214,7 @@ func (r *row) count(c *Contender, by int32) {
 		return
 	}
 	r.permits += by
+	r.taken += int64(by) * int64(c.Permits)
 	if !c.Ours {
 		r.foreign += by
 	}
