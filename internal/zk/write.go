@@ -79,8 +79,15 @@ type Write struct {
 	// Queue, when not empty, names the queue (lock directory) in which the
 	// Write creates a contender. At most one Write per Queue travels in one
 	// transaction, because all creates of a transaction share one zxid and the
-	// zxid is the fencing token.
+	// zxid is the fencing token. Writes of one Queue go in the order in which
+	// they were submitted; see More.
 	Queue string
+	// More names the further queues of a Write that creates contenders in
+	// several, each once and none without Queue. It goes when it is the first
+	// in all of its queues, and holds up those behind it in each of them until
+	// then: it is not overtaken, and as nobody waits for a later one the oldest
+	// can always go.
+	More []string
 	// Done is called once with the outcome, from a goroutine of the session.
 	// It must not block.
 	Done func(Result)

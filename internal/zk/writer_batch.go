@@ -2,6 +2,7 @@ package zk
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	gozk "github.com/go-zookeeper/zk"
@@ -192,6 +193,21 @@ func again(rest []*item, fails int) []*batch {
 	}
 }
 
+// checkQueues refuses a Write that would wait for itself.
+func checkQueues(w *Write) error {
+	names := append([]string{w.Queue}, w.More...)
+	slices.Sort(names)
+	for i, name := range names {
+		switch {
+		case name == "":
+			return errors.New("a write with a queue that has no name")
+		case i > 0 && name == names[i-1]:
+			return errors.New("a write that names a queue twice")
+		}
+	}
+	return nil
+}
+
 // checkWrite refuses what ZooKeeper or the library would choke on.
 func checkWrite(w *Write) error {
 	if len(w.Ops) == 0 {
@@ -199,6 +215,11 @@ func checkWrite(w *Write) error {
 	}
 	if w.Done == nil {
 		return errors.New("a write without anybody to tell")
+	}
+	if len(w.More) > 0 {
+		if err := checkQueues(w); err != nil {
+			return err
+		}
 	}
 	for i := range w.Ops {
 		op := &w.Ops[i]

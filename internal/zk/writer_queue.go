@@ -32,31 +32,52 @@ type item struct {
 	onlyDeletes bool
 	// maybe: it is or was in a transaction whose outcome is not known.
 	maybe bool
+	// behind is in how many of its queues another item stands before it.
+	behind int32
+}
+
+// queues yields the Queues of a Write.
+func (w *Write) queues(yield func(string) bool) {
+	if w.Queue == "" || !yield(w.Queue) {
+		return
+	}
+	for _, name := range w.More {
+		if !yield(name) {
+			return
+		}
+	}
 }
 
 // queue holds the items that wait for a transaction. It is a fifo, except that
 // only one item per Queue is ever in line: the next of the same Queue stands
-// behind it in a line of its own and joins when it has left.
+// behind it in a line of its own and joins when it has left. An item of several
+// Queues stands in each of their lines, and joins when it is the first in all.
 type queue struct {
-	line    []*item // from head on
-	head    int
-	waiting map[string][]*item // by Write.Queue; present while one of that Queue is in line
+	line []*item // from head on
+	head int
+	// waiting is by Queue those who stand behind its first; present while there is a
+	// first, who is in line or waits behind others in another of its Queues.
+	waiting map[string][]*item
 }
 
 func (q *queue) empty() bool { return q.head == len(q.line) }
 
 func (q *queue) push(it *item) {
-	if name := it.write.Queue; name != "" {
-		if behind, ok := q.waiting[name]; ok {
+	for name := range it.write.queues {
+		behind, ok := q.waiting[name]
+		switch {
+		case ok:
 			q.waiting[name] = append(behind, it)
-			return
-		}
-		if q.waiting == nil {
+			it.behind++
+			continue
+		case q.waiting == nil:
 			q.waiting = make(map[string][]*item)
 		}
 		q.waiting[name] = nil
 	}
-	q.line = append(q.line, it)
+	if it.behind == 0 {
+		q.line = append(q.line, it)
+	}
 }
 
 func (q *queue) pop() *item {
@@ -92,33 +113,41 @@ func (q *queue) take(maxOps, maxBytes int) []*item {
 		}
 	}
 	for _, it := range batch {
-		q.advance(it.write.Queue)
+		for name := range it.write.queues {
+			q.advance(name)
+		}
 	}
 	deletesLast(batch)
 	return batch
 }
 
-// advance lets the next item of a Queue join the line.
+// advance makes the next item of a Queue its first.
 func (q *queue) advance(name string) {
-	if name == "" {
-		return
-	}
 	behind := q.waiting[name]
 	if len(behind) == 0 {
 		delete(q.waiting, name)
 		return
 	}
-	q.line = append(q.line, behind[0])
+	q.stepUp(behind[0])
 	behind[0] = nil
 	q.waiting[name] = behind[1:]
 }
 
+// stepUp is told that an item has become the first in one more of its Queues.
+func (q *queue) stepUp(it *item) {
+	if it.behind--; it.behind == 0 {
+		q.line = append(q.line, it)
+	}
+}
+
 // drain removes everything.
 func (q *queue) drain() []*item {
-	all := slices.Clone(q.line[q.head:])
 	for _, behind := range q.waiting {
-		all = append(all, behind...)
+		for _, it := range behind {
+			q.stepUp(it)
+		}
 	}
+	all := q.line[q.head:]
 	*q = queue{}
 	return all
 }

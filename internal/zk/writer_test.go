@@ -89,6 +89,41 @@ func TestWritesOfOneQueueNeverShareAZxid(t *testing.T) {
 	}
 }
 
+func TestAWriteOfSeveralQueuesGivesEachOfItsContendersOneZxidThatIsNobodyElses(t *testing.T) {
+	s, p, proxy := stuck(t)
+	dirs := []string{locksDir(t, p, "a"), locksDir(t, p, "b"), locksDir(t, p, "c")}
+	var results []<-chan Result
+	for i := range 30 {
+		w := &Write{Queue: dirs[i%3]}
+		if i%2 == 0 { // two locks, the names in either order
+			w.More = []string{dirs[(i+1+i/6%2)%3]}
+		}
+		for dir := range w.queues {
+			w.Ops = append(w.Ops, Op{Kind: OpCreate, Path: fmt.Sprintf("%s/write-%d-", dir, i), Sequential: true})
+		}
+		results = append(results, submit(t, s, w))
+	}
+	proxy.Heal()
+	for _, result := range results {
+		r := mustBeDone(t, await(t, result))
+		for _, path := range r.Paths {
+			if stat := p.stat(path); stat == nil || stat.Czxid != r.Zxid {
+				t.Errorf("%s has czxid %+v, the guard said %#x", path, stat, r.Zxid)
+			}
+		}
+	}
+	for _, dir := range dirs {
+		zxids := make(map[int64]string)
+		for _, name := range p.children(dir) {
+			czxid := p.stat(dir + "/" + name).Czxid
+			if other, twice := zxids[czxid]; twice {
+				t.Errorf("%s and %s of %s have one czxid", name, other, dir)
+			}
+			zxids[czxid] = name
+		}
+	}
+}
+
 func TestTheGuardsMzxidIsTheCzxidOfWhatWasCreated(t *testing.T) {
 	cfg := configAt(zkreal.SharedRealT(t)) // all fencing tokens rest on this
 	s := openSession(t, cfg, openLayout(t, cfg), 1)
@@ -381,6 +416,10 @@ func TestAMalformedWriteIsRefusedAndHarmsNobody(t *testing.T) {
 		{Ops: []Op{{Kind: OpCreate, Path: "/a/"}}, Done: done},
 		{Ops: []Op{{Kind: 99, Path: "/a"}}, Done: done},
 		{Ops: []Op{{Kind: OpCreate, Path: "/a"}}},
+		{Queue: "/a", More: []string{"/b", "/a"}, Ops: []Op{{Kind: OpCreate, Path: "/a"}}, Done: done},
+		{Queue: "/a", More: []string{"/b", "/b"}, Ops: []Op{{Kind: OpCreate, Path: "/a"}}, Done: done},
+		{Queue: "/a", More: []string{""}, Ops: []Op{{Kind: OpCreate, Path: "/a"}}, Done: done},
+		{More: []string{"/a"}, Ops: []Op{{Kind: OpCreate, Path: "/a"}}, Done: done},
 	} {
 		if err := s.Submit(w); err == nil {
 			t.Errorf("%+v was accepted", w)
