@@ -20,6 +20,8 @@ type hooks struct {
 	result func(*zk.Write, *zk.Result) // changes an outcome on its way to the manager
 	get    func(path string) error     // fails a read on the observer's connection
 	stale  bool                        // the replica is not current
+	// barrier stands before each barrier of a session; an error fails it.
+	barrier func(ctx context.Context) error
 }
 
 func (s *fakeStore) hooked() *hookedStore {
@@ -74,6 +76,15 @@ func (s *hookedSession) Submit(w *zk.Write) error {
 		w.Done(res)
 	}
 	return s.fakeSession.Submit(&told)
+}
+
+func (s *hookedSession) Barrier(ctx context.Context) (int64, error) {
+	if barrier := s.h.hooks.Load().barrier; barrier != nil {
+		if err := barrier(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return s.fakeSession.Barrier(ctx)
 }
 
 func (w *hookedWatcher) Current(now zk.Instant) bool {

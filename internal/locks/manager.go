@@ -99,6 +99,8 @@ type Manager struct {
 	// What trusted looks at without the lock.
 	current atomic.Pointer[termRef]
 
+	crossings crossings // has a lock of its own
+
 	mu         sync.Mutex
 	spaces     map[string]*space
 	leases     map[recipe.LeaseID]*lease // those that this gateway owns and that have not ended

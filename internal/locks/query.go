@@ -13,9 +13,6 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// barrierWithin bounds how long verify and consistent reads wait.
-const barrierWithin = 5 * time.Second
-
 // Lease shows one lease, at once, at its next change, or as ZooKeeper
 // confirms it.
 func (m *Manager) Lease(ctx context.Context, req LeaseRequest) (Lease, error) {
@@ -124,54 +121,6 @@ func (m *Manager) lookup(id recipe.LeaseID, token bool) (*lease, Lease, *Error) 
 
 func notFound() *Error {
 	return &Error{Code: CodeNotFound, Detail: "there is no lease with that id"}
-}
-
-// barrier returns once everything that was acknowledged before the call is in
-// the replica: a guarded transaction that was sent after it has committed, and
-// the observer's stream has come to it. (ZooKeeper's own sync is no quorum
-// operation: a leader that is cut off still answers it.)
-func (m *Manager) barrier(ctx context.Context) error {
-	ref := m.current.Load()
-	if ref == nil {
-		return m.unavailable()
-	}
-	ctx, cancel := context.WithTimeout(ctx, barrierWithin)
-	defer cancel()
-	stalled := make(chan struct{})
-	watch := time.AfterFunc(answerWithin, func() { close(stalled) })
-	defer watch.Stop()
-	type result struct {
-		zxid int64
-		err  error
-	}
-	answer := make(chan result, 1)
-	go func() {
-		zxid, err := ref.session.Barrier(ctx)
-		if err == nil {
-			err = m.watcher.Reached(ctx, zxid)
-		}
-		answer <- result{zxid, err}
-	}()
-	begun := m.clock.Now().Boot()
-	for {
-		select {
-		case res := <-answer:
-			if res.err != nil {
-				e := m.unavailable()
-				e.Err = res.err
-				return e
-			}
-			return nil
-		case <-stalled:
-			if m.clock.Now().Boot()-max(begun, ref.session.LastAnswer().Boot()) >= answerWithin {
-				return m.unavailable() // the goroutine ends with ctx, which ends with this call
-			}
-			stalled = make(chan struct{})
-			again := stalled
-			watch = time.AfterFunc(answerWithin/4, func() { close(again) })
-			defer watch.Stop()
-		}
-	}
 }
 
 // Leases lists this gateway's leases in order of their ids.
