@@ -20,8 +20,10 @@ const (
 	NodePromiseWindow = "/promise_window"
 	NodeNamespaces    = "/namespaces"
 	NodeLocks         = "/locks"
-	NodeGateways      = "/gateways"
-	NodeGuards        = "/guards"
+	// NodeSettings has a child for each lock that has settings.
+	NodeSettings = "/settings"
+	NodeGateways = "/gateways"
+	NodeGuards   = "/guards"
 	// NodeImport is there while an import fills the root, and when one has died
 	// half way. No gateway makes use of a root that has it.
 	NodeImport = "/import"
@@ -41,7 +43,7 @@ var directories = [...]struct {
 	path string
 	who  access
 }{
-	{NodeLocks, open}, {"/settings", shown}, {NodeNamespaces, shown}, {NodeGateways, shown}, {NodeGuards, shown},
+	{NodeLocks, open}, {NodeSettings, shown}, {NodeNamespaces, shown}, {NodeGateways, shown}, {NodeGuards, shown},
 	{"/succession", shown}, {"/keys", shown}, {"/outbox", shown}, {"/webhooks", shown},
 }
 

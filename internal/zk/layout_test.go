@@ -36,6 +36,26 @@ func TestALayoutIsCreatedOnceAndThenFound(t *testing.T) {
 	}
 }
 
+// A gateway may come to a root that an earlier release made, which had fewer.
+func TestWhatALaterReleaseAddedIsCreatedOnARootThatIsThere(t *testing.T) {
+	for _, dir := range Directories() {
+		cfg := testConfig(t)
+		made := openLayout(t, cfg)
+		p := newProbe(t, cfg)
+		for _, name := range p.children(DefaultRoot + dir) {
+			p.delete(DefaultRoot + dir + "/" + name)
+		}
+		p.delete(DefaultRoot + dir)
+		cfg.CreateRoot = false
+		if found := openLayout(t, cfg); !reflect.DeepEqual(found, made) {
+			t.Errorf("without %s the layout is %+v, and was %+v", dir, found, made)
+		}
+		if p.stat(DefaultRoot+dir) == nil {
+			t.Errorf("%s is not there", dir)
+		}
+	}
+}
+
 func TestGatewaysThatCreateTheLayoutAtOnceFindTheSame(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.Chroot += "/made/on/demand"

@@ -156,6 +156,14 @@ func (q *queue) drain() []*item {
 // contenders of one queue the later ones before the earlier: nobody is at its
 // head between two operations who was not before and is not afterwards.
 func deletesLast(batch []*item) {
+	var several bool
+	for _, it := range batch {
+		several = several || it.onlyDeletes && len(it.write.Ops) > 1
+	}
+	if several {
+		tailsFirst(batch)
+		return
+	}
 	slices.SortStableFunc(batch, func(a, b *item) int {
 		switch {
 		case a.onlyDeletes && b.onlyDeletes:
@@ -169,6 +177,52 @@ func deletesLast(batch []*item) {
 		}
 		return 0
 	})
+}
+
+// tailsFirst is deletesLast for items that delete contenders of several queues
+// each. Leases over several locks have the same order in all of their queues, so
+// there is an order of the items that suits every queue. Where there is none
+// (nodes made by hand), items stand as they came.
+func tailsFirst(batch []*item) {
+	ordered := slices.DeleteFunc(slices.Clone(batch), func(it *item) bool { return it.onlyDeletes })
+	deletes := slices.DeleteFunc(slices.Clone(batch), func(it *item) bool { return !it.onlyDeletes })
+	type deleted struct {
+		dir, number string
+		by          int
+	}
+	var all []deleted
+	for by, it := range deletes {
+		for i := range it.write.Ops {
+			if dir, number := place(it.write.Ops[i].Path); number != "" {
+				all = append(all, deleted{dir, number, by})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b deleted) int {
+		return cmp.Or(cmp.Compare(a.dir, b.dir), cmp.Compare(b.number, a.number))
+	})
+	before := make([][]int, len(deletes)) // who must stand in front of each
+	for i := 1; i < len(all); i++ {
+		if a, b := all[i-1], all[i]; a.dir == b.dir && a.by != b.by {
+			before[b.by] = append(before[b.by], a.by)
+		}
+	}
+	seen := make([]bool, len(deletes))
+	var put func(by int)
+	put = func(by int) {
+		if seen[by] {
+			return
+		}
+		seen[by] = true
+		for _, first := range before[by] {
+			put(first)
+		}
+		ordered = append(ordered, deletes[by])
+	}
+	for by := range deletes {
+		put(by)
+	}
+	copy(batch, ordered)
 }
 
 // place tells a contender's directory and its number, "" for another node.

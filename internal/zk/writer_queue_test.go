@@ -1,8 +1,10 @@
 package zk
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -126,6 +128,103 @@ func TestWritesOfSeveralQueuesAllGoInTheOrderOfEachQueue(t *testing.T) {
 			t.Fatalf("%d queues are remembered of nobody", len(q.waiting))
 		}
 	})
+}
+
+// Leases over several locks have one order in all queues; so have their ends.
+func TestQueuesAreDeletedFromTheirTailsOnWhateverLeasesStandInSeveral(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		next := map[string]int{}
+		var leases []*item
+		for range rapid.IntRange(2, 12).Draw(t, "leases") {
+			dirs := rapid.SliceOfNDistinct(rapid.StringMatching("/locks/[a-d]"), 1, 3, rapid.ID).Draw(t, "locks")
+			it := &item{write: &Write{}, onlyDeletes: true}
+			for _, dir := range dirs {
+				next[dir]++
+				it.write.Ops = append(it.write.Ops, Op{Kind: OpDelete, Path: fmt.Sprintf("%s/write-%010d", dir, next[dir])})
+			}
+			if rapid.Bool().Draw(t, "with its key") { // which is in no order with anything
+				it.write.Ops = append(it.write.Ops, Op{Kind: OpDelete, Path: fmt.Sprintf("/keys/%d", len(leases))})
+			}
+			leases = append(leases, it)
+		}
+		create := &item{write: &Write{Ops: []Op{{Kind: OpCreate, Path: "/locks/a/write-", Sequential: true}}}}
+		batch := rapid.Permutation(append(leases, create)).Draw(t, "batch")
+		batch = batch[:rapid.IntRange(1, len(batch)).Draw(t, "length")]
+		want := slices.Clone(batch)
+		deletesLast(batch)
+		last := map[string]string{}
+		for i, it := range batch {
+			if it == create {
+				if i > 0 {
+					t.Fatalf("a create stands behind %d deletes", i)
+				}
+				want = slices.DeleteFunc(want, func(o *item) bool { return o == it })
+				continue
+			}
+			for _, op := range it.write.Ops {
+				dir, number := place(op.Path)
+				if before, ok := last[dir]; ok && number > before && dir != "/keys" {
+					t.Fatalf("in %s number %s is deleted behind %s", dir, number, before)
+				}
+				last[dir] = number
+			}
+			want = slices.DeleteFunc(want, func(o *item) bool { return o == it })
+		}
+		if len(want) > 0 {
+			t.Fatalf("%d are lost", len(want))
+		}
+	})
+}
+
+// What cannot be ordered (nodes made by hand) is still all there.
+func TestDeletesWithoutAnOrderAreAllCarriedOut(t *testing.T) {
+	both := func(a, b int) *item {
+		return &item{onlyDeletes: true, write: &Write{Ops: []Op{
+			{Kind: OpDelete, Path: fmt.Sprintf("/locks/a/x-%010d", a)}, {Kind: OpDelete, Path: fmt.Sprintf("/locks/b/x-%010d", b)}}}}
+	}
+	batch := []*item{both(1, 2), both(2, 1), both(3, 3)}
+	all := slices.Clone(batch)
+	deletesLast(batch)
+	for _, it := range all {
+		if !slices.Contains(batch, it) {
+			t.Error("one is lost")
+		}
+	}
+}
+
+// A lease over the most locks that one may have, each of them new and with the
+// longest name.
+func TestALeaseOverManyLocksFitsUnlessItsDataDoesNot(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.Auth = &DigestAuth{User: "fleet", Password: strings.Repeat("p", 40)}
+	s := openSession(t, cfg, openLayout(t, cfg), 1)
+	group := func(data int) *Write {
+		w := &Write{Alone: true, Ops: []Op{{Kind: OpCreate, Path: DefaultRoot + "/keys/" + strings.Repeat("k", 40)}}}
+		for i := range 64 {
+			dir := fmt.Sprintf("%s/locks/%03d%s", DefaultRoot, i, strings.Repeat("x", 197))
+			if i == 0 {
+				w.Queue = dir
+			} else {
+				w.More = append(w.More, dir)
+			}
+			w.Ops = append(w.Ops, Op{Kind: OpCreate, Path: dir},
+				Op{Kind: OpCreate, Path: dir + "/" + strings.Repeat("n", 100), Sequential: true, Data: make([]byte, data)})
+		}
+		return w
+	}
+	refused := group(4 << 10)
+	refused.Done = func(Result) { t.Error("Done was called for a write that was refused") }
+	if err := s.Submit(refused); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("with 4 KiB each: %v, want ErrTooLarge", err)
+	}
+	made := mustBeDone(t, await(t, submit(t, s, group(2<<10))))
+	end := &Write{}
+	for i, path := range made.Paths {
+		if i > 0 && i%2 == 0 {
+			end.Ops = append(end.Ops, Op{Kind: OpDelete, Path: path})
+		}
+	}
+	mustBeDone(t, await(t, submit(t, s, end)))
 }
 
 // 64 locks of one lease and, in each of them, others before and behind.
