@@ -12,10 +12,6 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// createAttempts bounds how often one create is sent again because the lock's
-// directory came or went in between.
-const createAttempts = 8
-
 // Acquire takes a lock, stands in line for it, or tries. It blocks for at most
 // req.Wait and a moment. When ctx ends, the caller has gone away: the lease is
 // given up, unless an idempotency key lets the caller find it again.
@@ -28,10 +24,16 @@ func (m *Manager) Acquire(ctx context.Context, req AcquireRequest) (AcquireResul
 		m.unlock()
 		return AcquireResult{}, err
 	}
-	s := m.spaces[req.NS]
-	if s == nil {
+	wants := req.wants()
+	for i := range wants {
+		if m.spaces[wants[i].NS] == nil {
+			m.unlock()
+			return AcquireResult{}, namespaceUnknown(req.field(i, "ns"), wants[i].NS)
+		}
+	}
+	if err := m.sameLock(&req, wants); err != nil {
 		m.unlock()
-		return AcquireResult{}, namespaceUnknown(req.NS)
+		return AcquireResult{}, err
 	}
 	var key *keyEntry
 	if req.IdempotencyKey != "" {
@@ -41,8 +43,7 @@ func (m *Manager) Acquire(ctx context.Context, req AcquireRequest) (AcquireResul
 		}
 		key = &keyEntry{hash: hash, fingerprint: fingerprint(&req)}
 	}
-	q := m.queueOf(s, req.Lock)
-	if req.Wait == 0 && !req.Async && q.busy() {
+	if q := m.inTheWay(wants); q != nil && req.Wait == 0 && !req.Async {
 		if key != nil {
 			// The key may be older than this process: it is looked for before
 			// the repeat of a granted acquire is told that the lock is taken.
@@ -64,12 +65,11 @@ func (m *Manager) Acquire(ctx context.Context, req AcquireRequest) (AcquireResul
 		return AcquireResult{}, m.heldByOther(ctx, q, CodeHeldByOther) // releases mu
 	}
 	if len(m.leases) >= maxLeases {
-		m.forget(q)
 		m.unlock()
 		return AcquireResult{}, &Error{Code: CodeTooManyWaiters, RetryAfter: retryAfter,
 			Detail: "this gateway runs as many leases as it may; repeat later or on another gateway"}
 	}
-	l, err := m.newLease(q, &req)
+	l, err := m.newLease(wants, &req)
 	if err != nil {
 		m.unlock()
 		return AcquireResult{}, err
@@ -82,82 +82,39 @@ func (m *Manager) Acquire(ctx context.Context, req AcquireRequest) (AcquireResul
 	return m.await(ctx, &req, l, false) // releases mu
 }
 
-func (m *Manager) newLease(q *queue, req *AcquireRequest) (*lease, error) {
+func (m *Manager) newLease(wants []Want, req *AcquireRequest) (*lease, error) {
 	now := m.clock.Now()
 	id, err := recipe.NewLeaseID(m.fleet, recipe.GatewayID(m.session.ID()), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("making a lease id: %w", err)
 	}
 	l := &lease{
-		q: q, contender: &recipe.Contender{LeaseID: id}, phase: creating, ttl: req.TTL, recorded: req.TTL, term: m.term, loaded: true,
+		phase: creating, ttl: req.TTL, recorded: req.TTL, term: m.term, loaded: true,
 		owner:    m.owners.one(req.Owner),
 		enqueued: now.Wall(), since: now.Boot(), heapIndex: -1,
 	}
 	if req.Metadata != "" {
 		l.few().metadata = strings.Clone(req.Metadata)
 	}
-	q.leases++
+	if len(wants) > 1 {
+		l.few().rest = make([]slot, len(wants)-1)
+	}
+	i := 0
+	for s := range l.slots {
+		c := wants[i].contender()
+		c.LeaseID = id
+		if len(wants) > 1 {
+			c.Group, c.Groups = uint8(i+1), uint8(len(wants))
+		}
+		s.q, s.contender = m.queueOf(m.spaces[wants[i].NS], wants[i].Lock), c
+		s.q.leases++
+		i++
+	}
 	m.leases[id] = l
 	m.counts.enter(l)
 	m.rev++
 	l.rev = m.rev
 	return l, nil
-}
-
-// create hands the contender to ZooKeeper, with its key in the same
-// transaction, and with the lock's directory where that is missing.
-func (m *Manager) create(l *lease, key *keyEntry, attempt int) {
-	q := l.q
-	w := &zk.Write{Queue: q.path, Ops: make([]zk.Op, 0, 3)}
-	if !q.exists {
-		// A directory that may exist after all fails the transaction: it
-		// travels alone.
-		w.Alone = true
-		w.Ops = append(w.Ops, zk.Op{Kind: zk.OpCreate, Path: q.path})
-	}
-	if key != nil {
-		w.Ops = append(w.Ops, zk.Op{Kind: zk.OpCreate, Path: m.keyPath(key.hash), Data: key.record(q), Private: true})
-	}
-	contender := len(w.Ops)
-	name := recipe.Contender{LeaseID: l.id(), Mode: recipe.Exclusive}
-	w.Ops = append(w.Ops, zk.Op{Kind: zk.OpCreate, Sequential: true, Data: l.record(l.ttl), Path: q.path + "/" + name.Prefix()})
-	directory := !q.exists
-	m.submit(w, func(res zk.Result) {
-		if l.phase == ended {
-			return // removed, or settled by a takeover, before the reply came
-		}
-		now := m.clock.Now().Boot()
-		switch {
-		case res.Outcome == zk.Done && res.Paths[contender] == "":
-			// It was lost, did commit, and somebody has deleted the contender
-			// since: there is no name to tell.
-			l.czxid = res.Zxid
-			m.finish(l, ReasonRemoved, now)
-		case res.Outcome == zk.Done:
-			l.czxid = res.Zxid
-			l.named(res.Paths[contender][len(q.path)+1:])
-			m.place(l, now)
-			m.evaluate(q, now)
-		case res.Outcome == zk.Unknown:
-			m.resolve(l)
-		case attempt < createAttempts && directory && res.Culprit == 0 && errors.Is(res.Err, zk.ErrNodeExists):
-			q.exists = true
-			m.create(l, key, attempt+1)
-		case attempt < createAttempts && res.Culprit == contender && errors.Is(res.Err, zk.ErrNoNode):
-			// Swept in between; the replica has not heard of it yet.
-			q.exists = false
-			m.create(l, key, attempt+1)
-		case attempt < createAttempts && (res.Outcome == zk.Redecide || errors.Is(res.Err, zk.ErrNotApplied)):
-			m.create(l, key, attempt+1)
-		case key != nil && errors.Is(res.Err, zk.ErrNodeExists):
-			// The key is taken: a repeat, perhaps by way of another gateway.
-			l.few().failure = &Error{Code: codeKeyTaken}
-			m.dropCreate(l, key, now)
-		default:
-			l.few().failure = createFailure(res.Err)
-			m.dropCreate(l, key, now)
-		}
-	})
 }
 
 // dropCreate ends a lease whose create definitely did not happen. It never
@@ -171,7 +128,9 @@ func (m *Manager) dropCreate(l *lease, key *keyEntry, now time.Duration) {
 	}
 	m.finish(l, ReasonUnknown, now)
 	m.history.drop(l.id())
-	m.forget(l.q)
+	for s := range l.slots {
+		m.forget(s.q)
+	}
 }
 
 func createFailure(err error) *Error {
@@ -261,12 +220,16 @@ func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, rep
 	case l.phase == ended && l.failure() != nil:
 		if l.failure().Code == CodeNotOwner && alone && !m.keyed(l) {
 			// Nobody will ever have its token: its place is given up.
-			m.submit(&zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: l.path(), Version: -1}}}, func(zk.Result) {})
+			m.submit(&zk.Write{Ops: l.deletions(-1)}, func(zk.Result) {})
 		}
 		return fail(l.failure())
 	case l.phase == ended && l.reason() == ReasonWaitElapsed:
 		leave()
-		return true, AcquireResult{}, m.heldByOther(ctx, l.q, notGranted(req))
+		q := m.inTheWay(req.wants())
+		if q == nil {
+			q = l.q // it was let go this very moment
+		}
+		return true, AcquireResult{}, m.heldByOther(ctx, q, notGranted(req))
 	case l.phase == ended:
 		return fail(endedError(l.reason()))
 	case l.phase == held:
@@ -300,7 +263,7 @@ func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, rep
 		return fail(outcomeUnknown())
 	case req.Async:
 		return succeed()
-	case l.q.contenders.Holds(l.name()):
+	case l.turn():
 		// Its turn has come; the grant waits for trust.
 		if (req.Wait == 0 || over) && m.stalled(begun) {
 			if alone && !m.keyed(l) {
@@ -357,6 +320,6 @@ func endedError(reason Reason) *Error {
 	return &Error{Code: CodeEnded, Reason: reason, Detail: "the lease has ended: " + string(reason)}
 }
 
-func namespaceUnknown(ns string) *Error {
-	return &Error{Code: CodeNamespaceUnknown, Field: "ns", Detail: "there is no namespace " + ns}
+func namespaceUnknown(field, ns string) *Error {
+	return &Error{Code: CodeNamespaceUnknown, Field: field, Detail: "there is no namespace " + ns}
 }

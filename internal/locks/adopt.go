@@ -33,7 +33,7 @@ func (m *Manager) adoptAll(now time.Duration) {
 			return true
 		})
 	}
-	for _, l := range m.inOrder(func(l *lease) bool { return l.term != m.term && !l.seen && m.owns(l.id().Gateway()) }) {
+	for _, l := range m.inOrder(func(l *lease) bool { return l.term != m.term && !l.seenWhole() && m.owns(l.id().Gateway()) }) {
 		// The stream contains the succession entry, thus everything that the
 		// former session ever wrote: what is not there never will be.
 		m.settleAbsent(l, now)
@@ -56,7 +56,7 @@ func (m *Manager) disown(now time.Duration) {
 		}
 	}
 	for _, l := range m.inOrder(func(l *lease) bool { return l.term != m.term && m.others(l.id().Gateway()) }) {
-		if !l.seen {
+		if !l.seenAny() {
 			m.settleAbsent(l, now) // the stream contains the entry, as above
 			continue
 		}
@@ -67,13 +67,15 @@ func (m *Manager) disown(now time.Duration) {
 		l.few().failure = notOwner()
 		m.deadlines.remove(l)
 		delete(m.leases, l.id())
-		l.q.leases--
 		m.touch(l)
-		m.touchQueue(l.q)
-		if c := l.q.contenders.Get(l.name()); c != nil && l.sight() != (sight{}) {
-			m.sights[c] = l.sight() // the contender stays
+		for s := range l.slots {
+			s.q.leases--
+			m.touchQueue(s.q)
+			if c := s.q.contenders.Get(s.name()); c != nil && s.sight() != (sight{}) {
+				m.sights[c] = s.sight() // the contender stays
+			}
 		}
-		m.evaluate(l.q, now) // it may hold where it is now
+		m.evaluateAll(l, now) // it may hold where it is now
 	}
 }
 
@@ -84,8 +86,17 @@ func (m *Manager) others(id recipe.GatewayID) bool {
 	return known && !own
 }
 
-// settleAbsent ends a lease of a former session that has no contender.
+// settleAbsent ends a lease of a former session whose contenders are not all
+// there: with those that are.
 func (m *Manager) settleAbsent(l *lease, now time.Duration) {
+	if l.seenAny() {
+		l.term = m.term
+		for s := range l.slots {
+			s.gone = !s.seen
+		}
+		m.lost(l, now)
+		return
+	}
 	switch l.phase {
 	case creating:
 		l.few().failure = m.unavailable()
@@ -111,16 +122,39 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 	case own && l == nil && m.deletionKnown(c.LeaseID):
 		return false // the event follows
 	case l == nil:
-		l = &lease{q: q, contender: c, heapIndex: -1, ttl: MaxTTL, recorded: MaxTTL, assumed: true, since: now,
+		list := []part{{q, c}}
+		if widthOf(c) > 1 {
+			if list = m.parts[c.LeaseID].whole(); list == nil {
+				return false // the others follow; else sweepParts
+			}
+		}
+		l = &lease{heapIndex: -1, ttl: MaxTTL, recorded: MaxTTL, assumed: true, since: now,
 			enqueued: m.clock.Now().Wall(), phase: waiting, abandoned: own}
-		l.setSight(m.sights[c])
-		l.shown = !l.noted.mute
-		delete(m.sights, c)
-		q.leases++
+		if len(list) > 1 {
+			l.few().rest = make([]slot, len(list)-1)
+		}
+		i := 0
+		for s := range l.slots {
+			s.q, s.contender, s.seen = list[i].q, list[i].c, true
+			s.setSight(m.sights[s.contender])
+			s.shown = !s.noted.mute
+			delete(m.sights, s.contender)
+			s.q.leases++
+			i++
+		}
 		m.leases[l.id()] = l
 		m.counts.enter(l)
+	default:
+		s := l.slotAt(q, c)
+		if s == nil || s.gone || s.seen && s.name() != c.Name {
+			return false // somebody else made up the name, or it is a replacement's
+		}
+		s.contender, s.seen = c, true
+		if !l.seenWhole() {
+			return false // the others follow; else settleAbsent
+		}
 	}
-	l.contender, l.seen, l.term = c, true, m.term
+	l.term = m.term
 	l.loaded, l.loading, l.writing = false, false, false
 	l.grace = m.takenAt(c.LeaseID.Gateway()) + m.layout.LargestWindow
 	switch l.phase {
@@ -225,6 +259,6 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 		return
 	}
 	m.touch(l)
-	m.touchQueue(l.q)
-	m.evaluate(l.q, now)
+	m.touchQueues(l)
+	m.evaluateAll(l, now)
 }

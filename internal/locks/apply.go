@@ -122,10 +122,14 @@ func (m *Manager) applyAdded(q *queue, c *zk.Change, now time.Duration) {
 	switch {
 	case l == nil:
 		m.adoptIfOwned(q, contender, now)
-	case !l.seen:
-		l.seen, l.contender = true, contender
-		m.leases[l.id()] = l // under the id as it stands in the name: one string in memory, not two
-		m.place(l, now)
+	default:
+		if s := l.slotAt(q, contender); s != nil && !s.seen && !s.gone {
+			s.seen, s.contender = true, contender
+			if s == &l.slot {
+				m.leases[l.id()] = l // under the id as it stands in the name: one string in memory, not two
+			}
+			m.place(l, now)
+		}
 	}
 	m.judge(q, c, now)
 }
@@ -134,10 +138,11 @@ func (m *Manager) applyAdded(q *queue, c *zk.Change, now time.Duration) {
 // lease that has not been seen yet the one that it has, else a new one.
 func (m *Manager) entry(q *queue, parsed *recipe.Contender) *recipe.Contender {
 	if parsed.Ours && !parsed.Unknown {
-		l := m.leases[parsed.LeaseID]
-		if l != nil && !l.seen && l.q == q && (l.name() == "" || l.name() == parsed.Name) {
-			*l.contender = *parsed
-			return l.contender
+		if l := m.leases[parsed.LeaseID]; l != nil {
+			if s := l.slotAt(q, parsed); s != nil && !s.seen && !s.gone && (s.name() == "" || s.name() == parsed.Name) {
+				*s.contender = *parsed
+				return s.contender
+			}
 		}
 	}
 	c := *parsed
@@ -178,12 +183,8 @@ func (m *Manager) applyRemoved(q *queue, c *zk.Change, now time.Duration) {
 		m.incomplete = q
 		defer func() { m.incomplete = nil }()
 	}
-	var l *lease
-	if contender.Ours {
-		l = m.leases[contender.LeaseID]
-	}
-	if l != nil {
-		m.lostContender(l, c, now)
+	if l, s := m.slotOf(q, &contender); s != nil {
+		m.lostContender(l, s, c, now)
 	} else {
 		m.tellRemoved(q, contender.Name)
 	}
@@ -195,15 +196,21 @@ func (m *Manager) applyRemoved(q *queue, c *zk.Change, now time.Duration) {
 // replica. A deleted event always counts. Absence from a listing counts only
 // when the listing is not older than the contender: a server that lags shows
 // a past in which it did not exist yet.
-func (m *Manager) lostContender(l *lease, c *zk.Change, now time.Duration) {
-	l.seen = false
-	switch {
-	case c.Listed && (l.phase == creating && l.czxid == 0 || c.Zxid < l.czxid):
-		// The reply, or the takeover, tells what became of it.
-	case l.phase == ending:
-		m.finish(l, l.reason(), now) // the news came before the reply to our delete
-	default:
-		m.finish(l, ReasonRemoved, now)
+func (m *Manager) lostContender(l *lease, s *slot, c *zk.Change, now time.Duration) {
+	s.seen = false
+	if c.Listed && (l.phase == creating && l.czxid == 0 || c.Zxid < l.born()) {
+		return // the reply, or the takeover, tells what became of it
+	}
+	s.gone = true
+	if l.width() > 1 { // whoever is next there is granted before the rest of it has ended
+		reason := ReasonRemoved
+		if l.phase == ending {
+			reason = l.reason()
+		}
+		m.tellSlotEnded(l, s, reason)
+	}
+	if _, all := l.gonePart(); all || l.phase != ending && (l.phase != creating || l.czxid != 0) {
+		m.lost(l, now) // when it is ending: the news came before the reply to our delete
 	}
 }
 

@@ -178,7 +178,7 @@ func benchmarkTellingACycle(b *testing.B, told bool) {
 	m.session = &fakeSession{s: s, id: "abcdefghijklm"}
 	m.Apply([]zk.Change{{Kind: zk.Synced}})
 	q := m.queueOf(m.spaces[DefaultNamespace], "deploy")
-	l, err := m.newLease(q, &AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"})
+	l, err := m.newLease([]Want{{NS: DefaultNamespace, Lock: "deploy"}}, &AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func benchmarkTellingACycle(b *testing.B, told bool) {
 		l.shown, l.why, l.wasHeld = false, causeOf(ReasonReleased), true
 		l.setSight(sight{})
 		m.tellNode(&zk.Change{Kind: zk.NodeAdded, Root: root, Dir: dir, Node: c.Name}, q)
-		if m.appeared(c) {
+		if m.appeared(q, c) {
 			m.tellQueued(q, c)
 		}
 		m.heard = time.Time{} // the next two are told when ZooKeeper has replied

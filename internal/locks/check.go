@@ -3,6 +3,8 @@ package locks
 import (
 	"errors"
 	"fmt"
+
+	"lockkeeper/internal/locks/recipe"
 )
 
 // CheckAll recomputes from scratch what the manager keeps as things change, and
@@ -21,7 +23,7 @@ func (m *Manager) checkLeases() (err error) {
 	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
 	var phases [ended]int
 	waits := 0
-	holders := map[string]*lease{}
+	holders := map[string]*slot{}
 	for id, l := range m.leases {
 		if l.phase == ended {
 			fail("lease %s has ended and is kept", id)
@@ -29,10 +31,13 @@ func (m *Manager) checkLeases() (err error) {
 		}
 		phases[l.phase]++
 		if l.phase == held {
-			if other := holders[l.q.path]; other != nil {
-				fail("%s is held by %s and %s", l.q.path, other.name(), l.name())
+			for s := range l.slots {
+				other := holders[s.q.path]
+				if other != nil && (other.contender.Mode != s.contender.Mode || s.contender.Mode == recipe.Exclusive) {
+					fail("%s is held by %s and %s", s.q.path, other.name(), s.name())
+				}
+				holders[s.q.path] = s
 			}
-			holders[l.q.path] = l
 		}
 		if l.heapIndex >= 0 && m.deadlines.h[l.heapIndex] != l {
 			fail("lease %s is not where the heap says", id)
@@ -71,7 +76,7 @@ func (m *Manager) checkQueues() (err error) {
 					continue
 				}
 				sights++
-				if l := m.leases[c.LeaseID]; c.Ours && l != nil && l.name() == c.Name {
+				if _, s := m.slotOf(q, c); s != nil {
 					fail("%s: two sights of it", c.Name)
 				}
 				if !sight.held && !sight.mute {

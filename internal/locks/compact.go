@@ -14,6 +14,7 @@ import (
 
 // seldom is what few leases have.
 type seldom struct {
+	rest     []slot // all slots but the first; never grown, so that they stay where they are
 	metadata string
 	key      string        // hash of its idempotency key; ""
 	shrinkAt time.Duration // boot: when recorded may come down to ttl; 0: it need not
@@ -91,20 +92,20 @@ func (l *lease) setDataVersion(version int32) {
 // sighting is a lease's sight but for its time, which stands with the others.
 type sighting struct{ held, longer, mute bool }
 
-// sight is what is noted of the lease's contender.
-func (l *lease) sight() sight {
-	return sight{since: l.seenAt, held: l.noted.held, longer: l.noted.longer, mute: l.noted.mute}
+// sight is what is noted of the slot's contender.
+func (s *slot) sight() sight {
+	return sight{since: s.seenAt, held: s.noted.held, longer: s.noted.longer, mute: s.noted.mute}
 }
 
-func (l *lease) setSight(s sight) {
-	l.seenAt, l.noted = s.since, sighting{held: s.held, longer: s.longer, mute: s.mute}
+func (s *slot) setSight(to sight) {
+	s.seenAt, s.noted = to.since, sighting{held: to.held, longer: to.longer, mute: to.mute}
 }
 
 // holds is sight.holds.
-func (l *lease) holds(now time.Duration, longer bool) bool {
-	s := l.sight()
-	news := s.holds(now, longer)
-	l.setSight(s)
+func (s *slot) holds(now time.Duration, longer bool) bool {
+	noted := s.sight()
+	news := noted.holds(now, longer)
+	s.setSight(noted)
 	return news
 }
 

@@ -3,6 +3,7 @@ package locks
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
@@ -37,18 +38,36 @@ func (m *Manager) submitDelete(l *lease) {
 		m.expiring++
 	}
 	term, byTime := l.term, version != -1
-	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: l.path(), Version: version}}}
+	w := &zk.Write{Ops: l.deletions(version)}
 	m.submit(w, func(res zk.Result) {
 		if byTime {
 			m.expiring--
 		}
 		if l.term == term { // else adoption has decided anew
-			m.deleted(l, res)
+			m.deleted(l, w, res)
 		}
 	})
 }
 
-func (m *Manager) deleted(l *lease, res zk.Result) {
+// deletions are the operations that delete what there is of a lease; the first
+// slot's contender at the given version, which its record has.
+func (l *lease) deletions(version int32) []zk.Op {
+	ops := make([]zk.Op, 0, l.width())
+	for s := range l.slots {
+		if s.gone || s.name() == "" {
+			continue
+		}
+		v := int32(-1)
+		if s == &l.slot {
+			v = version
+		}
+		ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: s.path(), Version: v})
+	}
+	slices.Reverse(ops) // the record, which can fail, counts last; members of one queue go from its tail
+	return ops
+}
+
+func (m *Manager) deleted(l *lease, w *zk.Write, res zk.Result) {
 	if l.phase != ending {
 		return
 	}
@@ -62,6 +81,13 @@ func (m *Manager) deleted(l *lease, res zk.Result) {
 	case errors.Is(res.Err, zk.ErrNoNode):
 		if byTime {
 			l.why = causeOf(ReasonRemoved) // somebody else was quicker
+		}
+		for s := range l.slots {
+			s.gone = s.gone || res.Culprit < 0 || s.path() == w.Ops[res.Culprit].Path
+		}
+		if _, all := l.gonePart(); !all {
+			m.resubmitDelete(l)
+			return
 		}
 		m.finish(l, l.reason(), now)
 	case byTime:
@@ -108,7 +134,7 @@ func (m *Manager) revive(l *lease, now time.Duration) {
 	l.why = 0
 	m.extend(l, now, span)
 	m.touch(l)
-	m.evaluate(l.q, now)
+	m.evaluateAll(l, now)
 }
 
 // Release ends a lease: lets go of the lock, or leaves the queue. It may be

@@ -76,7 +76,7 @@ func (m *Manager) tellGranted(q *queue, c *recipe.Contender, l *lease) {
 	}
 	var e *events.Event
 	if l != nil {
-		e = m.leaseEvent(events.LeaseGranted, l)
+		e = m.slotEvent(events.LeaseGranted, l, l.slotAt(q, c))
 		e.FencingToken = m.fencingToken(l.czxid)
 	} else {
 		e = m.contenderEvent(events.LeaseGranted, q, c)
@@ -87,12 +87,20 @@ func (m *Manager) tellGranted(q *queue, c *recipe.Contender, l *lease) {
 
 // tellEnded tells the end of a lease of this gateway, and why.
 func (m *Manager) tellEnded(l *lease) {
-	if !m.telling() || !l.shown {
+	for s := range l.slots {
+		m.tellSlotEnded(l, s, l.reason())
+	}
+}
+
+// tellSlotEnded tells the end of a lease in one of its queues.
+func (m *Manager) tellSlotEnded(l *lease, s *slot, reason Reason) {
+	if !m.telling() || !s.shown {
 		return
 	}
-	e := m.leaseEvent(endType(l.reason()), l)
-	e.Reason = string(l.reason())
-	if l.wasHeld {
+	s.shown = false
+	e := m.slotEvent(endType(reason), l, s)
+	e.Reason = string(reason)
+	if l.wasHeld || l.phase == held {
 		e.FencingToken = m.fencingToken(l.czxid)
 	}
 	m.opt.Events.Publish(e)
@@ -178,10 +186,10 @@ func (m *Manager) lookAtConnection() {
 	}
 }
 
-// leaseEvent is an event about a lease of this gateway.
-func (m *Manager) leaseEvent(t events.Type, l *lease) *events.Event {
-	e := m.event(t, l.q.path, l.name())
-	e.NS, e.Lock, e.LeaseID, e.Owner, e.Mode = l.q.space.name, l.q.name(), string(l.id()), l.owner, string(Exclusive)
+// slotEvent is an event about a lease of this gateway in one of its queues.
+func (m *Manager) slotEvent(t events.Type, l *lease, s *slot) *events.Event {
+	e := m.event(t, s.q.path, s.name())
+	e.NS, e.Lock, e.LeaseID, e.Owner, e.Mode = s.q.space.name, s.q.name(), string(l.id()), l.owner, string(viewMode(s.contender.Mode))
 	if l.term == m.term && m.session != nil {
 		e.Gateway = m.session.ID()
 	} else {
@@ -192,10 +200,8 @@ func (m *Manager) leaseEvent(t events.Type, l *lease) *events.Event {
 
 // contenderEvent is an event about whoever's contender.
 func (m *Manager) contenderEvent(t events.Type, q *queue, c *recipe.Contender) *events.Event {
-	if l := m.leases[c.LeaseID]; l != nil && c.Ours {
-		e := m.leaseEvent(t, l)
-		e.Name = c.Name
-		return e
+	if l, s := m.slotOf(q, c); s != nil {
+		return m.slotEvent(t, l, s)
 	}
 	e := m.event(t, q.path, c.Name)
 	e.NS, e.Lock, e.LeaseID, e.Mode = q.space.name, q.name(), string(c.LeaseID), string(viewMode(c.Mode))
@@ -232,8 +238,8 @@ func (m *Manager) tokenOf(q *queue, c *recipe.Contender) int64 {
 }
 
 // heldFor is how long a holder has held as far as this gateway has seen.
-func (m *Manager) heldFor(c *recipe.Contender, now time.Duration) (held time.Duration, longer bool) {
-	s := m.sightOf(c)
+func (m *Manager) heldFor(q *queue, c *recipe.Contender, now time.Duration) (held time.Duration, longer bool) {
+	s := m.sightOf(q, c)
 	if !s.held {
 		return 0, false // its grant is under way
 	}

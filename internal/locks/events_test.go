@@ -208,8 +208,7 @@ func TestAContenderThatTheReplicaShowsTooLateIsNotToldOf(t *testing.T) {
 		before := len(g.tells(leaseTypes...))
 		var id recipe.LeaseID
 		g.m.mu.Lock()
-		q := g.m.spaces[DefaultNamespace].find("deploy")
-		l, err := g.m.newLease(q, &AcquireRequest{Lock: "deploy", TTL: time.Minute})
+		l, err := g.m.newLease([]Want{{NS: DefaultNamespace, Lock: "deploy"}}, &AcquireRequest{Lock: "deploy", TTL: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

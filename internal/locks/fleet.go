@@ -241,7 +241,7 @@ func (m *Manager) afterSync(now time.Duration) {
 			})
 		}
 	}
-	for _, l := range m.inOrder(func(l *lease) bool { return !l.seen }) {
+	for _, l := range m.inOrder(func(l *lease) bool { return !l.seenWhole() }) {
 		m.checkUnseen(l)
 	}
 	m.considerTakeovers(now)

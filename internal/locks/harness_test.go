@@ -158,20 +158,24 @@ func wantCode(t *testing.T, err error, code Code) *Error {
 func checkAll(t *testing.T, s *fakeStore, gates ...*gate) {
 	t.Helper()
 	synctest.Wait()
-	held := map[string]recipe.LeaseID{}
+	held := map[string]*recipe.Contender{}
 	for _, g := range gates {
 		g.checkCounts()
 		g.m.mu.Lock()
 		for id, l := range g.m.leases {
-			if l.phase == held_ {
-				if other, ok := held[l.q.path]; ok && other != id {
-					t.Errorf("%s: held by %s and %s", l.q.path, other, id)
+			if l.phase != held_ {
+				continue
+			}
+			for slot := range l.slots {
+				if other := held[slot.q.path]; other != nil && (other.Mode != slot.contender.Mode || other.Mode == recipe.Exclusive) {
+					t.Errorf("%s: held by %s and %s", slot.q.path, other.LeaseID, id)
 				}
-				held[l.q.path] = id
-				for _, name := range s.names(l.q.path) {
+				held[slot.q.path] = slot.contender
+				for _, name := range s.names(slot.q.path) {
 					c, ok := recipe.Parse(g.m.fleet, name)
-					if ok && recipe.Less(c.Number, c.Name, mustNumber(t, l.name()), l.name()) {
-						t.Errorf("%s: %s is held though %s stands before it", l.q.path, l.name(), name)
+					if ok && recipe.Less(c.Number, c.Name, mustNumber(t, slot.name()), slot.name()) && c.LeaseID != id &&
+						(c.Mode != slot.contender.Mode || c.Mode == recipe.Exclusive) {
+						t.Errorf("%s: %s is held though %s stands before it", slot.q.path, slot.name(), name)
 					}
 				}
 			}

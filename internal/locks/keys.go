@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -27,16 +28,32 @@ type keyEntry struct {
 	endedAt     time.Duration // boot; 0 while the lease lives
 }
 
-// keyHash names the key's node: the scope (principal, namespace, lock) and the
-// key itself, each with its length so that no two scopes collide.
+// keyHash names the key's node: the scope (principal, namespace and lock, or the
+// locks of a group in whatever order) and the key itself, each with its length so that
+// no two scopes collide.
 func keyHash(req *AcquireRequest) string {
-	return digest(string(req.Principal), req.NS, req.Lock, req.IdempotencyKey)
+	if len(req.Group) == 0 {
+		return digest(string(req.Principal), req.NS, req.Lock, req.IdempotencyKey)
+	}
+	scope := make([]string, 0, len(req.Group)+3)
+	for _, w := range req.Group {
+		scope = append(scope, w.NS+"/"+w.Lock)
+	}
+	slices.Sort(scope)
+	return digest(append(scope, "group", string(req.Principal), req.IdempotencyKey)...)
 }
 
 // fingerprint tells whether a repeat is the same request. How long a client
 // is ready to wait is not part of it.
 func fingerprint(req *AcquireRequest) string {
-	return digest(req.TTL.String(), req.Owner, req.Metadata, string(Exclusive))
+	parts := []string{req.TTL.String(), req.Owner, req.Metadata}
+	for _, w := range req.wants() {
+		parts = append(parts, string(w.Mode))
+		if w.Mode == Semaphore || len(req.Group) > 0 {
+			parts = append(parts, w.NS, w.Lock, strconv.Itoa(w.Limit), strconv.Itoa(w.Permits))
+		}
+	}
+	return digest(parts...)
 }
 
 func digest(parts ...string) string {
@@ -84,7 +101,7 @@ func (m *Manager) replay(ctx context.Context, req *AcquireRequest, key *keyEntry
 			}
 		}
 	case key.reason == ReasonWaitElapsed:
-		if q := m.spaces[req.NS].find(req.Lock); q != nil {
+		if q := m.inTheWay(req.wants()); q != nil {
 			return AcquireResult{}, m.heldByOther(ctx, q, notGranted(req))
 		}
 		err = &Error{Code: notGranted(req), RetryAfter: retryAfter, Detail: "the lock was not granted to this request, which has left the queue"}

@@ -14,7 +14,7 @@ func inReplica(m *Manager) map[string]bool {
 	for _, s := range m.spaces {
 		s.queues.Scan(func(q *queue) bool {
 			for _, c := range q.contenders.All() {
-				if sight := m.sightOf(c); !sight.mute {
+				if sight := m.sightOf(q, c); !sight.mute {
 					paths[q.path+"/"+c.Name] = sight.held
 				}
 			}
@@ -30,7 +30,9 @@ func (g *gate) leases() map[string]*lease {
 	defer g.m.mu.Unlock()
 	paths := map[string]*lease{}
 	for _, l := range g.m.leases {
-		paths[l.path()] = l
+		for slot := range l.slots {
+			paths[slot.path()] = l
+		}
 	}
 	return paths
 }
@@ -79,6 +81,7 @@ func (g *gate) checkLaw() {
 	connection := events.ZooKeeperExpired
 	for i, e := range list {
 		path := e.Path()
+		one := e.LeaseID + e.Dir // a lease of several locks is told of in each
 		f := fates[path]
 		fail := func(what string) {
 			g.t.Helper()
@@ -100,11 +103,11 @@ func (g *gate) checkLaw() {
 			f.queued, f.mode = true, e.Mode
 			if back[path] {
 				// A server that lagged lacked it: all of it is told anew.
-				delete(queues, e.LeaseID)
-				delete(grants, e.LeaseID)
-				delete(ends, e.LeaseID)
+				delete(queues, one)
+				delete(grants, one)
+				delete(ends, one)
 			}
-			if queues[e.LeaseID]++; e.LeaseID != "" && queues[e.LeaseID] > 1 {
+			if queues[one]++; e.LeaseID != "" && queues[one] > 1 {
 				fail("the lease was queued before")
 			}
 		case events.LeaseGranted:
@@ -117,12 +120,12 @@ func (g *gate) checkLaw() {
 			case f.ended:
 				fail("it has ended")
 			}
-			if grants[e.LeaseID]++; e.LeaseID != "" && grants[e.LeaseID] > 1 {
+			if grants[one]++; e.LeaseID != "" && grants[one] > 1 {
 				fail("the lease was granted before")
 			}
 			for other, held := range holders[e.Dir] {
 				// (A server that lagged has shown one again whose end was told.)
-				if !g.lagged && (held.mode != "shared" || e.Mode != "shared") {
+				if !g.lagged && (held.mode != e.Mode || e.Mode == string(Exclusive)) {
 					fail("the end of " + other + " has not been told")
 				}
 			}
@@ -140,7 +143,7 @@ func (g *gate) checkLaw() {
 			case (e.Type == events.LeaseReleased || e.Type == events.LeaseUnclaimed) && !f.granted:
 				fail("it was never granted")
 			}
-			if ends[e.LeaseID]++; e.LeaseID != "" && ends[e.LeaseID] > 1 {
+			if ends[one]++; e.LeaseID != "" && ends[one] > 1 {
 				fail("the lease has ended before")
 			}
 			if p, ok := g.m.history.get(recipe.LeaseID(e.LeaseID)); ok && e.LeaseID != "" && string(p.reason) != e.Reason && !(g.lagged && Reason(e.Reason) == ReasonUnknown) {

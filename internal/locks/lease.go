@@ -23,32 +23,25 @@ const (
 // lease is one lease that this gateway owns. Every field is guarded by
 // Manager.mu except the immutable ones.
 type lease struct {
-	q *queue // immutable
-	// contender is the lease's entry in the queue, the queue's own once it has
-	// been seen there. Before that it has the lease's id, which never changes, and
-	// a name once the reply tells. Its strings are the replica's.
-	contender *recipe.Contender
+	slot // the first one; the only one of most leases
 
 	// Where it stands.
 	phase   phase
 	wasHeld bool  // ending and ended: it was held before
 	why     cause // ending and ended: the reason
-	seen    bool  // the contender is in the replica
-	shown   bool  // it has been there: the lease's end will be told
 
 	// The clock, and the contender's data.
-	claimed   bool     // its client knows of the grant
-	assumed   bool     // ttl is the longest there is, until the contender has been read
-	told      bool     // a former owner may have granted it and told its client
-	loaded    bool     // the data was read or written under this term
-	loading   bool     // a read is under way
-	writing   bool     // a setData is under way
-	abandoned bool     // nobody can ever use it: end it once it is known
-	noted     sighting // what is noted of the contender
-	term      uint32   // of the session under which the clock runs
-	listeners int32    // open requests with its token
-	heapIndex int32    // in Manager.deadlines, -1: not in it
-	lineIndex int32    // in counts.line, -1: not in it
+	claimed   bool   // its client knows of the grant
+	assumed   bool   // ttl is the longest there is, until the contender has been read
+	told      bool   // a former owner may have granted it and told its client
+	loaded    bool   // the data was read or written under this term
+	loading   bool   // a read is under way
+	writing   bool   // a setData is under way
+	abandoned bool   // nobody can ever use it: end it once it is known
+	term      uint32 // of the session under which the clock runs
+	listeners int32  // open requests with its token
+	heapIndex int32  // in Manager.deadlines, -1: not in it
+	lineIndex int32  // in counts.line, -1: not in it
 
 	// All readings but enqueued are of the boot clock.
 	ttl      time.Duration // what a heartbeat renews
@@ -57,7 +50,6 @@ type lease struct {
 	grace    time.Duration // takeover + promise window: what the old owner promised ends a TTL after it; 0 for own leases
 	due      time.Duration // the reading under which it lies in the heap
 	since    time.Duration // when it came; once it has been granted, when that was
-	seenAt   time.Duration // sight.since
 	enqueued time.Duration // wall clock, since the Unix epoch
 
 	czxid  int64 // of the contender; 0 until known
@@ -70,24 +62,23 @@ type lease struct {
 
 func (l *lease) id() recipe.LeaseID { return l.contender.LeaseID }
 
-// name is the contender's name; "" until the reply or the event tells.
-func (l *lease) name() string { return l.contender.Name }
-
 // named takes the name that the create's reply tells.
-func (l *lease) named(name string) {
-	if l.name() == name {
+func (s *slot) named(name string) {
+	if s.name() == name {
 		return
 	}
-	c := l.q.contenders.Get(name) // it was seen by another name, which somebody made with its id
+	c := s.q.contenders.Get(name) // it was seen by another name, which somebody made with its id
 	if c == nil {
-		c = &recipe.Contender{LeaseID: l.id(), Name: name}
+		unseen := *s.contender
+		unseen.Name = name
+		c = &unseen
 	}
-	l.contender = c
+	s.contender = c
 }
 
-// placed reports whether the lease's place in the queue is certain: its
-// contender has been seen in the replica and its czxid is known.
-func (l *lease) placed() bool { return l.seen && l.czxid != 0 }
+// placed reports whether the lease's place in line is certain: its contenders
+// have been seen in the replica and their czxid is known.
+func (l *lease) placed() bool { return l.czxid != 0 && l.seenWhole() }
 
 // changed returns a channel that is closed at the lease's next visible change.
 func (l *lease) changed() <-chan struct{} {
@@ -112,8 +103,8 @@ func (l *lease) clock() time.Duration {
 // waitingClock is how long a lease stays in line without a sign of its client.
 func (l *lease) waitingClock() time.Duration { return min(l.ttl, waitingClock) }
 
-// path is the contender's full path.
-func (l *lease) path() string { return l.q.path + "/" + l.name() }
+// born is the zxid before which no listing shows all of the lease's contenders.
+func (l *lease) born() int64 { return l.czxid }
 
 // touch marks a visible change and wakes whoever waits for one.
 func (m *Manager) touch(l *lease) {
@@ -175,9 +166,9 @@ func (m *Manager) extend(l *lease, now, span time.Duration) {
 	}
 }
 
-// grant makes a waiting lease held. The caller has established that its
-// contender holds in the replica and that the replica may be acted upon.
-func (m *Manager) grant(l *lease, c *recipe.Contender, now time.Duration) {
+// grant makes a waiting lease held. The caller has established that each of
+// its contenders holds in the replica and that the replica may be acted upon.
+func (m *Manager) grant(l *lease, now time.Duration) {
 	waited := now - l.since
 	m.setPhase(l, held)
 	l.since = now
@@ -188,8 +179,15 @@ func (m *Manager) grant(l *lease, c *recipe.Contender, now time.Duration) {
 		m.extend(l, now, min(l.ttl, unclaimedClock))
 	}
 	m.metrics.LeaseGranted(waited)
-	if l.holds(now, l.told) {
-		m.tellGranted(l.q, c, l)
+	for s := range l.slots {
+		if s.holds(now, l.told) {
+			m.tellGranted(s.q, s.contender, l)
+		}
+		if s.q.freedAt != 0 {
+			m.metrics.Handover(now - s.q.freedAt)
+			s.q.freedAt = 0
+		}
+		m.touchQueue(s.q)
 	}
 	m.touch(l)
 }
@@ -200,7 +198,7 @@ func (m *Manager) claim(l *lease, now time.Duration) {
 		l.claimed = true
 		m.extend(l, now, l.ttl)
 		m.touch(l)
-		m.touchQueue(l.q)
+		m.touchQueues(l)
 	}
 }
 
@@ -224,9 +222,11 @@ func (m *Manager) finish(l *lease, reason Reason, now time.Duration) {
 	m.tellEnded(l) // before the grant that it makes possible
 	m.deadlines.remove(l)
 	delete(m.leases, l.id())
-	l.q.leases--
-	if l.name() != "" {
-		m.removeContender(l.q, l.name())
+	for s := range l.slots {
+		s.q.leases--
+		if s.name() != "" {
+			m.removeContender(s.q, s.name())
+		}
 	}
 	m.remember(l, now)
 	if l.wasHeld {
@@ -235,12 +235,12 @@ func (m *Manager) finish(l *lease, reason Reason, now time.Duration) {
 		m.metrics.LeaseEnded(string(reason), 0)
 	}
 	m.touch(l)
-	m.evaluate(l.q, now)
+	m.evaluateAll(l, now)
 }
 
 // remember keeps what became of a lease for those who ask later.
 func (m *Manager) remember(l *lease, now time.Duration) {
-	p := past{reason: l.reason(), at: now, ns: l.q.space.name, lock: l.q.name(), ttl: l.ttl, mode: Exclusive,
+	p := past{reason: l.reason(), at: now, ns: l.q.space.name, lock: l.q.name(), ttl: l.ttl, mode: viewMode(l.contender.Mode),
 		doubtful: l.abandoned && l.czxid == 0}
 	if l.wasHeld {
 		p.fencingToken = m.fencingToken(l.czxid)

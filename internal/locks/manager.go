@@ -115,6 +115,7 @@ type Manager struct {
 	deadlines  deadlines
 	clockState clockState
 	counts     counts
+	parts      map[recipe.LeaseID]*parts   // of leases with several contenders in the replica
 	sights     map[*recipe.Contender]sight // of contenders in the replica that are no lease of this gateway's
 	deferred   map[*queue]struct{}         // queues whose grants wait for trust
 	hazardous  map[*queue]struct{}         // queues with contenders that may not be read
@@ -163,6 +164,7 @@ func New(opt Options) *Manager {
 		deferred:  map[*queue]struct{}{},
 		hazardous: map[*queue]struct{}{},
 		sights:    map[*recipe.Contender]sight{},
+		parts:     map[recipe.LeaseID]*parts{},
 	}
 	var nonce [4]byte
 	_, _ = rand.Read(nonce[:]) // never fails (crypto/rand, Go 1.24)

@@ -207,7 +207,7 @@ func (m *Manager) known(ns string) error {
 		return m.unavailable()
 	}
 	if ns != "" && m.spaces[ns] == nil {
-		return namespaceUnknown(ns)
+		return namespaceUnknown("ns", ns)
 	}
 	return nil
 }

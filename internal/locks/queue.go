@@ -160,12 +160,13 @@ func (m *Manager) addContender(q *queue, c *recipe.Contender, listed bool) {
 	if c.Ours && c.LeaseID != "" {
 		m.peer(c.LeaseID.Gateway()).contenders++
 	}
+	m.joinParts(q, c)
 	m.counts.contenders++
 	if q.contenders.Len() == 1 {
 		m.counts.locks++
 	}
 	m.touchQueue(q)
-	if m.appeared(c) {
+	if m.appeared(q, c) {
 		m.tellQueued(q, c)
 	}
 }
@@ -181,6 +182,7 @@ func (m *Manager) removeContender(q *queue, name string) {
 	if c.Ours && c.LeaseID != "" {
 		m.peerLeft(c.LeaseID.Gateway())
 	}
+	m.leaveParts(c)
 	m.counts.contenders--
 	if q.contenders.Len() == 0 {
 		m.counts.locks--
@@ -221,17 +223,15 @@ func (m *Manager) evaluateAfter(q *queue, now time.Duration, listed bool) {
 			m.seenHolding(q, c, now, listed)
 			continue
 		}
-		if blocked || l.phase != waiting || l.term != m.term || !q.contenders.LeaseHolds(c.Name) {
+		if blocked || l.phase != waiting || l.term != m.term || !l.turn() {
 			continue
 		}
 		m.mayBeTold(l, now)
 		if !l.placed() {
 			continue
 		}
-		if q.gap || !q.known {
-			// A contender that may not be read could stand before this one.
-			m.list(q)
-			blocked = true
+		if !m.settled(l) {
+			blocked = q.gap || !q.known
 			continue
 		}
 		if !m.trusted() {
@@ -239,13 +239,24 @@ func (m *Manager) evaluateAfter(q *queue, now time.Duration, listed bool) {
 			blocked = true
 			continue
 		}
-		m.grant(l, c, now)
-		if q.freedAt != 0 {
-			m.metrics.Handover(now - q.freedAt)
-			q.freedAt = 0
-		}
-		m.touchQueue(q)
+		m.grant(l, now)
 	}
+}
+
+// settled reports whether nobody can stand before the lease whom the replica
+// does not show: a contender that may not be read. It asks for the listings that
+// are missing; the last of them evaluates again.
+func (m *Manager) settled(l *lease) bool {
+	sure := true
+	for s := range l.slots {
+		if s.q == m.incomplete {
+			sure = false // the listing that is being applied ends with its queue's evaluation
+		} else if s.q.gap || !s.q.known {
+			m.list(s.q)
+			sure = false
+		}
+	}
+	return sure
 }
 
 // settleDeferred evaluates the queues whose grants waited for trust.
@@ -271,9 +282,6 @@ func (m *Manager) list(q *queue) {
 	path := q.path
 	m.after(func() { m.watcher.List(path) })
 }
-
-// busy reports whether a new exclusive contender would have to wait.
-func (q *queue) busy() bool { return q.contenders.Len() > 0 }
 
 // find returns the queue of a lock, or nil.
 func (s *space) find(name string) *queue {

@@ -51,16 +51,25 @@ func (m *Manager) caughtUp(session Session) bool {
 // Somebody may have deleted it while the observer had no connection: then no
 // event and no listing ever names it.
 func (m *Manager) checkUnseen(l *lease) {
-	if l.seen || l.czxid == 0 || l.name() == "" || l.phase == ending || l.phase == ended || m.session == nil || l.term != m.term {
+	if l.czxid == 0 || l.phase == ending || l.phase == ended || m.session == nil || l.term != m.term {
 		return
 	}
-	path, term := l.path(), m.term
+	for s := range l.slots {
+		if !s.seen && s.name() != "" {
+			m.checkSlot(l, s)
+		}
+	}
+}
+
+func (m *Manager) checkSlot(l *lease, s *slot) {
+	path, term := s.path(), m.term
 	m.after(func() {
 		m.watcher.Get(path, func(_ []byte, _ wire.Stat, zxid int64, err error) {
 			m.mu.Lock()
 			defer m.unlock()
-			if l.term == term && !l.seen && l.phase != ending && isNoNode(err) && zxid >= l.czxid {
-				m.finish(l, ReasonRemoved, m.clock.Now().Boot())
+			if l.term == term && !s.seen && s.path() == path && l.phase != ending && l.phase != ended && isNoNode(err) && zxid >= l.born() {
+				s.gone = true
+				m.lost(l, m.clock.Now().Boot())
 			}
 		})
 	})
@@ -70,7 +79,7 @@ func (m *Manager) checkUnseen(l *lease) {
 func (m *Manager) settle(l *lease) {
 	now := m.clock.Now().Boot()
 	switch {
-	case !l.seen && (l.phase == creating || l.phase == ending):
+	case !l.seenWhole() && (l.phase == creating || l.phase == ending):
 		m.settleAbsent(l, now)
 	case l.phase == creating:
 		l.loaded = false

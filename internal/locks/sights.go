@@ -22,15 +22,18 @@ type sight struct {
 // whether it is news. It is none when it is back (the listing of a server that
 // lags lacked it), and it stays untold when its lease is told of by another contender,
 // or ended before the replica showed it.
-func (m *Manager) appeared(c *recipe.Contender) bool {
+func (m *Manager) appeared(q *queue, c *recipe.Contender) bool {
 	var l *lease
+	var s *slot
 	if c.Ours {
-		l = m.leases[c.LeaseID]
+		if l = m.leases[c.LeaseID]; l != nil {
+			s = l.slotAt(q, c)
+		}
 	}
 	switch {
-	case l != nil && (l.name() == "" || l.name() == c.Name) && c.Member <= 1:
-		news := !l.shown
-		l.shown = true
+	case s != nil && (s.name() == "" || s.name() == c.Name) && c.Member <= 1:
+		news := !s.shown
+		s.shown = true
 		return news
 	case l != nil, c.Member > 1, c.Ours && m.history.has(c.LeaseID):
 		m.sights[c] = sight{mute: true}
@@ -49,11 +52,9 @@ func (s *sight) holds(now time.Duration, longer bool) bool {
 }
 
 // sightOf is what is noted of a contender that is in the replica.
-func (m *Manager) sightOf(c *recipe.Contender) sight {
-	if c.Ours {
-		if l := m.leases[c.LeaseID]; l != nil && l.name() == c.Name {
-			return l.sight()
-		}
+func (m *Manager) sightOf(q *queue, c *recipe.Contender) sight {
+	if _, s := m.slotOf(q, c); s != nil {
+		return s.sight()
 	}
 	return m.sights[c]
 }
@@ -66,7 +67,7 @@ func (m *Manager) seenHolding(q *queue, c *recipe.Contender, now time.Duration, 
 		return // what stood before it may be missing from the replica: the listing tells
 	}
 	s := m.sights[c]
-	if s.held || c.Ours && !c.Unknown && !q.contenders.LeaseHolds(c.Name) {
+	if s.held || c.Ours && !c.Unknown && !m.holdsWhole(q, c) {
 		return
 	}
 	tell := s.holds(now, listed || !m.synced)

@@ -66,6 +66,7 @@ func (m *Manager) sweep() {
 	}
 	now := m.clock.Now().Boot()
 	m.pollHidden()
+	m.sweepParts(now)
 	m.history.sweep(now - endedLife)
 	// Other namespaces' directories stay: a Kazoo lock creates its own only once.
 	m.sweepIdle(m.spaces[DefaultNamespace], now)

@@ -2,6 +2,8 @@ package locks
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -24,7 +26,7 @@ func (r *AcquireRequest) normalize() error {
 	if r.TTL == 0 {
 		r.TTL = DefaultTTL
 	}
-	if err := checkLock(r.Lock); err != nil {
+	if err := r.normalizeWants(); err != nil {
 		return err
 	}
 	if err := checkTTL(r.TTL); err != nil {
@@ -42,6 +44,74 @@ func (r *AcquireRequest) normalize() error {
 		return err
 	}
 	return checkText("metadata", r.Metadata, MaxMetadata)
+}
+
+// normalizeWants fills in and checks what is asked of each lock.
+func (r *AcquireRequest) normalizeWants() error {
+	if r.Group == nil {
+		w := r.wants()[0]
+		err := w.normalize(func(name string) string { return name })
+		r.NS, r.Lock, r.Mode, r.Limit, r.Permits = w.NS, w.Lock, w.Mode, w.Limit, w.Permits
+		return err
+	}
+	switch {
+	case len(r.Group) == 0:
+		return invalid("locks", "locks names 1 to "+strconv.Itoa(MaxGroup)+" locks")
+	case len(r.Group) > MaxGroup:
+		return invalid("locks", fmt.Sprintf("locks names at most %d locks, not %d", MaxGroup, len(r.Group)))
+	case r.Lock != "" || r.Mode != "" || r.Limit != 0 || r.Permits != 0:
+		return invalid("locks", "with locks, each has its own lock, mode, limit and permits")
+	}
+	group := slices.Clone(r.Group) // the caller's stays as it is
+	for i := range group {
+		if group[i].NS == "" {
+			group[i].NS = r.NS
+		}
+		if err := group[i].normalize(func(name string) string { return r.field(i, name) }); err != nil {
+			return err
+		}
+	}
+	r.Group = group
+	return nil
+}
+
+// normalize fills in and checks what is asked of one lock; field gives a
+// field's name in the API.
+func (w *Want) normalize(field func(string) string) error {
+	if w.NS == "" {
+		w.NS = DefaultNamespace
+	}
+	if err := recipe.CheckLockName(w.Lock); err != nil {
+		return invalid(field("lock"), err.Error())
+	}
+	if w.Mode == "" {
+		w.Mode = Exclusive
+	}
+	switch w.Mode {
+	case Exclusive, Shared:
+		switch {
+		case w.Limit != 0:
+			return invalid(field("limit"), "limit goes with mode=semaphore")
+		case w.Permits != 0:
+			return invalid(field("permits"), "permits go with mode=semaphore")
+		}
+		return nil
+	case Semaphore:
+	default:
+		return invalid(field("mode"), "mode is exclusive, shared or semaphore")
+	}
+	if w.Permits == 0 {
+		w.Permits = 1
+	}
+	switch {
+	case w.Limit < 0 || w.Limit > MaxLimit:
+		return invalid(field("limit"), fmt.Sprintf("limit is 1 to %d", MaxLimit))
+	case w.Permits < 0 || w.Permits > MaxLimit:
+		return invalid(field("permits"), fmt.Sprintf("permits are 1 to %d", MaxLimit))
+	case w.Limit > 0 && w.Permits > w.Limit:
+		return invalid(field("permits"), fmt.Sprintf("%d permits are more than the limit of %d", w.Permits, w.Limit))
+	}
+	return nil
 }
 
 func checkTTL(ttl time.Duration) error {

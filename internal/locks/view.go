@@ -2,6 +2,7 @@ package locks
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -62,16 +63,18 @@ func (m *Manager) basisOf(l *lease) Basis {
 func (m *Manager) viewLease(l *lease) Lease {
 	now := m.clock.Now().Boot()
 	v := Lease{
-		ID: string(l.id()), NS: l.q.space.name, Lock: l.q.name(), Mode: Exclusive,
-		State: Waiting, QueueLength: l.q.contenders.Waiting(), TTL: l.ttl, FailoverSafe: m.failoverSafe(l.ttl),
+		ID: string(l.id()), State: Waiting, TTL: l.ttl, FailoverSafe: m.failoverSafe(l.ttl),
 		Owner: l.owner, Metadata: l.metadata(), Rev: m.revString(l.rev), Basis: m.basisOf(l),
 	}
-	if l.name() != "" {
-		v.Znode = l.path()
+	for s := range l.slots {
+		v.QueueLength = max(v.QueueLength, s.q.contenders.Waiting())
 	}
 	switch l.phase {
 	case creating, waiting:
-		v.Position = m.position(l)
+		for s := range l.slots {
+			v.Position = max(v.Position, m.position(s))
+		}
+		v.Position = max(v.Position, 1) // its turn has come: it is the next
 		v.ExpiresIn = l.expiresIn(now)
 	case held:
 		v.State, v.FencingToken, v.ExpiresIn = Held, m.fencingToken(l.czxid), l.expiresIn(now)
@@ -85,7 +88,33 @@ func (m *Manager) viewLease(l *lease) Lease {
 			v.FencingToken = m.fencingToken(l.czxid)
 		}
 	}
+	if l.width() > 1 {
+		v.Locks = m.viewSlots(l, &v)
+		return v
+	}
+	v.NS, v.Lock, v.Mode = l.q.space.name, l.q.name(), viewMode(l.contender.Mode)
+	v.Permits, v.Limit = int(l.contender.Permits), int(l.contender.Limit)
+	if l.name() != "" {
+		v.Znode = l.path()
+	}
 	return v
+}
+
+// viewSlots are the locks of a group.
+func (m *Manager) viewSlots(l *lease, v *Lease) []LeaseLock {
+	list := make([]LeaseLock, 0, l.width())
+	for s := range l.slots {
+		k := LeaseLock{NS: s.q.space.name, Lock: s.q.name(), Mode: viewMode(s.contender.Mode), FencingToken: v.FencingToken,
+			Permits: int(s.contender.Permits), Limit: int(s.contender.Limit)}
+		if s.name() != "" {
+			k.Znode = s.path()
+		}
+		if v.State == Waiting {
+			k.Position = m.position(s)
+		}
+		list = append(list, k)
+	}
+	return list
 }
 
 // expiresIn is what is promised of a lease's life. Its deadline may lie further
@@ -99,23 +128,31 @@ func (l *lease) expiresIn(now time.Duration) time.Duration {
 	return max(min(l.deadline-now, span), 0)
 }
 
-// position is the lease's place among those who wait, from 1.
-func (m *Manager) position(l *lease) int {
-	if l.name() == "" || !l.seen {
-		return l.q.contenders.Waiting() + 1
+// position is the slot's place among those who wait in its queue, from 1; 0
+// when nothing stands before it there.
+func (m *Manager) position(s *slot) int {
+	if s.name() == "" || !s.seen {
+		return s.q.contenders.Waiting() + 1
 	}
-	position, _ := l.q.contenders.Position(l.name())
-	return max(position, 1) // its turn has come: it is the next
+	position, _ := s.q.contenders.Position(s.name())
+	return position
 }
 
 func (m *Manager) viewHeartbeat(l *lease, now time.Duration) Heartbeat {
 	h := Heartbeat{LeaseID: string(l.id()), State: Waiting, ExpiresIn: l.expiresIn(now), TTL: l.ttl, Basis: m.basisOf(l)}
 	if l.phase == held {
-		h.State, h.FencingToken, h.Waiters = Held, m.fencingToken(l.czxid), l.q.contenders.Waiting()
+		h.State, h.FencingToken = Held, m.fencingToken(l.czxid)
+		for s := range l.slots {
+			h.Waiters = max(h.Waiters, s.q.contenders.Waiting())
+		}
 		return h
 	}
-	h.Position = m.position(l)
-	h.Waiters = max(l.q.contenders.Waiting()-h.Position, 0)
+	h.Position = 1 // when its turn has come it is the next
+	for s := range l.slots {
+		if position := m.position(s); position >= h.Position {
+			h.Position, h.Waiters = position, max(s.q.contenders.Waiting()-position, 0)
+		}
+	}
 	return h
 }
 
@@ -127,7 +164,8 @@ func viewPast(id recipe.LeaseID, p past) Lease {
 // viewContender shows a contender to anyone; mu is held.
 func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) Contender {
 	now := m.clock.Now()
-	v := Contender{Znode: q.path + "/" + c.Name, Mode: viewMode(c.Mode), Permits: int(c.Permits), Position: position}
+	v := Contender{Znode: q.path + "/" + c.Name, Mode: viewMode(c.Mode), Permits: int(c.Permits), Limit: int(c.Limit), Position: position,
+		Ephemeral: c.Ephemeral}
 	var czxid int64
 	if i := q.noted().infos[c.Name]; i != nil {
 		czxid = i.czxid
@@ -136,6 +174,7 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) Con
 	}
 	if c.Ours {
 		v.LeaseID = string(c.LeaseID)
+		v.Group = m.groupOf(q, c)
 		if l := m.leases[c.LeaseID]; l != nil {
 			czxid = l.czxid
 			v.Owner, v.Metadata = l.owner, l.metadata()
@@ -156,9 +195,29 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) Con
 	}
 	if position == 0 {
 		v.FencingToken = m.fencingToken(czxid)
-		v.HeldFor, v.HeldLonger = m.heldFor(c, now.Boot())
+		v.HeldFor, v.HeldLonger = m.heldFor(q, c, now.Boot())
 	}
 	return v
+}
+
+// groupOf are the other locks of a contender's lease, as far as the replica shows them.
+func (m *Manager) groupOf(q *queue, c *recipe.Contender) []string {
+	p := m.parts[c.LeaseID]
+	if p == nil {
+		return nil
+	}
+	var others []string
+	for _, at := range p.at {
+		switch {
+		case at.q == q:
+		case at.q.space == q.space:
+			others = append(others, at.q.name())
+		default:
+			others = append(others, at.q.space.name+"/"+at.q.name())
+		}
+	}
+	slices.Sort(others)
+	return slices.Compact(others)
 }
 
 func viewMode(mode recipe.Mode) Mode {

@@ -1,0 +1,190 @@
+package locks
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// createAttempts bounds how often one create is sent again because a lock's
+// directory came or went in between; a group has as many more as it has locks.
+const createAttempts = 8
+
+// creation is the write by which a lease comes to be, and what its operations
+// are for.
+type creation struct {
+	write  *zk.Write
+	key    int     // index of the operation that creates the idempotency key, -1 for none
+	slots  []*slot // per operation: the slot that it is for, nil for the key
+	places []int   // per slot: index of the operation that creates its contender
+}
+
+// compose puts the write together: the directories that are missing, the key,
+// the contenders.
+func (m *Manager) compose(l *lease, key *keyEntry) *creation {
+	n := l.width()
+	c := &creation{write: &zk.Write{Queue: l.q.path, Ops: make([]zk.Op, 0, n+2)}, key: -1, places: make([]int, 0, n)}
+	add := func(s *slot, op zk.Op) {
+		c.write.Ops = append(c.write.Ops, op)
+		c.slots = append(c.slots, s)
+	}
+	for s := range l.slots {
+		if !s.q.exists {
+			// A directory that may exist after all fails the transaction: it
+			// travels alone.
+			c.write.Alone = true
+			add(s, zk.Op{Kind: zk.OpCreate, Path: s.q.path})
+		}
+		if s != &l.slot {
+			c.write.More = append(c.write.More, s.q.path)
+		}
+	}
+	if key != nil {
+		c.key = len(c.write.Ops)
+		add(nil, zk.Op{Kind: zk.OpCreate, Path: m.keyPath(key.hash), Data: key.record(l.q), Private: true})
+	}
+	record := l.record(l.ttl)
+	for s := range l.slots {
+		c.places = append(c.places, len(c.write.Ops))
+		add(s, zk.Op{Kind: zk.OpCreate, Sequential: true, Data: record, Path: s.q.path + "/" + s.contender.Prefix()})
+	}
+	return c
+}
+
+// create hands the contenders to ZooKeeper, with the key in the same
+// transaction, and with the locks' directories where those are missing.
+func (m *Manager) create(l *lease, key *keyEntry, attempt int) {
+	c := m.compose(l, key)
+	m.submit(c.write, func(res zk.Result) {
+		if l.phase == ended {
+			return // removed, or settled by a takeover, before the reply came
+		}
+		again := attempt < createAttempts+l.width()
+		culprit := res.Culprit
+		var s *slot // whose operation failed
+		if culprit >= 0 && culprit < len(c.slots) {
+			s = c.slots[culprit]
+		}
+		switch {
+		case res.Outcome == zk.Done:
+			m.created(l, c, res)
+		case res.Outcome == zk.Unknown:
+			m.resolve(l)
+		case again && s != nil && !c.write.Ops[culprit].Sequential && errors.Is(res.Err, zk.ErrNodeExists):
+			s.q.exists = true
+			m.create(l, key, attempt+1)
+		case again && s != nil && c.write.Ops[culprit].Sequential && errors.Is(res.Err, zk.ErrNoNode):
+			// Swept in between; the replica has not heard of it yet.
+			s.q.exists = false
+			m.create(l, key, attempt+1)
+		case again && (res.Outcome == zk.Redecide || errors.Is(res.Err, zk.ErrNotApplied)):
+			m.create(l, key, attempt+1)
+		case key != nil && culprit == c.key && errors.Is(res.Err, zk.ErrNodeExists):
+			// The key is taken: a repeat, perhaps by way of another gateway.
+			l.few().failure = &Error{Code: codeKeyTaken}
+			m.dropCreate(l, key, m.clock.Now().Boot())
+		default:
+			l.few().failure = createFailure(res.Err)
+			m.dropCreate(l, key, m.clock.Now().Boot())
+		}
+	})
+}
+
+// created notes what a create has made.
+func (m *Manager) created(l *lease, c *creation, res zk.Result) {
+	now := m.clock.Now().Boot()
+	l.czxid = res.Zxid
+	i := 0
+	for s := range l.slots {
+		if path := res.Paths[c.places[i]]; path != "" {
+			s.named(path[len(s.q.path)+1:])
+		} else {
+			// It was lost, did commit, and somebody has deleted the contender
+			// since: there is no name to tell.
+			s.gone = true
+		}
+		i++
+	}
+	if some, _ := l.gonePart(); some {
+		m.lost(l, now)
+		return
+	}
+	m.place(l, now)
+	m.evaluateAll(l, now)
+}
+
+// lost ends a lease that has lost a contender: whole.
+func (m *Manager) lost(l *lease, now time.Duration) {
+	_, all := l.gonePart()
+	switch {
+	case all && l.phase == ending:
+		m.finish(l, l.reason(), now)
+	case all:
+		m.finish(l, ReasonRemoved, now)
+	case l.phase == ending:
+		m.resubmitDelete(l)
+	default:
+		m.end(l, ReasonRemoved, now)
+	}
+}
+
+// contender is what stands for the lock in its queue, without its lease.
+func (w *Want) contender() *recipe.Contender {
+	c := &recipe.Contender{Member: 1, Members: 1}
+	switch w.Mode {
+	case Shared:
+		c.Mode = recipe.Shared
+	case Semaphore:
+		c.Mode, c.Permits, c.Limit = recipe.Permit, int32(w.Permits), int32(w.Limit)
+	}
+	return c
+}
+
+// wants is what the request asks for.
+func (r *AcquireRequest) wants() []Want {
+	if len(r.Group) > 0 {
+		return r.Group
+	}
+	return []Want{{NS: r.NS, Lock: r.Lock, Mode: r.Mode, Limit: r.Limit, Permits: r.Permits}}
+}
+
+// field is what the API calls a field of the i-th lock.
+func (r *AcquireRequest) field(i int, name string) string {
+	if len(r.Group) == 0 {
+		return name
+	}
+	return "locks[" + strconv.Itoa(i) + "]." + name
+}
+
+// sameLock refuses a lock that is asked for twice, by one name or by two
+// namespaces that share a root.
+func (m *Manager) sameLock(r *AcquireRequest, wants []Want) error {
+	if len(wants) < 2 {
+		return nil
+	}
+	paths := make(map[string]int, len(wants))
+	for i := range wants {
+		path := m.spaces[wants[i].NS].path(wants[i].Lock)
+		if first, twice := paths[path]; twice {
+			return invalid(r.field(i, "lock"), fmt.Sprintf("locks[%d] is the same lock: each may be asked for once", first))
+		}
+		paths[path] = i
+	}
+	return nil
+}
+
+// inTheWay is the first queue in which a newcomer would have to wait, nil when
+// there is none.
+func (m *Manager) inTheWay(wants []Want) *queue {
+	for i := range wants {
+		q := m.spaces[wants[i].NS].find(wants[i].Lock)
+		if q != nil && !q.contenders.WouldHold(wants[i].contender()) {
+			return q
+		}
+	}
+	return nil
+}

@@ -1,0 +1,371 @@
+package locks
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/zk"
+)
+
+// Leases of several locks, and of other modes than exclusive.
+
+func both(wait time.Duration) AcquireRequest {
+	return AcquireRequest{TTL: 30 * time.Second, Wait: wait, Group: []Want{{Lock: "a"}, {Lock: "b"}}}
+}
+
+// passed lets the answers of ZooKeeper come, and tells whether an acquire is over.
+func (p *pending) passed() bool {
+	time.Sleep(20 * time.Millisecond)
+	return p.finished()
+}
+
+func alone_(lock string) AcquireRequest { return AcquireRequest{Lock: lock, TTL: 30 * time.Second} }
+
+// waiting is how many contenders there are in these queues.
+func (s *fakeStore) waiting(locks ...string) (n int) {
+	for _, lock := range locks {
+		n += len(s.names("/lockkeeper/locks/" + lock))
+	}
+	return n
+}
+
+func TestAGroupIsGrantedWhenItIsFirstInAllItsQueues(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		a, b := g.mustHold(alone_("a")), g.mustHold(alone_("b"))
+		p := g.begin(both(WaitForever))
+		if p.passed() {
+			t.Fatal("granted while both are held")
+		}
+		next := g.begin(AcquireRequest{Lock: "b", TTL: 30 * time.Second, Wait: WaitForever})
+		next.passed()
+		g.mustRelease(a)
+		if p.passed() {
+			t.Fatal("granted while b is held")
+		}
+		g.mustRelease(b)
+		if !p.passed() || p.err != nil {
+			t.Fatalf("not granted: %v", p.err)
+		}
+		l := p.lease
+		if l.State != Held || len(l.Locks) != 2 || l.Lock != "" || l.FencingToken <= b.FencingToken ||
+			l.Locks[0].FencingToken != l.FencingToken || l.Locks[1].Lock != "b" || l.Locks[1].Znode == "" {
+			t.Errorf("%+v", l)
+		}
+		checkAll(t, s, g)
+		if next.passed() {
+			t.Fatal("b was granted twice")
+		}
+		if _, err := g.heartbeat(l); err != nil {
+			t.Fatal(err)
+		}
+		writes := len(s.writes)
+		g.mustRelease(l)
+		if len(s.writes) != writes+1 {
+			t.Errorf("released in %d transactions", len(s.writes)-writes)
+		}
+		if !next.passed() || next.err != nil {
+			t.Fatalf("b was not passed on: %v", next.err)
+		}
+		g.mustHold(alone_("a"))
+		checkAll(t, s, g)
+		want := []string{"lease.granted a", "lease.granted b", "lease.released a", "lease.released b"}
+		var told []string
+		for _, e := range g.told() {
+			if e.LeaseID == l.ID && e.Type.String() != "lease.queued" {
+				told = append(told, e.Type.String()+" "+e.Lock)
+			}
+		}
+		if !slices.Equal(told, want) {
+			t.Errorf("told %v, want %v", told, want)
+		}
+	})
+}
+
+func TestAGroupThatIsTriedTakesAllOrNothing(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		b := g.mustHold(alone_("b"))
+		_, err := g.acquire(both(0))
+		e := wantCode(t, err, CodeHeldByOther)
+		if len(e.Holders) != 1 || e.Holders[0].LeaseID != b.ID {
+			t.Errorf("holders %+v", e.Holders)
+		}
+		_, err = g.acquire(both(time.Second))
+		wantCode(t, err, CodeWaitElapsed)
+		if n := s.waiting("a", "b"); n != 1 {
+			t.Errorf("%d contenders, want that of b alone", n)
+		}
+		g.mustHold(alone_("a"))
+		checkAll(t, s, g)
+	})
+}
+
+func TestTheSameLockTwiceIsRefusedByName(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		s.layout.Namespaces["twin"] = zk.Namespace{Root: "/lockkeeper/locks"}
+		g := s.gateway(t)
+		for _, group := range [][]Want{{{Lock: "a"}, {Lock: "b"}, {Lock: "a", Mode: Shared}}, {{Lock: "b"}, {Lock: "c"}, {NS: "twin", Lock: "b"}}} {
+			_, err := g.acquire(AcquireRequest{Group: group})
+			if e := wantCode(t, err, CodeInvalid); e.Field != "locks[2].lock" {
+				t.Errorf("field %q", e.Field)
+			}
+		}
+		_, err := g.acquire(AcquireRequest{Group: []Want{{Lock: "a"}, {NS: "nowhere", Lock: "b"}}})
+		if e := wantCode(t, err, CodeNamespaceUnknown); e.Field != "locks[1].ns" {
+			t.Errorf("field %q", e.Field)
+		}
+		_, err = g.acquire(AcquireRequest{Group: make([]Want, MaxGroup+1)})
+		if e := wantCode(t, err, CodeInvalid); e.Field != "locks" {
+			t.Errorf("field %q", e.Field)
+		}
+		if n := len(s.names("/lockkeeper/locks")); n != 0 {
+			t.Errorf("%d locks were made", n)
+		}
+	})
+}
+
+// Attack 12: somebody deletes one of a lease's contenders. Whoever stands behind
+// the others must not wait for ever, and the lease must not live on without it.
+func TestALeaseThatLosesOneContenderEndsWhole(t *testing.T) {
+	for _, lock := range []string{"a", "b"} {
+		t.Run(lock, func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				l := g.mustHold(both(0))
+				waits := []*pending{g.begin(AcquireRequest{Lock: "a", Wait: WaitForever}), g.begin(AcquireRequest{Lock: "b", Wait: WaitForever})}
+				time.Sleep(20 * time.Millisecond)
+				i := slices.IndexFunc(l.Locks, func(k LeaseLock) bool { return k.Lock == lock })
+				s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Locks[i].Znode, Version: -1})
+				for _, w := range waits {
+					if !w.passed() || w.err != nil {
+						t.Fatalf("not passed on: %v", w.err)
+					}
+				}
+				g.wantState(l, Ended, ReasonRemoved)
+				if _, err := g.heartbeat(l); err == nil {
+					t.Error("a heartbeat was answered")
+				}
+				checkAll(t, s, g)
+			})
+		})
+	}
+}
+
+// The same while nobody looks: the gateway that ran the lease is dead.
+func TestASuccessorEndsWholeWhatHasLostAContender(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(both(0))
+		w := two.begin(AcquireRequest{Lock: "b", Wait: WaitForever})
+		time.Sleep(20 * time.Millisecond)
+		one.crash()
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Locks[0].Znode, Version: -1})
+		time.Sleep(10*time.Second + fakeWindow + 5*time.Second)
+		if !w.passed() || w.err != nil {
+			t.Fatalf("not passed on: %v; %v", w.err, s.names("/lockkeeper/locks/b"))
+		}
+		checkAll(t, s, two)
+	})
+}
+
+func TestAGroupOutlivesItsGatewayAndItsSession(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(AcquireRequest{TTL: time.Minute, Owner: "me", Group: []Want{{Lock: "a"}, {Lock: "b", Mode: Shared}, {Lock: "c"}}})
+		ticket := one.mustAcquire(AcquireRequest{TTL: time.Minute, Async: true, Group: []Want{{Lock: "c"}, {Lock: "d"}}})
+		one.crash()
+		time.Sleep(11 * time.Second)
+		for range 3 {
+			if _, err := two.heartbeat(l); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := two.heartbeat(ticket); err != nil {
+				t.Fatal(err)
+			}
+			v := two.look(l)
+			if v.FencingToken != l.FencingToken || v.Owner != "me" || fmt.Sprint(v.Locks) != fmt.Sprint(l.Locks) {
+				t.Errorf("%+v\nwas %+v", v, l)
+			}
+			checkAll(t, s, two)
+			two.m.mu.Lock()
+			session := two.m.session.(*fakeSession)
+			two.m.mu.Unlock()
+			session.expire()
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+		}
+		if w := two.look(ticket); w.State != Waiting || w.Position != 1 || w.Locks[1].Position != 0 {
+			t.Errorf("ticket %+v", w)
+		}
+		two.mustRelease(l)
+		synctest.Wait()
+		two.wantState(ticket, Held, "")
+		two.mustRelease(ticket)
+		if n := s.waiting("a", "b", "c", "d"); n != 0 {
+			t.Errorf("%d contenders are left", n)
+		}
+		checkAll(t, s, two)
+	})
+}
+
+// The create of a group in pairs: failed, and failed but persisted.
+func TestAGroupWhoseCreateIsLostIsThereOnceOrNotAtAll(t *testing.T) {
+	for _, persisted := range []bool{false, true} {
+		t.Run(fmt.Sprint("persisted ", persisted), func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				g.mustRelease(g.mustHold(both(0)))
+				req := both(0)
+				req.IdempotencyKey = "abcdefghijklmnop"
+				s.mu.Lock()
+				s.vague, s.drop = writeTo("/locks/a/"), !persisted
+				s.mu.Unlock()
+				p := g.begin(req)
+				p.passed()
+				time.Sleep(2 * time.Second)
+				s.mu.Lock()
+				s.vague = nil
+				s.mu.Unlock()
+				if !p.passed() {
+					t.Fatal("not answered")
+				}
+				time.Sleep(5 * time.Second)
+				l, err := g.acquire(req)
+				for range 5 {
+					if err == nil {
+						break
+					}
+					time.Sleep(time.Second)
+					l, err = g.acquire(req)
+				}
+				if err != nil || l.State != Held {
+					t.Fatalf("%+v, %v", l, err)
+				}
+				if n := s.waiting("a", "b"); n != 2 {
+					t.Errorf("%d contenders", n)
+				}
+				g.mustRelease(l)
+				if n := s.waiting("a", "b"); n != 0 {
+					t.Errorf("%d contenders are left", n)
+				}
+				checkAll(t, s, g)
+			})
+		})
+	}
+}
+
+// Directories come and go under a group's create.
+func TestAGroupFindsItsDirectoriesSweptOrMade(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(both(0)))
+		g.w.hold()
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/a", Version: -1})
+		s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/c"})
+		p := g.begin(AcquireRequest{Wait: WaitForever, Group: []Want{{Lock: "a"}, {Lock: "b"}, {Lock: "c"}}})
+		p.passed()
+		g.w.release()
+		if !p.passed() || p.err != nil {
+			t.Fatal(p.err)
+		}
+		g.mustRelease(p.lease)
+		checkAll(t, s, g)
+	})
+}
+
+func TestReadersHoldTogetherAndWritersAlone(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		read := AcquireRequest{Lock: "deploy", TTL: 30 * time.Second, Mode: Shared}
+		first, second := one.mustHold(read), two.mustHold(read)
+		if first.Mode != Shared || first.FencingToken >= second.FencingToken {
+			t.Errorf("%+v, %+v", first, second)
+		}
+		writer := one.begin(AcquireRequest{Lock: "deploy", TTL: 30 * time.Second, Wait: WaitForever})
+		writer.passed()
+		_, err := two.acquire(read)
+		if e := wantCode(t, err, CodeHeldByOther); len(e.Holders) != 2 || e.Holders[0].Mode != Shared {
+			t.Errorf("holders %+v", e.Holders) // fair: it stands behind the writer
+		}
+		late := []*pending{two.begin(AcquireRequest{Lock: "deploy", Mode: Shared, Wait: WaitForever}), one.begin(AcquireRequest{Lock: "deploy", Mode: Shared, Wait: WaitForever})}
+		checkAll(t, s, one, two)
+		one.mustRelease(first)
+		if writer.passed() {
+			t.Fatal("a writer beside a reader")
+		}
+		two.mustRelease(second)
+		if !writer.passed() || writer.err != nil {
+			t.Fatal(writer.err)
+		}
+		for _, p := range late {
+			if p.passed() {
+				t.Fatal("a reader beside the writer")
+			}
+		}
+		checkAll(t, s, one, two)
+		one.mustRelease(writer.lease)
+		for _, p := range late {
+			if !p.passed() || p.err != nil {
+				t.Fatal(p.err)
+			}
+		}
+		checkAll(t, s, one, two)
+	})
+}
+
+// Attack 23 is promised only for clients that take all they need at once: then
+// nobody waits for ever, whatever the order of names.
+func TestGroupsNeverDeadlock(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				random := rand.New(rand.NewPCG(seed, 7))
+				gates := []*gate{s.gateway(t), s.gateway(t)}
+				names := strings.Split("abcdef", "")
+				done := make(chan error)
+				const clients, rounds = 12, 6
+				for range clients {
+					g := gates[random.IntN(len(gates))]
+					var groups [][]Want
+					for range rounds {
+						random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+						var group []Want
+						for _, name := range names[:1+random.IntN(4)] {
+							group = append(group, Want{Lock: name, Mode: []Mode{Exclusive, Shared}[random.IntN(2)]})
+						}
+						groups = append(groups, group)
+					}
+					pause := time.Duration(random.IntN(1000)) * time.Millisecond
+					go func() {
+						done <- func() error {
+							for _, group := range groups {
+								res, err := g.m.Acquire(context.Background(), AcquireRequest{TTL: time.Hour, Wait: 10 * time.Minute, Group: group})
+								if err != nil {
+									return err
+								}
+								time.Sleep(pause)
+								if err := g.release(res.Lease); err != nil {
+									return err
+								}
+							}
+							return nil
+						}()
+					}()
+				}
+				for range clients {
+					if err := <-done; err != nil {
+						t.Error(err)
+					}
+				}
+				checkAll(t, s, gates...)
+			})
+		})
+	}
+}

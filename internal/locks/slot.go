@@ -1,0 +1,278 @@
+package locks
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// slot is a lease's place in one queue: one contender. Most leases have one
+// slot; a lease of several locks has one in each of their queues. They are
+// created in one transaction and deleted in one, the lease is granted when it
+// holds in all of them, and it ends, whole, when one of them loses its contender.
+type slot struct {
+	q *queue // immutable
+	// contender is the lease's entry in the queue, the queue's own once it has
+	// been seen there. Before that it has the lease's id and what was asked for, and
+	// a name once the reply tells. Its strings are the replica's.
+	contender *recipe.Contender
+	seenAt    time.Duration // sight.since
+	seen      bool          // the contender is in the replica
+	shown     bool          // it has been there: the lease's end will be told
+	gone      bool          // its deletion is certain
+	noted     sighting      // what is noted of the contender
+}
+
+// name is the contender's name; "" until the reply or the event tells.
+func (s *slot) name() string { return s.contender.Name }
+
+// path is the contender's full path.
+func (s *slot) path() string { return s.q.path + "/" + s.name() }
+
+// slots yields the lease's slots, the first one first.
+func (l *lease) slots(yield func(*slot) bool) {
+	if !yield(&l.slot) || l.seldom == nil {
+		return
+	}
+	for i := range l.seldom.rest {
+		if !yield(&l.seldom.rest[i]) {
+			return
+		}
+	}
+}
+
+// width is the number of slots.
+func (l *lease) width() int {
+	if l.seldom == nil {
+		return 1
+	}
+	return 1 + len(l.seldom.rest)
+}
+
+// ordinal is which of a lease's slots a contender's name belongs to, from 0.
+func ordinal(c *recipe.Contender) int {
+	members := max(int(c.Members), 1)
+	return (max(int(c.Group), 1)-1)*members + max(int(c.Member), 1) - 1
+}
+
+// widthOf is how many slots a contender's lease has.
+func widthOf(c *recipe.Contender) int { return max(int(c.Groups), 1) * max(int(c.Members), 1) }
+
+// slotAt is the lease's slot that a contender in a queue claims by its name, nil
+// when the lease has none there: then somebody else made up the name.
+func (l *lease) slotAt(q *queue, c *recipe.Contender) *slot {
+	i := ordinal(c)
+	if i >= l.width() || widthOf(c) != l.width() {
+		return nil
+	}
+	s := &l.slot
+	if i > 0 {
+		s = &l.seldom.rest[i-1]
+	}
+	if s.q != q {
+		return nil
+	}
+	return s
+}
+
+// slotOf is the slot of one of this gateway's leases that has exactly this
+// contender; without one, s is nil.
+func (m *Manager) slotOf(q *queue, c *recipe.Contender) (l *lease, s *slot) {
+	if !c.Ours {
+		return nil, nil
+	}
+	if l = m.leases[c.LeaseID]; l == nil {
+		return nil, nil
+	}
+	if s = l.slotAt(q, c); s != nil && s.name() != c.Name {
+		s = nil
+	}
+	return l, s
+}
+
+// every reports whether all slots are as asked.
+func (l *lease) every(is func(*slot) bool) bool {
+	for s := range l.slots {
+		if !is(s) {
+			return false
+		}
+	}
+	return true
+}
+
+// seenWhole reports whether every slot's contender is in the replica.
+func (l *lease) seenWhole() bool {
+	if l.width() == 1 {
+		return l.seen
+	}
+	return l.every(func(s *slot) bool { return s.seen })
+}
+
+// seenAny reports whether some slot's contender is in the replica.
+func (l *lease) seenAny() bool { return !l.every(func(s *slot) bool { return !s.seen }) }
+
+// gonePart reports whether some slot's contender is certain to be gone, and
+// whether all are.
+func (l *lease) gonePart() (some, all bool) {
+	all = true
+	for s := range l.slots {
+		some = some || s.gone
+		all = all && s.gone
+	}
+	return some, all
+}
+
+// turn reports whether by the queues' names alone the lease holds: in every
+// slot, with nothing before it that conflicts.
+func (l *lease) turn() bool {
+	if l.width() == 1 {
+		return l.q.contenders.LeaseHolds(l.name())
+	}
+	return l.every(func(s *slot) bool { return s.q.contenders.LeaseHolds(s.name()) })
+}
+
+// touchQueues marks a visible change in each of the lease's queues.
+func (m *Manager) touchQueues(l *lease) {
+	for s := range l.slots {
+		m.touchQueue(s.q)
+	}
+}
+
+// evaluateAll evaluates each of the lease's queues.
+func (m *Manager) evaluateAll(l *lease, now time.Duration) {
+	for s := range l.slots {
+		m.evaluate(s.q, now)
+	}
+}
+
+// parts are the contenders in the replica of a lease that has several,
+// whoever runs it. It is complete when each is there.
+type parts struct {
+	at    []part
+	width int
+	since time.Duration // boot: when the first of them was seen
+}
+
+type part struct {
+	q *queue
+	c *recipe.Contender
+}
+
+// joinParts notes a contender of a lease that has several.
+func (m *Manager) joinParts(q *queue, c *recipe.Contender) {
+	if !c.Ours || c.Unknown || widthOf(c) == 1 {
+		return
+	}
+	p := m.parts[c.LeaseID]
+	if p == nil {
+		p = &parts{width: widthOf(c), since: m.clock.Now().Boot()}
+		m.parts[c.LeaseID] = p
+	}
+	p.at = append(p.at, part{q, c})
+}
+
+// leaveParts forgets a contender that leaves the replica.
+func (m *Manager) leaveParts(c *recipe.Contender) {
+	p := m.parts[c.LeaseID]
+	if p == nil {
+		return
+	}
+	for i := range p.at {
+		if p.at[i].c == c {
+			p.at = append(p.at[:i], p.at[i+1:]...)
+			break
+		}
+	}
+	if len(p.at) == 0 {
+		delete(m.parts, c.LeaseID)
+	}
+}
+
+// whole are the parts of a lease in the order of its slots, nil while one is
+// missing. Of several with one ordinal (a downgrade's replacement stands beside
+// what it replaces for a moment) the one counts that is not a replacement.
+func (p *parts) whole() []part {
+	list := make([]part, p.width)
+	found := 0
+	for _, at := range p.at {
+		i := ordinal(at.c)
+		if i >= p.width || widthOf(at.c) != p.width {
+			continue
+		}
+		switch {
+		case list[i].c == nil:
+			found++
+			list[i] = at
+		case list[i].c.FirstCzxid != 0 && at.c.FirstCzxid == 0:
+			list[i] = at
+		}
+	}
+	if found < p.width {
+		return nil
+	}
+	return list
+}
+
+// holdsWhole reports whether the lease that a contender belongs to holds by the
+// names alone: in its queue, and in those of its other contenders.
+func (m *Manager) holdsWhole(q *queue, c *recipe.Contender) bool {
+	if !q.contenders.LeaseHolds(c.Name) {
+		return false
+	}
+	p := m.parts[c.LeaseID]
+	if p == nil || widthOf(c) == 1 {
+		return true
+	}
+	list := p.whole()
+	for _, at := range list {
+		if !at.q.contenders.LeaseHolds(at.c.Name) {
+			return false
+		}
+	}
+	return list != nil
+}
+
+// sweepParts deletes what is left of leases of this gateway that have lost
+// contenders while nobody knew them. A lease's contenders come in one
+// transaction: when the replica, a promise window later, has only some, the
+// others have been deleted.
+func (m *Manager) sweepParts(now time.Duration) {
+	for _, id := range slices.Sorted(maps.Keys(m.parts)) {
+		p := m.parts[id]
+		if m.leases[id] != nil || now-p.since < m.layout.PromiseWindow || !m.owns(id.Gateway()) || p.whole() != nil {
+			continue
+		}
+		p.since = now // asked for; the events remove it
+		m.deleteParts(p)
+	}
+}
+
+// deleteParts deletes contenders of a lease that nobody runs.
+func (m *Manager) deleteParts(p *parts) {
+	w := &zk.Write{Alone: true}
+	for _, at := range tailFirst(p.at) {
+		w.Ops = append(w.Ops, zk.Op{Kind: zk.OpDelete, Path: at.q.path + "/" + at.c.Name, Version: -1})
+	}
+	m.submit(w, func(zk.Result) {})
+}
+
+// tailFirst are contenders such that of one queue's the last comes first:
+// watchers are told of a transaction's deletions one by one, and nobody may be let
+// in by the first of them who is not by all.
+func tailFirst(at []part) []part {
+	list := slices.Clone(at)
+	slices.SortStableFunc(list, func(a, b part) int {
+		if a.q != b.q {
+			return strings.Compare(a.q.path, b.q.path)
+		}
+		if recipe.Less(a.c.Number, a.c.Name, b.c.Number, b.c.Name) {
+			return 1
+		}
+		return -1
+	})
+	return list
+}
