@@ -46,7 +46,8 @@ test-full: ## the long runs too, then each fuzz target for FUZZTIME
 	@$(MAKE) lint
 	@scripts/check-generated
 	LOCKKEEPER_FULL=1 go test -race -count 1 -p 2 -timeout 60m ./...
-	LOCKKEEPER_FULL=1 go test -count 1 -timeout 60m -run TheSameHistory ./internal/sim
+	go test -count 1 -timeout 60m -run TheSameHistory ./internal/sim -sim.same 1000
+	go test -count 1 -timeout 60m -run TheSameHistory ./internal/sim -sim.same 1 -sim.times 1000
 	@$(MAKE) sim SEEDS=10000
 	LOCKKEEPER_TEST_ZK=real go test -race -count 1 -p 2 -timeout 60m ./internal/e2e ./internal/zk ./internal/locks
 	@$(MAKE) fuzz

@@ -34,23 +34,31 @@ type gateway struct {
 	gone    bool          // it was killed or told to leave; the world's
 }
 
-// source is a random source that may be used from many goroutines.
+// source is a random source that may be used from many goroutines. What it gives depends on the time at which it is asked, not
+// on how often it was asked before: which of two goroutines asks first at one instant is up to the scheduler, and must not decide
+// about everything that comes later.
 type source struct {
+	seed, gateway uint64
+
 	mu  sync.Mutex
-	src rand.Source
+	at  int64 // the instant of now
+	now rand.Source
 }
 
 func (s *source) Uint64() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.src.Uint64()
+	if at := time.Now().UnixNano(); s.now == nil || at != s.at {
+		s.at, s.now = at, rand.NewPCG(s.seed^uint64(at), s.gateway)
+	}
+	return s.now.Uint64()
 }
 
 // startGateway starts a process, as cmd/gateway does.
 func (w *world) startGateway(number int) *gateway {
 	w.lives[number]++
 	g := &gateway{name: fmt.Sprintf("gw%d.%d", number, w.lives[number]), w: w, clock: zktest.NewClock(), ended: make(chan struct{})}
-	random := &source{src: rand.NewPCG(w.plan.Seed, uint64(number<<16|w.lives[number]))}
+	random := &source{seed: w.plan.Seed, gateway: uint64(number<<16 | w.lives[number])}
 	config := zk.Config{Servers: w.zk.Servers(), SessionTimeout: w.timeout, PromiseWindow: w.window, CreateRoot: true,
 		Dial: w.zk.Dialer(g.name), Clock: g.clock, Random: random}
 	for i := range config.Servers {
@@ -88,12 +96,8 @@ func (g *gateway) kill() {
 		g.w.zk.Network.Part(g.name, s)
 	}
 	g.w.zk.Network.Serve(g.name, nil)
-	for _, l := range g.w.zk.Network.Links("", g.name) {
-		l.Cut()
-	}
-	for _, l := range g.w.zk.Network.Links(g.name, "") {
-		l.Cut()
-	}
+	g.w.zk.Network.CutAll(g.w.zk.Network.Links("", g.name))
+	g.w.zk.Network.CutAll(g.w.zk.Network.Links(g.name, ""))
 	go g.end()
 }
 
@@ -114,6 +118,7 @@ func (g *gateway) leave() {
 		_ = g.manager.Drain(ctx)
 		_ = g.server.Shutdown(ctx)
 		g.w.zk.Network.Serve(g.name, nil)
+		g.w.zk.Network.CutAll(g.w.zk.Network.Links("", g.name)) // the HTTP server would do it in the order of a map
 		g.end()
 		g.w.trace("%s has left", g.name)
 	}()

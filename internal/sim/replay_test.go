@@ -1,8 +1,14 @@
 package sim
 
 import (
+	"flag"
 	"slices"
 	"testing"
+)
+
+var (
+	same  = flag.Uint64("sim.same", 24, "how many seeds are run again and compared, from -sim.first on; odd ones are storms")
+	times = flag.Int("sim.times", 2, "how often each of them is run")
 )
 
 // kept are plans that have failed once, shortened, with what was wrong. They must not fail again. The simulation changes, and
@@ -20,26 +26,27 @@ func TestPlansThatFailedOnceDoNotFailAgain(t *testing.T) {
 	}
 }
 
-// TestTheSameSeedGivesTheSameHistory runs plans twice, byte for byte. It means nothing under the race detector, which shuffles
-// goroutines on purpose.
+// TestTheSameSeedGivesTheSameHistory runs plans and storms again and compares, byte for byte. It means nothing under the race
+// detector, which shuffles goroutines on purpose.
 func TestTheSameSeedGivesTheSameHistory(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector shuffles goroutines on purpose")
 	}
-	plans := 24
-	if full() {
-		plans = 500
-	}
-	for i := range uint64(plans) {
-		plan := NewPlan(*first + i)
-		one, two := Run(t, plan).History, Run(t, plan).History
-		if slices.Equal(one, two) {
-			continue
+	for i := range *same {
+		plan := planOf(*first + i)
+		one := Run(t, plan).History
+		for again := 2; again <= *times; again++ {
+			two := Run(t, plan).History
+			if slices.Equal(one, two) {
+				continue
+			}
+			at := 0
+			for at < min(len(one), len(two)) && one[at] == two[at] {
+				at++
+			}
+			t.Errorf("seed %d has another history in run %d; they part at line %d:\n%q\n%q", plan.Seed, again, at,
+				one[at:min(at+3, len(one))], two[at:min(at+3, len(two))])
+			break
 		}
-		at := 0
-		for at < min(len(one), len(two)) && one[at] == two[at] {
-			at++
-		}
-		t.Errorf("seed %d has two histories, which part at line %d:\n%q\n%q", plan.Seed, at, one[at:min(at+3, len(one))], two[at:min(at+3, len(two))])
 	}
 }

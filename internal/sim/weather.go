@@ -121,9 +121,7 @@ func (w *world) strike(f Fault) {
 		}
 		for _, s := range servers {
 			network.Part(g.name, s)
-			for _, l := range network.Links(g.name, s) {
-				l.Cut()
-			}
+			network.CutAll(network.Links(g.name, s))
 		}
 		pause()
 		if !g.isGone() {
@@ -139,6 +137,7 @@ func (w *world) strike(f Fault) {
 		time.Sleep(100*time.Millisecond + time.Duration(arg%600)*time.Millisecond)
 		for _, l := range links {
 			l.CutClient(f.For)
+			time.Sleep(time.Nanosecond) // the world comes to rest between them
 		}
 	case LagAll:
 		for _, lag := range []zktest.Delay{{Min: 100 * time.Millisecond, Max: 1500 * time.Millisecond}, {Max: 2 * time.Millisecond}} {
@@ -210,9 +209,7 @@ func (w *world) strike(f Fault) {
 		// clock that goes faster than theirs.
 		g.clock.Sleep(2*time.Second + f.For)
 	case CutClients:
-		for _, l := range network.Links("", g.name) {
-			l.Cut()
-		}
+		network.CutAll(network.Links("", g.name))
 	case StallClients:
 		links := network.Links("", g.name)
 		for _, l := range links {

@@ -46,7 +46,7 @@ type Ensemble struct {
 	moving  sync.Mutex
 	present []*followed // connections of clients with followers, oldest first
 
-	mu     sync.Mutex
+	turn   chan struct{}    // one place: who starts or ends the leader takes it. Waiting for a mutex would stop the bubble's clock.
 	leader *embedded.Server // nil while it does not run
 	ended  chan struct{}
 	cancel context.CancelFunc
@@ -64,7 +64,7 @@ func Start(t testing.TB, cfg Config) *Ensemble {
 	if cfg.Tick == 0 {
 		cfg.Tick = 500 * time.Millisecond
 	}
-	e := &Ensemble{Network: NewNetwork(cfg.Seed), cfg: cfg}
+	e := &Ensemble{Network: NewNetwork(cfg.Seed), cfg: cfg, turn: make(chan struct{}, 1)}
 	e.history = &history{MemoryStorage: embedded.NewMemoryStorage(), e: e}
 	for i := range cfg.Followers {
 		e.followers = append(e.followers, newFollower(e, FollowerName(i+1)))
@@ -111,8 +111,8 @@ func (e *Ensemble) Dialer(client string) func(ctx context.Context, network, addr
 
 // StartLeader starts the leader over what it had. All sessions have their whole timeout to come back.
 func (e *Ensemble) StartLeader() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.turn <- struct{}{}
+	defer func() { <-e.turn }()
 	if e.leader != nil {
 		return nil
 	}
@@ -135,15 +135,14 @@ func (e *Ensemble) StartLeader() error {
 
 // KillLeader ends the leader at once; what it had acknowledged is there when it starts again.
 func (e *Ensemble) KillLeader() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.turn <- struct{}{}
+	defer func() { <-e.turn }()
 	if e.leader == nil {
 		return
 	}
 	e.Network.Serve(LeaderName, nil)
-	for _, l := range e.Network.Links("", LeaderName) {
-		l.Cut() // here, for the server would do it in no certain order
-	}
+	// Here, one after the other, for the server would do it in no certain order.
+	e.Network.CutAll(e.Network.Links("", LeaderName))
 	e.leader.Close()
 	e.cancel()
 	<-e.ended

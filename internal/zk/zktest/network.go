@@ -81,6 +81,15 @@ func (n *Network) Links(client, server string) []*Link {
 	return found
 }
 
+// CutAll breaks connections, each when the world has come to rest after the one before it: what sees them break does so in this
+// order. It sleeps, so no lock may be held that somebody else in the bubble waits for.
+func (n *Network) CutAll(links []*Link) {
+	for _, l := range links {
+		l.Cut()
+		time.Sleep(time.Nanosecond)
+	}
+}
+
 // Part keeps a client from connecting to a server; what is connected stays so.
 func (n *Network) Part(client, server string) { n.part(client, server, true) }
 
