@@ -113,7 +113,7 @@ func (m *Manager) applyAdded(q *queue, c *zk.Change, now time.Duration) {
 	if !contender.Ours || contender.Unknown {
 		if c.Listed {
 			m.probe(q, contender.Name)
-		} else if q.contenders.Holds(contender.Name) {
+		} else if q.contenders.Holds(contender.Name) && !q.awaits(contender) {
 			m.seenHolding(q, contender, now, false)
 		}
 		return
@@ -188,6 +188,7 @@ func (m *Manager) applyRemoved(q *queue, c *zk.Change, now time.Duration) {
 	} else {
 		m.tellRemoved(q, contender.Name)
 	}
+	q.shown(contender.Name)
 	m.removeContender(q, contender.Name)
 	m.judge(q, c, now)
 }

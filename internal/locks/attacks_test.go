@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/events"
 	"lockkeeper/internal/zk"
 )
 
@@ -169,5 +170,118 @@ func TestTheSameKeyAtTwoGatewaysQueuesOnce(t *testing.T) {
 			loser = q.err
 		}
 		wantCode(t, loser, CodeNotOwner)
+	})
+}
+
+// Another program deletes a waiter, and the holder before it ends: by its
+// client, whose delete commits, or by the same program, so that its client's
+// delete meets nothing. The observer has heard of neither. Rule: an end that the
+// writer was told of grants nothing until the replica shows it too, for that
+// shows what went before.
+func TestAWaiterThatNeverStoodFirstIsNotGranted(t *testing.T) {
+	for _, both := range []bool{false, true} {
+		t.Run(map[bool]string{false: "the holder's delete commits", true: "it meets nothing"}[both], func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				holder := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+				waiter := g.mustAcquire(AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+				g.w.hold()
+				s.foreign(zk.Op{Kind: zk.OpDelete, Path: waiter.Znode, Version: -1})
+				if both {
+					s.foreign(zk.Op{Kind: zk.OpDelete, Path: holder.Znode, Version: -1})
+				}
+				g.mustRelease(holder)
+				g.wantState(holder, Ended, ReasonReleased)
+				synctest.Wait()
+				g.wantState(waiter, Waiting, "")
+				if beat, err := g.heartbeat(waiter); err != nil || beat.State != Waiting {
+					t.Fatalf("a waiter that is gone is told %+v, %v", beat, err)
+				}
+				g.w.release()
+				synctest.Wait()
+				g.wantState(waiter, Ended, ReasonRemoved)
+				checkAll(t, s, g)
+			})
+		})
+	}
+}
+
+// The same of another program's contender, which comes and goes while the lease
+// before it is held: nobody is told that it held.
+func TestAContenderThatNeverStoodFirstIsNotToldOf(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		holder := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		g.w.hold()
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: s.foreignContender(), Version: -1})
+		g.mustRelease(holder)
+		g.w.release()
+		if told := g.tells(events.LeaseGranted); len(told) != 1 {
+			t.Errorf("of one lease that held and a contender that did not it was told %q", told)
+		}
+	})
+}
+
+// What the rule above costs: the next one in line, and other programs, hold
+// once the observer has heard of the end, and somebody new is granted as ever.
+func TestAnEndThatTheReplicaShowsLetsTheNextOneIn(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		holder := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		waiter := g.mustAcquire(AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		g.w.hold()
+		g.mustRelease(holder)
+		synctest.Wait()
+		g.wantState(waiter, Waiting, "")
+		g.w.release()
+		synctest.Wait()
+		g.wantState(waiter, Held, "")
+		g.w.hold()
+		g.mustRelease(waiter)
+		req := deploy()
+		req.Wait = time.Minute
+		next := g.begin(req)
+		if next.finished() {
+			t.Fatalf("granted before its own created event: %+v %v", next.lease, next.err)
+		}
+		g.w.release()
+		<-next.done
+		if next.err != nil || next.lease.State != Held {
+			t.Fatalf("%+v %v", next.lease, next.err)
+		}
+		other := s.foreignContender()
+		synctest.Wait()
+		g.w.hold()
+		g.mustRelease(next.lease)
+		synctest.Wait()
+		granted := func() (n int) {
+			for _, e := range g.hub.Recent(events.Filter{Types: events.Types(events.LeaseGranted)}, ring) {
+				if e.Path() == other {
+					n++
+				}
+			}
+			return n
+		}
+		if n := granted(); n != 0 {
+			t.Errorf("it was told %d times that another program's contender holds, which its gateway cannot know", n)
+		}
+		g.w.release()
+		synctest.Wait()
+		if n := granted(); n != 1 {
+			t.Errorf("it was told %d times that another program's contender holds", n)
+		}
+		// An end that only a tree read shows counts as well.
+		last := g.mustAcquire(AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		second := g.mustAcquire(AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: other, Version: -1})
+		synctest.Wait()
+		g.wantState(last, Held, "")
+		g.w.disconnect()
+		synctest.Wait()
+		g.mustRelease(last)
+		g.w.reconnect()
+		synctest.Wait()
+		g.wantState(second, Held, "")
+		checkAll(t, s, g)
 	})
 }

@@ -70,6 +70,11 @@ func (m *Manager) checkQueues() (err error) {
 				locks++
 				contenders += n
 			}
+			for _, c := range q.noted().early {
+				if q.contenders.Get(c.Name) != nil {
+					fail("%s: in the queue, and ended", c.Name)
+				}
+			}
 			for _, c := range q.contenders.All() {
 				sight, ok := m.sights[c]
 				if !ok {

@@ -5,7 +5,9 @@
 // # What it promises
 //
 // A lease is granted only when its contender holds by the queue's names alone,
-// as recipe.Queue decides, in a replica that has seen every earlier contender.
+// as recipe.Queue decides, in a replica that has seen every earlier contender
+// and, of those that are gone, the end: what a reply to the writer tells of an
+// end lets nobody in before the replica shows it (queue.awaits).
 // A held lease is not ended before its TTL has passed since its last answered
 // heartbeat, whatever happens to gateways or to ZooKeeper; it may end later.
 // An acquire with an idempotency key queues once. The fencing token of a lease

@@ -224,6 +224,9 @@ func (m *Manager) finish(l *lease, reason Reason, now time.Duration) {
 	delete(m.leases, l.id())
 	for s := range l.slots {
 		s.q.leases--
+		if s.seen {
+			s.q.note().early = append(s.q.note().early, s.contender)
+		}
 		if s.name() != "" {
 			m.removeContender(s.q, s.name())
 		}

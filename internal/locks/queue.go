@@ -56,6 +56,7 @@ type remarks struct {
 	hidden map[string]struct{} // contenders that may not be read
 	infos  map[string]*info    // data of contenders that are not ours, when someone looked
 	strays int                 // children without a number
+	early  []*recipe.Contender // ended, as the writer was told, and in the replica still: see awaits
 }
 
 // noRemarks is read where there are none, and never written.
@@ -84,8 +85,27 @@ func (q *queue) unnote(name string) {
 	}
 	delete(r.hidden, name)
 	delete(r.infos, name)
-	if len(r.hidden) == 0 && len(r.infos) == 0 && r.strays == 0 {
+	if len(r.hidden) == 0 && len(r.infos) == 0 && r.strays == 0 && len(r.early) == 0 {
 		q.remarks = nil
+	}
+}
+
+// awaits reports whether a contender stands behind one whose end the writer was
+// told of before the replica shows it. Without that one the queue is a state
+// that may never have been: the replica may still show as waiting what went
+// before it. So nobody behind it is taken for a holder until the replica shows
+// the end too, which is seldom later than the writer's answer.
+func (q *queue) awaits(c *recipe.Contender) bool {
+	return slices.ContainsFunc(q.noted().early, func(gone *recipe.Contender) bool {
+		return recipe.Less(gone.Number, gone.Name, c.Number, c.Name)
+	})
+}
+
+// shown takes away what awaits waits for: the replica shows the end.
+func (q *queue) shown(name string) {
+	if r := q.remarks; r != nil && len(r.early) > 0 {
+		r.early = slices.DeleteFunc(r.early, func(c *recipe.Contender) bool { return c.Name == name })
+		q.unnote("")
 	}
 }
 
@@ -220,7 +240,9 @@ func (m *Manager) evaluateAfter(q *queue, now time.Duration, listed bool) {
 			l = m.leases[c.LeaseID]
 		}
 		if l == nil {
-			m.seenHolding(q, c, now, listed)
+			if !q.awaits(c) {
+				m.seenHolding(q, c, now, listed)
+			}
 			continue
 		}
 		if blocked || l.phase != waiting || l.term != m.term || !l.turn() {
@@ -244,13 +266,16 @@ func (m *Manager) evaluateAfter(q *queue, now time.Duration, listed bool) {
 }
 
 // settled reports whether nobody can stand before the lease whom the replica
-// does not show: a contender that may not be read. It asks for the listings that
-// are missing; the last of them evaluates again.
+// does not show, a contender that may not be read, and nobody has whose end it
+// does not show. It asks for the listings that are missing; the last of them, or
+// of the ends, evaluates again.
 func (m *Manager) settled(l *lease) bool {
 	sure := true
 	for s := range l.slots {
 		if s.q == m.incomplete {
 			sure = false // the listing that is being applied ends with its queue's evaluation
+		} else if s.q.awaits(s.contender) {
+			sure = false
 		} else if s.q.gap || !s.q.known {
 			m.list(s.q)
 			sure = false

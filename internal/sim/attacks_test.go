@@ -564,3 +564,41 @@ func TestAttack45AnInventedLeaseIDClaimsNothing(t *testing.T) {
 		c.release(l)
 	})
 }
+
+// The holder's client lets go, and is answered that its contender is gone: another program has deleted it, and before it the one
+// behind it. The gateway has heard of neither deletion.
+func TestAttack49AWaiterThatNeverStoodFirstIsNotToldThatItHolds(t *testing.T) {
+	play(t, windowOutlivesSession, 2, 1, func(s *scene) {
+		g, other := s.start(0), s.start(1)
+		holder, waiter, third := s.client(g), s.client(g), s.client(other)
+		first := s.take(holder, "a", "held", "ttl", "30s")
+		second := s.take(waiter, "a", "waiting", "ttl", "30s", "async", "true")
+		stalled := s.observer(g)
+		stalled.StallReplies()
+		s.administer(func(admin *session) {
+			for _, l := range []*lease{second, first} {
+				s.excuse(l.path)
+				if err := admin.delete(l.path); err != nil {
+					s.Fatal(err)
+				}
+			}
+		})
+		now := s.take(third, "a", "held", "ttl", "30s")
+		holder.release(first)
+		for range 5 {
+			if a := s.beat(waiter, second); a.status == http.StatusOK && a.State != "waiting" {
+				s.Errorf("it is told that it is %q, and %s holds", a.State, now.path)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if s.observer(g) != stalled {
+			s.Fatal("it has connected anew")
+		}
+		stalled.Resume()
+		time.Sleep(100 * time.Millisecond)
+		if a := s.beat(waiter, second); a.status != http.StatusGone {
+			s.Errorf("its gateway has heard of its end: %d %s", a.status, a.raw)
+		}
+		third.release(now)
+	})
+}

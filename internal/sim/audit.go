@@ -21,7 +21,6 @@ type contender struct {
 	gone       time.Time // zero while it is there
 	led        time.Time // when it came to the head of its queue, zero before
 	data       string
-	overtaken  bool      // when it went others stood before it
 	by         int64     // the session that made it
 	written    time.Time // when somebody who is no gateway has overwritten its data
 }
@@ -87,12 +86,6 @@ func (a *audit) commit(txn *state.Txn) {
 					}
 				}
 			}
-		}
-	}
-	for _, op := range txn.Ops {
-		if lock, ok := lockOf(op.Path); ok && op.Kind == state.TxnDelete {
-			c := a.newest(op.Path)
-			c.overtaken = len(a.live[lock]) > 0 && a.live[lock][0].number < c.number
 		}
 	}
 	for _, q := range a.live {

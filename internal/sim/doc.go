@@ -13,7 +13,8 @@
 // transaction that ZooKeeper commits (the audit), a run finds:
 //
 //   - overlap: two clients held one lock at the same time, as they counted (promise 1);
-//   - barging: a client was told that it holds while an earlier contender stood before it (1, 4), other programs' included;
+//   - barging: a client was told that it holds while an earlier contender stood before it (1, 4), other programs' included, or
+//     though its contender never stood first in ZooKeeper's order;
 //   - shortening: a lease ended although its client held it, and neither it nor another program had ended it (2, 3);
 //   - a zombie: a success was answered for a lease more than a promise window after its contender had gone (2);
 //   - fencing: the token of a later holder is not greater (5);

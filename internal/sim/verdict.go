@@ -113,6 +113,8 @@ func (w *world) checkBeliefs() {
 			}
 		case c == nil:
 			w.violate("a lease without a contender: %s", b.path)
+		case b.held && c.led.IsZero():
+			w.violate("barging: %s was told that it holds, and never stood first", b.path)
 		case c.gone.IsZero():
 		case !excused[b.path] && c.gone.Before(b.until):
 			w.violate("shortening: %s went at %v, its client counted on it until %v", b.path, w.since(c.gone), w.since(b.until))
@@ -257,9 +259,7 @@ func (w *world) checkAudit() {
 	}
 	for _, path := range slices.Sorted(maps.Keys(granted)) {
 		c := w.audit.find(path)
-		// A gateway that lags knows of its own lease's end, and not yet that the one behind it went before that.
-		lags := c != nil && c.overtaken && granted[path].After(c.gone)
-		if c == nil || c.led.IsZero() && !lags {
+		if c == nil || c.led.IsZero() {
 			w.violate("events: it was told that %s holds, which it never did", path)
 		}
 	}

@@ -104,6 +104,9 @@ var Table = []Mutant{
 	pace`},
 	}},
 	{Name: "created-event", Without: "a create's reply grants", Edits: []Edit{grantOnReply}},
+	{Name: "early-end", Without: "an end that the writer was told of grants, though the replica does not show it", Edits: []Edit{
+		{leases, "		if s.seen {\n			s.q.note().early", "		if false {\n			s.q.note().early"},
+	}},
 	{Name: "gap", Without: "a number that was never seen does not matter", Edits: []Edit{noGaps}},
 	{Name: "created-event+gap", Without: "a create's reply grants, and a number that was never seen does not matter", Edits: []Edit{grantOnReply, noGaps}},
 	{Name: "absence", Without: "what a listing lacks is gone, whatever its zxid", Edits: []Edit{absenceCounts}, Open: "the beginning of the observer's new session is committed before its server answers it, so no listing is older than the connection; only ZooKeeper's local sessions, which are off by default and not simulated, would show it"},
