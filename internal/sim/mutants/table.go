@@ -30,7 +30,7 @@ const (
 	zkLoop     = "internal/zk/observer_loop.go"
 	zkReplies  = "internal/zk/observer_replies.go"
 	adopting   = "internal/locks/adopt.go"
-	acquiring  = "internal/locks/acquire.go"
+	creating   = "internal/locks/create.go"
 	applying   = "internal/locks/apply.go"
 	clocks     = "internal/locks/clock.go"
 	leases     = "internal/locks/lease.go"
@@ -47,17 +47,17 @@ var (
 
 	neverBehind = Edit{zkReplies, "c.currency.behind(h.Zxid, sent, grace) {", "c.currency.behind(h.Zxid, sent, grace) && false {"}
 
-	grantOnReply = Edit{acquiring, "			l.named(res.Paths[contender][len(q.path)+1:])\n", `			l.named(res.Paths[contender][len(q.path)+1:])
-			if parsed, ok := recipe.Parse(m.fleet, l.name()); ok && !l.seen {
-				*l.contender = parsed
-				l.seen = true
-				m.addContender(q, l.contender, false)
+	grantOnReply = Edit{creating, "			s.named(path[len(s.q.path)+1:])\n", `			s.named(path[len(s.q.path)+1:])
+			if parsed, ok := recipe.Parse(m.fleet, s.name()); ok && !s.seen {
+				*s.contender = parsed
+				s.seen = true
+				m.addContender(s.q, s.contender, false)
 			}
 `}
 
-	noGaps = Edit{queues, "if q.gap || !q.known {", "if false {"}
+	noGaps = Edit{queues, "} else if s.q.gap || !s.q.known {", "} else if false {"}
 
-	absenceCounts = Edit{applying, "case c.Listed && (l.phase == creating && l.czxid == 0 || c.Zxid < l.czxid):", "case false:"}
+	absenceCounts = Edit{applying, "if c.Listed && (l.phase == creating && l.czxid == 0 || c.Zxid < l.born()) {", "if false {"}
 
 	backInTime = Edit{zkLoop, "seen := max(o.lastZxid, o.writerZxid())", "seen := int64(0)"}
 
