@@ -43,6 +43,12 @@
 // in the order that internal/events promises. All of it is published in events.go,
 // with the lock held; what has been told of a contender is in sights.go.
 //
+// # Current tokens
+//
+// Whether a fencing token is current is asked by what the lock protects, perhaps of
+// a gateway that lags or is deposed: fencecheck.go says what may be answered, barrier.go
+// how all who ask share one transaction.
+//
 // # Who owns what
 //
 // All state is behind Manager.mu, held for short spans and never during I/O.

@@ -269,6 +269,16 @@ type fakeSession struct {
 	pending  map[*zk.Write]struct{} // committed or not, not answered
 	zxid     int64
 	crashed  bool
+	deposed  bool // its nodes are gone, and it has not noticed
+}
+
+// depose does what another gateway does to one that it takes for dead.
+func (f *fakeSession) depose() {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	f.s.tx([]zk.Op{{Kind: zk.OpDelete, Path: "/lockkeeper/guards/" + f.id, Version: -1},
+		{Kind: zk.OpDelete, Path: "/lockkeeper/gateways/" + f.id, Version: -1}})
+	f.deposed = true
 }
 
 func (s *fakeStore) Open(ctx context.Context, id string, registration []byte, onCommit func(zk.Instant, int64)) (Session, error) {
@@ -306,7 +316,7 @@ func (f *fakeSession) beat() {
 			return
 		case <-time.After(fakeWindow / 3):
 			f.s.mu.Lock()
-			if !f.s.away && f.err == nil {
+			if !f.s.away && f.err == nil && !f.deposed {
 				f.s.zxid++
 				f.commit(f.s.clock.Now())
 			}
@@ -375,6 +385,10 @@ func (f *fakeSession) run(w *zk.Write) {
 		if f.err != nil {
 			f.s.mu.Unlock()
 			return // end answered it
+		}
+		if f.deposed && !f.s.away {
+			f.end(zk.ErrDeposed) // releases mu, and answers
+			return
 		}
 		if !f.s.away {
 			break

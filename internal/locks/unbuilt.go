@@ -54,8 +54,3 @@ func (m *Manager) Configure(ctx context.Context, req SettingsRequest) (Lock, err
 
 // Remove deletes an empty lock and its settings; one that is in use is CodeLockInUse.
 func (m *Manager) Remove(ctx context.Context, p Principal, ns, lock string) error { return unbuilt() }
-
-// Fence tells whether a fencing token is still current.
-func (m *Manager) Fence(ctx context.Context, req FenceRequest) (FenceAnswer, error) {
-	return FenceAnswer{}, unbuilt()
-}
