@@ -59,6 +59,12 @@ func rowOf(l *locks.Lock, m moments) templates.LockRow {
 		NS: visible(l.NS), Name: visible(l.Name), URL: view{page: pageLock, ns: l.NS, lock: l.Name, tab: tabQueue}.url(),
 		State: string(l.State), HolderCount: len(l.Holders), Waiting: l.QueueLength, Hazards: len(l.Hazards),
 	}
+	if len(l.Holders) > 0 {
+		row.Mode = string(l.Holders[0].Mode)
+	}
+	if p := permitsOf(l, false); p != nil && (row.Mode == "" || row.Mode == string(locks.Semaphore)) {
+		row.Permits, row.Limit = p.Taken, p.Limit
+	}
 	for i := range l.Holders {
 		c := &l.Holders[i]
 		if i < rowHolders {
@@ -75,22 +81,36 @@ func rowOf(l *locks.Lock, m moments) templates.LockRow {
 }
 
 func whoOf(c *locks.Contender) templates.Who {
-	w := templates.Who{Owner: visible(c.Owner), LeaseID: visible(c.LeaseID), Foreign: c.Foreign != nil}
+	w := templates.Who{Owner: visible(c.Owner), LeaseID: visible(c.LeaseID), Foreign: c.Foreign != nil, Delayed: c.Delayed}
 	if c.Foreign != nil {
 		w.Program = visible(c.Foreign.Program)
 	}
 	return w
 }
 
-// contenderOf is an entry of a queue.
-func contenderOf(c *locks.Contender, m moments) templates.Contender {
+// contenderOf is an entry of l's queue.
+func contenderOf(l *locks.Lock, c *locks.Contender, m moments) templates.Contender {
 	v := templates.Contender{
-		Who: whoOf(c), Position: c.Position, Mode: string(c.Mode), Permits: c.Permits, Znode: visible(c.Znode),
+		Who: whoOf(c), Position: c.Position, Mode: string(c.Mode), Permits: c.Permits, Limit: c.Limit, Znode: visible(c.Znode),
 		Since:     m.ago(c.Znode, queuedAt, c.Age, c.AgeKnown),
 		ExpiresAt: m.expiry(c), Clock: c.Clock, Unclaimed: c.Unclaimed, Metadata: visible(c.Metadata),
+		Group: groupOf(l.NS, c.Group), Ephemeral: c.Ephemeral, Break: breakAction(l.NS, l.Name, c),
+	}
+	for _, hold := range c.Holds {
+		v.Holds = append(v.Holds, visible(hold))
+	}
+	if c.Delayed {
+		v.Ended = string(c.Reason)
 	}
 	if c.Position == 0 {
 		v.FencingToken, v.HeldSince, v.HeldLonger = c.FencingToken, m.held(c), c.HeldLonger
+		v.AtFront = len(c.Group) > 0 && c.HeldFor == 0 && !c.Delayed // none has seen it hold
+	}
+	if r := c.Revoke; r != nil {
+		v.Asked = &templates.Asked{Reason: visible(r.Reason)}
+		if r.Forced {
+			v.Asked.Until = m.steady.at(c.Znode, forcedAt, m.now.Add(r.ForceIn))
+		}
 	}
 	if f := c.Foreign; f != nil {
 		if f.Session != 0 {
@@ -103,19 +123,28 @@ func contenderOf(c *locks.Contender, m moments) templates.Contender {
 	return v
 }
 
-func contendersOf(list []locks.Contender, m moments) []templates.Contender {
+func contendersOf(l *locks.Lock, list []locks.Contender, m moments) []templates.Contender {
 	shown := make([]templates.Contender, 0, len(list))
 	for i := range list {
-		shown = append(shown, contenderOf(&list[i], m))
+		shown = append(shown, contenderOf(l, &list[i], m))
 	}
 	return shown
 }
 
-// showLock fills in what a lock's page shows of its queue.
-func showLock(v *templates.Lock, l *locks.Lock, root string, m moments) {
+// showLock fills in what a lock's page shows of its queue; first: its waiters
+// are the first ones.
+func showLock(v *templates.Lock, l *locks.Lock, root string, first bool, m moments) {
 	v.State, v.QueueLength = string(l.State), l.QueueLength
 	v.HolderCount = len(l.Holders)
-	v.Holders, v.Waiters = contendersOf(l.Holders[:min(pageSize, len(l.Holders))], m), contendersOf(l.Waiters, m)
+	v.Holders, v.Waiters = contendersOf(l, l.Holders[:min(pageSize, len(l.Holders))], m), contendersOf(l, l.Waiters, m)
+	v.Limit, v.LimitAgreed, v.Permits = l.Limit, l.LimitAgreed, permitsOf(l, first)
+	showWhy(v, l, first)
+	if len(l.Holders)+l.QueueLength > 0 {
+		v.Reap, v.Destroy = lockAction(l.NS, l.Name, "reap"), lockAction(l.NS, l.Name, "destroy")
+	}
+	if l.State == locks.LockHeld || l.State == locks.LockUnclaimed {
+		v.Revoke = lockAction(l.NS, l.Name, "revoke")
+	}
 	v.Dir = visible(dirOf(l, root))
 	for _, h := range l.Hazards {
 		v.Hazards = append(v.Hazards, templates.Hazard{Code: visible(h.Code), Detail: visible(h.Detail)})

@@ -49,7 +49,7 @@ func TestARowOfManyHoldersNamesTheFirstAndTheOldestTime(t *testing.T) {
 func TestAContenderShowsEveryField(t *testing.T) {
 	for name, c := range map[string]struct {
 		give locks.Contender
-		want templates.Contender
+		want templates.Contender // Break aside
 	}{
 		"a holder": {
 			locks.Contender{LeaseID: "lk1", Znode: "/r/a/1", Owner: evil, Mode: locks.Semaphore, Permits: 2, FencingToken: 99, Age: time.Hour,
@@ -60,6 +60,21 @@ func TestAContenderShowsEveryField(t *testing.T) {
 		"a waiter has neither token nor time of holding": {
 			locks.Contender{LeaseID: "lk2", Znode: "/r/a/2", Mode: locks.Exclusive, Position: 3, FencingToken: 5, HeldFor: time.Second, HeldLonger: true},
 			templates.Contender{Who: templates.Who{LeaseID: "lk2"}, Mode: "exclusive", Znode: "/r/a/2", Position: 3}},
+		"one of several locks, held twice, asked to let go": {
+			locks.Contender{LeaseID: "lk5", Znode: "/r/a/5", Mode: locks.Exclusive, HeldFor: time.Second, Group: []string{"b", "team/" + "c"}, Holds: []string{"x", evil},
+				Ephemeral: true, Revoke: &locks.Revocation{Reason: evil, Forced: true, ForceIn: time.Minute}},
+			templates.Contender{Who: templates.Who{LeaseID: "lk5"}, Mode: "exclusive", Znode: "/r/a/5", HeldSince: now.Add(-time.Second), Holds: []string{"x", evilShown},
+				Group: []templates.Link{{Name: "b", URL: "/locks/b"}, {Name: "team/c", URL: "/locks/c?ns=team"}}, Ephemeral: true,
+				Asked: &templates.Asked{Reason: evilShown, Until: now.Add(time.Minute)}}},
+		"asked, and nobody will force it": {
+			locks.Contender{LeaseID: "lk6", Znode: "/r/a/6", Revoke: &locks.Revocation{ForceIn: time.Minute}},
+			templates.Contender{Who: templates.Who{LeaseID: "lk6"}, Znode: "/r/a/6", Asked: &templates.Asked{}}},
+		"at the front, and waiting for another lock of its group": {
+			locks.Contender{LeaseID: "lk7", Znode: "/r/a/7", Group: []string{"b"}},
+			templates.Contender{Who: templates.Who{LeaseID: "lk7"}, Znode: "/r/a/7", Group: []templates.Link{{Name: "b", URL: "/locks/b"}}, AtFront: true}},
+		"a place that is kept": {
+			locks.Contender{LeaseID: "lk8", Znode: "/r/a/8", Delayed: true, Reason: locks.ReasonExpired, Clock: time.Minute, ExpiresIn: time.Second},
+			templates.Contender{Who: templates.Who{LeaseID: "lk8", Delayed: true}, Znode: "/r/a/8", Ended: "expired", Clock: time.Minute, ExpiresAt: now.Add(time.Second)}},
 		"what is not known is zero": {
 			locks.Contender{LeaseID: "lk3", Znode: "/r/a/3", Mode: locks.Exclusive},
 			templates.Contender{Who: templates.Who{LeaseID: "lk3"}, Mode: "exclusive", Znode: "/r/a/3"}},
@@ -75,7 +90,8 @@ func TestAContenderShowsEveryField(t *testing.T) {
 			templates.Contender{Who: templates.Who{Foreign: true}, Mode: "shared", Znode: "/r/a/5", Data: "/wAB", DataBinary: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, contenderOf(&c.give, moments{now: now})); diff != "" {
+			c.want.Break = breakAction(locks.DefaultNamespace, "a", &c.give)
+			if diff := cmp.Diff(c.want, contenderOf(&locks.Lock{NS: locks.DefaultNamespace, Name: "a"}, &c.give, moments{now: now})); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -86,7 +102,7 @@ func TestALocksPageShowsItsQueue(t *testing.T) {
 	var v templates.Lock
 	showLock(&v, &locks.Lock{NS: "default", Name: "a", State: locks.LockQueued, QueueLength: 120,
 		Holders: []locks.Contender{{Znode: "/other/a/1"}}, Waiters: []locks.Contender{{Znode: "/other/a/2", Position: 1}, {Znode: "/other/a/3", Position: 2}},
-		Hazards: []locks.Hazard{{Code: "stray_child", Detail: evil}}}, "/lockkeeper", moments{now: now})
+		Hazards: []locks.Hazard{{Code: "stray_child", Detail: evil}}}, "/lockkeeper", true, moments{now: now})
 	if v.State != "queued" || v.QueueLength != 120 || len(v.Holders) != 1 || len(v.Waiters) != 2 || v.Waiters[1].Position != 2 || v.Dir != "/other/a" {
 		t.Errorf("%+v", v)
 	}

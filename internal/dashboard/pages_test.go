@@ -39,6 +39,7 @@ func TestPagesAreServed(t *testing.T) {
 	for target, want := range map[string][]string{
 		"/":                           {"status", "locks"},
 		"/?q=dep&state=held&ns=team":  {"status", "locks"},
+		"/?state=delayed":             {"status", "locks"},
 		"/?q=&state=&ns=&cursor=":     {"status", "locks"}, // as a form sends it
 		"/locks/deploy":               {"status", "lock-head", "queue", "history"},
 		"/locks/deploy?tab=zookeeper": {"status", "lock-head", "nodes"},

@@ -87,7 +87,7 @@ func (d *Dashboard) readLock(ctx context.Context, v view, mem memory, page templ
 		shown.Problem = problemOf(err)
 		return content{lock: shown}, err
 	}
-	showLock(shown, &l, info.Root, moments{time.Now(), mem.steady})
+	showLock(shown, &l, info.Root, v.cursor == "", moments{time.Now(), mem.steady})
 	if v.cursor != "" {
 		shown.First = v.at("").url()
 	}

@@ -25,6 +25,7 @@ const (
 	queuedAt  = 'q'
 	heldAt    = 'h'
 	expiresAt = 'x'
+	forcedAt  = 'f'
 )
 
 // at is t, or what was shown for it if that is the same moment.

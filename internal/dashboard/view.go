@@ -122,9 +122,9 @@ func overviewView(values url.Values, allowed ...string) (view, *refusal) {
 	v := view{page: pageOverview, ns: namespaceOf(values), cursor: values.Get("cursor"),
 		query: strings.TrimSpace(values.Get("q")), state: locks.LockState(values.Get("state"))}
 	switch v.state {
-	case "", locks.LockFree, locks.LockHeld, locks.LockUnclaimed, locks.LockQueued:
+	case "", locks.LockFree, locks.LockHeld, locks.LockUnclaimed, locks.LockQueued, locks.LockDelayed:
 	default:
-		return view{}, wrongParameter(http.StatusUnprocessableEntity, "state is free, held, unclaimed or queued, not %s.", quoted(string(v.state)))
+		return view{}, wrongParameter(http.StatusUnprocessableEntity, "state is free, held, unclaimed, queued or delayed, not %s.", quoted(string(v.state)))
 	}
 	return v, only(values, allowed)
 }

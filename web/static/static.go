@@ -1,5 +1,5 @@
 // Package static holds the files that the dashboard's pages load: a stylesheet,
-// a script, the mark, and htmx as its authors published it (README.md has
+// scripts, the mark, and htmx as its authors published it (README.md has
 // versions, checksums and how htmx is used).
 //
 // All of them live under one path that has a hash of their contents in it. So
@@ -26,7 +26,7 @@ import (
 // Prefix is where Handler must be mounted.
 const Prefix = "/static/"
 
-//go:embed app.css app.js theme.js favicon.svg vendor/*.js
+//go:embed app.css actions.js app.js theme.js favicon.svg vendor/*.js
 var files embed.FS
 
 // contentTypes are those of all files that are embedded. The system's table is

@@ -24,7 +24,7 @@ func get(t *testing.T, method, path string) *http.Response {
 func TestEveryFileIsServedForEverUnderItsHash(t *testing.T) {
 	urls := URLs()
 	want := map[string]string{
-		"app.css": "text/css; charset=utf-8", "app.js": "text/javascript; charset=utf-8", "theme.js": "text/javascript; charset=utf-8",
+		"app.css": "text/css; charset=utf-8", "actions.js": "text/javascript; charset=utf-8", "app.js": "text/javascript; charset=utf-8", "theme.js": "text/javascript; charset=utf-8",
 		"favicon.svg": "image/svg+xml", "vendor/htmx.min.js": "text/javascript; charset=utf-8", "vendor/hx-ws.min.js": "text/javascript; charset=utf-8",
 	}
 	if len(urls) != len(want) {
@@ -125,7 +125,7 @@ func TestVendoredFilesAreWhatTheReadmeSays(t *testing.T) {
 // A browser that keeps to the content security policy would refuse it, and some
 // page would stand still.
 func TestOurScriptsNeedNoEval(t *testing.T) {
-	for _, name := range []string{"app.js", "theme.js"} {
+	for _, name := range []string{"actions.js", "app.js", "theme.js"} {
 		content, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

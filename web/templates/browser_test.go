@@ -19,13 +19,19 @@ import (
 // browse opens a sample page in Chromium, from a server that stop takes away.
 func browse(t *testing.T, path string) (page *browser, stop func()) {
 	t.Helper()
+	return browseWith(t, path, new(fakeAPI))
+}
+
+// browseWith has a JSON API of the test's own.
+func browseWith(t *testing.T, path string, api *fakeAPI) (page *browser, stop func()) {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("a browser takes seconds")
 	}
 	if _, err := exec.LookPath("chromium"); err != nil {
 		t.Skip("there is no chromium; internal/e2e needs one")
 	}
-	server := httptest.NewUnstartedServer(previewHandler())
+	server := httptest.NewUnstartedServer(previewHandler(api))
 	var mu sync.Mutex
 	var conns []net.Conn // those of sockets, too, which the server forgets
 	server.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
@@ -185,7 +191,7 @@ func TestAPageThatIsOlderThanItsGatewayIsLoadedAgain(t *testing.T) {
 func TestNoPageIsWiderThanItsWindow(t *testing.T) {
 	page, _ := browse(t, "/")
 	origin := eval[string](page, "location.origin")
-	for _, path := range []string{"/", "/evil-list", "/lock-shared", "/lock-free", "/nodes", "/problem"} {
+	for _, path := range []string{"/", "/evil-list", "/lock-shared", "/lock-free", "/lock-permits", "/lock-group", "/lock-asked", "/nodes", "/problem"} {
 		run(page, chromedp.Navigate(origin+path))
 		for _, width := range []int64{320, 390, 500, 640, 735, 740, 780, 860, 960, 1023, 1030, 1280, 1920} {
 			if _, err := chromedp.Call(page.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 800, DeviceScaleFactor: 1}); err != nil {

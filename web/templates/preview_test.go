@@ -19,8 +19,9 @@ const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 
 
 // previewHandler serves the samples as a gateway would: live, and with a push
 // every second in which the queue moves.
-func previewHandler() http.Handler {
+func previewHandler(api http.Handler) http.Handler {
 	mux := http.NewServeMux()
+	mux.Handle("/v1/", api)
 	mux.Handle(static.Prefix, static.Handler())
 	start := time.Now()
 	push := func(n int) []byte {
@@ -92,5 +93,5 @@ func TestPreview(t *testing.T) {
 	for path := range samples(time.Now()) {
 		fmt.Printf("http://%s%s\n", addr, path)
 	}
-	t.Fatal(http.ListenAndServe(addr, previewHandler()))
+	t.Fatal(http.ListenAndServe(addr, previewHandler(new(fakeAPI))))
 }

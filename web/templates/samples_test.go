@@ -3,6 +3,7 @@ package templates
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -49,7 +50,7 @@ func overviewSample(now time.Time) Overview {
 	rows := []LockRow{
 		held("default", "billing:close-month", "worker-14@fra1", 7, 12*time.Minute, 24*time.Second),
 		held("default", "db:migrate:orders", "ci-runner-3", 31, 4*time.Second, 8*time.Minute),
-		{NS: "default", Name: "cache:warm", URL: "/lock", State: "held", HolderCount: 9, Waiting: 2, HeldSince: now.Add(-3 * time.Hour),
+		{NS: "default", Name: "cache:warm", URL: "/lock", State: "held", Mode: "shared", HolderCount: 9, Waiting: 2, HeldSince: now.Add(-3 * time.Hour),
 			Holders: []Who{{Owner: "edge-1", LeaseID: leaseID(1)}, {Owner: "edge-2", LeaseID: leaseID(2)}, {LeaseID: leaseID(3)}}},
 		{NS: "curator", Name: "leader", URL: "/lock", State: "held", HolderCount: 1, Waiting: 2, HeldSince: now.Add(-49 * time.Hour), HeldLonger: true,
 			Holders: []Who{{Foreign: true, Program: "Curator"}}, Hazards: 1},
@@ -57,6 +58,10 @@ func overviewSample(now time.Time) Overview {
 			Holders: []Who{{Owner: "deploy-bot", LeaseID: leaseID(9)}}, HeldSince: now.Add(-2 * time.Second), ExpiresAt: now.Add(3 * time.Second)},
 		{NS: "default", Name: "report:nightly", URL: "/lock", State: "queued", Waiting: 4},
 		{NS: "default", Name: "sweep", URL: "/lock", State: "free"},
+		{NS: "default", Name: "gpu", URL: "/lock", State: "held", Mode: "semaphore", Permits: 8, Limit: 10, HolderCount: 3, Waiting: 2, HeldSince: now.Add(-40 * time.Minute),
+			Holders: []Who{{Owner: "transcode-1", LeaseID: leaseID(21)}, {Owner: "transcode-4", LeaseID: leaseID(22)}, {Owner: "thumbs", LeaseID: leaseID(23)}}},
+		{NS: "default", Name: "release:notes", URL: "/lock", State: "delayed", Mode: "exclusive", HolderCount: 1, Waiting: 2, ExpiresAt: now.Add(48 * time.Second),
+			Holders: []Who{{Owner: "ci-runner-1", LeaseID: leaseID(24), Delayed: true}}},
 		held("default", "x"+strings.Repeat("very-long-lock-name.", 10)[:199], strings.Repeat("an-owner-with-a-long-label ", 4), 1200, 26*time.Hour, 59*time.Minute),
 		held("default", "payments@eu-west-1", "api-7f9c", 0, 700*time.Millisecond, 29*time.Second),
 		held("default", "index:rebuild", "search-2", 1, 95*time.Second, 25*time.Second),
@@ -188,7 +193,12 @@ func samples(now time.Time) map[string]templ.Component {
 	problem := Problem{Page: page(now, "Not found · Lockkeeper"), Status: 404, Title: "There is no such page", Detail: "A lock's page is at /ui/locks/NAMESPACE/NAME."}
 	problem.Live = ""
 
-	return map[string]templ.Component{
+	evil.Holders[0].Break, evil.Revoke, evil.Reap, evil.Destroy = "/v1/leases/x/break", "/v1/x", "/v1/y", "/v1/z"
+	evil.Holders[0].Group, evil.Holders[0].Holds, evil.Holders[0].Ended = []Link{{hostile, "javascript:alert(6)"}}, []string{hostile}, hostile
+	evil.Holders[0].Asked = &Asked{Reason: hostile, Until: now}
+	evil.Waiters[0].Why = Why{For: []Who{{Owner: hostile}}}
+	evil.Permits = &Permits{Limit: 4, Taken: 2, Shares: []Share{{Who{Owner: hostile}, 2}}, Next: 3, NextWho: Who{Owner: hostile}}
+	all := map[string]templ.Component{
 		"/":             OverviewPage(overviewSample(now)),
 		"/empty":        OverviewPage(empty),
 		"/nothing":      OverviewPage(nothing),
@@ -207,6 +217,8 @@ func samples(now time.Time) map[string]templ.Component {
 		"/evil-list":    OverviewPage(evilList),
 		"/evil-problem": ProblemPage(Problem{Page: evil.Page, Status: 400, Title: hostile, Detail: hostile}),
 	}
+	maps.Copy(all, statePages(now))
+	return all
 }
 
 // fragments are those of a page, by id.

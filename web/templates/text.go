@@ -120,7 +120,7 @@ func stateLabel(state string) string {
 // tone chooses a chip's colours; the text says the same.
 func tone(state string) string {
 	switch state {
-	case "held", "free", "unclaimed", "queued":
+	case "held", "free", "unclaimed", "queued", "delayed":
 		return state
 	}
 	return "other"
@@ -262,13 +262,29 @@ func distinct(n int, id func(int) string) []string {
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
 func chamberTitle(v Lock) string {
-	switch v.HolderCount {
-	case 0:
+	switch n := v.HolderCount; {
+	case v.State == "delayed":
+		return "Kept for a lock delay"
+	case n > 0 && v.State == "queued":
+		return "At the front"
+	case n == 0:
 		return "Holder"
-	case 1:
+	case n == 1:
 		return "Held by"
+	case v.readersOnly():
+		return "Held by " + counted(n, "reader") + " together"
+	default:
+		return "Held by " + count(n)
 	}
-	return "Held by " + count(v.HolderCount)
+}
+
+func (v Lock) readersOnly() bool {
+	for _, c := range v.Holders {
+		if c.Mode != "shared" || c.Delayed {
+			return false
+		}
+	}
+	return true
 }
 
 // andMore is how many wait behind the page that is shown.
@@ -283,7 +299,24 @@ func andMore(v Lock) string {
 }
 
 // whoTitle is all of a contender's names.
-func whoTitle(w Who) string { return strings.TrimSpace(w.Owner + " " + w.LeaseID) }
+func whoTitle(w Who) string {
+	title := strings.TrimSpace(w.Owner + " " + w.LeaseID)
+	if w.Delayed {
+		title += ": has ended, its place is kept for its lock delay"
+	}
+	return title
+}
+
+// modeTag is how a lock is held when that is not the usual way.
+func (r LockRow) modeTag() string {
+	switch {
+	case r.Limit > 0:
+		return count(r.Permits) + " of " + count(r.Limit)
+	case r.Mode == "exclusive":
+		return ""
+	}
+	return r.Mode
+}
 
 // cut parts a znode's name before the end that is always shown: its sequence
 // number, of ten digits, and what stands before it.

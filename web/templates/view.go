@@ -55,6 +55,7 @@ type Who struct {
 	LeaseID string // "" when foreign
 	Foreign bool
 	Program string // of a foreign one, "" when not known
+	Delayed bool   // its lease has ended, and its place stays for its lock delay
 }
 
 // LockRow is one lock of the overview.
@@ -62,8 +63,12 @@ type LockRow struct {
 	NS, Name string
 	URL      string // of its page
 	// State is "free", "held", "unclaimed" (granted, and the client has not
-	// shown up yet) or "queued" (contenders wait, nobody holds).
+	// shown up yet), "queued" (contenders wait, nobody holds) or "delayed" (let
+	// go, and kept for its last holder's lock delay).
 	State       string
+	Mode        string // of who holds; "" when nobody does
+	Permits     int    // that are taken, of Limit; with mode "semaphore"
+	Limit       int
 	Holders     []Who // the first few
 	HolderCount int
 	Waiting     int
@@ -97,18 +102,81 @@ type Contender struct {
 	Position     int // among the waiters, from 1; 0 for a holder
 	Mode         string
 	Permits      int // 0 unless a semaphore's
+	Limit        int // of the semaphore when it was enqueued; 0 when not known
 	Znode        string
 	FencingToken int64         // holders; 0 while it is not known
 	Since        time.Time     // when it queued; zero when not known
 	HeldSince    time.Time     // holders; zero when not known
 	HeldLonger   bool          // as in LockRow
-	ExpiresAt    time.Time     // when its clock runs out unless it heartbeats; zero when another gateway or program knows
+	ExpiresAt    time.Time     // when its clock runs out unless it heartbeats, or its lock delay; zero when another gateway or program knows
 	Clock        time.Duration // what ExpiresAt counts down from; 0 when not known
 	Unclaimed    bool
+	Ended        string   // with Delayed: how its lease ended, "expired"
+	Holds        []string // of a reentrant lease
+	Group        []Link   // the other locks of its lease
+	AtFront      bool     // nothing stands before it here: it waits for another lock of its group
+	Ephemeral    bool     // ends with its gateway's session
+	Asked        *Asked   // its holder has been asked to let go
+	Why          Why      // it waits; see Why
+	Convoy       Convoy   // of a reader that waits
 	Metadata     string
 	Session      string // of a foreign one's ZooKeeper session, "0x..."; "" when not known
 	Data         string // of a foreign one, printable; "" when not known
 	DataBinary   bool   // Data is base64
+	Break        string // URL that ends it
+}
+
+// Link is a name with the address of its page.
+type Link struct{ Name, URL string }
+
+// Asked is a holder's revocation.
+type Asked struct {
+	Reason string    // the asker's words
+	Until  time.Time // when the lease is ended if it has not been let go; zero: never
+}
+
+// Why says what a waiter waits for where its place in line does not tell. It is
+// one of: the holders (For, Others, Readers), a lock delay (For, Delay), the one
+// at a place in line (At, Writer), permits (Need). The zero value says nothing.
+type Why struct {
+	For      []Who     // some who hold
+	Others   int       // more of them
+	Readers  bool      // all who hold are readers
+	Delay    bool      // For has let go; its place is kept
+	Until    time.Time // of Delay; zero when another gateway knows
+	At       int       // the place in line of the last one in the way
+	Writer   bool      // that one is a writer
+	Earlier  bool      // somebody ahead of this page is in the way
+	Need     int       // permits
+	Free     int       // of Of, that those ahead leave
+	Of       int
+	Together int // more readers behind it that go in with it
+}
+
+// Convoy is a reader's place among the readers that go in together.
+type Convoy string
+
+// The places. A reader alone has none.
+const (
+	ConvoyFirst  Convoy = "first"
+	ConvoyMiddle Convoy = "middle"
+	ConvoyLast   Convoy = "last"
+)
+
+// Permits is a semaphore as a bar.
+type Permits struct {
+	Limit  int
+	Taken  int
+	Shares []Share // who has how many; the rest of Taken is many small ones
+	// Next is what the next in line needs: 0 when nobody waits for permits.
+	Next    int
+	NextWho Who
+}
+
+// Share is one holder's part of the permits.
+type Share struct {
+	Who
+	Permits int
 }
 
 // Hazard is something about a lock that a person should know.
@@ -147,6 +215,12 @@ type Lock struct {
 	QueueLength int         // all who wait
 	First       string      // URL of the first page of waiters, "" when this is it
 	Next        string      // URL of the next page of waiters, "" when this is the last
+	Limit       int         // of its permits; 0 when it has none
+	LimitAgreed bool        // the limit came with an acquire and goes with the idle lock
+	Permits     *Permits    // nil unless it is a semaphore
+	Revoke      string      // URLs of what can be done to the lock
+	Reap        string
+	Destroy     string
 	Hazards     []Hazard
 	History     []Happening // the newest first
 	Nodes       []NodeEvent // the newest first

@@ -1,0 +1,181 @@
+package dashboard
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/web/templates"
+)
+
+// queueOf makes a lock of words: "x" an exclusive one, "s" a shared one, "3/10" three of ten permits, "d" one whose place
+// is kept, "g" one of a group. What is before the bar holds.
+func queueOf(words string) *locks.Lock {
+	l := &locks.Lock{NS: "default", Name: "a", State: locks.LockHeld}
+	holds, position := true, 0
+	for i, word := range strings.Fields(words) {
+		if word == "|" {
+			holds = false
+			continue
+		}
+		name := string(rune('A' + i))
+		c := locks.Contender{LeaseID: name, Owner: name, Znode: "/a/" + name, Mode: locks.Exclusive}
+		switch word {
+		case "s":
+			c.Mode = locks.Shared
+		case "d":
+			c.Delayed, c.Clock, c.ExpiresIn = true, time.Minute, time.Minute
+		case "g":
+			c.Group = []string{"b"}
+		case "x":
+		default:
+			c.Mode = locks.Semaphore
+			if _, err := fmt.Sscanf(word, "%d/%d", &c.Permits, &c.Limit); err != nil {
+				panic(err)
+			}
+		}
+		if holds {
+			l.Holders = append(l.Holders, c)
+			continue
+		}
+		position++
+		c.Position = position
+		l.Waiters = append(l.Waiters, c)
+	}
+	l.QueueLength = position
+	return l
+}
+
+func TestAWaiterIsToldWhyItWaits(t *testing.T) {
+	who := func(names ...string) (list []templates.Who) {
+		for _, n := range names {
+			list = append(list, templates.Who{Owner: n, LeaseID: n})
+		}
+		return list
+	}
+	for _, c := range []struct {
+		queue string
+		want  []templates.Why
+	}{
+		{"x | x x", []templates.Why{{For: who("A")}, {}}},
+		{"s s s | x s s x s", []templates.Why{{For: who("A", "B"), Others: 1, Readers: true}, {At: 1, Writer: true, Together: 1}, {}, {}, {At: 4, Writer: true}}},
+		{"x | s s", []templates.Why{{For: who("A"), Together: 1}, {}}},
+		{"d | x", []templates.Why{{For: []templates.Who{{Owner: "A", LeaseID: "A", Delayed: true}}, Delay: true, Until: now.Add(time.Minute)}}},
+		{"4/10 3/10 | 4/10 1/10 2/20", []templates.Why{{Need: 4, Free: 3, Of: 10}, {Need: 1, Of: 10}, {Need: 2, Free: 8, Of: 20}}},
+		{"x | 1/2 1/2", []templates.Why{{For: who("A")}, {}}},
+		{"2/2 | s", []templates.Why{{For: who("A")}}},
+		{"2/2 | 1/2 s", []templates.Why{{Need: 1, Of: 2}, {At: 1}}},
+		{"| x", []templates.Why{{}}},
+		{"| g", []templates.Why{{}}},
+	} {
+		var v templates.Lock
+		l := queueOf(c.queue)
+		showLock(&v, l, "/r", true, moments{now: now})
+		for i := range v.Waiters {
+			if diff := cmp.Diff(c.want[i], v.Waiters[i].Why); diff != "" {
+				t.Errorf("%s: waiter %d: %s", c.queue, i+1, diff)
+			}
+			if front := c.queue == "| g"; v.Waiters[i].AtFront != front {
+				t.Errorf("%s: waiter %d: at the front is %t", c.queue, i+1, !front)
+			}
+		}
+	}
+}
+
+// Of a page further back nobody has read who stands before it.
+func TestAPageFurtherBackGuessesNothing(t *testing.T) {
+	var v templates.Lock
+	l := queueOf("x | s s x s 1/10")
+	for i := range l.Waiters {
+		l.Waiters[i].Position += 50
+	}
+	showLock(&v, l, "/r", false, moments{now: now})
+	var got []templates.Why
+	for _, w := range v.Waiters {
+		got = append(got, w.Why)
+	}
+	if diff := cmp.Diff([]templates.Why{{Earlier: true, Together: 1}, {}, {}, {At: 53, Writer: true}, {}}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestReadersThatGoInTogetherAreDrawnTogether(t *testing.T) {
+	var v templates.Lock
+	showLock(&v, queueOf("x | s x s s s"), "/r", true, moments{now: now})
+	var got []templates.Convoy
+	for _, w := range v.Waiters {
+		got = append(got, w.Convoy)
+	}
+	if want := []templates.Convoy{"", "", templates.ConvoyFirst, templates.ConvoyMiddle, templates.ConvoyLast}; !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestPermitsAddUp(t *testing.T) {
+	p := permitsOf(queueOf("4/10 3/10 | 4/10"), true)
+	if p == nil || p.Limit != 10 || p.Taken != 7 || len(p.Shares) != 2 || p.Next != 4 || p.NextWho.Owner != "D" {
+		t.Errorf("%+v", p)
+	}
+	// The lock's own limit is the newest; holders may count on another one.
+	l := queueOf("4/10 4/10 |")
+	l.Limit = 6
+	if p := permitsOf(l, true); p.Limit != 6 || p.Taken != 8 {
+		t.Errorf("%+v", p)
+	}
+	l = queueOf(strings.Repeat("1/100 ", 60) + "| 1/100")
+	if p := permitsOf(l, true); p.Taken != 60 || len(p.Shares) != mostShares {
+		t.Errorf("%d taken, %d parts", p.Taken, len(p.Shares))
+	}
+	if p := permitsOf(l, false); p.Next != 0 {
+		t.Error("who is next is not on this page")
+	}
+	for _, words := range []string{"x |", "x | 1/4", "s | x", "|"} {
+		if p := permitsOf(queueOf(words), true); p != nil {
+			t.Errorf("%s: %+v", words, p)
+		}
+	}
+}
+
+func TestTheOverviewTellsHowALockIsHeld(t *testing.T) {
+	for words, want := range map[string][3]any{
+		"x |": {"exclusive", 0, 0}, "s s |": {"shared", 0, 0}, "4/10 3/10 | 4/10": {"semaphore", 7, 10}, "| x": {"", 0, 0},
+	} {
+		row := rowOf(queueOf(words), moments{now: now})
+		if got := [3]any{row.Mode, row.Permits, row.Limit}; got != want {
+			t.Errorf("%s: %v", words, got)
+		}
+	}
+	if row := rowOf(queueOf("d |"), moments{now: now}); !row.Holders[0].Delayed || !row.ExpiresAt.Equal(now.Add(time.Minute)) {
+		t.Errorf("%+v", row)
+	}
+}
+
+func TestActionsGoWhereTheAPIHasThem(t *testing.T) {
+	var v templates.Lock
+	l := queueOf("x | x")
+	l.NS, l.Name = "team", "a+b:c"
+	l.Waiters[0] = locks.Contender{Znode: "/r/a+b:c/<img \xff\u202e>-0000000001", Position: 1, Foreign: &locks.Foreign{}}
+	showLock(&v, l, "/r", true, moments{now: now})
+	want := []string{"/v1/locks/a+b:c/revoke?ns=team", "/v1/locks/a+b:c/reap?ns=team", "/v1/locks/a+b:c/destroy?ns=team", "/v1/leases/A/break",
+		"/v1/locks/a+b:c/contenders/%3Cimg%20%FF%E2%80%AE%3E-0000000001/break?ns=team"}
+	if diff := cmp.Diff(want, []string{v.Revoke, v.Reap, v.Destroy, v.Holders[0].Break, v.Waiters[0].Break}); diff != "" {
+		t.Error(diff)
+	}
+	for _, c := range []struct {
+		words string
+		state locks.LockState
+		want  [3]bool // revoke, reap, destroy
+	}{{"|", locks.LockFree, [3]bool{}}, {"| x", locks.LockQueued, [3]bool{false, true, true}}, {"d | x", locks.LockDelayed, [3]bool{false, true, true}}, {"x |", locks.LockUnclaimed, [3]bool{true, true, true}}} {
+		l, v := queueOf(c.words), templates.Lock{}
+		l.State = c.state
+		showLock(&v, l, "/r", true, moments{now: now})
+		if got := [3]bool{v.Revoke != "", v.Reap != "", v.Destroy != ""}; got != c.want {
+			t.Errorf("%s, %s: %v", c.words, c.state, got)
+		}
+	}
+}

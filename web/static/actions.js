@@ -1,0 +1,252 @@
+// What can be done on a lock's page: ask its holders to let go, break one
+// contender, reap, destroy. Each asks first, in a dialog that says whom it hits,
+// then calls the JSON API; what came of it the page shows by itself, live.
+// The dialogs are no fragments, so no push touches them; the rows that they are
+// about are, so what they say is read again after each push.
+"use strict";
+(() => {
+  const $ = (selector, root = document) => root.querySelector(selector);
+  const $$ = (selector, root = document) => root.querySelectorAll(selector);
+  const listed = 8; // names in a dialog; more are counted
+  const patience = 30_000;
+
+  let act = null; // the dialog that is open: {name, dialog, button, url, row}
+
+  const counted = (n, noun) => (n === 1 ? `1 ${noun}` : `${n.toLocaleString("en")} ${noun}s`);
+
+  // ---- Whom it hits ----------------------------------------------------------
+  // One is {who, lease, foreign, over}: read from a row, or from the API's answer.
+
+  const ofRow = (row) => ({ who: row.dataset.who, lease: row.dataset.lease, foreign: row.dataset.foreign, over: "over" in row.dataset });
+
+  const ofAnswer = (c) => ({
+    who: c.owner || c.foreign?.program || (c.foreign ? "another program" : c.lease_id ? `lease …${c.lease_id.slice(-8)}` : "unnamed"),
+    lease: c.owner && c.lease_id ? `…${c.lease_id.slice(-8)}` : "",
+    foreign: c.foreign ? (c.owner && c.foreign.program ? `foreign · ${c.foreign.program}` : "foreign") : undefined,
+    place: c.position ? `waiting, ${c.position}` : "holds",
+  });
+
+  function item(one) {
+    const li = document.createElement("li");
+    const part = (text, name) => {
+      if (!text) return;
+      const span = document.createElement("span");
+      span.className = name;
+      span.textContent = text;
+      li.append(span, " ");
+    };
+    part(one.who, "owner");
+    if (one.lease && !one.who.endsWith(one.lease)) part(one.lease, "id");
+    part(one.foreign, "chip chip-foreign");
+    part(one.place, "tag");
+    return li;
+  }
+
+  // say writes only what differs: role=status is read out whenever it is written.
+  function say(selector, text) {
+    const element = $(selector, act.dialog);
+    if (element && element.textContent !== text) element.textContent = text;
+  }
+
+  function show(sum, list, more = 0) {
+    say("[data-sum]", sum);
+    const names = list.slice(0, listed).map(item);
+    const rest = list.length - names.length + more;
+    if (rest > 0) names.push(item({ who: "", place: `and ${rest.toLocaleString("en")} more` }));
+    const ul = $("[data-hits]", act.dialog);
+    if (names.map((n) => n.textContent).join("\n") !== [...ul.children].map((n) => n.textContent).join("\n")) ul.replaceChildren(...names);
+    ul.hidden = names.length === 0;
+  }
+
+  // verb is what the last button says; without one there is nothing to do.
+  function allow(words) {
+    const button = $("[data-confirm]", act.dialog);
+    button.disabled = words === null;
+    button.textContent = words ?? button.dataset.verb;
+  }
+
+  const foreigners = (list) => list.filter((one) => one.foreign).length;
+
+  // ---- The dialogs -----------------------------------------------------------
+
+  const acts = {
+    revoke: {
+      begin: () => acts.revoke.look(),
+      look() {
+        const list = [...$$("#queue .holder")].map(ofRow).filter((one) => !one.over);
+        const all = Math.max(Number($(".actions")?.dataset.holders ?? 0), list.length);
+        const foreign = foreigners(list);
+        let sum = all === 0 ? "Nobody holds the lock now." : `Asks ${counted(all, "holder")}.`;
+        if (foreign > 0) sum += ` ${foreign === 1 ? "1 of them is another program's, and cannot be asked" : `${foreign} of them are other programs', and cannot be asked`} this way.`;
+        show(sum, list, all > list.length && list.length > 0 ? all - list.length : 0);
+        allow(all === 0 ? null : `Ask ${counted(all, "holder")}`);
+      },
+      body: (form) => ({ reason: form.reason.value, force_after: form.force_after.value.trim() }),
+      done: (answer) => `Asked ${counted(answer.asked?.length ?? 0, "holder")} to let go.`,
+    },
+
+    break: {
+      begin: () => acts.break.look(),
+      look() {
+        const row = document.getElementById(act.row);
+        const gone = !row?.dataset.break;
+        if (!gone) act.url = row.dataset.break;
+        const one = gone ? act.one : ofRow(row);
+        act.one = one;
+        const holds = row?.classList.contains("holder");
+        const says = { holder: holds && !one.over && !one.foreign, waiter: !gone && !holds, over: one.over, foreign: Boolean(one.foreign), group: Boolean(row?.dataset.group) };
+        for (const hint of $$("[data-says]", act.dialog)) hint.hidden = gone || !says[hint.dataset.says];
+        if (says.group) say("[data-group]", row.dataset.group);
+        show(gone ? "It is not on this page any more: it has ended, or moved." : holds ? (one.over ? "Ends the lock delay of:" : "Ends the lease of a holder:") : "Takes out of the queue:", [one]);
+        allow(gone ? null : `Break ${one.who.length > 24 ? "it" : one.who}`);
+      },
+      body: (form) => ({ reason: form.reason.value }),
+      done: () => `${act.one.who} was ended.`,
+    },
+
+    reap: {
+      begin() {
+        show("", []);
+        allow(null);
+      },
+      filters(form) {
+        const body = { older_than: form.older_than.value.trim(), state: form.state.value, mode: form.mode.value, owner: form.owner.value };
+        if (form.foreign.value) body.foreign = form.foreign.value === "true";
+        return body;
+      },
+      async preview() {
+        const asked = act;
+        const answer = await call(act.url, { ...acts.reap.filters($("form", act.dialog)), dry_run: true });
+        if (act !== asked || !answer) return;
+        tell(answer);
+      },
+      body: (form) => ({ ...acts.reap.filters(form), reason: form.reason.value }),
+      done: (answer) => `Reaped ${counted(answer.reaped?.length ?? 0, "contender")}.${answer.more ? " There are more: reap again." : ""}`,
+    },
+
+    destroy: {
+      async begin() {
+        const asked = act;
+        show("Looking whom it hits…", []);
+        acts.destroy.typed();
+        const answer = await call(act.button.dataset.look, { dry_run: true });
+        if (act !== asked) return;
+        const { holders, waiting } = $(".actions")?.dataset ?? {};
+        if (answer) tell(answer);
+        else show(`Hits ${counted(Number(holders ?? 0), "holder")} and ${Number(waiting ?? 0).toLocaleString("en")} waiting.`, []);
+        acts.destroy.typed();
+      },
+      typed() {
+        const typed = $("[name=typed]", act.dialog);
+        allow(typed.value === $("code", typed.labels[0]).textContent ? "Destroy" : null);
+      },
+      body: (form) => ({ reason: form.reason.value }),
+      done: (answer) => `The lock was destroyed: ${counted(answer.ended ?? 0, "contender")} ended${answer.foreign ? `, ${answer.foreign} of other programs` : ""}.`,
+    },
+  };
+
+  // tell shows the answer of a reap that only looked.
+  function tell(answer) {
+    const list = [...(answer.reaped ?? []), ...(answer.not ?? []).map((n) => n.contender)].map(ofAnswer);
+    const foreign = foreigners(list);
+    const n = `${answer.more ? "more than " : ""}${counted(list.length, "contender")}`;
+    let sum = list.length === 0 ? "Nobody is hit." : `Hits ${n}`;
+    if (list.length > 0) sum += foreign > 0 ? `, ${foreign} of other programs.` : ".";
+    show(sum, list);
+    if (act.name === "reap") allow(list.length === 0 ? null : `Reap ${n}`);
+  }
+
+  function open(button) {
+    const name = button.dataset.act;
+    const dialog = $(`#ask-${name}`);
+    if (!dialog || act?.dialog.open) return;
+    const row = button.closest("[data-row]");
+    act = { name, dialog, button, url: button.dataset.url, row: row?.id };
+    $("form", dialog).reset();
+    complain("");
+    $("#done").textContent = "";
+    dialog.removeAttribute("aria-busy");
+    dialog.showModal();
+    acts[name].begin();
+  }
+
+  // The focus goes back to where it was, or, if that is gone, to the content. A
+  // dialog tells that it was closed a little later: another may be open by then.
+  function closed({ target }) {
+    if (act?.dialog !== target || target.open) return;
+    const { row, button } = act;
+    act = null;
+    const back = document.getElementById(row) ?? (button.isConnected ? button : $("#main"));
+    back.focus({ preventScroll: true });
+  }
+
+  for (const dialog of $$("dialog.ask")) dialog.addEventListener("close", closed);
+
+  // ---- Doing it ----------------------------------------------------------------
+
+  function complain(text) {
+    say("[data-problem]", text);
+  }
+
+  const sentence = (text) => (text ? text[0].toUpperCase() + text.slice(1).replace(/\.?$/, ".") : "");
+
+  // call asks the API. What goes wrong is said in the dialog; then it gives nothing.
+  async function call(url, body) {
+    const asked = act;
+    for (const [key, value] of Object.entries(body)) if (value === "") delete body[key];
+    asked.dialog.setAttribute("aria-busy", "true");
+    complain("");
+    let problem = "";
+    try {
+      const answer = await fetch(url, {
+        method: "POST", cache: "no-store", headers: { "Content-Type": "application/json", Accept: "application/json" },
+        body: JSON.stringify(body), signal: AbortSignal.timeout(patience),
+      });
+      const text = await answer.text();
+      const json = text && /json/.test(answer.headers.get("Content-Type")) ? JSON.parse(text) : {};
+      if (answer.ok) return json;
+      problem = sentence(json.detail || json.title) || `The gateway answered with status ${answer.status}.`;
+    } catch {
+      problem = "The gateway did not answer. It may have been done all the same: look at the queue before you repeat it.";
+    } finally {
+      asked.dialog.removeAttribute("aria-busy");
+    }
+    if (act === asked) complain(problem);
+    return null;
+  }
+
+  async function confirm(form) {
+    const asked = act;
+    const what = acts[asked.name];
+    const button = $("[data-confirm]", asked.dialog);
+    if (button.disabled || asked.dialog.hasAttribute("aria-busy")) return;
+    button.disabled = true;
+    const answer = await call(asked.url, what.body(form));
+    if (act !== asked) return;
+    button.disabled = false;
+    if (!answer) return;
+    const not = answer.not ?? [];
+    const why = [...new Set(not.map((n) => n.detail))].map(sentence).join(" ");
+    $("#done").textContent = what.done(answer) + (not.length > 0 ? ` ${not.length} could not be: ${why}` : "");
+    asked.dialog.close();
+  }
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    if ("act" in button.dataset) open(button);
+    if ("close" in button.dataset) button.closest("dialog").close();
+  });
+  document.addEventListener("submit", (event) => {
+    if (!("ask" in event.target.dataset)) return;
+    event.preventDefault();
+    if (event.submitter && "preview" in event.submitter.dataset) acts.reap.preview();
+    else confirm(event.target);
+  });
+  // Whom another filter hits has not been shown yet.
+  document.addEventListener("input", (event) => {
+    if (act?.name === "destroy" && event.target.name === "typed") acts.destroy.typed();
+    if (act?.name === "reap" && event.target.name !== "reason") acts.reap.begin();
+  });
+  document.addEventListener("htmx:after:swap", () => act && acts[act.name].look?.());
+})();

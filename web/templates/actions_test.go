@@ -1,0 +1,276 @@
+package templates
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"golang.org/x/net/html"
+)
+
+// fakeAPI notes what it is asked and answers as it is told; a reap that only
+// looks finds two.
+type fakeAPI struct {
+	mu     sync.Mutex
+	asked  []string
+	answer func(path string, body map[string]any) (int, any)
+}
+
+func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var body map[string]any
+	_ = json.NewDecoder(r.Body).Decode(&body)
+	sent, _ := json.Marshal(body)
+	f.mu.Lock()
+	f.asked = append(f.asked, r.Method+" "+r.URL.RequestURI()+" "+string(sent))
+	answer := f.answer
+	f.mu.Unlock()
+	status, content := http.StatusOK, any(map[string]any{"dry_run": true, "reaped": []any{
+		map[string]any{"lease_id": leaseID(1), "owner": "web-1", "mode": "shared", "znode": "/a"},
+		map[string]any{"foreign": map[string]any{"program": "curator"}, "mode": "exclusive", "znode": "/b", "position": 3}}})
+	if answer != nil {
+		status, content = answer(r.URL.Path, body)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if status >= http.StatusBadRequest {
+		w.Header().Set("Content-Type", "application/problem+json")
+	}
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(content)
+}
+
+// last is the latest request, and how many there were.
+func (f *fakeAPI) last() (request string, n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.asked) == 0 {
+		return "", 0
+	}
+	return f.asked[len(f.asked)-1], len(f.asked)
+}
+
+func (f *fakeAPI) says(status int, content any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answer = func(string, map[string]any) (int, any) { return status, content }
+}
+
+// press clicks an element as a script may: what nobody sees, too.
+func (b *browser) press(selector string) {
+	b.t.Helper()
+	eval[int](b, fmt.Sprintf(`(document.querySelector(%q).click(), 1)`, selector))
+}
+
+// fill writes into a field as somebody who types does.
+func (b *browser) fill(selector, value string) {
+	b.t.Helper()
+	eval[int](b, fmt.Sprintf(`((e) => { e.value = %q; e.dispatchEvent(new Event("input", {bubbles: true})); return 1; })(document.querySelector(%q))`, value, selector))
+}
+
+func (b *browser) shows(selector string, want ...string) {
+	b.t.Helper()
+	got := b.text(selector)
+	for _, w := range want {
+		if !strings.Contains(got, w) {
+			b.t.Errorf("%s says %q, not %q", selector, got, w)
+		}
+	}
+}
+
+func TestHoldersAreAskedToLetGoAfterTheDialogHasSaidWho(t *testing.T) {
+	api := new(fakeAPI)
+	page, _ := browseWith(t, "/lock-readers", api)
+	page.press("[data-act=revoke]")
+	page.shows("#ask-revoke", "Asks 3 holders.", "web-1", "web-2", "web-7", "Ask 3 holders")
+	if _, n := api.last(); n != 0 {
+		t.Fatal("it has asked before it was told to")
+	}
+	page.fill("#ask-revoke [name=reason]", "maintenance")
+	page.fill("#ask-revoke [name=force_after]", "soon")
+	page.press("#ask-revoke [data-confirm]")
+	if _, n := api.last(); n != 0 {
+		t.Fatal("a time without a unit was sent")
+	}
+	page.fill("#ask-revoke [name=force_after]", " 30s ")
+	api.says(http.StatusConflict, map[string]any{"title": "Conflict", "detail": "the lock is somewhere else"})
+	page.press("#ask-revoke [data-confirm]")
+	page.until(`document.querySelector("#ask-revoke [data-problem]").textContent === "The lock is somewhere else."`, "it says what went wrong")
+	api.says(http.StatusOK, map[string]any{"asked": []any{1, 2}, "not": []any{map[string]any{"contender": map[string]any{}, "detail": "another program has it"}}})
+	page.press("#ask-revoke [data-confirm]")
+	page.until(`!document.querySelector("dialog[open]")`, "it is done")
+	page.shows("#done", "Asked 2 holders to let go.", "1 could not be: Another program has it.")
+	if got, _ := api.last(); got != `POST /v1/locks/sample/revoke {"force_after":"30s","reason":"maintenance"}` {
+		t.Error(got)
+	}
+}
+
+func TestABreakSaysWhatItMeansForThatContender(t *testing.T) {
+	api := new(fakeAPI)
+	page, _ := browseWith(t, "/lock-readers", api)
+	for selector, want := range map[string]struct{ says, sends string }{
+		".holder:nth-child(2)": {"Ends the lease of a holder:", "POST /v1/leases/" + leaseID(2) + "/break null"},
+		".waiter:nth-child(1)": {"loses its place in line", "POST /v1/leases/" + leaseID(4) + "/break null"},
+		".waiter.is-foreign":   {"Another program put it there", "POST /v1/locks/sample/contenders/_c_0b6f-lock-0000000014/break null"},
+	} {
+		page.press("#queue " + selector + " [data-act=break]")
+		page.shows("#ask-break", want.says)
+		if strings.Contains(page.text("#ask-break"), "all its locks") {
+			t.Errorf("%s is of no group", selector)
+		}
+		api.says(http.StatusOK, map[string]any{})
+		page.press("#ask-break [data-confirm]")
+		page.until(`!document.querySelector("dialog[open]")`, "it is done")
+		if got, _ := api.last(); got != strings.Replace(want.sends, "null", "{}", 1) {
+			t.Error(got)
+		}
+		page.until(`document.activeElement === document.querySelector("#queue `+selector+`")`, "the focus is back on the row")
+	}
+	run(page, chromedp.Navigate(eval[string](page, "location.origin")+"/lock-group"))
+	page.press("#queue .waiter [data-act=break]")
+	page.shows("#ask-break", "all its locks: account:815")
+}
+
+func TestOneWhoIsGoneMeanwhileIsNotBroken(t *testing.T) {
+	page, _ := browse(t, "/lock-readers")
+	page.press("#queue .holder:nth-child(2) [data-act=break]")
+	eval[bool](page, `htmx.swap({sourceElement: live, target: live, swap: "none", text: (() => {
+		const q = document.querySelector("#queue").cloneNode(true); q.querySelector(".holder:nth-child(2)").remove(); return q.outerHTML; })()}).then(() => true)`)
+	page.until(`document.querySelector("#ask-break [data-confirm]").disabled`, "there is nothing to break")
+	page.shows("#ask-break", "It is not on this page any more", "web-2")
+	eval[int](page, `(document.querySelector("#ask-break [data-close]").click(), 1)`)
+	page.until(`document.activeElement.id === "main"`, "the focus is not lost")
+}
+
+func TestAReapShowsWhomItHitsBeforeItDoesIt(t *testing.T) {
+	api := new(fakeAPI)
+	page, _ := browseWith(t, "/lock-readers", api)
+	page.press("[data-act=reap]")
+	if !eval[bool](page, `document.querySelector("#ask-reap [data-confirm]").disabled`) {
+		t.Fatal("one may reap unseen")
+	}
+	page.fill("#ask-reap [name=older_than]", "10m")
+	page.fill("#ask-reap [name=foreign]", "false")
+	page.press("#ask-reap [data-preview]")
+	page.until(`!document.querySelector("#ask-reap [data-confirm]").disabled`, "it has looked")
+	page.shows("#ask-reap", "Hits 2 contenders, 1 of other programs.", "web-1", "holds", "curator", "waiting, 3", "Reap 2 contenders")
+	if got, _ := api.last(); got != `POST /v1/locks/sample/reap {"dry_run":true,"foreign":false,"older_than":"10m"}` {
+		t.Error(got)
+	}
+	page.fill("#ask-reap [name=older_than]", "1m")
+	if !eval[bool](page, `document.querySelector("#ask-reap [data-confirm]").disabled`) {
+		t.Error("another filter, and nobody has seen whom it hits")
+	}
+	page.press("#ask-reap [data-preview]")
+	page.until(`!document.querySelector("#ask-reap [data-confirm]").disabled`, "it has looked again")
+	page.fill("#ask-reap [name=reason]", "old")
+	api.says(http.StatusOK, map[string]any{"reaped": []any{map[string]any{}, map[string]any{}}, "more": true})
+	page.press("#ask-reap [data-confirm]")
+	page.until(`!document.querySelector("dialog[open]")`, "it is done")
+	page.shows("#done", "Reaped 2 contenders. There are more")
+	if got, _ := api.last(); got != `POST /v1/locks/sample/reap {"foreign":false,"older_than":"1m","reason":"old"}` {
+		t.Error(got)
+	}
+}
+
+func TestALockIsDestroyedOnlyByItsName(t *testing.T) {
+	api := new(fakeAPI)
+	page, stop := browseWith(t, "/lock-readers", api)
+	page.press("[data-act=destroy]")
+	page.until(`document.querySelector("#ask-destroy").innerText.includes("Hits 2 contenders, 1 of other programs.")`, "it says whom it hits")
+	for _, name := range []string{"", "catalog", "Catalogue"} {
+		page.fill("#ask-destroy [name=typed]", name)
+		page.press("#ask-destroy [data-confirm]")
+	}
+	if got, n := api.last(); n != 1 {
+		t.Fatal("it took the wrong name:", got)
+	}
+	page.fill("#ask-destroy [name=typed]", "catalogue")
+	api.says(http.StatusOK, map[string]any{"ended": 9, "foreign": 1})
+	page.press("#ask-destroy [data-confirm]")
+	page.until(`!document.querySelector("dialog[open]")`, "it is done")
+	page.shows("#done", "9 contenders ended, 1 of other programs.")
+	if got, _ := api.last(); got != `POST /v1/locks/sample/destroy {}` {
+		t.Error(got)
+	}
+
+	page.press("[data-act=destroy]")
+	page.fill("#ask-destroy [name=typed]", "catalogue")
+	page.until(`!document.querySelector("#ask-destroy").hasAttribute("aria-busy")`, "it has looked")
+	stop()
+	page.press("#ask-destroy [data-confirm]")
+	page.until(`document.querySelector("#ask-destroy [data-problem]").innerText.includes("look at the queue before you repeat it")`, "nobody answers")
+}
+
+// Keys belong to the dialog while it is open, and Escape leaves everything as it was.
+func TestADialogIsLeftWithTheKeyboard(t *testing.T) {
+	api := new(fakeAPI)
+	page, _ := browseWith(t, "/lock-readers", api)
+	eval[int](page, `(document.querySelector("[data-act=revoke]").focus(), 1)`)
+	run(page, chromedp.KeyEvent("\r"))
+	page.until(`document.querySelector("#ask-revoke").open && document.activeElement.name === "reason"`, "the first field has the focus")
+	run(page, chromedp.KeyEvent("j?"))
+	if got := eval[string](page, `document.querySelector("#ask-revoke [name=reason]").value`); got != "j?" {
+		t.Errorf("the field has %q", got)
+	}
+	run(page, chromedp.KeyEvent("\u001b"))
+	page.until(`!document.querySelector("dialog[open]") && document.activeElement.id === "act-revoke"`, "the focus is back")
+	if got, n := api.last(); n != 0 {
+		t.Error("it was done:", got)
+	}
+}
+
+func TestEveryDialogHasANameAndEveryFieldALabel(t *testing.T) {
+	for path, v := range states(noon) {
+		root := parse(t, render(LockPage(v)))
+		ids, dialogs := map[string]*html.Node{}, 0
+		for _, e := range elements(root) {
+			if id, ok := attr(e, "id"); ok {
+				ids[id] = e
+			}
+		}
+		for _, e := range elements(root) {
+			if e.Data == "dialog" {
+				dialogs++
+				label, _ := attr(e, "aria-labelledby")
+				if ids[label] == nil || strings.TrimSpace(text(ids[label])) == "" {
+					t.Errorf("%s: a dialog without a name", path)
+				}
+			}
+			if e.Data != "input" && e.Data != "select" {
+				continue
+			}
+			labelled := false
+			for p := range e.Ancestors() {
+				labelled = labelled || p.Data == "label" && strings.TrimSpace(text(p)) != ""
+			}
+			if !labelled {
+				t.Errorf("%s: a field without a label: %v", path, e.Attr)
+			}
+		}
+		if dialogs != 5 {
+			t.Errorf("%s: %d dialogs", path, dialogs)
+		}
+	}
+}
+
+func TestNoDialogIsWiderThanAPhone(t *testing.T) {
+	page, _ := browse(t, "/lock-readers")
+	if _, err := chromedp.Call(page.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 320, Height: 700, DeviceScaleFactor: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for _, act := range []string{"revoke", "reap", "destroy", "break"} {
+		page.press("[data-act=" + act + "]")
+		page.until(`document.querySelector("#ask-`+act+`").open`, "it is open")
+		if left, right := eval[float64](page, `document.querySelector("dialog[open]").getBoundingClientRect().left`), eval[float64](page, `document.querySelector("dialog[open]").getBoundingClientRect().right`); left < 0 || right > 320 {
+			t.Errorf("%s: from %v to %v", act, left, right)
+		}
+		if wide := eval[bool](page, `document.querySelector("dialog[open]").scrollWidth > document.querySelector("dialog[open]").clientWidth`); wide {
+			t.Errorf("%s: it must be scrolled sideways", act)
+		}
+		page.press("#ask-" + act + " [data-close]")
+	}
+}

@@ -1,0 +1,103 @@
+package templates
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestWhySomebodyWaitsIsSaidInASentence(t *testing.T) {
+	a, b := Who{Owner: "alice"}, Who{Owner: "bob"}
+	for _, c := range []struct {
+		why  Why
+		want string
+	}{
+		{Why{}, ""},
+		{Why{For: []Who{a}}, "waits for alice"},
+		{Why{For: []Who{a, b}}, "waits for alice and bob"},
+		{Why{For: []Who{a, b}, Others: 1}, "waits for alice, bob and 1 other"},
+		{Why{For: []Who{a, b}, Others: 1200, Readers: true}, "waits for 1,202 readers"},
+		{Why{For: []Who{a}, Delay: true}, "waits for the end of alice's lock delay"},
+		{Why{For: []Who{a}, Delay: true, Until: noon}, "waits for the end of alice's lock delay:"},
+		{Why{At: 3, Writer: true, Together: 2}, "waits for the writer at 3; goes in with the next 2 readers"},
+		{Why{At: 3}, "waits for the one at 3"},
+		{Why{Earlier: true}, "waits for a writer further ahead"},
+		{Why{Together: 1}, "goes in with the next reader"},
+		{Why{Need: 4, Free: 2, Of: 10}, "needs 4 permits; those ahead leave 2 of 10"},
+		{Why{Need: 1, Of: 10}, "needs 1 permit; those ahead leave none of 10"},
+	} {
+		if got := c.why.text(); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.why, got, c.want)
+		}
+	}
+}
+
+// The reasons of the gateway's list are sentences; anybody's words stay what they are.
+func TestEndsAreExplained(t *testing.T) {
+	for event, c := range map[string]struct{ reason, want string }{
+		"lease.expired":          {"expired", "its client stopped heartbeating"},
+		"lease.released":         {"released", ""},
+		"lease.revoked":          {"destroyed", "the lock was destroyed"},
+		"lease.removed":          {"gateway_left", "ephemeral: its gateway's session has ended"},
+		"lease.cancelled":        {"wait_elapsed", "its wait was over"},
+		"lease.revoke_requested": {"expired", "expired"},
+		"lease.of_tomorrow":      {"a new one", "a new one"},
+	} {
+		if got := explained(Happening{Event: event, Reason: c.reason}); got != c.want {
+			t.Errorf("%s, %s: %q, want %q", event, c.reason, got, c.want)
+		}
+	}
+}
+
+func TestTheBarOfPermitsShowsWhoHasHowManyAndWhatTheNextNeeds(t *testing.T) {
+	p := Permits{Limit: 10, Taken: 8, Shares: []Share{{Who{Owner: "a"}, 4}, {Who{Owner: "b"}, 2}}, Next: 4, NextWho: Who{Owner: "c"}}
+	want := "share 0.000% 33.333% 4 a|share 33.333% 16.667% 2 b|rest 50.000% 16.667% 2 of others|next 66.667% 33.333% "
+	var got []string
+	for _, part := range p.parts() {
+		got = append(got, fmt.Sprintf("%s %s %s %s", part.Kind, part.X, part.Width, part.Text))
+	}
+	if strings.Join(got, "|") != want {
+		t.Errorf("%q", got)
+	}
+	if !p.beyond() || p.percent(p.Limit) != "83.333%" || p.nextNeeds() != "c needs 4, 2 are free" {
+		t.Errorf("%t, %s, %s", p.beyond(), p.percent(p.Limit), p.nextNeeds())
+	}
+	if p := (Permits{Limit: 4, Taken: 9}); p.percent(9) != "100.000%" || p.nextNeeds() == "" {
+		t.Error("more is taken than a limit that was lowered: ", p.percent(9))
+	}
+}
+
+func TestTheChamberSaysWhatItIsUsedFor(t *testing.T) {
+	reader := Contender{Mode: "shared"}
+	for want, v := range map[string]Lock{
+		"Holder":                     {},
+		"Held by":                    {State: "held", HolderCount: 1},
+		"Held by 2 readers together": {State: "held", HolderCount: 2, Holders: []Contender{reader, reader}},
+		"Held by 2":                  {State: "held", HolderCount: 2, Holders: []Contender{reader, {Mode: "semaphore"}}},
+		"Kept for a lock delay":      {State: "delayed", HolderCount: 1},
+		"At the front":               {State: "queued", HolderCount: 1},
+	} {
+		if got := chamberTitle(v); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// Nobody acts on what the page cannot show, and a tab of znodes is for looking.
+func TestActionsAreThereWhenSomebodyCanBeHit(t *testing.T) {
+	v := states(noon)["/lock-readers"]
+	if got := render(LockHeadFragment(v)); strings.Count(got, "data-act=") != 3 {
+		t.Error(got)
+	}
+	v.Revoke = ""
+	if got := render(LockHeadFragment(v)); strings.Contains(got, `data-act="revoke"`) || !strings.Contains(got, `data-act="destroy"`) {
+		t.Error(got)
+	}
+	v.Tab = "zookeeper"
+	if got := render(LockPage(v)); strings.Contains(got, "data-act=") {
+		t.Error("the tab of znodes offers to act")
+	}
+	if got := render(QueueFragment(lockSample(noon, 3))); strings.Contains(got, "data-act=") {
+		t.Error("a contender without an address can be broken")
+	}
+}
