@@ -13,6 +13,8 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Process is one child that was started. Its methods may be called from any goroutine, at any time.
@@ -73,11 +75,23 @@ func (p *Process) Signal(sig syscall.Signal) {
 	}
 }
 
+// Freeze stops the child (SIGSTOP) and returns when each of its threads stands still, or when it has ended: a thread runs on until
+// it has been told, on a busy machine for long enough to answer somebody. Thaw lets it go on.
+func (p *Process) Freeze() {
+	p.Signal(syscall.SIGSTOP)
+	// WNOWAIT: the news stay where they are, for Wait above all.
+	for !p.Ended() && unix.Waitid(unix.P_PID, p.PID(), nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+	}
+}
+
+// Thaw lets a child go on that is frozen (SIGCONT).
+func (p *Process) Thaw() { p.Signal(syscall.SIGCONT) }
+
 // Stop asks the child to end (SIGTERM, also one that is stopped), kills it when it has not within the given time, and
 // returns once it is gone. It says whether the child had to be killed.
 func (p *Process) Stop(within time.Duration) (killed bool) {
 	p.Signal(syscall.SIGTERM)
-	p.Signal(syscall.SIGCONT) // a stopped process would sit on its SIGTERM
+	p.Thaw() // a stopped process would sit on its SIGTERM
 	patience := time.NewTimer(within)
 	defer patience.Stop()
 	select {

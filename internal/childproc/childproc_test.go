@@ -7,8 +7,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,8 +22,11 @@ import (
 const patience = 20 * time.Second
 
 func TestMain(m *testing.M) {
-	if os.Getenv("CHILDPROC_PARENT") != "" {
+	switch {
+	case os.Getenv("CHILDPROC_PARENT") != "":
 		startAndHang()
+	case os.Getenv("CHILDPROC_BUSY") != "":
+		spin()
 	}
 	os.Exit(m.Run())
 }
@@ -36,15 +42,39 @@ func startAndHang() {
 	select {}
 }
 
+// spin is this binary as a child with more threads to run than there are processors.
+func spin() {
+	const threads = 16
+	runtime.GOMAXPROCS(threads)
+	var running sync.WaitGroup
+	running.Add(threads)
+	for range threads {
+		go func() {
+			runtime.LockOSThread()
+			running.Done()
+			for {
+			}
+		}()
+	}
+	running.Wait()
+	fmt.Println("ready")
+	select {}
+}
+
 // shell starts a script and returns once it has printed its first line.
 func shell(t *testing.T, script string) *Process {
+	t.Helper()
+	return ready(t, exec.Command("sh", "-c", script))
+}
+
+// ready starts a command and returns once it has printed its first line.
+func ready(t *testing.T, cmd *exec.Cmd) *Process {
 	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	cmd := exec.Command("sh", "-c", script)
 	cmd.Stdout = w
 	p, err := Start(cmd)
 	w.Close()
@@ -53,7 +83,7 @@ func shell(t *testing.T, script string) *Process {
 	}
 	t.Cleanup(p.Kill)
 	if _, err := bufio.NewReader(r).ReadString('\n'); err != nil {
-		t.Fatalf("%s: %v", script, err)
+		t.Fatalf("%s: %v", cmd, err)
 	}
 	return p
 }
@@ -118,10 +148,32 @@ func TestStopAsksFirst(t *testing.T) {
 func TestStopReachesAProcessThatIsFrozen(t *testing.T) {
 	// One that handles SIGTERM, as a JVM does; without a handler the kernel does not wait for SIGCONT.
 	p := shell(t, `trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done`)
-	p.Signal(syscall.SIGSTOP)
+	p.Freeze()
 	if killed := p.Stop(patience); killed {
 		t.Error("killed")
 	}
+}
+
+func TestAFrozenChildStandsStillInAllItsThreads(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "CHILDPROC_BUSY=1")
+	p := ready(t, cmd)
+	for range 5 {
+		p.Freeze()
+		states, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.PID()))
+		if err != nil || len(states) < 16 {
+			t.Fatalf("%d threads, %v", len(states), err)
+		}
+		for _, path := range states {
+			stat, err := os.ReadFile(path)
+			if _, after, _ := strings.Cut(string(stat), ") "); err != nil || !strings.HasPrefix(after, "T") {
+				t.Errorf("%s: %q, %v", path, stat, err)
+			}
+		}
+		p.Thaw()
+	}
+	p.Kill()
+	p.Freeze() // nothing there any more: it returns
 }
 
 func TestStopKillsWhatDoesNotListen(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -147,8 +146,8 @@ func (g *gateway) kill() {
 	g.proc.Kill()
 }
 
-func (g *gateway) freeze() { g.proc.Signal(syscall.SIGSTOP) }
-func (g *gateway) thaw()   { g.proc.Signal(syscall.SIGCONT) }
+func (g *gateway) freeze() { g.proc.Freeze() }
+func (g *gateway) thaw()   { g.proc.Thaw() }
 
 // restart starts the gateway again at the same address and waits until it is ready.
 func (g *gateway) restart() {

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"lockkeeper/internal/childproc"
@@ -245,7 +244,9 @@ func (s *Server) Freeze() {
 		s.other.Freeze()
 		return
 	}
-	s.signal(syscall.SIGSTOP)
+	if p := s.current(); p != nil {
+		p.Freeze()
+	}
 }
 
 // Thaw lets a frozen server go on (SIGCONT).
@@ -254,12 +255,8 @@ func (s *Server) Thaw() {
 		s.other.Thaw()
 		return
 	}
-	s.signal(syscall.SIGCONT)
-}
-
-func (s *Server) signal(sig syscall.Signal) {
 	if p := s.current(); p != nil {
-		p.Signal(sig)
+		p.Thaw()
 	}
 }
 
