@@ -52,6 +52,7 @@ func spin() {
 		go func() {
 			runtime.LockOSThread()
 			running.Done()
+			//lint:ignore SA5002 it is what this child is for
 			for {
 			}
 		}()
