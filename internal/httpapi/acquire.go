@@ -9,17 +9,18 @@ import (
 	"lockkeeper/internal/locks"
 )
 
-// acquireForm is the fields of an acquire.
-type acquireForm struct {
+// terms are the fields that an acquire has for one lock as for several.
+type terms struct {
 	req    locks.AcquireRequest
 	format string
+	more   string // a field that was given and does not go with adding a hold
 }
 
-func (*acquireForm) names() []string {
-	return []string{"ttl", "wait", "async", "mode", "owner", "metadata", "ns", "format"}
+func (*terms) names() []string {
+	return []string{"ttl", "wait", "async", "owner", "metadata", "lock_delay", "lock_delay_on", "ephemeral", "hold", "dry_run", "format"}
 }
 
-func (f *acquireForm) take(name string, v value) (known bool, p *problem) {
+func (f *terms) take(name string, v value) (known bool, p *problem) {
 	switch name {
 	case "ttl":
 		f.req.TTL, p = duration(name, v, locks.MinTTL, locks.MaxTTL)
@@ -27,23 +28,145 @@ func (f *acquireForm) take(name string, v value) (known bool, p *problem) {
 		f.req.Wait, p = acquireWait(v)
 	case "async":
 		f.req.Async, p = boolean(name, v)
-	case "mode":
-		_, p = choice(name, v, string(locks.Exclusive))
 	case "owner":
 		f.req.Owner, p = text(name, v, locks.MaxOwner)
 	case "metadata":
 		f.req.Metadata, p = text(name, v, locks.MaxMetadata)
-	case "ns":
-		f.req.NS, p = namespace(v)
+	case "lock_delay":
+		f.req.LockDelay, p = duration(name, v, 0, locks.MaxLockDelay)
+	case "lock_delay_on":
+		var on string
+		on, p = choice(name, v, string(locks.DelayOnExpiry), string(locks.DelayAlways))
+		f.req.LockDelayOn = locks.DelayOn(on)
+	case "ephemeral":
+		f.req.Ephemeral, p = boolean(name, v)
+	case "hold":
+		f.req.Hold, p = someText(name, v, locks.MaxHoldName)
+		return true, p
+	case "dry_run":
+		f.req.DryRun, p = boolean(name, v)
 	case "format":
 		if v.source == fromBody {
 			return false, nil // how the answer looks is no part of the request
 		}
 		f.format, p = choice(name, v, "json", "env")
+		return true, p
+	default:
+		return false, nil
+	}
+	f.more = name
+	return true, p
+}
+
+// begin reads the headers.
+func (f *terms) begin(h http.Header) (p *problem) {
+	f.req.Principal = locks.Anonymous
+	if f.req.IdempotencyKey, p = idempotencyKey(h); p != nil {
+		return p
+	}
+	f.req.Token, p = leaseToken(h)
+	return p
+}
+
+// finish looks at how the fields go together.
+func (f *terms) finish(h http.Header) *problem {
+	if f.format == "" && prefersText(h) {
+		f.format = "env"
+	}
+	if f.req.Token != "" {
+		return f.finishHold()
+	}
+	if f.req.TTL == 0 {
+		f.req.TTL = locks.DefaultTTL
+	}
+	switch {
+	case f.req.Async && f.req.Wait != 0:
+		return invalid("wait", "async answers at once: leave wait out, and poll the lease with wait")
+	case f.req.LockDelayOn != "" && f.req.LockDelay == 0:
+		return invalid("lock_delay_on", "it says which ends a lock_delay follows: give lock_delay, too")
+	}
+	return nil
+}
+
+// finishHold: with a token the acquire adds a hold to its lease, as it is.
+func (f *terms) finishHold() *problem {
+	const detail = "a Lease-Token adds a hold to its lease, and changes nothing else of it: leave this out"
+	switch {
+	case f.req.Hold == "":
+		return invalid("hold", "a Lease-Token adds a hold to its lease: name the hold, or leave the token out")
+	case f.more != "":
+		return invalid(f.more, detail)
+	case f.req.IdempotencyKey != "":
+		return invalid("Idempotency-Key", detail+" (it is safe to repeat by the hold's name)")
+	}
+	return nil
+}
+
+// acquireForm is the fields of an acquire of one lock.
+type acquireForm struct{ terms }
+
+func (f *acquireForm) names() []string {
+	return append([]string{"mode", "limit", "permits", "ns"}, f.terms.names()...)
+}
+
+func (f *acquireForm) take(name string, v value) (known bool, p *problem) {
+	want := locks.Want{NS: f.req.NS, Mode: f.req.Mode, Limit: f.req.Limit, Permits: f.req.Permits}
+	if name == "lock" {
+		return false, nil // it is in the path
+	}
+	if known, p = takeWant(&want, name, v); !known {
+		return f.terms.take(name, v)
+	}
+	f.req.NS, f.req.Mode, f.req.Limit, f.req.Permits = want.NS, want.Mode, want.Limit, want.Permits
+	if name != "ns" {
+		f.more = name
+	}
+	return true, p
+}
+
+// takeWant sets a field of one lock of an acquire.
+func takeWant(w *locks.Want, name string, v value) (known bool, p *problem) {
+	switch name {
+	case "lock":
+		if v.kind != isText {
+			return true, invalid(name, "it is a string")
+		}
+		w.Lock, p = v.text, lockName(v.text)
+	case "ns":
+		w.NS, p = namespace(v)
+	case "mode":
+		var mode string
+		mode, p = choice(name, v, string(locks.Exclusive), string(locks.Shared), string(locks.Semaphore))
+		w.Mode = locks.Mode(mode)
+	case "limit":
+		w.Limit, p = integer(name, v, 1, locks.MaxLimit)
+	case "permits":
+		w.Permits, p = integer(name, v, 1, locks.MaxLimit)
 	default:
 		return false, nil
 	}
 	return true, p
+}
+
+// completeWant looks at how the fields of one lock go together, and says what
+// was left unsaid: a request that says it is the same request.
+func completeWant(w *locks.Want) *problem {
+	const detail = "it goes with mode=semaphore"
+	switch {
+	case w.Limit != 0 && w.Mode != locks.Semaphore:
+		return invalid("limit", detail)
+	case w.Permits != 0 && w.Mode != locks.Semaphore:
+		return invalid("permits", detail)
+	case w.Limit != 0 && w.Permits > w.Limit:
+		return invalid("permits", "they are more than the limit: it would never be granted")
+	}
+	if w.Mode == "" {
+		w.Mode = locks.Exclusive
+	}
+	if w.Mode == locks.Semaphore && w.Permits == 0 {
+		w.Permits = 1
+	}
+	return nil
 }
 
 // acquireWait reads wait, which besides a duration can be 0 or forever.
@@ -65,25 +188,25 @@ func acquireWait(v value) (time.Duration, *problem) {
 
 // decode reads the whole request.
 func (f *acquireForm) decode(x *exchange) *problem {
-	f.req.Principal, f.req.NS, f.req.TTL = locks.Anonymous, locks.DefaultNamespace, locks.DefaultTTL
+	f.req.NS = locks.DefaultNamespace
 	var p *problem
 	if f.req.Lock, p = x.lockName(); p != nil {
 		return p
 	}
-	if f.req.IdempotencyKey, p = idempotencyKey(x.r.Header); p != nil {
+	if p = f.begin(x.r.Header); p != nil {
 		return p
 	}
 	if p = x.fields(f, maxBody); p != nil {
 		return p
 	}
 	x.ns, x.owner = f.req.NS, f.req.Owner
-	if f.req.Async && f.req.Wait != 0 {
-		return invalid("wait", "async answers at once: leave wait out, and poll the lease with wait")
+	if p = f.finish(x.r.Header); p != nil || f.req.Token != "" {
+		return p
 	}
-	if f.format == "" && prefersText(x.r.Header) {
-		f.format = "env"
-	}
-	return nil
+	want := locks.Want{Mode: f.req.Mode, Limit: f.req.Limit, Permits: f.req.Permits}
+	p = completeWant(&want)
+	f.req.Mode, f.req.Permits = want.Mode, want.Permits
+	return p
 }
 
 func (x *exchange) acquire() {
@@ -92,6 +215,11 @@ func (x *exchange) acquire() {
 		x.problem(p)
 		return
 	}
+	x.queue(&form.terms)
+}
+
+// queue asks the manager for what the terms say, and answers.
+func (x *exchange) queue(form *terms) {
 	ctx := x.r.Context()
 	var unpark func()
 	if form.req.Wait > 0 {
@@ -106,8 +234,15 @@ func (x *exchange) acquire() {
 		unpark()
 	}
 	x.s.metrics.Acquire(acquireResult(&result, err), time.Since(x.started))
+	if form.req.Token != "" {
+		x.tell(form.req.Token, err)
+	}
 	if err != nil {
 		x.fail(err)
+		return
+	}
+	if result.DryRun != nil {
+		x.answer(http.StatusOK, dryRunShape(result.DryRun))
 		return
 	}
 	if form.req.Wait > 0 && result.Lease.State == locks.Waiting && x.s.drained.Err() != nil {
@@ -116,6 +251,9 @@ func (x *exchange) acquire() {
 		x.leaseID = result.Lease.ID
 		x.problem(draining())
 		return
+	}
+	if result.HoldAdded {
+		result.Lease.Token = form.req.Token // for the shell lines: its client has it
 	}
 	x.acquired(&result, form.format == "env")
 }
@@ -130,6 +268,8 @@ func (x *exchange) acquired(result *locks.AcquireResult, env bool) {
 	case result.Replayed:
 		status = http.StatusOK
 		h["Idempotency-Replayed"] = []string{"true"}
+	case result.HoldAdded:
+		status = http.StatusOK
 	case lease.State != locks.Held:
 		status = http.StatusAccepted
 	}
@@ -167,6 +307,10 @@ func acquireResult(result *locks.AcquireResult, err error) string {
 		return problemOf(err).code
 	case result.Replayed:
 		return "replayed"
+	case result.HoldAdded:
+		return "hold_added"
+	case result.DryRun != nil:
+		return "dry_run"
 	default:
 		return string(result.Lease.State)
 	}

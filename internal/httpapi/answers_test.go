@@ -16,7 +16,7 @@ import (
 )
 
 func TestAnAcquireReachesTheManagerAsItWasAsked(t *testing.T) {
-	defaults := locks.AcquireRequest{Principal: locks.Anonymous, NS: "default", Lock: "deploy", TTL: 30 * time.Second}
+	defaults := locks.AcquireRequest{Principal: locks.Anonymous, NS: "default", Lock: "deploy", TTL: 30 * time.Second, Mode: locks.Exclusive}
 	with := func(change func(*locks.AcquireRequest)) locks.AcquireRequest {
 		r := defaults
 		change(&r)

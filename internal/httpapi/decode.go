@@ -58,7 +58,8 @@ func (nothing) take(string, value) (bool, *problem) { return false, nil }
 // decoder remembers which fields were given.
 type decoder struct {
 	form form
-	room [12]given
+	what string // whose fields they are; "" for the operation's
+	room [16]given
 	n    int
 }
 
@@ -98,9 +99,13 @@ const maxEchoed = 64
 
 func (d *decoder) unknown(name string, from source) *problem {
 	names := d.form.names()
-	p := &problem{code: codeUnknownField, field: echo(name), detail: "this operation has no fields"}
+	what := d.what
+	if what == "" {
+		what = "this operation"
+	}
+	p := &problem{code: codeUnknownField, field: echo(name), detail: what + " has no fields"}
 	if len(names) > 0 {
-		p.detail = "this operation has " + strings.Join(names, ", ")
+		p.detail = what + " has " + strings.Join(names, ", ")
 	}
 	if i := slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, name) }); i >= 0 {
 		p.detail = "write it as " + names[i]

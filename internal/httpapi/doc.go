@@ -8,15 +8,25 @@
 // and whatever it holds that the specification does not name is refused by
 // name. Every answer carries a request id and is never stored; every refusal is
 // an RFC 9457 problem of one catalogue (problems.go), written in one place. A
-// success that gives a client time (a grant, a heartbeat, a verification) is
-// encoded first and written only if the manager's fence is open at that moment.
+// success that gives a client time (a grant, a heartbeat, a verification, a
+// current fencing token) is encoded first and written only if the manager's
+// fence is open at that moment.
 // One log line tells about one request; it holds no token and no key.
 //
 // # What it refuses
 //
 // Cross-origin requests, and Hosts that are no address, localhost or an allowed
 // name, on every route: there is no authentication, and a page in somebody's
-// browser must not reach a gateway on loopback.
+// browser must not reach a gateway on loopback. Whoever else reaches it may also
+// break, revoke, reap, destroy and configure. What would end everyone when a
+// field is forgotten has to be said: a reap's age, a released hold's name.
+//
+// # Forward-auth
+//
+// /v1/check-fence answers proxies about requests of their clients. What the
+// client got wrong is 403, which proxies pass on; what the proxy's configuration
+// got wrong is another status, which they take for a failure. A client's header
+// never overrides what the configuration says in the query.
 //
 // # Streams
 //

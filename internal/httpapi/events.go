@@ -77,16 +77,6 @@ func (f *watchForm) take(name string, v value) (known bool, p *problem) {
 	return true, p
 }
 
-// someText is text that says something: an empty filter would let everything
-// through, which is not what a script with an unset variable asks for.
-func someText(field string, v value, limit int) (string, *problem) {
-	s, p := text(field, v, limit)
-	if p == nil && s == "" {
-		p = invalid(field, "it is empty: give it a value, or leave it out")
-	}
-	return s, p
-}
-
 // lastEventID reads the header with which browsers resume. It is stronger than
 // since: EventSource asks for the same address at each reconnect, so a since in
 // it is where the page began, and the header what it has seen.

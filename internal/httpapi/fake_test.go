@@ -35,6 +35,16 @@ type fake struct {
 	heartbeat func(id, token string, ttl time.Duration) (locks.Heartbeat, error)
 	many      func(tokens []string) []locks.HeartbeatResult
 	release   func(id, token string) error
+	hold      func(id, token, hold string) error
+	update    func(locks.UpdateRequest) (locks.Lease, error)
+	downgrade func(id, token string) (locks.Lease, error)
+	ended     func(id string) (locks.Postmortem, error)
+	fence     func(locks.FenceRequest) (locks.FenceAnswer, error)
+	configure func(locks.SettingsRequest) (locks.Lock, error)
+	revoke    func(locks.RevokeRequest) (locks.RevokeAnswer, error)
+	reap      func(locks.ReapRequest) (locks.ReapAnswer, error)
+	destroy   func(locks.DestroyRequest) (locks.DestroyAnswer, error)
+	admin     error // what Break and Remove answer
 	lock      func(context.Context, locks.LockRequest) (locks.Lock, error)
 	locks     func(locks.LockFilter) (locks.LockPage, error)
 	ready     error
@@ -54,6 +64,27 @@ func waiting() locks.Lease {
 	l := held()
 	l.State, l.FencingToken, l.Position, l.QueueLength = locks.Waiting, 0, 2, 3
 	return l
+}
+
+// several is a lease of three locks.
+func several() locks.Lease {
+	l := held()
+	l.Lock, l.NS, l.Znode, l.Mode = "", "", "", ""
+	l.Locks = []locks.LeaseLock{
+		{NS: "default", Lock: "a", Mode: locks.Exclusive, Znode: "/lockkeeper/locks/a/write-x", FencingToken: 1 << 33},
+		{NS: "other", Lock: "a", Mode: locks.Shared, Znode: "/lockkeeper/locks/a/read-x", FencingToken: 1 << 33},
+		{NS: "default", Lock: "b", Mode: locks.Semaphore, Permits: 2, Limit: 5, Znode: "/lockkeeper/locks/b/permit-x", FencingToken: 1 << 33},
+	}
+	return l
+}
+
+func postmortem(id string) locks.Postmortem {
+	return locks.Postmortem{
+		LeaseID: id, NS: "default", Lock: "deploy", Mode: locks.Exclusive, Owner: "me", Reason: locks.ReasonRevoked, Detail: "maintenance",
+		FencingToken: 1 << 33, EndedAgo: 2 * time.Second, EndedAt: time.Date(2026, 11, 21, 9, 30, 0, 123456789, time.UTC),
+		WaitedFor: time.Second, HeldFor: time.Minute, TTL: 30 * time.Second, LastHeartbeat: 5 * time.Second,
+		Next: &locks.Successor{LeaseID: "other", FencingToken: 1<<33 + 5, After: 7 * time.Millisecond},
+	}
 }
 
 func newFake() *fake {
@@ -85,6 +116,29 @@ func newFake() *fake {
 		return results
 	}
 	f.release = func(string, string) error { return nil }
+	f.hold = func(string, string, string) error { return nil }
+	f.update = func(locks.UpdateRequest) (locks.Lease, error) { return held(), nil }
+	f.downgrade = func(string, string) (locks.Lease, error) {
+		l := held()
+		l.Mode = locks.Shared
+		return l, nil
+	}
+	f.ended = func(id string) (locks.Postmortem, error) { return postmortem(id), nil }
+	f.fence = func(req locks.FenceRequest) (locks.FenceAnswer, error) {
+		return locks.FenceAnswer{Current: req.Token == 1<<33, Reason: "superseded", Highest: 1 << 33}, nil
+	}
+	f.configure = func(req locks.SettingsRequest) (locks.Lock, error) {
+		return locks.Lock{NS: req.NS, Name: req.Lock, State: locks.LockFree, Limit: req.Limit, Rev: "0"}, nil
+	}
+	f.revoke = func(locks.RevokeRequest) (locks.RevokeAnswer, error) {
+		return locks.RevokeAnswer{Asked: queue().Holders, Not: []locks.Unreached{{Contender: queue().Waiters[0], Detail: "why"}}}, nil
+	}
+	f.reap = func(req locks.ReapRequest) (locks.ReapAnswer, error) {
+		return locks.ReapAnswer{Reaped: queue().Waiters, DryRun: req.DryRun, More: true}, nil
+	}
+	f.destroy = func(locks.DestroyRequest) (locks.DestroyAnswer, error) {
+		return locks.DestroyAnswer{Ended: 4, Foreign: 2}, nil
+	}
 	f.lock = func(_ context.Context, req locks.LockRequest) (locks.Lock, error) {
 		return locks.Lock{NS: req.NS, Name: req.Lock, State: locks.LockFree, Rev: "0"}, nil
 	}
@@ -137,6 +191,61 @@ func (f *fake) Heartbeats(_ context.Context, _ locks.Principal, tokens []string)
 func (f *fake) Release(_ context.Context, _ locks.Principal, id, token string) error {
 	f.note("release %q %s", id, token)
 	return f.release(id, token)
+}
+
+func (f *fake) ReleaseHold(_ context.Context, _ locks.Principal, id, token, hold string) error {
+	f.note("release %q %s hold %s", id, token, hold)
+	return f.hold(id, token, hold)
+}
+
+func (f *fake) Update(_ context.Context, req locks.UpdateRequest) (locks.Lease, error) {
+	f.note("update %+v", req)
+	return f.update(req)
+}
+
+func (f *fake) Downgrade(_ context.Context, _ locks.Principal, id, token string) (locks.Lease, error) {
+	f.note("downgrade %q %s", id, token)
+	return f.downgrade(id, token)
+}
+
+func (f *fake) Postmortem(_ context.Context, _ locks.Principal, id string) (locks.Postmortem, error) {
+	f.note("postmortem %q", id)
+	return f.ended(id)
+}
+
+func (f *fake) Fence(_ context.Context, req locks.FenceRequest) (locks.FenceAnswer, error) {
+	f.note("fence %+v", req)
+	return f.fence(req)
+}
+
+func (f *fake) Configure(_ context.Context, req locks.SettingsRequest) (locks.Lock, error) {
+	f.note("configure %+v", req)
+	return f.configure(req)
+}
+
+func (f *fake) Remove(_ context.Context, _ locks.Principal, ns, lock string) error {
+	f.note("remove %s %s", ns, lock)
+	return f.admin
+}
+
+func (f *fake) Revoke(_ context.Context, req locks.RevokeRequest) (locks.RevokeAnswer, error) {
+	f.note("revoke %+v", req)
+	return f.revoke(req)
+}
+
+func (f *fake) Break(_ context.Context, req locks.BreakRequest) error {
+	f.note("break %+v", req)
+	return f.admin
+}
+
+func (f *fake) Reap(_ context.Context, req locks.ReapRequest) (locks.ReapAnswer, error) {
+	f.note("reap %+v", req)
+	return f.reap(req)
+}
+
+func (f *fake) Destroy(_ context.Context, req locks.DestroyRequest) (locks.DestroyAnswer, error) {
+	f.note("destroy %+v", req)
+	return f.destroy(req)
 }
 
 func (f *fake) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, error) {

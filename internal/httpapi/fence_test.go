@@ -25,6 +25,17 @@ func TestASuccessIsWrittenOnlyWhileTheFenceIsOpen(t *testing.T) {
 		{"a bulk heartbeat", "POST", "/v1/heartbeats", opt(apitest.JSON(`{"tokens":["a"]}`)), "zookeeper_unavailable"},
 		{"a held lease", "GET", "/v1/leases/" + someID, nil, "zookeeper_unavailable"},
 		{"a verification", "GET", "/v1/leases/" + someID + "?verify=true", nil, "zookeeper_unavailable"},
+		{"a grant of several locks", "POST", "/v1/leases?locks=a,b", nil, "outcome_unknown"},
+		{"a hold more", "POST", "/v1/locks/deploy/leases?hold=b", opt(tok), "outcome_unknown"},
+		{"a longer time to live", "PATCH", "/v1/leases/self?ttl=1h", opt(tok), "outcome_unknown"},
+		{"a change by id", "PATCH", "/v1/leases/" + someID + "?owner=me", opt(tok), "outcome_unknown"},
+		{"a downgrade", "POST", "/v1/leases/self/downgrade", opt(tok), "outcome_unknown"},
+		{"a downgrade by id", "POST", "/v1/leases/" + someID + "/downgrade", opt(tok), "outcome_unknown"},
+		{"a current token", "GET", "/v1/locks/deploy/fence?fencing_token=8589934592", nil, "zookeeper_unavailable"},
+		{"a current token, for a proxy", "GET", "/v1/check-fence?lock=deploy&fencing_token=8589934592", nil, "zookeeper_unavailable"},
+		{"a token that is not current", "GET", "/v1/locks/deploy/fence?fencing_token=7", nil, ""},
+		{"a released hold", "DELETE", "/v1/leases/self?hold=a", opt(tok), ""},
+		{"a break", "POST", "/v1/leases/" + someID + "/break", nil, ""},
 		{"a release", "DELETE", "/v1/leases/self", opt(tok), ""},
 		{"a queue", "GET", "/v1/locks/deploy", nil, ""},
 		{"a list", "GET", "/v1/leases", nil, ""},
@@ -45,12 +56,16 @@ func TestASuccessIsWrittenOnlyWhileTheFenceIsOpen(t *testing.T) {
 			defer close()
 			return heartbeat(id, token, ttl)
 		}
+		fence, update, downgrade := g.fence, g.update, g.downgrade
+		g.fence = func(r locks.FenceRequest) (locks.FenceAnswer, error) { defer close(); return fence(r) }
+		g.update = func(r locks.UpdateRequest) (locks.Lease, error) { defer close(); return update(r) }
+		g.downgrade = func(id, token string) (locks.Lease, error) { defer close(); return downgrade(id, token) }
 		g.many = func(tokens []string) []locks.HeartbeatResult { defer close(); return many(tokens) }
 		a := g.send(t, c.method, c.path, c.options...)
 		if c.code == "" && a.Status >= 300 || c.code != "" && (a.Status != 503 || a.Code() != c.code || a.Header.Get("Retry-After") == "") {
 			t.Errorf("%s: %d %s", c.what, a.Status, a.Body)
 		}
-		if a.Status == 503 && (a.Header.Get("Location") != "" || a.Header.Get("ETag") != "") {
+		if a.Status == 503 && (a.Header.Get("Location") != "" || a.Header.Get("ETag") != "" || a.Header.Get("Fencing-Token") != "") {
 			t.Errorf("%s: the refusal still says where the lease is: %v", c.what, a.Header)
 		}
 	}

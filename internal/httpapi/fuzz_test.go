@@ -18,6 +18,8 @@ func FuzzAcquire(f *testing.F) {
 	f.Add("a@b:c", "wait=forever", `{"owner":"x","metadata":"{}"}`)
 	f.Add("deploy", "&&=&ttl", `{"ttl":30,"ttl":"x"}`)
 	f.Add("deploy", "%zz=%ff", "{\"\xff\":[{}]}")
+	f.Add("deploy", "mode=semaphore&limit=5&permits=2&lock_delay=1m&lock_delay_on=always", `{"hold":"a","ephemeral":true,"dry_run":false}`)
+	f.Add("deploy", "limit=05&permits=1e3", `{"limit":1.0,"permits":"7"}`)
 	f.Add("a/b", "", `{"wait":"1h","async":true,"mode":"exclusive","ns":"n"} `)
 	f.Fuzz(func(t *testing.T, lock, query, body string) {
 		x := newExchange(New(Options{Locks: newFake()}))
@@ -25,8 +27,12 @@ func FuzzAcquire(f *testing.F) {
 		r.URL.RawQuery = query
 		r.Header.Set("Content-Type", "application/json")
 		x.w, x.r = httptest.NewRecorder(), r
-		form := acquireForm{req: locks.AcquireRequest{NS: "default", TTL: locks.DefaultTTL}}
-		if p := x.fields(&form, maxBody); p != nil {
+		form := acquireForm{terms{req: locks.AcquireRequest{NS: "default"}}}
+		p := x.fields(&form, maxBody)
+		if p == nil {
+			p = form.finish(r.Header)
+		}
+		if p != nil {
 			checkProblem(t, p)
 			return
 		}
@@ -36,6 +42,9 @@ func FuzzAcquire(f *testing.F) {
 		}
 		if len(req.Owner) > locks.MaxOwner || len(req.Metadata) > locks.MaxMetadata || strings.ContainsAny(req.Owner+req.Metadata, "\n\r\t\x00\x1b\x7f") || req.NS == "" {
 			t.Errorf("texts: %+v", req)
+		}
+		if req.LockDelay < 0 || req.LockDelay > locks.MaxLockDelay || len(req.Hold) > locks.MaxHoldName || !inRange(req.Limit) || !inRange(req.Permits) {
+			t.Errorf("recipes: %+v", req)
 		}
 		// encoding/json, which is laxer, must agree about what was accepted.
 		if strings.TrimSpace(body) != "" {
@@ -58,7 +67,47 @@ func FuzzAcquire(f *testing.F) {
 	})
 }
 
-// FuzzHeartbeats does the same for the one body that is not flat.
+func inRange(n int) bool { return 0 <= n && n <= locks.MaxLimit }
+
+// FuzzSeveral does the same for objects within an array.
+func FuzzSeveral(f *testing.F) {
+	f.Add(`{"locks":[{"lock":"a"},{"lock":"b","mode":"shared","ns":"n"}]}`)
+	f.Add(`{"locks":[{"lock":"a","mode":"semaphore","limit":5,"permits":2},{"lock":"a","lock":"b"}],"ttl":"1m"}`)
+	f.Add(`{"locks":[{"lock":"a","x":[{}]},null,7,"a",[]]}`)
+	f.Add(`{"locks":{"lock":"a"}}`)
+	f.Add(`{"locks":[ {"lock" : "\u0061"} ] , "locks":[]}`)
+	f.Fuzz(func(t *testing.T, body string) {
+		var form severalForm
+		d := decoder{form: &form}
+		if p := decodeObject([]byte(body), d.take); p != nil {
+			checkProblem(t, p)
+			return
+		}
+		var want struct {
+			Locks []struct {
+				Lock, NS, Mode string
+				Limit, Permits int
+			}
+		}
+		if err := json.Unmarshal([]byte(body), &want); err != nil {
+			t.Fatalf("accepted %q: %v", body, err)
+		}
+		if len(want.Locks) != len(form.req.Group) || len(form.req.Group) > locks.MaxGroup {
+			t.Fatalf("%q has %d locks, and %d were read", body, len(want.Locks), len(form.req.Group))
+		}
+		for i, got := range form.req.Group {
+			w := want.Locks[i]
+			if got.Lock != w.Lock || w.NS != "" && got.NS != w.NS || w.Mode != "" && string(got.Mode) != w.Mode || got.Limit != w.Limit || w.Permits != 0 && got.Permits != w.Permits {
+				t.Errorf("lock %d of %q is %+v", i, body, got)
+			}
+			if got.NS == "" || got.Mode == "" || lockName(got.Lock) != nil || got.Mode != locks.Semaphore && got.Limit+got.Permits != 0 {
+				t.Errorf("lock %d of %q is accepted as %+v", i, body, got)
+			}
+		}
+	})
+}
+
+// FuzzHeartbeats does the same for an array of strings.
 func FuzzHeartbeats(f *testing.F) {
 	f.Add(`{"tokens":["a","b"]}`)
 	f.Add(`{"tokens":[["a"],{}]}`)

@@ -13,6 +13,7 @@ type value struct {
 	kind   valueKind
 	text   string   // isText, isNumber; with isBool "true" or "false"
 	list   []string // isList
+	raw    []byte   // isList, isOther: the JSON, for decodeArray
 }
 
 type source int
@@ -57,7 +58,7 @@ func decodeObject(body []byte, take func(name string, v value) *problem) *proble
 			return malformed("the body cannot be read")
 		}
 		name, _ := token.(string)
-		v, err := decodeValue(d)
+		v, err := decodeValue(d, body)
 		if err != nil {
 			return malformed("the body cannot be read")
 		}
@@ -68,7 +69,7 @@ func decodeObject(body []byte, take func(name string, v value) *problem) *proble
 	return nil
 }
 
-func decodeValue(d *json.Decoder) (value, error) {
+func decodeValue(d *json.Decoder, body []byte) (value, error) {
 	token, err := d.Token()
 	if err != nil {
 		return value{}, err
@@ -88,9 +89,20 @@ func decodeValue(d *json.Decoder) (value, error) {
 		if t == '[' {
 			v.kind = isList
 		}
-		err = decodeRest(d, &v)
+		begin := d.InputOffset() - 1
+		if err = decodeRest(d, &v); err == nil {
+			v.raw = body[begin:d.InputOffset()]
+		}
 	}
 	return v, err
+}
+
+// decodeArray splits a JSON array into the JSON of its elements.
+func decodeArray(v value) (elements []json.RawMessage, ok bool) {
+	if len(v.raw) == 0 || v.raw[0] != '[' {
+		return nil, false
+	}
+	return elements, json.Unmarshal(v.raw, &elements) == nil
 }
 
 // decodeRest reads to the end of an array or object whose first delimiter has

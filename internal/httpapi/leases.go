@@ -121,15 +121,7 @@ func (x *exchange) showLease(id, token string) {
 		x.fail(err)
 		return
 	}
-	x.leaseID, x.lock, x.ns, x.owner = lease.ID, lease.Lock, lease.NS, lease.Owner
-	x.Header()["Etag"] = []string{`"` + lease.Rev + `"`}
-	shape := leaseShape(&lease)
-	x.encode(&shape)
-	if lease.State == locks.Held {
-		x.confirmed(lease.Basis, http.StatusOK, typeJSON)
-		return
-	}
-	x.send(http.StatusOK, typeJSON)
+	x.show(&lease)
 }
 
 // heartbeatForm is the field of a heartbeat.
@@ -247,22 +239,38 @@ func (x *exchange) release() {
 
 func (x *exchange) releaseSelf() { x.letGo("") }
 
+// holdForm is the field of a release.
+type holdForm struct{ hold string }
+
+func (*holdForm) names() []string { return []string{"hold"} }
+
+func (f *holdForm) take(name string, v value) (known bool, p *problem) {
+	if name != "hold" {
+		return false, nil
+	}
+	// An empty one is refused: it would let go of everything.
+	f.hold, p = someText(name, v, locks.MaxHoldName)
+	return true, p
+}
+
 func (x *exchange) letGo(id string) {
+	var form holdForm
 	token, p := neededToken(x.r.Header)
 	if p == nil {
-		p = x.fields(nothing{}, 0)
+		p = x.fields(&form, 0)
 	}
 	if p != nil {
 		x.problem(p)
 		return
 	}
-	err := x.s.locks.Release(x.r.Context(), locks.Anonymous, id, token)
-	x.tell(token, err)
-	if err != nil {
-		x.fail(err)
-		return
+	var err error
+	if form.hold == "" {
+		err = x.s.locks.Release(x.r.Context(), locks.Anonymous, id, token)
+	} else {
+		err = x.s.locks.ReleaseHold(x.r.Context(), locks.Anonymous, id, token, form.hold)
 	}
-	x.WriteHeader(http.StatusNoContent)
+	x.tell(token, err)
+	x.done(err)
 }
 
 // leasesForm is the fields of a list of leases.

@@ -22,6 +22,8 @@ const (
 	codeMethodNotAllowed code = "method_not_allowed"
 	codeBodyTooLarge     code = "body_too_large"
 	codeUnsupportedType  code = "unsupported_media_type"
+	codeTokenNeeded      code = "fencing_token_needed"
+	codeTokenStale       code = "fencing_token_stale"
 	codeCrossOrigin      code = "cross_origin"
 	codeHostNotAllowed   code = "host_not_allowed"
 	codeTooManyWaiting   code = "too_many_waiting"
@@ -57,6 +59,8 @@ func catalogue() []kind {
 		{codeMalformed, 400, "The request is malformed", never},
 		{code(locks.CodeTokenMissing), 401, "A lease token is needed", never},
 		{code(locks.CodeTokenWrong), 403, "The lease token is not this lease's", never},
+		{codeTokenNeeded, 403, "A fencing token is needed", never},
+		{codeTokenStale, 403, "The fencing token is not current", never},
 		{codeCrossOrigin, 403, "Cross-origin requests are refused", never},
 		{codeRouteNotFound, 404, "There is nothing here", never},
 		{code(locks.CodeNotFound), 404, "No such lease", never},
@@ -114,7 +118,9 @@ type problem struct {
 	reason      locks.Reason
 	holders     []locks.Contender
 	queueLength int
-	cause       error // for the log
+	limit       int                // of a lock whose settings differ
+	fence       *locks.FenceAnswer // why a fencing token is stale
+	cause       error              // for the log
 }
 
 // problemOf is the one place where errors of the domain become problems.
@@ -125,7 +131,7 @@ func problemOf(err error) *problem {
 	}
 	return &problem{
 		code: code(e.Code), field: e.Field, detail: e.Detail, retryAfter: e.RetryAfter, reason: e.Reason,
-		holders: e.Holders, queueLength: e.QueueLength, cause: e.Err,
+		holders: e.Holders, queueLength: e.QueueLength, limit: e.Limit, cause: e.Err,
 	}
 }
 
@@ -134,12 +140,15 @@ func (p *problem) document() api.Problem {
 	k := kinds[p.code]
 	doc := api.Problem{
 		Type: "urn:lockkeeper:problem:" + p.code, Title: k.title, Status: k.status, Code: api.ProblemCode(p.code),
-		Detail: p.detail, Field: p.field, Reason: api.Reason(p.reason),
+		Detail: p.detail, Field: p.field, Reason: api.Reason(p.reason), Limit: p.limit,
+	}
+	if p.fence != nil {
+		doc.Fence = new(fenceShape(p.fence))
 	}
 	if wait, ok := p.retry(); ok {
 		doc.RetryAfterMS = new(wait.Milliseconds())
 	}
-	if p.code == code(locks.CodeHeldByOther) || p.code == code(locks.CodeWaitElapsed) {
+	if p.code == code(locks.CodeHeldByOther) || p.code == code(locks.CodeWaitElapsed) || p.code == code(locks.CodeLockInUse) && len(p.holders) > 0 {
 		doc.QueueLength = &p.queueLength
 		doc.Holders = contenders(p.holders)
 	}

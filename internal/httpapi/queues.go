@@ -25,7 +25,7 @@ func (f *locksForm) take(name string, v value) (known bool, p *problem) {
 		f.filter.Contains, p = text(name, v, recipe.MaxLockName)
 	case "state":
 		var state string
-		state, p = choice(name, v, string(locks.LockHeld), string(locks.LockUnclaimed), string(locks.LockQueued))
+		state, p = choice(name, v, string(locks.LockHeld), string(locks.LockUnclaimed), string(locks.LockQueued), string(locks.LockDelayed))
 		f.filter.State = locks.LockState(state)
 	case "limit":
 		f.filter.Limit, p = integer(name, v, 1, locks.MaxPage)

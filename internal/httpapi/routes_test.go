@@ -53,9 +53,16 @@ func TestHeadWorksWhereverGetDoes(t *testing.T) {
 			continue
 		}
 		path := strings.NewReplacer("{lock}", "deploy", "{id}", someID).Replace(r.pattern)
+		status := 200
+		switch r.operation {
+		case "GetFence":
+			path += "?fencing_token=1"
+		case "CheckFence":
+			path, status = path+"?lock=deploy&fencing_token=8589934592", 204
+		}
 		get := g.send(t, http.MethodGet, path, apitest.Token(someToken))
 		head := g.send(t, http.MethodHead, path, apitest.Token(someToken))
-		if get.Status != 200 || head.Status != 200 || len(get.Body) == 0 {
+		if get.Status != status || head.Status != status || len(get.Body) == 0 && status == 200 {
 			t.Errorf("%s: GET %d, HEAD %d", path, get.Status, head.Status)
 		}
 		if got, want := head.Header.Get("Content-Type"), get.Header.Get("Content-Type"); got != want {
@@ -76,10 +83,12 @@ func TestWhatIsNotThereIsAProblemToo(t *testing.T) {
 		{"GET", "/v1/locks/", 404, "route_not_found", ""},
 		{"POST", "/v1/locks/a/b/leases", 404, "route_not_found", ""},
 		{"GET", "/v2/locks", 404, "route_not_found", ""},
-		{"PUT", "/v1/locks/deploy", 405, "method_not_allowed", "GET, HEAD"},
+		{"PATCH", "/v1/locks/deploy", 405, "method_not_allowed", "GET, HEAD, PUT, DELETE"},
+		{"GET", "/v1/locks/deploy/destroy", 405, "method_not_allowed", "POST"},
 		{"DELETE", "/v1/locks/deploy/leases", 405, "method_not_allowed", "POST"},
 		{"GET", "/v1/locks/a%3Ab/leases", 405, "method_not_allowed", "POST"},
-		{"PATCH", "/v1/leases/" + someID, 405, "method_not_allowed", "GET, HEAD, DELETE"},
+		{"PUT", "/v1/leases/" + someID, 405, "method_not_allowed", "GET, HEAD, PATCH, DELETE"},
+		{"OPTIONS", "/v1/check-fence", 405, "method_not_allowed", "GET, HEAD, POST, PUT, PATCH, DELETE"},
 		{"GET", "/v1/leases/self/heartbeat", 405, "method_not_allowed", "POST"},
 		{"OPTIONS", "/v1/locks", 405, "method_not_allowed", "GET, HEAD"},
 		{"BREW", "/v1/locks", 405, "method_not_allowed", "GET, HEAD"},

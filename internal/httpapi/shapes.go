@@ -20,6 +20,18 @@ func leaseShape(l *locks.Lease) api.Lease {
 		Mode: api.Mode(l.Mode), State: api.State(l.State), Reason: api.Reason(l.Reason),
 		Position: l.Position, FencingToken: l.FencingToken,
 		TTLMS: millis(l.TTL), FailoverSafe: l.FailoverSafe, Owner: l.Owner, Metadata: l.Metadata, Rev: l.Rev,
+		Permits: l.Permits, Limit: l.Limit, Holds: l.Holds, Ephemeral: l.Ephemeral,
+		RevokeRequested: revocation(l.Revoke), Warning: l.Warning,
+	}
+	if l.LockDelay > 0 {
+		shape.LockDelayMS, shape.LockDelayOn = millis(l.LockDelay), api.LockDelayOn(l.LockDelayOn)
+	}
+	for i := range l.Locks {
+		k := &l.Locks[i]
+		shape.Locks = append(shape.Locks, api.LeaseLock{
+			Lock: k.Lock, NS: k.NS, Mode: api.Mode(k.Mode), Permits: k.Permits, Limit: k.Limit,
+			Position: k.Position, FencingToken: k.FencingToken, Znode: k.Znode,
+		})
 	}
 	if l.State != locks.Ended {
 		shape.QueueLength = &l.QueueLength
@@ -28,10 +40,21 @@ func leaseShape(l *locks.Lease) api.Lease {
 	return shape
 }
 
+func revocation(r *locks.Revocation) *api.RevokeRequested {
+	if r == nil {
+		return nil
+	}
+	shape := &api.RevokeRequested{Reason: r.Reason}
+	if r.Forced {
+		shape.ForceInMS = new(millis(r.ForceIn))
+	}
+	return shape
+}
+
 func heartbeatShape(h *locks.Heartbeat) api.Heartbeat {
 	return api.Heartbeat{
 		LeaseID: h.LeaseID, State: api.State(h.State), ExpiresInMS: millis(h.ExpiresIn), TTLMS: millis(h.TTL),
-		FencingToken: h.FencingToken, Position: h.Position, Waiters: h.Waiters,
+		FencingToken: h.FencingToken, Position: h.Position, Waiters: h.Waiters, RevokeRequested: revocation(h.Revoke),
 	}
 }
 
@@ -43,27 +66,33 @@ func heartbeatItem(r *locks.HeartbeatResult) api.HeartbeatItem {
 	h := &r.Heartbeat
 	return api.HeartbeatItem{
 		LeaseID: h.LeaseID, State: api.State(h.State), ExpiresInMS: new(millis(h.ExpiresIn)), TTLMS: millis(h.TTL),
-		FencingToken: h.FencingToken, Position: h.Position, Waiters: &h.Waiters,
+		FencingToken: h.FencingToken, Position: h.Position, Waiters: &h.Waiters, RevokeRequested: revocation(h.Revoke),
 	}
 }
 
 func contenders(list []locks.Contender) []api.Contender {
 	shapes := make([]api.Contender, len(list))
 	for i := range list {
-		c := &list[i]
-		shapes[i] = api.Contender{
-			LeaseID: c.LeaseID, Foreign: foreignShape(c.Foreign), Znode: c.Znode, Owner: c.Owner,
-			Mode: api.Mode(c.Mode), Permits: c.Permits, Position: c.Position, FencingToken: c.FencingToken,
-			ExpiresInMS: millis(c.ExpiresIn), Unclaimed: c.Unclaimed, Metadata: c.Metadata,
-		}
-		if c.AgeKnown {
-			shapes[i].AgeMS = new(millis(c.Age))
-		}
-		if c.Position == 0 {
-			shapes[i].HeldMS, shapes[i].HeldLonger = millis(c.HeldFor), c.HeldLonger
-		}
+		shapes[i] = contender(&list[i])
 	}
 	return shapes
+}
+
+func contender(c *locks.Contender) api.Contender {
+	shape := api.Contender{
+		LeaseID: c.LeaseID, Foreign: foreignShape(c.Foreign), Znode: c.Znode, Owner: c.Owner,
+		Mode: api.Mode(c.Mode), Permits: c.Permits, Limit: c.Limit, Position: c.Position, FencingToken: c.FencingToken,
+		ExpiresInMS: millis(c.ExpiresIn), Unclaimed: c.Unclaimed, Metadata: c.Metadata,
+		Delayed: c.Delayed, Reason: api.Reason(c.Reason), Holds: c.Holds, Group: c.Group, Ephemeral: c.Ephemeral,
+		RevokeRequested: revocation(c.Revoke),
+	}
+	if c.AgeKnown {
+		shape.AgeMS = new(millis(c.Age))
+	}
+	if c.Position == 0 {
+		shape.HeldMS, shape.HeldLonger = millis(c.HeldFor), c.HeldLonger
+	}
+	return shape
 }
 
 func foreignShape(f *locks.Foreign) *api.Foreign {
@@ -95,6 +124,9 @@ func lockShape(l *locks.Lock) api.Lock {
 	if len(l.Waiters) > 0 {
 		shape.Waiters = contenders(l.Waiters)
 	}
+	if l.Limit > 0 {
+		shape.Settings = &api.Settings{Limit: l.Limit, Agreed: l.LimitAgreed}
+	}
 	for _, h := range l.Hazards {
 		shape.Hazards = append(shape.Hazards, api.Hazard{Code: h.Code, Detail: h.Detail})
 	}
@@ -116,6 +148,8 @@ func infoShape(info *locks.Info, version string, mode api.InfoMode, maxWaiting, 
 			MaxOwnerBytes: locks.MaxOwner, MaxMetadataBytes: locks.MaxMetadata, MaxLockNameBytes: recipe.MaxLockName,
 			MaxBodyBytes: maxBody, MaxHeartbeats: locks.MaxHeartbeats,
 			DefaultPage: locks.DefaultPage, MaxPage: locks.MaxPage, MaxWaitingRequests: maxWaiting, MaxStreams: maxStreams,
+			MaxLocks: locks.MaxGroup, MaxLimit: locks.MaxLimit, MaxHolds: locks.MaxHolds,
+			MaxLockDelayMS: millis(locks.MaxLockDelay), MaxForceAfterMS: millis(locks.MaxForceAfter), MaxReap: locks.MaxReap,
 		},
 		Zookeeper: api.ZooKeeperInfo{
 			Servers: append([]string{}, zk.Servers...), State: api.ZooKeeperInfoState(zk.State),

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -15,15 +16,25 @@ import (
 // writeTable writes a queue for people: a line about the lock, one for each
 // contender, one for each hazard.
 func writeTable(w io.Writer, l *locks.Lock) {
-	fmt.Fprintf(w, "%s (%s): %s, %d waiting\n", l.Name, l.NS, l.State, l.QueueLength)
+	fmt.Fprintf(w, "%s (%s): %s, %d waiting", l.Name, l.NS, l.State, l.QueueLength)
+	if l.Limit > 0 {
+		fmt.Fprintf(w, ", limit %d", l.Limit)
+		if l.LimitAgreed {
+			fmt.Fprint(w, " (agreed)")
+		}
+	}
+	fmt.Fprintln(w)
 	if len(l.Holders)+len(l.Waiters) > 0 {
 		t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-		fmt.Fprintln(t, "PLACE\tWHO\tOWNER\tMODE\tFENCING TOKEN\tAGE\tEXPIRES IN\tMETADATA")
-		for _, c := range l.Holders {
-			writeRow(t, &c)
+		fmt.Fprint(t, "PLACE\tWHO\tOWNER\tMODE\tFENCING TOKEN\tAGE\tEXPIRES IN\t")
+		all := slices.Concat(l.Holders, l.Waiters)
+		noted := slices.ContainsFunc(all, func(c locks.Contender) bool { return notes(&c) != "-" })
+		if noted {
+			fmt.Fprint(t, "NOTES\t")
 		}
-		for _, c := range l.Waiters {
-			writeRow(t, &c)
+		fmt.Fprintln(t, "METADATA")
+		for i := range all {
+			writeRow(t, &all[i], noted)
 		}
 		_ = t.Flush() // the writer is a buffer
 	}
@@ -35,11 +46,13 @@ func writeTable(w io.Writer, l *locks.Lock) {
 	}
 }
 
-func writeRow(w io.Writer, c *locks.Contender) {
+func writeRow(w io.Writer, c *locks.Contender, noted bool) {
 	place := "holds"
 	switch {
 	case c.Position > 0:
 		place = strconv.Itoa(c.Position)
+	case c.Delayed:
+		place = "delayed"
 	case c.Unclaimed:
 		place = "unclaimed"
 	}
@@ -60,7 +73,54 @@ func writeRow(w io.Writer, c *locks.Contender) {
 	if c.ExpiresIn > 0 {
 		expires = c.ExpiresIn.Truncate(100 * time.Millisecond).String()
 	}
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", place, printable(who), cell(c.Owner), c.Mode, token, age, expires, cell(c.Metadata))
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t", place, printable(who), cell(c.Owner), mode(c), token, age, expires)
+	if noted {
+		fmt.Fprintf(w, "%s\t", notes(c))
+	}
+	fmt.Fprintln(w, cell(c.Metadata))
+}
+
+// mode tells how many permits of how many, too.
+func mode(c *locks.Contender) string {
+	switch {
+	case c.Permits > 0 && c.Limit > 0:
+		return fmt.Sprintf("%s %d of %d", c.Mode, c.Permits, c.Limit)
+	case c.Permits > 0:
+		return fmt.Sprintf("%s %d", c.Mode, c.Permits)
+	}
+	return string(c.Mode)
+}
+
+// notes is what few contenders have, and what tells why someone waits.
+func notes(c *locks.Contender) string {
+	var list []string
+	add := func(format string, args ...any) { list = append(list, cell(fmt.Sprintf(format, args...))) }
+	if c.Delayed {
+		add("lock delay, %s", c.Reason)
+	}
+	if len(c.Group) > 0 {
+		add("with %s", strings.Join(c.Group, " "))
+	}
+	if len(c.Holds) > 0 {
+		add("holds %s", strings.Join(c.Holds, " "))
+	}
+	if c.Ephemeral {
+		add("ephemeral")
+	}
+	if r := c.Revoke; r != nil {
+		s := "asked to let go"
+		if r.Forced {
+			s += " in " + r.ForceIn.Truncate(100*time.Millisecond).String()
+		}
+		if r.Reason != "" {
+			s += ": " + r.Reason
+		}
+		add("%s", s)
+	}
+	if len(list) == 0 {
+		return "-"
+	}
+	return strings.Join(list, "; ")
 }
 
 // maxCell is how much of what a client wrote a table shows.

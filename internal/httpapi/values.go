@@ -75,12 +75,30 @@ func boolean(field string, v value) (bool, *problem) {
 	return false, invalid(field, "it is true or false")
 }
 
+// integer reads a whole number, which is a number in JSON.
 func integer(field string, v value, least, most int) (int, *problem) {
 	n, err := strconv.Atoi(v.text)
-	if err != nil || v.kind != isText || n < least || n > most || v.text[0] == '+' {
+	isInteger := v.kind == isText && v.source == fromQuery || v.kind == isNumber
+	if err != nil || !isInteger || n < least || n > most || v.text[0] == '+' {
 		return 0, invalid(field, fmt.Sprintf("it is a whole number from %d to %d", least, most))
 	}
 	return n, nil
+}
+
+// fencingToken reads a fencing token; ok is false when it cannot be one.
+func fencingToken(s string) (token int64, ok bool) {
+	token, err := strconv.ParseInt(s, 10, 64)
+	return token, err == nil && token > 0 && s[0] != '+'
+}
+
+// someText is text that says something: an empty filter would let everything
+// through, which is not what a script with an unset variable asks for.
+func someText(field string, v value, limit int) (string, *problem) {
+	s, p := text(field, v, limit)
+	if p == nil && s == "" {
+		p = invalid(field, "it is empty: give it a value, or leave it out")
+	}
+	return s, p
 }
 
 // choice reads one of a few words.

@@ -75,11 +75,14 @@ func (x *exchange) notConfirmed() {
 	delete(h, "Location")
 	delete(h, "Etag")
 	delete(h, "Idempotency-Replayed")
-	if x.operation == "Acquire" {
-		x.problem(&problem{code: string(locks.CodeOutcomeUnknown), detail: "the gateway was cut off from ZooKeeper when the answer was ready: repeat the request, with its idempotency key"})
-		return
+	p := &problem{code: string(locks.CodeUnavailable), detail: "the gateway is cut off from ZooKeeper and cannot vouch for the lease: repeat the request"}
+	switch x.operation {
+	case "Acquire", "AcquireSeveral":
+		p = &problem{code: string(locks.CodeOutcomeUnknown), detail: "the gateway was cut off from ZooKeeper when the answer was ready: repeat the request, with its idempotency key"}
+	case "UpdateLease", "UpdateLeaseSelf", "Downgrade", "DowngradeSelf":
+		p = &problem{code: string(locks.CodeOutcomeUnknown), detail: "the gateway was cut off from ZooKeeper when the answer was ready: repeat the request"}
 	}
-	x.problem(&problem{code: string(locks.CodeUnavailable), detail: "the gateway is cut off from ZooKeeper and cannot vouch for the lease: repeat the request"})
+	x.problem(p)
 }
 
 // millis is a span in whole milliseconds, rounded down: nobody is told more

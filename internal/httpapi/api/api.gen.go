@@ -18,12 +18,33 @@ import (
 // Defines values for AcquireMode.
 const (
 	AcquireModeExclusive AcquireMode = "exclusive"
+	AcquireModeSemaphore AcquireMode = "semaphore"
+	AcquireModeShared    AcquireMode = "shared"
 )
 
 // Valid indicates whether the value is a known member of the AcquireMode enum.
 func (e AcquireMode) Valid() bool {
 	switch e {
 	case AcquireModeExclusive:
+		return true
+	case AcquireModeSemaphore:
+		return true
+	case AcquireModeShared:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for DryRunDryRun.
+const (
+	True DryRunDryRun = true
+)
+
+// Valid indicates whether the value is a known member of the DryRunDryRun enum.
+func (e DryRunDryRun) Valid() bool {
+	switch e {
+	case True:
 		return true
 	default:
 		return false
@@ -102,6 +123,33 @@ func (e EventType) Valid() bool {
 	}
 }
 
+// Defines values for FenceReason.
+const (
+	FenceReasonDelayed    FenceReason = "delayed"
+	FenceReasonEnded      FenceReason = "ended"
+	FenceReasonSuperseded FenceReason = "superseded"
+	FenceReasonUnknown    FenceReason = "unknown"
+	FenceReasonWaiting    FenceReason = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the FenceReason enum.
+func (e FenceReason) Valid() bool {
+	switch e {
+	case FenceReasonDelayed:
+		return true
+	case FenceReasonEnded:
+		return true
+	case FenceReasonSuperseded:
+		return true
+	case FenceReasonUnknown:
+		return true
+	case FenceReasonWaiting:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for InfoMode.
 const (
 	Embedded  InfoMode = "embedded"
@@ -120,8 +168,45 @@ func (e InfoMode) Valid() bool {
 	}
 }
 
+// Defines values for LivingState.
+const (
+	LivingStateHeld    LivingState = "held"
+	LivingStateWaiting LivingState = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the LivingState enum.
+func (e LivingState) Valid() bool {
+	switch e {
+	case LivingStateHeld:
+		return true
+	case LivingStateWaiting:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for LockDelayOn.
+const (
+	Always LockDelayOn = "always"
+	Expiry LockDelayOn = "expiry"
+)
+
+// Valid indicates whether the value is a known member of the LockDelayOn enum.
+func (e LockDelayOn) Valid() bool {
+	switch e {
+	case Always:
+		return true
+	case Expiry:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for LockState.
 const (
+	LockStateDelayed   LockState = "delayed"
 	LockStateFree      LockState = "free"
 	LockStateHeld      LockState = "held"
 	LockStateQueued    LockState = "queued"
@@ -131,6 +216,8 @@ const (
 // Valid indicates whether the value is a known member of the LockState enum.
 func (e LockState) Valid() bool {
 	switch e {
+	case LockStateDelayed:
+		return true
 	case LockStateFree:
 		return true
 	case LockStateHeld:
@@ -173,6 +260,8 @@ const (
 	ProblemCodeCrossOrigin          ProblemCode = "cross_origin"
 	ProblemCodeDraining             ProblemCode = "draining"
 	ProblemCodeDurationNeedsUnit    ProblemCode = "duration_needs_unit"
+	ProblemCodeFencingTokenNeeded   ProblemCode = "fencing_token_needed"
+	ProblemCodeFencingTokenStale    ProblemCode = "fencing_token_stale"
 	ProblemCodeHeldByOther          ProblemCode = "held_by_other"
 	ProblemCodeHoldReleased         ProblemCode = "hold_released"
 	ProblemCodeHostNotAllowed       ProblemCode = "host_not_allowed"
@@ -221,6 +310,10 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeDraining:
 		return true
 	case ProblemCodeDurationNeedsUnit:
+		return true
+	case ProblemCodeFencingTokenNeeded:
+		return true
+	case ProblemCodeFencingTokenStale:
 		return true
 	case ProblemCodeHeldByOther:
 		return true
@@ -426,24 +519,6 @@ func (e EventFormatParam) Valid() bool {
 	}
 }
 
-// Defines values for LeaseStateFilterParam.
-const (
-	LeaseStateFilterParamHeld    LeaseStateFilterParam = "held"
-	LeaseStateFilterParamWaiting LeaseStateFilterParam = "waiting"
-)
-
-// Valid indicates whether the value is a known member of the LeaseStateFilterParam enum.
-func (e LeaseStateFilterParam) Valid() bool {
-	switch e {
-	case LeaseStateFilterParamHeld:
-		return true
-	case LeaseStateFilterParamWaiting:
-		return true
-	default:
-		return false
-	}
-}
-
 // Defines values for LockFormatParam.
 const (
 	LockFormatParamJSON LockFormatParam = "json"
@@ -464,6 +539,7 @@ func (e LockFormatParam) Valid() bool {
 
 // Defines values for LockStateFilterParam.
 const (
+	LockStateFilterParamDelayed   LockStateFilterParam = "delayed"
 	LockStateFilterParamHeld      LockStateFilterParam = "held"
 	LockStateFilterParamQueued    LockStateFilterParam = "queued"
 	LockStateFilterParamUnclaimed LockStateFilterParam = "unclaimed"
@@ -472,6 +548,8 @@ const (
 // Valid indicates whether the value is a known member of the LockStateFilterParam enum.
 func (e LockStateFilterParam) Valid() bool {
 	switch e {
+	case LockStateFilterParamDelayed:
+		return true
 	case LockStateFilterParamHeld:
 		return true
 	case LockStateFilterParamQueued:
@@ -501,18 +579,18 @@ func (e WatchEventsParamsFormat) Valid() bool {
 	}
 }
 
-// Defines values for ListLeasesParamsState.
+// Defines values for AcquireSeveralParamsFormat.
 const (
-	ListLeasesParamsStateHeld    ListLeasesParamsState = "held"
-	ListLeasesParamsStateWaiting ListLeasesParamsState = "waiting"
+	AcquireSeveralParamsFormatEnv  AcquireSeveralParamsFormat = "env"
+	AcquireSeveralParamsFormatJSON AcquireSeveralParamsFormat = "json"
 )
 
-// Valid indicates whether the value is a known member of the ListLeasesParamsState enum.
-func (e ListLeasesParamsState) Valid() bool {
+// Valid indicates whether the value is a known member of the AcquireSeveralParamsFormat enum.
+func (e AcquireSeveralParamsFormat) Valid() bool {
 	switch e {
-	case ListLeasesParamsStateHeld:
+	case AcquireSeveralParamsFormatEnv:
 		return true
-	case ListLeasesParamsStateWaiting:
+	case AcquireSeveralParamsFormatJSON:
 		return true
 	default:
 		return false
@@ -521,6 +599,7 @@ func (e ListLeasesParamsState) Valid() bool {
 
 // Defines values for ListLocksParamsState.
 const (
+	ListLocksParamsStateDelayed   ListLocksParamsState = "delayed"
 	ListLocksParamsStateHeld      ListLocksParamsState = "held"
 	ListLocksParamsStateQueued    ListLocksParamsState = "queued"
 	ListLocksParamsStateUnclaimed ListLocksParamsState = "unclaimed"
@@ -529,6 +608,8 @@ const (
 // Valid indicates whether the value is a known member of the ListLocksParamsState enum.
 func (e ListLocksParamsState) Valid() bool {
 	switch e {
+	case ListLocksParamsStateDelayed:
+		return true
 	case ListLocksParamsStateHeld:
 		return true
 	case ListLocksParamsStateQueued:
@@ -581,11 +662,49 @@ type AcquireMode string
 
 // AcquireRequest defines model for AcquireRequest.
 type AcquireRequest struct {
-	Async    bool        `json:"async,omitempty"`
-	Metadata Metadata    `json:"metadata,omitempty"`
-	Mode     AcquireMode `json:"mode,omitempty"`
-	NS       Namespace   `json:"ns,omitempty"`
-	Owner    Owner       `json:"owner,omitempty"`
+	Async     bool    `json:"async,omitempty"`
+	DryRun    bool    `json:"dry_run,omitempty"`
+	Ephemeral bool    `json:"ephemeral,omitempty"`
+	Hold      Hold    `json:"hold,omitempty"`
+	Limit     Permits `json:"limit,omitempty"`
+
+	// LockDelay A span with a unit, in the syntax of Go's `time.ParseDuration`.
+	//
+	// Example: 1m30s
+	LockDelay   Duration    `json:"lock_delay,omitempty"`
+	LockDelayOn LockDelayOn `json:"lock_delay_on,omitempty"`
+	Metadata    Metadata    `json:"metadata,omitempty"`
+	Mode        AcquireMode `json:"mode,omitempty"`
+	NS          Namespace   `json:"ns,omitempty"`
+	Owner       Owner       `json:"owner,omitempty"`
+	Permits     Permits     `json:"permits,omitempty"`
+
+	// TTL A span with a unit, 1s to 24h.
+	//
+	// Example: 1m30s
+	TTL TTL `json:"ttl,omitempty"`
+
+	// Wait A span with a unit, up to 24h, or `forever`.
+	//
+	// Example: 30s
+	Wait AcquireWait `json:"wait,omitempty"`
+}
+
+// AcquireSeveralRequest defines model for AcquireSeveralRequest.
+type AcquireSeveralRequest struct {
+	Async     bool `json:"async,omitempty"`
+	DryRun    bool `json:"dry_run,omitempty"`
+	Ephemeral bool `json:"ephemeral,omitempty"`
+	Hold      Hold `json:"hold,omitempty"`
+
+	// LockDelay A span with a unit, in the syntax of Go's `time.ParseDuration`.
+	//
+	// Example: 1m30s
+	LockDelay   Duration     `json:"lock_delay,omitempty"`
+	LockDelayOn LockDelayOn  `json:"lock_delay_on,omitempty"`
+	Locks       []WantedLock `json:"locks,omitempty"`
+	Metadata    Metadata     `json:"metadata,omitempty"`
+	Owner       Owner        `json:"owner,omitempty"`
 
 	// TTL A span with a unit, 1s to 24h.
 	//
@@ -603,6 +722,17 @@ type AcquireRequest struct {
 // Example: 30s
 type AcquireWait = string
 
+// BreakContenderRequest defines model for BreakContenderRequest.
+type BreakContenderRequest struct {
+	NS     Namespace  `json:"ns,omitempty"`
+	Reason ReasonText `json:"reason,omitempty"`
+}
+
+// BreakRequest defines model for BreakRequest.
+type BreakRequest struct {
+	Reason ReasonText `json:"reason,omitempty"`
+}
+
 // Contender One entry of a queue.
 type Contender struct {
 	LeaseID LeaseID `json:"lease_id,omitempty"`
@@ -613,11 +743,23 @@ type Contender struct {
 	Mode    Mode     `json:"mode"`
 	Permits int      `json:"permits,omitempty"`
 
+	// Limit What was in force when it came.
+	Limit int `json:"limit,omitempty"`
+
 	// Position Place among the waiters. A holder has none.
 	Position int `json:"position,omitempty"`
 
 	// Unclaimed Granted, and its client has not shown up yet.
 	Unclaimed bool `json:"unclaimed,omitempty"`
+
+	// Delayed Its lease has ended (`reason`), and its place stays for its lock delay (`expires_in_ms`).
+	Delayed bool `json:"delayed,omitempty"`
+
+	// Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
+	// because it was granted and nobody came, `removed` by somebody else in ZooKeeper, `wait_elapsed`, `revoked` (not let go
+	// in time when it was asked for, broken or reaped), `destroyed` with the whole queue, `gateway_left` (an ephemeral lease
+	// whose gateway's session ended), or `unknown`.
+	Reason Reason `json:"reason,omitempty"`
 
 	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
 	FencingToken FencingToken `json:"fencing_token,omitempty"`
@@ -630,8 +772,50 @@ type Contender struct {
 	HeldLonger  bool     `json:"held_longer,omitempty"`
 	ExpiresInMS int64    `json:"expires_in_ms,omitempty"`
 	Metadata    Metadata `json:"metadata,omitempty"`
-	Znode       string   `json:"znode"`
+
+	// Holds The named holds of a reentrant lease.
+	Holds []Hold `json:"holds,omitempty"`
+
+	// Group The other locks of its lease: `lock`, or `ns/lock` outside its own namespace.
+	Group []string `json:"group,omitempty"`
+
+	// Ephemeral Ends with its gateway's session.
+	Ephemeral bool `json:"ephemeral,omitempty"`
+
+	// RevokeRequested Its holder was asked to let go.
+	RevokeRequested *RevokeRequested `json:"revoke_requested,omitempty"`
+	Znode           string           `json:"znode"`
 }
+
+// DestroyAnswer defines model for DestroyAnswer.
+type DestroyAnswer struct {
+	// Ended Contenders.
+	Ended int `json:"ended"`
+
+	// Foreign Other programs', of them.
+	Foreign int `json:"foreign"`
+}
+
+// DestroyRequest defines model for DestroyRequest.
+type DestroyRequest struct {
+	NS     Namespace  `json:"ns,omitempty"`
+	Reason ReasonText `json:"reason,omitempty"`
+}
+
+// DryRun What an acquire would find now.
+type DryRun struct {
+	DryRun DryRunDryRun `json:"dry_run"`
+	State  LivingState  `json:"state"`
+
+	// QueueLength How many wait already, in the longest of the queues.
+	QueueLength int `json:"queue_length"`
+
+	// Holders Who is in the way.
+	Holders []Contender `json:"holders"`
+}
+
+// DryRunDryRun defines model for DryRun.DryRun.
+type DryRunDryRun bool
 
 // Duration A span with a unit, in the syntax of Go's `time.ParseDuration`.
 //
@@ -697,6 +881,22 @@ type EventID = string
 // `node.*` are the znodes themselves, told only to those who ask for them. New types may come.
 type EventType string
 
+// Fence defines model for Fence.
+type Fence struct {
+	Current bool `json:"current"`
+
+	// Reason Why a token is not current: a later one was given (`superseded`), its lease has `ended`, or ended and the lock delay
+	// runs (`delayed`), its lease is `waiting`, or nothing here has that token (`unknown`).
+	Reason FenceReason `json:"reason,omitempty"`
+
+	// Highest The highest fencing token of a holder, now or before, that the gateway knows.
+	Highest int64 `json:"highest,omitempty"`
+}
+
+// FenceReason Why a token is not current: a later one was given (`superseded`), its lease has `ended`, or ended and the lock delay
+// runs (`delayed`), its lease is `waiting`, or nothing here has that token (`unknown`).
+type FenceReason string
+
 // FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
 type FencingToken = int64
 
@@ -739,6 +939,9 @@ type Heartbeat struct {
 
 	// Waiters Others in line.
 	Waiters int `json:"waiters"`
+
+	// RevokeRequested Its holder was asked to let go.
+	RevokeRequested *RevokeRequested `json:"revoke_requested,omitempty"`
 }
 
 // HeartbeatItem What became of one token, a heartbeat's members or `problem`.
@@ -752,6 +955,9 @@ type HeartbeatItem struct {
 	FencingToken FencingToken `json:"fencing_token,omitempty"`
 	Position     int          `json:"position,omitempty"`
 	Waiters      *int         `json:"waiters,omitempty"`
+
+	// RevokeRequested Its holder was asked to let go.
+	RevokeRequested *RevokeRequested `json:"revoke_requested,omitempty"`
 
 	// Problem RFC 9457.
 	Problem *Problem `json:"problem,omitempty"`
@@ -774,6 +980,9 @@ type HeartbeatRequest struct {
 type HeartbeatsRequest struct {
 	Tokens []string `json:"tokens"`
 }
+
+// Hold defines model for Hold.
+type Hold = string
 
 // Info defines model for Info.
 type Info struct {
@@ -804,14 +1013,19 @@ type Info struct {
 // InfoMode Whether ZooKeeper is servers of its own or part of this gateway, which then keeps everything itself.
 type InfoMode string
 
-// Lease defines model for Lease.
+// Lease A lease of several locks has `locks` in place of `lock`, `ns`, `mode` and `znode`.
 type Lease struct {
 	LeaseID LeaseID    `json:"lease_id"`
 	Token   LeaseToken `json:"token,omitempty"`
-	Lock    LockName   `json:"lock"`
-	NS      Namespace  `json:"ns"`
-	Mode    Mode       `json:"mode"`
-	State   State      `json:"state"`
+	Lock    LockName   `json:"lock,omitempty"`
+	NS      Namespace  `json:"ns,omitempty"`
+
+	// Locks In the order of the request.
+	Locks   []LeaseLock `json:"locks,omitempty"`
+	Mode    Mode        `json:"mode,omitempty"`
+	Permits Permits     `json:"permits,omitempty"`
+	Limit   Permits     `json:"limit,omitempty"`
+	State   State       `json:"state"`
 
 	// Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
 	// because it was granted and nobody came, `removed` by somebody else in ZooKeeper, `wait_elapsed`, `revoked` (not let go
@@ -834,6 +1048,20 @@ type Lease struct {
 	FailoverSafe bool     `json:"failover_safe"`
 	Owner        Owner    `json:"owner,omitempty"`
 	Metadata     Metadata `json:"metadata,omitempty"`
+
+	// Holds The named holds of a reentrant lease, in the order in which they were taken.
+	Holds       []Hold      `json:"holds,omitempty"`
+	LockDelayMS int64       `json:"lock_delay_ms,omitempty"`
+	LockDelayOn LockDelayOn `json:"lock_delay_on,omitempty"`
+
+	// Ephemeral Ends with its gateway's session; `expires_in_ms` is an estimate.
+	Ephemeral bool `json:"ephemeral,omitempty"`
+
+	// RevokeRequested Its holder was asked to let go.
+	RevokeRequested *RevokeRequested `json:"revoke_requested,omitempty"`
+
+	// Warning What the client should know about what it asked for.
+	Warning string `json:"warning,omitempty"`
 
 	// Znode Path of its contender in ZooKeeper.
 	Znode string `json:"znode,omitempty"`
@@ -860,20 +1088,52 @@ type LeaseList struct {
 	NextCursor string  `json:"next_cursor,omitempty"`
 }
 
+// LeaseLock One lock of a lease of several.
+type LeaseLock struct {
+	Lock    LockName  `json:"lock"`
+	NS      Namespace `json:"ns"`
+	Mode    Mode      `json:"mode"`
+	Permits Permits   `json:"permits,omitempty"`
+	Limit   Permits   `json:"limit,omitempty"`
+
+	// Position Place among the waiters of this lock. Left out where nothing stands in the way.
+	Position int `json:"position,omitempty"`
+
+	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
+	FencingToken FencingToken `json:"fencing_token,omitempty"`
+
+	// Znode Path of its contender in ZooKeeper.
+	Znode string `json:"znode"`
+}
+
 // LeaseToken defines model for LeaseToken.
 type LeaseToken = string
 
 // Limits defines model for Limits.
 type Limits struct {
-	DefaultPage        int   `json:"default_page"`
-	DefaultTTLMS       int64 `json:"default_ttl_ms"`
-	MaxBodyBytes       int   `json:"max_body_bytes"`
-	MaxHeartbeats      int   `json:"max_heartbeats"`
-	MaxLockNameBytes   int   `json:"max_lock_name_bytes"`
-	MaxMetadataBytes   int   `json:"max_metadata_bytes"`
-	MaxOwnerBytes      int   `json:"max_owner_bytes"`
-	MaxPage            int   `json:"max_page"`
-	MaxPollWaitMS      int64 `json:"max_poll_wait_ms"`
+	DefaultPage     int   `json:"default_page"`
+	DefaultTTLMS    int64 `json:"default_ttl_ms"`
+	MaxBodyBytes    int   `json:"max_body_bytes"`
+	MaxForceAfterMS int64 `json:"max_force_after_ms"`
+	MaxHeartbeats   int   `json:"max_heartbeats"`
+
+	// MaxHolds Names of holds that one lease has had.
+	MaxHolds int `json:"max_holds"`
+
+	// MaxLimit Permits of a lock.
+	MaxLimit         int   `json:"max_limit"`
+	MaxLockDelayMS   int64 `json:"max_lock_delay_ms"`
+	MaxLockNameBytes int   `json:"max_lock_name_bytes"`
+
+	// MaxLocks Of one lease.
+	MaxLocks         int   `json:"max_locks"`
+	MaxMetadataBytes int   `json:"max_metadata_bytes"`
+	MaxOwnerBytes    int   `json:"max_owner_bytes"`
+	MaxPage          int   `json:"max_page"`
+	MaxPollWaitMS    int64 `json:"max_poll_wait_ms"`
+
+	// MaxReap Contenders that one reap ends.
+	MaxReap            int   `json:"max_reap"`
 	MaxStreams         int   `json:"max_streams"`
 	MaxTTLMS           int64 `json:"max_ttl_ms"`
 	MaxWaitMS          int64 `json:"max_wait_ms"`
@@ -881,13 +1141,17 @@ type Limits struct {
 	MinTTLMS           int64 `json:"min_ttl_ms"`
 }
 
+// LivingState defines model for LivingState.
+type LivingState string
+
 // Lock defines model for Lock.
 type Lock struct {
 	Lock LockName  `json:"lock"`
 	NS   Namespace `json:"ns"`
 
 	// State `free`: nobody holds it or waits for it. `held`. `unclaimed`: granted, and the client has not shown up yet.
-	// `queued`: some wait and nobody holds it; a grant is under way.
+	// `queued`: some wait and nobody holds it; a grant is under way, or a lease of several locks waits for another one.
+	// `delayed`: let go, and kept for the lock delay of who held it last.
 	State   LockState   `json:"state"`
 	Holders []Contender `json:"holders"`
 
@@ -895,13 +1159,19 @@ type Lock struct {
 	Waiters []Contender `json:"waiters,omitempty"`
 
 	// QueueLength How many wait.
-	QueueLength int      `json:"queue_length"`
-	Hazards     []Hazard `json:"hazards,omitempty"`
+	QueueLength int `json:"queue_length"`
+
+	// Settings What a lock's semaphore leases keep to.
+	Settings *Settings `json:"settings,omitempty"`
+	Hazards  []Hazard  `json:"hazards,omitempty"`
 
 	// Rev An opaque mark of the visible state, for `since`.
 	Rev        Rev    `json:"rev,omitempty"`
 	NextCursor string `json:"next_cursor,omitempty"`
 }
+
+// LockDelayOn defines model for LockDelayOn.
+type LockDelayOn string
 
 // LockList defines model for LockList.
 type LockList struct {
@@ -913,7 +1183,8 @@ type LockList struct {
 type LockName = string
 
 // LockState `free`: nobody holds it or waits for it. `held`. `unclaimed`: granted, and the client has not shown up yet.
-// `queued`: some wait and nobody holds it; a grant is under way.
+// `queued`: some wait and nobody holds it; a grant is under way, or a lease of several locks waits for another one.
+// `delayed`: let go, and kept for the lock delay of who held it last.
 type LockState string
 
 // Metadata defines model for Metadata.
@@ -927,6 +1198,47 @@ type Namespace = string
 
 // Owner defines model for Owner.
 type Owner = string
+
+// Permits defines model for Permits.
+type Permits = int
+
+// Postmortem What is remembered of a lease's end. Of a lease of several locks it tells the first.
+type Postmortem struct {
+	LeaseID LeaseID   `json:"lease_id"`
+	Lock    LockName  `json:"lock"`
+	NS      Namespace `json:"ns"`
+	Mode    Mode      `json:"mode"`
+	Owner   Owner     `json:"owner,omitempty"`
+
+	// Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
+	// because it was granted and nobody came, `removed` by somebody else in ZooKeeper, `wait_elapsed`, `revoked` (not let go
+	// in time when it was asked for, broken or reaped), `destroyed` with the whole queue, `gateway_left` (an ephemeral lease
+	// whose gateway's session ended), or `unknown`.
+	Reason Reason `json:"reason"`
+
+	// Detail The words of whoever ended it.
+	Detail string `json:"detail,omitempty"`
+
+	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
+	FencingToken FencingToken `json:"fencing_token,omitempty"`
+
+	// EndedAt RFC 3339 in UTC, by the gateway's clock.
+	EndedAt    string `json:"ended_at"`
+	EndedAgoMS int64  `json:"ended_ago_ms"`
+
+	// WaitedMS Before it was granted, or ended.
+	WaitedMS int64 `json:"waited_ms"`
+
+	// HeldMS Left out when it never held.
+	HeldMS *int64 `json:"held_ms,omitempty"`
+	TTLMS  int64  `json:"ttl_ms"`
+
+	// LastHeartbeatMS Before the end. Left out when there was none.
+	LastHeartbeatMS *int64 `json:"last_heartbeat_ms,omitempty"`
+
+	// Next Who was granted the lock next.
+	Next *Successor `json:"next,omitempty"`
+}
 
 // Problem RFC 9457.
 type Problem struct {
@@ -947,7 +1259,11 @@ type Problem struct {
 	// because it was granted and nobody came, `removed` by somebody else in ZooKeeper, `wait_elapsed`, `revoked` (not let go
 	// in time when it was asked for, broken or reaped), `destroyed` with the whole queue, `gateway_left` (an ephemeral lease
 	// whose gateway's session ended), or `unknown`.
-	Reason       Reason      `json:"reason,omitempty"`
+	Reason Reason `json:"reason,omitempty"`
+
+	// Limit Of `settings_differ`: the limit in force.
+	Limit        int         `json:"limit,omitempty"`
+	Fence        *Fence      `json:"fence,omitempty"`
 	Holders      []Contender `json:"holders,omitempty"`
 	QueueLength  *int        `json:"queue_length,omitempty"`
 	RetryAfterMS *int64      `json:"retry_after_ms,omitempty"`
@@ -957,14 +1273,83 @@ type Problem struct {
 // ProblemCode Stable. New ones may come.
 type ProblemCode string
 
+// ReapAnswer defines model for ReapAnswer.
+type ReapAnswer struct {
+	// Reaped Of a dry run: what would be.
+	Reaped    []Contender `json:"reaped"`
+	Unreached []Unreached `json:"unreached"`
+	DryRun    bool        `json:"dry_run"`
+
+	// More There are others: repeat.
+	More bool `json:"more"`
+}
+
+// ReapRequest `older_than` has to be given, here or in the query.
+type ReapRequest struct {
+	DryRun  bool      `json:"dry_run,omitempty"`
+	Foreign *bool     `json:"foreign,omitempty"`
+	Mode    Mode      `json:"mode,omitempty"`
+	NS      Namespace `json:"ns,omitempty"`
+
+	// OlderThan A span with a unit, in the syntax of Go's `time.ParseDuration`.
+	//
+	// Example: 1m30s
+	OlderThan Duration    `json:"older_than,omitempty"`
+	Owner     string      `json:"owner,omitempty"`
+	Reason    ReasonText  `json:"reason,omitempty"`
+	State     LivingState `json:"state,omitempty"`
+}
+
 // Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
 // because it was granted and nobody came, `removed` by somebody else in ZooKeeper, `wait_elapsed`, `revoked` (not let go
 // in time when it was asked for, broken or reaped), `destroyed` with the whole queue, `gateway_left` (an ephemeral lease
 // whose gateway's session ended), or `unknown`.
 type Reason string
 
+// ReasonText defines model for ReasonText.
+type ReasonText = string
+
 // Rev An opaque mark of the visible state, for `since`.
 type Rev = string
+
+// RevokeAnswer defines model for RevokeAnswer.
+type RevokeAnswer struct {
+	Asked     []Contender `json:"asked"`
+	Unreached []Unreached `json:"unreached"`
+}
+
+// RevokeRequest defines model for RevokeRequest.
+type RevokeRequest struct {
+	// ForceAfter A span with a unit, in the syntax of Go's `time.ParseDuration`.
+	//
+	// Example: 1m30s
+	ForceAfter Duration   `json:"force_after,omitempty"`
+	NS         Namespace  `json:"ns,omitempty"`
+	Reason     ReasonText `json:"reason,omitempty"`
+}
+
+// RevokeRequested Its holder was asked to let go.
+type RevokeRequested struct {
+	// Reason The words of whoever asked.
+	Reason string `json:"reason,omitempty"`
+
+	// ForceInMS The lease ends when this is over. Left out when nobody is forced.
+	ForceInMS *int64 `json:"force_in_ms,omitempty"`
+}
+
+// Settings What a lock's semaphore leases keep to.
+type Settings struct {
+	Limit Permits `json:"limit"`
+
+	// Agreed It came with an acquire, and is forgotten with the idle lock.
+	Agreed bool `json:"agreed,omitempty"`
+}
+
+// SettingsRequest `limit` has to be given, here or in the query.
+type SettingsRequest struct {
+	Limit Permits   `json:"limit,omitempty"`
+	NS    Namespace `json:"ns,omitempty"`
+}
 
 // State defines model for State.
 type State string
@@ -977,10 +1362,48 @@ type Status struct {
 // StatusStatus defines model for Status.Status.
 type StatusStatus string
 
+// Successor Who was granted the lock next.
+type Successor struct {
+	// LeaseID Left out for another program's contender.
+	LeaseID string `json:"lease_id,omitempty"`
+	Owner   Owner  `json:"owner,omitempty"`
+
+	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
+	FencingToken FencingToken `json:"fencing_token,omitempty"`
+	AfterMS      int64        `json:"after_ms"`
+}
+
 // TTL A span with a unit, 1s to 24h.
 //
 // Example: 1m30s
 type TTL = string
+
+// Unreached A contender to which it could not be done, and why.
+type Unreached struct {
+	// Contender One entry of a queue.
+	Contender Contender `json:"contender"`
+	Detail    string    `json:"detail"`
+}
+
+// UpdateRequest defines model for UpdateRequest.
+type UpdateRequest struct {
+	Metadata *Metadata `json:"metadata,omitempty"`
+	Owner    *Owner    `json:"owner,omitempty"`
+
+	// TTL A span with a unit, in the syntax of Go's `time.ParseDuration`.
+	//
+	// Example: 1m30s
+	TTL Duration `json:"ttl,omitempty"`
+}
+
+// WantedLock One of the locks of an acquire.
+type WantedLock struct {
+	Limit   Permits     `json:"limit,omitempty"`
+	Lock    LockName    `json:"lock"`
+	Mode    AcquireMode `json:"mode,omitempty"`
+	NS      Namespace   `json:"ns,omitempty"`
+	Permits Permits     `json:"permits,omitempty"`
+}
 
 // ZooKeeperInfo defines model for ZooKeeperInfo.
 type ZooKeeperInfo struct {
@@ -1017,8 +1440,17 @@ type ConsistentParam = bool
 // ContainsParam defines model for ContainsParam.
 type ContainsParam = string
 
+// ContenderPathParam defines model for ContenderPathParam.
+type ContenderPathParam = string
+
 // CursorParam defines model for CursorParam.
 type CursorParam = string
+
+// DryRunParam defines model for DryRunParam.
+type DryRunParam = bool
+
+// EphemeralParam defines model for EphemeralParam.
+type EphemeralParam = bool
 
 // EventFormatParam defines model for EventFormatParam.
 type EventFormatParam string
@@ -1038,10 +1470,42 @@ type EventSinceParam = EventID
 // EventTypeParam defines model for EventTypeParam.
 type EventTypeParam = string
 
+// FenceLockHeaderParam defines model for FenceLockHeaderParam.
+type FenceLockHeaderParam = LockName
+
+// FenceLockParam defines model for FenceLockParam.
+type FenceLockParam = LockName
+
+// FenceNamespaceHeaderParam defines model for FenceNamespaceHeaderParam.
+type FenceNamespaceHeaderParam = Namespace
+
+// FencingTokenHeader Rises from each holder of the lock to the next. Give it to what the lock protects.
+type FencingTokenHeader = FencingToken
+
+// FenceTokenParam Rises from each holder of the lock to the next. Give it to what the lock protects.
+type FenceTokenParam = FencingToken
+
+// FencingTokenParam Rises from each holder of the lock to the next. Give it to what the lock protects.
+type FencingTokenParam = FencingToken
+
+// ForceAfterParam A span with a unit, in the syntax of Go's `time.ParseDuration`.
+//
+// Example: 1m30s
+type ForceAfterParam = Duration
+
+// ForeignFilterParam defines model for ForeignFilterParam.
+type ForeignFilterParam = bool
+
 // HeartbeatTTLParam A span with a unit, in the syntax of Go's `time.ParseDuration`.
 //
 // Example: 1m30s
 type HeartbeatTTLParam = Duration
+
+// HoldParam defines model for HoldParam.
+type HoldParam = Hold
+
+// HoldReleaseParam defines model for HoldReleaseParam.
+type HoldReleaseParam = Hold
 
 // IdempotencyKeyParam defines model for IdempotencyKeyParam.
 type IdempotencyKeyParam = string
@@ -1053,7 +1517,10 @@ type LastEventIDParam = EventID
 type LeasePathParam = LeaseID
 
 // LeaseStateFilterParam defines model for LeaseStateFilterParam.
-type LeaseStateFilterParam string
+type LeaseStateFilterParam = LivingState
+
+// LeaseTokenHoldParam defines model for LeaseTokenHoldParam.
+type LeaseTokenHoldParam = LeaseToken
 
 // LeaseTokenOptionalParam defines model for LeaseTokenOptionalParam.
 type LeaseTokenOptionalParam = LeaseToken
@@ -1064,6 +1531,14 @@ type LeaseTokenParam = LeaseToken
 // LimitParam defines model for LimitParam.
 type LimitParam = int
 
+// LockDelayOnParam defines model for LockDelayOnParam.
+type LockDelayOnParam = LockDelayOn
+
+// LockDelayParam A span with a unit, in the syntax of Go's `time.ParseDuration`.
+//
+// Example: 1m30s
+type LockDelayParam = Duration
+
 // LockFormatParam defines model for LockFormatParam.
 type LockFormatParam string
 
@@ -1072,6 +1547,9 @@ type LockPathParam = LockName
 
 // LockStateFilterParam defines model for LockStateFilterParam.
 type LockStateFilterParam string
+
+// LocksParam defines model for LocksParam.
+type LocksParam = []LockName
 
 // MetadataParam defines model for MetadataParam.
 type MetadataParam = Metadata
@@ -1082,11 +1560,22 @@ type ModeParam = AcquireMode
 // NamespaceParam defines model for NamespaceParam.
 type NamespaceParam = Namespace
 
+// OlderThanParam A span with a unit, in the syntax of Go's `time.ParseDuration`.
+//
+// Example: 1m30s
+type OlderThanParam = Duration
+
 // OwnerFilterParam defines model for OwnerFilterParam.
 type OwnerFilterParam = Owner
 
 // OwnerParam defines model for OwnerParam.
 type OwnerParam = Owner
+
+// PermitLimitParam defines model for PermitLimitParam.
+type PermitLimitParam = Permits
+
+// PermitsParam defines model for PermitsParam.
+type PermitsParam = Permits
 
 // PollWaitParam A span with a unit, in the syntax of Go's `time.ParseDuration`.
 //
@@ -1095,6 +1584,21 @@ type PollWaitParam = Duration
 
 // PrefixParam defines model for PrefixParam.
 type PrefixParam = string
+
+// ReapDryRunParam defines model for ReapDryRunParam.
+type ReapDryRunParam = bool
+
+// ReapModeParam defines model for ReapModeParam.
+type ReapModeParam = Mode
+
+// ReapOwnerParam defines model for ReapOwnerParam.
+type ReapOwnerParam = string
+
+// ReapStateParam defines model for ReapStateParam.
+type ReapStateParam = LivingState
+
+// ReasonParam defines model for ReasonParam.
+type ReasonParam = ReasonText
 
 // SinceParam defines model for SinceParam.
 type SinceParam = string
@@ -1151,6 +1655,111 @@ type UnsupportedMediaType = Problem
 
 // UpgradeRequired RFC 9457.
 type UpgradeRequired = Problem
+
+// CheckFenceDeleteParams defines parameters for CheckFenceDelete.
+type CheckFenceDeleteParams struct {
+	// Lock Name of the lock. Here or in `Lockkeeper-Lock`.
+	Lock *FenceLockParam `form:"lock,omitempty" json:"lock,omitempty"`
+
+	// NS Namespace. `default` when not given.
+	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
+
+	// FencingToken The fencing token. Here or in `Fencing-Token`.
+	FencingToken *FenceTokenParam `form:"fencing_token,omitempty" json:"fencing_token,omitempty"`
+
+	// LockkeeperLock As `lock`.
+	LockkeeperLock *FenceLockHeaderParam `json:"Lockkeeper-Lock,omitempty"`
+
+	// LockkeeperNamespace As `ns`.
+	LockkeeperNamespace *FenceNamespaceHeaderParam `json:"Lockkeeper-Namespace,omitempty"`
+
+	// FencingTokenHeader As `fencing_token`.
+	FencingTokenHeader *FencingTokenHeader `json:"Fencing-Token,omitempty"`
+}
+
+// CheckFenceParams defines parameters for CheckFence.
+type CheckFenceParams struct {
+	// Lock Name of the lock. Here or in `Lockkeeper-Lock`.
+	Lock *FenceLockParam `form:"lock,omitempty" json:"lock,omitempty"`
+
+	// NS Namespace. `default` when not given.
+	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
+
+	// FencingToken The fencing token. Here or in `Fencing-Token`.
+	FencingToken *FenceTokenParam `form:"fencing_token,omitempty" json:"fencing_token,omitempty"`
+
+	// LockkeeperLock As `lock`.
+	LockkeeperLock *FenceLockHeaderParam `json:"Lockkeeper-Lock,omitempty"`
+
+	// LockkeeperNamespace As `ns`.
+	LockkeeperNamespace *FenceNamespaceHeaderParam `json:"Lockkeeper-Namespace,omitempty"`
+
+	// FencingTokenHeader As `fencing_token`.
+	FencingTokenHeader *FencingTokenHeader `json:"Fencing-Token,omitempty"`
+}
+
+// CheckFencePatchParams defines parameters for CheckFencePatch.
+type CheckFencePatchParams struct {
+	// Lock Name of the lock. Here or in `Lockkeeper-Lock`.
+	Lock *FenceLockParam `form:"lock,omitempty" json:"lock,omitempty"`
+
+	// NS Namespace. `default` when not given.
+	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
+
+	// FencingToken The fencing token. Here or in `Fencing-Token`.
+	FencingToken *FenceTokenParam `form:"fencing_token,omitempty" json:"fencing_token,omitempty"`
+
+	// LockkeeperLock As `lock`.
+	LockkeeperLock *FenceLockHeaderParam `json:"Lockkeeper-Lock,omitempty"`
+
+	// LockkeeperNamespace As `ns`.
+	LockkeeperNamespace *FenceNamespaceHeaderParam `json:"Lockkeeper-Namespace,omitempty"`
+
+	// FencingTokenHeader As `fencing_token`.
+	FencingTokenHeader *FencingTokenHeader `json:"Fencing-Token,omitempty"`
+}
+
+// CheckFencePostParams defines parameters for CheckFencePost.
+type CheckFencePostParams struct {
+	// Lock Name of the lock. Here or in `Lockkeeper-Lock`.
+	Lock *FenceLockParam `form:"lock,omitempty" json:"lock,omitempty"`
+
+	// NS Namespace. `default` when not given.
+	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
+
+	// FencingToken The fencing token. Here or in `Fencing-Token`.
+	FencingToken *FenceTokenParam `form:"fencing_token,omitempty" json:"fencing_token,omitempty"`
+
+	// LockkeeperLock As `lock`.
+	LockkeeperLock *FenceLockHeaderParam `json:"Lockkeeper-Lock,omitempty"`
+
+	// LockkeeperNamespace As `ns`.
+	LockkeeperNamespace *FenceNamespaceHeaderParam `json:"Lockkeeper-Namespace,omitempty"`
+
+	// FencingTokenHeader As `fencing_token`.
+	FencingTokenHeader *FencingTokenHeader `json:"Fencing-Token,omitempty"`
+}
+
+// CheckFencePutParams defines parameters for CheckFencePut.
+type CheckFencePutParams struct {
+	// Lock Name of the lock. Here or in `Lockkeeper-Lock`.
+	Lock *FenceLockParam `form:"lock,omitempty" json:"lock,omitempty"`
+
+	// NS Namespace. `default` when not given.
+	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
+
+	// FencingToken The fencing token. Here or in `Fencing-Token`.
+	FencingToken *FenceTokenParam `form:"fencing_token,omitempty" json:"fencing_token,omitempty"`
+
+	// LockkeeperLock As `lock`.
+	LockkeeperLock *FenceLockHeaderParam `json:"Lockkeeper-Lock,omitempty"`
+
+	// LockkeeperNamespace As `ns`.
+	LockkeeperNamespace *FenceNamespaceHeaderParam `json:"Lockkeeper-Namespace,omitempty"`
+
+	// FencingTokenHeader As `fencing_token`.
+	FencingTokenHeader *FencingTokenHeader `json:"Fencing-Token,omitempty"`
+}
 
 // WatchEventsParams defines parameters for WatchEvents.
 type WatchEventsParams struct {
@@ -1210,7 +1819,7 @@ type ListLeasesParams struct {
 	Owner *OwnerFilterParam `form:"owner,omitempty" json:"owner,omitempty"`
 
 	// State Only leases in this state.
-	State *ListLeasesParamsState `form:"state,omitempty" json:"state,omitempty"`
+	State *LeaseStateFilterParam `form:"state,omitempty" json:"state,omitempty"`
 
 	// Limit Items on a page.
 	Limit *LimitParam `form:"limit,omitempty" json:"limit,omitempty"`
@@ -1219,11 +1828,71 @@ type ListLeasesParams struct {
 	Cursor *CursorParam `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
 
-// ListLeasesParamsState defines parameters for ListLeases.
-type ListLeasesParamsState string
+// AcquireSeveralParams defines parameters for AcquireSeveral.
+type AcquireSeveralParams struct {
+	// Locks Names of 1 to 64 exclusive locks of the default namespace, none twice.
+	Locks *LocksParam `form:"locks,omitempty" json:"locks,omitempty"`
+
+	// TTL Time to live, 1s to 24h.
+	TTL *TTLParam `form:"ttl,omitempty" json:"ttl,omitempty"`
+
+	// Wait How long to stand in line, up to 24h or `forever`. `0s` (or `0`) tries. Does not go with `async`.
+	Wait *AcquireWaitParam `form:"wait,omitempty" json:"wait,omitempty"`
+
+	// Async Answer at once, with a ticket that waits.
+	Async *AsyncParam `form:"async,omitempty" json:"async,omitempty"`
+
+	// Owner A label for people, up to 128 bytes, no control characters. Everyone can read it.
+	Owner *OwnerParam `form:"owner,omitempty" json:"owner,omitempty"`
+
+	// Metadata Anything you like as text, up to 4096 bytes, no control characters. Everyone can read it.
+	Metadata *MetadataParam `form:"metadata,omitempty" json:"metadata,omitempty"`
+
+	// LockDelay Up to 1h. For so long nobody else is granted the lock after the lease was held and ended, so that who still believes to
+	// hold it can finish.
+	LockDelay *LockDelayParam `form:"lock_delay,omitempty" json:"lock_delay,omitempty"`
+
+	// LockDelayOn Which ends the delay follows: `expiry` (also unclaimed, and revoked by force), or `always` (also released). Goes with
+	// `lock_delay`.
+	LockDelayOn *LockDelayOnParam `form:"lock_delay_on,omitempty" json:"lock_delay_on,omitempty"`
+
+	// Ephemeral The plain ZooKeeper recipe: the lease ends when its gateway goes or loses its session, and `expires_in_ms` is an
+	// estimate.
+	Ephemeral *EphemeralParam `form:"ephemeral,omitempty" json:"ephemeral,omitempty"`
+
+	// Hold A name for this hold of a reentrant lease, up to 64 bytes, no control characters. One that was released cannot be taken
+	// again (409 `hold_released`), so a late repeat takes nothing.
+	Hold *HoldParam `form:"hold,omitempty" json:"hold,omitempty"`
+
+	// DryRun Do nothing, and tell what would happen.
+	DryRun *DryRunParam `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
+	// Format `env` answers shell lines in place of JSON: `LEASE_ID=`, `LEASE_TOKEN=` and `FENCING_TOKEN=` (empty while the
+	// lease waits); the values need no quoting. `Accept: text/plain` does the same. Problems stay JSON.
+	Format *AcquireSeveralParamsFormat `form:"format,omitempty" json:"format,omitempty"`
+
+	// IdempotencyKey Makes the request safe to repeat: it queues once, on whatever gateway. One fresh random key for each attempt to do
+	// the job, never the job's name. It lives until ten minutes after the lease ended. The same request again answers
+	// 200 with the lease as it is; with other parameters it is 422 `idempotency_key_reused`; after the end 410.
+	IdempotencyKey *IdempotencyKeyParam `json:"Idempotency-Key,omitempty"`
+
+	// LeaseToken The token of a lease that gets one hold more. Needs `hold`.
+	LeaseToken *LeaseTokenHoldParam `json:"Lease-Token,omitempty"`
+}
+
+// AcquireSeveralParamsFormat defines parameters for AcquireSeveral.
+type AcquireSeveralParamsFormat string
+
+// AcquireSeveral200JSONResponseBody defines parameters for AcquireSeveral.
+type AcquireSeveral200JSONResponseBody struct {
+	union json.RawMessage
+}
 
 // ReleaseSelfParams defines parameters for ReleaseSelf.
 type ReleaseSelfParams struct {
+	// Hold Let go of this hold alone.
+	Hold *HoldReleaseParam `form:"hold,omitempty" json:"hold,omitempty"`
+
 	// LeaseToken The secret that came with the lease.
 	LeaseToken LeaseTokenParam `json:"Lease-Token"`
 }
@@ -1243,6 +1912,27 @@ type GetLeaseSelfParams struct {
 	LeaseToken LeaseTokenParam `json:"Lease-Token"`
 }
 
+// UpdateLeaseSelfParams defines parameters for UpdateLeaseSelf.
+type UpdateLeaseSelfParams struct {
+	// Owner A label for people, up to 128 bytes, no control characters. Everyone can read it.
+	Owner *OwnerParam `form:"owner,omitempty" json:"owner,omitempty"`
+
+	// Metadata Anything you like as text, up to 4096 bytes, no control characters. Everyone can read it.
+	Metadata *MetadataParam `form:"metadata,omitempty" json:"metadata,omitempty"`
+
+	// TTL A new time to live, 1s to 24h. Without it, as it was.
+	TTL *HeartbeatTTLParam `form:"ttl,omitempty" json:"ttl,omitempty"`
+
+	// LeaseToken The secret that came with the lease.
+	LeaseToken LeaseTokenParam `json:"Lease-Token"`
+}
+
+// DowngradeSelfParams defines parameters for DowngradeSelf.
+type DowngradeSelfParams struct {
+	// LeaseToken The secret that came with the lease.
+	LeaseToken LeaseTokenParam `json:"Lease-Token"`
+}
+
 // HeartbeatSelfParams defines parameters for HeartbeatSelf.
 type HeartbeatSelfParams struct {
 	// TTL A new time to live, 1s to 24h. Without it, as it was.
@@ -1252,8 +1942,17 @@ type HeartbeatSelfParams struct {
 	LeaseToken LeaseTokenParam `json:"Lease-Token"`
 }
 
+// GetPostmortemSelfParams defines parameters for GetPostmortemSelf.
+type GetPostmortemSelfParams struct {
+	// LeaseToken The secret that came with the lease.
+	LeaseToken LeaseTokenParam `json:"Lease-Token"`
+}
+
 // ReleaseParams defines parameters for Release.
 type ReleaseParams struct {
+	// Hold Let go of this hold alone.
+	Hold *HoldReleaseParam `form:"hold,omitempty" json:"hold,omitempty"`
+
 	// LeaseToken The secret that came with the lease.
 	LeaseToken LeaseTokenParam `json:"Lease-Token"`
 }
@@ -1271,6 +1970,33 @@ type GetLeaseParams struct {
 
 	// LeaseToken The secret that came with the lease. Without it this is an outsider's look, which keeps nothing alive.
 	LeaseToken *LeaseTokenOptionalParam `json:"Lease-Token,omitempty"`
+}
+
+// UpdateLeaseParams defines parameters for UpdateLease.
+type UpdateLeaseParams struct {
+	// Owner A label for people, up to 128 bytes, no control characters. Everyone can read it.
+	Owner *OwnerParam `form:"owner,omitempty" json:"owner,omitempty"`
+
+	// Metadata Anything you like as text, up to 4096 bytes, no control characters. Everyone can read it.
+	Metadata *MetadataParam `form:"metadata,omitempty" json:"metadata,omitempty"`
+
+	// TTL A new time to live, 1s to 24h. Without it, as it was.
+	TTL *HeartbeatTTLParam `form:"ttl,omitempty" json:"ttl,omitempty"`
+
+	// LeaseToken The secret that came with the lease.
+	LeaseToken LeaseTokenParam `json:"Lease-Token"`
+}
+
+// BreakLeaseParams defines parameters for BreakLease.
+type BreakLeaseParams struct {
+	// Reason Words for those whom it hits, up to 256 bytes, no control characters.
+	Reason *ReasonParam `form:"reason,omitempty" json:"reason,omitempty"`
+}
+
+// DowngradeParams defines parameters for Downgrade.
+type DowngradeParams struct {
+	// LeaseToken The secret that came with the lease.
+	LeaseToken LeaseTokenParam `json:"Lease-Token"`
 }
 
 // HeartbeatParams defines parameters for Heartbeat.
@@ -1306,6 +2032,12 @@ type ListLocksParams struct {
 // ListLocksParamsState defines parameters for ListLocks.
 type ListLocksParamsState string
 
+// RemoveLockParams defines parameters for RemoveLock.
+type RemoveLockParams struct {
+	// NS Namespace. `default` when not given.
+	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
+}
+
 // GetLockParams defines parameters for GetLock.
 type GetLockParams struct {
 	// NS Namespace. `default` when not given.
@@ -1333,6 +2065,43 @@ type GetLockParams struct {
 // GetLockParamsFormat defines parameters for GetLock.
 type GetLockParamsFormat string
 
+// ConfigureLockParams defines parameters for ConfigureLock.
+type ConfigureLockParams struct {
+	// NS Namespace. `default` when not given.
+	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
+
+	// Limit How many permits the lock has, 1 to 1048576. An acquire of a lock without settings agrees on it; without, the lock's own
+	// is taken. One that differs from it is 409 `settings_differ`.
+	Limit *PermitLimitParam `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// BreakContenderParams defines parameters for BreakContender.
+type BreakContenderParams struct {
+	// NS Namespace. `default` when not given.
+	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
+
+	// Reason Words for those whom it hits, up to 256 bytes, no control characters.
+	Reason *ReasonParam `form:"reason,omitempty" json:"reason,omitempty"`
+}
+
+// DestroyParams defines parameters for Destroy.
+type DestroyParams struct {
+	// NS Namespace. `default` when not given.
+	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
+
+	// Reason Words for those whom it hits, up to 256 bytes, no control characters.
+	Reason *ReasonParam `form:"reason,omitempty" json:"reason,omitempty"`
+}
+
+// GetFenceParams defines parameters for GetFence.
+type GetFenceParams struct {
+	// NS Namespace. `default` when not given.
+	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
+
+	// FencingToken The fencing token.
+	FencingToken FencingTokenParam `form:"fencing_token" json:"fencing_token"`
+}
+
 // AcquireParams defines parameters for Acquire.
 type AcquireParams struct {
 	// TTL Time to live, 1s to 24h.
@@ -1347,6 +2116,13 @@ type AcquireParams struct {
 	// Mode How the lock is held.
 	Mode *ModeParam `form:"mode,omitempty" json:"mode,omitempty"`
 
+	// Limit How many permits the lock has, 1 to 1048576. An acquire of a lock without settings agrees on it; without, the lock's own
+	// is taken. One that differs from it is 409 `settings_differ`.
+	Limit *PermitLimitParam `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Permits How many permits a semaphore lease takes; 1 when not given. More than the limit is 422.
+	Permits *PermitsParam `form:"permits,omitempty" json:"permits,omitempty"`
+
 	// Owner A label for people, up to 128 bytes, no control characters. Everyone can read it.
 	Owner *OwnerParam `form:"owner,omitempty" json:"owner,omitempty"`
 
@@ -1356,6 +2132,25 @@ type AcquireParams struct {
 	// NS Namespace. `default` when not given.
 	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
 
+	// LockDelay Up to 1h. For so long nobody else is granted the lock after the lease was held and ended, so that who still believes to
+	// hold it can finish.
+	LockDelay *LockDelayParam `form:"lock_delay,omitempty" json:"lock_delay,omitempty"`
+
+	// LockDelayOn Which ends the delay follows: `expiry` (also unclaimed, and revoked by force), or `always` (also released). Goes with
+	// `lock_delay`.
+	LockDelayOn *LockDelayOnParam `form:"lock_delay_on,omitempty" json:"lock_delay_on,omitempty"`
+
+	// Ephemeral The plain ZooKeeper recipe: the lease ends when its gateway goes or loses its session, and `expires_in_ms` is an
+	// estimate.
+	Ephemeral *EphemeralParam `form:"ephemeral,omitempty" json:"ephemeral,omitempty"`
+
+	// Hold A name for this hold of a reentrant lease, up to 64 bytes, no control characters. One that was released cannot be taken
+	// again (409 `hold_released`), so a late repeat takes nothing.
+	Hold *HoldParam `form:"hold,omitempty" json:"hold,omitempty"`
+
+	// DryRun Do nothing, and tell what would happen.
+	DryRun *DryRunParam `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// Format `env` answers shell lines in place of JSON: `LEASE_ID=`, `LEASE_TOKEN=` and `FENCING_TOKEN=` (empty while the
 	// lease waits); the values need no quoting. `Accept: text/plain` does the same. Problems stay JSON.
 	Format *AcquireParamsFormat `form:"format,omitempty" json:"format,omitempty"`
@@ -1364,22 +2159,220 @@ type AcquireParams struct {
 	// the job, never the job's name. It lives until ten minutes after the lease ended. The same request again answers
 	// 200 with the lease as it is; with other parameters it is 422 `idempotency_key_reused`; after the end 410.
 	IdempotencyKey *IdempotencyKeyParam `json:"Idempotency-Key,omitempty"`
+
+	// LeaseToken The token of a lease that gets one hold more. Needs `hold`.
+	LeaseToken *LeaseTokenHoldParam `json:"Lease-Token,omitempty"`
 }
 
 // AcquireParamsFormat defines parameters for Acquire.
 type AcquireParamsFormat string
 
+// Acquire200JSONResponseBody defines parameters for Acquire.
+type Acquire200JSONResponseBody struct {
+	union json.RawMessage
+}
+
+// ReapParams defines parameters for Reap.
+type ReapParams struct {
+	// NS Namespace. `default` when not given.
+	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
+
+	// OlderThan How old a contender has to be, up to 87600h. `0s` is every one. It has to be given.
+	OlderThan *OlderThanParam `form:"older_than,omitempty" json:"older_than,omitempty"`
+
+	// Mode Only contenders of this mode.
+	Mode *ReapModeParam `form:"mode,omitempty" json:"mode,omitempty"`
+
+	// State Only contenders that wait, or that hold.
+	State *ReapStateParam `form:"state,omitempty" json:"state,omitempty"`
+
+	// Owner Only contenders of exactly this owner.
+	Owner *ReapOwnerParam `form:"owner,omitempty" json:"owner,omitempty"`
+
+	// Foreign `true`: only other programs' contenders, `false`: only leases. Without it both.
+	Foreign *ForeignFilterParam `form:"foreign,omitempty" json:"foreign,omitempty"`
+
+	// DryRun End nothing, and list what would be ended.
+	DryRun *ReapDryRunParam `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
+	// Reason Words for those whom it hits, up to 256 bytes, no control characters.
+	Reason *ReasonParam `form:"reason,omitempty" json:"reason,omitempty"`
+}
+
+// RevokeParams defines parameters for Revoke.
+type RevokeParams struct {
+	// NS Namespace. `default` when not given.
+	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
+
+	// Reason Words for those whom it hits, up to 256 bytes, no control characters.
+	Reason *ReasonParam `form:"reason,omitempty" json:"reason,omitempty"`
+
+	// ForceAfter End the leases that have not been let go by then, 1ms to 24h. Without it nobody is forced.
+	ForceAfter *ForceAfterParam `form:"force_after,omitempty" json:"force_after,omitempty"`
+}
+
 // HeartbeatManyJSONRequestBody defines body for HeartbeatMany for application/json ContentType.
 type HeartbeatManyJSONRequestBody = HeartbeatsRequest
+
+// AcquireSeveralJSONRequestBody defines body for AcquireSeveral for application/json ContentType.
+type AcquireSeveralJSONRequestBody = AcquireSeveralRequest
+
+// UpdateLeaseSelfJSONRequestBody defines body for UpdateLeaseSelf for application/json ContentType.
+type UpdateLeaseSelfJSONRequestBody = UpdateRequest
 
 // HeartbeatSelfJSONRequestBody defines body for HeartbeatSelf for application/json ContentType.
 type HeartbeatSelfJSONRequestBody = HeartbeatRequest
 
+// UpdateLeaseJSONRequestBody defines body for UpdateLease for application/json ContentType.
+type UpdateLeaseJSONRequestBody = UpdateRequest
+
+// BreakLeaseJSONRequestBody defines body for BreakLease for application/json ContentType.
+type BreakLeaseJSONRequestBody = BreakRequest
+
 // HeartbeatJSONRequestBody defines body for Heartbeat for application/json ContentType.
 type HeartbeatJSONRequestBody = HeartbeatRequest
 
+// ConfigureLockJSONRequestBody defines body for ConfigureLock for application/json ContentType.
+type ConfigureLockJSONRequestBody = SettingsRequest
+
+// BreakContenderJSONRequestBody defines body for BreakContender for application/json ContentType.
+type BreakContenderJSONRequestBody = BreakContenderRequest
+
+// DestroyJSONRequestBody defines body for Destroy for application/json ContentType.
+type DestroyJSONRequestBody = DestroyRequest
+
 // AcquireJSONRequestBody defines body for Acquire for application/json ContentType.
 type AcquireJSONRequestBody = AcquireRequest
+
+// ReapJSONRequestBody defines body for Reap for application/json ContentType.
+type ReapJSONRequestBody = ReapRequest
+
+// RevokeJSONRequestBody defines body for Revoke for application/json ContentType.
+type RevokeJSONRequestBody = RevokeRequest
+
+// AsLease returns the union data inside the AcquireSeveral200JSONResponseBody as a Lease
+func (t AcquireSeveral200JSONResponseBody) AsLease() (Lease, error) {
+	var body Lease
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromLease overwrites any union data inside the AcquireSeveral200JSONResponseBody as the provided Lease
+func (t *AcquireSeveral200JSONResponseBody) FromLease(v Lease) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeLease performs a merge with any union data inside the AcquireSeveral200JSONResponseBody, using the provided Lease
+func (t *AcquireSeveral200JSONResponseBody) MergeLease(v Lease) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsDryRun returns the union data inside the AcquireSeveral200JSONResponseBody as a DryRun
+func (t AcquireSeveral200JSONResponseBody) AsDryRun() (DryRun, error) {
+	var body DryRun
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromDryRun overwrites any union data inside the AcquireSeveral200JSONResponseBody as the provided DryRun
+func (t *AcquireSeveral200JSONResponseBody) FromDryRun(v DryRun) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeDryRun performs a merge with any union data inside the AcquireSeveral200JSONResponseBody, using the provided DryRun
+func (t *AcquireSeveral200JSONResponseBody) MergeDryRun(v DryRun) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+func (t AcquireSeveral200JSONResponseBody) MarshalJSON() ([]byte, error) {
+	b, err := t.union.MarshalJSON()
+	return b, err
+}
+
+func (t *AcquireSeveral200JSONResponseBody) UnmarshalJSON(b []byte) error {
+	err := t.union.UnmarshalJSON(b)
+	return err
+}
+
+// AsLease returns the union data inside the Acquire200JSONResponseBody as a Lease
+func (t Acquire200JSONResponseBody) AsLease() (Lease, error) {
+	var body Lease
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromLease overwrites any union data inside the Acquire200JSONResponseBody as the provided Lease
+func (t *Acquire200JSONResponseBody) FromLease(v Lease) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeLease performs a merge with any union data inside the Acquire200JSONResponseBody, using the provided Lease
+func (t *Acquire200JSONResponseBody) MergeLease(v Lease) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsDryRun returns the union data inside the Acquire200JSONResponseBody as a DryRun
+func (t Acquire200JSONResponseBody) AsDryRun() (DryRun, error) {
+	var body DryRun
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromDryRun overwrites any union data inside the Acquire200JSONResponseBody as the provided DryRun
+func (t *Acquire200JSONResponseBody) FromDryRun(v DryRun) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeDryRun performs a merge with any union data inside the Acquire200JSONResponseBody, using the provided DryRun
+func (t *Acquire200JSONResponseBody) MergeDryRun(v DryRun) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+func (t Acquire200JSONResponseBody) MarshalJSON() ([]byte, error) {
+	b, err := t.union.MarshalJSON()
+	return b, err
+}
+
+func (t *Acquire200JSONResponseBody) UnmarshalJSON(b []byte) error {
+	err := t.union.UnmarshalJSON(b)
+	return err
+}
 
 // RequestEditorFn is the function signature for the RequestEditor callback function
 type RequestEditorFn func(ctx context.Context, req *http.Request) error
@@ -1480,6 +2473,47 @@ type ClientInterface interface {
 	// Corresponds with GET /readyz (the `Readyz` operationId).
 	Readyz(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// CheckFenceDelete Forward-auth by fencing token, for proxies that ask with the method DELETE.
+	//
+	// See `GET`.
+	//
+	// Corresponds with DELETE /v1/check-fence (the `CheckFenceDelete` operationId).
+	CheckFenceDelete(ctx context.Context, params *CheckFenceDeleteParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CheckFence Forward-auth by fencing token.
+	//
+	// A target for proxies that ask before they pass a request on (`auth_request` of nginx, ForwardAuth of Traefik): 204 when the
+	// fencing token is current, with what was asked in headers that the proxy may pass on; 403 when it is not, or when there is
+	// none; 503 when the gateway cannot know. Lock, namespace and token come from the query or from the request's headers. What is
+	// in the query is the proxy's, and a header that says otherwise is refused: name the lock there, or a client with a token of
+	// one lock passes where another is asked for.
+	//
+	// The method is the proxied request's; a body is not looked at.
+	//
+	// Corresponds with GET /v1/check-fence (the `CheckFence` operationId).
+	CheckFence(ctx context.Context, params *CheckFenceParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CheckFencePatch Forward-auth by fencing token, for proxies that ask with the method PATCH.
+	//
+	// See `GET`.
+	//
+	// Corresponds with PATCH /v1/check-fence (the `CheckFencePatch` operationId).
+	CheckFencePatch(ctx context.Context, params *CheckFencePatchParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CheckFencePost Forward-auth by fencing token, for proxies that ask with the method POST.
+	//
+	// See `GET`.
+	//
+	// Corresponds with POST /v1/check-fence (the `CheckFencePost` operationId).
+	CheckFencePost(ctx context.Context, params *CheckFencePostParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CheckFencePut Forward-auth by fencing token, for proxies that ask with the method PUT.
+	//
+	// See `GET`.
+	//
+	// Corresponds with PUT /v1/check-fence (the `CheckFencePut` operationId).
+	CheckFencePut(ctx context.Context, params *CheckFencePutParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// WatchEvents Watch what happens, as server-sent events or JSON lines.
 	//
 	// A stream without an end: one event after another, in one order, none left out that the filter lets through. It is
@@ -1534,10 +2568,43 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/leases (the `ListLeases` operationId).
 	ListLeases(ctx context.Context, params *ListLeasesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// AcquireSeveralWithBody Acquire several locks at once.
+	//
+	// All of them or none: one lease, one token, one time to live. It is held when every one of the locks is its; it is
+	// released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, whatever the
+	// order of the names.
+	//
+	// `locks` in the body has an object for each lock, with a mode of its own; in the query it is the names of exclusive locks
+	// of the default namespace, separated by commas: `locks=a,b`. Every other query parameter except `format` may be a member
+	// of the body instead. They mean what they mean for one lock. With the token of a lease of several locks in `Lease-Token`,
+	// `hold` adds a hold to it; then there is no `locks`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/leases (the `AcquireSeveral` operationId).
+	AcquireSeveralWithBody(ctx context.Context, params *AcquireSeveralParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AcquireSeveral Acquire several locks at once.
+	//
+	// All of them or none: one lease, one token, one time to live. It is held when every one of the locks is its; it is
+	// released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, whatever the
+	// order of the names.
+	//
+	// `locks` in the body has an object for each lock, with a mode of its own; in the query it is the names of exclusive locks
+	// of the default namespace, separated by commas: `locks=a,b`. Every other query parameter except `format` may be a member
+	// of the body instead. They mean what they mean for one lock. With the token of a lease of several locks in `Lease-Token`,
+	// `hold` adds a hold to it; then there is no `locks`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/leases (the `AcquireSeveral` operationId).
+	AcquireSeveral(ctx context.Context, params *AcquireSeveralParams, body AcquireSeveralJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ReleaseSelf Release a lease by its token, or leave the queue.
 	//
 	// Repeating it is harmless: a lease that was released before is 204 again. A lease that ended in another way is 410 with
-	// the reason.
+	// the reason. With `hold` that hold alone is let go, and the lease with its last one; without, the lease whatever holds
+	// it has.
 	//
 	//
 	// The lease is the one that the `Lease-Token` header names.
@@ -1557,6 +2624,42 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/leases/self (the `GetLeaseSelf` operationId).
 	GetLeaseSelf(ctx context.Context, params *GetLeaseSelfParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateLeaseSelfWithBody Change what is known of a lease by its token.
+	//
+	// What is given is changed: `owner` and `metadata` (an empty one is removed), and `ttl`, of which a longer one holds from this
+	// answer on and a shorter one once the old deadline has passed. Everyone who watches is told (`lease.updated`). The query
+	// parameters may be members of the body instead.
+	//
+	// The lease is the one that the `Lease-Token` header names.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /v1/leases/self (the `UpdateLeaseSelf` operationId).
+	UpdateLeaseSelfWithBody(ctx context.Context, params *UpdateLeaseSelfParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateLeaseSelf Change what is known of a lease by its token.
+	//
+	// What is given is changed: `owner` and `metadata` (an empty one is removed), and `ttl`, of which a longer one holds from this
+	// answer on and a shorter one once the old deadline has passed. Everyone who watches is told (`lease.updated`). The query
+	// parameters may be members of the body instead.
+	//
+	// The lease is the one that the `Lease-Token` header names.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /v1/leases/self (the `UpdateLeaseSelf` operationId).
+	UpdateLeaseSelf(ctx context.Context, params *UpdateLeaseSelfParams, body UpdateLeaseSelfJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DowngradeSelf Turn an exclusive lease into a shared one by its token.
+	//
+	// An exclusive lease becomes a shared one, each of a lease's locks; no writer comes in between, readers behind it come in.
+	// Its fencing token stays. Repeated: the lease as it is.
+	//
+	// The lease is the one that the `Lease-Token` header names.
+	//
+	// Corresponds with POST /v1/leases/self/downgrade (the `DowngradeSelf` operationId).
+	DowngradeSelf(ctx context.Context, params *DowngradeSelfParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// HeartbeatSelfWithBody Renew a lease by its token.
 	//
@@ -1584,10 +2687,21 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/leases/self/heartbeat (the `HeartbeatSelf` operationId).
 	HeartbeatSelf(ctx context.Context, params *HeartbeatSelfParams, body HeartbeatSelfJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetPostmortemSelf Why a lease ended, by its token.
+	//
+	// Why it ended, how long it waited and held, when it was last heard of, and who was granted the lock next. It is kept for an
+	// hour by the gateway that ran the lease's clock, while there is room. A lease that has not ended is 404.
+	//
+	// The lease is the one that the `Lease-Token` header names.
+	//
+	// Corresponds with GET /v1/leases/self/postmortem (the `GetPostmortemSelf` operationId).
+	GetPostmortemSelf(ctx context.Context, params *GetPostmortemSelfParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// Release Release a lease, or leave the queue.
 	//
 	// Repeating it is harmless: a lease that was released before is 204 again. A lease that ended in another way is 410 with
-	// the reason.
+	// the reason. With `hold` that hold alone is let go, and the lease with its last one; without, the lease whatever holds
+	// it has.
 	//
 	// Corresponds with DELETE /v1/leases/{id} (the `Release` operationId).
 	Release(ctx context.Context, id LeasePathParam, params *ReleaseParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1601,6 +2715,56 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/leases/{id} (the `GetLease` operationId).
 	GetLease(ctx context.Context, id LeasePathParam, params *GetLeaseParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateLeaseWithBody Change what is known of a lease.
+	//
+	// What is given is changed: `owner` and `metadata` (an empty one is removed), and `ttl`, of which a longer one holds from this
+	// answer on and a shorter one once the old deadline has passed. Everyone who watches is told (`lease.updated`). The query
+	// parameters may be members of the body instead.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /v1/leases/{id} (the `UpdateLease` operationId).
+	UpdateLeaseWithBody(ctx context.Context, id LeasePathParam, params *UpdateLeaseParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateLease Change what is known of a lease.
+	//
+	// What is given is changed: `owner` and `metadata` (an empty one is removed), and `ttl`, of which a longer one holds from this
+	// answer on and a shorter one once the old deadline has passed. Everyone who watches is told (`lease.updated`). The query
+	// parameters may be members of the body instead.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /v1/leases/{id} (the `UpdateLease` operationId).
+	UpdateLease(ctx context.Context, id LeasePathParam, params *UpdateLeaseParams, body UpdateLeaseJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// BreakLeaseWithBody End a lease.
+	//
+	// For administrators: the lease ends now, with reason `revoked`, whatever its client counts on. What the lock protects is
+	// kept safe by fencing tokens alone. No lock delay follows.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/leases/{id}/break (the `BreakLease` operationId).
+	BreakLeaseWithBody(ctx context.Context, id LeasePathParam, params *BreakLeaseParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// BreakLease End a lease.
+	//
+	// For administrators: the lease ends now, with reason `revoked`, whatever its client counts on. What the lock protects is
+	// kept safe by fencing tokens alone. No lock delay follows.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/leases/{id}/break (the `BreakLease` operationId).
+	BreakLease(ctx context.Context, id LeasePathParam, params *BreakLeaseParams, body BreakLeaseJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// Downgrade Turn an exclusive lease into a shared one.
+	//
+	// An exclusive lease becomes a shared one, each of a lease's locks; no writer comes in between, readers behind it come in.
+	// Its fencing token stays. Repeated: the lease as it is.
+	//
+	// Corresponds with POST /v1/leases/{id}/downgrade (the `Downgrade` operationId).
+	Downgrade(ctx context.Context, id LeasePathParam, params *DowngradeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// HeartbeatWithBody Renew a lease.
 	//
@@ -1622,12 +2786,28 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/leases/{id}/heartbeat (the `Heartbeat` operationId).
 	Heartbeat(ctx context.Context, id LeasePathParam, params *HeartbeatParams, body HeartbeatJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetPostmortem Why a lease ended.
+	//
+	// Why it ended, how long it waited and held, when it was last heard of, and who was granted the lock next. It is kept for an
+	// hour by the gateway that ran the lease's clock, while there is room. A lease that has not ended is 404.
+	//
+	// Corresponds with GET /v1/leases/{id}/postmortem (the `GetPostmortem` operationId).
+	GetPostmortem(ctx context.Context, id LeasePathParam, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListLocks List locks.
 	//
 	// Locks that are held or waited for, in order of their names, each without its waiters.
 	//
 	// Corresponds with GET /v1/locks (the `ListLocks` operationId).
 	ListLocks(ctx context.Context, params *ListLocksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RemoveLock Remove a lock that nobody uses.
+	//
+	// An empty lock and its settings. One that is held or waited for is 409 `lock_in_use`: see `destroy`. Repeating it is
+	// harmless.
+	//
+	// Corresponds with DELETE /v1/locks/{lock} (the `RemoveLock` operationId).
+	RemoveLock(ctx context.Context, lock LockPathParam, params *RemoveLockParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetLock Look at a queue, or wait for it to change.
 	//
@@ -1638,12 +2818,86 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/locks/{lock} (the `GetLock` operationId).
 	GetLock(ctx context.Context, lock LockPathParam, params *GetLockParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ConfigureLockWithBody Set a lock's settings.
+	//
+	// `limit` is how many permits the lock has for semaphore leases. It applies to who comes after: those in the queue keep the
+	// limit that was in force when they came.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /v1/locks/{lock} (the `ConfigureLock` operationId).
+	ConfigureLockWithBody(ctx context.Context, lock LockPathParam, params *ConfigureLockParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ConfigureLock Set a lock's settings.
+	//
+	// `limit` is how many permits the lock has for semaphore leases. It applies to who comes after: those in the queue keep the
+	// limit that was in force when they came.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /v1/locks/{lock} (the `ConfigureLock` operationId).
+	ConfigureLock(ctx context.Context, lock LockPathParam, params *ConfigureLockParams, body ConfigureLockJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// BreakContenderWithBody End one contender, of any program.
+	//
+	// For administrators: the contender with this znode ends now, with reason `revoked` if it is a lease, whatever its client counts on. What the lock protects is
+	// kept safe by fencing tokens alone. No lock delay follows.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/locks/{lock}/contenders/{name}/break (the `BreakContender` operationId).
+	BreakContenderWithBody(ctx context.Context, lock LockPathParam, name ContenderPathParam, params *BreakContenderParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// BreakContender End one contender, of any program.
+	//
+	// For administrators: the contender with this znode ends now, with reason `revoked` if it is a lease, whatever its client counts on. What the lock protects is
+	// kept safe by fencing tokens alone. No lock delay follows.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/locks/{lock}/contenders/{name}/break (the `BreakContender` operationId).
+	BreakContender(ctx context.Context, lock LockPathParam, name ContenderPathParam, params *BreakContenderParams, body BreakContenderJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DestroyWithBody End everyone in a queue, and the lock.
+	//
+	// Every contender, those of other programs too, from the tail to the head, so that nobody is granted the lock meanwhile; then
+	// the lock and its settings. Leases end with reason `destroyed`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/locks/{lock}/destroy (the `Destroy` operationId).
+	DestroyWithBody(ctx context.Context, lock LockPathParam, params *DestroyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// Destroy End everyone in a queue, and the lock.
+	//
+	// Every contender, those of other programs too, from the tail to the head, so that nobody is granted the lock meanwhile; then
+	// the lock and its settings. Leases end with reason `destroyed`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/locks/{lock}/destroy (the `Destroy` operationId).
+	Destroy(ctx context.Context, lock LockPathParam, params *DestroyParams, body DestroyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetFence Is a fencing token still current?
+	//
+	// `current` is said only when it was true after the question arrived, and the gateway can vouch for it; else 503. What is not
+	// current never will be again, except one that is `waiting` for its grant. For shared and semaphore leases the tokens of
+	// simultaneous holders differ, and each is current.
+	//
+	// Corresponds with GET /v1/locks/{lock}/fence (the `GetFence` operationId).
+	GetFence(ctx context.Context, lock LockPathParam, params *GetFenceParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// AcquireWithBody Acquire a lock.
 	//
 	// Takes the lock, or a place in its queue. Without `wait` it only tries. With `wait` the answer comes when the lock is
 	// granted or the wait is over; when the connection closes first, the place in the queue is given up, unless the request
 	// has an idempotency key. With `async` the answer comes at once, with a ticket that keeps its place as long as it is
 	// polled or heartbeaten at least every min(ttl, 30s).
+	//
+	// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`, and
+	// waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`, the
+	// same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold` and
+	// `format`. `lock_delay` keeps the lock for a while after the lease has ended. `dry_run` tells what would happen.
 	//
 	// Every query parameter except `format` may be a member of the JSON body instead.
 	//
@@ -1659,12 +2913,59 @@ type ClientInterface interface {
 	// has an idempotency key. With `async` the answer comes at once, with a ticket that keeps its place as long as it is
 	// polled or heartbeaten at least every min(ttl, 30s).
 	//
+	// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`, and
+	// waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`, the
+	// same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold` and
+	// `format`. `lock_delay` keeps the lock for a while after the lease has ended. `dry_run` tells what would happen.
+	//
 	// Every query parameter except `format` may be a member of the JSON body instead.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/locks/{lock}/leases (the `Acquire` operationId).
 	Acquire(ctx context.Context, lock LockPathParam, params *AcquireParams, body AcquireJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReapWithBody End what is old in a queue.
+	//
+	// Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases end with
+	// reason `revoked`. `dry_run` lists them and ends nothing. One request ends at most 1000: `more` says that there are others.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/locks/{lock}/reap (the `Reap` operationId).
+	ReapWithBody(ctx context.Context, lock LockPathParam, params *ReapParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// Reap End what is old in a queue.
+	//
+	// Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases end with
+	// reason `revoked`. `dry_run` lists them and ends nothing. One request ends at most 1000: `more` says that there are others.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/locks/{lock}/reap (the `Reap` operationId).
+	Reap(ctx context.Context, lock LockPathParam, params *ReapParams, body ReapJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RevokeWithBody Ask the holders to let go.
+	//
+	// The holders learn of it in the answers to their heartbeats, in long polls and from events (`lease.revoke_requested`), with
+	// the `reason`. With `force_after`, the leases of those who have not let go by then end with reason `revoked`. Contenders that
+	// could not be asked are in `unreached`, with why.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/locks/{lock}/revoke (the `Revoke` operationId).
+	RevokeWithBody(ctx context.Context, lock LockPathParam, params *RevokeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// Revoke Ask the holders to let go.
+	//
+	// The holders learn of it in the answers to their heartbeats, in long polls and from events (`lease.revoke_requested`), with
+	// the `reason`. With `force_after`, the leases of those who have not let go by then end with reason `revoked`. Contenders that
+	// could not be asked are in `unreached`, with why.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/locks/{lock}/revoke (the `Revoke` operationId).
+	Revoke(ctx context.Context, lock LockPathParam, params *RevokeParams, body RevokeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
 // Healthz Is the process alive?
@@ -1722,6 +3023,97 @@ func (c *Client) GetOpenAPI(ctx context.Context, reqEditors ...RequestEditorFn) 
 // Corresponds with GET /readyz (the `Readyz` operationId).
 func (c *Client) Readyz(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReadyzRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CheckFenceDelete Forward-auth by fencing token, for proxies that ask with the method DELETE.
+//
+// See `GET`.
+//
+// Corresponds with DELETE /v1/check-fence (the `CheckFenceDelete` operationId).
+func (c *Client) CheckFenceDelete(ctx context.Context, params *CheckFenceDeleteParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCheckFenceDeleteRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CheckFence Forward-auth by fencing token.
+//
+// A target for proxies that ask before they pass a request on (`auth_request` of nginx, ForwardAuth of Traefik): 204 when the
+// fencing token is current, with what was asked in headers that the proxy may pass on; 403 when it is not, or when there is
+// none; 503 when the gateway cannot know. Lock, namespace and token come from the query or from the request's headers. What is
+// in the query is the proxy's, and a header that says otherwise is refused: name the lock there, or a client with a token of
+// one lock passes where another is asked for.
+//
+// The method is the proxied request's; a body is not looked at.
+//
+// Corresponds with GET /v1/check-fence (the `CheckFence` operationId).
+func (c *Client) CheckFence(ctx context.Context, params *CheckFenceParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCheckFenceRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CheckFencePatch Forward-auth by fencing token, for proxies that ask with the method PATCH.
+//
+// See `GET`.
+//
+// Corresponds with PATCH /v1/check-fence (the `CheckFencePatch` operationId).
+func (c *Client) CheckFencePatch(ctx context.Context, params *CheckFencePatchParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCheckFencePatchRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CheckFencePost Forward-auth by fencing token, for proxies that ask with the method POST.
+//
+// See `GET`.
+//
+// Corresponds with POST /v1/check-fence (the `CheckFencePost` operationId).
+func (c *Client) CheckFencePost(ctx context.Context, params *CheckFencePostParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCheckFencePostRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CheckFencePut Forward-auth by fencing token, for proxies that ask with the method PUT.
+//
+// See `GET`.
+//
+// Corresponds with PUT /v1/check-fence (the `CheckFencePut` operationId).
+func (c *Client) CheckFencePut(ctx context.Context, params *CheckFencePutParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCheckFencePutRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -1846,10 +3238,63 @@ func (c *Client) ListLeases(ctx context.Context, params *ListLeasesParams, reqEd
 	return c.Client.Do(req)
 }
 
+// AcquireSeveralWithBody Acquire several locks at once.
+//
+// All of them or none: one lease, one token, one time to live. It is held when every one of the locks is its; it is
+// released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, whatever the
+// order of the names.
+//
+// `locks` in the body has an object for each lock, with a mode of its own; in the query it is the names of exclusive locks
+// of the default namespace, separated by commas: `locks=a,b`. Every other query parameter except `format` may be a member
+// of the body instead. They mean what they mean for one lock. With the token of a lease of several locks in `Lease-Token`,
+// `hold` adds a hold to it; then there is no `locks`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/leases (the `AcquireSeveral` operationId).
+func (c *Client) AcquireSeveralWithBody(ctx context.Context, params *AcquireSeveralParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAcquireSeveralRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AcquireSeveral Acquire several locks at once.
+//
+// All of them or none: one lease, one token, one time to live. It is held when every one of the locks is its; it is
+// released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, whatever the
+// order of the names.
+//
+// `locks` in the body has an object for each lock, with a mode of its own; in the query it is the names of exclusive locks
+// of the default namespace, separated by commas: `locks=a,b`. Every other query parameter except `format` may be a member
+// of the body instead. They mean what they mean for one lock. With the token of a lease of several locks in `Lease-Token`,
+// `hold` adds a hold to it; then there is no `locks`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/leases (the `AcquireSeveral` operationId).
+func (c *Client) AcquireSeveral(ctx context.Context, params *AcquireSeveralParams, body AcquireSeveralJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAcquireSeveralRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ReleaseSelf Release a lease by its token, or leave the queue.
 //
 // Repeating it is harmless: a lease that was released before is 204 again. A lease that ended in another way is 410 with
-// the reason.
+// the reason. With `hold` that hold alone is let go, and the lease with its last one; without, the lease whatever holds
+// it has.
 //
 // The lease is the one that the `Lease-Token` header names.
 //
@@ -1878,6 +3323,72 @@ func (c *Client) ReleaseSelf(ctx context.Context, params *ReleaseSelfParams, req
 // Corresponds with GET /v1/leases/self (the `GetLeaseSelf` operationId).
 func (c *Client) GetLeaseSelf(ctx context.Context, params *GetLeaseSelfParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetLeaseSelfRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateLeaseSelfWithBody Change what is known of a lease by its token.
+//
+// What is given is changed: `owner` and `metadata` (an empty one is removed), and `ttl`, of which a longer one holds from this
+// answer on and a shorter one once the old deadline has passed. Everyone who watches is told (`lease.updated`). The query
+// parameters may be members of the body instead.
+//
+// The lease is the one that the `Lease-Token` header names.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /v1/leases/self (the `UpdateLeaseSelf` operationId).
+func (c *Client) UpdateLeaseSelfWithBody(ctx context.Context, params *UpdateLeaseSelfParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateLeaseSelfRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateLeaseSelf Change what is known of a lease by its token.
+//
+// What is given is changed: `owner` and `metadata` (an empty one is removed), and `ttl`, of which a longer one holds from this
+// answer on and a shorter one once the old deadline has passed. Everyone who watches is told (`lease.updated`). The query
+// parameters may be members of the body instead.
+//
+// The lease is the one that the `Lease-Token` header names.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /v1/leases/self (the `UpdateLeaseSelf` operationId).
+func (c *Client) UpdateLeaseSelf(ctx context.Context, params *UpdateLeaseSelfParams, body UpdateLeaseSelfJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateLeaseSelfRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DowngradeSelf Turn an exclusive lease into a shared one by its token.
+//
+// An exclusive lease becomes a shared one, each of a lease's locks; no writer comes in between, readers behind it come in.
+// Its fencing token stays. Repeated: the lease as it is.
+//
+// The lease is the one that the `Lease-Token` header names.
+//
+// Corresponds with POST /v1/leases/self/downgrade (the `DowngradeSelf` operationId).
+func (c *Client) DowngradeSelf(ctx context.Context, params *DowngradeSelfParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDowngradeSelfRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -1932,10 +3443,31 @@ func (c *Client) HeartbeatSelf(ctx context.Context, params *HeartbeatSelfParams,
 	return c.Client.Do(req)
 }
 
+// GetPostmortemSelf Why a lease ended, by its token.
+//
+// Why it ended, how long it waited and held, when it was last heard of, and who was granted the lock next. It is kept for an
+// hour by the gateway that ran the lease's clock, while there is room. A lease that has not ended is 404.
+//
+// The lease is the one that the `Lease-Token` header names.
+//
+// Corresponds with GET /v1/leases/self/postmortem (the `GetPostmortemSelf` operationId).
+func (c *Client) GetPostmortemSelf(ctx context.Context, params *GetPostmortemSelfParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetPostmortemSelfRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // Release Release a lease, or leave the queue.
 //
 // Repeating it is harmless: a lease that was released before is 204 again. A lease that ended in another way is 410 with
-// the reason.
+// the reason. With `hold` that hold alone is let go, and the lease with its last one; without, the lease whatever holds
+// it has.
 //
 // Corresponds with DELETE /v1/leases/{id} (the `Release` operationId).
 func (c *Client) Release(ctx context.Context, id LeasePathParam, params *ReleaseParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1960,6 +3492,106 @@ func (c *Client) Release(ctx context.Context, id LeasePathParam, params *Release
 // Corresponds with GET /v1/leases/{id} (the `GetLease` operationId).
 func (c *Client) GetLease(ctx context.Context, id LeasePathParam, params *GetLeaseParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetLeaseRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateLeaseWithBody Change what is known of a lease.
+//
+// What is given is changed: `owner` and `metadata` (an empty one is removed), and `ttl`, of which a longer one holds from this
+// answer on and a shorter one once the old deadline has passed. Everyone who watches is told (`lease.updated`). The query
+// parameters may be members of the body instead.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /v1/leases/{id} (the `UpdateLease` operationId).
+func (c *Client) UpdateLeaseWithBody(ctx context.Context, id LeasePathParam, params *UpdateLeaseParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateLeaseRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateLease Change what is known of a lease.
+//
+// What is given is changed: `owner` and `metadata` (an empty one is removed), and `ttl`, of which a longer one holds from this
+// answer on and a shorter one once the old deadline has passed. Everyone who watches is told (`lease.updated`). The query
+// parameters may be members of the body instead.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /v1/leases/{id} (the `UpdateLease` operationId).
+func (c *Client) UpdateLease(ctx context.Context, id LeasePathParam, params *UpdateLeaseParams, body UpdateLeaseJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateLeaseRequest(c.Server, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// BreakLeaseWithBody End a lease.
+//
+// For administrators: the lease ends now, with reason `revoked`, whatever its client counts on. What the lock protects is
+// kept safe by fencing tokens alone. No lock delay follows.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/leases/{id}/break (the `BreakLease` operationId).
+func (c *Client) BreakLeaseWithBody(ctx context.Context, id LeasePathParam, params *BreakLeaseParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewBreakLeaseRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// BreakLease End a lease.
+//
+// For administrators: the lease ends now, with reason `revoked`, whatever its client counts on. What the lock protects is
+// kept safe by fencing tokens alone. No lock delay follows.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/leases/{id}/break (the `BreakLease` operationId).
+func (c *Client) BreakLease(ctx context.Context, id LeasePathParam, params *BreakLeaseParams, body BreakLeaseJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewBreakLeaseRequest(c.Server, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// Downgrade Turn an exclusive lease into a shared one.
+//
+// An exclusive lease becomes a shared one, each of a lease's locks; no writer comes in between, readers behind it come in.
+// Its fencing token stays. Repeated: the lease as it is.
+//
+// Corresponds with POST /v1/leases/{id}/downgrade (the `Downgrade` operationId).
+func (c *Client) Downgrade(ctx context.Context, id LeasePathParam, params *DowngradeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDowngradeRequest(c.Server, id, params)
 	if err != nil {
 		return nil, err
 	}
@@ -2010,6 +3642,24 @@ func (c *Client) Heartbeat(ctx context.Context, id LeasePathParam, params *Heart
 	return c.Client.Do(req)
 }
 
+// GetPostmortem Why a lease ended.
+//
+// Why it ended, how long it waited and held, when it was last heard of, and who was granted the lock next. It is kept for an
+// hour by the gateway that ran the lease's clock, while there is room. A lease that has not ended is 404.
+//
+// Corresponds with GET /v1/leases/{id}/postmortem (the `GetPostmortem` operationId).
+func (c *Client) GetPostmortem(ctx context.Context, id LeasePathParam, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetPostmortemRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListLocks List locks.
 //
 // Locks that are held or waited for, in order of their names, each without its waiters.
@@ -2017,6 +3667,24 @@ func (c *Client) Heartbeat(ctx context.Context, id LeasePathParam, params *Heart
 // Corresponds with GET /v1/locks (the `ListLocks` operationId).
 func (c *Client) ListLocks(ctx context.Context, params *ListLocksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListLocksRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RemoveLock Remove a lock that nobody uses.
+//
+// An empty lock and its settings. One that is held or waited for is 409 `lock_in_use`: see `destroy`. Repeating it is
+// harmless.
+//
+// Corresponds with DELETE /v1/locks/{lock} (the `RemoveLock` operationId).
+func (c *Client) RemoveLock(ctx context.Context, lock LockPathParam, params *RemoveLockParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRemoveLockRequest(c.Server, lock, params)
 	if err != nil {
 		return nil, err
 	}
@@ -2046,12 +3714,156 @@ func (c *Client) GetLock(ctx context.Context, lock LockPathParam, params *GetLoc
 	return c.Client.Do(req)
 }
 
+// ConfigureLockWithBody Set a lock's settings.
+//
+// `limit` is how many permits the lock has for semaphore leases. It applies to who comes after: those in the queue keep the
+// limit that was in force when they came.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /v1/locks/{lock} (the `ConfigureLock` operationId).
+func (c *Client) ConfigureLockWithBody(ctx context.Context, lock LockPathParam, params *ConfigureLockParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewConfigureLockRequestWithBody(c.Server, lock, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ConfigureLock Set a lock's settings.
+//
+// `limit` is how many permits the lock has for semaphore leases. It applies to who comes after: those in the queue keep the
+// limit that was in force when they came.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /v1/locks/{lock} (the `ConfigureLock` operationId).
+func (c *Client) ConfigureLock(ctx context.Context, lock LockPathParam, params *ConfigureLockParams, body ConfigureLockJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewConfigureLockRequest(c.Server, lock, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// BreakContenderWithBody End one contender, of any program.
+//
+// For administrators: the contender with this znode ends now, with reason `revoked` if it is a lease, whatever its client counts on. What the lock protects is
+// kept safe by fencing tokens alone. No lock delay follows.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/locks/{lock}/contenders/{name}/break (the `BreakContender` operationId).
+func (c *Client) BreakContenderWithBody(ctx context.Context, lock LockPathParam, name ContenderPathParam, params *BreakContenderParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewBreakContenderRequestWithBody(c.Server, lock, name, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// BreakContender End one contender, of any program.
+//
+// For administrators: the contender with this znode ends now, with reason `revoked` if it is a lease, whatever its client counts on. What the lock protects is
+// kept safe by fencing tokens alone. No lock delay follows.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/locks/{lock}/contenders/{name}/break (the `BreakContender` operationId).
+func (c *Client) BreakContender(ctx context.Context, lock LockPathParam, name ContenderPathParam, params *BreakContenderParams, body BreakContenderJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewBreakContenderRequest(c.Server, lock, name, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DestroyWithBody End everyone in a queue, and the lock.
+//
+// Every contender, those of other programs too, from the tail to the head, so that nobody is granted the lock meanwhile; then
+// the lock and its settings. Leases end with reason `destroyed`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/locks/{lock}/destroy (the `Destroy` operationId).
+func (c *Client) DestroyWithBody(ctx context.Context, lock LockPathParam, params *DestroyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDestroyRequestWithBody(c.Server, lock, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// Destroy End everyone in a queue, and the lock.
+//
+// Every contender, those of other programs too, from the tail to the head, so that nobody is granted the lock meanwhile; then
+// the lock and its settings. Leases end with reason `destroyed`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/locks/{lock}/destroy (the `Destroy` operationId).
+func (c *Client) Destroy(ctx context.Context, lock LockPathParam, params *DestroyParams, body DestroyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDestroyRequest(c.Server, lock, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetFence Is a fencing token still current?
+//
+// `current` is said only when it was true after the question arrived, and the gateway can vouch for it; else 503. What is not
+// current never will be again, except one that is `waiting` for its grant. For shared and semaphore leases the tokens of
+// simultaneous holders differ, and each is current.
+//
+// Corresponds with GET /v1/locks/{lock}/fence (the `GetFence` operationId).
+func (c *Client) GetFence(ctx context.Context, lock LockPathParam, params *GetFenceParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetFenceRequest(c.Server, lock, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // AcquireWithBody Acquire a lock.
 //
 // Takes the lock, or a place in its queue. Without `wait` it only tries. With `wait` the answer comes when the lock is
 // granted or the wait is over; when the connection closes first, the place in the queue is given up, unless the request
 // has an idempotency key. With `async` the answer comes at once, with a ticket that keeps its place as long as it is
 // polled or heartbeaten at least every min(ttl, 30s).
+//
+// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`, and
+// waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`, the
+// same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold` and
+// `format`. `lock_delay` keeps the lock for a while after the lease has ended. `dry_run` tells what would happen.
 //
 // Every query parameter except `format` may be a member of the JSON body instead.
 //
@@ -2077,6 +3889,11 @@ func (c *Client) AcquireWithBody(ctx context.Context, lock LockPathParam, params
 // has an idempotency key. With `async` the answer comes at once, with a ticket that keeps its place as long as it is
 // polled or heartbeaten at least every min(ttl, 30s).
 //
+// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`, and
+// waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`, the
+// same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold` and
+// `format`. `lock_delay` keeps the lock for a while after the lease has ended. `dry_run` tells what would happen.
+//
 // Every query parameter except `format` may be a member of the JSON body instead.
 //
 // Takes a body of the `application/json` content type.
@@ -2084,6 +3901,88 @@ func (c *Client) AcquireWithBody(ctx context.Context, lock LockPathParam, params
 // Corresponds with POST /v1/locks/{lock}/leases (the `Acquire` operationId).
 func (c *Client) Acquire(ctx context.Context, lock LockPathParam, params *AcquireParams, body AcquireJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewAcquireRequest(c.Server, lock, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReapWithBody End what is old in a queue.
+//
+// Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases end with
+// reason `revoked`. `dry_run` lists them and ends nothing. One request ends at most 1000: `more` says that there are others.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/locks/{lock}/reap (the `Reap` operationId).
+func (c *Client) ReapWithBody(ctx context.Context, lock LockPathParam, params *ReapParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReapRequestWithBody(c.Server, lock, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// Reap End what is old in a queue.
+//
+// Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases end with
+// reason `revoked`. `dry_run` lists them and ends nothing. One request ends at most 1000: `more` says that there are others.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/locks/{lock}/reap (the `Reap` operationId).
+func (c *Client) Reap(ctx context.Context, lock LockPathParam, params *ReapParams, body ReapJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReapRequest(c.Server, lock, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RevokeWithBody Ask the holders to let go.
+//
+// The holders learn of it in the answers to their heartbeats, in long polls and from events (`lease.revoke_requested`), with
+// the `reason`. With `force_after`, the leases of those who have not let go by then end with reason `revoked`. Contenders that
+// could not be asked are in `unreached`, with why.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/locks/{lock}/revoke (the `Revoke` operationId).
+func (c *Client) RevokeWithBody(ctx context.Context, lock LockPathParam, params *RevokeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRevokeRequestWithBody(c.Server, lock, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// Revoke Ask the holders to let go.
+//
+// The holders learn of it in the answers to their heartbeats, in long polls and from events (`lease.revoke_requested`), with
+// the `reason`. With `force_after`, the leases of those who have not let go by then end with reason `revoked`. Contenders that
+// could not be asked are in `unreached`, with why.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/locks/{lock}/revoke (the `Revoke` operationId).
+func (c *Client) Revoke(ctx context.Context, lock LockPathParam, params *RevokeParams, body RevokeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRevokeRequest(c.Server, lock, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -2197,6 +4096,581 @@ func NewReadyzRequest(server string) (*http.Request, error) {
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCheckFenceDeleteRequest constructs an http.Request for the CheckFenceDelete method
+func NewCheckFenceDeleteRequest(server string, params *CheckFenceDeleteParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/check-fence")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Lock != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lock", *params.Lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.FencingToken != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fencing_token", *params.FencingToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.LockkeeperLock != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Lockkeeper-Lock", *params.LockkeeperLock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Lockkeeper-Lock", headerParam0)
+		}
+
+		if params.LockkeeperNamespace != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "Lockkeeper-Namespace", *params.LockkeeperNamespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Lockkeeper-Namespace", headerParam1)
+		}
+
+		if params.FencingTokenHeader != nil {
+			var headerParam2 string
+
+			headerParam2, err = runtime.StyleParamWithOptions("simple", false, "Fencing-Token", *params.FencingTokenHeader, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "integer", Format: "int64"})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Fencing-Token", headerParam2)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewCheckFenceRequest constructs an http.Request for the CheckFence method
+func NewCheckFenceRequest(server string, params *CheckFenceParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/check-fence")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Lock != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lock", *params.Lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.FencingToken != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fencing_token", *params.FencingToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.LockkeeperLock != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Lockkeeper-Lock", *params.LockkeeperLock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Lockkeeper-Lock", headerParam0)
+		}
+
+		if params.LockkeeperNamespace != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "Lockkeeper-Namespace", *params.LockkeeperNamespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Lockkeeper-Namespace", headerParam1)
+		}
+
+		if params.FencingTokenHeader != nil {
+			var headerParam2 string
+
+			headerParam2, err = runtime.StyleParamWithOptions("simple", false, "Fencing-Token", *params.FencingTokenHeader, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "integer", Format: "int64"})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Fencing-Token", headerParam2)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewCheckFencePatchRequest constructs an http.Request for the CheckFencePatch method
+func NewCheckFencePatchRequest(server string, params *CheckFencePatchParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/check-fence")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Lock != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lock", *params.Lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.FencingToken != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fencing_token", *params.FencingToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.LockkeeperLock != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Lockkeeper-Lock", *params.LockkeeperLock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Lockkeeper-Lock", headerParam0)
+		}
+
+		if params.LockkeeperNamespace != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "Lockkeeper-Namespace", *params.LockkeeperNamespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Lockkeeper-Namespace", headerParam1)
+		}
+
+		if params.FencingTokenHeader != nil {
+			var headerParam2 string
+
+			headerParam2, err = runtime.StyleParamWithOptions("simple", false, "Fencing-Token", *params.FencingTokenHeader, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "integer", Format: "int64"})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Fencing-Token", headerParam2)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewCheckFencePostRequest constructs an http.Request for the CheckFencePost method
+func NewCheckFencePostRequest(server string, params *CheckFencePostParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/check-fence")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Lock != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lock", *params.Lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.FencingToken != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fencing_token", *params.FencingToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.LockkeeperLock != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Lockkeeper-Lock", *params.LockkeeperLock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Lockkeeper-Lock", headerParam0)
+		}
+
+		if params.LockkeeperNamespace != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "Lockkeeper-Namespace", *params.LockkeeperNamespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Lockkeeper-Namespace", headerParam1)
+		}
+
+		if params.FencingTokenHeader != nil {
+			var headerParam2 string
+
+			headerParam2, err = runtime.StyleParamWithOptions("simple", false, "Fencing-Token", *params.FencingTokenHeader, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "integer", Format: "int64"})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Fencing-Token", headerParam2)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewCheckFencePutRequest constructs an http.Request for the CheckFencePut method
+func NewCheckFencePutRequest(server string, params *CheckFencePutParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/check-fence")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Lock != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lock", *params.Lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.FencingToken != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fencing_token", *params.FencingToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.LockkeeperLock != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Lockkeeper-Lock", *params.LockkeeperLock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Lockkeeper-Lock", headerParam0)
+		}
+
+		if params.LockkeeperNamespace != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "Lockkeeper-Namespace", *params.LockkeeperNamespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Lockkeeper-Namespace", headerParam1)
+		}
+
+		if params.FencingTokenHeader != nil {
+			var headerParam2 string
+
+			headerParam2, err = runtime.StyleParamWithOptions("simple", false, "Fencing-Token", *params.FencingTokenHeader, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "integer", Format: "int64"})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Fencing-Token", headerParam2)
+		}
+
 	}
 
 	return req, nil
@@ -2602,6 +5076,231 @@ func NewListLeasesRequest(server string, params *ListLeasesParams) (*http.Reques
 	return req, nil
 }
 
+// NewAcquireSeveralRequest calls the generic AcquireSeveral builder with application/json body
+func NewAcquireSeveralRequest(server string, params *AcquireSeveralParams, body AcquireSeveralJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewAcquireSeveralRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewAcquireSeveralRequestWithBody constructs an http.Request for the AcquireSeveral method, with any body, and a specified content type
+func NewAcquireSeveralRequestWithBody(server string, params *AcquireSeveralParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/leases")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Locks != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "locks", *params.Locks, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.TTL != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ttl", *params.TTL, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Wait != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "wait", *params.Wait, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Async != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "async", *params.Async, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Owner != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", *params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Metadata != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "metadata", *params.Metadata, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.LockDelay != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lock_delay", *params.LockDelay, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.LockDelayOn != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lock_delay_on", *params.LockDelayOn, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Ephemeral != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ephemeral", *params.Ephemeral, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Hold != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "hold", *params.Hold, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Format != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "format", *params.Format, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+		if params.LeaseToken != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "Lease-Token", *params.LeaseToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Lease-Token", headerParam1)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewReleaseSelfRequest constructs an http.Request for the ReleaseSelf method
 func NewReleaseSelfRequest(server string, params *ReleaseSelfParams) (*http.Request, error) {
 	var err error
@@ -2619,6 +5318,33 @@ func NewReleaseSelfRequest(server string, params *ReleaseSelfParams) (*http.Requ
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Hold != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "hold", *params.Hold, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -2733,6 +5459,150 @@ func NewGetLeaseSelfRequest(server string, params *GetLeaseSelfParams) (*http.Re
 	return req, nil
 }
 
+// NewUpdateLeaseSelfRequest calls the generic UpdateLeaseSelf builder with application/json body
+func NewUpdateLeaseSelfRequest(server string, params *UpdateLeaseSelfParams, body UpdateLeaseSelfJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateLeaseSelfRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewUpdateLeaseSelfRequestWithBody constructs an http.Request for the UpdateLeaseSelf method, with any body, and a specified content type
+func NewUpdateLeaseSelfRequestWithBody(server string, params *UpdateLeaseSelfParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/leases/self")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Owner != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", *params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Metadata != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "metadata", *params.Metadata, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.TTL != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ttl", *params.TTL, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Lease-Token", params.LeaseToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("Lease-Token", headerParam0)
+
+	}
+
+	return req, nil
+}
+
+// NewDowngradeSelfRequest constructs an http.Request for the DowngradeSelf method
+func NewDowngradeSelfRequest(server string, params *DowngradeSelfParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/leases/self/downgrade")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Lease-Token", params.LeaseToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("Lease-Token", headerParam0)
+
+	}
+
+	return req, nil
+}
+
 // NewHeartbeatSelfRequest calls the generic HeartbeatSelf builder with application/json body
 func NewHeartbeatSelfRequest(server string, params *HeartbeatSelfParams, body HeartbeatSelfJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -2813,6 +5683,46 @@ func NewHeartbeatSelfRequestWithBody(server string, params *HeartbeatSelfParams,
 	return req, nil
 }
 
+// NewGetPostmortemSelfRequest constructs an http.Request for the GetPostmortemSelf method
+func NewGetPostmortemSelfRequest(server string, params *GetPostmortemSelfParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/leases/self/postmortem")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Lease-Token", params.LeaseToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("Lease-Token", headerParam0)
+
+	}
+
+	return req, nil
+}
+
 // NewReleaseRequest constructs an http.Request for the Release method
 func NewReleaseRequest(server string, id LeasePathParam, params *ReleaseParams) (*http.Request, error) {
 	var err error
@@ -2837,6 +5747,33 @@ func NewReleaseRequest(server string, id LeasePathParam, params *ReleaseParams) 
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Hold != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "hold", *params.Hold, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -2960,6 +5897,238 @@ func NewGetLeaseRequest(server string, id LeasePathParam, params *GetLeaseParams
 	return req, nil
 }
 
+// NewUpdateLeaseRequest calls the generic UpdateLease builder with application/json body
+func NewUpdateLeaseRequest(server string, id LeasePathParam, params *UpdateLeaseParams, body UpdateLeaseJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateLeaseRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewUpdateLeaseRequestWithBody constructs an http.Request for the UpdateLease method, with any body, and a specified content type
+func NewUpdateLeaseRequestWithBody(server string, id LeasePathParam, params *UpdateLeaseParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/leases/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Owner != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", *params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Metadata != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "metadata", *params.Metadata, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.TTL != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ttl", *params.TTL, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Lease-Token", params.LeaseToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("Lease-Token", headerParam0)
+
+	}
+
+	return req, nil
+}
+
+// NewBreakLeaseRequest calls the generic BreakLease builder with application/json body
+func NewBreakLeaseRequest(server string, id LeasePathParam, params *BreakLeaseParams, body BreakLeaseJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewBreakLeaseRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewBreakLeaseRequestWithBody constructs an http.Request for the BreakLease method, with any body, and a specified content type
+func NewBreakLeaseRequestWithBody(server string, id LeasePathParam, params *BreakLeaseParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/leases/%s/break", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Reason != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "reason", *params.Reason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewDowngradeRequest constructs an http.Request for the Downgrade method
+func NewDowngradeRequest(server string, id LeasePathParam, params *DowngradeParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/leases/%s/downgrade", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Lease-Token", params.LeaseToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("Lease-Token", headerParam0)
+
+	}
+
+	return req, nil
+}
+
 // NewHeartbeatRequest calls the generic Heartbeat builder with application/json body
 func NewHeartbeatRequest(server string, id LeasePathParam, params *HeartbeatParams, body HeartbeatJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -3042,6 +6211,40 @@ func NewHeartbeatRequestWithBody(server string, id LeasePathParam, params *Heart
 
 		req.Header.Set("Lease-Token", headerParam0)
 
+	}
+
+	return req, nil
+}
+
+// NewGetPostmortemRequest constructs an http.Request for the GetPostmortem method
+func NewGetPostmortemRequest(server string, id LeasePathParam) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/leases/%s/postmortem", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
 	}
 
 	return req, nil
@@ -3154,6 +6357,67 @@ func NewListLocksRequest(server string, params *ListLocksParams) (*http.Request,
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewRemoveLockRequest constructs an http.Request for the RemoveLock method
+func NewRemoveLockRequest(server string, lock LockPathParam, params *RemoveLockParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "lock", lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/locks/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -3294,6 +6558,340 @@ func NewGetLockRequest(server string, lock LockPathParam, params *GetLockParams)
 	return req, nil
 }
 
+// NewConfigureLockRequest calls the generic ConfigureLock builder with application/json body
+func NewConfigureLockRequest(server string, lock LockPathParam, params *ConfigureLockParams, body ConfigureLockJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewConfigureLockRequestWithBody(server, lock, params, "application/json", bodyReader)
+}
+
+// NewConfigureLockRequestWithBody constructs an http.Request for the ConfigureLock method, with any body, and a specified content type
+func NewConfigureLockRequestWithBody(server string, lock LockPathParam, params *ConfigureLockParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "lock", lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/locks/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewBreakContenderRequest calls the generic BreakContender builder with application/json body
+func NewBreakContenderRequest(server string, lock LockPathParam, name ContenderPathParam, params *BreakContenderParams, body BreakContenderJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewBreakContenderRequestWithBody(server, lock, name, params, "application/json", bodyReader)
+}
+
+// NewBreakContenderRequestWithBody constructs an http.Request for the BreakContender method, with any body, and a specified content type
+func NewBreakContenderRequestWithBody(server string, lock LockPathParam, name ContenderPathParam, params *BreakContenderParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "lock", lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/locks/%s/contenders/%s/break", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Reason != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "reason", *params.Reason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewDestroyRequest calls the generic Destroy builder with application/json body
+func NewDestroyRequest(server string, lock LockPathParam, params *DestroyParams, body DestroyJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewDestroyRequestWithBody(server, lock, params, "application/json", bodyReader)
+}
+
+// NewDestroyRequestWithBody constructs an http.Request for the Destroy method, with any body, and a specified content type
+func NewDestroyRequestWithBody(server string, lock LockPathParam, params *DestroyParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "lock", lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/locks/%s/destroy", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Reason != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "reason", *params.Reason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetFenceRequest constructs an http.Request for the GetFence method
+func NewGetFenceRequest(server string, lock LockPathParam, params *GetFenceParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "lock", lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/locks/%s/fence", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fencing_token", params.FencingToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewAcquireRequest calls the generic Acquire builder with application/json body
 func NewAcquireRequest(server string, lock LockPathParam, params *AcquireParams, body AcquireJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -3388,6 +6986,30 @@ func NewAcquireRequestWithBody(server string, lock LockPathParam, params *Acquir
 
 		}
 
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Permits != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "permits", *params.Permits, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.Owner != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", *params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
@@ -3415,6 +7037,66 @@ func NewAcquireRequestWithBody(server string, lock LockPathParam, params *Acquir
 		if params.NS != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.LockDelay != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lock_delay", *params.LockDelay, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.LockDelayOn != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lock_delay_on", *params.LockDelayOn, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Ephemeral != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ephemeral", *params.Ephemeral, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Hold != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "hold", *params.Hold, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -3462,7 +7144,274 @@ func NewAcquireRequestWithBody(server string, lock LockPathParam, params *Acquir
 			req.Header.Set("Idempotency-Key", headerParam0)
 		}
 
+		if params.LeaseToken != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "Lease-Token", *params.LeaseToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Lease-Token", headerParam1)
+		}
+
 	}
+
+	return req, nil
+}
+
+// NewReapRequest calls the generic Reap builder with application/json body
+func NewReapRequest(server string, lock LockPathParam, params *ReapParams, body ReapJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewReapRequestWithBody(server, lock, params, "application/json", bodyReader)
+}
+
+// NewReapRequestWithBody constructs an http.Request for the Reap method, with any body, and a specified content type
+func NewReapRequestWithBody(server string, lock LockPathParam, params *ReapParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "lock", lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/locks/%s/reap", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.OlderThan != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "older_than", *params.OlderThan, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Mode != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "mode", *params.Mode, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.State != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", *params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Owner != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", *params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Foreign != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "foreign", *params.Foreign, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Reason != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "reason", *params.Reason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewRevokeRequest calls the generic Revoke builder with application/json body
+func NewRevokeRequest(server string, lock LockPathParam, params *RevokeParams, body RevokeJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRevokeRequestWithBody(server, lock, params, "application/json", bodyReader)
+}
+
+// NewRevokeRequestWithBody constructs an http.Request for the Revoke method, with any body, and a specified content type
+func NewRevokeRequestWithBody(server string, lock LockPathParam, params *RevokeParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "lock", lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/locks/%s/revoke", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Reason != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "reason", *params.Reason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ForceAfter != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "force_after", *params.ForceAfter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
