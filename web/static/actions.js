@@ -8,7 +8,9 @@
   const $ = (selector, root = document) => root.querySelector(selector);
   const $$ = (selector, root = document) => root.querySelectorAll(selector);
   const listed = 8; // names in a dialog; more are counted
+  const everyAge = "0s"; // of a reap: the API takes none for granted
   const patience = 30_000;
+  const done = 30_000; // for so long the page says what was done
 
   let act = null; // the dialog that is open: {name, dialog, button, url, row}
 
@@ -105,20 +107,21 @@
     },
 
     reap: {
+      // Whom another filter hits has not been shown yet: each change begins anew.
       begin() {
+        act.filter = {};
         show("", []);
         allow(null);
       },
       filters(form) {
-        const body = { older_than: form.older_than.value.trim(), state: form.state.value, mode: form.mode.value, owner: form.owner.value };
+        const body = { older_than: form.older_than.value.trim() || everyAge, state: form.state.value, mode: form.mode.value, owner: form.owner.value };
         if (form.foreign.value) body.foreign = form.foreign.value === "true";
         return body;
       },
       async preview() {
-        const asked = act;
+        const { filter } = act;
         const answer = await call(act.url, { ...acts.reap.filters($("form", act.dialog)), dry_run: true });
-        if (act !== asked || !answer) return;
-        tell(answer);
+        if (answer && act?.filter === filter) tell(answer);
       },
       body: (form) => ({ ...acts.reap.filters(form), reason: form.reason.value }),
       done: (answer) => `Reaped ${counted(answer.reaped?.length ?? 0, "contender")}.${answer.more ? " There are more: reap again." : ""}`,
@@ -129,7 +132,7 @@
         const asked = act;
         show("Looking whom it hits…", []);
         acts.destroy.typed();
-        const answer = await call(act.button.dataset.look, { dry_run: true });
+        const answer = await call(act.button.dataset.look, { older_than: everyAge, dry_run: true });
         if (act !== asked) return;
         const { holders, waiting } = $(".actions")?.dataset ?? {};
         if (answer) tell(answer);
@@ -147,7 +150,7 @@
 
   // tell shows the answer of a reap that only looked.
   function tell(answer) {
-    const list = [...(answer.reaped ?? []), ...(answer.not ?? []).map((n) => n.contender)].map(ofAnswer);
+    const list = [...(answer.reaped ?? []), ...(answer.unreached ?? []).map((n) => n.contender)].map(ofAnswer);
     const foreign = foreigners(list);
     const n = `${answer.more ? "more than " : ""}${counted(list.length, "contender")}`;
     let sum = list.length === 0 ? "Nobody is hit." : `Hits ${n}`;
@@ -225,9 +228,11 @@
     if (act !== asked) return;
     button.disabled = false;
     if (!answer) return;
-    const not = answer.not ?? [];
-    const why = [...new Set(not.map((n) => n.detail))].map(sentence).join(" ");
-    $("#done").textContent = what.done(answer) + (not.length > 0 ? ` ${not.length} could not be: ${why}` : "");
+    const unreached = answer.unreached ?? [];
+    const why = [...new Set(unreached.map((n) => n.detail))].map(sentence).join(" ");
+    const text = what.done(answer) + (unreached.length > 0 ? ` ${unreached.length} could not be: ${why}` : "");
+    $("#done").textContent = text;
+    setTimeout(() => $("#done").textContent === text && ($("#done").textContent = ""), done);
     asked.dialog.close();
   }
 
@@ -243,7 +248,6 @@
     if (event.submitter && "preview" in event.submitter.dataset) acts.reap.preview();
     else confirm(event.target);
   });
-  // Whom another filter hits has not been shown yet.
   document.addEventListener("input", (event) => {
     if (act?.name === "destroy" && event.target.name === "typed") acts.destroy.typed();
     if (act?.name === "reap" && event.target.name !== "reason") acts.reap.begin();

@@ -99,7 +99,7 @@ func TestHoldersAreAskedToLetGoAfterTheDialogHasSaidWho(t *testing.T) {
 	api.says(http.StatusConflict, map[string]any{"title": "Conflict", "detail": "the lock is somewhere else"})
 	page.press("#ask-revoke [data-confirm]")
 	page.until(`document.querySelector("#ask-revoke [data-problem]").textContent === "The lock is somewhere else."`, "it says what went wrong")
-	api.says(http.StatusOK, map[string]any{"asked": []any{1, 2}, "not": []any{map[string]any{"contender": map[string]any{}, "detail": "another program has it"}}})
+	api.says(http.StatusOK, map[string]any{"asked": []any{1, 2}, "unreached": []any{map[string]any{"contender": map[string]any{}, "detail": "another program has it"}}})
 	page.press("#ask-revoke [data-confirm]")
 	page.until(`!document.querySelector("dialog[open]")`, "it is done")
 	page.shows("#done", "Asked 2 holders to let go.", "1 could not be: Another program has it.")
@@ -160,6 +160,12 @@ func TestAReapShowsWhomItHitsBeforeItDoesIt(t *testing.T) {
 	if got, _ := api.last(); got != `POST /v1/locks/sample/reap {"dry_run":true,"foreign":false,"older_than":"10m"}` {
 		t.Error(got)
 	}
+	page.fill("#ask-reap [name=older_than]", "")
+	page.press("#ask-reap [data-preview]")
+	page.until(`!document.querySelector("#ask-reap").hasAttribute("aria-busy")`, "it has looked")
+	if got, _ := api.last(); got != `POST /v1/locks/sample/reap {"dry_run":true,"foreign":false,"older_than":"0s"}` {
+		t.Error(got)
+	}
 	page.fill("#ask-reap [name=older_than]", "1m")
 	if !eval[bool](page, `document.querySelector("#ask-reap [data-confirm]").disabled`) {
 		t.Error("another filter, and nobody has seen whom it hits")
@@ -176,11 +182,33 @@ func TestAReapShowsWhomItHitsBeforeItDoesIt(t *testing.T) {
 	}
 }
 
+// The answer to a filter that is not there any more shows nobody, and allows nothing.
+func TestAReapThatIsAnsweredLateAllowsNothing(t *testing.T) {
+	api, goOn := new(fakeAPI), make(chan struct{})
+	api.answer = func(string, map[string]any) (int, any) {
+		<-goOn
+		return http.StatusOK, map[string]any{"reaped": []any{map[string]any{"owner": "web-1"}}}
+	}
+	page, _ := browseWith(t, "/lock-readers", api)
+	page.press("[data-act=reap]")
+	page.press("#ask-reap [data-preview]")
+	page.until(`document.querySelector("#ask-reap").hasAttribute("aria-busy")`, "it looks")
+	page.fill("#ask-reap [name=state]", "held")
+	close(goOn)
+	page.until(`!document.querySelector("#ask-reap").hasAttribute("aria-busy")`, "it has looked")
+	if !eval[bool](page, `document.querySelector("#ask-reap [data-confirm]").disabled`) || strings.Contains(page.text("#ask-reap"), "web-1") {
+		t.Error("it shows whom another filter hits")
+	}
+}
+
 func TestALockIsDestroyedOnlyByItsName(t *testing.T) {
 	api := new(fakeAPI)
 	page, stop := browseWith(t, "/lock-readers", api)
 	page.press("[data-act=destroy]")
 	page.until(`document.querySelector("#ask-destroy").innerText.includes("Hits 2 contenders, 1 of other programs.")`, "it says whom it hits")
+	if got, _ := api.last(); got != `POST /v1/locks/sample/reap {"dry_run":true,"older_than":"0s"}` {
+		t.Error(got)
+	}
 	for _, name := range []string{"", "catalog", "Catalogue"} {
 		page.fill("#ask-destroy [name=typed]", name)
 		page.press("#ask-destroy [data-confirm]")
