@@ -156,6 +156,9 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 	}
 	l.term = m.term
 	l.loaded, l.loading, l.writing = false, false, false
+	if l.seldom != nil {
+		l.seldom.replacing = false
+	}
 	l.grace = m.takenAt(c.LeaseID.Gateway()) + m.layout.LargestWindow
 	switch l.phase {
 	case creating:
@@ -232,6 +235,9 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 		return // the clock asks again before it ends anything
 	}
 	l.loaded, l.czxid = true, stat.Czxid
+	if first := l.contender.FirstCzxid; first != 0 {
+		l.czxid, l.few().born = first, stat.Czxid
+	}
 	l.setDataVersion(stat.Version)
 	r, ok := parseRecord(data)
 	if ok {

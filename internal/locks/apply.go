@@ -183,9 +183,16 @@ func (m *Manager) applyRemoved(q *queue, c *zk.Change, now time.Duration) {
 		m.incomplete = q
 		defer func() { m.incomplete = nil }()
 	}
-	if l, s := m.slotOf(q, &contender); s != nil {
+	l, s := m.slotOf(q, &contender)
+	next := q.replacement(&contender)
+	switch {
+	case s != nil && next != nil:
+		m.succeeded(l, s, next)
+	case s != nil:
 		m.lostContender(l, s, c, now)
-	} else {
+	case next != nil && l == nil:
+		m.inherited(q, q.contenders.Get(contender.Name), next)
+	default:
 		m.tellRemoved(q, contender.Name)
 	}
 	q.shown(contender.Name)

@@ -14,12 +14,14 @@ import (
 
 // seldom is what few leases have.
 type seldom struct {
-	rest     []slot // all slots but the first; never grown, so that they stay where they are
-	metadata string
-	key      string        // hash of its idempotency key; ""
-	shrinkAt time.Duration // boot: when recorded may come down to ttl; 0: it need not
-	version  int32         // of the data whose content was applied here
-	failure  *Error        // ended: what became of a create that came to nothing
+	rest      []slot // all slots but the first; never grown, so that they stay where they are
+	metadata  string
+	key       string        // hash of its idempotency key; ""
+	shrinkAt  time.Duration // boot: when recorded may come down to ttl; 0: it need not
+	version   int32         // of the data whose content was applied here
+	born      int64         // zxid of the downgrade that made the present contenders; 0
+	replacing bool          // a downgrade is under way
+	failure   *Error        // ended: what became of a create that came to nothing
 }
 
 // cause is a Reason in one byte.

@@ -37,6 +37,22 @@
 // as it does those of a dead gateway: they keep their id, token, fencing token
 // and place, and their clock restarts at takeover + promise window + TTL.
 //
+// # Leases of several contenders
+//
+// A lease has a slot for each of its contenders (slot.go): one, or for a group one
+// in the queue of each of its locks. They are created in one transaction, so that
+// all groups have the same order in all queues and clients that take all they need
+// at once cannot deadlock with each other; the lease is granted when it holds in every
+// slot, ended in one transaction, and ended whole when one slot loses its
+// contender. Each name says which of how many it is (recipe), so a successor adopts
+// a lease when all of it is there, and what has lost a part a promise window after it
+// was seen is deleted (sweepParts). The record that counts is that of the first
+// slot; the others carry a copy from their creation.
+//
+// A downgrade (downgrade.go) replaces a slot's contender under the same number,
+// creating before it deletes. While it is under way the name to delete is not
+// certain, and an end waits for it.
+//
 // # What it tells
 //
 // Options.Events is told what happens to leases, nodes, gateways and the session,

@@ -32,6 +32,9 @@ func (m *Manager) end(l *lease, reason Reason, now time.Duration) {
 // that was seen: a heartbeat that another gateway wrote meanwhile wins. What
 // the client asked for deletes any version.
 func (m *Manager) submitDelete(l *lease) {
+	if l.replacing() {
+		return // the name to delete is not certain; replaced goes on
+	}
 	version := int32(-1)
 	if l.reason() == ReasonExpired || l.reason() == ReasonUnclaimed {
 		version = l.dataVersion()

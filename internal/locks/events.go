@@ -106,6 +106,27 @@ func (m *Manager) tellSlotEnded(l *lease, s *slot, reason Reason) {
 	m.opt.Events.Publish(e)
 }
 
+// tellSlotUpdated tells that something about a lease has changed, in one of its queues.
+func (m *Manager) tellSlotUpdated(l *lease, s *slot) {
+	if !m.telling() || !s.shown || l.phase == ended {
+		return
+	}
+	e := m.slotEvent(events.LeaseUpdated, l, s)
+	if l.phase == held || l.phase == ending && l.wasHeld {
+		e.FencingToken = m.fencingToken(l.czxid)
+	}
+	m.opt.Events.Publish(e)
+}
+
+// tellReplaced tells of a downgrade by another gateway.
+func (m *Manager) tellReplaced(q *queue, next *recipe.Contender) {
+	if s := m.sights[next]; m.telling() && !s.mute {
+		e := m.contenderEvent(events.LeaseUpdated, q, next)
+		e.FencingToken = m.tokenOf(q, next)
+		m.opt.Events.Publish(e)
+	}
+}
+
 func endType(reason Reason) events.Type {
 	switch reason {
 	case ReasonReleased:

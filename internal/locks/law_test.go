@@ -57,7 +57,8 @@ func (g *gate) checkLaw() {
 		g.t.Logf("more was told than the ring holds: the law is not checked")
 		return
 	}
-	fates := map[string]*fate{} // by path
+	fates := map[string]*fate{}  // by path
+	where := map[string]string{} // by lease and lock, the path of the contender by which it was told of
 	holders := map[string]map[string]*fate{}
 	hold := func(dir, path string, f *fate) {
 		if holders[dir] == nil {
@@ -69,6 +70,7 @@ func (g *gate) checkLaw() {
 		f := &fate{created: true, queued: true, granted: held}
 		if c, ok := recipe.Parse(g.m.fleet, base(path)); ok {
 			f.mode = string(viewMode(c.Mode))
+			where[string(c.LeaseID)+path[:len(path)-len(base(path))-1]] = path
 		}
 		fates[path] = f
 		if held {
@@ -110,6 +112,26 @@ func (g *gate) checkLaw() {
 			if queues[one]++; e.LeaseID != "" && queues[one] > 1 {
 				fail("the lease was queued before")
 			}
+			where[one] = path
+		case events.LeaseUpdated:
+			// A downgrade: it goes on under another name.
+			if was, ok := where[one]; ok && was != path && e.LeaseID != "" {
+				f = fates[was]
+				delete(fates, was)
+				delete(holders[e.Dir], was)
+				fates[path], where[one] = f, path
+				if f.granted {
+					hold(e.Dir, path, f)
+				}
+			}
+			switch {
+			case f == nil || !f.queued:
+				fail("it was never queued")
+				continue
+			case f.ended:
+				fail("it has ended")
+			}
+			f.mode = e.Mode
 		case events.LeaseGranted:
 			switch {
 			case f == nil || !f.queued:

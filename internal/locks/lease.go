@@ -104,7 +104,12 @@ func (l *lease) clock() time.Duration {
 func (l *lease) waitingClock() time.Duration { return min(l.ttl, waitingClock) }
 
 // born is the zxid before which no listing shows all of the lease's contenders.
-func (l *lease) born() int64 { return l.czxid }
+func (l *lease) born() int64 {
+	if l.seldom != nil && l.seldom.born != 0 {
+		return l.seldom.born
+	}
+	return l.czxid
+}
 
 // touch marks a visible change and wakes whoever waits for one.
 func (m *Manager) touch(l *lease) {

@@ -81,6 +81,8 @@ func (m *Manager) settle(l *lease) {
 	switch {
 	case !l.seenWhole() && (l.phase == creating || l.phase == ending):
 		m.settleAbsent(l, now)
+	case l.replacing():
+		m.replaced(l) // the replica shows whether it was done
 	case l.phase == creating:
 		l.loaded = false
 		m.load(l) // its czxid places it

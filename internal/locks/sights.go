@@ -35,7 +35,7 @@ func (m *Manager) appeared(q *queue, c *recipe.Contender) bool {
 		news := !s.shown
 		s.shown = true
 		return news
-	case l != nil, c.Member > 1, c.Ours && m.history.has(c.LeaseID):
+	case l != nil, c.Member > 1, q.replaces(c), c.Ours && m.history.has(c.LeaseID):
 		m.sights[c] = sight{mute: true}
 		return false
 	}

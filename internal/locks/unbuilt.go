@@ -8,12 +8,6 @@ func unbuilt() error {
 	return &Error{Code: CodeUnavailable, Detail: "not built yet"}
 }
 
-// Downgrade makes an exclusive lease a shared one, group or not, without letting a writer in between. The fencing token
-// stays. Repeated: the lease as it is.
-func (m *Manager) Downgrade(ctx context.Context, p Principal, id, token string) (Lease, error) {
-	return Lease{}, unbuilt()
-}
-
 // Update changes owner, metadata and TTL of a lease.
 func (m *Manager) Update(ctx context.Context, req UpdateRequest) (Lease, error) {
 	return Lease{}, unbuilt()

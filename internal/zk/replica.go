@@ -106,7 +106,8 @@ type Sink interface {
 	//
 	// The changes of one listing are true only together (a listing has no
 	// order), and always come in one slice: judge a queue when the whole slice
-	// has been applied.
+	// has been applied. What came stands before what has gone, so that a
+	// replacement is there before what it replaces leaves.
 	Apply(changes []Change)
 }
 

@@ -1,0 +1,196 @@
+package locks
+
+import (
+	"context"
+	"errors"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// A downgrade replaces an exclusive contender by a shared one with the same
+// sequence number, in one transaction that creates before it deletes: at no moment,
+// also for those who are told of the two one after the other, is the place empty.
+// A writer that waits behind it stays behind it. The replacement's czxid is newer than
+// those of contenders that came meanwhile, so the fencing token stays that of the
+// first one, which stands in the replacement's name.
+
+// Downgrade makes an exclusive lease a shared one; of a group, every lock that
+// it has exclusively. It needs a held lease. Repeated: the lease as it is.
+func (m *Manager) Downgrade(ctx context.Context, p Principal, id, token string) (Lease, error) {
+	named, wrong := m.bearer(p, id, token)
+	if wrong != nil {
+		return Lease{}, wrong
+	}
+	m.mu.Lock()
+	begun := m.clock.Now().Boot()
+	met := false
+	var refused error // of the write that this request began
+	for {
+		l, err := m.owned(named)
+		if err != nil && err.stranger && !met {
+			if met, err = true, m.meet(ctx); err == nil {
+				continue
+			}
+		}
+		if err == nil {
+			err = m.usable()
+		}
+		if err == nil && refused != nil {
+			err = m.unavailable()
+			err.Err = refused
+		}
+		if err == nil && (l.phase == creating || l.phase == ending || l.term != m.term) {
+			err = m.unavailable()
+		}
+		if err != nil {
+			m.unlock()
+			return Lease{}, err
+		}
+		switch {
+		case !l.loaded || l.czxid == 0:
+			m.load(l)
+		case l.phase != held:
+			m.unlock()
+			return Lease{}, &Error{Code: CodeNotHeld, Detail: "only a held lease can be downgraded; this one waits: release it and acquire with mode=shared"}
+		case !l.any(recipe.Exclusive):
+			defer m.unlock()
+			if !l.any(recipe.Shared) {
+				return Lease{}, &Error{Code: CodeNotExclusive, Detail: "a semaphore's permits cannot be downgraded to shared"}
+			}
+			m.claim(l, m.clock.Now().Boot())
+			return m.viewLease(l), nil
+		case !l.writing && !l.replacing():
+			m.replace(l, &refused)
+		}
+		if m.stalled(begun) || m.clock.Now().Boot()-begun >= settleWithin {
+			m.unlock()
+			return Lease{}, outcomeUnknown()
+		}
+		if err := m.wait(ctx, l, answerWithin/4); err != nil {
+			return Lease{}, err
+		}
+		m.mu.Lock()
+	}
+}
+
+// any reports whether the lease has a contender of that mode.
+func (l *lease) any(mode recipe.Mode) bool {
+	return !l.every(func(s *slot) bool { return s.contender.Mode != mode })
+}
+
+// replacing reports whether a downgrade is under way.
+func (l *lease) replacing() bool { return l.seldom != nil && l.seldom.replacing }
+
+// replace sends a downgrade. The replica tells when it is done: see succeeded.
+func (m *Manager) replace(l *lease, refused *error) {
+	now := m.clock.Now().Boot()
+	m.claim(l, now)
+	l.few().replacing, l.writing = true, true
+	record := l.record(l.recorded)
+	var creates, deletes []zk.Op
+	for s := range l.slots {
+		if s.contender.Mode != recipe.Exclusive {
+			continue
+		}
+		next := *s.contender
+		next.Mode, next.FirstCzxid = recipe.Shared, l.czxid
+		creates = append(creates, zk.Op{Kind: zk.OpCreate, Path: s.q.path + "/" + next.Format(), Data: record})
+		version := int32(-1)
+		if s == &l.slot {
+			version = l.dataVersion() // what another gateway wrote is read before it is replaced
+		}
+		deletes = append(deletes, zk.Op{Kind: zk.OpDelete, Path: s.path(), Version: version})
+	}
+	term := l.term
+	m.submit(&zk.Write{Ops: append(creates, deletes...)}, func(res zk.Result) {
+		if l.term != term {
+			return // adoption finds what there is
+		}
+		l.writing = false
+		switch {
+		case l.phase == ended:
+		case res.Outcome == zk.Done:
+			l.seldom.born = res.Zxid
+		case res.Outcome == zk.Unknown:
+			l.loaded = false
+			m.resolve(l)
+		default:
+			l.loaded = l.loaded && !errors.Is(res.Err, zk.ErrBadVersion)
+			if l.loaded {
+				*refused = res.Err
+			}
+			m.replaced(l)
+		}
+		m.touch(l)
+	})
+}
+
+// replaced ends a downgrade, done or not, and goes on with what waited for it.
+func (m *Manager) replaced(l *lease) {
+	if !l.replacing() {
+		return
+	}
+	l.seldom.replacing = false
+	switch {
+	case l.phase == ending:
+		m.resubmitDelete(l)
+	case !l.loaded:
+		m.load(l)
+	}
+}
+
+// replacement is the contender that takes a contender's place: of the same
+// lease, for the same lock, with the same number. Nil when there is none.
+func (q *queue) replacement(c *recipe.Contender) *recipe.Contender {
+	return q.twin(c, func(other *recipe.Contender) bool { return c.Mode == recipe.Exclusive && other.FirstCzxid != 0 })
+}
+
+// replaces reports whether a contender stands beside the one whose place it takes.
+func (q *queue) replaces(c *recipe.Contender) bool {
+	return c.FirstCzxid != 0 && q.twin(c, func(other *recipe.Contender) bool { return other.FirstCzxid == 0 }) != nil
+}
+
+// twin is another contender of the same lease, lock and number that is as asked.
+func (q *queue) twin(c *recipe.Contender, is func(*recipe.Contender) bool) *recipe.Contender {
+	at := q.contenders.Index(c.Name)
+	if at < 0 || !c.Ours || c.Unknown {
+		return nil
+	}
+	first := at
+	for first > 0 && q.contenders.At(first-1).Number == c.Number {
+		first--
+	}
+	for i := first; i < q.contenders.Len() && q.contenders.At(i).Number == c.Number; i++ {
+		other := q.contenders.At(i)
+		if i != at && other.LeaseID == c.LeaseID && ordinal(other) == ordinal(c) && is(other) {
+			return other
+		}
+	}
+	return nil
+}
+
+// succeeded puts a downgrade's replacement into the slot of what it replaces,
+// which is about to leave the replica.
+func (m *Manager) succeeded(l *lease, s *slot, next *recipe.Contender) {
+	s.contender = next
+	delete(m.sights, next)
+	if s == &l.slot {
+		l.setDataVersion(0)
+	}
+	m.tellSlotUpdated(l, s)
+	if !l.any(recipe.Exclusive) {
+		m.replaced(l)
+	}
+	m.touch(l)
+}
+
+// inherited does the same for a contender that is no lease of this gateway's.
+func (m *Manager) inherited(q *queue, c, next *recipe.Contender) {
+	if s, ok := m.sights[c]; ok {
+		m.sights[next] = s
+	} else {
+		delete(m.sights, next)
+	}
+	m.tellReplaced(q, next)
+}
