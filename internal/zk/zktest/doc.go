@@ -17,11 +17,24 @@
 // has seen more than it has is refused, and when it is cut off it goes on answering reads and pings until its sync limit has
 // passed. Sessions live and expire at the leader.
 //
+// Followers with local sessions (Config.LocalSessions; localSessionsEnabled in ZooKeeper, which is off by default) begin the
+// sessions of clients that only read by themselves: no transaction tells of them, so such a client is greeted at once, by a
+// follower that is cut off, too, and may read what is older than its connection. Only what the client says it has seen bounds
+// how old. Such a session ends with its connection, with its follower's leader, or when nothing was heard of it for its timeout.
+//
 // # What is not modelled
 //
 // Elections: the leader stays the leader, and a restart of it stands for one. Transactions that were proposed and not
 // committed. Followers that lose what they had. Packets that are lost or reordered within a connection (TCP does not), or
 // damaged.
+//
+// Of local sessions: ZooKeeper upgrades one to a session that all servers know, under the same id, when it creates its first
+// ephemeral node. The leader here knows ids of its own alone. So only who asks with the read-only byte (Java's clients, Kazoo
+// and the gateway's observer do, go-zookeeper does not) gets a local session, and is refused ephemeral nodes as without
+// localSessionsUpgradingEnabled; everybody else gets an ordinary one from the start, as a writer of the gateway's has it from its
+// registration on. A local session that writes or syncs does so by a session of the follower's own at the leader, whose
+// beginning is a transaction that ZooKeeper has not. It cannot be taken up again by another connection with the same server. The
+// leader opens ordinary sessions: what it shows is never old.
 //
 // # Who owns what
 //

@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,6 +31,8 @@ type Config struct {
 	SyncLimit time.Duration
 	// Tick is the server's; 0 is 500 ms. Sessions of one to twenty ticks are granted.
 	Tick time.Duration
+	// LocalSessions makes followers open local sessions: see doc.go.
+	LocalSessions bool
 }
 
 // Ensemble is a leader and its followers, connected by a network of their own seed.
@@ -45,6 +48,9 @@ type Ensemble struct {
 
 	moving  sync.Mutex
 	present []*followed // connections of clients with followers, oldest first
+
+	leading atomic.Bool  // the leader runs
+	locals  atomic.Int64 // how many local sessions there have been
 
 	turn   chan struct{}    // one place: who starts or ends the leader takes it. Waiting for a mutex would stop the bubble's clock.
 	leader *embedded.Server // nil while it does not run
@@ -129,6 +135,7 @@ func (e *Ensemble) StartLeader() error {
 		_ = server.Run(ctx) // ErrClosed, when it is killed
 	}()
 	e.leader, e.ended, e.cancel = server, ended, cancel
+	e.leading.Store(true)
 	e.Network.Serve(LeaderName, server.ServeConn)
 	return nil
 }
@@ -140,9 +147,13 @@ func (e *Ensemble) KillLeader() {
 	if e.leader == nil {
 		return
 	}
+	e.leading.Store(false)
 	e.Network.Serve(LeaderName, nil)
 	// Here, one after the other, for the server would do it in no certain order.
 	e.Network.CutAll(e.Network.Links("", LeaderName))
+	for _, f := range e.followers {
+		f.dropLocals()
+	}
 	e.leader.Close()
 	e.cancel()
 	<-e.ended

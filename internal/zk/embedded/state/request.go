@@ -65,7 +65,7 @@ func sasl(h wire.RequestHeader, body []byte) Reply {
 }
 
 func (s *State) read(c *Conn, h wire.RequestHeader, body []byte) Reply {
-	if !s.HasSession(c.Session) {
+	if !c.Unlisted && !s.HasSession(c.Session) {
 		return s.reply(h, nil, wire.ErrSessionExpired)
 	}
 	d := wire.NewDecoder(body)

@@ -72,6 +72,9 @@ func New(config Config) *State {
 type Conn struct {
 	// Session is the session that the connection carries.
 	Session int64
+	// Unlisted says that the tree does not know the session: it is one of ZooKeeper's local sessions, of which no transaction
+	// tells. It can read and leave watches, but it has no ephemeral nodes to ask for.
+	Unlisted bool
 	// Deliver is called with each watch event of this connection, before the reply of any request that shows the change.
 	// It must not block, and it must not call the State; the event is the callee's.
 	Deliver func(wire.WatcherEvent)
