@@ -13,10 +13,12 @@ var (
 
 // planOf makes every odd seed a storm.
 func planOf(seed uint64) Plan {
+	plan := NewPlan(seed)
 	if seed%2 == 1 {
-		return NewStorm(seed)
+		plan = NewStorm(seed)
 	}
-	return NewPlan(seed)
+	plan.LocalSessions = plan.LocalSessions || *local
+	return plan
 }
 
 // TestStorms has each front come in its turn.

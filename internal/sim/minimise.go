@@ -27,9 +27,9 @@ func Shows(broken Outcome) func(Outcome) bool {
 // minimizeRuns bounds how many plans Minimize tries. A plan is not the shortest one then, but a shorter one.
 const minimizeRuns = 400
 
-// Minimize makes a plan that fails shorter: fewer faults, fewer clients, less time, shorter faults, fewer gateways and servers,
-// as long as the outcome still fails. The seed stays, and with it what each client and each connection does by chance; but
-// another number of them makes another history, so what is left may break the same promise in another way.
+// Minimize makes a plan that fails shorter: fewer faults, fewer clients, less time, shorter faults, fewer gateways and servers, no
+// local sessions, as long as the outcome still fails. The seed stays, and with it what each client and each connection does by
+// chance; but another number of them makes another history, so what is left may break the same promise in another way.
 func Minimize(t *testing.T, plan Plan, fails func(Outcome) bool) Plan {
 	t.Helper()
 	return shorten(plan, minimizeRuns, func(p Plan) bool { return fails(Run(t, p)) })
@@ -75,6 +75,9 @@ func shorten(plan Plan, runs int, fails func(Plan) bool) Plan {
 			}
 		}
 		for plan.Gateways > 1 && try(func(p *Plan) { p.Gateways-- }) {
+			note(true)
+		}
+		if plan.LocalSessions && try(func(p *Plan) { p.LocalSessions = false }) {
 			note(true)
 		}
 		for plan.Servers > 1 && try(func(p *Plan) { p.Servers-- }) {

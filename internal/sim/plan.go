@@ -14,6 +14,8 @@ type Plan struct {
 	Gateways int
 	// Servers is how many ZooKeeper servers there are; one is the leader.
 	Servers int
+	// LocalSessions says that followers begin sessions by themselves: who only reads may read what is older than its connection.
+	LocalSessions bool
 	// Clients are the numbers of the clients that take part; each number has its own random life. Foreign clients, which lock
 	// by the recipe of Curator, are numbered from 100 on.
 	Clients []int
@@ -44,6 +46,8 @@ func newPlan(seed uint64, forecast func(*Plan, *rand.Rand)) Plan {
 		p.Clients = append(p.Clients, foreignFrom+i)
 	}
 	forecast(&p, random)
+	// Of its own source, so that everything else is as it was before there was this.
+	p.LocalSessions = p.Servers > 1 && rand.New(rand.NewPCG(seed, 8)).IntN(3) == 0
 	slices.SortFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 	return p
 }
@@ -51,7 +55,8 @@ func newPlan(seed uint64, forecast func(*Plan, *rand.Rand)) Plan {
 // String is the plan as Go code, to be kept as a test.
 func (p Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Plan{Seed: %d, Gateways: %d, Servers: %d, Length: %d, Clients: []int{", p.Seed, p.Gateways, p.Servers, p.Length)
+	fmt.Fprintf(&b, "Plan{Seed: %d, Gateways: %d, Servers: %d, LocalSessions: %v, Length: %d, Clients: []int{",
+		p.Seed, p.Gateways, p.Servers, p.LocalSessions, p.Length)
 	for i, c := range p.Clients {
 		if i > 0 {
 			b.WriteString(", ")

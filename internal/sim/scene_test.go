@@ -31,11 +31,17 @@ const (
 // play runs a script and judges it as any run.
 func play(t *testing.T, seed uint64, gateways, servers int, script func(s *scene)) {
 	t.Helper()
+	playIn(t, Plan{Seed: seed, Gateways: gateways, Servers: servers}, script)
+}
+
+// playIn is play in a world that a plan describes.
+func playIn(t *testing.T, plan Plan, script func(s *scene)) {
+	t.Helper()
 	defer steady()()
-	cryptotest.SetGlobalRandom(t, seed)
+	cryptotest.SetGlobalRandom(t, plan.Seed)
 	var out Outcome
 	synctest.Test(t, func(t *testing.T) {
-		s := &scene{T: t, world: newWorld(t, Plan{Seed: seed, Gateways: gateways, Servers: servers})}
+		s := &scene{T: t, world: newWorld(t, plan)}
 		defer func() { // also when the script gives up: nothing may be left in the bubble
 			for _, c := range s.clients {
 				c.close()

@@ -10,6 +10,7 @@ import (
 var (
 	first    = flag.Uint64("sim.first", 1, "the first seed")
 	seeds    = flag.Int("sim.seeds", 12, "how many seeds")
+	local    = flag.Bool("sim.local", false, "every plan with followers has local sessions, not some")
 	minimize = flag.Bool("sim.minimize", true, "look for the shortest plan when a seed fails")
 )
 
@@ -23,6 +24,7 @@ func TestSeeds(t *testing.T) {
 	for i := range uint64(*seeds) {
 		seed := *first + i
 		plan := NewPlan(seed)
+		plan.LocalSessions = plan.LocalSessions || *local
 		out := Run(t, plan)
 		virtual += out.Virtual
 		grants += out.Grants

@@ -114,7 +114,7 @@ func newWorld(t *testing.T, plan Plan) *world {
 	w := &world{plan: plan, begun: time.Now(), answers: make(map[int]int), excused: make(map[string]bool), keyed: make(map[string]bool),
 		repeated: make(map[string]time.Time), granted: make(map[string]time.Time), timeout: timing.timeout, window: timing.window,
 		gateways: make([]*gateway, plan.Gateways), lives: make([]int, plan.Gateways)}
-	w.zk = zktest.Start(t, zktest.Config{Seed: plan.Seed, Followers: plan.Servers - 1})
+	w.zk = zktest.Start(t, zktest.Config{Seed: plan.Seed, Followers: plan.Servers - 1, LocalSessions: plan.LocalSessions})
 	w.audit = newAudit(w.trace)
 	w.zk.OnCommit(w.audit.commit)
 	return w

@@ -109,9 +109,9 @@ var Table = []Mutant{
 	}},
 	{Name: "gap", Without: "a number that was never seen does not matter", Edits: []Edit{noGaps}},
 	{Name: "created-event+gap", Without: "a create's reply grants, and a number that was never seen does not matter", Edits: []Edit{grantOnReply, noGaps}},
-	{Name: "absence", Without: "what a listing lacks is gone, whatever its zxid", Edits: []Edit{absenceCounts}, Open: "the beginning of the observer's new session is committed before its server answers it, so no listing is older than the connection; only ZooKeeper's local sessions, which are off by default and not simulated, would show it"},
-	{Name: "last-seen", Without: "the observer connects to servers that are behind what it has seen", Edits: []Edit{backInTime}, Open: "as absence"},
-	{Name: "absence+last-seen", Without: "what a listing lacks is gone, and the observer connects to servers that are behind", Edits: []Edit{absenceCounts, backInTime}, Open: "as absence"},
+	{Name: "absence", Without: "what a listing lacks is gone, whatever its zxid", Edits: []Edit{absenceCounts}},
+	{Name: "last-seen", Without: "the observer connects to servers that are behind what it has seen", Edits: []Edit{backInTime}},
+	{Name: "absence+last-seen", Without: "what a listing lacks is gone, and the observer connects to servers that are behind", Edits: []Edit{absenceCounts, backInTime}},
 	{Name: "creates-first", Without: "in a transaction deletes stand before creates", Edits: []Edit{
 		{zkLine, "		case a.onlyDeletes:\n			return 1\n		case b.onlyDeletes:\n			return -1\n", "		case a.onlyDeletes:\n			return -1\n		case b.onlyDeletes:\n			return 1\n"},
 	}, Open: "a release and an acquire of one transaction do not depend on each other; a downgrade, which does, is not built yet"},
