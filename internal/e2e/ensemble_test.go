@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -187,4 +188,56 @@ func TestARollingRestartOfTheEnsembleLosesNothing(t *testing.T) {
 	if beat := g.beatUntil(waiting.Token, api.StateHeld); beat.FencingToken <= held.FencingToken {
 		t.Errorf("fencing token %d follows %d, across an election", beat.FencingToken, held.FencingToken)
 	}
+}
+
+// Servers with local sessions greet an observer without asking their leader, and make the writer's session known to all when
+// it registers. Promises are the same there, also when the server that has both goes away.
+func TestAGatewayWorksOnServersWithLocalSessions(t *testing.T) {
+	t.Parallel()
+	e := zkreal.StartEnsembleT(t, 3, zkreal.WithoutFsync(),
+		zkreal.WithConfig("localSessionsEnabled", "true"), zkreal.WithConfig("localSessionsUpgradingEnabled", "true"))
+	g := startGateway(t, e.Addrs())
+	held := g.hold("deploy", "ttl=6s&owner=me")
+	waiting := g.queue("deploy", "ttl=6s&owner=you")
+	pulses := []*pulse{g.keepAlive(held.Token), g.keepAlive(waiting.Token)}
+	for _, p := range pulses {
+		p.awaitBeat(t, patience)
+	}
+	local := 0 // sessions that one server alone knows
+	for i := range e.Servers() {
+		dump, err := zkreal.FourLetter(e.Addr(i), "dump")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sessions := 0
+		if _, sets, ok := strings.Cut(dump, "Local Session Sets "); !ok {
+			t.Errorf("server %d has no local sessions:\n%s", i, dump)
+		} else if _, err := fmt.Sscanf(sets, "(%d)/(%d)", new(int), &sessions); err != nil {
+			t.Errorf("server %d: %v:\n%s", i, err, dump)
+		}
+		local += sessions
+	}
+	if local != 1 {
+		t.Errorf("%d local sessions, want the observer's: the writer's is known to all, or has no registration", local)
+	}
+	for _, i := range e.Followers() {
+		e.Servers()[i].RestartT(t)
+		if err := e.AwaitServing(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, p := range pulses {
+		p.awaitBeat(t, patience)
+		p.mustNotHaveLost(t)
+	}
+	young := startGateway(t, e.Addr(e.Followers()[0]))
+	young.awaitLock(patience, "deploy", 1, 1)
+	g.letGo(held.Token)
+	if beat := g.beatUntil(waiting.Token, api.StateHeld); beat.FencingToken <= held.FencingToken {
+		t.Errorf("fencing token %d follows %d", beat.FencingToken, held.FencingToken)
+	}
+	g.terminate() // its sessions end in good order
+	young.beatUntil(waiting.Token, api.StateHeld)
+	young.letGo(waiting.Token)
+	young.hold("deploy", "ttl=1m")
 }
