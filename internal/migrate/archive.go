@@ -108,7 +108,10 @@ func (a *Archive) understand(root string) (*content, error) {
 	if err := checkRoots(c.namespaces, root); err != nil {
 		return nil, err
 	}
-	return c, c.takeContenders(a)
+	if err := c.takeContenders(a); err != nil {
+		return nil, err
+	}
+	return c, c.checkGroups()
 }
 
 // takeRecords reads the nodes that every root has.
@@ -235,6 +238,24 @@ func (c *content) checkOrder(queues map[string]*recipe.Queue) error {
 				"the queue of lock %s in namespace %s has no order that can be kept", at.Lock, at.NS)
 		}
 		passed[at.dir]++
+	}
+	return nil
+}
+
+// checkGroups makes sure that a lease over several locks was made at once, and can be
+// again: made in pieces, two of them could wait for each other for ever.
+func (c *content) checkGroups() error {
+	born := map[recipe.LeaseID]int64{}
+	for i := range c.contenders {
+		at := &c.contenders[i]
+		if at.parsed.Groups < 2 {
+			continue
+		}
+		if first, known := born[at.parsed.LeaseID]; known && first != at.born() {
+			return refuse(KindNotMovable, "end that lease, or delete those of its nodes that were made by hand",
+				"the lease %s over several locks was not made in one transaction: %s in lock %s", at.parsed.LeaseID, at.Name, at.Lock)
+		}
+		born[at.parsed.LeaseID] = at.born()
 	}
 	return nil
 }

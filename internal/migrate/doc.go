@@ -5,15 +5,17 @@
 // # What it promises
 //
 // What clients have goes on working on the new ZooKeeper: lease ids, lease
-// tokens, TTLs, owners, metadata and idempotency keys are the same, each queue
-// has the same contenders in the same order, and held leases are taken over by the
-// first gateway there as those of a gateway that has died: their clocks begin
-// at takeover + promise window + TTL, however long the move took.
+// tokens, what their records say (TTLs, owners, metadata, holds, that one is
+// closed), settings and idempotency keys are the same, each queue has the same
+// contenders in the same order, and held leases are taken over by the first gateway
+// there as those of a gateway that has died: their clocks begin at takeover +
+// promise window + TTL, however long the move took.
 //
 // Fencing tokens rise. The new root's fence base is above every token that was
 // ever given, so each token that is given there is higher than all before,
 // also than those of the root that the exported one was imported from. The token
-// of a held lease changes with the move: it gets that of its new contender.
+// of a held lease changes with the move: it gets that of its new contender. The
+// name of a downgraded one no longer tells its first czxid then, which was another ZooKeeper's.
 //
 // An archive is whole or refused: it ends with the number of its records and their
 // SHA-256. (That is against accidents. Who can write the file can write a checksum
@@ -34,8 +36,9 @@
 // go on writing what is not exported. To leave other programs' contenders
 // behind unless told so: they cannot be moved, and a lease that waited
 // for one of them would hold on the new ZooKeeper. What is exported and not
-// understood: contenders of a later release, queues without an order. To
-// import into a root that has anything in it.
+// understood: contenders of a later release, queues without an order, leases over
+// several locks that were not made in one transaction. To import into a root that
+// has anything in it.
 //
 // Ephemeral leases end with their gateway's session; they are listed and left.
 // Sequence numbers begin at 0 again in each directory; the czxids and times of

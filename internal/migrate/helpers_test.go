@@ -96,7 +96,10 @@ func (s *site) enqueue(c recipe.Contender, dirs ...string) recipe.LeaseID {
 		c.LeaseID = newLease(s.t, s.fleet)
 	}
 	var ops []zk.Op
-	for _, dir := range dirs {
+	for k, dir := range dirs {
+		if len(dirs) > 1 {
+			c.Group, c.Groups = uint8(k+1), uint8(len(dirs))
+		}
 		if stat, err := s.Exists(testContext(s.t), dir); err != nil {
 			s.t.Fatal(err)
 		} else if stat == nil {

@@ -27,8 +27,10 @@ func busy(t testing.TB, cfg zk.Config) (s *site, outside string) {
 	s.put(root+"/more", "")
 	s.put(root+"/more/deep", "")
 	s.put(root+"/keys/0123456789abcdef", `{"v":1,"lease_id":"x","fingerprint":"y"}`)
-	s.put(root+"/settings/a", "")
-	s.put(root+"/settings/a/limit-3", "")
+	s.put(root+"/settings/default,p", "")
+	s.put(root+"/settings/default,p/limit-5", `{"v":1,"by":"set"}`)
+	s.put(root+"/settings/python,idle", "") // of a lock that nobody has at the moment
+	s.put(root+"/settings/python,idle/limit-3", `{"v":1,"by":"acquire"}`)
 	s.put(root+"/succession/aaaaaaaaaaaaa", "bbbbbbbbbbbbc")
 	s.put(root+"/webhooks/odd", "\xff\x00 no text")
 	s.put(s.lock("empty"), "")

@@ -38,15 +38,23 @@ func TestAPlanKeepsEveryOrderAndEveryTokenApart(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(t, "transactions") {
 			czxid += int64(rapid.IntRange(1, 3).Draw(t, "gap"))
 			locks := rapid.SliceOfNDistinct(rapid.IntRange(0, 5), 1, 4, rapid.ID[int]).Draw(t, "locks")
-			groups := [2]recipe.LeaseID{newLease(t, testFleet), newLease(t, testFleet)}
-			for _, l := range locks {
+			var ids [6]recipe.LeaseID // of which some are over several locks
+			var locksOf, slots [6]uint8
+			for n := range ids {
+				ids[n] = newLease(t, testFleet)
+			}
+			by := make([]int, len(locks))
+			for n := range by {
+				by[n] = rapid.IntRange(0, 5).Draw(t, "lease")
+				locksOf[by[n]]++
+			}
+			downgraded := rapid.IntRange(0, 20).Draw(t, "downgraded")
+			for n, l := range locks {
 				lock := fmt.Sprint("lock-", l)
-				id := newLease(t, testFleet)
-				if group := rapid.IntRange(0, 2).Draw(t, "group"); group < 2 {
-					id = groups[group]
-				}
-				c := recipe.Contender{LeaseID: id, Number: start + next[lock], Mode: recipe.Mode(rapid.IntRange(0, 1).Draw(t, "mode"))}
-				if id != groups[0] && id != groups[1] && rapid.IntRange(0, 9).Draw(t, "downgraded") == 0 {
+				slots[by[n]]++
+				c := recipe.Contender{LeaseID: ids[by[n]], Number: start + next[lock], Group: slots[by[n]], Groups: locksOf[by[n]]}
+				c.Mode = recipe.Mode(rapid.IntRange(0, 1).Draw(t, "mode"))
+				if by[n] == downgraded {
 					c.Mode, c.FirstCzxid = recipe.Shared, czxid
 					a.Contenders = append(a.Contenders, made(t, lock, c, czxid+500))
 				} else {

@@ -50,9 +50,24 @@ func (c *content) held() int {
 		q.Insert(&at.parsed)
 	}
 	waiting := map[recipe.LeaseID]struct{}{}
+	slots := map[recipe.LeaseID]uint64{} // of leases over several locks, those that are missing
 	for i := range c.contenders {
-		if at := &c.contenders[i]; !queues[at.dir].LeaseHolds(at.Name) {
-			waiting[at.parsed.LeaseID] = struct{}{}
+		at := &c.contenders[i]
+		id := at.parsed.LeaseID
+		if !queues[at.dir].LeaseHolds(at.Name) {
+			waiting[id] = struct{}{}
+		}
+		if n := at.parsed.Groups; n > 1 {
+			missing, known := slots[id]
+			if !known {
+				missing = 1<<n - 1
+			}
+			slots[id] = missing &^ (1 << (at.parsed.Group - 1))
+		}
+	}
+	for id, missing := range slots {
+		if missing != 0 {
+			waiting[id] = struct{}{}
 		}
 	}
 	return c.leases() - len(waiting)

@@ -1,0 +1,277 @@
+package migrate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// standing is a lock's contenders in their order, with their nodes.
+type standing struct {
+	recipe.Contender
+	data  string
+	czxid int64
+}
+
+func (s *site) standing(lock string) (all []standing) {
+	s.t.Helper()
+	names, _, err := s.Children(testContext(s.t), s.lock(lock))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, name := range names {
+		c, ok := recipe.Parse(s.fleet, name)
+		data, stat, err := s.Get(testContext(s.t), s.lock(lock)+"/"+name)
+		if !ok || err != nil {
+			s.t.Fatal(name, err)
+		}
+		all = append(all, standing{c, string(data), stat.Czxid})
+	}
+	slices.SortFunc(all, func(a, b standing) int { return recipe.Compare(a.Number, a.Name, b.Number, b.Name) })
+	return all
+}
+
+// token is the fencing token of a contender, as a gateway of this root counts.
+func (c standing) token(base int64) int64 { return base + cmp.Or(c.FirstCzxid, c.czxid) }
+
+// downgrade replaces a contender as a gateway does.
+func (s *site) downgrade(lock string, c standing) {
+	s.t.Helper()
+	r := c.Contender
+	r.Mode, r.FirstCzxid = recipe.Shared, cmp.Or(c.FirstCzxid, c.czxid)
+	s.commit(
+		zk.Op{Kind: zk.OpCreate, Path: s.lock(lock) + "/" + r.Format(), Data: []byte(c.data)},
+		zk.Op{Kind: zk.OpDelete, Path: s.lock(lock) + "/" + c.Name, Version: -1})
+}
+
+// move exports the site and imports it on a ZooKeeper of its own.
+func (s *site) move() *site {
+	s.t.Helper()
+	cfg := server(s.t)
+	cfg.Root = s.cfg.Root
+	importInto(s.t, cfg, throughFile(s.t, export(s.t, s.cfg)))
+	return &site{Offline: offline(s.t, cfg), t: s.t, cfg: cfg, fleet: s.fleet}
+}
+
+func (s *site) base() int64 {
+	s.t.Helper()
+	layout, err := zk.OpenLayout(testContext(s.t), s.cfg)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return layout.FenceBase
+}
+
+func oneSite(t testing.TB) *site {
+	cfg := server(t)
+	cfg.Root = zk.DefaultRoot
+	return newSite(t, cfg)
+}
+
+// A downgraded contender's name keeps the czxid that it got first, which is another
+// ZooKeeper's after a move. Kept there, it would make a token above those that are
+// given later.
+func TestTheTokenOfADowngradedLeaseStaysBelowThoseThatAreGivenAfterAMove(t *testing.T) {
+	s := oneSite(t)
+	for n := range 300 { // an old ZooKeeper, with high zxids
+		s.put(fmt.Sprint(s.cfg.Root, "/keys/", n), "")
+	}
+	for n := range 300 {
+		s.commit(zk.Op{Kind: zk.OpDelete, Path: fmt.Sprint(s.cfg.Root, "/keys/", n), Version: -1})
+	}
+	s.enqueue(recipe.Contender{}, s.lock("a"))
+	reader := recipe.Contender{Mode: recipe.Shared}
+	s.enqueue(reader, s.lock("a"))
+	s.downgrade("a", s.standing("a")[0])
+	s.enqueue(reader, s.lock("a"))
+	before := s.standing("a")
+	if len(before) != 3 || before[0].FirstCzxid == 0 {
+		t.Fatalf("%+v", before)
+	}
+	greatest := int64(0)
+	for _, c := range before {
+		greatest = max(greatest, c.token(s.base()))
+	}
+	for range 2 { // and once more, from a young ZooKeeper
+		s = s.move()
+		s.enqueue(reader, s.lock("a"))
+		after := s.standing("a")
+		for i, c := range after {
+			if i < len(before) && (c.LeaseID != before[i].LeaseID || c.Mode != before[i].Mode || c.data != before[i].data) {
+				t.Errorf("place %d was %+v and is %+v", i, before[i], c)
+			}
+			if c.FirstCzxid == 0 && c.czxid >= before[0].FirstCzxid && before[0].FirstCzxid > 0 {
+				t.Fatalf("%q has the czxid %d: there is nothing to see here", c.Name, c.czxid)
+			}
+			if token := c.token(s.base()); token <= greatest {
+				t.Errorf("%q has the token %d, and there was one of %d before", c.Name, token, greatest)
+			} else {
+				greatest = token
+			}
+		}
+		s.downgradeFirst("b", &greatest)
+		before = after
+	}
+}
+
+// downgradeFirst gives a token after the move, by a downgrade there.
+func (s *site) downgradeFirst(lock string, greatest *int64) {
+	s.t.Helper()
+	s.enqueue(recipe.Contender{}, s.lock(lock))
+	all := s.standing(lock)
+	last := all[len(all)-1]
+	s.downgrade(lock, last)
+	if token := last.token(s.base()); token <= *greatest {
+		s.t.Errorf("a later lease has the token %d after one of %d", token, *greatest)
+	} else {
+		*greatest = token
+	}
+}
+
+// Groups of locks: one transaction, one czxid, one order in every queue, also for those
+// that have been downgraded since.
+func TestALeaseOverSeveralLocksIsMadeInOneTransactionAgain(t *testing.T) {
+	s := oneSite(t)
+	single := recipe.Contender{}
+	var groups []recipe.LeaseID
+	for n := range 6 {
+		s.enqueue(single, s.lock("a"))
+		names := []string{s.lock("c"), s.lock("a"), s.lock("b")}
+		if n%2 == 0 { // whatever the order of the names
+			slices.Reverse(names)
+		}
+		groups = append(groups, s.enqueue(recipe.Contender{}, names...))
+		s.enqueue(single, s.lock("c"))
+	}
+	for _, lock := range []string{"a", "b", "c"} {
+		for _, c := range s.standing(lock) {
+			if c.LeaseID == groups[0] {
+				s.downgrade(lock, c)
+			}
+		}
+	}
+	to := s.move()
+	czxids := map[recipe.LeaseID]int64{}
+	owners := map[int64]recipe.LeaseID{}
+	for _, lock := range []string{"a", "b", "c"} {
+		was, is := s.standing(lock), to.standing(lock)
+		if len(was) != len(is) {
+			t.Fatalf("%s has %d contenders, and had %d", lock, len(is), len(was))
+		}
+		for i := range is {
+			a, b := was[i], is[i]
+			if a.LeaseID != b.LeaseID || a.Mode != b.Mode || a.Group != b.Group || a.Groups != b.Groups || a.data != b.data || b.FirstCzxid != 0 {
+				t.Errorf("place %d of %s was %q and is %q", i, lock, a.Name, b.Name)
+			}
+			if slices.Contains(groups, b.LeaseID) {
+				if first, known := czxids[b.LeaseID]; known && first != b.czxid {
+					t.Errorf("%s is made in transactions %d and %d", b.LeaseID, first, b.czxid)
+				}
+				if czxids[b.LeaseID] = b.czxid; b.Groups != 3 {
+					t.Errorf("%q is one of 3", b.Name)
+				}
+			}
+		}
+		for i := 1; i < len(is); i++ {
+			if is[i].czxid <= is[i-1].czxid {
+				t.Errorf("%q of %s is as old as the one before it", is[i].Name, lock)
+			}
+		}
+	}
+	for id, czxid := range czxids {
+		if other, twice := owners[czxid]; twice {
+			t.Errorf("%s and %s share a token", id, other)
+		}
+		owners[czxid] = id
+	}
+	if len(czxids) != len(groups) {
+		t.Errorf("%d groups, want %d", len(czxids), len(groups))
+	}
+}
+
+// What a successor must know stands in the data: that a lease is over and its lock delay
+// runs, which holds it has and which it had, who asked it to let go.
+func TestWhatARecordSaysIsCarriedAsItIs(t *testing.T) {
+	s := oneSite(t)
+	var want []string
+	for n, data := range []string{
+		`{"v":1,"ttl_ms":30000,"enqueued_ms":5,"closed":{"reason":"expired","at_ms":1800000000000},"lock_delay_ms":60000,"lock_delay_on":"always"}`,
+		`{"v":1,"ttl_ms":86400000,"enqueued_ms":6,"holds":["outer","inner <&>"],"released":["one"]}`,
+		`{"v":1,"ttl_ms":1000,"enqueued_ms":7,"revoke":{"reason":"maintenance","force_after_ms":5000}}`,
+		`{"v":2,"ttl_ms":1000,"later":[1,{}],  "spaces" : 1}`,
+		"__REVOKE__", "", "\xff\x00",
+	} {
+		id := newLease(t, s.fleet)
+		c := recipe.Contender{LeaseID: id}
+		if n == 0 {
+			s.put(s.lock("a"), "")
+		}
+		s.commit(zk.Op{Kind: zk.OpCreate, Path: s.lock("a") + "/" + c.Prefix(), Sequential: true, Data: []byte(data)})
+		want = append(want, string(id)+" "+data)
+	}
+	var got []string
+	for _, c := range s.move().standing("a") {
+		got = append(got, string(c.LeaseID)+" "+c.data)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the data are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestALeaseOverSeveralLocksCountsAsHeldWhenItHasAllOfThem(t *testing.T) {
+	s := oneSite(t)
+	one := recipe.Contender{}
+	s.enqueue(one, s.lock("a"), s.lock("b")) // holds both
+	s.enqueue(one, s.lock("b"), s.lock("c")) // waits for b
+	torn := s.enqueue(one, s.lock("d"), s.lock("e"))
+	s.commit(zk.Op{Kind: zk.OpDelete, Path: s.lock("e") + "/" + s.standing("e")[0].Name, Version: -1})
+	_, sum, err := Export(testContext(t), s.cfg, ExportOptions{})
+	if err != nil || sum.Held != 1 || sum.Waiting != 2 || sum.Locks != 4 {
+		t.Errorf("%+v, %v; the lease %s has lost one of two", sum, err, torn)
+	}
+}
+
+func TestALeaseOverSeveralLocksThatWasNotMadeAtOnceIsNotMoved(t *testing.T) {
+	s := oneSite(t)
+	id := newLease(t, s.fleet)
+	for k, lock := range []string{"a", "b"} {
+		s.enqueue(recipe.Contender{LeaseID: id, Group: uint8(k + 1), Groups: 2}, s.lock(lock))
+	}
+	_, _, err := Export(testContext(t), s.cfg, ExportOptions{})
+	wantKind(t, err, KindNotMovable, string(id), "one transaction", "by hand")
+}
+
+// A lease over as many locks as there can be has to fit into one transaction there, too.
+func TestALeaseOverManyLocksIsMovedOrRefusedAsAWhole(t *testing.T) {
+	for _, test := range []struct {
+		data int
+		fits bool
+	}{{2 << 10, true}, {4 << 10, false}} {
+		a := small(t)
+		a.Contenders = nil
+		id := newLease(t, testFleet)
+		for n := range recipe.MaxGroup {
+			lock := fmt.Sprintf("%03d%s", n, strings.Repeat("x", 197))
+			c := made(t, lock, recipe.Contender{LeaseID: id, Group: uint8(n + 1), Groups: recipe.MaxGroup}, 10)
+			c.Data = []byte(strings.Repeat("d", test.data))
+			a.Contenders = append(a.Contenders, c)
+		}
+		cfg := server(t)
+		sum, err := Import(testContext(t), cfg, a, ImportOptions{})
+		if test.fits {
+			if err != nil || sum.Held != 1 || sum.Locks != recipe.MaxGroup {
+				t.Errorf("%+v, %v", sum, err)
+			}
+			continue
+		}
+		wantKind(t, err, KindNotMovable, "bytes", "metadata")
+		if names := tree(t, offline(t, cfg), zk.DefaultRoot); len(names) != 0 {
+			t.Errorf("written: %v", names)
+		}
+	}
+}
