@@ -47,10 +47,9 @@ func (m *Manager) compose(l *lease, key *keyEntry) *creation {
 		c.key = len(c.write.Ops)
 		add(nil, zk.Op{Kind: zk.OpCreate, Path: m.keyPath(key.hash), Data: key.record(l.q), Private: true})
 	}
-	record := l.record(l.ttl)
 	for s := range l.slots {
 		c.places = append(c.places, len(c.write.Ops))
-		add(s, zk.Op{Kind: zk.OpCreate, Sequential: true, Data: record, Path: s.q.path + "/" + s.contender.Prefix()})
+		add(s, zk.Op{Kind: zk.OpCreate, Sequential: true, Data: l.data(s, l.ttl), Path: s.q.path + "/" + s.contender.Prefix()})
 	}
 	return c
 }

@@ -47,7 +47,7 @@
 // contender. Each name says which of how many it is (recipe), so a successor adopts
 // a lease when all of it is there, and what has lost a part a promise window after it
 // was seen is deleted (sweepParts). The record that counts is that of the first
-// slot; the others carry a copy from their creation.
+// slot; the others carry a label, for whoever looks at their queues.
 //
 // A downgrade (downgrade.go) replaces a slot's contender under the same number,
 // creating before it deletes. While it is under way the name to delete is not

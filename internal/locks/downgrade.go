@@ -87,7 +87,6 @@ func (m *Manager) replace(l *lease, refused *error) {
 	now := m.clock.Now().Boot()
 	m.claim(l, now)
 	l.few().replacing, l.writing = true, true
-	record := l.record(l.recorded)
 	var creates, deletes []zk.Op
 	for s := range l.slots {
 		if s.contender.Mode != recipe.Exclusive {
@@ -95,7 +94,7 @@ func (m *Manager) replace(l *lease, refused *error) {
 		}
 		next := *s.contender
 		next.Mode, next.FirstCzxid = recipe.Shared, l.czxid
-		creates = append(creates, zk.Op{Kind: zk.OpCreate, Path: s.q.path + "/" + next.Format(), Data: record})
+		creates = append(creates, zk.Op{Kind: zk.OpCreate, Path: s.q.path + "/" + next.Format(), Data: l.data(s, l.recorded)})
 		version := int32(-1)
 		if s == &l.slot {
 			version = l.dataVersion() // what another gateway wrote is read before it is replaced

@@ -369,3 +369,30 @@ func TestGroupsNeverDeadlock(t *testing.T) {
 		})
 	}
 }
+
+// The largest that there can be: the most locks, with the longest names and
+// metadata that takes six bytes a character in the record, and a downgrade of all.
+func TestTheLargestGroupFitsATransaction(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		req := AcquireRequest{TTL: time.Minute, Metadata: strings.Repeat("<", MaxMetadata), Owner: strings.Repeat("<", MaxOwner)}
+		for i := range MaxGroup {
+			req.Group = append(req.Group, Want{Lock: strings.Repeat("x", 198) + fmt.Sprintf("%02d", i)})
+		}
+		l := g.mustHold(req)
+		if _, err := g.downgrade(l); err != nil {
+			t.Fatal(err)
+		}
+		g.mustRelease(l)
+		for _, w := range s.writes {
+			size := 0
+			for _, op := range w.Ops {
+				size += len(op.Path) + len(op.Data)
+			}
+			if size > 200<<10 {
+				t.Errorf("a transaction of %d bytes", size)
+			}
+		}
+		checkAll(t, s, g)
+	})
+}

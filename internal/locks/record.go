@@ -30,6 +30,25 @@ func (l *lease) record(ttl time.Duration) []byte {
 	return data
 }
 
+// label is the data of a lease's further contenders: who it is, for whoever
+// looks at that queue. The metadata of 64 of them would be larger than a transaction
+// may be.
+func (l *lease) label(ttl time.Duration) []byte {
+	data, err := json.Marshal(record{Version: recordVersion, Owner: l.owner, TTL: ttl.Milliseconds(), Enqueued: l.enqueued.Milliseconds()})
+	if err != nil {
+		panic("encoding a contender's record: " + err.Error()) // strings and integers only
+	}
+	return data
+}
+
+// data is what a slot's contender has in it.
+func (l *lease) data(s *slot, ttl time.Duration) []byte {
+	if s == &l.slot {
+		return l.record(ttl)
+	}
+	return l.label(ttl)
+}
+
 // parseRecord reads a contender's data. Data that is not a record (another
 // program overwrote it: Curator's __REVOKE__) is not an error of ours: the
 // lease then has the longest TTL, so that it is never shortened.
