@@ -396,3 +396,34 @@ func TestTheLargestGroupFitsATransaction(t *testing.T) {
 		checkAll(t, s, g)
 	})
 }
+
+// A lease that waits for one lock holds none, also where it stands first.
+func TestAGroupThatWaitsHoldsNothing(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		gates := []*gate{s.gateway(t), s.gateway(t)}
+		b := gates[0].mustHold(alone_("b"))
+		p := gates[0].begin(both(WaitForever))
+		p.passed()
+		for _, g := range gates {
+			v, err := g.m.Lock(t.Context(), LockRequest{Lock: "a"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v.State != LockQueued || len(v.Holders) != 0 || v.QueueLength != 1 || len(v.Waiters) != 1 || v.Waiters[0].Position != 1 ||
+				!slices.Equal(v.Waiters[0].Group, []string{"b"}) {
+				t.Errorf("%+v", v)
+			}
+		}
+		gates[0].mustRelease(b)
+		if !p.passed() {
+			t.Fatal("not granted")
+		}
+		for _, g := range gates {
+			v, _ := g.m.Lock(t.Context(), LockRequest{Lock: "a"})
+			if v.State != LockHeld || len(v.Holders) != 1 || len(v.Waiters) != 0 {
+				t.Errorf("%+v", v)
+			}
+		}
+		checkAll(t, s, gates...)
+	})
+}

@@ -218,14 +218,21 @@ func (p *parts) whole() []part {
 }
 
 // holdsWhole reports whether the lease that a contender belongs to holds by the
-// names alone: in its queue, and in those of its other contenders.
+// names alone: in its queue, and in those of its other contenders. One that is not
+// of this program's leases needs to hold in its queue alone.
 func (m *Manager) holdsWhole(q *queue, c *recipe.Contender) bool {
+	if !c.Ours || c.Unknown {
+		return q.contenders.Holds(c.Name)
+	}
 	if !q.contenders.LeaseHolds(c.Name) {
 		return false
 	}
-	p := m.parts[c.LeaseID]
-	if p == nil || widthOf(c) == 1 {
+	if widthOf(c) == 1 {
 		return true
+	}
+	p := m.parts[c.LeaseID]
+	if p == nil {
+		return false
 	}
 	list := p.whole()
 	for _, at := range list {

@@ -303,8 +303,12 @@ func (m *Manager) heldByOther(ctx context.Context, q *queue, code Code) *Error {
 // viewLock is the lock's queue with one page of its waiters; mu is held.
 func (m *Manager) viewLock(q *queue, after, limit int) Lock {
 	v := Lock{NS: q.space.name, Name: q.name(), Rev: m.revString(q.rev), Hazards: q.hazards()}
+	holders := map[*recipe.Contender]bool{}
 	for _, c := range q.holders(MaxPage) {
-		v.Holders = append(v.Holders, m.viewContender(q, c, 0))
+		if m.holdsWhole(q, c) {
+			v.Holders = append(v.Holders, m.viewContender(q, c, 0))
+			holders[c] = true
+		}
 	}
 	v.State = m.lockState(q)
 	v.QueueLength = q.contenders.Len() - len(v.Holders)
@@ -313,7 +317,7 @@ func (m *Manager) viewLock(q *queue, after, limit int) Lock {
 	}
 	position := 0
 	for _, c := range q.contenders.All() {
-		if position == 0 && q.contenders.Holds(c.Name) {
+		if holders[c] || len(holders) == MaxPage && q.contenders.Holds(c.Name) {
 			continue
 		}
 		position++
@@ -337,6 +341,8 @@ func (m *Manager) lockState(q *queue) LockState {
 	for c := range q.contenders.Holders() {
 		l := m.leases[c.LeaseID]
 		switch {
+		case c.Ours && !c.Unknown && !m.holdsWhole(q, c):
+			continue // its lease waits for another lock
 		case c.Ours && l != nil && l.phase == held && !l.claimed:
 			return LockUnclaimed
 		case c.Ours && l != nil && l.phase == waiting && l.term == m.term:
