@@ -449,27 +449,33 @@ func TestNothingSeriousStandsInTheWayOfAssistiveTechnology(t *testing.T) {
 			b.expectOutage(strings.Contains(path, "%20")) // a page that says what is wrong is complained of
 			b.resize(look.window, look.scheme)
 			b.visit(g.url() + path)
-			eval[*int](b, string(axe)+"; null")
-			raw := eval[string](b, `axe.run(document, {resultTypes: ["violations"]}).then((r) => JSON.stringify(r.violations))`)
-			var found []violation
-			if err := json.Unmarshal([]byte(raw), &found); err != nil {
-				t.Fatal(err)
-			}
-			for _, v := range found {
-				report := t.Logf
-				if v.Impact == "serious" || v.Impact == "critical" {
-					report = t.Errorf
-				}
-				for _, n := range v.Nodes {
-					report("%s, %s, %d wide: %s (%s): %s\n%s\n%s", path, look.scheme, look.width, v.ID, v.Impact, v.Help, n.HTML, n.FailureSummary)
-				}
-			}
+			checkAxe(t, b, string(axe), fmt.Sprintf("%s, %s, %d wide", path, look.scheme, look.width))
 			if wide := eval[int](b, "document.documentElement.scrollWidth"); wide > int(look.width) {
 				t.Errorf("%s: %d wide in a window of %d", path, wide, look.width)
 			}
-			eval[int](b, "(delete window.axe, 1)")
 		}
 	}
+}
+
+// checkAxe lets axe-core look at the page as it is.
+func checkAxe(t testing.TB, b *tab, axe, what string) {
+	t.Helper()
+	eval[*int](b, axe+"; null")
+	raw := eval[string](b, `axe.run(document, {resultTypes: ["violations"]}).then((r) => JSON.stringify(r.violations))`)
+	var found []violation
+	if err := json.Unmarshal([]byte(raw), &found); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range found {
+		report := t.Logf
+		if v.Impact == "serious" || v.Impact == "critical" {
+			report = t.Errorf
+		}
+		for _, n := range v.Nodes {
+			report("%s: %s (%s): %s\n%s\n%s", what, v.ID, v.Impact, v.Help, n.HTML, n.FailureSummary)
+		}
+	}
+	eval[int](b, "(delete window.axe, 1)")
 }
 
 // fillForShow makes queues that show everything there is.

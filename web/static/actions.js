@@ -84,7 +84,7 @@
         allow(all === 0 ? null : `Ask ${counted(all, "holder")}`);
       },
       body: (form) => ({ reason: form.reason.value, force_after: form.force_after.value.trim() }),
-      done: (answer) => `Asked ${counted(answer.asked?.length ?? 0, "holder")} to let go.`,
+      done: (answer) => `Asked ${counted(answer.asked?.length ?? 0, "holder")} to let go.${answer.more ? " There are more: ask again." : ""}`,
     },
 
     break: {

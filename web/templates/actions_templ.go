@@ -303,7 +303,7 @@ func dialogs(v Lock) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = ask("break", "Break a lease", "Break", "button danger").Render(templ.WithChildren(ctx, templ_7745c5c3_Var15), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = ask("break", "Break", "Break", "button danger").Render(templ.WithChildren(ctx, templ_7745c5c3_Var15), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -189,6 +189,7 @@ type Happening struct {
 	Who
 	FencingToken int64
 	Reason       string
+	Words        string // of whoever asked for it, or ended it
 }
 
 // NodeEvent is one change of a znode.

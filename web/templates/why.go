@@ -148,8 +148,20 @@ func endedWord(reason string) string {
 }
 
 // explained is why something happened, as people read it: a reason of the
-// gateway's own list in a sentence, "" when the event says it itself.
+// gateway's own list in a sentence, "" when the event says it itself; then the
+// words of whoever did it.
 func explained(h Happening) string {
+	why := sentenceOf(h)
+	switch {
+	case h.Words == "":
+		return why
+	case why == "":
+		return h.Words
+	}
+	return why + ": " + h.Words
+}
+
+func sentenceOf(h Happening) string {
 	if h.Event == "lease.revoke_requested" { // the asker's own words
 		return h.Reason
 	}

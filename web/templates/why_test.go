@@ -34,17 +34,18 @@ func TestWhySomebodyWaitsIsSaidInASentence(t *testing.T) {
 
 // The reasons of the gateway's list are sentences; anybody's words stay what they are.
 func TestEndsAreExplained(t *testing.T) {
-	for event, c := range map[string]struct{ reason, want string }{
-		"lease.expired":          {"expired", "its client stopped heartbeating"},
-		"lease.released":         {"released", ""},
-		"lease.revoked":          {"destroyed", "the lock was destroyed"},
-		"lease.removed":          {"gateway_left", "ephemeral: its gateway's session has ended"},
-		"lease.cancelled":        {"wait_elapsed", "its wait was over"},
-		"lease.revoke_requested": {"expired", "expired"},
-		"lease.of_tomorrow":      {"a new one", "a new one"},
+	for _, c := range []struct{ event, reason, words, want string }{
+		{"lease.expired", "expired", "", "its client stopped heartbeating"},
+		{"lease.released", "released", "", ""},
+		{"lease.revoked", "destroyed", "", "the lock was destroyed"},
+		{"lease.revoked", "revoked", "maintenance", "taken back: maintenance"},
+		{"lease.removed", "gateway_left", "", "ephemeral: its gateway's session has ended"},
+		{"lease.cancelled", "wait_elapsed", "", "its wait was over"},
+		{"lease.revoke_requested", "", "expired", "expired"},
+		{"lease.of_tomorrow", "a new one", "", "a new one"},
 	} {
-		if got := explained(Happening{Event: event, Reason: c.reason}); got != c.want {
-			t.Errorf("%s, %s: %q, want %q", event, c.reason, got, c.want)
+		if got := explained(Happening{Event: c.event, Reason: c.reason, Words: c.words}); got != c.want {
+			t.Errorf("%+v: %q", c, got)
 		}
 	}
 }
