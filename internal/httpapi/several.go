@@ -109,7 +109,7 @@ func (f *severalForm) decode(x *exchange) *problem {
 	first := make(map[key]int, len(f.req.Group))
 	for i, want := range f.req.Group {
 		if k, again := first[key{want.NS, want.Lock}]; again {
-			return invalid(memberOf(i, ""), fmt.Sprintf("it is the same lock as locks[%d]: a lease has each of its locks once", k))
+			return invalid(memberOf(i, "lock"), fmt.Sprintf("it is the same lock as locks[%d]: a lease has each of its locks once", k))
 		}
 		first[key{want.NS, want.Lock}] = i
 	}
