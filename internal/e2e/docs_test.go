@@ -41,7 +41,11 @@ func TestTheDocumentedCurlLinesDoWhatThePagesSay(t *testing.T) {
 			g.flags = []string{"--zk=" + g.zk, "--listen=" + g.listen, "--log-format=json"}
 			g.start()
 			g.awaitServing()
-			for i, r := range runExamples(t, list, g.listen) {
+			addresses := []string{"localhost:8080", g.listen, "127.0.0.1:8080", g.listen}
+			if name := filepath.Base(page); name == "fencing.md" {
+				addresses = append(addresses, "localhost:8081", startNginx(t, g.listen, newApp(t).listen))
+			}
+			for i, r := range runExamples(t, list, addresses...) {
 				if err := r.check(&list[i]); err != nil {
 					t.Errorf("%s:%d: %s\n%v\nanswer: %s%s", page, list[i].line, list[i].command, err, r.out, r.complaints)
 				}
@@ -84,8 +88,9 @@ func (r *outcome) check(e *example) error {
 	return sameShape(e.result, r.out)
 }
 
-// runExamples runs them in one shell, so that variables carry over, and tells what became of each.
-func runExamples(t *testing.T, list []example, listen string) []outcome {
+// runExamples runs them in one shell, so that variables carry over, and tells what became of each. addresses are pairs: as
+// written, and what is there now.
+func runExamples(t *testing.T, list []example, addresses ...string) []outcome {
 	t.Helper()
 	const mark = "@example "
 	var script strings.Builder
@@ -97,7 +102,7 @@ func runExamples(t *testing.T, list []example, listen string) []outcome {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash")
-	cmd.Stdin = strings.NewReader(strings.NewReplacer("localhost:8080", listen, "127.0.0.1:8080", listen).Replace(script.String()))
+	cmd.Stdin = strings.NewReader(strings.NewReplacer(addresses...).Replace(script.String()))
 	var out, complaints strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &complaints
 	if err := cmd.Run(); err != nil {

@@ -264,7 +264,7 @@ func TestTheReadmeGoesOnAfterKill9(t *testing.T) {
 	g := startStandalone(t)
 	var outcomes []outcome
 	var reader sync.WaitGroup
-	reader.Go(func() { outcomes = runExamples(t, list, g.listen) })
+	reader.Go(func() { outcomes = runExamples(t, list, "localhost:8080", g.listen, "127.0.0.1:8080", g.listen) })
 	eventually(t, patience, func() error {
 		_, err := os.Stat(filepath.Join(handed, "kill"))
 		return err
