@@ -38,7 +38,7 @@ type gateway struct {
 // on how often it was asked before: which of two goroutines asks first at one instant is up to the scheduler, and must not decide
 // about everything that comes later.
 type source struct {
-	seed, gateway uint64
+	seed, whose uint64
 
 	mu  sync.Mutex
 	at  int64 // the instant of now
@@ -49,25 +49,43 @@ func (s *source) Uint64() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if at := time.Now().UnixNano(); s.now == nil || at != s.at {
-		s.at, s.now = at, rand.NewPCG(s.seed^uint64(at), s.gateway)
+		s.at, s.now = at, rand.NewPCG(s.seed^uint64(at), s.whose)
 	}
 	return s.now.Uint64()
+}
+
+// store is a gateway's ZooKeeper. Its two sessions connect by ways of their own, and draw from sources of their own: they may do so at
+// one instant.
+type store struct {
+	locks.ZooKeeper
+	observe func(ctx context.Context, network, addr string) (net.Conn, error)
+	random  rand.Source
+}
+
+// Watch implements locks.Store.
+func (s *store) Watch(roots []zk.WatchRoot, sink zk.Sink, writerZxid func() int64) locks.Watcher {
+	observer := locks.ZooKeeper{Config: s.Config}
+	observer.Config.Dial, observer.Config.Random = s.observe, s.random
+	return observer.Watch(roots, sink, writerZxid)
 }
 
 // startGateway starts a process, as cmd/gateway does.
 func (w *world) startGateway(number int) *gateway {
 	w.lives[number]++
 	g := &gateway{name: fmt.Sprintf("gw%d.%d", number, w.lives[number]), w: w, clock: zktest.NewClock(), ended: make(chan struct{})}
-	random := &source{seed: w.plan.Seed, gateway: uint64(number<<16 | w.lives[number])}
+	random := func(part int) rand.Source {
+		return &source{seed: w.plan.Seed, whose: uint64(part<<32 | number<<16 | w.lives[number])}
+	}
 	config := zk.Config{Servers: w.zk.Servers(), SessionTimeout: w.timeout, PromiseWindow: w.window, CreateRoot: true,
-		Dial: w.zk.Dialer(g.name), Clock: g.clock, Random: random}
+		Dial: w.zk.Dialer(g.name), Clock: g.clock, Random: random(0)}
 	for i := range config.Servers {
 		config.Servers[i] += ":2181"
 	}
 	collectors := metrics.New("sim")
 	hub := events.New(events.Options{Metrics: collectors})
-	g.manager = locks.New(locks.Options{Store: &locks.ZooKeeper{Config: config}, Root: zk.DefaultRoot, Servers: config.Servers,
-		SessionTimeout: w.timeout, Clock: g.clock, Random: random, Metrics: collectors, Events: hub,
+	zookeeper := &store{ZooKeeper: locks.ZooKeeper{Config: config}, observe: w.zk.DialerBy("observer", g.name), random: random(1)}
+	g.manager = locks.New(locks.Options{Store: zookeeper, Root: zk.DefaultRoot, Servers: config.Servers,
+		SessionTimeout: w.timeout, Clock: g.clock, Random: random(2), Metrics: collectors, Events: hub,
 		Registration: locks.Registration{Address: g.name, Version: "sim"}})
 	g.api = httpapi.New(httpapi.Options{Locks: g.manager, Events: hub, Metrics: collectors, Version: "sim", OpenAPI: lockkeeper.OpenAPI})
 	g.server = &http.Server{Handler: g.api}

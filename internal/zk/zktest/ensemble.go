@@ -104,6 +104,11 @@ func (e *Ensemble) OnCommit(f func(*state.Txn)) {
 
 // Dialer connects a client by its name; it fits zk.Config.Dial. The address is the server's name, with or without a port.
 func (e *Ensemble) Dialer(client string) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return e.DialerBy("", client)
+}
+
+// DialerBy is Dialer for a client that connects by several ways (Network.DialBy).
+func (e *Ensemble) DialerBy(way, client string) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, _, addr string) (net.Conn, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -111,7 +116,7 @@ func (e *Ensemble) Dialer(client string) func(ctx context.Context, network, addr
 		if host, _, err := net.SplitHostPort(addr); err == nil {
 			addr = host
 		}
-		return e.Network.Dial(client, addr)
+		return e.Network.DialBy(way, client, addr)
 	}
 }
 

@@ -19,13 +19,15 @@ type Link struct {
 	Client, Server string
 	Nth            int // the how-manieth of these two it is, from 1
 
+	way      string    // see DialBy
+	dialed   time.Time // when
 	n        *Network
 	up, down *pipe        // requests and replies
 	closed   atomic.Int32 // how many of the two ends are
 }
 
-func newLink(n *Network, client, server string, nth int) *Link {
-	l := &Link{Client: client, Server: server, Nth: nth, n: n}
+func newLink(n *Network, client, server, way string, nth int) *Link {
+	l := &Link{Client: client, Server: server, Nth: nth, way: way, dialed: time.Now(), n: n}
 	l.up, l.down = newPipe(l, "up"), newPipe(l, "down")
 	l.up.inspect = &inspector{link: l, sent: make(map[wire.Op]int)}
 	return l
@@ -100,7 +102,7 @@ type pipe struct {
 }
 
 func newPipe(l *Link, direction string) *pipe {
-	return &pipe{link: l, seed: hash(l.Client, l.Server, l.Nth, direction), changed: make(chan struct{})}
+	return &pipe{link: l, seed: hash(l.Client, l.Server, l.Nth, l.way+direction), changed: make(chan struct{})}
 }
 
 // write takes data. It never blocks.

@@ -1,6 +1,7 @@
 package zktest
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -17,8 +18,8 @@ type Network struct {
 
 	mu      sync.Mutex
 	servers map[string]func(net.Conn)
-	dials   map[[2]string]int
-	links   []*Link // open ones, in the order in which they were dialed
+	dials   map[[3]string]int
+	links   []*Link // open ones, in the order of Link.before
 	refused map[[2]string]bool
 	slow    map[[2]string]Delay
 	taken   map[int64]struct{} // nanoseconds at which something is delivered
@@ -36,7 +37,7 @@ func NewNetwork(seed uint64) *Network {
 	return &Network{
 		seed:    seed,
 		servers: make(map[string]func(net.Conn)),
-		dials:   make(map[[2]string]int),
+		dials:   make(map[[3]string]int),
 		refused: make(map[[2]string]bool),
 		slow:    make(map[[2]string]Delay),
 		taken:   make(map[int64]struct{}),
@@ -52,7 +53,11 @@ func (n *Network) Serve(server string, accept func(net.Conn)) {
 }
 
 // Dial connects. It fails at once when there is no such server or when the two are kept apart.
-func (n *Network) Dial(client, server string) (net.Conn, error) {
+func (n *Network) Dial(client, server string) (net.Conn, error) { return n.DialBy("", client, server) }
+
+// DialBy is Dial for one of several parts of a client that may connect at one instant: each has a way of its own. Which of
+// them is first is up to the scheduler, and is not to decide about the delays of both.
+func (n *Network) DialBy(way, client, server string) (net.Conn, error) {
 	n.mu.Lock()
 	pair := [2]string{client, server}
 	accept := n.servers[server]
@@ -60,12 +65,20 @@ func (n *Network) Dial(client, server string) (net.Conn, error) {
 		n.mu.Unlock()
 		return nil, &net.OpError{Op: "dial", Net: "sim", Addr: address(server), Err: syscall.ECONNREFUSED}
 	}
-	n.dials[pair]++
-	l := newLink(n, client, server, n.dials[pair])
-	n.links = append(n.links, l)
+	from := [3]string{client, server, way}
+	n.dials[from]++
+	l := newLink(n, client, server, way, n.dials[from])
+	at, _ := slices.BinarySearchFunc(n.links, l, (*Link).before)
+	n.links = slices.Insert(n.links, at, l)
 	n.mu.Unlock()
 	go accept(l.serverEnd())
 	return l.clientEnd(), nil
+}
+
+// before is the order of links: in which they were dialed, and at one instant by their names.
+func (l *Link) before(other *Link) int {
+	return cmp.Or(l.dialed.Compare(other.dialed), cmp.Compare(l.Client, other.Client), cmp.Compare(l.Server, other.Server),
+		cmp.Compare(l.way, other.way), cmp.Compare(l.Nth, other.Nth))
 }
 
 // Links are the open connections of a client with a server, "" for any, oldest first.
