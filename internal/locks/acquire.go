@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +19,9 @@ import (
 func (m *Manager) Acquire(ctx context.Context, req AcquireRequest) (AcquireResult, error) {
 	if err := req.normalize(); err != nil {
 		return AcquireResult{}, err
+	}
+	if req.Token != "" {
+		return m.addHold(ctx, &req)
 	}
 	m.mu.Lock()
 	if err := m.usable(); err != nil {
@@ -96,6 +100,9 @@ func (m *Manager) newLease(wants []Want, req *AcquireRequest) (*lease, error) {
 	if req.Metadata != "" {
 		l.few().metadata = strings.Clone(req.Metadata)
 	}
+	if req.Hold != "" {
+		l.few().holds = []string{strings.Clone(req.Hold)}
+	}
 	if len(wants) > 1 {
 		l.few().rest = make([]slot, len(wants)-1)
 	}
@@ -171,7 +178,7 @@ func (m *Manager) await(ctx context.Context, req *AcquireRequest, l *lease, repl
 		if done, res, err := m.answer(ctx, req, l, replayed, begun, over, gone, draining); done {
 			return res, err // answer released mu
 		}
-		if !l.placed() || l.phase == ending || over || req.Wait == 0 {
+		if !l.placed() || !l.loaded || l.phase == ending || over || req.Wait == 0 {
 			stall.Reset(answerWithin/4 + 1)
 		}
 		wake := l.changed()
@@ -213,6 +220,17 @@ func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, rep
 		return true, AcquireResult{Lease: view, Replayed: replayed}, nil
 	}
 	alone := l.listeners == 1
+	if replayed && (l.phase == waiting || l.phase == held) {
+		switch {
+		case !l.loaded && (m.stalled(begun) || now-begun >= settleWithin):
+			return fail(m.unavailable())
+		case !l.loaded:
+			m.load(l) // what its record says comes before the first answer
+			return false, AcquireResult{}, nil
+		case slices.Contains(l.releasedNames(), req.Hold):
+			return fail(holdReleased(req.Hold)) // a late repeat takes nothing
+		}
+	}
 	switch {
 	case l.phase == ended && l.failure() != nil && l.failure().Code == codeKeyTaken:
 		leave()

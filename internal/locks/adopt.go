@@ -241,9 +241,9 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 	l.setDataVersion(stat.Version)
 	r, ok := parseRecord(data)
 	if ok {
-		l.owner, l.enqueued = m.owners.one(r.Owner), time.Duration(r.Enqueued)*time.Millisecond
-		if r.Metadata != l.metadata() {
-			l.few().metadata = r.Metadata
+		l.enqueued = time.Duration(r.Enqueued) * time.Millisecond
+		if l.learn(m, r) && !l.assumed {
+			m.tellUpdated(l) // by a write that was lost, or by another hand
 		}
 		if l.assumed {
 			l.ttl, l.recorded = r.ttl(), r.ttl()

@@ -229,12 +229,16 @@ func (m *Manager) applyChanged(q *queue, c *zk.Change) {
 	}
 	delete(q.noted().infos, contender.Name)
 	m.touchQueue(q)
-	if contender.Ours {
-		if l := m.leases[contender.LeaseID]; l != nil && l.term == m.term && !l.writing {
-			// Somebody wrote it: what it says is applied before it is acted upon.
-			l.loaded = false
-			m.load(l)
-		}
+	l := m.leases[contender.LeaseID]
+	switch {
+	case !contender.Ours || l == nil || l.term != m.term || l.name() != contender.Name:
+		// The record that counts is the first slot's.
+	case l.writing:
+		l.few().stirred = true
+	default:
+		// Somebody wrote it: what it says is applied before it is acted upon.
+		l.loaded = false
+		m.load(l)
 	}
 }
 

@@ -127,11 +127,11 @@ func (m *Manager) forgive(now, blind time.Duration) {
 func (m *Manager) due(l *lease, now time.Duration) {
 	switch {
 	case l.shrinkAt() == 0 || l.shrinkAt() > now || l.deadline <= now:
-	case l.term != m.term || !l.loaded || l.writing:
+	case l.term != m.term || !l.loaded || l.rewriting():
 		l.seldom.shrinkAt = now + loadRetry
 	default:
 		l.seldom.shrinkAt = 0
-		m.writeRecord(l, l.ttl, nil)
+		m.writeRecord(l, func(r *record) { r.setTTL(l.ttl) }, nil)
 	}
 	switch {
 	case l.deadline > now: // a heartbeat moved it since

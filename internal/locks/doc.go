@@ -53,6 +53,14 @@
 // creating before it deletes. While it is under way the name to delete is not
 // certain, and an end waits for it.
 //
+// # What is written down
+//
+// The contender's data, its record, tells a successor what the name does not:
+// owner, TTL, metadata, holds. Only the owner's gateway writes it, at the version
+// that it has applied, and a request that changes it is answered afterwards
+// (amend.go). Holds are named, so that nothing that is repeated counts twice
+// (holds.go).
+//
 // # What it tells
 //
 // Options.Events is told what happens to leases, nodes, gateways and the session,

@@ -60,7 +60,7 @@ func (m *Manager) Downgrade(ctx context.Context, p Principal, id, token string) 
 			}
 			m.claim(l, m.clock.Now().Boot())
 			return m.viewLease(l), nil
-		case !l.writing && !l.replacing():
+		case !l.rewriting():
 			m.replace(l, &refused)
 		}
 		if m.stalled(begun) || m.clock.Now().Boot()-begun >= settleWithin {

@@ -156,14 +156,23 @@ func (m *Manager) Release(ctx context.Context, p Principal, id, token string) er
 	}
 	if err != nil {
 		m.unlock()
-		if err.Code == CodeEnded {
-			switch err.Reason {
-			case ReasonReleased, ReasonCancelled, ReasonUnknown:
-				return nil
-			}
+		if err.Code == CodeEnded && isLetGo(err.Reason) {
+			return nil
 		}
 		return err
 	}
+	return m.letGo(ctx, l)
+}
+
+// isLetGo reports whether an end is what a release asks for. Of a lease that is
+// gone for a reason that nobody knows, it is.
+func isLetGo(reason Reason) bool {
+	return reason == ReasonReleased || reason == ReasonCancelled || reason == ReasonUnknown
+}
+
+// letGo releases a lease, and follows it until that is known. It is called with
+// mu held and releases it.
+func (m *Manager) letGo(ctx context.Context, l *lease) error {
 	begun := m.clock.Now().Boot()
 	for {
 		now := m.clock.Now().Boot()

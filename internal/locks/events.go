@@ -106,6 +106,14 @@ func (m *Manager) tellSlotEnded(l *lease, s *slot, reason Reason) {
 	m.opt.Events.Publish(e)
 }
 
+// tellUpdated tells that owner, metadata, TTL or holds of a lease of this gateway
+// have changed.
+func (m *Manager) tellUpdated(l *lease) {
+	for s := range l.slots {
+		m.tellSlotUpdated(l, s)
+	}
+}
+
 // tellSlotUpdated tells that something about a lease has changed, in one of its queues.
 func (m *Manager) tellSlotUpdated(l *lease, s *slot) {
 	if !m.telling() || !s.shown || l.phase == ended {

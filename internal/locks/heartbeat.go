@@ -3,11 +3,9 @@ package locks
 import (
 	"cmp"
 	"context"
-	"errors"
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
-	"lockkeeper/internal/zk"
 )
 
 // Heartbeat renews a lease: from the moment its client sent the request, it
@@ -117,27 +115,19 @@ func (m *Manager) heartbeat(id recipe.LeaseID, ttl time.Duration, refused *error
 		m.load(l)
 		return Heartbeat{}, l, nil
 	case cmp.Or(ttl, l.ttl) > l.recorded:
-		if !l.writing && *refused == nil {
+		if !l.rewriting() && *refused == nil {
 			longer := cmp.Or(ttl, l.ttl)
-			m.writeRecord(l, longer, func(err error) {
+			m.writeRecord(l, func(r *record) { r.setTTL(longer) }, func(err error) {
 				if *refused = err; err == nil {
 					l.ttl = longer
 				}
 			})
 		}
 		return Heartbeat{}, l, nil
-	case ttl != 0 && ttl < l.ttl:
-		l.ttl = ttl
-		m.shrink(l)
 	case ttl != 0:
-		l.ttl = ttl
+		m.retime(l, ttl)
 	}
-	if l.phase == held {
-		m.claim(l, now)
-		m.extend(l, now, l.ttl)
-	} else {
-		m.extend(l, now, l.waitingClock())
-	}
+	m.renew(l, now)
 	return m.viewHeartbeat(l, now), nil, nil
 }
 
@@ -148,38 +138,4 @@ func (m *Manager) shrink(l *lease) {
 		l.few().shrinkAt = max(l.shrinkAt(), l.deadline)
 		m.schedule(l)
 	}
-}
-
-// writeRecord writes the contender's data with the given TTL. Until the
-// outcome is known the record counts as the shorter of the two: nothing is
-// promised that a successor might not find. then, which may be nil, is told
-// whether it was done, unless the data has to be read to know.
-func (m *Manager) writeRecord(l *lease, ttl time.Duration, then func(error)) {
-	before := l.recorded
-	l.writing = true
-	l.recorded = min(before, ttl)
-	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: l.record(ttl), Version: l.dataVersion()}}}
-	m.submit(w, func(res zk.Result) {
-		l.writing = false
-		if l.phase == ended {
-			return
-		}
-		switch {
-		case res.Outcome == zk.Done:
-			l.setDataVersion(res.Versions[0])
-			l.recorded = ttl
-			if then != nil {
-				then(nil)
-			}
-		case res.Outcome == zk.Unknown, errors.Is(res.Err, zk.ErrBadVersion):
-			l.loaded = false
-			m.load(l)
-		default:
-			l.recorded = before
-			if then != nil {
-				then(res.Err)
-			}
-		}
-		m.touch(l)
-	})
 }

@@ -53,7 +53,22 @@ func fingerprint(req *AcquireRequest) string {
 			parts = append(parts, w.NS, w.Lock, strconv.Itoa(w.Limit), strconv.Itoa(w.Permits))
 		}
 	}
-	return digest(parts...)
+	return digest(append(parts, req.extras()...)...)
+}
+
+// extras are what few acquires ask for. What is not asked for is not there, so
+// that a key of an older gateway's fits.
+func (r *AcquireRequest) extras() (extras []string) {
+	if r.Hold != "" {
+		extras = append(extras, "hold", r.Hold)
+	}
+	if r.LockDelay != 0 {
+		extras = append(extras, "lock_delay", r.LockDelay.String(), string(r.LockDelayOn))
+	}
+	if r.Ephemeral {
+		extras = append(extras, "ephemeral")
+	}
+	return extras
 }
 
 func digest(parts ...string) string {

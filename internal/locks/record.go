@@ -2,6 +2,8 @@ package locks
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -12,18 +14,30 @@ const recordVersion = 1
 // contender's data as UTF-8). It tells a successor and a curious reader what
 // the name does not; who holds is never decided by it.
 type record struct {
-	Version  int    `json:"v"`
-	Owner    string `json:"owner,omitempty"`
-	TTL      int64  `json:"ttl_ms"`
-	Metadata string `json:"metadata,omitempty"`
-	Enqueued int64  `json:"enqueued_ms"` // Unix time; for display, never for decisions
+	Version  int      `json:"v"`
+	Owner    string   `json:"owner,omitempty"`
+	TTL      int64    `json:"ttl_ms"`
+	Metadata string   `json:"metadata,omitempty"`
+	Enqueued int64    `json:"enqueued_ms"` // Unix time; for display, never for decisions
+	Holds    []string `json:"holds,omitempty"`
+	Released []string `json:"released,omitempty"` // names of holds that were let go
 }
 
-func (l *lease) record(ttl time.Duration) []byte {
-	data, err := json.Marshal(record{
-		Version: recordVersion, Owner: l.owner, TTL: ttl.Milliseconds(), Metadata: l.metadata(),
-		Enqueued: l.enqueued.Milliseconds(),
-	})
+// contents is what the lease's record says, or will say with the given TTL.
+func (l *lease) contents(ttl time.Duration) record {
+	r := record{Version: recordVersion, Owner: l.owner, Metadata: l.metadata(), Enqueued: l.enqueued.Milliseconds()}
+	r.setTTL(ttl)
+	if few := l.seldom; few != nil {
+		r.Holds, r.Released = few.holds, few.released
+	}
+	return r
+}
+
+// record is the lease's record as it is written.
+func (l *lease) record(ttl time.Duration) []byte { return l.contents(ttl).encode() }
+
+func (r record) encode() []byte {
+	data, err := json.Marshal(r)
 	if err != nil {
 		panic("encoding a contender's record: " + err.Error()) // strings and integers only
 	}
@@ -34,11 +48,9 @@ func (l *lease) record(ttl time.Duration) []byte {
 // looks at that queue. The metadata of 64 of them would be larger than a transaction
 // may be.
 func (l *lease) label(ttl time.Duration) []byte {
-	data, err := json.Marshal(record{Version: recordVersion, Owner: l.owner, TTL: ttl.Milliseconds(), Enqueued: l.enqueued.Milliseconds()})
-	if err != nil {
-		panic("encoding a contender's record: " + err.Error()) // strings and integers only
-	}
-	return data
+	r := record{Version: recordVersion, Owner: l.owner, Enqueued: l.enqueued.Milliseconds()}
+	r.setTTL(ttl)
+	return r.encode()
 }
 
 // data is what a slot's contender has in it.
@@ -47,6 +59,22 @@ func (l *lease) data(s *slot, ttl time.Duration) []byte {
 		return l.record(ttl)
 	}
 	return l.label(ttl)
+}
+
+// learn takes over what a record says besides TTL and times, and reports
+// whether any of it is news. Slices of a record are never changed, so they are
+// shared; strings may be a request's, and are not.
+func (l *lease) learn(m *Manager, r record) (news bool) {
+	if r.Owner != l.owner {
+		l.owner, news = m.owners.one(r.Owner), true
+	}
+	if r.Metadata != l.metadata() {
+		l.few().metadata, news = strings.Clone(r.Metadata), true
+	}
+	if !slices.Equal(r.Holds, l.holdNames()) || !slices.Equal(r.Released, l.releasedNames()) {
+		l.few().holds, l.few().released, news = r.Holds, r.Released, true
+	}
+	return news
 }
 
 // parseRecord reads a contender's data. Data that is not a record (another
@@ -61,6 +89,11 @@ func parseRecord(data []byte) (r record, ok bool) {
 
 func (r record) ttl() time.Duration {
 	return min(max(time.Duration(r.TTL)*time.Millisecond, MinTTL), MaxTTL)
+}
+
+// setTTL rounds up: what was promised is not shortened by how it is written.
+func (r *record) setTTL(ttl time.Duration) {
+	r.TTL = (ttl + time.Millisecond - 1).Milliseconds()
 }
 
 // keyRecord is the data of an idempotency key's node.

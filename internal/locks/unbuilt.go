@@ -8,16 +8,6 @@ func unbuilt() error {
 	return &Error{Code: CodeUnavailable, Detail: "not built yet"}
 }
 
-// Update changes owner, metadata and TTL of a lease.
-func (m *Manager) Update(ctx context.Context, req UpdateRequest) (Lease, error) {
-	return Lease{}, unbuilt()
-}
-
-// ReleaseHold takes one hold from a reentrant lease; with its last one the lease is released. Repeated: nil again.
-func (m *Manager) ReleaseHold(ctx context.Context, p Principal, id, token, hold string) error {
-	return unbuilt()
-}
-
 // Postmortem tells how a lease ended. A lease that lives is CodeNotFound.
 func (m *Manager) Postmortem(ctx context.Context, p Principal, id string) (Postmortem, error) {
 	return Postmortem{}, unbuilt()

@@ -23,8 +23,16 @@ func (r *AcquireRequest) normalize() error {
 	if r.Principal == "" {
 		r.Principal = Anonymous
 	}
+	if r.Token != "" {
+		return r.normalizeHold()
+	}
 	if r.TTL == 0 {
 		r.TTL = DefaultTTL
+	}
+	if r.Hold != "" {
+		if err := checkHold(r.Hold); err != nil {
+			return err
+		}
 	}
 	if err := r.normalizeWants(); err != nil {
 		return err

@@ -65,6 +65,7 @@ func (m *Manager) viewLease(l *lease) Lease {
 	v := Lease{
 		ID: string(l.id()), State: Waiting, TTL: l.ttl, FailoverSafe: m.failoverSafe(l.ttl),
 		Owner: l.owner, Metadata: l.metadata(), Rev: m.revString(l.rev), Basis: m.basisOf(l),
+		Holds: named(l.holdNames()),
 	}
 	for s := range l.slots {
 		v.QueueLength = max(v.QueueLength, s.q.contenders.Waiting())
@@ -169,7 +170,7 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) Con
 	var czxid int64
 	if i := q.noted().infos[c.Name]; i != nil {
 		czxid = i.czxid
-		v.Owner, v.Metadata = i.record.Owner, i.record.Metadata
+		v.Owner, v.Metadata, v.Holds = i.record.Owner, i.record.Metadata, named(i.record.Holds)
 		v.Age, v.AgeKnown = max(now.Wall()-i.created, 0), true
 	}
 	if c.Ours {
@@ -177,7 +178,7 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) Con
 		v.Group = m.groupOf(q, c)
 		if l := m.leases[c.LeaseID]; l != nil {
 			czxid = l.czxid
-			v.Owner, v.Metadata = l.owner, l.metadata()
+			v.Owner, v.Metadata, v.Holds = l.owner, l.metadata(), named(l.holdNames())
 			v.Age, v.AgeKnown = max(now.Wall()-l.enqueued, 0), true
 			if l.phase == waiting || l.phase == held {
 				v.ExpiresIn = l.expiresIn(now.Boot())
