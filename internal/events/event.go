@@ -66,6 +66,7 @@ type Event struct {
 	Mode         string
 	FencingToken int64
 	Reason       string
+	Detail       string // the words of whoever asked for it, or ended it
 	Gateway      string // the gateway id that runs the lease, or that joined or left
 
 	// Dir and Name are the znode's path in two parts (Name is "" when the event

@@ -249,7 +249,7 @@ func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, rep
 		}
 		return true, AcquireResult{}, m.heldByOther(ctx, q, notGranted(req))
 	case l.phase == ended:
-		return fail(endedError(l.reason()))
+		return fail(endedError(l.reason()).because(l.words()))
 	case l.phase == held:
 		if gone && !m.keyed(l) && alone {
 			m.end(l, ReasonCancelled, now)
@@ -336,6 +336,14 @@ func cancelled(ctx context.Context) *Error {
 
 func endedError(reason Reason) *Error {
 	return &Error{Code: CodeEnded, Reason: reason, Detail: "the lease has ended: " + string(reason)}
+}
+
+// because adds what an administrator said to it; "" for nothing.
+func (e *Error) because(words string) *Error {
+	if words != "" {
+		e.Detail += ": " + words
+	}
+	return e
 }
 
 func namespaceUnknown(field, ns string) *Error {

@@ -256,6 +256,9 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 			l.recorded = r.ttl()
 		}
 	}
+	if ok {
+		m.revoked(l, r.Revoke, now)
+	}
 	// From here on heartbeats promise what was found; a record that makes sense
 	// only later does not take it back.
 	l.assumed = false

@@ -26,6 +26,7 @@ type RevokeRequest struct {
 type RevokeAnswer struct {
 	Asked []Contender
 	Not   []Unreached
+	More  bool // more than MaxReap had not been asked yet: repeat
 }
 
 // Unreached is a contender to which something could not be done, and why.

@@ -133,6 +133,9 @@ func (m *Manager) due(l *lease, now time.Duration) {
 		l.seldom.shrinkAt = 0
 		m.writeRecord(l, func(r *record) { r.setTTL(l.ttl) }, nil)
 	}
+	if m.takeBack(l, now) {
+		return
+	}
 	switch {
 	case l.deadline > now: // a heartbeat moved it since
 	case l.term != m.term:

@@ -25,6 +25,9 @@ type seldom struct {
 	stirred   bool          // somebody wrote the contender while we did, perhaps only we
 	holds     []string      // in the order in which they were taken; unnamed: see there. Never changed in place
 	released  []string      // names of holds that were let go. Never changed in place
+	revoke    *revocation   // its holder has been asked to let go
+	words     string        // ending and ended: of the administrator who ended it
+	outright  bool          // an administrator ends it, and no lock delay follows
 }
 
 // cause is a Reason in one byte.
@@ -78,6 +81,30 @@ func (l *lease) failure() *Error {
 		return nil
 	}
 	return l.seldom.failure
+}
+
+// revocation is what the lease's holder has been asked to do; nil: nothing.
+func (l *lease) revocation() *revocation {
+	if l.seldom == nil {
+		return nil
+	}
+	return l.seldom.revoke
+}
+
+// forceAt is when the lease is taken back; 0: never.
+func (l *lease) forceAt() time.Duration {
+	if v := l.revocation(); v != nil {
+		return v.forceAt
+	}
+	return 0
+}
+
+// words are those of the administrator who ended the lease, or asked for its end.
+func (l *lease) words() string {
+	if l.seldom == nil {
+		return ""
+	}
+	return l.seldom.words
 }
 
 // dataVersion is the version of the contender's data whose content was applied here.

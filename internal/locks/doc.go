@@ -73,6 +73,13 @@
 // a gateway that lags or is deposed: fencecheck.go says what may be answered, barrier.go
 // how all who ask share one transaction.
 //
+// # What administrators do
+//
+// Holders are asked to let go (revoke.go): the question is in the lease's record
+// before anybody is told of it, so it survives the gateway, and force ends the lease when its
+// holder does not. The administrator's words go with the end: into history, the event and
+// the error that the client gets.
+//
 // # Who owns what
 //
 // All state is behind Manager.mu, held for short spans and never during I/O.

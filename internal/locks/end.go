@@ -200,7 +200,7 @@ func (m *Manager) letGo(ctx context.Context, l *lease) error {
 			m.unlock()
 			return m.unavailable()
 		case ended:
-			reason, failure := l.reason(), l.failure()
+			reason, words, failure := l.reason(), l.words(), l.failure()
 			m.unlock()
 			if failure != nil {
 				return failure
@@ -208,7 +208,7 @@ func (m *Manager) letGo(ctx context.Context, l *lease) error {
 			if reason == ReasonReleased || reason == ReasonCancelled {
 				return nil
 			}
-			return endedError(reason)
+			return endedError(reason).because(words)
 		}
 		if m.stalled(begun) || now-begun >= settleWithin {
 			m.unlock()
@@ -272,7 +272,7 @@ func notOwner() *Error {
 // absent tells why there is no lease with that id.
 func (m *Manager) absent(id recipe.LeaseID) *Error {
 	if past, ok := m.history.get(id); ok {
-		return endedError(past.reason)
+		return endedError(past.reason).because(past.words)
 	}
 	if !m.trusted() {
 		return m.unavailable()

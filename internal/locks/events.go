@@ -99,7 +99,7 @@ func (m *Manager) tellSlotEnded(l *lease, s *slot, reason Reason) {
 	}
 	s.shown = false
 	e := m.slotEvent(endType(reason), l, s)
-	e.Reason = string(reason)
+	e.Reason, e.Detail = string(reason), l.words()
 	if l.wasHeld || l.phase == held {
 		e.FencingToken = m.fencingToken(l.czxid)
 	}

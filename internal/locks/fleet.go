@@ -244,6 +244,7 @@ func (m *Manager) afterSync(now time.Duration) {
 	for _, l := range m.inOrder(func(l *lease) bool { return !l.seenWhole() }) {
 		m.checkUnseen(l)
 	}
+	m.recheck()
 	m.considerTakeovers(now)
 	m.settleDeferred(now)
 }

@@ -13,6 +13,7 @@ const maxHistory = 1 << 16
 // past is what is remembered of an ended lease.
 type past struct {
 	reason       Reason
+	words        string        // of the administrator who ended it
 	at           time.Duration // boot
 	ns, lock     string
 	fencingToken int64

@@ -153,7 +153,7 @@ func (g *gate) checkLaw() {
 			}
 			f.granted = true
 			hold(e.Dir, path, f)
-		case events.LeaseReleased, events.LeaseExpired, events.LeaseCancelled, events.LeaseUnclaimed, events.LeaseRemoved:
+		case events.LeaseReleased, events.LeaseExpired, events.LeaseCancelled, events.LeaseUnclaimed, events.LeaseRemoved, events.LeaseRevoked:
 			switch {
 			case f == nil || !f.queued:
 				fail("it was never queued")

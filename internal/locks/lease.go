@@ -145,6 +145,9 @@ func (m *Manager) schedule(l *lease) {
 	if l.shrinkAt() != 0 {
 		due = min(due, l.shrinkAt())
 	}
+	if at := l.forceAt(); at != 0 {
+		due = min(due, at)
+	}
 	switch {
 	case l.phase != waiting && l.phase != held:
 		m.deadlines.remove(l)
@@ -248,7 +251,7 @@ func (m *Manager) finish(l *lease, reason Reason, now time.Duration) {
 
 // remember keeps what became of a lease for those who ask later.
 func (m *Manager) remember(l *lease, now time.Duration) {
-	p := past{reason: l.reason(), at: now, ns: l.q.space.name, lock: l.q.name(), ttl: l.ttl, mode: viewMode(l.contender.Mode),
+	p := past{reason: l.reason(), words: l.words(), at: now, ns: l.q.space.name, lock: l.q.name(), ttl: l.ttl, mode: viewMode(l.contender.Mode),
 		doubtful: l.abandoned && l.czxid == 0}
 	if l.wasHeld {
 		p.fencingToken = m.fencingToken(l.czxid)

@@ -15,8 +15,9 @@ const readWindow = 256
 // connection. What could not be read because the connection was lost goes
 // back to the end of the line. Guarded by Manager.mu.
 type reads struct {
-	line []read
-	out  int
+	line  []read
+	out   int
+	again []*lease // to be read again when there is nothing else to read; see recheck
 }
 
 type read struct {
@@ -32,7 +33,13 @@ func (m *Manager) read(path string, reply func(data []byte, stat wire.Stat, err 
 
 // pumpReads keeps the window full.
 func (m *Manager) pumpReads() {
-	for m.reads.out < readWindow && len(m.reads.line) > 0 {
+	for m.reads.out < readWindow {
+		if len(m.reads.line) == 0 && m.reads.out < recheckWindow {
+			m.recheckNext()
+		}
+		if len(m.reads.line) == 0 {
+			break
+		}
 		next := m.reads.line[0]
 		m.reads.line[0] = read{}
 		m.reads.line = m.reads.line[1:]

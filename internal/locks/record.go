@@ -21,6 +21,14 @@ type record struct {
 	Enqueued int64    `json:"enqueued_ms"` // Unix time; for display, never for decisions
 	Holds    []string `json:"holds,omitempty"`
 	Released []string `json:"released,omitempty"` // names of holds that were let go
+	// Revoke: the holder has been asked to let go.
+	Revoke *revokeRecord `json:"revoke,omitempty"`
+}
+
+// revokeRecord is a revocation as a contender's record has it.
+type revokeRecord struct {
+	Reason string `json:"reason,omitempty"`
+	Force  int64  `json:"force_after_ms,omitempty"` // counts on the owner's clock from when it knows; 0: never
 }
 
 // contents is what the lease's record says, or will say with the given TTL.
@@ -29,6 +37,9 @@ func (l *lease) contents(ttl time.Duration) record {
 	r.setTTL(ttl)
 	if few := l.seldom; few != nil {
 		r.Holds, r.Released = few.holds, few.released
+		if few.revoke != nil {
+			r.Revoke = &few.revoke.revokeRecord
+		}
 	}
 	return r
 }

@@ -13,11 +13,6 @@ func (m *Manager) Postmortem(ctx context.Context, p Principal, id string) (Postm
 	return Postmortem{}, unbuilt()
 }
 
-// Revoke asks the holders of a lock to let go.
-func (m *Manager) Revoke(ctx context.Context, req RevokeRequest) (RevokeAnswer, error) {
-	return RevokeAnswer{}, unbuilt()
-}
-
 // Break ends one contender, whatever it counts on.
 func (m *Manager) Break(ctx context.Context, req BreakRequest) error { return unbuilt() }
 

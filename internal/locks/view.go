@@ -70,6 +70,7 @@ func (m *Manager) viewLease(l *lease) Lease {
 	for s := range l.slots {
 		v.QueueLength = max(v.QueueLength, s.q.contenders.Waiting())
 	}
+	v.Revoke = l.revocation().view(now)
 	switch l.phase {
 	case creating, waiting:
 		for s := range l.slots {
@@ -126,7 +127,11 @@ func (l *lease) expiresIn(now time.Duration) time.Duration {
 	if l.phase != held {
 		span = min(span, waitingClock)
 	}
-	return max(min(l.deadline-now, span), 0)
+	span = min(l.deadline-now, span)
+	if at := l.forceAt(); at != 0 {
+		span = min(span, at-now)
+	}
+	return max(span, 0)
 }
 
 // position is the slot's place among those who wait in its queue, from 1; 0
@@ -140,7 +145,8 @@ func (m *Manager) position(s *slot) int {
 }
 
 func (m *Manager) viewHeartbeat(l *lease, now time.Duration) Heartbeat {
-	h := Heartbeat{LeaseID: string(l.id()), State: Waiting, ExpiresIn: l.expiresIn(now), TTL: l.ttl, Basis: m.basisOf(l)}
+	h := Heartbeat{LeaseID: string(l.id()), State: Waiting, ExpiresIn: l.expiresIn(now), TTL: l.ttl, Basis: m.basisOf(l),
+		Revoke: l.revocation().view(now)}
 	if l.phase == held {
 		h.State, h.FencingToken = Held, m.fencingToken(l.czxid)
 		for s := range l.slots {
@@ -172,6 +178,7 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) Con
 		czxid = i.czxid
 		v.Owner, v.Metadata, v.Holds = i.record.Owner, i.record.Metadata, named(i.record.Holds)
 		v.Age, v.AgeKnown = max(now.Wall()-i.created, 0), true
+		v.Revoke = i.record.Revoke.view()
 	}
 	if c.Ours {
 		v.LeaseID = string(c.LeaseID)
@@ -187,6 +194,7 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) Con
 				v.Clock = l.clock()
 			}
 			v.Unclaimed = l.phase == held && !l.claimed
+			v.Revoke = l.revocation().view(now.Boot())
 		}
 	} else {
 		v.Foreign = &Foreign{Program: programOf(c.Name)}

@@ -1,0 +1,625 @@
+package locks
+
+import (
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+func (g *gate) revoke(reason string, force time.Duration) (RevokeAnswer, error) {
+	return g.m.Revoke(g.t.Context(), RevokeRequest{Lock: "deploy", Reason: reason, ForceAfter: force})
+}
+
+func (g *gate) mustRevoke(reason string, force time.Duration) RevokeAnswer {
+	g.t.Helper()
+	answer, err := g.revoke(reason, force)
+	if err != nil {
+		g.t.Fatalf("revoke: %v", err)
+	}
+	synctest.Wait()
+	return answer
+}
+
+// asked is what the holder of a lease is told with its heartbeat.
+func (g *gate) asked(l Lease) Revocation {
+	g.t.Helper()
+	h, err := g.heartbeat(l)
+	if err != nil {
+		g.t.Fatalf("heartbeat: %v", err)
+	}
+	if h.Revoke == nil {
+		return Revocation{}
+	}
+	return *h.Revoke
+}
+
+func TestAHolderLearnsThatItIsAskedToLetGo(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		for i, asker := range []*gate{one, two} {
+			l := one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "me"})
+			seen := one.look(l)
+			if asked := one.asked(l); asked != (Revocation{}) {
+				t.Fatalf("nobody has asked, and its holder is told %+v", asked)
+			}
+			lock, err := one.m.Lock(t.Context(), LockRequest{Lock: "deploy"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			polled := make(chan *Revocation, 2)
+			go func() {
+				v, _ := one.m.Lease(t.Context(), LeaseRequest{ID: l.ID, Wait: time.Minute, Since: seen.Rev})
+				polled <- v.Revoke
+			}()
+			go func() {
+				v, _ := one.m.Lock(t.Context(), LockRequest{Lock: "deploy", Wait: time.Minute, Since: lock.Rev})
+				polled <- v.Holders[0].Revoke
+			}()
+			synctest.Wait()
+			answer := asker.mustRevoke("a deployment waits", 0)
+			if len(answer.Asked) != 1 || len(answer.Not) != 0 || answer.Asked[0].LeaseID != l.ID || answer.Asked[0].Owner != "me" ||
+				answer.Asked[0].Revoke == nil || answer.Asked[0].Revoke.Reason != "a deployment waits" || answer.Asked[0].Revoke.Forced {
+				t.Fatalf("gateway %d: %+v", i, answer)
+			}
+			if asked := one.asked(l); asked != (Revocation{Reason: "a deployment waits"}) {
+				t.Errorf("gateway %d: its holder is told %+v", i, asked)
+			}
+			for range 2 {
+				if told := <-polled; told == nil || told.Reason != "a deployment waits" {
+					t.Errorf("gateway %d: a long poll is told %+v", i, told)
+				}
+			}
+			for _, g := range []*gate{one, asker} {
+				list := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevokeRequested)}, ring)
+				if len(list) == 0 || list[len(list)-1].LeaseID != l.ID || list[len(list)-1].Detail != "a deployment waits" {
+					t.Errorf("gateway %d: told %+v", i, list)
+				}
+			}
+			time.Sleep(30 * time.Minute)
+			one.wantState(l, Held, "") // asking alone ends nothing
+			one.mustRelease(l)
+			synctest.Wait()
+		}
+	})
+}
+
+func TestALockThatNobodyHoldsHasNobodyToAsk(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		answer := g.mustRevoke("why", time.Second)
+		if len(answer.Asked)+len(answer.Not) != 0 {
+			t.Errorf("%+v", answer)
+		}
+		g.m.mu.Lock()
+		defer g.m.mu.Unlock()
+		if g.m.spaces[DefaultNamespace].find("deploy") != nil {
+			t.Error("the question has left a queue behind")
+		}
+	})
+}
+
+func TestAWaiterIsNotAsked(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		holder := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		waiter := g.mustAcquire(AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		answer := g.mustRevoke("why", 10*time.Second)
+		if len(answer.Asked) != 1 || answer.Asked[0].LeaseID != holder.ID {
+			t.Fatalf("%+v", answer)
+		}
+		if asked := g.asked(waiter); asked != (Revocation{}) {
+			t.Errorf("who waits is told %+v", asked)
+		}
+		time.Sleep(11 * time.Second)
+		g.wantState(holder, Ended, ReasonRevoked)
+		g.wantState(waiter, Held, "")
+	})
+}
+
+func TestForceEndsTheLeaseOfAHolderThatDoesNotLetGo(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		for _, asker := range []*gate{one, two} {
+			l := one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+			asker.mustRevoke("the node goes down", 20*time.Second)
+			if asked := one.asked(l); !asked.Forced || asked.ForceIn <= 19*time.Second || asked.ForceIn > 20*time.Second {
+				t.Fatalf("its holder is told %+v", asked)
+			}
+			if h, _ := one.heartbeat(l); h.ExpiresIn > h.Revoke.ForceIn {
+				t.Errorf("its holder is told that it has %v, and that it is ended in %v", h.ExpiresIn, h.Revoke.ForceIn)
+			}
+			time.Sleep(19 * time.Second)
+			one.wantState(l, Held, "")
+			time.Sleep(2 * time.Second)
+			one.wantState(l, Ended, ReasonRevoked)
+			_, err := one.heartbeat(l)
+			if e := wantCode(t, err, CodeEnded); e.Reason != ReasonRevoked || !strings.Contains(e.Detail, "the node goes down") {
+				t.Errorf("its holder is told %+v", e)
+			}
+			if e := wantCode(t, one.release(l), CodeEnded); e.Reason != ReasonRevoked {
+				t.Errorf("a release is told %+v", e)
+			}
+			e := one.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1)
+			if len(e) != 1 || e[0].LeaseID != l.ID || e[0].Reason != "revoked" || e[0].Detail != "the node goes down" {
+				t.Errorf("told %+v", e)
+			}
+		}
+	})
+}
+
+func TestAskedAgainTheLastWordsAndTheEarliestForceCount(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		for _, asker := range []*gate{one, two} {
+			l := one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+			want := func(reason string, forced bool, in time.Duration) {
+				t.Helper()
+				synctest.Wait()
+				asked := one.asked(l)
+				if asked.Reason != reason || asked.Forced != forced || asked.ForceIn > in || asked.ForceIn < in-time.Second {
+					t.Errorf("its holder is told %+v, want %q in %v", asked, reason, in)
+				}
+			}
+			asker.mustRevoke("please", 0)
+			want("please", false, 0)
+			asker.mustRevoke("soon", time.Minute)
+			want("soon", true, time.Minute)
+			time.Sleep(10 * time.Second)
+			asker.mustRevoke("soon", time.Minute) // a repeat changes nothing
+			want("soon", true, 50*time.Second)
+			asker.mustRevoke("some time", 5*time.Minute)
+			want("some time", true, 50*time.Second)
+			asker.mustRevoke("never mind", 0)
+			want("never mind", true, 50*time.Second)
+			asker.mustRevoke("now", 30*time.Second)
+			want("now", true, 30*time.Second)
+			one.mustRelease(l)
+			synctest.Wait()
+		}
+	})
+}
+
+func TestForceSurvivesATakeoverAndCountsAnew(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		one.mustRevoke("the node goes down", time.Minute)
+		time.Sleep(40 * time.Second)
+		one.crash()
+		time.Sleep(11 * time.Second) // taken over
+		synctest.Wait()
+		asked := two.asked(l)
+		if asked.Reason != "the node goes down" || !asked.Forced {
+			t.Fatalf("its holder is told %+v", asked)
+		}
+		// The old gateway may have confirmed it for a promise window more.
+		if most := time.Minute + fakeWindow; asked.ForceIn > most || asked.ForceIn < most-5*time.Second {
+			t.Errorf("force in %v, want %v", asked.ForceIn, most)
+		}
+		time.Sleep(asked.ForceIn + time.Second)
+		two.wantState(l, Ended, ReasonRevoked)
+	})
+}
+
+func TestForceSurvivesTheSessionOfItsGateway(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		g.mustRevoke("the node goes down", 5*time.Second)
+		id := g.m.Info(t.Context()).GatewayID
+		s.mu.Lock()
+		session := s.sessions[id]
+		s.mu.Unlock()
+		session.expire()
+		time.Sleep(20 * time.Second)
+		g.wantState(l, Ended, ReasonRevoked)
+	})
+}
+
+// Nothing ends while the gateway may not speak; force that came due meanwhile
+// ends the lease right afterwards, however long it lasted.
+func TestForceWaitsForTheFenceAndNoLonger(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		g.mustRevoke("the node goes down", 15*time.Second)
+		s.mu.Lock()
+		s.away = true
+		s.mu.Unlock()
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if s.node(l.Znode).stat.Czxid == 0 {
+			t.Fatal("ended while ZooKeeper was away")
+		}
+		s.mu.Lock()
+		s.away = false
+		s.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		g.wantState(l, Ended, ReasonRevoked)
+	})
+}
+
+// A revocation is told only when it is written: of what might be lost with the
+// gateway nobody must have been told.
+func TestARevocationIsWrittenBeforeItIsTold(t *testing.T) {
+	t.Run("refused", func(t *testing.T) {
+		scene(t, func(t *testing.T, s *fakeStore) {
+			g := s.gateway(t)
+			l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+			s.mu.Lock()
+			s.refuse = func(w *zk.Write) (int, error) {
+				if len(w.Ops) > 0 && w.Ops[0].Kind == zk.OpSetData {
+					return 0, zk.ErrNoAuth
+				}
+				return -1, nil
+			}
+			s.mu.Unlock()
+			answer := g.mustRevoke("why", time.Second)
+			if len(answer.Asked) != 0 || len(answer.Not) != 1 || !strings.Contains(answer.Not[0].Detail, "ACL") {
+				t.Errorf("%+v", answer)
+			}
+			if asked := g.asked(l); asked != (Revocation{}) {
+				t.Errorf("its holder is told %+v", asked)
+			}
+			time.Sleep(time.Minute)
+			g.wantState(l, Held, "")
+		})
+	})
+	for _, persisted := range []bool{true, false} {
+		t.Run(fmt.Sprintf("lost, persisted %v", persisted), func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				one, two := s.gateway(t), s.gateway(t)
+				for _, asker := range []*gate{one, two} {
+					l := one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+					once := false
+					s.mu.Lock()
+					s.drop = !persisted
+					s.vague = func(w *zk.Write) bool {
+						hit := !once && len(w.Ops) == 1 && w.Ops[0].Kind == zk.OpSetData
+						once = once || hit
+						return hit
+					}
+					s.mu.Unlock()
+					answer := asker.mustRevoke("why", time.Minute)
+					if len(answer.Asked) != 1 {
+						t.Fatalf("%+v", answer)
+					}
+					r, _ := parseRecord(s.node(l.Znode).data)
+					if r.Revoke == nil || *r.Revoke != (revokeRecord{Reason: "why", Force: 60_000}) {
+						t.Errorf("written is %+v", r.Revoke)
+					}
+					if asked := one.asked(l); asked.Reason != "why" || !asked.Forced {
+						t.Errorf("its holder is told %+v", asked)
+					}
+					one.mustRelease(l)
+					synctest.Wait()
+				}
+			})
+		})
+	}
+}
+
+func TestALeaseThatEndsMeanwhileIsNotAskedAndNoError(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		for _, asker := range []*gate{one, two} {
+			l := one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+			gone := false
+			s.mu.Lock()
+			s.refuse = func(w *zk.Write) (int, error) {
+				if !gone && len(w.Ops) == 1 && w.Ops[0].Kind == zk.OpSetData {
+					gone = true
+					s.tx([]zk.Op{{Kind: zk.OpDelete, Path: l.Znode, Version: -1}})
+				}
+				return -1, nil
+			}
+			s.mu.Unlock()
+			answer := asker.mustRevoke("why", time.Minute)
+			if !gone || len(answer.Asked)+len(answer.Not) != 0 {
+				t.Errorf("gone %v: %+v", gone, answer)
+			}
+			one.wantState(l, Ended, ReasonRemoved)
+		}
+	})
+}
+
+func TestAnotherProgramsHolderCannotBeAsked(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		foreign := s.foreignContender()
+		synctest.Wait()
+		answer := g.mustRevoke("why", time.Second)
+		if len(answer.Asked) != 0 || len(answer.Not) != 1 || answer.Not[0].Contender.Znode != foreign || !strings.Contains(answer.Not[0].Detail, "break") {
+			t.Errorf("%+v", answer)
+		}
+		time.Sleep(time.Minute)
+		if n := s.node(foreign); n.stat.Czxid == 0 || string(n.data) != "10.0.0.7" {
+			t.Errorf("another program's contender was touched: %+v", n)
+		}
+	})
+}
+
+// Two writers of one record: whoever reads an older version starts over, and what
+// the other one wrote stays.
+func TestTwoGatewaysThatAskAtOnceBothCount(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two, three := s.gateway(t), s.gateway(t), s.gateway(t)
+		l := one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "me", Metadata: "build 7"})
+		done := make(chan error, 2)
+		for _, g := range []*gate{two, three} {
+			go func() {
+				force := time.Minute
+				if g == three {
+					force = 0
+				}
+				_, err := g.revoke(fmt.Sprint(force), force)
+				done <- err
+			}()
+		}
+		for range 2 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		synctest.Wait()
+		if asked := one.asked(l); !asked.Forced {
+			t.Errorf("its holder is told %+v", asked)
+		}
+		r, ok := parseRecord(s.node(l.Znode).data)
+		if !ok || r.Owner != "me" || r.Metadata != "build 7" || r.TTL != time.Hour.Milliseconds() || r.Enqueued == 0 {
+			t.Errorf("the record is %+v", r)
+		}
+	})
+}
+
+// What this release does not know in a record stays when it asks the holder.
+func TestAskingChangesNothingElseInARecord(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		path := s.otherLease(t, "deploy", recipe.Exclusive, `{"v":1,"owner":"me","ttl_ms":5000,"enqueued_ms":1763766246123,"x":{"y":[1,2]},"z":9007199254740991}`)
+		g.mustRevoke("why", 0)
+		const want = `{"enqueued_ms":1763766246123,"owner":"me","revoke":{"reason":"why"},"ttl_ms":5000,"v":1,"x":{"y":[1,2]},"z":9007199254740991}`
+		if got := string(s.node(path).data); got != want {
+			t.Errorf("written is\n\t%s\nwant\n\t%s", got, want)
+		}
+	})
+}
+
+// otherLease makes the contender of a lease that a gateway runs which is not
+// part of the test.
+func (s *fakeStore) otherLease(t *testing.T, lock string, mode recipe.Mode, data string) string {
+	t.Helper()
+	const other = "/lockkeeper/gateways/"
+	id, err := recipe.NewGatewayID(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fleet, _ := recipe.ParseFleetID(s.layout.FleetID)
+	lease, err := recipe.NewLeaseID(fleet, id, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.foreign(zk.Op{Kind: zk.OpCreate, Path: other + string(id)})
+	c := recipe.Contender{LeaseID: lease, Mode: mode}
+	_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/" + lock + "/" + c.Prefix(), Sequential: true, Data: []byte(data)})
+	synctest.Wait()
+	return paths[0]
+}
+
+func TestAllHoldersAreAskedAndEachAtMostMaxReapAtATime(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		var paths []string
+		for range MaxReap + 7 {
+			paths = append(paths, s.otherLease(t, "deploy", recipe.Shared, `{"v":1,"ttl_ms":5000}`))
+		}
+		asked := func() (n int) {
+			for _, p := range paths {
+				if r, _ := parseRecord(s.node(p).data); r.Revoke != nil {
+					n++
+				}
+			}
+			return n
+		}
+		answer := g.mustRevoke("why", 0)
+		if len(answer.Asked) != MaxReap || !answer.More || asked() != MaxReap {
+			t.Fatalf("%d asked, more %v, %d written", len(answer.Asked), answer.More, asked())
+		}
+		answer = g.mustRevoke("why", 0)
+		if len(answer.Asked) != MaxReap || answer.More || asked() != MaxReap+7 {
+			t.Errorf("the second time %d asked, more %v, %d written", len(answer.Asked), answer.More, asked())
+		}
+	})
+}
+
+// A tree read lists names. What was written while the observer had no connection
+// is found all the same.
+func TestARevocationThatTheStreamHasMissedIsFound(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		one.w.disconnect()
+		synctest.Wait()
+		two.mustRevoke("the node goes down", 20*time.Second)
+		if one.w.reconnect(); true {
+			synctest.Wait()
+		}
+		if asked := one.asked(l); asked.Reason != "the node goes down" || !asked.Forced {
+			t.Fatalf("its holder is told %+v", asked)
+		}
+		time.Sleep(21 * time.Second)
+		one.wantState(l, Ended, ReasonRevoked)
+	})
+}
+
+// Another gateway writes the record between an own write and its answer.
+func TestARevocationBehindAnOwnWriteIsFound(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		one, two := h.gateway(t), s.gateway(t)
+		l := one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Minute})
+		var once atomic.Bool
+		h.hooks.Store(&hooks{result: func(w *zk.Write, _ *zk.Result) {
+			if len(w.Ops) == 1 && w.Ops[0].Kind == zk.OpSetData && !once.Swap(true) {
+				if _, err := two.revoke("why", time.Minute); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(100 * time.Millisecond) // its event comes before this write's answer
+			}
+		}})
+		if _, err := one.m.Heartbeat(t.Context(), Anonymous, l.ID, l.Token, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		if asked := one.asked(l); !once.Load() || asked.Reason != "why" || !asked.Forced {
+			t.Errorf("its holder is told %+v", asked)
+		}
+	})
+}
+
+func TestARevocationIsRefusedWhereItMakesNoSense(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		for _, test := range []struct {
+			req   RevokeRequest
+			code  Code
+			field string
+		}{
+			{RevokeRequest{Lock: "a/b"}, CodeInvalid, "lock"},
+			{RevokeRequest{Lock: "deploy", Reason: strings.Repeat("x", MaxReasonText+1)}, CodeInvalid, "reason"},
+			{RevokeRequest{Lock: "deploy", Reason: "a\nb"}, CodeInvalid, "reason"},
+			{RevokeRequest{Lock: "deploy", ForceAfter: MaxForceAfter + 1}, CodeInvalid, "force_after"},
+			{RevokeRequest{Lock: "deploy", ForceAfter: -1}, CodeInvalid, "force_after"},
+			{RevokeRequest{Lock: "deploy", NS: "nobody"}, CodeNamespaceUnknown, "ns"},
+		} {
+			_, err := g.m.Revoke(t.Context(), test.req)
+			if e := wantCode(t, err, test.code); e.Field != test.field {
+				t.Errorf("%+v: %v", test.req, e)
+			}
+		}
+		s.mu.Lock()
+		s.away = true
+		s.mu.Unlock()
+		_, err := g.revoke("why", 0)
+		wantCode(t, err, CodeUnavailable)
+	})
+}
+
+// An earlier force is not taken back by a later question without one, nor for the
+// gateway that takes the lease over.
+func TestAnEarlierForceStaysInTheRecord(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		for i, asker := range []*gate{one, two} {
+			asker.mustRevoke(fmt.Sprint("soon ", i), time.Minute)
+			asker.mustRevoke(fmt.Sprint("never mind ", i), 0)
+			asker.mustRevoke(fmt.Sprint("some time ", i), time.Hour)
+			if r, _ := parseRecord(s.node(l.Znode).data); r.Revoke == nil || *r.Revoke != (revokeRecord{Reason: fmt.Sprint("some time ", i), Force: 60_000}) {
+				t.Errorf("written is %+v", r.Revoke)
+			}
+		}
+	})
+}
+
+// The event of a write may come before its answer.
+func TestALongPollIsWokenWhenTheRevocationIsKnown(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Minute})
+		h.hooks.Store(&hooks{result: func(*zk.Write, *zk.Result) { time.Sleep(100 * time.Millisecond) }})
+		polled := make(chan time.Duration, 2)
+		begun := time.Now()
+		go func() {
+			rev := l.Rev
+			for {
+				v, _ := g.m.Lease(t.Context(), LeaseRequest{ID: l.ID, Wait: time.Minute, Since: rev})
+				if rev = v.Rev; v.Revoke != nil {
+					break
+				}
+			}
+			polled <- time.Since(begun)
+		}()
+		go func() {
+			v, _ := g.m.Lock(t.Context(), LockRequest{Lock: "deploy"})
+			for v.Holders[0].Revoke == nil {
+				v, _ = g.m.Lock(t.Context(), LockRequest{Lock: "deploy", Wait: time.Minute, Since: v.Rev})
+			}
+			polled <- time.Since(begun)
+		}()
+		synctest.Wait()
+		g.mustRevoke("why", 0)
+		for range 2 {
+			if took := <-polled; took > 2*time.Second {
+				t.Errorf("a poll was told after %v", took)
+			}
+		}
+	})
+}
+
+// What a record says is read before its lease is ended: it may be another's by now.
+func TestForceReadsTheRecordFirst(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		g.mustRevoke("why", 5*time.Second)
+		h.hooks.Store(&hooks{get: func(path string) error {
+			if path == l.Znode {
+				return zk.ErrUnavailable
+			}
+			return nil
+		}})
+		id := g.m.Info(t.Context()).GatewayID
+		s.mu.Lock()
+		session := s.sessions[id]
+		s.mu.Unlock()
+		session.expire()
+		time.Sleep(time.Minute)
+		if s.node(l.Znode).stat.Czxid == 0 {
+			t.Fatal("it was ended unread")
+		}
+		h.hooks.Store(&hooks{})
+		time.Sleep(5 * time.Second)
+		g.wantState(l, Ended, ReasonRevoked)
+	})
+}
+
+// The record of a lease over several locks stands in the first of them; asked for
+// any of them, it ends in all.
+func TestALeaseOfSeveralLocksIsAskedByAnyOfThem(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		for _, asker := range []*gate{one, two} {
+			l := one.mustHold(AcquireRequest{TTL: time.Hour, Group: []Want{{Lock: "a"}, {Lock: "b"}}})
+			before := len(asker.tells(events.LeaseRevokeRequested))
+			answer, err := asker.m.Revoke(t.Context(), RevokeRequest{Lock: "b", Reason: "why", ForceAfter: 10 * time.Second})
+			if err != nil || len(answer.Asked) != 1 || answer.Asked[0].LeaseID != l.ID {
+				t.Fatalf("%+v %v", answer, err)
+			}
+			synctest.Wait()
+			if asked := one.asked(l); asked.Reason != "why" || !asked.Forced {
+				t.Errorf("its holder is told %+v", asked)
+			}
+			if n := len(asker.tells(events.LeaseRevokeRequested)) - before; n != 2 {
+				t.Errorf("told %d times", n)
+			}
+			time.Sleep(11 * time.Second)
+			one.wantState(l, Ended, ReasonRevoked)
+			if n := s.waiting("a", "b"); n != 0 {
+				t.Errorf("%d contenders are left", n)
+			}
+		}
+	})
+}
