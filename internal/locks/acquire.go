@@ -24,28 +24,13 @@ func (m *Manager) Acquire(ctx context.Context, req AcquireRequest) (AcquireResul
 		return m.addHold(ctx, &req)
 	}
 	m.mu.Lock()
-	if err := m.usable(); err != nil {
+	wants, key, err := m.prepareAcquire(ctx, &req)
+	if err != nil {
 		m.unlock()
 		return AcquireResult{}, err
 	}
-	wants := req.wants()
-	for i := range wants {
-		if m.spaces[wants[i].NS] == nil {
-			m.unlock()
-			return AcquireResult{}, namespaceUnknown(req.field(i, "ns"), wants[i].NS)
-		}
-	}
-	if err := m.sameLock(&req, wants); err != nil {
-		m.unlock()
-		return AcquireResult{}, err
-	}
-	var key *keyEntry
-	if req.IdempotencyKey != "" {
-		hash := keyHash(&req)
-		if known := m.keys[hash]; known != nil {
-			return m.replay(ctx, &req, known) // releases mu
-		}
-		key = &keyEntry{hash: hash, fingerprint: fingerprint(&req)}
+	if key != nil && key.lease != "" {
+		return m.replay(ctx, &req, key) // releases mu
 	}
 	if q := m.inTheWay(wants); q != nil && req.Wait == 0 && !req.Async {
 		if key != nil {
@@ -82,8 +67,62 @@ func (m *Manager) Acquire(ctx context.Context, req AcquireRequest) (AcquireResul
 		l.few().key, key.lease = key.hash, l.id()
 		m.keys[key.hash] = key
 	}
-	m.create(l, key, 0)
+	m.create(l, key, &req, 0)
 	return m.await(ctx, &req, l, false) // releases mu
+}
+
+// prepareAcquire looks up what a request needs: what it wants of each lock, and
+// its key: a known one, with its lease, or a new one, or nil. What contradicts a
+// lock's settings is refused only after the replica has come up to the present, and
+// when the key, which may be older than this process, is not there. mu is held, and
+// released meanwhile.
+func (m *Manager) prepareAcquire(ctx context.Context, req *AcquireRequest) (wants []Want, key *keyEntry, err error) {
+	for met := false; ; met = true {
+		if err := m.usable(); err != nil {
+			return nil, nil, err
+		}
+		wants = req.wants()
+		for i := range wants {
+			if m.spaces[wants[i].NS] == nil {
+				return nil, nil, namespaceUnknown(req.field(i, "ns"), wants[i].NS)
+			}
+		}
+		if err := m.sameLock(req, wants); err != nil {
+			return nil, nil, err
+		}
+		if req.IdempotencyKey != "" {
+			hash := keyHash(req)
+			if known := m.keys[hash]; known != nil {
+				return nil, known, nil
+			}
+			key = &keyEntry{hash: hash, fingerprint: fingerprint(req)}
+		}
+		wants, wrong := m.sized(req, wants)
+		switch {
+		case wrong == nil:
+			return wants, key, nil
+		case met && key == nil:
+			return nil, nil, wrong
+		case met:
+			session := m.session
+			m.unlock()
+			entry, err := m.readKey(ctx, session, key.hash)
+			m.mu.Lock()
+			switch {
+			case err != nil:
+				return nil, nil, err
+			case entry != nil:
+				return nil, m.learnKey(entry), nil
+			}
+			return nil, nil, wrong
+		}
+		m.unlock()
+		err := m.barrier(ctx)
+		m.mu.Lock()
+		if err != nil {
+			return nil, nil, err
+		}
+	}
 }
 
 func (m *Manager) newLease(wants []Want, req *AcquireRequest) (*lease, error) {

@@ -47,6 +47,8 @@ func (m *Manager) applyNode(c *zk.Change, now time.Duration) {
 	case m.opt.Root + "/succession":
 		m.tellNode(c, nil)
 		m.applySuccession(c, now)
+	case m.settingsRoot():
+		m.applySettings(c)
 	default:
 		if s := m.spaceAt(c.Root.Path); s != nil {
 			m.applyLock(s, c, now)

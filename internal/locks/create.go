@@ -19,12 +19,12 @@ const createAttempts = 8
 type creation struct {
 	write  *zk.Write
 	key    int     // index of the operation that creates the idempotency key, -1 for none
-	slots  []*slot // per operation: the slot that it is for, nil for the key
+	slots  []*slot // per operation: the slot that it is for, nil for the key and the settings
 	places []int   // per slot: index of the operation that creates its contender
 }
 
 // compose puts the write together: the directories that are missing, the key,
-// the contenders.
+// the limits of semaphores, the contenders.
 func (m *Manager) compose(l *lease, key *keyEntry) *creation {
 	n := l.width()
 	c := &creation{write: &zk.Write{Queue: l.q.path, Ops: make([]zk.Op, 0, n+2)}, key: -1, places: make([]int, 0, n)}
@@ -48,6 +48,16 @@ func (m *Manager) compose(l *lease, key *keyEntry) *creation {
 		add(nil, zk.Op{Kind: zk.OpCreate, Path: m.keyPath(key.hash), Data: key.record(l.q), Private: true})
 	}
 	for s := range l.slots {
+		if s.contender.Mode != recipe.Permit {
+			continue
+		}
+		ops, alone := m.limitOps(s.q, int(s.contender.Limit))
+		c.write.Alone = c.write.Alone || alone
+		for _, op := range ops {
+			add(nil, op)
+		}
+	}
+	for s := range l.slots {
 		c.places = append(c.places, len(c.write.Ops))
 		add(s, zk.Op{Kind: zk.OpCreate, Sequential: true, Data: l.data(s, l.ttl), Path: s.q.path + "/" + s.contender.Prefix()})
 	}
@@ -55,8 +65,14 @@ func (m *Manager) compose(l *lease, key *keyEntry) *creation {
 }
 
 // create hands the contenders to ZooKeeper, with the key in the same
-// transaction, and with the locks' directories where those are missing.
-func (m *Manager) create(l *lease, key *keyEntry, attempt int) {
+// transaction, and with the locks' directories where those are missing. req is
+// what was asked for.
+func (m *Manager) create(l *lease, key *keyEntry, req *AcquireRequest, attempt int) {
+	if err := m.resize(l, req); err != nil {
+		l.few().failure = err
+		m.dropCreate(l, key, m.clock.Now().Boot())
+		return
+	}
 	c := m.compose(l, key)
 	m.submit(c.write, func(res zk.Result) {
 		if l.phase == ended {
@@ -73,15 +89,17 @@ func (m *Manager) create(l *lease, key *keyEntry, attempt int) {
 			m.created(l, c, res)
 		case res.Outcome == zk.Unknown:
 			m.resolve(l)
+		case again && m.limitFailed(c.write, res):
+			m.redecide(l, key, req, attempt+1)
 		case again && s != nil && !c.write.Ops[culprit].Sequential && errors.Is(res.Err, zk.ErrNodeExists):
 			s.q.exists = true
-			m.create(l, key, attempt+1)
+			m.create(l, key, req, attempt+1)
 		case again && s != nil && c.write.Ops[culprit].Sequential && errors.Is(res.Err, zk.ErrNoNode):
 			// Swept in between; the replica has not heard of it yet.
 			s.q.exists = false
-			m.create(l, key, attempt+1)
+			m.create(l, key, req, attempt+1)
 		case again && (res.Outcome == zk.Redecide || errors.Is(res.Err, zk.ErrNotApplied)):
-			m.create(l, key, attempt+1)
+			m.create(l, key, req, attempt+1)
 		case key != nil && culprit == c.key && errors.Is(res.Err, zk.ErrNodeExists):
 			// The key is taken: a repeat, perhaps by way of another gateway.
 			l.few().failure = &Error{Code: codeKeyTaken}
@@ -181,7 +199,14 @@ func (m *Manager) sameLock(r *AcquireRequest, wants []Want) error {
 func (m *Manager) inTheWay(wants []Want) *queue {
 	for i := range wants {
 		q := m.spaces[wants[i].NS].find(wants[i].Lock)
-		if q != nil && !q.contenders.WouldHold(wants[i].contender()) {
+		if q == nil {
+			continue
+		}
+		c := wants[i].contender()
+		if n, _ := q.limit(); c.Mode == recipe.Permit && c.Limit == 0 {
+			c.Limit = int32(n)
+		}
+		if !q.contenders.WouldHold(c) {
 			return q
 		}
 	}

@@ -67,6 +67,12 @@
 // in the order that internal/events promises. All of it is published in events.go,
 // with the lock held; what has been told of a contender is in sights.go.
 //
+// # Settings
+//
+// A semaphore's limit is a node whose path names it, which an acquire's transaction
+// checks or creates, and the contender carries it in its name: settings.go says why,
+// configure.go how it is set and removed.
+//
 // # Current tokens
 //
 // Whether a fencing token is current is asked by what the lock protects, perhaps of

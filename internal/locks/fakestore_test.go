@@ -99,7 +99,7 @@ func newFakeStore(t testing.TB) *fakeStore {
 	s := &fakeStore{t: t, clock: &jumpClock{Clock: zk.NewGoClock()}, nodes: map[string]*fakeNode{}, sessions: map[string]*fakeSession{}, zxid: 1000,
 		layout: &zk.Layout{FleetID: string(fleet), Keys: []zk.TokenKey{{ID: "k1", Key: []byte("0123456789abcdef")}},
 			PromiseWindow: fakeWindow, LargestWindow: fakeWindow, Namespaces: map[string]zk.Namespace{"default": {Root: "/lockkeeper/locks"}}}}
-	for _, p := range []string{"locks", "gateways", "guards", "succession", "keys"} {
+	for _, p := range []string{"locks", "gateways", "guards", "succession", "keys", "settings"} {
 		s.nodes["/lockkeeper/"+p] = &fakeNode{}
 	}
 	return s
@@ -417,6 +417,9 @@ func (f *fakeSession) run(w *zk.Write) {
 	}
 	if err != nil {
 		res = zk.Result{Outcome: zk.NotDone, Err: err, Culprit: culprit}
+		if culprit >= 0 && culprit < len(w.Ops) && w.Ops[culprit].Kind == zk.OpCheck {
+			res.Outcome, res.Culprit = zk.Redecide, -1
+		}
 		f.answered = f.s.clock.Now()
 	} else {
 		f.s.writes = append(f.s.writes, w)
@@ -487,6 +490,9 @@ func (f *fakeSession) Children(_ context.Context, p string) ([]string, zk.Stat, 
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
 	f.zxid = max(f.zxid, f.s.zxid) // replies to reads carry it too
+	if f.s.nodes[p] == nil {
+		return nil, zk.Stat{}, zk.ErrNoNode
+	}
 	return names, zk.Stat{}, nil
 }
 

@@ -81,11 +81,19 @@ func (m *Manager) Fence(ctx context.Context, req FenceRequest) (FenceAnswer, err
 			return FenceAnswer{}, err
 		}
 		f := m.find(q, czxid)
+		if (f.behind || f.busy != nil) && (m.stalled(begun) || m.clock.Now().Boot()-begun >= settleWithin) {
+			return FenceAnswer{}, m.unavailable()
+		}
 		switch {
-		case f.busy != nil:
-			if m.stalled(begun) || m.clock.Now().Boot()-begun >= settleWithin {
-				return FenceAnswer{}, m.unavailable()
+		case f.behind:
+			m.unlock()
+			again, err := m.cross(ctx)
+			m.mu.Lock()
+			if err != nil {
+				return FenceAnswer{}, err
 			}
+			basis = again
+		case f.busy != nil:
 			err := m.wait(ctx, f.busy, answerWithin/4)
 			m.mu.Lock()
 			if err != nil {
@@ -115,6 +123,7 @@ type finding struct {
 	highest int64               // czxid
 	sure    bool                // not current, whatever ZooKeeper has come to since
 	busy    *lease              // what becomes of it has to be seen first
+	behind  bool                // the replica has to come up to the writer first: see queue.awaits
 	unread  []*recipe.Contender // these have to be read first
 	curious []*recipe.Contender // these, to tell why it is not current
 }
@@ -202,6 +211,8 @@ func (m *Manager) judgeBearer(q *queue, c *recipe.Contender, highest int64) find
 	switch {
 	case l == nil && !m.holdsByName(q, c):
 		f.reason = fenceWaiting
+	case l == nil && q.awaits(c):
+		f.behind = true
 	case l == nil && q.noted().infos[c.Name] == nil:
 		f.unread = []*recipe.Contender{c}
 	case l == nil:

@@ -337,3 +337,25 @@ func TestAGroupsTokenIsCurrentWhenItHoldsAllItsLocks(t *testing.T) {
 		}
 	})
 }
+
+// The writer was told of a holder's end before the replica shows it. Rule: who
+// stands behind is neither a holder nor one who waits until it does.
+func TestWhoStandsBehindAnEndThatOnlyTheWriterKnowsOfIsNotJudged(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		a := one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		b := two.mustAcquire(AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		token := s.node(b.Znode).stat.Czxid
+		one.wantFence(token, fenceWaiting, a.FencingToken)
+		one.w.hold()
+		one.mustRelease(a)
+		one.m.mu.Lock()
+		f := one.m.find(one.m.spaces[DefaultNamespace].find("deploy"), token)
+		one.m.mu.Unlock()
+		if !f.behind {
+			t.Errorf("%+v", f)
+		}
+		one.w.release()
+		one.wantFence(token, "", token)
+	})
+}

@@ -81,7 +81,7 @@ func (l *lockList) matches(q *queue) bool {
 	case f.State == "":
 		return q.contenders.Len() > 0
 	case f.State == LockFree:
-		return q.contenders.Len() == 0 && q.exists
+		return q.contenders.Len() == 0 && (q.exists || q.settings() != nil)
 	}
 	return l.m.lockState(q) == f.State
 }

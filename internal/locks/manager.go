@@ -204,6 +204,7 @@ func (m *Manager) prepare(layout *zk.Layout) error {
 	roots := []zk.WatchRoot{
 		{Path: m.opt.Root + "/gateways", Depth: 1},
 		{Path: m.opt.Root + "/succession", Depth: 1},
+		{Path: m.settingsRoot(), Depth: 2},
 	}
 	for ns, namespace := range layout.Namespaces {
 		m.spaces[ns] = newSpace(ns, namespace.Root)

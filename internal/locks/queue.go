@@ -53,10 +53,11 @@ type queue struct {
 
 // remarks are what there is to be noted of few locks.
 type remarks struct {
-	hidden map[string]struct{} // contenders that may not be read
-	infos  map[string]*info    // data of contenders that are not ours, when someone looked
-	strays int                 // children without a number
-	early  []*recipe.Contender // ended, as the writer was told, and in the replica still: see awaits
+	hidden   map[string]struct{} // contenders that may not be read
+	infos    map[string]*info    // data of contenders that are not ours, when someone looked
+	strays   int                 // children without a number
+	settings *settings           // nil for none
+	early    []*recipe.Contender // ended, as the writer was told, and in the replica still: see awaits
 }
 
 // noRemarks is read where there are none, and never written.
@@ -85,7 +86,7 @@ func (q *queue) unnote(name string) {
 	}
 	delete(r.hidden, name)
 	delete(r.infos, name)
-	if len(r.hidden) == 0 && len(r.infos) == 0 && r.strays == 0 && len(r.early) == 0 {
+	if len(r.hidden) == 0 && len(r.infos) == 0 && r.strays == 0 && r.settings == nil && len(r.early) == 0 {
 		q.remarks = nil
 	}
 }

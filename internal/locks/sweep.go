@@ -68,8 +68,9 @@ func (m *Manager) sweep() {
 	m.pollHidden()
 	m.sweepParts(now)
 	m.history.sweep(now - endedLife)
-	// Other namespaces' directories stay: a Kazoo lock creates its own only once.
-	m.sweepIdle(m.spaces[DefaultNamespace], now)
+	for _, ns := range slices.Sorted(maps.Keys(m.spaces)) {
+		m.sweepIdle(m.spaces[ns], now)
+	}
 	for range sweepKeys {
 		k := m.keyLine.pop(now - keyLife)
 		if k == nil {
@@ -80,7 +81,8 @@ func (m *Manager) sweep() {
 	m.sweepSuccession()
 }
 
-// sweepIdle removes directories of locks that nobody has used for a while.
+// sweepIdle removes directories of locks that nobody has used for a while, and
+// the settings that their last users agreed upon.
 func (m *Manager) sweepIdle(s *space, now time.Duration) {
 	looked, swept, from := 0, 0, s.sweepFrom
 	s.sweepFrom = ""
@@ -89,9 +91,12 @@ func (m *Manager) sweepIdle(s *space, now time.Duration) {
 			s.sweepFrom = q.name()
 			return false
 		}
-		if q.exists && q.contenders.Len() == 0 && q.leases == 0 && q.noted().strays == 0 && now-q.idle >= idleLock {
-			q.idle = now // asked for; the event removes it
-			m.sweepNode(q.path)
+		if q.contenders.Len() > 0 || q.leases > 0 || q.noted().strays > 0 || now-q.idle < idleLock {
+			return true
+		}
+		if ops := m.idleOps(q); len(ops) > 0 {
+			q.idle = now // asked for; the events remove it
+			m.submit(&zk.Write{Alone: true, Ops: ops}, func(zk.Result) {})
 			swept++
 		}
 		return true

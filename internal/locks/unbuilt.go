@@ -25,11 +25,3 @@ func (m *Manager) Reap(ctx context.Context, req ReapRequest) (ReapAnswer, error)
 func (m *Manager) Destroy(ctx context.Context, req DestroyRequest) (DestroyAnswer, error) {
 	return DestroyAnswer{}, unbuilt()
 }
-
-// Configure sets a lock's settings; they apply to who comes after.
-func (m *Manager) Configure(ctx context.Context, req SettingsRequest) (Lock, error) {
-	return Lock{}, unbuilt()
-}
-
-// Remove deletes an empty lock and its settings; one that is in use is CodeLockInUse.
-func (m *Manager) Remove(ctx context.Context, p Principal, ns, lock string) error { return unbuilt() }

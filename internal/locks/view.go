@@ -320,6 +320,7 @@ func (m *Manager) viewLock(q *queue, after, limit int) Lock {
 		}
 	}
 	v.State = m.lockState(q)
+	v.Limit, v.LimitAgreed = q.limit()
 	v.QueueLength = q.contenders.Len() - len(v.Holders)
 	if limit <= 0 || v.QueueLength == 0 {
 		return v
