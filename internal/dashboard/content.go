@@ -68,7 +68,9 @@ func rowOf(l *locks.Lock, m moments) templates.LockRow {
 	for i := range l.Holders {
 		c := &l.Holders[i]
 		if i < rowHolders {
-			row.Holders = append(row.Holders, whoOf(c))
+			who := whoOf(c)
+			who.AtFront = atFront(c)
+			row.Holders = append(row.Holders, who)
 		}
 		if since := m.held(c); !since.IsZero() && (row.HeldSince.IsZero() || since.Before(row.HeldSince)) {
 			row.HeldSince, row.HeldLonger = since, c.HeldLonger
@@ -88,6 +90,12 @@ func whoOf(c *locks.Contender) templates.Who {
 	return w
 }
 
+// atFront tells a lease of several locks that nothing stands before here, and
+// that nobody has seen hold: it waits for another of its locks.
+func atFront(c *locks.Contender) bool {
+	return c.Position == 0 && len(c.Group) > 0 && c.HeldFor == 0 && !c.Delayed
+}
+
 // contenderOf is an entry of l's queue.
 func contenderOf(l *locks.Lock, c *locks.Contender, m moments) templates.Contender {
 	v := templates.Contender{
@@ -104,7 +112,7 @@ func contenderOf(l *locks.Lock, c *locks.Contender, m moments) templates.Contend
 	}
 	if c.Position == 0 {
 		v.FencingToken, v.HeldSince, v.HeldLonger = c.FencingToken, m.held(c), c.HeldLonger
-		v.AtFront = len(c.Group) > 0 && c.HeldFor == 0 && !c.Delayed // none has seen it hold
+		v.AtFront = atFront(c)
 	}
 	if r := c.Revoke; r != nil {
 		v.Asked = &templates.Asked{Reason: visible(r.Reason)}

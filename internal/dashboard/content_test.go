@@ -71,7 +71,7 @@ func TestAContenderShowsEveryField(t *testing.T) {
 			templates.Contender{Who: templates.Who{LeaseID: "lk6"}, Znode: "/r/a/6", Asked: &templates.Asked{}}},
 		"at the front, and waiting for another lock of its group": {
 			locks.Contender{LeaseID: "lk7", Znode: "/r/a/7", Group: []string{"b"}},
-			templates.Contender{Who: templates.Who{LeaseID: "lk7"}, Znode: "/r/a/7", Group: []templates.Link{{Name: "b", URL: "/locks/b"}}, AtFront: true}},
+			templates.Contender{Who: templates.Who{LeaseID: "lk7", AtFront: true}, Znode: "/r/a/7", Group: []templates.Link{{Name: "b", URL: "/locks/b"}}}},
 		"a place that is kept": {
 			locks.Contender{LeaseID: "lk8", Znode: "/r/a/8", Delayed: true, Reason: locks.ReasonExpired, Clock: time.Minute, ExpiresIn: time.Second},
 			templates.Contender{Who: templates.Who{LeaseID: "lk8", Delayed: true}, Znode: "/r/a/8", Ended: "expired", Clock: time.Minute, ExpiresAt: now.Add(time.Second)}},

@@ -20,6 +20,11 @@
 //
 // Nothing lists all locks. The overview asks for one page of them.
 //
+// Nothing here changes a lock. Asking holders to let go, breaking, reaping and
+// destroying are requests that the page's own script (web/static/actions.js)
+// makes to the JSON API, under its rules; what came of them is pushed like any
+// change. Why somebody waits is worked out from the page that was read (why.go).
+//
 // # What it refuses
 //
 // Viewers beyond MaxViewers and views beyond MaxTopics get 503 with Retry-After

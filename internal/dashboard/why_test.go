@@ -150,6 +150,9 @@ func TestTheOverviewTellsHowALockIsHeld(t *testing.T) {
 			t.Errorf("%s: %v", words, got)
 		}
 	}
+	if row := rowOf(queueOf("g | x"), moments{now: now}); !row.Holders[0].AtFront {
+		t.Errorf("it waits for another lock: %+v", row)
+	}
 	if row := rowOf(queueOf("d |"), moments{now: now}); !row.Holders[0].Delayed || !row.ExpiresAt.Equal(now.Add(time.Minute)) {
 		t.Errorf("%+v", row)
 	}
