@@ -112,6 +112,9 @@ func (m *Manager) applyAdded(q *queue, c *zk.Change, now time.Duration) {
 	}
 	contender := m.entry(q, &parsed)
 	m.addContender(q, contender, c.Listed)
+	if contender.Ours {
+		m.witnessed.drop(contender.LeaseID) // a server that lagged lacked it
+	}
 	if !contender.Ours || contender.Unknown {
 		if c.Listed {
 			m.probe(q, contender.Name)
@@ -196,6 +199,7 @@ func (m *Manager) applyRemoved(q *queue, c *zk.Change, now time.Duration) {
 		m.inherited(q, q.contenders.Get(contender.Name), next)
 	default:
 		m.tellRemoved(q, contender.Name)
+		m.witness(q, contender.Name, now)
 	}
 	q.shown(contender.Name)
 	m.removeContender(q, contender.Name)

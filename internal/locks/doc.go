@@ -61,6 +61,9 @@
 // (amend.go). Holds are named, so that nothing that is repeated counts twice
 // (holds.go).
 //
+// What is remembered of ended leases, and of those of other gateways that were seen
+// to go, is in history.go and postmortem.go.
+//
 // # What it tells
 //
 // Options.Events is told what happens to leases, nodes, gateways and the session,

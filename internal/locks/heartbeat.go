@@ -128,6 +128,7 @@ func (m *Manager) heartbeat(id recipe.LeaseID, ttl time.Duration, refused *error
 		m.retime(l, ttl)
 	}
 	m.renew(l, now)
+	l.beat = now
 	return m.viewHeartbeat(l, now), nil, nil
 }
 

@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"slices"
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
@@ -10,44 +11,59 @@ import (
 // forgotten: its client is then told that it ended for an unknown reason.
 const maxHistory = 1 << 16
 
-// past is what is remembered of an ended lease.
-type past struct {
-	reason       Reason
-	words        string        // of the administrator who ended it
-	at           time.Duration // boot
-	ns, lock     string
-	fencingToken int64
-	ttl          time.Duration
-	mode         Mode
-	// doubtful: nobody knew when the contender was created, so the listing that
-	// lacked it may have come from a server that lags. It may be there again.
-	doubtful bool
-}
-
 // history remembers ended leases for endedLife, at most maxHistory of them.
 type history struct {
 	byID  map[recipe.LeaseID]past
 	order []recipe.LeaseID // in the order of their ends, from head on
 	head  int
+	// heirless are those that held and whose lock nobody has been granted since,
+	// in the order of their ends.
+	heirless map[place][]recipe.LeaseID
 }
 
 func (h *history) get(id recipe.LeaseID) (past, bool) { p, ok := h.byID[id]; return p, ok }
 func (h *history) has(id recipe.LeaseID) bool         { _, ok := h.byID[id]; return ok }
 
 // drop forgets a lease at once; its place in the order is passed over later.
-func (h *history) drop(id recipe.LeaseID) { delete(h.byID, id) }
+func (h *history) drop(id recipe.LeaseID) {
+	if p, ok := h.byID[id]; ok {
+		h.settle(id, p)
+		delete(h.byID, id)
+	}
+}
 
 func (h *history) add(id recipe.LeaseID, p past) {
 	if h.byID == nil {
-		h.byID = map[recipe.LeaseID]past{}
+		h.byID, h.heirless = map[recipe.LeaseID]past{}, map[place][]recipe.LeaseID{}
 	}
 	if h.has(id) {
 		return // its contender was back for a moment: what was told first stays
 	}
 	h.byID[id] = p
 	h.order = append(h.order, id)
+	if p.held != 0 {
+		at := place{p.ns, p.lock}
+		h.heirless[at] = append(h.heirless[at], id)
+	}
 	if len(h.order)-h.head > maxHistory {
 		h.pop()
+	}
+}
+
+// settle takes a lease from those whose lock waits for its next holder.
+func (h *history) settle(id recipe.LeaseID, p past) {
+	if p.held == 0 || p.next != nil {
+		return
+	}
+	at := place{p.ns, p.lock}
+	list := h.heirless[at]
+	if i := slices.Index(list, id); i >= 0 { // the first, but for those that were dropped
+		list = slices.Delete(list, i, i+1)
+	}
+	if len(list) == 0 {
+		delete(h.heirless, at)
+	} else {
+		h.heirless[at] = list
 	}
 }
 
@@ -62,7 +78,7 @@ func (h *history) sweep(before time.Duration) {
 }
 
 func (h *history) pop() {
-	delete(h.byID, h.order[h.head])
+	h.drop(h.order[h.head])
 	h.order[h.head] = ""
 	h.head++
 	if h.head > len(h.order)/2 {

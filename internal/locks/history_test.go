@@ -12,7 +12,7 @@ func TestHistoryForgetsTheOldestAtItsBoundAndTheOldInTime(t *testing.T) {
 	var h history
 	id := func(i int) recipe.LeaseID { return recipe.LeaseID(fmt.Sprint(i)) }
 	for i := range maxHistory + 10 {
-		h.add(id(i), past{at: time.Duration(i)})
+		h.add(id(i), past{at: time.Duration(i), held: 1, lock: fmt.Sprint(i % 3)})
 	}
 	if h.has(id(9)) || !h.has(id(10)) || len(h.byID) != maxHistory {
 		t.Errorf("the bound: %d entries", len(h.byID))
@@ -25,5 +25,8 @@ func TestHistoryForgetsTheOldestAtItsBoundAndTheOldInTime(t *testing.T) {
 	h.sweep(time.Duration(maxHistory + 10))
 	if len(h.byID) != 0 || len(h.order)-h.head != 0 {
 		t.Errorf("%d entries, %d in order", len(h.byID), len(h.order)-h.head)
+	}
+	if len(h.heirless) != 0 {
+		t.Errorf("%d locks wait for the next holder after leases that are forgotten", len(h.heirless))
 	}
 }

@@ -50,6 +50,7 @@ type lease struct {
 	grace    time.Duration // takeover + promise window: what the old owner promised ends a TTL after it; 0 for own leases
 	due      time.Duration // the reading under which it lies in the heap
 	since    time.Duration // when it came; once it has been granted, when that was
+	beat     time.Duration // of the last heartbeat; 0 when there was none
 	enqueued time.Duration // wall clock, since the Unix epoch
 
 	czxid  int64 // of the contender; 0 until known
@@ -188,6 +189,9 @@ func (m *Manager) grant(l *lease, now time.Duration) {
 	}
 	m.metrics.LeaseGranted(waited)
 	for s := range l.slots {
+		if !s.noted.held {
+			m.granted(s.q, s.contender, l, now)
+		}
 		if s.holds(now, l.told) {
 			m.tellGranted(s.q, s.contender, l)
 		}
@@ -247,19 +251,6 @@ func (m *Manager) finish(l *lease, reason Reason, now time.Duration) {
 	}
 	m.touch(l)
 	m.evaluateAll(l, now)
-}
-
-// remember keeps what became of a lease for those who ask later.
-func (m *Manager) remember(l *lease, now time.Duration) {
-	p := past{reason: l.reason(), words: l.words(), at: now, ns: l.q.space.name, lock: l.q.name(), ttl: l.ttl, mode: viewMode(l.contender.Mode),
-		doubtful: l.abandoned && l.czxid == 0}
-	if l.wasHeld {
-		p.fencingToken = m.fencingToken(l.czxid)
-	}
-	m.history.add(l.id(), p)
-	if k := m.keys[l.key()]; k != nil && l.key() != "" {
-		m.keyEnded(k, l.reason())
-	}
 }
 
 // fencingToken turns a czxid into the number that clients see.

@@ -105,6 +105,7 @@ type Manager struct {
 	spaces     map[string]*space
 	leases     map[recipe.LeaseID]*lease // those that this gateway owns and that have not ended
 	history    history
+	witnessed  history // ends that were seen of other gateways' leases
 	owners     names
 	keys       map[string]*keyEntry
 	keyLine    keyLine                     // those whose lease has ended

@@ -338,6 +338,7 @@ func (g *gate) checkForgotten(gates int) {
 		"queues": queues, "leases": len(m.leases), "sights": len(m.sights), "deferred": len(m.deferred), "hazardous": len(m.hazardous),
 		"keys": len(m.keys), "keys in line": len(m.keyLine), "other keys": len(m.otherKeys), "former": len(m.former),
 		"history": len(m.history.byID), "history's order": len(m.history.order) - m.history.head,
+		"heirless": len(m.history.heirless) + len(m.witnessed.heirless), "witnessed": len(m.witnessed.byID),
 		"deadlines": len(m.deadlines.h), "in line": len(m.counts.line), "reads": len(m.reads.line) + m.reads.out,
 		"in flight": m.inflight, "expiring": m.expiring, "acquiring": m.acquiring,
 		"locks": m.counts.locks, "contenders": m.counts.contenders,

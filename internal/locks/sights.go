@@ -70,6 +70,7 @@ func (m *Manager) seenHolding(q *queue, c *recipe.Contender, now time.Duration, 
 	if s.held || c.Ours && !c.Unknown && !m.holdsWhole(q, c) {
 		return
 	}
+	m.granted(q, c, nil, now)
 	tell := s.holds(now, listed || !m.synced)
 	m.sights[c] = s
 	if tell {

@@ -68,6 +68,7 @@ func (m *Manager) sweep() {
 	m.pollHidden()
 	m.sweepParts(now)
 	m.history.sweep(now - endedLife)
+	m.witnessed.sweep(now - endedLife)
 	for _, ns := range slices.Sorted(maps.Keys(m.spaces)) {
 		m.sweepIdle(m.spaces[ns], now)
 	}

@@ -8,11 +8,6 @@ func unbuilt() error {
 	return &Error{Code: CodeUnavailable, Detail: "not built yet"}
 }
 
-// Postmortem tells how a lease ended. A lease that lives is CodeNotFound.
-func (m *Manager) Postmortem(ctx context.Context, p Principal, id string) (Postmortem, error) {
-	return Postmortem{}, unbuilt()
-}
-
 // Break ends one contender, whatever it counts on.
 func (m *Manager) Break(ctx context.Context, req BreakRequest) error { return unbuilt() }
 
