@@ -23,6 +23,9 @@ func (m *Manager) Acquire(ctx context.Context, req AcquireRequest) (AcquireResul
 	if req.Token != "" {
 		return m.addHold(ctx, &req)
 	}
+	if req.DryRun {
+		return m.dryRun(ctx, req)
+	}
 	m.mu.Lock()
 	wants, key, err := m.prepareAcquire(ctx, &req)
 	if err != nil {
@@ -53,10 +56,9 @@ func (m *Manager) Acquire(ctx context.Context, req AcquireRequest) (AcquireResul
 		}
 		return AcquireResult{}, m.heldByOther(ctx, q, CodeHeldByOther) // releases mu
 	}
-	if len(m.leases) >= maxLeases {
+	if err := m.room(); err != nil {
 		m.unlock()
-		return AcquireResult{}, &Error{Code: CodeTooManyWaiters, RetryAfter: retryAfter,
-			Detail: "this gateway runs as many leases as it may; repeat later or on another gateway"}
+		return AcquireResult{}, err
 	}
 	l, err := m.newLease(wants, &req)
 	if err != nil {

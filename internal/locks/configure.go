@@ -42,12 +42,8 @@ func (m *Manager) Remove(ctx context.Context, _ Principal, ns, lock string) erro
 
 // lockInUse says who uses a lock; mu is held, and released meanwhile.
 func (m *Manager) lockInUse(ctx context.Context, q *queue) *Error {
-	m.describe(ctx, q, q.holders(maxHolders))
-	e := &Error{Code: CodeLockInUse, QueueLength: q.contenders.Waiting(),
+	e := &Error{Code: CodeLockInUse, Holders: m.describeHolders(ctx, q, maxHolders), QueueLength: q.contenders.Waiting(),
 		Detail: "somebody holds the lock or stands in line for it; destroy ends them and removes it"}
-	for _, c := range q.holders(maxHolders) {
-		e.Holders = append(e.Holders, m.viewContender(q, c, 0))
-	}
 	if q.contenders.Len() == 0 && q.leases == 0 {
 		e.Detail = "the lock's directory has a child that is no contender; delete it, then the lock"
 	}

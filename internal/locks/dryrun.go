@@ -1,0 +1,66 @@
+package locks
+
+import (
+	"context"
+
+	"lockkeeper/internal/locks/recipe"
+)
+
+// dryRun answers what the acquire would find now. It refuses what the acquire would
+// refuse, and that is all it does: nothing is written, no id is made, no place
+// taken, and an idempotency key is not looked for, because it tells of another request.
+// The answer is a forecast from the replica: who is on the way into the queue
+// is not known to it.
+func (m *Manager) dryRun(ctx context.Context, req AcquireRequest) (AcquireResult, error) {
+	req.IdempotencyKey = ""
+	m.mu.Lock()
+	defer m.unlock()
+	wants, _, err := m.prepareAcquire(ctx, &req)
+	if err != nil {
+		return AcquireResult{}, err
+	}
+	if err := m.room(); err != nil {
+		return AcquireResult{}, err
+	}
+	found := &DryRun{State: Held}
+	for i := range wants {
+		q := m.spaces[wants[i].NS].find(wants[i].Lock)
+		if q == nil {
+			continue
+		}
+		found.QueueLength = max(found.QueueLength, q.contenders.Waiting())
+		if q.contenders.WouldHold(wants[i].contender()) {
+			continue
+		}
+		found.State = Waiting
+		found.Holders = append(found.Holders, m.describeHolders(ctx, q, maxHolders-len(found.Holders))...)
+	}
+	return AcquireResult{DryRun: found}, nil
+}
+
+// describeHolders are those who hold a lock, in full, at most so many. mu is
+// held, and released meanwhile.
+func (m *Manager) describeHolders(ctx context.Context, q *queue, most int) []Contender {
+	q.polls++ // keeps the queue
+	var list []*recipe.Contender
+	if most > 0 {
+		m.describe(ctx, q, q.holders(most))
+		list = q.holders(most)
+	}
+	views := make([]Contender, 0, len(list))
+	for _, c := range list {
+		views = append(views, m.viewContender(q, c, 0))
+	}
+	q.polls--
+	m.forget(q)
+	return views
+}
+
+// room is nil while this gateway may run another lease.
+func (m *Manager) room() error {
+	if len(m.leases) < maxLeases {
+		return nil
+	}
+	return &Error{Code: CodeTooManyWaiters, RetryAfter: retryAfter,
+		Detail: "this gateway runs as many leases as it may; repeat later or on another gateway"}
+}
