@@ -193,8 +193,8 @@ func (z zkMetrics) Batch(writes int)                          { z.m.ZKBatch(writ
 func state(info locks.Info) metrics.State {
 	s := metrics.State{FenceMargin: info.ZooKeeper.FenceMargin, ReplicaCurrent: info.ZooKeeper.ReplicaCurrent,
 		OldestWaiter: info.OldestWaiter, Leases: map[metrics.LeaseKind]int{}}
-	for of, n := range info.Leases {
-		s.Leases[metrics.LeaseKind{State: string(of), Mode: string(locks.Exclusive)}] = n
+	for of, n := range info.Kinds {
+		s.Leases[metrics.LeaseKind{State: string(of.State), Mode: string(of.Mode)}] = n
 	}
 	return s
 }

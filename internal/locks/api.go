@@ -355,7 +355,15 @@ type Info struct {
 	Locks         int // in use, in all namespaces
 	Contenders    int // that hold or wait, foreign ones too
 	Leases        map[State]int
-	OldestWaiter  time.Duration // how long the oldest waiting lease has waited; 0 when none waits
+	Kinds         map[LeaseKind]int // the same leases by mode, too
+	OldestWaiter  time.Duration     // how long the oldest waiting lease has waited; 0 when none waits
+}
+
+// LeaseKind is what leases are counted by. Mode is Several for those of more
+// than one lock.
+type LeaseKind struct {
+	State State
+	Mode  Mode
 }
 
 // ZooKeeperInfo describes the connection.

@@ -130,6 +130,7 @@ func (m *Manager) applyAdded(q *queue, c *zk.Change, now time.Duration) {
 	default:
 		if s := l.slotAt(q, contender); s != nil && !s.seen && !s.gone {
 			s.seen, s.contender = true, contender
+			m.counts.recount(l)
 			if s == &l.slot {
 				m.leases[l.id()] = l // under the id as it stands in the name: one string in memory, not two
 			}

@@ -21,7 +21,7 @@ func (m *Manager) CheckAll() error {
 
 func (m *Manager) checkLeases() (err error) {
 	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
-	var phases [ended]int
+	var phases [ended][kinds]int
 	waits := 0
 	holders := map[string]*slot{}
 	for id, l := range m.leases {
@@ -29,7 +29,10 @@ func (m *Manager) checkLeases() (err error) {
 			fail("lease %s has ended and is kept", id)
 			continue
 		}
-		phases[l.phase]++
+		phases[l.phase][l.kind]++
+		if l.kind != kindOf(l) {
+			fail("lease %s is counted as %s and is %s", id, l.kind.mode(), kindOf(l).mode())
+		}
 		if l.phase == held {
 			for s := range l.slots {
 				other := holders[s.q.path]

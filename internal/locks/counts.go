@@ -3,13 +3,15 @@ package locks
 import (
 	"container/heap"
 	"time"
+
+	"lockkeeper/internal/locks/recipe"
 )
 
 // counts is what Info says of numbers, kept as things change: asking costs
 // nothing that grows. Guarded by Manager.mu.
 type counts struct {
-	phases     [ended]int // leases of this gateway, by phase
-	locks      int        // queues with contenders
+	phases     [ended][kinds]int // leases of this gateway, by phase and kind
+	locks      int               // queues with contenders
 	contenders int
 	line       waitingHeap // leases that are creating or waiting, the oldest first
 }
@@ -17,9 +19,53 @@ type counts struct {
 // waits reports whether a lease of that phase stands in line.
 func (p phase) waits() bool { return p == creating || p == waiting }
 
+// kind is what a lease is counted as: the mode of its one lock, or several.
+type kind uint8
+
+// The first kinds are the numbers of recipe.Mode.
+const (
+	several kind = kind(recipe.Permit) + 1
+	kinds        = several + 1
+)
+
+// Several stands in place of a mode for leases of more than one lock.
+const Several Mode = "several"
+
+func (k kind) mode() Mode {
+	if k == several {
+		return Several
+	}
+	return Mode(recipe.Mode(k).String())
+}
+
+func kindOf(l *lease) kind {
+	if l.contender.Groups > 1 {
+		return several
+	}
+	return kind(l.contender.Mode)
+}
+
+// recount is called when a lease's first contender is another one.
+func (c *counts) recount(l *lease) {
+	if l.phase != ended {
+		c.phases[l.phase][l.kind]--
+		c.phases[l.phase][kindOf(l)]++
+	}
+	l.kind = kindOf(l)
+}
+
+// in is how many leases are in a phase.
+func (c *counts) in(p phase) (n int) {
+	for _, of := range c.phases[p] {
+		n += of
+	}
+	return n
+}
+
 // enter counts a lease that this gateway has begun to own.
 func (c *counts) enter(l *lease) {
-	c.phases[l.phase]++
+	l.kind = kindOf(l)
+	c.phases[l.phase][l.kind]++
 	l.lineIndex = -1
 	if l.phase.waits() {
 		heap.Push(&c.line, l)
@@ -31,10 +77,10 @@ func (c *counts) enter(l *lease) {
 func (m *Manager) setPhase(l *lease, to phase) {
 	c := &m.counts
 	if l.phase != ended {
-		c.phases[l.phase]--
+		c.phases[l.phase][l.kind]--
 	}
 	if to != ended {
-		c.phases[to]++
+		c.phases[to][l.kind]++
 	}
 	l.phase = to
 	switch {

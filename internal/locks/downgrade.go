@@ -173,6 +173,7 @@ func (q *queue) twin(c *recipe.Contender, is func(*recipe.Contender) bool) *reci
 // which is about to leave the replica.
 func (m *Manager) succeeded(l *lease, s *slot, next *recipe.Contender) {
 	s.contender = next
+	m.counts.recount(l)
 	delete(m.sights, next)
 	if s == &l.slot {
 		l.setDataVersion(0)

@@ -29,6 +29,7 @@ type lease struct {
 	phase   phase
 	wasHeld bool  // ending and ended: it was held before
 	why     cause // ending and ended: the reason
+	kind    kind  // what it is counted as
 
 	// The clock, and the contender's data.
 	claimed   bool   // its client knows of the grant

@@ -304,8 +304,13 @@ func (m *Manager) Info(context.Context) Info {
 		return info
 	}
 	info.Locks, info.Contenders = m.counts.locks, m.counts.contenders
-	info.Leases[Waiting] = m.counts.phases[creating] + m.counts.phases[waiting]
-	info.Leases[Held] = m.counts.phases[held]
+	info.Leases[Waiting] = m.counts.in(creating) + m.counts.in(waiting)
+	info.Leases[Held] = m.counts.in(held)
+	info.Kinds = make(map[LeaseKind]int, 2*kinds)
+	for k := range kinds {
+		info.Kinds[LeaseKind{Waiting, k.mode()}] = m.counts.phases[creating][k] + m.counts.phases[waiting][k]
+		info.Kinds[LeaseKind{Held, k.mode()}] = m.counts.phases[held][k]
+	}
 	info.OldestWaiter = m.counts.oldest(m.clock.Now().Boot())
 	if m.session != nil {
 		now := m.clock.Now()

@@ -22,7 +22,7 @@ type LeaseKind struct{ State, Mode string }
 func (m *Metrics) Watch(read func() State) {
 	m.registry.MustRegister(&stateCollector{
 		read: read,
-		leases: prometheus.NewDesc(namespace+"_leases", "Leases whose clocks this gateway runs.",
+		leases: prometheus.NewDesc(namespace+"_leases", "Leases whose clocks this gateway runs; those of more than one lock have the mode several.",
 			[]string{"state", "mode"}, nil),
 		fenceMargin: prometheus.NewDesc(namespace+"_fence_margin_seconds",
 			"Time until this gateway may no longer speak for its leases if nothing commits.", nil, nil),
