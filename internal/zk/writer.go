@@ -21,9 +21,10 @@ type writer struct {
 	number   int64 // guarded transactions sent so far
 	depth    int
 	inflight map[int64]*batch
-	working  int  // of those: workBatches
-	bare     bool // a bareBatch is under way
-	parted   bool // the farewell is under way or over
+	entered  chan struct{} // closed when the newest batch is on its way into the library; nil before the first
+	working  int           // of those: workBatches
+	bare     bool          // a bareBatch is under way
+	parted   bool          // the farewell is under way or over
 
 	queue queue
 	again []*batch // refused and to be sent again, before the queue
@@ -228,7 +229,15 @@ func (s *Session) send(b *batch) {
 		it.maybe = true
 	}
 	ops := s.request(b)
-	go func() { w.answers <- answered{b, s.conn.multi(ops), time.Now()} }()
+	before, entered := w.entered, make(chan struct{})
+	w.entered = entered
+	go func() {
+		if before != nil {
+			<-before // else the scheduler would say in which order they go, and it prefers the last
+		}
+		close(entered)
+		w.answers <- answered{b, s.conn.multi(ops), time.Now()}
+	}()
 }
 
 // onAnswer is told what became of a batch.
