@@ -41,7 +41,7 @@ func (f *terms) take(name string, v value) (known bool, p *problem) {
 	case "ephemeral":
 		f.req.Ephemeral, p = boolean(name, v)
 	case "hold":
-		f.req.Hold, p = someText(name, v, locks.MaxHoldName)
+		f.req.Hold, p = holdName(v)
 		return true, p
 	case "dry_run":
 		f.req.DryRun, p = boolean(name, v)
@@ -251,9 +251,6 @@ func (x *exchange) queue(form *terms) {
 		x.leaseID = result.Lease.ID
 		x.problem(draining())
 		return
-	}
-	if result.HoldAdded {
-		result.Lease.Token = form.req.Token // for the shell lines: its client has it
 	}
 	x.acquired(&result, form.format == "env")
 }

@@ -248,8 +248,7 @@ func (f *holdForm) take(name string, v value) (known bool, p *problem) {
 	if name != "hold" {
 		return false, nil
 	}
-	// An empty one is refused: it would let go of everything.
-	f.hold, p = someText(name, v, locks.MaxHoldName)
+	f.hold, p = holdName(v) // an empty one is refused: it would let go of everything
 	return true, p
 }
 

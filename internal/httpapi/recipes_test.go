@@ -40,8 +40,10 @@ func TestARecipeReachesTheManagerAsItWasAsked(t *testing.T) {
 		// With a token nothing but the hold is said, also not what others leave unsaid.
 		{path + "?hold=inner", opt(tok), locks.AcquireRequest{Principal: locks.Anonymous, NS: "default", Lock: "deploy", Hold: "inner", Token: someToken}},
 		{path + "?hold=inner&format=env", opt(tok, apitest.JSON(`{"ns":"other"}`)), locks.AcquireRequest{Principal: locks.Anonymous, NS: "other", Lock: "deploy", Hold: "inner", Token: someToken}},
-		{group + "?hold=inner", opt(tok), locks.AcquireRequest{Principal: locks.Anonymous, Hold: "inner", Token: someToken}},
 
+		{group + "?locks=only&hold=outer", nil, with(more, func(r *locks.AcquireRequest) {
+			r.Group, r.Hold = []locks.Want{{NS: "default", Lock: "only", Mode: locks.Exclusive}}, "outer"
+		})},
 		{group + "?locks=b,a:1", nil, with(more, func(r *locks.AcquireRequest) {
 			r.Group = []locks.Want{{NS: "default", Lock: "b", Mode: locks.Exclusive}, {NS: "default", Lock: "a:1", Mode: locks.Exclusive}}
 		})},
@@ -120,7 +122,7 @@ func TestAHoldIsAddedToTheLeaseThatIsThere(t *testing.T) {
 	g := serve(t)
 	g.acquire = func(context.Context, locks.AcquireRequest) (locks.AcquireResult, error) {
 		l := held()
-		l.Token, l.Holds = "", []string{"outer", "inner"}
+		l.Holds = []string{"outer", "inner"}
 		return locks.AcquireResult{Lease: l, HoldAdded: true}, nil
 	}
 	a := g.send(t, "POST", "/v1/locks/deploy/leases?hold=inner", apitest.Token(someToken))
@@ -138,11 +140,11 @@ func TestAHoldIsAddedToTheLeaseThatIsThere(t *testing.T) {
 
 func TestAHoldIsReleasedByItsName(t *testing.T) {
 	g := serve(t)
-	g.send(t, "DELETE", "/v1/leases/self?hold=a+b", apitest.Token(someToken))
+	g.send(t, "DELETE", "/v1/leases/self?hold=a%2Bb", apitest.Token(someToken))
 	if a := g.send(t, "DELETE", "/v1/leases/"+someID+"?hold=c", apitest.Token(someToken)); a.Status != 204 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	want := []string{`release "" ` + someToken + ` hold a b`, `release "` + someID + `" ` + someToken + ` hold c`}
+	want := []string{`release "" ` + someToken + ` hold a+b`, `release "` + someID + `" ` + someToken + ` hold c`}
 	if got := g.asked(); !reflect.DeepEqual(got, want) {
 		t.Errorf("asked %q", got)
 	}
@@ -278,11 +280,11 @@ func recipes() locks.Lock {
 		NS: "default", Name: "gpu", State: locks.LockDelayed, QueueLength: 3, Rev: "1", Limit: 5, LimitAgreed: true,
 		Holders: []locks.Contender{
 			{LeaseID: "gone", Owner: "me", Mode: locks.Semaphore, Permits: 2, Limit: 5, Delayed: true, Reason: locks.ReasonExpired, ExpiresIn: 9 * time.Second},
-			{LeaseID: someID, Owner: "you", Mode: locks.Semaphore, Permits: 1, Limit: 4, FencingToken: 77, Holds: []string{"outer", "in\u202ener"}, Ephemeral: true,
+			{LeaseID: someID, Owner: "you", Mode: locks.Semaphore, Permits: 1, Limit: 4, FencingToken: 77, Holds: []string{"outer", "inner"}, Ephemeral: true,
 				Revoke: &locks.Revocation{Reason: "maintenance", Forced: true, ForceIn: 12340 * time.Millisecond}, Metadata: "m"},
 		},
 		Waiters: []locks.Contender{
-			{LeaseID: "waits", Mode: locks.Exclusive, Position: 1, Group: []string{"disk", "other/net"}},
+			{LeaseID: "waits", Mode: locks.Exclusive, Position: 1, Group: []string{"disk\u202e", "other/net"}},
 			{Znode: "/lockkeeper/locks/gpu/_c_1-lease-0000000001", Mode: locks.Semaphore, Permits: 1, Position: 2, Foreign: &locks.Foreign{Program: "curator"}, Revoke: new(locks.Revocation)},
 			{LeaseID: "plain", Mode: locks.Shared, Position: 3},
 		},
@@ -305,7 +307,7 @@ func TestAQueueTellsWhySomeoneWaits(t *testing.T) {
 	if c := lock.Holders[1]; len(c.Holds) != 2 || !c.Ephemeral || c.RevokeRequested == nil || *c.RevokeRequested.ForceInMS != 12_340 {
 		t.Errorf("who is asked to let go: %+v", c)
 	}
-	if c := lock.Waiters[0]; !reflect.DeepEqual(c.Group, []string{"disk", "other/net"}) {
+	if c := lock.Waiters[0]; !reflect.DeepEqual(c.Group, []string{"disk\u202e", "other/net"}) {
 		t.Errorf("who waits for several: %+v", c)
 	}
 	a = g.send(t, "GET", "/v1/locks/gpu?format=text")

@@ -177,6 +177,8 @@ func TestEachRefusalNamesWhatIsWrongAndAsksTheManagerNothing(t *testing.T) {
 		{"a dry run as a word", "POST", acquire + "?dry_run=1", nil, 422, "invalid_field", "dry_run"},
 		{"an empty hold", "POST", acquire + "?hold=", nil, 422, "invalid_field", "hold"},
 		{"a long hold", "POST", acquire + "?hold=" + strings.Repeat("h", 65), nil, 422, "invalid_field", "hold"},
+		{"a hold with a blank", "POST", acquire + "?hold=a+b", nil, 422, "invalid_field", "hold"},
+		{"a hold in another alphabet", "DELETE", self + "?hold=%C3%A9", opt(tok), 422, "invalid_field", "hold"},
 		{"a hold that is a token", "POST", acquire + "?hold=" + someToken, nil, 422, "invalid_field", "hold"},
 		{"the lock's name again", "POST", acquire + "?lock=deploy", nil, 422, "unknown_field", "lock"},
 		{"several locks at one", "POST", acquire + "?locks=a,b", nil, 422, "unknown_field", "locks"},
@@ -221,7 +223,8 @@ func TestEachRefusalNamesWhatIsWrongAndAsksTheManagerNothing(t *testing.T) {
 		{"a mode for all of them", "POST", group + "?locks=a,b&mode=shared", nil, 422, "unknown_field", "mode"},
 		{"a namespace for all of them", "POST", group + "?locks=a,b&ns=other", nil, 422, "unknown_field", "ns"},
 		{"wait with async, for several", "POST", group + "?locks=a&async=true&wait=1s", nil, 422, "invalid_field", "wait"},
-		{"a token with locks", "POST", group + "?locks=a&hold=a", opt(tok), 422, "invalid_field", "locks"},
+		{"a token for several locks", "POST", group + "?hold=a", opt(tok), 422, "invalid_field", "Lease-Token"},
+		{"a token with locks", "POST", group + "?locks=a&hold=a", opt(tok), 422, "invalid_field", "Lease-Token"},
 		{"a short key, for several", "POST", group + "?locks=a", opt(apitest.Key("short")), 422, "invalid_field", "Idempotency-Key"},
 
 		// Changes, ends and settings.

@@ -99,7 +99,10 @@ func (f *severalForm) decode(x *exchange) *problem {
 		return p
 	}
 	x.lock, x.owner = namesOf(f.req.Group), f.req.Owner
-	if p = f.finish(x.r.Header); p != nil || f.req.Token != "" {
+	if f.req.Token != "" {
+		return invalid("Lease-Token", "this takes a lease that is not there yet: a hold is added at one of the locks of its lease, with POST /v1/locks/{lock}/leases")
+	}
+	if p = f.finish(x.r.Header); p != nil {
 		return p
 	}
 	if len(f.req.Group) == 0 {

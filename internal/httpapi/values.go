@@ -154,6 +154,15 @@ func visible(s string) bool {
 	return true
 }
 
+// holdName reads the name of a hold.
+func holdName(v value) (string, *problem) {
+	name, p := someText("hold", v, locks.MaxHoldName)
+	if p == nil && !visible(name) {
+		p = invalid("hold", "it has visible ASCII characters alone, and no spaces")
+	}
+	return name, p
+}
+
 func namespace(v value) (string, *problem) {
 	if v.kind == isText && len(v.text) <= 64 && v.text != "" && isAlphanumeric(v.text[0]) {
 		ok := true

@@ -1860,7 +1860,7 @@ type AcquireSeveralParams struct {
 	// estimate.
 	Ephemeral *EphemeralParam `form:"ephemeral,omitempty" json:"ephemeral,omitempty"`
 
-	// Hold A name for this hold of a reentrant lease, up to 64 bytes, no control characters. One that was released cannot be taken
+	// Hold A name for this hold of a reentrant lease, up to 64 visible ASCII characters. One that was released cannot be taken
 	// again (409 `hold_released`), so a late repeat takes nothing.
 	Hold *HoldParam `form:"hold,omitempty" json:"hold,omitempty"`
 
@@ -1875,9 +1875,6 @@ type AcquireSeveralParams struct {
 	// the job, never the job's name. It lives until ten minutes after the lease ended. The same request again answers
 	// 200 with the lease as it is; with other parameters it is 422 `idempotency_key_reused`; after the end 410.
 	IdempotencyKey *IdempotencyKeyParam `json:"Idempotency-Key,omitempty"`
-
-	// LeaseToken The token of a lease that gets one hold more. Needs `hold`.
-	LeaseToken *LeaseTokenHoldParam `json:"Lease-Token,omitempty"`
 }
 
 // AcquireSeveralParamsFormat defines parameters for AcquireSeveral.
@@ -2144,7 +2141,7 @@ type AcquireParams struct {
 	// estimate.
 	Ephemeral *EphemeralParam `form:"ephemeral,omitempty" json:"ephemeral,omitempty"`
 
-	// Hold A name for this hold of a reentrant lease, up to 64 bytes, no control characters. One that was released cannot be taken
+	// Hold A name for this hold of a reentrant lease, up to 64 visible ASCII characters. One that was released cannot be taken
 	// again (409 `hold_released`), so a late repeat takes nothing.
 	Hold *HoldParam `form:"hold,omitempty" json:"hold,omitempty"`
 
@@ -2576,8 +2573,7 @@ type ClientInterface interface {
 	//
 	// `locks` in the body has an object for each lock, with a mode of its own; in the query it is the names of exclusive locks
 	// of the default namespace, separated by commas: `locks=a,b`. Every other query parameter except `format` may be a member
-	// of the body instead. They mean what they mean for one lock. With the token of a lease of several locks in `Lease-Token`,
-	// `hold` adds a hold to it; then there is no `locks`.
+	// of the body instead. They mean what they mean for one lock. A hold is added at any of its locks, as to a lease of one.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2592,8 +2588,7 @@ type ClientInterface interface {
 	//
 	// `locks` in the body has an object for each lock, with a mode of its own; in the query it is the names of exclusive locks
 	// of the default namespace, separated by commas: `locks=a,b`. Every other query parameter except `format` may be a member
-	// of the body instead. They mean what they mean for one lock. With the token of a lease of several locks in `Lease-Token`,
-	// `hold` adds a hold to it; then there is no `locks`.
+	// of the body instead. They mean what they mean for one lock. A hold is added at any of its locks, as to a lease of one.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3246,8 +3241,7 @@ func (c *Client) ListLeases(ctx context.Context, params *ListLeasesParams, reqEd
 //
 // `locks` in the body has an object for each lock, with a mode of its own; in the query it is the names of exclusive locks
 // of the default namespace, separated by commas: `locks=a,b`. Every other query parameter except `format` may be a member
-// of the body instead. They mean what they mean for one lock. With the token of a lease of several locks in `Lease-Token`,
-// `hold` adds a hold to it; then there is no `locks`.
+// of the body instead. They mean what they mean for one lock. A hold is added at any of its locks, as to a lease of one.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3272,8 +3266,7 @@ func (c *Client) AcquireSeveralWithBody(ctx context.Context, params *AcquireSeve
 //
 // `locks` in the body has an object for each lock, with a mode of its own; in the query it is the names of exclusive locks
 // of the default namespace, separated by commas: `locks=a,b`. Every other query parameter except `format` may be a member
-// of the body instead. They mean what they mean for one lock. With the token of a lease of several locks in `Lease-Token`,
-// `hold` adds a hold to it; then there is no `locks`.
+// of the body instead. They mean what they mean for one lock. A hold is added at any of its locks, as to a lease of one.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5283,17 +5276,6 @@ func NewAcquireSeveralRequestWithBody(server string, params *AcquireSeveralParam
 			}
 
 			req.Header.Set("Idempotency-Key", headerParam0)
-		}
-
-		if params.LeaseToken != nil {
-			var headerParam1 string
-
-			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "Lease-Token", *params.LeaseToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-			if err != nil {
-				return nil, err
-			}
-
-			req.Header.Set("Lease-Token", headerParam1)
 		}
 
 	}
