@@ -84,12 +84,7 @@ func (m *Manager) prepareAcquire(ctx context.Context, req *AcquireRequest) (want
 			return nil, nil, err
 		}
 		wants = req.wants()
-		for i := range wants {
-			if m.spaces[wants[i].NS] == nil {
-				return nil, nil, namespaceUnknown(req.field(i, "ns"), wants[i].NS)
-			}
-		}
-		if err := m.sameLock(req, wants); err != nil {
+		if err := m.nameable(req, wants); err != nil {
 			return nil, nil, err
 		}
 		if req.IdempotencyKey != "" {
@@ -144,19 +139,31 @@ func (m *Manager) newLease(wants []Want, req *AcquireRequest) (*lease, error) {
 	if req.Hold != "" {
 		l.few().holds = []string{strings.Clone(req.Hold)}
 	}
-	if len(wants) > 1 {
-		l.few().rest = make([]slot, len(wants)-1)
-	}
-	i := 0
-	for s := range l.slots {
+	var slots []slot
+	for i := range wants {
+		space := m.spaces[wants[i].NS]
 		c := wants[i].contender()
 		c.LeaseID = id
 		if len(wants) > 1 {
 			c.Group, c.Groups = uint8(i+1), uint8(len(wants))
 		}
-		s.q, s.contender = m.queueOf(m.spaces[wants[i].NS], wants[i].Lock), c
+		q := m.queueOf(space, wants[i].Lock)
+		if space.dialect == recipe.Native && len(wants) == 1 {
+			l.slot = slot{q: q, contender: c} // nearly all leases: without a slice of one
+			break
+		}
+		for _, member := range space.dialect.Contenders(*c) {
+			slots = append(slots, slot{q: q, contender: &member})
+		}
+	}
+	if len(slots) > 0 {
+		l.slot = slots[0]
+	}
+	if len(slots) > 1 {
+		l.few().rest = slots[1:]
+	}
+	for s := range l.slots {
 		s.q.leases++
-		i++
 	}
 	m.leases[id] = l
 	m.counts.enter(l)

@@ -162,7 +162,7 @@ func (m *Manager) allParts(at part) []part {
 // recordAt is the contender whose record counts, of those of a lease.
 func (m *Manager) recordAt(at part) part {
 	for _, p := range m.allParts(at) {
-		if ordinal(p.c) == 0 {
+		if leads(p.c) {
 			return p
 		}
 	}

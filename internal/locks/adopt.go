@@ -123,7 +123,7 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 		return false // the event follows
 	case l == nil:
 		list := []part{{q, c}}
-		if widthOf(c) > 1 {
+		if oneOfSeveral(c) {
 			if list = m.parts[c.LeaseID].whole(); list == nil {
 				return false // the others follow; else sweepParts
 			}

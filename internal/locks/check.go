@@ -36,7 +36,7 @@ func (m *Manager) checkLeases() (err error) {
 		if l.phase == held {
 			for s := range l.slots {
 				other := holders[s.q.path]
-				if other != nil && (other.contender.Mode != s.contender.Mode || s.contender.Mode == recipe.Exclusive) {
+				if other != nil && other.contender.LeaseID != id && (other.contender.Mode != s.contender.Mode || s.contender.Mode == recipe.Exclusive) {
 					fail("%s is held by %s and %s", s.q.path, other.name(), s.name())
 				}
 				holders[s.q.path] = s

@@ -32,7 +32,12 @@ func (m *Manager) compose(l *lease, key *keyEntry) *creation {
 		c.write.Ops = append(c.write.Ops, op)
 		c.slots = append(c.slots, s)
 	}
+	var before *queue // a lease's contenders in one queue stand together
 	for s := range l.slots {
+		if s.q == before {
+			continue
+		}
+		before = s.q
 		if !s.q.exists {
 			// A directory that may exist after all fails the transaction: it
 			// travels alone.
@@ -177,9 +182,20 @@ func (r *AcquireRequest) field(i int, name string) string {
 	return "locks[" + strconv.Itoa(i) + "]." + name
 }
 
-// sameLock refuses a lock that is asked for twice, by one name or by two
-// namespaces that share a root.
-func (m *Manager) sameLock(r *AcquireRequest, wants []Want) error {
+// nameable refuses locks for which there are no contenders: in a namespace that
+// there is not, in a mode for which its dialect has no name, or asked for twice, by one
+// name or by two namespaces that share a root.
+func (m *Manager) nameable(r *AcquireRequest, wants []Want) error {
+	for i := range wants {
+		space := m.spaces[wants[i].NS]
+		switch {
+		case space == nil:
+			return namespaceUnknown(r.field(i, "ns"), wants[i].NS)
+		case wants[i].Mode == Semaphore && space.dialect != recipe.Native:
+			return invalid(r.field(i, "mode"), fmt.Sprintf("namespace %s has the names of %s locks, and none for a semaphore's permits; use a namespace of the native dialect",
+				space.name, space.dialect))
+		}
+	}
 	if len(wants) < 2 {
 		return nil
 	}

@@ -162,7 +162,7 @@ func (q *queue) twin(c *recipe.Contender, is func(*recipe.Contender) bool) *reci
 	}
 	for i := first; i < q.contenders.Len() && q.contenders.At(i).Number == c.Number; i++ {
 		other := q.contenders.At(i)
-		if i != at && other.LeaseID == c.LeaseID && ordinal(other) == ordinal(c) && is(other) {
+		if i != at && other.LeaseID == c.LeaseID && samePlace(other, c) && is(other) {
 			return other
 		}
 	}

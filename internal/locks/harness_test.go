@@ -167,7 +167,7 @@ func checkAll(t *testing.T, s *fakeStore, gates ...*gate) {
 				continue
 			}
 			for slot := range l.slots {
-				if other := held[slot.q.path]; other != nil && (other.Mode != slot.contender.Mode || other.Mode == recipe.Exclusive) {
+				if other := held[slot.q.path]; other != nil && other.LeaseID != id && (other.Mode != slot.contender.Mode || other.Mode == recipe.Exclusive) {
 					t.Errorf("%s: held by %s and %s", slot.q.path, other.LeaseID, id)
 				}
 				held[slot.q.path] = slot.contender

@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -208,7 +209,12 @@ func (m *Manager) prepare(layout *zk.Layout) error {
 		{Path: m.settingsRoot(), Depth: 2},
 	}
 	for ns, namespace := range layout.Namespaces {
-		m.spaces[ns] = newSpace(ns, namespace.Root)
+		dialect, known := recipe.ParseDialect(cmp.Or(namespace.Dialect, string(recipe.Native)))
+		if !known {
+			return &zk.FatalError{Kind: zk.KindNamespace, Hint: "a newer gateway made it: upgrade this one",
+				Err: fmt.Errorf("namespace %s has the dialect %q, which this gateway does not know", ns, namespace.Dialect)}
+		}
+		m.spaces[ns] = newSpace(ns, namespace.Root, dialect)
 		roots = append(roots, zk.WatchRoot{Path: namespace.Root, Depth: 2})
 	}
 	m.watcher = m.opt.Store.Watch(roots, m, m.writerZxid)

@@ -74,7 +74,7 @@ func (m *Manager) witness(q *queue, name string, now time.Duration) {
 		return
 	}
 	s := m.sights[c]
-	if !c.Ours || c.Unknown || s.mute || ordinal(c) > 0 || !m.loadedOnce || m.leases[c.LeaseID] != nil || m.history.has(c.LeaseID) {
+	if !c.Ours || c.Unknown || s.mute || !leads(c) || !m.loadedOnce || m.leases[c.LeaseID] != nil || m.history.has(c.LeaseID) {
 		return
 	}
 	p := past{reason: ReasonUnknown, at: now, ns: q.space.name, lock: q.name(), mode: viewMode(c.Mode)}

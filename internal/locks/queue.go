@@ -13,15 +13,16 @@ import (
 
 // space is a namespace: a lock root in ZooKeeper and the queues below it.
 type space struct {
-	name   string
-	root   string
-	queues *btree.BTreeG[*queue] // by path, thus by lock name: lists are pages in order
+	name    string
+	root    string
+	dialect recipe.Dialect        // of the names that its leases have
+	queues  *btree.BTreeG[*queue] // by path, thus by lock name: lists are pages in order
 	// sweepFrom is where the next sweep goes on, "" for the front.
 	sweepFrom string
 }
 
-func newSpace(name, root string) *space {
-	return &space{name: name, root: root, queues: btree.NewBTreeGOptions(
+func newSpace(name, root string, dialect recipe.Dialect) *space {
+	return &space{name: name, root: root, dialect: dialect, queues: btree.NewBTreeGOptions(
 		func(a, b *queue) bool { return a.path < b.path }, btree.Options{NoLocks: true})}
 }
 

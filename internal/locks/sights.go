@@ -35,6 +35,9 @@ func (m *Manager) appeared(q *queue, c *recipe.Contender) bool {
 		news := !s.shown
 		s.shown = true
 		return news
+	case s != nil && s.name() == c.Name:
+		s.noted.mute = true // the lease is told of by its first contender there
+		return false
 	case l != nil, c.Member > 1, q.replaces(c), c.Ours && m.history.has(c.LeaseID):
 		m.sights[c] = sight{mute: true}
 		return false

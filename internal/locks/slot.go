@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -53,30 +54,28 @@ func (l *lease) width() int {
 	return 1 + len(l.seldom.rest)
 }
 
-// ordinal is which of a lease's slots a contender's name belongs to, from 0.
-func ordinal(c *recipe.Contender) int {
-	members := max(int(c.Members), 1)
-	return (max(int(c.Group), 1)-1)*members + max(int(c.Member), 1) - 1
-}
+// oneOfSeveral reports whether a contender's lease has more than this one.
+func oneOfSeveral(c *recipe.Contender) bool { return c.Groups > 1 || c.Members > 1 }
 
-// widthOf is how many slots a contender's lease has.
-func widthOf(c *recipe.Contender) int { return max(int(c.Groups), 1) * max(int(c.Members), 1) }
+// leads reports whether a contender is the first of its lease: the one whose
+// record counts.
+func leads(c *recipe.Contender) bool { return c.Group <= 1 && c.Member <= 1 }
+
+// samePlace reports whether two contenders of a lease stand for the same slot.
+func samePlace(a, b *recipe.Contender) bool {
+	return max(a.Group, 1) == max(b.Group, 1) && max(a.Member, 1) == max(b.Member, 1) &&
+		max(a.Groups, 1) == max(b.Groups, 1) && max(a.Members, 1) == max(b.Members, 1)
+}
 
 // slotAt is the lease's slot that a contender in a queue claims by its name, nil
 // when the lease has none there: then somebody else made up the name.
 func (l *lease) slotAt(q *queue, c *recipe.Contender) *slot {
-	i := ordinal(c)
-	if i >= l.width() || widthOf(c) != l.width() {
-		return nil
+	for s := range l.slots {
+		if s.q == q && samePlace(s.contender, c) {
+			return s
+		}
 	}
-	s := &l.slot
-	if i > 0 {
-		s = &l.seldom.rest[i-1]
-	}
-	if s.q != q {
-		return nil
-	}
-	return s
+	return nil
 }
 
 // slotOf is the slot of one of this gateway's leases that has exactly this
@@ -153,7 +152,6 @@ func (m *Manager) evaluateAll(l *lease, now time.Duration) {
 // whoever runs it. It is complete when each is there.
 type parts struct {
 	at    []part
-	width int
 	since time.Duration // boot: when the first of them was seen
 }
 
@@ -164,12 +162,12 @@ type part struct {
 
 // joinParts notes a contender of a lease that has several.
 func (m *Manager) joinParts(q *queue, c *recipe.Contender) {
-	if !c.Ours || c.Unknown || widthOf(c) == 1 {
+	if !c.Ours || c.Unknown || !oneOfSeveral(c) {
 		return
 	}
 	p := m.parts[c.LeaseID]
 	if p == nil {
-		p = &parts{width: widthOf(c), since: m.clock.Now().Boot()}
+		p = &parts{since: m.clock.Now().Boot()}
 		m.parts[c.LeaseID] = p
 	}
 	p.at = append(p.at, part{q, c})
@@ -193,25 +191,35 @@ func (m *Manager) leaveParts(c *recipe.Contender) {
 }
 
 // whole are the parts of a lease in the order of its slots, nil while one is
-// missing. Of several with one ordinal (a downgrade's replacement stands beside
-// what it replaces for a moment) the one counts that is not a replacement.
+// missing. Of two for one slot (a downgrade's replacement stands beside what it
+// replaces for a moment) the one counts that is not the replacement.
 func (p *parts) whole() []part {
-	list := make([]part, p.width)
-	found := 0
+	list := make([]part, 0, len(p.at))
 	for _, at := range p.at {
-		i := ordinal(at.c)
-		if i >= p.width || widthOf(at.c) != p.width {
-			continue
-		}
+		i := slices.IndexFunc(list, func(other part) bool { return samePlace(other.c, at.c) })
 		switch {
-		case list[i].c == nil:
-			found++
-			list[i] = at
+		case i < 0:
+			list = append(list, at)
 		case list[i].c.FirstCzxid != 0 && at.c.FirstCzxid == 0:
 			list[i] = at
 		}
 	}
-	if found < p.width {
+	slices.SortFunc(list, func(a, b part) int {
+		return cmp.Or(cmp.Compare(a.c.Group, b.c.Group), cmp.Compare(a.c.Member, b.c.Member))
+	})
+	// Members 1 to n of lock 1, then those of the next, to the last.
+	group, member, members := uint8(0), uint8(0), uint8(0)
+	for _, at := range list {
+		switch {
+		case at.c.Group == group && at.c.Member == member+1 && at.c.Members == members:
+			member++
+		case at.c.Group == group+1 && member == members && at.c.Member == 1:
+			group, member, members = group+1, 1, at.c.Members
+		default:
+			return nil
+		}
+	}
+	if len(list) == 0 || member != members || group != list[0].c.Groups {
 		return nil
 	}
 	return list
@@ -227,7 +235,7 @@ func (m *Manager) holdsWhole(q *queue, c *recipe.Contender) bool {
 	if !q.contenders.LeaseHolds(c.Name) {
 		return false
 	}
-	if widthOf(c) == 1 {
+	if !oneOfSeveral(c) {
 		return true
 	}
 	p := m.parts[c.LeaseID]

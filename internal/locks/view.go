@@ -90,7 +90,7 @@ func (m *Manager) viewLease(l *lease) Lease {
 			v.FencingToken = m.fencingToken(l.czxid)
 		}
 	}
-	if l.width() > 1 {
+	if l.contender.Groups > 1 {
 		v.Locks = m.viewSlots(l, &v)
 		return v
 	}
@@ -106,6 +106,9 @@ func (m *Manager) viewLease(l *lease) Lease {
 func (m *Manager) viewSlots(l *lease, v *Lease) []LeaseLock {
 	list := make([]LeaseLock, 0, l.width())
 	for s := range l.slots {
+		if s.contender.Member > 1 {
+			continue
+		}
 		k := LeaseLock{NS: s.q.space.name, Lock: s.q.name(), Mode: viewMode(s.contender.Mode), FencingToken: v.FencingToken,
 			Permits: int(s.contender.Permits), Limit: int(s.contender.Limit)}
 		if s.name() != "" {
@@ -313,21 +316,27 @@ func (m *Manager) heldByOther(ctx context.Context, q *queue, code Code) *Error {
 func (m *Manager) viewLock(q *queue, after, limit int) Lock {
 	v := Lock{NS: q.space.name, Name: q.name(), Rev: m.revString(q.rev), Hazards: q.hazards()}
 	holders := map[*recipe.Contender]bool{}
+	v.QueueLength = q.contenders.Waiting()
 	for _, c := range q.holders(MaxPage) {
-		if m.holdsWhole(q, c) {
+		switch {
+		case !m.holdsWhole(q, c):
+			if c.Member <= 1 {
+				v.QueueLength++ // its lease waits for another lock
+			}
+			continue
+		case c.Member <= 1: // a lease's other names stand beside its first
 			v.Holders = append(v.Holders, m.viewContender(q, c, 0))
-			holders[c] = true
 		}
+		holders[c] = true
 	}
 	v.State = m.lockState(q)
 	v.Limit, v.LimitAgreed = q.limit()
-	v.QueueLength = q.contenders.Len() - len(v.Holders)
 	if limit <= 0 || v.QueueLength == 0 {
 		return v
 	}
 	position := 0
 	for _, c := range q.contenders.All() {
-		if holders[c] || len(holders) == MaxPage && q.contenders.Holds(c.Name) {
+		if holders[c] || c.Member > 1 || len(holders) == MaxPage && q.contenders.Holds(c.Name) {
 			continue
 		}
 		position++
