@@ -78,6 +78,14 @@ func (m *Manager) write(ctx context.Context, w *zk.Write) zk.Result {
 	return zk.Result{Outcome: zk.Unknown, Err: zk.ErrUnavailable, Culprit: -1}
 }
 
+// awaitReplica waits until the replica has come to a transaction, but not for
+// long: it was done.
+func (m *Manager) awaitReplica(ctx context.Context, zxid int64) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	_ = m.watcher.Reached(ctx, zxid)
+}
+
 // rewrite changes the record of a contender that this gateway does not run: it
 // reads it and writes it at the version that it read, again when somebody was
 // quicker. What it does not know in the record stays as it is. change reports

@@ -86,7 +86,7 @@
 //
 // Holders are asked to let go (revoke.go): the question is in the lease's record
 // before anybody is told of it, so it survives the gateway, and force ends the lease when its
-// holder does not. The administrator's words go with the end: into history, the event and
+// holder does not. One lease, or another program's contender, is broken (break.go). The administrator's words go with the end: into history, the event and
 // the error that the client gets.
 //
 // # Who owns what

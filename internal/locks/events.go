@@ -152,7 +152,7 @@ func endType(reason Reason) events.Type {
 }
 
 // tellRemoved tells that the replica is about to lose a contender that is no
-// lease of this gateway's. Why, only its own gateway could say.
+// lease of this gateway's. Why, only its own gateway could say, and whoever ended it.
 func (m *Manager) tellRemoved(q *queue, name string) {
 	if !m.telling() {
 		return
@@ -169,6 +169,9 @@ func (m *Manager) tellRemoved(q *queue, name string) {
 	e.Reason = string(ReasonUnknown)
 	if e.Foreign {
 		e.Reason = string(ReasonRemoved)
+	}
+	if v, ok := m.verdicts[c]; ok {
+		e.Type, e.Reason, e.Detail = endType(v.reason), string(v.reason), v.words
 	}
 	if s.held {
 		e.FencingToken = m.tokenOf(q, c)

@@ -485,6 +485,19 @@ func (f *fakeSession) Get(_ context.Context, p string) ([]byte, zk.Stat, error) 
 	return n.data, n.stat, nil
 }
 
+func (f *fakeSession) Exists(_ context.Context, p string) (*zk.Stat, error) {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	if f.s.away {
+		return nil, zk.ErrUnavailable
+	}
+	if n := f.s.nodes[p]; n != nil {
+		stat := n.stat
+		return &stat, nil
+	}
+	return nil, nil
+}
+
 func (f *fakeSession) Children(_ context.Context, p string) ([]string, zk.Stat, error) {
 	names := f.s.names(p)
 	f.s.mu.Lock()

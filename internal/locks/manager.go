@@ -117,11 +117,12 @@ type Manager struct {
 	deadlines  deadlines
 	clockState clockState
 	counts     counts
-	parts      map[recipe.LeaseID]*parts   // of leases with several contenders in the replica
-	sights     map[*recipe.Contender]sight // of contenders in the replica that are no lease of this gateway's
-	deferred   map[*queue]struct{}         // queues whose grants wait for trust
-	hazardous  map[*queue]struct{}         // queues with contenders that may not be read
-	synced     bool                        // the replica holds the whole tree
+	parts      map[recipe.LeaseID]*parts     // of leases with several contenders in the replica
+	sights     map[*recipe.Contender]sight   // of contenders in the replica that are no lease of this gateway's
+	verdicts   map[*recipe.Contender]verdict // of contenders that an administrator ends here and that are no lease of this gateway's
+	deferred   map[*queue]struct{}           // queues whose grants wait for trust
+	hazardous  map[*queue]struct{}           // queues with contenders that may not be read
+	synced     bool                          // the replica holds the whole tree
 	loadedOnce bool
 	servedOnce bool   // requests could be served at some time
 	incomplete *queue // a listing of it is being applied: nothing is judged yet
@@ -166,6 +167,7 @@ func New(opt Options) *Manager {
 		deferred:  map[*queue]struct{}{},
 		hazardous: map[*queue]struct{}{},
 		sights:    map[*recipe.Contender]sight{},
+		verdicts:  map[*recipe.Contender]verdict{},
 		parts:     map[recipe.LeaseID]*parts{},
 	}
 	var nonce [4]byte

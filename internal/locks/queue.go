@@ -210,6 +210,7 @@ func (m *Manager) removeContender(q *queue, name string) {
 		m.counts.locks--
 	}
 	delete(m.sights, c)
+	delete(m.verdicts, c)
 	q.unnote(name)
 	if len(q.noted().hidden) == 0 {
 		delete(m.hazardous, q)

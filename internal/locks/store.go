@@ -40,6 +40,8 @@ type Session interface {
 	Barrier(ctx context.Context) (zxid int64, err error)
 	Get(ctx context.Context, path string) ([]byte, zk.Stat, error)
 	Children(ctx context.Context, path string) ([]string, zk.Stat, error)
+	// Exists looks at a node whatever its ACL; nil: it is not there.
+	Exists(ctx context.Context, path string) (*zk.Stat, error)
 	// Takeover submits the transaction by which this session succeeds the
 	// dead gateway.
 	Takeover(ctx context.Context, dead string, done func(zk.Result))

@@ -8,9 +8,6 @@ func unbuilt() error {
 	return &Error{Code: CodeUnavailable, Detail: "not built yet"}
 }
 
-// Break ends one contender, whatever it counts on.
-func (m *Manager) Break(ctx context.Context, req BreakRequest) error { return unbuilt() }
-
 // Reap ends what is old in a queue.
 func (m *Manager) Reap(ctx context.Context, req ReapRequest) (ReapAnswer, error) {
 	return ReapAnswer{}, unbuilt()

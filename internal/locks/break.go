@@ -1,0 +1,345 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// An administrator ends what is not his. A lease of this gateway ends like any
+// other, by m.end: its client is told why. The contenders of another gateway's
+// lease are deleted, all of them in one transaction; that gateway is sent the event
+// and tells its client that the lease was removed, while this one remembers
+// why. Another program's contender is deleted at the version that was looked at.
+// No lock delay follows any of it.
+
+// verdict is why an administrator ends something, and in what words.
+type verdict struct {
+	reason Reason
+	words  string
+}
+
+// endBy ends a lease of this gateway as an administrator wants it.
+func (m *Manager) endBy(l *lease, v verdict) {
+	l.few().words, l.seldom.outright = v.words, true
+	m.end(l, v.reason, m.clock.Now().Boot())
+}
+
+// blow is an administrator's end of one lease, or of one contender that is no
+// lease of this gateway's, on its way.
+type blow struct {
+	verdict
+	l       *lease // of this gateway; else:
+	at      part
+	version int32 // of at, as it was looked at; -1: any
+	paths   []string
+	answer  chan zk.Result
+	gone    map[string]bool // contenders that were gone already
+}
+
+// strike hands a blow over; mu is held.
+func (m *Manager) strike(b *blow) {
+	if b.l != nil {
+		if b.l.phase == waiting || b.l.phase == held {
+			m.endBy(b.l, b.verdict)
+		}
+		return
+	}
+	w := &zk.Write{Alone: true} // it may fail, and shall fail no bystander
+	var parts []part
+	for _, p := range tailFirst(m.allParts(b.at)) {
+		if b.gone[p.path()] || p.q.contenders.Get(p.c.Name) != p.c {
+			continue
+		}
+		version := int32(-1)
+		if p.c == b.at.c {
+			version = b.version
+		}
+		w.Ops = append(w.Ops, zk.Op{Kind: zk.OpDelete, Path: p.path(), Version: version})
+		parts = append(parts, p)
+	}
+	b.answer = make(chan zk.Result, 1)
+	if len(parts) == 0 {
+		b.answer <- zk.Result{Outcome: zk.NotDone, Err: zk.ErrNoNode, Culprit: -1}
+		return
+	}
+	b.paths = b.paths[:0]
+	for _, p := range parts {
+		b.paths = append(b.paths, p.path())
+		m.verdicts[p.c] = b.verdict // the event may come before the answer
+	}
+	m.submit(w, func(res zk.Result) {
+		switch {
+		case res.Outcome == zk.Done:
+			m.struck(b)
+		case res.Outcome == zk.Unknown: // looked for
+		case errors.Is(res.Err, zk.ErrNoNode) && len(parts) > 1: // the others go
+		default:
+			m.acquit(parts)
+		}
+		b.answer <- res
+	})
+}
+
+// acquit takes back what was noted of contenders that were not ended after all.
+func (m *Manager) acquit(parts []part) {
+	for _, p := range parts {
+		delete(m.verdicts, p.c)
+	}
+}
+
+// struck remembers why a lease of another gateway was ended: who asks here is told.
+func (m *Manager) struck(b *blow) {
+	c := b.at.c
+	if !c.Ours || c.LeaseID == "" || m.leases[c.LeaseID] != nil {
+		return
+	}
+	p := past{reason: b.reason, words: b.words, at: m.clock.Now().Boot(), ns: b.at.q.space.name, lock: b.at.q.name(), mode: viewMode(c.Mode)}
+	if m.sights[c].held {
+		p.fencingToken = m.tokenOf(b.at.q, c)
+	}
+	if i := b.at.q.noted().infos[c.Name]; i != nil {
+		p.ttl = i.record.ttl()
+	}
+	m.history.add(c.LeaseID, p)
+}
+
+// errEnded: it had ended, or ended for another reason meanwhile.
+var errEnded = errors.New("it has ended")
+
+// follow waits for what becomes of a blow: nil when it is done and the replica
+// shows it; errEnded; zk.ErrBadVersion when it was changed since it was looked at; or why it was not
+// done. What was lost is looked for in the replica, after a barrier, and done again if
+// it is there.
+func (m *Manager) follow(ctx context.Context, b *blow) error {
+	if b.l != nil {
+		return m.followOwn(ctx, b)
+	}
+	for range adminAttempts + MaxGroup {
+		var res zk.Result
+		select {
+		case res = <-b.answer:
+		case <-ctx.Done():
+			return cancelled(ctx)
+		case <-time.After(settleWithin):
+			return outcomeUnknown()
+		}
+		switch {
+		case res.Outcome == zk.Done:
+			m.awaitReplica(ctx, res.Zxid)
+			return nil
+		case res.Outcome == zk.NotDone && errors.Is(res.Err, zk.ErrNoNode):
+			if res.Culprit < 0 || len(b.paths) == 1 {
+				return errEnded
+			}
+			if b.gone == nil {
+				b.gone = map[string]bool{}
+			}
+			b.gone[b.paths[res.Culprit]] = true // a part of it; the others go
+		case res.Outcome == zk.Unknown, res.Outcome == zk.Redecide, errors.Is(res.Err, zk.ErrNotApplied), errors.Is(res.Err, zk.ErrSessionGone):
+			if err := m.barrier(ctx); err != nil {
+				return outcomeUnknown()
+			}
+		default:
+			return res.Err
+		}
+		lost := res.Outcome == zk.Unknown
+		m.mu.Lock()
+		if lost && b.at.q.contenders.Get(b.at.c.Name) != b.at.c {
+			m.struck(b) // it was done
+			m.unlock()
+			return nil
+		}
+		m.strike(b)
+		m.unlock()
+	}
+	return outcomeUnknown()
+}
+
+// followOwn waits for the end of a lease of this gateway. An end that time had
+// decided and that was not done is followed by this one.
+func (m *Manager) followOwn(ctx context.Context, b *blow) error {
+	l := b.l
+	m.mu.Lock()
+	begun := m.clock.Now().Boot()
+	for {
+		switch {
+		case l.phase == ended && l.failure() != nil:
+			m.unlock()
+			return l.failure()
+		case l.phase == ended:
+			reason := l.reason()
+			m.unlock()
+			if reason != b.reason {
+				return errEnded
+			}
+			return nil
+		case l.term == m.term && m.session != nil:
+			m.strike(b)
+		}
+		if m.stalled(begun) || m.clock.Now().Boot()-begun >= settleWithin {
+			m.unlock()
+			return outcomeUnknown()
+		}
+		if err := m.wait(ctx, l, answerWithin/4); err != nil {
+			return err
+		}
+		m.mu.Lock()
+	}
+}
+
+// Break ends one lease, waiting or held, of this gateway or of another, or
+// another program's contender by the name of its znode. Repeated: nil again for a
+// lease that was taken back; one that ended otherwise is CodeEnded. A contender that is not
+// in the queue is CodeNoContender.
+func (m *Manager) Break(ctx context.Context, req BreakRequest) error {
+	if err := checkReasonText(req.Reason); err != nil {
+		return err
+	}
+	v := verdict{ReasonRevoked, req.Reason}
+	if req.ID != "" {
+		return m.breakLease(ctx, req.ID, v)
+	}
+	return m.breakContender(ctx, &req, v)
+}
+
+func (m *Manager) breakLease(ctx context.Context, name string, v verdict) error {
+	if err := m.barrier(ctx); err != nil {
+		return err
+	}
+	id, err := recipe.ParseLeaseID(name)
+	if err != nil || id.Fleet() != m.fleet {
+		return notFound()
+	}
+	m.mu.Lock()
+	if err := m.usable(); err != nil {
+		m.unlock()
+		return err
+	}
+	if p, ok := m.history.get(id); ok && m.leases[id] == nil {
+		m.unlock()
+		return brokenBefore(p)
+	}
+	b := &blow{verdict: v, l: m.leases[id], version: -1}
+	if b.l == nil {
+		at, found := m.findLease(id)
+		if !found {
+			m.unlock()
+			return notFound() // the replica holds everybody who was told of a place in line
+		}
+		b.at = at
+	}
+	m.strike(b)
+	m.unlock()
+	err = m.follow(ctx, b)
+	switch {
+	case errors.Is(err, errEnded):
+		m.mu.Lock()
+		defer m.unlock()
+		if p, ok := m.history.get(id); ok {
+			return brokenBefore(p)
+		}
+		return endedError(ReasonUnknown)
+	case err != nil:
+		return refusedBlow(err)
+	}
+	return nil
+}
+
+// brokenBefore is the answer to a break of a lease that has ended.
+func brokenBefore(p past) error {
+	if p.reason == ReasonRevoked {
+		return nil
+	}
+	return endedError(p.reason).because(p.words)
+}
+
+// refusedBlow turns why something could not be ended into the error to answer.
+func refusedBlow(err error) error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &Error{Code: CodeUnavailable, Detail: "not ended: " + obstacle(err), Err: err}
+}
+
+// findLease looks for a contender of a lease that this gateway does not run, the
+// one with the record first. It goes through the whole replica, unless the lease
+// has several contenders.
+func (m *Manager) findLease(id recipe.LeaseID) (at part, found bool) {
+	if p := m.parts[id]; p != nil && len(p.at) > 0 {
+		return m.recordAt(p.at[0]), true
+	}
+	for _, s := range m.spaces {
+		s.queues.Scan(func(q *queue) bool {
+			for _, c := range q.contenders.All() {
+				if c.LeaseID == id && c.Ours {
+					at, found = part{q, c}, true
+				}
+			}
+			return !found
+		})
+	}
+	return at, found
+}
+
+func (m *Manager) breakContender(ctx context.Context, req *BreakRequest, v verdict) error {
+	for range adminAttempts {
+		q, err := m.lockAt(ctx, req.NS, req.Lock)
+		if err != nil {
+			return err
+		}
+		c := q.contenders.Get(req.Name)
+		b := &blow{verdict: v, version: -1}
+		if c != nil {
+			b.at = part{q, c}
+			if l, s := m.slotOf(q, c); s != nil {
+				b.l = l
+			}
+		}
+		session := m.session
+		m.leaveQueue(q)
+		if c == nil {
+			return noContender()
+		}
+		if !c.Ours || c.Unknown {
+			looking, cancel := context.WithTimeout(ctx, answerWithin)
+			stat, err := session.Exists(looking, b.at.path())
+			cancel()
+			switch {
+			case err != nil:
+				return m.notReached(err)
+			case stat == nil:
+				return noContender()
+			}
+			b.version = stat.Version
+		}
+		m.mu.Lock()
+		m.strike(b)
+		m.unlock()
+		err = m.follow(ctx, b)
+		switch {
+		case errors.Is(err, zk.ErrBadVersion): // written since it was looked at
+			continue
+		case errors.Is(err, errEnded):
+			return noContender()
+		case err != nil:
+			return refusedBlow(err)
+		}
+		return nil
+	}
+	return refusedBlow(zk.ErrBadVersion)
+}
+
+func noContender() *Error {
+	return &Error{Code: CodeNoContender, Detail: "no contender of that name is in the lock's queue"}
+}
+
+func (m *Manager) notReached(err error) *Error {
+	e := m.unavailable()
+	e.Err = err
+	return e
+}
