@@ -68,9 +68,7 @@ func rowOf(l *locks.Lock, m moments) templates.LockRow {
 	for i := range l.Holders {
 		c := &l.Holders[i]
 		if i < rowHolders {
-			who := whoOf(c)
-			who.AtFront = atFront(c)
-			row.Holders = append(row.Holders, who)
+			row.Holders = append(row.Holders, whoOf(c))
 		}
 		if since := m.held(c); !since.IsZero() && (row.HeldSince.IsZero() || since.Before(row.HeldSince)) {
 			row.HeldSince, row.HeldLonger = since, c.HeldLonger
@@ -90,12 +88,6 @@ func whoOf(c *locks.Contender) templates.Who {
 	return w
 }
 
-// atFront tells a lease of several locks that nothing stands before here, and
-// that nobody has seen hold: it waits for another of its locks.
-func atFront(c *locks.Contender) bool {
-	return c.Position == 0 && len(c.Group) > 0 && c.HeldFor == 0 && !c.Delayed
-}
-
 // contenderOf is an entry of l's queue.
 func contenderOf(l *locks.Lock, c *locks.Contender, m moments) templates.Contender {
 	v := templates.Contender{
@@ -112,7 +104,6 @@ func contenderOf(l *locks.Lock, c *locks.Contender, m moments) templates.Contend
 	}
 	if c.Position == 0 {
 		v.FencingToken, v.HeldSince, v.HeldLonger = c.FencingToken, m.held(c), c.HeldLonger
-		v.AtFront = atFront(c)
 	}
 	if r := c.Revoke; r != nil {
 		v.Asked = &templates.Asked{Reason: visible(r.Reason)}
@@ -178,7 +169,7 @@ func happeningsOf(list []*events.Event) []templates.Happening {
 	shown := make([]templates.Happening, 0, len(list))
 	for _, e := range list {
 		shown = append(shown, templates.Happening{
-			At: e.Time, Event: e.Type.String(), FencingToken: e.FencingToken, Reason: visible(e.Reason),
+			At: e.Time, Event: e.Type.String(), FencingToken: e.FencingToken, Reason: visible(e.Reason), Words: visible(e.Detail),
 			Who: templates.Who{Owner: visible(e.Owner), LeaseID: visible(e.LeaseID), Foreign: e.Foreign, Program: visible(e.Program)},
 		})
 	}

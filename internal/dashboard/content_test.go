@@ -69,9 +69,6 @@ func TestAContenderShowsEveryField(t *testing.T) {
 		"asked, and nobody will force it": {
 			locks.Contender{LeaseID: "lk6", Znode: "/r/a/6", Revoke: &locks.Revocation{ForceIn: time.Minute}},
 			templates.Contender{Who: templates.Who{LeaseID: "lk6"}, Znode: "/r/a/6", Asked: &templates.Asked{}}},
-		"at the front, and waiting for another lock of its group": {
-			locks.Contender{LeaseID: "lk7", Znode: "/r/a/7", Group: []string{"b"}},
-			templates.Contender{Who: templates.Who{LeaseID: "lk7", AtFront: true}, Znode: "/r/a/7", Group: []templates.Link{{Name: "b", URL: "/locks/b"}}}},
 		"a place that is kept": {
 			locks.Contender{LeaseID: "lk8", Znode: "/r/a/8", Delayed: true, Reason: locks.ReasonExpired, Clock: time.Minute, ExpiresIn: time.Second},
 			templates.Contender{Who: templates.Who{LeaseID: "lk8", Delayed: true}, Znode: "/r/a/8", Ended: "expired", Clock: time.Minute, ExpiresAt: now.Add(time.Second)}},
@@ -121,9 +118,9 @@ func TestTheDirectoryOfALockThatNobodyUses(t *testing.T) {
 }
 
 func TestEventsAreShownWithAllTheyTell(t *testing.T) {
-	e := &events.Event{Type: events.LeaseExpired, Time: now, LeaseID: "lk1", Owner: evil, Foreign: true, Program: "kazoo", FencingToken: 4, Reason: "expired",
+	e := &events.Event{Type: events.LeaseExpired, Time: now, LeaseID: "lk1", Owner: evil, Foreign: true, Program: "kazoo", FencingToken: 4, Reason: "expired", Detail: evil,
 		Dir: "/r/a", Name: evil}
-	want := []templates.Happening{{At: now, Event: "lease.expired", FencingToken: 4, Reason: "expired",
+	want := []templates.Happening{{At: now, Event: "lease.expired", FencingToken: 4, Reason: "expired", Words: evilShown,
 		Who: templates.Who{Owner: evilShown, LeaseID: "lk1", Foreign: true, Program: "kazoo"}}}
 	if diff := cmp.Diff(want, happeningsOf([]*events.Event{e})); diff != "" {
 		t.Error(diff)

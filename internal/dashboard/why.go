@@ -23,6 +23,8 @@ const (
 // ahead sums up who stands before a waiter.
 type ahead struct {
 	first       bool // the first page of waiters: everybody ahead is known
+	some        bool // there is somebody
+	waiting     bool // there is somebody in whose way others are
 	permits     int
 	at          int // place in line of the last one that is no reader, 0: a holder, or none
 	readersOnly bool
@@ -37,16 +39,19 @@ func showWhy(v *templates.Lock, l *locks.Lock, first bool) {
 	}
 	for i := range l.Waiters {
 		c, shown := &l.Waiters[i], &v.Waiters[i]
-		shown.AtFront = first && i == 0 && len(l.Holders) == 0 && len(c.Group) > 0
 		shown.Convoy = convoyAt(l.Waiters, i)
-		if !shown.AtFront {
+		if !a.admits(c) {
 			shown.Why = a.why(l, v, i, c, shown.Convoy)
+			a.waiting = true
+		} else {
+			shown.AtFront = len(c.Group) > 0 // else it is being let in
 		}
 		a.pass(c)
 	}
 }
 
 func (a *ahead) pass(c *locks.Contender) {
+	a.some = true
 	a.permits += c.Permits
 	a.other = a.other || c.Mode != locks.Semaphore
 	if c.Mode != locks.Shared {
@@ -54,13 +59,26 @@ func (a *ahead) pass(c *locks.Contender) {
 	}
 }
 
+// admits reports whether nobody ahead is in c's way.
+func (a *ahead) admits(c *locks.Contender) bool {
+	switch {
+	case !a.first:
+		return false
+	case c.Mode == locks.Shared:
+		return a.readersOnly
+	case c.Mode == locks.Semaphore:
+		return !a.other && a.permits+c.Permits <= c.Limit
+	}
+	return !a.some
+}
+
 func (a *ahead) why(l *locks.Lock, v *templates.Lock, i int, c *locks.Contender, convoy templates.Convoy) templates.Why {
 	var w templates.Why
 	switch {
 	case c.Mode == locks.Semaphore && c.Limit > 0 && a.first && !a.other:
 		return templates.Why{Need: c.Permits, Free: max(c.Limit-a.permits, 0), Of: c.Limit}
-	case a.first && i == 0:
-		w = forHolders(l, v)
+	case a.first && !a.waiting:
+		w = forThose(l, v, i)
 	case c.Mode == locks.Shared && (convoy == "" || convoy == templates.ConvoyFirst):
 		switch {
 		case a.at > 0:
@@ -75,19 +93,21 @@ func (a *ahead) why(l *locks.Lock, v *templates.Lock, i int, c *locks.Contender,
 	return w
 }
 
-// forHolders is why the first in line waits.
-func forHolders(l *locks.Lock, v *templates.Lock) templates.Why {
-	if len(l.Holders) == 1 && l.Holders[0].Delayed {
+// forThose is why the first who really waits, the i-th, does: for those who hold,
+// and for those before it who only wait for another lock.
+func forThose(l *locks.Lock, v *templates.Lock, i int) templates.Why {
+	if len(l.Holders) == 1 && i == 0 && l.Holders[0].Delayed {
 		return templates.Why{For: []templates.Who{v.Holders[0].Who}, Delay: true, Until: v.Holders[0].ExpiresAt}
 	}
-	w := templates.Why{Readers: len(l.Holders) > 0}
-	for i := range l.Holders {
-		w.Readers = w.Readers && l.Holders[i].Mode == locks.Shared
-		if i < min(namedAhead, len(v.Holders)) {
-			w.For = append(w.For, v.Holders[i].Who)
+	w := templates.Why{Readers: true, Others: len(l.Holders) + i}
+	for _, list := range [][]locks.Contender{l.Holders, l.Waiters[:i]} {
+		for j := range list {
+			w.Readers = w.Readers && list[j].Mode == locks.Shared
+			if len(w.For) < namedAhead {
+				w.For, w.Others = append(w.For, whoOf(&list[j])), w.Others-1
+			}
 		}
 	}
-	w.Others = len(l.Holders) - len(w.For)
 	return w
 }
 

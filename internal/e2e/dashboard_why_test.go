@@ -23,6 +23,14 @@ func (g *gateway) several(query string) (lease api.Lease) {
 	return lease
 }
 
+// patiently queues as a client that heartbeats until the test is over.
+func (g *gateway) patiently(lock, query string) (lease api.Lease) {
+	g.t.Helper()
+	lease = g.queue(lock, query)
+	g.keepAlive(lease.Token)
+	return lease
+}
+
 // says waits until an element shows all of the words.
 func (b *tab) says(selector string, words ...string) {
 	b.t.Helper()
@@ -41,15 +49,15 @@ func TestThePageShowsWhySomebodyWaits(t *testing.T) {
 	for _, owner := range []string{"web-1", "web-2", "web-3"} {
 		readers = append(readers, g.hold("catalogue", "ttl=5m&mode=shared&owner="+owner))
 	}
-	g.queue("catalogue", "ttl=5m&owner=indexer")
-	g.queue("catalogue", "ttl=5m&mode=shared&owner=web-4")
-	g.queue("catalogue", "ttl=5m&mode=shared&owner=web-5")
+	g.patiently("catalogue", "ttl=5m&owner=indexer")
+	g.patiently("catalogue", "ttl=5m&mode=shared&owner=web-4")
+	g.patiently("catalogue", "ttl=5m&mode=shared&owner=web-5")
 	g.hold("gpu", "ttl=5m&mode=semaphore&limit=10&permits=4&owner=transcode-1")
 	g.hold("gpu", "ttl=5m&mode=semaphore&limit=10&permits=3&owner=transcode-4")
-	g.queue("gpu", "ttl=5m&mode=semaphore&limit=10&permits=5&owner=transcode-2")
+	g.patiently("gpu", "ttl=5m&mode=semaphore&limit=10&permits=5&owner=transcode-2")
 	blocker := g.hold("account:2", "ttl=5m&owner=audit")
-	g.several("locks=account:1,account:2&ttl=5m&owner=mover")
-	g.queue("account:1", "ttl=5m&owner=report")
+	g.keepAlive(g.several("locks=account:1,account:2&ttl=5m&owner=mover").Token)
+	g.patiently("account:1", "ttl=5m&owner=report")
 
 	page := openPage(t, g, "/locks/catalogue")
 	page.says("#queue", "Held by 3 readers together")
@@ -63,11 +71,13 @@ func TestThePageShowsWhySomebodyWaits(t *testing.T) {
 	page.says("#queue", "7 of 10 permits taken", "transcode-2 needs 5, 3 are free")
 	page.says(row("transcode-2"), "needs 5 permits; those ahead leave 3 of 10")
 
+	page.says("#lock-head", "limit 10")
+
 	page.visit(g.url() + "/locks/account:1")
 	page.untilLink("live")
-	page.says("#lock-head", "queued", "1 at the front")
-	page.says(row("mover"), "Waits for its other locks", "account:2")
-	page.says(row("report"), "waits for mover")
+	page.says("#lock-head", "queued", "0 holders")
+	page.says("#queue", "the first in line waits for another lock of its group")
+	page.says(row("mover"), "Nothing stands before it here", "Waits for its other locks", "account:2")
 	if got := eval[string](page, `document.querySelector("#queue .group a").pathname`); got != "/locks/account:2" {
 		t.Errorf("the link leads to %s", got)
 	}

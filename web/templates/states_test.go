@@ -82,8 +82,7 @@ func states(now time.Time) map[string]Lock {
 	front.AtFront, front.Group = true, []Link{{"account:4711", "/locks/account:4711"}, {"account:815", "/locks/account:815"}, {"team/ledger", "/locks/ledger?ns=team"}}
 	behind := ours(now, 2, "mover-2", "exclusive")
 	behind.Group = []Link{{"account:815", "/locks/account:815"}}
-	behind.Why = Why{For: []Who{front.Who}}
-	group := base("account:1001", []Contender{front}, behind, ours(now, 3, "audit", "shared"))
+	group := base("account:1001", nil, front, behind, ours(now, 3, "audit", "shared"))
 	group.State = "queued"
 
 	asked := in(now, ours(now, 1, "nightly-report", "exclusive"))

@@ -56,7 +56,6 @@ type Who struct {
 	Foreign bool
 	Program string // of a foreign one, "" when not known
 	Delayed bool   // its lease has ended, and its place stays for its lock delay
-	AtFront bool   // nothing stands before it here: it waits for another lock of its group
 }
 
 // LockRow is one lock of the overview.
@@ -115,6 +114,7 @@ type Contender struct {
 	Ended        string   // with Delayed: how its lease ended, "expired"
 	Holds        []string // of a reentrant lease
 	Group        []Link   // the other locks of its lease
+	AtFront      bool     // nothing stands before it here: it waits for another lock of its group
 	Ephemeral    bool     // ends with its gateway's session
 	Asked        *Asked   // its holder has been asked to let go
 	Why          Why      // it waits; see Why
