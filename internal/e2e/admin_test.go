@@ -1,0 +1,146 @@
+package e2e
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/httpapi/apitest"
+	"lockkeeper/internal/zk/zkreal"
+)
+
+func TestASemaphoreHasAsManyPermitsAsWasAgreedOrSet(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	g := startGateway(t, addr+chroot)
+	post[api.Lease](g, "POST", "/v1/locks/gpu/leases?mode=semaphore", 422, "invalid_field")
+	first := g.hold("gpu", "ttl=1m&mode=semaphore&limit=3&permits=2")
+	if first.Permits != 2 || first.Limit != 3 || first.Mode != api.ModeSemaphore {
+		t.Errorf("%+v", first)
+	}
+	g.hold("gpu", "ttl=1m&mode=semaphore")
+	full := g.queue("gpu", "ttl=1m&mode=semaphore&limit=3")
+	a, err := g.Send(t.Context(), "POST", "/v1/locks/gpu/leases?mode=semaphore&limit=4")
+	expect(t, a, err, 409, "settings_differ")
+	if a.Problem.Limit != 3 {
+		t.Errorf("the limit in force is not told: %s", a.Body)
+	}
+	post[api.Lease](g, "POST", "/v1/locks/gpu/leases?mode=semaphore&permits=4", 422, "invalid_field")
+	if q := g.awaitLock(patience, "gpu", 2, 1); q.Settings == nil || q.Settings.Limit != 3 || !q.Settings.Agreed || q.Holders[0].Permits != 2 || q.Holders[0].Limit != 3 {
+		t.Errorf("%+v %+v", q, q.Settings)
+	}
+	q := post[api.Lock](g, "PUT", "/v1/locks/gpu?limit=5", 200, "")
+	if q.Settings == nil || q.Settings.Limit != 5 || q.Settings.Agreed || q.QueueLength != 1 {
+		t.Errorf("%+v", q)
+	}
+	g.letGo(first.Token)
+	g.awaitHeld(full) // whoever was in the queue keeps the limit that it came with
+	post[api.Lock](g, "DELETE", "/v1/locks/gpu", 409, "lock_in_use")
+	post[api.Lock](g, "PUT", "/v1/locks/other", 200, "", apitest.JSON(`{"limit":2}`))
+	post[struct{}](g, "DELETE", "/v1/locks/other", 204, "")
+	post[struct{}](g, "DELETE", "/v1/locks/other", 204, "")
+	if q := post[api.Lock](g, "GET", "/v1/locks/other", 200, ""); q.Settings != nil {
+		t.Errorf("after its removal: %+v", q.Settings)
+	}
+}
+
+func TestAHoldMoreAndAHoldLess(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	g := startGateway(t, addr+chroot)
+	l := g.hold("deploy", "ttl=1m&hold=outer")
+	for range 2 {
+		got := post[api.Lease](g, "POST", "/v1/locks/deploy/leases?hold=inner", 200, "", apitest.Token(l.Token))
+		if got.LeaseID != l.LeaseID || got.FencingToken != l.FencingToken || !reflect.DeepEqual(got.Holds, []string{"outer", "inner"}) {
+			t.Errorf("%+v", got)
+		}
+	}
+	post[api.Lease](g, "POST", "/v1/locks/another/leases?hold=inner", 422, "invalid_field", apitest.Token(l.Token))
+	a, err := g.Send(t.Context(), "POST", "/v1/locks/deploy/leases?hold=inner&format=env", apitest.Token(l.Token))
+	expect(t, a, err, 200, "")
+	if !strings.Contains(string(a.Body), "LEASE_TOKEN="+l.Token+"\n") {
+		t.Errorf("%s", a.Body)
+	}
+	for range 2 {
+		post[struct{}](g, "DELETE", "/v1/leases/self?hold=inner", 204, "", apitest.Token(l.Token))
+	}
+	post[api.Lease](g, "POST", "/v1/locks/deploy/leases?hold=inner", 409, "hold_released", apitest.Token(l.Token))
+	if got := post[api.Lease](g, "GET", "/v1/leases/"+l.LeaseID, 200, ""); got.State != api.StateHeld || !reflect.DeepEqual(got.Holds, []string{"outer"}) {
+		t.Errorf("%+v", got)
+	}
+	post[struct{}](g, "DELETE", "/v1/leases/self?hold=outer", 204, "", apitest.Token(l.Token))
+	g.awaitLock(patience, "deploy", 0, 0)
+	m := post[api.Postmortem](g, "GET", "/v1/leases/self/postmortem", 200, "", apitest.Token(l.Token))
+	if m.Reason != api.ReasonReleased || m.FencingToken != l.FencingToken || m.HeldMS == nil || m.Next != nil {
+		t.Errorf("%+v", m)
+	}
+}
+
+func TestWhatIsKnownOfALeaseCanBeChanged(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	g := startGateway(t, addr+chroot)
+	l := g.hold("leader", "ttl=1m&owner=node-1&metadata=old")
+	got := post[api.Lease](g, "PATCH", "/v1/leases/self?ttl=2m", 200, "", apitest.Token(l.Token), apitest.JSON(`{"metadata":"new","owner":""}`))
+	if got.Metadata != "new" || got.Owner != "" || got.TTLMS != 120_000 || got.Rev == l.Rev || got.Token != "" {
+		t.Errorf("%+v", got)
+	}
+	if q := g.awaitLock(patience, "leader", 1, 0); q.Holders[0].Metadata != "new" || q.Holders[0].Owner != "" {
+		t.Errorf("%+v", q.Holders[0])
+	}
+	again := post[api.Lease](g, "PATCH", "/v1/leases/"+l.LeaseID, 200, "", apitest.Token(l.Token))
+	if again.Metadata != "new" || again.TTLMS != got.TTLMS {
+		t.Errorf("nothing was to be changed: %+v", again)
+	}
+}
+
+func TestAHolderIsAskedToLetGoAndThenForced(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	g := startGateway(t, addr+chroot)
+	l := g.hold("deploy", "ttl=1m&owner=me")
+	next := g.queue("deploy", "ttl=1m&owner=you")
+	asked := post[api.RevokeAnswer](g, "POST", "/v1/locks/deploy/revoke", 200, "", apitest.JSON(`{"reason":"maintenance"}`))
+	if len(asked.Asked) != 1 || asked.Asked[0].LeaseID != l.LeaseID || len(asked.Unreached) != 0 {
+		t.Errorf("%+v", asked)
+	}
+	if h := g.beat(l.Token, api.StateHeld); h.RevokeRequested == nil || h.RevokeRequested.Reason != "maintenance" || h.RevokeRequested.ForceInMS != nil {
+		t.Errorf("%+v", h.RevokeRequested)
+	}
+	if q := g.awaitLock(patience, "deploy", 1, 1); q.Holders[0].RevokeRequested == nil {
+		t.Errorf("%+v", q.Holders[0])
+	}
+	post[api.RevokeAnswer](g, "POST", "/v1/locks/deploy/revoke?force_after=300ms&reason=now", 200, "")
+	g.awaitHeld(next)
+	a, err := g.Send(t.Context(), "POST", "/v1/leases/self/heartbeat", apitest.Token(l.Token))
+	expect(t, a, err, 410, "lease_ended")
+	if a.Problem.Reason != api.ReasonRevoked {
+		t.Errorf("%s", a.Body)
+	}
+	eventually(t, patience, func() error {
+		m := post[api.Postmortem](g, "GET", "/v1/leases/"+l.LeaseID+"/postmortem", 200, "")
+		if m.Reason != api.ReasonRevoked || m.Detail != "now" || m.Next == nil || m.Next.LeaseID != next.LeaseID {
+			return fmt.Errorf("%+v", m)
+		}
+		return nil
+	}, "the postmortem tells who came next")
+	post[api.Postmortem](g, "GET", "/v1/leases/"+next.LeaseID+"/postmortem", 404, "lease_not_found")
+}
+
+func TestADryRunTellsAndDoesNothing(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	g := startGateway(t, addr+chroot)
+	l := g.hold("deploy", "ttl=1m")
+	if d := post[api.DryRun](g, "POST", "/v1/locks/free/leases?dry_run=true", 200, ""); d.State != "held" || len(d.Holders) != 0 {
+		t.Errorf("%+v", d)
+	}
+	d := post[api.DryRun](g, "POST", "/v1/leases?locks=free,deploy&dry_run=true&wait=1m", 200, "")
+	if d.State != "waiting" || len(d.Holders) != 1 || d.Holders[0].LeaseID != l.LeaseID || d.QueueLength != 0 {
+		t.Errorf("%+v", d)
+	}
+	g.awaitLock(patience, "deploy", 1, 0)
+	g.awaitLock(patience, "free", 0, 0)
+}
