@@ -382,3 +382,35 @@ func TestADeadlineAndAContextEndWaiting(t *testing.T) {
 		}
 	})
 }
+
+// A client that hangs up while its connection stands still has its last words said when the connection breaks, too: the server
+// would wait for ever.
+func TestAConnectionThatIsClosedWhileItStandsStillEndsWhenItBreaks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := zktest.NewNetwork(1)
+		ended := make(chan error, 1)
+		n.Serve("server", func(nc net.Conn) {
+			_, err := nc.Read(make([]byte, 1))
+			ended <- err
+			nc.Close()
+		})
+		nc, err := n.Dial("client", "server")
+		if err != nil {
+			t.Fatal(err)
+		}
+		link := n.Links("client", "server")[0]
+		link.Stall()
+		nc.Close()
+		link.CutClient(time.Second)
+		time.Sleep(2 * time.Second)
+		select {
+		case err := <-ended:
+			if err == nil {
+				t.Error("the server read something")
+			}
+		default:
+			t.Error("the server still waits")
+			link.Cut()
+		}
+	})
+}

@@ -225,9 +225,10 @@ func (p *pipe) hole() {
 func (p *pipe) lastWords(late time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.broken {
+	if p.over != nil {
 		return
 	}
+	said := p.broken // it has been closed meanwhile, and its end is under way, too
 	p.broken, p.stalled = true, false
 	if p.timer != nil {
 		p.timer.Stop()
@@ -239,7 +240,9 @@ func (p *pipe) lastWords(late time.Duration) {
 		at = p.link.n.slot(at.Add(time.Nanosecond))
 		p.flight[i].due = at
 	}
-	p.flight = append(p.flight, chunk{due: p.link.n.slot(at.Add(time.Nanosecond))})
+	if !said {
+		p.flight = append(p.flight, chunk{due: p.link.n.slot(at.Add(time.Nanosecond))})
+	}
 	p.schedule()
 }
 
