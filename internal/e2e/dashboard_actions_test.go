@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/zk/zkreal"
 )
 
 // press clicks the first element that the selector finds, and fill writes into one.
@@ -43,5 +44,40 @@ func TestHoldersAreAskedToLetGoFromThePage(t *testing.T) {
 	page.says("#history", "revoked", "taken back")
 	page.until(`!document.querySelector('`+row("alice")+`')`, "alice is gone")
 	page.until(`document.querySelector('#queue .holder[data-who="bob"]')`, "bob holds")
+	page.notReloaded()
+}
+
+func TestContendersAreBrokenFromThePage(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	g := startGateway(t, addr+chroot)
+	g.hold("deploy", "ttl=5m&owner=alice")
+	g.patiently("deploy", "ttl=5m&owner=bob")
+	newForeign(t, addr, chroot).put("/lockkeeper/locks/deploy/_c_6f1c2a0e-9d4b-4c7f-8a35-2f6f0c9d1b77-lock-", []byte("10.0.3.17"))
+	g.patiently("deploy", "ttl=5m&owner=carol")
+	page := openPage(t, g, "/locks/deploy")
+	for _, c := range []struct{ row, says string }{
+		{row("bob"), "It loses its place in line."},
+		{"#queue .is-foreign", "Another program put it there."},
+		{row("alice"), "It may go on working without knowing"},
+	} {
+		page.until(`document.querySelector('`+c.row+`')`, "it is there")
+		id := eval[string](page, `document.querySelector('`+c.row+`').id`)
+		page.press(c.row + " [data-act=break]")
+		page.says("#ask-break", c.says)
+		page.fill("#ask-break [name=reason]", "stuck")
+		page.press("#ask-break [data-confirm]")
+		page.says("#done", "was ended")
+		page.until(`!document.getElementById(`+quoted(id)+`)`, "it is gone from the page")
+	}
+	page.until(`document.querySelector('#queue .holder[data-who="carol"]')`, "carol holds")
+	page.says("#history", "taken back: stuck")
+	// One who is gone: the gateway says so, in the dialog.
+	page.press(row("carol") + " [data-act=break]")
+	eval[int](page, `(document.querySelector('`+row("carol")+`').dataset.break = "/v1/locks/deploy/contenders/gone-lock-0000000099/break", 1)`)
+	eval[int](page, `(document.dispatchEvent(new Event("htmx:after:swap")), 1)`)
+	page.expectOutage(true) // the browser complains of the 404
+	page.press("#ask-break [data-confirm]")
+	page.until(`document.querySelector("#ask-break [data-problem]").textContent.length > 20`, "it says what went wrong")
 	page.notReloaded()
 }
