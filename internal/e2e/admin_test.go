@@ -144,3 +144,27 @@ func TestADryRunTellsAndDoesNothing(t *testing.T) {
 	g.awaitLock(patience, "deploy", 1, 0)
 	g.awaitLock(patience, "free", 0, 0)
 }
+
+func TestAnAdministratorBreaksALeaseAndAnotherProgramsContender(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	g := startGateway(t, addr+chroot)
+	f := newForeign(t, addr, chroot)
+	l := g.hold("deploy", "ttl=1m")
+	f.put("/lockkeeper/locks/deploy/_c_12345678-1234-1234-1234-1234567890ab-lock-", []byte("10.0.0.1"))
+	last := g.queue("deploy", "ttl=1m")
+	q := g.awaitLock(patience, "deploy", 1, 2)
+	post[struct{}](g, "POST", "/v1/leases/"+l.LeaseID+"/break", 204, "", apitest.JSON(`{"reason":"its owner is gone"}`))
+	if m := post[api.Postmortem](g, "GET", "/v1/leases/"+l.LeaseID+"/postmortem", 200, ""); m.Reason != api.ReasonRevoked || m.Detail != "its owner is gone" {
+		t.Errorf("%+v", m)
+	}
+	post[struct{}](g, "POST", "/v1/leases/self/heartbeat", 410, "lease_ended", apitest.Token(l.Token))
+	name := q.Waiters[0].Znode[strings.LastIndexByte(q.Waiters[0].Znode, '/')+1:]
+	if q.Waiters[0].Foreign == nil {
+		t.Fatalf("the first who waits is %+v", q.Waiters[0])
+	}
+	post[struct{}](g, "POST", "/v1/locks/deploy/contenders/"+name+"/break", 204, "")
+	g.awaitHeld(last)
+	post[struct{}](g, "POST", "/v1/locks/deploy/contenders/"+name+"/break", 404, "contender_not_found")
+	post[struct{}](g, "POST", "/v1/locks/deploy/contenders/nobody-lock-0000000007/break", 404, "contender_not_found")
+}
