@@ -25,7 +25,7 @@
     who: c.owner || c.foreign?.program || (c.foreign ? "another program" : c.lease_id ? `lease …${c.lease_id.slice(-8)}` : "unnamed"),
     lease: c.owner && c.lease_id ? `…${c.lease_id.slice(-8)}` : "",
     foreign: c.foreign ? (c.owner && c.foreign.program ? `foreign · ${c.foreign.program}` : "foreign") : undefined,
-    place: c.position ? `waiting, ${c.position}` : "holds",
+    place: c.delayed ? "lock delay" : c.position ? `waiting at ${c.position}` : "holds",
   });
 
   function item(one) {

@@ -293,7 +293,7 @@ func dialogs(v Lock) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 19, " <p class=\"hint\" data-says=\"holder\">It is not asked. It may go on working without knowing: only a check of its fencing token can stop it then.</p><p class=\"hint\" data-says=\"waiter\">It loses its place in line.</p><p class=\"hint\" data-says=\"over\">Its lease has ended; the rest of its lock delay is cut off, and the next one comes in at once.</p><p class=\"hint\" data-says=\"foreign\">Another program put it there. It is not told; what it does when its znode is gone is its own affair.</p><p class=\"hint\" data-says=\"group\">The lease ends in all its locks: <span data-group></span>, too.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 19, " <p class=\"hint\" data-says=\"holder\">It is not asked. It may go on working without knowing: only a check of its fencing token can stop it then.</p><p class=\"hint\" data-says=\"waiter\">It loses its place in line.</p><p class=\"hint\" data-says=\"over\">Its lease has ended; the rest of its lock delay is cut off, and the next one comes in at once.</p><p class=\"hint\" data-says=\"foreign\">Another program put it there. It is not told; what it does when its znode is gone is its own affair.</p><p class=\"hint\" data-says=\"group\">Its lease ends in its other locks, too: <span data-group></span>.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

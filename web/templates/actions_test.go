@@ -118,7 +118,7 @@ func TestABreakSaysWhatItMeansForThatContender(t *testing.T) {
 	} {
 		page.press("#queue " + selector + " [data-act=break]")
 		page.shows("#ask-break", want.says)
-		if strings.Contains(page.text("#ask-break"), "all its locks") {
+		if strings.Contains(page.text("#ask-break"), "its other locks") {
 			t.Errorf("%s is of no group", selector)
 		}
 		api.says(http.StatusOK, map[string]any{})
@@ -131,7 +131,7 @@ func TestABreakSaysWhatItMeansForThatContender(t *testing.T) {
 	}
 	run(page, chromedp.Navigate(eval[string](page, "location.origin")+"/lock-group"))
 	page.press("#queue .waiter [data-act=break]")
-	page.shows("#ask-break", "all its locks: account:815")
+	page.shows("#ask-break", "in its other locks, too: account:4711, account:815 and team/ledger.")
 }
 
 func TestOneWhoIsGoneMeanwhileIsNotBroken(t *testing.T) {
@@ -156,7 +156,7 @@ func TestAReapShowsWhomItHitsBeforeItDoesIt(t *testing.T) {
 	page.fill("#ask-reap [name=foreign]", "false")
 	page.press("#ask-reap [data-preview]")
 	page.until(`!document.querySelector("#ask-reap [data-confirm]").disabled`, "it has looked")
-	page.shows("#ask-reap", "Hits 2 contenders, 1 of other programs.", "web-1", "holds", "curator", "waiting, 3", "Reap 2 contenders")
+	page.shows("#ask-reap", "Hits 2 contenders, 1 of other programs.", "web-1", "holds", "curator", "waiting at 3", "Reap 2 contenders")
 	if got, _ := api.last(); got != `POST /v1/locks/sample/reap {"dry_run":true,"foreign":false,"older_than":"10m"}` {
 		t.Error(got)
 	}
