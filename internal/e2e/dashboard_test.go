@@ -490,7 +490,12 @@ func fillForShow(t testing.TB, g *gateway, f *foreign) {
 	g.hold("db:migrate:orders", "ttl=10m&owner=ci-runner-3")
 	g.queue("db:migrate:orders", "ttl=10m&owner=ci-runner-5")
 	g.hold("deploy:prod", "ttl=2m&"+url.Values{"owner": {"alice@laptop"}}.Encode())
-	g.hold("cache:warm", "ttl=5m&owner=edge-1")
+	for i := range 3 {
+		g.hold("cache:warm", fmt.Sprintf("ttl=5m&mode=shared&owner=edge-%d", i+1))
+	}
+	g.hold("transcode", "ttl=40m&mode=semaphore&limit=10&permits=4&owner=gpu-1")
+	g.hold("transcode", "ttl=40m&mode=semaphore&limit=10&permits=3&owner=gpu-3")
+	g.queue("transcode", "ttl=40m&mode=semaphore&limit=10&permits=4&owner=gpu-2")
 	g.hold("index:rebuild", "ttl=45m&owner=search-2")
 	g.hold("payments@eu-west-1", "ttl=10m&owner=api-7f9c")
 	g.hold("report:nightly", "ttl=1h&owner=cron")
