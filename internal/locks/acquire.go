@@ -136,6 +136,10 @@ func (m *Manager) newLease(wants []Want, req *AcquireRequest) (*lease, error) {
 	if req.Metadata != "" {
 		l.few().metadata = strings.Clone(req.Metadata)
 	}
+	if req.LockDelay > 0 {
+		// In whole milliseconds, as it is written.
+		l.few().lockDelay, l.few().lockDelayOn = (req.LockDelay + time.Millisecond - 1).Truncate(time.Millisecond), req.LockDelayOn
+	}
 	if req.Hold != "" {
 		l.few().holds = []string{strings.Clone(req.Hold)}
 	}

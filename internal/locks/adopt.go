@@ -117,7 +117,7 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 	l := m.leases[c.LeaseID]
 	own := string(c.LeaseID.Gateway()) == m.session.ID()
 	switch {
-	case l != nil && l.term == m.term:
+	case l != nil && l.term == m.term, m.delays.byID[c.LeaseID] != nil:
 		return false
 	case own && l == nil && m.deletionKnown(c.LeaseID):
 		return false // the event follows
@@ -225,6 +225,9 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 	}
 	l.loading = false
 	now := m.clock.Now().Boot()
+	if l.unsure() && m.readAgain(l, term, err) {
+		return
+	}
 	if l.phase == ended || term != m.term {
 		return
 	}
@@ -258,6 +261,13 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 	}
 	if ok {
 		m.revoked(l, r.Revoke, now)
+	}
+	if ok && r.Closed != nil {
+		m.closed(l, r.Closed.Reason, now)
+		return
+	}
+	if l.unsure() {
+		m.notClosed(l, now)
 	}
 	// From here on heartbeats promise what was found; a record that makes sense
 	// only later does not take it back.

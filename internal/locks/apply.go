@@ -203,6 +203,7 @@ func (m *Manager) applyRemoved(q *queue, c *zk.Change, now time.Duration) {
 		m.witness(q, contender.Name, now)
 	}
 	q.shown(contender.Name)
+	m.removedFromDelay(q, &contender, c.Listed)
 	m.removeContender(q, contender.Name)
 	m.judge(q, c, now)
 }

@@ -219,7 +219,7 @@ func (m *Manager) breakLease(ctx context.Context, name string, v verdict) error 
 		m.unlock()
 		return err
 	}
-	if p, ok := m.history.get(id); ok && m.leases[id] == nil {
+	if p, ok := m.history.get(id); ok && m.leases[id] == nil && m.delays.byID[id] == nil {
 		m.unlock()
 		return brokenBefore(p)
 	}

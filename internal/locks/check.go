@@ -9,14 +9,14 @@ import (
 
 // CheckAll recomputes from scratch what the manager keeps as things change, and
 // returns everything that is not true: leases that have ended and are kept, or
-// have no clock, or are not where the heap of deadlines says; two holders of one
+// have no clock, or are not where the heap of deadlines says; delays of leases that live, or that never end; two holders of one
 // lock; counts and the line of those who wait. It holds the lock meanwhile and
 // takes time in proportion to all leases and contenders: it is for tests and
 // simulations.
 func (m *Manager) CheckAll() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return errors.Join(m.checkLeases(), m.checkQueues())
+	return errors.Join(m.checkLeases(), m.checkQueues(), m.checkDelays())
 }
 
 func (m *Manager) checkLeases() (err error) {
@@ -99,6 +99,30 @@ func (m *Manager) checkQueues() (err error) {
 	}
 	if sights != len(m.sights) {
 		fail("%d sights, %d of them of contenders that are there", len(m.sights), sights)
+	}
+	return err
+}
+
+func (m *Manager) checkDelays() (err error) {
+	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
+	for id, d := range m.delays.byID {
+		if m.leases[id] != nil {
+			fail("lease %s lives, and its place stays for its lock delay", id)
+		}
+		if _, ok := m.delays.line.Get(d); !ok || d.id != id {
+			fail("the lock delay of %s never ends", id)
+		}
+		if len(d.at) == 0 {
+			fail("the lock delay of %s keeps no place", id)
+		}
+		for _, at := range d.at {
+			if c := at.q.contenders.Get(at.c.Name); c != nil && !m.sights[c].mute {
+				fail("%s: the end of its lease would be told twice", c.Name)
+			}
+		}
+	}
+	if len(m.delays.byID) != m.delays.line.Len() {
+		fail("%d lock delays, %d in line", len(m.delays.byID), m.delays.line.Len())
 	}
 	return err
 }

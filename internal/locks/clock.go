@@ -90,6 +90,7 @@ func (m *Manager) tick(now time.Duration) time.Duration {
 	if m.draining {
 		return clockTick
 	}
+	m.endDelays(now)
 	for m.expiring < expiryWindow {
 		l := m.deadlines.pop(now)
 		if l == nil {
@@ -100,10 +101,14 @@ func (m *Manager) tick(now time.Duration) time.Duration {
 	if m.expiring >= expiryWindow {
 		return expiryPause
 	}
+	sleep := clockTick
 	if next, ok := m.deadlines.next(); ok {
-		return min(max(next-now, 0), clockTick)
+		sleep = min(sleep, max(next-now, 0))
 	}
-	return clockTick
+	if next, ok := m.delays.next(); ok {
+		sleep = min(sleep, max(next-now, 0))
+	}
+	return sleep
 }
 
 // forgive moves every deadline by the time in which heartbeats could not be

@@ -28,6 +28,11 @@ type seldom struct {
 	revoke    *revocation   // its holder has been asked to let go
 	words     string        // ending and ended: of the administrator who ended it
 	outright  bool          // an administrator ends it, and no lock delay follows
+
+	lockDelay   time.Duration // its place stays so long after its end
+	lockDelayOn DelayOn
+	unsure      bool // ending: whether its end has been written is being read
+	early       bool // that read may have been begun before the replica caught up
 }
 
 // cause is a Reason in one byte.

@@ -61,6 +61,14 @@
 // (amend.go). Holds are named, so that nothing that is repeated counts twice
 // (holds.go).
 //
+// # Places that stay
+//
+// The end of a held lease with a lock delay is a write of its record instead of a
+// deletion (delay.go): closed. The lease is over for its client from then on, and is
+// history; a delay keeps its contenders in their queues and deletes them when it is
+// over. Whoever takes over reads closed before anything else and gives the delay
+// again.
+//
 // What is remembered of ended leases, and of those of other gateways that were seen
 // to go, is in history.go and postmortem.go.
 //

@@ -58,7 +58,7 @@ func (m *Manager) describeHolders(ctx context.Context, q *queue, most int) []Con
 
 // room is nil while this gateway may run another lease.
 func (m *Manager) room() error {
-	if len(m.leases) < maxLeases {
+	if len(m.leases)+len(m.delays.byID) < maxLeases {
 		return nil
 	}
 	return &Error{Code: CodeTooManyWaiters, RetryAfter: retryAfter,

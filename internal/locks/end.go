@@ -42,6 +42,9 @@ func (m *Manager) submitDelete(l *lease) {
 	}
 	term, byTime := l.term, version != -1
 	w := &zk.Write{Ops: l.deletions(version)}
+	if l.closes() {
+		w.Ops = m.closing(l, version)
+	}
 	m.submit(w, func(res zk.Result) {
 		if byTime {
 			m.expiring--
@@ -77,6 +80,8 @@ func (m *Manager) deleted(l *lease, w *zk.Write, res zk.Result) {
 	now := m.clock.Now().Boot()
 	byTime := l.reason() == ReasonExpired || l.reason() == ReasonUnclaimed
 	switch {
+	case res.Outcome == zk.Done && w.Ops[0].Kind == zk.OpSetData:
+		m.closed(l, l.reason(), now)
 	case res.Outcome == zk.Done:
 		m.finish(l, l.reason(), now)
 	case res.Outcome == zk.Unknown:

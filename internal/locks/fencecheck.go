@@ -215,6 +215,8 @@ func (m *Manager) judgeBearer(q *queue, c *recipe.Contender, highest int64) find
 		f.behind = true
 	case l == nil && q.noted().infos[c.Name] == nil:
 		f.unread = []*recipe.Contender{c}
+	case l == nil && m.delayed(q, c):
+		f.reason = fenceDelayed
 	case l == nil:
 		f.current = true
 	case l.term != m.term, l.phase == ending:

@@ -226,6 +226,12 @@ func (m *Manager) unlisten(l *lease, now time.Duration) {
 
 // finish makes a lease ended: its contender is gone for certain, or never was.
 func (m *Manager) finish(l *lease, reason Reason, now time.Duration) {
+	m.conclude(l, reason, now, false)
+}
+
+// conclude makes a lease ended; its contenders are gone, or they stay for its
+// lock delay.
+func (m *Manager) conclude(l *lease, reason Reason, now time.Duration, stay bool) {
 	if l.phase == ended {
 		return
 	}
@@ -237,6 +243,12 @@ func (m *Manager) finish(l *lease, reason Reason, now time.Duration) {
 	delete(m.leases, l.id())
 	for s := range l.slots {
 		s.q.leases--
+		if stay {
+			if s.seen { // its end is told: when it goes there is nothing to be told
+				m.sights[s.contender] = sight{since: s.seenAt, held: true, longer: s.noted.longer, mute: true}
+			}
+			continue
+		}
 		if s.seen {
 			s.q.note().early = append(s.q.note().early, s.contender)
 		}

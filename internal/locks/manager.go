@@ -107,6 +107,7 @@ type Manager struct {
 	leases     map[recipe.LeaseID]*lease // those that this gateway owns and that have not ended
 	history    history
 	witnessed  history // ends that were seen of other gateways' leases
+	delays     delays  // ended leases of this gateway whose places stay
 	owners     names
 	keys       map[string]*keyEntry
 	keyLine    keyLine                     // those whose lease has ended
@@ -168,6 +169,7 @@ func New(opt Options) *Manager {
 		hazardous: map[*queue]struct{}{},
 		sights:    map[*recipe.Contender]sight{},
 		verdicts:  map[*recipe.Contender]verdict{},
+		delays:    newDelays(),
 		parts:     map[recipe.LeaseID]*parts{},
 	}
 	var nonce [4]byte

@@ -52,6 +52,7 @@ func (m *Manager) Lease(ctx context.Context, req LeaseRequest) (Lease, error) {
 			m.unlock()
 		}()
 	}
+	begun := m.clock.Now().Boot()
 	timer := time.NewTimer(req.Wait)
 	defer timer.Stop()
 	for {
@@ -62,6 +63,19 @@ func (m *Manager) Lease(ctx context.Context, req LeaseRequest) (Lease, error) {
 		if req.Verify && l.phase == ending {
 			m.unlock()
 			return Lease{}, m.unavailable() // its end is on its way: neither can be said
+		}
+		if l.phase == held && !l.loaded && (req.Verify || req.Token != "") {
+			// Its record may say that it has ended.
+			m.load(l)
+			if m.stalled(begun) || m.clock.Now().Boot()-begun >= settleWithin {
+				m.unlock()
+				return Lease{}, m.unavailable()
+			}
+			if err := m.wait(ctx, l, answerWithin/4); err != nil {
+				return Lease{}, err
+			}
+			m.mu.Lock()
+			continue
 		}
 		view := m.viewLease(l)
 		if req.Wait == 0 || req.Since == "" || view.Rev != req.Since {

@@ -21,8 +21,18 @@ type record struct {
 	Enqueued int64    `json:"enqueued_ms"` // Unix time; for display, never for decisions
 	Holds    []string `json:"holds,omitempty"`
 	Released []string `json:"released,omitempty"` // names of holds that were let go
+	// For so long its place stays after its end; which ends: DelayOnExpiry, DelayAlways.
+	LockDelay   int64         `json:"lock_delay_ms,omitempty"`
+	LockDelayOn DelayOn       `json:"lock_delay_on,omitempty"`
+	Closed      *closedRecord `json:"closed,omitempty"` // the lease has ended, and its place stays
 	// Revoke: the holder has been asked to let go.
 	Revoke *revokeRecord `json:"revoke,omitempty"`
+}
+
+// closedRecord is the end of a lease whose place stays for its lock delay.
+type closedRecord struct {
+	Reason Reason `json:"reason"`
+	At     int64  `json:"at_ms"` // Unix time; for display, never for decisions
 }
 
 // revokeRecord is a revocation as a contender's record has it.
@@ -37,6 +47,7 @@ func (l *lease) contents(ttl time.Duration) record {
 	r.setTTL(ttl)
 	if few := l.seldom; few != nil {
 		r.Holds, r.Released = few.holds, few.released
+		r.LockDelay, r.LockDelayOn = few.lockDelay.Milliseconds(), few.lockDelayOn
 		if few.revoke != nil {
 			r.Revoke = &few.revoke.revokeRecord
 		}
@@ -84,6 +95,9 @@ func (l *lease) learn(m *Manager, r record) (news bool) {
 	}
 	if !slices.Equal(r.Holds, l.holdNames()) || !slices.Equal(r.Released, l.releasedNames()) {
 		l.few().holds, l.few().released, news = r.Holds, r.Released, true
+	}
+	if r.LockDelay > 0 {
+		l.few().lockDelay, l.few().lockDelayOn = min(time.Duration(r.LockDelay)*time.Millisecond, MaxLockDelay), r.LockDelayOn
 	}
 	return news
 }

@@ -86,6 +86,11 @@ func (m *Manager) settle(l *lease) {
 	case l.phase == creating:
 		l.loaded = false
 		m.load(l) // its czxid places it
+	case l.phase == ending && l.closes():
+		// Whether it has ended is in its record, which this read brings.
+		l.few().unsure, l.few().early = true, l.loading
+		l.loaded = false
+		m.load(l)
 	case l.phase == ending && (l.reason() == ReasonExpired || l.reason() == ReasonUnclaimed):
 		m.revive(l, now)
 	case l.phase == ending:

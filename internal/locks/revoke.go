@@ -181,7 +181,7 @@ func (m *Manager) holdersToAsk(ctx context.Context, q *queue, ask revokeRecord) 
 	seen := map[recipe.LeaseID]bool{}
 	open, asked := 0, 0
 	for c := range q.contenders.Holders() {
-		if c.LeaseID != "" && seen[c.LeaseID] {
+		if c.LeaseID != "" && seen[c.LeaseID] || m.delayed(q, c) {
 			continue
 		}
 		seen[c.LeaseID] = true

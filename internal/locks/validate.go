@@ -29,6 +29,9 @@ func (r *AcquireRequest) normalize() error {
 	if r.TTL == 0 {
 		r.TTL = DefaultTTL
 	}
+	if r.LockDelay > 0 && r.LockDelayOn == "" {
+		r.LockDelayOn = DelayOnExpiry
+	}
 	if r.Hold != "" {
 		if err := checkHold(r.Hold); err != nil {
 			return err
@@ -45,6 +48,12 @@ func (r *AcquireRequest) normalize() error {
 		return invalid("wait", "wait is 0 or longer")
 	case r.Async && r.Wait != 0:
 		return invalid("wait", "an async acquire answers at once: leave wait out, and poll the lease")
+	case r.LockDelay < 0 || r.LockDelay > MaxLockDelay:
+		return invalid("lock_delay", "lock_delay is at most "+MaxLockDelay.String())
+	case r.LockDelayOn != "" && r.LockDelay == 0:
+		return invalid("lock_delay_on", "lock_delay_on says which ends lock_delay follows: give lock_delay too")
+	case r.LockDelayOn != "" && r.LockDelayOn != DelayOnExpiry && r.LockDelayOn != DelayAlways:
+		return invalid("lock_delay_on", "lock_delay_on is expiry or always")
 	case r.IdempotencyKey != "" && (len(r.IdempotencyKey) < MinKeyLength || len(r.IdempotencyKey) > MaxKeyLength):
 		return invalid("Idempotency-Key", fmt.Sprintf("an Idempotency-Key has %d to %d visible characters", MinKeyLength, MaxKeyLength))
 	}

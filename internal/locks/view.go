@@ -65,7 +65,10 @@ func (m *Manager) viewLease(l *lease) Lease {
 	v := Lease{
 		ID: string(l.id()), State: Waiting, TTL: l.ttl, FailoverSafe: m.failoverSafe(l.ttl),
 		Owner: l.owner, Metadata: l.metadata(), Rev: m.revString(l.rev), Basis: m.basisOf(l),
-		Holds: named(l.holdNames()),
+		Holds: named(l.holdNames()), LockDelay: l.lockDelay(),
+	}
+	if v.LockDelay > 0 {
+		v.LockDelayOn = l.seldom.lockDelayOn
 	}
 	for s := range l.slots {
 		v.QueueLength = max(v.QueueLength, s.q.contenders.Waiting())
@@ -209,6 +212,7 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) Con
 		v.FencingToken = m.fencingToken(czxid)
 		v.HeldFor, v.HeldLonger = m.heldFor(q, c, now.Boot())
 	}
+	m.viewDelay(q, c, &v, now.Boot())
 	return v
 }
 
@@ -364,6 +368,10 @@ func (m *Manager) lockState(q *queue) LockState {
 			continue // its lease waits for another lock
 		case c.Ours && l != nil && l.phase == held && !l.claimed:
 			return LockUnclaimed
+		case l == nil && m.delayed(q, c):
+			if state == LockQueued {
+				state = LockDelayed
+			}
 		case c.Ours && l != nil && l.phase == waiting && l.term == m.term:
 			continue // its grant is under way
 		default:
