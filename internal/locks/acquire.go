@@ -147,7 +147,7 @@ func (m *Manager) newLease(wants []Want, req *AcquireRequest) (*lease, error) {
 	for i := range wants {
 		space := m.spaces[wants[i].NS]
 		c := wants[i].contender()
-		c.LeaseID = id
+		c.LeaseID, c.Ephemeral = id, req.Ephemeral
 		if len(wants) > 1 {
 			c.Group, c.Groups = uint8(i+1), uint8(len(wants))
 		}
@@ -203,6 +203,8 @@ func createFailure(err error) *Error {
 		e.RetryAfter, e.Detail = 0, "this gateway's ZooKeeper identity may not write below the lock root; check the ACLs and --zk-auth-file"
 	case errors.Is(err, zk.ErrQueueFull):
 		e.Code, e.Detail = CodeTooManyWaiters, "too many writes wait for ZooKeeper; nothing was done, repeat the request"
+	case errors.Is(err, zk.ErrEphemeralCap):
+		e.Code, e.Detail = CodeEphemeralCap, "this gateway's ZooKeeper session has as many ephemeral nodes as it may (256 KiB of paths): more could keep a ZooKeeper server from starting again; leave ephemeral out, or use another gateway"
 	}
 	return e
 }
@@ -300,6 +302,8 @@ func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, rep
 			q = l.q // it was let go this very moment
 		}
 		return true, AcquireResult{}, m.heldByOther(ctx, q, notGranted(req))
+	case l.phase == ended && l.reason() == ReasonGatewayLeft && !l.wasHeld && !m.keyed(l):
+		return fail(m.unavailable()) // its place in line went with the session
 	case l.phase == ended:
 		return fail(endedError(l.reason()).because(l.words()))
 	case l.phase == held:

@@ -104,7 +104,7 @@ func (m *Manager) settleAbsent(l *lease, now time.Duration) {
 	case ending:
 		m.finish(l, l.reason(), now)
 	default:
-		m.finish(l, ReasonRemoved, now)
+		m.finish(l, m.lossReason(l), now)
 	}
 }
 
@@ -116,6 +116,10 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 	}
 	l := m.leases[c.LeaseID]
 	own := string(c.LeaseID.Gateway()) == m.session.ID()
+	if c.Ephemeral && !own {
+		m.orphaned(q, c)
+		return false
+	}
 	switch {
 	case l != nil && l.term == m.term, m.delays.byID[c.LeaseID] != nil:
 		return false

@@ -219,7 +219,7 @@ func (m *Manager) lostContender(l *lease, s *slot, c *zk.Change, now time.Durati
 	}
 	s.gone = true
 	if l.width() > 1 { // whoever is next there is granted before the rest of it has ended
-		reason := ReasonRemoved
+		reason := m.lossReason(l)
 		if l.phase == ending {
 			reason = l.reason()
 		}

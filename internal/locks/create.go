@@ -64,7 +64,7 @@ func (m *Manager) compose(l *lease, key *keyEntry) *creation {
 	}
 	for s := range l.slots {
 		c.places = append(c.places, len(c.write.Ops))
-		add(s, zk.Op{Kind: zk.OpCreate, Sequential: true, Data: l.data(s, l.ttl), Path: s.q.path + "/" + s.contender.Prefix()})
+		add(s, zk.Op{Kind: zk.OpCreate, Sequential: true, Ephemeral: s.contender.Ephemeral, Data: l.data(s, l.ttl), Path: s.q.path + "/" + s.contender.Prefix()})
 	}
 	return c
 }
@@ -146,11 +146,11 @@ func (m *Manager) lost(l *lease, now time.Duration) {
 	case all && l.phase == ending:
 		m.finish(l, l.reason(), now)
 	case all:
-		m.finish(l, ReasonRemoved, now)
+		m.finish(l, m.lossReason(l), now)
 	case l.phase == ending:
 		m.resubmitDelete(l)
 	default:
-		m.end(l, ReasonRemoved, now)
+		m.end(l, m.lossReason(l), now)
 	}
 }
 

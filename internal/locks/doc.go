@@ -78,6 +78,11 @@
 // in the order that internal/events promises. All of it is published in events.go,
 // with the lock held; what has been told of a contender is in sights.go.
 //
+// # Ephemeral leases
+//
+// Their contenders go with the gateway's session; ephemeral.go says how they end, and
+// why a successor does not run them.
+//
 // # Settings
 //
 // A semaphore's limit is a node whose path names it, which an acquire's transaction

@@ -94,7 +94,7 @@ func (m *Manager) replace(l *lease, refused *error) {
 		}
 		next := *s.contender
 		next.Mode, next.FirstCzxid = recipe.Shared, l.czxid
-		creates = append(creates, zk.Op{Kind: zk.OpCreate, Path: s.q.path + "/" + next.Format(), Data: l.data(s, l.recorded)})
+		creates = append(creates, zk.Op{Kind: zk.OpCreate, Ephemeral: next.Ephemeral, Path: s.q.path + "/" + next.Format(), Data: l.data(s, l.recorded)})
 		version := int32(-1)
 		if s == &l.slot {
 			version = l.dataVersion() // what another gateway wrote is read before it is replaced

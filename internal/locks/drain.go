@@ -26,8 +26,9 @@ func (m *Manager) Drain(ctx context.Context) error {
 	}
 	m.draining = true
 	close(m.drain)
+	m.endEphemerals(m.clock.Now().Boot())
 	session := m.session
-	m.mu.Unlock()
+	m.unlock()
 	if session == nil {
 		return nil
 	}

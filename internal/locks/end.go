@@ -279,6 +279,9 @@ func (m *Manager) absent(id recipe.LeaseID) *Error {
 	if past, ok := m.history.get(id); ok {
 		return endedError(past.reason).because(past.words)
 	}
+	if seen, ok := m.witnessed.get(id); m.orphans[id] != nil || ok && seen.reason == ReasonGatewayLeft {
+		return endedError(ReasonGatewayLeft)
+	}
 	if !m.trusted() {
 		return m.unavailable()
 	}

@@ -166,7 +166,7 @@ func (m *Manager) tellRemoved(q *queue, name string) {
 		return
 	}
 	e := m.contenderEvent(events.LeaseRemoved, q, c)
-	e.Reason = string(ReasonUnknown)
+	e.Reason = string(m.lossOf(c))
 	if e.Foreign {
 		e.Reason = string(ReasonRemoved)
 	}

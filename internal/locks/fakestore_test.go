@@ -31,6 +31,7 @@ type fakeStore struct {
 	sessions map[string]*fakeSession
 	watchers []*fakeWatcher
 	writes   []*zk.Write // committed, in order
+	by       string      // id of the session whose operations are applied
 
 	// Faults.
 	away      bool                         // nothing is answered; requests wait until it is back
@@ -84,6 +85,7 @@ func (s *fakeStore) copy() map[string]*fakeNode {
 }
 
 type fakeNode struct {
+	owner   string // id of the session that an ephemeral node goes with
 	data    []byte
 	stat    wire.Stat
 	creates int32
@@ -172,6 +174,9 @@ func (s *fakeStore) tx(ops []zk.Op) (zxid int64, paths []string, versions []int3
 			keep(p)
 			parent.creates++
 			s.nodes[p] = &fakeNode{data: op.Data, stat: wire.Stat{Czxid: zxid, Mzxid: zxid, Ctime: time.Now().UnixMilli()}}
+			if op.Ephemeral {
+				s.nodes[p].owner, s.nodes[p].stat.EphemeralOwner = s.by, 1
+			}
 			paths[i] = p
 			events = append(events, func() { s.announce(zk.NodeAdded, p) })
 		case zk.OpDelete:
@@ -259,17 +264,18 @@ func (s *fakeStore) names(dir string) []string {
 // fakeSession is a writer that sends one transaction per write, each a
 // millisecond.
 type fakeSession struct {
-	s        *fakeStore
-	id       string
-	onCommit func(zk.Instant, int64)
-	done     chan struct{}
-	err      error
-	last     zk.Instant // send time of the last commit
-	answered zk.Instant
-	pending  map[*zk.Write]struct{} // committed or not, not answered
-	zxid     int64
-	crashed  bool
-	deposed  bool // its nodes are gone, and it has not noticed
+	s         *fakeStore
+	id        string
+	onCommit  func(zk.Instant, int64)
+	done      chan struct{}
+	err       error
+	last      zk.Instant // send time of the last commit
+	answered  zk.Instant
+	pending   map[*zk.Write]struct{} // committed or not, not answered
+	zxid      int64
+	crashed   bool
+	deposed   bool     // its nodes are gone, and it has not noticed
+	forgotten []string // see ForgetEphemeral
 }
 
 // depose does what another gateway does to one that it takes for dead.
@@ -344,8 +350,7 @@ func (f *fakeSession) expire() {
 		f.s.mu.Unlock()
 		return
 	}
-	f.s.tx([]zk.Op{{Kind: zk.OpDelete, Path: "/lockkeeper/guards/" + f.id, Version: -1},
-		{Kind: zk.OpDelete, Path: "/lockkeeper/gateways/" + f.id, Version: -1}})
+	f.s.closeSession(f.id)
 	f.end(zk.ErrSessionGone)
 }
 
@@ -364,6 +369,33 @@ func (f *fakeSession) end(err error) {
 		w.Done(zk.Result{Outcome: zk.Unknown, Err: err, Culprit: -1})
 	}
 	close(f.done)
+}
+
+// closeSession deletes the nodes that go with a session, in no particular order:
+// its contenders before or after its registration. s.mu is held.
+func (s *fakeStore) closeSession(id string) {
+	paths := []string{"/lockkeeper/guards/" + id, "/lockkeeper/gateways/" + id}
+	for _, p := range slices.Sorted(maps.Keys(s.nodes)) {
+		if s.nodes[p].owner == id {
+			paths = append(paths, p)
+		}
+	}
+	if s.zxid%2 == 0 {
+		slices.Reverse(paths)
+	}
+	var ops []zk.Op
+	for _, p := range paths {
+		if s.nodes[p] != nil {
+			ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: p, Version: -1})
+		}
+	}
+	s.tx(ops)
+}
+
+func (f *fakeSession) ForgetEphemeral(path string) {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	f.forgotten = append(f.forgotten, path)
 }
 
 func (f *fakeSession) Submit(w *zk.Write) error {
@@ -404,6 +436,7 @@ func (f *fakeSession) run(w *zk.Write) {
 	}
 	if f.s.vague != nil && f.s.vague(w) {
 		if !f.s.drop {
+			f.s.by = f.id
 			f.s.tx(w.Ops)
 		}
 		f.commit(sent) // the raise of the epoch
@@ -413,6 +446,7 @@ func (f *fakeSession) run(w *zk.Write) {
 		return
 	}
 	if err == nil {
+		f.s.by = f.id
 		res.Zxid, res.Paths, res.Versions, culprit, err = f.s.tx(w.Ops)
 	}
 	if err != nil {

@@ -211,6 +211,8 @@ func (m *Manager) judgeBearer(q *queue, c *recipe.Contender, highest int64) find
 	switch {
 	case l == nil && !m.holdsByName(q, c):
 		f.reason = fenceWaiting
+	case l == nil && m.orphans[c.LeaseID] != nil:
+		f.reason = fenceEnded
 	case l == nil && q.awaits(c):
 		f.behind = true
 	case l == nil && q.noted().infos[c.Name] == nil:

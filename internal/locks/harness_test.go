@@ -85,8 +85,7 @@ func (g *gate) crash() {
 	go func() {
 		time.Sleep(10 * time.Second)
 		session.s.mu.Lock()
-		session.s.tx([]zk.Op{{Kind: zk.OpDelete, Path: "/lockkeeper/guards/" + session.id, Version: -1},
-			{Kind: zk.OpDelete, Path: "/lockkeeper/gateways/" + session.id, Version: -1}})
+		session.s.closeSession(session.id)
 		session.s.mu.Unlock()
 	}()
 }
@@ -233,4 +232,12 @@ func writeTo(sub string) func(*zk.Write) bool {
 		}
 		return false
 	}
+}
+
+func (m *Manager) mustID(id string) recipe.LeaseID {
+	parsed, err := recipe.ParseLeaseID(id)
+	if err != nil {
+		panic(err)
+	}
+	return parsed
 }

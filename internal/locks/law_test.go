@@ -172,7 +172,7 @@ func (g *gate) checkLaw() {
 				fail("its clients are told " + string(p.reason))
 			}
 			f.ended = true
-			back[path] = g.lagged && (e.Foreign || Reason(e.Reason) == ReasonUnknown)
+			back[path] = g.lagged && (e.Foreign || Reason(e.Reason) == ReasonUnknown || Reason(e.Reason) == ReasonGatewayLeft)
 			delete(holders[e.Dir], path)
 		case events.GatewayJoined, events.GatewayLeft:
 			if was, known := joined[e.Gateway]; known && was == (e.Type == events.GatewayJoined) {

@@ -257,6 +257,7 @@ func (m *Manager) conclude(l *lease, reason Reason, now time.Duration, stay bool
 		}
 	}
 	m.remember(l, now)
+	m.forgetEphemerals(l)
 	if l.wasHeld {
 		m.metrics.LeaseEnded(string(reason), now-l.since)
 	} else {

@@ -78,11 +78,12 @@ type Registration struct {
 // Manager maps leases onto contenders; see the package's doc. Create one with
 // New and run it with Run.
 type Manager struct {
-	opt     Options
-	clock   zk.Clock
-	log     *slog.Logger
-	metrics Metrics
-	nonce   string // makes revs of different processes differ
+	opt      Options
+	clock    zk.Clock
+	log      *slog.Logger
+	metrics  Metrics
+	nonce    string // makes revs of different processes differ
+	shortTTL string // a warning; immutable
 
 	// ready is closed once the layout is known: the fields below it are
 	// immutable from then on.
@@ -118,6 +119,7 @@ type Manager struct {
 	deadlines  deadlines
 	clockState clockState
 	counts     counts
+	orphans    map[recipe.LeaseID]*orphan    // ephemeral leases of gateways that this one has succeeded
 	parts      map[recipe.LeaseID]*parts     // of leases with several contenders in the replica
 	sights     map[*recipe.Contender]sight   // of contenders in the replica that are no lease of this gateway's
 	verdicts   map[*recipe.Contender]verdict // of contenders that an administrator ends here and that are no lease of this gateway's
@@ -171,7 +173,9 @@ func New(opt Options) *Manager {
 		verdicts:  map[*recipe.Contender]verdict{},
 		delays:    newDelays(),
 		parts:     map[recipe.LeaseID]*parts{},
+		orphans:   map[recipe.LeaseID]*orphan{},
 	}
+	m.shortTTL = shortTTLWarning(m.failoverTTL())
 	var nonce [4]byte
 	_, _ = rand.Read(nonce[:]) // never fails (crypto/rand, Go 1.24)
 	m.nonce = fmt.Sprintf("%x", nonce)

@@ -77,7 +77,7 @@ func (m *Manager) witness(q *queue, name string, now time.Duration) {
 	if !c.Ours || c.Unknown || s.mute || !leads(c) || !m.loadedOnce || m.leases[c.LeaseID] != nil || m.history.has(c.LeaseID) {
 		return
 	}
-	p := past{reason: ReasonUnknown, at: now, ns: q.space.name, lock: q.name(), mode: viewMode(c.Mode)}
+	p := past{reason: m.lossOf(c), at: now, ns: q.space.name, lock: q.name(), mode: viewMode(c.Mode)}
 	if i := q.noted().infos[c.Name]; i != nil && i.ours {
 		p.owner, p.ttl = m.owners.one(i.record.Owner), i.record.ttl()
 		p.waited = max(m.clock.Now().Wall()-i.created, 0)

@@ -205,6 +205,7 @@ func (m *Manager) removeContender(q *queue, name string) {
 		m.peerLeft(c.LeaseID.Gateway())
 	}
 	m.leaveParts(c)
+	m.leaveOrphan(c)
 	m.counts.contenders--
 	if q.contenders.Len() == 0 {
 		m.counts.locks--

@@ -54,6 +54,7 @@ func (d *schedule) request() AcquireRequest {
 	if d.rng.IntN(4) == 0 {
 		req.IdempotencyKey = fmt.Sprint("abcdefghijklmnop", d.rng.IntN(4))
 	}
+	req.Ephemeral = d.rng.IntN(6) == 0
 	return req
 }
 
@@ -70,7 +71,7 @@ func (d *schedule) begin(req AcquireRequest) {
 	d.pending = append(d.pending, p)
 	go func() {
 		<-p.done
-		if p.err == nil && p.lease.State == Held && g.m.Vouches(p.lease.Basis) {
+		if p.err == nil && p.lease.State == Held && !p.lease.Ephemeral && g.m.Vouches(p.lease.Basis) {
 			d.promise(p.lease.Znode, sent.Add(p.lease.TTL))
 		}
 	}()
@@ -144,6 +145,7 @@ func (d *schedule) live() {
 				h, err := g.heartbeat(l)
 				var refused *Error
 				switch {
+				case l.Ephemeral: // no promise
 				case err == nil && h.State == Held && g.m.Vouches(h.Basis):
 					d.promise(l.Znode, sent.Add(h.TTL))
 				case errors.As(err, &refused) && refused.Code == CodeEnded && d.s.node(l.Znode).stat.Czxid != 0 && d.s.recordOf(l).Closed == nil:
@@ -339,7 +341,7 @@ func (g *gate) checkForgotten(gates int) {
 		queues += s.queues.Len()
 	}
 	for what, n := range map[string]int{
-		"queues": queues, "leases": len(m.leases), "sights": len(m.sights), "deferred": len(m.deferred), "hazardous": len(m.hazardous),
+		"queues": queues, "leases": len(m.leases), "sights": len(m.sights), "orphans": len(m.orphans), "deferred": len(m.deferred), "hazardous": len(m.hazardous),
 		"keys": len(m.keys), "keys in line": len(m.keyLine), "other keys": len(m.otherKeys), "former": len(m.former),
 		"history": len(m.history.byID), "history's order": len(m.history.order) - m.history.head,
 		"delays":   len(m.delays.byID) + m.delays.line.Len(),

@@ -38,6 +38,9 @@ type Session interface {
 	Connected() bool
 	LastZxid() int64
 	Barrier(ctx context.Context) (zxid int64, err error)
+	// ForgetEphemeral takes a node that is gone off the session's count of
+	// ephemeral nodes.
+	ForgetEphemeral(path string)
 	Get(ctx context.Context, path string) ([]byte, zk.Stat, error)
 	Children(ctx context.Context, path string) ([]string, zk.Stat, error)
 	// Exists looks at a node whatever its ACL; nil: it is not there.

@@ -67,6 +67,7 @@ func (m *Manager) sweep() {
 	now := m.clock.Now().Boot()
 	m.pollHidden()
 	m.sweepParts(now)
+	m.sweepOrphans(now)
 	m.history.sweep(now - endedLife)
 	m.witnessed.sweep(now - endedLife)
 	for _, ns := range slices.Sorted(maps.Keys(m.spaces)) {

@@ -57,6 +57,9 @@ func (r *AcquireRequest) normalize() error {
 	case r.IdempotencyKey != "" && (len(r.IdempotencyKey) < MinKeyLength || len(r.IdempotencyKey) > MaxKeyLength):
 		return invalid("Idempotency-Key", fmt.Sprintf("an Idempotency-Key has %d to %d visible characters", MinKeyLength, MaxKeyLength))
 	}
+	if err := r.checkEphemeral(); err != nil {
+		return err
+	}
 	if err := checkText("owner", r.Owner, MaxOwner); err != nil {
 		return err
 	}

@@ -48,8 +48,11 @@ func (q *queue) setInfo(name string, data []byte, stat wire.Stat) {
 }
 
 func (m *Manager) failoverSafe(ttl time.Duration) bool {
-	return ttl >= m.opt.SessionTimeout+5*time.Second
+	return ttl >= m.failoverTTL()
 }
+
+// failoverTTL is the shortest TTL that rides over the crash of a gateway.
+func (m *Manager) failoverTTL() time.Duration { return m.opt.SessionTimeout + 5*time.Second }
 
 // basisOf is the present session when it owns the lease, else nothing.
 func (m *Manager) basisOf(l *lease) Basis {
@@ -63,7 +66,7 @@ func (m *Manager) basisOf(l *lease) Basis {
 func (m *Manager) viewLease(l *lease) Lease {
 	now := m.clock.Now().Boot()
 	v := Lease{
-		ID: string(l.id()), State: Waiting, TTL: l.ttl, FailoverSafe: m.failoverSafe(l.ttl),
+		ID: string(l.id()), State: Waiting, TTL: l.ttl, FailoverSafe: m.failoverSafe(l.ttl) && !l.ephemeral(), Ephemeral: l.ephemeral(),
 		Owner: l.owner, Metadata: l.metadata(), Rev: m.revString(l.rev), Basis: m.basisOf(l),
 		Holds: named(l.holdNames()), LockDelay: l.lockDelay(),
 	}
@@ -92,6 +95,9 @@ func (m *Manager) viewLease(l *lease) Lease {
 		if l.wasHeld {
 			v.FencingToken = m.fencingToken(l.czxid)
 		}
+	}
+	if l.phase != ended {
+		v.Warning = m.warning(l)
 	}
 	if l.contender.Groups > 1 {
 		v.Locks = m.viewSlots(l, &v)
