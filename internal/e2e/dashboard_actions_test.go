@@ -74,8 +74,7 @@ func TestContendersAreBrokenFromThePage(t *testing.T) {
 	page.says("#history", "taken back: stuck")
 	// One who is gone: the gateway says so, in the dialog.
 	page.press(row("carol") + " [data-act=break]")
-	eval[int](page, `(document.querySelector('`+row("carol")+`').dataset.break = "/v1/locks/deploy/contenders/gone-lock-0000000099/break", 1)`)
-	eval[int](page, `(document.dispatchEvent(new Event("htmx:after:swap")), 1)`)
+	eval[int](page, `(window.fetch = ((f) => (url, o) => f("/v1/locks/deploy/contenders/gone-lock-0000000099/break", o))(window.fetch), 1)`)
 	page.expectOutage(true) // the browser complains of the 404
 	page.press("#ask-break [data-confirm]")
 	page.until(`document.querySelector("#ask-break [data-problem]").textContent.length > 20`, "it says what went wrong")

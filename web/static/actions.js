@@ -75,12 +75,13 @@
     revoke: {
       begin: () => acts.revoke.look(),
       look() {
-        const list = [...$$("#queue .holder")].map(ofRow).filter((one) => !one.over);
-        const all = Math.max(Number($(".actions")?.dataset.holders ?? 0), list.length);
+        const rows = [...$$("#queue .holder")];
+        const list = rows.map(ofRow).filter((one) => !one.over);
+        const all = list.length + Math.max(Number($(".actions")?.dataset.holders ?? 0) - rows.length, 0);
         const foreign = foreigners(list);
         let sum = all === 0 ? "Nobody holds the lock now." : `Asks ${counted(all, "holder")}.`;
         if (foreign > 0) sum += ` ${foreign === 1 ? "1 of them is another program's, and cannot be asked" : `${foreign} of them are other programs', and cannot be asked`} this way.`;
-        show(sum, list, all > list.length && list.length > 0 ? all - list.length : 0);
+        show(sum, list, all - list.length);
         allow(all === 0 ? null : `Ask ${counted(all, "holder")}`);
       },
       body: (form) => ({ reason: form.reason.value, force_after: form.force_after.value.trim() }),
@@ -88,11 +89,15 @@
     },
 
     break: {
-      begin: () => acts.break.look(),
+      begin() {
+        act.url = document.getElementById(act.row).dataset.break;
+        acts.break.look();
+      },
+      // Who waited may hold by now: another row, with the same address.
       look() {
-        const row = document.getElementById(act.row);
-        const gone = !row?.dataset.break;
-        if (!gone) act.url = row.dataset.break;
+        const row = [...$$("[data-break]")].find((r) => r.dataset.break === act.url);
+        const gone = !row;
+        act.row = row?.id;
         const one = gone ? act.one : ofRow(row);
         act.one = one;
         const holds = row?.classList.contains("holder");
@@ -150,11 +155,15 @@
 
   // tell shows the answer of a reap that only looked.
   function tell(answer) {
-    const list = [...(answer.reaped ?? []), ...(answer.unreached ?? []).map((n) => n.contender)].map(ofAnswer);
+    const hit = answer.reaped ?? [];
+    hit.sort((a, b) => (a.position ?? 0) - (b.position ?? 0)); // holders first: they come from the tail
+    const list = hit.map(ofAnswer);
+    const unreached = answer.unreached?.length ?? 0;
     const foreign = foreigners(list);
     const n = `${answer.more ? "more than " : ""}${counted(list.length, "contender")}`;
     let sum = list.length === 0 ? "Nobody is hit." : `Hits ${n}`;
     if (list.length > 0) sum += foreign > 0 ? `, ${foreign} of other programs.` : ".";
+    if (unreached > 0) sum += ` ${unreached} cannot be reached.`;
     show(sum, list);
     if (act.name === "reap") allow(list.length === 0 ? null : `Reap ${n}`);
   }

@@ -29,9 +29,9 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.asked = append(f.asked, r.Method+" "+r.URL.RequestURI()+" "+string(sent))
 	answer := f.answer
 	f.mu.Unlock()
-	status, content := http.StatusOK, any(map[string]any{"dry_run": true, "reaped": []any{
-		map[string]any{"lease_id": leaseID(1), "owner": "web-1", "mode": "shared", "znode": "/a"},
-		map[string]any{"foreign": map[string]any{"program": "curator"}, "mode": "exclusive", "znode": "/b", "position": 3}}})
+	status, content := http.StatusOK, any(map[string]any{"dry_run": true, "reaped": []any{ // from the tail
+		map[string]any{"foreign": map[string]any{"program": "curator"}, "mode": "exclusive", "znode": "/b", "position": 3},
+		map[string]any{"lease_id": leaseID(1), "owner": "web-1", "mode": "shared", "znode": "/a"}}})
 	if answer != nil {
 		status, content = answer(r.URL.Path, body)
 	}
@@ -145,6 +145,19 @@ func TestOneWhoIsGoneMeanwhileIsNotBroken(t *testing.T) {
 	page.until(`document.activeElement.id === "main"`, "the focus is not lost")
 }
 
+func TestOneWhoWaitedAndHoldsByNowIsSaidToHold(t *testing.T) {
+	page, _ := browse(t, "/lock-readers")
+	page.press("#queue .waiter:nth-child(1) [data-act=break]")
+	page.shows("#ask-break", "Takes out of the queue:", "It loses its place in line.")
+	eval[bool](page, `htmx.swap({sourceElement: live, target: live, swap: "none", text: (() => {
+		const q = document.querySelector("#queue").cloneNode(true), holder = q.querySelector(".holder:nth-child(2)"), waiter = q.querySelector(".waiter");
+		holder.id += "/now"; holder.dataset.who = waiter.dataset.who; holder.dataset.break = waiter.dataset.break; waiter.remove(); return q.outerHTML; })()}).then(() => true)`)
+	page.until(`document.querySelector("#ask-break").innerText.includes("Ends the lease of a holder:")`, "it holds")
+	page.shows("#ask-break", "indexer", "It may go on working")
+	page.press("#ask-break [data-close]")
+	page.until(`document.activeElement.id.endsWith("/now")`, "the focus is where it is now")
+}
+
 func TestAReapShowsWhomItHitsBeforeItDoesIt(t *testing.T) {
 	api := new(fakeAPI)
 	page, _ := browseWith(t, "/lock-readers", api)
@@ -156,6 +169,9 @@ func TestAReapShowsWhomItHitsBeforeItDoesIt(t *testing.T) {
 	page.fill("#ask-reap [name=foreign]", "false")
 	page.press("#ask-reap [data-preview]")
 	page.until(`!document.querySelector("#ask-reap [data-confirm]").disabled`, "it has looked")
+	if got := page.text("#ask-reap [data-hits] li"); !strings.Contains(got, "web-1") {
+		t.Errorf("%s comes before who holds", got)
+	}
 	page.shows("#ask-reap", "Hits 2 contenders, 1 of other programs.", "web-1", "holds", "curator", "waiting at 3", "Reap 2 contenders")
 	if got, _ := api.last(); got != `POST /v1/locks/sample/reap {"dry_run":true,"foreign":false,"older_than":"10m"}` {
 		t.Error(got)
