@@ -88,3 +88,18 @@ func TestThePageShowsWhySomebodyWaits(t *testing.T) {
 	page.visit(g.url() + "/")
 	page.says("#locks", "7 of 10", "shared")
 }
+
+func TestALockDelayIsSeenOnThePage(t *testing.T) {
+	t.Parallel()
+	g := onShared(t)
+	held := g.hold("deploy", "ttl=5m&owner=alice&lock_delay=3s&lock_delay_on=always")
+	g.patiently("deploy", "ttl=5m&owner=bob")
+	page := openPage(t, g, "/locks/deploy")
+	g.letGo(held.Token)
+	page.says("#lock-head", "delayed", "nobody holds it")
+	page.says("#queue", "Kept for a lock delay")
+	page.says(row("alice"), "lock delay", "released")
+	page.says(row("bob"), "waits for the end of alice's lock delay")
+	page.until(`document.querySelector('#queue .holder[data-who="bob"]')`, "then bob holds")
+	page.notReloaded()
+}
