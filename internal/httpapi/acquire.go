@@ -278,8 +278,8 @@ func (x *exchange) acquired(result *locks.AcquireResult, env bool) {
 		shape := leaseShape(lease)
 		x.encode(&shape)
 	}
-	if lease.State == locks.Held {
-		x.confirmed(lease.Basis, status, contentType)
+	if lease.State != locks.Ended {
+		x.confirmed(lease.Basis, status, contentType) // whoever waits counts on its place
 		return
 	}
 	x.send(status, contentType)

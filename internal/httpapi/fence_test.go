@@ -71,13 +71,31 @@ func TestASuccessIsWrittenOnlyWhileTheFenceIsOpen(t *testing.T) {
 	}
 }
 
-func TestATicketIsGivenWithoutTheFence(t *testing.T) {
+// Who waits counts on its place for as long as it is told, and a successor knows
+// nothing of what a gateway has told behind its fence. A look without the token
+// promises nothing to anybody.
+func TestATicketIsVouchedForLikeALease(t *testing.T) {
 	g := serve(t)
 	g.untrusted.Store(true)
 	g.acquire = func(context.Context, locks.AcquireRequest) (locks.AcquireResult, error) {
 		return locks.AcquireResult{Lease: waiting()}, nil
 	}
-	if a := g.send(t, "POST", "/v1/locks/deploy/leases?async=true"); a.Status != 202 {
-		t.Errorf("%d %s", a.Status, a.Body)
+	g.lease = func(context.Context, locks.LeaseRequest) (locks.Lease, error) { return waiting(), nil }
+	for _, c := range []struct {
+		method, path string
+		token        bool
+		status       int
+	}{
+		{"POST", "/v1/locks/deploy/leases?async=true", false, 503},
+		{"GET", "/v1/leases/self", true, 503},
+		{"GET", "/v1/leases/" + waiting().ID, false, 200},
+	} {
+		var options []apitest.Option
+		if c.token {
+			options = append(options, apitest.Token(someToken))
+		}
+		if a := g.send(t, c.method, c.path, options...); a.Status != c.status {
+			t.Errorf("%s %s: %d %s", c.method, c.path, a.Status, a.Body)
+		}
 	}
 }

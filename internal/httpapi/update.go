@@ -95,7 +95,9 @@ func (x *exchange) show(lease *locks.Lease) {
 	x.Header()["Etag"] = []string{`"` + lease.Rev + `"`}
 	shape := leaseShape(lease)
 	x.encode(&shape)
-	if lease.State == locks.Held {
+	// Who waits, and brings its token, counts on its place for as long as it is told.
+	waits := lease.State == locks.Waiting && len(x.r.Header["Lease-Token"]) > 0
+	if lease.State == locks.Held || waits {
 		x.confirmed(lease.Basis, http.StatusOK, typeJSON)
 		return
 	}
