@@ -1,0 +1,62 @@
+package conformance
+
+import (
+	"time"
+
+	"lockkeeper/internal/locks"
+)
+
+// Ends that others make: an administrator, or whoever is entitled.
+var ends = []script{
+	{"a lease that is broken ends at once, and its client is told", func(a *actor) {
+		name := a.lock("break")
+		l := a.hold(locks.AcquireRequest{Lock: name, TTL: time.Hour})
+		waits, next := a.queue(locks.AcquireRequest{Lock: name}), a.queue(locks.AcquireRequest{Lock: name})
+		a.fine(a.Break(a.Context(), locks.BreakRequest{ID: waits.ID}), "break one that waits")
+		a.ended(waits, locks.ReasonRevoked)
+		a.sees(name, 1, 1)
+		a.fine(a.Break(a.Context(), locks.BreakRequest{ID: l.ID, Reason: "it hangs"}), "break")
+		a.ended(l, locks.ReasonRevoked)
+		a.becomes(next, locks.Held)
+		if e := a.refused(a.Release(a.Context(), locks.Anonymous, l.ID, l.Token), locks.CodeEnded); e.Reason != locks.ReasonRevoked {
+			a.Errorf("%+v", e)
+		}
+		if p, err := a.Postmortem(a.Context(), locks.Anonymous, l.ID); err != nil || p.Detail != "it hangs" {
+			a.Errorf("%+v, %v", p, err)
+		}
+		a.fine(a.Break(a.Context(), locks.BreakRequest{ID: l.ID}), "again")
+		a.letGo(next)
+		if e := a.refused(a.Break(a.Context(), locks.BreakRequest{ID: next.ID}), locks.CodeEnded); e.Reason != locks.ReasonReleased {
+			a.Errorf("%+v", e)
+		}
+		a.refused(a.Break(a.Context(), locks.BreakRequest{Lock: name, Name: "nobody-0000000000"}), locks.CodeNoContender)
+		a.refused(a.Break(a.Context(), locks.BreakRequest{ID: "lkabc"}), locks.CodeNotFound)
+	}},
+	{"a group that is broken in one lock ends in all", func(a *actor) {
+		x, y := a.lock("x"), a.lock("y")
+		l := a.hold(locks.AcquireRequest{Group: []locks.Want{{Lock: x}, {Lock: y}}})
+		a.fine(a.Break(a.Context(), locks.BreakRequest{Lock: y, Name: lastOf(l.Locks[1].Znode)}), "break")
+		a.ended(l, locks.ReasonRevoked)
+		a.sees(x, 0, 0)
+		a.sees(y, 0, 0)
+	}},
+	{"another program's contender is respected, and can be broken", func(a *actor) {
+		name, znode := a.lock("foreign"), "_c_0123-lock-0000000007"
+		a.letGo(a.hold(locks.AcquireRequest{Lock: name}))
+		a.Foreign(a, name, znode)
+		q := a.sees(name, 1, 0)
+		if c := q.Holders[0]; c.Foreign == nil || c.LeaseID != "" || lastOf(c.Znode) != znode {
+			a.Errorf("%+v", q.Holders)
+		}
+		_, err := a.acquire(locks.AcquireRequest{Lock: name, Mode: locks.Shared})
+		if e := a.refused(err, locks.CodeHeldByOther); len(e.Holders) != 1 || e.Holders[0].Foreign == nil {
+			a.Errorf("%+v", e)
+		}
+		ans, err := a.Revoke(a.Context(), locks.RevokeRequest{Lock: name})
+		if a.fine(err, "revoke"); len(ans.Asked) != 0 || len(ans.Not) != 1 || ans.Not[0].Detail == "" || lastOf(ans.Not[0].Contender.Znode) != znode {
+			a.Errorf("%+v", ans)
+		}
+		a.fine(a.Break(a.Context(), locks.BreakRequest{Lock: name, Name: znode}), "break")
+		a.granted(a.begin(locks.AcquireRequest{Lock: name, Wait: patience}))
+	}},
+}

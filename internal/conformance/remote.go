@@ -1,0 +1,278 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/locks"
+)
+
+// Remote is a Service behind the generated client: what is asked travels as HTTP, and what is answered comes back in the
+// domain's words. Its answers vouch for nothing (locks.Basis): the server has looked before it wrote them.
+type Remote struct{ Client *api.Client }
+
+var _ Service = Remote{}
+
+// reply is a success that was read whole.
+type reply struct {
+	header http.Header
+	body   []byte
+}
+
+// read reads an answer; a problem becomes the error that it was.
+func read(response *http.Response, err error) (reply, error) {
+	if err != nil {
+		return reply{}, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return reply{}, err
+	}
+	if response.StatusCode >= 400 {
+		var p api.Problem
+		if err := json.Unmarshal(body, &p); err != nil {
+			return reply{}, fmt.Errorf("status %d: %w\n%s", response.StatusCode, err, body)
+		}
+		return reply{}, problem(&p)
+	}
+	return reply{response.Header, body}, nil
+}
+
+// decode reads an answer of one form, strictly: a member that T lacks is a defect.
+func decode[T any](response *http.Response, err error) (v T, _ error) {
+	r, err := read(response, err)
+	if err != nil {
+		return v, err
+	}
+	return v, strict(r.body, &v)
+}
+
+func strict(body []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	return d.Decode(v)
+}
+
+// given is nil for a zero value, which is left out of a request.
+func given[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}
+
+func span(d time.Duration) string {
+	switch d {
+	case 0:
+		return ""
+	case locks.WaitForever:
+		return "forever"
+	}
+	return d.String()
+}
+
+// Acquire asks for one lock or several, or adds a hold.
+func (r Remote) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
+	var got reply
+	var err error
+	if req.Group != nil {
+		body := api.AcquireSeveralRequest{
+			TTL: span(req.TTL), Wait: span(req.Wait), Async: req.Async, Owner: req.Owner, Metadata: req.Metadata, Hold: req.Hold,
+			LockDelay: span(req.LockDelay), LockDelayOn: api.LockDelayOn(req.LockDelayOn), Ephemeral: req.Ephemeral, DryRun: req.DryRun,
+		}
+		for _, w := range req.Group {
+			body.Locks = append(body.Locks, api.WantedLock{Lock: w.Lock, NS: w.NS, Mode: api.AcquireMode(w.Mode), Limit: w.Limit, Permits: w.Permits})
+		}
+		got, err = read(r.Client.AcquireSeveral(ctx, &api.AcquireSeveralParams{IdempotencyKey: given(req.IdempotencyKey)}, body))
+	} else {
+		got, err = read(r.Client.Acquire(ctx, req.Lock, &api.AcquireParams{IdempotencyKey: given(req.IdempotencyKey), LeaseToken: given(req.Token)},
+			api.AcquireRequest{
+				TTL: span(req.TTL), Wait: span(req.Wait), Async: req.Async, Owner: req.Owner, Metadata: req.Metadata, Hold: req.Hold,
+				LockDelay: span(req.LockDelay), LockDelayOn: api.LockDelayOn(req.LockDelayOn), Ephemeral: req.Ephemeral, DryRun: req.DryRun,
+				NS: req.NS, Mode: api.AcquireMode(req.Mode), Limit: req.Limit, Permits: req.Permits,
+			}))
+	}
+	if err != nil {
+		return locks.AcquireResult{}, err
+	}
+	if req.DryRun {
+		var d api.DryRun
+		err := strict(got.body, &d)
+		return locks.AcquireResult{DryRun: &locks.DryRun{State: locks.State(d.State), QueueLength: d.QueueLength, Holders: contenders(d.Holders)}}, err
+	}
+	var l api.Lease
+	err = strict(got.body, &l)
+	return locks.AcquireResult{Lease: lease(&l), Replayed: got.header.Get("Idempotency-Replayed") == "true", HoldAdded: req.Token != ""}, err
+}
+
+// Lease looks at a lease, or polls it.
+func (r Remote) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Lease, error) {
+	wait, since, verify := given(span(req.Wait)), given(req.Since), given(req.Verify)
+	if req.ID == "" {
+		return leaseOf(r.Client.GetLeaseSelf(ctx, &api.GetLeaseSelfParams{Wait: wait, Since: since, Verify: verify, LeaseToken: req.Token}))
+	}
+	return leaseOf(r.Client.GetLease(ctx, req.ID, &api.GetLeaseParams{Wait: wait, Since: since, Verify: verify, LeaseToken: given(req.Token)}))
+}
+
+func leaseOf(response *http.Response, err error) (locks.Lease, error) {
+	l, err := decode[api.Lease](response, err)
+	if err != nil {
+		return locks.Lease{}, err
+	}
+	return lease(&l), nil
+}
+
+// Leases lists leases.
+func (r Remote) Leases(ctx context.Context, f locks.LeaseFilter) (locks.LeasePage, error) {
+	list, err := decode[api.LeaseList](r.Client.ListLeases(ctx, &api.ListLeasesParams{
+		NS: given(f.NS), Owner: given(f.Owner), State: given(api.LivingState(f.State)), Limit: given(f.Limit), Cursor: given(f.Cursor),
+	}))
+	return locks.LeasePage{Items: each(list.Items, lease), NextCursor: list.NextCursor}, err
+}
+
+// Heartbeat renews a lease.
+func (r Remote) Heartbeat(ctx context.Context, _ locks.Principal, id, token string, ttl time.Duration) (locks.Heartbeat, error) {
+	body := api.HeartbeatRequest{TTL: span(ttl)}
+	var h api.Heartbeat
+	var err error
+	if id == "" {
+		h, err = decode[api.Heartbeat](r.Client.HeartbeatSelf(ctx, &api.HeartbeatSelfParams{LeaseToken: token}, body))
+	} else {
+		h, err = decode[api.Heartbeat](r.Client.Heartbeat(ctx, id, &api.HeartbeatParams{LeaseToken: token}, body))
+	}
+	return heartbeat(&h), err
+}
+
+// Heartbeats renews many leases. A failure of the request is that of each of them.
+func (r Remote) Heartbeats(ctx context.Context, _ locks.Principal, tokens []string) []locks.HeartbeatResult {
+	list, err := decode[api.HeartbeatList](r.Client.HeartbeatMany(ctx, api.HeartbeatsRequest{Tokens: tokens}))
+	if err != nil {
+		return []locks.HeartbeatResult{{Err: &locks.Error{Code: "transport", Detail: err.Error()}}}
+	}
+	return each(list.Items, func(i *api.HeartbeatItem) locks.HeartbeatResult {
+		if i.Problem != nil {
+			return locks.HeartbeatResult{LeaseID: i.LeaseID, Err: problem(i.Problem)}
+		}
+		h := api.Heartbeat{LeaseID: i.LeaseID, State: i.State, ExpiresInMS: *i.ExpiresInMS, TTLMS: i.TTLMS, FencingToken: i.FencingToken,
+			Position: i.Position, Waiters: *i.Waiters, RevokeRequested: i.RevokeRequested}
+		return locks.HeartbeatResult{LeaseID: i.LeaseID, Heartbeat: heartbeat(&h)}
+	})
+}
+
+// Release lets a lease go.
+func (r Remote) Release(ctx context.Context, p locks.Principal, id, token string) error {
+	return r.ReleaseHold(ctx, p, id, token, "")
+}
+
+// ReleaseHold lets one hold go; "" is the whole lease.
+func (r Remote) ReleaseHold(ctx context.Context, _ locks.Principal, id, token, hold string) (err error) {
+	if id == "" {
+		_, err = read(r.Client.ReleaseSelf(ctx, &api.ReleaseSelfParams{Hold: given(hold), LeaseToken: token}))
+	} else {
+		_, err = read(r.Client.Release(ctx, id, &api.ReleaseParams{Hold: given(hold), LeaseToken: token}))
+	}
+	return err
+}
+
+// Update changes what is known of a lease.
+func (r Remote) Update(ctx context.Context, req locks.UpdateRequest) (locks.Lease, error) {
+	body := api.UpdateRequest{Owner: req.Owner, Metadata: req.Metadata, TTL: span(req.TTL)}
+	if req.ID == "" {
+		return leaseOf(r.Client.UpdateLeaseSelf(ctx, &api.UpdateLeaseSelfParams{LeaseToken: req.Token}, body))
+	}
+	return leaseOf(r.Client.UpdateLease(ctx, req.ID, &api.UpdateLeaseParams{LeaseToken: req.Token}, body))
+}
+
+// Downgrade makes a lease shared.
+func (r Remote) Downgrade(ctx context.Context, _ locks.Principal, id, token string) (locks.Lease, error) {
+	if id == "" {
+		return leaseOf(r.Client.DowngradeSelf(ctx, &api.DowngradeSelfParams{LeaseToken: token}))
+	}
+	return leaseOf(r.Client.Downgrade(ctx, id, &api.DowngradeParams{LeaseToken: token}))
+}
+
+// Postmortem asks why a lease ended.
+func (r Remote) Postmortem(ctx context.Context, _ locks.Principal, id string) (locks.Postmortem, error) {
+	p, err := decode[api.Postmortem](r.Client.GetPostmortem(ctx, id))
+	if err != nil {
+		return locks.Postmortem{}, err
+	}
+	return postmortem(&p)
+}
+
+// Lock looks at a queue.
+func (r Remote) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, error) {
+	l, err := decode[api.Lock](r.Client.GetLock(ctx, req.Lock, &api.GetLockParams{
+		NS: given(req.NS), Wait: given(span(req.Wait)), Since: given(req.Since), Consistent: given(req.Consistent), Limit: given(req.Limit), Cursor: given(req.Cursor),
+	}))
+	return lock(&l), err
+}
+
+// Locks lists locks.
+func (r Remote) Locks(ctx context.Context, f locks.LockFilter) (locks.LockPage, error) {
+	list, err := decode[api.LockList](r.Client.ListLocks(ctx, &api.ListLocksParams{
+		NS: given(f.NS), Prefix: given(f.Prefix), Contains: given(f.Contains), State: given(api.ListLocksParamsState(f.State)), Limit: given(f.Limit), Cursor: given(f.Cursor),
+	}))
+	return locks.LockPage{Items: each(list.Items, lock), NextCursor: list.NextCursor}, err
+}
+
+// Fence asks whether a fencing token is current.
+func (r Remote) Fence(ctx context.Context, req locks.FenceRequest) (locks.FenceAnswer, error) {
+	f, err := decode[api.Fence](r.Client.GetFence(ctx, req.Lock, &api.GetFenceParams{NS: given(req.NS), FencingToken: req.Token}))
+	return locks.FenceAnswer{Current: f.Current, Reason: string(f.Reason), Highest: f.Highest}, err
+}
+
+// Configure sets a limit.
+func (r Remote) Configure(ctx context.Context, req locks.SettingsRequest) (locks.Lock, error) {
+	l, err := decode[api.Lock](r.Client.ConfigureLock(ctx, req.Lock, &api.ConfigureLockParams{}, api.SettingsRequest{NS: req.NS, Limit: req.Limit}))
+	return lock(&l), err
+}
+
+// Remove deletes an idle lock.
+func (r Remote) Remove(ctx context.Context, _ locks.Principal, ns, lock string) error {
+	_, err := read(r.Client.RemoveLock(ctx, lock, &api.RemoveLockParams{NS: given(ns)}))
+	return err
+}
+
+// Revoke asks holders to let go.
+func (r Remote) Revoke(ctx context.Context, req locks.RevokeRequest) (locks.RevokeAnswer, error) {
+	a, err := decode[api.RevokeAnswer](r.Client.Revoke(ctx, req.Lock, &api.RevokeParams{},
+		api.RevokeRequest{NS: req.NS, Reason: req.Reason, ForceAfter: span(req.ForceAfter)}))
+	return locks.RevokeAnswer{Asked: contenders(a.Asked), Not: each(a.Unreached, unreached)}, err
+}
+
+// Break ends one contender.
+func (r Remote) Break(ctx context.Context, req locks.BreakRequest) (err error) {
+	if req.ID != "" {
+		_, err = read(r.Client.BreakLease(ctx, req.ID, &api.BreakLeaseParams{}, api.BreakRequest{Reason: req.Reason}))
+	} else {
+		_, err = read(r.Client.BreakContender(ctx, req.Lock, req.Name, &api.BreakContenderParams{}, api.BreakContenderRequest{NS: req.NS, Reason: req.Reason}))
+	}
+	return err
+}
+
+// Reap ends what is old.
+func (r Remote) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAnswer, error) {
+	a, err := decode[api.ReapAnswer](r.Client.Reap(ctx, req.Lock, &api.ReapParams{}, api.ReapRequest{
+		NS: req.NS, OlderThan: req.OlderThan.String(), Mode: api.Mode(req.Mode), State: api.LivingState(req.State), Owner: req.Owner,
+		Foreign: req.Foreign, DryRun: req.DryRun, Reason: req.Reason,
+	}))
+	return locks.ReapAnswer{Reaped: contenders(a.Reaped), Not: each(a.Unreached, unreached), DryRun: a.DryRun, More: a.More}, err
+}
+
+// Destroy ends everyone in a queue.
+func (r Remote) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.DestroyAnswer, error) {
+	a, err := decode[api.DestroyAnswer](r.Client.Destroy(ctx, req.Lock, &api.DestroyParams{}, api.DestroyRequest{NS: req.NS, Reason: req.Reason}))
+	return locks.DestroyAnswer{Ended: a.Ended, Foreign: a.Foreign}, err
+}
+
+func lastOf(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }

@@ -1,0 +1,75 @@
+package conformance
+
+import (
+	"errors"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/testkit"
+)
+
+var revocations = []script{
+	{"a holder who is asked to let go learns of it, and may", func(a *actor) {
+		name := a.lock("revoke")
+		l := a.hold(locks.AcquireRequest{Lock: name})
+		waits := a.queue(locks.AcquireRequest{Lock: name})
+		rev := a.look(l).Rev
+		told := make(chan error, 1)
+		go func() {
+			now, err := a.Lease(a.Context(), locks.LeaseRequest{ID: l.ID, Token: l.Token, Wait: patience, Since: rev})
+			if err == nil && now.Rev == rev {
+				err = errors.New("a poll did not see it")
+			}
+			told <- err
+		}()
+		ans, err := a.Revoke(a.Context(), locks.RevokeRequest{Lock: name, Reason: "a release is due"})
+		a.fine(err, "revoke")
+		if len(ans.Asked) != 1 || ans.Asked[0].LeaseID != l.ID || len(ans.Not) != 0 {
+			a.Errorf("%+v", ans)
+		}
+		if h := a.beat(l); h.State != locks.Held || h.Revoke == nil || h.Revoke.Reason != "a release is due" || h.Revoke.Forced {
+			a.Errorf("%+v", h.Revoke)
+		}
+		if now := a.poll(l, "asked to let go", func(l locks.Lease) bool { return l.Revoke != nil }); now.Revoke.Reason != "a release is due" {
+			a.Errorf("%+v", now.Revoke)
+		}
+		a.fine(testkit.Receive(a, patience, told, "a poll is answered"), "poll")
+		if q := a.sees(name, 1, 1); q.Holders[0].Revoke == nil || q.Waiters[0].Revoke != nil {
+			a.Errorf("%+v", q)
+		}
+		a.letGo(l)
+		a.becomes(waits, locks.Held)
+		if h := a.beat(waits); h.Revoke != nil {
+			a.Errorf("who did not hold was asked: %+v", h.Revoke)
+		}
+	}},
+	{"a lease that is not let go in time is taken back", func(a *actor) {
+		name := a.lock("revoke")
+		l := a.hold(locks.AcquireRequest{Lock: name, TTL: time.Hour})
+		next := a.begin(locks.AcquireRequest{Lock: name, Wait: locks.WaitForever})
+		ans, err := a.Revoke(a.Context(), locks.RevokeRequest{Lock: name, Reason: "now", ForceAfter: 50 * time.Millisecond})
+		if a.fine(err, "revoke"); len(ans.Asked) != 1 || ans.Asked[0].Revoke == nil || !ans.Asked[0].Revoke.Forced {
+			a.Errorf("%+v", ans)
+		}
+		a.granted(next)
+		a.ended(l, locks.ReasonRevoked)
+		_, err = a.Heartbeat(a.Context(), locks.Anonymous, l.ID, l.Token, 0)
+		if e := a.refused(err, locks.CodeEnded); e.Reason != locks.ReasonRevoked {
+			a.Errorf("%+v", e)
+		}
+		if p, err := a.Postmortem(a.Context(), locks.Anonymous, l.ID); err != nil || p.Reason != locks.ReasonRevoked || p.Detail != "now" {
+			a.Errorf("%+v, %v", p, err)
+		}
+	}},
+	{"all who hold are asked, and nobody where nobody holds", func(a *actor) {
+		name := a.lock("revoke")
+		if ans, err := a.Revoke(a.Context(), locks.RevokeRequest{Lock: name}); err != nil || len(ans.Asked) != 0 || len(ans.Not) != 0 {
+			a.Errorf("%+v, %v", ans, err)
+		}
+		a.hold(locks.AcquireRequest{Lock: name, Mode: locks.Shared})
+		a.hold(locks.AcquireRequest{Lock: name, Mode: locks.Shared})
+		if ans, err := a.Revoke(a.Context(), locks.RevokeRequest{Lock: name}); err != nil || len(ans.Asked) != 2 {
+			a.Errorf("%+v, %v", ans, err)
+		}
+	}},
+}
