@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"lockkeeper/internal/zk"
 )
@@ -60,30 +59,11 @@ func (m *Manager) leaveQueue(q *queue) {
 
 func checkReasonText(reason string) error { return checkText("reason", reason, MaxReasonText) }
 
-// write hands a write to the present session and waits for what becomes of it,
-// at most settleWithin: then it is unknown.
+// write hands a write over and waits for its outcome; mu is free.
 func (m *Manager) write(ctx context.Context, w *zk.Write) zk.Result {
-	answer := make(chan zk.Result, 1)
 	m.mu.Lock()
-	m.submit(w, func(res zk.Result) { answer <- res })
-	m.unlock()
-	timer := time.NewTimer(settleWithin)
-	defer timer.Stop()
-	select {
-	case res := <-answer:
-		return res
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return zk.Result{Outcome: zk.Unknown, Err: zk.ErrUnavailable, Culprit: -1}
-}
-
-// awaitReplica waits until the replica has come to a transaction, but not for
-// long: it was done.
-func (m *Manager) awaitReplica(ctx context.Context, zxid int64) {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
-	_ = m.watcher.Reached(ctx, zxid)
+	defer m.unlock()
+	return m.commit(ctx, w)
 }
 
 // rewrite changes the record of a contender that this gateway does not run: it

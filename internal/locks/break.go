@@ -129,7 +129,7 @@ func (m *Manager) follow(ctx context.Context, b *blow) error {
 		}
 		switch {
 		case res.Outcome == zk.Done:
-			m.awaitReplica(ctx, res.Zxid)
+			m.show(ctx, res.Zxid)
 			return nil
 		case res.Outcome == zk.NotDone && errors.Is(res.Err, zk.ErrNoNode):
 			if res.Culprit < 0 || len(b.paths) == 1 {
@@ -311,7 +311,7 @@ func (m *Manager) breakContender(ctx context.Context, req *BreakRequest, v verdi
 			cancel()
 			switch {
 			case err != nil:
-				return m.notReached(err)
+				return m.unavailableFor(err)
 			case stat == nil:
 				return noContender()
 			}
@@ -336,10 +336,4 @@ func (m *Manager) breakContender(ctx context.Context, req *BreakRequest, v verdi
 
 func noContender() *Error {
 	return &Error{Code: CodeNoContender, Detail: "no contender of that name is in the lock's queue"}
-}
-
-func (m *Manager) notReached(err error) *Error {
-	e := m.unavailable()
-	e.Err = err
-	return e
 }

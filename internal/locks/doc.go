@@ -56,8 +56,8 @@
 // # What is written down
 //
 // The contender's data, its record, tells a successor what the name does not:
-// owner, TTL, metadata, holds. Only the owner's gateway writes it, at the version
-// that it has applied, and a request that changes it is answered afterwards
+// owner, TTL, metadata, holds. The owner's gateway writes it, at the version
+// that it has applied (another one only to ask the holder to let go, see below), and a request that changes it is answered afterwards
 // (amend.go). Holds are named, so that nothing that is repeated counts twice
 // (holds.go).
 //
@@ -99,8 +99,9 @@
 //
 // Holders are asked to let go (revoke.go): the question is in the lease's record
 // before anybody is told of it, so it survives the gateway, and force ends the lease when its
-// holder does not. One lease, or another program's contender, is broken (break.go). The administrator's words go with the end: into history, the event and
-// the error that the client gets.
+// holder does not. One lease, or another program's contender, is broken (break.go);
+// what is old in a queue is reaped (reap.go), a whole queue destroyed (destroy.go), both in small transactions from its tail on
+// (fell.go). The administrator's words go with the end: into history, the event and the error that the client gets.
 //
 // # Who owns what
 //

@@ -41,6 +41,8 @@ type fakeStore struct {
 	drop      bool                         // with vague: it was not applied
 	hidden    func(path string) bool       // contenders that may not be read
 
+	skew time.Duration // of ZooKeeper's clock against this machine's
+
 	deleted func(path string) // told of every deletion; s.mu is held
 
 	// What servers that lag still show, while recording: the last states, and
@@ -173,7 +175,7 @@ func (s *fakeStore) tx(ops []zk.Op) (zxid int64, paths []string, versions []int3
 			}
 			keep(p)
 			parent.creates++
-			s.nodes[p] = &fakeNode{data: op.Data, stat: wire.Stat{Czxid: zxid, Mzxid: zxid, Ctime: time.Now().UnixMilli()}}
+			s.nodes[p] = &fakeNode{data: op.Data, stat: wire.Stat{Czxid: zxid, Mzxid: zxid, Ctime: time.Now().Add(s.skew).UnixMilli()}}
 			if op.Ephemeral {
 				s.nodes[p].owner, s.nodes[p].stat.EphemeralOwner = s.by, 1
 			}
@@ -333,6 +335,9 @@ func (f *fakeSession) beat() {
 
 func (f *fakeSession) commit(sent zk.Instant) {
 	f.last, f.answered, f.zxid = sent, f.s.clock.Now(), f.s.zxid
+	if guard := f.s.nodes["/lockkeeper/guards/"+f.id]; guard != nil {
+		guard.stat.Mzxid, guard.stat.Mtime = f.s.zxid, time.Now().Add(f.s.skew).UnixMilli()
+	}
 	zxid := f.s.zxid
 	go f.onCommit(sent, zxid)
 	for _, w := range f.s.watchers {

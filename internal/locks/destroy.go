@@ -1,0 +1,97 @@
+package locks
+
+import (
+	"context"
+	"errors"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks/recipe"
+)
+
+// destroyRounds bounds how often newcomers are ended, too, that came while the
+// others were.
+const destroyRounds = 5
+
+func (r *DestroyRequest) check() error { return checkReasonText(r.Reason) }
+
+// Destroy ends every contender of a lock, waiting or held, of whatever gateway or
+// program, from the tail of the queue on (fell.go), and then removes the lock: its
+// directory, in the default namespace, and its settings. Newcomers are ended with the
+// others, a bounded number of times; when there are still some it is CodeLockInUse,
+// and the answer says how many were ended. The same after any other error: what was
+// done is done, and the request may be repeated.
+func (m *Manager) Destroy(ctx context.Context, req DestroyRequest) (DestroyAnswer, error) {
+	var answer DestroyAnswer
+	if err := req.check(); err != nil {
+		return answer, err
+	}
+	v := verdict{ReasonDestroyed, req.Reason}
+	for range destroyRounds {
+		q, err := m.lockAt(ctx, req.NS, req.Lock)
+		if err != nil {
+			return answer, err
+		}
+		trees := m.wholeQueue(q)
+		m.leaveQueue(q)
+		err = m.fell(ctx, v, trees, func(error) bool { return true })
+		m.mu.Lock()
+		for _, t := range trees {
+			if t.over && t.err == nil {
+				answer.Ended++
+				if !t.at.c.Ours {
+					answer.Foreign++
+				}
+			}
+		}
+		m.unlock()
+		if err != nil {
+			return answer, err
+		}
+		err = m.Remove(ctx, req.Principal, req.NS, req.Lock)
+		var e *Error
+		switch {
+		case err == nil:
+			m.tellDestroyed(&req)
+			return answer, nil
+		case errors.As(err, &e) && e.Code == CodeLockInUse: // newcomers
+		default:
+			return answer, err
+		}
+	}
+	return answer, &Error{Code: CodeLockInUse, RetryAfter: retryAfter,
+		Detail: "newcomers go on coming to the lock, or its directory has a child that is no contender; who was there has been ended. Repeat the request, or stop those who come"}
+}
+
+// wholeQueue is everybody in a queue, each lease once, from the tail on.
+func (m *Manager) wholeQueue(q *queue) (trees []*tree) {
+	seen := map[recipe.LeaseID]bool{}
+	for i := q.contenders.Len() - 1; i >= 0; i-- {
+		t := &tree{at: part{q, q.contenders.At(i)}, version: -1}
+		if id := t.at.c.LeaseID; t.at.c.Ours && id != "" {
+			if seen[id] {
+				continue
+			}
+			seen[id] = true
+			if l, s := m.slotOf(q, t.at.c); s != nil {
+				t.l = l
+			}
+		}
+		trees = append(trees, t)
+	}
+	return trees
+}
+
+// tellDestroyed tells that a lock was destroyed, after the ends of everybody in it.
+func (m *Manager) tellDestroyed(req *DestroyRequest) {
+	m.mu.Lock()
+	defer m.unlock()
+	ns := req.NS
+	if ns == "" {
+		ns = DefaultNamespace
+	}
+	if s := m.spaces[ns]; s != nil && m.telling() {
+		e := m.event(events.LockDestroyed, s.path(req.Lock), "")
+		e.NS, e.Lock, e.Detail = ns, req.Lock, req.Reason
+		m.opt.Events.Publish(e)
+	}
+}

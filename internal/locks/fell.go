@@ -1,0 +1,234 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"lockkeeper/internal/zk"
+)
+
+// Many contenders of a queue are ended in pieces, one transaction after the other,
+// from the queue's tail on, within a piece too: at no moment, and in no order in which
+// watchers are told, is somebody let in by it who is to go himself. A piece is small, so
+// that nobody waits long behind it, and far below what ZooKeeper takes.
+const (
+	// pieceBytes bounds a piece, a quarter of what a transaction may have.
+	pieceBytes = 64 << 10
+	// opOverhead is more than what a delete takes besides its path.
+	opOverhead = 64
+)
+
+// tree is a lease, or another program's contender, that is to be felled.
+type tree struct {
+	at      part
+	l       *lease // of this gateway
+	version int32  // of at; -1: any
+	ops     []zk.Op
+	parts   []part
+	gone    map[string]bool
+	begun   bool  // its lease has been made ending here
+	over    bool  // nothing is left to do
+	err     error // over: why it was not done here; errEnded, zk.ErrBadVersion, ...
+}
+
+// fell ends what the trees stand for, which come from the tail of a queue on. Each
+// is over when it returns nil. It stops at an error that is not about one of
+// them: then the rest may be ending. stop, when not nil, is asked about each that
+// could not be ended whether to go on.
+func (m *Manager) fell(ctx context.Context, v verdict, trees []*tree, stop func(error) bool) error {
+	m.mu.Lock()
+	defer m.unlock()
+	stopped := false
+	defer func() {
+		for _, t := range trees {
+			if !t.begun || t.l.phase != ending {
+				continue
+			}
+			if some, _ := t.l.gonePart(); stopped && !some {
+				m.spare(t.l)
+			} else {
+				m.resubmitDelete(t.l) // at its own pace from here on; twice does no harm
+			}
+		}
+	}()
+	lost := 0
+	for {
+		if err := m.usable(); err != nil {
+			return err
+		}
+		piece, w := m.piece(v, trees)
+		if len(piece) == 0 {
+			return nil
+		}
+		answer := make(chan zk.Result, 1)
+		m.submit(w, func(res zk.Result) {
+			if res.Outcome == zk.Done {
+				m.felled(v, piece)
+			}
+			answer <- res
+		})
+		m.unlock()
+		var res zk.Result
+		select {
+		case res = <-answer:
+		case <-time.After(settleWithin):
+		case <-ctx.Done():
+		}
+		again := res.Outcome == zk.Unknown || res.Outcome == zk.Redecide || errors.Is(res.Err, zk.ErrNotApplied) ||
+			errors.Is(res.Err, zk.ErrSessionGone) || errors.Is(res.Err, zk.ErrQueueFull)
+		var err error
+		if again {
+			err = m.barrier(ctx) // after it the replica tells what was done
+		}
+		m.mu.Lock()
+		switch {
+		case ctx.Err() != nil:
+			return cancelled(ctx)
+		case res.Outcome == 0, err != nil:
+			return outcomeUnknown()
+		case res.Outcome == zk.Done:
+			lost = 0
+		case again:
+			if lost++; lost == adminAttempts {
+				return outcomeUnknown()
+			}
+		default:
+			if t := m.stood(piece, res); t != nil && stop != nil && stop(t.err) {
+				stopped = true
+				return refusedBlow(t.err)
+			}
+		}
+	}
+}
+
+// piece is the next transaction: the first trees that are not over, as many as fit.
+func (m *Manager) piece(v verdict, trees []*tree) (piece []*tree, w *zk.Write) {
+	w = &zk.Write{Alone: true}
+	bytes := 0
+	for _, t := range trees {
+		if t.over || !m.mark(v, t) {
+			continue
+		}
+		size := 0
+		for i := range t.ops {
+			size += len(t.ops[i].Path) + opOverhead
+		}
+		if len(piece) > 0 && bytes+size > pieceBytes {
+			break
+		}
+		bytes += size
+		piece = append(piece, t)
+		w.Ops = append(w.Ops, t.ops...)
+	}
+	for _, t := range piece {
+		if t.l != nil && !t.begun {
+			t.begun = true
+			m.beginEnd(t.l, v)
+		}
+		for _, p := range t.parts {
+			m.verdicts[p.c] = v
+		}
+	}
+	return piece, w
+}
+
+// mark finds what is there of a tree. It reports false when that is nothing.
+func (m *Manager) mark(v verdict, t *tree) bool {
+	if l := t.l; l != nil {
+		switch {
+		case l.phase == ended && t.begun && l.reason() == v.reason:
+			t.over = true // the news came before the answer, or without one
+		case l.phase == ended, !t.begun && l.phase != waiting && l.phase != held:
+			t.over, t.err = true, errEnded
+		case l.replacing():
+			m.endBy(l, v) // a downgrade is under way: its names are not certain
+			t.over, t.begun = true, true
+		}
+		t.ops = l.deletions(-1)
+		return !t.over
+	}
+	t.ops, t.parts = t.ops[:0], t.parts[:0]
+	for _, p := range tailFirst(m.allParts(t.at)) {
+		if t.gone[p.path()] || p.q.contenders.Get(p.c.Name) != p.c {
+			continue
+		}
+		version := int32(-1)
+		if p.c == t.at.c {
+			version = t.version
+		}
+		t.ops, t.parts = append(t.ops, zk.Op{Kind: zk.OpDelete, Path: p.path(), Version: version}), append(t.parts, p)
+	}
+	if len(t.ops) == 0 {
+		t.over, t.err = true, errEnded
+	}
+	return !t.over
+}
+
+// beginEnd makes a lease ending whose contenders a piece deletes.
+func (m *Manager) beginEnd(l *lease, v verdict) {
+	l.few().words, l.seldom.outright = v.words, true
+	l.wasHeld = l.phase == held
+	m.setPhase(l, ending)
+	l.why = causeOf(v.reason)
+	m.deadlines.remove(l)
+	m.touch(l)
+}
+
+// spare makes a lease what it was: nothing of it was deleted, nor will be.
+func (m *Manager) spare(l *lease) {
+	l.seldom.words, l.seldom.outright = "", false
+	m.revive(l, m.clock.Now().Boot())
+}
+
+// felled: a piece was done.
+func (m *Manager) felled(v verdict, piece []*tree) {
+	now := m.clock.Now().Boot()
+	for _, t := range piece {
+		t.over = true
+		if t.l == nil {
+			m.struck(&blow{verdict: v, at: t.at})
+		} else if t.l.phase == ending {
+			m.finish(t.l, v.reason, now)
+		}
+	}
+}
+
+// stood notes why a piece was not done, with the tree that was the cause when that
+// one is over by it.
+func (m *Manager) stood(piece []*tree, res zk.Result) *tree {
+	at := res.Culprit
+	for _, t := range piece {
+		if at < 0 || at >= len(t.ops) {
+			at -= len(t.ops)
+			continue
+		}
+		path := t.ops[at].Path
+		switch {
+		case !errors.Is(res.Err, zk.ErrNoNode):
+			t.over, t.err = true, res.Err
+			m.acquit(t.parts)
+			return t
+		case t.l != nil:
+			for s := range t.l.slots {
+				s.gone = s.gone || s.path() == path
+			}
+			if _, all := t.l.gonePart(); all {
+				t.over = true
+				m.finish(t.l, t.l.reason(), m.clock.Now().Boot())
+			}
+		default:
+			if t.gone == nil {
+				t.gone = map[string]bool{}
+			}
+			t.gone[path] = true
+		}
+		return nil
+	}
+	// A refusal that is nobody's: the whole write's.
+	for _, t := range piece {
+		t.over, t.err = true, res.Err
+		m.acquit(t.parts)
+	}
+	return piece[0]
+}
