@@ -236,11 +236,11 @@ func (m *Manager) applyChanged(q *queue, c *zk.Change) {
 		return
 	}
 	delete(q.noted().infos, contender.Name)
-	m.touchQueue(q)
 	l := m.leases[contender.LeaseID]
 	switch {
 	case !contender.Ours || l == nil || l.term != m.term || l.name() != contender.Name:
 		// The record that counts is the first slot's.
+		m.touchQueue(q)
 	case l.writing:
 		l.few().stirred = true
 	default:
