@@ -2,6 +2,9 @@ package e2e
 
 import (
 	"fmt"
+	"net/url"
+	"os"
+	"strings"
 	"testing"
 
 	"lockkeeper/internal/httpapi/api"
@@ -79,4 +82,81 @@ func TestContendersAreBrokenFromThePage(t *testing.T) {
 	page.press("#ask-break [data-confirm]")
 	page.until(`document.querySelector("#ask-break [data-problem]").textContent.length > 20`, "it says what went wrong")
 	page.notReloaded()
+}
+
+func TestALockIsReapedAndDestroyedFromThePage(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	g := startGateway(t, addr+chroot)
+	g.hold("deploy", "ttl=5m&owner=alice")
+	g.patiently("deploy", "ttl=5m&owner=nightly")
+	g.patiently("deploy", "ttl=5m&owner=nightly")
+	g.patiently("deploy", "ttl=5m&owner=bob")
+	newForeign(t, addr, chroot).put("/lockkeeper/locks/deploy/_c_6f1c2a0e-9d4b-4c7f-8a35-2f6f0c9d1b77-lock-", []byte("10.0.3.17"))
+	page := openPage(t, g, "/locks/deploy")
+	page.until(`document.querySelectorAll("#queue .waiter").length === 4`, "all are there")
+	page.press("[data-act=reap]")
+	page.fill("#ask-reap [name=owner]", "nightly")
+	page.press("#ask-reap [data-preview]")
+	page.says("#ask-reap", "Hits 2 contenders.", "nightly", "waiting at 1")
+	if n := eval[int](page, `document.querySelectorAll("#queue .waiter").length`); n != 4 {
+		t.Errorf("a look has ended somebody: %d wait", n)
+	}
+	page.press("#ask-reap [data-confirm]")
+	page.says("#done", "Reaped 2 contenders.")
+	page.until(`document.querySelectorAll("#queue .waiter").length === 2`, "they are gone")
+
+	page.press("[data-act=destroy]")
+	page.says("#ask-destroy", "Hits 3 contenders, 1 of other programs.", "alice", "bob")
+	page.fill("#ask-destroy [name=typed]", "deploy")
+	page.press("#ask-destroy [data-confirm]")
+	page.says("#done", "The lock was destroyed: 3 contenders ended, 1 of other programs.")
+	page.says("#queue", "Nobody holds this lock")
+	page.says("#history", "the lock was destroyed")
+	if eval[bool](page, `Boolean(document.querySelector("[data-act]"))`) {
+		t.Error("there is nobody left to act on")
+	}
+	page.notReloaded()
+}
+
+// Each dialog, open, with what it says of whom it hits.
+func TestNothingSeriousStandsInTheWayInADialog(t *testing.T) {
+	t.Parallel()
+	axe, err := os.ReadFile("testdata/axe-core/axe.min.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, chroot := zkreal.SharedT(t)
+	g := startGateway(t, addr+chroot)
+	const lock = "gpu"
+	g.hold(lock, "ttl=30m&mode=semaphore&limit=10&permits=4&"+url.Values{"owner": {"transcode-1"}}.Encode())
+	g.hold(lock, "ttl=30m&mode=semaphore&limit=10&permits=3&owner=transcode-2")
+	g.patiently(lock, "ttl=30m&mode=semaphore&limit=10&permits=5&owner=transcode-3")
+	g.patiently(lock, "ttl=30m&mode=shared&owner=inventory")
+	g.patiently(lock, "ttl=30m&mode=shared&owner=inventory-2")
+	newForeign(t, addr, chroot).put("/lockkeeper/locks/gpu/_c_6f1c2a0e-9d4b-4c7f-8a35-2f6f0c9d1b77-lock-", []byte("10.0.3.17"))
+	b := openPage(t, g, "/locks/"+lock)
+	for _, look := range []struct {
+		window
+		scheme string
+	}{{desktop, "light"}, {desktop, "dark"}, {phone, "light"}, {phone, "dark"}} {
+		b.resize(look.window, look.scheme)
+		for _, act := range []string{"", "revoke", "break", "reap", "destroy"} {
+			b.visit(g.url() + "/locks/" + lock)
+			b.untilLink("live")
+			switch act {
+			case "":
+			case "reap":
+				b.press("[data-act=reap]")
+				b.press("#ask-reap [data-preview]")
+				b.says("#ask-reap", "Hits 6 contenders")
+			default:
+				b.press("[data-act=" + act + "]")
+				b.until(`document.querySelector("#ask-`+act+` [data-hits] li")`, "it says whom it hits")
+				eval[int](b, `(document.querySelector("#ask-`+act+` [data-problem]").textContent = "It went wrong.", 1)`)
+			}
+			b.shot(strings.Join([]string{"dialog", act, look.scheme, fmt.Sprint(look.width)}, "-"))
+			checkAxe(t, b, string(axe), fmt.Sprintf("%q, %s, %d wide", act, look.scheme, look.width))
+		}
+	}
 }

@@ -87,6 +87,14 @@ func TestThePageShowsWhySomebodyWaits(t *testing.T) {
 
 	page.visit(g.url() + "/")
 	page.says("#locks", "7 of 10", "shared")
+
+	// A reentrant lease, and one that ends with its gateway's session.
+	g.hold("warehouse", "ttl=5m&owner=nightly&hold=extract")
+	g.hold("plain", "ttl=5m&owner=cron&ephemeral=true")
+	page.visit(g.url() + "/locks/warehouse")
+	page.says(row("nightly"), "Holds", "extract")
+	page.visit(g.url() + "/locks/plain")
+	page.says(row("cron"), "ephemeral")
 }
 
 func TestALockDelayIsSeenOnThePage(t *testing.T) {
