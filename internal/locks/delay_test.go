@@ -528,3 +528,26 @@ func TestWhatAnAdministratorBreaksKeepsNoPlace(t *testing.T) {
 		g.wantState(l, Ended, ReasonRevoked)
 	})
 }
+
+func TestADestroyedLockKeepsNoPlace(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g, other := s.gateway(t), s.gateway(t)
+		for _, by := range []*gate{g, other} {
+			l := g.mustHold(delaying(""))
+			time.Sleep(11 * time.Second)
+			if q := g.lockState("deploy"); q.State != LockDelayed {
+				t.Fatalf("%+v", q)
+			}
+			if _, err := by.m.Destroy(t.Context(), DestroyRequest{Lock: "deploy", Reason: "enough"}); err != nil {
+				t.Fatal(err)
+			}
+			for _, gate := range []*gate{g, other} {
+				if q := gate.lockState("deploy"); q.State != LockFree {
+					t.Errorf("%+v", q)
+				}
+			}
+			g.wantState(l, Ended, ReasonExpired)
+			checkAll(t, s, g, other)
+		}
+	})
+}
