@@ -1,0 +1,59 @@
+package conformance
+
+import (
+	"time"
+
+	"lockkeeper/internal/locks"
+)
+
+var delays = []script{
+	{"a lock delay follows a lease that expired, and can be broken", func(a *actor) {
+		name := a.lock("delay")
+		l := a.hold(locks.AcquireRequest{Lock: name, TTL: time.Second, LockDelay: time.Hour})
+		if l.LockDelay != time.Hour || l.LockDelayOn != locks.DelayOnExpiry {
+			a.Errorf("%+v", l)
+		}
+		next := a.begin(locks.AcquireRequest{Lock: name, Wait: locks.WaitForever})
+		a.ended(l, locks.ReasonExpired)
+		q := a.see(name, "delayed", func(l locks.Lock) bool { return l.State == locks.LockDelayed && l.QueueLength == 1 })
+		if c := q.Holders[0]; !c.Delayed || c.Reason != locks.ReasonExpired || c.LeaseID != l.ID || c.ExpiresIn <= 59*time.Minute || c.ExpiresIn > time.Hour {
+			a.Errorf("%+v", q)
+		}
+		if f := a.current(name, l.FencingToken); f.Current || f.Reason != "delayed" {
+			a.Errorf("%+v", f)
+		}
+		_, err := a.acquire(locks.AcquireRequest{Lock: name})
+		a.refused(err, locks.CodeHeldByOther)
+		_, err = a.Heartbeat(a.Context(), locks.Anonymous, l.ID, l.Token, 0)
+		a.refused(err, locks.CodeEnded)
+		a.fine(a.Break(a.Context(), locks.BreakRequest{Lock: name, Name: lastOf(q.Holders[0].Znode)}), "break the delay")
+		a.granted(next)
+	}},
+	{"a lock delay follows a release when it is asked for always", func(a *actor) {
+		name := a.lock("delay")
+		l := a.hold(locks.AcquireRequest{Lock: name, LockDelay: time.Second, LockDelayOn: locks.DelayAlways})
+		next := a.begin(locks.AcquireRequest{Lock: name, Wait: locks.WaitForever})
+		a.sees(name, 1, 1)
+		a.letGo(l)
+		a.letGo(l)
+		a.ended(l, locks.ReasonReleased)
+		a.granted(next)
+		if p, err := a.Postmortem(a.Context(), locks.Anonymous, l.ID); err != nil || p.Next == nil || p.Next.After < 800*time.Millisecond {
+			a.Errorf("the next one came early: %+v, %v", p.Next, err)
+		}
+	}},
+	{"no lock delay follows a release unless it was asked for, nor a break", func(a *actor) {
+		name := a.lock("delay")
+		l := a.hold(locks.AcquireRequest{Lock: name, LockDelay: time.Hour})
+		a.letGo(l)
+		l = a.hold(locks.AcquireRequest{Lock: name, LockDelay: time.Hour, LockDelayOn: locks.DelayAlways})
+		a.fine(a.Break(a.Context(), locks.BreakRequest{ID: l.ID}), "break")
+		a.granted(a.begin(locks.AcquireRequest{Lock: name, Wait: patience}))
+	}},
+	{"a delay that cannot be is refused", func(a *actor) {
+		_, err := a.acquire(locks.AcquireRequest{Lock: a.lock("delay"), LockDelay: 2 * locks.MaxLockDelay})
+		a.refusedField(err, "lock_delay")
+		_, err = a.acquire(locks.AcquireRequest{Lock: a.lock("delay"), LockDelayOn: locks.DelayAlways})
+		a.refusedField(err, "lock_delay_on")
+	}},
+}
