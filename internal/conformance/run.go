@@ -31,7 +31,7 @@ type script struct {
 
 // Run runs every script, all at once, on a service that nobody else uses.
 func Run(t *testing.T, place Place) {
-	for _, s := range slices.Concat(exclusive, leases, shared, semaphores, groups, holds, revocations, ends, delays, plain) {
+	for _, s := range slices.Concat(exclusive, leases, shared, semaphores, groups, holds, revocations, ends, sweeps, delays, plain) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			h := fnv.New32a()

@@ -1,0 +1,81 @@
+package conformance
+
+import (
+	"time"
+
+	"lockkeeper/internal/locks"
+)
+
+// Ends of many at once.
+var sweeps = []script{
+	{"what is old is reaped, as the filters say", func(a *actor) {
+		name := a.lock("reap")
+		reader := a.hold(locks.AcquireRequest{Lock: name, Mode: locks.Shared, Owner: "r"})
+		another := a.hold(locks.AcquireRequest{Lock: name, Mode: locks.Shared, Owner: "s"})
+		writer := a.queue(locks.AcquireRequest{Lock: name, Owner: "w"})
+		late := a.queue(locks.AcquireRequest{Lock: name, Owner: "w", Mode: locks.Shared})
+		reap := func(req locks.ReapRequest, want ...locks.Lease) {
+			a.Helper()
+			req.Lock = name
+			for _, dry := range []bool{true, false} {
+				req.DryRun = dry
+				ans, err := a.Reap(a.Context(), req)
+				a.fine(err, "reap")
+				if len(ans.Reaped) != len(want) || ans.DryRun != dry || ans.More || len(ans.Not) != 0 {
+					a.Fatalf("%+v", ans)
+				}
+				got := map[string]bool{}
+				for _, c := range ans.Reaped {
+					got[c.LeaseID] = true
+				}
+				for _, l := range want {
+					if !got[l.ID] {
+						a.Errorf("%s is not among %+v", l.ID, ans.Reaped)
+					}
+					if now := a.look(l); dry && now.State == locks.Ended {
+						a.Errorf("a dry run ended %+v", now)
+					}
+				}
+			}
+			for _, l := range want {
+				a.ended(l, locks.ReasonRevoked)
+			}
+		}
+		reap(locks.ReapRequest{OlderThan: time.Hour})
+		reap(locks.ReapRequest{Foreign: new(true)})
+		reap(locks.ReapRequest{Mode: locks.Exclusive, State: locks.Held})
+		reap(locks.ReapRequest{State: locks.Held, Owner: "s"}, another)
+		reap(locks.ReapRequest{State: locks.Waiting, Mode: locks.Exclusive}, writer)
+		a.becomes(late, locks.Held)
+		reap(locks.ReapRequest{Mode: locks.Shared, Foreign: new(false), Reason: "spring clean"}, reader, late)
+		a.sees(name, 0, 0)
+	}},
+	{"a lock that is destroyed has nobody in it any more", func(a *actor) {
+		name, other := a.lock("destroy"), a.lock("other")
+		holder := a.hold(locks.AcquireRequest{Lock: name, Mode: locks.Semaphore, Limit: 1})
+		group := a.queue(locks.AcquireRequest{Group: []locks.Want{{Lock: name}, {Lock: other}}})
+		begun := a.begin(locks.AcquireRequest{Lock: name, Wait: locks.WaitForever})
+		a.sees(name, 1, 2)
+		a.Foreign(a, name, "_c_0123-lock-0000009999")
+		a.sees(name, 1, 3)
+		ans, err := a.Destroy(a.Context(), locks.DestroyRequest{Lock: name, Reason: "the end"})
+		if a.fine(err, "destroy"); ans.Ended != 4 || ans.Foreign != 1 {
+			a.Errorf("%+v", ans)
+		}
+		a.ended(holder, locks.ReasonDestroyed)
+		a.ended(group, locks.ReasonDestroyed)
+		<-begun.done
+		if e := a.refused(begun.err, locks.CodeEnded); e.Reason != locks.ReasonDestroyed {
+			a.Errorf("%+v", e)
+		}
+		a.sees(other, 0, 0)
+		if l := a.see(name, "free", func(l locks.Lock) bool { return l.State == locks.LockFree }); l.Limit != 0 {
+			a.Errorf("its settings are still there: %+v", l)
+		}
+		ans, err = a.Destroy(a.Context(), locks.DestroyRequest{Lock: name})
+		if a.fine(err, "again"); ans.Ended != 0 {
+			a.Errorf("%+v", ans)
+		}
+		a.hold(locks.AcquireRequest{Lock: name})
+	}},
+}
