@@ -168,3 +168,59 @@ func TestAnAdministratorBreaksALeaseAndAnotherProgramsContender(t *testing.T) {
 	post[struct{}](g, "POST", "/v1/locks/deploy/contenders/"+name+"/break", 404, "contender_not_found")
 	post[struct{}](g, "POST", "/v1/locks/deploy/contenders/nobody-lock-0000000007/break", 404, "contender_not_found")
 }
+
+func TestWhatIsOldIsReapedAndAQueueIsDestroyed(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	g := startGateway(t, addr+chroot)
+	f := newForeign(t, addr, chroot)
+	old := g.hold("deploy", "ttl=1m&owner=me")
+	f.put("/lockkeeper/locks/deploy/_c_12345678-1234-1234-1234-1234567890ab-lock-", []byte("10.0.0.1"))
+	g.queue("deploy", "ttl=1m&owner=you&mode=shared")
+	last := g.queue("deploy", "ttl=1m&owner=me")
+	g.awaitLock(patience, "deploy", 1, 3)
+	none := post[api.ReapAnswer](g, "POST", "/v1/locks/deploy/reap?older_than=1h", 200, "")
+	if len(none.Reaped)+len(none.Unreached) != 0 || none.More {
+		t.Errorf("%+v", none)
+	}
+	would := post[api.ReapAnswer](g, "POST", "/v1/locks/deploy/reap?older_than=0s&dry_run=true&foreign=false&owner=me", 200, "")
+	if !would.DryRun || len(would.Reaped) != 2 {
+		t.Errorf("%+v", would)
+	}
+	g.awaitLock(patience, "deploy", 1, 3)
+	did := post[api.ReapAnswer](g, "POST", "/v1/locks/deploy/reap", 200, "", apitest.JSON(`{"older_than":"0s","state":"waiting","owner":"me","reason":"too many"}`))
+	if did.DryRun || len(did.Reaped) != 1 || did.Reaped[0].LeaseID != last.LeaseID {
+		t.Errorf("%+v", did)
+	}
+	g.awaitLock(patience, "deploy", 1, 2)
+	all := post[api.DestroyAnswer](g, "POST", "/v1/locks/deploy/destroy?reason=the+end", 200, "")
+	if all.Ended != 3 || all.Foreign != 1 {
+		t.Errorf("%+v", all)
+	}
+	if m := post[api.Postmortem](g, "GET", "/v1/leases/"+old.LeaseID+"/postmortem", 200, ""); m.Reason != api.ReasonDestroyed || m.Detail != "the end" {
+		t.Errorf("%+v", m)
+	}
+	g.awaitLock(patience, "deploy", 0, 0)
+	post[api.DestroyAnswer](g, "POST", "/v1/locks/deploy/destroy", 200, "")
+}
+
+func TestALockDelayIsSeenInTheQueueUntilItIsOver(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	g := startGateway(t, addr+chroot)
+	l := g.hold("deploy", "ttl=1m&owner=me&lock_delay=3s&lock_delay_on=always")
+	if l.LockDelayMS != 3000 || l.LockDelayOn != "always" {
+		t.Errorf("%+v", l)
+	}
+	next := g.queue("deploy", "ttl=1m")
+	g.letGo(l.Token)
+	q := g.awaitLock(patience, "deploy", 1, 1)
+	if c := q.Holders[0]; q.State != api.LockStateDelayed || !c.Delayed || c.Reason != api.ReasonReleased || c.ExpiresInMS <= 0 || c.ExpiresInMS > 3000 {
+		t.Errorf("%s %+v", q.State, c)
+	}
+	if f := post[api.Fence](g, "GET", "/v1/locks/deploy/fence?fencing_token="+tokenOf(l), 200, ""); f.Current || f.Reason != "delayed" {
+		t.Errorf("%+v", f)
+	}
+	post[api.LockList](g, "GET", "/v1/locks?state=delayed", 200, "")
+	g.awaitHeld(next)
+}
