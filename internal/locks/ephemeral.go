@@ -13,9 +13,10 @@ import (
 // node and goes with the session that made it, which is its gateway's. So it
 // has no part in the promise that a held lease is never shortened: what it says of
 // its time is an estimate. It ends with ReasonGatewayLeft when its gateway hands
-// over, or when its session is over. (While the session's connection is lost and
-// its node disappears nobody can tell that from a deletion by somebody else;
-// ReasonGatewayLeft is said.)
+// over, or when its session is over. (When its node goes while the session's
+// connection is lost nobody can tell that from a deletion by somebody else, and
+// ReasonGatewayLeft is said. When ZooKeeper has ended a session that looks alive from
+// here, and tells of the node before it tells of the registration, ReasonRemoved is.)
 //
 // A gateway that succeeds another one never runs its ephemeral leases: no grant, no
 // heartbeat. Their nodes usually go at the same moment as the gateway's
@@ -55,10 +56,12 @@ func shortTTLWarning(least time.Duration) string {
 
 // lossReason is why a lease has ended whose contender is gone without its gateway's doing.
 func (m *Manager) lossReason(l *lease) Reason {
-	if !l.ephemeral() || m.session != nil && m.session.ID() == string(l.id().Gateway()) && m.session.Connected() {
-		return ReasonRemoved
+	p := m.peers[l.id().Gateway()]
+	lives := m.session != nil && m.session.ID() == string(l.id().Gateway()) && m.session.Connected() && p != nil && p.registered
+	if l.ephemeral() && !lives {
+		return ReasonGatewayLeft
 	}
-	return ReasonGatewayLeft
+	return ReasonRemoved
 }
 
 // lossOf is that of a contender of another gateway's lease, as far as one can tell.

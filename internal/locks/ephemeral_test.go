@@ -182,6 +182,31 @@ func TestASuccessorNeverGrantsAnEphemeralLeaseAndDeletesItInTheEnd(t *testing.T)
 	})
 }
 
+// ZooKeeper has ended a session that looks alive from here. Rule: a node that goes
+// after the registration went with it.
+func TestAnEphemeralLeaseWhoseGatewayIsNoLongerRegisteredWasNotRemoved(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(ephemeral())
+		session := g.session()
+		if s.zxidNow()%2 == 0 { // see closeSession: the registration goes first
+			s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/else"})
+		}
+		s.mu.Lock()
+		s.closeSession(session.id)
+		session.deposed = true
+		s.mu.Unlock()
+		synctest.Wait()
+		g.wantState(l, Ended, ReasonGatewayLeft)
+	})
+}
+
+func (s *fakeStore) zxidNow() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.zxid
+}
+
 // A deletion by somebody else is not taken for the session's end, and frees the
 // session's count.
 func TestAnEphemeralLeaseThatSomebodyDeletesIsRemovedAndNoLongerCounts(t *testing.T) {

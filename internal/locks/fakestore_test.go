@@ -479,7 +479,7 @@ func (f *fakeSession) Err() error            { return f.err }
 func (f *fakeSession) Connected() bool {
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
-	return !f.s.away
+	return !f.s.away && f.err == nil
 }
 func (f *fakeSession) LastZxid() int64 {
 	f.s.mu.Lock()
