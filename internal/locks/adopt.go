@@ -241,6 +241,12 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 		}
 		return // the clock asks again before it ends anything
 	}
+	if stat.Czxid == l.born() && stat.Version < l.dataVersion() {
+		// The observer's server is behind the one that took this gateway's own
+		// writes. What was written stays what is known, and the event of that write,
+		// which is on its way, has it read again.
+		return
+	}
 	l.loaded, l.czxid = true, stat.Czxid
 	if first := l.contender.FirstCzxid; first != 0 {
 		l.czxid, l.few().born = first, stat.Czxid

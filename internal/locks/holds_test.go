@@ -255,6 +255,41 @@ func TestARepeatedReleaseOfAHoldLetsGoOfOneLevel(t *testing.T) {
 	}
 }
 
+// The observer's server is behind the writer's: the event of an earlier write comes when a later one has been answered, and the
+// read that it makes shows what was before that.
+func TestAReadThatIsOlderThanWhatWasWrittenTakesNothingBack(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		l := g.mustHold(reentrant("a"))
+		g.mustAddHold(l, "b")
+		g.mustAddHold(l, "c")
+		synctest.Wait()
+		s.mu.Lock()
+		before := *s.nodes[l.Znode]
+		s.mu.Unlock()
+		past := map[string]*fakeNode{l.Znode: &before}
+		g.w.hold()
+		g.mustReleaseHold(l, "b")
+		h.hooks.Store(&hooks{past: past})
+		g.w.release()
+		synctest.Wait()
+		if _, err := g.addHold(l, "b"); err == nil {
+			t.Error("a hold that was let go is taken again")
+		}
+		// It has caught up.
+		h.hooks.Store(&hooks{})
+		s.mu.Lock()
+		s.announce(zk.NodeChanged, l.Znode)
+		s.mu.Unlock()
+		synctest.Wait()
+		_, err := g.addHold(l, "b")
+		wantCode(t, err, CodeHoldReleased)
+		g.wantHolds(l, "a", "c")
+		checkAll(t, s, g)
+	})
+}
+
 func TestAHoldWhoseAnswerWasLostIsAddedOnce(t *testing.T) {
 	for _, way := range waysToLose {
 		t.Run(way.name, func(t *testing.T) {

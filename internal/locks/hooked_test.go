@@ -19,6 +19,7 @@ type hooks struct {
 	open   func() error                // an error refuses the session
 	result func(*zk.Write, *zk.Result) // changes an outcome on its way to the manager
 	get    func(path string) error     // fails a read on the observer's connection
+	past   map[string]*fakeNode        // reads on the observer's connection show this state: its server is behind
 	stale  bool                        // the replica is not current
 	// barrier stands before each barrier of a session; an error fails it.
 	barrier func(ctx context.Context) error
@@ -45,6 +46,12 @@ func (w *hookedWatcher) Get(path string, reply func([]byte, wire.Stat, int64, er
 			reply(nil, wire.Stat{}, 0, err)
 			return
 		}
+	}
+	if past := w.h.hooks.Load().past; past != nil {
+		w.h.mu.Lock()
+		defer w.h.mu.Unlock()
+		w.push(func() { reply(past[path].data, past[path].stat, 0, nil) })
+		return
 	}
 	w.fakeWatcher.Get(path, reply)
 }
