@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -12,86 +13,154 @@ import (
 // lockRoot is the default namespace.
 const lockRoot = "/lockkeeper/locks"
 
-// contender is one sequential node of a lock, from its creation on.
-type contender struct {
-	lock, path string
-	number     string // its last ten characters: order, as long as nothing overflows
-	czxid      int64
-	made       time.Time
-	gone       time.Time // zero while it is there
-	led        time.Time // when it came to the head of its queue, zero before
-	data       string
-	by         int64     // the session that made it
-	written    time.Time // when somebody who is no gateway has overwritten its data
-}
+// settingsRoot is where the limits of semaphores are.
+const settingsRoot = "/lockkeeper/settings"
 
 // audit knows what ZooKeeper has committed, when it did. It is always up to date: the world is told of nothing sooner.
 type audit struct {
 	mu    sync.Mutex
 	live  map[string][]*contender // by lock, in the queue's order
 	all   []*contender
-	nodes map[string]struct{} // every path there is
+	paths map[string]*contender   // the newest with each path that there ever was
+	lease map[string][]*contender // the places of each lease, in the order of its locks
+	nodes map[string]struct{}     // every path there is
 	// Gateways by their sessions and by their registrations: each has its name in its registration.
 	sessions   map[int64]string
 	registered map[string]string
 	deaf       map[string]func() bool // those that certainly hear nothing from ZooKeeper
 	stolen     []string               // contenders of others that a gateway has deleted
 	unseen     []string               // those that it has deleted though it cannot know what was in them
+	unlimited  []string               // what was enqueued under a limit that was not in force
 	trace      func(format string, args ...any)
 }
 
 func newAudit(trace func(string, ...any)) *audit {
-	return &audit{live: make(map[string][]*contender), nodes: make(map[string]struct{}), sessions: make(map[int64]string),
+	return &audit{live: make(map[string][]*contender), paths: make(map[string]*contender), lease: make(map[string][]*contender),
+		nodes: make(map[string]struct{}), sessions: make(map[int64]string),
 		registered: make(map[string]string), deaf: make(map[string]func() bool), trace: trace}
 }
 
-// commit is told of each transaction.
+// commit is told of each transaction. What it creates comes first: a downgrade is one, in whatever order its operations are.
 func (a *audit) commit(txn *state.Txn) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	var touched []string
 	for _, op := range txn.Ops {
-		switch op.Kind {
-		case state.TxnCreate:
-			a.nodes[op.Path] = struct{}{}
-			if _, rest, ok := strings.Cut(string(op.Data), `"address":"`); ok && strings.HasPrefix(op.Path, "/lockkeeper/gateways/") {
-				name, _, _ := strings.Cut(rest, `"`)
-				a.sessions[txn.Session], a.registered[op.Path] = name, name
-			}
-			if lock, ok := lockOf(op.Path); ok {
-				c := &contender{lock: lock, path: op.Path, number: op.Path[len(op.Path)-10:], czxid: txn.Zxid, made: time.Now(),
-					data: string(op.Data), by: txn.Session}
-				a.live[lock] = append(a.live[lock], c)
-				slices.SortStableFunc(a.live[lock], func(x, y *contender) int { return strings.Compare(x.number, y.number) })
-				a.all = append(a.all, c)
-				a.trace("zxid %#x creates %s", txn.Zxid, op.Path)
-			}
-		case state.TxnDelete:
+		if op.Kind != state.TxnCreate {
+			continue
+		}
+		a.nodes[op.Path] = struct{}{}
+		if _, rest, ok := strings.Cut(string(op.Data), `"address":"`); ok && strings.HasPrefix(op.Path, "/lockkeeper/gateways/") {
+			name, _, _ := strings.Cut(rest, `"`)
+			a.sessions[txn.Session], a.registered[op.Path] = name, name
+		}
+		if lock, ok := lockOf(op.Path); ok {
+			touched = append(touched, lock)
+			a.created(txn, op, lock)
+		}
+	}
+	for _, op := range txn.Ops {
+		lock, ok := lockOf(op.Path)
+		switch {
+		case op.Kind == state.TxnDelete:
 			delete(a.nodes, op.Path)
 			delete(a.registered, op.Path)
-			if lock, ok := lockOf(op.Path); ok {
-				a.live[lock] = slices.DeleteFunc(a.live[lock], func(c *contender) bool {
-					if c.path == op.Path {
-						c.gone = time.Now()
-						a.judge(c, txn.Session)
-					}
-					return c.path == op.Path
-				})
-				a.trace("zxid %#x deletes %s", txn.Zxid, op.Path)
+			if ok {
+				touched = append(touched, lock)
+				a.deleted(txn, op, lock)
 			}
-		case state.TxnSetData:
-			if lock, ok := lockOf(op.Path); ok && a.sessions[txn.Session] == "" {
-				for _, c := range a.live[lock] {
-					if c.path == op.Path {
-						c.written = time.Now()
-					}
-				}
+		case op.Kind == state.TxnSetData && ok:
+			a.wrote(txn, op)
+		}
+	}
+	for _, op := range txn.Ops {
+		if c := a.paths[op.Path]; op.Kind == state.TxnCreate && c != nil && c.mode == semaphore {
+			if path := fmt.Sprintf("%s/default,%s/limit-%d", settingsRoot, c.lock, c.limit); !a.has(path) {
+				a.unlimited = append(a.unlimited, c.path+" was enqueued, and there is no "+path)
 			}
 		}
 	}
-	for _, q := range a.live {
-		if len(q) > 0 && q[0].led.IsZero() {
-			q[0].led = time.Now()
+	for _, lock := range touched {
+		for _, c := range holders(a.live[lock]) {
+			a.leads(c)
 		}
+	}
+}
+
+func (a *audit) has(path string) bool {
+	_, there := a.nodes[path]
+	return there
+}
+
+func (a *audit) created(txn *state.Txn, op state.TxnOp, lock string) {
+	c := &contender{claim: claim{mode: exclusive}, lock: lock, path: op.Path, lease: op.Path, number: op.Path[len(op.Path)-10:], czxid: txn.Zxid,
+		made: time.Now(), data: string(op.Data), by: txn.Session, place: 1, of: 1}
+	a.trace("zxid %#x creates %s", txn.Zxid, op.Path)
+	if a.sessions[txn.Session] != "" {
+		c.read()
+	}
+	if c.first != 0 {
+		for _, old := range a.live[lock] {
+			if old.lease == c.lease && old.number == c.number {
+				old.path, old.claim, old.replaced, old.data = c.path, c.claim, c.made, c.data
+				a.paths[op.Path] = old
+				return
+			}
+		}
+		c.czxid = c.first
+	}
+	a.live[lock] = append(a.live[lock], c)
+	slices.SortStableFunc(a.live[lock], func(x, y *contender) int { return strings.Compare(x.number, y.number) })
+	a.all = append(a.all, c)
+	a.paths[op.Path] = c
+	a.lease[c.lease] = append(a.lease[c.lease], c)
+}
+
+func (a *audit) deleted(txn *state.Txn, op state.TxnOp, lock string) {
+	a.trace("zxid %#x deletes %s", txn.Zxid, op.Path)
+	a.live[lock] = slices.DeleteFunc(a.live[lock], func(c *contender) bool {
+		if c.path == op.Path {
+			c.gone = time.Now()
+			a.judge(c, txn.Session)
+		}
+		return c.path == op.Path
+	})
+}
+
+// wrote notes what became of a contender's data.
+func (a *audit) wrote(txn *state.Txn, op state.TxnOp) {
+	c := a.paths[op.Path]
+	switch {
+	case c == nil || !c.gone.IsZero():
+	case a.sessions[txn.Session] == "":
+		c.written = time.Now()
+	case strings.Contains(string(op.Data), `"closed":`):
+		if c.closed.IsZero() {
+			c.closed = time.Now()
+			for _, other := range a.lease[c.lease] { // the record of a lease of several locks is the first one's
+				other.closed = c.closed
+			}
+			a.trace("zxid %#x closes %s", txn.Zxid, op.Path)
+		}
+	}
+}
+
+// leads notes that a contender holds by the names of its queue.
+func (a *audit) leads(c *contender) {
+	if c.led.IsZero() {
+		c.led = time.Now()
+	}
+	places := a.lease[c.lease]
+	if !c.held.IsZero() || len(places) != c.of {
+		return
+	}
+	for _, other := range places {
+		if other.led.IsZero() || !other.gone.IsZero() {
+			return
+		}
+	}
+	for _, other := range places {
+		other.held = time.Now()
 	}
 }
 
@@ -104,7 +173,7 @@ func (a *audit) judge(c *contender, session int64) {
 	if a.sessions[c.by] == "" {
 		a.stolen = append(a.stolen, c.path)
 	}
-	if deaf := a.deaf[gateway]; deaf != nil && !c.written.IsZero() && deaf() {
+	if deaf := a.deaf[gateway]; deaf != nil && c.place == 1 && !c.written.IsZero() && deaf() {
 		a.unseen = append(a.unseen, c.path)
 	}
 }
@@ -142,29 +211,69 @@ func lockOf(path string) (lock string, ok bool) {
 func (a *audit) find(path string) *contender {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if found := a.newest(path); found != nil {
+	if found := a.paths[path]; found != nil {
 		c := *found
 		return &c
 	}
 	return nil
 }
 
-func (a *audit) newest(path string) *contender {
-	for i := len(a.all) - 1; i >= 0; i-- {
-		if a.all[i].path == path {
-			return a.all[i]
+// leaseOf is the lease of the contender with this path; the path itself when it is no gateway's.
+func (a *audit) leaseOf(path string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c := a.paths[path]; c != nil {
+		return c.lease
+	}
+	return path
+}
+
+// places are the contenders of a lease, those that have gone, too.
+func (a *audit) places(lease string) []contender {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var places []contender
+	for _, c := range a.lease[lease] {
+		places = append(places, *c)
+	}
+	return places
+}
+
+// at is a lease's contender in a lock's queue, nil when it never had one.
+func (a *audit) at(lease, lock string) *contender {
+	for _, c := range a.places(lease) {
+		if c.lock == lock {
+			return &c
 		}
 	}
 	return nil
 }
 
-// before is the contender that stands at the head of the queue of the contender at path, when that is another one.
-func (a *audit) before(lock, path string) *contender {
+// byToken is the contender with a fencing token in a lock's queue; nil when nobody ever had it.
+func (a *audit) byToken(lock string, token int64) *contender {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if q := a.live[lock]; len(q) > 0 && q[0].path != path {
-		c := *q[0]
-		return &c
+	for i := len(a.all) - 1; i >= 0; i-- {
+		if c := a.all[i]; c.lock == lock && c.czxid == token {
+			found := *c
+			return &found
+		}
+	}
+	return nil
+}
+
+// ahead is who keeps a lease from holding a lock by the names; nil when it holds, or is not there.
+func (a *audit) ahead(lease, lock string) *contender {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range a.lease[lease] {
+		if c.lock != lock || !c.gone.IsZero() {
+			continue
+		}
+		if other := inTheWay(a.live[lock], c); other != nil {
+			found := *other
+			return &found
+		}
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -20,12 +21,13 @@ type client struct {
 	random *rand.Rand
 	http   map[string]*http.Client // by gateway: connections of its own to each
 	tries  int
-	at     *gateway // where it asks; it stays there while it is answered
-	fixed  bool     // or always
+	seen   map[string]int64 // by lock: the fencing token of a former lease
+	at     *gateway         // where it asks; it stays there while it is answered
+	fixed  bool             // or always
 }
 
 func newClient(w *world, number int) *client {
-	return &client{w: w, number: number, name: fmt.Sprint("client", number), random: w.random(number), http: make(map[string]*http.Client)}
+	return &client{w: w, number: number, name: fmt.Sprint("client", number), random: w.random(number), http: make(map[string]*http.Client), seen: make(map[string]int64)}
 }
 
 func (c *client) close() {
@@ -71,12 +73,27 @@ type answer struct {
 	TTL          int64  `json:"ttl_ms"`
 	ExpiresIn    int64  `json:"expires_in_ms"`
 	Rev          string `json:"rev"`
+	Limit        int    `json:"limit"` // of a semaphore
 	Code         string `json:"code"`
-	RetryAfter   int64  `json:"retry_after_ms"`
+	Current      bool   `json:"current"` // of a fencing token
+	Metadata     string `json:"metadata"`
+	Holds        []string
+	Revoke       *struct{} `json:"revoke_requested"`
+	Locks        []struct {
+		Lock  string `json:"lock"`
+		Znode string `json:"znode"`
+		Limit int    `json:"limit"`
+	} `json:"locks"` // of a lease of several
+	RetryAfter int64 `json:"retry_after_ms"`
 }
 
 // do sends one request to one gateway.
 func (c *client) do(within time.Duration, method, path string, query url.Values, header http.Header) (a answer, err error) {
+	return c.send(within, method, path, query, header, "")
+}
+
+// send is do with a body of JSON; "" for none.
+func (c *client) send(within time.Duration, method, path string, query url.Values, header http.Header, body string) (a answer, err error) {
 	g := c.gateway()
 	if g == nil {
 		return a, errGone
@@ -95,9 +112,12 @@ func (c *client) do(within time.Duration, method, path string, query url.Values,
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path+"?"+query.Encode(), nil)
+	r, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path+"?"+query.Encode(), strings.NewReader(body))
 	if err != nil {
 		return a, err
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
 	}
 	for k, v := range header {
 		r.Header[k] = v
@@ -105,12 +125,12 @@ func (c *client) do(within time.Duration, method, path string, query url.Values,
 	a.sent, a.gateway = time.Now(), g.name
 	resp, err := h.Do(r)
 	if err == nil {
-		var body []byte
-		body, err = io.ReadAll(resp.Body)
+		var text []byte
+		text, err = io.ReadAll(resp.Body)
 		resp.Body.Close()
-		a.raw = string(body)
-		if err == nil && len(body) > 0 {
-			err = json.Unmarshal(body, &a)
+		a.raw = string(text)
+		if err == nil && len(text) > 0 {
+			err = json.Unmarshal(text, &a)
 		}
 	}
 	a.received = time.Now()
@@ -129,11 +149,38 @@ func (c *client) do(within time.Duration, method, path string, query url.Values,
 
 // lease is what a client has got.
 type lease struct {
-	lock, id, token, path string
-	ttl                   time.Duration
-	rev                   string
+	wishes    []wish // what it is of
+	id, token string
+	path      string // of its first contender
+	ttl       time.Duration
+	rev       string
+	fencing   int64 // the token; 0 until it was told
+	// Named holds: those that it was answered to have, those that it was answered to have let go, and how many names it has used. A
+	// reentrant lease was acquired with one, and ends with the last one.
+	holds, released []string
+	names           int
+	reentrant       bool
+	metadata        string // as it was answered last
+	unsure, unknown bool   // whether some change of the metadata, or of the holds, was made is not known
+	asked           bool   // it has been asked to let go
 	// refused are the answers 503 to heartbeats since the last success.
 	refused []answer
+}
+
+func newLease(wishes []wish, a answer, ttl time.Duration) *lease {
+	l := &lease{wishes: wishes, id: a.LeaseID, token: a.Token, path: a.Znode, ttl: ttl, rev: a.Rev}
+	if len(a.Locks) > 0 {
+		l.path = a.Locks[0].Znode
+	}
+	for i := range l.wishes {
+		if limit := a.Limit; l.wishes[i].mode == semaphore {
+			if i < len(a.Locks) {
+				limit = a.Locks[i].Limit
+			}
+			l.wishes[i].limit = limit // what is in force
+		}
+	}
+	return l
 }
 
 // live takes and lets go locks until the run is over.
@@ -151,12 +198,13 @@ func (c *client) live() {
 	}
 }
 
-// acquire asks for a lock until there is an answer that counts. It returns nil when there is no lease.
+// acquire asks for what it wishes until there is an answer that counts. It returns nil when there is no lease.
 func (c *client) acquire() (l *lease, held bool) {
 	c.tries++
-	lock := lockNames[c.random.IntN(len(lockNames))]
+	wishes := c.wishes()
 	ttl := time.Duration(1+c.random.IntN(10)) * time.Second
-	query := url.Values{"ttl": {ttl.String()}, "owner": {fmt.Sprintf("%s-%d", c.name, c.tries)}}
+	owner := fmt.Sprintf("%s-%d", c.name, c.tries)
+	query := url.Values{"ttl": {ttl.String()}, "owner": {owner}}
 	within := 3 * time.Second
 	switch c.random.IntN(4) {
 	case 0: // a try
@@ -169,18 +217,23 @@ func (c *client) acquire() (l *lease, held bool) {
 	}
 	header := http.Header{}
 	if c.random.IntN(3) > 0 {
-		header.Set("Idempotency-Key", "key-of-the-attempt-"+query.Get("owner"))
+		header.Set("Idempotency-Key", "key-of-the-attempt-"+owner)
 		c.w.mu.Lock()
-		c.w.keyed[query.Get("owner")] = true
+		c.w.keyed[owner] = true
 		c.w.mu.Unlock()
 	}
+	reentrant := c.random.IntN(4) == 0
+	if reentrant {
+		query.Set("hold", "h0")
+	}
+	path, body := ask(wishes, query)
 	for try := range 8 {
 		if try > 0 {
 			c.w.mu.Lock()
-			c.w.repeated[query.Get("owner")] = time.Now()
+			c.w.repeated[owner] = time.Now()
 			c.w.mu.Unlock()
 		}
-		a, err := c.do(within, http.MethodPost, "/v1/locks/"+lock+"/leases", query, header)
+		a, err := c.send(within, http.MethodPost, path, query, header, body)
 		switch {
 		case err != nil:
 			if header.Get("Idempotency-Key") == "" {
@@ -190,7 +243,10 @@ func (c *client) acquire() (l *lease, held bool) {
 			if a.Token == "" || a.State == "ended" {
 				return nil, false
 			}
-			l = &lease{lock: lock, id: a.LeaseID, token: a.Token, path: a.Znode, ttl: ttl, rev: a.Rev}
+			l = newLease(wishes, a, ttl)
+			if l.names++; reentrant {
+				l.reentrant, l.holds = true, []string{"h0"}
+			}
 			c.w.believe(l, a)
 			return l, a.State == "held"
 		case a.status == http.StatusServiceUnavailable:
@@ -199,6 +255,8 @@ func (c *client) acquire() (l *lease, held bool) {
 			}
 		case a.status == http.StatusConflict, a.status == http.StatusGone, a.status == http.StatusTooManyRequests:
 			return nil, false
+		case a.status == http.StatusUnprocessableEntity && permits(wishes):
+			return nil, false // the lock has no limit, or fewer permits than that
 		default:
 			c.w.violate("an answer that is not documented for an acquire: %d %s", a.status, a.raw)
 			return nil, false
@@ -238,7 +296,9 @@ func (c *client) wait(l *lease) bool {
 
 // hold heartbeats a lease for a while and lets it go; some clients die instead.
 func (c *client) hold(l *lease) {
-	until := time.Now().Add(c.below(2 * l.ttl))
+	// One whose contender was overwritten is a day's, as far as its gateway knows; nobody counts on that.
+	pace := func() time.Duration { return min(l.ttl, 10*time.Second) }
+	until := time.Now().Add(c.below(2 * pace()))
 	for {
 		if !c.heartbeat(l) {
 			return
@@ -246,10 +306,17 @@ func (c *client) hold(l *lease) {
 		if !time.Now().Before(until) {
 			break
 		}
-		c.sleep(l.ttl/4 + c.below(l.ttl/4))
+		c.sleep(pace()/4 + c.below(pace()/4))
+		if !c.make(l) {
+			return
+		}
+		if l.asked && c.random.IntN(2) == 0 {
+			c.release(l) // politely
+			return
+		}
 	}
 	if c.random.IntN(8) == 0 {
-		c.sleep(l.ttl + c.below(2*time.Second)) // it was busy, and has lost its lease or not
+		c.sleep(pace() + c.below(2*time.Second)) // it was busy, and has lost its lease or not
 		if !c.heartbeat(l) {
 			return
 		}
@@ -276,6 +343,7 @@ func (c *client) heartbeat(l *lease) bool {
 		case a.status == http.StatusOK:
 			c.w.believe(l, a)
 			l.refused = nil
+			l.asked = l.asked || a.Revoke != nil
 			return true
 		case a.status == http.StatusGone, a.status == http.StatusNotFound:
 			c.w.told(l, a)
@@ -291,9 +359,20 @@ func (c *client) heartbeat(l *lease) bool {
 
 // release lets a lease go, again and again until that is answered.
 func (c *client) release(l *lease) {
+	if l.reentrant && c.random.IntN(2) == 0 {
+		for len(l.holds) > 1 {
+			if !c.releaseHold(l, l.holds[c.random.IntN(len(l.holds))]) {
+				return
+			}
+		}
+	}
 	c.w.letGo(l)
+	query := url.Values{}
+	if l.reentrant && len(l.holds) == 1 && !l.unknown && c.w.untouched(l) {
+		query.Set("hold", l.holds[0]) // the last one ends it
+	}
 	for range 20 {
-		a, err := c.do(3*time.Second, http.MethodDelete, "/v1/leases/self", nil, l.header())
+		a, err := c.do(3*time.Second, http.MethodDelete, "/v1/leases/self", query, l.header())
 		switch {
 		case err != nil || a.status == http.StatusServiceUnavailable:
 			c.sleep(100*time.Millisecond + c.below(300*time.Millisecond))
@@ -312,16 +391,17 @@ func (c *client) leaveTickets() {
 		c.sleep(c.below(20 * time.Second))
 		c.tries++
 		owner := fmt.Sprintf("%s-%d", c.name, c.tries)
-		lock := lockNames[c.random.IntN(len(lockNames))]
+		wishes := c.wishes()
 		query := url.Values{"ttl": {forgotten.String()}, "async": {"true"}, "owner": {owner}}
 		header := http.Header{"Idempotency-Key": {"key-of-the-attempt-" + owner}}
+		path, body := ask(wishes, query)
 		for range 20 {
-			a, err := c.do(3*time.Second, http.MethodPost, "/v1/locks/"+lock+"/leases", query, header)
+			a, err := c.send(3*time.Second, http.MethodPost, path, query, header, body)
 			if err != nil || a.status == http.StatusServiceUnavailable {
 				c.sleep(300 * time.Millisecond)
 				continue
 			}
-			if l := (&lease{lock: lock, id: a.LeaseID, token: a.Token, path: a.Znode, ttl: forgotten}); a.State == "held" {
+			if l := newLease(wishes, a, forgotten); a.State == "held" {
 				c.release(l)
 			} else if a.State == "waiting" {
 				c.w.leaveTicket(l)

@@ -10,15 +10,23 @@
 //
 // Clients count as the documentation tells them to: they hold a lock from the moment in which they read that they do, for the
 // TTL from the moment in which they sent the newest request that was answered so. From these counts, and from every
-// transaction that ZooKeeper commits (the audit), a run finds:
+// transaction that ZooKeeper commits (the audit), a run finds what is wrong. Who may hold together follows from the names of the
+// contenders alone (queues.go): readers, permits within the limit of the last one of them, one lease's locks all or none.
 //
-//   - overlap: two clients held one lock at the same time, as they counted (promise 1);
-//   - barging: a client was told that it holds while an earlier contender stood before it (1, 4), other programs' included, or
-//     though its contender never stood first in ZooKeeper's order;
-//   - shortening: a lease ended although its client held it, and neither it nor another program had ended it (2, 3);
-//   - a zombie: a success was answered for a lease more than a promise window after its contender had gone (2);
-//   - fencing: the token of a later holder is not greater (5);
-//   - doubles: one attempt has two contenders, or one key two leases (6);
+//   - overlap: two clients held one lock at the same time in modes that conflict, or more permits than there are, as they
+//     counted (promise 1). Who has asked for a downgrade counts on no more than a shared lock;
+//   - barging: a client was told that it holds while an earlier contender that conflicts stood before it (1, 4), other
+//     programs' included, or though by the names its lease never held, in all of its queues at once;
+//   - shortening: a lease ended although its client held it, and neither it, an administrator nor another program had ended it
+//     (2, 3). Force ends a lease no sooner than was said;
+//   - a zombie: a success was answered for a lease more than a promise window after it had ended (2);
+//   - fencing: the token of a later holder is not greater than those of all that it conflicts with before, or a lease's token
+//     changes (5);
+//   - fence: a token is said to be current whose lease had ended before the question was sent, or never held; or one is refused
+//     whose lease holds (5);
+//   - doubles: one attempt has two leases, or one key (6);
+//   - holds: a named hold that was answered is lost, or one that was let go is back; the same for metadata (6);
+//   - revocation: a holder that was asked in vain still holds when force is due;
 //   - stuck: when the weather is good again, a lock cannot be had within the time that it may take (3, 4);
 //   - litter: when everybody has left, something remains that nobody sweeps;
 //   - invariant: after an answer, what a manager keeps as things change is not what it would compute from scratch
@@ -29,6 +37,7 @@
 //
 // # How a new feature joins
 //
-// Add its requests to client.go, with what its answers make the client believe, and its promise to verdict.go as one more
-// check over beliefs and audit. Take the feature's protection out once and see a seed fail.
+// Add its requests to client.go, or to the files of the recipes beside it (recipes.go, holds.go, administrator.go), with what
+// its answers make the client believe, and its promise to verdict.go as one more check over beliefs and audit; when it changes
+// who may hold, to queues.go and model.go. Take the feature's protection out once and see a seed fail: package mutants.
 package sim

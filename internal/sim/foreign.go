@@ -113,7 +113,7 @@ func (f *foreign) holds(s *session, lock, path string, asked time.Time) {
 		until = until.Add(f.below(10 * time.Second))
 	}
 	for {
-		b := &belief{lock: lock, path: path, lease: path, held: true, foreign: true, sent: asked, from: time.Now(), until: asked.Add(foreignTimeout / 2)}
+		b := &belief{claim: claim{mode: exclusive}, lock: lock, lease: path, held: true, foreign: true, sent: asked, from: time.Now(), until: asked.Add(foreignTimeout / 2)}
 		f.w.mu.Lock()
 		f.w.beliefs = append(f.w.beliefs, b)
 		f.w.mu.Unlock()

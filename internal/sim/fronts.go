@@ -63,7 +63,7 @@ func (p *Plan) others(random *rand.Rand) {
 	if random.IntN(2) == 0 {
 		p.Clients = append(p.Clients, likenessFrom)
 	}
-	p.Clients = append(p.Clients, watcherFrom, watcherFrom+1)
+	p.Clients = append(p.Clients, watcherFrom, watcherFrom+1, adminFrom)
 }
 
 // forecast draws the faults of a plan, and who else takes part. Some runs are calm, some are stormy.

@@ -12,7 +12,21 @@ func op(holder string, a action, token, call, back int64) porcupine.Operation {
 	if back == 0 {
 		back = math.MaxInt64
 	}
-	return porcupine.Operation{Input: step{action: a, lock: "l", holder: holder, token: token}, Call: call, Return: back}
+	return porcupine.Operation{Input: step{claim: claim{mode: exclusive}, action: a, lock: "l", holder: holder, token: token}, Call: call, Return: back}
+}
+
+// as is an operation of somebody who wants the lock in another way.
+func as(c claim, o porcupine.Operation) porcupine.Operation {
+	s := o.Input.(step)
+	s.claim = c
+	o.Input = s
+	return o
+}
+
+func reader(o porcupine.Operation) porcupine.Operation { return as(claim{mode: shared}, o) }
+
+func taking(n, limit int, o porcupine.Operation) porcupine.Operation {
+	return as(claim{semaphore, n, limit}, o)
 }
 
 func TestTheModelTellsGoodHistoriesFromBadOnes(t *testing.T) {
@@ -44,6 +58,28 @@ func TestTheModelTellsGoodHistoriesFromBadOnes(t *testing.T) {
 			op("x", takes, 5, 1, 2), op("x", keeps, 6, 3, 4), op("x", ends, 5, 5, 0)}, false},
 		{"an old token that is accepted", []porcupine.Operation{
 			op("x", takes, 5, 1, 2), op("x", ends, 5, 12, 0), op("y", takes, 9, 3, 4), op("y", ends, 9, 5, 0), op("x", keeps, 5, 8, 9)}, false},
+		{"two readers", []porcupine.Operation{
+			reader(op("x", takes, 5, 1, 2)), reader(op("x", ends, 5, 10, 0)), reader(op("y", takes, 4, 3, 4)), reader(op("y", ends, 4, 20, 0))}, true},
+		{"a writer beside a reader", []porcupine.Operation{
+			reader(op("x", takes, 5, 1, 2)), reader(op("x", ends, 5, 10, 0)), op("y", takes, 9, 3, 4), op("y", ends, 9, 20, 0)}, false},
+		{"a writer whose token is below a reader's before it", []porcupine.Operation{
+			reader(op("x", takes, 5, 1, 2)), reader(op("x", ends, 5, 3, 0)), op("y", takes, 4, 5, 6), op("y", ends, 4, 7, 0)}, false},
+		{"permits within the limit", []porcupine.Operation{
+			taking(1, 3, op("x", takes, 5, 1, 2)), taking(1, 3, op("x", ends, 5, 10, 0)), taking(2, 3, op("y", takes, 6, 3, 4)), taking(2, 3, op("y", ends, 6, 20, 0))}, true},
+		{"permits beyond the limit", []porcupine.Operation{
+			taking(2, 3, op("x", takes, 5, 1, 2)), taking(2, 3, op("x", ends, 5, 10, 0)), taking(2, 3, op("y", takes, 6, 3, 4)), taking(2, 3, op("y", ends, 6, 20, 0))}, false},
+		{"a limit that was lowered is for who comes after", []porcupine.Operation{
+			taking(1, 3, op("x", takes, 5, 1, 2)), taking(1, 3, op("x", ends, 5, 10, 0)), taking(1, 3, op("y", takes, 6, 3, 4)), taking(1, 3, op("y", ends, 6, 20, 0)),
+			taking(1, 1, op("z", takes, 7, 11, 25)), taking(1, 1, op("z", ends, 7, 26, 0))}, true},
+		{"a lowered limit that does not count who was there", []porcupine.Operation{
+			taking(1, 3, op("x", takes, 5, 1, 2)), taking(1, 3, op("x", ends, 5, 10, 0)), taking(1, 1, op("z", takes, 7, 3, 4)), taking(1, 1, op("z", ends, 7, 26, 0))}, false},
+		{"a downgrade lets a reader in", []porcupine.Operation{
+			op("x", takes, 5, 1, 2), reader(op("x", lowers, 5, 3, 0)), reader(op("y", takes, 6, 4, 5)), reader(op("x", keeps, 5, 6, 7)),
+			reader(op("x", ends, 5, 10, 0)), reader(op("y", ends, 6, 20, 0))}, true},
+		{"a reader that does not wait for the downgrade", []porcupine.Operation{
+			op("x", takes, 5, 1, 2), reader(op("y", takes, 6, 3, 4)), reader(op("x", lowers, 5, 5, 0)), reader(op("x", ends, 5, 10, 0)), reader(op("y", ends, 6, 20, 0))}, false},
+		{"a downgrade lets a writer in", []porcupine.Operation{
+			op("x", takes, 5, 1, 2), reader(op("x", lowers, 5, 3, 0)), op("y", takes, 6, 4, 5), reader(op("x", ends, 5, 10, 0)), op("y", ends, 6, 20, 0)}, false},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"cmp"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -132,7 +134,11 @@ func (s *scene) ask(c *client, lock string, parameters ...string) (answer, *leas
 	if err != nil || a.Token == "" {
 		return a, nil, err
 	}
-	l := &lease{lock: lock, id: a.LeaseID, token: a.Token, path: a.Znode, ttl: time.Duration(a.TTL) * time.Millisecond, rev: a.Rev}
+	claimed := claim{mode: cmp.Or(mode(query.Get("mode")), exclusive)}
+	if claimed.mode == semaphore {
+		_, _ = fmt.Sscan(query.Get("permits")+" "+query.Get("limit"), &claimed.permits, &claimed.limit)
+	}
+	l := newLease([]wish{{lock, claimed}}, a, time.Duration(a.TTL)*time.Millisecond)
 	s.believe(l, a)
 	return a, l, nil
 }
@@ -179,8 +185,8 @@ func (s *scene) beatUntil(c *client, l *lease, atMost time.Duration) answer {
 
 // there says whether a contender is there.
 func (s *scene) there(l *lease) bool {
-	c := s.audit.find(l.path)
-	return c != nil && c.gone.IsZero()
+	places := s.audit.places(l.id)
+	return len(places) > 0 && !slices.ContainsFunc(places, func(c contender) bool { return !c.gone.IsZero() })
 }
 
 // within waits until something is so.

@@ -188,6 +188,7 @@ func (w *world) strike(f Fault) {
 			l.Stall()
 		}
 		pause()
+		w.hasten(f.For)
 		g.clock.Thaw()
 		// What its clients have said is read first, or what ZooKeeper has.
 		slices.SortStableFunc(links, func(a, b *zktest.Link) int {
@@ -207,6 +208,7 @@ func (w *world) strike(f Fault) {
 	case SuspendClock:
 		// Clients' clocks do not jump with it. So it sleeps for longer than what a gateway takes for a late timer: less would be a
 		// clock that goes faster than theirs.
+		w.hasten(2*time.Second + f.For)
 		g.clock.Sleep(2*time.Second + f.For)
 	case CutClients:
 		network.CutAll(network.Links("", g.name))
@@ -307,8 +309,8 @@ func (w *world) nearTheEnd() *gateway {
 		w.mu.Lock()
 		last := map[string]*belief{}
 		for _, b := range w.beliefs {
-			if b.held && !b.foreign && !w.excused[b.path] && (last[b.path] == nil || b.until.After(last[b.path].until)) {
-				last[b.path] = b
+			if b.held && !b.foreign && !w.excused[b.lease] && (last[b.lease] == nil || b.until.After(last[b.lease].until)) {
+				last[b.lease] = b
 			}
 		}
 		for _, g := range w.gateways {
@@ -345,7 +347,7 @@ func (w *world) clear() {
 		for _, path := range w.revoked {
 			if c := w.audit.find(path); c != nil && c.gone.IsZero() {
 				w.excuse(path)
-				_ = s.delete(path) // it may have gone by itself
+				_ = s.delete(c.path) // it may have gone by itself
 			}
 		}
 	})

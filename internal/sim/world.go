@@ -23,10 +23,11 @@ const (
 	foreignFrom  = 100 // another program
 	likenessFrom = 150 // another program whose contenders look like those of a gateway
 	watcherFrom  = 200 // follows the events
+	adminFrom    = 250 // asks holders to let go, and takes locks away
 )
 
 // locksNames are few, so that they are contended for.
-var lockNames = []string{"a", "b"}
+var lockNames = []string{"a", "b", "c"}
 
 // Outcome is what a run has shown.
 type Outcome struct {
@@ -58,20 +59,22 @@ type world struct {
 
 	deafening sync.Mutex // held by a fault during which a gateway hears nothing
 
-	mu         sync.Mutex
-	lines      []string
-	violations []string
-	answers    map[int]int
-	beliefs    []*belief
-	excused    map[string]bool      // contenders that somebody else than a gateway has ended, or was to
-	repeated   map[string]time.Time // when attempts were last repeated, by their owner
-	keyed      map[string]bool      // attempts with an idempotency key, by their owner
-	revoked    []string             // contenders whose data somebody has overwritten
-	tickets    []string             // contenders of clients that have gone away
-	granted    map[string]time.Time // contenders of which an event has told that they hold
-	gateways   []*gateway           // by number; its present life
-	lives      []int
-	clearing   bool // no new requests
+	mu            sync.Mutex
+	lines         []string
+	violations    []string
+	answers       map[int]int
+	beliefs       []*belief
+	excused       map[string]bool // leases that somebody else than a gateway has ended, or was to
+	interventions []*intervention
+	configured    map[string]bool      // locks whose settings somebody may have set
+	repeated      map[string]time.Time // when attempts were last repeated, by their owner
+	keyed         map[string]bool      // attempts with an idempotency key, by their owner
+	revoked       []string             // contenders whose data somebody has overwritten
+	tickets       []string             // leases of clients that have gone away
+	granted       map[string]time.Time // contenders of which an event has told that they hold
+	gateways      []*gateway           // by number; its present life
+	lives         []int
+	clearing      bool // no new requests
 }
 
 // Run carries a plan out. It must not be called inside a bubble, nor from parallel tests.
@@ -111,7 +114,7 @@ func run(t *testing.T, plan Plan) Outcome {
 func newWorld(t *testing.T, plan Plan) *world {
 	timing := []struct{ timeout, window time.Duration }{{4 * time.Second, 2 * time.Second}, {2 * time.Second, 5 * time.Second},
 		{4 * time.Second, 5 * time.Second}, {2 * time.Second, 2 * time.Second}}[plan.Seed%4]
-	w := &world{plan: plan, begun: time.Now(), answers: make(map[int]int), excused: make(map[string]bool), keyed: make(map[string]bool),
+	w := &world{plan: plan, begun: time.Now(), answers: make(map[int]int), excused: make(map[string]bool), configured: make(map[string]bool), keyed: make(map[string]bool),
 		repeated: make(map[string]time.Time), granted: make(map[string]time.Time), timeout: timing.timeout, window: timing.window,
 		gateways: make([]*gateway, plan.Gateways), lives: make([]int, plan.Gateways)}
 	w.zk = zktest.Start(t, zktest.Config{Seed: plan.Seed, Followers: plan.Servers - 1, LocalSessions: plan.LocalSessions})
@@ -148,6 +151,11 @@ func (w *world) end() Outcome {
 // live is one client's life.
 func (w *world) live(number int) {
 	switch {
+	case number >= adminFrom:
+		c := newClient(w, number)
+		defer c.close()
+		c.administrate()
+		return
 	case number >= watcherFrom:
 		newClient(w, number).watch()
 		return
@@ -192,11 +200,12 @@ func (w *world) isClearing() bool {
 	return w.clearing
 }
 
-// excuse says that a contender may go without its gateway having to keep it.
+// excuse says that the lease of a contender may go without its gateway having to keep it.
 func (w *world) excuse(path string) {
+	lease := w.audit.leaseOf(path)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.excused[path] = true
+	w.excused[lease] = true
 }
 
 // living are the gateways that have not been killed or told to leave.
