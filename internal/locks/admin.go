@@ -120,7 +120,7 @@ func obstacle(err error) string {
 	switch {
 	case errors.As(err, &e):
 		return e.Detail
-	case errors.Is(err, errForeign), errors.Is(err, errNewer):
+	case errors.Is(err, errForeign), errors.Is(err, errNewer), errors.Is(err, errDelayed):
 		return err.Error()
 	case errors.Is(err, errNoRecord):
 		return "another program has written over its data, so it cannot be asked; break ends it"

@@ -191,8 +191,8 @@ func (m *Manager) followOwn(ctx context.Context, b *blow) error {
 	}
 }
 
-// Break ends one lease, waiting or held, of this gateway or of another, or
-// another program's contender by the name of its znode. Repeated: nil again for a
+// Break ends one lease, waiting or held, of this gateway or of another, what its
+// lock delay keeps of it, or another program's contender by the name of its znode. Repeated: nil again for a
 // lease that was taken back; one that ended otherwise is CodeEnded. A contender that is not
 // in the queue is CodeNoContender.
 func (m *Manager) Break(ctx context.Context, req BreakRequest) error {

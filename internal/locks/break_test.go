@@ -303,3 +303,65 @@ func TestALeaseThatIsExpiringIsBrokenWhenItLives(t *testing.T) {
 		g.wantState(l, Ended, ReasonRevoked)
 	})
 }
+
+// An administrator does not wait for a lock delay: neither of a lease that has ended,
+// which cannot be asked for the lock any more, nor of one that he ends himself.
+func TestNoLockDelayStandsAgainstAnAdministrator(t *testing.T) {
+	ends := map[string]func(g *gate, l Lease) error{
+		"break": func(g *gate, l Lease) error { return g.breakLease(l, "why") },
+		"break by name": func(g *gate, l Lease) error {
+			return g.breakNamed(path.Base(l.Znode))
+		},
+		"reap":    func(g *gate, _ Lease) error { g.mustReap(ReapRequest{State: Held}); return nil },
+		"destroy": func(g *gate, _ Lease) error { _, err := g.destroy("why"); return err },
+	}
+	for name, end := range ends {
+		for _, over := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", over: ", over), func(t *testing.T) {
+				scene(t, func(t *testing.T, s *fakeStore) {
+					one, two := s.gateway(t), s.gateway(t)
+					for _, g := range []*gate{one, two} {
+						l := one.mustHold(AcquireRequest{Lock: "deploy", TTL: 2 * time.Second, LockDelay: time.Hour})
+						synctest.Wait()
+						if over {
+							time.Sleep(5 * time.Second)
+							one.wantState(l, Ended, ReasonExpired)
+							answer := g.mustRevoke("why", time.Second)
+							if len(answer.Asked) != 0 || len(answer.Not) != 1 || !strings.Contains(answer.Not[0].Detail, "delay") {
+								t.Errorf("asked: %+v", answer)
+							}
+						}
+						if err := end(g, l); err != nil {
+							t.Fatal(err)
+						}
+						if n := s.waiting("deploy"); n != 0 {
+							t.Errorf("%d contenders are left", n)
+						}
+						if v := one.look(l); v.State != Ended || over && v.Reason != ReasonExpired {
+							t.Errorf("%+v", v)
+						}
+						checkAll(t, s, one, two)
+					}
+				})
+			})
+		}
+	}
+}
+
+// Force is no administrator's blow: who still believes to hold the lock gets the delay.
+func TestForceIsFollowedByTheLockDelay(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour, LockDelay: time.Minute})
+		g.mustRevoke("why", 5*time.Second)
+		time.Sleep(6 * time.Second)
+		g.wantState(l, Ended, ReasonRevoked)
+		if s.waiting("deploy") != 1 {
+			t.Error("its place is gone at once")
+		}
+		time.Sleep(time.Minute)
+		if s.waiting("deploy") != 0 {
+			t.Error("its place stays")
+		}
+	})
+}

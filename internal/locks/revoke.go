@@ -111,8 +111,8 @@ func (r *RevokeRequest) check() error {
 
 // Revoke asks the holders of a lock to let go: all leases that hold it, of this
 // gateway and of others, at most MaxReap that have not been asked so before
-// (More tells that there are others: repeat). Other programs' contenders, and those of
-// a newer release, are in Not with why. A lease that ends meanwhile is in neither,
+// (More tells that there are others: repeat). Other programs' contenders, those of
+// a newer release, and places that a lock delay keeps are in Not with why. A lease that ends meanwhile is in neither,
 // and a lock that nobody holds is no error.
 func (m *Manager) Revoke(ctx context.Context, req RevokeRequest) (RevokeAnswer, error) {
 	if err := req.check(); err != nil {
@@ -181,7 +181,7 @@ func (m *Manager) holdersToAsk(ctx context.Context, q *queue, ask revokeRecord) 
 	seen := map[recipe.LeaseID]bool{}
 	open, asked := 0, 0
 	for c := range q.contenders.Holders() {
-		if c.LeaseID != "" && seen[c.LeaseID] || m.delayed(q, c) {
+		if c.LeaseID != "" && seen[c.LeaseID] {
 			continue
 		}
 		seen[c.LeaseID] = true
@@ -198,7 +198,9 @@ func (m *Manager) holdersToAsk(ctx context.Context, q *queue, ask revokeRecord) 
 			open++
 		}
 		h := holder{at: part{q, c}, asked: again, view: m.viewContender(q, c, 0)}
-		if c.Ours && !c.Unknown {
+		if m.delayed(q, c) {
+			h.err = errDelayed
+		} else if c.Ours && !c.Unknown {
 			h.l = m.leases[c.LeaseID]
 			h.record = m.recordAt(h.at).path()
 		}
@@ -228,6 +230,7 @@ func (m *Manager) askedBefore(q *queue, c *recipe.Contender, ask revokeRecord) b
 // ask puts the question to one holder.
 func (h *holder) ask(ctx context.Context, m *Manager, ask revokeRecord) {
 	switch {
+	case h.err != nil:
 	case h.l != nil:
 		h.revoke, h.err = m.askOwn(ctx, h.l, ask)
 	case h.at.c.Unknown:
@@ -244,6 +247,7 @@ func (h *holder) ask(ctx context.Context, m *Manager, ask revokeRecord) {
 
 var (
 	errForeign = errors.New("another program's contender cannot be asked; break ends it")
+	errDelayed = errors.New("its lease has ended and the lock is kept for its lock delay; break ends that")
 	errNewer   = errors.New("a newer release made it, and this one does not know how to ask it; break ends it")
 )
 
