@@ -62,8 +62,10 @@ func rowOf(l *locks.Lock, m moments) templates.LockRow {
 	if len(l.Holders) > 0 {
 		row.Mode = string(l.Holders[0].Mode)
 	}
-	if p := permitsOf(l, false); p != nil && (row.Mode == "" || row.Mode == string(locks.Semaphore)) {
-		row.Permits, row.Limit = p.Taken, p.Limit
+	if row.Mode == string(locks.Semaphore) || l.Limit > 0 {
+		if p := permitsOf(l, false); p != nil {
+			row.Permits, row.Limit = p.Taken, p.Limit
+		}
 	}
 	for i := range l.Holders {
 		c := &l.Holders[i]
