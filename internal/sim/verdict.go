@@ -41,6 +41,7 @@ func (w *world) believe(l *lease, a answer) {
 		b := &belief{claim: wish.claim, lock: wish.lock, lease: l.id, gateway: a.gateway, held: a.State == "held", sent: a.sent,
 			from: a.received, until: until, token: a.FencingToken}
 		w.mu.Lock()
+		w.overslept(b)
 		w.beliefs = append(w.beliefs, b)
 		w.mu.Unlock()
 		if !b.held || !b.from.Before(b.until) {
@@ -51,6 +52,26 @@ func (w *world) believe(l *lease, a answer) {
 		}
 		if first := w.audit.ahead(b.lease, b.lock); first != nil && first.made.Before(b.sent) {
 			w.violate("barging: %s was told that it holds %s, and %s stands before it", l.path, b.lock, first.path)
+		}
+	}
+}
+
+// slept notes that a gateway's clock has jumped as that of a machine does which was asleep.
+func (w *world) slept(gateway string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asleep[gateway] = time.Now()
+}
+
+// overslept takes back what an earlier answer had promised for longer than a later one does, when their gateway slept in between.
+// While a machine sleeps its clients' clocks go on, too, and then the earlier promise is over when it wakes; here they stand
+// still. (A lease whose time is not changed gets more than that again from its gateway, which is asked of it.) The world's
+// lock is held.
+func (w *world) overslept(b *belief) {
+	at := w.asleep[b.gateway]
+	for _, p := range w.beliefs {
+		if p.lease == b.lease && p.gateway == b.gateway && p.sent.Before(at) && b.from.After(at) && p.until.After(b.until) {
+			p.until = b.until
 		}
 	}
 }

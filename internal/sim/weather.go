@@ -209,6 +209,7 @@ func (w *world) strike(f Fault) {
 		// Clients' clocks do not jump with it. So it sleeps for longer than what a gateway takes for a late timer: less would be a
 		// clock that goes faster than theirs.
 		w.hasten(2*time.Second + f.For)
+		w.slept(g.name)
 		g.clock.Sleep(2*time.Second + f.For)
 	case CutClients:
 		network.CutAll(network.Links("", g.name))
