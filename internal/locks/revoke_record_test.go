@@ -150,4 +150,3 @@ func TestARevocationBehindAnOwnWriteIsFound(t *testing.T) {
 		}
 	})
 }
-
