@@ -85,7 +85,7 @@ func TestWhatWasDoneToWhomIsAnswered(t *testing.T) {
 		}
 	}
 	a := g.send(t, "POST", "/v1/locks/deploy/revoke")
-	if want := `"unreached":[{"contender":{"foreign":{"program":"curator",`; !strings.Contains(string(a.Body), want) || !strings.Contains(string(a.Body), `"detail":"why"}]}`) {
+	if want := `"unreached":[{"contender":{"foreign":{"program":"curator",`; !strings.Contains(string(a.Body), want) || !strings.Contains(string(a.Body), `"detail":"why"}],"more":false}`) {
 		t.Errorf("who could not be asked: %s", a.Body)
 	}
 }

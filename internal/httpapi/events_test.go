@@ -143,6 +143,7 @@ func TestAnEventTellsWhatAppliesToItAndNothingElse(t *testing.T) {
 	published := []*events.Event{
 		{Type: events.LeaseGranted, NS: "default", Lock: "deploy", LeaseID: someID, Owner: "me", Mode: "exclusive", FencingToken: 7, Gateway: "g1", Dir: "/l/deploy", Name: "w-1"},
 		{Type: events.LeaseRemoved, NS: "default", Lock: "deploy", Foreign: true, Program: "curator", Mode: "shared", Reason: "removed", Dir: "/l/deploy", Name: "_c_1"},
+		{Type: events.LockDestroyed, NS: "default", Lock: "deploy", Detail: "moved \"away\"", Dir: "/l/deploy"},
 		{Type: events.LeaseQueued, NS: "default", Lock: "deploy", Foreign: true, Dir: "/l/deploy", Name: "odd"},
 		{Type: events.NodeDeleted, NS: "default", Lock: "deploy", Dir: "/l/deploy"},
 		{Type: events.GatewayLeft, Gateway: "g2"},
@@ -151,6 +152,7 @@ func TestAnEventTellsWhatAppliesToItAndNothingElse(t *testing.T) {
 	want := []string{
 		`"type":"lease.granted","ns":"default","lock":"deploy","lease_id":"` + someID + `","owner":"me","mode":"exclusive","fencing_token":7,"gateway":"g1","znode":"/l/deploy/w-1"}`,
 		`"type":"lease.removed","ns":"default","lock":"deploy","foreign":{"program":"curator"},"mode":"shared","reason":"removed","znode":"/l/deploy/_c_1"}`,
+		`"type":"lock.destroyed","ns":"default","lock":"deploy","znode":"/l/deploy","detail":"moved \"away\""}`,
 		`"type":"lease.queued","ns":"default","lock":"deploy","foreign":{},"znode":"/l/deploy/odd"}`,
 		`"type":"node.deleted","ns":"default","lock":"deploy","path":"/l/deploy"}`,
 		`"type":"gateway.left","gateway":"g2"}`,

@@ -36,7 +36,7 @@ func postmortemShape(p *locks.Postmortem) *api.Postmortem {
 }
 
 func revokeShape(a *locks.RevokeAnswer) *api.RevokeAnswer {
-	return &api.RevokeAnswer{Asked: contenders(a.Asked), Unreached: unreached(a.Not)}
+	return &api.RevokeAnswer{Asked: contenders(a.Asked), Unreached: unreached(a.Not), More: a.More}
 }
 
 func reapShape(a *locks.ReapAnswer) *api.ReapAnswer {

@@ -863,6 +863,9 @@ type Event struct {
 
 	// Path Of `node.*`: path of the znode.
 	Path string `json:"path,omitempty"`
+
+	// Detail The words of whoever asked a holder to let go, or ended a lease or lock.
+	Detail string `json:"detail,omitempty"`
 }
 
 // EventForeign Present exactly when the contender is another program's.
@@ -1316,6 +1319,9 @@ type Rev = string
 type RevokeAnswer struct {
 	Asked     []Contender `json:"asked"`
 	Unreached []Unreached `json:"unreached"`
+
+	// More There are others: repeat.
+	More bool `json:"more"`
 }
 
 // RevokeRequest defines model for RevokeRequest.
