@@ -31,6 +31,7 @@ type script struct {
 
 // Run runs every script, all at once, on a service that nobody else uses.
 func Run(t *testing.T, place Place) {
+	place.Service = patient{place.Service}
 	for _, s := range slices.Concat(exclusive, leases, shared, semaphores, groups, holds, revocations, ends, sweeps, delays, plain) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
