@@ -82,6 +82,9 @@ func (r *outcome) check(e *example) error {
 			return fmt.Errorf("status %d", status)
 		}
 	}
+	if err := inOrder(e.shows, r.out); e.shows != "" && err != nil {
+		return err
+	}
 	if e.result == "" {
 		return nil
 	}

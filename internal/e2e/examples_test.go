@@ -17,6 +17,7 @@ type example struct {
 	curl    bool   // it sends a request; otherwise it sets a variable
 	status  int    // documented, 0 when it is not: any success
 	result  string // documented answer, "" when there is none
+	shows   string // parts that the answer has, in this order, with an ellipsis between them
 }
 
 var (
@@ -29,7 +30,8 @@ var (
 
 // examples finds the commands of a page in its fenced shell blocks: lines that begin with curl, and those that set
 // variables for them. Lines of an answer may follow a command in its block, or be the next block when that is JSON; a
-// status may stand in a comment behind the command or in a line HTTP/1.1 201.
+// status may stand in a comment behind the command or in a line HTTP/1.1 201, and parts of the answer in a comment below it
+// that begins with an arrow.
 func examples(page string) []example {
 	var (
 		found   []example
@@ -77,6 +79,8 @@ func examples(page string) []example {
 			if e.curl {
 				answers = len(found) - 1
 			}
+		case answers >= 0 && strings.HasPrefix(line, "# → "):
+			found[answers].shows = strings.TrimPrefix(line, "# → ")
 		case answers < 0 || line == "" || strings.HasPrefix(line, "#"):
 		default:
 			if m := statusLine.FindStringSubmatch(line); m != nil {
@@ -118,6 +122,18 @@ func unfinished(command string) bool {
 		}
 	}
 	return quote != 0
+}
+
+// inOrder looks for documented parts of an answer, one behind the other.
+func inOrder(parts, got string) error {
+	for part := range strings.SplitSeq(parts, " … ") {
+		_, rest, found := strings.Cut(got, part)
+		if !found {
+			return fmt.Errorf("the answer lacks %s, or not in this order: %s", part, parts)
+		}
+		got = rest
+	}
+	return nil
 }
 
 // volatile members differ from run to run; only their type is documented.
@@ -192,6 +208,7 @@ func TestExamplesAreFoundInAPage(t *testing.T) {
 		"# A page", "curl outside", "```", "make run   # not an example", "```",
 		"```sh", "curl -s localhost:8080/v1/info   # 200", "```", "The answer:", "```json", `{"a":1,`, ` "b":"x"}`, "```",
 		"```console", "$ TOKEN=abc", "$ curl -s \\", ">   localhost:8080/x", "HTTP/1.1 409 Conflict", `{"code":"held_by_other"}`, "```",
+		"```", "curl -s localhost:8080/z", "# → \"a\":1 … \"b\"", "# a remark", "```",
 		"~~~bash", `eval "$(curl -s localhost:8080/env)"`, "curl -d '{", `"ttl": "10s"}' localhost:8080/y`, "echo done", "~~~",
 		"```json", `{"the":"result"}`, "```",
 		"```go", "curl := 1", "```",
@@ -200,8 +217,9 @@ func TestExamplesAreFoundInAPage(t *testing.T) {
 		{line: 7, command: "curl -s localhost:8080/v1/info   # 200", curl: true, status: 200, result: "{\"a\":1,\n \"b\":\"x\"}\n"},
 		{line: 15, command: "TOKEN=abc"},
 		{line: 16, command: "curl -s \\\n  localhost:8080/x", curl: true, status: 409, result: "{\"code\":\"held_by_other\"}\n"},
-		{line: 22, command: `eval "$(curl -s localhost:8080/env)"`, curl: true},
-		{line: 23, command: "curl -d '{\n\"ttl\": \"10s\"}' localhost:8080/y", curl: true, result: "{\"the\":\"result\"}\n"},
+		{line: 22, command: "curl -s localhost:8080/z", curl: true, shows: `"a":1 … "b"`},
+		{line: 27, command: `eval "$(curl -s localhost:8080/env)"`, curl: true},
+		{line: 28, command: "curl -d '{\n\"ttl\": \"10s\"}' localhost:8080/y", curl: true, result: "{\"the\":\"result\"}\n"},
 	}
 	if got := examples(page); !slices.Equal(got, want) {
 		t.Errorf("found\n%+v\nwant\n%+v", got, want)
@@ -232,6 +250,11 @@ func TestDocumentedAnswersAreCompared(t *testing.T) {
 	}
 	if err := sameShape(`{"code":"held_by_other","holders":[{...}]}`, `{"code":"held_by_other"}`); err == nil {
 		t.Error("a member of an abridged answer is missing")
+	}
+	for parts, want := range map[string]bool{`"a":1`: true, `"a":1 … "b":2`: true, `"b":2 … "a":1`: false, `"a":1 … "a":1`: false, `"c"`: false} {
+		if err := inOrder(parts, `{"a":1,"x":0,"b":2}`); (err == nil) != want {
+			t.Errorf("%s: %v", parts, err)
+		}
 	}
 	if err := compare("owner", "m…", "me"); err != nil {
 		t.Error(err)
