@@ -5,15 +5,16 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 )
 
 // intervention is what an administrator has asked a gateway to do to those who hold a lock: their leases may end when it says.
 type intervention struct {
-	lock        string
+	lock, lease string    // either: all leases of a lock, or one
 	sent, until time.Time // from asking to the answer; when there is none, to when it can happen no more
 	force       time.Duration
-	contenders  bool // all who stand in line, not holders alone
+	contenders  bool // all who stand in line, not holders alone, and outright: nothing stays for a lock delay
 }
 
 // late is how long a request whose answer nobody has may be under way.
@@ -24,14 +25,43 @@ func (c *client) administrate() {
 	for !c.w.isClearing() {
 		c.sleep(c.below(15 * time.Second))
 		lock := lockNames[c.random.IntN(len(lockNames))]
-		switch n := c.random.IntN(8); {
-		case n < 4:
+		switch n := c.random.IntN(12); {
+		case n < 5:
 			c.revoke(lock)
-		case n < 6:
+		case n < 7:
 			c.configure(lock)
-		default:
+		case n < 9:
 			c.remove(lock)
+		case n < 10:
+			c.strike(intervention{lock: lock}, "/v1/locks/"+lock+"/reap", url.Values{"older_than": {fmt.Sprint(c.random.IntN(20), "s")}})
+		case n < 11:
+			c.strike(intervention{lock: lock}, "/v1/locks/"+lock+"/destroy", url.Values{"reason": {"a test"}})
+		default:
+			if all := c.w.audit.contenders(); len(all) > 0 {
+				path := all[c.random.IntN(len(all))]
+				lease := c.w.audit.leaseOf(path)
+				if at := "/v1/leases/" + lease + "/break"; lease != path {
+					c.strike(intervention{lease: lease}, at, nil)
+				} else {
+					lock, _ := lockOf(path)
+					c.strike(intervention{lease: lease}, "/v1/locks/"+lock+"/contenders/"+path[strings.LastIndexByte(path, '/')+1:]+"/break", nil)
+				}
+			}
 		}
+	}
+}
+
+// strike ends leases, and other programs' contenders, without asking them.
+func (c *client) strike(i intervention, path string, query url.Values) {
+	i.contenders = true
+	done := c.w.intervene(i, true)
+	a, err := c.do(5*time.Second, http.MethodPost, path, query, nil)
+	switch {
+	case err != nil, a.status == http.StatusServiceUnavailable:
+	case a.status == http.StatusOK, a.status == http.StatusNoContent, a.status == http.StatusNotFound, a.status == http.StatusConflict, a.status == http.StatusGone:
+		done()
+	default:
+		c.w.violate("an answer that is not documented for %s: %d %s", path, a.status, a.raw)
 	}
 }
 
@@ -115,9 +145,16 @@ func (w *world) intervene(i intervention, counts bool) (done func()) {
 func (w *world) hasten(by time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.jumps = append(w.jumps, jump{time.Now(), by})
 	for _, i := range w.interventions {
 		i.force -= by
 	}
+}
+
+// jump is one of a gateway's clock.
+type jump struct {
+	at time.Time
+	by time.Duration
 }
 
 // mayEnd reports whether a lease may end at that time without its gateway having to keep it.
@@ -125,13 +162,32 @@ func (w *world) mayEnd(lease string, at time.Time) bool {
 	places := w.audit.places(lease)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.excused[lease] {
+	if w.excused[lease] || w.freed[lease] {
 		return true
 	}
+	for _, c := range places {
+		if c.ephemeral {
+			return true // it goes with its gateway's session
+		}
+	}
+	return w.intervened(lease, places, at, false)
+}
+
+// struckDown reports whether an administrator may have ended a lease, or another program's contender, outright.
+func (w *world) struckDown(lease string, at time.Time) bool {
+	places := w.audit.places(lease)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.intervened(lease, places, at, true)
+}
+
+func (w *world) intervened(lease string, places []contender, at time.Time, outright bool) bool {
 	for _, i := range w.interventions {
+		if outright && !i.contenders || at.Before(i.sent.Add(i.force)) || i.contenders && at.After(i.until) {
+			continue
+		}
 		for _, c := range places {
-			if c.lock == i.lock && c.made.Before(i.until) && !at.Before(i.sent.Add(i.force)) &&
-				(i.contenders || !c.led.IsZero() && c.led.Before(i.until)) {
+			if c.made.Before(i.until) && (i.lease == lease || c.lock == i.lock && (i.contenders || !c.led.IsZero() && c.led.Before(i.until))) {
 				return true
 			}
 		}

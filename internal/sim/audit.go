@@ -262,6 +262,13 @@ func (a *audit) byToken(lock string, token int64) *contender {
 	return nil
 }
 
+// maker is the gateway whose session has made a contender.
+func (a *audit) maker(c *contender) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.sessions[c.by]
+}
+
 // ahead is who keeps a lease from holding a lock by the names; nil when it holds, or is not there.
 func (a *audit) ahead(lease, lock string) *contender {
 	a.mu.Lock()

@@ -226,6 +226,7 @@ func (c *client) acquire() (l *lease, held bool) {
 	if reentrant {
 		query.Set("hold", "h0")
 	}
+	t := c.terms(query)
 	path, body := ask(wishes, query)
 	for try := range 8 {
 		if try > 0 {
@@ -247,6 +248,7 @@ func (c *client) acquire() (l *lease, held bool) {
 			if l.names++; reentrant {
 				l.reentrant, l.holds = true, []string{"h0"}
 			}
+			c.w.agree(l, t)
 			c.w.believe(l, a)
 			return l, a.State == "held"
 		case a.status == http.StatusServiceUnavailable:

@@ -26,6 +26,9 @@
 //     whose lease holds (5);
 //   - doubles: one attempt has two leases, or one key (6);
 //   - holds: a named hold that was answered is lost, or one that was let go is back; the same for metadata (6);
+//   - limit: a contender was enqueued under a limit that was not in force;
+//   - delay: the place of a lease that has ended did not stay for its lock delay;
+//   - ephemeral: a gateway that has not made it says that an ephemeral lease holds;
 //   - revocation: a holder that was asked in vain still holds when force is due;
 //   - stuck: when the weather is good again, a lock cannot be had within the time that it may take (3, 4);
 //   - litter: when everybody has left, something remains that nobody sweeps;

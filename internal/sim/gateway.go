@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"lockkeeper"
@@ -72,25 +73,25 @@ func (s *store) Watch(roots []zk.WatchRoot, sink zk.Sink, writerZxid func() int6
 // startGateway starts a process, as cmd/gateway does.
 func (w *world) startGateway(number int) *gateway {
 	w.lives[number]++
-	g := &gateway{name: fmt.Sprintf("gw%d.%d", number, w.lives[number]), w: w, clock: zktest.NewClock(), ended: make(chan struct{})}
+	g := &gateway{name: fmt.Sprintf("gw%d.%d", number, w.lives[number]), w: w, clock: zktest.NewClock(), ended: make(chan struct{}),
+		listen: newListener(fmt.Sprintf("gw%d.%d", number, w.lives[number]))}
 	random := func(part int) rand.Source {
 		return &source{seed: w.plan.Seed, whose: uint64(part<<32 | number<<16 | w.lives[number])}
 	}
 	config := zk.Config{Servers: w.zk.Servers(), SessionTimeout: w.timeout, PromiseWindow: w.window, CreateRoot: true,
-		Dial: w.zk.Dialer(g.name), Clock: g.clock, Random: random(0)}
+		Dial: g.dials(w.zk.Dialer(g.name)), Clock: g.clock, Random: random(0)}
 	for i := range config.Servers {
 		config.Servers[i] += ":2181"
 	}
 	collectors := metrics.New("sim")
 	hub := events.New(events.Options{Metrics: collectors})
-	zookeeper := &store{ZooKeeper: locks.ZooKeeper{Config: config}, observe: w.zk.DialerBy("observer", g.name), random: random(1)}
+	zookeeper := &store{ZooKeeper: locks.ZooKeeper{Config: config}, observe: g.dials(w.zk.DialerBy("observer", g.name)), random: random(1)}
 	g.manager = locks.New(locks.Options{Store: zookeeper, Root: zk.DefaultRoot, Servers: config.Servers,
 		SessionTimeout: w.timeout, Clock: g.clock, Random: random(2), Metrics: collectors, Events: hub,
 		Registration: locks.Registration{Address: g.name, Version: "sim"}})
 	g.api = httpapi.New(httpapi.Options{Locks: g.manager, Events: hub, Metrics: collectors, Version: "sim", OpenAPI: lockkeeper.OpenAPI})
 	g.server = &http.Server{Handler: g.api}
 	httpapi.Configure(g.server)
-	g.listen = newListener(g.name)
 	w.zk.Network.Serve(g.name, g.listen.take)
 
 	ctx, cancel := context.WithCancel(context.Background())
@@ -106,6 +107,16 @@ func (w *world) startGateway(number int) *gateway {
 	w.trace("%s starts", g.name)
 	return g
 }
+
+// dials connects as a process that may stand still.
+func (g *gateway) dials(dial dialer) dialer {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		g.listen.thaw()
+		return dial(ctx, network, address)
+	}
+}
+
+type dialer = func(ctx context.Context, network, address string) (net.Conn, error)
 
 // kill ends the process without a word. Its goroutines cannot be killed, so they are cut off from the world for good.
 func (g *gateway) kill() {
@@ -145,6 +156,7 @@ func (g *gateway) leave() {
 // listener is a net.Listener on the simulated network.
 type listener struct {
 	name   string
+	frozen atomic.Pointer[chan struct{}] // while the process stands still; closed when it goes on
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
@@ -155,10 +167,31 @@ func newListener(name string) *listener {
 }
 
 func (l *listener) take(nc net.Conn) {
+	l.thaw()
 	select {
 	case l.conns <- nc:
 	case <-l.closed:
 		nc.Close()
+	}
+}
+
+// freeze has new connections wait, those from the process and those to it, until end is called.
+func (l *listener) freeze() (end func()) {
+	thawed := make(chan struct{})
+	l.frozen.Store(&thawed)
+	return func() {
+		l.frozen.CompareAndSwap(&thawed, nil)
+		close(thawed)
+	}
+}
+
+// thaw waits until the process goes on.
+func (l *listener) thaw() {
+	if thawed := l.frozen.Load(); thawed != nil {
+		select {
+		case <-*thawed:
+		case <-l.closed:
+		}
 	}
 }
 

@@ -38,9 +38,7 @@ func (c *client) repeat(l *lease, method, path string, query url.Values, good ..
 }
 
 // untouched reports whether nobody has written over what a lease's contender says.
-func (w *world) untouched(l *lease) bool {
-	return !slices.ContainsFunc(w.audit.places(l.id), func(c contender) bool { return !c.written.IsZero() })
-}
+func (w *world) untouched(l *lease) bool { return !w.overwritten(l.id) }
 
 // someLock is where a hold of the lease is asked for: at one of its locks.
 func (c *client) someLock(l *lease) string {

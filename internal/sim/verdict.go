@@ -50,6 +50,9 @@ func (w *world) believe(l *lease, a answer) {
 		if b.token <= 0 {
 			w.violate("fencing: %s is held without a token", l.id)
 		}
+		if c := w.audit.at(b.lease, b.lock); c != nil && c.ephemeral && w.audit.maker(c) != a.gateway {
+			w.violate("ephemeral: %s was told by %s that it holds %s, and %s has made it", l.path, a.gateway, b.lock, w.audit.maker(c))
+		}
 		if first := w.audit.ahead(b.lease, b.lock); first != nil && first.made.Before(b.sent) {
 			w.violate("barging: %s was told that it holds %s, and %s stands before it", l.path, b.lock, first.path)
 		}
@@ -117,7 +120,7 @@ func (w *world) letGo(l *lease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	w.excused[l.id] = true
+	w.freed[l.id] = true
 	for _, b := range w.beliefs {
 		if b.lease == l.id && b.until.After(now) {
 			b.until = now
@@ -345,7 +348,11 @@ func (w *world) checkAudit() {
 		held[b.lease] = held[b.lease] || b.held
 	}
 	w.mu.Unlock()
+	w.checkDelays(held)
 	for _, path := range w.audit.stolen {
+		if c := w.audit.find(path); w.struckDown(path, c.gone) {
+			continue
+		}
 		w.violate("theft: a gateway has deleted %s", path)
 	}
 	for _, what := range w.audit.unlimited {

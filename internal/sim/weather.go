@@ -183,6 +183,7 @@ func (w *world) strike(f Fault) {
 		w.mu.Unlock()
 	case FreezeGateway:
 		links := append(network.Links(g.name, ""), network.Links("", g.name)...)
+		thaw := g.listen.freeze()
 		g.clock.Freeze()
 		for _, l := range links {
 			l.Stall()
@@ -203,6 +204,7 @@ func (w *world) strike(f Fault) {
 			}
 			l.Resume()
 		}
+		thaw()
 	case StepClock:
 		g.clock.Step(time.Duration(int64(arg%uint64(2*time.Hour))) - time.Hour)
 	case SuspendClock:
@@ -310,7 +312,7 @@ func (w *world) nearTheEnd() *gateway {
 		w.mu.Lock()
 		last := map[string]*belief{}
 		for _, b := range w.beliefs {
-			if b.held && !b.foreign && !w.excused[b.lease] && (last[b.lease] == nil || b.until.After(last[b.lease].until)) {
+			if b.held && !b.foreign && !w.excused[b.lease] && !w.freed[b.lease] && (last[b.lease] == nil || b.until.After(last[b.lease].until)) {
 				last[b.lease] = b
 			}
 		}

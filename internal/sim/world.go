@@ -68,6 +68,9 @@ type world struct {
 	interventions []*intervention
 	asleep        map[string]time.Time // by gateway: when its machine woke
 	configured    map[string]bool      // locks whose settings somebody may have set
+	freed         map[string]bool      // leases that their own clients have let go
+	terms         map[string]terms     // of leases with a lock delay
+	jumps         []jump               // of gateways' clocks
 	repeated      map[string]time.Time // when attempts were last repeated, by their owner
 	keyed         map[string]bool      // attempts with an idempotency key, by their owner
 	revoked       []string             // contenders whose data somebody has overwritten
@@ -115,7 +118,8 @@ func run(t *testing.T, plan Plan) Outcome {
 func newWorld(t *testing.T, plan Plan) *world {
 	timing := []struct{ timeout, window time.Duration }{{4 * time.Second, 2 * time.Second}, {2 * time.Second, 5 * time.Second},
 		{4 * time.Second, 5 * time.Second}, {2 * time.Second, 2 * time.Second}}[plan.Seed%4]
-	w := &world{plan: plan, begun: time.Now(), answers: make(map[int]int), excused: make(map[string]bool), asleep: make(map[string]time.Time), configured: make(map[string]bool), keyed: make(map[string]bool),
+	w := &world{plan: plan, begun: time.Now(), answers: make(map[int]int), excused: make(map[string]bool), freed: make(map[string]bool),
+		asleep: make(map[string]time.Time), configured: make(map[string]bool), terms: make(map[string]terms), keyed: make(map[string]bool),
 		repeated: make(map[string]time.Time), granted: make(map[string]time.Time), timeout: timing.timeout, window: timing.window,
 		gateways: make([]*gateway, plan.Gateways), lives: make([]int, plan.Gateways)}
 	w.zk = zktest.Start(t, zktest.Config{Seed: plan.Seed, Followers: plan.Servers - 1, LocalSessions: plan.LocalSessions})

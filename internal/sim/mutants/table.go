@@ -21,22 +21,30 @@ type Mutant struct {
 }
 
 const (
-	zkBatch    = "internal/zk/writer_batch.go"
-	zkWriter   = "internal/zk/writer.go"
-	zkEpoch    = "internal/zk/writer_epoch.go"
-	zkLine     = "internal/zk/writer_queue.go"
-	zkFence    = "internal/zk/fence.go"
-	zkCurrency = "internal/zk/currency.go"
-	zkLoop     = "internal/zk/observer_loop.go"
-	zkReplies  = "internal/zk/observer_replies.go"
-	adopting   = "internal/locks/adopt.go"
-	creating   = "internal/locks/create.go"
-	applying   = "internal/locks/apply.go"
-	clocks     = "internal/locks/clock.go"
-	leases     = "internal/locks/lease.go"
-	ending     = "internal/locks/end.go"
-	queues     = "internal/locks/queue.go"
-	names      = "internal/locks/recipe/parse.go"
+	zkBatch      = "internal/zk/writer_batch.go"
+	zkWriter     = "internal/zk/writer.go"
+	zkEpoch      = "internal/zk/writer_epoch.go"
+	zkLine       = "internal/zk/writer_queue.go"
+	zkFence      = "internal/zk/fence.go"
+	zkCurrency   = "internal/zk/currency.go"
+	zkLoop       = "internal/zk/observer_loop.go"
+	zkReplies    = "internal/zk/observer_replies.go"
+	adopting     = "internal/locks/adopt.go"
+	creating     = "internal/locks/create.go"
+	applying     = "internal/locks/apply.go"
+	clocks       = "internal/locks/clock.go"
+	leases       = "internal/locks/lease.go"
+	ending       = "internal/locks/end.go"
+	queues       = "internal/locks/queue.go"
+	names        = "internal/locks/recipe/parse.go"
+	places       = "internal/locks/slot.go"
+	lowering     = "internal/locks/downgrade.go"
+	limits       = "internal/locks/settings.go"
+	holding      = "internal/locks/holds.go"
+	fencing      = "internal/locks/fencecheck.go"
+	revoking     = "internal/locks/revoke.go"
+	delaying     = "internal/locks/delay.go"
+	heartbeating = "internal/locks/heartbeat.go"
 )
 
 // The edits that stand in more than one mutant.
@@ -114,7 +122,58 @@ var Table = []Mutant{
 	{Name: "absence+last-seen", Without: "what a listing lacks is gone, and the observer connects to servers that are behind", Edits: []Edit{absenceCounts, backInTime}},
 	{Name: "creates-first", Without: "in a transaction deletes stand before creates", Edits: []Edit{
 		{zkLine, "		case a.onlyDeletes:\n			return 1\n		case b.onlyDeletes:\n			return -1\n", "		case a.onlyDeletes:\n			return -1\n		case b.onlyDeletes:\n			return 1\n"},
-	}, Open: "a release and an acquire of one transaction do not depend on each other; a downgrade, which does, is not built yet"},
+		{lowering, "m.submit(&zk.Write{Ops: append(creates, deletes...)}", "m.submit(&zk.Write{Ops: append(deletes, creates...)}"},
+	}},
+	{Name: "downgrade-token", Without: "the token of a downgraded lease is that of its newest contender", Edits: []Edit{
+		{adopting, "	if first := l.contender.FirstCzxid; first != 0 {", "	if first := l.contender.FirstCzxid; first < 0 {"},
+	}},
+	{Name: "group-turn", Without: "a lease of several locks is granted when it holds the first of them", Edits: []Edit{
+		{places, "	if l.width() == 1 {\n		return l.q.contenders.LeaseHolds(l.name())", "	if true {\n		return l.q.contenders.LeaseHolds(l.name())"},
+	}},
+	{Name: "group-whole", Without: "a lease of several locks that has lost one of its contenders goes on", Edits: []Edit{
+		{creating, "	default:\n		m.end(l, m.lossReason(l), now)\n", ""},
+		{places, "		p.since = now // asked for; the events remove it\n		m.deleteParts(p)\n", ""},
+	}},
+	{Name: "limit-check", Without: "an acquire does not check that its limit is in force", Edits: []Edit{
+		{limits, "		return []zk.Op{{Kind: zk.OpCheck, Path: m.limitPath(q, n), Version: -1}}, false\n", "		return nil, false\n"},
+	}},
+	{Name: "limit-name", Without: "the limit that counts is the lock's, not the one in a contender's name", Edits: []Edit{
+		{applying, "	c := *parsed\n	return &c\n", `	c := *parsed
+	if n, _ := q.limit(); n > 0 && c.Ours && c.Mode == recipe.Permit {
+		c.Limit = int32(n)
+	}
+	return &c
+`},
+	}},
+	{Name: "holds-named", Without: "a repeated release of a hold lets the next one go", Edits: []Edit{
+		{holding, "		case slices.Contains(l.releasedNames(), hold):\n			return nil, nil\n		case at < 0:", `		case slices.Contains(l.releasedNames(), hold) && len(holds) > 1:
+			return func(r *record) { r.Holds = holds[:len(holds)-1] }, nil
+		case at < 0:`},
+	}},
+	{Name: "fence-memory", Without: "a fence check is answered from memory", Edits: []Edit{
+		{fencing, "	basis, err := m.cross(ctx)\n", "	basis, err := Basis{m.current.Load()}, error(nil)\n"},
+	}},
+	{Name: "force-record", Without: "a revocation is not written into the record", Edits: []Edit{
+		{revoking, "m.writeRecord(l, func(r *record) { r.Revoke = &next }, func(err error) {", "m.writeRecord(l, func(r *record) { _ = r }, func(err error) {"},
+	}},
+	{Name: "closed-first", Without: "a lease with a lock delay ends like any other", Edits: []Edit{
+		{delaying, "	if l.lockDelay() == 0 || !l.wasHeld", "	if true || l.lockDelay() == 0 || !l.wasHeld"},
+	}},
+	{Name: "closed-read", Without: "a successor does not look whether a record says closed", Edits: []Edit{
+		{adopting, "	if ok && r.Closed != nil {", "	if false {"},
+	}},
+	{Name: "read-first", Without: "a lease that was taken over is heartbeaten before its record was read", Edits: []Edit{
+		{heartbeating, "	case !l.loaded || l.czxid == 0:\n", "	case false:\n"},
+	}},
+	{Name: "ephemeral", Without: "a successor runs ephemeral leases, too", Edits: []Edit{
+		{adopting, "	if c.Ephemeral && !own {", "	if false {"},
+	}},
+	{Name: "tail-pieces", Without: "a queue that is destroyed goes from its head", Edits: []Edit{
+		{"internal/locks/destroy.go", "	for i := q.contenders.Len() - 1; i >= 0; i-- {\n		t := &tree{", "	for i := range q.contenders.Len() {\n		t := &tree{"},
+	}},
+	{Name: "old-read", Without: "a record that is older than what was written counts", Edits: []Edit{
+		{adopting, "	if stat.Czxid == l.born() && stat.Version < l.dataVersion() {", "	if false {"},
+	}},
 	{Name: "tail-first", Without: "of a queue's deletes in one transaction the earlier contender goes first", Edits: []Edit{
 		{zkLine, "cmp.Compare(numberB, numberA)", "cmp.Compare(numberA, numberB)"},
 	}},
