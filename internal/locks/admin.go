@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 
 	"lockkeeper/internal/zk"
 )
@@ -66,11 +65,27 @@ func (m *Manager) write(ctx context.Context, w *zk.Write) zk.Result {
 	return m.commit(ctx, w)
 }
 
-// rewrite changes the record of a contender that this gateway does not run: it
-// reads it and writes it at the version that it read, again when somebody was
-// quicker. What it does not know in the record stays as it is. change reports
-// whether there is something to write. A contender that is gone is zk.ErrNoNode.
+// rewrite changes the record of a contender that this gateway does not run. What it
+// does not know in the record stays as it is. change reports whether there is
+// something to write. A contender that is gone is zk.ErrNoNode.
 func (m *Manager) rewrite(ctx context.Context, path string, change func(record, map[string]any) bool) error {
+	return m.rewriteData(ctx, path, func(data []byte) ([]byte, error) {
+		known, ok := parseRecord(data)
+		var members map[string]any
+		if !ok || json.Unmarshal(data, &members) != nil {
+			return nil, errNoRecord
+		}
+		if !change(known, members) {
+			return nil, nil
+		}
+		return json.Marshal(members)
+	})
+}
+
+// rewriteData changes a contender's data: it reads it and writes it at the
+// version that it read, again when somebody was quicker or the answer was lost.
+// change returns nil when there is nothing to write.
+func (m *Manager) rewriteData(ctx context.Context, path string, change func([]byte) ([]byte, error)) error {
 	var last error
 	for range adminAttempts {
 		m.mu.Lock()
@@ -85,16 +100,8 @@ func (m *Manager) rewrite(ctx context.Context, path string, change func(record, 
 		if err != nil {
 			return err
 		}
-		known, ok := parseRecord(data)
-		var members map[string]any
-		if !ok || json.Unmarshal(data, &members) != nil {
-			return errNoRecord
-		}
-		if !change(known, members) {
-			return nil
-		}
-		if data, err = json.Marshal(members); err != nil {
-			return fmt.Errorf("encoding a contender's record: %w", err)
+		if data, err = change(data); data == nil || err != nil {
+			return err
 		}
 		// Alone: it fails when its owner writes at the same time, and nobody else shall.
 		res := m.write(ctx, &zk.Write{Alone: true, Ops: []zk.Op{{Kind: zk.OpSetData, Path: path, Data: data, Version: stat.Version}}})
@@ -120,7 +127,7 @@ func obstacle(err error) string {
 	switch {
 	case errors.As(err, &e):
 		return e.Detail
-	case errors.Is(err, errForeign), errors.Is(err, errNewer), errors.Is(err, errDelayed):
+	case errors.Is(err, errForeign), errors.Is(err, errNotRevocable), errors.Is(err, errNewer), errors.Is(err, errDelayed):
 		return err.Error()
 	case errors.Is(err, errNoRecord):
 		return "another program has written over its data, so it cannot be asked; break ends it"

@@ -271,6 +271,11 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 	}
 	if ok {
 		m.revoked(l, r.Revoke, now)
+	} else {
+		m.askedOutside(l, data, now)
+		if l.assumed {
+			l.enqueued = time.Duration(stat.Ctime) * time.Millisecond
+		}
 	}
 	if ok && r.Closed != nil {
 		m.closed(l, r.Closed.Reason, now)
@@ -290,4 +295,7 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 	m.touch(l)
 	m.touchQueues(l)
 	m.evaluateAll(l, now)
+	if !ok {
+		m.restore(l)
+	}
 }

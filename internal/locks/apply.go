@@ -241,6 +241,9 @@ func (m *Manager) applyChanged(q *queue, c *zk.Change) {
 	case !contender.Ours || l == nil || l.term != m.term || l.name() != contender.Name:
 		// The record that counts is the first slot's.
 		m.touchQueue(q)
+		if l != nil && l.term == m.term {
+			m.changedLabel(l, q, &contender)
+		}
 	case l.writing:
 		l.few().stirred = true
 	default:

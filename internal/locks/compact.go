@@ -26,6 +26,7 @@ type seldom struct {
 	holds     []string      // in the order in which they were taken; unnamed: see there. Never changed in place
 	released  []string      // names of holds that were let go. Never changed in place
 	revoke    *revocation   // its holder has been asked to let go
+	restored  uint8         // how often its data was written back; see overwritten.go
 	words     string        // ending and ended: of the administrator who ended it
 	outright  bool          // an administrator ends it, and no lock delay follows
 

@@ -11,6 +11,13 @@ var (
 	kazooName   = regexp.MustCompile(`^[0-9a-f]{32}__r?lock__`)
 )
 
+// curatorLock reports whether a name is that of Curator's InterProcessMutex or of
+// one of its InterProcessReadWriteLock: the contenders that can be asked to let go.
+func curatorLock(name string) bool {
+	rest := name[len(curatorName.FindString(name)):]
+	return rest != name && (strings.HasPrefix(rest, "lock-") || strings.HasPrefix(rest, "__WRIT__") || strings.HasPrefix(rest, "__READ__"))
+}
+
 // programOf tells which program's naming a contender follows, "" when none
 // is known. It is for people's eyes; the queue rules do not ask.
 func programOf(name string) string {

@@ -26,6 +26,7 @@ import (
 //     then, and right afterwards it does.
 //   - Of another gateway's lease the record is written at the version that was
 //     read. Its owner is sent the change, reads it and tells its client.
+//   - Other programs ask and are asked in their own words: see overwritten.go.
 
 // revocation is what a lease's holder has been asked to do, as its owner knows it.
 type revocation struct {
@@ -111,7 +112,8 @@ func (r *RevokeRequest) check() error {
 
 // Revoke asks the holders of a lock to let go: all leases that hold it, of this
 // gateway and of others, at most MaxReap that have not been asked so before
-// (More tells that there are others: repeat). Other programs' contenders, those of
+// (More tells that there are others: repeat). Curator's holders are
+// asked in its own way; other programs' contenders, those of
 // a newer release, and places that a lock delay keeps are in Not with why. A lease that ends meanwhile is in neither,
 // and a lock that nobody holds is no error.
 func (m *Manager) Revoke(ctx context.Context, req RevokeRequest) (RevokeAnswer, error) {
@@ -221,7 +223,9 @@ func (m *Manager) askedBefore(q *queue, c *recipe.Contender, ask revokeRecord) b
 		if v := l.revocation(); v != nil {
 			was = &v.revokeRecord
 		}
-	} else if i := q.noted().infos[c.Name]; i != nil {
+	} else if i := q.noted().infos[c.Name]; i != nil && i.revoked() {
+		return !c.Ours // the words and the force are for ours alone
+	} else if i != nil {
 		was = i.record.Revoke
 	}
 	return was != nil && ask.over(was) == *was
@@ -236,7 +240,7 @@ func (h *holder) ask(ctx context.Context, m *Manager, ask revokeRecord) {
 	case h.at.c.Unknown:
 		h.err = errNewer
 	case !h.at.c.Ours:
-		h.err = errForeign
+		h.revoke, h.err = m.askForeign(ctx, h.at)
 	default:
 		h.revoke, h.err = m.askOther(ctx, h.at, h.record, ask)
 	}

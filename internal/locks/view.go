@@ -212,6 +212,9 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) Con
 		v.Foreign = &Foreign{Program: programOf(c.Name)}
 		if i := q.noted().infos[c.Name]; i != nil {
 			v.Foreign.Session, v.Foreign.Data = i.session, i.data
+			if i.revoked() {
+				v.Revoke = &Revocation{}
+			}
 		}
 	}
 	if position == 0 {

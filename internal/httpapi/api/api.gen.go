@@ -2950,7 +2950,8 @@ type ClientInterface interface {
 	//
 	// The holders learn of it in the answers to their heartbeats, in long polls and from events (`lease.revoke_requested`), with
 	// the `reason`. With `force_after`, the leases of those who have not let go by then end with reason `revoked`. Contenders that
-	// could not be asked are in `unreached`, with why.
+	// could not be asked are in `unreached`, with why. A holder that is Curator's is asked as Curator's `Revoker` asks it, if it is
+	// revocable; it learns neither the reason nor of force.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2961,7 +2962,8 @@ type ClientInterface interface {
 	//
 	// The holders learn of it in the answers to their heartbeats, in long polls and from events (`lease.revoke_requested`), with
 	// the `reason`. With `force_after`, the leases of those who have not let go by then end with reason `revoked`. Contenders that
-	// could not be asked are in `unreached`, with why.
+	// could not be asked are in `unreached`, with why. A holder that is Curator's is asked as Curator's `Revoker` asks it, if it is
+	// revocable; it learns neither the reason nor of force.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3954,7 +3956,8 @@ func (c *Client) Reap(ctx context.Context, lock LockPathParam, params *ReapParam
 //
 // The holders learn of it in the answers to their heartbeats, in long polls and from events (`lease.revoke_requested`), with
 // the `reason`. With `force_after`, the leases of those who have not let go by then end with reason `revoked`. Contenders that
-// could not be asked are in `unreached`, with why.
+// could not be asked are in `unreached`, with why. A holder that is Curator's is asked as Curator's `Revoker` asks it, if it is
+// revocable; it learns neither the reason nor of force.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3975,7 +3978,8 @@ func (c *Client) RevokeWithBody(ctx context.Context, lock LockPathParam, params 
 //
 // The holders learn of it in the answers to their heartbeats, in long polls and from events (`lease.revoke_requested`), with
 // the `reason`. With `force_after`, the leases of those who have not let go by then end with reason `revoked`. Contenders that
-// could not be asked are in `unreached`, with why.
+// could not be asked are in `unreached`, with why. A holder that is Curator's is asked as Curator's `Revoker` asks it, if it is
+// revocable; it learns neither the reason nor of force.
 //
 // Takes a body of the `application/json` content type.
 //
