@@ -272,6 +272,13 @@ func TestTheReadmeGoesOnAfterKill9(t *testing.T) {
 	g.kill()
 	g.restart()
 	g.awaitServing()
+	eventually(t, patience, func() error { // a person is not so quick
+		q, _, err := g.Lock(t.Context(), "survivor")
+		if err == nil && (len(q.Holders) != 1 || q.Holders[0].ExpiresInMS == 0) {
+			err = fmt.Errorf("its leases have not been taken over: %+v", q)
+		}
+		return err
+	}, "the gateway runs the leases of its former life")
 	if err := os.WriteFile(filepath.Join(handed, "back"), nil, 0o600); err != nil {
 		t.Error(err)
 	}
