@@ -65,7 +65,7 @@ func contender(c *api.Contender) locks.Contender {
 	}
 	if f := c.Foreign; f != nil {
 		session, _ := strconv.ParseUint(f.Session, 0, 64) // "" is 0: a persistent node
-		d.Foreign = &locks.Foreign{Program: f.Program, Session: int64(session)}
+		d.Foreign = &locks.Foreign{Program: f.Program, Kind: f.Kind, Session: int64(session)}
 		if f.Data != nil {
 			d.Foreign.Data = []byte(f.Data.Text)
 			if b, err := base64.StdEncoding.DecodeString(f.Data.Base64); err == nil && len(b) > 0 {

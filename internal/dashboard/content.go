@@ -120,6 +120,7 @@ func contenderOf(l *locks.Lock, c *locks.Contender, m moments) templates.Contend
 		if len(f.Data) > 0 {
 			v.Data, v.DataBinary = dataOf(f.Data)
 		}
+		v.Kind, v.Says = visible(f.Kind), visible(f.Decoded.String())
 	}
 	return v
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"lockkeeper/internal/httpapi/api"
@@ -99,7 +100,7 @@ func foreignShape(f *locks.Foreign) *api.Foreign {
 	if f == nil {
 		return nil
 	}
-	shape := &api.Foreign{Program: f.Program}
+	shape := &api.Foreign{Program: f.Program, Kind: f.Kind, Decoded: decoded(f.Decoded)}
 	if f.Session != 0 {
 		shape.Session = hex(f.Session)
 	}
@@ -108,6 +109,20 @@ func foreignShape(f *locks.Foreign) *api.Foreign {
 			shape.Data = &api.ForeignData{Text: string(f.Data)}
 		} else {
 			shape.Data = &api.ForeignData{Base64: base64.StdEncoding.EncodeToString(f.Data)}
+		}
+	}
+	return shape
+}
+
+func decoded(d *locks.Decoded) *api.ForeignDecoded {
+	if d == nil {
+		return nil
+	}
+	shape := &api.ForeignDecoded{Address: d.Address, Participant: d.Participant, Identifier: d.Identifier}
+	if t := d.TableLock; t != nil {
+		shape.TableLock = &api.TableLock{Table: t.Table, Owner: t.Owner, Thread: t.Thread, Shared: t.Shared, Purpose: t.Purpose}
+		if !t.Created.IsZero() {
+			shape.TableLock.Created = t.Created.Format(time.RFC3339Nano)
 		}
 	}
 	return shape

@@ -60,7 +60,7 @@ func writeRow(w io.Writer, c *locks.Contender, noted bool) {
 	if c.Foreign != nil {
 		who = c.Znode[strings.LastIndexByte(c.Znode, '/')+1:]
 		if c.Foreign.Program != "" {
-			who += " (" + c.Foreign.Program + ")"
+			who += " (" + strings.TrimSpace(c.Foreign.Program+" "+c.Foreign.Kind) + ")"
 		}
 	}
 	token, age, expires := "-", "-", "-"
@@ -106,6 +106,9 @@ func notes(c *locks.Contender) string {
 	}
 	if c.Ephemeral {
 		add("ephemeral")
+	}
+	if c.Foreign != nil && c.Foreign.Decoded != nil {
+		add("%s", c.Foreign.Decoded)
 	}
 	if r := c.Revoke; r != nil {
 		s := "asked to let go"

@@ -81,8 +81,27 @@ const (
 // Foreign describes a contender that another program put there.
 type Foreign struct {
 	Program string // "curator", "kazoo", "hbase", "go-zookeeper", "zookeeper-writelock", "" when not known
+	Kind    string // the recipe: "mutex", "write lock", "leader latch", ...; "" when not known
 	Session int64  // ephemeralOwner; 0 for a persistent node or when not read yet
 	Data    []byte // as read, at most 4 KiB; nil when not read yet or not readable
+	Decoded *Decoded
+}
+
+// Decoded is what a foreign contender's data says, of what one program or the other
+// puts there.
+type Decoded struct {
+	Address     string // of its machine
+	Participant string // in an election
+	Identifier  string // Kazoo's
+	TableLock   *TableLock
+}
+
+// TableLock is HBase's.
+type TableLock struct {
+	Table, Owner, Purpose string
+	Thread                int64
+	Shared                bool
+	Created               time.Time // zero when it is not there
 }
 
 // Lease is a lease as its gateway sees it at one moment. Durations are spans,

@@ -209,12 +209,9 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) Con
 			v.Revoke = l.revocation().view(now.Boot())
 		}
 	} else {
-		v.Foreign = &Foreign{Program: programOf(c.Name)}
-		if i := q.noted().infos[c.Name]; i != nil {
-			v.Foreign.Session, v.Foreign.Data = i.session, i.data
-			if i.revoked() {
-				v.Revoke = &Revocation{}
-			}
+		i := q.noted().infos[c.Name]
+		if v.Foreign = foreignView(c, i); i != nil && i.revoked() {
+			v.Revoke = &Revocation{}
 		}
 	}
 	if position == 0 {

@@ -121,6 +121,8 @@ type Contender struct {
 	Convoy       Convoy   // of a reader that waits
 	Metadata     string
 	Session      string // of a foreign one's ZooKeeper session, "0x..."; "" when not known
+	Kind         string // of a foreign one: which recipe of its program
+	Says         string // what its data says, in a line; "" when that is not understood
 	Data         string // of a foreign one, printable; "" when not known
 	DataBinary   bool   // Data is base64
 	Break        string // URL that ends it

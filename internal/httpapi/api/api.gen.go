@@ -908,17 +908,38 @@ type Foreign struct {
 	// Program Which program, as far as its name tells: curator, kazoo, hbase, go-zookeeper, zookeeper-writelock.
 	Program string `json:"program,omitempty"`
 
+	// Kind Which of its recipes, as far as its name tells: lock, mutex, write lock, read lock, semaphore, leader latch.
+	Kind string `json:"kind,omitempty"`
+
 	// Session The ZooKeeper session that it lives with.
 	Session string `json:"session,omitempty"`
 
 	// Data Its data, as text when it is text.
 	Data *ForeignData `json:"data,omitempty"`
+
+	// Decoded What its data says, of what one program or the other puts there.
+	Decoded *ForeignDecoded `json:"decoded,omitempty"`
 }
 
 // ForeignData Its data, as text when it is text.
 type ForeignData struct {
 	Base64 string `json:"base64,omitempty"`
 	Text   string `json:"text,omitempty"`
+}
+
+// ForeignDecoded What its data says, of what one program or the other puts there.
+type ForeignDecoded struct {
+	// Address Of its machine. Curator.
+	Address string `json:"address,omitempty"`
+
+	// Identifier Kazoo's.
+	Identifier string `json:"identifier,omitempty"`
+
+	// Participant In an election. Curator's LeaderLatch and LeaderSelector.
+	Participant string `json:"participant,omitempty"`
+
+	// TableLock HBase's.
+	TableLock *TableLock `json:"table_lock,omitempty"`
 }
 
 // Hazard Something about a lock that a person should know.
@@ -1383,6 +1404,19 @@ type Successor struct {
 //
 // Example: 1m30s
 type TTL = string
+
+// TableLock HBase's.
+type TableLock struct {
+	// Created RFC 3339 in UTC, by the clock of its owner.
+	Created string `json:"created,omitempty"`
+
+	// Owner Host, port and start code of the server.
+	Owner   string `json:"owner,omitempty"`
+	Purpose string `json:"purpose,omitempty"`
+	Shared  bool   `json:"shared,omitempty"`
+	Table   string `json:"table,omitempty"`
+	Thread  int64  `json:"thread,omitempty"`
+}
 
 // Unreached A contender to which it could not be done, and why.
 type Unreached struct {
