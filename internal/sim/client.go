@@ -336,7 +336,7 @@ func (c *client) heartbeat(l *lease) bool {
 	}
 	for range 40 {
 		a, err := c.do(2*time.Second, http.MethodPost, "/v1/leases/self/heartbeat", query, l.header())
-		if err == nil && a.status == http.StatusServiceUnavailable {
+		if err == nil && a.status == http.StatusServiceUnavailable && a.Code != "owned_by_other_gateway" {
 			l.refused = append(l.refused, a)
 		}
 		switch {
