@@ -25,6 +25,7 @@ type config struct {
 	ZKConnectTimeout time.Duration `name:"zk-connect-timeout" default:"30s" help:"How long to try at the start before giving up with exit code 69; 0 tries for ever."`
 	Root             string        `name:"root" default:"/lockkeeper" help:"Where the gateways keep everything, below the chroot."`
 	CreateRoot       bool          `name:"create-root" default:"true" negatable:"" help:"Create the root when it is missing. With --no-create-root a wrong --zk or --root is an error instead of an empty lock service. A gateway without --zk always creates it."`
+	Namespace        []string      `name:"namespace" placeholder:"NAME=ROOT[:DIALECT]" help:"Add a namespace: locks below another root, under the names by which other programs respect each other there (native, curator-rw, kazoo or all; native unless given). Recorded for good, for all gateways; what contradicts the record is an error. Repeatable."`
 	SessionTimeout   time.Duration `name:"session-timeout" default:"10s" help:"ZooKeeper's session timeout: how soon a gateway that was killed is succeeded."`
 	PromiseWindow    time.Duration `name:"promise-window" default:"0s" help:"How long a gateway may speak for its leases without a confirmed write. Recorded when the root is created (10s unless given), the same for all gateways; 0 takes what is recorded."`
 
@@ -129,8 +130,12 @@ func (c *config) zookeeper(logger *slog.Logger, metrics zk.Metrics) (zk.Config, 
 	if err != nil {
 		return zk.Config{}, err
 	}
+	namespaces, err := c.namespaces(chroot)
+	if err != nil {
+		return zk.Config{}, err
+	}
 	return zk.Config{Servers: servers, Chroot: chroot, Auth: auth, Root: c.Root, SessionTimeout: c.SessionTimeout,
-		CreateRoot: create, PromiseWindow: c.PromiseWindow, Logger: logger, Metrics: metrics}, nil
+		CreateRoot: create, Namespaces: namespaces, PromiseWindow: c.PromiseWindow, Logger: logger, Metrics: metrics}, nil
 }
 
 // readAuth reads the fleet's identity. A file that others can read is refused:

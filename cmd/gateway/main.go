@@ -10,7 +10,8 @@
 //	69  ZooKeeper was never reached
 //	74  the store in --data-dir, or a file, is damaged or cannot be read or written
 //	75  another process has the store: it may be free later
-//	78  configuration: the store or the layout is of a newer release, the server too old, authentication refused
+//	78  configuration: the store or the layout is of a newer release, the server too old, authentication refused,
+//	    a namespace that contradicts the record
 //
 // Each error is one line "error: ..." with, where something can be done
 // about it, a line "hint: ...".

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/embedded/disk"
 )
 
@@ -220,6 +222,74 @@ func TestAFlagBeatsAVariableBeatsTheFile(t *testing.T) {
 	again := file(t, "again.yaml", stdout, 0o600)
 	if code, second, stderr := command(t, "config", "print", "--config", again); code != 0 || !strings.Contains(second, "session-timeout: 30s") {
 		t.Errorf("exit %d: %s\n%s", code, stderr, second)
+	}
+}
+
+func TestNamespacesComeFromFlagsVariableAndFile(t *testing.T) {
+	want := "namespace:\n    - python=/app/locks:kazoo\n    - java=/curator\n"
+	inFile := file(t, "config.yaml", "namespace: ['python=/app/locks:kazoo', java=/curator]\n", 0o600)
+	for _, args := range [][]string{
+		{"--namespace", "python=/app/locks:kazoo", "--namespace", "java=/curator"},
+		{"--namespace=python=/app/locks:kazoo,java=/curator"},
+		{"--config", inFile},
+	} {
+		code, stdout, stderr := command(t, append([]string{"config", "print"}, args...)...)
+		if code != 0 || !strings.Contains(stdout, want) {
+			t.Errorf("%q: exit %d\n%s%s", args, code, stdout, stderr)
+		}
+		again := file(t, "again.yaml", stdout, 0o600)
+		if _, second, _ := command(t, "config", "print", "--config", again); second != stdout {
+			t.Errorf("%q: printed\n%s\nand then\n%s", args, stdout, second)
+		}
+	}
+	t.Setenv("LOCKKEEPER_NAMESPACE", "python=/app/locks:kazoo,java=/curator")
+	if _, stdout, _ := command(t, "config", "print"); !strings.Contains(stdout, want) {
+		t.Errorf("from the variable:\n%s", stdout)
+	}
+	if code, stdout, _ := command(t, "config", "print", "--namespace", "a=/b"); code != 0 || !strings.Contains(stdout, "namespace:\n    - a=/b\n") {
+		t.Errorf("a flag does not beat the variable:\n%s", stdout)
+	}
+}
+
+func TestANamespaceFlagIsReadAsWritten(t *testing.T) {
+	c := config{Root: "/lockkeeper", Namespace: []string{"a=/app/locks", "b=/app/b:all", "c=/x:y/z", "d=/x:q:native", "e=/lockkeeper/e:curator-rw"}}
+	got, err := c.namespaces("")
+	want := map[string]zk.Namespace{"a": {Root: "/app/locks", Dialect: "native"}, "b": {Root: "/app/b", Dialect: "all"}, "c": {Root: "/x:y/z", Dialect: "native"},
+		"d": {Root: "/x:q", Dialect: "native"}, "e": {Root: "/lockkeeper/e", Dialect: "curator-rw"}}
+	if err != nil || !maps.Equal(got, want) {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+func TestNamespacesThatContradictThemselvesAreErrorsBeforeZooKeeperIsAsked(t *testing.T) {
+	for _, c := range []struct {
+		flags string
+		code  int
+		says  string
+	}{
+		{"python", 64, "is not NAME=ROOT[:DIALECT]"},
+		{"python=/app:zoo", 64, "there is no dialect \"zoo\""},
+		{"python=/app:", 64, "there is no dialect"},
+		{"a_/b=/app", 64, "has a character that it may not have"},
+		{"=/app", 64, "1 to 64 characters"},
+		{"a=/app a=/b", 64, "a is there twice"},
+		{"a=app", 78, "does not start with a slash"},
+		{"a=/app b=/app", 78, "overlap"},
+		{"a=/app b=/app/b:kazoo", 78, "overlap"},
+		{"a=/lockkeeper", 78, "contains --root"},
+		{"a=/", 78, "empty or relative component"},
+		{"a=/lockkeeper/keys", 78, "no place for locks"},
+		{"a=/lockkeeper/locks", 78, "no place for locks"},
+		{"a=/zookeeper", 78, "ZooKeeper's own"},
+	} {
+		args := []string{"--zk", "127.0.0.1:1", "--listen", "127.0.0.1:0"}
+		for _, flag := range strings.Fields(c.flags) {
+			args = append(args, "--namespace", flag)
+		}
+		code, _, stderr := command(t, args...)
+		if code != c.code || !strings.Contains(stderr, c.says) || !strings.Contains(stderr, "hint: ") {
+			t.Errorf("%s: exit %d\n%s", c.flags, code, stderr)
+		}
 	}
 }
 

@@ -39,6 +39,9 @@ func TestTheDocumentedCurlLinesDoWhatThePagesSay(t *testing.T) {
 			addr, chroot := zkreal.SharedT(t)
 			g := newGateway(t, addr+chroot)
 			g.flags = []string{"--zk=" + g.zk, "--listen=" + g.listen, "--log-format=json"}
+			if filepath.Base(page) == "namespaces.md" {
+				g.flags = append(g.flags, "--namespace=python=/app/locks:kazoo")
+			}
 			g.start()
 			g.awaitServing()
 			addresses := []string{"localhost:8080", g.listen, "127.0.0.1:8080", g.listen}

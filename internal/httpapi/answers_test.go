@@ -332,6 +332,22 @@ func TestTheGatewayTellsAboutItself(t *testing.T) {
 	}
 }
 
+func TestTheNamespacesAreListed(t *testing.T) {
+	g := serve(t)
+	g.namespaces = []locks.NamespaceInfo{{Name: "default", Root: "/lockkeeper/locks", Dialect: "native", Ready: true, Swept: true, Locks: 3},
+		{Name: "new", Problem: "of a newer release"}, {Name: "python", Root: "/app/locks", Dialect: "kazoo"}}
+	want := `{"items":[{"dialect":"native","locks":3,"ns":"default","ready":true,"root":"/lockkeeper/locks","swept":true},` +
+		`{"locks":0,"ns":"new","problem":"of a newer release","ready":false,"swept":false},` +
+		`{"dialect":"kazoo","locks":0,"ns":"python","ready":false,"root":"/app/locks","swept":false}]}` + "\n"
+	if a := g.send(t, "GET", "/v1/namespaces"); a.Status != 200 || string(a.Body) != want {
+		t.Errorf("%d %s\nwant %s", a.Status, a.Body, want)
+	}
+	g.namespaces, g.namespacesErr = nil, &locks.Error{Code: locks.CodeUnavailable, Detail: "not read yet", RetryAfter: time.Second}
+	if a := g.send(t, "GET", "/v1/namespaces"); a.Status != 503 || a.Header.Get("Retry-After") != "1" {
+		t.Errorf("%d %v %s", a.Status, a.Header, a.Body)
+	}
+}
+
 func TestMetricsCanBeElsewhere(t *testing.T) {
 	g := serve(t, func(o *Options) { o.ServeMetrics = false })
 	if a := g.send(t, "GET", "/metrics"); a.Status != 404 || !strings.Contains(a.Problem.Detail, "--metrics-listen") {

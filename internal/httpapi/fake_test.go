@@ -29,14 +29,17 @@ type fake struct {
 	mu    sync.Mutex
 	calls []string
 
-	acquire   func(context.Context, locks.AcquireRequest) (locks.AcquireResult, error)
-	lease     func(context.Context, locks.LeaseRequest) (locks.Lease, error)
-	leases    func(locks.LeaseFilter) (locks.LeasePage, error)
-	heartbeat func(id, token string, ttl time.Duration) (locks.Heartbeat, error)
-	many      func(tokens []string) []locks.HeartbeatResult
-	release   func(id, token string) error
-	hold      func(id, token, hold string) error
-	update    func(locks.UpdateRequest) (locks.Lease, error)
+	acquire       func(context.Context, locks.AcquireRequest) (locks.AcquireResult, error)
+	lease         func(context.Context, locks.LeaseRequest) (locks.Lease, error)
+	leases        func(locks.LeaseFilter) (locks.LeasePage, error)
+	heartbeat     func(id, token string, ttl time.Duration) (locks.Heartbeat, error)
+	many          func(tokens []string) []locks.HeartbeatResult
+	release       func(id, token string) error
+	hold          func(id, token, hold string) error
+	update        func(locks.UpdateRequest) (locks.Lease, error)
+	namespaces    []locks.NamespaceInfo
+	namespacesErr error
+
 	downgrade func(id, token string) (locks.Lease, error)
 	ended     func(id string) (locks.Postmortem, error)
 	fence     func(locks.FenceRequest) (locks.FenceAnswer, error)
@@ -256,6 +259,10 @@ func (f *fake) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, err
 func (f *fake) Locks(_ context.Context, filter locks.LockFilter) (locks.LockPage, error) {
 	f.note("locks %+v", filter)
 	return f.locks(filter)
+}
+
+func (f *fake) Namespaces(context.Context) ([]locks.NamespaceInfo, error) {
+	return f.namespaces, f.namespacesErr
 }
 
 func (f *fake) Info(context.Context) locks.Info {

@@ -1,6 +1,10 @@
 package httpapi
 
-import "net/http"
+import (
+	"net/http"
+
+	"lockkeeper/internal/httpapi/api"
+)
 
 // bare refuses any field, for operations that have none. It reports whether the
 // request may go on.
@@ -18,6 +22,22 @@ func (x *exchange) getInfo() {
 	}
 	info := x.s.locks.Info(x.r.Context())
 	shape := infoShape(&info, x.s.version, x.s.mode, int(x.s.maxWaiting), int(x.s.maxStreams))
+	x.answer(http.StatusOK, &shape)
+}
+
+func (x *exchange) listNamespaces() {
+	if !x.bare() {
+		return
+	}
+	list, err := x.s.locks.Namespaces(x.r.Context())
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	shape := api.NamespaceList{Items: make([]api.NamespaceInfo, len(list))}
+	for i, ns := range list {
+		shape.Items[i] = api.NamespaceInfo{NS: ns.Name, Root: ns.Root, Dialect: ns.Dialect, Ready: ns.Ready, Problem: ns.Problem, Swept: ns.Swept, Locks: ns.Locks}
+	}
 	x.answer(http.StatusOK, &shape)
 }
 

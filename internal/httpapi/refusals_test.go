@@ -59,6 +59,7 @@ func TestEachRefusalNamesWhatIsWrongAndAsksTheManagerNothing(t *testing.T) {
 		{"a parameter of readyz", "GET", "/readyz?x=1", nil, 422, "unknown_field", "x"},
 		{"a parameter of metrics", "GET", "/metrics?x=1", nil, 422, "unknown_field", "x"},
 		{"a parameter of info", "GET", "/v1/info?x=1", nil, 422, "unknown_field", "x"},
+		{"a parameter of the namespaces", "GET", "/v1/namespaces?x=1", nil, 422, "unknown_field", "x"},
 		{"a parameter of the specification", "GET", "/openapi.yaml?x=1", nil, 422, "unknown_field", "x"},
 		{"the token in the query", "GET", self + "?token=" + someToken, opt(tok), 422, "unknown_field", "token"},
 		{"the token as a parameter's name", "POST", acquire + "?" + someToken, nil, 422, "unknown_field", ""},

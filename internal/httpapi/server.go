@@ -39,6 +39,7 @@ type Locks interface {
 	Break(ctx context.Context, req locks.BreakRequest) error
 	Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAnswer, error)
 	Destroy(ctx context.Context, req locks.DestroyRequest) (locks.DestroyAnswer, error)
+	Namespaces(ctx context.Context) ([]locks.NamespaceInfo, error)
 	Info(ctx context.Context) locks.Info
 	// Ready is nil when requests should be sent here, Alive when the
 	// manager's loops turn.

@@ -111,7 +111,7 @@ func (m *Manager) settleAbsent(l *lease, now time.Duration) {
 // adoptIfOwned makes a contender that the replica shows a lease of this
 // session, when the succession says so.
 func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration) bool {
-	if m.session == nil || !m.synced || c.Unknown || !m.owns(c.LeaseID.Gateway()) {
+	if m.session == nil || !m.synced || !q.space.whole || c.Unknown || !m.owns(c.LeaseID.Gateway()) {
 		return false
 	}
 	l := m.leases[c.LeaseID]

@@ -363,6 +363,16 @@ type LeasePage struct {
 	NextCursor string
 }
 
+// NamespaceInfo describes a recorded namespace.
+type NamespaceInfo struct {
+	Name          string
+	Root, Dialect string // "" while the record has not been read
+	Ready         bool   // the replica holds it: its locks can be taken here
+	Problem       string // why it will not be ready; "" for none
+	Swept         bool   // the directories of locks that nobody uses are removed
+	Locks         int    // in use
+}
+
 // Info describes this gateway and its ZooKeeper.
 type Info struct {
 	GatewayID     string // of the present session; "" while there is none

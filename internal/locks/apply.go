@@ -28,6 +28,7 @@ func (m *Manager) Apply(changes []zk.Change) {
 			m.lookAtConnection()
 		case zk.Synced:
 			m.synced, m.loadedOnce = true, true
+			m.arrived(c.Root)
 			m.lookAtConnection()
 			m.afterSync(now)
 		case zk.Current:
@@ -47,22 +48,18 @@ func (m *Manager) applyNode(c *zk.Change, now time.Duration) {
 	case m.opt.Root + "/succession":
 		m.tellNode(c, nil)
 		m.applySuccession(c, now)
+	case m.opt.Root + zk.NodeNamespaces:
+		m.tellNode(c, nil)
+		m.applyNamespace(c)
 	case m.settingsRoot():
 		m.applySettings(c)
 	default:
 		if s := m.spaceAt(c.Root.Path); s != nil {
+			m.quiet = !s.whole
 			m.applyLock(s, c, now)
+			m.quiet = false
 		}
 	}
-}
-
-func (m *Manager) spaceAt(root string) *space {
-	for _, s := range m.spaces {
-		if s.root == root {
-			return s
-		}
-	}
-	return nil
 }
 
 func (m *Manager) applyLock(s *space, c *zk.Change, now time.Duration) {

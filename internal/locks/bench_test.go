@@ -93,6 +93,8 @@ func (f *instantSession) Submit(w *zk.Write) error {
 
 type instantWatcher struct{ sink zk.Sink }
 
+func (w *instantWatcher) AddRoot(zk.WatchRoot) error { return nil }
+
 func (w *instantWatcher) Run(ctx context.Context) error {
 	w.sink.Apply([]zk.Change{{Kind: zk.Synced}})
 	<-ctx.Done()

@@ -67,7 +67,7 @@ func (m *Manager) checkLeases() (err error) {
 func (m *Manager) checkQueues() (err error) {
 	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
 	locks, contenders, sights := 0, 0, 0
-	for _, s := range m.spaces {
+	for s := range m.everySpace {
 		s.queues.Scan(func(q *queue) bool {
 			if n := q.contenders.Len(); n > 0 {
 				locks++

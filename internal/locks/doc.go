@@ -83,6 +83,12 @@
 // Their contenders go with the gateway's session; ephemeral.go says how they end, and
 // why a successor does not run them.
 //
+// # Namespaces
+//
+// Every gateway follows every recorded namespace, also those that others add while it
+// runs, and takes over nobody before it has read them all: namespaces.go says why that
+// is enough.
+//
 // # Settings
 //
 // A semaphore's limit is a node whose path names it, which an acquire's transaction

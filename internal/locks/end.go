@@ -286,6 +286,11 @@ func (m *Manager) absent(id recipe.LeaseID) *Error {
 		return m.unavailable()
 	}
 	owner, known := m.ownerOf(id.Gateway())
+	if p := m.peers[owner]; p == nil || !p.registered || string(owner) == m.session.ID() {
+		if err := m.mayMiss(id); err != nil {
+			return err
+		}
+	}
 	switch p := m.peers[owner]; {
 	case !known:
 		return m.unavailable() // a takeover is on its way

@@ -29,7 +29,7 @@ import (
 // contender of a lease that ended before its created event came: sight.mute.
 
 // telling reports whether there is somebody to tell, and something that is news.
-func (m *Manager) telling() bool { return m.opt.Events != nil && m.loadedOnce }
+func (m *Manager) telling() bool { return m.opt.Events != nil && m.loadedOnce && !m.quiet }
 
 // event is a new event about a znode in a directory. Changes that came together
 // carry the time at which they came: one look at the clock for all of them.

@@ -176,6 +176,7 @@ func (w *fakeWatcher) connect(state map[string]*fakeNode, zxid int64) {
 		if w.first == nil {
 			w.first = inReplica(w.sink.(*Manager))
 		}
+		maps.Copy(w.first, inArrivals(w.sink.(*Manager)))
 		w.note(func() { w.synced, w.observed, w.replied = true, max(w.observed, zxid), max(w.replied, zxid) })
 		w.sink.Apply([]zk.Change{{Kind: zk.Synced}})
 	})
@@ -246,6 +247,35 @@ func (w *fakeWatcher) Get(p string, reply func([]byte, wire.Stat, int64, error))
 			reply(n.data, n.stat, zxid, nil)
 		}
 	})
+}
+
+// AddRoot queues the reading of a tree as it is now; what happens there later
+// comes behind it.
+func (w *fakeWatcher) AddRoot(added zk.WatchRoot) error {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	take := func() { w.roots = append(slices.Clone(w.roots), added) } // changes point to those of before
+	if !w.connected {
+		take() // the next connection reads all roots
+		return nil
+	}
+	state, zxid := w.s.copy(), w.s.zxid
+	w.push(func() {
+		take()
+		for _, p := range slices.Sorted(maps.Keys(state)) {
+			if strings.HasPrefix(p, added.Path+"/") {
+				w.change(zk.NodeAdded, p, true, zxid)
+			}
+		}
+		for p, d := range w.dirs {
+			if path.Dir(p) == added.Path {
+				w.sink.Apply([]zk.Change{{Kind: zk.DirListed, Root: w.rootOf(p), Dir: d, Listed: true, Zxid: zxid, Created: state[p].creates}})
+			}
+		}
+		maps.Copy(w.first, inArrivals(w.sink.(*Manager)))
+		w.sink.Apply([]zk.Change{{Kind: zk.Synced, Root: &added}})
+	})
+	return nil
 }
 
 func (w *fakeWatcher) List(dir string) {

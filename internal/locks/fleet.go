@@ -176,6 +176,7 @@ func (m *Manager) considerTakeovers(now time.Duration) {
 	if !m.trusted() || m.draining {
 		return
 	}
+	m.readNamespaces()
 	for _, id := range slices.Sorted(maps.Keys(m.former)) {
 		m.considerTakeover(id)
 	}
@@ -194,7 +195,7 @@ func (m *Manager) considerTakeovers(now time.Duration) {
 // one is gone.
 func (m *Manager) considerTakeover(id recipe.GatewayID) {
 	owner, known := m.ownerOf(id)
-	if !known || string(owner) == m.session.ID() {
+	if !known || string(owner) == m.session.ID() || !m.knowsAll() {
 		return
 	}
 	end := m.peer(owner)

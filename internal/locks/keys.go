@@ -197,7 +197,7 @@ func (m *Manager) attachKey(k *keyEntry) {
 		m.keyEnded(k, past.reason)
 		return
 	}
-	if m.owns(k.lease.Gateway()) && m.synced {
+	if m.owns(k.lease.Gateway()) && m.synced && m.mayMiss(k.lease) == nil {
 		// Its end was before this gateway could know why; its key lives on for
 		// its time from here.
 		m.keyEnded(k, ReasonUnknown)

@@ -10,8 +10,22 @@ import (
 func inReplica(m *Manager) map[string]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return inSpaces(m, func(*space) bool { return true })
+}
+
+// inArrivals are those of the namespaces that are being read.
+func inArrivals(m *Manager) map[string]bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return inSpaces(m, func(s *space) bool { return !s.whole })
+}
+
+func inSpaces(m *Manager, which func(*space) bool) map[string]bool {
 	paths := map[string]bool{}
-	for _, s := range m.spaces {
+	for s := range m.everySpace {
+		if !which(s) {
+			continue
+		}
 		s.queues.Scan(func(q *queue) bool {
 			for _, c := range q.contenders.All() {
 				if sight := m.sightOf(q, c); !sight.mute {

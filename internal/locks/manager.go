@@ -1,7 +1,6 @@
 package locks
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -105,6 +104,7 @@ type Manager struct {
 
 	mu         sync.Mutex
 	spaces     map[string]*space
+	arrivals   map[string]*arrival       // recorded namespaces that the replica does not hold whole: see namespaces.go
 	leases     map[recipe.LeaseID]*lease // those that this gateway owns and that have not ended
 	history    history
 	witnessed  history // ends that were seen of other gateways' leases
@@ -129,6 +129,7 @@ type Manager struct {
 	loadedOnce bool
 	servedOnce bool   // requests could be served at some time
 	incomplete *queue // a listing of it is being applied: nothing is judged yet
+	quiet      bool   // what is being applied is the first reading of a namespace: it is the state, not news
 	reads      reads
 	session    Session   // nil while there is none
 	connected  bool      // the session's connection, as it was last told
@@ -162,6 +163,7 @@ func New(opt Options) *Manager {
 		opt: opt, clock: opt.Clock, log: opt.Logger, metrics: opt.Metrics,
 		ready: make(chan struct{}), drain: make(chan struct{}),
 		spaces:    map[string]*space{},
+		arrivals:  map[string]*arrival{},
 		leases:    map[recipe.LeaseID]*lease{},
 		keys:      map[string]*keyEntry{},
 		peers:     map[recipe.GatewayID]*peer{},
@@ -214,16 +216,17 @@ func (m *Manager) prepare(layout *zk.Layout) error {
 	roots := []zk.WatchRoot{
 		{Path: m.opt.Root + "/gateways", Depth: 1},
 		{Path: m.opt.Root + "/succession", Depth: 1},
+		{Path: m.opt.Root + zk.NodeNamespaces, Depth: 1},
 		{Path: m.settingsRoot(), Depth: 2},
 	}
 	for ns, namespace := range layout.Namespaces {
-		dialect, known := recipe.ParseDialect(cmp.Or(namespace.Dialect, string(recipe.Native)))
-		if !known {
-			return &zk.FatalError{Kind: zk.KindNamespace, Hint: "a newer gateway made it: upgrade this one",
-				Err: fmt.Errorf("namespace %s has the dialect %q, which this gateway does not know", ns, namespace.Dialect)}
+		s, err := spaceOf(ns, namespace)
+		if err != nil {
+			return err
 		}
-		m.spaces[ns] = newSpace(ns, namespace.Root, dialect)
-		roots = append(roots, zk.WatchRoot{Path: namespace.Root, Depth: 2})
+		s.whole = true // Synced tells so of all roots together
+		m.spaces[ns] = s
+		roots = append(roots, zk.WatchRoot{Path: s.root, Depth: 2})
 	}
 	m.watcher = m.opt.Store.Watch(roots, m, m.writerZxid)
 	close(m.ready)

@@ -17,6 +17,9 @@ type space struct {
 	root    string
 	dialect recipe.Dialect        // of the names that its leases have
 	queues  *btree.BTreeG[*queue] // by path, thus by lock name: lists are pages in order
+	// whole: the replica holds all of it. Before, nothing in it is adopted or granted.
+	whole bool
+	inUse int // locks with contenders
 	// sweepFrom is where the next sweep goes on, "" for the front.
 	sweepFrom string
 }
@@ -186,6 +189,7 @@ func (m *Manager) addContender(q *queue, c *recipe.Contender, listed bool) {
 	m.counts.contenders++
 	if q.contenders.Len() == 1 {
 		m.counts.locks++
+		q.space.inUse++
 	}
 	m.touchQueue(q)
 	if m.appeared(q, c) {
@@ -209,6 +213,7 @@ func (m *Manager) removeContender(q *queue, name string) {
 	m.counts.contenders--
 	if q.contenders.Len() == 0 {
 		m.counts.locks--
+		q.space.inUse--
 	}
 	delete(m.sights, c)
 	delete(m.verdicts, c)

@@ -256,6 +256,9 @@ func (m *Manager) holdsWhole(q *queue, c *recipe.Contender) bool {
 // transaction: when the replica, a promise window later, has only some, the
 // others have been deleted.
 func (m *Manager) sweepParts(now time.Duration) {
+	if !m.knowsAll() {
+		return // the others may be where the replica has not looked yet
+	}
 	for _, id := range slices.Sorted(maps.Keys(m.parts)) {
 		p := m.parts[id]
 		if m.leases[id] != nil || now-p.since < m.layout.PromiseWindow || !m.owns(id.Gateway()) || p.whole() != nil {

@@ -55,6 +55,9 @@ type Session interface {
 // Watcher is the reading side; see zk.Observer.
 type Watcher interface {
 	Run(ctx context.Context) error
+	// AddRoot adds a tree to those that are followed. Its own Synced tells when
+	// it has been read; after a lost connection the one for all of them.
+	AddRoot(root zk.WatchRoot) error
 	Get(path string, reply func(data []byte, stat wire.Stat, zxid int64, err error))
 	List(dir string)
 	Reached(ctx context.Context, zxid int64) error

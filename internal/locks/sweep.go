@@ -128,6 +128,9 @@ func (m *Manager) sweepNode(path string) {
 // sweepSuccession removes entries whose chain ends here once no contender has
 // the id and no other entry names it, so the oldest go first.
 func (m *Manager) sweepSuccession() {
+	if !m.knowsAll() {
+		return // a contender with the id may be where the replica has not looked yet
+	}
 	for _, id := range slices.Sorted(maps.Keys(m.peers)) {
 		p := m.peers[id]
 		if !p.entry || p.successor == "" || p.contenders > 0 || p.registered || !m.owns(id) {
@@ -149,7 +152,7 @@ func (m *Manager) sweepSuccession() {
 func (m *Manager) scanKeys(ctx context.Context) {
 	m.mu.Lock()
 	session := m.session
-	trusted := m.trusted() && !m.draining
+	trusted := m.trusted() && !m.draining && m.knowsAll()
 	m.unlock()
 	if !trusted {
 		return
@@ -186,7 +189,7 @@ func (m *Manager) scanKeys(ctx context.Context) {
 		}
 		others[hash] = entry.lease.Gateway()
 		m.mu.Lock()
-		if m.keys[hash] == nil && m.responsible(entry.lease.Gateway()) {
+		if m.knowsAll() && m.keys[hash] == nil && m.responsible(entry.lease.Gateway()) {
 			entry = m.learnKey(entry)
 			if entry.endedAt == 0 && m.leases[entry.lease] == nil {
 				// Its gateway left no contender and no succession.

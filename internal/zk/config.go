@@ -66,6 +66,10 @@ type Config struct {
 	// DefaultPromiseWindow when the layout is created. A value that
 	// contradicts the record is an error.
 	PromiseWindow time.Duration
+	// Namespaces are those that the fleet is to have besides the default one, by
+	// name. What is not recorded is added to the record for good, what
+	// contradicts the record is an error.
+	Namespaces map[string]Namespace
 	// Dial opens a connection; nil is a net.Dialer. It gets host:port as in Servers.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Clock is read for the fence; nil is SystemClock.

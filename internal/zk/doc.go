@@ -58,6 +58,12 @@
 // Writes in it. Where nothing is conclusive the outcome is Unknown: then
 // nothing of the Write can commit later, and a tree read tells what is there.
 //
+// # Namespaces
+//
+// OpenLayout records those that are configured, each once and for good, in one
+// transaction with a write to their parent: of gateways that add overlapping lock
+// roots at the same time the second one finds the first one's (namespaces.go).
+//
 // # The observer side
 //
 // An Observer feeds a replica of whole subtrees from one persistent recursive

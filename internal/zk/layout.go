@@ -5,10 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -51,13 +48,6 @@ var directories = [...]struct {
 type TokenKey struct {
 	ID  string `json:"id"`
 	Key []byte `json:"key"`
-}
-
-// Namespace is a record below /namespaces: where the locks of a namespace are
-// and how their contenders are named.
-type Namespace struct {
-	Root    string `json:"root"`
-	Dialect string `json:"dialect"`
 }
 
 // Layout is what is recorded for the whole fleet.
@@ -156,6 +146,9 @@ func (o *opener) open() (*Layout, error) {
 		}
 	}
 	if err := o.createMissing(); err != nil {
+		return nil, err
+	}
+	if err := o.recordNamespaces(); err != nil {
 		return nil, err
 	}
 	return o.readAll()
@@ -328,48 +321,6 @@ func (o *opener) readWindow(l *Layout) (err error) {
 	if want := o.cfg.PromiseWindow; want != 0 && want != l.PromiseWindow {
 		return &FatalError{Kind: KindPromiseWindow, Hint: "leave --promise-window out; it changes only while no gateway runs",
 			Err: fmt.Errorf("the promise window is %v for the whole fleet, not %v", l.PromiseWindow, want)}
-	}
-	return nil
-}
-
-func (o *opener) readNamespaces(l *Layout) error {
-	var names []string
-	err := o.c.retry(o.ctx, reqList, func(ctx context.Context) (err error) {
-		names, _, err = o.c.list(ctx, o.cfg.Root+NodeNamespaces)
-		return err
-	}, nil)
-	if err != nil {
-		return err
-	}
-	l.Namespaces = make(map[string]Namespace, len(names))
-	for _, name := range names {
-		var ns Namespace
-		if _, err := o.readRecord(NodeNamespaces+"/"+name, &ns); err != nil {
-			if errors.Is(err, ErrNoNode) { // removed since the listing
-				continue
-			}
-			return err
-		}
-		if err := checkPath(ns.Root); err != nil {
-			return corrupt(NodeNamespaces+"/"+name, err)
-		}
-		l.Namespaces[name] = ns
-	}
-	return CheckNamespaces(l.Namespaces)
-}
-
-// CheckNamespaces refuses namespaces whose lock roots are equal or one below the other:
-// two dialects in one queue do not exclude each other.
-func CheckNamespaces(namespaces map[string]Namespace) error {
-	names := slices.Sorted(maps.Keys(namespaces))
-	for i, a := range names {
-		for _, b := range names[i+1:] {
-			ra, rb := namespaces[a].Root+"/", namespaces[b].Root+"/"
-			if strings.HasPrefix(ra, rb) || strings.HasPrefix(rb, ra) {
-				return &FatalError{Kind: KindNamespace, Hint: "give each namespace a lock root of its own",
-					Err: fmt.Errorf("the lock roots of namespaces %s (%s) and %s (%s) overlap", a, namespaces[a].Root, b, namespaces[b].Root)}
-			}
-		}
 	}
 	return nil
 }

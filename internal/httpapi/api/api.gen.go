@@ -1220,6 +1220,33 @@ type Mode string
 // Namespace defines model for Namespace.
 type Namespace = string
 
+// NamespaceInfo defines model for NamespaceInfo.
+type NamespaceInfo struct {
+	// Dialect How the contenders of its leases are named, hence which other programs respect them: `native`, `curator-rw`, `kazoo` or `all`. Left out while the record has not been read.
+	Dialect string `json:"dialect,omitempty"`
+
+	// Locks Locks that are held or waited for.
+	Locks int       `json:"locks"`
+	NS    Namespace `json:"ns"`
+
+	// Problem Why this gateway cannot use it. Until that is cured it takes over the leases of no other gateway.
+	Problem string `json:"problem,omitempty"`
+
+	// Ready Whether this gateway has read it, and its locks can be taken here.
+	Ready bool `json:"ready"`
+
+	// Root The node below which its locks are. Left out while the record has not been read.
+	Root string `json:"root,omitempty"`
+
+	// Swept Whether the directories of locks that nobody uses are removed. Those that other programs use are left alone.
+	Swept bool `json:"swept"`
+}
+
+// NamespaceList defines model for NamespaceList.
+type NamespaceList struct {
+	Items []NamespaceInfo `json:"items"`
+}
+
 // Owner defines model for Owner.
 type Owner = string
 
@@ -3003,6 +3030,14 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/locks/{lock}/revoke (the `Revoke` operationId).
 	Revoke(ctx context.Context, lock LockPathParam, params *RevokeParams, body RevokeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListNamespaces The namespaces of the fleet.
+	//
+	// What is recorded in ZooKeeper, for all gateways, in order of the names. A namespace is added with `--namespace` when a gateway
+	// starts; gateways that run pick it up.
+	//
+	// Corresponds with GET /v1/namespaces (the `ListNamespaces` operationId).
+	ListNamespaces(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
 // Healthz Is the process alive?
@@ -4020,6 +4055,24 @@ func (c *Client) RevokeWithBody(ctx context.Context, lock LockPathParam, params 
 // Corresponds with POST /v1/locks/{lock}/revoke (the `Revoke` operationId).
 func (c *Client) Revoke(ctx context.Context, lock LockPathParam, params *RevokeParams, body RevokeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRevokeRequest(c.Server, lock, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListNamespaces The namespaces of the fleet.
+//
+// What is recorded in ZooKeeper, for all gateways, in order of the names. A namespace is added with `--namespace` when a gateway
+// starts; gateways that run pick it up.
+//
+// Corresponds with GET /v1/namespaces (the `ListNamespaces` operationId).
+func (c *Client) ListNamespaces(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListNamespacesRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -7438,6 +7491,33 @@ func NewRevokeRequestWithBody(server string, lock LockPathParam, params *RevokeP
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListNamespacesRequest constructs an http.Request for the ListNamespaces method
+func NewListNamespacesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/namespaces")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }

@@ -216,6 +216,12 @@ func (c *Client) Leases(ctx context.Context, options ...Option) (api.LeaseList, 
 	return call[api.LeaseList](c, ctx, http.MethodGet, "/v1/leases", options)
 }
 
+// Namespaces lists the namespaces.
+func (c *Client) Namespaces(ctx context.Context) (api.NamespaceList, *Answer, error) {
+	c.t.Helper()
+	return call[api.NamespaceList](c, ctx, http.MethodGet, "/v1/namespaces", nil)
+}
+
 // Info asks the gateway about itself.
 func (c *Client) Info(ctx context.Context) (api.Info, *Answer, error) {
 	c.t.Helper()
