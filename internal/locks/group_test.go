@@ -427,3 +427,18 @@ func TestAGroupThatWaitsHoldsNothing(t *testing.T) {
 		checkAll(t, s, gates...)
 	})
 }
+
+// A lock with every dialect's names has more than one slot in its lease: what is
+// asked of the locks after it is found by the lock, not by the slot.
+func TestASemaphoreAfterALockOfSeveralNamesHasItsOwnLimit(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		s.dialects()
+		g := s.gateway(t)
+		l := g.mustHold(AcquireRequest{TTL: time.Minute, Group: []Want{{NS: "all", Lock: "x"},
+			{Lock: "y", Mode: Semaphore, Limit: 3, Permits: 2}, {Lock: "z", Mode: Semaphore, Limit: 7}}})
+		if y, z := l.Locks[1], l.Locks[2]; y.Limit != 3 || y.Permits != 2 || z.Limit != 7 || z.Permits != 1 {
+			t.Errorf("%+v %+v", y, z)
+		}
+		checkAll(t, s, g)
+	})
+}

@@ -250,12 +250,10 @@ func (m *Manager) resize(l *lease, req *AcquireRequest) *Error {
 	if err != nil {
 		return err
 	}
-	i := 0
 	for s := range l.slots {
-		if s.contender.Mode == recipe.Permit {
-			s.contender.Limit = int32(sized[i].Limit)
+		if s.contender.Mode == recipe.Permit { // a lock with other dialects' names has several slots
+			s.contender.Limit = int32(sized[max(s.contender.Group, 1)-1].Limit)
 		}
-		i++
 	}
 	return nil
 }
