@@ -91,6 +91,9 @@ func (m *Manager) others(id recipe.GatewayID) bool {
 func (m *Manager) settleAbsent(l *lease, now time.Duration) {
 	if l.seenAny() {
 		l.term = m.term
+		if l.seldom != nil {
+			l.seldom.replacing = false
+		}
 		for s := range l.slots {
 			s.gone = !s.seen
 		}

@@ -215,6 +215,9 @@ func (m *Manager) lostContender(l *lease, s *slot, c *zk.Change, now time.Durati
 		return // the reply, or the takeover, tells what became of it
 	}
 	s.gone = true
+	if l.replacing() {
+		m.replacedWhole(l)
+	}
 	if l.width() > 1 { // whoever is next there is granted before the rest of it has ended
 		reason := m.lossReason(l)
 		if l.phase == ending {

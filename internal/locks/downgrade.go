@@ -179,10 +179,16 @@ func (m *Manager) succeeded(l *lease, s *slot, next *recipe.Contender) {
 		l.setDataVersion(0)
 	}
 	m.tellSlotUpdated(l, s)
-	if !l.any(recipe.Exclusive) {
+	m.replacedWhole(l)
+	m.touch(l)
+}
+
+// replacedWhole ends a downgrade when no slot is left to be replaced. One that
+// has lost its contender is not, or what is left of the lease would never go.
+func (m *Manager) replacedWhole(l *lease) {
+	if l.every(func(s *slot) bool { return s.gone || s.contender.Mode != recipe.Exclusive }) {
 		m.replaced(l)
 	}
-	m.touch(l)
 }
 
 // inherited does the same for a contender that is no lease of this gateway's.

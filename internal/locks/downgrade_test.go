@@ -259,3 +259,57 @@ func TestALeaseThatIsReleasedWhileItIsDowngradedLeavesNothing(t *testing.T) {
 		})
 	}
 }
+
+// Attack 12 during a downgrade: what is left of the lease goes.
+func TestALeaseThatLosesAContenderWhileItIsDowngradedEndsWhole(t *testing.T) {
+	over := func(t *testing.T, s *fakeStore, g *gate) {
+		t.Helper()
+		time.Sleep(time.Minute)
+		if n := s.waiting("a", "b"); n != 0 {
+			t.Errorf("%d contenders are left", n)
+		}
+		checkAll(t, s, g)
+	}
+	for _, lock := range []string{"a", "b"} {
+		t.Run("its replacement, in a gap of the stream, "+lock, func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				l := g.mustHold(both(0))
+				go func() { _, _ = g.downgrade(l) }()
+				synctest.Wait()
+				g.w.disconnect()
+				time.Sleep(20 * time.Millisecond)
+				dir := "/lockkeeper/locks/" + lock
+				s.foreign(zk.Op{Kind: zk.OpDelete, Path: dir + "/" + s.names(dir)[0], Version: -1})
+				g.w.reconnect()
+				over(t, s, g)
+			})
+		})
+	}
+	for _, let := range []bool{false, true} {
+		t.Run(fmt.Sprint("before its session ends, released ", let), func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				l := g.mustHold(both(0))
+				s.mu.Lock()
+				s.loseReply = writeTo("/read-v1")
+				s.refuse = func(w *zk.Write) (int, error) {
+					if writeTo("/read-v1")(w) {
+						return 0, zk.ErrNoNode
+					}
+					return -1, nil
+				}
+				s.mu.Unlock()
+				go func() { _, _ = g.downgrade(l) }()
+				time.Sleep(5 * time.Millisecond)
+				if let {
+					go func() { _ = g.release(l) }()
+				}
+				s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Locks[1].Znode, Version: -1})
+				time.Sleep(5 * time.Millisecond)
+				g.expireSession()
+				over(t, s, g)
+			})
+		})
+	}
+}

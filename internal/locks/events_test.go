@@ -134,7 +134,7 @@ func TestTheFirstTreeReadIsNotToldAndALaterOnesDifferencesAre(t *testing.T) {
 		second := s.foreignContender()
 		g.w.reconnect()
 		synctest.Wait()
-		wantWords(t, g.tells(tree...)[before:], "node.deleted", "lease.removed unknown", "node.created", "lease.queued", "lease.granted")
+		wantWords(t, g.tells(tree...)[before:], "node.created", "lease.queued", "node.deleted", "lease.removed unknown", "lease.granted")
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: foreign, Version: -1}, zk.Op{Kind: zk.OpDelete, Path: second, Version: -1})
 		wantWords(t, g.tells(tree...)[before+5:], "node.deleted", "lease.removed removed", "lease.granted", "node.deleted", "lease.removed removed")
 	})

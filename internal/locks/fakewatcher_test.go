@@ -151,7 +151,14 @@ func (w *fakeWatcher) connect(state map[string]*fakeNode, zxid int64) {
 		counts[p] = n.creates
 	}
 	w.push(func() {
-		for p := range w.nodes {
+		for _, p := range slices.Sorted(maps.Keys(snapshot)) {
+			root := w.rootOf(p)
+			if root == nil || p == root.Path || root.Depth == 2 && path.Dir(p) == root.Path && w.dirs[p] != nil {
+				continue
+			}
+			w.change(zk.NodeAdded, p, true, zxid)
+		}
+		for p := range w.nodes { // what is new comes before what is gone, as the observer tells it
 			if snapshot[p] == nil {
 				w.change(zk.NodeRemoved, p, true, zxid)
 			}
@@ -160,13 +167,6 @@ func (w *fakeWatcher) connect(state map[string]*fakeNode, zxid int64) {
 			if snapshot[p] == nil {
 				w.change(zk.NodeRemoved, p, true, zxid)
 			}
-		}
-		for _, p := range slices.Sorted(maps.Keys(snapshot)) {
-			root := w.rootOf(p)
-			if root == nil || p == root.Path || root.Depth == 2 && path.Dir(p) == root.Path && w.dirs[p] != nil {
-				continue
-			}
-			w.change(zk.NodeAdded, p, true, zxid)
 		}
 		for p, d := range w.dirs {
 			if root := w.rootOf(p); root.Depth == 2 {
@@ -294,13 +294,13 @@ func (w *fakeWatcher) List(dir string) {
 	}
 	w.push(func() {
 		w.note(func() { w.replied = max(w.replied, zxid) })
+		for _, p := range slices.Sorted(maps.Keys(present)) {
+			w.change(zk.NodeAdded, p, true, zxid)
+		}
 		for p := range w.nodes {
 			if path.Dir(p) == dir && !present[p] {
 				w.change(zk.NodeRemoved, p, true, zxid)
 			}
-		}
-		for _, p := range slices.Sorted(maps.Keys(present)) {
-			w.change(zk.NodeAdded, p, true, zxid)
 		}
 		w.sink.Apply([]zk.Change{{Kind: zk.DirListed, Root: w.rootOf(dir), Dir: w.dir(dir), Listed: true, Zxid: zxid, Created: created}})
 	})
