@@ -359,3 +359,24 @@ func TestWhoStandsBehindAnEndThatOnlyTheWriterKnowsOfIsNotJudged(t *testing.T) {
 		one.wantFence(token, "", token)
 	})
 }
+
+// Nobody is told of a record that was written while the observer was away, and a
+// tree read lists names.
+func TestATokenIsNotCurrentWhoseLeaseEndedInAGap(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		a := one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Minute, LockDelay: time.Minute, LockDelayOn: DelayAlways})
+		if !two.current(a.FencingToken) {
+			t.Fatal("not current")
+		}
+		two.w.disconnect()
+		synctest.Wait()
+		one.mustRelease(a)
+		two.w.reconnect()
+		synctest.Wait()
+		if two.current(a.FencingToken) {
+			t.Error("current, and its client let go")
+		}
+		two.wantFence(a.FencingToken, fenceDelayed, a.FencingToken)
+	})
+}

@@ -233,6 +233,7 @@ func (m *Manager) tookOver(id recipe.GatewayID, res zk.Result) {
 
 // afterSync runs when the replica holds the whole tree.
 func (m *Manager) afterSync(now time.Duration) {
+	m.unread()
 	m.adoptAll(now)
 	if m.session == nil {
 		for _, ns := range slices.Sorted(maps.Keys(m.spaces)) {

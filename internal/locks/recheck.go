@@ -34,6 +34,21 @@ func (m *Manager) recheck() {
 	m.pumpReads()
 }
 
+// unread forgets what was read of contenders that are no leases of this gateway's
+// before a tree read, for the same reason: whoever needs it, a fence check above
+// all, reads it again.
+func (m *Manager) unread() {
+	for _, s := range m.spaces {
+		s.queues.Scan(func(q *queue) bool {
+			if q.remarks != nil {
+				clear(q.remarks.infos)
+				q.unnote("")
+			}
+			return true
+		})
+	}
+}
+
 // recheckNext puts the next lease that is to be read again into the line.
 func (m *Manager) recheckNext() {
 	for len(m.reads.again) > 0 {
