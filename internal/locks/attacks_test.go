@@ -285,3 +285,46 @@ func TestAnEndThatTheReplicaShowsLetsTheNextOneIn(t *testing.T) {
 		checkAll(t, s, g)
 	})
 }
+
+// Attacks 27 and 35, by a release: it comes to a successor that has not read the
+// record yet. The lease may be over, and its place stays for its lock delay in
+// either case.
+func TestAReleaseWaitsForTheRecordOfALeaseThatWasTakenOver(t *testing.T) {
+	for _, closed := range []bool{true, false} {
+		t.Run(map[bool]string{true: "closed", false: "held"}[closed], func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				h := s.hooked()
+				g := s.gateway(t)
+				l := g.mustHold(delaying(DelayAlways))
+				if closed {
+					time.Sleep(11 * time.Second)
+					g.wantState(l, Ended, ReasonExpired)
+				}
+				g.crash()
+				h.hooks.Store(&hooks{get: func(path string) error {
+					if path == l.Znode {
+						return zk.ErrUnavailable
+					}
+					return nil
+				}})
+				g = h.gateway(t)
+				time.Sleep(12 * time.Second)
+				wantCode(t, g.release(l), CodeUnavailable)
+				h.hooks.Store(&hooks{})
+				time.Sleep(2 * time.Second)
+				if closed {
+					if e := wantCode(t, g.release(l), CodeEnded); e.Reason != ReasonExpired {
+						t.Errorf("%+v", e)
+					}
+				} else {
+					g.mustRelease(l)
+					g.wantState(l, Ended, ReasonReleased)
+				}
+				if q := g.lockState("deploy"); q.State != LockDelayed {
+					t.Errorf("%+v", q)
+				}
+				checkAll(t, s, g)
+			})
+		})
+	}
+}

@@ -191,9 +191,21 @@ func (m *Manager) letGo(ctx context.Context, l *lease) error {
 			case l.term != m.term || m.session == nil:
 				m.unlock()
 				return m.unavailable()
+			case !l.loaded:
+				// Of a lease that was taken over: it may have ended, and a lock delay may follow.
+				m.load(l)
+				if m.stalled(begun) || now-begun >= settleWithin {
+					m.unlock()
+					return m.unavailable()
+				}
+				if err := m.wait(ctx, l, answerWithin/4); err != nil {
+					return err
+				}
+				m.mu.Lock()
+				continue
 			}
 			reason := ReasonReleased
-			if l.phase == waiting {
+			if l.phase == waiting && !l.told {
 				reason = ReasonCancelled
 			}
 			m.end(l, reason, now)
