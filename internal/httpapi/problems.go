@@ -69,6 +69,7 @@ func catalogue() []kind {
 		{codeMethodNotAllowed, 405, "The path does not have this method", never},
 		{code(locks.CodeCancelled), 408, "The client went away", never},
 		{code(locks.CodeHeldByOther), 409, "Somebody else holds the lock", afterAWhile},
+		{code(locks.CodeForeignSemaphore), 409, "Another program's semaphore is in the lock's directory", never},
 		{code(locks.CodeWaitElapsed), 409, "The wait is over and the lock was not granted", afterAWhile},
 		{code(locks.CodeSettingsDiffer), 409, "The lock's settings are others", never},
 		{code(locks.CodeLockInUse), 409, "The lock is in use", afterAWhile},
@@ -148,7 +149,7 @@ func (p *problem) document() api.Problem {
 	if wait, ok := p.retry(); ok {
 		doc.RetryAfterMS = new(wait.Milliseconds())
 	}
-	if p.code == code(locks.CodeHeldByOther) || p.code == code(locks.CodeWaitElapsed) || p.code == code(locks.CodeLockInUse) && len(p.holders) > 0 {
+	if p.code == code(locks.CodeHeldByOther) || p.code == code(locks.CodeWaitElapsed) || p.code == code(locks.CodeForeignSemaphore) || p.code == code(locks.CodeLockInUse) && len(p.holders) > 0 {
 		doc.QueueLength = &p.queueLength
 		doc.Holders = contenders(p.holders)
 	}

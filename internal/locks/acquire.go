@@ -35,7 +35,11 @@ func (m *Manager) Acquire(ctx context.Context, req AcquireRequest) (AcquireResul
 	if key != nil && key.lease != "" {
 		return m.replay(ctx, &req, key) // releases mu
 	}
-	if q := m.inTheWay(wants); q != nil && req.Wait == 0 && !req.Async {
+	q, code := m.inTheWay(wants), CodeHeldByOther
+	if s := m.semaphoreAmong(wants); s != nil {
+		q, code = s, CodeForeignSemaphore
+	}
+	if q != nil && (code == CodeForeignSemaphore || req.Wait == 0 && !req.Async) {
 		if key != nil {
 			// The key may be older than this process: it is looked for before
 			// the repeat of a granted acquire is told that the lock is taken.
@@ -54,7 +58,7 @@ func (m *Manager) Acquire(ctx context.Context, req AcquireRequest) (AcquireResul
 				return m.replay(ctx, &req, m.learnKey(entry)) // releases mu
 			}
 		}
-		return AcquireResult{}, m.heldByOther(ctx, q, CodeHeldByOther) // releases mu
+		return AcquireResult{}, m.heldByOther(ctx, q, code) // releases mu
 	}
 	if err := m.room(); err != nil {
 		m.unlock()
@@ -301,7 +305,11 @@ func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, rep
 		if q == nil {
 			q = l.q // it was let go this very moment
 		}
-		return true, AcquireResult{}, m.heldByOther(ctx, q, notGranted(req))
+		code := notGranted(req)
+		if s := m.semaphoreAmong(req.wants()); s != nil {
+			q, code = s, CodeForeignSemaphore
+		}
+		return true, AcquireResult{}, m.heldByOther(ctx, q, code)
 	case l.phase == ended && l.reason() == ReasonGatewayLeft && !l.wasHeld && !m.keyed(l):
 		return fail(m.unavailable()) // its place in line went with the session
 	case l.phase == ended:
@@ -335,6 +343,10 @@ func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, rep
 			m.giveUp(l, ReasonCancelled, now)
 		}
 		return fail(outcomeUnknown())
+	case !replayed && !l.turn() && m.semaphoreAmong(req.wants()) != nil:
+		// It came while this was on its way.
+		m.end(l, ReasonWaitElapsed, now)
+		return false, AcquireResult{}, nil
 	case req.Async:
 		return succeed()
 	case l.turn():

@@ -313,7 +313,11 @@ func (m *Manager) heldByOther(ctx context.Context, q *queue, code Code) *Error {
 	for _, c := range q.holders(maxHolders) {
 		e.Holders = append(e.Holders, m.viewContender(q, c, 0))
 	}
-	if code == CodeWaitElapsed {
+	switch code {
+	case CodeForeignSemaphore:
+		e.RetryAfter = 0
+		e.Detail = "another program's semaphore stands in this lock's directory; it counts whoever waits there against its limit, so nothing of ours joins it: use another lock"
+	case CodeWaitElapsed:
 		e.Detail = "the wait elapsed before the lock was let go; the place in line is given up"
 	}
 	q.polls--

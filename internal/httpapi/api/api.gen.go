@@ -262,6 +262,7 @@ const (
 	ProblemCodeDurationNeedsUnit    ProblemCode = "duration_needs_unit"
 	ProblemCodeFencingTokenNeeded   ProblemCode = "fencing_token_needed"
 	ProblemCodeFencingTokenStale    ProblemCode = "fencing_token_stale"
+	ProblemCodeForeignSemaphore     ProblemCode = "foreign_semaphore"
 	ProblemCodeHeldByOther          ProblemCode = "held_by_other"
 	ProblemCodeHoldReleased         ProblemCode = "hold_released"
 	ProblemCodeHostNotAllowed       ProblemCode = "host_not_allowed"
@@ -314,6 +315,8 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeFencingTokenNeeded:
 		return true
 	case ProblemCodeFencingTokenStale:
+		return true
+	case ProblemCodeForeignSemaphore:
 		return true
 	case ProblemCodeHeldByOther:
 		return true
