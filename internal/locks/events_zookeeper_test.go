@@ -25,8 +25,8 @@ func TestWhatZkCliDoesIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const foreign = "/lockkeeper/locks/deploy/x-lock-0000000001"
-	if out, err := zkreal.CLI(addr, "create -s "+chroot+"/lockkeeper/locks/deploy/x-lock-",
+	const foreign = "/lockkeeper/locks/deploy/x-72057594037927936-0000000001"
+	if out, err := zkreal.CLI(addr, "create -s "+chroot+"/lockkeeper/locks/deploy/x-72057594037927936-",
 		"delete "+chroot+res.Lease.Znode, "delete "+chroot+foreign); err != nil {
 		t.Fatalf("zkCli: %v\n%s", err, out)
 	}
