@@ -223,7 +223,7 @@ func (m *Manager) load(l *lease) {
 	}
 	l.loading = true
 	term := l.term
-	m.read(l.path(), func(data []byte, stat wire.Stat, err error) { m.loadedContender(l, term, data, stat, err) })
+	m.readFrom(l.path(), l.readableFrom(), func(data []byte, stat wire.Stat, err error) { m.loadedContender(l, term, data, stat, err) })
 }
 
 func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.Stat, err error) {

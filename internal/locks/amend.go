@@ -45,6 +45,11 @@ func (m *Manager) writeRecord(l *lease, change func(*record), then func(error)) 
 				m.load(l)
 			}
 		case res.Outcome == zk.Unknown, errors.Is(res.Err, zk.ErrBadVersion):
+			if m.session != nil {
+				// From here on nothing of it can commit. A server that has not come so far
+				// may show what it replaced.
+				l.seldom.least = m.session.LastZxid()
+			}
 			l.loaded = false
 			m.load(l)
 		default:

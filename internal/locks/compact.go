@@ -14,6 +14,7 @@ import (
 
 // seldom is what few leases have.
 type seldom struct {
+	least     int64  // see readableFrom
 	rest      []slot // all slots but the first; never grown, so that they stay where they are
 	metadata  string
 	key       string        // hash of its idempotency key; ""
@@ -119,6 +120,15 @@ func (l *lease) dataVersion() int32 {
 		return 0
 	}
 	return l.seldom.version
+}
+
+// readableFrom is the zxid to which a server must have come whose word counts for
+// the contender's data: a write of it was lost before.
+func (l *lease) readableFrom() int64 {
+	if l.seldom == nil {
+		return 0
+	}
+	return l.seldom.least
 }
 
 func (l *lease) setDataVersion(version int32) {

@@ -549,3 +549,50 @@ func TestADowngradeKeepsHoldsAndUpdates(t *testing.T) {
 		checkAll(t, s, g)
 	})
 }
+
+// The TTL in the record is made shorter, the answer is lost, and the observer's
+// server is behind: it shows the longer one, which a successor would not find.
+func TestARecordWhoseWriteWasLostIsReadFromAServerThatHasComeSoFar(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		long, short := time.Minute, 10*time.Second
+		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: long})
+		beat := func(ttl time.Duration) error {
+			_, err := g.m.Heartbeat(t.Context(), Anonymous, l.ID, l.Token, ttl)
+			return err
+		}
+		recorded := func() time.Duration {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			r, _ := parseRecord(s.nodes[l.Znode].data)
+			return r.ttl()
+		}
+		s.mu.Lock()
+		before := *s.nodes[l.Znode]
+		s.mu.Unlock()
+		h.hooks.Store(&hooks{past: map[string]*fakeNode{l.Znode: &before}, result: func(w *zk.Write, res *zk.Result) {
+			if w.Ops[0].Kind == zk.OpSetData && w.Ops[0].Path == l.Znode {
+				*res = zk.Result{Outcome: zk.Unknown, Culprit: -1}
+			}
+		}})
+		for began := time.Now(); recorded() != short; time.Sleep(time.Second) {
+			if err := beat(short); err != nil || time.Since(began) > 2*long {
+				t.Fatalf("%v; the record has %v", err, recorded())
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+		if err := beat(long); err == nil && recorded() != long {
+			t.Errorf("%v was promised, and the record has %v", long, recorded())
+		}
+		h.hooks.Store(&hooks{})
+		for beat(long) != nil {
+			time.Sleep(time.Second)
+		}
+		if recorded() != long {
+			t.Errorf("the record has %v", recorded())
+		}
+		g.wantState(l, Held, "")
+		checkAll(t, s, g)
+	})
+}

@@ -22,12 +22,18 @@ type reads struct {
 
 type read struct {
 	path  string
+	least int64                                        // zxid that the answer's server must have come to
 	reply func(data []byte, stat wire.Stat, err error) // mu is held; err is nil, ErrNoNode or ErrNoAuth
 }
 
 // read puts a contender into the line. reply is called once, with mu held.
 func (m *Manager) read(path string, reply func(data []byte, stat wire.Stat, err error)) {
-	m.reads.line = append(m.reads.line, read{path, reply})
+	m.readFrom(path, 0, reply)
+}
+
+// readFrom reads from a server that has come to a zxid: it asks until it has.
+func (m *Manager) readFrom(path string, least int64, reply func(data []byte, stat wire.Stat, err error)) {
+	m.reads.line = append(m.reads.line, read{path, least, reply})
 	m.pumpReads()
 }
 
@@ -45,11 +51,11 @@ func (m *Manager) pumpReads() {
 		m.reads.line = m.reads.line[1:]
 		m.reads.out++
 		m.after(func() {
-			m.watcher.Get(next.path, func(data []byte, stat wire.Stat, _ int64, err error) {
+			m.watcher.Get(next.path, func(data []byte, stat wire.Stat, zxid int64, err error) {
 				m.mu.Lock()
 				defer m.unlock()
 				m.reads.out--
-				if errors.Is(err, zk.ErrUnavailable) || errors.Is(err, zk.ErrQueueFull) {
+				if errors.Is(err, zk.ErrUnavailable) || errors.Is(err, zk.ErrQueueFull) || zxid < next.least {
 					m.reads.line = append(m.reads.line, next) // the clock pumps again
 					return
 				}

@@ -61,7 +61,7 @@ func (m *Manager) recheckNext() {
 			continue
 		}
 		term := l.term
-		m.reads.line = append(m.reads.line, read{l.path(), func(data []byte, stat wire.Stat, err error) {
+		m.reads.line = append(m.reads.line, read{path: l.path(), reply: func(data []byte, stat wire.Stat, err error) {
 			switch {
 			case err != nil || l.term != term || !l.loaded || l.phase == ended || stat.Version <= l.dataVersion():
 			case l.writing:
