@@ -2,7 +2,6 @@ package interop
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -158,20 +157,14 @@ func (w *world) otherFleet(flags ...string) *world {
 	return other
 }
 
-// fleet records the namespaces below a Lockkeeper's root, and starts a gateway there.
+// fleet starts a gateway at a Lockkeeper's root. It records the namespaces.
 func (w *world) fleet(root string, flags []string) {
 	w.t.Helper()
-	w.mkdir(root, nil)
-	w.mkdir(root+"/namespaces", nil)
-	for _, d := range dialects {
-		record, err := json.Marshal(map[string]string{"root": w.root + "/" + d, "dialect": d})
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		w.mkdir(root+"/namespaces/"+d, record)
-	}
 	w.flags = append([]string{"--zk=" + w.zkAddr, "--root=" + w.root + root, "--listen=" + w.listen, "--create-root",
 		"--log-format=json", "--log-level=warn"}, flags...)
+	for _, d := range dialects {
+		w.flags = append(w.flags, "--namespace="+d+"="+w.root+"/"+d+":"+d)
+	}
 	w.Client = apitest.New(w.t, "http://"+w.listen)
 	w.startGateway()
 	w.t.Cleanup(func() {
