@@ -60,6 +60,7 @@ type remarks struct {
 	hidden   map[string]struct{} // contenders that may not be read
 	infos    map[string]*info    // data of contenders that are not ours, when someone looked
 	strays   int                 // children without a number
+	families [families]int32     // other programs' contenders; see clashes.go
 	settings *settings           // nil for none
 	early    []*recipe.Contender // ended, as the writer was told, and in the replica still: see awaits
 }
@@ -90,7 +91,7 @@ func (q *queue) unnote(name string) {
 	}
 	delete(r.hidden, name)
 	delete(r.infos, name)
-	if len(r.hidden) == 0 && len(r.infos) == 0 && r.strays == 0 && r.settings == nil && len(r.early) == 0 {
+	if len(r.hidden) == 0 && len(r.infos) == 0 && r.strays == 0 && r.settings == nil && len(r.early) == 0 && r.families == [families]int32{} {
 		q.remarks = nil
 	}
 }
@@ -185,6 +186,9 @@ func (m *Manager) addContender(q *queue, c *recipe.Contender, listed bool) {
 	if c.Ours && c.LeaseID != "" {
 		m.peer(c.LeaseID.Gateway()).contenders++
 	}
+	if !c.Ours {
+		q.relate(c.Name, 1)
+	}
 	m.joinParts(q, c)
 	m.counts.contenders++
 	if q.contenders.Len() == 1 {
@@ -217,6 +221,9 @@ func (m *Manager) removeContender(q *queue, name string) {
 	}
 	delete(m.sights, c)
 	delete(m.verdicts, c)
+	if !c.Ours {
+		q.relate(c.Name, -1)
+	}
 	q.unnote(name)
 	if len(q.noted().hidden) == 0 {
 		delete(m.hazardous, q)

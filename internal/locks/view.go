@@ -405,7 +405,7 @@ func (q *queue) hazards() []Hazard {
 		list = append(list, Hazard{Code: "stray_child",
 			Detail: "the lock's directory has a child without a sequence number; it can starve or break other programs' lock clients. Delete it"})
 	}
-	return list
+	return append(list, q.clashing()...)
 }
 
 var _ zk.Sink = (*Manager)(nil)
