@@ -253,6 +253,57 @@ func TestALeaseOfThreeContendersEndsWholeWhenOneIsReaped(t *testing.T) {
 	}
 }
 
+// Attack 24: Curator's SemaphoreV2 counts every child of its directory. One of ours that waited there would block the one that
+// it waits for.
+func TestNobodyOfOursStandsInTheWayOfCuratorsSemaphore(t *testing.T) {
+	const ns, kind = "semaphore", "curator-semaphore"
+	w := newWorld(t)
+	semaphore := w.root + "/" + ns
+	w.namespace(ns, "native")
+	p := w.program(t, kind)
+	jobs := make(map[string]<-chan said)
+	for i, job := range []string{"holder", "waiter"} {
+		lines, err := p.start("hold", job, kind, semaphore)
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs[job] = lines
+		testkit.Eventually(t, patience, func() bool {
+			names, _, err := w.conn.Children(semaphore + "/leases")
+			return err == nil && len(names) == i+1
+		}, "the %s is there", job)
+	}
+	if _, err := await(p, jobs["holder"], "held", patience); err != nil {
+		t.Fatal(err)
+	}
+	testkit.EventuallyNil(t, patience, func() error {
+		l, _, err := w.Lock(t.Context(), "leases", apitest.Query("ns="+ns))
+		if err == nil && len(l.Holders)+len(l.Waiters) != 2 {
+			err = fmt.Errorf("%+v", l)
+		}
+		return err
+	}, "the gateway shows both")
+	for _, query := range []string{"", "&wait=60s", "&async=true", "&mode=shared&wait=60s"} {
+		_, err := w.acquire(t.Context(), ns, "leases", "ttl=60s"+query)
+		if r := (*refusal)(nil); !errors.As(err, &r) || r.status != http.StatusConflict || !strings.Contains(r.body, "foreign_semaphore") {
+			t.Errorf("%q: %v", query, err)
+		}
+	}
+	for _, job := range []string{"holder", "waiter"} {
+		if job == "waiter" {
+			if _, err := await(p, jobs[job], "held", patience); err != nil {
+				t.Fatalf("the next one: %v", err)
+			}
+		}
+		if err := p.stop(job); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := await(p, jobs[job], "done", patience); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // What docs/interop.md says of programs that meet in one directory without us.
 func TestOtherProgramsAmongThemselves(t *testing.T) {
 	w := newWorld(t)

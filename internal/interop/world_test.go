@@ -197,6 +197,20 @@ func (w *world) startGateway() {
 	}, "the gateway is ready")
 }
 
+// namespace adds one to those of a gateway that runs, by way of a second gateway, which goes on.
+func (w *world) namespace(ns, dialect string) {
+	w.t.Helper()
+	second := &world{t: w.t, zkAddr: w.zkAddr, root: w.root, conn: w.conn, listen: freeAddr(w.t), log: &journal{}}
+	second.fleet("/lockkeeper", []string{"--namespace=" + ns + "=" + w.root + "/" + ns + ":" + dialect})
+	testkit.EventuallyNil(w.t, patience, func() error {
+		a, err := w.Send(w.t.Context(), http.MethodGet, "/v1/locks?ns="+ns)
+		if err == nil && a.Status != http.StatusOK {
+			err = fmt.Errorf("%d: %s", a.Status, a.Body)
+		}
+		return err
+	}, "the gateway knows the namespace")
+}
+
 func freeAddr(t testing.TB) string {
 	t.Helper()
 	for range 100 { // below the ports of outgoing connections: it must be free again for a second start
