@@ -203,6 +203,8 @@ func createFailure(err error) *Error {
 	case errors.Is(err, zk.ErrTooLarge):
 		e.Code, e.Field, e.RetryAfter = CodeInvalid, "metadata", 0
 		e.Detail = "owner and metadata are larger than one ZooKeeper transaction may be"
+	case errors.Is(err, zk.ErrNoNode):
+		e.Detail = "the lock root of the namespace is not there: the programs that share it may create it, or do it by hand; nothing was done"
 	case errors.Is(err, zk.ErrNoAuth):
 		e.RetryAfter, e.Detail = 0, "this gateway's ZooKeeper identity may not write below the lock root; check the ACLs and --zk-auth-file"
 	case errors.Is(err, zk.ErrQueueFull):

@@ -66,7 +66,7 @@ func TestATakeoverBeginsOnlyWhenEveryRecordedNamespaceHasBeenRead(t *testing.T) 
 		if _, err := successor.m.Acquire(t.Context(), AcquireRequest{Lock: "other"}); err != nil {
 			t.Errorf("it serves its own namespaces meanwhile: %v", err)
 		}
-		if n := s.children("/lockkeeper/succession"); n != 0 {
+		if n := len(s.names("/lockkeeper/succession")); n != 0 {
 			t.Errorf("%d takeovers were begun by a gateway that does not see what it takes over", n)
 		}
 		unread.Store(false)
@@ -75,7 +75,7 @@ func TestATakeoverBeginsOnlyWhenEveryRecordedNamespaceHasBeenRead(t *testing.T) 
 		if b, err := successor.heartbeat(l); err != nil || b.State != Held {
 			t.Fatalf("%+v, %v", b, err)
 		}
-		if n := s.children("/lockkeeper/succession"); n != 1 {
+		if n := len(s.names("/lockkeeper/succession")); n != 1 {
 			t.Errorf("%d takeovers", n)
 		}
 		successor.mustRelease(l)
@@ -142,7 +142,7 @@ func TestANamespaceThatCannotBeReadKeepsAGatewayFromTakingOver(t *testing.T) {
 				s.addNamespace("python", record)
 				dead.crash()
 				time.Sleep(20 * time.Second)
-				if n := s.children("/lockkeeper/succession"); n != 0 {
+				if n := len(s.names("/lockkeeper/succession")); n != 0 {
 					t.Errorf("%d takeovers", n)
 				}
 				list, err := one.m.Namespaces(t.Context())
@@ -151,7 +151,7 @@ func TestANamespaceThatCannotBeReadKeepsAGatewayFromTakingOver(t *testing.T) {
 				}
 				s.foreign(zk.Op{Kind: zk.OpDelete, Path: pythonRecord, Version: -1})
 				time.Sleep(2 * time.Second)
-				if n := s.children("/lockkeeper/succession"); n != 1 {
+				if n := len(s.names("/lockkeeper/succession")); n != 1 {
 					t.Errorf("%d takeovers after it was removed", n)
 				}
 			})
@@ -176,12 +176,12 @@ func TestAnEntryIsNotSweptWhileANamespaceIsBeingRead(t *testing.T) {
 		}})
 		s.addPython()
 		time.Sleep(2 * time.Minute) // the lease has expired, and nobody has its gateway's id
-		if n := s.children("/lockkeeper/succession"); n != 1 {
+		if n := len(s.names("/lockkeeper/succession")); n != 1 {
 			t.Errorf("%d entries", n)
 		}
 		h.hooks.Store(&hooks{})
 		time.Sleep(time.Minute)
-		if n := s.children("/lockkeeper/succession"); n != 0 {
+		if n := len(s.names("/lockkeeper/succession")); n != 0 {
 			t.Errorf("%d entries", n)
 		}
 		checkAll(t, s, one)
