@@ -247,7 +247,7 @@ func (r Remote) Remove(ctx context.Context, _ locks.Principal, ns, lock string) 
 func (r Remote) Revoke(ctx context.Context, req locks.RevokeRequest) (locks.RevokeAnswer, error) {
 	a, err := decode[api.RevokeAnswer](r.Client.Revoke(ctx, req.Lock, &api.RevokeParams{},
 		api.RevokeRequest{NS: req.NS, Reason: req.Reason, ForceAfter: span(req.ForceAfter)}))
-	return locks.RevokeAnswer{Asked: contenders(a.Asked), Not: each(a.Unreached, unreached)}, err
+	return locks.RevokeAnswer{Asked: contenders(a.Asked), Not: each(a.Unreached, unreached), More: a.More}, err
 }
 
 // Break ends one contender.
