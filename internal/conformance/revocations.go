@@ -47,7 +47,7 @@ var revocations = []script{
 		name := a.lock("revoke")
 		l := a.hold(locks.AcquireRequest{Lock: name, TTL: time.Hour})
 		next := a.begin(locks.AcquireRequest{Lock: name, Wait: locks.WaitForever})
-		ans, err := a.Revoke(a.Context(), locks.RevokeRequest{Lock: name, Reason: "now", ForceAfter: 50 * time.Millisecond})
+		ans, err := a.Revoke(a.Context(), locks.RevokeRequest{Lock: name, Reason: "now", ForceAfter: time.Second})
 		if a.fine(err, "revoke"); len(ans.Asked) != 1 || ans.Asked[0].Revoke == nil || !ans.Asked[0].Revoke.Forced {
 			a.Errorf("%+v", ans)
 		}
