@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"strings"
 	"sync"
 
 	"lockkeeper/internal/locks"
@@ -43,7 +44,7 @@ var groups = []script{
 		taken, free := a.lock("taken"), a.lock("free")
 		l := a.hold(locks.AcquireRequest{Lock: taken})
 		_, err := a.acquire(locks.AcquireRequest{Group: []locks.Want{{Lock: free}, {Lock: taken}}})
-		if e := a.refused(err, locks.CodeHeldByOther); len(e.Holders) != 1 || e.Holders[0].LeaseID != l.ID {
+		if e := a.refused(err, locks.CodeHeldByOther); len(e.Holders) != 1 || e.Holders[0].LeaseID != l.ID || !strings.Contains(e.Detail, taken) {
 			a.Errorf("%+v", e)
 		}
 		a.sees(free, 0, 0)

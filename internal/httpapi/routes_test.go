@@ -101,6 +101,9 @@ func TestWhatIsNotThereIsAProblemToo(t *testing.T) {
 	if a := g.send(t, "POST", "/v1/locks/a/b/leases"); !strings.Contains(a.Problem.Detail, "team:job") {
 		t.Errorf("a slash is not explained: %q", a.Problem.Detail)
 	}
+	if a := g.send(t, "POST", "/v1/locks/a/break"); !strings.Contains(a.Problem.Detail, "nothing at this path") {
+		t.Errorf("a path that there is not is explained by its slashes alone: %q", a.Problem.Detail)
+	}
 	if a := g.send(t, "POST", "/v1/locks/a/leases/"); !strings.Contains(a.Problem.Detail, "ends with a slash") {
 		t.Errorf("a slash at the end is not explained: %q", a.Problem.Detail)
 	}

@@ -198,7 +198,7 @@ func (x *exchange) notFound() {
 	p := &problem{code: codeRouteNotFound, detail: "there is nothing at this path; openapi.yaml lists what there is"}
 	path := x.r.URL.Path
 	if rest, ok := strings.CutPrefix(path, "/v1/locks/"); ok && strings.Contains(rest, "/") {
-		p.detail = slashHint
+		p.detail += "; " + slashHint
 	}
 	if short, ok := strings.CutSuffix(path, "/"); ok && short != "" && x.served(short) {
 		p.detail = "the path ends with a slash: leave it out"

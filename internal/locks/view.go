@@ -309,7 +309,7 @@ func (q *queue) holders(limit int) []*recipe.Contender {
 func (m *Manager) heldByOther(ctx context.Context, q *queue, code Code) *Error {
 	q.polls++ // keeps the queue while mu is released
 	m.describe(ctx, q, q.holders(maxHolders))
-	e := &Error{Code: code, QueueLength: q.contenders.Waiting(), RetryAfter: retryAfter, Detail: "the lock is held; wait=30s stands in line for it"}
+	e := &Error{Code: code, QueueLength: q.contenders.Waiting(), RetryAfter: retryAfter, Detail: q.name() + " is held; wait=30s stands in line for it"}
 	for _, c := range q.holders(maxHolders) {
 		e.Holders = append(e.Holders, m.viewContender(q, c, 0))
 	}
@@ -318,7 +318,7 @@ func (m *Manager) heldByOther(ctx context.Context, q *queue, code Code) *Error {
 		e.RetryAfter = 0
 		e.Detail = "another program's semaphore stands in this lock's directory; it counts whoever waits there against its limit, so nothing of ours joins it: use another lock"
 	case CodeWaitElapsed:
-		e.Detail = "the wait elapsed before the lock was let go; the place in line is given up"
+		e.Detail = "the wait elapsed before " + q.name() + " was let go; the place in line is given up"
 	}
 	q.polls--
 	m.forget(q)

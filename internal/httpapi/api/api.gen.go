@@ -2671,7 +2671,6 @@ type ClientInterface interface {
 	// the reason. With `hold` that hold alone is let go, and the lease with its last one; without, the lease whatever holds
 	// it has.
 	//
-	//
 	// The lease is the one that the `Lease-Token` header names.
 	//
 	// Corresponds with DELETE /v1/leases/self (the `ReleaseSelf` operationId).
@@ -2682,8 +2681,7 @@ type ClientInterface interface {
 	// Without `wait` the lease as it is. With `wait` a long poll: the answer comes when the lease differs from `since`, or
 	// when the wait is over. A look with the lease's token keeps a waiting lease in its place, one without it does not.
 	// `verify=true` asks ZooKeeper: the answer was true after the question arrived, or it is 503.
-	// A lease that ended is shown with its reason for some minutes.
-	//
+	// A lease that ended is shown with its reason for an hour, while there is room.
 	//
 	// The lease is the one that the `Lease-Token` header names.
 	//
@@ -2731,7 +2729,6 @@ type ClientInterface interface {
 	// A success gives the holder its full time to live, counted from the moment it sent the request. A waiting lease keeps
 	// its place. A longer `ttl` holds from this answer on; a shorter one once the old deadline has passed.
 	//
-	//
 	// The lease is the one that the `Lease-Token` header names.
 	//
 	// Takes any type of body and a specified content type.
@@ -2743,7 +2740,6 @@ type ClientInterface interface {
 	//
 	// A success gives the holder its full time to live, counted from the moment it sent the request. A waiting lease keeps
 	// its place. A longer `ttl` holds from this answer on; a shorter one once the old deadline has passed.
-	//
 	//
 	// The lease is the one that the `Lease-Token` header names.
 	//
@@ -2776,7 +2772,7 @@ type ClientInterface interface {
 	// Without `wait` the lease as it is. With `wait` a long poll: the answer comes when the lease differs from `since`, or
 	// when the wait is over. A look with the lease's token keeps a waiting lease in its place, one without it does not.
 	// `verify=true` asks ZooKeeper: the answer was true after the question arrived, or it is 503.
-	// A lease that ended is shown with its reason for some minutes.
+	// A lease that ended is shown with its reason for an hour, while there is room.
 	//
 	// Corresponds with GET /v1/leases/{id} (the `GetLease` operationId).
 	GetLease(ctx context.Context, id LeasePathParam, params *GetLeaseParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3389,7 +3385,7 @@ func (c *Client) ReleaseSelf(ctx context.Context, params *ReleaseSelfParams, req
 // Without `wait` the lease as it is. With `wait` a long poll: the answer comes when the lease differs from `since`, or
 // when the wait is over. A look with the lease's token keeps a waiting lease in its place, one without it does not.
 // `verify=true` asks ZooKeeper: the answer was true after the question arrived, or it is 503.
-// A lease that ended is shown with its reason for some minutes.
+// A lease that ended is shown with its reason for an hour, while there is room.
 //
 // The lease is the one that the `Lease-Token` header names.
 //
@@ -3560,7 +3556,7 @@ func (c *Client) Release(ctx context.Context, id LeasePathParam, params *Release
 // Without `wait` the lease as it is. With `wait` a long poll: the answer comes when the lease differs from `since`, or
 // when the wait is over. A look with the lease's token keeps a waiting lease in its place, one without it does not.
 // `verify=true` asks ZooKeeper: the answer was true after the question arrived, or it is 503.
-// A lease that ended is shown with its reason for some minutes.
+// A lease that ended is shown with its reason for an hour, while there is room.
 //
 // Corresponds with GET /v1/leases/{id} (the `GetLease` operationId).
 func (c *Client) GetLease(ctx context.Context, id LeasePathParam, params *GetLeaseParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
