@@ -41,11 +41,11 @@ var ends = []script{
 		a.sees(y, 0, 0)
 	}},
 	{"another program's contender is respected, and can be broken", func(a *actor) {
-		name, znode := a.lock("foreign"), "_c_0123-lock-0000000007"
+		name, znode := a.lock("foreign"), "_c_7d6ecf4a-9d3f-4a5c-8d7e-1f2a3b4c5d6e-lock-0000000007"
 		a.letGo(a.hold(locks.AcquireRequest{Lock: name}))
 		a.Foreign(a, name, znode)
 		q := a.sees(name, 1, 0)
-		if c := q.Holders[0]; c.Foreign == nil || c.LeaseID != "" || lastOf(c.Znode) != znode {
+		if c := q.Holders[0]; c.Foreign == nil || c.Foreign.Program != "curator" || c.Foreign.Kind == "" || c.LeaseID != "" || lastOf(c.Znode) != znode {
 			a.Errorf("%+v", q.Holders)
 		}
 		_, err := a.acquire(locks.AcquireRequest{Lock: name, Mode: locks.Shared})
@@ -53,6 +53,15 @@ var ends = []script{
 			a.Errorf("%+v", e)
 		}
 		ans, err := a.Revoke(a.Context(), locks.RevokeRequest{Lock: name})
+		if a.fine(err, "revoke Curator's"); len(ans.Asked) != 1 || len(ans.Not) != 0 || lastOf(ans.Asked[0].Znode) != znode {
+			a.Errorf("%+v", ans)
+		}
+		a.fine(a.Break(a.Context(), locks.BreakRequest{Lock: name, Name: znode}), "break")
+		a.sees(name, 0, 0)
+		znode = "x-72057594037927936-0000000008" // nobody can ask a WriteLock of ZooKeeper's
+		a.Foreign(a, name, znode)
+		a.sees(name, 1, 0)
+		ans, err = a.Revoke(a.Context(), locks.RevokeRequest{Lock: name})
 		if a.fine(err, "revoke"); len(ans.Asked) != 0 || len(ans.Not) != 1 || ans.Not[0].Detail == "" || lastOf(ans.Not[0].Contender.Znode) != znode {
 			a.Errorf("%+v", ans)
 		}

@@ -56,7 +56,7 @@ var sweeps = []script{
 		group := a.queue(locks.AcquireRequest{Group: []locks.Want{{Lock: name}, {Lock: other}}})
 		begun := a.begin(locks.AcquireRequest{Lock: name, Wait: locks.WaitForever})
 		a.sees(name, 1, 2)
-		a.Foreign(a, name, "_c_0123-lock-0000009999")
+		a.Foreign(a, name, "_c_7d6ecf4a-9d3f-4a5c-8d7e-1f2a3b4c5d6e-lock-0000009999")
 		a.sees(name, 1, 3)
 		ans, err := a.Destroy(a.Context(), locks.DestroyRequest{Lock: name, Reason: "the end"})
 		if a.fine(err, "destroy"); ans.Ended != 4 || ans.Foreign != 1 {
