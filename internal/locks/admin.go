@@ -143,6 +143,9 @@ func obstacle(err error) string {
 	return "ZooKeeper has not confirmed it; it may have been done: repeat the request"
 }
 
+// info is what was read of a contender that is no lease of this gateway's; nil: nothing.
+func (p part) info() *info { return p.q.noted().infos[p.c.Name] }
+
 func (p part) path() string { return p.q.path + "/" + p.c.Name }
 
 // allParts are all contenders that the replica knows of the lease that a

@@ -171,7 +171,7 @@ func (m *Manager) delayed(q *queue, c *recipe.Contender) bool {
 	if m.delays.byID[c.LeaseID] != nil {
 		return true
 	}
-	i := q.noted().infos[c.Name]
+	i := m.recordAt(part{q, c}).info()
 	return i != nil && i.ours && i.record.Closed != nil
 }
 
@@ -185,7 +185,7 @@ func (m *Manager) viewDelay(q *queue, c *recipe.Contender, v *Contender, now tim
 		v.Reason, v.Owner, v.ExpiresIn, v.FencingToken = d.reason, d.owner, max(d.until-now, 0), d.token
 		return
 	}
-	v.Reason = q.noted().infos[c.Name].record.Closed.Reason
+	v.Reason = m.recordAt(part{q, c}).info().record.Closed.Reason
 }
 
 // endDelays deletes the contenders whose lock delay is over. The clock loop calls it.

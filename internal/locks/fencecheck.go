@@ -75,7 +75,7 @@ func (m *Manager) Fence(ctx context.Context, req FenceRequest) (FenceAnswer, err
 	if err != nil {
 		return FenceAnswer{}, err
 	}
-	begun, described := m.clock.Now().Boot(), false
+	begun, described, looked := m.clock.Now().Boot(), false, false
 	for {
 		if err := m.usable(); err != nil {
 			return FenceAnswer{}, err
@@ -102,7 +102,10 @@ func (m *Manager) Fence(ctx context.Context, req FenceRequest) (FenceAnswer, err
 		case len(f.unread)+len(f.curious) > 0 && !described:
 			described = true
 			m.describe(ctx, q, append(f.unread, f.curious...))
-		case len(f.unread) > 0:
+		case f.record.c != nil && !looked:
+			looked = true
+			m.describe(ctx, f.record.q, []*recipe.Contender{f.record.c})
+		case len(f.unread) > 0, f.record.c != nil:
 			e := m.unavailable()
 			e.Detail = "a holder's contender could not be read in ZooKeeper, so its fencing token is not known; ask again, and check the ACLs if it stays so"
 			return FenceAnswer{}, e
@@ -126,6 +129,7 @@ type finding struct {
 	behind  bool                // the replica has to come up to the writer first: see queue.awaits
 	unread  []*recipe.Contender // these have to be read first
 	curious []*recipe.Contender // these, to tell why it is not current
+	record  part                // this one, when it is not nothing
 }
 
 func (f *finding) answer(m *Manager) FenceAnswer {
@@ -217,6 +221,8 @@ func (m *Manager) judgeBearer(q *queue, c *recipe.Contender, highest int64) find
 		f.behind = true
 	case l == nil && q.noted().infos[c.Name] == nil:
 		f.unread = []*recipe.Contender{c}
+	case l == nil && m.recordAt(part{q, c}).info() == nil:
+		f.record = m.recordAt(part{q, c}) // whether it has ended is there, which may be in another queue
 	case l == nil && m.delayed(q, c):
 		f.reason = fenceDelayed
 	case l == nil:

@@ -380,3 +380,35 @@ func TestATokenIsNotCurrentWhoseLeaseEndedInAGap(t *testing.T) {
 		two.wantFence(a.FencingToken, fenceDelayed, a.FencingToken)
 	})
 }
+
+// Of a lease of several locks the end is in the first one's contender alone.
+func TestATokenOfSeveralLocksIsCurrentInNoneOfThemOnceItHasEnded(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		req := both(0)
+		req.LockDelay, req.LockDelayOn = time.Minute, DelayAlways
+		l := one.mustHold(req)
+		ask := func(g *gate) map[string]bool {
+			current := map[string]bool{}
+			for _, lock := range []string{"b", "a"} {
+				f, err := g.m.Fence(t.Context(), FenceRequest{Lock: lock, Token: l.FencingToken})
+				if err != nil {
+					t.Fatal(err)
+				}
+				current[lock] = f.Current
+			}
+			return current
+		}
+		for _, g := range []*gate{one, two} {
+			if c := ask(g); !c["a"] || !c["b"] {
+				t.Errorf("current: %v, and it is held", c)
+			}
+		}
+		one.mustRelease(l)
+		for _, g := range []*gate{one, two} {
+			if c := ask(g); c["a"] || c["b"] {
+				t.Errorf("current: %v, and its client let go", c)
+			}
+		}
+	})
+}
