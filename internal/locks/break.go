@@ -207,46 +207,46 @@ func (m *Manager) Break(ctx context.Context, req BreakRequest) error {
 }
 
 func (m *Manager) breakLease(ctx context.Context, name string, v verdict) error {
-	if err := m.barrier(ctx); err != nil {
-		return err
-	}
-	id, err := recipe.ParseLeaseID(name)
-	if err != nil || id.Fleet() != m.fleet {
-		return notFound()
-	}
-	m.mu.Lock()
-	if err := m.usable(); err != nil {
-		m.unlock()
-		return err
-	}
-	if p, ok := m.history.get(id); ok && m.leases[id] == nil && m.delays.byID[id] == nil {
-		m.unlock()
-		return brokenBefore(p)
-	}
-	b := &blow{verdict: v, l: m.leases[id], version: -1}
-	if b.l == nil {
-		at, found := m.findLease(id)
-		if !found {
-			m.unlock()
-			return notFound() // the replica holds everybody who was told of a place in line
+	missing := error(notFound()) // the replica holds everybody who was told of a place in line
+	for range adminAttempts {
+		if err := m.barrier(ctx); err != nil {
+			return err
 		}
-		b.at = at
-	}
-	m.strike(b)
-	m.unlock()
-	err = m.follow(ctx, b)
-	switch {
-	case errors.Is(err, errEnded):
+		id, err := recipe.ParseLeaseID(name)
+		if err != nil || id.Fleet() != m.fleet {
+			return notFound()
+		}
 		m.mu.Lock()
-		defer m.unlock()
-		if p, ok := m.history.get(id); ok {
+		if err := m.usable(); err != nil {
+			m.unlock()
+			return err
+		}
+		if p, ok := m.history.get(id); ok && m.leases[id] == nil && m.delays.byID[id] == nil {
+			m.unlock()
 			return brokenBefore(p)
 		}
-		return endedError(ReasonUnknown)
-	case err != nil:
-		return refusedBlow(err)
+		b := &blow{verdict: v, l: m.leases[id], version: -1}
+		if b.l == nil {
+			at, found := m.findLease(id)
+			if !found {
+				m.unlock()
+				return missing
+			}
+			b.at = at
+		}
+		m.strike(b)
+		m.unlock()
+		err = m.follow(ctx, b)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, errEnded):
+			return refusedBlow(err)
+		}
+		// Or its gateway has downgraded it, and it has another name: it is looked for again.
+		missing = endedError(ReasonUnknown)
 	}
-	return nil
+	return refusedBlow(errEnded)
 }
 
 // brokenBefore is the answer to a break of a lease that has ended.

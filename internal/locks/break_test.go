@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
 
@@ -363,5 +364,37 @@ func TestForceIsFollowedByTheLockDelay(t *testing.T) {
 		if s.waiting("deploy") != 0 {
 			t.Error("its place stays")
 		}
+	})
+}
+
+// The replica showed the name that the lease had before its downgrade.
+func TestALeaseIsBrokenThatIsDowngradedAtThatMoment(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(deploy())
+		own := one.leases()[l.Znode]
+		next := *own.contender
+		next.Mode, next.FirstCzxid = recipe.Shared, own.czxid
+		downgraded := false
+		s.mu.Lock()
+		s.refuse = func(w *zk.Write) (int, error) {
+			if !downgraded && len(w.Ops) > 0 && w.Ops[0].Kind == zk.OpDelete {
+				downgraded = true
+				s.tx([]zk.Op{{Kind: zk.OpCreate, Path: own.q.path + "/" + next.Format(), Data: own.record(own.ttl)},
+					{Kind: zk.OpDelete, Path: l.Znode, Version: -1}})
+			}
+			return -1, nil
+		}
+		s.mu.Unlock()
+		if err := two.breakLease(l, "stuck"); err != nil || !downgraded {
+			t.Fatal(err)
+		}
+		if n := s.waiting("deploy"); n != 0 {
+			t.Errorf("%d contenders are left", n)
+		}
+		if err := two.breakLease(l, "stuck"); err != nil { // repeated
+			t.Error(err)
+		}
+		checkAll(t, s, one, two)
 	})
 }
