@@ -55,6 +55,7 @@ func (m *Manager) Acquire(ctx context.Context, req AcquireRequest) (AcquireResul
 				m.unlock()
 				return AcquireResult{}, err
 			case entry != nil:
+				m.forget(q)
 				return m.replay(ctx, &req, m.learnKey(entry)) // releases mu
 			}
 		}

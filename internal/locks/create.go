@@ -17,17 +17,25 @@ const createAttempts = 8
 // creation is the write by which a lease comes to be, and what its operations
 // are for.
 type creation struct {
-	write  *zk.Write
+	write  zk.Write
 	key    int     // index of the operation that creates the idempotency key, -1 for none
 	slots  []*slot // per operation: the slot that it is for, nil for the key and the settings
 	places []int   // per slot: index of the operation that creates its contender
+
+	// Room for nearly all of them: one lock, with its directory or a key.
+	room struct {
+		ops    [2]zk.Op
+		slots  [2]*slot
+		places [1]int
+	}
 }
 
 // compose puts the write together: the directories that are missing, the key,
 // the limits of semaphores, the contenders.
 func (m *Manager) compose(l *lease, key *keyEntry) *creation {
-	n := l.width()
-	c := &creation{write: &zk.Write{Queue: l.q.path, Ops: make([]zk.Op, 0, n+2)}, key: -1, places: make([]int, 0, n)}
+	c := &creation{key: -1}
+	c.write.Queue, c.write.Ops = l.q.path, c.room.ops[:0]
+	c.slots, c.places = c.room.slots[:0], c.room.places[:0]
 	add := func(s *slot, op zk.Op) {
 		c.write.Ops = append(c.write.Ops, op)
 		c.slots = append(c.slots, s)
@@ -79,7 +87,7 @@ func (m *Manager) create(l *lease, key *keyEntry, req *AcquireRequest, attempt i
 		return
 	}
 	c := m.compose(l, key)
-	m.submit(c.write, func(res zk.Result) {
+	m.submit(&c.write, func(res zk.Result) {
 		if l.phase == ended {
 			return // removed, or settled by a takeover, before the reply came
 		}
@@ -94,7 +102,7 @@ func (m *Manager) create(l *lease, key *keyEntry, req *AcquireRequest, attempt i
 			m.created(l, c, res)
 		case res.Outcome == zk.Unknown:
 			m.resolve(l)
-		case again && m.limitFailed(c.write, res):
+		case again && m.limitFailed(&c.write, res):
 			m.redecide(l, key, req, attempt+1)
 		case again && s != nil && !c.write.Ops[culprit].Sequential && errors.Is(res.Err, zk.ErrNodeExists):
 			s.q.exists = true

@@ -40,7 +40,8 @@ func keyHash(req *AcquireRequest) string {
 		scope = append(scope, w.NS+"/"+w.Lock)
 	}
 	slices.Sort(scope)
-	return digest(append(scope, "group", string(req.Principal), req.IdempotencyKey)...)
+	// No lock's name has a slash, so this is nothing that a single lock could give.
+	return digest(append([]string{"group", string(req.Principal), req.IdempotencyKey}, scope...)...)
 }
 
 // fingerprint tells whether a repeat is the same request. How long a client
