@@ -40,8 +40,9 @@ func keyHash(req *AcquireRequest) string {
 		scope = append(scope, w.NS+"/"+w.Lock)
 	}
 	slices.Sort(scope)
-	// No lock's name has a slash, so this is nothing that a single lock could give.
-	return digest(append([]string{"group", string(req.Principal), req.IdempotencyKey}, scope...)...)
+	// Where a single lock has its name, which has no slash, a group has one.
+	parts := append([]string{"group", string(req.Principal)}, scope...)
+	return digest(append(parts, req.IdempotencyKey)...)
 }
 
 // fingerprint tells whether a repeat is the same request. How long a client
