@@ -300,6 +300,8 @@ func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, rep
 		if l.failure().Code == CodeNotOwner && alone && !m.keyed(l) {
 			// Nobody will ever have its token: its place is given up.
 			m.submit(&zk.Write{Ops: l.deletions(-1)}, func(zk.Result) {})
+			return fail(&Error{Code: CodeNotOwner, RetryAfter: retryAfter,
+				Detail: "another gateway has taken over this gateway's leases, and the place in line was given up; repeat the request"})
 		}
 		return fail(l.failure())
 	case l.phase == ended && l.reason() == ReasonWaitElapsed:

@@ -64,7 +64,7 @@ func (m *Manager) disown(now time.Duration) {
 			delete(m.keys, l.key())
 		}
 		m.setPhase(l, ended)
-		l.few().failure = notOwner()
+		l.few().failure = m.notOwner(l.id())
 		m.deadlines.remove(l)
 		delete(m.leases, l.id())
 		m.touch(l)

@@ -281,11 +281,6 @@ func (m *Manager) owned(id recipe.LeaseID) (*lease, *Error) {
 	return nil, m.absent(id)
 }
 
-func notOwner() *Error {
-	return &Error{Code: CodeNotOwner, RetryAfter: retryAfter,
-		Detail: "another gateway runs this lease; send the request there"}
-}
-
 // absent tells why there is no lease with that id.
 func (m *Manager) absent(id recipe.LeaseID) *Error {
 	if past, ok := m.history.get(id); ok {
@@ -309,7 +304,7 @@ func (m *Manager) absent(id recipe.LeaseID) *Error {
 	case string(owner) == m.session.ID():
 		return endedError(ReasonUnknown)
 	case p != nil && p.registered:
-		return notOwner()
+		return m.notOwner(id)
 	case p != nil && p.contenders > 0, m.peers[id.Gateway()] != nil && m.peers[id.Gateway()].contenders > 0:
 		return m.unavailable() // its gateway is gone; it is being taken over
 	}

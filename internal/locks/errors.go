@@ -42,8 +42,9 @@ type Error struct {
 	// Holders and QueueLength explain CodeHeldByOther and CodeWaitElapsed.
 	Holders     []Contender
 	QueueLength int
-	Limit       int   // with CodeSettingsDiffer: the limit in force
-	Err         error // cause, for the log only
+	Limit       int    // with CodeSettingsDiffer: the limit in force
+	Owner       *Route // with CodeNotOwner: where to send it; nil when that is not known, or when it would be another request there
+	Err         error  // cause, for the log only
 
 	stranger bool // nothing here has ever told of the gateway: see Manager.meet
 }

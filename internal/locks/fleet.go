@@ -25,6 +25,9 @@ type peer struct {
 	reading    bool          // the entry is being read, or makes no sense
 	taking     bool          // our takeover is under way
 	takenAt    time.Duration // boot: when the entry that names us was seen
+	entered    int64         // the zxid of the reply by which the entry was read
+	about      *introduction // what its registration says; nil until it has been read
+	asking     bool          // the registration is being read
 }
 
 func (m *Manager) peer(id recipe.GatewayID) *peer {
@@ -59,6 +62,7 @@ func (m *Manager) applyRegistration(c *zk.Change, now time.Duration) {
 	case zk.NodeAdded:
 		p := m.peer(id)
 		p.registered = true
+		m.readRegistration(id)
 		if !p.entry { // else a takeover makes it, to make sure that there was none, and deletes it
 			p.told = true
 			m.tellGateway(events.GatewayJoined, id)
@@ -68,7 +72,7 @@ func (m *Manager) applyRegistration(c *zk.Change, now time.Duration) {
 		if p.told {
 			m.tellGateway(events.GatewayLeft, id)
 		}
-		p.registered, p.told = false, false
+		p.registered, p.told, p.about = false, false, nil
 		m.forgetPeer(id, p)
 		m.considerTakeovers(now)
 	}
@@ -85,7 +89,7 @@ func (m *Manager) applySuccession(c *zk.Change, now time.Duration) {
 		m.readSuccession(id)
 	case zk.NodeRemoved:
 		p := m.peer(id)
-		p.entry, p.successor, p.reading = false, "", false
+		p.entry, p.successor, p.reading, p.entered = false, "", false, 0
 		m.forgetPeer(id, p)
 	}
 }
@@ -97,7 +101,7 @@ func (m *Manager) readSuccession(id recipe.GatewayID) {
 	m.peer(id).reading = true
 	path := m.opt.Root + "/succession/" + string(id)
 	m.after(func() {
-		m.watcher.Get(path, func(data []byte, _ wire.Stat, _ int64, err error) {
+		m.watcher.Get(path, func(data []byte, _ wire.Stat, zxid int64, err error) {
 			m.mu.Lock()
 			defer m.unlock()
 			p := m.peer(id)
@@ -111,7 +115,7 @@ func (m *Manager) readSuccession(id recipe.GatewayID) {
 				m.log.Error("a succession entry names no gateway", "gateway", id, "err", err)
 				return
 			}
-			p.successor = successor
+			p.successor, p.entered = successor, zxid
 			now := m.clock.Now().Boot()
 			if p.takenAt == 0 {
 				p.takenAt = now
@@ -177,6 +181,7 @@ func (m *Manager) considerTakeovers(now time.Duration) {
 		return
 	}
 	m.readNamespaces()
+	m.readRegistrations()
 	for _, id := range slices.Sorted(maps.Keys(m.former)) {
 		m.considerTakeover(id)
 	}
