@@ -7,9 +7,9 @@
 //	 0  in good order
 //	 1  anything else
 //	64  usage
-//	69  ZooKeeper was never reached
+//	69  ZooKeeper was never reached, or was lost in the middle of a sweep
 //	74  the store in --data-dir, or a file, is damaged or cannot be read or written
-//	75  another process has the store: it may be free later
+//	75  another process has the store, or a gateway is registered at what is to be swept: it may be free later
 //	78  configuration: the store or the layout is of a newer release, the server too old, authentication refused,
 //	    a namespace that contradicts the record
 //
@@ -53,6 +53,7 @@ type cli struct {
 	Import      importCommand  `cmd:"" help:"Make a --root of what gateway export has written."`
 	Backup      backupCommand  `cmd:"" help:"Copy the store in --data-dir to a file, while the gateway runs or not."`
 	Restore     restoreCommand `cmd:"" help:"Make a --data-dir of what gateway backup has written."`
+	Sweep       sweepCommand   `cmd:"" help:"Clear what a fleet of gateways that is gone for good has left below --root and in the queues."`
 	Version     struct{}       `cmd:"" help:"Print the version."`
 	Config      struct {
 		Print struct{} `cmd:"" help:"Print the settings in force, as a configuration file."`
@@ -119,6 +120,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return report(stderr, c.Backup.run(ctx, &c.config, stderr))
 	case "restore":
 		return report(stderr, c.Restore.run(&c.config, stderr))
+	case "sweep":
+		return report(stderr, c.Sweep.run(ctx, &c.config, stdout, stderr))
 	case "import":
 		return report(stderr, c.Import.run(ctx, &c.config, stderr))
 	}

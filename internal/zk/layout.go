@@ -308,21 +308,38 @@ func (o *opener) readWindow(l *Layout) (err error) {
 	if l.PromiseWindowVersion, err = o.readRecord(NodePromiseWindow, &record); err != nil {
 		return err
 	}
-	l.PromiseWindow, err = time.ParseDuration(record.Window)
-	if err == nil {
-		l.LargestWindow, err = time.ParseDuration(record.Largest)
-	}
-	if err == nil && (l.PromiseWindow < MinPromiseWindow || l.LargestWindow < l.PromiseWindow) {
-		err = errors.New("the window is below its minimum or above the largest")
-	}
-	if err != nil {
-		return corrupt(NodePromiseWindow, err)
+	if l.PromiseWindow, l.LargestWindow, err = record.durations(); err != nil {
+		return err
 	}
 	if want := o.cfg.PromiseWindow; want != 0 && want != l.PromiseWindow {
 		return &FatalError{Kind: KindPromiseWindow, Hint: "leave --promise-window out; it changes only while no gateway runs",
 			Err: fmt.Errorf("the promise window is %v for the whole fleet, not %v", l.PromiseWindow, want)}
 	}
 	return nil
+}
+
+func (r *windowRecord) durations() (window, largest time.Duration, err error) {
+	window, err = time.ParseDuration(r.Window)
+	if err == nil {
+		largest, err = time.ParseDuration(r.Largest)
+	}
+	if err == nil && (window < MinPromiseWindow || largest < window) {
+		err = errors.New("the window is below its minimum or above the largest")
+	}
+	if err != nil {
+		return 0, 0, corrupt(NodePromiseWindow, err)
+	}
+	return window, largest, nil
+}
+
+// ParseWindow reads the data of a promise window's node: the one in force, and the
+// largest ever recorded.
+func ParseWindow(data []byte) (window, largest time.Duration, err error) {
+	var record windowRecord
+	if err := json.Unmarshal(data, &record); err != nil {
+		return 0, 0, corrupt(NodePromiseWindow, err)
+	}
+	return record.durations()
 }
 
 func corrupt(name string, err error) error {

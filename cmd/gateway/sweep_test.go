@@ -1,0 +1,68 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"lockkeeper/internal/zk"
+)
+
+func TestASweepListsWhatItWouldDeleteAndThenDeletesIt(t *testing.T) {
+	addr, o := oneLease(t)
+	if _, err := o.Commit(t.Context(), []zk.Op{{Kind: zk.OpSetData, Path: "/lockkeeper/promise_window", Data: []byte(`{"window":"500ms","largest":"500ms"}`), Version: -1}}); err != nil {
+		t.Fatal(err)
+	}
+	put(t, o, "/lockkeeper/locks/deploy/_c_0123456789abcdef0123456789abcdef-lock-0000000001")
+	left := func() int {
+		names, _, err := o.Children(t.Context(), "/lockkeeper/locks/deploy")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(names)
+	}
+	code, stdout, stderr := command(t, "sweep", "--zk", addr, "--dry-run")
+	if code != 0 || !strings.HasPrefix(stdout, "would delete /lockkeeper/locks/deploy/write-v1.lk") || !strings.Contains(stderr, "would be deleted: 1 lease (1 contender) in 1 lock, 0 idempotency keys") ||
+		!strings.Contains(stderr, "1 contender of other programs") {
+		t.Errorf("exit %d, stdout %q, stderr:\n%s", code, stdout, stderr)
+	}
+	if n := left(); n != 2 {
+		t.Errorf("%d are left after a dry run", n)
+	}
+	code, stdout, stderr = command(t, "sweep", "--zk", addr)
+	if code != 0 || !strings.HasPrefix(stdout, "deleted /lockkeeper/locks/deploy/write-v1.lk") || !strings.Contains(stderr, "deleted: 1 lease") || !strings.Contains(stderr, "waiting 500ms") {
+		t.Errorf("exit %d, stdout %q, stderr:\n%s", code, stdout, stderr)
+	}
+	if n := left(); n != 1 {
+		t.Errorf("%d are left", n)
+	}
+	for args, want := range map[string]struct {
+		code int
+		says string
+	}{
+		"sweep":                                   {exitUsage, "neither --zk nor --data-dir"},
+		"sweep --zk " + addr + " --root /other":   {exitConfig, "there is no Lockkeeper"},
+		"sweep --data-dir /nowhere/that/exists":   {exitUsage, "has no store"},
+		"sweep --zk " + addr + " --dry-run --all": {exitUsage, "--all"},
+	} {
+		if code, _, stderr := command(t, strings.Fields(args)...); code != want.code || !strings.Contains(stderr, want.says) {
+			t.Errorf("%s: exit %d:\n%s", args, code, stderr)
+		}
+	}
+}
+
+func TestADataDirectoryIsSweptWithoutWaiting(t *testing.T) {
+	addr, _ := oneLease(t)
+	dir := t.TempDir()
+	for _, args := range []string{"export --zk " + addr + " --output " + dir + "/x.export", "import --data-dir " + dir + "/data --input " + dir + "/x.export"} {
+		if code, _, stderr := command(t, strings.Fields(args)...); code != 0 {
+			t.Fatalf("%s: exit %d:\n%s", args, code, stderr)
+		}
+	}
+	code, stdout, stderr := command(t, "sweep", "--data-dir", dir+"/data")
+	if code != 0 || strings.Count(stdout, "deleted ") != 1 || strings.Contains(stderr, "waiting") {
+		t.Errorf("exit %d, stdout %q, stderr:\n%s", code, stdout, stderr)
+	}
+	if _, stdout, _ = command(t, "sweep", "--data-dir", dir+"/data"); stdout != "" {
+		t.Errorf("once more: %s", stdout)
+	}
+}
