@@ -192,9 +192,12 @@ func (z zkMetrics) Batch(writes int)                          { z.m.ZKBatch(writ
 // state is what a scrape shows of the moment.
 func state(info locks.Info) metrics.State {
 	s := metrics.State{FenceMargin: info.ZooKeeper.FenceMargin, ReplicaCurrent: info.ZooKeeper.ReplicaCurrent,
-		OldestWaiter: info.OldestWaiter, Leases: map[metrics.LeaseKind]int{}}
+		OldestWaiter: info.OldestWaiter, Leases: map[metrics.LeaseKind]int{}, Hazards: make(map[string]int, len(info.Hazards))}
 	for of, n := range info.Kinds {
 		s.Leases[metrics.LeaseKind{State: string(of.State), Mode: string(of.Mode)}] = n
+	}
+	for code, n := range info.Hazards {
+		s.Hazards[string(code)] = n
 	}
 	return s
 }

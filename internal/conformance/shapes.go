@@ -84,7 +84,9 @@ func lock(l *api.Lock) locks.Lock {
 	d := locks.Lock{
 		NS: l.NS, Name: l.Lock, State: locks.LockState(l.State), Holders: contenders(l.Holders), Waiters: contenders(l.Waiters),
 		QueueLength: l.QueueLength, Rev: l.Rev, NextCursor: l.NextCursor,
-		Hazards: each(l.Hazards, func(h *api.Hazard) locks.Hazard { return locks.Hazard{Code: h.Code, Detail: h.Detail} }),
+		Hazards: each(l.Hazards, func(h *api.Hazard) locks.Hazard {
+			return locks.Hazard{Code: locks.HazardCode(h.Code), Detail: h.Detail}
+		}),
 	}
 	if l.Settings != nil {
 		d.Limit, d.LimitAgreed = l.Settings.Limit, l.Settings.Agreed

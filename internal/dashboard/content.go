@@ -149,7 +149,7 @@ func showLock(v *templates.Lock, l *locks.Lock, root string, first bool, m momen
 	}
 	v.Dir = visible(dirOf(l, root))
 	for _, h := range l.Hazards {
-		v.Hazards = append(v.Hazards, templates.Hazard{Code: visible(h.Code), Detail: visible(h.Detail)})
+		v.Hazards = append(v.Hazards, templates.Hazard{Code: visible(string(h.Code)), Detail: visible(h.Detail)})
 	}
 }
 
@@ -171,8 +171,12 @@ func dirOf(l *locks.Lock, root string) string {
 func happeningsOf(list []*events.Event) []templates.Happening {
 	shown := make([]templates.Happening, 0, len(list))
 	for _, e := range list {
+		words := e.Detail
+		if e.Code != "" {
+			words = e.Code // what it means stands at the head of the page
+		}
 		shown = append(shown, templates.Happening{
-			At: e.Time, Event: e.Type.String(), FencingToken: e.FencingToken, Reason: visible(e.Reason), Words: visible(e.Detail),
+			At: e.Time, Event: e.Type.String(), FencingToken: e.FencingToken, Reason: visible(e.Reason), Words: visible(words),
 			Who: templates.Who{Owner: visible(e.Owner), LeaseID: visible(e.LeaseID), Foreign: e.Foreign, Program: visible(e.Program)},
 		})
 	}

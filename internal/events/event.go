@@ -25,6 +25,8 @@ const (
 	LeaseRevokeRequested // its holder was asked to let go
 	LeaseRevoked         // taken back: not let go in time, broken or reaped
 	LockDestroyed        // with everyone in its queue
+	LockHazard           // something about a lock that a person should know has come to be
+	LockHazardCleared    // it is over
 	GatewayJoined
 	GatewayLeft
 	ZooKeeperConnected // a session is there, or its connection is back
@@ -38,7 +40,7 @@ const (
 
 var typeNames = [typeCount]string{"resync", "lease.queued", "lease.granted", "lease.released", "lease.expired",
 	"lease.cancelled", "lease.unclaimed", "lease.removed",
-	"lease.updated", "lease.revoke_requested", "lease.revoked", "lock.destroyed", "gateway.joined", "gateway.left",
+	"lease.updated", "lease.revoke_requested", "lease.revoked", "lock.destroyed", "lock.hazard", "lock.hazard_cleared", "gateway.joined", "gateway.left",
 	"zookeeper.connected", "zookeeper.suspended", "zookeeper.expired", "node.created", "node.changed", "node.deleted"}
 
 // String is the type's name in the API.
@@ -66,7 +68,8 @@ type Event struct {
 	Mode         string
 	FencingToken int64
 	Reason       string
-	Detail       string // the words of whoever asked for it, or ended it
+	Detail       string // the words of whoever asked for it, or ended it; of a hazard what it means, and what to do
+	Code         string // of a hazard
 	Gateway      string // the gateway id that runs the lease, or that joined or left
 
 	// Dir and Name are the znode's path in two parts (Name is "" when the event

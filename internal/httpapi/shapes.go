@@ -143,7 +143,7 @@ func lockShape(l *locks.Lock) api.Lock {
 		shape.Settings = &api.Settings{Limit: l.Limit, Agreed: l.LimitAgreed}
 	}
 	for _, h := range l.Hazards {
-		shape.Hazards = append(shape.Hazards, api.Hazard{Code: h.Code, Detail: h.Detail})
+		shape.Hazards = append(shape.Hazards, api.Hazard{Code: string(h.Code), Detail: h.Detail})
 	}
 	return shape
 }

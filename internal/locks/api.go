@@ -223,12 +223,6 @@ type Lock struct {
 	NextCursor  string
 }
 
-// Hazard is something about a lock that a person should know.
-type Hazard struct {
-	Code   string // "unreadable_contender", "numbers_without_order", "stray_child"
-	Detail string
-}
-
 // AcquireRequest asks for a lock. The zero values of optional fields mean their defaults.
 type AcquireRequest struct {
 	Principal Principal
@@ -375,17 +369,19 @@ type NamespaceInfo struct {
 
 // Info describes this gateway and its ZooKeeper.
 type Info struct {
-	GatewayID     string // of the present session; "" while there is none
-	FleetID       string
-	Root          string
-	PromiseWindow time.Duration
-	ZooKeeper     ZooKeeperInfo
-	Namespaces    []string
-	Locks         int // in use, in all namespaces
-	Contenders    int // that hold or wait, foreign ones too
-	Leases        map[State]int
-	Kinds         map[LeaseKind]int // the same leases by mode, too
-	OldestWaiter  time.Duration     // how long the oldest waiting lease has waited; 0 when none waits
+	GatewayID      string // of the present session; "" while there is none
+	FleetID        string
+	Root           string
+	PromiseWindow  time.Duration
+	ZooKeeper      ZooKeeperInfo
+	Namespaces     []string
+	Locks          int // in use, in all namespaces
+	Contenders     int // that hold or wait, foreign ones too
+	Leases         map[State]int
+	Kinds          map[LeaseKind]int  // the same leases by mode, too
+	OldestWaiter   time.Duration      // how long the oldest waiting lease has waited; 0 when none waits
+	Hazards        map[HazardCode]int // locks that have each of them now, whoever they belong to
+	HazardousLocks int                // locks with a hazard, or several
 }
 
 // LeaseKind is what leases are counted by. Mode is Several for those of more

@@ -76,10 +76,14 @@ func (m *Manager) applyLock(s *space, c *zk.Change, now time.Duration) {
 		// A directory whose birth we saw has handed out no number yet.
 		q.next, q.known, q.gap = 0, !c.Listed, false
 		m.touchQueue(q)
+		q.locate(true)
+		m.consider(q)
 	case zk.DirRemoved:
 		q.exists, q.known, q.gap, q.listing = false, false, false, false
 		q.stray(-q.noted().strays)
 		m.touchQueue(q)
+		q.locate(false)
+		m.consider(q)
 		m.forget(q)
 	case zk.DirListed:
 		q.listing = false
@@ -100,6 +104,7 @@ func (m *Manager) applyAdded(q *queue, c *zk.Change, now time.Duration) {
 	parsed, ok := recipe.Parse(m.fleet, c.Node)
 	if !ok {
 		q.stray(1)
+		m.consider(q)
 		if q.known && !c.Listed {
 			// It used up a number, or was made without one: a listing tells.
 			q.gap = true
@@ -177,6 +182,7 @@ func (m *Manager) applyRemoved(q *queue, c *zk.Change, now time.Duration) {
 	contender, ok := recipe.Parse(m.fleet, c.Node)
 	if !ok {
 		q.stray(-1)
+		m.consider(q)
 		m.touchQueue(q)
 		return
 	}
@@ -266,7 +272,7 @@ func (m *Manager) probe(q *queue, name string) {
 			}
 			r.hidden[name] = struct{}{}
 			m.hazardous[q] = struct{}{}
-			m.touchQueue(q)
+			m.consider(q)
 		}
 	})
 }

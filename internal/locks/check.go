@@ -66,12 +66,23 @@ func (m *Manager) checkLeases() (err error) {
 
 func (m *Manager) checkQueues() (err error) {
 	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
-	locks, contenders, sights := 0, 0, 0
+	locks, contenders, sights, hazardous := 0, 0, 0, 0
+	var hazards [hazardKinds]int
 	for s := range m.everySpace {
 		s.queues.Scan(func(q *queue) bool {
 			if n := q.contenders.Len(); n > 0 {
 				locks++
 				contenders += n
+			}
+			now := q.hazardsNow()
+			if told := q.noted().hazards; told != now {
+				fail("%s: hazards %b, told %b", q.path, now, told)
+			}
+			if now != 0 {
+				hazardous++
+			}
+			for i := range hazards {
+				hazards[i] += int(now >> i & 1)
 			}
 			for _, c := range q.noted().early {
 				if q.contenders.Get(c.Name) != nil {
@@ -96,6 +107,9 @@ func (m *Manager) checkQueues() (err error) {
 	}
 	if locks != m.counts.locks || contenders != m.counts.contenders {
 		fail("%d locks and %d contenders; counted %d and %d", locks, contenders, m.counts.locks, m.counts.contenders)
+	}
+	if hazards != m.counts.hazards || hazardous != m.counts.hazardous {
+		fail("hazards %v in %d locks; counted %v in %d", hazards, hazardous, m.counts.hazards, m.counts.hazardous)
 	}
 	if sights != len(m.sights) {
 		fail("%d sights, %d of them of contenders that are there", len(m.sights), sights)

@@ -114,6 +114,9 @@ func (w *fakeWatcher) change(kind zk.ChangeKind, p string, listed bool, zxid int
 	if root == nil || p == root.Path {
 		return
 	}
+	if strings.Count(p[len(root.Path):], "/") > root.Depth {
+		return // below what is watched
+	}
 	c := zk.Change{Kind: kind, Root: root, Listed: listed, Zxid: zxid}
 	if root.Depth == 2 && path.Dir(p) == root.Path {
 		c.Dir = w.dir(p)

@@ -16,7 +16,7 @@ import (
 var (
 	curatorName = regexp.MustCompile(`^_c_[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}-`)
 	goZKName    = regexp.MustCompile(`^_c_[0-9a-f]{32}-lock-`)
-	kazooName   = regexp.MustCompile(`^[0-9a-f]{32}__r?lock__`)
+	kazooName   = regexp.MustCompile(`^[0-9a-f]{32}(__r?lock__|-lock-)`)
 	hbaseName   = regexp.MustCompile(`^(write|read)-[0-9]{10}$`)
 	recipeName  = regexp.MustCompile(`^x--?[0-9]+-[0-9]+$`)
 )
@@ -46,6 +46,9 @@ func recipeOf(name string) (program, kind string) {
 	case kazooName.MatchString(name):
 		if strings.Contains(name, "__rlock__") {
 			return "kazoo", "read lock"
+		}
+		if strings.Contains(name, "-lock-") {
+			return "kazoo", "named lock" // a Lock with Curator's names: docs/interop.md
 		}
 		return "kazoo", "lock" // Lock, WriteLock, Election
 	case recipeName.MatchString(name):

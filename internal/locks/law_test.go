@@ -94,6 +94,7 @@ func (g *gate) checkLaw() {
 	ends, grants, queues := map[string]int{}, map[string]int{}, map[string]int{}
 	back := map[string]bool{} // no lease of this gateway's, so a lagging tree that lacks it counts as its end
 	joined := map[string]bool{}
+	hazards := map[[3]string]events.Type{} // by namespace, lock and code: what was told last
 	connection := events.ZooKeeperExpired
 	for i, e := range list {
 		path := e.Path()
@@ -188,6 +189,12 @@ func (g *gate) checkLaw() {
 			f.ended = true
 			back[path] = g.lagged && (e.Foreign || Reason(e.Reason) == ReasonUnknown || Reason(e.Reason) == ReasonGatewayLeft)
 			delete(holders[e.Dir], path)
+		case events.LockHazard, events.LockHazardCleared:
+			of := [3]string{e.NS, e.Lock, e.Code}
+			if hazards[of] == e.Type || hazardBit[HazardCode(e.Code)] == 0 {
+				fail("told twice, or none: " + e.Code)
+			}
+			hazards[of] = e.Type
 		case events.GatewayJoined, events.GatewayLeft:
 			if was, known := joined[e.Gateway]; known && was == (e.Type == events.GatewayJoined) {
 				fail("told twice")
@@ -212,6 +219,11 @@ func (g *gate) checkLaw() {
 			g.t.Errorf("%s: it is there, and its end was told", path)
 		case f.granted != held && !f.ended && shown:
 			g.t.Errorf("%s: granted was told: %v, it holds: %v", path, f.granted, held)
+		}
+	}
+	for of, last := range hazards {
+		if q := g.m.spaces[of[0]].find(of[1]); (q != nil && q.noted().hazards&hazardBit[HazardCode(of[2])] != 0) != (last == events.LockHazard) {
+			g.t.Errorf("%q: the last that was told is %v", of, last)
 		}
 	}
 	for path := range there {

@@ -325,6 +325,10 @@ func (m *Manager) Info(context.Context) Info {
 		info.Kinds[LeaseKind{Waiting, k.mode()}] = m.counts.phases[creating][k] + m.counts.phases[waiting][k]
 		info.Kinds[LeaseKind{Held, k.mode()}] = m.counts.phases[held][k]
 	}
+	info.Hazards, info.HazardousLocks = make(map[HazardCode]int, len(catalogue)), m.counts.hazardous
+	for i, h := range catalogue {
+		info.Hazards[h.Code] = m.counts.hazards[i]
+	}
 	info.OldestWaiter = m.counts.oldest(m.clock.Now().Boot())
 	if m.session != nil {
 		now := m.clock.Now()

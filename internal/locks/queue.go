@@ -15,8 +15,10 @@ import (
 type space struct {
 	name    string
 	root    string
-	dialect recipe.Dialect        // of the names that its leases have
-	queues  *btree.BTreeG[*queue] // by path, thus by lock name: lists are pages in order
+	dialect recipe.Dialect // of the names that its leases have
+	// ignoring are the programs that do not wait for its leases: exclusive ones, shared ones.
+	ignoring [2]familySet
+	queues   *btree.BTreeG[*queue] // by path, thus by lock name: lists are pages in order
 	// whole: the replica holds all of it. Before, nothing in it is adopted or granted.
 	whole bool
 	inUse int // locks with contenders
@@ -25,7 +27,7 @@ type space struct {
 }
 
 func newSpace(name, root string, dialect recipe.Dialect) *space {
-	return &space{name: name, root: root, dialect: dialect, queues: btree.NewBTreeGOptions(
+	return &space{name: name, root: root, dialect: dialect, ignoring: [2]familySet{ignoring(dialect, recipe.Exclusive), ignoring(dialect, recipe.Shared)}, queues: btree.NewBTreeGOptions(
 		func(a, b *queue) bool { return a.path < b.path }, btree.Options{NoLocks: true})}
 }
 
@@ -60,9 +62,12 @@ type remarks struct {
 	hidden   map[string]struct{} // contenders that may not be read
 	infos    map[string]*info    // data of contenders that are not ours, when someone looked
 	strays   int                 // children without a number
-	families [families]int32     // other programs' contenders; see clashes.go
+	company  company             // of other programs' contenders
 	settings *settings           // nil for none
 	early    []*recipe.Contender // ended, as the writer was told, and in the replica still: see awaits
+	hazards  hazardSet           // that have been told
+	// misplaced: it is no lock's directory, but another program's contender.
+	misplaced bool
 }
 
 // noRemarks is read where there are none, and never written.
@@ -91,7 +96,7 @@ func (q *queue) unnote(name string) {
 	}
 	delete(r.hidden, name)
 	delete(r.infos, name)
-	if len(r.hidden) == 0 && len(r.infos) == 0 && r.strays == 0 && r.settings == nil && len(r.early) == 0 && r.families == [families]int32{} {
+	if len(r.hidden) == 0 && len(r.infos) == 0 && r.strays == 0 && r.settings == nil && len(r.early) == 0 && r.company.theirs == 0 && r.hazards == 0 && !r.misplaced {
 		q.remarks = nil
 	}
 }
@@ -186,9 +191,7 @@ func (m *Manager) addContender(q *queue, c *recipe.Contender, listed bool) {
 	if c.Ours && c.LeaseID != "" {
 		m.peer(c.LeaseID.Gateway()).contenders++
 	}
-	if !c.Ours {
-		q.relate(c.Name, 1)
-	}
+	q.meets(c, 1)
 	m.joinParts(q, c)
 	m.counts.contenders++
 	if q.contenders.Len() == 1 {
@@ -199,6 +202,7 @@ func (m *Manager) addContender(q *queue, c *recipe.Contender, listed bool) {
 	if m.appeared(q, c) {
 		m.tellQueued(q, c)
 	}
+	m.consider(q)
 }
 
 // removeContender takes a contender out of the queue; nothing happens when it
@@ -221,9 +225,7 @@ func (m *Manager) removeContender(q *queue, name string) {
 	}
 	delete(m.sights, c)
 	delete(m.verdicts, c)
-	if !c.Ours {
-		q.relate(c.Name, -1)
-	}
+	q.meets(c, -1)
 	q.unnote(name)
 	if len(q.noted().hidden) == 0 {
 		delete(m.hazardous, q)
@@ -236,6 +238,7 @@ func (m *Manager) removeContender(q *queue, name string) {
 		q.idle = now
 	}
 	m.touchQueue(q)
+	m.consider(q)
 	m.forget(q)
 }
 

@@ -391,21 +391,4 @@ func (m *Manager) lockState(q *queue) LockState {
 	return state
 }
 
-func (q *queue) hazards() []Hazard {
-	var list []Hazard
-	if len(q.noted().hidden) > 0 {
-		list = append(list, Hazard{Code: "unreadable_contender",
-			Detail: "a contender's ACL hides it from this gateway; its end is noticed by listing, once a second. Give the gateways' ZooKeeper identity read permission on it"})
-	}
-	if !q.contenders.Ordered() {
-		list = append(list, Hazard{Code: "numbers_without_order",
-			Detail: "the contenders' sequence numbers do not fit into half of ZooKeeper's counter, so nobody can tell who came first; nothing is granted until the old ones are gone"})
-	}
-	if q.noted().strays > 0 {
-		list = append(list, Hazard{Code: "stray_child",
-			Detail: "the lock's directory has a child without a sequence number; it can starve or break other programs' lock clients. Delete it"})
-	}
-	return append(list, q.clashing()...)
-}
-
 var _ zk.Sink = (*Manager)(nil)

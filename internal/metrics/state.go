@@ -11,7 +11,8 @@ type State struct {
 	Leases         map[LeaseKind]int
 	FenceMargin    time.Duration // until the fence closes if nothing commits; 0 when it is closed
 	ReplicaCurrent bool
-	OldestWaiter   time.Duration // how long the oldest waiting lease has waited; 0 when none waits
+	OldestWaiter   time.Duration  // how long the oldest waiting lease has waited; 0 when none waits
+	Hazards        map[string]int // locks by what is wrong with them: every code there is
 }
 
 // LeaseKind is the labels of lockkeeper_leases.
@@ -30,13 +31,15 @@ func (m *Metrics) Watch(read func() State) {
 			"Whether grants and heartbeats may be answered from memory.", nil, nil),
 		oldestWaiter: prometheus.NewDesc(namespace+"_oldest_waiter_seconds",
 			"How long the oldest waiting lease of this gateway has waited.", nil, nil),
+		hazards: prometheus.NewDesc(namespace+"_hazards",
+			"Locks that have the hazard now, of the whole fleet and other programs' too; docs/interop.md has the codes.", []string{"code"}, nil),
 	})
 }
 
 // stateCollector reads the state once per scrape, so that its gauges agree.
 type stateCollector struct {
-	read                                              func() State
-	leases, fenceMargin, replicaCurrent, oldestWaiter *prometheus.Desc
+	read                                                       func() State
+	leases, fenceMargin, replicaCurrent, oldestWaiter, hazards *prometheus.Desc
 }
 
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
@@ -44,6 +47,7 @@ func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.fenceMargin
 	ch <- c.replicaCurrent
 	ch <- c.oldestWaiter
+	ch <- c.hazards
 }
 
 func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
@@ -58,4 +62,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(c.fenceMargin, prometheus.GaugeValue, s.FenceMargin.Seconds())
 	ch <- prometheus.MustNewConstMetric(c.replicaCurrent, prometheus.GaugeValue, current)
 	ch <- prometheus.MustNewConstMetric(c.oldestWaiter, prometheus.GaugeValue, s.OldestWaiter.Seconds())
+	for code, n := range s.Hazards {
+		ch <- prometheus.MustNewConstMetric(c.hazards, prometheus.GaugeValue, float64(n), code)
+	}
 }

@@ -66,6 +66,8 @@ const (
 	EventTypeLeaseUnclaimed       EventType = "lease.unclaimed"
 	EventTypeLeaseUpdated         EventType = "lease.updated"
 	EventTypeLockDestroyed        EventType = "lock.destroyed"
+	EventTypeLockHazard           EventType = "lock.hazard"
+	EventTypeLockHazardCleared    EventType = "lock.hazard_cleared"
 	EventTypeNodeChanged          EventType = "node.changed"
 	EventTypeNodeCreated          EventType = "node.created"
 	EventTypeNodeDeleted          EventType = "node.deleted"
@@ -103,6 +105,10 @@ func (e EventType) Valid() bool {
 	case EventTypeLeaseUpdated:
 		return true
 	case EventTypeLockDestroyed:
+		return true
+	case EventTypeLockHazard:
+		return true
+	case EventTypeLockHazardCleared:
 		return true
 	case EventTypeNodeChanged:
 		return true
@@ -838,7 +844,8 @@ type Event struct {
 	// Type `lease.*` tells of contenders, those of other programs too (with `foreign`): `queued`, `granted`, then how it ended
 	// (`revoked` has the reasons `revoked` and `destroyed`). `lease.updated`: what is known of it changed (owner, metadata,
 	// time to live, holds, mode). `lease.revoke_requested`: its holder was asked to let go. `lock.destroyed`: everyone in its
-	// queue was ended. A lease of several locks has one event for each of them.
+	// queue was ended. `lock.hazard`: a lock has come to have a hazard (`code`, as in its `hazards`); `lock.hazard_cleared`: it is
+	// over. A lease of several locks has one event for each of them.
 	// `node.*` are the znodes themselves, told only to those who ask for them. New types may come.
 	Type EventType `json:"type"`
 	NS   Namespace `json:"ns,omitempty"`
@@ -867,7 +874,14 @@ type Event struct {
 	// Path Of `node.*`: path of the znode.
 	Path string `json:"path,omitempty"`
 
-	// Detail The words of whoever asked a holder to let go, or ended a lease or lock.
+	// Code What kind of hazard it is. docs/interop.md has the list of them; new ones may come. The metric `lockkeeper_hazards` counts the
+	// locks that have each.
+	//
+	//
+	// Example: curator_beside_kazoo
+	Code HazardCode `json:"code,omitempty"`
+
+	// Detail The words of whoever asked a holder to let go, or ended a lease or lock; of a hazard what it means and what to do.
 	Detail string `json:"detail,omitempty"`
 }
 
@@ -883,7 +897,8 @@ type EventID = string
 // EventType `lease.*` tells of contenders, those of other programs too (with `foreign`): `queued`, `granted`, then how it ended
 // (`revoked` has the reasons `revoked` and `destroyed`). `lease.updated`: what is known of it changed (owner, metadata,
 // time to live, holds, mode). `lease.revoke_requested`: its holder was asked to let go. `lock.destroyed`: everyone in its
-// queue was ended. A lease of several locks has one event for each of them.
+// queue was ended. `lock.hazard`: a lock has come to have a hazard (`code`, as in its `hazards`); `lock.hazard_cleared`: it is
+// over. A lease of several locks has one event for each of them.
 // `node.*` are the znodes themselves, told only to those who ask for them. New types may come.
 type EventType string
 
@@ -947,9 +962,22 @@ type ForeignDecoded struct {
 
 // Hazard Something about a lock that a person should know.
 type Hazard struct {
-	Code   string `json:"code"`
+	// Code What kind of hazard it is. docs/interop.md has the list of them; new ones may come. The metric `lockkeeper_hazards` counts the
+	// locks that have each.
+	//
+	//
+	// Example: curator_beside_kazoo
+	Code HazardCode `json:"code"`
+
+	// Detail What happens, and what to do.
 	Detail string `json:"detail"`
 }
+
+// HazardCode What kind of hazard it is. docs/interop.md has the list of them; new ones may come. The metric `lockkeeper_hazards` counts the
+// locks that have each.
+//
+// Example: curator_beside_kazoo
+type HazardCode = string
 
 // Heartbeat defines model for Heartbeat.
 type Heartbeat struct {
