@@ -112,11 +112,11 @@
 // # Who owns what
 //
 // All state is behind Manager.mu, held for short spans and never during I/O.
-// Manager.Run owns four goroutines and returns when all have stopped: the
+// Manager.Run owns five goroutines and returns when all have stopped: the
 // session loop (opens a session, waits for its end, opens the next), the
 // observer (calls Manager.Apply with changes in ZooKeeper's order), the clock
-// loop (deadlines, blind time) and the sweeper (idle lock directories, old
-// keys, old successions). Outcomes of writes arrive on goroutines of the
+// loop (deadlines, blind time), the sweeper (idle lock directories, old
+// keys, old successions) and the vigil (looks at the other gateways' guards: depose.go). Outcomes of writes arrive on goroutines of the
 // session. A request's goroutine waits on a channel that is closed when its
 // lease changes.
 //

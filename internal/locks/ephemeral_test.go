@@ -194,7 +194,6 @@ func TestAnEphemeralLeaseWhoseGatewayIsNoLongerRegisteredWasNotRemoved(t *testin
 		}
 		s.mu.Lock()
 		s.closeSession(session.id)
-		session.deposed = true
 		s.mu.Unlock()
 		synctest.Wait()
 		g.wantState(l, Ended, ReasonGatewayLeft)

@@ -179,7 +179,7 @@ func (m *Manager) tellRemoved(q *queue, name string) {
 	m.opt.Events.Publish(e)
 }
 
-// tellGateway tells that a gateway has registered, or that its registration is gone.
+// tellGateway tells that a gateway has registered.
 func (m *Manager) tellGateway(t events.Type, id recipe.GatewayID) {
 	if m.telling() {
 		e := m.event(t, "", "")
@@ -187,6 +187,23 @@ func (m *Manager) tellGateway(t events.Type, id recipe.GatewayID) {
 		m.opt.Events.Publish(e)
 	}
 }
+
+// tellGatewayLeft tells that a registration is gone. A takeover creates its entry
+// before it deletes anything, so whoever has one while it is registered is deposed: all
+// gateways say so alike. Why another one went nobody can tell.
+func (m *Manager) tellGatewayLeft(id recipe.GatewayID, p *peer) {
+	if m.telling() {
+		e := m.event(events.GatewayLeft, "", "")
+		e.Gateway = string(id)
+		if p.entry {
+			e.Reason = reasonDeposed
+		}
+		m.opt.Events.Publish(e)
+	}
+}
+
+// reasonDeposed is that of a gateway.left.
+const reasonDeposed = "deposed"
 
 // tellSession tells of this process's own session; it is no news from the tree.
 func (m *Manager) tellSession(t events.Type, session Session) {

@@ -276,7 +276,8 @@ type fakeSession struct {
 	pending   map[*zk.Write]struct{} // committed or not, not answered
 	zxid      int64
 	crashed   bool
-	deposed   bool     // its nodes are gone, and it has not noticed
+	deaf      bool     // it pings, and nothing that it writes is answered or done
+	abandoned bool     // see Abandon
 	forgotten []string // see ForgetEphemeral
 }
 
@@ -286,8 +287,10 @@ func (f *fakeSession) depose() {
 	defer f.s.mu.Unlock()
 	f.s.tx([]zk.Op{{Kind: zk.OpDelete, Path: "/lockkeeper/guards/" + f.id, Version: -1},
 		{Kind: zk.OpDelete, Path: "/lockkeeper/gateways/" + f.id, Version: -1}})
-	f.deposed = true
 }
+
+// deposed reports whether its nodes are gone, which it notices when it writes; s.mu is held.
+func (f *fakeSession) deposed() bool { return f.s.nodes["/lockkeeper/gateways/"+f.id] == nil }
 
 func (s *fakeStore) Open(ctx context.Context, id string, registration []byte, onCommit func(zk.Instant, int64)) (Session, error) {
 	fs := &fakeSession{s: s, id: id, onCommit: onCommit, done: make(chan struct{}), pending: map[*zk.Write]struct{}{}}
@@ -324,7 +327,7 @@ func (f *fakeSession) beat() {
 			return
 		case <-time.After(fakeWindow / 3):
 			f.s.mu.Lock()
-			if !f.s.away && f.err == nil && !f.deposed {
+			if !f.s.away && f.err == nil && !f.deposed() && !f.deaf {
 				f.s.zxid++
 				f.commit(f.s.clock.Now())
 			}
@@ -336,6 +339,7 @@ func (f *fakeSession) beat() {
 func (f *fakeSession) commit(sent zk.Instant) {
 	f.last, f.answered, f.zxid = sent, f.s.clock.Now(), f.s.zxid
 	if guard := f.s.nodes["/lockkeeper/guards/"+f.id]; guard != nil {
+		guard.stat.Version++
 		guard.stat.Mzxid, guard.stat.Mtime = f.s.zxid, time.Now().Add(f.s.skew).UnixMilli()
 	}
 	zxid := f.s.zxid
@@ -423,11 +427,11 @@ func (f *fakeSession) run(w *zk.Write) {
 			f.s.mu.Unlock()
 			return // end answered it
 		}
-		if f.deposed && !f.s.away {
+		if f.deposed() && !f.s.away && !f.deaf {
 			f.end(zk.ErrDeposed) // releases mu, and answers
 			return
 		}
-		if !f.s.away {
+		if !f.s.away && !f.deaf {
 			break
 		}
 		f.s.mu.Unlock()
@@ -495,6 +499,9 @@ func (f *fakeSession) FenceOpen(now zk.Instant) bool { return f.FenceMargin(now)
 func (f *fakeSession) FenceMargin(now zk.Instant) time.Duration {
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
+	if f.abandoned {
+		return 0
+	}
 	return fakeWindow - now.Since(f.last)
 }
 
@@ -548,14 +555,41 @@ func (f *fakeSession) Children(_ context.Context, p string) ([]string, zk.Stat, 
 	return names, zk.Stat{}, nil
 }
 
-func (f *fakeSession) Takeover(_ context.Context, dead string, done func(zk.Result)) {
+func (f *fakeSession) Guards(_ context.Context, ids []string) map[string]zk.Guard {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	found := map[string]zk.Guard{}
+	if f.s.away {
+		return found
+	}
+	for _, id := range ids {
+		found[id] = zk.Guard{}
+		if n := f.s.nodes["/lockkeeper/guards/"+id]; n != nil {
+			found[id] = zk.Guard{There: true, Version: n.stat.Version, Czxid: n.stat.Czxid}
+		}
+	}
+	return found
+}
+
+func (f *fakeSession) Abandon() {
+	f.s.mu.Lock()
+	f.abandoned = true
+	f.end(zk.ErrDeposed) // releases mu
+}
+
+func (f *fakeSession) Takeover(_ context.Context, dead string, polled *zk.Guard, done func(zk.Result)) {
 	f.s.mu.Lock()
 	ops := []zk.Op{{Kind: zk.OpCreate, Path: "/lockkeeper/succession/" + dead, Data: []byte(f.id)}}
 	for _, p := range []string{"/lockkeeper/guards/", "/lockkeeper/gateways/"} {
-		if f.s.nodes[p+dead] == nil {
-			ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: p + dead})
+		there, version := f.s.nodes[p+dead] != nil, int32(-1)
+		if polled != nil && p == "/lockkeeper/guards/" {
+			there, version = polled.There, polled.Version
 		}
-		ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: p + dead, Version: -1})
+		if !there {
+			ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: p + dead})
+			version = -1
+		}
+		ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: p + dead, Version: version})
 	}
 	f.s.mu.Unlock()
 	if err := f.Submit(&zk.Write{Ops: ops, Alone: true, Done: done}); err != nil {

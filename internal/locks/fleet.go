@@ -28,6 +28,7 @@ type peer struct {
 	entered    int64         // the zxid of the reply by which the entry was read
 	about      *introduction // what its registration says; nil until it has been read
 	asking     bool          // the registration is being read
+	vigil      vigil         // of its guard; see depose.go
 }
 
 func (m *Manager) peer(id recipe.GatewayID) *peer {
@@ -70,9 +71,10 @@ func (m *Manager) applyRegistration(c *zk.Change, now time.Duration) {
 	case zk.NodeRemoved:
 		p := m.peer(id)
 		if p.told {
-			m.tellGateway(events.GatewayLeft, id)
+			m.tellGatewayLeft(id, p)
 		}
-		p.registered, p.told, p.about = false, false, nil
+		p.registered, p.told, p.about, p.vigil = false, false, nil, vigil{}
+		m.abandon(id)
 		m.forgetPeer(id, p)
 		m.considerTakeovers(now)
 	}
@@ -87,6 +89,7 @@ func (m *Manager) applySuccession(c *zk.Change, now time.Duration) {
 	case zk.NodeAdded:
 		m.peer(id).entry = true
 		m.readSuccession(id)
+		m.abandon(id)
 	case zk.NodeRemoved:
 		p := m.peer(id)
 		p.entry, p.successor, p.reading, p.entered = false, "", false, 0
@@ -207,19 +210,25 @@ func (m *Manager) considerTakeover(id recipe.GatewayID) {
 	if end.registered || end.taking {
 		return
 	}
-	end.taking = true
+	m.takeOver(owner, end, nil)
+}
+
+// takeOver begins a takeover: of a gateway that is gone, or of one that is deaf and
+// has the polled guard.
+func (m *Manager) takeOver(id recipe.GatewayID, p *peer, polled *zk.Guard) {
+	p.taking = true
 	session := m.session
 	m.inflight++
 	m.after(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), takeoverTimeout)
-		session.Takeover(ctx, string(owner), func(res zk.Result) {
+		session.Takeover(ctx, string(id), polled, func(res zk.Result) {
 			cancel()
-			m.tookOver(owner, res)
+			m.tookOver(id, polled != nil, res)
 		})
 	})
 }
 
-func (m *Manager) tookOver(id recipe.GatewayID, res zk.Result) {
+func (m *Manager) tookOver(id recipe.GatewayID, deaf bool, res zk.Result) {
 	m.mu.Lock()
 	defer m.unlock()
 	m.inflight--
@@ -228,10 +237,16 @@ func (m *Manager) tookOver(id recipe.GatewayID, res zk.Result) {
 	switch {
 	case res.Outcome == zk.Done:
 		m.metrics.Takeover()
+		if deaf {
+			m.metrics.Deposed()
+		}
 		m.log.Info("took over a gateway's leases", "from", id, "zxid", res.Zxid)
 	default:
 		// Another gateway was quicker, or the next tick tries again.
 		m.log.Info("takeover not done", "from", id, "err", res.Err)
+		if deaf && notDeaf(res.Err) {
+			p.vigil = vigil{} // it has written after all
+		}
 	}
 	m.forgetPeer(id, p)
 }

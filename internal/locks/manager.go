@@ -49,6 +49,8 @@ type Metrics interface {
 	// Takeover: another gateway's leases, or those of a former session of this
 	// process, are this one's now.
 	Takeover()
+	// Deposed: that gateway was registered, and deaf.
+	Deposed()
 }
 
 // Options of a Manager.
@@ -131,10 +133,11 @@ type Manager struct {
 	incomplete *queue // a listing of it is being applied: nothing is judged yet
 	quiet      bool   // what is being applied is the first reading of a namespace: it is the state, not news
 	reads      reads
-	session    Session   // nil while there is none
-	connected  bool      // the session's connection, as it was last told
-	heard      time.Time // when the changes came that are being applied; else zero
-	term       uint32    // counts sessions; a lease of another term is nobody's until it is adopted
+	session    Session    // nil while there is none
+	span       *fenceSpan // the session's
+	connected  bool       // the session's connection, as it was last told
+	heard      time.Time  // when the changes came that are being applied; else zero
+	term       uint32     // counts sessions; a lease of another term is nobody's until it is adopted
 	rev        uint64
 	inflight   int // writes handed over and not answered
 	expiring   int // of those: deletions that time decided
@@ -200,6 +203,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.runSessions(ctx) })
 	group.Go(func() error { return m.runClock(ctx) })
 	group.Go(func() error { return m.runSweeper(ctx) })
+	group.Go(func() error { return m.runVigil(ctx) })
 	err = group.Wait()
 	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
 		return nil
@@ -251,7 +255,11 @@ func (m *Manager) runSessions(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("making a gateway id: %w", err)
 		}
-		session, err := m.opt.Store.Open(ctx, string(id), registration, m.watcher.Committed)
+		span := &fenceSpan{clock: m.clock, window: m.layout.PromiseWindow}
+		session, err := m.opt.Store.Open(ctx, string(id), registration, func(sent zk.Instant, zxid int64) {
+			span.committed(sent)
+			m.watcher.Committed(sent, zxid)
+		})
 		if errors.Is(err, zk.ErrUnavailable) && ctx.Err() == nil {
 			m.log.Warn("no zookeeper session yet", "err", err)
 			select {
@@ -263,7 +271,7 @@ func (m *Manager) runSessions(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("opening a ZooKeeper session: %w", err)
 		}
-		m.begin(session)
+		m.begin(session, span)
 		select {
 		case <-session.Done():
 		case <-ctx.Done():
@@ -295,11 +303,14 @@ func (m *Manager) runSessions(ctx context.Context) error {
 	}
 }
 
-func (m *Manager) begin(session Session) {
+func (m *Manager) begin(session Session, span *fenceSpan) {
 	m.mu.Lock()
 	defer m.unlock()
 	m.term++
-	m.session = session
+	m.session, m.span = session, span
+	for _, p := range m.peers {
+		p.vigil = vigil{} // the server is another one, and may be behind the former
+	}
 	m.ids[recipe.GatewayID(session.ID())] = struct{}{}
 	m.current.Store(&termRef{session})
 	m.log.Info("zookeeper session opened", "gateway", session.ID())
@@ -379,3 +390,4 @@ func (noMetrics) LeaseGranted(time.Duration)       {}
 func (noMetrics) Handover(time.Duration)           {}
 func (noMetrics) LeaseEnded(string, time.Duration) {}
 func (noMetrics) Takeover()                        {}
+func (noMetrics) Deposed()                         {}

@@ -150,12 +150,13 @@ func (m *Manager) Peers() []Peer {
 			succeeded[owner] = append(succeeded[owner], string(id))
 		}
 	}
+	now := m.clock.Now().Boot()
 	var list []Peer
 	for id, p := range m.peers {
 		if !p.registered {
 			continue
 		}
-		v := Peer{Gateway: string(id), Self: id == self, Registered: true, Leases: owned[id], Succeeded: succeeded[id], GuardAge: -1}
+		v := Peer{Gateway: string(id), Self: id == self, Registered: true, Leases: owned[id], Succeeded: succeeded[id], GuardAge: p.vigil.age(now)}
 		if p.about != nil {
 			v.Address, v.Version, v.Started = p.about.address, p.about.version, p.about.started
 		}

@@ -45,9 +45,14 @@ type Session interface {
 	Children(ctx context.Context, path string) ([]string, zk.Stat, error)
 	// Exists looks at a node whatever its ACL; nil: it is not there.
 	Exists(ctx context.Context, path string) (*zk.Stat, error)
+	// Guards looks at the guards of gateways; those that it could not look at are
+	// not in the answer.
+	Guards(ctx context.Context, ids []string) map[string]zk.Guard
 	// Takeover submits the transaction by which this session succeeds the
-	// dead gateway.
-	Takeover(ctx context.Context, dead string, done func(zk.Result))
+	// dead gateway: one that is gone, or one that is deaf, whose guard was polled.
+	Takeover(ctx context.Context, dead string, polled *zk.Guard, done func(zk.Result))
+	// Abandon closes the fence for good and ends the session, which was deposed.
+	Abandon()
 	// Close hands over: guard and registration go in one last transaction.
 	Close(ctx context.Context) error
 }

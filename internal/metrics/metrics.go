@@ -29,6 +29,7 @@ type Metrics struct {
 	handover    prometheus.Histogram
 	ended       *prometheus.CounterVec
 	takeovers   prometheus.Counter
+	deposed     prometheus.Counter
 	zkOperation *prometheus.HistogramVec
 	zkBatch     prometheus.Histogram
 	dropped     prometheus.Counter
@@ -64,6 +65,8 @@ func New(version string) *Metrics {
 			Help: "Leases that ended, by reason."}, []string{"reason"}),
 		takeovers: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "takeovers_total",
 			Help: "Gateways whose leases this one took over."}),
+		deposed: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "gateways_deposed_total",
+			Help: "Of those: gateways that were registered and committed nothing."}),
 		zkOperation: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: "zk_op_seconds", Buckets: writeBuckets,
 			Help: "Time of ZooKeeper operations by kind and outcome."}, []string{"op", "outcome"}),
 		zkBatch: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "zk_batch_size", Buckets: batchBuckets,
@@ -76,7 +79,7 @@ func New(version string) *Metrics {
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "build_info",
 		Help: "Always 1; the version is the label."}, []string{"version", "go_version"})
 	build.WithLabelValues(version, runtime.Version()).Set(1)
-	m.registry.MustRegister(m.requests, m.waiting, m.acquire, m.hold, m.queueWait, m.handover, m.ended, m.takeovers,
+	m.registry.MustRegister(m.requests, m.waiting, m.acquire, m.hold, m.queueWait, m.handover, m.ended, m.takeovers, m.deposed,
 		m.zkOperation, m.zkBatch, m.dropped, m.subscribers, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -119,6 +122,9 @@ func (m *Metrics) Handover(took time.Duration) { m.handover.Observe(took.Seconds
 
 // Takeover counts a gateway whose leases were taken over.
 func (m *Metrics) Takeover() { m.takeovers.Inc() }
+
+// Deposed counts a takeover of a gateway that was registered, and deaf.
+func (m *Metrics) Deposed() { m.deposed.Inc() }
 
 // ZKOperation measures one operation on ZooKeeper. outcome is done, not_done
 // or unknown.

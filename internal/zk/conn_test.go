@@ -164,7 +164,7 @@ func TestStrangersMayReadButNotWriteWhatIsTheFleetsAlone(t *testing.T) {
 	cfg.Auth = &DigestAuth{User: "fleet", Password: "right"}
 	s := openSession(t, cfg, openLayout(t, cfg), 1)
 	done := make(chan Result, 1)
-	s.Takeover(testContext(t), gatewayID(9), func(r Result) { done <- r })
+	s.Takeover(testContext(t), gatewayID(9), nil, func(r Result) { done <- r })
 	succession := mustBeDone(t, await(t, done)).Paths[0]
 	settings := DefaultRoot + "/settings/l"
 	mustBeDone(t, write(t, s, Op{Kind: OpCreate, Path: settings}, Op{Kind: OpCreate, Path: settings + "/limit-2"}))

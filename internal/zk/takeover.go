@@ -16,25 +16,31 @@ const takeoverAttempts = 5
 // proved absent by creating and deleting them. Afterwards the dead gateway
 // cannot write, whatever it has under way, and exactly one gateway succeeds it.
 //
-// done is called once, from another goroutine, and must not block. Done:
-// this session is the successor. NotDone with ErrNodeExists: another is.
-// NotDone with ErrBadVersion: the gateway wrote meanwhile, it is not dead.
-// NotDone with any other error: nothing was done, because ZooKeeper could not
-// be asked, or ctx ended, or the session did. Unknown: as for any Write.
+// Whether the gateway is dead is the caller's to know. Its registration is gone:
+// then polled is nil, and its guard is looked at now. Or it is registered and
+// deaf, for its guard has been found as polled says for 3 W: then that guard ends
+// and no other. Nothing is looked at again, so whatever the gateway has committed
+// since the first of these looks fails the transaction, and one who reads from a
+// server that is behind deposes nobody who is alive.
 //
-// Whether the gateway is dead is the caller's to know: its registration is
-// gone, or its guard has not moved for 3 W.
-func (s *Session) Takeover(ctx context.Context, dead string, done func(Result)) {
-	t := &takeover{s: s, ctx: ctx, dead: dead, done: done}
+// done is called once, from another goroutine, and must not block. Done:
+// this session is the successor. NotDone with ErrNodeExists and Culprit 0: another is.
+// NotDone with ErrBadVersion: the gateway wrote meanwhile, it is not dead.
+// NotDone with any other error: nothing was done, because the polled guard has come
+// or gone, ZooKeeper could not be asked, ctx ended, or the session did. Unknown: as
+// for any Write.
+func (s *Session) Takeover(ctx context.Context, dead string, polled *Guard, done func(Result)) {
+	t := &takeover{s: s, ctx: ctx, dead: dead, polled: polled, done: done}
 	go t.attempt() // ends with ctx or the session at the latest; the rest runs in the session's goroutine
 }
 
 type takeover struct {
-	s     *Session
-	ctx   context.Context
-	dead  string
-	done  func(Result)
-	tries int
+	s      *Session
+	ctx    context.Context
+	dead   string
+	polled *Guard
+	done   func(Result)
+	tries  int
 }
 
 // attempt looks and submits.
@@ -56,28 +62,45 @@ func (t *takeover) prepare() (*Write, error) {
 		{Kind: OpCreate, Path: root + "/succession/" + t.dead, Data: []byte(t.s.id)},
 	}}
 	for _, path := range []string{root + "/guards/" + t.dead, root + "/gateways/" + t.dead} {
-		var stat *Stat
-		err := t.s.conn.retry(t.ctx, reqExists, func(ctx context.Context) (err error) {
-			stat, err = t.s.conn.exists(ctx, path)
-			return err
-		}, nil)
-		switch {
-		case err != nil:
-			return nil, err
-		case stat != nil:
-			w.Ops = append(w.Ops, Op{Kind: OpDelete, Path: path, Version: stat.Version})
-		default:
-			w.Ops = append(w.Ops, Op{Kind: OpCreate, Path: path}, Op{Kind: OpDelete, Path: path, Version: -1})
+		found := t.polled
+		if found == nil || path != root+"/guards/"+t.dead {
+			var err error
+			if found, err = t.look(path); err != nil {
+				return nil, err
+			}
 		}
+		ops, err := found.end(path)
+		if err != nil {
+			return nil, err
+		}
+		w.Ops = append(w.Ops, ops...)
 	}
 	return w, nil
 }
 
+// look finds one of the two nodes as it is now.
+func (t *takeover) look(path string) (*Guard, error) {
+	var stat *Stat
+	err := t.s.conn.retry(t.ctx, reqExists, func(ctx context.Context) (err error) {
+		stat, err = t.s.conn.exists(ctx, path)
+		return err
+	}, nil)
+	switch {
+	case err != nil:
+		return nil, err
+	case stat == nil:
+		return &Guard{}, nil
+	}
+	return &Guard{There: true, Version: stat.Version, Czxid: stat.Czxid}, nil
+}
+
 // finished decides again when one of the two nodes came or went since the look.
+// Of the guard that was polled that is for the caller to do.
 func (t *takeover) finished(r Result) {
-	const succession = 0
+	const succession, guard = 0, 1
 	moved := errors.Is(r.Err, ErrNoNode) || errors.Is(r.Err, ErrNodeExists)
-	if r.Outcome == NotDone && r.Culprit > succession && moved && t.tries < takeoverAttempts {
+	again := r.Culprit > succession && (t.polled == nil || r.Culprit > guard)
+	if r.Outcome == NotDone && again && moved && t.tries < takeoverAttempts {
 		go t.attempt()
 		return
 	}

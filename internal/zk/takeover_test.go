@@ -10,7 +10,7 @@ import (
 func takeOver(t *testing.T, s *Session, dead string) Result {
 	t.Helper()
 	result := make(chan Result, 2)
-	s.Takeover(testContext(t), dead, func(r Result) { result <- r })
+	s.Takeover(testContext(t), dead, nil, func(r Result) { result <- r })
 	return await(t, result)
 }
 
@@ -33,7 +33,7 @@ func TestAGatewayIsSucceededByExactlyOne(t *testing.T) {
 			}
 			results := make(chan Result, 2)
 			for _, s := range []*Session{a, b} {
-				s.Takeover(testContext(t), dead, func(r Result) { results <- r })
+				s.Takeover(testContext(t), dead, nil, func(r Result) { results <- r })
 			}
 			done, lost := 0, 0
 			for range 2 {
@@ -78,7 +78,7 @@ func TestAGatewayThatWritesMeanwhileIsNotTakenOver(t *testing.T) {
 	s := openSession(t, through, layout, 2)
 	hit := proxy.HoldRequest(1, about("/succession/"))
 	results := make(chan Result, 2)
-	s.Takeover(testContext(t), alive.ID(), func(r Result) { results <- r })
+	s.Takeover(testContext(t), alive.ID(), nil, func(r Result) { results <- r })
 	await(t, hit.Fired())
 	if _, err := alive.Barrier(testContext(t)); err != nil { // its guard moves
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func TestATakeoverIsDecidedAgainWhenTheDeadGatewaysNodesComeOrGoMeanwhile(t *tes
 		}
 		hit := proxy.HoldRequest(1, about("/succession/"))
 		results := make(chan Result, 2)
-		s.Takeover(testContext(t), dead, func(r Result) { results <- r })
+		s.Takeover(testContext(t), dead, nil, func(r Result) { results <- r })
 		await(t, hit.Fired())
 		if comes {
 			p.create(guard, "")
@@ -146,7 +146,7 @@ func TestATakeoverEndsWithItsContext(t *testing.T) {
 	proxy.Stall()
 	ctx, cancel := context.WithCancel(context.Background())
 	results := make(chan Result, 2)
-	s.Takeover(ctx, gatewayID(2), func(r Result) { results <- r })
+	s.Takeover(ctx, gatewayID(2), nil, func(r Result) { results <- r })
 	cancel()
 	if r := await(t, results); r.Outcome != NotDone || r.Err == nil || !strings.Contains(r.Err.Error(), gatewayID(2)) {
 		t.Errorf("%+v", r)

@@ -862,7 +862,7 @@ type Event struct {
 	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
 	FencingToken FencingToken `json:"fencing_token,omitempty"`
 
-	// Reason Why a lease ended (as in `Lease`), or why a `resync`: `unknown_position`, `too_old`, `lagged`.
+	// Reason Why a lease ended (as in `Lease`), why a `resync` (`unknown_position`, `too_old`, `lagged`), or why a gateway left (`deposed`; else it is not known).
 	Reason string `json:"reason,omitempty"`
 
 	// Gateway Id of the gateway that runs the lease, or that joined or left.
