@@ -301,6 +301,8 @@ func (m *Manager) absent(id recipe.LeaseID) *Error {
 	switch p := m.peers[owner]; {
 	case !known:
 		return m.unavailable() // a takeover is on its way
+	case m.newer[id] > 0 && (p == nil || !p.registered || string(owner) == m.session.ID()):
+		return needsNewer()
 	case string(owner) == m.session.ID():
 		return endedError(ReasonUnknown)
 	case p != nil && p.registered:

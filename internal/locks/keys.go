@@ -155,8 +155,8 @@ func (m *Manager) learnKey(entry *keyEntry) *keyEntry {
 	if known := m.keys[entry.hash]; known != nil {
 		return known
 	}
-	if m.leases[entry.lease] == nil && !m.owns(entry.lease.Gateway()) {
-		return entry // its own gateway knows when its life is over
+	if m.leases[entry.lease] == nil && (m.newer[entry.lease] > 0 || !m.owns(entry.lease.Gateway())) {
+		return entry // its own gateway knows when its life is over, or one of a later release
 	}
 	m.keys[entry.hash] = entry
 	m.attachKey(entry)

@@ -123,6 +123,7 @@ type Manager struct {
 	counts     counts
 	orphans    map[recipe.LeaseID]*orphan    // ephemeral leases of gateways that this one has succeeded
 	parts      map[recipe.LeaseID]*parts     // of leases with several contenders in the replica
+	newer      map[recipe.LeaseID]int        // contenders in the replica whose names are of a later release
 	sights     map[*recipe.Contender]sight   // of contenders in the replica that are no lease of this gateway's
 	verdicts   map[*recipe.Contender]verdict // of contenders that an administrator ends here and that are no lease of this gateway's
 	deferred   map[*queue]struct{}           // queues whose grants wait for trust
@@ -179,6 +180,7 @@ func New(opt Options) *Manager {
 		delays:    newDelays(),
 		parts:     map[recipe.LeaseID]*parts{},
 		orphans:   map[recipe.LeaseID]*orphan{},
+		newer:     map[recipe.LeaseID]int{},
 	}
 	m.shortTTL = shortTTLWarning(m.failoverTTL())
 	var nonce [4]byte

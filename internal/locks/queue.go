@@ -191,6 +191,7 @@ func (m *Manager) addContender(q *queue, c *recipe.Contender, listed bool) {
 	if c.Ours && c.LeaseID != "" {
 		m.peer(c.LeaseID.Gateway()).contenders++
 	}
+	m.countNewer(c, 1)
 	q.meets(c, 1)
 	m.joinParts(q, c)
 	m.counts.contenders++
@@ -216,6 +217,7 @@ func (m *Manager) removeContender(q *queue, name string) {
 	if c.Ours && c.LeaseID != "" {
 		m.peerLeft(c.LeaseID.Gateway())
 	}
+	m.countNewer(c, -1)
 	m.leaveParts(c)
 	m.leaveOrphan(c)
 	m.counts.contenders--

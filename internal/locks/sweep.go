@@ -191,7 +191,7 @@ func (m *Manager) scanKeys(ctx context.Context) {
 		m.mu.Lock()
 		if m.knowsAll() && m.keys[hash] == nil && m.responsible(entry.lease.Gateway()) {
 			entry = m.learnKey(entry)
-			if entry.endedAt == 0 && m.leases[entry.lease] == nil {
+			if entry.endedAt == 0 && m.leases[entry.lease] == nil && m.newer[entry.lease] == 0 {
 				// Its gateway left no contender and no succession.
 				m.keys[hash] = entry
 				m.keyEnded(entry, ReasonUnknown)
