@@ -25,7 +25,7 @@ type config struct {
 	ZKConnectTimeout time.Duration `name:"zk-connect-timeout" default:"30s" help:"How long to try at the start before giving up with exit code 69; 0 tries for ever."`
 	Root             string        `name:"root" default:"/lockkeeper" help:"Where the gateways keep everything, below the chroot."`
 	CreateRoot       bool          `name:"create-root" default:"true" negatable:"" help:"Create the root when it is missing. With --no-create-root a wrong --zk or --root is an error instead of an empty lock service. A gateway without --zk always creates it."`
-	Namespace        []string      `name:"namespace" placeholder:"NAME=ROOT[:DIALECT]" help:"Add a namespace: locks below another root, under the names by which other programs respect each other there (native, curator-rw, kazoo or all; native unless given). Recorded for good, for all gateways; what contradicts the record is an error. Repeatable."`
+	Namespace        []string      `name:"namespace" placeholder:"NAME=ROOT[:DIALECT]" help:"Add a namespace: locks below another root, under the names by which other programs respect each other there (native, curator-rw, kazoo, all, or custom with names of your own; native unless given). Recorded for good, for all gateways; what contradicts the record is an error. Repeatable."`
 	SessionTimeout   time.Duration `name:"session-timeout" default:"10s" help:"ZooKeeper's session timeout: how soon a gateway that was killed is succeeded."`
 	PromiseWindow    time.Duration `name:"promise-window" default:"0s" help:"How long a gateway may speak for its leases without a confirmed write. Recorded when the root is created (10s unless given), the same for all gateways; 0 takes what is recorded."`
 

@@ -74,7 +74,7 @@ func (s settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, 
 		for i := range v {
 			parts[i] = fmt.Sprint(v[i])
 		}
-		return strings.Join(parts, ","), nil
+		return kong.JoinEscaped(parts, ','), nil
 	default:
 		return fmt.Sprint(v), nil
 	}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -226,11 +227,12 @@ func TestAFlagBeatsAVariableBeatsTheFile(t *testing.T) {
 }
 
 func TestNamespacesComeFromFlagsVariableAndFile(t *testing.T) {
-	want := "namespace:\n    - python=/app/locks:kazoo\n    - java=/curator\n"
-	inFile := file(t, "config.yaml", "namespace: ['python=/app/locks:kazoo', java=/curator]\n", 0o600)
+	want := "namespace:\n    - python=/app/locks:kazoo\n    - java=/curator\n    - zoo=/zoo:custom exclusive={id}-W- shared={id}-R- foreign-shared=-R{1,2}-$\n"
+	inFile := file(t, "config.yaml", "namespace: ['python=/app/locks:kazoo', java=/curator, 'zoo=/zoo:custom exclusive={id}-W- shared={id}-R- foreign-shared=-R{1,2}-$']\n", 0o600)
+	custom := `zoo=/zoo:custom exclusive={id}-W- shared={id}-R- foreign-shared=-R{1\,2}-$`
 	for _, args := range [][]string{
-		{"--namespace", "python=/app/locks:kazoo", "--namespace", "java=/curator"},
-		{"--namespace=python=/app/locks:kazoo,java=/curator"},
+		{"--namespace", "python=/app/locks:kazoo", "--namespace", "java=/curator", "--namespace", custom},
+		{"--namespace=python=/app/locks:kazoo,java=/curator," + custom},
 		{"--config", inFile},
 	} {
 		code, stdout, stderr := command(t, append([]string{"config", "print"}, args...)...)
@@ -242,7 +244,7 @@ func TestNamespacesComeFromFlagsVariableAndFile(t *testing.T) {
 			t.Errorf("%q: printed\n%s\nand then\n%s", args, stdout, second)
 		}
 	}
-	t.Setenv("LOCKKEEPER_NAMESPACE", "python=/app/locks:kazoo,java=/curator")
+	t.Setenv("LOCKKEEPER_NAMESPACE", "python=/app/locks:kazoo,java=/curator,"+custom)
 	if _, stdout, _ := command(t, "config", "print"); !strings.Contains(stdout, want) {
 		t.Errorf("from the variable:\n%s", stdout)
 	}
@@ -252,10 +254,16 @@ func TestNamespacesComeFromFlagsVariableAndFile(t *testing.T) {
 }
 
 func TestANamespaceFlagIsReadAsWritten(t *testing.T) {
-	c := config{Root: "/lockkeeper", Namespace: []string{"a=/app/locks", "b=/app/b:all", "c=/x:y/z", "d=/x:q:native", "e=/lockkeeper/e:curator-rw"}}
+	c := config{Root: "/lockkeeper", Namespace: []string{"a=/app/locks", "b=/app/b:all", "c=/x:y/z", "d=/x:q:native", "e=/lockkeeper/e:curator-rw",
+		"f=/f:custom exclusive={id}-W-", "g=/x:y/g:custom exclusive={id}-W- shared={id}/R-", "h=/h:custom   shared={id}:R-  exclusive={id}:W- foreign-shared=[/:]R-$"}}
+	if _, err := c.namespaces(""); err == nil || !strings.Contains(err.Error(), "'/'") {
+		t.Errorf("a slash in a name: %v", err)
+	}
+	c.Namespace = slices.DeleteFunc(c.Namespace, func(s string) bool { return s[0] == 'g' })
 	got, err := c.namespaces("")
 	want := map[string]zk.Namespace{"a": {Root: "/app/locks", Dialect: "native"}, "b": {Root: "/app/b", Dialect: "all"}, "c": {Root: "/x:y/z", Dialect: "native"},
-		"d": {Root: "/x:q", Dialect: "native"}, "e": {Root: "/lockkeeper/e", Dialect: "curator-rw"}}
+		"d": {Root: "/x:q", Dialect: "native"}, "e": {Root: "/lockkeeper/e", Dialect: "curator-rw"},
+		"f": {Root: "/f", Dialect: "custom exclusive={id}-W-"}, "h": {Root: "/h", Dialect: "custom exclusive={id}:W- shared={id}:R- foreign-shared=[/:]R-$"}}
 	if err != nil || !maps.Equal(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}
@@ -268,8 +276,9 @@ func TestNamespacesThatContradictThemselvesAreErrorsBeforeZooKeeperIsAsked(t *te
 		says  string
 	}{
 		{"python", 64, "is not NAME=ROOT[:DIALECT]"},
-		{"python=/app:zoo", 64, "there is no dialect \"zoo\""},
-		{"python=/app:", 64, "there is no dialect"},
+		{"python=/app:zoo", 64, "the dialect \"zoo\": there is no such dialect"},
+		{"python=/app:", 64, "there is no such dialect"},
+		{"python=/app:custom", 64, "needs the names of its exclusive contenders"},
 		{"a_/b=/app", 64, "has a character that it may not have"},
 		{"=/app", 64, "1 to 64 characters"},
 		{"a=/app a=/b", 64, "a is there twice"},

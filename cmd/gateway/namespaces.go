@@ -7,7 +7,10 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-const namespaceHint = "for example --namespace python=/app/locks:kazoo; the dialects are native (the default), curator-rw, kazoo and all"
+const (
+	namespaceHint = "for example --namespace python=/app/locks:kazoo; the dialects are native (the default), curator-rw, kazoo, all and custom"
+	customHint    = "for example --namespace 'app=/app/locks:custom exclusive={id}-W- shared={id}-R-'; docs/namespaces.md has the rules"
+)
 
 // namespaces reads --namespace: NAME=ROOT[:DIALECT]. A colon in the last part of
 // a root needs a dialect behind it.
@@ -18,12 +21,14 @@ func (c *config) namespaces(chroot string) (map[string]zk.Namespace, error) {
 		if !ok {
 			return nil, usage(namespaceHint, "--namespace %q is not NAME=ROOT[:DIALECT]", given)
 		}
-		dialect := string(recipe.Native)
-		if i := strings.LastIndexByte(root, ':'); i > strings.LastIndexByte(root, '/') {
-			root, dialect = root[:i], root[i+1:]
-		}
-		if _, known := recipe.ParseDialect(dialect); !known {
-			return nil, usage(namespaceHint, "--namespace %q: there is no dialect %q", given, dialect)
+		root, dialect := splitDialect(root)
+		naming, err := recipe.ParseNaming(dialect)
+		if err != nil {
+			hint := namespaceHint
+			if strings.HasPrefix(dialect, string(recipe.Custom)) {
+				hint = customHint
+			}
+			return nil, usage(hint, "--namespace %q: the dialect %q: %w", given, dialect, err)
 		}
 		if err := zk.CheckNamespaceName(name); err != nil {
 			return nil, usage(namespaceHint, "--namespace %q: %w", given, err)
@@ -31,7 +36,7 @@ func (c *config) namespaces(chroot string) (map[string]zk.Namespace, error) {
 		if _, twice := list[name]; twice {
 			return nil, usage("give each namespace once", "--namespace: %s is there twice", name)
 		}
-		list[name] = zk.Namespace{Root: root, Dialect: dialect}
+		list[name] = zk.Namespace{Root: root, Dialect: naming.String()}
 	}
 	// What contradicts itself need not wait for ZooKeeper.
 	check := zk.Config{Chroot: chroot, Root: c.Root}
@@ -39,4 +44,17 @@ func (c *config) namespaces(chroot string) (map[string]zk.Namespace, error) {
 		return nil, err
 	}
 	return list, nil
+}
+
+// splitDialect takes a root and the dialect behind it apart. What belongs to a custom
+// dialect may have slashes and colons of its own.
+func splitDialect(s string) (root, dialect string) {
+	behind := ":" + string(recipe.Custom) + " "
+	if at := strings.Index(s, behind); at >= 0 {
+		return s[:at], s[at+1:]
+	}
+	if i := strings.LastIndexByte(s, ':'); i > strings.LastIndexByte(s, '/') {
+		return s[:i], s[i+1:]
+	}
+	return s, string(recipe.Native)
 }

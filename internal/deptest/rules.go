@@ -52,7 +52,7 @@ const zooKeeperClient = "github.com/go-zookeeper/zk"
 // for the interface of a source of randomness that is given.)
 var pure = []string{
 	"bytes", "cmp", "encoding/base32", "encoding/binary", "encoding/hex", "errors", "fmt", "io", "iter", "maps", "math", "math/bits",
-	"slices", "sort", "strconv", "strings", "unicode", "unicode/utf8",
+	"regexp", "slices", "sort", "strconv", "strings", "unicode", "unicode/utf8",
 }
 
 // Violation is one import that breaks a rule.

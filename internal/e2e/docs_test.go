@@ -40,7 +40,7 @@ func TestTheDocumentedCurlLinesDoWhatThePagesSay(t *testing.T) {
 			g := newGateway(t, addr+chroot)
 			g.flags = []string{"--zk=" + g.zk, "--listen=" + g.listen, "--log-format=json"}
 			if filepath.Base(page) == "namespaces.md" {
-				g.flags = append(g.flags, "--namespace=python=/app/locks:kazoo")
+				g.flags = append(g.flags, "--namespace=python=/app/locks:kazoo", "--namespace=hosts=/hosts:custom exclusive={id}-W- shared={id}-R-")
 			}
 			g.start()
 			g.awaitServing()

@@ -335,10 +335,12 @@ func TestTheGatewayTellsAboutItself(t *testing.T) {
 func TestTheNamespacesAreListed(t *testing.T) {
 	g := serve(t)
 	g.namespaces = []locks.NamespaceInfo{{Name: "default", Root: "/lockkeeper/locks", Dialect: "native", Ready: true, Swept: true, Locks: 3},
-		{Name: "new", Problem: "of a newer release"}, {Name: "python", Root: "/app/locks", Dialect: "kazoo"}}
+		{Name: "new", Problem: "of a newer release"}, {Name: "python", Root: "/app/locks", Dialect: "kazoo"}, {Name: "zoo", Root: "/zoo", Dialect: "custom"}}
+	g.namespaces[3].Names.Exclusive, g.namespaces[3].Names.Shared, g.namespaces[3].Names.ForeignShared = "{id}-W-", "{id}-R-", "-R-$"
 	want := `{"items":[{"dialect":"native","locks":3,"ns":"default","ready":true,"root":"/lockkeeper/locks","swept":true},` +
 		`{"locks":0,"ns":"new","problem":"of a newer release","ready":false,"swept":false},` +
-		`{"dialect":"kazoo","locks":0,"ns":"python","ready":false,"root":"/app/locks","swept":false}]}` + "\n"
+		`{"dialect":"kazoo","locks":0,"ns":"python","ready":false,"root":"/app/locks","swept":false},` +
+		`{"dialect":"custom","locks":0,"names":{"exclusive":"{id}-W-","foreign_shared":"-R-$","shared":"{id}-R-"},"ns":"zoo","ready":false,"root":"/zoo","swept":false}]}` + "\n"
 	if a := g.send(t, "GET", "/v1/namespaces"); a.Status != 200 || string(a.Body) != want {
 		t.Errorf("%d %s\nwant %s", a.Status, a.Body, want)
 	}

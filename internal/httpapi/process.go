@@ -37,6 +37,9 @@ func (x *exchange) listNamespaces() {
 	shape := api.NamespaceList{Items: make([]api.NamespaceInfo, len(list))}
 	for i, ns := range list {
 		shape.Items[i] = api.NamespaceInfo{NS: ns.Name, Root: ns.Root, Dialect: ns.Dialect, Ready: ns.Ready, Problem: ns.Problem, Swept: ns.Swept, Locks: ns.Locks}
+		if n := ns.Names; n.Exclusive != "" {
+			shape.Items[i].Names = &api.CustomNames{Exclusive: n.Exclusive, Shared: n.Shared, ForeignShared: n.ForeignShared}
+		}
 	}
 	x.answer(http.StatusOK, &shape)
 }

@@ -157,11 +157,11 @@ func (m *Manager) newLease(wants []Want, req *AcquireRequest) (*lease, error) {
 			c.Group, c.Groups = uint8(i+1), uint8(len(wants))
 		}
 		q := m.queueOf(space, wants[i].Lock)
-		if space.dialect == recipe.Native && len(wants) == 1 {
+		if space.naming.Dialect() == recipe.Native && len(wants) == 1 {
 			l.slot = slot{q: q, contender: c} // nearly all leases: without a slice of one
 			break
 		}
-		for _, member := range space.dialect.Contenders(*c) {
+		for _, member := range space.naming.Contenders(*c) {
 			slots = append(slots, slot{q: q, contender: &member})
 		}
 	}

@@ -361,10 +361,12 @@ type LeasePage struct {
 type NamespaceInfo struct {
 	Name          string
 	Root, Dialect string // "" while the record has not been read
-	Ready         bool   // the replica holds it: its locks can be taken here
-	Problem       string // why it will not be ready; "" for none
-	Swept         bool   // the directories of locks that nobody uses are removed
-	Locks         int    // in use
+	// Names belong to the custom dialect; "" for those that it has not.
+	Names   struct{ Exclusive, Shared, ForeignShared string }
+	Ready   bool   // the replica holds it: its locks can be taken here
+	Problem string // why it will not be ready; "" for none
+	Swept   bool   // the directories of locks that nobody uses are removed
+	Locks   int    // in use
 }
 
 // Info describes this gateway and its ZooKeeper.

@@ -101,7 +101,7 @@ func (m *Manager) applyLock(s *space, c *zk.Change, now time.Duration) {
 }
 
 func (m *Manager) applyAdded(q *queue, c *zk.Change, now time.Duration) {
-	parsed, ok := recipe.Parse(m.fleet, c.Node)
+	parsed, ok := q.space.naming.Parse(m.fleet, c.Node)
 	if !ok {
 		q.stray(1)
 		m.consider(q)
@@ -179,7 +179,7 @@ func (m *Manager) place(l *lease, now time.Duration) {
 }
 
 func (m *Manager) applyRemoved(q *queue, c *zk.Change, now time.Duration) {
-	contender, ok := recipe.Parse(m.fleet, c.Node)
+	contender, ok := q.space.naming.Parse(m.fleet, c.Node)
 	if !ok {
 		q.stray(-1)
 		m.consider(q)
@@ -237,7 +237,7 @@ func (m *Manager) lostContender(l *lease, s *slot, c *zk.Change, now time.Durati
 }
 
 func (m *Manager) applyChanged(q *queue, c *zk.Change) {
-	contender, ok := recipe.Parse(m.fleet, c.Node)
+	contender, ok := q.space.naming.Parse(m.fleet, c.Node)
 	if !ok {
 		return
 	}

@@ -33,10 +33,10 @@ func TestAFamilyIsToldByItsNames(t *testing.T) {
 }
 
 // company is a lock with these contenders, put into it one by one.
-func lockWith(d recipe.Dialect, names ...string) *queue {
+func lockWith(d *recipe.Naming, names ...string) *queue {
 	q := &queue{space: newSpace("ns", "/locks", d), path: "/locks/deploy"}
 	for i, name := range names {
-		c, ok := recipe.Parse("fleetfle", name)
+		c, ok := d.Parse("fleetfle", name)
 		if !ok {
 			panic(name)
 		}
@@ -53,7 +53,7 @@ func TestProgramsThatDoNotWaitForEachOtherAreAHazard(t *testing.T) {
 		for b := a; b < families; b++ {
 			one, two := prefixes[a]+"0000000005", prefixes[b]+"0000000006"
 			safe := a == b || readers.has(a) && readers.has(b) || a.waitsFor(two) && b.waitsFor(one) && a != semaphoreFamily && b != semaphoreFamily
-			list := lockWith(recipe.Native, one, two).clashing()
+			list := lockWith(native(t), one, two).clashing()
 			if safe != (list == 0) || list&(list-1) != 0 {
 				t.Errorf("%s and %s: hazards %b, safe: %v", one, two, list, safe)
 			}
@@ -63,7 +63,11 @@ func TestProgramsThatDoNotWaitForEachOtherAreAHazard(t *testing.T) {
 
 // Only what may be another program's with the same names is a hazard beside that.
 func TestLeasesThatAProgramIgnoresAreAHazardWhileBothAreThere(t *testing.T) {
-	for _, d := range []recipe.Dialect{recipe.Native, recipe.CuratorRW, recipe.Kazoo, recipe.All} {
+	for _, name := range []string{"native", "curator-rw", "kazoo", "all", "custom exclusive={id}-W- shared={id}-R-"} {
+		d, err := recipe.ParseNaming(name)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for mode, shares := range map[recipe.Mode]bool{recipe.Exclusive: false, recipe.Shared: true} {
 			ours := namesOf(d, mode)
 			for f := unknownFamily + 1; f < families; f++ {
@@ -86,11 +90,11 @@ func TestLeasesThatAProgramIgnoresAreAHazardWhileBothAreThere(t *testing.T) {
 }
 
 // lockOfOurs has a lease in a queue, then another program's contender behind it, then the lease once more.
-func lockOfOurs(d recipe.Dialect, ours []string, theirs string) *queue {
+func lockOfOurs(d *recipe.Naming, ours []string, theirs string) *queue {
 	q := &queue{space: newSpace("ns", "/locks", d), path: "/locks/deploy"}
 	for _, name := range append(ours[:1:1], append([]string{theirs}, ours[1:]...)...) {
 		fleet := recipe.FleetID(strings.Repeat("a", len("fleetfle")))
-		c, ok := recipe.Parse(fleet, name)
+		c, ok := d.Parse(fleet, name)
 		if !ok || c.Ours != (name != theirs) {
 			panic(name)
 		}
@@ -139,8 +143,8 @@ func TestWhoIgnoresWhichLeasesIsWhatThePageSays(t *testing.T) {
 		if shared {
 			mode = recipe.Shared
 		}
-		d, known := recipe.ParseDialect(name)
-		if !known {
+		d, err := recipe.ParseNaming(name)
+		if err != nil {
 			continue
 		}
 		if got := ignoring(d, mode) &^ setOf(latchFamily); got != want {
@@ -293,4 +297,12 @@ func TestAContenderInALockRootIsAHazard(t *testing.T) {
 			t.Errorf("%v", info.Hazards)
 		}
 	})
+}
+
+func native(t *testing.T) *recipe.Naming {
+	n, err := recipe.ParseNaming("native")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

@@ -72,7 +72,7 @@ func (m *Manager) compose(l *lease, key *keyEntry) *creation {
 	}
 	for s := range l.slots {
 		c.places = append(c.places, len(c.write.Ops))
-		add(s, zk.Op{Kind: zk.OpCreate, Sequential: true, Ephemeral: s.contender.Ephemeral, Data: l.data(s, l.ttl), Path: s.q.path + "/" + s.contender.Prefix()})
+		add(s, zk.Op{Kind: zk.OpCreate, Sequential: true, Ephemeral: s.contender.Ephemeral, Data: l.data(s, l.ttl), Path: s.q.path + "/" + s.q.space.naming.Prefix(s.contender)})
 	}
 	return c
 }
@@ -199,9 +199,11 @@ func (m *Manager) nameable(r *AcquireRequest, wants []Want) error {
 		switch {
 		case space == nil:
 			return namespaceUnknown(r.field(i, "ns"), wants[i].NS)
-		case wants[i].Mode == Semaphore && space.dialect != recipe.Native:
+		case wants[i].Mode == Semaphore && !space.naming.Has(recipe.Permit):
 			return invalid(r.field(i, "mode"), fmt.Sprintf("namespace %s has the names of %s locks, and none for a semaphore's permits; use a namespace of the native dialect",
-				space.name, space.dialect))
+				space.name, space.naming.Dialect()))
+		case wants[i].Mode == Shared && !space.naming.Has(recipe.Shared):
+			return invalid(r.field(i, "mode"), fmt.Sprintf("namespace %s has no names for shared leases: its dialect has none (shared=)", space.name))
 		}
 	}
 	if len(wants) < 2 {

@@ -28,6 +28,21 @@ func (s *fakeStore) dialects() {
 		s.layout.Namespaces[string(d)] = zk.Namespace{Root: root, Dialect: string(d)}
 		s.nodes["/shared"], s.nodes[root] = &fakeNode{}, &fakeNode{}
 	}
+	for name, dialect := range map[string]string{"hosts": "custom exclusive={id}-W- shared={id}-R-", "writers": "custom exclusive=host_{id}_"} {
+		s.layout.Namespaces[name] = zk.Namespace{Root: "/shared/" + name, Dialect: dialect}
+		s.nodes["/shared/"+name] = &fakeNode{}
+	}
+}
+
+// naming is that of the namespace in which a path is.
+func (g *gate) naming(path string) *recipe.Naming {
+	for s := range g.m.everySpace {
+		if strings.HasPrefix(path, s.root+"/") {
+			return s.naming
+		}
+	}
+	g.t.Fatalf("%s is in no namespace", path)
+	return nil
 }
 
 // What a lease is named decides who respects it, and whom it respects does not
@@ -35,7 +50,7 @@ func (s *fakeStore) dialects() {
 func TestALeaseHasTheNamesOfItsDialectAndWaitsForEverybody(t *testing.T) {
 	want := map[string][]string{
 		"default": {"write-%s-lock-"}, "curator-rw": {"write-%s-__WRIT__"}, "kazoo": {"%s__lock__"},
-		"all": {"write-%s-lock-", "%s__lock__", "write-%s-__WRIT__"},
+		"all": {"write-%s-lock-", "%s__lock__", "write-%s-__WRIT__"}, "hosts": {"%s-W-"}, "writers": {"host_%s_"},
 	}
 	for ns, names := range want {
 		for program, prefix := range foreignNames {
@@ -156,6 +171,105 @@ func TestALeaseOfThreeNamesIsDowngraded(t *testing.T) {
 			t.Fatal(writer.err)
 		}
 		checkAll(t, s, two)
+	})
+}
+
+// What a home-made recipe calls shared is configured, and nothing else is: read- is the
+// name of a host.
+func TestReadersOfAHomeMadeRecipeShareWithOurs(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		s.dialects()
+		g, other := s.gateway(t), s.gateway(t)
+		const dir = "/shared/hosts/deploy"
+		reader := AcquireRequest{NS: "hosts", Lock: "deploy", TTL: 30 * time.Second, Mode: Shared, Wait: WaitForever}
+		writer := reader
+		writer.Mode = Exclusive
+		one := g.mustHold(reader)
+		if _, made := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: dir + "/db7-R-"}); made[0] == "" {
+			t.Fatal("no contender")
+		}
+		two := other.mustHold(reader)
+		_, w := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: dir + "/read-replica-W-"})
+		three := other.begin(reader)
+		if three.passed() {
+			t.Fatal("granted behind another program's writer")
+		}
+		v, err := g.m.Lock(t.Context(), LockRequest{NS: "hosts", Lock: "deploy"})
+		if err != nil || len(v.Holders) != 3 || v.Holders[1].Mode != Shared || len(v.Waiters) != 2 || v.Waiters[0].Mode != Exclusive {
+			t.Errorf("%+v, %v", v, err)
+		}
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: w[0], Version: -1})
+		if !three.passed() || three.err != nil {
+			t.Fatal(three.err)
+		}
+		last := g.begin(writer)
+		g.mustRelease(one)
+		other.mustRelease(two)
+		other.mustRelease(three.lease)
+		if last.passed() {
+			t.Fatal("granted beside another program's reader")
+		}
+		for _, name := range s.names(dir) {
+			if strings.HasPrefix(name, "db7-R-") {
+				s.foreign(zk.Op{Kind: zk.OpDelete, Path: dir + "/" + name, Version: -1})
+			}
+		}
+		if !last.passed() || last.err != nil {
+			t.Fatal(last.err)
+		}
+		checkAll(t, s, g, other)
+	})
+}
+
+// Also its first czxid stands in a home-made name, for the next gateway.
+func TestALeaseWithAHomeMadeNameIsDowngradedAndTakenOver(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		s.dialects()
+		one, two := s.gateway(t), s.gateway(t)
+		req := AcquireRequest{NS: "hosts", Lock: "deploy", TTL: time.Minute}
+		l := one.mustHold(req)
+		req.Wait = WaitForever
+		writer := two.begin(req)
+		v, err := one.downgrade(l)
+		if err != nil || v.Mode != Shared || v.FencingToken != l.FencingToken {
+			t.Fatalf("%+v, %v", v, err)
+		}
+		if names := s.names("/shared/hosts/deploy"); !strings.Contains(strings.Join(names, " "), "-R-0000000000") {
+			t.Errorf("%v", names)
+		}
+		one.crash()
+		time.Sleep(11 * time.Second)
+		if b, err := two.heartbeat(l); err != nil || b.FencingToken != l.FencingToken {
+			t.Fatalf("%+v, %v", b, err)
+		}
+		if writer.passed() {
+			t.Fatal("a writer beside it")
+		}
+		two.mustRelease(l)
+		if !writer.passed() || writer.err != nil {
+			t.Fatal(writer.err)
+		}
+		checkAll(t, s, two)
+	})
+}
+
+func TestAHomeMadeRecipeWithoutReadersHasNoSharedLeases(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		s.dialects()
+		g := s.gateway(t)
+		for _, mode := range []Mode{Shared, Semaphore} {
+			_, err := g.acquire(AcquireRequest{NS: "writers", Lock: "a", Mode: mode})
+			if e := wantCode(t, err, CodeInvalid); e.Field != "mode" {
+				t.Errorf("%v", e)
+			}
+		}
+		l := g.mustHold(AcquireRequest{NS: "writers", Lock: "a", TTL: time.Minute})
+		_, err := g.downgrade(l)
+		wantCode(t, err, CodeNotExclusive)
+		if b, err := g.heartbeat(l); err != nil || b.State != Held {
+			t.Errorf("%+v, %v", b, err)
+		}
+		checkAll(t, s, g)
 	})
 }
 

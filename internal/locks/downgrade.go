@@ -60,6 +60,9 @@ func (m *Manager) Downgrade(ctx context.Context, p Principal, id, token string) 
 			}
 			m.claim(l, m.clock.Now().Boot())
 			return m.viewLease(l), nil
+		case !l.every(func(s *slot) bool { return s.q.space.naming.Has(recipe.Shared) }):
+			m.unlock()
+			return Lease{}, &Error{Code: CodeNotExclusive, Detail: "a lease cannot become shared in a namespace whose dialect has no names for shared leases"}
 		case !l.rewriting():
 			m.replace(l, &refused)
 		}
@@ -94,7 +97,7 @@ func (m *Manager) replace(l *lease, refused *error) {
 		}
 		next := *s.contender
 		next.Mode, next.FirstCzxid = recipe.Shared, l.czxid
-		creates = append(creates, zk.Op{Kind: zk.OpCreate, Ephemeral: next.Ephemeral, Path: s.q.path + "/" + next.Format(), Data: l.data(s, l.recorded)})
+		creates = append(creates, zk.Op{Kind: zk.OpCreate, Ephemeral: next.Ephemeral, Path: s.q.path + "/" + s.q.space.naming.Format(&next), Data: l.data(s, l.recorded)})
 		version := int32(-1)
 		if s == &l.slot {
 			version = l.dataVersion() // what another gateway wrote is read before it is replaced

@@ -118,9 +118,9 @@ func isNumber(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// ignoring are the families that do not wait for a dialect's leases of that mode.
-func ignoring(d recipe.Dialect, mode recipe.Mode) (s familySet) {
-	names := namesOf(d, mode)
+// ignoring are the families that do not wait for a namespace's leases of that mode.
+func ignoring(n *recipe.Naming, mode recipe.Mode) (s familySet) {
+	names := namesOf(n, mode)
 	for f := unknownFamily + 1; f < families && len(names) > 0; f++ {
 		waits := mode == recipe.Shared && readers.has(f) // neither has to
 		for _, name := range names {
@@ -133,11 +133,11 @@ func ignoring(d recipe.Dialect, mode recipe.Mode) (s familySet) {
 	return s
 }
 
-// namesOf are such names as a lease of that dialect and mode has in a queue.
-func namesOf(d recipe.Dialect, mode recipe.Mode) (names []string) {
+// namesOf are such names as a lease so named and of that mode has in a queue.
+func namesOf(n *recipe.Naming, mode recipe.Mode) (names []string) {
 	lease := recipe.Contender{LeaseID: recipe.LeaseID("lk" + strings.Repeat("a", recipe.LeaseIDLen-2)), Mode: mode}
-	for _, c := range d.Contenders(lease) {
-		names = append(names, c.Prefix()+"0000000005")
+	for _, c := range n.Contenders(lease) {
+		names = append(names, n.Prefix(&c)+"0000000005")
 	}
 	return names
 }

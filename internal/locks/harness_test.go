@@ -173,7 +173,7 @@ func checkAll(t *testing.T, s *fakeStore, gates ...*gate) {
 				}
 				held[slot.q.path] = slot.contender
 				for _, name := range s.names(slot.q.path) {
-					c, ok := recipe.Parse(g.m.fleet, name)
+					c, ok := slot.q.space.naming.Parse(g.m.fleet, name)
 					if ok && recipe.Less(c.Number, c.Name, mustNumber(t, slot.name()), slot.name()) && c.LeaseID != id &&
 						(c.Mode != slot.contender.Mode || c.Mode == recipe.Exclusive) {
 						t.Errorf("%s: %s is held though %s stands before it", slot.q.path, slot.name(), name)

@@ -82,7 +82,7 @@ func (g *gate) checkLaw() {
 	}
 	for path, held := range g.w.first {
 		f := &fate{created: true, queued: true, granted: held}
-		if c, ok := recipe.Parse(g.m.fleet, base(path)); ok {
+		if c, ok := g.naming(path).Parse(g.m.fleet, base(path)); ok {
 			f.mode = string(viewMode(c.Mode))
 			where[string(c.LeaseID)+path[:len(path)-len(base(path))-1]] = path
 		}

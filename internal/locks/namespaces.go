@@ -40,12 +40,12 @@ type arrival struct {
 
 // spaceOf makes what a record says.
 func spaceOf(name string, ns zk.Namespace) (*space, error) {
-	dialect, known := recipe.ParseDialect(cmp.Or(ns.Dialect, string(recipe.Native)))
-	if !known {
+	naming, err := recipe.ParseNaming(cmp.Or(ns.Dialect, string(recipe.Native)))
+	if err != nil {
 		return nil, &zk.FatalError{Kind: zk.KindNamespace, Hint: "a newer gateway made it: upgrade this one",
-			Err: fmt.Errorf("namespace %s has the dialect %q, which this gateway does not know", name, ns.Dialect)}
+			Err: fmt.Errorf("namespace %s has the dialect %q, which this gateway does not know: %w", name, ns.Dialect, err)}
 	}
-	return newSpace(name, ns.Root, dialect), nil
+	return newSpace(name, ns.Root, naming), nil
 }
 
 // knowsAll reports whether the replica holds all recorded namespaces.
@@ -151,9 +151,9 @@ func (m *Manager) learnNamespace(name string, a *arrival, data []byte) error {
 		return err
 	}
 	if have := m.spaces[name]; have != nil {
-		if have.root != s.root || have.dialect != s.dialect {
+		if have.root != s.root || have.naming.String() != s.naming.String() {
 			return fmt.Errorf("namespace %s is recorded with root %s and dialect %s now, and was with root %s and dialect %s: restart this gateway",
-				name, s.root, s.dialect, have.root, have.dialect)
+				name, s.root, s.naming, have.root, have.naming)
 		}
 		delete(m.arrivals, name)
 		m.considerTakeovers(m.clock.Now().Boot())
@@ -161,7 +161,7 @@ func (m *Manager) learnNamespace(name string, a *arrival, data []byte) error {
 	}
 	all := map[string]zk.Namespace{name: record}
 	for other := range m.everySpace {
-		all[other.name] = zk.Namespace{Root: other.root, Dialect: string(other.dialect)}
+		all[other.name] = zk.Namespace{Root: other.root, Dialect: other.naming.String()}
 	}
 	layout := zk.Config{Root: m.opt.Root}
 	if err := layout.CheckNamespaces(all); err != nil {
@@ -201,7 +201,7 @@ func (m *Manager) arrived(root *zk.WatchRoot) {
 			a.space.whole = true
 			m.spaces[name] = a.space
 			delete(m.arrivals, name) // afterSync follows
-			m.log.Info("a namespace was added", "ns", name, "root", a.space.root, "dialect", a.space.dialect)
+			m.log.Info("a namespace was added", "ns", name, "root", a.space.root, "dialect", a.space.naming)
 		default:
 			m.watchArrival(name, a)
 		}
@@ -218,8 +218,10 @@ func (m *Manager) Namespaces(context.Context) ([]NamespaceInfo, error) {
 	}
 	var list []NamespaceInfo
 	for s := range m.everySpace {
-		list = append(list, NamespaceInfo{Name: s.name, Root: s.root, Dialect: string(s.dialect), Ready: s.whole,
-			Swept: s.name == DefaultNamespace, Locks: s.inUse})
+		info := NamespaceInfo{Name: s.name, Root: s.root, Dialect: string(s.naming.Dialect()), Ready: s.whole,
+			Swept: s.name == DefaultNamespace, Locks: s.inUse}
+		info.Names.Exclusive, info.Names.Shared, info.Names.ForeignShared = s.naming.Names()
+		list = append(list, info)
 	}
 	for name, a := range m.arrivals {
 		if a.space == nil && m.spaces[name] == nil {

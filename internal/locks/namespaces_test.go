@@ -129,10 +129,11 @@ func TestANamespaceThatIsAddedIsServedByGatewaysThatRun(t *testing.T) {
 // What this gateway cannot make sense of may hold leases all the same.
 func TestANamespaceThatCannotBeReadKeepsAGatewayFromTakingOver(t *testing.T) {
 	for name, record := range map[string]string{
-		"of a newer release": `{"root":"/python","dialect":"custom"}`,
-		"no JSON":            `{`,
-		"no root":            `{"dialect":"kazoo"}`,
-		"an overlapping one": `{"root":"/lockkeeper/locks/x","dialect":"kazoo"}`,
+		"of a newer release":         `{"root":"/python","dialect":"etcd"}`,
+		"with more behind a dialect": `{"root":"/python","dialect":"custom exclusive={id}-W- semaphore={id}-P-"}`,
+		"no JSON":                    `{`,
+		"no root":                    `{"dialect":"kazoo"}`,
+		"an overlapping one":         `{"root":"/lockkeeper/locks/x","dialect":"kazoo"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			scene(t, func(t *testing.T, s *fakeStore) {

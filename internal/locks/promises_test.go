@@ -71,7 +71,7 @@ func (d *schedule) checkExclusion() {
 				continue // deleted; the gateway has not heard of it
 			}
 			for _, name := range d.s.names(path.Dir(holder)) {
-				c, ok := recipe.Parse(g.m.fleet, name)
+				c, ok := g.naming(holder).Parse(g.m.fleet, name)
 				if ok && recipe.Less(c.Number, c.Name, mustNumber(d.t, holder), path.Base(holder)) {
 					d.t.Errorf("%s is held though %s stands before it", holder, name)
 				}

@@ -13,9 +13,9 @@ import (
 
 // space is a namespace: a lock root in ZooKeeper and the queues below it.
 type space struct {
-	name    string
-	root    string
-	dialect recipe.Dialect // of the names that its leases have
+	name   string
+	root   string
+	naming *recipe.Naming // its dialect: the names that its leases have
 	// ignoring are the programs that do not wait for its leases: exclusive ones, shared ones.
 	ignoring [2]familySet
 	queues   *btree.BTreeG[*queue] // by path, thus by lock name: lists are pages in order
@@ -26,8 +26,8 @@ type space struct {
 	sweepFrom string
 }
 
-func newSpace(name, root string, dialect recipe.Dialect) *space {
-	return &space{name: name, root: root, dialect: dialect, ignoring: [2]familySet{ignoring(dialect, recipe.Exclusive), ignoring(dialect, recipe.Shared)}, queues: btree.NewBTreeGOptions(
+func newSpace(name, root string, naming *recipe.Naming) *space {
+	return &space{name: name, root: root, naming: naming, ignoring: [2]familySet{ignoring(naming, recipe.Exclusive), ignoring(naming, recipe.Shared)}, queues: btree.NewBTreeGOptions(
 		func(a, b *queue) bool { return a.path < b.path }, btree.Options{NoLocks: true})}
 }
 

@@ -53,6 +53,7 @@ type contender struct {
 	*Contender
 	parsed recipe.Contender
 	dir    string // the lock's path at the target
+	naming *recipe.Naming
 }
 
 // born is the czxid by which its queue knows a contender: that of the lease's first
@@ -63,7 +64,8 @@ func (c *contender) born() int64 { return cmp.Or(c.parsed.FirstCzxid, c.Czxid) }
 type content struct {
 	fleet      recipe.FleetID
 	namespaces map[string]zk.Namespace // with the lock roots of the target
-	nodes      []Node                  // as they are to be written, without the version
+	namings    map[string]*recipe.Naming
+	nodes      []Node // as they are to be written, without the version
 	version    []byte
 	contenders []contender
 	locks      int
@@ -72,7 +74,7 @@ type content struct {
 // understand checks everything in the archive and translates it to another root.
 // An Error of KindDamaged or KindNotMovable names what does not fit.
 func (a *Archive) understand(root string) (*content, error) {
-	c := &content{namespaces: map[string]zk.Namespace{}}
+	c := &content{namespaces: map[string]zk.Namespace{}, namings: map[string]*recipe.Naming{}}
 	nodes := make(map[string][]byte, len(a.Nodes))
 	for _, n := range a.Nodes {
 		parent := n.Path[:max(lastSlash(n.Path), 0)]
@@ -163,11 +165,24 @@ func (c *content) takeNamespace(a *Archive, n Node, root string) ([]byte, error)
 	if rest, inside := strings.CutPrefix(ns.Root, a.Root+"/"); inside {
 		ns.Root = root + "/" + rest
 	}
-	c.namespaces[strings.TrimPrefix(n.Path, zk.NodeNamespaces+"/")] = ns
+	name := strings.TrimPrefix(n.Path, zk.NodeNamespaces+"/")
+	c.namespaces[name] = ns
+	if c.namings[name], err = namingOf(name, ns); err != nil {
+		return nil, err
+	}
 	if record["root"], err = json.Marshal(ns.Root); err == nil {
 		n.Data, err = json.Marshal(record)
 	}
 	return n.Data, err
+}
+
+// namingOf is how the contenders of a recorded namespace are named.
+func namingOf(name string, ns zk.Namespace) (*recipe.Naming, error) {
+	naming, err := recipe.ParseNaming(cmp.Or(ns.Dialect, string(recipe.Native)))
+	if err != nil {
+		return nil, refuse(KindNotMovable, "use the release that made it, or a later one", "namespace %s has the dialect %q, which this release does not know: %w", name, ns.Dialect, err)
+	}
+	return naming, nil
 }
 
 // checkRoots refuses lock roots in which contenders would stand among other
@@ -197,10 +212,12 @@ func (c *content) takeContenders(a *Archive) error {
 		from := &a.Contenders[i]
 		ns, known := c.namespaces[from.NS]
 		dir := ns.Root + "/" + from.Lock
-		parsed, ok := recipe.Parse(c.fleet, from.Name)
-		switch {
-		case !known:
+		if !known {
 			return damaged("the contender %s of an unknown namespace %q", from.Name, from.NS)
+		}
+		naming := c.namings[from.NS]
+		parsed, ok := naming.Parse(c.fleet, from.Name)
+		switch {
 		case strings.Contains(from.Lock, "/") || zk.CheckPath(dir) != nil:
 			return damaged("the contender %s of a lock %q", from.Name, from.Lock)
 		case !ok || !parsed.Ours || parsed.Unknown || parsed.Ephemeral:
@@ -208,7 +225,7 @@ func (c *content) takeContenders(a *Archive) error {
 		case from.Czxid <= 0 || from.Czxid >= a.TokensBelow || parsed.FirstCzxid > from.Czxid:
 			return damaged("the contender %s with the czxid %d", from.Name, from.Czxid)
 		}
-		c.contenders[i] = contender{Contender: from, parsed: parsed, dir: dir}
+		c.contenders[i] = contender{Contender: from, parsed: parsed, dir: dir, naming: naming}
 		q := queues[dir]
 		if q == nil {
 			q = new(recipe.Queue)

@@ -47,6 +47,7 @@ type exporter struct {
 	fleet recipe.FleetID
 	// lockRoots of the namespaces, by their names.
 	lockRoots map[string]string
+	namings   map[string]*recipe.Naming // by namespace
 }
 
 func (e *exporter) run(ctx context.Context) error {
@@ -168,7 +169,7 @@ func (e *exporter) readNamespaces(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.lockRoots = make(map[string]string, len(names))
+	e.lockRoots, e.namings = make(map[string]string, len(names)), make(map[string]*recipe.Naming, len(names))
 	for _, name := range names {
 		var ns zk.Namespace
 		data, _, err := e.Get(ctx, e.Root()+zk.NodeNamespaces+"/"+name)
@@ -179,6 +180,9 @@ func (e *exporter) readNamespaces(ctx context.Context) error {
 			return refuse(KindNotMovable, "", "the namespace record %s cannot be understood: %w", name, err)
 		}
 		e.lockRoots[name] = ns.Root
+		if e.namings[name], err = namingOf(name, ns); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -268,7 +272,7 @@ func (e *exporter) readLocks(ctx context.Context, ns string) error {
 	for i, lock := range locks {
 		slices.Sort(queues[i])
 		for _, name := range queues[i] {
-			c, ok := recipe.Parse(e.fleet, name)
+			c, ok := e.namings[ns].Parse(e.fleet, name)
 			path := root + "/" + lock + "/" + name
 			switch {
 			case !ok || !c.Ours:

@@ -51,7 +51,11 @@ func busy(t testing.TB, cfg zk.Config) (s *site, outside string) {
 	all := recipe.Contender{LeaseID: newLease(t, s.fleet)}
 	var ops []zk.Op
 	s.put(s.lock("all"), "")
-	for _, c := range recipe.All.Contenders(all) {
+	everyone, err := recipe.ParseNaming("all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range everyone.Contenders(all) {
 		ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: s.lock("all") + "/" + c.Prefix(), Sequential: true, Data: []byte(`{}`)})
 	}
 	s.commit(ops...)

@@ -75,8 +75,8 @@ func (s *sweeper) leases(ctx context.Context) ([]lease, error) {
 		return nil, err
 	}
 	var all []contender
-	for _, root := range roots {
-		found, err := s.queues(ctx, root)
+	for _, root := range slices.Sorted(maps.Keys(roots)) {
+		found, err := s.queues(ctx, root, roots[root])
 		if err != nil {
 			return nil, err
 		}
@@ -109,13 +109,14 @@ func (s *sweeper) leases(ctx context.Context) ([]lease, error) {
 	return ordered, nil
 }
 
-// lockRoots of all recorded namespaces.
-func (s *sweeper) lockRoots(ctx context.Context) ([]string, error) {
+// lockRoots of all recorded namespaces, and how the leases in them are named. In a dialect
+// of a later release they are known by their ids.
+func (s *sweeper) lockRoots(ctx context.Context) (map[string]*recipe.Naming, error) {
 	names, _, err := s.Children(ctx, s.Root()+zk.NodeNamespaces)
 	if err != nil {
 		return nil, err
 	}
-	roots := map[string]struct{}{}
+	roots := map[string]*recipe.Naming{}
 	for _, name := range names {
 		var ns zk.Namespace
 		data, _, err := s.Get(ctx, s.Root()+zk.NodeNamespaces+"/"+name)
@@ -125,13 +126,17 @@ func (s *sweeper) lockRoots(ctx context.Context) ([]string, error) {
 		if err := json.Unmarshal(data, &ns); err != nil || zk.CheckPath(ns.Root) != nil {
 			return nil, refuse(KindCorrupt, "sweep with the release that wrote it, or correct the record", "the namespace record %s cannot be understood: where its leases are is not known", name)
 		}
-		roots[ns.Root] = struct{}{}
+		naming, err := recipe.ParseNaming(ns.Dialect)
+		if err != nil {
+			naming = &recipe.Naming{}
+		}
+		roots[ns.Root] = naming
 	}
-	return slices.Sorted(maps.Keys(roots)), nil
+	return roots, nil
 }
 
 // queues reads a lock root.
-func (s *sweeper) queues(ctx context.Context, root string) ([]contender, error) {
+func (s *sweeper) queues(ctx context.Context, root string, naming *recipe.Naming) ([]contender, error) {
 	locks, _, err := s.Children(ctx, root)
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil // nobody has used it yet
@@ -151,7 +156,7 @@ func (s *sweeper) queues(ctx context.Context, root string) ([]contender, error) 
 	var found []contender
 	for i, names := range queues {
 		for _, name := range names {
-			c, ok := recipe.Parse(s.fleet, name)
+			c, ok := naming.Parse(s.fleet, name)
 			switch {
 			case ok && c.Ours:
 				found = append(found, contender{Contender: c, dir: root + "/" + locks[i]})

@@ -21,7 +21,7 @@ const MaxNamespaces = 256
 // leases that are in the lock root have the names that it says.
 type Namespace struct {
 	Root    string `json:"root"`
-	Dialect string `json:"dialect"` // "" in old records: native
+	Dialect string `json:"dialect"` // as recipe.ParseNaming reads it; "" in old records: native
 }
 
 func (n Namespace) equal(other Namespace) bool {

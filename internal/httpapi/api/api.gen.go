@@ -796,6 +796,24 @@ type Contender struct {
 	Znode           string           `json:"znode"`
 }
 
+// CustomNames What was configured for the dialect `custom`.
+type CustomNames struct {
+	// Exclusive The names of exclusive leases: `{id}` stands for the id with all that a name carries, and the number follows.
+	//
+	// Example: {id}-W-
+	Exclusive string `json:"exclusive"`
+
+	// ForeignShared A regular expression (RE2) for the names of other programs, without the number, that are shared. All others are exclusive.
+	//
+	// Example: -R-$
+	ForeignShared string `json:"foreign_shared,omitempty"`
+
+	// Shared Those of shared leases. Left out where there are none.
+	//
+	// Example: {id}-R-
+	Shared string `json:"shared,omitempty"`
+}
+
 // DestroyAnswer defines model for DestroyAnswer.
 type DestroyAnswer struct {
 	// Ended Contenders.
@@ -1253,12 +1271,15 @@ type Namespace = string
 
 // NamespaceInfo defines model for NamespaceInfo.
 type NamespaceInfo struct {
-	// Dialect How the contenders of its leases are named, hence which other programs respect them: `native`, `curator-rw`, `kazoo` or `all`. Left out while the record has not been read.
+	// Dialect How the contenders of its leases are named, hence which other programs respect them: `native`, `curator-rw`, `kazoo`, `all` or `custom`. Left out while the record has not been read.
 	Dialect string `json:"dialect,omitempty"`
 
 	// Locks Locks that are held or waited for.
-	Locks int       `json:"locks"`
-	NS    Namespace `json:"ns"`
+	Locks int `json:"locks"`
+
+	// Names What was configured for the dialect `custom`.
+	Names *CustomNames `json:"names,omitempty"`
+	NS    Namespace    `json:"ns"`
 
 	// Problem Why this gateway cannot use it. Until that is cured it takes over the leases of no other gateway.
 	Problem string `json:"problem,omitempty"`

@@ -91,7 +91,7 @@ func everyName(t *testing.T, numbers []int32, f func(t *testing.T, c Contender, 
 					if mode == Permit {
 						base.Permits, base.Limit = 1, 10
 					}
-					for _, c := range dialect.Contenders(base) {
+					for _, c := range naming(dialect).Contenders(base) {
 						for _, n := range numbers {
 							c.Number = n
 							f(t, c, c.Format(), fmt.Sprintf("%010d", n))

@@ -36,6 +36,7 @@ const (
 	FormNative  Form = iota // Curator's mutex, go-zookeeper, HBase, ZooKeeper's WriteLock
 	FormCurator             // Curator's read-write lock
 	FormKazoo               // Kazoo's Lock, ReadLock, WriteLock, Election
+	FormCustom              // a home-made recipe, whose names its namespace's Naming knows
 	forms
 )
 
@@ -91,24 +92,19 @@ type Contender struct {
 // Prefix is the name without its number: the path that a sequential create
 // gets. Name, Number, Ours and Version are not looked at. It panics for what has no
 // name: no lease id, a member or a group outside 1..n, permits outside 1..limit, a form that lacks
-// the mode.
+// the mode, FormCustom: Naming.Prefix has the names of all forms.
 func (c *Contender) Prefix() string {
-	return string(c.appendPrefix(make([]byte, 0, 96)))
+	return (&Naming{}).Prefix(c)
 }
 
-// Format is the whole name: Prefix and Number as ZooKeeper would append it. A
-// downgrade creates the replacement under this name, with the number of
-// the contender that it replaces. It panics when Prefix does.
+// Format is the whole name: Prefix and Number as ZooKeeper would append it. It
+// panics when Prefix does.
 func (c *Contender) Format() string {
-	return string(appendNumber(c.appendPrefix(make([]byte, 0, 96)), c.Number))
+	return (&Naming{}).Format(c)
 }
 
-func (c *Contender) appendPrefix(b []byte) []byte {
-	if why := c.unnameable(); why != "" {
-		panic("recipe: no name for this contender: " + why)
-	}
-	start, end := c.Form.around(c.Mode)
-	b = append(b, start...)
+func (c *Contender) appendPrefix(b []byte, around template) []byte {
+	b = append(b, around.start...)
 	b = append(b, "v1."...)
 	b = append(b, c.LeaseID...)
 	if c.Ephemeral {
@@ -136,7 +132,7 @@ func (c *Contender) appendPrefix(b []byte) []byte {
 		b = append(b, "of"...)
 		b = strconv.AppendInt(b, int64(c.Limit), 10)
 	}
-	return append(b, end...)
+	return append(b, around.end...)
 }
 
 // unnameable tells why the grammar has no name for c; "" when it has.
@@ -165,73 +161,25 @@ func (c *Contender) unnameable() string {
 	return ""
 }
 
-// around is what stands before and behind the id, and the permits, in a name.
-func (f Form) around(m Mode) (start, end string) {
+// around is what stands before and behind the id, and the permits, in a name of
+// every form but FormCustom.
+func (f Form) around(m Mode) template {
 	switch {
 	case m == Permit:
-		return "permit-", "-lock-"
+		return template{"permit-", "-lock-"}
 	case f == FormNative && m == Exclusive:
-		return "write-", "-lock-"
+		return template{"write-", "-lock-"}
 	case f == FormNative:
-		return "read-", "-lock-"
+		return template{"read-", "-lock-"}
 	case f == FormCurator && m == Exclusive:
-		return "write-", "-__WRIT__"
+		return template{"write-", "-__WRIT__"}
 	case f == FormCurator:
-		return "read-", "-__READ__"
+		return template{"read-", "-__READ__"}
 	case m == Exclusive:
-		return "", "__lock__"
+		return template{"", "__lock__"}
 	default:
-		return "", "__rlock__"
+		return template{"", "__rlock__"}
 	}
-}
-
-// Dialect is the choice of names in a namespace: which other programs respect
-// its leases. Whom we respect does not depend on it.
-type Dialect string
-
-// The dialects.
-const (
-	Native    Dialect = "native"
-	CuratorRW Dialect = "curator-rw"
-	Kazoo     Dialect = "kazoo"
-	All       Dialect = "all" // a lease has three contenders, one of each form
-)
-
-// ParseDialect checks that s names a dialect.
-func ParseDialect(s string) (Dialect, bool) {
-	d := Dialect(s)
-	return d, len(d.forms()) > 0
-}
-
-func (d Dialect) forms() []Form {
-	switch d {
-	case Native:
-		return []Form{FormNative}
-	case CuratorRW:
-		return []Form{FormCurator}
-	case Kazoo:
-		return []Form{FormKazoo}
-	case All:
-		return []Form{FormNative, FormKazoo, FormCurator}
-	}
-	return nil
-}
-
-// Contenders are the contenders by which a lease like c stands in a queue, in
-// the order in which one transaction creates them: c with Form, Member
-// and Members filled in. There are none for an unknown dialect and for Permit outside Native:
-// no other program's semaphore knows such a name.
-func (d Dialect) Contenders(c Contender) []Contender {
-	if c.Mode == Permit && d != Native {
-		return nil
-	}
-	forms := d.forms()
-	out := make([]Contender, len(forms))
-	for i, f := range forms {
-		out[i] = c
-		out[i].Form, out[i].Member, out[i].Members = f, uint8(i+1), uint8(len(forms))
-	}
-	return out
 }
 
 // MaxPermits is the greatest limit that a name can carry.

@@ -181,23 +181,33 @@ func TestALeaseOfTheDialectAllHasThreeContenders(t *testing.T) {
 		{All, Exclusive, []string{"write-v1." + id39 + ".m1of3-lock-", "v1." + id39 + ".m2of3__lock__", "write-v1." + id39 + ".m3of3-__WRIT__"}},
 		{All, Shared, []string{"read-v1." + id39 + ".m1of3-lock-", "v1." + id39 + ".m2of3__rlock__", "read-v1." + id39 + ".m3of3-__READ__"}},
 		{All, Permit, nil},
-		{"hbase", Exclusive, nil},
 	} {
 		c := Contender{LeaseID: testLease, Mode: test.mode}
 		if c.Mode == Permit {
 			c.Permits, c.Limit = 1, 2
 		}
 		var got []string
-		for _, member := range test.dialect.Contenders(c) {
+		for _, member := range naming(test.dialect).Contenders(c) {
 			got = append(got, member.Prefix())
 		}
 		if strings.Join(got, " ") != strings.Join(test.prefixes, " ") {
 			t.Errorf("%s, %s: %q, want %q", test.dialect, test.mode, got, test.prefixes)
 		}
-		if d, ok := ParseDialect(string(test.dialect)); ok != (test.dialect != "hbase") || d != test.dialect {
-			t.Errorf("ParseDialect(%q) = %q, %v", test.dialect, d, ok)
+	}
+	for _, s := range []string{"", "hbase", "Native", " native", "native ", "all exclusive={id}-W-"} {
+		if n, err := ParseNaming(s); err == nil {
+			t.Errorf("%q is the dialect %s", s, n)
 		}
 	}
+}
+
+// naming is a dialect without anything behind its name.
+func naming(d Dialect) *Naming {
+	n, err := ParseNaming(string(d))
+	if err != nil || n.String() != string(d) || n.Dialect() != d {
+		panic(fmt.Sprint(d, n, err))
+	}
+	return n
 }
 
 func TestAContenderWithoutANamePanics(t *testing.T) {
@@ -211,6 +221,7 @@ func TestAContenderWithoutANamePanics(t *testing.T) {
 		{LeaseID: testLease, Mode: Shared, Permits: 1, Limit: 2},
 		{LeaseID: testLease, Mode: Permit + 1},
 		{LeaseID: testLease, Form: forms},
+		{LeaseID: testLease, Form: FormCustom},
 		{LeaseID: testLease, Member: 2, Members: 1},
 		{LeaseID: testLease, Member: 0, Members: 2},
 		{LeaseID: testLease, Member: 1, Members: 10},
@@ -264,7 +275,7 @@ func anyContender() *rapid.Generator[Contender] {
 			c.Limit = rapid.Int32Range(1, MaxPermits).Draw(t, "limit")
 			c.Permits = rapid.Int32Range(1, c.Limit).Draw(t, "permits")
 		} else {
-			c.Form = Form(rapid.IntRange(0, int(forms)-1).Draw(t, "form"))
+			c.Form = Form(rapid.IntRange(0, int(FormKazoo)).Draw(t, "form"))
 		}
 		c.Name = c.Format()
 		return c

@@ -24,6 +24,7 @@
 //	permit-<id>-<permits>of<limit>-lock-%010d            native, semaphore
 //	write-<id>-__WRIT__%010d  read-<id>-__READ__%010d    curator-rw
 //	<id>__lock__%010d         <id>__rlock__%010d         kazoo
+//	as configured                                        custom; see ParseNaming
 //
 //	id    = "v1." lease-id ["." "e"] ["." "m" k "of" n] ["." "g" k "of" n] ["." "f" czxid]
 //	lease-id = "lk" fleet gateway random                 (39 characters)
@@ -34,10 +35,15 @@
 // numbers are decimal without leading zeros: a contender has one name. An id
 // consists of a-z, 0-9 and dots, so none of the words by which other clients
 // find the number (lock-, __, -__WRIT__) can occur in it, and every name starts
-// with a letter: Curator would starve behind a name that sorts before digits.
+// with a letter or an underscore: Curator would starve behind a name that sorts before digits.
+//
+// Which dialect a namespace has, and how its names are read, is its Naming. Custom
+// names are refused when they are configured, not when they are met: every one that is
+// accepted has one reading, and nobody takes it for another mode.
 //
 // # Who owns what
 //
 // A Queue belongs to its caller, who serialises access to it. A Contender is
-// not changed once it is in a queue; the queue keeps the pointer it was given.
+// not changed once it is in a queue; the queue keeps the pointer it was given. A
+// Naming never changes.
 package recipe

@@ -58,7 +58,7 @@ func (w *town) create(lock int, c Contender) {
 	if c.Mode == Permit || c.LeaseID[len(c.LeaseID)-1]%2 == 0 {
 		forms = forms[:1]
 	}
-	for _, member := range forms[len(forms)-1].Contenders(c) {
+	for _, member := range naming(forms[len(forms)-1]).Contenders(c) {
 		member.Number = w.counters[lock]
 		w.counters[lock]++
 		made := named(member)

@@ -132,7 +132,7 @@ func (d *directory) enqueue(t *rapid.T) {
 		c.Permits = rapid.Int32Range(1, c.Limit).Draw(t, "permits")
 	}
 	would := d.q.WouldHold(&c)
-	for _, member := range dialect.Contenders(c) {
+	for _, member := range naming(dialect).Contenders(c) {
 		if made := d.next(member.Prefix()); made != nil && d.q.Holds(made.Name) != would {
 			t.Fatalf("%q would hold: %v, and it does not do so", made.Name, would)
 		}

@@ -48,7 +48,7 @@ func queueOf(t testing.TB, first int32, script string) (q *Queue, words map[stri
 		case scan(kind, "r%d", &id):
 			add(word, named(Contender{LeaseID: lease(id), Number: n, Mode: Shared}))
 		case scan(kind, "a%d", &id):
-			for _, c := range All.Contenders(Contender{LeaseID: lease(id)}) {
+			for _, c := range naming(All).Contenders(Contender{LeaseID: lease(id)}) {
 				c.Number = next
 				add(fmt.Sprintf("%s.%d", word, c.Member), named(c))
 			}

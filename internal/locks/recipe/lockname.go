@@ -27,9 +27,8 @@ func CheckLockName(name string) error {
 	}
 	for i := range len(name) {
 		c := name[i]
-		alnum := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 		switch {
-		case alnum:
+		case isAlphanumeric(c):
 		case c == '/':
 			return &LockNameError{name, "must not contain '/'; use ':' to separate the parts of a name, as in team:service:job"}
 		case !isLockNameMark(c):

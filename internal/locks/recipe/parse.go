@@ -14,8 +14,14 @@ import (
 //	ends in __READ__ or __rlock__, or starts with read-   Shared (Curator, Kazoo, HBase)
 //	anything else                             Exclusive
 //
-// Parse does not allocate; the result shares the memory of name.
+// In a namespace of the custom dialect Naming.Parse reads names instead. Parse does
+// not allocate; the result shares the memory of name.
 func Parse(fleet FleetID, name string) (c Contender, ok bool) {
+	return parse(fleet, name, nil)
+}
+
+// parse reads a name, in the custom dialect if there is one.
+func parse(fleet FleetID, name string, custom *custom) (c Contender, ok bool) {
 	prefix, n, ok := split(name)
 	if !ok {
 		return Contender{}, false
@@ -23,10 +29,19 @@ func Parse(fleet FleetID, name string) (c Contender, ok bool) {
 	at := findFleet(prefix, fleet)
 	if at < 0 {
 		c = Contender{Name: name, Number: n, Member: 1, Members: 1, Group: 1, Groups: 1}
-		c.Mode, c.Permits = foreignMode(prefix)
+		if custom != nil {
+			c.Mode, c.Permits = custom.foreignMode(prefix)
+		} else {
+			c.Mode, c.Permits = foreignMode(prefix)
+		}
 		return c, true
 	}
-	if c, ok = parseOurs(prefix); ok && exactNumber(name[len(prefix):], n) {
+	if custom != nil {
+		c, ok = custom.parseOurs(prefix)
+	} else {
+		c, ok = parseOurs(prefix)
+	}
+	if ok && exactNumber(name[len(prefix):], n) {
 		c.Name, c.Number = name, n
 		return c, true
 	}
@@ -59,9 +74,12 @@ func findFleet(prefix string, fleet FleetID) int {
 	}
 }
 
+// semaphoreBase ends the names of Curator's SemaphoreV2, before the number.
+const semaphoreBase = "lease-"
+
 func foreignMode(prefix string) (mode Mode, permits int32) {
 	switch {
-	case strings.HasSuffix(prefix, "lease-"):
+	case strings.HasSuffix(prefix, semaphoreBase):
 		return Permit, 1
 	case strings.HasSuffix(prefix, "__READ__"), strings.HasSuffix(prefix, "__rlock__"), strings.HasPrefix(prefix, "read-"):
 		return Shared, 0

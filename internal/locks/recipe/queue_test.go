@@ -333,7 +333,7 @@ func TestTheQueueIsAsItsRulesSay(t *testing.T) {
 			},
 			"append three members": func(t *rapid.T) {
 				id, mode := lease(rapid.IntRange(0, 5).Draw(t, "lease")), Mode(rapid.IntRange(0, 1).Draw(t, "mode"))
-				for _, c := range All.Contenders(Contender{LeaseID: id, Mode: mode}) {
+				for _, c := range naming(All).Contenders(Contender{LeaseID: id, Mode: mode}) {
 					c.Number = next
 					insert(t, named(c))
 					next++
