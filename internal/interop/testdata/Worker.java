@@ -19,6 +19,7 @@ import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
 import org.apache.curator.framework.recipes.locks.Lease;
+import org.apache.curator.framework.recipes.locks.Revoker;
 import org.apache.curator.retry.RetryNTimes;
 import org.apache.zookeeper.ZooDefs;
 import org.apache.zookeeper.recipes.lock.LockListener;
@@ -137,6 +138,11 @@ final class Worker {
             }
             case "zookeeper-writelock":
                 return new Write(path);
+            case "curator-revoker":
+                return section -> {
+                    Revoker.attemptRevoke(curator, path); // path is that of the contender
+                    section.run();
+                };
             default:
                 throw new IllegalArgumentException(kind);
         }

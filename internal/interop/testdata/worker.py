@@ -11,6 +11,7 @@ import traceback
 
 from kazoo.client import KazooClient
 from kazoo.recipe.lock import Lock
+from kazoo.security import make_digest_acl
 
 client = None
 
@@ -19,6 +20,14 @@ class NamedLock(Lock):
     """Kazoo's Lock with the names of Curator's mutex and go-zookeeper's: docs/interop.md."""
     _NODE_NAME = "-lock-"
     _EXCLUDE_NAMES = ["-lock-"]
+
+
+def private(*others):
+    """A client whose nodes are for itself alone, and for those others to read."""
+    acl = [make_digest_acl("kazoo", "secret", all=True)] + [make_digest_acl(*who, read=True) for who in others]
+    c = KazooClient(hosts=sys.argv[1], timeout=int(sys.argv[2]) / 1000, default_acl=acl, auth_data=[("digest", "kazoo:secret")])
+    c.start(40)
+    return c
 
 
 saying = threading.Lock()
@@ -57,6 +66,10 @@ def recipe(kind, path):
         return locked(client.WriteLock(path, "worker"))
     if kind == "kazoo-read":
         return locked(client.ReadLock(path, "worker"))
+    if kind == "kazoo-private":
+        return locked(private().Lock(path, "worker"))
+    if kind == "kazoo-shown":
+        return locked(private(("fleet", "sesame")).Lock(path, "worker"))
     if kind == "kazoo-election":
         return client.Election(path, "worker").run
     raise ValueError(kind)
