@@ -3,7 +3,8 @@
 //
 // The programs are Curator 5.4 and the WriteLock of ZooKeeper's own recipes (testdata/Worker.java), Kazoo 2.8
 // (testdata/worker.py), and go-zookeeper's Lock (this test binary, started again). HBase cannot run here: the Go program
-// follows the rules of its ZKInterProcessLock. The gateway is the real binary.
+// follows the rules of its ZKInterProcessLock. The home-made recipe (homemade_test.go) is our own, of those that people
+// write from ZooKeeper's page of recipes. The gateway is the real binary.
 //
 // A pair is a namespace's dialect and a mode of ours, and a kind of client. Both parties take the same lock again and again. Who holds
 // it reads a counter from a file, waits, writes one more, and notes when it began and ended on CLOCK_MONOTONIC, which all

@@ -66,7 +66,8 @@ func TestPairsThatTheTableCallsSafeExcludeEachOther(t *testing.T) {
 // Otherwise the test above could not fail.
 func TestPairsThatTheTableCallsUnsafeAreCaught(t *testing.T) {
 	w := newWorld(t)
-	each(t, []pair{{"native", "exclusive", "kazoo-lock", "no"}, {"kazoo", "exclusive", "curator-mutex", "no"}, {"native", "exclusive", "curator-write", "no"}},
+	each(t, []pair{{"native", "exclusive", "kazoo-lock", "no"}, {"kazoo", "exclusive", "curator-mutex", "no"}, {"native", "exclusive", "curator-write", "no"},
+		{"native", "exclusive", "home-made-write", "no"}},
 		func(t *testing.T, p pair) {
 			c := w.contest(t, p, 2*time.Millisecond)
 			v, err := c.until(func(v verdict) bool { return v.overlaps > 20 && v.lost > 0 })

@@ -120,6 +120,10 @@ func (w *worker) job(words []string, stop <-chan struct{}) error {
 		lock = zk.NewLock(w.conn, path, zk.WorldACL(zk.PermAll))
 	case "hbase-write", "hbase-read":
 		lock = &hbaseLock{conn: w.conn, dir: path, kind: strings.TrimPrefix(kind, "hbase-")}
+	case "home-made-write":
+		lock = &homeMadeLock{conn: w.conn, dir: path, letter: "W"}
+	case "home-made-read":
+		lock = &homeMadeLock{conn: w.conn, dir: path, letter: "R"}
 	default:
 		return fmt.Errorf("no such kind: %s", kind)
 	}

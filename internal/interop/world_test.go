@@ -107,8 +107,14 @@ const (
 	briefSession  = 4 * time.Second  // of those that are killed or frozen
 )
 
-// dialects are the namespaces of every world: each is called as its dialect.
+// dialects are the namespaces of every world: each is called as its dialect. There is one more, for the
+// home-made recipe.
 var dialects = []string{"native", "curator-rw", "kazoo", "all"}
+
+const (
+	custom   = "custom"
+	homeMade = "custom exclusive={id}-W- shared={id}-R-"
+)
 
 // world is a part of ZooKeeper that a test has to itself, and a gateway on it.
 type world struct {
@@ -142,7 +148,7 @@ func newWorld(t testing.TB, flags ...string) *world {
 		}
 	}
 	w.conn = conn
-	for _, d := range dialects {
+	for _, d := range append(dialects, custom) {
 		w.mkdir("/"+d, nil)
 	}
 	w.fleet("/lockkeeper", flags)
@@ -165,6 +171,7 @@ func (w *world) fleet(root string, flags []string) {
 	for _, d := range dialects {
 		w.flags = append(w.flags, "--namespace="+d+"="+w.root+"/"+d+":"+d)
 	}
+	w.flags = append(w.flags, "--namespace="+custom+"="+w.root+"/"+custom+":"+homeMade)
 	w.Client = apitest.New(w.t, "http://"+w.listen)
 	w.startGateway()
 	w.t.Cleanup(func() {
