@@ -115,7 +115,7 @@ func (m *Manager) applyAdded(q *queue, c *zk.Change, now time.Duration) {
 	contender := m.entry(q, &parsed)
 	m.addContender(q, contender, c.Listed)
 	if contender.Ours {
-		m.witnessed.drop(contender.LeaseID) // a server that lagged lacked it
+		m.unwitness(q, contender) // a server that lagged lacked it
 	}
 	if !contender.Ours || contender.Unknown {
 		if c.Listed {
@@ -208,6 +208,7 @@ func (m *Manager) applyRemoved(q *queue, c *zk.Change, now time.Duration) {
 	q.shown(contender.Name)
 	m.removedFromDelay(q, &contender, c.Listed)
 	m.removeContender(q, contender.Name)
+	m.wordGone(q, &contender)
 	m.judge(q, c, now)
 }
 

@@ -12,8 +12,8 @@ import (
 // An administrator ends what is not his. A lease of this gateway ends like any
 // other, by m.end: its client is told why. The contenders of another gateway's
 // lease are deleted, all of them in one transaction; that gateway is sent the event
-// and tells its client that the lease was removed, while this one remembers
-// why. Another program's contender is deleted at the version that was looked at.
+// and tells its client that the lease was removed, or why when it has heard (notices.go), while this one remembers
+// it. Another program's contender is deleted at the version that was looked at.
 // No lock delay follows any of it.
 
 // verdict is why an administrator ends something, and in what words.
@@ -71,6 +71,7 @@ func (m *Manager) strike(b *blow) {
 		b.paths = append(b.paths, p.path())
 		m.verdicts[p.c] = b.verdict // the event may come before the answer
 	}
+	m.tellVerdict(noticeVerdict, b.verdict, parts) // before it is handed over
 	m.submit(w, func(res zk.Result) {
 		switch {
 		case res.Outcome == zk.Done:
@@ -89,6 +90,7 @@ func (m *Manager) acquit(parts []part) {
 	for _, p := range parts {
 		delete(m.verdicts, p.c)
 	}
+	m.tellVerdict(noticeAcquitted, verdict{}, parts)
 }
 
 // struck remembers why a lease of another gateway was ended: who asks here is told.
@@ -104,7 +106,9 @@ func (m *Manager) struck(b *blow) {
 	if i := b.at.q.noted().infos[c.Name]; i != nil {
 		p.ttl = i.record.ttl()
 	}
+	p.struck = true
 	m.history.add(c.LeaseID, p)
+	m.tell(notice{kind: noticeStruck, lease: c.LeaseID, at: b.at, why: b.verdict})
 }
 
 // errEnded: it had ended, or ended for another reason meanwhile.

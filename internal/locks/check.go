@@ -16,7 +16,7 @@ import (
 func (m *Manager) CheckAll() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return errors.Join(m.checkLeases(), m.checkQueues(), m.checkDelays())
+	return errors.Join(m.checkLeases(), m.checkQueues(), m.checkDelays(), m.checkBack())
 }
 
 func (m *Manager) checkLeases() (err error) {
@@ -137,6 +137,32 @@ func (m *Manager) checkDelays() (err error) {
 	}
 	if len(m.delays.byID) != m.delays.line.Len() {
 		fail("%d lock delays, %d in line", len(m.delays.byID), m.delays.line.Len())
+	}
+	return err
+}
+
+func (m *Manager) checkBack() (err error) {
+	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
+	n, waiting := 0, 0
+	for dir, list := range m.back.locks {
+		n += len(list)
+		if len(list) == 0 || list[0].about == "" {
+			fail("%s: what is held back waits for nothing", dir)
+		}
+		for _, h := range list {
+			if h.about != "" {
+				waiting++
+			}
+		}
+	}
+	if n != m.back.n {
+		fail("%d events are held back; counted %d", n, m.back.n)
+	}
+	for _, list := range m.back.waiting {
+		waiting -= len(list)
+	}
+	if waiting != 0 {
+		fail("%d events wait for a word that will not find them", waiting)
 	}
 	return err
 }

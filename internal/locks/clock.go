@@ -73,9 +73,10 @@ func (m *Manager) tick(now time.Duration) time.Duration {
 	late := now - c.expected
 	c.beat = now
 	m.lookAtConnection()
+	m.releaseDue(now)
 	if !m.trusted() {
 		c.trusted = false
-		return clockTick
+		return m.soonest(clockTick, now)
 	}
 	switch {
 	case !c.trusted && c.lastTrusted != 0:
@@ -88,7 +89,7 @@ func (m *Manager) tick(now time.Duration) time.Duration {
 	m.pumpReads()
 	m.settleDeferred(now)
 	if m.draining {
-		return clockTick
+		return m.soonest(clockTick, now)
 	}
 	m.endDelays(now)
 	for m.expiring < expiryWindow {
@@ -107,6 +108,14 @@ func (m *Manager) tick(now time.Duration) time.Duration {
 	}
 	if next, ok := m.delays.next(); ok {
 		sleep = min(sleep, max(next-now, 0))
+	}
+	return m.soonest(sleep, now)
+}
+
+// soonest is how long to sleep so that no event is held back for too long.
+func (m *Manager) soonest(sleep, now time.Duration) time.Duration {
+	if next, ok := m.back.next(); ok {
+		return min(sleep, max(next-now, 0))
 	}
 	return sleep
 }

@@ -51,7 +51,7 @@ func (m *Manager) Destroy(ctx context.Context, req DestroyRequest) (DestroyAnswe
 		var e *Error
 		switch {
 		case err == nil:
-			m.tellDestroyed(&req)
+			m.destroyed(&req)
 			return answer, nil
 		case errors.As(err, &e) && e.Code == CodeLockInUse: // newcomers
 		default:
@@ -81,10 +81,20 @@ func (m *Manager) wholeQueue(q *queue) (trees []*tree) {
 	return trees
 }
 
-// tellDestroyed tells that a lock was destroyed, after the ends of everybody in it.
-func (m *Manager) tellDestroyed(req *DestroyRequest) {
+// destroyed tells here and elsewhere that a lock was destroyed.
+func (m *Manager) destroyed(req *DestroyRequest) {
 	m.mu.Lock()
 	defer m.unlock()
+	m.tellDestroyed(req)
+	ns := req.NS
+	if ns == "" {
+		ns = DefaultNamespace
+	}
+	m.tell(notice{kind: noticeDestroyed, lock: place{ns, req.Lock}, why: verdict{ReasonDestroyed, req.Reason}, zxid: m.writerZxid()})
+}
+
+// tellDestroyed tells that a lock was destroyed, after the ends of everybody in it; mu is held.
+func (m *Manager) tellDestroyed(req *DestroyRequest) {
 	ns := req.NS
 	if ns == "" {
 		ns = DefaultNamespace
@@ -92,6 +102,6 @@ func (m *Manager) tellDestroyed(req *DestroyRequest) {
 	if s := m.spaces[ns]; s != nil && m.telling() {
 		e := m.event(events.LockDestroyed, s.path(req.Lock), "")
 		e.NS, e.Lock, e.Detail = ns, req.Lock, req.Reason
-		m.opt.Events.Publish(e)
+		m.publish(e)
 	}
 }

@@ -78,6 +78,11 @@
 // in the order that internal/events promises. All of it is published in events.go,
 // with the lock held; what has been told of a contender is in sights.go.
 //
+// Why a lease ended is known to the gateway that ran it, and to the one whose
+// administrator ended it. They tell the others (notices.go), which hold the end back from
+// their events for a second at most until they have heard (heldback.go). What is
+// heard explains what the replica has shown, and never does more than that: hearsay.go.
+//
 // # Ephemeral leases
 //
 // Their contenders go with the gateway's session; ephemeral.go says how they end, and

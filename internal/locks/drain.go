@@ -29,6 +29,12 @@ func (m *Manager) Drain(ctx context.Context) error {
 	m.endEphemerals(m.clock.Now().Boot())
 	session := m.session
 	m.unlock()
+	defer func() {
+		m.mu.Lock()
+		m.notices.over = true
+		m.wakeFollowers()
+		m.unlock()
+	}()
 	if session == nil {
 		return nil
 	}

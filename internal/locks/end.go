@@ -88,7 +88,7 @@ func (m *Manager) deleted(l *lease, w *zk.Write, res zk.Result) {
 		m.resolve(l)
 	case errors.Is(res.Err, zk.ErrNoNode):
 		if byTime {
-			l.why = causeOf(ReasonRemoved) // somebody else was quicker
+			l.why = causeOf(m.takenBy(l)) // somebody else was quicker
 		}
 		for s := range l.slots {
 			s.gone = s.gone || res.Culprit < 0 || s.path() == w.Ops[res.Culprit].Path
@@ -286,7 +286,7 @@ func (m *Manager) absent(id recipe.LeaseID) *Error {
 	if past, ok := m.history.get(id); ok {
 		return endedError(past.reason).because(past.words)
 	}
-	if seen, ok := m.witnessed.get(id); m.orphans[id] != nil || ok && seen.reason == ReasonGatewayLeft {
+	if seen, ok := m.witnessed.get(id); m.orphans[id] != nil || ok && !seen.heard && seen.reason == ReasonGatewayLeft {
 		return endedError(ReasonGatewayLeft)
 	}
 	if !m.trusted() {
@@ -304,13 +304,13 @@ func (m *Manager) absent(id recipe.LeaseID) *Error {
 	case m.newer[id] > 0 && (p == nil || !p.registered || string(owner) == m.session.ID()):
 		return needsNewer()
 	case string(owner) == m.session.ID():
-		return endedError(ReasonUnknown)
+		return m.heardGone(id)
 	case p != nil && p.registered:
 		return m.notOwner(id)
 	case p != nil && p.contenders > 0, m.peers[id.Gateway()] != nil && m.peers[id.Gateway()].contenders > 0:
 		return m.unavailable() // its gateway is gone; it is being taken over
 	}
-	gone := endedError(ReasonUnknown)
+	gone := m.heardGone(id)
 	_, own := m.ids[id.Gateway()]
 	gone.stranger = !own && m.peers[id.Gateway()] == nil
 	return gone

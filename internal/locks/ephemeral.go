@@ -61,7 +61,7 @@ func (m *Manager) lossReason(l *lease) Reason {
 	if l.ephemeral() && !lives {
 		return ReasonGatewayLeft
 	}
-	return ReasonRemoved
+	return m.takenBy(l)
 }
 
 // lossOf is that of a contender of another gateway's lease, as far as one can tell.

@@ -64,7 +64,7 @@ func (m *Manager) tellNode(c *zk.Change, q *queue) {
 // tellQueued tells of a contender that the replica shows for the first time.
 func (m *Manager) tellQueued(q *queue, c *recipe.Contender) {
 	if m.telling() {
-		m.opt.Events.Publish(m.contenderEvent(events.LeaseQueued, q, c))
+		m.publish(m.contenderEvent(events.LeaseQueued, q, c))
 	}
 }
 
@@ -82,7 +82,7 @@ func (m *Manager) tellGranted(q *queue, c *recipe.Contender, l *lease) {
 		e = m.contenderEvent(events.LeaseGranted, q, c)
 		e.FencingToken = m.tokenOf(q, c)
 	}
-	m.opt.Events.Publish(e)
+	m.publish(e)
 }
 
 // tellEnded tells the end of a lease of this gateway, and why.
@@ -103,7 +103,11 @@ func (m *Manager) tellSlotEnded(l *lease, s *slot, reason Reason) {
 	if l.wasHeld || l.phase == held {
 		e.FencingToken = m.fencingToken(l.czxid)
 	}
-	m.opt.Events.Publish(e)
+	if reason == ReasonRemoved && m.hopes() {
+		m.holdEnd(e, l.id(), nil, false) // by whom, another gateway may tell
+		return
+	}
+	m.publish(e)
 }
 
 // tellUpdated tells that owner, metadata, TTL or holds of a lease of this gateway
@@ -123,7 +127,7 @@ func (m *Manager) tellSlotUpdated(l *lease, s *slot) {
 	if l.phase == held || l.phase == ending && l.wasHeld {
 		e.FencingToken = m.fencingToken(l.czxid)
 	}
-	m.opt.Events.Publish(e)
+	m.publish(e)
 }
 
 // tellReplaced tells of a downgrade by another gateway.
@@ -131,7 +135,7 @@ func (m *Manager) tellReplaced(q *queue, next *recipe.Contender) {
 	if s := m.sights[next]; m.telling() && !s.mute {
 		e := m.contenderEvent(events.LeaseUpdated, q, next)
 		e.FencingToken = m.tokenOf(q, next)
-		m.opt.Events.Publish(e)
+		m.publish(e)
 	}
 }
 
@@ -152,7 +156,7 @@ func endType(reason Reason) events.Type {
 }
 
 // tellRemoved tells that the replica is about to lose a contender that is no
-// lease of this gateway's. Why, only its own gateway could say, and whoever ended it.
+// lease of this gateway's. Why, only its own gateway can say, and whoever ended it: hearsay.go.
 func (m *Manager) tellRemoved(q *queue, name string) {
 	if !m.telling() {
 		return
@@ -170,13 +174,14 @@ func (m *Manager) tellRemoved(q *queue, name string) {
 	if e.Foreign {
 		e.Reason = string(ReasonRemoved)
 	}
+	var own *verdict
 	if v, ok := m.verdicts[c]; ok {
-		e.Type, e.Reason, e.Detail = endType(v.reason), string(v.reason), v.words
+		own = &v
 	}
 	if s.held {
 		e.FencingToken = m.tokenOf(q, c)
 	}
-	m.opt.Events.Publish(e)
+	m.tellLoss(e, q.path+"/"+c.Name, c, own)
 }
 
 // tellGateway tells that a gateway has registered.

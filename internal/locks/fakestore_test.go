@@ -43,6 +43,8 @@ type fakeStore struct {
 
 	skew time.Duration // of ZooKeeper's clock against this machine's
 
+	hearsay bool // gateways may be followed
+
 	deleted func(path string) // told of every deletion; s.mu is held
 
 	// What servers that lag still show, while recording: the last states, and

@@ -129,6 +129,7 @@ func (m *Manager) piece(v verdict, trees []*tree) (piece []*tree, w *zk.Write) {
 		for _, p := range t.parts {
 			m.verdicts[p.c] = v
 		}
+		m.tellVerdict(noticeVerdict, v, t.parts)
 	}
 	return piece, w
 }

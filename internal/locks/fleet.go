@@ -66,6 +66,7 @@ func (m *Manager) applyRegistration(c *zk.Change, now time.Duration) {
 		m.readRegistration(id)
 		if !p.entry { // else a takeover makes it, to make sure that there was none, and deletes it
 			p.told = true
+			m.joinedSource(id, now)
 			m.tellGateway(events.GatewayJoined, id)
 		}
 	case zk.NodeRemoved:
@@ -75,6 +76,7 @@ func (m *Manager) applyRegistration(c *zk.Change, now time.Duration) {
 		}
 		p.registered, p.told, p.about, p.vigil = false, false, nil, vigil{}
 		m.abandon(id)
+		m.leftSource(id)
 		m.forgetPeer(id, p)
 		m.considerTakeovers(now)
 	}

@@ -50,7 +50,7 @@ func (s *fakeStore) gateway(t *testing.T) *gate {
 func (s *fakeStore) gatewayOn(t *testing.T, store Store) *gate {
 	t.Helper()
 	g := &gate{t: t, s: s, stopped: make(chan error, 1), hub: events.New(events.Options{Ring: ring})}
-	g.m = New(Options{Store: store, Root: "/lockkeeper", SessionTimeout: 10 * time.Second, Clock: s.clock, Events: g.hub,
+	g.m = New(Options{Store: store, Root: "/lockkeeper", SessionTimeout: 10 * time.Second, Clock: s.clock, Events: g.hub, Hearsay: s.hearsay,
 		Registration: Registration{Address: fmt.Sprintf("gateway-%d:8080", len(s.watchers)+1), Version: "1.2.3", Started: 1_700_000_000_000}})
 	ctx, cancel := context.WithCancel(t.Context())
 	g.cancel = cancel

@@ -16,6 +16,7 @@ type history struct {
 	byID  map[recipe.LeaseID]past
 	order []recipe.LeaseID // in the order of their ends, from head on
 	head  int
+	gone  uint64 // how many there were before head: the one at head is the gone-th that there ever was
 	// heirless are those that held and whose lock nobody has been granted since,
 	// in the order of their ends.
 	heirless map[place][]recipe.LeaseID
@@ -50,6 +51,32 @@ func (h *history) add(id recipe.LeaseID, p past) {
 	}
 }
 
+// revise replaces what is remembered of a lease; who was granted its lock next stays.
+func (h *history) revise(id recipe.LeaseID, p past) {
+	old, ok := h.byID[id]
+	if !ok {
+		return
+	}
+	if old.next != nil {
+		p.next = old.next
+	}
+	if p.held == 0 || p.next != nil {
+		h.settle(id, old)
+	}
+	h.byID[id] = p
+}
+
+// from lists leases in the order of their ends, at most so many, from the at-th that there ever was on; next is where it goes
+// on. It is at when there is nothing more.
+func (h *history) from(at uint64, most int) (list []recipe.LeaseID, next uint64) {
+	for at = max(at, h.gone); at-h.gone < uint64(len(h.order)-h.head) && len(list) < most; at++ {
+		if id := h.order[h.head+int(at-h.gone)]; h.has(id) {
+			list = append(list, id)
+		}
+	}
+	return list, at
+}
+
 // settle takes a lease from those whose lock waits for its next holder.
 func (h *history) settle(id recipe.LeaseID, p past) {
 	if p.held == 0 || p.next != nil {
@@ -81,6 +108,7 @@ func (h *history) pop() {
 	h.drop(h.order[h.head])
 	h.order[h.head] = ""
 	h.head++
+	h.gone++
 	if h.head > len(h.order)/2 {
 		h.order = append(h.order[:0], h.order[h.head:]...)
 		h.head = 0

@@ -67,6 +67,9 @@ type Options struct {
 	Events  *events.Hub // nil: nobody is told
 	// Registration is written into this gateway's registration node.
 	Registration Registration
+	// Hearsay is set where other gateways are followed (Hear, Following): the ends of leases whose reason they may know are
+	// told a moment later.
+	Hearsay bool
 }
 
 // Registration is what a gateway tells others of itself.
@@ -126,6 +129,7 @@ type Manager struct {
 	newer      map[recipe.LeaseID]int        // contenders in the replica whose names are of a later release
 	sights     map[*recipe.Contender]sight   // of contenders in the replica that are no lease of this gateway's
 	verdicts   map[*recipe.Contender]verdict // of contenders that an administrator ends here and that are no lease of this gateway's
+	hearsay                                  // what gateways tell each other
 	deferred   map[*queue]struct{}           // queues whose grants wait for trust
 	hazardous  map[*queue]struct{}           // queues with contenders that may not be read
 	synced     bool                          // the replica holds the whole tree
@@ -181,6 +185,7 @@ func New(opt Options) *Manager {
 		parts:     map[recipe.LeaseID]*parts{},
 		orphans:   map[recipe.LeaseID]*orphan{},
 		newer:     map[recipe.LeaseID]int{},
+		hearsay:   newHearsay(),
 	}
 	m.shortTTL = shortTTLWarning(m.failoverTTL())
 	var nonce [4]byte
@@ -207,6 +212,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.runSweeper(ctx) })
 	group.Go(func() error { return m.runVigil(ctx) })
 	err = group.Wait()
+	m.releaseAll()
 	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
 		return nil
 	}

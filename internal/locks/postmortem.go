@@ -8,8 +8,8 @@ import (
 )
 
 // Postmortems: what is remembered of an ended lease, for an hour. The gateway that
-// ran it knows why it ended. Another one has seen the contender go, and says so
-// (reason unknown) when nobody is there any more who knows better. An entry takes
+// ran it knows why it ended, and tells the others (notices.go). Who has not been told has seen the
+// contender go, and says so (reason unknown) when nobody is there any more who knows better. An entry takes
 // some 400 bytes (less than 450), and each of the two memories has at most maxHistory of them.
 
 // past is what is remembered of an ended lease.
@@ -28,6 +28,8 @@ type past struct {
 	// doubtful: nobody knew when the contender was created, so the listing that
 	// lacked it may have come from a server that lags. It may be there again.
 	doubtful bool
+	struck   bool // another gateway ran it, and this one has ended it
+	heard    bool // the gateway that ran it, or that ended it, has told
 }
 
 // heir is who was granted the lock next.
@@ -61,6 +63,8 @@ func (m *Manager) remember(l *lease, now time.Duration) {
 		p.waited = max(p.waited-p.held, 0)
 	}
 	m.history.add(l.id(), p)
+	m.tell(notice{kind: noticeEnded, lease: l.id(), at: part{l.q, l.contender}})
+	m.wordGone(l.q, l.contender)
 	if k := m.keys[l.key()]; k != nil && l.key() != "" {
 		m.keyEnded(k, l.reason())
 	}
@@ -85,6 +89,14 @@ func (m *Manager) witness(q *queue, name string, now time.Duration) {
 	if s.held {
 		p.fencingToken, p.held = m.tokenOf(q, c), max(now-s.since, 1)
 		p.waited = max(p.waited-p.held, 0)
+	}
+	if w := m.words[subject(c.LeaseID)]; w != nil {
+		if w.ended {
+			p = w.end // first-hand
+		}
+		if reason, words := w.outcome(nil); reason != ReasonUnknown {
+			p.reason, p.words = reason, words
+		}
 	}
 	m.witnessed.add(c.LeaseID, p)
 }
@@ -141,11 +153,15 @@ func (m *Manager) recall(id recipe.LeaseID) (past, *Error) {
 	if p, ok := m.history.get(id); ok {
 		return p, nil
 	}
+	p, seen := m.witnessed.get(id)
+	if seen && p.heard {
+		return p, nil // from the gateway that ran it
+	}
 	err := m.absent(id)
 	if err.Code == CodeNotOwner {
 		return past{}, err // its gateway knows better
 	}
-	if p, ok := m.witnessed.get(id); ok {
+	if seen {
 		return p, nil
 	}
 	if err.Code == CodeEnded {

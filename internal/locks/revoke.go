@@ -331,6 +331,6 @@ func (m *Manager) tellRevokeRequested(at part, words string) {
 	if m.telling() {
 		e := m.contenderEvent(events.LeaseRevokeRequested, at.q, at.c)
 		e.Detail = words
-		m.opt.Events.Publish(e)
+		m.publish(e)
 	}
 }

@@ -67,6 +67,7 @@ func (m *Manager) readRegistration(id recipe.GatewayID) {
 				m.log.Error("a gateway's registration cannot be read", "gateway", id, "err", err)
 			}
 			p.about = &introduction{address: r.Address, version: r.Version, started: time.UnixMilli(r.Started).UTC()}
+			m.sourcesChanged()
 		})
 	})
 }

@@ -79,4 +79,9 @@ func (m *Manager) seenHolding(q *queue, c *recipe.Contender, now time.Duration, 
 	if tell {
 		m.tellGranted(q, c, nil)
 	}
+	if c.Ours && !c.Unknown && oneOfSeveral(c) { // the last of its contenders to come, or to come first, is that of all
+		for _, at := range m.parts[c.LeaseID].whole() {
+			m.seenHolding(at.q, at.c, now, listed)
+		}
+	}
 }

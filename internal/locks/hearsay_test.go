@@ -1,0 +1,542 @@
+package locks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// ear is how one gateway of a test hears another one.
+type ear struct{ stalled atomic.Bool }
+
+// hears has a gateway follow another one; what that one tells takes so long.
+func (g *gate) hears(from *gate, delay time.Duration) *ear {
+	synctest.Wait() // the registration is seen
+	e, ctx, id := &ear{}, g.t.Context(), from.id()
+	g.m.Following(id, true)
+	go func() {
+		for since := ""; ; {
+			lines, at, more := from.m.News(since)
+			switch {
+			case len(lines) > 0:
+				for time.Sleep(delay); e.stalled.Load() && ctx.Err() == nil; {
+					time.Sleep(10 * time.Millisecond)
+				}
+				g.m.Hear(id, lines)
+				since = at
+			case more == nil:
+				g.m.Following(id, false)
+				return
+			default:
+				select {
+				case <-more:
+				case <-ctx.Done():
+					return
+				}
+				since = at
+			}
+		}
+	}()
+	synctest.Wait()
+	return e
+}
+
+// talk has gateways follow each other.
+func talk(gates ...*gate) {
+	for i, g := range gates {
+		for j, other := range gates {
+			if i != j {
+				g.hears(other, time.Duration(i+1)*time.Millisecond)
+			}
+		}
+	}
+}
+
+var endTypes = []events.Type{events.LeaseReleased, events.LeaseExpired, events.LeaseCancelled, events.LeaseUnclaimed, events.LeaseRemoved, events.LeaseRevoked}
+
+// story is what a gateway has told of a lock's leases.
+func (g *gate) story(lock string) (words []string) {
+	synctest.Wait()
+	for _, e := range g.hub.Recent(events.Filter{Types: events.Types(append(leaseTypes, events.LeaseRevoked, events.LockDestroyed)...)}, ring) {
+		if e.Lock == lock {
+			words = append(words, fmt.Sprintf("%v %s %s %s", e.Type, e.LeaseID, e.Reason, e.Detail))
+		}
+	}
+	return words
+}
+
+// reasons are the ends that a gateway has told of a lock.
+func (g *gate) reasons(lock string) (words []string) {
+	synctest.Wait()
+	for _, e := range g.hub.Recent(events.Filter{Types: events.Types(endTypes...)}, ring) {
+		if e.Lock == lock {
+			words = append(words, strings.TrimSpace(e.Reason+" "+e.Detail))
+		}
+	}
+	return words
+}
+
+func wantSameStory(t *testing.T, lock string, gates ...*gate) {
+	t.Helper()
+	want := gates[0].story(lock)
+	if len(want) == 0 {
+		t.Errorf("nothing was told of %s", lock)
+	}
+	for i, g := range gates[1:] {
+		if got := g.story(lock); !slices.Equal(got, want) {
+			t.Errorf("gateway %d tells of %s\n\t%s\nthe first one\n\t%s", i+2, lock, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+		}
+	}
+}
+
+func fleetScene(t *testing.T, f func(t *testing.T, s *fakeStore)) {
+	t.Helper()
+	scene(t, func(t *testing.T, s *fakeStore) {
+		s.hearsay = true
+		f(t, s)
+	})
+}
+
+func TestEveryGatewayTellsTheSameStory(t *testing.T) {
+	ends := map[string]struct {
+		end  func(one, two *gate)
+		want string
+	}{
+		"released": {func(one, _ *gate) { one.mustRelease(one.mustHold(deploy())) }, "released"},
+		"expired":  {func(one, _ *gate) { one.mustHold(deploy()) }, "expired"},
+		"cancelled": {func(one, two *gate) {
+			holder := two.mustHold(deploy())
+			one.mustRelease(one.mustAcquire(AcquireRequest{Lock: "deploy", TTL: time.Minute, Async: true}))
+			two.mustRelease(holder)
+		}, "cancelled"},
+		"wait elapsed": {func(one, two *gate) {
+			holder := two.mustHold(deploy())
+			_, err := one.acquire(AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: time.Second})
+			wantCode(one.t, err, CodeWaitElapsed)
+			two.mustRelease(holder)
+		}, "wait_elapsed"},
+		"unclaimed": {func(one, two *gate) {
+			holder := two.mustHold(deploy())
+			one.mustAcquire(AcquireRequest{Lock: "deploy", TTL: 2 * time.Second, Async: true})
+			two.mustRelease(holder)
+		}, "unclaimed"},
+		"broken by its own gateway": {func(one, _ *gate) {
+			if err := one.breakLease(one.mustHold(deploy()), "burnt down"); err != nil {
+				one.t.Error(err)
+			}
+		}, "revoked burnt down"},
+		"broken by another gateway": {func(one, two *gate) {
+			l := one.mustHold(deploy())
+			synctest.Wait()
+			if err := two.breakLease(l, "burnt down"); err != nil {
+				one.t.Error(err)
+			}
+			time.Sleep(10 * time.Millisecond)
+			_, err := one.heartbeat(l)
+			if e := wantCode(one.t, err, CodeEnded); e.Reason != ReasonRevoked || !strings.Contains(e.Detail, "burnt down") {
+				one.t.Errorf("its client is told %+v", e)
+			}
+		}, "revoked burnt down"},
+		"reaped by another gateway": {func(one, two *gate) {
+			one.mustHold(deploy())
+			synctest.Wait()
+			if a, err := two.m.Reap(two.t.Context(), ReapRequest{Lock: "deploy", Reason: "old"}); err != nil || len(a.Reaped) != 1 {
+				one.t.Errorf("%+v %v", a, err)
+			}
+		}, "revoked old"},
+		"destroyed by another gateway": {func(one, two *gate) {
+			l := one.mustHold(deploy())
+			synctest.Wait()
+			if a, err := two.m.Destroy(two.t.Context(), DestroyRequest{Lock: "deploy", Reason: "no more"}); err != nil || a.Ended != 1 {
+				one.t.Errorf("%+v %v", a, err)
+			}
+			time.Sleep(10 * time.Millisecond)
+			one.wantState(l, Ended, ReasonDestroyed)
+			if n := len(one.tells(events.LockDestroyed)); n != 1 {
+				one.t.Errorf("its destruction is told %d times", n)
+			}
+		}, "destroyed no more"},
+		"deleted by another program": {func(one, _ *gate) {
+			l := one.mustHold(deploy())
+			synctest.Wait()
+			one.s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
+		}, "removed"},
+		"expired with a lock delay": {func(one, two *gate) {
+			one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Second, LockDelay: 20 * time.Second})
+			two.mustAcquire(AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+			time.Sleep(5 * time.Second)
+			if told := two.reasons("deploy"); len(told) != 1 {
+				one.t.Errorf("its place stays, and its end is told as %v", told)
+			}
+		}, "expired"},
+		"several locks": {func(one, two *gate) {
+			l := one.mustHold(AcquireRequest{TTL: time.Hour, Group: []Want{{Lock: "deploy"}, {Lock: "other"}}})
+			synctest.Wait()
+			if err := two.breakLease(l, "burnt down"); err != nil {
+				one.t.Error(err)
+			}
+			time.Sleep(10 * time.Millisecond)
+			wantSameStory(one.t, "other", one, two)
+		}, "revoked burnt down"},
+	}
+	for name, test := range ends {
+		t.Run(name, func(t *testing.T) {
+			fleetScene(t, func(t *testing.T, s *fakeStore) {
+				one, two, three := s.gateway(t), s.gateway(t), s.gateway(t)
+				talk(one, two, three)
+				test.end(one, two)
+				time.Sleep(time.Minute)
+				last := three.mustHold(deploy())
+				three.mustRelease(last)
+				time.Sleep(time.Minute)
+				wantSameStory(t, "deploy", one, two, three)
+				if told := one.reasons("deploy"); !slices.Contains(told, test.want) {
+					t.Errorf("told %q, want %q", told, test.want)
+				}
+				checkAll(t, s, one, two, three)
+			})
+		})
+	}
+}
+
+func TestAPostmortemIsTheSameAtEveryGatewayAndOutlivesTheOneThatRanTheLease(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		talk(one, two)
+		first := one.mustHold(AcquireRequest{Lock: "deploy", TTL: 20 * time.Second, Owner: "me"})
+		next := two.mustAcquire(AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "you", Async: true})
+		time.Sleep(5 * time.Second)
+		if _, err := one.heartbeat(first); err != nil {
+			t.Fatal(err)
+		}
+		broken := one.mustHold(AcquireRequest{Lock: "other", TTL: time.Hour})
+		synctest.Wait()
+		if err := two.breakLease(broken, "burnt down"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(25 * time.Second)
+		two.wantState(next, Held, "")
+		if _, err := two.heartbeat(next); err != nil {
+			t.Fatal(err)
+		}
+		var late *gate
+		same := func(when string) {
+			t.Helper()
+			for i, g := range []*gate{two, late} {
+				if g == nil {
+					continue
+				}
+				p := g.mustPostmortem(first)
+				if p.Reason != ReasonExpired || p.Owner != "me" || p.TTL != 20*time.Second || !about(p.HeldFor, 25*time.Second) || !about(p.LastHeartbeat, 20*time.Second) ||
+					p.FencingToken != first.FencingToken || p.Next == nil || p.Next.LeaseID != next.ID || p.Next.Owner != "you" || !about(time.Since(p.EndedAt), p.EndedAgo) {
+					t.Errorf("%s: gateway %d says %+v, next %+v", when, i, p, p.Next)
+				}
+				if p := g.mustPostmortem(broken); p.Reason != ReasonRevoked || p.Detail != "burnt down" || p.TTL != time.Hour || p.FencingToken != broken.FencingToken {
+					t.Errorf("%s: gateway %d says %+v", when, i, p)
+				}
+			}
+		}
+		same("while it lives")
+		late = s.gateway(t)
+		late.hears(one, time.Millisecond)
+		late.hears(two, time.Millisecond)
+		time.Sleep(time.Second)
+		same("told to one that came later")
+		one.crash()
+		time.Sleep(time.Minute)
+		same("after its death")
+		for _, g := range []*gate{two, late} {
+			_, err := g.heartbeat(first)
+			if e := wantCode(t, err, CodeEnded); e.Reason != ReasonExpired {
+				t.Errorf("its client is told %+v", e)
+			}
+		}
+	})
+}
+
+func TestAnEndIsToldAtMostASecondLateWhenTheWordDoesNotCome(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		stream := two.hears(one, time.Millisecond)
+		l := one.mustHold(deploy())
+		waiter := two.mustAcquire(AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		synctest.Wait()
+		before := len(two.story("deploy"))
+		stream.stalled.Store(true)
+		one.mustRelease(l)
+		synctest.Wait()
+		ended := time.Now()
+		two.wantState(waiter, Held, "") // nothing but the telling waits
+		other := two.mustHold(AcquireRequest{Lock: "other", TTL: time.Hour})
+		if told := two.story("other"); len(told) != 2 {
+			t.Errorf("another lock's events wait too: %v", told)
+		}
+		two.mustRelease(other)
+		third := one.mustAcquire(AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		time.Sleep(time.Until(ended.Add(holdBack - time.Millisecond)))
+		if told := two.story("deploy"); len(told) != before {
+			t.Errorf("told too early: %v", told[before:])
+		}
+		time.Sleep(2 * time.Millisecond)
+		wantWords(t, two.story("deploy")[before:], "lease.removed "+l.ID+" unknown ", "lease.granted "+waiter.ID+"  ", "lease.queued "+third.ID+"  ")
+		for _, e := range two.hub.Recent(events.Filter{Types: events.Types(append(endTypes, events.LeaseGranted)...)}, ring) {
+			if e.LeaseID == waiter.ID && !e.Time.Equal(ended.UTC()) || e.LeaseID == l.ID && e.Type == events.LeaseRemoved && !e.Time.Equal(ended.UTC()) {
+				t.Errorf("%v is said to have happened at %v, it was at %v", e.Type, e.Time, ended)
+			}
+		}
+		if _, err := two.postmortem(l); err == nil {
+			t.Error("a postmortem of what nobody has told")
+		}
+		stream.stalled.Store(false)
+		time.Sleep(time.Second)
+		if p := two.mustPostmortem(l); p.Reason != ReasonReleased {
+			t.Errorf("the word that came late is not remembered: %+v", p)
+		}
+		if told := two.story("deploy")[before:]; len(told) != 3 {
+			t.Errorf("told again: %v", told)
+		}
+	})
+}
+
+func TestNothingIsHeldBackWhereNobodyElseCanKnow(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		l := one.mustHold(deploy())
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
+		wantWords(t, one.tells(endTypes...), "lease.removed removed")
+		two := s.gateway(t)
+		l = two.mustHold(deploy())
+		time.Sleep(hopeFor) // nobody follows it: it has no address that works
+		two.mustRelease(l)
+		wantWords(t, one.tells(endTypes...), "lease.removed removed", "lease.removed unknown")
+	})
+}
+
+func TestWhatIsHeldBackIsBounded(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		two.hears(one, time.Millisecond).stalled.Store(true)
+		one.mustRelease(one.mustHold(deploy()))
+		for range maxHeldOfLock / 2 {
+			one.mustRelease(one.mustAcquire(deploy()))
+		}
+		if told := two.reasons("deploy"); len(told) < maxHeldOfLock/4 {
+			t.Errorf("%d ends are told at the bound of a lock", len(told))
+		}
+		for i := range maxHeld/3 + 100 {
+			one.mustRelease(one.mustHold(AcquireRequest{Lock: fmt.Sprint("lock-", i), TTL: time.Minute}))
+		}
+		synctest.Wait()
+		two.m.mu.Lock()
+		n := two.m.back.n
+		two.m.mu.Unlock()
+		if n > maxHeld {
+			t.Errorf("%d events are held back", n)
+		}
+		checkAll(t, s, two)
+		time.Sleep(2 * time.Second)
+		two.m.mu.Lock()
+		defer two.m.mu.Unlock()
+		if two.m.back.n != 0 || len(two.m.back.line) != 0 || len(two.m.back.waiting) != 0 || len(two.m.back.locks) != 0 || len(two.m.words) != 0 {
+			t.Errorf("%d events are still held back, %+v", two.m.back.n, two.m.back)
+		}
+	})
+}
+
+// Words are for telling: whatever comes, nothing is granted, ended or kept alive by it.
+func TestHearsayEndsNothing(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		talk(one, two)
+		l := one.mustHold(deploy())
+		waiter := two.mustAcquire(AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		synctest.Wait()
+		name := base(l.Znode)
+		for _, kind := range []noticeKind{noticeVerdict, noticeStruck, noticeEnded, noticeDestroyed, noticeAcquitted, "future"} {
+			for _, id := range []string{l.ID, waiter.ID, "", "nonsense"} {
+				for _, g := range []*gate{one, two} {
+					from := map[*gate]*gate{one: two, two: one}[g]
+					g.m.Hear(from.id(), [][]byte{fmt.Appendf(nil,
+						`{"kind":%q,"lease":%q,"ns":"default","lock":"deploy","name":%q,"reason":"expired","words":"a lie","ended":1,"held":5,"next":{"name":"x","after":1}}`, kind, id, name),
+						[]byte("{"), []byte(`{"kind":"ended","owner":"` + strings.Repeat("x", MaxOwner+1) + `"}`)})
+				}
+			}
+		}
+		time.Sleep(2 * time.Second)
+		one.wantState(l, Held, "")
+		two.wantState(waiter, Waiting, "")
+		for _, g := range []*gate{one, two} {
+			lock, err := g.m.Lock(t.Context(), LockRequest{Lock: "deploy"})
+			if err != nil || len(lock.Holders) != 1 || lock.Holders[0].LeaseID != l.ID || len(lock.Waiters) != 1 {
+				t.Errorf("the queue is %+v %v", lock, err)
+			}
+			if told := g.tells(endTypes...); len(told) > 0 {
+				t.Errorf("told %v", told)
+			}
+		}
+		if _, err := one.heartbeat(l); err != nil {
+			t.Errorf("its heartbeat: %v", err)
+		}
+		if _, err := one.postmortem(l); err == nil {
+			t.Error("a postmortem of a lease that lives")
+		}
+		one.mustRelease(l)
+		time.Sleep(2 * time.Second)
+		two.wantState(waiter, Held, "")
+		if told := one.reasons("deploy"); !slices.Equal(told, []string{"released"}) {
+			t.Errorf("its own gateway tells %q", told)
+		}
+		if told := two.reasons("deploy"); len(told) != 1 {
+			t.Errorf("another one tells %q", told)
+		}
+	})
+}
+
+func TestAnEndThatWasAnnouncedAndNotDoneExplainsNothing(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		talk(one, two)
+		l := one.mustHold(deploy())
+		synctest.Wait()
+		s.set(func() {
+			s.refuse = func(w *zk.Write) (int, error) {
+				if len(w.Ops) > 0 && w.Ops[0].Path == l.Znode {
+					return 0, zk.ErrNoAuth
+				}
+				return 0, nil
+			}
+		})
+		if err := two.breakLease(l, "burnt down"); err == nil {
+			t.Fatal("broken")
+		}
+		s.set(func() { s.refuse = nil })
+		time.Sleep(time.Second)
+		one.wantState(l, Held, "")
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
+		time.Sleep(2 * time.Second)
+		one.wantState(l, Ended, ReasonRemoved)
+		wantSameStory(t, "deploy", one, two)
+	})
+}
+
+// The word is quicker than the replica, which has not even come to the contender's creation.
+func TestAWordThatComesBeforeTheContenderWaitsForItsEnd(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		talk(one, two)
+		gone := make(chan struct{})
+		two.w.push(func() { <-gone })
+		l := one.mustHold(deploy())
+		one.mustRelease(l)
+		time.Sleep(5 * time.Second)
+		if told := two.story("deploy"); len(told) > 0 {
+			t.Fatalf("told %v", told)
+		}
+		close(gone)
+		wantSameStory(t, "deploy", one, two)
+		if p := two.mustPostmortem(l); p.Reason != ReasonReleased {
+			t.Errorf("%+v", p)
+		}
+		two.m.mu.Lock()
+		defer two.m.mu.Unlock()
+		if len(two.m.words) != 0 {
+			t.Errorf("words are kept: %v", two.m.words)
+		}
+	})
+}
+
+func TestAnotherProgramsContenderIsToldAsTakenBackByAll(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		talk(one, two)
+		one.mustRelease(one.mustHold(deploy()))
+		time.Sleep(time.Second)
+		path := s.foreignContender()
+		synctest.Wait()
+		gone := make(chan struct{}) // the word is quicker than the watch, as it is where ZooKeeper is some way off
+		two.w.push(func() { <-gone })
+		if err := one.breakNamed(base(path)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+		close(gone)
+		time.Sleep(time.Second)
+		wantSameStory(t, "deploy", one, two)
+		if told := two.reasons("deploy"); !slices.Contains(told, "revoked stuck") {
+			t.Errorf("told %q", told)
+		}
+	})
+}
+
+func TestAFollowerGoesOnWhereItWasAndIsToldAllWhenItHasLostItsPlace(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		told := func(since string) (ids []string, at string) {
+			for {
+				lines, next, more := one.m.News(since)
+				for _, line := range lines {
+					_, rest, _ := strings.Cut(string(line), `"lease":"`)
+					id, _, _ := strings.Cut(rest, `"`)
+					ids = append(ids, id)
+				}
+				if since = next; more != nil {
+					return ids, next
+				}
+			}
+		}
+		var want []string
+		end := func(n int) {
+			for range n {
+				l := one.mustHold(deploy())
+				one.mustRelease(l)
+				want = append(want, l.ID)
+			}
+		}
+		end(3 * newsBatch)
+		one.m.mu.Lock()
+		kept := len(one.m.notices.line)
+		one.m.mu.Unlock()
+		if kept > 0 {
+			t.Errorf("%d notices are kept though nobody follows", kept)
+		}
+		ids, at := told("")
+		if !slices.Equal(ids, want) {
+			t.Errorf("%d ends told, want %d", len(ids), len(want))
+		}
+		end(3)
+		if ids, _ := told(at); !slices.Equal(ids, want[len(want)-3:]) {
+			t.Errorf("told %d ends, want the last three", len(ids))
+		}
+		for _, lost := range []string{"another." + at, at + ".x", at + ".1.2", "x"} {
+			if ids, _ := told(lost); len(ids) < len(want) {
+				t.Errorf("from %s: told %d ends, want %d", lost, len(ids), len(want))
+			}
+		}
+		one.m.mu.Lock()
+		for i := range 3 * maxNotices {
+			one.m.tell(notice{kind: noticeEnded, lease: recipe.LeaseID(fmt.Sprint("forgotten", i))})
+		}
+		kept = len(one.m.notices.line)
+		one.m.unlock()
+		if kept > 2*maxNotices {
+			t.Errorf("%d notices are kept", kept)
+		}
+		if ids, _ := told(at); len(ids) != len(want) {
+			t.Errorf("who has fallen behind is told %d ends, want %d", len(ids), len(want))
+		}
+		if err := one.m.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if lines, _, more := one.m.News(at); len(lines) == 0 && more != nil {
+			t.Error("a gateway that is going does not say so")
+		}
+	})
+}
