@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/zk"
 )
 
@@ -32,7 +34,8 @@ type config struct {
 	Listen        string        `name:"listen" default:"127.0.0.1:8080" help:"Where to serve HTTP. Anything but loopback needs --insecure."`
 	Insecure      bool          `name:"insecure" help:"Serve on addresses that others can reach although there is no authentication."`
 	AllowedHosts  []string      `name:"allowed-hosts" placeholder:"NAME" help:"Names by which clients may address this gateway, besides localhost and IP addresses."`
-	Advertise     string        `name:"advertise" placeholder:"HOST:PORT" help:"The address that is written into the registration for other gateways; that of --listen unless given."`
+	Advertise     string        `name:"advertise" placeholder:"[https://]HOST:PORT" help:"Where other gateways reach this one; what they are asked and cannot answer is sent here. That of --listen unless given; give it when --listen is not an address that the others can reach, as 0.0.0.0 is not. With https:// they use TLS, which something before this gateway has to speak."`
+	PeerCAFile    string        `name:"peer-ca-file" placeholder:"FILE" help:"Certificates (PEM) that those of other gateways' https:// addresses have to be signed by; those that the system trusts unless given."`
 	MetricsListen string        `name:"metrics-listen" placeholder:"HOST:PORT" help:"Serve /metrics here instead of on --listen."`
 	DrainDelay    time.Duration `name:"drain-delay" default:"0s" help:"On SIGTERM, how long /readyz is red before requests are refused: time for a load balancer to notice."`
 
@@ -80,10 +83,14 @@ func (c *config) check() error {
 	}
 	for _, address := range []struct{ flag, is, example string }{
 		{"--metrics-listen", c.MetricsListen, "127.0.0.1:9090"},
-		{"--advertise", c.Advertise, "gateway-1.example.com:8080"},
 	} {
 		if _, _, err := net.SplitHostPort(address.is); address.is != "" && err != nil {
 			return usage("for example "+address.flag+" "+address.example, "%s %q: %w", address.flag, address.is, err)
+		}
+	}
+	if c.Advertise != "" {
+		if base, err := fleet.BaseURL(c.Advertise); err != nil || unspecified(base) {
+			return usage("for example --advertise gateway-1.example.com:8080, or https://gateway-1.example.com:443", "--advertise %q is not where others can reach this gateway: HOST:PORT, or https:// before it", c.Advertise)
 		}
 	}
 	for _, name := range c.AllowedHosts {
@@ -105,6 +112,47 @@ func (c *config) check() error {
 		}
 	}
 	return nil
+}
+
+// unspecified reports whether an address or URL has a host that stands for all addresses.
+func unspecified(address string) bool {
+	_, rest, isURL := strings.Cut(address, "://")
+	if !isURL {
+		rest = address
+	}
+	host, _, err := net.SplitHostPort(rest)
+	if err != nil {
+		return false
+	}
+	addr, err := netip.ParseAddr(host)
+	return host == "" || err == nil && addr.IsUnspecified()
+}
+
+// advertised is the address for other gateways: "" when there is none that they could reach.
+func (c *config) advertised(listener net.Addr) string {
+	if c.Advertise != "" {
+		return c.Advertise
+	}
+	if address := listener.String(); !unspecified(address) {
+		return address
+	}
+	return ""
+}
+
+// peerCAs are whom the certificates of other gateways are to be signed by; nil: those that the system trusts.
+func (c *config) peerCAs() (*x509.CertPool, error) {
+	if c.PeerCAFile == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(c.PeerCAFile)
+	if err != nil {
+		return nil, &problemError{code: exitConfig, err: fmt.Errorf("--peer-ca-file: %w", err), hint: "it is a file with certificates in PEM form"}
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, &problemError{code: exitConfig, err: fmt.Errorf("--peer-ca-file %s has no certificate", c.PeerCAFile), hint: "it is a file with certificates in PEM form, each between BEGIN CERTIFICATE and END CERTIFICATE"}
+	}
+	return pool, nil
 }
 
 // loopback reports whether only this machine can reach the host.

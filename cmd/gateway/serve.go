@@ -16,6 +16,7 @@ import (
 	"lockkeeper"
 	"lockkeeper/internal/dashboard"
 	"lockkeeper/internal/events"
+	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/metrics"
@@ -47,9 +48,13 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 		}
 		defer metricsListener.Close()
 	}
-	address := c.Advertise
-	if address == "" {
-		address = listener.Addr().String()
+	peerCAs, err := c.peerCAs()
+	if err != nil {
+		return err
+	}
+	address := c.advertised(listener.Addr())
+	if address == "" && c.ZK != "" {
+		logger.Warn("other gateways cannot send requests here: --listen is no address that they could reach; give --advertise", "listen", listener.Addr().String())
 	}
 	own, err := c.openStore(logger)
 	if err != nil {
@@ -74,7 +79,9 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 	collectors.Watch(func() metrics.State { return state(manager.Info(context.Background())) })
 	pages := dashboard.New(dashboard.Options{Locks: manager, Events: hub, Logger: logger.With("part", "dashboard"),
 		Version: version(), Started: started, Embedded: own != nil})
-	api := httpapi.New(httpapi.Options{Locks: own.watched(manager), Embedded: own != nil, Events: hub, Pages: pages, Metrics: collectors, ServeMetrics: c.MetricsListen == "",
+	peers := fleet.New(fleet.Options{Secret: manager.FleetKeys, Self: manager.GatewayID, PeerCAs: peerCAs})
+	defer peers.Close()
+	api := httpapi.New(httpapi.Options{Locks: own.watched(manager), Embedded: own != nil, Events: hub, Pages: pages, Metrics: collectors, Fleet: peers, ServeMetrics: c.MetricsListen == "",
 		Logger: logger.With("part", "http"), Version: version(), OpenAPI: lockkeeper.OpenAPI, AllowedHosts: c.AllowedHosts})
 	server := &http.Server{Handler: api, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
 	httpapi.Configure(server)

@@ -222,6 +222,7 @@ func (x *exchange) acquire() {
 func (x *exchange) queue(form *terms) {
 	ctx := x.r.Context()
 	var unpark func()
+	x.wait = form.req.Wait
 	if form.req.Wait > 0 {
 		var p *problem
 		if ctx, unpark, p = x.park(); p != nil {
@@ -238,6 +239,11 @@ func (x *exchange) queue(form *terms) {
 		x.tell(form.req.Token, err)
 	}
 	if err != nil {
+		if to := ownerIn(err); to != nil && form.req.IdempotencyKey == "" && form.req.Token == "" {
+			// Elsewhere it would be a new request: its place here is given up.
+			x.problem(problemOf(err))
+			return
+		}
 		x.fail(err)
 		return
 	}

@@ -71,7 +71,21 @@ func (x *exchange) breakLease() {
 		x.problem(p)
 		return
 	}
-	x.done(x.s.locks.Break(x.r.Context(), locks.BreakRequest{Principal: locks.Anonymous, ID: id, Reason: form.reason}))
+	req := locks.BreakRequest{Principal: locks.Anonymous, ID: id, Reason: form.reason, AtOwner: x.s.fleet != nil}
+	err := x.s.locks.Break(x.r.Context(), req)
+	if to := ownerIn(err); to != nil && x.peer == nil {
+		// Its owner tells its client in what words it was ended. This gateway ends it when that
+		// one cannot.
+		if x.mayForward(to) {
+			if answer, _ := x.ask(to); answer != nil && answer.Status < http.StatusInternalServerError {
+				x.pass(answer)
+				return
+			}
+		}
+		req.AtOwner = false
+		err = x.s.locks.Break(x.r.Context(), req)
+	}
+	x.done(err)
 }
 
 // maxContender is the longest name of a contender that is looked for, in bytes.

@@ -177,6 +177,7 @@ func (x *exchange) readBody(limit int64) ([]byte, *problem) {
 		return nil, tooLarge(limit)
 	}
 	x.body.Reset()
+	x.bodyRead = true
 	_, err := x.body.ReadFrom(http.MaxBytesReader(x.w, x.r.Body, limit))
 	var over *http.MaxBytesError
 	switch {

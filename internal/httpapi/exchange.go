@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"time"
 
+	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/locks"
 )
 
@@ -49,6 +50,12 @@ type request struct {
 
 	endPage context.CancelCauseFunc // ends the request's context; nil where it is not a page
 	forget  func() bool             // takes back what Hijack arranged for a drain
+
+	bodyRead bool          // body is this request's
+	wait     time.Duration // how long it asks to wait
+	to       string        // the gateway that it was sent on to
+	peer     *fleet.Seal   // what the gateway says that has sent it here; nil: a client has
+	keys     *fleet.Keys   // for the seal on the answer, until it is made
 
 	// For the log, once they are known to be what they claim to be.
 	lock, ns, leaseID, owner string
@@ -144,6 +151,9 @@ func (x *exchange) Write(b []byte) (int, error) {
 
 // WriteHeader implements http.ResponseWriter.
 func (x *exchange) WriteHeader(status int) {
+	if x.keys != nil {
+		x.seal(status, nil)
+	}
 	if x.status == 0 {
 		x.status = status
 	}
@@ -189,6 +199,9 @@ func (x *exchange) send(status int, contentType []string) {
 	h := x.Header()
 	h["Content-Type"] = contentType
 	h["Content-Length"] = []string{strconv.Itoa(x.out.Len())}
+	if x.keys != nil {
+		x.seal(status, x.out.Bytes())
+	}
 	x.WriteHeader(status)
 	// An error means that the client is gone: there is nobody left to tell.
 	_, _ = x.w.Write(x.out.Bytes())
@@ -219,8 +232,12 @@ func (x *exchange) problem(p *problem) {
 	x.send(doc.Status, typeProblem)
 }
 
-// fail answers with what an error of the manager means.
+// fail answers with what an error of the manager means. What is another gateway's to
+// answer is sent there.
 func (x *exchange) fail(err error) {
+	if to := ownerIn(err); to != nil && x.forward(to) {
+		return
+	}
 	p := problemOf(err)
 	// While the server drains, whatever was not done is another gateway's to do,
 	// at once: the manager's own words are about waiting for ZooKeeper.
@@ -270,8 +287,11 @@ func (x *exchange) log() {
 	}
 	attrs = append(attrs, slog.String("principal", "anonymous"))
 	attrs = append(attrs, slog.Float64("duration_ms", float64(time.Since(x.started).Microseconds())/1000))
-	host, _, _ := net.SplitHostPort(x.r.RemoteAddr)
-	add("client_ip", host)
+	add("client_ip", x.client())
+	add("forwarded_to", x.to)
+	if x.peer != nil {
+		add("forwarded_by", x.peer.From)
+	}
 	add("traceparent", traceparent(x.r.Header))
 	if x.cause != nil {
 		add("error", x.cause.Error())

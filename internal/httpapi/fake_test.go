@@ -50,6 +50,11 @@ type fake struct {
 	admin     error // what Break and Remove answer
 	lock      func(context.Context, locks.LockRequest) (locks.Lock, error)
 	locks     func(locks.LockFilter) (locks.LockPage, error)
+	breaks    func(locks.BreakRequest) error
+	route     func(lease string) (locks.Route, bool)
+	arrive    func(ctx context.Context, lease string, zxid int64) error
+	peers     []locks.Peer
+	id        string
 	ready     error
 	alive     error
 	untrusted atomic.Bool
@@ -150,6 +155,25 @@ func newFake() *fake {
 	}
 	return f
 }
+
+func (f *fake) RouteOf(lease string) (locks.Route, bool) {
+	if f.route == nil {
+		return locks.Route{}, false
+	}
+	return f.route(lease)
+}
+
+func (f *fake) Arrive(ctx context.Context, lease string, zxid int64) error {
+	f.note("arrive %s %d", lease, zxid)
+	if f.arrive == nil {
+		return nil
+	}
+	return f.arrive(ctx, lease, zxid)
+}
+
+func (f *fake) Reached(ctx context.Context, zxid int64) error { return f.Arrive(ctx, "", zxid) }
+func (f *fake) GatewayID() string                             { return f.id }
+func (f *fake) Peers() []locks.Peer                           { return f.peers }
 
 func (f *fake) note(format string, args ...any) {
 	f.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -106,6 +107,7 @@ func (x *exchange) showLease(id, token string) {
 	}
 	ctx := x.r.Context()
 	var unpark func()
+	x.wait = form.req.Wait
 	if form.req.Wait > 0 {
 		var p *problem
 		if ctx, unpark, p = x.park(); p != nil {
@@ -161,6 +163,17 @@ func (x *exchange) renew(id string) {
 	}
 	renewed, err := x.s.locks.Heartbeat(x.r.Context(), locks.Anonymous, id, token, form.ttl)
 	x.tell(token, err)
+	if to := ownerIn(err); x.mayForward(to) {
+		answer, failed := x.ask(to)
+		if answer != nil {
+			x.pass(answer)
+			return
+		}
+		if renewed, err = x.standIn(failed, token, form.ttl); err != nil {
+			x.unanswered(err)
+			return
+		}
+	}
 	if err != nil {
 		x.fail(err)
 		return
@@ -212,18 +225,27 @@ func (x *exchange) heartbeatMany() {
 	}
 	results := x.s.locks.Heartbeats(x.r.Context(), locks.Anonymous, form.tokens)
 	list := api.HeartbeatList{Items: make([]api.HeartbeatItem, len(results))}
-	var basis locks.Basis
-	renewed := false
+	var grounds []locks.Basis // one for all, unless some were renewed in their owner's place
 	for i := range results {
 		list.Items[i] = heartbeatItem(&results[i])
-		if results[i].Err == nil {
-			basis, renewed = results[i].Heartbeat.Basis, true // one for all
+		if basis := results[i].Heartbeat.Basis; results[i].Err == nil && !slices.Contains(grounds, basis) {
+			grounds = append(grounds, basis)
 		}
 	}
+	if elsewhere := x.elsewhere(results); len(elsewhere) > 0 {
+		more, p := x.renewElsewhere(elsewhere, form.tokens, list.Items)
+		if p != nil {
+			x.problem(p)
+			return
+		}
+		grounds = append(grounds, more...)
+	}
 	x.encode(&list)
-	if renewed {
-		x.confirmed(basis, http.StatusOK, typeJSON)
-		return
+	for _, basis := range grounds {
+		if !x.s.locks.Vouches(basis) {
+			x.notConfirmed()
+			return
+		}
 	}
 	x.send(http.StatusOK, typeJSON)
 }

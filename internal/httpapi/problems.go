@@ -29,6 +29,8 @@ const (
 	codeTooManyWaiting   code = "too_many_waiting"
 	codeTooManyStreams   code = "too_many_streams"
 	codeUpgradeRequired  code = "upgrade_required"
+	codeSealRefused      code = "fleet_seal_refused"
+	codeOwnerUnreachable code = "owner_unreachable"
 	codeDraining         code = "draining"
 	codeNotReady         code = "not_ready"
 	codeNotAlive         code = "not_alive"
@@ -61,6 +63,7 @@ func catalogue() []kind {
 		{code(locks.CodeTokenWrong), 403, "The lease token is not this lease's", never},
 		{codeTokenNeeded, 403, "A fencing token is needed", never},
 		{codeTokenStale, 403, "The fencing token is not current", never},
+		{codeSealRefused, 403, "This is for the gateways of the fleet", never},
 		{codeCrossOrigin, 403, "Cross-origin requests are refused", never},
 		{codeRouteNotFound, 404, "There is nothing here", never},
 		{code(locks.CodeNotFound), 404, "No such lease", never},
@@ -94,6 +97,7 @@ func catalogue() []kind {
 		{code(locks.CodeUnavailable), 503, "ZooKeeper is not available; nothing was done", afterAWhile},
 		{code(locks.CodeOutcomeUnknown), 503, "It is not known whether it was done", afterAWhile},
 		{code(locks.CodeNotOwner), 503, "Another gateway runs this lease's clock", atOnce},
+		{codeOwnerUnreachable, 503, "The gateway that runs this lease cannot be reached; nothing was done", afterAWhile},
 		{codeDraining, 503, "The gateway drains", atOnce},
 		{codeNotReady, 503, "The gateway is not ready", afterAWhile},
 		{codeNotAlive, 503, "The gateway's loops do not turn", never},

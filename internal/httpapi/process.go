@@ -25,6 +25,14 @@ func (x *exchange) getInfo() {
 	x.answer(http.StatusOK, &shape)
 }
 
+func (x *exchange) listGateways() {
+	if !x.bare() {
+		return
+	}
+	info := x.s.locks.Info(x.r.Context())
+	x.answer(http.StatusOK, gatewayList(x.s.locks.Peers(), &info))
+}
+
 func (x *exchange) listNamespaces() {
 	if !x.bare() {
 		return

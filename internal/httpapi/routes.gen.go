@@ -18,6 +18,7 @@ func routeTable() []route {
 		{operation: "CheckFencePut", method: "PUT", pattern: "/v1/check-fence", handle: (*exchange).checkFencePut},
 		{operation: "WatchEvents", method: "GET", pattern: "/v1/events", handle: (*exchange).watchEvents},
 		{operation: "WatchEventsSocket", method: "GET", pattern: "/v1/events/ws", handle: (*exchange).watchEventsSocket},
+		{operation: "ListGateways", method: "GET", pattern: "/v1/gateways", handle: (*exchange).listGateways},
 		{operation: "HeartbeatMany", method: "POST", pattern: "/v1/heartbeats", handle: (*exchange).heartbeatMany},
 		{operation: "GetInfo", method: "GET", pattern: "/v1/info", handle: (*exchange).getInfo},
 		{operation: "ListLeases", method: "GET", pattern: "/v1/leases", handle: (*exchange).listLeases},

@@ -13,6 +13,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"lockkeeper/internal/events"
+	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/metrics"
@@ -45,6 +46,13 @@ type Locks interface {
 	// manager's loops turn.
 	Ready() error
 	Alive() error
+	// RouteOf tells who runs a lease; Arrive waits until it is known to be this gateway, Reached
+	// until the replica has come so far.
+	RouteOf(lease string) (locks.Route, bool)
+	Arrive(ctx context.Context, lease string, zxid int64) error
+	Reached(ctx context.Context, zxid int64) error
+	GatewayID() string
+	Peers() []locks.Peer
 	// Vouches reports whether what was said about a lease may be written now.
 	Vouches(basis locks.Basis) bool
 }
@@ -59,6 +67,7 @@ type Options struct {
 	Events  *events.Hub      // what the streams tell; nil: they are 404
 	Pages   http.Handler     // the dashboard; nil: its paths are 404. See mountPages
 	Metrics *metrics.Metrics // nil: none are kept
+	Fleet   *fleet.Fleet     // the other gateways; nil: nothing is sent on, and what they send is refused
 	// ServeMetrics serves /metrics; without it they are to be had elsewhere,
 	// and the path is 404.
 	ServeMetrics bool
@@ -77,6 +86,7 @@ type Server struct {
 	events     *events.Hub
 	pages      http.Handler
 	metrics    *metrics.Metrics
+	fleet      *fleet.Fleet
 	exposition http.Handler // of the metrics; nil when they are elsewhere
 	log        *slog.Logger
 	version    string
@@ -109,6 +119,7 @@ func New(o Options) *Server {
 		events:      o.Events,
 		pages:       o.Pages,
 		metrics:     o.Metrics,
+		fleet:       o.Fleet,
 		log:         o.Logger,
 		version:     o.Version,
 		openapi:     o.OpenAPI,
@@ -187,7 +198,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := s.pool.Get().(*exchange)
 	x.begin(w, r)
 	defer x.end()
-	if p := s.guard.check(r); p != nil {
+	if sealed(r) {
+		if !x.admit() {
+			return
+		}
+	} else if p := s.guard.check(r); p != nil {
 		x.problem(p)
 		return
 	}

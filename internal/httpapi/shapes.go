@@ -149,7 +149,6 @@ func lockShape(l *locks.Lock) api.Lock {
 }
 
 func infoShape(info *locks.Info, version string, mode api.InfoMode, maxWaiting, maxStreams int) api.Info {
-	zk := &info.ZooKeeper
 	return api.Info{
 		Version: version, Mode: mode, GatewayID: info.GatewayID, FleetID: info.FleetID, Root: info.Root,
 		PromiseWindowMS: millis(info.PromiseWindow),
@@ -166,10 +165,33 @@ func infoShape(info *locks.Info, version string, mode api.InfoMode, maxWaiting, 
 			MaxLocks: locks.MaxGroup, MaxLimit: locks.MaxLimit, MaxHolds: locks.MaxHolds,
 			MaxLockDelayMS: millis(locks.MaxLockDelay), MaxForceAfterMS: millis(locks.MaxForceAfter), MaxReap: locks.MaxReap,
 		},
-		Zookeeper: api.ZooKeeperInfo{
-			Servers: append([]string{}, zk.Servers...), State: api.ZooKeeperInfoState(zk.State),
-			SessionTimeoutMS: millis(zk.SessionTimeout), FenceOpen: zk.FenceOpen, FenceMarginMS: millis(zk.FenceMargin),
-			ReplicaCurrent: zk.ReplicaCurrent, LastZxid: hex(zk.LastZxid),
-		},
+		Zookeeper: zooKeeperShape(&info.ZooKeeper),
 	}
+}
+
+func zooKeeperShape(zk *locks.ZooKeeperInfo) api.ZooKeeperInfo {
+	return api.ZooKeeperInfo{
+		Servers: append([]string{}, zk.Servers...), State: api.ZooKeeperInfoState(zk.State),
+		SessionTimeoutMS: millis(zk.SessionTimeout), FenceOpen: zk.FenceOpen, FenceMarginMS: millis(zk.FenceMargin),
+		ReplicaCurrent: zk.ReplicaCurrent, LastZxid: hex(zk.LastZxid),
+	}
+}
+
+func gatewayList(peers []locks.Peer, info *locks.Info) *api.GatewayList {
+	list := &api.GatewayList{Items: make([]api.GatewayInfo, len(peers))}
+	for i := range peers {
+		p := &peers[i]
+		shape := api.GatewayInfo{GatewayID: p.Gateway, Self: p.Self, Address: p.Address, Version: p.Version, Leases: p.Leases, Succeeded: p.Succeeded}
+		if !p.Started.IsZero() {
+			shape.Started = &p.Started
+		}
+		if p.GuardAge >= 0 {
+			shape.GuardAgeMS = new(millis(p.GuardAge))
+		}
+		if p.Self {
+			shape.Zookeeper = new(zooKeeperShape(&info.ZooKeeper))
+		}
+		list.Items[i] = shape
+	}
+	return list
 }

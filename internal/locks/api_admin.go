@@ -42,6 +42,9 @@ type BreakRequest struct {
 	NS, Lock  string
 	Name      string
 	Reason    string
+	// AtOwner leaves a lease that another gateway runs to that one, which can tell its
+	// client why: it is CodeNotOwner. Without it this gateway does it.
+	AtOwner bool
 }
 
 // ReapRequest ends what is old in a lock's queue. All filters must match; empty ones match everything.

@@ -205,12 +205,12 @@ func (m *Manager) Break(ctx context.Context, req BreakRequest) error {
 	}
 	v := verdict{ReasonRevoked, req.Reason}
 	if req.ID != "" {
-		return m.breakLease(ctx, req.ID, v)
+		return m.breakLease(ctx, req.ID, v, req.AtOwner)
 	}
 	return m.breakContender(ctx, &req, v)
 }
 
-func (m *Manager) breakLease(ctx context.Context, name string, v verdict) error {
+func (m *Manager) breakLease(ctx context.Context, name string, v verdict, atOwner bool) error {
 	missing := error(notFound()) // the replica holds everybody who was told of a place in line
 	for range adminAttempts {
 		if err := m.barrier(ctx); err != nil {
@@ -230,6 +230,12 @@ func (m *Manager) breakLease(ctx context.Context, name string, v verdict) error 
 			return brokenBefore(p)
 		}
 		b := &blow{verdict: v, l: m.leases[id], version: -1}
+		if b.l == nil && atOwner {
+			if err := m.absent(id); err.Code == CodeNotOwner {
+				m.unlock()
+				return err
+			}
+		}
 		if b.l == nil {
 			at, found := m.findLease(id)
 			if !found {

@@ -125,6 +125,7 @@ func (m *Manager) readSuccession(id recipe.GatewayID) {
 			if p.takenAt == 0 {
 				p.takenAt = now
 			}
+			m.wakeArrivals()
 			switch {
 			case !m.synced:
 			case m.owns(id):

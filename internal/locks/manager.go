@@ -144,9 +144,10 @@ type Manager struct {
 	heard      time.Time  // when the changes came that are being applied; else zero
 	term       uint32     // counts sessions; a lease of another term is nobody's until it is adopted
 	rev        uint64
-	inflight   int // writes handed over and not answered
-	expiring   int // of those: deletions that time decided
-	acquiring  int // acquires that wait for their answer
+	inflight   int           // writes handed over and not answered
+	expiring   int           // of those: deletions that time decided
+	acquiring  int           // acquires that wait for their answer
+	newlyOwned chan struct{} // closed when this gateway may have come to own more; nil while nobody waits
 
 	actions []func()        // what to do once mu is released
 	wakes   []chan struct{} // what to close then
@@ -324,6 +325,7 @@ func (m *Manager) begin(session Session, span *fenceSpan) {
 	m.log.Info("zookeeper session opened", "gateway", session.ID())
 	m.connected = true
 	m.tellSession(events.ZooKeeperConnected, session)
+	m.wakeArrivals()
 	// The former sessions of this process end like anybody's: when their
 	// registrations are gone they are taken over, by whoever is the quickest.
 	if m.synced {

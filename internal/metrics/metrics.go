@@ -24,6 +24,7 @@ type Metrics struct {
 	requests    *prometheus.CounterVec
 	waiting     prometheus.Gauge
 	acquire     *prometheus.HistogramVec
+	forwarded   *prometheus.CounterVec
 	hold        prometheus.Histogram
 	queueWait   prometheus.Histogram
 	handover    prometheus.Histogram
@@ -55,6 +56,8 @@ func New(version string) *Metrics {
 			Help: "HTTP requests that wait now: blocking acquires and long polls."}),
 		acquire: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: "acquire_seconds", Buckets: waitBuckets,
 			Help: "Time from an acquire's arrival to its answer, by result."}, []string{"result"}),
+		forwarded: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "forwarded_total",
+			Help: "Requests that were sent on to the gateway that runs the lease, by result."}, []string{"result"}),
 		hold: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "hold_seconds", Buckets: waitBuckets,
 			Help: "How long leases were held."}),
 		queueWait: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "queue_wait_seconds", Buckets: waitBuckets,
@@ -79,7 +82,7 @@ func New(version string) *Metrics {
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "build_info",
 		Help: "Always 1; the version is the label."}, []string{"version", "go_version"})
 	build.WithLabelValues(version, runtime.Version()).Set(1)
-	m.registry.MustRegister(m.requests, m.waiting, m.acquire, m.hold, m.queueWait, m.handover, m.ended, m.takeovers, m.deposed,
+	m.registry.MustRegister(m.requests, m.waiting, m.acquire, m.forwarded, m.hold, m.queueWait, m.handover, m.ended, m.takeovers, m.deposed,
 		m.zkOperation, m.zkBatch, m.dropped, m.subscribers, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -105,6 +108,9 @@ func (m *Metrics) Waiting(delta int) { m.waiting.Add(float64(delta)) }
 func (m *Metrics) Acquire(result string, took time.Duration) {
 	m.acquire.WithLabelValues(result).Observe(took.Seconds())
 }
+
+// Forwarded counts a request that was sent on to another gateway.
+func (m *Metrics) Forwarded(result string) { m.forwarded.WithLabelValues(result).Inc() }
 
 // LeaseGranted measures how long a lease waited in its queue.
 func (m *Metrics) LeaseGranted(waited time.Duration) { m.queueWait.Observe(waited.Seconds()) }

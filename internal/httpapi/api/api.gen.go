@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/oapi-codegen/runtime"
 )
@@ -268,6 +269,7 @@ const (
 	ProblemCodeDurationNeedsUnit    ProblemCode = "duration_needs_unit"
 	ProblemCodeFencingTokenNeeded   ProblemCode = "fencing_token_needed"
 	ProblemCodeFencingTokenStale    ProblemCode = "fencing_token_stale"
+	ProblemCodeFleetSealRefused     ProblemCode = "fleet_seal_refused"
 	ProblemCodeForeignSemaphore     ProblemCode = "foreign_semaphore"
 	ProblemCodeHeldByOther          ProblemCode = "held_by_other"
 	ProblemCodeHoldReleased         ProblemCode = "hold_released"
@@ -289,6 +291,7 @@ const (
 	ProblemCodeNotReady             ProblemCode = "not_ready"
 	ProblemCodeOutcomeUnknown       ProblemCode = "outcome_unknown"
 	ProblemCodeOwnedByOtherGateway  ProblemCode = "owned_by_other_gateway"
+	ProblemCodeOwnerUnreachable     ProblemCode = "owner_unreachable"
 	ProblemCodeRepeatedField        ProblemCode = "repeated_field"
 	ProblemCodeRouteNotFound        ProblemCode = "route_not_found"
 	ProblemCodeSettingsDiffer       ProblemCode = "settings_differ"
@@ -321,6 +324,8 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeFencingTokenNeeded:
 		return true
 	case ProblemCodeFencingTokenStale:
+		return true
+	case ProblemCodeFleetSealRefused:
 		return true
 	case ProblemCodeForeignSemaphore:
 		return true
@@ -363,6 +368,8 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeOutcomeUnknown:
 		return true
 	case ProblemCodeOwnedByOtherGateway:
+		return true
+	case ProblemCodeOwnerUnreachable:
 		return true
 	case ProblemCodeRepeatedField:
 		return true
@@ -976,6 +983,34 @@ type ForeignDecoded struct {
 
 	// TableLock HBase's.
 	TableLock *TableLock `json:"table_lock,omitempty"`
+}
+
+// GatewayInfo defines model for GatewayInfo.
+type GatewayInfo struct {
+	GatewayID string `json:"gateway_id"`
+
+	// Self Whether it is the gateway that answers.
+	Self bool `json:"self"`
+
+	// Address Where other gateways reach it. Left out while its registration has not been read, as are version and started.
+	Address string     `json:"address,omitempty"`
+	Version string     `json:"version,omitempty"`
+	Started *time.Time `json:"started,omitempty"`
+
+	// Leases Contenders in the queues whose leases it runs, those that it has taken over included.
+	Leases int `json:"leases"`
+
+	// Succeeded Ids of the gateways that it has succeeded, itself or by those that it succeeded, while anything is left of them.
+	Succeeded []string `json:"succeeded,omitempty"`
+
+	// GuardAgeMS Since it was last seen to write to ZooKeeper. Left out while that is not known.
+	GuardAgeMS *int64         `json:"guard_age_ms,omitempty"`
+	Zookeeper  *ZooKeeperInfo `json:"zookeeper,omitempty"`
+}
+
+// GatewayList defines model for GatewayList.
+type GatewayList struct {
+	Items []GatewayInfo `json:"items"`
 }
 
 // Hazard Something about a lock that a person should know.
@@ -2654,6 +2689,13 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/events/ws (the `WatchEventsSocket` operationId).
 	WatchEventsSocket(ctx context.Context, params *WatchEventsSocketParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListGateways The gateways of the fleet.
+	//
+	// Those that are registered in ZooKeeper, as this gateway sees it: this one first, the others in order of their ids.
+	//
+	// Corresponds with GET /v1/gateways (the `ListGateways` operationId).
+	ListGateways(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// HeartbeatManyWithBody Renew many leases.
 	//
 	// One item for each token, in the order of the request: the heartbeat's answer, or a problem. The body may have 256 KiB.
@@ -2679,7 +2721,8 @@ type ClientInterface interface {
 
 	// ListLeases List leases.
 	//
-	// The leases whose clocks this gateway runs. Tokens are never listed.
+	// The leases whose clocks this gateway runs: each gateway lists its own, and `/v1/gateways` tells which gateways there are.
+	// Any gateway answers for any lease by its id, and shows whole queues. Tokens are never listed.
 	//
 	// Corresponds with GET /v1/leases (the `ListLeases` operationId).
 	ListLeases(ctx context.Context, params *ListLeasesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3288,6 +3331,23 @@ func (c *Client) WatchEventsSocket(ctx context.Context, params *WatchEventsSocke
 	return c.Client.Do(req)
 }
 
+// ListGateways The gateways of the fleet.
+//
+// Those that are registered in ZooKeeper, as this gateway sees it: this one first, the others in order of their ids.
+//
+// Corresponds with GET /v1/gateways (the `ListGateways` operationId).
+func (c *Client) ListGateways(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListGatewaysRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // HeartbeatManyWithBody Renew many leases.
 //
 // One item for each token, in the order of the request: the heartbeat's answer, or a problem. The body may have 256 KiB.
@@ -3343,7 +3403,8 @@ func (c *Client) GetInfo(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 
 // ListLeases List leases.
 //
-// The leases whose clocks this gateway runs. Tokens are never listed.
+// The leases whose clocks this gateway runs: each gateway lists its own, and `/v1/gateways` tells which gateways there are.
+// Any gateway answers for any lease by its id, and shows whole queues. Tokens are never listed.
 //
 // Corresponds with GET /v1/leases (the `ListLeases` operationId).
 func (c *Client) ListLeases(ctx context.Context, params *ListLeasesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5035,6 +5096,33 @@ func NewWatchEventsSocketRequest(server string, params *WatchEventsSocketParams)
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
 		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListGatewaysRequest constructs an http.Request for the ListGateways method
+func NewListGatewaysRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/gateways")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)

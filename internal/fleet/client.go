@@ -1,0 +1,202 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"lockkeeper/internal/zk"
+)
+
+// Bounds.
+const (
+	// MaxAnswer is the largest answer that is passed on, in bytes: a bulk heartbeat of the most leases has
+	// a quarter of it.
+	MaxAnswer = 4 << 20
+	// maxConns is how many connections there are to one gateway.
+	maxConns = 2048
+	// maxIdle is how many of them wait for the next request, and idleTimeout how long; the
+	// gateway at the other end keeps them longer.
+	maxIdle     = 256
+	idleTimeout = 2 * time.Minute
+	// dialTimeout bounds the making of a connection: an address that swallows packets is
+	// unreachable after it.
+	dialTimeout = 2 * time.Second
+)
+
+// Options of a Fleet.
+type Options struct {
+	// Secret are the cluster secret's keys, the newest first; nil while they are not known.
+	Secret func() []zk.TokenKey
+	// Self is this gateway's id; "" while it has no session.
+	Self func() string
+	// PeerCAs are whom certificates of https:// addresses are to be signed by; nil: the system's.
+	PeerCAs *x509.CertPool
+	// Dial makes connections; nil: TCP.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Fleet sends requests to other gateways, and checks what they send.
+type Fleet struct {
+	opt       Options
+	transport *http.Transport
+
+	mu   sync.Mutex
+	keys *Keys // nil until they are known
+}
+
+// New prepares a fleet. It starts nothing.
+func New(o Options) *Fleet {
+	f := &Fleet{opt: o}
+	dial := o.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext
+	}
+	f.transport = &http.Transport{
+		DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: o.PeerCAs, MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: dialTimeout,
+		MaxConnsPerHost: maxConns, MaxIdleConnsPerHost: maxIdle, MaxIdleConns: 4 * maxIdle, IdleConnTimeout: idleTimeout,
+		DisableCompression: true, MaxResponseHeaderBytes: 16 << 10,
+	}
+	return f
+}
+
+// Close closes the connections that wait for the next request.
+func (f *Fleet) Close() { f.transport.CloseIdleConnections() }
+
+// ErrNoKeys is the error while the cluster secret has not been read.
+var ErrNoKeys = errors.New("the cluster secret has not been read yet")
+
+// Keys are the fleet's.
+func (f *Fleet) Keys() (*Keys, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.keys != nil {
+		return f.keys, nil
+	}
+	secret := f.opt.Secret()
+	if secret == nil {
+		return nil, ErrNoKeys
+	}
+	keys, err := NewKeys(secret)
+	if err != nil {
+		return nil, err
+	}
+	f.keys = keys
+	return keys, nil
+}
+
+// Request is one request to another gateway.
+type Request struct {
+	Address string // "host:port", or with https:// before it
+	Seal    Seal   // From is filled in
+	Method  string
+	URI     string // path and query
+	Header  http.Header
+	Body    []byte
+	// Timeout bounds all of it.
+	Timeout time.Duration
+}
+
+// Answer is a gateway's.
+type Answer struct {
+	Status int
+	Header http.Header // those that a client may be given
+	Body   []byte
+}
+
+// SendError is why there is no answer.
+type SendError struct {
+	// Sent: it may have arrived, and been done.
+	Sent bool
+	Err  error
+}
+
+func (e *SendError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e *SendError) Unwrap() error { return e.Err }
+
+// Send sends a request and returns the sealed answer. Its error is a *SendError.
+func (f *Fleet) Send(ctx context.Context, q *Request) (*Answer, error) {
+	keys, err := f.Keys()
+	if err != nil {
+		return nil, &SendError{Err: err}
+	}
+	base, err := BaseURL(q.Address)
+	if err != nil {
+		return nil, &SendError{Err: fmt.Errorf("the gateway's address: %w", err)}
+	}
+	if q.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, q.Timeout)
+		defer cancel()
+	}
+	var sent atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
+	r, err := http.NewRequestWithContext(ctx, q.Method, base+q.URI, bytes.NewReader(q.Body))
+	if err != nil {
+		return nil, &SendError{Err: err}
+	}
+	for _, name := range covered {
+		if values := q.Header[name]; values != nil {
+			r.Header[name] = values
+		}
+	}
+	r.Header["User-Agent"] = nil
+	seal := q.Seal
+	seal.From = f.opt.Self()
+	keys.Close(&seal, r, q.Body)
+	response, err := f.transport.RoundTrip(r) // no redirects, no cookies
+	if err != nil {
+		return nil, &SendError{Sent: sent.Load(), Err: err}
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, MaxAnswer+1))
+	switch {
+	case err != nil:
+		return nil, &SendError{Sent: true, Err: err}
+	case len(body) > MaxAnswer:
+		return nil, &SendError{Sent: true, Err: errors.New("the answer is too large")}
+	}
+	if err := keys.OpenAnswer(&seal, response.StatusCode, response.Header, body); err != nil {
+		return nil, &SendError{Sent: true, Err: fmt.Errorf("status %d: %w", response.StatusCode, err)}
+	}
+	a := &Answer{Status: response.StatusCode, Header: http.Header{}, Body: body}
+	for _, name := range answered {
+		if values := response.Header[name]; values != nil {
+			a.Header[name] = values
+		}
+	}
+	return a, nil
+}
+
+// BaseURL makes a URL of an address as gateways advertise it: HOST:PORT, or with http:// or
+// https:// before it, and nothing after it.
+func BaseURL(address string) (string, error) {
+	scheme, host, ok := strings.Cut(address, "://")
+	if !ok {
+		scheme, host = "http", address
+	}
+	if scheme != "http" && scheme != "https" {
+		return "", fmt.Errorf("%q has neither http nor https before ://", address)
+	}
+	if _, _, err := net.SplitHostPort(host); err != nil {
+		return "", err
+	}
+	if u, err := url.Parse(scheme + "://" + host); err != nil || u.Host != host || u.User != nil || u.Path != "" {
+		return "", fmt.Errorf("%q has more than a host and a port", address)
+	}
+	return scheme + "://" + host, nil
+}

@@ -1,0 +1,44 @@
+// Package fleet is how the gateways of one fleet talk to each other: over the
+// same HTTP interface that clients use, with a seal on each request and on each
+// answer. A request about a lease that another gateway runs is sent there and its
+// answer given to the client as it is (internal/httpapi does so); what gateways tell
+// each other besides goes the same way.
+//
+// # What it promises
+//
+// A request that Open accepts was sent by a gateway that has one of the cluster
+// secret's keys, and nothing that is acted upon has been changed on the way:
+// method, path and query, the headers that are acted upon, the body, who sent it
+// to whom, and how far the sender had seen. Headers that the seal does not cover are
+// taken off. An answer that Send returns was made by such a gateway, for this
+// very request. So neither a program that has come to stand at a dead gateway's
+// address, nor another fleet's gateway, nor a proxy's error page is taken for an owner.
+//
+// An error of Send says whether the request can have been done: it has not when no
+// connection was made.
+//
+// # What it refuses
+//
+// To go further than one hop: a request that came with a seal is never sent on.
+// Redirects, proxies of the environment, compressed answers, answers that are larger
+// than MaxAnswer. A seal by a key that is not the fleet's.
+//
+// # What it does not do
+//
+// It hides nothing: over plain HTTP whoever sees the network sees lease tokens, as he does on
+// the way from the client. Addresses with https:// are for that. A request that was
+// captured can be sent again, and does what it would do when its client repeated it: every
+// call of the interface is safe to repeat, and what it needs (the lease's token) is in it.
+// So there is no memory of nonces and no clock to agree on.
+//
+// # Keys
+//
+// A key for seals is derived from each key of the cluster secret (HKDF, RFC 5869), so that a seal is
+// never a lease token nor the other way round. The newest key seals; any of them opens.
+//
+// # Who owns what
+//
+// Nothing runs here: a call does its work on its caller's goroutine and those of
+// net/http's transport. Connections are kept for the next request, and closed when they have been idle for
+// a while; there are at most maxConns of them to one gateway, and who comes after them waits.
+package fleet

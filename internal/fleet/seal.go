@@ -1,0 +1,237 @@
+package fleet
+
+import (
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"lockkeeper/internal/zk"
+)
+
+// Header is where a seal stands, of a request as of an answer.
+const Header = "Lockkeeper-Fleet"
+
+// The first word of a seal, and what sets its keys apart from all others that are
+// derived from the cluster secret.
+const (
+	sealVersion = "1"
+	keyInfo     = "lockkeeper fleet 1"
+)
+
+// covered are the headers of a request that may be acted upon. A seal covers
+// them; all others are taken off by Open.
+var covered = []string{"Accept", "Content-Encoding", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Lease-Token", "Traceparent"}
+
+// answered are the headers of an answer that are given to the client.
+var answered = []string{"Allow", "Content-Type", "Etag", "Idempotency-Replayed", "Location", "Retry-After", "Www-Authenticate"}
+
+// ErrSeal is the error of Open for a seal that is not genuine.
+var ErrSeal = errors.New("the seal is not genuine")
+
+// Keys make and check seals. They are immutable and safe for concurrent use.
+type Keys struct{ keys []key }
+
+type key struct {
+	id     string
+	secret []byte
+}
+
+// NewKeys derives the keys for seals from those of the cluster secret, the newest first.
+func NewKeys(secret []zk.TokenKey) (*Keys, error) {
+	if len(secret) == 0 {
+		return nil, errors.New("the cluster secret has no key")
+	}
+	k := &Keys{}
+	for _, s := range secret {
+		derived, err := hkdf.Key(sha256.New, s.Key, nil, keyInfo, sha256.Size)
+		if err != nil {
+			return nil, fmt.Errorf("deriving a key: %w", err)
+		}
+		k.keys = append(k.keys, key{id: s.ID, secret: derived})
+	}
+	return k, nil
+}
+
+// Seal is what a gateway says of a request that it sends to another one.
+type Seal struct {
+	From, To string // gateway ids; To is whom From believes to be the owner
+	Zxid     int64  // how far From has seen
+	Lease    string // the lease that it is about; "" when there are several, or none
+	Request  string // its id in the logs of both
+	Client   string // the client's address, for the log; "" when unknown
+
+	nonce string
+	key   string // id of the key that it was made with
+	mac   []byte
+}
+
+// text is the seal without its MAC.
+func (s *Seal) text() string {
+	var b strings.Builder
+	b.WriteString(sealVersion)
+	for _, field := range []struct{ name, value string }{
+		{"key", s.key}, {"from", s.From}, {"to", s.To}, {"zxid", strconv.FormatInt(s.Zxid, 10)},
+		{"lease", s.Lease}, {"request", s.Request}, {"client", s.Client}, {"nonce", s.nonce},
+	} {
+		b.WriteString(" " + field.name + "=" + field.value)
+	}
+	return b.String()
+}
+
+// Close puts the seal on a request with that body.
+func (k *Keys) Close(s *Seal, r *http.Request, body []byte) {
+	var nonce [16]byte
+	_, _ = rand.Read(nonce[:]) // never fails (crypto/rand, Go 1.24)
+	s.nonce, s.key = hex.EncodeToString(nonce[:]), k.keys[0].id
+	s.mac = s.sum(k.keys[0].secret, r, body)
+	r.Header[Header] = []string{s.text() + " mac=" + base64.RawURLEncoding.EncodeToString(s.mac)}
+}
+
+// Open checks the seal of a request with that body and takes everything off the request's header
+// that it does not cover. Its error is ErrSeal, wrapped with what is wrong.
+func (k *Keys) Open(r *http.Request, body []byte) (*Seal, error) {
+	values := r.Header[Header]
+	if len(values) != 1 {
+		return nil, fmt.Errorf("%w: there is not one of it", ErrSeal)
+	}
+	s, err := parse(values[0])
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range k.keys {
+		if key.id != s.key {
+			continue
+		}
+		if !hmac.Equal(s.mac, s.sum(key.secret, r, body)) {
+			return nil, fmt.Errorf("%w: it does not fit the request", ErrSeal)
+		}
+		strip(r.Header)
+		return s, nil
+	}
+	return nil, fmt.Errorf("%w: it was made with a key that this fleet does not have", ErrSeal)
+}
+
+// strip leaves what a seal covers.
+func strip(h http.Header) {
+	kept := make(http.Header, len(covered))
+	for _, name := range covered {
+		if values := h[name]; values != nil {
+			kept[name] = values
+		}
+	}
+	clear(h)
+	for name, values := range kept {
+		h[name] = values
+	}
+}
+
+// maxSeal bounds what is looked at of a seal, in bytes.
+const maxSeal = 1024
+
+func parse(text string) (*Seal, error) {
+	wrong := fmt.Errorf("%w: it is not one of this version", ErrSeal)
+	sealed, mac, ok := strings.Cut(text, " mac=")
+	if !ok || len(text) > maxSeal {
+		return nil, wrong
+	}
+	words := strings.Split(sealed, " ")
+	s := &Seal{}
+	var zxid string
+	fields := []struct {
+		name string
+		to   *string
+	}{{"key", &s.key}, {"from", &s.From}, {"to", &s.To}, {"zxid", &zxid}, {"lease", &s.Lease}, {"request", &s.Request}, {"client", &s.Client}, {"nonce", &s.nonce}}
+	if len(words) != len(fields)+1 || words[0] != sealVersion {
+		return nil, wrong
+	}
+	for i, field := range fields {
+		if *field.to, ok = strings.CutPrefix(words[i+1], field.name+"="); !ok {
+			return nil, wrong
+		}
+	}
+	var err error
+	if s.Zxid, err = strconv.ParseInt(zxid, 10, 64); err != nil {
+		return nil, wrong
+	}
+	if s.mac, err = base64.RawURLEncoding.Strict().DecodeString(mac); err != nil {
+		return nil, wrong
+	}
+	if s.text() != sealed {
+		return nil, wrong // one spelling
+	}
+	return s, nil
+}
+
+// sum is the MAC of a request under the seal. Each part stands with its length, so that
+// no two requests run together to the same bytes.
+func (s *Seal) sum(secret []byte, r *http.Request, body []byte) []byte {
+	h := hmac.New(sha256.New, secret)
+	digest := sha256.Sum256(body)
+	write(h, "request", s.text(), r.Method, r.URL.RequestURI(), string(digest[:]))
+	writeHeader(h, r.Header, covered)
+	return h.Sum(nil)
+}
+
+// CloseAnswer puts a seal on the answer to a request that Open has accepted.
+func (k *Keys) CloseAnswer(s *Seal, status int, header http.Header, body []byte) {
+	for _, key := range k.keys {
+		if key.id == s.key {
+			header[Header] = []string{sealVersion + " mac=" + base64.RawURLEncoding.EncodeToString(s.sumAnswer(key.secret, status, header, body))}
+		}
+	}
+}
+
+// OpenAnswer checks the seal of the answer to a request.
+func (k *Keys) OpenAnswer(s *Seal, status int, header http.Header, body []byte) error {
+	values := header[Header]
+	if len(values) != 1 {
+		return fmt.Errorf("%w: the answer has none", ErrSeal)
+	}
+	text, ok := strings.CutPrefix(values[0], sealVersion+" mac=")
+	mac, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if !ok || err != nil {
+		return fmt.Errorf("%w: the answer's is not one of this version", ErrSeal)
+	}
+	for _, key := range k.keys {
+		if key.id == s.key && hmac.Equal(mac, s.sumAnswer(key.secret, status, header, body)) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: the answer's does not fit", ErrSeal)
+}
+
+// sumAnswer is the MAC of an answer: it names the request by its own MAC.
+func (s *Seal) sumAnswer(secret []byte, status int, header http.Header, body []byte) []byte {
+	h := hmac.New(sha256.New, secret)
+	digest := sha256.Sum256(body)
+	write(h, "answer", string(s.mac), strconv.Itoa(status), string(digest[:]))
+	writeHeader(h, header, answered)
+	return h.Sum(nil)
+}
+
+func writeHeader(h hash.Hash, header http.Header, names []string) {
+	for _, name := range names {
+		values := header[name]
+		write(h, name, strconv.Itoa(len(values)))
+		write(h, values...)
+	}
+}
+
+func write(h hash.Hash, parts ...string) {
+	for _, part := range parts {
+		var n [8]byte
+		binary.BigEndian.PutUint64(n[:], uint64(len(part)))
+		h.Write(n[:])
+		h.Write([]byte(part))
+	}
+}

@@ -1,0 +1,225 @@
+package fleet
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"lockkeeper/internal/zk"
+)
+
+func keysOf(t interface{ Fatal(...any) }, secret ...zk.TokenKey) *Keys {
+	k, err := NewKeys(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+var (
+	first  = zk.TokenKey{ID: "k1", Key: []byte("0123456789abcdef0123456789abcdef")}
+	second = zk.TokenKey{ID: "k2", Key: []byte("fedcba9876543210fedcba9876543210")}
+)
+
+func sealed(keys *Keys) (*http.Request, []byte, *Seal) {
+	body := []byte(`{"ttl":"30s"}`)
+	r := httptest.NewRequest("POST", "http://gateway-2:8080/v1/leases/abc/heartbeat?ttl=30s", bytes.NewReader(body))
+	for _, name := range covered {
+		r.Header.Set(name, "value of "+name)
+	}
+	r.Header.Set("Origin", "http://evil.example")
+	s := &Seal{From: "gatewayone", To: "gatewaytwo", Zxid: 42, Lease: "abc", Request: "0123456789abcdef", Client: "192.0.2.1"}
+	keys.Close(s, r, body)
+	return r, body, s
+}
+
+func TestASealOpensAndTellsWhatItSays(t *testing.T) {
+	keys := keysOf(t, first)
+	r, body, s := sealed(keys)
+	got, err := keys.Open(r, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.From != s.From || got.To != s.To || got.Zxid != 42 || got.Lease != "abc" || got.Request != s.Request || got.Client != s.Client {
+		t.Errorf("it says %+v", got)
+	}
+	if len(r.Header) != len(covered) || r.Header.Get("Origin") != "" || r.Header.Get("Lease-Token") == "" {
+		t.Errorf("what is left of the header is %v", r.Header)
+	}
+}
+
+// Every part of a request that the receiver acts upon, changed or taken away.
+func TestASealThatDoesNotFitIsRefused(t *testing.T) {
+	keys := keysOf(t, first)
+	changes := map[string]func(r *http.Request, body []byte) []byte{
+		"method":    func(r *http.Request, b []byte) []byte { r.Method = "DELETE"; return b },
+		"path":      func(r *http.Request, b []byte) []byte { r.URL.Path = "/v1/leases/abd/heartbeat"; return b },
+		"query":     func(r *http.Request, b []byte) []byte { r.URL.RawQuery = "ttl=31s"; return b },
+		"body":      func(_ *http.Request, b []byte) []byte { return append(b, ' ') },
+		"no body":   func(_ *http.Request, _ []byte) []byte { return nil },
+		"no seal":   func(r *http.Request, b []byte) []byte { r.Header.Del(Header); return b },
+		"two seals": func(r *http.Request, b []byte) []byte { r.Header.Add(Header, r.Header.Get(Header)); return b },
+		"empty":     func(r *http.Request, b []byte) []byte { r.Header.Set(Header, ""); return b },
+		"no mac": func(r *http.Request, b []byte) []byte {
+			h := r.Header.Get(Header)
+			r.Header.Set(Header, h[:strings.Index(h, " mac=")])
+			return b
+		},
+		"empty mac": func(r *http.Request, b []byte) []byte {
+			h := r.Header.Get(Header)
+			r.Header.Set(Header, h[:strings.Index(h, " mac=")+5])
+			return b
+		},
+		"short mac": func(r *http.Request, b []byte) []byte {
+			h := r.Header.Get(Header)
+			r.Header.Set(Header, h[:len(h)-4])
+			return b
+		},
+		"another key": func(r *http.Request, b []byte) []byte { replace(r, "key=k1", "key=k3"); return b },
+	}
+	for _, name := range covered {
+		changes["header "+name] = func(r *http.Request, b []byte) []byte { r.Header[name] = []string{"other"}; return b }
+		changes["without "+name] = func(r *http.Request, b []byte) []byte { r.Header.Del(name); return b }
+		changes["twice "+name] = func(r *http.Request, b []byte) []byte { r.Header.Add(name, ""); return b }
+	}
+	for _, field := range []string{"from=gatewayone", "to=gatewaytwo", "zxid=42", "lease=abc", "request=0123456789abcdef", "client=192.0.2.1"} {
+		changes[field] = func(r *http.Request, b []byte) []byte { replace(r, field, field+"7"); return b }
+	}
+	changes["nonce"] = func(r *http.Request, b []byte) []byte { replace(r, " nonce=", " nonce=0"); return b }
+	changes["spelling"] = func(r *http.Request, b []byte) []byte { replace(r, "zxid=42", "zxid=+42"); return b }
+	changes["more words"] = func(r *http.Request, b []byte) []byte { replace(r, " nonce=", " more=1 nonce="); return b }
+	changes["version"] = func(r *http.Request, b []byte) []byte { replace(r, "1 key=", "2 key="); return b }
+	for name, change := range changes {
+		r, body, _ := sealed(keys)
+		body = change(r, slices.Clone(body))
+		if s, err := keys.Open(r, body); !errors.Is(err, ErrSeal) {
+			t.Errorf("%s: opened as %+v, %v", name, s, err)
+		}
+	}
+}
+
+func replace(r *http.Request, old, new string) {
+	h := r.Header.Get(Header)
+	if !strings.Contains(h, old) {
+		panic(old + " is not in " + h)
+	}
+	r.Header.Set(Header, strings.Replace(h, old, new, 1))
+}
+
+func TestAnotherFleetsSealIsRefused(t *testing.T) {
+	mine := keysOf(t, first)
+	r, body, _ := sealed(keysOf(t, second))
+	if _, err := mine.Open(r, body); !errors.Is(err, ErrSeal) {
+		t.Errorf("by a key of another id: %v", err)
+	}
+	other := second
+	other.ID = first.ID
+	r, body, _ = sealed(keysOf(t, other))
+	if _, err := mine.Open(r, body); !errors.Is(err, ErrSeal) {
+		t.Errorf("by a key with the same id: %v", err)
+	}
+}
+
+func TestAnyKeyOfTheFleetOpensAndTheNewestSeals(t *testing.T) {
+	both := keysOf(t, second, first)
+	r, body, _ := sealed(keysOf(t, first))
+	if s, err := both.Open(r, body); err != nil || s.key != "k1" {
+		t.Errorf("by the older key: %+v %v", s, err)
+	}
+	r, body, _ = sealed(both)
+	if s, err := both.Open(r, body); err != nil || s.key != "k2" {
+		t.Errorf("by its own: %+v %v", s, err)
+	}
+	if _, err := NewKeys(nil); err == nil {
+		t.Error("a fleet without a key")
+	}
+}
+
+func TestTheSealOfAnAnswerFitsOneRequestAndOneAnswer(t *testing.T) {
+	keys := keysOf(t, second, first)
+	r, body, _ := sealed(keysOf(t, first)) // the sender's newest is the older one here
+	asked, err := keys.Open(r, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := func() http.Header {
+		h := http.Header{"Date": {"now"}}
+		for _, name := range answered {
+			h[name] = []string{"value of " + name}
+		}
+		keys.CloseAnswer(asked, 200, h, []byte("{}"))
+		return h
+	}
+	if err := keys.OpenAnswer(asked, 200, header(), []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	h := header()
+	h.Set("Date", "later")
+	if err := keys.OpenAnswer(asked, 200, h, []byte("{}")); err != nil {
+		t.Errorf("a header that is not passed on counts: %v", err)
+	}
+	for _, name := range answered {
+		h := header()
+		h.Set(name, "other")
+		if keys.OpenAnswer(asked, 200, h, []byte("{}")) == nil {
+			t.Errorf("%s was changed", name)
+		}
+	}
+	if keys.OpenAnswer(asked, 201, header(), []byte("{}")) == nil {
+		t.Error("the status was changed")
+	}
+	if keys.OpenAnswer(asked, 200, header(), []byte("{} ")) == nil {
+		t.Error("the body was changed")
+	}
+	if keys.OpenAnswer(asked, 200, http.Header{}, []byte("{}")) == nil {
+		t.Error("there is no seal")
+	}
+	again, body, _ := sealed(keys)
+	other, err := keys.Open(again, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if keys.OpenAnswer(other, 200, header(), []byte("{}")) == nil {
+		t.Error("it is the answer to the same request, which was sent before")
+	}
+}
+
+// Whatever is changed of a seal's text, it opens no more.
+func TestASealHasOneSpelling(t *testing.T) {
+	keys := keysOf(t, first)
+	rapid.Check(t, func(rt *rapid.T) {
+		r, body, _ := sealed(keys)
+		text := []byte(r.Header.Get(Header))
+		at := rapid.IntRange(0, len(text)-1).Draw(rt, "at")
+		to := rapid.Byte().Draw(rt, "to")
+		if text[at] == to {
+			rt.Skip()
+		}
+		text[at] = to
+		r.Header[Header] = []string{string(text)}
+		if s, err := keys.Open(r, body); err == nil {
+			rt.Errorf("%s opened as %+v", text, s)
+		}
+	})
+}
+
+// Two different requests never have one seal: their parts do not run together.
+func TestPartsDoNotRunTogether(t *testing.T) {
+	keys := keysOf(t, first)
+	r := httptest.NewRequest("GET", "/a", nil)
+	r.Header["Accept"] = []string{"a", "b"}
+	keys.Close(&Seal{From: "x", To: "y"}, r, nil)
+	for _, accept := range [][]string{{"ab"}, {"a", "b", ""}, {"", "a", "b"}, {"a"}, {"b", "a"}} {
+		other := httptest.NewRequest("GET", "/a", nil)
+		other.Header["Accept"], other.Header[Header] = accept, r.Header[Header]
+		if _, err := keys.Open(other, nil); err == nil {
+			t.Errorf("%q passes for two headers a and b", accept)
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package locks
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/locks/recipe"
+)
+
+// Attack 46: a request is sent on to a gateway that has taken its owner over and
+// has not seen it yet. It waits until its replica has come there, and then knows the lease.
+func TestASuccessorThatHasNotSeenItsTakeoverIsWaitedFor(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		l := one.mustHold(keyed())
+		two, third := s.gateway(t), s.gateway(t)
+		third.m.Leave()
+		third.m.mu.Lock()
+		third.m.draining = true // it takes over nobody
+		third.m.mu.Unlock()
+		dead := string(recipe.LeaseID(l.ID).Gateway())
+		s.mu.Lock()
+		s.deleted = func(string) {
+			if s.nodes["/lockkeeper/succession/"+dead] != nil {
+				two.w.held = true // its stream stands still right before the takeover
+			}
+		}
+		s.mu.Unlock()
+		one.crash()
+		time.Sleep(11 * time.Second)
+		route, ok := third.m.RouteOf(l.ID)
+		if !ok || route.Gateway != two.id() {
+			t.Fatalf("the third knows %+v %v", route, ok)
+		}
+		_, err := two.heartbeat(l)
+		wantCode(t, err, CodeUnavailable)
+		for range 2 {
+			begun := time.Now()
+			wantCode(t, two.m.Arrive(within(t, time.Second), l.ID, route.Zxid), CodeNotOwner)
+			if took := time.Since(begun); took != time.Second {
+				t.Errorf("it was waited for %v", took)
+			}
+		}
+		arrived := make(chan error, 1)
+		go func() { arrived <- two.m.Arrive(within(t, time.Second), l.ID, route.Zxid) }()
+		time.Sleep(500 * time.Millisecond)
+		two.w.release()
+		if err := <-arrived; err != nil {
+			t.Fatalf("it did not arrive: %v", err)
+		}
+		synctest.Wait()
+		if _, err := two.heartbeat(l); err != nil {
+			t.Errorf("heartbeat: %v", err)
+		}
+		// Whoever does not run it never comes to.
+		begun := time.Now()
+		wantCode(t, third.m.Arrive(within(t, time.Second), l.ID, route.Zxid), CodeNotOwner)
+		if took := time.Since(begun); took != time.Second {
+			t.Errorf("another one was waited for %v", took)
+		}
+	})
+}
+
+// Arriving needs no more than a look where the lease is at home, and an id that was
+// made up arrives nowhere but at the gateway that it names.
+func TestArriving(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(keyed())
+		invented := l.ID[:len(l.ID)-1] + "q"
+		if l.ID == invented {
+			invented = l.ID[:len(l.ID)-1] + "a"
+		}
+		for _, id := range []string{l.ID, invented} {
+			if err := one.m.Arrive(t.Context(), id, s.zxidNow()); err != nil {
+				t.Errorf("%s at its owner: %v", id, err)
+			}
+			wantCode(t, two.m.Arrive(within(t, time.Second), id, s.zxidNow()), CodeNotOwner)
+		}
+		wantCode(t, one.m.Arrive(within(t, time.Second), l.ID, s.zxidNow()+1000), CodeNotOwner)
+		wantCode(t, one.m.Arrive(t.Context(), "x", 0), CodeNotFound)
+		one.mustRelease(l)
+		if err := one.m.Arrive(t.Context(), l.ID, s.zxidNow()); err != nil {
+			t.Errorf("after its end: %v", err)
+		}
+		if entries := s.children("/lockkeeper/succession"); entries != 0 {
+			t.Errorf("%d succession entries", entries)
+		}
+	})
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
