@@ -1,0 +1,44 @@
+// Package webhooks tells other systems that a lock was let go: subscriptions,
+// the outbox, and delivery.
+//
+// # What it promises
+//
+// An end that somebody subscribed to is delivered at least once. Reading an
+// outbox entry does not remove it: it is removed when every subscription in it has
+// been told or has given up, so a gateway that dies in between leaves it to its
+// successor, which tells all of them again. A message has the same webhook-id each
+// time, at whatever gateway, so a receiver can drop what it has seen. Messages about
+// one lock reach one receiver in the order in which they happened.
+//
+// # What it does not promise
+//
+// Order between locks; that a receiver is told only once; anything about a
+// subscription that was removed or disabled while its messages waited (they are
+// given up as dead letters, or forgotten with it).
+//
+// # Delivery
+//
+// A Courier has one lane for each lock of a receiver. The head of a lane is sent until it is delivered or has had its last try;
+// what is behind it waits. Lanes of one receiver are sent at the same time up to a bound, receivers do not wait
+// for each other. A receiver that fails again and again is left alone for a while and
+// then tried with one message (the probe); when one gets through, all lanes go on at once. Schedule,
+// headers and signatures are those of Standard Webhooks
+// (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md).
+//
+// # Whom it will not talk to
+//
+// Anything but http and https, and addresses inside one's own network: looked at
+// when the connection is made, each time, so that a name that resolves to something else by then
+// gains nothing (Addresses). Redirects are not followed.
+//
+// # Secrets
+//
+// A signing secret is made here, shown once and stored where only gateways may
+// read. It is never logged and never part of an error.
+//
+// # Who owns what
+//
+// A Courier's state is behind one mutex, never held during I/O. Each attempt
+// has a goroutine of its own, which ends with the attempt; timers start them. Close
+// ends all of them and waits.
+package webhooks

@@ -1,0 +1,46 @@
+package webhooks
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// schedule is when a message is tried again, counted from the try before: the one
+// that Standard Webhooks recommends, three days in all.
+var schedule = [...]time.Duration{5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour,
+	14 * time.Hour, 20 * time.Hour, 24 * time.Hour}
+
+// maxRetryAfter bounds what a receiver may ask for.
+const maxRetryAfter = 24 * time.Hour
+
+// delay is how long to wait after so many tries; ok is false after the last one.
+// A fifth at most is added at random, so that what failed together does not come back together.
+func delay(tries int, random func(n int64) int64) (d time.Duration, ok bool) {
+	if tries < 1 || tries > len(schedule) {
+		return 0, false
+	}
+	d = schedule[tries-1]
+	return d + time.Duration(random(int64(d/5))), true
+}
+
+// A receiver that has failed so often, one try after the other, is left alone for a
+// while, and then sent one message alone: the probe.
+const (
+	pauseAfter = 5
+	firstPause = 5 * time.Second
+	maxPause   = 5 * time.Minute
+)
+
+// pause is how long a receiver is left alone after so many failures.
+func pause(failures int, random func(n int64) int64) time.Duration {
+	if failures < pauseAfter {
+		return 0
+	}
+	d := maxPause
+	if n := failures - pauseAfter; n < 6 {
+		d = min(firstPause<<n, maxPause)
+	}
+	return d + time.Duration(random(int64(d/5)))
+}
+
+func spread(n int64) int64 { return rand.Int64N(max(n, 1)) }

@@ -1,0 +1,279 @@
+package webhooks
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+)
+
+// What one attempt may take.
+const (
+	connectTimeout = 5 * time.Second
+	attemptTimeout = 15 * time.Second // the answer's head and body included
+	maxAnswer      = 64 << 10         // read so that the connection can be used again
+	keptAnswer     = 256              // of it in the attempt log
+	maxHeaderKB    = 64 << 10
+	idleFor        = 90 * time.Second
+)
+
+// Message is one notice on its way to one subscription.
+type Message struct {
+	ID          string // webhook-id
+	Type        string
+	NS, Lock    string
+	Body        []byte
+	TraceParent string
+}
+
+// Result is what an attempt came to.
+type Result uint8
+
+// The results.
+const (
+	Delivered Result = iota + 1
+	Failed           // try again
+	Gone             // 410: the receiver wants nothing more
+)
+
+func (r Result) String() string {
+	switch r {
+	case Delivered:
+		return "delivered"
+	case Gone:
+		return "gone"
+	}
+	return "failed"
+}
+
+// Attempt is one try, as the attempt log shows it.
+type Attempt struct {
+	At         time.Time
+	MessageID  string
+	Type       string
+	NS, Lock   string
+	Try        int // from 1
+	Result     Result
+	Status     int    // 0 without an answer
+	Error      string // what went wrong, for a person; holds no secret
+	Answer     string // the first bytes of the body
+	Took       time.Duration
+	RetryAfter time.Duration // what the receiver asked for
+}
+
+// SenderOptions configure a Sender.
+type SenderOptions struct {
+	Addresses *Addresses
+	// Proxy is where everything goes through; nil: straight. It resolves names,
+	// so it has to look at addresses: only what can be seen in the URL is refused here.
+	Proxy   *url.URL
+	Version string // of this program, for User-Agent
+}
+
+// Sender makes single attempts. It is safe for concurrent use.
+type Sender struct {
+	opt SenderOptions
+
+	mu      sync.Mutex
+	clients map[string]*http.Client // by CA; "" is the system's
+}
+
+// NewSender makes a sender.
+func NewSender(o SenderOptions) *Sender {
+	return &Sender{opt: o, clients: map[string]*http.Client{}}
+}
+
+// Send makes one attempt. A canceled ctx is a failed attempt.
+func (s *Sender) Send(ctx context.Context, to *Subscription, m *Message) Attempt {
+	began := time.Now()
+	a := Attempt{At: began.UTC(), MessageID: m.ID, Type: m.Type, NS: m.NS, Lock: m.Lock, Result: Failed}
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	if err := s.send(ctx, to, m, &a); err != nil {
+		a.Error = explain(err)
+	}
+	a.Took = time.Since(began)
+	return a
+}
+
+func (s *Sender) send(ctx context.Context, to *Subscription, m *Message, a *Attempt) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.URL, bytes.NewReader(m.Body))
+	if err != nil {
+		return err
+	}
+	if err := s.opt.Addresses.CheckHost(req.URL.Hostname()); err != nil {
+		return err // the flags may have changed since it was accepted
+	}
+	for name, value := range to.Headers {
+		req.Header[name] = []string{value}
+	}
+	if err := sign(req.Header, to, m, a.At); err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "Lockkeeper/"+s.opt.Version)
+	if m.TraceParent != "" {
+		req.Header.Set("Traceparent", m.TraceParent)
+	}
+	client, err := s.client(to.CA)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	a.Status, a.Answer = resp.StatusCode, excerpt(body)
+	switch {
+	case resp.StatusCode >= 200 && resp.StatusCode < 300:
+		a.Result = Delivered // the head says so, whatever becomes of the body
+		return nil
+	case resp.StatusCode == http.StatusGone:
+		a.Result = Gone
+		return errors.New("the receiver answered 410: it wants no more messages")
+	case resp.StatusCode >= 300 && resp.StatusCode < 400:
+		return fmt.Errorf("the receiver answered %d: redirects are not followed, give the address that it points to", resp.StatusCode)
+	}
+	a.RetryAfter = retryAfter(resp.Header, a.At)
+	if err != nil {
+		return fmt.Errorf("the receiver answered %d, and its answer broke off", resp.StatusCode)
+	}
+	return fmt.Errorf("the receiver answered %d", resp.StatusCode)
+}
+
+// sign sets the three headers of Standard Webhooks. Each secret that is in force
+// signs, so a receiver may know the old or the new one.
+func sign(h http.Header, to *Subscription, m *Message, at time.Time) error {
+	var signatures []string
+	for _, secret := range to.signing(at) {
+		hook, err := standardwebhooks.NewWebhook(secret)
+		if err != nil {
+			return errors.New("the subscription's secret is damaged: rotate it") // the cause would quote it
+		}
+		signature, err := hook.Sign(m.ID, at, m.Body)
+		if err != nil {
+			return errors.New("the message could not be signed")
+		}
+		signatures = append(signatures, signature)
+	}
+	if len(signatures) == 0 {
+		return errors.New("the subscription has no secret in force: rotate it")
+	}
+	h.Set(standardwebhooks.HeaderWebhookID, m.ID)
+	h.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(at.Unix(), 10))
+	h.Set(standardwebhooks.HeaderWebhookSignature, strings.Join(signatures, " "))
+	return nil
+}
+
+// client is the HTTP client for receivers whose certificates this CA signs.
+func (s *Sender) client(ca string) (*http.Client, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.clients[ca]; c != nil {
+		return c, nil
+	}
+	t := &http.Transport{
+		DialContext:            s.opt.Addresses.dial,
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:    connectTimeout,
+		ResponseHeaderTimeout:  attemptTimeout,
+		MaxIdleConnsPerHost:    perReceiver,
+		MaxConnsPerHost:        4 * perReceiver, // several subscriptions may have one host
+		IdleConnTimeout:        idleFor,
+		MaxResponseHeaderBytes: maxHeaderKB,
+		ForceAttemptHTTP2:      true,
+		DisableCompression:     true, // an answer is read up to a bound
+	}
+	if s.opt.Proxy != nil {
+		t.Proxy = http.ProxyURL(s.opt.Proxy)
+		t.DialContext = (&net.Dialer{Timeout: connectTimeout}).DialContext // to the proxy, which the operator chose
+	}
+	if ca != "" {
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM([]byte(ca)) {
+			return nil, errors.New("the subscription's CA is no certificate in PEM")
+		}
+		t.TLSClientConfig.RootCAs = pool
+	}
+	c := &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	s.clients[ca] = c
+	return c, nil
+}
+
+// Keep closes the connections that were made with CAs which no subscription has any more.
+func (s *Sender) Keep(subscriptions []*Subscription) {
+	used := map[string]bool{"": true}
+	for _, sub := range subscriptions {
+		used[sub.CA] = true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for ca, c := range s.clients {
+		if !used[ca] {
+			c.CloseIdleConnections()
+			delete(s.clients, ca)
+		}
+	}
+}
+
+// Close closes idle connections.
+func (s *Sender) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.clients {
+		c.CloseIdleConnections()
+	}
+}
+
+// retryAfter is what the receiver asks for: seconds or a date, RFC 9110 section 10.2.3.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	v := h.Get("Retry-After")
+	if seconds, err := strconv.ParseInt(v, 10, 32); err == nil {
+		return min(max(time.Duration(seconds)*time.Second, 0), maxRetryAfter)
+	}
+	if at, err := http.ParseTime(v); err == nil {
+		return min(max(at.Sub(now), 0), maxRetryAfter)
+	}
+	return 0
+}
+
+// excerpt is the beginning of an answer as text that can be shown.
+func excerpt(body []byte) string {
+	text := strings.ToValidUTF8(string(body[:min(len(body), keptAnswer)]), "\uFFFD")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+// explain is an error without the URL, which http.Client puts in front: what is
+// in its query may be secret, and whoever reads the log knows the subscription.
+func explain(err error) string {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
+	}
+	if refused, ok := errors.AsType[*net.OpError](err); ok && errors.Is(err, ErrAddressRefused) {
+		err = refused.Err
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "no answer within " + attemptTimeout.String()
+	}
+	return excerpt([]byte(err.Error()))
+}

@@ -1,0 +1,301 @@
+package webhooks
+
+import (
+	"cmp"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base32"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/textproto"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// Limits of subscriptions. The specification states the same numbers.
+const (
+	MaxSubscriptions = 256 // of a fleet: each end is matched with each of them
+	MaxURL           = 2048
+	MaxDescription   = 256
+	MaxGlob          = 256
+	MaxHeaders       = 16
+	MaxHeaderBytes   = 2048
+	MaxCA            = 16 << 10
+	// MaxOverlap is how long an old secret may go on signing beside its successor.
+	MaxOverlap = 7 * 24 * time.Hour
+	// DefaultOverlap is what a rotation that does not say takes.
+	DefaultOverlap = 24 * time.Hour
+	secretBytes    = 32
+	secretPrefix   = "whsec_"
+	idPrefix       = "wh_"
+)
+
+// The types of messages: every way in which a lock is let go.
+const (
+	Released  = "lease.released"  // by its client
+	Expired   = "lease.expired"   // its client stopped heartbeating
+	Cancelled = "lease.cancelled" // its client went away as it was granted
+	Unclaimed = "lease.unclaimed" // granted, and nobody came
+	Revoked   = "lease.revoked"   // taken back
+	Removed   = "lease.removed"   // its contender is gone by another hand, or its program's session is over
+	Destroyed = "lock.destroyed"  // with everyone in its queue
+	// Granted is told only to the notify_url of a lease.
+	Granted = "lease.granted"
+	// Test is what the test of a subscription sends.
+	Test = "webhook.test"
+)
+
+// Types are those that can be subscribed to, and what a subscription that names none gets.
+var Types = []string{Released, Expired, Cancelled, Unclaimed, Revoked, Removed, Destroyed}
+
+// Subscription says who is told what. It is a record in ZooKeeper; a zero
+// Until of a secret has no end.
+type Subscription struct {
+	ID          string
+	URL         string
+	Events      []string // of Types, sorted; none: all of them
+	NS          string   // glob; "": every namespace
+	Locks       string   // glob; "": every lock
+	Description string
+	Enabled     bool
+	Disabled    string   // why it is not enabled, when it was not its owner's wish
+	Secrets     []Secret // the newest first
+	Headers     map[string]string
+	CA          string // PEM; "": the system's
+	Created     time.Time
+	Version     int32 // of its record
+}
+
+// Secret signs messages.
+type Secret struct {
+	Value string    `json:"value"` // whsec_ and base64
+	Until time.Time `json:"until,omitzero"`
+}
+
+// FieldError names the field of a subscription that is wrong.
+type FieldError struct{ Field, Detail string }
+
+func (e *FieldError) Error() string { return e.Field + ": " + e.Detail }
+
+func wrong(field, format string, args ...any) *FieldError {
+	return &FieldError{field, fmt.Sprintf(format, args...)}
+}
+
+// NewID is a subscription's id.
+func NewID() string {
+	var b [10]byte
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+	return idPrefix + strings.ToLower(base32.StdEncoding.EncodeToString(b[:]))
+}
+
+// IsID reports whether s can be a subscription's id.
+func IsID(s string) bool {
+	rest, ok := strings.CutPrefix(s, idPrefix)
+	if !ok || len(rest) != 16 {
+		return false
+	}
+	for _, r := range rest {
+		if (r < 'a' || r > 'z') && (r < '2' || r > '7') {
+			return false
+		}
+	}
+	return true
+}
+
+// NewSecret makes a signing secret, as Standard Webhooks writes them.
+func NewSecret() Secret {
+	var b [secretBytes]byte
+	_, _ = rand.Read(b[:])
+	return Secret{Value: secretPrefix + base64.StdEncoding.EncodeToString(b[:])}
+}
+
+// Rotate puts a new secret in front. The one before it goes on for overlap, older
+// ones end at once: there are never more than two.
+func (s *Subscription) Rotate(now time.Time, overlap time.Duration) Secret {
+	fresh := NewSecret()
+	kept := []Secret{fresh}
+	if len(s.Secrets) > 0 && overlap > 0 {
+		old := s.Secrets[0]
+		old.Until = now.Add(overlap).UTC()
+		kept = append(kept, old)
+	}
+	s.Secrets = kept
+	return fresh
+}
+
+// Normalize checks a subscription, and brings it into the one form in which it
+// is kept. An error is a *FieldError.
+func (s *Subscription) Normalize(allowed *Addresses) error {
+	if err := checkURL(s.URL, allowed); err != nil {
+		return err
+	}
+	slices.Sort(s.Events)
+	s.Events = slices.Compact(s.Events)
+	for _, event := range s.Events {
+		if !slices.Contains(Types, event) {
+			return wrong("events", "there is no event type %q to subscribe to; types are %s", event, strings.Join(Types, ", "))
+		}
+	}
+	if err := checkGlob("ns", s.NS); err != nil {
+		return err
+	}
+	if err := checkGlob("locks", s.Locks); err != nil {
+		return err
+	}
+	if len(s.Description) > MaxDescription || !printable(s.Description) {
+		return wrong("description", "it is at most %d bytes of text without control characters", MaxDescription)
+	}
+	if err := s.normalizeHeaders(); err != nil {
+		return err
+	}
+	if s.CA != "" {
+		if len(s.CA) > MaxCA {
+			return wrong("ca", "it has at most %d bytes", MaxCA)
+		}
+		if !x509.NewCertPool().AppendCertsFromPEM([]byte(s.CA)) {
+			return wrong("ca", "it is one or more certificates in PEM")
+		}
+	}
+	return nil
+}
+
+// own are headers that the delivery sets, or that say how a message is framed.
+var own = []string{"Host", "Content-Length", "Content-Type", "Content-Encoding", "Transfer-Encoding", "Connection", "Keep-Alive", "Upgrade",
+	"Te", "Trailer", "Expect", "User-Agent", "Traceparent", "Tracestate", "Proxy-Authorization", "Proxy-Connection"}
+
+func (s *Subscription) normalizeHeaders() error {
+	if len(s.Headers) > MaxHeaders {
+		return wrong("headers", "there are at most %d", MaxHeaders)
+	}
+	canonical := make(map[string]string, len(s.Headers))
+	total := 0
+	for name, value := range s.Headers {
+		switch {
+		case !httpguts.ValidHeaderFieldName(name):
+			return wrong("headers", "%q is not the name of a header", name)
+		case !httpguts.ValidHeaderFieldValue(value):
+			return wrong("headers", "the value of %s cannot stand in a header", name)
+		}
+		key := textproto.CanonicalMIMEHeaderKey(name)
+		if slices.Contains(own, key) || strings.HasPrefix(key, "Webhook-") {
+			return wrong("headers", "%s is set by the delivery itself", key)
+		}
+		if _, twice := canonical[key]; twice {
+			return wrong("headers", "%s is there twice", key)
+		}
+		canonical[key] = value
+		total += len(name) + len(value)
+	}
+	if total > MaxHeaderBytes {
+		return wrong("headers", "together they have at most %d bytes", MaxHeaderBytes)
+	}
+	if len(canonical) == 0 {
+		canonical = nil
+	}
+	s.Headers = canonical
+	return nil
+}
+
+func checkURL(raw string, allowed *Addresses) error {
+	if raw == "" || len(raw) > MaxURL {
+		return wrong("url", "give the address that is to be told, at most %d bytes of http:// or https://", MaxURL)
+	}
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil || strings.ContainsFunc(raw, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '\\' }):
+		return wrong("url", "it is not a URL")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return wrong("url", "it begins with http:// or https://")
+	case u.Opaque != "" || u.Hostname() == "":
+		return wrong("url", "it names no host")
+	case u.User != nil:
+		return wrong("url", "it has a user or a password, which would be shown with it: use headers")
+	case u.Fragment != "" || strings.Contains(raw, "#"):
+		return wrong("url", "it has a fragment, which is never sent")
+	case u.Port() == "" && strings.HasSuffix(u.Host, ":"):
+		return wrong("url", "its port is empty")
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return wrong("url", "its port is no number from 1 to 65535")
+		}
+	}
+	if err := allowed.CheckHost(u.Hostname()); err != nil {
+		return wrong("url", "%s", err)
+	}
+	return nil
+}
+
+func printable(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+}
+
+// Wants reports whether the subscription is to be told of such an end.
+func (s *Subscription) Wants(event, ns, lock string) bool {
+	return s.Enabled && (len(s.Events) == 0 || slices.Contains(s.Events, event)) && match(cmp.Or(s.NS, "*"), ns) && match(cmp.Or(s.Locks, "*"), lock)
+}
+
+// signing are the secrets that sign at a moment.
+func (s *Subscription) signing(now time.Time) []string {
+	var values []string
+	for _, secret := range s.Secrets {
+		if secret.Until.IsZero() || now.Before(secret.Until) {
+			values = append(values, secret.Value)
+		}
+	}
+	return values
+}
+
+// record is how a subscription is kept. Version 1.
+type record struct {
+	Version     int               `json:"v"`
+	URL         string            `json:"url"`
+	Events      []string          `json:"events,omitempty"`
+	NS          string            `json:"ns,omitempty"`
+	Locks       string            `json:"locks,omitempty"`
+	Description string            `json:"description,omitempty"`
+	Enabled     bool              `json:"enabled"`
+	Disabled    string            `json:"disabled,omitempty"`
+	Secrets     []Secret          `json:"secrets"`
+	Headers     map[string]string `json:"headers,omitempty"`
+	CA          string            `json:"ca,omitempty"`
+	Created     int64             `json:"created_ms"`
+}
+
+const recordVersion = 1
+
+// Record is the data of a subscription's node. It holds its secrets.
+func (s *Subscription) Record() []byte {
+	data, err := json.Marshal(record{recordVersion, s.URL, s.Events, s.NS, s.Locks, s.Description, s.Enabled, s.Disabled,
+		s.Secrets, s.Headers, s.CA, s.Created.UnixMilli()})
+	if err != nil {
+		panic("encoding a subscription: " + err.Error()) // strings, numbers and times only
+	}
+	return data
+}
+
+// errNewer: a later release wrote it.
+var errNewer = errors.New("a newer gateway wrote it: upgrade this one")
+
+// ParseRecord reads the data of a subscription's node. Members that it does not
+// know are a later release's business; a later version is an error.
+func ParseRecord(id string, data []byte, version int32) (*Subscription, error) {
+	var r record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, fmt.Errorf("the record of webhook %s is damaged", id) // the cause would quote from it
+	}
+	if r.Version > recordVersion {
+		return nil, fmt.Errorf("webhook %s: %w", id, errNewer)
+	}
+	return &Subscription{ID: id, URL: r.URL, Events: r.Events, NS: r.NS, Locks: r.Locks, Description: r.Description, Enabled: r.Enabled,
+		Disabled: r.Disabled, Secrets: r.Secrets, Headers: r.Headers, CA: r.CA, Created: time.UnixMilli(r.Created).UTC(), Version: version}, nil
+}
