@@ -112,6 +112,12 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 		metricsServer = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 		group.Go(func() error { return serveHTTP(metricsServer, metricsListener) })
 	}
+	if n := newNotifier(logger, own.watched(manager).Ready, manager.Alive); n != nil {
+		group.Go(func() error {
+			n.run(running, ctx)
+			return nil
+		})
+	}
 	logger.Info("listening", append([]any{"address", listener.Addr().String(), "version", version()}, own.describe(c)...)...)
 	group.Go(func() error {
 		defer cancel()

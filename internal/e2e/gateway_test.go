@@ -34,6 +34,7 @@ type gateway struct {
 	zk      string // what --zk gets
 	dataDir string // without --zk
 	flags   []string
+	env     []string // besides the test's own
 	listen  string
 	log     *journal
 	proc    *childproc.Process
@@ -80,7 +81,7 @@ func freeAddr(t testing.TB) string {
 
 func (g *gateway) command() *exec.Cmd {
 	cmd := exec.Command(binary, g.flags...)
-	cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1")
+	cmd.Env = append(append(os.Environ(), "GORACE=halt_on_error=1"), g.env...)
 	cmd.Stdout, cmd.Stderr = g.log, g.log
 	return cmd
 }
