@@ -38,8 +38,9 @@ func translate(err error) error {
 		return ErrNoAuth
 	case errors.Is(err, gozk.ErrSessionExpired):
 		return ErrSessionGone
-	case errors.Is(err, gozk.ErrNoChildrenForEphemerals), errors.Is(err, gozk.ErrInvalidACL),
-		errors.Is(err, gozk.ErrBadArguments), errors.Is(err, gozk.ErrInvalidPath):
+	case errors.Is(err, gozk.ErrNoChildrenForEphemerals):
+		return ErrEphemeralParent
+	case errors.Is(err, gozk.ErrInvalidACL), errors.Is(err, gozk.ErrBadArguments), errors.Is(err, gozk.ErrInvalidPath):
 		return err
 	default:
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)

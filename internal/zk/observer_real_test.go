@@ -140,8 +140,8 @@ func TestReplicaFollowsARealTree(t *testing.T) {
 		}
 	}
 	m.checkAll(t)
-	if s := o.State(); s.Ignored != 3 { // created and deleted below a leaf, data of a directory
-		t.Errorf("%d events ignored, want 3", s.Ignored)
+	if s := o.State(); s.Ignored != 2 { // created and deleted below a leaf
+		t.Errorf("%d events ignored, want 2", s.Ignored)
 	}
 }
 

@@ -68,6 +68,7 @@ func policy() []rule {
 		{reqCreate, ErrUnavailable, findOut, findOut, "the node may have been created"},
 		{reqCreate, ErrNodeExists, itsAnswer, findOut, "after a lost attempt it may be our own"},
 		{reqCreate, ErrNoNode, itsAnswer, itsAnswer, "the parent is missing"},
+		{reqCreate, ErrEphemeralParent, itsAnswer, itsAnswer, "somebody's ephemeral node stands in the parent's place"},
 		{reqCreate, ErrNoAuth, itsAnswer, itsAnswer, "the parent's ACL refuses us"},
 		{reqCreate, ErrSessionGone, sessionOver, sessionOver, "an expired session executes nothing"},
 

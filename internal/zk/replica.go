@@ -55,6 +55,8 @@ const (
 	// NodeChanged: Node's data was set, or Node may be another one than before
 	// under the same name: what was read of it is out of date.
 	NodeChanged
+	// DirChanged: the data of Dir itself was set.
+	DirChanged
 	// DirListed: Dir has been listed and agrees with the listing; the changes
 	// that this took stand right before it. With Err (ErrNoAuth) the listing
 	// was refused: the directory exists, and what it holds is not known beyond
@@ -73,7 +75,7 @@ const (
 
 // String names the kind.
 func (k ChangeKind) String() string {
-	names := [...]string{"", "DirAdded", "DirRemoved", "NodeAdded", "NodeRemoved", "NodeChanged", "DirListed", "Synced", "Current", "Lost"}
+	names := [...]string{"", "DirAdded", "DirRemoved", "NodeAdded", "NodeRemoved", "NodeChanged", "DirChanged", "DirListed", "Synced", "Current", "Lost"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -96,6 +98,9 @@ type Change struct {
 	Node    string // the name of a leaf of Dir; "" with what is about Dir or more
 	Zxid    int64  // of the reply, when told by one; else 0
 	Err     error  // with DirListed only
+	// Stat, with DirListed, is that of Dir where it is more than a directory: an
+	// ephemeral node, which has no children, or one with data. Else it is nil.
+	Stat *wire.Stat
 }
 
 // Sink is told every change.
@@ -301,8 +306,14 @@ func (r *replica) dirEvent(root *root, name []byte, t wire.EventType) {
 		} else if d := root.dirs[string(name)]; d != nil {
 			r.removeDir(root, d, false, 0)
 		}
+	case wire.EventDataChanged:
+		if d := root.dirs[string(name)]; d != nil && root.Depth == 2 && !top { // another one is listed, or will be
+			r.emit(Change{Kind: DirChanged, Root: &root.WatchRoot, Dir: d})
+		} else {
+			r.ignored++
+		}
 	default:
-		r.ignored++ // the data of a directory is nobody's concern
+		r.ignored++
 	}
 }
 
@@ -359,7 +370,12 @@ func (r *replica) listedDir(root *root, name string, names [][]byte, stat *wire.
 			}
 		}
 	}
-	r.emit(Change{Kind: DirListed, Listed: true, Zxid: zxid, Root: &root.WatchRoot, Dir: d, Created: stat.Created()})
+	listed := Change{Kind: DirListed, Listed: true, Zxid: zxid, Root: &root.WatchRoot, Dir: d, Created: stat.Created()}
+	if stat.Ephemeral() || stat.DataLength > 0 {
+		kept := *stat
+		listed.Stat = &kept
+	}
+	r.emit(listed)
 }
 
 // replaced takes away what was in a directory that has been created again. The

@@ -1,5 +1,7 @@
 package wire
 
+import "math"
+
 // RequestHeader stands before every request but the first of a connection.
 type RequestHeader struct {
 	Xid int32
@@ -158,6 +160,14 @@ func (s *Stat) Decode(d *Decoder) {
 // itself overflows and becomes negative, 2^31 too high from there on.
 func (s *Stat) Created() int32 {
 	return int32((uint32(s.Cversion) + uint32(s.NumChildren)) >> 1)
+}
+
+// Ephemeral reports whether the node goes with a session. The owner of a container
+// and that of a node with a time to live are no sessions. (The latter begins with
+// 0xff, as do the sessions of a server whose id is 255: their ephemeral nodes are
+// not recognised.)
+func (s *Stat) Ephemeral() bool {
+	return s.EphemeralOwner != 0 && s.EphemeralOwner != math.MinInt64 && uint64(s.EphemeralOwner)>>56 != 0xff
 }
 
 // ACL is one entry of a node's access control list.
