@@ -158,6 +158,9 @@ func showLock(v *templates.Lock, l *locks.Lock, root string, first bool, m momen
 func dirOf(l *locks.Lock, root string) string {
 	for _, list := range [][]locks.Contender{l.Holders, l.Waiters} {
 		if len(list) > 0 {
+			if f := list[0].Foreign; f != nil && f.Kind == locks.KindEphemeralNode {
+				return list[0].Znode // it stands in the directory's place
+			}
 			return path.Dir(list[0].Znode)
 		}
 	}

@@ -26,20 +26,59 @@ func (m *Manager) Acquire(ctx context.Context, req AcquireRequest) (AcquireResul
 	if req.DryRun {
 		return m.dryRun(ctx, req)
 	}
-	m.mu.Lock()
-	wants, key, err := m.prepareAcquire(ctx, &req)
-	if err != nil {
-		m.unlock()
-		return AcquireResult{}, err
+	begun := m.clock.Now().Boot()
+	var at *stander // its place in a line, once it has had to stand in one
+	for {
+		attempt := req
+		if req.Wait > 0 && req.Wait != WaitForever {
+			attempt.Wait = max(req.Wait-(m.clock.Now().Boot()-begun), 1)
+		}
+		res, next, err := m.attempt(ctx, &attempt, at)
+		at = next
+		switch e, ok := errors.AsType[*Error](err); {
+		case ok && e.Code == codePlainNode:
+			continue
+		case at == nil:
+			return res, err
+		}
+		if err := m.waitInLine(ctx, &attempt, at); err != nil {
+			return AcquireResult{}, err
+		}
 	}
-	if key != nil && key.lease != "" {
-		return m.replay(ctx, &req, key) // releases mu
+}
+
+// attempt takes a lock, or finds out where the request has to stand in line first: in the
+// place that it has been called from, which is at, or in another one. codePlainNode:
+// a plain node was in the way, and it is to try again at once.
+func (m *Manager) attempt(ctx context.Context, req *AcquireRequest, at *stander) (AcquireResult, *stander, error) {
+	m.mu.Lock()
+	fail := func(err error) (AcquireResult, *stander, error) {
+		m.leaveLine(at)
+		m.unlock()
+		return AcquireResult{}, nil, err
+	}
+	wants, key, err := m.prepareAcquire(ctx, req)
+	switch {
+	case at != nil && m.passes(err):
+		at.pause = true
+		m.unlock()
+		return AcquireResult{}, at, nil
+	case err != nil:
+		return fail(err)
+	case key != nil && key.lease != "":
+		m.leaveLine(at)
+		res, err := m.replay(ctx, req, key) // releases mu
+		return res, nil, err
 	}
 	q, code := m.inTheWay(wants), CodeHeldByOther
 	if s := m.semaphoreAmong(wants); s != nil {
 		q, code = s, CodeForeignSemaphore
 	}
-	if q != nil && (code == CodeForeignSemaphore || req.Wait == 0 && !req.Async) {
+	full := m.blocked(wants, at)
+	if q == nil {
+		q = full
+	}
+	if q != nil && (code == CodeForeignSemaphore || req.Wait == 0 && (!req.Async || full != nil)) {
 		if key != nil {
 			// The key may be older than this process: it is looked for before
 			// the repeat of a granted acquire is told that the lock is taken.
@@ -52,30 +91,58 @@ func (m *Manager) Acquire(ctx context.Context, req AcquireRequest) (AcquireResul
 			switch {
 			case err != nil:
 				m.forget(q)
-				m.unlock()
-				return AcquireResult{}, err
+				return fail(err)
 			case entry != nil:
+				m.leaveLine(at)
 				m.forget(q)
-				return m.replay(ctx, &req, m.learnKey(entry)) // releases mu
+				res, err := m.replay(ctx, req, m.learnKey(entry)) // releases mu
+				return res, nil, err
 			}
 		}
-		return AcquireResult{}, m.heldByOther(ctx, q, code) // releases mu
+		if code != CodeForeignSemaphore && full != nil && full.noted().suspect {
+			next, err := m.stand(full, at) // until it is known what stands there
+			if err != nil {
+				return fail(err)
+			}
+			m.unlock()
+			return AcquireResult{}, next, nil
+		}
+		m.leaveLine(at)
+		return AcquireResult{}, nil, m.heldByOther(ctx, q, code) // releases mu
 	}
 	if err := m.room(); err != nil {
-		m.unlock()
-		return AcquireResult{}, err
+		return fail(err)
 	}
-	l, err := m.newLease(wants, &req)
-	if err != nil {
+	if full != nil {
+		next, err := m.stand(full, at)
+		if err != nil {
+			return fail(err)
+		}
 		m.unlock()
-		return AcquireResult{}, err
+		return AcquireResult{}, next, nil
+	}
+	l, err := m.newLease(wants, req)
+	if err != nil {
+		return fail(err)
 	}
 	if key != nil {
 		l.few().key, key.lease = key.hash, l.id()
 		m.keys[key.hash] = key
 	}
-	m.create(l, key, &req, 0)
-	return m.await(ctx, &req, l, false) // releases mu
+	if at != nil {
+		l.few().stander = at
+	}
+	m.create(l, key, req, 0)
+	res, err := m.await(ctx, req, l, false) // releases mu
+	if e, ok := errors.AsType[*Error](err); ok && e.Code == codePlainNode {
+		return res, at, err
+	}
+	if at != nil { // whatever happened, it stands there no more
+		m.mu.Lock()
+		m.leaveLine(at)
+		m.unlock()
+	}
+	return res, nil, err
 }
 
 // prepareAcquire looks up what a request needs: what it wants of each lock, and
@@ -184,6 +251,9 @@ func (m *Manager) newLease(wants []Want, req *AcquireRequest) (*lease, error) {
 // dropCreate ends a lease whose create definitely did not happen. It never
 // existed, so nothing remembers it.
 func (m *Manager) dropCreate(l *lease, key *keyEntry, now time.Duration) {
+	if l.failure().Code != codePlainNode {
+		m.arrive(l) // else it goes on standing there
+	}
 	if key != nil && m.keys[key.hash] == key {
 		delete(m.keys, key.hash)
 	}

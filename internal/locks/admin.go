@@ -46,6 +46,7 @@ func (m *Manager) lockAt(ctx context.Context, ns, lock string) (*queue, error) {
 	}
 	q := m.queueOf(s, lock)
 	q.polls++
+	m.look(ctx, q)
 	return q, nil
 }
 
@@ -146,7 +147,7 @@ func obstacle(err error) string {
 // info is what was read of a contender that is no lease of this gateway's; nil: nothing.
 func (p part) info() *info { return p.q.noted().infos[p.c.Name] }
 
-func (p part) path() string { return p.q.path + "/" + p.c.Name }
+func (p part) path() string { return p.q.nodeOf(p.c.Name) }
 
 // allParts are all contenders that the replica knows of the lease that a
 // contender belongs to; another program's stands alone.

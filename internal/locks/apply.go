@@ -75,20 +75,32 @@ func (m *Manager) applyLock(s *space, c *zk.Change, now time.Duration) {
 		q.exists, q.idle = true, now
 		// A directory whose birth we saw has handed out no number yet.
 		q.next, q.known, q.gap = 0, !c.Listed, false
+		if !c.Listed {
+			m.lookSoon(q)
+			if s.hasStood(q.name()) {
+				m.readDir(q)
+			}
+		}
 		m.touchQueue(q)
 		q.locate(true)
 		m.consider(q)
 	case zk.DirRemoved:
+		m.plainGone(q)
 		q.exists, q.known, q.gap, q.listing = false, false, false, false
 		q.stray(-q.noted().strays)
+		q.placeFreed()
 		m.touchQueue(q)
 		q.locate(false)
 		m.consider(q)
+		m.call(q)
 		m.forget(q)
+	case zk.DirChanged:
+		m.placeChanged(q)
 	case zk.DirListed:
 		q.listing = false
 		if c.Err == nil { // refused: what the directory holds is not known, nothing is granted
 			q.next, q.known, q.gap = c.Created, true, false
+			m.stands(q, c.Stat, now, true)
 			m.evaluateAfter(q, now, true)
 		}
 	case zk.NodeAdded:
@@ -101,6 +113,10 @@ func (m *Manager) applyLock(s *space, c *zk.Change, now time.Duration) {
 }
 
 func (m *Manager) applyAdded(q *queue, c *zk.Change, now time.Duration) {
+	if c.Node == removalProbe {
+		return // gone again with its directory
+	}
+	m.plainGone(q) // an ephemeral node has no children: it was replaced while we did not look
 	parsed, ok := q.space.naming.Parse(m.fleet, c.Node)
 	if !ok {
 		q.stray(1)
@@ -179,6 +195,9 @@ func (m *Manager) place(l *lease, now time.Duration) {
 }
 
 func (m *Manager) applyRemoved(q *queue, c *zk.Change, now time.Duration) {
+	if c.Node == removalProbe {
+		return
+	}
 	contender, ok := q.space.naming.Parse(m.fleet, c.Node)
 	if !ok {
 		q.stray(-1)
@@ -209,6 +228,7 @@ func (m *Manager) applyRemoved(q *queue, c *zk.Change, now time.Duration) {
 	m.removedFromDelay(q, &contender, c.Listed)
 	m.removeContender(q, contender.Name)
 	m.wordGone(q, &contender)
+	m.passOn(q, now)
 	m.judge(q, c, now)
 }
 
@@ -262,7 +282,7 @@ func (m *Manager) applyChanged(q *queue, c *zk.Change) {
 
 // probe finds out whether a contender that a listing showed may be read.
 func (m *Manager) probe(q *queue, name string) {
-	m.read(q.path+"/"+name, func(data []byte, stat wire.Stat, err error) {
+	m.read(q.nodeOf(name), func(data []byte, stat wire.Stat, err error) {
 		switch {
 		case err == nil:
 			q.setInfo(name, data, stat)

@@ -303,6 +303,10 @@ func (m *Manager) breakContender(ctx context.Context, req *BreakRequest, v verdi
 			return err
 		}
 		c := q.contenders.Get(req.Name)
+		if c == nil && req.Name == q.name() {
+			c = q.plain() // the last part of its path is the lock's name
+		}
+		czxid := q.noted().plainCzxid
 		b := &blow{verdict: v, version: -1}
 		if c != nil {
 			b.at = part{q, c}
@@ -324,6 +328,8 @@ func (m *Manager) breakContender(ctx context.Context, req *BreakRequest, v verdi
 				return m.unavailableFor(err)
 			case stat == nil:
 				return noContender()
+			case c.Name == plainName && stat.Czxid != czxid:
+				continue // another one has taken its place
 			}
 			b.version = stat.Version
 		}

@@ -121,11 +121,11 @@ func (m *Manager) limitChange(q *queue, d *limitDir, n int) []zk.Op {
 // namespaces stay: other programs' lock objects create theirs only once.
 func (m *Manager) removal(q *queue, d *limitDir) []zk.Op {
 	var ops []zk.Op
-	if q.space.name == DefaultNamespace && (q.exists || d.exists) {
-		if !q.exists {
-			ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: q.path}) // fails when somebody uses it
-		}
-		ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: q.path, Version: -1})
+	switch {
+	case q.exists && (q.space.name == DefaultNamespace || q.noted().passing):
+		ops = removeDir(q.path)
+	case q.space.name == DefaultNamespace && d.exists: // fails when somebody uses it
+		ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: q.path}, zk.Op{Kind: zk.OpDelete, Path: q.path, Version: -1})
 	}
 	if d.exists {
 		for _, l := range d.limits {

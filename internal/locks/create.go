@@ -50,7 +50,11 @@ func (m *Manager) compose(l *lease, key *keyEntry) *creation {
 			// A directory that may exist after all fails the transaction: it
 			// travels alone.
 			c.write.Alone = true
-			add(s, zk.Op{Kind: zk.OpCreate, Path: s.q.path})
+			op := zk.Op{Kind: zk.OpCreate, Path: s.q.path}
+			if s.q.space.hasStood(s.q.name()) {
+				op.Data = []byte(passing)
+			}
+			add(s, op)
 		}
 		if s != &l.slot {
 			c.write.More = append(c.write.More, s.q.path)
@@ -89,6 +93,7 @@ func (m *Manager) create(l *lease, key *keyEntry, req *AcquireRequest, attempt i
 	c := m.compose(l, key)
 	m.submit(&c.write, func(res zk.Result) {
 		if l.phase == ended {
+			m.arrive(l)
 			return // removed, or settled by a takeover, before the reply came
 		}
 		again := attempt < createAttempts+l.width()
@@ -99,8 +104,10 @@ func (m *Manager) create(l *lease, key *keyEntry, req *AcquireRequest, attempt i
 		}
 		switch {
 		case res.Outcome == zk.Done:
+			m.arrive(l)
 			m.created(l, c, res)
 		case res.Outcome == zk.Unknown:
+			m.arrive(l)
 			m.resolve(l)
 		case again && m.limitFailed(&c.write, res):
 			m.redecide(l, key, req, attempt+1)
@@ -113,6 +120,10 @@ func (m *Manager) create(l *lease, key *keyEntry, req *AcquireRequest, attempt i
 			m.create(l, key, req, attempt+1)
 		case again && (res.Outcome == zk.Redecide || errors.Is(res.Err, zk.ErrNotApplied)):
 			m.create(l, key, req, attempt+1)
+		case s != nil && c.write.Ops[culprit].Sequential && errors.Is(res.Err, zk.ErrEphemeralParent):
+			m.suspect(s.q)
+			l.few().failure = &Error{Code: codePlainNode}
+			m.dropCreate(l, key, m.clock.Now().Boot())
 		case key != nil && culprit == c.key && errors.Is(res.Err, zk.ErrNodeExists):
 			// The key is taken: a repeat, perhaps by way of another gateway.
 			l.few().failure = &Error{Code: codeKeyTaken}

@@ -27,7 +27,7 @@ func (s *fakeStore) deletions(dir string) (pieces [][]string) {
 	for _, w := range s.writes {
 		var names []string
 		for _, op := range w.Ops {
-			if op.Kind == zk.OpDelete && path.Dir(op.Path) == dir {
+			if op.Kind == zk.OpDelete && path.Dir(op.Path) == dir && path.Base(op.Path) != removalProbe {
 				names = append(names, path.Base(op.Path))
 			}
 		}

@@ -94,6 +94,11 @@
 // runs, and takes over nobody before it has read them all: namespaces.go says why that
 // is enough.
 //
+// # Plain nodes
+//
+// Where another program's ephemeral node stands in the place of a lock's directory
+// (plain.go) it is the lock's holder, and who waits stands in a line in memory (line.go).
+//
 // # Settings
 //
 // A semaphore's limit is a node whose path names it, which an acquire's transaction

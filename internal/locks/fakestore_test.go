@@ -150,6 +150,8 @@ func (s *fakeStore) tx(ops []zk.Op) (zxid int64, paths []string, versions []int3
 		switch {
 		case op.Kind == zk.OpCreate && parent == nil:
 			err = zk.ErrNoNode
+		case op.Kind == zk.OpCreate && parent.stat.EphemeralOwner != 0:
+			err = zk.ErrEphemeralParent
 		case op.Kind == zk.OpCreate && n != nil && !op.Sequential:
 			err = zk.ErrNodeExists
 		case op.Kind != zk.OpCreate && n == nil:

@@ -127,7 +127,7 @@ func (w *fakeWatcher) change(kind zk.ChangeKind, p string, listed bool, zxid int
 			c.Kind = zk.DirRemoved
 			delete(w.dirs, p)
 		default:
-			return
+			c.Kind = zk.DirChanged
 		}
 	} else {
 		c.Dir = w.dir(path.Dir(p))
@@ -144,14 +144,24 @@ func (w *fakeWatcher) change(kind zk.ChangeKind, p string, listed bool, zxid int
 	w.sink.Apply([]zk.Change{c})
 }
 
+// moreThanDir is zk.Change.Stat; s.mu is held.
+func (n *fakeNode) moreThanDir() *wire.Stat {
+	stat := n.stat
+	stat.DataLength = int32(len(n.data))
+	if !stat.Ephemeral() && stat.DataLength == 0 {
+		return nil
+	}
+	return &stat
+}
+
 // connect queues the tree read of a (re)connection to a server whose state is
 // the given one; s.mu is held.
 func (w *fakeWatcher) connect(state map[string]*fakeNode, zxid int64) {
 	w.connected = true
 	snapshot := maps.Clone(state)
-	counts := map[string]int32{}
+	counts, more := map[string]int32{}, map[string]*wire.Stat{}
 	for p, n := range snapshot {
-		counts[p] = n.creates
+		counts[p], more[p] = n.creates, n.moreThanDir()
 	}
 	w.push(func() {
 		for _, p := range slices.Sorted(maps.Keys(snapshot)) {
@@ -173,7 +183,7 @@ func (w *fakeWatcher) connect(state map[string]*fakeNode, zxid int64) {
 		}
 		for p, d := range w.dirs {
 			if root := w.rootOf(p); root.Depth == 2 {
-				w.sink.Apply([]zk.Change{{Kind: zk.DirListed, Root: root, Dir: d, Listed: true, Zxid: zxid, Created: counts[p]}})
+				w.sink.Apply([]zk.Change{{Kind: zk.DirListed, Root: root, Dir: d, Listed: true, Zxid: zxid, Created: counts[p], Stat: more[p]}})
 			}
 		}
 		if w.first == nil {
@@ -272,7 +282,7 @@ func (w *fakeWatcher) AddRoot(added zk.WatchRoot) error {
 		}
 		for p, d := range w.dirs {
 			if path.Dir(p) == added.Path {
-				w.sink.Apply([]zk.Change{{Kind: zk.DirListed, Root: w.rootOf(p), Dir: d, Listed: true, Zxid: zxid, Created: state[p].creates}})
+				w.sink.Apply([]zk.Change{{Kind: zk.DirListed, Root: w.rootOf(p), Dir: d, Listed: true, Zxid: zxid, Created: state[p].creates, Stat: state[p].moreThanDir()}})
 			}
 		}
 		maps.Copy(w.first, inArrivals(w.sink.(*Manager)))
@@ -288,7 +298,7 @@ func (w *fakeWatcher) List(dir string) {
 	if parent == nil || !w.connected {
 		return
 	}
-	created := parent.creates
+	created, more := parent.creates, parent.moreThanDir()
 	present := map[string]bool{}
 	for p := range w.s.nodes {
 		if path.Dir(p) == dir {
@@ -305,7 +315,7 @@ func (w *fakeWatcher) List(dir string) {
 				w.change(zk.NodeRemoved, p, true, zxid)
 			}
 		}
-		w.sink.Apply([]zk.Change{{Kind: zk.DirListed, Root: w.rootOf(dir), Dir: w.dir(dir), Listed: true, Zxid: zxid, Created: created}})
+		w.sink.Apply([]zk.Change{{Kind: zk.DirListed, Root: w.rootOf(dir), Dir: w.dir(dir), Listed: true, Zxid: zxid, Created: created, Stat: more}})
 	})
 }
 

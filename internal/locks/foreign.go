@@ -34,6 +34,8 @@ var curatorKinds = []struct{ base, kind string }{
 // recipes; "" when none is known.
 func recipeOf(name string) (program, kind string) {
 	switch {
+	case name == plainName:
+		return "", KindEphemeralNode
 	case curatorName.MatchString(name):
 		for _, k := range curatorKinds {
 			if strings.HasPrefix(name[len(curatorName.FindString(name)):], k.base) {

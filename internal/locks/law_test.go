@@ -29,7 +29,7 @@ func inSpaces(m *Manager, which func(*space) bool) map[string]bool {
 		s.queues.Scan(func(q *queue) bool {
 			for _, c := range q.contenders.All() {
 				if sight := m.sightOf(q, c); !sight.mute {
-					paths[q.path+"/"+c.Name] = sight.held
+					paths[q.nodeOf(c.Name)] = sight.held
 				}
 			}
 			return true
@@ -110,6 +110,10 @@ func (g *gate) checkLaw() {
 				fates[path] = &fate{created: true}
 			}
 		case events.LeaseQueued:
+			if f != nil && f.ended && e.Name == plainName {
+				f = &fate{created: true} // of plain nodes one has the path of another
+				fates[path] = f
+			}
 			switch {
 			case f == nil || !f.created:
 				fail("it stands before its node.created")

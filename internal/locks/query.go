@@ -258,6 +258,9 @@ func (m *Manager) Lock(ctx context.Context, req LockRequest) (Lock, error) {
 		m.forget(q)
 		m.unlock()
 	}()
+	if req.Consistent {
+		m.look(ctx, q)
+	}
 	timer := time.NewTimer(req.Wait)
 	defer timer.Stop()
 	for req.Wait > 0 && req.Since != "" && m.revString(q.rev) == req.Since {

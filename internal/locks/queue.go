@@ -22,6 +22,8 @@ type space struct {
 	// whole: the replica holds all of it. Before, nothing in it is adopted or granted.
 	whole bool
 	inUse int // locks with contenders
+	// plains are locks in whose place plain nodes have stood; see plain.go.
+	plains map[string]struct{}
 	// sweepFrom is where the next sweep goes on, "" for the front.
 	sweepFrom string
 }
@@ -68,6 +70,17 @@ type remarks struct {
 	hazards  hazardSet           // that have been told
 	// misplaced: it is no lock's directory, but another program's contender.
 	misplaced bool
+
+	plainCzxid int64      // of the plain node in the directory's place; see plain.go
+	suspect    bool       // there may be one that the replica has not shown yet
+	passing    bool       // the directory is ours, and goes as soon as it is empty
+	line       []*stander // who waits in memory for a plain node to go; see line.go
+}
+
+// bare reports whether nothing is noted any more.
+func (r *remarks) bare() bool {
+	return len(r.hidden) == 0 && len(r.infos) == 0 && r.strays == 0 && r.settings == nil && len(r.early) == 0 && r.company.theirs == 0 && r.hazards == 0 && !r.misplaced &&
+		r.plainCzxid == 0 && !r.suspect && !r.passing && len(r.line) == 0
 }
 
 // noRemarks is read where there are none, and never written.
@@ -96,7 +109,7 @@ func (q *queue) unnote(name string) {
 	}
 	delete(r.hidden, name)
 	delete(r.infos, name)
-	if len(r.hidden) == 0 && len(r.infos) == 0 && r.strays == 0 && r.settings == nil && len(r.early) == 0 && r.company.theirs == 0 && r.hazards == 0 && !r.misplaced {
+	if r.bare() {
 		q.remarks = nil
 	}
 }
@@ -176,7 +189,7 @@ func (q *queue) changed() <-chan struct{} {
 // addContender puts a contender that the replica has seen into the queue, and
 // tells of it.
 func (m *Manager) addContender(q *queue, c *recipe.Contender, listed bool) {
-	if q.known && !listed {
+	if q.known && !listed && c.Name != plainName {
 		switch ahead := c.Number - q.next; { // wraps like ZooKeeper's counter
 		case ahead == 0:
 			q.next++

@@ -302,13 +302,11 @@ func (m *Manager) redecide(l *lease, key *keyEntry, req *AcquireRequest, attempt
 // a change.
 func (m *Manager) idleOps(q *queue) (ops []zk.Op) {
 	agreed := q.settings() != nil && q.settings().agreed()
-	if q.space.name == DefaultNamespace {
-		if !q.exists && agreed {
-			ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: q.path})
-		}
-		if q.exists || agreed {
-			ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: q.path, Version: -1})
-		}
+	switch {
+	case q.exists && (q.space.name == DefaultNamespace || q.noted().passing):
+		ops = removeDir(q.path)
+	case q.space.name == DefaultNamespace && agreed:
+		ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: q.path}, zk.Op{Kind: zk.OpDelete, Path: q.path, Version: -1})
 	}
 	if !agreed {
 		return ops

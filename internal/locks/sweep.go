@@ -93,7 +93,7 @@ func (m *Manager) sweepIdle(s *space, now time.Duration) {
 			s.sweepFrom = q.name()
 			return false
 		}
-		if q.contenders.Len() > 0 || q.leases > 0 || q.noted().strays > 0 || now-q.idle < idleLock {
+		if q.contenders.Len() > 0 || q.leases > 0 || q.noted().strays > 0 || now-q.idle < idleLock && (!q.noted().passing || now-q.idle < sweepEvery) {
 			return true
 		}
 		if ops := m.idleOps(q); len(ops) > 0 {

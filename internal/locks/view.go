@@ -183,7 +183,7 @@ func viewPast(id recipe.LeaseID, p past) Lease {
 // viewContender shows a contender to anyone; mu is held.
 func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) Contender {
 	now := m.clock.Now()
-	v := Contender{Znode: q.path + "/" + c.Name, Mode: viewMode(c.Mode), Permits: int(c.Permits), Limit: int(c.Limit), Position: position,
+	v := Contender{Znode: q.nodeOf(c.Name), Mode: viewMode(c.Mode), Permits: int(c.Permits), Limit: int(c.Limit), Position: position,
 		Ephemeral: c.Ephemeral}
 	var czxid int64
 	if i := q.noted().infos[c.Name]; i != nil {
@@ -270,7 +270,7 @@ func (m *Manager) describe(ctx context.Context, q *queue, contenders []*recipe.C
 	}
 	answers := make(chan struct{}, len(missing))
 	for _, name := range missing {
-		m.read(q.path+"/"+name, func(data []byte, stat wire.Stat, err error) {
+		m.read(q.nodeOf(name), func(data []byte, stat wire.Stat, err error) {
 			if err == nil {
 				q.setInfo(name, data, stat)
 			}
@@ -312,6 +312,10 @@ func (m *Manager) heldByOther(ctx context.Context, q *queue, code Code) *Error {
 	e := &Error{Code: code, QueueLength: q.contenders.Waiting(), RetryAfter: retryAfter, Detail: q.name() + " is held; wait=30s stands in line for it"}
 	for _, c := range q.holders(maxHolders) {
 		e.Holders = append(e.Holders, m.viewContender(q, c, 0))
+	}
+	if q.plain() != nil {
+		e.Detail = "another program's ephemeral node stands in the place of " + q.name() +
+			" and nothing can queue behind it, so there is no ticket for an async acquire; wait=30s waits until it is gone"
 	}
 	switch code {
 	case CodeForeignSemaphore:

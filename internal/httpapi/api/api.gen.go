@@ -951,7 +951,7 @@ type Foreign struct {
 	// Program Which program, as far as its name tells: curator, kazoo, hbase, go-zookeeper, zookeeper-writelock.
 	Program string `json:"program,omitempty"`
 
-	// Kind Which of its recipes, as far as its name tells: lock, mutex, write lock, read lock, semaphore, leader latch.
+	// Kind Which of its recipes, as far as its name tells: lock, mutex, write lock, read lock, semaphore, leader latch; `ephemeral node`: it stands in the place of the lock's directory, and nothing can queue behind it.
 	Kind string `json:"kind,omitempty"`
 
 	// Session The ZooKeeper session that it lives with.
@@ -1993,7 +1993,7 @@ type AcquireSeveralParams struct {
 	// Wait How long to stand in line, up to 24h or `forever`. `0s` (or `0`) tries. Does not go with `async`.
 	Wait *AcquireWaitParam `form:"wait,omitempty" json:"wait,omitempty"`
 
-	// Async Answer at once, with a ticket that waits.
+	// Async Answer at once, with a ticket that waits. Where another program's ephemeral node stands in the place of the lock's directory nothing can queue behind it: 409 `held_by_other`.
 	Async *AsyncParam `form:"async,omitempty" json:"async,omitempty"`
 
 	// Owner A label for people, up to 128 bytes, no control characters. Everyone can read it.
@@ -2261,7 +2261,7 @@ type AcquireParams struct {
 	// Wait How long to stand in line, up to 24h or `forever`. `0s` (or `0`) tries. Does not go with `async`.
 	Wait *AcquireWaitParam `form:"wait,omitempty" json:"wait,omitempty"`
 
-	// Async Answer at once, with a ticket that waits.
+	// Async Answer at once, with a ticket that waits. Where another program's ephemeral node stands in the place of the lock's directory nothing can queue behind it: 409 `held_by_other`.
 	Async *AsyncParam `form:"async,omitempty" json:"async,omitempty"`
 
 	// Mode How the lock is held.

@@ -1,0 +1,446 @@
+package locks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/zk"
+)
+
+const plainPath = "/lockkeeper/locks/deploy"
+
+// plain does what a program does that locks with an ephemeral node in the lock's place.
+func (s *fakeStore) plain(path, data string) (czxid int64) {
+	s.mu.Lock()
+	s.by = ""
+	s.mu.Unlock()
+	czxid, _ = s.foreign(zk.Op{Kind: zk.OpCreate, Ephemeral: true, Path: path, Data: []byte(data)})
+	return czxid
+}
+
+func (s *fakeStore) gone(path string) {
+	s.foreign(zk.Op{Kind: zk.OpDelete, Path: path, Version: -1})
+	synctest.Wait()
+}
+
+func TestAPlainNodeInTheLocksPlaceIsItsHolder(t *testing.T) {
+	for _, started := range []string{"before", "after"} {
+		t.Run(started, func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				var g *gate
+				if started == "after" {
+					g = s.gateway(t)
+				}
+				czxid := s.plain(plainPath, "host-7")
+				if started == "before" {
+					g = s.gateway(t)
+				}
+				time.Sleep(time.Minute)
+				v := g.lock()
+				if v.State != LockHeld || len(v.Holders) != 1 || v.QueueLength != 0 {
+					t.Fatalf("%+v", v)
+				}
+				h := v.Holders[0]
+				if f := h.Foreign; f == nil || f.Program != "" || f.Kind != KindEphemeralNode || string(f.Data) != "host-7" || f.Session != 1 {
+					t.Errorf("%+v", h.Foreign)
+				}
+				if h.Znode != plainPath || h.Mode != Exclusive || h.FencingToken != czxid || !h.AgeKnown || h.Age < 59*time.Second || h.Age > 61*time.Second {
+					t.Errorf("%+v", h)
+				}
+				s.foreign(zk.Op{Kind: zk.OpSetData, Path: plainPath, Data: []byte("host-8"), Version: -1})
+				synctest.Wait()
+				if data := g.lock().Holders[0].Foreign.Data; string(data) != "host-8" {
+					t.Errorf("its data is shown as %q", data)
+				}
+				page, err := g.m.Locks(t.Context(), LockFilter{})
+				if err != nil || len(page.Items) != 1 || page.Items[0].State != LockHeld {
+					t.Errorf("%+v, %v", page, err)
+				}
+				s.gone(plainPath)
+				if v := g.lock(); v.State != LockFree || len(v.Holders) != 0 {
+					t.Errorf("when it is gone: %+v", v)
+				}
+				g.mustHold(deploy())
+			})
+		})
+	}
+}
+
+func TestAPlainNodeIsToldLikeAnyContender(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		s.plain(plainPath, "")
+		time.Sleep(time.Second)
+		s.gone(plainPath)
+		var told []string
+		for _, e := range g.told() {
+			if e.Lock == "deploy" && !strings.HasPrefix(fmt.Sprint(e.Type), "node.") {
+				told = append(told, fmt.Sprint(e.Type, " ", e.Path(), " ", e.Foreign, " ", e.Reason))
+			}
+		}
+		want := []string{"lease.queued " + plainPath + " true ", "lease.granted " + plainPath + " true ", "lease.removed " + plainPath + " true removed"}
+		if !slices.Equal(told, want) {
+			t.Errorf("told %q", told)
+		}
+	})
+}
+
+// The rule that is attacked: nobody is granted the lock while the plain node is there.
+func TestWhoWaitsForAPlainNodeIsGrantedInTheOrderOfArrival(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		s.plain(plainPath, "")
+		time.Sleep(time.Second)
+		var waiters []*pending
+		for range 5 {
+			req := deploy()
+			req.Wait = WaitForever
+			waiters = append(waiters, g.begin(req))
+			synctest.Wait()
+		}
+		writes := len(s.writes)
+		time.Sleep(time.Minute)
+		for i, p := range waiters {
+			if p.finished() {
+				t.Fatalf("%d: %+v, %v", i, p.lease, p.err)
+			}
+		}
+		if len(s.writes) != writes {
+			t.Errorf("while they stood in line %d writes were made", len(s.writes)-writes)
+		}
+		s.gone(plainPath)
+		for i, p := range waiters {
+			time.Sleep(time.Second)
+			if !p.finished() || p.err != nil || p.lease.State != Held {
+				t.Fatalf("%d is not granted: %+v, %v", i, p.lease, p.err)
+			}
+			for j := i + 1; j < len(waiters); j++ {
+				if waiters[j].finished() {
+					t.Fatalf("%d is answered before %d", j, i)
+				}
+			}
+			g.mustRelease(p.lease)
+		}
+		checkAll(t, s, g)
+	})
+}
+
+func TestWhoDoesNotWaitForAPlainNodeIsToldWhoHolds(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		for name, req := range map[string]AcquireRequest{
+			"try":       {},
+			"async":     {Async: true},
+			"shared":    {Mode: Shared},
+			"semaphore": {Mode: Semaphore, Limit: 3},
+			"keyed":     {IdempotencyKey: "abcdefghijklmnop"},
+			"group":     {Group: []Want{{Lock: "other"}, {Lock: "deploy"}}},
+			"wait":      {Wait: 3 * time.Second},
+		} {
+			t.Run(name, func(t *testing.T) {
+				scene(t, func(t *testing.T, s *fakeStore) {
+					g := s.gateway(t)
+					if !known {
+						g.w.hold() // what is created now is news to the replica
+					}
+					s.plain(plainPath, "host-7")
+					if known {
+						time.Sleep(time.Second)
+					} else {
+						go func() { time.Sleep(500 * time.Millisecond); g.w.release() }()
+					}
+					if req.TTL = time.Minute; req.Group == nil {
+						req.Lock = "deploy"
+					}
+					begun := time.Now()
+					_, err := g.acquire(req)
+					code := CodeHeldByOther
+					if req.Wait > 0 {
+						code = CodeWaitElapsed
+					}
+					e := wantCode(t, err, code)
+					if len(e.Holders) != 1 || e.Holders[0].Foreign == nil || e.Holders[0].Znode != plainPath {
+						t.Errorf("%+v", e)
+					}
+					if took := time.Since(begun); req.Wait > 0 && took != req.Wait || took > 4*time.Second {
+						t.Errorf("answered after %v", took)
+					}
+					if names := s.names("/lockkeeper/locks"); len(names) > 2 || s.node(plainPath).stat.EphemeralOwner == 0 {
+						t.Errorf("in the lock root: %v", names)
+					}
+					s.gone(plainPath)
+					time.Sleep(time.Second)
+					if g.m.standing != 0 {
+						t.Errorf("%d still stand in line", g.m.standing)
+					}
+					req.Wait, req.Async = 0, false
+					g.mustHold(req)
+				})
+			})
+		}
+	}
+}
+
+func TestATryThatCannotFindOutWhatStandsThereIsNotKeptWaiting(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.w.hold()
+		s.plain(plainPath, "")
+		begun := time.Now()
+		_, err := g.acquire(deploy())
+		wantCode(t, err, CodeUnavailable)
+		if took := time.Since(begun); took > answerWithin+time.Second || g.m.standing != 0 {
+			t.Errorf("it took %v, and %d stand in line", took, g.m.standing)
+		}
+		g.w.release()
+	})
+}
+
+// The node comes between our look and our create; and again and again before the create of who was called.
+func TestWhoIsCalledAndFindsAnotherPlainNodeKeepsHisPlace(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		s.plain(plainPath, "")
+		time.Sleep(time.Second)
+		var waiters []*pending
+		for range 3 {
+			req := deploy()
+			req.Wait = time.Hour
+			waiters = append(waiters, g.begin(req))
+			synctest.Wait()
+		}
+		again := 4
+		s.mu.Lock()
+		s.refuse = func(w *zk.Write) (int, error) {
+			if again > 0 && len(w.Ops) > 0 && w.Ops[len(w.Ops)-1].Kind == zk.OpCreate && s.nodes[plainPath] == nil {
+				again--
+				s.by = ""
+				s.tx([]zk.Op{{Kind: zk.OpCreate, Ephemeral: true, Path: plainPath}})
+			}
+			return -1, nil
+		}
+		s.mu.Unlock()
+		for again > 0 {
+			s.gone(plainPath)
+			time.Sleep(time.Second)
+			for i, p := range waiters {
+				if p.finished() {
+					t.Fatalf("%d is answered while a plain node stands there: %+v, %v", i, p.lease, p.err)
+				}
+			}
+		}
+		s.gone(plainPath)
+		for i, p := range waiters {
+			time.Sleep(time.Second)
+			if !p.finished() || p.err != nil {
+				t.Fatalf("%d: %+v, %v", i, p.lease, p.err)
+			}
+			g.mustRelease(p.lease)
+		}
+		if g.m.standing != 0 {
+			t.Errorf("%d still stand in line", g.m.standing)
+		}
+	})
+}
+
+func TestStandingInLineEndsWithWaitCallerAndDrain(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		s.plain(plainPath, "")
+		time.Sleep(time.Second)
+		req := deploy()
+		req.Wait = 10 * time.Second
+		elapses := g.begin(req)
+		req.Wait = WaitForever
+		leaves, drained := g.begin(req), g.begin(req)
+		time.Sleep(5 * time.Second)
+		leaves.stop()
+		if !leaves.finished() || elapses.finished() || drained.finished() {
+			t.Fatal("the one who left is not answered, or another one is")
+		}
+		wantCode(t, leaves.err, CodeCancelled)
+		time.Sleep(5*time.Second + time.Millisecond)
+		if !elapses.finished() {
+			t.Fatal("it waits longer than it was to")
+		}
+		wantCode(t, elapses.err, CodeWaitElapsed)
+		if g.m.standing != 1 {
+			t.Errorf("%d stand in line", g.m.standing)
+		}
+		if err := g.m.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !drained.finished() {
+			t.Fatal("a gateway that drains keeps a request waiting")
+		}
+		wantCode(t, drained.err, CodeUnavailable)
+		if g.m.standing != 0 {
+			t.Errorf("%d stand in line", g.m.standing)
+		}
+	})
+}
+
+// A lock whose directory was swept by one gateway is taken by a plain node at once; another gateway's sweep is on its way.
+func TestASweepThatComesLateDoesNotDeleteAPlainNode(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		taken := false
+		s.mu.Lock()
+		s.refuse = func(w *zk.Write) (int, error) {
+			if len(w.Ops) > 0 && w.Ops[len(w.Ops)-1].Kind == zk.OpDelete && w.Ops[len(w.Ops)-1].Path == plainPath && !taken {
+				taken = true
+				s.tx([]zk.Op{{Kind: zk.OpDelete, Path: plainPath, Version: -1}})
+				s.by = ""
+				s.tx([]zk.Op{{Kind: zk.OpCreate, Ephemeral: true, Path: plainPath}})
+			}
+			return -1, nil
+		}
+		s.mu.Unlock()
+		time.Sleep(5 * time.Minute)
+		if !taken || s.node(plainPath).stat.EphemeralOwner == 0 {
+			t.Errorf("taken: %v; in the lock's place: %+v", taken, s.node(plainPath))
+		}
+		if v := g.lock(); v.State != LockHeld {
+			t.Errorf("%+v", v)
+		}
+	})
+}
+
+// A program that locks with plain nodes waits for our directory to be deleted.
+func TestWherePlainNodesHaveStoodOurDirectoryGoesWhenItIsEmpty(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		s.layout.Namespaces["theirs"] = zk.Namespace{Root: "/theirs", Dialect: "native"}
+		s.nodes["/theirs"] = &fakeNode{}
+		const path = "/theirs/deploy"
+		one, two := s.gateway(t), s.gateway(t)
+		time.Sleep(time.Second)
+		s.plain(path, "")
+		time.Sleep(time.Second)
+		s.gone(path)
+		req := AcquireRequest{NS: "theirs", Lock: "deploy", TTL: time.Minute}
+		one.mustHold(req)
+		if data := string(s.node(path).data); data != passing {
+			t.Errorf("its data is %q", data)
+		}
+		s.gateway(t) // has seen no plain node
+		one.crash()
+		two.stop()
+		refused := false // the first removal; the sweeper comes again
+		s.mu.Lock()
+		s.refuse = func(w *zk.Write) (int, error) {
+			if len(w.Ops) > 0 && w.Ops[len(w.Ops)-1].Path == path && !refused {
+				refused = true
+				return 0, zk.ErrNotEmpty
+			}
+			return -1, nil
+		}
+		s.mu.Unlock()
+		time.Sleep(5 * time.Minute)
+		if !refused {
+			t.Error("nobody removed it")
+		}
+		if names := s.names("/theirs"); len(names) != 0 {
+			t.Errorf("left in the lock root: %v", names)
+		}
+		// Where none has been seen the directory stays: a Kazoo lock makes its own only once.
+		four := s.gateway(t)
+		req.Lock = "kazoo"
+		four.mustRelease(four.mustHold(req))
+		time.Sleep(5 * time.Minute)
+		if names := s.names("/theirs"); len(names) != 1 {
+			t.Errorf("left in the lock root: %v", names)
+		}
+	})
+}
+
+func TestAPlainNodeThatIsNewIsLookedAtForWhoeverAsksForThePresent(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		s.plain(plainPath, "")
+		begun := time.Now()
+		if v, err := g.m.Lock(t.Context(), LockRequest{Lock: "deploy", Consistent: true}); err != nil || v.State != LockHeld {
+			t.Errorf("%+v, %v", v, err)
+		}
+		s.gone(plainPath)
+		s.plain(plainPath, "")
+		if err := g.m.Break(t.Context(), BreakRequest{Lock: "deploy", Name: "deploy"}); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took > 2*lookAfter {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+func TestBreakingAPlainNodeByTheLocksPath(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		s.plain(plainPath, "")
+		time.Sleep(time.Second)
+		req := deploy()
+		req.Wait = time.Hour
+		waits := g.begin(req)
+		synctest.Wait()
+		if err := g.m.Break(t.Context(), BreakRequest{Lock: "deploy", Name: "other"}); err == nil {
+			t.Error("a contender that is not there was broken")
+		}
+		if err := g.m.Break(t.Context(), BreakRequest{Lock: "deploy", Name: "deploy", Reason: "it hangs"}); err != nil {
+			t.Fatal(err)
+		}
+		if !waits.finished() || waits.err != nil {
+			time.Sleep(time.Second)
+			if !waits.finished() || waits.err != nil {
+				t.Fatalf("%+v, %v", waits.lease, waits.err)
+			}
+		}
+		wantCode(t, g.m.Break(t.Context(), BreakRequest{Lock: "deploy", Name: "deploy"}), CodeNoContender)
+		if v := g.lock(); len(v.Holders) != 1 || !strings.Contains(v.Holders[0].Znode, plainPath+"/") {
+			t.Errorf("%+v", v)
+		}
+	})
+}
+
+// While the replica does not look the directory is replaced by a plain node, and that by another one.
+func TestWhatStandsInTheLocksPlaceIsLookedAtAgainAfterAGap(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		var czxid int64
+		for range 2 {
+			g.w.disconnect()
+			synctest.Wait()
+			s.foreign(zk.Op{Kind: zk.OpDelete, Path: plainPath, Version: -1})
+			czxid = s.plain(plainPath, "")
+			g.w.reconnect()
+			time.Sleep(time.Second)
+			v := g.lock()
+			if v.State != LockHeld || len(v.Holders) != 1 || v.Holders[0].FencingToken != czxid {
+				t.Fatalf("the node of %d: %+v", czxid, v)
+			}
+		}
+		told := 0
+		for _, e := range g.told() {
+			if e.Type == events.LeaseGranted && e.Path() == plainPath {
+				told++
+			}
+		}
+		if told != 2 {
+			t.Errorf("%d grants are told", told)
+		}
+		g.w.disconnect()
+		synctest.Wait()
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: plainPath, Version: -1})
+		s.foreign(zk.Op{Kind: zk.OpCreate, Path: plainPath})
+		g.w.reconnect()
+		time.Sleep(time.Second)
+		if v := g.lock(); v.State != LockFree {
+			t.Errorf("%+v", v)
+		}
+		g.mustHold(deploy())
+	})
+}
