@@ -3,6 +3,7 @@ package dashboard
 import (
 	"path"
 	"strconv"
+	"strings"
 	"time"
 
 	"lockkeeper/internal/events"
@@ -82,6 +83,25 @@ func rowOf(l *locks.Lock, m moments) templates.LockRow {
 	return row
 }
 
+// spaceRowOf is the row of a namespace.
+func spaceRowOf(n *locks.NamespaceInfo) templates.NamespaceRow {
+	row := templates.NamespaceRow{Name: visible(n.Name), Root: visible(n.Root), Dialect: n.Dialect, Ready: n.Ready, Problem: visible(n.Problem),
+		Locks: n.Locks, Hazards: n.Hazardous}
+	if n.Problem != "" {
+		row.Problem = sentence(row.Problem)
+	}
+	for _, names := range []string{n.Names.Exclusive, n.Names.Shared} {
+		if names != "" {
+			row.Names = strings.TrimPrefix(row.Names+" "+visible(names), " ")
+		}
+	}
+	if n.Ready {
+		row.URL = view{page: pageOverview, ns: n.Name}.url()
+		row.HazardsURL = view{page: pageOverview, ns: n.Name, state: stateHazard}.url()
+	}
+	return row
+}
+
 func whoOf(c *locks.Contender) templates.Who {
 	w := templates.Who{Owner: visible(c.Owner), LeaseID: visible(c.LeaseID), Foreign: c.Foreign != nil, Delayed: c.Delayed}
 	if c.Foreign != nil {
@@ -148,6 +168,7 @@ func showLock(v *templates.Lock, l *locks.Lock, root string, first bool, m momen
 		v.Revoke = lockAction(l.NS, l.Name, "revoke")
 	}
 	v.Dir = visible(dirOf(l, root))
+	v.Dialect = l.Dialect
 	for _, h := range l.Hazards {
 		v.Hazards = append(v.Hazards, templates.Hazard{Code: visible(string(h.Code)), Detail: visible(h.Detail)})
 	}

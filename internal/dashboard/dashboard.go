@@ -27,6 +27,7 @@ type Locks interface {
 	Lock(context.Context, locks.LockRequest) (locks.Lock, error)
 	Locks(context.Context, locks.LockFilter) (locks.LockPage, error)
 	Info(context.Context) locks.Info
+	Namespaces(context.Context) ([]locks.NamespaceInfo, error)
 }
 
 // Options of a Dashboard. Locks, Events and Logger are required.
@@ -115,7 +116,7 @@ func (d *Dashboard) Drain() {
 	}
 }
 
-// ServeHTTP serves /, /locks/{lock}, /ui/live, /ui/fragments and /static/.
+// ServeHTTP serves /, /namespaces, /locks/{lock}, /ui/live, /ui/fragments and /static/.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -124,7 +125,7 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch path := r.URL.Path; {
-	case path == "/":
+	case path == "/" || path == namespacesPath:
 		d.page(w, r)
 	case path == "/locks" || path == "/locks/":
 		http.Redirect(w, r, "/", http.StatusFound)

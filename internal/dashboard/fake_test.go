@@ -25,9 +25,10 @@ type fakeLocks struct {
 	mu    sync.Mutex
 	asked map[string]int
 
-	lock  func(locks.LockRequest) (locks.Lock, error)
-	locks func(locks.LockFilter) (locks.LockPage, error)
-	info  func() locks.Info
+	lock       func(locks.LockRequest) (locks.Lock, error)
+	locks      func(locks.LockFilter) (locks.LockPage, error)
+	info       func() locks.Info
+	namespaces func() ([]locks.NamespaceInfo, error)
 }
 
 func newFake() *fakeLocks {
@@ -38,6 +39,9 @@ func newFake() *fakeLocks {
 		},
 		locks: func(locks.LockFilter) (locks.LockPage, error) { return locks.LockPage{}, nil },
 		info:  servingInfo,
+		namespaces: func() ([]locks.NamespaceInfo, error) {
+			return []locks.NamespaceInfo{{Name: "default", Root: "/lockkeeper/locks", Dialect: "native", Ready: true, Swept: true, Locks: 7}}, nil
+		},
 	}
 }
 
@@ -80,6 +84,13 @@ func (f *fakeLocks) Info(context.Context) locks.Info {
 	defer f.mu.Unlock()
 	f.asked["info"]++
 	return f.info()
+}
+
+func (f *fakeLocks) Namespaces(context.Context) ([]locks.NamespaceInfo, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked["namespaces"]++
+	return f.namespaces()
 }
 
 // holds lets the fake's locks be held by owner.
@@ -156,7 +167,7 @@ func (r *rig) do(t *testing.T, method, target string) *httptest.ResponseRecorder
 // ids lists the fragments of a message, in order.
 func ids(html string) []string {
 	var found []string
-	for _, id := range []string{"status", "locks", "lock-head", "queue", "history", "nodes"} {
+	for _, id := range []string{"status", "locks", "lock-head", "queue", "history", "nodes", "namespaces"} {
 		if strings.Contains(html, fmt.Sprintf(`id="%s" hx-swap-oob`, id)) || strings.Contains(html, fmt.Sprintf(`id="%s"`, id)) {
 			found = append(found, id)
 		}

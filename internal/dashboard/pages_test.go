@@ -8,7 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"lockkeeper/internal/locks"
+	"lockkeeper/web/templates"
 )
 
 func TestEveryAnswerCarriesTheSecurityHeaders(t *testing.T) {
@@ -40,6 +43,8 @@ func TestPagesAreServed(t *testing.T) {
 		"/":                           {"status", "locks"},
 		"/?q=dep&state=held&ns=team":  {"status", "locks"},
 		"/?state=delayed":             {"status", "locks"},
+		"/?state=hazard":              {"status", "locks"},
+		"/namespaces":                 {"status", "namespaces"},
 		"/?q=&state=&ns=&cursor=":     {"status", "locks"}, // as a form sends it
 		"/locks/deploy":               {"status", "lock-head", "queue", "history"},
 		"/locks/deploy?tab=zookeeper": {"status", "lock-head", "nodes"},
@@ -86,6 +91,8 @@ func TestEveryAddressOfAViewLeadsBackToIt(t *testing.T) {
 	for _, v := range []view{
 		{page: pageOverview, ns: "default"},
 		{page: pageOverview, ns: "team", query: "a b&c=d", state: locks.LockQueued, cursor: "x-_"},
+		{page: pageOverview, ns: "team", state: stateHazard},
+		{page: pageNamespaces, ns: "default"},
 		{page: pageLock, ns: "default", lock: "deploy", tab: tabQueue},
 		{page: pageLock, ns: "team", lock: "~a:b@c+d=e%2F", tab: tabZooKeeper, cursor: "w"},
 	} {
@@ -122,6 +129,59 @@ func TestTheOverviewAsksForOnePageOfWhatWasAskedFor(t *testing.T) {
 	}
 	if v.Query != "a" || v.State != "held" || v.NS != "team" || len(v.Namespaces) != 2 || len(v.Rows) != 1 {
 		t.Errorf("%+v", v)
+	}
+}
+
+func TestTheOverviewOfLocksWithHazardsAsksForThem(t *testing.T) {
+	r := newRig(t)
+	var asked locks.LockFilter
+	r.fake.set(func() {
+		r.fake.locks = func(f locks.LockFilter) (locks.LockPage, error) { asked = f; return locks.LockPage{}, nil }
+	})
+	r.get(t, "/?state=hazard&ns=team")
+	if !asked.Hazardous || asked.State != "" || asked.NS != "team" {
+		t.Errorf("asked for %+v", asked)
+	}
+}
+
+func TestThePageOfNamespacesShowsEachAndWhatIsWrongWithIt(t *testing.T) {
+	r := newRig(t)
+	r.fake.set(func() {
+		r.fake.info = func() locks.Info {
+			info := servingInfo()
+			info.HazardousLocks = 3
+			return info
+		}
+		r.fake.namespaces = func() ([]locks.NamespaceInfo, error) {
+			own := locks.NamespaceInfo{Name: "own", Root: "/own\u202e", Dialect: "custom", Ready: true, Hazardous: 3}
+			own.Names.Exclusive = "{id}-W-"
+			return []locks.NamespaceInfo{{Name: "default", Root: "/l", Dialect: "native", Ready: true, Locks: 4}, own,
+				{Name: "ruby", Root: "/r", Dialect: "kazoo"}, {Name: "new", Problem: "it is newer"}}, nil
+		}
+	})
+	c, err := r.read(t.Context(), view{page: pageNamespaces, ns: "default"}, memory{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []templates.NamespaceRow{
+		{Name: "default", URL: "/", Root: "/l", Dialect: "native", Ready: true, Locks: 4, HazardsURL: "/?state=hazard"},
+		{Name: "own", URL: "/?ns=own", Root: `/own\u{202e}`, Dialect: "custom", Names: "{id}-W-", Ready: true, Hazards: 3, HazardsURL: "/?ns=own&state=hazard"},
+		{Name: "ruby", Root: "/r", Dialect: "kazoo"}, {Name: "new", Problem: "It is newer."},
+	}
+	if diff := cmp.Diff(want, c.namespaces.Rows); diff != "" {
+		t.Error(diff)
+	}
+	body := r.get(t, "/namespaces").Body.String()
+	for _, part := range []string{`href="/?ns=own&amp;state=hazard"`, "3 locks with hazards", "It is newer.", "being read", `href="/namespaces">3 locks</a>`} {
+		if !strings.Contains(body, part) {
+			t.Errorf("the page lacks %s:\n%s", part, body)
+		}
+	}
+	if w := r.get(t, "/namespaces?ns=own"); w.Code != http.StatusBadRequest {
+		t.Errorf("a parameter that there is not: %d", w.Code)
+	}
+	if n := r.fake.count("namespaces"); n == 0 {
+		t.Error("nobody was asked")
 	}
 }
 

@@ -23,10 +23,11 @@ const docsPath = "/openapi.yaml"
 // notReached is what a page says while there is nothing to show.
 const notReached = "ZooKeeper has not been reached yet. What there is will appear here as soon as it is."
 
-// content is what a view shows at one moment: one of the two.
+// content is what a view shows at one moment: one of them.
 type content struct {
-	overview *templates.Overview
-	lock     *templates.Lock
+	overview   *templates.Overview
+	lock       *templates.Lock
+	namespaces *templates.Namespaces
 }
 
 // memory is what a topic remembers from one reading to the next. The zero
@@ -43,9 +44,13 @@ func (d *Dashboard) read(ctx context.Context, v view, mem memory) (content, erro
 	page := templates.Page{
 		Status: d.status.statusOf(info), Live: v.liveURL(), Poll: v.pollURL(), Assets: d.assets, Docs: docsPath,
 	}
-	if v.page == pageLock {
+	switch v.page {
+	case pageLock:
 		page.Title = visible(v.lock) + " · Lockkeeper"
 		return d.readLock(ctx, v, mem, page, info)
+	case pageNamespaces:
+		page.Title = "Namespaces · Lockkeeper"
+		return d.readNamespaces(ctx, page)
 	}
 	page.Title = "Locks · Lockkeeper"
 	return d.readOverview(ctx, v, mem, page, info)
@@ -53,8 +58,11 @@ func (d *Dashboard) read(ctx context.Context, v view, mem memory) (content, erro
 
 func (d *Dashboard) readOverview(ctx context.Context, v view, mem memory, page templates.Page, info locks.Info) (content, error) {
 	shown := &templates.Overview{Page: page, Query: v.query, State: string(v.state), NS: v.ns, Namespaces: info.Namespaces}
-	list, err := d.opt.Locks.Locks(ctx, locks.LockFilter{
-		Principal: locks.Anonymous, NS: v.ns, Contains: v.query, State: v.state, Limit: pageSize, Cursor: v.cursor})
+	filter := locks.LockFilter{Principal: locks.Anonymous, NS: v.ns, Contains: v.query, State: v.state, Limit: pageSize, Cursor: v.cursor}
+	if v.state == stateHazard {
+		filter.State, filter.Hazardous = "", true
+	}
+	list, err := d.opt.Locks.Locks(ctx, filter)
 	if err != nil {
 		shown.Problem = problemOf(err)
 		return content{overview: shown}, err
@@ -95,6 +103,19 @@ func (d *Dashboard) readLock(ctx context.Context, v view, mem memory, page templ
 		shown.Next = v.at(l.NextCursor).url()
 	}
 	return content{lock: shown}, nil
+}
+
+func (d *Dashboard) readNamespaces(ctx context.Context, page templates.Page) (content, error) {
+	shown := &templates.Namespaces{Page: page}
+	list, err := d.opt.Locks.Namespaces(ctx)
+	if err != nil {
+		shown.Problem = problemOf(err)
+		return content{namespaces: shown}, err
+	}
+	for i := range list {
+		shown.Rows = append(shown.Rows, spaceRowOf(&list[i]))
+	}
+	return content{namespaces: shown}, nil
 }
 
 // problemOf is the sentence that a page says in place of what it cannot show.
@@ -141,16 +162,22 @@ func sentence(s string) string {
 
 // page is the frame's part of the content.
 func (c content) page() *templates.Page {
-	if c.lock != nil {
+	switch {
+	case c.lock != nil:
 		return &c.lock.Page
+	case c.namespaces != nil:
+		return &c.namespaces.Page
 	}
 	return &c.overview.Page
 }
 
 // document is the whole page.
 func (c content) document() templ.Component {
-	if c.lock != nil {
+	switch {
+	case c.lock != nil:
 		return templates.LockPage(*c.lock)
+	case c.namespaces != nil:
+		return templates.NamespacesPage(*c.namespaces)
 	}
 	return templates.OverviewPage(*c.overview)
 }
@@ -167,6 +194,8 @@ const statusID = "status"
 // parts are the page's fragments behind the status.
 func (c content) parts() []part {
 	switch l := c.lock; {
+	case c.namespaces != nil:
+		return []part{{"namespaces", templates.NamespacesFragment(*c.namespaces)}}
 	case l == nil:
 		return []part{{"locks", templates.LocksFragment(*c.overview)}}
 	case l.Tab == tabZooKeeper:

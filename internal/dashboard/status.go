@@ -41,6 +41,7 @@ func (s *status) get(ctx context.Context) locks.Info {
 func (s *status) statusOf(info locks.Info) templates.Status {
 	zk := info.ZooKeeper
 	return templates.Status{
+		Hazards: info.HazardousLocks, HazardsURL: hazardsURL(info),
 		GatewayID: info.GatewayID, Version: s.version, Build: s.build, Started: s.started,
 		ZooKeeper: zk.State, Embedded: s.embedded, Servers: zk.Servers, Root: info.Root,
 		FenceOpen: zk.FenceOpen, ReplicaCurrent: zk.ReplicaCurrent,
@@ -48,4 +49,16 @@ func (s *status) statusOf(info locks.Info) templates.Status {
 		Locks:   info.Locks, Contenders: info.Contenders,
 		Held: info.Leases[locks.Held], Waiting: info.Leases[locks.Waiting],
 	}
+}
+
+// hazardsURL is where the locks with hazards are, "" when there are none. In which
+// namespace they are the page of namespaces tells, unless there is but one.
+func hazardsURL(info locks.Info) string {
+	switch {
+	case info.HazardousLocks == 0:
+		return ""
+	case len(info.Namespaces) > 1:
+		return namespacesPath
+	}
+	return view{page: pageOverview, ns: locks.DefaultNamespace, state: stateHazard}.url()
 }

@@ -127,7 +127,7 @@ func (t *topic) pause(cost time.Duration, changing bool) time.Duration {
 func (t *topic) update(ctx context.Context) (cost time.Duration) {
 	mem := memory{steady: &t.steady}
 	began := time.Now() // waiting for one's turn counts: the more views, the slower each
-	if t.view.page == pageOverview {
+	if t.view.page != pageLock {
 		select {
 		case t.d.listing <- struct{}{}:
 		case <-ctx.Done():

@@ -14,15 +14,17 @@ import (
 
 // Paths of the pages and of what keeps them live.
 const (
-	lockPath = "/locks/"
-	livePath = "/ui/live"
-	pollPath = "/ui/fragments"
+	lockPath       = "/locks/"
+	namespacesPath = "/namespaces"
+	livePath       = "/ui/live"
+	pollPath       = "/ui/fragments"
 )
 
 // The pages.
 const (
-	pageOverview = "overview"
-	pageLock     = "lock"
+	pageOverview   = "overview"
+	pageLock       = "lock"
+	pageNamespaces = "namespaces"
 )
 
 // The tabs of a lock's page.
@@ -30,6 +32,10 @@ const (
 	tabQueue     = "queue"
 	tabZooKeeper = "zookeeper"
 )
+
+// stateHazard is what the overview takes for a state: locks with a hazard, whatever
+// their state.
+const stateHazard locks.LockState = "hazard"
 
 // maxParameter bounds a parameter's length in bytes.
 const maxParameter = 512
@@ -66,6 +72,9 @@ func viewOf(r *http.Request) (view, *refusal) {
 	if wrong != nil {
 		return view{}, wrong
 	}
+	if r.URL.Path == namespacesPath {
+		return namespacesView(values)
+	}
 	if !isLock {
 		return overviewView(values, "q", "state", "ns", "cursor")
 	}
@@ -81,10 +90,12 @@ func liveViewOf(r *http.Request) (view, *refusal) {
 	switch page := values.Get("page"); page {
 	case pageOverview:
 		return overviewView(values, "page", "q", "state", "ns", "cursor")
+	case pageNamespaces:
+		return namespacesView(values, "page")
 	case pageLock:
 		return lockView(values.Get("lock"), values, "page", "lock", "ns", "tab", "cursor")
 	default:
-		return view{}, wrongParameter(http.StatusUnprocessableEntity, "page is overview or lock, not %s.", quoted(page))
+		return view{}, wrongParameter(http.StatusUnprocessableEntity, "page is overview, namespaces or lock, not %s.", quoted(page))
 	}
 }
 
@@ -122,11 +133,15 @@ func overviewView(values url.Values, allowed ...string) (view, *refusal) {
 	v := view{page: pageOverview, ns: namespaceOf(values), cursor: values.Get("cursor"),
 		query: strings.TrimSpace(values.Get("q")), state: locks.LockState(values.Get("state"))}
 	switch v.state {
-	case "", locks.LockFree, locks.LockHeld, locks.LockUnclaimed, locks.LockQueued, locks.LockDelayed:
+	case "", locks.LockFree, locks.LockHeld, locks.LockUnclaimed, locks.LockQueued, locks.LockDelayed, stateHazard:
 	default:
-		return view{}, wrongParameter(http.StatusUnprocessableEntity, "state is free, held, unclaimed, queued or delayed, not %s.", quoted(string(v.state)))
+		return view{}, wrongParameter(http.StatusUnprocessableEntity, "state is free, held, unclaimed, queued, delayed or hazard, not %s.", quoted(string(v.state)))
 	}
 	return v, only(values, allowed)
+}
+
+func namespacesView(values url.Values, allowed ...string) (view, *refusal) {
+	return view{page: pageNamespaces, ns: locks.DefaultNamespace}, only(values, allowed)
 }
 
 func lockView(name string, values url.Values, allowed ...string) (view, *refusal) {
@@ -192,8 +207,11 @@ func (v view) parameters() url.Values {
 // url is the address of the view's page.
 func (v view) url() string {
 	path := "/"
-	if v.page == pageLock {
+	switch v.page {
+	case pageLock:
 		path = lockPath + url.PathEscape(v.lock)
+	case pageNamespaces:
+		path = namespacesPath
 	}
 	return withQuery(path, v.parameters())
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/go-zookeeper/zk"
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/httpapi/apitest"
@@ -438,10 +439,16 @@ func TestNothingSeriousStandsInTheWayOfAssistiveTechnology(t *testing.T) {
 		t.Fatal(err)
 	}
 	addr, chroot := zkreal.SharedT(t)
-	g := startGateway(t, addr+chroot)
-	fillForShow(t, g, newForeign(t, addr, chroot))
+	g := startGateway(t, addr+chroot, "--namespace=python=/app/locks:kazoo")
+	f := newForeign(t, addr, chroot)
+	fillForShow(t, g, f)
+	for _, path := range []string{"/app/locks/odd", "/app/locks/odd/stray"} {
+		if _, err := f.Create(f.chroot+path, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	b := openPage(t, g, "/")
-	for _, path := range []string{"/", "/?q=nothing-has-this-name", "/locks/billing:close-month", "/locks/billing:close-month?tab=zookeeper", "/locks/unused", "/locks/no%20such%20name"} {
+	for _, path := range []string{"/", "/namespaces", "/?ns=python&state=hazard", "/locks/odd?ns=python", "/?q=nothing-has-this-name", "/locks/billing:close-month", "/locks/billing:close-month?tab=zookeeper", "/locks/unused", "/locks/no%20such%20name"} {
 		for _, look := range []struct {
 			window
 			scheme string

@@ -212,6 +212,7 @@ const (
 // Lock is a lock's queue.
 type Lock struct {
 	NS, Name    string
+	Dialect     string // of its namespace
 	State       LockState
 	Holders     []Contender
 	Waiters     []Contender // one page of them
@@ -341,6 +342,7 @@ type LockFilter struct {
 	Prefix    string
 	Contains  string // part of the name
 	State     LockState
+	Hazardous bool // only those with a hazard, also when nobody uses them
 	Limit     int
 	Cursor    string
 }
@@ -362,11 +364,12 @@ type NamespaceInfo struct {
 	Name          string
 	Root, Dialect string // "" while the record has not been read
 	// Names belong to the custom dialect; "" for those that it has not.
-	Names   struct{ Exclusive, Shared, ForeignShared string }
-	Ready   bool   // the replica holds it: its locks can be taken here
-	Problem string // why it will not be ready; "" for none
-	Swept   bool   // the directories of locks that nobody uses are removed
-	Locks   int    // in use
+	Names     struct{ Exclusive, Shared, ForeignShared string }
+	Ready     bool   // the replica holds it: its locks can be taken here
+	Problem   string // why it will not be ready; "" for none
+	Swept     bool   // the directories of locks that nobody uses are removed
+	Locks     int    // in use
+	Hazardous int    // locks with a hazard
 }
 
 // Info describes this gateway and its ZooKeeper.

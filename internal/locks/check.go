@@ -69,6 +69,7 @@ func (m *Manager) checkQueues() (err error) {
 	locks, contenders, sights, hazardous := 0, 0, 0, 0
 	var hazards [hazardKinds]int
 	for s := range m.everySpace {
+		before := hazardous
 		s.queues.Scan(func(q *queue) bool {
 			if n := q.contenders.Len(); n > 0 {
 				locks++
@@ -104,6 +105,9 @@ func (m *Manager) checkQueues() (err error) {
 			}
 			return true
 		})
+		if n := hazardous - before; n != s.hazardous {
+			fail("%d locks of %s have hazards; counted %d", n, s.name, s.hazardous)
+		}
 	}
 	if locks != m.counts.locks || contenders != m.counts.contenders {
 		fail("%d locks and %d contenders; counted %d and %d", locks, contenders, m.counts.locks, m.counts.contenders)

@@ -306,3 +306,28 @@ func native(t *testing.T) *recipe.Naming {
 	}
 	return n
 }
+
+// A list of locks with hazards has them whether anybody uses them or not.
+func TestLocksWithHazardsAreListed(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		for _, lock := range []string{"odd", "used"} {
+			s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/" + lock}, zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/" + lock + "/stray"})
+		}
+		g.mustHold(AcquireRequest{Lock: "used"})
+		g.mustHold(AcquireRequest{Lock: "well"})
+		for want, f := range map[string]LockFilter{"odd used": {Hazardous: true}, "used": {Hazardous: true, State: LockHeld}, "odd": {Hazardous: true, Contains: "d", Prefix: "o"}} {
+			page, err := g.m.Locks(t.Context(), f)
+			var got []string
+			for _, l := range page.Items {
+				got = append(got, l.Name)
+			}
+			if err != nil || strings.Join(got, " ") != want {
+				t.Errorf("%+v: %q, %v", f, got, err)
+			}
+		}
+		if list, err := g.m.Namespaces(t.Context()); err != nil || list[0].Hazardous != 2 {
+			t.Errorf("%+v, %v", list, err)
+		}
+	})
+}

@@ -109,8 +109,10 @@ func (m *Manager) consider(q *queue) {
 	switch {
 	case was == 0:
 		m.counts.hazardous++
+		q.space.hazardous++
 	case now == 0:
 		m.counts.hazardous--
+		q.space.hazardous--
 	}
 	for i := range catalogue {
 		bit := hazardSet(1) << i

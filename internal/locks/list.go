@@ -74,14 +74,16 @@ func (l *lockList) scan(s *space) bool {
 }
 
 func (l *lockList) matches(q *queue) bool {
-	f := l.filter
+	f, m := l.filter, l.m
 	switch {
 	case !strings.Contains(q.name(), f.Contains):
 		return false
+	case f.Hazardous:
+		return q.noted().hazards != 0 && (f.State == "" || m.lockState(q) == f.State)
 	case f.State == "":
 		return q.contenders.Len() > 0
 	case f.State == LockFree:
 		return q.contenders.Len() == 0 && (q.exists || q.settings() != nil)
 	}
-	return l.m.lockState(q) == f.State
+	return m.lockState(q) == f.State
 }

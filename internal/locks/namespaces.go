@@ -219,7 +219,7 @@ func (m *Manager) Namespaces(context.Context) ([]NamespaceInfo, error) {
 	var list []NamespaceInfo
 	for s := range m.everySpace {
 		info := NamespaceInfo{Name: s.name, Root: s.root, Dialect: string(s.naming.Dialect()), Ready: s.whole,
-			Swept: s.name == DefaultNamespace, Locks: s.inUse}
+			Swept: s.name == DefaultNamespace, Locks: s.inUse, Hazardous: s.hazardous}
 		info.Names.Exclusive, info.Names.Shared, info.Names.ForeignShared = s.naming.Names()
 		list = append(list, info)
 	}

@@ -24,6 +24,8 @@ type space struct {
 	inUse int // locks with contenders
 	// plains are locks in whose place plain nodes have stood; see plain.go.
 	plains map[string]struct{}
+	// hazardous are those with a hazard.
+	hazardous int
 	// sweepFrom is where the next sweep goes on, "" for the front.
 	sweepFrom string
 }

@@ -332,7 +332,7 @@ func (m *Manager) heldByOther(ctx context.Context, q *queue, code Code) *Error {
 
 // viewLock is the lock's queue with one page of its waiters; mu is held.
 func (m *Manager) viewLock(q *queue, after, limit int) Lock {
-	v := Lock{NS: q.space.name, Name: q.name(), Rev: m.revString(q.rev), Hazards: q.hazards()}
+	v := Lock{NS: q.space.name, Name: q.name(), Dialect: string(q.space.naming.Dialect()), Rev: m.revString(q.rev), Hazards: q.hazards()}
 	holders := map[*recipe.Contender]bool{}
 	v.QueueLength = q.contenders.Waiting()
 	for _, c := range q.holders(MaxPage) {

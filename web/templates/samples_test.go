@@ -74,7 +74,7 @@ func lockSample(now time.Time, waiters int) Lock {
 	const dir = "/lockkeeper/locks/db:migrate:orders"
 	znode := func(n int) string { return fmt.Sprintf("%s/write-v1.%s-lock-%010d", dir, leaseID(n), n) }
 	v := Lock{
-		Page: page(now, "db:migrate:orders · Lockkeeper"), NS: "default", Name: "db:migrate:orders", Tab: "queue", QueueURL: "/lock", NodesURL: "/nodes",
+		Page: page(now, "db:migrate:orders · Lockkeeper"), NS: "default", Dialect: "native", Name: "db:migrate:orders", Tab: "queue", QueueURL: "/lock", NodesURL: "/nodes",
 		Overview: "/", State: "held", Dir: dir, QueueLength: waiters, HolderCount: 1,
 		Holders: []Contender{{
 			Who: Who{Owner: "ci-runner-3", LeaseID: leaseID(12)}, Mode: "exclusive", Znode: znode(12), FencingToken: 17179869591,
@@ -119,6 +119,21 @@ func lockSample(now time.Time, waiters int) Lock {
 	return v
 }
 
+func namespacesSample(now time.Time) Namespaces {
+	row := func(name, root, dialect string, locks int) NamespaceRow {
+		return NamespaceRow{Name: name, URL: "/", Root: root, Dialect: dialect, Ready: true, Locks: locks}
+	}
+	hazardous := row("curator", "/curator/locks", "curator-rw", 14)
+	hazardous.Hazards, hazardous.HazardsURL = 2, "/?state=hazard"
+	own := row("hosts", "/services/hosts/"+strings.Repeat("a-long-path/", 8)+"locks", "custom", 3)
+	own.Names = "{id}-W- {id}-R-"
+	return Namespaces{Page: page(now, "Namespaces · Lockkeeper"), Rows: []NamespaceRow{
+		row("default", "/lockkeeper/locks", "native", 1284), row("all-of-them", "/shared/locks", "all", 0), hazardous, own,
+		row("python", "/app/locks", "kazoo", 12), {Name: "ruby", Root: "/ruby", Dialect: "kazoo"},
+		{Name: "tomorrow", Problem: "Namespace tomorrow has the dialect \"quantum\", which this gateway does not know: upgrade it."},
+	}}
+}
+
 // samples are all pages worth looking at, by the path that the preview serves
 // them under.
 func samples(now time.Time) map[string]templ.Component {
@@ -140,6 +155,10 @@ func samples(now time.Time) map[string]templ.Component {
 	never.Page = away(never.Page)
 	never.Status.ZooKeeper, never.Status.GatewayID = "none", ""
 	never.Problem = "ZooKeeper has not been reached yet: which locks there are is not known."
+
+	spaces := namespacesSample(now)
+	spaces.Live, spaces.Poll = "/ui/live?still", "/ui/poll?still"
+	spaces.Status.Hazards, spaces.Status.HazardsURL = 2, "/namespaces"
 
 	moving := lockSample(now, 12)
 	moving.Live, moving.Poll = "/ui/live", "/ui/poll"
@@ -215,6 +234,8 @@ func samples(now time.Time) map[string]templ.Component {
 		"/evil":         LockPage(evil),
 		"/evil-nodes":   LockPage(evilNodes),
 		"/evil-list":    OverviewPage(evilList),
+		"/namespaces":   NamespacesPage(spaces),
+		"/evil-spaces":  NamespacesPage(Namespaces{Page: evil.Page, Problem: hostile, Rows: []NamespaceRow{{Name: hostile, Root: hostile, Dialect: hostile, Names: hostile, Problem: hostile}}}),
 		"/evil-problem": ProblemPage(Problem{Page: evil.Page, Status: 400, Title: hostile, Detail: hostile}),
 	}
 	maps.Copy(all, statePages(now))
@@ -227,5 +248,6 @@ func fragments(now time.Time) map[string]templ.Component {
 	return map[string]templ.Component{
 		"status": StatusFragment(lock.Status), "locks": LocksFragment(overviewSample(now)), "lock-head": LockHeadFragment(lock),
 		"queue": QueueFragment(lock), "history": HistoryFragment(lock), "nodes": NodesFragment(lock),
+		"namespaces": NamespacesFragment(namespacesSample(now)),
 	}
 }

@@ -41,12 +41,14 @@ type Status struct {
 	Embedded       bool // ZooKeeper is part of the gateway
 	Servers        []string
 	Root           string
-	FenceOpen      bool // the gateway may speak for its leases
-	ReplicaCurrent bool // what is shown is not older than the promise window
-	Serving        bool // both, and connected: everything works
-	Locks          int  // in use, in all namespaces
-	Contenders     int  // that hold or wait, foreign ones too
-	Held, Waiting  int  // leases whose clock this gateway runs
+	FenceOpen      bool   // the gateway may speak for its leases
+	ReplicaCurrent bool   // what is shown is not older than the promise window
+	Serving        bool   // both, and connected: everything works
+	Locks          int    // in use, in all namespaces
+	Contenders     int    // that hold or wait, foreign ones too
+	Held, Waiting  int    // leases whose clock this gateway runs
+	Hazards        int    // locks with a hazard
+	HazardsURL     string // shows them, or the namespaces in which they are
 }
 
 // Who is a contender in one line.
@@ -85,7 +87,7 @@ type LockRow struct {
 type Overview struct {
 	Page
 	Query      string // part of a lock's name
-	State      string // "" for all
+	State      string // "" for all, "hazard" for those with a hazard
 	NS         string
 	Namespaces []string
 	Rows       []LockRow
@@ -206,6 +208,7 @@ type NodeEvent struct {
 type Lock struct {
 	Page
 	NS, Name    string
+	Dialect     string // of its namespace
 	Tab         string // "queue" or "zookeeper"
 	QueueURL    string // of the tabs
 	NodesURL    string
