@@ -262,6 +262,9 @@ func (f *fake) Revoke(_ context.Context, req locks.RevokeRequest) (locks.RevokeA
 
 func (f *fake) Break(_ context.Context, req locks.BreakRequest) error {
 	f.note("break %+v", req)
+	if f.breaks != nil {
+		return f.breaks(req)
+	}
 	return f.admin
 }
 

@@ -1,0 +1,266 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/httpapi/apitest"
+	"lockkeeper/internal/locks"
+)
+
+// spread has a gateway run the leases whose tokens begin with its name, and know the owners of the others.
+func (g *gateway) spread(addresses map[string]string) {
+	g.many = func(tokens []string) []locks.HeartbeatResult {
+		results := make([]locks.HeartbeatResult, len(tokens))
+		for i, token := range tokens {
+			whose, name, _ := strings.Cut(token, "/")
+			results[i].LeaseID = name
+			switch address, known := addresses[whose]; {
+			case whose == g.id && name == "gone":
+				results[i].Err = &locks.Error{Code: locks.CodeEnded, Reason: locks.ReasonExpired}
+			case whose == g.id:
+				results[i].Heartbeat = locks.Heartbeat{LeaseID: name, State: locks.Held, ExpiresIn: time.Minute, TTL: time.Minute, FencingToken: 7}
+			case known:
+				results[i].Err = &locks.Error{Code: locks.CodeNotOwner, RetryAfter: time.Second,
+					Owner: &locks.Route{Gateway: whose, Address: address, Zxid: int64(i), Lease: name}}
+			default:
+				results[i].Err = &locks.Error{Code: locks.CodeNotFound}
+			}
+		}
+		return results
+	}
+}
+
+func (g *gateway) beats(t *testing.T, tokens ...string) ([]string, *apitest.Answer) {
+	t.Helper()
+	body, err := json.Marshal(api.HeartbeatsRequest{Tokens: tokens})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := g.send(t, "POST", "/v1/heartbeats", apitest.JSON(string(body)))
+	var list api.HeartbeatList
+	if err := json.Unmarshal(a.Body, &list); err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	for _, item := range list.Items {
+		if item.Problem != nil {
+			told = append(told, item.LeaseID+" "+string(item.Problem.Code))
+		} else {
+			told = append(told, fmt.Sprint(item.LeaseID, " ", item.FencingToken))
+		}
+	}
+	return told, a
+}
+
+func TestABulkHeartbeatIsSplitByOwnerAndPutTogetherInOrder(t *testing.T) {
+	one, _ := member(t, "one", "secret")
+	two, _ := member(t, "two", "secret")
+	three, _ := member(t, "three", "secret")
+	addresses := map[string]string{"two": two.address(), "three": three.address()}
+	for _, g := range []*gateway{one, two, three} {
+		g.spread(addresses)
+	}
+	tokens := []string{"three/a", "one/b", "two/c", "nobody/d", "two/gone", "one/gone", "three/e", "two/f"}
+	want := []string{"a 7", "b 7", "c 7", "d lease_not_found", "gone lease_ended", "gone lease_ended", "e 7", "f 7"}
+	told, _ := one.beats(t, tokens...)
+	if !slices.Equal(told, want) {
+		t.Errorf("told %q", told)
+	}
+	if calls := two.asked(); !slices.Equal(calls, []string{"arrive  7", "heartbeats 3"}) {
+		t.Errorf("two was asked %q", calls)
+	}
+	if calls := three.asked(); !slices.Equal(calls, []string{"arrive  6", "heartbeats 2"}) {
+		t.Errorf("three was asked %q", calls)
+	}
+	// One hop: what two does not run it does not ask three for.
+	addresses["two"], addresses["three"] = two.address(), two.address()
+	told, _ = one.beats(t, "three/a", "two/c")
+	if !slices.Equal(told, []string{"a owned_by_other_gateway", "c 7"}) || len(three.asked()) != 0 {
+		t.Errorf("told %q", told)
+	}
+}
+
+func TestABulkHeartbeatAnswersForOthersWhenOneOwnerIsGone(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := listener.Addr().String()
+	listener.Close()
+	let := make(chan struct{})
+	defer close(let)
+	one, _ := member(t, "one", "secret")
+	two, _ := member(t, "two", "secret")
+	fewer, _ := member(t, "fewer", "secret")
+	addresses := map[string]string{"two": two.address(), "gone": nobody, "hangs": peer(t, func(http.ResponseWriter, *http.Request) { <-let }),
+		"fewer": fewer.address(), "program": peer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"items":[{}]}`)) })}
+	one.spread(addresses)
+	two.spread(addresses)
+	fewer.many = func([]string) []locks.HeartbeatResult { return nil }
+	begun := time.Now()
+	told, _ := one.beats(t, "gone/a", "one/b", "hangs/c", "two/d", "program/e", "fewer/f")
+	want := []string{"a owner_unreachable", "b 7", "c owner_unreachable", "d 7", "e owner_unreachable", "f owner_unreachable"}
+	if !slices.Equal(told, want) || time.Since(begun) > heartbeatTimeout+2*time.Second {
+		t.Errorf("after %v told %q", time.Since(begun), told)
+	}
+	// What this gateway renewed itself stands under its own fence.
+	one.untrusted.Store(true)
+	if _, a := one.beats(t, "one/b", "two/d"); a.Status != 503 {
+		t.Errorf("answered %d %s", a.Status, a.Body)
+	}
+	if told, _ := one.beats(t, "two/d"); !slices.Equal(told, []string{"d 7"}) {
+		t.Errorf("told %q", told)
+	}
+	one.server.Drain()
+	if _, a := one.beats(t, "one/b", "two/d"); a.Code() != "draining" {
+		t.Errorf("answered %d %s", a.Status, a.Body)
+	}
+}
+
+// standInFake renews the leases of others.
+type standInFake struct {
+	*fake
+	mu   sync.Mutex
+	beat func(token string) (locks.Heartbeat, error)
+}
+
+func (s *standInFake) HeartbeatFor(_ context.Context, _ locks.Principal, token string) (locks.Heartbeat, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.note("heartbeat for %s", token)
+	return s.beat(token)
+}
+
+func TestALeaseWhoseOwnerCannotBeReachedIsRenewedInItsPlace(t *testing.T) {
+	asked, owner := pair(t)
+	stand := &standInFake{fake: asked.fake, beat: func(token string) (locks.Heartbeat, error) {
+		return locks.Heartbeat{LeaseID: someID, State: locks.Held, ExpiresIn: time.Second, TTL: time.Minute, FencingToken: 9}, nil
+	}}
+	asked.server.locks = stand
+	beat := func() *apitest.Answer {
+		asked.asked()
+		return asked.send(t, "POST", "/v1/leases/self/heartbeat", apitest.Token(someToken))
+	}
+	stoodIn := func() bool { return slices.Contains(asked.asked(), "heartbeat for "+someToken) }
+	if a := beat(); a.Status != 200 || stoodIn() {
+		t.Errorf("while the owner answers: %d %s", a.Status, a.Body)
+	}
+	owner.heartbeat = func(string, string, time.Duration) (locks.Heartbeat, error) {
+		return locks.Heartbeat{}, &locks.Error{Code: locks.CodeEnded, Reason: locks.ReasonReleased}
+	}
+	if a := beat(); a.Status != 410 || stoodIn() {
+		t.Errorf("when the owner says that it has ended: %d %s", a.Status, a.Body)
+	}
+	asked.sendsTo("owner", peer(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	if a := beat(); a.Status != 200 || !stoodIn() || !strings.Contains(string(a.Body), `"expires_in_ms":1000`) {
+		t.Errorf("when it does not: %d %s", a.Status, a.Body)
+	}
+	asked.untrusted.Store(true)
+	if a := beat(); a.Status != 503 || !stoodIn() {
+		t.Errorf("while this gateway is fenced: %d %s", a.Status, a.Body)
+	}
+	asked.untrusted.Store(false)
+	stand.beat = func(string) (locks.Heartbeat, error) {
+		return locks.Heartbeat{}, &locks.Error{Code: locks.CodeEnded, Reason: locks.ReasonExpired}
+	}
+	if a := beat(); a.Status != 410 {
+		t.Errorf("when it has ended: %d %s", a.Status, a.Body)
+	}
+	stand.beat = func(string) (locks.Heartbeat, error) {
+		return locks.Heartbeat{}, &locks.Error{Code: locks.CodeNotOwner}
+	}
+	if a := beat(); a.Code() != "owner_unreachable" {
+		t.Errorf("when this gateway cannot either: %d %s", a.Status, a.Body)
+	}
+	// A longer TTL is the owner's to write down.
+	asked.asked()
+	if a := asked.send(t, "POST", "/v1/leases/self/heartbeat?ttl=1h", apitest.Token(someToken)); a.Code() != "owner_unreachable" || stoodIn() {
+		t.Errorf("with another TTL: %d %s", a.Status, a.Body)
+	}
+	// Many at once.
+	stand.beat = func(token string) (locks.Heartbeat, error) {
+		if strings.HasSuffix(token, "gone") {
+			return locks.Heartbeat{}, &locks.Error{Code: locks.CodeEnded, Reason: locks.ReasonExpired}
+		}
+		return locks.Heartbeat{LeaseID: strings.TrimPrefix(token, "owner/"), State: locks.Held, ExpiresIn: time.Second, FencingToken: 9}, nil
+	}
+	asked.spread(map[string]string{"owner": "127.0.0.1:1"})
+	var tokens, want []string
+	for i := range 100 {
+		tokens, want = append(tokens, fmt.Sprint("owner/", i)), append(want, fmt.Sprint(i, " 9"))
+	}
+	if told, _ := asked.beats(t, append(tokens, "owner/gone")...); !slices.Equal(told, append(want, "gone lease_ended")) {
+		t.Errorf("told %q", told)
+	}
+}
+
+func TestABreakIsTheOwnersUnlessThatOneCannotDoIt(t *testing.T) {
+	asked, owner := pair(t)
+	path := "/v1/leases/" + someID + "/break?reason=maintenance"
+	here := func() bool {
+		calls := asked.asked()
+		if len(calls) == 0 || !strings.Contains(calls[0], "AtOwner:true") {
+			t.Errorf("it was asked %q", calls)
+		}
+		return len(calls) == 2 && strings.Contains(calls[1], "AtOwner:false") && strings.Contains(calls[1], "maintenance")
+	}
+	if a := asked.send(t, "POST", path); a.Status != 204 || here() {
+		t.Errorf("answered %d %s", a.Status, a.Body)
+	}
+	if calls := owner.asked(); len(calls) != 2 || !strings.Contains(calls[1], "Reason:maintenance") {
+		t.Errorf("the owner was asked %q", calls)
+	}
+	owner.breaks = func(locks.BreakRequest) error {
+		return &locks.Error{Code: locks.CodeEnded, Reason: locks.ReasonReleased}
+	}
+	if a := asked.send(t, "POST", path); a.Status != 410 || here() {
+		t.Errorf("when it had ended: %d %s", a.Status, a.Body)
+	}
+	for _, code := range []locks.Code{locks.CodeUnavailable, locks.CodeNotOwner} {
+		owner.breaks = func(locks.BreakRequest) error { return &locks.Error{Code: code} }
+		if a := asked.send(t, "POST", path); a.Status != 204 || !here() {
+			t.Errorf("when the owner says %s: %d %s", code, a.Status, a.Body)
+		}
+	}
+	asked.sendsTo("owner", "127.0.0.1:1")
+	if a := asked.send(t, "POST", path); a.Status != 204 || !here() {
+		t.Errorf("when it cannot be reached: %d %s", a.Status, a.Body)
+	}
+	asked.sendsTo("owner", "")
+	if a := asked.send(t, "POST", path); a.Status != 204 || !here() {
+		t.Errorf("when nobody knows where it is: %d %s", a.Status, a.Body)
+	}
+}
+
+func TestGatewaysAreListed(t *testing.T) {
+	g := serve(t)
+	g.peers = []locks.Peer{
+		{Gateway: "gatewayone", Self: true, Registered: true, Address: "one:8080", Version: "1.0", Started: time.UnixMilli(1_700_000_000_000), Leases: 3,
+			Succeeded: []string{"gatewaygone"}, GuardAge: 1500 * time.Millisecond},
+		{Gateway: "gatewaytwo", Registered: true, GuardAge: -1},
+	}
+	a := g.send(t, "GET", "/v1/gateways")
+	var list api.GatewayList
+	if err := json.Unmarshal(a.Body, &list); err != nil || len(list.Items) != 2 {
+		t.Fatalf("%v %s", err, a.Body)
+	}
+	one, two := list.Items[0], list.Items[1]
+	if one.GatewayID != "gatewayone" || !one.Self || one.Address != "one:8080" || one.Leases != 3 || one.Zookeeper == nil || *one.GuardAgeMS != 1500 ||
+		one.Started.UnixMilli() != 1_700_000_000_000 || !slices.Equal(one.Succeeded, []string{"gatewaygone"}) {
+		t.Errorf("%s", a.Body)
+	}
+	if two.Self || two.Zookeeper != nil || two.GuardAgeMS != nil || two.Started != nil || strings.Contains(string(a.Body), "guard_age_ms\":-") {
+		t.Errorf("%s", a.Body)
+	}
+}

@@ -1,0 +1,491 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/fleet"
+	"lockkeeper/internal/httpapi/apitest"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+)
+
+// logbook is where a gateway of a fleet writes its log.
+type logbook struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logbook) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logbook) lines() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Split(strings.TrimSpace(l.b.String()), "\n")
+}
+
+func secretOf(key string) func() []zk.TokenKey {
+	return func() []zk.TokenKey { return []zk.TokenKey{{ID: "k1", Key: []byte(key)}} }
+}
+
+// member is a gateway of the fleet with that secret.
+func member(t *testing.T, id, secret string) (*gateway, *logbook) {
+	t.Helper()
+	book := &logbook{}
+	f := fleet.New(fleet.Options{Secret: secretOf(secret), Self: func() string { return id }})
+	t.Cleanup(f.Close)
+	g := serve(t, func(o *Options) {
+		o.Fleet, o.Logger = f, slog.New(slog.NewTextHandler(book, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	g.id = id
+	return g, book
+}
+
+func (g *gateway) address() string { return strings.TrimPrefix(g.url, "http://") }
+
+const routeZxid = 42
+
+// sendsTo has a gateway say of every lease that another one runs it.
+func (g *gateway) sendsTo(gateway, address string) {
+	not := func() *locks.Error {
+		return &locks.Error{Code: locks.CodeNotOwner, RetryAfter: time.Second,
+			Owner: &locks.Route{Gateway: gateway, Address: address, Zxid: routeZxid, Lease: someID}}
+	}
+	g.acquire = func(context.Context, locks.AcquireRequest) (locks.AcquireResult, error) {
+		return locks.AcquireResult{}, not()
+	}
+	g.lease = func(context.Context, locks.LeaseRequest) (locks.Lease, error) { return locks.Lease{}, not() }
+	g.heartbeat = func(string, string, time.Duration) (locks.Heartbeat, error) { return locks.Heartbeat{}, not() }
+	g.many = func(tokens []string) []locks.HeartbeatResult {
+		results := make([]locks.HeartbeatResult, len(tokens))
+		for i := range results {
+			results[i] = locks.HeartbeatResult{LeaseID: someID, Err: not()}
+		}
+		return results
+	}
+	g.release = func(string, string) error { return not() }
+	g.hold = func(string, string, string) error { return not() }
+	g.update = func(locks.UpdateRequest) (locks.Lease, error) { return locks.Lease{}, not() }
+	g.downgrade = func(string, string) (locks.Lease, error) { return locks.Lease{}, not() }
+	g.ended = func(string) (locks.Postmortem, error) { return locks.Postmortem{}, not() }
+	g.breaks = func(req locks.BreakRequest) error {
+		if req.AtOwner {
+			return not()
+		}
+		return nil
+	}
+}
+
+func pair(t *testing.T) (asked, owner *gateway) {
+	t.Helper()
+	asked, _ = member(t, "asked", "secret")
+	owner, _ = member(t, "owner", "secret")
+	asked.sendsTo("owner", owner.address())
+	return asked, owner
+}
+
+// operation is a request about one lease.
+type operation struct {
+	name, method, path string
+	options            []apitest.Option
+	changes            bool // something besides a clock
+}
+
+func operations() []operation {
+	token, key := apitest.Token(someToken), apitest.Key(someKey)
+	return []operation{
+		{"repeat", "POST", "/v1/locks/deploy/leases?ttl=10s&wait=1s", []apitest.Option{key, apitest.JSON(`{"owner":"me"}`)}, true},
+		{"repeat for a shell", "POST", "/v1/locks/deploy/leases?ttl=10s", []apitest.Option{key, apitest.Header("Accept", "text/plain")}, true},
+		{"repeat of several", "POST", "/v1/leases", []apitest.Option{key, apitest.JSON(`{"locks":[{"lock":"a"},{"lock":"b"}]}`)}, true},
+		{"hold", "POST", "/v1/locks/deploy/leases?hold=a", []apitest.Option{token}, true},
+		{"look", "GET", "/v1/leases/" + someID, nil, false},
+		{"look by token", "GET", "/v1/leases/self?verify=true", []apitest.Option{token}, false},
+		{"long poll", "GET", "/v1/leases/self?wait=1s&since=abc", []apitest.Option{token}, false},
+		{"head", "HEAD", "/v1/leases/" + someID, nil, false},
+		{"heartbeat", "POST", "/v1/leases/" + someID + "/heartbeat", []apitest.Option{token, apitest.JSON(`{"ttl":"1m"}`)}, false},
+		{"heartbeat by token", "POST", "/v1/leases/self/heartbeat?ttl=1m", []apitest.Option{token}, false},
+		{"release", "DELETE", "/v1/leases/self", []apitest.Option{token}, true},
+		{"release of a hold", "DELETE", "/v1/leases/" + someID + "?hold=a", []apitest.Option{token}, true},
+		{"update", "PATCH", "/v1/leases/self", []apitest.Option{token, apitest.JSON(`{"metadata":"\u00fc","ttl":"1m"}`)}, true},
+		{"downgrade", "POST", "/v1/leases/self/downgrade", []apitest.Option{token}, true},
+		{"postmortem", "GET", "/v1/leases/" + someID + "/postmortem", nil, false},
+		{"postmortem by token", "GET", "/v1/leases/self/postmortem", []apitest.Option{token}, false},
+	}
+}
+
+func TestWhicheverGatewayIsAskedTheOwnerAnswers(t *testing.T) {
+	asked, owner := pair(t)
+	var metadata string
+	owner.update = func(req locks.UpdateRequest) (locks.Lease, error) {
+		metadata, req.Metadata = *req.Metadata, nil // a pointer tells nothing
+		owner.calls[len(owner.calls)-1] = fmt.Sprintf("update %q %+v", metadata, req)
+		return held(), nil
+	}
+	for _, o := range operations() {
+		t.Run(o.name, func(t *testing.T) {
+			want := owner.send(t, o.method, o.path, o.options...)
+			direct := owner.asked()
+			got := asked.send(t, o.method, o.path, o.options...)
+			forwarded := owner.asked()
+			if arrived := fmt.Sprintf("arrive %s %d", someID, routeZxid); len(forwarded) == 0 || forwarded[0] != arrived {
+				t.Fatalf("the owner was not asked to arrive first: %q", forwarded)
+			}
+			if !slices.Equal(direct, forwarded[1:]) {
+				t.Errorf("the owner was asked %q and, by the other gateway, %q", direct, forwarded[1:])
+			}
+			if got.Status != want.Status || !bytes.Equal(got.Body, want.Body) {
+				t.Errorf("the owner answers %d %s\nand the other one %d %s", want.Status, want.Body, got.Status, got.Body)
+			}
+			for name := range want.Header {
+				if name != "Date" && name != "Lockkeeper-Request-Id" && !slices.Equal(want.Header[name], got.Header[name]) {
+					t.Errorf("%s is %q at the owner and %q at the other one", name, want.Header[name], got.Header[name])
+				}
+			}
+			if got.Header.Get(fleet.Header) != "" {
+				t.Error("the client is shown the seal")
+			}
+		})
+	}
+}
+
+func TestTheOwnersRefusalIsPassedOn(t *testing.T) {
+	asked, owner := pair(t)
+	for _, e := range []*locks.Error{
+		{Code: locks.CodeEnded, Reason: locks.ReasonRevoked, Detail: "maintenance"},
+		{Code: locks.CodeTokenWrong}, {Code: locks.CodeUnavailable, RetryAfter: 2 * time.Second}, {Code: locks.CodeOutcomeUnknown}, {Code: locks.CodeNotFound},
+	} {
+		owner.heartbeat = func(string, string, time.Duration) (locks.Heartbeat, error) { return locks.Heartbeat{}, e }
+		want := owner.send(t, "POST", "/v1/leases/self/heartbeat", apitest.Token(someToken))
+		got := asked.send(t, "POST", "/v1/leases/self/heartbeat", apitest.Token(someToken))
+		if got.Status != want.Status || got.Code() != want.Code() || got.Problem.Detail != want.Problem.Detail || got.Problem.Reason != want.Problem.Reason ||
+			got.Header.Get("Retry-After") != want.Header.Get("Retry-After") || got.Header.Get("Content-Type") != want.Header.Get("Content-Type") {
+			t.Errorf("the owner answers %s\nand the other one %s", want.Body, got.Body)
+		}
+		if got.Problem.RequestID != got.Header.Get("Lockkeeper-Request-Id") {
+			t.Errorf("the request's id is %s and, in the problem, %s", got.Header.Get("Lockkeeper-Request-Id"), got.Problem.RequestID)
+		}
+	}
+	// An owner that is being stopped.
+	owner.server.Drain()
+	a := asked.send(t, "GET", "/v1/leases/self?wait=1s&since=x", apitest.Token(someToken))
+	if a.Code() != "draining" || a.Header.Get("Retry-After") != "0" {
+		t.Errorf("answered %d %s", a.Status, a.Body)
+	}
+}
+
+func TestBothLogLinesTellOfOneRequest(t *testing.T) {
+	asked, askedLog := member(t, "asked", "secret")
+	owner, ownerLog := member(t, "owner", "secret")
+	asked.sendsTo("owner", owner.address())
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken), apitest.Header("Traceparent", trace))
+	id := a.Header.Get("Lockkeeper-Request-Id")
+	for line, words := range map[string][]string{
+		askedLog.lines()[0]: {"forwarded_to=owner"}, ownerLog.lines()[0]: {"forwarded_by=asked"},
+	} {
+		for _, word := range append(words, "request_id="+id, "traceparent="+trace, "client_ip=127.0.0.1", "lease_id="+someID, "status=204") {
+			if !strings.Contains(line, word) {
+				t.Errorf("%q is not in %s", word, line)
+			}
+		}
+		if strings.Contains(line, someToken) || strings.Contains(line, "mac=") {
+			t.Errorf("a secret is logged: %s", line)
+		}
+	}
+}
+
+func TestARequestGoesOnOnceAtMost(t *testing.T) {
+	asked, owner := pair(t)
+	third, _ := member(t, "third", "secret")
+	owner.sendsTo("third", third.address())
+	a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken))
+	if a.Status != 503 || a.Code() != "owned_by_other_gateway" {
+		t.Errorf("answered %d %s", a.Status, a.Body)
+	}
+	if calls := third.asked(); len(calls) != 0 {
+		t.Errorf("the third was asked %q", calls)
+	}
+	asked.route = func(string) (locks.Route, bool) { // it is still thought to be the same one
+		return locks.Route{Gateway: "owner", Address: owner.address(), Lease: someID, Zxid: 43}, true
+	}
+	owner.asked()
+	if a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken)); a.Status != 503 || len(owner.asked()) != 2 {
+		t.Errorf("answered %d %s", a.Status, a.Body)
+	}
+	// But who asked may look up once more who runs it.
+	lookups := 0
+	asked.route = func(string) (locks.Route, bool) {
+		lookups++
+		return locks.Route{Gateway: "third", Address: third.address(), Lease: someID, Zxid: 43}, true
+	}
+	if a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken)); a.Status != 204 || lookups != 1 {
+		t.Errorf("answered %d %s after %d look-ups", a.Status, a.Body, lookups)
+	}
+	third.sendsTo("owner", owner.address())
+	if a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken)); a.Code() != "owned_by_other_gateway" || lookups != 2 {
+		t.Errorf("answered %d %s after %d look-ups", a.Status, a.Body, lookups)
+	}
+}
+
+// An address that leads back: a load balancer's, or a wrong one.
+func TestARequestThatComesBackIsRefused(t *testing.T) {
+	asked, _ := pair(t)
+	asked.sendsTo("owner", asked.address())
+	a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken))
+	if a.Code() != "owned_by_other_gateway" || len(asked.asked()) != 1 {
+		t.Errorf("answered %d %s", a.Status, a.Body)
+	}
+}
+
+// Elsewhere it would be another request, and queue a second time.
+func TestAnAcquireWithoutAKeyIsNeverSentOn(t *testing.T) {
+	asked, owner := pair(t)
+	for _, path := range []string{"/v1/locks/deploy/leases", "/v1/locks/deploy/leases?wait=1s", "/v1/leases?locks=a,b"} {
+		if a := asked.send(t, "POST", path); a.Code() != "owned_by_other_gateway" {
+			t.Errorf("%s: answered %d %s", path, a.Status, a.Body)
+		}
+	}
+	if calls := owner.asked(); len(calls) != 0 {
+		t.Errorf("the other one was asked %q", calls)
+	}
+}
+
+// Attack 46: who is sent a request and does not know itself as the owner says 503, whatever its manager
+// would say.
+func TestOnlyTheOwnerSaysThatALeaseIsGone(t *testing.T) {
+	asked, owner := pair(t)
+	owner.arrive = func(ctx context.Context, lease string, zxid int64) error {
+		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > time.Second {
+			t.Error("it may wait for longer than a second")
+		}
+		return &locks.Error{Code: locks.CodeNotOwner, Detail: "not yet"}
+	}
+	gone := &locks.Error{Code: locks.CodeEnded, Reason: locks.ReasonUnknown}
+	owner.heartbeat = func(string, string, time.Duration) (locks.Heartbeat, error) { return locks.Heartbeat{}, gone }
+	owner.release = func(string, string) error { return gone }
+	for _, path := range []string{"POST /v1/leases/self/heartbeat", "DELETE /v1/leases/self"} {
+		method, path, _ := strings.Cut(path, " ")
+		if a := asked.send(t, method, path, apitest.Token(someToken)); a.Status != 503 || a.Header.Get("Retry-After") != "0" {
+			t.Errorf("%s %s: answered %d %s", method, path, a.Status, a.Body)
+		}
+	}
+}
+
+func TestAForgedSealIsRefusedAndNothingIsAsked(t *testing.T) {
+	owner, book := member(t, "owner", "secret")
+	other, err := fleet.NewKeys(secretOf("another secret")())
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged := httptest.NewRequest("DELETE", owner.url+"/v1/leases/self", nil)
+	forged.Header.Set("Lease-Token", someToken)
+	other.Close(&fleet.Seal{From: "asked", To: "owner", Zxid: 1, Lease: someID, Request: "0123456789abcdef"}, forged, nil)
+	for name, seal := range map[string]string{"another fleet's": forged.Header.Get(fleet.Header), "none": "", "words": "1 key=k1 let me in"} {
+		a := owner.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken), apitest.Header(fleet.Header, seal))
+		if a.Status != 403 || a.Code() != "fleet_seal_refused" {
+			t.Errorf("%s: answered %d %s", name, a.Status, a.Body)
+		}
+	}
+	if calls := owner.asked(); len(calls) != 0 {
+		t.Errorf("the manager was asked %q", calls)
+	}
+	for _, line := range book.lines() {
+		if !strings.Contains(line, "the seal is not genuine") || strings.Contains(line, "mac=") || strings.Contains(line, "let me in") {
+			t.Errorf("the log says %s", line)
+		}
+	}
+	// A gateway that belongs to no fleet.
+	g := serve(t)
+	if a := g.send(t, "GET", "/v1/info", apitest.Header(fleet.Header, "")); a.Code() != "fleet_seal_refused" {
+		t.Errorf("answered %d %s", a.Status, a.Body)
+	}
+}
+
+// A genuine seal stands in for the guard, whatever name the gateway is addressed by; and what it does not cover
+// is not there.
+func TestWhatASealDoesNotCoverIsNotLookedAt(t *testing.T) {
+	owner, _ := member(t, "owner", "secret")
+	keys, err := fleet.NewKeys(secretOf("secret")())
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(change func(*http.Request)) int {
+		r, err := http.NewRequest("GET", owner.url+"/v1/check-fence?lock=deploy", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = "gateway-2.example.com"
+		keys.Close(&fleet.Seal{From: "asked", To: "owner"}, r, nil)
+		change(r)
+		response, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		_, _ = io.Copy(io.Discard, response.Body)
+		return response.StatusCode
+	}
+	if status := send(func(r *http.Request) { r.Header.Set("Fencing-Token", fmt.Sprint(int64(1)<<33)) }); status != 403 || len(owner.asked()) != 0 {
+		t.Errorf("a fencing token that was added to a sealed request counts: %d", status)
+	}
+	if status := send(func(r *http.Request) { r.Header.Del(fleet.Header) }); status != 421 {
+		t.Errorf("without a seal: %d", status)
+	}
+	if status := send(func(r *http.Request) { r.URL.RawQuery += "&fencing_token=1" }); status != 403 {
+		t.Errorf("with a query that was changed: %d", status)
+	}
+}
+
+// peer is what stands at an owner's address.
+func peer(t *testing.T, handle http.HandlerFunc) string {
+	t.Helper()
+	server := httptest.NewServer(handle)
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return strings.TrimPrefix(server.URL, "http://")
+}
+
+func TestWhatStandsAtTheOwnersAddressIsNotListenedToUnlessItIsTheOwner(t *testing.T) {
+	lease := `{"lease_id":"` + someID + `","state":"held","expires_in_ms":30000,"ttl_ms":30000,"waiters":0}`
+	write := func(status int, contentType, body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", contentType)
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, body)
+		}
+	}
+	foreign, _ := member(t, "owner", "another secret")
+	elsewhere := ""
+	addresses := map[string]string{
+		"a program that says yes": peer(t, write(200, "application/json", lease)),
+		"a page":                  peer(t, write(200, "text/html", "<h1>It works!</h1>")),
+		"nothing here":            peer(t, write(404, "application/problem+json", `{"type":"x","title":"x","status":404,"code":"lease_not_found"}`)),
+		"gone":                    peer(t, write(410, "application/problem+json", `{"type":"x","title":"x","status":410,"code":"lease_ended"}`)),
+		"no content":              peer(t, write(204, "", "")),
+		"very much":               peer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, fleet.MaxAnswer+1)) }),
+		"the seal of the request": peer(t, func(w http.ResponseWriter, r *http.Request) { w.Header()[fleet.Header] = r.Header[fleet.Header] }),
+		"half an answer": peer(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			_, _ = w.Write([]byte("{"))
+		}),
+		"another fleet's gateway": foreign.address(),
+		"a redirect": peer(t, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere, http.StatusTemporaryRedirect)
+		}),
+		"a connection that closes": peer(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }),
+	}
+	asked, owner := pair(t)
+	elsewhere = owner.url + "/v1/leases/self/heartbeat"
+	for name, address := range addresses {
+		asked.sendsTo("owner", address)
+		for _, o := range operations() {
+			a := asked.send(t, o.method, o.path, o.options...)
+			want := "owner_unreachable"
+			if o.changes {
+				want = "outcome_unknown"
+			}
+			if a.Status != 503 || o.method != "HEAD" && a.Code() != want || a.Header.Get("Retry-After") == "" {
+				t.Errorf("%s, %s: answered %d %s", name, o.name, a.Status, a.Body)
+			}
+		}
+	}
+	if calls := append(owner.asked(), foreign.asked()...); len(calls) != 0 {
+		t.Errorf("somebody was asked: %q", calls)
+	}
+}
+
+func TestAnOwnerThatCannotBeReachedHasDoneNothing(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := listener.Addr().String()
+	listener.Close()
+	asked, _ := pair(t)
+	for _, address := range []string{nobody, "not an address", "ftp://" + nobody, "127.0.0.1:1/v1"} {
+		asked.sendsTo("owner", address)
+		for _, o := range operations() {
+			a := asked.send(t, o.method, o.path, o.options...)
+			if a.Status != 503 || o.method != "HEAD" && a.Code() != "owner_unreachable" || a.Header.Get("Retry-After") != "1" {
+				t.Errorf("%s at %s: answered %d %s", o.name, address, a.Status, a.Body)
+			}
+		}
+	}
+	// Of a gateway whose registration has not been read nobody knows where it is.
+	asked.sendsTo("owner", "")
+	if a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken)); a.Code() != "owned_by_other_gateway" {
+		t.Errorf("answered %d %s", a.Status, a.Body)
+	}
+	if metrics := string(asked.send(t, "GET", "/metrics").Body); !strings.Contains(metrics, `lockkeeper_forwarded_total{result="unreachable"}`) {
+		t.Error("it is not counted")
+	}
+}
+
+// An owner that hangs is given up after a while, soon for a heartbeat.
+func TestAnOwnerThatHangsIsGivenUp(t *testing.T) {
+	t.Parallel()
+	asked, _ := pair(t)
+	let := make(chan struct{})
+	asked.sendsTo("owner", peer(t, func(http.ResponseWriter, *http.Request) { <-let }))
+	defer close(let)
+	begun := time.Now()
+	a := asked.send(t, "POST", "/v1/leases/self/heartbeat", apitest.Token(someToken))
+	if took := time.Since(begun); a.Code() != "owner_unreachable" || took < heartbeatTimeout || took > heartbeatTimeout+2*time.Second {
+		t.Errorf("after %v answered %d %s", took, a.Status, a.Body)
+	}
+}
+
+// While nobody listens any more, the owner must not think that somebody does.
+func TestWhoGoesAwayEndsItsPollAtTheOwner(t *testing.T) {
+	for name, leave := range map[string]func(asked *gateway, cancel func()){
+		"the client goes away": func(_ *gateway, cancel func()) { cancel() },
+		"the gateway drains":   func(asked *gateway, _ func()) { asked.server.Drain() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked, owner := pair(t)
+			begun, ended := blocking(owner)
+			for _, o := range []operation{
+				{method: "GET", path: "/v1/leases/self?wait=5m&since=x", options: []apitest.Option{apitest.Token(someToken)}},
+				{method: "POST", path: "/v1/locks/deploy/leases?wait=forever", options: []apitest.Option{apitest.Key(someKey)}},
+			} {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				answers := make(chan *apitest.Answer, 1)
+				go func() {
+					a, _ := asked.client.Send(ctx, o.method, o.path, o.options...)
+					answers <- a
+				}()
+				if name == "the gateway drains" && asked.server.drained.Err() != nil {
+					a := <-answers
+					if a.Code() != "draining" {
+						t.Errorf("while it drains: answered %d %s", a.Status, a.Body)
+					}
+					continue
+				}
+				<-begun
+				leave(asked, cancel)
+				<-ended
+				if a := <-answers; a != nil && (a.Code() != "draining" || a.Header.Get("Retry-After") != "0") {
+					t.Errorf("answered %d %s", a.Status, a.Body)
+				}
+			}
+		})
+	}
+}
