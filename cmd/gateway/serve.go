@@ -75,16 +75,20 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 		Root:  zkConfig.Root, Servers: own.servers(zkConfig.Servers), SessionTimeout: c.SessionTimeout,
 		Logger: logger.With("part", "locks"), Metrics: collectors, Events: hub,
 		Registration: locks.Registration{Address: address, Version: version(), Started: started.UnixMilli()},
+		Hearsay:      true,
 	})
 	collectors.Watch(func() metrics.State { return state(manager.Info(context.Background())) })
 	pages := dashboard.New(dashboard.Options{Locks: manager, Events: hub, Logger: logger.With("part", "dashboard"),
 		Version: version(), Started: started, Embedded: own != nil})
 	peers := fleet.New(fleet.Options{Secret: manager.FleetKeys, Self: manager.GatewayID, PeerCAs: peerCAs})
 	defer peers.Close()
-	api := httpapi.New(httpapi.Options{Locks: own.watched(manager), Embedded: own != nil, Events: hub, Pages: pages, Metrics: collectors, Fleet: peers, ServeMetrics: c.MetricsListen == "",
+	api := httpapi.New(httpapi.Options{Locks: own.watched(manager), Embedded: own != nil, Events: hub, Pages: pages, Metrics: collectors, Fleet: peers, News: manager.News, ServeMetrics: c.MetricsListen == "",
 		Logger: logger.With("part", "http"), Version: version(), OpenAPI: lockkeeper.OpenAPI, AllowedHosts: c.AllowedHosts})
 	server := &http.Server{Handler: api, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
 	httpapi.Configure(server)
+
+	ear := fleet.Listener{Fleet: peers, Peers: func() []fleet.Peer { return httpapi.Others(manager.Peers()) }, Changed: manager.SourcesChanged,
+		Hear: manager.Hear, Following: manager.Following, Logger: logger.With("part", "fleet")}
 
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -99,6 +103,7 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 		return err
 	})
 	group.Go(func() error { return hub.Run(running) })
+	group.Go(func() error { return ear.Run(running) })
 	group.Go(func() error {
 		tuneGC(running)
 		return nil

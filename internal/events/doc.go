@@ -20,7 +20,9 @@
 //   - Of one lock: a holder's end stands before the grant that it makes possible.
 //   - lease.queued stands behind the node.created of the contender. The end of
 //     a lease may stand before its node.deleted: the reply to our own delete is
-//     often quicker than the watch.
+//     often quicker than the watch, or much later: the manager holds ends
+//     back that another gateway may explain, with the same lock's later events. An
+//     event's time is when it happened, so times may go back a little in the order.
 //
 // # What it refuses
 //

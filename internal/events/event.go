@@ -60,7 +60,7 @@ func (t Type) IsNode() bool { return t == NodeCreated || t == NodeChanged || t =
 type Event struct {
 	Type         Type
 	Foreign      bool      // the contender is another program's
-	Time         time.Time // UTC, when the gateway learnt of it; set by Publish when it is zero
+	Time         time.Time // UTC, when the gateway learnt of it, which may be before it was published; set by Publish when it is zero
 	NS, Lock     string
 	LeaseID      string // "" for what is no lease of this program
 	Program      string // of a foreign contender, when its name tells: "curator"

@@ -36,9 +36,16 @@
 // A key for seals is derived from each key of the cluster secret (HKDF, RFC 5869), so that a seal is
 // never a lease token nor the other way round. The newest key seals; any of them opens.
 //
+// # Streams
+//
+// A gateway follows each other one (stream.go): a sealed request whose answer has no end, with a seal on each line.
+// Listener keeps one to each gateway that is registered, from where it was when the last one broke. What is told and heard are
+// lines of JSON here; internal/locks makes them and judges them.
+//
 // # Who owns what
 //
-// Nothing runs here: a call does its work on its caller's goroutine and those of
+// Listener.Run owns a goroutine for each gateway that is followed, and returns when all of
+// them have ended. Nothing else runs here: a call does its work on its caller's goroutine and those of
 // net/http's transport. Connections are kept for the next request, and closed when they have been idle for
 // a while; there are at most maxConns of them to one gateway, and who comes after them waits.
 package fleet

@@ -67,7 +67,9 @@ type Options struct {
 	Events  *events.Hub      // what the streams tell; nil: they are 404
 	Pages   http.Handler     // the dashboard; nil: its paths are 404. See mountPages
 	Metrics *metrics.Metrics // nil: none are kept
-	Fleet   *fleet.Fleet     // the other gateways; nil: nothing is sent on, and what they send is refused
+	// News is what the other gateways are told, as locks.Manager.News gives it; nil: nothing.
+	News  func(since string) (news [][]byte, at string, more <-chan struct{})
+	Fleet *fleet.Fleet // the other gateways; nil: nothing is sent on, and what they send is refused
 	// ServeMetrics serves /metrics; without it they are to be had elsewhere,
 	// and the path is 404.
 	ServeMetrics bool
@@ -87,6 +89,7 @@ type Server struct {
 	pages      http.Handler
 	metrics    *metrics.Metrics
 	fleet      *fleet.Fleet
+	news       func(since string) (news [][]byte, at string, more <-chan struct{})
 	exposition http.Handler // of the metrics; nil when they are elsewhere
 	log        *slog.Logger
 	version    string
@@ -97,16 +100,18 @@ type Server struct {
 	maxWaiting int64
 	maxStreams int64
 
-	keepalive   time.Duration // streamKeepalive, except in tests
-	streamWrite time.Duration // streamWrite
-	socketPong  time.Duration // socketPong
+	keepalive     time.Duration // streamKeepalive, except in tests
+	streamWrite   time.Duration // streamWrite
+	socketPong    time.Duration // socketPong
+	newsKeepalive time.Duration // fleet.StreamKeepalive
 
-	waiting atomic.Int64 // requests that wait
-	streams atomic.Int64
-	sockets sockets
-	drained context.Context
-	drain   context.CancelFunc
-	pool    sync.Pool // of *exchange
+	waiting   atomic.Int64 // requests that wait
+	streams   atomic.Int64
+	followers atomic.Int64 // other gateways
+	sockets   sockets
+	drained   context.Context
+	drain     context.CancelFunc
+	pool      sync.Pool // of *exchange
 }
 
 // errDraining is why a waiting request was ended.
@@ -115,20 +120,22 @@ var errDraining = errors.New("the gateway drains")
 // New makes a server. It starts nothing.
 func New(o Options) *Server {
 	s := &Server{
-		locks:       o.Locks,
-		events:      o.Events,
-		pages:       o.Pages,
-		metrics:     o.Metrics,
-		fleet:       o.Fleet,
-		log:         o.Logger,
-		version:     o.Version,
-		openapi:     o.OpenAPI,
-		guard:       newGuard(o.AllowedHosts),
-		maxWaiting:  int64(o.MaxWaiting),
-		maxStreams:  int64(o.MaxStreams),
-		keepalive:   streamKeepalive,
-		streamWrite: streamWrite,
-		socketPong:  socketPong,
+		locks:         o.Locks,
+		events:        o.Events,
+		pages:         o.Pages,
+		metrics:       o.Metrics,
+		fleet:         o.Fleet,
+		news:          o.News,
+		log:           o.Logger,
+		version:       o.Version,
+		openapi:       o.OpenAPI,
+		guard:         newGuard(o.AllowedHosts),
+		maxWaiting:    int64(o.MaxWaiting),
+		maxStreams:    int64(o.MaxStreams),
+		keepalive:     streamKeepalive,
+		streamWrite:   streamWrite,
+		socketPong:    socketPong,
+		newsKeepalive: fleet.StreamKeepalive,
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -157,6 +164,9 @@ func New(o Options) *Server {
 	}
 	if s.pages != nil {
 		s.mountPages()
+	}
+	if s.news != nil {
+		s.mountNews()
 	}
 	s.router.NotFound(func(w http.ResponseWriter, _ *http.Request) { w.(*exchange).notFound() })
 	s.router.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) { w.(*exchange).methodNotAllowed() })

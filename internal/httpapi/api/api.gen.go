@@ -861,7 +861,7 @@ type Event struct {
 	// ID Opaque. Names an event's place in the order of one gateway process.
 	ID EventID `json:"id"`
 
-	// Time When the gateway learnt of it. RFC 3339 in UTC, with microseconds.
+	// Time When the gateway learnt of it; it may be told up to a second later. RFC 3339 in UTC, with microseconds.
 	//
 	// Example: 2026-11-21T09:30:00.123456Z
 	Time string `json:"time"`
@@ -2843,7 +2843,8 @@ type ClientInterface interface {
 	// GetPostmortemSelf Why a lease ended, by its token.
 	//
 	// Why it ended, how long it waited and held, when it was last heard of, and who was granted the lock next. It is kept for an
-	// hour by the gateway that ran the lease's clock, while there is room. A lease that has not ended is 404.
+	// hour by the gateway that ran the lease's clock and by those that it has told, which is the whole fleet as a rule, while there is
+	// room; a gateway that dies takes nothing with it. A lease that has not ended is 404.
 	//
 	// The lease is the one that the `Lease-Token` header names.
 	//
@@ -2942,7 +2943,8 @@ type ClientInterface interface {
 	// GetPostmortem Why a lease ended.
 	//
 	// Why it ended, how long it waited and held, when it was last heard of, and who was granted the lock next. It is kept for an
-	// hour by the gateway that ran the lease's clock, while there is room. A lease that has not ended is 404.
+	// hour by the gateway that ran the lease's clock and by those that it has told, which is the whole fleet as a rule, while there is
+	// room; a gateway that dies takes nothing with it. A lease that has not ended is 404.
 	//
 	// Corresponds with GET /v1/leases/{id}/postmortem (the `GetPostmortem` operationId).
 	GetPostmortem(ctx context.Context, id LeasePathParam, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3625,7 +3627,8 @@ func (c *Client) HeartbeatSelf(ctx context.Context, params *HeartbeatSelfParams,
 // GetPostmortemSelf Why a lease ended, by its token.
 //
 // Why it ended, how long it waited and held, when it was last heard of, and who was granted the lock next. It is kept for an
-// hour by the gateway that ran the lease's clock, while there is room. A lease that has not ended is 404.
+// hour by the gateway that ran the lease's clock and by those that it has told, which is the whole fleet as a rule, while there is
+// room; a gateway that dies takes nothing with it. A lease that has not ended is 404.
 //
 // The lease is the one that the `Lease-Token` header names.
 //
@@ -3824,7 +3827,8 @@ func (c *Client) Heartbeat(ctx context.Context, id LeasePathParam, params *Heart
 // GetPostmortem Why a lease ended.
 //
 // Why it ended, how long it waited and held, when it was last heard of, and who was granted the lock next. It is kept for an
-// hour by the gateway that ran the lease's clock, while there is room. A lease that has not ended is 404.
+// hour by the gateway that ran the lease's clock and by those that it has told, which is the whole fleet as a rule, while there is
+// room; a gateway that dies takes nothing with it. A lease that has not ended is 404.
 //
 // Corresponds with GET /v1/leases/{id}/postmortem (the `GetPostmortem` operationId).
 func (c *Client) GetPostmortem(ctx context.Context, id LeasePathParam, reqEditors ...RequestEditorFn) (*http.Response, error) {

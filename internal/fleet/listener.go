@@ -1,0 +1,123 @@
+package fleet
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"lockkeeper/internal/zk"
+)
+
+// Peer is another gateway.
+type Peer struct{ Gateway, Address string }
+
+// Listener follows every other gateway of the fleet: one stream from each, begun when
+// its registration is seen and ended when that is gone. What it needs of the lock
+// manager are functions, which are all set.
+type Listener struct {
+	Fleet *Fleet
+	// Peers are the other gateways with their addresses, Changed a channel that is closed when that may be different.
+	Peers   func() []Peer
+	Changed func() <-chan struct{}
+	// Hear takes what a gateway tells, in its order. Following is told when that begins, and when it is over.
+	Hear      func(gateway string, news [][]byte)
+	Following func(gateway string, is bool)
+
+	Random rand.Source  // spreads the attempts; nil: the runtime's
+	Logger *slog.Logger // nil: nothing is logged
+
+	mu     sync.Mutex
+	places map[string]string // by address: a gateway that has a new session goes on telling where it was
+}
+
+// A stream that broke is begun again after up to twice firstPause, which doubles up to lastPause.
+const (
+	firstPause = 50 * time.Millisecond
+	lastPause  = 5 * time.Second
+	maxPlaces  = 256
+)
+
+// Run follows until ctx ends; then no stream is open any more.
+func (l *Listener) Run(ctx context.Context) error {
+	l.places = map[string]string{}
+	if l.Logger == nil {
+		l.Logger = slog.New(slog.DiscardHandler)
+	}
+	var streams sync.WaitGroup
+	defer streams.Wait()
+	followed := map[Peer]context.CancelFunc{}
+	for {
+		changed := l.Changed() // before the look: nothing is missed
+		there := map[Peer]bool{}
+		for _, p := range l.Peers() {
+			there[p] = true
+			if followed[p] == nil {
+				following, cancel := context.WithCancel(ctx)
+				followed[p] = cancel
+				streams.Go(func() { l.follow(following, p) })
+			}
+		}
+		for p, cancel := range followed {
+			if !there[p] {
+				cancel()
+				delete(followed, p)
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			for _, cancel := range followed {
+				cancel()
+			}
+			return nil
+		}
+	}
+}
+
+// follow follows one gateway, again and again.
+func (l *Listener) follow(ctx context.Context, p Peer) {
+	pause := zk.NewBackoff(l.Random, firstPause, lastPause)
+	quiet := false // that it cannot be followed has been logged
+	for ctx.Err() == nil {
+		following := false
+		err := l.Fleet.Follow(ctx, p, l.place(p.Address), func(at string, news [][]byte) {
+			if !following {
+				following, quiet = true, false
+				pause.Reset()
+				l.Following(p.Gateway, true)
+			}
+			if len(news) > 0 {
+				l.Hear(p.Gateway, news)
+			}
+			l.heard(p.Address, at)
+		})
+		if following {
+			l.Following(p.Gateway, false)
+		}
+		if ctx.Err() == nil && !quiet {
+			quiet = true
+			l.Logger.Info("another gateway is not followed: until it is, why its leases end is not known here", "peer", p.Gateway, "address", p.Address, "err", err)
+		}
+		select {
+		case <-time.After(pause.NextBackOff()):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (l *Listener) place(address string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.places[address]
+}
+
+func (l *Listener) heard(address, at string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, known := l.places[address]; !known && len(l.places) >= maxPlaces {
+		clear(l.places) // they are told all of it once more
+	}
+	l.places[address] = at
+}

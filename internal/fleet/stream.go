@@ -1,0 +1,160 @@
+package fleet
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// A stream is the answer to a sealed request, and has no end: a gateway follows what
+// another one tells (internal/locks says what that is; here it is lines of JSON). Each line
+// has a seal that names the request and the line's number, so that nothing in it is
+// changed, left out, repeated or put in by anybody else.
+
+// StreamPath is where gateways follow each other.
+const StreamPath = "/internal/v1/ends"
+
+// Bounds.
+const (
+	// StreamKeepalive is how often something is written at least.
+	StreamKeepalive = 5 * time.Second
+	// streamSilence is how long nothing may come; then the stream is begun anew.
+	streamSilence = 12 * time.Second
+	// maxLine bounds a line of a stream, in bytes.
+	maxLine = 4 << 20
+)
+
+// Lines seals the lines of one stream, or opens them. It belongs to one goroutine.
+type Lines struct {
+	seal   *Seal
+	secret []byte
+	n      uint64
+}
+
+// Lines are those of the answer to a request that Open has accepted, or that Close has sealed.
+func (k *Keys) Lines(s *Seal) *Lines {
+	l := &Lines{seal: s}
+	for _, key := range k.keys {
+		if key.id == s.key {
+			l.secret = key.secret
+		}
+	}
+	return l
+}
+
+// batch is one line.
+type batch struct {
+	At   string            `json:"at"`
+	News []json.RawMessage `json:"news,omitempty"`
+}
+
+// Close makes the next line: what is told, which is JSON, and the place behind it.
+func (l *Lines) Close(at string, news [][]byte) []byte {
+	b := batch{At: at, News: make([]json.RawMessage, len(news))}
+	for i := range news {
+		b.News[i] = news[i]
+	}
+	doc, err := json.Marshal(&b)
+	if err != nil {
+		panic(fmt.Errorf("encoding a line of a stream: %w", err)) // the caller's own JSON; only a defect gets here
+	}
+	line := base64.RawURLEncoding.AppendEncode(nil, l.sum(doc))
+	line = append(append(append(line, ' '), doc...), '\n')
+	l.n++
+	return line
+}
+
+// Open checks the next line, which is without its end.
+func (l *Lines) Open(line []byte) (at string, news [][]byte, err error) {
+	sum, doc, ok := bytes.Cut(line, []byte(" "))
+	mac, err := base64.RawURLEncoding.Strict().AppendDecode(nil, sum)
+	if !ok || err != nil || !hmac.Equal(mac, l.sum(doc)) {
+		return "", nil, fmt.Errorf("%w: that of a stream's line does not fit", ErrSeal)
+	}
+	l.n++
+	var b batch
+	if err := json.Unmarshal(doc, &b); err != nil {
+		return "", nil, fmt.Errorf("a stream's line: %w", err)
+	}
+	for _, one := range b.News {
+		news = append(news, one)
+	}
+	return b.At, news, nil
+}
+
+func (l *Lines) sum(doc []byte) []byte {
+	h := hmac.New(sha256.New, l.secret)
+	write(h, "line", string(l.seal.mac), strconv.FormatUint(l.n, 10), string(doc))
+	return h.Sum(nil)
+}
+
+// Follow asks a gateway for what it tells behind a place, "" for all of it, and hands each line on until the stream
+// breaks or ctx ends; its error says why. The first line comes at once.
+func (f *Fleet) Follow(ctx context.Context, p Peer, since string, hear func(at string, news [][]byte)) error {
+	keys, err := f.Keys()
+	if err != nil {
+		return err
+	}
+	base, err := BaseURL(p.Address)
+	if err != nil {
+		return fmt.Errorf("the gateway's address: %w", err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(streamSilence, func() { cancel(errSilent) })
+	defer silence.Stop()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base+StreamPath+"?since="+url.QueryEscape(since), nil)
+	if err != nil {
+		return err
+	}
+	r.Header["User-Agent"] = nil
+	seal := Seal{From: f.opt.Self(), To: p.Gateway}
+	keys.Close(&seal, r, nil)
+	response, err := f.transport.RoundTrip(r)
+	if err != nil {
+		return because(ctx, err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(io.LimitReader(response.Body, 1024)) // what came is told
+		return fmt.Errorf("status %d: %s", response.StatusCode, body)
+	}
+	if err := keys.OpenAnswer(&seal, response.StatusCode, response.Header, nil); err != nil {
+		return err
+	}
+	lines := keys.Lines(&seal)
+	scanner := bufio.NewScanner(response.Body)
+	scanner.Buffer(nil, maxLine)
+	for scanner.Scan() {
+		silence.Reset(streamSilence)
+		at, news, err := lines.Open(scanner.Bytes())
+		if err != nil {
+			return err
+		}
+		hear(at, news)
+	}
+	if err := scanner.Err(); err != nil {
+		return because(ctx, err)
+	}
+	return io.EOF
+}
+
+var errSilent = errors.New("nothing has come for too long")
+
+func because(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}

@@ -1,0 +1,281 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/zk"
+)
+
+func TestALineThatIsChangedLeftOutRepeatedOrAnothersIsRefused(t *testing.T) {
+	keys := keysOf(t, first)
+	ends := func() (teller, listener *Lines) {
+		r, body, sent := sealed(keys)
+		got, err := keys.Open(r, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return keys.Lines(got), keys.Lines(sent)
+	}
+	line := func(l *Lines, n int) []byte {
+		closed := l.Close(fmt.Sprint("place-", n), [][]byte{fmt.Appendf(nil, `{"n":%d}`, n)})
+		return closed[:len(closed)-1]
+	}
+	teller, listener := ends()
+	for n := range 3 {
+		at, news, err := listener.Open(line(teller, n))
+		if err != nil || at != fmt.Sprint("place-", n) || len(news) != 1 || string(news[0]) != fmt.Sprintf(`{"n":%d}`, n) {
+			t.Fatalf("%q %s %v", at, news, err)
+		}
+	}
+	for name, other := range map[string]func(teller *Lines) []byte{
+		"changed":  func(l *Lines) []byte { return []byte(strings.Replace(string(line(l, 0)), "place-0", "place-1", 1)) },
+		"left out": func(l *Lines) []byte { line(l, 0); return line(l, 1) },
+		"of another stream": func(*Lines) []byte {
+			another, _ := ends()
+			return line(another, 0)
+		},
+		"without a seal": func(l *Lines) []byte {
+			_, doc, _ := strings.Cut(string(line(l, 0)), " ")
+			return []byte(doc)
+		},
+		"with a wrong one": func(l *Lines) []byte { return append([]byte("AAAA"), line(l, 0)...) },
+		"empty":            func(*Lines) []byte { return nil },
+	} {
+		teller, listener := ends()
+		if _, news, err := listener.Open(other(teller)); !errors.Is(err, ErrSeal) {
+			t.Errorf("a line that is %s: %s %v", name, news, err)
+		}
+	}
+	teller, listener = ends()
+	once := line(teller, 0)
+	if _, _, err := listener.Open(once); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := listener.Open(once); !errors.Is(err, ErrSeal) {
+		t.Errorf("a line that is repeated: %v", err)
+	}
+}
+
+// pipes are a network in memory: its connections are known to virtual time.
+type pipes struct {
+	mu    sync.Mutex
+	doors map[string]chan net.Conn
+}
+
+func (p *pipes) dial(_ context.Context, _, address string) (net.Conn, error) {
+	p.mu.Lock()
+	door := p.doors[address]
+	p.mu.Unlock()
+	if door == nil {
+		return nil, errors.New("connection refused")
+	}
+	here, there := net.Pipe()
+	door <- there
+	return here, nil
+}
+
+type pipeListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case nc := <-l.conns:
+		return nc, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+func (l *pipeListener) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
+func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{} }
+
+// serve has an address answered until the test ends, or close is called.
+func (p *pipes) serve(t *testing.T, address string, h http.HandlerFunc) (end func()) {
+	l := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+	p.mu.Lock()
+	p.doors[address] = l.conns
+	p.mu.Unlock()
+	server := &http.Server{Handler: h}
+	go func() { _ = server.Serve(l) }()
+	end = func() {
+		p.mu.Lock()
+		delete(p.doors, address)
+		p.mu.Unlock()
+		_ = server.Close()
+	}
+	t.Cleanup(end)
+	return end
+}
+
+func (p *pipes) fleet(self string) *Fleet {
+	return New(Options{Secret: func() []zk.TokenKey { return []zk.TokenKey{first} }, Self: func() string { return self }, Dial: p.dial})
+}
+
+// plain says what the answer is, which net/http would guess too late for the seal.
+func plain(h http.Header) http.Header {
+	h.Set("Content-Type", "text/plain")
+	return h
+}
+
+// teller answers followers: each is told the lines from its place on, and then nothing until it leaves.
+func teller(t *testing.T, keys *Keys, told func(since string) (at string, news [][]byte)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		seal, err := keys.Open(r, nil)
+		if err != nil || r.URL.Path != StreamPath {
+			t.Errorf("%s: %v", r.URL, err)
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		keys.CloseAnswer(seal, http.StatusOK, plain(w.Header()), nil)
+		w.WriteHeader(http.StatusOK)
+		at, news := told(r.URL.Query().Get("since"))
+		_, _ = w.Write(keys.Lines(seal).Close(at, news))
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}
+}
+
+func TestAStreamIsNotFollowedWhenSomebodyElseAnswers(t *testing.T) {
+	keys := keysOf(t, first)
+	never := func(string, [][]byte) { t.Error("something was heard") }
+	for name, answer := range map[string]http.HandlerFunc{
+		"another program": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello\n")) },
+		"another fleet": func(w http.ResponseWriter, r *http.Request) {
+			others := keysOf(t, second)
+			seal := &Seal{From: "a", To: "b"}
+			others.Close(seal, r, nil)
+			others.CloseAnswer(seal, http.StatusOK, plain(w.Header()), nil)
+			w.WriteHeader(http.StatusOK)
+			_, _ = w.Write(others.Lines(seal).Close("x", [][]byte{[]byte(`{}`)}))
+		},
+		"lines that somebody put in": func(w http.ResponseWriter, r *http.Request) {
+			seal, err := keys.Open(r, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			keys.CloseAnswer(seal, http.StatusOK, plain(w.Header()), nil)
+			w.WriteHeader(http.StatusOK)
+			_, _ = w.Write([]byte("AAAA {\"at\":\"x\"}\n"))
+		},
+		"one that is a gateway no more": func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", http.StatusServiceUnavailable) },
+		"one that leads elsewhere":      func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) },
+	} {
+		server := httptest.NewServer(answer)
+		f := New(Options{Secret: func() []zk.TokenKey { return []zk.TokenKey{first} }, Self: func() string { return "gatewayone" }})
+		err := f.Follow(t.Context(), Peer{"gatewaytwo", strings.TrimPrefix(server.URL, "http://")}, "", never)
+		if err == nil || errors.Is(err, io.EOF) {
+			t.Errorf("%s: %v", name, err)
+		}
+		f.Close()
+		server.Close()
+	}
+}
+
+func TestAStreamThatFallsSilentIsBegunAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pipes{doors: map[string]chan net.Conn{}}
+		p.serve(t, "two:8080", teller(t, keysOf(t, first), func(string) (string, [][]byte) { return "a", nil }))
+		f := p.fleet("gatewayone")
+		defer f.Close()
+		began := time.Now()
+		err := f.Follow(t.Context(), Peer{"gatewaytwo", "two:8080"}, "", func(string, [][]byte) {})
+		if took := time.Since(began); !errors.Is(err, errSilent) || took < streamSilence || took > streamSilence+time.Second {
+			t.Errorf("%v after %v", err, took)
+		}
+	})
+}
+
+func TestEveryOtherGatewayIsFollowedAsLongAsItIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := keysOf(t, first)
+		p := &pipes{doors: map[string]chan net.Conn{}}
+		var mu sync.Mutex
+		var asked, heard, following []string
+		note := func(list *[]string, format string, args ...any) {
+			mu.Lock()
+			defer mu.Unlock()
+			*list = append(*list, fmt.Sprintf(format, args...))
+		}
+		want := func(what string, got []string, want ...string) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: %q, want %q", what, got, want)
+			}
+		}
+		serve := func(name string) func() {
+			return p.serve(t, name+":8080", teller(t, keys, func(since string) (string, [][]byte) {
+				note(&asked, "%s since %s", name, since)
+				return "place-of-" + name, [][]byte{[]byte(`"` + name + `"`)}
+			}))
+		}
+		var peers []Peer
+		changed := make(chan struct{})
+		move := func(now ...Peer) {
+			mu.Lock()
+			peers = now
+			close(changed)
+			changed = make(chan struct{})
+			mu.Unlock()
+			synctest.Wait()
+		}
+		f := p.fleet("gatewayone")
+		l := &Listener{Fleet: f, Peers: func() []Peer { mu.Lock(); defer mu.Unlock(); return peers },
+			Changed:   func() <-chan struct{} { mu.Lock(); defer mu.Unlock(); return changed },
+			Hear:      func(g string, news [][]byte) { note(&heard, "%s: %s", g, news[0]) },
+			Following: func(g string, is bool) { note(&following, "%s %v", g, is) }}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- l.Run(ctx) }()
+		defer func() {
+			cancel()
+			<-ended
+			f.Close()
+		}()
+
+		endTwo := serve("two")
+		move(Peer{"g2", "two:8080"}, Peer{"g3", "three:8080"})
+		want("followed", following, "g2 true")
+		want("heard", heard, `g2: "two"`)
+		serve("three") // later than its registration
+		time.Sleep(time.Minute / 2)
+		endTwo()
+		synctest.Wait()
+		serve("two")
+		time.Sleep(time.Minute / 2)
+		mu.Lock()
+		if n := len(asked); n < 3 || n > 20 {
+			t.Errorf("asked %d times: %q", n, asked)
+		}
+		if !slices.Contains(asked, "three since ") || !slices.Contains(asked, "two since place-of-two") || !slices.Contains(following, "g2 false") {
+			t.Errorf("asked %q, followed %q", asked, following)
+		}
+		asked, heard, following = nil, nil, nil
+		mu.Unlock()
+		move(Peer{"g2again", "two:8080"}) // it has a new session; the other one is gone
+		time.Sleep(time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		slices.Sort(following)
+		if !slices.Equal(asked, []string{"two since place-of-two"}) || !slices.Equal(following, []string{"g2 false", "g2again true", "g3 false"}) {
+			t.Errorf("asked %q, followed %q", asked, following)
+		}
+	})
+}
