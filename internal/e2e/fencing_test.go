@@ -65,7 +65,7 @@ func startNginx(t testing.TB, gateway, app string) string {
 	if block == nil {
 		t.Fatal("docs/fencing.md has no configuration of nginx")
 	}
-	listen, dir := freeAddr(t), t.TempDir()
+	listen := freeAddr(t)
 	server := string(block[1])
 	for written, there := range map[string]string{"127.0.0.1:8081": listen, "127.0.0.1:8080": gateway, "127.0.0.1:9000": app} {
 		if strings.Count(server, written) != 1 {
@@ -73,6 +73,14 @@ func startNginx(t testing.TB, gateway, app string) string {
 		}
 		server = strings.Replace(server, written, there, 1)
 	}
+	runNginx(t, listen, server)
+	return listen
+}
+
+// runNginx runs Debian's nginx with what is in an http block, and returns when it listens.
+func runNginx(t testing.TB, listen, server string) {
+	t.Helper()
+	dir := t.TempDir()
 	// What is not about locks: one process in the foreground, and nothing outside of its own directory.
 	var temporary strings.Builder
 	for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
@@ -114,7 +122,6 @@ func startNginx(t testing.TB, gateway, app string) string {
 		}
 		return err
 	}, "nginx listens")
-	return listen
 }
 
 // sendThrough sends a request with a token through nginx and tells the answer.
