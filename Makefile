@@ -12,6 +12,9 @@ FUZZTIME ?= 1m
 # For make sim:    how many seeds, and the first of them.
 SEEDS ?= 300
 FIRST ?= 1
+# For make chaos:  how long, and what the plan of faults is drawn from.
+DURATION ?= 10m
+SEED ?= 1
 
 GOFILES = git ls-files -co --exclude-standard -z -- '*.go' | while IFS= read -r -d '' f; do [ ! -e "$$f" ] || printf '%s\0' "$$f"; done
 
@@ -71,6 +74,16 @@ sim: ## random clients and random faults in virtual time (SEEDS=n FIRST=k)
 	../../bin/sim.test $$flags -sim.first "$$FIRST" -sim.seeds "$$half" & one=$$!; \
 	../../bin/sim.test $$flags -sim.first $$((FIRST + half)) -sim.seeds $$((SEEDS - half)) & two=$$!; \
 	trap "kill $$one $$two" INT TERM; failed=0; wait $$one || failed=1; wait $$two || failed=1; exit $$failed
+
+# Without the race detector: a fleet and an ensemble of Java servers on one machine have enough to do. make test runs two minutes
+# with it. A broken promise is a failure, and what is kept of the run is named.
+.PHONY: chaos
+chaos: export DURATION := $(DURATION)
+chaos: export SEED := $(SEED)
+chaos: ## break a real fleet on purpose for DURATION (10m), by the plan of SEED (1)
+	@scripts/setup test
+	@mkdir -p bin && go test -c -o bin/chaos.test ./internal/chaos
+	@cd internal/chaos && exec ../../bin/chaos.test -test.v -test.timeout 0 -test.run '^TestNoFaultBreaksAPromise$$' -chaos.duration "$$DURATION" -chaos.seed "$$SEED"
 
 .PHONY: bench
 bench: ## measure beside direct ZooKeeper clients, as BENCHMARKS.md reports it

@@ -39,7 +39,7 @@ const (
 
 // testSupport is code that exists for tests only.
 var testSupport = []string{
-	"internal/childproc", "internal/conformance", "internal/deploytest", "internal/deptest", "internal/dockertest", "internal/e2e", "internal/interop", "internal/netfault", "internal/testkit", "internal/zk/embedded/difftest", "internal/zk/embedded/embeddedtest",
+	"internal/chaos", "internal/childproc", "internal/conformance", "internal/deploytest", "internal/deptest", "internal/dockertest", "internal/e2e", "internal/interop", "internal/netfault", "internal/testkit", "internal/zk/embedded/difftest", "internal/zk/embedded/embeddedtest",
 	"internal/zk/zkreal", "internal/zk/zktest", "internal/httpapi/apitest", "internal/sim",
 }
 

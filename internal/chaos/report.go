@@ -1,0 +1,106 @@
+package chaos
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"lockkeeper/internal/chaos/check"
+)
+
+// Figures are what a run has to tell besides its violations.
+type Figures struct {
+	Requests, Answered int
+	Attempts, Held     int
+	LeaseSeconds       float64
+	HandOvers          int
+	LostWhileTrying    int                      // leases that ended though their client went on heartbeating, not against a promise
+	Faults             map[string]int           // survived, by kind
+	Beats              map[string]time.Duration // by kind of fault: the longest time for which a lease was not answered for
+	Grants             map[string]time.Duration // by kind: the longest time for which a lock that nobody had was not given
+}
+
+// figuresOf counts. A time without answers belongs to each fault that lasted at its beginning, or had ended not longer before
+// than it takes to find out that somebody is gone.
+func figuresOf(h check.History, faults map[string]int) Figures {
+	f := Figures{Requests: len(h.Ops), Faults: faults, Beats: map[string]time.Duration{}, Grants: map[string]time.Duration{}}
+	leases := map[string][]*check.Op{}
+	for i := range h.Ops {
+		o := &h.Ops[i]
+		if o.Status != 0 {
+			f.Answered++
+		}
+		leases[o.Attempt] = append(leases[o.Attempt], o)
+	}
+	f.Attempts = len(leases)
+	perLock := map[string]int{}
+	for _, name := range slices.Sorted(maps.Keys(leases)) {
+		ops := leases[name]
+		first, last := time.Duration(-1), time.Duration(0)
+		released, silent := false, time.Duration(-1) // since when requests fail
+		into := f.Beats
+		if strings.HasPrefix(ops[0].Lock, probeLock) {
+			into = f.Grants
+		}
+		for _, o := range ops {
+			released = released || o.Kind == check.Release
+			ok := o.Status >= 200 && o.Status < 300
+			if ok && o.State == "held" {
+				if first < 0 {
+					first = o.Done
+				}
+				last = o.Done
+			}
+			if o.Kind == check.Acquire && !strings.HasPrefix(o.Lock, probeLock) {
+				continue // it may wait for somebody
+			}
+			switch {
+			case o.Status == 0 || o.Status >= 500:
+				if silent < 0 {
+					silent = o.Sent
+				}
+			case silent >= 0:
+				attribute(h.Spans, into, silent, o.Done)
+				silent = -1
+			}
+			if o.Status == 410 && o.Kind == check.Heartbeat && !released && (o.Reason == "expired" || o.Reason == "unclaimed") {
+				f.LostWhileTrying++
+			}
+		}
+		if first >= 0 {
+			f.Held++
+			f.LeaseSeconds += (last - first).Seconds()
+			perLock[ops[0].Lock]++
+		}
+	}
+	for _, n := range perLock {
+		f.HandOvers += n - 1
+	}
+	return f
+}
+
+func attribute(spans []check.Span, longest map[string]time.Duration, from, to time.Duration) {
+	for _, s := range spans {
+		if s.From <= to && from <= s.To+sessionTimeout+promiseWindow {
+			longest[s.Kind] = max(longest[s.Kind], to-from)
+		}
+	}
+	longest[""] = max(longest[""], to-from)
+}
+
+func (f Figures) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d requests, %d answered; %d attempts, %d leases held, for %.0f lease-seconds; %d hand-overs; %d expired although their clients tried\n",
+		f.Requests, f.Answered, f.Attempts, f.Held, f.LeaseSeconds, f.HandOvers, f.LostWhileTrying)
+	fmt.Fprintf(&b, "%-26s %8s %22s %22s\n", "fault", "survived", "longest without beats", "longest without grants")
+	total := 0
+	for _, k := range slices.SortedFunc(maps.Keys(f.Faults), func(a, b string) int { return cmp.Compare(a, b) }) {
+		total += f.Faults[k]
+		fmt.Fprintf(&b, "%-26s %8d %21.1fs %21.1fs\n", k, f.Faults[k], f.Beats[k].Seconds(), f.Grants[k].Seconds())
+	}
+	fmt.Fprintf(&b, "%-26s %8d %21.1fs %21.1fs", "all", total, f.Beats[""].Seconds(), f.Grants[""].Seconds())
+	return b.String()
+}
