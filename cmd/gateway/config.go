@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"lockkeeper/internal/fleet"
@@ -204,7 +206,7 @@ func readAuth(path string) (*zk.DigestAuth, error) {
 	if err != nil {
 		return nil, refuse("", "%w", err)
 	}
-	if info.Mode().Perm()&0o077 != 0 {
+	if othersRead(info) {
 		return nil, refuse("chmod 600 "+path, "others can read it (mode %04o)", info.Mode().Perm())
 	}
 	data, err := io.ReadAll(io.LimitReader(f, 4096))
@@ -217,6 +219,16 @@ func readAuth(path string) (*zk.DigestAuth, error) {
 		return nil, refuse("it has one line: digest USER:PASSWORD", "not understood")
 	}
 	return &zk.DigestAuth{User: user, Password: password}, nil
+}
+
+// othersRead reports whether others than this process's user can read the file, or write it. A file that is somebody else's is
+// given to this process by its group alone: that is how Kubernetes mounts a Secret for who does not run as root.
+func othersRead(info fs.FileInfo) bool {
+	mode := info.Mode().Perm()
+	if at, ok := info.Sys().(*syscall.Stat_t); ok && int(at.Uid) != os.Geteuid() {
+		mode &^= 0o040
+	}
+	return mode&0o077 != 0
 }
 
 // logger writes where the configuration says.

@@ -335,3 +335,29 @@ func TestLogTimesAreUTCWithMilliseconds(t *testing.T) {
 		}
 	}
 }
+
+// owned is a file as stat shows it.
+type owned struct {
+	fs.FileInfo
+	mode fs.FileMode
+	uid  int
+}
+
+func (o owned) Mode() fs.FileMode { return o.mode }
+func (o owned) Sys() any          { return &syscall.Stat_t{Uid: uint32(o.uid)} }
+
+func TestASecretFileIsThisUsersAloneOrGivenToItsGroup(t *testing.T) {
+	mine, theirs := os.Geteuid(), os.Geteuid()+1
+	for _, f := range []struct {
+		uid     int
+		mode    fs.FileMode
+		refused bool
+	}{
+		{mine, 0o600, false}, {mine, 0o400, false}, {mine, 0o640, true}, {mine, 0o604, true}, {mine, 0o620, true},
+		{theirs, 0o440, false}, {theirs, 0o400, false}, {theirs, 0o444, true}, {theirs, 0o460, true}, {theirs, 0o442, true},
+	} {
+		if got := othersRead(owned{mode: f.mode, uid: f.uid}); got != f.refused {
+			t.Errorf("mode %04o, this user's %v: refused %v", f.mode, f.uid == mine, got)
+		}
+	}
+}

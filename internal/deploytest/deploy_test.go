@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -71,6 +72,12 @@ func accepted(t testing.TB, environment map[string]string, args ...string) strin
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("gateway %s with %v: %v\n%s", strings.Join(args, " "), environment, err, out)
+	}
+	// Printing checks each setting, and not whether they go together: starting does. It comes as far as a file that is not there.
+	start := exec.Command(gateway, append(slices.Clone(args), "--zk-auth-file=/nowhere/to/be/found")...)
+	start.Env = cmd.Env
+	if said, err := start.CombinedOutput(); start.ProcessState.ExitCode() != 78 || !strings.Contains(string(said), "/nowhere/to/be/found") {
+		t.Errorf("gateway %s with %v does not start: %v\n%s", strings.Join(args, " "), environment, err, said)
 	}
 	return string(out)
 }
