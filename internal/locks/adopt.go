@@ -254,9 +254,11 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 	if first := l.contender.FirstCzxid; first != 0 {
 		l.czxid, l.few().born = first, stat.Czxid
 	}
-	l.setDataVersion(stat.Version)
+	seen := l.dataVersion()
+	l.setDataVersion(stat.Version) // and what follows from the data, before anybody acts upon it
 	r, ok := parseRecord(data)
 	if ok {
+		l.toldElsewhere(r)
 		l.enqueued = time.Duration(r.Enqueued) * time.Millisecond
 		if l.learn(m, r) && !l.assumed {
 			m.tellUpdated(l) // by a write that was lost, or by another hand
@@ -271,6 +273,9 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 		} else {
 			l.recorded = r.ttl()
 		}
+		m.beaten(l, r, now)
+	} else if !l.assumed && stat.Version-seen > 1 {
+		m.beatenUnread(l, now)
 	}
 	if ok {
 		m.revoked(l, r.Revoke, now)

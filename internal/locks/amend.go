@@ -21,7 +21,7 @@ func (m *Manager) writeRecord(l *lease, change func(*record), then func(error)) 
 	before, term := l.recorded, l.term
 	r := l.contents(before)
 	change(&r)
-	l.writing, l.few().stirred = true, false
+	l.writing, l.few().stirred, l.few().outgoing = true, false, before
 	l.recorded = min(before, r.ttl())
 	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: r.encode(), Version: l.dataVersion()}}}
 	m.submit(w, func(res zk.Result) {
@@ -32,7 +32,7 @@ func (m *Manager) writeRecord(l *lease, change func(*record), then func(error)) 
 		switch {
 		case res.Outcome == zk.Done:
 			l.setDataVersion(res.Versions[0])
-			l.recorded = r.ttl()
+			l.recorded, l.seldom.outgoing = r.ttl(), 0
 			if l.learn(m, r) {
 				m.touchQueues(l)
 			}

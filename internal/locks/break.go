@@ -276,26 +276,6 @@ func refusedBlow(err error) error {
 	return &Error{Code: CodeUnavailable, Detail: "not ended: " + obstacle(err), Err: err}
 }
 
-// findLease looks for a contender of a lease that this gateway does not run, the
-// one with the record first. It goes through the whole replica, unless the lease
-// has several contenders.
-func (m *Manager) findLease(id recipe.LeaseID) (at part, found bool) {
-	if p := m.parts[id]; p != nil && len(p.at) > 0 {
-		return m.recordAt(p.at[0]), true
-	}
-	for _, s := range m.spaces {
-		s.queues.Scan(func(q *queue) bool {
-			for _, c := range q.contenders.All() {
-				if c.LeaseID == id && c.Ours {
-					at, found = part{q, c}, true
-				}
-			}
-			return !found
-		})
-	}
-	return at, found
-}
-
 func (m *Manager) breakContender(ctx context.Context, req *BreakRequest, v verdict) error {
 	for range adminAttempts {
 		q, err := m.lockAt(ctx, req.NS, req.Lock)

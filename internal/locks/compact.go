@@ -32,6 +32,10 @@ type seldom struct {
 	words     string        // ending and ended: of the administrator who ended it
 	outright  bool          // an administrator ends it, and no lock delay follows
 
+	beats    int64         // heartbeats that other gateways wrote into its record, as read; see written.go
+	outgoing time.Duration // the record's TTL before a write that is under way, or was not done
+	toldBy   bool          // the record says that another gateway has told the client that it holds
+
 	lockDelay   time.Duration // its place stays so long after its end
 	lockDelayOn DelayOn
 	unsure      bool // ending: whether its end has been written is being read

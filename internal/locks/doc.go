@@ -59,7 +59,8 @@
 // owner, TTL, metadata, holds. The owner's gateway writes it, at the version
 // that it has applied (another one only to ask the holder to let go, see below), and a request that changes it is answered afterwards
 // (amend.go). Holds are named, so that nothing that is repeated counts twice
-// (holds.go).
+// (holds.go). A gateway that cannot reach the owner of a lease may count a heartbeat up in
+// the record, which the owner reads (written.go).
 //
 // # Places that stay
 //
@@ -132,8 +133,8 @@
 //
 // # Bounds
 //
-// Leases on a gateway, writes in flight, ended leases remembered, retries of a
-// create and contenders described in one answer are bounded; what happens at
+// Leases on a gateway, writes in flight, ended leases remembered, heartbeats written for others,
+// guards looked at in a round, retries of a create and contenders described in one answer are bounded; what happens at
 // each bound is said where the constant is. A held lease on a lock of its own keeps
 // some 580 bytes alive, the replica's part included (compact.go says how).
 package locks

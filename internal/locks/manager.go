@@ -51,6 +51,8 @@ type Metrics interface {
 	Takeover()
 	// Deposed: that gateway was registered, and deaf.
 	Deposed()
+	// HeartbeatWritten: a heartbeat was written into the record of another gateway's lease.
+	HeartbeatWritten()
 }
 
 // Options of a Manager.
@@ -106,6 +108,10 @@ type Manager struct {
 	current atomic.Pointer[termRef]
 
 	crossings crossings // has a lock of its own
+
+	written chan struct{} // a place for each heartbeat that is being written for another gateway
+
+	whereabouts whereabouts // guarded by mu
 
 	mu         sync.Mutex
 	spaces     map[string]*space
@@ -173,7 +179,7 @@ func New(opt Options) *Manager {
 	}
 	m := &Manager{
 		opt: opt, clock: opt.Clock, log: opt.Logger, metrics: opt.Metrics,
-		ready: make(chan struct{}), drain: make(chan struct{}),
+		ready: make(chan struct{}), drain: make(chan struct{}), written: make(chan struct{}, writtenWindow),
 		spaces:    map[string]*space{},
 		arrivals:  map[string]*arrival{},
 		leases:    map[recipe.LeaseID]*lease{},
@@ -404,3 +410,4 @@ func (noMetrics) Handover(time.Duration)           {}
 func (noMetrics) LeaseEnded(string, time.Duration) {}
 func (noMetrics) Takeover()                        {}
 func (noMetrics) Deposed()                         {}
+func (noMetrics) HeartbeatWritten()                {}

@@ -209,6 +209,7 @@ func (m *Manager) addContender(q *queue, c *recipe.Contender, listed bool) {
 	m.countNewer(c, 1)
 	q.meets(c, 1)
 	m.joinParts(q, c)
+	m.whereabouts.add(q, c)
 	m.counts.contenders++
 	if q.contenders.Len() == 1 {
 		m.counts.locks++
@@ -235,6 +236,7 @@ func (m *Manager) removeContender(q *queue, name string) {
 	m.countNewer(c, -1)
 	m.leaveParts(c)
 	m.leaveOrphan(c)
+	m.whereabouts.remove(c)
 	m.counts.contenders--
 	if q.contenders.Len() == 0 {
 		m.counts.locks--

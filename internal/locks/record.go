@@ -27,6 +27,10 @@ type record struct {
 	Closed      *closedRecord `json:"closed,omitempty"` // the lease has ended, and its place stays
 	// Revoke: the holder has been asked to let go.
 	Revoke *revokeRecord `json:"revoke,omitempty"`
+	// Beats counts the heartbeats that other gateways wrote down; Told: one of them has
+	// told the client that it holds. See written.go.
+	Beats int64 `json:"beats,omitempty"`
+	Told  bool  `json:"told,omitempty"`
 }
 
 // closedRecord is the end of a lease whose place stays for its lock delay.
@@ -47,6 +51,7 @@ func (l *lease) contents(ttl time.Duration) record {
 	r.setTTL(ttl)
 	if few := l.seldom; few != nil {
 		r.Holds, r.Released = few.holds, few.released
+		r.Beats, r.Told = few.beats, few.toldBy
 		r.LockDelay, r.LockDelayOn = few.lockDelay.Milliseconds(), few.lockDelayOn
 		if few.revoke != nil {
 			r.Revoke = &few.revoke.revokeRecord

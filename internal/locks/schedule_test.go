@@ -140,9 +140,13 @@ func (d *schedule) live() {
 	case 9:
 		if n := len(d.leases); n > 0 {
 			l, g := d.leases[d.rng.IntN(n)], d.gate()
+			heartbeat := g.heartbeat
+			if d.rng.IntN(2) == 0 {
+				heartbeat = g.beatFor
+			}
 			go func() {
 				sent := time.Now()
-				h, err := g.heartbeat(l)
+				h, err := heartbeat(l)
 				var refused *Error
 				switch {
 				case l.Ephemeral: // no promise

@@ -61,10 +61,11 @@ func (m *Manager) jitter(d time.Duration) time.Duration {
 func (m *Manager) sweep() {
 	m.mu.Lock()
 	defer m.unlock()
+	now := m.clock.Now().Boot()
+	m.forgetWhereabouts(now)
 	if !m.trusted() || m.draining {
 		return
 	}
-	now := m.clock.Now().Boot()
 	m.pollHidden()
 	m.sweepParts(now)
 	m.sweepOrphans(now)

@@ -31,6 +31,7 @@ type Metrics struct {
 	ended       *prometheus.CounterVec
 	takeovers   prometheus.Counter
 	deposed     prometheus.Counter
+	written     prometheus.Counter
 	zkOperation *prometheus.HistogramVec
 	zkBatch     prometheus.Histogram
 	dropped     prometheus.Counter
@@ -70,6 +71,8 @@ func New(version string) *Metrics {
 			Help: "Gateways whose leases this one took over."}),
 		deposed: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "gateways_deposed_total",
 			Help: "Of those: gateways that were registered and committed nothing."}),
+		written: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "heartbeats_written_total",
+			Help: "Heartbeats written into ZooKeeper for a gateway that could not be reached."}),
 		zkOperation: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: "zk_op_seconds", Buckets: writeBuckets,
 			Help: "Time of ZooKeeper operations by kind and outcome."}, []string{"op", "outcome"}),
 		zkBatch: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "zk_batch_size", Buckets: batchBuckets,
@@ -83,6 +86,7 @@ func New(version string) *Metrics {
 		Help: "Always 1; the version is the label."}, []string{"version", "go_version"})
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	m.registry.MustRegister(m.requests, m.waiting, m.acquire, m.forwarded, m.hold, m.queueWait, m.handover, m.ended, m.takeovers, m.deposed,
+		m.written,
 		m.zkOperation, m.zkBatch, m.dropped, m.subscribers, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -131,6 +135,9 @@ func (m *Metrics) Takeover() { m.takeovers.Inc() }
 
 // Deposed counts a takeover of a gateway that was registered, and deaf.
 func (m *Metrics) Deposed() { m.deposed.Inc() }
+
+// HeartbeatWritten counts a heartbeat that was written down for a gateway that could not be reached.
+func (m *Metrics) HeartbeatWritten() { m.written.Inc() }
 
 // ZKOperation measures one operation on ZooKeeper. outcome is done, not_done
 // or unknown.

@@ -34,6 +34,7 @@ func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
 	m.Handover(time.Millisecond)
 	m.Takeover()
 	m.Deposed()
+	m.HeartbeatWritten()
 	m.ZKOperation("write", "done", time.Millisecond)
 	m.ZKBatch(16)
 	m.EventsDropped(7)
@@ -56,6 +57,7 @@ func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
 		`lockkeeper_handover_seconds_count 1`,
 		`lockkeeper_takeovers_total 1`,
 		`lockkeeper_gateways_deposed_total 1`,
+		`lockkeeper_heartbeats_written_total 1`,
 		`lockkeeper_zk_op_seconds_count{op="write",outcome="done"} 1`,
 		`lockkeeper_zk_batch_size_bucket{le="16"} 1`,
 		`lockkeeper_events_dropped_total 8`,
