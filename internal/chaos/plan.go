@@ -23,6 +23,7 @@ func (f Fault) String() string {
 const (
 	longestTTL = 10 * time.Second
 	calm       = 2*longestTTL + sessionTimeout + promiseWindow + 6*time.Second
+	burst      = 90 * time.Second
 	firstCalm  = longestTTL + 5*time.Second // nothing has failed yet: silent clients' leases end by their own clock
 )
 
@@ -45,7 +46,6 @@ func Plan(seed uint64, duration time.Duration) []Fault {
 		length := k.least + time.Duration(rng.Int64N(int64(k.most-k.least)+1))
 		return Fault{At: at, Kind: k.name, Target: rng.IntN(3), For: length.Round(100 * time.Millisecond)}
 	}
-	burst := min(max(duration/4, 25*time.Second), 90*time.Second)
 	for at := firstCalm; at+calm+10*time.Second < duration; at += calm {
 		for end := min(at+burst, duration-calm); at < end; {
 			f := fault(at)

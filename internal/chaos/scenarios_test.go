@@ -222,8 +222,8 @@ func rollingRestart(t *testing.T, w *World) {
 	w.verdict(t, "rolling restart")
 }
 
-// The gateway has questions in its sockets when it goes on: about leases that have been given to others meanwhile. Its clock says
-// how long it stood still, and that is the only thing that does.
+// The gateway has questions in its sockets when it goes on, about leases that have been given to others meanwhile, and its
+// connections to ZooKeeper are silent: that it stood still it can only know by its clock.
 func frozenOwner(t *testing.T, w *World) {
 	owner, other := w.gateways[0], w.gateways[1].direct(1)
 	defer other.close()
@@ -250,6 +250,9 @@ func frozenOwner(t *testing.T, w *World) {
 	}
 	owner.freeze()
 	frozen := time.Now()
+	for _, p := range owner.zk {
+		p.Stall() // nobody tells it that its connections have ended
+	}
 	var asked sync.WaitGroup
 	for i, q := range questions {
 		asked.Go(func() {
@@ -279,6 +282,9 @@ func frozenOwner(t *testing.T, w *World) {
 	elapse(t, 3*sessionTimeout-time.Since(frozen))
 	owner.thaw()
 	asked.Wait()
+	for _, p := range owner.zk {
+		p.Heal()
+	}
 	answers := map[string]int{}
 	for _, q := range questions {
 		answers[fmt.Sprint(q.a.status, " ", q.a.Code)]++

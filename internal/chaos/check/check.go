@@ -11,6 +11,16 @@ import (
 func Check(h *History, t Times) []Violation {
 	c := &checker{h: h, t: t}
 	c.byName, c.byLock = attempts(h)
+	c.byID = make(map[string]*attempt)
+	for _, a := range c.byName {
+		for _, id := range a.ids {
+			if o := c.byID[id]; o != nil {
+				c.lock = a.lock
+				c.report("accounted", max(a.first, o.first), "%s and %s have one lease, %s", min(a.name, o.name), max(a.name, o.name), id)
+			}
+			c.byID[id] = a
+		}
+	}
 	c.unexpected()
 	for lock, as := range c.byLock {
 		c.lock = lock
@@ -39,6 +49,7 @@ type checker struct {
 	h      *History
 	t      Times
 	byName map[string]*attempt
+	byID   map[string]*attempt
 	byLock map[string][]*attempt
 	lock   string // whose turn it is
 	found  []Violation

@@ -156,6 +156,16 @@ var broken = []story{
 		h.op("a", Acquire, 0, s, 202, waits("la", 0))
 		h.list(2*s, Contender{"lx", "x", false})
 	}},
+	{"a contender whose label is not known", "", func(h *history) {
+		h.op("a", Acquire, 0, s, 201, held("la", 1, 0))
+		h.list(2*s, Contender{"la", "", true}, Contender{"lx", "", false})
+	}},
+	{"a lease that two attempts have", "accounted, fencing", func(h *history) {
+		h.op("a", Acquire, 0, s, 202, waits("la", 0))
+		h.op("b", Acquire, 0, s, 202, waits("la", 0))
+		h.op("a", Heartbeat, 2*s, 3*s, 200, held("la", 1, 0))
+		h.op("b", Heartbeat, 20*s, 21*s, 200, held("la", 1, 0))
+	}},
 	{"a later one first", "order", func(h *history) {
 		h.op("a", Acquire, 0, s, 202, waits("la", 0))
 		h.op("b", Acquire, s, 2*s, 202, waits("lb", 1))

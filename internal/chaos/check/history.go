@@ -66,7 +66,7 @@ type Listing struct {
 // Contender is one entry of a queue.
 type Contender struct {
 	LeaseID string `json:"lease"`
-	Attempt string `json:"attempt"` // its owner label
+	Attempt string `json:"attempt"` // its owner label; empty when the look could not tell
 	Holds   bool   `json:"holds,omitempty"`
 }
 

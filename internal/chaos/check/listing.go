@@ -9,27 +9,37 @@ import (
 func (c *checker) listed(l *Listing) {
 	lease := make(map[string]string)
 	for _, e := range l.Contenders {
-		a := c.byName[e.Attempt]
+		a := c.whose(e)
 		switch {
+		case a == nil && e.Attempt == "":
+			continue // whoever listed it could not tell, and no client was told of it
 		case a == nil || a.lock != l.Lock || a.first > l.Done:
 			c.report("accounted", l.Done, "%s (%q) is in the queue, and nobody asked for it", e.LeaseID, e.Attempt)
 			continue
-		case lease[e.Attempt] != "" && lease[e.Attempt] != e.LeaseID:
-			c.report("accounted", l.Done, "%s is in the queue twice: %s, %s", e.Attempt, lease[e.Attempt], e.LeaseID)
+		case lease[a.name] != "" && lease[a.name] != e.LeaseID:
+			c.report("accounted", l.Done, "%s is in the queue twice: %s, %s", a.name, lease[a.name], e.LeaseID)
 		case a.id() != "" && !slices.Contains(a.ids, e.LeaseID):
-			c.report("accounted", l.Done, "%s is in the queue as %s, and has been told that it is %s", e.Attempt, e.LeaseID, a.id())
+			c.report("accounted", l.Done, "%s is in the queue as %s, and has been told that it is %s", a.name, e.LeaseID, a.id())
 		}
-		lease[e.Attempt] = e.LeaseID
+		lease[a.name] = e.LeaseID
 	}
 	for _, a := range c.byLock[l.Lock] {
 		if from, to := a.known(); from < l.Sent && l.Done < to {
-			there := slices.ContainsFunc(l.Contenders, func(e Contender) bool { return e.Attempt == a.name && e.Holds })
+			there := slices.ContainsFunc(l.Contenders, func(e Contender) bool { return e.Holds && c.whose(e) == a })
 			if !there {
 				c.report("shortened", l.Done, "%s (%s) holds from %v to %v, and a look at the queue between %v and %v does not show that",
 					a.name, a.id(), from, to, l.Sent, l.Done)
 			}
 		}
 	}
+}
+
+// whose attempt a contender is: as its owner label says, or, where a look does not tell it, as a client has been told of its lease.
+func (c *checker) whose(e Contender) *attempt {
+	if e.Attempt != "" {
+		return c.byName[e.Attempt]
+	}
+	return c.byID[e.LeaseID]
 }
 
 const (
@@ -43,7 +53,7 @@ const (
 // granted at the end of that it is unclaimed for another.
 func (c *checker) stuck(l *Listing) {
 	for _, e := range l.Contenders {
-		a := c.byName[e.Attempt]
+		a := c.whose(e)
 		if a == nil {
 			continue
 		}
@@ -54,7 +64,7 @@ func (c *checker) stuck(l *Listing) {
 		from, bound, ok := c.since(a.last, life, l.Sent)
 		if ok && l.Sent-from > bound {
 			c.report("stuck", l.Sent, "%s (%s) is in the queue, %v after its client's last request (%v) or the end of what was broken then; %v is the most",
-				e.Attempt, e.LeaseID, l.Sent-from, a.last, bound)
+				a.name, e.LeaseID, l.Sent-from, a.last, bound)
 		}
 	}
 }
