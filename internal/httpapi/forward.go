@@ -193,6 +193,9 @@ func forwardResult(a *fleet.Answer, err error) string {
 // ownerIn is where an error of the manager says that the request belongs; nil when
 // it does not.
 func ownerIn(err error) *locks.Route {
+	if err == nil {
+		return nil // the hot path allocates nothing here
+	}
 	var e *locks.Error
 	if errors.As(err, &e) && e.Code == locks.CodeNotOwner {
 		return e.Owner
