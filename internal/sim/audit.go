@@ -51,7 +51,7 @@ func (a *audit) commit(txn *state.Txn) {
 		}
 		a.nodes[op.Path] = struct{}{}
 		if _, rest, ok := strings.Cut(string(op.Data), `"address":"`); ok && strings.HasPrefix(op.Path, "/lockkeeper/gateways/") {
-			name, _, _ := strings.Cut(rest, `"`)
+			name, _, _ := strings.Cut(rest, ":") // and its port
 			a.sessions[txn.Session], a.registered[op.Path] = name, name
 		}
 		if lock, ok := lockOf(op.Path); ok {

@@ -138,12 +138,16 @@ func (c *client) send(within time.Duration, method, path string, query url.Value
 		c.w.trace("%s %s %s?%s at %s: %v", c.name, method, path, query.Encode(), g.name, err)
 		return a, err
 	}
-	a.status = resp.StatusCode
+	a.status, a.gateway = resp.StatusCode, c.w.answerer(resp.Header, g.name)
 	c.w.count(resp)
 	if broken := g.manager.CheckAll(); broken != nil {
 		c.w.violate("invariant: at %s: %v", g.name, broken)
 	}
-	c.w.trace("%s %s %s?%s at %s: %d %s%s %s", c.name, method, path, query.Encode(), g.name, a.status, a.State, a.Code, a.Znode)
+	at := g.name
+	if a.gateway != at {
+		at += " for " + a.gateway
+	}
+	c.w.trace("%s %s %s?%s at %s: %d %s%s %s", c.name, method, path, query.Encode(), at, a.status, a.State, a.Code, a.Znode)
 	return a, nil
 }
 
@@ -336,7 +340,7 @@ func (c *client) heartbeat(l *lease) bool {
 	}
 	for range 40 {
 		a, err := c.do(2*time.Second, http.MethodPost, "/v1/leases/self/heartbeat", query, l.header())
-		if err == nil && a.status == http.StatusServiceUnavailable && a.Code != "owned_by_other_gateway" {
+		if err == nil && a.status == http.StatusServiceUnavailable && a.Code != "owned_by_other_gateway" && a.Code != "owner_unreachable" {
 			l.refused = append(l.refused, a)
 		}
 		switch {

@@ -72,7 +72,7 @@ func (p *Plan) forecast(random *rand.Rand) {
 	for range random.IntN(1 + random.IntN(16)) {
 		at, arg := time.Duration(random.Int64N(int64(p.Length))), random.Uint64()
 		if random.IntN(2) == 0 {
-			p.Faults = append(p.Faults, Fault{At: at, Kind: Kind(random.IntN(int(kinds))), Arg: arg,
+			p.Faults = append(p.Faults, Fault{At: at, Kind: Kind(random.IntN(int(PartPeers))), Arg: arg,
 				For: time.Duration(random.ExpFloat64() * float64(3*time.Second))})
 			continue
 		}

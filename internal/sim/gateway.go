@@ -1,18 +1,21 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"lockkeeper"
 	"lockkeeper/internal/events"
+	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/metrics"
@@ -28,6 +31,8 @@ type gateway struct {
 	manager *locks.Manager
 	api     *httpapi.Server
 	server  *http.Server
+	peers   *fleet.Fleet
+	busy    atomic.Int64 // requests
 	listen  *listener
 	cancel  context.CancelFunc
 	ended   chan struct{} // closed when nothing of it runs any more
@@ -88,9 +93,15 @@ func (w *world) startGateway(number int) *gateway {
 	zookeeper := &store{ZooKeeper: locks.ZooKeeper{Config: config}, observe: g.dials(w.zk.DialerBy("observer", g.name)), random: random(1)}
 	g.manager = locks.New(locks.Options{Store: zookeeper, Root: zk.DefaultRoot, Servers: config.Servers,
 		SessionTimeout: w.timeout, Clock: g.clock, Random: random(2), Metrics: collectors, Events: hub,
-		Registration: locks.Registration{Address: g.name, Version: "sim"}})
-	g.api = httpapi.New(httpapi.Options{Locks: g.manager, Events: hub, Metrics: collectors, Version: "sim", OpenAPI: lockkeeper.OpenAPI})
-	g.server = &http.Server{Handler: g.api}
+		Registration: locks.Registration{Address: g.name + ":8080", Version: "sim"}})
+	g.peers = fleet.New(fleet.Options{Secret: g.manager.FleetKeys, Self: g.manager.GatewayID, Dial: g.dials(g.dialPeer)})
+	g.api = httpapi.New(httpapi.Options{Locks: g.manager, Fleet: g.peers, Events: hub, Metrics: collectors, Version: "sim", OpenAPI: lockkeeper.OpenAPI})
+	g.server = &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.answeredBy(r.Header.Get(fleet.Header), g.name)
+		g.busy.Add(1)
+		defer g.busy.Add(-1)
+		g.api.ServeHTTP(rw, r)
+	})}
 	httpapi.Configure(g.server)
 	w.zk.Network.Serve(g.name, g.listen.take)
 
@@ -106,6 +117,40 @@ func (w *world) startGateway(number int) *gateway {
 	}()
 	w.trace("%s starts", g.name)
 	return g
+}
+
+// requestID is the header by which an answer can be told from others.
+const requestID = "Lockkeeper-Request-Id"
+
+// answeredBy notes who answers a request that another gateway has sent on, by its seal.
+func (w *world) answeredBy(seal, gateway string) {
+	_, rest, sealed := strings.Cut(seal, " request=")
+	if !sealed {
+		return
+	}
+	id, _, _ := strings.Cut(rest, " ")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.forwarded[id] = gateway
+}
+
+// answerer is the gateway that has answered, where another one was asked.
+func (w *world) answerer(answer http.Header, asked string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return cmp.Or(w.forwarded[answer.Get(requestID)], asked)
+}
+
+// asPeer is a gateway's name where it is the client of another gateway.
+func asPeer(gateway string) string { return gateway + " as a peer" }
+
+// dialPeer connects with another gateway.
+func (g *gateway) dialPeer(_ context.Context, _, address string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	return g.w.zk.Network.Dial(asPeer(g.name), host)
 }
 
 // dials connects as a process that may stand still.
@@ -127,6 +172,7 @@ func (g *gateway) kill() {
 	g.w.zk.Network.Serve(g.name, nil)
 	g.w.zk.Network.CutAll(g.w.zk.Network.Links("", g.name))
 	g.w.zk.Network.CutAll(g.w.zk.Network.Links(g.name, ""))
+	g.w.zk.Network.CutAll(g.w.zk.Network.Links(asPeer(g.name), ""))
 	go g.end()
 }
 
@@ -134,6 +180,7 @@ func (g *gateway) kill() {
 func (g *gateway) end() {
 	g.cancel()
 	_ = g.server.Close()
+	g.peers.Close()
 	<-g.ended
 }
 
@@ -145,12 +192,21 @@ func (g *gateway) leave() {
 		defer cancel()
 		g.api.Drain()
 		_ = g.manager.Drain(ctx)
-		_ = g.server.Shutdown(ctx)
+		g.shutDown(ctx)
 		g.w.zk.Network.Serve(g.name, nil)
 		g.w.zk.Network.CutAll(g.w.zk.Network.Links("", g.name)) // the HTTP server would do it in the order of a map
 		g.end()
 		g.w.trace("%s has left", g.name)
 	}()
+}
+
+// shutDown is http.Server's Shutdown, which looks at times that nothing but chance decides about.
+func (g *gateway) shutDown(ctx context.Context) {
+	_ = g.listen.Close()
+	for g.busy.Load() > 0 && ctx.Err() == nil {
+		time.Sleep(5 * time.Millisecond)
+	}
+	_ = g.server.Close()
 }
 
 // listener is a net.Listener on the simulated network.

@@ -46,10 +46,23 @@ func newPlan(seed uint64, forecast func(*Plan, *rand.Rand)) Plan {
 		p.Clients = append(p.Clients, foreignFrom+i)
 	}
 	forecast(&p, random)
+	p.quarrels(rand.New(rand.NewPCG(seed, 9)))
 	// Of its own source, so that everything else is as it was before there was this.
 	p.LocalSessions = p.Servers > 1 && rand.New(rand.NewPCG(seed, 8)).IntN(3) == 0
 	slices.SortFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 	return p
+}
+
+// quarrels draws, for some runs that are not calm, times at which gateways do not hear each other. It has a source of its own, so
+// that everything else is as it was before there was this.
+func (p *Plan) quarrels(random *rand.Rand) {
+	if p.Gateways < 2 || len(p.Faults) == 0 || random.IntN(3) > 0 {
+		return
+	}
+	for range 1 + random.IntN(4) {
+		p.Faults = append(p.Faults, Fault{At: time.Duration(random.Int64N(int64(p.Length))), Kind: PartPeers + Kind(random.IntN(2)), Arg: random.Uint64(),
+			For: time.Duration(random.ExpFloat64() * float64(5*time.Second))})
+	}
 }
 
 // String is the plan as Go code, to be kept as a test.

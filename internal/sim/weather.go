@@ -41,12 +41,14 @@ const (
 	RevokeUnseen                // it does so to all of them while a gateway hears nothing from ZooKeeper
 	LateZooKeeper               // all of a gateway's connections stand still for a moment and then break; what was said arrives later
 	LagAll                      // all followers are far behind
+	PartPeers                   // a gateway cannot reach the others, nor they it
+	StallPeers                  // what they say to each other stands still for a while
 	kinds
 )
 
 var kindNames = []string{"CutZooKeeper", "CutLate", "StallZooKeeper", "StallReplies", "LoseRequest", "LoseReply", "SlowZooKeeper", "PartServer",
 	"PartAll", "CutFollower", "LagFollower", "RestartLeader", "KillGateway", "LeaveGateway", "FreezeGateway", "StepClock", "SuspendClock", "CutClients",
-	"StallClients", "RemoveContender", "RemoveLock", "Depose", "Revoke", "RevokeUnseen", "LateZooKeeper", "LagAll"}
+	"StallClients", "RemoveContender", "RemoveLock", "Depose", "Revoke", "RevokeUnseen", "LateZooKeeper", "LagAll", "PartPeers", "StallPeers"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -146,6 +148,31 @@ func (w *world) strike(f Fault) {
 			}
 			pause()
 		}
+	case PartPeers:
+		others := w.othersThan(g)
+		for _, o := range others {
+			for _, pair := range [][2]string{{asPeer(g.name), o.name}, {asPeer(o.name), g.name}} {
+				network.Part(pair[0], pair[1])
+				network.CutAll(network.Links(pair[0], pair[1]))
+			}
+		}
+		pause()
+		for _, o := range others {
+			network.Join(asPeer(g.name), o.name)
+			network.Join(asPeer(o.name), g.name)
+		}
+	case StallPeers:
+		links := network.Links(asPeer(g.name), "")
+		for _, o := range w.othersThan(g) {
+			links = append(links, network.Links(asPeer(o.name), g.name)...)
+		}
+		for _, l := range links {
+			l.Stall()
+		}
+		pause()
+		for _, l := range links {
+			l.Resume()
+		}
 	case CutFollower, LagFollower:
 		if w.plan.Servers < 2 {
 			return
@@ -183,6 +210,7 @@ func (w *world) strike(f Fault) {
 		w.mu.Unlock()
 	case FreezeGateway:
 		links := append(network.Links(g.name, ""), network.Links("", g.name)...)
+		links = append(links, network.Links(asPeer(g.name), "")...)
 		thaw := g.listen.freeze()
 		g.clock.Freeze()
 		for _, l := range links {
@@ -280,6 +308,13 @@ func (w *world) strike(f Fault) {
 	default:
 		panic(fmt.Sprint("no fault of kind ", int(f.Kind)))
 	}
+}
+
+// othersThan are the gateways besides one.
+func (w *world) othersThan(g *gateway) []*gateway {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(w.gateways), func(o *gateway) bool { return o == nil || o == g })
 }
 
 // linksToZooKeeper are a gateway's connections with servers, oldest first.

@@ -76,6 +76,7 @@ type world struct {
 	revoked       []string             // contenders whose data somebody has overwritten
 	tickets       []string             // leases of clients that have gone away
 	granted       map[string]time.Time // contenders of which an event has told that they hold
+	forwarded     map[string]string    // who answered a request that was sent on, by its id
 	gateways      []*gateway           // by number; its present life
 	lives         []int
 	clearing      bool // no new requests
@@ -120,7 +121,7 @@ func newWorld(t *testing.T, plan Plan) *world {
 		{4 * time.Second, 5 * time.Second}, {2 * time.Second, 2 * time.Second}}[plan.Seed%4]
 	w := &world{plan: plan, begun: time.Now(), answers: make(map[int]int), excused: make(map[string]bool), freed: make(map[string]bool),
 		asleep: make(map[string]time.Time), configured: make(map[string]bool), terms: make(map[string]terms), keyed: make(map[string]bool),
-		repeated: make(map[string]time.Time), granted: make(map[string]time.Time), timeout: timing.timeout, window: timing.window,
+		repeated: make(map[string]time.Time), granted: make(map[string]time.Time), forwarded: make(map[string]string), timeout: timing.timeout, window: timing.window,
 		gateways: make([]*gateway, plan.Gateways), lives: make([]int, plan.Gateways)}
 	w.zk = zktest.Start(t, zktest.Config{Seed: plan.Seed, Followers: plan.Servers - 1, LocalSessions: plan.LocalSessions})
 	w.audit = newAudit(w.trace)
