@@ -219,7 +219,7 @@ func TestWrongAddressesGetAPageThatSaysWhatIsWrong(t *testing.T) {
 		"/?state=heldd":                     {422, "heldd"},
 		"/?q=%1b":                           {422, "␛"},
 		"/?q=%ff":                           {422, `x{ff}`},
-		"/?q=" + strings.Repeat("a", 513):   {422, "512"},
+		"/?q=" + strings.Repeat("a", 8193):  {422, "8192"},
 		"/?tab=queue":                       {400, "tab"},
 		"/locks/a?tab=nodes":                {422, "nodes"},
 		"/locks/a?q=b":                      {400, "no parameter"},

@@ -38,7 +38,7 @@ const (
 const stateHazard locks.LockState = "hazard"
 
 // maxParameter bounds a parameter's length in bytes.
-const maxParameter = 512
+const maxParameter = 8192 // a cursor is as long as the directory of a lock that another program has made
 
 // view is a page with its parameters, normalised: equal views show the same.
 type view struct {

@@ -131,7 +131,7 @@ func takeWant(w *locks.Want, name string, v value) (known bool, p *problem) {
 		if v.kind != isText {
 			return true, invalid(name, "it is a string")
 		}
-		w.Lock, p = v.text, lockName(v.text)
+		w.Lock, p = v.text, newLockName(v.text)
 	case "ns":
 		w.NS, p = namespace(v)
 	case "mode":
@@ -190,7 +190,7 @@ func acquireWait(v value) (time.Duration, *problem) {
 func (f *acquireForm) decode(x *exchange) *problem {
 	f.req.NS = locks.DefaultNamespace
 	var p *problem
-	if f.req.Lock, p = x.lockName(); p != nil {
+	if f.req.Lock, p = x.newLockName(); p != nil {
 		return p
 	}
 	if p = f.begin(x.r.Header); p != nil {

@@ -128,7 +128,10 @@ func (f *settingsForm) take(name string, v value) (known bool, p *problem) {
 func (x *exchange) configureLock() {
 	form := settingsForm{req: locks.SettingsRequest{Principal: locks.Anonymous}}
 	var p *problem
-	if form.req.Lock, p = x.ofLock(&form, &form.req.NS, maxBody); p == nil && form.req.Limit == 0 {
+	if form.req.Lock, p = x.ofLock(&form, &form.req.NS, maxBody); p == nil {
+		p = newLockName(form.req.Lock) // only what can be taken has a limit
+	}
+	if p == nil && form.req.Limit == 0 {
 		p = invalid("limit", "say how many permits the lock has")
 	}
 	if p != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -27,6 +28,9 @@ const (
 	streamKeepalive = 15 * time.Second // below the 60 s at which proxies cut
 	streamWrite     = 10 * time.Second // for one write: who takes longer does not read
 )
+
+// maxLockPattern bounds the pattern of a stream's locks. Those of other programs may have long names.
+const maxLockPattern = 1024
 
 // watchForm is the fields of a stream.
 type watchForm struct {
@@ -49,7 +53,10 @@ func (f *watchForm) take(name string, v value) (known bool, p *problem) {
 	case "ns":
 		f.filter.NS, p = namespace(v)
 	case "lock":
-		if f.filter.Lock, p = someText(name, v, recipe.MaxLockName); p == nil {
+		if f.filter.Lock, p = someText(name, v, maxLockPattern); p == nil {
+			if parsed, err := recipe.ParseLockName(f.filter.Lock); err == nil && !strings.ContainsAny(f.filter.Lock, `*?[\`) {
+				f.filter.Lock = parsed
+			}
 			if err := f.filter.Check(); err != nil {
 				p = invalid(name, err.Error())
 			}

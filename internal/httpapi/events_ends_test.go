@@ -155,7 +155,7 @@ func TestWhatNoStreamCanBeMadeOfIsRefusedByName(t *testing.T) {
 		{"lock=%5B", 422, "invalid_field", "lock", "range"},
 		{"lock=", 422, "invalid_field", "lock", "empty"},
 		{"lock=a%1Bb", 422, "invalid_field", "lock", "control"},
-		{"lock=" + strings.Repeat("x", 201), 422, "invalid_field", "lock", ""},
+		{"lock=" + strings.Repeat("x", 1025), 422, "invalid_field", "lock", ""},
 		{"owner=", 422, "invalid_field", "owner", "empty"},
 		{"owner=" + someToken, 422, "invalid_field", "owner", ""},
 		{"ns=a/b", 422, "invalid_field", "ns", ""},

@@ -73,7 +73,7 @@ func (*guardForm) names() []string { return []string{"lock", "ns", "fencing_toke
 func (f *guardForm) take(name string, v value) (known bool, p *problem) {
 	switch name {
 	case "lock":
-		f.lock, p = v.text, lockName(v.text)
+		f.lock, p = lockName(v.text)
 	case "ns":
 		f.ns, p = namespace(v)
 	case "fencing_token":
@@ -110,7 +110,7 @@ func fill(field *string, h http.Header, name string) (given bool, p *problem) {
 func (f *guardForm) headers(h http.Header) *problem {
 	given, p := fill(&f.lock, h, headerLock)
 	if p == nil && given {
-		p = lockName(f.lock)
+		f.lock, p = lockName(f.lock)
 	}
 	if p == nil {
 		if given, p = fill(&f.ns, h, headerNamespace); p == nil && given {

@@ -59,7 +59,12 @@ func FuzzAcquire(f *testing.F) {
 		if values, err := url.ParseQuery(query); err == nil && values.Has("owner") && values.Get("owner") != req.Owner {
 			t.Errorf("owner of %q became %q", query, req.Owner)
 		}
-		if p := lockName(lock); p != nil {
+		if name, p := lockName(lock); p != nil {
+			checkProblem(t, p)
+		} else if again, p := lockName(name); p != nil || again != name || strings.ContainsAny(name, "/ \x00") {
+			t.Errorf("%q is called %q, and that %q", lock, name, again)
+		}
+		if p := newLockName(lock); p != nil {
 			checkProblem(t, p)
 		} else if len(lock) > 200 || strings.ContainsAny(lock, "/ %\x00") || !isAlphanumeric(lock[0]) {
 			t.Errorf("accepted the name %q", lock)
@@ -100,7 +105,7 @@ func FuzzSeveral(f *testing.F) {
 			if got.Lock != w.Lock || w.NS != "" && got.NS != w.NS || w.Mode != "" && string(got.Mode) != w.Mode || got.Limit != w.Limit || w.Permits != 0 && got.Permits != w.Permits {
 				t.Errorf("lock %d of %q is %+v", i, body, got)
 			}
-			if got.NS == "" || got.Mode == "" || lockName(got.Lock) != nil || got.Mode != locks.Semaphore && got.Limit+got.Permits != 0 {
+			if got.NS == "" || got.Mode == "" || newLockName(got.Lock) != nil || got.Mode != locks.Semaphore && got.Limit+got.Permits != 0 {
 				t.Errorf("lock %d of %q is accepted as %+v", i, body, got)
 			}
 		}

@@ -31,7 +31,20 @@ func (x *exchange) pathSegment(name string) (string, *problem) {
 func (x *exchange) lockName() (string, *problem) {
 	name, p := x.pathSegment("lock")
 	if p == nil {
-		p = lockName(name)
+		name, p = lockName(name)
+	}
+	if p != nil {
+		return "", p
+	}
+	x.lock, x.ns = name, locks.DefaultNamespace
+	return name, nil
+}
+
+// newLockName is the name of a lock that is to be taken.
+func (x *exchange) newLockName() (string, *problem) {
+	name, p := x.pathSegment("lock")
+	if p == nil {
+		p = newLockName(name)
 	}
 	if p != nil {
 		return "", p

@@ -5,8 +5,10 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/locks/recipe"
 )
+
+// maxLockCursor bounds a cursor of the list of locks, which is as long as the directory before the page.
+const maxLockCursor = 8192
 
 // locksForm is the fields of a list of locks.
 type locksForm struct{ filter locks.LockFilter }
@@ -20,9 +22,9 @@ func (f *locksForm) take(name string, v value) (known bool, p *problem) {
 	case "ns":
 		f.filter.NS, p = namespace(v)
 	case "prefix":
-		f.filter.Prefix, p = text(name, v, recipe.MaxLockName)
+		f.filter.Prefix, p = text(name, v, maxLockPattern)
 	case "contains":
-		f.filter.Contains, p = text(name, v, recipe.MaxLockName)
+		f.filter.Contains, p = text(name, v, maxLockPattern)
 	case "state":
 		var state string
 		state, p = choice(name, v, string(locks.LockHeld), string(locks.LockUnclaimed), string(locks.LockQueued), string(locks.LockDelayed))
@@ -30,7 +32,7 @@ func (f *locksForm) take(name string, v value) (known bool, p *problem) {
 	case "limit":
 		f.filter.Limit, p = integer(name, v, 1, locks.MaxPage)
 	case "cursor":
-		f.filter.Cursor, p = opaque(name, v, 1024)
+		f.filter.Cursor, p = opaque(name, v, maxLockCursor)
 	default:
 		return false, nil
 	}

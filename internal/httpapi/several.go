@@ -43,7 +43,7 @@ func (f *severalForm) takeNames(list string) *problem {
 		return tooManyLocks()
 	}
 	for i, name := range strings.Split(list, ",") {
-		if p := lockName(name); p != nil {
+		if p := newLockName(name); p != nil {
 			p.field = memberOf(i, "")
 			return p
 		}

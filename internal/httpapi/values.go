@@ -180,13 +180,26 @@ func isAlphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
-// lockName checks the name of a lock.
-func lockName(name string) *problem {
+// lockName reads the name of a lock, whoever has made it.
+func lockName(name string) (string, *problem) {
+	if looksLikeToken(name) {
+		return "", invalid("lock", tokenHint)
+	}
+	parsed, err := recipe.ParseLockName(name)
+	return parsed, wrongName(err)
+}
+
+// newLockName checks the name of a lock that is to be taken.
+func newLockName(name string) *problem {
 	if looksLikeToken(name) {
 		return invalid("lock", tokenHint)
 	}
+	return wrongName(recipe.CheckLockName(name))
+}
+
+func wrongName(err error) *problem {
 	var wrong *recipe.LockNameError
-	if errors.As(recipe.CheckLockName(name), &wrong) {
+	if errors.As(err, &wrong) {
 		return invalid("lock", "a lock's name "+wrong.Detail)
 	}
 	return nil

@@ -25,7 +25,7 @@ const (
 // before the call is in it. On success mu is held and the queue is kept until
 // leaveQueue. It is made when nobody uses the lock.
 func (m *Manager) lockAt(ctx context.Context, ns, lock string) (*queue, error) {
-	if err := checkLock(lock); err != nil {
+	if err := checkLock(&lock); err != nil {
 		return nil, err
 	}
 	if err := m.barrier(ctx); err != nil {

@@ -65,7 +65,7 @@ func (m *Manager) applyNode(c *zk.Change, now time.Duration) {
 func (m *Manager) applyLock(s *space, c *zk.Change, now time.Duration) {
 	q, _ := c.Dir.Value.(*queue)
 	if q == nil || q.space != s {
-		q = m.queueOf(s, c.Dir.Path[strings.LastIndexByte(c.Dir.Path, '/')+1:])
+		q = m.queueOf(s, recipe.LockName(c.Dir.Path[strings.LastIndexByte(c.Dir.Path, '/')+1:]))
 		q.path = c.Dir.Path // the same: one string in memory, not two
 		c.Dir.Value = q
 	}

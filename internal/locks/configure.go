@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
 
@@ -19,6 +20,9 @@ const configureAttempts = 8
 func (m *Manager) Configure(ctx context.Context, req SettingsRequest) (Lock, error) {
 	if req.Limit < 1 || req.Limit > MaxLimit {
 		return Lock{}, invalid("limit", fmt.Sprintf("limit is 1 to %d", MaxLimit))
+	}
+	if err := recipe.CheckLockName(req.Lock); err != nil {
+		return Lock{}, invalid("lock", err.Error())
 	}
 	err := m.change(ctx, req.NS, req.Lock, func(q *queue, d *limitDir) ([]zk.Op, error) {
 		return m.limitChange(q, d, req.Limit), nil
@@ -141,7 +145,7 @@ func (m *Manager) removal(q *queue, d *limitDir) []zk.Op {
 // held; no operations: it is as it should be. When change returns, the replica shows
 // what was done.
 func (m *Manager) change(ctx context.Context, ns, lock string, decide func(*queue, *limitDir) ([]zk.Op, error)) error {
-	if err := checkLock(lock); err != nil {
+	if err := checkLock(&lock); err != nil {
 		return err
 	}
 	if ns == "" {

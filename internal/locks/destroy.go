@@ -25,6 +25,9 @@ func (m *Manager) Destroy(ctx context.Context, req DestroyRequest) (DestroyAnswe
 	if err := req.check(); err != nil {
 		return answer, err
 	}
+	if err := checkLock(&req.Lock); err != nil {
+		return answer, err
+	}
 	v := verdict{ReasonDestroyed, req.Reason}
 	for range destroyRounds {
 		q, err := m.lockAt(ctx, req.NS, req.Lock)

@@ -39,7 +39,7 @@ const (
 // Fence tells whether a fencing token is still current. An answer with Current
 // may be passed on only while its Basis vouches.
 func (m *Manager) Fence(ctx context.Context, req FenceRequest) (FenceAnswer, error) {
-	if err := checkLock(req.Lock); err != nil {
+	if err := checkLock(&req.Lock); err != nil {
 		return FenceAnswer{}, err
 	}
 	if req.Token <= 0 {

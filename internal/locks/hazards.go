@@ -130,8 +130,8 @@ func (m *Manager) consider(q *queue) {
 
 // locate notes whether the directory that has appeared in a lock root is a contender.
 func (q *queue) locate(there bool) {
-	_, numbered := recipe.Number(q.name())
-	if there = there && numbered && familyOf(q.name()) != unknownFamily; there != q.noted().misplaced {
+	_, numbered := recipe.Number(q.dir())
+	if there = there && numbered && familyOf(q.dir()) != unknownFamily; there != q.noted().misplaced {
 		q.note().misplaced = there
 		q.unnote("")
 	}

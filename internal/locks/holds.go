@@ -74,7 +74,7 @@ func (r *AcquireRequest) normalizeHold() error {
 			return invalid(given.field, "with a lease's token an acquire adds a hold to that lease, and takes nothing but the hold's name: leave "+given.field+" out")
 		}
 	}
-	if err := checkLock(r.Lock); err != nil {
+	if err := checkLock(&r.Lock); err != nil {
 		return err
 	}
 	return checkHold(r.Hold)

@@ -3,6 +3,8 @@ package locks
 import (
 	"context"
 	"strings"
+
+	"lockkeeper/internal/locks/recipe"
 )
 
 // scanChunk is how many queues a list looks at under one hold of mu. Few of
@@ -27,7 +29,8 @@ func (m *Manager) Locks(ctx context.Context, f LockFilter) (LockPage, error) {
 	if err := m.known(f.NS); err != nil {
 		return LockPage{}, err
 	}
-	list := lockList{m: m, filter: &f, last: last, limit: pageLimit(f.Limit), from: max(f.Prefix, last)}
+	prefix := recipe.ParseNamePrefix(f.Prefix)
+	list := lockList{m: m, filter: &f, prefix: prefix, last: last, limit: pageLimit(f.Limit), from: max(prefix.Dir(), last)}
 	for !list.scan(m.spaces[f.NS]) {
 		m.unlock()
 		err := ctx.Err()
@@ -44,8 +47,10 @@ type lockList struct {
 	m      *Manager
 	filter *LockFilter
 	limit  int
-	last   string // the lock before the page
-	from   string // where the scan goes on
+	end    string // the directory of the page's last lock
+	prefix recipe.NamePrefix
+	last   string // the directory of the lock before the page
+	from   string // that at which the scan goes on
 	page   LockPage
 }
 
@@ -53,20 +58,22 @@ type lockList struct {
 // held. The tree may change between two calls: it goes on by name.
 func (l *lockList) scan(s *space) bool {
 	looked, done := 0, true
-	s.queues.Ascend(s.from(l.from), func(q *queue) bool {
+	s.queues.Ascend(&queue{path: s.root + "/" + l.from}, func(q *queue) bool {
 		if looked++; looked > scanChunk {
-			l.from, done = q.name(), false
+			l.from, done = q.dir(), false
 			return false
 		}
+		dir := q.dir()
 		switch {
-		case !strings.HasPrefix(q.name(), l.filter.Prefix):
+		case !strings.HasPrefix(dir, l.prefix.Dir()):
 			return false
-		case q.name() == l.last || !l.matches(q):
+		case dir == l.last || !l.prefix.Fits(dir) || !l.matches(q):
 			return true
 		case len(l.page.Items) == l.limit:
-			l.page.NextCursor = cursorOf(lockCursor, l.page.Items[l.limit-1].Name)
+			l.page.NextCursor = cursorOf(lockCursor, l.end)
 			return false
 		}
+		l.end = dir
 		l.page.Items = append(l.page.Items, l.m.viewLock(q, 0, 0))
 		return true
 	})
@@ -76,7 +83,7 @@ func (l *lockList) scan(s *space) bool {
 func (l *lockList) matches(q *queue) bool {
 	f, m := l.filter, l.m
 	switch {
-	case !strings.Contains(q.name(), f.Contains):
+	case !strings.Contains(q.dir(), f.Contains) && !strings.Contains(q.name(), f.Contains):
 		return false
 	case f.Hazardous:
 		return q.noted().hazards != 0 && (f.State == "" || m.lockState(q) == f.State)

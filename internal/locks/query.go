@@ -231,7 +231,7 @@ func (m *Manager) Lock(ctx context.Context, req LockRequest) (Lock, error) {
 	if req.Wait < 0 || req.Wait > MaxPollWait {
 		return Lock{}, invalid("wait", "wait is at most "+MaxPollWait.String())
 	}
-	if err := checkLock(req.Lock); err != nil {
+	if err := checkLock(&req.Lock); err != nil {
 		return Lock{}, err
 	}
 	after, err := positionAt(req.Cursor)

@@ -143,8 +143,12 @@ func (q *queue) stray(by int) {
 	}
 }
 
-// name is the lock's name.
-func (q *queue) name() string { return q.path[len(q.space.root)+1:] }
+// dir is the name of the lock's directory.
+func (q *queue) dir() string { return q.path[len(q.space.root)+1:] }
+
+// name is the lock's name: the directory's, unless another program has made one that no lock of
+// ours could have.
+func (q *queue) name() string { return recipe.LockName(q.dir()) }
 
 // queueOf returns the queue of a lock and makes one when there is none.
 func (m *Manager) queueOf(s *space, name string) *queue {
@@ -355,4 +359,8 @@ func (s *space) find(name string) *queue {
 // from is what stands in the tree where the lock of that name does.
 func (s *space) from(name string) *queue { return &queue{path: s.path(name)} }
 
-func (s *space) path(name string) string { return s.root + "/" + name }
+// path is the directory of the lock of that name, which is a name as recipe.LockName writes it.
+func (s *space) path(name string) string {
+	dir, _ := recipe.LockDir(name)
+	return s.root + "/" + dir
+}

@@ -96,7 +96,8 @@ func (s *settings) agreed() bool {
 
 func (m *Manager) settingsRoot() string { return m.opt.Root + zk.NodeSettings }
 
-// settingsPath is the directory of a lock's settings. No name has a comma.
+// settingsPath is the directory of a lock's settings. No name has a comma, as
+// recipe.LockName writes it.
 func (m *Manager) settingsPath(q *queue) string {
 	return m.settingsRoot() + "/" + q.space.name + "," + q.name()
 }

@@ -141,10 +141,14 @@ func checkTTL(ttl time.Duration) error {
 	return nil
 }
 
-func checkLock(name string) error {
-	if err := recipe.CheckLockName(name); err != nil {
+// checkLock makes a lock's name, or its directory's, the name. Only those that
+// Want.normalize accepts come to be.
+func checkLock(name *string) error {
+	parsed, err := recipe.ParseLockName(*name)
+	if err != nil {
 		return invalid("lock", err.Error())
 	}
+	*name = parsed
 	return nil
 }
 

@@ -1125,8 +1125,10 @@ type InfoMode string
 type Lease struct {
 	LeaseID LeaseID    `json:"lease_id"`
 	Token   LeaseToken `json:"token,omitempty"`
-	Lock    LockName   `json:"lock,omitempty"`
-	NS      Namespace  `json:"ns,omitempty"`
+
+	// Lock The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
+	Lock LockName  `json:"lock,omitempty"`
+	NS   Namespace `json:"ns,omitempty"`
 
 	// Locks In the order of the request.
 	Locks   []LeaseLock `json:"locks,omitempty"`
@@ -1198,6 +1200,7 @@ type LeaseList struct {
 
 // LeaseLock One lock of a lease of several.
 type LeaseLock struct {
+	// Lock The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
 	Lock    LockName  `json:"lock"`
 	NS      Namespace `json:"ns"`
 	Mode    Mode      `json:"mode"`
@@ -1254,6 +1257,7 @@ type LivingState string
 
 // Lock defines model for Lock.
 type Lock struct {
+	// Lock The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
 	Lock LockName  `json:"lock"`
 	NS   Namespace `json:"ns"`
 
@@ -1287,7 +1291,7 @@ type LockList struct {
 	NextCursor string `json:"next_cursor,omitempty"`
 }
 
-// LockName defines model for LockName.
+// LockName The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
 type LockName = string
 
 // LockState `free`: nobody holds it or waits for it. `held`. `unclaimed`: granted, and the client has not shown up yet.
@@ -1334,6 +1338,9 @@ type NamespaceList struct {
 	Items []NamespaceInfo `json:"items"`
 }
 
+// NewLockName The name of a lock that can be taken.
+type NewLockName = string
+
 // Owner defines model for Owner.
 type Owner = string
 
@@ -1342,11 +1349,13 @@ type Permits = int
 
 // Postmortem What is remembered of a lease's end. Of a lease of several locks it tells the first.
 type Postmortem struct {
-	LeaseID LeaseID   `json:"lease_id"`
-	Lock    LockName  `json:"lock"`
-	NS      Namespace `json:"ns"`
-	Mode    Mode      `json:"mode"`
-	Owner   Owner     `json:"owner,omitempty"`
+	LeaseID LeaseID `json:"lease_id"`
+
+	// Lock The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
+	Lock  LockName  `json:"lock"`
+	NS    Namespace `json:"ns"`
+	Mode  Mode      `json:"mode"`
+	Owner Owner     `json:"owner,omitempty"`
 
 	// Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
 	// because it was granted and nobody came, `removed` by somebody else in ZooKeeper, `wait_elapsed`, `revoked` (not let go
@@ -1552,8 +1561,10 @@ type UpdateRequest struct {
 
 // WantedLock One of the locks of an acquire.
 type WantedLock struct {
-	Limit   Permits     `json:"limit,omitempty"`
-	Lock    LockName    `json:"lock"`
+	Limit Permits `json:"limit,omitempty"`
+
+	// Lock The name of a lock that can be taken.
+	Lock    NewLockName `json:"lock"`
 	Mode    AcquireMode `json:"mode,omitempty"`
 	NS      Namespace   `json:"ns,omitempty"`
 	Permits Permits     `json:"permits,omitempty"`
@@ -1624,10 +1635,10 @@ type EventSinceParam = EventID
 // EventTypeParam defines model for EventTypeParam.
 type EventTypeParam = string
 
-// FenceLockHeaderParam defines model for FenceLockHeaderParam.
+// FenceLockHeaderParam The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
 type FenceLockHeaderParam = LockName
 
-// FenceLockParam defines model for FenceLockParam.
+// FenceLockParam The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
 type FenceLockParam = LockName
 
 // FenceNamespaceHeaderParam defines model for FenceNamespaceHeaderParam.
@@ -1696,14 +1707,14 @@ type LockDelayParam = Duration
 // LockFormatParam defines model for LockFormatParam.
 type LockFormatParam string
 
-// LockPathParam defines model for LockPathParam.
+// LockPathParam The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
 type LockPathParam = LockName
 
 // LockStateFilterParam defines model for LockStateFilterParam.
 type LockStateFilterParam string
 
 // LocksParam defines model for LocksParam.
-type LocksParam = []LockName
+type LocksParam = []NewLockName
 
 // MetadataParam defines model for MetadataParam.
 type MetadataParam = Metadata
@@ -1921,7 +1932,7 @@ type WatchEventsParams struct {
 	NS *EventNamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
 
 	// Lock Only events of this lock, or of those that the pattern matches: `*` stands for any characters, `?` for one, `[a-z]` for
-	// one of a range.
+	// one of a range. Names are as `lock` tells them: `my%20lock`.
 	Lock *EventLockParam `form:"lock,omitempty" json:"lock,omitempty"`
 
 	// Type Types and families of types, separated by commas: `lease.granted,node.*`; `*` is every type. Without it everything but
@@ -1950,7 +1961,7 @@ type WatchEventsSocketParams struct {
 	NS *EventNamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
 
 	// Lock Only events of this lock, or of those that the pattern matches: `*` stands for any characters, `?` for one, `[a-z]` for
-	// one of a range.
+	// one of a range. Names are as `lock` tells them: `my%20lock`.
 	Lock *EventLockParam `form:"lock,omitempty" json:"lock,omitempty"`
 
 	// Type Types and families of types, separated by commas: `lease.granted,node.*`; `*` is every type. Without it everything but
@@ -2164,10 +2175,10 @@ type ListLocksParams struct {
 	// NS Namespace. `default` when not given.
 	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
 
-	// Prefix Only locks whose names begin with this.
+	// Prefix Only locks whose names, or directories, begin with this.
 	Prefix *PrefixParam `form:"prefix,omitempty" json:"prefix,omitempty"`
 
-	// Contains Only locks whose names contain this.
+	// Contains Only locks whose names, or directories, contain this.
 	Contains *ContainsParam `form:"contains,omitempty" json:"contains,omitempty"`
 
 	// State Only locks in this state.

@@ -41,6 +41,9 @@
 // names are refused when they are configured, not when they are met: every one that is
 // accepted has one reading, and nobody takes it for another mode.
 //
+// A lock's name is its directory's, percent-encoded where another program has called
+// it as no lock of ours may be called: LockName, LockDir, ParseLockName.
+//
 // # Who owns what
 //
 // A Queue belongs to its caller, who serialises access to it. A Contender is

@@ -17,7 +17,7 @@ type LockNameError struct {
 
 func (e *LockNameError) Error() string { return "lock name: " + e.Detail }
 
-// CheckLockName checks a lock's name: 1 to 200 of A-Z a-z 0-9 . _ ~ @ : = + -,
+// CheckLockName checks the name of a lock that may come to be: 1 to 200 of A-Z a-z 0-9 . _ ~ @ : = + -,
 // the first a letter or a digit. The name is a znode's: without slashes it
 // stays one level deep, and no name is "." or "..", which ZooKeeper refuses. An
 // error is a *LockNameError.
@@ -31,6 +31,8 @@ func CheckLockName(name string) error {
 		case isAlphanumeric(c):
 		case c == '/':
 			return &LockNameError{name, "must not contain '/'; use ':' to separate the parts of a name, as in team:service:job"}
+		case c == '%':
+			return &LockNameError{name, "must not contain '%'; allowed are A-Z a-z 0-9 . _ ~ @ : = + -. A lock that another program has made under another name can be looked at and ended, and not taken"}
 		case !isLockNameMark(c):
 			r, _ := utf8.DecodeRuneInString(name[i:])
 			return &LockNameError{name, "must not contain " + strconv.QuoteRuneToASCII(r) + "; allowed are A-Z a-z 0-9 . _ ~ @ : = + -"}
