@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/events"
 	"lockkeeper/internal/zk"
 )
 
@@ -440,5 +441,35 @@ func TestASemaphoreAfterALockOfSeveralNamesHasItsOwnLimit(t *testing.T) {
 			t.Errorf("%+v %+v", y, z)
 		}
 		checkAll(t, s, g)
+	})
+}
+
+// To a gateway that ends what stands before another one's group, the group holds when the replica shows the end in all of its
+// queues, and not sooner: what the writer was told may be taken together with what is not shown yet.
+func TestAnotherGatewaysGroupHoldsOnlyWhenAllEndsBeforeItAreShown(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		first, second := one.mustHold(AcquireRequest{Lock: "a", TTL: time.Hour}), one.mustHold(AcquireRequest{Lock: "c", TTL: time.Hour})
+		group := two.begin(AcquireRequest{Group: []Want{{Lock: "a"}, {Lock: "c"}}, TTL: time.Hour, Wait: WaitForever})
+		time.Sleep(100 * time.Millisecond)
+		one.w.hold()
+		one.mustRelease(first)
+		one.mustRelease(second)
+		one.w.release()
+		<-group.done
+		synctest.Wait()
+		granted, shown := -1, -1
+		for i, e := range one.told() {
+			switch {
+			case e.Type == events.LeaseGranted && e.LeaseID == group.lease.ID && granted < 0:
+				granted = i
+			case e.Type == events.NodeDeleted && e.Path() == second.Znode:
+				shown = i
+			}
+		}
+		if granted < 0 || shown < 0 || granted < shown {
+			t.Errorf("the grant is event %d, the end before it event %d", granted, shown)
+		}
+		two.mustRelease(group.lease)
 	})
 }

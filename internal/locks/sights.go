@@ -70,7 +70,7 @@ func (m *Manager) seenHolding(q *queue, c *recipe.Contender, now time.Duration, 
 		return // what stood before it may be missing from the replica: the listing tells
 	}
 	s := m.sights[c]
-	if s.held || c.Ours && !c.Unknown && !m.holdsWhole(q, c) {
+	if s.held || c.Ours && !c.Unknown && (!m.holdsWhole(q, c) || m.awaitsElsewhere(c)) {
 		return
 	}
 	m.granted(q, c, nil, now)

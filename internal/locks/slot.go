@@ -251,6 +251,14 @@ func (m *Manager) holdsWhole(q *queue, c *recipe.Contender) bool {
 	return list != nil
 }
 
+// awaitsElsewhere is queue.awaits for all the queues of a lease: the end of whoever
+// stands before it in one of them is not shown yet. When it is, that queue is
+// evaluated.
+func (m *Manager) awaitsElsewhere(c *recipe.Contender) bool {
+	p := m.parts[c.LeaseID]
+	return p != nil && slices.ContainsFunc(p.at, func(at part) bool { return at.q.awaits(at.c) })
+}
+
 // sweepParts deletes what is left of leases of this gateway that have lost
 // contenders while nobody knew them. A lease's contenders come in one
 // transaction: when the replica, a promise window later, has only some, the
