@@ -1,0 +1,34 @@
+package deploytest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestTheAlertsFireWhenTheyShouldAndNotOtherwise(t *testing.T) {
+	dir := filepath.Join(top, "deploy/prometheus")
+	if out, err := tool(t, "promtool", "check", "rules", "--lint=all", "--lint-fatal", filepath.Join(dir, "alerts.yaml")); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err := tool(t, "promtool", "test", "rules", filepath.Join(dir, "alerts_test.yaml")); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	rules, cases := read(t, "deploy/prometheus/alerts.yaml"), read(t, "deploy/prometheus/alerts_test.yaml")
+	for line := range strings.Lines(rules) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "- alert: "); ok && strings.Count(cases, name) == 0 {
+			t.Errorf("nothing shows that %s ever fires", name)
+		}
+	}
+	// A rule that never fires is noticed.
+	copied := t.TempDir()
+	for name, text := range map[string]string{"alerts.yaml": strings.Replace(rules, "lockkeeper_replica_current{", "lockkeeper_replica_curent{", 1), "alerts_test.yaml": cases} {
+		if err := os.WriteFile(filepath.Join(copied, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := tool(t, "promtool", "test", "rules", filepath.Join(copied, "alerts_test.yaml")); err == nil {
+		t.Error("promtool notices nothing")
+	}
+}
