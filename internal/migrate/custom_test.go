@@ -1,0 +1,50 @@
+package migrate
+
+import (
+	"strings"
+	"testing"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// Leases with names that somebody configured are this fleet's like all others, and
+// keep those names and their modes.
+func TestLeasesWithHomeMadeNamesAreMoved(t *testing.T) {
+	t.Parallel()
+	from, to := server(t), server(t)
+	from.Root, to.Root = "/lockkeeper", "/lockkeeper"
+	s := newSite(t, from)
+	const record = `{"root":"/hosts","dialect":"custom exclusive={id}-W- shared={id}-R- foreign-shared=-R-$"}`
+	naming, err := recipe.ParseNaming("custom exclusive={id}-W- shared={id}-R-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.put(s.cfg.Root+"/namespaces/hosts", record)
+	s.put("/hosts", "")
+	s.put("/hosts/x", "")
+	var want []string
+	for _, c := range []recipe.Contender{{Mode: recipe.Shared, FirstCzxid: 1}, {Mode: recipe.Exclusive}} {
+		c.LeaseID = newLease(t, s.fleet)
+		c = naming.Contenders(c)[0]
+		s.commit(zk.Op{Kind: zk.OpCreate, Path: "/hosts/x/" + naming.Prefix(&c), Sequential: true, Data: []byte(`{}`)})
+		c.FirstCzxid = 0 // another ZooKeeper's
+		want = append(want, naming.Prefix(&c))
+	}
+	a, sum, err := Export(testContext(t), from, ExportOptions{})
+	if err != nil || sum.Held != 1 || sum.Waiting != 1 {
+		t.Fatalf("%+v, %v", sum, err)
+	}
+	if _, err := Import(testContext(t), to, throughFile(t, a), ImportOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	names, _, err := offline(t, to).Children(testContext(t), "/hosts/x")
+	if err != nil || len(names) != 2 {
+		t.Fatalf("%q, %v", names, err)
+	}
+	for i, prefix := range want {
+		if all := strings.Join(names, " "); !strings.Contains(all, prefix+"000000000"+string(rune('0'+i))) {
+			t.Errorf("%s lacks %s as the number %d", all, prefix, i)
+		}
+	}
+}
