@@ -94,7 +94,7 @@ func (a *audit) has(path string) bool {
 
 func (a *audit) created(txn *state.Txn, op state.TxnOp, lock string) {
 	c := &contender{claim: claim{mode: exclusive}, lock: lock, path: op.Path, lease: op.Path, number: op.Path[len(op.Path)-10:], czxid: txn.Zxid,
-		made: time.Now(), data: string(op.Data), by: txn.Session, place: 1, of: 1}
+		made: time.Now(), data: string(op.Data), by: txn.Session, group: 1, groups: 1, member: 1, members: 1}
 	a.trace("zxid %#x creates %s", txn.Zxid, op.Path)
 	if a.sessions[txn.Session] != "" {
 		c.read()
@@ -151,7 +151,7 @@ func (a *audit) leads(c *contender) {
 		c.led = time.Now()
 	}
 	places := a.lease[c.lease]
-	if !c.held.IsZero() || len(places) != c.of {
+	if !c.held.IsZero() || !complete(places) {
 		return
 	}
 	for _, other := range places {
@@ -173,7 +173,7 @@ func (a *audit) judge(c *contender, session int64) {
 	if a.sessions[c.by] == "" {
 		a.stolen = append(a.stolen, c.path)
 	}
-	if deaf := a.deaf[gateway]; deaf != nil && c.place == 1 && !c.written.IsZero() && deaf() {
+	if deaf := a.deaf[gateway]; deaf != nil && c.group == 1 && c.member == 1 && !c.written.IsZero() && deaf() {
 		a.unseen = append(a.unseen, c.path)
 	}
 }
@@ -199,12 +199,16 @@ func (a *audit) registration(gateway string) string {
 
 // lockOf is the lock of a contender's path.
 func lockOf(path string) (lock string, ok bool) {
+	mark := ""
 	rest, ok := strings.CutPrefix(path, lockRoot+"/")
 	if !ok {
-		return "", false
+		mark = spaceMark
+		if rest, ok = strings.CutPrefix(path, spaceRoot+"/"); !ok {
+			return "", false
+		}
 	}
 	lock, child, ok := strings.Cut(rest, "/")
-	return lock, ok && len(child) > 10
+	return mark + lock, ok && len(child) > 10
 }
 
 // find is the newest contender with this path.

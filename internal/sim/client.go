@@ -98,6 +98,8 @@ func (c *client) send(within time.Duration, method, path string, query url.Value
 	if g == nil {
 		return a, errGone
 	}
+	about := path
+	path, query = inSpace(path, query)
 	defer func() {
 		if !c.fixed && !c.loyal() && (err != nil || a.status == http.StatusServiceUnavailable && c.random.IntN(2) == 0) {
 			c.at = nil
@@ -139,6 +141,9 @@ func (c *client) send(within time.Duration, method, path string, query url.Value
 		return a, err
 	}
 	a.status, a.gateway = resp.StatusCode, c.w.answerer(resp.Header, g.name)
+	if a.Code == "namespace_unknown" && (about != path || strings.Contains(body, spaceName)) {
+		a.status = http.StatusServiceUnavailable // that gateway has not heard of it: not yet, or nobody has
+	}
 	c.w.count(resp)
 	if broken := g.manager.CheckAll(); broken != nil {
 		c.w.violate("invariant: at %s: %v", g.name, broken)
@@ -147,7 +152,7 @@ func (c *client) send(within time.Duration, method, path string, query url.Value
 	if a.gateway != at {
 		at += " for " + a.gateway
 	}
-	c.w.trace("%s %s %s?%s at %s: %d %s%s %s", c.name, method, path, query.Encode(), at, a.status, a.State, a.Code, a.Znode)
+	c.w.trace("%s %s %s?%s at %s: %d %s%s %s", c.name, method, path, query.Encode(), at, resp.StatusCode, a.State, a.Code, a.Znode)
 	return a, nil
 }
 

@@ -6,6 +6,9 @@
 // and nothing happens at the same nanosecond as anything else, so that a Plan gives the same history each time. A Plan that
 // fails can be made shorter by leaving faults and clients out (Minimize).
 //
+// Every fourth plan or so has a second namespace in another dialect, whose lock leases share with a program that knows the dialect's
+// names alone (spaces.go). All that is checked holds there, too.
+//
 // # What is checked
 //
 // Clients count as the documentation tells them to: they hold a lock from the moment in which they read that they do, for the

@@ -17,11 +17,12 @@ type foreign struct {
 	name     string
 	random   *rand.Rand
 	tries    int
+	space    bool // it is the one in the second namespace
 	likeness bool // its contenders look like those of another fleet's gateway, data included
 }
 
 func newForeign(w *world, number int) *foreign {
-	return &foreign{w: w, name: fmt.Sprint("foreign", number), random: w.random(number), likeness: number >= likenessFrom}
+	return &foreign{w: w, name: fmt.Sprint("foreign", number), random: w.random(number), space: number >= spaceFrom && number < likenessFrom, likeness: number >= likenessFrom}
 }
 
 func (f *foreign) below(d time.Duration) time.Duration {
@@ -46,10 +47,19 @@ func (f *foreign) live() {
 // lock takes a lock once. Whatever goes wrong, the end of the session takes the contender away.
 func (f *foreign) lock(s *session) {
 	lock := lockNames[f.random.IntN(len(lockNames))]
-	dir := lockRoot + "/" + lock
+	if f.space {
+		lock = spaceLock
+	}
+	dir := lockDir(lock)
 	name, data := fmt.Sprintf("%s/_c_%08x-0000-0000-0000-%012d-lock-", dir, f.random.Uint32(), f.tries), "10.0.0.1"
 	if f.likeness {
 		name, data = dir+"/"+f.likeName(), `{"v":1,"ttl_ms":1000,"enqueued_ms":1}`
+	}
+	waitsFor := []string{""} // all of them
+	if f.space {
+		var prefix string
+		prefix, waitsFor = f.neighbour()
+		name = dir + "/" + prefix
 	}
 	path, err := s.create(name, data, wire.FlagEphemeral|wire.FlagSequential)
 	if err == wire.ErrNoNode {
@@ -69,7 +79,10 @@ func (f *foreign) lock(s *session) {
 			return
 		}
 		number := path[len(path)-10:]
-		first := !slices.ContainsFunc(names, func(n string) bool { return len(n) > 10 && strings.Compare(n[len(n)-10:], number) < 0 })
+		first := !slices.ContainsFunc(names, func(n string) bool {
+			return len(n) > 10 && strings.Compare(n[len(n)-10:], number) < 0 &&
+				slices.ContainsFunc(waitsFor, func(word string) bool { return strings.HasSuffix(n[:len(n)-10], word) })
+		})
 		if first {
 			f.holds(s, lock, path, asked)
 			break

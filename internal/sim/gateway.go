@@ -84,7 +84,7 @@ func (w *world) startGateway(number int) *gateway {
 		return &source{seed: w.plan.Seed, whose: uint64(part<<32 | number<<16 | w.lives[number])}
 	}
 	config := zk.Config{Servers: w.zk.Servers(), SessionTimeout: w.timeout, PromiseWindow: w.window, CreateRoot: true,
-		Dial: g.dials(w.zk.Dialer(g.name)), Clock: g.clock, Random: random(0)}
+		Namespaces: w.namespaces(number), Dial: g.dials(w.zk.Dialer(g.name)), Clock: g.clock, Random: random(0)}
 	for i := range config.Servers {
 		config.Servers[i] += ":2181"
 	}

@@ -20,6 +20,7 @@ type Plan struct {
 	// by the recipe of Curator, are numbered from 100 on.
 	Clients []int
 	Faults  []Fault
+	Space   Space
 	// Length is how long there are new requests and faults. Then the weather clears up.
 	Length time.Duration
 }
@@ -49,6 +50,7 @@ func newPlan(seed uint64, forecast func(*Plan, *rand.Rand)) Plan {
 	p.quarrels(rand.New(rand.NewPCG(seed, 9)))
 	// Of its own source, so that everything else is as it was before there was this.
 	p.LocalSessions = p.Servers > 1 && rand.New(rand.NewPCG(seed, 8)).IntN(3) == 0
+	p.drawSpace()
 	slices.SortFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 	return p
 }
@@ -76,7 +78,7 @@ func (p Plan) String() string {
 		}
 		fmt.Fprint(&b, c)
 	}
-	b.WriteString("}, Faults: []Fault{")
+	fmt.Fprintf(&b, "}, Space: %#v, Faults: []Fault{", p.Space)
 	for _, f := range p.Faults {
 		fmt.Fprintf(&b, "\n\t{At: %d, Kind: %v, Arg: %#x, For: %d}, // at %v for %v", f.At, f.Kind, f.Arg, f.For, f.At, f.For)
 	}

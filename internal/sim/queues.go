@@ -37,19 +37,20 @@ type contender struct {
 	lock, path string
 	lease      string // its path, when it is no gateway's
 	number     string // its last ten characters: order, as long as nothing overflows
-	place, of  int    // of a lease of several locks: which it is, from 1, and how many there are
-	ephemeral  bool
-	first      int64 // czxid in the name, of what it replaces; 0 for none
-	czxid      int64 // of its first node
-	made       time.Time
-	replaced   time.Time // when it was downgraded
-	closed     time.Time // when it was written that its lease has ended
-	gone       time.Time // zero while it is there
-	led        time.Time // when it came to hold by the names of its queue, zero before
-	held       time.Time // when its lease came to hold, in all its queues
-	data       string
-	by         int64     // the session that made it
-	written    time.Time // when somebody who is no gateway has overwritten its data
+	// Of a lease of several locks: the how manieth it is of how many. Of a lock with several contenders for one lease: the same.
+	group, groups, member, members int
+	ephemeral                      bool
+	first                          int64 // czxid in the name, of what it replaces; 0 for none
+	czxid                          int64 // of its first node
+	made                           time.Time
+	replaced                       time.Time // when it was downgraded
+	closed                         time.Time // when it was written that its lease has ended
+	gone                           time.Time // zero while it is there
+	led                            time.Time // when it came to hold by the names of its queue, zero before
+	held                           time.Time // when its lease came to hold, in all its queues
+	data                           string
+	by                             int64     // the session that made it
+	written                        time.Time // when somebody who is no gateway has overwritten its data
 }
 
 // ended is when the lease ended: its place may stay.
@@ -63,7 +64,7 @@ func (c *contender) ended() time.Time {
 // there reports whether the lease lives.
 func (c *contender) there() bool { return c.ended().IsZero() }
 
-var ourName = regexp.MustCompile(`^(write|read|permit)-v1\.([a-z0-9]+)(\.e)?(?:\.g(\d+)of(\d+))?(?:\.f(\d+))?(?:-(\d+)of(\d+))?-lock-`)
+var ourName = regexp.MustCompile(`^(?:(write|read|permit)-)?v1\.([a-z0-9]+)(\.e)?(?:\.m(\d+)of(\d+))?(?:\.g(\d+)of(\d+))?(?:\.f(\d+))?(?:-(\d+)of(\d+))?(-lock-|-__WRIT__|-__READ__|__lock__|__rlock__)`)
 
 // read takes from the name of a gateway's contender what it says.
 func (c *contender) read() {
@@ -76,14 +77,32 @@ func (c *contender) read() {
 		return n
 	}
 	c.lease, c.ephemeral = m[2], m[3] != ""
-	c.place, c.of = max(number(m[4]), 1), max(number(m[5]), 1)
-	c.first, _ = strconv.ParseInt(m[6], 10, 64) // the same
-	switch m[1] {
-	case "read":
+	c.member, c.members = max(number(m[4]), 1), max(number(m[5]), 1)
+	c.group, c.groups = max(number(m[6]), 1), max(number(m[7]), 1)
+	c.first, _ = strconv.ParseInt(m[8], 10, 64) // the same
+	switch {
+	case m[1] == "read", m[11] == "__rlock__":
 		c.mode = shared
-	case "permit":
-		c.claim = claim{semaphore, number(m[7]), number(m[8])}
+	case m[1] == "permit":
+		c.claim = claim{semaphore, number(m[9]), number(m[10])}
 	}
+}
+
+// complete reports whether these are all the contenders of a lease.
+func complete(places []*contender) bool {
+	for group := 1; group <= places[0].groups; group++ {
+		members, want := 0, 1
+		for _, c := range places {
+			if c.group == group {
+				members++
+				want = c.members
+			}
+		}
+		if members != want {
+			return false
+		}
+	}
+	return true
 }
 
 // before sums up who stands before somebody.
@@ -117,12 +136,16 @@ func (b *before) admits(c claim) bool {
 // holders are those that hold by the names of a queue, which is in order.
 func holders(queue []*contender) []*contender {
 	var hold []*contender
-	var b before
-	for _, c := range queue {
+	for i, c := range queue {
+		var b before
+		for _, other := range queue[:i] {
+			if other.lease != c.lease { // the other names of a lease stand beside it
+				b.add(other)
+			}
+		}
 		if b.admits(c.claim) {
 			hold = append(hold, c)
 		}
-		b.add(c)
 	}
 	return hold
 }
@@ -131,6 +154,9 @@ func holders(queue []*contender) []*contender {
 func inTheWay(queue []*contender, c *contender) *contender {
 	var b before
 	for _, other := range queue[:max(slices.Index(queue, c), 0)] {
+		if other.lease == c.lease {
+			continue
+		}
 		if b.add(other); !b.admits(c.claim) {
 			return other
 		}

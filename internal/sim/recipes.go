@@ -18,7 +18,7 @@ type wish struct {
 
 // wishes are what to ask for next: one lock or several, in any order.
 func (c *client) wishes() []wish {
-	names := append([]string(nil), lockNames...)
+	names := c.w.locks()
 	c.random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	many := 1
 	if c.random.IntN(4) == 0 {
@@ -37,6 +37,9 @@ func (c *client) wishes() []wish {
 			}
 		case n >= 5:
 			w.mode = shared
+		}
+		if w.mode == semaphore && lock == spaceLock {
+			w.claim = claim{mode: exclusive} // its dialects have no semaphores
 		}
 		list = append(list, w)
 	}
@@ -68,13 +71,15 @@ func ask(wishes []wish, query url.Values) (path, body string) {
 	}
 	type want struct {
 		Lock    string `json:"lock"`
+		NS      string `json:"ns,omitempty"`
 		Mode    mode   `json:"mode"`
 		Permits int    `json:"permits,omitempty"`
 		Limit   int    `json:"limit,omitempty"`
 	}
 	var wants []want
 	for _, w := range wishes {
-		wants = append(wants, want{w.lock, w.mode, w.permits, w.limit})
+		name, ns := placed(w.lock)
+		wants = append(wants, want{name, ns, w.mode, w.permits, w.limit})
 	}
 	b, err := json.Marshal(map[string]any{"locks": wants})
 	if err != nil {

@@ -138,7 +138,9 @@ func (w *world) checkBeliefs() {
 	contenders := map[place]*contender{}
 	owners := map[string]*contender{}
 	for _, c := range w.audit.history() {
-		contenders[place{c.lease, c.lock}] = c
+		if at := (place{c.lease, c.lock}); contenders[at] == nil || !c.ended().IsZero() && (contenders[at].there() || c.ended().Before(contenders[at].ended())) {
+			contenders[at] = c // a lease ends with the first of its contenders in a queue that goes
+		}
 		if _, rest, ok := strings.Cut(c.data, `"owner":"`); ok {
 			owner, _, _ := strings.Cut(rest, `"`)
 			// Without a key an acquire whose wait was ended by its gateway may be asked for again; then it queues anew, while
@@ -178,7 +180,7 @@ func (w *world) checkBeliefs() {
 	}
 	held := slices.DeleteFunc(beliefs, func(b *belief) bool { return !b.held || !b.from.Before(b.until) })
 	slices.SortStableFunc(held, func(a, b *belief) int { return a.from.Compare(b.from) })
-	for _, lock := range lockNames {
+	for _, lock := range w.locks() {
 		w.checkOverlap(lock, held)
 		w.checkTokens(lock, held)
 	}
@@ -250,7 +252,7 @@ func (w *world) mayTake() time.Duration {
 func (w *world) checkStuck() {
 	c := newClient(w, 1_000_000)
 	defer c.close()
-	for _, lock := range lockNames {
+	for _, lock := range w.recorded() {
 		began := time.Now()
 		for done := false; !done; {
 			c.tries++
@@ -273,9 +275,9 @@ func (w *world) checkStuck() {
 
 // checkLitter waits until everything must have been swept.
 func (w *world) checkLitter() {
-	const life = 30 * time.Minute // keys live for ten minutes, and are looked for every minute or two
-	roots := []string{lockRoot, "/lockkeeper/succession", settingsRoot}
-	if w.plan.Seed%5 == 0 { // minutes in which nothing happens are most of the work
+	const life = 30 * time.Minute                                                           // keys live for ten minutes, and are looked for every minute or two
+	roots := []string{lockRoot, lockDir(spaceLock), "/lockkeeper/succession", settingsRoot} // directories of the second namespace stay
+	if w.plan.Seed%5 == 0 {                                                                 // minutes in which nothing happens are most of the work
 		roots = append(roots, "/lockkeeper/keys")
 	}
 	var left []string

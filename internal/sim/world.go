@@ -21,6 +21,7 @@ import (
 const (
 	leaverFrom   = 50  // takes tickets and is never heard of again
 	foreignFrom  = 100 // another program
+	spaceFrom    = 120 // the same in the second namespace, where it knows the names of the dialect alone
 	likenessFrom = 150 // another program whose contenders look like those of a gateway
 	watcherFrom  = 200 // follows the events
 	adminFrom    = 250 // asks holders to let go, and takes locks away
@@ -37,6 +38,8 @@ type Outcome struct {
 	History []string
 	// Grants counts how often a client held a lock: a run without any shows nothing.
 	Grants int
+	// Elsewhere counts those in the second namespace: gateways' leases, and other programs'.
+	Elsewhere struct{ Ours, Theirs int }
 	// Answers counts the answers that clients got, by status.
 	Answers map[int]int
 	// Virtual is how long the run took in the world's own time.
@@ -149,6 +152,11 @@ func (w *world) end() Outcome {
 	for _, b := range w.beliefs {
 		if b.held {
 			out.Grants++
+		}
+		if b.held && b.lock == spaceLock && b.foreign {
+			out.Elsewhere.Theirs++
+		} else if b.held && b.lock == spaceLock {
+			out.Elsewhere.Ours++
 		}
 	}
 	return out

@@ -174,6 +174,9 @@ var Table = []Mutant{
 	{Name: "old-read", Without: "a record that is older than what was written counts", Edits: []Edit{
 		{adopting, "	if stat.Czxid == l.born() && stat.Version < l.dataVersion() {", "	if false {"},
 	}, Open: "a seed found it, and the others do not: an event has to come late, behind a second write. internal/locks has a test"},
+	{Name: "knows-all", Without: "a takeover does not wait until every recorded namespace has been read", Edits: []Edit{
+		{"internal/locks/namespaces.go", "func (m *Manager) knowsAll() bool { return len(m.arrivals) == 0 }", "func (m *Manager) knowsAll() bool { return true }"},
+	}},
 	{Name: "tail-first", Without: "of a queue's deletes in one transaction the earlier contender goes first", Edits: []Edit{
 		{zkLine, "cmp.Compare(numberB, numberA)", "cmp.Compare(numberA, numberB)"},
 	}},
