@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	seed     = flag.Uint64("chaos.seed", 118, "what the plan is drawn from; unless given, one that has much in two minutes")
+	seed     = flag.Uint64("chaos.seed", 864, "what the plan is drawn from; unless given, one that has much in two minutes")
 	duration = flag.Duration("chaos.duration", 0, "how long the plan is; 0 is two minutes, or ten with LOCKKEEPER_FULL")
 	clients  = flag.Int("chaos.clients", 0, "how many clients there are; 0 is 14, or 40 when a duration is given")
 	keep     = flag.String("chaos.keep", "", "where the history is kept; unless given, that of a run that broke a promise in a new directory")

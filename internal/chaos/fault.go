@@ -91,6 +91,14 @@ var kinds = []kind{
 	{"leader without peers", 5 * time.Second, 9 * time.Second, theEnsemble, func(w *World, i int) (func(context.Context) error, error) {
 		return w.parted(w.leader(i))
 	}},
+	{"leader's peers far away", 4 * time.Second, 8 * time.Second, theEnsemble, func(w *World, i int) (func(context.Context) error, error) {
+		i = w.leader(i)
+		w.ensemble.DelayPeers(i, 100*time.Millisecond)
+		return func(ctx context.Context) error {
+			w.ensemble.DelayPeers(i, 0)
+			return w.awaitServing(ctx)
+		}, nil
+	}},
 	{"all servers down", 2 * time.Second, 8 * time.Second, theEnsemble, func(w *World, _ int) (func(context.Context) error, error) {
 		return w.killServers(0, 1, 2)
 	}},

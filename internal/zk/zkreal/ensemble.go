@@ -278,6 +278,14 @@ func (e *Ensemble) HealPeers(i int) {
 	}
 }
 
+// DelayPeers makes everything between server i and its peers arrive that much later, both ways, until it is set again.
+func (e *Ensemble) DelayPeers(i int, d time.Duration) {
+	for _, p := range e.members[i].peers {
+		p.SetDelay(netfault.Requests, d)
+		p.SetDelay(netfault.Replies, d)
+	}
+}
+
 // Close stops all servers and proxies and removes their directories.
 func (e *Ensemble) Close() {
 	var stopped sync.WaitGroup

@@ -53,6 +53,16 @@ func TestAFollowerThatIsCutOffServesReadsWhileTheOthersGoOn(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	e.DelayPeers(leader, 100*time.Millisecond)
+	began := time.Now()
+	if _, err := atWell.Create("/slow", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took < 200*time.Millisecond { // there and back again
+		t.Errorf("with a leader that is 100ms away a follower's write took %v", took)
+	}
+	e.DelayPeers(leader, 0)
+
 	e.CutPeers(deaf)
 	if _, err := atWell.Create("/after", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
 		t.Fatalf("the majority does not go on: %v", err)
