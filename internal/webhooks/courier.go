@@ -520,3 +520,10 @@ func (h *lanes) Pop() any {
 	*h, l.index = old[:len(old)-1], -1
 	return l
 }
+
+// has reports whether an entry is being delivered, or kept for its dead letters.
+func (c *Courier) has(entry string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.entries[entry] != nil
+}

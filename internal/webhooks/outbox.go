@@ -1,0 +1,400 @@
+package webhooks
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"lockkeeper/internal/zk"
+)
+
+// End is a lease, or another program's contender, that is about to let go of its
+// locks, or has.
+type End struct {
+	Entry       string // the entry's name: EntryOf, ForeignEntry or GrantEntry
+	Events      []Event
+	NotifyURL   string // of the lease; "" for none
+	NotifyOnly  bool   // for the NotifyURL alone: a grant, or the end of a lease that never held
+	TraceParent string
+}
+
+// EntryOf names the entry of a lease's end: a lease ends once, so it has one.
+func EntryOf(lease string) string { return lease }
+
+// GrantEntry names the entry of a lease's grant.
+func GrantEntry(lease string) string { return lease + grantSuffix }
+
+// ForeignEntry names the entry of the end of another program's contender.
+func ForeignEntry(czxid int64) string { return foreignPrefix + strconv.FormatInt(czxid, 16) }
+
+const (
+	grantSuffix   = "-granted"
+	foreignPrefix = "f-"
+)
+
+// LeaseOf tells which lease an entry is about; "" for another program's contender.
+func LeaseOf(entry string) string {
+	if strings.HasPrefix(entry, foreignPrefix) {
+		return ""
+	}
+	return strings.TrimSuffix(entry, grantSuffix)
+}
+
+// Ending decides who is told of an end, and gives the operations that belong into
+// its transaction, before those that end it. entry is nil when nobody is. ready is false while the
+// subscriptions are not known: decide again when Options.Changed is called. It returns at once.
+//
+// The check makes sure that the subscriptions are those in force when the
+// transaction commits: a replica that lags must not leave out somebody who has subscribed.
+func (s *Service) Ending(end *End) (ops []zk.Op, entry *Entry, ready bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inForce == nil || s.stale {
+		signal(s.wake)
+		return nil, nil, false
+	}
+	if !s.inForce.unchecked {
+		ops = append(ops, zk.Op{Kind: zk.OpCheck, Path: s.parent(), Version: s.inForce.version})
+	}
+	if entry = s.addressed(end); entry != nil {
+		ops = append(ops, s.creation(entry))
+	}
+	return ops, entry, true
+}
+
+func (s *Service) creation(e *Entry) zk.Op {
+	return zk.Op{Kind: zk.OpCreate, Path: s.outbox() + "/" + e.Name, Data: e.Data(), Private: true}
+}
+
+// addressed makes the entry of an end; nil when nobody wants to know, or the outbox is full.
+func (s *Service) addressed(end *End) *Entry {
+	e := &Entry{Name: end.Entry, TraceParent: end.TraceParent}
+	index := map[string]int{}
+	to := func(n *Notice, id string) {
+		i, known := index[id]
+		if !known {
+			i = len(e.Subscriptions)
+			index[id] = i
+			e.Subscriptions = append(e.Subscriptions, id)
+		}
+		n.To = append(n.To, i)
+	}
+	for i := range end.Events {
+		n := Notice{Event: end.Events[i]}
+		if !end.NotifyOnly {
+			for _, sub := range s.inForce.subscriptions {
+				if sub.Wants(n.Event.Type, n.Event.NS, n.Event.Lock) {
+					to(&n, sub.ID)
+				}
+			}
+		}
+		if end.NotifyURL != "" {
+			to(&n, end.NotifyURL)
+		}
+		if len(n.To) > 0 {
+			e.Notices = append(e.Notices, n)
+		}
+	}
+	switch {
+	case len(e.Notices) == 0:
+		return nil
+	case s.entries >= MaxEntries:
+		if s.opt.Metrics != nil {
+			s.opt.Metrics.WebhookDropped()
+		}
+		if now := time.Now(); now.Sub(s.dropped) >= time.Minute {
+			s.dropped = now
+			s.log.Error("webhooks: the outbox is full: ends are told to nobody until receivers take what waits", "entries", s.entries)
+		}
+		return nil
+	}
+	return e
+}
+
+// Ended tells what became of a transaction with the operations of Ending. It returns at once.
+func (s *Service) Ended(entry *Entry, ops []zk.Op, res zk.Result) {
+	switch {
+	case res.Outcome == zk.Done:
+		if entry != nil {
+			entry.Order = res.Zxid
+			s.added(1)
+			s.courier.Add(entry)
+		}
+	case res.Outcome == zk.Unknown:
+		if entry != nil {
+			s.Adopt() // it may be there
+		}
+	case res.Outcome == zk.Redecide, errors.Is(res.Err, zk.ErrBadVersion) && res.Culprit >= 0 && res.Culprit < len(ops) && ops[res.Culprit].Path == s.parent():
+		s.outdated(ops)
+	}
+}
+
+// outdated notes that the check of the subscriptions may have failed. Another check in the
+// same transaction may have: then the same ones are found, and are in force again.
+func (s *Service) outdated(ops []zk.Op) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range ops {
+		if ops[i].Kind == zk.OpCheck && ops[i].Path == s.parent() && s.inForce != nil && s.inForce.version == ops[i].Version {
+			s.stale = true
+			signal(s.wake)
+		}
+	}
+}
+
+func (s *Service) added(n int) {
+	s.mu.Lock()
+	s.entries = max(s.entries+n, 0)
+	entries := s.entries
+	s.mu.Unlock()
+	if s.opt.Metrics != nil {
+		s.opt.Metrics.OutboxEntries(entries)
+	}
+}
+
+// Tell records what has happened already, by another's hand, as well as it can be done: it
+// is written down after the fact. When too much of that waits, the rest is dropped and counted.
+func (s *Service) Tell(end *End) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inForce == nil {
+		return
+	}
+	entry := s.addressed(end)
+	if entry == nil {
+		return
+	}
+	if len(s.toRecord) >= maxUnrecorded {
+		if s.opt.Metrics != nil {
+			s.opt.Metrics.WebhookDropped()
+		}
+		return
+	}
+	s.toRecord = append(s.toRecord, entry)
+	signal(s.keep)
+}
+
+// outboxKeeper is the service as its courier sees it.
+type outboxKeeper Service
+
+func (k *outboxKeeper) Done(e *Entry) { (*Service)(k).postpone(e.Name, nil) }
+func (k *outboxKeeper) Changed(e *Entry) {
+	kept := *e
+	kept.Dead = slices.Clone(e.Dead)
+	(*Service)(k).postpone(e.Name, &kept)
+}
+
+func (k *outboxKeeper) Disable(id, why string) {
+	s := (*Service)(k)
+	go func() { // ends with its context at the latest
+		ctx, cancel := context.WithTimeout(context.Background(), askWithin)
+		defer cancel()
+		_, err := s.Update(ctx, id, -1, func(sub *Subscription) error {
+			sub.Enabled, sub.Disabled = false, why
+			return nil
+		})
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			s.log.Warn("webhooks: a subscription whose receiver is gone could not be disabled", "webhook", id, "err", err)
+		}
+	}()
+}
+
+func (s *Service) postpone(name string, e *Entry) {
+	s.mu.Lock()
+	s.pending[name] = e
+	if e == nil && s.finished != nil {
+		s.finished[name] = struct{}{}
+	}
+	s.mu.Unlock()
+	signal(s.keep)
+}
+
+// flush writes down what the courier has found out, and the ends that wait to be
+// recorded. What could not be done stays for the next time.
+func (s *Service) flush(ctx context.Context) error {
+	s.mu.Lock()
+	pending, record := s.pending, s.toRecord
+	s.pending, s.toRecord, s.flushing = map[string]*Entry{}, nil, pending
+	s.mu.Unlock()
+	var (
+		mu     sync.Mutex
+		failed error
+		all    sync.WaitGroup
+		room   = make(chan struct{}, keptAtOnce)
+	)
+	each := func(ops []zk.Op, done func(zk.Result) error) {
+		room <- struct{}{}
+		all.Go(func() {
+			defer func() { <-room }()
+			ask, cancel := context.WithTimeout(ctx, askWithin)
+			defer cancel()
+			if err := done(s.opt.Store.Commit(ask, ops)); err != nil {
+				mu.Lock()
+				failed = err
+				mu.Unlock()
+			}
+		})
+	}
+	for name, e := range pending {
+		op := zk.Op{Kind: zk.OpDelete, Path: s.outbox() + "/" + name, Version: -1}
+		if e != nil {
+			op = zk.Op{Kind: zk.OpSetData, Path: op.Path, Data: e.Data(), Version: -1}
+		}
+		each([]zk.Op{op}, func(res zk.Result) error {
+			switch {
+			case res.Outcome == zk.Done:
+				if e == nil {
+					s.added(-1)
+				}
+				return nil
+			case res.Outcome == zk.NotDone && errors.Is(res.Err, zk.ErrNoNode):
+				return nil // another gateway was quicker
+			}
+			s.mu.Lock()
+			if _, newer := s.pending[name]; !newer {
+				s.pending[name] = e
+			}
+			s.mu.Unlock()
+			return fmt.Errorf("the outbox entry %s: %w", name, because(res.Err))
+		})
+	}
+	for _, e := range record {
+		each([]zk.Op{s.creation(e)}, func(res zk.Result) error {
+			switch {
+			case res.Outcome == zk.Done:
+				s.Ended(e, nil, res)
+			case res.Outcome == zk.NotDone && errors.Is(res.Err, zk.ErrNodeExists):
+				s.Adopt()
+			case res.Outcome == zk.Unknown:
+				s.Adopt()
+			default:
+				s.mu.Lock()
+				if len(s.toRecord) < maxUnrecorded {
+					s.toRecord = append(s.toRecord, e)
+				}
+				s.mu.Unlock()
+				return fmt.Errorf("the outbox entry %s: %w", e.Name, because(res.Err))
+			}
+			return nil
+		})
+	}
+	all.Wait()
+	s.mu.Lock()
+	s.flushing = nil
+	s.mu.Unlock()
+	return failed
+}
+
+func because(err error) error {
+	if err == nil {
+		return ErrUnavailable
+	}
+	return err
+}
+
+// adoptAll looks through the outbox for entries that are this gateway's to deliver
+// and that it does not know: a dead gateway's, or its own of which it lost the answer.
+//
+// The subscriptions are read after the entries have been listed: whoever is in an
+// entry and not among them has been removed, and is not merely unknown here.
+func (s *Service) adoptAll(ctx context.Context) error {
+	// What is delivered while the outbox is read may still be found there: those are
+	// noted from before it is read.
+	s.mu.Lock()
+	s.finished = map[string]struct{}{}
+	for _, under := range []map[string]*Entry{s.pending, s.flushing} {
+		for name, e := range under {
+			if e == nil {
+				s.finished[name] = struct{}{}
+			}
+		}
+	}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.finished = nil
+		s.mu.Unlock()
+	}()
+	names, _, err := s.opt.Store.Children(ctx, s.outbox())
+	if err != nil {
+		return err
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return s.courier.has(name) || !s.opt.Mine(name) })
+	if len(names) == 0 {
+		return nil
+	}
+	if now, err := s.refresh(ctx); err != nil || now.unchecked {
+		return because(err)
+	}
+	found, err := s.readAll(ctx, names)
+	if err != nil {
+		return err
+	}
+	for _, e := range found {
+		s.mu.Lock()
+		_, finished := s.finished[e.Name]
+		s.mu.Unlock()
+		if !finished {
+			s.courier.Add(e)
+		}
+	}
+	return nil
+}
+
+// readAll reads entries, and gives them in the order in which they were made.
+func (s *Service) readAll(ctx context.Context, names []string) ([]*Entry, error) {
+	var (
+		mu    sync.Mutex
+		found []*Entry
+	)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(keptAtOnce)
+	for _, name := range names {
+		group.Go(func() error {
+			data, stat, err := s.opt.Store.Get(ctx, s.outbox()+"/"+name)
+			switch {
+			case errors.Is(err, zk.ErrNoNode):
+				return nil
+			case err != nil:
+				return err
+			}
+			e, err := ParseEntry(name, stat.Czxid, data)
+			if err != nil {
+				s.log.Error("webhooks: an entry of the outbox cannot be delivered; it stays", "err", err)
+				return nil
+			}
+			mu.Lock()
+			found = append(found, e)
+			mu.Unlock()
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(found, func(a, b *Entry) int { return cmp.Compare(a.Order, b.Order) })
+	return found, nil
+}
+
+// count learns how many entries there are.
+func (s *Service) count(ctx context.Context) error {
+	stat, err := s.opt.Store.Exists(ctx, s.outbox())
+	if err != nil || stat == nil {
+		return nil // the next time
+	}
+	s.mu.Lock()
+	s.entries = int(stat.NumChildren)
+	s.mu.Unlock()
+	if s.opt.Metrics != nil {
+		s.opt.Metrics.OutboxEntries(int(stat.NumChildren))
+	}
+	return nil
+}

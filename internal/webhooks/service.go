@@ -1,0 +1,476 @@
+package webhooks
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"lockkeeper/internal/zk"
+)
+
+// MaxEntries is how many entries the outbox has at most. Ends beyond it are told
+// to nobody, which is counted: letting go of a lock never fails because of webhooks.
+const MaxEntries = 100_000
+
+const (
+	attempts      = 5 // of a change or a snapshot that others disturb
+	askWithin     = 5 * time.Second
+	retryEvery    = time.Second // what ZooKeeper did not take is tried again
+	countEvery    = 5 * time.Second
+	adoptEvery    = 10 * time.Minute // a safety net: what the signals of Adopt missed
+	keptAtOnce    = 64
+	maxUnrecorded = 1000 // ends of others that wait to be written down
+)
+
+// What can go wrong besides a *FieldError.
+var (
+	ErrNotFound    = errors.New("there is no such webhook")
+	ErrTooMany     = fmt.Errorf("there are %d webhooks already, which is all that a fleet may have: remove one", MaxSubscriptions)
+	ErrConflict    = errors.New("the webhook was changed meanwhile: look at it again")
+	ErrUnavailable = errors.New("ZooKeeper cannot be asked")
+	ErrUnknown     = errors.New("it may have been done or not: look at the webhooks again")
+)
+
+// Store is ZooKeeper as the service needs it; paths are below the chroot.
+type Store interface {
+	// Commit puts the operations into one guarded transaction and tells what became
+	// of it; when ctx ends first, that is unknown.
+	Commit(ctx context.Context, ops []zk.Op) zk.Result
+	// Barrier returns when what is read afterwards is at least what was true when it was called.
+	Barrier(ctx context.Context) error
+	Get(ctx context.Context, path string) ([]byte, zk.Stat, error)
+	Children(ctx context.Context, path string) ([]string, zk.Stat, error)
+	Exists(ctx context.Context, path string) (*zk.Stat, error)
+}
+
+// Options of a Service.
+type Options struct {
+	Store     Store
+	Root      string // of the layout
+	Addresses *Addresses
+	Transport Transport // Sender
+	// Mine says whether this gateway delivers the entry of that name.
+	Mine func(entry string) bool
+	// Changed is called when another set of subscriptions is in force: ends that
+	// waited for it are decided again.
+	Changed func()
+	Secret  func(*Entry) Secret // see CourierOptions
+	Metrics ServiceMetrics      // nil: none
+	Logger  *slog.Logger
+	Random  func(n int64) int64
+}
+
+// ServiceMetrics is told what happens.
+type ServiceMetrics interface {
+	Metrics
+	OutboxEntries(n int)
+	WebhookDropped()
+}
+
+// Service ties subscriptions, the outbox and their delivery to ZooKeeper.
+type Service struct {
+	opt     Options
+	log     *slog.Logger
+	courier *Courier
+	wake    chan struct{} // one place: a snapshot is to be taken
+	adopt   chan struct{} // one place: the outbox is to be looked through
+	keep    chan struct{} // one place: pending has something
+
+	applying sync.Mutex // held while a snapshot is put into force: one after the other
+
+	mu       sync.Mutex
+	inForce  *snapshot           // nil while it is not known
+	stale    bool                // inForce may not be the present one: a transaction failed that may have failed by it
+	entries  int                 // in the outbox, about
+	dropped  time.Time           // when that was last complained of
+	pending  map[string]*Entry   // to be deleted (nil) or written
+	flushing map[string]*Entry   // the same, under way
+	finished map[string]struct{} // entries that are over, noted while the outbox is looked through; else nil
+	toRecord []*Entry            // ends by others' hands
+}
+
+// snapshot is the subscriptions as they were at one version of their parent.
+type snapshot struct {
+	version       int32 // of their parent
+	mzxid         int64 // the same, and grows also when the parent is made anew
+	unchecked     bool  // they cannot be read at all: nobody is told, and nothing is checked
+	subscriptions []*Subscription
+}
+
+// New makes a service. It does nothing before Run.
+func New(o Options) *Service {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Service{opt: o, log: o.Logger, pending: map[string]*Entry{},
+		wake: make(chan struct{}, 1), adopt: make(chan struct{}, 1), keep: make(chan struct{}, 1)}
+	courier := CourierOptions{Transport: o.Transport, Keeper: (*outboxKeeper)(s), Secret: o.Secret, Random: o.Random}
+	if o.Metrics != nil {
+		courier.Metrics = o.Metrics
+	}
+	s.courier = NewCourier(courier)
+	return s
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Look is called when something below /webhooks has changed, or a session has begun.
+func (s *Service) Look() { signal(s.wake) }
+
+// Adopt is called when entries of others may have become this gateway's.
+func (s *Service) Adopt() { signal(s.adopt) }
+
+// Run serves until ctx ends. What is not delivered by then stays in the outbox.
+func (s *Service) Run(ctx context.Context) error {
+	var all sync.WaitGroup
+	all.Go(func() { s.loop(ctx, s.wake, 0, s.lookAgain) })
+	all.Go(func() { s.loop(ctx, s.adopt, adoptEvery, s.adoptAll) })
+	all.Go(func() { s.loop(ctx, s.keep, 0, s.flush) })
+	all.Go(func() { s.loop(ctx, nil, countEvery, s.count) })
+	s.Look()
+	s.Adopt()
+	<-ctx.Done()
+	s.courier.Close()
+	all.Wait()
+	return nil
+}
+
+// loop does something at each signal and, when every is not 0, that often; what
+// failed is done again after retryEvery.
+func (s *Service) loop(ctx context.Context, signal <-chan struct{}, every time.Duration, do func(context.Context) error) {
+	timer := time.NewTimer(max(every, time.Hour))
+	defer timer.Stop()
+	if every > 0 {
+		timer.Reset(every)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-signal:
+		case <-timer.C:
+		}
+		within, cancel := context.WithTimeout(ctx, 12*askWithin)
+		err := do(within)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			s.log.Debug("webhooks: not done, it is tried again", "err", err)
+			timer.Reset(retryEvery)
+		case every > 0:
+			timer.Reset(every)
+		default:
+			timer.Reset(time.Hour)
+		}
+	}
+}
+
+func (s *Service) parent() string { return s.opt.Root + "/webhooks" }
+func (s *Service) outbox() string { return s.opt.Root + "/outbox" }
+
+// lookAgain brings the present subscriptions into force.
+func (s *Service) lookAgain(ctx context.Context) error {
+	s.mu.Lock()
+	stale := s.stale
+	s.mu.Unlock()
+	if stale {
+		if err := s.opt.Store.Barrier(ctx); err != nil { // else a server that lags would tell the same once more
+			return err
+		}
+	}
+	_, err := s.refresh(ctx)
+	return err
+}
+
+// refresh takes a snapshot and puts it into force, unless a later one is.
+func (s *Service) refresh(ctx context.Context) (*snapshot, error) {
+	taken, err := s.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	s.mu.Lock()
+	if s.inForce != nil && taken.mzxid < s.inForce.mzxid && !taken.unchecked {
+		taken = s.inForce // a reader that began earlier, or a server that lags
+	}
+	changed := s.inForce == nil || s.inForce.mzxid != taken.mzxid || s.stale
+	s.inForce, s.stale = taken, false
+	s.mu.Unlock()
+	if changed {
+		s.courier.Subscriptions(taken.subscriptions)
+		if sender, ok := s.opt.Transport.(*Sender); ok {
+			sender.Keep(taken.subscriptions)
+		}
+		if s.opt.Changed != nil {
+			s.opt.Changed()
+		}
+	}
+	return taken, nil
+}
+
+// take reads all subscriptions as they are at one version of their parent: it is
+// read before and after, and every change of them changes it.
+func (s *Service) take(ctx context.Context) (*snapshot, error) {
+	var err error
+	for range attempts {
+		var taken *snapshot
+		if taken, err = s.read(ctx); err == nil {
+			return taken, nil
+		}
+		switch {
+		case errors.Is(err, errMoved):
+			continue
+		case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrNoNode):
+			s.log.Error("webhooks: the subscriptions cannot be read: nobody is told of anything", "path", s.parent(), "err", err)
+			return &snapshot{unchecked: true}, nil
+		default:
+			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+	}
+	return nil, fmt.Errorf("%w: the subscriptions change all the time", ErrUnavailable)
+}
+
+var errMoved = errors.New("the subscriptions were changed while they were read")
+
+func (s *Service) read(ctx context.Context) (*snapshot, error) {
+	_, before, err := s.opt.Store.Get(ctx, s.parent())
+	if err != nil {
+		return nil, err
+	}
+	names, _, err := s.opt.Store.Children(ctx, s.parent())
+	if err != nil {
+		return nil, err
+	}
+	taken := &snapshot{version: before.Version, mzxid: before.Mzxid}
+	for _, id := range names {
+		if !IsID(id) {
+			continue
+		}
+		data, stat, err := s.opt.Store.Get(ctx, s.parent()+"/"+id)
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
+			return nil, errMoved
+		case err != nil:
+			return nil, err
+		}
+		sub, err := ParseRecord(id, data, stat.Version)
+		if err != nil {
+			s.log.Error("webhooks: a subscription cannot be used: nobody is told for it", "err", err)
+			continue
+		}
+		taken.subscriptions = append(taken.subscriptions, sub)
+	}
+	_, after, err := s.opt.Store.Get(ctx, s.parent())
+	switch {
+	case err != nil:
+		return nil, err
+	case after.Mzxid != before.Mzxid:
+		return nil, errMoved
+	}
+	slices.SortFunc(taken.subscriptions, func(a, b *Subscription) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
+	})
+	return taken, nil
+}
+
+// List is the subscriptions by creation, with their secrets: whoever shows them leaves those out.
+func (s *Service) List() []*Subscription {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inForce == nil {
+		return nil
+	}
+	return slices.Clone(s.inForce.subscriptions)
+}
+
+// Get is one of them.
+func (s *Service) Get(id string) (*Subscription, error) {
+	for _, sub := range s.List() {
+		if sub.ID == id {
+			return sub, nil
+		}
+	}
+	return nil, ErrNotFound
+}
+
+// Create subscribes. The id, the secret and the time are set here.
+func (s *Service) Create(ctx context.Context, sub *Subscription) (*Subscription, error) {
+	made := *sub
+	made.ID, made.Created, made.Version = NewID(), time.Now().UTC().Truncate(time.Millisecond), 0
+	made.Secrets = []Secret{NewSecret()}
+	if err := made.Normalize(s.opt.Addresses); err != nil {
+		return nil, err
+	}
+	err := s.change(ctx, made.ID, func(now *snapshot, old *Subscription, _ bool) (*zk.Op, error) {
+		switch {
+		case old != nil:
+			return nil, nil // an earlier attempt was done
+		case len(now.subscriptions) >= MaxSubscriptions:
+			return nil, ErrTooMany
+		}
+		return &zk.Op{Kind: zk.OpCreate, Path: s.parent() + "/" + made.ID, Data: made.Record(), Private: true}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &made, nil
+}
+
+// Update changes a subscription; change gets a copy. version is the one that was
+// looked at; -1: whatever it is.
+func (s *Service) Update(ctx context.Context, id string, version int32, change func(*Subscription) error) (*Subscription, error) {
+	var changed Subscription
+	err := s.change(ctx, id, func(_ *snapshot, old *Subscription, lost bool) (*zk.Op, error) {
+		switch {
+		case lost:
+			return nil, ErrUnknown // it may be there already
+		case old == nil:
+			return nil, ErrNotFound
+		case version >= 0 && old.Version != version:
+			return nil, ErrConflict
+		}
+		changed = *old
+		if err := change(&changed); err != nil {
+			return nil, err
+		}
+		if err := changed.Normalize(s.opt.Addresses); err != nil {
+			return nil, err
+		}
+		changed.Version = old.Version + 1
+		return &zk.Op{Kind: zk.OpSetData, Path: s.parent() + "/" + id, Data: changed.Record(), Version: old.Version}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &changed, nil
+}
+
+// Rotate gives a subscription a new secret; the old one signs beside it for overlap.
+func (s *Service) Rotate(ctx context.Context, id string, overlap time.Duration) (*Subscription, Secret, error) {
+	var fresh Secret
+	sub, err := s.Update(ctx, id, -1, func(sub *Subscription) error {
+		sub.Secrets = slices.Clone(sub.Secrets)
+		fresh = sub.Rotate(time.Now(), overlap)
+		return nil
+	})
+	return sub, fresh, err
+}
+
+// Delete removes a subscription, and what waits for it. Repeated: ErrNotFound.
+func (s *Service) Delete(ctx context.Context, id string) error {
+	return s.change(ctx, id, func(_ *snapshot, old *Subscription, lost bool) (*zk.Op, error) {
+		switch {
+		case old == nil && lost:
+			return nil, nil
+		case old == nil:
+			return nil, ErrNotFound
+		}
+		return &zk.Op{Kind: zk.OpDelete, Path: s.parent() + "/" + id, Version: old.Version}, nil
+	})
+}
+
+// change makes one change in a transaction that also changes the parent's version,
+// and returns when it is in force here. decide says what is to be done in view of what
+// there is; nil: nothing. lost: an attempt before this one may have been done.
+func (s *Service) change(ctx context.Context, id string, decide func(now *snapshot, old *Subscription, lost bool) (*zk.Op, error)) error {
+	lost := false
+	for range attempts {
+		now, err := s.refresh(ctx)
+		if err != nil {
+			if lost {
+				return ErrUnknown
+			}
+			return err
+		}
+		if now.unchecked {
+			return ErrUnavailable
+		}
+		var old *Subscription
+		if i := slices.IndexFunc(now.subscriptions, func(sub *Subscription) bool { return sub.ID == id }); i >= 0 {
+			old = now.subscriptions[i]
+		}
+		op, err := decide(now, old, lost)
+		switch {
+		case err != nil:
+			return err
+		case op == nil:
+			return nil
+		}
+		ask, cancel := context.WithTimeout(ctx, askWithin)
+		res := s.opt.Store.Commit(ask, []zk.Op{{Kind: zk.OpSetData, Path: s.parent(), Data: []byte{}, Version: now.version}, *op})
+		cancel()
+		switch {
+		case res.Outcome == zk.Done:
+			_, err := s.refresh(ctx)
+			if err != nil {
+				s.Look() // done all the same; in force soon
+			}
+			return nil
+		case res.Outcome == zk.Unknown:
+			lost = true
+		case res.Outcome == zk.Redecide, errors.Is(res.Err, zk.ErrBadVersion), errors.Is(res.Err, zk.ErrNoNode), errors.Is(res.Err, zk.ErrNodeExists):
+		default:
+			return fmt.Errorf("%w: %w", ErrUnavailable, res.Err)
+		}
+		if err := s.opt.Store.Barrier(ctx); err != nil && !lost {
+			return fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+	}
+	if lost {
+		return ErrUnknown
+	}
+	return fmt.Errorf("%w: others change the webhooks all the time", ErrUnavailable)
+}
+
+// Test sends a message to a subscription, at once and outside of all order.
+func (s *Service) Test(ctx context.Context, id string) (Attempt, error) {
+	sub, err := s.Get(id)
+	if err != nil {
+		return Attempt{}, err
+	}
+	return s.courier.Test(ctx, sub, &Event{Type: Test, Time: time.Now().UTC().Truncate(time.Millisecond), NS: "default", Lock: "test"}), nil
+}
+
+// Attempts are the last ones that this gateway made, the newest first.
+func (s *Service) Attempts(id string) []Attempt { return s.courier.Attempts(id) }
+
+// DeadLetters are those that this gateway keeps, the oldest first.
+func (s *Service) DeadLetters(id string, limit int) []DeadLetter {
+	return s.courier.DeadLetters(id, limit)
+}
+
+// Replay sends dead letters that this gateway keeps once more: one of them, or with "" all. It tells how many.
+func (s *Service) Replay(_ context.Context, id, message string) (int, error) {
+	sub, err := s.Get(id)
+	switch {
+	case err != nil:
+		return 0, err
+	case !sub.Enabled:
+		return 0, wrong("enabled", "the webhook is disabled: enable it first")
+	}
+	return s.courier.Replay(id, message), nil
+}
+
+// CheckURL says what is wrong with a notify_url; nil when nothing is.
+func (s *Service) CheckURL(raw string) error { return checkURL(raw, s.opt.Addresses) }
+
+// Load is the number of entries in the outbox, and of messages of this gateway that wait and that are dead.
+func (s *Service) Load() (entries, waiting, dead int) {
+	waiting, dead = s.courier.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.entries, waiting, dead
+}

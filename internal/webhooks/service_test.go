@@ -1,0 +1,479 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/zk"
+)
+
+// tree is ZooKeeper as several services see it, with outcomes that go wrong on demand.
+type tree struct {
+	mu    sync.Mutex
+	zxid  int64
+	nodes map[string]*node
+	// commit, when not nil, decides what becomes of a transaction: do it or not, and what is told.
+	commit func(ops []zk.Op) (do bool, told *zk.Result)
+	down   bool
+}
+
+type node struct {
+	data         []byte
+	version      int32
+	czxid, mzxid int64
+}
+
+func newTree() *tree {
+	return &tree{nodes: map[string]*node{"/l/webhooks": {}, "/l/outbox": {}}}
+}
+
+func (t *tree) Commit(ctx context.Context, ops []zk.Op) zk.Result {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.down || ctx.Err() != nil {
+		return zk.Result{Outcome: zk.NotDone, Culprit: -1, Err: zk.ErrUnavailable}
+	}
+	do, told := true, (*zk.Result)(nil)
+	if t.commit != nil {
+		do, told = t.commit(ops)
+	}
+	res := zk.Result{Outcome: zk.NotDone, Culprit: -1, Err: zk.ErrNotApplied}
+	if do {
+		res = t.apply(ops)
+	}
+	if told != nil {
+		return *told
+	}
+	return res
+}
+
+// apply is a multi.
+func (t *tree) apply(ops []zk.Op) zk.Result {
+	next := maps.Clone(t.nodes)
+	zxid := t.zxid + 1
+	for i, op := range ops {
+		n := next[op.Path]
+		fail := func(err error) zk.Result { return zk.Result{Outcome: zk.NotDone, Culprit: i, Err: err} }
+		switch {
+		case op.Kind == zk.OpCreate && n != nil:
+			return fail(zk.ErrNodeExists)
+		case op.Kind != zk.OpCreate && n == nil:
+			return fail(zk.ErrNoNode)
+		case op.Kind != zk.OpCreate && op.Version >= 0 && op.Version != n.version:
+			if op.Kind == zk.OpCheck {
+				return zk.Result{Outcome: zk.Redecide, Culprit: -1, Err: zk.ErrBadVersion}
+			}
+			return fail(zk.ErrBadVersion)
+		}
+		switch op.Kind {
+		case zk.OpCreate:
+			next[op.Path] = &node{data: op.Data, czxid: zxid, mzxid: zxid}
+		case zk.OpDelete:
+			delete(next, op.Path)
+		case zk.OpSetData:
+			next[op.Path] = &node{data: op.Data, version: n.version + 1, czxid: n.czxid, mzxid: zxid}
+		}
+	}
+	t.nodes, t.zxid = next, zxid
+	return zk.Result{Outcome: zk.Done, Culprit: -1, Zxid: zxid}
+}
+
+func (t *tree) Barrier(context.Context) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.down {
+		return zk.ErrUnavailable
+	}
+	return nil
+}
+
+func (t *tree) Get(_ context.Context, path string) ([]byte, zk.Stat, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.nodes[path]
+	switch {
+	case t.down:
+		return nil, zk.Stat{}, zk.ErrUnavailable
+	case n == nil:
+		return nil, zk.Stat{}, zk.ErrNoNode
+	}
+	return n.data, zk.Stat{Version: n.version, Czxid: n.czxid, Mzxid: n.mzxid}, nil
+}
+
+func (t *tree) Children(_ context.Context, path string) (names []string, _ zk.Stat, _ error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.down {
+		return nil, zk.Stat{}, zk.ErrUnavailable
+	}
+	for p := range t.nodes {
+		if name, below := strings.CutPrefix(p, path+"/"); below {
+			names = append(names, name)
+		}
+	}
+	return names, zk.Stat{}, nil
+}
+
+func (t *tree) Exists(ctx context.Context, path string) (*zk.Stat, error) {
+	_, stat, err := t.Get(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	names, _, _ := t.Children(ctx, path)
+	stat.NumChildren = int32(len(names))
+	return &stat, nil
+}
+
+// left is what the outbox holds.
+func (t *tree) left() (names []string) {
+	t.with(func() {
+		for p := range t.nodes {
+			if name, below := strings.CutPrefix(p, "/l/outbox/"); below {
+				names = append(names, name)
+			}
+		}
+	})
+	slices.Sort(names)
+	return names
+}
+
+// fleet is some services over one tree, with one receiver behind them.
+type bench struct {
+	*tree
+	*receivers
+	services []*Service
+	changed  []int
+	owner    func(entry string) int
+}
+
+func newFleet(t *testing.T, n int) *bench {
+	t.Helper()
+	b := &bench{tree: newTree(), receivers: &receivers{answer: ok, now: map[string]int{}, most: map[string]int{}}, changed: make([]int, n), owner: func(string) int { return 0 }}
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for i := range n {
+		s := New(Options{Store: b.tree, Root: "/l", Addresses: mustAddresses(t, false), Transport: b.receivers,
+			Mine: func(entry string) bool { return b.owner(entry) == i }, Changed: func() { b.changed[i]++ }, Random: func(int64) int64 { return 0 }})
+		b.services = append(b.services, s)
+		all.Go(func() { _ = s.Run(ctx) })
+	}
+	t.Cleanup(func() { cancel(); all.Wait() })
+	synctest.Wait()
+	return b
+}
+
+// end is what a gateway does when a lease ends: decide, commit, tell; again when it has to.
+func (b *bench) end(t *testing.T, i int, lease, lock string) *Entry {
+	t.Helper()
+	for range 10 {
+		ops, entry, ready := b.services[i].Ending(&End{Entry: EntryOf(lease), Events: []Event{{Type: Released, NS: "default", Lock: lock, LeaseID: lease, Detail: lease}}})
+		if ready {
+			res := b.Commit(t.Context(), ops)
+			b.services[i].Ended(entry, ops, res)
+			if res.Outcome != zk.Redecide {
+				return entry
+			}
+		}
+		synctest.Wait()
+	}
+	t.Fatal("the end is never decided")
+	return nil
+}
+
+func (b *bench) subscribe(t *testing.T, i int, locks string) *Subscription {
+	t.Helper()
+	sub, err := b.services[i].Create(t.Context(), &Subscription{URL: "https://example.com/hook", Locks: locks, Enabled: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sub
+}
+
+func TestASubscriptionLivesInZooKeeper(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newFleet(t, 2)
+		sub := b.subscribe(t, 0, "deploy*")
+		if !strings.HasPrefix(sub.Secrets[0].Value, secretPrefix) {
+			t.Error("no secret")
+		}
+		if list := b.services[0].List(); len(list) != 1 || list[0].ID != sub.ID {
+			t.Errorf("where it was made: %+v", list)
+		}
+		b.services[1].Look() // what the watch does
+		synctest.Wait()
+		other, err := b.services[1].Get(sub.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed, err := b.services[1].Update(t.Context(), sub.ID, other.Version, func(s *Subscription) error { s.Description = "changed"; return nil })
+		if err != nil || changed.Description != "changed" || changed.Version != other.Version+1 {
+			t.Errorf("%+v, %v", changed, err)
+		}
+		if _, err := b.services[0].Update(t.Context(), sub.ID, other.Version, func(*Subscription) error { return nil }); !errors.Is(err, ErrConflict) {
+			t.Errorf("a change of what was changed meanwhile: %v", err)
+		}
+		if _, err := b.services[0].Update(t.Context(), sub.ID, -1, func(s *Subscription) error { s.URL = "ftp://x"; return nil }); err == nil {
+			t.Error("a change to what is wrong")
+		}
+		rotated, fresh, err := b.services[0].Rotate(t.Context(), sub.ID, time.Hour)
+		if err != nil || fresh == sub.Secrets[0] || len(rotated.Secrets) != 2 || rotated.Description != "changed" {
+			t.Errorf("%+v, %v", rotated, err)
+		}
+		if err := b.services[1].Delete(t.Context(), sub.ID); err != nil {
+			t.Error(err)
+		}
+		if err := b.services[0].Delete(t.Context(), sub.ID); !errors.Is(err, ErrNotFound) {
+			t.Errorf("a second removal: %v", err)
+		}
+		if list := b.services[0].List(); len(list) != 0 {
+			t.Errorf("left: %+v", list)
+		}
+	})
+}
+
+func TestAnEndIsInTheOutboxUntilItIsDelivered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newFleet(t, 1)
+		sub := b.subscribe(t, 0, "deploy*")
+		b.took = time.Second
+		if e := b.end(t, 0, "l1", "other"); e != nil {
+			t.Error("an end that nobody asked for is recorded")
+		}
+		b.end(t, 0, "l2", "deploy")
+		if !slices.Equal(b.left(), []string{"l2"}) {
+			t.Errorf("outbox: %q", b.left())
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if !slices.Equal(b.delivered(sub.ID), []string{"l2"}) || len(b.left()) != 0 {
+			t.Errorf("delivered %q, outbox %q", b.delivered(sub.ID), b.left())
+		}
+	})
+}
+
+// Attack 19: subscribed at one gateway, released by another that does not know of it yet.
+func TestAttack19AGatewayThatLagsTellsWhoHasJustSubscribed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newFleet(t, 2)
+		sub := b.subscribe(t, 0, "")
+		if len(b.services[1].List()) != 0 {
+			t.Fatal("the other gateway knows it: nothing is shown")
+		}
+		b.owner = func(string) int { return 1 }
+		if e := b.end(t, 1, "l1", "deploy"); e == nil {
+			t.Error("nobody is told")
+		}
+		synctest.Wait()
+		if !slices.Equal(b.delivered(sub.ID), []string{"l1"}) {
+			t.Errorf("delivered %q", b.delivered(sub.ID))
+		}
+		if b.changed[1] == 0 {
+			t.Error("ends that wait are not told that they can go on")
+		}
+	})
+}
+
+func TestALostAnswerLosesNoEntry(t *testing.T) {
+	for _, persisted := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newFleet(t, 1)
+			sub := b.subscribe(t, 0, "")
+			b.with(func() {
+				b.commit = func([]zk.Op) (bool, *zk.Result) { return persisted, &zk.Result{Outcome: zk.Unknown, Culprit: -1} }
+			})
+			b.end(t, 0, "l1", "deploy")
+			b.with(func() { b.commit = nil })
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if got := b.delivered(sub.ID); len(got) == 1 != persisted || len(b.left()) != 0 {
+				t.Errorf("persisted %v: delivered %q, outbox %q", persisted, got, b.left())
+			}
+		})
+	}
+}
+
+func TestWhatADeadGatewayLeftIsDelivered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newFleet(t, 2)
+		sub := b.subscribe(t, 0, "")
+		b.answer = func(*Subscription, *Message, int) Attempt { return Attempt{Result: Failed, Error: "down"} }
+		var want []string
+		for i := range 30 {
+			want = append(want, fmt.Sprint("l", i))
+			b.end(t, 0, want[i], "a")
+		}
+		synctest.Wait()
+		before := b.seen[0].id
+		b.services[0].courier.Close() // it dies
+		b.answer = ok
+		b.owner = func(string) int { return 1 }
+		b.services[1].Adopt() // a takeover
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if !slices.Equal(b.delivered(sub.ID), want) || len(b.left()) != 0 {
+			t.Errorf("delivered %q, outbox %q", b.delivered(sub.ID), b.left())
+		}
+		if len(b.seen) > 1 && b.seen[1].id != before {
+			t.Error("the same message has another id at another gateway")
+		}
+	})
+}
+
+func TestDeadLettersOutliveTheirGateway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newFleet(t, 2)
+		sub := b.subscribe(t, 0, "")
+		b.answer = func(*Subscription, *Message, int) Attempt { return Attempt{Result: Failed, Error: "500"} }
+		b.end(t, 0, "l1", "a")
+		time.Sleep(8 * 24 * time.Hour)
+		synctest.Wait()
+		if n := len(b.services[0].DeadLetters(sub.ID, 10)); n != 1 {
+			t.Fatalf("%d dead letters", n)
+		}
+		b.services[0].courier.Close()
+		b.owner = func(string) int { return 1 }
+		b.services[1].Adopt()
+		synctest.Wait()
+		tries := len(b.seen)
+		dead := b.services[1].DeadLetters(sub.ID, 10)
+		if len(dead) != 1 || dead[0].Error != "500" || dead[0].Attempts != len(schedule)+1 {
+			t.Fatalf("at its successor: %+v", dead)
+		}
+		time.Sleep(time.Hour)
+		if len(b.seen) != tries {
+			t.Error("a dead letter is tried again")
+		}
+		b.answer = ok
+		if n, err := b.services[1].Replay(t.Context(), sub.ID, ""); n != 1 || err != nil {
+			t.Errorf("%d replayed, %v", n, err)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if len(b.delivered(sub.ID)) != 1 || len(b.left()) != 0 {
+			t.Errorf("delivered %q, outbox %q", b.delivered(sub.ID), b.left())
+		}
+	})
+}
+
+func TestAReceiverThatIsGoneIsDisabledForTheWholeFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newFleet(t, 2)
+		sub := b.subscribe(t, 0, "")
+		b.answer = func(*Subscription, *Message, int) Attempt { return Attempt{Result: Gone, Status: 410, Error: "410"} }
+		b.end(t, 0, "l1", "a")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if e := b.end(t, 1, "l2", "a"); e != nil {
+			t.Error("an end is recorded for one that is disabled")
+		}
+		got, err := b.services[1].Get(sub.ID)
+		if err != nil || got.Enabled || got.Disabled == "" {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+}
+
+func TestTheOutboxIsBoundedAndReleasesGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newFleet(t, 1)
+		b.subscribe(t, 0, "")
+		b.services[0].mu.Lock()
+		b.services[0].entries = MaxEntries
+		b.services[0].mu.Unlock()
+		if e := b.end(t, 0, "l1", "a"); e != nil {
+			t.Error("an entry beyond the bound")
+		}
+		time.Sleep(countEvery)
+		synctest.Wait()
+		if e := b.end(t, 0, "l2", "a"); e == nil {
+			t.Error("there is room, and nobody is told")
+		}
+	})
+}
+
+func TestWhatZooKeeperDoesNotTakeIsWrittenLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newFleet(t, 1)
+		sub := b.subscribe(t, 0, "")
+		b.took = time.Second
+		b.end(t, 0, "l1", "a")
+		b.with(func() { b.down = true })
+		time.Sleep(time.Minute)
+		b.services[0].Tell(&End{Entry: ForeignEntry(0x1f), Events: []Event{{Type: Removed, NS: "default", Lock: "b", Detail: "foreign"}}})
+		time.Sleep(time.Minute)
+		if got := b.left(); !slices.Equal(got, []string{"l1"}) {
+			t.Errorf("outbox: %q", got)
+		}
+		b.with(func() { b.down = false })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if !slices.Equal(b.delivered(sub.ID), []string{"l1", "foreign"}) || len(b.left()) != 0 {
+			t.Errorf("delivered %q, outbox %q", b.delivered(sub.ID), b.left())
+		}
+	})
+}
+
+func (t *tree) with(f func()) { t.mu.Lock(); defer t.mu.Unlock(); f() }
+
+func TestChangesWhoseAnswersAreLost(t *testing.T) {
+	for _, persisted := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newFleet(t, 1)
+			s := b.services[0]
+			once := func() {
+				first := true
+				b.with(func() {
+					b.commit = func([]zk.Op) (bool, *zk.Result) {
+						if !first {
+							return true, nil
+						}
+						first = false
+						return persisted, &zk.Result{Outcome: zk.Unknown, Culprit: -1}
+					}
+				})
+			}
+			once()
+			sub := b.subscribe(t, 0, "")
+			if list := s.List(); len(list) != 1 || list[0].ID != sub.ID {
+				t.Fatalf("persisted %v: %+v", persisted, list)
+			}
+			once()
+			if _, err := s.Update(t.Context(), sub.ID, -1, func(s *Subscription) error { s.Description += "x"; return nil }); !errors.Is(err, ErrUnknown) {
+				t.Errorf("persisted %v: an update whose answer was lost: %v", persisted, err)
+			}
+			once()
+			if err := s.Delete(t.Context(), sub.ID); err != nil || len(s.List()) != 0 {
+				t.Errorf("persisted %v: a removal whose answer was lost: %v, %d left", persisted, err, len(s.List()))
+			}
+		})
+	}
+}
+
+func TestThereIsABoundOnSubscriptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newFleet(t, 1)
+		for range MaxSubscriptions {
+			b.subscribe(t, 0, "")
+		}
+		if _, err := b.services[0].Create(t.Context(), &Subscription{URL: "https://example.com"}); !errors.Is(err, ErrTooMany) {
+			t.Errorf("%v", err)
+		}
+		if e := b.end(t, 0, "l1", "a"); e == nil || len(e.Data()) > 16<<10 {
+			t.Error("the entry of an end that everybody wants")
+		}
+	})
+}
+
+func TestEntriesAreNamedByWhatEnded(t *testing.T) {
+	if LeaseOf(EntryOf("x")) != "x" || LeaseOf(GrantEntry("x")) != "x" || LeaseOf(ForeignEntry(31)) != "" || ForeignEntry(31) != "f-1f" {
+		t.Error(fmt.Sprint(GrantEntry("x"), ForeignEntry(31)))
+	}
+}
