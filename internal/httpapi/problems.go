@@ -73,6 +73,7 @@ func catalogue() []kind {
 		{code(locks.CodeCancelled), 408, "The client went away", never},
 		{code(locks.CodeHeldByOther), 409, "Somebody else holds the lock", afterAWhile},
 		{code(locks.CodeForeignSemaphore), 409, "Another program's semaphore is in the lock's directory", never},
+		{code(locks.CodeLockInvalid), 409, "Another program is destroying the lock", afterAWhile},
 		{code(locks.CodeWaitElapsed), 409, "The wait is over and the lock was not granted", afterAWhile},
 		{code(locks.CodeSettingsDiffer), 409, "The lock's settings are others", never},
 		{code(locks.CodeLockInUse), 409, "The lock is in use", afterAWhile},
@@ -153,7 +154,7 @@ func (p *problem) document() api.Problem {
 	if wait, ok := p.retry(); ok {
 		doc.RetryAfterMS = new(wait.Milliseconds())
 	}
-	if p.code == code(locks.CodeHeldByOther) || p.code == code(locks.CodeWaitElapsed) || p.code == code(locks.CodeForeignSemaphore) || p.code == code(locks.CodeLockInUse) && len(p.holders) > 0 {
+	if p.code == code(locks.CodeHeldByOther) || p.code == code(locks.CodeWaitElapsed) || p.code == code(locks.CodeForeignSemaphore) || p.code == code(locks.CodeLockInvalid) || p.code == code(locks.CodeLockInUse) && len(p.holders) > 0 {
 		doc.QueueLength = &p.queueLength
 		doc.Holders = contenders(p.holders)
 	}

@@ -74,11 +74,15 @@ func (m *Manager) attempt(ctx context.Context, req *AcquireRequest, at *stander)
 	if s := m.semaphoreAmong(wants); s != nil {
 		q, code = s, CodeForeignSemaphore
 	}
+	if s := m.invalidAmong(wants); s != nil {
+		q, code = s, CodeLockInvalid
+	}
+	never := code != CodeHeldByOther // nobody of ours stands there, waiting or not
 	full := m.blocked(wants, at)
 	if q == nil {
 		q = full
 	}
-	if q != nil && (code == CodeForeignSemaphore || req.Wait == 0 && (!req.Async || full != nil)) {
+	if q != nil && (never || req.Wait == 0 && (!req.Async || full != nil)) {
 		if key != nil {
 			// The key may be older than this process: it is looked for before
 			// the repeat of a granted acquire is told that the lock is taken.
@@ -99,7 +103,7 @@ func (m *Manager) attempt(ctx context.Context, req *AcquireRequest, at *stander)
 				return res, nil, err
 			}
 		}
-		if code != CodeForeignSemaphore && full != nil && full.noted().suspect {
+		if !never && full != nil && full.noted().suspect {
 			next, err := m.stand(full, at) // until it is known what stands there
 			if err != nil {
 				return fail(err)
@@ -383,6 +387,9 @@ func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, rep
 		code := notGranted(req)
 		if s := m.semaphoreAmong(req.wants()); s != nil {
 			q, code = s, CodeForeignSemaphore
+		}
+		if s := m.invalidAmong(req.wants()); s != nil {
+			q, code = s, CodeLockInvalid
 		}
 		return true, AcquireResult{}, m.heldByOther(ctx, q, code)
 	case l.phase == ended && l.reason() == ReasonGatewayLeft && !l.wasHeld && !m.keyed(l):

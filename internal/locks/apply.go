@@ -70,6 +70,7 @@ func (m *Manager) applyLock(s *space, c *zk.Change, now time.Duration) {
 		c.Dir.Value = q
 	}
 	m.tellNode(c, q) // before what it means
+	defer m.seeMarker(q)
 	switch c.Kind {
 	case zk.DirAdded:
 		q.exists, q.idle = true, now

@@ -283,7 +283,7 @@ func (m *Manager) breakContender(ctx context.Context, req *BreakRequest, v verdi
 			return err
 		}
 		c := q.contenders.Get(req.Name)
-		if c == nil && req.Name == q.name() {
+		if c == nil && (req.Name == q.name() || req.Name == q.dir()) {
 			c = q.plain() // the last part of its path is the lock's name
 		}
 		czxid := q.noted().plainCzxid

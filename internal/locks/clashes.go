@@ -41,7 +41,7 @@ var clashes = []struct {
 	{setOf(recipeFamily), allKazoo, "writelock_beside_kazoo", "ZooKeeper's WriteLock and Kazoo's locks do not wait for each other" + apart},
 	{setOf(recipeFamily), setOf(goFamily), "writelock_beside_go_zookeeper", "contenders of ZooKeeper's WriteLock make go-zookeeper's Lock fail" + apart},
 	{setOf(latchFamily), everyone, "leader_latch_beside_locks", "participants of Curator's LeaderLatch wait for each other alone" + apart},
-	{setOf(semaphoreFamily), everyone | setOf(latchFamily), "semaphore_beside_locks", "Curator's SemaphoreV2 counts every child against its limit, whoever made it" + apart},
+	{setOf(semaphoreFamily), everyone | setOf(latchFamily), "semaphore_beside_locks", "Curator's SemaphoreV2 and Kazoo's Semaphore count every child against their limit, whoever made it" + apart},
 }
 
 const elsewhere = "; keep the locks that it uses below a lock root of their own, in a namespace with the dialect "
@@ -56,8 +56,8 @@ var ignorances = []struct {
 }{
 	{setOf(mutexFamily), false, "leases_ignored_by_curator_mutex", "Curator's mutex does not wait for leases of this namespace's dialect" + elsewhere + "native or all"},
 	{rwLocks, false, "leases_ignored_by_curator_read_write_lock", "Curator's InterProcessReadWriteLock does not wait for leases of this namespace's dialect" + elsewhere + "curator-rw or all"},
-	{setOf(latchFamily), false, "leases_ignored_by_leader_latch", "Curator's LeaderLatch waits for its own participants alone, whatever the dialect: a lease that stands first does not keep one from leading. " +
-		"Watch its queue instead of joining it, or give the leases a lock of their own"},
+	{setOf(latchFamily), false, "leases_ignored_by_leader_latch", "Curator's LeaderLatch waits for names with latch- before the number alone: a lease that stands first does not keep one from leading. " +
+		"Watch its queue instead of joining it, or use a namespace with such names (custom exclusive={id}-latch- shared={id}-reads-latch-)"},
 	{stockKazoo, false, "leases_ignored_by_kazoo", "Kazoo's stock locks do not wait for leases of this namespace's dialect" + elsewhere + "kazoo or all, or, where that is native, give " +
 		`Kazoo's Lock extra_lock_patterns=["-lock-"] (its names do not tell whether it has it)`},
 	{setOf(kazooNamedFamily), false, "leases_ignored_by_kazoo_named", "Kazoo's Lock with Curator's names does not wait for leases of this namespace's dialect" + elsewhere + "native or all"},

@@ -251,11 +251,11 @@ func (m *Manager) inTheWay(wants []Want) *queue {
 }
 
 // semaphoreAmong is the first of the locks, as far as the replica shows, that is
-// another program's semaphore. Nobody of ours joins that: Curator's SemaphoreV2
-// counts every child against its limit, so that a waiter blocks whoever it waits for.
+// another program's semaphore. Nobody of ours joins that: Curator's SemaphoreV2 and
+// Kazoo's Semaphore count every child against its limit, so that a waiter blocks whoever it waits for.
 func (m *Manager) semaphoreAmong(wants []Want) *queue {
 	for i := range wants {
-		if q := m.spaces[wants[i].NS].find(wants[i].Lock); q != nil && q.contenders.ForeignPermits() > 0 {
+		if q := m.spaces[wants[i].NS].find(wants[i].Lock); q != nil && q.semaphore() {
 			return q
 		}
 	}

@@ -12,6 +12,7 @@ const (
 	CodeHeldByOther      Code = "held_by_other"          // try: somebody holds the lock or stands in line
 	CodeWaitElapsed      Code = "wait_elapsed"           // the wait ended before the grant; the place in line is given up
 	CodeForeignSemaphore Code = "foreign_semaphore"      // another program's semaphore stands there, which waiting would block
+	CodeLockInvalid      Code = "lock_invalid"           // another program has marked the lock as being destroyed
 	CodeNotFound         Code = "lease_not_found"        // no such lease, and no trace of one
 	CodeEnded            Code = "lease_ended"            // Reason tells why
 	CodeTokenMissing     Code = "lease_token_missing"    // no token was given

@@ -20,7 +20,7 @@ const (
 	rwWriteFamily           // Curator's InterProcessReadWriteLock
 	rwReadFamily            // the same, read
 	latchFamily             // Curator's LeaderLatch
-	semaphoreFamily         // Curator's SemaphoreV2
+	semaphoreFamily         // Curator's SemaphoreV2, Kazoo's Semaphore
 	goFamily                // go-zookeeper's Lock
 	kazooFamily             // Kazoo's Lock, WriteLock, Election
 	kazooReadFamily         // Kazoo's ReadLock
@@ -50,6 +50,7 @@ var familyByRecipe = map[[2]string]family{
 	{"curator", "mutex"}: mutexFamily, {"curator", "write lock"}: rwWriteFamily, {"curator", "read lock"}: rwReadFamily,
 	{"curator", "leader latch"}: latchFamily, {"curator", "semaphore"}: semaphoreFamily, {"go-zookeeper", "lock"}: goFamily,
 	{"kazoo", "lock"}: kazooFamily, {"kazoo", "read lock"}: kazooReadFamily, {"kazoo", "named lock"}: kazooNamedFamily,
+	{"kazoo", "semaphore"}:  semaphoreFamily,
 	{"hbase", "write lock"}: hbaseWriteFamily, {"hbase", "read lock"}: hbaseReadFamily, {"zookeeper-writelock", "lock"}: recipeFamily,
 }
 

@@ -34,6 +34,8 @@ var curatorKinds = []struct{ base, kind string }{
 // recipes; "" when none is known.
 func recipeOf(name string) (program, kind string) {
 	switch {
+	case recipe.IsKazooLease(name):
+		return "kazoo", "semaphore"
 	case name == plainName:
 		return "", KindEphemeralNode
 	case curatorName.MatchString(name):

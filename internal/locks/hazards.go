@@ -28,10 +28,11 @@ const (
 	strayChild  HazardCode = "stray_child"
 	misplaced   HazardCode = "contender_in_lock_root"
 	inSemaphore HazardCode = "leases_in_foreign_semaphore"
+	lockInvalid HazardCode = "lock_invalid"
 )
 
 // hazardKinds is how many there are: an array's length cannot be taken from the catalogue.
-const hazardKinds = 32
+const hazardKinds = 33
 
 // catalogue is every kind of hazard.
 var catalogue = func() []Hazard {
@@ -42,6 +43,8 @@ var catalogue = func() []Hazard {
 			"if it is the directory of a lock, the namespace's lock root is one level too high"},
 		{misplaced, "this is no lock, but another program's contender that stands in the lock root itself: that is a lock's directory. Record a namespace whose lock root is the node above it"},
 		{inSemaphore, "another program's semaphore stands in this lock's directory, and counts leases against its limit; release them, and use another lock"},
+		{lockInvalid, "a node that is called as the lock is, with _INVALID at the end, stands beside it: a program of bigdata's is destroying the lock, nobody is granted it, and no lease joins. " +
+			"Delete that node if it was left behind"},
 	}
 	for _, c := range clashes {
 		list = append(list, Hazard{c.code, c.detail})
@@ -81,6 +84,9 @@ func (q *queue) hazardsNow() (now hazardSet) {
 	}
 	if r.strays > 0 {
 		now |= hazardBit[strayChild]
+	}
+	if r.invalid && q.exists {
+		now |= hazardBit[lockInvalid]
 	}
 	if r.misplaced {
 		now |= hazardBit[misplaced]
@@ -131,7 +137,7 @@ func (m *Manager) consider(q *queue) {
 // locate notes whether the directory that has appeared in a lock root is a contender.
 func (q *queue) locate(there bool) {
 	_, numbered := recipe.Number(q.dir())
-	if there = there && numbered && familyOf(q.dir()) != unknownFamily; there != q.noted().misplaced {
+	if there = there && numbered && !recipe.IsKazooLease(q.dir()) && familyOf(q.dir()) != unknownFamily; there != q.noted().misplaced {
 		q.note().misplaced = there
 		q.unnote("")
 	}

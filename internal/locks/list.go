@@ -83,6 +83,8 @@ func (l *lockList) scan(s *space) bool {
 func (l *lockList) matches(q *queue) bool {
 	f, m := l.filter, l.m
 	switch {
+	case q.noLock():
+		return false
 	case !strings.Contains(q.dir(), f.Contains) && !strings.Contains(q.name(), f.Contains):
 		return false
 	case f.Hazardous:

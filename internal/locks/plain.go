@@ -102,7 +102,7 @@ func (m *Manager) plainGone(q *queue) {
 // placeFreed forgets what was noted of what stood in the lock's place.
 func (q *queue) placeFreed() {
 	if r := q.remarks; r != nil {
-		r.plainCzxid, r.passing = 0, false
+		r.plainCzxid, r.passing, r.ceiling = 0, false, 0
 		q.unnote("")
 	}
 }
@@ -160,9 +160,13 @@ func (m *Manager) readDir(q *queue) {
 		if err != nil || !q.exists || stat.Ephemeral() {
 			return
 		}
-		if string(data) == passing {
-			q.note().passing = true
+		r := q.note()
+		was := r.ceiling
+		r.passing, r.ceiling = string(data) == passing, ceilingOf(data)
+		if r.ceiling != was {
+			m.touchQueue(q)
 		}
+		q.unnote("")
 	})
 }
 

@@ -20,8 +20,9 @@ type space struct {
 	ignoring [2]familySet
 	queues   *btree.BTreeG[*queue] // by path, thus by lock name: lists are pages in order
 	// whole: the replica holds all of it. Before, nothing in it is adopted or granted.
-	whole bool
-	inUse int // locks with contenders
+	whole   bool
+	inUse   int // locks with contenders
+	markers int // nodes that mark a lock as invalid; see invalid.go
 	// plains are locks in whose place plain nodes have stood; see plain.go.
 	plains map[string]struct{}
 	// hazardous are those with a hazard.
@@ -75,6 +76,9 @@ type remarks struct {
 
 	plainCzxid int64      // of the plain node in the directory's place; see plain.go
 	suspect    bool       // there may be one that the replica has not shown yet
+	ceiling    int32      // of Kazoo's Semaphore whose directory it is: the data says so; else 0
+	marking    bool       // it is a marker of bigdata's, and no lock; see invalid.go
+	invalid    bool       // there is such a marker for it
 	passing    bool       // the directory is ours, and goes as soon as it is empty
 	line       []*stander // who waits in memory for a plain node to go; see line.go
 }
@@ -82,7 +86,7 @@ type remarks struct {
 // bare reports whether nothing is noted any more.
 func (r *remarks) bare() bool {
 	return len(r.hidden) == 0 && len(r.infos) == 0 && r.strays == 0 && r.settings == nil && len(r.early) == 0 && r.company.theirs == 0 && r.hazards == 0 && !r.misplaced &&
-		r.plainCzxid == 0 && !r.suspect && !r.passing && len(r.line) == 0
+		r.plainCzxid == 0 && !r.suspect && !r.passing && r.ceiling == 0 && !r.marking && !r.invalid && len(r.line) == 0
 }
 
 // noRemarks is read where there are none, and never written.
@@ -160,6 +164,7 @@ func (m *Manager) queueOf(s *space, name string) *queue {
 	// Its rev is 0 until something happens to it: whoever looks at a lock that
 	// nobody uses sees the same thing each time.
 	s.queues.Set(q)
+	q.heedMarker()
 	return q
 }
 
@@ -195,7 +200,11 @@ func (q *queue) changed() <-chan struct{} {
 // addContender puts a contender that the replica has seen into the queue, and
 // tells of it.
 func (m *Manager) addContender(q *queue, c *recipe.Contender, listed bool) {
-	if q.known && !listed && c.Name != plainName {
+	switch {
+	case !q.known || listed || c.Name == plainName:
+	case recipe.IsKazooLease(c.Name):
+		q.gap = true // it used up a number: a listing tells
+	default:
 		switch ahead := c.Number - q.next; { // wraps like ZooKeeper's counter
 		case ahead == 0:
 			q.next++
@@ -295,7 +304,7 @@ func (m *Manager) evaluateAfter(q *queue, now time.Duration, listed bool) {
 			continue
 		}
 		if !m.settled(l) {
-			blocked = q.gap || !q.known
+			blocked = q.gap || !q.known || q.noted().invalid
 			continue
 		}
 		if !m.trusted() {
@@ -316,6 +325,8 @@ func (m *Manager) settled(l *lease) bool {
 	for s := range l.slots {
 		if s.q == m.incomplete {
 			sure = false // the listing that is being applied ends with its queue's evaluation
+		} else if s.q.noted().invalid {
+			sure = false // until the marker is gone
 		} else if s.q.awaits(s.contender) {
 			sure = false
 		} else if s.q.gap || !s.q.known {

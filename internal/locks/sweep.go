@@ -94,7 +94,7 @@ func (m *Manager) sweepIdle(s *space, now time.Duration) {
 			s.sweepFrom = q.name()
 			return false
 		}
-		if q.contenders.Len() > 0 || q.leases > 0 || q.noted().strays > 0 || now-q.idle < idleLock && (!q.noted().passing || now-q.idle < sweepEvery) {
+		if q.contenders.Len() > 0 || q.leases > 0 || q.noted().strays > 0 || q.noted().marking || q.semaphore() || now-q.idle < idleLock && (!q.noted().passing || now-q.idle < sweepEvery) {
 			return true
 		}
 		if ops := m.idleOps(q); len(ops) > 0 {

@@ -214,6 +214,9 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) Con
 			v.Revoke = &Revocation{}
 		}
 	}
+	if recipe.IsKazooLease(c.Name) {
+		v.Limit = int(q.noted().ceiling)
+	}
 	if position == 0 {
 		v.FencingToken = m.fencingToken(czxid)
 		v.HeldFor, v.HeldLonger = m.heldFor(q, c, now.Boot())
@@ -318,6 +321,11 @@ func (m *Manager) heldByOther(ctx context.Context, q *queue, code Code) *Error {
 			" and nothing can queue behind it, so there is no ticket for an async acquire; wait=30s waits until it is gone"
 	}
 	switch code {
+	case CodeLockInvalid:
+		e.Detail = "a program of bigdata's is destroying the lock: beside it stands the node " + q.path + invalidSuffix + "; repeat the request when that is gone, or use another lock"
+		if q.noted().marking {
+			e.Detail = "this is no lock, but a marker by which a program of bigdata's destroys another one"
+		}
 	case CodeForeignSemaphore:
 		e.RetryAfter = 0
 		e.Detail = "another program's semaphore stands in this lock's directory; it counts whoever waits there against its limit, so nothing of ours joins it: use another lock"

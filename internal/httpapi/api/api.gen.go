@@ -284,6 +284,7 @@ const (
 	ProblemCodeLeaseTokenMissing    ProblemCode = "lease_token_missing"
 	ProblemCodeLeaseTokenWrong      ProblemCode = "lease_token_wrong"
 	ProblemCodeLockInUse            ProblemCode = "lock_in_use"
+	ProblemCodeLockInvalid          ProblemCode = "lock_invalid"
 	ProblemCodeMalformedRequest     ProblemCode = "malformed_request"
 	ProblemCodeMethodNotAllowed     ProblemCode = "method_not_allowed"
 	ProblemCodeNamespaceUnknown     ProblemCode = "namespace_unknown"
@@ -354,6 +355,8 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeLeaseTokenWrong:
 		return true
 	case ProblemCodeLockInUse:
+		return true
+	case ProblemCodeLockInvalid:
 		return true
 	case ProblemCodeMalformedRequest:
 		return true

@@ -11,6 +11,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.leader.LeaderLatch;
 import org.apache.curator.framework.recipes.leader.LeaderSelector;
 import org.apache.curator.framework.recipes.leader.LeaderSelectorListener;
 import org.apache.curator.framework.recipes.leader.LeaderSelectorListenerAdapter;
@@ -136,6 +137,19 @@ final class Worker {
                     }
                 };
             }
+            case "curator-latch":
+                return section -> {
+                    LeaderLatch latch = new LeaderLatch(curator, path, "participant-7");
+                    latch.start(); // which queues
+                    try {
+                        latch.await();
+                        section.run();
+                    } finally {
+                        latch.close();
+                    }
+                };
+            case "curator-selector":
+                return new Leader(path, "participant-8");
             case "zookeeper-writelock":
                 return new Write(path);
             case "curator-revoker":
@@ -167,6 +181,10 @@ final class Worker {
         private volatile Exception failure;
 
         Leader(String path) {
+            this(path, "");
+        }
+
+        Leader(String path, String id) {
             LeaderSelectorListener listener = new LeaderSelectorListenerAdapter() {
                 @Override
                 public void takeLeadership(CuratorFramework c) {
@@ -180,6 +198,9 @@ final class Worker {
                 }
             };
             selector = new LeaderSelector(curator, path, listener);
+            if (!id.isEmpty()) {
+                selector.setId(id);
+            }
         }
 
         @Override

@@ -62,6 +62,8 @@ def recipe(kind, path):
         return locked(client.Lock(path, "worker", extra_lock_patterns=["-lock-"]))
     if kind == "kazoo-lock-named":
         return locked(NamedLock(client, path, "worker"))
+    if kind == "kazoo-semaphore":
+        return locked(client.Semaphore(path, "worker", max_leases=2))
     if kind == "kazoo-write":
         return locked(client.WriteLock(path, "worker"))
     if kind == "kazoo-read":

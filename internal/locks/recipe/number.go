@@ -29,6 +29,9 @@ const numberWidth = 10
 // number to eleven characters. The pattern -?\d{10}$ instead takes each name's own
 // dash for a sign and reverses the queue.
 //
+// Leases of Kazoo's Semaphore have no number and stand for 0: nobody's place depends on
+// them, because nobody of ours stands among them.
+//
 // A number beyond int32 is none: ZooKeeper did not make it. Neither did it make
 // -000000000, which other clients read as 0; so it is read here.
 func Number(name string) (n int32, ok bool) {
@@ -36,8 +39,28 @@ func Number(name string) (n int32, ok bool) {
 	return n, ok
 }
 
+// kazooLease is the length of the name of a lease of Kazoo's Semaphore.
+const kazooLease = 32
+
+// IsKazooLease reports whether a name is that of a lease of Kazoo's Semaphore: 32 hex
+// digits and no number. One in a hundred ends in ten decimal digits that mean nothing.
+func IsKazooLease(name string) bool {
+	if len(name) != kazooLease {
+		return false
+	}
+	for i := range len(name) {
+		if c := name[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
 // split is Number that also gives what stands before the number.
 func split(name string) (prefix string, n int32, ok bool) {
+	if IsKazooLease(name) {
+		return name, 0, true
+	}
 	at := len(name) - numberWidth
 	if at < 0 {
 		return "", 0, false

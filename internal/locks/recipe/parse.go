@@ -11,6 +11,7 @@ import (
 // Any other is foreign and has a mode alone:
 //
 //	ends in lease- before the number          Permit, 1 of an unknown limit (Curator's SemaphoreV2)
+//	32 hex digits and nothing else            Permit, 1 of an unknown limit (Kazoo's Semaphore)
 //	ends in __READ__ or __rlock__, or starts with read-   Shared (Curator, Kazoo, HBase)
 //	anything else                             Exclusive
 //
@@ -29,9 +30,12 @@ func parse(fleet FleetID, name string, custom *custom) (c Contender, ok bool) {
 	at := findFleet(prefix, fleet)
 	if at < 0 {
 		c = Contender{Name: name, Number: n, Member: 1, Members: 1, Group: 1, Groups: 1}
-		if custom != nil {
+		switch {
+		case prefix == name:
+			c.Mode, c.Permits = Permit, 1
+		case custom != nil:
 			c.Mode, c.Permits = custom.foreignMode(prefix)
-		} else {
+		default:
 			c.Mode, c.Permits = foreignMode(prefix)
 		}
 		return c, true
