@@ -178,7 +178,7 @@ func wantKind(t testing.TB, err error, kind Kind, words ...string) {
 }
 
 func TestWhatAFleetHasLeftGoesAndNothingElse(t *testing.T) {
-	s := newSite(t, map[string]zk.Namespace{"python": {Root: "/app/locks", Dialect: "kazoo"}})
+	s := newSite(t, map[string]zk.Namespace{"python": {Root: "/app/locks", Dialect: "kazoo"}, "hosts": {Root: "/hosts", Dialect: "custom exclusive={id}-W- shared={id}-R-"}})
 	other := cfgAt(s.cfg, "/another")
 	neighbour := siteOn(t, other)
 
@@ -189,6 +189,11 @@ func TestWhatAFleetHasLeftGoesAndNothingElse(t *testing.T) {
 	s.stand("write-v1."+string(leaseOf(t, neighbour.layout.FleetID))+"-lock-", s.lock("deploy"))
 	s.stand("write-v2."+string(leaseOf(t, s.layout.FleetID))+".new-lock-", s.lock("later")) // of a later release
 	s.put(s.lock("billing")+"/no number", "")
+	s.stand("v1."+string(leaseOf(t, s.layout.FleetID))+"-R-", "/hosts/web-1")
+	s.stand("somebody-W-", "/hosts/web-1")
+	s.put(s.Root()+"/namespaces/tomorrow", `{"root":"/tomorrow","dialect":"of a later release"}`)
+	s.put("/tomorrow", "")
+	s.stand("<v3."+string(leaseOf(t, s.layout.FleetID))+">", "/tomorrow/x")
 	s.put(s.Root()+"/keys/aaaa", "{}")
 	s.put(s.Root()+"/outbox/x-0000000001", "{}")
 	s.put(s.Root()+"/settings/default,deploy", "")
@@ -203,13 +208,16 @@ func TestWhatAFleetHasLeftGoesAndNothingElse(t *testing.T) {
 	neighbour.put(neighbour.Root()+"/keys/aaaa", "{}")
 	neighbour.gateway("10.0.0.9:8080") // one that runs, at another root: not our business
 
-	before := append(append(s.below(s.Root()), s.below("/app")...), s.below("/another")...)
+	everything := func() []string {
+		return slices.Concat(s.below(s.Root()), s.below("/app"), s.below("/another"), s.below("/hosts"), s.below("/tomorrow"))
+	}
+	before := everything()
 	var listed []string
 	report, err := s.sweep(Options{DryRun: true, Deleted: func(path string) { listed = append(listed, path) }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if after := append(append(s.below(s.Root()), s.below("/app")...), s.below("/another")...); !slices.Equal(before, after) {
+	if after := everything(); !slices.Equal(before, after) {
 		t.Errorf("a dry run changed\n%v into\n%v", before, after)
 	}
 	if s.waited != 0 || report.Transactions != 0 {
@@ -227,12 +235,12 @@ func TestWhatAFleetHasLeftGoesAndNothingElse(t *testing.T) {
 	if !slices.Equal(slices.Sorted(slices.Values(listed)), slices.Sorted(slices.Values(order))) {
 		t.Errorf("the dry run listed\n%v and then went\n%v", listed, order)
 	}
-	want := Report{Leases: 3, Contenders: 5, Locks: 4, Keys: 1, Successions: 3, Outbox: 1, Registrations: 2, Foreign: 3, LongestTTL: time.Minute}
+	want := Report{Leases: 5, Contenders: 7, Locks: 6, Keys: 1, Successions: 3, Outbox: 1, Registrations: 2, Foreign: 4, LongestTTL: time.Minute}
 	report.Transactions, want.Transactions = real.Transactions, real.Transactions
 	if fmt.Sprint(real) != fmt.Sprint(want) || fmt.Sprint(report) != fmt.Sprint(want) {
 		t.Errorf("reported\n%+v, and in the dry run\n%+v, want\n%+v", real, report, want)
 	}
-	after := append(append(s.below(s.Root()), s.below("/app")...), s.below("/another")...)
+	after := everything()
 	missing := slices.DeleteFunc(slices.Clone(before), func(path string) bool { return slices.Contains(after, path) })
 	if !slices.Equal(missing, slices.Sorted(slices.Values(order))) && !slices.Equal(slices.Sorted(slices.Values(missing)), slices.Sorted(slices.Values(order))) {
 		t.Errorf("gone are\n%v, told were\n%v", missing, order)
