@@ -51,6 +51,7 @@ type fake struct {
 	lock      func(context.Context, locks.LockRequest) (locks.Lock, error)
 	locks     func(locks.LockFilter) (locks.LockPage, error)
 	breaks    func(locks.BreakRequest) error
+	beatFor   func(token string) (locks.Heartbeat, error)
 	route     func(lease string) (locks.Route, bool)
 	arrive    func(ctx context.Context, lease string, zxid int64) error
 	peers     []locks.Peer
@@ -154,6 +155,14 @@ func newFake() *fake {
 		return locks.LockPage{Items: []locks.Lock{{NS: "default", Name: "deploy", State: locks.LockHeld}}}, nil
 	}
 	return f
+}
+
+func (f *fake) HeartbeatFor(_ context.Context, _ locks.Principal, token string) (locks.Heartbeat, error) {
+	f.note("heartbeat for %s", token)
+	if f.beatFor == nil {
+		return locks.Heartbeat{}, &locks.Error{Code: locks.CodeNotOwner}
+	}
+	return f.beatFor(token)
 }
 
 func (f *fake) RouteOf(lease string) (locks.Route, bool) {

@@ -1,14 +1,12 @@
 package httpapi
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -128,26 +126,11 @@ func TestABulkHeartbeatAnswersForOthersWhenOneOwnerIsGone(t *testing.T) {
 	}
 }
 
-// standInFake renews the leases of others.
-type standInFake struct {
-	*fake
-	mu   sync.Mutex
-	beat func(token string) (locks.Heartbeat, error)
-}
-
-func (s *standInFake) HeartbeatFor(_ context.Context, _ locks.Principal, token string) (locks.Heartbeat, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.note("heartbeat for %s", token)
-	return s.beat(token)
-}
-
 func TestALeaseWhoseOwnerCannotBeReachedIsRenewedInItsPlace(t *testing.T) {
 	asked, owner := pair(t)
-	stand := &standInFake{fake: asked.fake, beat: func(token string) (locks.Heartbeat, error) {
+	asked.beatFor = func(token string) (locks.Heartbeat, error) {
 		return locks.Heartbeat{LeaseID: someID, State: locks.Held, ExpiresIn: time.Second, TTL: time.Minute, FencingToken: 9}, nil
-	}}
-	asked.server.locks = stand
+	}
 	beat := func() *apitest.Answer {
 		asked.asked()
 		return asked.send(t, "POST", "/v1/leases/self/heartbeat", apitest.Token(someToken))
@@ -171,13 +154,13 @@ func TestALeaseWhoseOwnerCannotBeReachedIsRenewedInItsPlace(t *testing.T) {
 		t.Errorf("while this gateway is fenced: %d %s", a.Status, a.Body)
 	}
 	asked.untrusted.Store(false)
-	stand.beat = func(string) (locks.Heartbeat, error) {
+	asked.beatFor = func(string) (locks.Heartbeat, error) {
 		return locks.Heartbeat{}, &locks.Error{Code: locks.CodeEnded, Reason: locks.ReasonExpired}
 	}
 	if a := beat(); a.Status != 410 {
 		t.Errorf("when it has ended: %d %s", a.Status, a.Body)
 	}
-	stand.beat = func(string) (locks.Heartbeat, error) {
+	asked.beatFor = func(string) (locks.Heartbeat, error) {
 		return locks.Heartbeat{}, &locks.Error{Code: locks.CodeNotOwner}
 	}
 	if a := beat(); a.Code() != "owner_unreachable" {
@@ -189,7 +172,7 @@ func TestALeaseWhoseOwnerCannotBeReachedIsRenewedInItsPlace(t *testing.T) {
 		t.Errorf("with another TTL: %d %s", a.Status, a.Body)
 	}
 	// Many at once.
-	stand.beat = func(token string) (locks.Heartbeat, error) {
+	asked.beatFor = func(token string) (locks.Heartbeat, error) {
 		if strings.HasSuffix(token, "gone") {
 			return locks.Heartbeat{}, &locks.Error{Code: locks.CodeEnded, Reason: locks.ReasonExpired}
 		}

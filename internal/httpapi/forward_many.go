@@ -24,19 +24,13 @@ const (
 	maxStandIn = 16
 )
 
-// standIn is a manager that can renew a lease in the place of the gateway that runs it.
-type standIn interface {
-	HeartbeatFor(ctx context.Context, p locks.Principal, token string) (locks.Heartbeat, error)
-}
-
 // standIn renews a lease whose owner did not answer. Its error is why it has not been renewed.
 func (x *exchange) standIn(failed error, token string, ttl time.Duration) (locks.Heartbeat, error) {
 	var own *refusal
-	manager, able := x.s.locks.(standIn)
-	if !able || ttl != 0 || errors.As(failed, &own) {
+	if ttl != 0 || errors.As(failed, &own) {
 		return locks.Heartbeat{}, failed
 	}
-	renewed, err := manager.HeartbeatFor(x.r.Context(), locks.Anonymous, token)
+	renewed, err := x.s.locks.HeartbeatFor(x.r.Context(), locks.Anonymous, token)
 	if err != nil {
 		p := problemOf(err)
 		if p.code == code(locks.CodeNotOwner) {
@@ -162,20 +156,15 @@ func (e *errand) take(answer *fleet.Answer, items []api.HeartbeatItem) error {
 // standInFor renews the leases of an errand that came to nothing.
 func (x *exchange) standInFor(ctx context.Context, failed error, e *errand, tokens []string, items []api.HeartbeatItem) []locks.Basis {
 	bases := make([]locks.Basis, len(e.which))
-	manager, able := x.s.locks.(standIn)
 	at := make(chan struct{}, maxStandIn)
 	var all sync.WaitGroup
 	for k, i := range e.which {
 		result := locks.HeartbeatResult{LeaseID: items[i].LeaseID, Err: &locks.Error{Code: locks.Code(codeOwnerUnreachable), Err: failed,
 			Detail: "the gateway that runs this lease cannot be reached; repeat the request", RetryAfter: time.Second}}
-		if !able {
-			items[i] = heartbeatItem(&result)
-			continue
-		}
 		at <- struct{}{}
 		all.Go(func() {
 			defer func() { <-at }()
-			renewed, err := manager.HeartbeatFor(ctx, locks.Anonymous, tokens[i])
+			renewed, err := x.s.locks.HeartbeatFor(ctx, locks.Anonymous, tokens[i])
 			var e *locks.Error
 			switch {
 			case err == nil:

@@ -26,6 +26,8 @@ type Locks interface {
 	Leases(ctx context.Context, filter locks.LeaseFilter) (locks.LeasePage, error)
 	Heartbeat(ctx context.Context, p locks.Principal, id, token string, ttl time.Duration) (locks.Heartbeat, error)
 	Heartbeats(ctx context.Context, p locks.Principal, tokens []string) []locks.HeartbeatResult
+	// HeartbeatFor renews a lease in the place of the gateway that runs it and cannot be reached.
+	HeartbeatFor(ctx context.Context, p locks.Principal, token string) (locks.Heartbeat, error)
 	Release(ctx context.Context, p locks.Principal, id, token string) error
 	ReleaseHold(ctx context.Context, p locks.Principal, id, token, hold string) error
 	Update(ctx context.Context, req locks.UpdateRequest) (locks.Lease, error)
