@@ -45,6 +45,7 @@ const (
 	revoking     = "internal/locks/revoke.go"
 	delaying     = "internal/locks/delay.go"
 	heartbeating = "internal/locks/heartbeat.go"
+	deposing     = "internal/locks/depose.go"
 )
 
 // The edits that stand in more than one mutant.
@@ -196,5 +197,17 @@ var Table = []Mutant{
 	{Name: "seen-version", Without: "what time decided deletes any version", Edits: []Edit{
 		{ending, "		version = l.dataVersion()\n", "		version = -1\n"},
 		{ending, "term, byTime := l.term, version != -1", "term, byTime := l.term, l.reason() == ReasonExpired || l.reason() == ReasonUnclaimed"},
+	}},
+	{Name: "depose-polled", Without: "who deposes looks at the guard anew", Edits: []Edit{
+		{deposing, "	guard := p.vigil.guard\n	m.takeOver(id, p, &guard)", "	m.takeOver(id, p, nil)"},
+	}},
+	{Name: "depose-blind", Without: "time counts against a silent gateway in which one's own fence was closed", Edits: []Edit{
+		{deposing, "now-max(v.since, open) >= deafAfter*window", "now-v.since >= deafAfter*window"},
+	}},
+	{Name: "written-heard", Without: "an owner ignores the heartbeats that others write down", Edits: []Edit{
+		{adopting, "		m.beaten(l, r, now)\n", ""},
+	}},
+	{Name: "written-over", Without: "a record that another program has written over had no heartbeats in it", Edits: []Edit{
+		{adopting, "		m.beatenUnread(l, now)\n", "		_ = seen\n"},
 	}},
 }

@@ -414,3 +414,27 @@ func TestAConnectionThatIsClosedWhileItStandsStillEndsWhenItBreaks(t *testing.T)
 		}
 	})
 }
+
+func TestARequestThatIsSwallowedIsNeverAnsweredAndTheConnectionLivesOn(t *testing.T) {
+	bubble(t, zktest.Config{}, func(t *testing.T, e *zktest.Ensemble) {
+		c := mustConnect(t, e, "c", zktest.LeaderName)
+		o := e.Network.Swallow("c", func(op wire.Op) bool { return op == wire.OpCreate })
+		for range 2 {
+			c.send(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: everyone})
+			if h, _, err := c.receive(time.Second); err == nil {
+				t.Errorf("it is answered: %+v", h)
+			}
+			if c.has("/a") {
+				t.Error("it was carried out")
+			}
+		}
+		if !o.Done() {
+			t.Error("nothing was swallowed")
+		}
+		e.Network.Revoke(o)
+		c.create("/a", 0)
+		if !c.has("/a") {
+			t.Error("an order that was revoked goes on")
+		}
+	})
+}

@@ -120,6 +120,8 @@ func (p *pipe) write(data []byte) (int, error) {
 	switch {
 	case p.lost || len(data) == 0:
 		return len(data), nil
+	case fate == swallowsRequest:
+		return len(data), nil
 	case fate == losesRequest:
 		p.link.cutAt(time.Now().Add(p.draw(delay)))
 		return len(data), nil

@@ -16,9 +16,10 @@ const (
 	passes fate = iota
 	losesRequest
 	losesReply
+	swallowsRequest
 )
 
-// Order is a fault that waits for its moment: the next request of a kind.
+// Order is a fault that waits for its moment: the next request of a kind, or each of them.
 type Order struct {
 	client string
 	match  func(wire.Op) bool
@@ -40,7 +41,15 @@ func (n *Network) LoseReply(client string, match func(wire.Op) bool) *Order {
 	return n.order(client, match, losesReply)
 }
 
-// Revoke takes back an order whose moment has not come.
+// Swallow makes each request of a client that matches go nowhere, until the order is revoked: it never reaches the server, and
+// the connection lives on, as if what sends such requests stood still in a process whose pings are answered. What was
+// swallowed is never answered: only a new connection ends the waiting for it. (Requests that are written together share the fate of the
+// first one that matches.)
+func (n *Network) Swallow(client string, match func(wire.Op) bool) *Order {
+	return n.order(client, match, swallowsRequest)
+}
+
+// Revoke takes back an order whose moment has not come, or one that lasts.
 func (n *Network) Revoke(o *Order) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -61,7 +70,9 @@ func (n *Network) fate(client string, op wire.Op) fate {
 	defer n.mu.Unlock()
 	for i, o := range n.orders {
 		if o.client == client && o.match(op) {
-			n.orders = slices.Delete(n.orders, i, i+1)
+			if o.fate != swallowsRequest {
+				n.orders = slices.Delete(n.orders, i, i+1)
+			}
 			o.done.Store(true)
 			return o.fate
 		}
