@@ -20,6 +20,7 @@ import (
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/metrics"
+	"lockkeeper/internal/zk"
 )
 
 // shutdownWithin bounds how long open requests may take to end after a SIGTERM.
@@ -78,7 +79,11 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 		Hearsay:      true,
 	})
 	collectors.Watch(func() metrics.State { return state(manager.Info(context.Background())) })
-	pages := dashboard.New(dashboard.Options{Locks: manager, Events: hub, Logger: logger.With("part", "dashboard"),
+	var ensemble func(context.Context) []zk.ServerStatus
+	if own == nil {
+		ensemble = (&zk.EnsembleStatus{Servers: zkConfig.Servers}).Get
+	}
+	pages := dashboard.New(dashboard.Options{Ensemble: ensemble, Locks: manager, Events: hub, Logger: logger.With("part", "dashboard"),
 		Version: version(), Started: started, Embedded: own != nil})
 	peers := fleet.New(fleet.Options{Secret: manager.FleetKeys, Self: manager.GatewayID, PeerCAs: peerCAs})
 	defer peers.Close()

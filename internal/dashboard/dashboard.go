@@ -11,6 +11,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
 	"lockkeeper/web/static"
 )
 
@@ -28,6 +29,7 @@ type Locks interface {
 	Locks(context.Context, locks.LockFilter) (locks.LockPage, error)
 	Info(context.Context) locks.Info
 	Namespaces(context.Context) ([]locks.NamespaceInfo, error)
+	Peers() []locks.Peer
 }
 
 // Options of a Dashboard. Locks, Events and Logger are required.
@@ -39,6 +41,9 @@ type Options struct {
 	Started time.Time // of the process
 	// Embedded: ZooKeeper is part of this process.
 	Embedded bool
+	// Ensemble tells what ZooKeeper's servers said of themselves last; nil: there are none of their own. It may wait for
+	// a second.
+	Ensemble func(context.Context) []zk.ServerStatus
 
 	MaxViewers int // sockets at a time; 0: DefaultMaxViewers
 	MaxTopics  int // different views that sockets look at; 0: DefaultMaxTopics
@@ -116,7 +121,7 @@ func (d *Dashboard) Drain() {
 	}
 }
 
-// ServeHTTP serves /, /namespaces, /locks/{lock}, /ui/live, /ui/fragments and /static/.
+// ServeHTTP serves /, /namespaces, /gateways, /locks/{lock}, /ui/live, /ui/fragments and /static/.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -125,7 +130,7 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch path := r.URL.Path; {
-	case path == "/" || path == namespacesPath:
+	case path == "/" || path == namespacesPath || path == gatewaysPath:
 		d.page(w, r)
 	case path == "/locks" || path == "/locks/":
 		http.Redirect(w, r, "/", http.StatusFound)

@@ -29,6 +29,7 @@ type fakeLocks struct {
 	locks      func(locks.LockFilter) (locks.LockPage, error)
 	info       func() locks.Info
 	namespaces func() ([]locks.NamespaceInfo, error)
+	peers      []locks.Peer
 }
 
 func newFake() *fakeLocks {
@@ -84,6 +85,13 @@ func (f *fakeLocks) Info(context.Context) locks.Info {
 	defer f.mu.Unlock()
 	f.asked["info"]++
 	return f.info()
+}
+
+func (f *fakeLocks) Peers() []locks.Peer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked["peers"]++
+	return f.peers
 }
 
 func (f *fakeLocks) Namespaces(context.Context) ([]locks.NamespaceInfo, error) {
@@ -167,7 +175,7 @@ func (r *rig) do(t *testing.T, method, target string) *httptest.ResponseRecorder
 // ids lists the fragments of a message, in order.
 func ids(html string) []string {
 	var found []string
-	for _, id := range []string{"status", "locks", "lock-head", "queue", "history", "nodes", "namespaces"} {
+	for _, id := range []string{"status", "locks", "lock-head", "queue", "history", "nodes", "namespaces", "gateways"} {
 		if strings.Contains(html, fmt.Sprintf(`id="%s" hx-swap-oob`, id)) || strings.Contains(html, fmt.Sprintf(`id="%s"`, id)) {
 			found = append(found, id)
 		}

@@ -137,7 +137,7 @@ func keeping(v view) *keeper {
 // filterOf selects the events after which the view may show something else.
 func filterOf(v view) events.Filter {
 	switch {
-	case v.page == pageOverview, v.page == pageNamespaces:
+	case v.page == pageOverview, v.page == pageNamespaces, v.page == pageGateways:
 		return events.Filter{} // of all namespaces: the state of ZooKeeper has none
 	case v.tab == tabZooKeeper:
 		return events.Filter{Types: events.AllTypes, NS: v.ns, Lock: literal(v.lock)}

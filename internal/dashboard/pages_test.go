@@ -45,6 +45,7 @@ func TestPagesAreServed(t *testing.T) {
 		"/?state=delayed":             {"status", "locks"},
 		"/?state=hazard":              {"status", "locks"},
 		"/namespaces":                 {"status", "namespaces"},
+		"/gateways":                   {"status", "gateways"},
 		"/?q=&state=&ns=&cursor=":     {"status", "locks"}, // as a form sends it
 		"/locks/deploy":               {"status", "lock-head", "queue", "history"},
 		"/locks/deploy?tab=zookeeper": {"status", "lock-head", "nodes"},
@@ -93,6 +94,7 @@ func TestEveryAddressOfAViewLeadsBackToIt(t *testing.T) {
 		{page: pageOverview, ns: "team", query: "a b&c=d", state: locks.LockQueued, cursor: "x-_"},
 		{page: pageOverview, ns: "team", state: stateHazard},
 		{page: pageNamespaces, ns: "default"},
+		{page: pageGateways, ns: "default"},
 		{page: pageLock, ns: "default", lock: "deploy", tab: tabQueue},
 		{page: pageLock, ns: "team", lock: "~a:b@c+d=e%2F", tab: tabZooKeeper, cursor: "w"},
 	} {

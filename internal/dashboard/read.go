@@ -28,6 +28,7 @@ type content struct {
 	overview   *templates.Overview
 	lock       *templates.Lock
 	namespaces *templates.Namespaces
+	gateways   *templates.Gateways
 }
 
 // memory is what a topic remembers from one reading to the next. The zero
@@ -51,6 +52,9 @@ func (d *Dashboard) read(ctx context.Context, v view, mem memory) (content, erro
 	case pageNamespaces:
 		page.Title = "Namespaces · Lockkeeper"
 		return d.readNamespaces(ctx, page)
+	case pageGateways:
+		page.Title = "Gateways · Lockkeeper"
+		return d.showGateways(ctx, page, info), nil
 	}
 	page.Title = "Locks · Lockkeeper"
 	return d.readOverview(ctx, v, mem, page, info)
@@ -167,6 +171,8 @@ func (c content) page() *templates.Page {
 		return &c.lock.Page
 	case c.namespaces != nil:
 		return &c.namespaces.Page
+	case c.gateways != nil:
+		return &c.gateways.Page
 	}
 	return &c.overview.Page
 }
@@ -178,6 +184,8 @@ func (c content) document() templ.Component {
 		return templates.LockPage(*c.lock)
 	case c.namespaces != nil:
 		return templates.NamespacesPage(*c.namespaces)
+	case c.gateways != nil:
+		return templates.GatewaysPage(*c.gateways)
 	}
 	return templates.OverviewPage(*c.overview)
 }
@@ -196,6 +204,8 @@ func (c content) parts() []part {
 	switch l := c.lock; {
 	case c.namespaces != nil:
 		return []part{{"namespaces", templates.NamespacesFragment(*c.namespaces)}}
+	case c.gateways != nil:
+		return []part{{"gateways", templates.GatewaysFragment(*c.gateways)}}
 	case l == nil:
 		return []part{{"locks", templates.LocksFragment(*c.overview)}}
 	case l.Tab == tabZooKeeper:

@@ -16,6 +16,7 @@ import (
 const (
 	lockPath       = "/locks/"
 	namespacesPath = "/namespaces"
+	gatewaysPath   = "/gateways"
 	livePath       = "/ui/live"
 	pollPath       = "/ui/fragments"
 )
@@ -25,6 +26,7 @@ const (
 	pageOverview   = "overview"
 	pageLock       = "lock"
 	pageNamespaces = "namespaces"
+	pageGateways   = "gateways"
 )
 
 // The tabs of a lock's page.
@@ -72,8 +74,11 @@ func viewOf(r *http.Request) (view, *refusal) {
 	if wrong != nil {
 		return view{}, wrong
 	}
-	if r.URL.Path == namespacesPath {
-		return namespacesView(values)
+	switch r.URL.Path {
+	case namespacesPath:
+		return plainView(pageNamespaces, values)
+	case gatewaysPath:
+		return plainView(pageGateways, values)
 	}
 	if !isLock {
 		return overviewView(values, "q", "state", "ns", "cursor")
@@ -90,12 +95,12 @@ func liveViewOf(r *http.Request) (view, *refusal) {
 	switch page := values.Get("page"); page {
 	case pageOverview:
 		return overviewView(values, "page", "q", "state", "ns", "cursor")
-	case pageNamespaces:
-		return namespacesView(values, "page")
+	case pageNamespaces, pageGateways:
+		return plainView(page, values, "page")
 	case pageLock:
 		return lockView(values.Get("lock"), values, "page", "lock", "ns", "tab", "cursor")
 	default:
-		return view{}, wrongParameter(http.StatusUnprocessableEntity, "page is overview, namespaces or lock, not %s.", quoted(page))
+		return view{}, wrongParameter(http.StatusUnprocessableEntity, "page is overview, namespaces, gateways or lock, not %s.", quoted(page))
 	}
 }
 
@@ -140,8 +145,9 @@ func overviewView(values url.Values, allowed ...string) (view, *refusal) {
 	return v, only(values, allowed)
 }
 
-func namespacesView(values url.Values, allowed ...string) (view, *refusal) {
-	return view{page: pageNamespaces, ns: locks.DefaultNamespace}, only(values, allowed)
+// plainView is a page that has no parameters of its own.
+func plainView(page string, values url.Values, allowed ...string) (view, *refusal) {
+	return view{page: page, ns: locks.DefaultNamespace}, only(values, allowed)
 }
 
 func lockView(name string, values url.Values, allowed ...string) (view, *refusal) {
@@ -212,6 +218,8 @@ func (v view) url() string {
 		path = lockPath + url.PathEscape(v.lock)
 	case pageNamespaces:
 		path = namespacesPath
+	case pageGateways:
+		path = gatewaysPath
 	}
 	return withQuery(path, v.parameters())
 }

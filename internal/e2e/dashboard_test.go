@@ -448,7 +448,7 @@ func TestNothingSeriousStandsInTheWayOfAssistiveTechnology(t *testing.T) {
 		}
 	}
 	b := openPage(t, g, "/")
-	for _, path := range []string{"/", "/namespaces", "/?ns=python&state=hazard", "/locks/odd?ns=python", "/?q=nothing-has-this-name", "/locks/billing:close-month", "/locks/billing:close-month?tab=zookeeper", "/locks/unused", "/locks/no%20such%20name"} {
+	for _, path := range []string{"/", "/namespaces", "/gateways", "/?ns=python&state=hazard", "/locks/odd?ns=python", "/?q=nothing-has-this-name", "/locks/billing:close-month", "/locks/billing:close-month?tab=zookeeper", "/locks/unused", "/locks/no%20such%20name"} {
 		for _, look := range []struct {
 			window
 			scheme string

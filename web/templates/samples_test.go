@@ -134,6 +134,19 @@ func namespacesSample(now time.Time) Namespaces {
 	}}
 }
 
+func gatewaysSample(now time.Time) Gateways {
+	row := func(id, address, state, tone string, leases int) GatewayRow {
+		return GatewayRow{ID: id, Address: address, Version: "1.4.0", Started: now.Add(-26 * time.Hour), Leases: leases, State: state, Tone: tone}
+	}
+	own, silent := row("hoa2n62b2646q", "gateway-0.gateways.lockkeeper.svc:8080", "serving", "good", 1204), row("yeixhkrpomlfi", "https://gateway-2.example.com:8443", "silent", "warn", 7)
+	own.Self, own.Succeeded, silent.Seen = true, 2, "it has written nothing for 14 s"
+	return Gateways{Page: page(now, "Gateways · Lockkeeper"),
+		Rows: []GatewayRow{own, row("6umd6vlxihgyo", "gateway-1.gateways.lockkeeper.svc:8080", "writing", "good", 988), silent, {ID: "aaaaaaaaaaaaa", State: "registered", Tone: "good"}},
+		Servers: []ServerRow{{Address: "zookeeper-0.zookeeper:2181", Mode: "leader", Version: "3.8.4", Zxid: "0x50000a1b2c", Connections: 12},
+			{Address: "zookeeper-1.zookeeper:2181", Mode: "follower", Version: "3.8.4", Zxid: "0x50000a1b2a", Connections: 9, Lag: "2 behind when it was asked"},
+			{Address: "zookeeper-2.zookeeper:2181", Problem: "It cannot be reached."}}}
+}
+
 // samples are all pages worth looking at, by the path that the preview serves
 // them under.
 func samples(now time.Time) map[string]templ.Component {
@@ -218,24 +231,27 @@ func samples(now time.Time) map[string]templ.Component {
 	evil.Waiters[0].Why = Why{For: []Who{{Owner: hostile}}}
 	evil.Permits = &Permits{Limit: 4, Taken: 2, Shares: []Share{{Who{Owner: hostile}, 2}}, Next: 3, NextWho: Who{Owner: hostile}}
 	all := map[string]templ.Component{
-		"/":             OverviewPage(overviewSample(now)),
-		"/empty":        OverviewPage(empty),
-		"/nothing":      OverviewPage(nothing),
-		"/away":         OverviewPage(gone),
-		"/never":        OverviewPage(never),
-		"/lock":         LockPage(moving),
-		"/lock-free":    LockPage(free),
-		"/lock-shared":  LockPage(shared),
-		"/lock-away":    LockPage(gateway),
-		"/lock-queued":  LockPage(queued),
-		"/nodes":        LockPage(nodes),
-		"/nodes-empty":  LockPage(quietNodes),
-		"/problem":      ProblemPage(problem),
-		"/evil":         LockPage(evil),
-		"/evil-nodes":   LockPage(evilNodes),
-		"/evil-list":    OverviewPage(evilList),
-		"/namespaces":   NamespacesPage(spaces),
-		"/evil-spaces":  NamespacesPage(Namespaces{Page: evil.Page, Problem: hostile, Rows: []NamespaceRow{{Name: hostile, Root: hostile, Dialect: hostile, Names: hostile, Problem: hostile}}}),
+		"/":            OverviewPage(overviewSample(now)),
+		"/empty":       OverviewPage(empty),
+		"/nothing":     OverviewPage(nothing),
+		"/away":        OverviewPage(gone),
+		"/never":       OverviewPage(never),
+		"/lock":        LockPage(moving),
+		"/lock-free":   LockPage(free),
+		"/lock-shared": LockPage(shared),
+		"/lock-away":   LockPage(gateway),
+		"/lock-queued": LockPage(queued),
+		"/nodes":       LockPage(nodes),
+		"/nodes-empty": LockPage(quietNodes),
+		"/problem":     ProblemPage(problem),
+		"/evil":        LockPage(evil),
+		"/evil-nodes":  LockPage(evilNodes),
+		"/evil-list":   OverviewPage(evilList),
+		"/namespaces":  NamespacesPage(spaces),
+		"/evil-spaces": NamespacesPage(Namespaces{Page: evil.Page, Problem: hostile, Rows: []NamespaceRow{{Name: hostile, Root: hostile, Dialect: hostile, Names: hostile, Problem: hostile}}}),
+		"/gateways":    GatewaysPage(gatewaysSample(now)),
+		"/evil-fleet": GatewaysPage(Gateways{Page: evil.Page, Rows: []GatewayRow{{ID: hostile, Address: hostile, Version: hostile, State: "silent", Tone: "bad", Seen: hostile}},
+			Servers: []ServerRow{{Address: hostile, Mode: hostile, Version: hostile, Zxid: hostile, Lag: hostile, Problem: hostile}}}),
 		"/evil-problem": ProblemPage(Problem{Page: evil.Page, Status: 400, Title: hostile, Detail: hostile}),
 	}
 	maps.Copy(all, statePages(now))
@@ -248,6 +264,6 @@ func fragments(now time.Time) map[string]templ.Component {
 	return map[string]templ.Component{
 		"status": StatusFragment(lock.Status), "locks": LocksFragment(overviewSample(now)), "lock-head": LockHeadFragment(lock),
 		"queue": QueueFragment(lock), "history": HistoryFragment(lock), "nodes": NodesFragment(lock),
-		"namespaces": NamespacesFragment(namespacesSample(now)),
+		"namespaces": NamespacesFragment(namespacesSample(now)), "gateways": GatewaysFragment(gatewaysSample(now)),
 	}
 }

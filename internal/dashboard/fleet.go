@@ -1,0 +1,75 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+	"lockkeeper/web/templates"
+)
+
+// showGateways fills in the page of the fleet.
+func (d *Dashboard) showGateways(ctx context.Context, page templates.Page, info locks.Info) content {
+	shown := &templates.Gateways{Page: page}
+	peers := d.opt.Locks.Peers()
+	for i := range peers {
+		shown.Rows = append(shown.Rows, gatewayRowOf(&peers[i], info.ZooKeeper, info.PromiseWindow))
+	}
+	if d.opt.Ensemble != nil {
+		shown.Servers = serverRowsOf(d.opt.Ensemble(ctx))
+	}
+	return content{gateways: shown}
+}
+
+// gatewayRowOf is the row of a gateway. Of itself this one knows what it may say; of others, when
+// they were last seen to write.
+func gatewayRowOf(p *locks.Peer, own locks.ZooKeeperInfo, window time.Duration) templates.GatewayRow {
+	row := templates.GatewayRow{ID: visible(p.Gateway), Self: p.Self, Address: visible(p.Address), Version: visible(p.Version), Started: p.Started,
+		Leases: p.Leases, Succeeded: len(p.Succeeded), State: "registered", Tone: "good"}
+	switch {
+	case p.Self && !own.FenceOpen:
+		row.State, row.Tone, row.Seen = "fenced", "bad", "no write committed for the promise window"
+	case p.Self && !own.ReplicaCurrent:
+		row.State, row.Tone, row.Seen = "behind", "warn", "what it shows is not current"
+	case p.Self:
+		row.State = "serving"
+	case p.GuardAge < 0:
+	case window > 0 && p.GuardAge >= window:
+		row.State, row.Tone, row.Seen = "silent", "warn", "it has written nothing for "+strconv.Itoa(int(p.GuardAge.Seconds()))+" s"
+	default:
+		row.State = "writing"
+	}
+	return row
+}
+
+// serverRowsOf are ZooKeeper's servers, in the order in which they were given. Epochs of leaders are in a zxid's upper half: a
+// number of transactions between two servers is told within one of them.
+func serverRowsOf(list []zk.ServerStatus) []templates.ServerRow {
+	var rows []templates.ServerRow
+	if len(list) == 0 {
+		return nil
+	}
+	newest := slices.MaxFunc(list, func(a, b zk.ServerStatus) int { return cmp.Compare(a.Zxid, b.Zxid) }).Zxid
+	for _, s := range list {
+		row := templates.ServerRow{Address: visible(s.Address), Mode: visible(s.Mode), Version: visible(s.Version), Connections: s.Connections}
+		if s.Problem != "" {
+			row.Problem = sentence(visible(s.Problem))
+		} else {
+			row.Zxid = "0x" + strconv.FormatInt(s.Zxid, 16)
+			switch behind := newest - s.Zxid; {
+			case behind == 0:
+			case newest>>32 == s.Zxid>>32:
+				row.Lag = fmt.Sprintf("%d behind when it was asked", behind)
+			default:
+				row.Lag = "of an earlier leader"
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}

@@ -1,0 +1,75 @@
+package dashboard
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+	"lockkeeper/web/templates"
+)
+
+func TestThePageOfGatewaysShowsTheFleetAndItsZooKeeper(t *testing.T) {
+	r := newRig(t)
+	started := time.Date(2026, 11, 21, 9, 30, 0, 0, time.UTC)
+	r.fake.mu.Lock()
+	r.fake.info = func() locks.Info {
+		info := servingInfo()
+		info.PromiseWindow = 10 * time.Second
+		return info
+	}
+	r.fake.peers = []locks.Peer{
+		{Gateway: "one", Self: true, Address: "one:8080", Version: "1.0", Started: started, Leases: 3, Succeeded: []string{"gone", "gone2"}, GuardAge: -1},
+		{Gateway: "three", Address: "three:8080", GuardAge: 12 * time.Second},
+		{Gateway: "two", GuardAge: time.Second}, {Gateway: "zero", GuardAge: -1},
+	}
+	r.fake.mu.Unlock()
+	r.opt.Ensemble = func(context.Context) []zk.ServerStatus {
+		return []zk.ServerStatus{{Address: "a:2181", Mode: "leader", Version: "3.8.0", Zxid: 0x500000010, Connections: 4}, {Address: "b:2181", Mode: "follower", Zxid: 0x50000000e},
+			{Address: "c:2181", Mode: "follower", Zxid: 0x400000099}, {Address: "d:2181", Problem: "it cannot be reached"}}
+	}
+	c, err := r.read(t.Context(), view{page: pageGateways, ns: "default"}, memory{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []templates.GatewayRow{
+		{ID: "one", Self: true, Address: "one:8080", Version: "1.0", Started: started, Leases: 3, Succeeded: 2, State: "serving", Tone: "good"},
+		{ID: "three", Address: "three:8080", State: "silent", Tone: "warn", Seen: "it has written nothing for 12 s"},
+		{ID: "two", State: "writing", Tone: "good"}, {ID: "zero", State: "registered", Tone: "good"},
+	}
+	if diff := cmp.Diff(want, c.gateways.Rows); diff != "" {
+		t.Error(diff)
+	}
+	servers := []templates.ServerRow{{Address: "a:2181", Mode: "leader", Version: "3.8.0", Zxid: "0x500000010", Connections: 4},
+		{Address: "b:2181", Mode: "follower", Zxid: "0x50000000e", Lag: "2 behind when it was asked"},
+		{Address: "c:2181", Mode: "follower", Zxid: "0x400000099", Lag: "of an earlier leader"}, {Address: "d:2181", Problem: "It cannot be reached."}}
+	if diff := cmp.Diff(servers, c.gateways.Servers); diff != "" {
+		t.Error(diff)
+	}
+	body := r.get(t, "/gateways").Body.String()
+	for _, part := range []string{"this one", "three:8080", "successor of 2", "leader", "It cannot be reached."} {
+		if !strings.Contains(body, part) {
+			t.Errorf("the page lacks %s", part)
+		}
+	}
+}
+
+func TestAGatewayShowsWhatItMaySay(t *testing.T) {
+	own := locks.Peer{Gateway: "one", Self: true, GuardAge: -1}
+	for _, c := range []struct {
+		zk   locks.ZooKeeperInfo
+		want string
+	}{
+		{locks.ZooKeeperInfo{FenceOpen: true, ReplicaCurrent: true}, "serving"},
+		{locks.ZooKeeperInfo{FenceOpen: true}, "behind"},
+		{locks.ZooKeeperInfo{ReplicaCurrent: true}, "fenced"},
+	} {
+		if row := gatewayRowOf(&own, c.zk, time.Second); row.State != c.want {
+			t.Errorf("%+v is shown as %s, want %s", c.zk, row.State, c.want)
+		}
+	}
+}

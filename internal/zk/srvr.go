@@ -1,0 +1,141 @@
+package zk
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// What a server says of itself to the four-letter word srvr, which is the one that ZooKeeper
+// allows unless it is configured otherwise. It is for people to look at: nothing is decided by it.
+const (
+	srvrTimeout = time.Second
+	srvrAge     = 5 * time.Second
+	maxSrvr     = 16 << 10 // bytes
+)
+
+// ServerStatus is one server of the ensemble.
+type ServerStatus struct {
+	Address     string
+	Mode        string // "leader", "follower", "observer", "standalone"; "" when it does not say
+	Version     string
+	Zxid        int64
+	Connections int
+	Outstanding int
+	Problem     string // why nothing is known; "" when it is
+}
+
+// AskServer asks one server. It takes a second at most.
+func AskServer(ctx context.Context, address string) ServerStatus {
+	ctx, cancel := context.WithTimeout(ctx, srvrTimeout)
+	defer cancel()
+	s := ServerStatus{Address: address}
+	nc, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		s.Problem = "it cannot be reached"
+		return s
+	}
+	defer nc.Close()
+	deadline, _ := ctx.Deadline()
+	_ = nc.SetDeadline(deadline) // a connection that refuses it fails below
+	if _, err = io.WriteString(nc, "srvr"); err == nil {
+		err = s.read(io.LimitReader(nc, maxSrvr))
+	}
+	if err != nil {
+		s.Problem = err.Error()
+	}
+	return s
+}
+
+// read takes what a server says, line by line: "Mode: leader".
+func (s *ServerStatus) read(r io.Reader) error {
+	lines := bufio.NewScanner(r)
+	said := false
+	for lines.Scan() {
+		name, value, ok := strings.Cut(lines.Text(), ":")
+		value = strings.TrimSpace(value)
+		if !ok {
+			continue
+		}
+		var err error
+		switch name {
+		case "Zookeeper version":
+			s.Version, _, _ = strings.Cut(value, "-")
+			s.Version, _, _ = strings.Cut(s.Version, ",")
+			said = true
+		case "Mode":
+			s.Mode = value
+		case "Zxid":
+			s.Zxid, err = strconv.ParseInt(value, 0, 64)
+		case "Connections":
+			s.Connections, err = strconv.Atoi(value)
+		case "Outstanding":
+			s.Outstanding, err = strconv.Atoi(value)
+		}
+		if err != nil {
+			return fmt.Errorf("it says %s %.40q", name, value)
+		}
+	}
+	switch {
+	case lines.Err() != nil:
+		return fmt.Errorf("it does not answer srvr")
+	case !said:
+		return fmt.Errorf("it does not answer srvr, or is not serving")
+	}
+	return nil
+}
+
+// EnsembleStatus keeps what the servers said last. The zero value asks nobody.
+type EnsembleStatus struct {
+	Servers []string
+
+	mu    sync.Mutex
+	last  []ServerStatus
+	at    time.Time     // of last
+	asked chan struct{} // closed when those who are being asked have answered; nil while nobody is
+}
+
+// Get is what the servers said at most some seconds ago. Who asks first waits for it, a second at most; others
+// get what is known while the servers are asked again.
+func (e *EnsembleStatus) Get(ctx context.Context) []ServerStatus {
+	if len(e.Servers) == 0 {
+		return nil
+	}
+	e.mu.Lock()
+	if e.asked == nil && time.Since(e.at) >= srvrAge {
+		done := make(chan struct{})
+		e.asked = done
+		go e.ask(done) // ends within srvrTimeout
+	}
+	asked, last := e.asked, e.last
+	e.mu.Unlock()
+	if last != nil || asked == nil {
+		return last
+	}
+	select {
+	case <-asked:
+	case <-ctx.Done():
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.last
+}
+
+func (e *EnsembleStatus) ask(done chan struct{}) {
+	all := make([]ServerStatus, len(e.Servers))
+	var answers sync.WaitGroup
+	for i, address := range e.Servers {
+		answers.Go(func() { all[i] = AskServer(context.Background(), address) })
+	}
+	answers.Wait()
+	e.mu.Lock()
+	e.last, e.at, e.asked = all, time.Now(), nil
+	e.mu.Unlock()
+	close(done)
+}

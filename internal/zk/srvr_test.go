@@ -1,0 +1,95 @@
+package zk
+
+import (
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/zk/zkreal"
+)
+
+func TestARealServerSaysWhatItIs(t *testing.T) {
+	t.Parallel()
+	addr, _ := zkreal.SharedT(t)
+	s := AskServer(t.Context(), addr)
+	if s.Problem != "" || s.Mode != "standalone" || !strings.HasPrefix(s.Version, "3.") || s.Zxid < 0 || s.Connections < 1 {
+		t.Errorf("it says %+v", s)
+	}
+}
+
+// listening answers each connection with the same words.
+func listening(t *testing.T, words string) (address string, asked *atomic.Int32) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	asked = &atomic.Int32{}
+	go func() {
+		for {
+			nc, err := l.Accept()
+			if err != nil {
+				return
+			}
+			asked.Add(1)
+			if words == "" {
+				t.Cleanup(func() { nc.Close() })
+				continue
+			}
+			_, _ = io.ReadFull(nc, make([]byte, 4))
+			_, _ = io.WriteString(nc, words)
+			nc.Close()
+		}
+	}()
+	return l.Addr().String(), asked
+}
+
+func TestAServerThatSaysNothingIsShownWithWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody.Close()
+	not, _ := listening(t, "srvr is not executed because it is not in the whitelist.\n")
+	away, _ := listening(t, "This ZooKeeper instance is not currently serving requests\n")
+	odd, _ := listening(t, "Zookeeper version: 3.8.0--1, built on\nZxid: many\n")
+	silent, _ := listening(t, "")
+	good, _ := listening(t, "Zookeeper version: 3.9.2-e454e8c7283100c7caec6dcae2bc82aaecb63023, built on 2024-02-12\nLatency min/avg/max: 0/0.5/12\nReceived: 45\n"+
+		"Sent: 44\nConnections: 3\nOutstanding: 1\nZxid: 0x100000002a\nMode: follower\nNode count: 17\n")
+	e := EnsembleStatus{Servers: []string{nobody.Addr().String(), not, away, odd, silent, good}}
+	begun := time.Now()
+	list := e.Get(t.Context())
+	if took := time.Since(begun); took > 3*time.Second || len(list) != 6 {
+		t.Fatalf("after %v: %+v", took, list)
+	}
+	for _, s := range list[:5] {
+		if s.Problem == "" || s.Mode != "" {
+			t.Errorf("%+v", s)
+		}
+	}
+	want := ServerStatus{Address: good, Mode: "follower", Version: "3.9.2", Zxid: 0x100000002a, Connections: 3, Outstanding: 1}
+	if list[5] != want {
+		t.Errorf("it says %+v", list[5])
+	}
+}
+
+func TestServersAreAskedNowAndThenHoweverManyLook(t *testing.T) {
+	t.Parallel()
+	address, asked := listening(t, "Zookeeper version: 3.8.0\nMode: leader\n")
+	e := EnsembleStatus{Servers: []string{address}}
+	for range 20 {
+		if list := e.Get(t.Context()); len(list) != 1 || list[0].Mode != "leader" {
+			t.Fatalf("%+v", list)
+		}
+	}
+	if n := asked.Load(); n != 1 {
+		t.Errorf("asked %d times", n)
+	}
+	if list := (&EnsembleStatus{}).Get(t.Context()); list != nil {
+		t.Errorf("%+v", list)
+	}
+}
