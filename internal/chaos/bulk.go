@@ -67,7 +67,7 @@ func (c *client) beatAll(ctx context.Context, leases []kept) []kept {
 		}
 		sent := c.now()
 		a := c.send(ctx, beatWithin, "POST", "/v1/heartbeats", "", "", map[string][]string{"tokens": tokens})
-		done, missing := c.now(), false
+		done, missing, pause := c.now(), false, a.pause()
 		for n, i := range asked {
 			o := leases[i].op(c.id, check.Heartbeat)
 			o.Sent, o.Done, o.Via = sent, done, a.via
@@ -79,7 +79,8 @@ func (c *client) beatAll(ctx context.Context, leases []kept) []kept {
 					item := a.Items[n]
 					item.status, item.via = 200, a.via
 					if p := item.Problem; p != nil {
-						item.status, item.Code, item.Reason = p.Status, p.Code, p.Reason
+						item.status, item.Code, item.Reason, item.RetryAfterMS = p.Status, p.Code, p.Reason, p.RetryAfterMS
+						pause = max(pause, item.pause())
 					}
 					item.into(&o)
 				}
@@ -93,7 +94,7 @@ func (c *client) beatAll(ctx context.Context, leases []kept) []kept {
 		}
 		if missing {
 			c.elsewhere()
-			sleep(ctx, a.pause())
+			sleep(ctx, pause)
 		}
 	}
 	var living []kept

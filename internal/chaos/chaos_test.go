@@ -2,12 +2,10 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +18,7 @@ var (
 	seed     = flag.Uint64("chaos.seed", 864, "what the plan is drawn from; unless given, one that has much in two minutes")
 	duration = flag.Duration("chaos.duration", 0, "how long the plan is; 0 is two minutes, or ten with LOCKKEEPER_FULL")
 	clients  = flag.Int("chaos.clients", 0, "how many clients there are; 0 is 14, or 40 when a duration is given")
+	again    = flag.String("chaos.again", "", "look at the history that was kept in this directory again")
 	keep     = flag.String("chaos.keep", "", "where the history is kept; unless given, that of a run that broke a promise in a new directory")
 )
 
@@ -114,61 +113,17 @@ func TestNoFaultBreaksAPromise(t *testing.T) {
 	}
 }
 
+const stoodStill = "machine stood still"
+
 // watchClock notes when the machine stood still: who is late then is late for that reason.
 func (w *World) watchClock(ctx context.Context) {
 	for last := w.now(); sleep(ctx, 100*time.Millisecond); {
 		now := w.now()
 		if now-last > 600*time.Millisecond {
-			w.mended(check.Span{Kind: "machine stood still", From: last, To: now})
+			w.mended(check.Span{Kind: stoodStill, From: last, To: now})
 		}
 		last = now
 	}
-}
-
-// save keeps the history and the logs for study.
-func save(t *testing.T, dir string, h check.History, found []check.Violation) string {
-	to := *keep
-	if to == "" {
-		var err error
-		if to, err = os.MkdirTemp("", "lockkeeper-chaos-"); err != nil {
-			return err.Error()
-		}
-	}
-	if err := os.MkdirAll(to, 0o755); err != nil {
-		return err.Error()
-	}
-	f, err := os.Create(filepath.Join(to, "history.jsonl"))
-	if err != nil {
-		return err.Error()
-	}
-	defer f.Close()
-	enc := json.NewEncoder(f)
-	write := func(v any) {
-		if err == nil {
-			err = enc.Encode(v)
-		}
-	}
-	for _, v := range found {
-		write(v)
-	}
-	for _, s := range h.Spans {
-		write(s)
-	}
-	for _, o := range h.Ops {
-		write(o)
-	}
-	for _, l := range h.Listings {
-		write(l)
-	}
-	logs, _ := filepath.Glob(filepath.Join(dir, "*.log"))
-	for _, name := range logs {
-		b, readErr := os.ReadFile(name)
-		err = errors.Join(err, readErr, os.WriteFile(filepath.Join(to, filepath.Base(name)), b, 0o600))
-	}
-	if err != nil {
-		t.Log(err)
-	}
-	return to
 }
 
 func TestAPlanIsAFunctionOfItsSeedAndLeavesNothingOut(t *testing.T) {

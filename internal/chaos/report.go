@@ -23,8 +23,7 @@ type Figures struct {
 	Grants             map[string]time.Duration // by kind: the longest time for which a lock that nobody had was not given
 }
 
-// figuresOf counts. A time without answers belongs to each fault that lasted at its beginning, or had ended not longer before
-// than it takes to find out that somebody is gone.
+// figuresOf counts. A time without answers belongs to the faults that lasted when it began, or else to the last one before.
 func figuresOf(h check.History, faults map[string]int) Figures {
 	f := Figures{Requests: len(h.Ops), Faults: faults, Beats: map[string]time.Duration{}, Grants: map[string]time.Duration{}}
 	leases := map[string][]*check.Op{}
@@ -83,10 +82,19 @@ func figuresOf(h check.History, faults map[string]int) Figures {
 }
 
 func attribute(spans []check.Span, longest map[string]time.Duration, from, to time.Duration) {
+	last := check.Span{From: -1}
+	lasted := false
 	for _, s := range spans {
-		if s.From <= to && from <= s.To+sessionTimeout+promiseWindow {
+		if s.From <= from && from <= s.To {
 			longest[s.Kind] = max(longest[s.Kind], to-from)
+			lasted = true
 		}
+		if s.From <= from && s.From > last.From {
+			last = s
+		}
+	}
+	if !lasted && last.From >= 0 {
+		longest[last.Kind] = max(longest[last.Kind], to-from)
 	}
 	longest[""] = max(longest[""], to-from)
 }

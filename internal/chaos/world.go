@@ -102,8 +102,11 @@ func (w *World) strike(ctx context.Context, f Fault) error {
 		return err
 	}
 	target, leave, ok := w.claim(k, f.Target)
-	if !ok {
-		return nil // what it would break is broken already: one fault more or less
+	for late := w.now() + recovery; !ok; target, leave, ok = w.claim(k, f.Target) {
+		// What it would break is broken already. It comes later, unless that takes too long: one fault more or less.
+		if !sleep(ctx, 50*time.Millisecond) || w.now() > late {
+			return nil
+		}
 	}
 	defer leave()
 	span := check.Span{Kind: k.name, From: w.now()}
