@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	seed     = flag.Uint64("chaos.seed", 864, "what the plan is drawn from; unless given, one that has much in two minutes")
+	seed     = flag.Uint64("chaos.seed", 774, "what the plan is drawn from; unless given, one that has much in two minutes")
 	duration = flag.Duration("chaos.duration", 0, "how long the plan is; 0 is two minutes, or ten with LOCKKEEPER_FULL")
 	clients  = flag.Int("chaos.clients", 0, "how many clients there are; 0 is 14, or 40 when a duration is given")
 	again    = flag.String("chaos.again", "", "look at the history that was kept in this directory again")
