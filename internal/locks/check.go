@@ -91,7 +91,7 @@ func (m *Manager) checkQueues() (err error) {
 				}
 			}
 			for _, c := range q.contenders.All() {
-				if at, ok := m.whereabouts.at[c.LeaseID]; c.Ours && c.LeaseID != "" && m.whereabouts.at != nil && (!ok || at.q.contenders.Get(at.c.Name) != at.c) {
+				if at, ok := m.whereabouts.at[c.LeaseID]; m.whereabouts.covers(c) && (!ok || at.q.contenders.Get(at.c.Name) != at.c) {
 					fail("%s: its lease is not found there", c.Name)
 				}
 				sight, ok := m.sights[c]

@@ -14,21 +14,45 @@ const whereaboutsLife = time.Minute
 // heartbeaten while its gateway cannot be reached, and then often. So the index is made
 // when it is first needed, kept up while it is, and dropped again: it has an entry for
 // each lease in the replica, and most gateways never need one.
+//
+// A lease of several contenders is found in Manager.parts, and is not in it.
 type whereabouts struct {
 	at    map[recipe.LeaseID]part // nil while it is not needed
+	more  map[recipe.LeaseID]int  // contenders beside the one in at: a downgrade's, or names that somebody made up
 	asked time.Duration           // boot: the last time
 }
 
-func (w *whereabouts) add(q *queue, c *recipe.Contender) {
-	if w.at != nil && c.Ours && c.LeaseID != "" {
-		w.at[c.LeaseID] = part{q, c}
-	}
+func (w *whereabouts) covers(c *recipe.Contender) bool {
+	return w.at != nil && c.Ours && c.LeaseID != "" && !oneOfSeveral(c)
 }
 
-// remove leaves what has taken a contender's place.
+func (w *whereabouts) add(q *queue, c *recipe.Contender) {
+	if !w.covers(c) {
+		return
+	}
+	if _, there := w.at[c.LeaseID]; there {
+		if w.more == nil {
+			w.more = map[recipe.LeaseID]int{}
+		}
+		w.more[c.LeaseID]++
+	}
+	w.at[c.LeaseID] = part{q, c}
+}
+
 func (w *whereabouts) remove(c *recipe.Contender) {
-	if w.at != nil && w.at[c.LeaseID].c == c {
+	if !w.covers(c) {
+		return
+	}
+	known, others := w.at[c.LeaseID].c == c, w.more[c.LeaseID]
+	switch {
+	case known && others > 0:
+		*w = whereabouts{} // where the others are is found out anew
+	case known:
 		delete(w.at, c.LeaseID)
+	case others > 1:
+		w.more[c.LeaseID]--
+	default:
+		delete(w.more, c.LeaseID)
 	}
 }
 
@@ -58,6 +82,6 @@ func (m *Manager) findLease(id recipe.LeaseID) (at part, found bool) {
 // forgetWhereabouts drops the index when nobody has asked for a while. The sweeper calls it.
 func (m *Manager) forgetWhereabouts(now time.Duration) {
 	if now-m.whereabouts.asked >= whereaboutsLife {
-		m.whereabouts.at = nil
+		m.whereabouts = whereabouts{}
 	}
 }

@@ -584,35 +584,3 @@ func TestAForgedTokenIsNotWrittenDown(t *testing.T) {
 		wantCode(t, err, CodeTokenMissing)
 	})
 }
-
-// The index of all contenders is there only while somebody asks.
-func TestWhereLeasesAreIsForgottenWhenNobodyAsks(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
-		l := one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
-		indexed := func() bool {
-			two.m.mu.Lock()
-			defer two.m.mu.Unlock()
-			return two.m.whereabouts.at != nil
-		}
-		synctest.Wait()
-		if indexed() {
-			t.Error("an index that nobody asked for")
-		}
-		two.mustBeatFor(l, Held)
-		later := one.mustHold(AcquireRequest{Lock: "other", TTL: time.Hour})
-		gone := one.mustHold(AcquireRequest{Lock: "third", TTL: time.Hour})
-		one.mustRelease(gone)
-		synctest.Wait()
-		two.mustBeatFor(later, Held)
-		if _, err := two.beatFor(gone); err == nil {
-			t.Error("a lease that was released is heartbeaten")
-		}
-		checkAll(t, s, one, two)
-		time.Sleep(2 * whereaboutsLife)
-		if indexed() {
-			t.Error("it is kept for ever")
-		}
-		two.mustBeatFor(l, Held)
-	})
-}
