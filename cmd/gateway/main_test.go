@@ -86,6 +86,10 @@ func TestWrongUsageIsRefusedWithAHint(t *testing.T) {
 		{"--zk a:1 --listen " + taken.Addr().String(), 64, []string{"hint: another program uses the address", "--listen"}},
 		{"--zk a:1 --listen 127.0.0.1:0 --metrics-listen " + taken.Addr().String(), 64, []string{"hint: another program uses the address", "--metrics-listen"}},
 		{"--zk a:1 --advertise gateway", 64, []string{"--advertise", "hint: for example"}},
+		{"--zk a:1 --advertise 0.0.0.0:8080", 64, []string{"--advertise", "hint: for example"}},
+		{"--zk a:1 --advertise https://gateway:8443/path", 64, []string{"--advertise", "https://"}},
+		{"--zk a:1 --listen 127.0.0.1:0 --peer-ca-file /does/not/exist", 78, []string{"--peer-ca-file", "no such file"}},
+		{"--zk a:1 --listen 127.0.0.1:0 --peer-ca-file " + unknown, 78, []string{"no certificate", "BEGIN CERTIFICATE"}},
 		{"--zk a:1 --config /does/not/exist", 64, []string{"no such file"}},
 		{"--zk a:1 --promise-window 1ms --listen 127.0.0.1:0", 78, []string{"promise window"}},
 	} {

@@ -1,0 +1,119 @@
+package fleet
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/zk"
+)
+
+func secret() []zk.TokenKey { return []zk.TokenKey{first} }
+
+// owner answers like a gateway of the fleet.
+func owner(t *testing.T, asked *atomic.Int32) http.Handler {
+	keys := keysOf(t, first)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		body, _ := io.ReadAll(r.Body)
+		seal, err := keys.Open(r, body)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Set-Cookie", "a=b")
+		keys.CloseAnswer(seal, 200, w.Header(), body)
+		_, _ = w.Write(body)
+	})
+}
+
+func TestOverTLSAPeerIsWhomItsAuthorityNames(t *testing.T) {
+	var asked atomic.Int32
+	server := httptest.NewTLSServer(owner(t, &asked))
+	defer server.Close()
+	trusted := x509.NewCertPool()
+	trusted.AddCert(server.Certificate())
+	request := func() *Request {
+		return &Request{Address: server.URL, Method: "POST", URI: "/v1/leases/self/heartbeat", Header: http.Header{"Lease-Token": {"t"}, "Cookie": {"c"}},
+			Body: []byte("{}"), Timeout: 5 * time.Second, Seal: Seal{To: "two"}}
+	}
+	for name, c := range map[string]struct {
+		pool *x509.CertPool
+		ok   bool
+	}{"the one that is named": {trusted, true}, "another": {x509.NewCertPool(), false}, "the system's": {nil, false}} {
+		f := New(Options{Secret: secret, Self: func() string { return "one" }, PeerCAs: c.pool})
+		asked.Store(0)
+		answer, err := f.Send(t.Context(), request())
+		var failed *SendError
+		switch {
+		case c.ok && (err != nil || string(answer.Body) != "{}" || answer.Header.Get("Set-Cookie") != "" || asked.Load() != 1):
+			t.Errorf("%s: %+v %v", name, answer, err)
+		case !c.ok && (!errors.As(err, &failed) || failed.Sent || asked.Load() != 0):
+			t.Errorf("%s: %+v, %v after %d requests", name, answer, err, asked.Load())
+		}
+		f.Close()
+	}
+	// Nor does it speak to a port that has no TLS.
+	plain := httptest.NewServer(owner(t, &asked))
+	defer plain.Close()
+	f := New(Options{Secret: secret, Self: func() string { return "one" }})
+	defer f.Close()
+	q := request()
+	q.Address = "https://" + strings.TrimPrefix(plain.URL, "http://")
+	if answer, err := f.Send(t.Context(), q); err == nil || asked.Load() != 0 {
+		t.Errorf("%+v after %d requests", answer, asked.Load())
+	}
+}
+
+func TestConnectionsAreUsedAgain(t *testing.T) {
+	var asked, dialled atomic.Int32
+	server := httptest.NewUnstartedServer(owner(t, &asked))
+	server.Start()
+	defer server.Close()
+	f := New(Options{Secret: secret, Self: func() string { return "one" }})
+	defer f.Close()
+	dial := f.transport.DialContext
+	f.transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		dialled.Add(1)
+		return dial(ctx, network, address)
+	}
+	for range 20 {
+		if _, err := f.Send(t.Context(), &Request{Address: strings.TrimPrefix(server.URL, "http://"), Method: "GET", URI: "/v1/leases/x", Seal: Seal{To: "two"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if asked.Load() != 20 || dialled.Load() != 1 {
+		t.Errorf("%d requests over %d connections", asked.Load(), dialled.Load())
+	}
+}
+
+func TestNothingIsSentBeforeTheSecretIsKnown(t *testing.T) {
+	f := New(Options{Secret: func() []zk.TokenKey { return nil }, Self: func() string { return "" }})
+	defer f.Close()
+	var failed *SendError
+	if _, err := f.Send(t.Context(), &Request{Address: "127.0.0.1:1", Method: "GET", URI: "/"}); !errors.As(err, &failed) || failed.Sent || !errors.Is(err, ErrNoKeys) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAnAddressIsAHostAndAPort(t *testing.T) {
+	for address, want := range map[string]string{
+		"gateway:8080": "http://gateway:8080", "http://gateway:8080": "http://gateway:8080", "https://10.0.0.1:8443": "https://10.0.0.1:8443", "[::1]:8080": "http://[::1]:8080",
+		"gateway": "", "": "", "https://gateway": "", "ftp://gateway:21": "", "https://gateway:8443/path": "", "https://user@gateway:8443": "", "gateway:8080/": "", "gateway:8080?x": "",
+		"https://https://gateway:1": "",
+	} {
+		got, err := BaseURL(address)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q is %q, %v", address, got, err)
+		}
+	}
+}
