@@ -96,7 +96,7 @@ func parseCustom(s string) (*custom, error) {
 		key, value, ok := strings.Cut(field, "=")
 		switch _, twice := given[key]; {
 		case !ok || key != "exclusive" && key != "shared" && key != "foreign-shared":
-			return nil, fmt.Errorf("%q is none of exclusive=..., shared=... and foreign-shared=...", field)
+			return nil, fmt.Errorf("%q is none of exclusive=..., shared=... and foreign-shared=..., the parts of a custom dialect", field)
 		case twice:
 			return nil, fmt.Errorf("%s= is there twice", key)
 		case value == "":
