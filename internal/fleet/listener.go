@@ -1,9 +1,12 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,8 +28,8 @@ type Listener struct {
 	Hear      func(gateway string, news [][]byte)
 	Following func(gateway string, is bool)
 
-	Random rand.Source  // spreads the attempts; nil: the runtime's
-	Logger *slog.Logger // nil: nothing is logged
+	Random func(Peer) rand.Source // spreads the attempts; nil: the runtime's
+	Logger *slog.Logger           // nil: nothing is logged
 
 	mu     sync.Mutex
 	places map[string]string // by address: a gateway that has a new session goes on telling where it was
@@ -59,26 +62,37 @@ func (l *Listener) Run(ctx context.Context) error {
 				streams.Go(func() { l.follow(following, p) })
 			}
 		}
-		for p, cancel := range followed {
+		for _, p := range inOrder(followed) {
 			if !there[p] {
-				cancel()
+				followed[p]()
 				delete(followed, p)
 			}
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			for _, cancel := range followed {
-				cancel()
+			for _, p := range inOrder(followed) {
+				followed[p]()
 			}
 			return nil
 		}
 	}
 }
 
+// inOrder are gateways in the order of their ids, whatever that of a map.
+func inOrder(followed map[Peer]context.CancelFunc) []Peer {
+	return slices.SortedFunc(maps.Keys(followed), func(a, b Peer) int {
+		return cmp.Or(cmp.Compare(a.Gateway, b.Gateway), cmp.Compare(a.Address, b.Address))
+	})
+}
+
 // follow follows one gateway, again and again.
 func (l *Listener) follow(ctx context.Context, p Peer) {
-	pause := zk.NewBackoff(l.Random, firstPause, lastPause)
+	var random rand.Source
+	if l.Random != nil {
+		random = l.Random(p)
+	}
+	pause := zk.NewBackoff(random, firstPause, lastPause)
 	quiet := false // that it cannot be followed has been logged
 	for ctx.Err() == nil {
 		following := false

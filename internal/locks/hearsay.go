@@ -447,8 +447,7 @@ func (m *Manager) tellLoss(e *events.Event, path string, c *recipe.Contender, ow
 		w = &word{ended: true, sure: true, end: p}
 	}
 	runner, _ := m.ownerOf(c.LeaseID.Gateway())
-	certain := w != nil && w.sure || Reason(e.Reason) == ReasonGatewayLeft ||
-		(own != nil || w != nil && w.verdict != nil) && !m.hopesFor(runner)
+	certain := w != nil && w.sure || (own != nil || w != nil && w.verdict != nil) && !m.hopesFor(runner)
 	if c.Ours && c.LeaseID != "" && !certain && m.hopes() {
 		m.holdEnd(e, c.LeaseID, own, c.Ephemeral)
 		return

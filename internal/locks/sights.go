@@ -73,15 +73,22 @@ func (m *Manager) seenHolding(q *queue, c *recipe.Contender, now time.Duration, 
 	if s.held || c.Ours && !c.Unknown && (!m.holdsWhole(q, c) || m.awaitsElsewhere(c)) {
 		return
 	}
+	var others []part // of a lease of several
+	if c.Ours && !c.Unknown && oneOfSeveral(c) {
+		others = m.parts[c.LeaseID].whole()
+		for _, at := range others {
+			if at.q == m.incomplete {
+				return // it is judged when all of its listing is there
+			}
+		}
+	}
 	m.granted(q, c, nil, now)
 	tell := s.holds(now, listed || !m.synced)
 	m.sights[c] = s
 	if tell {
 		m.tellGranted(q, c, nil)
 	}
-	if c.Ours && !c.Unknown && oneOfSeveral(c) { // the last of its contenders to come, or to come first, is that of all
-		for _, at := range m.parts[c.LeaseID].whole() {
-			m.seenHolding(at.q, at.c, now, listed)
-		}
+	for _, at := range others { // the queue that was the last to let it in speaks for all
+		m.seenHolding(at.q, at.c, now, listed)
 	}
 }

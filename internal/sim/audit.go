@@ -68,6 +68,9 @@ func (a *audit) commit(txn *state.Txn) {
 			if ok {
 				touched = append(touched, lock)
 				a.deleted(txn, op, lock)
+				for _, c := range holders(a.live[lock]) {
+					c.glimpsed = c.glimpsed || c.ephemeral // the end of a session goes by its own order, and is told one by one
+				}
 			}
 		case op.Kind == state.TxnSetData && ok:
 			a.wrote(txn, op)

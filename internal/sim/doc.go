@@ -33,6 +33,8 @@
 //   - delay: the place of a lease that has ended did not stay for its lock delay;
 //   - ephemeral: a gateway that has not made it says that an ephemeral lease holds;
 //   - revocation: a holder that was asked in vain still holds when force is due;
+//   - story: two gateways tell of one end with different reasons; or, in good weather, one tells of something that another does not,
+//     or of a lock's holders in another order;
 //   - stuck: when the weather is good again, a lock cannot be had within the time that it may take (3, 4);
 //   - litter: when everybody has left, something remains that nobody sweeps;
 //   - invariant: after an answer, what a manager keeps as things change is not what it would compute from scratch

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -33,6 +34,8 @@ type gateway struct {
 	server  *http.Server
 	peers   *fleet.Fleet
 	busy    atomic.Int64 // requests
+	hub     *events.Hub
+	died    atomic.Bool // it was killed, or left before the end
 	listen  *listener
 	cancel  context.CancelFunc
 	ended   chan struct{} // closed when nothing of it runs any more
@@ -90,13 +93,22 @@ func (w *world) startGateway(number int) *gateway {
 	}
 	collectors := metrics.New("sim")
 	hub := events.New(events.Options{Metrics: collectors})
+	g.hub = hub
 	zookeeper := &store{ZooKeeper: locks.ZooKeeper{Config: config}, observe: g.dials(w.zk.DialerBy("observer", g.name)), random: random(1)}
 	g.manager = locks.New(locks.Options{Store: zookeeper, Root: zk.DefaultRoot, Servers: config.Servers,
 		SessionTimeout: w.timeout, Clock: g.clock, Random: random(2), Metrics: collectors, Events: hub,
-		Registration: locks.Registration{Address: g.name + ":8080", Version: "sim"}})
-	g.peers = fleet.New(fleet.Options{Secret: g.manager.FleetKeys, Self: g.manager.GatewayID, Dial: g.dials(g.dialPeer)})
-	g.api = httpapi.New(httpapi.Options{Locks: g.manager, Fleet: g.peers, Events: hub, Metrics: collectors, Version: "sim", OpenAPI: lockkeeper.OpenAPI})
+		Registration: locks.Registration{Address: g.name + ":8080", Version: "sim"}, Hearsay: true})
+	g.peers = fleet.New(fleet.Options{Secret: g.manager.FleetKeys, Self: g.manager.GatewayID, Dial: g.dials(g.dialBy(asPeer))})
+	ears := fleet.New(fleet.Options{Secret: g.manager.FleetKeys, Self: g.manager.GatewayID, Dial: g.dials(g.dialBy(asEar))})
+	ear := fleet.Listener{Fleet: ears, Peers: func() []fleet.Peer { return httpapi.Others(g.manager.Peers()) }, Changed: g.manager.SourcesChanged,
+		Hear: g.manager.Hear, Following: g.manager.Following,
+		Random: func(p fleet.Peer) rand.Source { return &source{seed: w.plan.Seed, whose: nameOf(g.name, p.Address)} }}
+	g.api = httpapi.New(httpapi.Options{Locks: g.manager, Fleet: g.peers, News: g.manager.News, Events: hub, Metrics: collectors, Version: "sim", OpenAPI: lockkeeper.OpenAPI})
 	g.server = &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == fleet.StreamPath { // no client waits for it
+			g.api.ServeHTTP(rw, r)
+			return
+		}
 		w.answeredBy(r.Header.Get(fleet.Header), g.name)
 		g.busy.Add(1)
 		defer g.busy.Add(-1)
@@ -110,11 +122,18 @@ func (w *world) startGateway(number int) *gateway {
 	var running sync.WaitGroup
 	running.Go(func() { g.err = g.manager.Run(ctx) })
 	running.Go(func() { _ = hub.Run(ctx) })
+	running.Go(func() {
+		_ = ear.Run(ctx)
+		ears.Close()
+	})
 	running.Go(func() { _ = g.server.Serve(g.listen) })
 	go func() {
 		running.Wait()
 		close(g.ended)
 	}()
+	w.mu.Lock()
+	w.lived = append(w.lived, g)
+	w.mu.Unlock()
 	w.trace("%s starts", g.name)
 	return g
 }
@@ -144,13 +163,27 @@ func (w *world) answerer(answer http.Header, asked string) string {
 // asPeer is a gateway's name where it is the client of another gateway.
 func asPeer(gateway string) string { return gateway + " as a peer" }
 
-// dialPeer connects with another gateway.
-func (g *gateway) dialPeer(_ context.Context, _, address string) (net.Conn, error) {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, err
+// asEar is its name where it follows another gateway.
+func asEar(gateway string) string { return gateway + " as an ear" }
+
+// dialBy connects with another gateway.
+func (g *gateway) dialBy(as func(gateway string) string) dialer {
+	return func(_ context.Context, _, address string) (net.Conn, error) {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		return g.w.zk.Network.Dial(as(g.name), host)
 	}
-	return g.w.zk.Network.Dial(asPeer(g.name), host)
+}
+
+// nameOf makes a number of names.
+func nameOf(names ...string) uint64 {
+	h := fnv.New64a()
+	for _, name := range names {
+		_, _ = h.Write([]byte(name + "\x00")) // never fails
+	}
+	return h.Sum64()
 }
 
 // dials connects as a process that may stand still.
@@ -173,6 +206,7 @@ func (g *gateway) kill() {
 	g.w.zk.Network.CutAll(g.w.zk.Network.Links("", g.name))
 	g.w.zk.Network.CutAll(g.w.zk.Network.Links(g.name, ""))
 	g.w.zk.Network.CutAll(g.w.zk.Network.Links(asPeer(g.name), ""))
+	g.w.zk.Network.CutAll(g.w.zk.Network.Links(asEar(g.name), ""))
 	go g.end()
 }
 

@@ -40,6 +40,7 @@ type contender struct {
 	// Of a lease of several locks: the how manieth it is of how many. Of a lock with several contenders for one lease: the same.
 	group, groups, member, members int
 	ephemeral                      bool
+	glimpsed                       bool  // ephemeral: events may have shown it as first while its session's end was told
 	first                          int64 // czxid in the name, of what it replaces; 0 for none
 	czxid                          int64 // of its first node
 	made                           time.Time

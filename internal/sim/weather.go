@@ -211,6 +211,7 @@ func (w *world) strike(f Fault) {
 	case FreezeGateway:
 		links := append(network.Links(g.name, ""), network.Links("", g.name)...)
 		links = append(links, network.Links(asPeer(g.name), "")...)
+		links = append(links, network.Links(asEar(g.name), "")...)
 		thaw := g.listen.freeze()
 		g.clock.Freeze()
 		for _, l := range links {

@@ -81,6 +81,7 @@ type world struct {
 	granted       map[string]time.Time // contenders of which an event has told that they hold
 	forwarded     map[string]string    // who answered a request that was sent on, by its id
 	gateways      []*gateway           // by number; its present life
+	lived         []*gateway           // every life that there was
 	lives         []int
 	clearing      bool // no new requests
 }
@@ -134,6 +135,11 @@ func newWorld(t *testing.T, plan Plan) *world {
 
 // end lets all gateways leave and says what the run has shown.
 func (w *world) end() Outcome {
+	for _, g := range w.lived {
+		if g.isGone() {
+			g.died.Store(true)
+		}
+	}
 	for _, g := range w.gateways {
 		if g.claimEnd() {
 			g.leave()
@@ -143,6 +149,12 @@ func (w *world) end() Outcome {
 		<-g.ended
 	}
 	time.Sleep(time.Minute) // what was cut off comes to its end
+	var stories []story
+	for _, g := range w.lived {
+		<-g.ended
+		stories = append(stories, g.remember())
+	}
+	w.checkStories(stories)
 	w.checkBeliefs()
 	w.checkAudit()
 	w.mu.Lock()

@@ -210,4 +210,10 @@ var Table = []Mutant{
 	{Name: "written-over", Without: "a record that another program has written over had no heartbeats in it", Edits: []Edit{
 		{adopting, "		m.beatenUnread(l, now)\n", "		_ = seen\n"},
 	}},
+	{Name: "hearsay", Without: "nobody waits for the word of the gateway that ran a lease", Edits: []Edit{
+		{"internal/locks/hearsay.go", `if c.Ours && c.LeaseID != "" && !certain && m.hopes() {`, "if certain && false {"},
+	}},
+	{Name: "held-order", Without: "a lock's later events do not wait behind one that is held back", Edits: []Edit{
+		{"internal/locks/heldback.go", "	if m.back.n == 0 || len(m.back.locks[e.Dir]) == 0 {", "	if true {"},
+	}},
 }

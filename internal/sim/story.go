@@ -1,0 +1,160 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"lockkeeper/internal/events"
+)
+
+// telling is one event about a lease, or about another program's contender, as a gateway told it.
+type telling struct {
+	kind, who, lock, mode, reason string
+	foreign                       bool
+}
+
+func (t telling) String() string { return strings.TrimSpace(t.kind + " " + t.who + " " + t.reason) }
+
+// story is what one life of a gateway has told, by lock.
+type story struct {
+	gateway string
+	told    map[string][]telling
+	whole   bool // it lived until the end
+}
+
+// remember keeps what a gateway has told; nothing of it runs any more.
+func (g *gateway) remember() story {
+	s := story{gateway: g.name, told: make(map[string][]telling), whole: !g.died.Load()}
+	for _, e := range g.hub.Recent(events.Filter{Types: events.Types(events.LeaseQueued, events.LeaseGranted, events.LeaseReleased, events.LeaseExpired,
+		events.LeaseCancelled, events.LeaseUnclaimed, events.LeaseRemoved, events.LeaseRevoked)}, events.DefaultRing) {
+		t := telling{kind: e.Type.String(), who: cmp.Or(e.LeaseID, e.Path()), lock: e.Lock, mode: e.Mode, reason: e.Reason, foreign: e.Foreign}
+		if e.Foreign && e.Reason != "" {
+			t.kind, t.reason = events.LeaseRemoved.String(), "removed" // see checkStories
+		}
+		s.told[e.Lock] = append(s.told[e.Lock], t)
+	}
+	return s
+}
+
+// calm are the faults in which every gateway lives, and hears and is heard all the time.
+func (p *Plan) calm() bool {
+	return !slices.ContainsFunc(p.Faults, func(f Fault) bool {
+		switch f.Kind {
+		case CutClients, StallClients, RemoveContender, Revoke:
+			return false
+		}
+		return true
+	})
+}
+
+// checkStories compares what gateways have told: nobody contradicts another one, and where the weather was calm all have told the
+// same of everybody, and of the holders in the same order.
+func (w *world) checkStories(stories []story) {
+	type end struct{ who, lock string }
+	ends := make(map[end]map[string]string) // by reason, the gateway that said so
+	for _, s := range stories {
+		for _, lock := range slices.Sorted(maps.Keys(s.told)) {
+			for _, t := range s.told[lock] {
+				switch t.reason {
+				case "", "unknown", "removed", "gateway_left":
+					continue // what is said by those who have not been told
+				}
+				if t.foreign {
+					continue // it has no gateway that knows: the word of whoever ended it is in time, or not
+				}
+				at := end{t.who, t.lock}
+				if ends[at] == nil {
+					ends[at] = make(map[string]string)
+				}
+				ends[at][t.reason] = s.gateway
+			}
+		}
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(ends), func(a, b end) int { return cmp.Or(cmp.Compare(a.lock, b.lock), cmp.Compare(a.who, b.who)) }) {
+		if len(ends[at]) > 1 {
+			w.violate("story: the end of %s in %s is told as %v", at.who, at.lock, ends[at])
+		}
+	}
+	if !w.plan.calm() {
+		return
+	}
+	stories = slices.DeleteFunc(slices.Clone(stories), func(s story) bool { return !s.whole })
+	for i := range stories {
+		for _, lock := range lockNames {
+			one, other := common(stories[0].told[lock], stories[i].told[lock])
+			one, other = granted(one), granted(other)
+			if diff := cmp.Or(differ(lives(one), lives(other)), differ(turns(one), turns(other))); diff != "" {
+				w.violate("story: of %s %s and %s tell %s", lock, stories[0].gateway, stories[i].gateway, diff)
+			}
+		}
+	}
+}
+
+// granted leaves out the grants of those who left the line at the moment in which they were let in: they hold by the queue's names,
+// and are told so by those who know no better; their own gateway has not granted them anything.
+func granted(list []telling) []telling {
+	left := make(map[string]bool)
+	for _, t := range list {
+		left[t.who] = left[t.who] || t.reason == "cancelled" || t.reason == "wait_elapsed"
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(t telling) bool { return left[t.who] && t.kind == events.LeaseGranted.String() })
+}
+
+// lives is what was told of each, one after the other.
+func lives(list []telling) []telling {
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(a, b telling) int { return strings.Compare(a.who, b.who) })
+	return list
+}
+
+// turns are the exclusive holders' grants and ends in their order. (What happens at one moment to those in line, or to readers, may be
+// told in another order elsewhere: a gateway knows of its own ends a little earlier, and grants its own a little later.)
+func turns(list []telling) []telling {
+	held := make(map[string]bool)
+	return slices.DeleteFunc(slices.Clone(list), func(t telling) bool {
+		if t.kind == events.LeaseGranted.String() {
+			held[t.who] = t.mode == "exclusive"
+		}
+		return !held[t.who]
+	})
+}
+
+// differ says where two lists part, "" when they are the same.
+func differ(one, other []telling) string {
+	for k := range max(len(one), len(other)) {
+		var a, b telling
+		if k < len(one) {
+			a = one[k]
+		}
+		if k < len(other) {
+			b = other[k]
+		}
+		if a != b {
+			return fmt.Sprintf("%q and %q", a, b)
+		}
+	}
+	return ""
+}
+
+// common is what two tell of those of whom both have told that they came: who was there before a gateway is nothing new to it.
+func common(one, other []telling) (a, b []telling) {
+	came := func(list []telling) map[string]bool {
+		set := make(map[string]bool)
+		for _, t := range list {
+			if t.kind == events.LeaseQueued.String() {
+				set[t.who] = true
+			}
+		}
+		return set
+	}
+	both := came(one)
+	in := came(other)
+	maps.DeleteFunc(both, func(who string, _ bool) bool { return !in[who] })
+	keep := func(list []telling) []telling {
+		return slices.DeleteFunc(slices.Clone(list), func(t telling) bool { return !both[t.who] })
+	}
+	return keep(one), keep(other)
+}
