@@ -36,6 +36,13 @@
 // drains. Something is sent every 15 s. An event is encoded once for all who are
 // sent it, with every control character escaped.
 //
+// # Webhooks
+//
+// A secret is shown in the answer that makes it, the value of a header never; a header
+// does not go along when a webhook's address becomes another receiver's, for that would show it.
+// What became of messages is known in parts, by the gateways that deliver them: whoever is asked
+// asks the others, for 3 s at most, and names those that did not answer (webhooks_fleet.go).
+//
 // # Pages
 //
 // The dashboard's handler has paths of its own (pages.go) behind the same guard

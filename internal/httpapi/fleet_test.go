@@ -44,14 +44,14 @@ func secretOf(key string) func() []zk.TokenKey {
 }
 
 // member is a gateway of the fleet with that secret.
-func member(t *testing.T, id, secret string) (*gateway, *logbook) {
+func member(t *testing.T, id, secret string, change ...func(*Options)) (*gateway, *logbook) {
 	t.Helper()
 	book := &logbook{}
 	f := fleet.New(fleet.Options{Secret: secretOf(secret), Self: func() string { return id }})
 	t.Cleanup(f.Close)
-	g := serve(t, func(o *Options) {
+	g := serve(t, append(change, func(o *Options) {
 		o.Fleet, o.Logger = f, slog.New(slog.NewTextHandler(book, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	})
+	})...)
 	g.id = id
 	return g, book
 }

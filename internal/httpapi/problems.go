@@ -32,6 +32,9 @@ const (
 	codeSealRefused      code = "fleet_seal_refused"
 	codeOwnerUnreachable code = "owner_unreachable"
 	codeDraining         code = "draining"
+	codeNoWebhook        code = "webhook_not_found"
+	codeTooManyWebhooks  code = "too_many_webhooks"
+	codeWebhookChanged   code = "webhook_changed"
 	codeNotReady         code = "not_ready"
 	codeNotAlive         code = "not_alive"
 	codeInternal         code = "internal"
@@ -69,6 +72,7 @@ func catalogue() []kind {
 		{code(locks.CodeNotFound), 404, "No such lease", never},
 		{code(locks.CodeNamespaceUnknown), 404, "No such namespace", never},
 		{code(locks.CodeNoContender), 404, "No such contender", never},
+		{codeNoWebhook, 404, "No such webhook", never},
 		{codeMethodNotAllowed, 405, "The path does not have this method", never},
 		{code(locks.CodeCancelled), 408, "The client went away", never},
 		{code(locks.CodeHeldByOther), 409, "Somebody else holds the lock", afterAWhile},
@@ -80,7 +84,9 @@ func catalogue() []kind {
 		{code(locks.CodeHoldReleased), 409, "The hold was released before", never},
 		{code(locks.CodeNotHeld), 409, "The lease is not held", never},
 		{code(locks.CodeNotExclusive), 409, "The lease is not exclusive", never},
+		{codeTooManyWebhooks, 409, "Too many webhooks", never},
 		{code(locks.CodeEnded), 410, "The lease has ended", never},
+		{codeWebhookChanged, 412, "The webhook was changed meanwhile", never},
 		{codeBodyTooLarge, 413, "The body is too large", never},
 		{codeUnsupportedType, 415, "The body is not application/json", never},
 		{codeHostNotAllowed, 421, "The Host is not a name of this gateway", never},

@@ -374,6 +374,8 @@ func TestEveryOperationWithFieldsTellsTheirNames(t *testing.T) {
 		"GetLease": new(leaseForm), "GetLeaseSelf": new(leaseForm), "Heartbeat": new(heartbeatForm),
 		"HeartbeatSelf": new(heartbeatForm), "HeartbeatMany": new(heartbeatsForm), "ListLeases": new(leasesForm),
 		"ListLocks": new(locksForm), "GetLock": new(lockForm),
+		"CreateWebhook": new(changeForm), "UpdateWebhook": new(changeForm), "RotateWebhook": new(rotateForm), "ReplayWebhook": new(replayForm),
+		"ListWebhookAttempts": new(limitForm), "ListWebhookDeadLetters": new(limitForm),
 		"WatchEvents": new(watchForm), "WatchEventsSocket": &watchForm{socket: true},
 	}
 	for path, item := range spec.Doc.Paths.Map() {

@@ -47,6 +47,16 @@ func routeTable() []route {
 		{operation: "Reap", method: "POST", pattern: "/v1/locks/{lock}/reap", handle: (*exchange).reap},
 		{operation: "Revoke", method: "POST", pattern: "/v1/locks/{lock}/revoke", handle: (*exchange).revoke},
 		{operation: "ListNamespaces", method: "GET", pattern: "/v1/namespaces", handle: (*exchange).listNamespaces},
+		{operation: "ListWebhooks", method: "GET", pattern: "/v1/webhooks", handle: (*exchange).listWebhooks},
+		{operation: "CreateWebhook", method: "POST", pattern: "/v1/webhooks", handle: (*exchange).createWebhook},
+		{operation: "DeleteWebhook", method: "DELETE", pattern: "/v1/webhooks/{id}", handle: (*exchange).deleteWebhook},
+		{operation: "GetWebhook", method: "GET", pattern: "/v1/webhooks/{id}", handle: (*exchange).getWebhook},
+		{operation: "UpdateWebhook", method: "PATCH", pattern: "/v1/webhooks/{id}", handle: (*exchange).updateWebhook},
+		{operation: "ListWebhookAttempts", method: "GET", pattern: "/v1/webhooks/{id}/attempts", handle: (*exchange).listWebhookAttempts},
+		{operation: "ListWebhookDeadLetters", method: "GET", pattern: "/v1/webhooks/{id}/dead-letters", handle: (*exchange).listWebhookDeadLetters},
+		{operation: "ReplayWebhook", method: "POST", pattern: "/v1/webhooks/{id}/replay", handle: (*exchange).replayWebhook},
+		{operation: "RotateWebhook", method: "POST", pattern: "/v1/webhooks/{id}/rotate", handle: (*exchange).rotateWebhook},
+		{operation: "TestWebhook", method: "POST", pattern: "/v1/webhooks/{id}/test", handle: (*exchange).testWebhook},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/httpapi/apitest"
 )
 
@@ -47,12 +48,18 @@ func TestTheRoutesAndTheSpecificationAgree(t *testing.T) {
 }
 
 func TestHeadWorksWhereverGetDoes(t *testing.T) {
-	g := serve(t)
+	_, with := withWebhooks(t, newShelf())
+	g := serve(t, with)
+	hook := read[api.Webhook](t, g.send(t, "POST", "/v1/webhooks?url=http://127.0.0.1:9/")).ID
 	for _, r := range routeTable() {
 		if r.method != http.MethodGet || strings.HasPrefix(r.pattern, "/v1/events") { // streams: events_test.go
 			continue
 		}
-		path := strings.NewReplacer("{lock}", "deploy", "{id}", someID).Replace(r.pattern)
+		id := someID
+		if strings.HasPrefix(r.pattern, "/v1/webhooks") {
+			id = hook
+		}
+		path := strings.NewReplacer("{lock}", "deploy", "{id}", id).Replace(r.pattern)
 		status := 200
 		switch r.operation {
 		case "GetFence":

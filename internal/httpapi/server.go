@@ -65,10 +65,12 @@ const DefaultMaxWaiting = 20_000
 
 // Options configure a Server.
 type Options struct {
-	Locks   Locks
-	Events  *events.Hub      // what the streams tell; nil: they are 404
-	Pages   http.Handler     // the dashboard; nil: its paths are 404. See mountPages
-	Metrics *metrics.Metrics // nil: none are kept
+	Locks  Locks
+	Events *events.Hub // what the streams tell; nil: they are 404
+	// Webhooks are who is told of ends; nil: their paths are 404.
+	Webhooks Webhooks
+	Pages    http.Handler     // the dashboard; nil: its paths are 404. See mountPages
+	Metrics  *metrics.Metrics // nil: none are kept
 	// News is what the other gateways are told, as locks.Manager.News gives it; nil: nothing.
 	News  func(since string) (news [][]byte, at string, more <-chan struct{})
 	Fleet *fleet.Fleet // the other gateways; nil: nothing is sent on, and what they send is refused
@@ -88,6 +90,7 @@ type Options struct {
 type Server struct {
 	locks      Locks
 	events     *events.Hub
+	webhooks   Webhooks
 	pages      http.Handler
 	metrics    *metrics.Metrics
 	fleet      *fleet.Fleet
@@ -124,6 +127,7 @@ func New(o Options) *Server {
 	s := &Server{
 		locks:         o.Locks,
 		events:        o.Events,
+		webhooks:      o.Webhooks,
 		pages:         o.Pages,
 		metrics:       o.Metrics,
 		fleet:         o.Fleet,

@@ -111,6 +111,7 @@ type receiver struct {
 	until    time.Time
 	timer    *time.Timer
 	attempts []Attempt // the newest last
+	failing  time.Time // since when no message of it was delivered, though it was tried; zero: the last one was
 }
 
 // NewCourier makes a courier that has nothing to do. Close it.
@@ -362,6 +363,12 @@ func (c *Courier) attempt(r *receiver, ln *lane, l *letter, to *Subscription, m 
 		c.opt.Metrics.WebhookAttempt(a.Result.String())
 	}
 	r.remember(a)
+	switch {
+	case a.Result == Delivered:
+		r.failing = time.Time{}
+	case r.failing.IsZero():
+		r.failing = a.At
+	}
 	r.sending--
 	ln.sending = false
 	c.judge(r, ln, l, &a)

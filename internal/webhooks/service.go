@@ -296,8 +296,21 @@ func (s *Service) List() []*Subscription {
 	return slices.Clone(s.inForce.subscriptions)
 }
 
+// Known is nil when List and Get tell the truth: until a first snapshot is in force nothing is known.
+func (s *Service) Known() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inForce == nil || s.inForce.unchecked {
+		return ErrUnavailable
+	}
+	return nil
+}
+
 // Get is one of them.
 func (s *Service) Get(id string) (*Subscription, error) {
+	if err := s.Known(); err != nil {
+		return nil, err
+	}
 	for _, sub := range s.List() {
 		if sub.ID == id {
 			return sub, nil
@@ -369,14 +382,17 @@ func (s *Service) Rotate(ctx context.Context, id string, overlap time.Duration) 
 	return sub, fresh, err
 }
 
-// Delete removes a subscription, and what waits for it. Repeated: ErrNotFound.
-func (s *Service) Delete(ctx context.Context, id string) error {
+// Delete removes a subscription, and what waits for it. version is the one that was looked at; -1: whatever
+// it is. Repeated: ErrNotFound.
+func (s *Service) Delete(ctx context.Context, id string, version int32) error {
 	return s.change(ctx, id, func(_ *snapshot, old *Subscription, lost bool) (*zk.Op, error) {
 		switch {
 		case old == nil && lost:
 			return nil, nil
 		case old == nil:
 			return nil, ErrNotFound
+		case version >= 0 && old.Version != version:
+			return nil, ErrConflict
 		}
 		return &zk.Op{Kind: zk.OpDelete, Path: s.parent() + "/" + id, Version: old.Version}, nil
 	})

@@ -227,10 +227,10 @@ func TestASubscriptionLivesInZooKeeper(t *testing.T) {
 		if err != nil || fresh == sub.Secrets[0] || len(rotated.Secrets) != 2 || rotated.Description != "changed" {
 			t.Errorf("%+v, %v", rotated, err)
 		}
-		if err := b.services[1].Delete(t.Context(), sub.ID); err != nil {
+		if err := b.services[1].Delete(t.Context(), sub.ID, -1); err != nil {
 			t.Error(err)
 		}
-		if err := b.services[0].Delete(t.Context(), sub.ID); !errors.Is(err, ErrNotFound) {
+		if err := b.services[0].Delete(t.Context(), sub.ID, -1); !errors.Is(err, ErrNotFound) {
 			t.Errorf("a second removal: %v", err)
 		}
 		if list := b.services[0].List(); len(list) != 0 {
@@ -450,7 +450,7 @@ func TestChangesWhoseAnswersAreLost(t *testing.T) {
 				t.Errorf("persisted %v: an update whose answer was lost: %v", persisted, err)
 			}
 			once()
-			if err := s.Delete(t.Context(), sub.ID); err != nil || len(s.List()) != 0 {
+			if err := s.Delete(t.Context(), sub.ID, -1); err != nil || len(s.List()) != 0 {
 				t.Errorf("persisted %v: a removal whose answer was lost: %v, %d left", persisted, err, len(s.List()))
 			}
 		})

@@ -300,10 +300,13 @@ const (
 	ProblemCodeTooManyLeases        ProblemCode = "too_many_leases"
 	ProblemCodeTooManyStreams       ProblemCode = "too_many_streams"
 	ProblemCodeTooManyWaiting       ProblemCode = "too_many_waiting"
+	ProblemCodeTooManyWebhooks      ProblemCode = "too_many_webhooks"
 	ProblemCodeUnknownField         ProblemCode = "unknown_field"
 	ProblemCodeUnsupportedMediaType ProblemCode = "unsupported_media_type"
 	ProblemCodeUpgradeRequired      ProblemCode = "upgrade_required"
 	ProblemCodeWaitElapsed          ProblemCode = "wait_elapsed"
+	ProblemCodeWebhookChanged       ProblemCode = "webhook_changed"
+	ProblemCodeWebhookNotFound      ProblemCode = "webhook_not_found"
 	ProblemCodeZookeeperUnavailable ProblemCode = "zookeeper_unavailable"
 )
 
@@ -388,6 +391,8 @@ func (e ProblemCode) Valid() bool {
 		return true
 	case ProblemCodeTooManyWaiting:
 		return true
+	case ProblemCodeTooManyWebhooks:
+		return true
 	case ProblemCodeUnknownField:
 		return true
 	case ProblemCodeUnsupportedMediaType:
@@ -395,6 +400,10 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeUpgradeRequired:
 		return true
 	case ProblemCodeWaitElapsed:
+		return true
+	case ProblemCodeWebhookChanged:
+		return true
+	case ProblemCodeWebhookNotFound:
 		return true
 	case ProblemCodeZookeeperUnavailable:
 		return true
@@ -475,6 +484,60 @@ const (
 func (e StatusStatus) Valid() bool {
 	switch e {
 	case Ok:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WebhookAttemptResult.
+const (
+	WebhookAttemptResultDelivered WebhookAttemptResult = "delivered"
+	WebhookAttemptResultFailed    WebhookAttemptResult = "failed"
+	WebhookAttemptResultGone      WebhookAttemptResult = "gone"
+)
+
+// Valid indicates whether the value is a known member of the WebhookAttemptResult enum.
+func (e WebhookAttemptResult) Valid() bool {
+	switch e {
+	case WebhookAttemptResultDelivered:
+		return true
+	case WebhookAttemptResultFailed:
+		return true
+	case WebhookAttemptResultGone:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WebhookEventType.
+const (
+	WebhookEventTypeLeaseCancelled WebhookEventType = "lease.cancelled"
+	WebhookEventTypeLeaseExpired   WebhookEventType = "lease.expired"
+	WebhookEventTypeLeaseReleased  WebhookEventType = "lease.released"
+	WebhookEventTypeLeaseRemoved   WebhookEventType = "lease.removed"
+	WebhookEventTypeLeaseRevoked   WebhookEventType = "lease.revoked"
+	WebhookEventTypeLeaseUnclaimed WebhookEventType = "lease.unclaimed"
+	WebhookEventTypeLockDestroyed  WebhookEventType = "lock.destroyed"
+)
+
+// Valid indicates whether the value is a known member of the WebhookEventType enum.
+func (e WebhookEventType) Valid() bool {
+	switch e {
+	case WebhookEventTypeLeaseCancelled:
+		return true
+	case WebhookEventTypeLeaseExpired:
+		return true
+	case WebhookEventTypeLeaseReleased:
+		return true
+	case WebhookEventTypeLeaseRemoved:
+		return true
+	case WebhookEventTypeLeaseRevoked:
+		return true
+	case WebhookEventTypeLeaseUnclaimed:
+		return true
+	case WebhookEventTypeLockDestroyed:
 		return true
 	default:
 		return false
@@ -822,6 +885,31 @@ type CustomNames struct {
 	//
 	// Example: {id}-R-
 	Shared string `json:"shared,omitempty"`
+}
+
+// DeadLetter defines model for DeadLetter.
+type DeadLetter struct {
+	// MessageID The `webhook-id` of a message, the same each time it is sent.
+	MessageID MessageID `json:"message_id"`
+
+	// Time When it was given up.
+	Time     time.Time `json:"time"`
+	Attempts int       `json:"attempts"`
+
+	// Error Of the last try.
+	Error string `json:"error"`
+
+	// Event What a message tells.
+	Event WebhookEvent `json:"event"`
+
+	// GatewayID Who keeps it.
+	GatewayID string `json:"gateway_id,omitempty"`
+}
+
+// DeadLetterList defines model for DeadLetterList.
+type DeadLetterList struct {
+	Items     []DeadLetter       `json:"items"`
+	Unreached []UnreachedGateway `json:"unreached,omitempty"`
 }
 
 // DestroyAnswer defines model for DestroyAnswer.
@@ -1302,6 +1390,9 @@ type LockName = string
 // `delayed`: let go, and kept for the lock delay of who held it last.
 type LockState string
 
+// MessageID The `webhook-id` of a message, the same each time it is sent.
+type MessageID = string
+
 // Metadata defines model for Metadata.
 type Metadata = string
 
@@ -1343,6 +1434,11 @@ type NamespaceList struct {
 
 // NewLockName The name of a lock that can be taken.
 type NewLockName = string
+
+// Overlap A span with a unit, 0s to 168h.
+//
+// Example: 48h
+type Overlap = string
 
 // Owner defines model for Owner.
 type Owner = string
@@ -1459,6 +1555,18 @@ type Reason string
 // ReasonText defines model for ReasonText.
 type ReasonText = string
 
+// ReplayRequest defines model for ReplayRequest.
+type ReplayRequest struct {
+	// MessageID The `webhook-id` of a message, the same each time it is sent.
+	MessageID MessageID `json:"message_id,omitempty"`
+}
+
+// Replayed defines model for Replayed.
+type Replayed struct {
+	Replayed  int                `json:"replayed"`
+	Unreached []UnreachedGateway `json:"unreached,omitempty"`
+}
+
 // Rev An opaque mark of the visible state, for `since`.
 type Rev = string
 
@@ -1488,6 +1596,14 @@ type RevokeRequested struct {
 
 	// ForceInMS The lease ends when this is over. Left out when nobody is forced.
 	ForceInMS *int64 `json:"force_in_ms,omitempty"`
+}
+
+// RotateRequest defines model for RotateRequest.
+type RotateRequest struct {
+	// Overlap A span with a unit, 0s to 168h.
+	//
+	// Example: 48h
+	Overlap Overlap `json:"overlap,omitempty"`
 }
 
 // Settings What a lock's semaphore leases keep to.
@@ -1551,6 +1667,12 @@ type Unreached struct {
 	Detail    string    `json:"detail"`
 }
 
+// UnreachedGateway A gateway that was not asked or did not answer. What it knows is missing.
+type UnreachedGateway struct {
+	GatewayID string `json:"gateway_id"`
+	Detail    string `json:"detail"`
+}
+
 // UpdateRequest defines model for UpdateRequest.
 type UpdateRequest struct {
 	Metadata *Metadata `json:"metadata,omitempty"`
@@ -1572,6 +1694,204 @@ type WantedLock struct {
 	NS      Namespace   `json:"ns,omitempty"`
 	Permits Permits     `json:"permits,omitempty"`
 }
+
+// Webhook Who is told what. Empty `events` are all types.
+type Webhook struct {
+	ID WebhookID `json:"id"`
+
+	// URL http:// or https://, without a user. It is shown to everyone who can look.
+	//
+	// Example: https://example.com/hooks/locks
+	URL WebhookURL `json:"url"`
+
+	// Secret What messages are signed with: in the answer that made it, and nowhere else.
+	Secret string `json:"secret,omitempty"`
+
+	// OldSecretUntil Until when messages are signed with the secret before, too.
+	OldSecretUntil *time.Time `json:"old_secret_until,omitempty"`
+	Events         []string   `json:"events"`
+
+	// NS A name in which `*` stands for any characters. All, where it is left out or empty.
+	//
+	// Example: deploy:*
+	NS WebhookGlob `json:"ns,omitempty"`
+
+	// Locks A name in which `*` stands for any characters. All, where it is left out or empty.
+	//
+	// Example: deploy:*
+	Locks       WebhookGlob        `json:"locks,omitempty"`
+	Description WebhookDescription `json:"description,omitempty"`
+	Enabled     bool               `json:"enabled"`
+
+	// DisabledReason Why it is not enabled, when nobody has said so: the receiver answered 410.
+	DisabledReason string `json:"disabled_reason,omitempty"`
+
+	// Headers The names of those that are sent along.
+	Headers []string `json:"headers"`
+
+	// Ca Certificates in PEM.
+	Ca      WebhookCA `json:"ca,omitempty"`
+	Created time.Time `json:"created"`
+
+	// Deliveries What is known of its deliveries, at all gateways that could be asked. Not in answers to changes.
+	Deliveries *WebhookDeliveries `json:"deliveries,omitempty"`
+}
+
+// WebhookAttempt One try.
+type WebhookAttempt struct {
+	Time time.Time `json:"time"`
+
+	// MessageID The `webhook-id` of a message, the same each time it is sent.
+	MessageID MessageID `json:"message_id"`
+
+	// Type Of the message.
+	Type string `json:"type"`
+	NS   string `json:"ns,omitempty"`
+	Lock string `json:"lock,omitempty"`
+
+	// Try Of this message, from 1.
+	Try int `json:"try"`
+
+	// Result `gone`: 410, which disables the webhook.
+	Result WebhookAttemptResult `json:"result"`
+
+	// Status What the receiver answered. Left out where it did not.
+	Status int `json:"status,omitempty"`
+
+	// Error What went wrong.
+	Error string `json:"error,omitempty"`
+
+	// Answer The first bytes of the answer.
+	Answer string `json:"answer,omitempty"`
+	TookMS int64  `json:"took_ms"`
+
+	// RetryAfterMS What the receiver asked for.
+	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
+
+	// GatewayID Who tried.
+	GatewayID string `json:"gateway_id,omitempty"`
+}
+
+// WebhookAttemptResult `gone`: 410, which disables the webhook.
+type WebhookAttemptResult string
+
+// WebhookAttemptList defines model for WebhookAttemptList.
+type WebhookAttemptList struct {
+	Items     []WebhookAttempt   `json:"items"`
+	Unreached []UnreachedGateway `json:"unreached,omitempty"`
+}
+
+// WebhookCA Certificates in PEM.
+type WebhookCA = string
+
+// WebhookDeliveries What is known of its deliveries, at all gateways that could be asked. Not in answers to changes.
+type WebhookDeliveries struct {
+	// Waiting Messages that have not been delivered yet.
+	Waiting     int `json:"waiting"`
+	DeadLetters int `json:"dead_letters"`
+
+	// FailingSince Since when no try has succeeded. Left out while the last one did.
+	FailingSince *time.Time         `json:"failing_since,omitempty"`
+	Unreached    []UnreachedGateway `json:"unreached,omitempty"`
+}
+
+// WebhookDescription defines model for WebhookDescription.
+type WebhookDescription = string
+
+// WebhookEvent What a message tells.
+type WebhookEvent struct {
+	Type    string    `json:"type"`
+	Time    time.Time `json:"time"`
+	NS      string    `json:"ns"`
+	Lock    string    `json:"lock"`
+	LeaseID string    `json:"lease_id,omitempty"`
+
+	// Program Of another program's contender.
+	Program string `json:"program,omitempty"`
+	Znode   string `json:"znode,omitempty"`
+	Owner   string `json:"owner,omitempty"`
+	Mode    string `json:"mode,omitempty"`
+
+	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
+	FencingToken FencingToken `json:"fencing_token,omitempty"`
+	Reason       string       `json:"reason,omitempty"`
+	Detail       string       `json:"detail,omitempty"`
+	Gateway      string       `json:"gateway,omitempty"`
+}
+
+// WebhookEventType A way in which a lock is let go.
+type WebhookEventType string
+
+// WebhookGlob A name in which `*` stands for any characters. All, where it is left out or empty.
+//
+// Example: deploy:*
+type WebhookGlob = string
+
+// WebhookID defines model for WebhookID.
+type WebhookID = string
+
+// WebhookList defines model for WebhookList.
+type WebhookList struct {
+	Items     []Webhook          `json:"items"`
+	Unreached []UnreachedGateway `json:"unreached,omitempty"`
+}
+
+// WebhookPatch defines model for WebhookPatch.
+type WebhookPatch struct {
+	// Ca Certificates in PEM.
+	Ca          WebhookCA          `json:"ca,omitempty"`
+	Description WebhookDescription `json:"description,omitempty"`
+	Enabled     *bool              `json:"enabled,omitempty"`
+	Events      []WebhookEventType `json:"events,omitempty"`
+	Headers     map[string]*string `json:"headers,omitempty"`
+
+	// Locks A name in which `*` stands for any characters. All, where it is left out or empty.
+	//
+	// Example: deploy:*
+	Locks WebhookGlob `json:"locks,omitempty"`
+
+	// NS A name in which `*` stands for any characters. All, where it is left out or empty.
+	//
+	// Example: deploy:*
+	NS WebhookGlob `json:"ns,omitempty"`
+
+	// URL http:// or https://, without a user. It is shown to everyone who can look.
+	//
+	// Example: https://example.com/hooks/locks
+	URL WebhookURL `json:"url,omitempty"`
+}
+
+// WebhookRequest `url` has to be given, here or in the query.
+type WebhookRequest struct {
+	// Ca Certificates in PEM.
+	Ca          WebhookCA          `json:"ca,omitempty"`
+	Description WebhookDescription `json:"description,omitempty"`
+	Enabled     *bool              `json:"enabled,omitempty"`
+	Events      []WebhookEventType `json:"events,omitempty"`
+
+	// Headers Sent with each message, 2 KiB in all. Their values are not shown again.
+	Headers map[string]string `json:"headers,omitempty"`
+
+	// Locks A name in which `*` stands for any characters. All, where it is left out or empty.
+	//
+	// Example: deploy:*
+	Locks WebhookGlob `json:"locks,omitempty"`
+
+	// NS A name in which `*` stands for any characters. All, where it is left out or empty.
+	//
+	// Example: deploy:*
+	NS WebhookGlob `json:"ns,omitempty"`
+
+	// URL http:// or https://, without a user. It is shown to everyone who can look.
+	//
+	// Example: https://example.com/hooks/locks
+	URL WebhookURL `json:"url,omitempty"`
+}
+
+// WebhookURL http:// or https://, without a user. It is shown to everyone who can look.
+//
+// Example: https://example.com/hooks/locks
+type WebhookURL = string
 
 // ZooKeeperInfo defines model for ZooKeeperInfo.
 type ZooKeeperInfo struct {
@@ -1678,6 +1998,9 @@ type HoldReleaseParam = Hold
 // IdempotencyKeyParam defines model for IdempotencyKeyParam.
 type IdempotencyKeyParam = string
 
+// IfMatchParam defines model for IfMatchParam.
+type IfMatchParam = string
+
 // LastEventIDParam Opaque. Names an event's place in the order of one gateway process.
 type LastEventIDParam = EventID
 
@@ -1719,6 +2042,9 @@ type LockStateFilterParam string
 // LocksParam defines model for LocksParam.
 type LocksParam = []NewLockName
 
+// MessageIDParam The `webhook-id` of a message, the same each time it is sent.
+type MessageIDParam = MessageID
+
 // MetadataParam defines model for MetadataParam.
 type MetadataParam = Metadata
 
@@ -1732,6 +2058,11 @@ type NamespaceParam = Namespace
 //
 // Example: 1m30s
 type OlderThanParam = Duration
+
+// OverlapParam A span with a unit, 0s to 168h.
+//
+// Example: 48h
+type OverlapParam = Overlap
 
 // OwnerFilterParam defines model for OwnerFilterParam.
 type OwnerFilterParam = Owner
@@ -1779,6 +2110,36 @@ type TTLParam = TTL
 // VerifyParam defines model for VerifyParam.
 type VerifyParam = bool
 
+// WebhookCAParam Certificates in PEM.
+type WebhookCAParam = WebhookCA
+
+// WebhookDescriptionParam defines model for WebhookDescriptionParam.
+type WebhookDescriptionParam = WebhookDescription
+
+// WebhookEnabledParam defines model for WebhookEnabledParam.
+type WebhookEnabledParam = bool
+
+// WebhookEventsParam defines model for WebhookEventsParam.
+type WebhookEventsParam = []WebhookEventType
+
+// WebhookLocksParam A name in which `*` stands for any characters. All, where it is left out or empty.
+//
+// Example: deploy:*
+type WebhookLocksParam = WebhookGlob
+
+// WebhookNSParam A name in which `*` stands for any characters. All, where it is left out or empty.
+//
+// Example: deploy:*
+type WebhookNSParam = WebhookGlob
+
+// WebhookPathParam defines model for WebhookPathParam.
+type WebhookPathParam = WebhookID
+
+// WebhookURLParam http:// or https://, without a user. It is shown to everyone who can look.
+//
+// Example: https://example.com/hooks/locks
+type WebhookURLParam = WebhookURL
+
 // BadRequest RFC 9457.
 type BadRequest = Problem
 
@@ -1805,6 +2166,9 @@ type MisdirectedRequest = Problem
 
 // NotFound RFC 9457.
 type NotFound = Problem
+
+// Precondition RFC 9457.
+type Precondition = Problem
 
 // TooLarge RFC 9457.
 type TooLarge = Problem
@@ -2376,6 +2740,87 @@ type RevokeParams struct {
 	ForceAfter *ForceAfterParam `form:"force_after,omitempty" json:"force_after,omitempty"`
 }
 
+// CreateWebhookParams defines parameters for CreateWebhook.
+type CreateWebhookParams struct {
+	// URL Where to. May be in the body instead, as all that follow may.
+	URL *WebhookURLParam `form:"url,omitempty" json:"url,omitempty"`
+
+	// Events Types, with commas between. In the body an array.
+	Events *WebhookEventsParam `form:"events,omitempty" json:"events,omitempty"`
+
+	// NS Namespaces.
+	NS *WebhookNSParam `form:"ns,omitempty" json:"ns,omitempty"`
+
+	// Locks Names of locks.
+	Locks *WebhookLocksParam `form:"locks,omitempty" json:"locks,omitempty"`
+
+	// Description For people.
+	Description *WebhookDescriptionParam `form:"description,omitempty" json:"description,omitempty"`
+
+	// Enabled Whether messages are sent.
+	Enabled *WebhookEnabledParam `form:"enabled,omitempty" json:"enabled,omitempty"`
+
+	// Ca Certificates in PEM that the receiver's has to be signed by. The system's where none are given.
+	Ca *WebhookCAParam `form:"ca,omitempty" json:"ca,omitempty"`
+}
+
+// DeleteWebhookParams defines parameters for DeleteWebhook.
+type DeleteWebhookParams struct {
+	// IfMatch The `ETag` of what was looked at, or `*`. When the webhook has changed since, nothing is done (412).
+	IfMatch *IfMatchParam `json:"If-Match,omitempty"`
+}
+
+// UpdateWebhookParams defines parameters for UpdateWebhook.
+type UpdateWebhookParams struct {
+	// URL Where to. May be in the body instead, as all that follow may.
+	URL *WebhookURLParam `form:"url,omitempty" json:"url,omitempty"`
+
+	// Events Types, with commas between. In the body an array.
+	Events *WebhookEventsParam `form:"events,omitempty" json:"events,omitempty"`
+
+	// NS Namespaces.
+	NS *WebhookNSParam `form:"ns,omitempty" json:"ns,omitempty"`
+
+	// Locks Names of locks.
+	Locks *WebhookLocksParam `form:"locks,omitempty" json:"locks,omitempty"`
+
+	// Description For people.
+	Description *WebhookDescriptionParam `form:"description,omitempty" json:"description,omitempty"`
+
+	// Enabled Whether messages are sent.
+	Enabled *WebhookEnabledParam `form:"enabled,omitempty" json:"enabled,omitempty"`
+
+	// Ca Certificates in PEM that the receiver's has to be signed by. The system's where none are given.
+	Ca *WebhookCAParam `form:"ca,omitempty" json:"ca,omitempty"`
+
+	// IfMatch The `ETag` of what was looked at, or `*`. When the webhook has changed since, nothing is done (412).
+	IfMatch *IfMatchParam `json:"If-Match,omitempty"`
+}
+
+// ListWebhookAttemptsParams defines parameters for ListWebhookAttempts.
+type ListWebhookAttemptsParams struct {
+	// Limit Items on a page.
+	Limit *LimitParam `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// ListWebhookDeadLettersParams defines parameters for ListWebhookDeadLetters.
+type ListWebhookDeadLettersParams struct {
+	// Limit Items on a page.
+	Limit *LimitParam `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// ReplayWebhookParams defines parameters for ReplayWebhook.
+type ReplayWebhookParams struct {
+	// MessageID The one to send. All, where it is left out. May be in the body instead.
+	MessageID *MessageIDParam `form:"message_id,omitempty" json:"message_id,omitempty"`
+}
+
+// RotateWebhookParams defines parameters for RotateWebhook.
+type RotateWebhookParams struct {
+	// Overlap How long the secret before goes on signing, 0s to 168h. May be in the body instead.
+	Overlap *OverlapParam `form:"overlap,omitempty" json:"overlap,omitempty"`
+}
+
 // HeartbeatManyJSONRequestBody defines body for HeartbeatMany for application/json ContentType.
 type HeartbeatManyJSONRequestBody = HeartbeatsRequest
 
@@ -2414,6 +2859,18 @@ type ReapJSONRequestBody = ReapRequest
 
 // RevokeJSONRequestBody defines body for Revoke for application/json ContentType.
 type RevokeJSONRequestBody = RevokeRequest
+
+// CreateWebhookJSONRequestBody defines body for CreateWebhook for application/json ContentType.
+type CreateWebhookJSONRequestBody = WebhookRequest
+
+// UpdateWebhookJSONRequestBody defines body for UpdateWebhook for application/json ContentType.
+type UpdateWebhookJSONRequestBody = WebhookPatch
+
+// ReplayWebhookJSONRequestBody defines body for ReplayWebhook for application/json ContentType.
+type ReplayWebhookJSONRequestBody = ReplayRequest
+
+// RotateWebhookJSONRequestBody defines body for RotateWebhook for application/json ContentType.
+type RotateWebhookJSONRequestBody = RotateRequest
 
 // AsLease returns the union data inside the AcquireSeveral200JSONResponseBody as a Lease
 func (t AcquireSeveral200JSONResponseBody) AsLease() (Lease, error) {
@@ -3145,6 +3602,130 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/namespaces (the `ListNamespaces` operationId).
 	ListNamespaces(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListWebhooks The webhooks.
+	//
+	// All of them, the oldest first, with what is known of their deliveries at all gateways. No answer but those that make one shows a
+	// secret, and none the value of a header.
+	//
+	// Corresponds with GET /v1/webhooks (the `ListWebhooks` operationId).
+	ListWebhooks(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateWebhookWithBody Subscribe to the ends of leases.
+	//
+	// From this answer on each lease that lets go of a matching lock is told to `url`, at least once: docs/webhooks.md says how to verify
+	// and what is guaranteed. The answer holds the signing secret, which is not shown again. After an answer that did not arrive look at the
+	// list: a repeat makes another webhook. Where `enabled` is left out it is true.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/webhooks (the `CreateWebhook` operationId).
+	CreateWebhookWithBody(ctx context.Context, params *CreateWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateWebhook Subscribe to the ends of leases.
+	//
+	// From this answer on each lease that lets go of a matching lock is told to `url`, at least once: docs/webhooks.md says how to verify
+	// and what is guaranteed. The answer holds the signing secret, which is not shown again. After an answer that did not arrive look at the
+	// list: a repeat makes another webhook. Where `enabled` is left out it is true.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/webhooks (the `CreateWebhook` operationId).
+	CreateWebhook(ctx context.Context, params *CreateWebhookParams, body CreateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteWebhook Remove a webhook.
+	//
+	// What waits for it is forgotten, and so are its dead letters.
+	//
+	// Corresponds with DELETE /v1/webhooks/{id} (the `DeleteWebhook` operationId).
+	DeleteWebhook(ctx context.Context, id WebhookPathParam, params *DeleteWebhookParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetWebhook A webhook.
+	//
+	// Corresponds with GET /v1/webhooks/{id} (the `GetWebhook` operationId).
+	GetWebhook(ctx context.Context, id WebhookPathParam, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateWebhookWithBody Change a webhook.
+	//
+	// What is given is changed; an empty one is removed. `headers` sets each that it names and removes those that are `null`. An address on
+	// another host, port or scheme does not take headers along, whose values are not to be had again: set or remove each of them in the same request.
+	// `enabled: true` also enables one that its receiver has disabled (410). What waits for one that is disabled becomes dead letters.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /v1/webhooks/{id} (the `UpdateWebhook` operationId).
+	UpdateWebhookWithBody(ctx context.Context, id WebhookPathParam, params *UpdateWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateWebhook Change a webhook.
+	//
+	// What is given is changed; an empty one is removed. `headers` sets each that it names and removes those that are `null`. An address on
+	// another host, port or scheme does not take headers along, whose values are not to be had again: set or remove each of them in the same request.
+	// `enabled: true` also enables one that its receiver has disabled (410). What waits for one that is disabled becomes dead letters.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /v1/webhooks/{id} (the `UpdateWebhook` operationId).
+	UpdateWebhook(ctx context.Context, id WebhookPathParam, params *UpdateWebhookParams, body UpdateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListWebhookAttempts What was tried lately.
+	//
+	// The newest first. Each gateway remembers its last 100 of each webhook, until it ends.
+	//
+	// Corresponds with GET /v1/webhooks/{id}/attempts (the `ListWebhookAttempts` operationId).
+	ListWebhookAttempts(ctx context.Context, id WebhookPathParam, params *ListWebhookAttemptsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListWebhookDeadLetters Messages that had their last try.
+	//
+	// The oldest first. They are kept in the outbox until they are replayed or the webhook is removed.
+	//
+	// Corresponds with GET /v1/webhooks/{id}/dead-letters (the `ListWebhookDeadLetters` operationId).
+	ListWebhookDeadLetters(ctx context.Context, id WebhookPathParam, params *ListWebhookDeadLettersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReplayWebhookWithBody Send dead letters once more.
+	//
+	// One of them, or all of this webhook, at every gateway that can be reached, each with a whole schedule of tries. The webhook has to be enabled.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/webhooks/{id}/replay (the `ReplayWebhook` operationId).
+	ReplayWebhookWithBody(ctx context.Context, id WebhookPathParam, params *ReplayWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReplayWebhook Send dead letters once more.
+	//
+	// One of them, or all of this webhook, at every gateway that can be reached, each with a whole schedule of tries. The webhook has to be enabled.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/webhooks/{id}/replay (the `ReplayWebhook` operationId).
+	ReplayWebhook(ctx context.Context, id WebhookPathParam, params *ReplayWebhookParams, body ReplayWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RotateWebhookWithBody Give a webhook a new secret.
+	//
+	// For `overlap` messages are signed with both, the new one first. A secret that was in its overlap already ends at once. Each repeat makes
+	// a new secret.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/webhooks/{id}/rotate (the `RotateWebhook` operationId).
+	RotateWebhookWithBody(ctx context.Context, id WebhookPathParam, params *RotateWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RotateWebhook Give a webhook a new secret.
+	//
+	// For `overlap` messages are signed with both, the new one first. A secret that was in its overlap already ends at once. Each repeat makes
+	// a new secret.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/webhooks/{id}/rotate (the `RotateWebhook` operationId).
+	RotateWebhook(ctx context.Context, id WebhookPathParam, params *RotateWebhookParams, body RotateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// TestWebhook Send a test message.
+	//
+	// At once, from the gateway that is asked, once, also when the webhook is disabled: `type` is `webhook.test`. The answer tells what the receiver said; it is
+	// 200 also when that was a failure.
+	//
+	// Corresponds with POST /v1/webhooks/{id}/test (the `TestWebhook` operationId).
+	TestWebhook(ctx context.Context, id WebhookPathParam, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
 // Healthz Is the process alive?
@@ -4200,6 +4781,270 @@ func (c *Client) Revoke(ctx context.Context, lock LockPathParam, params *RevokeP
 // Corresponds with GET /v1/namespaces (the `ListNamespaces` operationId).
 func (c *Client) ListNamespaces(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListNamespacesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListWebhooks The webhooks.
+//
+// All of them, the oldest first, with what is known of their deliveries at all gateways. No answer but those that make one shows a
+// secret, and none the value of a header.
+//
+// Corresponds with GET /v1/webhooks (the `ListWebhooks` operationId).
+func (c *Client) ListWebhooks(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListWebhooksRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateWebhookWithBody Subscribe to the ends of leases.
+//
+// From this answer on each lease that lets go of a matching lock is told to `url`, at least once: docs/webhooks.md says how to verify
+// and what is guaranteed. The answer holds the signing secret, which is not shown again. After an answer that did not arrive look at the
+// list: a repeat makes another webhook. Where `enabled` is left out it is true.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/webhooks (the `CreateWebhook` operationId).
+func (c *Client) CreateWebhookWithBody(ctx context.Context, params *CreateWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateWebhookRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateWebhook Subscribe to the ends of leases.
+//
+// From this answer on each lease that lets go of a matching lock is told to `url`, at least once: docs/webhooks.md says how to verify
+// and what is guaranteed. The answer holds the signing secret, which is not shown again. After an answer that did not arrive look at the
+// list: a repeat makes another webhook. Where `enabled` is left out it is true.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/webhooks (the `CreateWebhook` operationId).
+func (c *Client) CreateWebhook(ctx context.Context, params *CreateWebhookParams, body CreateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateWebhookRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteWebhook Remove a webhook.
+//
+// What waits for it is forgotten, and so are its dead letters.
+//
+// Corresponds with DELETE /v1/webhooks/{id} (the `DeleteWebhook` operationId).
+func (c *Client) DeleteWebhook(ctx context.Context, id WebhookPathParam, params *DeleteWebhookParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteWebhookRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetWebhook A webhook.
+//
+// Corresponds with GET /v1/webhooks/{id} (the `GetWebhook` operationId).
+func (c *Client) GetWebhook(ctx context.Context, id WebhookPathParam, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetWebhookRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateWebhookWithBody Change a webhook.
+//
+// What is given is changed; an empty one is removed. `headers` sets each that it names and removes those that are `null`. An address on
+// another host, port or scheme does not take headers along, whose values are not to be had again: set or remove each of them in the same request.
+// `enabled: true` also enables one that its receiver has disabled (410). What waits for one that is disabled becomes dead letters.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /v1/webhooks/{id} (the `UpdateWebhook` operationId).
+func (c *Client) UpdateWebhookWithBody(ctx context.Context, id WebhookPathParam, params *UpdateWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateWebhookRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateWebhook Change a webhook.
+//
+// What is given is changed; an empty one is removed. `headers` sets each that it names and removes those that are `null`. An address on
+// another host, port or scheme does not take headers along, whose values are not to be had again: set or remove each of them in the same request.
+// `enabled: true` also enables one that its receiver has disabled (410). What waits for one that is disabled becomes dead letters.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /v1/webhooks/{id} (the `UpdateWebhook` operationId).
+func (c *Client) UpdateWebhook(ctx context.Context, id WebhookPathParam, params *UpdateWebhookParams, body UpdateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateWebhookRequest(c.Server, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListWebhookAttempts What was tried lately.
+//
+// The newest first. Each gateway remembers its last 100 of each webhook, until it ends.
+//
+// Corresponds with GET /v1/webhooks/{id}/attempts (the `ListWebhookAttempts` operationId).
+func (c *Client) ListWebhookAttempts(ctx context.Context, id WebhookPathParam, params *ListWebhookAttemptsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListWebhookAttemptsRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListWebhookDeadLetters Messages that had their last try.
+//
+// The oldest first. They are kept in the outbox until they are replayed or the webhook is removed.
+//
+// Corresponds with GET /v1/webhooks/{id}/dead-letters (the `ListWebhookDeadLetters` operationId).
+func (c *Client) ListWebhookDeadLetters(ctx context.Context, id WebhookPathParam, params *ListWebhookDeadLettersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListWebhookDeadLettersRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReplayWebhookWithBody Send dead letters once more.
+//
+// One of them, or all of this webhook, at every gateway that can be reached, each with a whole schedule of tries. The webhook has to be enabled.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/webhooks/{id}/replay (the `ReplayWebhook` operationId).
+func (c *Client) ReplayWebhookWithBody(ctx context.Context, id WebhookPathParam, params *ReplayWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReplayWebhookRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReplayWebhook Send dead letters once more.
+//
+// One of them, or all of this webhook, at every gateway that can be reached, each with a whole schedule of tries. The webhook has to be enabled.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/webhooks/{id}/replay (the `ReplayWebhook` operationId).
+func (c *Client) ReplayWebhook(ctx context.Context, id WebhookPathParam, params *ReplayWebhookParams, body ReplayWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReplayWebhookRequest(c.Server, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RotateWebhookWithBody Give a webhook a new secret.
+//
+// For `overlap` messages are signed with both, the new one first. A secret that was in its overlap already ends at once. Each repeat makes
+// a new secret.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/webhooks/{id}/rotate (the `RotateWebhook` operationId).
+func (c *Client) RotateWebhookWithBody(ctx context.Context, id WebhookPathParam, params *RotateWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRotateWebhookRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RotateWebhook Give a webhook a new secret.
+//
+// For `overlap` messages are signed with both, the new one first. A secret that was in its overlap already ends at once. Each repeat makes
+// a new secret.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/webhooks/{id}/rotate (the `RotateWebhook` operationId).
+func (c *Client) RotateWebhook(ctx context.Context, id WebhookPathParam, params *RotateWebhookParams, body RotateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRotateWebhookRequest(c.Server, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// TestWebhook Send a test message.
+//
+// At once, from the gateway that is asked, once, also when the webhook is disabled: `type` is `webhook.test`. The answer tells what the receiver said; it is
+// 200 also when that was a failure.
+//
+// Corresponds with POST /v1/webhooks/{id}/test (the `TestWebhook` operationId).
+func (c *Client) TestWebhook(ctx context.Context, id WebhookPathParam, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewTestWebhookRequest(c.Server, id)
 	if err != nil {
 		return nil, err
 	}
@@ -7669,6 +8514,720 @@ func NewListNamespacesRequest(server string) (*http.Request, error) {
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListWebhooksRequest constructs an http.Request for the ListWebhooks method
+func NewListWebhooksRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/webhooks")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateWebhookRequest calls the generic CreateWebhook builder with application/json body
+func NewCreateWebhookRequest(server string, params *CreateWebhookParams, body CreateWebhookJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateWebhookRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreateWebhookRequestWithBody constructs an http.Request for the CreateWebhook method, with any body, and a specified content type
+func NewCreateWebhookRequestWithBody(server string, params *CreateWebhookParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/webhooks")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.URL != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "url", *params.URL, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Events != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "events", *params.Events, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Locks != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "locks", *params.Locks, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Description != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "description", *params.Description, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Enabled != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "enabled", *params.Enabled, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Ca != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ca", *params.Ca, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewDeleteWebhookRequest constructs an http.Request for the DeleteWebhook method
+func NewDeleteWebhookRequest(server string, id WebhookPathParam, params *DeleteWebhookParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/webhooks/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetWebhookRequest constructs an http.Request for the GetWebhook method
+func NewGetWebhookRequest(server string, id WebhookPathParam) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/webhooks/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateWebhookRequest calls the generic UpdateWebhook builder with application/json body
+func NewUpdateWebhookRequest(server string, id WebhookPathParam, params *UpdateWebhookParams, body UpdateWebhookJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateWebhookRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewUpdateWebhookRequestWithBody constructs an http.Request for the UpdateWebhook method, with any body, and a specified content type
+func NewUpdateWebhookRequestWithBody(server string, id WebhookPathParam, params *UpdateWebhookParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/webhooks/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.URL != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "url", *params.URL, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Events != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "events", *params.Events, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Locks != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "locks", *params.Locks, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Description != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "description", *params.Description, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Enabled != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "enabled", *params.Enabled, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Ca != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ca", *params.Ca, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewListWebhookAttemptsRequest constructs an http.Request for the ListWebhookAttempts method
+func NewListWebhookAttemptsRequest(server string, id WebhookPathParam, params *ListWebhookAttemptsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/webhooks/%s/attempts", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListWebhookDeadLettersRequest constructs an http.Request for the ListWebhookDeadLetters method
+func NewListWebhookDeadLettersRequest(server string, id WebhookPathParam, params *ListWebhookDeadLettersParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/webhooks/%s/dead-letters", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewReplayWebhookRequest calls the generic ReplayWebhook builder with application/json body
+func NewReplayWebhookRequest(server string, id WebhookPathParam, params *ReplayWebhookParams, body ReplayWebhookJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewReplayWebhookRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewReplayWebhookRequestWithBody constructs an http.Request for the ReplayWebhook method, with any body, and a specified content type
+func NewReplayWebhookRequestWithBody(server string, id WebhookPathParam, params *ReplayWebhookParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/webhooks/%s/replay", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.MessageID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "message_id", *params.MessageID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewRotateWebhookRequest calls the generic RotateWebhook builder with application/json body
+func NewRotateWebhookRequest(server string, id WebhookPathParam, params *RotateWebhookParams, body RotateWebhookJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRotateWebhookRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewRotateWebhookRequestWithBody constructs an http.Request for the RotateWebhook method, with any body, and a specified content type
+func NewRotateWebhookRequestWithBody(server string, id WebhookPathParam, params *RotateWebhookParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/webhooks/%s/rotate", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Overlap != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "overlap", *params.Overlap, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewTestWebhookRequest constructs an http.Request for the TestWebhook method
+func NewTestWebhookRequest(server string, id WebhookPathParam) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/webhooks/%s/test", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}

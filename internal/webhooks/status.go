@@ -1,0 +1,40 @@
+package webhooks
+
+import "time"
+
+// Status is what this gateway knows of the deliveries of a subscription.
+type Status struct {
+	Waiting int       // messages that are neither told nor dead
+	Dead    int       // dead letters
+	Failing time.Time // since when no message was delivered though it was tried; zero: the last one was. Tests do not count
+}
+
+// Statuses are those of all subscriptions that have any.
+func (c *Courier) Statuses() map[string]Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := map[string]Status{}
+	for id, r := range c.receivers {
+		if isNotify(id) {
+			continue
+		}
+		s := Status{Failing: r.failing}
+		for _, ln := range r.lanes {
+			s.Waiting += len(ln.line)
+		}
+		all[id] = s
+	}
+	for _, out := range c.entries {
+		for _, d := range out.Dead {
+			if id := out.Subscriptions[d.Subscription]; !isNotify(id) {
+				s := all[id]
+				s.Dead++
+				all[id] = s
+			}
+		}
+	}
+	return all
+}
+
+// Statuses are what this gateway knows of the deliveries of all subscriptions; nothing of one that is not there.
+func (s *Service) Statuses() map[string]Status { return s.courier.Statuses() }
