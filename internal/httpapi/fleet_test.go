@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -449,6 +450,46 @@ func TestAnOwnerThatHangsIsGivenUp(t *testing.T) {
 	a := asked.send(t, "POST", "/v1/leases/self/heartbeat", apitest.Token(someToken))
 	if took := time.Since(begun); a.Code() != "owner_unreachable" || took < heartbeatTimeout || took > heartbeatTimeout+2*time.Second {
 		t.Errorf("after %v answered %d %s", took, a.Status, a.Body)
+	}
+}
+
+// An owner that stands still is taken over, and says nothing of it to those who wait there.
+func TestWhoWaitsAtAnOwnerThatIsSucceededWaitsAtItsSuccessor(t *testing.T) {
+	asked, owner := pair(t)
+	third, _ := member(t, "third", "secret")
+	asked.server.lookAgain = 20 * time.Millisecond
+	var now atomic.Pointer[locks.Route]
+	runs := func(g *gateway) {
+		now.Store(&locks.Route{Gateway: g.id, Address: g.address(), Lease: someID, Zxid: 1})
+	}
+	asked.route = func(string) (locks.Route, bool) { return *now.Load(), true }
+	begun, ended := blocking(owner)
+	for _, o := range []operation{
+		{method: "GET", path: "/v1/leases/self?wait=5m&since=x", options: []apitest.Option{apitest.Token(someToken)}},
+		{method: "POST", path: "/v1/locks/deploy/leases?wait=forever", options: []apitest.Option{apitest.Key(someKey)}},
+	} {
+		answers := make(chan *apitest.Answer, 1)
+		ask := func(successor *gateway) *apitest.Answer {
+			runs(owner)
+			go func() {
+				a, err := asked.client.Send(t.Context(), o.method, o.path, o.options...)
+				if err != nil {
+					t.Error(err)
+				}
+				answers <- a
+			}()
+			<-begun
+			runs(successor)
+			<-ended
+			return <-answers
+		}
+		if a := ask(third); a == nil || a.Status/100 != 2 {
+			t.Errorf("%s: answered %+v", o.path, a)
+		}
+		// Or it is the one that was asked.
+		if a := ask(asked); a.Code() != "owned_by_other_gateway" || a.Header.Get("Retry-After") != "0" {
+			t.Errorf("%s: answered %+v", o.path, a)
+		}
 	}
 }
 

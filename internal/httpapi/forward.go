@@ -23,6 +23,8 @@ const (
 	forwardTimeout = 10 * time.Second
 	// A heartbeat is answered from memory; while its owner hangs, its lease is not renewed anywhere.
 	heartbeatTimeout = 3 * time.Second
+	// lookAgain is how often it is looked who runs a lease while a request waits at its owner.
+	lookAgain = 2 * time.Second
 )
 
 // forward sends the request to the lease's owner and answers with what that one
@@ -56,9 +58,18 @@ func (x *exchange) ask(to *locks.Route) (*fleet.Answer, error) {
 	}
 	defer unpark()
 	for attempt := 0; ; attempt++ {
-		answer, err := x.s.fleet.Send(ctx, x.forwarded(to))
+		asking, answered := x.whileOwner(ctx, to)
+		answer, err := x.s.fleet.Send(asking, x.forwarded(to))
+		moved := context.Cause(asking) == errMoved
+		answered()
 		x.to = to.Gateway
 		switch {
+		case err != nil && moved:
+			if again := x.elseOwner(to); again != nil && attempt == 0 {
+				to = again
+				continue
+			}
+			err = &refusal{&problem{code: code(locks.CodeNotOwner), detail: "another gateway has taken the lease over meanwhile; repeat the request"}}
 		case err != nil && context.Cause(ctx) == errDraining:
 			err = &refusal{draining()}
 		case err != nil && ctx.Err() != nil:
@@ -69,12 +80,54 @@ func (x *exchange) ask(to *locks.Route) (*fleet.Answer, error) {
 			return nil, err
 		}
 		if answer.Status == http.StatusServiceUnavailable && attempt == 0 && problemIn(answer) == code(locks.CodeNotOwner) {
-			if again, ok := x.s.locks.RouteOf(to.Lease); ok && again.Gateway != to.Gateway && again.Gateway != x.s.locks.GatewayID() && again.Address != "" {
-				to = &again
+			if again := x.elseOwner(to); again != nil {
+				to = again
 				continue
 			}
 		}
 		return answer, nil
+	}
+}
+
+// elseOwner is another gateway than the one that was asked, if it runs the lease by now; nil when none does, or this one.
+func (x *exchange) elseOwner(asked *locks.Route) *locks.Route {
+	again, ok := x.s.locks.RouteOf(asked.Lease)
+	if !ok || again.Gateway == asked.Gateway || again.Gateway == x.s.locks.GatewayID() || again.Address == "" {
+		return nil
+	}
+	return &again
+}
+
+// errMoved is why a request that waits at its lease's owner was ended.
+var errMoved = errors.New("another gateway runs the lease")
+
+// whileOwner ends a request that waits once another gateway runs the lease: the one that was asked may
+// stand still for ever, and would not say so. end must be called.
+func (x *exchange) whileOwner(ctx context.Context, to *locks.Route) (asking context.Context, end func()) {
+	if x.wait == 0 {
+		return ctx, func() {}
+	}
+	asking, cancel := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	go func() { // until end
+		defer close(ended)
+		look := time.NewTicker(x.s.lookAgain)
+		defer look.Stop()
+		for {
+			select {
+			case <-asking.Done():
+				return
+			case <-look.C:
+			}
+			if now, ok := x.s.locks.RouteOf(to.Lease); ok && now.Gateway != to.Gateway {
+				cancel(errMoved)
+				return
+			}
+		}
+	}()
+	return asking, func() {
+		cancel(nil)
+		<-ended
 	}
 }
 

@@ -105,6 +105,7 @@ type Server struct {
 	maxWaiting int64
 	maxStreams int64
 
+	lookAgain     time.Duration // lookAgain, except in tests
 	keepalive     time.Duration // streamKeepalive, except in tests
 	streamWrite   time.Duration // streamWrite
 	socketPong    time.Duration // socketPong
@@ -138,6 +139,7 @@ func New(o Options) *Server {
 		guard:         newGuard(o.AllowedHosts),
 		maxWaiting:    int64(o.MaxWaiting),
 		maxStreams:    int64(o.MaxStreams),
+		lookAgain:     lookAgain,
 		keepalive:     streamKeepalive,
 		streamWrite:   streamWrite,
 		socketPong:    socketPong,
