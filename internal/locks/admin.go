@@ -47,6 +47,10 @@ func (m *Manager) lockAt(ctx context.Context, ns, lock string) (*queue, error) {
 	q := m.queueOf(s, lock)
 	q.polls++
 	m.look(ctx, q)
+	if err := m.usable(); err != nil { // that has taken a moment
+		m.leaveQueue(q)
+		return nil, err
+	}
 	return q, nil
 }
 

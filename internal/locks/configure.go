@@ -195,7 +195,7 @@ func (m *Manager) change(ctx context.Context, ns, lock string, decide func(*queu
 			return nil
 		case res.Outcome == zk.Unknown:
 			return outcomeUnknown()
-		case errors.Is(res.Err, zk.ErrNotEmpty):
+		case errors.Is(res.Err, zk.ErrNotEmpty), errors.Is(res.Err, zk.ErrEphemeralParent):
 			used = true
 		case errors.Is(res.Err, zk.ErrNodeExists), errors.Is(res.Err, zk.ErrNoNode), errors.Is(res.Err, zk.ErrNotApplied):
 		default:

@@ -39,6 +39,7 @@ const (
 type stander struct {
 	q      *queue
 	wake   chan struct{} // closed when it is called
+	since  time.Duration // boot: when it first stood in a line
 	called bool          // it is its turn: until its create is decided nobody else is called
 	pause  bool          // nothing could be decided: it tries again after a pause
 }
@@ -72,8 +73,12 @@ func (m *Manager) stand(q *queue, at *stander) (*stander, *Error) {
 		return nil, &Error{Code: CodeTooManyWaiters, RetryAfter: retryAfter,
 			Detail: "as many requests as may wait on this gateway for other programs' nodes to go; repeat later or on another gateway"}
 	}
+	since := m.clock.Now().Boot()
+	if at != nil {
+		since = at.since
+	}
 	m.leaveLine(at)
-	at = &stander{q: q, wake: make(chan struct{})}
+	at = &stander{q: q, since: since, wake: make(chan struct{})}
 	q.note().line = append(q.note().line, at)
 	q.polls++
 	m.standing++
@@ -133,7 +138,7 @@ func (m *Manager) waitInLine(ctx context.Context, req *AcquireRequest, at *stand
 	var news <-chan struct{}
 	atMost := req.Wait
 	if req.Wait == 0 {
-		atMost = answerWithin
+		atMost = max(answerWithin-(m.clock.Now().Boot()-at.since), 1)
 		if at.q.noted().suspect {
 			news = at.q.changed()
 		}

@@ -10,6 +10,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
 )
 
 const plainPath = "/lockkeeper/locks/deploy"
@@ -442,5 +443,92 @@ func TestWhatStandsInTheLocksPlaceIsLookedAtAgainAfterAGap(t *testing.T) {
 			t.Errorf("%+v", v)
 		}
 		g.mustHold(deploy())
+	})
+}
+
+// An administrator's request finds out what stands there, and meanwhile the session ends.
+func TestALookAtANewPlainNodeMayOutliveTheSession(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		store := &slowReads{fakeStore: s}
+		g := s.gatewayOn(t, store)
+		s.plain(plainPath, "")
+		synctest.Wait()
+		store.before = func(path string) {
+			if path == plainPath {
+				g.m.mu.Lock()
+				session := g.m.session.(*fakeSession)
+				g.m.mu.Unlock()
+				session.expire()
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		wantCode(t, g.m.Break(t.Context(), BreakRequest{Lock: "deploy", Name: "deploy"}), CodeUnavailable)
+	})
+}
+
+// slowReads is a store whose reads on the observer's connection begin after something else.
+type slowReads struct {
+	*fakeStore
+	before func(path string) // nil: nothing
+}
+
+func (s *slowReads) Watch(roots []zk.WatchRoot, sink zk.Sink, zxid func() int64) Watcher {
+	return &slowReader{s.fakeStore.Watch(roots, sink, zxid), s}
+}
+
+type slowReader struct {
+	Watcher
+	s *slowReads
+}
+
+func (w *slowReader) Get(path string, reply func([]byte, wire.Stat, int64, error)) {
+	if w.s.before == nil {
+		w.Watcher.Get(path, reply)
+		return
+	}
+	go func() {
+		w.s.before(path)
+		w.Watcher.Get(path, reply)
+	}()
+}
+
+func TestATryThatStandsInLineIsAnsweredAlsoWhenZooKeeperGoesAway(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.w.hold()
+		s.plain(plainPath, "")
+		try := g.begin(deploy())
+		time.Sleep(100 * time.Millisecond)
+		if g.m.standing != 1 {
+			t.Fatal("it does not stand in line")
+		}
+		s.mu.Lock()
+		s.away = true
+		s.mu.Unlock()
+		s.clock.(*jumpClock).jump(2 * fakeWindow)
+		g.w.release()
+		time.Sleep(answerWithin)
+		if !try.finished() {
+			t.Error("it waits for ZooKeeper to come back")
+		}
+		s.mu.Lock()
+		s.away = false
+		s.mu.Unlock()
+		<-try.done
+		wantCode(t, try.err, CodeUnavailable)
+		if g.m.standing != 0 {
+			t.Errorf("%d stand in line", g.m.standing)
+		}
+	})
+}
+
+func TestALockInWhosePlaceAPlainNodeHasJustComeIsInUse(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		s.plain(plainPath, "")
+		wantCode(t, g.m.Remove(t.Context(), Anonymous, "", "deploy"), CodeLockInUse)
+		if s.node(plainPath).stat.EphemeralOwner == 0 {
+			t.Error("the node is gone")
+		}
 	})
 }
