@@ -107,7 +107,7 @@ func (s *Session) Submit(w *Write) error {
 	for i := range w.Ops {
 		op := &w.Ops[i]
 		it.bytes += s.conn.encodedSize(op)
-		it.onlyDeletes = it.onlyDeletes && op.Kind == OpDelete
+		it.onlyDeletes = it.onlyDeletes && (op.Kind == OpDelete || w.Ends)
 		ephemeral += s.ephemeralSize(op)
 	}
 	if it.bytes > maxTransaction-guardOverhead {

@@ -76,6 +76,11 @@ type Write struct {
 	// Alone keeps the Write out of other Writes' transactions: for what fails
 	// often (sweeps, a new directory with its first lease) or must be the only one.
 	Alone bool
+	// Ends says that what the Write is about is its deletions, and that what stands
+	// before them (checks, a note of them elsewhere) matters to nobody who watches
+	// queues: in a transaction of several it stands where a Write of deletions alone does, behind the others and
+	// in the order in which queues may lose their contenders.
+	Ends bool
 	// Queue, when not empty, names the queue (lock directory) in which the
 	// Write creates a contender. At most one Write per Queue travels in one
 	// transaction, because all creates of a transaction share one zxid and the

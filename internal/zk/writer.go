@@ -323,7 +323,7 @@ func (s *Session) onRefused(b *batch, a answered) {
 		}
 		s.onUnguarded(b, a)
 	default:
-		f := blame(b.items, a.culprit-guardOps, a.err)
+		f := blame(b.items, b.original(a.culprit-guardOps), a.err)
 		if f.dropped != nil {
 			s.answer(f.dropped, Result{Outcome: NotDone, Err: a.err, Culprit: f.op})
 		}

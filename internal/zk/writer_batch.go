@@ -33,6 +33,48 @@ type batch struct {
 	// floor is the highest zxid that had been answered when it was sent: a
 	// node with a czxid at or below it is older than this transaction.
 	floor int64
+	// spared are the operations that were not sent, counted from the batch's own first one: see sparing.
+	spared []int
+}
+
+// sparing finds checks that stand in a transaction already: many writes may depend on
+// one node, and it needs to be looked at only once. A check may be left out when the same one was sent
+// before it and nothing between them wrote the node: the transaction is atomic, so
+// the second would see what the first saw.
+type sparing struct {
+	sent [4]*Op // checks that still hold; few nodes are checked by many
+	n    int
+}
+
+// spare reports whether the operation may be left out.
+func (p *sparing) spare(op *Op) bool {
+	for i := 0; i < p.n; i++ {
+		if p.sent[i].Path != op.Path {
+			continue
+		}
+		if op.Kind == OpCheck && p.sent[i].Version == op.Version {
+			return true
+		}
+		p.n-- // it is written, or checked otherwise, which tells what the node's version is if it succeeds
+		p.sent[i] = p.sent[p.n]
+		i--
+	}
+	if op.Kind == OpCheck && p.n < len(p.sent) {
+		p.sent[p.n] = op
+		p.n++
+	}
+	return false
+}
+
+// original turns the index of an operation that was sent into its index among all of the batch's.
+func (b *batch) original(sent int) int {
+	for _, left := range b.spared {
+		if left > sent {
+			break
+		}
+		sent++
+	}
+	return sent
 }
 
 // request builds the operations of the multi.
@@ -51,9 +93,17 @@ func (s *Session) request(b *batch) []any {
 	}
 	ops := make([]any, 0, n)
 	ops = append(ops, &gozk.CheckVersionRequest{Path: registration, Version: b.epoch}, setGuard)
+	var sparing sparing
+	at := 0
+	b.spared = nil
 	for _, it := range b.items {
 		for i := range it.write.Ops {
-			ops = append(ops, s.conn.encode(&it.write.Ops[i]))
+			if sparing.spare(&it.write.Ops[i]) {
+				b.spared = append(b.spared, at)
+			} else {
+				ops = append(ops, s.conn.encode(&it.write.Ops[i]))
+			}
+			at++
 		}
 	}
 	return ops
@@ -109,12 +159,18 @@ func (c *conn) encodedSize(op *Op) int {
 
 // results hands the answers of a committed batch to its items.
 func (s *Session) results(b *batch, zxid int64, answers []gozk.MultiResponse, deliver func(*item, Result)) {
-	next := guardOps
+	next, at, spared := guardOps, 0, b.spared
 	for _, it := range b.items {
 		n := len(it.write.Ops)
 		r := Result{Outcome: Done, Culprit: -1, Zxid: zxid, SentAt: b.sent, Paths: make([]string, n), Versions: make([]int32, n)}
 		for i := range n {
-			a := answers[next+i]
+			at++
+			if len(spared) > 0 && spared[0] == at-1 {
+				spared = spared[1:]
+				continue
+			}
+			a := answers[next]
+			next++
 			switch it.write.Ops[i].Kind {
 			case OpCreate:
 				r.Paths[i] = s.cfg.below(a.String)
@@ -124,7 +180,6 @@ func (s *Session) results(b *batch, zxid int64, answers []gozk.MultiResponse, de
 				}
 			}
 		}
-		next += n
 		deliver(it, r)
 	}
 }

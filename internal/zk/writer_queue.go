@@ -27,7 +27,7 @@ const (
 type item struct {
 	write *Write
 	bytes int // encoded size of its operations
-	// onlyDeletes: it goes behind the others of its transaction, for watchers
+	// onlyDeletes, or Ends: it goes behind the others of its transaction, for watchers
 	// see the operations one by one and every prefix must be legal.
 	onlyDeletes bool
 	// maybe: it is or was in a transaction whose outcome is not known.
@@ -158,7 +158,7 @@ func (q *queue) drain() []*item {
 func deletesLast(batch []*item) {
 	var several bool
 	for _, it := range batch {
-		several = several || it.onlyDeletes && len(it.write.Ops) > 1
+		several = several || it.onlyDeletes && it.write.deletions() > 1
 	}
 	if several {
 		tailsFirst(batch)
@@ -167,8 +167,8 @@ func deletesLast(batch []*item) {
 	slices.SortStableFunc(batch, func(a, b *item) int {
 		switch {
 		case a.onlyDeletes && b.onlyDeletes:
-			dirA, numberA := place(a.write.Ops[0].Path)
-			dirB, numberB := place(b.write.Ops[0].Path)
+			dirA, numberA := place(a.write.firstDeleted())
+			dirB, numberB := place(b.write.firstDeleted())
 			return cmp.Or(cmp.Compare(dirA, dirB), cmp.Compare(numberB, numberA))
 		case a.onlyDeletes:
 			return 1
@@ -177,6 +177,26 @@ func deletesLast(batch []*item) {
 		}
 		return 0
 	})
+}
+
+// deletions is how many nodes the Write deletes.
+func (w *Write) deletions() (n int) {
+	for i := range w.Ops {
+		if w.Ops[i].Kind == OpDelete {
+			n++
+		}
+	}
+	return n
+}
+
+// firstDeleted is the first node that a Write deletes, or else touches.
+func (w *Write) firstDeleted() string {
+	for i := range w.Ops {
+		if w.Ops[i].Kind == OpDelete {
+			return w.Ops[i].Path
+		}
+	}
+	return w.Ops[0].Path
 }
 
 // tailsFirst is deletesLast for items that delete contenders of several queues
@@ -193,6 +213,9 @@ func tailsFirst(batch []*item) {
 	var all []deleted
 	for by, it := range deletes {
 		for i := range it.write.Ops {
+			if it.write.Ops[i].Kind != OpDelete {
+				continue
+			}
 			if dir, number := place(it.write.Ops[i].Path); number != "" {
 				all = append(all, deleted{dir, number, by})
 			}
