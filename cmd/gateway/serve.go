@@ -20,6 +20,7 @@ import (
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/metrics"
+	"lockkeeper/internal/webhooks"
 	"lockkeeper/internal/zk"
 )
 
@@ -71,13 +72,25 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 	started := time.Now()
 	// Streams must not be able to keep the dashboard's own subscriptions out.
 	hub := events.New(events.Options{Metrics: collectors, MaxSubscribers: httpapi.DefaultMaxStreams + dashboard.DefaultMaxTopics})
+	addresses, err := c.webhookAddresses()
+	if err != nil {
+		return err
+	}
+	proxy, err := c.webhookProxy()
+	if err != nil {
+		return err
+	}
+	box := &outbox{}
 	manager := locks.New(locks.Options{
 		Store: own.store(&locks.ZooKeeper{Config: zkConfig, ReachWithin: reachWithin}),
 		Root:  zkConfig.Root, Servers: own.servers(zkConfig.Servers), SessionTimeout: c.SessionTimeout,
 		Logger: logger.With("part", "locks"), Metrics: collectors, Events: hub,
 		Registration: locks.Registration{Address: address, Version: version(), Started: started.UnixMilli()},
 		Hearsay:      true,
+		Outbox:       box,
 	})
+	hooks := newWebhooks(box, manager, zkConfig.Root, addresses, webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Proxy: proxy, Version: version()}),
+		collectors, logger.With("part", "webhooks"))
 	collectors.Watch(func() metrics.State { return state(manager.Info(context.Background())) })
 	var ensemble func(context.Context) []zk.ServerStatus
 	if own == nil {
@@ -87,7 +100,7 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 		Version: version(), Started: started, Embedded: own != nil})
 	peers := fleet.New(fleet.Options{Secret: manager.FleetKeys, Self: manager.GatewayID, PeerCAs: peerCAs})
 	defer peers.Close()
-	api := httpapi.New(httpapi.Options{Locks: own.watched(manager), Embedded: own != nil, Events: hub, Pages: pages, Metrics: collectors, Fleet: peers, News: manager.News, ServeMetrics: c.MetricsListen == "",
+	api := httpapi.New(httpapi.Options{Locks: own.watched(manager), Webhooks: hooks, Embedded: own != nil, Events: hub, Pages: pages, Metrics: collectors, Fleet: peers, News: manager.News, ServeMetrics: c.MetricsListen == "",
 		Logger: logger.With("part", "http"), Version: version(), OpenAPI: lockkeeper.OpenAPI, AllowedHosts: c.AllowedHosts})
 	server := &http.Server{Handler: api, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
 	httpapi.Configure(server)
@@ -109,6 +122,7 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 	})
 	group.Go(func() error { return hub.Run(running) })
 	group.Go(func() error { return ear.Run(running) })
+	group.Go(func() error { return hooks.Run(running) })
 	group.Go(func() error {
 		tuneGC(running)
 		return nil

@@ -31,6 +31,10 @@ func (m *Manager) Apply(changes []zk.Change) {
 			m.arrived(c.Root)
 			m.lookAtConnection()
 			m.afterSync(now)
+			if m.opt.Outbox != nil {
+				m.opt.Outbox.Look() // changes may have been missed
+			}
+			m.adoptOutbox()
 		case zk.Current:
 			m.settleDeferred(now)
 			m.considerTakeovers(now)
@@ -53,6 +57,8 @@ func (m *Manager) applyNode(c *zk.Change, now time.Duration) {
 		m.applyNamespace(c)
 	case m.settingsRoot():
 		m.applySettings(c)
+	case m.outboxRoot():
+		m.opt.Outbox.Look()
 	default:
 		if s := m.spaceAt(c.Root.Path); s != nil {
 			m.quiet = !s.whole
@@ -222,6 +228,7 @@ func (m *Manager) applyRemoved(q *queue, c *zk.Change, now time.Duration) {
 	case next != nil && l == nil:
 		m.inherited(q, q.contenders.Get(contender.Name), next)
 	default:
+		m.tellTaken(q, contender.Name)
 		m.tellRemoved(q, contender.Name)
 		m.witness(q, contender.Name, now)
 	}

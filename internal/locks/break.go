@@ -38,6 +38,7 @@ type blow struct {
 	paths   []string
 	answer  chan zk.Result
 	gone    map[string]bool // contenders that were gone already
+	unnoted bool            // the outbox has it already, or cannot take it
 }
 
 // strike hands a blow over; mu is held.
@@ -66,6 +67,12 @@ func (m *Manager) strike(b *blow) {
 		b.answer <- zk.Result{Outcome: zk.NotDone, Err: zk.ErrNoNode, Culprit: -1}
 		return
 	}
+	n, ready := m.noteTaken(parts, b.verdict, b.unnoted)
+	if !ready {
+		b.answer <- zk.Result{Outcome: zk.Redecide, Err: errOutboxUnknown, Culprit: -1}
+		return
+	}
+	w.Ops = append(n.ops[:len(n.ops):len(n.ops)], w.Ops...)
 	b.paths = b.paths[:0]
 	for _, p := range parts {
 		b.paths = append(b.paths, p.path())
@@ -73,6 +80,16 @@ func (m *Manager) strike(b *blow) {
 	}
 	m.tellVerdict(noticeVerdict, b.verdict, parts) // before it is handed over
 	m.submit(w, func(res zk.Result) {
+		if n.ops != nil {
+			m.opt.Outbox.Ended(n.entry, n.ops, res)
+		}
+		switch {
+		case n.culprit(res):
+			b.unnoted = true
+			res = zk.Result{Outcome: zk.Redecide, Err: res.Err, Culprit: -1}
+		case res.Culprit >= 0:
+			res.Culprit -= len(n.ops)
+		}
 		switch {
 		case res.Outcome == zk.Done:
 			m.struck(b)
@@ -110,6 +127,9 @@ func (m *Manager) struck(b *blow) {
 	m.history.add(c.LeaseID, p)
 	m.tell(notice{kind: noticeStruck, lease: c.LeaseID, at: b.at, why: b.verdict})
 }
+
+// errOutboxUnknown: it is not known yet who wants to be told.
+var errOutboxUnknown = errors.New("those who want to be told of it are not known yet")
 
 // errEnded: it had ended, or ended for another reason meanwhile.
 var errEnded = errors.New("it has ended")
@@ -156,6 +176,9 @@ func (m *Manager) follow(ctx context.Context, b *blow) error {
 			m.struck(b) // it was done
 			m.unlock()
 			return nil
+		}
+		if errors.Is(res.Err, errOutboxUnknown) {
+			m.awaitOutbox(ctx)
 		}
 		m.strike(b)
 		m.unlock()

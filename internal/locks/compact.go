@@ -31,6 +31,7 @@ type seldom struct {
 	restored  uint8         // how often its data was written back; see overwritten.go
 	words     string        // ending and ended: of the administrator who ended it
 	outright  bool          // an administrator ends it, and no lock delay follows
+	unnoted   bool          // its end is in the outbox already, or cannot be put there
 
 	beats    int64         // heartbeats that other gateways wrote into its record, as read; see written.go
 	outgoing time.Duration // the record's TTL before a write that is under way, or was not done

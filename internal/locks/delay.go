@@ -106,7 +106,7 @@ func (m *Manager) closed(l *lease, reason Reason, now time.Duration) {
 	if !slices.Contains(causes[1:], reason) {
 		reason = ReasonUnknown // of a newer release
 	}
-	l.wasHeld = true
+	l.wasHeld, l.noting = true, true // whoever closed it has noted that
 	d := &delay{id: l.id(), reason: reason, owner: l.owner, token: m.fencingToken(l.czxid)}
 	m.conclude(l, reason, now, true)
 	for s := range l.slots {

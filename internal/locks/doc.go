@@ -84,6 +84,12 @@
 // their events for a second at most until they have heard (heldback.go). What is
 // heard explains what the replica has shown, and never does more than that: hearsay.go.
 //
+// # Who is told for certain
+//
+// The end of a held lease and the note from which others are told of it are one
+// transaction: outbox.go, whose Outbox is given by whoever delivers. nodes.go gives that one
+// ZooKeeper under the present session.
+//
 // # Ephemeral leases
 //
 // Their contenders go with the gateway's session; ephemeral.go says how they end, and

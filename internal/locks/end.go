@@ -35,22 +35,38 @@ func (m *Manager) submitDelete(l *lease) {
 	if l.replacing() {
 		return // the name to delete is not certain; replaced goes on
 	}
+	n, ready := m.noteEnd(l)
+	if !ready {
+		m.holdUp(l)
+		return
+	}
 	version := int32(-1)
-	if l.reason() == ReasonExpired || l.reason() == ReasonUnclaimed {
+	if byTime(l.reason()) {
 		version = l.dataVersion()
 		m.expiring++
 	}
-	term, byTime := l.term, version != -1
-	w := &zk.Write{Ops: l.deletions(version)}
-	if l.closes() {
-		w.Ops = m.closing(l, version)
+	term, timed, closes := l.term, version != -1, l.closes()
+	w := &zk.Write{Ops: l.deletions(version), Ends: len(n.ops) > 0}
+	if closes {
+		w.Ops, w.Ends = m.closing(l, version), false
+	}
+	if len(n.ops) > 0 {
+		l.noting = true
+		w.Ops = append(n.ops[:len(n.ops):len(n.ops)], w.Ops...)
 	}
 	m.submit(w, func(res zk.Result) {
-		if byTime {
+		if timed {
 			m.expiring--
 		}
-		if l.term == term { // else adoption has decided anew
-			m.deleted(l, w, res)
+		m.noted(l, &n, res)
+		switch {
+		case l.term != term: // adoption has decided anew
+		case n.culprit(res):
+			if l.phase == ending {
+				m.resubmitDelete(l)
+			}
+		default:
+			m.deleted(l, w, closes, res)
 		}
 	})
 }
@@ -73,21 +89,23 @@ func (l *lease) deletions(version int32) []zk.Op {
 	return ops
 }
 
-func (m *Manager) deleted(l *lease, w *zk.Write, res zk.Result) {
+func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 	if l.phase != ending {
 		return
 	}
 	now := m.clock.Now().Boot()
-	byTime := l.reason() == ReasonExpired || l.reason() == ReasonUnclaimed
+	timed := byTime(l.reason())
 	switch {
-	case res.Outcome == zk.Done && w.Ops[0].Kind == zk.OpSetData:
+	case res.Outcome == zk.Done && closes:
 		m.closed(l, l.reason(), now)
 	case res.Outcome == zk.Done:
 		m.finish(l, l.reason(), now)
 	case res.Outcome == zk.Unknown:
 		m.resolve(l)
+	case res.Outcome == zk.Redecide:
+		m.resubmitDelete(l) // others want to be told; what time decided has been decided, at the version that was seen
 	case errors.Is(res.Err, zk.ErrNoNode):
-		if byTime {
+		if timed {
 			l.why = causeOf(m.takenBy(l)) // somebody else was quicker
 		}
 		for s := range l.slots {
@@ -98,7 +116,7 @@ func (m *Manager) deleted(l *lease, w *zk.Write, res zk.Result) {
 			return
 		}
 		m.finish(l, l.reason(), now)
-	case byTime:
+	case timed:
 		// Definitely not done: it goes on as if its client had just spoken.
 		m.revive(l, now)
 		if errors.Is(res.Err, zk.ErrBadVersion) {
@@ -107,7 +125,7 @@ func (m *Manager) deleted(l *lease, w *zk.Write, res zk.Result) {
 		}
 	case errors.Is(res.Err, zk.ErrSessionGone):
 		m.touch(l) // goes on under the next session
-	case res.Outcome == zk.Redecide, errors.Is(res.Err, zk.ErrNotApplied):
+	case errors.Is(res.Err, zk.ErrNotApplied):
 		m.resubmitDelete(l)
 	default:
 		// Refused: no permission, a child below it, a full line. What the client

@@ -43,7 +43,8 @@ type fakeStore struct {
 
 	skew time.Duration // of ZooKeeper's clock against this machine's
 
-	hearsay bool // gateways may be followed
+	hearsay  bool // gateways may be followed
+	outboxes bool // ends are noted: see fakeOutbox
 
 	deleted func(path string) // told of every deletion; s.mu is held
 
@@ -105,7 +106,7 @@ func newFakeStore(t testing.TB) *fakeStore {
 	s := &fakeStore{t: t, clock: &jumpClock{Clock: zk.NewGoClock()}, nodes: map[string]*fakeNode{}, sessions: map[string]*fakeSession{}, zxid: 1000,
 		layout: &zk.Layout{FleetID: string(fleet), Keys: []zk.TokenKey{{ID: "k1", Key: []byte("0123456789abcdef")}},
 			PromiseWindow: fakeWindow, LargestWindow: fakeWindow, Namespaces: map[string]zk.Namespace{"default": {Root: "/lockkeeper/locks"}}}}
-	for _, p := range []string{"locks", "gateways", "guards", "succession", "keys", "settings"} {
+	for _, p := range []string{"locks", "gateways", "guards", "succession", "keys", "settings", "webhooks", "outbox"} {
 		s.nodes["/lockkeeper/"+p] = &fakeNode{}
 	}
 	return s

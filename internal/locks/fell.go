@@ -27,9 +27,11 @@ type tree struct {
 	ops     []zk.Op
 	parts   []part
 	gone    map[string]bool
-	begun   bool  // its lease has been made ending here
-	over    bool  // nothing is left to do
-	err     error // over: why it was not done here; errEnded, zk.ErrBadVersion, ...
+	begun   bool   // its lease has been made ending here
+	noting  noting // what stands before ops
+	unnoted bool   // the outbox has it already, or cannot take it
+	over    bool   // nothing is left to do
+	err     error  // over: why it was not done here; errEnded, zk.ErrBadVersion, ...
 }
 
 // fell ends what the trees stand for, which come from the tail of a queue on. Each
@@ -57,12 +59,23 @@ func (m *Manager) fell(ctx context.Context, v verdict, trees []*tree, stop func(
 		if err := m.usable(); err != nil {
 			return err
 		}
-		piece, w := m.piece(v, trees)
-		if len(piece) == 0 {
+		piece, w, ready := m.piece(v, trees)
+		switch {
+		case !ready:
+			if lost++; lost == adminAttempts {
+				return outcomeUnknown()
+			}
+			m.awaitOutbox(ctx)
+			if ctx.Err() != nil {
+				return cancelled(ctx)
+			}
+			continue
+		case len(piece) == 0:
 			return nil
 		}
 		answer := make(chan zk.Result, 1)
 		m.submit(w, func(res zk.Result) {
+			m.notedPiece(piece, res)
 			if res.Outcome == zk.Done {
 				m.felled(v, piece)
 			}
@@ -103,7 +116,8 @@ func (m *Manager) fell(ctx context.Context, v verdict, trees []*tree, stop func(
 }
 
 // piece is the next transaction: the first trees that are not over, as many as fit.
-func (m *Manager) piece(v verdict, trees []*tree) (piece []*tree, w *zk.Write) {
+// It is not ready while it is not known who wants to be told.
+func (m *Manager) piece(v verdict, trees []*tree) (piece []*tree, w *zk.Write, ready bool) {
 	w = &zk.Write{Alone: true}
 	bytes := 0
 	for _, t := range trees {
@@ -111,15 +125,20 @@ func (m *Manager) piece(v verdict, trees []*tree) (piece []*tree, w *zk.Write) {
 			continue
 		}
 		size := 0
-		for i := range t.ops {
-			size += len(t.ops[i].Path) + opOverhead
+		if !m.noteTree(v, t) {
+			return nil, nil, false
+		}
+		for _, ops := range [][]zk.Op{t.noting.ops, t.ops} {
+			for i := range ops {
+				size += len(ops[i].Path) + len(ops[i].Data) + opOverhead
+			}
 		}
 		if len(piece) > 0 && bytes+size > pieceBytes {
 			break
 		}
 		bytes += size
 		piece = append(piece, t)
-		w.Ops = append(w.Ops, t.ops...)
+		w.Ops = append(append(w.Ops, t.noting.ops...), t.ops...)
 	}
 	for _, t := range piece {
 		if t.l != nil && !t.begun {
@@ -130,8 +149,50 @@ func (m *Manager) piece(v verdict, trees []*tree) (piece []*tree, w *zk.Write) {
 			m.verdicts[p.c] = v
 		}
 		m.tellVerdict(noticeVerdict, v, t.parts)
+		if t.l != nil && t.noting.ops != nil {
+			t.l.noting = true
+		}
 	}
-	return piece, w
+	return piece, w, true
+}
+
+// noteTree finds what belongs before a tree's deletions. It reports false while that is not known.
+func (m *Manager) noteTree(v verdict, t *tree) (ready bool) {
+	if t.l == nil {
+		t.noting, ready = m.noteTaken(t.parts, v, t.unnoted)
+		return ready
+	}
+	l := t.l
+	if t.begun {
+		t.noting, ready = m.noteEnd(l)
+		return ready
+	}
+	// It is described as what it is about to become.
+	was, why, words := l.wasHeld, l.why, l.words()
+	l.wasHeld, l.why, l.few().words = l.phase == held, causeOf(v.reason), v.words
+	t.noting, ready = m.noteEnd(l)
+	l.wasHeld, l.why, l.seldom.words = was, why, words
+	return ready
+}
+
+// notedPiece tells the outbox what became of a piece.
+func (m *Manager) notedPiece(piece []*tree, res zk.Result) {
+	at := 0
+	for _, t := range piece {
+		own := res
+		if own.Culprit -= at; own.Culprit < 0 || own.Culprit >= len(t.noting.ops)+len(t.ops) {
+			own.Culprit = -1
+		}
+		at += len(t.noting.ops) + len(t.ops)
+		switch {
+		case t.noting.ops == nil:
+		case t.l != nil:
+			m.noted(t.l, &t.noting, own)
+		default:
+			m.opt.Outbox.Ended(t.noting.entry, t.noting.ops, own)
+			t.unnoted = t.unnoted || t.noting.culprit(own)
+		}
+	}
 }
 
 // mark finds what is there of a tree. It reports false when that is nothing.
@@ -200,9 +261,12 @@ func (m *Manager) felled(v verdict, piece []*tree) {
 func (m *Manager) stood(piece []*tree, res zk.Result) *tree {
 	at := res.Culprit
 	for _, t := range piece {
-		if at < 0 || at >= len(t.ops) {
-			at -= len(t.ops)
+		if at < 0 || at >= len(t.noting.ops)+len(t.ops) {
+			at -= len(t.noting.ops) + len(t.ops)
 			continue
+		}
+		if at -= len(t.noting.ops); at < 0 {
+			return nil // the outbox's: it goes without
 		}
 		path := t.ops[at].Path
 		switch {

@@ -78,6 +78,7 @@ func (m *Manager) applyRegistration(c *zk.Change, now time.Duration) {
 		m.abandon(id)
 		m.leftSource(id)
 		m.forgetPeer(id, p)
+		m.adoptOutbox() // what it has left may be anybody's now
 		m.considerTakeovers(now)
 	}
 }
@@ -130,6 +131,7 @@ func (m *Manager) readSuccession(id recipe.GatewayID) {
 			case !m.synced:
 			case m.owns(id):
 				m.adoptAll(now)
+				m.adoptOutbox()
 			default:
 				m.disown(now)
 			}

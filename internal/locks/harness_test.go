@@ -24,6 +24,7 @@ type gate struct {
 	stopped chan error
 	hub     *events.Hub
 	lagged  bool // it has read the tree from a server that lagged
+	outbox  *fakeOutbox
 }
 
 // ring is large enough for everything that a test does: the law of events is
@@ -50,8 +51,16 @@ func (s *fakeStore) gateway(t *testing.T) *gate {
 func (s *fakeStore) gatewayOn(t *testing.T, store Store) *gate {
 	t.Helper()
 	g := &gate{t: t, s: s, stopped: make(chan error, 1), hub: events.New(events.Options{Ring: ring})}
-	g.m = New(Options{Store: store, Root: "/lockkeeper", SessionTimeout: 10 * time.Second, Clock: s.clock, Events: g.hub, Hearsay: s.hearsay,
-		Registration: Registration{Address: fmt.Sprintf("gateway-%d:8080", len(s.watchers)+1), Version: "1.2.3", Started: 1_700_000_000_000}})
+	opt := Options{Store: store, Root: "/lockkeeper", SessionTimeout: 10 * time.Second, Clock: s.clock, Events: g.hub, Hearsay: s.hearsay,
+		Registration: Registration{Address: fmt.Sprintf("gateway-%d:8080", len(s.watchers)+1), Version: "1.2.3", Started: 1_700_000_000_000}}
+	if s.outboxes {
+		g.outbox = &fakeOutbox{s: s}
+		opt.Outbox = g.outbox
+	}
+	g.m = New(opt)
+	if s.outboxes {
+		g.outbox.changed = g.m.OutboxChanged
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	g.cancel = cancel
 	go func() { g.stopped <- g.m.Run(ctx) }()

@@ -43,6 +43,7 @@ type lease struct {
 	listeners int32  // open requests with its token
 	heapIndex int32  // in Manager.deadlines, -1: not in it
 	lineIndex int32  // in counts.line, -1: not in it
+	noting    bool   // a transaction that ends it and notes that for the outbox may have been done
 
 	// All readings but enqueued are of the boot clock.
 	ttl      time.Duration // what a heartbeat renews
@@ -256,6 +257,7 @@ func (m *Manager) conclude(l *lease, reason Reason, now time.Duration, stay bool
 			m.removeContender(s.q, s.name())
 		}
 	}
+	m.tellGone(l)
 	m.remember(l, now)
 	m.forgetEphemerals(l)
 	if l.wasHeld {

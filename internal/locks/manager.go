@@ -67,6 +67,7 @@ type Options struct {
 	Logger  *slog.Logger
 	Metrics Metrics     // nil: none
 	Events  *events.Hub // nil: nobody is told
+	Outbox  Outbox      // nil: nobody is told for certain
 	// Registration is written into this gateway's registration node.
 	Registration Registration
 	// Hearsay is set where other gateways are followed (Hear, Following): the ends of leases whose reason they may know are
@@ -150,10 +151,12 @@ type Manager struct {
 	heard      time.Time  // when the changes came that are being applied; else zero
 	term       uint32     // counts sessions; a lease of another term is nobody's until it is adopted
 	rev        uint64
-	inflight   int           // writes handed over and not answered
-	expiring   int           // of those: deletions that time decided
-	acquiring  int           // acquires that wait for their answer
-	newlyOwned chan struct{} // closed when this gateway may have come to own more; nil while nobody waits
+	inflight   int                 // writes handed over and not answered
+	expiring   int                 // of those: deletions that time decided
+	acquiring  int                 // acquires that wait for their answer
+	newlyOwned chan struct{}       // closed when this gateway may have come to own more; nil while nobody waits
+	heldUp     map[*lease]struct{} // ends that wait for the outbox; see outbox.go
+	outboxWake chan struct{}       // closed by OutboxChanged; nil while nobody waits
 
 	actions []func()        // what to do once mu is released
 	wakes   []chan struct{} // what to close then
@@ -196,6 +199,7 @@ func New(opt Options) *Manager {
 		orphans:   map[recipe.LeaseID]*orphan{},
 		newer:     map[recipe.LeaseID]int{},
 		hearsay:   newHearsay(),
+		heldUp:    map[*lease]struct{}{},
 	}
 	m.shortTTL = shortTTLWarning(m.failoverTTL())
 	var nonce [4]byte
@@ -240,6 +244,9 @@ func (m *Manager) prepare(layout *zk.Layout) error {
 		{Path: m.opt.Root + "/succession", Depth: 1},
 		{Path: m.opt.Root + zk.NodeNamespaces, Depth: 1},
 		{Path: m.settingsRoot(), Depth: 2},
+	}
+	if m.opt.Outbox != nil {
+		roots = append(roots, zk.WatchRoot{Path: m.outboxRoot(), Depth: 1})
 	}
 	for ns, namespace := range layout.Namespaces {
 		s, err := spaceOf(ns, namespace)
@@ -335,6 +342,10 @@ func (m *Manager) begin(session Session, span *fenceSpan) {
 	m.connected = true
 	m.tellSession(events.ZooKeeperConnected, session)
 	m.wakeArrivals()
+	if m.opt.Outbox != nil {
+		m.opt.Outbox.Look()
+	}
+	m.adoptOutbox()
 	// The former sessions of this process end like anybody's: when their
 	// registrations are gone they are taken over, by whoever is the quickest.
 	if m.synced {

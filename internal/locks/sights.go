@@ -85,6 +85,7 @@ func (m *Manager) seenHolding(q *queue, c *recipe.Contender, now time.Duration, 
 	m.granted(q, c, nil, now)
 	tell := s.holds(now, listed || !m.synced)
 	m.sights[c] = s
+	m.foreignHolds(q, c)
 	if tell {
 		m.tellGranted(q, c, nil)
 	}

@@ -36,6 +36,7 @@ type Metrics struct {
 	zkBatch     prometheus.Histogram
 	dropped     prometheus.Counter
 	subscribers prometheus.Gauge
+	webhooks    webhookCollectors
 }
 
 // Buckets: a write takes about half a millisecond, a wait up to a day.
@@ -85,6 +86,7 @@ func New(version string) *Metrics {
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "build_info",
 		Help: "Always 1; the version is the label."}, []string{"version", "go_version"})
 	build.WithLabelValues(version, runtime.Version()).Set(1)
+	m.webhooks = newWebhookCollectors(m.registry)
 	m.registry.MustRegister(m.requests, m.waiting, m.acquire, m.forwarded, m.hold, m.queueWait, m.handover, m.ended, m.takeovers, m.deposed,
 		m.written,
 		m.zkOperation, m.zkBatch, m.dropped, m.subscribers, build,

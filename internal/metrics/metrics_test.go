@@ -35,6 +35,10 @@ func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
 	m.Takeover()
 	m.Deposed()
 	m.HeartbeatWritten()
+	m.WebhookAttempt("failed")
+	m.WebhookDead(4)
+	m.OutboxEntries(9)
+	m.WebhookDropped()
 	m.ZKOperation("write", "done", time.Millisecond)
 	m.ZKBatch(16)
 	m.EventsDropped(7)
@@ -58,6 +62,11 @@ func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
 		`lockkeeper_takeovers_total 1`,
 		`lockkeeper_gateways_deposed_total 1`,
 		`lockkeeper_heartbeats_written_total 1`,
+		`lockkeeper_webhook_deliveries_total{result="failed"} 1`,
+		`lockkeeper_webhook_deliveries_total{result="delivered"} 0`,
+		`lockkeeper_webhook_dead_letters 4`,
+		`lockkeeper_outbox_entries 9`,
+		`lockkeeper_webhook_dropped_total 1`,
 		`lockkeeper_zk_op_seconds_count{op="write",outcome="done"} 1`,
 		`lockkeeper_zk_batch_size_bucket{le="16"} 1`,
 		`lockkeeper_events_dropped_total 8`,

@@ -54,7 +54,9 @@ func LeaseOf(entry string) string {
 //
 // The check makes sure that the subscriptions are those in force when the
 // transaction commits: a replica that lags must not leave out somebody who has subscribed.
-func (s *Service) Ending(end *End) (ops []zk.Op, entry *Entry, ready bool) {
+//
+// describe is called when somebody may want to know: most of the time nobody does.
+func (s *Service) Ending(describe func() *End) (ops []zk.Op, entry *Entry, ready bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.inForce == nil || s.stale {
@@ -64,8 +66,10 @@ func (s *Service) Ending(end *End) (ops []zk.Op, entry *Entry, ready bool) {
 	if !s.inForce.unchecked {
 		ops = append(ops, zk.Op{Kind: zk.OpCheck, Path: s.parent(), Version: s.inForce.version})
 	}
-	if entry = s.addressed(end); entry != nil {
-		ops = append(ops, s.creation(entry))
+	if len(s.inForce.subscriptions) > 0 {
+		if entry = s.addressed(describe()); entry != nil {
+			ops = append(ops, s.creation(entry))
+		}
 	}
 	return ops, entry, true
 }
@@ -323,6 +327,9 @@ func (s *Service) adoptAll(ctx context.Context) error {
 		s.finished = nil
 		s.mu.Unlock()
 	}()
+	if err := s.opt.Store.Barrier(ctx); err != nil { // a server that lags may lack what a dead gateway did last
+		return err
+	}
 	names, _, err := s.opt.Store.Children(ctx, s.outbox())
 	if err != nil {
 		return err
@@ -342,11 +349,19 @@ func (s *Service) adoptAll(ctx context.Context) error {
 		s.mu.Lock()
 		_, finished := s.finished[e.Name]
 		s.mu.Unlock()
-		if !finished {
+		if !finished && s.mine(e) {
 			s.courier.Add(e)
 		}
 	}
 	return nil
+}
+
+// mine reports whether an entry that has been read is this gateway's to deliver.
+func (s *Service) mine(e *Entry) bool {
+	if s.opt.MineFrom == nil || LeaseOf(e.Name) != "" || len(e.Notices) == 0 {
+		return true
+	}
+	return s.opt.MineFrom(e.Name, e.Notices[0].Event.Gateway)
 }
 
 // readAll reads entries, and gives them in the order in which they were made.

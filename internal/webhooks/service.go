@@ -54,8 +54,10 @@ type Options struct {
 	Root      string // of the layout
 	Addresses *Addresses
 	Transport Transport // Sender
-	// Mine says whether this gateway delivers the entry of that name.
+	// Mine says whether this gateway delivers the entry of that name, or may.
 	Mine func(entry string) bool
+	// MineFrom says so of an entry that is about no lease, with the gateway that has made it; nil: Mine is enough.
+	MineFrom func(entry, gateway string) bool
 	// Changed is called when another set of subscriptions is in force: ends that
 	// waited for it are decided again.
 	Changed func()

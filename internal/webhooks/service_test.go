@@ -174,7 +174,9 @@ func newFleet(t *testing.T, n int) *bench {
 func (b *bench) end(t *testing.T, i int, lease, lock string) *Entry {
 	t.Helper()
 	for range 10 {
-		ops, entry, ready := b.services[i].Ending(&End{Entry: EntryOf(lease), Events: []Event{{Type: Released, NS: "default", Lock: lock, LeaseID: lease, Detail: lease}}})
+		ops, entry, ready := b.services[i].Ending(func() *End {
+			return &End{Entry: EntryOf(lease), Events: []Event{{Type: Released, NS: "default", Lock: lock, LeaseID: lease, Detail: lease}}}
+		})
 		if ready {
 			res := b.Commit(t.Context(), ops)
 			b.services[i].Ended(entry, ops, res)
@@ -323,6 +325,33 @@ func TestWhatADeadGatewayLeftIsDelivered(t *testing.T) {
 		}
 		if len(b.seen) > 1 && b.seen[1].id != before {
 			t.Error("the same message has another id at another gateway")
+		}
+	})
+}
+
+func TestWhatIsAboutNoLeaseIsDeliveredByItsMakerAsLongAsThatIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newFleet(t, 2)
+		sub := b.subscribe(t, 0, "")
+		alive := true
+		b.owner = func(string) int { return 1 }
+		b.services[1].opt.MineFrom = func(entry, gateway string) bool { return entry == "f-1f" && gateway == "g0" && !alive }
+		b.took = time.Hour
+		b.services[0].Tell(&End{Entry: ForeignEntry(0x1f), Events: []Event{{Type: Removed, NS: "default", Lock: "b", Detail: "foreign", Gateway: "g0"}}})
+		time.Sleep(time.Second)
+		b.services[1].Adopt()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := len(b.seen); n != 1 {
+			t.Errorf("%d attempts while its maker is there", n)
+		}
+		b.services[0].courier.Close()
+		alive, b.took = false, 0
+		b.services[1].Adopt()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := b.delivered(sub.ID); !slices.Contains(got, "foreign") {
+			t.Errorf("delivered %q", got)
 		}
 	})
 }

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/metrics"
+	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/webhooks"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/embedded/embeddedtest"
+)
+
+// audience is a receiver.
+type audience struct {
+	*httptest.Server
+	mu       sync.Mutex
+	down     bool
+	messages []webhooks.Event
+	ids      []string
+}
+
+func newAudience(t *testing.T) *audience {
+	r := &audience{}
+	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		var m struct {
+			Type string         `json:"type"`
+			Data webhooks.Event `json:"data"`
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if err := json.Unmarshal(body, &m); err != nil || r.down {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		r.messages, r.ids = append(r.messages, m.Data), append(r.ids, req.Header.Get("Webhook-Id"))
+	}))
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (r *audience) set(down bool) { r.mu.Lock(); defer r.mu.Unlock(); r.down = down }
+
+// of are the types of what was told of a lock, each message once.
+func (r *audience) of(lock string) (types []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	seen := map[string]bool{}
+	for i, e := range r.messages {
+		if e.Lock == lock && !seen[r.ids[i]] {
+			seen[r.ids[i]] = true
+			types = append(types, e.Type)
+		}
+	}
+	return types
+}
+
+// member is a gateway without HTTP.
+type member struct {
+	*locks.Manager
+	hooks *webhooks.Service
+	stop  context.CancelFunc
+}
+
+func newMember(t *testing.T, server *embeddedtest.Server) *member {
+	t.Helper()
+	addresses, err := webhooks.NewAddresses(true, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := zk.Config{Servers: []string{server.Addr()}, Root: "/lockkeeper", SessionTimeout: time.Second, PromiseWindow: 2 * time.Second, CreateRoot: true}
+	box := &outbox{}
+	m := &member{Manager: locks.New(locks.Options{Store: &locks.ZooKeeper{Config: cfg}, Root: cfg.Root, SessionTimeout: cfg.SessionTimeout, Outbox: box})}
+	m.hooks = newWebhooks(box, m.Manager, cfg.Root, addresses, webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Version: "test"}), metrics.New("test"), slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() {
+		if err := m.Run(ctx); err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+	all.Go(func() { _ = m.hooks.Run(ctx) })
+	m.stop = func() { cancel(); all.Wait() }
+	t.Cleanup(m.stop)
+	testkit.Eventually(t, 20*time.Second, func() bool { return m.Ready() == nil && m.Trusted() }, "the manager is usable")
+	return m
+}
+
+func (m *member) cycle(t *testing.T, lock string) {
+	t.Helper()
+	res, err := m.Acquire(t.Context(), locks.AcquireRequest{Lock: lock, TTL: time.Minute})
+	if err == nil {
+		err = m.Release(t.Context(), locks.Anonymous, res.Lease.ID, res.Lease.Token)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReleasesOnZooKeeperAreTold(t *testing.T) {
+	t.Parallel()
+	server := embeddedtest.RunT(t)
+	receiver := newAudience(t)
+	first, second := newMember(t, server), newMember(t, server)
+	sub, err := first.hooks.Create(t.Context(), &webhooks.Subscription{URL: receiver.URL, Locks: "deploy*", Enabled: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.cycle(t, "deploy-1")
+	second.cycle(t, "deploy-2") // whether its watch has told it or not
+	second.cycle(t, "other")
+	empty := func() bool {
+		names, _, err := first.Nodes().Children(t.Context(), "/lockkeeper/outbox")
+		return err == nil && len(names) == 0
+	}
+	testkit.Eventually(t, 10*time.Second, func() bool { return len(receiver.of("deploy-1")) == 1 && len(receiver.of("deploy-2")) == 1 && empty() }, "both are told, and the outbox is empty")
+	testkit.Eventually(t, 10*time.Second, func() bool { _, err := second.hooks.Get(sub.ID); return err == nil }, "its watch tells the other one of the subscription")
+	if got := receiver.of("other"); len(got) != 0 {
+		t.Errorf("told of what nobody asked for: %q", got)
+	}
+	if got := receiver.of("deploy-1"); !slices.Equal(got, []string{webhooks.Released}) {
+		t.Errorf("told %q", got)
+	}
+
+	// What a gateway has not delivered when it goes, the other one delivers.
+	receiver.set(true)
+	for i := range 20 {
+		first.cycle(t, fmt.Sprint("deploy-late-", i%5))
+	}
+	first.stop()
+	receiver.set(false)
+	testkit.Eventually(t, 30*time.Second, func() bool {
+		for i := range 5 {
+			if len(receiver.of(fmt.Sprint("deploy-late-", i))) != 4 {
+				return false
+			}
+		}
+		names, _, err := second.Nodes().Children(t.Context(), "/lockkeeper/outbox")
+		return err == nil && len(names) == 0
+	}, "what a gateway left is told by the other one")
+
+	// Another program's contender, by nobody's transaction.
+	res := second.Nodes().Commit(t.Context(), []zk.Op{{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy-theirs"},
+		{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy-theirs/_c_6a9ed4c8-5ba5-4b63-a1e3-96de7b4a7ccc-lock-", Sequential: true}})
+	if res.Outcome != zk.Done {
+		t.Fatalf("%+v", res)
+	}
+	testkit.Eventually(t, 10*time.Second, func() bool {
+		q, err := second.Lock(t.Context(), locks.LockRequest{Lock: "deploy-theirs"})
+		return err == nil && len(q.Holders) == 1
+	}, "it holds")
+	if res := second.Nodes().Commit(t.Context(), []zk.Op{{Kind: zk.OpDelete, Path: res.Paths[1], Version: -1}}); res.Outcome != zk.Done {
+		t.Fatalf("%+v", res)
+	}
+	testkit.Eventually(t, 10*time.Second, func() bool { return slices.Equal(receiver.of("deploy-theirs"), []string{webhooks.Removed}) }, "its end is told")
+}

@@ -1,0 +1,496 @@
+package locks
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/zk"
+)
+
+// fakeOutbox notes each end below /outbox. It learns the version of /webhooks when it
+// is told to look, a while later.
+type fakeOutbox struct {
+	s       *fakeStore
+	changed func()
+
+	mu      sync.Mutex
+	version int32
+	known   bool
+	stale   bool // it is told to look, and does not come to it
+	reckons bool // it does not check who wants to be told
+	late    bool // its operations stand behind the others'
+	noted   []*Ending
+	gone    []*Ending
+	results []zk.Result
+	adopted int
+}
+
+func (o *fakeOutbox) Ending(describe func() *Ending) ([]zk.Op, any, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.known {
+		return nil, nil, false
+	}
+	e := describe()
+	ops := []zk.Op{{Kind: zk.OpCheck, Path: "/lockkeeper/webhooks", Version: o.version}, {Kind: zk.OpCreate, Path: "/lockkeeper/outbox/" + e.LeaseID, Data: []byte(e.Reason)}}
+	if o.reckons {
+		ops = ops[1:]
+	}
+	return ops, e, true
+}
+
+func (o *fakeOutbox) Ended(entry any, _ []zk.Op, res zk.Result) {
+	o.mu.Lock()
+	o.results = append(o.results, res)
+	if res.Outcome == zk.Done {
+		o.noted = append(o.noted, entry.(*Ending))
+	}
+	if res.Outcome == zk.Redecide {
+		o.known = false
+	}
+	o.mu.Unlock()
+	if res.Outcome == zk.Redecide {
+		o.Look()
+	}
+}
+
+func (o *fakeOutbox) Gone(e *Ending) { o.with(func() { o.gone = append(o.gone, e) }) }
+func (o *fakeOutbox) Adopt()         { o.with(func() { o.adopted++ }) }
+func (o *fakeOutbox) with(f func())  { o.mu.Lock(); defer o.mu.Unlock(); f() }
+
+func (o *fakeOutbox) Look() {
+	go func() {
+		time.Sleep(50 * time.Millisecond)
+		version := o.s.node("/lockkeeper/webhooks").stat.Version
+		o.mu.Lock()
+		if !o.stale {
+			o.version, o.known = version, true
+		}
+		o.mu.Unlock()
+		o.changed()
+	}()
+}
+
+// subscribe changes who wants to be told, unknown to all gateways.
+func (s *fakeStore) subscribe() {
+	s.foreign(zk.Op{Kind: zk.OpSetData, Path: "/lockkeeper/webhooks", Version: -1})
+}
+
+// told are the endings of leases that a gateway has noted, by lease.
+func (g *gate) notedFor(l Lease) (list []*Ending) {
+	g.outbox.with(func() {
+		for _, e := range g.outbox.noted {
+			if e.LeaseID == l.ID {
+				list = append(list, e)
+			}
+		}
+	})
+	return list
+}
+
+func notingScene(t *testing.T, f func(t *testing.T, s *fakeStore)) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		s.outboxes = true
+		f(t, s)
+	})
+}
+
+// started waits until the outbox knows.
+func (s *fakeStore) notingGateway(t *testing.T) *gate {
+	g := s.gateway(t)
+	time.Sleep(time.Second)
+	synctest.Wait()
+	return g
+}
+
+func (s *fakeStore) outbox() []string { return s.names("/lockkeeper/outbox") }
+
+// last is the last transaction with a deletion, by the kinds of its operations.
+func (s *fakeStore) lastEnd() (kinds []zk.OpKind) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range slices.Backward(s.writes) {
+		if slices.ContainsFunc(w.Ops, func(op zk.Op) bool { return op.Kind == zk.OpDelete && strings.Contains(op.Path, "/locks/") }) {
+			for _, op := range w.Ops {
+				kinds = append(kinds, op.Kind)
+			}
+			return kinds
+		}
+	}
+	return nil
+}
+
+func TestTheEndOfAHeldLeaseAndItsNoteAreOneTransaction(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g := s.notingGateway(t)
+		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"})
+		waiter := g.begin(AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: 10 * time.Second})
+		waiter.finished()
+		g.mustRelease(l)
+		if kinds := s.lastEnd(); !slices.Equal(kinds, []zk.OpKind{zk.OpCheck, zk.OpCreate, zk.OpDelete}) {
+			t.Errorf("operations %v: the note stands before the end, so that whoever sees the end may rely on it", kinds)
+		}
+		<-waiter.done
+		e := g.notedFor(l)
+		if len(e) != 1 || e[0].Reason != ReasonReleased || e[0].Owner != "me" || len(e[0].Parts) != 1 || e[0].Parts[0].Lock != "deploy" || e[0].Parts[0].FencingToken != l.FencingToken {
+			t.Errorf("%+v", e)
+		}
+		gone := g.mustAcquire(AcquireRequest{Lock: "deploy", Async: true, TTL: time.Minute})
+		g.mustRelease(gone)
+		if kinds := s.lastEnd(); !slices.Equal(kinds, []zk.OpKind{zk.OpDelete}) {
+			t.Errorf("operations %v: a lease that never held lets go of nothing", kinds)
+		}
+		group := g.mustHold(AcquireRequest{Group: []Want{{Lock: "a"}, {Lock: "b", Mode: Shared}}, TTL: time.Minute})
+		g.mustRelease(group)
+		if e := g.notedFor(group); len(e) != 1 || len(e[0].Parts) != 2 || e[0].Parts[1].Lock != "b" || e[0].Parts[1].Mode != Shared {
+			t.Errorf("of a group: %+v", e)
+		}
+		if len(g.outbox.gone) != 0 {
+			t.Errorf("told once more: %+v", g.outbox.gone)
+		}
+	})
+}
+
+func TestAttack19AnEndIsDecidedAgainWhenSomebodyHasSubscribedMeanwhile(t *testing.T) {
+	for name, end := range map[string]func(g *gate, l Lease) Reason{
+		"a release": func(g *gate, l Lease) Reason { g.mustRelease(l); return ReasonReleased },
+		"an expiry": func(g *gate, l Lease) Reason { time.Sleep(11 * time.Second); return ReasonExpired },
+		"a break": func(g *gate, l Lease) Reason {
+			if err := g.m.Break(g.t.Context(), BreakRequest{ID: l.ID}); err != nil {
+				t.Error(err)
+			}
+			return ReasonRevoked
+		},
+		"a destruction": func(g *gate, l Lease) Reason {
+			if _, err := g.m.Destroy(g.t.Context(), DestroyRequest{Lock: "deploy"}); err != nil {
+				t.Error(err)
+			}
+			return ReasonDestroyed
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			notingScene(t, func(t *testing.T, s *fakeStore) {
+				g := s.notingGateway(t)
+				l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
+				s.subscribe()
+				if e := s.node("/lockkeeper/outbox/" + l.ID); e.data != nil {
+					t.Fatal("noted already")
+				}
+				reason := end(g, l)
+				synctest.Wait()
+				e := g.notedFor(l)
+				if len(e) != 1 || e[0].Reason != reason || len(s.names("/lockkeeper/locks/deploy")) != 0 {
+					t.Fatalf("%+v", e)
+				}
+				if g.outbox.results[0].Outcome != zk.Redecide || g.outbox.version != 1 {
+					t.Errorf("decided with version %d: %+v", g.outbox.version, g.outbox.results)
+				}
+				if len(g.outbox.gone) != 0 {
+					t.Errorf("told once more: %+v", g.outbox.gone)
+				}
+			})
+		})
+	}
+}
+
+func TestEndsWaitUntilItIsKnownWhoWantsToBeTold(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g := s.notingGateway(t)
+		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		g.outbox.with(func() { g.outbox.known, g.outbox.stale = false, true })
+		released := make(chan error, 1)
+		go func() { released <- g.release(l) }()
+		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
+		if len(s.names("/lockkeeper/locks/deploy")) != 1 {
+			t.Fatal("ended, and nobody knows who wants to be told")
+		}
+		_, err := g.heartbeat(l)
+		wantCode(t, err, CodeUnavailable)
+		g.outbox.with(func() { g.outbox.stale = false })
+		g.outbox.Look()
+		if err := <-released; err != nil || len(g.notedFor(l)) != 1 {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestAnExpiryThatWaitsForTooLongIsNone(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g := s.notingGateway(t)
+		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
+		g.outbox.with(func() { g.outbox.known, g.outbox.stale = false, true })
+		time.Sleep(10*time.Second + settleWithin + time.Second)
+		synctest.Wait()
+		g.wantState(l, Held, "")
+		if _, err := g.heartbeat(l); err != nil {
+			t.Error(err)
+		}
+		g.outbox.with(func() { g.outbox.stale = false })
+		g.outbox.Look()
+		time.Sleep(9 * time.Second)
+		g.wantState(l, Held, "")
+	})
+}
+
+func TestAnExpiryAtAnotherVersionLeavesNoNote(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g := s.notingGateway(t)
+		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
+		g.w.hold() // it does not see what is written
+		path := "/lockkeeper/locks/deploy/" + s.names("/lockkeeper/locks/deploy")[0]
+		s.foreign(zk.Op{Kind: zk.OpSetData, Path: path, Data: s.node(path).data, Version: -1})
+		time.Sleep(10*time.Second + 100*time.Millisecond)
+		synctest.Wait()
+		if len(s.outbox()) != 0 || len(s.names("/lockkeeper/locks/deploy")) != 1 {
+			t.Errorf("outbox %q: a lease that goes on is told to have ended", s.outbox())
+		}
+		g.w.release()
+		g.mustRelease(l)
+		if e := g.notedFor(l); len(e) != 1 || e[0].Reason != ReasonReleased || len(g.outbox.gone) != 0 {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+func TestAnEndWhoseAnswerIsLostIsNotedOnce(t *testing.T) {
+	for _, persisted := range []bool{true, false} {
+		notingScene(t, func(t *testing.T, s *fakeStore) {
+			g := s.notingGateway(t)
+			l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Minute})
+			adopted := g.outbox.adopted
+			s.mu.Lock()
+			s.vague, s.drop = writeTo("/outbox/"), !persisted
+			s.mu.Unlock()
+			released := make(chan error, 1)
+			go func() { released <- g.release(l) }()
+			time.Sleep(100 * time.Millisecond)
+			s.mu.Lock()
+			s.vague = nil
+			s.mu.Unlock()
+			if err := <-released; err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			if len(s.outbox()) != 1 || len(s.names("/lockkeeper/locks/deploy")) != 0 || len(g.outbox.gone) != 0 {
+				t.Errorf("persisted %v: outbox %q, told otherwise %+v", persisted, s.outbox(), g.outbox.gone)
+			}
+			if g.outbox.results[0].Outcome != zk.Unknown || adopted != g.outbox.adopted && !persisted {
+				t.Errorf("%+v", g.outbox.results)
+			}
+		})
+	}
+}
+
+func TestALockIsLetGoWhateverTheOutboxRefuses(t *testing.T) {
+	for name, end := range map[string]func(g *gate, l Lease) error{
+		"a release": func(g *gate, l Lease) error { return g.release(l) },
+		"a destruction": func(g *gate, l Lease) error {
+			_, err := g.m.Destroy(g.t.Context(), DestroyRequest{Lock: "deploy"})
+			return err
+		},
+	} {
+		notingScene(t, func(t *testing.T, s *fakeStore) {
+			g := s.notingGateway(t)
+			l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Minute})
+			s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/outbox/" + l.ID, Data: []byte("is there")})
+			if err := end(g, l); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if len(s.names("/lockkeeper/locks/deploy")) != 0 || string(s.node("/lockkeeper/outbox/"+l.ID).data) != "is there" {
+				t.Errorf("%s: outbox %q", name, s.outbox())
+			}
+			if len(g.outbox.gone) != 0 {
+				t.Errorf("%s: told otherwise: %+v", name, g.outbox.gone)
+			}
+		})
+	}
+}
+
+func TestALockDelayIsNotedWhenItBegins(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g := s.notingGateway(t)
+		l := g.mustHold(delaying(DelayAlways))
+		g.mustRelease(l)
+		if len(s.outbox()) != 1 || len(s.names("/lockkeeper/locks/deploy")) != 1 {
+			t.Errorf("outbox %q", s.outbox())
+		}
+		time.Sleep(testDelay + time.Second)
+		synctest.Wait()
+		if len(g.outbox.results) != 1 || len(g.outbox.gone) != 0 || len(s.names("/lockkeeper/locks/deploy")) != 0 {
+			t.Errorf("told %+v, %+v", g.outbox.results, g.outbox.gone)
+		}
+	})
+}
+
+func TestWhoTakesOverADelayTellsNothing(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g, other := s.notingGateway(t), s.notingGateway(t)
+		l := g.mustHold(delaying(DelayAlways))
+		g.mustRelease(l)
+		g.crash()
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if len(s.names("/lockkeeper/locks/deploy")) != 0 || len(s.outbox()) != 1 || len(other.outbox.gone)+len(other.outbox.noted) != 0 {
+			t.Errorf("outbox %q, told %+v %+v", s.outbox(), other.outbox.gone, other.outbox.noted)
+		}
+		if other.outbox.adopted < 2 {
+			t.Error("the successor does not look for what was left")
+		}
+		if !other.m.Delivers(l.ID) {
+			t.Error("nobody delivers what the dead gateway left")
+		}
+	})
+}
+
+func TestTheLeaseOfAnotherGatewayIsNotedByWhoEndsIt(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		s.hearsay = true
+		g, other := s.notingGateway(t), s.notingGateway(t)
+		held := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		waits := g.mustAcquire(AcquireRequest{Lock: "deploy", Async: true, TTL: time.Hour})
+		synctest.Wait()
+		s.subscribe()
+		for _, l := range []Lease{waits, held} {
+			if err := other.m.Break(t.Context(), BreakRequest{ID: l.ID, Reason: "stuck"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if e := other.notedFor(held); len(e) != 1 || e[0].Reason != ReasonRevoked || e[0].Words != "stuck" || e[0].Parts[0].Lock != "deploy" {
+			t.Errorf("%+v", e)
+		}
+		if !slices.Equal(s.outbox(), []string{held.ID}) {
+			t.Errorf("outbox %q", s.outbox())
+		}
+	})
+}
+
+func TestADestroyedQueueIsNotedForWhoHeld(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g, other := s.notingGateway(t), s.notingGateway(t)
+		var want []string
+		for i := range 3 {
+			of := []*gate{g, other}[i%2]
+			want = append(want, of.mustHold(AcquireRequest{Lock: "deploy", Mode: Shared, TTL: time.Hour}).ID)
+		}
+		for range 3 {
+			g.mustAcquire(AcquireRequest{Lock: "deploy", Async: true, TTL: time.Hour})
+			other.mustAcquire(AcquireRequest{Lock: "deploy", Async: true, TTL: time.Hour})
+		}
+		s.subscribe()
+		if _, err := g.m.Destroy(t.Context(), DestroyRequest{Lock: "deploy", Reason: "over"}); err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(want)
+		if got := s.outbox(); !slices.Equal(got, want) {
+			t.Errorf("outbox %q, want %q", got, want)
+		}
+	})
+}
+
+func TestWhatAnotherHandEndsIsToldByItsGateway(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g, other := s.notingGateway(t), s.notingGateway(t)
+		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/deploy/" + s.names("/lockkeeper/locks/deploy")[0], Version: -1})
+		synctest.Wait()
+		if len(g.outbox.gone) != 1 || g.outbox.gone[0].LeaseID != l.ID || g.outbox.gone[0].Reason != ReasonRemoved || len(other.outbox.gone) != 0 {
+			t.Errorf("%+v, the other one %+v", g.outbox.gone, other.outbox.gone)
+		}
+		// It is gone as its client lets go, too, unseen.
+		l = g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		g.w.hold()
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/deploy/" + s.names("/lockkeeper/locks/deploy")[0], Version: -1})
+		g.mustRelease(l)
+		g.w.release()
+		synctest.Wait()
+		if len(g.outbox.gone) != 2 || g.outbox.gone[1].LeaseID != l.ID || len(s.outbox()) != 0 {
+			t.Errorf("%+v", g.outbox.gone)
+		}
+	})
+}
+
+func TestTheEndsOfOtherProgramsAreToldOncePerFleet(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		gates := []*gate{s.notingGateway(t), s.notingGateway(t), s.notingGateway(t)}
+		const locks = 30
+		births := map[string]int64{}
+		for i := range locks {
+			dir := fmt.Sprintf("/lockkeeper/locks/l%d", i)
+			s.foreign(zk.Op{Kind: zk.OpCreate, Path: dir})
+			for range 2 { // one holds, one waits
+				zxid, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Path: dir + "/_c_6a9ed4c8-5ba5-4b63-a1e3-96de7b4a7ccc-lock-", Sequential: true})
+				births[paths[0]] = zxid
+			}
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for i := range locks {
+			dir := fmt.Sprintf("/lockkeeper/locks/l%d", i)
+			for _, name := range slices.Backward(s.names(dir)) { // who waits goes first
+				s.foreign(zk.Op{Kind: zk.OpDelete, Path: dir + "/" + name, Version: -1})
+			}
+		}
+		synctest.Wait()
+		told := map[string]int{}
+		for n, g := range gates {
+			if len(g.outbox.gone) == 0 || len(g.outbox.gone) == locks {
+				t.Errorf("gateway %d tells of %d", n, len(g.outbox.gone))
+			}
+			for _, e := range g.outbox.gone {
+				p := e.Parts[0]
+				told[p.Lock]++
+				if e.Czxid != births[p.Znode] || p.Program == "" || e.Reason != ReasonRemoved || !strings.HasSuffix(p.Znode, "0") {
+					t.Errorf("%+v", e)
+				}
+			}
+		}
+		for i := range locks {
+			if n := told[fmt.Sprintf("l%d", i)]; n != 1 {
+				t.Errorf("l%d is told %d times", i, n)
+			}
+		}
+	})
+}
+
+func TestAnEndOutlivesItsSession(t *testing.T) {
+	for _, persisted := range []bool{true, false} {
+		notingScene(t, func(t *testing.T, s *fakeStore) {
+			g := s.notingGateway(t)
+			l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Minute})
+			s.mu.Lock()
+			s.loseReply = writeTo("/outbox/")
+			if !persisted {
+				s.refuse = func(w *zk.Write) (int, error) {
+					if writeTo("/outbox/")(w) {
+						return -1, errors.New("lost")
+					}
+					return -1, nil
+				}
+			}
+			s.mu.Unlock()
+			go func() { _ = g.release(l) }()
+			time.Sleep(100 * time.Millisecond)
+			s.mu.Lock()
+			s.loseReply, s.refuse = nil, nil
+			session := s.sessions[g.m.GatewayID()]
+			s.mu.Unlock()
+			session.expire()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if !slices.Equal(s.outbox(), []string{l.ID}) || len(s.names("/lockkeeper/locks/deploy")) != 0 || len(g.outbox.gone) != 0 {
+				t.Errorf("persisted %v: outbox %q, told otherwise %+v", persisted, s.outbox(), g.outbox.gone)
+			}
+			if !g.m.Delivers(l.ID) || g.outbox.adopted < 2 {
+				t.Errorf("persisted %v: nobody looks for it", persisted)
+			}
+		})
+	}
+}

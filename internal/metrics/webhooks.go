@@ -1,0 +1,41 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// webhookCollectors count what is told to others, and what waits for that.
+type webhookCollectors struct {
+	deliveries *prometheus.CounterVec
+	outbox     prometheus.Gauge
+	dead       prometheus.Gauge
+	dropped    prometheus.Counter
+}
+
+func newWebhookCollectors(registry *prometheus.Registry) webhookCollectors {
+	c := webhookCollectors{
+		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "webhook_deliveries_total",
+			Help: "Attempts to deliver a webhook's message, by result: delivered, failed (it is tried again, or dead), gone (the receiver wants nothing more)."}, []string{"result"}),
+		outbox: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "outbox_entries",
+			Help: "Ends of leases that webhooks have not all been told of, in the whole fleet."}),
+		dead: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "webhook_dead_letters",
+			Help: "Messages of this gateway that had their last try."}),
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "webhook_dropped_total",
+			Help: "Ends that nobody is told of because the outbox is full."}),
+	}
+	for _, result := range []string{"delivered", "failed", "gone"} {
+		c.deliveries.WithLabelValues(result)
+	}
+	registry.MustRegister(c.deliveries, c.outbox, c.dead, c.dropped)
+	return c
+}
+
+// WebhookAttempt counts an attempt: delivered, failed or gone.
+func (m *Metrics) WebhookAttempt(result string) { m.webhooks.deliveries.WithLabelValues(result).Inc() }
+
+// WebhookDead says how many messages of this gateway are dead letters.
+func (m *Metrics) WebhookDead(n int) { m.webhooks.dead.Set(float64(n)) }
+
+// OutboxEntries says how many entries the outbox has.
+func (m *Metrics) OutboxEntries(n int) { m.webhooks.outbox.Set(float64(n)) }
+
+// WebhookDropped counts an end that nobody is told of because the outbox is full.
+func (m *Metrics) WebhookDropped() { m.webhooks.dropped.Inc() }
