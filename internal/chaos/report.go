@@ -17,7 +17,8 @@ type Figures struct {
 	Attempts, Held     int
 	LeaseSeconds       float64
 	HandOvers          int
-	LostWhileTrying    int                      // leases that ended though their client went on heartbeating, not against a promise
+	LostWhileTrying    int                      // leases that ended though their client went on heartbeating, not against a promise: nobody heard it
+	LostThatRide       int                      // those of them whose TTL rides over the crash of a gateway
 	Faults             map[string]int           // survived, by kind
 	Beats              map[string]time.Duration // by kind of fault: the longest time for which a lease was not answered for
 	Grants             map[string]time.Duration // by kind: the longest time for which a lock that nobody had was not given
@@ -67,6 +68,9 @@ func figuresOf(h check.History, faults map[string]int) Figures {
 			}
 			if o.Status == 410 && o.Kind == check.Heartbeat && !released && (o.Reason == "expired" || o.Reason == "unclaimed") {
 				f.LostWhileTrying++
+				if o.TTL >= sessionTimeout+5*time.Second {
+					f.LostThatRide++
+				}
 			}
 		}
 		if first >= 0 {
@@ -101,8 +105,8 @@ func attribute(spans []check.Span, longest map[string]time.Duration, from, to ti
 
 func (f Figures) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d requests, %d answered; %d attempts, %d leases held, for %.0f lease-seconds; %d hand-overs; %d expired although their clients tried\n",
-		f.Requests, f.Answered, f.Attempts, f.Held, f.LeaseSeconds, f.HandOvers, f.LostWhileTrying)
+	fmt.Fprintf(&b, "%d requests, %d answered; %d attempts, %d leases held, for %.0f lease-seconds; %d hand-overs; %d expired although their clients tried, %d of them with a TTL that rides over a crash\n",
+		f.Requests, f.Answered, f.Attempts, f.Held, f.LeaseSeconds, f.HandOvers, f.LostWhileTrying, f.LostThatRide)
 	fmt.Fprintf(&b, "%-26s %8s %22s %22s\n", "fault", "survived", "longest without beats", "longest without grants")
 	total := 0
 	for _, k := range slices.SortedFunc(maps.Keys(f.Faults), func(a, b string) int { return cmp.Compare(a, b) }) {
