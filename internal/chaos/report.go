@@ -40,31 +40,18 @@ func figuresOf(h check.History, faults map[string]int) Figures {
 	for _, name := range slices.Sorted(maps.Keys(leases)) {
 		ops := leases[name]
 		first, last := time.Duration(-1), time.Duration(0)
-		released, silent := false, time.Duration(-1) // since when requests fail
-		into := f.Beats
-		if strings.HasPrefix(ops[0].Lock, probeLock) {
-			into = f.Grants
-		}
+		released, probes := false, strings.HasPrefix(ops[0].Lock, probeLock)
+		beats := gap{h.Spans, f.Beats, -1}
 		for _, o := range ops {
 			released = released || o.Kind == check.Release
-			ok := o.Status >= 200 && o.Status < 300
-			if ok && o.State == "held" {
+			if ok := o.Status >= 200 && o.Status < 300; ok && o.State == "held" {
 				if first < 0 {
 					first = o.Done
 				}
 				last = o.Done
 			}
-			if o.Kind == check.Acquire && !strings.HasPrefix(o.Lock, probeLock) {
-				continue // it may wait for somebody
-			}
-			switch {
-			case o.Status == 0 || o.Status >= 500:
-				if silent < 0 {
-					silent = o.Sent
-				}
-			case silent >= 0:
-				attribute(h.Spans, into, silent, o.Done)
-				silent = -1
+			if o.Kind != check.Acquire && !probes { // an acquire may wait for somebody
+				beats.add(o)
 			}
 			if o.Status == 410 && o.Kind == check.Heartbeat && !released && (o.Reason == "expired" || o.Reason == "unclaimed") {
 				f.LostWhileTrying++
@@ -79,10 +66,35 @@ func figuresOf(h check.History, faults map[string]int) Figures {
 			perLock[ops[0].Lock]++
 		}
 	}
+	asked := gap{h.Spans, f.Grants, -1}
+	for i := range h.Ops {
+		if strings.HasPrefix(h.Ops[i].Lock, probeLock) {
+			asked.add(&h.Ops[i]) // one client's, thus in order; some are given up
+		}
+	}
 	for _, n := range perLock {
 		f.HandOvers += n - 1
 	}
 	return f
+}
+
+// gap follows requests that come one after the other, and keeps the longest times without a success.
+type gap struct {
+	spans   []check.Span
+	longest map[string]time.Duration
+	silent  time.Duration // since when they fail; -1: they do not
+}
+
+func (g *gap) add(o *check.Op) {
+	switch {
+	case o.Status == 0 || o.Status >= 500:
+		if g.silent < 0 {
+			g.silent = o.Sent
+		}
+	case g.silent >= 0:
+		attribute(g.spans, g.longest, g.silent, o.Done)
+		g.silent = -1
+	}
 }
 
 func attribute(spans []check.Span, longest map[string]time.Duration, from, to time.Duration) {
