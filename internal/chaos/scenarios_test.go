@@ -16,6 +16,7 @@ import (
 
 	"lockkeeper/internal/chaos/check"
 	"lockkeeper/internal/netfault"
+	"lockkeeper/internal/testkit"
 )
 
 // full says that there is time for what takes long.
@@ -79,8 +80,7 @@ func takeMany(t *testing.T, g *gateway, first, many int, ttl time.Duration) []st
 }
 
 // beatMany heartbeats each of the tokens until it is answered, at any of the callers in turn, and fails for those that are lost.
-// It returns how many requests had to be repeated.
-func beatMany(t *testing.T, callers []*caller, tokens []string, within time.Duration) (repeats int) {
+func beatMany(t *testing.T, callers []*caller, tokens []string, within time.Duration) {
 	t.Helper()
 	due := slices.Clone(tokens)
 	for began, round := time.Now(), 0; len(due) > 0; round++ {
@@ -108,11 +108,9 @@ func beatMany(t *testing.T, callers []*caller, tokens []string, within time.Dura
 			}
 		}
 		if due = again; len(due) > 0 {
-			repeats++
 			sleep(t.Context(), 50*time.Millisecond)
 		}
 	}
-	return repeats
 }
 
 func ownerKilled(t *testing.T, w *World) {
@@ -155,9 +153,13 @@ func ownerKilled(t *testing.T, w *World) {
 	}
 	owner.kill()
 	killed := time.Now()
-	repeats := beatMany(t, others, tokens, ttl)
-	t.Logf("%d leases, 0 lost; all are answered for %v after their gateway was killed (session timeout %v; %d rounds); %d takeovers sent, %d other writes to locks",
-		many, time.Since(killed).Round(time.Millisecond), sessionTimeout, repeats, takeovers.Load(), writes.Load())
+	beatMany(t, others, tokens, ttl) // written into the leases' records, or after the takeover
+	answered := time.Since(killed)
+	before := writes.Load()
+	testkit.Eventually(t, 30*time.Second, func() bool { return takeovers.Load() > 0 }, "somebody takes over")
+	beatMany(t, others, tokens, ttl)
+	t.Logf("%d leases, 0 lost; all are answered for %v after their gateway was killed (%d writes to leases until then), by their new owner after %v (session timeout %v); the takeover took %d transactions",
+		many, answered.Round(time.Millisecond), before, time.Since(killed).Round(time.Millisecond), sessionTimeout, takeovers.Load())
 	// Each of the two who are left may try once; one succeeds.
 	if n := takeovers.Load(); n < 1 || n > 2 {
 		t.Errorf("the takeover of %d leases took %d transactions", many, n)
