@@ -22,6 +22,8 @@ import (
 //     what follows from it, in one step (attack 34): the deadline moves to the TTL from
 //     then on, which is after the client had sent. So the client, which counts from its
 //     sending, is never promised more.
+//     Where the read comes between the owner's deletion and the reply that it came too late, the
+//     lease is ending, and has that deadline when the reply has it held again.
 //   - A successor reads the record before it answers or ends anything (attack 35),
 //     and its first deadline is later than any that was promised before its takeover.
 //   - Who is told that it holds counts as having claimed its grant, also if its owner
@@ -153,6 +155,8 @@ func (m *Manager) holdsForSure(parts []part) (holds, sure bool) {
 		switch {
 		case !p.q.contenders.LeaseHolds(p.c.Name):
 			holds = false
+		case p.q.noted().invalid:
+			sure = false // until the marker is gone nobody is granted the lock
 		case p.q.gap || !p.q.known:
 			m.list(p.q)
 			sure = false
@@ -322,6 +326,11 @@ func (m *Manager) renewTold(l *lease, ttl, now time.Duration) {
 		// Its deletion has not been handed over, and would name the version that was read now.
 		m.revive(l, now)
 		m.extend(l, now, ttl)
+	case l.phase == ending: // by time, or it makes no difference: its deletion comes too late, and revives it
+		if !l.wasHeld && !l.told {
+			ttl = min(ttl, waitingClock)
+		}
+		l.deadline = max(l.deadline, max(now, l.grace)+ttl)
 	}
 	if at := l.shrinkAt(); at != 0 {
 		l.seldom.shrinkAt = max(at, l.deadline)

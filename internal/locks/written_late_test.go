@@ -1,0 +1,77 @@
+package locks
+
+import (
+	"testing"
+	"time"
+
+	"lockkeeper/internal/zk"
+)
+
+// bigdata's rule: while the marker is there nobody is granted the lock.
+func TestNobodyIsToldByAnotherGatewayToHoldALockThatIsMarkedAsInvalid(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		first := one.mustHold(deploy())
+		l := one.mustAcquire(AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		s.plain(plainPath+invalidSuffix, "")
+		time.Sleep(time.Second)
+		one.mustRelease(first)
+		time.Sleep(time.Second)
+		one.wantState(l, Waiting, "")
+		_, err := two.beatFor(l)
+		wantCode(t, err, CodeUnavailable)
+		s.gone(plainPath + invalidSuffix)
+		time.Sleep(time.Second)
+		one.wantState(l, Held, "")
+		two.mustBeatFor(l, Held)
+	})
+}
+
+// An expiry is on its way when the owner reads the heartbeat before which it comes too late.
+func TestALeaseWhoseExpiryCameTooLateHasAllThatTheHeartbeatPromised(t *testing.T) {
+	for name, told := range map[string]bool{"held, with a shorter TTL by now": false, "told to hold, and waiting": true} {
+		t.Run(name, func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				h := s.hooked()
+				one := h.gateway(t)
+				l := one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+				first, state := l, Held
+				if told {
+					l, state = one.mustAcquire(AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true}), Waiting
+				} else if _, err := one.m.Heartbeat(t.Context(), Anonymous, l.ID, l.Token, 5*time.Second); err != nil {
+					t.Fatal(err)
+				}
+				beaten := false
+				s.mu.Lock()
+				s.refuse = func(w *zk.Write) (int, error) {
+					if beaten || !writeTo(l.Znode)(w) || w.Ops[0].Kind != zk.OpDelete {
+						return -1, nil
+					}
+					beaten = true
+					data, _, refused := beatenRecord(s.nodes[l.Znode].data, true)
+					if refused != nil {
+						t.Error(refused)
+					}
+					if told {
+						s.tx([]zk.Op{{Kind: zk.OpDelete, Path: first.Znode, Version: -1}})
+					}
+					s.tx([]zk.Op{{Kind: zk.OpSetData, Path: l.Znode, Data: data, Version: 0}})
+					s.by = ""
+					s.tx([]zk.Op{{Kind: zk.OpCreate, Ephemeral: true, Path: plainPath + invalidSuffix}}) // and no grant follows
+					return -1, nil
+				}
+				s.mu.Unlock()
+				h.hooks.Store(&hooks{result: func(_ *zk.Write, res *zk.Result) {
+					if res.Err != nil {
+						time.Sleep(100 * time.Millisecond)
+					}
+				}})
+				for !beaten {
+					time.Sleep(time.Second)
+				}
+				time.Sleep(59 * time.Minute)
+				one.wantState(l, state, "")
+			})
+		})
+	}
+}
