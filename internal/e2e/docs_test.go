@@ -42,13 +42,27 @@ func TestTheDocumentedCurlLinesDoWhatThePagesSay(t *testing.T) {
 			if filepath.Base(page) == "namespaces.md" {
 				g.flags = append(g.flags, "--namespace=python=/app/locks:kazoo", "--namespace=hosts=/hosts:custom exclusive={id}-W- shared={id}-R-")
 			}
+			var hook *docReceiver
+			if filepath.Base(page) == "webhooks.md" {
+				hook = startDocReceiver(t)
+				g.flags = append(g.flags, "--webhook-allow=127.0.0.1")
+			}
 			g.start()
 			g.awaitServing()
 			addresses := []string{"localhost:8080", g.listen, "127.0.0.1:8080", g.listen}
 			if name := filepath.Base(page); name == "fencing.md" {
 				addresses = append(addresses, "localhost:8081", startNginx(t, g.listen, newApp(t).listen))
 			}
-			for i, r := range runExamples(t, list, addresses...) {
+			if hook != nil {
+				// What waits for a webhook is forgotten with it: a shell that is quicker than the delivery has to wait.
+				addresses = append([]string{"curl -sX DELETE localhost:8080/v1/webhooks", "until [ -e '" + hook.told + "' ]; do sleep 0.05; done; curl -sX DELETE " + g.listen + "/v1/webhooks"},
+					append(addresses, "localhost:9000", hook.listen)...)
+			}
+			ran := runExamples(t, list, addresses...)
+			if hook != nil {
+				hook.check(t, string(text))
+			}
+			for i, r := range ran {
 				if err := r.check(&list[i]); err != nil {
 					t.Errorf("%s:%d: %s\n%v\nanswer: %s%s", page, list[i].line, list[i].command, err, r.out, r.complaints)
 				}
