@@ -97,7 +97,7 @@ type Observer struct {
 	current   bool // currency turned; the sink is to be told
 	lagging   bool // currency waits to see what the writer has committed: the server is to be asked now, not at the next tick
 	applied   int64
-	reachers  map[*reacher]struct{}
+	reachers  []*reacher // in the order in which they came
 }
 
 // ObserverState describes an observer for status pages and metrics.
@@ -146,7 +146,6 @@ func NewObserver(cfg Config, roots []WatchRoot, sink Sink, writerZxid func() int
 		wake:       make(chan struct{}, 1),
 		roots:      make(map[string]struct{}),
 		lists:      make(map[string]struct{}),
-		reachers:   make(map[*reacher]struct{}),
 	}
 	// Gateways that are configured alike must not all sit on the first server.
 	rand.New(cfg.Random).Shuffle(len(o.servers), func(i, j int) { o.servers[i], o.servers[j] = o.servers[j], o.servers[i] })
@@ -257,7 +256,7 @@ func (o *Observer) Reached(ctx context.Context, zxid int64) error {
 		return ErrQueueFull
 	}
 	r := &reacher{zxid: zxid, done: make(chan error, 1)}
-	o.reachers[r] = struct{}{}
+	o.reachers = append(o.reachers, r)
 	o.mu.Unlock()
 	o.poke()
 	select {
@@ -265,7 +264,7 @@ func (o *Observer) Reached(ctx context.Context, zxid int64) error {
 		return err
 	case <-ctx.Done():
 		o.mu.Lock()
-		delete(o.reachers, r)
+		o.reachers = slices.DeleteFunc(o.reachers, func(other *reacher) bool { return other == r })
 		o.mu.Unlock()
 		return ctx.Err()
 	}
@@ -348,8 +347,8 @@ func (o *Observer) stop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.stopped = true
-	for r := range o.reachers {
+	for _, r := range o.reachers {
 		r.done <- ErrUnavailable
 	}
-	clear(o.reachers)
+	o.reachers = nil
 }

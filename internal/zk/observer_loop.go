@@ -3,6 +3,7 @@ package zk
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"lockkeeper/internal/zk/wire"
@@ -235,12 +236,14 @@ func (c *observation) flush() {
 	c.currency.Observed(c.lastZxid)
 	c.mu.Lock()
 	c.applied = c.lastZxid
-	for r := range c.reachers {
-		if r.zxid <= c.applied {
-			r.done <- nil
-			delete(c.reachers, r)
+	// In the order in which they came: what they do next begins in that order.
+	c.reachers = slices.DeleteFunc(c.reachers, func(r *reacher) bool {
+		if r.zxid > c.applied {
+			return false
 		}
-	}
+		r.done <- nil
+		return true
+	})
 	c.mu.Unlock()
 }
 

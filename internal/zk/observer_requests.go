@@ -71,7 +71,7 @@ func (c *observation) sync() {
 	c.mu.Lock()
 	waiting := len(c.reachers) > 0
 	c.syncFor = math.MaxInt64
-	for r := range c.reachers {
+	for _, r := range c.reachers {
 		c.syncFor = min(c.syncFor, r.zxid)
 	}
 	c.mu.Unlock()
