@@ -25,7 +25,8 @@ const (
 	// MaxAnswer is the largest answer that is passed on, in bytes: a bulk heartbeat of the most leases has
 	// a quarter of it.
 	MaxAnswer = 4 << 20
-	// maxConns is how many connections there are to one gateway.
+	// maxConns is how many connections there are to one gateway for what is answered soon, and how many
+	// for requests that wait there: however many wait, heartbeats pass.
 	maxConns = 2048
 	// maxIdle is how many of them wait for the next request, and idleTimeout how long; the
 	// gateway at the other end keeps them longer.
@@ -52,6 +53,7 @@ type Options struct {
 type Fleet struct {
 	opt       Options
 	transport *http.Transport
+	waits     *http.Transport // for requests that wait, which keep their connections for long
 
 	mu   sync.Mutex
 	keys *Keys // nil until they are known
@@ -69,11 +71,15 @@ func New(o Options) *Fleet {
 		MaxConnsPerHost: maxConns, MaxIdleConnsPerHost: maxIdle, MaxIdleConns: 4 * maxIdle, IdleConnTimeout: idleTimeout,
 		DisableCompression: true, MaxResponseHeaderBytes: 16 << 10,
 	}
+	f.waits = f.transport.Clone()
 	return f
 }
 
 // Close closes the connections that wait for the next request.
-func (f *Fleet) Close() { f.transport.CloseIdleConnections() }
+func (f *Fleet) Close() {
+	f.transport.CloseIdleConnections()
+	f.waits.CloseIdleConnections()
+}
 
 // ErrNoKeys is the error while the cluster secret has not been read.
 var ErrNoKeys = errors.New("the cluster secret has not been read yet")
@@ -105,6 +111,8 @@ type Request struct {
 	URI     string // path and query
 	Header  http.Header
 	Body    []byte
+	// Waits: its answer may be long in coming.
+	Waits bool
 	// Timeout bounds all of it.
 	Timeout time.Duration
 }
@@ -138,6 +146,10 @@ func (f *Fleet) Send(ctx context.Context, q *Request) (*Answer, error) {
 	if err != nil {
 		return nil, &SendError{Err: fmt.Errorf("the gateway's address: %w", err)}
 	}
+	transport := f.transport
+	if q.Waits {
+		transport = f.waits
+	}
 	if q.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, q.Timeout)
@@ -145,10 +157,17 @@ func (f *Fleet) Send(ctx context.Context, q *Request) (*Answer, error) {
 	}
 	var sent atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
-	r, err := http.NewRequestWithContext(ctx, q.Method, base+q.URI, bytes.NewReader(q.Body))
+	r, err := http.NewRequestWithContext(ctx, q.Method, base, bytes.NewReader(q.Body))
 	if err != nil {
 		return nil, &SendError{Err: err}
 	}
+	// Read as the client's request line was: a # in it ends nothing.
+	uri, err := url.ParseRequestURI(q.URI)
+	if err != nil {
+		return nil, &SendError{Err: fmt.Errorf("what is asked for: %w", errors.Unwrap(err))} // without the URI: the client's words
+	}
+	uri.Scheme, uri.Host = r.URL.Scheme, r.URL.Host
+	r.URL = uri
 	for _, name := range covered {
 		if values := q.Header[name]; values != nil {
 			r.Header[name] = values
@@ -158,7 +177,7 @@ func (f *Fleet) Send(ctx context.Context, q *Request) (*Answer, error) {
 	seal := q.Seal
 	seal.From = f.opt.Self()
 	keys.Close(&seal, r, q.Body)
-	response, err := f.transport.RoundTrip(r) // no redirects, no cookies
+	response, err := transport.RoundTrip(r) // no redirects, no cookies
 	if err != nil {
 		return nil, &SendError{Sent: sent.Load(), Err: err}
 	}

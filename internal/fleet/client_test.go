@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bufio"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -114,6 +116,74 @@ func TestAnAddressIsAHostAndAPort(t *testing.T) {
 		got, err := BaseURL(address)
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%q is %q, %v", address, got, err)
+		}
+	}
+}
+
+// Who waits at a gateway, as anybody may, takes nothing from those who do not.
+func TestHoweverManyWaitWhatIsAnsweredSoonPasses(t *testing.T) {
+	var asked atomic.Int32
+	there := owner(t, &asked)
+	p := &pipes{doors: map[string]chan net.Conn{}}
+	end := p.serve(t, "two:8080", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/waits" {
+			asked.Add(1)
+			<-r.Context().Done()
+			return
+		}
+		there.ServeHTTP(w, r)
+	})
+	defer end()
+	f := p.fleet("one")
+	defer f.Close()
+	ctx, leave := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	defer leave()
+	for range maxConns + 1 {
+		waiting.Go(func() {
+			_, _ = f.Send(ctx, &Request{Address: "two:8080", Method: "GET", URI: "/waits", Waits: true, Seal: Seal{To: "two"}})
+		})
+	}
+	for deadline := time.Now().Add(30 * time.Second); asked.Load() < maxConns; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d wait", asked.Load())
+		}
+	}
+	answer, err := f.Send(t.Context(), &Request{Address: "two:8080", Method: "POST", URI: "/v1/leases/self/heartbeat", Body: []byte("{}"), Timeout: 5 * time.Second, Seal: Seal{To: "two"}})
+	if err != nil || answer.Status != http.StatusOK {
+		t.Fatalf("while %d wait: %+v %v", maxConns, answer, err)
+	}
+	if asked.Load() != maxConns+1 {
+		t.Errorf("%d were asked", asked.Load())
+	}
+}
+
+// A client may write into its query what no URL has. What arrives is what it was.
+func TestARequestArrivesAsItCame(t *testing.T) {
+	var uri atomic.Value
+	keys := keysOf(t, first)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		uri.Store(r.RequestURI)
+		seal, err := keys.Open(r, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		keys.CloseAnswer(seal, 200, w.Header(), nil)
+	}))
+	defer server.Close()
+	f := New(Options{Secret: secret, Self: func() string { return "one" }})
+	defer f.Close()
+	for _, is := range []string{"/v1/leases/self?owner=a#b", "/v1/leases/a%2Fb?x=%23", "/v1/leases/self?", "/v1/leases/self?owner=\u00fc&metadata=[1]", "//v1/leases?a"} {
+		came, err := http.ReadRequest(bufio.NewReader(strings.NewReader("PATCH " + is + " HTTP/1.1\r\nHost: localhost\r\n\r\n")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Send(t.Context(), &Request{Address: server.URL, Method: "PATCH", URI: came.URL.RequestURI(), Timeout: 5 * time.Second, Seal: Seal{To: "two"}}); err != nil {
+			t.Errorf("%s: %v", is, err)
+		} else if uri.Load() != came.URL.RequestURI() {
+			t.Errorf("%s arrives as %s", is, uri.Load())
 		}
 	}
 }

@@ -47,5 +47,6 @@
 // Listener.Run owns a goroutine for each gateway that is followed, and returns when all of
 // them have ended. Nothing else runs here: a call does its work on its caller's goroutine and those of
 // net/http's transport. Connections are kept for the next request, and closed when they have been idle for
-// a while; there are at most maxConns of them to one gateway, and who comes after them waits.
+// a while; there are at most maxConns of them to one gateway for requests that wait, and as many for all else, and who
+// comes after them waits. So long polls, which anybody may begin, hold up no heartbeat and no stream.
 package fleet

@@ -138,7 +138,7 @@ func (x *exchange) forwarded(to *locks.Route) *fleet.Request {
 		method = http.MethodGet // a seal covers the body, which net/http keeps from the client
 	}
 	q := &fleet.Request{
-		Address: to.Address, Method: method, URI: x.r.URL.RequestURI(), Header: x.r.Header, Timeout: forwardTimeout + x.wait,
+		Address: to.Address, Method: method, URI: x.r.URL.RequestURI(), Header: x.r.Header, Waits: x.wait != 0, Timeout: forwardTimeout + x.wait,
 		Seal: fleet.Seal{To: to.Gateway, Zxid: to.Zxid, Lease: to.Lease, Request: x.requestID, Client: x.client()},
 	}
 	switch {
