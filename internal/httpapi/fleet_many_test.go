@@ -247,3 +247,37 @@ func TestGatewaysAreListed(t *testing.T) {
 		t.Errorf("%s", a.Body)
 	}
 }
+
+// The places of those who wait are for them alone: when all are taken, as anybody may, what another gateway is asked
+// without waiting is asked all the same.
+func TestAHeartbeatThatIsSentOnTakesNoPlaceOfThoseWhoWait(t *testing.T) {
+	asked, _ := member(t, "asked", "secret", func(o *Options) { o.MaxWaiting = 1 })
+	owner, _ := member(t, "owner", "secret")
+	asked.sendsTo("owner", owner.address())
+	begun, _ := blocking(asked)
+	waiter := make(chan struct{})
+	go func() {
+		defer close(waiter)
+		_, _ = asked.client.Send(asked.ctx, "GET", "/v1/locks/deploy?wait=5m")
+	}()
+	<-begun
+	defer func() {
+		asked.server.Drain()
+		<-waiter
+	}()
+	if a := asked.send(t, "POST", "/v1/leases/self/heartbeat", apitest.Token(someToken)); a.Status != http.StatusOK {
+		t.Errorf("a heartbeat: %d %s", a.Status, a.Body)
+	}
+	if a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken)); a.Status != http.StatusNoContent {
+		t.Errorf("a release: %d %s", a.Status, a.Body)
+	}
+	asked.spread(map[string]string{"owner": owner.address()})
+	owner.spread(nil)
+	if told, a := asked.beats(t, "owner/x"); a.Status != http.StatusOK || !slices.Equal(told, []string{"x 7"}) {
+		t.Errorf("many heartbeats: %q %s", told, a.Body)
+	}
+	asked.sendsTo("owner", owner.address())
+	if a := asked.send(t, "GET", "/v1/leases/self?wait=1s", apitest.Token(someToken)); a.Code() != "too_many_waiting" {
+		t.Errorf("a long poll: %d %s", a.Status, a.Body)
+	}
+}

@@ -52,11 +52,11 @@ func (x *exchange) mayForward(to *locks.Route) bool {
 func (x *exchange) ask(to *locks.Route) (*fleet.Answer, error) {
 	// Nothing of it may run on after the client has gone: the owner would
 	// think that somebody listens.
-	ctx, unpark, p := x.park()
+	ctx, end, p := x.attend()
 	if p != nil {
 		return nil, &refusal{p}
 	}
-	defer unpark()
+	defer end()
 	for attempt := 0; ; attempt++ {
 		asking, answered := x.whileOwner(ctx, to)
 		answer, err := x.s.fleet.Send(asking, x.forwarded(to))
@@ -87,6 +87,20 @@ func (x *exchange) ask(to *locks.Route) (*fleet.Answer, error) {
 		}
 		return answer, nil
 	}
+}
+
+// attend prepares for what another gateway does while the client waits. Only a request that wants to wait takes one
+// of the places for those: a heartbeat must not be refused because others wait.
+func (x *exchange) attend() (ctx context.Context, end func(), p *problem) {
+	if x.wait != 0 {
+		return x.park()
+	}
+	ctx, end = x.heed()
+	if x.s.drained.Err() != nil {
+		end()
+		return nil, nil, draining()
+	}
+	return ctx, end, nil
 }
 
 // elseOwner is another gateway than the one that was asked, if it runs the lease by now; nil when none does, or this one.

@@ -76,11 +76,11 @@ type errand struct {
 // answer. It returns on what grounds stands what this gateway did in the place of
 // those that did not answer.
 func (x *exchange) renewElsewhere(errands map[string]*errand, tokens []string, items []api.HeartbeatItem) ([]locks.Basis, *problem) {
-	ctx, unpark, p := x.park()
+	ctx, end, p := x.attend()
 	if p != nil {
 		return nil, p
 	}
-	defer unpark()
+	defer end()
 	var (
 		mu      sync.Mutex
 		grounds []locks.Basis

@@ -46,17 +46,26 @@ func (x *exchange) park() (ctx context.Context, unpark func(), p *problem) {
 		return nil, nil, &problem{code: codeTooManyWaiting, detail: "ask again without wait, or later"}
 	}
 	s.metrics.Waiting(1)
+	ctx, unheed := x.heed()
+	return ctx, func() {
+		unheed()
+		s.waiting.Add(-1)
+		s.metrics.Waiting(-1)
+	}, nil
+}
+
+// heed is for what is done elsewhere while the client waits, for seconds at most: it takes no place. ctx ends as
+// that of park does, and unheed must be called, too.
+func (x *exchange) heed() (ctx context.Context, unheed func()) {
 	ctx, cancel := context.WithCancelCause(x.r.Context())
-	forget := context.AfterFunc(s.drained, func() { cancel(errDraining) })
+	forget := context.AfterFunc(x.s.drained, func() { cancel(errDraining) })
 	return ctx, func() {
 		forget()
 		cancel(nil)
-		s.waiting.Add(-1)
-		s.metrics.Waiting(-1)
 		// The deadline of the request's arrival may be long past. A recorder in
 		// a test has none; on a connection this cannot fail.
 		_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(writeTimeout))
-	}, nil
+	}
 }
 
 // confirmed sends a success that gives a client time. It is encoded by now;
