@@ -22,6 +22,10 @@ type verdict struct {
 	words  string
 }
 
+// ends reports whether an administrator's end has that reason. Others decide how a lease ends: what time ends, for
+// example, a heartbeat may revive.
+func (v *verdict) ends() bool { return v.reason == ReasonRevoked || v.reason == ReasonDestroyed }
+
 // endBy ends a lease of this gateway as an administrator wants it.
 func (m *Manager) endBy(l *lease, v verdict) {
 	l.few().words, l.seldom.outright = v.words, true

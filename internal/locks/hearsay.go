@@ -28,6 +28,8 @@ const (
 	hopeFor = 3 * time.Second
 	// destroyWithin is how long the word of a destruction waits for the replica.
 	destroyWithin = time.Second
+	// maxDestructions bounds those that wait; others are told at once.
+	maxDestructions = 256
 )
 
 // hearsay is what gateways tell each other. Guarded by Manager.mu.
@@ -37,6 +39,8 @@ type hearsay struct {
 	sources     map[recipe.GatewayID]*source // who may tell something
 	sourcesWake chan struct{}                // closed when they change; nil while nobody waits
 	back        back                         // events that are held back
+
+	destructions int // words of destructions that wait for the replica
 }
 
 func newHearsay() hearsay {
@@ -205,18 +209,25 @@ func (m *Manager) hear(n *news) {
 	case noticeEnded:
 		m.hearEnd(n, q, c)
 	case noticeVerdict, noticeStruck:
+		v := verdict{n.Reason, n.Words}
+		ends := v.ends() // else it is told for whoever has seen no more of it than its end
 		if p, known := m.history.get(n.Lease); known && n.Lease != "" {
-			m.hearTooLate(n, p)
+			if ends {
+				m.hearTooLate(n, p)
+			}
 			return
 		}
 		if n.Kind == noticeStruck && n.Lease != "" && c == nil && m.leases[n.Lease] == nil {
 			m.witnessed.addOrRevise(n.Lease, m.pastOf(n), func(p past) bool { return p.reason == ReasonUnknown || p.reason == ReasonRemoved })
 		}
+		if !ends {
+			return
+		}
 		w := m.wordOn(about, q, c)
 		if w == nil {
 			return
 		}
-		w.verdict, w.struck = &verdict{n.Reason, n.Words}, w.struck || n.Kind == noticeStruck
+		w.verdict, w.struck = &v, w.struck || n.Kind == noticeStruck
 		if l := m.leases[n.Lease]; l != nil && l.phase == ending && l.reason() == ReasonRemoved {
 			l.few().words, l.why = n.Words, causeOf(n.Reason) // a part of it is gone
 		}
@@ -363,13 +374,24 @@ func (m *Manager) hearDestroyed(n *news) {
 		return
 	}
 	req := DestroyRequest{NS: n.NS, Lock: n.Lock, Reason: n.Words}
+	switch {
+	case m.life.Err() != nil:
+		return
+	case m.destructions == maxDestructions:
+		m.tellDestroyed(&req)
+		return
+	}
+	m.destructions++
+	m.errands.Add(1)
 	m.after(func() {
-		go func() { // for destroyWithin at most
-			ctx, cancel := context.WithTimeout(context.Background(), destroyWithin)
+		go func() { // for destroyWithin at most; Run waits for it
+			defer m.errands.Done()
+			ctx, cancel := context.WithTimeout(m.life, destroyWithin)
 			defer cancel()
 			_ = m.watcher.Reached(ctx, n.Zxid) // it is told all the same
 			m.mu.Lock()
 			defer m.unlock()
+			m.destructions--
 			m.tellDestroyed(&req)
 		}()
 	})

@@ -540,3 +540,60 @@ func TestAFollowerGoesOnWhereItWasAndIsToldAllWhenItHasLostItsPlace(t *testing.T
 		}
 	})
 }
+
+// An end by time may be taken back; that of a lease that has lost a part may not.
+func TestHearsayDoesNotDecideHowAnEndIsMade(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(AcquireRequest{Group: []Want{{Lock: "a"}, {Lock: "b"}}, TTL: time.Hour})
+		s.mu.Lock()
+		s.refuse = func(w *zk.Write) (int, error) {
+			for i, op := range w.Ops {
+				if op.Kind == zk.OpDelete && op.Version >= 0 {
+					return i, zk.ErrBadVersion // by a heartbeat, say
+				}
+			}
+			return -1, nil
+		}
+		s.mu.Unlock()
+		one.m.Hear(two.id(), [][]byte{fmt.Appendf(nil, `{"kind":"verdict","lease":%q,"ns":"default","lock":"a","name":%q,"reason":"expired"}`, l.ID, base(l.Locks[0].Znode))})
+		s.gone(l.Locks[1].Znode)
+		one.m.Hear(two.id(), [][]byte{fmt.Appendf(nil, `{"kind":"struck","lease":%q,"ns":"default","lock":"a","name":%q,"reason":"expired"}`, l.ID, base(l.Locks[0].Znode))})
+		time.Sleep(time.Second)
+		one.wantState(l, Ended, ReasonRemoved)
+		if names := s.names("/lockkeeper/locks/a"); len(names) != 0 {
+			t.Errorf("what is left of it: %v", names)
+		}
+	})
+}
+
+func TestNothingIsToldAfterAManagerHasStopped(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		one.mustRelease(one.mustHold(deploy()))
+		late := [][]byte{[]byte(`{"kind":"destroyed","ns":"default","lock":"deploy","words":"w","zxid":999999}`)}
+		destroyed := func() (n int) {
+			for _, e := range one.told() {
+				if e.Type == events.LockDestroyed {
+					n++
+				}
+			}
+			return n
+		}
+		for range maxDestructions + 1 {
+			one.m.Hear(two.id(), late)
+		}
+		if n := destroyed(); n != 1 {
+			t.Errorf("%d are told at once, more than may wait", n)
+		}
+		one.stop()
+		if n := destroyed(); n != maxDestructions+1 {
+			t.Errorf("%d are told when it stops", n)
+		}
+		one.m.Hear(two.id(), late)
+		time.Sleep(2 * destroyWithin)
+		if n := destroyed(); n != maxDestructions+1 {
+			t.Errorf("%d are told", n)
+		}
+	})
+}

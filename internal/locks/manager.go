@@ -108,6 +108,10 @@ type Manager struct {
 	// What trusted looks at without the lock.
 	current atomic.Pointer[termRef]
 
+	life    context.Context // ends when Run returns; no errand begins afterwards
+	endLife context.CancelFunc
+	errands sync.WaitGroup // goroutines for which Run waits
+
 	crossings crossings // has a lock of its own
 
 	written chan struct{} // a place for each heartbeat that is being written for another gateway
@@ -201,6 +205,7 @@ func New(opt Options) *Manager {
 		hearsay:   newHearsay(),
 		heldUp:    map[*lease]struct{}{},
 	}
+	m.life, m.endLife = context.WithCancel(context.Background())
 	m.shortTTL = shortTTLWarning(m.failoverTTL())
 	var nonce [4]byte
 	_, _ = rand.Read(nonce[:]) // never fails (crypto/rand, Go 1.24)
@@ -226,6 +231,10 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.runSweeper(ctx) })
 	group.Go(func() error { return m.runVigil(ctx) })
 	err = group.Wait()
+	m.mu.Lock()
+	m.endLife()
+	m.unlock()
+	m.errands.Wait()
 	m.releaseAll()
 	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
 		return nil
