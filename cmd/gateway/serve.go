@@ -20,6 +20,7 @@ import (
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/metrics"
+	"lockkeeper/internal/outbox"
 	"lockkeeper/internal/webhooks"
 	"lockkeeper/internal/zk"
 )
@@ -80,7 +81,7 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	box := &outbox{}
+	box := &outbox.Box{}
 	manager := locks.New(locks.Options{
 		Store: own.store(&locks.ZooKeeper{Config: zkConfig, ReachWithin: reachWithin}),
 		Root:  zkConfig.Root, Servers: own.servers(zkConfig.Servers), SessionTimeout: c.SessionTimeout,
@@ -89,8 +90,8 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 		Hearsay:      true,
 		Outbox:       box,
 	})
-	hooks := newWebhooks(box, manager, zkConfig.Root, addresses, webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Proxy: proxy, Version: version()}),
-		collectors, logger.With("part", "webhooks"))
+	hooks := box.Tie(manager, webhooks.Options{Root: zkConfig.Root, Addresses: addresses, Metrics: collectors, Logger: logger.With("part", "webhooks"),
+		Transport: webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Proxy: proxy, Version: version()})})
 	collectors.Watch(func() metrics.State { return state(manager.Info(context.Background())) })
 	var ensemble func(context.Context) []zk.ServerStatus
 	if own == nil {

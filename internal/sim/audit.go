@@ -31,11 +31,14 @@ type audit struct {
 	stolen     []string               // contenders of others that a gateway has deleted
 	unseen     []string               // those that it has deleted though it cannot know what was in them
 	unlimited  []string               // what was enqueued under a limit that was not in force
+	noted      map[string]int64       // when, as a zxid, leases were put into the outbox first
+	hooked     map[string]int64       // and webhooks were made
 	trace      func(format string, args ...any)
 }
 
 func newAudit(trace func(string, ...any)) *audit {
 	return &audit{live: make(map[string][]*contender), paths: make(map[string]*contender), lease: make(map[string][]*contender),
+		noted: make(map[string]int64), hooked: make(map[string]int64),
 		nodes: make(map[string]struct{}), sessions: make(map[int64]string),
 		registered: make(map[string]string), deaf: make(map[string]func() bool), trace: trace}
 }
@@ -50,6 +53,7 @@ func (a *audit) commit(txn *state.Txn) {
 			continue
 		}
 		a.nodes[op.Path] = struct{}{}
+		a.hook(txn, op)
 		if _, rest, ok := strings.Cut(string(op.Data), `"address":"`); ok && strings.HasPrefix(op.Path, "/lockkeeper/gateways/") {
 			name, _, _ := strings.Cut(rest, ":") // and its port
 			a.sessions[txn.Session], a.registered[op.Path] = name, name
@@ -124,6 +128,7 @@ func (a *audit) deleted(txn *state.Txn, op state.TxnOp, lock string) {
 	a.live[lock] = slices.DeleteFunc(a.live[lock], func(c *contender) bool {
 		if c.path == op.Path {
 			c.gone = time.Now()
+			a.lastOf(c, txn)
 			a.judge(c, txn.Session)
 		}
 		return c.path == op.Path
@@ -140,6 +145,7 @@ func (a *audit) wrote(txn *state.Txn, op state.TxnOp) {
 	case strings.Contains(string(op.Data), `"closed":`):
 		if c.closed.IsZero() {
 			c.closed = time.Now()
+			a.lastOf(c, txn)
 			for _, other := range a.lease[c.lease] { // the record of a lease of several locks is the first one's
 				other.closed = c.closed
 			}

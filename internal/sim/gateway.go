@@ -20,6 +20,8 @@ import (
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/metrics"
+	"lockkeeper/internal/outbox"
+	"lockkeeper/internal/webhooks"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/zktest"
 )
@@ -41,6 +43,7 @@ type gateway struct {
 	ended   chan struct{} // closed when nothing of it runs any more
 	err     error         // how the manager ended
 	gone    bool          // it was killed or told to leave; the world's
+	hooks   *webhooks.Service
 }
 
 // source is a random source that may be used from many goroutines. What it gives depends on the time at which it is asked, not
@@ -95,9 +98,14 @@ func (w *world) startGateway(number int) *gateway {
 	hub := events.New(events.Options{Metrics: collectors})
 	g.hub = hub
 	zookeeper := &store{ZooKeeper: locks.ZooKeeper{Config: config}, observe: g.dials(w.zk.DialerBy("observer", g.name)), random: random(1)}
-	g.manager = locks.New(locks.Options{Store: zookeeper, Root: zk.DefaultRoot, Servers: config.Servers,
+	options := locks.Options{Store: zookeeper, Root: zk.DefaultRoot, Servers: config.Servers,
 		SessionTimeout: w.timeout, Clock: g.clock, Random: random(2), Metrics: collectors, Events: hub,
-		Registration: locks.Registration{Address: g.name + ":8080", Version: "sim"}, Hearsay: true})
+		Registration: locks.Registration{Address: g.name + ":8080", Version: "sim"}, Hearsay: true}
+	var box outbox.Box
+	if w.plan.Hooks > 0 {
+		options.Outbox = &box
+	}
+	g.manager = locks.New(options)
 	g.peers = fleet.New(fleet.Options{Secret: g.manager.FleetKeys, Self: g.manager.GatewayID, Dial: g.dials(g.dialBy(asPeer))})
 	ears := fleet.New(fleet.Options{Secret: g.manager.FleetKeys, Self: g.manager.GatewayID, Dial: g.dials(g.dialBy(asEar))})
 	ear := fleet.Listener{Fleet: ears, Peers: func() []fleet.Peer { return httpapi.Others(g.manager.Peers()) }, Changed: g.manager.SourcesChanged,
@@ -120,6 +128,10 @@ func (w *world) startGateway(number int) *gateway {
 	ctx, cancel := context.WithCancel(context.Background())
 	g.cancel = cancel
 	var running sync.WaitGroup
+	if w.plan.Hooks > 0 {
+		g.hooks = box.Tie(g.manager, g.hookOptions())
+		running.Go(func() { _ = g.hooks.Run(ctx) })
+	}
 	running.Go(func() { g.err = g.manager.Run(ctx) })
 	running.Go(func() { _ = hub.Run(ctx) })
 	running.Go(func() {

@@ -21,6 +21,8 @@ type Plan struct {
 	Clients []int
 	Faults  []Fault
 	Space   Space
+	// Hooks is how many webhooks there are, each subscribed at some time: see hooks.go.
+	Hooks int
 	// Length is how long there are new requests and faults. Then the weather clears up.
 	Length time.Duration
 }
@@ -78,7 +80,7 @@ func (p Plan) String() string {
 		}
 		fmt.Fprint(&b, c)
 	}
-	fmt.Fprintf(&b, "}, Space: %#v, Faults: []Fault{", p.Space)
+	fmt.Fprintf(&b, "}, Space: %#v, Hooks: %d, Faults: []Fault{", p.Space, p.Hooks)
 	for _, f := range p.Faults {
 		fmt.Fprintf(&b, "\n\t{At: %d, Kind: %v, Arg: %#x, For: %d}, // at %v for %v", f.At, f.Kind, f.Arg, f.For, f.At, f.For)
 	}

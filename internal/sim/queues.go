@@ -52,6 +52,8 @@ type contender struct {
 	data                           string
 	by                             int64     // the session that made it
 	written                        time.Time // when somebody who is no gateway has overwritten its data
+	endedBy                        string    // the gateway whose transaction ended its lease; "" for another hand
+	endedAt                        int64     // that transaction's zxid
 }
 
 // ended is when the lease ended: its place may stay.

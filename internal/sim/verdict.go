@@ -277,7 +277,10 @@ func (w *world) checkStuck() {
 func (w *world) checkLitter() {
 	const life = 30 * time.Minute                                                           // keys live for ten minutes, and are looked for every minute or two
 	roots := []string{lockRoot, lockDir(spaceLock), "/lockkeeper/succession", settingsRoot} // directories of the second namespace stay
-	if w.plan.Seed%5 == 0 {                                                                 // minutes in which nothing happens are most of the work
+	if w.plan.Hooks > 0 {
+		roots = append(roots, outboxRoot)
+	}
+	if w.plan.Seed%5 == 0 { // minutes in which nothing happens are most of the work
 		roots = append(roots, "/lockkeeper/keys")
 	}
 	var left []string

@@ -40,6 +40,8 @@ type Outcome struct {
 	Grants int
 	// Elsewhere counts those in the second namespace: gateways' leases, and other programs'.
 	Elsewhere struct{ Ours, Theirs int }
+	// Tellings counts the ends that webhooks were to be told of.
+	Tellings int
 	// Answers counts the answers that clients got, by status.
 	Answers map[int]int
 	// Virtual is how long the run took in the world's own time.
@@ -83,6 +85,8 @@ type world struct {
 	gateways      []*gateway           // by number; its present life
 	lived         []*gateway           // every life that there was
 	lives         []int
+	hooks         hooks
+	tellings      int  // ends that webhooks were to be told of
 	clearing      bool // no new requests
 }
 
@@ -105,6 +109,9 @@ func run(t *testing.T, plan Plan) Outcome {
 	var clients sync.WaitGroup
 	for _, number := range plan.Clients {
 		clients.Go(func() { w.live(number) })
+	}
+	for number := range plan.Hooks {
+		clients.Go(func() { w.subscribe(number) })
 	}
 	w.weather()
 	time.Sleep(time.Until(w.begun.Add(plan.Length)))
@@ -157,9 +164,10 @@ func (w *world) end() Outcome {
 	w.checkStories(stories)
 	w.checkBeliefs()
 	w.checkAudit()
+	w.checkTold()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	out := Outcome{Violations: w.violations, History: w.lines, Answers: w.answers, Virtual: time.Since(w.begun),
+	out := Outcome{Violations: w.violations, History: w.lines, Answers: w.answers, Virtual: time.Since(w.begun), Tellings: w.tellings,
 		operations: w.operations()}
 	for _, b := range w.beliefs {
 		if b.held {

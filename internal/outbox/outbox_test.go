@@ -1,11 +1,10 @@
-package main
+package outbox
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/metrics"
 	"lockkeeper/internal/testkit"
 	"lockkeeper/internal/webhooks"
 	"lockkeeper/internal/zk"
@@ -80,9 +78,9 @@ func newMember(t *testing.T, server *embeddedtest.Server) *member {
 		t.Fatal(err)
 	}
 	cfg := zk.Config{Servers: []string{server.Addr()}, Root: "/lockkeeper", SessionTimeout: time.Second, PromiseWindow: 2 * time.Second, CreateRoot: true}
-	box := &outbox{}
+	box := &Box{}
 	m := &member{Manager: locks.New(locks.Options{Store: &locks.ZooKeeper{Config: cfg}, Root: cfg.Root, SessionTimeout: cfg.SessionTimeout, Outbox: box})}
-	m.hooks = newWebhooks(box, m.Manager, cfg.Root, addresses, webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Version: "test"}), metrics.New("test"), slog.New(slog.DiscardHandler))
+	m.hooks = box.Tie(m.Manager, webhooks.Options{Root: cfg.Root, Addresses: addresses, Transport: webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Version: "test"})})
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -164,4 +162,26 @@ func TestReleasesOnZooKeeperAreTold(t *testing.T) {
 		t.Fatalf("%+v", res)
 	}
 	testkit.Eventually(t, 10*time.Second, func() bool { return slices.Equal(receiver.of("deploy-theirs"), []string{webhooks.Removed}) }, "its end is told")
+}
+
+func TestAnEndIsDescribedInOneOrderWhoeverDoes(t *testing.T) {
+	parts := []locks.EndingPart{{NS: "default", Lock: "b", Znode: "/2"}, {NS: "default", Lock: "a", Znode: "/1"}, {NS: "a", Lock: "z", Znode: "/3"}}
+	owner := endOf(&locks.Ending{LeaseID: "l", Reason: locks.ReasonRevoked, Parts: slices.Clone(parts)})
+	slices.Reverse(parts)
+	other := endOf(&locks.Ending{LeaseID: "l", Reason: locks.ReasonRemoved, Parts: parts})
+	for i := range owner.Events {
+		if owner.Events[i].Lock != other.Events[i].Lock || owner.Entry != other.Entry {
+			t.Errorf("%+v and %+v: the receiver would take one message for two", owner.Events[i], other.Events[i])
+		}
+	}
+}
+
+func TestEveryReasonHasAType(t *testing.T) {
+	for reason, want := range map[locks.Reason]string{locks.ReasonReleased: webhooks.Released, locks.ReasonExpired: webhooks.Expired, locks.ReasonCancelled: webhooks.Cancelled,
+		locks.ReasonUnclaimed: webhooks.Unclaimed, locks.ReasonRevoked: webhooks.Revoked, locks.ReasonDestroyed: webhooks.Destroyed,
+		locks.ReasonRemoved: webhooks.Removed, locks.ReasonGatewayLeft: webhooks.Removed, locks.ReasonUnknown: webhooks.Removed} {
+		if got := typeOf(reason); got != want || !slices.Contains(webhooks.Types, got) {
+			t.Errorf("%s is told as %s", reason, got)
+		}
+	}
 }

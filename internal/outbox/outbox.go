@@ -1,0 +1,103 @@
+// Package outbox ties the lock manager to the webhooks: neither knows the other.
+//
+// A Box is what the manager asks before it ends a lease, and hands that on in the
+// words of webhooks. It keeps nothing, owns no goroutine, and returns at once.
+package outbox
+
+import (
+	"cmp"
+	"hash/fnv"
+	"slices"
+	"strings"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/webhooks"
+	"lockkeeper/internal/zk"
+)
+
+// Box is the webhooks as the lock manager sees them. It is tied before the
+// manager runs.
+type Box struct{ service *webhooks.Service }
+
+// Tie makes the service of a manager whose Outbox the box is. Of the options those are set that
+// are the manager's to say.
+func (o *Box) Tie(manager *locks.Manager, options webhooks.Options) *webhooks.Service {
+	options.Store = manager.Nodes()
+	options.Mine = func(entry string) bool {
+		lease := webhooks.LeaseOf(entry)
+		return lease == "" || manager.Delivers(lease)
+	}
+	options.MineFrom = func(entry, gateway string) bool { return manager.DeliversFor(gateway, entry) }
+	options.Changed = manager.OutboxChanged
+	o.service = webhooks.New(options)
+	return o.service
+}
+
+// Ending implements locks.Outbox.
+func (o *Box) Ending(describe func() *locks.Ending) ([]zk.Op, any, bool) {
+	ops, entry, ready := o.service.Ending(func() *webhooks.End { return endOf(describe()) })
+	return ops, entry, ready
+}
+
+// Ended implements locks.Outbox.
+func (o *Box) Ended(entry any, ops []zk.Op, res zk.Result) {
+	e, _ := entry.(*webhooks.Entry)
+	o.service.Ended(e, ops, res)
+}
+
+// Gone implements locks.Outbox.
+func (o *Box) Gone(e *locks.Ending) { o.service.Tell(endOf(e)) }
+
+// Look implements locks.Outbox.
+func (o *Box) Look() { o.service.Look() }
+
+// Adopt implements locks.Outbox.
+func (o *Box) Adopt() { o.service.Adopt() }
+
+// typeOf is the type of the message that tells an end.
+func typeOf(reason locks.Reason) string {
+	switch reason {
+	case locks.ReasonReleased:
+		return webhooks.Released
+	case locks.ReasonExpired:
+		return webhooks.Expired
+	case locks.ReasonCancelled, locks.ReasonWaitElapsed:
+		return webhooks.Cancelled
+	case locks.ReasonUnclaimed:
+		return webhooks.Unclaimed
+	case locks.ReasonRevoked:
+		return webhooks.Revoked
+	case locks.ReasonDestroyed:
+		return webhooks.Destroyed
+	}
+	return webhooks.Removed
+}
+
+// endOf is an end as webhooks tell it.
+func endOf(e *locks.Ending) *webhooks.End {
+	end := &webhooks.End{}
+	// The ids of messages follow from this order. Where two gateways have ended the lease, each as far as it knows, both describe it, and the
+	// receiver has to see that it is the same.
+	slices.SortFunc(e.Parts, func(a, b locks.EndingPart) int {
+		return cmp.Or(strings.Compare(a.NS, b.NS), strings.Compare(a.Lock, b.Lock), strings.Compare(a.Znode, b.Znode))
+	})
+	for _, p := range e.Parts {
+		end.Events = append(end.Events, webhooks.Event{Type: typeOf(e.Reason), Time: e.At, NS: p.NS, Lock: p.Lock, LeaseID: e.LeaseID, Program: p.Program, Znode: p.Znode,
+			Owner: e.Owner, Mode: string(p.Mode), FencingToken: p.FencingToken, Reason: string(e.Reason), Detail: e.Words, Gateway: e.Gateway})
+	}
+	switch {
+	case e.LeaseID != "":
+		end.Entry = webhooks.EntryOf(e.LeaseID)
+	case e.Czxid != 0:
+		end.Entry = webhooks.ForeignEntry(e.Czxid)
+	default:
+		// Nobody had looked at the node: its path and the time are no other's.
+		h := fnv.New64a()
+		for _, p := range e.Parts {
+			h.Write([]byte(p.Znode))
+		}
+		h.Write([]byte(e.At.String()))
+		end.Entry = webhooks.ForeignEntry(int64(h.Sum64() | 1<<63))
+	}
+	return end
+}
