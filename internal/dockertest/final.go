@@ -21,6 +21,7 @@ func (i *image) final() {
 	i.runsAs(s)
 	i.listens(s)
 	i.keeps(s)
+	i.trusts(s)
 	i.open(s)
 	i.labels(s)
 }
@@ -109,6 +110,16 @@ func (i *image) keeps(s *instructions.Stage) {
 		return c.From != "" && c.DestPath == dataDir && len(users) > 0 && c.Chown == users[len(users)-1].User
 	}) {
 		i.refuse(s.Location, "no COPY --from --chown makes %s the USER's: it could not write there", dataDir)
+	}
+}
+
+// authorities is where Go looks for the certificates that a system trusts, among other places.
+const authorities = "/etc/ssl/certs/ca-certificates.crt"
+
+// trusts: without certificates every https:// address of a webhook or another gateway would be refused.
+func (i *image) trusts(s *instructions.Stage) {
+	if !slices.ContainsFunc(all[*instructions.CopyCommand](s), func(c *instructions.CopyCommand) bool { return c.From != "" && c.DestPath == authorities }) {
+		i.refuse(s.Location, "no COPY --from puts %s there: every https:// address would be refused", authorities)
 	}
 }
 

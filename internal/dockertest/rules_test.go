@@ -84,6 +84,7 @@ func TestEachRuleIsCheckedAndExplained(t *testing.T) {
 		"listening at another port":     {"LOCKKEEPER_LISTEN=:8080", "LOCKKEEPER_LISTEN=:80", "not :8080"},
 		"no volume":                     {`VOLUME ["/lockkeeper-data"]`, "", "the data would end with the container"},
 		"somebody else's data":          {"--chown=65532:65532 ", "", "could not write there"},
+		"nobody is trusted":             {"COPY --from=build /etc/ssl/certs", "# /etc/ssl/certs", "every https:// address would be refused"},
 		"open by a variable":            {"LOCKKEEPER_LISTEN=:8080", "LOCKKEEPER_LISTEN=:8080 LOCKKEEPER_INSECURE=true", "sets --insecure by itself"},
 		"open by the entry point":       {`ENTRYPOINT ["/gateway"]`, `ENTRYPOINT ["/gateway", "--insecure"]`, "sets --insecure by itself"},
 		"open by the command":           {`ENTRYPOINT ["/gateway"]`, "ENTRYPOINT [\"/gateway\"]\nCMD [\"--insecure\"]", "sets --insecure by itself"},
