@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	mathrand "math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -257,7 +259,8 @@ func (m *Manager) prepare(layout *zk.Layout) error {
 	if m.opt.Outbox != nil {
 		roots = append(roots, zk.WatchRoot{Path: m.outboxRoot(), Depth: 1})
 	}
-	for ns, namespace := range layout.Namespaces {
+	for _, ns := range slices.Sorted(maps.Keys(layout.Namespaces)) { // whose roots are watched and read in this order
+		namespace := layout.Namespaces[ns]
 		s, err := spaceOf(ns, namespace)
 		if err != nil {
 			return err

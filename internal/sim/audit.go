@@ -26,7 +26,7 @@ type audit struct {
 	nodes map[string]struct{}     // every path there is
 	// Gateways by their sessions and by their registrations: each has its name in its registration.
 	sessions   map[int64]string
-	registered map[string]string
+	registered []registration
 	deaf       map[string]func() bool // those that certainly hear nothing from ZooKeeper
 	stolen     []string               // contenders of others that a gateway has deleted
 	unseen     []string               // those that it has deleted though it cannot know what was in them
@@ -40,7 +40,7 @@ func newAudit(trace func(string, ...any)) *audit {
 	return &audit{live: make(map[string][]*contender), paths: make(map[string]*contender), lease: make(map[string][]*contender),
 		noted: make(map[string]int64), hooked: make(map[string]int64),
 		nodes: make(map[string]struct{}), sessions: make(map[int64]string),
-		registered: make(map[string]string), deaf: make(map[string]func() bool), trace: trace}
+		deaf: make(map[string]func() bool), trace: trace}
 }
 
 // commit is told of each transaction. What it creates comes first: a downgrade is one, in whatever order its operations are.
@@ -56,7 +56,8 @@ func (a *audit) commit(txn *state.Txn) {
 		a.hook(txn, op)
 		if _, rest, ok := strings.Cut(string(op.Data), `"address":"`); ok && strings.HasPrefix(op.Path, "/lockkeeper/gateways/") {
 			name, _, _ := strings.Cut(rest, ":") // and its port
-			a.sessions[txn.Session], a.registered[op.Path] = name, name
+			a.sessions[txn.Session] = name
+			a.registered = append(a.registered, registration{op.Path, name})
 		}
 		if lock, ok := lockOf(op.Path); ok {
 			touched = append(touched, lock)
@@ -68,7 +69,7 @@ func (a *audit) commit(txn *state.Txn) {
 		switch {
 		case op.Kind == state.TxnDelete:
 			delete(a.nodes, op.Path)
-			delete(a.registered, op.Path)
+			a.registered = slices.DeleteFunc(a.registered, func(r registration) bool { return r.path == op.Path })
 			if ok {
 				touched = append(touched, lock)
 				a.deleted(txn, op, lock)
@@ -194,13 +195,16 @@ func (a *audit) deafen(gateway string, certain func() bool) {
 	a.deaf[gateway] = certain
 }
 
-// registration is the path of a gateway's registration, "" when it has none.
+// registration is that of a gateway's session.
+type registration struct{ path, gateway string }
+
+// registration is the path of a gateway's newest registration, "" when it has none.
 func (a *audit) registration(gateway string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for path, name := range a.registered {
-		if name == gateway {
-			return path
+	for _, r := range slices.Backward(a.registered) {
+		if r.gateway == gateway {
+			return r.path
 		}
 	}
 	return ""

@@ -33,20 +33,37 @@ func TestTheSameSeedGivesTheSameHistory(t *testing.T) {
 		t.Skip("the race detector shuffles goroutines on purpose")
 	}
 	for i := range *same {
-		plan := planOf(*first + i)
-		one := Run(t, plan).History
-		for again := 2; again <= *times; again++ {
-			two := Run(t, plan).History
-			if slices.Equal(one, two) {
-				continue
-			}
-			at := 0
-			for at < min(len(one), len(two)) && one[at] == two[at] {
-				at++
-			}
-			t.Errorf("seed %d has another history in run %d; they part at line %d:\n%q\n%q", plan.Seed, again, at,
-				one[at:min(at+3, len(one))], two[at:min(at+3, len(two))])
-			break
+		compare(t, planOf(*first+i), *times)
+	}
+}
+
+// TestASeedThatHadTwoHistoriesHasOne repeats seeds whose histories parted in some of their runs only.
+func TestASeedThatHadTwoHistoriesHasOne(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector shuffles goroutines on purpose")
+	}
+	for _, seed := range []uint64{
+		89, // two requests waited for one moment of the replica, and were let go in the order of a map
+	} {
+		compare(t, planOf(seed), 12)
+	}
+}
+
+// compare runs a plan so many times, until two histories differ.
+func compare(t *testing.T, plan Plan, times int) {
+	t.Helper()
+	one := Run(t, plan).History
+	for again := 2; again <= times; again++ {
+		two := Run(t, plan).History
+		if slices.Equal(one, two) {
+			continue
 		}
+		at := 0
+		for at < min(len(one), len(two)) && one[at] == two[at] {
+			at++
+		}
+		t.Errorf("seed %d has another history in run %d; they part at line %d:\n%q\n%q", plan.Seed, again, at,
+			one[at:min(at+3, len(one))], two[at:min(at+3, len(two))])
+		return
 	}
 }

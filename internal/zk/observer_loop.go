@@ -3,6 +3,7 @@ package zk
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -173,7 +174,7 @@ func (c *observation) commands() {
 	all := c.listAll
 	c.listAll = false
 	if len(c.urgent) == 0 { // otherwise they wait where calls for one directory become one
-		for dir := range c.lists {
+		for _, dir := range slices.Sorted(maps.Keys(c.lists)) {
 			if root, name, node, ok := c.replica.locate([]byte(c.cfg.full(dir))); ok && node == nil {
 				c.urgent = append(c.urgent, listing{root: root, name: string(name), top: root.Depth == 2 && name == nil})
 			}

@@ -300,9 +300,7 @@ func (r *replica) dirEvent(root *root, name []byte, t wire.EventType) {
 		// A node is deleted only when it is empty, so whatever is still known
 		// below it is gone, though its own event was withheld.
 		if top {
-			for _, d := range root.dirs {
-				r.removeDir(root, d, false, 0)
-			}
+			r.removeDirs(root, nil, false, 0)
 		} else if d := root.dirs[string(name)]; d != nil {
 			r.removeDir(root, d, false, 0)
 		}
@@ -335,12 +333,7 @@ func (r *replica) listedTop(root *root, names [][]byte, tree bool, zxid int64) {
 	if len(root.dirs) == len(names) {
 		return
 	}
-	present := nameSet(names)
-	for _, d := range root.dirs {
-		if !present[root.key(d)] {
-			r.removeDir(root, d, true, zxid)
-		}
-	}
+	r.removeDirs(root, nameSet(names), true, zxid)
 }
 
 // listedDir applies the listing of a directory.
@@ -404,9 +397,7 @@ func (r *replica) listedGone(root *root, name string, top bool, zxid int64) {
 		root.listed = true
 	}
 	if top {
-		for _, d := range root.dirs {
-			r.removeDir(root, d, true, zxid)
-		}
+		r.removeDirs(root, nil, true, zxid)
 	} else if d := root.dirs[name]; d != nil {
 		r.removeDir(root, d, true, zxid)
 	}
@@ -443,6 +434,21 @@ func (r *replica) removeDir(root *root, d *Dir, listed bool, zxid int64) {
 	d.nodes = nodeSet{}
 	delete(root.dirs, root.key(d))
 	r.emit(Change{Kind: DirRemoved, Listed: listed, Zxid: zxid, Root: &root.WatchRoot, Dir: d})
+}
+
+// removeDirs removes the directories that are not among the present, in the order of their names: they are told in this order,
+// and nothing that is told depends on that of a map.
+func (r *replica) removeDirs(root *root, present map[string]bool, listed bool, zxid int64) {
+	var gone []string
+	for name := range root.dirs {
+		if !present[name] {
+			gone = append(gone, name)
+		}
+	}
+	slices.Sort(gone)
+	for _, name := range gone {
+		r.removeDir(root, root.dirs[name], listed, zxid)
+	}
 }
 
 func (r *replica) addNode(root *root, d *Dir, name string, listed bool, zxid int64) {

@@ -2,6 +2,7 @@ package zk
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -140,10 +141,10 @@ func (q *queue) stepUp(it *item) {
 	}
 }
 
-// drain removes everything.
+// drain removes everything, in an order that is no map's: the callers are told in it.
 func (q *queue) drain() []*item {
-	for _, behind := range q.waiting {
-		for _, it := range behind {
+	for _, name := range slices.Sorted(maps.Keys(q.waiting)) {
+		for _, it := range q.waiting[name] {
 			q.stepUp(it)
 		}
 	}
