@@ -196,7 +196,7 @@ var Table = []Mutant{
 	}},
 	{Name: "seen-version", Without: "what time decided deletes any version", Edits: []Edit{
 		{ending, "		version = l.dataVersion()\n", "		version = -1\n"},
-		{ending, "term, byTime := l.term, version != -1", "term, byTime := l.term, l.reason() == ReasonExpired || l.reason() == ReasonUnclaimed"},
+		{ending, "term, timed, closes := l.term, version != -1, l.closes()", "term, timed, closes := l.term, byTime(l.reason()), l.closes()"},
 	}},
 	{Name: "depose-polled", Without: "who deposes looks at the guard anew", Edits: []Edit{
 		{deposing, "	guard := p.vigil.guard\n	m.takeOver(id, p, &guard)", "	m.takeOver(id, p, nil)"},
