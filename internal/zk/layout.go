@@ -41,8 +41,15 @@ var directories = [...]struct {
 	who  access
 }{
 	{NodeLocks, open}, {NodeSettings, shown}, {NodeNamespaces, shown}, {NodeGateways, shown}, {NodeGuards, shown},
-	{"/succession", shown}, {"/keys", shown}, {"/outbox", shown}, {"/webhooks", shown},
+	{"/succession", shown}, {"/keys", shown}, {nodeOutbox, shown}, {nodeWebhooks, shown},
 }
+
+// Where webhooks are kept. What is below them names receivers, and signs messages to
+// them: gateways alone read it.
+const (
+	nodeOutbox   = "/outbox"
+	nodeWebhooks = "/webhooks"
+)
 
 // TokenKey is a key that authenticates lease tokens.
 type TokenKey struct {

@@ -66,7 +66,8 @@ func TestWorkOfflineGivesNodesTheACLsThatGatewaysGiveThem(t *testing.T) {
 	if err := o.CreateAncestors(ctx, DefaultRoot); err != nil {
 		t.Fatal(err)
 	}
-	paths := []string{"", NodeLocks, NodeLocks + "/a", NodeSecret, NodeNamespaces, NodeNamespaces + "/x"}
+	paths := []string{"", NodeLocks, NodeLocks + "/a", NodeSecret, NodeNamespaces, NodeNamespaces + "/x",
+		nodeWebhooks, nodeWebhooks + "/w", nodeOutbox, nodeOutbox + "/e"}
 	var ops []Op
 	for _, path := range paths {
 		ops = append(ops, Op{Kind: OpCreate, Path: DefaultRoot + path, Data: []byte("x")})
@@ -80,7 +81,7 @@ func TestWorkOfflineGivesNodesTheACLsThatGatewaysGiveThem(t *testing.T) {
 	for i, path := range paths {
 		_, _, readable := p.c.lib.Get(cfg.full(DefaultRoot + path))
 		_, writable := p.c.lib.Set(cfg.full(DefaultRoot+path), nil, 0)
-		who := []access{shown, open, open, private, shown, shown}[i]
+		who := []access{shown, open, open, private, shown, shown, shown, private, shown, private}[i]
 		if (readable == nil) != (who != private) || (writable == nil) != (who == open) {
 			t.Errorf("%s: reading %v, writing %v", path, readable, writable)
 		}

@@ -177,7 +177,7 @@ func (o *Offline) Barrier(ctx context.Context) (zxid int64, err error) {
 func (o *Offline) access(path string) access {
 	part, inside := strings.CutPrefix(path, o.cfg.Root)
 	switch {
-	case part == NodeSecret && inside:
+	case part == NodeSecret && inside, inside && (strings.HasPrefix(part, nodeWebhooks+"/") || strings.HasPrefix(part, nodeOutbox+"/")):
 		return private
 	case !inside || part != "" && part[0] != '/', part == NodeLocks, strings.HasPrefix(part, NodeLocks+"/"):
 		return open
