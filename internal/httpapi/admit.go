@@ -58,9 +58,7 @@ func (x *exchange) admit() bool {
 		err = x.s.locks.Reached(ctx, seal.Zxid)
 	}
 	if err != nil {
-		p := problemOf(err)
-		p.retryAfter = 0 // it was waited for here
-		x.problem(p)
+		x.problem(problemOf(err))
 		return false
 	}
 	return true

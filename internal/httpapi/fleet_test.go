@@ -285,6 +285,13 @@ func TestOnlyTheOwnerSaysThatALeaseIsGone(t *testing.T) {
 			t.Errorf("%s %s: answered %d %s", method, path, a.Status, a.Body)
 		}
 	}
+	// Who could not even wait there is not sent back at once, to be as many again.
+	owner.arrive = func(context.Context, string, int64) error {
+		return &locks.Error{Code: locks.CodeNotOwner, RetryAfter: time.Second, Detail: "too many wait"}
+	}
+	if a := asked.send(t, "POST", "/v1/leases/self/heartbeat", apitest.Token(someToken)); a.Status != 503 || a.Header.Get("Retry-After") != "1" {
+		t.Errorf("answered %d %v %s", a.Status, a.Header, a.Body)
+	}
 }
 
 func TestAForgedSealIsRefusedAndNothingIsAsked(t *testing.T) {

@@ -17,8 +17,12 @@ func (m *Manager) Arrive(ctx context.Context, lease string, zxid int64) error {
 		return notFound()
 	}
 	if err := m.Reached(ctx, zxid); err != nil {
-		return &Error{Code: CodeNotOwner, Err: err,
+		e := &Error{Code: CodeNotOwner, Err: err,
 			Detail: "this gateway has not seen yet that the lease is its own; nothing was done, repeat the request"}
+		if ctx.Err() == nil {
+			e.RetryAfter = retryAfter // nobody has waited here: too many do, or there is nothing to wait for
+		}
+		return e
 	}
 	m.mu.Lock()
 	for {

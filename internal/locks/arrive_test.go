@@ -2,6 +2,7 @@ package locks
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,7 +80,17 @@ func TestArriving(t *testing.T) {
 			}
 			wantCode(t, two.m.Arrive(within(t, time.Second), id, s.zxidNow()), CodeNotOwner)
 		}
-		wantCode(t, one.m.Arrive(within(t, time.Second), l.ID, s.zxidNow()+1000), CodeNotOwner)
+		late := one.m.Arrive(within(t, time.Second), l.ID, s.zxidNow()+1000)
+		wantCode(t, late, CodeNotOwner)
+		var e *Error
+		if errors.As(late, &e) && e.RetryAfter != 0 {
+			t.Errorf("who has waited is to wait for another %v", e.RetryAfter)
+		}
+		// Where it cannot even be waited, nobody is to come back at once.
+		begins := &Manager{ready: make(chan struct{})}
+		if err := begins.Arrive(within(t, time.Second), l.ID, 1); !errors.As(err, &e) || e.Code != CodeNotOwner || e.RetryAfter == 0 {
+			t.Errorf("at one that begins: %+v", err)
+		}
 		wantCode(t, one.m.Arrive(t.Context(), "x", 0), CodeNotFound)
 		one.mustRelease(l)
 		if err := one.m.Arrive(t.Context(), l.ID, s.zxidNow()); err != nil {
