@@ -26,7 +26,8 @@
 // # What it does not do
 //
 // It hides nothing: over plain HTTP whoever sees the network sees lease tokens, as he does on
-// the way from the client. Addresses with https:// are for that. A request that was
+// the way from the client, and whoever has come to stand at a dead gateway's address is sent them, though not
+// believed. Addresses with https:// are for that: there nothing is sent before the certificate was checked. A request that was
 // captured can be sent again, and does what it would do when its client repeated it: every
 // call of the interface is safe to repeat, and what it needs (the lease's token) is in it.
 // So there is no memory of nonces and no clock to agree on.
