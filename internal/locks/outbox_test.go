@@ -308,8 +308,9 @@ func TestALockIsLetGoWhateverTheOutboxRefuses(t *testing.T) {
 			g, other := s.notingGateway(t), s.notingGateway(t)
 			l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Minute})
 			s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/outbox/" + l.ID, Data: []byte("is there")})
-			if err := end(g, other, l); err != nil {
-				t.Errorf("%s: %v", name, err)
+			began := time.Now()
+			if err := end(g, other, l); err != nil || time.Since(began) > 10*time.Second {
+				t.Errorf("%s: %v after %v", name, err, time.Since(began)) // or its own end has come
 			}
 			if len(s.names("/lockkeeper/locks/deploy")) != 0 || string(s.node("/lockkeeper/outbox/"+l.ID).data) != "is there" {
 				t.Errorf("%s: outbox %q", name, s.outbox())
