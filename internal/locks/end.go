@@ -35,13 +35,19 @@ func (m *Manager) submitDelete(l *lease) {
 	if l.replacing() {
 		return // the name to delete is not certain; replaced goes on
 	}
+	if now := m.clock.Now().Boot(); l.timed() && l.deadline > now {
+		// It was sent before, or waited, and a heartbeat was read meanwhile: the
+		// version that came with it would swallow it.
+		m.revive(l, now)
+		return
+	}
 	n, ready := m.noteEnd(l)
 	if !ready {
 		m.holdUp(l)
 		return
 	}
 	version := int32(-1)
-	if byTime(l.reason()) {
+	if l.timed() {
 		version = l.dataVersion()
 		m.expiring++
 	}
@@ -94,7 +100,7 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 		return
 	}
 	now := m.clock.Now().Boot()
-	timed := byTime(l.reason())
+	timed := l.timed()
 	switch {
 	case res.Outcome == zk.Done && closes:
 		m.closed(l, l.reason(), now)
@@ -103,7 +109,7 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 	case res.Outcome == zk.Unknown:
 		m.resolve(l)
 	case res.Outcome == zk.Redecide:
-		m.resubmitDelete(l) // others want to be told; what time decided has been decided, at the version that was seen
+		m.resubmitDelete(l) // others want to be told
 	case errors.Is(res.Err, zk.ErrNoNode):
 		if timed {
 			l.why = causeOf(m.takenBy(l)) // somebody else was quicker
@@ -150,8 +156,20 @@ func (m *Manager) resubmitDelete(l *lease) {
 	m.submitDelete(l)
 }
 
-// revive makes an ending lease what it was before.
+// timed reports whether it is time that decides an end, and a heartbeat may take it back: not when
+// the lease has lost a part.
+func (l *lease) timed() bool {
+	some, _ := l.gonePart()
+	return !some && byTime(l.reason())
+}
+
+// revive makes an ending lease what it was before; one that has lost a part meanwhile ends
+// whole.
 func (m *Manager) revive(l *lease, now time.Duration) {
+	if some, _ := l.gonePart(); some {
+		m.lost(l, now)
+		return
+	}
 	to, span := waiting, l.waitingClock()
 	if l.wasHeld {
 		to, span = held, l.ttl

@@ -326,7 +326,7 @@ func (m *Manager) renewTold(l *lease, ttl, now time.Duration) {
 		// Its deletion has not been handed over, and would name the version that was read now.
 		m.revive(l, now)
 		m.extend(l, now, ttl)
-	case l.phase == ending: // by time, or it makes no difference: its deletion comes too late, and revives it
+	case l.phase == ending: // by time, or it makes no difference: its deletion comes too late, or is not sent again, and revives it
 		if !l.wasHeld && !l.told {
 			ttl = min(ttl, waitingClock)
 		}

@@ -75,3 +75,74 @@ func TestALeaseWhoseExpiryCameTooLateHasAllThatTheHeartbeatPromised(t *testing.T
 		})
 	}
 }
+
+// An end that others want to be told of is decided anew when they have become more. A heartbeat that was read meanwhile
+// is not swallowed by the version that came with it.
+func TestAnExpiryThatIsSentAgainDoesNotSwallowAHeartbeat(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		one := h.gateway(t)
+		l := one.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		beaten := false
+		s.mu.Lock()
+		s.refuse = func(w *zk.Write) (int, error) {
+			if beaten || !writeTo(l.Znode)(w) {
+				return -1, nil
+			}
+			beaten = true
+			data, _, _ := beatenRecord(s.nodes[l.Znode].data, true)
+			s.tx([]zk.Op{{Kind: zk.OpSetData, Path: l.Znode, Data: data, Version: 0}})
+			return 0, zk.ErrNotApplied
+		}
+		s.mu.Unlock()
+		h.hooks.Store(&hooks{result: func(_ *zk.Write, res *zk.Result) {
+			if res.Err != nil {
+				time.Sleep(100 * time.Millisecond) // it is read first
+				*res = zk.Result{Outcome: zk.Redecide, Culprit: -1}
+			}
+		}})
+		for !beaten {
+			time.Sleep(time.Second)
+		}
+		time.Sleep(59 * time.Minute)
+		one.wantState(l, Held, "")
+		time.Sleep(2 * time.Minute)
+		one.wantState(l, Ended, ReasonExpired)
+	})
+}
+
+// A lease ends whole: what has lost a part is not held again by a heartbeat.
+func TestALeaseThatHasLostAPartWhileItExpiredIsNotRevivedByAHeartbeat(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		one := h.gateway(t)
+		l := one.mustHold(AcquireRequest{Group: []Want{{Lock: "a"}, {Lock: "b"}}, TTL: time.Hour})
+		first, second := l.Locks[0].Znode, l.Locks[1].Znode
+		beaten, lost := false, false
+		s.mu.Lock()
+		s.refuse = func(w *zk.Write) (int, error) {
+			if !beaten && writeTo(first)(w) {
+				beaten = true
+				data, _, _ := beatenRecord(s.nodes[first].data, true)
+				s.tx([]zk.Op{{Kind: zk.OpSetData, Path: first, Data: data, Version: 0}})
+			}
+			return -1, nil
+		}
+		s.mu.Unlock()
+		h.hooks.Store(&hooks{result: func(_ *zk.Write, res *zk.Result) {
+			if res.Err != nil && !lost {
+				lost = true
+				s.foreign(zk.Op{Kind: zk.OpDelete, Path: second, Version: -1})
+				time.Sleep(100 * time.Millisecond) // the replica shows it first
+			}
+		}})
+		for !beaten {
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Second)
+		one.wantState(l, Ended, ReasonExpired) // as was told of its part when the replica lost that
+		if names := s.names("/lockkeeper/locks/a"); len(names) != 0 {
+			t.Errorf("what is left of it: %v", names)
+		}
+	})
+}
