@@ -256,6 +256,16 @@ func (a *audit) places(lease string) []contender {
 	return places
 }
 
+// ender is the gateway that has ended a lease, "" for another hand.
+func (a *audit) ender(lease string) string {
+	for _, c := range a.places(lease) {
+		if c.endedBy != "" {
+			return c.endedBy
+		}
+	}
+	return ""
+}
+
 // at is a lease's contender in a lock's queue, nil when it never had one.
 func (a *audit) at(lease, lock string) *contender {
 	for _, c := range a.places(lease) {

@@ -33,7 +33,8 @@
 //   - delay: the place of a lease that has ended did not stay for its lock delay;
 //   - ephemeral: a gateway that has not made it says that an ephemeral lease holds;
 //   - revocation: a holder that was asked in vain still holds when force is due;
-//   - story: two gateways tell of one end with different reasons; or, in good weather, one tells of something that another does not,
+//   - story: two gateways tell of one end with different reasons (where a client's wish to go was overtaken by another gateway, the one may
+//     tell the wish and the others the deed); or, in good weather, one tells of something that another does not,
 //     or of a lock's holders in another order;
 //   - told: somebody had subscribed when the lease of a client that held it ended by a gateway's transaction, and the note is not in that
 //     transaction, or it was never delivered, or under two ids; or an end is told of a lease that is there (7; only where a plan has webhooks);
