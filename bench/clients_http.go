@@ -33,17 +33,19 @@ type httpLocker struct {
 	clients    *httpClients
 	acquireURL string
 	token      string
+	lease      string // its id
 }
 
 // Lock implements locker: one blocking acquire.
 func (l *httpLocker) Lock(ctx context.Context) error {
 	var lease struct {
+		ID    string `json:"lease_id"`
 		Token string `json:"token"`
 	}
 	if err := l.clients.do(ctx, http.MethodPost, l.acquireURL, "", http.StatusCreated, &lease); err != nil {
 		return fmt.Errorf("acquire: %w", err)
 	}
-	l.token = lease.Token
+	l.lease, l.token = lease.ID, lease.Token
 	return nil
 }
 

@@ -23,7 +23,7 @@ func main() {
 // command returns the exit code: 0, 1 when something failed, 64 for wrong usage.
 func command(ctx context.Context, args []string) int {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	duration := flags.Duration("duration", 225*time.Second, "how long the comparison may take, at least 30s; a look at events, dashboard and the gateway's own ZooKeeper follows, some five minutes")
+	duration := flags.Duration("duration", 225*time.Second, "how long the comparison may take, at least 30s; a look at webhooks, events, dashboard and the gateway's own ZooKeeper follows, some five minutes")
 	rounds := flags.Int("rounds", 5, "how many rounds the time is divided into")
 	out := flags.String("out", "", "also write the result into this `file`, between its lines "+beginMark+" and "+endMark)
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -58,6 +58,10 @@ func run(ctx context.Context, duration time.Duration, rounds int, out string) er
 	if err != nil {
 		return err
 	}
+	hooks, err := rig.webhooks(ctx, hookTurn, hookRounds)
+	if err != nil {
+		return err
+	}
 	watching, err := rig.watch(ctx, crowds(watchers), watchTurn, watchRounds)
 	if err != nil {
 		return err
@@ -70,7 +74,7 @@ func run(ctx context.Context, duration time.Duration, rounds int, out string) er
 	if err != nil {
 		return err
 	}
-	report := render(rig.describe(rounds, results), results, own, watching, overview)
+	report := render(rig.describe(rounds, results), results, own, hooks, watching, overview)
 	fmt.Print(report)
 	if out != "" {
 		return replaceIn(out, report)

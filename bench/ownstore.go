@@ -83,13 +83,25 @@ func (r *rig) ownStore(ctx context.Context, d time.Duration, rounds, leases int)
 func (l ownLine) run(ctx context.Context, h *httpClients, d time.Duration) (sample, error) {
 	lockers := make([]locker, l.clients)
 	for i := range lockers {
-		lock := "hot"
-		if !l.contended {
-			lock = fmt.Sprintf("own-%d", i)
-		}
-		lockers[i] = h.locker(lock)
+		lockers[i] = h.locker(l.lock(i))
 	}
 	return cycle(ctx, lockers, d, 0, l.contended)
+}
+
+// lock is the one of client i.
+func (l ownLine) lock(i int) string {
+	if l.contended {
+		return "hot"
+	}
+	return fmt.Sprintf("own-%d", i)
+}
+
+// name is for people.
+func (l ownLine) name() string {
+	if l.contended {
+		return "all clients one lock"
+	}
+	return "each client its own lock"
 }
 
 // holdMany takes many leases at a new gateway, kills it, and starts it again.
@@ -145,12 +157,8 @@ func (o *ownStore) render(b *strings.Builder) {
 	b.WriteString("\n### Without `--zk`: the gateway's own ZooKeeper, every write on the disk, beside Debian's\n\n" +
 		"| lock cycles per second | clients | own, embedded | Debian's ZooKeeper | own ÷ Debian's |\n|---|---|---|---|---|\n")
 	for i, line := range ownLines {
-		what := "each client its own lock"
-		if line.contended {
-			what = "all clients one lock"
-		}
 		ours, theirs := rates(o.embedded[i]), rates(o.debian[i])
-		fmt.Fprintf(b, "| %s | %d | %s | %s | %s |\n", what, line.clients, counts(ours), counts(theirs), times(ratios(ours, theirs)))
+		fmt.Fprintf(b, "| %s | %d | %s | %s | %s |\n", line.name(), line.clients, counts(ours), counts(theirs), times(ratios(ours, theirs)))
 	}
 	fmt.Fprintf(b, "\nWith %s held leases, taken in %.1f s (%s a second), the process used %.0f MB and its store %.0f MB. Killed with -9 and started "+
 		"again, it answered a heartbeat %.2f s after its start, and used %.0f MB.\n",

@@ -8,7 +8,7 @@ import (
 )
 
 // render writes the tables.
-func render(about string, r *results, own *ownStore, w *watching, o *overview) string {
+func render(about string, r *results, own *ownStore, h *hooks, w *watching, o *overview) string {
 	var b strings.Builder
 	b.WriteString(about)
 	r.throughput(&b)
@@ -17,6 +17,7 @@ func render(about string, r *results, own *ownStore, w *watching, o *overview) s
 	r.heartbeats(&b)
 	r.costs(&b)
 	own.render(&b)
+	h.render(&b)
 	w.render(&b)
 	o.render(&b)
 	return b.String()

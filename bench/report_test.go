@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,7 +68,19 @@ func TestEveryScenarioIsReported(t *testing.T) {
 		own.embedded = append(own.embedded, []sample{{done: 600 + i, elapsed: time.Second}})
 		own.debian = append(own.debian, []sample{{done: 300 + i, elapsed: time.Second}})
 	}
-	text := render("", r, own, w, o)
+	h := &hooks{}
+	for i := range hookLines {
+		h.without = append(h.without, []sample{{done: 1000, elapsed: time.Second}})
+		h.with = append(h.with, []hooked{{after: time.Duration(40+i) * time.Millisecond, sample: sample{done: 510 + i, elapsed: time.Second,
+			latency: map[string][]time.Duration{telling: {time.Duration(20+i) * time.Millisecond, time.Duration(30+i) * time.Millisecond}}}}})
+	}
+	text := render("", r, own, h, w, o)
+	for i := range hookLines {
+		want := fmt.Sprintf("| 1,000 (1,000–1,000) | %[1]d (%[1]d–%[1]d) | **0.51** (0.51–0.51) | %[2]d.00 ms (%[2]d.00–%[2]d.00) | %[3]d.00 ms (%[3]d.00–%[3]d.00) | %[4]d.00 ms (", 510+i, 20+i, 30+i, 40+i)
+		if !strings.Contains(text, want) {
+			t.Errorf("line %d of the webhooks is not in the tables: %s", i, want)
+		}
+	}
 	for _, own := range []string{"| 600 (", "| 303 (", "5,432 held", "| 700 (", "| 804 (", "900.00 ms", "903.00 ms", "4,321 held"} {
 		if !strings.Contains(text, own) {
 			t.Errorf("not in the tables: %s", own)

@@ -80,14 +80,14 @@ func (r *rig) start(ctx context.Context, parent string) error {
 	if r.zk, err = zkreal.Start(options...); err != nil {
 		return fmt.Errorf("start ZooKeeper: %w", err)
 	}
-	if err := r.startGateway(ctx, "--zk", r.zk.Addr()); err != nil {
+	if err := r.startGateway(ctx, "--zk", r.zk.Addr(), "--webhook-allow", "127.0.0.1"); err != nil {
 		return err
 	}
 	r.direct = &directClients{}
 	return r.direct.connect(ctx, r.zk.Addr())
 }
 
-// startGateway runs the gateway with its default settings but for where its ZooKeeper is. Its log, a line for each request,
+// startGateway runs the gateway with its default settings but for where its ZooKeeper is, and which webhooks it may deliver. Its log, a line for each request,
 // goes to memory: on a disk it would be in the way of ZooKeeper's fsync, thrown away it could not say why a run failed.
 func (r *rig) startGateway(ctx context.Context, where ...string) error {
 	fd, err := unix.MemfdCreate("gateway.log", unix.MFD_CLOEXEC)

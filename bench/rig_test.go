@@ -35,6 +35,15 @@ func TestTheBenchmarkRunsAndLeavesNothingBehind(t *testing.T) {
 			}
 		}
 	}
+	h, err := r.webhooks(t.Context(), 200*time.Millisecond, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range hookLines {
+		if with, without := h.with[i][0], h.without[i][0]; without.done == 0 || with.done == 0 || len(with.latency[telling]) < with.done {
+			t.Errorf("webhooks, line %d: %d cycles, and %d with %d told", i, without.done, with.done, len(with.latency[telling]))
+		}
+	}
 	w, err := r.watch(t.Context(), crowds(20), time.Second, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +70,7 @@ func TestTheBenchmarkRunsAndLeavesNothingBehind(t *testing.T) {
 	if own.resident == 0 || own.after == 0 || own.answered == 0 || own.store == 0 {
 		t.Errorf("the gateway's own store: %+v", own)
 	}
-	report := render(r.describe(1, res), res, own, w, o)
+	report := render(r.describe(1, res), res, own, h, w, o)
 	if !strings.Contains(report, "ZooKeeper 3.") {
 		t.Errorf("the report does not know ZooKeeper's version:\n%s", report)
 	}
