@@ -373,7 +373,7 @@ func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, rep
 	case l.phase == ended && l.failure() != nil:
 		if l.failure().Code == CodeNotOwner && alone && !m.keyed(l) {
 			// Nobody will ever have its token: its place is given up.
-			m.submit(&zk.Write{Ops: l.deletions(-1)}, func(zk.Result) {})
+			m.submit(&zk.Write{Ops: l.deletions(nil, -1)}, func(zk.Result) {})
 			return fail(&Error{Code: CodeNotOwner, RetryAfter: retryAfter,
 				Detail: "another gateway has taken over this gateway's leases, and the place in line was given up; repeat the request"})
 		}

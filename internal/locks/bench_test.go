@@ -110,13 +110,27 @@ func (w *instantWatcher) Committed(zk.Instant, int64)                       {}
 // the network's part.
 func BenchmarkManagerCycle(b *testing.B) {
 	for _, told := range []bool{false, true} {
-		b.Run(fmt.Sprintf("events=%v", told), func(b *testing.B) { benchmarkCycle(b, told) })
+		b.Run(fmt.Sprintf("events=%v", told), func(b *testing.B) { benchmarkCycle(b, told, nil) })
 	}
+	b.Run("events=false,outbox", func(b *testing.B) {
+		benchmarkCycle(b, false, &quietOutbox{check: []zk.Op{{Kind: zk.OpCheck, Path: "/lockkeeper/webhooks"}}})
+	})
 }
 
-func benchmarkCycle(b *testing.B, told bool) {
+// quietOutbox checks that nobody wants to be told, as webhooks do while nobody has subscribed.
+type quietOutbox struct {
+	Outbox
+	check []zk.Op
+}
+
+func (o *quietOutbox) Ending(func() *Ending) ([]zk.Op, any, bool) { return o.check, nil, true }
+func (o *quietOutbox) Ended(any, []zk.Op, zk.Result)              {}
+func (o *quietOutbox) Look()                                      {}
+func (o *quietOutbox) Adopt()                                     {}
+
+func benchmarkCycle(b *testing.B, told bool, outbox Outbox) {
 	s := &instantStore{fakeStore: newFakeStore(b), dirs: map[string]*instantDir{}}
-	opt := Options{Store: s, Root: "/lockkeeper", SessionTimeout: 10 * time.Second}
+	opt := Options{Store: s, Root: "/lockkeeper", SessionTimeout: 10 * time.Second, Outbox: outbox}
 	if told {
 		opt.Events = events.New(events.Options{})
 	}

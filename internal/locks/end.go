@@ -52,19 +52,20 @@ func (m *Manager) submitDelete(l *lease) {
 		m.expiring++
 	}
 	term, timed, closes := l.term, version != -1, l.closes()
-	w := &zk.Write{Ops: l.deletions(version), Ends: len(n.ops) > 0}
+	w := &zk.Write{Ends: len(n.ops) > 0 && !closes}
 	if closes {
-		w.Ops, w.Ends = m.closing(l, version), false
+		w.Ops = slices.Concat(n.ops, m.closing(l, version))
+	} else {
+		w.Ops = l.deletions(n.ops, version)
 	}
 	if len(n.ops) > 0 {
 		l.noting = true
-		w.Ops = append(n.ops[:len(n.ops):len(n.ops)], w.Ops...)
 	}
 	m.submit(w, func(res zk.Result) {
 		if timed {
 			m.expiring--
 		}
-		m.noted(l, &n, res)
+		m.noted(l, n, res)
 		switch {
 		case l.term != term: // adoption has decided anew
 		case n.culprit(res):
@@ -78,9 +79,10 @@ func (m *Manager) submitDelete(l *lease) {
 }
 
 // deletions are the operations that delete what there is of a lease; the first
-// slot's contender at the given version, which its record has.
-func (l *lease) deletions(version int32) []zk.Op {
-	ops := make([]zk.Op, 0, l.width())
+// slot's contender at the given version, which its record has. What belongs before them
+// stands before them.
+func (l *lease) deletions(before []zk.Op, version int32) []zk.Op {
+	ops := append(make([]zk.Op, 0, len(before)+l.width()), before...)
 	for s := range l.slots {
 		if s.gone || s.name() == "" {
 			continue
@@ -91,7 +93,7 @@ func (l *lease) deletions(version int32) []zk.Op {
 		}
 		ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: s.path(), Version: v})
 	}
-	slices.Reverse(ops) // the record, which can fail, counts last; members of one queue go from its tail
+	slices.Reverse(ops[len(before):]) // the record, which can fail, counts last; members of one queue go from its tail
 	return ops
 }
 

@@ -187,7 +187,7 @@ func (m *Manager) notedPiece(piece []*tree, res zk.Result) {
 		switch {
 		case t.noting.ops == nil:
 		case t.l != nil:
-			m.noted(t.l, &t.noting, own)
+			m.noted(t.l, t.noting, own)
 		default:
 			m.opt.Outbox.Ended(t.noting.entry, t.noting.ops, own)
 			t.unnoted = t.unnoted || t.noting.culprit(own)
@@ -207,7 +207,7 @@ func (m *Manager) mark(v verdict, t *tree) bool {
 			m.endBy(l, v) // a downgrade is under way: its names are not certain
 			t.over, t.begun = true, true
 		}
-		t.ops = l.deletions(-1)
+		t.ops = l.deletions(nil, -1)
 		return !t.over
 	}
 	t.ops, t.parts = t.ops[:0], t.parts[:0]

@@ -34,7 +34,8 @@ import (
 type Outbox interface {
 	// Ending gives the operations that belong before those that end a lease that
 	// held, and what to hand to Ended. ready is false while it is not known who wants to be told:
-	// Manager.OutboxChanged says when to try again. describe is called, if at all, before Ending returns.
+	// Manager.OutboxChanged says when to try again. The operations are not changed, so those of several ends
+	// may be the same ones. describe is called, if at all, before Ending returns.
 	Ending(describe func() *Ending) (ops []zk.Op, entry any, ready bool)
 	// Ended tells what became of a transaction with such operations.
 	Ended(entry any, ops []zk.Op, res zk.Result)
@@ -75,7 +76,7 @@ type noting struct {
 }
 
 // culprit reports whether it was the outbox's part for which a transaction was refused for good.
-func (n *noting) culprit(res zk.Result) bool {
+func (n noting) culprit(res zk.Result) bool {
 	return res.Outcome == zk.NotDone && res.Culprit >= 0 && res.Culprit < len(n.ops)
 }
 
@@ -137,7 +138,7 @@ func (m *Manager) noteTaken(parts []part, v verdict, unnoted bool) (n noting, re
 }
 
 // noted tells the outbox what became of a lease's ending transaction; mu is held.
-func (m *Manager) noted(l *lease, n *noting, res zk.Result) {
+func (m *Manager) noted(l *lease, n noting, res zk.Result) {
 	if n.ops == nil {
 		return
 	}

@@ -55,6 +55,8 @@ func LeaseOf(entry string) string {
 // The check makes sure that the subscriptions are those in force when the
 // transaction commits: a replica that lags must not leave out somebody who has subscribed.
 //
+// Where nobody wants to know, the operations are the same ones each time: nobody changes them.
+//
 // describe is called when somebody may want to know: most of the time nobody does.
 func (s *Service) Ending(describe func() *End) (ops []zk.Op, entry *Entry, ready bool) {
 	s.mu.Lock()
@@ -63,12 +65,10 @@ func (s *Service) Ending(describe func() *End) (ops []zk.Op, entry *Entry, ready
 		signal(s.wake)
 		return nil, nil, false
 	}
-	if !s.inForce.unchecked {
-		ops = append(ops, zk.Op{Kind: zk.OpCheck, Path: s.parent(), Version: s.inForce.version})
-	}
+	ops = s.inForce.check
 	if len(s.inForce.subscriptions) > 0 {
 		if entry = s.addressed(describe()); entry != nil {
-			ops = append(ops, s.creation(entry))
+			ops = append(ops[:len(ops):len(ops)], s.creation(entry))
 		}
 	}
 	return ops, entry, true

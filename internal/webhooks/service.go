@@ -98,9 +98,10 @@ type Service struct {
 
 // snapshot is the subscriptions as they were at one version of their parent.
 type snapshot struct {
-	version       int32 // of their parent
-	mzxid         int64 // the same, and grows also when the parent is made anew
-	unchecked     bool  // they cannot be read at all: nobody is told, and nothing is checked
+	version       int32   // of their parent
+	mzxid         int64   // the same, and grows also when the parent is made anew
+	check         []zk.Op // that they are still these; none when they are unchecked
+	unchecked     bool    // they cannot be read at all: nobody is told, and nothing is checked
 	subscriptions []*Subscription
 }
 
@@ -256,7 +257,7 @@ func (s *Service) read(ctx context.Context) (*snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	taken := &snapshot{version: before.Version, mzxid: before.Mzxid}
+	taken := &snapshot{version: before.Version, mzxid: before.Mzxid, check: []zk.Op{{Kind: zk.OpCheck, Path: s.parent(), Version: before.Version}}}
 	for _, id := range names {
 		if !IsID(id) {
 			continue

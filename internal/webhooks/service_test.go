@@ -283,6 +283,22 @@ func TestAttack19AGatewayThatLagsTellsWhoHasJustSubscribed(t *testing.T) {
 	})
 }
 
+// Every release asks: where nobody has subscribed that must cost the check alone.
+func TestAnEndThatNobodyWantsToKnowOfIsCheckedWithoutAllocating(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newFleet(t, 1)
+		described := 0
+		describe := func() *End { described++; return &End{} }
+		if n := testing.AllocsPerRun(100, func() { b.services[0].Ending(describe) }); n != 0 || described != 0 {
+			t.Errorf("%v allocations, described %d times", n, described)
+		}
+		ops, entry, ready := b.services[0].Ending(describe)
+		if len(ops) != 1 || ops[0].Kind != zk.OpCheck || ops[0].Path != "/l/webhooks" || entry != nil || !ready {
+			t.Errorf("the end is checked by %+v, %v, %v", ops, entry, ready)
+		}
+	})
+}
+
 func TestALostAnswerLosesNoEntry(t *testing.T) {
 	for _, persisted := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
