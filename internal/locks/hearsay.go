@@ -165,11 +165,11 @@ func (m *Manager) Hear(from string, lines [][]byte) {
 
 // check reports whether news can be shown to people: everything has the bounds that requests have.
 func (n *news) check() bool {
-	if len(n.Owner) > MaxOwner || len(n.Words) > MaxReasonText || len(n.Name) > 1024 || len(n.NS) > 1024 || len(n.Lock) > 1024 ||
+	if len(n.Owner) > MaxOwner || len(n.Words) > MaxReasonText || len(n.Name) > maxToldName || len(n.NS) > maxToldName || len(n.Lock) > maxToldName ||
 		!utf8.ValidString(n.Owner) || !utf8.ValidString(n.Words) || n.Waited < 0 || n.Held < 0 || n.Beat < 0 || n.TTL < 0 {
 		return false
 	}
-	if n.Next != nil && (len(n.Next.Owner) > MaxOwner || len(n.Next.Name) > 1024 || n.Next.After < 0) {
+	if n.Next != nil && (len(n.Next.Owner) > MaxOwner || len(n.Next.Name) > maxToldName || n.Next.After < 0) {
 		return false
 	}
 	switch n.Mode {

@@ -28,6 +28,8 @@ const (
 	maxNotices = 1 << 13
 	// newsBatch is how many notices are put together under the lock.
 	newsBatch = 256
+	// maxToldName bounds a name that is told and heard, in bytes.
+	maxToldName = 1024
 )
 
 // noticeKind is what a notice tells.
@@ -254,7 +256,8 @@ func (m *Manager) newsOfEnd(id recipe.LeaseID) news {
 	if p.struck {
 		n.Kind, n.Unsure = noticeStruck, false
 	}
-	if p.next != nil {
+	// Another program's name of any length would keep all of it from being heard (check), or make a line too long to be read.
+	if p.next != nil && len(p.next.name) <= maxToldName && len(p.next.owner) <= MaxOwner {
 		n.Next = &nextNews{Lease: p.next.lease, Name: p.next.name, Owner: p.next.owner, Token: p.next.token, After: p.next.after}
 	}
 	return n
