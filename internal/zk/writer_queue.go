@@ -13,7 +13,7 @@ const (
 	// bound is 1 MB, over which it hangs up on everyone.
 	maxTransaction = 256 << 10
 	// maxBatchOps bounds the operations of a shared transaction, the two that
-	// guard it not counted. One Write may have more, and then travels alone.
+	// guard it and checks that it shares not counted. One Write may have more, and then travels alone.
 	maxBatchOps = 128
 	// maxQueuedWrites and maxQueuedBytes bound the Writes that have not been
 	// answered. Over them Submit refuses with ErrQueueFull.
@@ -100,14 +100,21 @@ func (q *queue) pop() *item {
 // operations are to stand.
 func (q *queue) take(maxOps, maxBytes int) []*item {
 	var batch []*item
+	var sparing sparing // a check that many share takes one place, not one in each of them
 	ops, bytes := 0, 0
 	for !q.empty() {
 		it := q.line[q.head]
-		if len(batch) > 0 && (it.write.Alone || ops+len(it.write.Ops) > maxOps || bytes+it.bytes > maxBytes) {
+		sent := 0
+		for i := range it.write.Ops {
+			if !sparing.spare(&it.write.Ops[i]) {
+				sent++
+			}
+		}
+		if len(batch) > 0 && (it.write.Alone || ops+sent > maxOps || bytes+it.bytes > maxBytes) {
 			break
 		}
 		batch = append(batch, q.pop())
-		ops += len(it.write.Ops)
+		ops += sent
 		bytes += it.bytes
 		if it.write.Alone {
 			break

@@ -42,6 +42,22 @@ func TestACheckIsSentAgainWhenSomethingBetweenMayHaveChangedWhatItSees(t *testin
 	}
 }
 
+// The ends of leases all check one node. A transaction takes as many of them as it would without.
+func TestASharedCheckTakesOnePlaceInATransaction(t *testing.T) {
+	var q queue
+	for i := range 3 * maxBatchOps {
+		q.push(&item{onlyDeletes: true, write: &Write{Ends: true, Ops: []Op{{Kind: OpCheck, Path: "/a", Version: 1}, {Kind: OpDelete, Path: fmt.Sprintf("/q/n-%010d", i)}}}})
+	}
+	batch := q.take(maxBatchOps, maxTransaction)
+	var ops []Op
+	for _, it := range batch {
+		ops = append(ops, it.write.Ops...)
+	}
+	if len(batch) != maxBatchOps-1 || len(sent(ops)) != maxBatchOps {
+		t.Errorf("a transaction takes %d ends as %d operations", len(batch), len(sent(ops)))
+	}
+}
+
 func TestWhoSharesACheckHasResultsAndCulpritsOfItsOwn(t *testing.T) {
 	s, p, proxy := stuck(t)
 	dir := locksDir(t, p, "l")
