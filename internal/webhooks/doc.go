@@ -8,11 +8,15 @@
 // been told or has given up, so a gateway that dies in between leaves it to its
 // successor, which tells all of them again. A message has the same webhook-id each
 // time, at whatever gateway, so a receiver can drop what it has seen. Messages about
-// one lock reach one receiver in the order in which they happened.
+// one lock that one gateway has written down and delivers reach one receiver in the order in which the leases ended.
 //
 // # What it does not promise
 //
-// Order between locks; that a receiver is told only once; anything about a
+// Order between locks; order between gateways, each of which delivers the ends that it has written down: what one retries
+// may arrive behind what another tells of later ends of the same lock; and order of what is only found in the outbox, which a dead gateway
+// has left or whose answer from ZooKeeper was lost: it is put into its lane where it belongs, and what is behind it may have been
+// told by then. So it is with ends by another's hand, which are written down afterwards. The fencing token tells the order of a lock's exclusive holders,
+// whatever came first. Nor is it promised that a dead letter that is replayed comes before what ended after it; that a receiver is told only once; anything about a
 // subscription that was removed or disabled while its messages waited (they are
 // given up as dead letters, or forgotten with it).
 //

@@ -3614,7 +3614,8 @@ type ClientInterface interface {
 	// CreateWebhookWithBody Subscribe to the ends of leases.
 	//
 	// From this answer on each lease that lets go of a matching lock is told to `url`, at least once: docs/webhooks.md says how to verify
-	// and what is guaranteed. The answer holds the signing secret, which is not shown again. After an answer that did not arrive look at the
+	// and what is guaranteed. Messages about one lock come in the order of the ends as far as one gateway delivers them, and not between
+	// gateways: `fencing_token` tells the order of a lock's exclusive holders. The answer holds the signing secret, which is not shown again. After an answer that did not arrive look at the
 	// list: a repeat makes another webhook. Where `enabled` is left out it is true.
 	//
 	// Takes any type of body and a specified content type.
@@ -3625,7 +3626,8 @@ type ClientInterface interface {
 	// CreateWebhook Subscribe to the ends of leases.
 	//
 	// From this answer on each lease that lets go of a matching lock is told to `url`, at least once: docs/webhooks.md says how to verify
-	// and what is guaranteed. The answer holds the signing secret, which is not shown again. After an answer that did not arrive look at the
+	// and what is guaranteed. Messages about one lock come in the order of the ends as far as one gateway delivers them, and not between
+	// gateways: `fencing_token` tells the order of a lock's exclusive holders. The answer holds the signing secret, which is not shown again. After an answer that did not arrive look at the
 	// list: a repeat makes another webhook. Where `enabled` is left out it is true.
 	//
 	// Takes a body of the `application/json` content type.
@@ -4812,7 +4814,8 @@ func (c *Client) ListWebhooks(ctx context.Context, reqEditors ...RequestEditorFn
 // CreateWebhookWithBody Subscribe to the ends of leases.
 //
 // From this answer on each lease that lets go of a matching lock is told to `url`, at least once: docs/webhooks.md says how to verify
-// and what is guaranteed. The answer holds the signing secret, which is not shown again. After an answer that did not arrive look at the
+// and what is guaranteed. Messages about one lock come in the order of the ends as far as one gateway delivers them, and not between
+// gateways: `fencing_token` tells the order of a lock's exclusive holders. The answer holds the signing secret, which is not shown again. After an answer that did not arrive look at the
 // list: a repeat makes another webhook. Where `enabled` is left out it is true.
 //
 // Takes any type of body and a specified content type.
@@ -4833,7 +4836,8 @@ func (c *Client) CreateWebhookWithBody(ctx context.Context, params *CreateWebhoo
 // CreateWebhook Subscribe to the ends of leases.
 //
 // From this answer on each lease that lets go of a matching lock is told to `url`, at least once: docs/webhooks.md says how to verify
-// and what is guaranteed. The answer holds the signing secret, which is not shown again. After an answer that did not arrive look at the
+// and what is guaranteed. Messages about one lock come in the order of the ends as far as one gateway delivers them, and not between
+// gateways: `fencing_token` tells the order of a lock's exclusive holders. The answer holds the signing secret, which is not shown again. After an answer that did not arrive look at the
 // list: a repeat makes another webhook. Where `enabled` is left out it is true.
 //
 // Takes a body of the `application/json` content type.
