@@ -24,7 +24,6 @@ type fakeOutbox struct {
 	known   bool
 	stale   bool // it is told to look, and does not come to it
 	reckons bool // it does not check who wants to be told
-	late    bool // its operations stand behind the others'
 	noted   []*Ending
 	gone    []*Ending
 	results []zk.Result
