@@ -64,8 +64,8 @@ func (m *Manager) Lease(ctx context.Context, req LeaseRequest) (Lease, error) {
 			m.unlock()
 			return Lease{}, m.unavailable() // its end is on its way: neither can be said
 		}
-		if l.phase == held && !l.loaded && (req.Verify || req.Token != "") {
-			// Its record may say that it has ended.
+		if (l.phase == held || l.phase == waiting && l.assumed) && !l.loaded && (req.Verify || req.Token != "") {
+			// Its record may say that it has ended, or that its place is kept for less than is assumed.
 			m.load(l)
 			if m.stalled(begun) || m.clock.Now().Boot()-begun >= settleWithin {
 				m.unlock()
