@@ -72,7 +72,7 @@ func (x *exchange) breakLease() {
 		return
 	}
 	req := locks.BreakRequest{Principal: locks.Anonymous, ID: id, Reason: form.reason, AtOwner: x.s.fleet != nil}
-	err := x.s.locks.Break(x.r.Context(), req)
+	err := x.s.locks.Break(x.traced(), req)
 	if to := ownerIn(err); to != nil && x.peer == nil {
 		// Its owner tells its client in what words it was ended. This gateway ends it when that
 		// one cannot.
@@ -83,7 +83,7 @@ func (x *exchange) breakLease() {
 			}
 		}
 		req.AtOwner = false
-		err = x.s.locks.Break(x.r.Context(), req)
+		err = x.s.locks.Break(x.traced(), req)
 	}
 	x.done(err)
 }
@@ -105,7 +105,7 @@ func (x *exchange) breakContender() {
 		x.problem(p)
 		return
 	}
-	x.done(x.s.locks.Break(x.r.Context(), locks.BreakRequest{Principal: locks.Anonymous, NS: form.ns, Lock: lock, Name: name, Reason: form.reason}))
+	x.done(x.s.locks.Break(x.traced(), locks.BreakRequest{Principal: locks.Anonymous, NS: form.ns, Lock: lock, Name: name, Reason: form.reason}))
 }
 
 // settingsForm is the fields of a lock's settings.
@@ -259,7 +259,7 @@ func (x *exchange) reap() {
 		x.problem(p)
 		return
 	}
-	answer, err := x.s.locks.Reap(x.r.Context(), form.req)
+	answer, err := x.s.locks.Reap(x.traced(), form.req)
 	if err != nil {
 		x.fail(err)
 		return
@@ -274,7 +274,7 @@ func (x *exchange) destroy() {
 		x.problem(p)
 		return
 	}
-	answer, err := x.s.locks.Destroy(x.r.Context(), locks.DestroyRequest{Principal: locks.Anonymous, NS: form.ns, Lock: lock, Reason: form.reason})
+	answer, err := x.s.locks.Destroy(x.traced(), locks.DestroyRequest{Principal: locks.Anonymous, NS: form.ns, Lock: lock, Reason: form.reason})
 	if err != nil {
 		x.fail(err)
 		return

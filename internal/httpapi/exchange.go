@@ -322,6 +322,12 @@ func loggable(method string) string {
 	return "other"
 }
 
+// traced is the request's context, which tells of which trace it is a part: whoever is told of a
+// lease that it ends is told that, too.
+func (x *exchange) traced() context.Context {
+	return locks.WithTraceParent(x.r.Context(), traceparent(x.r.Header))
+}
+
 // traceparent is the request's W3C trace context, when it is well formed.
 func traceparent(h http.Header) string {
 	values := h["Traceparent"]

@@ -190,6 +190,14 @@ func (f *fake) note(format string, args ...any) {
 	f.calls = append(f.calls, fmt.Sprintf(format, args...))
 }
 
+// noteTraced notes a call with the trace that it is a part of.
+func (f *fake) noteTraced(ctx context.Context, format string, args ...any) {
+	if trace := locks.TraceParentOf(ctx); trace != "" {
+		format, args = format+" traced %s", append(args, trace)
+	}
+	f.note(format, args...)
+}
+
 // asked is what the manager was asked since the last time.
 func (f *fake) asked() []string {
 	f.mu.Lock()
@@ -224,13 +232,13 @@ func (f *fake) Heartbeats(_ context.Context, _ locks.Principal, tokens []string)
 	return f.many(tokens)
 }
 
-func (f *fake) Release(_ context.Context, _ locks.Principal, id, token string) error {
-	f.note("release %q %s", id, token)
+func (f *fake) Release(ctx context.Context, _ locks.Principal, id, token string) error {
+	f.noteTraced(ctx, "release %q %s", id, token)
 	return f.release(id, token)
 }
 
-func (f *fake) ReleaseHold(_ context.Context, _ locks.Principal, id, token, hold string) error {
-	f.note("release %q %s hold %s", id, token, hold)
+func (f *fake) ReleaseHold(ctx context.Context, _ locks.Principal, id, token, hold string) error {
+	f.noteTraced(ctx, "release %q %s hold %s", id, token, hold)
 	return f.hold(id, token, hold)
 }
 
@@ -269,21 +277,21 @@ func (f *fake) Revoke(_ context.Context, req locks.RevokeRequest) (locks.RevokeA
 	return f.revoke(req)
 }
 
-func (f *fake) Break(_ context.Context, req locks.BreakRequest) error {
-	f.note("break %+v", req)
+func (f *fake) Break(ctx context.Context, req locks.BreakRequest) error {
+	f.noteTraced(ctx, "break %+v", req)
 	if f.breaks != nil {
 		return f.breaks(req)
 	}
 	return f.admin
 }
 
-func (f *fake) Reap(_ context.Context, req locks.ReapRequest) (locks.ReapAnswer, error) {
-	f.note("reap %+v", req)
+func (f *fake) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAnswer, error) {
+	f.noteTraced(ctx, "reap %+v", req)
 	return f.reap(req)
 }
 
-func (f *fake) Destroy(_ context.Context, req locks.DestroyRequest) (locks.DestroyAnswer, error) {
-	f.note("destroy %+v", req)
+func (f *fake) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.DestroyAnswer, error) {
+	f.noteTraced(ctx, "destroy %+v", req)
 	return f.destroy(req)
 }
 

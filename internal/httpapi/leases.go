@@ -299,9 +299,9 @@ func (x *exchange) letGo(id string) {
 	}
 	var err error
 	if form.hold == "" {
-		err = x.s.locks.Release(x.r.Context(), locks.Anonymous, id, token)
+		err = x.s.locks.Release(x.traced(), locks.Anonymous, id, token)
 	} else {
-		err = x.s.locks.ReleaseHold(x.r.Context(), locks.Anonymous, id, token, form.hold)
+		err = x.s.locks.ReleaseHold(x.traced(), locks.Anonymous, id, token, form.hold)
 	}
 	x.tell(token, err)
 	x.done(err)

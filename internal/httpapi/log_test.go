@@ -72,6 +72,31 @@ func TestOneLineTellsAboutOneRequest(t *testing.T) {
 	}
 }
 
+func TestWhatEndsALeaseSaysOfWhichTraceItIsAPart(t *testing.T) {
+	g := serve(t)
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for _, end := range []struct{ method, path string }{
+		{"DELETE", "/v1/leases/self"},
+		{"DELETE", "/v1/leases/self?hold=x"},
+		{"POST", "/v1/leases/" + someID + "/break"},
+		{"POST", "/v1/locks/deploy/contenders/x/break"},
+		{"POST", "/v1/locks/deploy/reap?older_than=0s"},
+		{"POST", "/v1/locks/deploy/destroy"},
+	} {
+		for given, want := range map[string]bool{trace: true, trace[1:]: false, "": false} {
+			options := opt(apitest.Token(someToken))
+			if given != "" {
+				options = append(options, apitest.Header("Traceparent", given))
+			}
+			g.send(t, end.method, end.path, options...)
+			calls := g.asked()
+			if len(calls) != 1 || strings.HasSuffix(calls[0], " traced "+trace) != want || strings.Contains(calls[0], "traced") != want {
+				t.Errorf("%s %s with %q asks %q", end.method, end.path, given, calls)
+			}
+		}
+	}
+}
+
 func TestARefusalIsLoggedWithItsCode(t *testing.T) {
 	g, log := logged(t, slog.LevelInfo)
 	g.send(t, "GET", "/nothing")

@@ -20,6 +20,7 @@ import (
 type verdict struct {
 	reason Reason
 	words  string
+	trace  string // traceparent of his request
 }
 
 // ends reports whether an administrator's end has that reason. Others decide how a lease ends: what time ends, for
@@ -28,7 +29,7 @@ func (v *verdict) ends() bool { return v.reason == ReasonRevoked || v.reason == 
 
 // endBy ends a lease of this gateway as an administrator wants it.
 func (m *Manager) endBy(l *lease, v verdict) {
-	l.few().words, l.seldom.outright = v.words, true
+	l.few().words, l.seldom.trace, l.seldom.outright = v.words, v.trace, true
 	m.end(l, v.reason, m.clock.Now().Boot())
 }
 
@@ -230,7 +231,7 @@ func (m *Manager) Break(ctx context.Context, req BreakRequest) error {
 	if err := checkReasonText(req.Reason); err != nil {
 		return err
 	}
-	v := verdict{ReasonRevoked, req.Reason}
+	v := verdict{ReasonRevoked, req.Reason, TraceParentOf(ctx)}
 	if req.ID != "" {
 		return m.breakLease(ctx, req.ID, v, req.AtOwner)
 	}

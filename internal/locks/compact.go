@@ -30,6 +30,7 @@ type seldom struct {
 	revoke    *revocation   // its holder has been asked to let go
 	restored  uint8         // how often its data was written back; see overwritten.go
 	words     string        // ending and ended: of the administrator who ended it
+	trace     string        // ending: traceparent of the request that ends it
 	outright  bool          // an administrator ends it, and no lock delay follows
 	unnoted   bool          // its end is in the outbox already, or cannot be put there
 
@@ -110,6 +111,14 @@ func (l *lease) forceAt() time.Duration {
 		return v.forceAt
 	}
 	return 0
+}
+
+// trace is the traceparent of the request that ends the lease.
+func (l *lease) trace() string {
+	if l.seldom == nil {
+		return ""
+	}
+	return l.seldom.trace
 }
 
 // words are those of the administrator who ended the lease, or asked for its end.

@@ -28,7 +28,7 @@ func (m *Manager) Destroy(ctx context.Context, req DestroyRequest) (DestroyAnswe
 	if err := checkLock(&req.Lock); err != nil {
 		return answer, err
 	}
-	v := verdict{ReasonDestroyed, req.Reason}
+	v := verdict{ReasonDestroyed, req.Reason, TraceParentOf(ctx)}
 	for range destroyRounds {
 		q, err := m.lockAt(ctx, req.NS, req.Lock)
 		if err != nil {
@@ -93,7 +93,7 @@ func (m *Manager) destroyed(req *DestroyRequest) {
 	if ns == "" {
 		ns = DefaultNamespace
 	}
-	m.tell(notice{kind: noticeDestroyed, lock: place{ns, req.Lock}, why: verdict{ReasonDestroyed, req.Reason}, zxid: m.writerZxid()})
+	m.tell(notice{kind: noticeDestroyed, lock: place{ns, req.Lock}, why: verdict{reason: ReasonDestroyed, words: req.Reason}, zxid: m.writerZxid()})
 }
 
 // tellDestroyed tells that a lock was destroyed, after the ends of everybody in it; mu is held.

@@ -246,6 +246,9 @@ func (m *Manager) letGo(ctx context.Context, l *lease) error {
 			if l.phase == waiting && !l.told {
 				reason = ReasonCancelled
 			}
+			if trace := TraceParentOf(ctx); trace != "" {
+				l.few().trace = trace
+			}
 			m.end(l, reason, now)
 			if l.phase == ending && m.session == nil {
 				m.unlock()

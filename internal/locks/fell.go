@@ -169,9 +169,9 @@ func (m *Manager) noteTree(v verdict, t *tree) (ready bool) {
 	}
 	// It is described as what it is about to become.
 	was, why, words := l.wasHeld, l.why, l.words()
-	l.wasHeld, l.why, l.few().words = l.phase == held, causeOf(v.reason), v.words
+	l.wasHeld, l.why, l.few().words, l.seldom.trace = l.phase == held, causeOf(v.reason), v.words, v.trace
 	t.noting, ready = m.noteEnd(l)
-	l.wasHeld, l.why, l.seldom.words = was, why, words
+	l.wasHeld, l.why, l.seldom.words, l.seldom.trace = was, why, words, ""
 	return ready
 }
 
@@ -229,7 +229,7 @@ func (m *Manager) mark(v verdict, t *tree) bool {
 
 // beginEnd makes a lease ending whose contenders a piece deletes.
 func (m *Manager) beginEnd(l *lease, v verdict) {
-	l.few().words, l.seldom.outright = v.words, true
+	l.few().words, l.seldom.trace, l.seldom.outright = v.words, v.trace, true
 	l.wasHeld = l.phase == held
 	m.setPhase(l, ending)
 	l.why = causeOf(v.reason)
@@ -239,7 +239,7 @@ func (m *Manager) beginEnd(l *lease, v verdict) {
 
 // spare makes a lease what it was: nothing of it was deleted, nor will be.
 func (m *Manager) spare(l *lease) {
-	l.seldom.words, l.seldom.outright = "", false
+	l.seldom.words, l.seldom.trace, l.seldom.outright = "", "", false
 	m.revive(l, m.clock.Now().Boot())
 }
 

@@ -209,7 +209,7 @@ func (m *Manager) hear(n *news) {
 	case noticeEnded:
 		m.hearEnd(n, q, c)
 	case noticeVerdict, noticeStruck:
-		v := verdict{n.Reason, n.Words}
+		v := verdict{reason: n.Reason, words: n.Words}
 		ends := v.ends() // else it is told for whoever has seen no more of it than its end
 		if p, known := m.history.get(n.Lease); known && n.Lease != "" {
 			if ends {
@@ -338,7 +338,7 @@ func (m *Manager) hearTooLate(n *news, p past) {
 	p.reason, p.words = n.Reason, n.Words
 	m.history.revise(n.Lease, p)
 	if w := m.wordOn(subject(n.Lease), nil, nil); w != nil {
-		w.verdict = &verdict{n.Reason, n.Words}
+		w.verdict = &verdict{reason: n.Reason, words: n.Words}
 		m.heardOf(n.Lease, w)
 		return
 	}

@@ -56,6 +56,7 @@ type Ending struct {
 	Owner   string
 	Gateway string // that tells it
 	At      time.Time
+	Trace   string // traceparent of the request that ended it
 	Parts   []EndingPart
 }
 
@@ -92,7 +93,7 @@ func (m *Manager) noteEnd(l *lease) (n noting, ready bool) {
 // ending describes a lease of this gateway that ends.
 func (m *Manager) ending(l *lease) *Ending {
 	e := m.endingOf(l.id(), l.reason(), l.words())
-	e.Owner = l.owner
+	e.Owner, e.Trace = l.owner, l.trace()
 	for s := range l.slots {
 		if s.contender.Member <= 1 {
 			e.Parts = append(e.Parts, EndingPart{NS: s.q.space.name, Lock: s.q.name(), Znode: s.path(), Mode: viewMode(s.contender.Mode), FencingToken: m.fencingToken(l.czxid)})
@@ -123,6 +124,7 @@ func (m *Manager) noteTaken(parts []part, v verdict, unnoted bool) (n noting, re
 	}
 	n.ops, n.entry, ready = m.opt.Outbox.Ending(func() *Ending {
 		e := m.endingOf(parts[0].c.LeaseID, v.reason, v.words)
+		e.Trace = v.trace
 		for _, p := range parts {
 			if p.c.Member > 1 {
 				continue
@@ -258,7 +260,7 @@ func (m *Manager) tellTaken(q *queue, name string) {
 		e.LeaseID, e.Reason = string(c.LeaseID), ReasonGatewayLeft
 	}
 	if v, ok := m.verdicts[c]; ok {
-		e.Reason, e.Words = v.reason, v.words
+		e.Reason, e.Words, e.Trace = v.reason, v.words, v.trace
 	} else if w := m.words[subject(q.path+"/"+name)]; w != nil && w.verdict != nil {
 		e.Reason, e.Words = w.verdict.reason, w.verdict.words
 	}

@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -376,6 +377,48 @@ func TestTheLeaseOfAnotherGatewayIsNotedByWhoEndsIt(t *testing.T) {
 			t.Errorf("outbox %q", s.outbox())
 		}
 	})
+}
+
+func TestTheNoteSaysOfWhichTraceTheEndIsAPart(t *testing.T) {
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for name, end := range map[string]func(ctx context.Context, g *gate, l Lease) error{
+		"a release": func(ctx context.Context, g *gate, l Lease) error { return g.m.Release(ctx, Anonymous, l.ID, l.Token) },
+		"of its last hold": func(ctx context.Context, g *gate, l Lease) error {
+			return g.m.ReleaseHold(ctx, Anonymous, l.ID, l.Token, "h")
+		},
+		"a break": func(ctx context.Context, g *gate, l Lease) error { return g.m.Break(ctx, BreakRequest{ID: l.ID}) },
+		"a reap": func(ctx context.Context, g *gate, l Lease) error {
+			_, err := g.m.Reap(ctx, ReapRequest{Lock: "deploy"})
+			return err
+		},
+		"a destruction": func(ctx context.Context, g *gate, l Lease) error {
+			_, err := g.m.Destroy(ctx, DestroyRequest{Lock: "deploy"})
+			return err
+		},
+		"an expiry": func(context.Context, *gate, Lease) error { time.Sleep(2 * time.Minute); return nil },
+	} {
+		notingScene(t, func(t *testing.T, s *fakeStore) {
+			owner, other := s.notingGateway(t), s.notingGateway(t)
+			for _, by := range []*gate{owner, other} {
+				if by == other && (strings.HasSuffix(name, "release") || strings.HasSuffix(name, "hold")) {
+					continue // requests with its token go to its gateway
+				}
+				l := owner.mustHold(AcquireRequest{Lock: "deploy", Hold: "h", TTL: time.Minute})
+				synctest.Wait()
+				if err := end(WithTraceParent(t.Context(), trace), by, l); err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				synctest.Wait()
+				e, want := append(owner.notedFor(l), other.notedFor(l)...), trace
+				if name == "an expiry" {
+					want = "" // no request has ended it
+				}
+				if len(e) != 1 || e[0].Trace != want {
+					t.Errorf("%s: %+v", name, e)
+				}
+			}
+		})
+	}
 }
 
 func TestADestroyedQueueIsNotedForWhoHeld(t *testing.T) {

@@ -131,7 +131,7 @@ func (m *Manager) reap(ctx context.Context, req *ReapRequest, answer ReapAnswer,
 		trees[i] = t
 	}
 	m.unlock()
-	failed := m.fell(ctx, verdict{ReasonRevoked, req.Reason}, trees, nil)
+	failed := m.fell(ctx, verdict{ReasonRevoked, req.Reason, TraceParentOf(ctx)}, trees, nil)
 	m.mu.Lock()
 	defer m.unlock()
 	for i, c := range matching {

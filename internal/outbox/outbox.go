@@ -75,7 +75,7 @@ func typeOf(reason locks.Reason) string {
 
 // endOf is an end as webhooks tell it.
 func endOf(e *locks.Ending) *webhooks.End {
-	end := &webhooks.End{}
+	end := &webhooks.End{TraceParent: e.Trace}
 	// The ids of messages follow from this order. Where two gateways have ended the lease, each as far as it knows, both describe it, and the
 	// receiver has to see that it is the same.
 	slices.SortFunc(e.Parts, func(a, b locks.EndingPart) int {

@@ -26,6 +26,7 @@ type audience struct {
 	down     bool
 	messages []webhooks.Event
 	ids      []string
+	traces   []string
 }
 
 func newAudience(t *testing.T) *audience {
@@ -42,7 +43,7 @@ func newAudience(t *testing.T) *audience {
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
-		r.messages, r.ids = append(r.messages, m.Data), append(r.ids, req.Header.Get("Webhook-Id"))
+		r.messages, r.ids, r.traces = append(r.messages, m.Data), append(r.ids, req.Header.Get("Webhook-Id")), append(r.traces, req.Header.Get("Traceparent"))
 	}))
 	t.Cleanup(r.Close)
 	return r
@@ -95,11 +96,13 @@ func newMember(t *testing.T, server *embeddedtest.Server) *member {
 	return m
 }
 
+const someTrace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
 func (m *member) cycle(t *testing.T, lock string) {
 	t.Helper()
 	res, err := m.Acquire(t.Context(), locks.AcquireRequest{Lock: lock, TTL: time.Minute})
 	if err == nil {
-		err = m.Release(t.Context(), locks.Anonymous, res.Lease.ID, res.Lease.Token)
+		err = m.Release(locks.WithTraceParent(t.Context(), someTrace), locks.Anonymous, res.Lease.ID, res.Lease.Token)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -147,6 +150,13 @@ func TestReleasesOnZooKeeperAreTold(t *testing.T) {
 		names, _, err := second.Nodes().Children(t.Context(), "/lockkeeper/outbox")
 		return err == nil && len(names) == 0
 	}, "what a gateway left is told by the other one")
+	receiver.mu.Lock()
+	for i, trace := range receiver.traces {
+		if trace != someTrace {
+			t.Errorf("%s is told with the trace %q, also of another gateway's releases", receiver.messages[i].Lock, trace)
+		}
+	}
+	receiver.mu.Unlock()
 
 	// Another program's contender, by nobody's transaction.
 	res := second.Nodes().Commit(t.Context(), []zk.Op{{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy-theirs"},
