@@ -3,6 +3,7 @@ package locks
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
@@ -44,6 +45,39 @@ type blow struct {
 	answer  chan zk.Result
 	gone    map[string]bool // contenders that were gone already
 	unnoted bool            // the outbox has it already, or cannot take it
+}
+
+// readBefore reads what a blow is for, when that is another gateway's contender: its lease may have ended already, of which
+// its record alone tells, and then the blow frees a place and ends nothing. It strikes at the version that was read. It is
+// called with mu held and releases it meanwhile.
+func (m *Manager) readBefore(ctx context.Context, b *blow) error {
+	if b.l != nil || !b.at.c.Ours || b.at.c.Unknown || m.delays.byID[b.at.c.LeaseID] != nil {
+		return nil
+	}
+	b.at = m.recordAt(b.at)
+	session := m.session
+	if session == nil {
+		return m.unavailable()
+	}
+	m.unlock()
+	reading, cancel := context.WithTimeout(ctx, answerWithin)
+	data, stat, err := session.Get(reading, b.at.path())
+	cancel()
+	m.mu.Lock()
+	switch {
+	case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrNoNode):
+		return nil // it cannot be known; or is gone, and the event follows
+	case err != nil:
+		return m.unavailableFor(err)
+	}
+	b.version = stat.Version
+	if r, ok := parseRecord(data); ok && r.Closed != nil {
+		b.at.q.setInfo(b.at.c.Name, data, stat)
+		if b.verdict = (verdict{reason: r.Closed.Reason}); !slices.Contains(causes[1:], b.reason) {
+			b.reason = ReasonUnknown // of a newer release
+		}
+	}
+	return nil
 }
 
 // strike hands a blow over; mu is held.
@@ -239,6 +273,7 @@ func (m *Manager) Break(ctx context.Context, req BreakRequest) error {
 }
 
 func (m *Manager) breakLease(ctx context.Context, name string, v verdict, atOwner bool) error {
+	last := errEnded
 	missing := error(notFound()) // the replica holds everybody who was told of a place in line
 	for range adminAttempts {
 		if err := m.barrier(ctx); err != nil {
@@ -272,19 +307,26 @@ func (m *Manager) breakLease(ctx context.Context, name string, v verdict, atOwne
 			}
 			b.at = at
 		}
+		if err := m.readBefore(ctx, b); err != nil {
+			m.unlock()
+			return err
+		}
 		m.strike(b)
 		m.unlock()
 		err = m.follow(ctx, b)
 		switch {
 		case err == nil:
 			return nil
+		case errors.Is(err, zk.ErrBadVersion): // written since it was read
+			last, missing = err, endedError(ReasonUnknown)
+			continue
 		case !errors.Is(err, errEnded):
 			return refusedBlow(err)
 		}
 		// Or its gateway has downgraded it, and it has another name: it is looked for again.
-		missing = endedError(ReasonUnknown)
+		last, missing = errEnded, endedError(ReasonUnknown)
 	}
-	return refusedBlow(errEnded)
+	return refusedBlow(last)
 }
 
 // brokenBefore is the answer to a break of a lease that has ended.
@@ -342,6 +384,10 @@ func (m *Manager) breakContender(ctx context.Context, req *BreakRequest, v verdi
 			b.version = stat.Version
 		}
 		m.mu.Lock()
+		if err := m.readBefore(ctx, b); err != nil {
+			m.unlock()
+			return err
+		}
 		m.strike(b)
 		m.unlock()
 		err = m.follow(ctx, b)

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/events"
 	"lockkeeper/internal/zk"
 )
 
@@ -45,4 +46,61 @@ func TestNoPlaceIsPromisedForLongerThanTheRecordOfAnAdoptedLeaseSays(t *testing.
 		two.wantState(l, Waiting, "")
 		checkAll(t, s, two)
 	})
+}
+
+// A lease has ended and its place stays for its lock delay, which only its record tells, and its gateway is gone. An administrator
+// frees the place at a gateway that has not read the record: nobody is told that the lease was taken back, for it had ended before.
+func TestAPlaceThatIsFreedUnreadEndsNoLeaseASecondTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		byName bool
+		group  bool
+	}{
+		"by the lease":     {},
+		"by the contender": {byName: true},
+		"a group":          {group: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			notingScene(t, func(t *testing.T, s *fakeStore) {
+				one := s.notingGateway(t)
+				h := s.hooked()
+				two := h.gateway(t)
+				req := delaying("")
+				if c.group {
+					req.Lock, req.Group = "", []Want{{Lock: "deploy"}, {Lock: "other"}}
+				}
+				l := one.mustHold(req)
+				if c.group {
+					l.Znode = l.Locks[0].Znode
+				}
+				time.Sleep(10*time.Second + 100*time.Millisecond)
+				one.wantState(l, Ended, ReasonExpired)
+				one.crash()
+				s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/outbox/" + l.ID, Version: -1}) // it has been told
+				end := BreakRequest{ID: l.ID, Reason: "enough"}
+				if c.byName {
+					end = BreakRequest{Lock: "deploy", Name: base(l.Znode), Reason: "enough"}
+				}
+				if err := two.m.Break(t.Context(), end); err != nil {
+					t.Fatal(err)
+				}
+				if q := two.lockState("deploy"); q.State != LockFree {
+					t.Errorf("%+v", q)
+				}
+				if n := two.countOf(events.LeaseRevoked, l); n != 0 {
+					t.Errorf("%d events tell that it was taken back", n)
+				}
+				if list := two.notedFor(l); len(list) > 0 {
+					t.Errorf("its end is noted once more: %+v", list[0])
+				}
+				if names := s.outbox(); len(names) > 0 {
+					t.Errorf("in the outbox: %v", names)
+				}
+				_, err := two.heartbeat(l)
+				if e := wantCode(t, err, CodeEnded); e.Reason != ReasonExpired {
+					t.Errorf("its client is told %+v", e)
+				}
+				checkAll(t, s, two)
+			})
+		})
+	}
 }
