@@ -65,7 +65,9 @@ func (s *Server) askOthers(ctx context.Context, a asker, method, uri string, bod
 			continue
 		}
 		if peer.Address == "" {
+			mu.Lock() // those before it may be answering already
 			unreached = append(unreached, api.UnreachedGateway{GatewayID: peer.Gateway, Detail: "it has not said where it can be reached"})
+			mu.Unlock()
 			continue
 		}
 		room <- struct{}{}
