@@ -34,11 +34,13 @@ type Locks interface {
 
 // Options of a Dashboard. Locks, Events and Logger are required.
 type Options struct {
-	Locks   Locks
-	Events  *events.Hub
-	Logger  *slog.Logger
-	Version string
-	Started time.Time // of the process
+	Locks Locks
+	// Webhooks are who is told of ends; nil: there are no pages of them.
+	Webhooks Webhooks
+	Events   *events.Hub
+	Logger   *slog.Logger
+	Version  string
+	Started  time.Time // of the process
 	// Embedded: ZooKeeper is part of this process.
 	Embedded bool
 	// Ensemble tells what ZooKeeper's servers said of themselves last; nil: there are none of their own. It may wait for
@@ -121,7 +123,7 @@ func (d *Dashboard) Drain() {
 	}
 }
 
-// ServeHTTP serves /, /namespaces, /gateways, /locks/{lock}, /ui/live, /ui/fragments and /static/.
+// ServeHTTP serves /, /namespaces, /gateways, /webhooks, /webhooks/{id}, /locks/{lock}, /ui/live, /ui/fragments and /static/.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -130,7 +132,7 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch path := r.URL.Path; {
-	case path == "/" || path == namespacesPath || path == gatewaysPath:
+	case path == "/" || path == namespacesPath || path == gatewaysPath || path == webhooksPath || strings.HasPrefix(path, webhookPath):
 		d.page(w, r)
 	case path == "/locks" || path == "/locks/":
 		http.Redirect(w, r, "/", http.StatusFound)

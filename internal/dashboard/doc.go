@@ -18,6 +18,9 @@
 // Only the status fragment is sent though nothing changed: every few seconds,
 // with the gateway's clock, so that a page can tell a quiet socket from a dead one.
 //
+// What the pages of webhooks show other gateways are asked for, once a second while
+// somebody looks; their topics take no turn at listing locks, so who hangs holds up nobody else.
+//
 // Nothing lists all locks. The overview asks for one page of them.
 //
 // Nothing here changes a lock. Asking holders to let go, breaking, reaping and

@@ -134,9 +134,14 @@ func keeping(v view) *keeper {
 	return &keeper{filter: filterOf(v), most: historyLength}
 }
 
+// webhookNews are the events after which a page of webhooks may show something else.
+var webhookNews = events.Types(events.GatewayJoined, events.GatewayLeft)
+
 // filterOf selects the events after which the view may show something else.
 func filterOf(v view) events.Filter {
 	switch {
+	case v.ofWebhooks():
+		return events.Filter{Types: webhookNews} // what they show is looked at, not told
 	case v.page == pageOverview, v.page == pageNamespaces, v.page == pageGateways:
 		return events.Filter{} // of all namespaces: the state of ZooKeeper has none
 	case v.tab == tabZooKeeper:

@@ -29,6 +29,8 @@ type content struct {
 	lock       *templates.Lock
 	namespaces *templates.Namespaces
 	gateways   *templates.Gateways
+	webhooks   *templates.Webhooks
+	webhook    *templates.Webhook
 }
 
 // memory is what a topic remembers from one reading to the next. The zero
@@ -55,6 +57,12 @@ func (d *Dashboard) read(ctx context.Context, v view, mem memory) (content, erro
 	case pageGateways:
 		page.Title = "Gateways · Lockkeeper"
 		return d.showGateways(ctx, page, info), nil
+	case pageWebhooks:
+		page.Title = "Webhooks · Lockkeeper"
+		return d.readWebhooks(ctx, page)
+	case pageWebhook:
+		page.Title = v.lock + " · Lockkeeper"
+		return d.readWebhook(ctx, v, page)
 	}
 	page.Title = "Locks · Lockkeeper"
 	return d.readOverview(ctx, v, mem, page, info)
@@ -138,9 +146,12 @@ func problemOf(err error) string {
 // page can say it itself.
 func refusalOf(err error) *refusal {
 	var e *locks.Error
+	var known *refusal
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &known):
+		return known
 	case !errors.As(err, &e):
 		return &refusal{http.StatusInternalServerError, "Something went wrong here", problemOf(err)}
 	case e.Code == locks.CodeUnavailable:
@@ -173,6 +184,10 @@ func (c content) page() *templates.Page {
 		return &c.namespaces.Page
 	case c.gateways != nil:
 		return &c.gateways.Page
+	case c.webhooks != nil:
+		return &c.webhooks.Page
+	case c.webhook != nil:
+		return &c.webhook.Page
 	}
 	return &c.overview.Page
 }
@@ -186,6 +201,10 @@ func (c content) document() templ.Component {
 		return templates.NamespacesPage(*c.namespaces)
 	case c.gateways != nil:
 		return templates.GatewaysPage(*c.gateways)
+	case c.webhooks != nil:
+		return templates.WebhooksPage(*c.webhooks)
+	case c.webhook != nil:
+		return templates.WebhookPage(*c.webhook)
 	}
 	return templates.OverviewPage(*c.overview)
 }
@@ -206,6 +225,11 @@ func (c content) parts() []part {
 		return []part{{"namespaces", templates.NamespacesFragment(*c.namespaces)}}
 	case c.gateways != nil:
 		return []part{{"gateways", templates.GatewaysFragment(*c.gateways)}}
+	case c.webhooks != nil:
+		return []part{{"webhooks", templates.WebhooksFragment(*c.webhooks)}}
+	case c.webhook != nil:
+		return []part{{"webhook-head", templates.WebhookHeadFragment(*c.webhook)}, {"dead-letters", templates.DeadLettersFragment(*c.webhook)},
+			{"attempts", templates.AttemptsFragment(*c.webhook)}}
 	case l == nil:
 		return []part{{"locks", templates.LocksFragment(*c.overview)}}
 	case l.Tab == tabZooKeeper:

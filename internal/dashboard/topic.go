@@ -127,14 +127,16 @@ func (t *topic) pause(cost time.Duration, changing bool) time.Duration {
 func (t *topic) update(ctx context.Context) (cost time.Duration) {
 	mem := memory{steady: &t.steady}
 	began := time.Now() // waiting for one's turn counts: the more views, the slower each
-	if t.view.page != pageLock {
+	switch {
+	case t.view.ofWebhooks(): // other gateways are asked: who lists locks must not wait for them
+	case t.view.page != pageLock:
 		select {
 		case t.d.listing <- struct{}{}:
 		case <-ctx.Done():
 			return 0
 		}
 		defer func() { <-t.d.listing }()
-	} else {
+	default:
 		mem.kept = t.feed.keeper.events
 	}
 	c, err := t.read(ctx, mem)
@@ -144,7 +146,7 @@ func (t *topic) update(ctx context.Context) (cost time.Duration) {
 	if err == nil {
 		t.steady.turn()
 	}
-	if t.view.page == pageLock {
+	if t.view.page == pageLock || t.view.ofWebhooks() {
 		began = time.Now() // reading may have waited for ZooKeeper, which costs nothing
 	}
 	if c != (content{}) {
@@ -173,7 +175,8 @@ func survive(err *error) {
 // and that ZooKeeper is away, are no matter for the log here.
 func (t *topic) trouble(err error) {
 	var e *locks.Error
-	bad := err != nil && !errors.As(err, &e)
+	var known *refusal // of what was removed while it was looked at
+	bad := err != nil && !errors.As(err, &e) && !errors.As(err, &known)
 	if bad && !t.troubled {
 		t.d.opt.Logger.Error("a live page cannot be shown", "page", t.view.page, "lock", t.view.lock, "error", err)
 	}

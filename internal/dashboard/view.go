@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/webhooks"
 )
 
 // Paths of the pages and of what keeps them live.
@@ -17,6 +18,8 @@ const (
 	lockPath       = "/locks/"
 	namespacesPath = "/namespaces"
 	gatewaysPath   = "/gateways"
+	webhooksPath   = "/webhooks"
+	webhookPath    = webhooksPath + "/"
 	livePath       = "/ui/live"
 	pollPath       = "/ui/fragments"
 )
@@ -27,6 +30,8 @@ const (
 	pageLock       = "lock"
 	pageNamespaces = "namespaces"
 	pageGateways   = "gateways"
+	pageWebhooks   = "webhooks"
+	pageWebhook    = "webhook"
 )
 
 // The tabs of a lock's page.
@@ -51,7 +56,7 @@ type view struct {
 	query string          // overview: part of the locks' names
 	state locks.LockState // overview: "" for all
 
-	lock string // lock page
+	lock string // lock page; a webhook's page: its id
 	tab  string // lock page
 }
 
@@ -79,6 +84,11 @@ func viewOf(r *http.Request) (view, *refusal) {
 		return plainView(pageNamespaces, values)
 	case gatewaysPath:
 		return plainView(pageGateways, values)
+	case webhooksPath:
+		return plainView(pageWebhooks, values)
+	}
+	if id, is := strings.CutPrefix(r.URL.Path, webhookPath); is {
+		return webhookView(id, values)
 	}
 	if !isLock {
 		return overviewView(values, "q", "state", "ns", "cursor")
@@ -95,12 +105,14 @@ func liveViewOf(r *http.Request) (view, *refusal) {
 	switch page := values.Get("page"); page {
 	case pageOverview:
 		return overviewView(values, "page", "q", "state", "ns", "cursor")
-	case pageNamespaces, pageGateways:
+	case pageNamespaces, pageGateways, pageWebhooks:
 		return plainView(page, values, "page")
+	case pageWebhook:
+		return webhookView(values.Get("lock"), values, "page", "lock")
 	case pageLock:
 		return lockView(values.Get("lock"), values, "page", "lock", "ns", "tab", "cursor")
 	default:
-		return view{}, wrongParameter(http.StatusUnprocessableEntity, "page is overview, namespaces, gateways or lock, not %s.", quoted(page))
+		return view{}, wrongParameter(http.StatusUnprocessableEntity, "page is overview, namespaces, gateways, webhooks, webhook or lock, not %s.", quoted(page))
 	}
 }
 
@@ -150,6 +162,13 @@ func plainView(page string, values url.Values, allowed ...string) (view, *refusa
 	return view{page: page, ns: locks.DefaultNamespace}, only(values, allowed)
 }
 
+func webhookView(id string, values url.Values, allowed ...string) (view, *refusal) {
+	if !webhooks.IsID(id) {
+		return view{}, &refusal{http.StatusNotFound, "There is no such webhook", "None has the id " + quoted(id) + "."}
+	}
+	return view{page: pageWebhook, ns: locks.DefaultNamespace, lock: id}, only(values, allowed)
+}
+
 func lockView(name string, values url.Values, allowed ...string) (view, *refusal) {
 	v := view{page: pageLock, ns: namespaceOf(values), cursor: values.Get("cursor"), lock: name, tab: values.Get("tab")}
 	switch v.tab {
@@ -179,6 +198,9 @@ func quoted(s string) string {
 
 // filters reports whether finding what the view shows may mean to look at every lock.
 func (v view) filters() bool { return v.query != "" || v.state != "" }
+
+// ofWebhooks reports whether other gateways have to be asked for what the view shows.
+func (v view) ofWebhooks() bool { return v.page == pageWebhooks || v.page == pageWebhook }
 
 // at is the view at another place of its list.
 func (v view) at(cursor string) view {
@@ -220,6 +242,10 @@ func (v view) url() string {
 		path = namespacesPath
 	case pageGateways:
 		path = gatewaysPath
+	case pageWebhooks:
+		path = webhooksPath
+	case pageWebhook:
+		path = webhookPath + url.PathEscape(v.lock)
 	}
 	return withQuery(path, v.parameters())
 }
@@ -231,7 +257,7 @@ func (v view) pollURL() string { return withQuery(pollPath, v.liveParameters()) 
 func (v view) liveParameters() url.Values {
 	values := v.parameters()
 	values.Set("page", v.page)
-	if v.page == pageLock {
+	if v.page == pageLock || v.page == pageWebhook {
 		values.Set("lock", v.lock)
 	}
 	return values

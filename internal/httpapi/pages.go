@@ -8,7 +8,7 @@ import (
 )
 
 // pagePaths are the dashboard's. What is below them is its own to answer.
-var pagePaths = [...]string{"/", "/namespaces", "/gateways", "/locks/*", "/ui/*", "/static/*"}
+var pagePaths = [...]string{"/", "/namespaces", "/gateways", "/webhooks", "/webhooks/*", "/locks/*", "/ui/*", "/static/*"}
 
 // mountPages gives the dashboard its paths, behind the same guard and in the
 // same log as the rest. Its handler sets its own headers. It may hijack the

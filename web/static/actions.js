@@ -1,5 +1,5 @@
 // What can be done on a lock's page: ask its holders to let go, break one
-// contender, reap, destroy. Each asks first, in a dialog that says whom it hits,
+// contender, reap, destroy; and to webhooks: make, test, replay, enable, disable, rotate, delete. Each asks first, in a dialog that says whom it hits,
 // then calls the JSON API; what came of it the page shows by itself, live.
 // The dialogs are no fragments, so no push touches them; the rows that they are
 // about are, so what they say is read again after each push.
@@ -151,7 +151,56 @@
       body: (form) => ({ reason: form.reason.value }),
       done: (answer) => `The lock was destroyed: ${counted(answer.ended ?? 0, "contender")} ended${answer.foreign ? `, ${answer.foreign} of other programs` : ""}.`,
     },
+
+    "hook-create": {
+      begin: () => reveal(null),
+      body: (form) => ({
+        url: form.url.value.trim(), locks: form.locks.value.trim(), ns: form.ns.value.trim(), description: form.description.value,
+        events: [...$$("[name=events]:checked", form)].map((box) => box.value),
+      }),
+      done: () => "The webhook was made.",
+      secret: (answer) => answer.secret,
+    },
+    "hook-test": {
+      begin: () => allow("Send it"),
+      body: () => null,
+      done: (answer) => (answer.result === "delivered" ? `The receiver took the test: ${answer.status}.` : `The test failed. ${sentence(answer.error)}`),
+      failed: (answer) => answer.result !== "delivered",
+    },
+    "hook-replay": {
+      begin() {
+        const { message, dead } = act.button.dataset;
+        say("[data-sum]", message ? "One message is sent again." : `${counted(Number(dead), "message")} ${dead === "1" ? "is" : "are"} sent again.`);
+        act.message = message;
+        allow("Replay");
+      },
+      body: () => (act.message ? { message_id: act.message } : {}),
+      done: (answer) => `${counted(answer.replayed, "message")} ${answer.replayed === 1 ? "is" : "are"} sent again.`,
+    },
+    "hook-enable": { method: "PATCH", begin: () => allow("Enable"), body: () => ({ enabled: true }), done: () => "The webhook is enabled." },
+    "hook-disable": { method: "PATCH", begin: () => allow("Disable"), body: () => ({ enabled: false }), done: () => "The webhook is disabled." },
+    "hook-rotate": {
+      begin: () => reveal(null),
+      body: (form) => ({ overlap: form.overlap.value.trim() }),
+      done: () => "There is a new secret.",
+      secret: (answer) => answer.secret,
+    },
+    "hook-delete": { method: "DELETE", begin: () => allow("Delete"), body: () => null, done: () => "The webhook was deleted.", then: () => location.assign("/webhooks") },
   };
+
+  // reveal shows a secret in place of the form; without one the form.
+  function reveal(secret) {
+    const { dialog } = act;
+    $("[data-form]", dialog).hidden = secret !== null;
+    $("[data-secret]", dialog).hidden = secret === null;
+    $("[data-value]", dialog).textContent = secret ?? "";
+    say("[data-copied]", "");
+    $("button[data-close]", dialog).hidden = secret !== null;
+    act.shown = secret !== null;
+    for (const field of $$("[data-form] :is(input, select)", dialog)) field.disabled = secret !== null;
+    allow(secret === null ? $("[data-confirm]", dialog).dataset.verb : "I have it");
+    if (secret !== null) $("[data-value]", dialog).focus();
+  }
 
   // tell shows the answer of a reap that only looked.
   function tell(answer) {
@@ -187,6 +236,7 @@
   function closed({ target }) {
     if (act?.dialog !== target || target.open) return;
     const { row, button } = act;
+    if (act.shown) $("[data-value]", target).textContent = ""; // it was shown once
     act = null;
     const back = document.getElementById(row) ?? (button.isConnected ? button : $("#main"));
     back.focus({ preventScroll: true });
@@ -203,23 +253,25 @@
   const sentence = (text) => (text ? text[0].toUpperCase() + text.slice(1).replace(/\.?$/, ".") : "");
 
   // call asks the API. What goes wrong is said in the dialog; then it gives nothing.
-  async function call(url, body) {
+  async function call(url, body, method = "POST") {
     const asked = act;
-    for (const [key, value] of Object.entries(body)) if (value === "") delete body[key];
+    for (const [key, value] of Object.entries(body ?? {})) if (value === "") delete body[key];
+    const type = body ? { "Content-Type": "application/json" } : {};
     asked.dialog.setAttribute("aria-busy", "true");
     complain("");
     let problem = "";
     try {
       const answer = await fetch(url, {
-        method: "POST", cache: "no-store", headers: { "Content-Type": "application/json", Accept: "application/json" },
-        body: JSON.stringify(body), signal: AbortSignal.timeout(patience),
+        method, cache: "no-store", headers: { ...type, Accept: "application/json" },
+        body: body ? JSON.stringify(body) : undefined, signal: AbortSignal.timeout(patience),
       });
       const text = await answer.text();
       const json = text && /json/.test(answer.headers.get("Content-Type")) ? JSON.parse(text) : {};
       if (answer.ok) return json;
-      problem = sentence(json.detail || json.title) || `The gateway answered with status ${answer.status}.`;
+      const field = asked.name.startsWith("hook-") && json.field ? `${json.field}: ` : "";
+      problem = (json.detail ? sentence(field + json.detail) : sentence(json.title)) || `The gateway answered with status ${answer.status}.`;
     } catch {
-      problem = "The gateway did not answer. It may have been done all the same: look at the queue before you repeat it.";
+      problem = `The gateway did not answer. It may have been done all the same: look at the ${asked.name.startsWith("hook-") ? "webhook" : "queue"} before you repeat it.`;
     } finally {
       asked.dialog.removeAttribute("aria-busy");
     }
@@ -232,8 +284,12 @@
     const what = acts[asked.name];
     const button = $("[data-confirm]", asked.dialog);
     if (button.disabled || asked.dialog.hasAttribute("aria-busy")) return;
+    if (asked.shown) {
+      asked.dialog.close();
+      return;
+    }
     button.disabled = true;
-    const answer = await call(asked.url, what.body(form));
+    const answer = await call(asked.url, what.body(form), what.method);
     if (act !== asked) return;
     button.disabled = false;
     if (!answer) return;
@@ -241,14 +297,30 @@
     const why = [...new Set(unreached.map((n) => n.detail))].map(sentence).join(" ");
     const text = what.done(answer) + (unreached.length > 0 ? ` ${unreached.length} could not be: ${why}` : "");
     $("#done").textContent = text;
+    $("#done").classList.toggle("good", !what.failed?.(answer));
+    $("#done").classList.toggle("bad", Boolean(what.failed?.(answer)));
+    what.then?.();
     setTimeout(() => $("#done").textContent === text && ($("#done").textContent = ""), done);
-    asked.dialog.close();
+    if (what.secret) reveal(what.secret(answer));
+    else asked.dialog.close();
+  }
+
+  async function copySecret() {
+    let said = "Copied.";
+    try {
+      await navigator.clipboard.writeText($("[data-value]", act.dialog).textContent);
+    } catch {
+      getSelection().selectAllChildren($("[data-value]", act.dialog));
+      said = "It is selected: copy it.";
+    }
+    say("[data-copied]", said);
   }
 
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button");
     if (!button) return;
     if ("act" in button.dataset) open(button);
+    if ("copySecret" in button.dataset) copySecret();
     if ("close" in button.dataset) button.closest("dialog").close();
   });
   document.addEventListener("submit", (event) => {

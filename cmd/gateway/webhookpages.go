@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"lockkeeper/internal/dashboard"
+	"lockkeeper/internal/httpapi"
+	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/web/templates"
+)
+
+// webhookPages is the API's view of webhooks as the dashboard shows it. api is set
+// before the dashboard is served.
+type webhookPages struct{ api *httpapi.Server }
+
+func (p *webhookPages) List(ctx context.Context) (v templates.Webhooks, err error) {
+	list, err := p.api.ShowWebhooks(ctx)
+	if err != nil {
+		return v, err
+	}
+	for i := range list.Items {
+		v.Rows = append(v.Rows, webhookRow(&list.Items[i]))
+	}
+	v.Unreached = unreachedNames(list.Unreached)
+	return v, nil
+}
+
+func (p *webhookPages) One(ctx context.Context, id string) (v templates.Webhook, err error) {
+	w, attempts, dead, err := p.api.ShowWebhook(ctx, id, dashboard.WebhookTries, dashboard.WebhookLetters)
+	if err != nil {
+		return v, err
+	}
+	v.WebhookRow, v.Headers, v.CA, v.Created, v.Unreached = webhookRow(&w), w.Headers, w.Ca != "", w.Created, unreachedNames(w.Deliveries.Unreached)
+	if w.OldSecretUntil != nil {
+		v.OldSecretUntil = *w.OldSecretUntil
+	}
+	for i := range attempts.Items {
+		a := &attempts.Items[i]
+		v.Tries = append(v.Tries, templates.WebhookTry{At: a.Time, Message: a.MessageID, Type: a.Type, NS: a.NS, Lock: a.Lock, Number: a.Try,
+			Delivered: a.Result == api.WebhookAttemptResultDelivered, Status: a.Status, Error: a.Error, Answer: a.Answer, Took: time.Duration(a.TookMS) * time.Millisecond, Gateway: a.GatewayID})
+	}
+	for i := range dead.Items {
+		d := &dead.Items[i]
+		v.Letters = append(v.Letters, templates.WebhookLetter{At: d.Time, Message: d.MessageID, Type: d.Event.Type, NS: d.Event.NS, Lock: d.Event.Lock, Owner: d.Event.Owner,
+			Attempts: d.Attempts, Error: d.Error, Gateway: d.GatewayID})
+	}
+	return v, nil
+}
+
+func webhookRow(w *api.Webhook) templates.WebhookRow {
+	row := templates.WebhookRow{ID: w.ID, Target: w.URL, Description: w.Description, Events: w.Events, NS: w.NS, Locks: w.Locks, Enabled: w.Enabled, Disabled: w.DisabledReason}
+	if d := w.Deliveries; d != nil {
+		row.Waiting, row.Dead = d.Waiting, d.DeadLetters
+		if d.FailingSince != nil {
+			row.Failing = *d.FailingSince
+		}
+	}
+	return row
+}
+
+func unreachedNames(list []api.UnreachedGateway) (names []string) {
+	for _, g := range list {
+		names = append(names, g.GatewayID)
+	}
+	return names
+}

@@ -1,0 +1,83 @@
+package dashboard
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/webhooks"
+	"lockkeeper/web/templates"
+)
+
+const someHook = "wh_aaaabbbbccccdddd"
+
+// fakeHooks says what it is told to.
+type fakeHooks struct {
+	one templates.Webhook
+	err error
+}
+
+func (f *fakeHooks) List(context.Context) (templates.Webhooks, error) {
+	return templates.Webhooks{Rows: []templates.WebhookRow{f.one.WebhookRow}, Unreached: []string{"lost"}}, f.err
+}
+
+func (f *fakeHooks) One(context.Context, string) (templates.Webhook, error) { return f.one, f.err }
+
+func TestThePagesOfWebhooksShowThemAndNameWhoDidNotAnswer(t *testing.T) {
+	r := newRig(t)
+	hooks := &fakeHooks{one: templates.Webhook{
+		WebhookRow: templates.WebhookRow{ID: someHook, Target: "https://example.com/hook", Description: "the \u202eboard", Events: []string{webhooks.Expired}, Locks: "deploy:*", Enabled: true, Failing: time.Now().Add(-time.Minute), Waiting: 3, Dead: 2},
+		Headers:    []string{"Authorization"}, Created: time.Now(), Unreached: []string{"lost"},
+		Tries:   []templates.WebhookTry{{At: time.Now(), Message: "msg_a", Lock: "deploy:prod", Number: 2, Status: 503, Error: "the receiver answered 503", Answer: "busy\x1b[31m", Gateway: "one"}},
+		Letters: []templates.WebhookLetter{{At: time.Now(), Message: "msg_b", Lock: "deploy:old", Attempts: 10, Error: "no answer within 15s"}},
+	}}
+	r.opt.Webhooks = hooks
+	list := r.get(t, "/webhooks").Body.String()
+	for _, part := range []string{"/webhooks/" + someHook, "lease.expired of deploy:*", "failing", "Not asked, or did not answer: lost.", "https://example.com/hook"} {
+		if !strings.Contains(list, part) {
+			t.Errorf("the list lacks %s", part)
+		}
+	}
+	page := r.get(t, "/webhooks/"+someHook).Body.String()
+	for _, part := range []string{"3 waiting", "2 dead letters", "Authorization", "The receiver answered 503.", "deploy:old", "No answer within 15s.", `the \u{202e}board`, "busy\u241b", "/v1/webhooks/" + someHook + "/replay"} {
+		if !strings.Contains(page, part) {
+			t.Errorf("the page lacks %s", part)
+		}
+	}
+	// Nothing that is meant for the templates gets out.
+	if strings.Contains(list+page, "@since") || strings.Contains(list+page, "@countdown") {
+		t.Error("a part was not rendered")
+	}
+	if fragments := r.get(t, "/ui/fragments?page=webhook&lock="+someHook).Body.String(); !strings.Contains(fragments, `id="attempts"`) || !strings.Contains(fragments, `id="dead-letters"`) {
+		t.Error(fragments)
+	}
+}
+
+func TestAWebhookThatIsNotThereIsSaidToBeGone(t *testing.T) {
+	r := newRig(t)
+	hooks := &fakeHooks{err: webhooks.ErrNotFound}
+	r.opt.Webhooks = hooks
+	if a := r.get(t, "/webhooks/"+someHook); a.Code != http.StatusNotFound {
+		t.Error(a.Code)
+	}
+	if a := r.get(t, "/webhooks/deploy"); a.Code != http.StatusNotFound {
+		t.Error(a.Code)
+	}
+	if a := r.get(t, "/ui/fragments?page=webhook&lock="+someHook); a.Code != http.StatusOK || !strings.Contains(a.Body.String(), "It has been removed.") {
+		t.Error(a.Code, a.Body.String())
+	}
+	hooks.err = webhooks.ErrUnavailable
+	for _, path := range []string{"/webhooks", "/webhooks/" + someHook} {
+		if a := r.get(t, path); a.Code != http.StatusOK || !strings.Contains(a.Body.String(), notReached) {
+			t.Error(path, a.Code)
+		}
+	}
+	r.opt.Webhooks = nil
+	for _, path := range []string{"/webhooks", "/webhooks/" + someHook, "/ui/fragments?page=webhooks"} {
+		if a := r.get(t, path); a.Code != http.StatusNotFound && path != "/ui/fragments?page=webhooks" {
+			t.Error(path, a.Code)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package templates
+
+import (
+	"strings"
+	"time"
+)
+
+// WebhookRow is who is told, in one line.
+type WebhookRow struct {
+	ID          string
+	URL         string // of its page
+	Target      string // where messages go
+	Description string
+	Events      []string // none: every type
+	NS, Locks   string   // globs; "": all
+	Enabled     bool
+	Disabled    string    // why it is not, when nobody has said so
+	Failing     time.Time // since when no try has succeeded; zero: the last one did
+	Waiting     int       // messages that are not delivered yet
+	Dead        int       // messages that had their last try
+}
+
+// Webhooks is the list of them. Its fragment: "webhooks".
+type Webhooks struct {
+	Page
+	Rows      []WebhookRow
+	Unreached []string // gateways whose part is missing
+	Types     []string // that can be subscribed to
+	Problem   string   // as in Overview
+}
+
+// Webhook is one webhook's page. Its fragments: "webhook-head", "dead-letters", "attempts".
+type Webhook struct {
+	Page
+	WebhookRow
+	API            string // where requests about it go
+	List           string // URL of the list
+	Headers        []string
+	CA             bool // it has certificates of its own
+	Created        time.Time
+	OldSecretUntil time.Time // zero: there is none
+	Tries          []WebhookTry
+	Letters        []WebhookLetter
+	Unreached      []string
+	Gone           bool   // it was removed while it was looked at
+	Problem        string // as in Overview
+}
+
+// WebhookTry is one attempt.
+type WebhookTry struct {
+	At        time.Time
+	Message   string // its webhook-id
+	Type      string
+	NS, Lock  string
+	Number    int // of this message, from 1
+	Delivered bool
+	Status    int    // 0 without an answer
+	Error     string // what went wrong
+	Answer    string // the first bytes
+	Took      time.Duration
+	Gateway   string
+}
+
+// WebhookLetter is a message that had its last try.
+type WebhookLetter struct {
+	At       time.Time
+	Message  string
+	Type     string
+	NS, Lock string
+	Owner    string
+	Attempts int
+	Error    string
+	Gateway  string
+}
+
+func (r *WebhookRow) state() string {
+	switch {
+	case !r.Enabled && r.Disabled != "":
+		return "disabled by its receiver"
+	case !r.Enabled:
+		return "disabled"
+	case !r.Failing.IsZero():
+		return "failing"
+	}
+	return "enabled"
+}
+
+func (r *WebhookRow) tone() string {
+	switch {
+	case !r.Enabled && r.Disabled == "":
+		return "warn"
+	case !r.Enabled, !r.Failing.IsZero():
+		return "bad"
+	}
+	return "good"
+}
+
+// signature changes when a row is worth a glance.
+func (r *WebhookRow) signature() string { return r.state() }
+
+// wants says in words what it is told of.
+func (r *WebhookRow) wants() string {
+	words := "every end"
+	if len(r.Events) > 0 {
+		words = strings.Join(r.Events, ", ")
+	}
+	if r.Locks != "" {
+		words += " of " + r.Locks
+	}
+	if r.NS != "" {
+		words += " in " + r.NS
+	}
+	return words
+}
+
+func unreached(list []string) string {
+	return "Not asked, or did not answer: " + strings.Join(list, ", ") + ". What they know is missing here."
+}
+
+func (t *WebhookTry) outcome() string {
+	switch {
+	case t.Delivered:
+		return "delivered"
+	case t.Status != 0:
+		return "refused"
+	}
+	return "no answer"
+}
+
+func (t *WebhookTry) tone() string {
+	if t.Delivered {
+		return "good"
+	}
+	return "bad"
+}
+
+// short is an id by its end, which is what tells it from others.
+func short(id string) string {
+	if len(id) <= 12 {
+		return id
+	}
+	return "…" + id[len(id)-8:]
+}
