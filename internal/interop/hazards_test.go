@@ -50,6 +50,7 @@ func TestEveryHazardIsShownCountedAndTold(t *testing.T) {
 		"stray_child":                               {nodes: []string{"stray"}},
 		"contender_in_lock_root":                    {},
 		"unreadable_contender":                      {},
+		"lock_invalid":                              {},
 		"leases_in_foreign_semaphore":               {theirs: []string{semaphore}, ours: "exclusive"},
 		"curator_beside_kazoo":                      {theirs: []string{mutex, kazoo}},
 		"go_zookeeper_beside_kazoo":                 {theirs: []string{goZK, kazoo}},
@@ -158,6 +159,9 @@ func TestEveryHazardIsShownCountedAndTold(t *testing.T) {
 			if _, err := w.acquire(t.Context(), ns, lock, ""); err == nil {
 				t.Error("a lease beside it")
 			}
+		}
+		if code == "lock_invalid" {
+			create(w.conn, dir+"_INVALID", zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
 		}
 		told("lock.hazard", code, ns, lock)
 		shown(ns, lock, code, 1)

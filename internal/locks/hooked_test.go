@@ -103,3 +103,10 @@ func (h *hookedStore) gateway(t *testing.T) *gate {
 	t.Helper()
 	return h.gatewayOn(t, h)
 }
+
+// reads looks at what a refuse function, which runs under the lock, has noted.
+func (s *fakeStore) reads(noted *bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return *noted
+}

@@ -466,6 +466,7 @@ func TestWhatAnotherHandEndsIsToldByItsGateway(t *testing.T) {
 		synctest.Wait()
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/late/" + s.names("/lockkeeper/locks/late")[0], Version: -1})
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if n := len(g.outbox.gone); n != 3 || g.outbox.gone[2].LeaseID != late.ID {
 			t.Errorf("%d: %+v", n, g.outbox.gone)
 			return

@@ -49,7 +49,8 @@ func (q *queue) nodeOf(name string) string {
 	return q.path + "/" + name
 }
 
-// lookSoon has a new directory looked at when it stays without a child.
+// lookSoon has a new directory looked at when it stays without a child: one that has had
+// a child, and be it gone again, is no plain ephemeral node.
 func (m *Manager) lookSoon(q *queue) {
 	if m.unlooked = append(m.unlooked, q); len(m.unlooked) > 1 {
 		return
@@ -58,7 +59,7 @@ func (m *Manager) lookSoon(q *queue) {
 		m.mu.Lock()
 		defer m.unlock()
 		for _, q := range m.unlooked {
-			if q.exists && q.contenders.Len() == 0 && q.noted().strays == 0 {
+			if q.exists && q.next == 0 && q.contenders.Len() == 0 && q.noted().strays == 0 {
 				m.list(q)
 			}
 		}

@@ -303,6 +303,7 @@ func TestASweepThatComesLateDoesNotDeleteAPlainNode(t *testing.T) {
 		}
 		s.mu.Unlock()
 		time.Sleep(5 * time.Minute)
+		synctest.Wait()
 		if !taken || s.node(plainPath).stat.EphemeralOwner == 0 {
 			t.Errorf("taken: %v; in the lock's place: %+v", taken, s.node(plainPath))
 		}
@@ -342,6 +343,7 @@ func TestWherePlainNodesHaveStoodOurDirectoryGoesWhenItIsEmpty(t *testing.T) {
 		}
 		s.mu.Unlock()
 		time.Sleep(5 * time.Minute)
+		synctest.Wait()
 		if !refused {
 			t.Error("nobody removed it")
 		}
@@ -499,6 +501,7 @@ func TestATryThatStandsInLineIsAnsweredAlsoWhenZooKeeperGoesAway(t *testing.T) {
 		s.plain(plainPath, "")
 		try := g.begin(deploy())
 		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
 		if g.m.standing != 1 {
 			t.Fatal("it does not stand in line")
 		}

@@ -66,7 +66,7 @@ func TestALeaseWhoseExpiryCameTooLateHasAllThatTheHeartbeatPromised(t *testing.T
 						time.Sleep(100 * time.Millisecond)
 					}
 				}})
-				for !beaten {
+				for !s.reads(&beaten) {
 					time.Sleep(time.Second)
 				}
 				time.Sleep(59 * time.Minute)
@@ -101,7 +101,7 @@ func TestAnExpiryThatIsSentAgainDoesNotSwallowAHeartbeat(t *testing.T) {
 				*res = zk.Result{Outcome: zk.Redecide, Culprit: -1}
 			}
 		}})
-		for !beaten {
+		for !s.reads(&beaten) {
 			time.Sleep(time.Second)
 		}
 		time.Sleep(59 * time.Minute)
@@ -136,7 +136,7 @@ func TestALeaseThatHasLostAPartWhileItExpiredIsNotRevivedByAHeartbeat(t *testing
 				time.Sleep(100 * time.Millisecond) // the replica shows it first
 			}
 		}})
-		for !beaten {
+		for !s.reads(&beaten) {
 			time.Sleep(time.Second)
 		}
 		time.Sleep(time.Second)
