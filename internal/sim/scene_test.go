@@ -44,6 +44,7 @@ func playIn(t *testing.T, plan Plan, script func(s *scene)) {
 	var out Outcome
 	synctest.Test(t, func(t *testing.T) {
 		s := &scene{T: t, world: newWorld(t, plan)}
+		s.scripted = true
 		defer func() { // also when the script gives up: nothing may be left in the bubble
 			for _, c := range s.clients {
 				c.close()

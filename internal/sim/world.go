@@ -56,6 +56,8 @@ type Outcome struct {
 type world struct {
 	plan  Plan
 	begun time.Time
+	// scripted: a script does what it does, of which the plan knows nothing.
+	scripted bool
 	// The gateways' session timeout and promise window. Where the window is the longer one a gateway may still answer when its
 	// session has expired and others take its leases over.
 	timeout, window time.Duration
