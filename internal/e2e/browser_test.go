@@ -173,6 +173,21 @@ func (b *tab) visit(address string) {
 	do(b, "opening "+address, chromedp.Navigate(address))
 }
 
+// arrives waits until the page has gone to an address by itself. While it goes
+// it cannot be asked, and another navigation would be aborted.
+func (b *tab) arrives(address string) {
+	b.t.Helper()
+	eventually(b.t, patience, func() error {
+		ctx, cancel := context.WithTimeout(b.ctx, patience)
+		defer cancel()
+		at, err := chromedp.Run(ctx, chromedp.Evaluate[string](`document.readyState === "complete" ? location.href : "loading"`))
+		if err == nil && at != address {
+			err = fmt.Errorf("it is at %s", at)
+		}
+		return err
+	}, "the page goes to %s", address)
+}
+
 // resize gives the window a size and a colour scheme, "light" or "dark". Motion is reduced: what is looked at stands still.
 func (b *tab) resize(w window, scheme string) {
 	b.t.Helper()

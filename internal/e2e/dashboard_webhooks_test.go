@@ -106,7 +106,7 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	page.press("#act-hook-delete")
 	page.press("#ask-hook-delete [data-confirm]")
 	eventually(t, patience, func() error { return g.status("GET", "/v1/webhooks/"+id, http.StatusNotFound) }, "it is deleted")
-	page.visit(g.url() + "/webhooks") // where it goes by itself; while it does it cannot be asked
+	page.arrives(g.url() + "/webhooks")
 	page.untilLink("live")
 	page.says("#webhooks", "Nobody is told yet")
 	for _, look := range []struct {

@@ -483,6 +483,7 @@ func TestARepeatedAcquireIsAnsweredAfterTheRecordWasRead(t *testing.T) {
 		req.IdempotencyKey = "abcdefghijklmnop"
 		l := g.mustHold(req)
 		g.mustAddHold(l, "b")
+		synctest.Wait() // the news of b has come
 		way := lost{session: true, persisted: true}
 		way.arm(s, l)
 		g.w.hold() // the news comes late
