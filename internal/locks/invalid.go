@@ -3,6 +3,8 @@ package locks
 import (
 	"strconv"
 	"strings"
+
+	"lockkeeper/internal/locks/recipe"
 )
 
 // Some nodes in a lock root are no locks. They are siblings of one, and belong to it:
@@ -24,11 +26,11 @@ func (q *queue) noLock() bool {
 	if q.noted().marking {
 		return true
 	}
-	name, guard := strings.CutSuffix(q.name(), guardSuffix)
-	if !guard || name == "" {
+	dir, guard := strings.CutSuffix(q.dir(), guardSuffix)
+	if !guard || dir == "" {
 		return false
 	}
-	guarded := q.space.find(name)
+	guarded := q.space.find(recipe.LockName(dir))
 	return guarded != nil && guarded.semaphore()
 }
 

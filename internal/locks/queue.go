@@ -46,6 +46,7 @@ type queue struct {
 	leases     int32 // leases of ours that refer to this queue
 	polls      int32 // requests that refer to this queue
 
+	odd    bool // its name is not its directory's: see recipe.LockName
 	exists bool // the lock's directory, as far as the replica has seen
 	// Numbers below next have been seen, or a listing showed that they are
 	// nobody's. A gap is a number that was handed out and never seen: perhaps
@@ -152,7 +153,12 @@ func (q *queue) dir() string { return q.path[len(q.space.root)+1:] }
 
 // name is the lock's name: the directory's, unless another program has made one that no lock of
 // ours could have.
-func (q *queue) name() string { return recipe.LockName(q.dir()) }
+func (q *queue) name() string {
+	if !q.odd { // a list that looks at 100,000 names writes none of them
+		return q.dir()
+	}
+	return recipe.LockName(q.dir())
+}
 
 // queueOf returns the queue of a lock and makes one when there is none.
 func (m *Manager) queueOf(s *space, name string) *queue {
@@ -161,6 +167,7 @@ func (m *Manager) queueOf(s *space, name string) *queue {
 		return q
 	}
 	q = &queue{space: s, path: s.path(name), idle: m.clock.Now().Boot()}
+	q.odd = q.dir() != name
 	// Its rev is 0 until something happens to it: whoever looks at a lock that
 	// nobody uses sees the same thing each time.
 	s.queues.Set(q)
