@@ -12,6 +12,7 @@ import (
 
 // A short run of everything on the real programs, so that make bench still runs when it is wanted.
 func TestTheBenchmarkRunsAndLeavesNothingBehind(t *testing.T) {
+	testkit.BuiltFrom(t, "lockkeeper/cmd/gateway")
 	testkit.NoLeaks(t)
 	parent := t.TempDir()
 	r, err := newRig(t.Context(), parent)

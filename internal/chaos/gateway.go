@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +15,7 @@ import (
 
 	"lockkeeper/internal/childproc"
 	"lockkeeper/internal/netfault"
+	"lockkeeper/internal/testkit"
 )
 
 // The times of the fleet: short, so that three session timeouts fit between two faults.
@@ -191,17 +190,5 @@ func (g *gateway) close(t testing.TB) {
 	}
 }
 
-// freeAddr is an address that nobody listens on, below the range from which outgoing connections get their ports: a
-// gateway that is started again finds it free.
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	for range 100 {
-		l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", 10100+rand.IntN(8900)))
-		if err == nil {
-			defer l.Close()
-			return l.Addr().String()
-		}
-	}
-	t.Fatal("no free port")
-	return ""
-}
+// freeAddr is an address for a gateway, which may go and come again.
+func freeAddr(t testing.TB) string { return testkit.FreeAddr(t) }

@@ -3,16 +3,13 @@ package chaos
 import (
 	"flag"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"lockkeeper/internal/testkit"
 	"lockkeeper/internal/zk/zkreal"
 )
 
@@ -27,7 +24,6 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	binary = filepath.Join(dir, "gateway")
-	touchSources()
 	args := []string{"build", "-o", binary}
 	if race {
 		args = append(args, "-race")
@@ -36,28 +32,7 @@ func run(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "building the gateway: %v\n%s", err, out)
 		return 1
 	}
-	code := zkreal.Wrap(m).Run()
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintf(os.Stderr, "left running: %v\n", err)
-		return 1
-	}
-	return code
-}
-
-// touchSources looks at every source file of the module. go test repeats a result from its cache as long as the files
-// that the tests have looked at are the same, and it does not see what the build of the gateway reads.
-func touchSources() {
-	_ = filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return nil // gone since it was listed
-		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != "..":
-			return fs.SkipDir
-		case strings.HasSuffix(path, ".go") || strings.HasSuffix(path, ".yaml") || strings.HasSuffix(path, ".mod"):
-			_, _ = os.Stat(path)
-		}
-		return nil
-	})
+	return testkit.Run(zkreal.Wrap(m))
 }
 
 // elapse lets real time pass, for what is itself a span of real time.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/chaos/check"
+	"lockkeeper/internal/testkit"
 	"lockkeeper/internal/zk/zkreal"
 )
 
@@ -41,6 +42,7 @@ func newEnsemble(t testing.TB) *zkreal.Ensemble {
 // newWorld starts a fleet below a chroot of an ensemble, and returns when it serves.
 func newWorld(t testing.TB, e *zkreal.Ensemble, dir, chroot string) *World {
 	t.Helper()
+	testkit.BuiltFrom(t, "lockkeeper/cmd/gateway")
 	w := &World{t: t, ensemble: e, Recorder: &Recorder{began: time.Now()}, taken: make(map[*gateway]bool), count: make(map[string]int)}
 	if chroot != "" {
 		if err := zkreal.Mkdir(e.Servers()[0].Addr(), chroot); err != nil {

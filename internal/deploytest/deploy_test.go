@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"lockkeeper/internal/testkit"
 )
 
 // top is the top of the module.
@@ -64,6 +66,7 @@ func tool(t testing.TB, name string, args ...string) (string, error) {
 // accepted checks that the gateway takes these settings, and returns them as it understands them.
 func accepted(t testing.TB, environment map[string]string, args ...string) string {
 	t.Helper()
+	testkit.BuiltFrom(t, "lockkeeper/cmd/gateway")
 	cmd := exec.Command(gateway, append([]string{"config", "print"}, args...)...)
 	cmd.Env = []string{}
 	for name, value := range environment {

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,6 +16,7 @@ import (
 
 	"lockkeeper/internal/childproc"
 	"lockkeeper/internal/httpapi/apitest"
+	"lockkeeper/internal/testkit"
 )
 
 // The times of the gateways here: short, so that outages longer than all of them fit into a test.
@@ -64,23 +63,11 @@ func startGateway(t testing.TB, zk string, flags ...string) *gateway {
 
 func (g *gateway) url() string { return "http://" + g.listen }
 
-// freeAddr is an address that nobody listens on, below the range from which outgoing connections get their ports: a
-// gateway that is started again finds it free. (Chromium goes to no page on port 10080, so all are above that.)
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	for range 100 {
-		l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", 10100+rand.IntN(8900)))
-		if err == nil {
-			defer l.Close()
-			return l.Addr().String()
-		}
-	}
-	t.Fatal("no free port")
-	return ""
-}
+// freeAddr is an address for a gateway, which may go and come again.
+func freeAddr(t testing.TB) string { return testkit.FreeAddr(t) }
 
 func (g *gateway) command() *exec.Cmd {
-	cmd := exec.Command(binary, g.flags...)
+	cmd := exec.Command(binary(g.t), g.flags...)
 	cmd.Env = append(append(os.Environ(), "GORACE=halt_on_error=1"), g.env...)
 	cmd.Stdout, cmd.Stderr = g.log, g.log
 	return cmd
@@ -260,7 +247,7 @@ func exitCode(t testing.TB, flags ...string) (int, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, flags...)
+	cmd := exec.CommandContext(ctx, binary(t), flags...)
 	out, err := cmd.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
 		return exit.ExitCode(), string(out)

@@ -3,14 +3,13 @@ package e2e
 import (
 	"flag"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
+	"lockkeeper/internal/testkit"
 	"lockkeeper/internal/zk/embedded/embeddedtest"
 	"lockkeeper/internal/zk/zkreal"
 )
@@ -18,8 +17,15 @@ import (
 // patience ends a wait that has gone wrong.
 const patience = 45 * time.Second
 
-// binary is the gateway that all tests run. TestMain alone writes it, before the first test.
-var binary string
+// built is the gateway that all tests run. TestMain alone writes it, before the first test.
+var built string
+
+// binary is what a test runs as the gateway.
+func binary(t testing.TB) string {
+	t.Helper()
+	testkit.BuiltFrom(t, "lockkeeper/cmd/gateway")
+	return built
+}
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -31,9 +37,8 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "gateway")
-	touchSources()
-	build := exec.Command("go", "build", "-race", "-o", binary, "lockkeeper/cmd/gateway")
+	built = filepath.Join(dir, "gateway")
+	build := exec.Command("go", "build", "-race", "-o", built, "lockkeeper/cmd/gateway")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "building the gateway: %v\n%s", err, out)
 		return 1
@@ -45,20 +50,4 @@ func run(m *testing.M) int {
 	}
 	embeddedtest.StandIn()
 	return zkreal.Wrap(m).Run()
-}
-
-// touchSources looks at every source file of the module. go test repeats a result from its cache as long as the files
-// that the tests have looked at are the same, and it does not see what the build of the gateway reads.
-func touchSources() {
-	_ = filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return nil // gone since it was listed
-		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != "..":
-			return fs.SkipDir
-		case strings.HasSuffix(path, ".go") || strings.HasSuffix(path, ".yaml") || strings.HasSuffix(path, ".mod"):
-			_, _ = os.Stat(path)
-		}
-		return nil
-	})
 }

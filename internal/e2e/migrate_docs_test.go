@@ -75,7 +75,7 @@ func TestTheStepsOfMovingToAnEnsembleWorkAsTheyAreWritten(t *testing.T) {
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 20 * time.Second
 	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), "BINARY="+binary, "LOCKKEEPER_LISTEN="+listen, "GORACE=halt_on_error=1")
+	cmd.Env = append(os.Environ(), "BINARY="+binary(t), "LOCKKEEPER_LISTEN="+listen, "GORACE=halt_on_error=1")
 	cmd.Stdin = strings.NewReader(strings.NewReplacer("localhost:8080", listen, "zk1:2181,zk2:2181,zk3:2181", z.Addr()).Replace(script.String()))
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "\n@end\n") || strings.Contains(string(out), "DATA RACE") {

@@ -175,7 +175,7 @@ func TestAnImportThatIsKilledLeavesNothingThatAGatewayStartsOn(t *testing.T) {
 	for n, at := range []int{3, 10, many} {
 		root := fmt.Sprintf("/new-%d", n)
 		held := p.HoldRequest(at, netfault.IsOp(netfault.OpMulti))
-		killed, err := childproc.Start(exec.Command(binary, "import", "--zk="+p.Addr()+chroot, "--root="+root, "--input="+file))
+		killed, err := childproc.Start(exec.Command(binary(t), "import", "--zk="+p.Addr()+chroot, "--root="+root, "--input="+file))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +200,7 @@ func TestAnImportThatIsKilledLeavesNothingThatAGatewayStartsOn(t *testing.T) {
 // What a command waits for may never come: here, the end of what it reads.
 func TestASecondCtrlCEndsACommandWhateverItWaitsFor(t *testing.T) {
 	t.Parallel()
-	cmd := exec.Command(binary, "import", "--data-dir="+filepath.Join(t.TempDir(), "data"))
+	cmd := exec.Command(binary(t), "import", "--data-dir="+filepath.Join(t.TempDir(), "data"))
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -57,7 +57,7 @@ func TestANamespaceThatOneGatewayAddsIsServedAndTakenOverByTheOther(t *testing.T
 		"python=/app/locks:all":   "recorded with root /app/locks and dialect kazoo",
 		"more=/app":               "overlap",
 	} {
-		cmd := exec.Command(binary, "--zk="+addr+chroot, "--listen="+freeAddr(t), "--namespace="+flag)
+		cmd := exec.Command(binary(t), "--zk="+addr+chroot, "--listen="+freeAddr(t), "--namespace="+flag)
 		out, err := cmd.CombinedOutput()
 		if cmd.ProcessState.ExitCode() != 78 || !strings.Contains(string(out), says) || !strings.Contains(string(out), "hint: ") {
 			t.Errorf("%s: %v\n%s", flag, err, out)

@@ -5,8 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -53,7 +51,7 @@ func run(m *testing.M) int {
 		{"go", "build", "-o", built.gateway, "lockkeeper/cmd/gateway"},
 		// The compiler is a module of Debian's Java runtime: no JDK is needed.
 		append(append([]string{java}, quick...), "-m", "jdk.compiler/com.sun.tools.javac.Main", "-proc:none", "-d", built.classes,
-			"-cp", classPath, "testdata/Worker.java"),
+			"-cp", classPath, javaSource),
 	} {
 		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "%s: %v\n%s\nhint: scripts/setup test installs what these tests need\n", strings.Join(argv, " "), err, out)
@@ -64,9 +62,10 @@ func run(m *testing.M) int {
 }
 
 const (
-	java   = "/usr/bin/java"    // Debian's, as its libraries
-	python = "/usr/bin/python3" // another one that is first in PATH does not see Debian's packages
-	jars   = "/usr/share/java/"
+	java       = "/usr/bin/java"    // Debian's, as its libraries
+	python     = "/usr/bin/python3" // another one that is first in PATH does not see Debian's packages
+	jars       = "/usr/share/java/"
+	javaSource = "testdata/Worker.java"
 )
 
 var (
@@ -77,11 +76,15 @@ var (
 
 // programs are how to start the processes that the kinds of clients live in.
 var programs = map[string]func(t testing.TB) []string{
-	"curator": func(testing.TB) []string {
+	"curator": func(t testing.TB) []string {
+		lookAt(t, javaSource)
 		return append(append([]string{java}, quick...), "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 			"-Djava.net.preferIPv4Stack=true", "-cp", built.classes+":"+classPath, "Worker")
 	},
-	"kazoo": func(testing.TB) []string { return []string{python, "-B", "-E", "-s", "testdata/worker.py"} },
+	"kazoo": func(t testing.TB) []string {
+		lookAt(t, "testdata/worker.py")
+		return []string{python, "-B", "-E", "-s", "testdata/worker.py"}
+	},
 	"go": func(t testing.TB) []string {
 		self, err := os.Executable()
 		if err != nil {
@@ -89,6 +92,14 @@ var programs = map[string]func(t testing.TB) []string{
 		}
 		return []string{self}
 	},
+}
+
+// lookAt lets go test see what only another program reads: it would repeat a result from its cache though that has changed.
+func lookAt(t testing.TB, path string) {
+	t.Helper()
+	if _, err := os.Stat(path); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // programFor is the program that a kind of client lives in.
@@ -186,6 +197,7 @@ func (w *world) fleet(root string, flags []string) {
 
 func (w *world) startGateway() {
 	w.t.Helper()
+	testkit.BuiltFrom(w.t, "lockkeeper/cmd/gateway")
 	cmd := exec.Command(built.gateway, w.flags...)
 	cmd.Stdout, cmd.Stderr = w.log, w.log
 	var err error
@@ -218,17 +230,8 @@ func (w *world) namespace(ns, dialect string) {
 	}, "the gateway knows the namespace")
 }
 
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	for range 100 { // below the ports of outgoing connections: it must be free again for a second start
-		if l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", 19100+rand.IntN(8900))); err == nil {
-			defer l.Close()
-			return l.Addr().String()
-		}
-	}
-	t.Fatal("no free port")
-	return ""
-}
+// freeAddr is an address for a gateway, which may go and come again.
+func freeAddr(t testing.TB) string { return testkit.FreeAddr(t) }
 
 // mkdir creates a persistent node below the world's root.
 func (w *world) mkdir(path string, data []byte) {

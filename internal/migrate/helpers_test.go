@@ -6,20 +6,21 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/testkit"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/embedded/embeddedtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
 
 // testLimit is the limit of every wait. Only failures reach it.
 const testLimit = 30 * time.Second

@@ -6,20 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/netfault"
+	"lockkeeper/internal/testkit"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/embedded/embeddedtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
 
 // testLimit is the limit of every wait. Only failures reach it.
 const testLimit = 30 * time.Second

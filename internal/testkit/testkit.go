@@ -1,5 +1,6 @@
 // Package testkit holds what the tests of every package need and the standard library does not have: waiting for a
-// condition, bounded and without sleeping, and a check that nothing was left running. Only tests may import it.
+// condition, bounded and without sleeping; a check that nothing was left running; addresses for programs that come and go, and
+// what such a program is built from. Only tests may import it.
 //
 // It owns no goroutines. When a wait runs out the test ends at once (FailNow), so it must be called from the goroutine
 // that runs the test, as testing.T asks.
@@ -8,6 +9,7 @@ package testkit
 import (
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -110,11 +112,48 @@ func Closed[T any](t testing.TB, within time.Duration, ch <-chan T, format strin
 // neighbours' goroutines would be counted too.
 func NoLeaks(t testing.TB) {
 	t.Helper()
+	noLeaks(t, endWithin)
+}
+
+func noLeaks(t testing.TB, within time.Duration) {
+	t.Helper()
 	already := goleak.IgnoreCurrent()
 	t.Cleanup(func() {
 		t.Helper()
-		if !t.Failed() { // a failed test may well have stopped half-way; its own message matters
-			goleak.VerifyNone(t, already)
+		if t.Failed() {
+			return // it may well have stopped half-way; its own message matters
+		}
+		if err := leaks(within, already); err != nil {
+			t.Errorf("left running: %v", err)
 		}
 	})
+}
+
+// endWithin is how long a goroutine may take to end whose work is over. On a loaded machine goleak's own patience, less than
+// half a second, ends while it has not had its turn.
+const endWithin = 20 * time.Second
+
+// Leaks is nil once no goroutine is left but those of the test binary itself, else what is left after a while. It is for the
+// end of a TestMain.
+func Leaks() error { return leaks(endWithin) }
+
+func leaks(within time.Duration, options ...goleak.Option) error {
+	for begun := time.Now(); ; {
+		if err := goleak.Find(options...); err == nil || time.Since(begun) > within {
+			return err
+		}
+	}
+}
+
+// Run is for a TestMain: it runs the tests, then fails when they have left goroutines behind, and returns the exit code.
+func Run(m interface{ Run() int }) int {
+	code := m.Run()
+	if code != 0 {
+		return code
+	}
+	if err := Leaks(); err != nil {
+		fmt.Fprintf(os.Stderr, "left running: %v\n", err)
+		return 1
+	}
+	return 0
 }

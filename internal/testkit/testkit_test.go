@@ -110,7 +110,7 @@ func TestReceiveAndClosedAreBounded(t *testing.T) {
 func TestNoLeaksFindsAGoroutineThatIsLeftBehind(t *testing.T) {
 	stop := make(chan struct{})
 	got := failureOf(func(t testing.TB) {
-		NoLeaks(t)
+		noLeaks(t, 0)
 		go func() { <-stop }()
 	})
 	close(stop)

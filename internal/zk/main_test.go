@@ -1,10 +1,10 @@
 package zk
 
 import (
+	"os"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"lockkeeper/internal/testkit"
 	"lockkeeper/internal/zk/embedded/embeddedtest"
 	"lockkeeper/internal/zk/zkreal"
 )
@@ -13,5 +13,5 @@ import (
 // behind. zkreal ends its own with the server.
 func TestMain(m *testing.M) {
 	embeddedtest.StandIn()
-	goleak.VerifyTestMain(zkreal.Wrap(m))
+	os.Exit(testkit.Run(zkreal.Wrap(m)))
 }

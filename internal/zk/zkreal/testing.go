@@ -56,7 +56,7 @@ type sharedServer struct {
 // It runs the tests, stops the shared server if one was started, and exits.
 func Main(m *testing.M) { os.Exit(Wrap(m).Run()) }
 
-// Wrap is Main for a package whose TestMain does more (goleak.VerifyTestMain(zkreal.Wrap(m)), say): Run runs the tests,
+// Wrap is Main for a package whose TestMain does more (testkit.Run(zkreal.Wrap(m)), say): Run runs the tests,
 // then stops the shared server, and returns the exit code.
 func Wrap(m interface{ Run() int }) interface{ Run() int } { return mainRun{m} }
 
