@@ -3,7 +3,6 @@ package httpapi
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -90,12 +89,6 @@ func TestABulkHeartbeatIsSplitByOwnerAndPutTogetherInOrder(t *testing.T) {
 
 func TestABulkHeartbeatAnswersForOthersWhenOneOwnerIsGone(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := listener.Addr().String()
-	listener.Close()
 	let := make(chan struct{})
 	defer close(let)
 	one, _ := member(t, "one", "secret")

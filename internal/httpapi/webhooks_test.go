@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -198,12 +197,6 @@ func TestWhatBecameOfMessagesIsToldForTheWholeFleet(t *testing.T) {
 	r, on := receiver(t), newShelf()
 	one, first := hooked(t, "one", on)
 	two, second := hooked(t, "two", on)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := listener.Addr().String()
-	listener.Close()
 	one.peers = []locks.Peer{{Gateway: "one", Self: true, Registered: true}, {Gateway: "two", Registered: true, Address: two.address()}, {Gateway: "gone", Address: nobody}}
 	two.peers = []locks.Peer{{Gateway: "two", Self: true, Registered: true}, {Gateway: "one", Registered: true, Address: one.address()}}
 	made := read[api.Webhook](t, one.send(t, "POST", "/v1/webhooks?url="+r.url))
