@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -24,6 +25,7 @@ type tab struct {
 	mu         sync.Mutex
 	complaints []string
 	away       bool // the gateway is down on purpose: requests that fail are no news
+	soFar      int  // how often soFar has come by
 	listening  sync.WaitGroup
 }
 
@@ -81,6 +83,12 @@ func (b *tab) listen() {
 			switch m.Type {
 			case chromedp.ConsoleException:
 				b.complain("exception: %s", m.Text)
+			case chromedp.ConsoleDebug:
+				if m.Text == soFar {
+					b.mu.Lock()
+					b.soFar++
+					b.mu.Unlock()
+				}
 			case chromedp.ConsoleError, chromedp.ConsoleWarning:
 				b.complainUnlessAway("%s: %s (%s)", m.Type, m.Text, m.URL)
 			}
@@ -132,8 +140,34 @@ func (b *tab) complainUnlessAway(format string, args ...any) {
 	}
 }
 
+// soFar is what awaitComplaints writes to the console.
+const soFar = "so far"
+
+// awaitComplaints waits until whatever the page has complained of so far has been noted: that comes beside what it is asked,
+// and in order.
+func (b *tab) awaitComplaints() {
+	b.t.Helper()
+	count := func() int {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.soFar
+	}
+	before := count()
+	eval[int](b, `(console.debug(`+quoted(soFar)+`), 1)`)
+	eventually(b.t, patience, func() error {
+		if count() == before {
+			return errors.New("not yet")
+		}
+		return nil
+	}, "the console tells what was written to it")
+}
+
 // expectOutage says whether requests may fail from here on.
 func (b *tab) expectOutage(away bool) {
+	b.t.Helper()
+	if !away {
+		b.awaitComplaints()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.away = away

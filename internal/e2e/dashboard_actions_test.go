@@ -11,11 +11,11 @@ import (
 	"lockkeeper/internal/zk/zkreal"
 )
 
-// press clicks the first element that the selector finds, and fill writes into one.
+// press clicks the first element that the selector finds, and fill writes into one. Looking and clicking are one step: what
+// comes to the page in between may replace the element.
 func (b *tab) press(selector string) {
 	b.t.Helper()
-	b.until(fmt.Sprintf(`document.querySelector(%s)?.disabled === false`, quoted(selector)), selector+" can be pressed")
-	eval[int](b, fmt.Sprintf(`(document.querySelector(%s).click(), 1)`, quoted(selector)))
+	b.until(fmt.Sprintf(`((e) => e?.disabled === false && (e.click(), true))(document.querySelector(%s))`, quoted(selector)), selector+" can be pressed")
 }
 
 func (b *tab) fill(selector, value string) {

@@ -172,7 +172,7 @@ func TestAPageLosesItsGatewayAndFindsItAgain(t *testing.T) {
 
 func TestAPageSaysThatZooKeeperIsAway(t *testing.T) {
 	t.Parallel()
-	server := zkreal.StartT(t)
+	server := zkreal.StartT(t, zkreal.WithoutFsync())
 	g := startGateway(t, server.Addr())
 	g.hold("deploy", "ttl=1m&owner=alice")
 	page := openPage(t, g, "/")
