@@ -23,6 +23,10 @@ func (p *webhookPages) List(ctx context.Context) (v templates.Webhooks, err erro
 		v.Rows = append(v.Rows, webhookRow(&list.Items[i]))
 	}
 	v.Unreached = unreachedNames(list.Unreached)
+	v.Outbox = templates.WebhookOutbox{Entries: list.Outbox.Entries, Limit: list.Outbox.Limit, Dropped: list.Outbox.Dropped}
+	if last := list.Outbox.LastDropped; last != nil {
+		v.Outbox.LastDropped = *last
+	}
 	return v, nil
 }
 

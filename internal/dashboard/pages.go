@@ -135,7 +135,7 @@ func keeping(v view) *keeper {
 }
 
 // webhookNews are the events after which a page of webhooks may show something else.
-var webhookNews = events.Types(events.GatewayJoined, events.GatewayLeft)
+var webhookNews = events.Types(events.GatewayJoined, events.GatewayLeft, events.WebhookDropped)
 
 // filterOf selects the events after which the view may show something else.
 func filterOf(v view) events.Filter {

@@ -15,12 +15,13 @@ const someHook = "wh_aaaabbbbccccdddd"
 
 // fakeHooks says what it is told to.
 type fakeHooks struct {
-	one templates.Webhook
-	err error
+	one    templates.Webhook
+	outbox templates.WebhookOutbox
+	err    error
 }
 
 func (f *fakeHooks) List(context.Context) (templates.Webhooks, error) {
-	return templates.Webhooks{Rows: []templates.WebhookRow{f.one.WebhookRow}, Unreached: []string{"lost"}}, f.err
+	return templates.Webhooks{Rows: []templates.WebhookRow{f.one.WebhookRow}, Unreached: []string{"lost"}, Outbox: f.outbox}, f.err
 }
 
 func (f *fakeHooks) One(context.Context, string) (templates.Webhook, error) { return f.one, f.err }
@@ -52,6 +53,23 @@ func TestThePagesOfWebhooksShowThemAndNameWhoDidNotAnswer(t *testing.T) {
 	}
 	if fragments := r.get(t, "/ui/fragments?page=webhook&lock="+someHook).Body.String(); !strings.Contains(fragments, `id="attempts"`) || !strings.Contains(fragments, `id="dead-letters"`) {
 		t.Error(fragments)
+	}
+}
+
+func TestAFullOutboxIsSaidInRed(t *testing.T) {
+	r := newRig(t)
+	hooks := &fakeHooks{outbox: templates.WebhookOutbox{Entries: 99_999, Limit: 100_000}}
+	r.opt.Webhooks = hooks
+	if list := r.get(t, "/webhooks").Body.String(); strings.Contains(list, "outbox") {
+		t.Error("it is said before it is so")
+	}
+	hooks.outbox = templates.WebhookOutbox{Entries: 100_000, Limit: 100_000, Dropped: 1312, LastDropped: time.Now()}
+	if list := r.get(t, "/webhooks").Body.String(); !strings.Contains(list, `<p class="banner bad">The outbox`) || !strings.Contains(list, "The outbox is full (100,000 entries)") || !strings.Contains(list, "1,312 ends had no room") {
+		t.Errorf("it is not said that the outbox is full: %s", list)
+	}
+	hooks.outbox.Entries = 7
+	if list := r.get(t, "/webhooks").Body.String(); strings.Contains(list, "is full") || !strings.Contains(list, "1,312 ends had no room") {
+		t.Error("what was lost is forgotten, or it is still said to be full")
 	}
 }
 

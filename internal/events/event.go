@@ -27,6 +27,7 @@ const (
 	LockDestroyed        // with everyone in its queue
 	LockHazard           // something about a lock that a person should know has come to be
 	LockHazardCleared    // it is over
+	WebhookDropped       // ends are told to nobody: the outbox is full
 	GatewayJoined
 	GatewayLeft
 	ZooKeeperConnected // a session is there, or its connection is back
@@ -40,7 +41,7 @@ const (
 
 var typeNames = [typeCount]string{"resync", "lease.queued", "lease.granted", "lease.released", "lease.expired",
 	"lease.cancelled", "lease.unclaimed", "lease.removed",
-	"lease.updated", "lease.revoke_requested", "lease.revoked", "lock.destroyed", "lock.hazard", "lock.hazard_cleared", "gateway.joined", "gateway.left",
+	"lease.updated", "lease.revoke_requested", "lease.revoked", "lock.destroyed", "lock.hazard", "lock.hazard_cleared", "webhook.dropped", "gateway.joined", "gateway.left",
 	"zookeeper.connected", "zookeeper.suspended", "zookeeper.expired", "node.created", "node.changed", "node.deleted"}
 
 // String is the type's name in the API.
@@ -68,9 +69,10 @@ type Event struct {
 	Mode         string
 	FencingToken int64
 	Reason       string
-	Detail       string // the words of whoever asked for it, or ended it; of a hazard what it means, and what to do
+	Detail       string // the words of whoever asked for it, or ended it; of a hazard or a full outbox what it means, and what to do
 	Code         string // of a hazard
-	Gateway      string // the gateway id that runs the lease, or that joined or left
+	Count        int    // of ends that are told to nobody
+	Gateway      string // the gateway id that runs the lease, that joined or left, or that could not note an end
 
 	// Dir and Name are the znode's path in two parts (Name is "" when the event
 	// is about the directory): whoever publishes need not put them together.

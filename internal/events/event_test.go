@@ -12,7 +12,8 @@ var apiNames = map[Type]string{
 	Resync: "resync", LeaseQueued: "lease.queued", LeaseGranted: "lease.granted", LeaseReleased: "lease.released",
 	LeaseExpired: "lease.expired", LeaseCancelled: "lease.cancelled", LeaseUnclaimed: "lease.unclaimed", LeaseRemoved: "lease.removed",
 	LeaseUpdated: "lease.updated", LeaseRevokeRequested: "lease.revoke_requested", LeaseRevoked: "lease.revoked", LockDestroyed: "lock.destroyed", LockHazard: "lock.hazard", LockHazardCleared: "lock.hazard_cleared",
-	GatewayJoined: "gateway.joined", GatewayLeft: "gateway.left", ZooKeeperConnected: "zookeeper.connected",
+	WebhookDropped: "webhook.dropped",
+	GatewayJoined:  "gateway.joined", GatewayLeft: "gateway.left", ZooKeeperConnected: "zookeeper.connected",
 	ZooKeeperSuspended: "zookeeper.suspended", ZooKeeperExpired: "zookeeper.expired",
 	NodeCreated: "node.created", NodeChanged: "node.changed", NodeDeleted: "node.deleted",
 }

@@ -148,6 +148,7 @@ func TestAnEventTellsWhatAppliesToItAndNothingElse(t *testing.T) {
 		{Type: events.LockHazardCleared, NS: "default", Lock: "deploy", Code: "stray_child", Dir: "/l/deploy"},
 		{Type: events.LeaseQueued, NS: "default", Lock: "deploy", Foreign: true, Dir: "/l/deploy", Name: "odd"},
 		{Type: events.NodeDeleted, NS: "default", Lock: "deploy", Dir: "/l/deploy"},
+		{Type: events.WebhookDropped, Count: 42, Detail: "no room", Gateway: "g1"},
 		{Type: events.GatewayLeft, Gateway: "g2"},
 		{Type: events.ZooKeeperExpired},
 	}
@@ -159,6 +160,7 @@ func TestAnEventTellsWhatAppliesToItAndNothingElse(t *testing.T) {
 		`"type":"lock.hazard_cleared","ns":"default","lock":"deploy","znode":"/l/deploy","code":"stray_child"}`,
 		`"type":"lease.queued","ns":"default","lock":"deploy","foreign":{},"znode":"/l/deploy/odd"}`,
 		`"type":"node.deleted","ns":"default","lock":"deploy","path":"/l/deploy"}`,
+		`"type":"webhook.dropped","gateway":"g1","count":42,"detail":"no room"}`,
 		`"type":"gateway.left","gateway":"g2"}`,
 		`"type":"zookeeper.expired"}`,
 	}

@@ -29,6 +29,7 @@ type Webhooks interface {
 	DeadLetters(id string, limit int) []webhooks.DeadLetter
 	Replay(ctx context.Context, id, message string) (int, error)
 	Statuses() map[string]webhooks.Status
+	Outbox() webhooks.Outbox
 }
 
 // hooks reports whether there are webhooks here; else it has answered.

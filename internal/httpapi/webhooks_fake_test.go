@@ -96,18 +96,26 @@ func (s *shelf) Children(_ context.Context, of string) (names []string, _ zk.Sta
 
 func (s *shelf) Exists(ctx context.Context, path string) (*zk.Stat, error) {
 	_, stat, err := s.Get(ctx, path)
+	names, _, _ := s.Children(ctx, path)
+	stat.NumChildren = int32(len(names))
 	return &stat, err
 }
 
 // withWebhooks gives a gateway webhooks of its own on the shelf, which tell receivers on loopback.
 func withWebhooks(t *testing.T, on *shelf) (*webhooks.Service, func(*Options)) {
 	t.Helper()
+	return withRoomFor(t, on, 0)
+}
+
+// withRoomFor is the same with an outbox of that size.
+func withRoomFor(t *testing.T, on *shelf, room int) (*webhooks.Service, func(*Options)) {
+	t.Helper()
 	allowed, err := webhooks.NewAddresses(true, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	sender := webhooks.NewSender(webhooks.SenderOptions{Addresses: allowed, Version: "test"})
-	service := webhooks.New(webhooks.Options{Store: on, Root: "/l", Addresses: allowed, Transport: sender, Mine: func(string) bool { return false }})
+	service := webhooks.New(webhooks.Options{Store: on, Root: "/l", MaxEntries: room, Addresses: allowed, Transport: sender, Mine: func(string) bool { return false }})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = service.Run(ctx) }()

@@ -107,8 +107,8 @@ func ask[T any](ctx context.Context, s *Server, a asker, method, uri string, bod
 	return unreached
 }
 
-// deliveries are what is known of the webhooks' deliveries at all gateways.
-func (s *Server) deliveries(ctx context.Context, a asker) (map[string]*api.WebhookDeliveries, []api.UnreachedGateway) {
+// deliveries are what is known of the webhooks' deliveries, and of what found no room in the outbox, at all gateways.
+func (s *Server) deliveries(ctx context.Context, a asker) (map[string]*api.WebhookDeliveries, api.WebhookOutbox, []api.UnreachedGateway) {
 	known := map[string]*api.WebhookDeliveries{}
 	at := func(id string) *api.WebhookDeliveries {
 		if known[id] == nil {
@@ -128,7 +128,16 @@ func (s *Server) deliveries(ctx context.Context, a asker) (map[string]*api.Webho
 			failing(d, new(status.Failing.UTC().Truncate(time.Millisecond)))
 		}
 	}
+	own := s.webhooks.Outbox()
+	outbox := api.WebhookOutbox{Entries: own.Entries, Limit: own.Limit, Dropped: own.Dropped}
+	if !own.LastDropped.IsZero() {
+		outbox.LastDropped = new(own.LastDropped.Truncate(time.Millisecond))
+	}
 	unreached := ask(ctx, s, a, http.MethodGet, "/v1/webhooks", nil, func(_ string, list *api.WebhookList) {
+		outbox.Dropped += list.Outbox.Dropped
+		if last := list.Outbox.LastDropped; last != nil && (outbox.LastDropped == nil || last.After(*outbox.LastDropped)) {
+			outbox.LastDropped = last
+		}
 		for _, w := range list.Items {
 			if w.Deliveries != nil {
 				d := at(w.ID)
@@ -138,13 +147,13 @@ func (s *Server) deliveries(ctx context.Context, a asker) (map[string]*api.Webho
 			}
 		}
 	})
-	return known, unreached
+	return known, outbox, unreached
 }
 
 func (s *Server) webhookList(ctx context.Context, a asker) api.WebhookList {
-	known, unreached := s.deliveries(ctx, a)
+	known, outbox, unreached := s.deliveries(ctx, a)
 	subs := s.webhooks.List()
-	list := api.WebhookList{Items: make([]api.Webhook, len(subs)), Unreached: unreached}
+	list := api.WebhookList{Items: make([]api.Webhook, len(subs)), Outbox: outbox, Unreached: unreached}
 	for i, sub := range subs {
 		list.Items[i] = webhookShape(sub)
 		list.Items[i].Deliveries = known[sub.ID]
@@ -156,7 +165,7 @@ func (s *Server) webhookList(ctx context.Context, a asker) api.WebhookList {
 }
 
 func (s *Server) webhookWithDeliveries(ctx context.Context, a asker, sub *webhooks.Subscription) api.Webhook {
-	known, unreached := s.deliveries(ctx, a)
+	known, _, unreached := s.deliveries(ctx, a)
 	shape := webhookShape(sub)
 	shape.Deliveries = known[sub.ID]
 	if shape.Deliveries == nil {

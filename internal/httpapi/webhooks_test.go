@@ -261,6 +261,35 @@ func TestWhatBecameOfMessagesIsToldForTheWholeFleet(t *testing.T) {
 	}
 }
 
+func TestWhatFoundNoRoomInTheOutboxIsToldForTheWholeFleet(t *testing.T) {
+	t.Parallel()
+	r, on := receiver(t), newShelf()
+	r.answers(500)
+	gateways, services := make([]*gateway, 2), make([]*webhooks.Service, 2)
+	for i, id := range []string{"one", "two"} {
+		service, with := withRoomFor(t, on, 1)
+		gateways[i], _ = member(t, id, "secret", with)
+		services[i] = service
+	}
+	gateways[0].peers = []locks.Peer{{Gateway: "one", Self: true, Registered: true}, {Gateway: "two", Registered: true, Address: gateways[1].address()}}
+	if a := gateways[0].send(t, "GET", "/v1/webhooks"); !strings.Contains(string(a.Body), `"outbox":{"entries":0,"limit":1,"dropped":0}`) {
+		t.Errorf("%s", a.Body)
+	}
+	made := read[api.Webhook](t, gateways[0].send(t, "POST", "/v1/webhooks?url="+r.url))
+	for i, service := range services {
+		service.Look()
+		until(t, "it knows the webhook", func() bool { _, err := service.Get(made.ID); return err == nil })
+		for n := 0; service.Outbox().Dropped == 0; n++ {
+			tell(service, "lease"+strings.Repeat("x", i*100+n), "a")
+			until(t, "it is noted, or there was no room", func() bool { o := service.Outbox(); return o.Entries+o.Dropped > 0 })
+		}
+	}
+	list := read[api.WebhookList](t, gateways[0].send(t, "GET", "/v1/webhooks"))
+	if want := services[0].Outbox().Dropped + services[1].Outbox().Dropped; list.Outbox.Entries < 1 || list.Outbox.Limit != 1 || list.Outbox.Dropped != want || list.Outbox.LastDropped == nil {
+		t.Errorf("%+v, not %d", list.Outbox, want)
+	}
+}
+
 func TestWebhooksThatAreNotKnownAreNoEmptyList(t *testing.T) {
 	on := newShelf()
 	on.down = zk.ErrUnavailable

@@ -210,6 +210,22 @@ func (m *Manager) tellGatewayLeft(id recipe.GatewayID, p *peer) {
 // reasonDeposed is that of a gateway.left.
 const reasonDeposed = "deposed"
 
+// OutboxDropped tells that so many ends were told to nobody, since that was last told, because the outbox was full: of this
+// gateway's, no news from the tree.
+func (m *Manager) OutboxDropped(n int) {
+	m.mu.Lock()
+	defer m.unlock()
+	if m.opt.Events == nil {
+		return
+	}
+	e := m.event(events.WebhookDropped, "", "")
+	e.Count, e.Detail = n, "the outbox is full: these ends are told to no webhook; have receivers take what waits, or remove their webhooks"
+	if m.session != nil {
+		e.Gateway = m.session.ID()
+	}
+	m.opt.Events.Publish(e)
+}
+
 // tellSession tells of this process's own session; it is no news from the tree.
 func (m *Manager) tellSession(t events.Type, session Session) {
 	if m.opt.Events != nil {

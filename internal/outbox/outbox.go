@@ -28,7 +28,7 @@ func (o *Box) Tie(manager *locks.Manager, options webhooks.Options) *webhooks.Se
 		return lease == "" || manager.Delivers(lease)
 	}
 	options.MineFrom = func(entry, gateway string) bool { return manager.DeliversFor(gateway, entry) }
-	options.Changed = manager.OutboxChanged
+	options.Changed, options.Dropped = manager.OutboxChanged, manager.OutboxDropped
 	o.service = webhooks.New(options)
 	return o.service
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/testkit"
 	"lockkeeper/internal/webhooks"
@@ -74,14 +75,19 @@ type member struct {
 
 func newMember(t *testing.T, server *embeddedtest.Server) *member {
 	t.Helper()
+	return newMemberOf(t, server, 0, nil)
+}
+
+func newMemberOf(t *testing.T, server *embeddedtest.Server, room int, hub *events.Hub) *member {
+	t.Helper()
 	addresses, err := webhooks.NewAddresses(true, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := zk.Config{Servers: []string{server.Addr()}, Root: "/lockkeeper", SessionTimeout: time.Second, PromiseWindow: 2 * time.Second, CreateRoot: true}
 	box := &Box{}
-	m := &member{Manager: locks.New(locks.Options{Store: &locks.ZooKeeper{Config: cfg}, Root: cfg.Root, SessionTimeout: cfg.SessionTimeout, Outbox: box})}
-	m.hooks = box.Tie(m.Manager, webhooks.Options{Root: cfg.Root, Addresses: addresses, Transport: webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Version: "test"})})
+	m := &member{Manager: locks.New(locks.Options{Store: &locks.ZooKeeper{Config: cfg}, Root: cfg.Root, SessionTimeout: cfg.SessionTimeout, Outbox: box, Events: hub})}
+	m.hooks = box.Tie(m.Manager, webhooks.Options{Root: cfg.Root, MaxEntries: room, Addresses: addresses, Transport: webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Version: "test"})})
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -172,6 +178,43 @@ func TestReleasesOnZooKeeperAreTold(t *testing.T) {
 		t.Fatalf("%+v", res)
 	}
 	testkit.Eventually(t, 10*time.Second, func() bool { return slices.Equal(receiver.of("deploy-theirs"), []string{webhooks.Removed}) }, "its end is told")
+}
+
+func TestAReleaseWithoutRoomInTheOutboxSucceedsAndIsToldAsAnEvent(t *testing.T) {
+	t.Parallel()
+	server := embeddedtest.RunT(t)
+	receiver := newAudience(t)
+	receiver.set(true)
+	hub := events.New(events.Options{})
+	m := newMemberOf(t, server, 2, hub)
+	if _, err := m.hooks.Create(t.Context(), &webhooks.Subscription{URL: receiver.URL, Enabled: true}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		m.cycle(t, fmt.Sprint("lock-", i)) // fails the test when the release fails
+	}
+	dropped := func() (list []*events.Event) {
+		return hub.Recent(events.Filter{Types: events.Types(events.WebhookDropped)}, 100)
+	}
+	testkit.Eventually(t, 20*time.Second, func() bool { return len(dropped()) > 0 }, "an event tells of it")
+	if e := dropped()[0]; e.Count != 3 || e.Gateway != m.GatewayID() || e.Detail == "" || len(dropped()) != 1 {
+		t.Errorf("%+v", e)
+	}
+	receiver.set(false)
+	testkit.Eventually(t, 30*time.Second, func() bool {
+		names, _, err := m.Nodes().Children(t.Context(), "/lockkeeper/outbox")
+		return err == nil && len(names) == 0 && m.hooks.Outbox().Entries == 0
+	}, "what is in the outbox is delivered")
+	m.cycle(t, "lock-5")
+	testkit.Eventually(t, 10*time.Second, func() bool { return len(receiver.of("lock-5")) == 1 }, "there is room again")
+	for i := range 5 {
+		if got := len(receiver.of(fmt.Sprint("lock-", i))); got != 1 && i < 2 || got != 0 && i >= 2 {
+			t.Errorf("lock-%d is told %d times", i, got)
+		}
+	}
+	if o := m.hooks.Outbox(); o.Dropped != 3 {
+		t.Errorf("%+v", o)
+	}
 }
 
 func TestAnEndIsDescribedInOneOrderWhoeverDoes(t *testing.T) {

@@ -29,6 +29,12 @@
 // headers and signatures are those of Standard Webhooks
 // (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md).
 //
+// # What happens at the bound
+//
+// The outbox has room for MaxEntries, so that receivers that take nothing do not fill ZooKeeper. An end that finds none is decided as if
+// nobody had asked for it, except that it is counted, and that an event and the log tell once a minute how many there were (bound.go). Letting go of a
+// lock neither fails nor waits for it; what is in the outbox is delivered, and what ends below the bound is noted again.
+//
 // # Whom it will not talk to
 //
 // Anything but http and https, and addresses inside one's own network: looked at

@@ -45,6 +45,8 @@ type Entry struct {
 	Notices       []Notice `json:"notices"`
 	TraceParent   string   `json:"traceparent,omitempty"` // of the request that ended it
 	Dead          []Dead   `json:"dead,omitempty"`
+
+	Dropped bool `json:"-"` // there was no room for it: it is in no transaction
 }
 
 // Dead is a message that had its last try.

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -67,7 +66,7 @@ func (s *Service) Ending(describe func() *End) (ops []zk.Op, entry *Entry, ready
 	}
 	ops = s.inForce.check
 	if len(s.inForce.subscriptions) > 0 {
-		if entry = s.addressed(describe()); entry != nil {
+		if entry = s.addressed(describe()); entry != nil && !entry.Dropped {
 			ops = append(ops[:len(ops):len(ops)], s.creation(entry))
 		}
 	}
@@ -78,7 +77,7 @@ func (s *Service) creation(e *Entry) zk.Op {
 	return zk.Op{Kind: zk.OpCreate, Path: s.outbox() + "/" + e.Name, Data: e.Data(), Private: true}
 }
 
-// addressed makes the entry of an end; nil when nobody wants to know, or the outbox is full.
+// addressed makes the entry of an end, of which it says when there is no room for it; nil when nobody wants to know.
 func (s *Service) addressed(end *End) *Entry {
 	e := &Entry{Name: end.Entry, TraceParent: end.TraceParent}
 	index := map[string]int{}
@@ -107,24 +106,23 @@ func (s *Service) addressed(end *End) *Entry {
 			e.Notices = append(e.Notices, n)
 		}
 	}
-	switch {
-	case len(e.Notices) == 0:
-		return nil
-	case s.entries >= MaxEntries:
-		if s.opt.Metrics != nil {
-			s.opt.Metrics.WebhookDropped()
-		}
-		if now := time.Now(); now.Sub(s.dropped) >= time.Minute {
-			s.dropped = now
-			s.log.Error("webhooks: the outbox is full: ends are told to nobody until receivers take what waits", "entries", s.entries)
-		}
+	if len(e.Notices) == 0 {
 		return nil
 	}
+	e.Dropped = s.bound.full()
 	return e
 }
 
 // Ended tells what became of a transaction with the operations of Ending. It returns at once.
 func (s *Service) Ended(entry *Entry, ops []zk.Op, res zk.Result) {
+	if entry != nil && entry.Dropped {
+		if res.Outcome == zk.Done || res.Outcome == zk.Unknown {
+			s.mu.Lock()
+			s.drop()
+			s.mu.Unlock()
+		}
+		entry = nil
+	}
 	switch {
 	case res.Outcome == zk.Done:
 		if entry != nil {
@@ -154,16 +152,6 @@ func (s *Service) outdated(ops []zk.Op) {
 	}
 }
 
-func (s *Service) added(n int) {
-	s.mu.Lock()
-	s.entries = max(s.entries+n, 0)
-	entries := s.entries
-	s.mu.Unlock()
-	if s.opt.Metrics != nil {
-		s.opt.Metrics.OutboxEntries(entries)
-	}
-}
-
 // Tell records what has happened already, by another's hand, as well as it can be done: it
 // is written down after the fact. When too much of that waits, the rest is dropped and counted.
 func (s *Service) Tell(end *End) {
@@ -172,18 +160,14 @@ func (s *Service) Tell(end *End) {
 	if s.inForce == nil {
 		return
 	}
-	entry := s.addressed(end)
-	if entry == nil {
-		return
+	switch entry := s.addressed(end); {
+	case entry == nil:
+	case entry.Dropped || len(s.toRecord) >= maxUnrecorded:
+		s.drop()
+	default:
+		s.toRecord = append(s.toRecord, entry)
+		signal(s.keep)
 	}
-	if len(s.toRecord) >= maxUnrecorded {
-		if s.opt.Metrics != nil {
-			s.opt.Metrics.WebhookDropped()
-		}
-		return
-	}
-	s.toRecord = append(s.toRecord, entry)
-	signal(s.keep)
 }
 
 // outboxKeeper is the service as its courier sees it.
@@ -397,19 +381,4 @@ func (s *Service) readAll(ctx context.Context, names []string) ([]*Entry, error)
 	}
 	slices.SortFunc(found, func(a, b *Entry) int { return cmp.Compare(a.Order, b.Order) })
 	return found, nil
-}
-
-// count learns how many entries there are.
-func (s *Service) count(ctx context.Context) error {
-	stat, err := s.opt.Store.Exists(ctx, s.outbox())
-	if err != nil || stat == nil {
-		return nil // the next time
-	}
-	s.mu.Lock()
-	s.entries = int(stat.NumChildren)
-	s.mu.Unlock()
-	if s.opt.Metrics != nil {
-		s.opt.Metrics.OutboxEntries(int(stat.NumChildren))
-	}
-	return nil
 }

@@ -13,10 +13,6 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// MaxEntries is how many entries the outbox has at most. Ends beyond it are told
-// to nobody, which is counted: letting go of a lock never fails because of webhooks.
-const MaxEntries = 100_000
-
 const (
 	attempts      = 5 // of a change or a snapshot that others disturb
 	askWithin     = 5 * time.Second
@@ -61,10 +57,14 @@ type Options struct {
 	// Changed is called when another set of subscriptions is in force: ends that
 	// waited for it are decided again.
 	Changed func()
-	Secret  func(*Entry) Secret // see CourierOptions
-	Metrics ServiceMetrics      // nil: none
-	Logger  *slog.Logger
-	Random  func(n int64) int64
+	// Dropped is told that ends were told to nobody because the outbox is full, so many since it was last told; nil: nobody is.
+	Dropped func(n int)
+	// MaxEntries is how many entries the outbox has at most; 0: the constant.
+	MaxEntries int
+	Secret     func(*Entry) Secret // see CourierOptions
+	Metrics    ServiceMetrics      // nil: none
+	Logger     *slog.Logger
+	Random     func(n int64) int64
 }
 
 // ServiceMetrics is told what happens.
@@ -88,8 +88,7 @@ type Service struct {
 	mu       sync.Mutex
 	inForce  *snapshot           // nil while it is not known
 	stale    bool                // inForce may not be the present one: a transaction failed that may have failed by it
-	entries  int                 // in the outbox, about
-	dropped  time.Time           // when that was last complained of
+	bound    bound               // of the outbox; see bound.go
 	pending  map[string]*Entry   // to be deleted (nil) or written
 	flushing map[string]*Entry   // the same, under way
 	finished map[string]struct{} // entries that are over, noted while the outbox is looked through; else nil
@@ -112,6 +111,7 @@ func New(o Options) *Service {
 	}
 	s := &Service{opt: o, log: o.Logger, pending: map[string]*Entry{},
 		wake: make(chan struct{}, 1), adopt: make(chan struct{}, 1), keep: make(chan struct{}, 1)}
+	s.bound.limit = cmp.Or(o.MaxEntries, MaxEntries)
 	courier := CourierOptions{Transport: o.Transport, Keeper: (*outboxKeeper)(s), Secret: o.Secret, Random: o.Random}
 	if o.Metrics != nil {
 		courier.Metrics = o.Metrics
@@ -145,6 +145,7 @@ func (s *Service) Run(ctx context.Context) error {
 	<-ctx.Done()
 	s.courier.Close()
 	all.Wait()
+	s.tellDrops(true)
 	return nil
 }
 
@@ -491,5 +492,5 @@ func (s *Service) Load() (entries, waiting, dead int) {
 	waiting, dead = s.courier.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.entries, waiting, dead
+	return s.bound.entries, waiting, dead
 }

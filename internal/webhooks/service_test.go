@@ -156,12 +156,19 @@ type bench struct {
 
 func newFleet(t *testing.T, n int) *bench {
 	t.Helper()
+	return newFleetOf(t, n, func(*Options) {})
+}
+
+func newFleetOf(t *testing.T, n int, with func(*Options)) *bench {
+	t.Helper()
 	b := &bench{tree: newTree(), receivers: &receivers{answer: ok, now: map[string]int{}, most: map[string]int{}}, changed: make([]int, n), owner: func(string) int { return 0 }}
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	for i := range n {
-		s := New(Options{Store: b.tree, Root: "/l", Addresses: mustAddresses(t, false), Transport: b.receivers,
-			Mine: func(entry string) bool { return b.owner(entry) == i }, Changed: func() { b.changed[i]++ }, Random: func(int64) int64 { return 0 }})
+		o := Options{Store: b.tree, Root: "/l", Addresses: mustAddresses(t, false), Transport: b.receivers,
+			Mine: func(entry string) bool { return b.owner(entry) == i }, Changed: func() { b.changed[i]++ }, Random: func(int64) int64 { return 0 }}
+		with(&o)
+		s := New(o)
 		b.services = append(b.services, s)
 		all.Go(func() { _ = s.Run(ctx) })
 	}
@@ -422,24 +429,6 @@ func TestAReceiverThatIsGoneIsDisabledForTheWholeFleet(t *testing.T) {
 		got, err := b.services[1].Get(sub.ID)
 		if err != nil || got.Enabled || got.Disabled == "" {
 			t.Errorf("%+v, %v", got, err)
-		}
-	})
-}
-
-func TestTheOutboxIsBoundedAndReleasesGoOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFleet(t, 1)
-		b.subscribe(t, 0, "")
-		b.services[0].mu.Lock()
-		b.services[0].entries = MaxEntries
-		b.services[0].mu.Unlock()
-		if e := b.end(t, 0, "l1", "a"); e != nil {
-			t.Error("an entry beyond the bound")
-		}
-		time.Sleep(countEvery)
-		synctest.Wait()
-		if e := b.end(t, 0, "l2", "a"); e == nil {
-			t.Error("there is room, and nobody is told")
 		}
 	})
 }

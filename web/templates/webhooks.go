@@ -26,7 +26,29 @@ type Webhooks struct {
 	Rows      []WebhookRow
 	Unreached []string // gateways whose part is missing
 	Types     []string // that can be subscribed to
-	Problem   string   // as in Overview
+	Outbox    WebhookOutbox
+	Problem   string // as in Overview
+}
+
+// WebhookOutbox is how full the outbox is. Ends that find no room are told to nobody.
+type WebhookOutbox struct {
+	Entries, Limit int
+	Dropped        int       // such ends
+	LastDropped    time.Time // zero: there was none
+}
+
+func (o *WebhookOutbox) full() bool { return o.Limit > 0 && o.Entries >= o.Limit }
+
+// warning is what there is to say of it, "" when it is as it should be.
+func (o *WebhookOutbox) warning() string {
+	lost := ""
+	if o.Dropped > 0 {
+		lost = counted(o.Dropped, "end") + " had no room in the outbox and will not be told."
+	}
+	if !o.full() {
+		return lost
+	}
+	return strings.TrimSpace("The outbox is full (" + count(o.Entries) + " entries" + "): locks are let go, and no webhook is told. Have receivers take what waits, or remove their webhooks. " + lost)
 }
 
 // Webhook is one webhook's page. Its fragments: "webhook-head", "dead-letters", "attempts".

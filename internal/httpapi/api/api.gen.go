@@ -73,6 +73,7 @@ const (
 	EventTypeNodeCreated          EventType = "node.created"
 	EventTypeNodeDeleted          EventType = "node.deleted"
 	EventTypeResync               EventType = "resync"
+	EventTypeWebhookDropped       EventType = "webhook.dropped"
 	EventTypeZookeeperConnected   EventType = "zookeeper.connected"
 	EventTypeZookeeperExpired     EventType = "zookeeper.expired"
 	EventTypeZookeeperSuspended   EventType = "zookeeper.suspended"
@@ -118,6 +119,8 @@ func (e EventType) Valid() bool {
 	case EventTypeNodeDeleted:
 		return true
 	case EventTypeResync:
+		return true
+	case EventTypeWebhookDropped:
 		return true
 	case EventTypeZookeeperConnected:
 		return true
@@ -961,7 +964,8 @@ type Event struct {
 	// (`revoked` has the reasons `revoked` and `destroyed`). `lease.updated`: what is known of it changed (owner, metadata,
 	// time to live, holds, mode). `lease.revoke_requested`: its holder was asked to let go. `lock.destroyed`: everyone in its
 	// queue was ended. `lock.hazard`: a lock has come to have a hazard (`code`, as in its `hazards`); `lock.hazard_cleared`: it is
-	// over. A lease of several locks has one event for each of them.
+	// over. A lease of several locks has one event for each of them. `webhook.dropped`: the outbox is full, so ends (`count`, since this
+	// was last told, at most once a minute) are told to no webhook; told by the `gateway` that could not note them.
 	// `node.*` are the znodes themselves, told only to those who ask for them. New types may come.
 	Type EventType `json:"type"`
 	NS   Namespace `json:"ns,omitempty"`
@@ -981,7 +985,7 @@ type Event struct {
 	// Reason Why a lease ended (as in `Lease`), why a `resync` (`unknown_position`, `too_old`, `lagged`), or why a gateway left (`deposed`; else it is not known).
 	Reason string `json:"reason,omitempty"`
 
-	// Gateway Id of the gateway that runs the lease, or that joined or left.
+	// Gateway Id of the gateway that runs the lease, that joined or left, or that could not note ends.
 	Gateway string `json:"gateway,omitempty"`
 
 	// Znode Path of the contender in ZooKeeper.
@@ -997,7 +1001,10 @@ type Event struct {
 	// Example: curator_beside_kazoo
 	Code HazardCode `json:"code,omitempty"`
 
-	// Detail The words of whoever asked a holder to let go, or ended a lease or lock; of a hazard what it means and what to do.
+	// Count Of `webhook.dropped`: how many ends.
+	Count int `json:"count,omitempty"`
+
+	// Detail The words of whoever asked a holder to let go, or ended a lease or lock; of a hazard or a full outbox what it means and what to do.
 	Detail string `json:"detail,omitempty"`
 }
 
@@ -1014,7 +1021,8 @@ type EventID = string
 // (`revoked` has the reasons `revoked` and `destroyed`). `lease.updated`: what is known of it changed (owner, metadata,
 // time to live, holds, mode). `lease.revoke_requested`: its holder was asked to let go. `lock.destroyed`: everyone in its
 // queue was ended. `lock.hazard`: a lock has come to have a hazard (`code`, as in its `hazards`); `lock.hazard_cleared`: it is
-// over. A lease of several locks has one event for each of them.
+// over. A lease of several locks has one event for each of them. `webhook.dropped`: the outbox is full, so ends (`count`, since this
+// was last told, at most once a minute) are told to no webhook; told by the `gateway` that could not note them.
 // `node.*` are the znodes themselves, told only to those who ask for them. New types may come.
 type EventType string
 
@@ -1832,8 +1840,24 @@ type WebhookID = string
 
 // WebhookList defines model for WebhookList.
 type WebhookList struct {
-	Items     []Webhook          `json:"items"`
+	Items []Webhook `json:"items"`
+
+	// Outbox How full the outbox is. At the limit locks are let go as ever, and their ends are told to nobody.
+	Outbox    WebhookOutbox      `json:"outbox"`
 	Unreached []UnreachedGateway `json:"unreached,omitempty"`
+}
+
+// WebhookOutbox How full the outbox is. At the limit locks are let go as ever, and their ends are told to nobody.
+type WebhookOutbox struct {
+	// Entries Ends of leases that have not all been told, of the whole fleet, some seconds old.
+	Entries int `json:"entries"`
+	Limit   int `json:"limit"`
+
+	// Dropped Ends that nobody is told of, at all gateways that could be asked, each since it was started.
+	Dropped int `json:"dropped"`
+
+	// LastDropped When the last one was. Left out when none was.
+	LastDropped *time.Time `json:"last_dropped,omitempty"`
 }
 
 // WebhookPatch defines model for WebhookPatch.

@@ -1,0 +1,96 @@
+package webhooks
+
+import (
+	"context"
+	"time"
+)
+
+// The outbox is bounded: receivers that take nothing must not fill ZooKeeper. At the bound an end is
+// told to nobody and its lock is let go all the same. Such ends are counted when their transaction is done, or may be (rather
+// one too many than one too few), and that there were some is told: at most once every tellDropsEvery, however many there are.
+
+// MaxEntries is how many entries the outbox has at most, about: each gateway looks every countEvery, and counts its own in between.
+const MaxEntries = 100_000
+
+// tellDropsEvery is how often at most ends that were dropped are told of.
+const tellDropsEvery = time.Minute
+
+// Outbox is how full it is.
+type Outbox struct {
+	Entries     int // about, of the whole fleet
+	Limit       int
+	Dropped     int       // ends that this gateway has told to nobody because there was no room, since it began
+	LastDropped time.Time // zero: none was
+}
+
+// bound is what is kept of it; guarded by Service.mu.
+type bound struct {
+	entries int // in the outbox, about
+	limit   int
+	dropped int
+	last    time.Time // when the last one was
+	untold  int       // of dropped
+	told    time.Time // when that was last told
+}
+
+func (b *bound) full() bool { return b.entries >= b.limit }
+
+// drop counts an end that is told to nobody; mu is held.
+func (s *Service) drop() {
+	s.bound.dropped++
+	s.bound.untold++
+	s.bound.last = time.Now().UTC()
+	if s.opt.Metrics != nil {
+		s.opt.Metrics.WebhookDropped()
+	}
+}
+
+// tellDrops tells how many were dropped since that was last told; sooner than it may be again only when it is the last time.
+func (s *Service) tellDrops(last bool) {
+	s.mu.Lock()
+	now, n := time.Now(), s.bound.untold
+	if n == 0 || !last && !s.bound.told.IsZero() && now.Sub(s.bound.told) < tellDropsEvery {
+		s.mu.Unlock()
+		return
+	}
+	s.bound.untold, s.bound.told = 0, now
+	entries, limit := s.bound.entries, s.bound.limit
+	s.mu.Unlock()
+	s.log.Error("webhooks: ends are told to nobody: the outbox is full until receivers take what waits", "dropped", n, "entries", entries, "limit", limit)
+	if s.opt.Dropped != nil {
+		s.opt.Dropped(n)
+	}
+}
+
+// Outbox says how full it is.
+func (s *Service) Outbox() Outbox {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Outbox{Entries: s.bound.entries, Limit: s.bound.limit, Dropped: s.bound.dropped, LastDropped: s.bound.last}
+}
+
+func (s *Service) added(n int) {
+	s.mu.Lock()
+	s.bound.entries = max(s.bound.entries+n, 0)
+	entries := s.bound.entries
+	s.mu.Unlock()
+	if s.opt.Metrics != nil {
+		s.opt.Metrics.OutboxEntries(entries)
+	}
+}
+
+// count learns how many entries there are, and tells of those that found no room.
+func (s *Service) count(ctx context.Context) error {
+	s.tellDrops(false)
+	stat, err := s.opt.Store.Exists(ctx, s.outbox())
+	if err != nil || stat == nil {
+		return nil // the next time
+	}
+	s.mu.Lock()
+	s.bound.entries = int(stat.NumChildren)
+	s.mu.Unlock()
+	if s.opt.Metrics != nil {
+		s.opt.Metrics.OutboxEntries(int(stat.NumChildren))
+	}
+	return nil
+}
