@@ -3,6 +3,7 @@ package locks
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
@@ -200,6 +201,9 @@ func (m *Manager) inherited(q *queue, c, next *recipe.Contender) {
 		m.sights[next] = s
 	} else {
 		delete(m.sights, next)
+	}
+	if w := m.words[subject(c.LeaseID)]; w != nil && w.q == q && w.name == c.Name {
+		w.name = strings.Clone(next.Name) // its gateway has told of the end already, which is that of the replacement
 	}
 	m.tellReplaced(q, next)
 }

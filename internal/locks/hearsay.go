@@ -453,6 +453,9 @@ func (m *Manager) wordGone(q *queue, c *recipe.Contender) {
 	case !c.Ours || c.LeaseID == "":
 		delete(m.words, subject(q.path+"/"+c.Name))
 	case !m.back.waits(c.LeaseID) && m.leases[c.LeaseID] == nil && m.parts[c.LeaseID] == nil:
+		if w := m.words[subject(c.LeaseID)]; w != nil && w.name != c.Name && w.q == q && q.contenders.Get(w.name) != nil {
+			return // another one has taken its place
+		}
 		delete(m.words, subject(c.LeaseID))
 	}
 }

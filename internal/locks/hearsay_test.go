@@ -453,6 +453,34 @@ func TestAWordThatComesBeforeTheContenderWaitsForItsEnd(t *testing.T) {
 	})
 }
 
+// The word finds the contender that a downgrade is about to replace, and is about the one that replaces it.
+func TestAWordAboutALeaseThatHasJustBeenDowngradedIsNotLostWithItsFormerContender(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		talk(one, two)
+		l := one.mustHold(deploy())
+		synctest.Wait()
+		gone := make(chan struct{})
+		two.w.push(func() { <-gone })
+		if _, err := one.m.Downgrade(t.Context(), Anonymous, l.ID, l.Token); err != nil {
+			t.Fatal(err)
+		}
+		one.mustRelease(l)
+		time.Sleep(100 * time.Millisecond)
+		close(gone)
+		time.Sleep(5 * time.Second)
+		wantSameStory(t, "deploy", one, two)
+		if told := two.reasons("deploy"); !slices.Contains(told, "released") {
+			t.Errorf("told %q", told)
+		}
+		two.m.mu.Lock()
+		defer two.m.mu.Unlock()
+		if len(two.m.words) != 0 {
+			t.Errorf("words are kept: %v", two.m.words)
+		}
+	})
+}
+
 func TestAnotherProgramsContenderIsToldAsTakenBackByAll(t *testing.T) {
 	fleetScene(t, func(t *testing.T, s *fakeStore) {
 		one, two := s.gateway(t), s.gateway(t)
