@@ -360,16 +360,23 @@ func TestTheLeaseOfAnotherGatewayIsNotedByWhoEndsIt(t *testing.T) {
 	notingScene(t, func(t *testing.T, s *fakeStore) {
 		s.hearsay = true
 		g, other := s.notingGateway(t), s.notingGateway(t)
+		talk(g, other)
 		held := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		waits := g.mustAcquire(AcquireRequest{Lock: "deploy", Async: true, TTL: time.Hour})
 		synctest.Wait()
 		s.subscribe()
+		g.w.hold() // the word is quicker than its watch
 		for _, l := range []Lease{waits, held} {
 			if err := other.m.Break(t.Context(), BreakRequest{ID: l.ID, Reason: "stuck"}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		synctest.Wait()
+		g.w.release()
+		synctest.Wait()
+		if len(g.outbox.gone) != 0 {
+			t.Errorf("the gateway that ran it tells the end as well: %+v", g.outbox.gone[0])
+		}
 		if e := other.notedFor(held); len(e) != 1 || e[0].Reason != ReasonRevoked || e[0].Words != "stuck" || e[0].Parts[0].Lock != "deploy" {
 			t.Errorf("%+v", e)
 		}
