@@ -137,8 +137,13 @@ func (s *Sender) send(ctx context.Context, to *Subscription, m *Message, a *Atte
 		return err
 	}
 	defer resp.Body.Close()
+	a.Status = resp.StatusCode
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		// What follows is the bare connection, which no context ends: reading it might take for ever.
+		return errors.New("the receiver answered 101: messages are sent by HTTP alone")
+	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	a.Status, a.Answer = resp.StatusCode, excerpt(body)
+	a.Answer = excerpt(body)
 	switch {
 	case resp.StatusCode >= 200 && resp.StatusCode < 300:
 		a.Result = Delivered // the head says so, whatever becomes of the body
@@ -192,8 +197,7 @@ func (s *Sender) client(ca string) (*http.Client, error) {
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    connectTimeout,
 		ResponseHeaderTimeout:  attemptTimeout,
-		MaxIdleConnsPerHost:    perReceiver,
-		MaxConnsPerHost:        4 * perReceiver, // several subscriptions may have one host
+		MaxIdleConnsPerHost:    4 * perReceiver, // several subscriptions may have one host, and a proxy has all
 		IdleConnTimeout:        idleFor,
 		MaxResponseHeaderBytes: maxHeaderKB,
 		ForceAttemptHTTP2:      true,

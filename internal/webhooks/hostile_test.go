@@ -1,0 +1,76 @@
+package webhooks
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+)
+
+// A receiver that answers 101 and stays on the line has the bare connection, which no context ends: four
+// such messages would hold up the receiver for ever, and a hundred and twenty-eight everybody.
+func TestAReceiverThatSwitchesProtocolsIsGivenUp(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: forever\r\n\r\n")
+		_, _ = conn.Read(make([]byte, 1)) // until the other end hangs up
+	}))
+	s := newSender(t, everywhere(t))
+	answer := make(chan Attempt, 1)
+	go func() {
+		answer <- s.Send(t.Context(), &Subscription{URL: server.URL, Secrets: []Secret{NewSecret()}}, testMessage())
+	}()
+	select {
+	case a := <-answer:
+		server.Close()
+		if a.Result != Failed || a.Status != http.StatusSwitchingProtocols || a.Error == "" {
+			t.Errorf("attempt: %+v", a)
+		}
+	case <-time.After(attemptTimeout + 5*time.Second):
+		server.CloseClientConnections()
+		t.Error("the attempt does not end")
+	}
+}
+
+// Several subscriptions may have one host, and a proxy has all of them: who hangs there takes no connections away from the others.
+func TestAPathThatHangsHoldsUpNoOtherOfItsHost(t *testing.T) {
+	hangs, release := make(chan struct{}), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hangs" {
+			hangs <- struct{}{}
+			<-release
+		}
+	}))
+	defer server.Close()
+	s := newSender(t, everywhere(t))
+	const slow = 8 * perReceiver
+	done := make(chan struct{}, slow)
+	for range slow {
+		go func() {
+			s.Send(t.Context(), &Subscription{URL: server.URL + "/hangs", Secrets: []Secret{NewSecret()}}, testMessage())
+			done <- struct{}{}
+		}()
+	}
+	for n := range slow {
+		select {
+		case <-hangs:
+		case <-time.After(5 * time.Second):
+			t.Errorf("of %d messages for one host only %d are on their way", slow, n)
+			close(release)
+			return
+		}
+	}
+	if a := s.Send(t.Context(), &Subscription{URL: server.URL + "/well", Secrets: []Secret{NewSecret()}}, testMessage()); a.Result != Delivered {
+		t.Errorf("attempt: %+v", a)
+	}
+	close(release)
+	for range slow {
+		<-done
+	}
+}
