@@ -418,6 +418,13 @@ func (f *fakeSession) Submit(w *zk.Write) error {
 	if f.err != nil {
 		return f.err
 	}
+	size := 0
+	for i := range w.Ops {
+		size += len(w.Ops[i].Path) + len(w.Ops[i].Data)
+	}
+	if size > 250<<10 {
+		return fmt.Errorf("%d bytes: %w", size, zk.ErrTooLarge)
+	}
 	f.pending[w] = struct{}{}
 	go f.run(w)
 	return nil

@@ -3,6 +3,7 @@ package locks
 import (
 	"cmp"
 	"context"
+	"errors"
 	"hash/fnv"
 	"slices"
 	"strings"
@@ -76,9 +77,10 @@ type noting struct {
 	entry any
 }
 
-// culprit reports whether it was the outbox's part for which a transaction was refused for good.
+// culprit reports whether it was the outbox's part for which a transaction was refused for good. One that
+// is too large is so by what is noted in it.
 func (n noting) culprit(res zk.Result) bool {
-	return res.Outcome == zk.NotDone && res.Culprit >= 0 && res.Culprit < len(n.ops)
+	return res.Outcome == zk.NotDone && (res.Culprit >= 0 && res.Culprit < len(n.ops) || len(n.ops) > 1 && errors.Is(res.Err, zk.ErrTooLarge))
 }
 
 // noteEnd is what belongs before the end of a lease; not ready: it has to wait.

@@ -25,6 +25,7 @@ type fakeOutbox struct {
 	known   bool
 	stale   bool // it is told to look, and does not come to it
 	reckons bool // it does not check who wants to be told
+	verbose bool // its notes fit into no transaction
 	noted   []*Ending
 	gone    []*Ending
 	results []zk.Result
@@ -41,6 +42,9 @@ func (o *fakeOutbox) Ending(describe func() *Ending) ([]zk.Op, any, bool) {
 	ops := []zk.Op{{Kind: zk.OpCheck, Path: "/lockkeeper/webhooks", Version: o.version}, {Kind: zk.OpCreate, Path: "/lockkeeper/outbox/" + e.LeaseID, Data: []byte(e.Reason)}}
 	if o.reckons {
 		ops = ops[1:]
+	}
+	if o.verbose {
+		ops[1].Data = make([]byte, 256<<10)
 	}
 	return ops, e, true
 }
@@ -314,6 +318,24 @@ func TestALockIsLetGoWhateverTheOutboxRefuses(t *testing.T) {
 			}
 			if len(s.names("/lockkeeper/locks/deploy")) != 0 || string(s.node("/lockkeeper/outbox/"+l.ID).data) != "is there" {
 				t.Errorf("%s: outbox %q", name, s.outbox())
+			}
+		})
+	}
+}
+
+func TestAnEndThatDoesNotFitBesideItsNoteGoesWithoutOne(t *testing.T) {
+	for name, end := range map[string]func(g, other *gate, l Lease) error{
+		"a release":            func(g, _ *gate, l Lease) error { return g.release(l) },
+		"a break of another's": func(_, other *gate, l Lease) error { return other.m.Break(other.t.Context(), BreakRequest{ID: l.ID}) },
+	} {
+		notingScene(t, func(t *testing.T, s *fakeStore) {
+			g, other := s.notingGateway(t), s.notingGateway(t)
+			l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Minute})
+			for _, each := range []*gate{g, other} {
+				each.outbox.with(func() { each.outbox.verbose = true })
+			}
+			if err := end(g, other, l); err != nil || len(s.names("/lockkeeper/locks/deploy")) != 0 {
+				t.Errorf("%s: %v", name, err)
 			}
 		})
 	}

@@ -24,8 +24,8 @@ type Keeper interface {
 	Done(e *Entry)
 	// Changed: what the entry says of its dead letters is to be written down.
 	Changed(e *Entry)
-	// Disable: the receiver answered 410.
-	Disable(subscription, why string)
+	// Disable: the receiver at that URL answered 410.
+	Disable(subscription, url, why string)
 }
 
 // Transport makes attempts: Sender.
@@ -107,7 +107,8 @@ type receiver struct {
 	lanes    map[place]*lane
 	idle     lanes // those that are not being sent, the first due first
 	sending  int
-	failures int // one after the other
+	failures int  // one after the other
+	outage   bool // letters may have theirs set
 	until    time.Time
 	timer    *time.Timer
 	attempts []Attempt // the newest last
@@ -304,9 +305,17 @@ func (c *Courier) target(l *letter) *Subscription {
 	return s
 }
 
-// pump starts what is due, and sets the timer for what is not.
+// pump starts what is due, and sets the timer for what is not. What is for a subscription
+// that cannot be read waits until it can be, or is removed.
 func (c *Courier) pump(r *receiver) {
 	if c.closed {
+		return
+	}
+	if s := c.subscriptions[r.id]; s != nil && s.Unread {
+		if r.timer != nil {
+			r.timer.Stop()
+			r.timer = nil
+		}
 		return
 	}
 	now := time.Now()
@@ -371,7 +380,7 @@ func (c *Courier) attempt(r *receiver, ln *lane, l *letter, to *Subscription, m 
 	}
 	r.sending--
 	ln.sending = false
-	c.judge(r, ln, l, &a)
+	c.judge(r, ln, l, to, &a)
 	c.shorten(r, ln)
 	c.pump(r)
 	if isNotify(r.id) && len(r.lanes) == 0 && r.sending == 0 {
@@ -400,8 +409,8 @@ func (r *receiver) remember(a Attempt) {
 	}
 }
 
-// judge decides what becomes of the head of a lane after a try.
-func (c *Courier) judge(r *receiver, ln *lane, l *letter, a *Attempt) {
+// judge decides what becomes of the head of a lane after a try; sent is the subscription as it was then.
+func (c *Courier) judge(r *receiver, ln *lane, l *letter, sent *Subscription, a *Attempt) {
 	now := time.Now()
 	s := c.target(l)
 	switch {
@@ -416,6 +425,8 @@ func (c *Courier) judge(r *receiver, ln *lane, l *letter, a *Attempt) {
 		ln.line = ln.line[1:]
 		c.end(l, "")
 		return
+	case a.Result == Gone && (s.Unread || s.URL != sent.URL):
+		// Another receiver is to be told by now, or may be: it decides for itself.
 	case a.Result == Gone && !isNotify(l.subscription):
 		ln.line = ln.line[1:]
 		c.end(l, a.Error)
@@ -424,7 +435,7 @@ func (c *Courier) judge(r *receiver, ln *lane, l *letter, a *Attempt) {
 			off.Enabled, off.Disabled = false, a.Error
 			c.subscriptions[s.ID] = &off // until the record says so
 			c.drain(r, a.Error)
-			c.opt.Keeper.Disable(s.ID, a.Error)
+			c.opt.Keeper.Disable(s.ID, s.URL, a.Error)
 		}
 		return
 	case a.Result == Gone, !s.Enabled:
@@ -434,6 +445,7 @@ func (c *Courier) judge(r *receiver, ln *lane, l *letter, a *Attempt) {
 	}
 	r.failures++
 	l.outage = r.failures >= pauseAfter
+	r.outage = r.outage || l.outage
 	wait, again := delay(l.tries, c.opt.Random)
 	if !again {
 		ln.line = ln.line[1:]
@@ -446,9 +458,14 @@ func (c *Courier) judge(r *receiver, ln *lane, l *letter, a *Attempt) {
 }
 
 // recovered lets lanes go on at once whose last try failed because the receiver
-// took nothing at all. That try does not count.
+// took nothing at all. That try does not count. A receiver may have a lane for each of very many
+// locks, so they are looked through only after such a try.
 func (c *Courier) recovered(r *receiver, now time.Time) {
+	if !r.outage {
+		return
+	}
 	moved := false
+	r.outage = false
 	for _, ln := range r.idle {
 		if l := ln.line[0]; l.outage {
 			l.outage = false

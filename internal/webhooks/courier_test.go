@@ -74,7 +74,7 @@ type keeper struct {
 
 func (k *keeper) Done(e *Entry)  { k.mu.Lock(); k.done = append(k.done, e.Name); k.mu.Unlock() }
 func (k *keeper) Changed(*Entry) { k.mu.Lock(); k.changed++; k.mu.Unlock() }
-func (k *keeper) Disable(s, _ string) {
+func (k *keeper) Disable(s, _, _ string) {
 	k.mu.Lock()
 	k.disabled = append(k.disabled, s)
 	k.mu.Unlock()

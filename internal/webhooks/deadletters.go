@@ -15,23 +15,34 @@ type DeadLetter struct {
 	Dead
 }
 
-// DeadLetters are those of a subscription ("": of all), the oldest first, at most so many.
+// DeadLetters are those of a subscription ("": of all), the oldest first, at most so many. There may be very many to choose
+// from, and leases that end wait for the lock: under it they are gathered and no more.
 func (c *Courier) DeadLetters(subscription string, limit int) []DeadLetter {
+	type dead struct {
+		Dead
+		of *Entry // of which Dead alone changes
+	}
+	var all []dead
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	var list []DeadLetter
 	for _, out := range c.entries {
 		for _, d := range out.Dead {
-			id := out.Subscriptions[d.Subscription]
-			if subscription == "" || id == subscription {
-				list = append(list, DeadLetter{MessageID(out.Name, d.Notice, id), out.Name, id, out.Notices[d.Notice].Event, d})
+			if subscription == "" || out.Subscriptions[d.Subscription] == subscription {
+				all = append(all, dead{d, out.Entry})
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b DeadLetter) int {
-		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.MessageID, b.MessageID))
+	c.mu.Unlock()
+	slices.SortFunc(all, func(a, b dead) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.of.Order, b.of.Order), cmp.Compare(a.of.Name, b.of.Name),
+			cmp.Compare(a.Notice, b.Notice), cmp.Compare(a.Dead.Subscription, b.Dead.Subscription))
 	})
-	return list[:min(len(list), limit)]
+	all = all[:min(len(all), limit)]
+	list := make([]DeadLetter, len(all))
+	for i, d := range all {
+		id := d.of.Subscriptions[d.Dead.Subscription]
+		list[i] = DeadLetter{MessageID(d.of.Name, d.Notice, id), d.of.Name, id, d.of.Notices[d.Notice].Event, d.Dead}
+	}
+	return list
 }
 
 // Replay sends dead letters of a subscription again, with a whole schedule: one of

@@ -18,7 +18,8 @@
 // told by then. So it is with ends by another's hand, which are written down afterwards. The fencing token tells the order of a lock's exclusive holders,
 // whatever came first. Nor is it promised that a dead letter that is replayed comes before what ended after it; that a receiver is told only once; anything about a
 // subscription that was removed or disabled while its messages waited (they are
-// given up as dead letters, or forgotten with it).
+// given up as dead letters, or forgotten with it); that ends are told for one whose record
+// cannot be read here. What waits for such a one goes on waiting: it has not been removed.
 //
 // # Delivery
 //

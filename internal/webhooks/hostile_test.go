@@ -1,10 +1,13 @@
 package webhooks
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -73,4 +76,24 @@ func TestAPathThatHangsHoldsUpNoOtherOfItsHost(t *testing.T) {
 	for range slow {
 		<-done
 	}
+}
+
+func TestTheLargestEndFitsIntoItsTransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newFleet(t, 1)
+		b.full()
+		end := &End{Entry: EntryOf(strings.Repeat("l", 45)), TraceParent: testMessage().TraceParent}
+		for i := range 64 {
+			lock := fmt.Sprintf("%03d", i) + strings.Repeat("k", 197)
+			end.Events = append(end.Events, Event{Type: Revoked, Time: time.Now(), NS: strings.Repeat("n", 64), Lock: lock, LeaseID: end.Entry, Znode: "/" + strings.Repeat("r", 200) + "/" + lock + "/" + strings.Repeat("z", 120),
+				Owner: strings.Repeat("<", 128), Mode: "exclusive", FencingToken: 1 << 62, Reason: "revoked", Detail: strings.Repeat("<", 256), Gateway: strings.Repeat("g", 16)})
+		}
+		ops, entry, ready := b.services[0].Ending(func() *End { return end })
+		if !ready || len(ops) != 2 || len(ops[1].Data) > maxEntry {
+			t.Fatalf("ready: %v, %d operations, %d bytes", ready, len(ops), len(ops[len(ops)-1].Data))
+		}
+		if n := entry.Notices[63]; n.Event.Lock != end.Events[63].Lock || n.Event.FencingToken != 1<<62 || len(n.To) != MaxSubscriptions {
+			t.Errorf("it tells %+v", n)
+		}
+	})
 }

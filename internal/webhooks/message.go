@@ -60,6 +60,18 @@ type Dead struct {
 
 const entryVersion = 1
 
+// maxEntry bounds an entry, half of what a transaction takes: in the same one the lease's nodes are deleted, and one
+// that is too large would never commit. Only a lease of dozens of locks, with the longest names and words, comes near it.
+const maxEntry = 128 << 10
+
+// slim leaves out what receivers can do without.
+func (e *Entry) slim() {
+	for i := range e.Notices {
+		n := &e.Notices[i].Event
+		n.Znode, n.Owner, n.Detail = "", "", ""
+	}
+}
+
 // Data is the data of the entry's node.
 func (e *Entry) Data() []byte {
 	e.Version = entryVersion

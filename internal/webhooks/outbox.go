@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,7 +75,12 @@ func (s *Service) Ending(describe func() *End) (ops []zk.Op, entry *Entry, ready
 }
 
 func (s *Service) creation(e *Entry) zk.Op {
-	return zk.Op{Kind: zk.OpCreate, Path: s.outbox() + "/" + e.Name, Data: e.Data(), Private: true}
+	data := e.Data()
+	if len(data) > maxEntry {
+		e.slim()
+		data = e.Data()
+	}
+	return zk.Op{Kind: zk.OpCreate, Path: s.outbox() + "/" + e.Name, Data: data, Private: true}
 }
 
 // addressed makes the entry of an end, of which it says when there is no room for it; nil when nobody wants to know.
@@ -180,19 +186,38 @@ func (k *outboxKeeper) Changed(e *Entry) {
 	(*Service)(k).postpone(e.Name, &kept)
 }
 
-func (k *outboxKeeper) Disable(id, why string) {
+func (k *outboxKeeper) Disable(id, url, why string) {
 	s := (*Service)(k)
-	go func() { // ends with its context at the latest
-		ctx, cancel := context.WithTimeout(context.Background(), askWithin)
-		defer cancel()
-		_, err := s.Update(ctx, id, -1, func(sub *Subscription) error {
-			sub.Enabled, sub.Disabled = false, why
-			return nil
-		})
-		if err != nil && !errors.Is(err, ErrNotFound) {
-			s.log.Warn("webhooks: a subscription whose receiver is gone could not be disabled", "webhook", id, "err", err)
+	s.mu.Lock()
+	s.gone[id] = farewell{url, why}
+	s.mu.Unlock()
+	signal(s.keep)
+}
+
+// disable takes a subscription out of service whose receiver wants nothing more.
+func (s *Service) disable(ctx context.Context, id string, bye farewell) error {
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	_, err := s.Update(ctx, id, -1, func(sub *Subscription) error {
+		if sub.URL == bye.url { // else it was changed meanwhile, and is another receiver's
+			sub.Enabled, sub.Disabled = false, bye.why
 		}
-	}()
+		return nil
+	})
+	if err == nil || errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	var field *FieldError
+	if errors.As(err, &field) { // what is kept could not be accepted today, which will not change by itself
+		s.log.Warn("webhooks: a subscription whose receiver is gone could not be disabled", "webhook", id, "err", err)
+		return nil
+	}
+	s.mu.Lock()
+	if _, newer := s.gone[id]; !newer {
+		s.gone[id] = bye
+	}
+	s.mu.Unlock()
+	return fmt.Errorf("webhook %s, whose receiver is gone: %w", id, err)
 }
 
 func (s *Service) postpone(name string, e *Entry) {
@@ -209,8 +234,8 @@ func (s *Service) postpone(name string, e *Entry) {
 // recorded. What could not be done stays for the next time.
 func (s *Service) flush(ctx context.Context) error {
 	s.mu.Lock()
-	pending, record := s.pending, s.toRecord
-	s.pending, s.toRecord, s.flushing = map[string]*Entry{}, nil, pending
+	pending, record, gone := s.pending, s.toRecord, s.gone
+	s.pending, s.toRecord, s.gone, s.flushing = map[string]*Entry{}, nil, map[string]farewell{}, pending
 	s.mu.Unlock()
 	var (
 		mu     sync.Mutex
@@ -245,6 +270,9 @@ func (s *Service) flush(ctx context.Context) error {
 				return nil
 			case res.Outcome == zk.NotDone && errors.Is(res.Err, zk.ErrNoNode):
 				return nil // another gateway was quicker
+			case res.Outcome == zk.NotDone && errors.Is(res.Err, zk.ErrTooLarge):
+				s.log.Warn("webhooks: an entry has more dead letters than can be written down: its next gateway tries all of them again", "entry", name)
+				return nil
 			}
 			s.mu.Lock()
 			if _, newer := s.pending[name]; !newer {
@@ -275,6 +303,11 @@ func (s *Service) flush(ctx context.Context) error {
 		})
 	}
 	all.Wait()
+	for _, id := range slices.Sorted(maps.Keys(gone)) {
+		if err := s.disable(ctx, id, gone[id]); err != nil {
+			failed = err
+		}
+	}
 	s.mu.Lock()
 	s.flushing = nil
 	s.mu.Unlock()

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"lockkeeper/internal/zk"
 )
 
@@ -93,7 +95,11 @@ type Service struct {
 	flushing map[string]*Entry   // the same, under way
 	finished map[string]struct{} // entries that are over, noted while the outbox is looked through; else nil
 	toRecord []*Entry            // ends by others' hands
+	gone     map[string]farewell // subscriptions whose receiver answered 410
 }
+
+// farewell is that a receiver wants nothing more.
+type farewell struct{ url, why string }
 
 // snapshot is the subscriptions as they were at one version of their parent.
 type snapshot struct {
@@ -102,6 +108,14 @@ type snapshot struct {
 	check         []zk.Op // that they are still these; none when they are unchecked
 	unchecked     bool    // they cannot be read at all: nobody is told, and nothing is checked
 	subscriptions []*Subscription
+	unread        []*Subscription // those whose records are damaged or a later release's: their id and version
+}
+
+// same reports whether two snapshots are of the same. Without the parent's version changing, a record can have been written, or have become
+// readable, by hand.
+func (s *snapshot) same(as *snapshot) bool {
+	equal := func(a, b *Subscription) bool { return a.ID == b.ID && a.Version == b.Version }
+	return s.mzxid == as.mzxid && s.unchecked == as.unchecked && slices.EqualFunc(s.subscriptions, as.subscriptions, equal) && slices.EqualFunc(s.unread, as.unread, equal)
 }
 
 // New makes a service. It does nothing before Run.
@@ -109,7 +123,7 @@ func New(o Options) *Service {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Service{opt: o, log: o.Logger, pending: map[string]*Entry{},
+	s := &Service{opt: o, log: o.Logger, pending: map[string]*Entry{}, gone: map[string]farewell{},
 		wake: make(chan struct{}, 1), adopt: make(chan struct{}, 1), keep: make(chan struct{}, 1)}
 	s.bound.limit = cmp.Or(o.MaxEntries, MaxEntries)
 	courier := CourierOptions{Transport: o.Transport, Keeper: (*outboxKeeper)(s), Secret: o.Secret, Random: o.Random}
@@ -210,17 +224,22 @@ func (s *Service) refresh(ctx context.Context) (*snapshot, error) {
 	if s.inForce != nil && taken.mzxid < s.inForce.mzxid && !taken.unchecked {
 		taken = s.inForce // a reader that began earlier, or a server that lags
 	}
-	changed := s.inForce == nil || s.inForce.mzxid != taken.mzxid || s.stale
-	s.inForce, s.stale = taken, false
+	other := s.inForce == nil || !s.inForce.same(taken)
 	s.mu.Unlock()
-	if changed {
-		s.courier.Subscriptions(taken.subscriptions)
+	// The courier comes first: what it is given for somebody whom it does not know it takes
+	// for a removed one's, and forgets. When the subscriptions cannot be read at all, nobody has been removed.
+	if other && !taken.unchecked {
+		s.courier.Subscriptions(slices.Concat(taken.subscriptions, taken.unread))
 		if sender, ok := s.opt.Transport.(*Sender); ok {
 			sender.Keep(taken.subscriptions)
 		}
-		if s.opt.Changed != nil {
-			s.opt.Changed()
-		}
+	}
+	s.mu.Lock()
+	changed := other || s.stale
+	s.inForce, s.stale = taken, false
+	s.mu.Unlock()
+	if changed && s.opt.Changed != nil {
+		s.opt.Changed()
 	}
 	return taken, nil
 }
@@ -259,23 +278,26 @@ func (s *Service) read(ctx context.Context) (*snapshot, error) {
 		return nil, err
 	}
 	taken := &snapshot{version: before.Version, mzxid: before.Mzxid, check: []zk.Op{{Kind: zk.OpCheck, Path: s.parent(), Version: before.Version}}}
-	for _, id := range names {
-		if !IsID(id) {
-			continue
+	names = slices.DeleteFunc(names, func(id string) bool { return !IsID(id) })
+	found := make([]*Subscription, len(names))
+	// All at once: ends wait for it, and who changes them again and again shall not come in between each time.
+	reading, together := errgroup.WithContext(ctx)
+	reading.SetLimit(keptAtOnce)
+	for i, id := range names {
+		reading.Go(func() (err error) {
+			found[i], err = s.readOne(together, id)
+			return err
+		})
+	}
+	if err := reading.Wait(); err != nil {
+		return nil, err
+	}
+	for _, sub := range found {
+		if sub.Unread {
+			taken.unread = append(taken.unread, sub)
+		} else {
+			taken.subscriptions = append(taken.subscriptions, sub)
 		}
-		data, stat, err := s.opt.Store.Get(ctx, s.parent()+"/"+id)
-		switch {
-		case errors.Is(err, zk.ErrNoNode):
-			return nil, errMoved
-		case err != nil:
-			return nil, err
-		}
-		sub, err := ParseRecord(id, data, stat.Version)
-		if err != nil {
-			s.log.Error("webhooks: a subscription cannot be used: nobody is told for it", "err", err)
-			continue
-		}
-		taken.subscriptions = append(taken.subscriptions, sub)
 	}
 	_, after, err := s.opt.Store.Get(ctx, s.parent())
 	switch {
@@ -284,10 +306,33 @@ func (s *Service) read(ctx context.Context) (*snapshot, error) {
 	case after.Mzxid != before.Mzxid:
 		return nil, errMoved
 	}
-	slices.SortFunc(taken.subscriptions, func(a, b *Subscription) int {
-		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
-	})
+	for _, list := range [][]*Subscription{taken.subscriptions, taken.unread} {
+		slices.SortFunc(list, func(a, b *Subscription) int {
+			return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
+		})
+	}
 	return taken, nil
+}
+
+// readOne reads a subscription. One that cannot be made use of is there all the same: what waits for it is kept.
+func (s *Service) readOne(ctx context.Context, id string) (*Subscription, error) {
+	data, stat, err := s.opt.Store.Get(ctx, s.parent()+"/"+id)
+	unread := &Subscription{ID: id, Enabled: true, Version: -1, Unread: true}
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return nil, errMoved
+	case errors.Is(err, zk.ErrNoAuth):
+	case err != nil:
+		return nil, err
+	default:
+		var sub *Subscription
+		if sub, err = ParseRecord(id, data, stat.Version); err == nil {
+			return sub, nil
+		}
+		unread.Version = stat.Version
+	}
+	s.log.Error("webhooks: a subscription cannot be used: what ends is not told for it, and what waits for it goes on waiting", "webhook", id, "err", err)
+	return unread, nil
 }
 
 // List is the subscriptions by creation, with their secrets: whoever shows them leaves those out.
@@ -335,7 +380,7 @@ func (s *Service) Create(ctx context.Context, sub *Subscription) (*Subscription,
 		switch {
 		case old != nil:
 			return nil, nil // an earlier attempt was done
-		case len(now.subscriptions) >= MaxSubscriptions:
+		case len(now.subscriptions)+len(now.unread) >= MaxSubscriptions:
 			return nil, ErrTooMany
 		}
 		return &zk.Op{Kind: zk.OpCreate, Path: s.parent() + "/" + made.ID, Data: made.Record(), Private: true}, nil
@@ -354,7 +399,7 @@ func (s *Service) Update(ctx context.Context, id string, version int32, change f
 		switch {
 		case lost:
 			return nil, ErrUnknown // it may be there already
-		case old == nil:
+		case old == nil || old.Unread:
 			return nil, ErrNotFound
 		case version >= 0 && old.Version != version:
 			return nil, ErrConflict
@@ -386,7 +431,7 @@ func (s *Service) Rotate(ctx context.Context, id string, overlap time.Duration) 
 	return sub, fresh, err
 }
 
-// Delete removes a subscription, and what waits for it. version is the one that was looked at; -1: whatever
+// Delete removes a subscription, also one whose record cannot be read, and what waits for it. version is the one that was looked at; -1: whatever
 // it is. Repeated: ErrNotFound.
 func (s *Service) Delete(ctx context.Context, id string, version int32) error {
 	return s.change(ctx, id, func(_ *snapshot, old *Subscription, lost bool) (*zk.Op, error) {
@@ -419,8 +464,11 @@ func (s *Service) change(ctx context.Context, id string, decide func(now *snapsh
 			return ErrUnavailable
 		}
 		var old *Subscription
-		if i := slices.IndexFunc(now.subscriptions, func(sub *Subscription) bool { return sub.ID == id }); i >= 0 {
+		is := func(sub *Subscription) bool { return sub.ID == id }
+		if i := slices.IndexFunc(now.subscriptions, is); i >= 0 {
 			old = now.subscriptions[i]
+		} else if i := slices.IndexFunc(now.unread, is); i >= 0 {
+			old = now.unread[i]
 		}
 		op, err := decide(now, old, lost)
 		switch {

@@ -73,6 +73,7 @@ type Subscription struct {
 	CA          string // PEM; "": the system's
 	Created     time.Time
 	Version     int32 // of its record
+	Unread      bool  // there is a record that cannot be read here: what waits for it goes on waiting
 }
 
 // Secret signs messages.
