@@ -47,7 +47,7 @@ func (d *Dashboard) readWebhook(ctx context.Context, v view, page templates.Page
 		return content{webhook: &templates.Webhook{Page: page, Problem: noWebhooks().detail}}, noWebhooks()
 	}
 	shown, err := d.opt.Webhooks.One(ctx, v.lock)
-	shown.Page, shown.ID, shown.List, shown.API = page, v.lock, webhooksPath, "/v1/webhooks/"+url.PathEscape(v.lock)
+	shown.Page, shown.ID, shown.List, shown.API, shown.Types = page, v.lock, webhooksPath, "/v1/webhooks/"+url.PathEscape(v.lock), webhooks.Types
 	switch {
 	case errors.Is(err, webhooks.ErrNotFound):
 		shown.Gone = true

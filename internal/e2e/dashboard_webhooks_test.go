@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/pem"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -21,12 +22,16 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	var status, came atomic.Int64
+	var team atomic.Value // what came in that header
 	status.Store(http.StatusNoContent)
-	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	// Nobody but whoever has its certificate trusts it.
+	receiver := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		came.Add(1)
+		team.Store(r.Header.Get("X-Team"))
 		w.WriteHeader(int(status.Load()))
 	}))
 	t.Cleanup(receiver.Close)
+	certificate := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: receiver.Certificate().Raw}))
 	addr, chroot := zkreal.SharedT(t)
 	g := startGateway(t, addr+chroot, "--webhook-allow=127.0.0.1")
 	page := openPage(t, g, "/webhooks")
@@ -35,9 +40,16 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	page.fill("#ask-hook-create [name=url]", "http://10.0.0.1/hook")
 	page.expectOutage(true) // the browser complains of the 422
 	page.press("#ask-hook-create [data-confirm]")
-	page.says("#ask-hook-create [data-problem]", "Url: ")
-	page.expectOutage(false)
+	page.says("#ask-hook-create [data-error=url]", "private")
 	page.fill("#ask-hook-create [name=url]", receiver.URL+"/hook")
+	page.fill("#ask-hook-create [name=headers]", "X-Team: north by northwest\nAuthorization: Bearer 42")
+	page.fill("#ask-hook-create [name=ca]", "-----BEGIN CERTIFICATE-----")
+	page.press("#ask-hook-create [data-confirm]")
+	page.says("#ask-hook-create [data-error=ca]", "certificates in PEM")
+	page.expectOutage(false)
+	page.shot("webhook-create-refused")
+	checkAxe(t, page, string(axe), "a webhook that was refused")
+	page.fill("#ask-hook-create [name=ca]", certificate)
 	page.fill("#ask-hook-create [name=description]", "the board")
 	page.press("#ask-hook-create [data-confirm]")
 	page.says("#ask-hook-create [data-value]", "whsec_")
@@ -54,6 +66,42 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	page.press("#ask-hook-test [data-confirm]")
 	page.says("#done", "The receiver took the test: 204.")
 	page.says("#attempts", "webhook.test")
+	if got := team.Load(); got != "north by northwest" {
+		t.Errorf("X-Team is %q", got)
+	}
+	// Two edit it. The one who is slower is told, and writes nothing over the other's change.
+	page.press("#act-hook-edit")
+	page.until(`document.querySelector("#ask-hook-edit [name=description]").value === "the board"`, "it is there as it is")
+	page.says("#ask-hook-edit [data-names]", "Authorization", "X-Team")
+	if a, err := g.Send(t.Context(), "PATCH", "/v1/webhooks/"+id, apitest.JSON(`{"locks":"deploy*"}`)); err != nil || a.Status != 200 {
+		t.Fatal(err, a)
+	}
+	page.fill("#ask-hook-edit [name=description]", "the new board")
+	page.resize(phone, "dark")
+	page.expectOutage(true)
+	page.press("#ask-hook-edit [data-confirm]")
+	page.says("#ask-hook-edit [data-again]", "Somebody has changed this webhook")
+	page.expectOutage(false)
+	looks(t, page, string(axe), "webhook-edit-stale")
+	page.press("#ask-hook-edit [data-load]")
+	page.until(`document.querySelector("#ask-hook-edit [name=locks]").value === "deploy*"`, "what the other wrote is there")
+	page.fill("#ask-hook-edit [name=description]", "the new board")
+	page.fill("#ask-hook-edit [name=headers]", "X-Team: south")
+	page.press("#ask-hook-edit [name=drop][value=Authorization]")
+	looks(t, page, string(axe), "webhook-edit")
+	page.press("#ask-hook-edit [data-confirm]")
+	page.says("#done", "The webhook was changed.")
+	page.says("#webhook-head", "the new board", "every end of deploy*", "X-Team")
+	page.until(`!document.querySelector("#webhook-head").innerText.includes("Authorization")`, "it is removed")
+	page.press("#act-hook-test")
+	page.press("#ask-hook-test [data-confirm]")
+	page.until(`document.querySelectorAll("#attempts tbody tr").length === 2`, "it was tried once more")
+	if got := team.Load(); got != "south" || eval[bool](page, `/north by|south|Bearer 42/.test(document.documentElement.outerHTML)`) {
+		t.Errorf("X-Team is %q, or the page says what was sent", got)
+	}
+	if eval[bool](page, `[...document.querySelectorAll("textarea")].some((e) => e.value !== "")`) {
+		t.Error("a form still has what was written")
+	}
 	// The receiver wants no more: the release becomes a dead letter, and its webhook is disabled.
 	status.Store(http.StatusGone)
 	g.letGo(g.hold("deploy", "ttl=5m&owner=alice").Token)
@@ -100,9 +148,7 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	}
 	page.press("#ask-hook-rotate [data-confirm]")
 	page.says("#webhook-head", "Old secret")
-	if eval[bool](page, `document.documentElement.outerHTML.includes("whsec_")`) {
-		t.Error("the page still has a secret")
-	}
+	page.until(`!document.documentElement.outerHTML.includes("whsec_")`, "the page has no secret any more") // a dialog tells a little later that it was closed
 	page.press("#act-hook-delete")
 	page.press("#ask-hook-delete [data-confirm]")
 	eventually(t, patience, func() error { return g.status("GET", "/v1/webhooks/"+id, http.StatusNotFound) }, "it is deleted")
@@ -116,6 +162,8 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 		page.resize(look.window, look.scheme)
 		page.press("[data-act=hook-create]")
 		page.shot("webhook-create-" + look.scheme)
+		eval[int](page, `(document.querySelector("#ask-hook-create summary").click(), 1)`)
+		page.shot("webhook-create-all-" + look.scheme)
 		checkAxe(t, page, string(axe), "a new webhook, "+look.scheme)
 		page.press("#ask-hook-create [data-close]")
 		page.until(`!document.querySelector("dialog[open]")`, "it is closed")
@@ -130,5 +178,18 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	}
 	if a, err := g.Send(t.Context(), "GET", "/v1/webhooks/"+id); err != nil || a.Status != 404 {
 		t.Error(err, a)
+	}
+}
+
+// looks takes pictures and checks the page in a large light window and a small dark one.
+func looks(t *testing.T, page *tab, axe, what string) {
+	t.Helper()
+	for _, look := range []struct {
+		window
+		scheme string
+	}{{phone, "dark"}, {desktop, "light"}} {
+		page.resize(look.window, look.scheme)
+		page.shot(what + "-" + look.scheme)
+		checkAxe(t, page, axe, what+", "+look.scheme)
 	}
 }

@@ -184,7 +184,7 @@ func (f *changeForm) apply(s *webhooks.Subscription) error {
 		if !sameReceiver(s.URL, *f.url) {
 			for name := range s.Headers {
 				if _, given := f.headers[name]; !given {
-					return &webhooks.FieldError{Field: "headers", Detail: name + " would go to another receiver, and what it says is not to be had again: set it anew, or remove it with null"}
+					return &webhooks.FieldError{Field: "headers", Detail: name + " would go to another receiver, and what it says is not to be had again: set it anew, or remove it"}
 				}
 			}
 		}

@@ -1,5 +1,5 @@
 // What can be done on a lock's page: ask its holders to let go, break one
-// contender, reap, destroy; and to webhooks: make, test, replay, enable, disable, rotate, delete. Each asks first, in a dialog that says whom it hits,
+// contender, reap, destroy; and to webhooks: make, edit, test, replay, enable, disable, rotate, delete. Each asks first, in a dialog that says whom it hits,
 // then calls the JSON API; what came of it the page shows by itself, live.
 // The dialogs are no fragments, so no push touches them; the rows that they are
 // about are, so what they say is read again after each push.
@@ -118,6 +118,7 @@
         show("", []);
         allow(null);
       },
+      typed: (field) => field.name !== "reason" && acts.reap.begin(),
       filters(form) {
         const body = { older_than: form.older_than.value.trim() || everyAge, state: form.state.value, mode: form.mode.value, owner: form.owner.value };
         if (form.foreign.value) body.foreign = form.foreign.value === "true";
@@ -153,13 +154,62 @@
     },
 
     "hook-create": {
-      begin: () => reveal(null),
-      body: (form) => ({
-        url: form.url.value.trim(), locks: form.locks.value.trim(), ns: form.ns.value.trim(), description: form.description.value,
-        events: [...$$("[name=events]:checked", form)].map((box) => box.value),
-      }),
+      begin() {
+        $("details", act.dialog).open = false;
+        reveal(null);
+      },
+      body(form) {
+        const headers = headersIn(form);
+        if (!headers) return said;
+        return { ...hookIn(form), ...(Object.keys(headers).length > 0 && { headers }) };
+      },
       done: () => "The webhook was made.",
       secret: (answer) => answer.secret,
+    },
+    "hook-edit": {
+      method: "PATCH",
+      head: () => ({ "If-Match": act.etag }),
+      begin: () => acts["hook-edit"].load(),
+      // What is edited is what the gateway has now, and is saved only if it still has that.
+      async load() {
+        const asked = act;
+        const form = $("form", asked.dialog);
+        form.reset();
+        asked.before = null;
+        again("");
+        enable(false);
+        allow(null);
+        const answer = await call(asked.url, null, "GET");
+        if (act !== asked || !answer) return;
+        for (const name of ["url", "locks", "ns", "description", "ca"]) form[name].value = answer[name] ?? "";
+        for (const box of $$("[name=events]", form)) box.checked = answer.events.includes(box.value);
+        $("[data-names]", form).replaceChildren(...answer.headers.map(keptHeader));
+        $("[data-kept]", form).hidden = answer.headers.length === 0;
+        $("details", form).open = answer.headers.length > 0 || Boolean(answer.ca);
+        asked.before = hookIn(form);
+        enable(true);
+        form.url.focus({ preventScroll: true });
+      },
+      typed() {
+        const { before, dialog } = act;
+        const form = $("form", dialog);
+        const differs = before && !act.stale && (form.headers.value.trim() || $("[name=drop]:checked", form) || Object.keys(changes(before, hookIn(form))).length > 0);
+        allow(differs ? "Save" : null);
+      },
+      body(form) {
+        const headers = headersIn(form);
+        if (!headers) return said;
+        const given = Object.keys(headers).map((name) => name.toLowerCase());
+        for (const { value } of $$("[name=drop]:checked", form)) if (!given.includes(value.toLowerCase())) headers[value] = null;
+        return { ...changes(act.before, hookIn(form)), ...(Object.keys(headers).length > 0 && { headers }) };
+      },
+      refused(status, problem) {
+        if (status === 412) again("Somebody has changed this webhook since it was loaded here, so nothing was saved. Load it anew: what you wrote here goes.");
+        else if (!act.before) again(problem);
+        else return false;
+        return true;
+      },
+      done: () => "The webhook was changed.",
     },
     "hook-test": {
       begin: () => allow("Send it"),
@@ -188,6 +238,65 @@
     "hook-delete": { method: "DELETE", begin: () => allow("Delete"), body: () => null, done: () => "The webhook was deleted.", then: () => location.assign("/webhooks") },
   };
 
+  // ---- What is said of a webhook ------------------------------------------------
+
+  const said = Symbol("what is wrong with the form is said already");
+
+  const hookIn = (form) => ({
+    url: form.url.value.trim(), locks: form.locks.value.trim(), ns: form.ns.value.trim(), description: form.description.value, ca: form.ca.value.trim(),
+    events: [...$$("[name=events]:checked", form)].map((box) => box.value),
+  });
+
+  const changes = (before, now) => Object.fromEntries(Object.entries(now).filter(([name, value]) => String(value) !== String(before[name])));
+
+  // headersIn reads lines of "name: value". When there is something else it says so, and gives nothing.
+  function headersIn(form) {
+    const headers = new Map();
+    for (const [at, line] of form.headers.value.split("\n").entries()) {
+      if (!line.trim()) continue;
+      const [, name, value] = /^\s*([^:\s]+)\s*:(.*)$/.exec(line) ?? [];
+      let wrong = "";
+      if (!name) wrong = `Line ${at + 1} is not a name, a colon and a value.`;
+      else if ([...headers.keys()].some((other) => other.toLowerCase() === name.toLowerCase())) wrong = `${name} is there twice.`;
+      if (wrong) {
+        complainAt("headers", wrong);
+        return null;
+      }
+      headers.set(name, value.trim());
+    }
+    return Object.fromEntries(headers);
+  }
+
+  // keptHeader is a header that is sent along: what it says nobody is told, so it can only be removed, or set anew.
+  function keptHeader(name) {
+    const row = document.createElement("div");
+    const code = document.createElement("code");
+    code.textContent = name;
+    const label = document.createElement("label");
+    const box = document.createElement("input");
+    Object.assign(box, { type: "checkbox", name: "drop", value: name });
+    box.setAttribute("aria-label", `Remove ${name}`);
+    label.append(box, "Remove");
+    row.append(code, label);
+    return row;
+  }
+
+  // enable lets the fields be written into, or not.
+  function enable(on) {
+    for (const field of $$("[data-form] :is(input, select, textarea)", act.dialog)) field.disabled = !on;
+  }
+
+  // again says why what is in the form is of no use, and offers to load it; "" takes that back.
+  function again(why) {
+    const offer = $("[data-again]", act.dialog);
+    act.stale = why !== "";
+    offer.hidden = !act.stale;
+    $("[data-why]", offer).textContent = why;
+    if (!act.stale) return;
+    $("[data-load]", offer).focus();
+    offer.scrollIntoView({ block: "nearest" });
+  }
+
   // reveal shows a secret in place of the form; without one the form.
   function reveal(secret) {
     const { dialog } = act;
@@ -197,7 +306,7 @@
     say("[data-copied]", "");
     $("button[data-close]", dialog).hidden = secret !== null;
     act.shown = secret !== null;
-    for (const field of $$("[data-form] :is(input, select)", dialog)) field.disabled = secret !== null;
+    enable(secret === null);
     allow(secret === null ? $("[data-confirm]", dialog).dataset.verb : "I have it");
     if (secret !== null) $("[data-value]", dialog).focus();
   }
@@ -237,6 +346,7 @@
     if (act?.dialog !== target || target.open) return;
     const { row, button } = act;
     if (act.shown) $("[data-value]", target).textContent = ""; // it was shown once
+    $("form", target).reset(); // what headers say is a secret, too
     act = null;
     const back = document.getElementById(row) ?? (button.isConnected ? button : $("#main"));
     back.focus({ preventScroll: true });
@@ -248,34 +358,63 @@
 
   function complain(text) {
     say("[data-problem]", text);
+    if (text === "") for (const place of $$("[data-error]", act.dialog)) absolve(place);
+  }
+
+  const fieldsOf = (place) => $$(`[name="${place.dataset.error}"]`, act.dialog);
+
+  // complainAt says what is wrong with a field below it; false when the dialog has no place for that.
+  function complainAt(name, text) {
+    const place = [...$$("[data-error]", act.dialog)].find((p) => p.dataset.error === name);
+    if (!place) return false;
+    for (let up = place.closest("details"); up; up = null) up.open = true;
+    place.textContent = text;
+    for (const field of fieldsOf(place)) field.setAttribute("aria-invalid", "true");
+    fieldsOf(place)[0].focus();
+    place.scrollIntoView({ block: "nearest" });
+    return true;
+  }
+
+  function absolve(place) {
+    if (place.textContent === "") return;
+    place.textContent = "";
+    for (const field of fieldsOf(place)) field.removeAttribute("aria-invalid");
   }
 
   const sentence = (text) => (text ? text[0].toUpperCase() + text.slice(1).replace(/\.?$/, ".") : "");
 
-  // call asks the API. What goes wrong is said in the dialog; then it gives nothing.
-  async function call(url, body, method = "POST") {
+  // call asks the API. What goes wrong is said in the dialog, at the field if it is one's; then it gives nothing.
+  async function call(url, body, method = "POST", head = {}) {
     const asked = act;
-    for (const [key, value] of Object.entries(body ?? {})) if (value === "") delete body[key];
+    if (method === "POST") for (const [key, value] of Object.entries(body ?? {})) if (value === "") delete body[key];
     const type = body ? { "Content-Type": "application/json" } : {};
     asked.dialog.setAttribute("aria-busy", "true");
     complain("");
     let problem = "";
+    let status = 0;
+    let wrong = {};
     try {
       const answer = await fetch(url, {
-        method, cache: "no-store", headers: { ...type, Accept: "application/json" },
+        method, cache: "no-store", headers: { ...type, ...head, Accept: "application/json" },
         body: body ? JSON.stringify(body) : undefined, signal: AbortSignal.timeout(patience),
       });
       const text = await answer.text();
       const json = text && /json/.test(answer.headers.get("Content-Type")) ? JSON.parse(text) : {};
-      if (answer.ok) return json;
-      const field = asked.name.startsWith("hook-") && json.field ? `${json.field}: ` : "";
-      problem = (json.detail ? sentence(field + json.detail) : sentence(json.title)) || `The gateway answered with status ${answer.status}.`;
+      if (answer.ok) {
+        asked.etag = answer.headers.get("ETag")?.replace(/^W\//, ""); // a proxy that compresses makes it weak
+        return json;
+      }
+      status = answer.status;
+      wrong = json;
+      problem = (json.detail ? sentence(json.detail) : sentence(json.title)) || `The gateway answered with status ${answer.status}.`;
     } catch {
-      problem = `The gateway did not answer. It may have been done all the same: look at the ${asked.name.startsWith("hook-") ? "webhook" : "queue"} before you repeat it.`;
+      problem = "The gateway did not answer.";
+      if (method !== "GET") problem += ` It may have been done all the same: look at the ${asked.name.startsWith("hook-") ? "webhook" : "queue"} before you repeat it.`;
     } finally {
       asked.dialog.removeAttribute("aria-busy");
     }
-    if (act === asked) complain(problem);
+    if (act !== asked || acts[asked.name].refused?.(status, problem) || complainAt(wrong.field, problem)) return null;
+    complain(asked.name.startsWith("hook-") && wrong.field ? sentence(`${wrong.field}: ${problem}`) : problem);
     return null;
   }
 
@@ -288,10 +427,12 @@
       asked.dialog.close();
       return;
     }
+    const body = what.body(form);
+    if (body === said) return;
     button.disabled = true;
-    const answer = await call(asked.url, what.body(form), what.method);
+    const answer = await call(asked.url, body, what.method, what.head?.());
     if (act !== asked) return;
-    button.disabled = false;
+    button.disabled = Boolean(asked.stale);
     if (!answer) return;
     const unreached = answer.unreached ?? [];
     const why = [...new Set(unreached.map((n) => n.detail))].map(sentence).join(" ");
@@ -321,6 +462,7 @@
     if (!button) return;
     if ("act" in button.dataset) open(button);
     if ("copySecret" in button.dataset) copySecret();
+    if ("load" in button.dataset) acts[act.name].load();
     if ("close" in button.dataset) button.closest("dialog").close();
   });
   document.addEventListener("submit", (event) => {
@@ -330,8 +472,10 @@
     else confirm(event.target);
   });
   document.addEventListener("input", (event) => {
-    if (act?.name === "destroy" && event.target.name === "typed") acts.destroy.typed();
-    if (act?.name === "reap" && event.target.name !== "reason") acts.reap.begin();
+    if (!act) return;
+    const field = event.target;
+    for (const place of $$("[data-error]", act.dialog)) if (place.dataset.error === (field.name === "drop" ? "headers" : field.name)) absolve(place);
+    acts[act.name].typed?.(field);
   });
   document.addEventListener("htmx:after:swap", () => act && acts[act.name].look?.());
 })();

@@ -18,6 +18,7 @@ import (
 type fakeAPI struct {
 	mu     sync.Mutex
 	asked  []string
+	etag   string // of all answers
 	answer func(path string, body map[string]any) (int, any)
 }
 
@@ -26,8 +27,12 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewDecoder(r.Body).Decode(&body)
 	sent, _ := json.Marshal(body)
 	f.mu.Lock()
-	f.asked = append(f.asked, r.Method+" "+r.URL.RequestURI()+" "+string(sent))
-	answer := f.answer
+	request := r.Method + " " + r.URL.RequestURI() + " " + string(sent)
+	if match := r.Header.Get("If-Match"); match != "" {
+		request += " if it is " + match
+	}
+	f.asked = append(f.asked, request)
+	answer, etag := f.answer, f.etag
 	f.mu.Unlock()
 	status, content := http.StatusOK, any(map[string]any{"dry_run": true, "reaped": []any{ // from the tail
 		map[string]any{"foreign": map[string]any{"program": "curator"}, "mode": "exclusive", "znode": "/b", "position": 3},
@@ -36,6 +41,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		status, content = answer(r.URL.Path, body)
 	}
 	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", etag)
 	if status >= http.StatusBadRequest {
 		w.Header().Set("Content-Type", "application/problem+json")
 	}
@@ -51,6 +57,14 @@ func (f *fakeAPI) last() (request string, n int) {
 		return "", 0
 	}
 	return f.asked[len(f.asked)-1], len(f.asked)
+}
+
+// has is what it says of a webhook that is looked at.
+func (f *fakeAPI) has(etag string, webhook map[string]any) {
+	f.says(http.StatusOK, webhook)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.etag = etag
 }
 
 func (f *fakeAPI) says(status int, content any) {

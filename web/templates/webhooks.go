@@ -64,8 +64,9 @@ type Webhook struct {
 	Tries          []WebhookTry
 	Letters        []WebhookLetter
 	Unreached      []string
-	Gone           bool   // it was removed while it was looked at
-	Problem        string // as in Overview
+	Types          []string // that can be subscribed to
+	Gone           bool     // it was removed while it was looked at
+	Problem        string   // as in Overview
 }
 
 // WebhookTry is one attempt.
@@ -116,6 +117,20 @@ func (r *WebhookRow) tone() string {
 	}
 	return "good"
 }
+
+// typeMeans says in a few words what each type tells.
+var typeMeans = map[string]string{
+	"lease.released":  "its client let go",
+	"lease.expired":   "its client fell silent",
+	"lease.cancelled": "its client left as it was granted",
+	"lease.unclaimed": "nobody came for it",
+	"lease.revoked":   "it was taken back",
+	"lease.removed":   "by another program's hand",
+	"lock.destroyed":  "with its whole queue",
+}
+
+// errorID is where a dialog says what is wrong with a field.
+func errorID(act, field string) string { return act + "-" + field + "-error" }
 
 // signature changes when a row is worth a glance.
 func (r *WebhookRow) signature() string { return r.state() }

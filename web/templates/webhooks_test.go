@@ -22,7 +22,7 @@ func webhooksSample(now time.Time) Webhooks {
 }
 
 func webhookSample(now time.Time) Webhook {
-	v := Webhook{Page: page(now, "wh_eeeeffffgggghhhh · Lockkeeper"), WebhookRow: webhooksSample(now).Rows[1], List: "/webhooks", API: "/v1/webhooks/wh_eeeeffffgggghhhh",
+	v := Webhook{Page: page(now, "wh_eeeeffffgggghhhh · Lockkeeper"), WebhookRow: webhooksSample(now).Rows[1], List: "/webhooks", API: "/v1/webhooks/wh_eeeeffffgggghhhh", Types: webhookTypes,
 		Headers: []string{"Authorization", "X-Team"}, CA: true, Created: now.Add(-90 * 24 * time.Hour), OldSecretUntil: now.Add(11 * time.Hour), Unreached: []string{"6umd6vlxihgyo"}}
 	v.Description = "tells accounting"
 	for i := range 6 {
@@ -49,7 +49,7 @@ func evilWebhooks(p Page) Webhooks {
 }
 
 func evilWebhook(p Page) Webhook {
-	return Webhook{Page: p, WebhookRow: evilWebhooks(p).Rows[0], List: "/webhooks", API: "/v1/webhooks/x", Headers: []string{hostile}, Unreached: []string{hostile},
+	return Webhook{Page: p, WebhookRow: evilWebhooks(p).Rows[0], List: "/webhooks", API: "/v1/webhooks/x", Types: []string{hostile}, Headers: []string{hostile}, Unreached: []string{hostile},
 		Tries:   []WebhookTry{{Message: hostile, Type: hostile, NS: hostile, Lock: hostile, Error: hostile, Answer: hostile, Gateway: hostile}},
 		Letters: []WebhookLetter{{Message: hostile, Type: hostile, NS: hostile, Lock: hostile, Owner: hostile, Error: hostile, Gateway: hostile}}}
 }
@@ -67,7 +67,14 @@ func TestAWebhookIsMadeAndItsSecretShownOnce(t *testing.T) {
 	page.press(`#ask-hook-create [value="lease.expired"]`)
 	api.says(http.StatusUnprocessableEntity, map[string]any{"field": "url", "detail": "the receiver's address is private"})
 	page.press("#ask-hook-create [data-confirm]")
-	page.until(`document.querySelector("#ask-hook-create [data-problem]").textContent === "Url: the receiver's address is private."`, "it names the field")
+	page.until(`document.querySelector("#ask-hook-create [data-error=url]").textContent === "The receiver's address is private."`, "it is said at the field")
+	if !eval[bool](page, `document.activeElement.matches("#ask-hook-create [name=url][aria-invalid=true]") && document.querySelector("#ask-hook-create [data-problem]").textContent === ""`) {
+		t.Error("the field is not marked, or it is said twice")
+	}
+	page.fill("#ask-hook-create [name=url]", "https://example.com/hook")
+	if page.text("#ask-hook-create [data-error=url]") != "" || eval[bool](page, `document.querySelector("#ask-hook-create [name=url]").hasAttribute("aria-invalid")`) {
+		t.Error("it is still said of another address")
+	}
 	api.says(http.StatusCreated, map[string]any{"id": "wh_aaaabbbbccccdddd", "secret": "whsec_c2VjcmV0"})
 	page.press("#ask-hook-create [data-confirm]")
 	page.until(`document.querySelector("#ask-hook-create [data-value]").textContent === "whsec_c2VjcmV0"`, "the secret is shown")
@@ -86,6 +93,106 @@ func TestAWebhookIsMadeAndItsSecretShownOnce(t *testing.T) {
 	page.press("[data-act=hook-create]")
 	if !eval[bool](page, `Boolean(document.querySelector("#ask-hook-create [name=url]").offsetParent) && !document.querySelector("#ask-hook-create [name=url]").disabled`) {
 		t.Error("a second one cannot be made")
+	}
+}
+
+func TestAWebhookIsMadeWithHeadersAndCertificatesThatAreWrittenAsLines(t *testing.T) {
+	api := new(fakeAPI)
+	page, _ := browseWith(t, "/webhooks", api)
+	page.press("[data-act=hook-create]")
+	page.fill("#ask-hook-create [name=url]", "https://example.com/hook")
+	for lines, wrong := range map[string]string{
+		"Authorization: a\n\nBearer 42": "Line 3 is not a name, a colon and a value.",
+		": a":                           "Line 1 is not a name, a colon and a value.",
+		"X-Team: a\nx-team:b":           "x-team is there twice.",
+	} {
+		eval[int](page, `(document.querySelector("#ask-hook-create details").open = false, 1)`)
+		page.fill("#ask-hook-create [name=headers]", lines)
+		page.press("#ask-hook-create [data-confirm]")
+		page.shows("#ask-hook-create [data-error=headers]", wrong) // so the part that was folded away is open
+	}
+	if _, n := api.last(); n != 0 {
+		t.Fatal("it was sent")
+	}
+	page.fill("#ask-hook-create [name=headers]", " Authorization: Bearer a:b \n\nX-Empty:")
+	page.fill("#ask-hook-create [name=ca]", "\n-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n")
+	api.says(http.StatusUnprocessableEntity, map[string]any{"field": "ca", "detail": "it is one or more certificates in PEM"})
+	page.press("#ask-hook-create [data-confirm]")
+	page.until(`document.querySelector("#ask-hook-create [data-error=ca]").innerText === "It is one or more certificates in PEM."`, "it is said at the field")
+	if got, _ := api.last(); got != `POST /v1/webhooks {"ca":"-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----","events":[],"headers":{"Authorization":"Bearer a:b","X-Empty":""},"url":"https://example.com/hook"}` {
+		t.Error(got)
+	}
+	page.press("#ask-hook-create [data-close]")
+	page.until(`!document.querySelector("dialog[open]") && document.querySelector("#ask-hook-create [name=headers]").value === ""`, "nobody finds what the headers say")
+}
+
+// A form is the webhook as it was; only what was changed in it is asked for, and only if nobody else was quicker.
+func TestAWebhookIsEditedAsItIsNowAndNotOverSomebodyElsesChange(t *testing.T) {
+	api := new(fakeAPI)
+	page, _ := browseWith(t, "/webhook", api)
+	const at, edit, save = "/v1/webhooks/wh_eeeeffffgggghhhh", "#ask-hook-edit ", "#ask-hook-edit [data-confirm]"
+	hook := map[string]any{"url": "https://example.com/\u202ehook", "events": []string{"lease.expired", "lease.revoked"}, "locks": "billing:*", "description": "now",
+		"headers": []string{"Authorization", "X-Team"}, "ca": "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"}
+	asked := func(want string) {
+		t.Helper()
+		testkit.Eventually(t, patience, func() bool { got, _ := api.last(); return got == want }, "it asks %s", want)
+	}
+	idle := func(want bool) {
+		t.Helper()
+		if got := eval[bool](page, `document.querySelector("`+save+`").disabled`); got != want {
+			t.Errorf("nothing is to be saved: %v", got)
+		}
+	}
+	const loaded = `!document.querySelector("#ask-hook-edit [name=url]").disabled`
+	api.says(http.StatusServiceUnavailable, map[string]any{"title": "Unavailable", "detail": "the subscriptions are not known yet"})
+	page.press("#act-hook-edit")
+	page.until(`document.querySelector("#ask-hook-edit [data-why]").innerText === "The subscriptions are not known yet."`, "it says why nothing is there")
+	idle(true)
+	api.has(`W/"3"`, hook)
+	page.press(edit + "[data-load]")
+	page.until(loaded, "it is there")
+	asked("GET " + at + " null")
+	if got := eval[string](page, `((f) => [f.url.value, f.locks.value, f.ns.value, f.description.value, f.ca.value.length, f.headers.value, [...f.querySelectorAll("[name=events]:checked")].map((e) => e.value),
+			[...f.querySelectorAll("[data-names] code")].map((e) => e.textContent), f.querySelector("details").open].join("|"))(document.querySelector("#ask-hook-edit form"))`); got != "https://example.com/\u202ehook|billing:*||now|58||lease.expired,lease.revoked|Authorization,X-Team|true" {
+		t.Errorf("the form is %q", got)
+	}
+	idle(true)
+	page.fill(edit+"[name=locks]", "x")
+	idle(false)
+	page.fill(edit+"[name=locks]", "billing:*")
+	idle(true)
+
+	// Each of them alone, and an empty one is one that is removed.
+	page.fill(edit+"[name=locks]", "")
+	page.press(edit + `[value="lease.revoked"]`)
+	page.press(edit + "[name=drop][value=Authorization]")
+	page.press(edit + "[name=drop][value=X-Team]")
+	page.fill(edit+"[name=headers]", "x-team: b")
+	api.says(http.StatusUnprocessableEntity, map[string]any{"field": "headers", "detail": "together they have at most 2048 bytes"})
+	page.press(save)
+	page.until(`document.querySelector("#ask-hook-edit [data-error=headers]").innerText === "Together they have at most 2048 bytes."`, "it is said at the field")
+	asked("PATCH " + at + ` {"events":["lease.expired"],"headers":{"Authorization":null,"x-team":"b"},"locks":""} if it is "3"`)
+
+	api.says(http.StatusPreconditionFailed, map[string]any{"field": "If-Match", "code": "webhook_changed", "detail": "look at it again"})
+	page.press(save)
+	page.until(`document.activeElement.matches("#ask-hook-edit [data-load]")`, "it offers to load it anew")
+	page.shows(edit+"[data-again]", "Somebody has changed this webhook", "nothing was saved")
+	page.fill(edit+"[name=description]", "later")
+	idle(true) // not what was written over what somebody else has
+	hook["description"], hook["headers"] = "theirs", []string{}
+	api.has(`"4"`, hook)
+	page.press(edit + "[data-load]")
+	page.until(`document.querySelector("#ask-hook-edit [name=description]").value === "theirs"`, "what they wrote is there")
+	if !eval[bool](page, `document.querySelector("#ask-hook-edit [data-again]").hidden && document.querySelector("#ask-hook-edit [data-kept]").hidden && document.querySelector("#ask-hook-edit [name=headers]").value === ""`) {
+		t.Error("something of before is left")
+	}
+	idle(true)
+	page.fill(edit+"[name=description]", "both")
+	page.press(save)
+	page.until(`document.querySelector("#done").textContent === "The webhook was changed."`, "it is done")
+	asked("PATCH " + at + ` {"description":"both"} if it is "4"`)
+	if eval[bool](page, `Boolean(document.querySelector("dialog[open]"))`) {
+		t.Error("the dialog is still open")
 	}
 }
 
