@@ -1867,7 +1867,9 @@ type WebhookPatch struct {
 	Description WebhookDescription `json:"description,omitempty"`
 	Enabled     *bool              `json:"enabled,omitempty"`
 	Events      []WebhookEventType `json:"events,omitempty"`
-	Headers     map[string]*string `json:"headers,omitempty"`
+
+	// Headers Each that is named is set, or removed where it is null. The others stay.
+	Headers map[string]*string `json:"headers,omitempty"`
 
 	// Locks A name in which `*` stands for any characters. All, where it is left out or empty.
 	//
@@ -2781,7 +2783,7 @@ type CreateWebhookParams struct {
 	// Description For people.
 	Description *WebhookDescriptionParam `form:"description,omitempty" json:"description,omitempty"`
 
-	// Enabled Whether messages are sent.
+	// Enabled Whether it is told. What ends while it is not is not kept for it.
 	Enabled *WebhookEnabledParam `form:"enabled,omitempty" json:"enabled,omitempty"`
 
 	// Ca Certificates in PEM that the receiver's has to be signed by. The system's where none are given.
@@ -2811,7 +2813,7 @@ type UpdateWebhookParams struct {
 	// Description For people.
 	Description *WebhookDescriptionParam `form:"description,omitempty" json:"description,omitempty"`
 
-	// Enabled Whether messages are sent.
+	// Enabled Whether it is told. What ends while it is not is not kept for it.
 	Enabled *WebhookEnabledParam `form:"enabled,omitempty" json:"enabled,omitempty"`
 
 	// Ca Certificates in PEM that the receiver's has to be signed by. The system's where none are given.
