@@ -79,7 +79,8 @@ type letter struct {
 	notice, to   int
 	subscription string
 	tries        int
-	outage       bool // the last try failed while its receiver did not take anything
+	since        time.Time // that it waits here
+	outage       bool      // the last try failed while its receiver did not take anything
 }
 
 func (l *letter) event() *Event { return &l.out.Notices[l.notice].Event }
@@ -237,7 +238,7 @@ func (c *Courier) queue(out *outgoing, notice, to int) *receiver {
 	if s == nil && !isNotify(id) {
 		return nil // removed
 	}
-	l := &letter{out: out, notice: notice, to: to, subscription: id}
+	l := &letter{out: out, notice: notice, to: to, subscription: id, since: time.Now()}
 	out.open++
 	c.open++
 	if s != nil && !s.Enabled {
@@ -455,6 +456,27 @@ func (c *Courier) judge(r *receiver, ln *lane, l *letter, sent *Subscription, a 
 		ln.due = now.Add(max(wait, a.RetryAfter))
 	}
 	r.until = now.Add(max(pause(r.failures, c.opt.Random), a.RetryAfter))
+	if now.Sub(r.failing) > giveUpAfter {
+		c.giveUp(r, now.Add(-giveUpAfter), "nothing has got through for "+giveUpAfter.String()+": "+a.Error)
+	}
+}
+
+// giveUp makes dead letters of what has waited since then. A receiver that takes nothing is tried with one message at a time, and
+// may have a lane for each of very many locks: not each of them comes to its last try.
+func (c *Courier) giveUp(r *receiver, since time.Time, why string) {
+	for _, ln := range r.lanes {
+		if ln.sending {
+			continue
+		}
+		ln.line = slices.DeleteFunc(ln.line, func(l *letter) bool {
+			old := l.since.Before(since)
+			if old {
+				c.end(l, why)
+			}
+			return old
+		})
+		c.shorten(r, ln)
+	}
 }
 
 // recovered lets lanes go on at once whose last try failed because the receiver

@@ -10,6 +10,15 @@ import (
 var schedule = [...]time.Duration{5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour,
 	14 * time.Hour, 20 * time.Hour, 24 * time.Hour}
 
+// giveUpAfter is what the schedule takes at most, as long as a message is tried whenever it is due. A receiver that has
+// taken nothing for as long is given nothing that has waited for as long.
+var giveUpAfter = func() (all time.Duration) {
+	for _, d := range schedule {
+		all += d + d/5
+	}
+	return all.Round(time.Hour)
+}()
+
 // maxRetryAfter bounds what a receiver may ask for.
 const maxRetryAfter = 24 * time.Hour
 
