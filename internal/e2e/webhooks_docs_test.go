@@ -77,6 +77,10 @@ func (r *docReceiver) check(t *testing.T, page string) {
 			t.Errorf("%s is not in the message or not on the page: %s", part, body)
 		}
 	}
+	testkit.Eventually(t, 20*time.Second, func() bool { return r.find("lease.granted") != nil }, "the notify_url is told of the grant")
+	if body := string(r.find("lease.granted").body); !strings.Contains(body, `"lock":"report"`) {
+		t.Errorf("%s", body)
+	}
 	for _, name := range []string{"Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"} {
 		if r.find("webhook.test").header.Get(name) == "" {
 			t.Errorf("the test has no %s", name)

@@ -17,7 +17,7 @@ type terms struct {
 }
 
 func (*terms) names() []string {
-	return []string{"ttl", "wait", "async", "owner", "metadata", "lock_delay", "lock_delay_on", "ephemeral", "hold", "dry_run", "format"}
+	return []string{"ttl", "wait", "async", "owner", "metadata", "lock_delay", "lock_delay_on", "ephemeral", "hold", "notify_url", "dry_run", "format"}
 }
 
 func (f *terms) take(name string, v value) (known bool, p *problem) {
@@ -43,6 +43,8 @@ func (f *terms) take(name string, v value) (known bool, p *problem) {
 	case "hold":
 		f.req.Hold, p = holdName(v)
 		return true, p
+	case "notify_url":
+		f.req.NotifyURL, p = someText(name, v, locks.MaxNotifyURL)
 	case "dry_run":
 		f.req.DryRun, p = boolean(name, v)
 	case "format":
@@ -292,7 +294,7 @@ func (x *exchange) acquired(result *locks.AcquireResult, env bool) {
 }
 
 // encodeEnv writes lines for a shell to eval. Nothing needs quoting: an id is
-// base32, a token adds dots and base64url, a fencing token is digits. It is
+// base32, a token adds dots and base64url, a fencing token is digits, a secret is base64. The fencing token is
 // empty while the lease waits, so that an older one does not live on.
 func (x *exchange) encodeEnv(lease *locks.Lease) {
 	x.out.Reset()
@@ -301,6 +303,9 @@ func (x *exchange) encodeEnv(lease *locks.Lease) {
 		x.out.WriteString(strconv.FormatInt(lease.FencingToken, 10))
 	}
 	x.out.WriteByte('\n')
+	if lease.NotifySecret != "" {
+		x.out.WriteString("NOTIFY_SECRET=" + lease.NotifySecret + "\n")
+	}
 }
 
 // acquireResult is the label of an acquire in the metrics.

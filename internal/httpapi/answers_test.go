@@ -123,6 +123,17 @@ func TestShellLinesNeedNoQuoting(t *testing.T) {
 	if a := g.send(t, "POST", "/v1/locks/deploy/leases?format=env"); !strings.HasSuffix(string(a.Body), "\nFENCING_TOKEN=\n") {
 		t.Errorf("a waiting lease's lines: %q", a.Body)
 	}
+	g.acquire = func(context.Context, locks.AcquireRequest) (locks.AcquireResult, error) {
+		l := held()
+		l.NotifyURL, l.NotifySecret = "https://example.com/", "whsec_a+/="
+		return locks.AcquireResult{Lease: l}, nil
+	}
+	if a := g.send(t, "POST", "/v1/locks/deploy/leases?format=env"); !strings.HasSuffix(string(a.Body), "\nNOTIFY_SECRET=whsec_a+/=\n") {
+		t.Errorf("with a notify_url: %q", a.Body)
+	}
+	if a := g.send(t, "POST", "/v1/locks/deploy/leases"); !strings.Contains(string(a.Body), `"notify_url":"https://example.com/"`) || !strings.Contains(string(a.Body), `"notify_secret":"whsec_a+/="`) {
+		t.Errorf("with a notify_url: %s", a.Body)
+	}
 	for _, accept := range []string{"*/*", "application/json", "text/html, */*;q=0.8", "text/plain, application/json", "text/plain;q=0.1, */*", "text/plain;q=0"} {
 		a := g.send(t, "POST", "/v1/locks/deploy/leases", apitest.Header("Accept", accept))
 		if a.Header.Get("Content-Type") != "application/json" {

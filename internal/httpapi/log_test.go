@@ -156,6 +156,8 @@ func TestNoSecretIsLoggedWhereverItWasPut(t *testing.T) {
 		{"POST", "/v1/leases/self/heartbeat", opt(apitest.Token(someToken))},
 		{"POST", "/v1/heartbeats", opt(apitest.JSON(`{"tokens":["` + someToken + `"]}`))},
 		{"GET", "/" + someToken, nil},
+		{"POST", "/v1/locks/deploy/leases?notify_url=https://example.com/%3F" + mac, nil},
+		{"POST", "/v1/locks/deploy/leases", opt(apitest.JSON(`{"notify_url":"https://example.com/?` + mac + `"}`))},
 		{"DELETE", "/v1/leases/self", opt(apitest.Token(someToken), apitest.Header("traceparent", someToken))},
 		{someKey, "/v1/leases/self", opt(apitest.Token(someToken))},
 	} {

@@ -35,6 +35,11 @@ func TestARecipeReachesTheManagerAsItWasAsked(t *testing.T) {
 		{path + "?lock_delay=15s", nil, with(one, func(r *locks.AcquireRequest) { r.LockDelay = 15 * time.Second })},
 		{path, opt(apitest.JSON(`{"lock_delay":"1h","lock_delay_on":"always"}`)), with(one, func(r *locks.AcquireRequest) { r.LockDelay, r.LockDelayOn = time.Hour, locks.DelayAlways })},
 		{path + "?ephemeral=true&dry_run=true", nil, with(one, func(r *locks.AcquireRequest) { r.Ephemeral, r.DryRun = true, true })},
+		{path + "?notify_url=https://example.com/a%3Fb%3Dc", nil, with(one, func(r *locks.AcquireRequest) { r.NotifyURL = "https://example.com/a?b=c" })},
+		{path, opt(apitest.JSON(`{"notify_url":"https://example.com/"}`)), with(one, func(r *locks.AcquireRequest) { r.NotifyURL = "https://example.com/" })},
+		{group + "?locks=only", opt(apitest.JSON(`{"notify_url":"https://example.com/"}`)), with(more, func(r *locks.AcquireRequest) {
+			r.Group, r.NotifyURL = []locks.Want{{NS: "default", Lock: "only", Mode: locks.Exclusive}}, "https://example.com/"
+		})},
 		{path + "?hold=outer", nil, with(one, func(r *locks.AcquireRequest) { r.Hold = "outer" })},
 		{path + "?hold=outer", opt(apitest.Key(someKey)), with(one, func(r *locks.AcquireRequest) { r.Hold, r.IdempotencyKey = "outer", someKey })},
 		// With a token nothing but the hold is said, also not what others leave unsaid.

@@ -22,7 +22,7 @@ func leaseShape(l *locks.Lease) api.Lease {
 		Position: l.Position, FencingToken: l.FencingToken,
 		TTLMS: millis(l.TTL), FailoverSafe: l.FailoverSafe, Owner: l.Owner, Metadata: l.Metadata, Rev: l.Rev,
 		Permits: l.Permits, Limit: l.Limit, Holds: l.Holds, Ephemeral: l.Ephemeral,
-		RevokeRequested: revocation(l.Revoke), Warning: l.Warning,
+		RevokeRequested: revocation(l.Revoke), Warning: l.Warning, NotifyURL: l.NotifyURL, NotifySecret: l.NotifySecret,
 	}
 	if l.LockDelay > 0 {
 		shape.LockDelayMS, shape.LockDelayOn = millis(l.LockDelay), api.LockDelayOn(l.LockDelayOn)

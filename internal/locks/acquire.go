@@ -20,6 +20,9 @@ func (m *Manager) Acquire(ctx context.Context, req AcquireRequest) (AcquireResul
 	if err := req.normalize(); err != nil {
 		return AcquireResult{}, err
 	}
+	if err := m.checkNotify(&req); err != nil {
+		return AcquireResult{}, err
+	}
 	if req.Token != "" {
 		return m.addHold(ctx, &req)
 	}
@@ -212,6 +215,9 @@ func (m *Manager) newLease(wants []Want, req *AcquireRequest) (*lease, error) {
 	if req.Metadata != "" {
 		l.few().metadata = strings.Clone(req.Metadata)
 	}
+	if req.NotifyURL != "" {
+		l.few().telling = &telling{url: strings.Clone(req.NotifyURL)}
+	}
 	if req.LockDelay > 0 {
 		// In whole milliseconds, as it is written.
 		l.few().lockDelay, l.few().lockDelayOn = (req.LockDelay + time.Millisecond - 1).Truncate(time.Millisecond), req.LockDelayOn
@@ -349,8 +355,11 @@ func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, rep
 	succeed := func() (bool, AcquireResult, error) {
 		leave()
 		m.claim(l, now) // whoever is given the token has heard of the grant
-		view := m.viewLease(l)
+		view := m.viewOwn(l)
 		view.Token = m.tokens.make(l.id())
+		if view.NotifyURL != "" {
+			l.seldom.telling.given, view.NotifySecret = true, notifySecret(m.layout.Keys[0], l.id())
+		}
 		m.unlock()
 		return true, AcquireResult{Lease: view, Replayed: replayed}, nil
 	}

@@ -258,12 +258,14 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 	l.setDataVersion(stat.Version) // and what follows from the data, before anybody acts upon it
 	r, ok := parseRecord(data)
 	if ok {
+		l.learnMore(data)
 		l.toldElsewhere(r)
 		l.enqueued = time.Duration(r.Enqueued) * time.Millisecond
 		if l.learn(m, r) && !l.assumed {
 			m.tellUpdated(l) // by a write that was lost, or by another hand
 		}
 		if l.assumed {
+			l.learnNotify(r)
 			l.ttl, l.recorded = r.ttl(), r.ttl()
 			l.deadline = max(now, l.grace) + l.waitingClock()
 			if l.phase == held || l.told {
@@ -303,6 +305,7 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 	m.touch(l)
 	m.touchQueues(l)
 	m.evaluateAll(l, now)
+	m.noteGrant(l)
 	if !ok {
 		m.restore(l)
 	}

@@ -34,6 +34,7 @@ const (
 	MaxForceAfter  = 24 * time.Hour
 	MaxReasonText  = 256              // bytes of the words that go with a revocation, a break, a destruction
 	MaxReap        = 1000             // leases that one reap ends; it says how many are left
+	MaxNotifyURL   = 2048             // bytes
 	keyLife        = 10 * time.Minute // of an idempotency key after its lease ended
 	endedLife      = time.Hour        // an ended lease is remembered that long: its reason, its postmortem
 	waitingClock   = 30 * time.Second // a waiting lease's clock is min(TTL, this)
@@ -109,6 +110,8 @@ type TableLock struct {
 type Lease struct {
 	ID           string
 	Token        string // only in the answer that created it and to an idempotent repeat
+	NotifyURL    string // only to who has its token
+	NotifySecret string // signs what NotifyURL is told; where Token is
 	NS, Lock     string
 	Znode        string // full path of the contender
 	Mode         Mode
@@ -252,6 +255,8 @@ type AcquireRequest struct {
 	LockDelayOn DelayOn
 	// Ephemeral makes it the plain ZooKeeper recipe: the lease ends with this gateway's session.
 	Ephemeral bool
+	// NotifyURL is told when the lease is granted and when it ends. "" for none.
+	NotifyURL string
 	// DryRun asks what would happen, and does nothing.
 	DryRun bool
 }

@@ -123,10 +123,10 @@ type quietOutbox struct {
 	check []zk.Op
 }
 
-func (o *quietOutbox) Ending(func() *Ending) ([]zk.Op, any, bool) { return o.check, nil, true }
-func (o *quietOutbox) Ended(any, []zk.Op, zk.Result)              {}
-func (o *quietOutbox) Look()                                      {}
-func (o *quietOutbox) Adopt()                                     {}
+func (o *quietOutbox) Ending(bool, func() *Ending) ([]zk.Op, any, bool) { return o.check, nil, true }
+func (o *quietOutbox) Ended(any, []zk.Op, zk.Result)                    {}
+func (o *quietOutbox) Look()                                            {}
+func (o *quietOutbox) Adopt()                                           {}
 
 func benchmarkCycle(b *testing.B, told bool, outbox Outbox) {
 	s := &instantStore{fakeStore: newFakeStore(b), dirs: map[string]*instantDir{}}

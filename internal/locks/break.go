@@ -45,13 +45,17 @@ type blow struct {
 	answer  chan zk.Result
 	gone    map[string]bool // contenders that were gone already
 	unnoted bool            // the outbox has it already, or cannot take it
+	notify  string          // of at: its notify_url
 }
 
 // readBefore reads what a blow is for, when that is another gateway's contender: its lease may have ended already, of which
-// its record alone tells, and then the blow frees a place and ends nothing. It strikes at the version that was read. It is
-// called with mu held and releases it meanwhile.
+// its record alone tells, and then the blow frees a place and ends nothing. It strikes at the version that was read. Of a lease
+// that this gateway has just taken over the record tells whom to tell. It is called with mu held and releases it meanwhile.
 func (m *Manager) readBefore(ctx context.Context, b *blow) error {
-	if b.l != nil || !b.at.c.Ours || b.at.c.Unknown || m.delays.byID[b.at.c.LeaseID] != nil {
+	if b.l != nil {
+		return m.readOwn(ctx, []*lease{b.l})
+	}
+	if !b.at.c.Ours || b.at.c.Unknown || m.delays.byID[b.at.c.LeaseID] != nil {
 		return nil
 	}
 	b.at = m.recordAt(b.at)
@@ -71,7 +75,11 @@ func (m *Manager) readBefore(ctx context.Context, b *blow) error {
 		return m.unavailableFor(err)
 	}
 	b.version = stat.Version
-	if r, ok := parseRecord(data); ok && r.Closed != nil {
+	r, ok := parseRecord(data)
+	if b.notify = ""; ok {
+		b.notify = r.toldOf()
+	}
+	if ok && r.Closed != nil {
 		b.at.q.setInfo(b.at.c.Name, data, stat)
 		if b.verdict = (verdict{reason: r.Closed.Reason}); !slices.Contains(causes[1:], b.reason) {
 			b.reason = ReasonUnknown // of a newer release
@@ -106,7 +114,7 @@ func (m *Manager) strike(b *blow) {
 		b.answer <- zk.Result{Outcome: zk.NotDone, Err: zk.ErrNoNode, Culprit: -1}
 		return
 	}
-	n, ready := m.noteTaken(parts, b.verdict, b.unnoted)
+	n, ready := m.noteTaken(parts, b.verdict, b.notify, b.unnoted)
 	if !ready {
 		b.answer <- zk.Result{Outcome: zk.Redecide, Err: errOutboxUnknown, Culprit: -1}
 		return

@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"encoding/json"
 	"hash/maphash"
 	"strings"
 	"time"
@@ -37,6 +38,9 @@ type seldom struct {
 	beats    int64         // heartbeats that other gateways wrote into its record, as read; see written.go
 	outgoing time.Duration // the record's TTL before a write that is under way, or was not done
 	toldBy   bool          // the record says that another gateway has told the client that it holds
+
+	telling *telling                   // of its notify_url; nil: it has none
+	more    map[string]json.RawMessage // members of its record that only a later release knows. Never changed in place
 
 	lockDelay   time.Duration // its place stays so long after its end
 	lockDelayOn DelayOn

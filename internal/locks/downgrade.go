@@ -60,7 +60,7 @@ func (m *Manager) Downgrade(ctx context.Context, p Principal, id, token string) 
 				return Lease{}, &Error{Code: CodeNotExclusive, Detail: "a semaphore's permits cannot be downgraded to shared"}
 			}
 			m.claim(l, m.clock.Now().Boot())
-			return m.viewLease(l), nil
+			return m.viewOwn(l), nil
 		case !l.every(func(s *slot) bool { return s.q.space.naming.Has(recipe.Shared) }):
 			m.unlock()
 			return Lease{}, &Error{Code: CodeNotExclusive, Detail: "a lease cannot become shared in a namespace whose dialect has no names for shared leases"}

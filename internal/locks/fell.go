@@ -30,6 +30,7 @@ type tree struct {
 	begun   bool   // its lease has been made ending here
 	noting  noting // what stands before ops
 	unnoted bool   // the outbox has it already, or cannot take it
+	notify  string // its notify_url, of a lease of another gateway
 	over    bool   // nothing is left to do
 	err     error  // over: why it was not done here; errEnded, zk.ErrBadVersion, ...
 }
@@ -159,7 +160,7 @@ func (m *Manager) piece(v verdict, trees []*tree) (piece []*tree, w *zk.Write, r
 // noteTree finds what belongs before a tree's deletions. It reports false while that is not known.
 func (m *Manager) noteTree(v verdict, t *tree) (ready bool) {
 	if t.l == nil {
-		t.noting, ready = m.noteTaken(t.parts, v, t.unnoted)
+		t.noting, ready = m.noteTaken(t.parts, v, t.notify, t.unnoted)
 		return ready
 	}
 	l := t.l

@@ -68,7 +68,7 @@ func (r *AcquireRequest) normalizeHold() error {
 		{"ttl", r.TTL != 0}, {"wait", r.Wait != 0}, {"async", r.Async}, {"owner", r.Owner != ""}, {"metadata", r.Metadata != ""},
 		{"Idempotency-Key", r.IdempotencyKey != ""}, {"mode", r.Mode != ""}, {"limit", r.Limit != 0}, {"permits", r.Permits != 0},
 		{"locks", r.Group != nil}, {"lock_delay", r.LockDelay != 0}, {"lock_delay_on", r.LockDelayOn != ""},
-		{"ephemeral", r.Ephemeral}, {"dry_run", r.DryRun},
+		{"ephemeral", r.Ephemeral}, {"notify_url", r.NotifyURL != ""}, {"dry_run", r.DryRun},
 	} {
 		if given.is {
 			return invalid(given.field, "with a lease's token an acquire adds a hold to that lease, and takes nothing but the hold's name: leave "+given.field+" out")
@@ -109,7 +109,7 @@ func (m *Manager) addHold(ctx context.Context, req *AcquireRequest) (AcquireResu
 	}
 	defer m.unlock()
 	m.claim(l, m.clock.Now().Boot())
-	view := m.viewLease(l)
+	view := m.viewOwn(l)
 	view.Token = m.tokens.make(l.id())
 	return AcquireResult{Lease: view, HoldAdded: true}, nil
 }

@@ -70,6 +70,9 @@ func (r *AcquireRequest) extras() (extras []string) {
 	if r.Ephemeral {
 		extras = append(extras, "ephemeral")
 	}
+	if r.NotifyURL != "" {
+		extras = append(extras, "notify_url", r.NotifyURL)
+	}
 	return extras
 }
 

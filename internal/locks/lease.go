@@ -204,6 +204,7 @@ func (m *Manager) grant(l *lease, now time.Duration) {
 		m.touchQueue(s.q)
 	}
 	m.touch(l)
+	m.noteGrant(l)
 }
 
 // claim notes that the client knows of its grant.

@@ -34,10 +34,15 @@ import (
 // methods are called with the manager's lock held; they return at once.
 type Outbox interface {
 	// Ending gives the operations that belong before those that end a lease that
-	// held, and what to hand to Ended. ready is false while it is not known who wants to be told:
+	// held, and what to hand to Ended. notify: it has a notify_url. ready is false while it is not known who wants to be told:
 	// Manager.OutboxChanged says when to try again. The operations are not changed, so those of several ends
 	// may be the same ones. describe is called, if at all, before Ending returns.
-	Ending(describe func() *Ending) (ops []zk.Op, entry any, ready bool)
+	Ending(notify bool, describe func() *Ending) (ops []zk.Op, entry any, ready bool)
+	// Notify gives the operation that notes for a lease's notify_url alone that it was granted, or has
+	// ended before it held; none when that cannot be noted.
+	Notify(*Ending) (ops []zk.Op, entry any)
+	// CheckURL says what is wrong with a notify_url. It is called without the manager's lock.
+	CheckURL(url string) error
 	// Ended tells what became of a transaction with such operations.
 	Ended(entry any, ops []zk.Op, res zk.Result)
 	// Gone tells of an end that has happened by another hand.
@@ -58,6 +63,9 @@ type Ending struct {
 	Gateway string // that tells it
 	At      time.Time
 	Trace   string // traceparent of the request that ended it
+	Notify  string // its notify_url; "": none
+	Granted bool   // it does not end: it was granted
+	Waiting bool   // it never held: for Notify alone
 	Parts   []EndingPart
 }
 
@@ -85,17 +93,21 @@ func (n noting) culprit(res zk.Result) bool {
 
 // noteEnd is what belongs before the end of a lease; not ready: it has to wait.
 func (m *Manager) noteEnd(l *lease) (n noting, ready bool) {
-	if m.opt.Outbox == nil || !l.wasHeld && !l.told || l.seldom != nil && l.seldom.unnoted {
-		return n, true
+	switch {
+	case m.opt.Outbox == nil || l.seldom != nil && l.seldom.unnoted:
+	case l.wasHeld || l.told:
+		n.ops, n.entry, ready = m.opt.Outbox.Ending(l.notifyURL() != "", func() *Ending { return m.ending(l) })
+		return n, ready
+	case l.tellsWaiting():
+		n.ops, n.entry = m.opt.Outbox.Notify(m.ending(l))
 	}
-	n.ops, n.entry, ready = m.opt.Outbox.Ending(func() *Ending { return m.ending(l) })
-	return n, ready
+	return n, true
 }
 
 // ending describes a lease of this gateway that ends.
 func (m *Manager) ending(l *lease) *Ending {
 	e := m.endingOf(l.id(), l.reason(), l.words())
-	e.Owner, e.Trace = l.owner, l.trace()
+	e.Owner, e.Trace, e.Notify, e.Waiting = l.owner, l.trace(), l.notifyURL(), l.phase != held && !l.wasHeld && !l.told
 	for s := range l.slots {
 		if s.contender.Member <= 1 {
 			e.Parts = append(e.Parts, EndingPart{NS: s.q.space.name, Lock: s.q.name(), Znode: s.path(), Mode: viewMode(s.contender.Mode), FencingToken: m.fencingToken(l.czxid)})
@@ -113,20 +125,20 @@ func (m *Manager) endingOf(id recipe.LeaseID, reason Reason, words string) *Endi
 }
 
 // noteTaken is what belongs before the end of contenders that this gateway does not run and whose
-// lease held. unnoted: it is in the outbox already.
-func (m *Manager) noteTaken(parts []part, v verdict, unnoted bool) (n noting, ready bool) {
+// lease held, or has a notify_url. unnoted: it is in the outbox already.
+func (m *Manager) noteTaken(parts []part, v verdict, notify string, unnoted bool) (n noting, ready bool) {
 	if m.opt.Outbox == nil || unnoted {
 		return n, true
 	}
 	held := slices.ContainsFunc(parts, func(p part) bool {
 		return p.c.Ours && !p.c.Unknown && p.c.LeaseID != "" && !m.delayed(p.q, p.c) && (m.sights[p.c].held || m.holdsWhole(p.q, p.c))
 	})
-	if !held {
+	if !held && notify == "" {
 		return n, true
 	}
-	n.ops, n.entry, ready = m.opt.Outbox.Ending(func() *Ending {
+	describe := func() *Ending {
 		e := m.endingOf(parts[0].c.LeaseID, v.reason, v.words)
-		e.Trace = v.trace
+		e.Trace, e.Notify, e.Waiting = v.trace, notify, !held
 		for _, p := range parts {
 			if p.c.Member > 1 {
 				continue
@@ -137,7 +149,12 @@ func (m *Manager) noteTaken(parts []part, v verdict, unnoted bool) (n noting, re
 			e.Parts = append(e.Parts, EndingPart{NS: p.q.space.name, Lock: p.q.name(), Znode: p.path(), Mode: viewMode(p.c.Mode), FencingToken: m.tokenOf(p.q, p.c)})
 		}
 		return e
-	})
+	}
+	if !held {
+		n.ops, n.entry = m.opt.Outbox.Notify(describe())
+		return n, true
+	}
+	n.ops, n.entry, ready = m.opt.Outbox.Ending(notify != "", describe)
 	return n, ready
 }
 
@@ -221,7 +238,7 @@ func (m *Manager) awaitOutbox(ctx context.Context) {
 
 // tellGone tells the end of a lease of this gateway that no transaction of it has noted.
 func (m *Manager) tellGone(l *lease) {
-	if m.opt.Outbox == nil || !l.wasHeld && !l.told || l.noting || l.phase != ended || l.seldom != nil && l.seldom.unnoted {
+	if m.opt.Outbox == nil || !l.wasHeld && !l.told && !l.tellsWaiting() || l.noting || l.phase != ended || l.seldom != nil && l.seldom.unnoted {
 		return
 	}
 	if w := m.words[subject(l.id())]; w != nil && w.verdict != nil {

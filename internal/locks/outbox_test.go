@@ -32,7 +32,7 @@ type fakeOutbox struct {
 	adopted int
 }
 
-func (o *fakeOutbox) Ending(describe func() *Ending) ([]zk.Op, any, bool) {
+func (o *fakeOutbox) Ending(_ bool, describe func() *Ending) ([]zk.Op, any, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.known {
@@ -47,6 +47,21 @@ func (o *fakeOutbox) Ending(describe func() *Ending) ([]zk.Op, any, bool) {
 		ops[1].Data = make([]byte, 256<<10)
 	}
 	return ops, e, true
+}
+
+func (o *fakeOutbox) Notify(e *Ending) ([]zk.Op, any) {
+	name := e.LeaseID
+	if e.Granted {
+		name += "-granted"
+	}
+	return []zk.Op{{Kind: zk.OpCreate, Path: "/lockkeeper/outbox/" + name, Data: []byte(e.Reason)}}, e
+}
+
+func (o *fakeOutbox) CheckURL(url string) error {
+	if strings.Contains(url, "inside") {
+		return errors.New("it is inside")
+	}
+	return nil
 }
 
 func (o *fakeOutbox) Ended(entry any, _ []zk.Op, res zk.Result) {

@@ -79,10 +79,11 @@ func (m *Manager) Lease(ctx context.Context, req LeaseRequest) (Lease, error) {
 		}
 		view := m.viewLease(l)
 		if req.Wait == 0 || req.Since == "" || view.Rev != req.Since {
+			defer m.unlock()
 			if req.Token != "" {
 				m.claim(l, m.clock.Now().Boot())
+				return m.viewOwn(l), nil
 			}
-			defer m.unlock()
 			return m.viewLease(l), nil
 		}
 		wake := l.changed()

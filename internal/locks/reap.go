@@ -123,7 +123,7 @@ func (m *Manager) reap(ctx context.Context, req *ReapRequest, answer ReapAnswer,
 	for i, c := range matching {
 		t := &tree{l: c.l, at: c.record, version: -1}
 		if c.ok {
-			t.version = c.stat.Version
+			t.version, t.notify = c.stat.Version, c.says.toldOf()
 		}
 		if now := m.candidate(c.at, req); now == nil || now.l != c.l {
 			t.over, t.err = true, errEnded // or it matches no longer
@@ -131,6 +131,7 @@ func (m *Manager) reap(ctx context.Context, req *ReapRequest, answer ReapAnswer,
 		trees[i] = t
 	}
 	m.unlock()
+	m.readOwnOf(ctx, trees)
 	failed := m.fell(ctx, verdict{ReasonRevoked, req.Reason, TraceParentOf(ctx)}, trees, nil)
 	m.mu.Lock()
 	defer m.unlock()

@@ -31,6 +31,10 @@ type record struct {
 	// told the client that it holds. See written.go.
 	Beats int64 `json:"beats,omitempty"`
 	Told  bool  `json:"told,omitempty"`
+	// Notify is told of the lease's grant and of its end.
+	Notify string `json:"notify,omitempty"`
+
+	more map[string]json.RawMessage // what a later release has put there
 }
 
 // closedRecord is the end of a lease whose place stays for its lock delay.
@@ -52,6 +56,7 @@ func (l *lease) contents(ttl time.Duration) record {
 	if few := l.seldom; few != nil {
 		r.Holds, r.Released = few.holds, few.released
 		r.Beats, r.Told = few.beats, few.toldBy
+		r.Notify, r.more = l.notifyURL(), few.more
 		r.LockDelay, r.LockDelayOn = few.lockDelay.Milliseconds(), few.lockDelayOn
 		if few.revoke != nil {
 			r.Revoke = &few.revoke.revokeRecord
@@ -68,7 +73,7 @@ func (r record) encode() []byte {
 	if err != nil {
 		panic("encoding a contender's record: " + err.Error()) // strings and integers only
 	}
-	return data
+	return withMembers(data, r.more)
 }
 
 // label is the data of a lease's further contenders: who it is, for whoever

@@ -52,7 +52,7 @@ func (m *Manager) Update(ctx context.Context, req UpdateRequest) (Lease, error) 
 		}
 		m.renew(l, now)
 	}
-	return m.viewLease(l), nil
+	return m.viewOwn(l), nil
 }
 
 // apply makes a record say what the request asks for. The TTL is the caller's.

@@ -39,6 +39,7 @@ func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
 	m.WebhookDead(4)
 	m.OutboxEntries(9)
 	m.WebhookDropped()
+	m.NotifyGivenUp()
 	m.ZKOperation("write", "done", time.Millisecond)
 	m.ZKBatch(16)
 	m.EventsDropped(7)

@@ -8,6 +8,7 @@ type webhookCollectors struct {
 	outbox     prometheus.Gauge
 	dead       prometheus.Gauge
 	dropped    prometheus.Counter
+	givenUp    prometheus.Counter
 }
 
 func newWebhookCollectors(registry *prometheus.Registry) webhookCollectors {
@@ -20,11 +21,13 @@ func newWebhookCollectors(registry *prometheus.Registry) webhookCollectors {
 			Help: "Messages of this gateway that had their last try."}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "webhook_dropped_total",
 			Help: "Ends that nobody is told of because the outbox is full."}),
+		givenUp: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "notify_given_up_total",
+			Help: "Messages to a lease's notify_url that had their last try. There are no dead letters of them."}),
 	}
 	for _, result := range []string{"delivered", "failed", "gone"} {
 		c.deliveries.WithLabelValues(result)
 	}
-	registry.MustRegister(c.deliveries, c.outbox, c.dead, c.dropped)
+	registry.MustRegister(c.deliveries, c.outbox, c.dead, c.dropped, c.givenUp)
 	return c
 }
 
@@ -39,3 +42,6 @@ func (m *Metrics) OutboxEntries(n int) { m.webhooks.outbox.Set(float64(n)) }
 
 // WebhookDropped counts an end that nobody is told of because the outbox is full.
 func (m *Metrics) WebhookDropped() { m.webhooks.dropped.Inc() }
+
+// NotifyGivenUp counts a message to a notify_url that had its last try.
+func (m *Metrics) NotifyGivenUp() { m.webhooks.givenUp.Inc() }

@@ -29,15 +29,27 @@ func (o *Box) Tie(manager *locks.Manager, options webhooks.Options) *webhooks.Se
 	}
 	options.MineFrom = func(entry, gateway string) bool { return manager.DeliversFor(gateway, entry) }
 	options.Changed, options.Dropped = manager.OutboxChanged, manager.OutboxDropped
+	options.Secrets = func(e *webhooks.Entry) (secrets []webhooks.Secret) {
+		for _, value := range manager.NotifySecrets(webhooks.LeaseOf(e.Name)) {
+			secrets = append(secrets, webhooks.Secret{Value: value})
+		}
+		return secrets
+	}
 	o.service = webhooks.New(options)
 	return o.service
 }
 
 // Ending implements locks.Outbox.
-func (o *Box) Ending(describe func() *locks.Ending) ([]zk.Op, any, bool) {
-	ops, entry, ready := o.service.Ending(func() *webhooks.End { return endOf(describe()) })
+func (o *Box) Ending(notify bool, describe func() *locks.Ending) ([]zk.Op, any, bool) {
+	ops, entry, ready := o.service.Ending(notify, func() *webhooks.End { return endOf(describe()) })
 	return ops, entry, ready
 }
+
+// Notify implements locks.Outbox.
+func (o *Box) Notify(e *locks.Ending) ([]zk.Op, any) { return o.service.Notify(endOf(e)) }
+
+// CheckURL implements locks.Outbox.
+func (o *Box) CheckURL(url string) error { return o.service.CheckURL(url) }
 
 // Ended implements locks.Outbox.
 func (o *Box) Ended(entry any, ops []zk.Op, res zk.Result) {
@@ -54,9 +66,12 @@ func (o *Box) Look() { o.service.Look() }
 // Adopt implements locks.Outbox.
 func (o *Box) Adopt() { o.service.Adopt() }
 
-// typeOf is the type of the message that tells an end.
-func typeOf(reason locks.Reason) string {
-	switch reason {
+// typeOf is the type of the message that tells it.
+func typeOf(e *locks.Ending) string {
+	if e.Granted {
+		return webhooks.Granted
+	}
+	switch e.Reason {
 	case locks.ReasonReleased:
 		return webhooks.Released
 	case locks.ReasonExpired:
@@ -75,17 +90,22 @@ func typeOf(reason locks.Reason) string {
 
 // endOf is an end as webhooks tell it.
 func endOf(e *locks.Ending) *webhooks.End {
-	end := &webhooks.End{TraceParent: e.Trace}
+	end := &webhooks.End{TraceParent: e.Trace, NotifyURL: e.Notify, NotifyOnly: e.Granted || e.Waiting}
 	// The ids of messages follow from this order. Where two gateways have ended the lease, each as far as it knows, both describe it, and the
 	// receiver has to see that it is the same.
 	slices.SortFunc(e.Parts, func(a, b locks.EndingPart) int {
 		return cmp.Or(strings.Compare(a.NS, b.NS), strings.Compare(a.Lock, b.Lock), strings.Compare(a.Znode, b.Znode))
 	})
 	for _, p := range e.Parts {
-		end.Events = append(end.Events, webhooks.Event{Type: typeOf(e.Reason), Time: e.At, NS: p.NS, Lock: p.Lock, LeaseID: e.LeaseID, Program: p.Program, Znode: p.Znode,
-			Owner: e.Owner, Mode: string(p.Mode), FencingToken: p.FencingToken, Reason: string(e.Reason), Detail: e.Words, Gateway: e.Gateway})
+		end.Events = append(end.Events, webhooks.Event{Type: typeOf(e), Time: e.At, NS: p.NS, Lock: p.Lock, LeaseID: e.LeaseID, Program: p.Program, Znode: p.Znode,
+			Owner: e.Owner, Mode: string(p.Mode), FencingToken: p.FencingToken, Reason: string(e.Reason), Detail: e.Words, Gateway: e.Gateway, Waiting: e.Waiting})
+		if e.Waiting {
+			end.Events[len(end.Events)-1].FencingToken = 0 // it has never been given
+		}
 	}
 	switch {
+	case e.Granted:
+		end.Entry = webhooks.GrantEntry(e.LeaseID)
 	case e.LeaseID != "":
 		end.Entry = webhooks.EntryOf(e.LeaseID)
 	case e.Czxid != 0:

@@ -233,8 +233,26 @@ func TestEveryReasonHasAType(t *testing.T) {
 	for reason, want := range map[locks.Reason]string{locks.ReasonReleased: webhooks.Released, locks.ReasonExpired: webhooks.Expired, locks.ReasonCancelled: webhooks.Cancelled,
 		locks.ReasonUnclaimed: webhooks.Unclaimed, locks.ReasonRevoked: webhooks.Revoked, locks.ReasonDestroyed: webhooks.Destroyed,
 		locks.ReasonRemoved: webhooks.Removed, locks.ReasonGatewayLeft: webhooks.Removed, locks.ReasonUnknown: webhooks.Removed} {
-		if got := typeOf(reason); got != want || !slices.Contains(webhooks.Types, got) {
+		if got := typeOf(&locks.Ending{Reason: reason}); got != want || !slices.Contains(webhooks.Types, got) {
 			t.Errorf("%s is told as %s", reason, got)
 		}
+	}
+}
+
+func TestWhatIsForANotifyURLAloneIsToldToNobodyElse(t *testing.T) {
+	e := locks.Ending{LeaseID: "l", Notify: "https://example.com/", Reason: locks.ReasonExpired, Parts: []locks.EndingPart{{NS: "default", Lock: "a", Znode: "/1", FencingToken: 7}}}
+	held := endOf(&e)
+	if held.NotifyOnly || held.NotifyURL != e.Notify || held.Entry != "l" || held.Events[0].Waiting || held.Events[0].FencingToken != 7 {
+		t.Errorf("%+v", held)
+	}
+	e.Waiting = true
+	waited := endOf(&e)
+	if !waited.NotifyOnly || waited.Entry != "l" || waited.Events[0].Type != webhooks.Expired || !waited.Events[0].Waiting || waited.Events[0].FencingToken != 0 {
+		t.Errorf("%+v", waited)
+	}
+	e.Waiting, e.Granted, e.Reason = false, true, ""
+	granted := endOf(&e)
+	if !granted.NotifyOnly || granted.Entry != webhooks.GrantEntry("l") || granted.Events[0].Type != webhooks.Granted || granted.Events[0].FencingToken != 7 {
+		t.Errorf("%+v", granted)
 	}
 }

@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -33,7 +34,15 @@ type bound struct {
 	told    time.Time // when that was last told
 }
 
-func (b *bound) full() bool { return b.entries >= b.limit }
+// full reports whether there is no room for an entry. What is for a notify_url alone has half of the outbox: anybody who takes a
+// lock has those made, and they must not keep subscriptions from being told.
+func (b *bound) full(e *Entry) bool {
+	limit := b.limit
+	if !slices.ContainsFunc(e.Subscriptions, func(id string) bool { return !isNotify(id) }) {
+		limit /= 2
+	}
+	return b.entries >= limit
+}
 
 // drop counts an end that is told to nobody; mu is held.
 func (s *Service) drop() {

@@ -110,7 +110,7 @@ func TestAnEndWithoutRoomIsCountedWhenItIsDoneOrMayBe(t *testing.T) {
 			b, _, _ := full(t, 1)
 			b.took = time.Hour
 			b.ends(t, "early-", 1)
-			ops, entry, ready := b.services[0].Ending(func() *End {
+			ops, entry, ready := b.services[0].Ending(false, func() *End {
 				return &End{Entry: EntryOf("late"), Events: []Event{{Type: Released, NS: "default", Lock: "late", LeaseID: "late"}}}
 			})
 			if !ready || entry == nil || len(ops) != 1 || ops[0].Kind != zk.OpCheck {

@@ -24,6 +24,8 @@ type Keeper interface {
 	Done(e *Entry)
 	// Changed: what the entry says of its dead letters is to be written down.
 	Changed(e *Entry)
+	// GivenUp: a message to a notify_url had its last try. Nobody could ask for its dead letters, so there are none.
+	GivenUp(e *Event, host, why string)
 	// Disable: the receiver at that URL answered 410.
 	Disable(subscription, url, why string)
 }
@@ -37,6 +39,7 @@ type Transport interface {
 type Metrics interface {
 	WebhookAttempt(result string)
 	WebhookDead(n int)
+	NotifyGivenUp()
 }
 
 // CourierOptions configure a Courier.
@@ -44,8 +47,8 @@ type CourierOptions struct {
 	Transport Transport
 	Keeper    Keeper
 	Metrics   Metrics // nil: none
-	// Secret gives the signing secret of a lease's notify_url.
-	Secret func(entry *Entry) Secret
+	// Secrets gives those that sign what a lease's notify_url is told.
+	Secrets func(entry *Entry) []Secret
 	// Random is a number from 0 to n-1; nil: the runtime's.
 	Random func(n int64) int64
 }
@@ -90,8 +93,17 @@ func (l *letter) message() *Message {
 	return &Message{ID: MessageID(l.out.Name, l.notice, l.subscription), Type: e.Type, NS: e.NS, Lock: e.Lock, Body: e.Body(), TraceParent: l.out.TraceParent}
 }
 
-// place names a lane: a lock.
-type place struct{ ns, lock string }
+// place names a lane: a lock; of a notify_url the lease's own. Who tells a lease's
+// receiver nothing about others must not have to wait for what their receivers do not take.
+type place struct{ ns, lock, lease string }
+
+func (l *letter) place() place {
+	at := place{ns: l.event().NS, lock: l.event().Lock}
+	if isNotify(l.subscription) {
+		at.lease = LeaseOf(l.out.Name)
+	}
+	return at
+}
 
 // lane is what waits for one receiver about one lock, in order.
 type lane struct {
@@ -246,7 +258,7 @@ func (c *Courier) queue(out *outgoing, notice, to int) *receiver {
 		return nil
 	}
 	r := c.receiver(receiverOf(id))
-	at := place{l.event().NS, l.event().Lock}
+	at := l.place()
 	ln := r.lanes[at]
 	if ln == nil {
 		ln = &lane{place: at, due: time.Now(), index: -1}
@@ -300,8 +312,8 @@ func (c *Courier) target(l *letter) *Subscription {
 		return c.subscriptions[l.subscription]
 	}
 	s := &Subscription{ID: l.subscription, URL: l.subscription, Enabled: true}
-	if c.opt.Secret != nil {
-		s.Secrets = []Secret{c.opt.Secret(l.out.Entry)}
+	if c.opt.Secrets != nil {
+		s.Secrets = c.opt.Secrets(l.out.Entry)
 	}
 	return s
 }
@@ -516,10 +528,18 @@ func (c *Courier) shorten(r *receiver, ln *lane) {
 	}
 }
 
-// end is the last of a letter: dead when there is a reason, else told or forgotten.
+// end is the last of a letter: dead when there is a reason, else told or forgotten. To a notify_url
+// it is given up.
 func (c *Courier) end(l *letter, why string) {
 	l.out.open--
 	c.open--
+	if why != "" && isNotify(l.subscription) {
+		c.opt.Keeper.GivenUp(l.event(), receiverOf(l.subscription), why)
+		if c.opt.Metrics != nil {
+			c.opt.Metrics.NotifyGivenUp()
+		}
+		why = ""
+	}
 	if why != "" {
 		l.out.Dead = append(l.out.Dead, Dead{Notice: l.notice, Subscription: l.to, At: time.Now().UTC().Truncate(time.Millisecond), Attempts: l.tries, Error: why})
 		c.buried(1)

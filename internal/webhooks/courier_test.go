@@ -70,10 +70,17 @@ type keeper struct {
 	done     []string
 	changed  int
 	disabled []string
+	givenUp  []string
 }
 
 func (k *keeper) Done(e *Entry)  { k.mu.Lock(); k.done = append(k.done, e.Name); k.mu.Unlock() }
 func (k *keeper) Changed(*Entry) { k.mu.Lock(); k.changed++; k.mu.Unlock() }
+func (k *keeper) GivenUp(e *Event, host, why string) {
+	k.mu.Lock()
+	k.givenUp = append(k.givenUp, e.Type+" "+host+" "+why)
+	k.mu.Unlock()
+}
+
 func (k *keeper) Disable(s, _, _ string) {
 	k.mu.Lock()
 	k.disabled = append(k.disabled, s)
@@ -440,7 +447,7 @@ func TestANotifyURLIsToldWithItsLeasesSecret(t *testing.T) {
 			return Attempt{Status: 200}
 		}
 		k := &keeper{}
-		c := NewCourier(CourierOptions{Transport: r, Keeper: k, Secret: func(e *Entry) Secret { return Secret{Value: "of " + e.Name} }})
+		c := NewCourier(CourierOptions{Transport: r, Keeper: k, Secrets: func(e *Entry) []Secret { return []Secret{{Value: "of " + e.Name}} }})
 		defer c.Close()
 		e := entry(1, "a")
 		e.Subscriptions, e.Notices[0].To = []string{"https://hooks.example.com/x"}, []int{0}
@@ -452,6 +459,53 @@ func TestANotifyURLIsToldWithItsLeasesSecret(t *testing.T) {
 		}
 		if len(c.receivers) != 0 {
 			t.Errorf("%d receivers are remembered", len(c.receivers))
+		}
+	})
+}
+
+func TestWhatANotifyURLDoesNotTakeIsGivenUpAndHoldsUpNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const dead, well = "https://hooks.example.com/dead", "https://hooks.example.com/well"
+		c, r, k := newBench(t, func(to *Subscription, m *Message, _ int) Attempt {
+			if to.URL == dead {
+				return Attempt{Result: Failed, Status: 401, Error: "the receiver answered 401"}
+			}
+			return Attempt{Status: 200}
+		})
+		for i, url := range []string{dead, well} { // two leases of one lock, whose receivers are one host
+			e := entry(i, "a")
+			e.Subscriptions, e.Notices[0].To = []string{url}, []int{0}
+			c.Add(e)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := r.delivered(well); len(got) != 1 {
+			t.Errorf("delivered %q: it waits for what another lease's receiver does not take", got)
+		}
+		time.Sleep(5 * 24 * time.Hour)
+		synctest.Wait()
+		if want := []string{Released + " https://hooks.example.com the receiver answered 401"}; !slices.Equal(k.givenUp, want) {
+			t.Errorf("given up: %q", k.givenUp)
+		}
+		if waiting, dead := c.Load(); waiting != 0 || dead != 0 || !slices.Contains(k.done, "lease0") || len(c.receivers) != 0 {
+			t.Errorf("%d wait, %d are dead letters that nobody can ask for; done %q", waiting, dead, k.done)
+		}
+		if n := len(r.seen); n != 11 {
+			t.Errorf("%d tries, want ten of one and one of the other", n)
+		}
+	})
+}
+
+func TestANotifyURLThatAnswers410IsToldTheMessageNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, r, k := newBench(t, func(*Subscription, *Message, int) Attempt { return Attempt{Result: Gone, Status: 410, Error: "410"} })
+		e := entry(1, "a")
+		e.Subscriptions, e.Notices[0].To = []string{"https://hooks.example.com/x"}, []int{0}
+		c.Add(e)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(r.seen) != 1 || len(k.givenUp) != 1 || len(k.disabled) != 0 || !slices.Equal(k.done, []string{"lease1"}) {
+			t.Errorf("%d tries, given up %q, disabled %q, done %q", len(r.seen), k.givenUp, k.disabled, k.done)
 		}
 	})
 }

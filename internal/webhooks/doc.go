@@ -36,6 +36,13 @@
 // nobody had asked for it, except that it is counted, and that an event and the log tell once a minute how many there were (bound.go). Letting go of a
 // lock neither fails nor waits for it; what is in the outbox is delivered, and what ends below the bound is noted again.
 //
+// # The notify_url of a lease
+//
+// A subscription that goes with its lease: its address stands in the entry in the place of a subscription's id, and its secret is
+// derived from the fleet's by whoever delivers. It is told of the grant, too, in an entry of its own. Each lease has lanes of its
+// own; receivers are counted by host. After the last try a message is given up: nobody could ask for it as a dead letter. It
+// may have half of the outbox, so that those who take locks cannot keep subscriptions from being told.
+//
 // # Whom it will not talk to
 //
 // Anything but http and https, and addresses inside one's own network: looked at
@@ -44,7 +51,7 @@
 //
 // # Secrets
 //
-// A signing secret is made here, shown once and stored where only gateways may
+// A subscription's signing secret is made here, shown once and stored where only gateways may
 // read. It is never logged and never part of an error.
 //
 // # Who owns what

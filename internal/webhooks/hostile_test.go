@@ -88,7 +88,7 @@ func TestTheLargestEndFitsIntoItsTransaction(t *testing.T) {
 			end.Events = append(end.Events, Event{Type: Revoked, Time: time.Now(), NS: strings.Repeat("n", 64), Lock: lock, LeaseID: end.Entry, Znode: "/" + strings.Repeat("r", 200) + "/" + lock + "/" + strings.Repeat("z", 120),
 				Owner: strings.Repeat("<", 128), Mode: "exclusive", FencingToken: 1 << 62, Reason: "revoked", Detail: strings.Repeat("<", 256), Gateway: strings.Repeat("g", 16)})
 		}
-		ops, entry, ready := b.services[0].Ending(func() *End { return end })
+		ops, entry, ready := b.services[0].Ending(false, func() *End { return end })
 		if !ready || len(ops) != 2 || len(ops[1].Data) > maxEntry {
 			t.Fatalf("ready: %v, %d operations, %d bytes", ready, len(ops), len(ops[len(ops)-1].Data))
 		}

@@ -25,6 +25,7 @@ type Event struct {
 	Reason       string    `json:"reason,omitempty"`
 	Detail       string    `json:"detail,omitempty"`
 	Gateway      string    `json:"gateway,omitempty"`
+	Waiting      bool      `json:"waiting,omitempty"` // it never held; told only to its notify_url
 }
 
 // Notice is one event and who is to be told of it.

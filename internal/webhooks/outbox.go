@@ -57,8 +57,8 @@ func LeaseOf(entry string) string {
 //
 // Where nobody wants to know, the operations are the same ones each time: nobody changes them.
 //
-// describe is called when somebody may want to know: most of the time nobody does.
-func (s *Service) Ending(describe func() *End) (ops []zk.Op, entry *Entry, ready bool) {
+// describe is called when somebody may want to know, with notify in any case: most of the time nobody does.
+func (s *Service) Ending(notify bool, describe func() *End) (ops []zk.Op, entry *Entry, ready bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.inForce == nil || s.stale {
@@ -66,12 +66,27 @@ func (s *Service) Ending(describe func() *End) (ops []zk.Op, entry *Entry, ready
 		return nil, nil, false
 	}
 	ops = s.inForce.check
-	if len(s.inForce.subscriptions) > 0 {
+	if notify || len(s.inForce.subscriptions) > 0 {
 		if entry = s.addressed(describe()); entry != nil && !entry.Dropped {
 			ops = append(ops[:len(ops):len(ops)], s.creation(entry))
 		}
 	}
 	return ops, entry, true
+}
+
+// Notify gives the operation that notes what is for a notify_url alone; none when the outbox is full.
+// Subscriptions do not matter to it. It returns at once.
+func (s *Service) Notify(end *End) (ops []zk.Op, entry *Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch entry = s.addressed(end); {
+	case entry == nil:
+	case entry.Dropped:
+		s.drop()
+	default:
+		return []zk.Op{s.creation(entry)}, entry
+	}
+	return nil, nil
 }
 
 func (s *Service) creation(e *Entry) zk.Op {
@@ -115,7 +130,7 @@ func (s *Service) addressed(end *End) *Entry {
 	if len(e.Notices) == 0 {
 		return nil
 	}
-	e.Dropped = s.bound.full()
+	e.Dropped = s.bound.full(e)
 	return e
 }
 
@@ -163,7 +178,7 @@ func (s *Service) outdated(ops []zk.Op) {
 func (s *Service) Tell(end *End) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.inForce == nil {
+	if s.inForce == nil && !end.NotifyOnly {
 		return
 	}
 	switch entry := s.addressed(end); {
@@ -184,6 +199,10 @@ func (k *outboxKeeper) Changed(e *Entry) {
 	kept := *e
 	kept.Dead = slices.Clone(e.Dead)
 	(*Service)(k).postpone(e.Name, &kept)
+}
+
+func (k *outboxKeeper) GivenUp(e *Event, host, why string) {
+	k.log.Warn("webhooks: a notify_url was tried for the last time and did not take the message", "lease_id", e.LeaseID, "type", e.Type, "host", host, "err", why)
 }
 
 func (k *outboxKeeper) Disable(id, url, why string) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -63,8 +64,8 @@ type Options struct {
 	Dropped func(n int)
 	// MaxEntries is how many entries the outbox has at most; 0: the constant.
 	MaxEntries int
-	Secret     func(*Entry) Secret // see CourierOptions
-	Metrics    ServiceMetrics      // nil: none
+	Secrets    func(*Entry) []Secret // see CourierOptions
+	Metrics    ServiceMetrics        // nil: none
 	Logger     *slog.Logger
 	Random     func(n int64) int64
 }
@@ -126,7 +127,7 @@ func New(o Options) *Service {
 	s := &Service{opt: o, log: o.Logger, pending: map[string]*Entry{}, gone: map[string]farewell{},
 		wake: make(chan struct{}, 1), adopt: make(chan struct{}, 1), keep: make(chan struct{}, 1)}
 	s.bound.limit = cmp.Or(o.MaxEntries, MaxEntries)
-	courier := CourierOptions{Transport: o.Transport, Keeper: (*outboxKeeper)(s), Secret: o.Secret, Random: o.Random}
+	courier := CourierOptions{Transport: o.Transport, Keeper: (*outboxKeeper)(s), Secrets: o.Secrets, Random: o.Random}
 	if o.Metrics != nil {
 		courier.Metrics = o.Metrics
 	}
@@ -532,8 +533,18 @@ func (s *Service) Replay(_ context.Context, id, message string) (int, error) {
 	return s.courier.Replay(id, message), nil
 }
 
-// CheckURL says what is wrong with a notify_url; nil when nothing is.
-func (s *Service) CheckURL(raw string) error { return checkURL(raw, s.opt.Addresses) }
+// CheckURL says what is wrong with a notify_url; nil when nothing is. It does not quote it.
+func (s *Service) CheckURL(raw string) error {
+	err := checkURL(raw, s.opt.Addresses)
+	wrong, ok := errors.AsType[*FieldError](err)
+	if !ok {
+		return err
+	}
+	if u, err := url.Parse(raw); err == nil && u.User != nil {
+		return errors.New("it has a user or a password: leave them out, and verify the messages by their signature")
+	}
+	return errors.New(wrong.Detail)
+}
 
 // Load is the number of entries in the outbox, and of messages of this gateway that wait and that are dead.
 func (s *Service) Load() (entries, waiting, dead int) {

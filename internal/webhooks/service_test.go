@@ -186,7 +186,7 @@ func newFleetOf(t *testing.T, n int, with func(*Options)) *bench {
 func (b *bench) end(t *testing.T, i int, lease, lock string) *Entry {
 	t.Helper()
 	for range 10 {
-		ops, entry, ready := b.services[i].Ending(func() *End {
+		ops, entry, ready := b.services[i].Ending(false, func() *End {
 			return &End{Entry: EntryOf(lease), Events: []Event{{Type: Released, NS: "default", Lock: lock, LeaseID: lease, Detail: lease}}}
 		})
 		if ready {
@@ -301,10 +301,10 @@ func TestAnEndThatNobodyWantsToKnowOfIsCheckedWithoutAllocating(t *testing.T) {
 		b := newFleet(t, 1)
 		described := 0
 		describe := func() *End { described++; return &End{} }
-		if n := testing.AllocsPerRun(100, func() { b.services[0].Ending(describe) }); n != 0 || described != 0 {
+		if n := testing.AllocsPerRun(100, func() { b.services[0].Ending(false, describe) }); n != 0 || described != 0 {
 			t.Errorf("%v allocations, described %d times", n, described)
 		}
-		ops, entry, ready := b.services[0].Ending(describe)
+		ops, entry, ready := b.services[0].Ending(false, describe)
 		if len(ops) != 1 || ops[0].Kind != zk.OpCheck || ops[0].Path != "/l/webhooks" || entry != nil || !ready {
 			t.Errorf("the end is checked by %+v, %v, %v", ops, entry, ready)
 		}

@@ -167,7 +167,7 @@ func TestNobodyIsAddressedWhomTheCourierDoesNotKnow(t *testing.T) {
 		var s *Service
 		looked := 0
 		ask := func() {
-			_, entry, _ := s.Ending(func() *End {
+			_, entry, _ := s.Ending(false, func() *End {
 				return &End{Entry: EntryOf("lease"), Events: []Event{{Type: Released, NS: "default", Lock: "new"}}}
 			})
 			if looked++; entry != nil {

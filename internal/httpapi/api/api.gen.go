@@ -760,9 +760,12 @@ type AcquireRequest struct {
 	LockDelayOn LockDelayOn `json:"lock_delay_on,omitempty"`
 	Metadata    Metadata    `json:"metadata,omitempty"`
 	Mode        AcquireMode `json:"mode,omitempty"`
-	NS          Namespace   `json:"ns,omitempty"`
-	Owner       Owner       `json:"owner,omitempty"`
-	Permits     Permits     `json:"permits,omitempty"`
+
+	// NotifyURL An http:// or https:// address without a user and a password.
+	NotifyURL NotifyURL `json:"notify_url,omitempty"`
+	NS        Namespace `json:"ns,omitempty"`
+	Owner     Owner     `json:"owner,omitempty"`
+	Permits   Permits   `json:"permits,omitempty"`
 
 	// TTL A span with a unit, 1s to 24h.
 	//
@@ -789,7 +792,10 @@ type AcquireSeveralRequest struct {
 	LockDelayOn LockDelayOn  `json:"lock_delay_on,omitempty"`
 	Locks       []WantedLock `json:"locks,omitempty"`
 	Metadata    Metadata     `json:"metadata,omitempty"`
-	Owner       Owner        `json:"owner,omitempty"`
+
+	// NotifyURL An http:// or https:// address without a user and a password.
+	NotifyURL NotifyURL `json:"notify_url,omitempty"`
+	Owner     Owner     `json:"owner,omitempty"`
 
 	// TTL A span with a unit, 1s to 24h.
 	//
@@ -1277,6 +1283,12 @@ type Lease struct {
 
 	// Rev An opaque mark of the visible state, for `since`.
 	Rev Rev `json:"rev"`
+
+	// NotifySecret Signs what `notify_url` is told. In the answer that created the lease, and in its idempotent repeats.
+	NotifySecret string `json:"notify_secret,omitempty"`
+
+	// NotifyURL What is told of it. Shown to who sends the lease's token.
+	NotifyURL string `json:"notify_url,omitempty"`
 }
 
 // LeaseCounts Leases whose clocks this gateway runs.
@@ -1285,7 +1297,7 @@ type LeaseCounts struct {
 	Waiting int `json:"waiting"`
 }
 
-// LeaseEnv Three lines, `LEASE_ID=...`, `LEASE_TOKEN=...` and `FENCING_TOKEN=...`.
+// LeaseEnv Three lines, `LEASE_ID=...`, `LEASE_TOKEN=...` and `FENCING_TOKEN=...`. With `notify_url` also `NOTIFY_SECRET=...`.
 type LeaseEnv = string
 
 // LeaseID defines model for LeaseID.
@@ -1442,6 +1454,9 @@ type NamespaceList struct {
 
 // NewLockName The name of a lock that can be taken.
 type NewLockName = string
+
+// NotifyURL An http:// or https:// address without a user and a password.
+type NotifyURL = string
 
 // Overlap A span with a unit, 0s to 168h.
 //
@@ -1825,6 +1840,9 @@ type WebhookEvent struct {
 	Reason       string       `json:"reason,omitempty"`
 	Detail       string       `json:"detail,omitempty"`
 	Gateway      string       `json:"gateway,omitempty"`
+
+	// Waiting It ended while it waited. Told to its `notify_url` alone.
+	Waiting bool `json:"waiting,omitempty"`
 }
 
 // WebhookEventType A way in which a lock is let go.
@@ -2079,6 +2097,9 @@ type ModeParam = AcquireMode
 
 // NamespaceParam defines model for NamespaceParam.
 type NamespaceParam = Namespace
+
+// NotifyURLParam An http:// or https:// address without a user and a password.
+type NotifyURLParam = NotifyURL
 
 // OlderThanParam A span with a unit, in the syntax of Go's `time.ParseDuration`.
 //
@@ -2422,6 +2443,11 @@ type AcquireSeveralParams struct {
 	// again (409 `hold_released`), so a late repeat takes nothing.
 	Hold *HoldParam `form:"hold,omitempty" json:"hold,omitempty"`
 
+	// NotifyURL An address that is told when the lease is granted and when it ends, by whatever gateway runs it then: a webhook that goes
+	// with its lease. The answer has the `notify_secret` that signs. It is checked as a webhook's `url` is, and does not go
+	// with `ephemeral`.
+	NotifyURL *NotifyURLParam `form:"notify_url,omitempty" json:"notify_url,omitempty"`
+
 	// DryRun Do nothing, and tell what would happen.
 	DryRun *DryRunParam `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
@@ -2702,6 +2728,11 @@ type AcquireParams struct {
 	// Hold A name for this hold of a reentrant lease, up to 64 visible ASCII characters. One that was released cannot be taken
 	// again (409 `hold_released`), so a late repeat takes nothing.
 	Hold *HoldParam `form:"hold,omitempty" json:"hold,omitempty"`
+
+	// NotifyURL An address that is told when the lease is granted and when it ends, by whatever gateway runs it then: a webhook that goes
+	// with its lease. The answer has the `notify_secret` that signs. It is checked as a webhook's `url` is, and does not go
+	// with `ephemeral`.
+	NotifyURL *NotifyURLParam `form:"notify_url,omitempty" json:"notify_url,omitempty"`
 
 	// DryRun Do nothing, and tell what would happen.
 	DryRun *DryRunParam `form:"dry_run,omitempty" json:"dry_run,omitempty"`
@@ -3549,7 +3580,8 @@ type ClientInterface interface {
 	// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`, and
 	// waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`, the
 	// same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold` and
-	// `format`. `lock_delay` keeps the lock for a while after the lease has ended. `dry_run` tells what would happen.
+	// `format`. `lock_delay` keeps the lock for a while after the lease has ended. `notify_url` is told when the lease is granted and
+	// when it ends. `dry_run` tells what would happen.
 	//
 	// Every query parameter except `format` may be a member of the JSON body instead.
 	//
@@ -3568,7 +3600,8 @@ type ClientInterface interface {
 	// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`, and
 	// waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`, the
 	// same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold` and
-	// `format`. `lock_delay` keeps the lock for a while after the lease has ended. `dry_run` tells what would happen.
+	// `format`. `lock_delay` keeps the lock for a while after the lease has ended. `notify_url` is told when the lease is granted and
+	// when it ends. `dry_run` tells what would happen.
 	//
 	// Every query parameter except `format` may be a member of the JSON body instead.
 	//
@@ -4669,7 +4702,8 @@ func (c *Client) GetFence(ctx context.Context, lock LockPathParam, params *GetFe
 // A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`, and
 // waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`, the
 // same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold` and
-// `format`. `lock_delay` keeps the lock for a while after the lease has ended. `dry_run` tells what would happen.
+// `format`. `lock_delay` keeps the lock for a while after the lease has ended. `notify_url` is told when the lease is granted and
+// when it ends. `dry_run` tells what would happen.
 //
 // Every query parameter except `format` may be a member of the JSON body instead.
 //
@@ -4698,7 +4732,8 @@ func (c *Client) AcquireWithBody(ctx context.Context, lock LockPathParam, params
 // A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`, and
 // waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`, the
 // same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold` and
-// `format`. `lock_delay` keeps the lock for a while after the lease has ended. `dry_run` tells what would happen.
+// `format`. `lock_delay` keeps the lock for a while after the lease has ended. `notify_url` is told when the lease is granted and
+// when it ends. `dry_run` tells what would happen.
 //
 // Every query parameter except `format` may be a member of the JSON body instead.
 //
@@ -6345,6 +6380,18 @@ func NewAcquireSeveralRequestWithBody(server string, params *AcquireSeveralParam
 		if params.Hold != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "hold", *params.Hold, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.NotifyURL != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "notify_url", *params.NotifyURL, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -8193,6 +8240,18 @@ func NewAcquireRequestWithBody(server string, lock LockPathParam, params *Acquir
 		if params.Hold != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "hold", *params.Hold, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.NotifyURL != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "notify_url", *params.NotifyURL, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
