@@ -85,7 +85,7 @@ func (l *lockList) matches(q *queue) bool {
 	switch {
 	case q.noLock():
 		return false
-	case !strings.Contains(q.dir(), f.Contains) && !(q.odd && strings.Contains(q.name(), f.Contains)):
+	case !strings.Contains(q.dir(), f.Contains) && !(q.noted().odd && strings.Contains(q.name(), f.Contains)):
 		return false
 	case f.Hazardous:
 		return q.noted().hazards != 0 && (f.State == "" || m.lockState(q) == f.State)

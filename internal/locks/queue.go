@@ -46,7 +46,6 @@ type queue struct {
 	leases     int32 // leases of ours that refer to this queue
 	polls      int32 // requests that refer to this queue
 
-	odd    bool // its name is not its directory's: see recipe.LockName
 	exists bool // the lock's directory, as far as the replica has seen
 	// Numbers below next have been seen, or a listing showed that they are
 	// nobody's. A gap is a number that was handed out and never seen: perhaps
@@ -81,13 +80,14 @@ type remarks struct {
 	marking    bool       // it is a marker of bigdata's, and no lock; see invalid.go
 	invalid    bool       // there is such a marker for it
 	passing    bool       // the directory is ours, and goes as soon as it is empty
+	odd        bool       // the lock's name is not its directory's: see recipe.LockName
 	line       []*stander // who waits in memory for a plain node to go; see line.go
 }
 
 // bare reports whether nothing is noted any more.
 func (r *remarks) bare() bool {
 	return len(r.hidden) == 0 && len(r.infos) == 0 && r.strays == 0 && r.settings == nil && len(r.early) == 0 && r.company.theirs == 0 && r.hazards == 0 && !r.misplaced &&
-		r.plainCzxid == 0 && !r.suspect && !r.passing && r.ceiling == 0 && !r.marking && !r.invalid && len(r.line) == 0
+		r.plainCzxid == 0 && !r.suspect && !r.passing && !r.odd && r.ceiling == 0 && !r.marking && !r.invalid && len(r.line) == 0
 }
 
 // noRemarks is read where there are none, and never written.
@@ -154,7 +154,7 @@ func (q *queue) dir() string { return q.path[len(q.space.root)+1:] }
 // name is the lock's name: the directory's, unless another program has made one that no lock of
 // ours could have.
 func (q *queue) name() string {
-	if !q.odd { // a list that looks at 100,000 names writes none of them
+	if !q.noted().odd { // a list that looks at 100,000 names writes none of them
 		return q.dir()
 	}
 	return recipe.LockName(q.dir())
@@ -167,7 +167,9 @@ func (m *Manager) queueOf(s *space, name string) *queue {
 		return q
 	}
 	q = &queue{space: s, path: s.path(name), idle: m.clock.Now().Boot()}
-	q.odd = q.dir() != name
+	if q.dir() != name {
+		q.note().odd = true
+	}
 	// Its rev is 0 until something happens to it: whoever looks at a lock that
 	// nobody uses sees the same thing each time.
 	s.queues.Set(q)
