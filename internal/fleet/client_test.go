@@ -70,6 +70,7 @@ func TestOverTLSAPeerIsWhomItsAuthorityNames(t *testing.T) {
 	f := New(Options{Secret: secret, Self: func() string { return "one" }})
 	defer f.Close()
 	q := request()
+	asked.Store(0)
 	q.Address = "https://" + strings.TrimPrefix(plain.URL, "http://")
 	if answer, err := f.Send(t.Context(), q); err == nil || asked.Load() != 0 {
 		t.Errorf("%+v after %d requests", answer, asked.Load())

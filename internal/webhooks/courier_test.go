@@ -116,12 +116,14 @@ func entry(order int, lock string, to ...*Subscription) *Entry {
 func TestWhatIsDeliveredIsDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r, k := newBench(t, ok)
+		r.took = time.Millisecond // it is not done when it is added again
 		one, two := subscription("one"), subscription("two")
 		c.Subscriptions([]*Subscription{one, two})
 		e := entry(1, "a", one, two)
 		e.Notices = append(e.Notices, Notice{Event: Event{Type: Released, NS: "default", Lock: "b", Detail: "b1"}, To: []int{1}})
 		c.Add(e)
 		c.Add(e) // adding it again changes nothing
+		time.Sleep(time.Second)
 		synctest.Wait()
 		if got := r.delivered(one.ID); !slices.Equal(got, []string{"a1"}) {
 			t.Errorf("one was told %q", got)
