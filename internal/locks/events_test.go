@@ -415,7 +415,7 @@ func TestWhoIsSeenWhileTheTreeIsReadIsNotToldToHoldBeforeItIs(t *testing.T) {
 		}
 		g.w.disconnect()
 		first, second := contender(), contender()
-		g.w.push(func() { g.w.event(zk.NodeAdded, second) })
+		g.w.insert(func() { g.w.event(zk.NodeAdded, second) })
 		g.w.reconnect()
 		synctest.Wait()
 		var held []string

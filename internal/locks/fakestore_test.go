@@ -205,6 +205,12 @@ func (s *fakeStore) tx(ops []zk.Op) (zxid int64, paths []string, versions []int3
 	for _, event := range events {
 		event()
 	}
+	// Reached when all of it has been told: a transaction's events come one by one.
+	for _, w := range s.watchers {
+		if w.connected {
+			w.push(func() { w.note(func() { w.observed = max(w.observed, zxid) }) })
+		}
+	}
 	return zxid, paths, versions, -1, nil
 }
 
@@ -236,11 +242,7 @@ func (s *fakeStore) announce(kind zk.ChangeKind, p string) {
 		if !w.connected || s.hidden != nil && s.hidden(p) {
 			continue
 		}
-		zxid := s.zxid
-		w.push(func() {
-			w.event(kind, p)
-			w.note(func() { w.observed = max(w.observed, zxid) })
-		})
+		w.push(func() { w.event(kind, p) })
 	}
 }
 

@@ -47,6 +47,14 @@ func (w *fakeWatcher) note(change func()) {
 	change()
 }
 
+// insert makes a step the stream's next, after what is on its way.
+func (w *fakeWatcher) insert(step func()) {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	w.push(step)
+}
+
+// push is insert with s.mu held.
 func (w *fakeWatcher) push(step func()) {
 	w.steps = append(w.steps, step)
 	select {
@@ -226,14 +234,13 @@ func (w *fakeWatcher) reconnectToThePast(atLeast int64, skip int) {
 			continue
 		}
 		w.connect(past.nodes, past.zxid)
-		for _, news := range past.later {
-			if w.s.hidden != nil && w.s.hidden(news.path) {
-				continue
+		for i, news := range past.later {
+			if w.s.hidden == nil || !w.s.hidden(news.path) {
+				w.push(func() { w.event(news.kind, news.path) })
 			}
-			w.push(func() {
-				w.event(news.kind, news.path)
-				w.note(func() { w.observed = max(w.observed, news.zxid) })
-			})
+			if i+1 == len(past.later) || past.later[i+1].zxid != news.zxid {
+				w.push(func() { w.note(func() { w.observed = max(w.observed, news.zxid) }) })
+			}
 		}
 		return
 	}
@@ -247,7 +254,12 @@ func (w *fakeWatcher) Get(p string, reply func([]byte, wire.Stat, int64, error))
 		go reply(nil, wire.Stat{}, 0, zk.ErrUnavailable)
 		return
 	}
+	var data []byte
+	var stat wire.Stat
 	n, zxid := w.s.nodes[p], w.s.zxid
+	if n != nil {
+		data, stat = n.data, n.stat // as they are now: what is written later comes behind it in the stream
+	}
 	hidden := w.s.hidden != nil && w.s.hidden(p)
 	w.push(func() {
 		w.note(func() { w.replied = max(w.replied, zxid) })
@@ -257,7 +269,7 @@ func (w *fakeWatcher) Get(p string, reply func([]byte, wire.Stat, int64, error))
 		case hidden:
 			reply(nil, wire.Stat{}, zxid, zk.ErrNoAuth)
 		default:
-			reply(n.data, n.stat, zxid, nil)
+			reply(data, stat, zxid, nil)
 		}
 	})
 }

@@ -106,12 +106,15 @@ func (g *gate) acquire(req AcquireRequest) (Lease, error) {
 	return res.Lease, err
 }
 
+// mustAcquire, and every must that writes, returns when the news of what was written has come, too: a fault that a test makes
+// next meets what the test is about, and not what follows from the answer before it.
 func (g *gate) mustAcquire(req AcquireRequest) Lease {
 	g.t.Helper()
 	l, err := g.acquire(req)
 	if err != nil {
 		g.t.Fatalf("acquire %+v: %v", req, err)
 	}
+	synctest.Wait()
 	return l
 }
 
@@ -135,6 +138,7 @@ func (g *gate) mustRelease(l Lease) {
 	if err := g.release(l); err != nil {
 		g.t.Fatalf("release: %v", err)
 	}
+	synctest.Wait()
 }
 
 func (g *gate) look(l Lease) Lease {

@@ -433,7 +433,7 @@ func TestAWordThatComesBeforeTheContenderWaitsForItsEnd(t *testing.T) {
 		one, two := s.gateway(t), s.gateway(t)
 		talk(one, two)
 		gone := make(chan struct{})
-		two.w.push(func() { <-gone })
+		two.w.insert(func() { <-gone })
 		l := one.mustHold(deploy())
 		one.mustRelease(l)
 		time.Sleep(5 * time.Second)
@@ -490,7 +490,7 @@ func TestAnotherProgramsContenderIsToldAsTakenBackByAll(t *testing.T) {
 		path := s.foreignContender()
 		synctest.Wait()
 		gone := make(chan struct{}) // the word is quicker than the watch, as it is where ZooKeeper is some way off
-		two.w.push(func() { <-gone })
+		two.w.insert(func() { <-gone })
 		if err := one.breakNamed(base(path)); err != nil {
 			t.Fatal(err)
 		}

@@ -26,6 +26,7 @@ func (g *gate) mustAddHold(l Lease, hold string) Lease {
 	if err != nil {
 		g.t.Fatalf("hold %s: %v", hold, err)
 	}
+	synctest.Wait()
 	return v
 }
 
@@ -38,6 +39,7 @@ func (g *gate) mustReleaseHold(l Lease, hold string) {
 	if err := g.releaseHold(l, hold); err != nil {
 		g.t.Fatalf("release of hold %s: %v", hold, err)
 	}
+	synctest.Wait()
 }
 
 func (g *gate) wantHolds(l Lease, holds ...string) {
@@ -483,7 +485,6 @@ func TestARepeatedAcquireIsAnsweredAfterTheRecordWasRead(t *testing.T) {
 		req.IdempotencyKey = "abcdefghijklmnop"
 		l := g.mustHold(req)
 		g.mustAddHold(l, "b")
-		synctest.Wait() // the news of b has come
 		way := lost{session: true, persisted: true}
 		way.arm(s, l)
 		g.w.hold() // the news comes late

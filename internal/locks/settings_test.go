@@ -31,6 +31,7 @@ func (g *gate) mustConfigure(limit int) {
 	if err != nil || lock.Limit != limit || lock.LimitAgreed {
 		g.t.Fatalf("configure %d: %+v %v", limit, lock, err)
 	}
+	synctest.Wait()
 }
 
 func (g *gate) remove() error { return g.m.Remove(g.t.Context(), Anonymous, "", "deploy") }

@@ -22,6 +22,7 @@ func (g *gate) mustUpdate(l Lease, change UpdateRequest) Lease {
 	if err != nil {
 		g.t.Fatalf("update %+v: %v", change, err)
 	}
+	synctest.Wait()
 	return v
 }
 

@@ -25,6 +25,7 @@ func (g *gate) mustBeatFor(l Lease, state State) Heartbeat {
 	if state == Held && !g.m.Vouches(beat.Basis) {
 		g.t.Fatal("nobody vouches for it")
 	}
+	synctest.Wait()
 	return beat
 }
 
