@@ -84,7 +84,8 @@ type answer struct {
 		Znode string `json:"znode"`
 		Limit int    `json:"limit"`
 	} `json:"locks"` // of a lease of several
-	RetryAfter int64 `json:"retry_after_ms"`
+	RetryAfter   int64  `json:"retry_after_ms"`
+	NotifySecret string `json:"notify_secret"`
 }
 
 // do sends one request to one gateway.
@@ -236,6 +237,7 @@ func (c *client) acquire() (l *lease, held bool) {
 		query.Set("hold", "h0")
 	}
 	t := c.terms(query)
+	c.notify(owner, query)
 	path, body := ask(wishes, query)
 	for try := range 8 {
 		if try > 0 {
@@ -258,6 +260,7 @@ func (c *client) acquire() (l *lease, held bool) {
 				l.reentrant, l.holds = true, []string{"h0"}
 			}
 			c.w.agree(l, t)
+			c.w.awaitsTelling(l.id, a.NotifySecret)
 			c.w.believe(l, a)
 			return l, a.State == "held"
 		case a.status == http.StatusServiceUnavailable:

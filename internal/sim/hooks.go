@@ -60,6 +60,10 @@ func (p post) Send(ctx context.Context, to *webhooks.Subscription, m *webhooks.M
 		w.violate("told: %s is sent %q", to.URL, m.Body)
 		return a
 	}
+	if isNotice(to) {
+		w.takeNotice(p.g.name, to, m, &body.Data)
+		return a
+	}
 	if body.Data.LeaseID == "" {
 		return a
 	}

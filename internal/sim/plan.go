@@ -23,6 +23,8 @@ type Plan struct {
 	Space   Space
 	// Hooks is how many webhooks there are, each subscribed at some time: see hooks.go.
 	Hooks int
+	// Notify says that some leases have a notify_url: see notify.go. Needs Hooks.
+	Notify bool
 	// Length is how long there are new requests and faults. Then the weather clears up.
 	Length time.Duration
 }
@@ -80,7 +82,7 @@ func (p Plan) String() string {
 		}
 		fmt.Fprint(&b, c)
 	}
-	fmt.Fprintf(&b, "}, Space: %#v, Hooks: %d, Faults: []Fault{", p.Space, p.Hooks)
+	fmt.Fprintf(&b, "}, Space: %#v, Hooks: %d, Notify: %t, Faults: []Fault{", p.Space, p.Hooks, p.Notify)
 	for _, f := range p.Faults {
 		fmt.Fprintf(&b, "\n\t{At: %d, Kind: %v, Arg: %#x, For: %d}, // at %v for %v", f.At, f.Kind, f.Arg, f.For, f.At, f.For)
 	}

@@ -88,8 +88,9 @@ type world struct {
 	lived         []*gateway           // every life that there was
 	lives         []int
 	hooks         hooks
-	tellings      int  // ends that webhooks were to be told of
-	clearing      bool // no new requests
+	notified      map[string]*notified // by lease
+	tellings      int                  // ends that webhooks were to be told of
+	clearing      bool                 // no new requests
 }
 
 // Run carries a plan out. It must not be called inside a bubble, nor from parallel tests.
@@ -167,6 +168,7 @@ func (w *world) end() Outcome {
 	w.checkBeliefs()
 	w.checkAudit()
 	w.checkTold()
+	w.checkNotified()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	out := Outcome{Violations: w.violations, History: w.lines, Answers: w.answers, Virtual: time.Since(w.begun), Tellings: w.tellings,
