@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
 
@@ -101,6 +102,8 @@ func TestAGrantIsNotedBeforeTheEndWhicheverFaults(t *testing.T) {
 			}
 			// Told, and removed: nothing writes it once more.
 			s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/outbox/" + l.ID + "-granted", Version: -1})
+			path := "/lockkeeper/locks/deploy/" + s.names("/lockkeeper/locks/deploy")[0]
+			s.foreign(zk.Op{Kind: zk.OpSetData, Path: path, Data: s.node(path).data, Version: -1}) // it is read again
 			_, _ = g.heartbeat(l)
 			time.Sleep(10 * time.Second)
 			g.mustRelease(l)
@@ -131,6 +134,58 @@ func TestAGrantThatIsLateNeverComesBehindTheEnd(t *testing.T) {
 		synctest.Wait()
 		if names := s.outbox(); len(names) != 0 || len(g.outbox.gone) != 1 || g.outbox.gone[0].Notify != someURL || g.outbox.gone[0].LeaseID != l.ID {
 			t.Errorf("outbox %q, told %+v", names, g.outbox.gone)
+		}
+	})
+}
+
+func TestAGrantThatWasLostWithItsSessionIsNotedUnderTheNextOne(t *testing.T) {
+	for _, persisted := range []bool{true, false} {
+		notingScene(t, func(t *testing.T, s *fakeStore) {
+			g := s.notingGateway(t)
+			s.mu.Lock()
+			s.loseReply = writeTo("-granted")
+			if !persisted {
+				s.refuse = func(w *zk.Write) (int, error) {
+					if writeTo("-granted")(w) {
+						return -1, errors.New("lost")
+					}
+					return -1, nil
+				}
+			}
+			s.mu.Unlock()
+			l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour, NotifyURL: someURL})
+			time.Sleep(100 * time.Millisecond)
+			s.mu.Lock()
+			s.loseReply, s.refuse = nil, nil
+			session := s.sessions[g.m.GatewayID()]
+			s.mu.Unlock()
+			session.expire()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if names := s.outbox(); !slices.Equal(names, []string{l.ID + "-granted"}) {
+				t.Errorf("persisted %v: outbox %q", persisted, names)
+			}
+			g.wantState(l, Held, "")
+		})
+	}
+}
+
+func TestWhatAnotherHandTakesFromTheLineIsTold(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g := s.notingGateway(t)
+		g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		l := g.mustAcquire(AcquireRequest{Lock: "deploy", Async: true, TTL: time.Minute, NotifyURL: someURL})
+		g.mustAcquire(AcquireRequest{Lock: "deploy", Async: true, TTL: time.Minute})
+		names := s.names("/lockkeeper/locks/deploy")
+		slices.SortFunc(names, func(a, b string) int { return strings.Compare(a[len(a)-10:], b[len(b)-10:]) })
+		for _, name := range names[1:] {
+			s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/deploy/" + name, Version: -1})
+		}
+		synctest.Wait()
+		if e := g.outbox.gone; len(e) != 1 || e[0].LeaseID != l.ID || !e[0].Waiting || e[0].Notify != someURL || e[0].Reason != ReasonRemoved {
+			for _, e := range e {
+				t.Errorf("%+v", *e)
+			}
 		}
 	})
 }
@@ -175,10 +230,15 @@ func TestWhoEndsTheLeasesOfOthersTellsTheirNotifyURLs(t *testing.T) {
 				g, by := s.notingGateway(t), s.notingGateway(t)
 				if of == "its own" {
 					by = g
+				} else {
+					talk(g, by)
 				}
 				held := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour, NotifyURL: someURL})
 				waits := g.mustAcquire(AcquireRequest{Lock: "deploy", Async: true, TTL: time.Hour, NotifyURL: someURL})
 				synctest.Wait()
+				if by != g {
+					g.w.hold() // the word is quicker than its watch
+				}
 				for _, l := range []Lease{waits, held} {
 					if l.ID == held.ID && name != "a break" {
 						continue // it went with the other
@@ -188,6 +248,10 @@ func TestWhoEndsTheLeasesOfOthersTellsTheirNotifyURLs(t *testing.T) {
 					}
 				}
 				synctest.Wait()
+				if by != g {
+					g.w.release()
+					synctest.Wait()
+				}
 				for _, l := range []Lease{waits, held} {
 					_, ends := told(l, g, by)
 					if by == g {
@@ -197,8 +261,7 @@ func TestWhoEndsTheLeasesOfOthersTellsTheirNotifyURLs(t *testing.T) {
 						t.Errorf("%s of %s: %+v", name, of, ends)
 					}
 				}
-				// Who ran it and has not heard of that yet tells it as it sees it: in an entry of the same name, and so under the same id.
-				if n := len(by.outbox.gone); n != 0 {
+				if n := len(g.outbox.gone) + len(by.outbox.gone); n != 0 {
 					t.Errorf("%s of %s: told %d times more", name, of, n)
 				}
 			})
@@ -212,10 +275,21 @@ func TestABreakRightAfterATakeoverKnowsTheNotifyURL(t *testing.T) {
 		g, other := s.notingGateway(t), h.gateway(t)
 		time.Sleep(time.Second)
 		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: time.Hour, NotifyURL: someURL})
-		h.hooks.Store(&hooks{get: func(string) error { return zk.ErrUnavailable }})
+		h.hooks.Store(&hooks{get: func(path string) error {
+			if strings.Contains(path, "-lock-") {
+				return zk.ErrUnavailable
+			}
+			return nil
+		}})
 		g.crash()
-		time.Sleep(12 * time.Second)
+		time.Sleep(20 * time.Second)
 		synctest.Wait()
+		other.m.mu.Lock()
+		taken := other.m.leases[recipe.LeaseID(l.ID)]
+		if taken == nil || !taken.assumed {
+			t.Error("it is not taken over, or is read: nothing is shown")
+		}
+		other.m.mu.Unlock()
 		broken := make(chan error, 1)
 		go func() { broken <- other.m.Break(t.Context(), BreakRequest{ID: l.ID}) }()
 		time.Sleep(300 * time.Millisecond)
