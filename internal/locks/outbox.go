@@ -56,6 +56,7 @@ type Outbox interface {
 // Ending is a lease that ends, or another program's contender that is gone.
 type Ending struct {
 	LeaseID string
+	Part    int   // of a lease of several locks, from 1 on, when it is told by itself: 0: the whole lease
 	Czxid   int64 // of another program's contender, 0 when nobody had looked at it
 	Reason  Reason
 	Words   string // of the administrator who ended it
@@ -277,6 +278,9 @@ func (m *Manager) tellTaken(q *queue, name string) {
 	e := m.endingOf("", ReasonRemoved, "")
 	if orphan {
 		e.LeaseID, e.Reason = string(c.LeaseID), ReasonGatewayLeft
+		if c.Groups > 1 {
+			e.Part = int(c.Group) // the others may be another gateway's to tell
+		}
 	}
 	if v, ok := m.verdicts[c]; ok {
 		e.Reason, e.Words, e.Trace = v.reason, v.words, v.trace

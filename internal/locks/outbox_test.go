@@ -424,6 +424,31 @@ func TestTheLeaseOfAnotherGatewayIsNotedByWhoEndsIt(t *testing.T) {
 	})
 }
 
+// Who sees one lock of an ephemeral lease go does not know whose it is to tell of the others.
+func TestEachLockOfAnEphemeralLeaseIsToldByItselfWhenItsGatewayDies(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		dead := s.notingGateway(t)
+		others := []*gate{s.notingGateway(t), s.notingGateway(t), s.notingGateway(t)}
+		l := dead.mustHold(AcquireRequest{Group: []Want{{Lock: "a"}, {Lock: "b"}, {Lock: "c"}}, Ephemeral: true, TTL: time.Hour})
+		synctest.Wait()
+		dead.crash()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		told := map[string]int{}
+		for _, g := range others {
+			for _, e := range g.outbox.gone {
+				if e.LeaseID != l.ID || e.Reason != ReasonGatewayLeft || len(e.Parts) != 1 || told[e.Parts[0].Lock] != 0 || e.Part < 1 || e.Part > 3 {
+					t.Errorf("%+v", e)
+				}
+				told[e.Parts[0].Lock] = e.Part
+			}
+		}
+		if len(told) != 3 || told["a"]+told["b"]+told["c"] != 6 {
+			t.Errorf("told of %v", told)
+		}
+	})
+}
+
 func TestTheNoteSaysOfWhichTraceTheEndIsAPart(t *testing.T) {
 	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	for name, end := range map[string]func(ctx context.Context, g *gate, l Lease) error{

@@ -91,8 +91,7 @@ func typeOf(e *locks.Ending) string {
 // endOf is an end as webhooks tell it.
 func endOf(e *locks.Ending) *webhooks.End {
 	end := &webhooks.End{TraceParent: e.Trace, NotifyURL: e.Notify, NotifyOnly: e.Granted || e.Waiting}
-	// The ids of messages follow from this order. Where two gateways have ended the lease, each as far as it knows, both describe it, and the
-	// receiver has to see that it is the same.
+	// Where two gateways have ended the lease, each as far as it knows, both describe it alike.
 	slices.SortFunc(e.Parts, func(a, b locks.EndingPart) int {
 		return cmp.Or(strings.Compare(a.NS, b.NS), strings.Compare(a.Lock, b.Lock), strings.Compare(a.Znode, b.Znode))
 	})
@@ -107,7 +106,7 @@ func endOf(e *locks.Ending) *webhooks.End {
 	case e.Granted:
 		end.Entry = webhooks.GrantEntry(e.LeaseID)
 	case e.LeaseID != "":
-		end.Entry = webhooks.EntryOf(e.LeaseID)
+		end.Entry = webhooks.PartEntry(e.LeaseID, e.Part)
 	case e.Czxid != 0:
 		end.Entry = webhooks.ForeignEntry(e.Czxid)
 	default:

@@ -229,6 +229,13 @@ func TestAnEndIsDescribedInOneOrderWhoeverDoes(t *testing.T) {
 	}
 }
 
+func TestWhatIsToldOfOneLockAloneHasAnEntryOfItsOwn(t *testing.T) {
+	e := locks.Ending{LeaseID: "l", Part: 2, Reason: locks.ReasonGatewayLeft, Parts: []locks.EndingPart{{NS: "default", Lock: "b", Znode: "/2"}}}
+	if got := endOf(&e).Entry; got == "l" || got != webhooks.PartEntry("l", 2) {
+		t.Errorf("it is %s: the other locks find it there and stay untold", got)
+	}
+}
+
 func TestEveryReasonHasAType(t *testing.T) {
 	for reason, want := range map[locks.Reason]string{locks.ReasonReleased: webhooks.Released, locks.ReasonExpired: webhooks.Expired, locks.ReasonCancelled: webhooks.Cancelled,
 		locks.ReasonUnclaimed: webhooks.Unclaimed, locks.ReasonRevoked: webhooks.Revoked, locks.ReasonDestroyed: webhooks.Destroyed,

@@ -90,7 +90,7 @@ func (l *letter) event() *Event { return &l.out.Notices[l.notice].Event }
 
 func (l *letter) message() *Message {
 	e := l.event()
-	return &Message{ID: MessageID(l.out.Name, l.notice, l.subscription), Type: e.Type, NS: e.NS, Lock: e.Lock, Body: e.Body(), TraceParent: l.out.TraceParent}
+	return &Message{ID: MessageID(l.out.Name, e, l.subscription), Type: e.Type, NS: e.NS, Lock: e.Lock, Body: e.Body(), TraceParent: l.out.TraceParent}
 }
 
 // place names a lane: a lock; of a notify_url the lease's own. Who tells a lease's
@@ -404,7 +404,7 @@ func (c *Courier) attempt(r *receiver, ln *lane, l *letter, to *Subscription, m 
 // Test sends a message of type Test, outside of all lanes, and tells how that went.
 // It is logged like any attempt; a subscription that is not enabled is tested, too.
 func (c *Courier) Test(ctx context.Context, to *Subscription, e *Event) Attempt {
-	m := &Message{ID: MessageID(NewID(), 0, to.ID), Type: e.Type, NS: e.NS, Lock: e.Lock, Body: e.Body()}
+	m := &Message{ID: MessageID(NewID(), e, to.ID), Type: e.Type, NS: e.NS, Lock: e.Lock, Body: e.Body()}
 	a := c.opt.Transport.Send(ctx, to, m)
 	a.Try = 1
 	c.mu.Lock()

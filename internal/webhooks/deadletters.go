@@ -40,7 +40,7 @@ func (c *Courier) DeadLetters(subscription string, limit int) []DeadLetter {
 	list := make([]DeadLetter, len(all))
 	for i, d := range all {
 		id := d.of.Subscriptions[d.Dead.Subscription]
-		list[i] = DeadLetter{MessageID(d.of.Name, d.Notice, id), d.of.Name, id, d.of.Notices[d.Notice].Event, d.Dead}
+		list[i] = DeadLetter{MessageID(d.of.Name, &d.of.Notices[d.Notice].Event, id), d.of.Name, id, d.of.Notices[d.Notice].Event, d.Dead}
 	}
 	return list
 }
@@ -55,7 +55,7 @@ func (c *Courier) Replay(subscription, message string) int {
 		var again []Dead
 		out.Dead = slices.DeleteFunc(out.Dead, func(d Dead) bool {
 			id := out.Subscriptions[d.Subscription]
-			chosen := id == subscription && (message == "" || MessageID(out.Name, d.Notice, id) == message)
+			chosen := id == subscription && (message == "" || MessageID(out.Name, &out.Notices[d.Notice].Event, id) == message)
 			if chosen {
 				again = append(again, d)
 			}

@@ -111,10 +111,11 @@ func ParseEntry(name string, order int64, data []byte) (*Entry, error) {
 
 var errDamaged = errors.New("it names what it does not have")
 
-// MessageID is the webhook-id of one notice of an entry for one subscription: the
-// same whoever sends it and how often.
-func MessageID(entry string, notice int, subscription string) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %s", entry, notice, subscription))
+// MessageID is the webhook-id of what an entry tells a subscription of one lock: the
+// same whoever sends it and how often. It follows from what is told and not from where that stands: of one end two gateways
+// may have seen more or less (PartEntry).
+func MessageID(entry string, e *Event, subscription string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q %q %s", wholeOf(entry), e.NS, e.Lock, subscription))
 	return "msg_" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
 }
 

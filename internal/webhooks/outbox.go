@@ -29,6 +29,15 @@ type End struct {
 // EntryOf names the entry of a lease's end: a lease ends once, so it has one.
 func EntryOf(lease string) string { return lease }
 
+// PartEntry names the entry of what one lock of a lease of several tells by itself: whoever has only seen that each of them
+// was gone, maybe not all of them, writes them down one by one. The messages are those of the whole lease's entry.
+func PartEntry(lease string, part int) string {
+	if part == 0 {
+		return lease
+	}
+	return lease + "-" + strconv.Itoa(part)
+}
+
 // GrantEntry names the entry of a lease's grant.
 func GrantEntry(lease string) string { return lease + grantSuffix }
 
@@ -45,7 +54,16 @@ func LeaseOf(entry string) string {
 	if strings.HasPrefix(entry, foreignPrefix) {
 		return ""
 	}
-	return strings.TrimSuffix(entry, grantSuffix)
+	lease, _, _ := strings.Cut(entry, "-")
+	return lease
+}
+
+// wholeOf is the entry of the whole lease where an entry is about a part of it.
+func wholeOf(entry string) string {
+	if strings.HasPrefix(entry, foreignPrefix) || strings.HasSuffix(entry, grantSuffix) {
+		return entry
+	}
+	return LeaseOf(entry)
 }
 
 // Ending decides who is told of an end, and gives the operations that belong into

@@ -75,7 +75,7 @@ func newSender(t *testing.T, a *Addresses) *Sender {
 
 func testMessage() *Message {
 	e := Event{Type: Released, Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), NS: "default", Lock: "deploy", FencingToken: 17}
-	return &Message{ID: MessageID("entry", 0, "wh_x"), Type: e.Type, NS: e.NS, Lock: e.Lock, Body: e.Body(), TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+	return &Message{ID: MessageID("entry", &e, "wh_x"), Type: e.Type, NS: e.NS, Lock: e.Lock, Body: e.Body(), TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 }
 
 func TestAReceiverCanVerifyWhatItIsSent(t *testing.T) {

@@ -102,7 +102,32 @@ func TestAnEntryIsReadAsItWasWritten(t *testing.T) {
 		}
 	}
 	// For good: a gateway of the next release must give the same ones.
-	if MessageID("a", 0, "b") == MessageID("a", 1, "b") || MessageID("a", 0, "b") != "msg_tv32owsb4ehpbcjlthqfvihcmy" {
-		t.Error("message ids:", MessageID("a", 0, "b"))
+	if got := MessageID("lkabc", &Event{NS: "default", Lock: "deploy"}, "wh_b"); got != "msg_fii3koaj34hz2yyn3mq5oknwwa" {
+		t.Error("message ids:", got)
+	}
+}
+
+// One lock that a lease has let go of is one message, whoever tells it and whatever else it knows of.
+func TestAMessagesIDFollowsFromWhatItTells(t *testing.T) {
+	id := func(entry, ns, lock, to string) string { return MessageID(entry, &Event{NS: ns, Lock: lock}, to) }
+	whole := id(EntryOf("lkabc"), "default", "deploy", "wh_b")
+	if got := id(PartEntry("lkabc", 2), "default", "deploy", "wh_b"); got != whole || id(PartEntry("lkabc", 0), "default", "deploy", "wh_b") != whole {
+		t.Errorf("%s is told as %s by who has seen that lock alone", whole, got)
+	}
+	for what, other := range map[string]string{"another lock": id("lkabc", "default", "other", "wh_b"), "another namespace": id("lkabc", "other", "deploy", "wh_b"),
+		"another webhook": id("lkabc", "default", "deploy", "wh_c"), "another lease": id("lkabd", "default", "deploy", "wh_b"), "its grant": id(GrantEntry("lkabc"), "default", "deploy", "wh_b"),
+		"its notify_url": id("lkabc", "default", "deploy", someNotify), "another program's": id(ForeignEntry(7), "default", "deploy", "wh_b")} {
+		if other == whole {
+			t.Errorf("%s has the same id", what)
+		}
+	}
+	if end, grant := id("lkabc", "default", "deploy", someNotify), id(GrantEntry("lkabc"), "default", "deploy", someNotify); end == grant {
+		t.Error("a notify_url drops the end as what it has seen: the grant has the same id")
+	}
+	if a, b := id(ForeignEntry(7), "default", "deploy", "wh_b"), id(ForeignEntry(8), "default", "deploy", "wh_b"); a == b {
+		t.Error("two contenders of other programs have one id")
+	}
+	if got := LeaseOf(PartEntry("lkabc", 3)); got != "lkabc" {
+		t.Errorf("a part is about %q", got)
 	}
 }
