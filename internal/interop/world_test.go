@@ -2,6 +2,7 @@ package interop
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -245,7 +246,7 @@ func (w *world) mkdir(path string, data []byte) {
 func (w *world) names(ns, lock string) []string {
 	w.t.Helper()
 	names, _, err := w.conn.Children(w.dir(ns, lock))
-	if err != nil {
+	if err != nil && !errors.Is(err, zk.ErrNoNode) { // nobody is in a directory that is gone, or has yet to come
 		w.t.Fatal(err)
 	}
 	return names
