@@ -13,7 +13,7 @@ import (
 
 const (
 	perReceiver = 4   // attempts at the same time toward one receiver
-	inAll       = 128 // and toward all of them
+	inAll       = 128 // and toward all subscriptions; see also hostsAtOnce
 	logged      = 100 // attempts that are remembered of a subscription
 )
 
@@ -59,12 +59,13 @@ type Courier struct {
 	ctx  context.Context
 	stop context.CancelFunc
 	busy sync.WaitGroup
-	room chan struct{} // a place for each attempt
+	room chan struct{} // a place for each attempt toward a subscription
 
 	mu            sync.Mutex
 	closed        bool
 	subscriptions map[string]*Subscription
 	receivers     map[string]*receiver
+	hosts         hosts
 	entries       map[string]*outgoing
 	open          int // messages that are neither told nor dead
 	dead          int
@@ -124,8 +125,10 @@ type receiver struct {
 	outage   bool // letters may have theirs set
 	until    time.Time
 	timer    *time.Timer
-	attempts []Attempt // the newest last
+	attempts []Attempt // the newest last; of a subscription
 	failing  time.Time // since when no message of it was delivered, though it was tried; zero: the last one was
+	stands   bool      // a host: it is in the line of hosts
+	called   bool      // a host: it is its turn
 }
 
 // NewCourier makes a courier that has nothing to do. Close it.
@@ -336,7 +339,7 @@ func (c *Courier) pump(r *receiver) {
 	if r.failures >= pauseAfter {
 		limit = 1 // the probe
 	}
-	for len(r.idle) > 0 && r.sending < limit && !r.until.After(now) && !r.idle[0].due.After(now) {
+	for len(r.idle) > 0 && r.sending < limit && !r.until.After(now) && !r.idle[0].due.After(now) && c.place(r) {
 		ln := heap.Pop(&r.idle).(*lane)
 		ln.sending = true
 		r.sending++
@@ -349,7 +352,7 @@ func (c *Courier) pump(r *receiver) {
 		r.timer.Stop()
 		r.timer = nil
 	}
-	if len(r.idle) == 0 || r.sending >= limit {
+	if len(r.idle) == 0 || r.sending >= limit || r.stands {
 		return // whoever finishes pumps again
 	}
 	at := r.idle[0].due
@@ -368,13 +371,18 @@ func (c *Courier) pump(r *receiver) {
 // attempt makes one try and takes in what came of it.
 func (c *Courier) attempt(r *receiver, ln *lane, l *letter, to *Subscription, m *Message, try int) {
 	defer c.busy.Done()
-	select {
-	case c.room <- struct{}{}:
-	case <-c.ctx.Done():
-		return
+	host := isNotify(r.id) // and has its place
+	if !host {
+		select {
+		case c.room <- struct{}{}:
+		case <-c.ctx.Done():
+			return
+		}
 	}
 	a := c.opt.Transport.Send(c.ctx, to, m)
-	<-c.room
+	if !host {
+		<-c.room
+	}
 	a.Try = try
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -384,7 +392,9 @@ func (c *Courier) attempt(r *receiver, ln *lane, l *letter, to *Subscription, m 
 	if c.opt.Metrics != nil {
 		c.opt.Metrics.WebhookAttempt(a.Result.String())
 	}
-	r.remember(a)
+	if !host { // nobody could ask for a host's
+		r.remember(a)
+	}
 	switch {
 	case a.Result == Delivered:
 		r.failing = time.Time{}
@@ -395,9 +405,15 @@ func (c *Courier) attempt(r *receiver, ln *lane, l *letter, to *Subscription, m 
 	ln.sending = false
 	c.judge(r, ln, l, to, &a)
 	c.shorten(r, ln)
+	if host {
+		c.hosts.sending--
+	}
 	c.pump(r)
-	if isNotify(r.id) && len(r.lanes) == 0 && r.sending == 0 {
-		delete(c.receivers, r.id)
+	if host {
+		if len(r.lanes) == 0 && r.sending == 0 {
+			delete(c.receivers, r.id)
+		}
+		c.nextHosts()
 	}
 }
 
@@ -456,9 +472,15 @@ func (c *Courier) judge(r *receiver, ln *lane, l *letter, sent *Subscription, a 
 		c.end(l, a.Error)
 		return
 	}
-	r.failures++
-	l.outage = r.failures >= pauseAfter
-	r.outage = r.outage || l.outage
+	answered := isNotify(r.id) && a.Status != 0
+	if answered {
+		r.failures, r.until = 0, time.Time{}
+		c.recovered(r, now)
+	} else {
+		r.failures++
+		l.outage = r.failures >= pauseAfter
+		r.outage = r.outage || l.outage
+	}
 	wait, again := delay(l.tries, c.opt.Random)
 	if !again {
 		ln.line = ln.line[1:]
@@ -467,7 +489,9 @@ func (c *Courier) judge(r *receiver, ln *lane, l *letter, sent *Subscription, a 
 	} else {
 		ln.due = now.Add(max(wait, a.RetryAfter))
 	}
-	r.until = now.Add(max(pause(r.failures, c.opt.Random), a.RetryAfter))
+	if !answered { // else what it said is about that lease alone
+		r.until = now.Add(max(pause(r.failures, c.opt.Random), a.RetryAfter))
+	}
 	if now.Sub(r.failing) > giveUpAfter {
 		c.giveUp(r, now.Add(-giveUpAfter), "nothing has got through for "+giveUpAfter.String()+": "+a.Error)
 	}
@@ -564,27 +588,6 @@ func (c *Courier) settle(out *outgoing, changed bool) {
 	case changed:
 		c.opt.Keeper.Changed(out.Entry)
 	}
-}
-
-// lanes is a heap, the first due first; among those that are due at once the one
-// whose head happened first.
-type lanes []*lane
-
-func (h lanes) Len() int { return len(h) }
-func (h lanes) Less(i, j int) bool {
-	if d := h[i].due.Compare(h[j].due); d != 0 {
-		return d < 0
-	}
-	return h[i].line[0].out.Order < h[j].line[0].out.Order
-}
-func (h lanes) Swap(i, j int) { h[i], h[j] = h[j], h[i]; h[i].index, h[j].index = i, j }
-func (h *lanes) Push(x any)   { l := x.(*lane); l.index = len(*h); *h = append(*h, l) }
-func (h *lanes) Pop() any {
-	old := *h
-	l := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h, l.index = old[:len(old)-1], -1
-	return l
 }
 
 // has reports whether an entry is being delivered, or kept for its dead letters.

@@ -40,7 +40,7 @@
 //
 // A subscription that goes with its lease: its address stands in the entry in the place of a subscription's id, and its secret is
 // derived from the fleet's by whoever delivers. It is told of the grant, too, in an entry of its own. Each lease has lanes of its
-// own; receivers are counted by host. After the last try a message is given up: nobody could ask for it as a dead letter. It
+// own; receivers are counted by host, and hosts have places of their own (hosts.go). After the last try a message is given up: nobody could ask for it as a dead letter. It
 // may have half of the outbox, so that those who take locks cannot keep subscriptions from being told.
 //
 // # Whom it will not talk to

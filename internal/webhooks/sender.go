@@ -28,6 +28,7 @@ const (
 	keptAnswer     = 256              // of it in the attempt log
 	maxHeaderKB    = 64 << 10
 	idleFor        = 90 * time.Second
+	idleInAll      = 256 // connections that are kept for the next message: whoever takes locks may name any number of hosts
 )
 
 // Message is one notice on its way to one subscription.
@@ -197,6 +198,7 @@ func (s *Sender) client(ca string) (*http.Client, error) {
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    connectTimeout,
 		ResponseHeaderTimeout:  attemptTimeout,
+		MaxIdleConns:           idleInAll,
 		MaxIdleConnsPerHost:    4 * perReceiver, // several subscriptions may have one host, and a proxy has all
 		IdleConnTimeout:        idleFor,
 		MaxResponseHeaderBytes: maxHeaderKB,
