@@ -179,7 +179,7 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 				to = held
 			}
 			m.setPhase(l, to)
-			l.why = 0
+			l.why, l.noting = 0, false // it was not done
 		} else {
 			m.resubmitDelete(l)
 		}

@@ -177,7 +177,7 @@ func (m *Manager) revive(l *lease, now time.Duration) {
 		to, span = held, l.ttl
 	}
 	m.setPhase(l, to)
-	l.why = 0
+	l.why, l.noting = 0, false
 	m.extend(l, now, span)
 	m.touch(l)
 	m.evaluateAll(l, now)
