@@ -53,7 +53,7 @@ type blow struct {
 // that this gateway has just taken over the record tells whom to tell. It is called with mu held and releases it meanwhile.
 func (m *Manager) readBefore(ctx context.Context, b *blow) error {
 	if b.l != nil {
-		return m.readOwn(ctx, []*lease{b.l})
+		return m.readOwn(ctx, b.l)
 	}
 	if !b.at.c.Ours || b.at.c.Unknown || m.delays.byID[b.at.c.LeaseID] != nil {
 		return nil

@@ -36,7 +36,9 @@ func (m *Manager) Destroy(ctx context.Context, req DestroyRequest) (DestroyAnswe
 		}
 		trees := m.wholeQueue(q)
 		m.leaveQueue(q)
-		m.readBeforeAll(ctx, trees)
+		if err := m.readBeforeAll(ctx, trees); err != nil {
+			return answer, err
+		}
 		err = m.fell(ctx, v, trees, func(error) bool { return true })
 		m.mu.Lock()
 		for _, t := range trees {

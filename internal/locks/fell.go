@@ -31,6 +31,7 @@ type tree struct {
 	noting  noting // what stands before ops
 	unnoted bool   // the outbox has it already, or cannot take it
 	notify  string // its notify_url, of a lease of another gateway
+	looked  bool   // that is known
 	over    bool   // nothing is left to do
 	err     error  // over: why it was not done here; errEnded, zk.ErrBadVersion, ...
 }

@@ -2,6 +2,7 @@ package locks
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -21,6 +22,9 @@ type hooks struct {
 	get    func(path string) error     // fails a read on the observer's connection
 	past   map[string]*fakeNode        // reads on the observer's connection show this state: its server is behind
 	stale  bool                        // the replica is not current
+	noAuth string                      // paths with it may not be read by a session
+	// late holds a write back on its way to the session until the channel is closed; nil: it goes at once.
+	late func(*zk.Write) <-chan struct{}
 	// barrier stands before each barrier of a session; an error fails it.
 	barrier func(ctx context.Context) error
 }
@@ -82,7 +86,25 @@ func (s *hookedSession) Submit(w *zk.Write) error {
 		}
 		w.Done(res)
 	}
+	if late := s.h.hooks.Load().late; late != nil {
+		if until := late(w); until != nil {
+			go func() {
+				<-until
+				if err := s.fakeSession.Submit(&told); err != nil {
+					told.Done(zk.Result{Outcome: zk.NotDone, Err: err, Culprit: -1})
+				}
+			}()
+			return nil
+		}
+	}
 	return s.fakeSession.Submit(&told)
+}
+
+func (s *hookedSession) Get(ctx context.Context, path string) ([]byte, zk.Stat, error) {
+	if no := s.h.hooks.Load().noAuth; no != "" && strings.Contains(path, no) {
+		return nil, zk.Stat{}, zk.ErrNoAuth
+	}
+	return s.fakeSession.Get(ctx, path)
 }
 
 func (s *hookedSession) Barrier(ctx context.Context) (int64, error) {

@@ -27,7 +27,7 @@ import (
 //     verify the message with.
 //   - Its grant is a write of its own, as well as it can be done: who holds is decided by
 //     the names alone, and there is no transaction that makes it so. It checks that
-//     the contender is there, so it never comes behind the note of the end. A
+//     the contender is there, and has not been written where it may say that the lease has ended, so it never comes behind the note of the end. A
 //     successor that grants again tells again, under the same name.
 //   - The secret that signs is derived from the fleet's and the lease's id: whoever
 //     delivers makes it anew, and it is kept nowhere.
@@ -152,7 +152,11 @@ func (m *Manager) noteGrant(l *lease) {
 	}
 	to.writing = l.term
 	term := l.term
-	w := &zk.Write{Ops: append([]zk.Op{{Kind: zk.OpCheck, Path: l.path(), Version: -1}}, ops...)}
+	version := int32(-1)
+	if l.lockDelay() > 0 {
+		version = l.dataVersion() // its end may leave the contender where it is, and write it
+	}
+	w := &zk.Write{Ops: append([]zk.Op{{Kind: zk.OpCheck, Path: l.path(), Version: version}}, ops...)}
 	m.submit(w, func(res zk.Result) {
 		m.opt.Outbox.Ended(entry, w.Ops, res)
 		if to.writing == term {
@@ -188,44 +192,53 @@ func (m *Manager) viewOwn(l *lease) Lease {
 
 // An administrator's end is told to the notify_url, too, and that is in the lease's record. Of
 // a lease of this gateway it is known, unless it has been taken over this very moment; of another gateway's it is
-// read. What cannot be read in time is ended all the same.
+// read. Nothing is ended before it is: very many records may be on their way, after a takeover for example, and then the
+// administrator is to repeat his request. Whose record may not be read at all is ended all the same.
 
-// readOwn reads the records of leases of this gateway that have not been read. mu is held, and released meanwhile.
-func (m *Manager) readOwn(ctx context.Context, leases []*lease) error {
+// unreadOwn reports whether the record of a lease of this gateway is still to be read.
+func (m *Manager) unreadOwn(l *lease) bool {
+	return m.opt.Outbox != nil && l.term == m.term && l.assumed && !l.loaded && (l.phase == waiting || l.phase == held)
+}
+
+// readOwn reads the record of a lease of this gateway that has not been read, ahead of others. The caller has passed a barrier,
+// so what the session reads is the present. mu is held, and released meanwhile.
+func (m *Manager) readOwn(ctx context.Context, l *lease) error {
 	begun := m.clock.Now().Boot()
-	for _, l := range leases {
-		for l.term == m.term && l.assumed && !l.loaded && (l.phase == waiting || l.phase == held) && m.opt.Outbox != nil {
-			m.load(l)
-			if m.clock.Now().Boot()-begun >= answerWithin {
+	for m.unreadOwn(l) {
+		path, term, session := l.path(), l.term, m.session
+		if session == nil {
+			return m.unavailable()
+		}
+		m.unlock()
+		reading, cancel := context.WithTimeout(ctx, answerWithin)
+		data, stat, err := session.Get(reading, path)
+		cancel()
+		m.mu.Lock()
+		switch {
+		case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrNoNode):
+			return nil // it cannot be known; or is gone, and the event follows
+		case err == nil:
+			if m.loadedContender(l, term, data, stat, nil); !m.unreadOwn(l) {
 				return nil
 			}
-			if err := m.wait(ctx, l, answerWithin/4); err != nil {
-				m.mu.Lock()
-				return err
-			}
-			m.mu.Lock()
 		}
+		if m.clock.Now().Boot()-begun >= answerWithin {
+			return m.unavailableFor(err)
+		}
+		if err := m.wait(ctx, l, answerWithin/4); err != nil {
+			m.mu.Lock()
+			return err
+		}
+		m.mu.Lock()
 	}
 	return nil
 }
 
-// readOwnOf does so for trees; mu is free.
-func (m *Manager) readOwnOf(ctx context.Context, trees []*tree) {
-	m.mu.Lock()
-	defer m.unlock()
-	var own []*lease
-	for _, t := range trees {
-		if t.l != nil && t.l.assumed && !t.l.loaded {
-			m.load(t.l) // all at once
-			own = append(own, t.l)
-		}
+// readBeforeAll reads whom trees are to be told to, a bounded number at a time; mu is free.
+func (m *Manager) readBeforeAll(ctx context.Context, trees []*tree) error {
+	if m.opt.Outbox == nil {
+		return nil
 	}
-	_ = m.readOwn(ctx, own) // the caller notices that ctx has ended
-}
-
-// readBeforeAll reads what trees are to be told to whom, a bounded number at a time; mu is free.
-func (m *Manager) readBeforeAll(ctx context.Context, trees []*tree) {
-	m.readOwnOf(ctx, trees)
 	answers := make(chan struct{}, reapChunk)
 	timer := time.NewTimer(settleWithin)
 	defer timer.Stop()
@@ -233,31 +246,58 @@ func (m *Manager) readBeforeAll(ctx context.Context, trees []*tree) {
 		asked := 0
 		m.mu.Lock()
 		for _, t := range trees[from:min(from+reapChunk, len(trees))] {
-			if m.opt.Outbox == nil || t.l != nil || !t.at.c.Ours || t.at.c.Unknown || m.delays.byID[t.at.c.LeaseID] != nil {
-				continue
+			if m.readTree(t, answers) {
+				asked++
 			}
-			at := m.recordAt(t.at)
-			if i := at.info(); i != nil {
-				t.notify = i.record.toldOf()
-				continue
-			}
-			asked++
-			m.read(at.path(), func(data []byte, _ wire.Stat, err error) {
-				if r, ok := parseRecord(data); err == nil && ok {
-					t.notify = r.toldOf()
-				}
-				answers <- struct{}{}
-			})
 		}
 		m.unlock()
+		timer.Reset(settleWithin) // as long as there is progress
 		for range asked {
 			select {
 			case <-answers:
 			case <-timer.C:
-				return
+				return m.unavailable()
 			case <-ctx.Done():
-				return
+				return cancelled(ctx)
 			}
 		}
 	}
+	return nil
+}
+
+// readTree begins to read whom a tree is to be told to; false when that is known. mu is held.
+func (m *Manager) readTree(t *tree, answers chan<- struct{}) bool {
+	switch l := t.l; {
+	case l != nil && m.unreadOwn(l):
+		term := l.term
+		m.readFrom(l.path(), l.readableFrom(), func(data []byte, stat wire.Stat, err error) {
+			m.loadedContender(l, term, data, stat, err)
+			answers <- struct{}{}
+		})
+		return true
+	case l != nil, t.looked, !t.at.c.Ours, t.at.c.Unknown, m.delays.byID[t.at.c.LeaseID] != nil:
+		return false
+	}
+	at := m.recordAt(t.at)
+	if i := at.info(); i != nil {
+		t.notify = i.record.toldOf()
+		return false
+	}
+	m.read(at.path(), func(data []byte, stat wire.Stat, err error) {
+		if err == nil {
+			t.notify = at.lookedAt(data, stat).toldOf()
+		}
+		answers <- struct{}{}
+	})
+	return true
+}
+
+// lookedAt takes in what was read of a contender's record. Where it says that its lease has ended, and the place alone is
+// still there, that is remembered: whoever frees it ends nothing.
+func (p part) lookedAt(data []byte, stat wire.Stat) record {
+	r, ok := parseRecord(data)
+	if ok && r.Closed != nil {
+		p.q.setInfo(p.c.Name, data, stat)
+	}
+	return r
 }

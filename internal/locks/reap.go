@@ -121,7 +121,7 @@ func (m *Manager) reap(ctx context.Context, req *ReapRequest, answer ReapAnswer,
 	trees := make([]*tree, len(matching))
 	m.mu.Lock()
 	for i, c := range matching {
-		t := &tree{l: c.l, at: c.record, version: -1}
+		t := &tree{l: c.l, at: c.record, version: -1, looked: true}
 		if c.ok {
 			t.version, t.notify = c.stat.Version, c.says.toldOf()
 		}
@@ -131,7 +131,9 @@ func (m *Manager) reap(ctx context.Context, req *ReapRequest, answer ReapAnswer,
 		trees[i] = t
 	}
 	m.unlock()
-	m.readOwnOf(ctx, trees)
+	if err := m.readBeforeAll(ctx, trees); err != nil {
+		return ReapAnswer{}, err
+	}
 	failed := m.fell(ctx, verdict{ReasonRevoked, req.Reason, TraceParentOf(ctx)}, trees, nil)
 	m.mu.Lock()
 	defer m.unlock()
@@ -225,8 +227,8 @@ func (m *Manager) lookAt(ctx context.Context, session Session, chunk []*candidat
 			switch {
 			case err == nil:
 				c.stat, c.ok = stat, true
-				if r, ok := parseRecord(data); ok && c.at.c.Ours {
-					c.says = r
+				if c.at.c.Ours {
+					c.says = c.record.lookedAt(data, stat)
 				}
 			case errors.Is(err, zk.ErrNoAuth):
 				hidden = append(hidden, c)
