@@ -153,6 +153,7 @@ func (w *world) operations() []porcupine.Operation {
 	var history []porcupine.Operation
 	last := map[place]int{} // where its end stands in the history
 	lowered := map[place]bool{}
+	alone := map[place]time.Time{} // until when it has counted on an exclusive lease
 	at := func(t time.Time) int64 { return t.Sub(w.begun).Nanoseconds() }
 	for _, b := range w.beliefs {
 		if !b.held || !b.from.Before(b.until) {
@@ -170,6 +171,16 @@ func (w *world) operations() []porcupine.Operation {
 			history = append(history, porcupine.Operation{Input: over, Return: math.MaxInt64})
 		}
 		history[end].Call = max(history[end].Call, at(b.until))
+		if since, counted := alone[p]; counted && b.mode == shared && !b.lowered && !lowered[p] {
+			// It has asked for a downgrade when it did not count on the lease any more, so nothing was left of that.
+			lowered[p] = true
+			low := s
+			low.action = lowers
+			history = append(history, porcupine.Operation{Input: low, Call: at(since), Return: math.MaxInt64})
+		}
+		if b.mode == exclusive && b.until.After(alone[p]) {
+			alone[p] = b.until
+		}
 		op := porcupine.Operation{Input: s, Call: at(b.sent), Return: at(b.from)}
 		if again && b.lowered {
 			if lowered[p] {
