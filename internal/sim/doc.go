@@ -37,7 +37,8 @@
 //     tell the wish and the others the deed); or, in good weather, one tells of something that another does not,
 //     or of a lock's holders in another order;
 //   - told: somebody had subscribed when the lease of a client that held it ended by a gateway's transaction, and the note is not in that
-//     transaction, or it was never delivered, or under two ids; or an end is told of a lease that is there (7; only where a plan has webhooks);
+//     transaction, or it was never delivered, or late, or came under two ids, or two messages under one; or an end is told of a lease that
+//     is there (7; only where a plan has webhooks);
 //   - stuck: when the weather is good again, a lock cannot be had within the time that it may take (3, 4);
 //   - litter: when everybody has left, something remains that nobody sweeps;
 //   - invariant: after an answer, what a manager keeps as things change is not what it would compute from scratch

@@ -9,6 +9,7 @@ import (
 var (
 	hunt      = flag.Uint64("sim.hunt", 0, "stop at the first of so many seeds that shows a violation, and say so in one line (package mutants)")
 	huntFirst = flag.Uint64("sim.hunt-first", 1, "the first of them")
+	huntHooks = flag.Bool("sim.hunt-hooks", false, "give each of them webhooks")
 )
 
 // planOf makes every odd seed a storm.
@@ -45,7 +46,11 @@ func TestHunt(t *testing.T) {
 	}
 	for seed := *huntFirst; seed < *huntFirst+*hunt; seed++ {
 		fmt.Printf("HUNT seed %d\n", seed)
-		if out := Run(t, planOf(seed)); len(out.Violations) > 0 {
+		plan := planOf(seed)
+		if *huntHooks {
+			plan.Hooks = 1 + int(seed%3)
+		}
+		if out := Run(t, plan); len(out.Violations) > 0 {
 			fmt.Printf("HUNT found %s\n", out.Violations[0])
 			return
 		}

@@ -16,10 +16,9 @@ const notifyHost = "http://told.example/"
 
 // notified is what the notify_url of one lease has to be told, and was.
 type notified struct {
-	secret  string            // as the client was told
-	signed  string            // as messages were, when it is another one
-	granted string            // id of the message that tells the grant
-	ends    map[string]string // ids of those that tell its end, by lock
+	secret string // as the client was told
+	signed string // as messages were, when it is another one
+	ended  bool   // it was told of its end
 }
 
 // notify asks for some leases to be told of. It draws nothing: everything else is as it would be without.
@@ -45,7 +44,7 @@ func (w *world) notifiedOf(lease string) *notified {
 	}
 	n := w.notified[lease]
 	if n == nil {
-		n = &notified{ends: map[string]string{}}
+		n = &notified{}
 		w.notified[lease] = n
 	}
 	return n
@@ -65,16 +64,7 @@ func (w *world) takeNotice(gateway string, to *webhooks.Subscription, m *webhook
 	if len(to.Secrets) > 0 {
 		n.signed = to.Secrets[0].Value
 	}
-	first := n.ends[e.Lock]
-	if m.Type == webhooks.Granted {
-		first = n.granted
-		n.granted = m.ID
-	} else {
-		n.ends[e.Lock] = m.ID
-	}
-	if first != "" && first != m.ID && m.Type != webhooks.Granted {
-		w.hooks.odd = append(w.hooks.odd, to.URL+" is told as "+first+" and as "+m.ID)
-	}
+	n.ended = n.ended || m.Type != webhooks.Granted
 }
 
 // checkNotified compares what notify_urls were told with what ZooKeeper committed. It reports in the outcome how much there was to tell.
@@ -101,7 +91,7 @@ func (w *world) checkNotified() {
 		w.tellings++
 		if noted := w.audit.noted[lease]; noted != c.endedAt {
 			w.violate("told: %s ended by %s in zxid %#x, and its note for its notify_url is of zxid %#x", c.path, c.endedBy, c.endedAt, noted)
-		} else if len(n.ends) == 0 {
+		} else if !n.ended {
 			w.violate("told: the end of %s, zxid %#x, was never told to its notify_url", c.path, c.endedAt)
 		}
 	}

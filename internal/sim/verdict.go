@@ -317,8 +317,8 @@ func (w *world) leaveTicket(l *lease) {
 // again, that its gateway cannot speak: then the gateway, when it could again, owed it as much time as it takes to be heard.
 func (w *world) checkHeard(l *lease, a answer) {
 	c := w.audit.at(l.id, l.wishes[0].lock)
-	if a.Reason != "expired" || c == nil || c.there() {
-		return
+	if a.Reason != "expired" || c == nil || c.there() || c.endedBy != a.gateway {
+		return // where another one ended it, that one may have been well all the time
 	}
 	w.mu.Lock()
 	var until time.Time

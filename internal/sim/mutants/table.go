@@ -16,6 +16,8 @@ type Mutant struct {
 	// Backed names the mutant in which what makes up for it is gone, too: nothing shows this one alone. Empty: a seed or a named
 	// scenario must.
 	Backed string
+	// Hooks says that the plans have webhooks, and with them many more that listen.
+	Hooks bool
 	// Open says why no seed shows it as yet, where that is a gap of the simulation and not another protection's merit.
 	Open string
 }
@@ -46,6 +48,11 @@ const (
 	delaying     = "internal/locks/delay.go"
 	heartbeating = "internal/locks/heartbeat.go"
 	deposing     = "internal/locks/depose.go"
+	noting       = "internal/locks/outbox.go"
+	following    = "internal/locks/fleet.go"
+	outbox       = "internal/webhooks/outbox.go"
+	messages     = "internal/webhooks/message.go"
+	delivering   = "internal/webhooks/courier.go"
 )
 
 // The edits that stand in more than one mutant.
@@ -215,5 +222,44 @@ var Table = []Mutant{
 	}},
 	{Name: "held-order", Without: "a lock's later events do not wait behind one that is held back", Edits: []Edit{
 		{"internal/locks/heldback.go", "	if m.back.n == 0 || len(m.back.locks[e.Dir]) == 0 {", "	if true {"},
+	}},
+
+	{Name: "hooks-check", Hooks: true, Without: "an end does not check who wants to be told", Edits: []Edit{
+		{outbox, "	ops = s.inForce.check\n", "	ops = nil\n"},
+	}},
+	{Name: "hooks-wait", Hooks: true, Without: "ends do not wait until it is known who wants to be told", Edits: []Edit{
+		{outbox, "	if s.inForce == nil || s.stale {\n		signal(s.wake)\n		return nil, nil, false\n", "	if s.inForce == nil || s.stale {\n		signal(s.wake)\n		return nil, nil, true\n"},
+	}},
+	{Name: "hooks-after", Hooks: true, Without: "an end is noted when its transaction is done, not in it", Edits: []Edit{
+		{outbox, "ops = append(ops[:len(ops):len(ops)], s.creation(entry))", "ops = ops[:len(ops):len(ops)]"},
+		{outbox, "		if entry != nil {\n			entry.Order = res.Zxid\n", `		if entry != nil && len(ops) > 0 {
+			s.mu.Lock()
+			s.toRecord = append(s.toRecord, entry)
+			s.mu.Unlock()
+			signal(s.keep)
+		} else if entry != nil {
+			entry.Order = res.Zxid
+`},
+	}},
+	{Name: "hooks-left", Hooks: true, Without: "nobody looks for what a dead gateway has left in the outbox", Edits: []Edit{
+		{outbox, "	if len(names) == 0 {\n		return nil\n	}\n", "	if true {\n		return nil\n	}\n"},
+	}},
+	{Name: "hooks-id", Hooks: true, Without: "a message has another id each time", Edits: []Edit{
+		{messages, `fmt.Appendf(nil, "%s %q %q %s", wholeOf(entry), e.NS, e.Lock, subscription)`, `fmt.Appendf(nil, "%s %q %q %s %d", wholeOf(entry), e.NS, e.Lock, subscription, time.Now().Unix())`},
+	}},
+	{Name: "hooks-done", Hooks: true, Without: "an entry goes when it is to be delivered, not when it is", Edits: []Edit{
+		{outbox, "			s.added(1)\n			s.courier.Add(entry)\n", "			s.added(1)\n			s.courier.Add(entry)\n			(*outboxKeeper)(s).Done(entry)\n"},
+	}},
+	{Name: "hooks-tries", Hooks: true, Without: "what a receiver did not take is not sent again", Edits: []Edit{
+		{delivering, "	wait, again := delay(l.tries, c.opt.Random)\n", "	wait, again := delay(l.tries, c.opt.Random)\n	again = false\n"},
+	}},
+	{Name: "hooks-fresh", Hooks: true, Without: "what a dead gateway has left is read with the subscriptions as they were known", Edits: []Edit{
+		{outbox, "	if now, err := s.refresh(ctx); err != nil || now.unchecked {\n", "	if err := ctx.Err(); err != nil {\n"},
+	}},
+	{Name: "hooks-verdict", Hooks: true, Without: "the gateway of a lease that another one has broken tells its end, too", Edits: []Edit{
+		{noting, "	if w := m.words[subject(l.id())]; w != nil && w.verdict != nil {\n		return // the gateway", "	if false {\n		return // the gateway"},
+	}},
+	{Name: "hooks-gone", Hooks: true, Without: "nobody looks through the outbox when a gateway is gone", Edits: []Edit{
+		{following, "		m.adoptOutbox() // what it has left may be anybody's now\n", ""},
 	}},
 }
