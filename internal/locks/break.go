@@ -45,6 +45,7 @@ type blow struct {
 	answer  chan zk.Result
 	gone    map[string]bool // contenders that were gone already
 	unnoted bool            // the outbox has it already, or cannot take it
+	blind   bool            // what stands before it may not be looked at
 	notify  string          // of at: its notify_url
 }
 
@@ -119,7 +120,11 @@ func (m *Manager) strike(b *blow) {
 		b.answer <- zk.Result{Outcome: zk.Redecide, Err: errOutboxUnknown, Culprit: -1}
 		return
 	}
-	w.Ops = append(n.ops[:len(n.ops):len(n.ops)], w.Ops...)
+	if b.blind {
+		n.checks = nil
+	}
+	ends := len(n.ops) + len(w.Ops)
+	w.Ops = slices.Concat(n.ops, w.Ops, n.checks)
 	b.paths = b.paths[:0]
 	for _, p := range parts {
 		b.paths = append(b.paths, p.path())
@@ -133,6 +138,9 @@ func (m *Manager) strike(b *blow) {
 		switch {
 		case n.culprit(res):
 			b.unnoted = true
+			res = zk.Result{Outcome: zk.Redecide, Err: res.Err, Culprit: -1}
+		case res.Culprit >= ends:
+			b.blind = true
 			res = zk.Result{Outcome: zk.Redecide, Err: res.Err, Culprit: -1}
 		case res.Culprit >= 0:
 			res.Culprit -= len(n.ops)

@@ -2,6 +2,7 @@ package locks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -474,7 +475,7 @@ func (f *fakeSession) run(w *zk.Write) {
 	}
 	if err != nil {
 		res = zk.Result{Outcome: zk.NotDone, Err: err, Culprit: culprit}
-		if culprit >= 0 && culprit < len(w.Ops) && w.Ops[culprit].Kind == zk.OpCheck {
+		if culprit >= 0 && culprit < len(w.Ops) && w.Ops[culprit].Kind == zk.OpCheck && !errors.Is(err, zk.ErrNoAuth) {
 			res.Outcome, res.Culprit = zk.Redecide, -1
 		}
 		f.answered = f.s.clock.Now()

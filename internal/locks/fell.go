@@ -30,6 +30,7 @@ type tree struct {
 	begun   bool   // its lease has been made ending here
 	noting  noting // what stands before ops
 	unnoted bool   // the outbox has it already, or cannot take it
+	blind   bool   // what stands before it may not be looked at
 	notify  string // its notify_url, of a lease of another gateway
 	looked  bool   // that is known
 	over    bool   // nothing is left to do
@@ -130,7 +131,7 @@ func (m *Manager) piece(v verdict, trees []*tree) (piece []*tree, w *zk.Write, r
 		if !m.noteTree(v, t) {
 			return nil, nil, false
 		}
-		for _, ops := range [][]zk.Op{t.noting.ops, t.ops} {
+		for _, ops := range [][]zk.Op{t.noting.ops, t.ops, t.noting.checks} {
 			for i := range ops {
 				size += len(ops[i].Path) + len(ops[i].Data) + opOverhead
 			}
@@ -142,6 +143,7 @@ func (m *Manager) piece(v verdict, trees []*tree) (piece []*tree, w *zk.Write, r
 		piece = append(piece, t)
 		w.Ops = append(append(w.Ops, t.noting.ops...), t.ops...)
 	}
+	w.Ops = append(w.Ops, checksOf(piece)...)
 	for _, t := range piece {
 		if t.l != nil && !t.begun {
 			t.begun = true
@@ -158,10 +160,32 @@ func (m *Manager) piece(v verdict, trees []*tree) (piece []*tree, w *zk.Write, r
 	return piece, w, true
 }
 
+// checksOf are a piece's checks that are not made by what it deletes itself: most of those who are ended together stand one behind
+// the other.
+func checksOf(piece []*tree) (checks []zk.Op) {
+	seen := map[string]bool{}
+	for _, t := range piece {
+		for i := range t.ops {
+			seen[t.ops[i].Path] = true
+		}
+	}
+	for _, t := range piece {
+		for _, check := range t.noting.checks {
+			if !seen[check.Path] {
+				seen[check.Path] = true
+				checks = append(checks, check)
+			}
+		}
+	}
+	return checks
+}
+
 // noteTree finds what belongs before a tree's deletions. It reports false while that is not known.
 func (m *Manager) noteTree(v verdict, t *tree) (ready bool) {
 	if t.l == nil {
-		t.noting, ready = m.noteTaken(t.parts, v, t.notify, t.unnoted)
+		if t.noting, ready = m.noteTaken(t.parts, v, t.notify, t.unnoted); t.blind {
+			t.noting.checks = nil
+		}
 		return ready
 	}
 	l := t.l
@@ -289,6 +313,12 @@ func (m *Manager) stood(piece []*tree, res zk.Result) *tree {
 				t.gone = map[string]bool{}
 			}
 			t.gone[path] = true
+		}
+		return nil
+	}
+	if at >= 0 { // a check's
+		for _, t := range piece {
+			t.blind = true
 		}
 		return nil
 	}

@@ -82,8 +82,9 @@ func (m *Manager) outboxRoot() string { return m.opt.Root + "/webhooks" }
 
 // noting is the part of a transaction that is the outbox's.
 type noting struct {
-	ops   []zk.Op
-	entry any
+	ops    []zk.Op
+	entry  any
+	checks []zk.Op // behind the ends: that what waits does still; see blockers.go
 }
 
 // culprit reports whether it was the outbox's part for which a transaction was refused for good. One that
@@ -134,8 +135,13 @@ func (m *Manager) noteTaken(parts []part, v verdict, notify string, unnoted bool
 	held := slices.ContainsFunc(parts, func(p part) bool {
 		return p.c.Ours && !p.c.Unknown && p.c.LeaseID != "" && !m.delayed(p.q, p.c) && (m.sights[p.c].held || m.holdsWhole(p.q, p.c))
 	})
-	if !held && notify == "" {
-		return n, true
+	if !held {
+		if p := parts[0]; p.c.Ours && !p.c.Unknown && p.c.LeaseID != "" && !m.delayed(p.q, p.c) {
+			n.checks = stillWaits(parts)
+		}
+		if notify == "" {
+			return n, true
+		}
 	}
 	describe := func() *Ending {
 		e := m.endingOf(parts[0].c.LeaseID, v.reason, v.words)
