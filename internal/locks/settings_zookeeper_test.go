@@ -57,6 +57,10 @@ func TestSettingsOnARealZooKeeper(t *testing.T) {
 	if lock, err := gates[1].Configure(ctx, SettingsRequest{Lock: "pool", Limit: 9}); err != nil || lock.Limit != 9 || lock.LimitAgreed || len(lock.Holders) != 4 {
 		t.Fatalf("%+v %v", lock, err)
 	}
+	testkit.Eventually(t, 10*time.Second, func() bool {
+		lock, err := gates[0].Lock(ctx, LockRequest{Lock: "pool"})
+		return err == nil && lock.Limit == 9
+	}, "the other gateway sees the new limit: until then it has the old one, and the lock is only held")
 	_, err := gates[0].Acquire(ctx, AcquireRequest{Lock: "pool", Mode: Semaphore, Limit: limit, TTL: time.Minute})
 	if e := wantCode(t, err, CodeSettingsDiffer); e.Limit != 9 {
 		t.Errorf("%+v", e)
