@@ -304,7 +304,7 @@ func receiverOf(id string) string {
 	}
 	u, err := url.Parse(id)
 	if err != nil {
-		return id
+		return "no address" // somebody has put it into a record, and what is in it may be a secret: a receiver's name is logged
 	}
 	return u.Scheme + "://" + strings.ToLower(u.Host)
 }

@@ -194,6 +194,25 @@ func TestAHostThatDoesNotAnswerIsLeftAlone(t *testing.T) {
 	})
 }
 
+func TestWhatIsLoggedOfANotifyURLIsItsHost(t *testing.T) {
+	for url, want := range map[string]string{
+		"https://me:hunter2@Hooks.example.com:8443/hunter2?key=hunter2": "https://hooks.example.com:8443",
+		"https://[broken/hunter2?key=hunter2":                           "no address",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, _, k := newBench(t, func(*Subscription, *Message, int) Attempt { return Attempt{Result: Gone, Status: 410, Error: "410"} })
+			c.Add(notice(1, url))
+			synctest.Wait()
+			time.Sleep(time.Second)
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			if len(k.givenUp) != 1 || k.givenUp[0] != Released+" "+want+" 410" {
+				t.Errorf("%q", k.givenUp)
+			}
+		})
+	}
+}
+
 func TestFewConnectionsAreKeptHoweverManyHostsThereAre(t *testing.T) {
 	var open atomic.Int32
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
