@@ -91,6 +91,7 @@ func (s *Service) added(n int) {
 // count learns how many entries there are, and tells of those that found no room.
 func (s *Service) count(ctx context.Context) error {
 	s.tellDrops(false)
+	s.tellGivenUp()
 	stat, err := s.opt.Store.Exists(ctx, s.outbox())
 	if err != nil || stat == nil {
 		return nil // the next time

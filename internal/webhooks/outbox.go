@@ -219,10 +219,6 @@ func (k *outboxKeeper) Changed(e *Entry) {
 	(*Service)(k).postpone(e.Name, &kept)
 }
 
-func (k *outboxKeeper) GivenUp(e *Event, host, why string) {
-	k.log.Warn("webhooks: a notify_url was tried for the last time and did not take the message", "lease_id", e.LeaseID, "type", e.Type, "host", host, "err", why)
-}
-
 func (k *outboxKeeper) Disable(id, url, why string) {
 	s := (*Service)(k)
 	s.mu.Lock()

@@ -97,6 +97,7 @@ type Service struct {
 	finished map[string]struct{} // entries that are over, noted while the outbox is looked through; else nil
 	toRecord []*Entry            // ends by others' hands
 	gone     map[string]farewell // subscriptions whose receiver answered 410
+	givenUp  givenUp             // messages to notify_urls; see givenup.go
 }
 
 // farewell is that a receiver wants nothing more.
