@@ -62,7 +62,7 @@ func TestTheNotifyURLSurvivesEveryWriteOfItsRecord(t *testing.T) {
 				synctest.Wait()
 				again, err := other.acquire(req)
 				if err != nil || again.ID != l.ID || again.NotifyURL != address || again.NotifySecret != l.NotifySecret {
-					t.Errorf("after %s, group %v, a repeat: %.300v %v", name, group, again, err)
+					t.Errorf("after %s, group %v, a repeat: %v, of %s with %d bytes of address", name, group, err, again.ID, len(again.NotifyURL))
 				}
 				time.Sleep(10 * time.Minute)
 				synctest.Wait()
