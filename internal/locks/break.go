@@ -82,9 +82,7 @@ func (m *Manager) readBefore(ctx context.Context, b *blow) error {
 	}
 	if ok && r.Closed != nil {
 		b.at.q.setInfo(b.at.c.Name, data, stat)
-		if b.verdict = (verdict{reason: r.Closed.Reason}); !slices.Contains(causes[1:], b.reason) {
-			b.reason = ReasonUnknown // of a newer release
-		}
+		b.verdict = verdict{reason: r.endedFor()}
 	}
 	return nil
 }

@@ -33,8 +33,17 @@ type tree struct {
 	blind   bool   // what stands before it may not be looked at
 	notify  string // its notify_url, of a lease of another gateway
 	looked  bool   // that is known
+	ended   Reason // of another gateway's lease that has ended, and has left its place
 	over    bool   // nothing is left to do
 	err     error  // over: why it was not done here; errEnded, zk.ErrBadVersion, ...
+}
+
+// why is the verdict on a tree. Who frees the place of a lease that has ended gives it no other reason.
+func (t *tree) why(v verdict) verdict {
+	if t.ended != "" {
+		return verdict{reason: t.ended}
+	}
+	return v
 }
 
 // fell ends what the trees stand for, which come from the tail of a queue on. Each
@@ -150,9 +159,9 @@ func (m *Manager) piece(v verdict, trees []*tree) (piece []*tree, w *zk.Write, r
 			m.beginEnd(t.l, v)
 		}
 		for _, p := range t.parts {
-			m.verdicts[p.c] = v
+			m.verdicts[p.c] = t.why(v)
 		}
-		m.tellVerdict(noticeVerdict, v, t.parts)
+		m.tellVerdict(noticeVerdict, t.why(v), t.parts)
 		if t.l != nil && t.noting.ops != nil {
 			t.l.noting = true
 		}
@@ -275,7 +284,7 @@ func (m *Manager) felled(v verdict, piece []*tree) {
 	for _, t := range piece {
 		t.over = true
 		if t.l == nil {
-			m.struck(&blow{verdict: v, at: t.at})
+			m.struck(&blow{verdict: t.why(v), at: t.at})
 		} else if t.l.phase == ending {
 			m.finish(t.l, v.reason, now)
 		}

@@ -280,12 +280,13 @@ func (m *Manager) readTree(t *tree, answers chan<- struct{}) bool {
 	}
 	at := m.recordAt(t.at)
 	if i := at.info(); i != nil {
-		t.notify = i.record.toldOf()
+		t.notify, t.ended = i.record.toldOf(), i.record.endedFor()
 		return false
 	}
 	m.read(at.path(), func(data []byte, stat wire.Stat, err error) {
 		if err == nil {
-			t.notify = at.lookedAt(data, stat).toldOf()
+			r := at.lookedAt(data, stat)
+			t.notify, t.ended = r.toldOf(), r.endedFor()
 		}
 		answers <- struct{}{}
 	})

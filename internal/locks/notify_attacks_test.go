@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/events"
 	"lockkeeper/internal/zk"
 )
 
@@ -162,7 +163,7 @@ func TestTheGrantOfALeaseThatIsWrittenMeanwhileIsNoted(t *testing.T) {
 }
 
 func TestWhoFreesAPlaceThatStaysForItsDelayTellsNoSecondEnd(t *testing.T) {
-	for _, name := range []string{"a reap", "a destruction"} {
+	for _, name := range []string{"a break", "a reap", "a destruction"} {
 		notingScene(t, func(t *testing.T, s *fakeStore) {
 			g, by := s.notingGateway(t), s.notingGateway(t)
 			req := delaying(DelayAlways)
@@ -177,6 +178,11 @@ func TestWhoFreesAPlaceThatStaysForItsDelayTellsNoSecondEnd(t *testing.T) {
 			synctest.Wait()
 			if _, ends := told(l, by); len(ends) != 0 || len(by.outbox.gone)+len(g.outbox.gone) != 0 || len(s.names("/lockkeeper/locks/deploy")) != 0 {
 				t.Errorf("%s: told once more: %+v, %+v, %+v", name, ends, by.outbox.gone, g.outbox.gone)
+			}
+			for who, gate := range map[string]*gate{"its gateway": g, "the other one": by} {
+				if released, otherwise := gate.countOf(events.LeaseReleased, l), gate.countOf(events.LeaseRevoked, l)+gate.countOf(events.LeaseRemoved, l); released != 1 || otherwise != 0 {
+					t.Errorf("%s: by %s the release is told %d times, another end %d times", name, who, released, otherwise)
+				}
 			}
 		})
 	}

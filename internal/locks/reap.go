@@ -123,7 +123,7 @@ func (m *Manager) reap(ctx context.Context, req *ReapRequest, answer ReapAnswer,
 	for i, c := range matching {
 		t := &tree{l: c.l, at: c.record, version: -1, looked: true}
 		if c.ok {
-			t.version, t.notify = c.stat.Version, c.says.toldOf()
+			t.version, t.notify, t.ended = c.stat.Version, c.says.toldOf(), c.says.endedFor()
 		}
 		if now := m.candidate(c.at, req); now == nil || now.l != c.l {
 			t.over, t.err = true, errEnded // or it matches no longer

@@ -43,6 +43,17 @@ type closedRecord struct {
 	At     int64  `json:"at_ms"` // Unix time; for display, never for decisions
 }
 
+// endedFor is why the lease of a record has ended whose place alone is still there; "" when it has not.
+func (r record) endedFor() Reason {
+	switch {
+	case r.Closed == nil:
+		return ""
+	case !slices.Contains(causes[1:], r.Closed.Reason):
+		return ReasonUnknown // of a newer release
+	}
+	return r.Closed.Reason
+}
+
 // revokeRecord is a revocation as a contender's record has it.
 type revokeRecord struct {
 	Reason string `json:"reason,omitempty"`
