@@ -170,8 +170,9 @@ func (m *Manager) change(ctx context.Context, ns, lock string, decide func(*queu
 	}()
 	used := false // by somebody whom the replica did not show
 	for range configureAttempts {
+		settings := m.settingsPath(q)
 		m.unlock()
-		d, err := m.presentLimits(ctx, q)
+		d, err := m.presentLimits(ctx, settings)
 		m.mu.Lock()
 		if err != nil {
 			return err
@@ -208,16 +209,16 @@ func (m *Manager) change(ctx context.Context, ns, lock string, decide func(*queu
 	return m.unavailable()
 }
 
-// presentLimits is what ZooKeeper has of a lock's settings, read after
-// everything that was acknowledged before the call; the replica has come as far.
-func (m *Manager) presentLimits(ctx context.Context, q *queue) (*limitDir, error) {
+// presentLimits is what ZooKeeper has of a lock's settings, whose directory is at the path, read after
+// everything that was acknowledged before the call; the replica has come as far. mu is free.
+func (m *Manager) presentLimits(ctx context.Context, settings string) (*limitDir, error) {
 	basis, err := m.cross(ctx)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	d, err := m.readLimits(ctx, basis.ref.session, m.settingsPath(q))
+	d, err := m.readLimits(ctx, basis.ref.session, settings)
 	if err != nil {
 		return nil, m.unavailableFor(err)
 	}
