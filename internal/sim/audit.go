@@ -183,7 +183,7 @@ func (a *audit) judge(c *contender, session int64) {
 	if a.sessions[c.by] == "" {
 		a.stolen = append(a.stolen, c.path)
 	}
-	if deaf := a.deaf[gateway]; deaf != nil && c.group == 1 && c.member == 1 && !c.written.IsZero() && deaf() {
+	if deaf := a.deaf[gateway]; deaf != nil && c.group == 1 && c.member == 1 && !c.written.IsZero() && c.closed.IsZero() && deaf() { // a closed one's lease has ended: nothing in it counts
 		a.unseen = append(a.unseen, c.path)
 	}
 }
