@@ -169,7 +169,7 @@ func (m *Manager) struck(b *blow) {
 	if !c.Ours || c.LeaseID == "" || m.leases[c.LeaseID] != nil {
 		return
 	}
-	p := past{reason: b.reason, words: b.words, at: m.clock.Now().Boot(), ns: b.at.q.space.name, lock: b.at.q.name(), mode: viewMode(c.Mode)}
+	p := past{why: causeOf(b.reason), words: b.words, at: m.clock.Now().Boot(), ns: b.at.q.space.name, lock: b.at.q.name(), mode: c.Mode}
 	if m.sights[c].held {
 		p.fencingToken = m.tokenOf(b.at.q, c)
 	}
@@ -345,10 +345,10 @@ func (m *Manager) breakLease(ctx context.Context, name string, v verdict, atOwne
 
 // brokenBefore is the answer to a break of a lease that has ended.
 func brokenBefore(p past) error {
-	if p.reason == ReasonRevoked {
+	if p.reason() == ReasonRevoked {
 		return nil
 	}
-	return endedError(p.reason).because(p.words)
+	return endedError(p.reason()).because(p.words)
 }
 
 // refusedBlow turns why something could not be ended into the error to answer.

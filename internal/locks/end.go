@@ -325,9 +325,9 @@ func (m *Manager) owned(id recipe.LeaseID) (*lease, *Error) {
 // absent tells why there is no lease with that id.
 func (m *Manager) absent(id recipe.LeaseID) *Error {
 	if past, ok := m.history.get(id); ok {
-		return endedError(past.reason).because(past.words)
+		return endedError(past.reason()).because(past.words)
 	}
-	if seen, ok := m.witnessed.get(id); m.orphans[id] != nil || ok && !seen.heard && seen.reason == ReasonGatewayLeft {
+	if seen, ok := m.witnessed.get(id); m.orphans[id] != nil || ok && !seen.heard && seen.reason() == ReasonGatewayLeft {
 		return endedError(ReasonGatewayLeft)
 	}
 	if !m.trusted() {

@@ -63,14 +63,14 @@ type word struct {
 // outcome is why a lease has ended, as far as that has been heard; own is what this gateway has done to it itself. w may be nil.
 func (w *word) outcome(own *verdict) (Reason, string) {
 	switch {
-	case w != nil && w.sure && w.end.reason != ReasonRemoved:
-		return w.end.reason, w.end.words
+	case w != nil && w.sure && w.end.reason() != ReasonRemoved:
+		return w.end.reason(), w.end.words
 	case own != nil:
 		return own.reason, own.words
 	case w != nil && w.verdict != nil:
 		return w.verdict.reason, w.verdict.words
 	case w != nil && w.ended:
-		return w.end.reason, w.end.words
+		return w.end.reason(), w.end.words
 	}
 	return ReasonUnknown, ""
 }
@@ -218,7 +218,7 @@ func (m *Manager) hear(n *news) {
 			return
 		}
 		if n.Kind == noticeStruck && n.Lease != "" && c == nil && m.leases[n.Lease] == nil {
-			m.witnessed.addOrRevise(n.Lease, m.pastOf(n), func(p past) bool { return p.reason == ReasonUnknown || p.reason == ReasonRemoved })
+			m.witnessed.addOrRevise(n.Lease, m.pastOf(n), func(p past) bool { return p.reason() == ReasonUnknown || p.reason() == ReasonRemoved })
 		}
 		if !ends {
 			return
@@ -298,12 +298,12 @@ func (m *Manager) hearEnd(n *news, q *queue, c *recipe.Contender) {
 			return
 		}
 		// This gateway has ended it; the one that ran it knows what it was like, and whether somebody was quicker.
-		if p.struck = true; n.Unsure || p.reason == ReasonRemoved {
-			p.reason, p.words = known.reason, known.words
+		if p.struck = true; n.Unsure || p.reason() == ReasonRemoved {
+			p.why, p.words = known.why, known.words
 		}
 		m.history.revise(n.Lease, p)
 	} else if c == nil {
-		m.witnessed.addOrRevise(n.Lease, p, func(old past) bool { return p.reason != ReasonRemoved || old.reason == ReasonUnknown })
+		m.witnessed.addOrRevise(n.Lease, p, func(old past) bool { return p.reason() != ReasonRemoved || old.reason() == ReasonUnknown })
 	}
 	w := m.wordOn(subject(n.Lease), q, c)
 	if w == nil {
@@ -331,11 +331,11 @@ func (m *Manager) heardOf(id recipe.LeaseID, w *word) {
 
 // hearTooLate takes a verdict about a lease that has ended here.
 func (m *Manager) hearTooLate(n *news, p past) {
-	if p.struck || p.reason != ReasonRemoved || n.Kind != noticeStruck && !m.back.waits(n.Lease) {
+	if p.struck || p.reason() != ReasonRemoved || n.Kind != noticeStruck && !m.back.waits(n.Lease) {
 		return // it has ended otherwise, whatever was meant to happen
 	}
 	// The contender was gone, nobody knew why, and this is why.
-	p.reason, p.words = n.Reason, n.Words
+	p.why, p.words = causeOf(n.Reason), n.Words
 	m.history.revise(n.Lease, p)
 	if w := m.wordOn(subject(n.Lease), nil, nil); w != nil {
 		w.verdict = &verdict{reason: n.Reason, words: n.Words}
@@ -352,8 +352,8 @@ func (m *Manager) heardClosed(q *queue, c *recipe.Contender, w *word) {
 		return // the replica has yet to come to it
 	}
 	if m.telling() {
-		e := m.contenderEvent(endType(w.end.reason), q, c)
-		e.Reason, e.Detail, e.FencingToken = string(w.end.reason), w.end.words, w.end.fencingToken
+		e := m.contenderEvent(endType(w.end.reason()), q, c)
+		e.Reason, e.Detail, e.FencingToken = string(w.end.reason()), w.end.words, w.end.fencingToken
 		if e.Owner == "" {
 			e.Owner = w.end.owner
 		}
@@ -400,7 +400,7 @@ func (m *Manager) hearDestroyed(n *news) {
 // pastOf is an end as news tell it.
 func (m *Manager) pastOf(n *news) past {
 	now := m.clock.Now()
-	p := past{reason: n.Reason, ns: n.NS, lock: n.Lock, fencingToken: n.Token, ttl: n.TTL, mode: n.Mode, owner: m.owners.one(n.Owner), words: n.Words,
+	p := past{why: causeOf(n.Reason), ns: n.NS, lock: n.Lock, fencingToken: n.Token, ttl: n.TTL, mode: recipeMode(n.Mode), owner: m.owners.one(n.Owner), words: n.Words,
 		waited: n.Waited, held: n.Held, beat: n.Beat, heard: true}
 	// By the wall clock of the gateway that ran it: it is the same time wherever it is asked for.
 	p.at = min(now.Boot()-(now.Wall()-time.Duration(n.Ended)), now.Boot())
@@ -510,7 +510,7 @@ func (m *Manager) unwitness(q *queue, c *recipe.Contender) {
 // there any more: with the reason, when that gateway has told it.
 func (m *Manager) heardGone(id recipe.LeaseID) *Error {
 	if p, ok := m.witnessed.get(id); ok && p.heard {
-		return endedError(p.reason).because(p.words)
+		return endedError(p.reason()).because(p.words)
 	}
 	return endedError(ReasonUnknown)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 	"time"
+	"unsafe"
 
 	"lockkeeper/internal/locks/recipe"
 )
@@ -28,5 +29,12 @@ func TestHistoryForgetsTheOldestAtItsBoundAndTheOldInTime(t *testing.T) {
 	}
 	if len(h.heirless) != 0 {
 		t.Errorf("%d locks wait for the next holder after leases that are forgotten", len(h.heirless))
+	}
+}
+
+// Else each of them is an allocation, and 65,536 objects more for the garbage collector to look at.
+func TestAMapKeepsEndsInPlace(t *testing.T) {
+	if size := unsafe.Sizeof(past{}); size > 128 {
+		t.Errorf("%d bytes", size)
 	}
 }

@@ -199,7 +199,7 @@ func (m *Manager) attachKey(k *keyEntry) {
 		return
 	}
 	if past, ok := m.history.get(k.lease); ok {
-		m.keyEnded(k, past.reason)
+		m.keyEnded(k, past.reason())
 		return
 	}
 	if m.owns(k.lease.Gateway()) && m.synced && m.mayMiss(k.lease) == nil {

@@ -187,8 +187,8 @@ func (g *gate) checkLaw() {
 			if ends[one]++; e.LeaseID != "" && ends[one] > 1 {
 				fail("the lease has ended before")
 			}
-			if p, ok := g.m.history.get(recipe.LeaseID(e.LeaseID)); ok && e.LeaseID != "" && string(p.reason) != e.Reason && !(g.lagged && Reason(e.Reason) == ReasonUnknown) {
-				fail("its clients are told " + string(p.reason))
+			if p, ok := g.m.history.get(recipe.LeaseID(e.LeaseID)); ok && e.LeaseID != "" && string(p.reason()) != e.Reason && !(g.lagged && Reason(e.Reason) == ReasonUnknown) {
+				fail("its clients are told " + string(p.reason()))
 			}
 			f.ended = true
 			back[path] = g.lagged && (e.Foreign || Reason(e.Reason) == ReasonUnknown || Reason(e.Reason) == ReasonGatewayLeft)

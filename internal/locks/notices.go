@@ -250,7 +250,7 @@ func (m *Manager) newsOf(n *notice) (news, bool) {
 func (m *Manager) newsOfEnd(id recipe.LeaseID) news {
 	p, _ := m.history.get(id)
 	now := m.clock.Now()
-	n := news{Kind: noticeEnded, Lease: id, NS: p.ns, Lock: p.lock, Reason: p.reason, Words: p.words, Mode: p.mode, Owner: p.owner,
+	n := news{Kind: noticeEnded, Lease: id, NS: p.ns, Lock: p.lock, Reason: p.reason(), Words: p.words, Mode: viewMode(p.mode), Owner: p.owner,
 		Token: p.fencingToken, TTL: p.ttl, Waited: p.waited, Held: p.held, Beat: p.beat, Ended: int64(now.Wall() - (now.Boot() - p.at)),
 		Unsure: m.back.waits(id), Stays: m.delays.byID[id] != nil}
 	if p.struck {

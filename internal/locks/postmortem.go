@@ -10,27 +10,31 @@ import (
 // Postmortems: what is remembered of an ended lease, for an hour. The gateway that
 // ran it knows why it ended, and tells the others (notices.go). Who has not been told has seen the
 // contender go, and says so (reason unknown) when nobody is there any more who knows better. An entry takes
-// some 400 bytes (less than 450), and each of the two memories has at most maxHistory of them.
+// some 450 bytes (less than 470), and each of the two memories has at most maxHistory of them.
 
 // past is what is remembered of an ended lease.
+//
+// Not more than 128 bytes: of what is larger, a map keeps each by itself, and the garbage collector looks at each by itself.
 type past struct {
-	reason       Reason
 	at           time.Duration // boot
 	ns, lock     string
 	fencingToken int64
 	ttl          time.Duration
-	mode         Mode
 	owner        string
 	words        string        // of the administrator who ended it
 	waited, held time.Duration // until it was granted or ended; after that
 	beat         time.Duration // from the last heartbeat to the end; 0 when there was none
 	next         *heir
+	why          cause
+	mode         recipe.Mode
 	// doubtful: nobody knew when the contender was created, so the listing that
 	// lacked it may have come from a server that lags. It may be there again.
 	doubtful bool
 	struck   bool // another gateway ran it, and this one has ended it
 	heard    bool // the gateway that ran it, or that ended it, has told
 }
+
+func (p *past) reason() Reason { return causes[p.why] }
 
 // heir is who was granted the lock next.
 type heir struct {
@@ -46,7 +50,7 @@ type place struct{ ns, lock string }
 
 // remember keeps what became of a lease for those who ask later.
 func (m *Manager) remember(l *lease, now time.Duration) {
-	p := past{reason: l.reason(), at: now, ns: l.q.space.name, lock: l.q.name(), ttl: l.ttl, mode: viewMode(l.contender.Mode),
+	p := past{why: l.why, at: now, ns: l.q.space.name, lock: l.q.name(), ttl: l.ttl, mode: l.contender.Mode,
 		owner: l.owner, words: l.words(), doubtful: l.abandoned && l.czxid == 0}
 	// Since it was queued by the wall clock, which a former owner wrote down.
 	p.waited = max(m.clock.Now().Wall()-l.enqueued, 0)
@@ -81,7 +85,7 @@ func (m *Manager) witness(q *queue, name string, now time.Duration) {
 	if !c.Ours || c.Unknown || s.mute || !leads(c) || !m.loadedOnce || m.leases[c.LeaseID] != nil || m.history.has(c.LeaseID) {
 		return
 	}
-	p := past{reason: m.lossOf(c), at: now, ns: q.space.name, lock: q.name(), mode: viewMode(c.Mode)}
+	p := past{why: causeOf(m.lossOf(c)), at: now, ns: q.space.name, lock: q.name(), mode: c.Mode}
 	if i := q.noted().infos[c.Name]; i != nil && i.ours {
 		p.owner, p.ttl = m.owners.one(i.record.Owner), i.record.ttl()
 		p.waited = max(m.clock.Now().Wall()-i.created, 0)
@@ -95,7 +99,7 @@ func (m *Manager) witness(q *queue, name string, now time.Duration) {
 			p = w.end // first-hand
 		}
 		if reason, words := w.outcome(nil); reason != ReasonUnknown {
-			p.reason, p.words = reason, words
+			p.why, p.words = causeOf(reason), words
 		}
 	}
 	m.witnessed.add(c.LeaseID, p)
@@ -199,7 +203,7 @@ func (m *Manager) describeHeir(ctx context.Context, p past) {
 
 func (m *Manager) viewPostmortem(id recipe.LeaseID, p past) Postmortem {
 	now := m.clock.Now()
-	v := Postmortem{LeaseID: string(id), NS: p.ns, Lock: p.lock, Mode: p.mode, Owner: p.owner, Reason: p.reason, Detail: p.words,
+	v := Postmortem{LeaseID: string(id), NS: p.ns, Lock: p.lock, Mode: viewMode(p.mode), Owner: p.owner, Reason: p.reason(), Detail: p.words,
 		FencingToken: p.fencingToken, EndedAgo: max(now.Boot()-p.at, 0), WaitedFor: p.waited, HeldFor: p.held, TTL: p.ttl, LastHeartbeat: p.beat}
 	v.EndedAt = time.Unix(0, int64(now.Wall()-v.EndedAgo)).UTC()
 	if p.next != nil {

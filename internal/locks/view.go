@@ -176,7 +176,7 @@ func (m *Manager) viewHeartbeat(l *lease, now time.Duration) Heartbeat {
 }
 
 func viewPast(id recipe.LeaseID, p past) Lease {
-	return Lease{ID: string(id), NS: p.ns, Lock: p.lock, Mode: p.mode, State: Ended, Reason: p.reason,
+	return Lease{ID: string(id), NS: p.ns, Lock: p.lock, Mode: viewMode(p.mode), State: Ended, Reason: p.reason(),
 		FencingToken: p.fencingToken, TTL: p.ttl, Rev: "ended"}
 }
 
@@ -253,6 +253,18 @@ func viewMode(mode recipe.Mode) Mode {
 		return Semaphore
 	default:
 		return Exclusive
+	}
+}
+
+// recipeMode is viewMode's inverse.
+func recipeMode(mode Mode) recipe.Mode {
+	switch mode {
+	case Shared:
+		return recipe.Shared
+	case Semaphore:
+		return recipe.Permit
+	default:
+		return recipe.Exclusive
 	}
 }
 
