@@ -35,7 +35,7 @@ run: ## build and start the gateway, data in lockkeeper-data/; Ctrl-C stops it (
 # Two packages at a time, for two cores: most of the time goes into real ZooKeeper servers. What runs on the embedded server
 # runs a second time, on the real one.
 .PHONY: test
-test: ## everything that guards a change (at most 12 minutes on 2 cores)
+test: ## everything that guards a change (some 16 minutes on 2 cores)
 	@scripts/setup test
 	@$(MAKE) lint
 	@scripts/check-generated

@@ -31,9 +31,9 @@ func (m *Manager) Acquire(ctx context.Context, req AcquireRequest) (AcquireResul
 	}
 	begun := m.clock.Now().Boot()
 	var at *stander // its place in a line, once it has had to stand in one
-	for {
+	for again := false; ; again = true {
 		attempt := req
-		if req.Wait > 0 && req.Wait != WaitForever {
+		if again && req.Wait > 0 && req.Wait != WaitForever {
 			attempt.Wait = max(req.Wait-(m.clock.Now().Boot()-begun), 1)
 		}
 		res, next, err := m.attempt(ctx, &attempt, at)
@@ -366,7 +366,7 @@ func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, rep
 	alone := l.listeners == 1
 	if replayed && (l.phase == waiting || l.phase == held) {
 		switch {
-		case !l.loaded && (m.stalled(begun) || now-begun >= settleWithin):
+		case !l.loaded && m.overdue(begun, now):
 			return fail(m.unavailable())
 		case !l.loaded:
 			m.load(l) // what its record says comes before the first answer
@@ -426,7 +426,7 @@ func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, rep
 		}
 		return fail(m.usable())
 	case l.phase == creating, l.phase == ending:
-		if !m.stalled(begun) {
+		if !m.stalled(begun, now) {
 			return false, AcquireResult{}, nil
 		}
 		if alone && !m.keyed(l) && l.phase == creating {
@@ -442,7 +442,7 @@ func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, rep
 		return succeed()
 	case l.turn():
 		// Its turn has come; the grant waits for trust.
-		if (req.Wait == 0 || over) && m.stalled(begun) {
+		if (req.Wait == 0 || over) && m.stalled(begun, now) {
 			if alone && !m.keyed(l) {
 				m.giveUp(l, ReasonCancelled, now)
 			}

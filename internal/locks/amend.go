@@ -129,7 +129,7 @@ func (m *Manager) amend(ctx context.Context, id recipe.LeaseID, missing func(*le
 				}
 			})
 		}
-		if m.stalled(begun) || m.clock.Now().Boot()-begun >= settleWithin {
+		if m.overdue(begun, m.clock.Now().Boot()) {
 			return fail(m.unavailable())
 		}
 		if err := m.wait(ctx, l, answerWithin/4); err != nil {

@@ -260,7 +260,7 @@ func (m *Manager) followOwn(ctx context.Context, b *blow) error {
 		case l.term == m.term && m.session != nil:
 			m.strike(b)
 		}
-		if m.stalled(begun) || m.clock.Now().Boot()-begun >= settleWithin {
+		if m.overdue(begun, m.clock.Now().Boot()) {
 			m.unlock()
 			return outcomeUnknown()
 		}

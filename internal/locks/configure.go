@@ -251,7 +251,7 @@ func (m *Manager) commit(ctx context.Context, w *zk.Write) zk.Result {
 		case <-ctx.Done():
 		}
 		m.mu.Lock()
-		if ctx.Err() != nil || m.stalled(begun) || m.clock.Now().Boot()-begun >= settleWithin {
+		if ctx.Err() != nil || m.overdue(begun, m.clock.Now().Boot()) {
 			return zk.Result{Outcome: zk.Unknown, Culprit: -1}
 		}
 	}

@@ -67,7 +67,7 @@ func (m *Manager) Downgrade(ctx context.Context, p Principal, id, token string) 
 		case !l.rewriting():
 			m.replace(l, &refused)
 		}
-		if m.stalled(begun) || m.clock.Now().Boot()-begun >= settleWithin {
+		if m.overdue(begun, m.clock.Now().Boot()) {
 			m.unlock()
 			return Lease{}, outcomeUnknown()
 		}

@@ -217,8 +217,8 @@ func isLetGo(reason Reason) bool {
 // mu held and releases it.
 func (m *Manager) letGo(ctx context.Context, l *lease) error {
 	begun := m.clock.Now().Boot()
-	for {
-		now := m.clock.Now().Boot()
+	now := begun
+	for ; ; now = m.clock.Now().Boot() {
 		switch l.phase {
 		case waiting, held:
 			switch {
@@ -232,7 +232,7 @@ func (m *Manager) letGo(ctx context.Context, l *lease) error {
 			case !l.loaded:
 				// Of a lease that was taken over: it may have ended, and a lock delay may follow.
 				m.load(l)
-				if m.stalled(begun) || now-begun >= settleWithin {
+				if m.overdue(begun, now) {
 					m.unlock()
 					return m.unavailable()
 				}
@@ -268,7 +268,7 @@ func (m *Manager) letGo(ctx context.Context, l *lease) error {
 			}
 			return endedError(reason).because(words)
 		}
-		if m.stalled(begun) || now-begun >= settleWithin {
+		if m.overdue(begun, now) {
 			m.unlock()
 			return outcomeUnknown()
 		}

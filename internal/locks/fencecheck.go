@@ -81,7 +81,7 @@ func (m *Manager) Fence(ctx context.Context, req FenceRequest) (FenceAnswer, err
 			return FenceAnswer{}, err
 		}
 		f := m.find(q, czxid)
-		if (f.behind || f.busy != nil) && (m.stalled(begun) || m.clock.Now().Boot()-begun >= settleWithin) {
+		if (f.behind || f.busy != nil) && m.overdue(begun, m.clock.Now().Boot()) {
 			return FenceAnswer{}, m.unavailable()
 		}
 		switch {

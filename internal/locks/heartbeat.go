@@ -49,7 +49,7 @@ func (m *Manager) Heartbeat(ctx context.Context, p Principal, id, token string, 
 			return beat, nil
 		}
 		// Its data is being read or written; that is answered first.
-		if m.stalled(begun) || m.clock.Now().Boot()-begun >= settleWithin {
+		if m.overdue(begun, m.clock.Now().Boot()) {
 			m.unlock()
 			return Heartbeat{}, m.unavailable()
 		}

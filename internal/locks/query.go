@@ -67,7 +67,7 @@ func (m *Manager) Lease(ctx context.Context, req LeaseRequest) (Lease, error) {
 		if (l.phase == held || l.phase == waiting && l.assumed) && !l.loaded && (req.Verify || req.Token != "") {
 			// Its record may say that it has ended, or that its place is kept for less than is assumed.
 			m.load(l)
-			if m.stalled(begun) || m.clock.Now().Boot()-begun >= settleWithin {
+			if m.overdue(begun, m.clock.Now().Boot()) {
 				m.unlock()
 				return Lease{}, m.unavailable()
 			}

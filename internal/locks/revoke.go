@@ -292,7 +292,7 @@ func (m *Manager) askOwn(ctx context.Context, l *lease, ask revokeRecord) (*Revo
 				}
 			})
 		}
-		if m.stalled(begun) || now-begun >= settleWithin {
+		if m.overdue(begun, now) {
 			m.unlock()
 			return nil, outcomeUnknown()
 		}

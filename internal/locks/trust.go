@@ -60,13 +60,17 @@ func outcomeUnknown() *Error {
 // stalled reports whether ZooKeeper has answered nobody for answerWithin, or
 // this gateway may not speak for as long, though something has been waiting
 // for an answer since `since`.
-func (m *Manager) stalled(since time.Duration) bool {
+func (m *Manager) stalled(since, now time.Duration) bool {
 	if m.session == nil {
 		return true
 	}
-	now := m.clock.Now().Boot()
 	return now-max(since, m.session.LastAnswer().Boot()) >= answerWithin ||
 		!m.trusted() && now-max(since, m.clockState.lastTrusted) >= answerWithin
+}
+
+// overdue reports whether whoever has waited since then is to be answered that it is not known what became of it.
+func (m *Manager) overdue(since, now time.Duration) bool {
+	return m.stalled(since, now) || now-since >= settleWithin
 }
 
 // Ready is nil when the replica has been loaded, the gateway is not draining,
