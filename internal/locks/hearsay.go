@@ -357,6 +357,9 @@ func (m *Manager) heardClosed(q *queue, c *recipe.Contender, w *word) {
 		if e.Owner == "" {
 			e.Owner = w.end.owner
 		}
+		if c.Groups <= 1 {
+			e.Mode = string(viewMode(w.end.mode)) // this may still be the contender from before a downgrade
+		}
 		m.publish(e)
 	}
 	s.mute = true

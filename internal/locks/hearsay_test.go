@@ -67,7 +67,7 @@ func (g *gate) story(lock string) (words []string) {
 	synctest.Wait()
 	for _, e := range g.hub.Recent(events.Filter{Types: events.Types(append(leaseTypes, events.LeaseRevoked, events.LockDestroyed)...)}, ring) {
 		if e.Lock == lock {
-			words = append(words, fmt.Sprintf("%v %s %s %s", e.Type, e.LeaseID, e.Reason, e.Detail))
+			words = append(words, fmt.Sprintf("%v %s %s %s %s", e.Type, e.LeaseID, e.Mode, e.Reason, e.Detail))
 		}
 	}
 	return words
@@ -286,7 +286,7 @@ func TestAnEndIsToldAtMostASecondLateWhenTheWordDoesNotCome(t *testing.T) {
 			t.Errorf("told too early: %v", told[before:])
 		}
 		time.Sleep(2 * time.Millisecond)
-		wantWords(t, two.story("deploy")[before:], "lease.removed "+l.ID+" unknown ", "lease.granted "+waiter.ID+"  ", "lease.queued "+third.ID+"  ")
+		wantWords(t, two.story("deploy")[before:], "lease.removed "+l.ID+" exclusive unknown ", "lease.granted "+waiter.ID+" exclusive  ", "lease.queued "+third.ID+" exclusive  ")
 		for _, e := range two.hub.Recent(events.Filter{Types: events.Types(append(endTypes, events.LeaseGranted)...)}, ring) {
 			if e.LeaseID == waiter.ID && !e.Time.Equal(ended.UTC()) || e.LeaseID == l.ID && e.Type == events.LeaseRemoved && !e.Time.Equal(ended.UTC()) {
 				t.Errorf("%v is said to have happened at %v, it was at %v", e.Type, e.Time, ended)
@@ -455,30 +455,36 @@ func TestAWordThatComesBeforeTheContenderWaitsForItsEnd(t *testing.T) {
 
 // The word finds the contender that a downgrade is about to replace, and is about the one that replaces it.
 func TestAWordAboutALeaseThatHasJustBeenDowngradedIsNotLostWithItsFormerContender(t *testing.T) {
-	fleetScene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
-		talk(one, two)
-		l := one.mustHold(deploy())
-		synctest.Wait()
-		gone := make(chan struct{})
-		two.w.push(func() { <-gone })
-		if _, err := one.m.Downgrade(t.Context(), Anonymous, l.ID, l.Token); err != nil {
-			t.Fatal(err)
-		}
-		one.mustRelease(l)
-		time.Sleep(100 * time.Millisecond)
-		close(gone)
-		time.Sleep(5 * time.Second)
-		wantSameStory(t, "deploy", one, two)
-		if told := two.reasons("deploy"); !slices.Contains(told, "released") {
-			t.Errorf("told %q", told)
-		}
-		two.m.mu.Lock()
-		defer two.m.mu.Unlock()
-		if len(two.m.words) != 0 {
-			t.Errorf("words are kept: %v", two.m.words)
-		}
-	})
+	for _, delay := range []time.Duration{0, time.Second} { // with a delay its place stays
+		fleetScene(t, func(t *testing.T, s *fakeStore) {
+			one, two := s.gateway(t), s.gateway(t)
+			talk(one, two)
+			req := deploy()
+			if delay > 0 {
+				req.LockDelay, req.LockDelayOn = delay, DelayAlways
+			}
+			l := one.mustHold(req)
+			synctest.Wait()
+			gone := make(chan struct{})
+			two.w.insert(func() { <-gone })
+			if _, err := one.m.Downgrade(t.Context(), Anonymous, l.ID, l.Token); err != nil {
+				t.Fatal(err)
+			}
+			one.mustRelease(l)
+			time.Sleep(100 * time.Millisecond)
+			close(gone)
+			time.Sleep(5 * time.Second)
+			wantSameStory(t, "deploy", one, two)
+			if told := two.reasons("deploy"); !slices.Contains(told, "released") {
+				t.Errorf("told %q", told)
+			}
+			two.m.mu.Lock()
+			defer two.m.mu.Unlock()
+			if len(two.m.words) != 0 {
+				t.Errorf("words are kept: %v", two.m.words)
+			}
+		})
+	}
 }
 
 func TestAnotherProgramsContenderIsToldAsTakenBackByAll(t *testing.T) {
