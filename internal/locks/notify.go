@@ -240,8 +240,6 @@ func (m *Manager) readBeforeAll(ctx context.Context, trees []*tree) error {
 		return nil
 	}
 	answers := make(chan struct{}, reapChunk)
-	timer := time.NewTimer(settleWithin)
-	defer timer.Stop()
 	for from := 0; from < len(trees); from += reapChunk {
 		asked := 0
 		m.mu.Lock()
@@ -251,15 +249,8 @@ func (m *Manager) readBeforeAll(ctx context.Context, trees []*tree) error {
 			}
 		}
 		m.unlock()
-		timer.Reset(settleWithin) // as long as there is progress
-		for range asked {
-			select {
-			case <-answers:
-			case <-timer.C:
-				return m.unavailable()
-			case <-ctx.Done():
-				return cancelled(ctx)
-			}
+		if err := m.answered(ctx, answers, asked); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -237,16 +237,8 @@ func (m *Manager) lookAt(ctx context.Context, session Session, chunk []*candidat
 		})
 	}
 	m.unlock()
-	timer := time.NewTimer(settleWithin)
-	defer timer.Stop()
-	for range asked {
-		select {
-		case <-answers:
-		case <-timer.C:
-			return m.unavailable()
-		case <-ctx.Done():
-			return cancelled(ctx)
-		}
+	if err := m.answered(ctx, answers, asked); err != nil {
+		return err
 	}
 	for _, c := range hidden { // everything was answered: nobody writes it any more
 		looking, cancel := context.WithTimeout(ctx, answerWithin)
@@ -257,6 +249,22 @@ func (m *Manager) lookAt(ctx context.Context, session Session, chunk []*candidat
 		}
 		if stat != nil {
 			c.stat, c.ok = *stat, true
+		}
+	}
+	return nil
+}
+
+// answered waits for so many answers, for settleWithin at most; mu is free.
+func (m *Manager) answered(ctx context.Context, answers <-chan struct{}, asked int) error {
+	timer := time.NewTimer(settleWithin)
+	defer timer.Stop()
+	for range asked {
+		select {
+		case <-answers:
+		case <-timer.C:
+			return m.unavailable()
+		case <-ctx.Done():
+			return cancelled(ctx)
 		}
 	}
 	return nil
