@@ -3,6 +3,7 @@ package fleet
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -14,7 +15,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"lockkeeper/internal/zk"
@@ -41,8 +41,8 @@ const (
 type Options struct {
 	// Secret are the cluster secret's keys, the newest first; nil while they are not known.
 	Secret func() []zk.TokenKey
-	// Self is this gateway's id; "" while it has no session.
-	Self func() string
+	// Self is this gateway's id and a zxid that is not before its registration; "" while it has no session.
+	Self func() (gateway string, registered int64)
 	// PeerCAs are whom certificates of https:// addresses are to be signed by; nil: the system's.
 	PeerCAs *x509.CertPool
 	// Dial makes connections; nil: TCP.
@@ -55,13 +55,23 @@ type Fleet struct {
 	transport *http.Transport
 	waits     *http.Transport // for requests that wait, which keep their connections for long
 
+	numbers  numbers // of what is sent
+	received received
+
 	mu   sync.Mutex
 	keys *Keys // nil until they are known
+	self identity
+}
+
+// identity is a gateway id with a zxid that is not before its registration.
+type identity struct {
+	gateway    string
+	registered int64
 }
 
 // New prepares a fleet. It starts nothing.
 func New(o Options) *Fleet {
-	f := &Fleet{opt: o}
+	f := &Fleet{opt: o, numbers: numbers{name: rand.Text()}, received: received{senders: map[senderKey]*receivedFrom{}}}
 	dial := o.Dial
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext
@@ -103,10 +113,51 @@ func (f *Fleet) Keys() (*Keys, error) {
 	return keys, nil
 }
 
+// ErrNoSession is the error while this gateway has not had a session yet: no other gateway would know who asks.
+var ErrNoSession = errors.New("this gateway has no ZooKeeper session yet")
+
+// identity is who this gateway is, or was when it last had a session: others know it by that until it has the next one.
+func (f *Fleet) identity() (identity, error) {
+	gateway, registered := f.opt.Self()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if gateway != "" && gateway != f.self.gateway {
+		f.self = identity{gateway, registered} // the first zxid of a session is the one closest to its registration
+	}
+	if f.self.gateway == "" {
+		return identity{}, ErrNoSession
+	}
+	return f.self, nil
+}
+
+// sendSealed sends a request and returns its answer, whose body the caller closes, and the seal under which it was sent; a nil
+// seal says that no connection was made.
+//
+// The request is sealed when its connection is there, so its number is no older than that however long it has waited. net/http
+// sends some requests once more when a kept connection turns out to be closed; that is another connection, so it is another number.
+func (f *Fleet) sendSealed(transport *http.Transport, keys *Keys, s Seal, r *http.Request, body []byte) (*http.Response, *Seal, error) {
+	self, err := f.identity()
+	if err != nil {
+		return nil, nil, err
+	}
+	s.From, s.Registered, s.Sender = self.gateway, self.registered, f.numbers.name
+	var sent *Seal
+	// Called by RoundTrip on this goroutine: the transport speaks HTTP/1 only.
+	got := func(httptrace.GotConnInfo) {
+		now := s
+		now.Number = f.numbers.last.Add(1)
+		keys.Close(&now, r, body)
+		sent = &now
+	}
+	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: got}))
+	response, err := transport.RoundTrip(r) // no redirects, no cookies
+	return response, sent, err
+}
+
 // Request is one request to another gateway.
 type Request struct {
 	Address string // "host:port", or with https:// before it
-	Seal    Seal   // From is filled in
+	Seal    Seal   // From, Sender, Number and Registered are filled in
 	Method  string
 	URI     string // path and query
 	Header  http.Header
@@ -155,8 +206,6 @@ func (f *Fleet) Send(ctx context.Context, q *Request) (*Answer, error) {
 		ctx, cancel = context.WithTimeout(ctx, q.Timeout)
 		defer cancel()
 	}
-	var sent atomic.Bool
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
 	r, err := http.NewRequestWithContext(ctx, q.Method, base, bytes.NewReader(q.Body))
 	if err != nil {
 		return nil, &SendError{Err: err}
@@ -174,12 +223,9 @@ func (f *Fleet) Send(ctx context.Context, q *Request) (*Answer, error) {
 		}
 	}
 	r.Header["User-Agent"] = nil
-	seal := q.Seal
-	seal.From = f.opt.Self()
-	keys.Close(&seal, r, q.Body)
-	response, err := transport.RoundTrip(r) // no redirects, no cookies
+	response, seal, err := f.sendSealed(transport, keys, q.Seal, r, q.Body)
 	if err != nil {
-		return nil, &SendError{Sent: sent.Load(), Err: err}
+		return nil, &SendError{Sent: seal != nil, Err: err}
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, MaxAnswer+1))
@@ -189,7 +235,7 @@ func (f *Fleet) Send(ctx context.Context, q *Request) (*Answer, error) {
 	case len(body) > MaxAnswer:
 		return nil, &SendError{Sent: true, Err: errors.New("the answer is too large")}
 	}
-	if err := keys.OpenAnswer(&seal, response.StatusCode, response.Header, body); err != nil {
+	if err := keys.OpenAnswer(seal, response.StatusCode, response.Header, body); err != nil {
 		return nil, &SendError{Sent: true, Err: fmt.Errorf("status %d: %w", response.StatusCode, err)}
 	}
 	a := &Answer{Status: response.StatusCode, Header: http.Header{}, Body: body}

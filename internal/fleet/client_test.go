@@ -52,7 +52,7 @@ func TestOverTLSAPeerIsWhomItsAuthorityNames(t *testing.T) {
 		pool *x509.CertPool
 		ok   bool
 	}{"the one that is named": {trusted, true}, "another": {x509.NewCertPool(), false}, "the system's": {nil, false}} {
-		f := New(Options{Secret: secret, Self: func() string { return "one" }, PeerCAs: c.pool})
+		f := New(Options{Secret: secret, Self: func() (string, int64) { return "one", 1 }, PeerCAs: c.pool})
 		asked.Store(0)
 		answer, err := f.Send(t.Context(), request())
 		var failed *SendError
@@ -67,7 +67,7 @@ func TestOverTLSAPeerIsWhomItsAuthorityNames(t *testing.T) {
 	// Nor does it speak to a port that has no TLS.
 	plain := httptest.NewServer(owner(t, &asked))
 	defer plain.Close()
-	f := New(Options{Secret: secret, Self: func() string { return "one" }})
+	f := New(Options{Secret: secret, Self: func() (string, int64) { return "one", 1 }})
 	defer f.Close()
 	q := request()
 	asked.Store(0)
@@ -82,7 +82,7 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 	server := httptest.NewUnstartedServer(owner(t, &asked))
 	server.Start()
 	defer server.Close()
-	f := New(Options{Secret: secret, Self: func() string { return "one" }})
+	f := New(Options{Secret: secret, Self: func() (string, int64) { return "one", 1 }})
 	defer f.Close()
 	dial := f.transport.DialContext
 	f.transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -100,7 +100,7 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 }
 
 func TestNothingIsSentBeforeTheSecretIsKnown(t *testing.T) {
-	f := New(Options{Secret: func() []zk.TokenKey { return nil }, Self: func() string { return "" }})
+	f := New(Options{Secret: func() []zk.TokenKey { return nil }, Self: func() (string, int64) { return "", 1 }})
 	defer f.Close()
 	var failed *SendError
 	if _, err := f.Send(t.Context(), &Request{Address: "127.0.0.1:1", Method: "GET", URI: "/"}); !errors.As(err, &failed) || failed.Sent || !errors.Is(err, ErrNoKeys) {
@@ -174,7 +174,7 @@ func TestARequestArrivesAsItCame(t *testing.T) {
 		keys.CloseAnswer(seal, 200, w.Header(), nil)
 	}))
 	defer server.Close()
-	f := New(Options{Secret: secret, Self: func() string { return "one" }})
+	f := New(Options{Secret: secret, Self: func() (string, int64) { return "one", 1 }})
 	defer f.Close()
 	for _, is := range []string{"/v1/leases/self?owner=a#b", "/v1/leases/a%2Fb?x=%23", "/v1/leases/self?", "/v1/leases/self?owner=\u00fc&metadata=[1]", "//v1/leases?a"} {
 		came, err := http.ReadRequest(bufio.NewReader(strings.NewReader("PATCH " + is + " HTTP/1.1\r\nHost: localhost\r\n\r\n")))

@@ -3,11 +3,9 @@ package fleet
 import (
 	"crypto/hkdf"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash"
@@ -24,7 +22,7 @@ const Header = "Lockkeeper-Fleet"
 // The first word of a seal, and what sets its keys apart from all others that are
 // derived from the cluster secret.
 const (
-	sealVersion = "1"
+	sealVersion = "2"
 	keyInfo     = "lockkeeper fleet 1"
 )
 
@@ -64,15 +62,19 @@ func NewKeys(secret []zk.TokenKey) (*Keys, error) {
 
 // Seal is what a gateway says of a request that it sends to another one.
 type Seal struct {
-	From, To string // gateway ids; To is whom From believes to be the owner
+	From, To string // gateway ids; only the gateway whose id is To at that moment may act on the request
 	Zxid     int64  // how far From has seen
 	Lease    string // the lease that it is about; "" when there are several, or none
 	Request  string // its id in the logs of both
 	Client   string // the client's address, for the log; "" when unknown
 
-	nonce string
-	key   string // id of the key that it was made with
-	mac   []byte
+	// Sender and Number are this request's alone. Fleet fills them in, and From and Registered.
+	Sender     string // one process' Fleet, by a random name
+	Number     uint64 // rises by one with each request that it sends
+	Registered int64  // a zxid that is not before From's registration
+
+	key string // id of the key that it was made with
+	mac []byte
 }
 
 // text is the seal without its MAC.
@@ -80,8 +82,8 @@ func (s *Seal) text() string {
 	var b strings.Builder
 	b.WriteString(sealVersion)
 	for _, field := range []struct{ name, value string }{
-		{"key", s.key}, {"from", s.From}, {"to", s.To}, {"zxid", strconv.FormatInt(s.Zxid, 10)},
-		{"lease", s.Lease}, {"request", s.Request}, {"client", s.Client}, {"nonce", s.nonce},
+		{"key", s.key}, {"from", s.From}, {"to", s.To}, {"sender", s.Sender}, {"number", fmt.Sprintf("%016x", s.Number)}, {"registered", strconv.FormatInt(s.Registered, 10)},
+		{"zxid", strconv.FormatInt(s.Zxid, 10)}, {"lease", s.Lease}, {"request", s.Request}, {"client", s.Client},
 	} {
 		b.WriteString(" " + field.name + "=" + field.value)
 	}
@@ -90,9 +92,7 @@ func (s *Seal) text() string {
 
 // Close puts the seal on a request with that body.
 func (k *Keys) Close(s *Seal, r *http.Request, body []byte) {
-	var nonce [16]byte
-	_, _ = rand.Read(nonce[:]) // never fails (crypto/rand, Go 1.24)
-	s.nonce, s.key = hex.EncodeToString(nonce[:]), k.keys[0].id
+	s.key = k.keys[0].id
 	s.mac = s.sum(k.keys[0].secret, r, body)
 	r.Header[Header] = []string{s.text() + " mac=" + base64.RawURLEncoding.EncodeToString(s.mac)}
 }
@@ -146,11 +146,14 @@ func parse(text string) (*Seal, error) {
 	}
 	words := strings.Split(sealed, " ")
 	s := &Seal{}
-	var zxid string
+	var number, registered, zxid string
 	fields := []struct {
 		name string
 		to   *string
-	}{{"key", &s.key}, {"from", &s.From}, {"to", &s.To}, {"zxid", &zxid}, {"lease", &s.Lease}, {"request", &s.Request}, {"client", &s.Client}, {"nonce", &s.nonce}}
+	}{
+		{"key", &s.key}, {"from", &s.From}, {"to", &s.To}, {"sender", &s.Sender}, {"number", &number}, {"registered", &registered},
+		{"zxid", &zxid}, {"lease", &s.Lease}, {"request", &s.Request}, {"client", &s.Client},
+	}
 	if len(words) != len(fields)+1 || words[0] != sealVersion {
 		return nil, wrong
 	}
@@ -159,8 +162,11 @@ func parse(text string) (*Seal, error) {
 			return nil, wrong
 		}
 	}
-	var err error
-	if s.Zxid, err = strconv.ParseInt(zxid, 10, 64); err != nil {
+	var err, e2, e3 error
+	s.Number, err = strconv.ParseUint(number, 16, 64)
+	s.Registered, e2 = strconv.ParseInt(registered, 10, 64)
+	s.Zxid, e3 = strconv.ParseInt(zxid, 10, 64)
+	if err != nil || e2 != nil || e3 != nil {
 		return nil, wrong
 	}
 	if s.mac, err = base64.RawURLEncoding.Strict().DecodeString(mac); err != nil {

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -27,6 +28,8 @@ var (
 	second = zk.TokenKey{ID: "k2", Key: []byte("fedcba9876543210fedcba9876543210")}
 )
 
+var sealedBefore atomic.Uint64
+
 func sealed(keys *Keys) (*http.Request, []byte, *Seal) {
 	body := []byte(`{"ttl":"30s"}`)
 	r := httptest.NewRequest("POST", "http://gateway-2:8080/v1/leases/abc/heartbeat?ttl=30s", bytes.NewReader(body))
@@ -34,7 +37,7 @@ func sealed(keys *Keys) (*http.Request, []byte, *Seal) {
 		r.Header.Set(name, "value of "+name)
 	}
 	r.Header.Set("Origin", "http://evil.example")
-	s := &Seal{From: "gatewayone", To: "gatewaytwo", Zxid: 42, Lease: "abc", Request: "0123456789abcdef", Client: "192.0.2.1"}
+	s := &Seal{From: "gatewayone", To: "gatewaytwo", Sender: "one", Number: sealedBefore.Add(1), Registered: 41, Zxid: 42, Lease: "abc", Request: "0123456789abcdef", Client: "192.0.2.1"}
 	keys.Close(s, r, body)
 	return r, body, s
 }
@@ -46,7 +49,7 @@ func TestASealOpensAndTellsWhatItSays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.From != s.From || got.To != s.To || got.Zxid != 42 || got.Lease != "abc" || got.Request != s.Request || got.Client != s.Client {
+	if got.From != s.From || got.To != s.To || got.Sender != s.Sender || got.Number != s.Number || got.Registered != 41 || got.Zxid != 42 || got.Lease != "abc" || got.Request != s.Request || got.Client != s.Client {
 		t.Errorf("it says %+v", got)
 	}
 	if len(r.Header) != len(covered) || r.Header.Get("Origin") != "" || r.Header.Get("Lease-Token") == "" {
@@ -88,13 +91,14 @@ func TestASealThatDoesNotFitIsRefused(t *testing.T) {
 		changes["without "+name] = func(r *http.Request, b []byte) []byte { r.Header.Del(name); return b }
 		changes["twice "+name] = func(r *http.Request, b []byte) []byte { r.Header.Add(name, ""); return b }
 	}
-	for _, field := range []string{"from=gatewayone", "to=gatewaytwo", "zxid=42", "lease=abc", "request=0123456789abcdef", "client=192.0.2.1"} {
+	for _, field := range []string{"from=gatewayone", "to=gatewaytwo", "sender=one", "registered=41", "zxid=42", "lease=abc", "request=0123456789abcdef", "client=192.0.2.1"} {
 		changes[field] = func(r *http.Request, b []byte) []byte { replace(r, field, field+"7"); return b }
 	}
-	changes["nonce"] = func(r *http.Request, b []byte) []byte { replace(r, " nonce=", " nonce=0"); return b }
+	changes["number"] = func(r *http.Request, b []byte) []byte { replace(r, " number=0", " number=1"); return b }
+	changes["a longer number"] = func(r *http.Request, b []byte) []byte { replace(r, " number=", " number=0"); return b }
 	changes["spelling"] = func(r *http.Request, b []byte) []byte { replace(r, "zxid=42", "zxid=+42"); return b }
-	changes["more words"] = func(r *http.Request, b []byte) []byte { replace(r, " nonce=", " more=1 nonce="); return b }
-	changes["version"] = func(r *http.Request, b []byte) []byte { replace(r, "1 key=", "2 key="); return b }
+	changes["more words"] = func(r *http.Request, b []byte) []byte { replace(r, " number=", " more=1 number="); return b }
+	changes["version"] = func(r *http.Request, b []byte) []byte { replace(r, "2 key=", "1 key="); return b }
 	for name, change := range changes {
 		r, body, _ := sealed(keys)
 		body = change(r, slices.Clone(body))

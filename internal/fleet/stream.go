@@ -119,9 +119,7 @@ func (f *Fleet) Follow(ctx context.Context, p Peer, since string, hear func(at s
 		return err
 	}
 	r.Header["User-Agent"] = nil
-	seal := Seal{From: f.opt.Self(), To: p.Gateway}
-	keys.Close(&seal, r, nil)
-	response, err := f.transport.RoundTrip(r)
+	response, seal, err := f.sendSealed(f.transport, keys, Seal{To: p.Gateway}, r, nil)
 	if err != nil {
 		return because(ctx, err)
 	}
@@ -130,10 +128,10 @@ func (f *Fleet) Follow(ctx context.Context, p Peer, since string, hear func(at s
 		body, _ := io.ReadAll(io.LimitReader(response.Body, 1024)) // what came is told
 		return fmt.Errorf("status %d: %s", response.StatusCode, body)
 	}
-	if err := keys.OpenAnswer(&seal, response.StatusCode, response.Header, nil); err != nil {
+	if err := keys.OpenAnswer(seal, response.StatusCode, response.Header, nil); err != nil {
 		return err
 	}
-	lines := keys.Lines(&seal)
+	lines := keys.Lines(seal)
 	scanner := bufio.NewScanner(response.Body)
 	scanner.Buffer(nil, maxLine)
 	for scanner.Scan() {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -16,9 +17,12 @@ import (
 // itself as the owner.
 const arriveWithin = time.Second
 
-// admit lets in what another gateway of the fleet has sent: a genuine seal stands in
+// admit lets in what another gateway of the fleet has sent to this one, once: a genuine seal stands in
 // for the guard, for no page in a browser can make one. It reports whether the
 // request may go on.
+//
+// The answer to a request that is for another gateway, or comes from this one, is sealed: it was not acted upon here and never will be, so the
+// sender may look up again where it belongs. The refusal of a repeated request is not sealed: the first one may have been done.
 func (x *exchange) admit() bool {
 	if x.s.fleet == nil {
 		x.problem(sealRefused(errors.New("this gateway has no fleet")))
@@ -39,12 +43,20 @@ func (x *exchange) admit() bool {
 		x.problem(sealRefused(err))
 		return false
 	}
+	self := x.s.locks.GatewayID()
+	here := self != "" && seal.To == self && seal.From != self
+	if here {
+		if err := x.takeOnce(seal); err != nil {
+			x.problem(sealRefused(err))
+			return false
+		}
+	}
 	x.peer, x.keys = seal, keys
 	x.requestID = seal.Request
 	x.Header()["Lockkeeper-Request-Id"] = []string{x.requestID}
 	x.r.Body, x.r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	if seal.From == x.s.locks.GatewayID() {
-		x.problem(&problem{code: code(locks.CodeNotOwner), detail: "a request for another gateway came back to this one: the address that the other one advertises (--advertise) leads here"})
+	if !here {
+		x.problem(notForThis(seal, self))
 		return false
 	}
 	if seal.Zxid == 0 {
@@ -62,6 +74,31 @@ func (x *exchange) admit() bool {
 		return false
 	}
 	return true
+}
+
+// takeOnce lets a request for this gateway pass if it comes for the first time. A sender that the replica does not show yet has perhaps
+// just been started: the request waits until the replica is behind its registration.
+func (x *exchange) takeOnce(seal *fleet.Seal) error {
+	err := x.s.fleet.Admit(seal, x.s.locks.Registered)
+	if !errors.Is(err, fleet.ErrUnknownSender) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(x.r.Context(), arriveWithin)
+	defer cancel()
+	if lags := x.s.locks.Reached(ctx, seal.Registered); lags != nil {
+		return fmt.Errorf("%w: %w", err, lags)
+	}
+	return x.s.fleet.Admit(seal, x.s.locks.Registered)
+}
+
+// notForThis is the problem of a request that names another gateway, or that comes from this one.
+func notForThis(seal *fleet.Seal, self string) *problem {
+	p := &problem{code: code(locks.CodeNotOwner), retryAfter: time.Second,
+		detail: "the request is for another gateway, which had this address before or has another one; nothing was done, repeat the request"}
+	if seal.From == self {
+		p.detail = "a request for another gateway came back to this one: the address that the other one advertises (--advertise) leads here"
+	}
+	return p
 }
 
 // sealedBody reads the body: a seal covers it, so it is read before anything is decoded.

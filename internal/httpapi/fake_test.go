@@ -55,6 +55,7 @@ type fake struct {
 	route     func(lease string) (locks.Route, bool)
 	arrive    func(ctx context.Context, lease string, zxid int64) error
 	peers     []locks.Peer
+	stranger  func(gateway string) bool // a gateway that is not registered; nil: all are
 	id        string
 	ready     error
 	alive     error
@@ -183,6 +184,7 @@ func (f *fake) Arrive(ctx context.Context, lease string, zxid int64) error {
 func (f *fake) Reached(ctx context.Context, zxid int64) error { return f.Arrive(ctx, "", zxid) }
 func (f *fake) GatewayID() string                             { return f.id }
 func (f *fake) Peers() []locks.Peer                           { return f.peers }
+func (f *fake) Registered(gateway string) bool                { return f.stranger == nil || !f.stranger(gateway) }
 
 func (f *fake) note(format string, args ...any) {
 	f.mu.Lock()

@@ -80,7 +80,12 @@ func TestABulkHeartbeatIsSplitByOwnerAndPutTogetherInOrder(t *testing.T) {
 		t.Errorf("three was asked %q", calls)
 	}
 	// One hop: what two does not run it does not ask three for.
-	addresses["two"], addresses["three"] = two.address(), two.address()
+	at := func(lease string) *locks.Error {
+		return &locks.Error{Code: locks.CodeNotOwner, Owner: &locks.Route{Gateway: "two", Address: two.address(), Zxid: 1, Lease: lease}}
+	}
+	one.many = func([]string) []locks.HeartbeatResult {
+		return []locks.HeartbeatResult{{LeaseID: "a", Err: at("a")}, {LeaseID: "c", Err: at("c")}}
+	}
 	told, _ = one.beats(t, "three/a", "two/c")
 	if !slices.Equal(told, []string{"a owned_by_other_gateway", "c 7"}) || len(three.asked()) != 0 {
 		t.Errorf("told %q", told)

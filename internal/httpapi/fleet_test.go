@@ -47,7 +47,7 @@ func secretOf(key string) func() []zk.TokenKey {
 func member(t *testing.T, id, secret string, change ...func(*Options)) (*gateway, *logbook) {
 	t.Helper()
 	book := &logbook{}
-	f := fleet.New(fleet.Options{Secret: secretOf(secret), Self: func() string { return id }})
+	f := fleet.New(fleet.Options{Secret: secretOf(secret), Self: func() (string, int64) { return id, 1 }})
 	t.Cleanup(f.Close)
 	g := serve(t, append(change, func(o *Options) {
 		o.Fleet, o.Logger = f, slog.New(slog.NewTextHandler(book, &slog.HandlerOptions{Level: slog.LevelDebug}))

@@ -31,11 +31,7 @@ func (s *Server) mountNews() {
 // after it has drained.
 func (x *exchange) tellNews() {
 	s := x.s
-	switch {
-	case x.peer.To != s.locks.GatewayID():
-		x.problem(&problem{code: code(locks.CodeNotOwner), detail: "another gateway was asked for, and this one is at its address now"})
-		return
-	case s.followers.Add(1) > maxFollowers:
+	if s.followers.Add(1) > maxFollowers {
 		s.followers.Add(-1)
 		x.problem(tooManyStreams())
 		return

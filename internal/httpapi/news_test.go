@@ -52,7 +52,7 @@ func TestAnotherGatewayIsToldTheNewsAndNobodyElse(t *testing.T) {
 	}
 	const ours, theirs = "0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"
 	g := &gazette{more: make(chan struct{}), news: []string{`"first"`, `"second"`}}
-	own := fleet.New(fleet.Options{Secret: secret(ours), Self: func() string { return "gatewayone" }})
+	own := fleet.New(fleet.Options{Secret: secret(ours), Self: func() (string, int64) { return "gatewayone", 1 }})
 	defer own.Close()
 	manager := &fake{id: "gatewayone"}
 	s := New(Options{Locks: manager, Fleet: own, News: g.since})
@@ -62,7 +62,7 @@ func TestAnotherGatewayIsToldTheNewsAndNobodyElse(t *testing.T) {
 	address := strings.TrimPrefix(server.URL, "http://")
 
 	follow := func(key, from, to, since string, hear func(at string, news [][]byte)) error {
-		f := fleet.New(fleet.Options{Secret: secret(key), Self: func() string { return from }})
+		f := fleet.New(fleet.Options{Secret: secret(key), Self: func() (string, int64) { return from, 1 }})
 		defer f.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()

@@ -54,6 +54,8 @@ type Locks interface {
 	Arrive(ctx context.Context, lease string, zxid int64) error
 	Reached(ctx context.Context, zxid int64) error
 	GatewayID() string
+	// Registered reports whether the replica shows the registration of a gateway.
+	Registered(gateway string) bool
 	Peers() []locks.Peer
 	// Vouches reports whether what was said about a lease may be written now.
 	Vouches(basis locks.Basis) bool

@@ -52,6 +52,22 @@ func (m *Manager) wakeArrivals() {
 	}
 }
 
+// Identity is the id of the present session and a zxid that is not before its registration; "" while there is none.
+func (m *Manager) Identity() (gateway string, registered int64) {
+	if ref := m.current.Load(); ref != nil {
+		return ref.session.ID(), ref.session.LastZxid()
+	}
+	return "", 0
+}
+
+// Registered reports whether the replica shows the registration of a gateway.
+func (m *Manager) Registered(gateway string) bool {
+	m.mu.Lock()
+	defer m.unlock()
+	p := m.peers[recipe.GatewayID(gateway)]
+	return p != nil && p.registered
+}
+
 // GatewayID is the id of the present session, "" while there is none.
 func (m *Manager) GatewayID() string {
 	if ref := m.current.Load(); ref != nil {

@@ -1,0 +1,275 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func everybody(string) bool { return true }
+
+func receiver() *received { return &received{senders: map[senderKey]*receivedFrom{}} }
+
+func TestARequestPassesOnceForEachSender(t *testing.T) {
+	r := receiver()
+	for i, c := range []struct {
+		from, sender string
+		number       uint64
+		err          error
+	}{
+		{"one", "a", 1, nil}, {"one", "a", 1, ErrRepeated}, {"one", "a", 2, nil},
+		{"two", "b", 1, nil}, {"one", "b", 1, nil}, {"one-again", "a", 1, nil}, // each has numbers of its own
+		{"one", "a", 0, ErrRepeated}, {"one", "a", 2, ErrRepeated},
+		{"one", "a", windowSize + 3, nil}, {"one", "a", 2, ErrRepeated}, {"one", "a", 3, ErrRepeated}, {"one", "a", windowSize + 2, nil},
+	} {
+		if err := r.take(&Seal{From: c.from, Sender: c.sender, Number: c.number}, everybody); !errors.Is(err, c.err) {
+			t.Errorf("%d: %+v: %v", i, c, err)
+		}
+	}
+}
+
+func TestANewSenderMustBeRegisteredAndAKnownOneNeedNot(t *testing.T) {
+	r := receiver()
+	registered := map[string]bool{"one": true}
+	is := func(gateway string) bool { return registered[gateway] }
+	take := func(from string, number uint64) error {
+		return r.take(&Seal{From: from, Sender: from, Number: number}, is)
+	}
+	if err := take("two", 1); !errors.Is(err, ErrUnknownSender) {
+		t.Errorf("a stranger: %v", err)
+	}
+	if len(r.senders) != 0 {
+		t.Error("a stranger is remembered")
+	}
+	registered["two"] = true
+	if err := take("two", 1); err != nil {
+		t.Errorf("once it is registered: %v", err)
+	}
+	delete(registered, "two") // it is cut off from ZooKeeper
+	if err := errors.Join(take("two", 2), take("two", 3)); err != nil {
+		t.Errorf("a sender that is known: %v", err)
+	}
+	if err := take("two", 2); !errors.Is(err, ErrRepeated) {
+		t.Errorf("repeated: %v", err)
+	}
+}
+
+// What is forgotten does not come back, and what is registered is not forgotten.
+func TestTheSendersThatAreRememberedAreBounded(t *testing.T) {
+	r := receiver()
+	registered := map[string]bool{}
+	is := func(gateway string) bool { return registered[gateway] }
+	take := func(from string, number uint64) error {
+		return r.take(&Seal{From: from, Sender: "a", Number: number}, is)
+	}
+	name := func(i int) string { return fmt.Sprint("gateway-", i) }
+	for i := range maxSenders {
+		registered[name(i)] = true
+		if err := take(name(i), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	registered["new"] = true
+	if err := take("new", 1); !errors.Is(err, ErrUnknownSender) || len(r.senders) != maxSenders {
+		t.Fatalf("one too many: %v", err)
+	}
+	delete(registered, name(7))
+	delete(registered, name(9))
+	if err := errors.Join(take(name(7), 2), take("new", 1)); err != nil { // 9 was heard before 7
+		t.Fatal(err)
+	}
+	if err := take(name(9), 1); !errors.Is(err, ErrUnknownSender) {
+		t.Errorf("a request of the sender that was forgotten, sent again: %v", err)
+	}
+	for _, i := range []int{0, 7, maxSenders - 1} {
+		if err := take(name(i), 1); !errors.Is(err, ErrRepeated) {
+			t.Errorf("%s, sent again: %v", name(i), err)
+		}
+	}
+	if len(r.senders) != maxSenders {
+		t.Errorf("%d are remembered", len(r.senders))
+	}
+}
+
+func TestOfManyCopiesAtOnceOnePasses(t *testing.T) {
+	r := receiver()
+	var passed atomic.Int32
+	var all sync.WaitGroup
+	for range 64 {
+		all.Go(func() {
+			for n := range uint64(100) {
+				if r.take(&Seal{From: "one", Sender: "a", Number: n + 1}, everybody) == nil {
+					passed.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if passed.Load() != 100 {
+		t.Errorf("%d passed", passed.Load())
+	}
+}
+
+// taker answers like a gateway of the fleet that takes each request once.
+type taker struct {
+	received *received
+	mu       sync.Mutex
+	numbers  []uint64
+	refused  []error
+}
+
+func (k *taker) serve(t *testing.T, keys *Keys) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		seal, err := keys.Open(r, body)
+		if err == nil {
+			err = k.received.take(seal, everybody)
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if err != nil {
+			k.refused = append(k.refused, err)
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		k.numbers = append(k.numbers, seal.Number)
+		keys.CloseAnswer(seal, http.StatusOK, plain(w.Header()), body)
+		_, _ = w.Write(body)
+	}
+}
+
+// net/http sends a GET, or a request with an Idempotency-Key, once more when the connection that it had kept turns out to be closed.
+// The first one may have been received: were the second the same, it would be refused.
+func TestWhatTheTransportSendsOnceMoreIsSealedOnceMore(t *testing.T) {
+	keys, k := keysOf(t, first), &taker{received: receiver()}
+	answer := k.serve(t, keys)
+	var asked atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1)%2 == 0 { // the second request of a connection: it is received, and nothing is answered
+			answer(httptest.NewRecorder(), r)
+			nc, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = nc.Close()
+			return
+		}
+		answer(w, r)
+	}))
+	defer server.Close()
+	f := New(Options{Secret: secret, Self: func() (string, int64) { return "one", 1 }})
+	defer f.Close()
+	send := func(q Request) error {
+		q.Address, q.Timeout, q.Seal = server.URL, 10*time.Second, Seal{To: "two"}
+		_, err := f.Send(t.Context(), &q)
+		return err
+	}
+	for name, q := range map[string]Request{
+		"a GET":                  {Method: "GET", URI: "/v1/leases/x"},
+		"with a key":             {Method: "POST", URI: "/v1/locks/a/leases", Header: http.Header{"Idempotency-Key": {"0123456789abcdef"}}},
+		"with a key and a body":  {Method: "POST", URI: "/v1/locks/a/leases", Header: http.Header{"Idempotency-Key": {"0123456789abcdef"}}, Body: []byte("{}")},
+		"once more with nothing": {Method: "GET", URI: "/v1/leases/y"},
+	} {
+		f.Close()
+		asked.Store(0)
+		k.numbers = nil
+		if err := errors.Join(send(q), send(q)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if asked.Load() != 3 || len(k.numbers) != 3 || len(k.refused) != 0 {
+			t.Errorf("%s: %d requests came with the numbers %v, refused: %v", name, asked.Load(), k.numbers, k.refused)
+		}
+	}
+	// What may not be repeated is not.
+	f.Close()
+	asked.Store(0)
+	var failed *SendError
+	q := Request{Method: "POST", URI: "/v1/leases/self/heartbeat", Body: []byte("{}")}
+	if err := errors.Join(send(q), send(q)); !errors.As(err, &failed) || !failed.Sent || asked.Load() != 2 {
+		t.Errorf("a POST without a key: %v after %d requests", err, asked.Load())
+	}
+}
+
+// A request that waits for a connection gets its number when it has one: those that overtake it do not push it out of the window.
+func TestARequestIsNumberedWhenItIsSent(t *testing.T) {
+	keys, k := keysOf(t, first), &taker{received: receiver()}
+	server := httptest.NewServer(k.serve(t, keys))
+	defer server.Close()
+	dialling, dial := make(chan struct{}), make(chan struct{})
+	var dials atomic.Int32
+	f := New(Options{Secret: secret, Self: func() (string, int64) { return "one", 1 }})
+	defer f.Close()
+	connect := f.waits.DialContext
+	f.waits.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if dials.Add(1) == 1 {
+			close(dialling)
+			<-dial
+		}
+		return connect(ctx, network, address)
+	}
+	send := func(waits bool) error {
+		_, err := f.Send(t.Context(), &Request{Address: server.URL, Method: "GET", URI: "/", Waits: waits, Timeout: 30 * time.Second, Seal: Seal{To: "two"}})
+		return err
+	}
+	late := make(chan error, 1)
+	go func() { late <- send(true) }()
+	<-dialling
+	for range 10 {
+		if err := send(false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(dial)
+	if err := <-late; err != nil {
+		t.Fatal(err)
+	}
+	if want := []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}; !slices.Equal(k.numbers, want) {
+		t.Errorf("the numbers came as %v", k.numbers)
+	}
+}
+
+func TestAFleetIsKnownByItsLastSession(t *testing.T) {
+	keys := keysOf(t, first)
+	var from []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seal, err := keys.Open(r, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		from = append(from, fmt.Sprint(seal.From, " ", seal.Registered))
+		keys.CloseAnswer(seal, 200, plain(w.Header()), nil)
+	}))
+	defer server.Close()
+	var self identity
+	f := New(Options{Secret: secret, Self: func() (string, int64) { return self.gateway, self.registered }})
+	defer f.Close()
+	send := func(is identity) error {
+		self = is
+		_, err := f.Send(t.Context(), &Request{Address: server.URL, Method: "GET", URI: "/", Timeout: 10 * time.Second, Seal: Seal{To: "two"}})
+		return err
+	}
+	var failed *SendError
+	if err := send(identity{}); !errors.As(err, &failed) || failed.Sent || !errors.Is(err, ErrNoSession) {
+		t.Errorf("before the first session: %v", err)
+	}
+	for _, is := range []identity{{"one", 7}, {"one", 9}, {}, {"another", 12}, {}} {
+		if err := send(is); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.Join(from, ", "); got != "one 7, one 7, one 7, another 12, another 12" {
+		t.Errorf("it was %s", got)
+	}
+}
