@@ -36,7 +36,8 @@ type config struct {
 	Listen        string        `name:"listen" default:"127.0.0.1:8080" help:"Where to serve HTTP. Anything but loopback needs --insecure."`
 	Insecure      bool          `name:"insecure" help:"Serve on addresses that others can reach although there is no authentication."`
 	AllowedHosts  []string      `name:"allowed-hosts" placeholder:"NAME" help:"Names by which clients may address this gateway, besides localhost and IP addresses."`
-	Advertise     string        `name:"advertise" placeholder:"[https://]HOST:PORT" help:"Where other gateways reach this one; what they are asked and cannot answer is sent here. That of --listen unless given; give it when --listen is not an address that the others can reach, as 0.0.0.0 is not. With https:// they use TLS, which something before this gateway has to speak."`
+	FleetListen   string        `name:"fleet-listen" placeholder:"HOST:PORT" help:"Where to answer other gateways, and nobody else: a request without the fleet's seal is refused here, and one with it on --listen, so --insecure is not needed. On --listen unless given."`
+	Advertise     string        `name:"advertise" placeholder:"[https://]HOST:PORT" help:"Where other gateways reach this one; what they are asked and cannot answer is sent here. That of --fleet-listen unless given, or of --listen; give it when that is not an address that the others can reach, as 0.0.0.0 is not. With https:// they use TLS, which something before this gateway has to speak."`
 	PeerCAFile    string        `name:"peer-ca-file" placeholder:"FILE" help:"Certificates (PEM) that those of other gateways' https:// addresses have to be signed by; those that the system trusts unless given."`
 	MetricsListen string        `name:"metrics-listen" placeholder:"HOST:PORT" help:"Serve /metrics here instead of on --listen."`
 	DrainDelay    time.Duration `name:"drain-delay" default:"0s" help:"On SIGTERM, how long /readyz is red before requests are refused: time for a load balancer to notice."`
@@ -88,6 +89,7 @@ func (c *config) check() error {
 		}
 	}
 	for _, address := range []struct{ flag, is, example string }{
+		{"--fleet-listen", c.FleetListen, "10.0.0.1:8081"},
 		{"--metrics-listen", c.MetricsListen, "127.0.0.1:9090"},
 	} {
 		if _, _, err := net.SplitHostPort(address.is); address.is != "" && err != nil {

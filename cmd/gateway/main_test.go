@@ -85,6 +85,8 @@ func TestWrongUsageIsRefusedWithAHint(t *testing.T) {
 		{"--zk a:1 --listen 127.0.0.1:99999", 64, []string{"invalid port", "hint: for example --listen 127.0.0.1:8080"}},
 		{"--zk a:1 --listen " + taken.Addr().String(), 64, []string{"hint: another program uses the address", "--listen"}},
 		{"--zk a:1 --listen 127.0.0.1:0 --metrics-listen " + taken.Addr().String(), 64, []string{"hint: another program uses the address", "--metrics-listen"}},
+		{"--zk a:1 --listen 127.0.0.1:0 --fleet-listen " + taken.Addr().String(), 64, []string{"hint: another program uses the address", "--fleet-listen"}},
+		{"--zk a:1 --fleet-listen 8081", 64, []string{"--fleet-listen", "hint: for example", "10.0.0.1:8081"}},
 		{"--zk a:1 --advertise gateway", 64, []string{"--advertise", "hint: for example"}},
 		{"--zk a:1 --advertise 0.0.0.0:8080", 64, []string{"--advertise", "hint: for example"}},
 		{"--zk a:1 --advertise https://gateway:8443/path", 64, []string{"--advertise", "https://"}},

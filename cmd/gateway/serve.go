@@ -44,6 +44,13 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 		return err
 	}
 	defer listener.Close()
+	gateways := listener // where other gateways come
+	if c.FleetListen != "" {
+		if gateways, err = listen("--fleet-listen", c.FleetListen); err != nil {
+			return err
+		}
+		defer gateways.Close()
+	}
 	var metricsListener net.Listener
 	if c.MetricsListen != "" {
 		if metricsListener, err = listen("--metrics-listen", c.MetricsListen); err != nil {
@@ -55,9 +62,9 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	address := c.advertised(listener.Addr())
+	address := c.advertised(gateways.Addr())
 	if address == "" && c.ZK != "" {
-		logger.Warn("other gateways cannot send requests here: --listen is no address that they could reach; give --advertise", "listen", listener.Addr().String())
+		logger.Warn("other gateways cannot send requests here: --listen (or --fleet-listen) is no address that they could reach; give --advertise", "listen", gateways.Addr().String())
 	}
 	own, err := c.openStore(logger)
 	if err != nil {
@@ -107,6 +114,13 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 	hookPages.api = api
 	server := &http.Server{Handler: api, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
 	httpapi.Configure(server)
+	servers := []*http.Server{server}
+	if gateways != listener {
+		server.Handler = api.Public()
+		fleetServer := &http.Server{Handler: api.FleetOnly(), ErrorLog: server.ErrorLog}
+		httpapi.Configure(fleetServer)
+		servers = append(servers, fleetServer)
+	}
 
 	ear := fleet.Listener{Fleet: peers, Peers: func() []fleet.Peer { return httpapi.Others(manager.Peers()) }, Changed: manager.SourcesChanged,
 		Hear: manager.Hear, Following: manager.Following, Logger: logger.With("part", "fleet")}
@@ -131,7 +145,9 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 		return nil
 	})
 	group.Go(func() error { return pages.Run(running) })
-	group.Go(func() error { return serveHTTP(server, listener) })
+	for i, on := range []net.Listener{listener, gateways}[:len(servers)] {
+		group.Go(func() error { return serveHTTP(servers[i], on) })
+	}
 	var metricsServer *http.Server
 	if metricsListener != nil {
 		mux := http.NewServeMux()
@@ -151,13 +167,15 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 		select {
 		case <-ctx.Done():
 		case <-running.Done(): // something failed: nothing is handed over
-			_ = server.Close()
+			for _, server := range servers {
+				_ = server.Close()
+			}
 			if metricsServer != nil {
 				_ = metricsServer.Close()
 			}
 			return nil
 		}
-		return shutDown(c, logger, manager, api, pages, server, metricsServer)
+		return shutDown(c, logger, manager, api, pages, servers, metricsServer)
 	})
 	err = group.Wait()
 	// Last of all: the manager's last transactions are stored by now.
@@ -170,7 +188,7 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 // shutDown hands over: /readyz turns red, clocks stop, requests that wait are
 // answered, the writes under way finish, and the registration goes in the
 // session's last transaction, so that a successor begins at once.
-func shutDown(c *config, logger *slog.Logger, manager *locks.Manager, api *httpapi.Server, pages *dashboard.Dashboard, server, metricsServer *http.Server) error {
+func shutDown(c *config, logger *slog.Logger, manager *locks.Manager, api *httpapi.Server, pages *dashboard.Dashboard, servers []*http.Server, metricsServer *http.Server) error {
 	logger.Info("shutting down", "drain_delay_ms", c.DrainDelay.Milliseconds())
 	ctx, cancel := context.WithTimeout(context.Background(), c.DrainDelay+shutdownWithin)
 	defer cancel()
@@ -186,8 +204,10 @@ func shutDown(c *config, logger *slog.Logger, manager *locks.Manager, api *httpa
 	api.Drain()
 	pages.Drain()
 	err := manager.Drain(ctx)
-	if e := server.Shutdown(ctx); e != nil {
-		err = errors.Join(err, fmt.Errorf("ending open requests: %w", e), server.Close())
+	for _, server := range servers {
+		if e := server.Shutdown(ctx); e != nil {
+			err = errors.Join(err, fmt.Errorf("ending open requests: %w", e), server.Close())
+		}
 	}
 	if e := api.Wait(ctx); e != nil { // sockets, which Shutdown does not know
 		err = errors.Join(err, fmt.Errorf("ending open sockets: %w", e))

@@ -154,8 +154,13 @@ func TestTheGatewayTakesTheSettingsOfTheManifestsAndHasTheTimeToLeave(t *testing
 		}
 	}
 	printed := accepted(t, environment, args...)
-	if got := setting(t, printed, "advertise"); got != "10.1.2.3:8080" {
-		t.Errorf("each pod tells the others to find it at %s", got)
+	if got := setting(t, printed, "advertise"); got != "10.1.2.3:8081" || setting(t, printed, "fleet-listen") != ":8081" || !slices.ContainsFunc(c.Ports, func(p core.ContainerPort) bool { return p.Name == "fleet" && p.ContainerPort == 8081 }) {
+		t.Errorf("each pod tells the others to find it at %s, and listens for them at %s", got, setting(t, printed, "fleet-listen"))
+	}
+	for _, port := range o.service.Spec.Ports {
+		if target := port.TargetPort.String(); target != "http" {
+			t.Errorf("the Service leads to %s", target)
+		}
 	}
 	for _, host := range []string{o.service.Name, o.service.Name + "." + o.service.Namespace, o.service.Name + "." + o.service.Namespace + ".svc"} {
 		if !strings.Contains(","+o.settings.Data["LOCKKEEPER_ALLOWED_HOSTS"]+",", ","+host+",") {

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"errors"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -74,4 +75,23 @@ func crossOrigin(r *http.Request) bool {
 	}
 	u, err := url.Parse(origin)
 	return err != nil || u.Host != r.Host
+}
+
+// door says who may come in by a listener.
+type door int
+
+const (
+	anyDoor door = iota
+	publicDoor
+	fleetDoor
+)
+
+func (d door) check(r *http.Request) *problem {
+	switch {
+	case d == publicDoor && sealed(r):
+		return sealRefused(errors.New("a request with a seal came to --listen, and gateways have --fleet-listen"))
+	case d == fleetDoor && !sealed(r):
+		return &problem{code: codeSealRefused, detail: "this address is for the gateways of this fleet (--fleet-listen); clients use that of --listen"}
+	}
+	return nil
 }

@@ -213,11 +213,28 @@ func (s *Server) Drain() { s.drain() }
 // http.Server.Shutdown knows nothing of. Call it after Drain; ctx bounds it.
 func (s *Server) Wait(ctx context.Context) error { return s.sockets.wait(ctx) }
 
-// ServeHTTP answers one request.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP answers one request, of a client or of another gateway.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.serve(w, r, anyDoor) }
+
+// Public answers clients alone: a request with a seal is refused. It is for a gateway whose other gateways have a
+// listener of their own.
+func (s *Server) Public() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, publicDoor) })
+}
+
+// FleetOnly answers other gateways alone: a request without a seal is refused, whatever it asks for.
+func (s *Server) FleetOnly() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, fleetDoor) })
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, door door) {
 	x := s.pool.Get().(*exchange)
 	x.begin(w, r)
 	defer x.end()
+	if p := door.check(r); p != nil {
+		x.problem(p)
+		return
+	}
 	if sealed(r) {
 		if !x.admit() {
 			return
