@@ -107,7 +107,7 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 	hookPages := &webhookPages{}
 	pages := dashboard.New(dashboard.Options{Ensemble: ensemble, Locks: manager, Webhooks: hookPages, Events: hub, Logger: logger.With("part", "dashboard"),
 		Version: version(), Started: started, Embedded: own != nil})
-	peers := fleet.New(fleet.Options{Secret: manager.FleetKeys, Self: manager.Identity, PeerCAs: peerCAs})
+	peers := fleet.New(fleet.Options{Secret: manager.FleetKeys, Self: manager.Identity, Address: address, PeerCAs: peerCAs})
 	defer peers.Close()
 	api := httpapi.New(httpapi.Options{Locks: own.watched(manager), Webhooks: hooks, Embedded: own != nil, Events: hub, Pages: pages, Metrics: collectors, Fleet: peers, News: manager.News, ServeMetrics: c.MetricsListen == "",
 		Logger: logger.With("part", "http"), Version: version(), OpenAPI: lockkeeper.OpenAPI, AllowedHosts: c.AllowedHosts})

@@ -43,6 +43,9 @@ type Options struct {
 	Secret func() []zk.TokenKey
 	// Self is this gateway's id and a zxid that is not before its registration; "" while it has no session.
 	Self func() (gateway string, registered int64)
+	// Address is where this gateway can be reached itself; "": nowhere. Nothing is sent there, and nobody at it is followed: a gateway that is registered
+	// with it is this one before it knows so, a former session of this one, or another one that gives a wrong address.
+	Address string
 	// PeerCAs are whom certificates of https:// addresses are to be signed by; nil: the system's.
 	PeerCAs *x509.CertPool
 	// Dial makes connections; nil: TCP.
@@ -193,9 +196,9 @@ func (f *Fleet) Send(ctx context.Context, q *Request) (*Answer, error) {
 	if err != nil {
 		return nil, &SendError{Err: err}
 	}
-	base, err := BaseURL(q.Address)
+	base, err := f.baseURL(q.Address)
 	if err != nil {
-		return nil, &SendError{Err: fmt.Errorf("the gateway's address: %w", err)}
+		return nil, &SendError{Err: err}
 	}
 	transport := f.transport
 	if q.Waits {
@@ -245,6 +248,21 @@ func (f *Fleet) Send(ctx context.Context, q *Request) (*Answer, error) {
 		}
 	}
 	return a, nil
+}
+
+// ErrOwnAddress is the error for a gateway that is registered with this gateway's own address.
+var ErrOwnAddress = errors.New("the gateway is registered with this gateway's own address: a former session of this one, or both have the same --advertise")
+
+// baseURL is where a gateway can be reached, unless this one is there.
+func (f *Fleet) baseURL(address string) (string, error) {
+	base, err := BaseURL(address)
+	if err != nil {
+		return "", fmt.Errorf("the gateway's address: %w", err)
+	}
+	if own, _ := BaseURL(f.opt.Address); base == own { // "" is no address, and no base
+		return "", ErrOwnAddress
+	}
+	return base, nil
 }
 
 // BaseURL makes a URL of an address as gateways advertise it: HOST:PORT, or with http:// or

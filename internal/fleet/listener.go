@@ -3,6 +3,7 @@ package fleet
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -55,6 +56,9 @@ func (l *Listener) Run(ctx context.Context) error {
 		changed := l.Changed() // before the look: nothing is missed
 		there := map[Peer]bool{}
 		for _, p := range l.Peers() {
+			if _, err := l.Fleet.baseURL(p.Address); errors.Is(err, ErrOwnAddress) {
+				continue // until this gateway knows its new id, its own registration looks like another gateway's
+			}
 			there[p] = true
 			if followed[p] == nil {
 				following, cancel := context.WithCancel(ctx)

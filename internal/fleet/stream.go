@@ -106,9 +106,9 @@ func (f *Fleet) Follow(ctx context.Context, p Peer, since string, hear func(at s
 	if err != nil {
 		return err
 	}
-	base, err := BaseURL(p.Address)
+	base, err := f.baseURL(p.Address)
 	if err != nil {
-		return fmt.Errorf("the gateway's address: %w", err)
+		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -276,6 +277,41 @@ func TestEveryOtherGatewayIsFollowedAsLongAsItIsThere(t *testing.T) {
 		slices.Sort(following)
 		if !slices.Equal(asked, []string{"two since place-of-two"}) || !slices.Equal(following, []string{"g2 false", "g2again true", "g3 false"}) {
 			t.Errorf("asked %q, followed %q", asked, following)
+		}
+	})
+}
+
+// A gateway's registration can be seen before the gateway knows that it is its own, and as long as that of a former session.
+func TestAGatewayNeitherFollowsNorAsksItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int32
+		p := &pipes{doors: map[string]chan net.Conn{}}
+		for _, door := range []string{"one:8080", "two:8080"} {
+			p.serve(t, door, teller(t, keysOf(t, first), func(string) (string, [][]byte) {
+				asked.Add(1)
+				return "a", nil
+			}))
+		}
+		f := New(Options{Secret: secret, Self: func() (string, int64) { return "former", 1 }, Dial: p.dial, Address: "one:8080"})
+		defer f.Close()
+		var following []string
+		l := &Listener{Fleet: f, Changed: func() <-chan struct{} { return nil }, Hear: func(string, [][]byte) {},
+			Peers: func() []Peer {
+				return []Peer{{"fresh", "one:8080"}, {"former", "http://one:8080"}, {"two", "two:8080"}}
+			},
+			Following: func(gateway string, is bool) { following = append(following, fmt.Sprint(gateway, " ", is)) }}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- l.Run(ctx) }()
+		time.Sleep(time.Minute)
+		var failed *SendError
+		if _, err := f.Send(ctx, &Request{Address: "one:8080", Method: "GET", URI: "/", Seal: Seal{To: "fresh"}}); !errors.As(err, &failed) || failed.Sent || !errors.Is(err, ErrOwnAddress) {
+			t.Errorf("it asks itself: %v", err)
+		}
+		cancel()
+		<-ended
+		if slices.ContainsFunc(following, func(f string) bool { return !strings.HasPrefix(f, "two ") }) || asked.Load() == 0 {
+			t.Errorf("it followed %q", following)
 		}
 	})
 }

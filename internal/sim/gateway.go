@@ -106,8 +106,8 @@ func (w *world) startGateway(number int) *gateway {
 		options.Outbox = &box
 	}
 	g.manager = locks.New(options)
-	g.peers = fleet.New(fleet.Options{Secret: g.manager.FleetKeys, Self: g.manager.Identity, Dial: g.dials(g.dialBy(asPeer))})
-	ears := fleet.New(fleet.Options{Secret: g.manager.FleetKeys, Self: g.manager.Identity, Dial: g.dials(g.dialBy(asEar))})
+	g.peers = fleet.New(fleet.Options{Secret: g.manager.FleetKeys, Self: g.manager.Identity, Address: options.Registration.Address, Dial: g.dials(g.dialBy(asPeer))})
+	ears := fleet.New(fleet.Options{Secret: g.manager.FleetKeys, Self: g.manager.Identity, Address: options.Registration.Address, Dial: g.dials(g.dialBy(asEar))})
 	ear := fleet.Listener{Fleet: ears, Peers: func() []fleet.Peer { return httpapi.Others(g.manager.Peers()) }, Changed: g.manager.SourcesChanged,
 		Hear: g.manager.Hear, Following: g.manager.Following,
 		Random: func(p fleet.Peer) rand.Source { return &source{seed: w.plan.Seed, whose: nameOf(g.name, p.Address)} }}
