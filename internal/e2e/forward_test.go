@@ -23,6 +23,13 @@ func fleetOf(t *testing.T, zk string, n int, flags ...string) []*gateway {
 	for i := range gateways {
 		gateways[i] = startGateway(t, zk, flags...)
 	}
+	acquainted(t, gateways...)
+	return gateways
+}
+
+// acquainted waits until all gateways know where all of them are.
+func acquainted(t *testing.T, gateways ...*gateway) {
+	t.Helper()
 	for _, g := range gateways {
 		eventually(t, patience, func() error {
 			a, err := g.Send(t.Context(), http.MethodGet, "/v1/gateways")
@@ -33,13 +40,12 @@ func fleetOf(t *testing.T, zk string, n int, flags ...string) []*gateway {
 			if err := json.Unmarshal(a.Body, &list); err != nil {
 				return err
 			}
-			if len(list.Items) != n || slices.ContainsFunc(list.Items, func(g api.GatewayInfo) bool { return g.Address == "" }) {
+			if len(list.Items) != len(gateways) || slices.ContainsFunc(list.Items, func(g api.GatewayInfo) bool { return g.Address == "" }) {
 				return unexpected(a)
 			}
 			return nil
 		}, "it knows where all gateways are")
 	}
-	return gateways
 }
 
 func TestAnyGatewayOfThreeAnswersForALease(t *testing.T) {

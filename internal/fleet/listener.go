@@ -114,7 +114,10 @@ func (l *Listener) follow(ctx context.Context, p Peer) {
 		if following {
 			l.Following(p.Gateway, false)
 		}
-		if ctx.Err() == nil && !quiet {
+		switch {
+		case errors.Is(err, ErrNoSession):
+			pause.Reset() // at a start the registrations of others may be seen first; the session follows soon
+		case ctx.Err() == nil && !quiet:
 			quiet = true
 			l.Logger.Info("another gateway is not followed: until it is, why its leases end is not known here", "peer", p.Gateway, "address", p.Address, "err", err)
 		}

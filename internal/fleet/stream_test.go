@@ -1,10 +1,12 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -312,6 +314,43 @@ func TestAGatewayNeitherFollowsNorAsksItself(t *testing.T) {
 		<-ended
 		if slices.ContainsFunc(following, func(f string) bool { return !strings.HasPrefix(f, "two ") }) || asked.Load() == 0 {
 			t.Errorf("it followed %q", following)
+		}
+	})
+}
+
+func TestOthersAreFollowedAsSoonAsThereIsASession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pipes{doors: map[string]chan net.Conn{}}
+		p.serve(t, "two:8080", teller(t, keysOf(t, first), func(string) (string, [][]byte) { return "a", nil }))
+		var session atomic.Bool
+		f := New(Options{Secret: secret, Dial: p.dial, Self: func() (string, int64) {
+			if session.Load() {
+				return "one", 1
+			}
+			return "", 0
+		}})
+		defer f.Close()
+		var log bytes.Buffer
+		var followed atomic.Bool
+		l := &Listener{Fleet: f, Changed: func() <-chan struct{} { return nil }, Hear: func(string, [][]byte) {}, Peers: func() []Peer { return []Peer{{"two", "two:8080"}} },
+			Following: func(_ string, is bool) { followed.Store(is) }, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- l.Run(ctx) }()
+		time.Sleep(time.Minute)
+		if followed.Load() {
+			t.Error("it follows before others can know who it is")
+		}
+		session.Store(true)
+		time.Sleep(2 * firstPause)
+		synctest.Wait()
+		if !followed.Load() {
+			t.Error("it does not follow")
+		}
+		cancel()
+		<-ended
+		if log.Len() > 0 {
+			t.Errorf("it complains: %s", log.String())
 		}
 	})
 }
