@@ -25,6 +25,7 @@ func TestAWindowTakesEachNumberOnce(t *testing.T) {
 		"over the edge of a word":   {[]uint64{63, 64, 65, 64, 63}, "yes yes yes no no"},
 		"far ahead":                 {[]uint64{5, 100000, 5, 99999, 99999}, "yes yes no yes no"},
 		"as far as the ring":        {[]uint64{5, 261, 260, 5}, "yes yes yes no"},
+		"what was there is gone":    {[]uint64{5, 453, 261, 261}, "yes yes yes no"},
 		"the same bit a ring later": {[]uint64{5, 261, 261}, "yes yes no"},
 		"the last ones":             {[]uint64{1, last, last, last - 1, 1}, "yes yes no yes no"},
 	} {
