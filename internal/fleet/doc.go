@@ -14,9 +14,10 @@
 // very request. So neither a program that has come to stand at a dead gateway's
 // address, nor another fleet's gateway, nor a proxy's error page is taken for an owner.
 //
-// A gateway acts upon a request once, and only the gateway that its seal names (Seal.To) does. Admit takes each number of a sender
-// once, and a gateway id ends with its ZooKeeper session. So a captured request is refused, whenever and from wherever
-// it is sent again: while its gateway lives, for its number; afterwards, for the gateway that it names.
+// A gateway acts upon a request once, and only the gateway that its seal names (Seal.To) does. Admit takes each
+// number of a sender once, and a gateway id ends with its ZooKeeper session. So a captured request is refused,
+// whenever and from wherever it is sent again: while its gateway lives, for its number; afterwards, for the gateway
+// that it names.
 //
 // An error of Send says whether the request can have been done: it has not when no
 // connection was made.
@@ -33,17 +34,19 @@
 // the way from the client, and whoever has come to stand at a dead gateway's address is sent them, though not
 // believed. Addresses with https:// are for that: there nothing is sent before the certificate was checked.
 //
-// It forces nothing through. A program between two gateways that sends a copy first has the original refused; that refusal has no
-// seal, and the sender says that the outcome is unknown. The answer "for another gateway" is true of the gateway that gave it, and of no other.
+// It forces nothing through. A program between two gateways that sends a copy first has the original refused; that
+// refusal has no seal, and the sender says that the outcome is unknown. The answer "for another gateway" is true of
+// the gateway that gave it, and of no other.
 //
 // # Numbers
 //
-// Each process numbers what it sends, under a random name, from 1 on; no clock and no disk is needed. A request gets its number and its seal
-// when it has a connection, and another one when net/http sends it over a second connection: the requests that overtake it do not push it out of
-// the receiver's window. A receiver keeps a window for each sender, at most maxSenders. At the bound it forgets the sender
-// that was heard least recently among those that are not registered any more. Nothing of that one passes again, because a new sender
-// must be registered in the receiver's replica, and a gateway id that is gone does not come back. A sender that was just
-// started may not be in the replica yet: its seal says which zxid to wait for.
+// Each process numbers what it sends, under a random name, from 1 on; no clock and no disk is needed. A request gets
+// its number and its seal when it has a connection, and another one when net/http sends it over a second connection:
+// the requests that overtake it do not push it out of the receiver's window. A receiver keeps a window for each
+// sender, at most maxSenders. At the bound it forgets the sender that was heard least recently among those that are
+// not registered any more. Nothing of that one passes again, because a new sender must be registered in the
+// receiver's replica, and a gateway id that is gone does not come back. A sender that was just started may not be in
+// the replica yet: its seal says which zxid to wait for.
 //
 // # Keys
 //
@@ -53,8 +56,8 @@
 // # Streams
 //
 // A gateway follows each other one (stream.go): a sealed request whose answer has no end, with a seal on each line.
-// Listener keeps one to each gateway that is registered, from where it was when the last one broke. What is told and heard are
-// lines of JSON here; internal/locks makes them and judges them.
+// Listener keeps one to each gateway that is registered, from where it was when the last one broke. What is told and
+// heard are lines of JSON here; internal/locks makes them and judges them.
 //
 // # Who owns what
 //
