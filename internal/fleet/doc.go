@@ -26,7 +26,9 @@
 //
 // To go further than one hop: a request that came with a seal is never sent on.
 // Redirects, proxies of the environment, compressed answers, answers that are larger
-// than MaxAnswer. A seal by a key that is not the fleet's.
+// than MaxAnswer. A seal by a key that is not the fleet's. A request whose number was taken before, or is older than
+// the window (window.go); a sender that is new here and is not a registered gateway. To send while there has never
+// been a session, or to this gateway's own address.
 //
 // # What it does not do
 //
@@ -36,7 +38,8 @@
 //
 // It forces nothing through. A program between two gateways that sends a copy first has the original refused; that
 // refusal has no seal, and the sender says that the outcome is unknown. The answer "for another gateway" is true of
-// the gateway that gave it, and of no other.
+// the gateway that gave it, and of no other. A request that was held back on its way comes for the first time, and is
+// acted upon: until the session of its gateway ends, or windowSize later numbers have come. TLS prevents both.
 //
 // # Numbers
 //

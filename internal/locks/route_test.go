@@ -154,3 +154,31 @@ func TestARegistrationWhoseReadingFailedIsReadAgain(t *testing.T) {
 		}
 	})
 }
+
+// What a gateway says of itself to others: they know it once they have come as far as it says.
+func TestAGatewayIsRegisteredFromItsOwnZxidOnUntilItsSessionEnds(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		two := s.gateway(t)
+		synctest.Wait()
+		id, zxid := two.m.Identity()
+		if id != two.id() || zxid < s.node("/lockkeeper/gateways/"+id).stat.Czxid {
+			t.Errorf("it is %q from %d on", id, zxid)
+		}
+		if err := one.m.Reached(t.Context(), zxid); err != nil || !one.m.Registered(id) || !one.m.Registered(one.id()) {
+			t.Errorf("it is not registered: %v", err)
+		}
+		if one.m.Registered("") || one.m.Registered("mnopqrstuvwxy") {
+			t.Error("a stranger is registered")
+		}
+		two.crash()
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		if one.m.Registered(id) {
+			t.Error("it is registered although its session has ended")
+		}
+		if gone, _ := two.m.Identity(); gone != "" {
+			t.Errorf("without a session it is %q", gone)
+		}
+	})
+}
