@@ -258,7 +258,7 @@ func idempotencyKey(h http.Header) (string, *problem) {
 		return "", p
 	}
 	if len(key) < locks.MinKeyLength || len(key) > locks.MaxKeyLength || !visible(key) {
-		return "", invalid(name, fmt.Sprintf("it has %d to %d visible ASCII characters: a fresh random one for each attempt to do the job",
+		return "", invalid(name, fmt.Sprintf("it has %d to %d visible ASCII characters: a fresh random one for each attempt to do the job, secret like the token",
 			locks.MinKeyLength, locks.MaxKeyLength))
 	}
 	return key, nil

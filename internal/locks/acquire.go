@@ -167,7 +167,7 @@ func (m *Manager) prepareAcquire(ctx context.Context, req *AcquireRequest) (want
 			return nil, nil, err
 		}
 		if req.IdempotencyKey != "" {
-			hash := keyHash(req)
+			hash := m.tokens.names.name(req)
 			if known := m.keys[hash]; known != nil {
 				return nil, known, nil
 			}

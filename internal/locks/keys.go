@@ -2,10 +2,13 @@ package locks
 
 import (
 	"context"
+	"crypto/hkdf"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"hash"
 	"slices"
 	"strconv"
 	"time"
@@ -28,12 +31,30 @@ type keyEntry struct {
 	endedAt     time.Duration // boot; 0 while the lease lives
 }
 
-// keyHash names the key's node: the scope (principal, namespace and lock, or the
+// keyNames names the nodes of idempotency keys. The name is an HMAC under a key that is derived from the fleet's: every client of
+// ZooKeeper can list the names, and must not be able to try guesses of a client's key on them. It is immutable.
+type keyNames struct{ key []byte }
+
+// keyNamesInfo separates the derived key from others that are made of the fleet's (RFC 5869, section 3.2).
+const keyNamesInfo = "lockkeeper idempotency key names v1"
+
+// newKeyNames takes the fleet's keys, the newest first. The oldest names: a key that is added changes no name, so gateways that
+// know of it and gateways that do not yet find each other's nodes.
+func newKeyNames(keys []zk.TokenKey) keyNames {
+	derived, err := hkdf.Key(sha256.New, keys[len(keys)-1].Key, nil, keyNamesInfo, sha256.Size)
+	if err != nil {
+		panic("deriving a key: " + err.Error()) // only of more bytes than there can be
+	}
+	return keyNames{derived}
+}
+
+// name is the key's node: the scope (principal, namespace and lock, or the
 // locks of a group in whatever order) and the key itself, each with its length so that
 // no two scopes collide.
-func keyHash(req *AcquireRequest) string {
+func (n keyNames) name(req *AcquireRequest) string {
+	mac := hmac.New(sha256.New, n.key)
 	if len(req.Group) == 0 {
-		return digest(string(req.Principal), req.NS, req.Lock, req.IdempotencyKey)
+		return digest(mac, string(req.Principal), req.NS, req.Lock, req.IdempotencyKey)
 	}
 	scope := make([]string, 0, len(req.Group)+3)
 	for _, w := range req.Group {
@@ -42,7 +63,7 @@ func keyHash(req *AcquireRequest) string {
 	slices.Sort(scope)
 	// Where a single lock has its name, which has no slash, a group has one.
 	parts := append([]string{"group", string(req.Principal)}, scope...)
-	return digest(append(parts, req.IdempotencyKey)...)
+	return digest(mac, append(parts, req.IdempotencyKey)...)
 }
 
 // fingerprint tells whether a repeat is the same request. How long a client
@@ -55,7 +76,7 @@ func fingerprint(req *AcquireRequest) string {
 			parts = append(parts, w.NS, w.Lock, strconv.Itoa(w.Limit), strconv.Itoa(w.Permits))
 		}
 	}
-	return digest(append(parts, req.extras()...)...)
+	return digest(sha256.New(), append(parts, req.extras()...)...)
 }
 
 // extras are what few acquires ask for. What is not asked for is not there, so
@@ -76,8 +97,7 @@ func (r *AcquireRequest) extras() (extras []string) {
 	return extras
 }
 
-func digest(parts ...string) string {
-	h := sha256.New()
+func digest(h hash.Hash, parts ...string) string {
 	for _, part := range parts {
 		h.Write(strconv.AppendInt(nil, int64(len(part)), 10))
 		h.Write([]byte{':'})
@@ -100,7 +120,7 @@ func (m *Manager) keyPath(hash string) string { return m.opt.Root + "/keys/" + h
 // replay answers the repeat of a request whose key is known. It is called with
 // mu held and releases it.
 func (m *Manager) replay(ctx context.Context, req *AcquireRequest, key *keyEntry) (AcquireResult, error) {
-	if key.fingerprint != fingerprint(req) {
+	if !hmac.Equal([]byte(key.fingerprint), []byte(fingerprint(req))) { // a notify_url in it may be a secret
 		m.unlock()
 		return AcquireResult{}, &Error{Code: CodeKeyReused, Field: "Idempotency-Key",
 			Detail: "this Idempotency-Key came with other parameters before; use one fresh random key per attempt to do the job"}
@@ -135,7 +155,7 @@ func (m *Manager) replay(ctx context.Context, req *AcquireRequest, key *keyEntry
 // replayTaken reads a key that ZooKeeper has and this gateway does not know,
 // and then answers the repeat. It is called with mu held and releases it.
 func (m *Manager) replayTaken(ctx context.Context, req *AcquireRequest) (bool, AcquireResult, error) {
-	session, hash := m.session, keyHash(req)
+	session, hash := m.session, m.tokens.names.name(req)
 	m.unlock()
 	if session == nil {
 		return true, AcquireResult{}, m.unavailable()

@@ -22,7 +22,8 @@ const macBytes = 16
 // tokens makes and checks lease tokens. It is immutable and safe for
 // concurrent use.
 type tokens struct {
-	keys []tokenKey // the newest first: new tokens are made with it
+	keys  []tokenKey // the newest first: new tokens are made with it
+	names keyNames   // of idempotency keys, made of the same secret
 }
 
 type tokenKey struct {
@@ -31,7 +32,7 @@ type tokenKey struct {
 }
 
 func newTokens(keys []zk.TokenKey) tokens {
-	t := tokens{keys: make([]tokenKey, len(keys))}
+	t := tokens{keys: make([]tokenKey, len(keys)), names: newKeyNames(keys)}
 	for i, key := range keys {
 		t.keys[i] = tokenKey{id: key.ID, macs: &sync.Pool{New: func() any { return hmac.New(sha256.New, key.Key) }}}
 	}

@@ -2456,7 +2456,8 @@ type AcquireSeveralParams struct {
 	Format *AcquireSeveralParamsFormat `form:"format,omitempty" json:"format,omitempty"`
 
 	// IdempotencyKey Makes the request safe to repeat: it queues once, on whatever gateway. One fresh random key for each attempt to do
-	// the job, never the job's name. It lives until ten minutes after the lease ended. The same request again answers
+	// the job (`openssl rand -hex 16`, `uuidgen`). It is a secret like the token, which the repeat answers with: never a name
+	// or a date that others can guess. It lives until ten minutes after the lease ended. The same request again answers
 	// 200 with the lease as it is; with other parameters it is 422 `idempotency_key_reused`; after the end 410.
 	IdempotencyKey *IdempotencyKeyParam `json:"Idempotency-Key,omitempty"`
 }
@@ -2742,7 +2743,8 @@ type AcquireParams struct {
 	Format *AcquireParamsFormat `form:"format,omitempty" json:"format,omitempty"`
 
 	// IdempotencyKey Makes the request safe to repeat: it queues once, on whatever gateway. One fresh random key for each attempt to do
-	// the job, never the job's name. It lives until ten minutes after the lease ended. The same request again answers
+	// the job (`openssl rand -hex 16`, `uuidgen`). It is a secret like the token, which the repeat answers with: never a name
+	// or a date that others can guess. It lives until ten minutes after the lease ended. The same request again answers
 	// 200 with the lease as it is; with other parameters it is 422 `idempotency_key_reused`; after the end 410.
 	IdempotencyKey *IdempotencyKeyParam `json:"Idempotency-Key,omitempty"`
 
