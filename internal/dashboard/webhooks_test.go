@@ -73,6 +73,19 @@ func TestAFullOutboxIsSaidInRed(t *testing.T) {
 	}
 }
 
+func TestAWebhookThatIsLeftOutSaysSoOnItsPage(t *testing.T) {
+	r := newRig(t)
+	hooks := &fakeHooks{one: templates.Webhook{WebhookRow: templates.WebhookRow{ID: someHook, Target: "https://example.com/...", Enabled: true}}}
+	r.opt.Webhooks = hooks
+	if page := r.get(t, "/webhooks/"+someHook).Body.String(); strings.Contains(page, "no room") {
+		t.Error("it is said before it is so")
+	}
+	hooks.one.Dropped, hooks.one.LastDropped = 1312, time.Now()
+	if page := r.get(t, "/webhooks/"+someHook).Body.String(); !strings.Contains(page, "1,312 ends had no room in the outbox and will not be told to this webhook.") {
+		t.Errorf("it is not said: %s", page)
+	}
+}
+
 func TestAWebhookThatIsNotThereIsSaidToBeGone(t *testing.T) {
 	r := newRig(t)
 	hooks := &fakeHooks{err: webhooks.ErrNotFound}

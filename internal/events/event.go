@@ -71,7 +71,8 @@ type Event struct {
 	Reason       string
 	Detail       string // the words of whoever asked for it, or ended it; of a hazard or a full outbox what it means, and what to do
 	Code         string // of a hazard
-	Count        int    // of ends that are told to nobody
+	Count        int    // of ends that are not told for lack of room
+	Webhook      string // that is not told of them; "": none is
 	Gateway      string // the gateway id that runs the lease, that joined or left, or that could not note an end
 
 	// Dir and Name are the znode's path in two parts (Name is "" when the event

@@ -232,7 +232,7 @@ const eventTime = "2006-01-02T15:04:05.000000Z"
 func eventShape(e *events.Event) api.Event {
 	shape := api.Event{
 		ID: e.ID(), Time: e.Time.UTC().Format(eventTime), Type: api.EventType(e.Type.String()), NS: e.NS, Lock: e.Lock,
-		LeaseID: e.LeaseID, Owner: e.Owner, Mode: api.Mode(e.Mode), FencingToken: e.FencingToken, Reason: e.Reason, Code: e.Code, Count: e.Count, Detail: e.Detail, Gateway: e.Gateway,
+		LeaseID: e.LeaseID, Owner: e.Owner, Mode: api.Mode(e.Mode), FencingToken: e.FencingToken, Reason: e.Reason, Code: e.Code, Count: e.Count, Webhook: e.Webhook, Detail: e.Detail, Gateway: e.Gateway,
 	}
 	if e.Foreign {
 		shape.Foreign = &api.EventForeign{Program: e.Program}

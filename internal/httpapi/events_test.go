@@ -149,6 +149,7 @@ func TestAnEventTellsWhatAppliesToItAndNothingElse(t *testing.T) {
 		{Type: events.LeaseQueued, NS: "default", Lock: "deploy", Foreign: true, Dir: "/l/deploy", Name: "odd"},
 		{Type: events.NodeDeleted, NS: "default", Lock: "deploy", Dir: "/l/deploy"},
 		{Type: events.WebhookDropped, Count: 42, Detail: "no room", Gateway: "g1"},
+		{Type: events.WebhookDropped, Webhook: "wh_aaaabbbbccccdddd", Count: 7, Gateway: "g1"},
 		{Type: events.GatewayLeft, Gateway: "g2"},
 		{Type: events.ZooKeeperExpired},
 	}
@@ -161,6 +162,7 @@ func TestAnEventTellsWhatAppliesToItAndNothingElse(t *testing.T) {
 		`"type":"lease.queued","ns":"default","lock":"deploy","foreign":{},"znode":"/l/deploy/odd"}`,
 		`"type":"node.deleted","ns":"default","lock":"deploy","path":"/l/deploy"}`,
 		`"type":"webhook.dropped","gateway":"g1","count":42,"detail":"no room"}`,
+		`"type":"webhook.dropped","gateway":"g1","count":7,"webhook":"wh_aaaabbbbccccdddd"}`,
 		`"type":"gateway.left","gateway":"g2"}`,
 		`"type":"zookeeper.expired"}`,
 	}

@@ -116,6 +116,12 @@ func (s *Server) deliveries(ctx context.Context, a asker) (map[string]*api.Webho
 		}
 		return known[id]
 	}
+	dropped := func(d *api.WebhookDeliveries, n int, last *time.Time) {
+		d.Dropped += n
+		if last != nil && (d.LastDropped == nil || last.After(*d.LastDropped)) {
+			d.LastDropped = last
+		}
+	}
 	failing := func(d *api.WebhookDeliveries, since *time.Time) {
 		if since != nil && (d.FailingSince == nil || since.Before(*d.FailingSince)) {
 			d.FailingSince = since
@@ -124,6 +130,9 @@ func (s *Server) deliveries(ctx context.Context, a asker) (map[string]*api.Webho
 	for id, status := range s.webhooks.Statuses() {
 		d := at(id)
 		d.Waiting, d.DeadLetters = status.Waiting, status.Dead
+		if status.Dropped > 0 {
+			dropped(d, status.Dropped, new(status.LastDropped.Truncate(time.Millisecond)))
+		}
 		if !status.Failing.IsZero() {
 			failing(d, new(status.Failing.UTC().Truncate(time.Millisecond)))
 		}
@@ -143,6 +152,7 @@ func (s *Server) deliveries(ctx context.Context, a asker) (map[string]*api.Webho
 				d := at(w.ID)
 				d.Waiting += w.Deliveries.Waiting
 				d.DeadLetters += w.Deliveries.DeadLetters
+				dropped(d, w.Deliveries.Dropped, w.Deliveries.LastDropped)
 				failing(d, w.Deliveries.FailingSince)
 			}
 		}

@@ -210,16 +210,19 @@ func (m *Manager) tellGatewayLeft(id recipe.GatewayID, p *peer) {
 // reasonDeposed is that of a gateway.left.
 const reasonDeposed = "deposed"
 
-// OutboxDropped tells that so many ends were told to nobody, since that was last told, because the outbox was full: of this
-// gateway's, no news from the tree.
-func (m *Manager) OutboxDropped(n int) {
+// OutboxDropped publishes that a webhook ("": every one) is not told of so many ends since the last such event, for lack of room in
+// the outbox. These are ends of this gateway's, no news from the tree.
+func (m *Manager) OutboxDropped(webhook string, n int) {
 	m.mu.Lock()
 	defer m.unlock()
 	if m.opt.Events == nil {
 		return
 	}
 	e := m.event(events.WebhookDropped, "", "")
-	e.Count, e.Detail = n, "the outbox is full: these ends are told to no webhook; have receivers take what waits, or remove their webhooks"
+	e.Webhook, e.Count, e.Detail = webhook, n, "the outbox is full: these ends are told to no webhook; have receivers take what waits, or remove their webhooks"
+	if webhook != "" {
+		e.Detail = "more waits for this webhook than the outbox has room for: it is not told of these ends; have its receiver take what waits, replay its dead letters, or remove it"
+	}
 	if m.session != nil {
 		e.Gateway = m.session.ID()
 	}

@@ -20,7 +20,7 @@ func newWebhookCollectors(registry *prometheus.Registry) webhookCollectors {
 		dead: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "webhook_dead_letters",
 			Help: "Messages of this gateway that had their last try."}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "webhook_dropped_total",
-			Help: "Ends that nobody is told of because the outbox is full."}),
+			Help: "Ends that not all webhooks are told of that want to be: more waits for one than the outbox has room for, or the outbox is full."}),
 		givenUp: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "notify_given_up_total",
 			Help: "Messages to a lease's notify_url that had their last try. There are no dead letters of them."}),
 	}
@@ -40,7 +40,7 @@ func (m *Metrics) WebhookDead(n int) { m.webhooks.dead.Set(float64(n)) }
 // OutboxEntries says how many entries the outbox has.
 func (m *Metrics) OutboxEntries(n int) { m.webhooks.outbox.Set(float64(n)) }
 
-// WebhookDropped counts an end that nobody is told of because the outbox is full.
+// WebhookDropped counts an end that not all webhooks are told of, for lack of room in the outbox.
 func (m *Metrics) WebhookDropped() { m.webhooks.dropped.Inc() }
 
 // NotifyGivenUp counts a message to a notify_url that had its last try.

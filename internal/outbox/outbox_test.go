@@ -221,6 +221,39 @@ func TestAReleaseWithoutRoomInTheOutboxSucceedsAndIsToldAsAnEvent(t *testing.T) 
 	}
 }
 
+func TestAWebhookThatIsLeftOutIsNamedByTheEvent(t *testing.T) {
+	t.Parallel()
+	server := embeddedtest.RunT(t)
+	dead, well := newAudience(t), newAudience(t)
+	dead.set(true)
+	hub := events.New(events.Options{})
+	m := newMemberOf(t, server, 10, hub)
+	left, err := m.hooks.Create(t.Context(), &webhooks.Subscription{URL: dead.URL, Enabled: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.hooks.Create(t.Context(), &webhooks.Subscription{URL: well.URL, Enabled: true}); err != nil {
+		t.Fatal(err)
+	}
+	const ends = 30
+	for i := range ends {
+		lock := fmt.Sprint("lock-", i)
+		m.cycle(t, lock)
+		testkit.Eventually(t, 10*time.Second, func() bool { return len(well.of(lock)) == 1 }, "the other one is told of %s", lock)
+	}
+	named := func() (list []*events.Event) {
+		return hub.Recent(events.Filter{Types: events.Types(events.WebhookDropped)}, 100)
+	}
+	testkit.Eventually(t, 20*time.Second, func() bool { return len(named()) > 0 }, "an event tells of it")
+	status := m.hooks.Statuses()[left.ID]
+	if e := named()[0]; e.Webhook != left.ID || e.Count < 1 || e.Detail == "" || e.Gateway != m.GatewayID() {
+		t.Errorf("%+v", e)
+	}
+	if status.Waiting > 8 || status.Waiting+status.Dropped != ends {
+		t.Errorf("%+v of %d", status, ends)
+	}
+}
+
 func TestAnEndIsDescribedInOneOrderWhoeverDoes(t *testing.T) {
 	parts := []locks.EndingPart{{NS: "default", Lock: "b", Znode: "/2"}, {NS: "default", Lock: "a", Znode: "/1"}, {NS: "a", Lock: "z", Znode: "/3"}}
 	owner := endOf(&locks.Ending{LeaseID: "l", Reason: locks.ReasonRevoked, Parts: slices.Clone(parts)})

@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 )
@@ -9,6 +10,7 @@ import (
 // The outbox is bounded: receivers that take nothing must not fill ZooKeeper. At the bound an end is
 // told to nobody and its lock is let go all the same. Such ends are counted when their transaction is done, or may be (rather
 // one too many than one too few), and that there were some is told: at most once every tellDropsEvery, however many there are.
+// Before the bound is reached, a subscription that has more than its share is left out (share.go), and counted likewise.
 
 // MaxEntries is how many entries the outbox has at most, about: each gateway looks every countEvery, and counts its own in between.
 const MaxEntries = 100_000
@@ -20,7 +22,7 @@ const tellDropsEvery = time.Minute
 type Outbox struct {
 	Entries     int // about, of the whole fleet
 	Limit       int
-	Dropped     int       // ends that this gateway has told to nobody because there was no room, since it began
+	Dropped     int       // ends of which this gateway has not told all who wanted to be, for lack of room, since it began
 	LastDropped time.Time // zero: none was
 }
 
@@ -29,9 +31,9 @@ type bound struct {
 	entries int // in the outbox, about
 	limit   int
 	dropped int
-	last    time.Time // when the last one was
-	untold  int       // of dropped
-	told    time.Time // when that was last told
+	last    time.Time         // when the last one was
+	told    time.Time         // when that was last told
+	by      map[string]*drops // of those that were left out; "": of everyone
 }
 
 // full reports whether there is no room for an entry. What is for a notify_url alone has half of the outbox: anybody who takes a
@@ -44,30 +46,34 @@ func (b *bound) full(e *Entry) bool {
 	return b.entries >= limit
 }
 
-// drop counts an end that is told to nobody; mu is held.
-func (s *Service) drop() {
-	s.bound.dropped++
-	s.bound.untold++
-	s.bound.last = time.Now().UTC()
-	if s.opt.Metrics != nil {
-		s.opt.Metrics.WebhookDropped()
-	}
-}
-
 // tellDrops tells how many were dropped since that was last told; sooner than it may be again only when it is the last time.
 func (s *Service) tellDrops(last bool) {
 	s.mu.Lock()
-	now, n := time.Now(), s.bound.untold
-	if n == 0 || !last && !s.bound.told.IsZero() && now.Sub(s.bound.told) < tellDropsEvery {
+	now, untold := time.Now(), map[string]int{}
+	if last || s.bound.told.IsZero() || now.Sub(s.bound.told) >= tellDropsEvery {
+		for id, d := range s.bound.by {
+			if d.untold > 0 {
+				untold[id], d.untold = d.untold, 0
+			}
+		}
+	}
+	s.forgetDrops()
+	if len(untold) == 0 {
 		s.mu.Unlock()
 		return
 	}
-	s.bound.untold, s.bound.told = 0, now
+	s.bound.told = now
 	entries, limit := s.bound.entries, s.bound.limit
 	s.mu.Unlock()
-	s.log.Error("webhooks: ends are told to nobody: the outbox is full until receivers take what waits", "dropped", n, "entries", entries, "limit", limit)
-	if s.opt.Dropped != nil {
-		s.opt.Dropped(n)
+	for _, id := range slices.Sorted(maps.Keys(untold)) {
+		if id == "" {
+			s.log.Error("webhooks: ends are told to nobody: the outbox is full until receivers take what waits", "dropped", untold[id], "entries", entries, "limit", limit)
+		} else {
+			s.log.Error("webhooks: a webhook is not told of ends: more waits for it than the outbox has room for", "webhook", id, "dropped", untold[id], "entries", entries, "limit", limit)
+		}
+		if s.opt.Dropped != nil {
+			s.opt.Dropped(id, untold[id])
+		}
 	}
 }
 

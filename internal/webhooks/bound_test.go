@@ -19,7 +19,7 @@ func full(t *testing.T, room int) (b *bench, sub *Subscription, told func() []in
 		list []int
 	)
 	b = newFleetOf(t, 1, func(o *Options) {
-		o.MaxEntries, o.Dropped = room, func(n int) { mu.Lock(); defer mu.Unlock(); list = append(list, n) }
+		o.MaxEntries, o.Dropped = room, func(_ string, n int) { mu.Lock(); defer mu.Unlock(); list = append(list, n) }
 	})
 	sub = b.subscribe(t, 0, "")
 	return b, sub, func() []int { mu.Lock(); defer mu.Unlock(); return slices.Clone(list) }
@@ -35,7 +35,7 @@ func (b *bench) ends(t *testing.T, prefix string, n int) {
 
 func TestWhatFindsNoRoomInTheOutboxIsCountedAndTheRestIsDelivered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, sub, told := full(t, 3)
+		b, sub, told := full(t, 4)
 		b.receivers.mu.Lock()
 		b.answer = func(*Subscription, *Message, int) Attempt { return Attempt{Result: Failed, Status: 503} }
 		b.receivers.mu.Unlock()
@@ -44,7 +44,7 @@ func TestWhatFindsNoRoomInTheOutboxIsCountedAndTheRestIsDelivered(t *testing.T) 
 		if got := b.left(); !slices.Equal(got, []string{"early-0", "early-1", "early-2"}) {
 			t.Errorf("outbox %q", got)
 		}
-		if o := b.services[0].Outbox(); o.Entries != 3 || o.Limit != 3 || o.Dropped != 2 || o.LastDropped.IsZero() {
+		if o := b.services[0].Outbox(); o.Entries != 3 || o.Limit != 4 || o.Dropped != 2 || o.LastDropped.IsZero() {
 			t.Errorf("%+v", o)
 		}
 		b.receivers.mu.Lock()

@@ -67,14 +67,16 @@ type Courier struct {
 	receivers     map[string]*receiver
 	hosts         hosts
 	entries       map[string]*outgoing
-	open          int // messages that are neither told nor dead
+	places        places // has a lock of its own
+	open          int    // messages that are neither told nor dead
 	dead          int
 }
 
 // outgoing is an entry with messages that are neither told nor dead, or with dead ones.
 type outgoing struct {
 	*Entry
-	open int
+	open     int
+	messages []int32 // that are open or dead, of each of its subscriptions
 }
 
 // letter is one message in its lane.
@@ -136,7 +138,7 @@ func NewCourier(o CourierOptions) *Courier {
 	if o.Random == nil {
 		o.Random = spread
 	}
-	c := &Courier{opt: o, room: make(chan struct{}, inAll), subscriptions: map[string]*Subscription{}, receivers: map[string]*receiver{}, entries: map[string]*outgoing{}}
+	c := &Courier{opt: o, places: places{of: map[string]int{}}, room: make(chan struct{}, inAll), subscriptions: map[string]*Subscription{}, receivers: map[string]*receiver{}, entries: map[string]*outgoing{}}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
 }
@@ -188,19 +190,6 @@ func (c *Courier) Subscriptions(list []*Subscription) {
 	}
 }
 
-// prune forgets dead letters of subscriptions that are gone.
-func (c *Courier) prune(out *outgoing) {
-	before := len(out.Dead)
-	out.Dead = slices.DeleteFunc(out.Dead, func(d Dead) bool {
-		id := out.Subscriptions[d.Subscription]
-		return !isNotify(id) && c.subscriptions[id] == nil
-	})
-	if len(out.Dead) != before {
-		c.buried(len(out.Dead) - before)
-		c.settle(out, true)
-	}
-}
-
 // drain empties a receiver's lanes: into dead letters when there is a reason, else away.
 // The heads that are being sent are left: their attempt decides.
 func (c *Courier) drain(r *receiver, why string) {
@@ -228,6 +217,9 @@ func (c *Courier) Add(e *Entry) {
 	out := &outgoing{Entry: e}
 	c.entries[e.Name] = out
 	c.buried(len(e.Dead))
+	for _, d := range e.Dead {
+		c.take(out, d.Subscription)
+	}
 	touched := map[*receiver]struct{}{}
 	for n := range e.Notices {
 		for _, to := range e.Notices[n].To {
@@ -256,6 +248,7 @@ func (c *Courier) queue(out *outgoing, notice, to int) *receiver {
 	l := &letter{out: out, notice: notice, to: to, subscription: id, since: time.Now()}
 	out.open++
 	c.open++
+	c.take(out, to)
 	if s != nil && !s.Enabled {
 		c.end(l, cmp.Or(s.Disabled, "the subscription is disabled"))
 		return nil
@@ -567,6 +560,8 @@ func (c *Courier) end(l *letter, why string) {
 	if why != "" {
 		l.out.Dead = append(l.out.Dead, Dead{Notice: l.notice, Subscription: l.to, At: time.Now().UTC().Truncate(time.Millisecond), Attempts: l.tries, Error: why})
 		c.buried(1)
+	} else {
+		c.free(l.out, l.to)
 	}
 	c.settle(l.out, why != "")
 }

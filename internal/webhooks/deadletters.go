@@ -67,6 +67,7 @@ func (c *Courier) Replay(subscription, message string) int {
 		n += len(again)
 		c.buried(-len(again))
 		for _, d := range again {
+			c.free(out, d.Subscription)
 			c.queue(out, d.Notice, d.Subscription)
 		}
 		c.settle(out, true)
@@ -76,6 +77,23 @@ func (c *Courier) Replay(subscription, message string) int {
 		c.pump(r)
 	}
 	return n
+}
+
+// prune forgets dead letters of subscriptions that are gone.
+func (c *Courier) prune(out *outgoing) {
+	before := len(out.Dead)
+	out.Dead = slices.DeleteFunc(out.Dead, func(d Dead) bool {
+		id := out.Subscriptions[d.Subscription]
+		gone := !isNotify(id) && c.subscriptions[id] == nil
+		if gone {
+			c.free(out, d.Subscription)
+		}
+		return gone
+	})
+	if len(out.Dead) != before {
+		c.buried(len(out.Dead) - before)
+		c.settle(out, true)
+	}
 }
 
 // Attempts are the last ones of a subscription, the newest first.

@@ -32,6 +32,7 @@
 //
 // # What happens at the bound
 //
+// Each subscription has a share of the outbox; one that has more waiting is left out of new entries, and the others are told (share.go).
 // The outbox has room for MaxEntries, so that receivers that take nothing do not fill ZooKeeper. An end that finds none is decided as if
 // nobody had asked for it, except that it is counted, and that an event and the log tell once a minute how many there were (bound.go). Letting go of a
 // lock neither fails nor waits for it; what is in the outbox is delivered, and what ends below the bound is noted again.

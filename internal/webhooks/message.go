@@ -47,7 +47,8 @@ type Entry struct {
 	TraceParent   string   `json:"traceparent,omitempty"` // of the request that ended it
 	Dead          []Dead   `json:"dead,omitempty"`
 
-	Dropped bool `json:"-"` // there was no room for it: it is in no transaction
+	Dropped bool     `json:"-"` // there was no room for it: it is in no transaction
+	LeftOut []string `json:"-"` // subscriptions that wanted to be told and have more than their share of the outbox waiting
 }
 
 // Dead is a message that had its last try.

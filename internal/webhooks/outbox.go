@@ -100,7 +100,7 @@ func (s *Service) Notify(end *End) (ops []zk.Op, entry *Entry) {
 	switch entry = s.addressed(end); {
 	case entry == nil:
 	case entry.Dropped:
-		s.drop()
+		s.drop(entry)
 	default:
 		return []zk.Op{s.creation(entry)}, entry
 	}
@@ -120,6 +120,7 @@ func (s *Service) creation(e *Entry) zk.Op {
 func (s *Service) addressed(end *End) *Entry {
 	e := &Entry{Name: end.Entry, TraceParent: end.TraceParent}
 	index := map[string]int{}
+	over := s.overShare()
 	to := func(n *Notice, id string) {
 		i, known := index[id]
 		if !known {
@@ -133,8 +134,12 @@ func (s *Service) addressed(end *End) *Entry {
 		n := Notice{Event: end.Events[i]}
 		if !end.NotifyOnly {
 			for _, sub := range s.inForce.subscriptions {
-				if sub.Wants(n.Event.Type, n.Event.NS, n.Event.Lock) {
+				switch {
+				case !sub.Wants(n.Event.Type, n.Event.NS, n.Event.Lock):
+				case !slices.Contains(over, sub.ID):
 					to(&n, sub.ID)
+				case !slices.Contains(e.LeftOut, sub.ID):
+					e.LeftOut = append(e.LeftOut, sub.ID)
 				}
 			}
 		}
@@ -145,22 +150,28 @@ func (s *Service) addressed(end *End) *Entry {
 			e.Notices = append(e.Notices, n)
 		}
 	}
-	if len(e.Notices) == 0 {
+	switch {
+	case len(e.Notices) > 0:
+		e.Dropped = s.bound.full(e)
+	case len(e.LeftOut) > 0:
+		e.Dropped = true
+	default:
 		return nil
 	}
-	e.Dropped = s.bound.full(e)
 	return e
 }
 
 // Ended tells what became of a transaction with the operations of Ending. It returns at once.
 func (s *Service) Ended(entry *Entry, ops []zk.Op, res zk.Result) {
-	if entry != nil && entry.Dropped {
+	if entry != nil && (entry.Dropped || len(entry.LeftOut) > 0) {
 		if res.Outcome == zk.Done || res.Outcome == zk.Unknown {
 			s.mu.Lock()
-			s.drop()
+			s.drop(entry)
 			s.mu.Unlock()
 		}
-		entry = nil
+		if entry.Dropped {
+			entry = nil
+		}
 	}
 	switch {
 	case res.Outcome == zk.Done:
@@ -202,8 +213,13 @@ func (s *Service) Tell(end *End) {
 	switch entry := s.addressed(end); {
 	case entry == nil:
 	case entry.Dropped || len(s.toRecord) >= maxUnrecorded:
-		s.drop()
+		entry.Dropped = true
+		s.drop(entry)
 	default:
+		if len(entry.LeftOut) > 0 {
+			s.drop(entry)
+			entry.LeftOut = nil // counted, whatever becomes of the rest
+		}
 		s.toRecord = append(s.toRecord, entry)
 		signal(s.keep)
 	}

@@ -60,8 +60,9 @@ type Options struct {
 	// Changed is called when another set of subscriptions is in force: ends that
 	// waited for it are decided again.
 	Changed func()
-	// Dropped is told that ends were told to nobody because the outbox is full, so many since it was last told; nil: nobody is.
-	Dropped func(n int)
+	// Dropped is called with how many ends a subscription was not told of since the last call, as more waits for it than its share of
+	// the outbox; "": nobody was told of these, as the outbox is full. nil: it is not called.
+	Dropped func(subscription string, n int)
 	// MaxEntries is how many entries the outbox has at most; 0: the constant.
 	MaxEntries int
 	Secrets    func(*Entry) []Secret // see CourierOptions

@@ -7,6 +7,9 @@ type Status struct {
 	Waiting int       // messages that are neither told nor dead
 	Dead    int       // dead letters
 	Failing time.Time // since when no message was delivered though it was tried; zero: the last one was. Tests do not count
+
+	Dropped     int       // ends that it is not told of for lack of room, since this gateway began
+	LastDropped time.Time // zero: none was
 }
 
 // Statuses are those of all subscriptions that have any.
@@ -37,4 +40,4 @@ func (c *Courier) Statuses() map[string]Status {
 }
 
 // Statuses are what this gateway knows of the deliveries of all subscriptions; nothing of one that is not there.
-func (s *Service) Statuses() map[string]Status { return s.courier.Statuses() }
+func (s *Service) Statuses() map[string]Status { return s.statuses(s.courier.Statuses()) }

@@ -18,6 +18,8 @@ type WebhookRow struct {
 	Failing     time.Time // since when no try has succeeded; zero: the last one did
 	Waiting     int       // messages that are not delivered yet
 	Dead        int       // messages that had their last try
+	Dropped     int       // ends that it is not told of for lack of room in the outbox
+	LastDropped time.Time // zero: there was none
 }
 
 // Webhooks is the list of them. Its fragment: "webhooks".
@@ -30,7 +32,7 @@ type Webhooks struct {
 	Problem   string // as in Overview
 }
 
-// WebhookOutbox is how full the outbox is. Ends that find no room are told to nobody.
+// WebhookOutbox is how full the outbox is. Ends that find no room are not told.
 type WebhookOutbox struct {
 	Entries, Limit int
 	Dropped        int       // such ends
@@ -43,7 +45,7 @@ func (o *WebhookOutbox) full() bool { return o.Limit > 0 && o.Entries >= o.Limit
 func (o *WebhookOutbox) warning() string {
 	lost := ""
 	if o.Dropped > 0 {
-		lost = counted(o.Dropped, "end") + " had no room in the outbox and will not be told."
+		lost = counted(o.Dropped, "end") + " had no room in the outbox and will not be told to all webhooks."
 	}
 	if !o.full() {
 		return lost

@@ -970,8 +970,9 @@ type Event struct {
 	// (`revoked` has the reasons `revoked` and `destroyed`). `lease.updated`: what is known of it changed (owner, metadata,
 	// time to live, holds, mode). `lease.revoke_requested`: its holder was asked to let go. `lock.destroyed`: everyone in its
 	// queue was ended. `lock.hazard`: a lock has come to have a hazard (`code`, as in its `hazards`); `lock.hazard_cleared`: it is
-	// over. A lease of several locks has one event for each of them. `webhook.dropped`: the outbox is full, so ends (`count`, since this
-	// was last told, at most once a minute) are told to no webhook; told by the `gateway` that could not note them.
+	// over. A lease of several locks has one event for each of them. `webhook.dropped`: for lack of room in the outbox
+	// ends (`count`, since this was last told, at most once a minute) are not told to the `webhook`, or without one to none; told by the
+	// `gateway` that could not note them.
 	// `node.*` are the znodes themselves, told only to those who ask for them. New types may come.
 	Type EventType `json:"type"`
 	NS   Namespace `json:"ns,omitempty"`
@@ -1011,7 +1012,8 @@ type Event struct {
 	Count int `json:"count,omitempty"`
 
 	// Detail The words of whoever asked a holder to let go, or ended a lease or lock; of a hazard or a full outbox what it means and what to do.
-	Detail string `json:"detail,omitempty"`
+	Detail  string    `json:"detail,omitempty"`
+	Webhook WebhookID `json:"webhook,omitempty"`
 }
 
 // EventForeign Present exactly when the contender is another program's.
@@ -1027,8 +1029,9 @@ type EventID = string
 // (`revoked` has the reasons `revoked` and `destroyed`). `lease.updated`: what is known of it changed (owner, metadata,
 // time to live, holds, mode). `lease.revoke_requested`: its holder was asked to let go. `lock.destroyed`: everyone in its
 // queue was ended. `lock.hazard`: a lock has come to have a hazard (`code`, as in its `hazards`); `lock.hazard_cleared`: it is
-// over. A lease of several locks has one event for each of them. `webhook.dropped`: the outbox is full, so ends (`count`, since this
-// was last told, at most once a minute) are told to no webhook; told by the `gateway` that could not note them.
+// over. A lease of several locks has one event for each of them. `webhook.dropped`: for lack of room in the outbox
+// ends (`count`, since this was last told, at most once a minute) are not told to the `webhook`, or without one to none; told by the
+// `gateway` that could not note them.
 // `node.*` are the znodes themselves, told only to those who ask for them. New types may come.
 type EventType string
 
@@ -1813,6 +1816,13 @@ type WebhookDeliveries struct {
 	Waiting     int `json:"waiting"`
 	DeadLetters int `json:"dead_letters"`
 
+	// Dropped Ends that it is not told of for lack of room in the outbox, each gateway counting since it was started: more waits for it than
+	// there is room for, or the outbox is full. Left out when there are none.
+	Dropped int `json:"dropped,omitempty"`
+
+	// LastDropped When the last one was. Left out when none was.
+	LastDropped *time.Time `json:"last_dropped,omitempty"`
+
 	// FailingSince Since when no try has succeeded. Left out while the last one did.
 	FailingSince *time.Time         `json:"failing_since,omitempty"`
 	Unreached    []UnreachedGateway `json:"unreached,omitempty"`
@@ -1860,18 +1870,20 @@ type WebhookID = string
 type WebhookList struct {
 	Items []Webhook `json:"items"`
 
-	// Outbox How full the outbox is. At the limit locks are let go as ever, and their ends are told to nobody.
+	// Outbox How full the outbox is. A webhook for which more waits than there is room left is not told of new ends until its receiver takes
+	// what waits. At the limit no webhook is told. Locks are let go as ever.
 	Outbox    WebhookOutbox      `json:"outbox"`
 	Unreached []UnreachedGateway `json:"unreached,omitempty"`
 }
 
-// WebhookOutbox How full the outbox is. At the limit locks are let go as ever, and their ends are told to nobody.
+// WebhookOutbox How full the outbox is. A webhook for which more waits than there is room left is not told of new ends until its receiver takes
+// what waits. At the limit no webhook is told. Locks are let go as ever.
 type WebhookOutbox struct {
 	// Entries Ends of leases that have not all been told, of the whole fleet, some seconds old.
 	Entries int `json:"entries"`
 	Limit   int `json:"limit"`
 
-	// Dropped Ends that nobody is told of, at all gateways that could be asked, each since it was started.
+	// Dropped Ends of which not all webhooks are told that want to be, for lack of room, at all gateways that could be asked, each since it was started.
 	Dropped int `json:"dropped"`
 
 	// LastDropped When the last one was. Left out when none was.

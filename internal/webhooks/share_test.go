@@ -1,0 +1,192 @@
+package webhooks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A receiver that takes nothing, and so many ends that they would fill the outbox ten times: another subscription is told of each.
+func TestAReceiverThatTakesNothingSilencesNoOther(t *testing.T) {
+	for _, c := range []struct{ holes, gateways int }{{1, 1}, {3, 1}, {8, 1}, {1, 2}, {2, 3}} {
+		t.Run(fmt.Sprintf("%d of them, %d gateways", c.holes, c.gateways), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const room = 500
+				b := newFleetOf(t, c.gateways, func(o *Options) { o.MaxEntries = room })
+				var dead []string
+				for range c.holes {
+					dead = append(dead, b.subscribe(t, 0, "").ID)
+				}
+				well := b.subscribe(t, 0, "")
+				b.answering(func() {
+					b.answer = func(to *Subscription, _ *Message, _ int) Attempt {
+						if slices.Contains(dead, to.ID) {
+							return Attempt{Result: Failed}
+						}
+						return Attempt{Result: Delivered}
+					}
+				})
+				for i := range 10 * room {
+					b.end(t, i%c.gateways, fmt.Sprint("lease-", i), fmt.Sprint("lock-", i%700))
+					if i%10 == 9 {
+						time.Sleep(500 * time.Millisecond) // what other gateways add is counted every five seconds
+						synctest.Wait()
+					}
+				}
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if got := len(b.delivered(well.ID)); got != 10*room {
+					t.Errorf("it is told of %d ends of %d", got, 10*room)
+				}
+				if left := len(b.left()); left >= room {
+					t.Errorf("%d entries are left, the outbox is full", left)
+				}
+			})
+		})
+	}
+}
+
+// answering changes how the receivers answer.
+func (b *bench) answering(change func()) {
+	b.receivers.mu.Lock()
+	defer b.receivers.mu.Unlock()
+	change()
+}
+
+// One that comes late finds the same room as if no other had failed before it: half of what is free.
+func TestReceiversThatFailOneAfterTheOtherLeaveRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const room = 800
+		b := newFleetOf(t, 1, func(o *Options) { o.MaxEntries = room })
+		b.answering(func() { b.answer = func(*Subscription, *Message, int) Attempt { return Attempt{Result: Failed} } })
+		want := room
+		for n := range 4 {
+			lock := string(rune('a' + n))
+			sub := b.subscribe(t, 0, lock+"*")
+			for i := range room {
+				b.end(t, 0, fmt.Sprint(lock, i), fmt.Sprint(lock, i))
+			}
+			synctest.Wait()
+			want /= 2
+			if s := b.services[0].Statuses()[sub.ID]; s.Waiting < want || s.Waiting > want+1 || s.Waiting+s.Dropped != room || s.LastDropped.IsZero() {
+				t.Errorf("subscription %d: %+v, want about %d waiting", n, s, want)
+			}
+		}
+	})
+}
+
+// What was left out is told of under the subscription's id, and counted for it and in all.
+func TestASubscriptionThatIsLeftOutIsToldOfByItsID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := map[string]int{}
+		b := newFleetOf(t, 1, func(o *Options) { o.MaxEntries, o.Dropped = 10, func(id string, n int) { told[id] += n } })
+		sub := b.subscribe(t, 0, "")
+		other := b.subscribe(t, 0, "other")
+		b.answering(func() { b.answer = func(*Subscription, *Message, int) Attempt { return Attempt{Result: Failed} } })
+		b.ends(t, "lease-", 9)
+		entry := b.end(t, 0, "both", "other")
+		if !slices.Equal(entry.LeftOut, []string{sub.ID}) || !slices.Equal(entry.Subscriptions, []string{other.ID}) || entry.Dropped {
+			t.Errorf("left out are %q, told are %q", entry.LeftOut, entry.Subscriptions)
+		}
+		time.Sleep(countEvery + time.Second)
+		synctest.Wait()
+		all := b.services[0].Statuses()
+		if o := b.services[0].Outbox(); all[sub.ID].Waiting != 6 || all[sub.ID].Dropped != 4 || all[other.ID].Dropped != 0 || o.Dropped != 4 || o.Entries != 7 {
+			t.Errorf("%+v, %+v, %+v", all[sub.ID], all[other.ID], o)
+		}
+		if len(told) != 1 || told[sub.ID] != 4 {
+			t.Errorf("told of %v", told)
+		}
+		// With its receiver back it is told of everything again.
+		b.answering(func() { b.answer = ok })
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if got := len(b.delivered(sub.ID)); got != 6 || len(b.left()) != 0 {
+			t.Errorf("delivered %d, left %q", got, b.left())
+		}
+		for i := range 9 {
+			b.ends(t, fmt.Sprint("again-", i), 1)
+			synctest.Wait()
+		}
+		if got := len(b.delivered(sub.ID)); got != 15 {
+			t.Errorf("delivered %d of 15", got)
+		}
+		if err := b.services[0].Delete(t.Context(), sub.ID, -1); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * countEvery)
+		synctest.Wait()
+		if s, there := b.services[0].Statuses()[sub.ID]; there {
+			t.Errorf("removed, and kept: %+v", s)
+		}
+	})
+}
+
+// A message counts from when it is noted until it is told, forgotten or replayed and told: the count is what the entries say.
+func TestPlacesAreCountedAsTheEntriesSay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newFleet(t, 1)
+		c := b.services[0].courier
+		check := func(when string) {
+			t.Helper()
+			synctest.Wait()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			want := map[string]int{}
+			for _, out := range c.entries {
+				in := map[string]bool{}
+				for _, r := range c.receivers {
+					for _, ln := range r.lanes {
+						for _, l := range ln.line {
+							in[l.subscription] = in[l.subscription] || l.out == out
+						}
+					}
+				}
+				for _, d := range out.Dead {
+					in[out.Subscriptions[d.Subscription]] = true
+				}
+				for id, is := range in {
+					if is && strings.HasPrefix(id, idPrefix) {
+						want[id]++
+					}
+				}
+			}
+			c.places.mu.Lock()
+			defer c.places.mu.Unlock()
+			if fmt.Sprint(c.places.of) != fmt.Sprint(want) {
+				t.Errorf("%s: counted %v, the entries have %v", when, c.places.of, want)
+			}
+		}
+		sub, other := b.subscribe(t, 0, ""), b.subscribe(t, 0, "lock-a-*")
+		b.answering(func() { b.answer = func(*Subscription, *Message, int) Attempt { return Attempt{Result: Failed} } })
+		b.ends(t, "a-", 5)
+		check("waiting")
+		disable := func(enabled bool) {
+			if _, err := b.services[0].Update(t.Context(), sub.ID, -1, func(s *Subscription) error { s.Enabled = enabled; return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		disable(false)
+		time.Sleep(time.Minute)
+		check("dead")
+		disable(true)
+		if n := c.Replay(sub.ID, ""); n != 5 {
+			t.Errorf("replayed %d", n)
+		}
+		check("replayed")
+		if err := b.services[0].Delete(t.Context(), other.ID, -1); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		check("one removed")
+		b.answering(func() { b.answer = ok })
+		time.Sleep(time.Hour)
+		check("delivered")
+		if len(c.places.of) != 0 || len(b.left()) != 0 {
+			t.Errorf("left: %v, %q", c.places.of, b.left())
+		}
+	})
+}
