@@ -98,7 +98,7 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 		Outbox:       box,
 	})
 	hooks := box.Tie(manager, webhooks.Options{Root: zkConfig.Root, Addresses: addresses, Metrics: collectors, Logger: logger.With("part", "webhooks"),
-		Transport: webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Proxy: proxy, Version: version()})})
+		Transport: webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Proxy: proxy, Version: version(), Logger: logger.With("part", "webhooks")})})
 	collectors.Watch(func() metrics.State { return state(manager.Info(context.Background())) })
 	var ensemble func(context.Context) []zk.ServerStatus
 	if own == nil {

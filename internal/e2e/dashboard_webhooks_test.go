@@ -41,7 +41,7 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	page.expectOutage(true) // the browser complains of the 422
 	page.press("#ask-hook-create [data-confirm]")
 	page.says("#ask-hook-create [data-error=url]", "private")
-	page.fill("#ask-hook-create [name=url]", receiver.URL+"/hook")
+	page.fill("#ask-hook-create [name=url]", receiver.URL+"/hook-of-ours?token=in-the-query")
 	page.fill("#ask-hook-create [name=headers]", "X-Team: north by northwest\nAuthorization: Bearer 42")
 	page.fill("#ask-hook-create [name=ca]", "-----BEGIN CERTIFICATE-----")
 	page.press("#ask-hook-create [data-confirm]")
@@ -55,7 +55,7 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	page.says("#ask-hook-create [data-value]", "whsec_")
 	secret := eval[string](page, `document.querySelector("#ask-hook-create [data-value]").textContent`)
 	page.press("#ask-hook-create [data-confirm]")
-	page.says("#webhooks", "the board")
+	page.says("#webhooks", "the board", receiver.URL+"/...")
 	page.says("#webhooks", "enabled")
 	page.notReloaded()
 
@@ -68,6 +68,9 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	page.says("#attempts", "webhook.test")
 	if got := team.Load(); got != "north by northwest" {
 		t.Errorf("X-Team is %q", got)
+	}
+	if eval[bool](page, `/hook-of-ours|in-the-query/.test(document.documentElement.outerHTML)`) {
+		t.Error("the page has the path of the address")
 	}
 	// Two edit it. The one who is slower is told, and writes nothing over the other's change.
 	page.press("#act-hook-edit")
@@ -96,8 +99,8 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	page.press("#act-hook-test")
 	page.press("#ask-hook-test [data-confirm]")
 	page.until(`document.querySelectorAll("#attempts tbody tr").length === 2`, "it was tried once more")
-	if got := team.Load(); got != "south" || eval[bool](page, `/north by|south|Bearer 42/.test(document.documentElement.outerHTML)`) {
-		t.Errorf("X-Team is %q, or the page says what was sent", got)
+	if got := team.Load(); got != "south" || eval[bool](page, `/north by|south|Bearer 42|hook-of-ours|in-the-query/.test(document.documentElement.outerHTML)`) {
+		t.Errorf("X-Team is %q, or the page says what was sent or where to", got)
 	}
 	if eval[bool](page, `[...document.querySelectorAll("textarea")].some((e) => e.value !== "")`) {
 		t.Error("a form still has what was written")

@@ -9,10 +9,10 @@ import (
 	"lockkeeper/internal/webhooks"
 )
 
-// webhookShape holds no secret and no value of a header.
+// webhookShape holds no secret, no value of a header, and of the URL the host alone: everyone who reaches the API reads it.
 func webhookShape(s *webhooks.Subscription) api.Webhook {
 	shape := api.Webhook{
-		ID: s.ID, URL: s.URL, Events: s.Events, NS: s.NS, Locks: s.Locks, Description: s.Description,
+		ID: s.ID, URL: webhooks.ShownURL(s.URL), Events: s.Events, NS: s.NS, Locks: s.Locks, Description: s.Description,
 		Enabled: s.Enabled, DisabledReason: s.Disabled, Ca: s.CA, Created: s.Created,
 		Headers: slices.Sorted(maps.Keys(s.Headers)),
 	}
@@ -31,7 +31,7 @@ func webhookShape(s *webhooks.Subscription) api.Webhook {
 func attemptShape(a *webhooks.Attempt, gateway string) api.WebhookAttempt {
 	return api.WebhookAttempt{
 		Time: a.At.UTC(), MessageID: a.MessageID, Type: a.Type, NS: a.NS, Lock: a.Lock, Try: a.Try, Result: api.WebhookAttemptResult(a.Result.String()),
-		Status: a.Status, Error: a.Error, Answer: a.Answer, TookMS: a.Took.Milliseconds(), RetryAfterMS: a.RetryAfter.Milliseconds(), GatewayID: gateway,
+		Status: a.Status, Error: a.Error, Answer: a.Answer, AnswerBytes: a.Length, TookMS: a.Took.Milliseconds(), RetryAfterMS: a.RetryAfter.Milliseconds(), GatewayID: gateway,
 	}
 }
 

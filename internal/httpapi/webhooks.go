@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/textproto"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -181,7 +180,7 @@ func (f *changeForm) takeHeaders(v value) *problem {
 // apply changes a subscription as the form says. What Normalize checks is not checked here.
 func (f *changeForm) apply(s *webhooks.Subscription) error {
 	if f.url != nil {
-		if !sameReceiver(s.URL, *f.url) {
+		if !webhooks.SameTarget(s.URL, *f.url) {
 			for name := range s.Headers {
 				if _, given := f.headers[name]; !given {
 					return &webhooks.FieldError{Field: "headers", Detail: name + " would go to another receiver, and what it says is not to be had again: set it anew, or remove it"}
@@ -223,13 +222,6 @@ func (f *changeForm) apply(s *webhooks.Subscription) error {
 	return nil
 }
 
-// sameReceiver reports whether both have the same scheme, host and port.
-func sameReceiver(a, b string) bool {
-	u, err := url.Parse(a)
-	v, err2 := url.Parse(b)
-	return err == nil && err2 == nil && u.Scheme == v.Scheme && strings.EqualFold(u.Host, v.Host)
-}
-
 func (x *exchange) listWebhooks() {
 	hooks, ok := x.hooks()
 	if !ok || !x.bare() {
@@ -262,7 +254,7 @@ func (x *exchange) createWebhook() {
 	}
 	x.Header()["Location"] = []string{"/v1/webhooks/" + sub.ID}
 	shape := webhookShape(sub)
-	shape.Secret = sub.Secrets[0].Value
+	shape.URL, shape.Secret = sub.URL, sub.Secrets[0].Value // both of this request, and shown by no other answer
 	x.tag(sub)
 	x.answer(http.StatusCreated, &shape)
 }
@@ -318,6 +310,9 @@ func (x *exchange) updateWebhook() {
 		return
 	}
 	shape := webhookShape(sub)
+	if form.url != nil {
+		shape.URL = sub.URL // the client knows it
+	}
 	x.tag(sub)
 	x.answer(http.StatusOK, &shape)
 }

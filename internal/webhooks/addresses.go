@@ -44,10 +44,24 @@ func NewAddresses(private bool, allow []string) (*Addresses, error) {
 		}
 	}
 	if !private {
-		a.guard = ssrf.New(ssrf.WithAnyPort(), ssrf.WithNetworks("tcp4", "tcp6"), ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...))
+		a.guard = guardian(ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...))
 	}
 	return a, nil
 }
+
+// azureHost is the agent of the machine that an Azure instance runs on: an address of the internet by its number alone. The agents of
+// other clouds are in ranges that are special anyway.
+var azureHost = netip.MustParsePrefix("168.63.129.16/32")
+
+func guardian(options ...ssrf.Option) *ssrf.Guardian {
+	return ssrf.New(append(options, ssrf.WithAnyPort(), ssrf.WithNetworks("tcp4", "tcp6"), ssrf.WithDeniedV4Prefixes(azureHost))...)
+}
+
+// internet lets through what nobody has to allow.
+var internet = &Addresses{guard: guardian()}
+
+// isPublic reports whether an address is one of the internet, whatever the operator allows besides.
+func isPublic(at netip.AddrPort) bool { return internet.allows(at) == nil }
 
 func parsePrefix(s string) (netip.Prefix, error) {
 	if addr, err := netip.ParseAddr(s); err == nil {

@@ -8,8 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptrace"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -69,8 +72,9 @@ type Attempt struct {
 	Try        int // from 1
 	Result     Result
 	Status     int    // 0 without an answer
-	Error      string // what went wrong, for a person; holds no secret
-	Answer     string // the first bytes of the body
+	Error      string // what went wrong, for clients: no secret, and nothing of what is inside one's own network
+	Answer     string // the first bytes of the body, of a receiver at an address of the internet
+	Length     int    // of the body, as far as it was read
 	Took       time.Duration
 	RetryAfter time.Duration // what the receiver asked for
 }
@@ -82,11 +86,15 @@ type SenderOptions struct {
 	// so it has to look at addresses: only what can be seen in the URL is refused here.
 	Proxy   *url.URL
 	Version string // of this program, for User-Agent
+	// Logger is told in detail why attempts got no answer; nil: nothing is logged.
+	Logger *slog.Logger
 }
 
 // Sender makes single attempts. It is safe for concurrent use.
 type Sender struct {
-	opt SenderOptions
+	opt      SenderOptions
+	failures failures
+	public   func(netip.AddrPort) bool // isPublic, but for tests
 
 	mu      sync.Mutex
 	clients map[string]*http.Client // by CA; "" is the system's
@@ -94,7 +102,7 @@ type Sender struct {
 
 // NewSender makes a sender.
 func NewSender(o SenderOptions) *Sender {
-	return &Sender{opt: o, clients: map[string]*http.Client{}}
+	return &Sender{opt: o, failures: failures{log: o.Logger}, public: isPublic, clients: map[string]*http.Client{}}
 }
 
 // Send makes one attempt. A canceled ctx is a failed attempt.
@@ -103,20 +111,29 @@ func (s *Sender) Send(ctx context.Context, to *Subscription, m *Message) Attempt
 	a := Attempt{At: began.UTC(), MessageID: m.ID, Type: m.Type, NS: m.NS, Lock: m.Lock, Result: Failed}
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	if err := s.send(ctx, to, m, &a); err != nil {
-		a.Error = explain(err)
+	way := route{public: s.public}
+	if err := s.send(ctx, to, m, &a, &way); err != nil {
+		a.Error = explain(err, s.opt.Proxy == nil && way.outside())
+		if _, clear := errors.AsType[reason](err); !clear && s.opt.Logger != nil && !errors.Is(err, context.Canceled) {
+			s.failures.add(to, err)
+		}
 	}
 	a.Took = time.Since(began)
 	return a
 }
 
-func (s *Sender) send(ctx context.Context, to *Subscription, m *Message, a *Attempt) error {
+func (s *Sender) send(ctx context.Context, to *Subscription, m *Message, a *Attempt, way *route) error {
+	used := route{public: s.public} // the connection that the message went over
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		ConnectDone: func(_, address string, _ error) { way.add(address) },
+		GotConn:     func(c httptrace.GotConnInfo) { used.add(c.Conn.RemoteAddr().String()) },
+	})
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.URL, bytes.NewReader(m.Body))
 	if err != nil {
 		return err
 	}
 	if err := s.opt.Addresses.CheckHost(req.URL.Hostname()); err != nil {
-		return err // the flags may have changed since it was accepted
+		return reason(err.Error()) // the flags may have changed since it was accepted; it tells of the URL alone
 	}
 	for name, value := range to.Headers {
 		req.Header[name] = []string{value}
@@ -141,25 +158,28 @@ func (s *Sender) send(ctx context.Context, to *Subscription, m *Message, a *Atte
 	a.Status = resp.StatusCode
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		// What follows is the bare connection, which no context ends: reading it might take for ever.
-		return errors.New("the receiver answered 101: messages are sent by HTTP alone")
+		return reason("the receiver answered 101: messages are sent by HTTP alone")
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	a.Answer = excerpt(body)
+	a.Length = len(body)
+	if s.opt.Proxy == nil && used.outside() {
+		a.Answer = excerpt(body)
+	}
 	switch {
 	case resp.StatusCode >= 200 && resp.StatusCode < 300:
 		a.Result = Delivered // the head says so, whatever becomes of the body
 		return nil
 	case resp.StatusCode == http.StatusGone:
 		a.Result = Gone
-		return errors.New("the receiver answered 410: it wants no more messages")
+		return reason("the receiver answered 410: it wants no more messages")
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
-		return fmt.Errorf("the receiver answered %d: redirects are not followed, give the address that it points to", resp.StatusCode)
+		return reason(fmt.Sprintf("the receiver answered %d: redirects are not followed, give the address that it points to", resp.StatusCode))
 	}
 	a.RetryAfter = retryAfter(resp.Header, a.At)
 	if err != nil {
-		return fmt.Errorf("the receiver answered %d, and its answer broke off", resp.StatusCode)
+		return reason(fmt.Sprintf("the receiver answered %d, and its answer broke off", resp.StatusCode))
 	}
-	return fmt.Errorf("the receiver answered %d", resp.StatusCode)
+	return reason(fmt.Sprintf("the receiver answered %d", resp.StatusCode))
 }
 
 // sign sets the three headers of Standard Webhooks. Each secret that is in force
@@ -169,16 +189,16 @@ func sign(h http.Header, to *Subscription, m *Message, at time.Time) error {
 	for _, secret := range to.signing(at) {
 		hook, err := standardwebhooks.NewWebhook(secret)
 		if err != nil {
-			return errors.New("the subscription's secret is damaged: rotate it") // the cause would quote it
+			return reason("the subscription's secret is damaged: rotate it") // the cause would quote it
 		}
 		signature, err := hook.Sign(m.ID, at, m.Body)
 		if err != nil {
-			return errors.New("the message could not be signed")
+			return reason("the message could not be signed")
 		}
 		signatures = append(signatures, signature)
 	}
 	if len(signatures) == 0 {
-		return errors.New("the subscription has no secret in force: rotate it")
+		return reason("the subscription has no secret in force: rotate it")
 	}
 	h.Set(standardwebhooks.HeaderWebhookID, m.ID)
 	h.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(at.Unix(), 10))
@@ -212,7 +232,7 @@ func (s *Sender) client(ca string) (*http.Client, error) {
 	if ca != "" {
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM([]byte(ca)) {
-			return nil, errors.New("the subscription's CA is no certificate in PEM")
+			return nil, reason("the subscription's CA is no certificate in PEM")
 		}
 		t.TLSClientConfig.RootCAs = pool
 	}
@@ -269,17 +289,10 @@ func excerpt(body []byte) string {
 	}, text)
 }
 
-// explain is an error without the URL, which http.Client puts in front: what is
-// in its query may be secret, and whoever reads the log knows the subscription.
-func explain(err error) string {
+// withoutURL is an error without the URL, which http.Client puts in front: what is in its path and query may be secret.
+func withoutURL(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
-		err = u.Err
+		return u.Err
 	}
-	if refused, ok := errors.AsType[*net.OpError](err); ok && errors.Is(err, ErrAddressRefused) {
-		err = refused.Err
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return "no answer within " + attemptTimeout.String()
-	}
-	return excerpt([]byte(err.Error()))
+	return err
 }

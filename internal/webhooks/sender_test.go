@@ -146,6 +146,7 @@ func TestAnswersAndWhatTheyMean(t *testing.T) {
 	defer server.Close()
 	sub := &Subscription{ID: NewID(), URL: server.URL, Secrets: []Secret{NewSecret()}}
 	s := newSender(t, everywhere(t))
+	s.public = onTheInternet
 	for _, c := range []struct {
 		status int
 		after  string
@@ -205,7 +206,7 @@ func TestTheCAOfASubscriptionCounts(t *testing.T) {
 	defer server.Close()
 	sub := &Subscription{ID: NewID(), URL: server.URL, Secrets: []Secret{NewSecret()}}
 	s := newSender(t, everywhere(t))
-	if a := s.Send(t.Context(), sub, testMessage()); a.Result != Failed || !strings.Contains(a.Error, "certificate") {
+	if a := s.Send(t.Context(), sub, testMessage()); a.Result != Failed || a.Error != string(reasonTLS) {
 		t.Errorf("a certificate that nobody vouches for: %+v", a)
 	}
 	sub.CA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))

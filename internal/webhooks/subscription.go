@@ -222,6 +222,8 @@ func checkURL(raw string, allowed *Addresses) error {
 		return wrong("url", "it has a user or a password, which would be shown with it: use headers")
 	case u.Fragment != "" || strings.Contains(raw, "#"):
 		return wrong("url", "it has a fragment, which is never sent")
+	case u.Path == shownPath && u.RawQuery == "":
+		return wrong("url", "it is shortened, as readers are shown it: leave it out to keep the address, or give all of it")
 	case u.Port() == "" && strings.HasSuffix(u.Host, ":"):
 		return wrong("url", "its port is empty")
 	}
@@ -234,6 +236,29 @@ func checkURL(raw string, allowed *Addresses) error {
 		return wrong("url", "%s", err)
 	}
 	return nil
+}
+
+// shownPath stands for the path and the query of a URL.
+const shownPath = "/..."
+
+// ShownURL is a URL as readers see it: scheme, host and port. At many receivers the path is the secret.
+func ShownURL(raw string) string {
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil || u.Host == "":
+		return shownPath
+	case (u.Path == "" || u.Path == "/") && u.RawQuery == "" && !u.ForceQuery:
+		return u.Scheme + "://" + u.Host + u.Path
+	}
+	return u.Scheme + "://" + u.Host + shownPath
+}
+
+// SameTarget reports whether both URLs have the same scheme, host, port and path. On a shared host another path is another's receiver.
+func SameTarget(a, b string) bool {
+	u, err := url.Parse(a)
+	v, err2 := url.Parse(b)
+	path := func(u *url.URL) string { return cmp.Or(u.EscapedPath(), "/") }
+	return err == nil && err2 == nil && u.Scheme == v.Scheme && strings.EqualFold(u.Host, v.Host) && path(u) == path(v)
 }
 
 func printable(s string) bool {

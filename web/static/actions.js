@@ -181,7 +181,8 @@
         allow(null);
         const answer = await call(asked.url, null, "GET");
         if (act !== asked || !answer) return;
-        for (const name of ["url", "locks", "ns", "description", "ca"]) form[name].value = answer[name] ?? "";
+        for (const name of ["locks", "ns", "description", "ca"]) form[name].value = answer[name] ?? "";
+        form.url.placeholder = answer.url; // its path is not told: empty means as it is
         for (const box of $$("[name=events]", form)) box.checked = answer.events.includes(box.value);
         $("[data-names]", form).replaceChildren(...answer.headers.map(keptHeader));
         $("[data-kept]", form).hidden = answer.headers.length === 0;

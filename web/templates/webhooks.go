@@ -9,7 +9,7 @@ import (
 type WebhookRow struct {
 	ID          string
 	URL         string // of its page
-	Target      string // where messages go
+	Target      string // where messages go, without path and query
 	Description string
 	Events      []string // none: every type
 	NS, Locks   string   // globs; "": all
@@ -81,7 +81,9 @@ type WebhookTry struct {
 	Delivered bool
 	Status    int    // 0 without an answer
 	Error     string // what went wrong
-	Answer    string // the first bytes
+	Answer    string // the first bytes, of a receiver on the internet
+
+	AnswerBytes int // how long it is
 	Took      time.Duration
 	Gateway   string
 }

@@ -31,6 +31,8 @@ func webhookSample(now time.Time) Webhook {
 		switch i {
 		case 2:
 			t.Status, t.Error, t.Answer, t.Took = 0, "No answer within 15s.", "", 15*time.Second
+		case 3:
+			t.Answer, t.AnswerBytes = "", 1312
 		case 5:
 			t.Delivered, t.Status, t.Error, t.Answer = true, 204, "", ""
 		}
@@ -131,7 +133,7 @@ func TestAWebhookIsEditedAsItIsNowAndNotOverSomebodyElsesChange(t *testing.T) {
 	api := new(fakeAPI)
 	page, _ := browseWith(t, "/webhook", api)
 	const at, edit, save = "/v1/webhooks/wh_eeeeffffgggghhhh", "#ask-hook-edit ", "#ask-hook-edit [data-confirm]"
-	hook := map[string]any{"url": "https://example.com/\u202ehook", "events": []string{"lease.expired", "lease.revoked"}, "locks": "billing:*", "description": "now",
+	hook := map[string]any{"url": "https://example.com/...", "events": []string{"lease.expired", "lease.revoked"}, "locks": "billing:*", "description": "now",
 		"headers": []string{"Authorization", "X-Team"}, "ca": "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"}
 	asked := func(want string) {
 		t.Helper()
@@ -152,14 +154,19 @@ func TestAWebhookIsEditedAsItIsNowAndNotOverSomebodyElsesChange(t *testing.T) {
 	page.press(edit + "[data-load]")
 	page.until(loaded, "it is there")
 	asked("GET " + at + " null")
-	if got := eval[string](page, `((f) => [f.url.value, f.locks.value, f.ns.value, f.description.value, f.ca.value.length, f.headers.value, [...f.querySelectorAll("[name=events]:checked")].map((e) => e.value),
-			[...f.querySelectorAll("[data-names] code")].map((e) => e.textContent), f.querySelector("details").open].join("|"))(document.querySelector("#ask-hook-edit form"))`); got != "https://example.com/\u202ehook|billing:*||now|58||lease.expired,lease.revoked|Authorization,X-Team|true" {
+	if got := eval[string](page, `((f) => [f.url.value, f.url.placeholder, f.url.required, f.locks.value, f.ns.value, f.description.value, f.ca.value.length, f.headers.value, [...f.querySelectorAll("[name=events]:checked")].map((e) => e.value),
+			[...f.querySelectorAll("[data-names] code")].map((e) => e.textContent), f.querySelector("details").open].join("|"))(document.querySelector("#ask-hook-edit form"))`); got != "|https://example.com/...|false|billing:*||now|58||lease.expired,lease.revoked|Authorization,X-Team|true" {
 		t.Errorf("the form is %q", got)
 	}
 	idle(true)
 	page.fill(edit+"[name=locks]", "x")
 	idle(false)
 	page.fill(edit+"[name=locks]", "billing:*")
+	idle(true)
+	// The address is not told: an empty field keeps it.
+	page.fill(edit+"[name=url]", "https://example.com/other")
+	idle(false)
+	page.fill(edit+"[name=url]", "")
 	idle(true)
 
 	// Each of them alone, and an empty one is one that is removed.
@@ -188,9 +195,10 @@ func TestAWebhookIsEditedAsItIsNowAndNotOverSomebodyElsesChange(t *testing.T) {
 	}
 	idle(true)
 	page.fill(edit+"[name=description]", "both")
+	page.fill(edit+"[name=url]", "https://example.com/other")
 	page.press(save)
 	page.until(`document.querySelector("#done").textContent === "The webhook was changed."`, "it is done")
-	asked("PATCH " + at + ` {"description":"both"} if it is "4"`)
+	asked("PATCH " + at + ` {"description":"both","url":"https://example.com/other"} if it is "4"`)
 	if eval[bool](page, `Boolean(document.querySelector("dialog[open]"))`) {
 		t.Error("the dialog is still open")
 	}

@@ -1725,10 +1725,12 @@ type WantedLock struct {
 type Webhook struct {
 	ID WebhookID `json:"id"`
 
-	// URL http:// or https://, without a user. It is shown to everyone who can look.
+	// URL Where messages go, without path and query, which may be secret: `https://host/...`. Whole where there is neither, and in the
+	// answer to the request that has set it.
 	//
-	// Example: https://example.com/hooks/locks
-	URL WebhookURL `json:"url"`
+	//
+	// Example: https://example.com/...
+	URL string `json:"url"`
 
 	// Secret What messages are signed with: in the answer that made it, and nowhere else.
 	Secret string `json:"secret,omitempty"`
@@ -1784,12 +1786,16 @@ type WebhookAttempt struct {
 	// Status What the receiver answered. Left out where it did not.
 	Status int `json:"status,omitempty"`
 
-	// Error What went wrong.
+	// Error What went wrong. It names no address: a name that does not resolve and one that resolves to a refused address are told alike.
+	// The gateway's log has the details.
 	Error string `json:"error,omitempty"`
 
-	// Answer The first bytes of the answer.
+	// Answer The first bytes of the answer. Left out where the receiver is not at an address of the internet, or behind `--webhook-proxy`.
 	Answer string `json:"answer,omitempty"`
-	TookMS int64  `json:"took_ms"`
+
+	// AnswerBytes How long the answer is, as far as it was read (64 KiB). Left out where it is empty.
+	AnswerBytes int   `json:"answer_bytes,omitempty"`
+	TookMS      int64 `json:"took_ms"`
 
 	// RetryAfterMS What the receiver asked for.
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
@@ -1911,7 +1917,7 @@ type WebhookPatch struct {
 	// Example: deploy:*
 	NS WebhookGlob `json:"ns,omitempty"`
 
-	// URL http:// or https://, without a user. It is shown to everyone who can look.
+	// URL http:// or https://, without a user.
 	//
 	// Example: https://example.com/hooks/locks
 	URL WebhookURL `json:"url,omitempty"`
@@ -1938,13 +1944,13 @@ type WebhookRequest struct {
 	// Example: deploy:*
 	NS WebhookGlob `json:"ns,omitempty"`
 
-	// URL http:// or https://, without a user. It is shown to everyone who can look.
+	// URL http:// or https://, without a user.
 	//
 	// Example: https://example.com/hooks/locks
 	URL WebhookURL `json:"url,omitempty"`
 }
 
-// WebhookURL http:// or https://, without a user. It is shown to everyone who can look.
+// WebhookURL http:// or https://, without a user.
 //
 // Example: https://example.com/hooks/locks
 type WebhookURL = string
@@ -2194,7 +2200,7 @@ type WebhookNSParam = WebhookGlob
 // WebhookPathParam defines model for WebhookPathParam.
 type WebhookPathParam = WebhookID
 
-// WebhookURLParam http:// or https://, without a user. It is shown to everyone who can look.
+// WebhookURLParam http:// or https://, without a user.
 //
 // Example: https://example.com/hooks/locks
 type WebhookURLParam = WebhookURL
@@ -3723,7 +3729,7 @@ type ClientInterface interface {
 	// UpdateWebhookWithBody Change a webhook.
 	//
 	// What is given is changed; an empty one is removed. `headers` sets each that it names and removes those that are `null`. An address on
-	// another host, port or scheme does not take headers along, whose values are not to be had again: set or remove each of them in the same request.
+	// another host, port, scheme or path does not take headers along, whose values are not to be had again: set or remove each of them in the same request.
 	// `enabled: true` also enables one that its receiver has disabled (410). What waits for one that is disabled becomes dead letters.
 	//
 	// Takes any type of body and a specified content type.
@@ -3734,7 +3740,7 @@ type ClientInterface interface {
 	// UpdateWebhook Change a webhook.
 	//
 	// What is given is changed; an empty one is removed. `headers` sets each that it names and removes those that are `null`. An address on
-	// another host, port or scheme does not take headers along, whose values are not to be had again: set or remove each of them in the same request.
+	// another host, port, scheme or path does not take headers along, whose values are not to be had again: set or remove each of them in the same request.
 	// `enabled: true` also enables one that its receiver has disabled (410). What waits for one that is disabled becomes dead letters.
 	//
 	// Takes a body of the `application/json` content type.
@@ -4965,7 +4971,7 @@ func (c *Client) GetWebhook(ctx context.Context, id WebhookPathParam, reqEditors
 // UpdateWebhookWithBody Change a webhook.
 //
 // What is given is changed; an empty one is removed. `headers` sets each that it names and removes those that are `null`. An address on
-// another host, port or scheme does not take headers along, whose values are not to be had again: set or remove each of them in the same request.
+// another host, port, scheme or path does not take headers along, whose values are not to be had again: set or remove each of them in the same request.
 // `enabled: true` also enables one that its receiver has disabled (410). What waits for one that is disabled becomes dead letters.
 //
 // Takes any type of body and a specified content type.
@@ -4986,7 +4992,7 @@ func (c *Client) UpdateWebhookWithBody(ctx context.Context, id WebhookPathParam,
 // UpdateWebhook Change a webhook.
 //
 // What is given is changed; an empty one is removed. `headers` sets each that it names and removes those that are `null`. An address on
-// another host, port or scheme does not take headers along, whose values are not to be had again: set or remove each of them in the same request.
+// another host, port, scheme or path does not take headers along, whose values are not to be had again: set or remove each of them in the same request.
 // `enabled: true` also enables one that its receiver has disabled (410). What waits for one that is disabled becomes dead letters.
 //
 // Takes a body of the `application/json` content type.
