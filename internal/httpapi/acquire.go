@@ -75,6 +75,9 @@ func (f *terms) finish(h http.Header) *problem {
 	if f.format == "" && prefersText(h) {
 		f.format = "env"
 	}
+	if f.format == "env" && f.req.DryRun {
+		return invalid("dry_run", "a dry run is answered in JSON only: leave out format=env, and prefer application/json in Accept")
+	}
 	if f.req.Token != "" {
 		return f.finishHold()
 	}
@@ -279,10 +282,20 @@ func (x *exchange) acquired(result *locks.AcquireResult, env bool) {
 		status = http.StatusAccepted
 	}
 	contentType := typeJSON
-	if env {
+	switch {
+	case env && lease.State == locks.Ended:
+		// A script would go on: a success is a lease that holds, or waits.
+		delete(h, "Location")
+		delete(h, "Idempotency-Replayed")
+		x.problem(&problem{code: code(locks.CodeEnded), reason: lease.Reason, detail: "the lease has ended; acquire the lock anew, with a fresh idempotency key"})
+		return
+	case env:
 		contentType = typeText
-		x.encodeEnv(lease)
-	} else {
+		if asked := status; x.encodeShell(shellLease(lease, status)) != asked {
+			x.send(http.StatusInternalServerError, contentType)
+			return
+		}
+	default:
 		shape := leaseShape(lease)
 		x.encode(&shape)
 	}
@@ -291,21 +304,6 @@ func (x *exchange) acquired(result *locks.AcquireResult, env bool) {
 		return
 	}
 	x.send(status, contentType)
-}
-
-// encodeEnv writes lines for a shell to eval. Nothing needs quoting: an id is
-// base32, a token adds dots and base64url, a fencing token is digits, a secret is base64. The fencing token is
-// empty while the lease waits, so that an older one does not live on.
-func (x *exchange) encodeEnv(lease *locks.Lease) {
-	x.out.Reset()
-	x.out.WriteString("LEASE_ID=" + lease.ID + "\nLEASE_TOKEN=" + lease.Token + "\nFENCING_TOKEN=")
-	if lease.FencingToken != 0 {
-		x.out.WriteString(strconv.FormatInt(lease.FencingToken, 10))
-	}
-	x.out.WriteByte('\n')
-	if lease.NotifySecret != "" {
-		x.out.WriteString("NOTIFY_SECRET=" + lease.NotifySecret + "\n")
-	}
 }
 
 // acquireResult is the label of an acquire in the metrics.

@@ -112,7 +112,7 @@ func TestShellLinesNeedNoQuoting(t *testing.T) {
 		opt(apitest.Header("Accept", "text/plain;q=0.9, application/json;q=0.5, */*;q=0.1")),
 	} {
 		a := g.send(t, "POST", "/v1/locks/deploy/leases", options...)
-		want := "LEASE_ID=" + someID + "\nLEASE_TOKEN=" + someToken + "\nFENCING_TOKEN=8589934592\n"
+		want := "LEASE_ID=" + someID + "\nLEASE_TOKEN=" + someToken + "\nFENCING_TOKEN=8589934592\nLEASE_STATE=held\nLEASE_TTL_MS=30000\nNOTIFY_SECRET=\nLEASE_ERROR=\nLEASE_STATUS=201\n"
 		if a.Status != 201 || string(a.Body) != want || a.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
 			t.Errorf("%d %q", a.Status, a.Body)
 		}
@@ -120,7 +120,7 @@ func TestShellLinesNeedNoQuoting(t *testing.T) {
 	g.acquire = func(context.Context, locks.AcquireRequest) (locks.AcquireResult, error) {
 		return locks.AcquireResult{Lease: waiting()}, nil
 	}
-	if a := g.send(t, "POST", "/v1/locks/deploy/leases?format=env"); !strings.HasSuffix(string(a.Body), "\nFENCING_TOKEN=\n") {
+	if a := g.send(t, "POST", "/v1/locks/deploy/leases?format=env"); !strings.HasSuffix(string(a.Body), "\nFENCING_TOKEN=\nLEASE_STATE=waiting\nLEASE_TTL_MS=30000\nNOTIFY_SECRET=\nLEASE_ERROR=\nLEASE_STATUS=202\n") {
 		t.Errorf("a waiting lease's lines: %q", a.Body)
 	}
 	g.acquire = func(context.Context, locks.AcquireRequest) (locks.AcquireResult, error) {
@@ -128,7 +128,7 @@ func TestShellLinesNeedNoQuoting(t *testing.T) {
 		l.NotifyURL, l.NotifySecret = "https://example.com/", "whsec_a+/="
 		return locks.AcquireResult{Lease: l}, nil
 	}
-	if a := g.send(t, "POST", "/v1/locks/deploy/leases?format=env"); !strings.HasSuffix(string(a.Body), "\nNOTIFY_SECRET=whsec_a+/=\n") {
+	if a := g.send(t, "POST", "/v1/locks/deploy/leases?format=env"); !strings.Contains(string(a.Body), "\nNOTIFY_SECRET=whsec_a+/=\nLEASE_ERROR=\n") {
 		t.Errorf("with a notify_url: %q", a.Body)
 	}
 	if a := g.send(t, "POST", "/v1/locks/deploy/leases"); !strings.Contains(string(a.Body), `"notify_url":"https://example.com/"`) || !strings.Contains(string(a.Body), `"notify_secret":"whsec_a+/="`) {
@@ -351,7 +351,7 @@ func TestTheNamespacesAreListed(t *testing.T) {
 	want := `{"items":[{"dialect":"native","locks":3,"ns":"default","ready":true,"root":"/lockkeeper/locks","swept":true},` +
 		`{"locks":0,"ns":"new","problem":"of a newer release","ready":false,"swept":false},` +
 		`{"dialect":"kazoo","locks":0,"ns":"python","ready":false,"root":"/app/locks","swept":false},` +
-		`{"dialect":"custom","locks":0,"names":{"exclusive":"{id}-W-","foreign_shared":"-R-$","shared":"{id}-R-"},"ns":"zoo","ready":false,"root":"/zoo","swept":false}]}` + "\n"
+		`{"dialect":"custom","locks":0,"names":{"exclusive":"{id}-W-","foreign_shared":"-R-\u0024","shared":"{id}-R-"},"ns":"zoo","ready":false,"root":"/zoo","swept":false}]}` + "\n"
 	if a := g.send(t, "GET", "/v1/namespaces"); a.Status != 200 || string(a.Body) != want {
 		t.Errorf("%d %s\nwant %s", a.Status, a.Body, want)
 	}

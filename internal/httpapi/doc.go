@@ -13,6 +13,14 @@
 // fence is open at that moment.
 // One log line tells about one request; it holds no token and no key.
 //
+// # What a shell or a terminal is given
+//
+// Where shell lines are asked for, every answer is shell lines (shell.go): values of
+// harmless characters, all names always there, and the command false at the end of
+// a failure. JSON is inert (inert.go): $, the backtick, controls and invisible
+// characters are escaped, also in what another gateway has answered. Other people's
+// words are in JSON and in text tables only, never in shell lines.
+//
 // # What it refuses
 //
 // Cross-origin requests, and Hosts that are no address, localhost or an allowed
@@ -34,7 +42,7 @@
 // (internal/events) is told, in that order, until the client goes away, takes
 // longer than 10 s for one write, lags behind the hub's ring, or the server
 // drains. Something is sent every 15 s. An event is encoded once for all who are
-// sent it, with every control character escaped.
+// sent it, inert like every JSON.
 //
 // # Webhooks
 //

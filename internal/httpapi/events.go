@@ -10,8 +10,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/httpapi/api"
@@ -194,7 +192,7 @@ func encodeEvent(e *events.Event) []byte {
 	b = append(b, "\nevent: "...)
 	b = append(b, shape.Type...)
 	b = append(b, beforeJSON...)
-	b = appendPrintable(b, doc)
+	b = appendInert(b, doc)
 	return append(b, "\n\n"...)
 }
 
@@ -203,27 +201,6 @@ const beforeJSON = "\ndata: "
 // jsonOf is the JSON in an encoded event, with the line's end.
 func jsonOf(encoded []byte) []byte {
 	return encoded[bytes.Index(encoded, []byte(beforeJSON))+len(beforeJSON) : len(encoded)-1]
-}
-
-// appendPrintable appends JSON with every character escaped that a terminal
-// might obey or a reader would not see. encoding/json escapes C0 controls and
-// what HTML needs; this is for DEL, C1 controls and those that turn the
-// direction of text. Outside of strings JSON has none of them.
-func appendPrintable(b, doc []byte) []byte {
-	for len(doc) > 0 {
-		r, size := utf8.DecodeRune(doc)
-		switch {
-		case unicode.IsPrint(r):
-			b = append(b, doc[:size]...)
-		case r > 0xffff:
-			high, low := (r-0x10000)>>10+0xd800, (r-0x10000)&0x3ff+0xdc00
-			b = fmt.Appendf(b, `\u%04x\u%04x`, high, low)
-		default:
-			b = fmt.Appendf(b, `\u%04x`, r)
-		}
-		doc = doc[size:]
-	}
-	return b
 }
 
 // eventTime has a fixed width, so that times can be compared as text.

@@ -192,6 +192,16 @@ func (x *exchange) encode(v any) {
 	if err := x.json.Encode(v); err != nil {
 		panic(fmt.Errorf("encoding an answer: %w", err)) // our own types; only a defect gets here
 	}
+	x.escape()
+}
+
+// escape makes the JSON in the answer's buffer inert.
+func (x *exchange) escape() {
+	if doc := x.out.Bytes(); hazard(doc) < len(doc) {
+		escaped := appendInert(make([]byte, 0, len(doc)+len(doc)/8+64), doc)
+		x.out.Reset()
+		x.out.Write(escaped)
+	}
 }
 
 // send writes the buffer.
@@ -213,7 +223,7 @@ func (x *exchange) answer(status int, v any) {
 	x.send(status, typeJSON)
 }
 
-// problem is the one place that writes problems.
+// problem is the one place that writes problems: as JSON, or as shell lines where those were asked for.
 func (x *exchange) problem(p *problem) {
 	x.code = p.code
 	if p.cause != nil {
@@ -227,6 +237,10 @@ func (x *exchange) problem(p *problem) {
 	}
 	if doc.Status == http.StatusUnauthorized {
 		h["Www-Authenticate"] = []string{`Lease-Token realm="lockkeeper"`} // RFC 9110, section 15.5.2
+	}
+	if x.forShell(p) {
+		x.send(x.encodeShell(shellFailure(p.code, doc.Status)), typeText)
+		return
 	}
 	x.encode(&doc)
 	x.send(doc.Status, typeProblem)

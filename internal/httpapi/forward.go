@@ -210,7 +210,7 @@ func (x *exchange) changes() bool {
 	return x.r.Method != http.MethodGet && x.r.Method != http.MethodHead && !isHeartbeat(x.operation)
 }
 
-// pass gives the owner's answer to the client.
+// pass gives the owner's answer to the client, as inert as this gateway's own: the owner may be of an older release.
 func (x *exchange) pass(a *fleet.Answer) {
 	h := x.Header()
 	for name, values := range a.Header {
@@ -219,19 +219,32 @@ func (x *exchange) pass(a *fleet.Answer) {
 	if a.Status >= http.StatusBadRequest {
 		x.code = problemIn(a)
 	}
+	if x.forShell(nil) {
+		x.send(x.encodeShell(shellAnswer(a)), typeText)
+		return
+	}
 	if len(a.Body) == 0 {
 		x.WriteHeader(a.Status)
 		return
 	}
 	x.out.Reset()
 	x.out.Write(a.Body)
+	if hasType(h, "application/json", "application/problem+json") {
+		x.escape()
+	}
 	x.send(a.Status, h["Content-Type"])
 }
 
 // problemIn is the code of an answer that is a problem; "" when it is none.
 func problemIn(a *fleet.Answer) code {
+	if a.Status < http.StatusBadRequest {
+		return ""
+	}
+	if lines := linesIn(a); lines != nil {
+		return lines.code
+	}
 	var doc api.Problem
-	if a.Status < http.StatusBadRequest || json.Unmarshal(a.Body, &doc) != nil {
+	if json.Unmarshal(a.Body, &doc) != nil {
 		return ""
 	}
 	return string(doc.Code)

@@ -19,6 +19,11 @@ func (s *Server) mountPages() {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		x := w.(*exchange)
 		x.operation = "Page"
+		if asked, _ := formatIn(r.URL.RawQuery, false); asked {
+			// A page would be HTML for a shell to eval.
+			x.problem(&problem{code: codeUnknownField, field: "format", detail: "pages have no format; locks are acquired with POST /v1/locks/{lock}/leases"})
+			return
+		}
 		x.quiet = strings.HasPrefix(r.URL.Path, "/static/") || strings.HasPrefix(r.URL.Path, "/ui/")
 		ctx, cancel := context.WithCancelCause(r.Context())
 		defer cancel(nil)

@@ -135,7 +135,7 @@ func TestAHoldIsAddedToTheLeaseThatIsThere(t *testing.T) {
 		t.Errorf("%d %v %s", a.Status, a.Header, a.Body)
 	}
 	a = g.send(t, "POST", "/v1/locks/deploy/leases?hold=inner&format=env", apitest.Token(someToken))
-	if want := "LEASE_ID=" + someID + "\nLEASE_TOKEN=" + someToken + "\nFENCING_TOKEN=8589934592\n"; a.Status != 200 || string(a.Body) != want {
+	if want := "LEASE_ID=" + someID + "\nLEASE_TOKEN=" + someToken + "\nFENCING_TOKEN=8589934592\nLEASE_STATE=held\nLEASE_TTL_MS=30000\nNOTIFY_SECRET=\nLEASE_ERROR=\nLEASE_STATUS=200\n"; a.Status != 200 || string(a.Body) != want {
 		t.Errorf("%d %q", a.Status, a.Body)
 	}
 	if a := g.send(t, "GET", "/metrics"); !strings.Contains(string(a.Body), `acquire_seconds_count{result="hold_added"} 2`) {
@@ -163,7 +163,7 @@ func TestADryRunCreatesNothingAndSaysWhoIsInTheWay(t *testing.T) {
 		}
 		return locks.AcquireResult{DryRun: &locks.DryRun{State: locks.Waiting, QueueLength: 3, Holders: queue().Holders}}, nil
 	}
-	for _, path := range []string{"/v1/locks/deploy/leases?dry_run=true", "/v1/leases?locks=a&dry_run=true&format=env"} {
+	for _, path := range []string{"/v1/locks/deploy/leases?dry_run=true", "/v1/leases?locks=a&dry_run=true&format=json"} {
 		a := g.send(t, "POST", path)
 		if want := `{"dry_run":true,"state":"waiting","queue_length":3,"holders":[{"lease_id":"` + someID; a.Status != 200 || a.Header.Get("Location") != "" || !strings.HasPrefix(string(a.Body), want) {
 			t.Errorf("%d %v %s", a.Status, a.Header, a.Body)

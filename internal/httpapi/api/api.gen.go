@@ -1300,8 +1300,12 @@ type LeaseCounts struct {
 	Waiting int `json:"waiting"`
 }
 
-// LeaseEnv Three lines, `LEASE_ID=...`, `LEASE_TOKEN=...` and `FENCING_TOKEN=...`. With `notify_url` also `NOTIFY_SECRET=...`.
+// LeaseEnv A lease as lines for a shell. `NOTIFY_SECRET` is empty without `notify_url`, `FENCING_TOKEN` while the lease waits.
 type LeaseEnv = string
+
+// LeaseEnvFailure A problem as lines for a shell, where `format=env` stands in the query, or where an acquire prefers `text/plain`. The
+// lease's lines are empty, so that no earlier lease stays in the shell's variables.
+type LeaseEnvFailure = string
 
 // LeaseID defines model for LeaseID.
 type LeaseID = string
@@ -2469,8 +2473,11 @@ type AcquireSeveralParams struct {
 	// DryRun Do nothing, and tell what would happen.
 	DryRun *DryRunParam `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
-	// Format `env` answers shell lines in place of JSON: `LEASE_ID=`, `LEASE_TOKEN=` and `FENCING_TOKEN=` (empty while the
-	// lease waits); the values need no quoting. `Accept: text/plain` does the same. Problems stay JSON.
+	// Format `env` answers lines for a shell's `eval` in place of JSON; `Accept: text/plain` does the same. The lines are `LEASE_ID`,
+	// `LEASE_TOKEN`, `FENCING_TOKEN`, `LEASE_STATE` (`held` or `waiting`), `LEASE_TTL_MS`, `NOTIFY_SECRET`, `LEASE_ERROR` and
+	// `LEASE_STATUS` (the HTTP status). All of them are always there, empty where there is nothing, and the values need no
+	// quoting. A failure is shell lines, too: `LEASE_ERROR` is the problem's `code`, and the last line is the command `false`,
+	// so that `eval` fails. A waiting ticket (202) is no failure. Not with `dry_run`, which is answered in JSON only.
 	Format *AcquireSeveralParamsFormat `form:"format,omitempty" json:"format,omitempty"`
 
 	// IdempotencyKey Makes the request safe to repeat: it queues once, on whatever gateway. One fresh random key for each attempt to do
@@ -2756,8 +2763,11 @@ type AcquireParams struct {
 	// DryRun Do nothing, and tell what would happen.
 	DryRun *DryRunParam `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
-	// Format `env` answers shell lines in place of JSON: `LEASE_ID=`, `LEASE_TOKEN=` and `FENCING_TOKEN=` (empty while the
-	// lease waits); the values need no quoting. `Accept: text/plain` does the same. Problems stay JSON.
+	// Format `env` answers lines for a shell's `eval` in place of JSON; `Accept: text/plain` does the same. The lines are `LEASE_ID`,
+	// `LEASE_TOKEN`, `FENCING_TOKEN`, `LEASE_STATE` (`held` or `waiting`), `LEASE_TTL_MS`, `NOTIFY_SECRET`, `LEASE_ERROR` and
+	// `LEASE_STATUS` (the HTTP status). All of them are always there, empty where there is nothing, and the values need no
+	// quoting. A failure is shell lines, too: `LEASE_ERROR` is the problem's `code`, and the last line is the command `false`,
+	// so that `eval` fails. A waiting ticket (202) is no failure. Not with `dry_run`, which is answered in JSON only.
 	Format *AcquireParamsFormat `form:"format,omitempty" json:"format,omitempty"`
 
 	// IdempotencyKey Makes the request safe to repeat: it queues once, on whatever gateway. One fresh random key for each attempt to do

@@ -65,6 +65,10 @@ func judge(t *testing.T, method, path string, r reply) []string {
 	return rec.errors
 }
 
+func shellBody(code string, status int) string {
+	return fmt.Sprintf("LEASE_ID=\nLEASE_TOKEN=\nFENCING_TOKEN=\nLEASE_STATE=\nLEASE_TTL_MS=\nNOTIFY_SECRET=\nLEASE_ERROR=%s\nLEASE_STATUS=%d\nfalse\n", code, status)
+}
+
 func TestAnswersOfTheSpecificationPass(t *testing.T) {
 	const created = "/v1/locks/deploy/leases"
 	for _, c := range []struct {
@@ -72,7 +76,9 @@ func TestAnswersOfTheSpecificationPass(t *testing.T) {
 		reply        reply
 	}{
 		{"POST", created, good(201, "application/json", lease, "Location", "/v1/leases/a1")},
-		{"POST", created, good(201, "text/plain; charset=utf-8", "LEASE_ID=a\nLEASE_TOKEN=b.-_\nFENCING_TOKEN=\n", "Location", "/v1/leases/a1")},
+		{"POST", created, good(201, "text/plain; charset=utf-8", "LEASE_ID=a\nLEASE_TOKEN=b.-_\nFENCING_TOKEN=\nLEASE_STATE=waiting\nLEASE_TTL_MS=1\nNOTIFY_SECRET=\nLEASE_ERROR=\nLEASE_STATUS=201\n", "Location", "/v1/leases/a1")},
+		{"POST", created + "?format=env", good(409, "text/plain; charset=utf-8", shellBody("held_by_other", 409), "Retry-After", "2")},
+		{"GET", "/nothing?format=env", good(404, "text/plain; charset=utf-8", shellBody("route_not_found", 404))},
 		{"POST", created, good(409, "application/problem+json", problemBody(409, "held_by_other", `,"holders":[],"retry_after_ms":1001`), "Retry-After", "2")},
 		{"DELETE", "/v1/leases/a1", good(204, "", "")},
 		{"GET", "/v1/leases/self", good(200, "application/json", lease, "ETag", `"1"`)},
@@ -94,34 +100,40 @@ func TestAnAnswerThatTheSpecificationDoesNotHaveFailsTheTest(t *testing.T) {
 		method, path string
 		reply        reply
 	}{
-		"a status that is not listed":         {"POST", acquire, good(418, "application/problem+json", problemBody(418, "internal", ""))},
-		"a status of another operation":       {"GET", "/v1/leases/self", good(201, "application/json", lease, "ETag", `"1"`)},
-		"a member that no schema names":       {"POST", acquire, good(201, "application/json", strings.Replace(lease, "{", `{"surprise":1,`, 1), at...)},
-		"a member that is missing":            {"POST", acquire, good(201, "application/json", strings.Replace(lease, `"ttl_ms":1,`, "", 1), at...)},
-		"a member of another type":            {"POST", acquire, good(201, "application/json", strings.Replace(lease, `"ttl_ms":1`, `"ttl_ms":"1"`, 1), at...)},
-		"a state that is not listed":          {"POST", acquire, good(201, "application/json", strings.Replace(lease, `"held"`, `"gone"`, 1), at...)},
-		"a nested member that no schema has":  {"GET", "/v1/locks/a", good(200, "application/json", `{"lock":"a","ns":"default","state":"held","holders":[{"znode":"/z","mode":"exclusive","token":"x"}],"queue_length":0}`, "ETag", `"1"`)},
-		"a content type that is not listed":   {"POST", acquire, good(201, "text/html", lease, at...)},
-		"shell lines that need quoting":       {"POST", acquire, good(201, "text/plain", "LEASE_ID=a b\nLEASE_TOKEN=c\nFENCING_TOKEN=1\n", at...)},
-		"no Location":                         {"POST", acquire, good(201, "application/json", lease)},
-		"no ETag":                             {"GET", "/v1/leases/self", good(200, "application/json", lease)},
-		"no request id":                       {"DELETE", "/v1/leases/a1", good(204, "", "", "Lockkeeper-Request-Id", "")},
-		"an answer that may be stored":        {"DELETE", "/v1/leases/a1", good(204, "", "", "Cache-Control", "private")},
-		"no JSON":                             {"POST", acquire, good(201, "application/json", "{", at...)},
-		"a body where there is none":          {"GET", "/healthz", good(200, "application/json", `{"status":"ok","more":1}`)},
-		"a problem as plain JSON":             {"POST", acquire, good(409, "application/json", problemBody(409, "held_by_other", ""))},
-		"a problem with another status":       {"POST", acquire, good(409, "application/problem+json", problemBody(410, "held_by_other", ""))},
-		"a problem with an unknown code":      {"POST", acquire, good(409, "application/problem+json", problemBody(409, "surprise", ""))},
-		"a problem of another type":           {"POST", acquire, good(409, "application/problem+json", strings.Replace(problemBody(409, "held_by_other", ""), "problem:held", "problem:hold", 1))},
-		"a problem of another request":        {"POST", acquire, good(409, "application/problem+json", problemBody(409, "held_by_other", ""), "Lockkeeper-Request-Id", "fedcba9876543210")},
-		"Retry-After without retry_after_ms":  {"POST", acquire, good(409, "application/problem+json", problemBody(409, "held_by_other", ""), "Retry-After", "1")},
-		"Retry-After that comes too early":    {"POST", acquire, good(409, "application/problem+json", problemBody(409, "held_by_other", `,"retry_after_ms":1001`), "Retry-After", "1")},
-		"a success with Retry-After":          {"DELETE", "/v1/leases/a1", good(204, "", "", "Retry-After", "1")},
-		"something where nothing is":          {"GET", "/nothing", good(200, "application/json", "{}")},
-		"a plain 404":                         {"GET", "/nothing", good(404, "text/plain", "404 page not found")},
-		"a 405 without Allow":                 {"PUT", "/v1/leases", good(405, "application/problem+json", problemBody(405, "method_not_allowed", ""))},
-		"HEAD with a status that GET has not": {"HEAD", "/v1/info", good(204, "application/json", "")},
-		"HEAD of what cannot be got":          {"HEAD", "/v1/heartbeats", good(200, "application/json", "")},
+		"a status that is not listed":          {"POST", acquire, good(418, "application/problem+json", problemBody(418, "internal", ""))},
+		"a status of another operation":        {"GET", "/v1/leases/self", good(201, "application/json", lease, "ETag", `"1"`)},
+		"a member that no schema names":        {"POST", acquire, good(201, "application/json", strings.Replace(lease, "{", `{"surprise":1,`, 1), at...)},
+		"a member that is missing":             {"POST", acquire, good(201, "application/json", strings.Replace(lease, `"ttl_ms":1,`, "", 1), at...)},
+		"a member of another type":             {"POST", acquire, good(201, "application/json", strings.Replace(lease, `"ttl_ms":1`, `"ttl_ms":"1"`, 1), at...)},
+		"a state that is not listed":           {"POST", acquire, good(201, "application/json", strings.Replace(lease, `"held"`, `"gone"`, 1), at...)},
+		"a nested member that no schema has":   {"GET", "/v1/locks/a", good(200, "application/json", `{"lock":"a","ns":"default","state":"held","holders":[{"znode":"/z","mode":"exclusive","token":"x"}],"queue_length":0}`, "ETag", `"1"`)},
+		"a content type that is not listed":    {"POST", acquire, good(201, "text/html", lease, at...)},
+		"a problem where a shell asked":        {"POST", acquire + "?format=env", good(409, "application/problem+json", problemBody(409, "held_by_other", `,"holders":[],"retry_after_ms":1001`), "Retry-After", "2")},
+		"a problem where a shell mistyped":     {"GET", "/nothing?format=env", good(404, "application/problem+json", problemBody(404, "route_not_found", ""))},
+		"shell lines that nothing asked for":   {"POST", acquire, good(409, "text/plain", shellBody("held_by_other", 409))},
+		"shell lines of another status":        {"POST", acquire + "?format=env", good(409, "text/plain", shellBody("held_by_other", 503))},
+		"shell lines with a code of nothing":   {"POST", acquire + "?format=env", good(409, "text/plain", shellBody("no_such_code", 409))},
+		"a failure that does not end in false": {"POST", acquire + "?format=env", good(409, "text/plain", strings.TrimSuffix(shellBody("held_by_other", 409), "false\n"))},
+		"shell lines that need quoting":        {"POST", acquire, good(201, "text/plain", "LEASE_ID=a b\nLEASE_TOKEN=c\nFENCING_TOKEN=1\n", at...)},
+		"no Location":                          {"POST", acquire, good(201, "application/json", lease)},
+		"no ETag":                              {"GET", "/v1/leases/self", good(200, "application/json", lease)},
+		"no request id":                        {"DELETE", "/v1/leases/a1", good(204, "", "", "Lockkeeper-Request-Id", "")},
+		"an answer that may be stored":         {"DELETE", "/v1/leases/a1", good(204, "", "", "Cache-Control", "private")},
+		"no JSON":                              {"POST", acquire, good(201, "application/json", "{", at...)},
+		"a body where there is none":           {"GET", "/healthz", good(200, "application/json", `{"status":"ok","more":1}`)},
+		"a problem as plain JSON":              {"POST", acquire, good(409, "application/json", problemBody(409, "held_by_other", ""))},
+		"a problem with another status":        {"POST", acquire, good(409, "application/problem+json", problemBody(410, "held_by_other", ""))},
+		"a problem with an unknown code":       {"POST", acquire, good(409, "application/problem+json", problemBody(409, "surprise", ""))},
+		"a problem of another type":            {"POST", acquire, good(409, "application/problem+json", strings.Replace(problemBody(409, "held_by_other", ""), "problem:held", "problem:hold", 1))},
+		"a problem of another request":         {"POST", acquire, good(409, "application/problem+json", problemBody(409, "held_by_other", ""), "Lockkeeper-Request-Id", "fedcba9876543210")},
+		"Retry-After without retry_after_ms":   {"POST", acquire, good(409, "application/problem+json", problemBody(409, "held_by_other", ""), "Retry-After", "1")},
+		"Retry-After that comes too early":     {"POST", acquire, good(409, "application/problem+json", problemBody(409, "held_by_other", `,"retry_after_ms":1001`), "Retry-After", "1")},
+		"a success with Retry-After":           {"DELETE", "/v1/leases/a1", good(204, "", "", "Retry-After", "1")},
+		"something where nothing is":           {"GET", "/nothing", good(200, "application/json", "{}")},
+		"a plain 404":                          {"GET", "/nothing", good(404, "text/plain", "404 page not found")},
+		"a 405 without Allow":                  {"PUT", "/v1/leases", good(405, "application/problem+json", problemBody(405, "method_not_allowed", ""))},
+		"HEAD with a status that GET has not":  {"HEAD", "/v1/info", good(204, "application/json", "")},
+		"HEAD of what cannot be got":           {"HEAD", "/v1/heartbeats", good(200, "application/json", "")},
 	} {
 		if complaints := judge(t, c.method, c.path, c.reply); len(complaints) == 0 {
 			t.Errorf("%s passes", what)

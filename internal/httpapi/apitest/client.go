@@ -62,7 +62,7 @@ type Answer struct {
 	Status int
 	Header http.Header
 	Body   []byte
-	// Problem is what the answer says when Status is 400 or more, else nil.
+	// Problem is what the answer says when Status is 400 or more, else nil. Shell lines have its code and status alone.
 	Problem *api.Problem
 
 	response *http.Response
@@ -98,7 +98,11 @@ func (c *Client) answer(req *http.Request, response *http.Response) (*Answer, er
 		c.t.Errorf("%s %s: the answer is not what openapi.yaml says: %v\n%s", req.Method, req.URL, err, body)
 	}
 	a := &Answer{Status: response.StatusCode, Header: response.Header, Body: body, response: response}
-	if a.Status >= 400 && req.Method != http.MethodHead {
+	switch {
+	case a.Status < 400 || req.Method == http.MethodHead:
+	case strings.HasPrefix(a.Header.Get("Content-Type"), "text/plain"):
+		a.Problem = shellProblem(a.Body)
+	default:
 		a.Problem = decode[api.Problem](c, a)
 	}
 	return a, nil

@@ -60,12 +60,50 @@ func (s *Spec) Check(req *http.Request, status int, header http.Header, body []b
 	}
 	route := s.route(req, req.Method)
 	if route == nil {
-		return s.checkUnrouted(status, header, body)
+		return s.checkUnrouted(req, status, header, body)
 	}
 	if err := s.checkResponse(req, route, status, header, body); err != nil {
 		return err
 	}
-	return checkProblem(status, header, body)
+	return s.checkFailure(req, status, header, body)
+}
+
+// checkFailure: problems are JSON, and lines for a shell where the query asks for those.
+func (s *Spec) checkFailure(req *http.Request, status int, header http.Header, body []byte) error {
+	text := strings.HasPrefix(header.Get("Content-Type"), "text/plain")
+	switch asked := strings.Contains(req.URL.RawQuery, "format=env"); {
+	case status < 400 || !text && !asked:
+		return checkProblem(status, header, body)
+	case !text:
+		return fmt.Errorf("status %d: a shell asked, and is answered with %q", status, header.Get("Content-Type"))
+	case !asked && !strings.Contains(req.URL.RawQuery, "format") && !strings.Contains(req.Header.Get("Accept"), "text/plain") && req.Header.Get("Content-Type") == "":
+		return fmt.Errorf("status %d: shell lines that were not asked for", status)
+	}
+	if err := s.Doc.Components.Schemas["LeaseEnvFailure"].Value.VisitJSON(string(body)); err != nil {
+		return fmt.Errorf("status %d: %w", status, err)
+	}
+	p := shellProblem(body)
+	if p.Status != status {
+		return fmt.Errorf("status %d: the lines say %d", status, p.Status)
+	}
+	if err := s.Doc.Components.Schemas["ProblemCode"].Value.VisitJSON(string(p.Code)); err != nil {
+		return fmt.Errorf("status %d: %w", status, err)
+	}
+	return nil
+}
+
+// shellProblem is what a failure's shell lines tell.
+func shellProblem(body []byte) *api.Problem {
+	p := &api.Problem{}
+	for line := range strings.Lines(string(body)) {
+		switch name, value, _ := strings.Cut(strings.TrimSpace(line), "="); name {
+		case "LEASE_ERROR":
+			p.Code = api.ProblemCode(value)
+		case "LEASE_STATUS":
+			p.Status, _ = strconv.Atoi(value)
+		}
+	}
+	return p
 }
 
 // route finds the operation of a request; nil when there is none. A path's own
@@ -141,27 +179,30 @@ func (s *Spec) checkHead(req *http.Request, status int, header http.Header, body
 
 // checkUnrouted: what is not in the specification is a 404 or 405 problem, or
 // was refused before it was routed.
-func (s *Spec) checkUnrouted(status int, header http.Header, body []byte) error {
+func (s *Spec) checkUnrouted(req *http.Request, status int, header http.Header, body []byte) error {
 	if status != http.StatusNotFound && status != http.StatusMethodNotAllowed && !guarded(status) {
 		return fmt.Errorf("status %d for a path or method that the specification does not have", status)
 	}
 	if status == http.StatusMethodNotAllowed && header.Get("Allow") == "" {
 		return fmt.Errorf("405 without Allow")
 	}
-	if header.Get("Content-Type") != "application/problem+json" {
-		return fmt.Errorf("status %d with Content-Type %q", status, header.Get("Content-Type"))
-	}
-	var value any
-	if err := json.Unmarshal(body, &value); err != nil {
-		return fmt.Errorf("status %d: %w", status, err)
-	}
-	if err := s.Doc.Components.Schemas["Problem"].Value.VisitJSON(value); err != nil {
-		return fmt.Errorf("status %d: %w", status, err)
-	}
 	if header.Get("Lockkeeper-Request-Id") == "" || header.Get("Cache-Control") != "no-store" {
 		return fmt.Errorf("status %d without Lockkeeper-Request-Id or Cache-Control", status)
 	}
-	return checkProblem(status, header, body)
+	switch contentType := header.Get("Content-Type"); contentType {
+	case "text/plain; charset=utf-8":
+	case "application/problem+json":
+		var value any
+		if err := json.Unmarshal(body, &value); err != nil {
+			return fmt.Errorf("status %d: %w", status, err)
+		}
+		if err := s.Doc.Components.Schemas["Problem"].Value.VisitJSON(value); err != nil {
+			return fmt.Errorf("status %d: %w", status, err)
+		}
+	default:
+		return fmt.Errorf("status %d with Content-Type %q", status, contentType)
+	}
+	return s.checkFailure(req, status, header, body)
 }
 
 func guarded(status int) bool {
