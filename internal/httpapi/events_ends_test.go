@@ -213,7 +213,7 @@ func TestWhatNoStreamCanBeMadeOfIsRefusedByName(t *testing.T) {
 // What another program calls its nodes must not reach a terminal or a page as
 // it is.
 func TestNothingInAnEventIsObeyedByATerminalOrAPage(t *testing.T) {
-	const hostile = "\x1b[2J<script>alert(1)</script>\u009b31m\u202etxt.exe\x7f\r\ndata: forged\n\n\xff\u2028&\U000e0001é"
+	const hostile = "$(id)`id`\x1b[2J<script>alert(1)</script>\u009b31m\u202etxt.exe\x7f\r\ndata: forged\n\n\xff\u2028&\U000e0001é"
 	eachForm(t, func(t *testing.T, form string) {
 		w := watch(t, events.Options{})
 		s := w.open(t, form, apitest.Query("type=*"))
@@ -222,7 +222,7 @@ func TestNothingInAnEventIsObeyedByATerminalOrAPage(t *testing.T) {
 		clean := strings.ToValidUTF8(hostile, "\ufffd")
 		if e := next(t, s); e.Path != "/locks/"+clean {
 			t.Errorf("the path is %q", e.Path)
-		} else if want := `"path":"/locks/\u001b[2J\u003cscript\u003ealert(1)\u003c/script\u003e\u009b31m\u202etxt.exe\u007f\r\ndata: forged\n\n\ufffd\u2028\u0026\udb40\udc01é"}`; !strings.HasSuffix(e.JSON, want) {
+		} else if want := `"path":"/locks/\u0024(id)\u0060id\u0060\u001b[2J\u003cscript\u003ealert(1)\u003c/script\u003e\u009b31m\u202etxt.exe\u007f\r\ndata: forged\n\n\ufffd\u2028\u0026\udb40\udc01é"}`; !strings.HasSuffix(e.JSON, want) {
 			t.Errorf("got  %s\nwant %s", e.JSON, want)
 		}
 		e := next(t, s)
@@ -230,7 +230,7 @@ func TestNothingInAnEventIsObeyedByATerminalOrAPage(t *testing.T) {
 			t.Errorf("got %s", e.JSON)
 		}
 		for _, r := range e.JSON {
-			if r < ' ' || r >= 0x7f && r < 0xa0 || strings.ContainsRune("<>&\u202e\u2028\U000e0001", r) {
+			if r < ' ' || r >= 0x7f && r < 0xa0 || strings.ContainsRune("$`<>&\u202e\u2028\U000e0001", r) {
 				t.Errorf("%U is there as it is", r)
 			}
 		}

@@ -2,12 +2,19 @@ package httpapi
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
+	"net/http/httptest"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"lockkeeper/internal/locks"
 )
 
 // forbidden is the first character of an answer that a shell, a terminal or a reader could take for something else.
@@ -106,4 +113,83 @@ func BenchmarkInert(b *testing.B) {
 			}
 		})
 	}
+}
+
+// Every JSON answer goes through the one encoder, and what it encodes reads as it was.
+func TestEveryAnswerWithWordsOfOthersIsInertJSON(t *testing.T) {
+	const words = "$(id)`id`\x7f\u009b31m\u202e\u200b\U000e0001\"\\ é漢"
+	f := newFake()
+	s := New(Options{Locks: quietLocks{f}})
+	all := []locks.Contender{{LeaseID: someID, Znode: "/z/" + words, Owner: words, Metadata: words, Mode: locks.Exclusive, Holds: []string{words}, Group: []string{words},
+		Revoke: &locks.Revocation{Reason: words}, Foreign: &locks.Foreign{Data: []byte(words), Decoded: &locks.Decoded{Identifier: words}}}}
+	lease := held()
+	lease.Owner, lease.Metadata, lease.Warning = words, words, words
+	f.lock = func(context.Context, locks.LockRequest) (locks.Lock, error) {
+		return locks.Lock{NS: "default", Name: "deploy", Holders: all, Waiters: all, Hazards: []locks.Hazard{{Detail: words}}, Rev: "7"}, nil
+	}
+	f.locks = func(locks.LockFilter) (locks.LockPage, error) {
+		return locks.LockPage{Items: []locks.Lock{{Name: words, Holders: all}}}, nil
+	}
+	f.leases = func(locks.LeaseFilter) (locks.LeasePage, error) {
+		return locks.LeasePage{Items: []locks.Lease{lease}}, nil
+	}
+	f.lease = func(context.Context, locks.LeaseRequest) (locks.Lease, error) { return lease, nil }
+	f.acquire = func(_ context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
+		if req.DryRun {
+			return locks.AcquireResult{DryRun: &locks.DryRun{Holders: all}}, nil
+		}
+		return locks.AcquireResult{}, &locks.Error{Code: locks.CodeHeldByOther, Detail: words, Holders: all}
+	}
+	f.many = func([]string) []locks.HeartbeatResult {
+		return []locks.HeartbeatResult{{Err: &locks.Error{Code: locks.CodeHeldByOther, Detail: words, Holders: all}}}
+	}
+	f.heartbeat = func(string, string, time.Duration) (locks.Heartbeat, error) {
+		return locks.Heartbeat{Revoke: &locks.Revocation{Reason: words}}, nil
+	}
+	f.reap = func(locks.ReapRequest) (locks.ReapAnswer, error) { return locks.ReapAnswer{Reaped: all}, nil }
+	f.revoke = func(locks.RevokeRequest) (locks.RevokeAnswer, error) { return locks.RevokeAnswer{Asked: all}, nil }
+	f.ended = func(string) (locks.Postmortem, error) {
+		p := postmortem(someID)
+		p.Owner, p.Detail = words, words
+		return p, nil
+	}
+	f.namespaces = []locks.NamespaceInfo{{Name: words, Problem: words}}
+	for _, request := range []string{"GET /v1/locks/deploy", "GET /v1/locks", "GET /v1/leases", "GET /v1/leases/" + someID, "POST " + aLock, "POST " + aLock + "?dry_run=true", "POST /v1/leases/self/heartbeat",
+		"POST /v1/heartbeats", "POST /v1/locks/deploy/revoke", "POST /v1/locks/deploy/reap?older_than=0s", "GET /v1/leases/" + someID + "/postmortem", "GET /v1/namespaces"} {
+		method, path, _ := strings.Cut(request, " ")
+		body := ""
+		if path == "/v1/heartbeats" {
+			body = `{"tokens":["a"]}`
+		}
+		r := httptest.NewRequestWithContext(t.Context(), method, "http://localhost"+path, strings.NewReader(body))
+		if path != aLock && !strings.Contains(path, "dry_run") {
+			r.Header.Set("Lease-Token", someToken)
+		}
+		if body != "" {
+			r.Header.Set("Content-Type", "application/json")
+		}
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		doc := w.Body.Bytes()
+		if c, found := forbidden(doc); found {
+			t.Errorf("%s: %U is in %d %s", request, c, w.Code, doc)
+		}
+		if got := w.Header().Get("Content-Length"); got != strconv.Itoa(len(doc)) {
+			t.Errorf("%s: the length is said to be %s of %d", request, got, len(doc))
+		}
+		if !json.Valid(doc) || !strings.Contains(string(doc), `\u0024(id)\u0060id\u0060\u007f\u009b31m\u202e\u200b\udb40\udc01\"\\ é漢`) {
+			t.Errorf("%s: answered %d %s", request, w.Code, doc)
+		}
+		if !strings.Contains(fmt.Sprint(decodedWords(t, doc)), words) {
+			t.Errorf("%s: the words read otherwise: %s", request, doc)
+		}
+	}
+}
+
+func decodedWords(t *testing.T, doc []byte) (value any) {
+	t.Helper()
+	if err := json.Unmarshal(doc, &value); err != nil {
+		t.Error(err)
+	}
+	return value
 }
