@@ -29,7 +29,7 @@ func asSeen(request []byte) map[string][]byte {
 func refused(t *testing.T, g *gateway, what string, request []byte) {
 	t.Helper()
 	for how, request := range asSeen(request) {
-		if status, body := testkit.SendRaw(t, g.address(), request); status != 403 || !strings.Contains(body, `"code":"fleet_seal_refused"`) {
+		if status, body := testkit.SendRaw(t, g.address(), request); status != 403 || !strings.Contains(body, "fleet_seal_refused") {
 			t.Errorf("%s, %s: answered %d %s", what, how, status, body)
 		}
 	}
