@@ -34,12 +34,12 @@ type config struct {
 	PromiseWindow    time.Duration `name:"promise-window" default:"0s" help:"How long a gateway may speak for its leases without a confirmed write. Recorded when the root is created (10s unless given), the same for all gateways; 0 takes what is recorded."`
 
 	Listen        string        `name:"listen" default:"127.0.0.1:8080" help:"Where to serve HTTP. Anything but loopback needs --insecure."`
-	Insecure      bool          `name:"insecure" help:"Serve on addresses that others can reach although there is no authentication."`
+	Insecure      bool          `name:"insecure" help:"Serve on addresses that others can reach although there is no authentication. Everyone who can reach them is administrator: takes, ends, destroys every lock and changes every webhook."`
 	AllowedHosts  []string      `name:"allowed-hosts" placeholder:"NAME" help:"Names by which clients may address this gateway, besides localhost and IP addresses."`
 	FleetListen   string        `name:"fleet-listen" placeholder:"HOST:PORT" help:"Where to answer other gateways, and nobody else: a request without the fleet's seal is refused here, and one with it on --listen, so --insecure is not needed. On --listen unless given."`
 	Advertise     string        `name:"advertise" placeholder:"[https://]HOST:PORT" help:"Where other gateways reach this one; what they are asked and cannot answer is sent here. That of --fleet-listen unless given, or of --listen; give it when that is not an address that the others can reach, as 0.0.0.0 is not. With https:// they use TLS, which something before this gateway has to speak."`
 	PeerCAFile    string        `name:"peer-ca-file" placeholder:"FILE" help:"Certificates (PEM) that those of other gateways' https:// addresses have to be signed by; those that the system trusts unless given."`
-	MetricsListen string        `name:"metrics-listen" placeholder:"HOST:PORT" help:"Serve /metrics here instead of on --listen."`
+	MetricsListen string        `name:"metrics-listen" placeholder:"HOST:PORT" help:"Serve /metrics here instead of on --listen. The same Host names are allowed as there, and anything but loopback needs --insecure."`
 	DrainDelay    time.Duration `name:"drain-delay" default:"0s" help:"On SIGTERM, how long /readyz is red before requests are refused: time for a load balancer to notice."`
 
 	WebhookAllowPrivate bool     `name:"webhook-allow-private" help:"Deliver webhooks to any address, also private, loopback, link-local and cloud metadata ones. Without it those are refused, each time a connection is made."`
@@ -72,9 +72,10 @@ func (c *config) check() error {
 				"%s and --zk exclude each other", flag)
 		}
 	}
-	for _, address := range []struct{ flag, is, example string }{
-		{"--listen", c.Listen, "127.0.0.1:8080"},
-		{"--embedded-listen", c.EmbeddedListen, "127.0.0.1:2181"},
+	for _, address := range []struct{ flag, is, example, others string }{
+		{"--listen", c.Listen, "127.0.0.1:8080", "take and end locks"},
+		{"--embedded-listen", c.EmbeddedListen, "127.0.0.1:2181", "take and end locks"},
+		{"--metrics-listen", c.MetricsListen, "127.0.0.1:9090", "read the metrics"},
 	} {
 		if address.is == "" && address.flag != "--listen" {
 			continue
@@ -84,17 +85,12 @@ func (c *config) check() error {
 			return usage("for example "+address.flag+" "+address.example, "%s %q: %w", address.flag, address.is, err)
 		}
 		if !c.Insecure && !loopback(host) {
-			return usage("listen on 127.0.0.1 behind a proxy that authenticates, or add --insecure if everyone who can reach it may take and end locks",
+			return usage("listen on 127.0.0.1 behind a proxy that authenticates, or add --insecure if everyone who can reach it may "+address.others,
 				"%s %s is reachable by others, and there is no authentication", address.flag, address.is)
 		}
 	}
-	for _, address := range []struct{ flag, is, example string }{
-		{"--fleet-listen", c.FleetListen, "10.0.0.1:8081"},
-		{"--metrics-listen", c.MetricsListen, "127.0.0.1:9090"},
-	} {
-		if _, _, err := net.SplitHostPort(address.is); address.is != "" && err != nil {
-			return usage("for example "+address.flag+" "+address.example, "%s %q: %w", address.flag, address.is, err)
-		}
+	if _, _, err := net.SplitHostPort(c.FleetListen); c.FleetListen != "" && err != nil {
+		return usage("for example --fleet-listen 10.0.0.1:8081", "--fleet-listen %q: %w", c.FleetListen, err)
 	}
 	if c.Advertise != "" {
 		if base, err := fleet.BaseURL(c.Advertise); err != nil || unspecified(base) {

@@ -158,13 +158,21 @@ func (o *ownStore) close() {
 	}
 }
 
+// addr is where --embedded-listen serves; nil: nowhere.
+func (o *ownStore) addr() net.Addr {
+	if o == nil {
+		return nil
+	}
+	return o.node.Addr()
+}
+
 // describe is where the gateway keeps everything, for the log.
 func (o *ownStore) describe(c *config) []any {
 	if o == nil {
 		return []any{"zookeeper", c.ZK}
 	}
 	about := []any{"zookeeper", "embedded", "data_dir", o.dir}
-	if addr := o.node.Addr(); addr != nil {
+	if addr := o.addr(); addr != nil {
 		about = append(about, "embedded_listen", addr.String())
 	}
 	return about

@@ -67,6 +67,8 @@ func TestWrongUsageIsRefusedWithAHint(t *testing.T) {
 		{"--listen 127.0.0.1:0 --data-dir " + store + " --embedded-listen " + taken.Addr().String(), 64, []string{"hint: another program uses the address", "--embedded-listen"}},
 		{"--listen 127.0.0.1:0 --data-dir " + open, 74, []string{"not a directory", "hint: "}},
 		{"--zk a:1 --listen 0.0.0.0:8080", 64, []string{"no authentication", "--insecure"}},
+		{"--zk a:1 --listen 127.0.0.1:0 --metrics-listen 0.0.0.0:9090", 64, []string{"--metrics-listen", "no authentication", "--insecure", "read the metrics"}},
+		{"--zk a:1 --listen 127.0.0.1:0 --metrics-listen :9090", 64, []string{"--metrics-listen", "no authentication", "--insecure"}},
 		{"--zk a:1 --listen :8080", 64, []string{"no authentication", "--insecure"}},
 		{"--zk a:1 --listen 8080", 64, []string{"--listen", "127.0.0.1:8080"}},
 		{"--zk a:1 --allowed-hosts a.example,http://b.example:80", 64, []string{"http://b.example:80", "no port"}},

@@ -150,9 +150,9 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 	}
 	var metricsServer *http.Server
 	if metricsListener != nil {
-		mux := http.NewServeMux()
-		mux.Handle("GET /metrics", collectors.Handler())
-		metricsServer = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+		metricsServer = &http.Server{ErrorLog: server.ErrorLog, Handler: httpapi.New(httpapi.Options{OnlyMetrics: true, Metrics: collectors,
+			Logger: logger.With("part", "metrics"), AllowedHosts: c.AllowedHosts})}
+		httpapi.Configure(metricsServer)
 		group.Go(func() error { return serveHTTP(metricsServer, metricsListener) })
 	}
 	if n := newNotifier(logger, own.watched(manager).Ready, manager.Alive); n != nil {
@@ -161,6 +161,7 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 			return nil
 		})
 	}
+	warnOfExposures(logger, exposures(listener, metricsListener, own))
 	logger.Info("listening", append([]any{"address", listener.Addr().String(), "version", version()}, own.describe(c)...)...)
 	group.Go(func() error {
 		defer cancel()

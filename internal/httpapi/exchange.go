@@ -72,6 +72,8 @@ func newExchange(s *Server) *exchange {
 var (
 	noStore     = []string{"no-store"}
 	noSniff     = []string{"nosniff"}
+	sameOrigin  = []string{"same-origin"}
+	noFrames    = []string{"default-src 'none'; frame-ancestors 'none'"} // pages replace it by their own
 	typeJSON    = []string{"application/json"}
 	typeProblem = []string{"application/problem+json"}
 	typeText    = []string{"text/plain; charset=utf-8"}
@@ -85,6 +87,8 @@ func (x *exchange) begin(w http.ResponseWriter, r *http.Request) {
 	h["Lockkeeper-Request-Id"] = []string{x.requestID}
 	h["Cache-Control"] = noStore
 	h["X-Content-Type-Options"] = noSniff
+	h["Content-Security-Policy"] = noFrames
+	h["Cross-Origin-Resource-Policy"] = sameOrigin
 }
 
 // newRequestID is unique among the requests of a log, and no secret.
@@ -124,6 +128,9 @@ func (x *exchange) end() {
 	}
 	if x.status == 0 {
 		x.status = http.StatusOK // what net/http answers for a handler that wrote nothing
+	}
+	if byGuard(x.code) {
+		x.s.refused(x.code)
 	}
 	x.log()
 	x.s.metrics.Request(x.operation, x.status)
@@ -274,7 +281,7 @@ func (x *exchange) log() {
 		level = slog.LevelError
 	case x.status >= 500:
 		level = slog.LevelWarn
-	case x.status < 400 && (x.quiet || quiet(x.operation)):
+	case x.status < 400 && (x.quiet || quiet(x.operation)), byGuard(x.code):
 		level = slog.LevelDebug
 	}
 	ctx := x.r.Context()

@@ -12,12 +12,13 @@ import (
 // has no authentication: requests across origins, and requests for a host name
 // that an attacker's DNS points at loopback (DNS rebinding).
 type guard struct {
-	hosts  map[string]bool
-	origin *http.CrossOriginProtection
+	hosts    map[string]bool
+	origin   *http.CrossOriginProtection
+	refusals *refusals
 }
 
 func newGuard(allowed []string) guard {
-	g := guard{hosts: map[string]bool{"localhost": true}, origin: http.NewCrossOriginProtection()}
+	g := guard{hosts: map[string]bool{"localhost": true}, origin: http.NewCrossOriginProtection(), refusals: new(refusals)}
 	for _, name := range allowed {
 		g.hosts[strings.TrimSuffix(strings.ToLower(name), ".")] = true
 	}
@@ -26,7 +27,7 @@ func newGuard(allowed []string) guard {
 
 func (g *guard) check(r *http.Request) *problem {
 	if !g.hostAllowed(r.Host) {
-		return &problem{code: codeHostNotAllowed, detail: "ask for an address, for localhost, or for a name that the gateway was given with --allowed-hosts"}
+		return &problem{code: codeHostNotAllowed, detail: "ask for an address that is not 0.0.0.0 or [::], for localhost, or for a name that the gateway was given with --allowed-hosts"}
 	}
 	if crossOrigin(r) || g.origin.Check(r) != nil {
 		return &problem{code: codeCrossOrigin, detail: "a browser sent this for a page of another origin"}
@@ -39,8 +40,10 @@ func (g *guard) hostAllowed(host string) bool {
 	if g.hosts[name] {
 		return true
 	}
-	if _, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
-		return true
+	if addr, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
+		// Browsers connect to 0.0.0.0 and [::] as to this machine, and send neither Origin nor Sec-Fetch-Site with a
+		// page's GET there.
+		return !addr.WithZone("").Unmap().IsUnspecified()
 	}
 	return g.hosts[strings.TrimSuffix(strings.ToLower(name), ".")]
 }

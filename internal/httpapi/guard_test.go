@@ -1,8 +1,14 @@
 package httpapi
 
 import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"time"
 
 	"lockkeeper/internal/httpapi/apitest"
 )
@@ -15,6 +21,10 @@ func TestWhoseNameTheHostIs(t *testing.T) {
 		"gateway.example": true, "GATEWAY.example:443": true, "trailing.example": true,
 		"": false, ":8080": false, "evil.example": false, "evil.localhost": false, "localhost.evil.example": false,
 		"127.0.0.1.evil.example": false, "[::1].evil.example": false, "gateway.example.evil.example": false, "127.1": false, "0x7f000001": false,
+		"rebind.example": false, "127.0.0.1.nip.io": false, "foo.localhost": false, "2130706433": false, "017700000001": false, "127.0.0.1.": false,
+		"0.0.0.0": false, "0.0.0.0:8080": false, "[::]": false, "[::]:8080": false, "::": false, "[0:0:0:0:0:0:0:0]:1": false, "[::0.0.0.0]": false,
+		"[::ffff:0.0.0.0]": false, "[::ffff:0:0]:8080": false, "[::%lo]": false, "0": false, "0.0": false, "00.0.0.0": false, "0x0": false,
+		"[::ffff:127.0.0.1]": true, "0.0.0.1": true, "[::1%lo]:8080": true,
 	} {
 		if got := g.hostAllowed(host); got != want {
 			t.Errorf("Host %q: allowed %v, want %v", host, got, want)
@@ -83,5 +93,42 @@ func TestAllowedHostsAreServed(t *testing.T) {
 	}
 	if a := g.send(t, "GET", "/v1/locks", host("gateway.example"), apitest.Header("Origin", "http://gateway.example")); a.Status != 200 {
 		t.Errorf("%d %s", a.Status, a.Body)
+	}
+}
+
+// What a browser, a proxy or a program by hand may write where the name of the gateway belongs.
+func TestARequestForAnotherNameReachesNoHandler(t *testing.T) {
+	g := serve(t)
+	own := strings.TrimPrefix(g.url, "http://")
+	for request, want := range map[string]int{
+		"GET /v1/locks HTTP/1.1\r\nHost: " + own:                            http.StatusOK, // so the others fail for their name
+		"GET http://" + own + "/v1/locks HTTP/1.1\r\nHost: " + own:          http.StatusOK,
+		"GET /v1/locks HTTP/1.1\r\nHost: rebind.example":                    http.StatusMisdirectedRequest,
+		"POST /v1/locks/a/leases HTTP/1.1\r\nHost: rebind.example":          http.StatusMisdirectedRequest,
+		"GET /v1/locks HTTP/1.1\r\nHost: 0.0.0.0:8080":                      http.StatusMisdirectedRequest,
+		"GET /v1/locks HTTP/1.1\r\nHost: [::]:8080":                         http.StatusMisdirectedRequest,
+		"GET /metrics HTTP/1.1\r\nHost: 0.0.0.0":                            http.StatusMisdirectedRequest,
+		"GET /v1/locks HTTP/1.1\r\nHost:":                                   http.StatusMisdirectedRequest,
+		"GET /v1/locks HTTP/1.0":                                            http.StatusMisdirectedRequest,
+		"GET http://evil.example/v1/locks HTTP/1.1\r\nHost: " + own:         http.StatusMisdirectedRequest,
+		"GET /v1/locks HTTP/1.1":                                            http.StatusBadRequest,
+		"GET /v1/locks HTTP/1.1\r\nHost: " + own + "\r\nHost: evil.example": http.StatusBadRequest,
+		"GET /v1/locks HTTP/1.1\r\nHost: evil.example@" + own:               http.StatusBadRequest,
+	} {
+		g.asked()
+		conn, err := net.Dial("tcp", own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(within))
+		_, _ = io.WriteString(conn, request+"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+		a, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		_ = conn.Close()
+		if err != nil || a.StatusCode != want {
+			t.Errorf("%q: %v %+v, want %d", request, err, a, want)
+		}
+		if calls := g.asked(); len(calls) > 0 != (want == http.StatusOK) {
+			t.Errorf("%q: the manager was asked %q", request, calls)
+		}
 	}
 }

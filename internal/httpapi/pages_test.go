@@ -120,6 +120,9 @@ func TestASocketOfAPageIsEndedByADrain(t *testing.T) {
 	if _, response, err := dialSocket(t, g, "/ui/live", http.Header{"Origin": {"http://evil.example"}}); err == nil || response == nil || response.StatusCode != 403 {
 		t.Errorf("from another origin: %v %+v", err, response)
 	}
+	if line := log.next(t); line["cross_origin"] != 1.0 {
+		t.Errorf("%v", line)
+	}
 	if line := log.next(t); line["code"] != "cross_origin" {
 		t.Errorf("%v", line)
 	}

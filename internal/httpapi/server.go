@@ -79,6 +79,8 @@ type Options struct {
 	// ServeMetrics serves /metrics; without it they are to be had elsewhere,
 	// and the path is 404.
 	ServeMetrics bool
+	// OnlyMetrics makes the server of an address for metrics alone: it serves /metrics behind the guard, and needs no Locks.
+	OnlyMetrics  bool
 	Logger       *slog.Logger // nil: nothing is logged
 	Version      string
 	Embedded     bool     // ZooKeeper is part of this process
@@ -163,14 +165,16 @@ func New(o Options) *Server {
 	if s.metrics == nil {
 		s.metrics = metrics.New("")
 	}
-	if o.ServeMetrics {
+	if o.ServeMetrics || o.OnlyMetrics {
 		s.exposition = s.metrics.Handler()
 	}
 	s.drained, s.drain = context.WithCancel(context.Background())
 	s.pool.New = func() any { return newExchange(s) }
 	s.router = chi.NewMux()
 	for _, route := range routeTable() {
-		s.mount(route)
+		if !o.OnlyMetrics || route.operation == "Metrics" {
+			s.mount(route)
+		}
 	}
 	if s.pages != nil {
 		s.mountPages()

@@ -22,6 +22,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 
 	requests    *prometheus.CounterVec
+	refused     *prometheus.CounterVec
 	waiting     prometheus.Gauge
 	acquire     *prometheus.HistogramVec
 	forwarded   *prometheus.CounterVec
@@ -54,6 +55,8 @@ func New(version string) *Metrics {
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "http_requests_total",
 			Help: "HTTP requests by operation of openapi.yaml and status."}, []string{"operation", "status"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "http_refused_total",
+			Help: "HTTP requests that were refused before any handler saw them, by code: cross_origin, host_not_allowed, fleet_seal_refused."}, []string{"code"}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "http_waiting_requests",
 			Help: "HTTP requests that wait now: blocking acquires and long polls."}),
 		acquire: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: "acquire_seconds", Buckets: waitBuckets,
@@ -87,7 +90,7 @@ func New(version string) *Metrics {
 		Help: "Always 1; the version is the label."}, []string{"version", "go_version"})
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	m.webhooks = newWebhookCollectors(m.registry)
-	m.registry.MustRegister(m.requests, m.waiting, m.acquire, m.forwarded, m.hold, m.queueWait, m.handover, m.ended, m.takeovers, m.deposed,
+	m.registry.MustRegister(m.requests, m.refused, m.waiting, m.acquire, m.forwarded, m.hold, m.queueWait, m.handover, m.ended, m.takeovers, m.deposed,
 		m.written,
 		m.zkOperation, m.zkBatch, m.dropped, m.subscribers, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -106,6 +109,9 @@ func (m *Metrics) Request(operation string, status int) {
 	}
 	m.requests.WithLabelValues(operation, strconv.Itoa(status)).Inc()
 }
+
+// Refused counts an HTTP request that was refused before any handler saw it.
+func (m *Metrics) Refused(code string) { m.refused.WithLabelValues(code).Inc() }
 
 // Waiting moves the number of HTTP requests that wait.
 func (m *Metrics) Waiting(delta int) { m.waiting.Add(float64(delta)) }

@@ -25,6 +25,7 @@ func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
 	})
 	m.Request("Acquire", 201)
 	m.Request("", 404)
+	m.Refused("cross_origin")
 	m.Waiting(2)
 	m.Waiting(-1)
 	m.Acquire("held", 10*time.Millisecond)
@@ -52,6 +53,7 @@ func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
 		`lockkeeper_build_info{go_version="go`,
 		`lockkeeper_http_requests_total{operation="Acquire",status="201"} 1`,
 		`lockkeeper_http_requests_total{operation="none",status="404"} 1`,
+		`lockkeeper_http_refused_total{code="cross_origin"} 1`,
 		`lockkeeper_http_waiting_requests 1`,
 		`lockkeeper_acquire_seconds_count{result="held"} 1`,
 		`lockkeeper_queue_wait_seconds_sum 1`,

@@ -39,7 +39,8 @@ func problemBody(status int, code, rest string) string {
 
 // good is a request's right answer; each row of the test below spoils one.
 func good(status int, contentType, body string, more ...string) reply {
-	r := reply{status, map[string]string{"Lockkeeper-Request-Id": requestID, "Cache-Control": "no-store", "Content-Type": contentType}, body}
+	r := reply{status, map[string]string{"Lockkeeper-Request-Id": requestID, "Cache-Control": "no-store", "Content-Type": contentType,
+		"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'", "Cross-Origin-Resource-Policy": "same-origin", "X-Content-Type-Options": "nosniff"}, body}
 	for i := 0; i < len(more); i += 2 {
 		r.header[more[i]] = more[i+1]
 	}
@@ -134,6 +135,8 @@ func TestAnAnswerThatTheSpecificationDoesNotHaveFailsTheTest(t *testing.T) {
 		"a 405 without Allow":                  {"PUT", "/v1/leases", good(405, "application/problem+json", problemBody(405, "method_not_allowed", ""))},
 		"HEAD with a status that GET has not":  {"HEAD", "/v1/info", good(204, "application/json", "")},
 		"HEAD of what cannot be got":           {"HEAD", "/v1/heartbeats", good(200, "application/json", "")},
+		"an answer that may be framed":         {"GET", "/v1/leases/self", good(200, "application/json", lease, "ETag", `"1"`, "Content-Security-Policy", "default-src 'none'")},
+		"an answer that may be embedded":       {"GET", "/nothing", good(404, "application/problem+json", problemBody(404, "route_not_found", ""), "Cross-Origin-Resource-Policy", "cross-origin")},
 	} {
 		if complaints := judge(t, c.method, c.path, c.reply); len(complaints) == 0 {
 			t.Errorf("%s passes", what)

@@ -55,6 +55,9 @@ func NewSpec(text []byte) (*Spec, error) {
 // Check reports how a response departs from the specification. req is the
 // request as it was sent; its body is not looked at.
 func (s *Spec) Check(req *http.Request, status int, header http.Header, body []byte) error {
+	if err := checkEmbedding(status, header); err != nil {
+		return err
+	}
 	if req.Method == http.MethodHead {
 		return s.checkHead(req, status, header, body)
 	}
@@ -104,6 +107,22 @@ func shellProblem(body []byte) *api.Problem {
 		}
 	}
 	return p
+}
+
+// checkEmbedding: no page may frame an answer or load it as a part of itself.
+func checkEmbedding(status int, header http.Header) error {
+	if status == http.StatusSwitchingProtocols {
+		return nil // no browser shows a handshake
+	}
+	for name, want := range map[string]string{
+		"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'", "Cross-Origin-Resource-Policy": "same-origin",
+		"X-Content-Type-Options": "nosniff",
+	} {
+		if got := header.Values(name); len(got) != 1 || got[0] != want {
+			return fmt.Errorf("status %d with %s %q, want %q", status, name, got, want)
+		}
+	}
+	return nil
 }
 
 // route finds the operation of a request; nil when there is none. A path's own

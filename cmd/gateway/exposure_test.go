@@ -1,0 +1,54 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+// One sentence for each address that others can reach, none for loopback.
+func TestInsecureSaysAtTheStartWhatItMeans(t *testing.T) {
+	at := func(address string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address)) }
+	var out bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&out, nil))
+	warnOfExposures(logger, []exposed{{"--listen", at("127.0.0.1:8080"), "x"}, {"--metrics-listen", at("[::1]:9090"), "x"}, {"--embedded-listen", nil, "x"}})
+	if out.Len() > 0 {
+		t.Errorf("for what only this machine reaches: %s", &out)
+	}
+	warnOfExposures(logger, []exposed{{"--listen", at("[::]:8080"), "is administrator"}, {"--metrics-listen", at("192.0.2.1:9090"), "can read the metrics"}})
+	for _, want := range []string{
+		`level=WARN msg="--insecure: everyone who can reach [::]:8080 is administrator; there is no authentication" flag=--listen`,
+		`level=WARN msg="--insecure: everyone who can reach 192.0.2.1:9090 can read the metrics; there is no authentication" flag=--metrics-listen`,
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the log lacks %s:\n%s", want, &out)
+		}
+	}
+}
+
+func TestAGatewayThatOthersReachWarnsOfIt(t *testing.T) {
+	for listen, warns := range map[string]bool{"127.0.0.1:0": false, "0.0.0.0:0": true} {
+		ctx, signal := context.WithCancel(t.Context())
+		signal()
+		var out bytes.Buffer
+		c := config{ZK: "127.0.0.1:1", Root: "/lockkeeper", CreateRoot: true, SessionTimeout: 10 * time.Second, Listen: listen, MetricsListen: listen,
+			Insecure: true, Advertise: "gateway.example:8080"}
+		if err := serve(ctx, &c, &out); err != nil {
+			t.Errorf("%s: serving ended with %v", listen, err)
+		}
+		for _, flag := range []string{"--listen", "--metrics-listen"} {
+			line := `; there is no authentication" flag=` + flag
+			if strings.Contains(out.String(), line) != warns {
+				t.Errorf("%s %s warns: %v, want %v:\n%s", flag, listen, !warns, warns, &out)
+			}
+		}
+		if strings.Contains(out.String(), "is administrator") != warns {
+			t.Errorf("%s: the log says\n%s", listen, &out)
+		}
+	}
+}
