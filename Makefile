@@ -38,6 +38,7 @@ run: ## build and start the gateway, data in lockkeeper-data/; Ctrl-C stops it (
 test: ## everything that guards a change (some 16 minutes on 2 cores)
 	@scripts/setup test
 	@$(MAKE) lint
+	@$(MAKE) vulncheck
 	@scripts/check-generated
 	go test -race -p 2 -timeout 10m ./...
 	@$(MAKE) sim
@@ -47,6 +48,7 @@ test: ## everything that guards a change (some 16 minutes on 2 cores)
 test-full: ## the long runs too, then each fuzz target for FUZZTIME
 	@scripts/setup test
 	@$(MAKE) lint
+	@$(MAKE) vulncheck
 	@scripts/check-generated
 	LOCKKEEPER_FULL=1 go test -race -count 1 -p 2 -timeout 60m ./...
 	go test -count 1 -timeout 60m -run TheSameHistory ./internal/sim -sim.same 1000
@@ -100,6 +102,10 @@ lint: ## gofmt, go vet, staticcheck
 	if [ -n "$$unformatted" ]; then printf 'not formatted (make fmt):\n%s\n' "$$unformatted"; exit 1; fi
 	go vet ./...
 	go tool staticcheck ./...
+
+.PHONY: vulncheck
+vulncheck: ## govulncheck: known vulnerabilities in what is called; skipped where its database cannot be reached
+	@scripts/vulncheck
 
 .PHONY: fmt
 fmt: ## format all Go files
