@@ -75,8 +75,12 @@ func reachable(listen string) (string, error) {
 	if port == "0" || port == "" {
 		return "", usage("give the port that the gateway has logged with \"listening\"", "--listen %s leaves the choice of a port to the system", listen)
 	}
-	if addr, err := netip.ParseAddr(host); host == "" || err == nil && addr.Unmap().IsUnspecified() {
+	addr, err := netip.ParseAddr(host)
+	switch {
+	case host == "" || err == nil && addr.Unmap().IsUnspecified():
 		host = "127.0.0.1"
+	case addr.Is4In6():
+		host = addr.Unmap().String() // the gateway refuses the other spelling
 	}
 	return net.JoinHostPort(host, port), nil
 }

@@ -98,7 +98,7 @@ func TestTheHealthCheckAsksWhatEveryGatewayAnswers(t *testing.T) {
 func TestAGatewayThatListensEverywhereIsAskedOnLoopback(t *testing.T) {
 	for listen, want := range map[string]string{
 		":8080": "127.0.0.1:8080", "0.0.0.0:8080": "127.0.0.1:8080", "[::]:8080": "127.0.0.1:8080", "[::ffff:0.0.0.0]:8080": "127.0.0.1:8080",
-		"127.0.0.2:8080": "127.0.0.2:8080", "[::1]:8080": "[::1]:8080", "[fe80::1%eth0]:8080": "[fe80::1%eth0]:8080",
+		"[::ffff:127.0.0.2]:8080": "127.0.0.2:8080", "127.0.0.2:8080": "127.0.0.2:8080", "[::1]:8080": "[::1]:8080", "[fe80::1%eth0]:8080": "[fe80::1%eth0]:8080",
 		"gateway-1:8080": "gateway-1:8080", "localhost:http": "localhost:http",
 	} {
 		if got, err := reachable(listen); got != want || err != nil {

@@ -48,14 +48,24 @@ func openBrowser(t testing.TB, base string) *tab {
 	if err != nil {
 		t.Fatal(err)
 	}
+	b := startBrowser(t)
+	b.host = address.Host
+	b.listen()
+	return b
+}
+
+// startBrowser starts Chromium with an empty profile, further flags and one tab. It ends with the test.
+func startBrowser(t testing.TB, flags ...chromedp.ExecAllocatorOption) *tab {
+	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath("chromium"), chromedp.UserDataDir(t.TempDir()), chromedp.DisableGPU, chromedp.NoSandbox,
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-quic", true),
 		chromedp.Flag("hide-scrollbars", true), chromedp.Flag("mute-audio", true))
+	options = append(options, flags...)
 	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...)
 	t.Cleanup(cancel)
 	ctx, cancel := chromedp.NewContext(allocator)
-	b := &tab{t: t, ctx: ctx, host: address.Host}
+	b := &tab{t: t, ctx: ctx}
 	t.Cleanup(func() {
 		// Cancel waits for the process to end, so that its profile can be removed.
 		if err := chromedp.Cancel(ctx); err != nil {
@@ -68,7 +78,6 @@ func openBrowser(t testing.TB, base string) *tab {
 	if err := chromedp.Do(ctx); err != nil {
 		t.Fatalf("starting chromium: %v", err)
 	}
-	b.listen()
 	return b
 }
 

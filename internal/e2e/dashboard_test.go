@@ -353,19 +353,63 @@ func TestAPushLeavesTheReaderAlone(t *testing.T) {
 func TestWhatClientsAndProgramsWriteIsShownAsText(t *testing.T) {
 	t.Parallel()
 	addr, chroot := zkreal.SharedT(t)
-	g := startGateway(t, addr+chroot)
-	evil := `<script>window.evil=1</script><img src=x onerror="window.evil=2">`
+	const evil = `<script>window.evil=1</script><img src=x onerror="window.evil=2">`
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		http.Error(w, evil, http.StatusInternalServerError)
+	}))
+	defer receiver.Close()
+	g := startGateway(t, addr+chroot, "--webhook-allow=127.0.0.1")
 	g.hold("deploy", "ttl=1m&"+url.Values{"owner": {evil}, "metadata": {`"><svg onload=window.evil=3> </pre><b>bold</b>`}}.Encode())
 	g.queue("deploy", "ttl=1m&"+url.Values{"owner": {"' onmouseover='window.evil=4"}}.Encode())
 	f := newForeign(t, addr, chroot)
 	f.put("/lockkeeper/locks/deploy/<img src=x onerror=window.evil=5>-lock-", []byte("<script>window.evil=6</script>\x1b[31mred"))
 	f.put("/lockkeeper/locks/deploy/\u202etxt\u200b-lock-", []byte{0xff, 0xfe, 0})
+	const dir = `"><img src=x onerror=window.evil=7>`
+	if _, err := f.Create(chroot+"/lockkeeper/locks/"+dir, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+		t.Fatal(err)
+	}
+	f.put("/lockkeeper/locks/"+dir+"/stray <b onclick=window.evil=8>", nil)
+	f.put("/lockkeeper/locks/"+dir+"/x-lock-", []byte(evil))
+	send := func(path string, body any) *apitest.Answer {
+		text, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := g.Send(t.Context(), http.MethodPost, path, apitest.JSON(string(text)))
+		if err != nil || a.Status >= 300 {
+			t.Fatalf("%s: %v %d %s", path, err, a.Status, a.Body)
+		}
+		return a
+	}
+	send("/v1/locks/deploy/revoke", map[string]any{"reason": "<svg onload=window.evil=9>" + evil})
+	var hook struct {
+		ID string `json:"id"`
+	}
+	made := send("/v1/webhooks", map[string]any{"url": receiver.URL + "/'><script>window.evil=10</script>", "locks": "nothing-*", "description": evil})
+	if err := json.Unmarshal(made.Body, &hook); err != nil || hook.ID == "" {
+		t.Fatalf("%v: %s", err, made.Body)
+	}
+	tested, err := g.Send(t.Context(), http.MethodPost, "/v1/webhooks/"+hook.ID+"/test")
+	expect(t, tested, err, http.StatusOK, "")
 
-	for _, path := range []string{"/", "/locks/deploy", "/locks/deploy?tab=zookeeper"} {
-		page := openPage(t, g, path)
-		page.until(`document.querySelector("main").innerText.includes("onerror")`, "the text is there")
-		if n := eval[int](page, `document.querySelectorAll("main script, main img, main svg[onload], main b, main [onerror], main [onmouseover]").length`); n != 0 {
+	page := openPage(t, g, "/")
+	odd := url.PathEscape(url.PathEscape(dir)) // as a lock's name, then in a path
+	for path, says := range map[string]string{
+		"/": "onerror", "/?q=" + url.QueryEscape(`"><script>window.evil=11</script>`): "", "/?state=" + url.QueryEscape(evil): "",
+		"/locks/deploy": "onerror", "/locks/deploy?tab=zookeeper": "onerror", "/locks/" + odd: "onerror", "/locks/" + odd + "?tab=zookeeper": "onclick",
+		"/locks/" + url.PathEscape(evil): "", "/webhooks": "onerror", "/webhooks/" + hook.ID: "onerror", "/webhooks/" + url.PathEscape("<script>window.evil=12</script>"): "",
+		"/namespaces": "", "/gateways": "",
+	} {
+		page.expectOutage(says == "") // some of these are 404 and 422, which the console tells
+		page.visit(g.url() + path)
+		page.until(`document.querySelector("main").innerText.includes(`+quoted(says)+`)`, path+" has the text")
+		page.expectOutage(false)
+		if n := eval[int](page, `document.querySelectorAll("main script, main img, main svg[onload], main b, main [onerror], main [onmouseover], main [onclick]").length`); n != 0 {
 			t.Errorf("%s: %d elements were made of text", path, n)
+		}
+		if away := eval[[]string](page, `[...document.querySelectorAll("[href], [src], [action]")].map((e) => e.href || e.src || e.action).filter((to) => new URL(to, location).origin !== location.origin)`); len(away) > 0 {
+			t.Errorf("%s: leads to %q", path, away)
 		}
 		if got := eval[*int](page, "window.evil ?? null"); got != nil {
 			t.Errorf("%s: script number %d has run", path, *got)

@@ -27,7 +27,7 @@ func newGuard(allowed []string) guard {
 
 func (g *guard) check(r *http.Request) *problem {
 	if !g.hostAllowed(r.Host) {
-		return &problem{code: codeHostNotAllowed, detail: "ask for an address that is not 0.0.0.0 or [::], for localhost, or for a name that the gateway was given with --allowed-hosts"}
+		return &problem{code: codeHostNotAllowed, detail: "ask for an address (not 0.0.0.0, [::] or [::ffff:...]), for localhost, or for a name that the gateway was given with --allowed-hosts"}
 	}
 	if crossOrigin(r) || g.origin.Check(r) != nil {
 		return &problem{code: codeCrossOrigin, detail: "a browser sent this for a page of another origin"}
@@ -41,9 +41,9 @@ func (g *guard) hostAllowed(host string) bool {
 		return true
 	}
 	if addr, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
-		// Browsers connect to 0.0.0.0 and [::] as to this machine, and send neither Origin nor Sec-Fetch-Site with a
-		// page's GET there.
-		return !addr.WithZone("").Unmap().IsUnspecified()
+		// Browsers reach this machine at 0.0.0.0, [::] and [::ffff:127.0.0.1], too, and send neither Origin nor
+		// Sec-Fetch-Site with a page's GET there. No client needs these spellings.
+		return !addr.Is4In6() && !addr.WithZone("").IsUnspecified()
 	}
 	return g.hosts[strings.TrimSuffix(strings.ToLower(name), ".")]
 }

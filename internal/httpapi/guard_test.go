@@ -24,7 +24,7 @@ func TestWhoseNameTheHostIs(t *testing.T) {
 		"rebind.example": false, "127.0.0.1.nip.io": false, "foo.localhost": false, "2130706433": false, "017700000001": false, "127.0.0.1.": false,
 		"0.0.0.0": false, "0.0.0.0:8080": false, "[::]": false, "[::]:8080": false, "::": false, "[0:0:0:0:0:0:0:0]:1": false, "[::0.0.0.0]": false,
 		"[::ffff:0.0.0.0]": false, "[::ffff:0:0]:8080": false, "[::%lo]": false, "0": false, "0.0": false, "00.0.0.0": false, "0x0": false,
-		"[::ffff:127.0.0.1]": true, "0.0.0.1": true, "[::1%lo]:8080": true,
+		"[::ffff:127.0.0.1]": false, "[::ffff:7f00:1]:8080": false, "[::ffff:10.0.0.1]": false, "0.0.0.1": true, "[::1%lo]:8080": true,
 	} {
 		if got := g.hostAllowed(host); got != want {
 			t.Errorf("Host %q: allowed %v, want %v", host, got, want)

@@ -1,0 +1,46 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// The address of metrics is guarded and bounded as the main one is.
+func TestTheAddressOfMetricsHasTheMainOnesGuards(t *testing.T) {
+	t.Parallel()
+	at := freeAddr(t)
+	g := onShared(t, "--metrics-listen="+at)
+	for _, c := range []struct {
+		path, host, header, value string
+		status                    int
+	}{
+		{"/metrics", "", "", "", http.StatusOK},
+		{"/metrics", "evil.example", "", "", http.StatusMisdirectedRequest},
+		{"/metrics", "0.0.0.0", "", "", http.StatusMisdirectedRequest},
+		{"/metrics", "", "Origin", "http://evil.example", http.StatusForbidden},
+		{"/metrics", "", "X-Large", strings.Repeat("a", 24<<10), http.StatusRequestHeaderFieldsTooLarge},
+		{"/v1/locks", "", "", "", http.StatusNotFound},
+		{"/", "", "", "", http.StatusNotFound},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at+c.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = c.host
+		if c.header != "" {
+			r.Header.Set(c.header, c.value)
+		}
+		a, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Body.Close()
+		if a.StatusCode != c.status {
+			t.Errorf("%s of host %q with %s: %d, want %d", c.path, c.host, c.header, a.StatusCode, c.status)
+		}
+	}
+	if err := g.status(http.MethodGet, "/metrics", http.StatusNotFound); err != nil {
+		t.Errorf("the main address has metrics, too: %v", err)
+	}
+}
