@@ -132,7 +132,7 @@ func obstacle(err error) string {
 	switch {
 	case errors.As(err, &e):
 		return e.Detail
-	case errors.Is(err, errForeign), errors.Is(err, errNotRevocable), errors.Is(err, errNewer), errors.Is(err, errDelayed):
+	case errors.Is(err, errForeign), errors.Is(err, errNotRevocable), errors.Is(err, errNewer), errors.Is(err, errDelayed), errors.Is(err, errCopied):
 		return err.Error()
 	case errors.Is(err, errNoRecord):
 		return "another program has written over its data, so it cannot be asked; break ends it"

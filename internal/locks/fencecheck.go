@@ -142,7 +142,7 @@ func (m *Manager) find(q *queue, czxid int64) finding {
 	var bearer *recipe.Contender
 	for c := range q.contenders.Holders() {
 		first, known := m.firstCzxid(q, c)
-		l := m.leaseOf(c)
+		l := m.leaseOf(q, c)
 		if l != nil && l.wasGranted() || l == nil && m.holdsByName(q, c) {
 			f.highest = max(f.highest, first)
 		}
@@ -211,7 +211,7 @@ func (m *Manager) waiterWith(q *queue, czxid int64) (bearer *recipe.Contender, u
 // judgeBearer says of the contender with the token whether it is current.
 func (m *Manager) judgeBearer(q *queue, c *recipe.Contender, highest int64) finding {
 	f := finding{highest: highest}
-	l := m.leaseOf(c)
+	l := m.leaseOf(q, c)
 	switch {
 	case l == nil && !m.holdsByName(q, c):
 		f.reason = fenceWaiting
@@ -242,14 +242,6 @@ func (m *Manager) judgeBearer(q *queue, c *recipe.Contender, highest int64) find
 	return f
 }
 
-// leaseOf is the lease of this gateway that a contender belongs to, or nil.
-func (m *Manager) leaseOf(c *recipe.Contender) *lease {
-	if !c.Ours {
-		return nil
-	}
-	return m.leases[c.LeaseID]
-}
-
 // wasGranted reports whether the lease is held, or was when its end began.
 func (l *lease) wasGranted() bool { return l.phase == held || l.phase == ending && l.wasHeld }
 
@@ -263,7 +255,7 @@ func (m *Manager) holdsByName(q *queue, c *recipe.Contender) bool {
 
 // firstCzxid is what a contender's fencing token comes from, once it is known.
 func (m *Manager) firstCzxid(q *queue, c *recipe.Contender) (czxid int64, known bool) {
-	if l := m.leaseOf(c); l != nil {
+	if l := m.leaseOf(q, c); l != nil {
 		return l.czxid, l.czxid != 0
 	}
 	if c.FirstCzxid != 0 {

@@ -76,6 +76,9 @@ func curatorLock(name string) bool {
 	return program == "curator" && (kind == "mutex" || kind == "write lock" || kind == "read lock")
 }
 
+// KindCopiedID is the Foreign.Kind of a contender that another program made with the id of a lease.
+const KindCopiedID = "copied lease id"
+
 // foreignView is what is shown of another program's contender; i may be nil.
 func foreignView(c *recipe.Contender, i *info) *Foreign {
 	v := &Foreign{}

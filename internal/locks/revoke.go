@@ -202,8 +202,10 @@ func (m *Manager) holdersToAsk(ctx context.Context, q *queue, ask revokeRecord) 
 		h := holder{at: part{q, c}, asked: again, view: m.viewContender(q, c, 0)}
 		if m.delayed(q, c) {
 			h.err = errDelayed
+		} else if m.copied(q, c) {
+			h.err = errCopied
 		} else if c.Ours && !c.Unknown {
-			h.l = m.leases[c.LeaseID]
+			h.l = m.leaseOf(q, c)
 			h.record = m.recordAt(h.at).path()
 		}
 		list = append(list, h)
@@ -219,7 +221,7 @@ func (m *Manager) holdersToAsk(ctx context.Context, q *queue, ask revokeRecord) 
 // askedBefore reports whether a holder is known to have been asked the same.
 func (m *Manager) askedBefore(q *queue, c *recipe.Contender, ask revokeRecord) bool {
 	var was *revokeRecord
-	if l := m.leases[c.LeaseID]; c.Ours && l != nil {
+	if l := m.leaseOf(q, c); l != nil {
 		if v := l.revocation(); v != nil {
 			was = &v.revokeRecord
 		}
@@ -252,6 +254,7 @@ func (h *holder) ask(ctx context.Context, m *Manager, ask revokeRecord) {
 var (
 	errForeign = errors.New("another program's contender cannot be asked; break ends it")
 	errDelayed = errors.New("its lease has ended and the lock is kept for its lock delay; break ends that")
+	errCopied  = errors.New("another program made it with the id of a lease that stands elsewhere; break ends it, and not the lease")
 	errNewer   = errors.New("a newer release made it, and this one does not know how to ask it; break ends it")
 )
 

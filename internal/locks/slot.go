@@ -93,6 +93,21 @@ func (m *Manager) slotOf(q *queue, c *recipe.Contender) (l *lease, s *slot) {
 	return l, s
 }
 
+// leaseOf is this gateway's lease that a contender belongs to, or nil.
+func (m *Manager) leaseOf(q *queue, c *recipe.Contender) *lease {
+	if l, s := m.slotOf(q, c); s != nil {
+		return l
+	}
+	return nil
+}
+
+// copied reports whether a contender has the id of one of this gateway's leases and is not the lease's own: another program
+// has made it. Only the lease's own gateway can tell.
+func (m *Manager) copied(q *queue, c *recipe.Contender) bool {
+	l, s := m.slotOf(q, c)
+	return l != nil && s == nil
+}
+
 // every reports whether all slots are as asked.
 func (l *lease) every(is func(*slot) bool) bool {
 	for s := range l.slots {

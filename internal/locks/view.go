@@ -192,7 +192,7 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) Con
 		v.Age, v.AgeKnown = max(now.Wall()-i.created, 0), true
 		v.Revoke = i.record.Revoke.view()
 	}
-	if c.Ours {
+	if c.Ours && !m.copied(q, c) {
 		v.LeaseID = string(c.LeaseID)
 		v.Group = m.groupOf(q, c)
 		if l := m.leases[c.LeaseID]; l != nil {
@@ -212,6 +212,9 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) Con
 		i := q.noted().infos[c.Name]
 		if v.Foreign = foreignView(c, i); i != nil && i.revoked() {
 			v.Revoke = &Revocation{}
+		}
+		if c.Ours {
+			v.Foreign.Kind = KindCopiedID
 		}
 	}
 	if recipe.IsKazooLease(c.Name) {
@@ -273,7 +276,7 @@ func recipeMode(mode Mode) recipe.Mode {
 func (m *Manager) describe(ctx context.Context, q *queue, contenders []*recipe.Contender) {
 	var missing []string
 	for _, c := range contenders {
-		l := m.leases[c.LeaseID]
+		l := m.leaseOf(q, c)
 		_, hidden := q.noted().hidden[c.Name]
 		known := l != nil && (l.czxid != 0 || l.phase == creating) // its own create's reply tells the rest
 		if q.noted().infos[c.Name] == nil && !hidden && !known {
@@ -396,7 +399,7 @@ func (m *Manager) lockState(q *queue) LockState {
 	}
 	state := LockQueued
 	for c := range q.contenders.Holders() {
-		l := m.leases[c.LeaseID]
+		l := m.leaseOf(q, c)
 		switch {
 		case c.Ours && !c.Unknown && !m.holdsWhole(q, c):
 			continue // its lease waits for another lock
