@@ -103,11 +103,10 @@ const means = `
 // attacker is a browser with a hostile page, and the gateway that it is after.
 type attacker struct {
 	*tab
-	g    *gateway
-	port string // of hostile pages
+	g *gateway
 }
 
-// try does what the attack does, and returns what the page has read, and the gateway's log since.
+// try does what the attack does, and returns what the page says of it: "read..." when it has read something.
 func (x *attacker) try(a attack, base, name string) (read string) {
 	x.t.Helper()
 	return eval[string](x.tab, fmt.Sprintf(`(async (base, name) => {%s
