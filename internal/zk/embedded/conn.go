@@ -66,8 +66,8 @@ type item struct {
 	alive   bool // the client reads
 }
 
-func newConn(s *Server, nc net.Conn) *conn {
-	c := &conn{s: s, nc: nc, out: newOutbox(nc, &s.unread), back: make(chan burst, 1), remote: nc.RemoteAddr().String()}
+func newConn(s *Server, nc net.Conn, local bool) *conn {
+	c := &conn{s: s, nc: nc, local: local, out: newOutbox(nc, &s.unread), back: make(chan burst, 1), remote: nc.RemoteAddr().String()}
 	if addr, err := netip.ParseAddrPort(c.remote); err == nil {
 		c.ip = addr.Addr().Unmap().WithZone("")
 	}
@@ -76,6 +76,9 @@ func newConn(s *Server, nc net.Conn) *conn {
 		identity = c.ip.String()
 	}
 	c.peer = state.NewConn(identity)
+	if local {
+		c.peer = state.NewSuper(identity) // the process owns the store
+	}
 	c.peer.Deliver = func(event wire.WatcherEvent) { s.core.event(c, event) }
 	return c
 }

@@ -29,7 +29,8 @@
 //   - A session that was opened through ServeLocal is a local one: it belongs to the process that opened it. Its id says so,
 //     no connection from outside can open one or take one over, and with Config.EndLocalSessions the server that follows in
 //     another process ends it before it serves anybody, so that nobody waits for its timeout. Within the process it is like
-//     all others, and lives on when a new Server follows over the same Storage.
+//     all others, and lives on when a new Server follows over the same Storage. Its connection passes every ACL: the
+//     process owns the store, so no client from outside can shut it out with setACL.
 //
 // # What it refuses
 //

@@ -128,3 +128,38 @@ func TestRemoteConnectionsCannotKeepTheProcessOut(t *testing.T) {
 		t.Error("the process's own connection was refused")
 	}
 }
+
+func TestALocalConnectionPassesEveryACLAndARemoteOneDoesNot(t *testing.T) {
+	testkit.NoLeaks(t)
+	s, _ := running(t, embedded.NewMemoryStorage(), true)
+	ask := func(nc net.Conn, op wire.Op, body wire.Record) wire.ErrCode {
+		t.Helper()
+		request := wire.BeginFrame(nil)
+		request = wire.AppendInt(wire.AppendInt(request, 1), int32(op))
+		request = wire.EndFrame(body.AppendTo(request), 0)
+		if _, err := nc.Write(request); err != nil {
+			t.Fatal(err)
+		}
+		frame, err := wire.NewFrameReader(nc, 1<<20).Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var h wire.ReplyHeader
+		h.Decode(wire.NewDecoder(frame))
+		return h.Err
+	}
+	remote, _ := shake(t, s.ServeConn, 0, nil)
+	local, _ := shake(t, s.ServeLocal, 0, nil)
+	if got := ask(remote, wire.OpCreate, &wire.CreateRequest{Path: "/closed", ACL: []wire.ACL{{Scheme: "world", ID: "anyone"}}}); got != wire.OK {
+		t.Fatal(got)
+	}
+	if got := ask(remote, wire.OpGetData, &wire.ReadRequest{Path: "/closed"}); got != wire.ErrNoAuth {
+		t.Errorf("a remote connection: %v, want NoAuth", got)
+	}
+	if got := ask(local, wire.OpGetData, &wire.ReadRequest{Path: "/closed"}); got != wire.OK {
+		t.Errorf("the process's own connection: %v", got)
+	}
+	if got := ask(remote, wire.OpAuth, &wire.AuthRequest{Scheme: "super", Auth: []byte("super:admin")}); got != wire.ErrAuthFailed {
+		t.Errorf("auth super: %v, want AuthFailed", got)
+	}
+}

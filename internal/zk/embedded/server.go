@@ -199,8 +199,9 @@ func (s *Server) ServeConn(nc net.Conn) {
 	}
 }
 
-// ServeLocal is ServeConn for a connection that this process made to itself. Its session is a local one: see doc.go. Remote
-// connections cannot keep it out, because it does not count among MaxConns; there may be maxLocalConns of it.
+// ServeLocal is ServeConn for a connection that this process made to itself. Its session is a local one, and it
+// passes every ACL: see doc.go. Remote connections cannot keep it out, because it does not count among MaxConns; there may
+// be maxLocalConns of it.
 func (s *Server) ServeLocal(nc net.Conn) {
 	if c := s.admit(nc, true); c != nil {
 		s.serve(c)
@@ -225,8 +226,7 @@ func (s *Server) serve(c *conn) {
 
 // admit registers a connection, or closes it when there are too many or the server is over.
 func (s *Server) admit(nc net.Conn, local bool) *conn {
-	c := newConn(s, nc)
-	c.local = local
+	c := newConn(s, nc, local)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {

@@ -10,7 +10,8 @@
 //     is served. The lock of the store proves that that process is gone. So a gateway that was killed is succeeded at once,
 //     and not after a session timeout.
 //   - The process has an identity of its own toward the server (Identity). With it in the ACLs of its nodes, clients from
-//     outside, who prove nothing, are kept from what is not theirs.
+//     outside, who prove nothing, are kept from what is not theirs. Its own connections (Dial) pass every ACL, because it
+//     owns the store: a setACL from outside never shuts the gateway out. No connection from outside gets this right.
 //   - A store that cannot be written (a full disk, a failed sync) is closed and opened again until it can, and everything that
 //     was acknowledged is there then. Sessions live on meanwhile: each has its whole timeout once the server is back.
 //

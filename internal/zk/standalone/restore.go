@@ -171,7 +171,7 @@ func (r *Restored) changes(tree *state.State, root string, now time.Time) ([]*st
 		txns = append(txns, tree.CloseSession(at, id))
 	}
 	// Reading takes a session, like everything.
-	me := state.NewConn("127.0.0.1")
+	me := state.NewSuper("127.0.0.1")
 	me.Session = embedded.NextLocalSession(tree)
 	txns = append(txns, tree.OpenSession(at, me.Session, 4000))
 	path := root + "/fence_base"

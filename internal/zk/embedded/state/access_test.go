@@ -179,3 +179,43 @@ func TestListsThatNobodyUsesAreForgotten(t *testing.T) {
 		t.Errorf("%d lists by name and %d in all, were %d", len(c.s.acls.ids), len(c.s.acls.lists), lists)
 	}
 }
+
+func TestTheSuperUserPassesEveryACLAndNoRequestMakesOne(t *testing.T) {
+	r := newRig(t)
+	stranger, owner := r.client(1), r.client(2)
+	session := owner.conn.Session
+	owner.conn = NewSuper("127.0.0.1")
+	owner.conn.Session = session
+	stranger.login("eve")
+	stranger.must(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: []wire.ACL{{Perms: wire.PermAll, Scheme: "auth"}}})
+	nobody := []wire.ACL{{Scheme: "world", ID: "anyone"}}
+	stranger.must(wire.OpSetACL, &wire.SetACLRequest{Path: "/a", ACL: nobody, Version: -1})
+	if got := stranger.do(wire.OpGetACL, &wire.PathRecord{Path: "/a"}).Header.Err; got != wire.ErrNoAuth {
+		t.Fatalf("a node without permissions answers %v", got)
+	}
+	owner.must(wire.OpGetData, &wire.ReadRequest{Path: "/a"})
+	owner.must(wire.OpGetACL, &wire.PathRecord{Path: "/a"})
+	owner.must(wire.OpSetData, &wire.SetDataRequest{Path: "/a", Version: -1})
+	owner.create("/a/b", 0)
+	owner.delete("/a/b")
+	owner.must(wire.OpSetACL, &wire.SetACLRequest{Path: "/a", ACL: everyone, Version: -1})
+	stranger.must(wire.OpGetData, &wire.ReadRequest{Path: "/a"})
+	// "auth" does not count it, and no ACL can name it.
+	for _, acl := range []wire.ACL{{Perms: wire.PermAll, Scheme: "auth"}, {Perms: wire.PermAll, Scheme: "super"}} {
+		if got := owner.do(wire.OpSetACL, &wire.SetACLRequest{Path: "/a", ACL: []wire.ACL{acl}, Version: -1}).Header.Err; got != wire.ErrInvalidACL {
+			t.Errorf("%v: %v, want InvalidACL", acl, got)
+		}
+	}
+	for _, secret := range []string{"", "super", "super:", "super:admin", ":"} {
+		for _, scheme := range []string{"super", "world", "auth", "SUPER"} {
+			c := r.client(3)
+			if reply := c.do(wire.OpAuth, &wire.AuthRequest{Scheme: scheme, Auth: []byte(secret)}); reply.Header.Err != wire.ErrAuthFailed || !reply.Close || c.conn.super {
+				t.Errorf("auth %s %q: %v, closes %v", scheme, secret, reply.Header.Err, reply.Close)
+			}
+		}
+	}
+	digest := r.client(4)
+	if digest.do(wire.OpAuth, &wire.AuthRequest{Scheme: "digest", Auth: []byte("super:admin")}); digest.conn.super {
+		t.Error("a digest made a super user")
+	}
+}

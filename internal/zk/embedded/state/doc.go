@@ -20,8 +20,8 @@
 //
 // # What differs from ZooKeeper on purpose
 //
-//   - TTL nodes are always there (ZooKeeper: extendedTypesEnabled). There is no super user, and quotas are counted but not
-//     enforced, as in ZooKeeper by default.
+//   - TTL nodes are always there (ZooKeeper: extendedTypesEnabled). The super user is the process that owns the store
+//     (NewSuper); no password gives this right. Quotas are counted but not enforced, as in ZooKeeper by default.
 //   - What ends the real server is an error here: a createTTL that is none by its flags and has a negative time to live is
 //     BadArguments; statistics of a quota that are no statistics are left alone.
 //   - createSession, the server's own operation, as a request ends the connection. ZooKeeper begins the connection's session

@@ -10,11 +10,12 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// The schemes that an identity can have. ("world" and "auth" exist in ACLs only; "super" cannot be reached, because no
-// password is set for it, as in ZooKeeper by default.)
+// The schemes that an identity can have. ("world" and "auth" exist in ACLs only. NewSuper alone gives "super": no password
+// is set for it, as in ZooKeeper by default, so no auth packet does.)
 const (
 	schemeDigest = "digest"
 	schemeIP     = "ip"
+	schemeSuper  = "super"
 )
 
 // maxIdentities bounds those of a connection: each is looked for in each entry of an ACL.

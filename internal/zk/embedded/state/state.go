@@ -81,6 +81,7 @@ type Conn struct {
 
 	ip       string
 	who      []identity
+	super    bool // passes every ACL; only NewSuper sets it
 	attached bool
 	watches  [watchKinds]map[string]watchMode
 	round    uint64 // the last one in which it was told something
@@ -89,6 +90,14 @@ type Conn struct {
 // NewConn returns a connection from an address, which is its identity of the scheme "ip".
 func NewConn(remoteIP string) *Conn {
 	return &Conn{ip: remoteIP, who: []identity{{schemeIP, remoteIP}}}
+}
+
+// NewSuper returns a connection that passes every ACL, as ZooKeeper's super user does. It is for the process that owns the
+// store. No request gives a connection this right.
+func NewSuper(remoteIP string) *Conn {
+	c := NewConn(remoteIP)
+	c.super, c.who = true, addIdentity(c.who, identity{scheme: schemeSuper})
+	return c
 }
 
 // Attach makes c get events from now on.
