@@ -53,16 +53,6 @@ type conn struct {
 	wasUp     bool          // there was a connection when the session ended
 }
 
-// access is who may touch a node. Without authentication it is everyone, always.
-type access uint8
-
-const (
-	open    access = iota // everyone everything: where other programs take part
-	shown                 // everyone may read, gateways may write
-	private               // gateways alone
-	numAccess
-)
-
 // connect starts a session and waits until there is one. wake is called
 // whenever the state changes.
 func connect(ctx context.Context, cfg *Config, wake func()) (*conn, error) {
@@ -99,14 +89,7 @@ func newConn(cfg *Config, wake func()) *conn {
 		libClosed: make(chan struct{}),
 		cfg:       cfg, log: cfg.Logger, hosts: newHosts(cfg.Random), wake: wake,
 		ready: make(chan struct{}), closed: make(chan struct{}), over: make(chan struct{}), up: make(chan struct{}),
-		reads: make(chan struct{}, maxReads),
-	}
-	world := gozk.WorldACL(gozk.PermAll)
-	c.acls = [numAccess][]gozk.ACL{open: world, shown: world, private: world}
-	if cfg.Auth != nil {
-		ours := gozk.DigestACL(gozk.PermAll, cfg.Auth.User, cfg.Auth.Password)
-		c.acls[private] = ours
-		c.acls[shown] = append(gozk.WorldACL(gozk.PermRead), ours...)
+		reads: make(chan struct{}, maxReads), acls: aclsFor(cfg.Auth),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c

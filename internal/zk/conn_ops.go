@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	gozk "github.com/go-zookeeper/zk"
@@ -162,26 +161,6 @@ func (c *conn) create(ctx context.Context, cfg *Config, path string, data []byte
 		return c.lib.Create(cfg.full(path), data, 0, c.acls[who])
 	})
 	return within("creating", path, err)
-}
-
-// access is who may touch a node that a Write creates. In the parts of the
-// layout that are the fleet's alone nobody else writes: who could change a
-// succession entry would make two owners.
-func (c *conn) access(op *Op) access {
-	if op.Private {
-		return private
-	}
-	if c.cfg.Auth == nil { // everyone, whatever it is
-		return open
-	}
-	if part, ok := strings.CutPrefix(op.Path, c.cfg.Root); ok {
-		for _, d := range directories {
-			if d.who == shown && strings.HasPrefix(part, d.path) && len(part) > len(d.path) && part[len(d.path)] == '/' {
-				return shown
-			}
-		}
-	}
-	return open
 }
 
 func within(doing, path string, err error) error {

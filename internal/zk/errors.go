@@ -10,6 +10,7 @@ const (
 	KindConfig        FatalKind = "configuration"    // the configuration contradicts itself
 	KindServerTooOld  FatalKind = "server_too_old"   // ZooKeeper lacks persistent recursive watches (3.6)
 	KindAuth          FatalKind = "auth_refused"     // ZooKeeper refused the credentials, or an ACL refuses us
+	KindTaken         FatalKind = "root_taken"       // others have made a part of the layout before the first gateway
 	KindMissingRoot   FatalKind = "root_missing"     // the root does not exist and may not be created
 	KindLayoutTooNew  FatalKind = "layout_too_new"   // the root was written by a later release that we cannot read
 	KindLayoutCorrupt FatalKind = "layout_corrupt"   // a node of the layout cannot be understood

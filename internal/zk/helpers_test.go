@@ -182,7 +182,7 @@ func (p *probe) children(path string) []string {
 
 func (p *probe) create(path string, data string) {
 	p.t.Helper()
-	if err := p.c.create(testContext(p.t), p.c.cfg, path, []byte(data), open); err != nil {
+	if err := p.c.create(testContext(p.t), p.c.cfg, path, []byte(data), above); err != nil {
 		p.t.Fatalf("probe: %v", err)
 	}
 }

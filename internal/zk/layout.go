@@ -41,12 +41,12 @@ var directories = [...]struct {
 	who  access
 }{
 	{NodeLocks, open}, {NodeSettings, shown}, {NodeNamespaces, shown}, {NodeGateways, shown}, {NodeGuards, shown},
-	{"/succession", shown}, {"/keys", shown}, {nodeOutbox, shown}, {nodeWebhooks, shown},
+	{"/succession", shown}, {nodeKeys, shown}, {nodeOutbox, shown}, {nodeWebhooks, shown},
 }
 
-// Where webhooks are kept. What is below them names receivers, and signs messages to
-// them: gateways alone read it.
+// What is below these gateways alone read: idempotency keys, and webhooks, which name receivers and sign messages to them.
 const (
+	nodeKeys     = "/keys"
 	nodeOutbox   = "/outbox"
 	nodeWebhooks = "/webhooks"
 )
@@ -62,6 +62,8 @@ type Layout struct {
 	Root    string
 	FleetID string     // 8 characters of base32
 	Keys    []TokenKey // the newest first
+	// SecretExposed: others than the fleet can read the secret, or could once. See the package's comment.
+	SecretExposed bool
 	// FenceBase is added to every czxid to make a fencing token.
 	FenceBase        int64
 	FenceBaseVersion int32
@@ -80,6 +82,8 @@ type versionRecord struct {
 type secretRecord struct {
 	FleetID string     `json:"fleet_id"`
 	Keys    []TokenKey `json:"keys"`
+	// Exposed is written by an export of a secret that others could read: the keys are known there, wherever they go.
+	Exposed bool `json:"exposed,omitempty"`
 }
 
 type windowRecord struct {
@@ -113,7 +117,7 @@ func OpenLayout(ctx context.Context, cfg Config) (*Layout, error) {
 	layout, err := o.open()
 	if err != nil {
 		if errors.Is(err, ErrNoAuth) {
-			err = authRefused(err)
+			err = cfg.authRefused(err)
 		}
 		return nil, notReached(ctx, fmt.Errorf("opening the layout at %s: %w", cfg.Root, err))
 	}
@@ -128,6 +132,10 @@ type opener struct {
 	ctx context.Context
 	cfg *Config
 	c   *conn
+
+	first    bool  // the root had no version when we came: whatever is there already must be the fleet's
+	aversion int32 // of the secret's ACL
+	closed   []string
 }
 
 func (o *opener) open() (*Layout, error) {
@@ -142,6 +150,7 @@ func (o *opener) open() (*Layout, error) {
 		return nil, &FatalError{Kind: KindMissingRoot, Hint: "start one gateway with --create-root, or correct --root and the chroot",
 			Err: fmt.Errorf("%s does not exist", o.cfg.full(o.cfg.Root))}
 	case errors.Is(err, ErrNoNode):
+		o.first = true
 		if err := o.createAncestors(); err != nil {
 			return nil, err
 		}
@@ -152,13 +161,21 @@ func (o *opener) open() (*Layout, error) {
 			return nil, err
 		}
 	}
+	// The root before everything below it: where others may delete its children, closing those is in vain.
+	if err := o.secure("", shown); err != nil {
+		return nil, err
+	}
 	if err := o.createMissing(); err != nil {
 		return nil, err
 	}
 	if err := o.recordNamespaces(); err != nil {
 		return nil, err
 	}
-	return o.readAll()
+	layout, err := o.readAll()
+	if err == nil {
+		o.report(layout)
+	}
+	return layout, err
 }
 
 // CheckVersion refuses the data of a version node when this release cannot read
@@ -182,7 +199,7 @@ func (o *opener) createAncestors() error {
 	bare.Chroot = ""
 	for i := 1; i <= len(whole); i++ {
 		if i == len(whole) || whole[i] == '/' {
-			who := open
+			who := above
 			if i == len(whole) {
 				who = shown
 			}
@@ -216,7 +233,7 @@ func (o *opener) createMissing() error {
 		{NodeNamespaces + "/" + defaultNamespace, Namespace{o.cfg.Root + NodeLocks, nativeDialect}, shown},
 	}
 	for _, d := range directories {
-		if err := o.create(o.cfg, o.cfg.Root+d.path, nil, d.who); err != nil {
+		if err := o.provide(d.path, nil, d.who); err != nil {
 			return err
 		}
 	}
@@ -225,11 +242,22 @@ func (o *opener) createMissing() error {
 		if err != nil {
 			return fmt.Errorf("encoding %s: %w", n.name, err)
 		}
-		if err := o.create(o.cfg, o.cfg.Root+n.name, data, n.who); err != nil {
+		if err := o.provide(n.name, data, n.who); err != nil {
 			return err
 		}
 	}
-	return o.createVersion()
+	if err := o.createVersion(); err != nil {
+		return err
+	}
+	return o.secure(NodeVersion, shown)
+}
+
+// provide creates a node of the layout unless it is there, and sees to its ACL.
+func (o *opener) provide(name string, data []byte, who access) error {
+	if err := o.create(o.cfg, o.cfg.Root+name, data, who); err != nil {
+		return err
+	}
+	return o.secure(name, who)
 }
 
 // create makes a node unless it is there. It looks first, so that a gateway
@@ -298,6 +326,7 @@ func (o *opener) readAll() (*Layout, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.SecretExposed = o.cfg.Auth == nil || o.aversion != 0 || SecretExposed(secret)
 	if l.FenceBaseVersion, err = o.readRecord(NodeFenceBase, &l.FenceBase); err != nil {
 		return nil, err
 	}

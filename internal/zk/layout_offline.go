@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	gozk "github.com/go-zookeeper/zk"
 )
@@ -87,9 +86,31 @@ func (o *Offline) understood(err error) error {
 	case errors.Is(err, ErrSessionGone) && !errors.Is(err, errOffline):
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	case errors.Is(err, ErrNoAuth):
-		return authRefused(err)
+		return o.cfg.authRefused(err)
 	}
 	return err
+}
+
+// Secure gives a node the ACL that gateways give it. Of changed and refused at most one is true: refused means that the
+// ACL differs and ZooKeeper does not let us change it. Without an identity it does nothing.
+func (o *Offline) Secure(ctx context.Context, path string) (changed, refused bool, err error) {
+	if o.cfg.Auth == nil {
+		return false, false, nil
+	}
+	s, err := o.c.secure(ctx, path, o.cfg.accessAt(path), nil)
+	return s.changed && err == nil, s.refused, o.understood(err)
+}
+
+// ACLChanges tells how often a node's ACL was changed since the node was created, and whether it is the one that gateways
+// give the node, which it never is without an identity.
+func (o *Offline) ACLChanges(ctx context.Context, path string) (times int32, fits bool, err error) {
+	var have []gozk.ACL
+	var stat Stat
+	err = o.c.retry(ctx, reqGet, func(ctx context.Context) (err error) {
+		have, stat, err = o.c.getACL(ctx, path)
+		return err
+	}, nil)
+	return stat.Aversion, o.cfg.Auth != nil && sameACL(have, o.c.acls[o.cfg.accessAt(path)]), o.understood(err)
 }
 
 // CreateAncestors creates what is missing of the chroot and of the nodes above
@@ -103,7 +124,11 @@ func (o *Offline) CreateAncestors(ctx context.Context, path string) error {
 		if whole[i] != '/' {
 			continue
 		}
-		if err := maker.create(&bare, whole[:i], nil, o.access(o.cfg.below(whole[:i]))); err != nil {
+		who := o.cfg.accessAt(o.cfg.below(whole[:i]))
+		if who == open {
+			who = above
+		}
+		if err := maker.create(&bare, whole[:i], nil, who); err != nil {
 			return o.understood(err)
 		}
 	}
@@ -121,7 +146,7 @@ func (o *Offline) Commit(ctx context.Context, ops []Op) (culprit int, err error)
 		size += o.Size(&ops[i])
 		encoded[i] = o.c.encode(&ops[i])
 		if create, ok := encoded[i].(*gozk.CreateRequest); ok {
-			create.Acl = o.c.acls[o.access(ops[i].Path)]
+			create.Acl = o.c.acls[o.cfg.accessAt(ops[i].Path)]
 		}
 	}
 	if size > MaxTransaction {
@@ -147,7 +172,7 @@ func (o *Offline) Commit(ctx context.Context, ops []Op) (culprit int, err error)
 func (o *Offline) Size(op *Op) int {
 	size := o.c.encodedSize(op)
 	if op.Kind == OpCreate {
-		for _, a := range o.c.acls[o.access(op.Path)] { // perhaps more than those that are counted in it
+		for _, a := range o.c.acls[o.cfg.accessAt(op.Path)] { // perhaps more than those that are counted in it
 			size += len(a.Scheme) + len(a.ID) + 12
 		}
 	}
@@ -171,18 +196,6 @@ func (o *Offline) Barrier(ctx context.Context) (zxid int64, err error) {
 		return a.err
 	}, func(context.Context) (bool, error) { return false, nil }) // once more does no harm
 	return o.c.lastZxid.Load(), o.understood(err)
-}
-
-// access is who may touch a node that an Offline creates: as gateways have it.
-func (o *Offline) access(path string) access {
-	part, inside := strings.CutPrefix(path, o.cfg.Root)
-	switch {
-	case part == NodeSecret && inside, inside && (strings.HasPrefix(part, nodeWebhooks+"/") || strings.HasPrefix(part, nodeOutbox+"/")):
-		return private
-	case !inside || part != "" && part[0] != '/', part == NodeLocks, strings.HasPrefix(part, NodeLocks+"/"):
-		return open
-	}
-	return shown
 }
 
 // Directories are the parts of the layout that are only parents, as paths

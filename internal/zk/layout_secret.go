@@ -28,6 +28,12 @@ func newSecret() (secretRecord, error) {
 	}, nil
 }
 
+// SecretExposed reports whether the data of a secret node says that others than the fleet could read it.
+func SecretExposed(data []byte) bool {
+	var secret secretRecord
+	return json.Unmarshal(data, &secret) == nil && secret.Exposed
+}
+
 // ParseSecret reads the data of a secret node.
 func ParseSecret(data []byte) (fleetID string, keys []TokenKey, err error) {
 	var secret secretRecord

@@ -197,7 +197,11 @@ func (o *opener) createLockRoot(name, root string) error {
 		if i < len(root) && root[i] != '/' {
 			continue
 		}
-		if err := o.create(o.cfg, root[:i], nil, open); err != nil {
+		who := above
+		if i == len(root) {
+			who = open
+		}
+		if err := o.create(o.cfg, root[:i], nil, who); err != nil {
 			if errors.Is(err, ErrNoAuth) {
 				return namespaceError("create it with the identity that owns its parent, open to this fleet's identity (--zk-auth-file)",
 					"%s, the lock root of namespace %s, does not exist, and this gateway may not create it: %w", o.cfg.full(root), name, err)

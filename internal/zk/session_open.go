@@ -105,7 +105,7 @@ func (s *Session) register(ctx context.Context, layout *Layout) (zxid int64, err
 		return stat != nil && stat.EphemeralOwner == c.sessionID(), err
 	})
 	if errors.Is(err, ErrNoAuth) {
-		err = authRefused(err)
+		err = s.cfg.authRefused(err)
 	}
 	return c.lastZxid.Load(), err
 }
@@ -124,7 +124,10 @@ func (c *conn) transact(ctx context.Context, ops []any) (answer, error) {
 	}
 }
 
-func authRefused(err error) error {
-	return &FatalError{Kind: KindAuth, Err: err,
-		Hint: "the nodes belong to another ZooKeeper user: check the user and password in the ZooKeeper auth file"}
+func (c *Config) authRefused(err error) error {
+	hint := "the nodes belong to another ZooKeeper user: check the user and password in the ZooKeeper auth file"
+	if c.Auth == nil {
+		hint = "the nodes belong to a fleet with a ZooKeeper identity: give its file with --zk-auth-file"
+	}
+	return &FatalError{Kind: KindAuth, Err: err, Hint: hint}
 }

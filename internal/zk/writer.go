@@ -343,7 +343,7 @@ func (s *Session) onUnguarded(b *batch, a answered) {
 	case found == sessionOver:
 		w.final = a.err
 	case found == needsPerson:
-		w.final = authRefused(fmt.Errorf("writing to its own registration: %w", a.err))
+		w.final = s.cfg.authRefused(fmt.Errorf("writing to its own registration: %w", a.err))
 	case found == findOut && b.kind == raiseBatch:
 		s.onRaiseOvertaken()
 	case found == findOut:
