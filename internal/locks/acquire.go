@@ -287,7 +287,7 @@ func createFailure(err error) *Error {
 	case errors.Is(err, zk.ErrNoNode):
 		e.Detail = "the lock root of the namespace is not there: the programs that share it may create it, or do it by hand; nothing was done"
 	case errors.Is(err, zk.ErrNoAuth):
-		e.RetryAfter, e.Detail = 0, "this gateway's ZooKeeper identity may not write below the lock root; check the ACLs and --zk-auth-file"
+		e.RetryAfter, e.Detail = 0, "the ACL of the lock's directory, or of the lock root, forbids this gateway to create a contender; nothing was done. Check those ACLs and --zk-auth-file"
 	case errors.Is(err, zk.ErrQueueFull):
 		e.Code, e.Detail = CodeTooManyWaiters, "too many writes wait for ZooKeeper; nothing was done, repeat the request"
 	case errors.Is(err, zk.ErrEphemeralCap):

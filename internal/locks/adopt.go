@@ -231,6 +231,10 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 		return // read again since
 	}
 	l.loading = false
+	if errors.Is(err, zk.ErrNoAuth) {
+		m.hidden(l, term)
+		return
+	}
 	now := m.clock.Now().Boot()
 	if l.unsure() && m.readAgain(l, term, err) {
 		return
@@ -306,7 +310,7 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 	m.touchQueues(l)
 	m.evaluateAll(l, now)
 	m.noteGrant(l)
-	if !ok {
+	if !ok && data != nil {
 		m.restore(l)
 	}
 }

@@ -294,14 +294,8 @@ func (m *Manager) probe(q *queue, name string) {
 		switch {
 		case err == nil:
 			q.setInfo(name, data, stat)
-		case errors.Is(err, zk.ErrNoAuth) && q.contenders.Index(name) >= 0:
-			r := q.note()
-			if r.hidden == nil {
-				r.hidden = map[string]struct{}{}
-			}
-			r.hidden[name] = struct{}{}
-			m.hazardous[q] = struct{}{}
-			m.consider(q)
+		case errors.Is(err, zk.ErrNoAuth):
+			m.hide(q, name)
 		}
 	})
 }
@@ -310,6 +304,10 @@ func (m *Manager) probe(q *queue, name string) {
 // no event tells of their end. The sweeper calls it once a second.
 func (m *Manager) pollHidden() {
 	for _, q := range inOrder(m.hazardous) {
+		if r := q.noted(); len(r.hidden) == 0 && len(r.early) == 0 {
+			delete(m.hazardous, q)
+			continue
+		}
 		m.list(q)
 	}
 }

@@ -32,7 +32,7 @@ type seldom struct {
 	restored  uint8         // how often its data was written back; see overwritten.go
 	words     string        // ending and ended: of the administrator who ended it
 	trace     string        // ending: traceparent of the request that ends it
-	outright  bool          // an administrator ends it, and no lock delay follows
+	outright  bool          // no lock delay follows: an administrator ends it, or the record cannot be written
 	unnoted   bool          // its end is in the outbox already, or cannot be put there
 
 	beats    int64         // heartbeats that other gateways wrote into its record, as read; see written.go
@@ -46,6 +46,8 @@ type seldom struct {
 	lockDelayOn DelayOn
 	unsure      bool // ending: whether its end has been written is being read
 	early       bool // that read may have been begun before the replica caught up
+	shutOut     bool // an ACL keeps this gateway from its contender, and that was logged; see shutout.go
+	undeletable bool // ending: the directory's ACL refuses the deletion
 }
 
 // cause is a Reason in one byte.

@@ -21,6 +21,9 @@ func (m *Manager) end(l *lease, reason Reason, now time.Duration) {
 		return
 	}
 	l.wasHeld = l.phase == held
+	if l.seldom != nil {
+		l.seldom.undeletable = false // the ACL may have been restored
+	}
 	m.setPhase(l, ending)
 	l.why = causeOf(reason)
 	m.deadlines.remove(l)
@@ -124,6 +127,8 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 			return
 		}
 		m.finish(l, l.reason(), now)
+	case m.endRefused(l, res.Err, closes) && closes:
+		m.resubmitDelete(l)
 	case timed:
 		// Definitely not done: it goes on as if its client had just spoken.
 		m.revive(l, now)
@@ -138,7 +143,9 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 	default:
 		// Refused: no permission, a child below it, a full line. What the client
 		// asked for goes on, at a pace.
-		m.log.Warn("a lease's contender could not be deleted", "lease_id", l.id(), "err", res.Err)
+		if !errors.Is(res.Err, zk.ErrNoAuth) {
+			m.log.Warn("a lease's contender could not be deleted", "lease_id", l.id(), "err", res.Err)
+		}
 		term := l.term
 		time.AfterFunc(deleteRetry, func() {
 			m.mu.Lock()
@@ -257,6 +264,11 @@ func (m *Manager) letGo(ctx context.Context, l *lease) error {
 		case creating:
 			m.unlock()
 			return m.unavailable()
+		case ending:
+			if refused := l.refusedEnd(); refused != nil {
+				m.unlock()
+				return refused
+			}
 		case ended:
 			reason, words, failure := l.reason(), l.words(), l.failure()
 			m.unlock()

@@ -257,6 +257,9 @@ func (m *Manager) conclude(l *lease, reason Reason, now time.Duration, stay bool
 		if s.name() != "" {
 			m.removeContender(s.q, s.name())
 		}
+		if l.seldom != nil && l.seldom.shutOut && s.seen {
+			m.awaitUntold(s.q)
+		}
 	}
 	m.tellGone(l)
 	m.remember(l, now)
