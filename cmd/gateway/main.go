@@ -11,7 +11,7 @@
 //	74  the store in --data-dir, or a file, is damaged or cannot be read or written
 //	75  another process has the store, or a gateway is registered at what is to be swept: it may be free later
 //	78  configuration: the store or the layout is of a newer release, the server too old, authentication refused,
-//	    a namespace that contradicts the record
+//	    a namespace that contradicts the record, a layout that others made or that cannot be closed to them
 //
 // Each error is one line "error: ..." with, where something can be done
 // about it, a line "hint: ...".
@@ -54,6 +54,7 @@ type cli struct {
 	Backup      backupCommand  `cmd:"" help:"Copy the store in --data-dir to a file, while the gateway runs or not."`
 	Restore     restoreCommand `cmd:"" help:"Make a --data-dir of what gateway backup has written."`
 	Sweep       sweepCommand   `cmd:"" help:"Clear what a fleet of gateways that is gone for good has left below --root and in the queues."`
+	Secret      secretCommand  `cmd:"" help:"About the secret that authenticates lease tokens."`
 	Version     struct{}       `cmd:"" help:"Print the version."`
 	Config      struct {
 		Print struct{} `cmd:"" help:"Print the settings in force, as a configuration file."`
@@ -122,6 +123,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return report(stderr, c.Restore.run(&c.config, stderr))
 	case "sweep":
 		return report(stderr, c.Sweep.run(ctx, &c.config, stdout, stderr))
+	case "secret rotate":
+		return report(stderr, c.Secret.Rotate.run(ctx, &c.config, stderr))
 	case "import":
 		return report(stderr, c.Import.run(ctx, &c.config, stderr))
 	}

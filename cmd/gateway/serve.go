@@ -89,8 +89,9 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 		return err
 	}
 	box := &outbox.Box{}
+	store := newRepairedStore(own.store(&locks.ZooKeeper{Config: zkConfig, ReachWithin: reachWithin}))
 	manager := locks.New(locks.Options{
-		Store: own.store(&locks.ZooKeeper{Config: zkConfig, ReachWithin: reachWithin}),
+		Store: store,
 		Root:  zkConfig.Root, Servers: own.servers(zkConfig.Servers), SessionTimeout: c.SessionTimeout,
 		Logger: logger.With("part", "locks"), Metrics: collectors, Events: hub,
 		Registration: locks.Registration{Address: address, Version: version(), Started: started.UnixMilli()},
@@ -136,6 +137,10 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 			return nil // we ended it, perhaps before ZooKeeper was reached
 		}
 		return err
+	})
+	group.Go(func() error {
+		store.run(running, zkConfig, logger.With("part", "zookeeper"))
+		return nil
 	})
 	group.Go(func() error { return hub.Run(running) })
 	group.Go(func() error { return ear.Run(running) })
@@ -252,7 +257,7 @@ func (z zkMetrics) Batch(writes int)                          { z.m.ZKBatch(writ
 
 // state is what a scrape shows of the moment.
 func state(info locks.Info) metrics.State {
-	s := metrics.State{FenceMargin: info.ZooKeeper.FenceMargin, ReplicaCurrent: info.ZooKeeper.ReplicaCurrent,
+	s := metrics.State{FenceMargin: info.ZooKeeper.FenceMargin, ReplicaCurrent: info.ZooKeeper.ReplicaCurrent, SecretExposed: info.ZooKeeper.SecretExposed,
 		OldestWaiter: info.OldestWaiter, Leases: map[metrics.LeaseKind]int{}, Hazards: make(map[string]int, len(info.Hazards))}
 	for of, n := range info.Kinds {
 		s.Leases[metrics.LeaseKind{State: string(of.State), Mode: string(of.Mode)}] = n

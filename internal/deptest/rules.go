@@ -2,7 +2,7 @@
 //
 // Imports point one way:
 //
-//	cmd  >  httpapi, dashboard, outbox  >  locks, webhooks, fleet, migrate, sweep  >  zk, events  >  zk/wire, locks/recipe, metrics, auth, web
+//	cmd  >  httpapi, dashboard, outbox  >  locks, webhooks, fleet, migrate, sweep, aclrepair  >  zk, events  >  zk/wire, locks/recipe, metrics, auth, web
 //
 // A package may import what is in a lower layer, or in its own part (internal/zk and internal/zk/embedded are one part;
 // zk/wire and locks/recipe are parts of their own, at the bottom, and so is the package at the top of the module, which only
@@ -26,7 +26,7 @@ type Graph map[string][]string
 var layers = [][]string{
 	{"cmd"},
 	{"internal/httpapi", "internal/dashboard", "internal/outbox"},
-	{"internal/locks", "internal/webhooks", "internal/fleet", "internal/migrate", "internal/sweep"},
+	{"internal/locks", "internal/webhooks", "internal/fleet", "internal/migrate", "internal/sweep", "internal/aclrepair"},
 	{"internal/zk", "internal/events"},
 	{"internal/zk/wire", "internal/locks/recipe", "internal/metrics", "internal/auth", "web", "lockkeeper"},
 }

@@ -173,7 +173,7 @@ func zooKeeperShape(zk *locks.ZooKeeperInfo) api.ZooKeeperInfo {
 	return api.ZooKeeperInfo{
 		Servers: append([]string{}, zk.Servers...), State: api.ZooKeeperInfoState(zk.State),
 		SessionTimeoutMS: millis(zk.SessionTimeout), FenceOpen: zk.FenceOpen, FenceMarginMS: millis(zk.FenceMargin),
-		ReplicaCurrent: zk.ReplicaCurrent, LastZxid: hex(zk.LastZxid),
+		ReplicaCurrent: zk.ReplicaCurrent, LastZxid: hex(zk.LastZxid), SecretExposed: zk.SecretExposed,
 	}
 }
 

@@ -410,4 +410,5 @@ type ZooKeeperInfo struct {
 	FenceMargin    time.Duration // until the fence closes if nothing commits
 	ReplicaCurrent bool
 	LastZxid       int64
+	SecretExposed  bool // see zk.Layout
 }

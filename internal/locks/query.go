@@ -333,6 +333,7 @@ func (m *Manager) Info(context.Context) Info {
 	for i, h := range catalogue {
 		info.Hazards[h.Code] = m.counts.hazards[i]
 	}
+	info.ZooKeeper.SecretExposed = m.layout.SecretExposed
 	info.OldestWaiter = m.counts.oldest(m.clock.Now().Boot())
 	if m.session != nil {
 		now := m.clock.Now()

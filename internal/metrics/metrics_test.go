@@ -20,7 +20,7 @@ func scrape(t *testing.T, m *Metrics) string {
 func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
 	m := New("v1.2.3")
 	m.Watch(func() State {
-		return State{Leases: map[LeaseKind]int{{"held", "exclusive"}: 3}, FenceMargin: 1500 * time.Millisecond, ReplicaCurrent: true, OldestWaiter: time.Minute,
+		return State{Leases: map[LeaseKind]int{{"held", "exclusive"}: 3}, FenceMargin: 1500 * time.Millisecond, ReplicaCurrent: true, SecretExposed: true, OldestWaiter: time.Minute,
 			Hazards: map[string]int{"stray_child": 2, "unreadable_contender": 0}}
 	})
 	m.Request("Acquire", 201)
@@ -77,6 +77,7 @@ func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
 		`lockkeeper_leases{mode="exclusive",state="held"} 3`,
 		`lockkeeper_fence_margin_seconds 1.5`,
 		`lockkeeper_replica_current 1`,
+		`lockkeeper_secret_exposed 1`,
 		`lockkeeper_oldest_waiter_seconds 60`,
 		`lockkeeper_hazards{code="stray_child"} 2`,
 		`lockkeeper_hazards{code="unreadable_contender"} 0`,

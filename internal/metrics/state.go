@@ -11,6 +11,7 @@ type State struct {
 	Leases         map[LeaseKind]int
 	FenceMargin    time.Duration // until the fence closes if nothing commits; 0 when it is closed
 	ReplicaCurrent bool
+	SecretExposed  bool
 	OldestWaiter   time.Duration  // how long the oldest waiting lease has waited; 0 when none waits
 	Hazards        map[string]int // locks by what is wrong with them: every code there is
 }
@@ -29,6 +30,8 @@ func (m *Metrics) Watch(read func() State) {
 			"Time until this gateway may no longer speak for its leases if nothing commits.", nil, nil),
 		replicaCurrent: prometheus.NewDesc(namespace+"_replica_current",
 			"Whether grants and heartbeats may be answered from memory.", nil, nil),
+		secretExposed: prometheus.NewDesc(namespace+"_secret_exposed",
+			"Whether others than the fleet can read the secret of the lease tokens, or could once; gateway secret rotate --offline replaces it.", nil, nil),
 		oldestWaiter: prometheus.NewDesc(namespace+"_oldest_waiter_seconds",
 			"How long the oldest waiting lease of this gateway has waited.", nil, nil),
 		hazards: prometheus.NewDesc(namespace+"_hazards",
@@ -38,14 +41,15 @@ func (m *Metrics) Watch(read func() State) {
 
 // stateCollector reads the state once per scrape, so that its gauges agree.
 type stateCollector struct {
-	read                                                       func() State
-	leases, fenceMargin, replicaCurrent, oldestWaiter, hazards *prometheus.Desc
+	read                                                                      func() State
+	leases, fenceMargin, replicaCurrent, secretExposed, oldestWaiter, hazards *prometheus.Desc
 }
 
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.leases
 	ch <- c.fenceMargin
 	ch <- c.replicaCurrent
+	ch <- c.secretExposed
 	ch <- c.oldestWaiter
 	ch <- c.hazards
 }
@@ -55,14 +59,18 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	for kind, n := range s.Leases {
 		ch <- prometheus.MustNewConstMetric(c.leases, prometheus.GaugeValue, float64(n), kind.State, kind.Mode)
 	}
-	current := 0.0
-	if s.ReplicaCurrent {
-		current = 1
-	}
 	ch <- prometheus.MustNewConstMetric(c.fenceMargin, prometheus.GaugeValue, s.FenceMargin.Seconds())
-	ch <- prometheus.MustNewConstMetric(c.replicaCurrent, prometheus.GaugeValue, current)
+	ch <- prometheus.MustNewConstMetric(c.replicaCurrent, prometheus.GaugeValue, zeroOrOne(s.ReplicaCurrent))
+	ch <- prometheus.MustNewConstMetric(c.secretExposed, prometheus.GaugeValue, zeroOrOne(s.SecretExposed))
 	ch <- prometheus.MustNewConstMetric(c.oldestWaiter, prometheus.GaugeValue, s.OldestWaiter.Seconds())
 	for code, n := range s.Hazards {
 		ch <- prometheus.MustNewConstMetric(c.hazards, prometheus.GaugeValue, float64(n), code)
 	}
+}
+
+func zeroOrOne(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }

@@ -96,6 +96,13 @@ func (a *Archive) understand(root string) (*content, error) {
 		switch {
 		case n.Path == zk.NodeVersion:
 			continue
+		case n.Path == zk.NodeSecret:
+			// An export of an earlier release does not say whether others could read the secret.
+			data, err := zk.MarkSecret(n.Data, true, false)
+			if err != nil {
+				return nil, err
+			}
+			n.Data = data
 		case n.Path == zk.NodeFenceBase:
 			n.Data = fmt.Appendf(nil, "%d", a.TokensBelow)
 		case strings.HasPrefix(n.Path, zk.NodeNamespaces+"/"):

@@ -88,6 +88,9 @@ func (e *exporter) run(ctx context.Context) error {
 	if err := e.setTokens(zxid); err != nil {
 		return err
 	}
+	if err := e.markSecret(ctx); err != nil {
+		return err
+	}
 	return e.summarize()
 }
 
@@ -132,6 +135,22 @@ func (e *exporter) setTokens(zxid int64) error {
 		}
 	}
 	e.a.TokensBelow = base + zxid
+	return nil
+}
+
+// markSecret notes in the archive whether others than the fleet could read the secret: at the target nothing else tells.
+func (e *exporter) markSecret(ctx context.Context) error {
+	changes, fits, err := e.ACLChanges(ctx, e.Root()+zk.NodeSecret)
+	if err != nil {
+		return err
+	}
+	for i := range e.a.Nodes {
+		if n := &e.a.Nodes[i]; n.Path == zk.NodeSecret {
+			if n.Data, err = zk.MarkSecret(n.Data, !fits || changes != 0 || zk.SecretExposed(n.Data), true); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 

@@ -106,6 +106,12 @@ func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
 				switch {
 				case strings.HasPrefix(rest, zk.NodeLocks+"/"), strings.HasPrefix(rest, "/more/deep/"):
 					continue // queues, below
+				case rest == zk.NodeSecret: // open to everyone where there is no identity
+					marked, err := zk.MarkSecret([]byte(data), true, true)
+					if err != nil {
+						t.Fatal(err)
+					}
+					data = string(marked)
 				case rest == zk.NodeFenceBase:
 					data = fmt.Sprint(a.TokensBelow)
 				case rest == zk.NodeNamespaces+"/default":
@@ -316,5 +322,62 @@ func TestTheSecretStaysTheFleets(t *testing.T) {
 		if _, _, err := offline(t, cfg).Get(testContext(t), zk.DefaultRoot+zk.NodeSecret); !errors.Is(err, zk.ErrNoAuth) {
 			t.Errorf("a stranger reads the secret: %v", err)
 		}
+	}
+}
+
+// The node that an import makes has never been open. The keys in it may have been.
+func TestAnImportedSecretIsAsExposedAsTheExportedOneWas(t *testing.T) {
+	identity := &zk.DigestAuth{User: "fleet", Password: "one"}
+	open := func(t *testing.T, cfg zk.Config) *zk.Layout {
+		t.Helper()
+		layout, err := zk.OpenLayout(testContext(t), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return layout
+	}
+	for name, c := range map[string]struct {
+		prepare func(t *testing.T, from *zk.Config)
+		change  func(a *Archive)
+		exposed bool
+	}{
+		"always private": {exposed: false},
+		"open":           {prepare: func(_ *testing.T, from *zk.Config) { from.Auth = nil }, exposed: true},
+		"closed later": {prepare: func(t *testing.T, from *zk.Config) {
+			without := *from
+			without.Auth = nil
+			open(t, without)
+			open(t, *from)
+		}, exposed: true},
+		"of a release that did not say": {change: func(a *Archive) {
+			for i := range a.Nodes {
+				if a.Nodes[i].Path == zk.NodeSecret {
+					a.Nodes[i].Data = []byte(strings.Replace(string(a.Nodes[i].Data), `"exposed":false,`, "", 1))
+				}
+			}
+		}, exposed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			from, to := server(t), server(t)
+			from.Auth, to.Auth = identity, identity
+			if c.prepare != nil {
+				c.prepare(t, &from)
+			}
+			newSite(t, from)
+			a := export(t, from)
+			if c.change != nil {
+				c.change(a)
+			}
+			importInto(t, to, a)
+			if got := open(t, to).SecretExposed; got != c.exposed {
+				t.Errorf("the imported secret is exposed: %v, want %v", got, c.exposed)
+			}
+			again := server(t)
+			again.Auth = identity
+			importInto(t, again, export(t, to))
+			if got := open(t, again).SecretExposed; got != c.exposed {
+				t.Errorf("after a second move: %v, want %v", got, c.exposed)
+			}
+		})
 	}
 }

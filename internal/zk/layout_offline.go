@@ -91,14 +91,24 @@ func (o *Offline) understood(err error) error {
 	return err
 }
 
-// Secure gives a node the ACL that gateways give it. Of changed and refused at most one is true: refused means that the
-// ACL differs and ZooKeeper does not let us change it. Without an identity it does nothing.
+// Secure gives a node of the layout the ACL that gateways give it. Of changed and refused at most one is true: refused
+// means that ZooKeeper does not let us change the ACL, and that it gives others more than they should have, or the fleet
+// less than it needs. Without an identity it does nothing.
 func (o *Offline) Secure(ctx context.Context, path string) (changed, refused bool, err error) {
+	return o.secure(ctx, path, o.cfg.accessAt(path))
+}
+
+// SecureQueue does the same for a lock's directory or a contender, wherever the lock root is.
+func (o *Offline) SecureQueue(ctx context.Context, path string) (changed, refused bool, err error) {
+	return o.secure(ctx, path, open)
+}
+
+func (o *Offline) secure(ctx context.Context, path string, who access) (changed, refused bool, err error) {
 	if o.cfg.Auth == nil {
 		return false, false, nil
 	}
-	s, err := o.c.secure(ctx, path, o.cfg.accessAt(path), nil)
-	return s.changed && err == nil, s.refused, o.understood(err)
+	s, err := o.c.secure(ctx, path, who, nil)
+	return s.changed && err == nil, s.refused && !o.c.tolerable(s.have, who), o.understood(err)
 }
 
 // ACLChanges tells how often a node's ACL was changed since the node was created, and whether it is the one that gateways

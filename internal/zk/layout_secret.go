@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -26,6 +27,30 @@ func newSecret() (secretRecord, error) {
 		FleetID: names[:fleetIDLength],
 		Keys:    []TokenKey{{ID: names[fleetIDLength : fleetIDLength+keyIDLength], Key: random[8:]}},
 	}, nil
+}
+
+// NewSecret is the data of a secret node with one new key, for a fleet that keeps its id.
+func NewSecret(fleetID string) ([]byte, error) {
+	secret, err := newSecret()
+	if err != nil {
+		return nil, err
+	}
+	secret.FleetID = fleetID
+	return json.Marshal(secret)
+}
+
+// MarkSecret is the data of a secret node with what is known about who could read it. An export says so, because the node
+// that an import creates has another history. always: also where the data says it already.
+func MarkSecret(data []byte, exposed, always bool) ([]byte, error) {
+	record := map[string]json.RawMessage{}
+	if err := json.Unmarshal(data, &record); err != nil {
+		return nil, corrupt(NodeSecret, err)
+	}
+	if _, said := record["exposed"]; said && !always {
+		return data, nil
+	}
+	record["exposed"] = strconv.AppendBool(nil, exposed)
+	return json.Marshal(record)
 }
 
 // SecretExposed reports whether the data of a secret node says that others than the fleet could read it.

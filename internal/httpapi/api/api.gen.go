@@ -1972,6 +1972,9 @@ type ZooKeeperInfo struct {
 	FenceMarginMS  int64  `json:"fence_margin_ms"`
 	ReplicaCurrent bool   `json:"replica_current"`
 	LastZxid       string `json:"last_zxid"`
+
+	// SecretExposed Whether others than the fleet can read the secret that lease tokens are made with, or could once. Then tokens can be forged until `gateway secret rotate --offline` replaces it.
+	SecretExposed bool `json:"secret_exposed"`
 }
 
 // ZooKeeperInfoState defines model for ZooKeeperInfo.State.

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+
+	"lockkeeper/internal/aclrepair"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+)
+
+// repairedStore tells when the layout is open. From then on run closes what is below it.
+type repairedStore struct {
+	locks.Store
+	opened chan *zk.Layout // one place
+}
+
+func newRepairedStore(store locks.Store) repairedStore {
+	return repairedStore{store, make(chan *zk.Layout, 1)}
+}
+
+func (s repairedStore) Layout(ctx context.Context) (*zk.Layout, error) {
+	layout, err := s.Store.Layout(ctx)
+	if err == nil {
+		select {
+		case s.opened <- layout:
+		default: // opened before: once is enough
+		}
+	}
+	return layout, err
+}
+
+// run repairs ACLs once, and returns then, or when ctx ends. What it cannot do does not end the gateway.
+func (s repairedStore) run(ctx context.Context, cfg zk.Config, logger *slog.Logger) {
+	select {
+	case layout := <-s.opened:
+		report, err := aclrepair.Run(ctx, cfg, layout)
+		report.Log(logger)
+		if err != nil && ctx.Err() == nil {
+			logger.Warn("the ACLs of all nodes could not be checked", "err", err)
+		}
+	case <-ctx.Done():
+	}
+}

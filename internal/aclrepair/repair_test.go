@@ -1,0 +1,113 @@
+package aclrepair
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	gozk "github.com/go-zookeeper/zk"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/embedded/embeddedtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
+
+func testContext(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// contender is the name of a contender of the fleet.
+func contender(t *testing.T, fleet string, number int) string {
+	t.Helper()
+	gateway, err := recipe.NewGatewayID(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := recipe.NewLeaseID(recipe.FleetID(fleet), gateway, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("write-v1.%s-lock-%010d", id, number)
+}
+
+func TestEverythingBelowTheLayoutIsClosedOnceForGood(t *testing.T) {
+	cfg := zk.Config{Servers: []string{embeddedtest.RunT(t).Addr()}, CreateRoot: true, Namespaces: map[string]zk.Namespace{"shared": {Root: "/shared"}}}
+	made, err := zk.OpenLayout(testContext(t), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, events, err := gozk.Connect(cfg.Servers, 10*time.Second, gozk.WithLogInfo(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	go func() {
+		for range events {
+		}
+	}()
+	root := zk.DefaultRoot
+	leaseA, leaseB := contender(t, made.FleetID, 0), contender(t, made.FleetID, 0)
+	closed := []string{"/keys/k", "/webhooks/w", "/outbox/o", "/settings/deploy", "/settings/deploy/limit-2", "/succession/s", "/locks/deploy", "/locks/deploy/" + leaseA}
+	left := []string{"/locks/deploy/foreign-0000000001"}
+	for i := range closed {
+		closed[i] = root + closed[i]
+	}
+	left[0] = root + left[0]
+	left = append(left, "/shared/job", "/shared/job/foreign-0000000001")
+	closed = append(closed, "/shared/job/"+leaseB)
+	all := slices.Concat(closed, left)
+	slices.Sort(all)
+	for _, path := range all {
+		if _, err := stranger.Create(path, nil, 0, gozk.WorldACL(gozk.PermAll)); err != nil {
+			t.Fatalf("creating %s: %v", path, err)
+		}
+	}
+	// One is taken away for good before the fleet has an identity.
+	lost := root + "/locks/lost"
+	if _, err := stranger.Create(lost, nil, 0, gozk.DigestACL(gozk.PermAll, "evil", "x")); err != nil {
+		t.Fatal(err)
+	}
+
+	if report, err := Run(testContext(t), cfg, made); err != nil || report != (Report{}) {
+		t.Errorf("without an identity: %+v, %v", report, err)
+	}
+	cfg.Auth = &zk.DigestAuth{User: "fleet", Password: "right"}
+	layout, err := zk.OpenLayout(testContext(t), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := Run(testContext(t), cfg, layout)
+	namespaces := 2 // their records
+	if want := (Report{Checked: len(closed) + namespaces + 1, Closed: len(closed) + namespaces, Refused: 1}); err != nil || report != want {
+		t.Errorf("%+v, %v; want %+v", report, err, want)
+	}
+	take := gozk.DigestACL(gozk.PermAll, "evil", "x")
+	for _, path := range closed {
+		if _, err := stranger.SetACL(path, take, -1); !errors.Is(err, gozk.ErrNoAuth) {
+			t.Errorf("setACL on %s by a stranger: %v, want NoAuth", path, err)
+		}
+	}
+	for _, path := range []string{root + "/keys/k", root + "/webhooks/w", root + "/outbox/o"} {
+		if _, _, err := stranger.Get(path); !errors.Is(err, gozk.ErrNoAuth) {
+			t.Errorf("a stranger reads %s: %v", path, err)
+		}
+	}
+	for _, path := range left {
+		if _, err := stranger.SetACL(path, take, -1); err != nil {
+			t.Errorf("the ACL of %s, which is not the fleet's, was changed: %v", path, err)
+		}
+	}
+	if report, err = Run(testContext(t), cfg, layout); err != nil || report.Closed != 0 {
+		t.Errorf("the second time: %+v, %v", report, err)
+	}
+}

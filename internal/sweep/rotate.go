@@ -1,0 +1,94 @@
+package sweep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"lockkeeper/internal/zk"
+)
+
+// Rotation says what RotateSecret has done.
+type Rotation struct {
+	FleetID string // it stays
+	KeyID   string // of the new key
+	Dropped int    // how many keys there were
+	// Open: every client of ZooKeeper can read the new secret, too, because the fleet has no identity.
+	Open bool
+}
+
+// RotateSecret replaces the keys of a fleet whose gateways are all stopped by a new one. The fleet id stays, so the
+// contenders are still the fleet's. The old keys are dropped: whoever read them can forge nothing any more, and the
+// tokens of leases that run are refused from now on.
+//
+// The secret's node is deleted and created in one transaction, so its ACL has never been changed: this is how gateways tell
+// a secret that only the fleet ever read (zk.Layout.SecretExposed). The transaction fails when a gateway has registered
+// meanwhile, as those of a sweep do. It also writes the fence base, with the value that it has: a gateway whose session
+// has ended, and that still runs with the old keys, cannot register again before it has read the layout.
+func RotateSecret(ctx context.Context, cfg zk.Config) (Rotation, error) {
+	o, err := zk.OpenOffline(ctx, cfg)
+	if err != nil {
+		return Rotation{}, err
+	}
+	defer o.Close()
+	s := sweeper{Offline: o}
+	done, err := s.rotate(ctx)
+	if err != nil {
+		return Rotation{}, fmt.Errorf("replacing the secret of %s: %w", o.FullRoot(), err)
+	}
+	done.Open = cfg.Auth == nil
+	return done, nil
+}
+
+func (s *sweeper) rotate(ctx context.Context) (done Rotation, err error) {
+	if err := s.open(ctx); err != nil {
+		return done, err
+	}
+	// Gateways close the root at their start. Whoever may delete its children would replace the new secret at once.
+	for _, path := range []string{s.Root(), s.Root() + zk.NodeGateways} {
+		if _, refused, err := s.Secure(ctx, path); err != nil {
+			return done, err
+		} else if refused {
+			return done, refuse(KindCorrupt, "have ZooKeeper's super user restore its ACL", "others may change %s, and this fleet's ZooKeeper identity may not close it", path)
+		}
+	}
+	if _, err := s.Barrier(ctx); err != nil {
+		return done, err
+	}
+	if err := s.noGateway(ctx); err != nil {
+		return done, err
+	}
+	path := s.Root() + zk.NodeSecret
+	data, stat, err := s.Get(ctx, path)
+	if err != nil {
+		return done, err
+	}
+	fleetID, keys, err := zk.ParseSecret(data)
+	if err != nil {
+		return done, err
+	}
+	fresh, err := zk.NewSecret(fleetID)
+	if err != nil {
+		return done, err
+	}
+	_, made, err := zk.ParseSecret(fresh)
+	if err != nil {
+		return done, err
+	}
+	base, baseStat, err := s.Get(ctx, s.Root()+zk.NodeFenceBase)
+	if err != nil {
+		return done, err
+	}
+	ops := append(s.proof(), zk.Op{Kind: zk.OpSetData, Path: s.Root() + zk.NodeFenceBase, Data: base, Version: baseStat.Version},
+		zk.Op{Kind: zk.OpDelete, Path: path, Version: stat.Version}, zk.Op{Kind: zk.OpCreate, Path: path, Data: fresh})
+	switch at, err := s.Commit(ctx, ops); {
+	case err == nil:
+	case at < 0 && errors.Is(err, zk.ErrUnavailable):
+		return done, refuse(KindUnknown, "run it again: to replace the secret once more does no harm", "the connection was lost: %w", err)
+	case at >= 0 && at < len(s.proof()):
+		return done, s.somebodyCame(ctx, err)
+	default:
+		return done, err
+	}
+	return Rotation{FleetID: fleetID, KeyID: made[0].ID, Dropped: len(keys)}, nil
+}

@@ -1,0 +1,110 @@
+package sweep
+
+import (
+	"errors"
+	"testing"
+
+	"lockkeeper/internal/netfault"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/embedded/embeddedtest"
+)
+
+func (s *site) open() *zk.Layout {
+	s.t.Helper()
+	layout, err := zk.OpenLayout(testContext(s.t), s.cfg)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return layout
+}
+
+var identity = &zk.DigestAuth{User: "fleet", Password: "right"}
+
+// exposed is a root that was made without an identity; its fleet has one now.
+func exposed(t *testing.T) *site {
+	cfg := zk.Config{Servers: []string{embeddedtest.RunT(t).Addr()}, CreateRoot: true}
+	siteOn(t, cfg)
+	cfg.Auth = identity
+	return siteOn(t, cfg)
+}
+
+func TestARotationReplacesTheKeysAndKeepsTheFleet(t *testing.T) {
+	s := exposed(t)
+	before := s.layout
+	if !before.SecretExposed {
+		t.Fatal("the secret is not said to be exposed")
+	}
+	done, err := RotateSecret(testContext(t), s.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := s.open()
+	if after.SecretExposed || after.FleetID != before.FleetID || len(after.Keys) != 1 || string(after.Keys[0].Key) == string(before.Keys[0].Key) {
+		t.Errorf("exposed %v, fleet %s, before %s, %d keys", after.SecretExposed, after.FleetID, before.FleetID, len(after.Keys))
+	}
+	if done.Open || done.KeyID != after.Keys[0].ID || done.Dropped != 1 || done.FleetID != after.FleetID || len(after.Keys[0].Key) != 32 {
+		t.Errorf("%+v", done)
+	}
+}
+
+// Without an identity everyone can read the new keys, too, and that is said.
+func TestARotationWithoutAnIdentityClosesNothing(t *testing.T) {
+	s := newSite(t, nil)
+	done, err := RotateSecret(testContext(t), s.cfg)
+	if err != nil || !done.Open || !s.open().SecretExposed {
+		t.Errorf("%+v, %v", done, err)
+	}
+}
+
+func TestWhileAGatewayIsRegisteredTheSecretStays(t *testing.T) {
+	s := exposed(t)
+	session := s.gateway("somewhere:8080")
+	_, err := RotateSecret(testContext(t), s.cfg)
+	wantKind(t, err, KindInUse, "somewhere:8080")
+	if string(s.open().Keys[0].Key) != string(s.layout.Keys[0].Key) {
+		t.Error("the secret was replaced")
+	}
+	end(t, session)
+}
+
+// A gateway that was cut off, and whose session is over, still has the old keys. It must not come back with them.
+func TestAGatewayWithTheOldKeysCannotRegister(t *testing.T) {
+	s := exposed(t)
+	if _, err := RotateSecret(testContext(t), s.cfg); err != nil {
+		t.Fatal(err)
+	}
+	_, err := zk.OpenSession(testContext(t), s.cfg, s.layout, "abcdefghijklm", nil)
+	if !errors.Is(err, zk.ErrBadVersion) {
+		t.Errorf("registering under the old layout: %v, want ErrBadVersion", err)
+	}
+}
+
+// The transaction is lost on the way there, or its answer is lost: the operator repeats the command.
+func TestARotationWhoseAnswerWasLostIsRepeated(t *testing.T) {
+	for name, fail := range map[string]func(*netfault.Proxy, func(netfault.Frame) bool){
+		"failed":               func(p *netfault.Proxy, match func(netfault.Frame) bool) { p.FailRequest(1, match) },
+		"failed but persisted": func(p *netfault.Proxy, match func(netfault.Frame) bool) { p.FailReply(1, match) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := exposed(t)
+			proxy := netfault.NewT(t, s.cfg.Servers[0], netfault.Framed())
+			through := s.cfg
+			through.Servers = []string{proxy.Addr()}
+			seen := 0
+			fail(proxy, func(f netfault.Frame) bool {
+				if f.Op() == netfault.OpMulti {
+					seen++
+				}
+				return f.Op() == netfault.OpMulti && seen == 2 // the first is the barrier
+			})
+			_, err := RotateSecret(testContext(t), through)
+			wantKind(t, err, KindUnknown, "run it again")
+			if _, err := RotateSecret(testContext(t), s.cfg); err != nil {
+				t.Fatal(err)
+			}
+			if s.open().SecretExposed {
+				t.Error("the secret is still said to be exposed")
+			}
+		})
+	}
+}
