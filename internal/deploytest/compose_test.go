@@ -69,6 +69,9 @@ func TestTheComposeFileIsAFleetOnAnEnsemble(t *testing.T) {
 		for name := range g.Environment {
 			environment[name] = value(g, name)
 		}
+		if len(g.Secrets) != 1 || environment["LOCKKEEPER_ZK_AUTH_FILE"] != "/run/secrets/"+g.Secrets[0].Source || p.Secrets[g.Secrets[0].Source].File == "" {
+			t.Errorf("%s has no identity toward ZooKeeper: %+v", g.Name, g.Secrets)
+		}
 		printed := accepted(t, environment, g.Command...)
 		if got := setting(t, printed, "zk"); !sameSet(got, servers) {
 			t.Errorf("%s: its ZooKeepers are %s, and there are %v", g.Name, got, servers)

@@ -163,7 +163,7 @@ func TestAStoreThatAStrangerHasClosedServesAgain(t *testing.T) {
 	}
 }
 
-func TestNobodyBecomesSuperThroughEmbeddedListen(t *testing.T) {
+func TestNoClientBecomesSuperThroughEmbeddedListen(t *testing.T) {
 	t.Parallel()
 	addr := freeAddr(t)
 	startStandalone(t, "--embedded-listen="+addr)

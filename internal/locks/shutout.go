@@ -60,7 +60,7 @@ func (m *Manager) hidden(l *lease, term uint32) {
 func (m *Manager) loadedHidden(l *lease, term uint32, stat wire.Stat) {
 	moved := !l.assumed && stat.Czxid == l.born() && stat.Version > l.dataVersion()
 	if l.unsure() && moved && l.phase == ending && !l.seldom.early {
-		// The version is that of the record that ends it, or of a write that nobody can read: it stays ended.
+		// The version is that of the record that ends it, or of a write that cannot be read: it stays ended.
 		l.loading, l.loaded, l.seldom.unsure = false, true, false
 		l.setDataVersion(stat.Version)
 		m.closed(l, l.reason(), m.clock.Now().Boot())

@@ -18,7 +18,7 @@ type Rotation struct {
 }
 
 // RotateSecret replaces the keys of a fleet whose gateways are all stopped by a new one. The fleet id stays, so the
-// contenders are still the fleet's. The old keys are dropped: whoever read them can forge nothing any more, and the
+// contenders are still the fleet's. The old keys are dropped: a client that read them can forge nothing any more, and the
 // tokens of leases that run are refused from now on.
 //
 // The secret's node is deleted and created in one transaction, so its ACL has never been changed: this is how gateways tell
@@ -44,7 +44,7 @@ func (s *sweeper) rotate(ctx context.Context) (done Rotation, err error) {
 	if err := s.open(ctx); err != nil {
 		return done, err
 	}
-	// Gateways close the root at their start. Whoever may delete its children would replace the new secret at once.
+	// Gateways close the root at their start. A client that may delete its children could replace the new secret at once.
 	for _, path := range []string{s.Root(), s.Root() + zk.NodeGateways} {
 		if _, refused, err := s.Secure(ctx, path); err != nil {
 			return done, err

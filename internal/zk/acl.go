@@ -149,8 +149,8 @@ func (c *conn) secure(ctx context.Context, path string, who access, may func(hav
 	}
 }
 
-// sameACL compares two lists, in any order. A digest that ZooKeeper hides ("user:x") equals no other: whoever holds all
-// rights, as the fleet does on its nodes, is shown it.
+// sameACL compares two lists, in any order. A digest that ZooKeeper hides ("user:x") equals no other: to a
+// client with all rights, as the fleet has on its nodes, ZooKeeper shows it.
 func sameACL(a, b []gozk.ACL) bool {
 	within := func(a, b []gozk.ACL) bool {
 		return !slices.ContainsFunc(a, func(e gozk.ACL) bool { return !slices.Contains(b, e) })
