@@ -97,7 +97,7 @@ func everyNode(more ...string) []string {
 
 func TestAStrangersSetACLLeavesTheServiceWorking(t *testing.T) {
 	t.Parallel()
-	addr, chroot := zkreal.SharedT(t)
+	addr, chroot := zkreal.SharedRealT(t)
 	embedded := freeAddr(t)
 	for name, c := range map[string]struct {
 		g            *gateway
@@ -186,14 +186,23 @@ func TestNoClientBecomesSuperThroughEmbeddedListen(t *testing.T) {
 func TestALeaseWhoseContenderAStrangerClosesStillEndsAtItsTTL(t *testing.T) {
 	t.Parallel()
 	const ttl = 12 * time.Second
-	addr, chroot := zkreal.SharedT(t)
+	addr, chroot := zkreal.SharedRealT(t)
 	g := startGateway(t, addr+chroot, "--zk-auth-file="+identity(t, "fleet:sesame"))
 	fleet, stranger := newForeign(t, addr, chroot), newForeign(t, addr, chroot)
 	if err := fleet.AddAuth("digest", []byte("fleet:sesame")); err != nil {
 		t.Fatal(err)
 	}
 	shut := func(lock string) api.Lease {
-		lease := g.hold(lock, "ttl="+ttl.String())
+		var lease api.Lease
+		// The end of the closed contender before it is found by a listing, once a second.
+		eventually(t, patience, func() error {
+			var a *apitest.Answer
+			var err error
+			if lease, a, err = g.Acquire(t.Context(), lock, apitest.Query("ttl="+ttl.String())); err == nil && a.Status != http.StatusCreated {
+				err = unexpected(a)
+			}
+			return err
+		}, "the lock is held")
 		if _, err := fleet.SetACL(chroot+lease.Znode, zk.WorldACL(zk.PermAll), -1); err != nil {
 			t.Fatal(err)
 		}
@@ -253,7 +262,7 @@ func forge(t *testing.T, secret []byte, lease string) string {
 
 func TestAForgedTokenIsRefusedAfterTheSecretWasRotated(t *testing.T) {
 	t.Parallel()
-	addr, chroot := zkreal.SharedT(t)
+	addr, chroot := zkreal.SharedRealT(t)
 	file := identity(t, "fleet:sesame")
 	g := startGateway(t, addr+chroot)
 	if log := g.log.String(); !strings.Contains(log, "--zk-auth-file") || !strings.Contains(log, "forge lease tokens") {
@@ -360,8 +369,13 @@ func TestTheSecretOfAnOwnStoreIsRotated(t *testing.T) {
 	g.awaitServing()
 	_, a, err := g.Heartbeat(t.Context(), lease.Token)
 	expect(t, a, err, http.StatusForbidden, "lease_token_wrong")
-	again, a, err := g.Acquire(t.Context(), "deploy", apitest.Query("ttl=5m"), apitest.Key("a-fresh-random-key-of-mine"))
-	expect(t, a, err, http.StatusOK, "")
+	var again api.Lease
+	eventually(t, patience, func() error { // the takeover may be under way
+		if again, a, err = g.Acquire(t.Context(), "deploy", apitest.Query("ttl=5m"), apitest.Key("a-fresh-random-key-of-mine")); err == nil && a.Status != http.StatusOK {
+			err = unexpected(a)
+		}
+		return err
+	}, "the repeat is answered")
 	if again.LeaseID != lease.LeaseID || again.Token == lease.Token {
 		t.Errorf("the repeat was answered %s", a.Body)
 	}
@@ -371,7 +385,7 @@ func TestTheSecretOfAnOwnStoreIsRotated(t *testing.T) {
 // Its maker knows the keys.
 func TestASecretThatOthersMadeFirstIsNotAccepted(t *testing.T) {
 	t.Parallel()
-	addr, chroot := zkreal.SharedT(t)
+	addr, chroot := zkreal.SharedRealT(t)
 	f := newForeign(t, addr, chroot)
 	f.put("/lockkeeper", nil)
 	f.put("/lockkeeper/secret", []byte(`{"fleet_id":"abcdefgh","keys":[{"id":"evil","key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}]}`))

@@ -85,7 +85,7 @@ func TestTheStepsOfMovingToAnEnsembleWorkAsTheyAreWritten(t *testing.T) {
 		t.Errorf("the lease was seen held %d times after a move\n%s", n, out)
 	}
 	left, err := filepath.Glob(cmd.Dir + "/*")
-	if err != nil || len(left) != 3 { // both data directories and the last export
+	if err != nil || len(left) != 4 { // both data directories, the last export and the identity
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 }

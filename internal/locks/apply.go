@@ -304,8 +304,13 @@ func (m *Manager) probe(q *queue, name string) {
 // no event tells of their end. The sweeper calls it once a second.
 func (m *Manager) pollHidden() {
 	for _, q := range inOrder(m.hazardous) {
-		if r := q.noted(); len(r.hidden) == 0 && len(r.early) == 0 {
+		switch r := q.noted(); {
+		case len(r.hidden) > 0:
+		case len(r.early) == 0:
 			delete(m.hazardous, q)
+			continue
+		case r.polled != r.early[0]:
+			r.polled = r.early[0] // its event may be on its way
 			continue
 		}
 		m.list(q)

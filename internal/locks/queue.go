@@ -70,6 +70,7 @@ type remarks struct {
 	company  company             // of other programs' contenders
 	settings *settings           // nil for none
 	early    []*recipe.Contender // ended, as the writer was told, and in the replica still: see awaits
+	polled   *recipe.Contender   // the first of early at the last poll
 	hazards  hazardSet           // that have been told
 	// misplaced: it is no lock's directory, but another program's contender.
 	misplaced bool
@@ -338,6 +339,7 @@ func (m *Manager) settled(l *lease) bool {
 			sure = false // until the marker is gone
 		} else if s.q.awaits(s.contender) {
 			sure = false
+			m.hazardous[s.q] = struct{}{} // ZooKeeper may never tell of it: see shutout.go
 		} else if s.q.gap || !s.q.known {
 			m.list(s.q)
 			sure = false

@@ -15,7 +15,8 @@ import (
 //   - A hidden record changes nothing about the lease's clock. exists needs no permission, and tells the version by which
 //     time deletes the contender; the deletion is judged by the directory's ACL. Where the version has moved, a heartbeat
 //     may have been written that cannot be read, so the lease gets its TTL once more.
-//   - ZooKeeper sends no events about a hidden node, so its directory is listed once a second.
+//   - ZooKeeper sends no events about a hidden node, so its directory is listed once a second; and so is one where a lease
+//     waits for the end of a contender that this gateway has deleted, when the event has not come for a second.
 //   - A lock delay needs the record. Where ZooKeeper refuses the record, the lease ends without its delay.
 //   - In a closed directory nothing can be deleted. Releases there are answered with the reason. Other locks go on.
 //

@@ -175,3 +175,18 @@ func TestAReleaseInAClosedDirectoryIsAnsweredWithTheReason(t *testing.T) {
 		g.wantState(l, Ended, ReasonReleased)
 	})
 }
+
+// The node is closed after it was read, so the gateway does not know. The event of its deletion never comes.
+func TestAWaiterBehindAContenderThatWasClosedUnnoticedIsGranted(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
+		next := g.patient()
+		s.set(func() { s.hidden = func(p string) bool { return p == l.Znode } })
+		g.mustRelease(l)
+		before := time.Now()
+		if at := <-next; at.Sub(before) > 3*time.Second {
+			t.Errorf("granted after %v", at.Sub(before))
+		}
+	})
+}
