@@ -1,0 +1,265 @@
+package connlimit
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+const (
+	// grace is how long a connection may be open without having had a request before it counts as quiet.
+	grace = time.Second
+	// logEvery bounds how often refusals are logged.
+	logEvery = time.Minute
+)
+
+// Limits are the bounds on open connections.
+type Limits struct {
+	Connections int // in all
+	PerAddress  int // of one address
+}
+
+// Limiter bounds the connections of one server. Make one with New.
+type Limiter struct {
+	limits Limits
+	log    *slog.Logger
+
+	mu        sync.Mutex
+	open      int
+	addresses map[netip.Addr]*address
+	quiet     quiet
+	displaced uint64
+	refused   [2]uint64 // by scope
+	unlogged  int
+	logged    time.Time
+}
+
+// address is where connections come from.
+type address struct {
+	open  int
+	quiet quiet
+}
+
+// state of a connection.
+type state uint8
+
+const (
+	fresh   state = iota // it has not had a request
+	idle                 // it has had requests, and none is being answered
+	serving              // a request is being answered, or it was hijacked
+	closed
+)
+
+// conn is a connection that is counted. All but the connection itself is guarded by the limiter's lock.
+type conn struct {
+	net.Conn
+	limiter *Limiter
+	ip      netip.Addr
+	state   state
+	since   time.Time // when it became quiet
+	links   [2]link   // by scope
+}
+
+// New makes a limiter. Refusals are logged to log.
+func New(limits Limits, log *slog.Logger) *Limiter {
+	return &Limiter{limits: limits, log: log, addresses: map[netip.Addr]*address{}}
+}
+
+// Bound makes a server keep to the limits when it serves what Listener returns. Call it before the server is started, when
+// its handler is set.
+func (l *Limiter) Bound(server *http.Server) {
+	next := server.Handler
+	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, connKey{}, c)
+	}
+	server.ConnState = func(c net.Conn, to http.ConnState) {
+		if c, ok := c.(*conn); ok && to == http.StateIdle {
+			c.answered()
+		}
+	}
+	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := r.Context().Value(connKey{}).(*conn); ok && !c.asked() {
+			panic(http.ErrAbortHandler) // closed at this very moment: nobody would hear the answer
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+type connKey struct{}
+
+// Listener passes on the connections of inner for which there is room.
+func (l *Limiter) Listener(inner net.Listener) net.Listener { return listener{inner, l} }
+
+type listener struct {
+	net.Listener
+	limiter *Limiter
+}
+
+func (l listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if admitted := l.limiter.admit(c, time.Now()); admitted != nil {
+			return admitted, nil
+		}
+	}
+}
+
+// admit counts a newcomer, and closes a quiet connection in its favor where there is no room. It closes the newcomer and
+// returns nil when there is none.
+func (l *Limiter) admit(inner net.Conn, now time.Time) net.Conn {
+	c := &conn{Conn: inner, limiter: l, ip: ipOf(inner.RemoteAddr()), since: now}
+	victim, ok := l.enter(c, now)
+	switch {
+	case !ok:
+		_ = inner.Close()
+		l.complain(now)
+		return nil
+	case victim != nil:
+		_ = victim.Conn.Close()
+	}
+	return c
+}
+
+// enter counts a newcomer; victim is the connection that has to be closed for it.
+func (l *Limiter) enter(c *conn, now time.Time) (victim *conn, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	from := l.addresses[c.ip]
+	full, scope := (*quiet)(nil), 0
+	switch {
+	case from != nil && from.open >= l.limits.PerAddress:
+		full, scope = &from.quiet, ofAddress
+	case l.open >= l.limits.Connections:
+		full, scope = &l.quiet, ofAll
+	}
+	if full != nil {
+		if victim = full.longest(now); victim == nil {
+			l.refused[scope]++
+			return nil, false
+		}
+		l.displaced++
+		l.leave(victim)
+		from = l.addresses[c.ip] // which may have been the victim's
+	}
+	if from == nil {
+		from = &address{}
+		l.addresses[c.ip] = from
+	}
+	l.open++
+	from.open++
+	l.place(c, fresh)
+	return victim, true
+}
+
+// complain logs that newcomers were closed, unless it has done so within the last minute.
+func (l *Limiter) complain(now time.Time) {
+	l.mu.Lock()
+	l.unlogged++
+	quiet := !l.logged.IsZero() && now.Sub(l.logged) < logEvery
+	n, open := l.unlogged, l.open
+	if !quiet {
+		l.logged, l.unlogged = now, 0
+	}
+	l.mu.Unlock()
+	if !quiet {
+		l.log.Warn("new connections were closed at once: there are as many as may be open, and each has a request under way", "closed", n,
+			"open", open, "max_connections", l.limits.Connections, "max_connections_per_address", l.limits.PerAddress)
+	}
+}
+
+// place puts a connection into a state, and into the lists that belong to it. mu is held.
+func (l *Limiter) place(c *conn, to state) {
+	from := l.addresses[c.ip]
+	if old := c.state; old < serving && c.listed() {
+		l.quiet.remove(c, ofAll)
+		from.quiet.remove(c, ofAddress)
+	}
+	c.state = to
+	if to < serving {
+		l.quiet.add(c, ofAll)
+		from.quiet.add(c, ofAddress)
+	}
+}
+
+// leave stops counting a connection. mu is held.
+func (l *Limiter) leave(c *conn) {
+	l.place(c, closed)
+	l.open--
+	from := l.addresses[c.ip]
+	if from.open--; from.open == 0 {
+		delete(l.addresses, c.ip)
+	}
+}
+
+// asked begins a request. It is false when the connection has been closed in a newcomer's favor.
+func (c *conn) asked() bool {
+	c.limiter.mu.Lock()
+	defer c.limiter.mu.Unlock()
+	if c.state == closed {
+		return false
+	}
+	c.limiter.place(c, serving)
+	return true
+}
+
+// answered ends a request.
+func (c *conn) answered() {
+	now := time.Now()
+	c.limiter.mu.Lock()
+	defer c.limiter.mu.Unlock()
+	if c.state == serving {
+		c.since = now
+		c.limiter.place(c, idle)
+	}
+}
+
+// Close closes the connection and stops counting it.
+func (c *conn) Close() error {
+	err := c.Conn.Close()
+	c.limiter.mu.Lock()
+	defer c.limiter.mu.Unlock()
+	if c.state != closed {
+		c.limiter.leave(c)
+	}
+	return err
+}
+
+// ipOf is what connections are counted by: the zero address for what has none.
+func ipOf(remote net.Addr) netip.Addr {
+	tcp, ok := remote.(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	if ip.Is6() {
+		prefix, _ := ip.Prefix(64) // of an IPv6 address there is one
+		return prefix.Addr()
+	}
+	return ip
+}
+
+// State is what is shown of the connections.
+type State struct {
+	Limits
+	Open, MostOfOneAddress       int
+	Displaced                    uint64 // quiet connections that were closed in a newcomer's favor
+	Refused, RefusedOfOneAddress uint64 // newcomers that were closed
+}
+
+// State reads the counts.
+func (l *Limiter) State() State {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := State{Limits: l.limits, Open: l.open, Displaced: l.displaced, Refused: l.refused[ofAll], RefusedOfOneAddress: l.refused[ofAddress]}
+	for _, from := range l.addresses {
+		s.MostOfOneAddress = max(s.MostOfOneAddress, from.open)
+	}
+	return s
+}

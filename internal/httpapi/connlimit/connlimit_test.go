@@ -1,0 +1,359 @@
+package connlimit
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/testkit"
+)
+
+// fake is a connection from somewhere that notes whether it was closed.
+type fake struct {
+	net.Conn
+	from   string
+	closed bool
+}
+
+func (f *fake) Close() error { f.closed = true; return nil }
+func (f *fake) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(f.from), 1000))
+}
+
+// scene is a limiter that is told the time.
+type scene struct {
+	t   *testing.T
+	l   *Limiter
+	now time.Time
+	log bytes.Buffer
+}
+
+func newScene(t *testing.T, limits Limits) *scene {
+	s := &scene{t: t, now: time.Unix(1_000_000, 0)}
+	s.l = New(limits, slog.New(slog.NewTextHandler(&s.log, nil)))
+	return s
+}
+
+// open opens a connection; nil when there was no room.
+func (s *scene) open(from string) *conn {
+	c, _ := s.l.admit(&fake{from: from}, s.now).(*conn)
+	return c
+}
+
+func (s *scene) mustOpen(from string) *conn {
+	s.t.Helper()
+	c := s.open(from)
+	if c == nil {
+		s.t.Fatal("there was no room")
+	}
+	return c
+}
+
+// served lets a connection have a request that is answered now.
+func (s *scene) served(c *conn) *conn {
+	if !c.asked() {
+		s.t.Fatal("the request was not begun")
+	}
+	c.answered()
+	c.since = s.now
+	s.now = s.now.Add(time.Millisecond)
+	return c
+}
+
+func (s *scene) wantClosed(want bool, conns ...*conn) {
+	s.t.Helper()
+	for i, c := range conns {
+		if c.Conn.(*fake).closed != want {
+			s.t.Errorf("connection %d: closed is %v", i, !want)
+		}
+	}
+}
+
+func TestTheLongestQuietConnectionMakesRoom(t *testing.T) {
+	s := newScene(t, Limits{Connections: 3, PerAddress: 3})
+	a, b, c := s.served(s.mustOpen("10.0.0.1")), s.served(s.mustOpen("10.0.0.2")), s.served(s.mustOpen("10.0.0.3"))
+	s.served(a) // b is the longest quiet one now
+	d := s.mustOpen("10.0.0.4")
+	s.wantClosed(true, b)
+	s.wantClosed(false, a, c, d)
+	if !d.asked() {
+		t.Error("the newcomer's request was not begun")
+	}
+	if b.asked() {
+		t.Error("a request was begun on a connection that is closed")
+	}
+	if got := s.l.State(); got.Open != 3 || got.Displaced != 1 || got.Refused != 0 || len(s.l.addresses) != 3 {
+		t.Errorf("%+v, %d addresses", got, len(s.l.addresses))
+	}
+}
+
+func TestWhereNoConnectionIsQuietTheNewcomerIsClosed(t *testing.T) {
+	s := newScene(t, Limits{Connections: 2, PerAddress: 2})
+	a, b := s.mustOpen("10.0.0.1"), s.mustOpen("10.0.0.2")
+	a.asked()
+	b.asked()
+	for range 5 {
+		if s.open("10.0.0.3") != nil {
+			t.Fatal("there was room")
+		}
+	}
+	s.wantClosed(false, a, b)
+	if got := s.l.State(); got.Open != 2 || got.Refused != 5 || got.RefusedOfOneAddress != 0 {
+		t.Errorf("%+v", got)
+	}
+	if n := strings.Count(s.log.String(), "\n"); n != 1 {
+		t.Errorf("%d lines are logged:\n%s", n, &s.log)
+	}
+	s.now = s.now.Add(logEvery)
+	s.open("10.0.0.3")
+	if !strings.Contains(s.log.String(), "closed=5") {
+		t.Errorf("a minute later:\n%s", &s.log)
+	}
+	a.Close()
+	a.Close() // as net/http may
+	s.mustOpen("10.0.0.3")
+}
+
+func TestAConnectionThatNeverAskedCountsAsQuietAfterItsGrace(t *testing.T) {
+	s := newScene(t, Limits{Connections: 2, PerAddress: 2})
+	a, b := s.mustOpen("10.0.0.1"), s.mustOpen("10.0.0.1")
+	if s.open("10.0.0.2") != nil {
+		t.Error("a newcomer took the place of one that had no time to ask")
+	}
+	s.now = s.now.Add(grace)
+	s.mustOpen("10.0.0.2")
+	s.wantClosed(true, a)
+	s.wantClosed(false, b)
+}
+
+func TestOneThatNeverAskedGoesBeforeOneThatHasBeenQuietForLessTime(t *testing.T) {
+	s := newScene(t, Limits{Connections: 2, PerAddress: 2})
+	mute := s.mustOpen("10.0.0.1")
+	s.now = s.now.Add(2 * grace)
+	kept := s.served(s.mustOpen("10.0.0.2"))
+	s.mustOpen("10.0.0.3")
+	s.wantClosed(true, mute)
+	s.wantClosed(false, kept)
+}
+
+func TestAnAddressTakesRoomFromItselfAlone(t *testing.T) {
+	s := newScene(t, Limits{Connections: 4, PerAddress: 2})
+	other := s.served(s.mustOpen("10.0.0.9"))
+	a, b := s.served(s.mustOpen("10.0.0.1")), s.served(s.mustOpen("10.0.0.1"))
+	c := s.mustOpen("10.0.0.1")
+	s.wantClosed(true, a)
+	s.wantClosed(false, other, b, c)
+	b.asked()
+	c.asked()
+	if s.open("10.0.0.1") != nil {
+		t.Error("an address has more than its share")
+	}
+	if got := s.l.State(); got.RefusedOfOneAddress != 1 || got.Refused != 0 || got.MostOfOneAddress != 2 {
+		t.Errorf("%+v", got)
+	}
+	s.mustOpen("10.0.0.8")
+}
+
+func TestWhatIsOneAddress(t *testing.T) {
+	for _, test := range []struct {
+		a, b string
+		same bool
+	}{
+		{"10.0.0.1", "10.0.0.1", true},
+		{"10.0.0.1", "10.0.0.2", false},
+		{"10.0.0.1", "::ffff:10.0.0.1", true},
+		{"2001:db8::1", "2001:db8::ffff:1", true},
+		{"2001:db8::1", "2001:db8:0:1::1", false},
+		{"fe80::1%eth0", "fe80::1%eth1", true},
+	} {
+		a, b := (&fake{from: test.a}).RemoteAddr(), (&fake{from: test.b}).RemoteAddr()
+		if (ipOf(a) == ipOf(b)) != test.same {
+			t.Errorf("%s and %s: the same is %v", test.a, test.b, !test.same)
+		}
+	}
+	if ipOf(&net.UnixAddr{}) != (netip.Addr{}) {
+		t.Error("a socket without an address has one")
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	for _, test := range []struct {
+		is     Limits
+		files  uint64
+		memory int64
+		want   Limits
+	}{
+		{Limits{}, 256, gib, Limits{192, 144}},
+		{Limits{}, 20_000, gib, Limits{12_000, 9000}},
+		{Limits{}, 20_000, 2 * gib, Limits{17_500, 13_125}},
+		{Limits{}, 1 << 62, 1 << 62, Limits{1<<20 - 1<<17, 688_128}},
+		{Limits{}, 10, gib, Limits{1, 1}},
+		{Limits{Connections: 4}, 20_000, gib, Limits{4, 3}},
+		{Limits{PerAddress: 5}, 256, gib, Limits{192, 5}},
+	} {
+		if got := test.is.Default(test.files, test.memory); got != test.want {
+			t.Errorf("%+v, %d files, %d bytes: %+v instead of %+v", test.is, test.files, test.memory, got, test.want)
+		}
+	}
+}
+
+// What happens by chance: after each step everything that is counted is as it is when it is counted anew, and the one that
+// made room is the one that a look at all of them finds.
+func TestTheCountsAreTrueWhateverHappens(t *testing.T) {
+	for seed := range uint64(50) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		s := newScene(t, Limits{Connections: 8, PerAddress: 5})
+		var all []*conn
+		pick := func() *conn { return all[rng.IntN(len(all))] }
+		for range 400 {
+			s.now = s.now.Add(time.Duration(rng.IntN(int(grace))))
+			switch n := rng.IntN(10); {
+			case n < 4 || len(all) == 0:
+				from := fmt.Sprintf("10.0.0.%d", rng.IntN(3))
+				victim := longestOf(all, s, from)
+				c := s.open(from)
+				if victim != nil && (c == nil || victim.state != closed) {
+					t.Fatalf("seed %d: the longest quiet connection did not make room", seed)
+				}
+				if c != nil {
+					all = append(all, c)
+				}
+			case n < 6:
+				pick().asked()
+			case n < 9:
+				c := pick()
+				c.answered()
+				if c.state == idle && c.since.After(s.now) { // it has just been answered, by the real clock
+					c.since = s.now
+				}
+			default:
+				pick().Close()
+			}
+			all = slices.DeleteFunc(all, func(c *conn) bool { return c.state == closed })
+			s.check(seed, all)
+		}
+	}
+}
+
+// longestOf looks at all connections for the one that has to make room for a newcomer; nil when none has to or can.
+func longestOf(all []*conn, s *scene, from string) (victim *conn) {
+	ip := netip.MustParseAddr(from)
+	scope := all
+	if own := slices.DeleteFunc(slices.Clone(all), func(c *conn) bool { return c.ip != ip }); len(own) >= s.l.limits.PerAddress {
+		scope = own
+	} else if len(all) < s.l.limits.Connections {
+		return nil
+	}
+	for _, c := range scope {
+		quiet := c.state == idle || c.state == fresh && s.now.Sub(c.since) >= grace
+		if quiet && (victim == nil || c.since.Before(victim.since)) {
+			victim = c
+		}
+	}
+	return victim
+}
+
+func (s *scene) check(seed uint64, all []*conn) {
+	s.t.Helper()
+	by := map[netip.Addr]int{}
+	for _, c := range all {
+		by[c.ip]++
+		if c.listed() != (c.state < serving) || c.links[ofAddress].in != c.listed() {
+			s.t.Fatalf("seed %d: a connection in state %d is listed: %v", seed, c.state, c.links)
+		}
+	}
+	if s.l.open != len(all) || len(s.l.addresses) != len(by) {
+		s.t.Fatalf("seed %d: %d open of %d addresses, counted %d of %d", seed, len(all), len(by), s.l.open, len(s.l.addresses))
+	}
+	for ip, n := range by {
+		if s.l.addresses[ip].open != n {
+			s.t.Fatalf("seed %d: %d of %s, counted %d", seed, n, ip, s.l.addresses[ip].open)
+		}
+	}
+}
+
+// With net/http: kept connections, one that is hijacked, one that never asks.
+func TestAServerKeepsToTheBound(t *testing.T) {
+	limiter := New(Limits{Connections: 3, PerAddress: 3}, slog.New(slog.DiscardHandler))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hijack" {
+			c, _, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(func() { c.Close() })
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
+		}
+	}))
+	limiter.Bound(server.Config)
+	server.Listener = limiter.Listener(server.Listener)
+	server.Start()
+	defer server.Close()
+	ask := func(c net.Conn, path string) string {
+		t.Helper()
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
+		answer := make([]byte, 12)
+		_, _ = io.ReadFull(c, answer)
+		return string(answer)
+	}
+	dial := func() net.Conn {
+		t.Helper()
+		c, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	hijacked, kept := dial(), dial()
+	if got := ask(hijacked, "/hijack"); got != "HTTP/1.1 101" {
+		t.Fatal(got)
+	}
+	for round := range 10 { // each takes the place of the one before
+		if got := ask(kept, "/"); got != "HTTP/1.1 200" {
+			t.Fatalf("round %d: %q", round, got)
+		}
+		kept = dial()
+	}
+	if got := ask(kept, "/hijack"); got != "HTTP/1.1 101" {
+		t.Fatal(got)
+	}
+	// The server says that a request is over after its client has read the answer.
+	testkit.Eventually(t, 10*time.Second, func() bool {
+		limiter.mu.Lock()
+		defer limiter.mu.Unlock()
+		return limiter.quiet.idle.first != nil
+	}, "the connection that asked last is idle")
+	third := dial()
+	if got := ask(third, "/hijack"); got != "HTTP/1.1 101" {
+		t.Fatal(got)
+	}
+	if got := ask(dial(), "/"); got != strings.Repeat("\x00", 12) {
+		t.Errorf("a newcomer was answered %q though all connections are hijacked", got)
+	}
+	if s := limiter.State(); s.RefusedOfOneAddress != 1 || s.Displaced == 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func BenchmarkARequest(b *testing.B) {
+	l := New(Limits{Connections: 10, PerAddress: 10}, slog.New(slog.DiscardHandler))
+	c := l.admit(&fake{from: "10.0.0.1"}, time.Now()).(*conn)
+	b.ReportAllocs()
+	for b.Loop() {
+		c.asked()
+		c.answered()
+	}
+}

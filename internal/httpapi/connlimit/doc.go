@@ -1,0 +1,20 @@
+// Package connlimit bounds the connections of an HTTP server, in all and for each address, so that clients that keep
+// connections open cannot keep others out.
+//
+// At a bound a newcomer takes the place of the connection that has been quiet for the longest time: of its own
+// address at the bound for each address, else of all. A connection is quiet while no request of it is being answered:
+// after an answer, and also before the first request, or while a request's header arrives. One that has never had
+// a request counts as quiet only after a grace of a second, or newcomers would take each other's place before they can ask.
+// When no connection is quiet, the newcomer itself is closed. That is counted, and logged at most once a minute.
+//
+// A client whose quiet connection is closed opens another one with its next request. A request that arrives at that very
+// moment is not begun: the client sees a closed connection, and repeats it as after any other.
+//
+// A hijacked connection (a WebSocket) counts until it is closed, and is never quiet. The gateways of a fleet are
+// clients like all others here.
+//
+// An address is an IPv4 address, or the first 64 bits of an IPv6 one: a single machine commonly has all of the rest.
+//
+// The package starts no goroutine. All state is guarded by one lock that is held for a few steps: when a connection
+// comes or goes, and when a request begins or ends. No allocation is made for a request.
+package connlimit
