@@ -21,7 +21,7 @@ func (x *exchange) getInfo() {
 		return
 	}
 	info := x.s.locks.Info(x.r.Context())
-	shape := infoShape(&info, x.s.version, x.s.mode, int(x.s.maxWaiting), int(x.s.maxStreams))
+	shape := infoShape(&info, x.s.version, x.s.mode, int(x.s.maxWaiting), int(x.s.maxStreams), x.s.connections)
 	x.answer(http.StatusOK, &shape)
 }
 

@@ -15,6 +15,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/httpapi/connlimit"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/metrics"
 )
@@ -88,6 +89,8 @@ type Options struct {
 	AllowedHosts []string // names besides localhost and addresses
 	MaxWaiting   int      // 0: DefaultMaxWaiting
 	MaxStreams   int      // of events; 0: DefaultMaxStreams
+	// Connections are the limits that the listener keeps to; they are told to clients, and kept elsewhere.
+	Connections connlimit.Limits
 }
 
 // Server is an http.Handler. Make one with New; Drain it before it is shut down.
@@ -108,6 +111,8 @@ type Server struct {
 	router     *chi.Mux
 	maxWaiting int64
 	maxStreams int64
+
+	connections connlimit.Limits // as Options has it
 
 	lookAgain     time.Duration // lookAgain, except in tests
 	keepalive     time.Duration // streamKeepalive, except in tests
@@ -143,6 +148,7 @@ func New(o Options) *Server {
 		guard:         newGuard(o.AllowedHosts),
 		maxWaiting:    int64(o.MaxWaiting),
 		maxStreams:    int64(o.MaxStreams),
+		connections:   o.Connections,
 		lookAgain:     lookAgain,
 		keepalive:     streamKeepalive,
 		streamWrite:   streamWrite,

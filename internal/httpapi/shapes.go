@@ -8,7 +8,9 @@ import (
 	"unicode/utf8"
 
 	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/httpapi/connlimit"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -148,7 +150,11 @@ func lockShape(l *locks.Lock) api.Lock {
 	return shape
 }
 
-func infoShape(info *locks.Info, version string, mode api.InfoMode, maxWaiting, maxStreams int) api.Info {
+func infoShape(info *locks.Info, version string, mode api.InfoMode, maxWaiting, maxStreams int, connections connlimit.Limits) api.Info {
+	var bounds [quota.Bounds]int64
+	for _, b := range info.Bounds {
+		bounds[b.Bound] = b.Limit
+	}
 	return api.Info{
 		Version: version, Mode: mode, GatewayID: info.GatewayID, FleetID: info.FleetID, Root: info.Root,
 		PromiseWindowMS: millis(info.PromiseWindow),
@@ -164,6 +170,9 @@ func infoShape(info *locks.Info, version string, mode api.InfoMode, maxWaiting, 
 			DefaultPage: locks.DefaultPage, MaxPage: locks.MaxPage, MaxWaitingRequests: maxWaiting, MaxStreams: maxStreams,
 			MaxLocks: locks.MaxGroup, MaxLimit: locks.MaxLimit, MaxHolds: locks.MaxHolds,
 			MaxLockDelayMS: millis(locks.MaxLockDelay), MaxForceAfterMS: millis(locks.MaxForceAfter), MaxReap: locks.MaxReap,
+			MaxLeases: int(bounds[quota.Leases]), MaxTickets: int(bounds[quota.Tickets]), MaxMetadataTotalBytes: bounds[quota.MetadataBytes],
+			MaxIdempotencyKeys: int(bounds[quota.Keys]), MaxLocksKnown: int(bounds[quota.Locks]), MaxSettings: int(bounds[quota.Settings]),
+			MaxConnections: connections.Connections, MaxConnectionsPerAddress: connections.PerAddress,
 		},
 		Zookeeper: zooKeeperShape(&info.ZooKeeper),
 	}

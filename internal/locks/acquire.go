@@ -90,10 +90,7 @@ func (m *Manager) attempt(ctx context.Context, req *AcquireRequest, at *stander)
 			// The key may be older than this process: it is looked for before
 			// the repeat of a granted acquire is told that the lock is taken.
 			q.polls++
-			session := m.session
-			m.unlock()
-			entry, err := m.readKey(ctx, session, key.hash)
-			m.mu.Lock()
+			entry, err := m.olderKey(ctx, key)
 			q.polls--
 			switch {
 			case err != nil:
@@ -102,7 +99,7 @@ func (m *Manager) attempt(ctx context.Context, req *AcquireRequest, at *stander)
 			case entry != nil:
 				m.leaveLine(at)
 				m.forget(q)
-				res, err := m.replay(ctx, req, m.learnKey(entry)) // releases mu
+				res, err := m.replay(ctx, req, entry) // releases mu
 				return res, nil, err
 			}
 		}
@@ -117,8 +114,9 @@ func (m *Manager) attempt(ctx context.Context, req *AcquireRequest, at *stander)
 		m.leaveLine(at)
 		return AcquireResult{}, nil, m.heldByOther(ctx, q, code) // releases mu
 	}
-	if err := m.room(); err != nil {
-		return fail(err)
+	if refused := m.room(req, wants, q != nil); refused != nil {
+		res, err := m.refuse(ctx, req, key, at, refused) // releases mu
+		return res, nil, err
 	}
 	if full != nil {
 		next, err := m.stand(full, at)
@@ -180,15 +178,12 @@ func (m *Manager) prepareAcquire(ctx context.Context, req *AcquireRequest) (want
 		case met && key == nil:
 			return nil, nil, wrong
 		case met:
-			session := m.session
-			m.unlock()
-			entry, err := m.readKey(ctx, session, key.hash)
-			m.mu.Lock()
+			entry, err := m.olderKey(ctx, key)
 			switch {
 			case err != nil:
 				return nil, nil, err
 			case entry != nil:
-				return nil, m.learnKey(entry), nil
+				return nil, entry, nil
 			}
 			return nil, nil, wrong
 		}
@@ -253,6 +248,10 @@ func (m *Manager) newLease(wants []Want, req *AcquireRequest) (*lease, error) {
 	}
 	m.leases[id] = l
 	m.counts.enter(l)
+	m.weigh(l, 0)
+	if req.Async {
+		m.makeTicket(l)
+	}
 	m.rev++
 	l.rev = m.rev
 	return l, nil

@@ -151,6 +151,7 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 		}
 		m.leases[l.id()] = l
 		m.counts.enter(l)
+		m.makeTicket(l)
 	default:
 		s := l.slotAt(q, c)
 		if s == nil || s.gone || s.seen && s.name() != c.Name {
@@ -283,6 +284,7 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 	} else if !l.assumed && stat.Version-seen > 1 {
 		m.beatenUnread(l, now)
 	}
+	m.weigh(l, 0)
 	if ok {
 		m.revoked(l, r.Revoke, now)
 	} else {

@@ -23,6 +23,7 @@ func (m *Manager) writeRecord(l *lease, change func(*record), then func(error)) 
 	change(&r)
 	l.writing, l.few().stirred, l.few().outgoing = true, false, before
 	l.recorded = min(before, r.ttl())
+	m.weigh(l, r.textBytes())
 	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: r.encode(), Version: l.dataVersion()}}}
 	m.submit(w, func(res zk.Result) {
 		if l.phase == ended || l.term != term {
@@ -54,6 +55,7 @@ func (m *Manager) writeRecord(l *lease, change func(*record), then func(error)) 
 			m.load(l)
 		default:
 			l.recorded = before
+			m.weigh(l, 0)
 			if then != nil {
 				then(res.Err)
 			}

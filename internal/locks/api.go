@@ -1,6 +1,10 @@
 package locks
 
-import "time"
+import (
+	"time"
+
+	"lockkeeper/internal/locks/quota"
+)
 
 // Principal is who makes a call. Until there is authentication everyone is
 // Anonymous.
@@ -392,6 +396,7 @@ type Info struct {
 	OldestWaiter   time.Duration      // how long the oldest waiting lease has waited; 0 when none waits
 	Hazards        map[HazardCode]int // locks that have each of them now, whoever they belong to
 	HazardousLocks int                // locks with a hazard, or several
+	Bounds         []quota.State      // on what clients may leave here
 }
 
 // LeaseKind is what leases are counted by. Mode is Several for those of more

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -22,7 +23,7 @@ func (m *Manager) CheckAll() error {
 func (m *Manager) checkLeases() (err error) {
 	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
 	var phases [ended][kinds]int
-	waits := 0
+	waits, tickets, texts := 0, int64(0), int64(0)
 	holders := map[string]*slot{}
 	for id, l := range m.leases {
 		if l.phase == ended {
@@ -30,6 +31,12 @@ func (m *Manager) checkLeases() (err error) {
 			continue
 		}
 		phases[l.phase][l.kind]++
+		if texts += int64(l.text); int64(l.text) != l.textBytes() && l.loaded && !l.writing {
+			fail("the texts of lease %s are counted as %d bytes and are %d", id, l.text, l.textBytes())
+		}
+		if l.ticket && l.phase.waits() {
+			tickets++
+		}
 		if l.kind != kindOf(l) {
 			fail("lease %s is counted as %s and is %s", id, l.kind.mode(), kindOf(l).mode())
 		}
@@ -58,6 +65,9 @@ func (m *Manager) checkLeases() (err error) {
 			fail("lease %s is older than the oldest", id)
 		}
 	}
+	if m.quota.Used(quota.Tickets) != tickets || m.quota.Used(quota.MetadataBytes) != texts {
+		fail("%d tickets, %d bytes of texts; counted %d, %d", tickets, texts, m.quota.Used(quota.Tickets), m.quota.Used(quota.MetadataBytes))
+	}
 	if phases != m.counts.phases || waits != len(m.counts.line) {
 		fail("leases by phase are %v, %d in line; counted %v, %d", phases, waits, m.counts.phases, len(m.counts.line))
 	}
@@ -66,7 +76,7 @@ func (m *Manager) checkLeases() (err error) {
 
 func (m *Manager) checkQueues() (err error) {
 	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
-	locks, contenders, sights, hazardous := 0, 0, 0, 0
+	locks, contenders, sights, hazardous, settings := 0, 0, 0, 0, int64(0)
 	var hazards [hazardKinds]int
 	for s := range m.everySpace {
 		before := hazardous
@@ -74,6 +84,9 @@ func (m *Manager) checkQueues() (err error) {
 			if n := q.contenders.Len(); n > 0 {
 				locks++
 				contenders += n
+			}
+			if s := q.settings(); s != nil && s.exists {
+				settings++
 			}
 			now := q.hazardsNow()
 			if told := q.noted().hazards; told != now {
@@ -111,6 +124,9 @@ func (m *Manager) checkQueues() (err error) {
 		if n := hazardous - before; n != s.hazardous {
 			fail("%d locks of %s have hazards; counted %d", n, s.name, s.hazardous)
 		}
+	}
+	if m.quota.Used(quota.Settings) < settings { // there are more while settings are on their way
+		fail("%d locks have settings; counted %d", settings, m.quota.Used(quota.Settings))
 	}
 	if locks != m.counts.locks || contenders != m.counts.contenders {
 		fail("%d locks and %d contenders; counted %d and %d", locks, contenders, m.counts.locks, m.counts.contenders)

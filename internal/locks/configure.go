@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
@@ -24,9 +25,22 @@ func (m *Manager) Configure(ctx context.Context, req SettingsRequest) (Lock, err
 	if err := recipe.CheckLockName(req.Lock); err != nil {
 		return Lock{}, invalid("lock", err.Error())
 	}
+	reserved := false // a place for settings that are on their way
 	err := m.change(ctx, req.NS, req.Lock, func(q *queue, d *limitDir) ([]zk.Op, error) {
+		if !d.exists && !reserved {
+			if !m.quota.Fits(quota.Settings, 1) {
+				return nil, tooManySettings(&m.quota)
+			}
+			m.quota.Add(quota.Settings, 1)
+			reserved = true
+		}
 		return m.limitChange(q, d, req.Limit), nil
 	})
+	if reserved { // from here on the replica counts them
+		m.mu.Lock()
+		m.quota.Add(quota.Settings, -1)
+		m.unlock()
+	}
 	if err != nil {
 		return Lock{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"time"
 
+	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -83,6 +84,11 @@ func (m *Manager) setPhase(l *lease, to phase) {
 	}
 	if to != ended {
 		c.phases[to][l.kind]++
+	}
+	m.countTicket(l, l.phase.waits(), to.waits())
+	if to == ended {
+		m.quota.Add(quota.MetadataBytes, -int64(l.text))
+		l.text = 0
 	}
 	l.phase = to
 	switch {

@@ -139,7 +139,8 @@
 //
 // # Bounds
 //
-// Leases on a gateway, writes in flight, ended leases remembered, heartbeats written for others,
+// What clients may leave here is bounded by package quota: leases, tickets, texts, idempotency keys, locks and settings
+// (bounds.go says where it is asked). Writes in flight, ended leases remembered, heartbeats written for others,
 // guards looked at in a round, retries of a create and contenders described in one answer are bounded; what happens at
 // each bound is said where the constant is. A held lease on a lock of its own keeps
 // some 580 bytes alive, the replica's part included (compact.go says how).

@@ -19,7 +19,7 @@ func (m *Manager) dryRun(ctx context.Context, req AcquireRequest) (AcquireResult
 	if err != nil {
 		return AcquireResult{}, err
 	}
-	if err := m.room(); err != nil {
+	if err := m.room(&req, wants, m.inTheWay(wants) != nil); err != nil {
 		return AcquireResult{}, err
 	}
 	found := &DryRun{State: Held}
@@ -54,13 +54,4 @@ func (m *Manager) describeHolders(ctx context.Context, q *queue, most int) []Con
 	q.polls--
 	m.forget(q)
 	return views
-}
-
-// room is nil while this gateway may run another lease.
-func (m *Manager) room() error {
-	if len(m.leases)+len(m.delays.byID) < maxLeases {
-		return nil
-	}
-	return &Error{Code: CodeTooManyWaiters, RetryAfter: retryAfter,
-		Detail: "this gateway runs as many leases as it may; repeat later or on another gateway"}
 }

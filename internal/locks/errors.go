@@ -21,7 +21,7 @@ const (
 	CodeUnavailable      Code = "zookeeper_unavailable"  // nothing was done
 	CodeOutcomeUnknown   Code = "outcome_unknown"        // it may have been done: repeat, with the same key
 	CodeNotOwner         Code = "owned_by_other_gateway" // another gateway runs this lease's clock
-	CodeTooManyWaiters   Code = "too_many_leases"        // this gateway's bound on leases or waiting requests
+	CodeTooManyWaiters   Code = "too_many_leases"        // this gateway's bound on leases, or on requests that wait for another program's node to go
 	CodeCancelled        Code = "cancelled"              // the caller went away
 	CodeNamespaceUnknown Code = "namespace_unknown"      // no such namespace
 	CodeSettingsDiffer   Code = "settings_differ"        // the lock's limit is another one; Limit tells it
@@ -30,6 +30,11 @@ const (
 	CodeNotHeld          Code = "lease_not_held"         // it needs a lease that is held
 	CodeNotExclusive     Code = "lease_not_exclusive"    // a semaphore's permits have nothing to downgrade to
 	CodeNoContender      Code = "contender_not_found"    // no contender of that name is in the lock's queue
+	CodeTooManyTickets   Code = "too_many_tickets"       // this gateway's bound on leases that wait though their acquire's request is over
+	CodeTooManyKeys      Code = "too_many_keys"          // this gateway's bound on idempotency keys
+	CodeTooManyLocks     Code = "too_many_locks"         // this gateway's bound on locks that it knows
+	CodeTooManySettings  Code = "too_many_settings"      // the bound on locks with settings
+	CodeTooMuchMetadata  Code = "too_much_metadata"      // this gateway's bound on the texts of its leases
 	CodeEphemeralCap     Code = "too_many_ephemeral"     // the gateway's session may have no more ephemeral nodes
 )
 

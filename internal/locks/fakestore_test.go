@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
@@ -44,6 +45,8 @@ type fakeStore struct {
 
 	hearsay  bool // gateways may be followed
 	outboxes bool // ends are noted: see fakeOutbox
+
+	limits quota.Limits // of the gateways that are started from now on
 
 	deleted func(path string) // told of every deletion; s.mu is held
 

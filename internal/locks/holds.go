@@ -101,6 +101,9 @@ func (m *Manager) addHold(ctx context.Context, req *AcquireRequest) (AcquireResu
 		case len(holds) == 0:
 			holds = []string{unnamed}
 		}
+		if err := m.roomForText(int64(len(hold))); err != nil {
+			return nil, err
+		}
 		return func(r *record) { r.Holds = append(slices.Clip(holds), hold) }, nil
 	}
 	l, err := m.amend(ctx, id, missing, m.tellUpdated)

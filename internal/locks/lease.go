@@ -44,6 +44,8 @@ type lease struct {
 	heapIndex int32  // in Manager.deadlines, -1: not in it
 	lineIndex int32  // in counts.line, -1: not in it
 	noting    bool   // a transaction that ends it and notes that for the outbox may have been done
+	ticket    bool   // while it waits: its acquire's request is over
+	text      uint16 // bytes that are counted as its texts
 
 	// All readings but enqueued are of the boot clock.
 	ttl      time.Duration // what a heartbeat renews
@@ -221,6 +223,9 @@ func (m *Manager) claim(l *lease, now time.Duration) {
 // client. A waiting lease keeps its place for its clock from here on.
 func (m *Manager) unlisten(l *lease, now time.Duration) {
 	l.listeners--
+	if l.listeners == 0 && l.phase.waits() {
+		m.makeTicket(l)
+	}
 	if l.phase == waiting {
 		m.extend(l, now, l.waitingClock())
 	}

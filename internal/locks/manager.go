@@ -17,15 +17,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
 
 // Bounds.
 const (
-	// maxLeases is how many leases a gateway runs; an acquire beyond it is
-	// CodeTooManyWaiters.
-	maxLeases = 1_000_000
 	// answerWithin is how long a request waits for ZooKeeper when ZooKeeper
 	// answers nobody. Then the request is answered CodeUnavailable or
 	// CodeOutcomeUnknown, whatever it waited for.
@@ -75,6 +73,8 @@ type Options struct {
 	// Hearsay is set where other gateways are followed (Hear, Following): the ends of leases whose reason they may know are
 	// told a moment later.
 	Hearsay bool
+	// Limits bound what clients may leave here. Those that are 0 are the defaults for one GiB of memory.
+	Limits quota.Limits
 }
 
 // Registration is what a gateway tells others of itself.
@@ -137,6 +137,7 @@ type Manager struct {
 	deadlines  deadlines
 	clockState clockState
 	counts     counts
+	quota      quota.Quota
 	orphans    map[recipe.LeaseID]*orphan    // ephemeral leases of gateways that this one has succeeded
 	parts      map[recipe.LeaseID]*parts     // of leases with several contenders in the replica
 	newer      map[recipe.LeaseID]int        // contenders in the replica whose names are of a later release
@@ -206,6 +207,7 @@ func New(opt Options) *Manager {
 		newer:     map[recipe.LeaseID]int{},
 		hearsay:   newHearsay(),
 		heldUp:    map[*lease]struct{}{},
+		quota:     quota.New(opt.Limits.For(quota.GiB)),
 	}
 	m.life, m.endLife = context.WithCancel(context.Background())
 	m.shortTTL = shortTTLWarning(m.failoverTTL())

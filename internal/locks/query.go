@@ -334,6 +334,8 @@ func (m *Manager) Info(context.Context) Info {
 		info.Hazards[h.Code] = m.counts.hazards[i]
 	}
 	info.ZooKeeper.SecretExposed = m.layout.SecretExposed
+	m.recountKept()
+	info.Bounds = m.quota.States()
 	info.OldestWaiter = m.counts.oldest(m.clock.Now().Boot())
 	if m.session != nil {
 		now := m.clock.Now()

@@ -29,6 +29,8 @@ type space struct {
 	hazardous int
 	// sweepFrom is where the next sweep goes on, "" for the front.
 	sweepFrom string
+	// sweeping is how many directories sweeps have asked to remove, and ZooKeeper has not answered.
+	sweeping int
 }
 
 func newSpace(name, root string, naming *recipe.Naming) *space {

@@ -120,6 +120,7 @@ func (l *lease) learn(m *Manager, r record) (news bool) {
 	if r.LockDelay > 0 {
 		l.few().lockDelay, l.few().lockDelayOn = min(time.Duration(r.LockDelay)*time.Millisecond, MaxLockDelay), r.LockDelayOn
 	}
+	m.weigh(l, 0)
 	return news
 }
 

@@ -123,8 +123,10 @@ func (m *Manager) applySettings(c *zk.Change) {
 	n, ok := parseLimit(c.Node)
 	switch c.Kind {
 	case zk.DirAdded:
+		m.countSettings(q, true)
 		q.set().exists = true
 	case zk.DirRemoved:
+		m.countSettings(q, false)
 		q.unset()
 		q.polls--
 		c.Dir.Value = nil

@@ -18,9 +18,12 @@ const (
 	idleLock = time.Minute
 	// sweepLocks bounds how many lock directories one round removes, each in a
 	// transaction of its own (somebody may use it again meanwhile): a sweep must
-	// not crowd out acquires. sweepLook is how many it looks at, so that the
+	// not crowd out acquires. Where more have piled up, a round removes a part of
+	// them, up to sweepMost. sweepLook is how many it looks at, so that the
 	// lock is held shortly; the next round goes on from there.
 	sweepLocks = 64
+	sweepPart  = 16
+	sweepMost  = 256
 	sweepLook  = 4096
 	// sweepKeys bounds how many keys one round removes. Nobody but their
 	// gateway deletes them, so they travel together.
@@ -88,9 +91,11 @@ func (m *Manager) sweep() {
 // the settings that their last users agreed upon.
 func (m *Manager) sweepIdle(s *space, now time.Duration) {
 	looked, swept, from := 0, 0, s.sweepFrom
+	// Less what the rounds before have asked for and ZooKeeper has not answered: where it is slow, a sweep waits for it.
+	most := min(max((s.queues.Len()-m.counts.locks)/sweepPart, sweepLocks), sweepMost) - s.sweeping
 	s.sweepFrom = ""
 	s.queues.Ascend(s.from(from), func(q *queue) bool {
-		if looked++; looked > sweepLook || swept == sweepLocks {
+		if looked++; looked > sweepLook || swept >= most {
 			s.sweepFrom = q.name()
 			return false
 		}
@@ -99,7 +104,8 @@ func (m *Manager) sweepIdle(s *space, now time.Duration) {
 		}
 		if ops := m.idleOps(q); len(ops) > 0 {
 			q.idle = now // asked for; the events remove it
-			m.submit(&zk.Write{Alone: true, Ops: ops}, func(zk.Result) {})
+			s.sweeping++
+			m.submit(&zk.Write{Alone: true, Ops: ops}, func(zk.Result) { s.sweeping-- })
 			swept++
 		}
 		return true

@@ -25,6 +25,9 @@ func (m *Manager) Update(ctx context.Context, req UpdateRequest) (Lease, error) 
 		if req.TTL <= l.recorded && as.Owner == l.owner && as.Metadata == l.metadata() {
 			return nil, nil
 		}
+		if err := m.roomForText(as.textBytes() - int64(l.text)); err != nil {
+			return nil, err
+		}
 		return func(r *record) {
 			req.apply(r)
 			r.setTTL(max(l.recorded, req.TTL))

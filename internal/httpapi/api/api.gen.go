@@ -300,10 +300,15 @@ const (
 	ProblemCodeRouteNotFound        ProblemCode = "route_not_found"
 	ProblemCodeSettingsDiffer       ProblemCode = "settings_differ"
 	ProblemCodeTooManyEphemeral     ProblemCode = "too_many_ephemeral"
+	ProblemCodeTooManyKeys          ProblemCode = "too_many_keys"
 	ProblemCodeTooManyLeases        ProblemCode = "too_many_leases"
+	ProblemCodeTooManyLocks         ProblemCode = "too_many_locks"
+	ProblemCodeTooManySettings      ProblemCode = "too_many_settings"
 	ProblemCodeTooManyStreams       ProblemCode = "too_many_streams"
+	ProblemCodeTooManyTickets       ProblemCode = "too_many_tickets"
 	ProblemCodeTooManyWaiting       ProblemCode = "too_many_waiting"
 	ProblemCodeTooManyWebhooks      ProblemCode = "too_many_webhooks"
+	ProblemCodeTooMuchMetadata      ProblemCode = "too_much_metadata"
 	ProblemCodeUnknownField         ProblemCode = "unknown_field"
 	ProblemCodeUnsupportedMediaType ProblemCode = "unsupported_media_type"
 	ProblemCodeUpgradeRequired      ProblemCode = "upgrade_required"
@@ -388,13 +393,23 @@ func (e ProblemCode) Valid() bool {
 		return true
 	case ProblemCodeTooManyEphemeral:
 		return true
+	case ProblemCodeTooManyKeys:
+		return true
 	case ProblemCodeTooManyLeases:
 		return true
+	case ProblemCodeTooManyLocks:
+		return true
+	case ProblemCodeTooManySettings:
+		return true
 	case ProblemCodeTooManyStreams:
+		return true
+	case ProblemCodeTooManyTickets:
 		return true
 	case ProblemCodeTooManyWaiting:
 		return true
 	case ProblemCodeTooManyWebhooks:
+		return true
+	case ProblemCodeTooMuchMetadata:
 		return true
 	case ProblemCodeUnknownField:
 		return true
@@ -1340,14 +1355,26 @@ type LeaseToken = string
 
 // Limits defines model for Limits.
 type Limits struct {
-	DefaultPage     int   `json:"default_page"`
-	DefaultTTLMS    int64 `json:"default_ttl_ms"`
-	MaxBodyBytes    int   `json:"max_body_bytes"`
-	MaxForceAfterMS int64 `json:"max_force_after_ms"`
-	MaxHeartbeats   int   `json:"max_heartbeats"`
+	DefaultPage  int   `json:"default_page"`
+	DefaultTTLMS int64 `json:"default_ttl_ms"`
+	MaxBodyBytes int   `json:"max_body_bytes"`
+
+	// MaxConnections Open connections. Beyond it the longest idle one is closed in favor of a new one.
+	MaxConnections int `json:"max_connections,omitempty"`
+
+	// MaxConnectionsPerAddress The same for one IPv4 address, or one /64 of IPv6.
+	MaxConnectionsPerAddress int   `json:"max_connections_per_address,omitempty"`
+	MaxForceAfterMS          int64 `json:"max_force_after_ms"`
+	MaxHeartbeats            int   `json:"max_heartbeats"`
 
 	// MaxHolds Names of holds that one lease has had.
 	MaxHolds int `json:"max_holds"`
+
+	// MaxIdempotencyKeys Keys that this gateway keeps. Beyond it acquires with a new `Idempotency-Key` are 429 `too_many_keys`.
+	MaxIdempotencyKeys int `json:"max_idempotency_keys"`
+
+	// MaxLeases Leases that this gateway runs. Beyond it acquires are 429 `too_many_leases`.
+	MaxLeases int `json:"max_leases"`
 
 	// MaxLimit Permits of a lock.
 	MaxLimit         int   `json:"max_limit"`
@@ -1355,15 +1382,27 @@ type Limits struct {
 	MaxLockNameBytes int   `json:"max_lock_name_bytes"`
 
 	// MaxLocks Of one lease.
-	MaxLocks         int   `json:"max_locks"`
-	MaxMetadataBytes int   `json:"max_metadata_bytes"`
-	MaxOwnerBytes    int   `json:"max_owner_bytes"`
-	MaxPage          int   `json:"max_page"`
-	MaxPollWaitMS    int64 `json:"max_poll_wait_ms"`
+	MaxLocks int `json:"max_locks"`
+
+	// MaxLocksKnown Locks that this gateway knows: in use in the whole fleet, or not yet removed after their last use. Beyond it acquires of other locks are 429 `too_many_locks`.
+	MaxLocksKnown    int `json:"max_locks_known"`
+	MaxMetadataBytes int `json:"max_metadata_bytes"`
+
+	// MaxMetadataTotalBytes Owners, metadata, names of holds and notify_urls of all these leases. Beyond it what makes them longer is 429 `too_much_metadata`.
+	MaxMetadataTotalBytes int64 `json:"max_metadata_total_bytes"`
+	MaxOwnerBytes         int   `json:"max_owner_bytes"`
+	MaxPage               int   `json:"max_page"`
+	MaxPollWaitMS         int64 `json:"max_poll_wait_ms"`
 
 	// MaxReap Contenders that one reap ends.
-	MaxReap            int   `json:"max_reap"`
-	MaxStreams         int   `json:"max_streams"`
+	MaxReap int `json:"max_reap"`
+
+	// MaxSettings Locks with settings, in the whole fleet. Beyond it a PUT for another lock is 429 `too_many_settings`.
+	MaxSettings int `json:"max_settings"`
+	MaxStreams  int `json:"max_streams"`
+
+	// MaxTickets Of them: leases that wait though their acquire was answered (`async`). Beyond it `async` acquires of locks that are taken are 429 `too_many_tickets`.
+	MaxTickets         int   `json:"max_tickets"`
 	MaxTTLMS           int64 `json:"max_ttl_ms"`
 	MaxWaitMS          int64 `json:"max_wait_ms"`
 	MaxWaitingRequests int   `json:"max_waiting_requests"`
