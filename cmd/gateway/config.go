@@ -42,6 +42,8 @@ type config struct {
 	MetricsListen string        `name:"metrics-listen" placeholder:"HOST:PORT" help:"Serve /metrics here instead of on --listen. The same Host names are allowed as there, and anything but loopback needs --insecure."`
 	DrainDelay    time.Duration `name:"drain-delay" default:"0s" help:"On SIGTERM, how long /readyz is red before requests are refused: time for a load balancer to notice."`
 
+	Limits limits `embed:""`
+
 	WebhookAllowPrivate bool     `name:"webhook-allow-private" help:"Deliver webhooks to any address, also private, loopback, link-local and cloud metadata ones. Without it those are refused, each time a connection is made."`
 	WebhookAllow        []string `name:"webhook-allow" placeholder:"CIDR|HOST" help:"Networks, addresses and host names inside your own network to which webhooks are delivered all the same."`
 	WebhookProxy        string   `name:"webhook-proxy" placeholder:"URL" help:"Deliver webhooks through this proxy (http, https, socks5, socks5h). It resolves names, so it has to refuse the addresses itself. Straight unless given; HTTP_PROXY is not looked at."`
@@ -101,6 +103,9 @@ func (c *config) check() error {
 		if name == "" || strings.ContainsAny(name, ":/*? ") {
 			return usage("for example --allowed-hosts locks.example.com,gateway", "--allowed-hosts %q is not a host's name: no scheme, no port, no wildcard", name)
 		}
+	}
+	if err := c.Limits.check(); err != nil {
+		return err
 	}
 	if _, err := c.webhookAddresses(); err != nil {
 		return err

@@ -31,11 +31,13 @@ func gcPercent(live uint64) int {
 	return max(leastGC, int(uint64(gcHeadroom)*mostGC/live))
 }
 
-// tuneGC follows the living heap until ctx ends. Whoever sets GOGC or GOMEMLIMIT has decided it.
+// tuneGC follows the living heap until ctx ends, and keeps it within the limit of the process's control group. Where GOGC or
+// GOMEMLIMIT is set, the operator has decided both.
 func tuneGC(ctx context.Context) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
+	keepWithin()
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
 		{Name: "/memory/classes/heap/free:bytes"}, {Name: "/gc/cycles/total:gc-cycles"}}
 	present, cycles, calm := firstGC, uint64(0), 0

@@ -18,6 +18,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/httpapi"
+	"lockkeeper/internal/httpapi/connlimit"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/metrics"
 	"lockkeeper/internal/outbox"
@@ -88,6 +89,8 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	limits := c.Limits.resolve(logger)
+	connections := connlimit.New(limits.connections, logger.With("part", "http"))
 	box := &outbox.Box{}
 	store := newRepairedStore(own.store(&locks.ZooKeeper{Config: zkConfig, ReachWithin: reachWithin}))
 	manager := locks.New(locks.Options{
@@ -97,10 +100,11 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 		Registration: locks.Registration{Address: address, Version: version(), Started: started.UnixMilli()},
 		Hearsay:      true,
 		Outbox:       box,
+		Limits:       limits.quota,
 	})
 	hooks := box.Tie(manager, webhooks.Options{Root: zkConfig.Root, Addresses: addresses, Metrics: collectors, Logger: logger.With("part", "webhooks"),
 		Transport: webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Proxy: proxy, Version: version(), Logger: logger.With("part", "webhooks")})})
-	collectors.Watch(func() metrics.State { return state(manager.Info(context.Background())) })
+	collectors.Watch(func() metrics.State { return state(manager.Info(context.Background()), connections.State()) })
 	var ensemble func(context.Context) []zk.ServerStatus
 	if own == nil {
 		ensemble = (&zk.EnsembleStatus{Servers: zkConfig.Servers}).Get
@@ -111,17 +115,19 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 	peers := fleet.New(fleet.Options{Secret: manager.FleetKeys, Self: manager.Identity, Address: address, PeerCAs: peerCAs})
 	defer peers.Close()
 	api := httpapi.New(httpapi.Options{Locks: own.watched(manager), Webhooks: hooks, Embedded: own != nil, Events: hub, Pages: pages, Metrics: collectors, Fleet: peers, News: manager.News, ServeMetrics: c.MetricsListen == "",
-		Logger: logger.With("part", "http"), Version: version(), OpenAPI: lockkeeper.OpenAPI, AllowedHosts: c.AllowedHosts})
+		Logger: logger.With("part", "http"), Version: version(), OpenAPI: lockkeeper.OpenAPI, AllowedHosts: c.AllowedHosts,
+		Connections: limits.connections, MaxWaiting: limits.waiting})
 	hookPages.api = api
 	server := &http.Server{Handler: api, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
 	httpapi.Configure(server)
-	servers := []*http.Server{server}
+	servers, listeners := []*http.Server{server}, []net.Listener{connections.Listener(listener)}
 	if gateways != listener {
 		server.Handler = api.Public()
 		fleetServer := &http.Server{Handler: api.FleetOnly(), ErrorLog: server.ErrorLog}
 		httpapi.Configure(fleetServer)
-		servers = append(servers, fleetServer)
+		servers, listeners = append(servers, fleetServer), append(listeners, limits.besides(fleetServer, gateways, logger.With("part", "fleet")))
 	}
+	connections.Bound(server)
 
 	ear := fleet.Listener{Fleet: peers, Peers: func() []fleet.Peer { return httpapi.Others(manager.Peers()) }, Changed: manager.SourcesChanged,
 		Hear: manager.Hear, Following: manager.Following, Logger: logger.With("part", "fleet")}
@@ -150,15 +156,16 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 		return nil
 	})
 	group.Go(func() error { return pages.Run(running) })
-	for i, on := range []net.Listener{listener, gateways}[:len(servers)] {
-		group.Go(func() error { return serveHTTP(servers[i], on) })
+	for i := range servers {
+		group.Go(func() error { return serveHTTP(servers[i], listeners[i]) })
 	}
 	var metricsServer *http.Server
 	if metricsListener != nil {
 		metricsServer = &http.Server{ErrorLog: server.ErrorLog, Handler: httpapi.New(httpapi.Options{OnlyMetrics: true, Metrics: collectors,
 			Logger: logger.With("part", "metrics"), AllowedHosts: c.AllowedHosts})}
 		httpapi.Configure(metricsServer)
-		group.Go(func() error { return serveHTTP(metricsServer, metricsListener) })
+		bounded := limits.besides(metricsServer, metricsListener, logger.With("part", "metrics"))
+		group.Go(func() error { return serveHTTP(metricsServer, bounded) })
 	}
 	if n := newNotifier(logger, own.watched(manager).Ready, manager.Alive); n != nil {
 		group.Go(func() error {
@@ -256,9 +263,10 @@ func (z zkMetrics) Op(op, outcome string, took time.Duration) { z.m.ZKOperation(
 func (z zkMetrics) Batch(writes int)                          { z.m.ZKBatch(writes) }
 
 // state is what a scrape shows of the moment.
-func state(info locks.Info) metrics.State {
+func state(info locks.Info, connections connlimit.State) metrics.State {
 	s := metrics.State{FenceMargin: info.ZooKeeper.FenceMargin, ReplicaCurrent: info.ZooKeeper.ReplicaCurrent, SecretExposed: info.ZooKeeper.SecretExposed,
-		OldestWaiter: info.OldestWaiter, Leases: map[metrics.LeaseKind]int{}, Hazards: make(map[string]int, len(info.Hazards))}
+		OldestWaiter: info.OldestWaiter, Leases: map[metrics.LeaseKind]int{}, Hazards: make(map[string]int, len(info.Hazards)),
+		Bounds: bounds(info.Bounds, connections), Displaced: connections.Displaced}
 	for of, n := range info.Kinds {
 		s.Leases[metrics.LeaseKind{State: string(of.State), Mode: string(of.Mode)}] = n
 	}

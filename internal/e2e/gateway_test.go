@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -34,6 +35,7 @@ type gateway struct {
 	dataDir string // without --zk
 	flags   []string
 	env     []string // besides the test's own
+	program []string // what is run with the flags; the gateway unless set
 	listen  string
 	log     *journal
 	proc    *childproc.Process
@@ -67,7 +69,11 @@ func (g *gateway) url() string { return "http://" + g.listen }
 func freeAddr(t testing.TB) string { return testkit.FreeAddr(t) }
 
 func (g *gateway) command() *exec.Cmd {
-	cmd := exec.Command(binary(g.t), g.flags...)
+	program := g.program
+	if program == nil {
+		program = []string{binary(g.t)}
+	}
+	cmd := exec.Command(program[0], append(slices.Clip(program[1:]), g.flags...)...)
 	cmd.Env = append(append(os.Environ(), "GORACE=halt_on_error=1"), g.env...)
 	cmd.Stdout, cmd.Stderr = g.log, g.log
 	return cmd

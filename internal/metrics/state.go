@@ -14,6 +14,15 @@ type State struct {
 	SecretExposed  bool
 	OldestWaiter   time.Duration  // how long the oldest waiting lease has waited; 0 when none waits
 	Hazards        map[string]int // locks by what is wrong with them: every code there is
+	Bounds         []Bound
+	Displaced      uint64 // idle connections that were closed in a newcomer's favor
+}
+
+// Bound is a bound on what clients may leave in this gateway, by the value of the label bound.
+type Bound struct {
+	Name        string
+	Used, Limit int64
+	Refused     uint64
 }
 
 // LeaseKind is the labels of lockkeeper_leases.
@@ -36,13 +45,20 @@ func (m *Metrics) Watch(read func() State) {
 			"How long the oldest waiting lease of this gateway has waited.", nil, nil),
 		hazards: prometheus.NewDesc(namespace+"_hazards",
 			"Locks that have the hazard now, of the whole fleet and other programs' too; docs/interop.md has the codes.", []string{"code"}, nil),
+		boundUsed: prometheus.NewDesc(namespace+"_bound_used", "How much of a bound on what clients may leave here is in use; docs/operating.md has the bounds.",
+			[]string{"bound"}, nil),
+		boundLimit:   prometheus.NewDesc(namespace+"_bound_limit", "The bound's value.", []string{"bound"}, nil),
+		boundRefused: prometheus.NewDesc(namespace+"_bound_refusals_total", "Requests, or connections, that were refused at the bound.", []string{"bound"}, nil),
+		displaced: prometheus.NewDesc(namespace+"_connections_displaced_total", "Idle connections that were closed in favor of new ones, at the bounds on connections.",
+			nil, nil),
 	})
 }
 
 // stateCollector reads the state once per scrape, so that its gauges agree.
 type stateCollector struct {
-	read                                                                      func() State
-	leases, fenceMargin, replicaCurrent, secretExposed, oldestWaiter, hazards *prometheus.Desc
+	read func() State
+
+	leases, fenceMargin, replicaCurrent, secretExposed, oldestWaiter, hazards, boundUsed, boundLimit, boundRefused, displaced *prometheus.Desc
 }
 
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
@@ -52,6 +68,10 @@ func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.secretExposed
 	ch <- c.oldestWaiter
 	ch <- c.hazards
+	ch <- c.boundUsed
+	ch <- c.boundLimit
+	ch <- c.boundRefused
+	ch <- c.displaced
 }
 
 func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
@@ -63,6 +83,12 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(c.replicaCurrent, prometheus.GaugeValue, zeroOrOne(s.ReplicaCurrent))
 	ch <- prometheus.MustNewConstMetric(c.secretExposed, prometheus.GaugeValue, zeroOrOne(s.SecretExposed))
 	ch <- prometheus.MustNewConstMetric(c.oldestWaiter, prometheus.GaugeValue, s.OldestWaiter.Seconds())
+	for _, b := range s.Bounds {
+		ch <- prometheus.MustNewConstMetric(c.boundUsed, prometheus.GaugeValue, float64(b.Used), b.Name)
+		ch <- prometheus.MustNewConstMetric(c.boundLimit, prometheus.GaugeValue, float64(b.Limit), b.Name)
+		ch <- prometheus.MustNewConstMetric(c.boundRefused, prometheus.CounterValue, float64(b.Refused), b.Name)
+	}
+	ch <- prometheus.MustNewConstMetric(c.displaced, prometheus.CounterValue, float64(s.Displaced))
 	for code, n := range s.Hazards {
 		ch <- prometheus.MustNewConstMetric(c.hazards, prometheus.GaugeValue, float64(n), code)
 	}
