@@ -81,6 +81,10 @@ func (p patient) Remove(ctx context.Context, who locks.Principal, ns, lock strin
 	return insisted(ctx, func() error { return p.Service.Remove(ctx, who, ns, lock) })
 }
 
+func (p patient) Withdraw(ctx context.Context, req locks.WithdrawRequest) (locks.WithdrawAnswer, error) {
+	return insist(ctx, func() (locks.WithdrawAnswer, error) { return p.Service.Withdraw(ctx, req) })
+}
+
 func (p patient) Revoke(ctx context.Context, req locks.RevokeRequest) (locks.RevokeAnswer, error) {
 	return insist(ctx, func() (locks.RevokeAnswer, error) { return p.Service.Revoke(ctx, req) })
 }

@@ -246,8 +246,21 @@ func (r Remote) Remove(ctx context.Context, _ locks.Principal, ns, lock string) 
 // Revoke asks holders to let go.
 func (r Remote) Revoke(ctx context.Context, req locks.RevokeRequest) (locks.RevokeAnswer, error) {
 	a, err := decode[api.RevokeAnswer](r.Client.Revoke(ctx, req.Lock, &api.RevokeParams{},
-		api.RevokeRequest{NS: req.NS, Reason: req.Reason, ForceAfter: span(req.ForceAfter)}))
+		api.RevokeRequest{NS: req.NS, Reason: req.Reason, ForceAfter: span(req.ForceAfter), LeaseIDs: req.Shown.LeaseIDs, Znodes: req.Shown.Znodes}))
 	return locks.RevokeAnswer{Asked: contenders(a.Asked), Not: each(a.Unreached, unreached), More: a.More}, err
+}
+
+// Withdraw takes back what holders were asked.
+func (r Remote) Withdraw(ctx context.Context, req locks.WithdrawRequest) (locks.WithdrawAnswer, error) {
+	params := api.WithdrawRevocationParams{NS: given(req.NS)}
+	if req.Shown.LeaseIDs != nil {
+		params.LeaseIDs = &req.Shown.LeaseIDs
+	}
+	if req.Shown.Znodes != nil {
+		params.Znodes = &req.Shown.Znodes
+	}
+	a, err := decode[api.WithdrawAnswer](r.Client.WithdrawRevocation(ctx, req.Lock, &params))
+	return locks.WithdrawAnswer{Withdrawn: contenders(a.Withdrawn), Not: each(a.Unreached, unreached), More: a.More}, err
 }
 
 // Break ends one contender.
@@ -264,7 +277,7 @@ func (r Remote) Break(ctx context.Context, req locks.BreakRequest) (err error) {
 func (r Remote) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAnswer, error) {
 	a, err := decode[api.ReapAnswer](r.Client.Reap(ctx, req.Lock, &api.ReapParams{}, api.ReapRequest{
 		NS: req.NS, OlderThan: req.OlderThan.String(), Mode: api.Mode(req.Mode), State: api.LivingState(req.State), Owner: req.Owner,
-		Foreign: req.Foreign, DryRun: req.DryRun, Reason: req.Reason,
+		Foreign: req.Foreign, LeaseIDs: req.Shown.LeaseIDs, Znodes: req.Shown.Znodes, DryRun: req.DryRun, Reason: req.Reason,
 	}))
 	return locks.ReapAnswer{Reaped: contenders(a.Reaped), Not: each(a.Unreached, unreached), DryRun: a.DryRun, More: a.More}, err
 }

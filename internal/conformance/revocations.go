@@ -63,13 +63,57 @@ var revocations = []script{
 	}},
 	{"all who hold are asked, and nobody where nobody holds", func(a *actor) {
 		name := a.lock("revoke")
-		if ans, err := a.Revoke(a.Context(), locks.RevokeRequest{Lock: name}); err != nil || len(ans.Asked) != 0 || len(ans.Not) != 0 {
-			a.Errorf("%+v, %v", ans, err)
-		}
+		_, err := a.Revoke(a.Context(), locks.RevokeRequest{Lock: name})
+		a.refused(err, locks.CodeNothingToAsk)
 		a.hold(locks.AcquireRequest{Lock: name, Mode: locks.Shared})
 		a.hold(locks.AcquireRequest{Lock: name, Mode: locks.Shared})
 		if ans, err := a.Revoke(a.Context(), locks.RevokeRequest{Lock: name}); err != nil || len(ans.Asked) != 2 {
 			a.Errorf("%+v, %v", ans, err)
+		}
+	}},
+	{"only the holders that were shown are asked", func(a *actor) {
+		name := a.lock("revoke")
+		first := a.hold(locks.AcquireRequest{Lock: name, Mode: locks.Shared})
+		second := a.hold(locks.AcquireRequest{Lock: name, Mode: locks.Shared})
+		waits := a.queue(locks.AcquireRequest{Lock: name})
+		ans, err := a.Revoke(a.Context(), locks.RevokeRequest{Lock: name, Shown: locks.Shown{LeaseIDs: []string{first.ID}}})
+		if a.fine(err, "revoke"); len(ans.Asked) != 1 || ans.Asked[0].LeaseID != first.ID {
+			a.Errorf("%+v", ans)
+		}
+		a.letGo(first)
+		a.letGo(second)
+		a.becomes(waits, locks.Held)
+		for _, shown := range []locks.Shown{{LeaseIDs: []string{first.ID}}, {LeaseIDs: []string{waits.ID}, Znodes: []string{second.Znode}}} {
+			_, err = a.Revoke(a.Context(), locks.RevokeRequest{Lock: name, ForceAfter: time.Second, Shown: shown})
+			if e := a.refused(err, locks.CodeHolderChanged); len(e.Holders) != 1 || e.Holders[0].LeaseID != waits.ID {
+				a.Errorf("%+v", e)
+			}
+		}
+		if h := a.beat(waits); h.Revoke != nil {
+			a.Errorf("who was not shown was asked: %+v", h.Revoke)
+		}
+	}},
+	{"a revocation is withdrawn, and its force ends nothing", func(a *actor) {
+		name := a.lock("revoke")
+		l := a.hold(locks.AcquireRequest{Lock: name, TTL: time.Hour})
+		_, err := a.Revoke(a.Context(), locks.RevokeRequest{Lock: name, Reason: "now", ForceAfter: 2 * time.Hour})
+		a.fine(err, "revoke")
+		ans, err := a.Withdraw(a.Context(), locks.WithdrawRequest{Lock: name, Shown: locks.Shown{LeaseIDs: []string{l.ID}}})
+		if a.fine(err, "withdraw"); len(ans.Withdrawn) != 1 || ans.Withdrawn[0].LeaseID != l.ID || ans.Withdrawn[0].Revoke != nil || len(ans.Not) != 0 {
+			a.Errorf("%+v", ans)
+		}
+		if h := a.beat(l); h.State != locks.Held || h.Revoke != nil {
+			a.Errorf("it is still asked: %+v", h.Revoke)
+		}
+		ans, err = a.Withdraw(a.Context(), locks.WithdrawRequest{Lock: name})
+		if a.fine(err, "again"); len(ans.Withdrawn) != 0 || len(ans.Not) != 0 {
+			a.Errorf("%+v", ans)
+		}
+		// What is asked now begins anew.
+		_, err = a.Revoke(a.Context(), locks.RevokeRequest{Lock: name, Reason: "please"})
+		a.fine(err, "revoke")
+		if h := a.beat(l); h.Revoke == nil || h.Revoke.Reason != "please" || h.Revoke.Forced {
+			a.Errorf("%+v", h.Revoke)
 		}
 	}},
 }

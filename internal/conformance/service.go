@@ -26,6 +26,7 @@ type Service interface {
 	Configure(ctx context.Context, req locks.SettingsRequest) (locks.Lock, error)
 	Remove(ctx context.Context, p locks.Principal, ns, lock string) error
 	Revoke(ctx context.Context, req locks.RevokeRequest) (locks.RevokeAnswer, error)
+	Withdraw(ctx context.Context, req locks.WithdrawRequest) (locks.WithdrawAnswer, error)
 	Break(ctx context.Context, req locks.BreakRequest) error
 	Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAnswer, error)
 	Destroy(ctx context.Context, req locks.DestroyRequest) (locks.DestroyAnswer, error)

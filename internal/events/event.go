@@ -23,6 +23,7 @@ const (
 	LeaseRemoved         // its contender is gone, by another program's hand or for a reason that this gateway cannot know
 	LeaseUpdated         // owner, metadata, TTL, holds or mode changed
 	LeaseRevokeRequested // its holder was asked to let go
+	LeaseRevokeWithdrawn // it is not asked to let go any more
 	LeaseRevoked         // taken back: not let go in time, broken or reaped
 	LockDestroyed        // with everyone in its queue
 	LockHazard           // something about a lock that a person should know has come to be
@@ -41,7 +42,7 @@ const (
 
 var typeNames = [typeCount]string{"resync", "lease.queued", "lease.granted", "lease.released", "lease.expired",
 	"lease.cancelled", "lease.unclaimed", "lease.removed",
-	"lease.updated", "lease.revoke_requested", "lease.revoked", "lock.destroyed", "lock.hazard", "lock.hazard_cleared", "webhook.dropped", "gateway.joined", "gateway.left",
+	"lease.updated", "lease.revoke_requested", "lease.revoke_withdrawn", "lease.revoked", "lock.destroyed", "lock.hazard", "lock.hazard_cleared", "webhook.dropped", "gateway.joined", "gateway.left",
 	"zookeeper.connected", "zookeeper.suspended", "zookeeper.expired", "node.created", "node.changed", "node.deleted"}
 
 // String is the type's name in the API.

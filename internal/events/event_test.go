@@ -11,7 +11,7 @@ import (
 var apiNames = map[Type]string{
 	Resync: "resync", LeaseQueued: "lease.queued", LeaseGranted: "lease.granted", LeaseReleased: "lease.released",
 	LeaseExpired: "lease.expired", LeaseCancelled: "lease.cancelled", LeaseUnclaimed: "lease.unclaimed", LeaseRemoved: "lease.removed",
-	LeaseUpdated: "lease.updated", LeaseRevokeRequested: "lease.revoke_requested", LeaseRevoked: "lease.revoked", LockDestroyed: "lock.destroyed", LockHazard: "lock.hazard", LockHazardCleared: "lock.hazard_cleared",
+	LeaseUpdated: "lease.updated", LeaseRevokeRequested: "lease.revoke_requested", LeaseRevokeWithdrawn: "lease.revoke_withdrawn", LeaseRevoked: "lease.revoked", LockDestroyed: "lock.destroyed", LockHazard: "lock.hazard", LockHazardCleared: "lock.hazard_cleared",
 	WebhookDropped: "webhook.dropped",
 	GatewayJoined:  "gateway.joined", GatewayLeft: "gateway.left", ZooKeeperConnected: "zookeeper.connected",
 	ZooKeeperSuspended: "zookeeper.suspended", ZooKeeperExpired: "zookeeper.expired",
@@ -46,7 +46,7 @@ func TestEveryTypeHasItsNameInTheAPI(t *testing.T) {
 }
 
 func TestAListOfTypesMeansWhatItSays(t *testing.T) {
-	lease := Types(LeaseQueued, LeaseGranted, LeaseReleased, LeaseExpired, LeaseCancelled, LeaseUnclaimed, LeaseRemoved, LeaseUpdated, LeaseRevokeRequested, LeaseRevoked)
+	lease := Types(LeaseQueued, LeaseGranted, LeaseReleased, LeaseExpired, LeaseCancelled, LeaseUnclaimed, LeaseRemoved, LeaseUpdated, LeaseRevokeRequested, LeaseRevokeWithdrawn, LeaseRevoked)
 	node := Types(NodeCreated, NodeChanged, NodeDeleted)
 	for _, c := range []struct {
 		list string

@@ -174,14 +174,20 @@ func (x *exchange) removeLock() {
 // revokeForm is the fields of a revocation.
 type revokeForm struct {
 	endForm
+	shownForm
 	forceAfter time.Duration
 }
 
-func (*revokeForm) names() []string { return []string{"ns", "reason", "force_after"} }
+func (*revokeForm) names() []string {
+	return []string{"ns", "reason", "force_after", "lease_ids", "znodes"}
+}
 
 func (f *revokeForm) take(name string, v value) (known bool, p *problem) {
 	if name == "force_after" {
 		f.forceAfter, p = duration(name, v, time.Millisecond, locks.MaxForceAfter)
+		return true, p
+	}
+	if known, p = f.shownForm.take(name, v); known {
 		return true, p
 	}
 	return f.endForm.take(name, v)
@@ -189,13 +195,13 @@ func (f *revokeForm) take(name string, v value) (known bool, p *problem) {
 
 func (x *exchange) revoke() {
 	var form revokeForm
-	lock, p := x.ofLock(&form, &form.ns, maxBody)
+	lock, p := x.ofLock(&form, &form.ns, maxShownBody)
 	if p != nil {
 		x.problem(p)
 		return
 	}
 	answer, err := x.s.locks.Revoke(x.r.Context(), locks.RevokeRequest{
-		Principal: locks.Anonymous, NS: form.ns, Lock: lock, Reason: form.reason, ForceAfter: form.forceAfter,
+		Principal: locks.Anonymous, NS: form.ns, Lock: lock, Reason: form.reason, ForceAfter: form.forceAfter, Shown: form.shown,
 	})
 	if err != nil {
 		x.fail(err)
@@ -204,17 +210,48 @@ func (x *exchange) revoke() {
 	x.answer(http.StatusOK, revokeShape(&answer))
 }
 
+// withdrawForm is the fields of the withdrawal of a revocation.
+type withdrawForm struct {
+	namespaceForm
+	shownForm
+}
+
+func (*withdrawForm) names() []string { return []string{"ns", "lease_ids", "znodes"} }
+
+func (f *withdrawForm) take(name string, v value) (known bool, p *problem) {
+	if known, p = f.shownForm.take(name, v); known {
+		return true, p
+	}
+	return f.namespaceForm.take(name, v)
+}
+
+func (x *exchange) withdrawRevocation() {
+	var form withdrawForm
+	lock, p := x.ofLock(&form, &form.ns, 0)
+	if p != nil {
+		x.problem(p)
+		return
+	}
+	answer, err := x.s.locks.Withdraw(x.r.Context(), locks.WithdrawRequest{Principal: locks.Anonymous, NS: form.ns, Lock: lock, Shown: form.shown})
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	x.answer(http.StatusOK, withdrawShape(&answer))
+}
+
 // maxAge is the oldest that older_than can ask for: ten years.
 const maxAge = 87_600 * time.Hour
 
 // reapForm is the fields of a reap.
 type reapForm struct {
+	shownForm
 	req  locks.ReapRequest
 	aged bool // older_than was given
 }
 
 func (*reapForm) names() []string {
-	return []string{"ns", "older_than", "mode", "state", "owner", "foreign", "dry_run", "reason"}
+	return []string{"ns", "older_than", "mode", "state", "owner", "foreign", "lease_ids", "znodes", "dry_run", "reason"}
 }
 
 func (f *reapForm) take(name string, v value) (known bool, p *problem) {
@@ -243,7 +280,7 @@ func (f *reapForm) take(name string, v value) (known bool, p *problem) {
 	case "reason":
 		f.req.Reason, p = text(name, v, locks.MaxReasonText)
 	default:
-		return false, nil
+		return f.shownForm.take(name, v)
 	}
 	return true, p
 }
@@ -251,7 +288,9 @@ func (f *reapForm) take(name string, v value) (known bool, p *problem) {
 func (x *exchange) reap() {
 	form := reapForm{req: locks.ReapRequest{Principal: locks.Anonymous}}
 	var p *problem
-	if form.req.Lock, p = x.ofLock(&form, &form.req.NS, maxBody); p == nil && !form.aged {
+	form.req.Lock, p = x.ofLock(&form, &form.req.NS, maxShownBody)
+	form.req.Shown = form.shown
+	if p == nil && !form.aged && form.shown.LeaseIDs == nil && form.shown.Znodes == nil {
 		// A request without any filter would end everyone.
 		p = invalid("older_than", "say how old a contender has to be, such as 10m; 0s is every one")
 	}

@@ -30,6 +30,15 @@ func TestWhatAnAdministratorAsksForReachesTheManager(t *testing.T) {
 		{"POST", lock + "/revoke", nil, 200, locks.RevokeRequest{NS: "default", Lock: "a:b"}},
 		{"POST", lock + "/revoke?force_after=30s", opt(apitest.JSON(`{"reason":"maintenance","ns":"other"}`)), 200,
 			locks.RevokeRequest{NS: "other", Lock: "a:b", Reason: "maintenance", ForceAfter: 30 * time.Second}},
+		{"POST", lock + "/revoke?lease_ids=" + someID + "," + someID, nil, 200,
+			locks.RevokeRequest{NS: "default", Lock: "a:b", Shown: locks.Shown{LeaseIDs: []string{someID, someID}}}},
+		{"POST", lock + "/revoke", opt(apitest.JSON(`{"znodes":["/lockkeeper/locks/a:b/x,y-0000000001"]}`)), 200,
+			locks.RevokeRequest{NS: "default", Lock: "a:b", Shown: locks.Shown{Znodes: []string{"/lockkeeper/locks/a:b/x,y-0000000001"}}}},
+		{"DELETE", lock + "/revoke?ns=other", nil, 200, locks.WithdrawRequest{NS: "other", Lock: "a:b"}},
+		{"DELETE", lock + "/revoke?znodes=/a,/b&lease_ids=" + someID, nil, 200,
+			locks.WithdrawRequest{NS: "default", Lock: "a:b", Shown: locks.Shown{LeaseIDs: []string{someID}, Znodes: []string{"/a", "/b"}}}},
+		{"POST", lock + "/reap?state=waiting", opt(apitest.JSON(`{"lease_ids":["` + someID + `"],"znodes":["/a"]}`)), 200,
+			locks.ReapRequest{NS: "default", Lock: "a:b", State: locks.Waiting, Shown: locks.Shown{LeaseIDs: []string{someID}, Znodes: []string{"/a"}}}},
 		{"POST", lock + "/reap?older_than=0s", nil, 200, locks.ReapRequest{NS: "default", Lock: "a:b"}},
 		{"POST", lock + "/reap?older_than=87600h&mode=semaphore&state=held&owner=me&dry_run=true&reason=r&ns=other", nil, 200,
 			locks.ReapRequest{NS: "other", Lock: "a:b", OlderThan: maxAge, Mode: locks.Semaphore, State: locks.Held, Owner: "me", DryRun: true, Reason: "r"}},
@@ -202,5 +211,43 @@ func TestNoPageOfAnotherOriginEndsALease(t *testing.T) {
 	}
 	if calls := g.asked(); len(calls) > 0 {
 		t.Errorf("the manager was asked: %q", calls)
+	}
+}
+
+func TestWhoHoldsNowIsToldWhenItIsNotWhoWasShown(t *testing.T) {
+	g := serve(t)
+	for _, code := range []locks.Code{locks.CodeHolderChanged, locks.CodeNothingToAsk} {
+		g.revoke = func(locks.RevokeRequest) (locks.RevokeAnswer, error) {
+			return locks.RevokeAnswer{}, &locks.Error{Code: code, Detail: "why", Holders: queue().Holders, QueueLength: 3}
+		}
+		a := g.send(t, "POST", "/v1/locks/deploy/revoke?lease_ids="+someID)
+		p := a.Problem
+		if a.Status != http.StatusConflict || string(p.Code) != string(code) || len(p.Holders) != len(queue().Holders) || p.Holders[0].LeaseID != someID || *p.QueueLength != 3 {
+			t.Errorf("%s: %d %s", code, a.Status, a.Body)
+		}
+	}
+}
+
+func TestWhatIsMeantIsNamedByAList(t *testing.T) {
+	const lock = "/v1/locks/deploy"
+	for _, c := range []struct {
+		method, path, body, field string
+	}{
+		{"POST", "/revoke", `{"lease_ids":"` + someID + `"}`, "lease_ids"},
+		{"POST", "/revoke", `{"lease_ids":[]}`, "lease_ids"},
+		{"POST", "/revoke", `{"lease_ids":[1]}`, "lease_ids"},
+		{"POST", "/revoke", `{"lease_ids":["` + someToken + `"]}`, "lease_ids"},
+		{"DELETE", "/revoke?lease_ids=" + someToken, "", "lease_ids"},
+		{"POST", "/reap", `{"znodes":{"a":1}}`, "znodes"},
+		{"POST", "/reap", `{"state":"held"}`, "older_than"}, // nothing named, and nothing said of the age
+	} {
+		g := serve(t)
+		var options []apitest.Option
+		if c.body != "" {
+			options = opt(apitest.JSON(c.body))
+		}
+		if a := g.send(t, c.method, lock+c.path, options...); a.Status != http.StatusUnprocessableEntity || a.Problem.Field != c.field || len(g.asked()) != 0 {
+			t.Errorf("%s %s %s: %d %s", c.method, c.path, c.body, a.Status, a.Body)
+		}
 	}
 }

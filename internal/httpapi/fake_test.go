@@ -45,6 +45,7 @@ type fake struct {
 	fence     func(locks.FenceRequest) (locks.FenceAnswer, error)
 	configure func(locks.SettingsRequest) (locks.Lock, error)
 	revoke    func(locks.RevokeRequest) (locks.RevokeAnswer, error)
+	withdraw  func(locks.WithdrawRequest) (locks.WithdrawAnswer, error)
 	reap      func(locks.ReapRequest) (locks.ReapAnswer, error)
 	destroy   func(locks.DestroyRequest) (locks.DestroyAnswer, error)
 	admin     error // what Break and Remove answer
@@ -139,6 +140,9 @@ func newFake() *fake {
 	}
 	f.configure = func(req locks.SettingsRequest) (locks.Lock, error) {
 		return locks.Lock{NS: req.NS, Name: req.Lock, State: locks.LockFree, Limit: req.Limit, Rev: "0"}, nil
+	}
+	f.withdraw = func(locks.WithdrawRequest) (locks.WithdrawAnswer, error) {
+		return locks.WithdrawAnswer{Withdrawn: queue().Holders, Not: []locks.Unreached{{Contender: queue().Waiters[0], Detail: "why"}}}, nil
 	}
 	f.revoke = func(locks.RevokeRequest) (locks.RevokeAnswer, error) {
 		return locks.RevokeAnswer{Asked: queue().Holders, Not: []locks.Unreached{{Contender: queue().Waiters[0], Detail: "why"}}}, nil
@@ -272,6 +276,11 @@ func (f *fake) Configure(_ context.Context, req locks.SettingsRequest) (locks.Lo
 func (f *fake) Remove(_ context.Context, _ locks.Principal, ns, lock string) error {
 	f.note("remove %s %s", ns, lock)
 	return f.admin
+}
+
+func (f *fake) Withdraw(_ context.Context, req locks.WithdrawRequest) (locks.WithdrawAnswer, error) {
+	f.note("withdraw %+v", req)
+	return f.withdraw(req)
 }
 
 func (f *fake) Revoke(_ context.Context, req locks.RevokeRequest) (locks.RevokeAnswer, error) {

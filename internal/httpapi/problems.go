@@ -82,6 +82,8 @@ func catalogue() []kind {
 		{code(locks.CodeSettingsDiffer), 409, "The lock's settings are others", never},
 		{code(locks.CodeLockInUse), 409, "The lock is in use", afterAWhile},
 		{code(locks.CodeHoldReleased), 409, "The hold was released before", never},
+		{code(locks.CodeHolderChanged), 409, "A holder or waiter is not as it was shown; nothing was done", never},
+		{code(locks.CodeNothingToAsk), 409, "No holder of the lock can be asked", never},
 		{code(locks.CodeNotHeld), 409, "The lease is not held", never},
 		{code(locks.CodeNotExclusive), 409, "The lease is not exclusive", never},
 		{codeTooManyWebhooks, 409, "Too many webhooks", never},
@@ -165,7 +167,8 @@ func (p *problem) document() api.Problem {
 	if wait, ok := p.retry(); ok {
 		doc.RetryAfterMS = new(wait.Milliseconds())
 	}
-	if p.code == code(locks.CodeHeldByOther) || p.code == code(locks.CodeWaitElapsed) || p.code == code(locks.CodeForeignSemaphore) || p.code == code(locks.CodeLockInvalid) || p.code == code(locks.CodeLockInUse) && len(p.holders) > 0 {
+	if p.code == code(locks.CodeHeldByOther) || p.code == code(locks.CodeWaitElapsed) || p.code == code(locks.CodeForeignSemaphore) || p.code == code(locks.CodeLockInvalid) || p.code == code(locks.CodeLockInUse) && len(p.holders) > 0 ||
+		p.code == code(locks.CodeHolderChanged) || p.code == code(locks.CodeNothingToAsk) {
 		doc.QueueLength = &p.queueLength
 		doc.Holders = contenders(p.holders)
 	}

@@ -377,7 +377,7 @@ func TestEveryOperationWithFieldsTellsTheirNames(t *testing.T) {
 	forms := map[string]form{
 		"Acquire": new(acquireForm), "AcquireSeveral": new(severalForm), "Release": new(holdForm), "ReleaseSelf": new(holdForm),
 		"UpdateLease": new(updateForm), "UpdateLeaseSelf": new(updateForm), "BreakLease": new(reasonForm), "BreakContender": new(endForm),
-		"ConfigureLock": new(settingsForm), "RemoveLock": new(namespaceForm), "Revoke": new(revokeForm), "Reap": new(reapForm), "Destroy": new(endForm),
+		"ConfigureLock": new(settingsForm), "RemoveLock": new(namespaceForm), "Revoke": new(revokeForm), "WithdrawRevocation": new(withdrawForm), "Reap": new(reapForm), "Destroy": new(endForm),
 		"GetFence": new(fenceForm), "CheckFence": new(guardForm), "CheckFencePost": new(guardForm), "CheckFencePut": new(guardForm),
 		"CheckFencePatch": new(guardForm), "CheckFenceDelete": new(guardForm),
 		"GetLease": new(leaseForm), "GetLeaseSelf": new(leaseForm), "Heartbeat": new(heartbeatForm),

@@ -45,6 +45,7 @@ func routeTable() []route {
 		{operation: "GetFence", method: "GET", pattern: "/v1/locks/{lock}/fence", handle: (*exchange).getFence},
 		{operation: "Acquire", method: "POST", pattern: "/v1/locks/{lock}/leases", handle: (*exchange).acquire},
 		{operation: "Reap", method: "POST", pattern: "/v1/locks/{lock}/reap", handle: (*exchange).reap},
+		{operation: "WithdrawRevocation", method: "DELETE", pattern: "/v1/locks/{lock}/revoke", handle: (*exchange).withdrawRevocation},
 		{operation: "Revoke", method: "POST", pattern: "/v1/locks/{lock}/revoke", handle: (*exchange).revoke},
 		{operation: "ListNamespaces", method: "GET", pattern: "/v1/namespaces", handle: (*exchange).listNamespaces},
 		{operation: "ListWebhooks", method: "GET", pattern: "/v1/webhooks", handle: (*exchange).listWebhooks},

@@ -39,6 +39,10 @@ func revokeShape(a *locks.RevokeAnswer) *api.RevokeAnswer {
 	return &api.RevokeAnswer{Asked: contenders(a.Asked), Unreached: unreached(a.Not), More: a.More}
 }
 
+func withdrawShape(a *locks.WithdrawAnswer) *api.WithdrawAnswer {
+	return &api.WithdrawAnswer{Withdrawn: contenders(a.Withdrawn), Unreached: unreached(a.Not), More: a.More}
+}
+
 func reapShape(a *locks.ReapAnswer) *api.ReapAnswer {
 	return &api.ReapAnswer{Reaped: contenders(a.Reaped), Unreached: unreached(a.Not), DryRun: a.DryRun, More: a.More}
 }

@@ -132,7 +132,8 @@ func obstacle(err error) string {
 	switch {
 	case errors.As(err, &e):
 		return e.Detail
-	case errors.Is(err, errForeign), errors.Is(err, errNotRevocable), errors.Is(err, errNewer), errors.Is(err, errDelayed), errors.Is(err, errCopied):
+	case errors.Is(err, errForeign), errors.Is(err, errNotRevocable), errors.Is(err, errNewer), errors.Is(err, errDelayed), errors.Is(err, errCopied),
+		errors.Is(err, errNotWithdrawn):
 		return err.Error()
 	case errors.Is(err, errNoRecord):
 		return "another program has written over its data, so it cannot be asked; break ends it"

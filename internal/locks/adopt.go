@@ -283,10 +283,11 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 		m.beaten(l, r, now)
 	} else if !l.assumed && stat.Version-seen > 1 {
 		m.beatenUnread(l, now)
+		m.withdrawnUnread(l)
 	}
 	m.weigh(l, 0)
 	if ok {
-		m.revoked(l, r.Revoke, now)
+		m.revoked(l, r.Revoke, r.RevokeRound, now)
 	} else {
 		m.askedOutside(l, data, now)
 		if l.assumed {

@@ -13,11 +13,18 @@ type UpdateRequest struct {
 	TTL       time.Duration // 0: as it was
 }
 
+// Shown names the only contenders that an administrator's request may touch: leases by their ids, any by the paths of
+// their znodes. Both nil: the request means whatever it finds.
+type Shown struct {
+	LeaseIDs, Znodes []string // at most MaxReap together
+}
+
 // RevokeRequest asks the holders of a lock to let go.
 type RevokeRequest struct {
 	Principal Principal
 	NS, Lock  string
 	Reason    string
+	Shown     Shown
 	// ForceAfter ends the leases of holders that have not let go by then, with ReasonRevoked; 0 never does.
 	ForceAfter time.Duration
 }
@@ -27,6 +34,20 @@ type RevokeAnswer struct {
 	Asked []Contender
 	Not   []Unreached
 	More  bool // more than MaxReap had not been asked yet: repeat
+}
+
+// WithdrawRequest takes back what the holders of a lock were asked.
+type WithdrawRequest struct {
+	Principal Principal
+	NS, Lock  string
+	Shown     Shown
+}
+
+// WithdrawAnswer tells which holders are asked nothing any more, and of which that could not be done.
+type WithdrawAnswer struct {
+	Withdrawn []Contender
+	Not       []Unreached
+	More      bool // more than MaxReap had been asked: repeat
 }
 
 // Unreached is a contender to which something could not be done, and why.
@@ -57,6 +78,7 @@ type ReapRequest struct {
 	Owner     string
 	// Foreign: nil takes ours and other programs', else only the ones or the others.
 	Foreign *bool
+	Shown   Shown
 	DryRun  bool
 	Reason  string
 }

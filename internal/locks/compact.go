@@ -105,10 +105,18 @@ func (l *lease) failure() *Error {
 
 // revocation is what the lease's holder has been asked to do; nil: nothing.
 func (l *lease) revocation() *revocation {
-	if l.seldom == nil {
+	if l.seldom == nil || l.seldom.revoke == nil || l.seldom.revoke.withdrawn {
 		return nil
 	}
 	return l.seldom.revoke
+}
+
+// revokeRound counts the lease's revocations that were withdrawn.
+func (l *lease) revokeRound() int64 {
+	if l.seldom == nil || l.seldom.revoke == nil {
+		return 0
+	}
+	return l.seldom.revoke.round
 }
 
 // forceAt is when the lease is taken back; 0: never.

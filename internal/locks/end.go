@@ -31,8 +31,8 @@ func (m *Manager) end(l *lease, reason Reason, now time.Duration) {
 	m.submitDelete(l)
 }
 
-// submitDelete sends the deletion. What time decided deletes only the version
-// that was seen: a heartbeat that another gateway wrote meanwhile wins. What
+// submitDelete sends the deletion. What time decided, and what force ends, deletes only the version
+// that was seen: a heartbeat, or a withdrawal, that another gateway wrote meanwhile wins. What
 // the client asked for deletes any version.
 func (m *Manager) submitDelete(l *lease) {
 	if l.replacing() {
@@ -43,6 +43,9 @@ func (m *Manager) submitDelete(l *lease) {
 		// version that came with it would swallow it.
 		m.revive(l, now)
 		return
+	} else if l.forced() && l.forceAt() == 0 {
+		m.reviveForced(l, now) // the revocation was withdrawn while the end waited
+		return
 	}
 	n, ready := m.noteEnd(l)
 	if !ready {
@@ -50,7 +53,7 @@ func (m *Manager) submitDelete(l *lease) {
 		return
 	}
 	version := int32(-1)
-	if l.timed() {
+	if l.timed() || l.forced() {
 		version = l.dataVersion()
 		m.expiring++
 	}
@@ -136,6 +139,11 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 			l.loaded = false
 			m.load(l)
 		}
+	case l.forced() && errors.Is(res.Err, zk.ErrBadVersion):
+		// Its record was written since it was read, perhaps to withdraw the revocation: force is decided again.
+		m.reviveForced(l, now)
+		l.loaded = false
+		m.load(l)
 	case errors.Is(res.Err, zk.ErrSessionGone):
 		m.touch(l) // goes on under the next session
 	case errors.Is(res.Err, zk.ErrNotApplied):

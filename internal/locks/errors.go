@@ -29,6 +29,8 @@ const (
 	CodeHoldReleased     Code = "hold_released"          // a hold of that name was let go; a late repeat takes nothing
 	CodeNotHeld          Code = "lease_not_held"         // it needs a lease that is held
 	CodeNotExclusive     Code = "lease_not_exclusive"    // a semaphore's permits have nothing to downgrade to
+	CodeHolderChanged    Code = "holder_changed"         // one that the administrator named is not as it was shown; nothing was done
+	CodeNothingToAsk     Code = "nothing_to_ask"         // no holder of the lock can be asked to let go
 	CodeNoContender      Code = "contender_not_found"    // no contender of that name is in the lock's queue
 	CodeTooManyTickets   Code = "too_many_tickets"       // this gateway's bound on leases that wait though their acquire's request is over
 	CodeTooManyKeys      Code = "too_many_keys"          // this gateway's bound on idempotency keys
@@ -45,7 +47,7 @@ type Error struct {
 	Detail     string        // one sentence for a person, what to do next included
 	RetryAfter time.Duration // when repeating may help; 0: it will not
 	Reason     Reason        // with CodeEnded
-	// Holders and QueueLength explain CodeHeldByOther and CodeWaitElapsed.
+	// Holders and QueueLength explain CodeHeldByOther, CodeWaitElapsed, CodeHolderChanged and CodeNothingToAsk.
 	Holders     []Contender
 	QueueLength int
 	Limit       int    // with CodeSettingsDiffer: the limit in force

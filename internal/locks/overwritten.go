@@ -50,10 +50,7 @@ func (m *Manager) askedOutside(l *lease, data []byte, now time.Duration) {
 	if !asks || l.phase != waiting && l.phase != held && l.phase != creating {
 		return
 	}
-	if was := l.revocation(); was != nil {
-		ask = ask.over(&was.revokeRecord)
-	}
-	m.revoked(l, &ask, now)
+	m.revoked(l, ask.after(l.revocation().record()), l.revokeRound(), now)
 }
 
 // restore writes back a lease's record that something else stands in the place of.
@@ -99,7 +96,7 @@ func (m *Manager) changedLabel(l *lease, q *queue, c *recipe.Contender) {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), settleWithin)
 			defer cancel()
-			if _, err := m.askOwn(ctx, l, ask); err != nil {
+			if _, _, err := m.reviseOwn(ctx, l, ask.after); err != nil {
 				return // it has ended, or ZooKeeper is away: the data still says it
 			}
 			m.mu.Lock()

@@ -3,6 +3,7 @@ package locks
 import (
 	"context"
 	"errors"
+	"path"
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
@@ -43,6 +44,9 @@ func (r *ReapRequest) check() error {
 	case r.State != "" && r.State != Waiting && r.State != Held:
 		return invalid("state", "state is waiting or held")
 	}
+	if err := r.Shown.check(); err != nil {
+		return err
+	}
 	if err := checkText("owner", r.Owner, MaxOwner); err != nil {
 		return err
 	}
@@ -53,6 +57,9 @@ func (r *ReapRequest) check() error {
 // programs' contenders, the last in line first. Who is not in Reaped any more and not in
 // Not has ended meanwhile. A contender that was written between the look and the end
 // is in Not: it may match no longer. With DryRun nothing is ended, and Reaped is what would be.
+//
+// When some are Shown nothing else is ended, and those that have ended meanwhile are in Not.
+// CodeHolderChanged: one of them is not in the queue, or does not match, and none was ended.
 func (m *Manager) Reap(ctx context.Context, req ReapRequest) (ReapAnswer, error) {
 	if err := req.check(); err != nil {
 		return ReapAnswer{}, err
@@ -66,7 +73,8 @@ func (m *Manager) Reap(ctx context.Context, req ReapRequest) (ReapAnswer, error)
 		m.leaveQueue(q)
 	}()
 	session := m.session
-	line := m.candidates(q, &req)
+	only := req.Shown.set()
+	line := m.candidates(q, only, &req)
 	m.unlock()
 	answer := ReapAnswer{DryRun: req.DryRun}
 	var serverTime int64 // ms
@@ -95,6 +103,7 @@ func (m *Manager) Reap(ctx context.Context, req ReapRequest) (ReapAnswer, error)
 				answer.More = true
 				break
 			}
+			only.found(q, c.at.c)
 			position, _ := q.contenders.Position(c.at.c.Name)
 			c.view = m.viewContender(q, c.at.c, position)
 			if c.l == nil && c.ok {
@@ -106,6 +115,9 @@ func (m *Manager) Reap(ctx context.Context, req ReapRequest) (ReapAnswer, error)
 			matching = append(matching, c)
 		}
 		m.unlock()
+	}
+	if missing := only.missing(); missing != "" {
+		return ReapAnswer{}, m.holderChanged(q, missing+" is not in the queue, or does not match")
 	}
 	if req.DryRun {
 		for _, c := range matching {
@@ -127,6 +139,10 @@ func (m *Manager) reap(ctx context.Context, req *ReapRequest, answer ReapAnswer,
 		}
 		if now := m.candidate(c.at, req); now == nil || now.l != c.l {
 			t.over, t.err = true, errEnded // or it matches no longer
+			if req.Shown.given() {
+				m.unlock()
+				return ReapAnswer{}, m.holderChanged(c.at.q, path.Base(c.view.Znode)+" is not in the queue any more, or does not match")
+			}
 		}
 		trees[i] = t
 	}
@@ -141,6 +157,8 @@ func (m *Manager) reap(ctx context.Context, req *ReapRequest, answer ReapAnswer,
 		switch t := trees[i]; {
 		case t.over && t.err == nil:
 			answer.Reaped = append(answer.Reaped, c.view)
+		case errors.Is(t.err, errEnded) && req.Shown.given():
+			answer.Not = append(answer.Not, Unreached{Contender: c.view, Detail: endedMeanwhile})
 		case errors.Is(t.err, errEnded):
 		case errors.Is(t.err, zk.ErrBadVersion):
 			answer.Not = append(answer.Not, Unreached{Contender: c.view, Detail: "it was changed meanwhile, and may match no longer; repeat the request"})
@@ -154,12 +172,15 @@ func (m *Manager) reap(ctx context.Context, req *ReapRequest, answer ReapAnswer,
 	return answer, nil
 }
 
-// candidates are those of a queue who match by what is known here, each lease
+// candidates are those of a queue that are meant and match by what is known here, each lease
 // once, from the tail on; mu is held.
-func (m *Manager) candidates(q *queue, req *ReapRequest) (line []*candidate) {
+func (m *Manager) candidates(q *queue, only shown, req *ReapRequest) (line []*candidate) {
 	seen := map[recipe.LeaseID]bool{}
 	for i := q.contenders.Len() - 1; i >= 0; i-- {
 		c := q.contenders.At(i)
+		if !only.means(q, c) {
+			continue
+		}
 		if c.Ours && c.LeaseID != "" {
 			if seen[c.LeaseID] {
 				continue

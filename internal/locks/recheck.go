@@ -60,10 +60,10 @@ func (m *Manager) recheckNext() {
 		if l.phase == ended || !l.loaded || l.term != m.term {
 			continue
 		}
-		term := l.term
-		m.reads.line = append(m.reads.line, read{path: l.path(), reply: func(data []byte, stat wire.Stat, err error) {
+		term, path := l.term, l.path()
+		m.reads.line = append(m.reads.line, read{path: path, reply: func(data []byte, stat wire.Stat, err error) {
 			switch {
-			case err != nil || l.term != term || !l.loaded || l.phase == ended || stat.Version <= l.dataVersion():
+			case err != nil || l.term != term || l.path() != path || !l.loaded || l.phase == ended || stat.Version <= l.dataVersion():
 			case l.writing:
 				l.few().stirred = true // it may have seen that write, or somebody's after it
 			default:

@@ -27,6 +27,8 @@ type record struct {
 	Closed      *closedRecord `json:"closed,omitempty"` // the lease has ended, and its place stays
 	// Revoke: the holder has been asked to let go.
 	Revoke *revokeRecord `json:"revoke,omitempty"`
+	// RevokeRound counts the revocations that were withdrawn: what is known of an earlier round does not count any more.
+	RevokeRound int64 `json:"revoke_round,omitempty"`
 	// Beats counts the heartbeats that other gateways wrote down; Told: one of them has
 	// told the client that it holds. See written.go.
 	Beats int64 `json:"beats,omitempty"`
@@ -69,9 +71,7 @@ func (l *lease) contents(ttl time.Duration) record {
 		r.Beats, r.Told = few.beats, few.toldBy
 		r.Notify, r.more = l.notifyURL(), few.more
 		r.LockDelay, r.LockDelayOn = few.lockDelay.Milliseconds(), few.lockDelayOn
-		if few.revoke != nil {
-			r.Revoke = &few.revoke.revokeRecord
-		}
+		r.Revoke, r.RevokeRound = l.revocation().record(), l.revokeRound()
 	}
 	return r
 }

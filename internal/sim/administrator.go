@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -25,9 +26,13 @@ func (c *client) administrate() {
 	for !c.w.isClearing() {
 		c.sleep(c.below(15 * time.Second))
 		lock := lockNames[c.random.IntN(len(lockNames))]
-		switch n := c.random.IntN(12); {
-		case n < 5:
+		switch n := c.random.IntN(14); {
+		case n < 4:
 			c.revoke(lock)
+		case n < 5:
+			c.revokeShown()
+		case n >= 12:
+			c.withdraw(lock)
 		case n < 7:
 			c.configure(lock)
 		case n < 9:
@@ -54,7 +59,7 @@ func (c *client) administrate() {
 // strike ends leases, and other programs' contenders, without asking them.
 func (c *client) strike(i intervention, path string, query url.Values) {
 	i.contenders = true
-	done := c.w.intervene(i, true)
+	done, _ := c.w.intervene(i, true)
 	a, err := c.do(5*time.Second, http.MethodPost, path, query, nil)
 	switch {
 	case err != nil, a.status == http.StatusServiceUnavailable:
@@ -86,37 +91,59 @@ func (c *client) remove(lock string) {
 
 // revoke asks the holders of a lock to let go, and means it or not.
 func (c *client) revoke(lock string) {
-	query := url.Values{"reason": {"a test"}}
+	c.ask(lock, url.Values{}, intervention{lock: lock})
+}
+
+// revokeShown does so to one lease alone, which may not hold any more, or not yet.
+func (c *client) revokeShown() {
+	all := c.w.audit.contenders()
+	if len(all) == 0 {
+		return
+	}
+	path := all[c.random.IntN(len(all))]
+	lease := c.w.audit.leaseOf(path)
+	if lease == path {
+		return // another program's
+	}
+	lock, _ := lockOf(path)
+	c.ask(lock, url.Values{"lease_ids": {lease}}, intervention{lease: lease})
+}
+
+func (c *client) ask(lock string, query url.Values, i intervention) {
+	query.Set("reason", "a test")
 	force := time.Duration(c.random.IntN(5)) * time.Second
 	if force > 0 {
 		query.Set("force_after", force.String())
 	}
-	done := c.w.intervene(intervention{lock: lock, force: force}, force > 0)
+	i.force = force
+	done, void := c.w.intervene(i, force > 0)
+	began := time.Now()
 	a, err := c.do(5*time.Second, http.MethodPost, "/v1/locks/"+lock+"/revoke", query, nil)
-	if err != nil || a.status == http.StatusServiceUnavailable {
+	switch {
+	case err != nil, a.status == http.StatusServiceUnavailable:
 		return
-	}
-	if a.status != http.StatusOK {
+	case a.status == http.StatusConflict && a.Code == "holder_changed", a.status == http.StatusConflict && a.Code == "nothing_to_ask":
+		void() // it says that nobody was asked
+		return
+	case a.status != http.StatusOK:
 		c.w.violate("an answer that is not documented for a revocation: %d %s", a.status, a.raw)
 		return
 	}
 	done()
-	var asked struct {
-		Asked []struct {
-			LeaseID string `json:"lease_id"`
+	asked := c.leasesIn(a)
+	for _, l := range asked {
+		if only := query.Get("lease_ids"); only != "" && l != only {
+			c.w.violate("a revocation of %s has asked %s", only, l)
 		}
-	}
-	if err := json.Unmarshal([]byte(a.raw), &asked); err != nil {
-		c.w.violate("an answer to a revocation that cannot be read: %s", a.raw)
 	}
 	if force == 0 || len(c.w.plan.Faults) > 0 {
 		return
 	}
-	// Nothing puts it off.
+	// Nothing puts it off, unless it is withdrawn.
 	time.AfterFunc(force+2*slack, func() {
-		for _, l := range asked.Asked {
-			for _, p := range c.w.audit.places(l.LeaseID) {
-				if p.there() {
+		for _, l := range asked {
+			for _, p := range c.w.audit.places(l) {
+				if p.there() && !c.w.withdrawnSince(lock, began) {
 					c.w.violate("revocation: %s was to end at %s", p.path, c.w.since(a.received.Add(force)))
 				}
 			}
@@ -124,21 +151,86 @@ func (c *client) revoke(lock string) {
 	})
 }
 
-// intervene notes what is asked for. Whoever has the answer calls done.
-func (w *world) intervene(i intervention, counts bool) (done func()) {
+// leasesIn are the leases in the answer to a revocation, or to its withdrawal.
+func (c *client) leasesIn(a answer) (ids []string) {
+	var list struct {
+		Asked, Withdrawn []struct {
+			LeaseID string `json:"lease_id"`
+		}
+	}
+	if err := json.Unmarshal([]byte(a.raw), &list); err != nil {
+		c.w.violate("an answer about a revocation that cannot be read: %s", a.raw)
+	}
+	for _, l := range append(list.Asked, list.Withdrawn...) {
+		ids = append(ids, l.LeaseID)
+	}
+	return ids
+}
+
+// withdrawal is what an administrator was told of a revocation that was taken back.
+type withdrawal struct {
+	lock           string
+	leases         map[string]bool // those that the answer names
+	sent, answered time.Time
+}
+
+// withdraw takes back what the holders of a lock were asked. From its answer on, force that was asked for before is no
+// excuse for an end.
+func (c *client) withdraw(lock string) {
+	back := &withdrawal{lock: lock, leases: map[string]bool{}, sent: time.Now()}
+	c.w.mu.Lock()
+	c.w.withdrawals = append(c.w.withdrawals, back)
+	c.w.mu.Unlock()
+	a, err := c.do(5*time.Second, http.MethodDelete, "/v1/locks/"+lock+"/revoke", nil, nil)
+	switch {
+	case err != nil, a.status == http.StatusServiceUnavailable:
+		return
+	case a.status != http.StatusOK:
+		c.w.violate("an answer that is not documented for the withdrawal of a revocation: %d %s", a.status, a.raw)
+		return
+	}
+	withdrawn := c.leasesIn(a)
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	back.answered = time.Now()
+	for _, l := range withdrawn {
+		back.leases[l] = true
+	}
+}
+
+// withdrawnSince reports whether a lock's revocation may have been withdrawn after that time.
+func (w *world) withdrawnSince(lock string, since time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.withdrawals, func(back *withdrawal) bool { return back.lock == lock && !back.sent.Before(since) })
+}
+
+// withdrawn reports whether an intervention was withdrawn for a lease before that time.
+func (w *world) withdrawn(i *intervention, lease string, at time.Time) bool {
+	return !i.contenders && slices.ContainsFunc(w.withdrawals, func(back *withdrawal) bool {
+		return back.leases[lease] && i.until.Before(back.sent) && at.After(back.answered)
+	})
+}
+
+// intervene notes what is asked for. Whoever has the answer calls done, or void when it says that nothing was done.
+func (w *world) intervene(i intervention, counts bool) (done, void func()) {
 	i.sent = time.Now()
 	i.until = i.sent.Add(late)
 	if !counts {
-		return func() {}
+		return func() {}, func() {}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.interventions = append(w.interventions, &i)
 	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		i.until = time.Now()
-	}
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			i.until = time.Now()
+		}, func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.interventions = slices.DeleteFunc(w.interventions, func(other *intervention) bool { return other == &i })
+		}
 }
 
 // hasten is told that some gateway's clock jumps: what it does by force comes so much earlier, as other clocks see it.
@@ -183,7 +275,7 @@ func (w *world) struckDown(lease string, at time.Time) bool {
 
 func (w *world) intervened(lease string, places []contender, at time.Time, outright bool) bool {
 	for _, i := range w.interventions {
-		if outright && !i.contenders || at.Before(i.sent.Add(i.force)) || i.contenders && at.After(i.until) {
+		if w.withdrawn(i, lease, at) || outright && !i.contenders || at.Before(i.sent.Add(i.force)) || i.contenders && at.After(i.until) {
 			continue
 		}
 		for _, c := range places {

@@ -361,7 +361,7 @@ func TestAttack28ALargeQueueIsDestroyedInPieces(t *testing.T) {
 				s.Errorf("%d bytes in one transaction", size)
 			}
 		})
-		done := s.intervene(intervention{lock: "a", contenders: true}, true)
+		done, _ := s.intervene(intervention{lock: "a", contenders: true}, true)
 		gone := make(chan answer, 1)
 		go func() {
 			a, _ := c.do(time.Minute, http.MethodPost, "/v1/locks/a/destroy", url.Values{"reason": {"a test"}}, nil)
@@ -530,7 +530,7 @@ func TestAttack50ForceOutlivesTheGatewayThatWasToUseIt(t *testing.T) {
 		one := s.start(0)
 		holder, admin := s.client(one), s.client(one)
 		l := s.take(holder, "a", "held", "ttl", "20s")
-		done := s.intervene(intervention{lock: "a", force: 15 * time.Second}, true)
+		done, _ := s.intervene(intervention{lock: "a", force: 15 * time.Second}, true)
 		a, err := admin.do(5*time.Second, http.MethodPost, "/v1/locks/a/revoke", url.Values{"reason": {"now"}, "force_after": {"15s"}}, nil)
 		if err != nil || a.status != http.StatusOK {
 			s.Fatalf("a revocation: %d %s, %v", a.status, a.raw, err)

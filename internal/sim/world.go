@@ -73,6 +73,7 @@ type world struct {
 	beliefs       []*belief
 	excused       map[string]bool // leases that somebody else than a gateway has ended, or was to
 	interventions []*intervention
+	withdrawals   []*withdrawal
 	asleep        map[string]time.Time // by gateway: when its machine woke
 	configured    map[string]bool      // locks whose settings somebody may have set
 	freed         map[string]bool      // leases that their own clients have let go

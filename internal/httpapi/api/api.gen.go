@@ -63,6 +63,7 @@ const (
 	EventTypeLeaseReleased        EventType = "lease.released"
 	EventTypeLeaseRemoved         EventType = "lease.removed"
 	EventTypeLeaseRevokeRequested EventType = "lease.revoke_requested"
+	EventTypeLeaseRevokeWithdrawn EventType = "lease.revoke_withdrawn"
 	EventTypeLeaseRevoked         EventType = "lease.revoked"
 	EventTypeLeaseUnclaimed       EventType = "lease.unclaimed"
 	EventTypeLeaseUpdated         EventType = "lease.updated"
@@ -99,6 +100,8 @@ func (e EventType) Valid() bool {
 	case EventTypeLeaseRemoved:
 		return true
 	case EventTypeLeaseRevokeRequested:
+		return true
+	case EventTypeLeaseRevokeWithdrawn:
 		return true
 	case EventTypeLeaseRevoked:
 		return true
@@ -276,6 +279,7 @@ const (
 	ProblemCodeForeignSemaphore     ProblemCode = "foreign_semaphore"
 	ProblemCodeHeldByOther          ProblemCode = "held_by_other"
 	ProblemCodeHoldReleased         ProblemCode = "hold_released"
+	ProblemCodeHolderChanged        ProblemCode = "holder_changed"
 	ProblemCodeHostNotAllowed       ProblemCode = "host_not_allowed"
 	ProblemCodeIdempotencyKeyReused ProblemCode = "idempotency_key_reused"
 	ProblemCodeInternal             ProblemCode = "internal"
@@ -293,6 +297,7 @@ const (
 	ProblemCodeNamespaceUnknown     ProblemCode = "namespace_unknown"
 	ProblemCodeNotAlive             ProblemCode = "not_alive"
 	ProblemCodeNotReady             ProblemCode = "not_ready"
+	ProblemCodeNothingToAsk         ProblemCode = "nothing_to_ask"
 	ProblemCodeOutcomeUnknown       ProblemCode = "outcome_unknown"
 	ProblemCodeOwnedByOtherGateway  ProblemCode = "owned_by_other_gateway"
 	ProblemCodeOwnerUnreachable     ProblemCode = "owner_unreachable"
@@ -345,6 +350,8 @@ func (e ProblemCode) Valid() bool {
 		return true
 	case ProblemCodeHoldReleased:
 		return true
+	case ProblemCodeHolderChanged:
+		return true
 	case ProblemCodeHostNotAllowed:
 		return true
 	case ProblemCodeIdempotencyKeyReused:
@@ -378,6 +385,8 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeNotAlive:
 		return true
 	case ProblemCodeNotReady:
+		return true
+	case ProblemCodeNothingToAsk:
 		return true
 	case ProblemCodeOutcomeUnknown:
 		return true
@@ -983,11 +992,10 @@ type Event struct {
 
 	// Type `lease.*` tells of contenders, those of other programs too (with `foreign`): `queued`, `granted`, then how it ended
 	// (`revoked` has the reasons `revoked` and `destroyed`). `lease.updated`: what is known of it changed (owner, metadata,
-	// time to live, holds, mode). `lease.revoke_requested`: its holder was asked to let go. `lock.destroyed`: everyone in its
-	// queue was ended. `lock.hazard`: a lock has come to have a hazard (`code`, as in its `hazards`); `lock.hazard_cleared`: it is
-	// over. A lease of several locks has one event for each of them. `webhook.dropped`: for lack of room in the outbox
-	// ends (`count`, since this was last told, at most once a minute) are not told to the `webhook`, or without one to none; told by the
-	// `gateway` that could not note them.
+	// time to live, holds, mode). `lease.revoke_requested`: its holder was asked to let go; `lease.revoke_withdrawn`: the
+	// request was withdrawn. `lock.destroyed`: everyone in its queue was ended. `lock.hazard`: a lock has come to have a hazard
+	// (`code`, as in its `hazards`); `lock.hazard_cleared`: it is over. A lease of several locks has one event for each of them. `webhook.dropped`: the outbox is full, so ends (`count`, since this
+	// was last told, at most once a minute) are told to no webhook; told by the `gateway` that could not note them.
 	// `node.*` are the znodes themselves, told only to those who ask for them. New types may come.
 	Type EventType `json:"type"`
 	NS   Namespace `json:"ns,omitempty"`
@@ -1042,11 +1050,10 @@ type EventID = string
 
 // EventType `lease.*` tells of contenders, those of other programs too (with `foreign`): `queued`, `granted`, then how it ended
 // (`revoked` has the reasons `revoked` and `destroyed`). `lease.updated`: what is known of it changed (owner, metadata,
-// time to live, holds, mode). `lease.revoke_requested`: its holder was asked to let go. `lock.destroyed`: everyone in its
-// queue was ended. `lock.hazard`: a lock has come to have a hazard (`code`, as in its `hazards`); `lock.hazard_cleared`: it is
-// over. A lease of several locks has one event for each of them. `webhook.dropped`: for lack of room in the outbox
-// ends (`count`, since this was last told, at most once a minute) are not told to the `webhook`, or without one to none; told by the
-// `gateway` that could not note them.
+// time to live, holds, mode). `lease.revoke_requested`: its holder was asked to let go; `lease.revoke_withdrawn`: the
+// request was withdrawn. `lock.destroyed`: everyone in its queue was ended. `lock.hazard`: a lock has come to have a hazard
+// (`code`, as in its `hazards`); `lock.hazard_cleared`: it is over. A lease of several locks has one event for each of them. `webhook.dropped`: the outbox is full, so ends (`count`, since this
+// was last told, at most once a minute) are told to no webhook; told by the `gateway` that could not note them.
 // `node.*` are the znodes themselves, told only to those who ask for them. New types may come.
 type EventType string
 
@@ -1325,6 +1332,9 @@ type LeaseEnvFailure = string
 // LeaseID defines model for LeaseID.
 type LeaseID = string
 
+// LeaseIDs defines model for LeaseIDs.
+type LeaseIDs = []string
+
 // LeaseList defines model for LeaseList.
 type LeaseList struct {
 	Items      []Lease `json:"items"`
@@ -1599,12 +1609,13 @@ type ReapAnswer struct {
 	More bool `json:"more"`
 }
 
-// ReapRequest `older_than` has to be given, here or in the query.
+// ReapRequest `older_than` has to be given, here or in the query, unless `lease_ids` or `znodes` is.
 type ReapRequest struct {
-	DryRun  bool      `json:"dry_run,omitempty"`
-	Foreign *bool     `json:"foreign,omitempty"`
-	Mode    Mode      `json:"mode,omitempty"`
-	NS      Namespace `json:"ns,omitempty"`
+	DryRun   bool      `json:"dry_run,omitempty"`
+	Foreign  *bool     `json:"foreign,omitempty"`
+	LeaseIDs LeaseIDs  `json:"lease_ids,omitempty"`
+	Mode     Mode      `json:"mode,omitempty"`
+	NS       Namespace `json:"ns,omitempty"`
 
 	// OlderThan A span with a unit, in the syntax of Go's `time.ParseDuration`.
 	//
@@ -1613,6 +1624,7 @@ type ReapRequest struct {
 	Owner     string      `json:"owner,omitempty"`
 	Reason    ReasonText  `json:"reason,omitempty"`
 	State     LivingState `json:"state,omitempty"`
+	Znodes    Znodes      `json:"znodes,omitempty"`
 }
 
 // Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
@@ -1654,8 +1666,10 @@ type RevokeRequest struct {
 	//
 	// Example: 1m30s
 	ForceAfter Duration   `json:"force_after,omitempty"`
+	LeaseIDs   LeaseIDs   `json:"lease_ids,omitempty"`
 	NS         Namespace  `json:"ns,omitempty"`
 	Reason     ReasonText `json:"reason,omitempty"`
+	Znodes     Znodes     `json:"znodes,omitempty"`
 }
 
 // RevokeRequested Its holder was asked to let go.
@@ -1998,6 +2012,17 @@ type WebhookRequest struct {
 // Example: https://example.com/hooks/locks
 type WebhookURL = string
 
+// WithdrawAnswer defines model for WithdrawAnswer.
+type WithdrawAnswer struct {
+	// More There are others: repeat.
+	More      bool        `json:"more"`
+	Unreached []Unreached `json:"unreached"`
+	Withdrawn []Contender `json:"withdrawn"`
+}
+
+// Znodes defines model for Znodes.
+type Znodes = []string
+
 // ZooKeeperInfo defines model for ZooKeeperInfo.
 type ZooKeeperInfo struct {
 	Servers          []string           `json:"servers"`
@@ -2250,6 +2275,9 @@ type WebhookPathParam = WebhookID
 //
 // Example: https://example.com/hooks/locks
 type WebhookURLParam = WebhookURL
+
+// ZnodesParam defines model for ZnodesParam.
+type ZnodesParam = Znodes
 
 // BadRequest RFC 9457.
 type BadRequest = Problem
@@ -2835,7 +2863,7 @@ type ReapParams struct {
 	// NS Namespace. `default` when not given.
 	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
 
-	// OlderThan How old a contender has to be, up to 87600h. `0s` is every one. It has to be given.
+	// OlderThan How old a contender has to be, up to 87600h. `0s` is every one. It has to be given, unless `lease_ids` or `znodes` is.
 	OlderThan *OlderThanParam `form:"older_than,omitempty" json:"older_than,omitempty"`
 
 	// Mode Only contenders of this mode.
@@ -2850,11 +2878,29 @@ type ReapParams struct {
 	// Foreign `true`: only other programs' contenders, `false`: only leases. Without it both.
 	Foreign *ForeignFilterParam `form:"foreign,omitempty" json:"foreign,omitempty"`
 
+	// LeaseIDs Only these leases, with commas between. In the body an array. At most 1000, `znodes` included.
+	LeaseIDs *LeaseIDs `form:"lease_ids,omitempty" json:"lease_ids,omitempty"`
+
+	// Znodes Only the contenders with these znodes, as a contender's `znode` has it, with commas between. In the body an array.
+	Znodes *ZnodesParam `form:"znodes,omitempty" json:"znodes,omitempty"`
+
 	// DryRun End nothing, and list what would be ended.
 	DryRun *ReapDryRunParam `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
 	// Reason Words for those whom it hits, up to 256 bytes, no control characters.
 	Reason *ReasonParam `form:"reason,omitempty" json:"reason,omitempty"`
+}
+
+// WithdrawRevocationParams defines parameters for WithdrawRevocation.
+type WithdrawRevocationParams struct {
+	// NS Namespace. `default` when not given.
+	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
+
+	// LeaseIDs Only these leases, with commas between. In the body an array. At most 1000, `znodes` included.
+	LeaseIDs *LeaseIDs `form:"lease_ids,omitempty" json:"lease_ids,omitempty"`
+
+	// Znodes Only the contenders with these znodes, as a contender's `znode` has it, with commas between. In the body an array.
+	Znodes *ZnodesParam `form:"znodes,omitempty" json:"znodes,omitempty"`
 }
 
 // RevokeParams defines parameters for Revoke.
@@ -2867,6 +2913,12 @@ type RevokeParams struct {
 
 	// ForceAfter End the leases that have not been let go by then, 1ms to 24h. Without it nobody is forced.
 	ForceAfter *ForceAfterParam `form:"force_after,omitempty" json:"force_after,omitempty"`
+
+	// LeaseIDs Only these leases, with commas between. In the body an array. At most 1000, `znodes` included.
+	LeaseIDs *LeaseIDs `form:"lease_ids,omitempty" json:"lease_ids,omitempty"`
+
+	// Znodes Only the contenders with these znodes, as a contender's `znode` has it, with commas between. In the body an array.
+	Znodes *ZnodesParam `form:"znodes,omitempty" json:"znodes,omitempty"`
 }
 
 // CreateWebhookParams defines parameters for CreateWebhook.
@@ -3687,6 +3739,11 @@ type ClientInterface interface {
 	// Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases end with
 	// reason `revoked`. `dry_run` lists them and ends nothing. One request ends at most 1000: `more` says that there are others.
 	//
+	// The queue changes after a look at it. Give the `lease_ids` and `znodes` that the look has shown, beside the same filters, and no
+	// other contender is touched. When one of those named is not in the queue, or does not match the filters any more (it was to
+	// be `waiting`, and holds), nothing is done, and the answer is 409 `holder_changed` with the `holders`. One that ends after
+	// that, before its turn, is in `unreached`.
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/locks/{lock}/reap (the `Reap` operationId).
@@ -3697,17 +3754,39 @@ type ClientInterface interface {
 	// Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases end with
 	// reason `revoked`. `dry_run` lists them and ends nothing. One request ends at most 1000: `more` says that there are others.
 	//
+	// The queue changes after a look at it. Give the `lease_ids` and `znodes` that the look has shown, beside the same filters, and no
+	// other contender is touched. When one of those named is not in the queue, or does not match the filters any more (it was to
+	// be `waiting`, and holds), nothing is done, and the answer is 409 `holder_changed` with the `holders`. One that ends after
+	// that, before its turn, is in `unreached`.
+	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/locks/{lock}/reap (the `Reap` operationId).
 	Reap(ctx context.Context, lock LockPathParam, params *ReapParams, body ReapJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// WithdrawRevocation Withdraw what the holders were asked.
+	//
+	// The holders are asked nothing any more, and force ends no lease of theirs: the answers to heartbeats and long polls have no
+	// `revoke_requested`, and events tell it (`lease.revoke_withdrawn`). Only those that had been asked are in `withdrawn`, so a
+	// repeat changes nothing. A lease that force has ended meanwhile stays ended: it is in `unreached`. So is a holder of
+	// Curator's that was asked, which cannot be told.
+	//
+	// With `lease_ids` (or `znodes`) no other contender is touched. When none of those named holds the lock, the answer is 409
+	// `holder_changed` with the `holders`.
+	//
+	// Corresponds with DELETE /v1/locks/{lock}/revoke (the `WithdrawRevocation` operationId).
+	WithdrawRevocation(ctx context.Context, lock LockPathParam, params *WithdrawRevocationParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RevokeWithBody Ask the holders to let go.
 	//
 	// The holders learn of it in the answers to their heartbeats, in long polls and from events (`lease.revoke_requested`), with
 	// the `reason`. With `force_after`, the leases of those who have not let go by then end with reason `revoked`. Contenders that
 	// could not be asked are in `unreached`, with why. A holder that is Curator's is asked as Curator's `Revoker` asks it, if it is
-	// revocable; it learns neither the reason nor of force.
+	// revocable; it learns neither the reason nor of force. When no holder can be asked, the answer is 409 `nothing_to_ask`.
+	//
+	// Give `lease_ids` (or `znodes`) of the holders that you mean: the holder may change before the request comes. No other
+	// contender is touched. When one of those named does not hold the lock, nothing is done, and the answer is 409
+	// `holder_changed` with the `holders`. `DELETE` withdraws the request.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3719,7 +3798,11 @@ type ClientInterface interface {
 	// The holders learn of it in the answers to their heartbeats, in long polls and from events (`lease.revoke_requested`), with
 	// the `reason`. With `force_after`, the leases of those who have not let go by then end with reason `revoked`. Contenders that
 	// could not be asked are in `unreached`, with why. A holder that is Curator's is asked as Curator's `Revoker` asks it, if it is
-	// revocable; it learns neither the reason nor of force.
+	// revocable; it learns neither the reason nor of force. When no holder can be asked, the answer is 409 `nothing_to_ask`.
+	//
+	// Give `lease_ids` (or `znodes`) of the holders that you mean: the holder may change before the request comes. No other
+	// contender is touched. When one of those named does not hold the lock, nothing is done, and the answer is 409
+	// `holder_changed` with the `holders`. `DELETE` withdraws the request.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4829,6 +4912,11 @@ func (c *Client) Acquire(ctx context.Context, lock LockPathParam, params *Acquir
 // Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases end with
 // reason `revoked`. `dry_run` lists them and ends nothing. One request ends at most 1000: `more` says that there are others.
 //
+// The queue changes after a look at it. Give the `lease_ids` and `znodes` that the look has shown, beside the same filters, and no
+// other contender is touched. When one of those named is not in the queue, or does not match the filters any more (it was to
+// be `waiting`, and holds), nothing is done, and the answer is 409 `holder_changed` with the `holders`. One that ends after
+// that, before its turn, is in `unreached`.
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/locks/{lock}/reap (the `Reap` operationId).
@@ -4849,6 +4937,11 @@ func (c *Client) ReapWithBody(ctx context.Context, lock LockPathParam, params *R
 // Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases end with
 // reason `revoked`. `dry_run` lists them and ends nothing. One request ends at most 1000: `more` says that there are others.
 //
+// The queue changes after a look at it. Give the `lease_ids` and `znodes` that the look has shown, beside the same filters, and no
+// other contender is touched. When one of those named is not in the queue, or does not match the filters any more (it was to
+// be `waiting`, and holds), nothing is done, and the answer is 409 `holder_changed` with the `holders`. One that ends after
+// that, before its turn, is in `unreached`.
+//
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /v1/locks/{lock}/reap (the `Reap` operationId).
@@ -4864,12 +4957,39 @@ func (c *Client) Reap(ctx context.Context, lock LockPathParam, params *ReapParam
 	return c.Client.Do(req)
 }
 
+// WithdrawRevocation Withdraw what the holders were asked.
+//
+// The holders are asked nothing any more, and force ends no lease of theirs: the answers to heartbeats and long polls have no
+// `revoke_requested`, and events tell it (`lease.revoke_withdrawn`). Only those that had been asked are in `withdrawn`, so a
+// repeat changes nothing. A lease that force has ended meanwhile stays ended: it is in `unreached`. So is a holder of
+// Curator's that was asked, which cannot be told.
+//
+// With `lease_ids` (or `znodes`) no other contender is touched. When none of those named holds the lock, the answer is 409
+// `holder_changed` with the `holders`.
+//
+// Corresponds with DELETE /v1/locks/{lock}/revoke (the `WithdrawRevocation` operationId).
+func (c *Client) WithdrawRevocation(ctx context.Context, lock LockPathParam, params *WithdrawRevocationParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWithdrawRevocationRequest(c.Server, lock, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // RevokeWithBody Ask the holders to let go.
 //
 // The holders learn of it in the answers to their heartbeats, in long polls and from events (`lease.revoke_requested`), with
 // the `reason`. With `force_after`, the leases of those who have not let go by then end with reason `revoked`. Contenders that
 // could not be asked are in `unreached`, with why. A holder that is Curator's is asked as Curator's `Revoker` asks it, if it is
-// revocable; it learns neither the reason nor of force.
+// revocable; it learns neither the reason nor of force. When no holder can be asked, the answer is 409 `nothing_to_ask`.
+//
+// Give `lease_ids` (or `znodes`) of the holders that you mean: the holder may change before the request comes. No other
+// contender is touched. When one of those named does not hold the lock, nothing is done, and the answer is 409
+// `holder_changed` with the `holders`. `DELETE` withdraws the request.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4891,7 +5011,11 @@ func (c *Client) RevokeWithBody(ctx context.Context, lock LockPathParam, params 
 // The holders learn of it in the answers to their heartbeats, in long polls and from events (`lease.revoke_requested`), with
 // the `reason`. With `force_after`, the leases of those who have not let go by then end with reason `revoked`. Contenders that
 // could not be asked are in `unreached`, with why. A holder that is Curator's is asked as Curator's `Revoker` asks it, if it is
-// revocable; it learns neither the reason nor of force.
+// revocable; it learns neither the reason nor of force. When no holder can be asked, the answer is 409 `nothing_to_ask`.
+//
+// Give `lease_ids` (or `znodes`) of the holders that you mean: the holder may change before the request comes. No other
+// contender is touched. When one of those named does not hold the lock, nothing is done, and the answer is 409
+// `holder_changed` with the `holders`. `DELETE` withdraws the request.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8517,6 +8641,30 @@ func NewReapRequestWithBody(server string, lock LockPathParam, params *ReapParam
 
 		}
 
+		if params.LeaseIDs != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "lease_ids", *params.LeaseIDs, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Znodes != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "znodes", *params.Znodes, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.DryRun != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
@@ -8553,6 +8701,91 @@ func NewReapRequestWithBody(server string, lock LockPathParam, params *ReapParam
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewWithdrawRevocationRequest constructs an http.Request for the WithdrawRevocation method
+func NewWithdrawRevocationRequest(server string, lock LockPathParam, params *WithdrawRevocationParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "lock", lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/locks/%s/revoke", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.LeaseIDs != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "lease_ids", *params.LeaseIDs, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Znodes != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "znodes", *params.Znodes, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }
@@ -8630,6 +8863,30 @@ func NewRevokeRequestWithBody(server string, lock LockPathParam, params *RevokeP
 		if params.ForceAfter != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "force_after", *params.ForceAfter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.LeaseIDs != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "lease_ids", *params.LeaseIDs, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Znodes != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "znodes", *params.Znodes, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

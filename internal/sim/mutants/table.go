@@ -162,7 +162,7 @@ var Table = []Mutant{
 		{fencing, "	basis, err := m.cross(ctx)\n", "	basis, err := Basis{m.current.Load()}, error(nil)\n"},
 	}},
 	{Name: "force-record", Without: "a revocation is not written into the record", Edits: []Edit{
-		{revoking, "m.writeRecord(l, func(r *record) { r.Revoke = &next }, func(err error) {", "m.writeRecord(l, func(r *record) { _ = r }, func(err error) {"},
+		{revoking, "m.writeRecord(l, func(r *record) { r.Revoke, r.RevokeRound = next, round }, func(err error) {", "m.writeRecord(l, func(r *record) { _ = r }, func(err error) {"},
 	}},
 	{Name: "closed-first", Without: "a lease with a lock delay ends like any other", Edits: []Edit{
 		{delaying, "	if l.lockDelay() == 0 || !l.wasHeld", "	if true || l.lockDelay() == 0 || !l.wasHeld"},
