@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -117,6 +118,7 @@ func contenderOf(l *locks.Lock, c *locks.Contender, m moments) templates.Contend
 		Since:     m.ago(c.Znode, queuedAt, c.Age, c.AgeKnown),
 		ExpiresAt: m.expiry(c), Clock: c.Clock, Unclaimed: c.Unclaimed, Metadata: visible(c.Metadata),
 		Group: groupOf(l.NS, c.Group), Ephemeral: c.Ephemeral, Break: breakAction(l.NS, l.Name, c),
+		CanAsk: c.Position == 0 && !c.Delayed && (c.Foreign == nil || c.Foreign.Revocable),
 	}
 	for _, hold := range c.Holds {
 		v.Holds = append(v.Holds, visible(hold))
@@ -129,6 +131,9 @@ func contenderOf(l *locks.Lock, c *locks.Contender, m moments) templates.Contend
 	}
 	if r := c.Revoke; r != nil {
 		v.Asked = &templates.Asked{Reason: visible(r.Reason)}
+		if v.CanAsk && c.LeaseID != "" {
+			v.Asked.Withdraw = withdrawAction(l.NS, l.Name, c.LeaseID)
+		}
 		if r.Forced {
 			v.Asked.Until = m.steady.at(c.Znode, forcedAt, m.now.Add(r.ForceIn))
 		}
@@ -166,6 +171,7 @@ func showLock(v *templates.Lock, l *locks.Lock, root string, first bool, m momen
 	}
 	if l.State == locks.LockHeld || l.State == locks.LockUnclaimed {
 		v.Revoke = lockAction(l.NS, l.Name, "revoke")
+		v.NoneToAsk = len(l.Holders) == len(v.Holders) && !slices.ContainsFunc(v.Holders, func(c templates.Contender) bool { return c.CanAsk })
 	}
 	v.Dir = visible(dirOf(l, root))
 	v.Dialect = l.Dialect

@@ -56,7 +56,7 @@ func TestAContenderShowsEveryField(t *testing.T) {
 				AgeKnown: true, HeldFor: time.Minute, HeldLonger: true, Clock: 30 * time.Second, ExpiresIn: 5 * time.Second, Unclaimed: true, Metadata: evil},
 			templates.Contender{Who: templates.Who{Owner: evilShown, LeaseID: "lk1"}, Mode: "semaphore", Permits: 2, Znode: "/r/a/1", FencingToken: 99,
 				Since: now.Add(-time.Hour), HeldSince: now.Add(-time.Minute), HeldLonger: true, ExpiresAt: now.Add(5 * time.Second),
-				Clock: 30 * time.Second, Unclaimed: true, Metadata: evilShown}},
+				Clock: 30 * time.Second, Unclaimed: true, Metadata: evilShown, CanAsk: true}},
 		"a waiter has neither token nor time of holding": {
 			locks.Contender{LeaseID: "lk2", Znode: "/r/a/2", Mode: locks.Exclusive, Position: 3, FencingToken: 5, HeldFor: time.Second, HeldLonger: true},
 			templates.Contender{Who: templates.Who{LeaseID: "lk2"}, Mode: "exclusive", Znode: "/r/a/2", Position: 3}},
@@ -65,23 +65,27 @@ func TestAContenderShowsEveryField(t *testing.T) {
 				Ephemeral: true, Revoke: &locks.Revocation{Reason: evil, Forced: true, ForceIn: time.Minute}},
 			templates.Contender{Who: templates.Who{LeaseID: "lk5"}, Mode: "exclusive", Znode: "/r/a/5", HeldSince: now.Add(-time.Second), Holds: []string{"x", evilShown},
 				Group: []templates.Link{{Name: "b", URL: "/locks/b"}, {Name: "team/c", URL: "/locks/c?ns=team"}}, Ephemeral: true,
-				Asked: &templates.Asked{Reason: evilShown, Until: now.Add(time.Minute)}}},
+				CanAsk: true,
+				Asked:  &templates.Asked{Reason: evilShown, Until: now.Add(time.Minute), Withdraw: "/v1/locks/a/revoke?lease_ids=lk5"}}},
 		"asked, and nobody will force it": {
 			locks.Contender{LeaseID: "lk6", Znode: "/r/a/6", Revoke: &locks.Revocation{ForceIn: time.Minute}},
-			templates.Contender{Who: templates.Who{LeaseID: "lk6"}, Znode: "/r/a/6", Asked: &templates.Asked{}}},
+			templates.Contender{Who: templates.Who{LeaseID: "lk6"}, Znode: "/r/a/6", CanAsk: true, Asked: &templates.Asked{Withdraw: "/v1/locks/a/revoke?lease_ids=lk6"}}},
 		"a place that is kept": {
 			locks.Contender{LeaseID: "lk8", Znode: "/r/a/8", Delayed: true, Reason: locks.ReasonExpired, Clock: time.Minute, ExpiresIn: time.Second},
 			templates.Contender{Who: templates.Who{LeaseID: "lk8", Delayed: true}, Znode: "/r/a/8", Ended: "expired", Clock: time.Minute, ExpiresAt: now.Add(time.Second)}},
 		"what is not known is zero": {
 			locks.Contender{LeaseID: "lk3", Znode: "/r/a/3", Mode: locks.Exclusive},
-			templates.Contender{Who: templates.Who{LeaseID: "lk3"}, Mode: "exclusive", Znode: "/r/a/3"}},
+			templates.Contender{Who: templates.Who{LeaseID: "lk3"}, Mode: "exclusive", Znode: "/r/a/3", CanAsk: true}},
 		"a clock that has run out": {
 			locks.Contender{LeaseID: "lk4", Znode: "/r/a/4", Mode: locks.Exclusive, Clock: time.Minute},
-			templates.Contender{Who: templates.Who{LeaseID: "lk4"}, Mode: "exclusive", Znode: "/r/a/4", Clock: time.Minute, ExpiresAt: now}},
+			templates.Contender{Who: templates.Who{LeaseID: "lk4"}, Mode: "exclusive", Znode: "/r/a/4", Clock: time.Minute, ExpiresAt: now, CanAsk: true}},
 		"a foreign one with text": {
 			locks.Contender{Znode: "/r/a/" + evil, Mode: locks.Exclusive, Foreign: &locks.Foreign{Program: "curator", Session: -2, Data: []byte("10.0.0.1\n" + evil[8:])}},
 			templates.Contender{Who: templates.Who{Foreign: true, Program: "curator"}, Mode: "exclusive", Znode: "/r/a/" + evilShown,
 				Session: "0xfffffffffffffffe", Data: "10.0.0.1\n\\u{202e}txt.exe\\u{200b}"}},
+		"a foreign one that can be asked in its own way": {
+			locks.Contender{Znode: "/r/a/7", Mode: locks.Exclusive, Foreign: &locks.Foreign{Program: "curator", Revocable: true}, Revoke: &locks.Revocation{}},
+			templates.Contender{Who: templates.Who{Foreign: true, Program: "curator"}, Mode: "exclusive", Znode: "/r/a/7", CanAsk: true, Asked: &templates.Asked{}}},
 		"a foreign one with bytes": {
 			locks.Contender{Znode: "/r/a/5", Mode: locks.Shared, Foreign: &locks.Foreign{Data: []byte{0xff, 0, 1}}},
 			templates.Contender{Who: templates.Who{Foreign: true}, Mode: "shared", Znode: "/r/a/5", Data: "/wAB", DataBinary: true}},

@@ -199,6 +199,14 @@ func lockAction(ns, lock, action string) string {
 	return inNamespace("/v1/locks/"+url.PathEscape(lock)+"/"+action, ns)
 }
 
+func withdrawAction(ns, lock, lease string) string {
+	action := lockAction(ns, lock, "revoke")
+	if strings.Contains(action, "?") {
+		return action + "&lease_ids=" + url.QueryEscape(lease)
+	}
+	return action + "?lease_ids=" + url.QueryEscape(lease)
+}
+
 func breakAction(ns, lock string, c *locks.Contender) string {
 	if c.LeaseID != "" {
 		return "/v1/leases/" + url.PathEscape(c.LeaseID) + "/break"

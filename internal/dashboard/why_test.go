@@ -160,6 +160,21 @@ func TestTheOverviewTellsHowALockIsHeld(t *testing.T) {
 	}
 }
 
+func TestAskingIsNotOfferedWhereNoHolderCanBeAsked(t *testing.T) {
+	theirs := locks.Contender{Znode: "/r/a/1", Foreign: &locks.Foreign{Program: "kazoo"}}
+	ours := locks.Contender{Znode: "/r/a/2", LeaseID: "A"}
+	for _, c := range []struct {
+		holders []locks.Contender
+		none    bool
+	}{{[]locks.Contender{theirs}, true}, {[]locks.Contender{theirs, ours}, false}, {[]locks.Contender{ours}, false}} {
+		var v templates.Lock
+		showLock(&v, &locks.Lock{NS: "default", Name: "a", State: locks.LockHeld, Holders: c.holders}, "/r", true, moments{now: now})
+		if v.NoneToAsk != c.none {
+			t.Errorf("%+v: %v", c.holders, v.NoneToAsk)
+		}
+	}
+}
+
 func TestActionsGoWhereTheAPIHasThem(t *testing.T) {
 	var v templates.Lock
 	l := queueOf("x | x")

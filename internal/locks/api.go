@@ -90,6 +90,8 @@ type Foreign struct {
 	Session int64  // ephemeralOwner; 0 for a persistent node or when not read yet
 	Data    []byte // as read, at most 4 KiB; nil when not read yet or not readable
 	Decoded *Decoded
+	// Revocable: it was read, and listens to what Manager.Revoke writes.
+	Revocable bool
 }
 
 // Decoded is what a foreign contender's data says, of what one program or the other

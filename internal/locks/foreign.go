@@ -86,6 +86,7 @@ func foreignView(c *recipe.Contender, i *info) *Foreign {
 	if i != nil {
 		v.Session, v.Data = i.session, i.data
 		v.Decoded = decodeForeign(v.Program, v.Kind, i.data)
+		v.Revocable = curatorLock(c.Name) && !i.ours && (len(i.data) == 0 || i.revoked())
 	}
 	return v
 }

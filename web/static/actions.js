@@ -16,17 +16,7 @@
 
   const counted = (n, noun) => (n === 1 ? `1 ${noun}` : `${n.toLocaleString("en")} ${noun}s`);
 
-  // ---- Whom it hits ----------------------------------------------------------
-  // One is {who, lease, foreign, over}: read from a row, or from the API's answer.
-
-  const ofRow = (row) => ({ who: row.dataset.who, lease: row.dataset.lease, foreign: row.dataset.foreign, over: "over" in row.dataset });
-
-  const ofAnswer = (c) => ({
-    who: c.owner || c.foreign?.program || (c.foreign ? "another program" : c.lease_id ? `lease …${c.lease_id.slice(-8)}` : "unnamed"),
-    lease: c.owner && c.lease_id ? `…${c.lease_id.slice(-8)}` : "",
-    foreign: c.foreign ? (c.owner && c.foreign.program ? `foreign · ${c.foreign.program}` : "foreign") : undefined,
-    place: c.delayed ? "lock delay" : c.position ? `waiting at ${c.position}` : "holds",
-  });
+  // ---- Whom it hits: one is {who, lease, foreign, place} ------------------------
 
   function item(one) {
     const li = document.createElement("li");
@@ -67,92 +57,9 @@
     button.textContent = words ?? button.dataset.verb;
   }
 
-  const foreigners = (list) => list.filter((one) => one.foreign).length;
-
   // ---- The dialogs -----------------------------------------------------------
 
   const acts = {
-    revoke: {
-      begin: () => acts.revoke.look(),
-      look() {
-        const rows = [...$$("#queue .holder")];
-        const list = rows.map(ofRow).filter((one) => !one.over);
-        const all = list.length + Math.max(Number($(".actions")?.dataset.holders ?? 0) - rows.length, 0);
-        const foreign = foreigners(list);
-        let sum = all === 0 ? "Nobody holds the lock now." : `Asks ${counted(all, "holder")}.`;
-        if (foreign > 0) sum += ` ${foreign === 1 ? "1 of them is another program's, and cannot be asked" : `${foreign} of them are other programs', and cannot be asked`} this way.`;
-        show(sum, list, all - list.length);
-        allow(all === 0 ? null : `Ask ${counted(all, "holder")}`);
-      },
-      body: (form) => ({ reason: form.reason.value, force_after: form.force_after.value.trim() }),
-      done: (answer) => `Asked ${counted(answer.asked?.length ?? 0, "holder")} to let go.${answer.more ? " There are more: ask again." : ""}`,
-    },
-
-    break: {
-      begin() {
-        act.url = document.getElementById(act.row).dataset.break;
-        acts.break.look();
-      },
-      // Who waited may hold by now: another row, with the same address.
-      look() {
-        const row = [...$$("[data-break]")].find((r) => r.dataset.break === act.url);
-        const gone = !row;
-        act.row = row?.id;
-        const one = gone ? act.one : ofRow(row);
-        act.one = one;
-        const holds = row?.classList.contains("holder");
-        const says = { holder: holds && !one.over && !one.foreign, waiter: !gone && !holds, over: one.over, foreign: Boolean(one.foreign), group: Boolean(row?.dataset.group) };
-        for (const hint of $$("[data-says]", act.dialog)) hint.hidden = gone || !says[hint.dataset.says];
-        if (says.group) say("[data-group]", row.dataset.group);
-        show(gone ? "It is not on this page any more: it has ended, or moved." : holds ? (one.over ? "Ends the lock delay of:" : "Ends the lease of a holder:") : "Takes out of the queue:", [one]);
-        allow(gone ? null : `Break ${one.who.length > 24 ? "it" : one.who}`);
-      },
-      body: (form) => ({ reason: form.reason.value }),
-      done: () => `${act.one.who} was ended.`,
-    },
-
-    reap: {
-      // Whom another filter hits has not been shown yet: each change begins anew.
-      begin() {
-        act.filter = {};
-        show("", []);
-        allow(null);
-      },
-      typed: (field) => field.name !== "reason" && acts.reap.begin(),
-      filters(form) {
-        const body = { older_than: form.older_than.value.trim() || everyAge, state: form.state.value, mode: form.mode.value, owner: form.owner.value };
-        if (form.foreign.value) body.foreign = form.foreign.value === "true";
-        return body;
-      },
-      async preview() {
-        const { filter } = act;
-        const answer = await call(act.url, { ...acts.reap.filters($("form", act.dialog)), dry_run: true });
-        if (answer && act?.filter === filter) tell(answer);
-      },
-      body: (form) => ({ ...acts.reap.filters(form), reason: form.reason.value }),
-      done: (answer) => `Reaped ${counted(answer.reaped?.length ?? 0, "contender")}.${answer.more ? " There are more: reap again." : ""}`,
-    },
-
-    destroy: {
-      async begin() {
-        const asked = act;
-        show("Looking whom it hits…", []);
-        acts.destroy.typed();
-        const answer = await call(act.button.dataset.look, { older_than: everyAge, dry_run: true });
-        if (act !== asked) return;
-        const { holders, waiting } = $(".actions")?.dataset ?? {};
-        if (answer) tell(answer);
-        else show(`Hits ${counted(Number(holders ?? 0), "holder")} and ${Number(waiting ?? 0).toLocaleString("en")} waiting.`, []);
-        acts.destroy.typed();
-      },
-      typed() {
-        const typed = $("[name=typed]", act.dialog);
-        allow(typed.value === $("code", typed.labels[0]).textContent ? "Destroy" : null);
-      },
-      body: (form) => ({ reason: form.reason.value }),
-      done: (answer) => `The lock was destroyed: ${counted(answer.ended ?? 0, "contender")} ended${answer.foreign ? `, ${answer.foreign} of other programs` : ""}.`,
-    },
-
     "hook-create": {
       begin() {
         $("details", act.dialog).open = false;
@@ -239,6 +146,9 @@
     "hook-delete": { method: "DELETE", begin: () => allow("Delete"), body: () => null, done: () => "The webhook was deleted.", then: () => location.assign("/webhooks") },
   };
 
+  // What can be done to a queue is in queue.js.
+  Object.assign(acts, queueActs({ $, $$, counted, say, show, allow, call: (...request) => call(...request), complain: (text) => complain(text), now: () => act }));
+
   // ---- What is said of a webhook ------------------------------------------------
 
   const said = Symbol("what is wrong with the form is said already");
@@ -310,21 +220,6 @@
     enable(secret === null);
     allow(secret === null ? $("[data-confirm]", dialog).dataset.verb : "I have it");
     if (secret !== null) $("[data-value]", dialog).focus();
-  }
-
-  // tell shows the answer of a reap that only looked.
-  function tell(answer) {
-    const hit = answer.reaped ?? [];
-    hit.sort((a, b) => (a.position ?? 0) - (b.position ?? 0)); // holders first: they come from the tail
-    const list = hit.map(ofAnswer);
-    const unreached = answer.unreached?.length ?? 0;
-    const foreign = foreigners(list);
-    const n = `${answer.more ? "more than " : ""}${counted(list.length, "contender")}`;
-    let sum = list.length === 0 ? "Nobody is hit." : `Hits ${n}`;
-    if (list.length > 0) sum += foreign > 0 ? `, ${foreign} of other programs.` : ".";
-    if (unreached > 0) sum += ` ${unreached} cannot be reached.`;
-    show(sum, list);
-    if (act.name === "reap") allow(list.length === 0 ? null : `Reap ${n}`);
   }
 
   function open(button) {
@@ -414,7 +309,7 @@
     } finally {
       asked.dialog.removeAttribute("aria-busy");
     }
-    if (act !== asked || acts[asked.name].refused?.(status, problem) || complainAt(wrong.field, problem)) return null;
+    if (act !== asked || acts[asked.name].refused?.(status, problem, wrong) || complainAt(wrong.field, problem)) return null;
     complain(asked.name.startsWith("hook-") && wrong.field ? sentence(`${wrong.field}: ${problem}`) : problem);
     return null;
   }
@@ -431,20 +326,51 @@
     const body = what.body(form);
     if (body === said) return;
     button.disabled = true;
+    if (what.stop && (await what.stop(form))) return;
     const answer = await call(asked.url, body, what.method, what.head?.());
     if (act !== asked) return;
     button.disabled = Boolean(asked.stale);
     if (!answer) return;
-    const unreached = answer.unreached ?? [];
-    const why = [...new Set(unreached.map((n) => n.detail))].map(sentence).join(" ");
-    const text = what.done(answer) + (unreached.length > 0 ? ` ${unreached.length} could not be: ${why}` : "");
-    $("#done").textContent = text;
-    $("#done").classList.toggle("good", !what.failed?.(answer));
-    $("#done").classList.toggle("bad", Boolean(what.failed?.(answer)));
+    tellDone(what.done(answer) + missed(answer, what.missed), what.failed?.(answer));
     what.then?.();
-    setTimeout(() => $("#done").textContent === text && ($("#done").textContent = ""), done);
     if (what.secret) reveal(what.secret(answer));
     else asked.dialog.close();
+  }
+
+  // missed tells of those to whom it could not be done.
+  function missed(answer, words = (n) => `${n} could not be`) {
+    const unreached = answer.unreached ?? [];
+    const why = [...new Set(unreached.map((n) => n.detail))].map(sentence).join(" ");
+    return unreached.length > 0 ? ` ${words(unreached.length)}: ${why}` : "";
+  }
+
+  // tellDone says on the page, for a while, what was done.
+  function tellDone(text, failed = false) {
+    const place = $("#done");
+    place.textContent = text;
+    place.classList.toggle("good", !failed);
+    place.classList.toggle("bad", Boolean(failed));
+    setTimeout(() => place.textContent === text && (place.textContent = ""), done);
+  }
+
+  // takeBack withdraws what a holder was asked. It asks nothing first: it ends nobody.
+  async function takeBack(button) {
+    const { who } = button.closest("[data-row]").dataset;
+    button.disabled = true;
+    let text = "The gateway did not answer. Look at the queue before you repeat it.";
+    let failed = true;
+    try {
+      const answer = await fetch(button.dataset.withdraw, { method: "DELETE", cache: "no-store", headers: { Accept: "application/json" }, signal: AbortSignal.timeout(patience) });
+      const json = await answer.json();
+      failed = !answer.ok || json.withdrawn.length === 0;
+      if (!answer.ok) text = sentence(json.detail || json.title);
+      else if (failed) text = `Nothing was taken back: ${who} is not asked any more.${missed(json)}`;
+      else text = `Taken back: ${who} is not asked to let go any more.`;
+    } catch {
+      // Said above.
+    }
+    button.disabled = false;
+    tellDone(text, failed);
   }
 
   async function copySecret() {
@@ -462,6 +388,8 @@
     const button = event.target.closest("button");
     if (!button) return;
     if ("act" in button.dataset) open(button);
+    if ("withdraw" in button.dataset) takeBack(button);
+    if ("begin" in button.dataset) acts[act.name].instead();
     if ("copySecret" in button.dataset) copySecret();
     if ("load" in button.dataset) acts[act.name].load();
     if ("close" in button.dataset) button.closest("dialog").close();

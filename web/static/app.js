@@ -119,6 +119,7 @@
 
   let started = Date.now();
   let open = false;
+  let opened = 0; // when the socket opened last: it may bring nothing all the same
   let heard = 0; // when the socket last brought something
   let polled = 0; // when a poll last did
   let failed = false; // the last poll
@@ -131,7 +132,7 @@
 
   // Somebody may set the browser's clock back: nothing was heard in the future.
   function neverAfter(t) {
-    [started, heard, polled, cameBack] = [started, heard, polled, cameBack].map((then) => Math.min(then, t));
+    [started, opened, heard, polled, cameBack] = [started, opened, heard, polled, cameBack].map((then) => Math.min(then, t));
     nextPoll = Math.min(nextPoll, t + 2 * pollEvery);
   }
 
@@ -170,9 +171,9 @@
     const t = Date.now();
     neverAfter(t);
     if (open && t - heard < silence) return show("live");
-    // Open, and nothing comes: the other end is gone and the browser does not know.
-    // It would wait long for a farewell.
-    if (open) connectAnew();
+    // Open, and nothing comes: the other end is gone and the browser does not know, or something
+    // on the way keeps what it sends. It would wait long for a farewell.
+    if (open && t - opened >= silence) connectAnew();
     if (t - Math.max(lastGood(), cameBack) < patience) return;
     if (t >= nextPoll) poll();
     if (failed) show("away");
@@ -204,9 +205,10 @@
     failed = false;
     nextPoll = 0;
   };
+  // A socket that has opened has not brought anything yet: a proxy can open it and pass nothing on.
   document.addEventListener("htmx:ws:after:connection", () => {
     open = true;
-    heardFrom();
+    opened = Date.now();
   });
   document.addEventListener("htmx:ws:close", () => {
     open = false;

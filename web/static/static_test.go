@@ -24,7 +24,8 @@ func get(t *testing.T, method, path string) *http.Response {
 func TestEveryFileIsServedForEverUnderItsHash(t *testing.T) {
 	urls := URLs()
 	want := map[string]string{
-		"app.css": "text/css; charset=utf-8", "actions.js": "text/javascript; charset=utf-8", "app.js": "text/javascript; charset=utf-8", "theme.js": "text/javascript; charset=utf-8",
+		"app.css": "text/css; charset=utf-8", "actions.js": "text/javascript; charset=utf-8", "app.js": "text/javascript; charset=utf-8",
+		"queue.js": "text/javascript; charset=utf-8", "theme.js": "text/javascript; charset=utf-8",
 		"favicon.svg": "image/svg+xml", "vendor/htmx.min.js": "text/javascript; charset=utf-8", "vendor/hx-ws.min.js": "text/javascript; charset=utf-8",
 	}
 	if len(urls) != len(want) {

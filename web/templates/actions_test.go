@@ -117,7 +117,7 @@ func TestHoldersAreAskedToLetGoAfterTheDialogHasSaidWho(t *testing.T) {
 	page.press("#ask-revoke [data-confirm]")
 	page.until(`!document.querySelector("dialog[open]")`, "it is done")
 	page.shows("#done", "Asked 2 holders to let go.", "1 could not be: Another program has it.")
-	if got, _ := api.last(); got != `POST /v1/locks/sample/revoke {"force_after":"30s","reason":"maintenance"}` {
+	if got, _ := api.last(); got != `POST /v1/locks/sample/revoke {"force_after":"30s","lease_ids":["`+leaseID(1)+`","`+leaseID(2)+`","`+leaseID(3)+`"],"reason":"maintenance"}` {
 		t.Error(got)
 	}
 }
@@ -203,11 +203,11 @@ func TestAReapShowsWhomItHitsBeforeItDoesIt(t *testing.T) {
 	page.press("#ask-reap [data-preview]")
 	page.until(`!document.querySelector("#ask-reap [data-confirm]").disabled`, "it has looked again")
 	page.fill("#ask-reap [name=reason]", "old")
-	api.says(http.StatusOK, map[string]any{"reaped": []any{map[string]any{}, map[string]any{}}, "more": true})
+	api.says(http.StatusOK, map[string]any{"reaped": []any{map[string]any{}}, "unreached": []any{map[string]any{"contender": map[string]any{}, "detail": "it has ended"}}})
 	page.press("#ask-reap [data-confirm]")
 	page.until(`!document.querySelector("dialog[open]")`, "it is done")
-	page.shows("#done", "Reaped 2 contenders. There are more")
-	if got, _ := api.last(); got != `POST /v1/locks/sample/reap {"foreign":false,"older_than":"1m","reason":"old"}` {
+	page.shows("#done", "Reaped 1 contender. Skipped 1: It has ended.")
+	if got, _ := api.last(); got != `POST /v1/locks/sample/reap {"foreign":false,"lease_ids":["`+leaseID(1)+`"],"older_than":"1m","reason":"old","znodes":["/b"]}` {
 		t.Error(got)
 	}
 }

@@ -24,7 +24,7 @@ func ours(now time.Time, n int, owner, mode string) Contender {
 }
 
 func in(now time.Time, c Contender) Contender {
-	c.HeldSince, c.FencingToken = now.Add(-3*time.Minute), 17179869500+int64(len(c.Owner))
+	c.CanAsk, c.HeldSince, c.FencingToken = true, now.Add(-3*time.Minute), 17179869500+int64(len(c.Owner))
 	return c
 }
 
@@ -86,7 +86,7 @@ func states(now time.Time) map[string]Lock {
 	group.State = "queued"
 
 	asked := in(now, ours(now, 1, "nightly-report", "exclusive"))
-	asked.Asked = &Asked{Reason: "maintenance of the warehouse at 03:00", Until: now.Add(52 * time.Second)}
+	asked.Asked = &Asked{Reason: "maintenance of the warehouse at 03:00", Until: now.Add(52 * time.Second), Withdraw: "/v1/locks/sample/revoke?lease_ids=" + leaseID(1)}
 	asked.Holds, asked.Ephemeral = []string{"extract", "load"}, true
 	politely := ours(now, 2, "vacuum", "exclusive")
 	politely.Why = Why{For: []Who{asked.Who}}

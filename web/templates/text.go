@@ -144,7 +144,7 @@ func sign(event string) string {
 		return "in"
 	case "lease.granted", "zookeeper.connected":
 		return "on"
-	case "lease.released", "lease.cancelled", "node.deleted", "gateway.left":
+	case "lease.released", "lease.cancelled", "lease.revoke_withdrawn", "node.deleted", "gateway.left":
 		return "out"
 	case "lease.expired", "lease.unclaimed", "lease.revoked", "lease.removed", "lease.revoke_requested", "lock.destroyed", "lock.hazard", "webhook.dropped",
 		"zookeeper.suspended", "zookeeper.expired":

@@ -128,6 +128,7 @@ type Contender struct {
 	Data         string // of a foreign one, printable; "" when not known
 	DataBinary   bool   // Data is base64
 	Break        string // URL that ends it
+	CanAsk       bool   // it holds, and can be asked to let go
 }
 
 // Link is a name with the address of its page.
@@ -137,6 +138,8 @@ type Link struct{ Name, URL string }
 type Asked struct {
 	Reason string    // the asker's words
 	Until  time.Time // when the lease is ended if it has not been let go; zero: never
+	// Withdraw is the URL whose DELETE takes it back; "" where that cannot be done.
+	Withdraw string
 }
 
 // Why says what a waiter waits for where its place in line does not tell. It is
@@ -225,6 +228,7 @@ type Lock struct {
 	LimitAgreed bool        // the limit came with an acquire and goes with the idle lock
 	Permits     *Permits    // nil unless it is a semaphore
 	Revoke      string      // URLs of what can be done to the lock
+	NoneToAsk   bool        // of those who hold none can be asked to let go
 	Reap        string
 	Destroy     string
 	Hazards     []Hazard

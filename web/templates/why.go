@@ -202,8 +202,12 @@ func (c Contender) signature() string {
 // target is what a dialog says of a contender whom it may hit.
 func target(c Contender) templ.Attributes {
 	a := templ.Attributes{"data-who": who(c.Who), "data-break": c.Break}
+	a["data-znode"] = c.Znode
 	if c.LeaseID != "" {
-		a["data-lease"] = tail(c.LeaseID)
+		a["data-lease"], a["data-lease-id"] = tail(c.LeaseID), c.LeaseID
+	}
+	if c.CanAsk {
+		a["data-ask"] = ""
 	}
 	if c.Foreign {
 		a["data-foreign"] = foreignLabel(c.Who)

@@ -1,0 +1,226 @@
+// The dialogs of a lock's queue: ask, break, reap, destroy. actions.js opens them, sends what they say and tells the
+// result. A dialog acts on the leases and znodes that it has shown, and on nothing else: they are noted when it opens
+// (pins), sent along, and the gateway refuses when one of them is not any more as it was.
+"use strict";
+globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now }) => {
+  const everyAge = "0s"; // of a reap: the API takes none for granted
+
+  // One is {who, lease, foreign, over, place, id, znode, ask}: read from a row, or from the API's answer.
+  const ofRow = ({ dataset }) => ({
+    who: dataset.who, lease: dataset.lease, foreign: dataset.foreign, over: "over" in dataset,
+    id: dataset.leaseId, znode: dataset.znode, ask: "ask" in dataset,
+  });
+
+  const ofAnswer = (c) => ({
+    who: c.owner || c.foreign?.program || (c.foreign ? "another program" : c.lease_id ? `lease …${c.lease_id.slice(-8)}` : "unnamed"),
+    lease: c.owner && c.lease_id ? `…${c.lease_id.slice(-8)}` : "",
+    foreign: c.foreign ? (c.owner && c.foreign.program ? `foreign · ${c.foreign.program}` : "foreign") : undefined,
+    place: c.delayed ? "lock delay" : c.position ? `waiting at ${c.position}` : "holds",
+    id: c.lease_id, znode: c.znode, waits: Boolean(c.position), over: Boolean(c.delayed), ask: !c.foreign && !c.delayed,
+  });
+
+  const key = (one) => one.id ?? one.znode;
+  const has = (list, one) => list.some((other) => key(other) === key(one));
+  const foreigners = (list) => list.filter((one) => one.foreign).length;
+  const short = (who) => (who.length > 24 ? "it" : who);
+  const named = (list, noun) => (list.length === 1 ? short(list[0].who) : counted(list.length, noun));
+  const holdsNot = (list) => (list.length === 1 ? `${list[0].who} no longer holds` : `${counted(list.length, "holder")} no longer hold`) + " the lock.";
+
+  // only names the pins in a request.
+  function only(list) {
+    const leases = list.filter((one) => one.id).map((one) => one.id);
+    const znodes = list.filter((one) => !one.id).map((one) => one.znode);
+    return { ...(leases.length > 0 && { lease_ids: leases }), ...(znodes.length > 0 && { znodes }) };
+  }
+
+  // tell shows the answer of a reap that only looked, and notes it.
+  function tell(answer, before = "") {
+    const act = now();
+    const hit = answer.reaped ?? [];
+    hit.sort((a, b) => (a.position ?? 0) - (b.position ?? 0)); // holders first: they come from the tail
+    act.pins = hit.map(ofAnswer);
+    act.more = answer.more;
+    const unreached = answer.unreached?.length ?? 0;
+    const foreign = foreigners(act.pins);
+    const n = counted(act.pins.length, "contender");
+    let sum = act.pins.length === 0 ? "Nobody is hit." : `Hits ${n}`;
+    if (act.pins.length > 0) sum += foreign > 0 ? `, ${foreign} of other programs.` : ".";
+    if (answer.more) sum += " There are more behind them.";
+    if (unreached > 0) sum += ` ${unreached} cannot be reached.`;
+    act.sum = before + sum;
+    show(act.sum, act.pins);
+    if (act.name === "reap") allow(act.pins.length === 0 ? null : `Reap ${n}`);
+  }
+
+  // ---- Ask -------------------------------------------------------------------
+
+  const holderRows = () => [...$$("#queue .holder")].map(ofRow).filter((one) => !one.over);
+
+  // ask shows who of the pins holds still, of those who hold now.
+  function ask(holders, before = "") {
+    const act = now();
+    act.rows = holderRows().map(key).join(" ");
+    for (const one of act.pins) one.seen ||= has(holders, one);
+    act.gone.push(...act.pins.filter((one) => one.seen && !has(holders, one)));
+    act.pins = act.pins.filter((one) => !has(act.gone, one));
+    act.newcomers = holders.filter((one) => one.ask && !has(act.pins, one) && !has(act.gone, one));
+    const { pins, gone, newcomers } = act;
+    const foreign = foreigners(holders.filter((one) => !one.ask));
+    const hidden = Math.max(Number($(".actions")?.dataset.holders ?? 0) - $$("#queue .holder").length, 0);
+    let sum = before + (pins.length > 0 ? `Asks ${counted(pins.length, "holder")}.` : gone.length > 0 ? "" : "Nobody holds the lock who can be asked.");
+    if (gone.length > 0) sum += ` ${holdsNot(gone)}`;
+    if (pins.length === 0 && gone.length > 0) sum += newcomers.length > 0 ? ` ${named(newcomers, "other")} ${newcomers.length === 1 ? "holds" : "hold"} it now.` : " Nothing to do.";
+    else if (newcomers.length > 0) sum += ` ${named(newcomers, "other")} came since, and ${newcomers.length === 1 ? "is" : "are"} not asked.`;
+    if (foreign > 0) sum += ` ${foreign === 1 ? "Another program holds it, too, and cannot be asked" : `${foreign} other programs hold it, too, and cannot be asked`}: break ${foreign === 1 ? "it" : "them"}.`;
+    if (pins.length > 0 && hidden > 0) sum += ` ${hidden.toLocaleString("en")} more, not on this page, ${hidden === 1 ? "is" : "are"} not asked.`;
+    show(sum.trim(), pins);
+    act.stale = pins.length === 0;
+    allow(pins.length === 0 ? null : `Ask ${named(pins, "holder")}`);
+    const offer = $("[data-instead]", act.dialog);
+    offer.hidden = newcomers.length === 0;
+    $("button", offer).textContent = pins.length === 0 ? `Ask ${named(newcomers, "holder")} instead…` : `Ask all ${pins.length + newcomers.length}…`;
+  }
+
+  const revoke = {
+    begin() {
+      const holders = holderRows();
+      Object.assign(now(), { pins: holders.filter((one) => one.ask), gone: [] });
+      ask(holders);
+    },
+    // A push that says nothing about the holders changes nothing: what the gateway has answered may be newer.
+    look() {
+      const holders = holderRows();
+      if (holders.map(key).join(" ") !== now().rows) ask(holders);
+    },
+    instead() {
+      const act = now();
+      const form = $("form", act.dialog);
+      act.pins = [...act.pins, ...act.newcomers];
+      act.gone = [];
+      form.force_after.value = ""; // it was meant for another
+      complain("");
+      ask(act.pins);
+      form.reason.focus({ preventScroll: true });
+    },
+    body: (form) => ({ reason: form.reason.value, force_after: form.force_after.value.trim(), ...only(now().pins) }),
+    refused(status, problem, { code, holders }) {
+      if (code === "holder_changed") ask((holders ?? []).map(ofAnswer), "Nobody was asked. ");
+      else if (code === "nothing_to_ask") {
+        now().stale = true;
+        allow(null);
+        complain(problem);
+      } else return false;
+      return true;
+    },
+    done: (answer) => `Asked ${answer.asked.length === 1 ? ofAnswer(answer.asked[0]).who : counted(answer.asked.length, "holder")} to let go.`,
+  };
+
+  // ---- Break -----------------------------------------------------------------
+
+  const breaks = {
+    begin() {
+      const act = now();
+      act.url = document.getElementById(act.row).dataset.break;
+      breaks.look();
+    },
+    // Who waited may hold by now: another row, with the same address.
+    look() {
+      const act = now();
+      const row = [...$$("[data-break]")].find((r) => r.dataset.break === act.url);
+      const gone = !row;
+      act.row = row?.id;
+      const one = gone ? act.one : ofRow(row);
+      act.one = one;
+      const holds = row?.classList.contains("holder");
+      const says = { holder: holds && !one.over && !one.foreign, waiter: !gone && !holds, over: one.over, foreign: Boolean(one.foreign), group: Boolean(row?.dataset.group) };
+      for (const hint of $$("[data-says]", act.dialog)) hint.hidden = gone || !says[hint.dataset.says];
+      if (says.group) say("[data-group]", row.dataset.group);
+      show(gone ? "It is not on this page any more: it has ended, or moved." : holds ? (one.over ? "Ends the lock delay of:" : "Ends the lease of a holder:") : "Takes out of the queue:", [one]);
+      allow(gone ? null : `Break ${short(one.who)}`);
+    },
+    body: (form) => ({ reason: form.reason.value }),
+    done: () => `${now().one.who} was ended.`,
+  };
+
+  // ---- Reap ------------------------------------------------------------------
+
+  const reap = {
+    // Whom another filter hits has not been shown yet: each change begins anew.
+    begin() {
+      Object.assign(now(), { filter: {}, pins: [], stale: false });
+      show("", []);
+      allow(null);
+    },
+    typed: (field) => field.name !== "reason" && reap.begin(),
+    filters(form) {
+      const body = { older_than: form.older_than.value.trim() || everyAge, state: form.state.value, mode: form.mode.value, owner: form.owner.value };
+      if (form.foreign.value) body.foreign = form.foreign.value === "true";
+      return body;
+    },
+    async preview(before) {
+      const act = now();
+      const { filter } = act;
+      const answer = await call(act.url, { ...reap.filters($("form", act.dialog)), dry_run: true });
+      if (!answer || now()?.filter !== filter) return;
+      act.stale = false;
+      tell(answer, before);
+    },
+    // One that was shown waiting must not be ended as a holder, whatever the filter says.
+    body(form) {
+      const { pins } = now();
+      const body = { ...reap.filters(form), reason: form.reason.value, ...only(pins) };
+      if (!body.state && pins.every((one) => one.waits)) body.state = "waiting";
+      return body;
+    },
+    refused(status, problem, { code }) {
+      if (code !== "holder_changed") return false;
+      now().stale = true;
+      allow(null);
+      reap.preview("The queue has changed since, and nothing was ended. ");
+      return true;
+    },
+    done: (answer) => `Reaped ${counted(answer.reaped?.length ?? 0, "contender")}.${now().more ? " There are more: reap again." : ""}`,
+    missed: (n) => `Skipped ${n.toLocaleString("en")}`,
+  };
+
+  // ---- Destroy ---------------------------------------------------------------
+
+  const inQueue = () => `${$(".actions")?.dataset.holders} ${$(".actions")?.dataset.waiting}`;
+
+  const destroy = {
+    async begin() {
+      const asked = now();
+      Object.assign(asked, { pins: [], counts: inQueue() });
+      show("Looking whom it hits…", []);
+      destroy.typed();
+      await destroy.read(asked);
+    },
+    // read shows who is in the queue, and reports whether all of them had been shown.
+    async read(asked, newcomers) {
+      const before = asked.pins;
+      asked.counts = inQueue();
+      const answer = await call(asked.button.dataset.look, { older_than: everyAge, dry_run: true });
+      if (now() !== asked) return false;
+      const { holders, waiting } = $(".actions")?.dataset ?? {};
+      const all = Boolean(answer) && (answer.reaped ?? []).every((c) => has(before, ofAnswer(c))) && !answer.more;
+      if (answer) tell(answer, all ? "" : newcomers);
+      else show((asked.sum = `Hits ${counted(Number(holders ?? 0), "holder")} and ${Number(waiting ?? 0).toLocaleString("en")} waiting.`), []);
+      destroy.typed();
+      return all;
+    },
+    look() {
+      const act = now();
+      if (act.sum && inQueue() !== act.counts) say("[data-sum]", `${act.sum} The queue has changed since this list was read.`);
+    },
+    typed() {
+      const typed = $("[name=typed]", now().dialog);
+      allow(typed.value === $("code", typed.labels[0]).textContent ? "Destroy" : null);
+    },
+    // stop looks once more before it is done, unless newcomers are meant, too.
+    stop: async (form) => !form.newcomers.checked && !(await destroy.read(now(), "Others came since, so nothing was destroyed. Now it is: ")),
+    body: (form) => ({ reason: form.reason.value }),
+    done: (answer) => `The lock was destroyed: ${counted(answer.ended ?? 0, "contender")} ended${answer.foreign ? `, ${answer.foreign} of other programs` : ""}.`,
+  };
+
+  return { revoke, break: breaks, reap, destroy };
+};

@@ -1,0 +1,218 @@
+package templates
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// holders makes the page's queue have other holders, as a push does: each is {owner, lease id}.
+func (b *browser) holders(list ...[2]string) {
+	b.t.Helper()
+	var rows strings.Builder
+	for _, one := range list {
+		rows.WriteString(`add("` + one[0] + `", "` + one[1] + `");`)
+	}
+	eval[bool](b, `htmx.swap({sourceElement: live, target: live, swap: "none", text: (() => {
+		const q = document.querySelector("#queue").cloneNode(true), sample = q.querySelector(".holder");
+		q.setAttribute("hx-swap-oob", "outerMorph"); // which the last swap took away
+		for (const row of q.querySelectorAll(".holder")) row.remove();
+		const add = (who, lease) => { const row = sample.cloneNode(true); row.id = "holder/" + lease; row.dataset.who = who; row.dataset.leaseId = lease; q.querySelector(".holders-list").append(row); };
+		`+rows.String()+`
+		return q.outerHTML; })()}).then(() => true)`)
+}
+
+const onlyAlice, onlyBob = `"lease_ids":["alice-1"]`, `"lease_ids":["bob-1"]`
+
+// The push that tells of another holder comes while the dialog is open.
+func TestTheDialogStaysWithTheHolderThatItHasShown(t *testing.T) {
+	api := new(fakeAPI)
+	page, _ := browseWith(t, "/lock-asked", api)
+	page.holders([2]string{"alice", "alice-1"})
+	page.press("[data-act=revoke]")
+	page.shows("#ask-revoke", "Asks 1 holder.", "Ask alice")
+	page.fill("#ask-revoke [name=reason]", "maintenance")
+	page.fill("#ask-revoke [name=force_after]", "30s")
+	page.holders([2]string{"bob", "bob-1"})
+	page.until(`document.querySelector("#ask-revoke [data-confirm]").disabled`, "there is nobody to ask")
+	page.shows("#ask-revoke [role=status]", "alice no longer holds the lock. bob holds it now.")
+	page.press("#ask-revoke [data-confirm]")
+	if got, n := api.last(); n != 0 {
+		t.Fatal("it was sent:", got)
+	}
+	page.shows("#ask-revoke [data-instead]", "Ask bob instead…")
+	page.press("#ask-revoke [data-begin]")
+	page.shows("#ask-revoke", "Asks 1 holder.", "Ask bob")
+	api.says(http.StatusOK, map[string]any{"asked": []any{map[string]any{"owner": "bob", "lease_id": "bob-1"}}, "unreached": []any{}})
+	page.press("#ask-revoke [data-confirm]")
+	page.until(`!document.querySelector("dialog[open]")`, "it is done")
+	page.shows("#done", "Asked bob to let go.")
+	if got, _ := api.last(); !strings.Contains(got, onlyBob) || strings.Contains(got, "force_after") || !strings.Contains(got, "maintenance") {
+		t.Error("what was meant for alice goes to bob:", got)
+	}
+
+	page.press("[data-act=revoke]")
+	page.holders()
+	page.until(`document.querySelector("#ask-revoke [data-confirm]").disabled`, "there is nobody to ask")
+	page.shows("#ask-revoke [role=status]", "bob no longer holds the lock. Nothing to do.")
+}
+
+// No push has come: the gateway tells it.
+func TestTheDialogTellsWhatTheGatewayRefuses(t *testing.T) {
+	api := new(fakeAPI)
+	page, _ := browseWith(t, "/lock-asked", api)
+	page.holders([2]string{"alice", "alice-1"})
+	page.press("[data-act=revoke]")
+	api.says(http.StatusConflict, map[string]any{"code": "holder_changed", "detail": "it changed", "holders": []any{map[string]any{"owner": "bob", "lease_id": "bob-1"}}})
+	page.press("#ask-revoke [data-confirm]")
+	page.until(`document.querySelector("#ask-revoke").innerText.includes("Ask bob instead…")`, "it says who holds now")
+	page.shows("#ask-revoke [role=status]", "Nobody was asked. alice no longer holds the lock. bob holds it now.")
+	if got, _ := api.last(); !strings.Contains(got, onlyAlice) {
+		t.Error(got)
+	}
+	if !eval[bool](page, `document.querySelector("#ask-revoke [data-confirm]").disabled`) {
+		t.Error("alice can be asked once more")
+	}
+	eval[bool](page, `htmx.swap({sourceElement: live, target: live, swap: "none", text: document.querySelector("#lock-head").outerHTML}).then(() => true)`)
+	page.press("#ask-revoke [data-begin]")
+	page.shows("#ask-revoke", "Asks 1 holder.", "Ask bob")
+	api.says(http.StatusConflict, map[string]any{"code": "nothing_to_ask", "detail": "no holder can be asked to let go: why"})
+	page.press("#ask-revoke [data-confirm]")
+	page.until(`document.querySelector("#ask-revoke [data-problem]").textContent.includes("no holder can be asked") || document.querySelector("#ask-revoke [data-problem]").textContent.includes("No holder can be asked")`, "it says why")
+	if got, _ := api.last(); !strings.Contains(got, onlyBob) {
+		t.Error(got)
+	}
+}
+
+// Of several the others are asked, and those who came are not.
+func TestOfSeveralHoldersThoseThatWereShownAreAsked(t *testing.T) {
+	api := new(fakeAPI)
+	page, _ := browseWith(t, "/lock-asked", api)
+	page.holders([2]string{"alice", "alice-1"}, [2]string{"bob", "bob-1"})
+	page.press("[data-act=revoke]")
+	page.shows("#ask-revoke", "Asks 2 holders.", "Ask 2 holders")
+	page.holders([2]string{"bob", "bob-1"}, [2]string{"carol", "carol-1"})
+	page.until(`document.querySelector("#ask-revoke [data-confirm]").textContent === "Ask bob"`, "alice is gone")
+	page.shows("#ask-revoke [role=status]", "Asks 1 holder. alice no longer holds the lock. carol came since, and is not asked.")
+	api.says(http.StatusOK, map[string]any{"asked": []any{map[string]any{"owner": "bob"}}})
+	page.press("#ask-revoke [data-confirm]")
+	page.until(`!document.querySelector("dialog[open]")`, "it is done")
+	if got, _ := api.last(); !strings.Contains(got, onlyBob) {
+		t.Error(got)
+	}
+}
+
+func TestAReapThatIsRefusedShowsTheQueueAnew(t *testing.T) {
+	api := new(fakeAPI)
+	page, _ := browseWith(t, "/lock-readers", api)
+	page.press("[data-act=reap]")
+	waits := func(owner string) any {
+		return map[string]any{"owner": owner, "lease_id": owner, "znode": "/" + owner, "position": 1}
+	}
+	looks := func(status int, problem any, list ...any) {
+		api.mu.Lock()
+		defer api.mu.Unlock()
+		api.answer = func(_ string, body map[string]any) (int, any) {
+			if body["dry_run"] == true || problem == nil {
+				return http.StatusOK, map[string]any{"reaped": list}
+			}
+			return status, problem
+		}
+	}
+	looks(200, nil, waits("ci-1"))
+	page.press("#ask-reap [data-preview]")
+	page.until(`document.querySelector("#ask-reap [data-confirm]").textContent === "Reap 1 contender"`, "it has looked")
+	looks(http.StatusConflict, map[string]any{"code": "holder_changed", "detail": "it holds"}, waits("ci-2"), waits("ci-3"))
+	page.press("#ask-reap [data-confirm]")
+	page.until(`document.querySelector("#ask-reap [data-confirm]").textContent === "Reap 2 contenders"`, "it shows the others")
+	page.shows("#ask-reap [role=status]", "The queue has changed since, and nothing was ended. Hits 2 contenders.")
+	looks(200, nil, waits("ci-2"))
+	page.press("#ask-reap [data-confirm]")
+	page.until(`!document.querySelector("dialog[open]")`, "it is done")
+	// Who waited when it was shown must not be ended as a holder.
+	if got, _ := api.last(); got != `POST /v1/locks/sample/reap {"lease_ids":["ci-2","ci-3"],"older_than":"0s","state":"waiting"}` {
+		t.Error(got)
+	}
+}
+
+func TestALockIsNotDestroyedWithThoseWhoCameSince(t *testing.T) {
+	api := new(fakeAPI)
+	page, _ := browseWith(t, "/lock-readers", api)
+	in := func(owners ...string) {
+		var list []any
+		for _, owner := range owners {
+			list = append(list, map[string]any{"owner": owner, "lease_id": owner})
+		}
+		api.mu.Lock()
+		defer api.mu.Unlock()
+		api.answer = func(path string, _ map[string]any) (int, any) {
+			if strings.HasSuffix(path, "/destroy") {
+				return http.StatusOK, map[string]any{"ended": len(list)}
+			}
+			return http.StatusOK, map[string]any{"dry_run": true, "reaped": list}
+		}
+	}
+	destroys := func() bool {
+		got, _ := api.last()
+		return strings.Contains(got, "/destroy")
+	}
+	in("alice")
+	page.press("[data-act=destroy]")
+	page.until(`document.querySelector("#ask-destroy").innerText.includes("Hits 1 contender.")`, "it says whom it hits")
+	page.fill("#ask-destroy [name=typed]", "catalogue")
+	in("alice", "bob")
+	page.press("#ask-destroy [data-confirm]")
+	page.until(`document.querySelector("#ask-destroy").innerText.includes("Others came since, so nothing was destroyed.")`, "it says so")
+	page.shows("#ask-destroy", "Hits 2 contenders.", "bob")
+	if destroys() {
+		t.Fatal("who was not shown was ended")
+	}
+	in("bob")
+	page.press("#ask-destroy [data-confirm]")
+	page.until(`!document.querySelector("dialog[open]")`, "who has gone stands in nobody's way")
+	if !destroys() {
+		t.Error("it was not destroyed")
+	}
+	in("alice")
+	page.press("[data-act=destroy]")
+	page.until(`document.querySelector("#ask-destroy").innerText.includes("Hits 1 contender.")`, "it says whom it hits")
+	page.fill("#ask-destroy [name=typed]", "catalogue")
+	eval[int](page, `(document.querySelector("#ask-destroy [name=newcomers]").checked = true, 1)`)
+	in("bob")
+	page.press("#ask-destroy [data-confirm]")
+	page.until(`!document.querySelector("dialog[open]")`, "newcomers are meant, too")
+}
+
+func TestWhatAHolderWasAskedIsTakenBack(t *testing.T) {
+	api := new(fakeAPI)
+	page, _ := browseWith(t, "/lock-asked", api)
+	page.shows("#queue .holder .asked", "Take it back")
+	api.says(http.StatusOK, map[string]any{"withdrawn": []any{map[string]any{}}, "unreached": []any{}, "more": false})
+	page.press("#queue [data-withdraw]")
+	page.until(`document.querySelector("#done.good")?.textContent.includes("Taken back: nightly-report is not asked to let go any more.")`, "it is done")
+	if got, _ := api.last(); got != "DELETE /v1/locks/sample/revoke?lease_ids="+leaseID(1)+" null" {
+		t.Error(got)
+	}
+	api.says(http.StatusOK, map[string]any{"withdrawn": []any{}, "unreached": []any{map[string]any{"detail": "its lease ended"}}, "more": false})
+	page.press("#queue [data-withdraw]")
+	page.until(`document.querySelector("#done.bad")?.textContent.includes("Nothing was taken back")`, "force was quicker")
+	page.shows("#done", "1 could not be: Its lease ended.")
+	api.says(http.StatusConflict, map[string]any{"code": "holder_changed", "detail": "it holds no more"})
+	page.press("#queue [data-withdraw]")
+	page.until(`document.querySelector("#done.bad")?.textContent === "It holds no more."`, "it has gone")
+}
+
+func TestAskingIsNotOfferedWhereNobodyCanBeAsked(t *testing.T) {
+	root := parse(t, render(LockPage(Lock{Page: Page{}, Revoke: "/v1/x", NoneToAsk: true, Destroy: "/v1/y", Reap: "/v1/z"})))
+	for _, e := range elements(root) {
+		id, _ := attr(e, "id")
+		_, disabled := attr(e, "disabled")
+		why, _ := attr(e, "aria-describedby")
+		if id == "act-revoke" && (!disabled || why != "act-revoke-why") {
+			t.Error("asking is offered")
+		}
+		if id == "act-revoke-why" && !strings.Contains(text(e), "cannot be asked") {
+			t.Errorf("it says %q", text(e))
+		}
+	}
+}
