@@ -33,7 +33,7 @@ func TestHoldersAreAskedToLetGoFromThePage(t *testing.T) {
 	page.says("#ask-revoke", "Asks 1 holder.", "alice")
 	page.fill("#ask-revoke [name=reason]", "maintenance <b>tonight</b>")
 	page.press("#ask-revoke [data-confirm]")
-	page.says("#done", "Asked 1 holder to let go.")
+	page.says("#done", "Asked alice to let go.")
 	page.says(row("alice"), "Asked to let go", "maintenance <b>tonight</b>")
 	if beat := g.beat(alice.Token, api.StateHeld); beat.RevokeRequested == nil || beat.RevokeRequested.Reason != "maintenance <b>tonight</b>" {
 		t.Errorf("the heartbeat tells %+v", beat.RevokeRequested)

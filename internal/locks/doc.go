@@ -122,7 +122,8 @@
 //
 // Holders are asked to let go (revoke.go): the question is in the lease's record
 // before anybody is told of it, so it survives the gateway, and force ends the lease when its
-// holder does not. One lease, or another program's contender, is broken (break.go);
+// holder does not. What was asked is withdrawn in the same way (withdraw.go). A request may name the only contenders that it
+// means (shown.go). One lease, or another program's contender, is broken (break.go);
 // what is old in a queue is reaped (reap.go), a whole queue destroyed (destroy.go), both in small transactions from its tail on
 // (fell.go). The administrator's words go with the end: into history, the event and the error that the client gets.
 //

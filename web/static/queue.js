@@ -217,7 +217,7 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now 
       allow(typed.value === $("code", typed.labels[0]).textContent ? "Destroy" : null);
     },
     // stop looks once more before it is done, unless newcomers are meant, too.
-    stop: async (form) => !form.newcomers.checked && !(await destroy.read(now(), "Others came since, so nothing was destroyed. Now it is: ")),
+    stop: async (form) => !form.newcomers.checked && !(await destroy.read(now(), "Others came since, so nothing was destroyed. ")),
     body: (form) => ({ reason: form.reason.value }),
     done: (answer) => `The lock was destroyed: ${counted(answer.ended ?? 0, "contender")} ended${answer.foreign ? `, ${answer.foreign} of other programs` : ""}.`,
   };

@@ -164,6 +164,12 @@ var Table = []Mutant{
 	{Name: "force-record", Without: "a revocation is not written into the record", Edits: []Edit{
 		{revoking, "m.writeRecord(l, func(r *record) { r.Revoke, r.RevokeRound = next, round }, func(err error) {", "m.writeRecord(l, func(r *record) { _ = r }, func(err error) {"},
 	}},
+	{Name: "force-withdrawn", Without: "force does not name the version that was read, so it overtakes a withdrawal", Edits: []Edit{
+		{ending, "	if l.timed() || l.forced() {\n", "	if l.timed() {\n"},
+	}},
+	{Name: "withdraw-round", Without: "what was asked after a withdrawal goes on with the old force", Edits: []Edit{
+		{revoking, "	if round != l.revokeRound() {\n", "	if round != l.revokeRound() && r == nil {\n"},
+	}},
 	{Name: "closed-first", Without: "a lease with a lock delay ends like any other", Edits: []Edit{
 		{delaying, "	if l.lockDelay() == 0 || !l.wasHeld", "	if true || l.lockDelay() == 0 || !l.wasHeld"},
 	}},
