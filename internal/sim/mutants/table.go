@@ -164,12 +164,14 @@ var Table = []Mutant{
 	{Name: "force-record", Without: "a revocation is not written into the record", Edits: []Edit{
 		{revoking, "m.writeRecord(l, func(r *record) { r.Revoke, r.RevokeRound = next, round }, func(err error) {", "m.writeRecord(l, func(r *record) { _ = r }, func(err error) {"},
 	}},
-	{Name: "force-withdrawn", Without: "force does not name the version that was read, so it overtakes a withdrawal", Edits: []Edit{
-		{ending, "	if l.timed() || l.forced() {\n", "	if l.timed() {\n"},
-	}},
-	{Name: "withdraw-round", Without: "what was asked after a withdrawal goes on with the old force", Edits: []Edit{
-		{revoking, "	if round != l.revokeRound() {\n", "	if round != l.revokeRound() && r == nil {\n"},
-	}},
+	{Name: "force-withdrawn", Without: "force does not name the version that was read, so it overtakes a withdrawal",
+		Open: "a withdrawal must be written between the moment when force is due and the owner's news of it; TestForceDoesNotOvertakeAWithdrawalThatWasWritten in internal/locks shows it", Edits: []Edit{
+			{ending, "	if l.timed() || l.forced() {\n", "	if l.timed() {\n"},
+		}},
+	{Name: "withdraw-round", Without: "what was asked after a withdrawal goes on with the old force",
+		Open: "a withdrawal and what is asked next must fall between two reads of the record by its owner; TestNothingOfAWithdrawnRevocationGoesOnInTheNext in internal/locks shows it", Edits: []Edit{
+			{revoking, "	if round != l.revokeRound() {\n", "	if round != l.revokeRound() && r == nil {\n"},
+		}},
 	{Name: "closed-first", Without: "a lease with a lock delay ends like any other", Edits: []Edit{
 		{delaying, "	if l.lockDelay() == 0 || !l.wasHeld", "	if true || l.lockDelay() == 0 || !l.wasHeld"},
 	}},
