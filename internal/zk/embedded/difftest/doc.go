@@ -15,8 +15,8 @@
 //     server meanwhile.
 //   - Session ids are named in the order of their creation. Times cannot be equal; instead each transaction has one time,
 //     none later than the next transaction's, and a node's times are those of its transactions.
-//   - Children, ephemerals and identities are in hash tables in ZooKeeper, and a session's ephemerals go in such an order.
-//     It is compared, too: nobody may rely on it, but everybody can see it.
+//   - Lists of children, ephemerals, identities and ACLs, and the events of a session's end, are sorted on both sides:
+//     ZooKeeper has the order of hash tables there (purpose.go, inAnyOrder).
 //
 // What the embedded server does otherwise on purpose is kept out in one place, purpose.go. What ZooKeeper itself decides by
 // chance is kept out by inTurn; two real servers show what that is (LOCKKEEPER_DIFF=real).

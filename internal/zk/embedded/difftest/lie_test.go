@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"slices"
 	"testing"
 
 	"lockkeeper/internal/testkit"
@@ -115,6 +116,31 @@ var lies = map[string]func() func(frame []byte) [][]byte{
 			return out
 		}
 	},
+	"two events are in the other order": func() func([]byte) [][]byte {
+		var held [][]byte
+		return func(f []byte) [][]byte {
+			if isEvent(f) && held == nil {
+				held = [][]byte{append([]byte(nil), f...)}
+				return nil
+			}
+			out := append([][]byte{f}, held...)
+			if !isEvent(f) {
+				slices.Reverse(out)
+			}
+			held = nil
+			return out
+		}
+	},
+	"a list lacks its last child": always(func(f []byte) [][]byte {
+		var list wire.ChildrenReply
+		if d := wire.NewDecoder(f[headerSize:]); len(f) > headerSize && !isEvent(f) {
+			if list.Decode(d); d.Finish() == nil && len(list.Children) > 0 {
+				list.Children = list.Children[:len(list.Children)-1]
+				f = list.AppendTo(f[:headerSize:headerSize])
+			}
+		}
+		return [][]byte{f}
+	}),
 	"the zxid of a reply is the next one": always(func(f []byte) [][]byte {
 		if len(f) == headerSize && f[15] == 0 && int32(binary.BigEndian.Uint32(f)) > 0 {
 			return add(f, 11, 1)

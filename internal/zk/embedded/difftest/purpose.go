@@ -1,8 +1,12 @@
 package difftest
 
 import (
+	"slices"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"lockkeeper/internal/zk/wire"
 )
 
 // What the embedded server does otherwise on purpose, as its documentation lists it, is kept out of the comparison here.
@@ -18,6 +22,41 @@ func (p *player) disarm(s Step) {
 		}
 	}
 }
+
+// inAnyOrder is a list whose order no client may rely on: ZooKeeper keeps children, ephemerals and identities (also those that an ACL
+// gets for "auth") in hash tables.
+func inAnyOrder(list []string) []string {
+	slices.Sort(list)
+	return list
+}
+
+// endInAnyOrder does the same for the events of a session's end, because its ephemerals go in such an order: of a step that ends a
+// session it sorts the events of each connection, but not across a reply.
+func endInAnyOrder(s Step, lines []string) {
+	if !endsSession(s.Action) {
+		return
+	}
+	for len(lines) > 0 {
+		n := 0
+		for n < len(lines) && isEventOf(lines[0][:3], lines[n]) {
+			n++
+		}
+		inAnyOrder(lines[:n])
+		lines = lines[max(n, 1):]
+	}
+}
+
+func endsSession(a Action) bool {
+	switch a := a.(type) {
+	case Expire:
+		return true
+	case Send:
+		return slices.ContainsFunc(a, func(r Request) bool { return r.Op == wire.OpCloseSession })
+	}
+	return false
+}
+
+func isEventOf(client, line string) bool { return strings.HasPrefix(line, client+"event ") }
 
 // inUTF8 writes characters above U+FFFF as UTF-8. ZooKeeper sends each as two surrogates of three bytes, which is no UTF-8.
 func inUTF8(s string) string {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -76,8 +75,7 @@ func (v *view) stat(path string, s wire.Stat) string {
 		v.zxidName(s.Pzxid), s.Version, s.Cversion, s.Aversion, v.session(s.EphemeralOwner), s.DataLength, s.NumChildren, times)
 }
 
-// names are the names of nodes, in ZooKeeper's order, which is that of a hash table. The table of the server's own root has
-// grown with other scenarios, and not the same ones on both servers.
+// names are the names of nodes. Those of other scenarios in the server's own root are left out.
 func (v *view) names(of string, names []string) string {
 	outside := of == "^/" || of == "^"
 	var out []string
@@ -92,10 +90,7 @@ func (v *view) names(of string, names []string) string {
 		}
 		out = append(out, n)
 	}
-	if outside {
-		slices.Sort(out)
-	}
-	return fmt.Sprintf("%q", out)
+	return fmt.Sprintf("%q", inAnyOrder(out))
 }
 
 func (v *view) acl(acl []wire.ACL) string {
@@ -103,7 +98,7 @@ func (v *view) acl(acl []wire.ACL) string {
 	for _, a := range acl {
 		out = append(out, fmt.Sprintf("%d %s %q", a.Perms, a.Scheme, a.ID))
 	}
-	return "[" + strings.Join(out, ", ") + "]"
+	return "[" + strings.Join(inAnyOrder(out), ", ") + "]"
 }
 
 func data(b []byte) string {
@@ -262,5 +257,5 @@ func (ids *identities) String() string {
 	for _, id := range *ids {
 		out = append(out, id[0]+":"+id[1])
 	}
-	return fmt.Sprintf("%q", out)
+	return fmt.Sprintf("%q", inAnyOrder(out))
 }

@@ -1,6 +1,7 @@
 package difftest
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +51,27 @@ func TestTimesThatCannotBeAreTold(t *testing.T) {
 		got := v.stat("/a", second)
 		if what != "" && !strings.Contains(got, what) || what == "" && strings.Contains(got, "TIME") {
 			t.Errorf("want %q, got %s", what, got)
+		}
+	}
+}
+
+// TestOnlyTheEventsOfASessionsEndAreSorted: what any other step tells has one order, and so have events and replies.
+func TestOnlyTheEventsOfASessionsEndAreSorted(t *testing.T) {
+	said := func() []string {
+		return []string{"c0 event b", "c0 event a", "c0 reply", "c0 event a", "c1 reply", "c1 event b", "c1 event a", "c2 event z", "c2 event y"}
+	}
+	sorted := []string{"c0 event a", "c0 event b", "c0 reply", "c0 event a", "c1 reply", "c1 event a", "c1 event b", "c2 event y", "c2 event z"}
+	for _, test := range []struct {
+		step Step
+		want []string
+	}{
+		{c(0).closes(), sorted}, {Step{0, Expire{1}}, sorted}, {c(0).does(del("/a"), Request{Op: wire.OpCloseSession}), sorted},
+		{c(0).does(del("/a")), said()}, {c(0).drops(), said()}, {c(0).opens(), said()},
+	} {
+		got := said()
+		endInAnyOrder(test.step, got)
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%v: %q, want %q", test.step, got, test.want)
 		}
 	}
 }

@@ -21,7 +21,8 @@ var cliCommands = []string{
 	"getEphemerals /cli", "getAllChildrenNumber /cli", "sync /cli",
 	"addauth digest u:p", "create /cli/a x auth::cdrwa", "getAcl /cli/a", "setAcl -s /cli/a world:anyone:r,auth::w",
 	"getAcl -s /cli/a", "stat -w /cli/none", "create /cli/none", "ls -R -w /cli", "get -w /cli/missing",
-	"setquota -N 5 /cli", "listquota /cli", "delquota -N /cli", "config -s", "set /cli four",
+	"config -s", "set /cli four",
+	"delete /cli/t", "delete /cli/a", "delete /cli/none", // deleteall takes them in the order of a list
 	"deleteall /cli", "stat /cli", "sync /", // zkCli's exit status is that of the last command
 }
 
