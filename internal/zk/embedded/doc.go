@@ -1,5 +1,5 @@
 // Package embedded is a ZooKeeper server in one process: a single node that speaks the client protocol of ZooKeeper 3.8 on
-// any net.Conn. Clients of the real one (go-zookeeper, Kazoo, Curator, zkCli) cannot tell it apart.
+// any net.Conn. Clients of the real one (go-zookeeper, Kazoo, Curator, zkCli) work with it as with ZooKeeper.
 //
 // What a request means is decided by package state, a pure state machine. This package is what stands around it: listeners
 // and handshakes, sessions' clocks, batches, storage, four-letter words, and the bounds.
@@ -91,7 +91,11 @@
 //   - TTL nodes need no switch. Debian's ZooKeeper wants zookeeper.extendedTypesEnabled.
 //   - ACLs, identities and replies to multiReads are bounded (above). ZooKeeper's are not, and its memory goes.
 //   - The timeout of an unfinished handshake is exact, not rounded up to ten seconds.
-//   - There are no ensembles, no TLS, no SASL, no reconfiguration, no quotas that are enforced, no JMX and no admin server.
+//   - Children are listed in the order of their bytes, identities in that of their auth requests. A session's ephemeral
+//     nodes are listed and deleted in the order of their creation. ZooKeeper has the order of Java's hash tables.
+//   - Quotas are plain nodes below /zookeeper/quota: nothing is counted or refused. zkCli's setquota and delquota create
+//     and delete them, and listquota shows the quota with the statistics count=0,bytes=0. ZooKeeper counts there.
+//   - There are no ensembles, no TLS, no SASL, no reconfiguration, no JMX and no admin server.
 //   - Four-letter words. ZooKeeper's whitelist has srvr alone unless it is told otherwise. Here it also has ruok (probes ask
 //     it), stat and mntr (monitoring; mntr has the metrics that mean something here, under ZooKeeper's names), conf (scripts
 //     that look whose server has a port), isro (clients that would put up with a read-only server) and envi (Kazoo's

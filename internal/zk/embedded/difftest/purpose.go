@@ -23,15 +23,15 @@ func (p *player) disarm(s Step) {
 	}
 }
 
-// inAnyOrder is a list whose order no client may rely on: ZooKeeper keeps children, ephemerals and identities (also those that an ACL
-// gets for "auth") in hash tables.
+// inAnyOrder sorts a list whose order no client may rely on: ZooKeeper keeps children, ephemerals and identities in hash
+// tables. An ACL gets the identities for "auth" in that order, too.
 func inAnyOrder(list []string) []string {
 	slices.Sort(list)
 	return list
 }
 
-// endInAnyOrder does the same for the events of a session's end, because its ephemerals go in such an order: of a step that ends a
-// session it sorts the events of each connection, but not across a reply.
+// endInAnyOrder sorts the events of a step that ends a session, because the session's ephemerals go in such an order. It
+// sorts those of each connection, and none across a reply.
 func endInAnyOrder(s Step, lines []string) {
 	if !endsSession(s.Action) {
 		return

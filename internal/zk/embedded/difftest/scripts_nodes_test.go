@@ -101,7 +101,8 @@ func nodeScripts() []Scenario {
 	}
 }
 
-// crowd fills a directory, empties it in part and fills it again. A session ends with many ephemerals, and one has many identities.
+// crowd fills a directory, empties it in part and fills it again. One session ends with many ephemerals, the next one has
+// many identities.
 func crowd() []Step {
 	a, b := c(0), c(1)
 	var more, some, again []Request

@@ -159,7 +159,7 @@ func TestWhoAmI(t *testing.T) {
 	c.login("bob")
 	c.login("bob")
 	got := c.must(wire.OpWhoAmI, nil).Body
-	if diff := cmp.Diff(&wire.WhoAmIReply{Clients: []wire.ClientInfo{{Scheme: "digest", User: "bob"}, {Scheme: "ip", User: "127.0.0.1"}}}, got); diff != "" {
+	if diff := cmp.Diff(&wire.WhoAmIReply{Clients: []wire.ClientInfo{{Scheme: "ip", User: "127.0.0.1"}, {Scheme: "digest", User: "bob"}}}, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 }

@@ -17,7 +17,6 @@ type change struct {
 	mzxid, mtime int64
 	version      int32 // the node's, its ACL's or the parent's, as in TxnOp, before
 	pzxid        int64 // the parent's before
-	peak         int32 // the parent's before
 	counter      int32 // the parent's after, as far as a multi is concerned
 	size         int   // of the data that came, or that went with the node
 }
@@ -36,11 +35,7 @@ func (s *State) apply(t *TxnOp, zxid, now int64) (*node, error) {
 		s.touch(ch.parent)
 		ch.version, ch.pzxid, ch.size = ch.parent.cversion, ch.parent.pzxid, len(t.Data)
 		ch.counter = t.Version
-		if kids := ch.parent.kids; kids != nil {
-			ch.peak = kids.peak
-		}
 		ch.node = s.newNode(name, t, zxid, now)
-		ch.node.seq = ch.parent.cversion
 		// ZooKeeper never lets the counter fall: past the greatest int it stays there.
 		if t.Version > ch.parent.cversion {
 			ch.parent.cversion, ch.parent.pzxid = t.Version, zxid
@@ -94,7 +89,7 @@ func (s *State) rollback() {
 		switch ch.kind {
 		case TxnCreate:
 			ch.parent.unlink(n)
-			ch.parent.cversion, ch.parent.pzxid, ch.parent.kids.peak = ch.version, ch.pzxid, ch.peak
+			ch.parent.cversion, ch.parent.pzxid = ch.version, ch.pzxid
 			s.acls.release(n.acl)
 		case TxnDelete:
 			ch.parent.link(n)

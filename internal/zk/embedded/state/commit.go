@@ -1,6 +1,6 @@
 package state
 
-// commit makes the applied changes final: it brings rosters, sizes, quotas and ACLs up to date and delivers the events, in
+// commit makes the applied changes final: it brings rosters, sizes and ACLs up to date and delivers the events, in
 // the order of the changes.
 func (s *State) commit() {
 	for i := range s.changes {
@@ -13,7 +13,6 @@ func (s *State) commit() {
 			if r := s.roster(n.owner); r != nil {
 				r.add(n)
 			}
-			s.quotaOnCreate(ch.path, n, int64(ch.size))
 			s.tellCreated(ch.path, n, ch.parent)
 		case TxnDelete:
 			s.nodes--
@@ -21,13 +20,10 @@ func (s *State) commit() {
 			if r := s.roster(n.owner); r != nil {
 				r.remove(n, s.snapshot == nil)
 			}
-			s.quotaOnDelete(ch.path, int64(ch.size))
 			s.tellDeleted(ch.path, n, ch.parent)
 			s.acls.release(n.acl)
 		case TxnSetData:
-			more := int64(ch.size - len(ch.data))
-			s.dataSize += more
-			s.quotaOnBytes(ch.path, more, 0)
+			s.dataSize += int64(ch.size - len(ch.data))
 			s.tellData(ch.path, n)
 		case TxnSetACL:
 			s.acls.release(ch.acl)
@@ -57,7 +53,6 @@ func (s *State) roster(owner int64) *roster {
 type roster struct {
 	nodes []*node // nil where one has gone
 	gone  int
-	peak  int // the greatest number there ever were
 }
 
 func (r *roster) len() int { return len(r.nodes) - r.gone }
@@ -65,7 +60,6 @@ func (r *roster) len() int { return len(r.nodes) - r.gone }
 func (r *roster) add(n *node) {
 	n.setSlot(len(r.nodes))
 	r.nodes = append(r.nodes, n)
-	r.peak = max(r.peak, r.len())
 }
 
 // remove takes a node off. While a snapshot is under way the list is not packed, so that slots stay what they are.

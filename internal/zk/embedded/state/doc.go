@@ -1,5 +1,6 @@
 // Package state is the ZooKeeper data model as a pure state machine: a tree of nodes, sessions and watches that requests
-// are carried out on, one after the other. What it answers is what ZooKeeper 3.8 answers, byte for byte, quirks included.
+// are carried out on, one after the other. What it answers is what ZooKeeper 3.8 answers, byte for byte, quirks
+// included, but for the order of lists.
 //
 // It starts no goroutine, reads no clock and does no input or output; the time of every request is given. The same requests
 // at the same times give the same state, the same replies and the same events in the same order. It is not safe for
@@ -7,7 +8,7 @@
 // other goroutines, because node data and ACLs are never written to, only replaced; so nobody may write to those either.
 //
 // A write is decided, applied and committed (decide.go, apply.go, commit.go). Until it is committed it can be undone, which
-// is how a multi is all or nothing; rosters, sizes, quotas and events follow with the commit. Every write uses up a zxid and
+// is how a multi is all or nothing; rosters, sizes and events follow with the commit. Every write uses up a zxid and
 // yields a Txn, also one that fails. Txns, applied in order to a new State, give the same State again: they hold what was
 // decided, so that a log does not depend on the rules of the version that reads it.
 //
@@ -20,10 +21,13 @@
 //
 // # What differs from ZooKeeper on purpose
 //
+//   - Lists have orders that cost no memory. Children are sorted by their bytes when they are listed. A session's
+//     ephemeral nodes are listed and deleted in the order of their creation. Identities stand in the order of their auth
+//     requests. ZooKeeper has the order of Java's hash tables.
 //   - TTL nodes are always there (ZooKeeper: extendedTypesEnabled). The super user is the process that owns the store
-//     (NewSuper); no password gives this right. Quotas are counted but not enforced, as in ZooKeeper by default.
+//     (NewSuper); no password gives this right. Quotas are plain nodes.
 //   - What ends the real server is an error here: a createTTL that is none by its flags and has a negative time to live is
-//     BadArguments; statistics of a quota that are no statistics are left alone.
+//     BadArguments.
 //   - createSession, the server's own operation, as a request ends the connection. ZooKeeper begins the connection's session
 //     again and answers with a second connect reply.
 //   - An ACL has at most 256 entries ("auth" counts for all identities of the client) and a connection 64 identities: more are
@@ -32,5 +36,4 @@
 //     failure; the real one takes a zxid for it that no reply ever shows.
 //   - Where the real one looks at what is in its pipeline, and so depends on timing, the last committed state counts: a
 //     setACL is in force for the next request, and so is a sequence counter that has reached the greatest int.
-//   - A bucket of eight entries and more in one of Java's hash tables becomes a tree, whose order is not imitated.
 package state

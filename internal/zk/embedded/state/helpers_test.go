@@ -155,15 +155,11 @@ func multi(ops ...wire.MultiOp) *wire.MultiRequest { return &wire.MultiRequest{O
 // dump writes down everything that a State holds but its watches.
 func dump(s *State) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "zxid %d nodes %d size %d limits %v newest %x\n", s.zxid, s.nodes, s.dataSize, slices.Sorted(maps.Keys(s.limits)), s.newest)
+	fmt.Fprintf(&b, "zxid %d nodes %d size %d newest %x\n", s.zxid, s.nodes, s.dataSize, s.newest)
 	var walk func(n *node)
 	walk = func(n *node) {
-		peak := int32(0)
-		if n.kids != nil {
-			peak = n.kids.peak
-		}
-		fmt.Fprintf(&b, "%s %q null %v acl %v c%d m%d p%d t%d/%d owner %#x v%d/%d/%d seq %d peak %d\n", n.path(), n.data, n.data == nil, s.acls.list(n.acl),
-			n.czxid, n.mzxid, n.pzxid, n.ctime, n.mtime, n.owner, n.version, n.cversion, n.aversion, n.seq, peak)
+		fmt.Fprintf(&b, "%s %q null %v acl %v c%d m%d p%d t%d/%d owner %#x v%d/%d/%d\n", n.path(), n.data, n.data == nil, s.acls.list(n.acl),
+			n.czxid, n.mzxid, n.pzxid, n.ctime, n.mtime, n.owner, n.version, n.cversion, n.aversion)
 		var kids []*node
 		n.each(func(c *node) {
 			if c.parent != n {
@@ -178,7 +174,7 @@ func dump(s *State) string {
 	}
 	walk(s.root)
 	roster := func(name string, r *roster) {
-		fmt.Fprintf(&b, "%s peak %d:", name, r.peak)
+		fmt.Fprintf(&b, "%s:", name)
 		for i, n := range r.nodes {
 			if n != nil {
 				fmt.Fprintf(&b, " %s", n.path())

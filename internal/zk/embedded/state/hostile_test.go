@@ -108,21 +108,3 @@ func TestEntriesOfAnACLAreBounded(t *testing.T) {
 	}
 	check(t, r.s)
 }
-
-// An operator's way to count anew: statistics that come and go within one transaction are not counted at all.
-func TestStatisticsThatAreGoneWithTheirTransactionAreNotCounted(t *testing.T) {
-	r := newRig(t)
-	c := r.client(1)
-	c.create("/a", 0)
-	c.create("/zookeeper/quota/a", 0)
-	stats := "/zookeeper/quota/a/" + statNode
-	create := wire.MultiOp{Op: wire.OpCreate, Record: creation(stats, 0)}
-	remove := wire.MultiOp{Op: wire.OpDelete, Record: &wire.VersionRequest{Path: stats, Version: -1}}
-	c.must(wire.OpMulti, multi(create, remove))
-	check(t, r.s)
-	c.must(wire.OpMulti, multi(create, remove, create))
-	check(t, r.s)
-	if got := c.data(stats); got != "count=1,bytes=0" {
-		t.Errorf("statistics %q", got)
-	}
-}

@@ -24,11 +24,6 @@ const maxIdentities = 64
 // identity is one thing that a connection has proved to be.
 type identity struct{ scheme, id string }
 
-// hash is the hash of ZooKeeper's record of an identity.
-func (i identity) hash() uint32 {
-	return spread((17*37+javaStringHash(i.scheme))*37 + javaStringHash(i.id))
-}
-
 // matches says whether the identity is meant by the id of an ACL entry of its scheme.
 func (i identity) matches(expr string) bool {
 	if i.scheme != schemeIP {
@@ -39,16 +34,12 @@ func (i identity) matches(expr string) bool {
 	return ok && ok2 && (network^address)&^(1<<(32-bits)-1) == 0
 }
 
-// add puts an identity into the order in which ZooKeeper goes through them. The slice is replaced, never changed.
+// addIdentity appends an identity that is new. The slice is replaced, never changed.
 func addIdentity(who []identity, id identity) []identity {
 	if slices.Contains(who, id) {
 		return who
 	}
-	who = append(slices.Clone(who), id)
-	slices.SortStableFunc(who, func(a, b identity) int {
-		return int(a.hash()%identityTable) - int(b.hash()%identityTable)
-	})
-	return who
+	return append(slices.Clone(who), id)
 }
 
 // authenticate is what an auth packet proves about a connection. A nil secret fails, and so does an identity too many.

@@ -42,8 +42,8 @@ func TestLocksTakeLittleMemory(t *testing.T) {
 	if size := unsafe.Sizeof(node{}); size > 128 {
 		t.Errorf("a node is %d bytes long, above the size class of 128", size)
 	}
-	if size := unsafe.Sizeof(children{}); size > 24 {
-		t.Errorf("the children of a node are %d bytes long, above the size class of 24", size)
+	if size := unsafe.Sizeof(children{}); size > 16 {
+		t.Errorf("the children of a node are %d bytes long, above the size class of 16", size)
 	}
 	const locks = 20_000
 	before := liveHeap()

@@ -2,9 +2,12 @@ package state
 
 import (
 	"hash/adler32"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"lockkeeper/internal/zk/wire"
 	"lockkeeper/internal/zk/zkreal"
@@ -70,4 +73,58 @@ func writeLog(t *testing.T, dir string, counter int32) {
 	if err := os.WriteFile(filepath.Join(dir, "log.1"), b, 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// real is a connection to a real ZooKeeper.
+type real struct {
+	t      *testing.T
+	nc     net.Conn
+	frames *wire.FrameReader
+}
+
+func dialReal(t *testing.T, addr string) *real {
+	t.Helper()
+	nc, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { nc.Close() })
+	if err := nc.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	c := &real{t: t, nc: nc, frames: wire.NewFrameReader(nc, 1<<20)}
+	c.send(&wire.ConnectRequest{TimeoutMs: 30_000, Passwd: make([]byte, 16)})
+	if _, err := c.frames.Next(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (c *real) send(records ...wire.Record) {
+	if _, err := c.nc.Write(wire.AppendFrame(nil, records...)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// do returns the body of the reply to a request that has to succeed.
+func (c *real) do(op wire.Op, body wire.Record) *wire.Decoder {
+	c.t.Helper()
+	reply, err := c.try(op, body)
+	if err != wire.OK {
+		c.t.Fatalf("operation %d %+v: %v", op, body, err)
+	}
+	return wire.NewDecoder(reply)
+}
+
+func (c *real) try(op wire.Op, body wire.Record) ([]byte, wire.ErrCode) {
+	c.t.Helper()
+	c.send(&wire.RequestHeader{Xid: 7, Op: op}, body)
+	frame, err := c.frames.Next()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	d := wire.NewDecoder(frame)
+	var h wire.ReplyHeader
+	h.Decode(d)
+	return slices.Clone(frame[len(frame)-d.Len():]), h.Err
 }

@@ -30,9 +30,6 @@ type restored struct {
 // errSnapshot is damage that needs no telling what it is.
 var errSnapshot = errors.New("not a record")
 
-// maxPeak is more than there can ever be on one list. The size of a table for as many fits into its number.
-const maxPeak = 1 << 30
-
 // NewRestorer begins with nothing, not even the nodes of a new server.
 func NewRestorer(config Config) *Restorer {
 	s := New(config)
@@ -97,7 +94,7 @@ func (r *Restorer) header(d *txnReader) error {
 	}
 	s := r.s
 	s.zxid = int64(d.uvarint())
-	s.containers.peak, s.ttls.peak = d.peak(), d.peak()
+	_, _ = d.uvarint(), d.uvarint()
 	for count := d.uvarint(); count > 0 && !d.bad; count-- {
 		s.noteSession(int64(d.uvarint()))
 	}
@@ -109,7 +106,8 @@ func (r *Restorer) header(d *txnReader) error {
 
 func (r *Restorer) session(d *txnReader) error {
 	id := int64(d.uvarint())
-	living := &session{timeout: d.int32(), ephemerals: roster{peak: d.peak()}}
+	living := &session{timeout: d.int32()}
+	_ = d.uvarint()
 	switch {
 	case d.bad:
 		return errSnapshot
@@ -135,10 +133,8 @@ func (r *Restorer) node(d *txnReader) error {
 		}
 		n.setSlot(int(slot))
 	}
-	n.version, n.cversion, n.aversion, n.seq = d.int32(), d.int32(), d.int32(), d.int32()
-	if peak := d.peak(); peak > 0 {
-		n.kids = &children{peak: int32(peak)}
-	}
+	n.version, n.cversion, n.aversion = d.int32(), d.int32(), d.int32()
+	_, _ = d.varint(), d.uvarint()
 	r.acl(d, n)
 	n.data = d.data()
 	if d.bad || common > uint64(len(r.path)) {
@@ -155,9 +151,6 @@ func (r *Restorer) node(d *txnReader) error {
 		list.nodes = append(list.nodes, n) // State brings them into order
 	} else if n.owner != 0 {
 		return fmt.Errorf("%q belongs to session %#x, which is missing", r.path, n.owner)
-	}
-	if n.name == limitNode {
-		s.noteLimit(string(r.path))
 	}
 	return nil
 }
@@ -257,7 +250,7 @@ func (r *Restorer) State() (*State, error) {
 		sound = sound && session.ephemerals.restore()
 	}
 	if !sound {
-		return nil, errors.New("state: a snapshot whose lists of nodes have two in one place, or more than there ever were")
+		return nil, errors.New("state: a snapshot whose lists of nodes have two in one place")
 	}
 	r.err = errors.New("state: the snapshot is restored")
 	return s, nil
@@ -275,15 +268,5 @@ func (r *roster) restore() bool {
 		before = n.slot()
 		n.setSlot(i)
 	}
-	return len(r.nodes) <= r.peak
-}
-
-// peak reads how many there ever were on a list.
-func (r *txnReader) peak() int {
-	v := r.uvarint()
-	if v > maxPeak {
-		r.fail()
-		return 0
-	}
-	return int(v)
+	return true
 }

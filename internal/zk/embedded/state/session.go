@@ -69,19 +69,13 @@ func (s *State) CloseSession(now int64, id int64) *Txn {
 	return t
 }
 
-// paths lists the ephemeral nodes in ZooKeeper's order.
+// paths lists the ephemeral nodes in the order of their creation: the roster has it, and a snapshot keeps it.
 func (s *session) paths() []string {
-	listed := make([]hashed, 0, s.ephemerals.len())
+	paths := make([]string, 0, s.ephemerals.len())
 	for _, n := range s.ephemerals.nodes {
 		if n != nil {
-			path := n.path()
-			listed = append(listed, hashed{path, javaHash(path), n.slot()})
+			paths = append(paths, n.path())
 		}
-	}
-	sortByCopy(listed, tableSize(ephemeralTable, s.ephemerals.peak))
-	paths := make([]string, len(listed))
-	for i := range listed {
-		paths[i] = listed[i].key
 	}
 	return paths
 }

@@ -38,7 +38,6 @@ const (
 //     it was deleted.
 //   - A multi changes or deletes it and fails: it stays written, with the values from before the multi. Undoing gives it the
 //     same values back, and links the very same node again, which is not written a second time.
-//   - A quota counts into it, when a transaction about another node is committed: it is written before.
 //
 // A node that came later is never written, whether it stays, is deleted or is undone: it was born with the mark. Its
 // ancestors that were there at the beginning were written, because creating a child changes its parent.
@@ -53,16 +52,19 @@ const (
 //
 // Numbers are varints, strings stand behind their lengths.
 //
-//	first piece:  magic | version | zxid | peaks of the rosters of containers and TTLs | newest session ids | records
+//	first piece:  magic | version | zxid | sizes of the rosters of containers and TTLs | newest session ids | records
 //	other pieces: number of the piece, from 1 | records
 //
-//	session: 1 | id | timeout | peak of its roster
-//	node:    2 | path | zxids | times | owner | slot, if there is an owner | versions | place among its siblings | most children
+//	session: 1 | id | timeout | size of its roster
+//	node:    2 | path | zxids | times | owner | slot, if there is an owner | versions | 0 | 0
 //	           | number of its ACL | that ACL, if the number is new | data
 //	end:     3 | how many nodes | the length of all paths and data | how many sessions
 //
 // A path is the length of what it has in common with the path of the node before, and the rest. The root's is empty. Pieces
 // hold whole records.
+//
+// A reader skips sizes and zeros. Where they stand, State wrote what it needed to list nodes in the order of Java's hash
+// tables. A program of that time still reads this form.
 type Snapshot struct {
 	s     *State
 	zxid  int64
@@ -87,7 +89,7 @@ type Snapshot struct {
 type sessionRecord struct {
 	id      int64
 	timeout int32
-	peak    int
+	size    int
 }
 
 type savedNode struct {
@@ -104,15 +106,15 @@ func (s *State) BeginSnapshot() *Snapshot {
 	p := &Snapshot{s: s, zxid: s.zxid, lists: make(map[aclID]uint64), walk: []*node{s.root}}
 	p.head = append(append(p.head, snapshotMagic...), snapshotVersion)
 	p.head = binary.AppendUvarint(p.head, uint64(s.zxid))
-	p.head = binary.AppendUvarint(p.head, uint64(s.containers.peak))
-	p.head = binary.AppendUvarint(p.head, uint64(s.ttls.peak))
+	p.head = binary.AppendUvarint(p.head, uint64(s.containers.len()))
+	p.head = binary.AppendUvarint(p.head, uint64(s.ttls.len()))
 	p.head = binary.AppendUvarint(p.head, uint64(len(s.newest)))
 	for _, id := range s.newest {
 		p.head = binary.AppendUvarint(p.head, uint64(id))
 	}
 	p.sessions = make([]sessionRecord, 0, len(s.sessions))
 	for id, session := range s.sessions {
-		p.sessions = append(p.sessions, sessionRecord{id, session.timeout, session.ephemerals.peak})
+		p.sessions = append(p.sessions, sessionRecord{id, session.timeout, session.ephemerals.len()})
 	}
 	p.end = append(p.end, recordEnd)
 	p.end = binary.AppendUvarint(p.end, uint64(s.nodes))
@@ -166,7 +168,7 @@ func (p *Snapshot) Next(b []byte, limit int) (piece []byte, last bool) {
 func (r sessionRecord) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(append(b, recordSession), uint64(r.id))
 	b = binary.AppendVarint(b, int64(r.timeout))
-	return binary.AppendUvarint(b, uint64(r.peak))
+	return binary.AppendUvarint(b, uint64(r.size))
 }
 
 func (p *Snapshot) appendSaved(b []byte) []byte {
@@ -248,8 +250,7 @@ func (p *Snapshot) appendHead(b []byte, n *node) []byte {
 	b = binary.AppendVarint(b, int64(n.version))
 	b = binary.AppendVarint(b, int64(n.cversion))
 	b = binary.AppendVarint(b, int64(n.aversion))
-	b = binary.AppendVarint(b, int64(n.seq))
-	b = binary.AppendUvarint(b, uint64(n.mostChildren()))
+	b = append(b, 0, 0)
 
 	// An id stands for one list here: when it is given to another one, only nodes that are written already can get that.
 	number, known := p.lists[n.acl]

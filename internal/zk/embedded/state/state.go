@@ -27,7 +27,6 @@ type State struct {
 	newest   []int64 // session ids; see NewestSession
 
 	containers, ttls roster
-	limits           map[string]struct{} // nodes that have a quota
 	nodes            int
 	dataSize         int64
 
@@ -50,7 +49,6 @@ func New(config Config) *State {
 		maxReply: cmp.Or(config.MaxReply, 64<<20),
 		acls:     newACLTable(),
 		sessions: make(map[int64]*session),
-		limits:   make(map[string]struct{}),
 		data:     newWatchTable(dataKind),
 		childs:   newWatchTable(childKind),
 	}
@@ -58,7 +56,7 @@ func New(config Config) *State {
 	proc := &node{name: "zookeeper", data: []byte{}, acl: s.acls.hold(everyone)}
 	quota := &node{name: "quota", data: []byte{}, acl: s.acls.hold(everyone)}
 	// Only the server itself may write the configuration. The version of its ACL is one too low in ZooKeeper, too.
-	configNode := &node{name: "config", data: []byte{}, aversion: -1, seq: 1}
+	configNode := &node{name: "config", data: []byte{}, aversion: -1}
 	configNode.acl = s.acls.hold([]wire.ACL{{Perms: wire.PermRead, Scheme: "world", ID: "anyone"}})
 	s.root.link(proc)
 	proc.link(quota)

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"slices"
 	"strings"
 
 	"lockkeeper/internal/zk/wire"
@@ -30,17 +31,13 @@ type node struct {
 	acl aclID
 	// place is the slot in the roster that lists the node, and the bit that says whether a snapshot has it; see Snapshot.
 	place uint32
-	// seq is the parent's cversion when the node was made: the order in which siblings came.
-	seq int32
 }
 
 // children of a node. A leaf that never had a child has none of it, and the directory of a lock that somebody holds has one
-// child: the struct is 24 bytes long, a size class.
+// child: the struct is 16 bytes long, a size class.
 type children struct {
 	only *node     // the one child, unless there are siblings
 	more *siblings // nil while there is one at most
-	// peak is the greatest number of children there ever were: it decides the order in which ZooKeeper lists them.
-	peak int32
 }
 
 // siblings are a list while they are few. The map of many stays until the last one has gone.
@@ -107,7 +104,6 @@ func (n *node) link(c *node) {
 	default:
 		k.only = c
 	}
-	k.peak = max(k.peak, int32(n.numChildren()))
 }
 
 func (s *siblings) add(c *node) {
@@ -176,18 +172,14 @@ func (n *node) each(f func(*node)) {
 	}
 }
 
-// names lists the children as ZooKeeper does.
+// names lists the children in byte order. An order that the container kept itself would cost each node memory.
 func (n *node) names() []string {
 	if n.numChildren() == 0 {
 		return nil
 	}
-	listed := make([]hashed, 0, n.numChildren())
-	n.each(func(c *node) { listed = append(listed, hashed{c.name, javaHash(c.name), c.seq}) })
-	sortByTable(listed, tableSize(childTable, int(n.kids.peak)))
-	names := make([]string, len(listed))
-	for i := range listed {
-		names[i] = listed[i].key
-	}
+	names := make([]string, 0, n.numChildren())
+	n.each(func(c *node) { names = append(names, c.name) })
+	slices.Sort(names)
 	return names
 }
 
@@ -204,14 +196,6 @@ const markBit = 1 << 31
 func (n *node) slot() int32 { return int32(n.place &^ markBit) }
 
 func (n *node) setSlot(slot int) { n.place = n.place&markBit | uint32(slot) }
-
-// mostChildren is the greatest number of children there ever were.
-func (n *node) mostChildren() int32 {
-	if n.kids == nil {
-		return 0
-	}
-	return n.kids.peak
-}
 
 // appendPath appends the path; nothing for the root.
 func (n *node) appendPath(b []byte) []byte {
