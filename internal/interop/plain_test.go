@@ -73,17 +73,30 @@ func TestAPlainNodeInTheLocksPlaceIsShownAndWaitedFor(t *testing.T) {
 	var turns []turn
 	for i := range 3 {
 		turns = append(turns, w.ourTurn(t, "native", "plain"))
-		testkit.Eventually(t, patience, func() bool { return w.requests(t) > i }, "number %d stands in line", i)
+		testkit.Eventually(t, patience, func() bool { return w.requests(t) > i }, "number %d waits", i)
 	}
 	if err := theirs.unlock(); err != nil {
 		t.Fatal(err)
 	}
+	type grant struct {
+		turn turn
+		err  error
+	}
+	granted := make(chan grant, len(turns)) // in any order: the recipe promises none
+	for _, turn := range turns {
+		go func() { granted <- grant{turn, <-turn.held} }()
+	}
 	next := make(chan error, 1)
-	for i, turn := range turns {
-		if err := testkit.Receive(t, patience, turn.held, "the turn of number %d", i); err != nil {
-			t.Fatal(err)
+	for i := range turns {
+		grant := testkit.Receive(t, patience, granted, "grant %d", i)
+		if grant.err != nil {
+			t.Fatal(grant.err)
 		}
-		if i == 0 { // they wait for our directory, which goes when it is empty
+		if i == 0 { // the plain client waits for our directory, which goes when it is empty
+			testkit.Eventually(t, patience, func() bool {
+				l, _, err := w.Lock(t.Context(), "plain", apitest.Query("ns=native"))
+				return err == nil && l.QueueLength == len(turns)-1
+			}, "the others are in the queue")
 			go func() { next <- theirs.lock(t.Context()) }()
 		}
 		select {
@@ -91,7 +104,7 @@ func TestAPlainNodeInTheLocksPlaceIsShownAndWaitedFor(t *testing.T) {
 			t.Fatalf("theirs holds beside ours: %v", err)
 		default:
 		}
-		if err := turn.end(); err != nil {
+		if err := grant.turn.end(); err != nil {
 			t.Fatal(err)
 		}
 	}

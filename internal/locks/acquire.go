@@ -30,46 +30,42 @@ func (m *Manager) Acquire(ctx context.Context, req AcquireRequest) (AcquireResul
 		return m.dryRun(ctx, req)
 	}
 	begun := m.clock.Now().Boot()
-	var at *stander // its place in a line, once it has had to stand in one
+	waited := false // for a plain node to go
 	for again := false; ; again = true {
 		attempt := req
 		if again && req.Wait > 0 && req.Wait != WaitForever {
 			attempt.Wait = max(req.Wait-(m.clock.Now().Boot()-begun), 1)
 		}
-		res, next, err := m.attempt(ctx, &attempt, at)
-		at = next
-		switch e, ok := errors.AsType[*Error](err); {
-		case ok && e.Code == codePlainNode:
+		res, place, err := m.attempt(ctx, &attempt)
+		var e *Error
+		switch {
+		case errors.As(err, &e) && e.Code == codePlainNode:
 			continue
-		case at == nil:
+		case place != nil:
+			waited = true
+		case !waited || !m.undecided(err):
 			return res, err
 		}
-		if err := m.waitInLine(ctx, &attempt, at); err != nil {
+		if err := m.awaitPlace(ctx, &attempt, place, begun); err != nil {
 			return AcquireResult{}, err
 		}
 	}
 }
 
-// attempt takes a lock, or finds out where the request has to stand in line first: in the
-// place that it has been called from, which is at, or in another one. codePlainNode:
-// a plain node was in the way, and it is to try again at once.
-func (m *Manager) attempt(ctx context.Context, req *AcquireRequest, at *stander) (AcquireResult, *stander, error) {
+// attempt takes a lock, or finds the lock in whose place a plain node stands: the acquire has to
+// wait for it with awaitPlace. codePlainNode: a plain node was in the way, and the caller
+// tries again at once.
+func (m *Manager) attempt(ctx context.Context, req *AcquireRequest) (AcquireResult, *queue, error) {
 	m.mu.Lock()
-	fail := func(err error) (AcquireResult, *stander, error) {
-		m.leaveLine(at)
+	fail := func(err error) (AcquireResult, *queue, error) {
 		m.unlock()
 		return AcquireResult{}, nil, err
 	}
 	wants, key, err := m.prepareAcquire(ctx, req)
 	switch {
-	case at != nil && m.passes(err):
-		at.pause = true
-		m.unlock()
-		return AcquireResult{}, at, nil
 	case err != nil:
 		return fail(err)
 	case key != nil && key.lease != "":
-		m.leaveLine(at)
 		res, err := m.replay(ctx, req, key) // releases mu
 		return res, nil, err
 	}
@@ -80,12 +76,12 @@ func (m *Manager) attempt(ctx context.Context, req *AcquireRequest, at *stander)
 	if s := m.invalidAmong(wants); s != nil {
 		q, code = s, CodeLockInvalid
 	}
-	never := code != CodeHeldByOther // nobody of ours stands there, waiting or not
-	full := m.blocked(wants, at)
+	never := code != CodeHeldByOther // no lease stands there, waiting or not
+	place := m.firstObstructed(wants)
 	if q == nil {
-		q = full
+		q = place
 	}
-	if q != nil && (never || req.Wait == 0 && (!req.Async || full != nil)) {
+	if q != nil && (never || req.Wait == 0 && (!req.Async || place != nil)) {
 		if key != nil {
 			// The key may be older than this process: it is looked for before
 			// the repeat of a granted acquire is told that the lock is taken.
@@ -97,34 +93,26 @@ func (m *Manager) attempt(ctx context.Context, req *AcquireRequest, at *stander)
 				m.forget(q)
 				return fail(err)
 			case entry != nil:
-				m.leaveLine(at)
 				m.forget(q)
 				res, err := m.replay(ctx, req, entry) // releases mu
 				return res, nil, err
 			}
 		}
-		if !never && full != nil && full.noted().suspect {
-			next, err := m.stand(full, at) // until it is known what stands there
-			if err != nil {
-				return fail(err)
-			}
-			m.unlock()
-			return AcquireResult{}, next, nil
+		if never || place == nil || !place.noted().suspect {
+			return AcquireResult{}, nil, m.heldByOther(ctx, q, code) // releases mu
 		}
-		m.leaveLine(at)
-		return AcquireResult{}, nil, m.heldByOther(ctx, q, code) // releases mu
+		// It is not known yet what stands there: a try waits for that, too.
 	}
 	if refused := m.room(req, wants, q != nil); refused != nil {
 		res, err := m.refuse(ctx, req, key, at, refused) // releases mu
 		return res, nil, err
 	}
-	if full != nil {
-		next, err := m.stand(full, at)
-		if err != nil {
+	if place != nil {
+		if err := m.obstruct(place); err != nil {
 			return fail(err)
 		}
 		m.unlock()
-		return AcquireResult{}, next, nil
+		return AcquireResult{}, place, nil
 	}
 	l, err := m.newLease(wants, req)
 	if err != nil {
@@ -134,19 +122,8 @@ func (m *Manager) attempt(ctx context.Context, req *AcquireRequest, at *stander)
 		l.few().key, key.lease = key.hash, l.id()
 		m.keys[key.hash] = key
 	}
-	if at != nil {
-		l.few().stander = at
-	}
 	m.create(l, key, req, 0)
 	res, err := m.await(ctx, req, l, false) // releases mu
-	if e, ok := errors.AsType[*Error](err); ok && e.Code == codePlainNode {
-		return res, at, err
-	}
-	if at != nil { // whatever happened, it stands there no more
-		m.mu.Lock()
-		m.leaveLine(at)
-		m.unlock()
-	}
 	return res, nil, err
 }
 
@@ -260,9 +237,6 @@ func (m *Manager) newLease(wants []Want, req *AcquireRequest) (*lease, error) {
 // dropCreate ends a lease whose create definitely did not happen. It never
 // existed, so nothing remembers it.
 func (m *Manager) dropCreate(l *lease, key *keyEntry, now time.Duration) {
-	if l.failure().Code != codePlainNode {
-		m.arrive(l) // else it goes on standing there
-	}
 	if key != nil && m.keys[key.hash] == key {
 		delete(m.keys, key.hash)
 	}

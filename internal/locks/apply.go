@@ -99,7 +99,6 @@ func (m *Manager) applyLock(s *space, c *zk.Change, now time.Duration) {
 		m.touchQueue(q)
 		q.locate(false)
 		m.consider(q)
-		m.call(q)
 		m.forget(q)
 	case zk.DirChanged:
 		m.placeChanged(q)

@@ -23,7 +23,6 @@ type seldom struct {
 	version   int32         // of the data whose content was applied here
 	born      int64         // zxid of the downgrade that made the present contenders; 0
 	replacing bool          // a downgrade is under way
-	stander   *stander      // while it is created: its place in the line before a plain node
 	failure   *Error        // ended: what became of a create that came to nothing
 	stirred   bool          // somebody wrote the contender while we did, perhaps only we
 	holds     []string      // in the order in which they were taken; unnamed: see there. Never changed in place

@@ -93,7 +93,6 @@ func (m *Manager) create(l *lease, key *keyEntry, req *AcquireRequest, attempt i
 	c := m.compose(l, key)
 	m.submit(&c.write, func(res zk.Result) {
 		if l.phase == ended {
-			m.arrive(l)
 			return // removed, or settled by a takeover, before the reply came
 		}
 		again := attempt < createAttempts+l.width()
@@ -104,10 +103,8 @@ func (m *Manager) create(l *lease, key *keyEntry, req *AcquireRequest, attempt i
 		}
 		switch {
 		case res.Outcome == zk.Done:
-			m.arrive(l)
 			m.created(l, c, res)
 		case res.Outcome == zk.Unknown:
-			m.arrive(l)
 			m.resolve(l)
 		case again && m.limitFailed(&c.write, res):
 			m.redecide(l, key, req, attempt+1)

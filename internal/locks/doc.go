@@ -104,7 +104,7 @@
 // # Plain nodes
 //
 // Where another program's ephemeral node stands in the place of a lock's directory
-// (plain.go) it is the lock's holder, and who waits stands in a line in memory (line.go).
+// (plain.go) it is the lock's holder, and acquires that wait do so in memory, in no order (obstacle.go).
 //
 // # Settings
 //

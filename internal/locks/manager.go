@@ -168,8 +168,8 @@ type Manager struct {
 	actions []func()        // what to do once mu is released
 	wakes   []chan struct{} // what to close then
 
-	unlooked []*queue // new directories; see lookSoon
-	standing int      // requests that stand in lines; see line.go
+	unlooked     []*queue // new directories; see lookSoon
+	obstructions int      // acquires that wait for plain nodes to go; see obstacle.go
 }
 
 // termRef is a session as the lock-free trust check sees it.

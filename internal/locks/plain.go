@@ -13,8 +13,8 @@ import (
 // a directory would be stands such a plain node then. It is the lock's only
 // contender, exclusive, foreign and without a name below the lock's path, and holds:
 // the empty name stands for it. An ephemeral node has no children, so nothing of
-// anybody's queues behind it; who asks for the lock meanwhile stands in a line in
-// memory (line.go).
+// anybody's queues behind it; an acquire that waits meanwhile waits in
+// memory (obstacle.go).
 //
 // A created event does not tell a plain node from a directory. So a directory that
 // was created while we watched and has no child a moment later is listed; a
@@ -97,7 +97,6 @@ func (m *Manager) plainGone(q *queue) {
 	}
 	m.tellRemoved(q, plainName)
 	m.removeContender(q, plainName)
-	m.call(q)
 }
 
 // placeFreed forgets what was noted of what stood in the lock's place.

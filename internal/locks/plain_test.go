@@ -91,8 +91,26 @@ func TestAPlainNodeIsToldLikeAnyContender(t *testing.T) {
 	})
 }
 
-// The rule that is attacked: nobody is granted the lock while the plain node is there.
-func TestWhoWaitsForAPlainNodeIsGrantedInTheOrderOfArrival(t *testing.T) {
+// grantedOneByOne releases each waiter's lease once it holds, and fails when two hold at once or one is never granted.
+func (g *gate) grantedOneByOne(waiters []*pending) {
+	g.t.Helper()
+	for left := slices.Clone(waiters); len(left) > 0; {
+		time.Sleep(time.Second)
+		at := slices.IndexFunc(left, (*pending).finished)
+		if at < 0 {
+			g.t.Fatalf("none of %d is granted", len(left))
+		}
+		p := left[at]
+		left = slices.Delete(left, at, at+1)
+		if p.err != nil || p.lease.State != Held || slices.ContainsFunc(left, (*pending).finished) {
+			g.t.Fatalf("%+v, %v; another one is answered: %v", p.lease, p.err, slices.ContainsFunc(left, (*pending).finished))
+		}
+		g.mustRelease(p.lease)
+	}
+}
+
+// The rule that is attacked: the lock is not granted while the plain node is there.
+func TestAcquiresThatWaitForAPlainNodeAreGrantedOnceItIsGone(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		g := s.gateway(t)
 		s.plain(plainPath, "")
@@ -106,27 +124,18 @@ func TestWhoWaitsForAPlainNodeIsGrantedInTheOrderOfArrival(t *testing.T) {
 		}
 		writes := len(s.writes)
 		time.Sleep(time.Minute)
+		s.foreign(zk.Op{Kind: zk.OpSetData, Path: plainPath, Data: []byte("still here"), Version: -1})
+		time.Sleep(time.Second)
 		for i, p := range waiters {
 			if p.finished() {
 				t.Fatalf("%d: %+v, %v", i, p.lease, p.err)
 			}
 		}
 		if len(s.writes) != writes {
-			t.Errorf("while they stood in line %d writes were made", len(s.writes)-writes)
+			t.Errorf("while they waited %d writes were made", len(s.writes)-writes)
 		}
 		s.gone(plainPath)
-		for i, p := range waiters {
-			time.Sleep(time.Second)
-			if !p.finished() || p.err != nil || p.lease.State != Held {
-				t.Fatalf("%d is not granted: %+v, %v", i, p.lease, p.err)
-			}
-			for j := i + 1; j < len(waiters); j++ {
-				if waiters[j].finished() {
-					t.Fatalf("%d is answered before %d", j, i)
-				}
-			}
-			g.mustRelease(p.lease)
-		}
+		g.grantedOneByOne(waiters)
 		checkAll(t, s, g)
 	})
 }
@@ -175,8 +184,8 @@ func TestWhoDoesNotWaitForAPlainNodeIsToldWhoHolds(t *testing.T) {
 					}
 					s.gone(plainPath)
 					time.Sleep(time.Second)
-					if g.m.standing != 0 {
-						t.Errorf("%d still stand in line", g.m.standing)
+					if g.m.obstructions != 0 {
+						t.Errorf("%d still wait", g.m.obstructions)
 					}
 					req.Wait, req.Async = 0, false
 					g.mustHold(req)
@@ -194,15 +203,15 @@ func TestATryThatCannotFindOutWhatStandsThereIsNotKeptWaiting(t *testing.T) {
 		begun := time.Now()
 		_, err := g.acquire(deploy())
 		wantCode(t, err, CodeUnavailable)
-		if took := time.Since(begun); took > answerWithin+time.Second || g.m.standing != 0 {
-			t.Errorf("it took %v, and %d stand in line", took, g.m.standing)
+		if took := time.Since(begun); took > answerWithin+time.Second || g.m.obstructions != 0 {
+			t.Errorf("it took %v, and %d wait", took, g.m.obstructions)
 		}
 		g.w.release()
 	})
 }
 
-// The node comes between our look and our create; and again and again before the create of who was called.
-func TestWhoIsCalledAndFindsAnotherPlainNodeKeepsHisPlace(t *testing.T) {
+// The node comes between our look and our create, again and again.
+func TestAnAcquireThatFindsAnotherPlainNodeGoesOnWaiting(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		g := s.gateway(t)
 		s.plain(plainPath, "")
@@ -235,20 +244,14 @@ func TestWhoIsCalledAndFindsAnotherPlainNodeKeepsHisPlace(t *testing.T) {
 			}
 		}
 		s.gone(plainPath)
-		for i, p := range waiters {
-			time.Sleep(time.Second)
-			if !p.finished() || p.err != nil {
-				t.Fatalf("%d: %+v, %v", i, p.lease, p.err)
-			}
-			g.mustRelease(p.lease)
-		}
-		if g.m.standing != 0 {
-			t.Errorf("%d still stand in line", g.m.standing)
+		g.grantedOneByOne(waiters)
+		if g.m.obstructions != 0 {
+			t.Errorf("%d still wait", g.m.obstructions)
 		}
 	})
 }
 
-func TestStandingInLineEndsWithWaitCallerAndDrain(t *testing.T) {
+func TestWaitingForAPlainNodeEndsWithWaitCallerAndDrain(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		g := s.gateway(t)
 		s.plain(plainPath, "")
@@ -269,8 +272,8 @@ func TestStandingInLineEndsWithWaitCallerAndDrain(t *testing.T) {
 			t.Fatal("it waits longer than it was to")
 		}
 		wantCode(t, elapses.err, CodeWaitElapsed)
-		if g.m.standing != 1 {
-			t.Errorf("%d stand in line", g.m.standing)
+		if g.m.obstructions != 1 {
+			t.Errorf("%d wait", g.m.obstructions)
 		}
 		if err := g.m.Drain(t.Context()); err != nil {
 			t.Fatal(err)
@@ -279,8 +282,8 @@ func TestStandingInLineEndsWithWaitCallerAndDrain(t *testing.T) {
 			t.Fatal("a gateway that drains keeps a request waiting")
 		}
 		wantCode(t, drained.err, CodeUnavailable)
-		if g.m.standing != 0 {
-			t.Errorf("%d stand in line", g.m.standing)
+		if g.m.obstructions != 0 {
+			t.Errorf("%d wait", g.m.obstructions)
 		}
 	})
 }
@@ -494,7 +497,7 @@ func (w *slowReader) Get(path string, reply func([]byte, wire.Stat, int64, error
 	}()
 }
 
-func TestATryThatStandsInLineIsAnsweredAlsoWhenZooKeeperGoesAway(t *testing.T) {
+func TestATryThatWaitsForALookIsAnsweredAlsoWhenZooKeeperGoesAway(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		g := s.gateway(t)
 		g.w.hold()
@@ -502,8 +505,8 @@ func TestATryThatStandsInLineIsAnsweredAlsoWhenZooKeeperGoesAway(t *testing.T) {
 		try := g.begin(deploy())
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
-		if g.m.standing != 1 {
-			t.Fatal("it does not stand in line")
+		if g.m.obstructions != 1 {
+			t.Fatal("it does not wait")
 		}
 		s.mu.Lock()
 		s.away = true
@@ -519,8 +522,8 @@ func TestATryThatStandsInLineIsAnsweredAlsoWhenZooKeeperGoesAway(t *testing.T) {
 		s.mu.Unlock()
 		<-try.done
 		wantCode(t, try.err, CodeUnavailable)
-		if g.m.standing != 0 {
-			t.Errorf("%d stand in line", g.m.standing)
+		if g.m.obstructions != 0 {
+			t.Errorf("%d wait", g.m.obstructions)
 		}
 	})
 }

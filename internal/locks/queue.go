@@ -77,20 +77,19 @@ type remarks struct {
 	// misplaced: it is no lock's directory, but another program's contender.
 	misplaced bool
 
-	plainCzxid int64      // of the plain node in the directory's place; see plain.go
-	suspect    bool       // there may be one that the replica has not shown yet
-	ceiling    int32      // of Kazoo's Semaphore whose directory it is: the data says so; else 0
-	marking    bool       // it is a marker of bigdata's, and no lock; see invalid.go
-	invalid    bool       // there is such a marker for it
-	passing    bool       // the directory is ours, and goes as soon as it is empty
-	odd        bool       // the lock's name is not its directory's: see recipe.LockName
-	line       []*stander // who waits in memory for a plain node to go; see line.go
+	plainCzxid int64 // of the plain node in the directory's place; see plain.go
+	suspect    bool  // there may be one that the replica has not shown yet
+	ceiling    int32 // of Kazoo's Semaphore whose directory it is: the data says so; else 0
+	marking    bool  // it is a marker of bigdata's, and no lock; see invalid.go
+	invalid    bool  // there is such a marker for it
+	passing    bool  // the directory is ours, and goes as soon as it is empty
+	odd        bool  // the lock's name is not its directory's: see recipe.LockName
 }
 
 // bare reports whether nothing is noted any more.
 func (r *remarks) bare() bool {
 	return len(r.hidden) == 0 && len(r.infos) == 0 && r.strays == 0 && r.settings == nil && len(r.early) == 0 && r.company.theirs == 0 && r.hazards == 0 && !r.misplaced &&
-		r.plainCzxid == 0 && !r.suspect && !r.passing && !r.odd && r.ceiling == 0 && !r.marking && !r.invalid && len(r.line) == 0
+		r.plainCzxid == 0 && !r.suspect && !r.passing && !r.odd && r.ceiling == 0 && !r.marking && !r.invalid
 }
 
 // noRemarks is read where there are none, and never written.
