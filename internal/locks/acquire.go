@@ -104,7 +104,7 @@ func (m *Manager) attempt(ctx context.Context, req *AcquireRequest) (AcquireResu
 		// It is not known yet what stands there: a try waits for that, too.
 	}
 	if refused := m.room(req, wants, q != nil); refused != nil {
-		res, err := m.refuse(ctx, req, key, at, refused) // releases mu
+		res, err := m.refuse(ctx, req, key, refused) // releases mu
 		return res, nil, err
 	}
 	if place != nil {

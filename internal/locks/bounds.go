@@ -159,18 +159,16 @@ func atBound(code Code, after time.Duration, detail string, args ...any) *Error 
 
 // refuse answers an acquire for which there is no room, unless it is the repeat of an older one. mu is held; refuse
 // releases it.
-func (m *Manager) refuse(ctx context.Context, req *AcquireRequest, key *keyEntry, at *stander, refused error) (AcquireResult, error) {
+func (m *Manager) refuse(ctx context.Context, req *AcquireRequest, key *keyEntry, refused error) (AcquireResult, error) {
 	if key != nil {
 		entry, err := m.olderKey(ctx, key)
 		switch {
 		case err != nil:
 			refused = err
 		case entry != nil:
-			m.leaveLine(at)
 			return m.replay(ctx, req, entry) // releases mu
 		}
 	}
-	m.leaveLine(at)
 	m.unlock()
 	return AcquireResult{}, refused
 }

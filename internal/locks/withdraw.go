@@ -81,7 +81,7 @@ func (m *Manager) holdersAsked(ctx context.Context, q *queue, only shown) (list 
 	return list, false
 }
 
-var errNotWithdrawn = errors.New("Curator has been told already, and its recipe has no way to take that back")
+var errNotWithdrawn = errors.New("the program has been told already: Curator's recipe has no way to withdraw a revocation")
 
 // withdrawnUnread forgets a force when the record was overwritten before it was read: what it replaced may have been
 // the withdrawal.

@@ -1,7 +1,6 @@
 package state
 
 import (
-	"strings"
 	"unicode/utf8"
 )
 
@@ -63,10 +62,4 @@ func javaText(b []byte) string {
 		return string(b)
 	}
 	return string([]rune(string(b)))
-}
-
-// below says whether path is base or below it.
-func below(path, base string) bool {
-	rest, ok := strings.CutPrefix(path, base)
-	return ok && (rest == "" || rest[0] == '/')
 }
