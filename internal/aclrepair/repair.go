@@ -1,14 +1,15 @@
 // Package aclrepair closes, in the background, what an earlier start left open below the layout's directories.
 //
-// zk.OpenLayout checks the nodes of the layout itself before a gateway serves. Below them there may be a hundred thousand
-// nodes, so a start does not wait for those: Run goes through them once, at a bounded pace, while the gateway serves.
+// zk.OpenLayout checks the nodes of the layout itself before a gateway serves. Below them there may be a hundred
+// thousand nodes, so a start does not wait for those: Run goes through them once, at a bounded pace, while the
+// gateway serves.
 //
 // # What it promises
 //
-// Every idempotency key, webhook, outbox entry, setting, succession entry and namespace record gets the ACL that gateways
-// give it, and so does every lock directory of the default namespace and every contender of this fleet in any namespace,
-// wherever ZooKeeper lets the fleet's identity change it. From then on no stranger can close them with setACL. A node that
-// another gateway deletes meanwhile is skipped.
+// Every idempotency key, webhook, outbox entry, setting, succession entry and namespace record gets the ACL that
+// gateways give it, and so does every lock directory of the default namespace and every contender of this fleet in
+// any namespace, wherever ZooKeeper lets the fleet's identity change it. From then on no stranger can close them with
+// setACL. A node that another gateway deletes meanwhile is skipped.
 //
 // # What it refuses
 //
@@ -18,8 +19,8 @@
 //
 // # Who owns what
 //
-// Run blocks until it is through, its context ends, or an error shows that trying again is useless. It has one connection,
-// and at most readsAtOnce goroutines. It asks ZooKeeper for at most perSecond ACLs a second.
+// Run blocks until it is through, its context ends, or an error shows that trying again is useless. It has one
+// connection, and at most readsAtOnce goroutines. It asks ZooKeeper for at most perSecond ACLs a second.
 package aclrepair
 
 import (

@@ -8,15 +8,15 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// Another program may have ADMIN on a lease's contender, or on the lock's directory: on nodes of an earlier release, and
-// in directories that other programs made. With setACL it can hide the contender's record from this gateway, or keep this
-// gateway from deleting the contender.
+// Another program may have ADMIN on a lease's contender, or on the lock's directory: on nodes of an earlier release,
+// and in directories that other programs made. With setACL it can hide the contender's record from this gateway, or
+// keep this gateway from deleting the contender.
 //
-//   - A hidden record changes nothing about the lease's clock. exists needs no permission, and tells the version by which
-//     time deletes the contender; the deletion is judged by the directory's ACL. Where the version has moved, a heartbeat
-//     may have been written that cannot be read, so the lease gets its TTL once more.
-//   - ZooKeeper sends no events about a hidden node, so its directory is listed once a second; and so is one where a lease
-//     waits for the end of a contender that this gateway has deleted, when the event has not come for a second.
+//   - A hidden record changes nothing about the lease's clock. exists needs no permission, and tells the version by
+//     which time deletes the contender; the deletion is judged by the directory's ACL. Where the version has moved, a
+//     heartbeat may have been written that cannot be read, so the lease gets its TTL once more.
+//   - ZooKeeper sends no events about a hidden node, so its directory is listed once a second; and so is one where a
+//     lease waits for the end of a contender that this gateway has deleted, when the event has not come for a second.
 //   - A lock delay needs the record. Where ZooKeeper refuses the record, the lease ends without its delay.
 //   - In a closed directory nothing can be deleted. Releases there are answered with the reason. Other locks go on.
 //
@@ -87,8 +87,8 @@ func (m *Manager) hide(q *queue, name string) {
 	m.consider(q)
 }
 
-// awaitUntold has a queue's directory listed until a listing lacks the contender that this gateway has deleted: ZooKeeper
-// sends no event about the end of a hidden node, and what is behind it waits for that.
+// awaitUntold has a queue's directory listed until a listing lacks the contender that this gateway has deleted:
+// ZooKeeper sends no event about the end of a hidden node, and what is behind it waits for that.
 func (m *Manager) awaitUntold(q *queue) {
 	m.hazardous[q] = struct{}{}
 	m.list(q)

@@ -18,20 +18,25 @@ type Rotation struct {
 }
 
 // RotateSecret replaces the keys of a fleet whose gateways are all stopped by a new one. The fleet id stays, so the
-// contenders are still the fleet's. The old keys are dropped: a client that read them can forge nothing any more, and the
-// tokens of leases that run are refused from now on.
+// contenders are still the fleet's. The old keys are dropped: a client that read them can forge nothing any more, and
+// the tokens of leases that run are refused from now on.
 //
-// The secret's node is deleted and created in one transaction, so its ACL has never been changed: this is how gateways tell
-// a secret that only the fleet ever read (zk.Layout.SecretExposed). The transaction fails when a gateway has registered
-// meanwhile, as those of a sweep do. It also writes the fence base, with the value that it has: a gateway whose session
-// has ended, and that still runs with the old keys, cannot register again before it has read the layout.
+// The secret's node is deleted and created in one transaction, so its ACL has never been changed: this is how
+// gateways tell a secret that only the fleet ever read (zk.Layout.SecretExposed). The transaction fails when a
+// gateway has registered meanwhile, as those of a sweep do. It also writes the fence base, with the value that it
+// has: a gateway whose session has ended, and that still runs with the old keys, cannot register again before it has
+// read the layout.
 func RotateSecret(ctx context.Context, cfg zk.Config) (Rotation, error) {
+	return rotateSecret(ctx, cfg, Options{})
+}
+
+func rotateSecret(ctx context.Context, cfg zk.Config, opt Options) (Rotation, error) {
 	o, err := zk.OpenOffline(ctx, cfg)
 	if err != nil {
 		return Rotation{}, err
 	}
 	defer o.Close()
-	s := sweeper{Offline: o}
+	s := sweeper{Offline: o, opt: opt}
 	done, err := s.rotate(ctx)
 	if err != nil {
 		return Rotation{}, fmt.Errorf("replacing the secret of %s: %w", o.FullRoot(), err)
@@ -44,7 +49,8 @@ func (s *sweeper) rotate(ctx context.Context) (done Rotation, err error) {
 	if err := s.open(ctx); err != nil {
 		return done, err
 	}
-	// Gateways close the root at their start. A client that may delete its children could replace the new secret at once.
+	// Gateways close the root at their start. A client that may delete its children could replace the new secret at
+	// once.
 	for _, path := range []string{s.Root(), s.Root() + zk.NodeGateways} {
 		if _, refused, err := s.Secure(ctx, path); err != nil {
 			return done, err
@@ -78,6 +84,9 @@ func (s *sweeper) rotate(ctx context.Context) (done Rotation, err error) {
 	base, baseStat, err := s.Get(ctx, s.Root()+zk.NodeFenceBase)
 	if err != nil {
 		return done, err
+	}
+	if s.opt.looked != nil {
+		s.opt.looked()
 	}
 	ops := append(s.proof(), zk.Op{Kind: zk.OpSetData, Path: s.Root() + zk.NodeFenceBase, Data: base, Version: baseStat.Version},
 		zk.Op{Kind: zk.OpDelete, Path: path, Version: stat.Version}, zk.Op{Kind: zk.OpCreate, Path: path, Data: fresh})

@@ -108,3 +108,15 @@ func TestARotationWhoseAnswerWasLostIsRepeated(t *testing.T) {
 		})
 	}
 }
+
+// The gateway registers after it was looked for, and before the transaction.
+func TestAGatewayThatStartsMeanwhileKeepsTheSecret(t *testing.T) {
+	s := exposed(t)
+	var session *zk.Session
+	_, err := rotateSecret(testContext(t), s.cfg, Options{looked: func() { session = s.gateway("late:8080") }})
+	wantKind(t, err, KindInUse, "late:8080")
+	if string(s.open().Keys[0].Key) != string(s.layout.Keys[0].Key) {
+		t.Error("the secret was replaced")
+	}
+	end(t, session)
+}

@@ -10,7 +10,8 @@ import (
 	gozk "github.com/go-zookeeper/zk"
 )
 
-// access is who may touch a node. With an identity (Config.Auth) the fleet has all rights on every node that it creates.
+// access is who may touch a node. With an identity (Config.Auth) the fleet has all rights on every node that it
+// creates.
 type access uint8
 
 const (
@@ -28,8 +29,8 @@ const (
 
 const permOpen = gozk.PermAll &^ gozk.PermAdmin
 
-// aclsFor are the ACLs of each access. Without an identity shown, private and above leave ADMIN to everyone: otherwise no
-// later gateway with an identity could close them, and no operator could close what is above the root.
+// aclsFor are the ACLs of each access. Without an identity shown, private and above leave ADMIN to everyone:
+// otherwise no later gateway with an identity could close them, and no operator could close what is above the root.
 func aclsFor(auth *DigestAuth) (acls [numAccess][]gozk.ACL) {
 	all := gozk.WorldACL(gozk.PermAll)
 	acls = [numAccess][]gozk.ACL{open: gozk.WorldACL(permOpen), shown: all, private: all, above: all}

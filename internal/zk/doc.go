@@ -60,16 +60,18 @@
 //
 // # Permissions
 //
-// Without an identity (Config.Auth) every node is open; queues alone leave ADMIN to no client, because they never have to be
-// closed. With an identity the fleet has all rights on its nodes, and no other client has ADMIN on any (acl.go).
+// Without an identity (Config.Auth) every node is open; queues alone leave ADMIN to no client, because they never
+// have to be closed. With an identity the fleet has all rights on its nodes, and no other client has ADMIN on any
+// (acl.go).
 //
-// OpenLayout checks the ACL of each node of the layout. It closes what it may, the root first, and refuses what it may not
-// close and others could change. What lies below (keys, locks) it leaves to package aclrepair, which works in the
-// background: there may be a hundred thousand nodes. Before the layout is complete it accepts nothing that others made,
-// because the keys would be theirs. Gateways of one fleet may begin at once: what each makes has the same ACL.
+// OpenLayout checks the ACL of each node of the layout. It closes what it may, the root first, and refuses what it
+// may not close and others could change. What lies below (keys, locks) it leaves to package aclrepair, which works in
+// the background: there may be a hundred thousand nodes. Before the layout is complete it accepts nothing that others
+// made, because the keys would be theirs. Gateways of one fleet may begin at once: what each makes has the same ACL.
 //
 // Layout.SecretExposed says that others can or could read the secret. Nothing is recorded for that: a secret that was
-// created closed has an ACL that was never changed. An import creates the node anew, so an export writes it into the data.
+// created closed has an ACL that was never changed. An import creates the node anew, so an export writes it into the
+// data.
 //
 // # Namespaces
 //

@@ -39,8 +39,8 @@ func (o *opener) secure(name string, who access) error {
 	return nil
 }
 
-// taken refuses a node that is there before the first gateway, and that this fleet did not make: its maker may know, or have
-// chosen, what is in it.
+// taken refuses a node that is there before the first gateway, and that this fleet did not make: its maker may know,
+// or have chosen, what is in it.
 func (o *opener) taken(path string, have []gozk.ACL) error {
 	return &FatalError{Kind: KindTaken,
 		Hint: "find out who made it; then delete it (zkCli.sh deleteall " + o.cfg.full(path) + "), or choose another --root",

@@ -92,8 +92,8 @@ func (o *Offline) understood(err error) error {
 }
 
 // Secure gives a node of the layout the ACL that gateways give it. Of changed and refused at most one is true: refused
-// means that ZooKeeper does not let us change the ACL, and that it gives others more than they should have, or the fleet
-// less than it needs. Without an identity it does nothing.
+// means that ZooKeeper does not let us change the ACL, and that it gives others more than they should have, or the
+// fleet less than it needs. Without an identity it does nothing.
 func (o *Offline) Secure(ctx context.Context, path string) (changed, refused bool, err error) {
 	return o.secure(ctx, path, o.cfg.accessAt(path))
 }
@@ -111,8 +111,8 @@ func (o *Offline) secure(ctx context.Context, path string, who access) (changed,
 	return s.changed && err == nil, s.refused && !o.c.tolerable(s.have, who), o.understood(err)
 }
 
-// ACLChanges tells how often a node's ACL was changed since the node was created, and whether it is the one that gateways
-// give the node, which it never is without an identity.
+// ACLChanges tells how often a node's ACL was changed since the node was created, and whether it is the one that
+// gateways give the node, which it never is without an identity.
 func (o *Offline) ACLChanges(ctx context.Context, path string) (times int32, fits bool, err error) {
 	var have []gozk.ACL
 	var stat Stat

@@ -39,8 +39,8 @@ func NewSecret(fleetID string) ([]byte, error) {
 	return json.Marshal(secret)
 }
 
-// MarkSecret is the data of a secret node with what is known about who could read it. An export says so, because the node
-// that an import creates has another history. always: also where the data says it already.
+// MarkSecret is the data of a secret node with what is known about who could read it. An export says so, because the
+// node that an import creates has another history. always: also where the data says it already.
 func MarkSecret(data []byte, exposed, always bool) ([]byte, error) {
 	record := map[string]json.RawMessage{}
 	if err := json.Unmarshal(data, &record); err != nil {
