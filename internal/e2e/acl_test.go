@@ -394,3 +394,35 @@ func TestASecretThatOthersMadeFirstIsNotAccepted(t *testing.T) {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 }
+
+// Curator makes a lock's directory open to everyone. A setACL there costs that one lock, and no other.
+func TestAClosedDirectoryOfAnotherProgramCostsOnlyItsLock(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedRealT(t)
+	g := startGateway(t, addr+chroot, "--zk-auth-file="+identity(t, "fleet:sesame"))
+	stranger := newForeign(t, addr, chroot)
+	stranger.put("/lockkeeper/locks/theirs", nil)
+	lease := g.hold("theirs", "ttl=20s")
+	if _, err := stranger.SetACL(chroot+"/lockkeeper/locks/theirs", evil, -1); err != nil {
+		t.Fatal(err)
+	}
+	if _, a, err := g.Heartbeat(t.Context(), lease.Token); err != nil || a.Status != http.StatusOK {
+		t.Errorf("heartbeat: %v %+v", err, a)
+	}
+	a, err := g.Release(t.Context(), lease.Token)
+	if err != nil || a.Status != http.StatusServiceUnavailable || !strings.Contains(string(a.Body), "ACL of the lock's directory") {
+		t.Errorf("release: %v %d %s", err, a.Status, a.Body)
+	}
+	_, a, err = g.Acquire(t.Context(), "theirs", apitest.Query("ttl=20s&async=true"))
+	if err != nil || a.Status != http.StatusServiceUnavailable || !strings.Contains(string(a.Body), "ACL") {
+		t.Errorf("acquire: %v %d %s", err, a.Status, a.Body)
+	}
+	g.works("other")
+	elapse(t, 3*time.Second) // the deletion is tried once a second
+	if n := g.shutOutLines(lease.LeaseID); n != 1 {
+		t.Errorf("%d lines of log about one lease", n)
+	}
+	if strings.Contains(g.log.String(), "could not be deleted") {
+		t.Error("each attempt is logged")
+	}
+}
