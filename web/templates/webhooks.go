@@ -84,8 +84,8 @@ type WebhookTry struct {
 	Answer    string // the first bytes, of a receiver on the internet
 
 	AnswerBytes int // how long it is
-	Took      time.Duration
-	Gateway   string
+	Took        time.Duration
+	Gateway     string
 }
 
 // WebhookLetter is a message that had its last try.
