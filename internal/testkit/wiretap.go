@@ -65,7 +65,8 @@ func (w *Wiretap) accept() {
 		w.sent, w.conns = append(w.sent, sent), append(w.conns, client, server)
 		w.mu.Unlock()
 		w.running.Go(func() {
-			_, _ = io.Copy(io.MultiWriter(server, kept{w, sent}), client)
+			// Kept first: an answer must not come before its request is known.
+			_, _ = io.Copy(io.MultiWriter(kept{w, sent}, server), client)
 			_ = server.Close()
 		})
 		w.running.Go(func() {
