@@ -994,8 +994,9 @@ type Event struct {
 	// (`revoked` has the reasons `revoked` and `destroyed`). `lease.updated`: what is known of it changed (owner, metadata,
 	// time to live, holds, mode). `lease.revoke_requested`: its holder was asked to let go; `lease.revoke_withdrawn`: the
 	// request was withdrawn. `lock.destroyed`: everyone in its queue was ended. `lock.hazard`: a lock has come to have a hazard
-	// (`code`, as in its `hazards`); `lock.hazard_cleared`: it is over. A lease of several locks has one event for each of them. `webhook.dropped`: the outbox is full, so ends (`count`, since this
-	// was last told, at most once a minute) are told to no webhook; told by the `gateway` that could not note them.
+	// (`code`, as in its `hazards`); `lock.hazard_cleared`: it is over. A lease of several locks has one event for each of
+	// them. `webhook.dropped`: for lack of room in the outbox ends (`count`, since this was last told, at most once a minute)
+	// are not told to the `webhook`, or without one to none; told by the `gateway` that could not note them.
 	// `node.*` are the znodes themselves, told only to those who ask for them. New types may come.
 	Type EventType `json:"type"`
 	NS   Namespace `json:"ns,omitempty"`
@@ -1052,8 +1053,9 @@ type EventID = string
 // (`revoked` has the reasons `revoked` and `destroyed`). `lease.updated`: what is known of it changed (owner, metadata,
 // time to live, holds, mode). `lease.revoke_requested`: its holder was asked to let go; `lease.revoke_withdrawn`: the
 // request was withdrawn. `lock.destroyed`: everyone in its queue was ended. `lock.hazard`: a lock has come to have a hazard
-// (`code`, as in its `hazards`); `lock.hazard_cleared`: it is over. A lease of several locks has one event for each of them. `webhook.dropped`: the outbox is full, so ends (`count`, since this
-// was last told, at most once a minute) are told to no webhook; told by the `gateway` that could not note them.
+// (`code`, as in its `hazards`); `lock.hazard_cleared`: it is over. A lease of several locks has one event for each of
+// them. `webhook.dropped`: for lack of room in the outbox ends (`count`, since this was last told, at most once a minute)
+// are not told to the `webhook`, or without one to none; told by the `gateway` that could not note them.
 // `node.*` are the znodes themselves, told only to those who ask for them. New types may come.
 type EventType string
 
@@ -1081,7 +1083,7 @@ type Foreign struct {
 	// Program Which program, as far as its name tells: curator, kazoo, hbase, go-zookeeper, zookeeper-writelock.
 	Program string `json:"program,omitempty"`
 
-	// Kind Which of its recipes, as far as its name tells: lock, mutex, write lock, read lock, semaphore, leader latch; `ephemeral node`: it stands in the place of the lock's directory, and nothing can queue behind it.
+	// Kind Which of its recipes, as far as its name tells: lock, mutex, write lock, read lock, semaphore, leader latch; `ephemeral node`: it stands in the place of the lock's directory, and nothing can queue behind it; `copied lease id`: it has the id of a lease that stands elsewhere, as the gateway of that lease can tell.
 	Kind string `json:"kind,omitempty"`
 
 	// Session The ZooKeeper session that it lives with.
