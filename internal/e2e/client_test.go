@@ -56,6 +56,18 @@ func (g *gateway) beat(token string, state api.State) api.Heartbeat {
 	return beat
 }
 
+// awaitOwned waits until a gateway runs the lease again. Heartbeats are answered before that, in the owner's place.
+func (g *gateway) awaitOwned(id string) {
+	g.t.Helper()
+	eventually(g.t, patience, func() error {
+		_, a, err := g.Lease(g.t.Context(), id)
+		if err == nil && a.Status != http.StatusOK {
+			err = unexpected(a)
+		}
+		return err
+	}, "a gateway runs the lease")
+}
+
 func (g *gateway) letGo(token string) {
 	g.t.Helper()
 	a, err := g.Release(g.t.Context(), token)

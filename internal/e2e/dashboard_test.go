@@ -165,6 +165,7 @@ func TestAPageLosesItsGatewayAndFindsItAgain(t *testing.T) {
 	page.untilLink("live")
 	page.expectOutage(false)
 	g.beatUntil(lease.Token, api.StateHeld)
+	g.awaitOwned(lease.LeaseID)
 	g.letGo(lease.Token)
 	page.until(`!document.querySelector("#queue").innerText.includes("alice")`, "the page shows the present again")
 	page.notReloaded()

@@ -41,6 +41,7 @@ func TestLeasesAndPlacesOutliveAGatewayThatIsKilled(t *testing.T) {
 	}
 	waits.awaitBeat(t, patience)
 	waitsToo.awaitBeat(t, patience)
+	g.awaitOwned(lease.LeaseID)
 	for _, want := range []api.Lease{lease, ticket, last} {
 		got, a, err := g.Lease(t.Context(), want.LeaseID)
 		expect(t, a, err, http.StatusOK, "")

@@ -146,7 +146,7 @@ func TestTheDocumentedReceiverTakesWhatIsGenuineAndNothingElse(t *testing.T) {
 	// A message that is signed with another secret is somebody else's.
 	answer(200, &hook, "POST", "/v1/webhooks/"+hook.ID+"/rotate?overlap=0s")
 	answer(200, &test, "POST", "/v1/webhooks/"+hook.ID+"/test")
-	if test.Result != "failed" || test.Status != 401 || !strings.Contains(test.Answer, "not genuine") {
+	if test.Result != "failed" || test.Status != 401 || test.AnswerBytes == 0 {
 		t.Errorf("%+v", test)
 	}
 }

@@ -18,6 +18,7 @@ func (s *fakeStore) withKeys(keys ...string) {
 	for _, key := range keys {
 		layout.Keys = append(layout.Keys, zk.TokenKey{ID: key[:2], Key: []byte(key)})
 	}
+	layout.NameKey = []byte(keys[len(keys)-1]) // as zk reads it from a secret without one
 	s.layout = &layout
 }
 

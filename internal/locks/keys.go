@@ -38,10 +38,9 @@ type keyNames struct{ key []byte }
 // keyNamesInfo separates the derived key from others that are made of the fleet's (RFC 5869, section 3.2).
 const keyNamesInfo = "lockkeeper idempotency key names v1"
 
-// newKeyNames takes the fleet's keys, the newest first. The oldest names: a key that is added changes no name, so gateways that
-// know of it and gateways that do not yet find each other's nodes.
-func newKeyNames(keys []zk.TokenKey) keyNames {
-	derived, err := hkdf.Key(sha256.New, keys[len(keys)-1].Key, nil, keyNamesInfo, sha256.Size)
+// newKeyNames takes the fleet's key for names, which stays when the others change: a repeated acquire finds its node.
+func newKeyNames(key []byte) keyNames {
+	derived, err := hkdf.Key(sha256.New, key, nil, keyNamesInfo, sha256.Size)
 	if err != nil {
 		panic("deriving a key: " + err.Error()) // only of more bytes than there can be
 	}

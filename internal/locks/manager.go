@@ -251,7 +251,7 @@ func (m *Manager) prepare(layout *zk.Layout) error {
 	if err != nil {
 		return fmt.Errorf("the fleet id in %s/secret: %w", m.opt.Root, err)
 	}
-	m.layout, m.fleet, m.tokens = layout, fleet, newTokens(layout.Keys)
+	m.layout, m.fleet, m.tokens = layout, fleet, newTokens(layout.Keys, layout.NameKey)
 	roots := []zk.WatchRoot{
 		{Path: m.opt.Root + "/gateways", Depth: 1},
 		{Path: m.opt.Root + "/succession", Depth: 1},

@@ -242,7 +242,7 @@ const endedMeanwhile = "its lease ended while the request was carried out"
 
 // lasting reports whether a repeat cannot ask such a holder either.
 func lasting(err error) bool {
-	for _, one := range []error{errForeign, errNotRevocable, errNewer, errDelayed, errNoRecord, zk.ErrNoAuth} {
+	for _, one := range []error{errForeign, errNotRevocable, errNewer, errDelayed, errCopied, errNoRecord, zk.ErrNoAuth} {
 		if errors.Is(err, one) {
 			return true
 		}

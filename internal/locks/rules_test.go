@@ -366,7 +366,7 @@ func TestAForgedTokenIsRefused(t *testing.T) {
 		g := s.gateway(t)
 		l := g.mustHold(deploy())
 		other := g.mustHold(AcquireRequest{Lock: "other", TTL: time.Minute})
-		forged := newTokens([]zk.TokenKey{{ID: "k1", Key: []byte("another secret!!")}}).make(recipe.LeaseID(l.ID))
+		forged := newTokens([]zk.TokenKey{{ID: "k1", Key: []byte("another secret!!")}}, nil).make(recipe.LeaseID(l.ID))
 		for _, token := range []string{forged, other.Token, l.Token[:len(l.Token)-1], l.Token + "A", "lk1." + l.ID + "..", "x"} {
 			wantCode(t, g.release(l.withToken(token)), CodeTokenWrong)
 		}

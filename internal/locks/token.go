@@ -31,8 +31,8 @@ type tokenKey struct {
 	macs *sync.Pool // of hash.Hash, keyed: a heartbeat needs one for a microsecond
 }
 
-func newTokens(keys []zk.TokenKey) tokens {
-	t := tokens{keys: make([]tokenKey, len(keys)), names: newKeyNames(keys)}
+func newTokens(keys []zk.TokenKey, nameKey []byte) tokens {
+	t := tokens{keys: make([]tokenKey, len(keys)), names: newKeyNames(nameKey)}
 	for i, key := range keys {
 		t.keys[i] = tokenKey{id: key.ID, macs: &sync.Pool{New: func() any { return hmac.New(sha256.New, key.Key) }}}
 	}

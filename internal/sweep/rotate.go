@@ -73,7 +73,7 @@ func (s *sweeper) rotate(ctx context.Context) (done Rotation, err error) {
 	if err != nil {
 		return done, err
 	}
-	fresh, err := zk.NewSecret(fleetID)
+	fresh, err := zk.RenewSecret(data)
 	if err != nil {
 		return done, err
 	}

@@ -62,6 +62,8 @@ type Layout struct {
 	Root    string
 	FleetID string     // 8 characters of base32
 	Keys    []TokenKey // the newest first
+	// NameKey names the nodes of idempotency keys. It outlives the keys.
+	NameKey []byte
 	// SecretExposed: others than the fleet can read the secret, or could once. See the package's comment.
 	SecretExposed bool
 	// FenceBase is added to every czxid to make a fencing token.
@@ -82,6 +84,7 @@ type versionRecord struct {
 type secretRecord struct {
 	FleetID string     `json:"fleet_id"`
 	Keys    []TokenKey `json:"keys"`
+	NameKey []byte     `json:"name_key,omitempty"`
 	// Exposed is written by an export of a secret that others could read: the keys are known there, wherever they go.
 	Exposed bool `json:"exposed,omitempty"`
 }
@@ -322,6 +325,9 @@ func (o *opener) readAll() (*Layout, error) {
 	secret, _, err := o.read(NodeSecret)
 	if err == nil {
 		l.FleetID, l.Keys, err = ParseSecret(secret)
+	}
+	if err == nil {
+		l.NameKey, err = parseNameKey(secret)
 	}
 	if err != nil {
 		return nil, err

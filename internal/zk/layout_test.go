@@ -1,6 +1,7 @@
 package zk
 
 import (
+	"bytes"
 	"encoding/json"
 	"reflect"
 	"regexp"
@@ -242,5 +243,40 @@ func TestTheSecretSurvivesItsRecord(t *testing.T) {
 	}
 	if other, _ := newSecret(); other.FleetID == made.FleetID {
 		t.Error("two fleets have one id")
+	}
+}
+
+// What a rotation keeps is the fleet's id and the names of idempotency keys, also of a secret that was made without a key for them.
+func TestARenewedSecretKeepsIDAndNames(t *testing.T) {
+	made, err := newSecret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	older := made
+	older.Keys = append([]TokenKey{{ID: "aaaa", Key: []byte("in front")}}, made.Keys...)
+	older.NameKey = nil
+	for name, c := range map[string]struct {
+		secret secretRecord
+		names  []byte
+	}{"with a name key": {made, made.NameKey}, "without": {older, made.Keys[0].Key}} {
+		data, err := json.Marshal(c.secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // renewed once more
+			if data, err = RenewSecret(data); err != nil {
+				t.Fatal(err)
+			}
+			id, keys, err := ParseSecret(data)
+			names, nameErr := parseNameKey(data)
+			if err != nil || nameErr != nil || id != made.FleetID || len(keys) != 1 || !bytes.Equal(names, c.names) {
+				t.Errorf("%s: fleet %s, %d keys, names by %x, want %x (%v, %v)", name, id, len(keys), names, c.names, err, nameErr)
+			}
+			for _, old := range c.secret.Keys {
+				if bytes.Equal(keys[0].Key, old.Key) || keys[0].ID == old.ID {
+					t.Errorf("%s: an old key goes on", name)
+				}
+			}
+		}
 	}
 }
