@@ -101,7 +101,8 @@ func (l *Listener) follow(ctx context.Context, p Peer) {
 	for ctx.Err() == nil {
 		following := false
 		err := l.Fleet.Follow(ctx, p, l.place(p.Address), func(at string, news [][]byte) {
-			if !following {
+			first := !following
+			if first {
 				following, quiet = true, false
 				pause.Reset()
 				l.Following(p.Gateway, true)
@@ -110,6 +111,9 @@ func (l *Listener) follow(ctx context.Context, p Peer) {
 				l.Hear(p.Gateway, news)
 			}
 			l.heard(p.Address, at)
+			if first {
+				l.Logger.Debug("another gateway is followed", "peer", p.Gateway, "address", p.Address)
+			}
 		})
 		if following {
 			l.Following(p.Gateway, false)
