@@ -2,7 +2,7 @@
 //
 // Imports point one way:
 //
-//	cmd  >  httpapi, dashboard, outbox  >  locks, webhooks, fleet, migrate, sweep, aclrepair  >  zk, events  >  zk/wire, locks/recipe, metrics, auth, web
+//	cmd  >  httpapi, dashboard, outbox  >  locks, webhooks, fleet, migrate, sweep, aclrepair  >  zk, events  >  zk/wire, locks/recipe, metrics, auth, web  >  fault
 //
 // A package may import what is in a lower layer, or in its own part (internal/zk and internal/zk/embedded are one part;
 // zk/wire and locks/recipe are parts of their own, at the bottom, and so is the package at the top of the module, which only
@@ -29,6 +29,7 @@ var layers = [][]string{
 	{"internal/locks", "internal/webhooks", "internal/fleet", "internal/migrate", "internal/sweep", "internal/aclrepair"},
 	{"internal/zk", "internal/events"},
 	{"internal/zk/wire", "internal/locks/recipe", "internal/metrics", "internal/auth", "web", "lockkeeper"},
+	{"internal/fault"},
 }
 
 // client stands beside the layers: programs of other people link it.
@@ -49,10 +50,10 @@ var tools = []string{"bench"}
 const zooKeeperClient = "github.com/go-zookeeper/zk"
 
 // pure is all that locks/recipe may import: nothing here opens, listens, waits or tells the time. (fmt is for errors; io is
-// for the interface of a source of randomness that is given.)
+// for the interface of a source of randomness that is given; fault is a constant in what is shipped.)
 var pure = []string{
 	"bytes", "cmp", "encoding/base32", "encoding/binary", "encoding/hex", "errors", "fmt", "io", "iter", "maps", "math", "math/bits",
-	"regexp", "slices", "sort", "strconv", "strings", "unicode", "unicode/utf8",
+	"regexp", "slices", "sort", "strconv", "strings", "unicode", "unicode/utf8", "internal/fault",
 }
 
 // Violation is one import that breaks a rule.

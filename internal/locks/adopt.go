@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
@@ -119,7 +120,7 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 	}
 	l := m.leases[c.LeaseID]
 	own := string(c.LeaseID.Gateway()) == m.session.ID()
-	if c.Ephemeral && !own {
+	if c.Ephemeral && !own && !fault.On("ephemeral") {
 		m.orphaned(q, c)
 		return false
 	}
@@ -168,6 +169,9 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 		l.seldom.replacing = false
 	}
 	l.grace = m.takenAt(c.LeaseID.Gateway()) + m.layout.LargestWindow
+	if fault.On("window") {
+		l.grace -= m.layout.LargestWindow
+	}
 	switch l.phase {
 	case creating:
 		m.setPhase(l, waiting)
@@ -249,14 +253,14 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 		}
 		return // the clock asks again before it ends anything
 	}
-	if stat.Czxid == l.born() && stat.Version < l.dataVersion() {
+	if stat.Czxid == l.born() && stat.Version < l.dataVersion() && !fault.On("old-read") {
 		// The observer's server is behind the one that took this gateway's own
 		// writes. What was written stays what is known, and the event of that write,
 		// which is on its way, has it read again.
 		return
 	}
 	l.loaded, l.czxid = true, stat.Czxid
-	if first := l.contender.FirstCzxid; first != 0 {
+	if first := l.contender.FirstCzxid; first != 0 && !fault.On("downgrade-token") {
 		l.czxid, l.few().born = first, stat.Czxid
 	}
 	seen := l.dataVersion()
@@ -280,9 +284,13 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 		} else {
 			l.recorded = r.ttl()
 		}
-		m.beaten(l, r, now)
+		if !fault.On("written-heard") {
+			m.beaten(l, r, now)
+		}
 	} else if !l.assumed && stat.Version-seen > 1 {
-		m.beatenUnread(l, now)
+		if !fault.On("written-over") {
+			m.beatenUnread(l, now)
+		}
 		m.withdrawnUnread(l)
 	}
 	m.weigh(l, 0)
@@ -294,7 +302,7 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 			l.enqueued = time.Duration(stat.Ctime) * time.Millisecond
 		}
 	}
-	if ok && r.Closed != nil {
+	if ok && r.Closed != nil && !fault.On("closed-read") {
 		m.closed(l, r.Closed.Reason, now)
 		return
 	}

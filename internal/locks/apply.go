@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
@@ -176,6 +177,11 @@ func (m *Manager) entry(q *queue, parsed *recipe.Contender) *recipe.Contender {
 		}
 	}
 	c := *parsed
+	if fault.On("limit-name") && c.Ours && c.Mode == recipe.Permit {
+		if n, _ := q.limit(); n > 0 {
+			c.Limit = int32(n)
+		}
+	}
 	return &c
 }
 
@@ -245,7 +251,7 @@ func (m *Manager) applyRemoved(q *queue, c *zk.Change, now time.Duration) {
 // a past in which it did not exist yet.
 func (m *Manager) lostContender(l *lease, s *slot, c *zk.Change, now time.Duration) {
 	s.seen = false
-	if c.Listed && (l.phase == creating && l.czxid == 0 || c.Zxid < l.born()) {
+	if c.Listed && (l.phase == creating && l.czxid == 0 || c.Zxid < l.born()) && !fault.On("absence") {
 		return // the reply, or the takeover, tells what became of it
 	}
 	s.gone = true

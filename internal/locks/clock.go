@@ -3,6 +3,8 @@ package locks
 import (
 	"context"
 	"time"
+
+	"lockkeeper/internal/fault"
 )
 
 const (
@@ -80,7 +82,9 @@ func (m *Manager) tick(now time.Duration) time.Duration {
 	}
 	switch {
 	case !c.trusted && c.lastTrusted != 0:
-		m.forgive(now, now-c.lastTrusted)
+		if !fault.On("blind-time") {
+			m.forgive(now, now-c.lastTrusted)
+		}
 	case late > lateWake && c.expected != 0:
 		m.forgive(now, late)
 	}
@@ -161,6 +165,8 @@ func (m *Manager) due(l *lease, now time.Duration) {
 		// Closed, held longer, ...: what the data says is read before the end.
 		m.load(l)
 		l.deadline = now + loadRetry
+	case l.phase == held && !l.claimed && fault.On("unclaimed-ends"):
+		l.deadline = now + clockTick
 	case l.phase == held && !l.claimed:
 		m.end(l, ReasonUnclaimed, now)
 		return

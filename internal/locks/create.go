@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
@@ -140,6 +141,10 @@ func (m *Manager) created(l *lease, c *creation, res zk.Result) {
 	for s := range l.slots {
 		if path := res.Paths[c.places[i]]; path != "" {
 			s.named(path[len(s.q.path)+1:])
+			if fault.On("created-event") && !s.seen {
+				*s.contender, s.seen = recipe.Parse(m.fleet, s.name())
+				m.addContender(s.q, s.contender, false)
+			}
 		} else {
 			// It was lost, did commit, and somebody has deleted the contender
 			// since: there is no name to tell.
@@ -165,7 +170,7 @@ func (m *Manager) lost(l *lease, now time.Duration) {
 		m.finish(l, m.lossReason(l), now)
 	case l.phase == ending:
 		m.resubmitDelete(l)
-	default:
+	case !fault.On("group-whole"):
 		m.end(l, m.lossReason(l), now)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tidwall/btree"
 
+	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
@@ -77,7 +78,7 @@ func (l *lease) lockDelay() time.Duration {
 // closes reports whether the lease that ends keeps its place: it was held, its
 // end is one that its lock delay follows, and nobody has taken a part of it away.
 func (l *lease) closes() bool {
-	if l.lockDelay() == 0 || !l.wasHeld && !l.told || l.seldom.outright {
+	if l.lockDelay() == 0 || !l.wasHeld && !l.told || l.seldom.outright || fault.On("closed-first") {
 		return false
 	}
 	if some, _ := l.gonePart(); some {

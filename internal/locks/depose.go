@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
@@ -56,6 +57,9 @@ func (v *vigil) saw(g zk.Guard, now time.Duration) {
 // deaf reports whether the guard has stood still for long enough while this gateway's
 // fence was open, which it has been since open.
 func (v *vigil) deaf(now, open, window time.Duration) bool {
+	if fault.On("depose-blind") {
+		open = v.since
+	}
 	return v.since != 0 && now-max(v.since, open) >= deafAfter*window
 }
 
@@ -171,6 +175,10 @@ func (m *Manager) considerDeposing(id recipe.GatewayID, p *peer) {
 	}
 	m.log.Warn("a registered gateway commits nothing; it is deposed", "deaf", id, "silent_ms", (now.Boot() - p.vigil.since).Milliseconds())
 	guard := p.vigil.guard
+	if fault.On("depose-polled") {
+		m.takeOver(id, p, nil)
+		return
+	}
 	m.takeOver(id, p, &guard)
 }
 

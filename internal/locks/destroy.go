@@ -3,8 +3,10 @@ package locks
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"lockkeeper/internal/events"
+	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -83,6 +85,9 @@ func (m *Manager) wholeQueue(q *queue) (trees []*tree) {
 			}
 		}
 		trees = append(trees, t)
+	}
+	if fault.On("tail-pieces") {
+		slices.Reverse(trees)
 	}
 	return trees
 }

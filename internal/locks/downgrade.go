@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 
+	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
@@ -106,7 +107,11 @@ func (m *Manager) replace(l *lease, refused *error) {
 		deletes = append(deletes, zk.Op{Kind: zk.OpDelete, Path: s.path(), Version: version})
 	}
 	term := l.term
-	m.submit(&zk.Write{Ops: append(creates, deletes...)}, func(res zk.Result) {
+	ops := append(creates, deletes...)
+	if fault.On("creates-first") {
+		ops = append(deletes, creates...)
+	}
+	m.submit(&zk.Write{Ops: ops}, func(res zk.Result) {
 		if l.term != term {
 			return // adoption finds what there is
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
@@ -53,11 +54,14 @@ func (m *Manager) submitDelete(l *lease) {
 		return
 	}
 	version := int32(-1)
-	if l.timed() || l.forced() {
+	if l.timed() || l.forced() && !fault.On("force-withdrawn") {
 		version = l.dataVersion()
 		m.expiring++
 	}
 	term, timed, closes := l.term, version != -1, l.closes()
+	if fault.On("seen-version") {
+		version = -1
+	}
 	w := &zk.Write{Ends: len(n.ops) > 0 && !closes}
 	if closes {
 		w.Ops = slices.Concat(n.ops, m.closing(l, version))

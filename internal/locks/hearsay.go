@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"lockkeeper/internal/events"
+	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -476,7 +477,7 @@ func (m *Manager) tellLoss(e *events.Event, path string, c *recipe.Contender, ow
 	}
 	runner, _ := m.ownerOf(c.LeaseID.Gateway())
 	certain := w != nil && w.sure || (own != nil || w != nil && w.verdict != nil) && !m.hopesFor(runner)
-	if c.Ours && c.LeaseID != "" && !certain && m.hopes() {
+	if c.Ours && c.LeaseID != "" && !certain && m.hopes() && !fault.On("hearsay") {
 		m.holdEnd(e, c.LeaseID, own, c.Ephemeral)
 		return
 	}

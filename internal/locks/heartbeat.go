@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -111,7 +112,7 @@ func (m *Manager) heartbeat(id recipe.LeaseID, ttl time.Duration, refused *error
 	switch {
 	case l.phase == creating, l.phase == ending, l.term != m.term:
 		return Heartbeat{}, nil, m.unavailable()
-	case !l.loaded || l.czxid == 0:
+	case (!l.loaded || l.czxid == 0) && !fault.On("read-first"):
 		m.load(l)
 		return Heartbeat{}, l, nil
 	case cmp.Or(ttl, l.ttl) > l.recorded:

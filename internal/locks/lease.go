@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -185,7 +186,7 @@ func (m *Manager) grant(l *lease, now time.Duration) {
 	waited := now - l.since
 	m.setPhase(l, held)
 	l.since = now
-	l.claimed = l.listeners > 0 || l.told
+	l.claimed = l.listeners > 0 || l.told || fault.On("unclaimed-counts")
 	if l.claimed {
 		m.extend(l, now, l.ttl)
 	} else {
@@ -256,7 +257,7 @@ func (m *Manager) conclude(l *lease, reason Reason, now time.Duration, stay bool
 			}
 			continue
 		}
-		if s.seen {
+		if s.seen && !fault.On("early-end") {
 			s.q.note().early = append(s.q.note().early, s.contender)
 		}
 		if s.name() != "" {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"lockkeeper/internal/events"
+	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
@@ -90,7 +91,7 @@ func (r *revokeRecord) view() *Revocation {
 // in each of its queues.
 func (m *Manager) revoked(l *lease, r *revokeRecord, round int64, now time.Duration) {
 	was := l.revocation()
-	if round != l.revokeRound() {
+	if round != l.revokeRound() && (r == nil || !fault.On("withdraw-round")) {
 		// What is known here was withdrawn, also when the record has a new revocation by now.
 		l.few().revoke = &revocation{round: round, withdrawn: true}
 		if was != nil {
@@ -433,7 +434,11 @@ func (m *Manager) reviseOwn(ctx context.Context, l *lease, change revise) (told 
 				round++
 			}
 			revised = true
-			m.writeRecord(l, func(r *record) { r.Revoke, r.RevokeRound = next, round }, func(err error) {
+			m.writeRecord(l, func(r *record) {
+				if !fault.On("force-record") {
+					r.Revoke, r.RevokeRound = next, round
+				}
+			}, func(err error) {
 				if refused = err; err == nil {
 					m.revoked(l, next, round, m.clock.Now().Boot())
 				}

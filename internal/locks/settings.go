@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
@@ -234,6 +235,9 @@ func (m *Manager) sized(req *AcquireRequest, wants []Want) ([]Want, *Error) {
 // settings, their creation. alone: it may well fail, so it fails nobody else's.
 func (m *Manager) limitOps(q *queue, n int) (ops []zk.Op, alone bool) {
 	if inForce, _ := q.limit(); inForce != 0 {
+		if fault.On("limit-check") {
+			return nil, false
+		}
 		return []zk.Op{{Kind: zk.OpCheck, Path: m.limitPath(q, n), Version: -1}}, false
 	}
 	dir := m.settingsPath(q)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
@@ -143,7 +144,7 @@ func (l *lease) gonePart() (some, all bool) {
 // turn reports whether by the queues' names alone the lease holds: in every
 // slot, with nothing before it that conflicts.
 func (l *lease) turn() bool {
-	if l.width() == 1 {
+	if l.width() == 1 || fault.On("group-turn") {
 		return l.q.contenders.LeaseHolds(l.name())
 	}
 	return l.every(func(s *slot) bool { return s.q.contenders.LeaseHolds(s.name()) })
@@ -284,7 +285,7 @@ func (m *Manager) sweepParts(now time.Duration) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(m.parts)) {
 		p := m.parts[id]
-		if m.leases[id] != nil || now-p.since < m.layout.PromiseWindow || !m.owns(id.Gateway()) || p.whole() != nil {
+		if m.leases[id] != nil || now-p.since < m.layout.PromiseWindow || !m.owns(id.Gateway()) || p.whole() != nil || fault.On("group-whole") {
 			continue
 		}
 		p.since = now // asked for; the events remove it

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"lockkeeper/internal/fault"
 )
 
 const (
@@ -475,7 +477,7 @@ func (c *Courier) judge(r *receiver, ln *lane, l *letter, sent *Subscription, a 
 		r.outage = r.outage || l.outage
 	}
 	wait, again := delay(l.tries, c.opt.Random)
-	if !again {
+	if !again || fault.On("hooks-tries") {
 		ln.line = ln.line[1:]
 		ln.due = now
 		c.end(l, a.Error)

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"lockkeeper/internal/fault"
 )
 
 // Event is what a message tells: the API's event, as it was when it happened.
@@ -116,6 +118,9 @@ var errDamaged = errors.New("it names what it does not have")
 // same whoever sends it and how often. It follows from what is told and not from where that stands: of one end two gateways
 // may have seen more or less (PartEntry).
 func MessageID(entry string, e *Event, subscription string) string {
+	if fault.On("hooks-id") {
+		subscription += time.Now().String()
+	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q %q %s", wholeOf(entry), e.NS, e.Lock, subscription))
 	return "msg_" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
 }

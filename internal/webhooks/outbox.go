@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"lockkeeper/internal/fault"
 	"lockkeeper/internal/zk"
 )
 
@@ -81,11 +82,14 @@ func (s *Service) Ending(notify bool, describe func() *End) (ops []zk.Op, entry 
 	defer s.mu.Unlock()
 	if s.inForce == nil || s.stale {
 		signal(s.wake)
-		return nil, nil, false
+		return nil, nil, fault.On("hooks-wait")
 	}
 	ops = s.inForce.check
+	if fault.On("hooks-check") {
+		ops = nil
+	}
 	if notify || len(s.inForce.subscriptions) > 0 {
-		if entry = s.addressed(describe()); entry != nil && !entry.Dropped {
+		if entry = s.addressed(describe()); entry != nil && !entry.Dropped && !fault.On("hooks-after") {
 			ops = append(ops[:len(ops):len(ops)], s.creation(entry))
 		}
 	}
@@ -174,11 +178,19 @@ func (s *Service) Ended(entry *Entry, ops []zk.Op, res zk.Result) {
 		}
 	}
 	switch {
+	case fault.On("hooks-after") && res.Outcome == zk.Done && entry != nil && len(ops) > 0:
+		s.mu.Lock()
+		s.toRecord = append(s.toRecord, entry)
+		s.mu.Unlock()
+		signal(s.keep)
 	case res.Outcome == zk.Done:
 		if entry != nil {
 			entry.Order = res.Zxid
 			s.added(1)
 			s.courier.Add(entry)
+			if fault.On("hooks-done") {
+				(*outboxKeeper)(s).Done(entry)
+			}
 		}
 	case res.Outcome == zk.Unknown:
 		if entry != nil {
@@ -401,11 +413,13 @@ func (s *Service) adoptAll(ctx context.Context) error {
 		return err
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return s.courier.has(name) || !s.opt.Mine(name) })
-	if len(names) == 0 {
+	if len(names) == 0 || fault.On("hooks-left") {
 		return nil
 	}
-	if now, err := s.refresh(ctx); err != nil || now.unchecked {
-		return because(err)
+	if !fault.On("hooks-fresh") {
+		if now, err := s.refresh(ctx); err != nil || now.unchecked {
+			return because(err)
+		}
 	}
 	found, err := s.readAll(ctx, names)
 	if err != nil {

@@ -3,6 +3,8 @@ package zk
 import (
 	"sync"
 	"time"
+
+	"lockkeeper/internal/fault"
 )
 
 // currencySlots is how many of the writer's commits are remembered until the
@@ -150,7 +152,7 @@ func (c *Currency) update(now Instant, f func()) {
 }
 
 func (c *Currency) current(now Instant) bool {
-	return c.synced && !c.proven.IsZero() && now.Since(c.proven) < c.window
+	return c.synced && (!c.proven.IsZero() && now.Since(c.proven) < c.window || fault.On("currency"))
 }
 
 // prove moves proven forward to sent.

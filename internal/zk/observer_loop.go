@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"lockkeeper/internal/fault"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -57,6 +58,9 @@ func (o *Observer) connection(ctx context.Context) (lived time.Duration, err err
 	o.next++
 	began := time.Now()
 	seen := max(o.lastZxid, o.writerZxid())
+	if fault.On("last-seen") {
+		seen = 0
+	}
 	s, err := dialStream(ctx, &o.cfg, server, seen)
 	if err != nil {
 		o.cfg.Metrics.Op("connect", "unknown", time.Since(began))
@@ -128,7 +132,9 @@ func (c *observation) run(ctx context.Context) error {
 		c.watch(root)
 	}
 	for _, root := range c.replica.roots {
-		c.readTree(root)
+		if c.lastZxid == 0 || !fault.On("resync") {
+			c.readTree(root)
+		}
 	}
 	pace := min(c.cfg.PromiseWindow/6, c.s.timeout/3, c.deaf/4)
 	tick, beat := time.NewTicker(pace), time.Now()

@@ -4,6 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	gozk "github.com/go-zookeeper/zk"
+
+	"lockkeeper/internal/fault"
 )
 
 // maxBarriers bounds the barriers that wait for different transactions. Over
@@ -163,7 +167,7 @@ func (s *Session) pump() {
 	}
 	s.resolveLost()
 	// Ahead of the batches: a run of refused batches must not close the fence.
-	if !w.bare && !time.Now().Before(s.guardDue()) {
+	if !w.bare && !time.Now().Before(s.guardDue()) && !fault.On("bare-writes") {
 		s.send(&batch{kind: bareBatch})
 	}
 	for w.working < w.depth {
@@ -278,6 +282,9 @@ func (s *Session) onCommitted(b *batch, a answered) {
 		return
 	}
 	guard := a.results[1].Stat
+	if fault.On("guard") && guard == nil && b.kind != raiseBatch {
+		guard = &gozk.Stat{Mzxid: s.conn.lastZxid.Load(), Version: w.lost.highest}
+	}
 	if guard == nil { // an answer that does not fit the question: as good as none
 		s.onLost(b, errors.New("the guard's write was answered without a version"))
 		return

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	gozk "github.com/go-zookeeper/zk"
+
+	"lockkeeper/internal/fault"
 )
 
 // batchKind tells what a guarded transaction is for.
@@ -93,6 +95,12 @@ func (s *Session) request(b *batch) []any {
 	}
 	ops := make([]any, 0, n)
 	ops = append(ops, &gozk.CheckVersionRequest{Path: registration, Version: b.epoch}, setGuard)
+	if fault.On("epoch-check") {
+		ops[0] = &gozk.CheckVersionRequest{Path: registration, Version: -1}
+	}
+	if fault.On("guard") {
+		ops[1] = &gozk.CheckVersionRequest{Path: guard, Version: -1}
+	}
 	var sparing sparing
 	at := 0
 	b.spared = nil

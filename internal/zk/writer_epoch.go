@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	gozk "github.com/go-zookeeper/zk"
+
+	"lockkeeper/internal/fault"
 )
 
 // raise is the state of the epoch raise that is due or under way.
@@ -84,6 +86,9 @@ func (s *Session) onLost(b *batch, err error) {
 	}
 	if b.epoch == w.epoch && (w.mode == steady || w.mode == confirming) {
 		w.mode, w.raise.tries = raising, 0
+		if fault.On("epoch-raise") {
+			w.mode = confirming
+		}
 	}
 }
 

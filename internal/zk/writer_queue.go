@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"lockkeeper/internal/fault"
 )
 
 // Bounds of the writer.
@@ -173,10 +175,16 @@ func deletesLast(batch []*item) {
 		return
 	}
 	slices.SortStableFunc(batch, func(a, b *item) int {
+		if fault.On("creates-first") && a.onlyDeletes != b.onlyDeletes {
+			a, b = b, a
+		}
 		switch {
 		case a.onlyDeletes && b.onlyDeletes:
 			dirA, numberA := place(a.write.firstDeleted())
 			dirB, numberB := place(b.write.firstDeleted())
+			if fault.On("tail-first") {
+				numberA, numberB = numberB, numberA
+			}
 			return cmp.Or(cmp.Compare(dirA, dirB), cmp.Compare(numberB, numberA))
 		case a.onlyDeletes:
 			return 1

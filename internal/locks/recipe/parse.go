@@ -3,6 +3,8 @@ package recipe
 import (
 	"math"
 	"strings"
+
+	"lockkeeper/internal/fault"
 )
 
 // Parse reads a child's name. ok is false for a child without a sequence
@@ -64,6 +66,9 @@ func parse(fleet FleetID, name string, custom *custom) (c Contender, ok bool) {
 func findFleet(prefix string, fleet FleetID) int {
 	if len(fleet) != fleetLen {
 		return -1
+	}
+	if fault.On("fleet") {
+		return strings.Index(prefix, Tag)
 	}
 	for from := 0; ; {
 		i := strings.Index(prefix[from:], string(fleet))

@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	run   = flag.Bool("mutants", false, "compile each mutant and look for the seed that shows it")
+	run   = flag.Bool("mutants", false, "look for the seed that shows each mutant")
 	only  = flag.String("mutants.only", "", "names of mutants, separated by commas; all when empty")
 	seeds = flag.Int("mutants.seeds", 300, "how many seeds are to show each of them")
 	first = flag.Int("mutants.first", 1, "the first seed")
@@ -41,29 +41,10 @@ func (f found) String() string {
 	return fmt.Sprintf("| %s | %s | %s | %s |", f.mutant.Name, f.mutant.Without, f.seed, f.violation)
 }
 
-// TestEachChangeFitsTheCode needs no compiler: it runs always.
-func TestEachChangeFitsTheCode(t *testing.T) {
-	seen := map[string]bool{}
-	for _, m := range Table {
-		if _, err := overlay(root(t), t.TempDir(), m); err != nil {
-			t.Error(err)
-		}
-		if seen[m.Name] {
-			t.Errorf("two mutants are called %s", m.Name)
-		}
-		seen[m.Name] = true
-	}
-	for _, m := range Table {
-		if m.Backed != "" && !seen[m.Backed] {
-			t.Errorf("%s is backed by %s, which is not in the table", m.Name, m.Backed)
-		}
-	}
-}
-
 // TestTheSimulationNoticesWhatIsMissing prints a table for docs/robustness.md.
 func TestTheSimulationNoticesWhatIsMissing(t *testing.T) {
 	if !*run && os.Getenv("LOCKKEEPER_FULL") == "" {
-		t.Skip("compiles the simulation many times: make sim-mutants, or LOCKKEEPER_FULL=1")
+		t.Skip("takes minutes: make sim-mutants, or LOCKKEEPER_FULL=1")
 	}
 	var wanted []Mutant
 	if *only == "" {
@@ -75,6 +56,7 @@ func TestTheSimulationNoticesWhatIsMissing(t *testing.T) {
 			wanted = append(wanted, m)
 		}
 	}
+	program := compile(t)
 	results := make([]found, len(wanted))
 	var hunts sync.WaitGroup
 	places := make(chan struct{}, 2) // processes at a time
@@ -83,7 +65,7 @@ func TestTheSimulationNoticesWhatIsMissing(t *testing.T) {
 			places <- struct{}{}
 			defer func() { <-places }()
 			began := time.Now()
-			results[i] = hunt(t, m)
+			results[i] = hunt(t, program, m)
 			results[i].took = time.Since(began)
 			fmt.Fprintf(os.Stderr, "%v in %v\n", results[i], results[i].took.Round(time.Second))
 		})
@@ -106,28 +88,37 @@ func TestTheSimulationNoticesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// hunt compiles a mutant and runs seeds until one shows it.
-func hunt(t *testing.T, m Mutant) (f found) {
-	f.mutant = m
-	dir := t.TempDir()
-	path, err := overlay(root(t), dir, m)
-	if err != nil {
-		f.err = err
-		return f
-	}
-	program := filepath.Join(dir, "sim.test")
-	build := exec.CommandContext(t.Context(), "go", "test", "-overlay", path, "-c", "-o", program, "./internal/sim")
+// compile makes the simulation's test program, with fail points.
+func compile(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "sim.test")
+	build := exec.CommandContext(t.Context(), "go", "test", "-tags", "faults", "-c", "-o", program, "./internal/sim")
 	build.Dir = root(t)
 	if out, err := build.CombinedOutput(); err != nil {
-		f.err = fmt.Errorf("mutant %s does not compile: %w\n%s", m.Name, err, out)
-		return f
+		t.Fatalf("the simulation does not compile: %v\n%s", err, out)
 	}
+	return program
+}
+
+// command runs the program with the mutant's points on.
+func command(ctx context.Context, t *testing.T, program string, m Mutant, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, program, args...)
+	c.Dir = filepath.Join(root(t), "internal/sim")
+	c.WaitDelay = 10 * time.Second
+	c.Env = append(os.Environ(), "LOCKKEEPER_FAULTS="+strings.Join(m.Points(), ","))
+	if m.Backed == everything {
+		c.Env = append(os.Environ(), "LOCKKEEPER_FAULTS=")
+	}
+	return c
+}
+
+// hunt runs seeds until one shows the mutant.
+func hunt(t *testing.T, program string, m Mutant) (f found) {
+	f.mutant = m
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
-	runs := exec.CommandContext(ctx, program, "-test.run", "^TestHunt$", "-test.timeout", "19m",
+	runs := command(ctx, t, program, m, "-test.run", "^TestHunt$", "-test.timeout", "19m",
 		"-sim.hunt", fmt.Sprint(*seeds), "-sim.hunt-first", fmt.Sprint(*first), fmt.Sprintf("-sim.hunt-hooks=%t", m.Hooks))
-	runs.Dir = filepath.Join(root(t), "internal/sim")
-	runs.WaitDelay = 10 * time.Second
 	out, err := runs.CombinedOutput()
 	last := ""
 	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
@@ -153,9 +144,7 @@ func hunt(t *testing.T, m Mutant) (f found) {
 
 // scenarios runs the named scenarios on a mutant that no seed has shown: what is too rare for chance may be there by hand.
 func scenarios(ctx context.Context, t *testing.T, f found, program string) found {
-	runs := exec.CommandContext(ctx, program, "-test.run", "^Test(Attack|Hooks)", "-test.timeout", "10m")
-	runs.Dir = filepath.Join(root(t), "internal/sim")
-	runs.WaitDelay = 10 * time.Second
+	runs := command(ctx, t, program, f.mutant, "-test.run", "^Test(Attack|Hooks)", "-test.timeout", "10m")
 	out, _ := runs.CombinedOutput() // a failure is what it is about
 	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
 		line := lines.Text()

@@ -1,0 +1,23 @@
+//go:build faults
+
+package fault
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestNamesChoosePoints(t *testing.T) {
+	chosen, err := choose("fence,currency")
+	if err != nil || len(chosen) != 2 || !chosen["fence"] || !chosen["currency"] {
+		t.Errorf("chosen are %v, %v", chosen, err)
+	}
+	if chosen, err := choose(""); err != nil || len(chosen) != 0 {
+		t.Errorf("without names chosen are %v, %v", chosen, err)
+	}
+	for _, list := range []string{"fences", "fence,", "fence, currency"} {
+		if chosen, err := choose(list); err == nil || !strings.Contains(err.Error(), "held-order") {
+			t.Errorf("%q: chosen are %v, %v", list, chosen, err)
+		}
+	}
+}

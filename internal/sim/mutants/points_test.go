@@ -1,0 +1,112 @@
+package mutants
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"lockkeeper/internal/fault"
+)
+
+// TestTheTableHasThePointsOfTheCode needs no compiler: it runs always.
+func TestTheTableHasThePointsOfTheCode(t *testing.T) {
+	code := pointsIn(t, root(t))
+	names, points := map[string]bool{}, map[string]bool{}
+	for _, m := range Table {
+		if names[m.Name] {
+			t.Errorf("two mutants are called %s", m.Name)
+		}
+		names[m.Name] = true
+		for _, point := range m.Points() {
+			points[point] = true
+			if code[point] == "" {
+				t.Errorf("mutant %s: the code must have fault.On(%q) where the protection stands, or the table must go without it", m.Name, point)
+			}
+			if !slices.Contains(fault.Names, point) {
+				t.Errorf("mutant %s: internal/fault/names.go must name %s", m.Name, point)
+			}
+		}
+	}
+	for point, where := range code {
+		if !points[point] {
+			t.Errorf("%s: the table must have a mutant for the point %q", where, point)
+		}
+	}
+	for _, name := range fault.Names {
+		if !points[name] {
+			t.Errorf("internal/fault/names.go names %s, which is not in the table", name)
+		}
+	}
+	for _, m := range Table {
+		if m.Backed != "" && !names[m.Backed] {
+			t.Errorf("%s is backed by %s, which is not in the table", m.Name, m.Backed)
+		}
+	}
+}
+
+// pointsIn is the name of each fail point of the shipped code, with a place where it stands.
+func pointsIn(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	points, files := map[string]string{}, token.NewFileSet()
+	for _, top := range []string{"cmd", "internal"} {
+		err := filepath.WalkDir(filepath.Join(dir, top), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				if call, ok := n.(*ast.CallExpr); ok && isPoint(call.Fun) {
+					point := nameOf(call.Args)
+					if point == "" {
+						t.Errorf("%s: the name of a fail point must be a literal", files.Position(call.Pos()))
+					} else {
+						points[point] = files.Position(call.Pos()).String()
+					}
+				}
+				return true
+			})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(points) == 0 {
+		t.Fatal("no fail point was found in the code")
+	}
+	return points
+}
+
+func isPoint(called ast.Expr) bool {
+	s, ok := called.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	pkg, ok := s.X.(*ast.Ident)
+	return ok && pkg.Name == "fault" && s.Sel.Name == "On"
+}
+
+// nameOf is the one argument, "" when it is not a literal.
+func nameOf(args []ast.Expr) string {
+	if len(args) != 1 {
+		return ""
+	}
+	lit, ok := args[0].(*ast.BasicLit)
+	if !ok {
+		return ""
+	}
+	name, err := strconv.Unquote(lit.Value)
+	if err != nil {
+		return ""
+	}
+	return name
+}
