@@ -101,7 +101,9 @@ lint: ## gofmt, go vet, staticcheck
 	@unformatted=$$($(GOFILES) | xargs -0 -r gofmt -l); \
 	if [ -n "$$unformatted" ]; then printf 'not formatted (make fmt):\n%s\n' "$$unformatted"; exit 1; fi
 	go vet ./...
+	go vet -tags faults ./internal/fault
 	go tool staticcheck ./...
+	go tool staticcheck -tags faults ./internal/fault
 
 .PHONY: vulncheck
 vulncheck: ## govulncheck: known vulnerabilities in what is called; skipped where its database cannot be reached

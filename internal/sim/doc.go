@@ -51,5 +51,5 @@
 //
 // Add its requests to client.go, or to the files of the recipes beside it (recipes.go, holds.go, administrator.go), with what
 // its answers make the client believe, and its promise to verdict.go as one more check over beliefs and audit; when it changes
-// who may hold, to queues.go and model.go. Take the feature's protection out once and see a seed fail: package mutants.
+// who may hold, to queues.go and model.go. Give the feature's protection a fail point and see a seed fail with it on: package mutants.
 package sim

@@ -39,7 +39,7 @@ func TestStorms(t *testing.T) {
 	}
 }
 
-// TestHunt is what package mutants runs in its changed copies of the gateway.
+// TestHunt is what package mutants runs with fail points on.
 func TestHunt(t *testing.T) {
 	if *hunt == 0 {
 		t.Skip("without -sim.hunt")
