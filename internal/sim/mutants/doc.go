@@ -1,7 +1,7 @@
 // Package mutants shows that the simulation notices when a protection is missing. It is a table of fail points (package
-// fault), each of which takes one protection out, and a test that runs the seeds of every day with each of them on until
-// one shows a broken promise. When no seed does, the named scenarios run. A point that neither shows is a failure: either
-// the simulation has become blind, or the protection protects from nothing.
+// fault), each of which takes one protection out, and a test that looks for a broken promise with each of them on. It runs
+// the scenario that the table names (Scenario), or else the seeds of every day until one shows it, and then all scenarios. A
+// point that neither shows is a failure: either the simulation has become blind, or the protection protects from nothing.
 //
 // The test compiles the simulation once, with the build tag faults. The points stand in the code where the protections
 // do; another test compares the table with them.

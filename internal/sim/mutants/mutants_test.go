@@ -79,7 +79,7 @@ func TestTheSimulationNoticesWhatIsMissing(t *testing.T) {
 		case f.seed == "" && f.mutant.Open != "":
 			t.Logf("%s is open: %s", f.mutant.Name, f.mutant.Open)
 		case f.seed == "" && f.mutant.Backed == "":
-			t.Errorf("%s: no seed shows it", f.mutant.Name)
+			t.Errorf("%s: neither its scenario nor a seed shows it", f.mutant.Name)
 		case f.seed != "" && f.mutant.Backed == everything:
 			t.Errorf("seed %s fails though nothing is missing: %s", f.seed, f.violation)
 		case f.seed != "" && f.mutant.Backed != "":
@@ -112,11 +112,14 @@ func command(ctx context.Context, t *testing.T, program string, m Mutant, args .
 	return c
 }
 
-// hunt runs seeds until one shows the mutant.
+// hunt runs the scenario that the table has for the mutant, or seeds until one shows it.
 func hunt(t *testing.T, program string, m Mutant) (f found) {
 	f.mutant = m
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
+	if m.Scenario != "" {
+		return scenarios(ctx, t, f, program, m.Scenario)
+	}
 	runs := command(ctx, t, program, m, "-test.run", "^TestHunt$", "-test.timeout", "19m",
 		"-sim.hunt", fmt.Sprint(*seeds), "-sim.hunt-first", fmt.Sprint(*first), fmt.Sprintf("-sim.hunt-hooks=%t", m.Hooks))
 	out, err := runs.CombinedOutput()
@@ -131,7 +134,7 @@ func hunt(t *testing.T, program string, m Mutant) (f found) {
 			return f
 		}
 		if line == "HUNT end" {
-			return scenarios(ctx, t, f, program)
+			return scenarios(ctx, t, f, program, "(Attack|Hooks)")
 		}
 		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
 			f.seed, f.violation = last, line
@@ -142,9 +145,9 @@ func hunt(t *testing.T, program string, m Mutant) (f found) {
 	return f
 }
 
-// scenarios runs the named scenarios on a mutant that no seed has shown: what is too rare for chance may be there by hand.
-func scenarios(ctx context.Context, t *testing.T, f found, program string) found {
-	runs := command(ctx, t, program, f.mutant, "-test.run", "^Test(Attack|Hooks)", "-test.timeout", "10m")
+// scenarios runs named scenarios on a mutant: what is too rare for chance may be there by hand.
+func scenarios(ctx context.Context, t *testing.T, f found, program, named string) found {
+	runs := command(ctx, t, program, f.mutant, "-test.run", "^Test"+named, "-test.timeout", "10m")
 	out, _ := runs.CombinedOutput() // a failure is what it is about
 	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
 		line := lines.Text()
