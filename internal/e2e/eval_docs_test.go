@@ -12,7 +12,7 @@ import (
 var (
 	evaluates = regexp.MustCompile("\\beval\\b[^`]*?(\\$\\(|`)[^\n]*\\bcurl\\b")
 	// A failure, an answer that does not come, and one that breaks off: each stops what needs the lock.
-	stops = regexp.MustCompile(`\beval "\$\(curl [^\n]* \|\| echo ' false'\)"( \|\| (exit|return|continue)\b|; then\b)`)
+	stops = regexp.MustCompile(`\beval "\$\(curl --fail-with-body [^\n]* \|\| echo ' false'\)"( \|\| (exit|return|continue)\b|; then\b)`)
 )
 
 // carelessEvals are the lines of a text that go on without the lock when the acquire fails.
@@ -51,7 +51,7 @@ func TestNoDocumentedShellGoesOnWithoutTheLock(t *testing.T) {
 		read++
 		found += len(stops.FindAllString(string(text), -1))
 		for _, line := range carelessEvals(string(text)) {
-			t.Errorf(`%s: %send it with || echo ' false')" || exit 75`, path, line)
+			t.Errorf(`%s: %swrite eval "$(curl --fail-with-body ... || echo ' false')" || exit 75`, path, line)
 		}
 		return nil
 	})
@@ -66,22 +66,23 @@ func TestNoDocumentedShellGoesOnWithoutTheLock(t *testing.T) {
 func TestACarelessEvalIsFound(t *testing.T) {
 	t.Parallel()
 	for line, careless := range map[string]bool{
-		`eval "$(curl -sX POST localhost:8080/x || echo ' false')" || exit 75`:          false,
-		`eval "$(curl -sX POST localhost:8080/x || echo ' false')" || exit 75   # 201`:  false,
-		`eval "$(curl -sX POST localhost:8080/x || echo ' false')" || return 1`:         false,
-		`if ! eval "$(curl -sX POST localhost:8080/x || echo ' false')"; then`:          false,
-		"eval \"$(curl -sX POST \\\n  localhost:8080/x || echo ' false')\" || continue": false,
-		`nothing of it needs eval`:                                                       false,
-		`eval "$(curl -sX POST localhost:8080/x)"`:                                       true,
-		`eval "$(curl -sX POST localhost:8080/x)" || exit 75`:                            true,
-		`eval "$(curl -sX POST localhost:8080/x || echo ' false')"`:                      true,
-		`eval "$(curl -sX POST localhost:8080/x || echo false)" || exit 75`:              true,
-		`eval "$(curl -sX POST localhost:8080/x || echo ' false')" || echo failed`:       true,
-		`eval "$(curl -sX POST localhost:8080/x || echo ' false')" # || exit 75`:         true,
-		`if eval "$(curl -sX POST localhost:8080/x || echo ' false')"; then`:             true,
-		"eval `curl -sX POST localhost:8080/x`":                                          true,
-		"x && eval \"$(curl -sX POST \\\n  'localhost:8080/x?format=env')\"; echo go on": true,
-		`eval $(http_proxy= curl -sX POST localhost:8080/x) || exit 75`:                  true,
+		`eval "$(curl --fail-with-body -sX POST localhost:8080/x || echo ' false')" || exit 75`:          false,
+		`eval "$(curl --fail-with-body -sX POST localhost:8080/x || echo ' false')" || exit 75   # 201`:  false,
+		`eval "$(curl --fail-with-body -sX POST localhost:8080/x || echo ' false')" || return 1`:         false,
+		`if ! eval "$(curl --fail-with-body -sX POST localhost:8080/x || echo ' false')"; then`:          false,
+		"eval \"$(curl --fail-with-body -sX POST \\\n  localhost:8080/x || echo ' false')\" || continue": false,
+		`eval "$(curl -sX POST localhost:8080/x || echo ' false')" || exit 75`:                           true,
+		`nothing of it needs eval`:                                                                  false,
+		`eval "$(curl --fail-with-body -sX POST localhost:8080/x)"`:                                 true,
+		`eval "$(curl --fail-with-body -sX POST localhost:8080/x)" || exit 75`:                      true,
+		`eval "$(curl --fail-with-body -sX POST localhost:8080/x || echo ' false')"`:                true,
+		`eval "$(curl --fail-with-body -sX POST localhost:8080/x || echo false)" || exit 75`:        true,
+		`eval "$(curl --fail-with-body -sX POST localhost:8080/x || echo ' false')" || echo failed`: true,
+		`eval "$(curl --fail-with-body -sX POST localhost:8080/x || echo ' false')" # || exit 75`:   true,
+		`if eval "$(curl --fail-with-body -sX POST localhost:8080/x || echo ' false')"; then`:       true,
+		"eval `curl -sX POST localhost:8080/x`":                                                     true,
+		"x && eval \"$(curl -sX POST \\\n  'localhost:8080/x?format=env')\"; echo go on":            true,
+		`eval $(http_proxy= curl -sX POST localhost:8080/x) || exit 75`:                             true,
 	} {
 		if found := carelessEvals(line); (len(found) > 0) != careless {
 			t.Errorf("%s: found %q", line, found)

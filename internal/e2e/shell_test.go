@@ -1,6 +1,9 @@
 package e2e
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -89,7 +92,7 @@ func TestTheEvalOfARefusalRunsNothingThatOthersWrote(t *testing.T) {
 					}
 				}
 				// As the documentation has it: the script ends, whatever curl is told.
-				for _, flags := range []string{"-sX", "-sfX"} {
+				for _, flags := range []string{"--fail-with-body -sX", "-sX", "-sfX"} {
 					if !all || strings.Contains(c.request, "wait=") {
 						break
 					}
@@ -111,12 +114,12 @@ func TestTheEvalOfARefusalRunsNothingThatOthersWrote(t *testing.T) {
 	}
 	// No gateway, half an answer, and successes.
 	for _, shell := range testkit.Shells {
-		acquire := `eval "$(curl -sX POST "$B/v1/locks/` + shell + `/leases?format=env`
+		acquire := `eval "$(curl --fail-with-body -sX POST "$B/v1/locks/` + shell + `/leases?format=env`
 		for _, c := range []struct {
 			script string
 			want   int
 		}{
-			{`eval "$(curl -sX POST http://` + freeAddr(t) + `/v1/locks/x/leases?format=env || echo ' false')" || exit 75`, 75},
+			{`eval "$(curl --fail-with-body -sX POST http://` + freeAddr(t) + `/v1/locks/x/leases?format=env || echo ' false')" || exit 75`, 75},
 			{`eval "$(printf 'LEASE_ID=\nLEASE_TOKEN=lk1.a'; echo ' false')" || exit 75`, 75},
 			{acquire + `" || echo ' false')" || exit 75; [ $LEASE_STATE-$LEASE_STATUS = held-201 ]`, 0},
 			{"set -e; " + acquire + `&async=true" || echo ' false')" || exit 75; [ $LEASE_STATE-$LEASE_STATUS = waiting-202 ]`, 0},
@@ -125,6 +128,40 @@ func TestTheEvalOfARefusalRunsNothingThatOthersWrote(t *testing.T) {
 				t.Errorf("%s: %s\nexit %d, left %q: %s", shell, c.script, exit, left, out)
 			}
 		}
+	}
+}
+
+// An answer without a word, or without its end, comes from something before the gateway. eval of nothing succeeds.
+func TestAnEmptyOrCutAnswerStopsADocumentedShell(t *testing.T) {
+	t.Parallel()
+	for what, answer := range map[string]func(w http.ResponseWriter){
+		"an empty failure": func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) },
+		"a refusal that breaks off": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Length", "200")
+			w.WriteHeader(http.StatusConflict)
+			_, _ = io.WriteString(w, "LEASE_ID=\nLEASE_TOKEN=\n")
+		},
+		"a grant that breaks off": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Length", "200")
+			_, _ = io.WriteString(w, "LEASE_ID=a\nLEASE_TOKEN=lk1.a")
+		},
+		"a refusal without an end": func(w http.ResponseWriter) {
+			conn, _, err := w.(http.Hijacker).Hijack()
+			if err == nil {
+				_, _ = io.WriteString(conn, "HTTP/1.0 409 Conflict\r\n\r\nLEASE_ID=\nLEASE_TOKEN=\n")
+				_ = conn.Close()
+			}
+		},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answer(w) }))
+		for _, shell := range testkit.Shells {
+			exit, out, left := scripted(t, shell, server.URL, `LEASE_TOKEN=old
+				eval "$(curl --fail-with-body -sX POST "$B/v1/locks/x/leases?format=env" || echo ' false')" || exit 75; echo "went on"`)
+			if exit != 75 || out != "" || len(left) != 0 {
+				t.Errorf("%s, %s: exit %d, left %q: %s", shell, what, exit, left, out)
+			}
+		}
+		server.Close()
 	}
 }
 
@@ -139,7 +176,7 @@ func TestWhatNginxSaysByItselfIsNoSuccessToAShell(t *testing.T) {
 			"a large head": `-H "X: $(printf '%60000d' 1)" "$B/"`,
 			"a bad path":   `-X POST "$B/%zz?format=env"`,
 		} {
-			exit, out, left := scripted(t, shell, front.url(), `eval "$(curl -s `+request+` || echo ' false')" || exit 75; echo "went on"`)
+			exit, out, left := scripted(t, shell, front.url(), `eval "$(curl --fail-with-body -s `+request+` || echo ' false')" || exit 75; echo "went on"`)
 			// A syntax error ends dash at once.
 			if exit != 75 && (shell != "dash" || exit != 2) || strings.Contains(out, "went on") || len(left) != 0 {
 				t.Errorf("%s, %s: exit %d, left %q: %s", shell, what, exit, left, out)
