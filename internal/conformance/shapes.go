@@ -85,7 +85,7 @@ func lock(l *api.Lock) locks.Lock {
 		NS: l.NS, Name: l.Lock, State: locks.LockState(l.State), Holders: contenders(l.Holders), Waiters: contenders(l.Waiters),
 		QueueLength: l.QueueLength, Rev: l.Rev, NextCursor: l.NextCursor,
 		Hazards: each(l.Hazards, func(h *api.Hazard) locks.Hazard {
-			return locks.Hazard{Code: locks.HazardCode(h.Code), Detail: h.Detail}
+			return locks.Hazard{Code: locks.HazardCode(h.Code), Programs: h.Programs, Detail: h.Detail}
 		}),
 	}
 	if l.Settings != nil {

@@ -202,8 +202,8 @@ func happeningsOf(list []*events.Event) []templates.Happening {
 	shown := make([]templates.Happening, 0, len(list))
 	for _, e := range list {
 		words := e.Detail
-		if e.Code != "" {
-			words = e.Code // what it means stands at the head of the page
+		if h := e.Hazard; h != nil { // what it means stands at the head of the page
+			words = strings.Join(append([]string{h.Code}, h.Programs...), " ")
 		}
 		shown = append(shown, templates.Happening{
 			At: e.Time, Event: e.Type.String(), FencingToken: e.FencingToken, Reason: visible(e.Reason), Words: visible(words),

@@ -129,6 +129,10 @@ func TestEventsAreShownWithAllTheyTell(t *testing.T) {
 	if diff := cmp.Diff(want, happeningsOf([]*events.Event{e})); diff != "" {
 		t.Error(diff)
 	}
+	pair := &events.Event{Type: events.LockHazard, Time: now, Hazard: &events.Hazard{Code: "programs_ignore_each_other", Programs: []string{"curator-mutex", "kazoo-lock"}}, Detail: "long"}
+	if words := happeningsOf([]*events.Event{pair})[0].Words; words != "programs_ignore_each_other curator-mutex kazoo-lock" {
+		t.Errorf("a hazard is shown as %q", words)
+	}
 	if diff := cmp.Diff([]templates.NodeEvent{{At: now, Event: "lease.expired", Path: "/r/a/" + evilShown}}, nodeEventsOf([]*events.Event{e})); diff != "" {
 		t.Error(diff)
 	}

@@ -70,11 +70,11 @@ type Event struct {
 	Mode         string
 	FencingToken int64
 	Reason       string
-	Detail       string // the words of whoever asked for it, or ended it; of a hazard or a full outbox what it means, and what to do
-	Code         string // of a hazard
-	Count        int    // of ends that are not told for lack of room
-	Webhook      string // that is not told of them; "": none is
-	Gateway      string // the gateway id that runs the lease, that joined or left, or that could not note an end
+	Detail       string  // the words of whoever asked for it, or ended it; of a hazard or a full outbox what it means, and what to do
+	Hazard       *Hazard // of a lock; nil for other types
+	Count        int     // of ends that are not told for lack of room
+	Webhook      string  // that is not told of them; "": none is
+	Gateway      string  // the gateway id that runs the lease, that joined or left, or that could not note an end
 
 	// Dir and Name are the znode's path in two parts (Name is "" when the event
 	// is about the directory): whoever publishes need not put them together.
@@ -83,6 +83,12 @@ type Event struct {
 	hub     *Hub
 	seq     uint64
 	encoded atomic.Pointer[[]byte]
+}
+
+// Hazard is something about a lock that a person should know.
+type Hazard struct {
+	Code     string
+	Programs []string // which do not wait for each other, or for leases
 }
 
 // Path is the full path of the znode, "" when there is none.

@@ -145,7 +145,7 @@ func lockShape(l *locks.Lock) api.Lock {
 		shape.Settings = &api.Settings{Limit: l.Limit, Agreed: l.LimitAgreed}
 	}
 	for _, h := range l.Hazards {
-		shape.Hazards = append(shape.Hazards, api.Hazard{Code: string(h.Code), Detail: h.Detail})
+		shape.Hazards = append(shape.Hazards, api.Hazard{Code: api.HazardCode(h.Code), Programs: h.Programs, Detail: h.Detail})
 	}
 	return shape
 }

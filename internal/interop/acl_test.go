@@ -57,7 +57,7 @@ func TestAContenderThatMayNotBeReadIsWaitedForAndItsEndIsNoticed(t *testing.T) {
 			ours := w.ourTurn(t, "kazoo", "deploy")
 			l := w.awaitQueue(t, "kazoo", "deploy", 1)
 			codes := codesOf(l)
-			if want := []string{"unreadable_contender"}; c.hidden && !slices.Equal(codes, want) || !c.hidden && codes != nil {
+			if want := []string{"unreadable"}; c.hidden && !slices.Equal(codes, want) || !c.hidden && codes != nil {
 				t.Errorf("hazards %q", codes)
 			}
 			if h := l.Holders[0]; h.Foreign == nil || h.Foreign.Program != "kazoo" || (h.Foreign.Data == nil) != c.hidden {
@@ -85,7 +85,7 @@ func TestAContenderThatMayNotBeReadIsWaitedForAndItsEndIsNoticed(t *testing.T) {
 			}
 			for _, want := range []string{"lock.hazard", "lock.hazard_cleared"} {
 				e, err := events.Next()
-				if err != nil || string(e.Type) != want || !strings.Contains(e.JSON, `"unreadable_contender"`) {
+				if err != nil || string(e.Type) != want || !strings.Contains(e.JSON, `"unreadable"`) {
 					t.Errorf("%+v, %v; want %s", e, err, want)
 				}
 			}

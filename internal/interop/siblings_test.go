@@ -193,7 +193,7 @@ func TestTheQueuesOfLeaderLatchAndLeaderSelectorAreWatchedAndJoined(t *testing.T
 				t.Fatal(err)
 			} else {
 				w.eventually(t, lock, "the hazard", func(l api.Lock) bool {
-					return len(l.Hazards) == 1 && l.Hazards[0].Code == "leases_ignored_by_leader_latch"
+					return len(l.Hazards) == 1 && l.Hazards[0].Code == "program_ignores_leases" && slices.Equal(l.Hazards[0].Programs, []string{"curator-latch"})
 				})
 			}
 			if err := ours.end(); err != nil {

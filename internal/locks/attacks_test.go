@@ -118,7 +118,7 @@ func TestAHiddenContenderIsWaitedForAndItsEndIsNoticed(t *testing.T) {
 			t.Fatalf("granted over a contender that may not be read: %+v %v", p.lease, p.err)
 		}
 		lock, err := g.m.Lock(t.Context(), LockRequest{Lock: "deploy"})
-		if err != nil || len(lock.Hazards) != 1 || lock.Hazards[0].Code != "unreadable_contender" {
+		if err != nil || len(lock.Hazards) != 1 || lock.Hazards[0].Code != unreadable {
 			t.Errorf("hazards %+v %v", lock.Hazards, err)
 		}
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: secret, Version: -1})

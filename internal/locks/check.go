@@ -3,6 +3,7 @@ package locks
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
@@ -77,7 +78,7 @@ func (m *Manager) checkLeases() (err error) {
 func (m *Manager) checkQueues() (err error) {
 	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
 	locks, contenders, sights, hazardous, settings := 0, 0, 0, 0, int64(0)
-	var hazards [hazardKinds]int
+	var hazards [len(hazardCodes)]int
 	for s := range m.everySpace {
 		before := hazardous
 		s.queues.Scan(func(q *queue) bool {
@@ -89,14 +90,14 @@ func (m *Manager) checkQueues() (err error) {
 				settings++
 			}
 			now := q.hazardsNow()
-			if told := q.noted().hazards; told != now {
-				fail("%s: hazards %b, told %b", q.path, now, told)
+			if told := q.noted().hazards; !slices.Equal(told, now) {
+				fail("%s: %d hazards, told are %+v", q.path, len(now), q.hazards())
 			}
-			if now != 0 {
+			if now != nil {
 				hazardous++
 			}
-			for i := range hazards {
-				hazards[i] += int(now >> i & 1)
+			for i, n := range byCode(now) {
+				hazards[i] += n
 			}
 			for _, c := range q.noted().early {
 				if q.contenders.Get(c.Name) != nil {

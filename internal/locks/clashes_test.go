@@ -1,7 +1,7 @@
 package locks
 
 import (
-	"maps"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -14,25 +14,20 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-const curator36, hex32 = "_c_12345678-1234-1234-1234-123456789abc-", "0123456789abcdef0123456789abcdef"
+const hex32 = hexExample
 
-// prefixes are such names as the programs of each family make, without the number.
-var prefixes = map[family]string{
-	mutexFamily: curator36 + "lock-", rwWriteFamily: curator36 + "__WRIT__", rwReadFamily: curator36 + "__READ__",
-	latchFamily: curator36 + "latch-", semaphoreFamily: curator36 + "lease-", goFamily: "_c_" + hex32 + "-lock-",
-	kazooFamily: hex32 + "__lock__", kazooReadFamily: hex32 + "__rlock__", kazooNamedFamily: hex32 + "-lock-",
-	hbaseWriteFamily: "write-", hbaseReadFamily: "read-", recipeFamily: "x-72057594037927936-",
-}
+// prefix is what the names of a family's contenders have before the number.
+func (f family) prefix() string { return strings.TrimSuffix(known[f].example, "0000000005") }
 
 func TestAFamilyIsToldByItsNames(t *testing.T) {
 	for f := unknownFamily + 1; f < families; f++ {
-		if got := familyOf(prefixes[f] + "0000000005"); prefixes[f] == "" || got != f {
-			t.Errorf("%q is of the family %d, want %d", prefixes[f], got, f)
+		if got := familyOf(known[f].example); got != f || f.prefix() == known[f].example {
+			t.Errorf("%q is of the family %d, want %d", known[f].example, got, f)
 		}
 	}
 }
 
-// company is a lock with these contenders, put into it one by one.
+// lockWith is a lock with these contenders, put into it one by one.
 func lockWith(d *recipe.Naming, names ...string) *queue {
 	q := &queue{space: newSpace("ns", "/locks", d), path: "/locks/deploy"}
 	for i, name := range names {
@@ -47,18 +42,73 @@ func lockWith(d *recipe.Naming, names ...string) *queue {
 	return q
 }
 
-// A pair is safe only when each waits for the other, or when both read.
+// readPage is what docs/interop.md has in its tables with that title of the first column: rows of cells without backquotes,
+// the titles first.
+func readPage(t *testing.T, title string) (rows [][]string) {
+	page, err := os.ReadFile("../../docs/interop.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside := false
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(strings.ReplaceAll(line, "`", "")), "|"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		if inside = len(cells) > 1 && (inside || cells[0] == title); inside && cells[0] != "---" {
+			rows = append(rows, cells)
+		}
+	}
+	if len(rows) < 9 {
+		t.Fatalf("the tables %q of the page have %d rows", title, len(rows))
+	}
+	return rows
+}
+
+// The page says who does not wait for whom. A pair is safe only when each waits for the other, or when both read.
 func TestProgramsThatDoNotWaitForEachOtherAreAHazard(t *testing.T) {
+	ignores := map[string][]string{}
+	for _, row := range readPage(t, "programs")[1:] {
+		ignores[row[0]] = strings.Split(row[2], ", ")
+	}
+	if len(ignores) != int(families)-1 {
+		t.Errorf("the page has %d programs, want %d", len(ignores), families-1)
+	}
+	says := func(a, b family) bool {
+		list := ignores[known[a].id]
+		if len(list) == 1 && list[0] == "all" {
+			return a != b
+		}
+		return slices.Contains(list, known[b].id)
+	}
 	for a := unknownFamily + 1; a < families; a++ {
 		for b := a; b < families; b++ {
-			one, two := prefixes[a]+"0000000005", prefixes[b]+"0000000006"
-			safe := a == b || readers.has(a) && readers.has(b) || a.waitsFor(two) && b.waitsFor(one) && a != semaphoreFamily && b != semaphoreFamily
-			list := lockWith(native(t), one, two).clashing()
-			if safe != (list == 0) || list&(list-1) != 0 {
-				t.Errorf("%s and %s: hazards %b, safe: %v", one, two, list, safe)
+			if a.ignores(b) != says(a, b) || b.ignores(a) != says(b, a) {
+				t.Errorf("%s ignores %s: %v, the other way %v; the page says %v, %v", known[a].id, known[b].id, a.ignores(b), b.ignores(a), says(a, b), says(b, a))
+			}
+			q := lockWith(native(t), known[a].example, b.prefix()+"0000000006")
+			var want []string
+			if says(a, b) || says(b, a) {
+				want = []string{string(ignoreEachOther) + " " + known[a].id + " " + known[b].id}
+			}
+			if got := q.clashing(); !slices.Equal(got, want) {
+				t.Errorf("%s and %s: %q, want %q", known[a].id, known[b].id, got, want)
 			}
 		}
 	}
+}
+
+// clashing is what addClashes adds, each with its programs.
+func (q *queue) clashing() (list []string) {
+	for _, h := range q.addClashes(nil) {
+		list = append(list, hazardKey(string(h.Code), h.Programs))
+	}
+	return list
+}
+
+// hazardKey tells a lock's hazards apart.
+func hazardKey(code string, programs []string) string {
+	return strings.Join(append([]string{code}, programs...), " ")
 }
 
 // Only what may be another program's with the same names is a hazard beside that.
@@ -68,21 +118,26 @@ func TestLeasesThatAProgramIgnoresAreAHazardWhileBothAreThere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for mode, shares := range map[recipe.Mode]bool{recipe.Exclusive: false, recipe.Shared: true} {
+		for _, mode := range []recipe.Mode{recipe.Exclusive, recipe.Shared} {
 			ours := namesOf(d, mode)
 			for f := unknownFamily + 1; f < families; f++ {
-				theirs := prefixes[f] + "0000000009"
-				want := ignoring(d, mode).has(f) || f == semaphoreFamily || f == kazooReadFamily && !shares
+				theirs := f.prefix() + "0000000009"
+				var want []string
+				switch {
+				case f == semaphoreFamily:
+					want = []string{"foreign_semaphore semaphore"}
+				case ignoring(d, mode).has(f):
+					want = []string{"program_ignores_leases " + known[f].id}
+				}
 				q := lockOfOurs(d, ours, theirs)
-				list := q.clashing()
-				if want != (list != 0) || list&(list-1) != 0 {
-					t.Errorf("%s, %v and %s: hazards %b, ignored: %v", d, mode, theirs, list, want)
+				if list := q.clashing(); !slices.Equal(list, want) {
+					t.Errorf("%s, %v and %s: hazards %q, want %q", d, mode, theirs, list, want)
 				}
 				for _, name := range ours {
 					q.meets(q.contenders.Remove(name), -1)
 				}
-				if list := q.clashing(); list != 0 {
-					t.Errorf("%s, %v and %s: hazards %b are left", d, mode, theirs, list)
+				if list := q.clashing(); list != nil {
+					t.Errorf("%s, %v and %s: hazards %q are left", d, mode, theirs, list)
 				}
 			}
 		}
@@ -106,29 +161,20 @@ func lockOfOurs(d *recipe.Naming, ours []string, theirs string) *queue {
 
 // The page's table is what was seen of the programs themselves; the rules here come to the same.
 func TestWhoIgnoresWhichLeasesIsWhatThePageSays(t *testing.T) {
-	page, err := os.ReadFile("../../docs/interop.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	of := map[string]family{"curator-mutex": mutexFamily, "curator-leader": mutexFamily, "curator-write": rwWriteFamily, "curator-read": rwReadFamily,
 		"kazoo-lock": kazooFamily, "kazoo-election": kazooFamily, "kazoo-lock-extra": kazooFamily, "kazoo-write": kazooFamily, "kazoo-lock-named": kazooNamedFamily,
 		"kazoo-read": kazooReadFamily, "go-zookeeper": goFamily, "zookeeper-writelock": recipeFamily, "hbase-write": hbaseWriteFamily, "hbase-read": hbaseReadFamily}
 	var columns []string
 	ignored := map[string]familySet{} // by column; a family ignores what one of its kinds does
-	for line := range strings.Lines(string(page)) {
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
-		for i := range cells {
-			cells[i] = strings.Trim(strings.TrimSpace(cells[i]), "`")
-		}
+	for _, cells := range readPage(t, "client") {
 		switch {
 		case cells[0] == "client":
 			columns = cells
-		case columns != nil && of[cells[0]] != unknownFamily:
+		case of[cells[0]] != unknownFamily:
 			for i := 2; i < len(cells); i++ {
-				if cells[i] == "no" {
+				ignored[columns[i]] |= 0 // a column in which all exclude each other is one, too
+				if cells[i] == "no" || cells[i] == "deadlocks" {
 					ignored[columns[i]] |= setOf(of[cells[0]])
-				} else if _, ok := ignored[columns[i]]; !ok {
-					ignored[columns[i]] = 0
 				}
 			}
 			delete(of, cells[0])
@@ -147,38 +193,49 @@ func TestWhoIgnoresWhichLeasesIsWhatThePageSays(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		if got := ignoring(d, mode) &^ setOf(latchFamily); got != want {
+		if got := ignoring(d, mode) &^ setOf(latchFamily, semaphoreFamily); got != want {
 			t.Errorf("%s: ignored by %b, the page says %b", column, got, want)
 		}
 	}
 }
 
-// Each kind of hazard is in the page, and what the page has is one.
+// Each code is in the page, in the order of the codes.
 func TestThePageHasEveryHazard(t *testing.T) {
-	page, err := os.ReadFile("../../docs/interop.md")
+	var codes, page []string
+	for _, code := range HazardCodes() {
+		codes = append(codes, string(code))
+	}
+	for _, row := range readPage(t, "code")[1:] {
+		page = append(page, row[0])
+	}
+	if !slices.Equal(page, codes) {
+		t.Errorf("the page has\n%q\nthe codes are\n%q", page, codes)
+	}
+}
+
+// A hazard's code and programs, and what they ignore, tell it apart. Each says something.
+func TestEveryHazardIsInTheCatalogueOnce(t *testing.T) {
+	seen := map[string]bool{}
+	for place, e := range catalogue {
+		key := fmt.Sprint(hazardKey(string(e.Code), e.Programs), e.beside)
+		if seen[key] || e.Detail == "" || hazardCodes[e.code] != e.Code || e.Programs == nil && e.code != place {
+			t.Errorf("%d: %+v", place, e)
+		}
+		seen[key] = true
+	}
+}
+
+// Where a program waits for exclusive leases and not for shared ones, the hazard says so; with both there it stays that one.
+func TestAProgramThatIgnoresSharedLeasesAloneIsSuchAHazard(t *testing.T) {
+	d, err := recipe.ParseNaming("custom exclusive={id}-lock- shared={id}-R-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	codes := map[string]bool{}
-	for _, h := range Hazards() {
-		if codes[string(h.Code)] || h.Detail == "" {
-			t.Errorf("%q is there twice, or says nothing", h.Code)
+	for _, ours := range [][]string{namesOf(d, recipe.Shared), append(namesOf(d, recipe.Shared), namesOf(d, recipe.Exclusive)...)} {
+		q := lockOfOurs(d, ours, mutexFamily.prefix()+"0000000009")
+		if list := q.addClashes(nil); len(list) != 1 || list[0].Code != ignoresLeases || !strings.Contains(list[0].Detail, "does not wait for shared leases") {
+			t.Errorf("%q: %+v", ours, list)
 		}
-		codes[string(h.Code)] = true
-	}
-	if len(codes) != hazardKinds {
-		t.Errorf("%d kinds, not %d", len(codes), hazardKinds)
-	}
-	_, table, _ := strings.Cut(string(page), "| code |")
-	table, _, _ = strings.Cut(table, "\n\n")
-	rows := map[string]bool{}
-	for line := range strings.Lines(table) {
-		if code, _, ok := strings.Cut(strings.TrimPrefix(line, "| `"), "` |"); ok {
-			rows[code] = true
-		}
-	}
-	if !maps.Equal(rows, codes) {
-		t.Errorf("the page has\n%q\nthe kinds are\n%q", slices.Sorted(maps.Keys(rows)), slices.Sorted(maps.Keys(codes)))
 	}
 }
 
@@ -186,7 +243,7 @@ func TestThePageHasEveryHazard(t *testing.T) {
 func TestAHazardIsToldOnceAndCountedWhileItLasts(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		g := s.gateway(t)
-		hazards := func(step string, want ...HazardCode) {
+		hazards := func(step string, want ...string) {
 			t.Helper()
 			time.Sleep(100 * time.Millisecond)
 			synctest.Wait()
@@ -194,22 +251,22 @@ func TestAHazardIsToldOnceAndCountedWhileItLasts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var got []HazardCode
+			var got []string
+			codes := map[HazardCode]bool{}
 			for _, h := range v.Hazards {
-				got = append(got, h.Code)
+				got = append(got, hazardKey(string(h.Code), h.Programs))
+				codes[h.Code] = true
 			}
 			slices.Sort(got)
 			slices.Sort(want)
 			info := g.m.Info(t.Context())
-			sum := 0
 			for code, n := range info.Hazards {
-				sum += n
-				if n > 0 && !slices.Contains(want, code) {
-					t.Errorf("%s: %s is counted", step, code)
+				if n > 1 || n == 1 != codes[code] {
+					t.Errorf("%s: %s is counted %d times", step, code, n)
 				}
 			}
-			if !slices.Equal(got, want) || sum != len(want) || info.HazardousLocks != min(len(want), 1) {
-				t.Errorf("%s: %q in %d locks, %d in all; want %q", step, got, info.HazardousLocks, sum, want)
+			if !slices.Equal(got, want) || len(info.Hazards) != len(hazardCodes) || info.HazardousLocks != min(len(want), 1) {
+				t.Errorf("%s: %q in %d locks, want %q", step, got, info.HazardousLocks, want)
 			}
 			checkAll(t, s, g)
 		}
@@ -220,16 +277,17 @@ func TestAHazardIsToldOnceAndCountedWhileItLasts(t *testing.T) {
 		remove := func(path string) { s.foreign(zk.Op{Kind: zk.OpDelete, Path: path, Version: -1}) }
 		g.mustRelease(g.mustHold(deploy()))
 		hazards("nobody")
-		kazoo := create(prefixes[kazooFamily])
+		const ignored, pair = "program_ignores_leases kazoo-lock", "programs_ignore_each_other curator-mutex kazoo-lock"
+		kazoo := create(kazooFamily.prefix())
 		hazards("one program")
 		ours := g.begin(AcquireRequest{Lock: "deploy", TTL: MaxTTL, Wait: WaitForever})
-		hazards("with ours", "leases_ignored_by_kazoo")
-		second, mutex := create(prefixes[kazooFamily]), create(prefixes[mutexFamily])
-		hazards("two programs", "leases_ignored_by_kazoo", "curator_beside_kazoo")
+		hazards("with ours", ignored)
+		second, mutex := create(kazooFamily.prefix()), create(mutexFamily.prefix())
+		hazards("two programs", ignored, pair)
 		remove(second)
-		hazards("one less of the same", "leases_ignored_by_kazoo", "curator_beside_kazoo")
+		hazards("one less of the same", ignored, pair)
 		s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy/stray"})
-		hazards("a stray", "leases_ignored_by_kazoo", "curator_beside_kazoo", "stray_child")
+		hazards("a stray", ignored, pair, "stray_child")
 		remove(kazoo)
 		hazards("the program has left", "stray_child")
 		remove(mutex)
@@ -240,7 +298,7 @@ func TestAHazardIsToldOnceAndCountedWhileItLasts(t *testing.T) {
 		hazards("all is well")
 		far := "/lockkeeper/locks/deploy/write-"
 		s.foreign(zk.Op{Kind: zk.OpCreate, Path: far + "1500000000"}, zk.Op{Kind: zk.OpCreate, Path: far + "-1500000000"}, zk.Op{Kind: zk.OpCreate, Path: far + "0000000001"})
-		hazards("no order", "numbers_without_order")
+		hazards("no order", "disordered")
 		remove(far + "1500000000")
 		hazards("order")
 		remove(far + "-1500000000")
@@ -250,11 +308,11 @@ func TestAHazardIsToldOnceAndCountedWhileItLasts(t *testing.T) {
 			if e.Lock != "deploy" || e.NS != "default" || (e.Detail != "") != (e.Type == events.LockHazard) || e.Path() != "/lockkeeper/locks/deploy" {
 				t.Errorf("%+v", e)
 			}
-			told = append(told, strings.TrimPrefix(e.Type.String(), "lock.")+" "+e.Code)
+			told = append(told, strings.TrimPrefix(e.Type.String(), "lock.")+" "+hazardKey(e.Hazard.Code, e.Hazard.Programs))
 		}
-		wantWords(t, told, "hazard leases_ignored_by_kazoo", "hazard curator_beside_kazoo", "hazard stray_child",
-			"hazard_cleared curator_beside_kazoo", "hazard_cleared leases_ignored_by_kazoo", "hazard_cleared stray_child",
-			"hazard numbers_without_order", "hazard_cleared numbers_without_order")
+		wantWords(t, told, "hazard "+ignored, "hazard "+pair, "hazard stray_child",
+			"hazard_cleared "+pair, "hazard_cleared "+ignored, "hazard_cleared stray_child",
+			"hazard disordered", "hazard_cleared disordered")
 		synctest.Wait()
 		g.m.mu.Lock()
 		defer g.m.mu.Unlock()
@@ -282,7 +340,8 @@ func TestAHazardThatWasThereBeforeIsCountedAndNotTold(t *testing.T) {
 func TestAContenderInALockRootIsAHazard(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		g := s.gateway(t)
-		for f, prefix := range prefixes {
+		for f := unknownFamily + 1; f < families; f++ {
+			prefix := f.prefix()
 			_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/" + prefix})
 			synctest.Wait()
 			if n := g.m.Info(t.Context()).Hazards[misplaced]; n != 1 {

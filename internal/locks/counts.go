@@ -14,9 +14,9 @@ type counts struct {
 	phases     [ended][kinds]int // leases of this gateway, by phase and kind
 	locks      int               // queues with contenders
 	contenders int
-	hazards    [hazardKinds]int // locks, by what is wrong with them
-	hazardous  int              // locks with whom something is
-	line       waitingHeap      // leases that are creating or waiting, the oldest first
+	hazards    [len(hazardCodes)]int // locks that have a hazard of each code
+	hazardous  int                   // locks with whom something is
+	line       waitingHeap           // leases that are creating or waiting, the oldest first
 }
 
 // waits reports whether a lease of that phase stands in line.

@@ -1,134 +1,184 @@
 package locks
 
 import (
+	"slices"
+
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks/recipe"
 )
 
-// What is wrong about a lock in a way that a person has to mend is a hazard. The
-// kinds are a closed list: a page of the documentation has each of them, and a metric
-// counts the locks that have it. Which ones a lock has is found out when something
-// changes that may bring or end one (consider), and costs nothing where nobody is but us.
+// A hazard is something wrong with a lock that a person has to mend. A hazard has one of a few codes. Where it is about
+// programs that do not wait, it names them. The table of all hazards is computed once, from what is known of each
+// program (families.go). A lock's hazards are entries of that table, and cost nothing for locks that have none.
 
 // HazardCode is a kind of hazard.
 type HazardCode string
 
-// Hazard is something about a lock that a person should know.
+// Hazard is something about a lock that a person should know. A lock has at most one with the same code and programs.
 type Hazard struct {
-	Code   HazardCode
-	Detail string // what happens, and what to do
+	Code     HazardCode
+	Programs []string // that do not wait, as docs/interop.md names them; nil where the code concerns none. Never written to
+	Detail   string   // what happens, and what to do
 }
-
-// hazardSet is a set of hazards, by their places in the catalogue.
-type hazardSet uint64
 
 const (
-	unreadable  HazardCode = "unreadable_contender"
-	disordered  HazardCode = "numbers_without_order"
-	strayChild  HazardCode = "stray_child"
-	misplaced   HazardCode = "contender_in_lock_root"
-	inSemaphore HazardCode = "leases_in_foreign_semaphore"
-	lockInvalid HazardCode = "lock_invalid"
+	unreadable       HazardCode = "unreadable"
+	disordered       HazardCode = "disordered"
+	strayChild       HazardCode = "stray_child"
+	misplaced        HazardCode = "misplaced"
+	lockInvalid      HazardCode = "lock_invalid"
+	foreignSemaphore HazardCode = "foreign_semaphore"
+	ignoreEachOther  HazardCode = "programs_ignore_each_other"
+	ignoresLeases    HazardCode = "program_ignores_leases"
 )
 
-// hazardKinds is how many there are: an array's length cannot be taken from the catalogue.
-const hazardKinds = 33
+var hazardCodes = [...]HazardCode{unreadable, disordered, strayChild, misplaced, lockInvalid, foreignSemaphore, ignoreEachOther, ignoresLeases}
 
-// catalogue is every kind of hazard.
-var catalogue = func() []Hazard {
-	list := []Hazard{
-		{unreadable, "a contender's ACL hides it from this gateway; its end is noticed by listing, once a second. Give the gateways' ZooKeeper identity read permission on it"},
-		{disordered, "the contenders' sequence numbers do not fit into half of ZooKeeper's counter, so nobody can tell who came first; nothing is granted until the old ones are gone"},
-		{strayChild, "the lock's directory has a child without a sequence number; it can starve or break other programs' lock clients. Delete it; " +
-			"if it is the directory of a lock, the namespace's lock root is one level too high"},
-		{misplaced, "this is no lock, but another program's contender that stands in the lock root itself: that is a lock's directory. Record a namespace whose lock root is the node above it"},
-		{inSemaphore, "another program's semaphore stands in this lock's directory, and counts leases against its limit; release them, and use another lock"},
-		{lockInvalid, "a node that is called as the lock is, with _INVALID at the end, stands beside it: a program of bigdata's is destroying the lock, nobody is granted it, and no lease joins. " +
-			"Delete that node if it was left behind"},
-	}
-	for _, c := range clashes {
-		list = append(list, Hazard{c.code, c.detail})
-	}
-	for _, g := range ignorances {
-		list = append(list, Hazard{g.code, g.detail})
-	}
-	if len(list) != hazardKinds {
-		panic("locks: hazardKinds is not the number of kinds")
-	}
-	return list
-}()
+// HazardCodes is every code there is, in the order of the specification.
+func HazardCodes() []HazardCode { return slices.Clone(hazardCodes[:]) }
 
-// hazardBit finds a kind in the catalogue.
-var hazardBit = func() map[HazardCode]hazardSet {
-	bits := make(map[HazardCode]hazardSet, len(catalogue))
-	for i, h := range catalogue {
-		bits[h.Code] = 1 << i
-	}
-	return bits
-}()
+const (
+	kazooPatterns  = `extra_lock_patterns=["-lock-"] (its names do not tell whether it has it)`
+	kazooReadOrder = "it waits for the last writer, also for one that waits for it, and then both wait for ever"
+)
 
-// Hazards is every kind of hazard there is, in an order that stays.
-func Hazards() []Hazard { return append([]Hazard(nil), catalogue...) }
-
-// hazardsNow is what is wrong with the lock as it is.
-func (q *queue) hazardsNow() (now hazardSet) {
-	if !q.contenders.Ordered() {
-		now |= hazardBit[disordered]
-	}
-	r := q.remarks
-	if r == nil {
-		return now
-	}
-	if len(r.hidden) > 0 {
-		now |= hazardBit[unreadable]
-	}
-	if r.strays > 0 {
-		now |= hazardBit[strayChild]
-	}
-	if r.invalid && q.exists {
-		now |= hazardBit[lockInvalid]
-	}
-	if r.misplaced {
-		now |= hazardBit[misplaced]
-	}
-	return now | q.clashing()
+// apart is what to do about two programs that do not exclude each other, where that is not a directory for each.
+var apart = map[familySet]string{
+	setOf(mutexFamily, kazooFamily): `give Kazoo's Lock Curator's names (_NODE_NAME = "-lock-", _EXCLUDE_NAMES = ["-lock-"]): ` +
+		`extra_lock_patterns=["-lock-"] makes Kazoo alone wait`,
+	setOf(goFamily, kazooFamily):         "give Kazoo's Lock " + kazooPatterns,
+	setOf(kazooFamily, kazooNamedFamily): "give all of Kazoo's locks the same names",
+	setOf(kazooFamily, kazooReadFamily):  "use no ReadLock beside writers: " + kazooReadOrder,
 }
 
-// hazards are those of the lock, for whoever looks at it.
-func (q *queue) hazards() (list []Hazard) {
-	for i, now := 0, q.noted().hazards; now != 0; i, now = i+1, now>>1 {
-		if now&1 != 0 {
-			list = append(list, catalogue[i])
+// hazardEntry is a hazard in the table of all.
+type hazardEntry struct {
+	Hazard
+	code   int       // its code's place in hazardCodes
+	who    familySet // the programs; empty where the code concerns none
+	beside besides   // what they ignore
+}
+
+// besides is what stands in the queue beside a program that ignores it.
+type besides uint8
+
+const (
+	besideProgram      besides = iota
+	besideLeases               // of any mode
+	besideSharedLeases         // they wait for exclusive leases
+)
+
+// catalogue is every hazard there is. The codes that concern no program come first, in the order of hazardCodes.
+var catalogue = func() (list []hazardEntry) {
+	add := func(e hazardEntry) {
+		e.code = slices.Index(hazardCodes[:], e.Code)
+		list = append(list, e)
+	}
+	for _, h := range []Hazard{
+		{Code: unreadable, Detail: "the ACL of a contender hides it from this gateway, which notices its end by a listing, once a second; " +
+			"give the gateways' ZooKeeper identity read permission on it"},
+		{Code: disordered, Detail: "the contenders' sequence numbers do not fit into half of ZooKeeper's counter, so their order is unknown, and nothing is granted; " +
+			"delete the contender whose number was made by hand"},
+		{Code: strayChild, Detail: "the lock's directory has a child without a sequence number, which can starve or break other programs' lock clients; delete it. " +
+			"If it is the directory of a lock, the namespace's lock root is one level too high"},
+		{Code: misplaced, Detail: "this is no lock, but another program's contender in the lock root itself, which is the directory of a lock; " +
+			"record a namespace whose lock root is the node above it"},
+		{Code: lockInvalid, Detail: "a program of bigdata's is destroying the lock: the node with the lock's name and _INVALID at the end stands beside it, " +
+			"so no lease joins, and nothing is granted; delete that node if it was left behind"},
+	} {
+		add(hazardEntry{Hazard: h})
+	}
+	for f := unknownFamily + 1; f < families; f++ {
+		for g := f + 1; g < families; g++ {
+			if detail := pairDetail(f, g); detail != "" {
+				add(hazardEntry{Hazard: Hazard{ignoreEachOther, []string{known[f].id, known[g].id}, detail}, who: setOf(f, g)})
+			}
 		}
 	}
+	for f := unknownFamily + 1; f < families; f++ {
+		says, code := known[f].says+" "+known[f].ignores+" ", ignoresLeases
+		if f == semaphoreFamily {
+			code = foreignSemaphore
+		}
+		add(hazardEntry{Hazard: Hazard{code, []string{known[f].id}, says + "leases of this namespace's dialect; " + known[f].beside}, who: setOf(f), beside: besideLeases})
+		only := "use exclusive leases there"
+		if f == kazooFamily {
+			only += ", or Kazoo's WriteLock, which waits for them (the names do not tell which it is)"
+		}
+		add(hazardEntry{Hazard: Hazard{code, []string{known[f].id}, says + "shared leases of this namespace's dialect; " + only}, who: setOf(f), beside: besideSharedLeases})
+	}
+	return list
+}()
+
+// pairDetail says which of two programs does not wait for the other, and what to do. It is "" when both wait.
+func pairDetail(f, g family) (detail string) {
+	for _, way := range [][2]family{{f, g}, {g, f}} {
+		if of := known[way[0]]; way[0].ignores(way[1]) {
+			if detail != "" {
+				detail += ", and "
+			}
+			detail += of.says + " " + of.ignores + " " + known[way[1]].says
+		}
+	}
+	if detail == "" {
+		return ""
+	}
+	if what, ok := apart[setOf(f, g)]; ok {
+		return detail + "; " + what
+	}
+	return detail + "; give each a directory of its own"
+}
+
+// hazardsNow is what is wrong with the lock as it is, in the catalogue's order; nil when nothing is.
+func (q *queue) hazardsNow() (now []*hazardEntry) {
+	r := q.noted()
+	for code, wrong := range [...]bool{len(r.hidden) > 0, !q.contenders.Ordered(), r.strays > 0, r.misplaced, r.invalid && q.exists} {
+		if wrong {
+			now = append(now, &catalogue[code])
+		}
+	}
+	return q.addClashes(now)
+}
+
+// hazards are those of the lock, as they are shown.
+func (q *queue) hazards() (list []Hazard) {
+	for _, h := range q.noted().hazards {
+		list = append(list, h.Hazard)
+	}
 	return list
 }
 
-// consider looks whether the lock has come to have a hazard, or one is over, and tells.
+// byCode counts each code of a list once.
+func byCode(list []*hazardEntry) (n [len(hazardCodes)]int) {
+	for _, h := range list {
+		n[h.code] = 1
+	}
+	return n
+}
+
+// consider looks whether the lock has come to have a hazard, or one is over, and publishes it.
 func (m *Manager) consider(q *queue) {
 	was, now := q.noted().hazards, q.hazardsNow()
-	if was == now {
+	if slices.Equal(was, now) {
 		return
 	}
 	q.note().hazards = now
 	q.unnote("")
-	switch {
-	case was == 0:
-		m.counts.hazardous++
-		q.space.hazardous++
-	case now == 0:
-		m.counts.hazardous--
-		q.space.hazardous--
+	change := min(len(now), 1) - min(len(was), 1)
+	m.counts.hazardous += change
+	q.space.hazardous += change
+	before, after := byCode(was), byCode(now)
+	for i := range hazardCodes {
+		m.counts.hazards[i] += after[i] - before[i]
 	}
-	for i := range catalogue {
-		bit := hazardSet(1) << i
-		switch {
-		case now&^was&bit != 0:
-			m.counts.hazards[i]++
-			m.tellHazard(events.LockHazard, q, &catalogue[i])
-		case was&^now&bit != 0:
-			m.counts.hazards[i]--
-			m.tellHazard(events.LockHazardCleared, q, &catalogue[i])
+	for _, h := range now {
+		if !slices.Contains(was, h) {
+			m.tellHazard(events.LockHazard, q, h)
+		}
+	}
+	for _, h := range was {
+		if !slices.Contains(now, h) {
+			m.tellHazard(events.LockHazardCleared, q, h)
 		}
 	}
 	m.touchQueue(q)
@@ -143,13 +193,13 @@ func (q *queue) locate(there bool) {
 	}
 }
 
-// tellHazard tells of a hazard that has appeared, or is over.
-func (m *Manager) tellHazard(t events.Type, q *queue, h *Hazard) {
+// tellHazard publishes that a hazard has appeared, or is over.
+func (m *Manager) tellHazard(t events.Type, q *queue, h *hazardEntry) {
 	if !m.telling() {
 		return
 	}
 	e := m.event(t, q.path, "")
-	e.NS, e.Lock, e.Code = q.space.name, q.name(), string(h.Code)
+	e.NS, e.Lock, e.Hazard = q.space.name, q.name(), &events.Hazard{Code: string(h.Code), Programs: h.Programs}
 	if t == events.LockHazard {
 		e.Detail = h.Detail
 	}

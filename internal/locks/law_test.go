@@ -3,6 +3,7 @@ package locks
 import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks/recipe"
+	"slices"
 )
 
 // inReplica are the paths of the contenders that the replica shows and events
@@ -94,7 +95,7 @@ func (g *gate) checkLaw() {
 	ends, grants, queues := map[string]int{}, map[string]int{}, map[string]int{}
 	back := map[string]bool{} // no lease of this gateway's, so a lagging tree that lacks it counts as its end
 	joined := map[string]bool{}
-	hazards := map[[3]string]events.Type{} // by namespace, lock and code: what was told last
+	hazards := map[[3]string]events.Type{} // by namespace, lock, code and programs: what was told last
 	connection := events.ZooKeeperExpired
 	for i, e := range list {
 		path := e.Path()
@@ -194,9 +195,9 @@ func (g *gate) checkLaw() {
 			back[path] = g.lagged && (e.Foreign || Reason(e.Reason) == ReasonUnknown || Reason(e.Reason) == ReasonGatewayLeft)
 			delete(holders[e.Dir], path)
 		case events.LockHazard, events.LockHazardCleared:
-			of := [3]string{e.NS, e.Lock, e.Code}
-			if hazards[of] == e.Type || hazardBit[HazardCode(e.Code)] == 0 {
-				fail("told twice, or none: " + e.Code)
+			of := [3]string{e.NS, e.Lock, hazardKey(e.Hazard.Code, e.Hazard.Programs)}
+			if hazards[of] == e.Type {
+				fail("told twice: " + of[2])
 			}
 			hazards[of] = e.Type
 		case events.GatewayJoined, events.GatewayLeft:
@@ -226,7 +227,9 @@ func (g *gate) checkLaw() {
 		}
 	}
 	for of, last := range hazards {
-		if q := g.m.spaces[of[0]].find(of[1]); (q != nil && q.noted().hazards&hazardBit[HazardCode(of[2])] != 0) != (last == events.LockHazard) {
+		q := g.m.spaces[of[0]].find(of[1])
+		there := q != nil && slices.ContainsFunc(q.hazards(), func(h Hazard) bool { return hazardKey(string(h.Code), h.Programs) == of[2] })
+		if there != (last == events.LockHazard) {
 			g.t.Errorf("%q: the last that was told is %v", of, last)
 		}
 	}

@@ -88,7 +88,7 @@ func (l *lockList) matches(q *queue) bool {
 	case !strings.Contains(q.dir(), f.Contains) && !(q.noted().odd && strings.Contains(q.name(), f.Contains)):
 		return false
 	case f.Hazardous:
-		return q.noted().hazards != 0 && (f.State == "" || m.lockState(q) == f.State)
+		return q.noted().hazards != nil && (f.State == "" || m.lockState(q) == f.State)
 	case f.State == "":
 		return q.contenders.Len() > 0
 	case f.State == LockFree:

@@ -329,9 +329,9 @@ func (m *Manager) Info(context.Context) Info {
 		info.Kinds[LeaseKind{Waiting, k.mode()}] = m.counts.phases[creating][k] + m.counts.phases[waiting][k]
 		info.Kinds[LeaseKind{Held, k.mode()}] = m.counts.phases[held][k]
 	}
-	info.Hazards, info.HazardousLocks = make(map[HazardCode]int, len(catalogue)), m.counts.hazardous
-	for i, h := range catalogue {
-		info.Hazards[h.Code] = m.counts.hazards[i]
+	info.Hazards, info.HazardousLocks = make(map[HazardCode]int, len(hazardCodes)), m.counts.hazardous
+	for i, code := range hazardCodes {
+		info.Hazards[code] = m.counts.hazards[i]
 	}
 	info.ZooKeeper.SecretExposed = m.layout.SecretExposed
 	m.recountKept()

@@ -74,7 +74,7 @@ type remarks struct {
 	settings *settings           // nil for none
 	early    []*recipe.Contender // ended, as the writer was told, and in the replica still: see awaits
 	polled   *recipe.Contender   // the first of early at the last poll
-	hazards  hazardSet           // that have been told
+	hazards  []*hazardEntry      // that have been told; nil for none
 	// misplaced: it is no lock's directory, but another program's contender.
 	misplaced bool
 
@@ -89,7 +89,7 @@ type remarks struct {
 
 // bare reports whether nothing is noted any more.
 func (r *remarks) bare() bool {
-	return len(r.hidden) == 0 && len(r.infos) == 0 && r.strays == 0 && r.settings == nil && len(r.early) == 0 && r.company.theirs == 0 && r.hazards == 0 && !r.misplaced &&
+	return len(r.hidden) == 0 && len(r.infos) == 0 && r.strays == 0 && r.settings == nil && len(r.early) == 0 && r.company.theirs == 0 && r.hazards == nil && !r.misplaced &&
 		r.plainCzxid == 0 && !r.suspect && !r.passing && !r.odd && r.ceiling == 0 && !r.marking && !r.invalid
 }
 

@@ -21,7 +21,7 @@ func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
 	m := New("v1.2.3")
 	m.Watch(func() State {
 		return State{Leases: map[LeaseKind]int{{"held", "exclusive"}: 3}, FenceMargin: 1500 * time.Millisecond, ReplicaCurrent: true, SecretExposed: true, OldestWaiter: time.Minute,
-			Hazards: map[string]int{"stray_child": 2, "unreadable_contender": 0}}
+			Hazards: map[string]int{"stray_child": 2, "unreadable": 0}}
 	})
 	m.Request("Acquire", 201)
 	m.Request("", 404)
@@ -80,7 +80,7 @@ func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
 		`lockkeeper_secret_exposed 1`,
 		`lockkeeper_oldest_waiter_seconds 60`,
 		`lockkeeper_hazards{code="stray_child"} 2`,
-		`lockkeeper_hazards{code="unreadable_contender"} 0`,
+		`lockkeeper_hazards{code="unreadable"} 0`,
 	} {
 		if !strings.Contains(text, line) {
 			t.Errorf("missing: %s", line)

@@ -195,8 +195,8 @@ func samples(now time.Time) map[string]templ.Component {
 	shared.HolderCount = 1000
 	shared.Hazards = []Hazard{
 		{"stray_child", "The directory has children that are no contenders: they may starve other programs' clients: " + strings.Repeat("lost+found ", 12)},
-		{"unreadable_contender", "2 contenders may not be read with this gateway's credentials, so their owners are not known."},
-		{"numbers_without_order", "The sequence numbers have wrapped around: order is not what it seems."},
+		{"unreadable", "2 contenders may not be read with this gateway's credentials, so their owners are not known."},
+		{"programs_ignore_each_other", "Curator's mutex does not wait for Kazoo's Lock; give each a directory of its own"},
 	}
 	shared.Name = "x" + strings.Repeat("very-long-lock-name.", 10)[:199]
 	nodes := lockSample(now, 12)

@@ -163,6 +163,42 @@ func (e FenceReason) Valid() bool {
 	}
 }
 
+// Defines values for HazardCode.
+const (
+	HazardCodeDisordered              HazardCode = "disordered"
+	HazardCodeForeignSemaphore        HazardCode = "foreign_semaphore"
+	HazardCodeLockInvalid             HazardCode = "lock_invalid"
+	HazardCodeMisplaced               HazardCode = "misplaced"
+	HazardCodeProgramIgnoresLeases    HazardCode = "program_ignores_leases"
+	HazardCodeProgramsIgnoreEachOther HazardCode = "programs_ignore_each_other"
+	HazardCodeStrayChild              HazardCode = "stray_child"
+	HazardCodeUnreadable              HazardCode = "unreadable"
+)
+
+// Valid indicates whether the value is a known member of the HazardCode enum.
+func (e HazardCode) Valid() bool {
+	switch e {
+	case HazardCodeDisordered:
+		return true
+	case HazardCodeForeignSemaphore:
+		return true
+	case HazardCodeLockInvalid:
+		return true
+	case HazardCodeMisplaced:
+		return true
+	case HazardCodeProgramIgnoresLeases:
+		return true
+	case HazardCodeProgramsIgnoreEachOther:
+		return true
+	case HazardCodeStrayChild:
+		return true
+	case HazardCodeUnreadable:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for InfoMode.
 const (
 	Embedded  InfoMode = "embedded"
@@ -994,7 +1030,7 @@ type Event struct {
 	// (`revoked` has the reasons `revoked` and `destroyed`). `lease.updated`: what is known of it changed (owner, metadata,
 	// time to live, holds, mode). `lease.revoke_requested`: its holder was asked to let go; `lease.revoke_withdrawn`: the
 	// request was withdrawn. `lock.destroyed`: everyone in its queue was ended. `lock.hazard`: a lock has come to have a hazard
-	// (`code`, as in its `hazards`); `lock.hazard_cleared`: it is over. A lease of several locks has one event for each of
+	// (`code` and `programs`, as in its `hazards`); `lock.hazard_cleared`: it is over. A lease of several locks has one event for each of
 	// them. `webhook.dropped`: for lack of room in the outbox ends (`count`, since this was last told, at most once a minute)
 	// are not told to the `webhook`, or without one to none; told by the `gateway` that could not note them.
 	// `node.*` are the znodes themselves, told only to those who ask for them. New types may come.
@@ -1025,19 +1061,23 @@ type Event struct {
 	// Path Of `node.*`: path of the znode.
 	Path string `json:"path,omitempty"`
 
-	// Code What kind of hazard it is. docs/interop.md has the list of them; new ones may come. The metric `lockkeeper_hazards` counts the
-	// locks that have each.
-	//
-	//
-	// Example: curator_beside_kazoo
+	// Code What kind of hazard it is. docs/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards` counts the
+	// locks that have each. A lock has at most one hazard with the same code and programs.
 	Code HazardCode `json:"code,omitempty"`
 
 	// Count Of `webhook.dropped`: how many ends.
 	Count int `json:"count,omitempty"`
 
 	// Detail The words of whoever asked a holder to let go, or ended a lease or lock; of a hazard or a full outbox what it means and what to do.
-	Detail  string    `json:"detail,omitempty"`
-	Webhook WebhookID `json:"webhook,omitempty"`
+	Detail string `json:"detail,omitempty"`
+
+	// Programs The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`. docs/interop.md
+	// has their names; new ones may come.
+	//
+	//
+	// Example: ["curator-mutex","kazoo-lock"]
+	Programs HazardPrograms `json:"programs,omitempty"`
+	Webhook  WebhookID      `json:"webhook,omitempty"`
 }
 
 // EventForeign Present exactly when the contender is another program's.
@@ -1053,7 +1093,7 @@ type EventID = string
 // (`revoked` has the reasons `revoked` and `destroyed`). `lease.updated`: what is known of it changed (owner, metadata,
 // time to live, holds, mode). `lease.revoke_requested`: its holder was asked to let go; `lease.revoke_withdrawn`: the
 // request was withdrawn. `lock.destroyed`: everyone in its queue was ended. `lock.hazard`: a lock has come to have a hazard
-// (`code`, as in its `hazards`); `lock.hazard_cleared`: it is over. A lease of several locks has one event for each of
+// (`code` and `programs`, as in its `hazards`); `lock.hazard_cleared`: it is over. A lease of several locks has one event for each of
 // them. `webhook.dropped`: for lack of room in the outbox ends (`count`, since this was last told, at most once a minute)
 // are not told to the `webhook`, or without one to none; told by the `gateway` that could not note them.
 // `node.*` are the znodes themselves, told only to those who ask for them. New types may come.
@@ -1147,22 +1187,30 @@ type GatewayList struct {
 
 // Hazard Something about a lock that a person should know.
 type Hazard struct {
-	// Code What kind of hazard it is. docs/interop.md has the list of them; new ones may come. The metric `lockkeeper_hazards` counts the
-	// locks that have each.
-	//
-	//
-	// Example: curator_beside_kazoo
+	// Code What kind of hazard it is. docs/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards` counts the
+	// locks that have each. A lock has at most one hazard with the same code and programs.
 	Code HazardCode `json:"code"`
+
+	// Programs The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`. docs/interop.md
+	// has their names; new ones may come.
+	//
+	//
+	// Example: ["curator-mutex","kazoo-lock"]
+	Programs HazardPrograms `json:"programs,omitempty"`
 
 	// Detail What happens, and what to do.
 	Detail string `json:"detail"`
 }
 
-// HazardCode What kind of hazard it is. docs/interop.md has the list of them; new ones may come. The metric `lockkeeper_hazards` counts the
-// locks that have each.
+// HazardCode What kind of hazard it is. docs/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards` counts the
+// locks that have each. A lock has at most one hazard with the same code and programs.
+type HazardCode string
+
+// HazardPrograms The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`. docs/interop.md
+// has their names; new ones may come.
 //
-// Example: curator_beside_kazoo
-type HazardCode = string
+// Example: ["curator-mutex","kazoo-lock"]
+type HazardPrograms = []string
 
 // Heartbeat defines model for Heartbeat.
 type Heartbeat struct {

@@ -1,0 +1,23 @@
+package httpapi
+
+import (
+	"slices"
+	"testing"
+
+	"lockkeeper/internal/httpapi/apitest"
+	"lockkeeper/internal/locks"
+)
+
+func TestTheSpecificationHasEveryHazardCode(t *testing.T) {
+	spec, err := apitest.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var specified []locks.HazardCode
+	for _, v := range spec.Doc.Components.Schemas["HazardCode"].Value.Enum {
+		specified = append(specified, locks.HazardCode(v.(string)))
+	}
+	if codes := locks.HazardCodes(); !slices.Equal(specified, codes) {
+		t.Errorf("the specification has %q,\nthe codes are %q", specified, codes)
+	}
+}
