@@ -173,6 +173,9 @@ func (m *Manager) considerDeposing(id recipe.GatewayID, p *peer) {
 	if p.taking || p.entry || !m.trusted() || m.draining || !m.knowsAll() {
 		return
 	}
+	if !m.takeovers.room(seen) || !m.takeovers.begin(id, seen) {
+		return // the next look comes back to it
+	}
 	m.log.Warn("a registered gateway commits nothing; it is deposed", "deaf", id, "silent_ms", (now.Boot() - p.vigil.since).Milliseconds())
 	guard := p.vigil.guard
 	if fault.On("depose-polled") {

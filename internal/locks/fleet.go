@@ -19,6 +19,7 @@ const takeoverTimeout = 5 * time.Second
 // peer is what the replica knows of a gateway id, this one's own included.
 type peer struct {
 	registered bool
+	seen       bool // it was registered at some time, as the replica showed
 	told       bool // its registration is one that events tell of
 	contenders int  // contenders in the replica that carry the id
 	entry      bool // /succession has an entry for it
@@ -66,7 +67,7 @@ func (m *Manager) applyRegistration(c *zk.Change, now time.Duration) {
 		p.registered = true
 		m.readRegistration(id)
 		if !p.entry { // else a takeover makes it, to make sure that there was none, and deletes it
-			p.told = true
+			p.seen, p.told = true, true
 			m.joinedSource(id, now)
 			m.tellGateway(events.GatewayJoined, id)
 		}
@@ -187,42 +188,62 @@ func (m *Manager) takenAt(id recipe.GatewayID) time.Duration {
 // contender with it exists, so that an invented id claims nothing; the ids of
 // this process's own ended sessions also while it has leases to settle; the end of a
 // chain also while there is the chain, whose entries nobody else would sweep.
+// In which order, and how many at once: see takeovers.go.
 func (m *Manager) considerTakeovers(now time.Duration) {
 	if !m.trusted() || m.draining {
 		return
 	}
 	m.readNamespaces()
 	m.readRegistrations()
-	for _, id := range slices.Sorted(maps.Keys(m.former)) {
+	for id := range m.former {
 		m.considerTakeover(id)
 	}
-	for _, id := range slices.Sorted(maps.Keys(m.peers)) {
-		p := m.peers[id]
+	var unread []recipe.GatewayID
+	for id, p := range m.peers {
 		if p.entry && p.successor == "" && !p.reading {
-			m.readSuccession(id)
+			unread = append(unread, id)
 		}
 		if p.contenders > 0 || p.entry {
 			m.considerTakeover(id)
 		}
 	}
+	slices.Sort(unread)
+	for _, id := range unread {
+		m.readSuccession(id)
+	}
+	for _, v := range m.takeovers.next(now) {
+		m.takeOver(v.id, m.peer(v.id), nil)
+	}
+	m.takeovers.tell(m.log, now)
 }
 
-// considerTakeover succeeds whoever runs the leases of a gateway id, if that
-// one is gone.
+// considerTakeover puts the gateway that runs the leases of a gateway id into the line of
+// those that are to be succeeded, if it is gone.
 func (m *Manager) considerTakeover(id recipe.GatewayID) {
 	owner, known := m.ownerOf(id)
 	if !known || string(owner) == m.session.ID() || !m.knowsAll() {
 		return
 	}
-	end := m.peer(owner)
-	if end.registered || end.taking {
-		return
+	v := vacancy{id: owner, standing: unknown}
+	if end := m.peers[owner]; end != nil {
+		if end.registered || end.taking {
+			return
+		}
+		v.contenders = end.contenders
+		if end.seen {
+			v.standing = seen
+		}
 	}
-	m.takeOver(owner, end, nil)
+	if owner != id {
+		v.standing = seen // a gateway wrote the succession
+	} else if _, ours := m.ids[owner]; ours && v.standing == unknown {
+		v.standing = own
+	}
+	m.takeovers.wait(v)
 }
 
 // takeOver begins a takeover: of a gateway that is gone, or of one that is deaf and
-// has the polled guard.
+// has the polled guard. It is in m.takeovers.underWay.
 func (m *Manager) takeOver(id recipe.GatewayID, p *peer, polled *zk.Guard) {
 	p.taking = true
 	session := m.session
@@ -242,20 +263,26 @@ func (m *Manager) tookOver(id recipe.GatewayID, deaf bool, res zk.Result) {
 	m.inflight--
 	p := m.peer(id)
 	p.taking = false
+	line := m.takeovers.ended(id, res)
 	switch {
 	case res.Outcome == zk.Done:
 		m.metrics.Takeover()
 		if deaf {
 			m.metrics.Deposed()
 		}
-		m.log.Info("took over a gateway's leases", "from", id, "zxid", res.Zxid)
+		if line {
+			m.log.Info("took over a gateway's leases", "from", id, "zxid", res.Zxid)
+		}
 	default:
 		// Another gateway was quicker, or the next tick tries again.
-		m.log.Info("takeover not done", "from", id, "err", res.Err)
+		if line {
+			m.log.Info("takeover not done", "from", id, "err", res.Err)
+		}
 		if deaf && notDeaf(res.Err) {
 			p.vigil = vigil{} // it has written after all
 		}
 	}
+	m.takeovers.tell(m.log, m.clock.Now().Boot())
 	m.forgetPeer(id, p)
 }
 

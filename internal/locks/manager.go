@@ -132,6 +132,7 @@ type Manager struct {
 	keyLine    keyLine                     // those whose lease has ended
 	otherKeys  map[string]recipe.GatewayID // of other gateways, as the last scan found them
 	peers      map[recipe.GatewayID]*peer
+	takeovers  takeovers
 	former     map[recipe.GatewayID]struct{} // ids of this process's own ended sessions with leases to settle
 	ids        map[recipe.GatewayID]struct{} // of all sessions of this process
 	deadlines  deadlines

@@ -28,6 +28,8 @@ const (
 	// sweepKeys bounds how many keys one round removes. Nobody but their
 	// gateway deletes them, so they travel together.
 	sweepKeys = 4096
+	// sweepEntries bounds how many successions one round removes.
+	sweepEntries = 256
 	// scanEvery is how often the keys in ZooKeeper are compared with those
 	// known here, and succession entries are looked over; spread over gateways.
 	scanEvery = time.Minute
@@ -126,31 +128,36 @@ func (m *Manager) sweepKey(k *keyEntry) {
 	})
 }
 
-// sweepNode deletes one node in a transaction of its own: what somebody uses
-// again meanwhile (not empty) stays and fails nobody else's write.
-func (m *Manager) sweepNode(path string) {
-	m.submit(&zk.Write{Alone: true, Ops: []zk.Op{{Kind: zk.OpDelete, Path: path, Version: -1}}}, func(zk.Result) {})
-}
-
 // sweepSuccession removes entries whose chain ends here once no contender has
-// the id and no other entry names it, so the oldest go first.
+// the id and no other entry names it, so the oldest go first. Nobody else
+// deletes them, so they travel together, and one that fails is left out.
 func (m *Manager) sweepSuccession() {
 	if !m.knowsAll() {
 		return // a contender with the id may be where the replica has not looked yet
 	}
-	for _, id := range slices.Sorted(maps.Keys(m.peers)) {
-		p := m.peers[id]
-		if !p.entry || p.successor == "" || p.contenders > 0 || p.registered || !m.owns(id) {
-			continue
+	if m.takeovers.sweeping > 0 {
+		return // ZooKeeper is slow: the round before has not been answered
+	}
+	named := map[recipe.GatewayID]bool{}
+	for _, p := range m.peers {
+		if p.entry {
+			named[p.successor] = true
 		}
-		named := false
-		for _, other := range m.peers {
-			named = named || other.entry && other.successor == id
+	}
+	if len(named) == 0 {
+		return
+	}
+	var over []recipe.GatewayID
+	for id, p := range m.peers {
+		if p.entry && p.successor != "" && p.contenders <= 0 && !p.registered && !named[id] && m.owns(id) {
+			over = append(over, id)
 		}
-		if !named {
-			m.sweepNode(m.opt.Root + "/succession/" + string(id))
-			return // one a round
-		}
+	}
+	slices.Sort(over)
+	for _, id := range over[:min(len(over), sweepEntries)] {
+		m.takeovers.sweeping++
+		op := zk.Op{Kind: zk.OpDelete, Path: m.opt.Root + "/succession/" + string(id), Version: -1}
+		m.submit(&zk.Write{Ops: []zk.Op{op}}, func(zk.Result) { m.takeovers.sweeping-- })
 	}
 }
 
