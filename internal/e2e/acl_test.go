@@ -395,6 +395,64 @@ func TestASecretThatOthersMadeFirstIsNotAccepted(t *testing.T) {
 	}
 }
 
+// ZooKeeper shows a digest as x to clients without ADMIN, and takes "user:x" for an identity. Neither proves a right.
+func TestAnEntryThatAStrangerWroteInOurNameRefusesTheStart(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedRealT(t)
+	file := identity(t, "fleet:sesame")
+	startGateway(t, addr+chroot).terminate()
+	f := newForeign(t, addr, chroot)
+	acl := append(zk.WorldACL(zk.PermRead), zk.ACL{Perms: zk.PermAll &^ zk.PermAdmin, Scheme: "digest", ID: "fleet:x"})
+	acl = append(acl, evil...)
+	for _, node := range []string{"/namespaces/default", "/promise_window", "/fence_base"} {
+		path := chroot + "/lockkeeper" + node
+		if _, err := f.SetACL(path, acl, -1); err != nil {
+			t.Fatal(err)
+		}
+		for _, command := range [][]string{{"--listen=" + freeAddr(t)}, {"secret", "rotate", "--offline"}} {
+			code, out := exitCode(t, append(command, "--zk="+addr+chroot, "--zk-auth-file="+file)...)
+			if code != 78 || !strings.Contains(out, "hint: have ZooKeeper's super user run: setAcl "+path+" ") {
+				t.Errorf("%v: exit code %d\n%s", command, code, out)
+			}
+		}
+		// The stranger gives up: the next node is alone in the way.
+		if err := f.AddAuth("digest", []byte("evil:x")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.SetACL(path, zk.WorldACL(zk.PermAll), -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A gateway writes the version last, so a root with a version and little else is not a gateway's.
+func TestAVersionThatOthersMadeFirstMakesNoRootTheirs(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedRealT(t)
+	f := newForeign(t, addr, chroot)
+	f.put("/lockkeeper", nil)
+	f.put("/lockkeeper/version", []byte(`{"layout":1,"oldest_reader":1}`))
+	f.put("/lockkeeper/secret", []byte(`{"fleet_id":"abcdefgh","keys":[{"id":"evil","key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}]}`))
+	code, out := exitCode(t, "--zk="+addr+chroot, "--listen="+freeAddr(t), "--zk-auth-file="+identity(t, "fleet:sesame"))
+	if code != 78 || !strings.Contains(out, "root_taken") || !strings.Contains(out, "hint: ") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
+// Without this no other program could create its root any more.
+func TestNoStrangerClosesTheTreeOfAnOwnStore(t *testing.T) {
+	t.Parallel()
+	addr := freeAddr(t)
+	startStandalone(t, "--embedded-listen="+addr)
+	f := newForeign(t, addr, "")
+	for _, path := range []string{"/", "/zookeeper"} {
+		if _, err := f.SetACL(path, evil, -1); !errors.Is(err, zk.ErrNoAuth) {
+			t.Errorf("setACL on %s by a stranger: %v, want NoAuth", path, err)
+		}
+	}
+	newForeign(t, addr, "").put("/theirs", nil)
+}
+
 // Curator makes a lock's directory open to everyone. A setACL there costs that one lock, and no other.
 func TestAClosedDirectoryOfAnotherProgramCostsOnlyItsLock(t *testing.T) {
 	t.Parallel()

@@ -1,8 +1,13 @@
 package sweep
 
 import (
+	"bytes"
 	"errors"
+	"strings"
 	"testing"
+	"time"
+
+	gozk "github.com/go-zookeeper/zk"
 
 	"lockkeeper/internal/netfault"
 	"lockkeeper/internal/zk"
@@ -77,6 +82,55 @@ func TestAGatewayWithTheOldKeysCannotRegister(t *testing.T) {
 	if !errors.Is(err, zk.ErrBadVersion) {
 		t.Errorf("registering under the old layout: %v, want ErrBadVersion", err)
 	}
+}
+
+// A client that may write the layout could undo the rotation. ZooKeeper shows "fleet:x" for any entry of that user.
+func TestALayoutThatOthersMayWriteIsNotRotated(t *testing.T) {
+	for _, node := range []string{"", zk.NodeVersion, zk.NodeSecret, zk.NodeFenceBase, zk.NodePromiseWindow, zk.NodeNamespaces, zk.NodeGateways} {
+		t.Run(node, func(t *testing.T) {
+			cfg := zk.Config{Servers: []string{embeddedtest.RunT(t).Addr()}, CreateRoot: true}
+			s := siteOn(t, cfg)
+			path := zk.DefaultRoot + node
+			acl := append(gozk.WorldACL(gozk.PermRead), gozk.ACL{Perms: gozk.PermAll &^ gozk.PermAdmin, Scheme: "digest", ID: identity.User + ":x"})
+			acl = append(acl, gozk.DigestACL(gozk.PermAll, "evil", "x")...)
+			if node == zk.NodeVersion { // hidden
+				acl = gozk.DigestACL(gozk.PermAll, "evil", "x")
+			}
+			conn, events, err := gozk.Connect(cfg.Servers, 10*time.Second, gozk.WithLogInfo(false))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			go func() {
+				for range events {
+				}
+			}()
+			secret, _, err := conn.Get(zk.DefaultRoot + zk.NodeSecret)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := conn.SetACL(path, acl, -1); err != nil {
+				t.Fatal(err)
+			}
+			s.cfg.Auth = identity
+			_, err = RotateSecret(testContext(t), s.cfg)
+			var fatal *zk.FatalError
+			if !errors.As(err, &fatal) || fatal.Kind != zk.KindAuth || !strings.Contains(fatal.Hint, "setAcl "+path+" ") {
+				t.Errorf("the rotation: %v (%+v), want a hint that names %s", err, fatal, path)
+			}
+			if err := conn.AddAuth("digest", []byte(identity.User+":"+identity.Password)); err != nil {
+				t.Fatal(err)
+			}
+			if now, _, err := conn.Get(zk.DefaultRoot + zk.NodeSecret); err != nil || !bytes.Equal(now, secret) {
+				t.Errorf("the secret was replaced (%v)", err)
+			}
+		})
+	}
+}
+
+func TestARotationWithoutARootSaysSo(t *testing.T) {
+	_, err := RotateSecret(testContext(t), zk.Config{Servers: []string{embeddedtest.RunT(t).Addr()}, Auth: identity})
+	wantKind(t, err, KindNoRoot, "there is no Lockkeeper")
 }
 
 // The transaction is lost on the way there, or its answer is lost: the operator repeats the command.

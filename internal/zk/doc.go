@@ -64,10 +64,15 @@
 // have to be closed. With an identity the fleet has all rights on its nodes, and no other client has ADMIN on any
 // (acl.go).
 //
-// OpenLayout checks the ACL of each node of the layout. It closes what it may, the root first, and refuses what it
-// may not close and others could change. What lies below (keys, locks) it leaves to package aclrepair, which works in
-// the background: there may be a hundred thousand nodes. Before the layout is complete it accepts nothing that others
-// made, because the keys would be theirs. Gateways of one fleet may begin at once: what each makes has the same ACL.
+// OpenLayout checks the ACL of each node of the layout, and of the namespaces' records. It closes what it may, the root
+// first, and refuses what it may not close and others could change. ZooKeeper hides digests from clients without ADMIN, so
+// where gateways alone write, an ACL that OpenLayout may not change is always refused. What lies below (keys, locks)
+// OpenLayout leaves to package aclrepair, which works in the background: there may be a hundred thousand nodes.
+//
+// Before the layout is complete OpenLayout accepts nothing that others made, because the keys would be theirs. The version
+// is written last, so a root with a version that lacks a node is refused, too, unless its secret has the fleet's ACL. A
+// complete open root is adopted with all that is in it: a fleet that gets an identity leaves one, and a stranger can make
+// the same. Gateways of one fleet may begin at once: what each makes has the same ACL.
 //
 // Layout.SecretExposed says that others can or could read the secret. Nothing is recorded for that: a secret that was
 // created closed has an ACL that was never changed. An import creates the node anew, so an export writes it into the

@@ -157,6 +157,8 @@ func (o *opener) open() (*Layout, error) {
 		if err := o.createAncestors(); err != nil {
 			return nil, err
 		}
+	case errors.Is(err, ErrNoAuth) && o.cfg.Auth != nil:
+		return nil, o.notOurs(o.cfg.Root+NodeVersion, shown, nil)
 	case err != nil:
 		return nil, err
 	default:
@@ -164,11 +166,17 @@ func (o *opener) open() (*Layout, error) {
 			return nil, err
 		}
 	}
+	if err := o.adoptable(); err != nil {
+		return nil, err
+	}
 	// The root before everything below it: where others may delete its children, closing those is in vain.
 	if err := o.secure("", shown); err != nil {
 		return nil, err
 	}
 	if err := o.createMissing(); err != nil {
+		return nil, err
+	}
+	if err := o.secureNamespaces(); err != nil {
 		return nil, err
 	}
 	if err := o.recordNamespaces(); err != nil {

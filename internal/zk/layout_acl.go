@@ -1,6 +1,8 @@
 package zk
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -28,7 +30,7 @@ func (o *opener) secure(name string, who access) error {
 		return err
 	case s.refused && early:
 		return o.taken(path, s.have)
-	case s.refused && !o.c.tolerable(s.have, who):
+	case s.refused && !tolerable(s.have, who):
 		return o.notOurs(path, who, s.have)
 	case s.changed:
 		o.closed = append(o.closed, path)
@@ -37,6 +39,91 @@ func (o *opener) secure(name string, who access) error {
 		o.aversion = s.aversion
 	}
 	return nil
+}
+
+// parts are the nodes of a complete layout, relative to the root and each after its parent.
+func parts() (names []string) {
+	names = []string{""}
+	for _, d := range directories {
+		names = append(names, d.path)
+	}
+	return append(names, NodeSecret, NodeFenceBase, NodePromiseWindow, NodeNamespaces+"/"+defaultNamespace, NodeVersion)
+}
+
+// adoptable refuses a root whose version others may have written, unless it is complete. A gateway without an identity
+// writes the version last, so a root that lacks a part is not a gateway's. A complete one is taken over with all that is
+// in it: no look can tell who made it.
+func (o *opener) adoptable() error {
+	if o.cfg.Auth == nil || o.first {
+		return nil
+	}
+	ours, err := o.isOurs(NodeSecret)
+	if errors.Is(err, ErrNoNode) {
+		ours, err = o.isOurs("")
+	}
+	if err != nil || ours {
+		return err
+	}
+	for _, name := range parts() {
+		path := o.cfg.Root + name
+		if stat, err := o.exists(o.cfg, path); err != nil {
+			return err
+		} else if stat == nil {
+			return &FatalError{Kind: KindTaken,
+				Hint: "find out who made the root; if it was a gateway without --zk-auth-file, start one of this release once without it; otherwise delete the root (zkCli.sh deleteall " +
+					o.cfg.full(o.cfg.Root) + "), or choose another --root",
+				Err: fmt.Errorf("%s was not made by this fleet's ZooKeeper identity and lacks %s, which every gateway creates", o.cfg.full(o.cfg.Root), o.cfg.full(path))}
+		}
+	}
+	return nil
+}
+
+// isOurs reports whether a node has the ACL that the fleet gives it.
+func (o *opener) isOurs(name string) (ours bool, err error) {
+	path := o.cfg.Root + name
+	err = o.c.retry(o.ctx, reqGet, func(ctx context.Context) error {
+		have, _, err := o.c.getACL(ctx, path)
+		ours = err == nil && sameACL(have, o.c.acls[o.cfg.accessAt(path)])
+		return err
+	}, nil)
+	if errors.Is(err, ErrNoAuth) {
+		return false, nil
+	}
+	return ours, err
+}
+
+// secureAll is secure for every part of a layout that exists, and for the records of its namespaces. A root without a
+// version has no layout.
+func (o *opener) secureAll() error {
+	if o.cfg.Auth == nil {
+		return nil
+	}
+	if version, err := o.exists(o.cfg, o.cfg.Root+NodeVersion); err != nil || version == nil {
+		return err
+	}
+	if err := o.adoptable(); err != nil {
+		return err
+	}
+	for _, name := range parts() {
+		if err := o.secure(name, o.cfg.accessAt(o.cfg.Root+name)); err != nil && !errors.Is(err, ErrNoNode) {
+			return err
+		}
+	}
+	return o.secureNamespaces()
+}
+
+// secureNamespaces sees to the records of all namespaces: a client that may write one can move its lock root.
+func (o *opener) secureNamespaces() error {
+	if o.cfg.Auth == nil {
+		return nil
+	}
+	names, err := o.namespaceNames()
+	for _, name := range names {
+		if err := o.secure(NodeNamespaces+"/"+name, shown); err != nil && !errors.Is(err, ErrNoNode) {
+			return err
+		}
+	}
+	return err
 }
 
 // taken refuses a node that is there before the first gateway, and that this fleet did not make: its maker may know,
@@ -58,7 +145,7 @@ func (o *opener) notOurs(path string, who access, have []gozk.ACL) error {
 		}
 	}
 	return &FatalError{Kind: KindAuth,
-		Hint: "check the user and password in the ZooKeeper auth file; if they are right, have ZooKeeper's super user run: setAcl " + full + " " + strings.Join(wanted, ","),
+		Hint: "have ZooKeeper's super user run: setAcl " + full + " " + strings.Join(wanted, ",") + "; if a node of this fleet never had another ACL, check the user and password in the ZooKeeper auth file",
 		Err:  fmt.Errorf("the ACL of %s (%s) does not fit, and this fleet's ZooKeeper identity may not change it", full, describe(have))}
 }
 

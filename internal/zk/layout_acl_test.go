@@ -160,15 +160,123 @@ func TestANodeThatCannotBeClosedOrUsedRefusesTheStart(t *testing.T) {
 	}
 }
 
-// An administrator may keep ADMIN for herself, if the fleet has what it needs and the world does not.
-func TestAnACLThatAnAdministratorMadeIsLeftAlone(t *testing.T) {
+// Without ADMIN the fleet cannot tell its own entry from one that a stranger wrote: ZooKeeper shows both as "fleet:x".
+func TestAnEntryThatLooksLikeOursProvesNothing(t *testing.T) {
+	evil, forged := gozk.DigestACL(gozk.PermAll, "evil", "x"), gozk.ACL{Perms: permOpen, Scheme: "digest", ID: fleet.User + ":x"}
+	acls := map[string][]gozk.ACL{
+		"and another digest": slices.Concat(gozk.WorldACL(gozk.PermRead), []gozk.ACL{forged}, evil),
+		"and an address":     append(gozk.WorldACL(gozk.PermRead), forged, gozk.ACL{Perms: permOpen, Scheme: "ip", ID: "127.0.0.1"}),
+		"alone":              append(gozk.WorldACL(gozk.PermRead), forged),
+		"and all queue":      slices.Concat(gozk.WorldACL(permOpen), []gozk.ACL{forged}, evil),
+	}
+	for name := range layoutNodes() {
+		for what, acl := range acls {
+			t.Run(name+" "+what, func(t *testing.T) {
+				t.Parallel()
+				cfg := testConfig(t)
+				openLayout(t, cfg) // without an identity
+				p := newProbe(t, cfg)
+				if name == NodeLocks { // as an earlier release made it
+					p.delete(DefaultRoot + name)
+					p.create(DefaultRoot+name, "")
+				}
+				p.setACL(DefaultRoot+name, acl)
+				cfg.Auth = fleet
+				_, err := OpenLayout(testContext(t), cfg)
+				mustNameSetACL(t, err, cfg.full(DefaultRoot+name))
+			})
+		}
+	}
+}
+
+// mustNameSetACL checks that an error says how ZooKeeper's super user mends the node.
+func mustNameSetACL(t *testing.T, err error, node string) {
+	t.Helper()
+	mustBeFatal(t, node, err, KindAuth)
+	var fatal *FatalError
+	if errors.As(err, &fatal) && !strings.Contains(fatal.Hint, "setAcl "+node+" ") {
+		t.Errorf("the hint is %q", fatal.Hint)
+	}
+}
+
+// Who may write a namespace's record can move its lock root.
+func TestANamespaceRecordThatAStrangerMayWriteRefusesTheStart(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.Namespaces = map[string]Namespace{"shared": {Root: "/shared"}}
+	openLayout(t, cfg)
+	record := DefaultRoot + NodeNamespaces + "/shared"
+	p := newProbe(t, cfg)
+	cfg.Auth = fleet
+	p.setACL(record, append(gozk.WorldACL(gozk.PermRead), gozk.DigestACL(gozk.PermAll, "evil", "x")...))
+	_, err := OpenLayout(testContext(t), cfg)
+	mustNameSetACL(t, err, cfg.full(record))
+}
+
+// An administrator may add identities where other programs queue, as long as none has ADMIN.
+func TestAnACLThatAnAdministratorMadeStaysWhereOthersQueue(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.Auth = fleet
 	openLayout(t, cfg)
-	admin := gozk.DigestACL(gozk.PermAll, "admin", "x")
-	ours := gozk.DigestACL(permOpen, fleet.User, fleet.Password)
-	newProbe(t, cfg).setACL(DefaultRoot+NodeGuards, slices.Concat(admin, ours, gozk.WorldACL(gozk.PermRead)))
+	theirs := append(gozk.WorldACL(permOpen), gozk.DigestACL(permOpen, "app", "x")...)
+	p := newProbe(t, cfg)
+	p.setACL(DefaultRoot+NodeLocks, theirs)
 	openLayout(t, cfg)
+	if _, stat := p.acl(DefaultRoot + NodeLocks); stat.Aversion != 1 {
+		t.Errorf("the ACL was changed %d times", stat.Aversion)
+	}
+}
+
+// A gateway writes the version last. A version alone must not make a stranger's secret the fleet's.
+func TestAnIncompleteRootOfOthersIsNotAdopted(t *testing.T) {
+	forged := map[string]string{"": "", NodeVersion: `{"layout":1,"oldest_reader":1}`,
+		NodeSecret: `{"fleet_id":"abcdefgh","keys":[{"id":"evil","key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}]}`}
+	for what, nodes := range map[string][]string{"version and secret": {"", NodeVersion, NodeSecret}, "version": {"", NodeVersion}} {
+		t.Run(what, func(t *testing.T) {
+			cfg := testConfig(t)
+			p := newProbe(t, cfg)
+			for _, name := range nodes {
+				p.create(DefaultRoot+name, forged[name])
+			}
+			cfg.Auth = fleet
+			_, err := OpenLayout(testContext(t), cfg)
+			mustBeFatal(t, what, err, KindTaken)
+			if p.stat(DefaultRoot+NodeLocks) != nil {
+				t.Error("the layout was completed")
+			}
+		})
+	}
+	for name := range layoutNodes() {
+		if name == "" || name == NodeVersion || name == NodeNamespaces {
+			continue // no layout without these, and /namespaces is not empty
+		}
+		t.Run("all but "+name, func(t *testing.T) {
+			cfg := testConfig(t)
+			openLayout(t, cfg)
+			p := newProbe(t, cfg)
+			p.delete(DefaultRoot + name)
+			cfg.Auth = fleet
+			_, err := OpenLayout(testContext(t), cfg)
+			mustBeFatal(t, "a root without "+name, err, KindTaken)
+			if !strings.Contains(errString(err), DefaultRoot+name) {
+				t.Errorf("the error does not name the missing node: %v", err)
+			}
+			if acl, _ := p.acl(DefaultRoot); !sameACL(acl, gozk.WorldACL(gozk.PermAll)) {
+				t.Error("the root was closed")
+			}
+		})
+	}
+}
+
+// A later release adds parts to a root of the fleet's own.
+func TestARootOfOursIsCompleted(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.Auth = fleet
+	openLayout(t, cfg)
+	p := newProbe(t, cfg)
+	p.delete(DefaultRoot + nodeOutbox)
+	if openLayout(t, cfg).SecretExposed || p.stat(DefaultRoot+nodeOutbox) == nil {
+		t.Error("the secret is said to be exposed, or the part is missing")
+	}
 }
 
 func TestWhatOthersMadeBeforeTheFirstGatewayIsNotAccepted(t *testing.T) {

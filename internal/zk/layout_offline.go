@@ -108,7 +108,15 @@ func (o *Offline) secure(ctx context.Context, path string, who access) (changed,
 		return false, false, nil
 	}
 	s, err := o.c.secure(ctx, path, who, nil)
-	return s.changed && err == nil, s.refused && !o.c.tolerable(s.have, who), o.understood(err)
+	return s.changed && err == nil, s.refused && !tolerable(s.have, who), o.understood(err)
+}
+
+// SecureLayout gives each node of a layout that exists the ACL that gateways give it, with the checks of a gateway's
+// start. The error is a *FatalError where others may change a node, and the fleet may not close it. Without an identity
+// it does nothing.
+func (o *Offline) SecureLayout(ctx context.Context) error {
+	layout := opener{ctx: ctx, cfg: o.cfg, c: o.c}
+	return o.understood(layout.secureAll())
 }
 
 // ACLChanges tells how often a node's ACL was changed since the node was created, and whether it is the one that

@@ -232,12 +232,16 @@ func (o *opener) addNamespaces(names []string, version int32) error {
 	return err
 }
 
-func (o *opener) readNamespaces(l *Layout) error {
-	var names []string
-	err := o.c.retry(o.ctx, reqList, func(ctx context.Context) (err error) {
+func (o *opener) namespaceNames() (names []string, err error) {
+	err = o.c.retry(o.ctx, reqList, func(ctx context.Context) (err error) {
 		names, _, err = o.c.list(ctx, o.cfg.Root+NodeNamespaces)
 		return err
 	}, nil)
+	return names, err
+}
+
+func (o *opener) readNamespaces(l *Layout) error {
+	names, err := o.namespaceNames()
 	if err != nil {
 		return err
 	}

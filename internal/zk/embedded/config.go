@@ -41,6 +41,9 @@ type Config struct {
 	// EndLocalSessions ends, before anybody is served, the local sessions that are in the storage. It is for who knows that
 	// the process which had opened them is gone: who has just opened the storage, in a process that has not had it before.
 	EndLocalSessions bool
+	// KeepAdmin takes ADMIN on ZooKeeper's own nodes, such as "/", from all clients before the server serves any. Only the
+	// process changes their ACLs then. A real ZooKeeper leaves ADMIN there to every client.
+	KeepAdmin bool
 
 	// SnapshotPiece is about how many bytes of a snapshot are stored at once, while requests wait; 256 KiB.
 	SnapshotPiece int

@@ -72,6 +72,12 @@ func (k *core) loop(ctx context.Context) error {
 	if err := k.endLocal(); err != nil {
 		return err
 	}
+	if k.s.cfg.KeepAdmin {
+		k.txns = k.state.KeepAdmin(k.s.cfg.Clock())
+		if err := k.commit(); err != nil {
+			return err
+		}
+	}
 	k.s.served.Store(true)
 	k.log.Info("embedded ZooKeeper serves", "zxid", k.state.LastZxid(), "sessions", len(k.sessions.byID))
 	ticks := time.NewTimer(k.untilTick())

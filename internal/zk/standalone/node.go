@@ -101,7 +101,7 @@ func Open(cfg Config) (*Node, error) {
 
 // begin makes a server over a store, which is closed when that fails.
 func (n *Node) begin(s store, newProcess bool) (*life, error) {
-	server, err := embedded.New(embedded.Config{Storage: s, EndLocalSessions: newProcess, Logger: n.cfg.Logger})
+	server, err := embedded.New(embedded.Config{Storage: s, EndLocalSessions: newProcess, KeepAdmin: true, Logger: n.cfg.Logger})
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
