@@ -39,6 +39,7 @@ func (s repairedStore) run(ctx context.Context, cfg zk.Config, logger *slog.Logg
 		if err != nil && ctx.Err() == nil {
 			logger.Warn("the ACLs of all nodes could not be checked", "err", err)
 		}
+		logger.Debug("the check of ACLs is over", "checked", report.Checked)
 	case <-ctx.Done():
 	}
 }

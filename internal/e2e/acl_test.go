@@ -19,6 +19,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/httpapi/apitest"
+	"lockkeeper/internal/testkit"
 	"lockkeeper/internal/zk/standalone"
 	"lockkeeper/internal/zk/zkreal"
 )
@@ -449,8 +450,9 @@ func TestAClosedDirectoryOfAnotherProgramCostsOnlyItsLock(t *testing.T) {
 	t.Parallel()
 	addr, chroot := zkreal.SharedRealT(t)
 	g := startGateway(t, addr+chroot, "--zk-auth-file="+identity(t, "fleet:sesame"))
+	testkit.Eventually(t, patience, func() bool { return strings.Contains(g.log.String(), "the check of ACLs is over") }, "the check at the start is over")
 	stranger := newForeign(t, addr, chroot)
-	stranger.put("/lockkeeper/locks/theirs", nil)
+	stranger.put("/lockkeeper/locks/theirs", nil) // what comes after the check is not closed
 	lease := g.hold("theirs", "ttl=20s")
 	if _, err := stranger.SetACL(chroot+"/lockkeeper/locks/theirs", evil, -1); err != nil {
 		t.Fatal(err)
