@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,6 +80,9 @@ func TestATerminatedGatewayHandsOverAtOnceAndLosesNoLease(t *testing.T) {
 	}
 	began := time.Now()
 	g.terminate()
+	if log := g.log.String(); strings.Contains(log, "was deposed") {
+		t.Error("a gateway that stopped in good order says that it was deposed")
+	}
 	g.restart()
 	eventually(t, patience, func() error {
 		bulk, a, err := g.Heartbeats(t.Context(), tokens)

@@ -189,7 +189,9 @@ func (m *Manager) considerDeposing(id recipe.GatewayID, p *peer) {
 // would be told, if it were told anything.
 func (m *Manager) abandon(id recipe.GatewayID) {
 	if session := m.session; session != nil && string(id) == session.ID() {
-		m.log.Warn("this gateway was deposed; it goes on under a new id", "gateway", id)
+		if !m.draining && !m.stopping { // else the session's last transaction has deleted the registration itself
+			m.log.Warn("this gateway was deposed; it goes on under a new id", "gateway", id)
+		}
 		m.after(session.Abandon)
 	}
 }
