@@ -108,6 +108,41 @@ func TestAReapFromThePageEndsNobodyElse(t *testing.T) {
 	}
 }
 
+// A shared lease that was shown waiting holds by now, because the exclusive one before it has left.
+func TestAReapOfHoldersAndWaitersEndsNoWaiterThatHoldsByNow(t *testing.T) {
+	t.Parallel()
+	g := onShared(t)
+	reader := g.hold("deploy", "ttl=5m&mode=shared&owner=reader-1")
+	writer := g.patiently("deploy", "ttl=5m&owner=writer")
+	behind := g.patiently("deploy", "ttl=5m&mode=shared&owner=reader-2")
+	page := openPage(t, g, "/locks/deploy")
+	page.until(`document.querySelectorAll("#queue .waiter").length === 2`, "the two wait")
+	page.press("[data-act=reap]")
+	page.fill("#ask-reap [name=mode]", "shared")
+	page.press("#ask-reap [data-preview]")
+	page.says("#ask-reap", "Hits 2 contenders.", "Reap 2 contenders")
+	g.letGo(writer.Token)
+	g.beatUntil(behind.Token, api.StateHeld)
+	page.expectOutage(true) // the browser complains of the 409
+	page.press("#ask-reap [data-confirm]")
+	page.says("#ask-reap", "The queue has changed since, and nothing was ended.", "Hits 2 contenders.")
+	g.beat(reader.Token, api.StateHeld)
+	g.beat(behind.Token, api.StateHeld)
+
+	// Both kinds as they were shown are ended, and the result adds them up.
+	page.press("#ask-reap [data-close]")
+	writer = g.patiently("deploy", "ttl=5m&owner=writer")
+	g.patiently("deploy", "ttl=5m&mode=shared&owner=reader-3")
+	page.press("[data-act=reap]")
+	page.fill("#ask-reap [name=mode]", "shared")
+	page.press("#ask-reap [data-preview]")
+	page.says("#ask-reap", "Hits 3 contenders.", "Reap 3 contenders")
+	page.press("#ask-reap [data-confirm]")
+	page.says("#done", "Reaped 3 contenders.")
+	g.beatUntil(writer.Token, api.StateHeld)
+	g.awaitLock(patience, "deploy", 1, 0)
+}
+
 func TestABreakFromThePageEndsNobodyElse(t *testing.T) {
 	t.Parallel()
 	for name, push := range heard {

@@ -327,7 +327,7 @@
     if (body === said) return;
     button.disabled = true;
     if (what.stop && (await what.stop(form))) return;
-    const answer = await call(asked.url, body, what.method, what.head?.());
+    const answer = await (what.send ? what.send(asked.url, body) : call(asked.url, body, what.method, what.head?.()));
     if (act !== asked) return;
     button.disabled = Boolean(asked.stale);
     if (!answer) return;

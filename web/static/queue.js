@@ -1,6 +1,8 @@
 // The dialogs of a lock's queue: ask, break, reap, destroy. actions.js opens them, sends what they say and tells the
-// result. A dialog acts on the leases and znodes that it has shown, and on nothing else: they are noted when it opens
-// (pins), sent along, and the gateway refuses when one of them is not any more as it was.
+// result. The dialogs to ask, break and reap act on the leases and znodes that they have shown, and on nothing else: they
+// are noted when a dialog opens (pins) and sent along, and the gateway refuses when one of them is not any more as it was.
+// The dialog to destroy sends none: it looks at the queue once more, but who comes between that look and the request is
+// ended, too.
 "use strict";
 globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now }) => {
   const everyAge = "0s"; // of a reap: the API takes none for granted
@@ -165,18 +167,43 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now 
       act.stale = false;
       tell(answer, before);
     },
-    // One that was shown waiting must not be ended as a holder, whatever the filter says.
+    // One that was shown waiting must not be ended as a holder, whatever the filter says: those that wait are a request
+    // of their own. It goes first, because when a holder ends, one that waits may hold.
     body(form) {
       const { pins } = now();
-      const body = { ...reap.filters(form), reason: form.reason.value, ...only(pins) };
-      if (!body.state && pins.every((one) => one.waits)) body.state = "waiting";
-      return body;
+      const body = { ...reap.filters(form), reason: form.reason.value };
+      if (body.state) return [{ ...body, ...only(pins) }];
+      const waiting = pins.filter((one) => one.waits);
+      const rest = pins.filter((one) => !one.waits);
+      return [
+        ...(waiting.length > 0 ? [{ ...body, state: "waiting", ...only(waiting) }] : []),
+        ...(rest.length > 0 ? [{ ...body, ...only(rest) }] : []),
+      ];
+    },
+    // send adds up the answers. When a later request fails, the dialog says what the earlier one has ended.
+    async send(url, bodies) {
+      const act = now();
+      const sum = { reaped: [], unreached: [] };
+      act.ended = "";
+      for (const body of bodies) {
+        const answer = await call(url, body);
+        if (!answer || now() !== act) return null;
+        sum.reaped.push(...(answer.reaped ?? []));
+        sum.unreached.push(...(answer.unreached ?? []));
+        if (body === bodies.at(-1)) break;
+        const ended = sum.reaped.map(ofAnswer);
+        act.pins = act.pins.filter((one) => !has(ended, one));
+        act.ended = `${counted(ended.length, "contender")} ended. `;
+        show(`${act.ended}Hits ${act.pins.length.toLocaleString("en")} more.`, act.pins);
+      }
+      return sum;
     },
     refused(status, problem, { code }) {
       if (code !== "holder_changed") return false;
       now().stale = true;
       allow(null);
-      reap.preview("The queue has changed since, and nothing was ended. ");
+      const { ended } = now();
+      reap.preview(ended ? `${ended}Then the queue changed, and nothing more was ended. ` : "The queue has changed since, and nothing was ended. ");
       return true;
     },
     done: (answer) => `Reaped ${counted(answer.reaped?.length ?? 0, "contender")}.${now().more ? " There are more: reap again." : ""}`,
