@@ -71,11 +71,26 @@ func (l *limits) resolve(logger *slog.Logger) inForce {
 	return f
 }
 
-// besides bounds the connections of a listener that is not for clients (--fleet-listen, --metrics-listen) to an eighth of
-// what clients may have, so that all of them together leave files for the store and for ZooKeeper.
-func (f *inForce) besides(server *http.Server, on net.Listener, log *slog.Logger) net.Listener {
-	n := max(f.connections.Connections/8, 1)
-	limiter := connlimit.New(connlimit.Limits{Connections: n, PerAddress: n}, log)
+// The least that a listener that is not for clients has: with few --max-connections gateways must still reach each other.
+const (
+	leastBesides           = 16
+	leastBesidesPerAddress = 8
+)
+
+// besides are the bounds of a listener that is not for clients (--fleet-listen, --metrics-listen). It has an eighth of what
+// clients may have, so that all of them together leave files for the store and for ZooKeeper.
+//
+// One address has a quarter of that. Gateways behind one NAT have one address and share the quarter. Each of them needs one
+// connection for what it follows, one for each request that it sends on, and some that it keeps for the next requests. So two
+// of them work even with the least, and a request for which there is no place is answered 503 where it came from.
+func (f *inForce) besides() connlimit.Limits {
+	n := max(f.connections.Connections/8, leastBesides)
+	return connlimit.Limits{Connections: n, PerAddress: max(n/4, leastBesidesPerAddress)}
+}
+
+// boundBesides bounds the connections of such a listener.
+func (f *inForce) boundBesides(server *http.Server, on net.Listener, log *slog.Logger) net.Listener {
+	limiter := connlimit.New(f.besides(), log)
 	limiter.Bound(server)
 	return limiter.Listener(on)
 }

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"lockkeeper/internal/httpapi/connlimit"
 	"lockkeeper/internal/locks/quota"
 )
 
@@ -50,6 +51,18 @@ func TestLimitsFollowTheMemoryAndTheFiles(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "raise that (ulimit -n, LimitNOFILE)") {
 		t.Errorf("more connections than files are not warned of:\n%s", &log)
+	}
+}
+
+// One address cannot take all places beside the clients', and two gateways behind one address have enough of them.
+func TestTheListenersBesidesTheClientsLeaveRoom(t *testing.T) {
+	for connections, want := range map[int]connlimit.Limits{
+		40: {Connections: 16, PerAddress: 8}, 192: {Connections: 24, PerAddress: 8}, 12_000: {Connections: 1500, PerAddress: 375},
+	} {
+		f := inForce{connections: connlimit.Limits{Connections: connections}}
+		if got := f.besides(); got != want {
+			t.Errorf("%d: %+v instead of %+v", connections, got, want)
+		}
 	}
 }
 

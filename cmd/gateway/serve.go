@@ -125,7 +125,7 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 		server.Handler = api.Public()
 		fleetServer := &http.Server{Handler: api.FleetOnly(), ErrorLog: server.ErrorLog}
 		httpapi.Configure(fleetServer)
-		servers, listeners = append(servers, fleetServer), append(listeners, limits.besides(fleetServer, gateways, logger.With("part", "fleet")))
+		servers, listeners = append(servers, fleetServer), append(listeners, limits.boundBesides(fleetServer, gateways, logger.With("part", "fleet")))
 	}
 	connections.Bound(server)
 
@@ -164,7 +164,7 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 		metricsServer = &http.Server{ErrorLog: server.ErrorLog, Handler: httpapi.New(httpapi.Options{OnlyMetrics: true, Metrics: collectors,
 			Logger: logger.With("part", "metrics"), AllowedHosts: c.AllowedHosts})}
 		httpapi.Configure(metricsServer)
-		bounded := limits.besides(metricsServer, metricsListener, logger.With("part", "metrics"))
+		bounded := limits.boundBesides(metricsServer, metricsListener, logger.With("part", "metrics"))
 		group.Go(func() error { return serveHTTP(metricsServer, bounded) })
 	}
 	if n := newNotifier(logger, own.watched(manager).Ready, manager.Alive); n != nil {

@@ -13,6 +13,10 @@ import (
 	"lockkeeper/internal/locks"
 )
 
+// sealedWithin is how long the body of a request with a seal may take. Only with the body is it known whether the seal is
+// genuine, and gateways send both at once.
+const sealedWithin = 5 * time.Second
+
 // arriveWithin is how long a request that another gateway sent on waits for this one to know
 // itself as the owner.
 const arriveWithin = time.Second
@@ -25,17 +29,17 @@ const arriveWithin = time.Second
 // sender may look up again where it belongs. The refusal of a repeated request is not sealed: the first one may have been done.
 func (x *exchange) admit() bool {
 	if x.s.fleet == nil {
-		x.problem(sealRefused(errors.New("this gateway has no fleet")))
+		x.refuse(sealRefused(errors.New("this gateway has no fleet")))
 		return false
 	}
 	keys, err := x.s.fleet.Keys()
 	if err != nil {
-		x.problem(&problem{code: code(locks.CodeUnavailable), detail: "this gateway has not read the fleet's secret yet; nothing was done, repeat the request", cause: err})
+		x.refuse(&problem{code: code(locks.CodeUnavailable), detail: "this gateway has not read the fleet's secret yet; nothing was done, repeat the request", cause: err})
 		return false
 	}
 	body, p := x.sealedBody()
 	if p != nil {
-		x.problem(p)
+		x.refuse(p)
 		return false
 	}
 	seal, err := keys.Open(x.r, body)
@@ -106,7 +110,12 @@ func (x *exchange) sealedBody() ([]byte, *problem) {
 	if x.r.ContentLength == 0 {
 		return nil, nil
 	}
+	control := http.NewResponseController(x.w)
+	_ = control.SetReadDeadline(x.started.Add(sealedWithin)) // a recorder in a test has none
 	read, p := x.readBody(maxHeartbeatsBody)
+	if p == nil {
+		_ = control.SetReadDeadline(x.started.Add(readTimeout))
+	}
 	x.bodyRead = false
 	return bytes.Clone(read), p // the decoder uses the same buffer
 }

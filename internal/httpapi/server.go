@@ -243,7 +243,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, door door) {
 	x.begin(w, r)
 	defer x.end()
 	if p := door.check(r); p != nil {
-		x.problem(p)
+		x.refuse(p)
 		return
 	}
 	if sealed(r) {
@@ -251,7 +251,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, door door) {
 			return
 		}
 	} else if p := s.guard.check(r); p != nil {
-		x.problem(p)
+		x.refuse(p)
 		return
 	}
 	s.router.ServeHTTP(x, r)
@@ -266,7 +266,7 @@ func (x *exchange) notFound() {
 	if short, ok := strings.CutSuffix(path, "/"); ok && short != "" && x.served(short) {
 		p.detail = "the path ends with a slash: leave it out"
 	}
-	x.problem(p)
+	x.refuse(p)
 }
 
 // served reports whether the path has any method.
@@ -290,5 +290,5 @@ func (x *exchange) methodNotAllowed() {
 	}
 	list := strings.Join(allowed, ", ")
 	x.Header()["Allow"] = []string{list}
-	x.problem(&problem{code: codeMethodNotAllowed, detail: "this path has " + list})
+	x.refuse(&problem{code: codeMethodNotAllowed, detail: "this path has " + list})
 }

@@ -17,6 +17,9 @@ const (
 	writeTimeout      = 30 * time.Second // the answer
 	idleTimeout       = 5 * time.Minute  // clients heartbeat on kept connections
 	maxHeader         = 16 << 10
+	// lingerWithin is how long a connection stays open for the body of a request that was refused before it was read. A
+	// connection that is closed while its client still sends is reset, and a reset may destroy the answer.
+	lingerWithin = 500 * time.Millisecond
 )
 
 // Configure sets the limits of an http.Server that serves this package. The
@@ -30,6 +33,16 @@ func Configure(srv *http.Server) {
 	srv.IdleTimeout = idleTimeout
 	srv.MaxHeaderBytes = maxHeader
 	srv.DisableGeneralOptionsHandler = true // OPTIONS * is guarded like the rest
+}
+
+// refuse answers before the body of a client is read. If there is a body, the connection is closed soon, also when the body never
+// comes: net/http itself would wait for it until readTimeout.
+func (x *exchange) refuse(p *problem) {
+	if x.peer == nil && !x.bodyRead && x.r.Body != nil && x.r.Body != http.NoBody {
+		x.Header()["Connection"] = []string{"close"}
+		_ = http.NewResponseController(x.w).SetReadDeadline(time.Now().Add(lingerWithin)) // a recorder in a test has none
+	}
+	x.problem(p)
 }
 
 // park prepares a request that is about to wait: it takes one of the bounded

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// grace is how long a connection may be open without having had a request before it counts as quiet.
+	// grace is how long a connection may be open without having had a request before it counts as quiet, and how long a
+	// request's body may take before its connection does.
 	grace = time.Second
 	// logEvery bounds how often refusals are logged.
 	logEvery = time.Minute
@@ -48,9 +49,9 @@ type address struct {
 type state uint8
 
 const (
-	fresh   state = iota // it has not had a request
+	fresh   state = iota // no request has arrived whole, or the body of the current one has not
 	idle                 // it has had requests, and none is being answered
-	serving              // a request is being answered, or it was hijacked
+	serving              // a request that has arrived whole is being answered, or it was hijacked
 	closed
 )
 
@@ -62,6 +63,7 @@ type conn struct {
 	state   state
 	since   time.Time // when it became quiet
 	links   [2]link   // by scope
+	body    body      // of the current request; the goroutine that serves it owns this
 }
 
 // New makes a limiter. Refusals are logged to log.
@@ -82,8 +84,20 @@ func (l *Limiter) Bound(server *http.Server) {
 		}
 	}
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c, ok := r.Context().Value(connKey{}).(*conn); ok && !c.asked() {
-			panic(http.ErrAbortHandler) // closed at this very moment: nobody would hear the answer
+		c, ok := r.Context().Value(connKey{}).(*conn)
+		if !ok {
+			next.ServeHTTP(w, r)
+			return
+		}
+		awaits := r.Body != nil && r.Body != http.NoBody
+		if !c.asked(awaits, time.Now()) {
+			panic(http.ErrAbortHandler) // closed at this very moment: the client cannot read an answer
+		}
+		if awaits {
+			c.body = body{ReadCloser: r.Body, conn: c}
+			r.Body = &c.body
+			// net/http finishes the request by the type of its own body.
+			defer func() { r.Body = c.body.ReadCloser }()
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -198,8 +212,25 @@ func (l *Limiter) leave(c *conn) {
 	}
 }
 
-// asked begins a request. It is false when the connection has been closed in a newcomer's favor.
-func (c *conn) asked() bool {
+// asked begins a request: one that awaits its body leaves the connection quiet until arrived. It is false when the
+// connection has been closed in a newcomer's favor.
+func (c *conn) asked(awaits bool, now time.Time) bool {
+	c.limiter.mu.Lock()
+	defer c.limiter.mu.Unlock()
+	switch {
+	case c.state == closed:
+		return false
+	case awaits:
+		c.since = now
+		c.limiter.place(c, fresh)
+	default:
+		c.limiter.place(c, serving)
+	}
+	return true
+}
+
+// arrived says that the request's body is there. It is false when the connection has been closed in a newcomer's favor.
+func (c *conn) arrived() bool {
 	c.limiter.mu.Lock()
 	defer c.limiter.mu.Unlock()
 	if c.state == closed {
@@ -209,12 +240,12 @@ func (c *conn) asked() bool {
 	return true
 }
 
-// answered ends a request.
+// answered ends a request, whose body a handler need not have read.
 func (c *conn) answered() {
 	now := time.Now()
 	c.limiter.mu.Lock()
 	defer c.limiter.mu.Unlock()
-	if c.state == serving {
+	if c.state != closed {
 		c.since = now
 		c.limiter.place(c, idle)
 	}

@@ -61,7 +61,7 @@ func (s *scene) mustOpen(from string) *conn {
 
 // served lets a connection have a request that is answered now.
 func (s *scene) served(c *conn) *conn {
-	if !c.asked() {
+	if !c.asked(false, s.now) {
 		s.t.Fatal("the request was not begun")
 	}
 	c.answered()
@@ -86,10 +86,10 @@ func TestTheLongestQuietConnectionMakesRoom(t *testing.T) {
 	d := s.mustOpen("10.0.0.4")
 	s.wantClosed(true, b)
 	s.wantClosed(false, a, c, d)
-	if !d.asked() {
+	if !d.asked(false, s.now) {
 		t.Error("the newcomer's request was not begun")
 	}
-	if b.asked() {
+	if b.asked(false, s.now) {
 		t.Error("a request was begun on a connection that is closed")
 	}
 	if got := s.l.State(); got.Open != 3 || got.Displaced != 1 || got.Refused != 0 || len(s.l.addresses) != 3 {
@@ -100,8 +100,8 @@ func TestTheLongestQuietConnectionMakesRoom(t *testing.T) {
 func TestWhereNoConnectionIsQuietTheNewcomerIsClosed(t *testing.T) {
 	s := newScene(t, Limits{Connections: 2, PerAddress: 2})
 	a, b := s.mustOpen("10.0.0.1"), s.mustOpen("10.0.0.2")
-	a.asked()
-	b.asked()
+	a.asked(false, s.now)
+	b.asked(false, s.now)
 	for range 5 {
 		if s.open("10.0.0.3") != nil {
 			t.Fatal("there was room")
@@ -153,8 +153,8 @@ func TestAnAddressTakesRoomFromItselfAlone(t *testing.T) {
 	c := s.mustOpen("10.0.0.1")
 	s.wantClosed(true, a)
 	s.wantClosed(false, other, b, c)
-	b.asked()
-	c.asked()
+	b.asked(false, s.now)
+	c.asked(false, s.now)
 	if s.open("10.0.0.1") != nil {
 		t.Error("an address has more than its share")
 	}
@@ -228,8 +228,12 @@ func TestTheCountsAreTrueWhateverHappens(t *testing.T) {
 				if c != nil {
 					all = append(all, c)
 				}
+			case n < 5:
+				pick().asked(false, s.now)
 			case n < 6:
-				pick().asked()
+				pick().asked(true, s.now)
+			case n < 7:
+				pick().arrived()
 			case n < 9:
 				c := pick()
 				c.answered()
@@ -353,7 +357,28 @@ func BenchmarkARequest(b *testing.B) {
 	c := l.admit(&fake{from: "10.0.0.1"}, time.Now()).(*conn)
 	b.ReportAllocs()
 	for b.Loop() {
-		c.asked()
+		c.asked(false, time.Time{})
 		c.answered()
+	}
+}
+
+// A request keeps its place from when its body has been read, not before.
+func TestARequestWhoseBodyIsAwaitedIsQuietAfterItsGrace(t *testing.T) {
+	s := newScene(t, Limits{Connections: 2, PerAddress: 2})
+	mute, whole := s.mustOpen("10.0.0.1"), s.mustOpen("10.0.0.2")
+	mute.asked(true, s.now)
+	whole.asked(true, s.now)
+	if s.open("10.0.0.3") != nil {
+		t.Error("a newcomer took the place of a request that had no time to arrive")
+	}
+	if !whole.arrived() {
+		t.Error("the body did not arrive")
+	}
+	s.now = s.now.Add(grace)
+	s.mustOpen("10.0.0.3")
+	s.wantClosed(true, mute)
+	s.wantClosed(false, whole)
+	if mute.arrived() {
+		t.Error("a body arrived on a connection that is closed")
 	}
 }

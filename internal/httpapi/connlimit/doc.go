@@ -2,13 +2,16 @@
 // connections open cannot keep others out.
 //
 // At a bound a newcomer takes the place of the connection that has been quiet for the longest time: of its own
-// address at the bound for each address, else of all. A connection is quiet while no request of it is being answered:
-// after an answer, and also before the first request, or while a request's header arrives. One that has never had
-// a request counts as quiet only after a grace of a second, or newcomers would take each other's place before they can ask.
-// When no connection is quiet, the newcomer itself is closed. That is counted, and logged at most once a minute.
+// address at the bound for each address, else of all. A connection is quiet after an answer, before its first request,
+// while a request's header arrives, and while a request's body has not been read to its end. So a request whose body
+// never comes does not keep its place, also when it was answered and net/http waits for the body. A connection without a
+// request yet, or with a body that is awaited, counts as quiet only after a grace of a second, or newcomers would take
+// each other's place before they can ask. When no connection is quiet, the newcomer itself is closed. That is counted,
+// and logged at most once a minute.
 //
 // A client whose quiet connection is closed opens another one with its next request. A request that arrives at that very
-// moment is not begun: the client sees a closed connection, and repeats it as after any other.
+// moment is not begun: the client sees a closed connection, and repeats it as after any other. The same holds for a
+// request whose body ends at that moment: the handler that reads the body gets an error in place of its end.
 //
 // A hijacked connection (a WebSocket) counts until it is closed, and is never quiet. The gateways of a fleet are
 // clients like all others here.
@@ -16,5 +19,5 @@
 // An address is an IPv4 address, or the first 64 bits of an IPv6 one: a single machine commonly has all of the rest.
 //
 // The package starts no goroutine. All state is guarded by one lock that is held for a few steps: when a connection
-// comes or goes, and when a request begins or ends. No allocation is made for a request.
+// comes or goes, and when a request begins, has arrived or ends. No allocation is made for a request.
 package connlimit
