@@ -80,12 +80,12 @@ const (
 // besides are the bounds of a listener that is not for clients (--fleet-listen, --metrics-listen). It has an eighth of what
 // clients may have, so that all of them together leave files for the store and for ZooKeeper.
 //
-// One address has a quarter of that. Gateways behind one NAT have one address and share the quarter. Each of them needs one
+// One address has half of that. Gateways behind one NAT have one address and share the half. Each of them needs one
 // connection for what it follows, one for each request that it sends on, and some that it keeps for the next requests. So two
 // of them work even with the least, and a request for which there is no place is answered 503 where it came from.
 func (f *inForce) besides() connlimit.Limits {
 	n := max(f.connections.Connections/8, leastBesides)
-	return connlimit.Limits{Connections: n, PerAddress: max(n/4, leastBesidesPerAddress)}
+	return connlimit.Limits{Connections: n, PerAddress: max(n/2, leastBesidesPerAddress)}
 }
 
 // boundBesides bounds the connections of such a listener.
