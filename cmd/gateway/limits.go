@@ -51,7 +51,8 @@ func (l *limits) check() error {
 type inForce struct {
 	quota       quota.Limits
 	connections connlimit.Limits
-	waiting     int // requests that wait
+	waiting     int   // requests that wait
+	answers     int64 // bytes of large answers under way
 }
 
 // resolve fills in the defaults, and says what they are made of.
@@ -59,6 +60,7 @@ func (l *limits) resolve(logger *slog.Logger) inForce {
 	memory, source := memoryLimit()
 	files := fileLimit()
 	f := inForce{quota: l.quota().For(memory), connections: connlimit.Limits{Connections: l.Connections, PerAddress: l.PerAddress}.Default(files, memory)}
+	f.answers = max(memory/16, 16<<20)
 	// A request that waits has a connection. A quarter stays for heartbeats and releases.
 	f.waiting = max(min(httpapi.DefaultMaxWaiting, f.connections.Connections-f.connections.Connections/4), 1)
 	logger.Info("limits", "memory", memory, "memory_from", source, "files", files, "max_leases", f.quota[quota.Leases], "max_tickets", f.quota[quota.Tickets],
@@ -131,12 +133,12 @@ func fileLimit() uint64 {
 }
 
 // bounds are the bounds as a scrape shows them.
-func bounds(of []quota.State, c connlimit.State) []metrics.Bound {
-	list := make([]metrics.Bound, 0, len(of)+2)
+func bounds(of []quota.State, c connlimit.State, answers metrics.Bound) []metrics.Bound {
+	list := make([]metrics.Bound, 0, len(of)+3)
 	for _, b := range of {
 		list = append(list, metrics.Bound{Name: b.Bound.String(), Used: b.Used, Limit: b.Limit, Refused: b.Refused})
 	}
-	return append(list,
+	return append(list, answers,
 		metrics.Bound{Name: "connections", Used: int64(c.Open), Limit: int64(c.Connections), Refused: c.Refused},
 		metrics.Bound{Name: "connections_per_address", Used: int64(c.MostOfOneAddress), Limit: int64(c.PerAddress), Refused: c.RefusedOfOneAddress})
 }

@@ -104,7 +104,6 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 	})
 	hooks := box.Tie(manager, webhooks.Options{Root: zkConfig.Root, Addresses: addresses, Metrics: collectors, Logger: logger.With("part", "webhooks"),
 		Transport: webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Proxy: proxy, Version: version(), Logger: logger.With("part", "webhooks")})})
-	collectors.Watch(func() metrics.State { return state(manager.Info(context.Background()), connections.State()) })
 	var ensemble func(context.Context) []zk.ServerStatus
 	if own == nil {
 		ensemble = (&zk.EnsembleStatus{Servers: zkConfig.Servers}).Get
@@ -116,8 +115,11 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 	defer peers.Close()
 	api := httpapi.New(httpapi.Options{Locks: own.watched(manager), Webhooks: hooks, Embedded: own != nil, Events: hub, Pages: pages, Metrics: collectors, Fleet: peers, News: manager.News, ServeMetrics: c.MetricsListen == "",
 		Logger: logger.With("part", "http"), Version: version(), OpenAPI: lockkeeper.OpenAPI, AllowedHosts: c.AllowedHosts,
-		Connections: limits.connections, MaxWaiting: limits.waiting})
+		Connections: limits.connections, MaxWaiting: limits.waiting, MaxAnswers: limits.answers})
 	hookPages.api = api
+	collectors.Watch(func() metrics.State {
+		return state(manager.Info(context.Background()), connections.State(), api.AnswersBound())
+	})
 	server := &http.Server{Handler: api, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
 	httpapi.Configure(server)
 	servers, listeners := []*http.Server{server}, []net.Listener{connections.Listener(listener)}
@@ -263,10 +265,10 @@ func (z zkMetrics) Op(op, outcome string, took time.Duration) { z.m.ZKOperation(
 func (z zkMetrics) Batch(writes int)                          { z.m.ZKBatch(writes) }
 
 // state is what a scrape shows of the moment.
-func state(info locks.Info, connections connlimit.State) metrics.State {
+func state(info locks.Info, connections connlimit.State, answers metrics.Bound) metrics.State {
 	s := metrics.State{FenceMargin: info.ZooKeeper.FenceMargin, ReplicaCurrent: info.ZooKeeper.ReplicaCurrent, SecretExposed: info.ZooKeeper.SecretExposed,
 		OldestWaiter: info.OldestWaiter, Leases: map[metrics.LeaseKind]int{}, Hazards: make(map[string]int, len(info.Hazards)),
-		Bounds: bounds(info.Bounds, connections), Displaced: connections.Displaced}
+		Bounds: bounds(info.Bounds, connections, answers), Displaced: connections.Displaced}
 	for of, n := range info.Kinds {
 		s.Leases[metrics.LeaseKind{State: string(of.State), Mode: string(of.Mode)}] = n
 	}

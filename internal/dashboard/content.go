@@ -59,7 +59,7 @@ func (m moments) held(c *locks.Contender) time.Time {
 func rowOf(l *locks.Lock, m moments) templates.LockRow {
 	row := templates.LockRow{
 		NS: visible(l.NS), Name: visible(l.Name), URL: view{page: pageLock, ns: l.NS, lock: l.Name, tab: tabQueue}.url(),
-		State: string(l.State), HolderCount: len(l.Holders), Waiting: l.QueueLength, Hazards: len(l.Hazards),
+		State: string(l.State), HolderCount: holderCount(l), Waiting: l.QueueLength, Hazards: len(l.Hazards),
 	}
 	if len(l.Holders) > 0 {
 		row.Mode = string(l.Holders[0].Mode)
@@ -78,11 +78,14 @@ func rowOf(l *locks.Lock, m moments) templates.LockRow {
 			row.HeldSince, row.HeldLonger = since, c.HeldLonger
 		}
 	}
-	if len(l.Holders) == 1 {
+	if row.HolderCount == 1 && len(l.Holders) == 1 {
 		row.ExpiresAt = m.expiry(&l.Holders[0])
 	}
 	return row
 }
+
+// holderCount is how many hold, also where the lock shows the first ones alone.
+func holderCount(l *locks.Lock) int { return max(l.HolderCount, len(l.Holders)) }
 
 // spaceRowOf is the row of a namespace.
 func spaceRowOf(n *locks.NamespaceInfo) templates.NamespaceRow {
@@ -162,16 +165,16 @@ func contendersOf(l *locks.Lock, list []locks.Contender, m moments) []templates.
 // are the first ones.
 func showLock(v *templates.Lock, l *locks.Lock, root string, first bool, m moments) {
 	v.State, v.QueueLength = string(l.State), l.QueueLength
-	v.HolderCount = len(l.Holders)
+	v.HolderCount = holderCount(l)
 	v.Holders, v.Waiters = contendersOf(l, l.Holders[:min(pageSize, len(l.Holders))], m), contendersOf(l, l.Waiters, m)
 	v.Limit, v.LimitAgreed, v.Permits = l.Limit, l.LimitAgreed, permitsOf(l, first)
 	showWhy(v, l, first)
-	if len(l.Holders)+l.QueueLength > 0 {
+	if v.HolderCount+l.QueueLength > 0 {
 		v.Reap, v.Destroy = lockAction(l.NS, l.Name, "reap"), lockAction(l.NS, l.Name, "destroy")
 	}
 	if l.State == locks.LockHeld || l.State == locks.LockUnclaimed {
 		v.Revoke = lockAction(l.NS, l.Name, "revoke")
-		v.NoneToAsk = len(l.Holders) == len(v.Holders) && !slices.ContainsFunc(v.Holders, func(c templates.Contender) bool { return c.CanAsk })
+		v.NoneToAsk = v.HolderCount == len(v.Holders) && !slices.ContainsFunc(v.Holders, func(c templates.Contender) bool { return c.CanAsk })
 	}
 	v.Dir = visible(dirOf(l, root))
 	v.Dialect = l.Dialect

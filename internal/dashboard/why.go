@@ -37,6 +37,7 @@ func showWhy(v *templates.Lock, l *locks.Lock, first bool) {
 	for i := range l.Holders {
 		a.pass(&l.Holders[i])
 	}
+	a.permits = max(a.permits, l.HeldPermits) // those of holders on other pages, too
 	for i := range l.Waiters {
 		c, shown := &l.Waiters[i], &v.Waiters[i]
 		shown.Convoy = convoyAt(l.Waiters, i)
@@ -96,10 +97,10 @@ func (a *ahead) why(l *locks.Lock, v *templates.Lock, i int, c *locks.Contender,
 // forThose is why the first who really waits, the i-th, does: for those who hold,
 // and for those before it who only wait for another lock.
 func forThose(l *locks.Lock, v *templates.Lock, i int) templates.Why {
-	if len(l.Holders) == 1 && i == 0 && l.Holders[0].Delayed {
+	if holderCount(l) == 1 && len(l.Holders) == 1 && i == 0 && l.Holders[0].Delayed {
 		return templates.Why{For: []templates.Who{v.Holders[0].Who}, Delay: true, Until: v.Holders[0].ExpiresAt}
 	}
-	w := templates.Why{Readers: true, Others: len(l.Holders) + i}
+	w := templates.Why{Readers: true, Others: holderCount(l) + i}
 	for _, list := range [][]locks.Contender{l.Holders, l.Waiters[:i]} {
 		for j := range list {
 			w.Readers = w.Readers && list[j].Mode == locks.Shared
@@ -161,6 +162,7 @@ func permitsOf(l *locks.Lock, first bool) *templates.Permits {
 			p.Shares = append(p.Shares, templates.Share{Who: whoOf(c), Permits: c.Permits})
 		}
 	}
+	p.Taken = max(p.Taken, l.HeldPermits)
 	if first && len(l.Waiters) > 0 && l.Waiters[0].Mode == locks.Semaphore {
 		c := &l.Waiters[0]
 		p.Next, p.NextWho, p.Limit = c.Permits, whoOf(c), max(p.Limit, limitOf(l, c))

@@ -138,6 +138,11 @@ func (x *exchange) configureLock() {
 		x.problem(p)
 		return
 	}
+	written, ok := x.reserve()
+	if !ok {
+		return
+	}
+	defer written()
 	lock, err := x.s.locks.Configure(x.r.Context(), form.req)
 	if err != nil {
 		x.fail(err)
@@ -200,6 +205,11 @@ func (x *exchange) revoke() {
 		x.problem(p)
 		return
 	}
+	written, ok := x.reserve()
+	if !ok {
+		return
+	}
+	defer written()
 	answer, err := x.s.locks.Revoke(x.r.Context(), locks.RevokeRequest{
 		Principal: locks.Anonymous, NS: form.ns, Lock: lock, Reason: form.reason, ForceAfter: form.forceAfter, Shown: form.shown,
 	})
@@ -232,6 +242,11 @@ func (x *exchange) withdrawRevocation() {
 		x.problem(p)
 		return
 	}
+	written, ok := x.reserve()
+	if !ok {
+		return
+	}
+	defer written()
 	answer, err := x.s.locks.Withdraw(x.r.Context(), locks.WithdrawRequest{Principal: locks.Anonymous, NS: form.ns, Lock: lock, Shown: form.shown})
 	if err != nil {
 		x.fail(err)
@@ -298,6 +313,11 @@ func (x *exchange) reap() {
 		x.problem(p)
 		return
 	}
+	written, ok := x.reserve()
+	if !ok {
+		return
+	}
+	defer written()
 	answer, err := x.s.locks.Reap(x.traced(), form.req)
 	if err != nil {
 		x.fail(err)

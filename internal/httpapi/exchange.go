@@ -213,6 +213,13 @@ func (x *exchange) escape() {
 
 // send writes the buffer.
 func (x *exchange) send(status int, contentType []string) {
+	if x.out.Len() > smallAnswer && status < http.StatusBadRequest {
+		counted, refused := x.tooLarge()
+		if refused {
+			return
+		}
+		defer x.s.answers.give(counted)
+	}
 	h := x.Header()
 	h["Content-Type"] = contentType
 	h["Content-Length"] = []string{strconv.Itoa(x.out.Len())}
@@ -250,6 +257,16 @@ func (x *exchange) problem(p *problem) {
 		return
 	}
 	x.encode(&doc)
+	if x.out.Len() > smallAnswer { // at most locks' sixteen holders: who they are stays
+		for i := range doc.Holders {
+			c := &doc.Holders[i]
+			c.Metadata, c.Holds, c.Group = "", nil, nil
+			if c.Foreign != nil {
+				c.Foreign.Data, c.Foreign.Decoded = nil, nil
+			}
+		}
+		x.encode(&doc)
+	}
 	x.send(doc.Status, typeProblem)
 }
 

@@ -28,6 +28,7 @@ const (
 	codeHostNotAllowed   code = "host_not_allowed"
 	codeTooManyWaiting   code = "too_many_waiting"
 	codeTooManyStreams   code = "too_many_streams"
+	codeTooManyAnswers   code = "too_many_answers"
 	codeUpgradeRequired  code = "upgrade_required"
 	codeSealRefused      code = "fleet_seal_refused"
 	codeOwnerUnreachable code = "owner_unreachable"
@@ -107,6 +108,7 @@ func catalogue() []kind {
 		{code(locks.CodeEphemeralCap), 429, "Too many ephemeral leases", afterAWhile},
 		{codeTooManyWaiting, 429, "Too many requests wait", afterAWhile},
 		{codeTooManyStreams, 429, "Too many streams", afterAWhile},
+		{codeTooManyAnswers, 429, "Too many large answers are under way", afterAWhile},
 		{codeInternal, 500, "The gateway has a defect", never},
 		{code(locks.CodeUnavailable), 503, "ZooKeeper is not available; nothing was done", afterAWhile},
 		{code(locks.CodeOutcomeUnknown), 503, "It is not known whether it was done", afterAWhile},

@@ -90,6 +90,7 @@ type Options struct {
 	AllowedHosts []string // names besides localhost and addresses
 	MaxWaiting   int      // 0: DefaultMaxWaiting
 	MaxStreams   int      // of events; 0: DefaultMaxStreams
+	MaxAnswers   int64    // bytes of large answers under way; 0: DefaultMaxAnswers
 	// Connections are the limits that the listener keeps to; they are told to clients, and kept elsewhere.
 	Connections connlimit.Limits
 }
@@ -121,6 +122,7 @@ type Server struct {
 	socketPong    time.Duration // socketPong
 	newsKeepalive time.Duration // fleet.StreamKeepalive
 
+	answers   answers
 	waiting   atomic.Int64 // requests that wait
 	streams   atomic.Int64
 	followers atomic.Int64 // other gateways
@@ -165,6 +167,10 @@ func New(o Options) *Server {
 	}
 	if s.maxWaiting <= 0 {
 		s.maxWaiting = DefaultMaxWaiting
+	}
+	s.answers.limit = o.MaxAnswers
+	if s.answers.limit <= 0 {
+		s.answers.limit = DefaultMaxAnswers
 	}
 	if s.maxStreams <= 0 {
 		s.maxStreams = DefaultMaxStreams

@@ -138,6 +138,9 @@ func lockShape(l *locks.Lock) api.Lock {
 		Lock: l.Name, NS: l.NS, State: api.LockState(l.State), Holders: contenders(l.Holders),
 		QueueLength: l.QueueLength, Rev: l.Rev, NextCursor: l.NextCursor,
 	}
+	if l.HolderCount > len(l.Holders) {
+		shape.HolderCount = l.HolderCount
+	}
 	if len(l.Waiters) > 0 {
 		shape.Waiters = contenders(l.Waiters)
 	}

@@ -23,6 +23,9 @@ func writeTable(w io.Writer, l *locks.Lock) {
 			fmt.Fprint(w, " (agreed)")
 		}
 	}
+	if l.HolderCount > len(l.Holders) {
+		fmt.Fprintf(w, ", %d holders", l.HolderCount)
+	}
 	fmt.Fprintln(w)
 	if len(l.Holders)+len(l.Waiters) > 0 {
 		t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)

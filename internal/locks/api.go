@@ -223,7 +223,9 @@ type Lock struct {
 	NS, Name    string
 	Dialect     string // of its namespace
 	State       LockState
-	Holders     []Contender
+	Holders     []Contender // one page of them; in a list the first ones
+	HolderCount int         // all who hold
+	HeldPermits int         // of all who hold
 	Waiters     []Contender // one page of them
 	QueueLength int         // all who wait
 	Limit       int         // of its permits; 0 when it has no settings
@@ -342,7 +344,7 @@ type LockRequest struct {
 	Wait       time.Duration // long poll, as in LeaseRequest
 	Since      string
 	Consistent bool // everything that was acknowledged before the question is in the answer
-	Limit      int  // waiters on a page
+	Limit      int  // holders on a page, and waiters
 	Cursor     string
 }
 

@@ -44,7 +44,7 @@ func (m *Manager) Configure(ctx context.Context, req SettingsRequest) (Lock, err
 	if err != nil {
 		return Lock{}, err
 	}
-	return m.Lock(ctx, LockRequest{Principal: req.Principal, NS: req.NS, Lock: req.Lock})
+	return m.Lock(ctx, LockRequest{Principal: req.Principal, NS: req.NS, Lock: req.Lock, Limit: maxHolders})
 }
 
 // Remove deletes a lock that nobody uses, and its settings. One that is in use is

@@ -35,6 +35,8 @@ func (m *Manager) dryRun(ctx context.Context, req AcquireRequest) (AcquireResult
 		found.State = Waiting
 		found.Holders = append(found.Holders, m.describeHolders(ctx, q, maxHolders-len(found.Holders))...)
 	}
+	text := textBudget(dryRunText)
+	text.trim(found.Holders)
 	return AcquireResult{DryRun: found}, nil
 }
 

@@ -30,7 +30,7 @@ func (m *Manager) Locks(ctx context.Context, f LockFilter) (LockPage, error) {
 		return LockPage{}, err
 	}
 	prefix := recipe.ParseNamePrefix(f.Prefix)
-	list := lockList{m: m, filter: &f, prefix: prefix, last: last, limit: pageLimit(f.Limit), from: max(prefix.Dir(), last)}
+	list := lockList{m: m, filter: &f, prefix: prefix, last: last, limit: pageLimit(f.Limit), from: max(prefix.Dir(), last), text: maxText}
 	for !list.scan(m.spaces[f.NS]) {
 		m.unlock()
 		err := ctx.Err()
@@ -52,6 +52,7 @@ type lockList struct {
 	last   string // the directory of the lock before the page
 	from   string // that at which the scan goes on
 	page   LockPage
+	text   textBudget
 }
 
 // scan looks at the next queues and reports whether the page is done; mu is
@@ -69,13 +70,18 @@ func (l *lockList) scan(s *space) bool {
 			return false
 		case dir == l.last || !l.prefix.Fits(dir) || !l.matches(q):
 			return true
-		case len(l.page.Items) == l.limit:
-			l.page.NextCursor = cursorOf(lockCursor, l.end)
-			return false
 		}
-		l.end = dir
-		l.page.Items = append(l.page.Items, l.m.viewLock(q, 0, 0))
-		return true
+		full := len(l.page.Items) == l.limit
+		if !full {
+			view := l.m.viewLock(q)
+			if full = !l.text.take(lockText(&view)) && len(l.page.Items) > 0; !full {
+				l.end = dir
+				l.page.Items = append(l.page.Items, view)
+				return true
+			}
+		}
+		l.page.NextCursor = cursorOf(lockCursor, l.end)
+		return false
 	})
 	return done
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
@@ -163,12 +164,14 @@ func (m *Manager) Leases(_ context.Context, f LeaseFilter) (LeasePage, error) {
 	}
 	slices.SortFunc(matching, func(a, b *lease) int { return cmp.Compare(a.id(), b.id()) })
 	var page LeasePage
+	text := textBudget(maxText)
 	for _, l := range matching {
-		if len(page.Items) == limit {
-			page.NextCursor = cursorOf(leaseCursor, page.Items[limit-1].ID)
+		view := m.viewLease(l)
+		if n := len(page.Items); n == limit || !text.take(leaseText(&view)) && n > 0 {
+			page.NextCursor = cursorOf(leaseCursor, page.Items[n-1].ID)
 			break
 		}
-		page.Items = append(page.Items, m.viewLease(l))
+		page.Items = append(page.Items, view)
 	}
 	return page, nil
 }
@@ -182,9 +185,9 @@ func pageLimit(limit int) int {
 
 // A cursor is opaque to clients: the kind of its list and where it goes on.
 const (
-	leaseCursor  = 'l' // a lease's id
-	lockCursor   = 'k' // a lock's name
-	waiterCursor = 'w' // a position
+	leaseCursor = 'l' // a lease's id
+	lockCursor  = 'k' // a lock's name
+	queueCursor = 'w' // a place: a position, or a position and a number of holders with a comma between
 )
 
 func cursorOf(kind byte, at string) string {
@@ -203,17 +206,33 @@ func cursorAt(kind byte, cursor string) (at string, err error) {
 	return string(raw[1:]), nil
 }
 
-// positionAt reads a cursor in a queue.
-func positionAt(cursor string) (int, error) {
-	at, err := cursorAt(waiterCursor, cursor)
+// queuePlace is where a page of a queue begins: behind so many of those who wait, and behind so many holders.
+type queuePlace struct{ waiters, holders int }
+
+func (p queuePlace) cursor() string {
+	at := strconv.Itoa(p.waiters)
+	if p.holders > 0 {
+		at += "," + strconv.Itoa(p.holders)
+	}
+	return cursorOf(queueCursor, at)
+}
+
+// queuePlaceAt reads a cursor in a queue.
+func queuePlaceAt(cursor string) (p queuePlace, err error) {
+	at, err := cursorAt(queueCursor, cursor)
 	if err != nil || at == "" {
-		return 0, err
+		return queuePlace{}, err
 	}
-	n, err := strconv.ParseInt(at, 10, 32)
-	if err != nil || n < 0 {
-		return 0, invalid("cursor", "not a cursor of this list; leave it out to begin at the front")
+	waiters, holders, both := strings.Cut(at, ",")
+	w, err := strconv.ParseUint(waiters, 10, 31)
+	h := uint64(0)
+	if both && err == nil {
+		h, err = strconv.ParseUint(holders, 10, 31)
 	}
-	return int(n), nil
+	if err != nil {
+		return queuePlace{}, invalid("cursor", "not a cursor of this list; leave it out to begin at the front")
+	}
+	return queuePlace{int(w), int(h)}, nil
 }
 
 // known is nil when the replica can answer and the namespace exists ("" is all).
@@ -235,7 +254,7 @@ func (m *Manager) Lock(ctx context.Context, req LockRequest) (Lock, error) {
 	if err := checkLock(&req.Lock); err != nil {
 		return Lock{}, err
 	}
-	after, err := positionAt(req.Cursor)
+	at, err := queuePlaceAt(req.Cursor)
 	if err != nil {
 		return Lock{}, err
 	}
@@ -283,24 +302,22 @@ func (m *Manager) Lock(ctx context.Context, req LockRequest) (Lock, error) {
 		}
 	}
 	limit := pageLimit(req.Limit)
-	m.describe(ctx, q, q.page(after, limit))
-	return m.viewLock(q, after, limit), nil
+	m.describe(ctx, q, q.page(at, limit))
+	return m.viewPage(q, at, limit), nil
 }
 
-// page is the contenders that a page of waiters shows, holders included.
-func (q *queue) page(after, limit int) []*recipe.Contender {
-	list := q.holders(MaxPage)
-	skip := len(list) + after
+// page is the contenders that a page of the queue shows, as far as the names in the queue tell.
+func (q *queue) page(at queuePlace, limit int) (list []*recipe.Contender) {
+	holders := 0
+	for range q.contenders.Holders() {
+		holders++
+	}
+	i := 0
 	for _, c := range q.contenders.All() {
-		if skip > 0 {
-			skip--
-			continue
+		if i >= at.holders && i < min(at.holders+limit, holders) || i >= holders+at.waiters && i < holders+at.waiters+limit {
+			list = append(list, c)
 		}
-		if limit == 0 {
-			break
-		}
-		limit--
-		list = append(list, c)
+		i++
 	}
 	return list
 }

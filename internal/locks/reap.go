@@ -88,6 +88,7 @@ func (m *Manager) Reap(ctx context.Context, req ReapRequest) (ReapAnswer, error)
 		serverTime = guard.Mtime
 	}
 	var matching []*candidate
+	text := textBudget(maxText)
 	for len(line) > 0 && !answer.More {
 		chunk := line[:min(len(line), reapChunk)]
 		line = line[len(chunk):]
@@ -112,6 +113,7 @@ func (m *Manager) Reap(ctx context.Context, req ReapRequest) (ReapAnswer, error)
 			if serverTime != 0 {
 				c.view.Age, c.view.AgeKnown = time.Duration(serverTime-c.stat.Ctime)*time.Millisecond, true
 			}
+			text.trimOne(&c.view)
 			matching = append(matching, c)
 		}
 		m.unlock()

@@ -213,6 +213,9 @@ func (m *Manager) Revoke(ctx context.Context, req RevokeRequest) (RevokeAnswer, 
 	if len(answer.Asked) == 0 {
 		return RevokeAnswer{}, m.askedNone(q, holders, only != nil)
 	}
+	text := textBudget(maxText)
+	text.trim(answer.Asked)
+	text.trimNot(answer.Not)
 	return answer, nil
 }
 

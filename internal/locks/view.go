@@ -3,7 +3,6 @@ package locks
 import (
 	"context"
 	"slices"
-	"strconv"
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
@@ -17,7 +16,7 @@ const (
 	describeWithin = 500 * time.Millisecond
 	// maxForeignData is how much of a contender's data is kept for display.
 	maxForeignData = 4 << 10
-	// maxHolders is how many holders an error names.
+	// maxHolders is how many holders an error, a list and the answer to a change of settings show of a lock.
 	maxHolders = 16
 )
 
@@ -353,43 +352,84 @@ func (m *Manager) heldByOther(ctx context.Context, q *queue, code Code) *Error {
 	return e
 }
 
-// viewLock is the lock's queue with one page of its waiters; mu is held.
-func (m *Manager) viewLock(q *queue, after, limit int) Lock {
-	v := Lock{NS: q.space.name, Name: q.name(), Dialect: string(q.space.naming.Dialect()), Rev: m.revString(q.rev), Hazards: q.hazards()}
+// viewLock is the lock as a list shows it: with its first holders, without its waiters; mu is held.
+func (m *Manager) viewLock(q *queue) Lock {
+	text := textBudget(maxText)
+	return m.viewHolders(q, 0, maxHolders, &text, nil)
+}
+
+// viewPage is the lock with one page of its queue: its holders and its waiters from a place on, at most limit of each; mu is
+// held. Holders that fit on one page are on each page.
+func (m *Manager) viewPage(q *queue, at queuePlace, limit int) Lock {
+	text := textBudget(maxText / 2) // the other half is for those who wait, so that each page goes on
 	holders := map[*recipe.Contender]bool{}
+	v := m.viewHolders(q, at.holders, limit, &text, holders)
+	next, more := at, at.holders+len(v.Holders) < v.HolderCount
+	if more || at.holders > 0 {
+		next.holders += len(v.Holders)
+	}
+	text += maxText / 2
+	position := 0
+	if v.QueueLength > at.waiters {
+		for _, c := range q.contenders.All() {
+			if holders[c] || c.Member > 1 {
+				continue
+			}
+			if position++; position <= at.waiters {
+				continue
+			}
+			if len(v.Waiters) == limit {
+				more = true
+				break
+			}
+			view := m.viewContender(q, c, position)
+			if !text.take(contenderText(&view)) && len(v.Waiters) > 0 {
+				more = true
+				break
+			}
+			v.Waiters = append(v.Waiters, view)
+			next.waiters = position
+		}
+	}
+	if more {
+		v.NextCursor = next.cursor()
+	}
+	return v
+}
+
+// viewHolders is the lock with some of its holders, from one on, at most limit and as the budget has room, and at least one;
+// mu is held. It notes the contenders of all holders in whole, unless that is nil.
+func (m *Manager) viewHolders(q *queue, from, limit int, text *textBudget, whole map[*recipe.Contender]bool) Lock {
+	v := Lock{NS: q.space.name, Name: q.name(), Dialect: string(q.space.naming.Dialect()), Rev: m.revString(q.rev), Hazards: q.hazards()}
 	v.QueueLength = q.contenders.Waiting()
-	for _, c := range q.holders(MaxPage) {
-		switch {
-		case !m.holdsWhole(q, c):
+	looked, full := 0, false
+	for c := range q.contenders.Holders() {
+		looked++
+		// Beyond MaxPage a contender of a group counts as a holder: whether its lease holds takes a look at each of its queues.
+		if looked <= MaxPage && oneOfSeveral(c) && !m.holdsWhole(q, c) {
 			if c.Member <= 1 {
 				v.QueueLength++ // its lease waits for another lock
 			}
 			continue
-		case c.Member <= 1: // a lease's other names stand beside its first
-			v.Holders = append(v.Holders, m.viewContender(q, c, 0))
 		}
-		holders[c] = true
+		if whole != nil {
+			whole[c] = true
+		}
+		if c.Member > 1 {
+			continue // a lease's other names stand beside its first
+		}
+		v.HolderCount++
+		v.HeldPermits += int(c.Permits)
+		if v.HolderCount <= from || len(v.Holders) == limit || full {
+			continue
+		}
+		view := m.viewContender(q, c, 0)
+		if full = !text.take(contenderText(&view)) && len(v.Holders) > 0; !full {
+			v.Holders = append(v.Holders, view)
+		}
 	}
 	v.State = m.lockState(q)
 	v.Limit, v.LimitAgreed = q.limit()
-	if limit <= 0 || v.QueueLength == 0 {
-		return v
-	}
-	position := 0
-	for _, c := range q.contenders.All() {
-		if holders[c] || c.Member > 1 || len(holders) == MaxPage && q.contenders.Holds(c.Name) {
-			continue
-		}
-		position++
-		if position <= after {
-			continue
-		}
-		if len(v.Waiters) == limit {
-			v.NextCursor = cursorOf(waiterCursor, strconv.Itoa(position-1))
-			break
-		}
-		v.Waiters = append(v.Waiters, m.viewContender(q, c, position))
-	}
 	return v
 }
 

@@ -57,6 +57,9 @@ func (m *Manager) Withdraw(ctx context.Context, req WithdrawRequest) (WithdrawAn
 	if len(answer.Withdrawn) == 0 && failed != nil {
 		return WithdrawAnswer{}, failed // ZooKeeper is away, or the caller
 	}
+	text := textBudget(maxText)
+	text.trim(answer.Withdrawn)
+	text.trimNot(answer.Not)
 	return answer, nil
 }
 

@@ -340,6 +340,7 @@ const (
 	ProblemCodeRepeatedField        ProblemCode = "repeated_field"
 	ProblemCodeRouteNotFound        ProblemCode = "route_not_found"
 	ProblemCodeSettingsDiffer       ProblemCode = "settings_differ"
+	ProblemCodeTooManyAnswers       ProblemCode = "too_many_answers"
 	ProblemCodeTooManyEphemeral     ProblemCode = "too_many_ephemeral"
 	ProblemCodeTooManyKeys          ProblemCode = "too_many_keys"
 	ProblemCodeTooManyLeases        ProblemCode = "too_many_leases"
@@ -435,6 +436,8 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeRouteNotFound:
 		return true
 	case ProblemCodeSettingsDiffer:
+		return true
+	case ProblemCodeTooManyAnswers:
 		return true
 	case ProblemCodeTooManyEphemeral:
 		return true
@@ -1481,7 +1484,9 @@ type Lock struct {
 	// State `free`: nobody holds it or waits for it. `held`. `unclaimed`: granted, and the client has not shown up yet.
 	// `queued`: some wait and nobody holds it; a grant is under way, or a lease of several locks waits for another one.
 	// `delayed`: let go, and kept for the lock delay of who held it last.
-	State   LockState   `json:"state"`
+	State LockState `json:"state"`
+
+	// Holders A page of them. In a list of locks, and in the answer to `PUT`, at most the first 16.
 	Holders []Contender `json:"holders"`
 
 	// Waiters A page of them.
@@ -1497,6 +1502,9 @@ type Lock struct {
 	// Rev An opaque mark of the visible state, for `since`.
 	Rev        Rev    `json:"rev,omitempty"`
 	NextCursor string `json:"next_cursor,omitempty"`
+
+	// HolderCount How many hold, where `holders` does not show all of them.
+	HolderCount int `json:"holder_count,omitempty"`
 }
 
 // LockDelayOn defines model for LockDelayOn.
@@ -3653,7 +3661,9 @@ type ClientInterface interface {
 
 	// ListLocks List locks.
 	//
-	// Locks that are held or waited for, in order of their names, each without its waiters.
+	// Locks that are held or waited for, in order of their names, each with at most 16 holders and without its waiters.
+	// `holder_count` says how many hold where there are more. A page ends after about 1 MiB of text, also below `limit`:
+	// `next_cursor` says whether there are more locks.
 	//
 	// Corresponds with GET /v1/locks (the `ListLocks` operationId).
 	ListLocks(ctx context.Context, params *ListLocksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3671,6 +3681,9 @@ type ClientInterface interface {
 	// The holders and the waiters in order, those of other programs too. A lock that nobody holds or waits for is `free`:
 	// that is no error. With `wait` a long poll, as for a lease. `consistent=true` shows everything that was acknowledged
 	// before the question. A text table for `Accept: text/plain` or `format=text`.
+	//
+	// A page has at most `limit` holders and `limit` waiters, and ends after about 1 MiB of text. `next_cursor` goes on with
+	// both. Holders that all fit on one page are on each page; else each page has the next ones.
 	//
 	// Corresponds with GET /v1/locks/{lock} (the `GetLock` operationId).
 	GetLock(ctx context.Context, lock LockPathParam, params *GetLockParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4706,7 +4719,9 @@ func (c *Client) GetPostmortem(ctx context.Context, id LeasePathParam, reqEditor
 
 // ListLocks List locks.
 //
-// Locks that are held or waited for, in order of their names, each without its waiters.
+// Locks that are held or waited for, in order of their names, each with at most 16 holders and without its waiters.
+// `holder_count` says how many hold where there are more. A page ends after about 1 MiB of text, also below `limit`:
+// `next_cursor` says whether there are more locks.
 //
 // Corresponds with GET /v1/locks (the `ListLocks` operationId).
 func (c *Client) ListLocks(ctx context.Context, params *ListLocksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4744,6 +4759,9 @@ func (c *Client) RemoveLock(ctx context.Context, lock LockPathParam, params *Rem
 // The holders and the waiters in order, those of other programs too. A lock that nobody holds or waits for is `free`:
 // that is no error. With `wait` a long poll, as for a lease. `consistent=true` shows everything that was acknowledged
 // before the question. A text table for `Accept: text/plain` or `format=text`.
+//
+// A page has at most `limit` holders and `limit` waiters, and ends after about 1 MiB of text. `next_cursor` goes on with
+// both. Holders that all fit on one page are on each page; else each page has the next ones.
 //
 // Corresponds with GET /v1/locks/{lock} (the `GetLock` operationId).
 func (c *Client) GetLock(ctx context.Context, lock LockPathParam, params *GetLockParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
