@@ -59,15 +59,15 @@ func TestLargeAnswersThatNobodyReadsAreBounded(t *testing.T) {
 		t.Errorf("with two answers under way: %+v", b)
 	}
 	g.server.answers.limit = g.server.answers.used.Load()
-	asked := len(g.fake.asked())
+	_ = g.fake.asked() // forgets
 	for _, large := range []string{"POST /v1/locks/deploy/revoke", "DELETE /v1/locks/deploy/revoke", "POST /v1/locks/deploy/reap?older_than=0s", "PUT /v1/locks/deploy?limit=2"} {
 		method, path, _ := strings.Cut(large, " ")
 		if a := g.send(t, method, path); a.Status != http.StatusTooManyRequests || a.Code() != "too_many_answers" || a.Header.Get("Retry-After") != "1" {
 			t.Errorf("%s: %d %s", large, a.Status, a.Code())
 		}
 	}
-	if now := g.fake.asked(); len(now) != asked {
-		t.Errorf("what was refused was done: %q", now[asked:])
+	if now := g.fake.asked(); len(now) > 0 {
+		t.Errorf("what was refused was done: %q", now)
 	}
 	for _, path := range []string{"/v1/locks", "/v1/locks/deploy"} {
 		if a := g.send(t, http.MethodGet, path); a.Status != http.StatusTooManyRequests || a.Code() != "too_many_answers" || a.Header.Get("Etag") != "" {
