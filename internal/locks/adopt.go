@@ -214,11 +214,15 @@ func (m *Manager) deletionKnown(id recipe.LeaseID) bool {
 // behind while it is trusted, so only a look after grace and a window can show
 // that it did not hold then.
 func (m *Manager) mayBeTold(l *lease, now time.Duration) {
-	if l.grace == 0 || l.told || m.clockState.lastTrusted >= l.grace+m.layout.PromiseWindow {
-		return
+	if m.asksWhetherTold(l) {
+		l.told = true
+		m.extend(l, now, l.ttl)
 	}
-	l.told = true
-	m.extend(l, now, l.ttl)
+}
+
+// asksWhetherTold reports whether mayBeTold has something to find out.
+func (m *Manager) asksWhetherTold(l *lease) bool {
+	return l.grace != 0 && !l.told && m.clockState.lastTrusted < l.grace+m.layout.PromiseWindow
 }
 
 // load reads an adopted lease's contender: its czxid, and what its data tells.
@@ -319,7 +323,7 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 	}
 	m.touch(l)
 	m.touchQueues(l)
-	m.evaluateAll(l, now)
+	m.letIn(l.q, l, now) // it alone: what the read tells makes no difference to the others in its queues
 	m.noteGrant(l)
 	if !ok && data != nil {
 		m.restore(l)

@@ -75,13 +75,21 @@ func (m *Manager) countTicket(l *lease, waited, waits bool) {
 
 // recountKept brings the counts that follow from what is kept to the present.
 func (m *Manager) recountKept() {
-	m.quota.Set(quota.Leases, len(m.leases)+len(m.delays.byID))
+	m.quota.Set(quota.Leases, m.counts.slots+m.delays.slots)
 	m.quota.Set(quota.Keys, len(m.keys))
 	n := 0
 	for _, space := range m.spaces {
 		n += space.queues.Len()
 	}
 	m.quota.Set(quota.Locks, n)
+}
+
+// contenders is how many of them a lease on these locks has. Names of some dialects are several for one lock.
+func (m *Manager) contenders(wants []Want) (n int64) {
+	for i := range wants {
+		n += int64(m.spaces[wants[i].NS].naming.Members())
+	}
+	return n
 }
 
 // unknown is how many of the locks that are asked for this gateway does not know yet.
@@ -97,9 +105,11 @@ func (m *Manager) unknown(wants []Want) (n int64) {
 // room is nil while this gateway may run the lease that is asked for. waits: it would have to wait.
 func (m *Manager) room(req *AcquireRequest, wants []Want, waits bool) *Error {
 	m.recountKept()
+	takes := m.contenders(wants)
 	switch q := &m.quota; {
-	case !q.Fits(quota.Leases, 1):
-		return atBound(CodeTooManyWaiters, retryAfter, "this gateway runs %d leases, as many as it may: repeat later, or ask another gateway", q.Used(quota.Leases))
+	case !q.Fits(quota.Leases, takes):
+		return atBound(CodeTooManyWaiters, retryAfter, "the leases of this gateway count %d of at most %d, a lease of several locks once for each of them, and this one would count %d: repeat later, or ask another gateway",
+			q.Used(quota.Leases), q.Limit(quota.Leases), takes)
 	case !q.Fits(quota.Locks, m.unknown(wants)):
 		return atBound(CodeTooManyLocks, keysRetryAfter, "this gateway knows %d locks, as many as it may, and keeps each for a minute after its last use: take one that it knows, or repeat later", q.Used(quota.Locks))
 	case req.Async && waits && !q.Fits(quota.Tickets, 1):

@@ -60,12 +60,12 @@ func onLock(name string) AcquireRequest { return AcquireRequest{Lock: name, TTL:
 
 func TestAtTheBoundOnLeasesNewOnesAreRefusedAndTheOthersGoOn(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
-		s.limits = quota.Limits{quota.Leases: 3}
+		s.limits = quota.Limits{quota.Leases: 5}
 		g := s.gateway(t)
 		one := g.mustHold(onLock("one"))
 		two := g.mustHold(AcquireRequest{Lock: "two", TTL: time.Hour, LockDelay: time.Minute, LockDelayOn: DelayAlways})
-		group := g.mustHold(AcquireRequest{TTL: time.Hour, Group: []Want{{Lock: "x"}, {Lock: "y"}, {Lock: "z"}}}) // one lease
-		g.wantUsed(quota.Leases, 3)
+		group := g.mustHold(AcquireRequest{TTL: time.Hour, Group: []Want{{Lock: "x"}, {Lock: "y"}, {Lock: "z"}}}) // counts for three
+		g.wantUsed(quota.Leases, 5)
 		for _, req := range []AcquireRequest{
 			onLock("new"),
 			{Lock: "one", TTL: time.Hour, Wait: WaitForever},
@@ -83,7 +83,7 @@ func TestAtTheBoundOnLeasesNewOnesAreRefusedAndTheOthersGoOn(t *testing.T) {
 			}
 		}
 		g.mustRelease(two) // its place stays for a minute
-		g.wantUsed(quota.Leases, 3)
+		g.wantUsed(quota.Leases, 5)
 		g.wantRefused(CodeTooManyWaiters, onLock("new"))
 		time.Sleep(2 * time.Minute)
 		g.mustHold(onLock("new"))

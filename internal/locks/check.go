@@ -26,12 +26,14 @@ func (m *Manager) checkLeases() (err error) {
 	var phases [ended][kinds]int
 	waits, tickets, texts := 0, int64(0), int64(0)
 	holders := map[string]*slot{}
+	slots := 0
 	for id, l := range m.leases {
 		if l.phase == ended {
 			fail("lease %s has ended and is kept", id)
 			continue
 		}
 		phases[l.phase][l.kind]++
+		slots += l.width()
 		if texts += int64(l.text); int64(l.text) != l.textBytes() && l.loaded && !l.writing {
 			fail("the texts of lease %s are counted as %d bytes and are %d", id, l.text, l.textBytes())
 		}
@@ -68,6 +70,14 @@ func (m *Manager) checkLeases() (err error) {
 	}
 	if m.quota.Used(quota.Tickets) != tickets || m.quota.Used(quota.MetadataBytes) != texts {
 		fail("%d tickets, %d bytes of texts; counted %d, %d", tickets, texts, m.quota.Used(quota.Tickets), m.quota.Used(quota.MetadataBytes))
+	}
+	if slots != m.counts.slots {
+		fail("the leases have %d slots; counted %d", slots, m.counts.slots)
+	}
+	for id, p := range m.parts {
+		if now := (&parts{at: p.at}); p.moves == m.counts.moves && p.holds != now.hold(p.moves) {
+			fail("the parts of lease %s hold: %v; noted %v", id, now.holds, p.holds)
+		}
 	}
 	if phases != m.counts.phases || waits != len(m.counts.line) {
 		fail("leases by phase are %v, %d in line; counted %v, %d", phases, waits, m.counts.phases, len(m.counts.line))
@@ -143,7 +153,9 @@ func (m *Manager) checkQueues() (err error) {
 
 func (m *Manager) checkDelays() (err error) {
 	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
+	slots := 0
 	for id, d := range m.delays.byID {
+		slots += len(d.at)
 		if m.leases[id] != nil {
 			fail("lease %s lives, and its place stays for its lock delay", id)
 		}
@@ -158,6 +170,9 @@ func (m *Manager) checkDelays() (err error) {
 				fail("%s: the end of its lease would be told twice", c.Name)
 			}
 		}
+	}
+	if slots != m.delays.slots {
+		fail("the lock delays keep %d places; counted %d", slots, m.delays.slots)
 	}
 	if len(m.delays.byID) != m.delays.line.Len() {
 		fail("%d lock delays, %d in line", len(m.delays.byID), m.delays.line.Len())

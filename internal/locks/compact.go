@@ -17,6 +17,7 @@ import (
 type seldom struct {
 	least     int64  // see readableFrom
 	rest      []slot // all slots but the first; never grown, so that they stay where they are
+	behind    *slot  // the one that did not hold when the lease's turn was last asked for
 	metadata  string
 	key       string        // hash of its idempotency key; ""
 	shrinkAt  time.Duration // boot: when recorded may come down to ttl; 0: it need not

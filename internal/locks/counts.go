@@ -14,6 +14,8 @@ type counts struct {
 	phases     [ended][kinds]int // leases of this gateway, by phase and kind
 	locks      int               // queues with contenders
 	contenders int
+	moves      uint64                // contenders that have come or gone
+	slots      int                   // of the leases of this gateway
 	hazards    [len(hazardCodes)]int // locks that have a hazard of each code
 	hazardous  int                   // locks with whom something is
 	line       waitingHeap           // leases that are creating or waiting, the oldest first
@@ -69,6 +71,7 @@ func (c *counts) in(p phase) (n int) {
 func (c *counts) enter(l *lease) {
 	l.kind = kindOf(l)
 	c.phases[l.phase][l.kind]++
+	c.slots += l.width()
 	l.lineIndex = -1
 	if l.phase.waits() {
 		heap.Push(&c.line, l)
@@ -86,6 +89,9 @@ func (m *Manager) setPhase(l *lease, to phase) {
 		c.phases[to][l.kind]++
 	}
 	m.countTicket(l, l.phase.waits(), to.waits())
+	if to == ended && l.phase != ended {
+		c.slots -= l.width()
+	}
 	if to == ended {
 		m.quota.Add(quota.MetadataBytes, -int64(l.text))
 		l.text = 0

@@ -39,6 +39,8 @@ type delay struct {
 type delays struct {
 	byID map[recipe.LeaseID]*delay
 	line *btree.BTreeG[*delay]
+	// slots are the contenders of all of them.
+	slots int
 }
 
 func newDelays() delays {
@@ -65,6 +67,7 @@ func (d *delays) put(one *delay, until time.Duration) {
 func (d *delays) drop(one *delay) {
 	d.line.Delete(one)
 	delete(d.byID, one.id)
+	d.slots -= len(one.at)
 }
 
 // lockDelay is how long the lease's place stays after its end.
@@ -120,6 +123,7 @@ func (m *Manager) closed(l *lease, reason Reason, now time.Duration) {
 		return
 	}
 	m.delays.byID[d.id] = d
+	m.delays.slots += len(d.at)
 	m.delays.put(d, now+l.lockDelay())
 	m.wakeClock(d.until)
 }
@@ -229,7 +233,10 @@ func (m *Manager) endDelay(d *delay, now time.Duration) {
 
 // leaveDelay takes those of its contenders out of a delay that are gone.
 func (m *Manager) leaveDelay(d *delay, gone func(part) bool) {
-	if d.at = slices.DeleteFunc(d.at, gone); len(d.at) == 0 {
+	before := len(d.at)
+	d.at = slices.DeleteFunc(d.at, gone)
+	m.delays.slots -= before - len(d.at)
+	if len(d.at) == 0 {
 		m.delays.drop(d)
 	}
 }

@@ -32,6 +32,7 @@ type space struct {
 	sweepFrom string
 	// sweeping is how many directories sweeps have asked to remove, and ZooKeeper has not answered.
 	sweeping int
+	asked    uint64 // how often it was asked whether a lease holds by the names in a queue
 }
 
 func newSpace(name, root string, naming *recipe.Naming) *space {
@@ -228,6 +229,7 @@ func (m *Manager) addContender(q *queue, c *recipe.Contender, listed bool) {
 	if !q.contenders.Insert(c) {
 		return
 	}
+	m.counts.moves++
 	if c.Ours && c.LeaseID != "" {
 		m.peer(c.LeaseID.Gateway()).contenders++
 	}
@@ -255,6 +257,7 @@ func (m *Manager) removeContender(q *queue, name string) {
 	if c == nil {
 		return
 	}
+	m.counts.moves++
 	if c.Ours && c.LeaseID != "" {
 		m.peerLeft(c.LeaseID.Gateway())
 	}
@@ -308,24 +311,35 @@ func (m *Manager) evaluateAfter(q *queue, now time.Duration, listed bool) {
 			}
 			continue
 		}
-		if blocked || l.phase != waiting || l.term != m.term || !l.turn() {
-			continue
+		if !blocked {
+			blocked = m.letIn(q, l, now)
 		}
-		m.mayBeTold(l, now)
-		if !l.placed() {
-			continue
-		}
-		if !m.settled(l) {
-			blocked = q.gap || !q.known || q.noted().invalid
-			continue
-		}
-		if !m.trusted() {
-			m.deferred[q] = struct{}{}
-			blocked = true
-			continue
-		}
-		m.grant(l, now)
 	}
+}
+
+// letIn grants a lease of this gateway if it waits and its turn has come, in q and in all its other queues. It
+// reports whether nothing more of ours is granted in q for now.
+func (m *Manager) letIn(q *queue, l *lease, now time.Duration) (blocked bool) {
+	switch {
+	case l.phase != waiting, l.term != m.term:
+		return false
+	case !l.placed() && !m.asksWhetherTold(l):
+		return false // nothing would follow from its turn
+	case !l.turn():
+		return false
+	}
+	m.mayBeTold(l, now)
+	switch {
+	case !l.placed():
+		return false
+	case !m.settled(l):
+		return q.gap || !q.known || q.noted().invalid
+	case !m.trusted():
+		m.deferred[q] = struct{}{}
+		return true
+	}
+	m.grant(l, now)
+	return false
 }
 
 // settled reports whether nobody can stand before the lease whom the replica

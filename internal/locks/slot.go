@@ -145,9 +145,25 @@ func (l *lease) gonePart() (some, all bool) {
 // slot, with nothing before it that conflicts.
 func (l *lease) turn() bool {
 	if l.width() == 1 || fault.On("group-turn") {
-		return l.q.contenders.LeaseHolds(l.name())
+		return l.q.leaseHolds(l.name())
 	}
-	return l.every(func(s *slot) bool { return s.q.contenders.LeaseHolds(s.name()) })
+	// Most leases that wait do so in the slot in which they did before: one question answers for all slots.
+	if s := l.seldom.behind; s != nil && !s.q.leaseHolds(s.name()) {
+		return false
+	}
+	for s := range l.slots {
+		if !s.q.leaseHolds(s.name()) {
+			l.seldom.behind = s
+			return false
+		}
+	}
+	return true
+}
+
+// leaseHolds is recipe.Queue.LeaseHolds. It counts the questions: tests bound them.
+func (q *queue) leaseHolds(name string) bool {
+	q.space.asked++
+	return q.contenders.LeaseHolds(name)
 }
 
 // touchQueues marks a visible change in each of the lease's queues.
@@ -169,6 +185,13 @@ func (m *Manager) evaluateAll(l *lease, now time.Duration) {
 type parts struct {
 	at    []part
 	since time.Duration // boot: when the first of them was seen
+
+	// What has been found of them. It goes when one of them comes or goes.
+	looked bool
+	list   []part // see whole; never changed in place
+	behind part   // did not hold when it was last asked
+	moves  uint64 // counts.moves when holds was found; 0: it was not
+	holds  bool   // all of them held
 }
 
 type part struct {
@@ -187,7 +210,11 @@ func (m *Manager) joinParts(q *queue, c *recipe.Contender) {
 		m.parts[c.LeaseID] = p
 	}
 	p.at = append(p.at, part{q, c})
+	p.unlook()
 }
+
+// unlook forgets what has been found of the parts that there were.
+func (p *parts) unlook() { p.looked, p.list, p.behind, p.moves = false, nil, part{}, 0 }
 
 // leaveParts forgets a contender that leaves the replica.
 func (m *Manager) leaveParts(c *recipe.Contender) {
@@ -198,6 +225,7 @@ func (m *Manager) leaveParts(c *recipe.Contender) {
 	for i := range p.at {
 		if p.at[i].c == c {
 			p.at = append(p.at[:i], p.at[i+1:]...)
+			p.unlook()
 			break
 		}
 	}
@@ -210,6 +238,13 @@ func (m *Manager) leaveParts(c *recipe.Contender) {
 // missing. Of two for one slot (a downgrade's replacement stands beside what it
 // replaces for a moment) the one counts that is not the replacement.
 func (p *parts) whole() []part {
+	if !p.looked {
+		p.looked, p.list = true, p.sorted()
+	}
+	return p.list
+}
+
+func (p *parts) sorted() []part {
 	list := make([]part, 0, len(p.at))
 	for _, at := range p.at {
 		i := slices.IndexFunc(list, func(other part) bool { return samePlace(other.c, at.c) })
@@ -248,23 +283,36 @@ func (m *Manager) holdsWhole(q *queue, c *recipe.Contender) bool {
 	if !c.Ours || c.Unknown {
 		return q.contenders.Holds(c.Name)
 	}
-	if !q.contenders.LeaseHolds(c.Name) {
+	if !q.leaseHolds(c.Name) {
 		return false
 	}
 	if !oneOfSeveral(c) {
 		return true
 	}
 	p := m.parts[c.LeaseID]
-	if p == nil {
+	return p != nil && p.hold(m.counts.moves)
+}
+
+// hold reports whether the lease is whole and each of its parts holds. While no contender has come or gone anywhere,
+// that is found once: a view asks for each contender of a lease. After that the part that did not hold is
+// asked first, as in lease.turn.
+func (p *parts) hold(moves uint64) bool {
+	if p.moves == moves {
+		return p.holds
+	}
+	p.moves, p.holds = moves, false
+	if p.behind.c != nil && !p.behind.q.leaseHolds(p.behind.c.Name) {
 		return false
 	}
 	list := p.whole()
 	for _, at := range list {
-		if !at.q.contenders.LeaseHolds(at.c.Name) {
+		if !at.q.leaseHolds(at.c.Name) {
+			p.behind = at
 			return false
 		}
 	}
-	return list != nil
+	p.holds = list != nil
+	return p.holds
 }
 
 // awaitsElsewhere is queue.awaits for all the queues of a lease: the end of whoever

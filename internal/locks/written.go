@@ -153,7 +153,7 @@ func (m *Manager) holdsForSure(parts []part) (holds, sure bool) {
 	holds, sure = true, true
 	for _, p := range parts {
 		switch {
-		case !p.q.contenders.LeaseHolds(p.c.Name):
+		case !p.q.leaseHolds(p.c.Name):
 			holds = false
 		case p.q.noted().invalid:
 			sure = false // until the marker is gone nobody is granted the lock

@@ -1436,7 +1436,7 @@ type Limits struct {
 	// MaxIdempotencyKeys Keys that this gateway keeps. Beyond it acquires with a new `Idempotency-Key` are 429 `too_many_keys`.
 	MaxIdempotencyKeys int `json:"max_idempotency_keys"`
 
-	// MaxLeases Leases that this gateway runs. Beyond it acquires are 429 `too_many_leases`.
+	// MaxLeases Leases that this gateway runs. A lease of several locks counts once for each of them, and once for each name where the dialect gives a lock several. Beyond it acquires are 429 `too_many_leases`.
 	MaxLeases int `json:"max_leases"`
 
 	// MaxLimit Permits of a lock.
@@ -1464,7 +1464,7 @@ type Limits struct {
 	MaxSettings int `json:"max_settings"`
 	MaxStreams  int `json:"max_streams"`
 
-	// MaxTickets Of them: leases that wait though their acquire was answered (`async`). Beyond it `async` acquires of locks that are taken are 429 `too_many_tickets`.
+	// MaxTickets Of them, each counted once: leases that wait though their acquire was answered (`async`). Beyond it `async` acquires of locks that are taken are 429 `too_many_tickets`.
 	MaxTickets         int   `json:"max_tickets"`
 	MaxTTLMS           int64 `json:"max_ttl_ms"`
 	MaxWaitMS          int64 `json:"max_wait_ms"`

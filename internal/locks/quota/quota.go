@@ -17,8 +17,8 @@ type Bound uint8
 
 // The bounds, in the order in which they are shown.
 const (
-	Leases        Bound = iota // leases that this gateway runs: waiting, held, or ended with their lock delay under way
-	Tickets                    // of them: those that wait though their acquire's request is over
+	Leases        Bound = iota // leases that this gateway runs: waiting, held, or ended with their lock delay under way; each counts once for each contender
+	Tickets                    // leases of this gateway, each counted once: those that wait though their acquire's request is over
 	MetadataBytes              // owners, metadata, names of holds and notify_urls of those leases
 	Keys                       // idempotency keys that this gateway keeps
 	Locks                      // locks that this gateway knows: those in use in the whole fleet, and those whose directory is still there

@@ -118,6 +118,9 @@ func (n *Naming) Contenders(c Contender) []Contender {
 	return out
 }
 
+// Members is how many contenders Contenders makes.
+func (n *Naming) Members() int { return len(n.forms) }
+
 // Prefix is the name of a contender in this namespace without its number: the path
 // that a sequential create gets. Name, Number, Ours and Version are not looked at. It
 // panics for what has no name here.
