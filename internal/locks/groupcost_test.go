@@ -68,7 +68,7 @@ func TestTheCostOfAdoptingGroupsGrowsWithTheirContendersAlone(t *testing.T) {
 					two.wantState(l, Held, "")
 				}
 				wantAtMost(t, "the takeover", asked, groups*groupWidth, 8)
-				checkAll(t, s, two)
+				two.checkCounts()
 			})
 		})
 	}
