@@ -57,7 +57,7 @@ func TestLimitsFollowTheMemoryAndTheFiles(t *testing.T) {
 // One address cannot take all places beside the clients', and two gateways behind one address have enough of them.
 func TestTheListenersBesidesTheClientsLeaveRoom(t *testing.T) {
 	for connections, want := range map[int]connlimit.Limits{
-		40: {Connections: 16, PerAddress: 8}, 192: {Connections: 24, PerAddress: 8}, 12_000: {Connections: 1500, PerAddress: 375},
+		40: {Connections: 16, PerAddress: 8}, 192: {Connections: 24, PerAddress: 12}, 12_000: {Connections: 1500, PerAddress: 750},
 	} {
 		f := inForce{connections: connlimit.Limits{Connections: connections}}
 		if got := f.besides(); got != want {
