@@ -95,9 +95,12 @@ func (x *exchange) takeOnce(seal *fleet.Seal) error {
 	return x.s.fleet.Admit(seal, x.s.locks.Registered)
 }
 
+// errNotForThis: the seal names another gateway.
+var errNotForThis = errors.New("the seal is for another gateway")
+
 // notForThis is the problem of a request that names another gateway, or that comes from this one.
 func notForThis(seal *fleet.Seal, self string) *problem {
-	p := &problem{code: code(locks.CodeNotOwner), retryAfter: time.Second,
+	p := &problem{code: code(locks.CodeNotOwner), retryAfter: time.Second, cause: errNotForThis,
 		detail: "the request is for another gateway, which had this address before or has another one; nothing was done, repeat the request"}
 	if seal.From == self {
 		p.detail = "a request for another gateway came back to this one: the address that the other one advertises (--advertise) leads here"

@@ -129,7 +129,7 @@ func (x *exchange) end() {
 	if x.status == 0 {
 		x.status = http.StatusOK // what net/http answers for a handler that wrote nothing
 	}
-	if byGuard(x.code) {
+	if byGuard(x.code, x.cause) {
 		x.s.refused(x.code)
 	}
 	x.log()
@@ -296,10 +296,10 @@ func (x *exchange) log() {
 	switch {
 	case x.code == codeInternal:
 		level = slog.LevelError
+	case x.status < 400 && (x.quiet || quiet(x.operation)), byGuard(x.code, x.cause):
+		level = slog.LevelDebug
 	case x.status >= 500:
 		level = slog.LevelWarn
-	case x.status < 400 && (x.quiet || quiet(x.operation)), byGuard(x.code):
-		level = slog.LevelDebug
 	}
 	ctx := x.r.Context()
 	if !x.s.log.Enabled(ctx, level) {

@@ -1,20 +1,24 @@
 package httpapi
 
 import (
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
+
+	"lockkeeper/internal/locks"
 )
 
 // refusalsEvery is the least time between two lines of the log about refusals by the guard.
 const refusalsEvery = time.Minute
 
 // guardCodes are the refusals that come before any handler. A page in a browser can cause them in a loop, so each is
-// counted, and its own line is logged at debug.
-var guardCodes = [...]code{codeCrossOrigin, codeHostNotAllowed, codeSealRefused}
+// counted, and its own line is logged at debug. A captured request that is sent to the wrong gateway is among them: its
+// code is codeNotOwner, its cause errNotForThis. A gateway that sent one in good faith logs what its own client is told.
+var guardCodes = [...]code{codeCrossOrigin, codeHostNotAllowed, codeSealRefused, code(locks.CodeNotOwner)}
 
-func byGuard(c code) bool {
-	return c == codeCrossOrigin || c == codeHostNotAllowed || c == codeSealRefused
+func byGuard(c code, cause error) bool {
+	return c == codeCrossOrigin || c == codeHostNotAllowed || c == codeSealRefused || errors.Is(cause, errNotForThis)
 }
 
 // refusals sums up for the log what the guard refuses. The first refusal is logged at once. Later ones are logged with the

@@ -92,13 +92,33 @@ func TestACapturedRequestIsGoodForNothing(t *testing.T) {
 // The gateway has a new session, or another one is at the address of the one that is gone.
 func TestARequestForAnotherGatewayIsNotActedUpon(t *testing.T) {
 	asked, _ := member(t, "asked", "secret")
-	owner, _ := member(t, "owner", "secret")
+	owner, ownerLog := member(t, "owner", "secret")
 	tap := testkit.Tap(t, owner.address())
 	asked.sendsTo("owner", tap.Addr())
 	if a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken)); a.Status != 204 {
 		t.Fatalf("answered %d %s", a.Status, a.Body)
 	}
 	captured := tap.Requests("DELETE")[0]
+	// Sent in a loop it does not fill the log: it is counted like what the guard refuses.
+	const loop = 20
+	owner.id = "another"
+	before := len(ownerLog.lines())
+	for range loop {
+		testkit.SendRaw(t, owner.address(), captured)
+	}
+	until(t, "all of them are logged", func() bool { return len(ownerLog.lines())-before >= loop })
+	warned := 0
+	for _, line := range ownerLog.lines()[before:] {
+		if !strings.Contains(line, "level=DEBUG") {
+			warned++
+		}
+	}
+	if warned != 1 {
+		t.Errorf("%d lines above debug tell of %d requests; want the one that sums up", warned, loop)
+	}
+	if text := string(owner.send(t, "GET", "/metrics").Body); !strings.Contains(text, fmt.Sprintf(`lockkeeper_http_refused_total{code="owned_by_other_gateway"} %d`, loop)) {
+		t.Error("the requests are not counted")
+	}
 	for _, id := range []string{"another", ""} {
 		owner.asked()
 		owner.id = id

@@ -56,7 +56,7 @@ func New(version string) *Metrics {
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "http_requests_total",
 			Help: "HTTP requests by operation of openapi.yaml and status."}, []string{"operation", "status"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "http_refused_total",
-			Help: "HTTP requests that were refused before any handler saw them, by code: cross_origin, host_not_allowed, fleet_seal_refused."}, []string{"code"}),
+			Help: "HTTP requests that were refused before any handler saw them, by code: cross_origin, host_not_allowed, fleet_seal_refused, owned_by_other_gateway (a seal for another gateway)."}, []string{"code"}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "http_waiting_requests",
 			Help: "HTTP requests that wait now: blocking acquires and long polls."}),
 		acquire: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: "acquire_seconds", Buckets: waitBuckets,
