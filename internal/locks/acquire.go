@@ -99,7 +99,7 @@ func (m *Manager) attempt(ctx context.Context, req *AcquireRequest) (AcquireResu
 			}
 		}
 		if never || place == nil || !place.noted().suspect {
-			return AcquireResult{}, nil, m.heldByOther(ctx, q, code) // releases mu
+			return AcquireResult{}, nil, m.heldByOther(ctx, req, q, code) // releases mu
 		}
 		// It is not known yet what stands there: a try waits for that, too.
 	}
@@ -373,7 +373,7 @@ func (m *Manager) answer(ctx context.Context, req *AcquireRequest, l *lease, rep
 		if s := m.invalidAmong(req.wants()); s != nil {
 			q, code = s, CodeLockInvalid
 		}
-		return true, AcquireResult{}, m.heldByOther(ctx, q, code)
+		return true, AcquireResult{}, m.heldByOther(ctx, req, q, code)
 	case l.phase == ended && l.reason() == ReasonGatewayLeft && !l.wasHeld && !m.keyed(l):
 		return fail(m.unavailable()) // its place in line went with the session
 	case l.phase == ended:

@@ -83,7 +83,7 @@ func (m *Manager) rewrite(ctx context.Context, path string, change func(record, 
 		if !change(known, members) {
 			return nil, nil
 		}
-		return json.Marshal(members)
+		return encodeMembers(members)
 	})
 }
 

@@ -137,7 +137,7 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 			}
 		}
 		l = &lease{heapIndex: -1, ttl: MaxTTL, recorded: MaxTTL, assumed: true, since: now,
-			enqueued: m.clock.Now().Wall(), phase: waiting, abandoned: own}
+			phase: waiting, abandoned: own}
 		if len(list) > 1 {
 			l.few().rest = make([]slot, len(list)-1)
 		}
@@ -273,7 +273,7 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 	if ok {
 		l.learnMore(data)
 		l.toldElsewhere(r)
-		l.enqueued = time.Duration(r.Enqueued) * time.Millisecond
+		l.enqueued = enqueuedAt(r.Enqueued, stat.Ctime)
 		if l.learn(m, r) && !l.assumed {
 			m.tellUpdated(l) // by a write that was lost, or by another hand
 		}
@@ -303,7 +303,7 @@ func (m *Manager) loadedContender(l *lease, term uint32, data []byte, stat wire.
 	} else {
 		m.askedOutside(l, data, now)
 		if l.assumed {
-			l.enqueued = time.Duration(stat.Ctime) * time.Millisecond
+			l.enqueued = enqueuedAt(0, stat.Ctime)
 		}
 	}
 	if ok && r.Closed != nil && !fault.On("closed-read") {

@@ -3,7 +3,6 @@ package locks
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 
 	"lockkeeper/internal/locks/quota"
@@ -15,19 +14,19 @@ import (
 // keysRetryAfter is what clients are told to wait at a bound of things that stay for minutes.
 const keysRetryAfter = 10 * time.Second
 
-// textBytes is what clients have written into the lease's record. The limits of the API keep it far below what a uint16
-// holds; of a record that another hand has made larger, that much is counted.
+// textBytes is what clients have written into the lease's record. The limits of the API, to which a record that another
+// program has written is cut, keep it far below what a uint16 holds.
 func (l *lease) textBytes() int64 {
 	n := len(l.owner) + len(l.notifyURL())
 	if few := l.seldom; few != nil {
 		n += len(few.metadata) + lengths(few.holds) + lengths(few.released)
 	}
-	return int64(min(n, math.MaxUint16))
+	return int64(n)
 }
 
 // textBytes is the same of a record that is about to be written.
 func (r *record) textBytes() int64 {
-	return int64(min(len(r.Owner)+len(r.Metadata)+len(r.Notify)+lengths(r.Holds)+lengths(r.Released), math.MaxUint16))
+	return int64(len(r.Owner) + len(r.Metadata) + len(r.Notify) + lengths(r.Holds) + lengths(r.Released))
 }
 
 // textBytes is the same of a lease that is asked for.

@@ -107,9 +107,6 @@ func (m *Manager) closing(l *lease, version int32) []zk.Op {
 // closed makes a lease ended of which it is certain that its record says so, and
 // begins its delay.
 func (m *Manager) closed(l *lease, reason Reason, now time.Duration) {
-	if !slices.Contains(causes[1:], reason) {
-		reason = ReasonUnknown // of a newer release
-	}
 	l.wasHeld, l.noting = true, true // whoever closed it has noted that
 	d := &delay{id: l.id(), reason: reason, owner: l.owner, token: m.fencingToken(l.czxid)}
 	m.conclude(l, reason, now, true)

@@ -141,7 +141,7 @@ func (m *Manager) replay(ctx context.Context, req *AcquireRequest, key *keyEntry
 		}
 	case key.reason == ReasonWaitElapsed:
 		if q := m.inTheWay(req.wants()); q != nil {
-			return AcquireResult{}, m.heldByOther(ctx, q, notGranted(req))
+			return AcquireResult{}, m.heldByOther(ctx, req, q, notGranted(req))
 		}
 		err = &Error{Code: notGranted(req), RetryAfter: retryAfter, Detail: "the lock was not granted to this request, which has left the queue"}
 	default:

@@ -56,7 +56,7 @@ type lease struct {
 	due      time.Duration // the reading under which it lies in the heap
 	since    time.Duration // when it came; once it has been granted, when that was
 	beat     time.Duration // of the last heartbeat; 0 when there was none
-	enqueued time.Duration // wall clock, since the Unix epoch
+	enqueued time.Duration // wall clock, since the Unix epoch; 0: not known
 
 	czxid  int64 // of the contender; 0 until known
 	owner  string

@@ -26,14 +26,30 @@ func (l *lease) learnMore(data []byte) {
 	if json.Unmarshal(data, &members) != nil {
 		return
 	}
-	for name := range members {
+	size := 0
+	for name, value := range members {
 		if recordMembers[name] {
 			delete(members, name)
+			continue
 		}
+		size += len(value)
+	}
+	if more, err := json.Marshal(members); err != nil || max(size, len(more)) > maxMoreData {
+		members = nil
 	}
 	if len(members) > 0 || l.seldom != nil && l.seldom.more != nil {
 		l.few().more = members
 	}
+}
+
+// encodeMembers is the data of another gateway's record with members changed. What encoding makes larger than a record
+// may be is not written: the record's owner would not know it again.
+func encodeMembers(members any) ([]byte, error) {
+	data, err := json.Marshal(members)
+	if err == nil && len(data) > maxRecordData {
+		err = errNoRecord
+	}
+	return data, err
 }
 
 // withMembers is a record's data with more members.

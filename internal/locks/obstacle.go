@@ -124,7 +124,7 @@ func (m *Manager) awaitPlace(ctx context.Context, req *AcquireRequest, q *queue,
 	case over && (req.Wait == 0 || q == nil):
 		err = m.unavailable()
 	case over:
-		return m.heldByOther(ctx, q, CodeWaitElapsed) // releases mu
+		return m.heldByOther(ctx, req, q, CodeWaitElapsed) // releases mu
 	}
 	if q != nil {
 		m.forget(q)

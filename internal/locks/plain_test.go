@@ -173,6 +173,9 @@ func TestWhoDoesNotWaitForAPlainNodeIsToldWhoHolds(t *testing.T) {
 						code = CodeWaitElapsed
 					}
 					e := wantCode(t, err, code)
+					if strings.Contains(e.Detail, "async") != req.Async || req.Wait == 0 && !strings.Contains(e.Detail, "ephemeral node") {
+						t.Errorf("told: %s", e.Detail)
+					}
 					if len(e.Holders) != 1 || e.Holders[0].Foreign == nil || e.Holders[0].Znode != plainPath {
 						t.Errorf("%+v", e)
 					}

@@ -53,7 +53,7 @@ func (m *Manager) remember(l *lease, now time.Duration) {
 	p := past{why: l.why, at: now, ns: l.q.space.name, lock: l.q.name(), ttl: l.ttl, mode: l.contender.Mode,
 		owner: l.owner, words: l.words(), doubtful: l.abandoned && l.czxid == 0}
 	// Since it was queued by the wall clock, which a former owner wrote down.
-	p.waited = max(m.clock.Now().Wall()-l.enqueued, 0)
+	p.waited, _ = l.age(m.clock.Now().Wall())
 	if l.beat != 0 {
 		p.beat = max(now-l.beat, 1)
 	}

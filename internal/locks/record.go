@@ -47,11 +47,8 @@ type closedRecord struct {
 
 // endedFor is why the lease of a record has ended whose place alone is still there; "" when it has not.
 func (r record) endedFor() Reason {
-	switch {
-	case r.Closed == nil:
+	if r.Closed == nil {
 		return ""
-	case !slices.Contains(causes[1:], r.Closed.Reason):
-		return ReasonUnknown // of a newer release
 	}
 	return r.Closed.Reason
 }
@@ -118,7 +115,7 @@ func (l *lease) learn(m *Manager, r record) (news bool) {
 		l.few().holds, l.few().released, news = r.Holds, r.Released, true
 	}
 	if r.LockDelay > 0 {
-		l.few().lockDelay, l.few().lockDelayOn = min(time.Duration(r.LockDelay)*time.Millisecond, MaxLockDelay), r.LockDelayOn
+		l.few().lockDelay, l.few().lockDelayOn = time.Duration(r.LockDelay)*time.Millisecond, r.LockDelayOn
 	}
 	m.weigh(l, 0)
 	return news
@@ -126,16 +123,21 @@ func (l *lease) learn(m *Manager, r record) (news bool) {
 
 // parseRecord reads a contender's data. Data that is not a record (another
 // program overwrote it: Curator's __REVOKE__) is not an error of ours: the
-// lease then has the longest TTL, so that it is never shortened.
+// lease then has the longest TTL, so that it is never shortened. What a record says
+// beyond the bounds of the API is cut off.
 func parseRecord(data []byte) (r record, ok bool) {
+	if len(data) > maxRecordData {
+		return record{}, false
+	}
 	if err := json.Unmarshal(data, &r); err != nil || r.Version < 1 || r.TTL <= 0 {
 		return record{}, false
 	}
+	r.cut()
 	return r, true
 }
 
 func (r record) ttl() time.Duration {
-	return min(max(time.Duration(r.TTL)*time.Millisecond, MinTTL), MaxTTL)
+	return millis(r.TTL, MinTTL, MaxTTL)
 }
 
 // setTTL rounds up: what was promised is not shortened by how it is written.

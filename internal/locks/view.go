@@ -197,7 +197,9 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) Con
 		if l := m.leases[c.LeaseID]; l != nil {
 			czxid = l.czxid
 			v.Owner, v.Metadata, v.Holds = l.owner, l.metadata(), named(l.holdNames())
-			v.Age, v.AgeKnown = max(now.Wall()-l.enqueued, 0), true
+			if age, known := l.age(now.Wall()); known {
+				v.Age, v.AgeKnown = age, true
+			}
 			if l.phase == waiting || l.phase == held {
 				v.ExpiresIn = l.expiresIn(now.Boot())
 			}
@@ -323,7 +325,7 @@ func (q *queue) holders(limit int) []*recipe.Contender {
 
 // heldByOther answers an acquire that found the lock taken: who holds it, in
 // full. It is called with mu held and releases it.
-func (m *Manager) heldByOther(ctx context.Context, q *queue, code Code) *Error {
+func (m *Manager) heldByOther(ctx context.Context, req *AcquireRequest, q *queue, code Code) *Error {
 	q.polls++ // keeps the queue while mu is released
 	m.describe(ctx, q, q.holders(maxHolders))
 	e := &Error{Code: code, QueueLength: q.contenders.Waiting(), RetryAfter: retryAfter, Detail: q.name() + " is held; wait=30s stands in line for it"}
@@ -331,8 +333,11 @@ func (m *Manager) heldByOther(ctx context.Context, q *queue, code Code) *Error {
 		e.Holders = append(e.Holders, m.viewContender(q, c, 0))
 	}
 	if q.plain() != nil {
-		e.Detail = "another program's ephemeral node stands in the place of " + q.name() +
-			" and nothing can queue behind it, so there is no ticket for an async acquire; wait=30s waits until it is gone"
+		e.Detail = "another program holds " + q.name() + " by an ephemeral node in the place of the lock's directory; wait=30s waits until it is gone"
+		if req.Async {
+			e.Detail = "another program's ephemeral node stands in the place of " + q.name() +
+				", and nothing can queue behind it, so there is no ticket for an async acquire; send wait=30s in place of async, which waits until it is gone"
+		}
 	}
 	switch code {
 	case CodeLockInvalid:

@@ -205,8 +205,7 @@ func beatenRecord(data []byte, held bool) (beaten []byte, known record, refused 
 	known, ok := parseRecord(data)
 	var members map[string]json.RawMessage
 	if !ok || json.Unmarshal(data, &members) != nil {
-		return nil, known, &Error{Code: CodeUnavailable, RetryAfter: retryAfter, Err: errNoRecord,
-			Detail: "the gateway that runs this lease cannot be reached, and another program has written over the lease's record; repeat the request"}
+		return nil, known, noBeat()
 	}
 	switch {
 	case known.Closed != nil:
@@ -227,11 +226,17 @@ func beatenRecord(data []byte, held bool) (beaten []byte, known record, refused 
 		set("told", true)
 		known.Told = true
 	}
-	beaten, err := json.Marshal(members)
+	beaten, err := encodeMembers(members)
 	if err != nil {
-		panic("encoding a beaten record: " + err.Error()) // it has just been decoded
+		return nil, known, noBeat()
 	}
 	return beaten, known, nil
+}
+
+// noBeat is the answer of a gateway that finds no record to count a beat up in.
+func noBeat() *Error {
+	return &Error{Code: CodeUnavailable, RetryAfter: retryAfter, Err: errNoRecord,
+		Detail: "the gateway that runs this lease cannot be reached, and another program has written over the lease's record; repeat the request"}
 }
 
 // answer is what the client is told once it is written. It is not sure when the lease may
