@@ -23,8 +23,12 @@ func crowded(f *fake, n int) {
 	f.lock = func(context.Context, locks.LockRequest) (locks.Lock, error) { return one, nil }
 	f.locks = func(locks.LockFilter) (locks.LockPage, error) { return locks.LockPage{Items: []locks.Lock{one}}, nil }
 	f.configure = func(locks.SettingsRequest) (locks.Lock, error) { return one, nil }
-	f.revoke = func(locks.RevokeRequest) (locks.RevokeAnswer, error) { return locks.RevokeAnswer{Asked: one.Holders}, nil }
-	f.withdraw = func(locks.WithdrawRequest) (locks.WithdrawAnswer, error) { return locks.WithdrawAnswer{Withdrawn: one.Holders}, nil }
+	f.revoke = func(locks.RevokeRequest) (locks.RevokeAnswer, error) {
+		return locks.RevokeAnswer{Asked: one.Holders}, nil
+	}
+	f.withdraw = func(locks.WithdrawRequest) (locks.WithdrawAnswer, error) {
+		return locks.WithdrawAnswer{Withdrawn: one.Holders}, nil
+	}
 	f.reap = func(locks.ReapRequest) (locks.ReapAnswer, error) { return locks.ReapAnswer{Reaped: one.Holders}, nil }
 }
 
