@@ -128,16 +128,16 @@ func TestForgedGatewayIDsDelayNoTakeover(t *testing.T) {
 			}
 			time.Sleep(300 * time.Millisecond)
 		}
-		const minute = 60
-		time.Sleep(minute * time.Second)
-		two.wantState(l, Ended, ReasonExpired) // its client stopped: the clock runs
+		two.mustRelease(l)
+		const seconds = 15
+		time.Sleep(seconds * time.Second)
 		entries := len(s.names("/lockkeeper/succession"))
 		since := int(time.Since(crashed)/time.Second) + 1
-		if entries < minute*claimsRate/2 || entries > 1+claimsBurst+since*claimsRate {
+		if entries < seconds*claimsRate || entries > 1+claimsBurst+since*claimsRate {
 			t.Errorf("%d successions after %d s", entries, since)
 		}
 		s.remove(forged)
-		time.Sleep(minute * time.Second)
+		time.Sleep(time.Minute)
 		if left := s.names("/lockkeeper/succession"); len(left) > 0 {
 			t.Errorf("%d successions are left a minute after the last contender", len(left))
 		}
