@@ -14,8 +14,6 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-const hex32 = hexExample
-
 // prefix is what the names of a family's contenders have before the number.
 func (f family) prefix() string { return strings.TrimSuffix(known[f].example, "0000000005") }
 
