@@ -138,11 +138,6 @@ func (x *exchange) configureLock() {
 		x.problem(p)
 		return
 	}
-	written, ok := x.reserve()
-	if !ok {
-		return
-	}
-	defer written()
 	lock, err := x.s.locks.Configure(x.r.Context(), form.req)
 	if err != nil {
 		x.fail(err)

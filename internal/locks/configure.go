@@ -44,7 +44,11 @@ func (m *Manager) Configure(ctx context.Context, req SettingsRequest) (Lock, err
 	if err != nil {
 		return Lock{}, err
 	}
-	return m.Lock(ctx, LockRequest{Principal: req.Principal, NS: req.NS, Lock: req.Lock, Limit: maxHolders})
+	v, err := m.Lock(ctx, LockRequest{Principal: req.Principal, NS: req.NS, Lock: req.Lock, Limit: maxHolders})
+	text := textBudget(settingsText)
+	text.trim(v.Holders)
+	text.trim(v.Waiters)
+	return v, err
 }
 
 // Remove deletes a lock that nobody uses, and its settings. One that is in use is

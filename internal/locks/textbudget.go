@@ -9,6 +9,8 @@ const (
 	maxText = 1 << 20
 	// dryRunText is the same for a dry run, which tells of sixteen holders at most.
 	dryRunText = 16 << 10
+	// settingsText is the same for the answer to a change of settings, which cannot be refused once it is done.
+	settingsText = 8 << 10
 	// entryText is what an entry counts in addition to its text: for the names of its members and for its numbers.
 	entryText = 128
 )
