@@ -35,14 +35,14 @@ run: ## build and start the gateway, data in lockkeeper-data/; Ctrl-C stops it (
 # Two packages at a time, for two cores: most of the time goes into real ZooKeeper servers. What runs on the embedded server
 # runs a second time, on the real one.
 .PHONY: test
-test: ## everything that guards a change (some 16 minutes on 2 cores)
+test: ## everything that guards a change (some 20 minutes on 2 cores)
 	@scripts/setup test
 	@$(MAKE) lint
 	@$(MAKE) vulncheck
 	@scripts/check-generated
-	go test -race -p 2 -timeout 10m ./...
+	go test -race -p 2 -timeout 15m ./...
 	@$(MAKE) sim
-	LOCKKEEPER_TEST_ZK=real go test -race -p 1 -timeout 10m ./internal/e2e ./internal/zk
+	LOCKKEEPER_TEST_ZK=real go test -race -p 1 -timeout 15m ./internal/e2e ./internal/zk
 
 .PHONY: test-full
 test-full: ## the long runs too, then each fuzz target for FUZZTIME
