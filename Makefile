@@ -35,7 +35,7 @@ run: ## build and start the gateway, data in lockkeeper-data/; Ctrl-C stops it (
 # Two packages at a time, for two cores: most of the time goes into real ZooKeeper servers. What runs on the embedded server
 # runs a second time, on the real one.
 .PHONY: test
-test: ## everything that guards a change (some 20 minutes on 2 cores)
+test: ## everything that guards a change (some 23 minutes on 2 cores)
 	@scripts/setup test
 	@$(MAKE) lint
 	@$(MAKE) vulncheck
