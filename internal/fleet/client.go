@@ -43,7 +43,7 @@ type Options struct {
 	Secret func() []zk.TokenKey
 	// Self is this gateway's id and a zxid that is not before its registration; "" while it has no session.
 	Self func() (gateway string, registered int64)
-	// Address is where this gateway can be reached itself; "": nowhere. Nothing is sent there, and nobody at it is followed: a gateway that is registered
+	// Address is where this gateway can be reached itself; "": nowhere. Nothing is sent there, and no gateway at it is followed: a gateway that is registered
 	// with it is this one before it knows so, a former session of this one, or another one that gives a wrong address.
 	Address string
 	// PeerCAs are whom certificates of https:// addresses are to be signed by; nil: the system's.

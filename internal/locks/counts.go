@@ -17,7 +17,7 @@ type counts struct {
 	moves      uint64                // contenders that have come or gone
 	slots      int                   // of the leases of this gateway
 	hazards    [len(hazardCodes)]int // locks that have a hazard of each code
-	hazardous  int                   // locks with whom something is
+	hazardous  int                   // locks that have a hazard
 	line       waitingHeap           // leases that are creating or waiting, the oldest first
 }
 

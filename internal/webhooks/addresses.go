@@ -57,7 +57,7 @@ func guardian(options ...ssrf.Option) *ssrf.Guardian {
 	return ssrf.New(append(options, ssrf.WithAnyPort(), ssrf.WithNetworks("tcp4", "tcp6"), ssrf.WithDeniedV4Prefixes(azureHost))...)
 }
 
-// internet lets through what nobody has to allow.
+// internet lets through what needs no permission.
 var internet = &Addresses{guard: guardian()}
 
 // isPublic reports whether an address is one of the internet, whatever the operator allows besides.
