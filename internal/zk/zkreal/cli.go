@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -14,6 +15,8 @@ import (
 // returns what it printed on both of its outputs, without the greeting. A command that ZooKeeper refuses is no error
 // here: zkCli prints the refusal ("Node does not exist: /a") and goes on. err is set when zkCli itself could not be run,
 // found no server, or took longer than a minute.
+//
+// The events of watches stand last: zkCli prints them from a thread of its own, also in the midst of an answer's line.
 func CLI(addr string, commands ...string) (out string, err error) {
 	if _, err := os.Stat(cliScript); err != nil {
 		return "", fmt.Errorf("%w (missing: %s)", ErrNotInstalled, cliScript)
@@ -27,11 +30,20 @@ func CLI(addr string, commands ...string) (out string, err error) {
 	var both bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &both, &both // one pipe: what is created and what is refused goes to stderr, in order
 	err = cmd.Run()
-	out = withoutGreeting(both.String())
+	out = withoutGreeting(eventsLast(both.String()))
 	if err != nil {
 		return out, fmt.Errorf("zkCli.sh: %w: %s", err, out)
 	}
 	return out, nil
+}
+
+// cliEvent matches the two messages of an event, each with the line feeds that zkCli prints around it in one call.
+var cliEvent = regexp.MustCompile(`\n(WATCHER::|WatchedEvent [^\n]*)\n`)
+
+// eventsLast moves the messages of watches behind the answers, so that no answer is torn by one.
+func eventsLast(out string) string {
+	events := strings.Join(cliEvent.FindAllString(out, -1), "")
+	return cliEvent.ReplaceAllString(out, "") + events
 }
 
 // withoutGreeting drops what zkCli says whatever it is asked.
