@@ -42,7 +42,7 @@ test: ## everything that guards a change (some 23 minutes on 2 cores)
 	@scripts/check-generated
 	go test -race -p 2 -timeout 15m ./...
 	@$(MAKE) sim
-	LOCKKEEPER_TEST_ZK=real go test -race -p 1 -timeout 15m ./internal/e2e ./internal/zk
+	LOCKKEEPER_TEST_ZK=real go test -race -p 1 -timeout 15m ./internal/test/e2e ./internal/zk
 
 .PHONY: test-full
 test-full: ## the long runs too, then each fuzz target for FUZZTIME
@@ -51,15 +51,15 @@ test-full: ## the long runs too, then each fuzz target for FUZZTIME
 	@$(MAKE) vulncheck
 	@scripts/check-generated
 	LOCKKEEPER_FULL=1 go test -race -count 1 -p 2 -timeout 60m ./...
-	go test -count 1 -timeout 60m -run TheSameHistory ./internal/sim -sim.same 1000
-	go test -count 1 -timeout 60m -run TheSameHistory ./internal/sim -sim.same 1 -sim.times 1000
+	go test -count 1 -timeout 60m -run TheSameHistory ./internal/test/sim -sim.same 1000
+	go test -count 1 -timeout 60m -run TheSameHistory ./internal/test/sim -sim.same 1 -sim.times 1000
 	@$(MAKE) sim SEEDS=10000
-	LOCKKEEPER_TEST_ZK=real go test -race -count 1 -p 2 -timeout 60m ./internal/e2e ./internal/zk ./internal/locks
+	LOCKKEEPER_TEST_ZK=real go test -race -count 1 -p 2 -timeout 60m ./internal/test/e2e ./internal/zk ./internal/locks
 	@$(MAKE) fuzz
 
 .PHONY: sim-mutants
 sim-mutants: ## take each protection out in turn; the simulation must notice
-	go test -count 1 -timeout 60m -v -run NoticesWhatIsMissing ./internal/sim/mutants -mutants
+	go test -count 1 -timeout 60m -v -run NoticesWhatIsMissing ./internal/test/sim/mutants -mutants
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (1m)
@@ -71,10 +71,10 @@ fuzz: ## each fuzz target for FUZZTIME (1m)
 sim: export SEEDS := $(SEEDS)
 sim: export FIRST := $(FIRST)
 sim: ## random clients and random faults in virtual time (SEEDS=n FIRST=k)
-	@mkdir -p bin && go test -c -o bin/sim.test ./internal/sim
-	@half=$$(( (SEEDS + 1) / 2 )); flags='-test.v -test.timeout 0 -test.run ^TestSeeds$$'; cd internal/sim; \
-	../../bin/sim.test $$flags -sim.first "$$FIRST" -sim.seeds "$$half" & one=$$!; \
-	../../bin/sim.test $$flags -sim.first $$((FIRST + half)) -sim.seeds $$((SEEDS - half)) & two=$$!; \
+	@mkdir -p bin && go test -c -o bin/sim.test ./internal/test/sim
+	@half=$$(( (SEEDS + 1) / 2 )); flags='-test.v -test.timeout 0 -test.run ^TestSeeds$$'; cd internal/test/sim; \
+	../../../bin/sim.test $$flags -sim.first "$$FIRST" -sim.seeds "$$half" & one=$$!; \
+	../../../bin/sim.test $$flags -sim.first $$((FIRST + half)) -sim.seeds $$((SEEDS - half)) & two=$$!; \
 	trap "kill $$one $$two" INT TERM; failed=0; wait $$one || failed=1; wait $$two || failed=1; exit $$failed
 
 # Without the race detector: a fleet and an ensemble of Java servers on one machine have enough to do. make test runs two minutes
@@ -84,8 +84,8 @@ chaos: export DURATION := $(DURATION)
 chaos: export SEED := $(SEED)
 chaos: ## break a real fleet on purpose for DURATION (10m), by the plan of SEED (1)
 	@scripts/setup test
-	@mkdir -p bin && go test -c -o bin/chaos.test ./internal/chaos
-	@cd internal/chaos && exec ../../bin/chaos.test -test.v -test.timeout 0 -test.run '^TestNoFaultBreaksAPromise$$' -chaos.duration "$$DURATION" -chaos.seed "$$SEED"
+	@mkdir -p bin && go test -c -o bin/chaos.test ./internal/test/chaos
+	@cd internal/test/chaos && exec ../../../bin/chaos.test -test.v -test.timeout 0 -test.run '^TestNoFaultBreaksAPromise$$' -chaos.duration "$$DURATION" -chaos.seed "$$SEED"
 
 .PHONY: bench
 bench: ## measure beside direct ZooKeeper clients, as BENCHMARKS.md reports it

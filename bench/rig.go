@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lockkeeper/internal/childproc"
-	"lockkeeper/internal/zk/zkreal"
+	"lockkeeper/internal/test/childproc"
+	"lockkeeper/internal/test/zkreal"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/testkit"
 )
 
 // A short run of everything on the real programs, so that make bench still runs when it is wanted.

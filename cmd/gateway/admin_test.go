@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded/disk"
 	"lockkeeper/internal/zk/standalone"
 )

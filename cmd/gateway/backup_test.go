@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/embedded/disk"
 )

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/zk"
-	"lockkeeper/internal/zk/embedded/embeddedtest"
 )
 
 // oneLease is a ZooKeeper with a Lockkeeper root that has one lease, and its address.

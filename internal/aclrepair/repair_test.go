@@ -13,9 +13,9 @@ import (
 	gozk "github.com/go-zookeeper/zk"
 
 	"lockkeeper/internal/locks/recipe"
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
-	"lockkeeper/internal/zk/embedded/embeddedtest"
 )
 
 func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }

@@ -16,7 +16,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/testkit"
 )
 
 const soon = 10 * time.Second // for what comes at once on a machine that is not busy

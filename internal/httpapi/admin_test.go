@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/httpapi/apitest"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/apitest"
 )
 
 func TestWhatAnAdministratorAsksForReachesTheManager(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"lockkeeper/internal/httpapi/api"
-	"lockkeeper/internal/httpapi/apitest"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/apitest"
 )
 
 func TestAnAcquireReachesTheManagerAsItWasAsked(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"lockkeeper/internal/fleet"
-	"lockkeeper/internal/httpapi/apitest"
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/testkit"
 )
 
 func TestWithTwoListenersClientsAndGatewaysHaveOneEach(t *testing.T) {

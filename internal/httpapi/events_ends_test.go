@@ -12,9 +12,9 @@ import (
 	"github.com/gorilla/websocket"
 
 	"lockkeeper/internal/events"
-	"lockkeeper/internal/httpapi/apitest"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/apitest"
 )
 
 func TestADrainEndsEveryStreamAtOnce(t *testing.T) {

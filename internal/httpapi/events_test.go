@@ -14,8 +14,8 @@ import (
 	"github.com/gorilla/websocket"
 
 	"lockkeeper/internal/events"
-	"lockkeeper/internal/httpapi/apitest"
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/testkit"
 )
 
 // within bounds what should take milliseconds.

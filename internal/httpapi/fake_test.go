@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"lockkeeper"
-	"lockkeeper/internal/httpapi/apitest"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/metrics"
+	"lockkeeper/internal/test/apitest"
 )
 
 const (

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/httpapi/apitest"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/apitest"
 )
 
 // The fence closes after the manager has answered and before the answer is

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"lockkeeper/internal/httpapi/api"
-	"lockkeeper/internal/httpapi/apitest"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/apitest"
 )
 
 // spread has a gateway run the leases whose tokens begin with its name, and know the owners of the others.

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"lockkeeper/internal/fleet"
-	"lockkeeper/internal/httpapi/apitest"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/apitest"
 	"lockkeeper/internal/zk"
 )
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/httpapi/apitest"
+	"lockkeeper/internal/test/apitest"
 )
 
 func TestWhoseNameTheHostIs(t *testing.T) {

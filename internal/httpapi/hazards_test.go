@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
-	"lockkeeper/internal/httpapi/apitest"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/apitest"
 )
 
 func TestTheSpecificationHasEveryHazardCode(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"lockkeeper/internal/httpapi/apitest"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/apitest"
 )
 
 // crowded has the fake answer everything about locks with so many holders, and all the metadata that they may have.

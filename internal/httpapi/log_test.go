@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
-	"lockkeeper/internal/httpapi/apitest"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/apitest"
 )
 
 // lines collects a log.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/testkit"
 )
 
 // dashboard stands for the pages.

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/httpapi/apitest"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/apitest"
 )
 
 func TestTheCatalogueAndTheSpecificationAgree(t *testing.T) {

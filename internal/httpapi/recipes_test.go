@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"lockkeeper/internal/httpapi/api"
-	"lockkeeper/internal/httpapi/apitest"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/apitest"
 )
 
 func TestARecipeReachesTheManagerAsItWasAsked(t *testing.T) {

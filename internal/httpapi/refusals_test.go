@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockkeeper/internal/httpapi/apitest"
+	"lockkeeper/internal/test/apitest"
 )
 
 // opt collects options for a row of a table.

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"lockkeeper/internal/fleet"
-	"lockkeeper/internal/httpapi/apitest"
 	"lockkeeper/internal/metrics"
+	"lockkeeper/internal/test/apitest"
 )
 
 // A page in a loop must not fill the log: its refusals are counted, and one line tells of them.

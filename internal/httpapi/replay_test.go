@@ -12,9 +12,9 @@ import (
 
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/httpapi/api"
-	"lockkeeper/internal/httpapi/apitest"
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/testkit"
 )
 
 // asSeen are the ways in which a captured request is sent again. A seal covers neither Host nor Origin, and both are the guard's.

@@ -10,7 +10,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"lockkeeper/internal/httpapi/api"
-	"lockkeeper/internal/httpapi/apitest"
+	"lockkeeper/internal/test/apitest"
 )
 
 func TestTheRoutesAndTheSpecificationAgree(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/testkit"
 )
 
 // hostile is a text that runs canary, or writes to the file x, wherever a shell gets to act on a part of it.

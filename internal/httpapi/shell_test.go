@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"lockkeeper/internal/fleet"
-	"lockkeeper/internal/httpapi/apitest"
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/testkit"
 )
 
 var (

@@ -17,7 +17,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"lockkeeper/internal/events"
-	"lockkeeper/internal/httpapi/apitest"
+	"lockkeeper/internal/test/apitest"
 )
 
 // dialSocket is a WebSocket client that nobody judges and that reads nothing by

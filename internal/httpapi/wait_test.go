@@ -13,8 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockkeeper/internal/httpapi/apitest"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/apitest"
 )
 
 // blocking makes acquires and looks wait until their context ends, and tells

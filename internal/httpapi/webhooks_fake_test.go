@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/httpapi/apitest"
+	"lockkeeper/internal/test/apitest"
 	"lockkeeper/internal/webhooks"
 	"lockkeeper/internal/zk"
 )

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"lockkeeper/internal/httpapi/api"
-	"lockkeeper/internal/httpapi/apitest"
+	"lockkeeper/internal/test/apitest"
 )
 
 // The path of a receiver's URL is its secret at many of them: one who reads the list could send in the gateway's name.

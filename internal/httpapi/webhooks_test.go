@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"lockkeeper/internal/httpapi/api"
-	"lockkeeper/internal/httpapi/apitest"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/apitest"
 	"lockkeeper/internal/webhooks"
 	"lockkeeper/internal/zk"
 )

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk"
-	"lockkeeper/internal/zk/zkreal"
 )
 
 // sizedConn notes the largest request that goes over it: a request is one Write.

@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk"
-	"lockkeeper/internal/zk/zkreal"
 )
 
 func ephemeral() AcquireRequest {

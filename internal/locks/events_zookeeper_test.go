@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"lockkeeper/internal/events"
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk"
-	"lockkeeper/internal/zk/zkreal"
 )
 
 // ZooKeeper's own command line makes and deletes a contender: both are told,

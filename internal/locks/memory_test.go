@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )

@@ -7,9 +7,9 @@ import (
 
 	gozk "github.com/go-zookeeper/zk"
 
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk"
-	"lockkeeper/internal/zk/zkreal"
 )
 
 // The programs that share a lock root may delete it when it is empty and create it

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
-	"lockkeeper/internal/testkit"
-	"lockkeeper/internal/zk/zkreal"
+	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/zkreal"
 )
 
 // Settings, and what is said of tokens, with two gateways on a real ZooKeeper.

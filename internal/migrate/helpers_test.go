@@ -15,9 +15,9 @@ import (
 	"pgregory.net/rapid"
 
 	"lockkeeper/internal/locks/recipe"
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
-	"lockkeeper/internal/zk/embedded/embeddedtest"
 )
 
 func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }

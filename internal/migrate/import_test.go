@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"lockkeeper/internal/locks/recipe"
-	"lockkeeper/internal/netfault"
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/netfault"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
 )
 

@@ -14,10 +14,10 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/webhooks"
 	"lockkeeper/internal/zk"
-	"lockkeeper/internal/zk/embedded/embeddedtest"
 )
 
 // audience is a receiver.

@@ -9,9 +9,9 @@ import (
 
 	gozk "github.com/go-zookeeper/zk"
 
-	"lockkeeper/internal/netfault"
+	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/zk"
-	"lockkeeper/internal/zk/embedded/embeddedtest"
 )
 
 func (s *site) open() *zk.Layout {

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
-	"lockkeeper/internal/netfault"
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/netfault"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
-	"lockkeeper/internal/zk/embedded/embeddedtest"
 )
 
 func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"lockkeeper/internal/zk/zkreal"
+	"lockkeeper/internal/test/zkreal"
 )
 
 // BenchmarkLockCycles takes and gives back locks, each goroutine its own,

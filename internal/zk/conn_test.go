@@ -12,8 +12,8 @@ import (
 
 	gozk "github.com/go-zookeeper/zk"
 
-	"lockkeeper/internal/netfault"
-	"lockkeeper/internal/zk/zkreal"
+	"lockkeeper/internal/test/netfault"
+	"lockkeeper/internal/test/zkreal"
 )
 
 var sessionExpired = gozk.Event{Type: gozk.EventSession, State: gozk.StateExpired}

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/netfault"
-	"lockkeeper/internal/zk/zkreal"
+	"lockkeeper/internal/test/netfault"
+	"lockkeeper/internal/test/zkreal"
 )
 
 func TestTheFenceClosesByEitherClock(t *testing.T) {

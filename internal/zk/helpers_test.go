@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/netfault"
-	"lockkeeper/internal/zk/zkreal"
+	"lockkeeper/internal/test/netfault"
+	"lockkeeper/internal/test/zkreal"
 )
 
 // testLimit is the limit of every wait in these tests. Only failures reach it.

@@ -10,7 +10,7 @@ import (
 
 	gozk "github.com/go-zookeeper/zk"
 
-	"lockkeeper/internal/netfault"
+	"lockkeeper/internal/test/netfault"
 )
 
 var fleet = &DigestAuth{User: "fleet", Password: "right"}

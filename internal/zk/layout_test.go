@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/netfault"
+	"lockkeeper/internal/test/netfault"
 )
 
 func TestALayoutIsCreatedOnceAndThenFound(t *testing.T) {

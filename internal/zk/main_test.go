@@ -4,9 +4,9 @@ import (
 	"os"
 	"testing"
 
-	"lockkeeper/internal/testkit"
-	"lockkeeper/internal/zk/embedded/embeddedtest"
-	"lockkeeper/internal/zk/zkreal"
+	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/zkreal"
 )
 
 // TestMain ends the shared ZooKeeper and refuses tests that leave goroutines

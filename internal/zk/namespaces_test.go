@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"lockkeeper/internal/netfault"
+	"lockkeeper/internal/test/netfault"
 )
 
 func TestConfiguredNamespacesAreRecordedOnceForTheWholeFleet(t *testing.T) {

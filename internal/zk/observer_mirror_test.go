@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/testkit"
 )
 
 // patience bounds every wait of these tests; it is no expectation.

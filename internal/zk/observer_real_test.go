@@ -9,9 +9,9 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk/wire"
-	"lockkeeper/internal/zk/zkreal"
 )
 
 // foreign is another program at the same ZooKeeper.

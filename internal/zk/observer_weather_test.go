@@ -12,10 +12,10 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/google/go-cmp/cmp"
 
-	"lockkeeper/internal/netfault"
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/netfault"
+	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk/wire"
-	"lockkeeper/internal/zk/zkreal"
 )
 
 // churn makes random transactions below root until its context ends:

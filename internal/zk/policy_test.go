@@ -11,7 +11,7 @@ import (
 
 	gozk "github.com/go-zookeeper/zk"
 
-	"lockkeeper/internal/netfault"
+	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/zk/wire"
 )
 

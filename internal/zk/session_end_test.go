@@ -12,8 +12,8 @@ import (
 
 	gozk "github.com/go-zookeeper/zk"
 
-	"lockkeeper/internal/netfault"
-	"lockkeeper/internal/zk/zkreal"
+	"lockkeeper/internal/test/netfault"
+	"lockkeeper/internal/test/zkreal"
 )
 
 // A session that expires while writes are under way and while others wait.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/zk/zkreal"
+	"lockkeeper/internal/test/zkreal"
 )
 
 func TestARealServerSaysWhatItIs(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/netfault"
+	"lockkeeper/internal/test/netfault"
 )
 
 // isRaise matches epoch raises: transactions that begin with a setData of the

@@ -13,7 +13,7 @@ import (
 
 	gozk "github.com/go-zookeeper/zk"
 
-	"lockkeeper/internal/netfault"
+	"lockkeeper/internal/test/netfault"
 )
 
 // Each kind of operation, lost on the way there ("failed") and on the way back

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"lockkeeper/internal/netfault"
+	"lockkeeper/internal/test/netfault"
 )
 
 // sent are the operations of a batch that are sent, as their indices among all.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/netfault"
-	"lockkeeper/internal/zk/zkreal"
+	"lockkeeper/internal/test/netfault"
+	"lockkeeper/internal/test/zkreal"
 )
 
 // stuck is a session whose transactions are stopped on the way there, so that

@@ -13,7 +13,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/testkit"
 )
 
 // browse opens a sample page in Chromium, from a server that stop takes away.
@@ -29,7 +29,7 @@ func browseWith(t *testing.T, path string, api *fakeAPI) (page *browser, stop fu
 		t.Skip("a browser takes seconds")
 	}
 	if _, err := exec.LookPath("chromium"); err != nil {
-		t.Skip("there is no chromium; internal/e2e needs one")
+		t.Skip("there is no chromium; internal/test/e2e needs one")
 	}
 	server := httptest.NewUnstartedServer(previewHandler(api))
 	var mu sync.Mutex

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/testkit"
 )
 
 var webhookTypes = []string{"lease.released", "lease.expired", "lease.cancelled", "lease.unclaimed", "lease.revoked", "lease.removed", "lock.destroyed"}

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/testkit"
 )
 
 // fake is a connection from somewhere that notes whether it was closed.

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"lockkeeper/internal/zk/embedded/embeddedtest"
+	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk/wire"
-	"lockkeeper/internal/zk/zkreal"
 )
 
 // BenchmarkTransactions is a gateway's write without the gateway: a multi that checks one node, sets another, creates a

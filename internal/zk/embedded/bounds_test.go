@@ -13,9 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded"
-	"lockkeeper/internal/zk/embedded/embeddedtest"
 	"lockkeeper/internal/zk/wire"
 )
 

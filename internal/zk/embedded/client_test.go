@@ -12,9 +12,9 @@ import (
 
 	gozk "github.com/go-zookeeper/zk"
 
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
-	"lockkeeper/internal/zk/embedded/embeddedtest"
 )
 
 // everywhere runs a test with clients that are used as they are: over TCP, and in virtual time over pipes.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/zk/embedded/embeddedtest"
+	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/zk/wire"
 )
 

@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk/embedded"
-	"lockkeeper/internal/zk/embedded/embeddedtest"
 	"lockkeeper/internal/zk/wire"
-	"lockkeeper/internal/zk/zkreal"
 )
 
 // What a connection is answered, good and bad input alike, is compared with the real server. Each case has a connection of

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockkeeper/internal/zk/embedded/embeddedtest"
+	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/zk/wire"
 )
 

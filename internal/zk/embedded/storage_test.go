@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/zk/embedded"
-	"lockkeeper/internal/zk/embedded/embeddedtest"
 	"lockkeeper/internal/zk/embedded/state"
 	"lockkeeper/internal/zk/wire"
 )

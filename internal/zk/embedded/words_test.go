@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/zk/embedded/embeddedtest"
-	"lockkeeper/internal/zk/zkreal"
+	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/zkreal"
 )
 
 func TestMain(m *testing.M) { zkreal.Main(m) }

@@ -7,7 +7,7 @@ import (
 
 	gozk "github.com/go-zookeeper/zk"
 
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/testkit"
 )
 
 // The first start finds the ACLs of a fresh server, the others what a client of an earlier release left.

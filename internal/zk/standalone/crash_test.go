@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/childproc"
+	"lockkeeper/internal/test/childproc"
 	"lockkeeper/internal/zk/wire"
 )
 

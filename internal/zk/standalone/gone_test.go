@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/embedded/disk"
 )

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/testkit"
 )
 
 func TestNobodyFromOutsideIsServedBeforeTheyAreAdmitted(t *testing.T) {

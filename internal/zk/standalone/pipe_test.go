@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/testkit"
 )
 
 func TestWhatIsWrittenArrivesInOrderHoweverItIsCut(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/zk/zkreal"
+	"lockkeeper/internal/test/zkreal"
 )
 
 func TestMain(m *testing.M) { zkreal.Main(m) }

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/childproc"
+	"lockkeeper/internal/test/childproc"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/embedded/state"
 )

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"lockkeeper/internal/testkit"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/embedded/state"
 	"lockkeeper/internal/zk/wire"

@@ -8,8 +8,8 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/zk/embedded"
-	"lockkeeper/internal/zk/embedded/embeddedtest"
 )
 
 // TestAServerGoesOnWhereItsStoreEnds runs real servers over one store, with snapshots all the time and without.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk/wire"
-	"lockkeeper/internal/zk/zkreal"
 )
 
 // TestTheSequenceCounterOverflowsAsInZooKeeper starts a real server from a log in which a node's counter is two below the

@@ -1,0 +1,195 @@
+package childproc
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/test/testkit"
+)
+
+const patience = 20 * time.Second
+
+func TestMain(m *testing.M) {
+	switch {
+	case os.Getenv("CHILDPROC_PARENT") != "":
+		startAndHang()
+	case os.Getenv("CHILDPROC_BUSY") != "":
+		spin()
+	}
+	os.Exit(m.Run())
+}
+
+// startAndHang is this binary as a parent that is about to be killed.
+func startAndHang() {
+	p, err := Start(exec.Command("sleep", "600"))
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println(p.PID())
+	select {}
+}
+
+// spin is this binary as a child with more threads to run than there are processors.
+func spin() {
+	const threads = 16
+	runtime.GOMAXPROCS(threads)
+	var running sync.WaitGroup
+	running.Add(threads)
+	for range threads {
+		go func() {
+			runtime.LockOSThread()
+			running.Done()
+			//lint:ignore SA5002 it is what this child is for
+			for {
+			}
+		}()
+	}
+	running.Wait()
+	fmt.Println("ready")
+	select {}
+}
+
+// shell starts a script and returns once it has printed its first line.
+func shell(t *testing.T, script string) *Process {
+	t.Helper()
+	return ready(t, exec.Command("sh", "-c", script))
+}
+
+// ready starts a command and returns once it has printed its first line.
+func ready(t *testing.T, cmd *exec.Cmd) *Process {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd.Stdout = w
+	p, err := Start(cmd)
+	w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	if _, err := bufio.NewReader(r).ReadString('\n'); err != nil {
+		t.Fatalf("%s: %v", cmd, err)
+	}
+	return p
+}
+
+func TestAChildDiesWithItsParent(t *testing.T) {
+	parent := exec.Command(os.Args[0])
+	parent.Env = append(os.Environ(), "CHILDPROC_PARENT=1")
+	out, err := parent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatalf("the parent said %q", line)
+	}
+	if !alive(pid) {
+		t.Fatal("the child does not run")
+	}
+	if err := parent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, out)
+	_ = parent.Wait() // reports the kill
+	defer func() {    // the child is not ours to wait for, but must not stay when the test fails
+		if alive(pid) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}()
+	testkit.Eventually(t, patience, func() bool { return !alive(pid) }, "child %d is gone", pid)
+}
+
+// alive is false for a process that has ended, also while it waits for whatever adopted it to notice.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, after, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(after, "Z")
+}
+
+func TestStopAsksFirst(t *testing.T) {
+	testkit.NoLeaks(t)
+	p := shell(t, `trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done`)
+	if killed := p.Stop(patience); killed {
+		t.Error("killed")
+	}
+	var exit *exec.ExitError
+	if err := p.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 7 {
+		t.Errorf("ended with %v, want exit code 7", err)
+	}
+	p.Signal(syscall.SIGTERM) // nothing there any more: nothing happens
+}
+
+func TestStopReachesAProcessThatIsFrozen(t *testing.T) {
+	// One that handles SIGTERM, as a JVM does; without a handler the kernel does not wait for SIGCONT.
+	p := shell(t, `trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done`)
+	p.Freeze()
+	if killed := p.Stop(patience); killed {
+		t.Error("killed")
+	}
+}
+
+func TestAFrozenChildStandsStillInAllItsThreads(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "CHILDPROC_BUSY=1")
+	p := ready(t, cmd)
+	for range 5 {
+		p.Freeze()
+		states, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.PID()))
+		if err != nil || len(states) < 16 {
+			t.Fatalf("%d threads, %v", len(states), err)
+		}
+		for _, path := range states {
+			stat, err := os.ReadFile(path)
+			if _, after, _ := strings.Cut(string(stat), ") "); err != nil || !strings.HasPrefix(after, "T") {
+				t.Errorf("%s: %q, %v", path, stat, err)
+			}
+		}
+		p.Thaw()
+	}
+	p.Kill()
+	p.Freeze() // nothing there any more: it returns
+}
+
+func TestStopKillsWhatDoesNotListen(t *testing.T) {
+	p := shell(t, `trap '' TERM; echo ready; while :; do sleep 0.01; done`)
+	if killed := p.Stop(50 * time.Millisecond); !killed {
+		t.Error("ended by itself")
+	}
+	if !p.Ended() || alive(p.PID()) {
+		t.Error("still there")
+	}
+}
+
+func TestStartReportsWhatCannotBeStarted(t *testing.T) {
+	testkit.NoLeaks(t)
+	if _, err := Start(exec.Command("/does/not/exist")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+}

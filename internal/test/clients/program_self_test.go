@@ -1,0 +1,47 @@
+package clients
+
+import (
+	"strings"
+	"testing"
+
+	"lockkeeper/internal/test/testkit"
+)
+
+func TestVerdictsAreReadFromWhatAProgramPrints(t *testing.T) {
+	p := &program{scenarios: make(chan []string, 1), waiting: make(map[string]chan<- verdict)}
+	good, bad := make(chan verdict, 1), make(chan verdict, 1)
+	p.waiting["good"], p.waiting["bad-one"] = good, bad
+	printed := "scenarios good bad-one\nnot for us\nok good\nfail bad-one \"Traceback\\n  line \\u00e4\"\nok stranger\nend without"
+	for chunk := range strings.SplitSeq(printed, "o") { // it comes in any pieces
+		if _, err := p.Write([]byte(chunk)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Write([]byte("o")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if names := testkit.Receive(t, startWithin, p.scenarios, "no list"); len(names) != 2 || names[1] != "bad-one" {
+		t.Errorf("scenarios %q", names)
+	}
+	if v := testkit.Receive(t, startWithin, good, "no verdict"); v.trace != "" {
+		t.Errorf("what went well has the trace %q", v.trace)
+	}
+	if v := testkit.Receive(t, startWithin, bad, "no verdict"); v.trace != "failed:\nTraceback\n  line ä" {
+		t.Errorf("trace %q", v.trace)
+	}
+	if log := p.log.String(); log != "not for us\nok stranger\n" {
+		t.Errorf("log %q", log)
+	}
+}
+
+func TestOnlyTheEndOfALogIsKept(t *testing.T) {
+	var l tail
+	for range 10 {
+		if _, err := l.Write([]byte(strings.Repeat("x", keptOutput/4) + "y")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := l.String(); len(s) != keptOutput || !strings.HasSuffix(s, "y") {
+		t.Errorf("%d bytes are kept, want the last %d", len(s), keptOutput)
+	}
+}

@@ -1,0 +1,311 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/test/zkreal"
+)
+
+// deaf makes an open page hear of nothing any more.
+func (b *tab) deaf() {
+	b.t.Helper()
+	eval[int](b, `(document.querySelector("#live").remove(), 1)`)
+}
+
+// heard says whether a push comes to the page before the click, or the page hears of nothing.
+var heard = map[string]bool{"with the push": true, "without it": false}
+
+func TestAnotherHolderIsNotAskedInThePlaceOfTheOneThatWasShown(t *testing.T) {
+	t.Parallel()
+	for name, push := range heard {
+		for _, force := range []string{"", "1s"} {
+			t.Run(fmt.Sprintf("%s, force %q", name, force), func(t *testing.T) {
+				g := onShared(t)
+				alice := g.hold("deploy", "ttl=5m&owner=alice")
+				bob := g.patiently("deploy", "ttl=5m&owner=bob")
+				page := openPage(t, g, "/locks/deploy")
+				page.until(`document.querySelector("#queue .holder[data-who=alice]")`, "alice holds")
+				if !push {
+					page.deaf()
+				}
+				page.press("[data-act=revoke]")
+				page.says("#ask-revoke", "Asks 1 holder.", "Ask alice")
+				page.fill("#ask-revoke [name=force_after]", force)
+				g.letGo(alice.Token)
+				g.beatUntil(bob.Token, api.StateHeld)
+				if !push {
+					page.expectOutage(true) // the browser complains of the 409
+					page.press("#ask-revoke [data-confirm]")
+				}
+				page.says("#ask-revoke", "alice no longer holds the lock. bob holds it now.", "Ask bob instead…")
+				if eval[bool](page, `!document.querySelector("#ask-revoke [data-confirm]").disabled`) {
+					t.Error("the button is armed")
+				}
+				page.resize(phone, "dark")
+				page.shot("revoke-holder-changed-" + fmt.Sprint(push))
+				if beat := g.beat(bob.Token, api.StateHeld); beat.RevokeRequested != nil {
+					t.Fatalf("bob is asked: %+v", beat.RevokeRequested)
+				}
+				page.press("#ask-revoke [data-begin]")
+				page.press("#ask-revoke [data-confirm]")
+				page.says("#done", "Asked bob to let go.")
+				if beat := g.beat(bob.Token, api.StateHeld); beat.RevokeRequested == nil || beat.RevokeRequested.ForceInMS != nil {
+					t.Errorf("bob is told %+v", beat.RevokeRequested)
+				}
+			})
+		}
+	}
+}
+
+func TestAReapFromThePageEndsNobodyElse(t *testing.T) {
+	t.Parallel()
+	for name, push := range heard {
+		t.Run(name, func(t *testing.T) {
+			g := onShared(t)
+			alice := g.hold("deploy", "ttl=5m&owner=alice")
+			g.patiently("deploy", "ttl=5m&owner=ci-1")
+			page := openPage(t, g, "/locks/deploy")
+			page.until(`document.querySelectorAll("#queue .waiter").length === 1`, "ci-1 waits")
+			if !push {
+				page.deaf()
+			}
+			preview := func() {
+				page.press("[data-act=reap]")
+				page.fill("#ask-reap [name=state]", "waiting")
+				page.press("#ask-reap [data-preview]")
+				page.says("#ask-reap", "Hits 1 contender.", "Reap 1 contender")
+			}
+			preview()
+			later := []api.Lease{g.patiently("deploy", "ttl=5m&owner=ci-2"), g.patiently("deploy", "ttl=5m&owner=ci-3")}
+			if push {
+				page.until(`document.querySelectorAll("#queue .waiter").length === 3`, "the others wait")
+			}
+			page.press("#ask-reap [data-confirm]")
+			page.says("#done", "Reaped 1 contender.")
+			g.awaitLock(patience, "deploy", 1, 2)
+			for _, l := range later {
+				g.beat(l.Token, api.StateWaiting)
+			}
+			g.letGo(later[1].Token)
+			// Who waited when it was shown holds by now.
+			preview()
+			g.letGo(alice.Token)
+			g.beatUntil(later[0].Token, api.StateHeld)
+			last := g.patiently("deploy", "ttl=5m&owner=ci-4")
+			page.expectOutage(true) // the browser complains of the 409
+			page.press("#ask-reap [data-confirm]")
+			page.says("#ask-reap", "The queue has changed since, and nothing was ended.", "ci-4")
+			g.beat(later[0].Token, api.StateHeld)
+			g.beat(last.Token, api.StateWaiting)
+		})
+	}
+}
+
+// A shared lease that was shown waiting holds by now, because the exclusive one before it has left.
+func TestAReapOfHoldersAndWaitersEndsNoWaiterThatHoldsByNow(t *testing.T) {
+	t.Parallel()
+	g := onShared(t)
+	reader := g.hold("deploy", "ttl=5m&mode=shared&owner=reader-1")
+	writer := g.patiently("deploy", "ttl=5m&owner=writer")
+	behind := g.patiently("deploy", "ttl=5m&mode=shared&owner=reader-2")
+	page := openPage(t, g, "/locks/deploy")
+	page.until(`document.querySelectorAll("#queue .waiter").length === 2`, "the two wait")
+	page.press("[data-act=reap]")
+	page.fill("#ask-reap [name=mode]", "shared")
+	page.press("#ask-reap [data-preview]")
+	page.says("#ask-reap", "Hits 2 contenders.", "Reap 2 contenders")
+	g.letGo(writer.Token)
+	g.beatUntil(behind.Token, api.StateHeld)
+	page.expectOutage(true) // the browser complains of the 409
+	page.press("#ask-reap [data-confirm]")
+	page.says("#ask-reap", "The queue has changed since, and nothing was ended.", "Hits 2 contenders.")
+	g.beat(reader.Token, api.StateHeld)
+	g.beat(behind.Token, api.StateHeld)
+
+	// Both kinds as they were shown are ended, and the result adds them up.
+	page.press("#ask-reap [data-close]")
+	writer = g.patiently("deploy", "ttl=5m&owner=writer")
+	g.patiently("deploy", "ttl=5m&mode=shared&owner=reader-3")
+	page.press("[data-act=reap]")
+	page.fill("#ask-reap [name=mode]", "shared")
+	page.press("#ask-reap [data-preview]")
+	page.says("#ask-reap", "Hits 3 contenders.", "Reap 3 contenders")
+	page.press("#ask-reap [data-confirm]")
+	page.says("#done", "Reaped 3 contenders.")
+	g.beatUntil(writer.Token, api.StateHeld)
+	g.awaitLock(patience, "deploy", 1, 0)
+}
+
+func TestABreakFromThePageEndsNobodyElse(t *testing.T) {
+	t.Parallel()
+	for name, push := range heard {
+		t.Run(name, func(t *testing.T) {
+			g := onShared(t)
+			alice := g.hold("deploy", "ttl=5m&owner=alice")
+			bob := g.patiently("deploy", "ttl=5m&owner=bob")
+			page := openPage(t, g, "/locks/deploy")
+			page.until(`document.querySelector("#queue .holder[data-who=alice]")`, "alice holds")
+			if !push {
+				page.deaf()
+			}
+			page.press(row("alice") + " [data-act=break]")
+			page.says("#ask-break", "Break alice")
+			g.letGo(alice.Token)
+			g.beatUntil(bob.Token, api.StateHeld)
+			if push {
+				page.says("#ask-break", "It is not on this page any more")
+			} else {
+				page.expectOutage(true) // the browser complains of the 410
+				page.press("#ask-break [data-confirm]")
+				page.until(`document.querySelector("#ask-break [data-problem]").textContent.length > 20`, "it says what went wrong")
+			}
+			g.beat(bob.Token, api.StateHeld)
+		})
+	}
+}
+
+func TestADestructionFromThePageShowsNewcomersFirst(t *testing.T) {
+	t.Parallel()
+	for name, push := range heard {
+		t.Run(name, func(t *testing.T) {
+			g := onShared(t)
+			alice := g.hold("deploy", "ttl=5m&owner=alice")
+			page := openPage(t, g, "/locks/deploy")
+			page.until(`document.querySelector("#queue .holder[data-who=alice]")`, "alice holds")
+			if !push {
+				page.deaf()
+			}
+			page.press("[data-act=destroy]")
+			page.says("#ask-destroy", "Hits 1 contender.", "alice")
+			page.fill("#ask-destroy [name=typed]", "deploy")
+			bob := g.patiently("deploy", "ttl=5m&owner=bob")
+			if push {
+				page.says("#ask-destroy", "The queue has changed since this list was read.")
+			}
+			page.press("#ask-destroy [data-confirm]")
+			page.says("#ask-destroy", "Others came since, so nothing was destroyed.", "Hits 2 contenders.", "bob")
+			page.resize(desktop, "light")
+			page.shot("destroy-newcomers-" + fmt.Sprint(push))
+			g.beat(alice.Token, api.StateHeld)
+			g.beat(bob.Token, api.StateWaiting)
+			page.press("#ask-destroy [data-confirm]")
+			page.says("#done", "The lock was destroyed: 2 contenders ended.")
+		})
+	}
+}
+
+func TestAForceIsTakenBackFromThePage(t *testing.T) {
+	t.Parallel()
+	g := onShared(t)
+	alice := g.hold("deploy", "ttl=5m&owner=alice")
+	page := openPage(t, g, "/locks/deploy")
+	page.press("[data-act=revoke]")
+	page.fill("#ask-revoke [name=reason]", "the database moves to another machine tonight")
+	page.fill("#ask-revoke [name=force_after]", "10m")
+	page.press("#ask-revoke [data-confirm]")
+	page.says(row("alice"), "ends in", "Take it back")
+	for _, look := range []struct {
+		window
+		scheme string
+	}{{desktop, "light"}, {desktop, "dark"}, {phone, "light"}} {
+		page.resize(look.window, look.scheme)
+		page.shot(fmt.Sprintf("take-back-%s-%d", look.scheme, look.width))
+	}
+	page.press("#queue [data-withdraw]")
+	page.says("#done", "Taken back: alice is not asked to let go any more.")
+	page.until(`!document.querySelector("#queue .asked")`, "the row says so")
+	page.says("#history", "revoke withdrawn")
+	if beat := g.beat(alice.Token, api.StateHeld); beat.RevokeRequested != nil {
+		t.Errorf("alice is told %+v", beat.RevokeRequested)
+	}
+}
+
+func TestAskingAnotherProgramIsNotOffered(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	g := startGateway(t, addr+chroot)
+	g.letGo(g.hold("deploy", "ttl=5m").Token)
+	newForeign(t, addr, chroot).put("/lockkeeper/locks/deploy/_c_6f1c2a0e-9d4b-4c7f-8a35-2f6f0c9d1b77-lock-", []byte("10.0.3.17"))
+	page := openPage(t, g, "/locks/deploy")
+	page.says("#lock-head", "Other programs alone hold it, and they cannot be asked: break them.")
+	if !eval[bool](page, `document.querySelector("#act-revoke").disabled && Boolean(document.querySelector("#queue .holder [data-act=break]"))`) {
+		t.Error("asking is offered, or breaking is not")
+	}
+	for _, look := range []struct {
+		window
+		scheme string
+	}{{desktop, "light"}, {desktop, "dark"}, {phone, "light"}} {
+		page.resize(look.window, look.scheme)
+		page.shot(fmt.Sprintf("nobody-to-ask-%s-%d", look.scheme, look.width))
+	}
+	a, err := g.Send(t.Context(), "POST", "/v1/locks/deploy/revoke")
+	expect(t, a, err, 409, "nothing_to_ask")
+}
+
+// swallow completes the handshake of a socket with the gateway and keeps what the gateway sends.
+func swallow(t *testing.T, g *gateway, w http.ResponseWriter, r *http.Request) {
+	behind, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(g.url(), "http://"))
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer behind.Close()
+	front, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer front.Close()
+	if err := r.Write(behind); err != nil {
+		t.Error(err)
+		return
+	}
+	reader := bufio.NewReader(behind)
+	answer, err := http.ReadResponse(reader, r)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if err := answer.Write(front); err != nil {
+		return // the page has gone
+	}
+	go func() {
+		_, _ = io.Copy(behind, front) // ends with the page's end of it
+		_ = behind.Close()
+	}()
+	_, _ = io.Copy(io.Discard, reader)
+}
+
+// A middlebox that buffers lets the handshake through, and nothing after it.
+func TestASocketThatBringsNothingIsNotCalledLive(t *testing.T) {
+	t.Parallel()
+	g := onShared(t)
+	proxy := through(t, g, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Header.Get("Upgrade") == "" {
+			return false
+		}
+		swallow(t, g, w, r)
+		return true
+	})
+	b := openBrowser(t, proxy.URL)
+	b.resize(desktop, "light")
+	b.expectOutage(true) // sockets that the page gives up are complained of
+	b.visit(proxy.URL + "/")
+	eval[int](b, `(window.states = new Set(), new MutationObserver(() => window.states.add(document.querySelector("#link").dataset.link)).observe(document.querySelector("#link"), {attributes: true}), 1)`)
+	b.untilLink("polling")
+	g.hold("deploy", "ttl=1m&owner=alice")
+	b.until(`document.querySelector("#locks").innerText.includes("alice")`, "a poll brings the change")
+	// For longer than the page waits for a socket that has opened.
+	b.until(`performance.now() > 12000`, "the page has opened more sockets than one")
+	if states := eval[string](b, `[...window.states].join(" ")`); strings.Contains(states, "live") {
+		t.Errorf("the page was called %s", states)
+	}
+	b.deaf()
+}

@@ -1,0 +1,53 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// keyInCurl is an Idempotency-Key as a curl line sends it. A comment or a table that names the header alone does not match.
+var keyInCurl = regexp.MustCompile(`(?i)idempotency-key: *([^'" ]+)`)
+
+// guessableKeys are the keys of a page's curl lines that a reader might copy as they are. A key is a secret, so examples take it
+// from a variable or a command that makes a random one.
+func guessableKeys(page string) (list []string) {
+	for line := range strings.Lines(page) {
+		if !strings.Contains(line, "curl") {
+			continue
+		}
+		for _, m := range keyInCurl.FindAllStringSubmatch(line, -1) {
+			if !strings.HasPrefix(m[1], "$") {
+				list = append(list, m[1])
+			}
+		}
+	}
+	return list
+}
+
+func TestNoDocumentedCurlLineHasAKeyThatCanBeGuessed(t *testing.T) {
+	pages, err := filepath.Glob("../../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := 0
+	for _, page := range append(pages, "../../../README.md", "../../../openapi.yaml") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range guessableKeys(string(text)) {
+			t.Errorf("%s: the Idempotency-Key %s stands in the page: take it from $(openssl rand -hex 16) or $(uuidgen)", page, key)
+		}
+		random += strings.Count(string(text), "Idempotency-Key: $")
+	}
+	if random == 0 {
+		t.Error("no page has a curl line with an Idempotency-Key: the pattern finds nothing")
+	}
+	if got := guessableKeys("curl -H 'Idempotency-Key: nightly-2026-11-22' x\ncurl -H \"Idempotency-Key: $KEY\" x\ncurl -H \"idempotency-key:$(uuidgen)\" x\n| `Idempotency-Key: a` |"); !slices.Equal(got, []string{"nightly-2026-11-22"}) {
+		t.Errorf("found %q", got)
+	}
+}

@@ -1,0 +1,163 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/test/zkreal"
+)
+
+// Every curl line of the documentation, run as a reader would: page by page, from top to bottom in one shell, against a
+// gateway that has just been started with its defaults.
+func TestTheDocumentedCurlLinesDoWhatThePagesSay(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(pages, "../../../README.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := examples(string(text))
+		if len(list) == 0 {
+			if filepath.Base(page) == "README.md" {
+				t.Error("the README has no curl line")
+			}
+			continue
+		}
+		t.Run(filepath.Base(page), func(t *testing.T) {
+			t.Parallel()
+			addr, chroot := zkreal.SharedT(t)
+			g := newGateway(t, addr+chroot)
+			g.flags = []string{"--zk=" + g.zk, "--listen=" + g.listen, "--log-format=json"}
+			if filepath.Base(page) == "namespaces.md" {
+				g.flags = append(g.flags, "--namespace=python=/app/locks:kazoo", "--namespace=hosts=/hosts:custom exclusive={id}-W- shared={id}-R-")
+			}
+			var hook *docReceiver
+			if filepath.Base(page) == "webhooks.md" {
+				hook = startDocReceiver(t)
+				g.flags = append(g.flags, "--webhook-allow=127.0.0.1")
+			}
+			g.start()
+			g.awaitServing()
+			addresses := []string{"localhost:8080", g.listen, "127.0.0.1:8080", g.listen}
+			if name := filepath.Base(page); name == "fencing.md" {
+				addresses = append(addresses, "localhost:8081", startNginx(t, g.listen, newApp(t).listen))
+			}
+			if hook != nil {
+				// What waits for a webhook is forgotten with it: a shell that is quicker than the delivery has to wait.
+				addresses = append([]string{"curl -sX DELETE localhost:8080/v1/webhooks", "until [ -e '" + hook.told + "' ]; do sleep 0.05; done; curl -sX DELETE " + g.listen + "/v1/webhooks"},
+					append(addresses, "localhost:9000", hook.listen)...)
+			}
+			ran := runExamples(t, list, addresses...)
+			if hook != nil {
+				hook.check(t, string(text))
+			}
+			for i, r := range ran {
+				if err := r.check(&list[i]); err != nil {
+					t.Errorf("%s:%d: %s\n%v\nanswer: %s%s", page, list[i].line, list[i].command, err, r.out, r.complaints)
+				}
+			}
+		})
+	}
+}
+
+// outcome is what became of one example.
+type outcome struct {
+	ran        bool
+	exit       int
+	statuses   []int // of each request, in order
+	out        string
+	complaints string
+}
+
+func (r *outcome) check(e *example) error {
+	switch {
+	case !r.ran:
+		return fmt.Errorf("it was not reached")
+	case r.exit != 0:
+		return fmt.Errorf("exit code %d", r.exit)
+	case e.curl && len(r.statuses) == 0:
+		return fmt.Errorf("nothing was requested")
+	}
+	for i, status := range r.statuses {
+		last := i == len(r.statuses)-1
+		if want := e.status; want != 0 && last {
+			if status != want {
+				return fmt.Errorf("status %d, documented is %d", status, want)
+			}
+		} else if status < 200 || status > 299 {
+			return fmt.Errorf("status %d", status)
+		}
+	}
+	if err := inOrder(e.shows, r.out); e.shows != "" && err != nil {
+		return err
+	}
+	if e.result == "" {
+		return nil
+	}
+	return sameShape(e.result, r.out)
+}
+
+// runExamples runs them in one shell, so that variables carry over, and tells what became of each. addresses are pairs: as
+// written, and what is there now.
+func runExamples(t *testing.T, list []example, addresses ...string) []outcome {
+	t.Helper()
+	const mark = "@example "
+	var script strings.Builder
+	// Every curl, also inside $(...), says its status where it disturbs nothing.
+	script.WriteString("set -u\ncurl() { command curl --max-time 60 -w '%{stderr}\\n@status %{http_code}\\n' \"$@\"; }\n")
+	for i, e := range list {
+		fmt.Fprintf(&script, "printf '\\n%s%d\\n' | tee /dev/stderr\n%s\nprintf '\\n@exit %%d\\n' $? >&2\n", mark, i, e.command)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash")
+	cmd.Stdin = strings.NewReader(strings.NewReplacer(addresses...).Replace(script.String()))
+	var out, complaints strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &complaints
+	if err := cmd.Run(); err != nil {
+		t.Errorf("bash: %v\n%s", err, complaints.String())
+	}
+	outcomes := make([]outcome, len(list))
+	for i, part := range sections(out.String(), mark) {
+		outcomes[i].out = strings.TrimSpace(part) + "\n"
+	}
+	for i, part := range sections(complaints.String(), mark) {
+		r := &outcomes[i]
+		r.ran = true
+		for line := range strings.Lines(part) {
+			line = strings.TrimSpace(line)
+			if n, ok := strings.CutPrefix(line, "@status "); ok {
+				status, _ := strconv.Atoi(n) // 000 when there was no answer
+				r.statuses = append(r.statuses, status)
+			} else if n, ok := strings.CutPrefix(line, "@exit "); ok {
+				r.exit, _ = strconv.Atoi(n)
+			} else if line != "" {
+				r.complaints += line + "\n"
+			}
+		}
+	}
+	return outcomes
+}
+
+// sections are the parts of a text that follow the numbered marks.
+func sections(text, mark string) map[int]string {
+	parts := map[int]string{}
+	for _, part := range strings.Split(text, "\n"+mark)[1:] {
+		number, rest, _ := strings.Cut(part, "\n")
+		if n, err := strconv.Atoi(number); err == nil {
+			parts[n] = rest
+		}
+	}
+	return parts
+}

@@ -1,0 +1,227 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/netfault"
+	"lockkeeper/internal/test/zkreal"
+)
+
+func TestASecondGatewaySendsRequestsToTheOwnerAndTakesOverWhenThatOneIsKilled(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	p := netfault.NewT(t, addr, netfault.Framed())
+	one := startGateway(t, addr+chroot)
+	two := startGateway(t, p.Addr()+chroot)
+	f := newForeign(t, addr, chroot)
+	var leases []api.Lease
+	var tokens []string
+	for i := range 30 {
+		lease := one.hold(fmt.Sprint("lock-", i), "ttl=1m&owner=me&metadata=m")
+		waiter := one.queue(lease.Lock, "ttl=1m&owner=you")
+		leases, tokens = append(leases, lease, waiter), append(tokens, lease.Token, waiter.Token)
+	}
+	first := leases[0]
+	two.awaitLock(patience, first.Lock, 1, 1) // both see one queue
+
+	if beat := two.beat(first.Token, api.StateHeld); beat.FencingToken != first.FencingToken {
+		t.Errorf("the fencing token was %d and is %d", first.FencingToken, beat.FencingToken)
+	}
+	one.beat(first.Token, api.StateHeld)
+	_, a, err := two.Acquire(t.Context(), first.Lock)
+	expect(t, a, err, http.StatusConflict, "held_by_other")
+
+	c := watchTraffic(p)
+	one.kill()
+	began := time.Now()
+	eventually(t, patience, func() error {
+		_, a, err := two.Lease(t.Context(), first.LeaseID)
+		if err == nil && a.Status != http.StatusOK {
+			err = unexpected(a)
+		}
+		return err
+	}, "the other gateway has taken over")
+	eventually(t, patience, func() error {
+		bulk, a, err := two.Heartbeats(t.Context(), tokens)
+		if err != nil || a.Status != http.StatusOK {
+			return fmt.Errorf("%w %s", err, a.Code())
+		}
+		for i, item := range bulk.Items {
+			switch {
+			case item.Problem == nil:
+				if item.State != leases[i].State || item.FencingToken != leases[i].FencingToken || item.Position != leases[i].Position {
+					t.Fatalf("a lease was %+v and is %+v", leases[i], item)
+				}
+			case item.Problem.Status == http.StatusServiceUnavailable:
+				return unexpected(a)
+			default:
+				t.Fatalf("a lease is lost: %+v", item.Problem)
+			}
+		}
+		return nil
+	}, "the other gateway answers for all leases")
+	t.Logf("taken over after %v", time.Since(began))
+	writes, _, _ := c.take()
+	if len(writes) != 1 || !strings.Contains(writes[0], "/succession/") {
+		t.Errorf("the takeover of %d leases cost %d writes:\n%s", len(leases), len(writes), strings.Join(writes, "\n"))
+	}
+	if entries := f.children("/lockkeeper/succession"); len(entries) != 1 {
+		t.Errorf("succession: %v", entries)
+	}
+	for _, want := range leases {
+		got, a, err := two.Lease(t.Context(), want.LeaseID)
+		expect(t, a, err, http.StatusOK, "")
+		sameLease(t, got, want)
+	}
+	two.letGo(first.Token)
+	next := two.beatUntil(tokens[1], api.StateHeld)
+	if next.FencingToken <= first.FencingToken {
+		t.Errorf("fencing token %d follows %d", next.FencingToken, first.FencingToken)
+	}
+}
+
+// beatUntil heartbeats until the lease is in that state.
+func (g *gateway) beatUntil(token string, state api.State) (beat api.Heartbeat) {
+	g.t.Helper()
+	eventually(g.t, patience, func() error {
+		var a *apitest.Answer
+		var err error
+		beat, a, err = g.Heartbeat(g.t.Context(), token)
+		if err == nil && beat.State != state {
+			err = unexpected(a)
+		}
+		return err
+	}, "the lease is %s", state)
+	return beat
+}
+
+func TestTheSameKeyAtTwoGatewaysAtOnceQueuesOnce(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	gateways := []*gateway{startGateway(t, addr+chroot), startGateway(t, addr+chroot)}
+	f := newForeign(t, addr, chroot)
+	for i := range 25 {
+		lock, key := fmt.Sprint("lock-", i), apitest.Key(fmt.Sprintf("a-fresh-random-key-%d", i))
+		var asked []*pending
+		for range 2 {
+			for _, g := range gateways {
+				asked = append(asked, g.acquiring(t.Context(), lock, "ttl=1m&wait=20s&owner=me", key))
+			}
+		}
+		created, id := 0, ""
+		for _, p := range asked {
+			p.answered(patience)
+			if p.err != nil {
+				t.Fatal(p.err)
+			}
+			switch {
+			case p.a.Status == http.StatusCreated:
+				created++
+			case p.a.Status == http.StatusOK:
+			default:
+				t.Errorf("answered %d %s", p.a.Status, p.a.Body)
+			}
+			if got := p.lease.LeaseID; got != "" && id != "" && got != id {
+				t.Errorf("two leases: %s and %s", id, got)
+			} else if got != "" {
+				id = got
+			}
+		}
+		if names := f.children("/lockkeeper/locks/" + lock); created != 1 || len(names) != 1 {
+			t.Fatalf("%d were told that they had created it, and the queue is %v", created, names)
+		}
+	}
+}
+
+func TestWithAnIdentityNobodyElseReadsSecretsOrJoinsTheFleet(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	write := func(line string) string {
+		file := filepath.Join(t.TempDir(), "auth")
+		if err := os.WriteFile(file, []byte(line+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	g := startGateway(t, addr+chroot, "--zk-auth-file="+write("digest fleet:sesame"))
+	lease := g.hold("deploy", "ttl=1m&owner=me", apitest.Key("a-fresh-random-key-0001"))
+	f := newForeign(t, addr, chroot)
+
+	unreadable := []string{"/lockkeeper/secret"}
+	for _, key := range f.children("/lockkeeper/keys") {
+		unreadable = append(unreadable, "/lockkeeper/keys/"+key)
+	}
+	if len(unreadable) != 2 {
+		t.Errorf("keys: %v", unreadable)
+	}
+	for _, path := range unreadable {
+		if _, _, err := f.Get(chroot + path); err != zk.ErrNoAuth {
+			t.Errorf("a stranger reads %s: %v", path, err)
+		}
+	}
+	for _, path := range []string{"/lockkeeper", "/lockkeeper/version", "/lockkeeper/guards", "/lockkeeper/gateways", "/lockkeeper/succession", "/lockkeeper/fence_base"} {
+		if _, _, err := f.Get(chroot + path); err != nil {
+			t.Errorf("a stranger may look at %s: %v", path, err)
+		}
+		if _, err := f.Set(chroot+path, []byte("x"), -1); err != zk.ErrNoAuth {
+			t.Errorf("a stranger writes %s: %v", path, err)
+		}
+	}
+	for _, path := range []string{"/lockkeeper/guards", "/lockkeeper/gateways"} {
+		for _, id := range f.children(path) {
+			if err := f.Delete(chroot+path+"/"+id, -1); err != zk.ErrNoAuth {
+				t.Errorf("a stranger deletes %s/%s: %v", path, id, err)
+			}
+		}
+	}
+	acl, _, err := f.GetACL(chroot + "/lockkeeper/version")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// ZooKeeper shows a digest's user and not its password.
+	fleet := func(a zk.ACL) bool {
+		return a.Scheme == "digest" && strings.HasPrefix(a.ID, "fleet:") && a.Perms == zk.PermAll
+	}
+	others := func(a zk.ACL) bool { return a.Scheme == "world" && a.Perms == zk.PermRead }
+	if len(acl) != 2 || !slices.ContainsFunc(acl, fleet) || !slices.ContainsFunc(acl, others) {
+		t.Errorf("the ACL of the version is %+v", acl)
+	}
+	// Where programs share a queue, everyone can stand in it.
+	lock := zk.NewLock(f.Conn, chroot+"/lockkeeper/locks/deploy", zk.WorldACL(zk.PermAll))
+	locked := make(chan error, 1)
+	go func() { locked <- lock.Lock() }()
+	g.awaitLock(patience, "deploy", 1, 1)
+	g.letGo(lease.Token)
+	if err := <-locked; err != nil {
+		t.Errorf("go-zookeeper's lock: %v", err)
+	}
+	g.awaitLock(patience, "deploy", 1, 0)
+	if err := lock.Unlock(); err != nil {
+		t.Error(err)
+	}
+
+	for name, line := range map[string]string{"another password": "digest fleet:tahini", "another user": "digest fleat:sesame"} {
+		code, out := exitCode(t, "--zk="+addr+chroot, "--listen="+freeAddr(t), "--zk-auth-file="+write(line))
+		if code != 78 || !strings.Contains(out, "error: ") || !strings.Contains(out, "hint: ") {
+			t.Errorf("%s: exit code %d\n%s", name, code, out)
+		}
+		if strings.Contains(out, "tahini") || strings.Contains(out, "sesame") {
+			t.Errorf("%s: a password is printed\n%s", name, out)
+		}
+	}
+	if code, out := exitCode(t, "--zk="+addr+chroot, "--listen="+freeAddr(t)); code != 78 {
+		t.Errorf("without an identity: exit code %d\n%s", code, out)
+	}
+	g.letGo(g.hold("after", "").Token)
+}

@@ -1,0 +1,239 @@
+package e2e
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/zkreal"
+)
+
+// fleetOf starts gateways on one ZooKeeper that know of each other.
+func fleetOf(t *testing.T, zk string, n int, flags ...string) []*gateway {
+	t.Helper()
+	gateways := make([]*gateway, n)
+	for i := range gateways {
+		gateways[i] = startGateway(t, zk, flags...)
+	}
+	acquainted(t, gateways...)
+	return gateways
+}
+
+// acquainted waits until all gateways know where all of them are.
+func acquainted(t *testing.T, gateways ...*gateway) {
+	t.Helper()
+	for _, g := range gateways {
+		eventually(t, patience, func() error {
+			a, err := g.Send(t.Context(), http.MethodGet, "/v1/gateways")
+			if err != nil {
+				return err
+			}
+			var list api.GatewayList
+			if err := json.Unmarshal(a.Body, &list); err != nil {
+				return err
+			}
+			if len(list.Items) != len(gateways) || slices.ContainsFunc(list.Items, func(g api.GatewayInfo) bool { return g.Address == "" }) {
+				return unexpected(a)
+			}
+			return nil
+		}, "it knows where all gateways are")
+	}
+}
+
+func TestAnyGatewayOfThreeAnswersForALease(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	gateways := fleetOf(t, addr+chroot, 3)
+	one, two, three := gateways[0], gateways[1], gateways[2]
+	lease := one.hold("deploy", "ttl=1m&owner=me&hold=a", apitest.Key("a-fresh-random-key-0001"))
+	token := apitest.Token(lease.Token)
+
+	// A long poll at one gateway hears of what is done at another.
+	polled := make(chan *apitest.Answer, 1)
+	seen, a, err := two.Lease(t.Context(), "self", token)
+	expect(t, a, err, http.StatusOK, "")
+	go func() {
+		_, a, err := two.Lease(t.Context(), "self", token, apitest.Query("wait=30s&since="+seen.Rev))
+		if err != nil {
+			t.Error(err)
+		}
+		polled <- a
+	}()
+	a, err = three.Send(t.Context(), http.MethodPatch, "/v1/leases/self", token, apitest.JSON(`{"metadata":"changed"}`))
+	expect(t, a, err, http.StatusOK, "")
+	if a := <-polled; a == nil || a.Status != http.StatusOK {
+		t.Errorf("the poll: %+v", a)
+	}
+	// A repeat of the acquire, another hold, and its end.
+	again, a, err := two.Acquire(t.Context(), "deploy", apitest.Query("ttl=1m&owner=me&hold=a"), apitest.Key("a-fresh-random-key-0001"))
+	expect(t, a, err, http.StatusOK, "")
+	if again.LeaseID != lease.LeaseID || again.Token != lease.Token || a.Header.Get("Idempotency-Replayed") != "true" || again.Metadata != "changed" {
+		t.Errorf("the repeat: %s", a.Body)
+	}
+	_, a, err = three.Acquire(t.Context(), "deploy", apitest.Query("hold=b"), token)
+	expect(t, a, err, http.StatusOK, "")
+	a, err = two.Send(t.Context(), http.MethodDelete, "/v1/leases/self?hold=a", token)
+	expect(t, a, err, http.StatusNoContent, "")
+	a, err = two.Send(t.Context(), http.MethodPost, "/v1/leases/self/downgrade", token)
+	expect(t, a, err, http.StatusOK, "")
+	a, err = three.Send(t.Context(), http.MethodHead, "/v1/leases/"+lease.LeaseID)
+	expect(t, a, err, http.StatusOK, "")
+	now, a, err := three.Lease(t.Context(), lease.LeaseID, apitest.Query("verify=true"))
+	expect(t, a, err, http.StatusOK, "")
+	if now.Mode != api.ModeShared || !slices.Equal(now.Holds, []string{"b"}) || now.FencingToken != lease.FencingToken {
+		t.Errorf("it is %s", a.Body)
+	}
+	// One heartbeat for leases of all three, of which one has ended.
+	other := two.hold("other", "ttl=1m")
+	gone := three.hold("gone", "ttl=1m")
+	one.letGo(gone.Token)
+	one.letGo(gone.Token) // repeated
+	list, a, err := three.Heartbeats(t.Context(), []string{other.Token, lease.Token, gone.Token})
+	expect(t, a, err, http.StatusOK, "")
+	if list.Items[0].FencingToken != other.FencingToken || list.Items[1].FencingToken != lease.FencingToken || list.Items[2].Problem == nil || list.Items[2].Problem.Code != "lease_ended" {
+		t.Errorf("heartbeats: %s", a.Body)
+	}
+	// Who broke it, and in which words, its owner tells at every gateway.
+	a, err = two.Send(t.Context(), http.MethodPost, "/v1/leases/"+lease.LeaseID+"/break", apitest.JSON(`{"reason":"maintenance"}`))
+	expect(t, a, err, http.StatusNoContent, "")
+	for _, g := range gateways {
+		_, a, err := g.Heartbeat(t.Context(), lease.Token)
+		expect(t, a, err, http.StatusGone, "lease_ended")
+		if a.Problem.Reason != "revoked" {
+			t.Errorf("the reason: %s", a.Body)
+		}
+		a, err = g.Send(t.Context(), http.MethodGet, "/v1/leases/"+lease.LeaseID+"/postmortem")
+		expect(t, a, err, http.StatusOK, "")
+	}
+	two.letGo(other.Token)
+	if n := three.metric(`lockkeeper_forwarded_total{result="done"}`); n == "" {
+		t.Error("nothing is counted")
+	}
+}
+
+// The client of a gateway that died asks another one, and keeps its place.
+func TestAWaiterWhoseGatewayDiedIsGrantedInTurnByAnother(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	gateways := fleetOf(t, addr+chroot, 3)
+	one, two, three := gateways[0], gateways[1], gateways[2]
+	holder := one.hold("deploy", "ttl=1m")
+	first := two.queue("deploy", "ttl=1m&owner=first")
+	two.awaitLock(patience, "deploy", 1, 1)
+	second := three.queue("deploy", "ttl=1m&owner=second")
+	one.awaitLock(patience, "deploy", 1, 2)
+	granted := make(chan string, 2)
+	poll := func(g *gateway, l api.Lease) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		since := l.Rev
+		for ctx.Err() == nil {
+			now, a, err := g.Lease(ctx, "self", apitest.Token(l.Token), apitest.Query("wait=5s&since="+since))
+			switch {
+			case err == nil && a.Status == http.StatusOK && now.State == api.StateHeld:
+				granted <- l.Owner
+				return
+			case err == nil && a.Status == http.StatusOK:
+				since = now.Rev
+			case err == nil && a.Status != http.StatusServiceUnavailable:
+				t.Errorf("%s is told %d %s", l.Owner, a.Status, a.Body)
+				return
+			default:
+				time.Sleep(20 * time.Millisecond) // 503: its gateway is gone, and nobody has taken over yet
+			}
+		}
+		t.Errorf("%s is not granted", l.Owner)
+	}
+	two.kill()
+	go poll(three, first)
+	go poll(one, second)
+	keep := one.keepAlive(holder.Token)
+	for _, g := range []*gateway{one, three} { // whoever takes over
+		eventually(t, patience, func() error {
+			now, a, err := g.Lease(t.Context(), first.LeaseID)
+			if err == nil && (a.Status != http.StatusOK || now.State != api.StateWaiting || now.Position != 1) {
+				err = unexpected(a)
+			}
+			return err
+		}, "it stands first")
+	}
+	keep.halt()
+	one.letGo(holder.Token)
+	if who := <-granted; who != "first" {
+		t.Errorf("%s was granted first", who)
+	}
+	one.letGo(first.Token)
+	if who := <-granted; who != "second" {
+		t.Errorf("%s was granted next", who)
+	}
+	one.letGo(second.Token)
+}
+
+// Attack 45: ids that somebody has made up lead nowhere: they are asked for once, and nobody is succeeded for them.
+func TestInventedLeasesLeadNowhere(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	gateways := fleetOf(t, addr+chroot, 3)
+	f := newForeign(t, addr, chroot)
+	lease := gateways[0].hold("deploy", "ttl=1m")
+	genuine := recipe.LeaseID(lease.LeaseID)
+	var invented []string
+	for range 5 {
+		stranger, err := recipe.NewGatewayID(rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, gateway := range []recipe.GatewayID{stranger, genuine.Gateway()} {
+			id, err := recipe.NewLeaseID(genuine.Fleet(), gateway, rand.Reader)
+			if err != nil {
+				t.Fatal(err)
+			}
+			invented = append(invented, string(id))
+		}
+	}
+	for _, g := range gateways {
+		for _, id := range invented {
+			token := apitest.Token(fmt.Sprintf("lk1.%s.k1.AAAAAAAAAAAAAAAAAAAAAA", id))
+			a, err := g.Send(t.Context(), http.MethodGet, "/v1/leases/"+id)
+			expect(t, a, err, http.StatusNotFound, "lease_not_found")
+			a, err = g.Send(t.Context(), http.MethodGet, "/v1/leases/"+id+"/postmortem")
+			expect(t, a, err, http.StatusNotFound, "lease_not_found")
+			a, err = g.Send(t.Context(), http.MethodDelete, "/v1/leases/"+id, token)
+			expect(t, a, err, http.StatusForbidden, "lease_token_wrong")
+			a, err = g.Send(t.Context(), http.MethodPost, "/v1/leases/"+id+"/break")
+			expect(t, a, err, http.StatusNotFound, "lease_not_found")
+		}
+	}
+	if entries := f.children("/lockkeeper/succession"); len(entries) != 0 {
+		t.Errorf("succession: %v", entries)
+	}
+	gateways[2].letGo(lease.Token)
+}
+
+// While the owner stands still, and before anybody may take it over, another gateway keeps its leases alive.
+func TestWhileTheOwnerHangsAnotherGatewayRenewsItsLeases(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	gateways := fleetOf(t, addr+chroot, 2, "--session-timeout=20s")
+	one, two := gateways[0], gateways[1]
+	lease := one.hold("deploy", "ttl=6s")
+	one.freeze()
+	defer one.thaw()
+	for begun := time.Now(); time.Since(begun) < 10*time.Second; {
+		if beat := two.beatUntil(lease.Token, api.StateHeld); beat.FencingToken != lease.FencingToken {
+			t.Fatalf("the fencing token is %d", beat.FencingToken)
+		}
+		time.Sleep(time.Second)
+	}
+	one.thaw()
+	one.beatUntil(lease.Token, api.StateHeld)
+	two.letGo(lease.Token)
+}

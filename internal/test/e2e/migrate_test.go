@@ -1,0 +1,221 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/childproc"
+	"lockkeeper/internal/test/netfault"
+	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/zkreal"
+)
+
+// must runs a command of the gateway's, which has to succeed, and returns what it said.
+func must(t testing.TB, args ...string) string {
+	t.Helper()
+	code, out := exitCode(t, args...)
+	if code != 0 {
+		t.Fatalf("gateway %s: exit %d\n%s", strings.Join(args, " "), code, out)
+	}
+	return out
+}
+
+// use makes the gateway keep its locks somewhere else from its next start on: a
+// flag --zk or --data-dir.
+func (g *gateway) use(store string) { g.flags[0] = store }
+
+// From a gateway's own store to Debian's ZooKeeper, and back into another store. The
+// clients know one address; what they see is an outage.
+func TestAMoveToAnotherZooKeeperAndBackLosesNoLeaseAndNoPlace(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	real := zkreal.StartT(t, zkreal.Real(), zkreal.WithoutFsync())
+	stores := []string{"--data-dir=" + filepath.Join(dir, "first"), "--zk=" + real.Addr() + "/apps", "--data-dir=" + filepath.Join(dir, "last")}
+
+	g := newGateway(t, "")
+	g.use(stores[0])
+	g.start()
+	g.awaitServing()
+	key, ended := apitest.Key("one-fresh-random-key-of-mine"), apitest.Key("another-fresh-random-key")
+	lease := g.hold("deploy", "ttl=10s&owner=me&metadata=job+17", key)
+	first := g.queue("deploy", "ttl=20s&owner=you")
+	second := g.queue("deploy", "ttl=20s&owner=third")
+	other := g.hold("report", "ttl=1h&owner=nobody+beats") // its TTL is long enough without heartbeats
+	g.letGo(g.hold("billing", "ttl=1m", ended).Token)
+	gone := g.hold("gone", "ttl=1m") // a token that nothing shows any more
+	g.letGo(gone.Token)
+	greatest := gone.FencingToken
+	held, waits, waitsToo := g.keepAlive(lease.Token), g.keepAlive(first.Token), g.keepAlive(second.Token)
+	held.awaitBeat(t, patience)
+
+	token := lease.FencingToken
+	for n := 1; n < len(stores); n++ {
+		file := filepath.Join(dir, fmt.Sprint(n, ".export"))
+		g.terminate()
+		must(t, "export", stores[n-1], "--output="+file)
+		must(t, "import", stores[n], "--input="+file)
+		g.use(stores[n])
+		g.restart()
+
+		beat := held.awaitBeat(t, patience).beat
+		if beat.State != api.StateHeld || beat.TTLMS != lease.TTLMS || beat.FencingToken <= max(token, greatest) {
+			t.Errorf("%s: the heartbeat says %+v; there was a token %d", stores[n], beat, max(token, greatest))
+		}
+		token = beat.FencingToken
+		for i, p := range []*pulse{waits, waitsToo} {
+			if at := p.awaitBeat(t, patience).beat; at.State != api.StateWaiting || at.Position != i+1 {
+				t.Errorf("%s: the waiter at place %d is told %+v", stores[n], i+1, at)
+			}
+		}
+		for _, want := range []api.Lease{lease, first, second, other} {
+			got, a, err := g.Lease(t.Context(), want.LeaseID)
+			expect(t, a, err, http.StatusOK, "")
+			want.FencingToken, want.Znode = got.FencingToken, got.Znode // both are of the new ZooKeeper
+			sameLease(t, got, want)
+		}
+		again, a, err := g.Acquire(t.Context(), "deploy", apitest.Query("ttl=10s&owner=me&metadata=job+17"), key)
+		expect(t, a, err, http.StatusOK, "")
+		if a.Header.Get("Idempotency-Replayed") != "true" || again.LeaseID != lease.LeaseID || again.Token != lease.Token || again.FencingToken != token {
+			t.Errorf("%s: the repeat got %s", stores[n], a.Body)
+		}
+		_, a, err = g.Acquire(t.Context(), "deploy", apitest.Query("ttl=10s&owner=somebody+else"), key)
+		expect(t, a, err, http.StatusUnprocessableEntity, "idempotency_key_reused")
+		_, a, err = g.Acquire(t.Context(), "billing", apitest.Query("ttl=1m"), ended)
+		expect(t, a, err, http.StatusGone, "lease_ended")
+		if a.Problem.Reason != api.ReasonUnknown {
+			t.Errorf("%s: the repeat for a lease that had ended is told %q", stores[n], a.Problem.Reason)
+		}
+		_, a, err = g.Acquire(t.Context(), "report", apitest.Query("ttl=10s"))
+		expect(t, a, err, http.StatusConflict, "held_by_other")
+		fresh := g.hold("gone", "ttl=1m")
+		if fresh.FencingToken <= token {
+			t.Errorf("%s: a new lease has token %d after one of %d", stores[n], fresh.FencingToken, token)
+		}
+		greatest = fresh.FencingToken
+		g.letGo(fresh.Token)
+	}
+
+	// In the end the queue goes on in its order.
+	for _, p := range []struct {
+		leaves *pulse
+		token  string
+		next   *pulse
+	}{{held, lease.Token, waits}, {waits, first.Token, waitsToo}} {
+		p.leaves.halt()
+		g.letGo(p.token)
+		var at api.Heartbeat
+		eventually(t, patience, func() error {
+			if at = p.next.awaitBeat(t, patience).beat; at.State != api.StateHeld {
+				return fmt.Errorf("it is told %+v", at)
+			}
+			return nil
+		}, "the next one holds")
+		if at.FencingToken <= token {
+			t.Errorf("the token %d follows %d", at.FencingToken, token)
+		}
+		token = at.FencingToken
+	}
+	for _, p := range []*pulse{held, waits, waitsToo} {
+		p.mustNotHaveLost(t)
+	}
+	g.letGo(other.Token)
+}
+
+// Nobody is to write what is not exported: not the gateway that runs, nor one that was
+// killed and whose session ZooKeeper still grants.
+func TestAnExportWaitsForTheEndOfEveryGateway(t *testing.T) {
+	t.Parallel()
+	g := onShared(t)
+	file := filepath.Join(t.TempDir(), "x.export")
+	refused := func(when string) {
+		t.Helper()
+		code, out := exitCode(t, "export", "--zk="+g.zk, "--output="+file)
+		if code != 1 || !strings.Contains(out, g.listen) || !strings.Contains(out, "stop every gateway") {
+			t.Errorf("%s: exit %d\n%s", when, code, out)
+		}
+	}
+	g.hold("deploy", "ttl=1m")
+	refused("while it runs")
+	g.kill()
+	refused("after it was killed")
+	if _, err := os.Stat(file); err == nil {
+		t.Error("there is a file")
+	}
+	eventually(t, patience, func() error {
+		if code, out := exitCode(t, "export", "--zk="+g.zk, "--output="+file); code != 0 {
+			return fmt.Errorf("exit %d: %s", code, out)
+		}
+		return nil
+	}, "its session has expired")
+}
+
+// An import is killed with SIGKILL while a transaction of it is under way.
+func TestAnImportThatIsKilledLeavesNothingThatAGatewayStartsOn(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	g := startGateway(t, addr+chroot)
+	const many = 30
+	g.hold("busy", "ttl=1h")
+	for range many - 1 { // of one queue: a transaction for each
+		g.queue("busy", "ttl=1h")
+	}
+	g.terminate()
+	file := filepath.Join(t.TempDir(), "x.export")
+	must(t, "export", "--zk="+g.zk, "--output="+file)
+	f := newForeign(t, addr, chroot)
+	p := netfault.NewT(t, addr, netfault.Framed())
+	for n, at := range []int{3, 10, many} {
+		root := fmt.Sprintf("/new-%d", n)
+		held := p.HoldRequest(at, netfault.IsOp(netfault.OpMulti))
+		killed, err := childproc.Start(exec.Command(binary(t), "import", "--zk="+p.Addr()+chroot, "--root="+root, "--input="+file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		testkit.Closed(t, patience, held.Fired(), "the import is at work")
+		killed.Kill()
+		code, out := exitCode(t, "--zk="+g.zk, "--root="+root, "--listen="+freeAddr(t))
+		if code != 78 || !strings.Contains(out, "--replace-partial") {
+			t.Errorf("a gateway that starts there: exit %d\n%s", code, out)
+		}
+		if code, out = exitCode(t, "import", "--zk="+g.zk, "--root="+root, "--input="+file); code != 1 || !strings.Contains(out, "--replace-partial") {
+			t.Errorf("the import repeated as it was: exit %d\n%s", code, out)
+		}
+		must(t, "import", "--zk="+g.zk, "--root="+root, "--input="+file, "--replace-partial")
+		p.Heal() // what was under way arrives now
+		testkit.Eventually(t, patience, func() bool { return p.Connections() == 0 }, "it has arrived")
+		if names := f.children(root + "/locks/busy"); len(names) != many {
+			t.Errorf("%d leases of %d", len(names), many)
+		}
+	}
+}
+
+// What a command waits for may never come: here, the end of what it reads.
+func TestASecondCtrlCEndsACommandWhateverItWaitsFor(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command(binary(t), "import", "--data-dir="+filepath.Join(t.TempDir(), "data"))
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	p, err := childproc.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Kill()
+	if _, err := in.Write(make([]byte, 1<<20)); err != nil { // more than a pipe holds: it reads
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, patience, func() bool {
+		p.Signal(syscall.SIGINT)
+		return p.Ended()
+	}, "it ends")
+}

@@ -1,0 +1,158 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/netfault"
+	"lockkeeper/internal/test/zkreal"
+)
+
+// behindNginx is the gateways as compose.yaml's clients see them: through nginx, with the configuration in deploy/.
+func behindNginx(t testing.TB, gateways ...*gateway) *gateway {
+	t.Helper()
+	text, err := os.ReadFile("../../../deploy/nginx/lockkeeper.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listen := freeAddr(t)
+	server := strings.Replace(string(text), "listen 8080;", "listen "+listen+";", 1)
+	for i, g := range gateways {
+		name := fmt.Sprintf("gateway-%d:8080", i+1)
+		if strings.Count(server, name) != 1 {
+			t.Fatalf("the configuration does not name %s once", name)
+		}
+		server = strings.Replace(server, name, g.listen, 1)
+	}
+	runNginx(t, listen, server)
+	g := &gateway{t: t, listen: listen, log: &journal{}}
+	g.Client = apitest.New(t, g.url())
+	return g
+}
+
+func TestThroughNginxWaitsAndSocketsPassAndAGatewayMayGo(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	fleet := []*gateway{startGateway(t, addr+chroot), startGateway(t, addr+chroot)}
+	front := behindNginx(t, fleet...)
+	first := front.hold("deploy", "ttl=1m&owner=me")
+	waiting := front.acquiring(t.Context(), "deploy", "ttl=1m&wait=1m&owner=you")
+	mine := fleet[0].hold("mine", "ttl=1m")
+	front.awaitLock(patience, "deploy", 1, 1)
+	socket, answer, err := websocket.DefaultDialer.DialContext(t.Context(), "ws://"+front.listen+"/v1/events/ws", nil)
+	if err != nil {
+		t.Fatalf("a socket: %v %+v", err, answer)
+	}
+	defer socket.Close()
+	front.letGo(first.Token)
+	held := waiting.granted(patience)
+	_ = socket.SetReadDeadline(time.Now().Add(patience))
+	for heard := false; !heard; {
+		_, message, err := socket.ReadMessage()
+		if err != nil {
+			t.Fatalf("the socket: %v", err)
+		}
+		heard = strings.Contains(string(message), "lease.granted")
+	}
+	hidden, err := http.Get(front.url() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _ = hidden.Body.Close(); hidden.StatusCode != http.StatusNotFound {
+		t.Errorf("metrics are answered with %d", hidden.StatusCode)
+	}
+
+	// One is killed without a word. Heartbeats come to the other one, which can say 503 for a moment, and nginx never says
+	// that there is nobody.
+	fleet[0].kill()
+	statuses := map[int]int{}
+	for stop := time.Now().Add(2 * sessionTimeout); time.Now().Before(stop); elapse(t, 50*time.Millisecond) {
+		_, a, err := front.Heartbeat(t.Context(), mine.Token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if statuses[a.Status]++; a.Status != http.StatusOK && (a.Status != http.StatusServiceUnavailable || a.Header.Get("Retry-After") == "") {
+			t.Errorf("a heartbeat was answered %d %s", a.Status, a.Body)
+		}
+	}
+	t.Logf("heartbeats were answered %v", statuses)
+	front.beatUntil(mine.Token, api.StateHeld)
+	front.letGo(held.Token)
+}
+
+// In an outage both gateways say 503. nginx asks the second one for whatever is safe to repeat, and never for an acquire;
+// what its client gets is a gateway's answer and not one of nginx's own.
+func TestNginxRepeatsWhatIsSafeToRepeatAndNothingElse(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	network := netfault.NewT(t, addr)
+	fleet := []*gateway{startGateway(t, network.Addr()+chroot), startGateway(t, network.Addr()+chroot)}
+	front := behindNginx(t, fleet...)
+	lease := front.hold("deploy", "ttl=1m")
+	network.Cut()
+	for _, g := range fleet {
+		eventually(t, patience, func() error {
+			info, _, err := g.Info(t.Context())
+			if err == nil && info.Zookeeper.FenceOpen {
+				err = errors.New("the fence is open")
+			}
+			return err
+		}, "the gateway is fenced")
+	}
+	asked := func(operation string) (n int) {
+		for _, g := range fleet {
+			count, _ := strconv.Atoi(g.metric(`lockkeeper_http_requests_total{operation="` + operation + `",status="503"}`))
+			n += count
+		}
+		return n
+	}
+	for _, call := range []struct {
+		method, path, operation string
+		times                   int
+	}{
+		{http.MethodPost, "/v1/locks/other/leases?ttl=1m", "Acquire", 1},
+		{http.MethodPost, "/v1/leases/self/heartbeat", "HeartbeatSelf", 2},
+		{http.MethodDelete, "/v1/leases/" + lease.LeaseID, "Release", 2},
+	} {
+		before := asked(call.operation)
+		var with []apitest.Option
+		if call.operation != "Acquire" {
+			with = append(with, apitest.Token(lease.Token))
+		}
+		a, err := front.Send(t.Context(), call.method, call.path, with...)
+		if err != nil || a.Status != http.StatusServiceUnavailable || a.Code() == "" {
+			t.Fatalf("%s: %v %+v", call.operation, err, a)
+		}
+		if a.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: no Retry-After", call.operation)
+		}
+		if n := asked(call.operation) - before; n != call.times {
+			t.Errorf("%s came to %d gateways, want %d", call.operation, n, call.times)
+		}
+	}
+	network.Heal()
+}
+
+// What nginx says by itself, when nobody answers, is a problem like any of the gateways'.
+func TestNginxAloneSaysThatNothingIsKnown(t *testing.T) {
+	t.Parallel()
+	nobody := &gateway{t: t, listen: freeAddr(t)}
+	front := behindNginx(t, nobody, &gateway{t: t, listen: freeAddr(t)})
+	for _, path := range []string{"/v1/locks/deploy/leases?ttl=1m", "/v1/leases/self/heartbeat"} {
+		a, err := front.Send(t.Context(), http.MethodPost, path)
+		expect(t, a, err, http.StatusServiceUnavailable, "outcome_unknown")
+		if a.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: no Retry-After", path)
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package e2e
+
+import (
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/test/netfault"
+	"lockkeeper/internal/test/zkreal"
+)
+
+// As a unit with Type=notify and WatchdogSec runs it. The test is the service manager.
+func TestAServiceManagerIsToldWhenTheGatewayServesThatItTurnsAndWhenItLeaves(t *testing.T) {
+	t.Parallel()
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	addr, chroot := zkreal.SharedT(t)
+	network := netfault.NewT(t, addr)
+	network.Cut()
+	g := newGateway(t, network.Addr()+chroot)
+	g.env = []string{"NOTIFY_SOCKET=" + socket.LocalAddr().String(), "WATCHDOG_USEC=600000"}
+	told := func() string {
+		t.Helper()
+		_ = socket.SetReadDeadline(time.Now().Add(patience))
+		buf := make([]byte, 4096)
+		n, err := socket.Read(buf)
+		if err != nil {
+			t.Fatalf("nothing is told: %v", err)
+		}
+		return string(buf[:n])
+	}
+	until := func(what string) (before []string) {
+		t.Helper()
+		for {
+			if s := told(); strings.Contains(s, what) {
+				return before
+			} else if before = append(before, s); len(before) > 1000 {
+				t.Fatalf("%q is never told, but %q", what, before[:10])
+			}
+		}
+	}
+	g.start()
+	for range 5 { // it lives, and is not up: there is no ZooKeeper
+		if before := until("WATCHDOG=1"); strings.Contains(strings.Join(before, " "), "READY=1") {
+			t.Fatalf("told before there is a ZooKeeper: %q", before)
+		}
+	}
+	network.Heal()
+	until("READY=1")
+	if err := g.status("GET", "/readyz", 200); err != nil {
+		t.Errorf("it is up, and %v", err)
+	}
+	until("WATCHDOG=1")
+	g.terminate()
+	if after := until("STOPPING=1"); strings.Contains(strings.Join(after, " "), "READY=1") {
+		t.Errorf("told after it was up: %q", after)
+	}
+}

@@ -1,0 +1,126 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/test/zkreal"
+)
+
+// inbox keeps what comes.
+type inbox struct {
+	*httptest.Server
+	mu   sync.Mutex
+	came []message
+}
+
+func newInbox(t *testing.T) *inbox {
+	b := &inbox{}
+	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return // cut off: its gateway was killed
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.came = append(b.came, message{r.Header.Clone(), body})
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	t.Cleanup(b.Close)
+	return b
+}
+
+// await returns when a lease's message of a type has come, which its secret has to have signed.
+func (b *inbox) await(t *testing.T, lease api.Lease, kind string) string {
+	t.Helper()
+	hook, err := standardwebhooks.NewWebhook(lease.NotifySecret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var body string
+	eventually(t, patience, func() error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, m := range b.came {
+			if strings.HasPrefix(string(m.body), `{"type":"`+kind+`"`) && strings.Contains(string(m.body), `"lease_id":"`+lease.LeaseID+`"`) {
+				body = string(m.body)
+				return hook.Verify(m.body, m.header)
+			}
+		}
+		return fmt.Errorf("%d messages, and not that one", len(b.came))
+	}, "%s of %s is told", kind, lease.Lock)
+	return body
+}
+
+// shownAt is what everyone sees there.
+func shownAt(t *testing.T, at string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %d %v", at, resp.StatusCode, err)
+	}
+	return string(body)
+}
+
+func TestANotifyURLIsToldOfItsLeaseAlsoByASuccessor(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	to := newInbox(t)
+	var gates []*gateway
+	for range 2 {
+		gates = append(gates, startGateway(t, addr+chroot, "--webhook-allow=127.0.0.1", "--session-timeout=1s", "--promise-window=2s", "--log-level=debug"))
+	}
+	query := "ttl=10m&owner=me&notify_url=" + url.QueryEscape(to.URL+"/hook?key=hunter2")
+	holder := gates[0].hold("notified", "ttl=10m")
+	ticket := gates[0].queue("notified", query)
+	behind := gates[0].queue("notified", query)
+	gates[0].letGo(holder.Token)
+	if body := to.await(t, ticket, "lease.granted"); !strings.Contains(body, `"lock":"notified"`) || !strings.Contains(body, `"owner":"me"`) || !strings.Contains(body, `"fencing_token":`) {
+		t.Errorf("%s", body)
+	}
+	gates[0].beat(ticket.Token, api.StateHeld)
+	for _, path := range []string{"/v1/locks/notified", "/v1/leases", "/v1/leases/" + ticket.LeaseID, "/locks/notified?tab=zookeeper"} {
+		if shown := shownAt(t, gates[0].url()+path); !strings.Contains(shown, "notified") || strings.Contains(shown, "hunter2") || strings.Contains(shown, "whsec_") {
+			t.Errorf("%s shows everyone who is told: %s", path, shown)
+		}
+	}
+	gates[0].kill()
+	for _, l := range []api.Lease{behind, ticket} {
+		eventually(t, patience, func() error {
+			a, err := gates[1].Release(t.Context(), l.Token)
+			if err == nil && a.Status != http.StatusNoContent {
+				err = unexpected(a)
+			}
+			return err
+		}, "the successor runs the lease")
+	}
+	if body := to.await(t, ticket, "lease.released"); strings.Contains(body, `"waiting"`) {
+		t.Errorf("%s", body)
+	}
+	if body := to.await(t, behind, "lease.cancelled"); !strings.Contains(body, `"waiting":true`) || strings.Contains(body, "fencing_token") {
+		t.Errorf("%s", body)
+	}
+	for _, g := range gates {
+		if strings.Contains(g.log.String(), "hunter2") || strings.Contains(g.log.String(), "whsec_") {
+			t.Error("the log says who is told, or with what secret")
+		}
+	}
+}

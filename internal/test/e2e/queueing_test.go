@@ -1,0 +1,79 @@
+package e2e
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/testkit"
+)
+
+func TestABlockingAcquireWhoseClientGoesAwayLeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	g := onShared(t)
+	holder := g.hold("deploy", "ttl=1m")
+	ctx, hangUp := context.WithCancel(t.Context())
+	gone := g.acquiring(ctx, "deploy", "ttl=24h&wait=forever&owner=gone")
+	g.awaitLock(patience, "deploy", 1, 1)
+	hangUp() // closes the connection
+	gone.answered(patience)
+	g.awaitLock(2*time.Second, "deploy", 1, 0)
+	g.letGo(holder.Token)
+	g.letGo(g.hold("deploy", "ttl=1m").Token)
+}
+
+func TestWithAKeyThePlaceOfAClientThatGoesAwayIsKept(t *testing.T) {
+	t.Parallel()
+	g := onShared(t)
+	holder := g.hold("deploy", "ttl=1m")
+	key := apitest.Key("a-fresh-random-key-0001")
+	ctx, hangUp := context.WithCancel(t.Context())
+	gone := g.acquiring(ctx, "deploy", "ttl=1m&wait=forever&owner=me", key)
+	id := g.awaitLock(patience, "deploy", 1, 1).Waiters[0].LeaseID
+	hangUp()
+	gone.answered(patience)
+	testkit.Never(t, 1500*time.Millisecond, func() bool {
+		q, a, err := g.Lock(t.Context(), "deploy")
+		return err != nil || a.Status != http.StatusOK || q.QueueLength != 1 || q.Waiters[0].LeaseID != id
+	}, "the place is given up")
+	again := g.acquiring(t.Context(), "deploy", "ttl=1m&wait=1m&owner=me", key)
+	elapse(t, 100*time.Millisecond) // let it arrive before the release, mostly; either order must do
+	g.letGo(holder.Token)
+	again.answered(patience)
+	expect(t, again.a, again.err, http.StatusOK, "")
+	if again.lease.LeaseID != id || again.lease.State != api.StateHeld || again.a.Header.Get("Idempotency-Replayed") != "true" {
+		t.Errorf("the repeat got %s", again.a.Body)
+	}
+}
+
+// A grant that nobody was listening to passes on; the first request with its token claims it.
+func TestAGrantThatNobodyHeardOfPassesOn(t *testing.T) {
+	t.Parallel()
+	g := onShared(t)
+	holder := g.hold("deploy", "ttl=1m")
+	ticket := g.queue("deploy", "ttl=2s&owner=absent")
+	next := g.queue("deploy", "ttl=1m&owner=present")
+	present := g.keepAlive(next.Token)
+	g.letGo(holder.Token)
+	q := g.awaitLock(patience, "deploy", 1, 1)
+	if q.State != api.LockStateUnclaimed || !q.Holders[0].Unclaimed || q.Holders[0].LeaseID != ticket.LeaseID {
+		t.Errorf("the queue is %+v", q)
+	}
+	eventually(t, patience, func() error {
+		lease, a, err := g.Lease(t.Context(), ticket.LeaseID)
+		if err == nil && lease.Reason != api.ReasonUnclaimed {
+			err = unexpected(a)
+		}
+		return err
+	}, "the grant passes on")
+	eventually(t, patience, func() error {
+		if beats := present.attempts(); beats[len(beats)-1].beat.State != api.StateHeld {
+			return errNoBeat
+		}
+		return nil
+	}, "the next one holds")
+	present.mustNotHaveLost(t)
+}

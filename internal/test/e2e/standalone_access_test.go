@@ -1,0 +1,65 @@
+package e2e
+
+import (
+	"errors"
+	"net/http"
+	"path"
+	"testing"
+
+	"github.com/go-zookeeper/zk"
+
+	"lockkeeper/internal/test/apitest"
+)
+
+// Everyone on the machine can connect to a port on loopback. In the queues they may stand, and remove who stands there, as
+// in any ZooKeeper without ACLs. They get no token of anybody, and nothing by which gateways keep each other apart.
+func TestWhoComesThroughEmbeddedListenGetsNoSecretAndNoGuard(t *testing.T) {
+	t.Parallel()
+	addr := freeAddr(t)
+	g := startStandalone(t, "--embedded-listen="+addr)
+	key := apitest.Key("a-fresh-random-key-of-mine")
+	lease := g.hold("deploy", "ttl=2m", key)
+	f := newForeign(t, addr, "")
+	refused := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, zk.ErrNoAuth) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	_, _, err := f.Get("/lockkeeper/secret")
+	refused("reading the secret", err)
+	keys := f.children("/lockkeeper/keys")
+	if len(keys) != 1 {
+		t.Fatalf("keys: %q", keys)
+	}
+	_, _, err = f.Get("/lockkeeper/keys/" + keys[0])
+	refused("reading a key", err)
+	for _, dir := range []string{"guards", "gateways", "keys"} {
+		for _, name := range f.children("/lockkeeper/" + dir) {
+			p := path.Join("/lockkeeper", dir, name)
+			refused("deleting "+p, f.Delete(p, -1))
+			_, err = f.Set(p, []byte("x"), -1)
+			refused("writing "+p, err)
+		}
+		_, err = f.Create("/lockkeeper/"+dir+"/x", nil, 0, zk.WorldACL(zk.PermAll))
+		refused("creating in "+dir, err)
+	}
+	for _, name := range []string{"version", "fence_base", "promise_window", "secret", "namespaces/default", "succession"} {
+		p := "/lockkeeper/" + name
+		_, err = f.Set(p, []byte("0"), -1)
+		refused("writing "+p, err)
+		refused("deleting "+p, f.Delete(p, -1))
+		_, err = f.SetACL(p, zk.WorldACL(zk.PermAll), -1)
+		refused("opening "+p, err)
+	}
+	// The gateway itself goes on, and so does the next one.
+	g.kill()
+	if beat := g.backAtOnce(lease.Token); beat.FencingToken != lease.FencingToken {
+		t.Errorf("the heartbeat says %+v", beat)
+	}
+	again, a, err := g.Acquire(t.Context(), "deploy", apitest.Query("ttl=2m"), key)
+	expect(t, a, err, http.StatusOK, "")
+	if again.LeaseID != lease.LeaseID {
+		t.Errorf("the repeat was answered %s", a.Body)
+	}
+}

@@ -1,0 +1,291 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/testkit"
+)
+
+// smallDisk is a file system of a few megabytes.
+func smallDisk(t *testing.T, size string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size="+size, "tmpfs", dir).CombinedOutput(); err != nil {
+		t.Skipf("no file system can be mounted here: %v: %s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", "-l", dir).CombinedOutput(); err != nil {
+			t.Errorf("umount: %v: %s", err, out)
+		}
+	})
+	return dir
+}
+
+// fill takes all the room that is left, and gives it back when it is told.
+func fill(t *testing.T, dir string) (empty func()) {
+	t.Helper()
+	path := filepath.Join(dir, "filler")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for size := 64 << 10; size > 0; {
+		if _, err := f.Write(make([]byte, size)); errors.Is(err, syscall.ENOSPC) {
+			size /= 2
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAFullDiskIsAnsweredWith503UntilThereIsRoomAndNoLeaseIsLost(t *testing.T) {
+	t.Parallel()
+	disk := smallDisk(t, "8m")
+	g := startStandalone(t, "--data-dir="+filepath.Join(disk, "data"), "--promise-window=3s")
+	key := apitest.Key("of-before-the-disk-was-full")
+	acknowledged := []api.Lease{g.hold("before", "ttl=5m", key)}
+	empty := fill(t, disk)
+
+	// Pages that are free within the file are used up first.
+	var refused *apitest.Answer
+	eventually(t, patience, func() error {
+		lease, a, err := g.Acquire(t.Context(), fmt.Sprint("lock-", len(acknowledged)), apitest.Query("ttl=5m"))
+		switch {
+		case err != nil:
+			return err
+		case a.Status == http.StatusCreated:
+			acknowledged = append(acknowledged, lease)
+			return errors.New("there is still room")
+		}
+		refused = a
+		return nil
+	}, "a write is refused")
+	if code := refused.Code(); refused.Status != http.StatusServiceUnavailable || code != "zookeeper_unavailable" && code != "outcome_unknown" {
+		t.Errorf("on a full disk an acquire is answered %d %s", refused.Status, refused.Body)
+	}
+	if refused.Header.Get("Retry-After") == "" {
+		t.Error("it does not say when to try again")
+	}
+	if err := g.status(http.MethodGet, "/readyz", http.StatusServiceUnavailable); err != nil {
+		t.Errorf("/readyz: %v", err)
+	}
+	if err := g.status(http.MethodGet, "/healthz", http.StatusOK); err != nil {
+		t.Errorf("/healthz, which would ask for a restart: %v", err)
+	}
+	// Longer than the promise window: the gateway may not speak for its leases any more.
+	eventually(t, patience, func() error {
+		_, a, err := g.Heartbeat(t.Context(), acknowledged[0].Token)
+		if err == nil && a.Status != http.StatusServiceUnavailable {
+			err = unexpected(a)
+		}
+		return err
+	}, "heartbeats are answered 503")
+
+	empty()
+	t.Logf("%d leases were acknowledged", len(acknowledged))
+	for _, lease := range acknowledged {
+		if beat := g.firstBeat(lease.Token); beat.State != api.StateHeld || beat.FencingToken != lease.FencingToken {
+			t.Fatalf("the lease is %+v, and was acknowledged as %+v", beat, lease)
+		}
+	}
+	if err := g.status(http.MethodGet, "/readyz", http.StatusOK); err != nil {
+		t.Errorf("/readyz: %v", err)
+	}
+	g.letGo(g.hold("after", "ttl=1m").Token)
+	again, a, err := g.Acquire(t.Context(), "before", apitest.Query("ttl=5m"), key)
+	expect(t, a, err, http.StatusOK, "")
+	if again.LeaseID != acknowledged[0].LeaseID {
+		t.Errorf("the repeat found %s", a.Body)
+	}
+	// And what is on the disk now is what was acknowledged.
+	g.kill()
+	g.start()
+	for _, lease := range acknowledged {
+		if beat := g.firstBeat(lease.Token); beat.State != api.StateHeld {
+			t.Errorf("after a restart the lease is %+v", beat)
+		}
+	}
+}
+
+// Damage that is found while the gateway runs ends it: it must not go on with less than it had.
+// The store is in good order: the hint has to be about where the copy goes.
+func TestABackupToAFullDiskSaysThatItIsThatDisk(t *testing.T) {
+	t.Parallel()
+	disk := smallDisk(t, "8k")
+	g := startStandalone(t)
+	g.hold("deploy", "ttl=5m")
+	refused := func(when string) {
+		t.Helper()
+		code, said := exitCode(t, "backup", "--data-dir="+g.dataDir, "--output="+filepath.Join(disk, "b"))
+		if code != 74 || !strings.Contains(said, "no space left") || !strings.Contains(said, "hint: is there room") || strings.Contains(said, g.dataDir) {
+			t.Errorf("%s: exit code %d:\n%s", when, code, said)
+		}
+		if left, err := os.ReadDir(disk); err != nil || len(left) != 0 {
+			t.Errorf("%s: left behind: %v %v", when, left, err)
+		}
+	}
+	refused("running")
+	g.terminate()
+	refused("stopped")
+}
+
+func TestAStoreThatIsFoundDamagedWhenThereIsRoomAgainEndsTheGateway(t *testing.T) {
+	t.Parallel()
+	disk := smallDisk(t, "8m")
+	g := startStandalone(t, "--data-dir="+filepath.Join(disk, "data"))
+	empty := fill(t, disk)
+	n := 0
+	eventually(t, patience, func() error {
+		_, a, err := g.Acquire(t.Context(), fmt.Sprint("lock-", n), apitest.Query("ttl=5m"))
+		n++
+		if err == nil && a.Status == http.StatusCreated {
+			err = errors.New("there is still room")
+		}
+		return err
+	}, "a write is refused")
+	f, err := os.OpenFile(filepath.Join(disk, "data", "lockkeeper.db"), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(make([]byte, 16<<10)); err != nil { // where there are pages already
+		t.Fatal(err)
+	}
+	f.Close()
+	g.done = true
+	empty()
+	testkit.Closed(t, patience, g.proc.Done(), "the gateway ends")
+	if err := g.proc.Wait(); err == nil || !strings.Contains(err.Error(), "74") {
+		t.Errorf("the gateway ended with %v", err)
+	}
+	if said := g.log.String(); !strings.Contains(said, "damaged") || !strings.Contains(said, "gateway restore") {
+		t.Error("it does not say why, or what to do")
+	}
+}
+
+func TestABackupUnderLoadIsRestoredElsewhereWithItsLeases(t *testing.T) {
+	t.Parallel()
+	g := startStandalone(t)
+	lease := g.hold("deploy", "ttl=5m&owner=me")
+	waiter := g.queue("deploy", "ttl=5m&owner=you")
+	highest := func() int64 { return g.hold(fmt.Sprint("lock-", time.Now().UnixNano()), "ttl=5m").FencingToken }
+
+	ctx, stop := context.WithCancel(t.Context())
+	var load sync.WaitGroup
+	for i := range 4 {
+		load.Go(func() {
+			for ctx.Err() == nil {
+				if lease, a, err := g.Acquire(ctx, fmt.Sprint("busy-", i), apitest.Query("ttl=10s&wait=5s")); err == nil && a.Status == http.StatusCreated {
+					_, _ = g.Release(ctx, lease.Token) // load
+				}
+			}
+		})
+	}
+	files := t.TempDir()
+	backup := filepath.Join(files, "backup")
+	code, said := exitCode(t, "backup", "--data-dir="+g.dataDir, "--output="+backup)
+	if code != 0 {
+		t.Fatalf("backup: exit code %d\n%s", code, said)
+	}
+	if info, err := os.Stat(backup); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the backup is %v %v", info, err)
+	}
+	if code, said := exitCode(t, "backup", "--data-dir="+g.dataDir, "--output="+backup); code != 64 {
+		t.Errorf("a backup over another one: exit code %d\n%s", code, said)
+	}
+	stop()
+	load.Wait()
+	later := g.hold("later", "ttl=5m")
+	g.letGo(waiter.Token)
+	before := highest()
+	g.terminate()
+	atRest := filepath.Join(files, "at-rest")
+	if code, said := exitCode(t, "backup", "--data-dir="+g.dataDir, "--output="+atRest); code != 0 {
+		t.Errorf("backup of a store that is not in use: exit code %d\n%s", code, said)
+	}
+
+	elsewhere := filepath.Join(files, "elsewhere")
+	if code, said := exitCode(t, "restore", "--input="+backup, "--data-dir="+elsewhere); code != 0 {
+		t.Fatalf("restore: exit code %d\n%s", code, said)
+	}
+	if code, said := exitCode(t, "restore", "--input="+backup, "--data-dir="+elsewhere); code != 64 {
+		t.Errorf("a restore over a store: exit code %d\n%s", code, said)
+	}
+	restored := startStandalone(t, "--data-dir="+elsewhere)
+	if beat := restored.firstBeat(lease.Token); beat.State != api.StateHeld || beat.FencingToken <= before {
+		t.Errorf("the lease is %+v; the fencing token %d was given before", beat, before)
+	}
+	restored.beat(waiter.Token, api.StateWaiting) // it let go after the backup: a restore cannot know
+	_, a, err := restored.Heartbeat(t.Context(), later.Token)
+	expect(t, a, err, http.StatusGone, "lease_ended")
+	if lease := restored.hold("new", "ttl=1m"); lease.FencingToken <= before {
+		t.Errorf("a new fencing token is %d; %d was given before", lease.FencingToken, before)
+	}
+	restored.letGo(lease.Token)
+	restored.letGo(waiter.Token)
+}
+
+// The README, from top to bottom, with the kill that it asks for in the middle.
+func TestTheReadmeGoesOnAfterKill9(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := examples(string(text))
+	handed := t.TempDir()
+	before, _, _ := strings.Cut(string(text), "\nkill -9 ")
+	at := slices.IndexFunc(list, func(e example) bool { return e.line > strings.Count(before, "\n")+2 })
+	if at <= 0 {
+		t.Fatal("no kill -9 with an example behind it in the README")
+	}
+	// The reader's part in between, as a command that waits until the test has done it.
+	kill := example{command: fmt.Sprintf("touch '%[1]s/kill'; until [ -e '%[1]s/back' ]; do sleep 0.05; done", handed)}
+	list = append(list[:at:at], append([]example{kill}, list[at:]...)...)
+	g := startStandalone(t)
+	var outcomes []outcome
+	var reader sync.WaitGroup
+	reader.Go(func() { outcomes = runExamples(t, list, "localhost:8080", g.listen, "127.0.0.1:8080", g.listen) })
+	eventually(t, patience, func() error {
+		_, err := os.Stat(filepath.Join(handed, "kill"))
+		return err
+	}, "the reader gets that far")
+	g.kill()
+	g.restart()
+	g.awaitServing()
+	eventually(t, patience, func() error { // a person is not so quick
+		q, _, err := g.Lock(t.Context(), "survivor")
+		if err == nil && (len(q.Holders) != 1 || q.Holders[0].ExpiresInMS == 0) {
+			err = fmt.Errorf("its leases have not been taken over: %+v", q)
+		}
+		return err
+	}, "the gateway runs the leases of its former life")
+	if err := os.WriteFile(filepath.Join(handed, "back"), nil, 0o600); err != nil {
+		t.Error(err)
+	}
+	reader.Wait()
+	for i, r := range outcomes {
+		if err := r.check(&list[i]); err != nil {
+			t.Errorf("README.md:%d: %s\n%v\nanswer: %s%s", list[i].line, list[i].command, err, r.out, r.complaints)
+		}
+	}
+}

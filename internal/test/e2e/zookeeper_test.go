@@ -1,0 +1,283 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/zkreal"
+)
+
+// foreign is another program at the same ZooKeeper. Paths are below the chroot of the gateways.
+type foreign struct {
+	*zk.Conn
+	t      testing.TB
+	chroot string
+}
+
+func newForeign(t testing.TB, addr, chroot string) *foreign {
+	t.Helper()
+	conn, events, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogger(quiet{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	go func() {
+		for range events { // six of them fit; nobody needs them
+		}
+	}()
+	return &foreign{Conn: conn, t: t, chroot: chroot}
+}
+
+type quiet struct{}
+
+func (quiet) Printf(string, ...any) {}
+
+// children are the names below path, in order; none when there is no such node.
+func (f *foreign) children(path string) []string {
+	f.t.Helper()
+	names, _, err := f.Children(f.chroot + path)
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		f.t.Fatalf("children of %s: %v", path, err)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// put creates a node, a contender (ephemeral, with a number) when its name ends like one.
+func (f *foreign) put(path string, data []byte) {
+	f.t.Helper()
+	flags := int32(0)
+	if strings.HasSuffix(path, "-lock-") {
+		flags = zk.FlagEphemeral | zk.FlagSequence
+	}
+	if _, err := f.Create(f.chroot+path, data, flags, zk.WorldACL(zk.PermAll)); err != nil {
+		f.t.Fatalf("creating %s: %v", path, err)
+	}
+}
+
+func (f *foreign) remove(path string) {
+	f.t.Helper()
+	if err := f.Delete(f.chroot+path, -1); err != nil {
+		f.t.Fatalf("deleting %s: %v", path, err)
+	}
+}
+
+func TestZkCliShowsTheContenderAndDeletingItThereEndsTheLease(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	g := startGateway(t, addr+chroot)
+	lease := g.hold("deploy", "ttl=1m&owner=me&metadata=job")
+	next := g.acquiring(t.Context(), "deploy", "ttl=1m&wait=1m")
+	g.awaitLock(patience, "deploy", 1, 1)
+
+	dir := chroot + "/lockkeeper/locks/deploy"
+	out, err := zkreal.CLI(addr, "ls "+dir, "get "+chroot+lease.Znode, "stat "+chroot+lease.Znode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "write-v1." + lease.LeaseID + "-lock-0000000000"
+	if lease.Znode != "/lockkeeper/locks/deploy/"+name || !strings.Contains(out, name) {
+		t.Errorf("zkCli does not show %s:\n%s", name, out)
+	}
+	if !strings.Contains(out, "ephemeralOwner = 0x0\n") {
+		t.Errorf("the contender is not persistent:\n%s", out)
+	}
+	if want := fmt.Sprintf("cZxid = 0x%x\n", lease.FencingToken); !strings.Contains(out, want) {
+		t.Errorf("the fencing token is no czxid (%s):\n%s", want, out)
+	}
+	var data struct {
+		V        int    `json:"v"`
+		Owner    string `json:"owner"`
+		TTL      int64  `json:"ttl_ms"`
+		Metadata string `json:"metadata"`
+		Enqueued int64  `json:"enqueued_ms"`
+	}
+	if at := strings.Index(out, `{"`); at < 0 {
+		t.Errorf("no JSON:\n%s", out)
+	} else if err := json.NewDecoder(strings.NewReader(out[at:])).Decode(&data); err != nil || data.V != 1 ||
+		data.Owner != "me" || data.TTL != 60_000 || data.Metadata != "job" || time.Since(time.UnixMilli(data.Enqueued)) > time.Hour {
+		t.Errorf("%v, data %+v in\n%s", err, data, out)
+	}
+
+	// A long poll hears of it, so does the waiter, and nobody is told anything else before.
+	type polled struct {
+		lease api.Lease
+		at    time.Time
+		err   error
+	}
+	answers := make(chan polled, 1)
+	look, a, err := g.Lease(t.Context(), lease.LeaseID)
+	expect(t, a, err, http.StatusOK, "")
+	go func() {
+		lease, _, err := g.Lease(t.Context(), look.LeaseID, apitest.Query("wait=1m&since="+look.Rev))
+		answers <- polled{lease, time.Now(), err}
+	}()
+	if out, err = zkreal.CLI(addr, "delete "+chroot+lease.Znode); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	deleted := time.Now() // zkCli took some time to end after the deletion
+	got := <-answers
+	if got.err != nil || got.lease.State != api.StateEnded || got.lease.Reason != api.ReasonRemoved {
+		t.Errorf("%v, the lease is %+v", got.err, got.lease)
+	}
+	if late := got.at.Sub(deleted); late > time.Second {
+		t.Errorf("heard of it %v after zkCli had ended", late)
+	}
+	if granted := next.granted(patience); granted.FencingToken <= lease.FencingToken {
+		t.Errorf("fencing token %d follows %d", granted.FencingToken, lease.FencingToken)
+	}
+	_, a, err = g.Heartbeat(t.Context(), lease.Token)
+	expect(t, a, err, http.StatusGone, "lease_ended")
+	if a.Problem.Reason != api.ReasonRemoved {
+		t.Errorf("reason %q", a.Problem.Reason)
+	}
+}
+
+func TestAForeignContenderThatTheGatewayMayNotReadIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	g := startGateway(t, addr+chroot)
+	f := newForeign(t, addr, chroot)
+	if err := f.AddAuth("digest", []byte("other:program")); err != nil {
+		t.Fatal(err)
+	}
+	// The directory is known to the gateway from its first moment, and then gets a child of which ZooKeeper tells it nothing.
+	dir := "/lockkeeper/locks/shared"
+	if _, err := f.Create(f.chroot+dir, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+		t.Fatal(err)
+	}
+	hidden, err := f.Create(f.chroot+dir+"/_c_0123456789abcdef0123456789abcdef-lock-", nil, zk.FlagSequence, zk.AuthACL(zk.PermAll))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, a, err := g.Acquire(t.Context(), "shared", apitest.Query("ttl=30s"))
+	expect(t, a, err, http.StatusConflict, "held_by_other")
+	waiting := g.acquiring(t.Context(), "shared", "ttl=30s&wait=1m")
+	q := g.awaitLock(patience, "shared", 1, 1)
+	if len(q.Hazards) != 1 || q.Holders[0].Foreign == nil || !strings.HasSuffix(hidden, q.Holders[0].Znode) {
+		t.Errorf("the queue is shown as %+v", q)
+	}
+	elapse(t, 1500*time.Millisecond) // the directory is polled meanwhile
+	waiting.waits()
+	f.remove(strings.TrimPrefix(hidden, chroot))
+	waiting.granted(10 * time.Second)
+}
+
+// Go-zookeeper's own lock and the gateway's leases on one lock directory, a hundred times each.
+func TestGoZooKeepersLockAndTheGatewayExcludeEachOther(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	g := startGateway(t, addr+chroot)
+	const rounds = 100
+	var counter, inside atomic.Int64
+	// Read, let others run, write: two who are inside at once lose a count.
+	critical := func(who string) {
+		if n := inside.Add(1); n != 1 {
+			t.Errorf("%s enters and %d are inside", who, n)
+		}
+		seen := counter.Load()
+		for range 10 {
+			runtime.Gosched()
+		}
+		counter.Store(seen + 1)
+		inside.Add(-1)
+	}
+	f := newForeign(t, addr, chroot)
+	lock := zk.NewLock(f.Conn, chroot+"/lockkeeper/locks/both", zk.WorldACL(zk.PermAll))
+	var both sync.WaitGroup
+	both.Go(func() {
+		for i := range rounds {
+			if err := lock.Lock(); err != nil {
+				t.Errorf("zk.Lock, round %d: %v", i, err)
+				return
+			}
+			critical("go-zookeeper")
+			if err := lock.Unlock(); err != nil {
+				t.Errorf("zk.Unlock, round %d: %v", i, err)
+				return
+			}
+		}
+	})
+	both.Go(func() {
+		last := int64(0)
+		for i := range rounds {
+			lease, a, err := g.Acquire(t.Context(), "both", apitest.Query("ttl=1m&wait=1m"))
+			if err != nil || a.Status != http.StatusCreated {
+				t.Errorf("acquire, round %d: %v %+v", i, err, a)
+				return
+			}
+			critical("the gateway's client")
+			if lease.FencingToken <= last {
+				t.Errorf("fencing token %d follows %d", lease.FencingToken, last)
+			}
+			last = lease.FencingToken
+			if a, err := g.Release(t.Context(), lease.Token); err != nil || a.Status != http.StatusNoContent {
+				t.Errorf("release, round %d: %v %+v", i, err, a)
+				return
+			}
+		}
+	})
+	both.Wait()
+	if got := counter.Load(); got != 2*rounds {
+		t.Errorf("%d of %d critical sections counted", got, 2*rounds)
+	}
+}
+
+// Many foreign creates around ours: a predecessor that the gateway has not seen yet must be waited for too.
+func TestAPredecessorThatArrivedJustBeforeIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	g := startGateway(t, addr+chroot)
+	f := newForeign(t, addr, chroot)
+	dir := "/lockkeeper/locks/race"
+	g.letGo(g.hold("race", "").Token) // the directory exists
+	granted := 0
+	for i := range 60 {
+		created := make(chan string, 1)
+		go func() {
+			path, err := f.Create(f.chroot+dir+"/x-0123456789-", nil, zk.FlagSequence, zk.WorldACL(zk.PermAll))
+			if err != nil {
+				t.Errorf("round %d: %v", i, err)
+			}
+			created <- path
+		}()
+		lease, a, err := g.Acquire(t.Context(), "race", apitest.Query("ttl=1m"))
+		path := strings.TrimPrefix(<-created, chroot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch a.Status {
+		case http.StatusCreated:
+			granted++
+			if !numberOf(lease.Znode).before(numberOf(path)) {
+				t.Fatalf("round %d: %s was granted over %s", i, lease.Znode, path)
+			}
+			g.letGo(lease.Token)
+		case http.StatusConflict:
+		default:
+			t.Fatalf("round %d: %s", i, a.Body)
+		}
+		f.remove(path)
+		g.awaitLock(patience, "race", 0, 0)
+	}
+	t.Logf("granted in %d of 60 races", granted)
+}
+
+// number is a contender's ten digits; they compare as strings here.
+type number string
+
+func numberOf(path string) number         { return number(path[len(path)-10:]) }
+func (n number) before(other number) bool { return n < other }

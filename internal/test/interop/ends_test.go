@@ -1,0 +1,204 @@
+package interop
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/zkreal"
+)
+
+// ending are a client of each program and a namespace where the two respect each other.
+var ending = []pair{
+	{"native", "exclusive", "curator-mutex", ""},
+	{"kazoo", "exclusive", "kazoo-lock", ""},
+	{"all", "exclusive", "go-zookeeper", ""},
+}
+
+func TestAKilledForeignClientFreesTheQueue(t *testing.T) {
+	w := newWorld(t)
+	each(t, ending, func(t *testing.T, p pair) {
+		w.successor(t, p, func(holder *program) { holder.proc.Kill() })
+	})
+}
+
+func TestAFrozenForeignClientHoldsUntilItsSessionEnds(t *testing.T) {
+	w := newWorld(t)
+	each(t, ending, func(t *testing.T, p pair) {
+		var since int64
+		granted := w.successor(t, p, func(holder *program) {
+			since = monotonic()
+			holder.proc.Freeze()
+		})
+		// Clients ping at least every third of their session.
+		if held := time.Duration(granted - since); held < briefSession/2 {
+			t.Errorf("granted %v after the holder was frozen, whose session has %v", held, briefSession)
+		}
+	})
+}
+
+// successor lets a foreign client hold the pair's lock, queues ours behind it, does something to the holder, waits until ours
+// holds and returns when that was. Ours may hold only once the holder's contender is gone.
+func (w *world) successor(t *testing.T, p pair, end func(holder *program)) (granted int64) {
+	t.Helper()
+	w.mkdir("/"+p.ns+"/"+p.lock(), nil)
+	holder := w.ownProgram(t, p.kind, briefSession)
+	lines, err := holder.start("hold", "holder", p.kind, w.dir(p.ns, p.lock()))
+	if err == nil {
+		_, err = await(holder, lines, "held", patience)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := w.names(p.ns, p.lock())
+	if len(theirs) != 1 {
+		t.Fatalf("%q", theirs)
+	}
+	type grant struct {
+		at    int64
+		there bool
+		err   error
+	}
+	grants := make(chan grant, 1)
+	go func() {
+		lease, err := w.acquire(t.Context(), p.ns, p.lock(), "wait=60s&ttl=60s")
+		g := grant{at: monotonic(), err: err}
+		if err == nil {
+			g.there, _, g.err = w.conn.Exists(w.dir(p.ns, p.lock()) + "/" + theirs[0])
+			g.err = errors.Join(g.err, w.release(t.Context(), lease))
+		}
+		grants <- g
+	}()
+	testkit.Eventually(t, patience, func() bool { return len(w.names(p.ns, p.lock())) > 1 }, "ours is queued")
+	select {
+	case g := <-grants:
+		t.Fatalf("beside the holder: %+v", g)
+	default:
+	}
+	end(holder)
+	g := testkit.Receive(t, patience, grants, "ours is never granted")
+	if g.err != nil || g.there {
+		t.Errorf("granted while the holder's contender is there: %v; %v", g.there, g.err)
+	}
+	return g.at
+}
+
+// Kazoo's ReadLock waits for the last writer of all, behind it or not (_get_predecessor stops at no contender of its own
+// kind). A writer that stands behind it waits for it: for ever, unless it gives up. Kazoo's own writers are no better off.
+func TestKazoosReadLockDeadlocksWithAWriterBehindIt(t *testing.T) {
+	w := newWorld(t)
+	pairs := withWord(t, "deadlocks")
+	each(t, pairs, func(t *testing.T, p pair) {
+		w.mkdir("/"+p.ns+"/"+p.lock(), nil)
+		first, err := w.acquire(t.Context(), p.ns, p.lock(), "ttl=60s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		// One at a time they do exclude each other.
+		reader := w.program(t, p.kind)
+		job := "reader-" + p.ns
+		lines, err := reader.start("hold", job, p.kind, w.dir(p.ns, p.lock()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.awaitWatch(t, p, w.names(p.ns, p.lock()))
+		// Ours is behind it, and then the first is gone.
+		second, err := w.acquire(t.Context(), p.ns, p.lock(), "ttl=60s&async=true")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.release(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		var ours []string
+		for _, name := range w.names(p.ns, p.lock()) {
+			if strings.Contains(name, second.LeaseID) {
+				ours = append(ours, name)
+			}
+		}
+		w.awaitWatch(t, p, ours) // the reader waits for who is behind it
+		if l, _, err := w.Lease(t.Context(), second.LeaseID); err != nil || l.State != "waiting" {
+			t.Errorf("%+v, %v", l, err)
+		}
+		select {
+		case s := <-lines:
+			t.Errorf("%+v", s)
+		default:
+		}
+		if err := w.release(t.Context(), second); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := await(reader, lines, "held", patience); err != nil {
+			t.Errorf("the writer has given up: %v", err)
+		}
+		if err := reader.stop(job); err != nil {
+			t.Error(err)
+		}
+		if _, err := await(reader, lines, "done", patience); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestKazoosReadLockDeadlocksWithKazoosWriteLock(t *testing.T) {
+	w := newWorld(t)
+	p := pair{ns: "kazoo", mode: "kazoo", kind: "alone"}
+	w.mkdir("/kazoo/"+p.lock(), nil)
+	first, err := w.acquire(t.Context(), p.ns, p.lock(), "ttl=60s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var queued []string
+	join := func(kind string) (turn, string) {
+		before := w.names(p.ns, p.lock())
+		who := w.theirTurn(t, kind, p.ns, p.lock())
+		testkit.Eventually(t, patience, func() bool { queued = w.names(p.ns, p.lock()); return len(queued) > len(before) }, "%s is queued", kind)
+		for _, name := range queued {
+			if !slices.Contains(before, name) {
+				return who, name
+			}
+		}
+		panic("unreachable: there is one more")
+	}
+	reader, read := join("kazoo-read")
+	writer, write := join("kazoo-write")
+	if err := w.release(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitWatch(t, p, []string{write})
+	w.awaitWatch(t, p, []string{read})
+	select {
+	case err := <-reader.held:
+		t.Errorf("the reader holds: %v", err)
+	case err := <-writer.held:
+		t.Errorf("the writer holds: %v", err)
+	default:
+	}
+	if err := w.conn.Delete(w.dir(p.ns, p.lock())+"/"+write, -1); err != nil {
+		t.Fatal(err)
+	}
+	if err := testkit.Receive(t, patience, reader.held, "the reader, without the writer"); err != nil {
+		t.Error(err)
+	}
+}
+
+// awaitWatch waits until somebody has a watch on one of the contenders.
+func (w *world) awaitWatch(t *testing.T, p pair, names []string) {
+	t.Helper()
+	testkit.EventuallyNil(t, patience, func() error {
+		watches, err := zkreal.FourLetter(w.zkAddr, "wchp")
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if strings.Contains(watches, w.dir(p.ns, p.lock())+"/"+name+"\n") {
+				return nil
+			}
+		}
+		return fmt.Errorf("watched is %s", watches)
+	}, "the other program waits for %q", names)
+}

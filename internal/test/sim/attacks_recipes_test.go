@@ -1,0 +1,592 @@
+package sim
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/test/zktest"
+	"lockkeeper/internal/zk/embedded/state"
+	"lockkeeper/internal/zk/wire"
+)
+
+// Interleavings that the recipes must withstand; see attacks_test.go.
+
+// several acquires several locks at once; it must be answered as wanted.
+func (s *scene) several(c *client, want string, wishes []wish, parameters ...string) *lease {
+	s.Helper()
+	query := url.Values{}
+	for i := 0; i < len(parameters); i += 2 {
+		query.Set(parameters[i], parameters[i+1])
+	}
+	path, body := ask(wishes, query)
+	a, err := c.send(time.Minute, http.MethodPost, path, query, nil, body)
+	if err != nil || a.State != want {
+		s.Fatalf("several: %d %s, %v", a.status, a.raw, err)
+	}
+	l := newLease(wishes, a, time.Duration(a.TTL)*time.Millisecond)
+	s.believe(l, a)
+	return l
+}
+
+// downgrade makes a lease shared at once.
+func (s *scene) downgrade(c *client, l *lease) {
+	s.Helper()
+	l.fencing = s.beat(c, l).FencingToken
+	if !c.downgrade(l) || l.wishes[0].mode != shared {
+		s.Fatal("the downgrade is not answered with success")
+	}
+}
+
+// fence asks whether a token is current.
+func (s *scene) fence(c *client, lock string, token int64) answer {
+	s.Helper()
+	a, err := c.do(5*time.Second, http.MethodGet, "/v1/locks/"+lock+"/fence", url.Values{"fencing_token": {fmt.Sprint(token)}}, nil)
+	if err == nil && a.status == http.StatusOK {
+		s.judgeFence(lock, token, a)
+	}
+	return a
+}
+
+// limit sets how many permits a lock has.
+func (s *scene) limit(c *client, lock string, n int) {
+	s.Helper()
+	if a, err := c.do(5*time.Second, http.MethodPut, "/v1/locks/"+lock, url.Values{"limit": {fmt.Sprint(n)}}, nil); err != nil || a.status != http.StatusOK {
+		s.Fatalf("a limit of %d: %d %s, %v", n, a.status, a.raw, err)
+	}
+}
+
+// stays says that a lease waits, and goes on doing so for a second.
+func (s *scene) stays(c *client, l *lease, state, what string) {
+	s.Helper()
+	for range 10 {
+		if a := s.beat(c, l); a.status != http.StatusOK || a.State != state {
+			s.Fatalf("%s: it is %d %s", what, a.status, a.State)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// The writer's gateway is told of the replacement and of the end of what it replaces one after the other.
+func TestAttack04ADowngradeLetsNoWriterIn(t *testing.T) {
+	play(t, sessionOutlivesWindow, 2, 1, func(s *scene) {
+		one, two := s.start(0), s.start(1)
+		holder, early, writer, late := s.client(one), s.client(two), s.client(two), s.client(two)
+		l := s.take(holder, "a", "held", "ttl", "30s")
+		reader := s.take(early, "a", "waiting", "ttl", "30s", "async", "true", "mode", "shared")
+		w := s.take(writer, "a", "waiting", "ttl", "30s", "async", "true")
+		behind := s.take(late, "a", "waiting", "ttl", "30s", "async", "true", "mode", "shared")
+		replaced := s.counting(state.TxnCreate, lockRoot+"/a/read-")
+		s.downgrade(holder, l)
+		if replaced() == 0 {
+			s.Fatal("nothing was downgraded")
+		}
+		s.within(time.Second, "the reader before the writer is let in", func() bool { return s.beat(early, reader).State == "held" })
+		s.stays(writer, w, "waiting", "a writer behind a lease that is shared now")
+		s.stays(late, behind, "waiting", "a reader behind the writer")
+		holder.release(l)
+		early.release(reader)
+		s.within(time.Second, "the writer's turn comes", func() bool { return s.beat(writer, w).State == "held" })
+		writer.release(w)
+		late.release(behind)
+	})
+}
+
+// The gateways of both holders go, and the one that takes over has never seen the old limit.
+func TestAttack10ALoweredLimitTakesNothingFromWhoHolds(t *testing.T) {
+	play(t, sessionOutlivesWindow, 3, 1, func(s *scene) {
+		one, two := s.start(0), s.start(1)
+		a, b, c := s.client(one), s.client(two), s.client(one)
+		s.limit(a, "a", 3)
+		permit := []string{"mode", "semaphore", "permits", "1", "ttl", "30s"}
+		x := s.take(a, "a", "held", permit...)
+		y := s.take(b, "a", "held", permit...)
+		s.limit(a, "a", 1)
+		z := s.take(c, "a", "waiting", append(permit, "async", "true")...)
+		if z.wishes[0].limit != 1 {
+			s.Fatalf("who comes after has a limit of %d", z.wishes[0].limit)
+		}
+		three := s.start(2)
+		s.die(one)
+		s.die(two)
+		a.at, b.at, c.at = three, three, three
+		time.Sleep(s.timeout + time.Second)
+		for _, l := range []*lease{x, y} {
+			if got := s.beatUntil(b, l, 3*s.window); got.State != "held" {
+				s.Errorf("the successor thinks that a holder is %s", got.State)
+			}
+		}
+		if !s.takenOver() {
+			s.Error("nobody has taken over")
+		}
+		a.release(x)
+		s.stays(c, z, "waiting", "one permit is taken, and the limit is one")
+		b.release(y)
+		s.within(time.Second, "its turn comes", func() bool { return s.beat(c, z).State == "held" })
+		c.release(z)
+		s.within(time.Minute, "the lock is removed with its settings", func() bool {
+			c.remove("a")
+			return len(s.below(settingsRoot)) == 0
+		})
+	})
+}
+
+// A replacement's czxid is newer than that of a writer that waits.
+func TestAttack11ADowngradeKeepsItsFencingToken(t *testing.T) {
+	play(t, sessionOutlivesWindow, 2, 1, func(s *scene) {
+		one, two := s.start(0), s.start(1)
+		holder, writer := s.client(one), s.client(two)
+		l := s.take(holder, "a", "held", "ttl", "30s")
+		token := s.beat(holder, l).FencingToken
+		w := s.take(writer, "a", "waiting", "ttl", "30s", "async", "true")
+		s.downgrade(holder, l)
+		s.die(one)
+		time.Sleep(s.timeout + time.Second)
+		holder.at = two
+		if got := s.beatUntil(holder, l, 2*s.window); got.FencingToken != token {
+			s.Errorf("the successor says that its token is %d; it was %d", got.FencingToken, token)
+		}
+		if !s.takenOver() {
+			s.Error("nobody has taken over")
+		}
+		if a := s.fence(holder, "a", token); !a.Current {
+			s.Errorf("its token is not current: %s", a.raw)
+		}
+		holder.release(l)
+		s.within(time.Second, "the writer's turn comes", func() bool { return s.beat(writer, w).State == "held" })
+		if got := s.beat(writer, w).FencingToken; got <= token {
+			s.Errorf("behind %d the writer has %d", token, got)
+		}
+		writer.release(w)
+	})
+}
+
+func TestAttack12ALeaseThatLosesOneContenderEndsWhole(t *testing.T) {
+	play(t, sessionOutlivesWindow, 2, 1, func(s *scene) {
+		one, two := s.start(0), s.start(1)
+		c, next := s.client(one), s.client(two)
+		wishes := []wish{{"b", claim{mode: exclusive}}, {"a", claim{mode: exclusive}}}
+		l := s.several(c, "held", wishes, "ttl", "30s")
+		n := s.take(next, "b", "waiting", "ttl", "30s", "async", "true")
+		broken := s.audit.at(l.id, "a").path
+		s.excuse(broken)
+		s.administer(func(admin *session) {
+			if err := admin.delete(broken); err != nil {
+				s.Fatal(err)
+			}
+		})
+		s.within(time.Second, "the rest of it ends, too", func() bool { return !s.audit.at(l.id, "b").gone.IsZero() })
+		if a := s.beat(c, l); a.status != http.StatusGone {
+			s.Errorf("it is answered %d %s", a.status, a.raw)
+		}
+		s.within(time.Second, "the next one has the lock", func() bool { return s.beat(next, n).State == "held" })
+		next.release(n)
+	})
+}
+
+// The same, and its gateway is gone when it happens.
+func TestAttack12ALeaseThatHasLostOneContenderIsEndedByTheSuccessor(t *testing.T) {
+	play(t, sessionOutlivesWindow, 2, 1, func(s *scene) {
+		one := s.start(0)
+		c := s.client(one)
+		l := s.several(c, "held", []wish{{"b", claim{mode: exclusive}}, {"a", claim{mode: exclusive}}}, "ttl", "30s")
+		s.die(one)
+		broken := s.audit.at(l.id, "a").path
+		s.excuse(broken)
+		s.administer(func(admin *session) {
+			if err := admin.delete(broken); err != nil {
+				s.Fatal(err)
+			}
+		})
+		next := s.client(s.start(1))
+		n := s.take(next, "b", "held", "ttl", "30s", "wait", "50s")
+		if got := s.audit.at(l.id, "b"); got.gone.IsZero() {
+			s.Error("what is left of it is there")
+		}
+		next.release(n)
+	})
+}
+
+func TestAttack15ARepeatedReleaseLetsOneHoldGo(t *testing.T) {
+	play(t, sessionOutlivesWindow, 2, 1, func(s *scene) {
+		one := s.start(0)
+		c := s.client(one)
+		l := s.take(c, "a", "held", "ttl", "30s", "hold", "outer")
+		l.reentrant, l.holds = true, []string{"outer"}
+		for range 2 {
+			if !c.addHold(l) {
+				s.Fatal("no hold is added")
+			}
+		}
+		writes := s.counting(state.TxnSetData, lockRoot+"/a/")
+		lost := s.zk.Network.LoseReply(one.name, func(op wire.Op) bool { return op == wire.OpMulti })
+		inner := l.holds[2]
+		if !c.releaseHold(l, inner) {
+			s.Fatal("the release of a hold ends the lease")
+		}
+		s.zk.Network.Revoke(lost)
+		if n := writes(); n != 1 {
+			s.Errorf("%d writes for one release", n)
+		}
+		for range 3 { // and late repeats
+			a, err := c.do(5*time.Second, http.MethodDelete, "/v1/leases/self", url.Values{"hold": {inner}}, l.header())
+			if err != nil || a.status != http.StatusNoContent {
+				s.Errorf("a repeat is answered %d %s, %v", a.status, a.raw, err)
+			}
+		}
+		c.look(l)
+		// A successor knows which of them is gone.
+		two := s.start(1)
+		s.die(one)
+		time.Sleep(s.timeout + time.Second)
+		c.at = two
+		s.beatUntil(c, l, 2*s.window)
+		if a, err := c.do(5*time.Second, http.MethodDelete, "/v1/leases/self", url.Values{"hold": {inner}}, l.header()); err != nil || a.status != http.StatusNoContent {
+			s.Errorf("a repeat at the successor is answered %d %s, %v", a.status, a.raw, err)
+		}
+		c.look(l)
+		if !s.there(l) {
+			s.Error("a repeated release has ended the lease")
+		}
+		c.release(l)
+	})
+}
+
+// The gateway's observer stands still: what it remembers is that the lease is held.
+func TestAttack18AGatewayThatIsBehindDoesNotSayThatATokenIsCurrent(t *testing.T) {
+	play(t, windowOutlivesSession, 2, 1, func(s *scene) {
+		one, behind := s.start(0), s.start(1)
+		holder, next, asker := s.client(one), s.client(one), s.client(behind)
+		l := s.take(holder, "a", "held", "ttl", "30s")
+		token := s.beat(holder, l).FencingToken
+		if a := s.fence(asker, "a", token); !a.Current {
+			s.Fatalf("a holder's token is not current: %s", a.raw)
+		}
+		stalled := s.observer(behind)
+		stalled.StallReplies()
+		holder.release(l)
+		n := s.take(next, "a", "held", "ttl", "30s") // it is at work
+		if s.observer(behind) != stalled {
+			s.Fatal("it has connected anew")
+		}
+		for range 3 {
+			if a := s.fence(asker, "a", token); a.status == http.StatusOK && a.Current {
+				s.Errorf("the token of a lease that has ended is current: %s", a.raw)
+			}
+		}
+		stalled.Resume()
+		s.within(10*time.Second, "it has caught up", func() bool {
+			a := s.fence(asker, "a", token)
+			return a.status == http.StatusOK && !a.Current
+		})
+		next.release(n)
+	})
+}
+
+func TestAttack27ALeaseThatHasEndedIsNotRevivedByASuccessor(t *testing.T) {
+	play(t, sessionOutlivesWindow, 2, 1, func(s *scene) {
+		one, two := s.start(0), s.start(1)
+		c, next := s.client(one), s.client(two)
+		l := s.take(c, "a", "held", "ttl", "2s", "lock_delay", "20s")
+		s.agree(l, terms{delay: 20 * time.Second})
+		n := s.take(next, "a", "waiting", "ttl", "30s", "async", "true")
+		s.within(5*time.Second, "it expires", func() bool {
+			s.beat(next, n)
+			return !s.audit.at(l.id, "a").closed.IsZero()
+		})
+		ended := time.Now()
+		if !s.there(l) {
+			s.Fatal("its place is gone")
+		}
+		s.die(one)
+		c.at = two
+		// A client that does not know yet asks all the time, before its successor has read anything and after.
+		for time.Since(ended) < 20*time.Second {
+			if a := s.beat(c, l); a.status == http.StatusOK {
+				s.Fatal("a lease that has expired is alive")
+			}
+			if a := s.beat(next, n); a.State == "held" {
+				s.Fatalf("the next one holds after %v", time.Since(ended))
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+		if !s.takenOver() {
+			s.Error("nobody has taken over")
+		}
+		s.within(30*time.Second, "the delay is over", func() bool { return s.beat(next, n).State == "held" })
+		next.release(n)
+	})
+}
+
+// More than one transaction may have, from the tail, while others go on.
+func TestAttack28ALargeQueueIsDestroyedInPieces(t *testing.T) {
+	const many, most = 1500, 256 << 10
+	play(t, sessionOutlivesWindow, 1, 1, func(s *scene) {
+		c, bystander := s.client(s.start(0)), s.client(s.gateways[0])
+		l := s.take(bystander, "b", "held", "ttl", "5s")
+		c.release(s.take(c, "a", "held", "ttl", "5s")) // the directory is there
+		other, err := s.openSession("other", zktest.LeaderName)
+		if err != nil {
+			s.Fatal(err)
+		}
+		for range many {
+			path, err := other.create(lockRoot+"/a/"+strings.Repeat("x", 200)+"-lock-", "", wire.FlagSequential)
+			if err != nil {
+				s.Fatal(err)
+			}
+			s.excuse(path)
+		}
+		other.close()
+		bytes, pieces, last := 0, 0, ""
+		s.zk.OnCommit(func(txn *state.Txn) {
+			size := 0
+			for _, op := range txn.Ops {
+				if op.Kind != state.TxnDelete || !strings.HasPrefix(op.Path, lockRoot+"/a/") || strings.HasSuffix(op.Path, "/lockkeeper-sweep") {
+					continue // the last is created with the directory's removal, which shows that it is one
+				}
+				size += len(op.Path)
+				if number := op.Path[len(op.Path)-10:]; last != "" && number > last {
+					s.Errorf("%s goes after %s", number, last)
+				} else {
+					last = number
+				}
+			}
+			if bytes += size; size > 0 {
+				pieces++
+			}
+			if size > most {
+				s.Errorf("%d bytes in one transaction", size)
+			}
+		})
+		done, _ := s.intervene(intervention{lock: "a", contenders: true}, true)
+		gone := make(chan answer, 1)
+		go func() {
+			a, _ := c.do(time.Minute, http.MethodPost, "/v1/locks/a/destroy", url.Values{"reason": {"a test"}}, nil)
+			gone <- a
+		}()
+		var a answer
+		for a.status == 0 {
+			select {
+			case a = <-gone:
+			case <-time.After(time.Second):
+				s.beatUntil(bystander, l, 2*time.Second)
+			}
+		}
+		done()
+		if a.status != http.StatusOK || bytes <= most || pieces < 2 {
+			s.Errorf("%d %s: %d bytes in %d pieces", a.status, a.raw, bytes, pieces)
+		}
+		if left := s.below(lockRoot + "/a"); len(left) > 0 {
+			s.Errorf("%d are left", len(left))
+		}
+		bystander.release(l)
+	})
+}
+
+// The successor knows that the lease is its own, and has not read what its contender says. When exactly that is depends on what the
+// network's delays are; so it is tried at one moment after the other.
+func TestAttack35ALeaseIsReadBeforeItIsHeartbeatenByASuccessor(t *testing.T) {
+	waited := 0 // heartbeats that had to wait for the read
+	for after := 400 * time.Microsecond; after < 4*time.Millisecond; after += 200 * time.Microsecond {
+		play(t, windowOutlivesSession, 2, 1, func(s *scene) {
+			one, two := s.start(0), s.start(1)
+			c := s.client(one)
+			l := s.take(c, "a", "held", "ttl", "2s", "lock_delay", "60s")
+			s.agree(l, terms{delay: time.Minute})
+			s.within(5*time.Second, "it expires", func() bool { return !s.audit.at(l.id, "a").closed.IsZero() })
+			observer := s.observer(two)
+			stalled := make(chan struct{}, 1)
+			s.zk.OnCommit(func(txn *state.Txn) {
+				for _, op := range txn.Ops {
+					if op.Kind == state.TxnCreate && strings.HasPrefix(op.Path, "/lockkeeper/succession/") && len(stalled) == 0 {
+						time.AfterFunc(after, func() {
+							observer.StallReplies()
+							stalled <- struct{}{}
+						})
+					}
+				}
+			})
+			s.die(one)
+			c.at = two
+			<-stalled
+			a := s.beat(c, l)
+			if a.status == http.StatusOK {
+				s.Errorf("after %v a lease that has expired is alive: %s", after, a.raw)
+			}
+			if a.received.Sub(a.sent) > 500*time.Millisecond {
+				waited++
+			}
+			observer.Resume()
+			s.within(20*time.Second, "the successor says that it has ended", func() bool { return s.beat(c, l).status == http.StatusGone })
+		})
+	}
+	if waited == 0 {
+		t.Error("no heartbeat came between the takeover and the read")
+	}
+}
+
+// A gateway was deposed, and its fence is open for a while.
+func TestAttack36ADeposedGatewayDoesNotSayThatATokenIsCurrent(t *testing.T) {
+	play(t, windowOutlivesSession, 2, 1, func(s *scene) {
+		old, next := s.start(0), s.start(1)
+		holder, asker := s.client(old), s.client(old)
+		l := s.take(holder, "a", "held", "ttl", "30s")
+		token := s.beat(holder, l).FencingToken
+		for _, link := range s.linksToZooKeeper(old) {
+			link.StallReplies()
+		}
+		s.administer(func(admin *session) {
+			if err := admin.delete(s.audit.registration(old.name)); err != nil {
+				s.Fatal(err)
+			}
+		})
+		s.within(2*time.Second, "it is succeeded", s.takenOver)
+		holder.at = next
+		holder.release(l)
+		if s.there(l) {
+			s.Fatal("the successor has not ended it")
+		}
+		if a := s.beat(asker, l); a.status != http.StatusOK {
+			s.Fatalf("the deposed gateway's fence is closed: %d", a.status)
+		}
+		for range 3 {
+			if a := s.fence(asker, "a", token); a.status == http.StatusOK && a.Current {
+				s.Errorf("the token of a lease that has ended is current: %s", a.raw)
+			}
+		}
+	})
+}
+
+func TestAttack44ALeaseOfSeveralLocksSurvivesItsDowngrade(t *testing.T) {
+	play(t, sessionOutlivesWindow, 2, 1, func(s *scene) {
+		one, two := s.start(0), s.start(1)
+		c, reader := s.client(one), s.client(two)
+		wishes := []wish{{"c", claim{mode: exclusive}}, {"a", claim{mode: exclusive}}, {"b", claim{mode: shared}}}
+		l := s.several(c, "held", wishes, "ttl", "30s")
+		r := s.several(reader, "waiting", []wish{{"a", claim{mode: shared}}, {"c", claim{mode: shared}}}, "ttl", "30s", "async", "true")
+		replaced := s.counting(state.TxnCreate, lockRoot+"/")
+		s.downgrade(c, l)
+		if n := replaced(); n != 2 {
+			s.Fatalf("%d contenders were replaced", n)
+		}
+		s.within(time.Second, "readers are let in", func() bool { return s.beat(reader, r).State == "held" })
+		s.stays(c, l, "held", "a lease of several locks after its downgrade")
+		for _, p := range s.audit.places(l.id) {
+			if p.mode != shared || !strings.Contains(p.path, "/read-") {
+				s.Errorf("%s is %s", p.path, p.mode)
+			}
+		}
+		reader.release(r)
+		c.release(l)
+	})
+}
+
+// What somebody has read of a lock's settings is gone, and made anew with another limit.
+func TestAttack48SettingsThatWereMadeAnewDoNotPassForTheOldOnes(t *testing.T) {
+	play(t, windowOutlivesSession, 2, 1, func(s *scene) {
+		one, behind := s.start(0), s.start(1)
+		a, b := s.client(one), s.client(behind)
+		permit := []string{"mode", "semaphore", "permits", "2", "ttl", "30s"}
+		a.release(s.take(a, "a", "held", append(permit, "limit", "2")...))
+		time.Sleep(200 * time.Millisecond)
+		stalled := s.observer(behind)
+		stalled.StallReplies()
+		// The gateway that is behind believes in a limit of 2; it is 3 now.
+		a.remove("a")
+		if n := len(s.below(settingsRoot)); n != 0 {
+			s.Fatalf("the settings are there: %v", s.below(settingsRoot))
+		}
+		x := s.take(a, "a", "held", "mode", "semaphore", "permits", "1", "limit", "3", "ttl", "30s")
+		answered := make(chan answer, 1)
+		go func() {
+			got, _, _ := s.ask(b, "a", append(permit, "async", "true")...)
+			answered <- got
+		}()
+		time.Sleep(200 * time.Millisecond)
+		if s.observer(behind) != stalled {
+			s.Fatal("it has connected anew")
+		}
+		stalled.Resume()
+		got := <-answered
+		if got.Token == "" {
+			s.Fatalf("the acquire is answered %d %s", got.status, got.raw)
+		}
+		if got.Limit != 3 {
+			s.Errorf("it was enqueued under a limit of %d; the lock's is 3", got.Limit)
+		}
+		l := newLease([]wish{{"a", claim{semaphore, 2, got.Limit}}}, got, 30*time.Second)
+		s.stays(b, l, "held", "three permits of three")
+		a.release(x)
+		b.release(l)
+	})
+}
+
+// Its holder goes on heartbeating, and never lets go.
+func TestAttack50ForceOutlivesTheGatewayThatWasToUseIt(t *testing.T) {
+	play(t, sessionOutlivesWindow, 2, 1, func(s *scene) {
+		one := s.start(0)
+		holder, admin := s.client(one), s.client(one)
+		l := s.take(holder, "a", "held", "ttl", "20s")
+		done, _ := s.intervene(intervention{lock: "a", force: 15 * time.Second}, true)
+		a, err := admin.do(5*time.Second, http.MethodPost, "/v1/locks/a/revoke", url.Values{"reason": {"now"}, "force_after": {"15s"}}, nil)
+		if err != nil || a.status != http.StatusOK {
+			s.Fatalf("a revocation: %d %s, %v", a.status, a.raw, err)
+		}
+		done()
+		if s.beat(holder, l).Revoke == nil {
+			s.Error("its holder is not asked to let go")
+		}
+		two := s.start(1)
+		s.die(one)
+		time.Sleep(s.timeout + time.Second)
+		holder.at = two
+		s.beatUntil(holder, l, 2*s.window)
+		if !s.takenOver() {
+			s.Error("nobody has taken over")
+		}
+		end := time.Now().Add(s.window + 15*time.Second + 2*slack) // it counts anew from the takeover
+		for s.beat(holder, l).status == http.StatusOK {
+			if time.Now().After(end) {
+				s.Fatal("it holds although force is due")
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// The gateway was deposed, and its session lives: the contender is there.
+func TestAttack51ASuccessorDoesNotRunAnEphemeralLease(t *testing.T) {
+	play(t, windowOutlivesSession, 2, 1, func(s *scene) {
+		old, two := s.start(0), s.start(1)
+		c, next := s.client(old), s.client(two)
+		l := s.take(c, "a", "held", "ttl", "10s", "ephemeral", "true")
+		n := s.take(next, "a", "waiting", "ttl", "30s", "async", "true")
+		links := s.linksToZooKeeper(old)
+		s.administer(func(admin *session) {
+			for _, link := range links {
+				link.StallReplies() // its pings arrive, and so it lives
+			}
+			if err := admin.delete(s.audit.registration(old.name)); err != nil {
+				s.Fatal(err)
+			}
+		})
+		s.within(2*time.Second, "it is succeeded", s.takenOver)
+		if !s.there(l) {
+			s.Fatal("its contender has gone with its registration")
+		}
+		c.at = two
+		for began := time.Now(); time.Since(began) < s.window; time.Sleep(100 * time.Millisecond) {
+			if a := s.beat(c, l); a.status == http.StatusOK {
+				s.Fatalf("the successor runs it: %s", a.raw)
+			}
+		}
+		for _, link := range links {
+			link.Resume()
+		}
+		s.within(time.Minute, "its turn comes", func() bool { return s.beat(next, n).State == "held" })
+		next.release(n)
+	})
+}

@@ -1,0 +1,37 @@
+package testkit
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestAProgramIsBuiltFromThisModulesSourcesOfAllItsParts(t *testing.T) {
+	paths, err := sources("lockkeeper/cmd/gateway")
+	if err != nil {
+		t.Fatal(err)
+	}
+	top, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"go.mod", "go.sum", "cmd/gateway", "cmd/gateway/main.go", "internal/locks/manager.go", "internal/zk/wire",
+		"web/static", "web/static/vendor", "web/static/app.css"} {
+		if !slices.Contains(paths, filepath.Join(top, want)) {
+			t.Errorf("%s is not among them", want)
+		}
+	}
+	for _, path := range paths {
+		if _, err := os.Stat(path); err != nil || !strings.HasPrefix(path+"/", top+"/") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "/testkit") {
+			t.Errorf("%s is: %v", path, err)
+		}
+	}
+}
+
+func TestAPackageThatCannotBeListedIsAFailure(t *testing.T) {
+	if got := failureOf(func(t testing.TB) { BuiltFrom(t, "lockkeeper/cmd/nothing") }); !strings.Contains(got, "cmd/nothing") {
+		t.Errorf("failure %q", got)
+	}
+}

@@ -1,0 +1,185 @@
+package zkreal
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/test/testkit"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv("ZKREAL_CHILD") != "" {
+		serveUntilKilled()
+	}
+	Main(m)
+}
+
+// serveUntilKilled is this binary in the role of a test process that is about to be killed.
+func serveUntilKilled() {
+	s, err := Start(WithoutFsync(), WithDir(os.Getenv("ZKREAL_CHILD")))
+	if err != nil {
+		fmt.Println("error:", err)
+		os.Exit(1)
+	}
+	fmt.Println("pid", s.PID())
+	select {}
+}
+
+func TestAServerServesAndStops(t *testing.T) {
+	testkit.NoLeaks(t)
+	s := StartT(t)
+	if mode := s.Mode(); mode != "standalone" {
+		t.Fatalf("mode %q", mode)
+	}
+	if answer, err := s.FourLetter("ruok"); err != nil || answer != "imok" {
+		t.Errorf("ruok: %q, %v", answer, err)
+	}
+	if !strings.Contains(s.Log(), "tickTime 500 ms") {
+		t.Errorf("the log does not say what it runs with:\n%s", s.Log())
+	}
+	dir := s.Dir()
+	s.Close()
+	if s.PID() != 0 {
+		t.Error("still running after Close")
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the temporary directory is still there: %v", err)
+	}
+}
+
+func TestDataSurvivesStopKillAndRestart(t *testing.T) {
+	s := StartT(t)
+	addr := s.Addr()
+	for i, end := range []func(){s.Stop, s.Kill, func() { s.Freeze(); s.Kill() }} {
+		path := fmt.Sprintf("/before-%d", i)
+		if err := Mkdir(addr, path); err != nil {
+			t.Fatal(err)
+		}
+		end()
+		if s.PID() != 0 || s.Mode() != "" {
+			t.Fatalf("way %d to end: still there", i)
+		}
+		s.RestartT(t)
+		if s.Addr() != addr {
+			t.Fatalf("moved from %s to %s", addr, s.Addr())
+		}
+		if err := Mkdir(addr, path); err == nil || !strings.Contains(err.Error(), "-110") {
+			t.Errorf("way %d to end: want error -110 (node exists) for a node made before, got %v", i, err)
+		}
+	}
+}
+
+func TestAFrozenServerAcceptsAndSaysNothingUntilThawed(t *testing.T) {
+	s := StartT(t, WithoutFsync())
+	s.Freeze()
+	conn, err := net.Dial("tcp", s.Addr())
+	if err != nil {
+		t.Fatalf("a frozen server's port still accepts: %v", err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("ruok")); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	answer := make([]byte, 4)
+	if n, err := conn.Read(answer); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("a frozen server answered %q, %v", answer[:n], err)
+	}
+	s.Thaw()
+	if err := conn.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(answer); err != nil || string(answer) != "imok" {
+		t.Fatalf("after Thaw: %q, %v", answer, err)
+	}
+}
+
+func TestAServerDiesWithTheProcessThatStartedIt(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "ZKREAL_CHILD="+t.TempDir())
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line := make([]byte, 4096)
+	n, err := out.Read(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(string(line[:n]), "pid")))
+	if err != nil {
+		t.Fatalf("the child said %q", line[:n])
+	}
+	if err := syscall.Kill(pid, 0); err != nil {
+		t.Fatalf("the JVM is not running: %v", err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // reports the kill
+	testkit.Eventually(t, 20*time.Second, func() bool { return !alive(pid) }, "JVM %d is gone", pid)
+}
+
+// alive is false for a process that has ended, also while it waits for whatever adopted it to notice.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, after, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(after, "Z")
+}
+
+func TestStartSaysWhyItDoesNotServe(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, err = Start(WithPort(l.Addr().(*net.TCPAddr).Port))
+	if !errors.Is(err, errPortTaken) {
+		t.Errorf("taken port: %v", err)
+	}
+	if _, err := Start(WithConfig("tickTime", "soon")); err == nil || !strings.Contains(err.Error(), "soon") {
+		t.Errorf("bad configuration: want the log's words, got %v", err)
+	}
+}
+
+func TestSharedGivesEachTestAnEmptyChrootOfItsOwn(t *testing.T) {
+	addr1, chroot1 := SharedT(t)
+	addr2, chroot2 := SharedT(t)
+	if addr1 != addr2 || chroot1 == chroot2 {
+		t.Errorf("got %s%s and %s%s", addr1, chroot1, addr2, chroot2)
+	}
+	if err := Mkdir(addr1, chroot1+"/child"); err != nil {
+		t.Errorf("the chroot is not there: %v", err)
+	}
+}
+
+func TestCLIRunsCommandsInOrderAndReportsRefusals(t *testing.T) {
+	addr, chroot := SharedT(t)
+	out, err := CLI(addr, "create "+chroot+"/a hello", "get "+chroot+"/a", "delete "+chroot+"/nope", "ls "+chroot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "Created " + chroot + "/a\nhello\nNode does not exist: " + chroot + "/nope\n[a]\n"
+	if out != want {
+		t.Errorf("got  %q\nwant %q", out, want)
+	}
+	if _, err := CLI("127.0.0.1:not-a-port", "ls /"); err == nil {
+		t.Error("no error without a server")
+	}
+}

@@ -1,0 +1,440 @@
+package zktest_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/test/zktest"
+	"lockkeeper/internal/zk/wire"
+)
+
+var everyone = []wire.ACL{{Perms: wire.PermAll, Scheme: "world", ID: "anyone"}}
+
+// raw is a client that speaks frames.
+type raw struct {
+	t      *testing.T
+	nc     net.Conn
+	frames *wire.FrameReader
+	xid    int32
+	id     int64
+	passwd []byte
+	seen   int64
+}
+
+// connect opens a session, or attaches to one.
+func connect(t *testing.T, e *zktest.Ensemble, name, server string, old *raw) (*raw, error) {
+	t.Helper()
+	nc, err := e.Dialer(name)(t.Context(), "tcp", server)
+	if err != nil {
+		return nil, err
+	}
+	c := &raw{t: t, nc: nc, frames: wire.NewFrameReader(nc, 1<<20)}
+	hello := &wire.ConnectRequest{TimeoutMs: 4000, Passwd: make([]byte, 16)}
+	if old != nil {
+		hello.SessionID, hello.Passwd, hello.LastZxidSeen = old.id, old.passwd, old.seen
+	}
+	if _, err := nc.Write(wire.AppendFrame(nil, hello)); err != nil {
+		return nil, err
+	}
+	frame, err := c.frames.Next()
+	if err != nil {
+		return nil, err
+	}
+	var reply wire.ConnectReply
+	reply.Decode(wire.NewDecoder(frame))
+	c.id, c.passwd = reply.SessionID, bytes.Clone(reply.Passwd)
+	return c, nil
+}
+
+func mustConnect(t *testing.T, e *zktest.Ensemble, name, server string) *raw {
+	t.Helper()
+	c, err := connect(t, e, name, server, nil)
+	if err != nil || c.id == 0 {
+		t.Fatalf("%s cannot connect with %s: %+v, %v", name, server, c, err)
+	}
+	return c
+}
+
+func (c *raw) send(op wire.Op, body wire.Record) {
+	c.t.Helper()
+	c.xid++
+	xid := c.xid
+	if op == wire.OpPing {
+		xid = wire.XidPing
+	}
+	records := []wire.Record{&wire.RequestHeader{Xid: xid, Op: op}}
+	if body != nil {
+		records = append(records, body)
+	}
+	if _, err := c.nc.Write(wire.AppendFrame(nil, records...)); err != nil {
+		c.t.Logf("writing: %v", err)
+	}
+}
+
+func (c *raw) receive(within time.Duration) (wire.ReplyHeader, []byte, error) {
+	if err := c.nc.SetReadDeadline(time.Now().Add(within)); err != nil {
+		return wire.ReplyHeader{}, nil, err
+	}
+	frame, err := c.frames.Next()
+	if err != nil {
+		return wire.ReplyHeader{}, nil, err
+	}
+	var h wire.ReplyHeader
+	h.Decode(wire.NewDecoder(frame))
+	c.seen = max(c.seen, h.Zxid)
+	return h, bytes.Clone(frame[16:]), nil
+}
+
+func (c *raw) call(op wire.Op, body wire.Record) (wire.ReplyHeader, []byte, error) {
+	c.t.Helper()
+	c.send(op, body)
+	return c.receive(10 * time.Second)
+}
+
+func (c *raw) must(op wire.Op, body wire.Record) wire.ReplyHeader {
+	c.t.Helper()
+	h, _, err := c.call(op, body)
+	if err != nil || h.Err != wire.OK {
+		c.t.Fatalf("operation %d: %+v, %v", op, h, err)
+	}
+	return h
+}
+
+func (c *raw) create(path string, flags int32) wire.ReplyHeader {
+	c.t.Helper()
+	return c.must(wire.OpCreate, &wire.CreateRequest{Path: path, ACL: everyone, Flags: flags})
+}
+
+func (c *raw) has(path string) bool {
+	c.t.Helper()
+	h, _, err := c.call(wire.OpExists, &wire.ReadRequest{Path: path})
+	if err != nil || h.Err != wire.OK && h.Err != wire.ErrNoNode {
+		c.t.Fatalf("exists %s: %+v, %v", path, h, err)
+	}
+	return h.Err == wire.OK
+}
+
+// bubble runs a test in virtual time.
+func bubble(t *testing.T, cfg zktest.Config, f func(t *testing.T, e *zktest.Ensemble)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, zktest.Start(t, cfg)) })
+}
+
+func TestAFollowerShowsItsOwnWritesAtOnceAndOthersLater(t *testing.T) {
+	bubble(t, zktest.Config{Followers: 2, Lag: zktest.Delay{Min: time.Second, Max: time.Second}}, func(t *testing.T, e *zktest.Ensemble) {
+		near, far := mustConnect(t, e, "near", zktest.FollowerName(1)), mustConnect(t, e, "far", zktest.FollowerName(2))
+		e.Follower(2).Lag(zktest.Delay{Min: 3 * time.Second, Max: 3 * time.Second})
+		near.create("/a", 0)
+		if !near.has("/a") {
+			t.Error("a client does not see its own write")
+		}
+		if far.has("/a") {
+			t.Error("a follower that is three seconds behind shows a write of now")
+		}
+		time.Sleep(3 * time.Second)
+		if !far.has("/a") {
+			t.Error("it has not arrived after three seconds")
+		}
+	})
+}
+
+func TestAClientThatHasSeenMoreIsRefused(t *testing.T) {
+	bubble(t, zktest.Config{Followers: 1}, func(t *testing.T, e *zktest.Ensemble) {
+		e.Follower(1).Lag(zktest.Delay{Min: 10 * time.Second, Max: 10 * time.Second})
+		c := mustConnect(t, e, "c", zktest.LeaderName)
+		c.create("/a", 0)
+		if _, err := connect(t, e, "c", zktest.FollowerName(1), c); err == nil {
+			t.Error("a follower that is behind has taken the session")
+		}
+		back, err := connect(t, e, "c", zktest.LeaderName, c)
+		if err != nil || back.id != c.id {
+			t.Errorf("the leader has not: %+v, %v", back, err)
+		}
+	})
+}
+
+func TestAFollowerThatIsCutOffGoesOnAnsweringWhileTheLeaderExpires(t *testing.T) {
+	bubble(t, zktest.Config{Followers: 1, SyncLimit: 20 * time.Second}, func(t *testing.T, e *zktest.Ensemble) {
+		c := mustConnect(t, e, "c", zktest.FollowerName(1))
+		other := mustConnect(t, e, "other", zktest.LeaderName)
+		c.create("/mine", wire.FlagEphemeral)
+		e.Follower(1).CutOff()
+		cut := time.Now()
+		for time.Since(cut) < 10*time.Second {
+			time.Sleep(time.Second)
+			c.must(wire.OpPing, nil)
+			other.must(wire.OpPing, nil)
+			if !c.has("/mine") {
+				t.Fatal("the copy has changed")
+			}
+		}
+		if other.has("/mine") {
+			t.Error("the leader has not expired the session")
+		}
+		c.send(wire.OpCreate, &wire.CreateRequest{Path: "/b", ACL: everyone})
+		if h, _, err := c.receive(2 * time.Second); err == nil {
+			t.Errorf("a write was answered: %+v", h)
+		}
+		time.Sleep(10 * time.Second)
+		if _, _, err := c.receive(time.Second); err == nil {
+			t.Error("it serves beyond the sync limit")
+		}
+		if _, err := connect(t, e, "c", zktest.FollowerName(1), nil); err == nil {
+			t.Error("it accepts beyond the sync limit")
+		}
+		e.Follower(1).Heal()
+		time.Sleep(time.Second)
+		if again := mustConnect(t, e, "c", zktest.FollowerName(1)); again.has("/mine") || again.has("/b") {
+			t.Error("it has not caught up, or the write of a session that is over was done")
+		}
+	})
+}
+
+func TestEventsAndRepliesKeepTheirOrderAtAFollower(t *testing.T) {
+	bubble(t, zktest.Config{Followers: 1}, func(t *testing.T, e *zktest.Ensemble) {
+		c := mustConnect(t, e, "c", zktest.FollowerName(1))
+		c.must(wire.OpAddWatch, &wire.AddWatchRequest{Path: "/", Mode: 1})
+		c.send(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: everyone})
+		h, _, err := c.receive(time.Second)
+		if err != nil || h.Xid != wire.XidWatcherEvent {
+			t.Fatalf("first came %+v, %v, want the event", h, err)
+		}
+		if h, _, err = c.receive(time.Second); err != nil || h.Xid != c.xid {
+			t.Fatalf("then came %+v, %v, want the reply", h, err)
+		}
+	})
+}
+
+func TestARequestIsLostOrItsReplyIs(t *testing.T) {
+	creates := func(op wire.Op) bool { return op == wire.OpCreate }
+	for name, done := range map[string]bool{"request": false, "reply": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, zktest.Config{}, func(t *testing.T, e *zktest.Ensemble) {
+				c := mustConnect(t, e, "c", zktest.LeaderName)
+				order := e.Network.LoseRequest
+				if done {
+					order = e.Network.LoseReply
+				}
+				o := order("c", creates)
+				c.has("/a")
+				if o.Done() {
+					t.Error("another request has set it off")
+				}
+				if h, _, err := c.call(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: everyone}); err == nil {
+					t.Errorf("the client was told %+v", h)
+				}
+				if !o.Done() {
+					t.Error("it was not set off")
+				}
+				back, err := connect(t, e, "c", zktest.LeaderName, c)
+				if err != nil || back.id != c.id {
+					t.Fatalf("the session is gone: %v", err)
+				}
+				if back.has("/a") != done {
+					t.Errorf("the node is there: %v", !done)
+				}
+			})
+		})
+	}
+}
+
+func TestBytesOfAnOldConnectionComeAfterThoseOfANewOne(t *testing.T) {
+	bubble(t, zktest.Config{}, func(t *testing.T, e *zktest.Ensemble) {
+		c := mustConnect(t, e, "c", zktest.LeaderName)
+		other := mustConnect(t, e, "other", zktest.LeaderName)
+		c.send(wire.OpCreate, &wire.CreateRequest{Path: "/late", ACL: everyone})
+		e.Network.Links("c", "")[0].CutClient(time.Second)
+		if _, _, err := c.receive(time.Second); err == nil {
+			t.Error("the client notices nothing")
+		}
+		again := mustConnect(t, e, "c", zktest.LeaderName)
+		again.create("/new", 0)
+		if again.has("/late") {
+			t.Error("it has come already")
+		}
+		time.Sleep(2 * time.Second)
+		if !other.has("/late") {
+			t.Error("it has never come")
+		}
+	})
+}
+
+// As ZooKeeper does it: only what stands in a transaction protects from its coming late.
+func TestATransactionComesAfterItsSessionHasMoved(t *testing.T) {
+	bubble(t, zktest.Config{Followers: 2}, func(t *testing.T, e *zktest.Ensemble) {
+		c := mustConnect(t, e, "c", zktest.FollowerName(1))
+		other := mustConnect(t, e, "other", zktest.LeaderName)
+		c.send(wire.OpMulti, &wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpCreate, Record: &wire.CreateRequest{Path: "/late", ACL: everyone}}}})
+		e.Network.Links("c", "")[0].CutClient(time.Second)
+		again, err := connect(t, e, "c", zktest.FollowerName(2), c)
+		if err != nil || again.id != c.id {
+			t.Fatalf("the session does not move: %+v, %v", again, err)
+		}
+		again.create("/new", 0)
+		if other.has("/late") {
+			t.Error("it has come already")
+		}
+		time.Sleep(2 * time.Second)
+		if !other.has("/late") {
+			t.Error("it has never come")
+		}
+		again.create("/newer", 0) // the answer to the late one was for nobody
+	})
+}
+
+func TestAStalledConnectionLosesNothing(t *testing.T) {
+	bubble(t, zktest.Config{}, func(t *testing.T, e *zktest.Ensemble) {
+		c := mustConnect(t, e, "c", zktest.LeaderName)
+		l := e.Network.Links("c", zktest.LeaderName)[0]
+		l.StallReplies()
+		c.send(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: everyone})
+		if h, _, err := c.receive(time.Second); err == nil {
+			t.Errorf("answered %+v", h)
+		}
+		l.Resume()
+		if h, _, err := c.receive(time.Second); err != nil || h.Err != wire.OK {
+			t.Errorf("not answered: %+v, %v", h, err)
+		}
+	})
+}
+
+func TestTheLeaderStartsAgainWithWhatItHad(t *testing.T) {
+	bubble(t, zktest.Config{Followers: 1}, func(t *testing.T, e *zktest.Ensemble) {
+		c := mustConnect(t, e, "c", zktest.FollowerName(1))
+		c.create("/a", wire.FlagEphemeral)
+		e.KillLeader()
+		if _, _, err := c.receive(time.Minute); err == nil {
+			t.Error("the client of a follower does not notice")
+		}
+		if err := e.StartLeader(); err != nil {
+			t.Fatal(err)
+		}
+		back, err := connect(t, e, "c", zktest.FollowerName(1), c)
+		if err != nil || back.id != c.id || !back.has("/a") {
+			t.Errorf("the session is gone: %+v, %v", back, err)
+		}
+	})
+}
+
+// history is what a few clients see, with times.
+func history(t *testing.T, seed uint64) string {
+	var b bytes.Buffer
+	bubble(t, zktest.Config{Seed: seed, Followers: 2}, func(t *testing.T, e *zktest.Ensemble) {
+		begun := time.Now()
+		done := make(chan []byte)
+		servers := e.Servers()
+		for i := range 6 {
+			c := mustConnect(t, e, string(rune('a'+i)), servers[i%len(servers)])
+			go func() {
+				var seen bytes.Buffer
+				for range 20 {
+					h := c.create("/n-", wire.FlagSequential)
+					seen.WriteString(time.Since(begun).String())
+					seen.WriteString(" ")
+					seen.WriteByte(byte('0' + h.Zxid%10))
+					seen.WriteString("\n")
+				}
+				done <- seen.Bytes()
+			}()
+		}
+		var all [][]byte
+		for range 6 {
+			all = append(all, <-done)
+		}
+		for _, seen := range all {
+			b.Write(seen)
+		}
+	})
+	return b.String()
+}
+
+func TestTheSameSeedGivesTheSameHistory(t *testing.T) {
+	first := history(t, 1)
+	for range 20 {
+		if again := history(t, 1); again != first {
+			t.Fatalf("another history:\n%s\nafter\n%s", again, first)
+		}
+	}
+	if history(t, 2) == first {
+		t.Error("another seed gives the same history")
+	}
+}
+
+func TestADeadlineAndAContextEndWaiting(t *testing.T) {
+	bubble(t, zktest.Config{}, func(t *testing.T, e *zktest.Ensemble) {
+		c := mustConnect(t, e, "c", zktest.LeaderName)
+		began := time.Now()
+		if _, _, err := c.receive(3 * time.Second); err == nil || time.Since(began) != 3*time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		e.Network.Part("c", zktest.LeaderName)
+		if _, err := connect(t, e, "c", zktest.LeaderName, nil); err == nil {
+			t.Error("connected with a server that is kept away")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := e.Dialer("d")(ctx, "tcp", zktest.LeaderName); err == nil {
+			t.Error("dialed with a context that is over")
+		}
+	})
+}
+
+// A client that hangs up while its connection stands still has its last words said when the connection breaks, too: the server
+// would wait for ever.
+func TestAConnectionThatIsClosedWhileItStandsStillEndsWhenItBreaks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := zktest.NewNetwork(1)
+		ended := make(chan error, 1)
+		n.Serve("server", func(nc net.Conn) {
+			_, err := nc.Read(make([]byte, 1))
+			ended <- err
+			nc.Close()
+		})
+		nc, err := n.Dial("client", "server")
+		if err != nil {
+			t.Fatal(err)
+		}
+		link := n.Links("client", "server")[0]
+		link.Stall()
+		nc.Close()
+		link.CutClient(time.Second)
+		time.Sleep(2 * time.Second)
+		select {
+		case err := <-ended:
+			if err == nil {
+				t.Error("the server read something")
+			}
+		default:
+			t.Error("the server still waits")
+			link.Cut()
+		}
+	})
+}
+
+func TestARequestThatIsSwallowedIsNeverAnsweredAndTheConnectionLivesOn(t *testing.T) {
+	bubble(t, zktest.Config{}, func(t *testing.T, e *zktest.Ensemble) {
+		c := mustConnect(t, e, "c", zktest.LeaderName)
+		o := e.Network.Swallow("c", func(op wire.Op) bool { return op == wire.OpCreate })
+		for range 2 {
+			c.send(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: everyone})
+			if h, _, err := c.receive(time.Second); err == nil {
+				t.Errorf("it is answered: %+v", h)
+			}
+			if c.has("/a") {
+				t.Error("it was carried out")
+			}
+		}
+		if !o.Done() {
+			t.Error("nothing was swallowed")
+		}
+		e.Network.Revoke(o)
+		c.create("/a", 0)
+		if !c.has("/a") {
+			t.Error("an order that was revoked goes on")
+		}
+	})
+}

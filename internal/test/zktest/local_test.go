@@ -1,0 +1,133 @@
+package zktest_test
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/test/zktest"
+	"lockkeeper/internal/zk/wire"
+)
+
+// connectReading opens a session as those do who know of read-only servers: a local one, where there are any.
+func connectReading(t *testing.T, e *zktest.Ensemble, name, server string, seen int64) (*raw, error) {
+	t.Helper()
+	nc, err := e.Dialer(name)(t.Context(), "tcp", server)
+	if err != nil {
+		return nil, err
+	}
+	c := &raw{t: t, nc: nc, frames: wire.NewFrameReader(nc, 1<<20)}
+	if _, err := nc.Write(wire.AppendFrame(nil, &wire.ConnectRequest{TimeoutMs: 4000, Passwd: make([]byte, 16), HasReadOnly: true, LastZxidSeen: seen})); err != nil {
+		return nil, err
+	}
+	frame, err := c.frames.Next()
+	if err != nil {
+		return nil, err
+	}
+	var reply wire.ConnectReply
+	d := wire.NewDecoder(frame)
+	if reply.Decode(d); d.Finish() != nil || !reply.HasReadOnly || reply.TimeoutMs != 4000 {
+		t.Errorf("greeted with %+v", reply)
+	}
+	c.id, c.passwd = reply.SessionID, bytes.Clone(reply.Passwd)
+	return c, nil
+}
+
+func mustConnectReading(t *testing.T, e *zktest.Ensemble, name, server string) *raw {
+	t.Helper()
+	c, err := connectReading(t, e, name, server, 0)
+	if err != nil || c.id == 0 {
+		t.Fatalf("%s cannot connect with %s: %+v, %v", name, server, c, err)
+	}
+	return c
+}
+
+func TestALocalSessionReadsWhatIsOlderThanItself(t *testing.T) {
+	for _, local := range []bool{true, false} {
+		bubble(t, zktest.Config{Followers: 1, LocalSessions: local}, func(t *testing.T, e *zktest.Ensemble) {
+			e.Follower(1).Lag(zktest.Delay{Min: 3 * time.Second, Max: 3 * time.Second})
+			writer := mustConnect(t, e, "writer", zktest.LeaderName)
+			seen := writer.create("/a", 0).Zxid
+			asked := time.Now()
+			c := mustConnectReading(t, e, "c", zktest.FollowerName(1))
+			took := time.Since(asked)
+			if past := !c.has("/a"); past != local {
+				t.Errorf("local sessions: %v; it reads the past: %v", local, past)
+			}
+			if quick := took < time.Second; quick != local {
+				t.Errorf("local sessions: %v; greeted after %v", local, took)
+			}
+			if again, err := connectReading(t, e, "d", zktest.FollowerName(1), seen+2); err == nil {
+				t.Errorf("a server that is behind what was seen begins a session: %+v", again)
+			}
+		})
+	}
+}
+
+func TestALocalSessionSeesWhatHappensAndAsksTheLeaderWhereItMust(t *testing.T) {
+	bubble(t, zktest.Config{Followers: 1, LocalSessions: true}, func(t *testing.T, e *zktest.Ensemble) {
+		c := mustConnectReading(t, e, "c", zktest.FollowerName(1))
+		if n := len(e.Network.Links(zktest.FollowerName(1), zktest.LeaderName)); n != 0 {
+			t.Errorf("the leader knows of it, by %d connections", n)
+		}
+		c.must(wire.OpAddWatch, &wire.AddWatchRequest{Path: "/", Mode: 1})
+		mustConnect(t, e, "writer", zktest.LeaderName).create("/a", 0)
+		if h, _, err := c.receive(time.Second); err != nil || h.Xid != wire.XidWatcherEvent {
+			t.Errorf("instead of an event came %+v, %v", h, err)
+		}
+		e.Follower(1).Lag(zktest.Delay{Min: time.Second, Max: time.Second})
+		c.must(wire.OpSync, &wire.PathRecord{Path: "/"})
+		c.must(wire.OpGetEphemerals, &wire.PathRecord{Path: "/"})
+		for _, flags := range []int32{wire.FlagEphemeral, wire.FlagEphemeralSequential} {
+			create := &wire.CreateRequest{Path: "/mine", ACL: everyone, Flags: flags}
+			for op, body := range map[wire.Op]wire.Record{wire.OpCreate: create, wire.OpMulti: &wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpCreate, Record: create}}}} {
+				if h, _, err := c.call(op, body); err != nil || h.Err != wire.ErrEphemeralOnLocal {
+					t.Errorf("operation %d with flags %d: %+v, %v", op, flags, h, err)
+				}
+			}
+		}
+		c.send(wire.OpCreate, &wire.CreateRequest{Path: "/b", ACL: everyone})
+		if h, _, err := c.receive(10 * time.Second); err != nil || h.Xid != wire.XidWatcherEvent {
+			t.Errorf("first came %+v, %v, want the event", h, err)
+		}
+		if h, _, err := c.receive(10 * time.Second); err != nil || h.Xid != c.xid || h.Err != wire.OK {
+			t.Errorf("then came %+v, %v, want the reply", h, err)
+		}
+		c.must(wire.OpCloseSession, nil)
+		if _, _, err := c.receive(time.Second); err == nil {
+			t.Error("its connection is open after its end")
+		}
+	})
+}
+
+func TestALocalSessionEndsWithSilenceItsFollowersServiceOrTheLeader(t *testing.T) {
+	bubble(t, zktest.Config{Followers: 1, LocalSessions: true, SyncLimit: 6 * time.Second}, func(t *testing.T, e *zktest.Ensemble) {
+		ends := func(c *raw, least, most time.Duration, why string) {
+			t.Helper()
+			began := time.Now()
+			if h, _, err := c.receive(most); err == nil || time.Since(began) < least || time.Since(began) >= most {
+				t.Errorf("%s: %+v, %v after %v", why, h, err, time.Since(began))
+			}
+		}
+		c := mustConnectReading(t, e, "c", zktest.FollowerName(1))
+		for range 3 {
+			time.Sleep(3 * time.Second)
+			c.must(wire.OpPing, nil)
+		}
+		ends(c, 3*time.Second, 5*time.Second, "silent for a timeout")
+
+		e.Follower(1).CutOff()
+		c = mustConnectReading(t, e, "c", zktest.FollowerName(1)) // greeted all the same
+		time.Sleep(3 * time.Second)
+		c.must(wire.OpPing, nil)
+		ends(c, 2*time.Second, 3500*time.Millisecond, "a sync limit after the cut")
+		e.Follower(1).Heal()
+
+		c = mustConnectReading(t, e, "c", zktest.FollowerName(1))
+		e.KillLeader()
+		ends(c, 0, time.Second, "no leader")
+		if _, err := connectReading(t, e, "c", zktest.FollowerName(1), 0); err == nil {
+			t.Error("without a leader a follower begins a session")
+		}
+	})
+}
