@@ -391,7 +391,7 @@ func TestTheGeneratedClientSpeaksTheSameLanguage(t *testing.T) {
 	if err := json.NewDecoder(response.Body).Decode(&lease); err != nil || response.StatusCode != 201 || lease.Lock != "a@b:c=d+e~f" || lease.Owner != "me" {
 		t.Errorf("%v %d %+v", err, response.StatusCode, lease)
 	}
-	if response, err := client.ReleaseSelf(g.ctx, &api.ReleaseSelfParams{LeaseToken: someToken}); err != nil || response.StatusCode != 204 {
+	if response, err := client.Release(g.ctx, "self", &api.ReleaseParams{LeaseToken: someToken}); err != nil || response.StatusCode != 204 {
 		t.Errorf("%v %+v", err, response)
 	}
 	if response, err := client.GetLease(g.ctx, someID, &api.GetLeaseParams{Wait: new("1s")}); err != nil || response.StatusCode != 200 {

@@ -344,7 +344,7 @@ func (x *exchange) log() {
 // quiet are operations that come all the time and say little.
 func quiet(operation string) bool {
 	switch operation {
-	case "Heartbeat", "HeartbeatSelf", "HeartbeatMany", "Healthz", "Readyz", "Metrics",
+	case "Heartbeat", "HeartbeatMany", "Healthz", "Readyz", "Metrics",
 		"GetFence", "CheckFence", "CheckFencePost", "CheckFencePut", "CheckFencePatch", "CheckFenceDelete":
 		return true
 	}

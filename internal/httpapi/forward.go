@@ -168,7 +168,7 @@ func (x *exchange) forwarded(to *locks.Route) *fleet.Request {
 }
 
 func isHeartbeat(operation string) bool {
-	return operation == "Heartbeat" || operation == "HeartbeatSelf" || operation == "HeartbeatMany"
+	return operation == "Heartbeat" || operation == "HeartbeatMany"
 }
 
 // client is the address that the request came from, "" when there is none.

@@ -53,6 +53,17 @@ func (x *exchange) newLockName() (string, *problem) {
 	return name, nil
 }
 
+// self in place of a lease's id is the lease that the Lease-Token header names.
+const self = "self"
+
+// leaseFromPath is the lease of an operation that has the Lease-Token header: "" for self.
+func (x *exchange) leaseFromPath() (string, *problem) {
+	if chi.URLParam(x.r, "id") == self {
+		return "", nil
+	}
+	return x.leaseIDFromPath()
+}
+
 // leaseIDFromPath refuses what cannot be a lease's id.
 func (x *exchange) leaseIDFromPath() (string, *problem) {
 	id, p := x.pathSegment("id")
@@ -90,29 +101,17 @@ func (f *leaseForm) take(name string, v value) (known bool, p *problem) {
 }
 
 func (x *exchange) getLease() {
-	id, p := x.leaseIDFromPath()
+	id, p := x.leaseFromPath()
+	var token string
+	if p == nil && id == "" {
+		token, p = neededToken(x.r.Header)
+	} else if p == nil {
+		token, p = leaseToken(x.r.Header)
+	}
 	if p != nil {
 		x.problem(p)
 		return
 	}
-	token, p := leaseToken(x.r.Header)
-	if p != nil {
-		x.problem(p)
-		return
-	}
-	x.showLease(id, token)
-}
-
-func (x *exchange) getLeaseSelf() {
-	token, p := neededToken(x.r.Header)
-	if p != nil {
-		x.problem(p)
-		return
-	}
-	x.showLease("", token)
-}
-
-func (x *exchange) showLease(id, token string) {
 	form := leaseForm{req: locks.LeaseRequest{Principal: locks.Anonymous, ID: id, Token: token}}
 	if p := x.fields(&form, 0); p != nil {
 		x.problem(p)
@@ -153,18 +152,11 @@ func (f *heartbeatForm) take(name string, v value) (known bool, p *problem) {
 }
 
 func (x *exchange) heartbeat() {
-	id, p := x.leaseIDFromPath()
-	if p != nil {
-		x.problem(p)
-		return
+	id, p := x.leaseFromPath()
+	var token string
+	if p == nil {
+		token, p = neededToken(x.r.Header)
 	}
-	x.renew(id)
-}
-
-func (x *exchange) heartbeatSelf() { x.renew("") }
-
-func (x *exchange) renew(id string) {
-	token, p := neededToken(x.r.Header)
 	if p != nil {
 		x.problem(p)
 		return
@@ -263,17 +255,6 @@ func (x *exchange) heartbeatMany() {
 	x.send(http.StatusOK, typeJSON)
 }
 
-func (x *exchange) release() {
-	id, p := x.leaseIDFromPath()
-	if p != nil {
-		x.problem(p)
-		return
-	}
-	x.letGo(id)
-}
-
-func (x *exchange) releaseSelf() { x.letGo("") }
-
 // holdForm is the field of a release.
 type holdForm struct{ hold string }
 
@@ -287,9 +268,13 @@ func (f *holdForm) take(name string, v value) (known bool, p *problem) {
 	return true, p
 }
 
-func (x *exchange) letGo(id string) {
+func (x *exchange) release() {
 	var form holdForm
-	token, p := neededToken(x.r.Header)
+	var token string
+	id, p := x.leaseFromPath()
+	if p == nil {
+		token, p = neededToken(x.r.Header)
+	}
 	if p == nil {
 		p = x.fields(&form, 0)
 	}

@@ -375,13 +375,13 @@ func TestEveryOperationWithFieldsTellsTheirNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	forms := map[string]form{
-		"Acquire": new(acquireForm), "AcquireSeveral": new(severalForm), "Release": new(holdForm), "ReleaseSelf": new(holdForm),
-		"UpdateLease": new(updateForm), "UpdateLeaseSelf": new(updateForm), "BreakLease": new(reasonForm), "BreakContender": new(endForm),
+		"Acquire": new(acquireForm), "AcquireSeveral": new(severalForm), "Release": new(holdForm),
+		"UpdateLease": new(updateForm), "BreakLease": new(reasonForm), "BreakContender": new(endForm),
 		"ConfigureLock": new(settingsForm), "RemoveLock": new(namespaceForm), "Revoke": new(revokeForm), "WithdrawRevocation": new(withdrawForm), "Reap": new(reapForm), "Destroy": new(endForm),
 		"GetFence": new(fenceForm), "CheckFence": new(guardForm), "CheckFencePost": new(guardForm), "CheckFencePut": new(guardForm),
 		"CheckFencePatch": new(guardForm), "CheckFenceDelete": new(guardForm),
-		"GetLease": new(leaseForm), "GetLeaseSelf": new(leaseForm), "Heartbeat": new(heartbeatForm),
-		"HeartbeatSelf": new(heartbeatForm), "HeartbeatMany": new(heartbeatsForm), "ListLeases": new(leasesForm),
+		"GetLease": new(leaseForm), "Heartbeat": new(heartbeatForm),
+		"HeartbeatMany": new(heartbeatsForm), "ListLeases": new(leasesForm),
 		"ListLocks": new(locksForm), "GetLock": new(lockForm),
 		"CreateWebhook": new(changeForm), "UpdateWebhook": new(changeForm), "RotateWebhook": new(rotateForm), "ReplayWebhook": new(replayForm),
 		"ListWebhookAttempts": new(limitForm), "ListWebhookDeadLetters": new(limitForm),

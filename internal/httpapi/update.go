@@ -30,18 +30,11 @@ func (f *updateForm) take(name string, v value) (known bool, p *problem) {
 }
 
 func (x *exchange) updateLease() {
-	id, p := x.leaseIDFromPath()
-	if p != nil {
-		x.problem(p)
-		return
+	id, p := x.leaseFromPath()
+	var token string
+	if p == nil {
+		token, p = neededToken(x.r.Header)
 	}
-	x.update(id)
-}
-
-func (x *exchange) updateLeaseSelf() { x.update("") }
-
-func (x *exchange) update(id string) {
-	token, p := neededToken(x.r.Header)
 	form := updateForm{req: locks.UpdateRequest{Principal: locks.Anonymous, ID: id, Token: token}}
 	if p == nil {
 		p = x.fields(&form, maxBody)
@@ -60,18 +53,11 @@ func (x *exchange) update(id string) {
 }
 
 func (x *exchange) downgrade() {
-	id, p := x.leaseIDFromPath()
-	if p != nil {
-		x.problem(p)
-		return
+	id, p := x.leaseFromPath()
+	var token string
+	if p == nil {
+		token, p = neededToken(x.r.Header)
 	}
-	x.share(id)
-}
-
-func (x *exchange) downgradeSelf() { x.share("") }
-
-func (x *exchange) share(id string) {
-	token, p := neededToken(x.r.Header)
 	if p == nil {
 		p = x.fields(nothing{}, 0)
 	}
@@ -105,32 +91,21 @@ func (x *exchange) show(lease *locks.Lease) {
 }
 
 func (x *exchange) getPostmortem() {
-	id, p := x.leaseIDFromPath()
+	id, p := x.leaseFromPath()
+	if p == nil && id == "" {
+		// Whether the token is genuine does not matter: a postmortem needs no token.
+		var token string
+		if token, p = neededToken(x.r.Header); p == nil {
+			if id = leaseOf(token); id == "" {
+				p = &problem{code: string(locks.CodeTokenWrong), detail: "this is not a lease token"}
+			}
+			x.leaseID = id
+		}
+	}
 	if p != nil {
 		x.problem(p)
 		return
 	}
-	x.tellEnd(id)
-}
-
-// getPostmortemSelf takes the id out of the token. Whether the token is genuine
-// does not matter: anyone may ask for a postmortem by the lease's id.
-func (x *exchange) getPostmortemSelf() {
-	token, p := neededToken(x.r.Header)
-	if p != nil {
-		x.problem(p)
-		return
-	}
-	id := leaseOf(token)
-	if id == "" {
-		x.problem(&problem{code: string(locks.CodeTokenWrong), detail: "this is not a lease token"})
-		return
-	}
-	x.leaseID = id
-	x.tellEnd(id)
-}
-
-func (x *exchange) tellEnd(id string) {
 	if !x.bare() {
 		return
 	}

@@ -101,7 +101,7 @@ func (x *exchange) notConfirmed() {
 	switch x.operation {
 	case "Acquire", "AcquireSeveral":
 		p = &problem{code: string(locks.CodeOutcomeUnknown), detail: "the gateway was cut off from ZooKeeper when the answer was ready: repeat the request, with its idempotency key"}
-	case "UpdateLease", "UpdateLeaseSelf", "Downgrade", "DowngradeSelf":
+	case "UpdateLease", "Downgrade":
 		p = &problem{code: string(locks.CodeOutcomeUnknown), detail: "the gateway was cut off from ZooKeeper when the answer was ready: repeat the request"}
 	}
 	x.problem(p)

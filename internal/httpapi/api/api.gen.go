@@ -2623,66 +2623,6 @@ type AcquireSeveral200JSONResponseBody struct {
 	union json.RawMessage
 }
 
-// ReleaseSelfParams defines parameters for ReleaseSelf.
-type ReleaseSelfParams struct {
-	// Hold Let go of this hold alone.
-	Hold *HoldReleaseParam `form:"hold,omitempty" json:"hold,omitempty"`
-
-	// LeaseToken The secret that came with the lease.
-	LeaseToken LeaseTokenParam `json:"Lease-Token"`
-}
-
-// GetLeaseSelfParams defines parameters for GetLeaseSelf.
-type GetLeaseSelfParams struct {
-	// Wait How long to wait for a change from `since`, up to 5m; without `since` the answer comes at once. Proxies tend to cut at 60 seconds.
-	Wait *PollWaitParam `form:"wait,omitempty" json:"wait,omitempty"`
-
-	// Since The `rev` that is known already. One that the gateway does not know counts as different.
-	Since *SinceParam `form:"since,omitempty" json:"since,omitempty"`
-
-	// Verify Ask ZooKeeper.
-	Verify *VerifyParam `form:"verify,omitempty" json:"verify,omitempty"`
-
-	// LeaseToken The secret that came with the lease.
-	LeaseToken LeaseTokenParam `json:"Lease-Token"`
-}
-
-// UpdateLeaseSelfParams defines parameters for UpdateLeaseSelf.
-type UpdateLeaseSelfParams struct {
-	// Owner A label for people, up to 128 bytes, no control characters. Everyone can read it.
-	Owner *OwnerParam `form:"owner,omitempty" json:"owner,omitempty"`
-
-	// Metadata Anything you like as text, up to 4096 bytes, no control characters. Everyone can read it.
-	Metadata *MetadataParam `form:"metadata,omitempty" json:"metadata,omitempty"`
-
-	// TTL A new time to live, 1s to 24h. Without it, as it was.
-	TTL *HeartbeatTTLParam `form:"ttl,omitempty" json:"ttl,omitempty"`
-
-	// LeaseToken The secret that came with the lease.
-	LeaseToken LeaseTokenParam `json:"Lease-Token"`
-}
-
-// DowngradeSelfParams defines parameters for DowngradeSelf.
-type DowngradeSelfParams struct {
-	// LeaseToken The secret that came with the lease.
-	LeaseToken LeaseTokenParam `json:"Lease-Token"`
-}
-
-// HeartbeatSelfParams defines parameters for HeartbeatSelf.
-type HeartbeatSelfParams struct {
-	// TTL A new time to live, 1s to 24h. Without it, as it was.
-	TTL *HeartbeatTTLParam `form:"ttl,omitempty" json:"ttl,omitempty"`
-
-	// LeaseToken The secret that came with the lease.
-	LeaseToken LeaseTokenParam `json:"Lease-Token"`
-}
-
-// GetPostmortemSelfParams defines parameters for GetPostmortemSelf.
-type GetPostmortemSelfParams struct {
-	// LeaseToken The secret that came with the lease.
-	LeaseToken LeaseTokenParam `json:"Lease-Token"`
-}
-
 // ReleaseParams defines parameters for Release.
 type ReleaseParams struct {
 	// Hold Let go of this hold alone.
@@ -2703,7 +2643,7 @@ type GetLeaseParams struct {
 	// Verify Ask ZooKeeper.
 	Verify *VerifyParam `form:"verify,omitempty" json:"verify,omitempty"`
 
-	// LeaseToken The secret that came with the lease. Without it this is an outsider's look, which keeps nothing alive.
+	// LeaseToken The secret that came with the lease. Without it this is an outsider's look, which keeps nothing alive. `self` needs it.
 	LeaseToken *LeaseTokenOptionalParam `json:"Lease-Token,omitempty"`
 }
 
@@ -2741,6 +2681,12 @@ type HeartbeatParams struct {
 
 	// LeaseToken The secret that came with the lease.
 	LeaseToken LeaseTokenParam `json:"Lease-Token"`
+}
+
+// GetPostmortemParams defines parameters for GetPostmortem.
+type GetPostmortemParams struct {
+	// LeaseToken The secret that came with the lease. Without it this is an outsider's look, which keeps nothing alive. `self` needs it.
+	LeaseToken *LeaseTokenOptionalParam `json:"Lease-Token,omitempty"`
 }
 
 // ListLocksParams defines parameters for ListLocks.
@@ -3065,12 +3011,6 @@ type HeartbeatManyJSONRequestBody = HeartbeatsRequest
 
 // AcquireSeveralJSONRequestBody defines body for AcquireSeveral for application/json ContentType.
 type AcquireSeveralJSONRequestBody = AcquireSeveralRequest
-
-// UpdateLeaseSelfJSONRequestBody defines body for UpdateLeaseSelf for application/json ContentType.
-type UpdateLeaseSelfJSONRequestBody = UpdateRequest
-
-// HeartbeatSelfJSONRequestBody defines body for HeartbeatSelf for application/json ContentType.
-type HeartbeatSelfJSONRequestBody = HeartbeatRequest
 
 // UpdateLeaseJSONRequestBody defines body for UpdateLease for application/json ContentType.
 type UpdateLeaseJSONRequestBody = UpdateRequest
@@ -3467,100 +3407,6 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/leases (the `AcquireSeveral` operationId).
 	AcquireSeveral(ctx context.Context, params *AcquireSeveralParams, body AcquireSeveralJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReleaseSelf Release a lease by its token, or leave the queue.
-	//
-	// Repeating it is harmless: a lease that was released before is 204 again. A lease that ended in another way is 410 with
-	// the reason. With `hold` that hold alone is let go, and the lease with its last one; without, the lease whatever holds
-	// it has.
-	//
-	// The lease is the one that the `Lease-Token` header names.
-	//
-	// Corresponds with DELETE /v1/leases/self (the `ReleaseSelf` operationId).
-	ReleaseSelf(ctx context.Context, params *ReleaseSelfParams, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// GetLeaseSelf Look at a lease by its token, or wait for it to change.
-	//
-	// Without `wait` the lease as it is. With `wait` a long poll: the answer comes when the lease differs from `since`, or
-	// when the wait is over. A look with the lease's token keeps a waiting lease in its place, one without it does not.
-	// `verify=true` asks ZooKeeper: the answer was true after the question arrived, or it is 503.
-	// A lease that ended is shown with its reason for an hour, while there is room.
-	//
-	// The lease is the one that the `Lease-Token` header names.
-	//
-	// Corresponds with GET /v1/leases/self (the `GetLeaseSelf` operationId).
-	GetLeaseSelf(ctx context.Context, params *GetLeaseSelfParams, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// UpdateLeaseSelfWithBody Change what is known of a lease by its token.
-	//
-	// What is given is changed: `owner` and `metadata` (an empty one is removed), and `ttl`, of which a longer one holds from this
-	// answer on and a shorter one once the old deadline has passed. Everyone who watches is told (`lease.updated`). The query
-	// parameters may be members of the body instead.
-	//
-	// The lease is the one that the `Lease-Token` header names.
-	//
-	// Takes any type of body and a specified content type.
-	//
-	// Corresponds with PATCH /v1/leases/self (the `UpdateLeaseSelf` operationId).
-	UpdateLeaseSelfWithBody(ctx context.Context, params *UpdateLeaseSelfParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// UpdateLeaseSelf Change what is known of a lease by its token.
-	//
-	// What is given is changed: `owner` and `metadata` (an empty one is removed), and `ttl`, of which a longer one holds from this
-	// answer on and a shorter one once the old deadline has passed. Everyone who watches is told (`lease.updated`). The query
-	// parameters may be members of the body instead.
-	//
-	// The lease is the one that the `Lease-Token` header names.
-	//
-	// Takes a body of the `application/json` content type.
-	//
-	// Corresponds with PATCH /v1/leases/self (the `UpdateLeaseSelf` operationId).
-	UpdateLeaseSelf(ctx context.Context, params *UpdateLeaseSelfParams, body UpdateLeaseSelfJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// DowngradeSelf Turn an exclusive lease into a shared one by its token.
-	//
-	// An exclusive lease becomes a shared one, each of a lease's locks; no writer comes in between, readers behind it come in.
-	// Its fencing token stays. Repeated: the lease as it is.
-	//
-	// The lease is the one that the `Lease-Token` header names.
-	//
-	// Corresponds with POST /v1/leases/self/downgrade (the `DowngradeSelf` operationId).
-	DowngradeSelf(ctx context.Context, params *DowngradeSelfParams, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// HeartbeatSelfWithBody Renew a lease by its token.
-	//
-	// A success gives the holder its full time to live, counted from the moment it sent the request. A waiting lease keeps
-	// its place. A longer `ttl` holds from this answer on; a shorter one once the old deadline has passed.
-	//
-	// The lease is the one that the `Lease-Token` header names.
-	//
-	// Takes any type of body and a specified content type.
-	//
-	// Corresponds with POST /v1/leases/self/heartbeat (the `HeartbeatSelf` operationId).
-	HeartbeatSelfWithBody(ctx context.Context, params *HeartbeatSelfParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// HeartbeatSelf Renew a lease by its token.
-	//
-	// A success gives the holder its full time to live, counted from the moment it sent the request. A waiting lease keeps
-	// its place. A longer `ttl` holds from this answer on; a shorter one once the old deadline has passed.
-	//
-	// The lease is the one that the `Lease-Token` header names.
-	//
-	// Takes a body of the `application/json` content type.
-	//
-	// Corresponds with POST /v1/leases/self/heartbeat (the `HeartbeatSelf` operationId).
-	HeartbeatSelf(ctx context.Context, params *HeartbeatSelfParams, body HeartbeatSelfJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// GetPostmortemSelf Why a lease ended, by its token.
-	//
-	// Why it ended, how long it waited and held, when it was last heard of, and who was granted the lock next. It is kept for an
-	// hour by the gateway that ran the lease's clock and by those that it has told, which is the whole fleet as a rule, while there is
-	// room; a gateway that dies takes nothing with it. A lease that has not ended is 404.
-	//
-	// The lease is the one that the `Lease-Token` header names.
-	//
-	// Corresponds with GET /v1/leases/self/postmortem (the `GetPostmortemSelf` operationId).
-	GetPostmortemSelf(ctx context.Context, params *GetPostmortemSelfParams, reqEditors ...RequestEditorFn) (*http.Response, error)
-
 	// Release Release a lease, or leave the queue.
 	//
 	// Repeating it is harmless: a lease that was released before is 204 again. A lease that ended in another way is 410 with
@@ -3605,7 +3451,7 @@ type ClientInterface interface {
 	// BreakLeaseWithBody End a lease.
 	//
 	// For administrators: the lease ends now, with reason `revoked`, whatever its client counts on. What the lock protects is
-	// kept safe by fencing tokens alone. No lock delay follows.
+	// kept safe by fencing tokens alone. No lock delay follows. `self` is no id here.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3615,7 +3461,7 @@ type ClientInterface interface {
 	// BreakLease End a lease.
 	//
 	// For administrators: the lease ends now, with reason `revoked`, whatever its client counts on. What the lock protects is
-	// kept safe by fencing tokens alone. No lock delay follows.
+	// kept safe by fencing tokens alone. No lock delay follows. `self` is no id here.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3657,7 +3503,7 @@ type ClientInterface interface {
 	// room; a gateway that dies takes nothing with it. A lease that has not ended is 404.
 	//
 	// Corresponds with GET /v1/leases/{id}/postmortem (the `GetPostmortem` operationId).
-	GetPostmortem(ctx context.Context, id LeasePathParam, reqEditors ...RequestEditorFn) (*http.Response, error)
+	GetPostmortem(ctx context.Context, id LeasePathParam, params *GetPostmortemParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListLocks List locks.
 	//
@@ -4345,180 +4191,6 @@ func (c *Client) AcquireSeveral(ctx context.Context, params *AcquireSeveralParam
 	return c.Client.Do(req)
 }
 
-// ReleaseSelf Release a lease by its token, or leave the queue.
-//
-// Repeating it is harmless: a lease that was released before is 204 again. A lease that ended in another way is 410 with
-// the reason. With `hold` that hold alone is let go, and the lease with its last one; without, the lease whatever holds
-// it has.
-//
-// The lease is the one that the `Lease-Token` header names.
-//
-// Corresponds with DELETE /v1/leases/self (the `ReleaseSelf` operationId).
-func (c *Client) ReleaseSelf(ctx context.Context, params *ReleaseSelfParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewReleaseSelfRequest(c.Server, params)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// GetLeaseSelf Look at a lease by its token, or wait for it to change.
-//
-// Without `wait` the lease as it is. With `wait` a long poll: the answer comes when the lease differs from `since`, or
-// when the wait is over. A look with the lease's token keeps a waiting lease in its place, one without it does not.
-// `verify=true` asks ZooKeeper: the answer was true after the question arrived, or it is 503.
-// A lease that ended is shown with its reason for an hour, while there is room.
-//
-// The lease is the one that the `Lease-Token` header names.
-//
-// Corresponds with GET /v1/leases/self (the `GetLeaseSelf` operationId).
-func (c *Client) GetLeaseSelf(ctx context.Context, params *GetLeaseSelfParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetLeaseSelfRequest(c.Server, params)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// UpdateLeaseSelfWithBody Change what is known of a lease by its token.
-//
-// What is given is changed: `owner` and `metadata` (an empty one is removed), and `ttl`, of which a longer one holds from this
-// answer on and a shorter one once the old deadline has passed. Everyone who watches is told (`lease.updated`). The query
-// parameters may be members of the body instead.
-//
-// The lease is the one that the `Lease-Token` header names.
-//
-// Takes any type of body and a specified content type.
-//
-// Corresponds with PATCH /v1/leases/self (the `UpdateLeaseSelf` operationId).
-func (c *Client) UpdateLeaseSelfWithBody(ctx context.Context, params *UpdateLeaseSelfParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewUpdateLeaseSelfRequestWithBody(c.Server, params, contentType, body)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// UpdateLeaseSelf Change what is known of a lease by its token.
-//
-// What is given is changed: `owner` and `metadata` (an empty one is removed), and `ttl`, of which a longer one holds from this
-// answer on and a shorter one once the old deadline has passed. Everyone who watches is told (`lease.updated`). The query
-// parameters may be members of the body instead.
-//
-// The lease is the one that the `Lease-Token` header names.
-//
-// Takes a body of the `application/json` content type.
-//
-// Corresponds with PATCH /v1/leases/self (the `UpdateLeaseSelf` operationId).
-func (c *Client) UpdateLeaseSelf(ctx context.Context, params *UpdateLeaseSelfParams, body UpdateLeaseSelfJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewUpdateLeaseSelfRequest(c.Server, params, body)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// DowngradeSelf Turn an exclusive lease into a shared one by its token.
-//
-// An exclusive lease becomes a shared one, each of a lease's locks; no writer comes in between, readers behind it come in.
-// Its fencing token stays. Repeated: the lease as it is.
-//
-// The lease is the one that the `Lease-Token` header names.
-//
-// Corresponds with POST /v1/leases/self/downgrade (the `DowngradeSelf` operationId).
-func (c *Client) DowngradeSelf(ctx context.Context, params *DowngradeSelfParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewDowngradeSelfRequest(c.Server, params)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// HeartbeatSelfWithBody Renew a lease by its token.
-//
-// A success gives the holder its full time to live, counted from the moment it sent the request. A waiting lease keeps
-// its place. A longer `ttl` holds from this answer on; a shorter one once the old deadline has passed.
-//
-// The lease is the one that the `Lease-Token` header names.
-//
-// Takes any type of body and a specified content type.
-//
-// Corresponds with POST /v1/leases/self/heartbeat (the `HeartbeatSelf` operationId).
-func (c *Client) HeartbeatSelfWithBody(ctx context.Context, params *HeartbeatSelfParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewHeartbeatSelfRequestWithBody(c.Server, params, contentType, body)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// HeartbeatSelf Renew a lease by its token.
-//
-// A success gives the holder its full time to live, counted from the moment it sent the request. A waiting lease keeps
-// its place. A longer `ttl` holds from this answer on; a shorter one once the old deadline has passed.
-//
-// The lease is the one that the `Lease-Token` header names.
-//
-// Takes a body of the `application/json` content type.
-//
-// Corresponds with POST /v1/leases/self/heartbeat (the `HeartbeatSelf` operationId).
-func (c *Client) HeartbeatSelf(ctx context.Context, params *HeartbeatSelfParams, body HeartbeatSelfJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewHeartbeatSelfRequest(c.Server, params, body)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// GetPostmortemSelf Why a lease ended, by its token.
-//
-// Why it ended, how long it waited and held, when it was last heard of, and who was granted the lock next. It is kept for an
-// hour by the gateway that ran the lease's clock and by those that it has told, which is the whole fleet as a rule, while there is
-// room; a gateway that dies takes nothing with it. A lease that has not ended is 404.
-//
-// The lease is the one that the `Lease-Token` header names.
-//
-// Corresponds with GET /v1/leases/self/postmortem (the `GetPostmortemSelf` operationId).
-func (c *Client) GetPostmortemSelf(ctx context.Context, params *GetPostmortemSelfParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetPostmortemSelfRequest(c.Server, params)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
 // Release Release a lease, or leave the queue.
 //
 // Repeating it is harmless: a lease that was released before is 204 again. A lease that ended in another way is 410 with
@@ -4603,7 +4275,7 @@ func (c *Client) UpdateLease(ctx context.Context, id LeasePathParam, params *Upd
 // BreakLeaseWithBody End a lease.
 //
 // For administrators: the lease ends now, with reason `revoked`, whatever its client counts on. What the lock protects is
-// kept safe by fencing tokens alone. No lock delay follows.
+// kept safe by fencing tokens alone. No lock delay follows. `self` is no id here.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4623,7 +4295,7 @@ func (c *Client) BreakLeaseWithBody(ctx context.Context, id LeasePathParam, para
 // BreakLease End a lease.
 //
 // For administrators: the lease ends now, with reason `revoked`, whatever its client counts on. What the lock protects is
-// kept safe by fencing tokens alone. No lock delay follows.
+// kept safe by fencing tokens alone. No lock delay follows. `self` is no id here.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4705,8 +4377,8 @@ func (c *Client) Heartbeat(ctx context.Context, id LeasePathParam, params *Heart
 // room; a gateway that dies takes nothing with it. A lease that has not ended is 404.
 //
 // Corresponds with GET /v1/leases/{id}/postmortem (the `GetPostmortem` operationId).
-func (c *Client) GetPostmortem(ctx context.Context, id LeasePathParam, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetPostmortemRequest(c.Server, id)
+func (c *Client) GetPostmortem(ctx context.Context, id LeasePathParam, params *GetPostmortemParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetPostmortemRequest(c.Server, id, params)
 	if err != nil {
 		return nil, err
 	}
@@ -6720,428 +6392,6 @@ func NewAcquireSeveralRequestWithBody(server string, params *AcquireSeveralParam
 	return req, nil
 }
 
-// NewReleaseSelfRequest constructs an http.Request for the ReleaseSelf method
-func NewReleaseSelfRequest(server string, params *ReleaseSelfParams) (*http.Request, error) {
-	var err error
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/v1/leases/self")
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.Hold != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "hold", *params.Hold, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
-	}
-
-	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-
-		var headerParam0 string
-
-		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Lease-Token", params.LeaseToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-		if err != nil {
-			return nil, err
-		}
-
-		req.Header.Set("Lease-Token", headerParam0)
-
-	}
-
-	return req, nil
-}
-
-// NewGetLeaseSelfRequest constructs an http.Request for the GetLeaseSelf method
-func NewGetLeaseSelfRequest(server string, params *GetLeaseSelfParams) (*http.Request, error) {
-	var err error
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/v1/leases/self")
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.Wait != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "wait", *params.Wait, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Since != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", *params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Verify != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "verify", *params.Verify, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
-	}
-
-	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-
-		var headerParam0 string
-
-		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Lease-Token", params.LeaseToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-		if err != nil {
-			return nil, err
-		}
-
-		req.Header.Set("Lease-Token", headerParam0)
-
-	}
-
-	return req, nil
-}
-
-// NewUpdateLeaseSelfRequest calls the generic UpdateLeaseSelf builder with application/json body
-func NewUpdateLeaseSelfRequest(server string, params *UpdateLeaseSelfParams, body UpdateLeaseSelfJSONRequestBody) (*http.Request, error) {
-	var bodyReader io.Reader
-	buf, err := json.Marshal(body)
-	if err != nil {
-		return nil, err
-	}
-	bodyReader = bytes.NewReader(buf)
-	return NewUpdateLeaseSelfRequestWithBody(server, params, "application/json", bodyReader)
-}
-
-// NewUpdateLeaseSelfRequestWithBody constructs an http.Request for the UpdateLeaseSelf method, with any body, and a specified content type
-func NewUpdateLeaseSelfRequestWithBody(server string, params *UpdateLeaseSelfParams, contentType string, body io.Reader) (*http.Request, error) {
-	var err error
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/v1/leases/self")
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.Owner != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", *params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Metadata != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "metadata", *params.Metadata, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.TTL != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ttl", *params.TTL, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
-	}
-
-	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
-	if err != nil {
-		return nil, err
-	}
-
-	req.Header.Add("Content-Type", contentType)
-
-	if params != nil {
-
-		var headerParam0 string
-
-		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Lease-Token", params.LeaseToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-		if err != nil {
-			return nil, err
-		}
-
-		req.Header.Set("Lease-Token", headerParam0)
-
-	}
-
-	return req, nil
-}
-
-// NewDowngradeSelfRequest constructs an http.Request for the DowngradeSelf method
-func NewDowngradeSelfRequest(server string, params *DowngradeSelfParams) (*http.Request, error) {
-	var err error
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/v1/leases/self/downgrade")
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-
-		var headerParam0 string
-
-		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Lease-Token", params.LeaseToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-		if err != nil {
-			return nil, err
-		}
-
-		req.Header.Set("Lease-Token", headerParam0)
-
-	}
-
-	return req, nil
-}
-
-// NewHeartbeatSelfRequest calls the generic HeartbeatSelf builder with application/json body
-func NewHeartbeatSelfRequest(server string, params *HeartbeatSelfParams, body HeartbeatSelfJSONRequestBody) (*http.Request, error) {
-	var bodyReader io.Reader
-	buf, err := json.Marshal(body)
-	if err != nil {
-		return nil, err
-	}
-	bodyReader = bytes.NewReader(buf)
-	return NewHeartbeatSelfRequestWithBody(server, params, "application/json", bodyReader)
-}
-
-// NewHeartbeatSelfRequestWithBody constructs an http.Request for the HeartbeatSelf method, with any body, and a specified content type
-func NewHeartbeatSelfRequestWithBody(server string, params *HeartbeatSelfParams, contentType string, body io.Reader) (*http.Request, error) {
-	var err error
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/v1/leases/self/heartbeat")
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.TTL != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ttl", *params.TTL, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
-	}
-
-	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
-	if err != nil {
-		return nil, err
-	}
-
-	req.Header.Add("Content-Type", contentType)
-
-	if params != nil {
-
-		var headerParam0 string
-
-		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Lease-Token", params.LeaseToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-		if err != nil {
-			return nil, err
-		}
-
-		req.Header.Set("Lease-Token", headerParam0)
-
-	}
-
-	return req, nil
-}
-
-// NewGetPostmortemSelfRequest constructs an http.Request for the GetPostmortemSelf method
-func NewGetPostmortemSelfRequest(server string, params *GetPostmortemSelfParams) (*http.Request, error) {
-	var err error
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/v1/leases/self/postmortem")
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-
-		var headerParam0 string
-
-		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Lease-Token", params.LeaseToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-		if err != nil {
-			return nil, err
-		}
-
-		req.Header.Set("Lease-Token", headerParam0)
-
-	}
-
-	return req, nil
-}
-
 // NewReleaseRequest constructs an http.Request for the Release method
 func NewReleaseRequest(server string, id LeasePathParam, params *ReleaseParams) (*http.Request, error) {
 	var err error
@@ -7636,7 +6886,7 @@ func NewHeartbeatRequestWithBody(server string, id LeasePathParam, params *Heart
 }
 
 // NewGetPostmortemRequest constructs an http.Request for the GetPostmortem method
-func NewGetPostmortemRequest(server string, id LeasePathParam) (*http.Request, error) {
+func NewGetPostmortemRequest(server string, id LeasePathParam, params *GetPostmortemParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -7664,6 +6914,21 @@ func NewGetPostmortemRequest(server string, id LeasePathParam) (*http.Request, e
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+
+		if params.LeaseToken != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Lease-Token", *params.LeaseToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Lease-Token", headerParam0)
+		}
+
 	}
 
 	return req, nil

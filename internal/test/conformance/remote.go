@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -114,13 +115,13 @@ func (r Remote) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.Ac
 	return locks.AcquireResult{Lease: lease(&l), Replayed: got.header.Get("Idempotency-Replayed") == "true", HoldAdded: req.Token != ""}, err
 }
 
+// idOrSelf is the id in a path: without one the token names the lease.
+func idOrSelf(id string) string { return cmp.Or(id, "self") }
+
 // Lease looks at a lease, or polls it.
 func (r Remote) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Lease, error) {
 	wait, since, verify := given(span(req.Wait)), given(req.Since), given(req.Verify)
-	if req.ID == "" {
-		return leaseOf(r.Client.GetLeaseSelf(ctx, &api.GetLeaseSelfParams{Wait: wait, Since: since, Verify: verify, LeaseToken: req.Token}))
-	}
-	return leaseOf(r.Client.GetLease(ctx, req.ID, &api.GetLeaseParams{Wait: wait, Since: since, Verify: verify, LeaseToken: given(req.Token)}))
+	return leaseOf(r.Client.GetLease(ctx, idOrSelf(req.ID), &api.GetLeaseParams{Wait: wait, Since: since, Verify: verify, LeaseToken: given(req.Token)}))
 }
 
 func leaseOf(response *http.Response, err error) (locks.Lease, error) {
@@ -141,14 +142,7 @@ func (r Remote) Leases(ctx context.Context, f locks.LeaseFilter) (locks.LeasePag
 
 // Heartbeat renews a lease.
 func (r Remote) Heartbeat(ctx context.Context, _ locks.Principal, id, token string, ttl time.Duration) (locks.Heartbeat, error) {
-	body := api.HeartbeatRequest{TTL: span(ttl)}
-	var h api.Heartbeat
-	var err error
-	if id == "" {
-		h, err = decode[api.Heartbeat](r.Client.HeartbeatSelf(ctx, &api.HeartbeatSelfParams{LeaseToken: token}, body))
-	} else {
-		h, err = decode[api.Heartbeat](r.Client.Heartbeat(ctx, id, &api.HeartbeatParams{LeaseToken: token}, body))
-	}
+	h, err := decode[api.Heartbeat](r.Client.Heartbeat(ctx, idOrSelf(id), &api.HeartbeatParams{LeaseToken: token}, api.HeartbeatRequest{TTL: span(ttl)}))
 	return heartbeat(&h), err
 }
 
@@ -175,34 +169,24 @@ func (r Remote) Release(ctx context.Context, p locks.Principal, id, token string
 
 // ReleaseHold lets one hold go; "" is the whole lease.
 func (r Remote) ReleaseHold(ctx context.Context, _ locks.Principal, id, token, hold string) (err error) {
-	if id == "" {
-		_, err = read(r.Client.ReleaseSelf(ctx, &api.ReleaseSelfParams{Hold: given(hold), LeaseToken: token}))
-	} else {
-		_, err = read(r.Client.Release(ctx, id, &api.ReleaseParams{Hold: given(hold), LeaseToken: token}))
-	}
+	_, err = read(r.Client.Release(ctx, idOrSelf(id), &api.ReleaseParams{Hold: given(hold), LeaseToken: token}))
 	return err
 }
 
 // Update changes what is known of a lease.
 func (r Remote) Update(ctx context.Context, req locks.UpdateRequest) (locks.Lease, error) {
 	body := api.UpdateRequest{Owner: req.Owner, Metadata: req.Metadata, TTL: span(req.TTL)}
-	if req.ID == "" {
-		return leaseOf(r.Client.UpdateLeaseSelf(ctx, &api.UpdateLeaseSelfParams{LeaseToken: req.Token}, body))
-	}
-	return leaseOf(r.Client.UpdateLease(ctx, req.ID, &api.UpdateLeaseParams{LeaseToken: req.Token}, body))
+	return leaseOf(r.Client.UpdateLease(ctx, idOrSelf(req.ID), &api.UpdateLeaseParams{LeaseToken: req.Token}, body))
 }
 
 // Downgrade makes a lease shared.
 func (r Remote) Downgrade(ctx context.Context, _ locks.Principal, id, token string) (locks.Lease, error) {
-	if id == "" {
-		return leaseOf(r.Client.DowngradeSelf(ctx, &api.DowngradeSelfParams{LeaseToken: token}))
-	}
-	return leaseOf(r.Client.Downgrade(ctx, id, &api.DowngradeParams{LeaseToken: token}))
+	return leaseOf(r.Client.Downgrade(ctx, idOrSelf(id), &api.DowngradeParams{LeaseToken: token}))
 }
 
 // Postmortem asks why a lease ended.
 func (r Remote) Postmortem(ctx context.Context, _ locks.Principal, id string) (locks.Postmortem, error) {
-	p, err := decode[api.Postmortem](r.Client.GetPostmortem(ctx, id))
+	p, err := decode[api.Postmortem](r.Client.GetPostmortem(ctx, id, &api.GetPostmortemParams{}))
 	if err != nil {
 		return locks.Postmortem{}, err
 	}

@@ -213,7 +213,7 @@ func (j *journal) tail() string {
 	return strings.Join(kept[max(len(kept)-most, 0):], "")
 }
 
-var frequent = regexp.MustCompile(`"operation":"(Heartbeat|HeartbeatSelf|HeartbeatMany|Healthz|Readyz|GetInfo)"`)
+var frequent = regexp.MustCompile(`"operation":"(Heartbeat|HeartbeatMany|Healthz|Readyz|GetInfo)"`)
 
 // eventually tries, every now and then, until try returns nil. Unlike testkit's it leaves the processors to those who
 // are waited for: each try is a request.

@@ -121,7 +121,7 @@ func TestNginxRepeatsWhatIsSafeToRepeatAndNothingElse(t *testing.T) {
 		times                   int
 	}{
 		{http.MethodPost, "/v1/locks/other/leases?ttl=1m", "Acquire", 1},
-		{http.MethodPost, "/v1/leases/self/heartbeat", "HeartbeatSelf", 2},
+		{http.MethodPost, "/v1/leases/self/heartbeat", "Heartbeat", 2},
 		{http.MethodDelete, "/v1/leases/" + lease.LeaseID, "Release", 2},
 	} {
 		before := asked(call.operation)

@@ -153,19 +153,19 @@ func TestTheLogHasOneLineForEachRequestAndNoSecret(t *testing.T) {
 		ids[a.Header.Get("Lockkeeper-Request-Id")] = operation
 	}
 	_, a, err = g.Heartbeat(t.Context(), lease.Token)
-	note("HeartbeatSelf", a, err)
+	note("Heartbeat", a, err)
 	_, a, err = g.Heartbeats(t.Context(), []string{lease.Token, replayed.Token + "x"})
 	note("HeartbeatMany", a, err)
 	a, err = g.Send(t.Context(), http.MethodDelete, "/v1/leases/"+lease.Token, apitest.Token(lease.Token)) // in the wrong place
 	note("Release", a, err)
 	a, err = g.Send(t.Context(), http.MethodDelete, "/v1/leases/self?token="+lease.Token, apitest.Token(lease.Token))
-	note("ReleaseSelf", a, err)
+	note("Release", a, err)
 	_, a, err = g.Acquire(t.Context(), "deploy", apitest.Query("owner=you"), apitest.Key(key))
 	note("Acquire", a, err)
 	a, err = g.Send(t.Context(), http.MethodGet, "/nowhere/"+lease.Token)
 	note("", a, err)
 	a, err = g.Release(t.Context(), lease.Token)
-	note("ReleaseSelf", a, err)
+	note("Release", a, err)
 	g.terminate()
 
 	for _, secret := range []string{key, lease.Token, lease.Token[strings.LastIndex(lease.Token, "."):], "metadata-to-find"} {
