@@ -166,7 +166,7 @@ func TestWhoAmI(t *testing.T) {
 
 func TestListsThatNobodyUsesAreForgotten(t *testing.T) {
 	c := newRig(t).client(1)
-	lists := len(c.s.acls.ids)
+	lists := len(c.s.tree.acls.ids)
 	for i := range 100 {
 		acl := []wire.ACL{{Perms: wire.PermAll, Scheme: "world", ID: "anyone"}, {Perms: int32(i), Scheme: "ip", ID: "10.0.0.1"}}
 		c.must(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: acl})
@@ -175,8 +175,8 @@ func TestListsThatNobodyUsesAreForgotten(t *testing.T) {
 		c.delete("/a")
 		check(t, c.s)
 	}
-	if len(c.s.acls.ids) != lists || len(c.s.acls.lists) > lists+3 {
-		t.Errorf("%d lists by name and %d in all, were %d", len(c.s.acls.ids), len(c.s.acls.lists), lists)
+	if len(c.s.tree.acls.ids) != lists || len(c.s.tree.acls.lists) > lists+3 {
+		t.Errorf("%d lists by name and %d in all, were %d", len(c.s.tree.acls.ids), len(c.s.tree.acls.lists), lists)
 	}
 }
 

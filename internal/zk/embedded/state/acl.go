@@ -31,8 +31,8 @@ type aclList struct {
 
 var everyone = []wire.ACL{{Perms: wire.PermAll, Scheme: "world", ID: "anyone"}}
 
-func newACLTable() aclTable {
-	t := aclTable{ids: make(map[string]aclID)}
+func newACLTable() *aclTable {
+	t := &aclTable{ids: make(map[string]aclID)}
 	t.hold(everyone)
 	return t
 }
@@ -85,6 +85,11 @@ func (t *aclTable) lookup(encoded []byte) ([]wire.ACL, bool) {
 		return t.lists[id].acl, true
 	}
 	return nil, false
+}
+
+// may reports whether a list grants the connection one of the permissions.
+func (t *aclTable) may(c *Conn, id aclID, perms int32) bool {
+	return id == openACL || c.super || allowed(t.list(id), perms, c.who)
 }
 
 // maxACL bounds the entries of a node's ACL: they are gone through for each operation on the node.

@@ -3,11 +3,9 @@ package state
 import (
 	"fmt"
 	"strings"
-
-	"lockkeeper/internal/zk/wire"
 )
 
-// change is an applied TxnOp that is not final yet, with what undoes it.
+// change is an applied TxnOp that is not committed yet, with what undoes it.
 type change struct {
 	kind         TxnKind
 	path         string
@@ -17,131 +15,107 @@ type change struct {
 	mzxid, mtime int64
 	version      int32 // the node's, its ACL's or the parent's, as in TxnOp, before
 	pzxid        int64 // the parent's before
-	counter      int32 // the parent's after, as far as a multi is concerned
+	counter      int32 // the parent's after, within a multi
 	size         int   // of the data that came, or that went with the node
 }
 
-// apply makes one change and appends it to s.changes. It decides nothing, but a change that the tree cannot take is an
-// error: it comes from a log that does not belong to this tree.
-func (s *State) apply(t *TxnOp, zxid, now int64) (*node, error) {
-	ch := change{kind: t.Kind, path: t.Path}
-	switch t.Kind {
+// apply makes one change and appends it to t.changes. It decides nothing. A change that the tree cannot take comes from a
+// log that does not belong to this tree, and is an error.
+func (t *tree) apply(op *TxnOp, zxid, now int64) (*node, error) {
+	ch := change{kind: op.Kind, path: op.Path}
+	switch op.Kind {
 	case TxnCreate:
-		parentPath, name, ok := split(t.Path)
-		ch.parent = s.find(parentPath)
+		parentPath, name, ok := split(op.Path)
+		ch.parent = t.find(parentPath)
 		if !ok || ch.parent == nil || name == "" || ch.parent.child(name) != nil {
-			return nil, fmt.Errorf("state: cannot create %q", t.Path)
+			return nil, fmt.Errorf("state: cannot create %q", op.Path)
 		}
-		s.touch(ch.parent)
-		ch.version, ch.pzxid, ch.size = ch.parent.cversion, ch.parent.pzxid, len(t.Data)
-		ch.counter = t.Version
-		ch.node = s.newNode(name, t, zxid, now)
+		t.touch(ch.parent)
+		ch.version, ch.pzxid, ch.size = ch.parent.cversion, ch.parent.pzxid, len(op.Data)
+		ch.counter = op.Version
+		ch.node = t.newNode(name, op, zxid, now)
 		// ZooKeeper never lets the counter fall: past the greatest int it stays there.
-		if t.Version > ch.parent.cversion {
-			ch.parent.cversion, ch.parent.pzxid = t.Version, zxid
+		if op.Version > ch.parent.cversion {
+			ch.parent.cversion, ch.parent.pzxid = op.Version, zxid
 		}
 		ch.parent.link(ch.node)
 	case TxnDelete:
-		ch.node = s.find(t.Path)
+		ch.node = t.find(op.Path)
 		if ch.node == nil || ch.node.parent == nil || ch.node.numChildren() > 0 {
-			return nil, fmt.Errorf("state: cannot delete %q", t.Path)
+			return nil, fmt.Errorf("state: cannot delete %q", op.Path)
 		}
-		s.touch(ch.node) // and so its parent, whose list changes
+		t.touch(ch.node) // and so its parent, whose list changes
 		ch.parent = ch.node.parent
 		ch.pzxid, ch.size = ch.parent.pzxid, len(ch.node.data)
 		ch.parent.unlink(ch.node)
 		ch.parent.pzxid = zxid
 	case TxnSetData, TxnSetACL:
-		n := s.find(t.Path)
+		n := t.find(op.Path)
 		if n == nil {
-			return nil, fmt.Errorf("state: no node %q to set", t.Path)
+			return nil, fmt.Errorf("state: no node %q to set", op.Path)
 		}
-		s.touch(n)
+		t.touch(n)
 		ch.node, ch.acl, ch.data, ch.mzxid, ch.mtime = n, n.acl, n.data, n.mzxid, n.mtime
-		if t.Kind == TxnSetACL {
+		if op.Kind == TxnSetACL {
 			ch.version = n.aversion
-			n.acl, n.aversion = s.acls.hold(t.ACL), t.Version
+			n.acl, n.aversion = t.acls.hold(op.ACL), op.Version
 		} else {
-			ch.version, ch.size = n.version, len(t.Data)
-			n.data, n.version, n.mzxid, n.mtime = t.Data, t.Version, zxid, now
+			ch.version, ch.size = n.version, len(op.Data)
+			n.data, n.version, n.mzxid, n.mtime = op.Data, op.Version, zxid, now
 		}
 	default:
-		return nil, fmt.Errorf("state: no change of kind %d", t.Kind)
+		return nil, fmt.Errorf("state: no change of kind %d", op.Kind)
 	}
-	s.changes = append(s.changes, ch)
+	t.changes = append(t.changes, ch)
 	return ch.node, nil
 }
 
-func (s *State) newNode(name string, t *TxnOp, zxid, now int64) *node {
+// mustApply makes a change that was decided on this very tree. A refusal is a bug of this package.
+func (t *tree) mustApply(op *TxnOp, zxid, now int64) *node {
+	n, err := t.apply(op, zxid, now)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+func (t *tree) newNode(name string, op *TxnOp, zxid, now int64) *node {
 	return &node{
-		name: strings.Clone(name), // not a part of a longer path that would be kept for it
-		data: t.Data, acl: s.acls.hold(t.ACL), owner: t.Owner,
+		name: strings.Clone(name), // else the whole path stays in memory
+		data: op.Data, acl: t.acls.hold(op.ACL), owner: op.Owner,
 		czxid: zxid, mzxid: zxid, pzxid: zxid, ctime: now, mtime: now,
-		place: s.mark, // a snapshot under way does not want it
+		place: t.mark, // a snapshot under way does not need it
 	}
 }
 
-// rollback undoes all changes that are not final.
-func (s *State) rollback() {
-	for i := len(s.changes) - 1; i >= 0; i-- {
-		ch := &s.changes[i]
+// rollback undoes all changes that are not committed.
+func (t *tree) rollback() {
+	for i := len(t.changes) - 1; i >= 0; i-- {
+		ch := &t.changes[i]
 		n := ch.node
 		switch ch.kind {
 		case TxnCreate:
 			ch.parent.unlink(n)
 			ch.parent.cversion, ch.parent.pzxid = ch.version, ch.pzxid
-			s.acls.release(n.acl)
+			t.acls.release(n.acl)
 		case TxnDelete:
 			ch.parent.link(n)
 			ch.parent.pzxid = ch.pzxid
 		case TxnSetData:
 			n.data, n.version, n.mzxid, n.mtime = ch.data, ch.version, ch.mzxid, ch.mtime
 		case TxnSetACL:
-			s.acls.release(n.acl)
+			t.acls.release(n.acl)
 			n.acl, n.aversion = ch.acl, ch.version
 		}
 	}
-	s.forgetChanges()
+	t.changes = emptied(t.changes)
 }
 
-// forgetChanges empties s.changes, but not its memory, unless one transaction has made that large.
-func (s *State) forgetChanges() {
-	clear(s.changes)
-	s.changes = s.changes[:0]
-	if cap(s.changes) > 4096 {
-		s.changes = nil
+// emptied is an empty slice that has s's memory, unless one transaction has made that large.
+func emptied[T any](s []T) []T {
+	clear(s)
+	if cap(s) > 4096 {
+		return nil
 	}
-}
-
-// Apply replays a transaction of a log: no connection, no reply, no event unless somebody watches. Zxids must rise by one.
-// After an error the state is of no use.
-func (s *State) Apply(t *Txn) error {
-	if t.Zxid != s.zxid+1 {
-		return fmt.Errorf("state: transaction %#x cannot follow %#x", t.Zxid, s.zxid)
-	}
-	if t.Err != wire.OK && len(t.Ops) > 0 {
-		return fmt.Errorf("state: transaction %#x failed and has changes", t.Zxid)
-	}
-	ends := false
-	for i := range t.Ops {
-		switch op := &t.Ops[i]; op.Kind {
-		case TxnOpenSession:
-			s.addSession(t.Session, op.Timeout)
-		case TxnCloseSession:
-			ends = true
-		default:
-			if op.Kind == TxnCreate && isEphemeral(op.Owner) && s.sessions[op.Owner] == nil {
-				return fmt.Errorf("state: transaction %#x: no session %#x for %q", t.Zxid, op.Owner, op.Path)
-			}
-			if _, err := s.apply(op, t.Zxid, t.Time); err != nil {
-				return fmt.Errorf("transaction %#x: %w", t.Zxid, err)
-			}
-		}
-	}
-	s.zxid = t.Zxid
-	s.commit()
-	if ends {
-		delete(s.sessions, t.Session) // not sooner: its roster is needed for its nodes to go
-	}
-	return nil
+	return s[:0]
 }

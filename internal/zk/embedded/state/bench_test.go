@@ -112,7 +112,7 @@ func BenchmarkSnapshot(b *testing.B) {
 	})
 	// A contender is written to, each one once in a snapshot: none of them is written down when its turn comes.
 	bodies := make([][]byte, 0, 100_000)
-	r.s.find("/lockkeeper/locks").each(func(dir *node) {
+	r.s.tree.find("/lockkeeper/locks").each(func(dir *node) {
 		path := dir.path() + "/" + dir.names()[0]
 		bodies = append(bodies, (&wire.SetDataRequest{Path: path, Data: make([]byte, 150), Version: -1}).AppendTo(nil))
 	})

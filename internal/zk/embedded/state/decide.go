@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"strings"
 
 	"lockkeeper/internal/zk/wire"
 )
@@ -13,14 +14,14 @@ import (
 // makes it final and delivers its events. A log is replayed with the last two.
 
 // decide is the change that o asks for; the kind is 0 when there is none (a check).
-func (s *State) decide(c *Conn, o *op) (TxnOp, wire.ErrCode) {
+func (t *tree) decide(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 	switch o.code {
 	case wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL:
-		return s.decideCreate(c, o)
+		return t.decideCreate(c, o)
 	case wire.OpDelete:
-		return s.decideDelete(c, o)
+		return t.decideDelete(c, o)
 	case wire.OpSetData:
-		n, err := s.target(c, o, wire.PermWrite)
+		n, err := t.target(c, o, wire.PermWrite)
 		if err != wire.OK {
 			return TxnOp{}, err
 		}
@@ -30,9 +31,9 @@ func (s *State) decide(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 		}
 		return TxnOp{Kind: TxnSetData, Path: o.path, Data: bytes.Clone(o.data), Version: version}, wire.OK
 	case wire.OpSetACL:
-		return s.decideSetACL(c, o)
+		return t.decideSetACL(c, o)
 	default: // check
-		n, err := s.target(c, o, wire.PermRead)
+		n, err := t.target(c, o, wire.PermRead)
 		if err != wire.OK {
 			return TxnOp{}, err
 		}
@@ -43,7 +44,7 @@ func (s *State) decide(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 	}
 }
 
-func (s *State) decideCreate(c *Conn, o *op) (TxnOp, wire.ErrCode) {
+func (t *tree) decideCreate(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 	m, ok := modeOf(o.flags)
 	switch {
 	case !ok:
@@ -57,18 +58,18 @@ func (s *State) decideCreate(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 	if !ok || hasNUL(o.path) {
 		return TxnOp{}, wire.ErrBadArguments
 	}
-	acl, err := s.fix(c, o)
+	acl, err := t.fix(c, o)
 	if err != wire.OK {
 		return TxnOp{}, err
 	}
-	parent := s.find(parentPath)
+	parent := t.find(parentPath)
 	if parent == nil {
 		return TxnOp{}, wire.ErrNoNode
 	}
-	if !s.may(c, parent, wire.PermCreate) {
+	if !t.may(c, parent, wire.PermCreate) {
 		return TxnOp{}, wire.ErrNoAuth
 	}
-	path, counter := o.path, s.counter(parent)
+	path, counter := o.path, t.counter(parent)
 	if m.sequential {
 		path = fmt.Sprintf("%s%010d", path, counter)
 	}
@@ -95,10 +96,10 @@ func (s *State) decideCreate(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 
 // counter is the number of the next child. A tree's counter never falls, so it stays at the greatest int; but within a
 // multi ZooKeeper counts on, and the numbers are negative.
-func (s *State) counter(parent *node) int32 {
+func (t *tree) counter(parent *node) int32 {
 	if parent.cversion == math.MaxInt32 {
-		for i := len(s.changes) - 1; i >= 0; i-- {
-			if ch := &s.changes[i]; ch.kind == TxnCreate && ch.parent == parent {
+		for i := len(t.changes) - 1; i >= 0; i-- {
+			if ch := &t.changes[i]; ch.kind == TxnCreate && ch.parent == parent {
 				return ch.counter
 			}
 		}
@@ -106,7 +107,7 @@ func (s *State) counter(parent *node) int32 {
 	return parent.cversion
 }
 
-func (s *State) decideDelete(c *Conn, o *op) (TxnOp, wire.ErrCode) {
+func (t *tree) decideDelete(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 	if o.noPath {
 		return TxnOp{}, wire.ErrMarshalling
 	}
@@ -114,14 +115,14 @@ func (s *State) decideDelete(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 	if !ok || hasNUL(o.path) || special(o.path) {
 		return TxnOp{}, wire.ErrBadArguments
 	}
-	parent := s.find(parentPath)
+	parent := t.find(parentPath)
 	if parent == nil {
 		return TxnOp{}, wire.ErrNoNode
 	}
-	if !s.may(c, parent, wire.PermDelete) {
+	if !t.may(c, parent, wire.PermDelete) {
 		return TxnOp{}, wire.ErrNoAuth
 	}
-	n := s.find(o.path) // not a child of that name: the parent of "//a" is the root
+	n := t.find(o.path) // not a child of that name: the parent of "//a" is the root
 	if n == nil {
 		return TxnOp{}, wire.ErrNoNode
 	}
@@ -134,15 +135,15 @@ func (s *State) decideDelete(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 	return TxnOp{Kind: TxnDelete, Path: o.path}, wire.OK
 }
 
-func (s *State) decideSetACL(c *Conn, o *op) (TxnOp, wire.ErrCode) {
+func (t *tree) decideSetACL(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 	if !validPath(o.path) {
 		return TxnOp{}, wire.ErrBadArguments
 	}
-	acl, err := s.fix(c, o)
+	acl, err := t.fix(c, o)
 	if err != wire.OK {
 		return TxnOp{}, err
 	}
-	n, err := s.target(c, o, wire.PermAdmin)
+	n, err := t.target(c, o, wire.PermAdmin)
 	if err != wire.OK {
 		return TxnOp{}, err
 	}
@@ -154,22 +155,22 @@ func (s *State) decideSetACL(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 }
 
 // target is the node that o is about, if the connection has a permission on it.
-func (s *State) target(c *Conn, o *op, perm int32) (*node, wire.ErrCode) {
+func (t *tree) target(c *Conn, o *op, perm int32) (*node, wire.ErrCode) {
 	if !validPath(o.path) {
 		return nil, wire.ErrBadArguments
 	}
-	n := s.find(o.path)
+	n := t.find(o.path)
 	if n == nil {
 		return nil, wire.ErrNoNode
 	}
-	if !s.may(c, n, perm) {
+	if !t.may(c, n, perm) {
 		return nil, wire.ErrNoAuth
 	}
 	return n, wire.OK
 }
 
 // fix is the ACL that o's node gets.
-func (s *State) fix(c *Conn, o *op) ([]wire.ACL, wire.ErrCode) {
+func (t *tree) fix(c *Conn, o *op) ([]wire.ACL, wire.ErrCode) {
 	if o.known {
 		return o.acl, wire.OK
 	}
@@ -186,25 +187,12 @@ func (s *State) fix(c *Conn, o *op) ([]wire.ACL, wire.ErrCode) {
 	return acl, wire.OK
 }
 
-// may says whether the connection has one of the permissions on the node.
-func (s *State) may(c *Conn, n *node, perms int32) bool {
-	return s.mayACL(c, n.acl, perms)
-}
-
-func (s *State) mayACL(c *Conn, acl aclID, perms int32) bool {
-	return acl == openACL || c.super || allowed(s.acls.list(acl), perms, c.who)
-}
+// may reports whether the connection has one of the permissions on the node.
+func (t *tree) may(c *Conn, n *node, perms int32) bool { return t.acls.may(c, n.acl, perms) }
 
 // next is the version after current; ok is false when another one was expected.
 func next(current, expected int32) (version int32, ok bool) {
 	return current + 1, expected == -1 || expected == current
 }
 
-func hasNUL(path string) bool {
-	for i := range len(path) {
-		if path[i] == 0 {
-			return true
-		}
-	}
-	return false
-}
+func hasNUL(path string) bool { return strings.IndexByte(path, 0) >= 0 }

@@ -5,16 +5,17 @@
 // It starts no goroutine, reads no clock and does no input or output; the time of every request is given. The same requests
 // at the same times give the same state, the same replies and the same events in the same order. It is not safe for
 // concurrent use: one goroutine owns a State and all of its connections. What it hands out (replies, transactions) may go to
-// other goroutines, because node data and ACLs are never written to, only replaced; so nobody may write to those either.
+// other goroutines, because node data and ACLs are never written to, only replaced; their receivers must not write to them either.
 //
-// A write is decided, applied and committed (decide.go, apply.go, commit.go). Until it is committed it can be undone, which
-// is how a multi is all or nothing; rosters, sizes and events follow with the commit. Every write uses up a zxid and
+// A State has three parts: the tree (nodes, ACLs, the changes at hand), the owners (sessions, and the lists of nodes that can go
+// without a request) and the watches. A request is a call on them. A write is decided, applied and committed (decide.go, apply.go,
+// commit.go): decide only reads the tree, apply changes it alone, commit brings owners and watches up to date. Until it is committed a
+// write can be undone, so a multi is all or nothing. Every write uses up a zxid and
 // yields a Txn, also one that fails. Txns, applied in order to a new State, give the same State again: they hold what was
 // decided, so that a log does not depend on the rules of the version that reads it.
 //
 // A log need not go back to the beginning: a Snapshot is the state as of one transaction, written down piece by piece while
-// requests go on, and a Restorer makes a State of it that nothing tells apart from the one that lived on, but that nobody is
-// connected to it. Txns that came later are applied to it as ever.
+// requests go on. A Restorer makes an equal State of it, without connections. Txns that came later are applied to it as ever.
 //
 // Bad input is answered with ZooKeeper's error or by Reply.Close, and changes nothing. Only Apply and a Restorer can fail for good: a
 // log that does not fit the tree is damaged, and so is a snapshot that is not whole. The State is then of no use.

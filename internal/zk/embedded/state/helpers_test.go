@@ -155,10 +155,10 @@ func multi(ops ...wire.MultiOp) *wire.MultiRequest { return &wire.MultiRequest{O
 // dump writes down everything that a State holds but its watches.
 func dump(s *State) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "zxid %d nodes %d size %d newest %x\n", s.zxid, s.nodes, s.dataSize, s.newest)
+	fmt.Fprintf(&b, "zxid %d nodes %d size %d newest %x\n", s.zxid, s.tree.nodes, s.tree.dataSize, s.owners.newest)
 	var walk func(n *node)
 	walk = func(n *node) {
-		fmt.Fprintf(&b, "%s %q null %v acl %v c%d m%d p%d t%d/%d owner %#x v%d/%d/%d\n", n.path(), n.data, n.data == nil, s.acls.list(n.acl),
+		fmt.Fprintf(&b, "%s %q null %v acl %v c%d m%d p%d t%d/%d owner %#x v%d/%d/%d\n", n.path(), n.data, n.data == nil, s.tree.acls.list(n.acl),
 			n.czxid, n.mzxid, n.pzxid, n.ctime, n.mtime, n.owner, n.version, n.cversion, n.aversion)
 		var kids []*node
 		n.each(func(c *node) {
@@ -172,7 +172,7 @@ func dump(s *State) string {
 			walk(c)
 		}
 	}
-	walk(s.root)
+	walk(s.tree.root)
 	roster := func(name string, r *roster) {
 		fmt.Fprintf(&b, "%s:", name)
 		for i, n := range r.nodes {
@@ -185,13 +185,13 @@ func dump(s *State) string {
 		}
 		b.WriteByte('\n')
 	}
-	roster("containers", &s.containers)
-	roster("ttls", &s.ttls)
+	roster("containers", &s.owners.containers)
+	roster("ttls", &s.owners.ttls)
 	for id, timeout := range s.Sessions() {
-		roster(fmt.Sprintf("session %#x %d", id, timeout), &s.sessions[id].ephemerals)
+		roster(fmt.Sprintf("session %#x %d", id, timeout), &s.owners.sessions[id].ephemerals)
 	}
-	for _, key := range slices.Sorted(maps.Keys(s.acls.ids)) {
-		fmt.Fprintf(&b, "acl %q used %d\n", key, s.acls.lists[s.acls.ids[key]].uses)
+	for _, key := range slices.Sorted(maps.Keys(s.tree.acls.ids)) {
+		fmt.Fprintf(&b, "acl %q used %d\n", key, s.tree.acls.lists[s.tree.acls.ids[key]].uses)
 	}
 	return b.String()
 }
@@ -205,17 +205,17 @@ func check(t testing.TB, s *State) {
 	walk = func(n *node) {
 		nodes++
 		uses[n.acl]++
-		if s.snapshot == nil && !s.written(n) {
+		if s.tree.snapshot == nil && !s.tree.written(n) {
 			t.Fatalf("%s has the mark of another snapshot", n.path())
 		}
 		size += int64(len(n.path()) + len(n.data))
 		n.each(walk)
 	}
-	walk(s.root)
-	if nodes != s.nodes || size != s.dataSize {
-		t.Fatalf("%d nodes of %d bytes, counted %d of %d", nodes, size, s.nodes, s.dataSize)
+	walk(s.tree.root)
+	if nodes != s.tree.nodes || size != s.tree.dataSize {
+		t.Fatalf("%d nodes of %d bytes, counted %d of %d", nodes, size, s.tree.nodes, s.tree.dataSize)
 	}
-	for id, list := range s.acls.lists {
+	for id, list := range s.tree.acls.lists {
 		want := uses[aclID(id)]
 		if aclID(id) == openACL {
 			want++ // the table's own
@@ -224,7 +224,7 @@ func check(t testing.TB, s *State) {
 			t.Fatalf("ACL %v is used %d times, counted %d", list.acl, want, list.uses)
 		}
 	}
-	for _, table := range []*watchTable{&s.data, &s.childs} {
+	for _, table := range []*watchTable{&s.watches.data, &s.watches.childs} {
 		count, watchers := 0, make(map[*Conn]int)
 		for _, list := range table.byPath {
 			count += len(list)
@@ -241,7 +241,7 @@ func check(t testing.TB, s *State) {
 			}
 		}
 	}
-	if len(s.changes) != 0 || len(s.ops) != 0 {
+	if len(s.tree.changes) != 0 || len(s.ops) != 0 {
 		t.Fatal("a transaction was left behind")
 	}
 }

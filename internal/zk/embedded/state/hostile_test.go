@@ -41,7 +41,7 @@ func TestAMultiReadMakesNoReplyAboveTheBound(t *testing.T) {
 	if reply := c.do(wire.OpMultiRead, multi(reads...)); !reply.Close || !reply.None || reply.Body != nil {
 		t.Errorf("2 MB of a bound of 1 MB were answered: close %v", reply.Close)
 	}
-	r.s.root.data = nil
+	r.s.tree.root.data = nil
 	for i := range 1000 {
 		c.create(fmt.Sprintf("/a-rather-long-name-of-a-child-%d", i), 0)
 	}

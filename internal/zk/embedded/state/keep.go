@@ -13,15 +13,11 @@ var systemACL = []wire.ACL{{Perms: wire.PermAll &^ wire.PermAdmin, Scheme: "worl
 // for each node that had another ACL.
 func (s *State) KeepAdmin(now int64) (done []*Txn) {
 	for _, path := range []string{"/", procPath, quotaPath} {
-		n := s.find(path)
-		if n == nil || slices.Equal(s.acls.list(n.acl), systemACL) {
+		n := s.tree.find(path)
+		if n == nil || slices.Equal(s.tree.acls.list(n.acl), systemACL) {
 			continue
 		}
-		s.zxid++
-		t := &Txn{Zxid: s.zxid, Time: now, Ops: []TxnOp{{Kind: TxnSetACL, Path: path, ACL: systemACL, Version: n.aversion + 1}}}
-		s.mustApply(&t.Ops[0], s.zxid, now)
-		s.commit()
-		done = append(done, t)
+		done = append(done, s.transact(now, []TxnOp{{Kind: TxnSetACL, Path: path, ACL: systemACL, Version: n.aversion + 1}}))
 	}
 	return done
 }

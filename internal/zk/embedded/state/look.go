@@ -17,25 +17,25 @@ func (s *State) look(c *Conn, op wire.Op, path string, watch bool) (wire.Record,
 	case wire.OpExists:
 		return s.exists(c, path, watch)
 	}
-	n := s.find(path)
+	n := s.tree.find(path)
 	if n == nil {
 		return nil, wire.ErrNoNode
 	}
 	if op == wire.OpGetACL {
 		return s.getACL(c, n)
 	}
-	if !s.may(c, n, wire.PermRead) {
+	if !s.tree.may(c, n, wire.PermRead) {
 		return nil, wire.ErrNoAuth
 	}
 	switch op {
 	case wire.OpGetData:
 		if watch {
-			s.data.add(c, path, oneShot)
+			s.watches.data.add(c, path, oneShot)
 		}
 		return &wire.DataReply{Data: n.data, Stat: n.stat()}, wire.OK
 	case wire.OpGetChildren, wire.OpGetChildren2:
 		if watch {
-			s.childs.add(c, path, oneShot)
+			s.watches.childs.add(c, path, oneShot)
 		}
 		if op == wire.OpGetChildren {
 			return &wire.ChildrenReply{Children: n.names()}, wire.OK
@@ -57,22 +57,22 @@ func (s *State) exists(c *Conn, path string, watch bool) (wire.Record, wire.ErrC
 		return nil, wire.ErrBadArguments
 	}
 	if watch {
-		s.data.add(c, path, oneShot)
+		s.watches.data.add(c, path, oneShot)
 	}
-	n := s.find(path)
+	n := s.tree.find(path)
 	if n == nil {
 		return nil, wire.ErrNoNode
 	}
 	return &wire.StatReply{Stat: n.stat()}, wire.OK
 }
 
-// getACL shows digests only to those who may change them.
+// getACL shows digests only to connections that may change them.
 func (s *State) getACL(c *Conn, n *node) (wire.Record, wire.ErrCode) {
-	if !s.may(c, n, wire.PermRead|wire.PermAdmin) {
+	if !s.tree.may(c, n, wire.PermRead|wire.PermAdmin) {
 		return nil, wire.ErrNoAuth
 	}
-	acl := s.acls.list(n.acl)
-	if !s.may(c, n, wire.PermAdmin) {
+	acl := s.tree.acls.list(n.acl)
+	if !s.tree.may(c, n, wire.PermAdmin) {
 		acl = masked(acl)
 	}
 	return &wire.ACLReply{ACL: acl, Stat: n.stat()}, wire.OK
@@ -80,7 +80,7 @@ func (s *State) getACL(c *Conn, n *node) (wire.Record, wire.ErrCode) {
 
 // ephemerals are the paths of a session's own nodes that begin with a prefix.
 func (s *State) ephemerals(id int64, prefix string) []string {
-	paths := s.sessions[id].paths()
+	paths := s.owners.sessions[id].paths()
 	if prefix := strings.TrimSpace(prefix); prefix == "" || prefix == "/" {
 		return paths
 	}

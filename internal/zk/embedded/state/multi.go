@@ -7,29 +7,24 @@ import "lockkeeper/internal/zk/wire"
 const opBroken wire.Op = 0
 
 // multi carries out all operations or none. They have one zxid, and each sees what those before it did.
-func (s *State) multi(c *Conn, now int64, h wire.RequestHeader, d *wire.Decoder, body []byte) Reply {
-	marshalling := func() Reply {
-		t := s.fail(c.Session, now, wire.ErrMarshalling)
-		r := s.reply(h, nil, wire.ErrMarshalling)
-		r.Txn = t
-		return r
+func (r *call) multi() Reply {
+	s := r.s
+	defer func() { s.ops = emptied(s.ops) }() // they point into the request
+	if !r.decodeMulti() {
+		return r.refuse(wire.ErrMarshalling)
 	}
-	defer s.forgetOps()
-	if !s.decodeMulti(d, body) {
-		return marshalling()
-	}
-	zxid := s.zxid + 1
-	t := &Txn{Zxid: zxid, Time: now, Session: c.Session, Ops: make([]TxnOp, 0, len(s.ops))}
+	t := r.begin()
+	t.Ops = make([]TxnOp, 0, len(s.ops))
 	results := make([]wire.MultiResult, len(s.ops))
 	for i := range s.ops {
 		o := &s.ops[i]
 		if o.code == opBroken {
-			s.rollback()
-			return marshalling()
+			s.tree.rollback()
+			return r.refuse(wire.ErrMarshalling)
 		}
-		change, err := s.decide(c, o)
+		change, err := s.tree.decide(r.c, o)
 		if err != wire.OK {
-			s.rollback()
+			s.tree.rollback()
 			failMulti(results, i, err)
 			t.Ops, t.Err = nil, err
 			break
@@ -37,15 +32,15 @@ func (s *State) multi(c *Conn, now int64, h wire.RequestHeader, d *wire.Decoder,
 		var n *node
 		if change.Kind != 0 {
 			t.Ops = append(t.Ops, change)
-			n = s.mustApply(&change, zxid, now)
+			n = s.tree.mustApply(&change, t.Zxid, r.now)
 		}
 		resultOf(&results[i], o.code, change.Path, n)
 	}
-	s.zxid = zxid
+	s.zxid = t.Zxid
 	s.commit()
-	r := s.reply(h, &wire.MultiReply{Results: results}, wire.OK)
-	r.Txn = t
-	return r
+	answer := r.reply(&wire.MultiReply{Results: results}, wire.OK)
+	answer.Txn = t
+	return answer
 }
 
 // failMulti fills in the results of a multi whose operation i failed.
@@ -75,25 +70,33 @@ func resultOf(r *wire.MultiResult, op wire.Op, path string, n *node) {
 }
 
 // decodeMulti reads the operations into s.ops. Reads do not belong there.
-func (s *State) decodeMulti(d *wire.Decoder, body []byte) bool {
+func (r *call) decodeMulti() bool {
+	s, d := r.s, &r.d
 	s.ops = s.ops[:0]
 	for {
 		code, done, _ := wire.Op(d.Int()), d.Bool(), d.Int()
 		if d.Err() != nil || done {
 			return d.Err() == nil
 		}
-		switch code {
-		case wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL, wire.OpDelete, wire.OpSetData, wire.OpCheck:
-		default:
+		if !inMultis(code) {
 			return false
 		}
-		o := s.decodeOp(d, body, code)
+		o := r.decodeOp(code)
 		if d.Err() != nil || o.noPath {
 			return false
 		}
 		o.code = inMulti(&o)
 		s.ops = append(s.ops, o)
 	}
+}
+
+// inMultis reports whether the operation may be one of a multi.
+func inMultis(code wire.Op) bool {
+	switch code {
+	case wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL, wire.OpDelete, wire.OpSetData, wire.OpCheck:
+		return true
+	}
+	return false
 }
 
 // inMulti is the operation that o is in a multi, where ZooKeeper goes by the flags of a create and not by its code.
@@ -115,56 +118,30 @@ func inMulti(o *op) wire.Op {
 	return wire.OpCreate
 }
 
-// forgetOps empties s.ops, which point into the request, but keeps its memory within reason.
-func (s *State) forgetOps() {
-	clear(s.ops)
-	if s.ops = s.ops[:0]; cap(s.ops) > 4096 {
-		s.ops = nil
-	}
+// lookup is a read of a multiRead.
+type lookup struct {
+	op   wire.Op
+	path string
 }
 
 // multiRead answers reads at one point in time; each has a result or an error of its own. No watches are left.
-func (s *State) multiRead(c *Conn, h wire.RequestHeader, d *wire.Decoder, body []byte) Reply {
-	type lookup struct {
-		op   wire.Op
-		path string
-	}
-	var lookups []lookup
-	writes := 0
-	for {
-		code, done, _ := wire.Op(d.Int()), d.Bool(), d.Int()
-		if d.Err() == nil && done {
-			break
-		}
-		switch code {
-		case wire.OpGetData, wire.OpGetChildren:
-			path, _, err := decodeRead(d, code)
-			if err != wire.OK {
-				return s.reply(h, nil, err)
-			}
-			lookups = append(lookups, lookup{code, path})
-		case wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL, wire.OpDelete, wire.OpSetData, wire.OpCheck:
-			s.decodeOp(d, body, code)
-			writes++
-		default:
-			return s.reply(h, nil, wire.ErrMarshalling)
-		}
-		if d.Err() != nil || writes > 0 && len(lookups) > 0 {
-			return s.reply(h, nil, wire.ErrMarshalling)
-		}
-	}
-	if writes > 0 {
-		r := s.reply(h, nil, wire.ErrMarshalling)
-		r.Body = &wire.MultiReply{} // ZooKeeper has begun its answer before it sees that they are none of its business
-		return r
+func (r *call) multiRead() Reply {
+	lookups, writes, err := r.decodeMultiRead()
+	switch {
+	case err != wire.OK:
+		return r.reply(nil, err)
+	case writes:
+		answer := r.reply(nil, wire.ErrMarshalling)
+		answer.Body = &wire.MultiReply{} // ZooKeeper has begun its answer before it sees that these are writes
+		return answer
 	}
 	results := make([]wire.MultiResult, len(lookups))
 	length := 0 // of the reply, about
 	for i, l := range lookups {
-		if length > s.maxReply {
+		if length > r.s.maxReply {
 			return Reply{None: true, Close: true}
 		}
-		answer, err := s.look(c, l.op, l.path, false)
+		answer, err := r.s.look(r.c, l.op, l.path, false)
 		switch a := answer.(type) {
 		case *wire.DataReply:
 			results[i] = wire.MultiResult{Op: l.op, Data: a.Data, Stat: a.Stat}
@@ -178,5 +155,32 @@ func (s *State) multiRead(c *Conn, h wire.RequestHeader, d *wire.Decoder, body [
 			results[i] = wire.MultiResult{Op: wire.OpError, Err: err}
 		}
 	}
-	return s.reply(h, &wire.MultiReply{Results: results}, wire.OK)
+	return r.reply(&wire.MultiReply{Results: results}, wire.OK)
+}
+
+// decodeMultiRead reads the lookups. There may be writes instead, but not both.
+func (r *call) decodeMultiRead() (lookups []lookup, writes bool, err wire.ErrCode) {
+	d := &r.d
+	for {
+		code, done, _ := wire.Op(d.Int()), d.Bool(), d.Int()
+		if d.Err() == nil && done {
+			return lookups, writes, wire.OK
+		}
+		switch {
+		case code == wire.OpGetData, code == wire.OpGetChildren:
+			path, _, err := decodeRead(d, code)
+			if err != wire.OK {
+				return nil, false, err
+			}
+			lookups = append(lookups, lookup{code, path})
+		case inMultis(code):
+			r.decodeOp(code)
+			writes = true
+		default:
+			return nil, false, wire.ErrMarshalling
+		}
+		if d.Err() != nil || writes && len(lookups) > 0 {
+			return nil, false, wire.ErrMarshalling
+		}
+	}
 }

@@ -93,7 +93,7 @@ func TestFlagsDecideWhatACreateIsInAMulti(t *testing.T) {
 	if got := results(t, r); got[0].Op != wire.OpCreate2 || got[1].Op != wire.OpCreate || got[2].Op != wire.OpCreate {
 		t.Errorf("%+v", got)
 	}
-	if c.s.containers.len() != 1 || c.s.ttls.len() != 0 || !isContainer(c.s.find("/container").owner) {
+	if c.s.owners.containers.len() != 1 || c.s.owners.ttls.len() != 0 || !isContainer(c.s.tree.find("/container").owner) {
 		t.Error("the wrong nodes are containers")
 	}
 	r = c.do(wire.OpMulti, multi(wire.MultiOp{Op: wire.OpCreate, Record: creation("/x", 77)}))
@@ -125,7 +125,7 @@ func TestAMultiThatCannotBeReadUsesUpAZxid(t *testing.T) {
 		if r.Header.Err != wire.ErrMarshalling || r.Header.Zxid != before+1 || r.Body != nil || r.Txn.Err != wire.ErrMarshalling {
 			t.Errorf("%s: %+v", name, r)
 		}
-		if c.s.find("/a") != nil {
+		if c.s.tree.find("/a") != nil {
 			t.Errorf("%s: something was done", name)
 		}
 		check(t, c.s)

@@ -19,14 +19,15 @@ type op struct {
 }
 
 // decodeOp reads the body of a write.
-func (s *State) decodeOp(d *wire.Decoder, body []byte, code wire.Op) (o op) {
+func (r *call) decodeOp(code wire.Op) (o op) {
+	d := &r.d
 	o.code = code
 	path := d.View()
 	o.path, o.noPath = javaText(path), path == nil
 	switch code {
 	case wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL:
 		o.data = d.View()
-		s.decodeACL(d, body, &o)
+		r.decodeACL(&o)
 		o.flags = d.Int()
 		o.ttl = -1
 		if code == wire.OpCreateTTL {
@@ -36,7 +37,7 @@ func (s *State) decodeOp(d *wire.Decoder, body []byte, code wire.Op) (o op) {
 		o.data = d.View()
 		o.version = d.Int()
 	case wire.OpSetACL:
-		s.decodeACL(d, body, &o)
+		r.decodeACL(&o)
 		o.version = d.Int()
 	case wire.OpDelete, wire.OpCheck:
 		o.version = d.Int()
@@ -45,9 +46,9 @@ func (s *State) decodeOp(d *wire.Decoder, body []byte, code wire.Op) (o op) {
 }
 
 // decodeACL reads a list, which costs nothing when it is one of the table's: nearly every list is.
-func (s *State) decodeACL(d *wire.Decoder, body []byte, o *op) {
-	at := *d
-	from := len(body) - d.Len()
+func (r *call) decodeACL(o *op) {
+	d, at := &r.d, r.d
+	from := len(r.body) - d.Len()
 	for i := range d.Count(12) {
 		d.Int()
 		scheme, id := d.View(), d.View()
@@ -58,7 +59,7 @@ func (s *State) decodeACL(d *wire.Decoder, body []byte, o *op) {
 	if d.Err() != nil {
 		return
 	}
-	if o.acl, o.known = s.acls.lookup(body[from : len(body)-d.Len()]); !o.known {
+	if o.acl, o.known = r.s.tree.acls.lookup(r.body[from : len(r.body)-d.Len()]); !o.known {
 		o.acl = at.ACLs()
 	}
 }

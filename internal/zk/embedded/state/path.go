@@ -1,6 +1,7 @@
 package state
 
 import (
+	"strings"
 	"unicode/utf8"
 )
 
@@ -11,7 +12,7 @@ const (
 	configPath = "/zookeeper/config"
 )
 
-// special says whether nobody may delete the node at this path.
+// special reports whether clients may not delete the node at this path.
 func special(path string) bool {
 	return path == "/" || path == procPath || path == quotaPath || path == configPath
 }
@@ -62,4 +63,21 @@ func javaText(b []byte) string {
 		return string(b)
 	}
 	return string([]rune(string(b)))
+}
+
+// split cuts a path at its last slash. The parent of "/a" is "".
+func split(path string) (parent, name string, ok bool) {
+	i := strings.LastIndexByte(path, '/')
+	if i < 0 {
+		return "", "", false
+	}
+	return path[:i], path[i+1:], true
+}
+
+// watched is a parent's path as watches know it.
+func watched(parent string) string {
+	if parent == "" {
+		return "/"
+	}
+	return parent
 }

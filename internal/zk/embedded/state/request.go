@@ -11,18 +11,19 @@ func (s *State) Request(c *Conn, now int64, h wire.RequestHeader, body []byte) R
 	if headerSize+len(body) > s.maxData {
 		return Reply{None: true, Close: true}
 	}
+	r := call{s: s, c: c, now: now, h: h, d: *wire.NewDecoder(body), body: body}
 	switch h.Op {
 	case wire.OpAuth:
-		return s.auth(c, h, body)
+		return r.auth()
 	case wire.OpSASL:
-		return sasl(h, body)
+		return r.sasl()
 	case wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL, wire.OpDelete, wire.OpSetData, wire.OpSetACL,
 		wire.OpCheck, wire.OpMulti, wire.OpDeleteContainer, wire.OpReconfig, wire.OpCloseSession:
-		return s.write(c, now, h, body)
+		return r.write()
 	case wire.OpExists, wire.OpGetData, wire.OpGetACL, wire.OpGetChildren, wire.OpGetChildren2, wire.OpGetEphemerals,
 		wire.OpCountChildren, wire.OpMultiRead, wire.OpWhoAmI, wire.OpSync, wire.OpPing,
 		wire.OpSetWatches, wire.OpSetWatches2, wire.OpAddWatch, wire.OpCheckWatches, wire.OpRemoveWatches:
-		return s.read(c, h, body)
+		return r.read()
 	case wire.OpCreateSession:
 		// ZooKeeper would begin the connection's session again, with another timeout, and answer with a second connect
 		// reply. No client sends this.
@@ -31,71 +32,76 @@ func (s *State) Request(c *Conn, now int64, h wire.RequestHeader, body []byte) R
 	return Reply{Header: wire.ReplyHeader{Xid: h.Xid, Zxid: -1, Err: wire.ErrUnimplemented}, Close: true}
 }
 
+// call is a request that is being carried out.
+type call struct {
+	s    *State
+	c    *Conn
+	now  int64
+	h    wire.RequestHeader
+	d    wire.Decoder // of body
+	body []byte
+}
+
 // reply answers with the state's newest zxid. An error has no body.
-func (s *State) reply(h wire.RequestHeader, body wire.Record, err wire.ErrCode) Reply {
+func (r *call) reply(body wire.Record, err wire.ErrCode) Reply {
 	if err != wire.OK {
 		body = nil
 	}
-	return Reply{Header: wire.ReplyHeader{Xid: h.Xid, Zxid: s.zxid, Err: err}, Body: body}
+	return Reply{Header: wire.ReplyHeader{Xid: r.h.Xid, Zxid: r.s.zxid, Err: err}, Body: body}
 }
 
-// auth adds an identity to the connection. It is answered with zxid 0, because it is no business of the tree.
-func (s *State) auth(c *Conn, h wire.RequestHeader, body []byte) Reply {
+// auth adds an identity to the connection. It is answered with zxid 0, because the tree has no part in it.
+func (r *call) auth() Reply {
 	var req wire.AuthRequest
-	d := wire.NewDecoder(body)
-	req.Decode(d)
-	if d.Err() != nil {
+	req.Decode(&r.d)
+	if r.d.Err() != nil {
 		return Reply{None: true, Close: true}
 	}
-	if !c.authenticate(req.Scheme, req.Auth) {
-		return Reply{Header: wire.ReplyHeader{Xid: h.Xid, Err: wire.ErrAuthFailed}, Close: true}
+	if !r.c.authenticate(req.Scheme, req.Auth) {
+		return Reply{Header: wire.ReplyHeader{Xid: r.h.Xid, Err: wire.ErrAuthFailed}, Close: true}
 	}
-	return Reply{Header: wire.ReplyHeader{Xid: h.Xid}}
+	return Reply{Header: wire.ReplyHeader{Xid: r.h.Xid}}
 }
 
 // sasl answers as a server does that has no SASL: with a null token.
-func sasl(h wire.RequestHeader, body []byte) Reply {
+func (r *call) sasl() Reply {
 	var req wire.SASLRecord
-	d := wire.NewDecoder(body)
-	req.Decode(d)
-	if d.Err() != nil || req.Token == nil {
+	req.Decode(&r.d)
+	if r.d.Err() != nil || req.Token == nil {
 		return Reply{None: true, Close: true}
 	}
-	return Reply{Header: wire.ReplyHeader{Xid: h.Xid}, Body: &wire.SASLRecord{}}
+	return Reply{Header: wire.ReplyHeader{Xid: r.h.Xid}, Body: &wire.SASLRecord{}}
 }
 
-func (s *State) read(c *Conn, h wire.RequestHeader, body []byte) Reply {
-	if !c.Unlisted && !s.HasSession(c.Session) {
-		return s.reply(h, nil, wire.ErrSessionExpired)
+func (r *call) read() Reply {
+	if !r.c.Unlisted && !r.s.HasSession(r.c.Session) {
+		return r.reply(nil, wire.ErrSessionExpired)
 	}
-	d := wire.NewDecoder(body)
-	switch h.Op {
+	switch r.h.Op {
 	case wire.OpPing:
-		h.Xid = wire.XidPing
-		return s.reply(h, nil, wire.OK)
+		r.h.Xid = wire.XidPing
+		return r.reply(nil, wire.OK)
 	case wire.OpWhoAmI:
-		return s.reply(h, c.clients(), wire.OK)
+		return r.reply(r.c.clients(), wire.OK)
 	case wire.OpAddWatch:
-		body, err := s.addWatch(c, d)
-		return s.reply(h, body, err)
+		return r.reply(r.addWatch())
 	case wire.OpCheckWatches:
-		return s.reply(h, nil, s.checkWatches(d))
+		return r.reply(nil, r.checkWatches())
 	case wire.OpRemoveWatches:
-		return s.reply(h, nil, s.removeWatches(c, d))
+		return r.reply(nil, r.removeWatches())
 	case wire.OpSetWatches, wire.OpSetWatches2:
-		return s.reply(h, nil, s.setWatches(c, d, h.Op == wire.OpSetWatches2))
+		return r.reply(nil, r.setWatches(r.h.Op == wire.OpSetWatches2))
 	case wire.OpMultiRead:
-		return s.multiRead(c, h, d, body)
+		return r.multiRead()
 	}
-	path, watch, err := decodeRead(d, h.Op)
+	path, watch, err := decodeRead(&r.d, r.h.Op)
 	switch {
 	case err != wire.OK:
-		return s.reply(h, nil, err)
-	case h.Op == wire.OpSync && isNull(body):
-		return s.reply(h, null{}, wire.OK)
+		return r.reply(nil, err)
+	case r.h.Op == wire.OpSync && isNull(r.body):
+		return r.reply(null{}, wire.OK)
 	}
-	answer, err := s.look(c, h.Op, path, watch)
-	return s.reply(h, answer, err)
+	return r.reply(r.s.look(r.c, r.h.Op, path, watch))
 }
 
 // decodeRead reads a path and, where the operation can leave one, whether to leave a watch. A null path is an error to

@@ -82,7 +82,7 @@ func TestSequenceNumbersCountAllCreations(t *testing.T) {
 	if got := c.create("/s/", wire.FlagEphemeralSequential); got != "/s/0000000003" {
 		t.Errorf("created %s", got)
 	}
-	c.s.find("/s").cversion = math.MinInt32 + 5
+	c.s.tree.find("/s").cversion = math.MinInt32 + 5
 	if got := c.create("/s/b", wire.FlagSequential); got != "/s/b-2147483643" {
 		t.Errorf("created %s", got)
 	}
@@ -91,12 +91,12 @@ func TestSequenceNumbersCountAllCreations(t *testing.T) {
 func TestTheSequenceCounterStaysAtTheGreatestInt(t *testing.T) {
 	c := newRig(t).client(1)
 	c.create("/s", 0)
-	c.s.find("/s").cversion = math.MaxInt32
+	c.s.tree.find("/s").cversion = math.MaxInt32
 	before := c.stat("/s").Pzxid
 	if got := c.create("/s/x", wire.FlagSequential); got != "/s/x2147483647" {
 		t.Errorf("created %s", got)
 	}
-	if got := c.s.find("/s").cversion; got != math.MaxInt32 {
+	if got := c.s.tree.find("/s").cversion; got != math.MaxInt32 {
 		t.Errorf("counter %d", got)
 	}
 	if got := c.stat("/s").Pzxid; got != before {

@@ -32,9 +32,7 @@ var errSnapshot = errors.New("not a record")
 
 // NewRestorer begins with nothing, not even the nodes of a new server.
 func NewRestorer(config Config) *Restorer {
-	s := New(config)
-	s.root, s.acls, s.nodes, s.dataSize = nil, newACLTable(), 0, 0
-	return &Restorer{s: s}
+	return &Restorer{s: newState(config)}
 }
 
 // Add takes the next piece, and keeps nothing of it.
@@ -96,7 +94,7 @@ func (r *Restorer) header(d *txnReader) error {
 	s.zxid = int64(d.uvarint())
 	_, _ = d.uvarint(), d.uvarint()
 	for count := d.uvarint(); count > 0 && !d.bad; count-- {
-		s.noteSession(int64(d.uvarint()))
+		s.owners.given(int64(d.uvarint()))
 	}
 	if d.bad || s.zxid < 0 {
 		return errSnapshot
@@ -111,18 +109,18 @@ func (r *Restorer) session(d *txnReader) error {
 	switch {
 	case d.bad:
 		return errSnapshot
-	case r.s.sessions[id] != nil:
+	case r.s.HasSession(id):
 		return fmt.Errorf("session %#x comes twice", id)
 	}
-	r.s.sessions[id] = living
-	r.s.noteSession(id)
+	r.s.owners.sessions[id] = living
+	r.s.owners.given(id)
 	return nil
 }
 
 // node puts a node in.
 func (r *Restorer) node(d *txnReader) error {
 	common, rest := d.uvarint(), d.bytes(d.uvarint())
-	n := &node{czxid: int64(d.uvarint()), place: r.s.mark}
+	n := &node{czxid: int64(d.uvarint()), place: r.s.tree.mark}
 	n.mzxid, n.pzxid = n.czxid+d.varint(), n.czxid+d.varint()
 	n.ctime = d.varint()
 	n.mtime = n.ctime + d.varint()
@@ -145,9 +143,9 @@ func (r *Restorer) node(d *txnReader) error {
 		return err
 	}
 	s := r.s
-	s.nodes++
-	s.dataSize += int64(max(len(r.path), 1) + len(n.data)) // the root's path is "/"
-	if list := s.roster(n.owner); list != nil {
+	s.tree.nodes++
+	s.tree.dataSize += int64(max(len(r.path), 1) + len(n.data)) // the root's path is "/"
+	if list := s.owners.roster(n.owner); list != nil {
 		list.nodes = append(list.nodes, n) // State brings them into order
 	} else if n.owner != 0 {
 		return fmt.Errorf("%q belongs to session %#x, which is missing", r.path, n.owner)
@@ -158,14 +156,14 @@ func (r *Restorer) node(d *txnReader) error {
 // link gives a node its name and its parent. The first common bytes of its path were in the path before, too.
 func (r *Restorer) link(n *node, common int) error {
 	if len(r.path) == 0 {
-		if r.s.root != nil {
+		if r.s.tree.root != nil {
 			return errors.New("the root comes twice")
 		}
-		r.s.root = n
+		r.s.tree.root = n
 		r.trail = append(r.trail, restored{0, n})
 		return nil
 	}
-	if r.s.root == nil {
+	if r.s.tree.root == nil {
 		return errors.New("the root is not the first node")
 	}
 	slash := bytes.LastIndexByte(r.path, '/')
@@ -207,13 +205,13 @@ func (r *Restorer) acl(d *txnReader, n *node) {
 	switch known := uint64(len(r.lists)); {
 	case number < known:
 		n.acl = r.lists[number]
-		r.s.acls.lists[n.acl].uses++
+		r.s.tree.acls.lists[n.acl].uses++
 	case number == known:
 		acl := d.acl()
 		if d.bad {
 			return
 		}
-		n.acl = r.s.acls.hold(acl)
+		n.acl = r.s.tree.acls.hold(acl)
 		r.lists = append(r.lists, n.acl)
 	default:
 		d.fail()
@@ -226,9 +224,9 @@ func (r *Restorer) end(d *txnReader) error {
 		return errSnapshot
 	}
 	s := r.s
-	if nodes != uint64(s.nodes) || size != uint64(s.dataSize) || sessions != uint64(len(s.sessions)) {
+	if nodes != uint64(s.tree.nodes) || size != uint64(s.tree.dataSize) || sessions != uint64(len(s.owners.sessions)) {
 		return fmt.Errorf("%d nodes of %d bytes and %d sessions have come, but there were %d of %d and %d",
-			s.nodes, s.dataSize, len(s.sessions), nodes, size, sessions)
+			s.tree.nodes, s.tree.dataSize, len(s.owners.sessions), nodes, size, sessions)
 	}
 	r.ended = true
 	return nil
@@ -241,12 +239,12 @@ func (r *Restorer) State() (*State, error) {
 		return nil, r.err
 	case !r.ended:
 		return nil, fmt.Errorf("state: a snapshot ends after %d pieces without its last one", r.pieces)
-	case r.s.root == nil:
+	case r.s.tree.root == nil:
 		return nil, errors.New("state: a snapshot without nodes")
 	}
 	s := r.s
-	sound := s.containers.restore() && s.ttls.restore()
-	for _, session := range s.sessions {
+	sound := s.owners.containers.restore() && s.owners.ttls.restore()
+	for _, session := range s.owners.sessions {
 		sound = sound && session.ephemerals.restore()
 	}
 	if !sound {

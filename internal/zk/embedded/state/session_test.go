@@ -87,7 +87,7 @@ func TestAContainerGoesWhenItsLastChildHasGone(t *testing.T) {
 		}
 		c.expect("deleted " + path)
 	}
-	if txns := c.s.Reap(1 << 50); len(txns) != 0 || c.s.find("/unused") == nil {
+	if txns := c.s.Reap(1 << 50); len(txns) != 0 || c.s.tree.find("/unused") == nil {
 		t.Error("a container that never had a child may stay")
 	}
 	check(t, c.s)
@@ -129,7 +129,7 @@ func TestOneReapIsBounded(t *testing.T) {
 	for i := range maxReaped + 10 {
 		path := fmt.Sprintf("/c%d", i)
 		c.must(wire.OpCreateContainer, creation(path, wire.FlagContainer))
-		c.s.find(path).cversion = 1
+		c.s.tree.find(path).cversion = 1
 	}
 	for _, want := range []int{maxReaped, 10, 0} {
 		if got := len(c.s.Reap(c.now)); got != want {

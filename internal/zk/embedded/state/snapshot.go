@@ -23,11 +23,11 @@ const (
 //
 // Sessions, and the sizes that are not a node's, are few and are copied at the beginning. Nodes are written by a walk from
 // the root, which takes down the children of a node when it comes to it and goes on with them in later pieces. Whatever is
-// about to change a node that is not written yet writes it first (State.touch), behind those of its ancestors that are not
+// about to change a node that is not written yet writes it first (tree.touch), behind those of its ancestors that are not
 // written yet. So what is written is always as it was at the beginning, and a parent always comes before its children.
 //
-// One bit of a node says whether it is written: it is then equal to State.mark. It is so for all nodes while no snapshot is
-// under way, beginning one turns State.mark round, and new nodes get the present mark. A written node's ancestors are
+// One bit of a node says whether it is written: it is then equal to tree.mark. It is so for all nodes while no snapshot is
+// under way, beginning one turns tree.mark round, and new nodes get the present mark. A written node's ancestors are
 // written, too. Case by case, for a node that was there at the beginning:
 //
 //   - It stays as it is: it is linked to its parent when the walk comes there, so it is taken down, and written in its turn.
@@ -66,7 +66,7 @@ const (
 // A reader skips sizes and zeros. Where they stand, State wrote what it needed to list nodes in the order of Java's hash
 // tables. A program of that time still reads this form.
 type Snapshot struct {
-	s     *State
+	tree  *tree
 	zxid  int64
 	piece uint64 // the number of the next one
 
@@ -100,28 +100,28 @@ type savedNode struct {
 // BeginSnapshot begins to write the present state down. There is one snapshot at a time; beginning another one is a mistake.
 // It takes time in proportion to the number of sessions.
 func (s *State) BeginSnapshot() *Snapshot {
-	if s.snapshot != nil {
+	t, o := &s.tree, &s.owners
+	if t.snapshot != nil {
 		panic("state: a snapshot is under way")
 	}
-	p := &Snapshot{s: s, zxid: s.zxid, lists: make(map[aclID]uint64), walk: []*node{s.root}}
+	p := &Snapshot{tree: t, zxid: s.zxid, lists: make(map[aclID]uint64), walk: []*node{t.root}}
 	p.head = append(append(p.head, snapshotMagic...), snapshotVersion)
-	p.head = binary.AppendUvarint(p.head, uint64(s.zxid))
-	p.head = binary.AppendUvarint(p.head, uint64(s.containers.len()))
-	p.head = binary.AppendUvarint(p.head, uint64(s.ttls.len()))
-	p.head = binary.AppendUvarint(p.head, uint64(len(s.newest)))
-	for _, id := range s.newest {
+	for _, n := range []uint64{uint64(s.zxid), uint64(o.containers.len()), uint64(o.ttls.len()), uint64(len(o.newest))} {
+		p.head = binary.AppendUvarint(p.head, n)
+	}
+	for _, id := range o.newest {
 		p.head = binary.AppendUvarint(p.head, uint64(id))
 	}
-	p.sessions = make([]sessionRecord, 0, len(s.sessions))
-	for id, session := range s.sessions {
+	p.sessions = make([]sessionRecord, 0, len(o.sessions))
+	for id, session := range o.sessions {
 		p.sessions = append(p.sessions, sessionRecord{id, session.timeout, session.ephemerals.len()})
 	}
 	p.end = append(p.end, recordEnd)
-	p.end = binary.AppendUvarint(p.end, uint64(s.nodes))
-	p.end = binary.AppendUvarint(p.end, uint64(s.dataSize))
-	p.end = binary.AppendUvarint(p.end, uint64(len(s.sessions)))
-	s.snapshot = p
-	s.mark ^= markBit
+	for _, n := range []uint64{uint64(t.nodes), uint64(t.dataSize), uint64(len(o.sessions))} {
+		p.end = binary.AppendUvarint(p.end, n)
+	}
+	t.snapshot = p
+	t.mark ^= markBit
 	return p
 }
 
@@ -135,7 +135,7 @@ const stepCost = 16
 // Next appends the next piece to b: records until there are about limit bytes, and one at least, however long it is. It takes
 // time in proportion to limit and to the children of the nodes that it comes to. After the last piece the snapshot is over.
 func (p *Snapshot) Next(b []byte, limit int) (piece []byte, last bool) {
-	if p.s.snapshot != p {
+	if p.tree.snapshot != p {
 		panic("state: the snapshot is over")
 	}
 	begin := len(b)
@@ -157,7 +157,7 @@ func (p *Snapshot) Next(b []byte, limit int) (piece []byte, last bool) {
 		case len(p.walk) > 0:
 			b, steps = p.visit(b)
 		default:
-			p.s.snapshot = nil
+			p.tree.snapshot = nil
 			return append(b, p.end...), true
 		}
 		left -= max(len(b)-mark, steps*stepCost)
@@ -190,38 +190,26 @@ func (p *Snapshot) visit(b []byte) (_ []byte, steps int) {
 	n := p.walk[last]
 	p.walk[last] = nil
 	p.walk = p.walk[:last]
-	if !p.s.written(n) {
-		p.s.setWritten(n)
+	if !p.tree.written(n) {
+		p.tree.setWritten(n)
 		b = appendData(p.appendHead(b, n), n.data)
 	}
 	p.walk = slices.Grow(p.walk, n.numChildren())
 	n.each(func(c *node) {
 		steps++
-		if c.kids != nil || !p.s.written(c) {
+		if c.kids != nil || !p.tree.written(c) {
 			p.walk = append(p.walk, c)
 		}
 	})
 	return b, 1 + steps/8 // taking one down costs much less than writing it
 }
 
-// written says whether the snapshot under way has the node, or does not want it.
-func (s *State) written(n *node) bool { return n.place&markBit == s.mark }
-
-func (s *State) setWritten(n *node) { n.place = n.place&^markBit | s.mark }
-
-// touch must be called before anything of a node changes that a snapshot has: its values and its list of children.
-func (s *State) touch(n *node) {
-	if s.snapshot != nil && !s.written(n) {
-		s.snapshot.save(n)
-	}
-}
-
 // save writes a node that is about to change.
 func (p *Snapshot) save(n *node) {
-	if above := n.parent; above != nil && !p.s.written(above) {
+	if above := n.parent; above != nil && !p.tree.written(above) {
 		p.save(above)
 	}
-	p.s.setWritten(n)
+	p.tree.setWritten(n)
 	mark := len(p.heads)
 	p.heads = p.appendHead(p.heads, n)
 	p.saved = append(p.saved, savedNode{len(p.heads) - mark, n.data})
@@ -259,5 +247,5 @@ func (p *Snapshot) appendHead(b []byte, n *node) []byte {
 	}
 	number = uint64(len(p.lists))
 	p.lists[n.acl] = number
-	return appendACL(binary.AppendUvarint(b, number), p.s.acls.list(n.acl))
+	return appendACL(binary.AppendUvarint(b, number), p.tree.acls.list(n.acl))
 }

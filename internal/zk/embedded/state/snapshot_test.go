@@ -79,7 +79,9 @@ func catchUp(t testing.TB, s *State, txns []*Txn) {
 
 // takeOver puts the restored state in the place of the one that lived on. Clients and their watches move.
 func (r *rig) takeOver(s *State) {
-	s.data, s.childs, s.conns, s.round = r.s.data, r.s.childs, r.s.conns, r.s.round
+	acls := s.watches.acls
+	s.watches = r.s.watches
+	s.watches.acls = acls
 	r.s = s
 }
 
@@ -166,7 +168,7 @@ func roam(t testing.TB, seed uint64, steps int, between func(*rig)) *rig {
 		var ops []wire.MultiOp
 		for range 1 + pick(3) {
 			switch path := path(); {
-			case r.s.find(path) == nil:
+			case r.s.tree.find(path) == nil:
 				ops = append(ops, wire.MultiOp{Op: wire.OpCreate, Record: &wire.CreateRequest{Path: path, Data: fmt.Append(nil, step),
 					ACL: lists[pick(len(lists))], Flags: int32([]int{0, 0, 0, 0, 1, 4}[pick(6)])}})
 			case pick(2) == 0:
@@ -187,7 +189,7 @@ func TestASnapshotOfADeepTreeMissesNothing(t *testing.T) {
 			sn := &snapshots{t: t, random: rand.New(rand.NewPCG(seed, 4))}
 			r := roam(t, seed, 5000, sn.between)
 			check(t, r.s)
-			nodes, taken, pieces = max(nodes, r.s.nodes), taken+sn.done, max(pieces, sn.longest)
+			nodes, taken, pieces = max(nodes, r.s.tree.nodes), taken+sn.done, max(pieces, sn.longest)
 		})
 	}
 	if !t.Failed() && (nodes < 50 || taken < 100 || pieces < 50) {
@@ -222,7 +224,7 @@ func TestASessionsNodesKeepTheirOrder(t *testing.T) {
 	}
 	again := p.restoredT(t)
 	c.delete(paths[len(paths)-1])
-	if roster := &r.s.sessions[1].ephemerals; roster.gone > 0 {
+	if roster := &r.s.owners.sessions[1].ephemerals; roster.gone > 0 {
 		t.Errorf("%d places are empty after the snapshot", roster.gone)
 	}
 	catchUp(t, again, r.txns)
@@ -312,12 +314,12 @@ func TestRecordsThatDoNotFitAreRefused(t *testing.T) {
 		change func(s *State)
 		says   string
 	}{
-		"a session is missing":         {func(s *State) { delete(s.sessions, 5) }, "session 0x5"},
-		"two nodes in one place":       {func(s *State) { s.find("/e").setSlot(1) }, "two in one place"},
-		"the count of nodes is wrong":  {func(s *State) { s.nodes++ }, "nodes"},
-		"the count of bytes is wrong":  {func(s *State) { s.dataSize-- }, "bytes"},
-		"a name is empty":              {func(s *State) { s.find("/a").name = "" }, "is no path"},
-		"two nodes have the same path": {func(s *State) { s.find("/a").name = "e" }, "comes twice"},
+		"a session is missing":         {func(s *State) { delete(s.owners.sessions, 5) }, "session 0x5"},
+		"two nodes in one place":       {func(s *State) { s.tree.find("/e").setSlot(1) }, "two in one place"},
+		"the count of nodes is wrong":  {func(s *State) { s.tree.nodes++ }, "nodes"},
+		"the count of bytes is wrong":  {func(s *State) { s.tree.dataSize-- }, "bytes"},
+		"a name is empty":              {func(s *State) { s.tree.find("/a").name = "" }, "is no path"},
+		"two nodes have the same path": {func(s *State) { s.tree.find("/a").name = "e" }, "comes twice"},
 		"a zxid below zero":            {func(s *State) { s.zxid = -1 }, "not a record"},
 	} {
 		if _, err := restore(whole(c.change)); err == nil || !strings.Contains(err.Error(), c.says) {

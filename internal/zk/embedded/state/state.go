@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"fmt"
 
 	"lockkeeper/internal/zk/wire"
 )
@@ -20,50 +21,42 @@ type Config struct {
 type State struct {
 	maxData, maxReply int
 
-	root     *node
-	acls     aclTable
-	sessions map[int64]*session
-	zxid     int64
-	newest   []int64 // session ids; see NewestSession
+	zxid    int64
+	tree    tree
+	owners  owners
+	watches watches
 
-	containers, ttls roster
-	nodes            int
-	dataSize         int64
-
-	snapshot *Snapshot // the one under way, or nil
-	mark     uint32    // markBit or 0: what the nodes have that it does not want any more, and all while there is none
-
-	data, childs watchTable
-	round        uint64 // of telling connections; see tell
-	conns        int
-
-	// Memory that is used again: what the transaction at hand has changed, and its operations.
-	changes []change
-	ops     []op
+	ops []op // of the multi at hand: memory that is used again
 }
 
 // New returns the state of a server that has never run: /, /zookeeper, /zookeeper/quota and /zookeeper/config.
 func New(config Config) *State {
-	s := &State{
-		maxData:  cmp.Or(config.MaxData, 0xfffff),
-		maxReply: cmp.Or(config.MaxReply, 64<<20),
-		acls:     newACLTable(),
-		sessions: make(map[int64]*session),
-		data:     newWatchTable(dataKind),
-		childs:   newWatchTable(childKind),
-	}
-	s.root = &node{data: []byte{}, acl: s.acls.hold(everyone)}
-	proc := &node{name: "zookeeper", data: []byte{}, acl: s.acls.hold(everyone)}
-	quota := &node{name: "quota", data: []byte{}, acl: s.acls.hold(everyone)}
+	s := newState(config)
+	acls := s.tree.acls
+	s.tree.root = &node{data: []byte{}, acl: acls.hold(everyone)}
+	proc := &node{name: "zookeeper", data: []byte{}, acl: acls.hold(everyone)}
+	quota := &node{name: "quota", data: []byte{}, acl: acls.hold(everyone)}
 	// Only the server itself may write the configuration. The version of its ACL is one too low in ZooKeeper, too.
 	configNode := &node{name: "config", data: []byte{}, aversion: -1}
-	configNode.acl = s.acls.hold([]wire.ACL{{Perms: wire.PermRead, Scheme: "world", ID: "anyone"}})
-	s.root.link(proc)
+	configNode.acl = acls.hold([]wire.ACL{{Perms: wire.PermRead, Scheme: "world", ID: "anyone"}})
+	s.tree.root.link(proc)
 	proc.link(quota)
 	proc.link(configNode)
-	s.nodes = 4
-	s.dataSize = int64(len(procPath) + len(quotaPath) + len(configPath) + len("/"))
+	s.tree.nodes = 4
+	s.tree.dataSize = int64(len(procPath) + len(quotaPath) + len(configPath) + len("/"))
 	return s
+}
+
+// newState is a state without any node.
+func newState(config Config) *State {
+	acls := newACLTable()
+	return &State{
+		maxData:  cmp.Or(config.MaxData, 0xfffff),
+		maxReply: cmp.Or(config.MaxReply, 64<<20),
+		tree:     tree{acls: acls},
+		owners:   owners{sessions: make(map[int64]*session)},
+		watches:  watches{acls: acls, data: newWatchTable(dataKind), childs: newWatchTable(childKind)},
+	}
 }
 
 // Conn is one client connection as the state machine sees it: who it is, what it watches, and where its events go.
@@ -82,7 +75,7 @@ type Conn struct {
 	super    bool // passes every ACL; only NewSuper sets it
 	attached bool
 	watches  [watchKinds]map[string]watchMode
-	round    uint64 // the last one in which it was told something
+	round    uint64 // the last change of which it has an event
 }
 
 // NewConn returns a connection from an address, which is its identity of the scheme "ip".
@@ -99,23 +92,10 @@ func NewSuper(remoteIP string) *Conn {
 }
 
 // Attach makes c get events from now on.
-func (s *State) Attach(c *Conn) {
-	if !c.attached {
-		c.attached = true
-		s.conns++
-	}
-}
+func (s *State) Attach(c *Conn) { s.watches.attach(c) }
 
 // Detach forgets c's watches. Its session lives on.
-func (s *State) Detach(c *Conn) {
-	if !c.attached {
-		return
-	}
-	s.data.removeAll(c)
-	s.childs.removeAll(c)
-	c.attached = false
-	s.conns--
-}
+func (s *State) Detach(c *Conn) { s.watches.detach(c) }
 
 // Reply is the outcome of a request.
 type Reply struct {
@@ -149,13 +129,57 @@ type Counts struct {
 
 // Counts returns the sizes of the state. It takes time in proportion to the sessions.
 func (s *State) Counts() Counts {
+	w := &s.watches
 	c := Counts{
-		Nodes: s.nodes + 1, Sessions: len(s.sessions), Conns: s.conns,
-		Watches: s.data.count + s.childs.count, DataWatches: s.data.count, WatchedPaths: len(s.data.byPath),
-		Watchers: s.data.watchers, DataSize: s.dataSize,
+		Nodes: s.tree.nodes + 1, Sessions: len(s.owners.sessions), Conns: w.conns,
+		Watches: w.data.count + w.childs.count, DataWatches: w.data.count, WatchedPaths: len(w.data.byPath),
+		Watchers: w.data.watchers, DataSize: s.tree.dataSize,
 	}
-	for _, session := range s.sessions {
+	for _, session := range s.owners.sessions {
 		c.Ephemerals += session.ephemerals.len()
 	}
 	return c
+}
+
+// transact applies and commits changes that are decided already, as one transaction of the server's own.
+func (s *State) transact(now int64, ops []TxnOp) *Txn {
+	s.zxid++
+	for i := range ops {
+		s.tree.mustApply(&ops[i], s.zxid, now)
+	}
+	s.commit()
+	return &Txn{Zxid: s.zxid, Time: now, Ops: ops}
+}
+
+// Apply replays a transaction of a log: no connection, no reply, no event unless a connection watches. Zxids must rise by one.
+// After an error the state is of no use.
+func (s *State) Apply(t *Txn) error {
+	if t.Zxid != s.zxid+1 {
+		return fmt.Errorf("state: transaction %#x cannot follow %#x", t.Zxid, s.zxid)
+	}
+	if t.Err != wire.OK && len(t.Ops) > 0 {
+		return fmt.Errorf("state: transaction %#x failed and has changes", t.Zxid)
+	}
+	ends := false
+	for i := range t.Ops {
+		switch op := &t.Ops[i]; op.Kind {
+		case TxnOpenSession:
+			s.owners.open(t.Session, op.Timeout)
+		case TxnCloseSession:
+			ends = true
+		default:
+			if op.Kind == TxnCreate && isEphemeral(op.Owner) && !s.HasSession(op.Owner) {
+				return fmt.Errorf("state: transaction %#x: no session %#x for %q", t.Zxid, op.Owner, op.Path)
+			}
+			if _, err := s.tree.apply(op, t.Zxid, t.Time); err != nil {
+				return fmt.Errorf("transaction %#x: %w", t.Zxid, err)
+			}
+		}
+	}
+	s.zxid = t.Zxid
+	s.commit()
+	if ends {
+		delete(s.owners.sessions, t.Session) // not sooner: its roster is needed for its nodes to go
+	}
+	return nil
 }

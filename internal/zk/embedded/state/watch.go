@@ -118,21 +118,83 @@ func (t *watchTable) removeAll(c *Conn) {
 	c.watches[t.kind] = nil
 }
 
-// trigger tells of an event on a path. Nobody is told twice in one round (see State.tellDeleted).
-func (t *watchTable) trigger(s *State, event wire.EventType, path string, acl aclID) {
+// watches is who is told of changes: the attached connections, and what each of them watches.
+type watches struct {
+	acls         *aclTable // events are filtered by the ACL of the node that they are about
+	data, childs watchTable
+	conns        int
+	round        uint64 // the change that is being told: a connection gets one event of it
+}
+
+func (w *watches) attach(c *Conn) {
+	if !c.attached {
+		c.attached = true
+		w.conns++
+	}
+}
+
+func (w *watches) detach(c *Conn) {
+	if !c.attached {
+		return
+	}
+	w.data.removeAll(c)
+	w.childs.removeAll(c)
+	c.attached = false
+	w.conns--
+}
+
+// addBoth adds a persistent watch: it stands in both tables.
+func (w *watches) addBoth(c *Conn, path string, mode watchMode) {
+	w.data.add(c, path, mode)
+	w.childs.add(c, path, mode)
+}
+
+// The events of each change. ZooKeeper filters an event by the ACL of the node that it is about: for a change of the
+// children, by the parent's.
+
+func (w *watches) created(path string, n, parent *node) {
+	w.round++
+	w.trigger(&w.data, wire.EventCreated, path, n.acl)
+	w.childrenChanged(path, parent)
+}
+
+// deleted sends one event to a connection that watches both the data and the children of the node.
+func (w *watches) deleted(path string, n, parent *node) {
+	w.round++
+	w.trigger(&w.data, wire.EventDeleted, path, n.acl)
+	w.trigger(&w.childs, wire.EventDeleted, path, n.acl)
+	w.childrenChanged(path, parent)
+}
+
+func (w *watches) childrenChanged(path string, parent *node) {
+	if len(w.childs.byPath) == 0 {
+		return
+	}
+	w.round++
+	above, _, _ := split(path)
+	w.trigger(&w.childs, wire.EventChildrenChanged, watched(above), parent.acl)
+}
+
+func (w *watches) dataChanged(path string, n *node) {
+	w.round++
+	w.trigger(&w.data, wire.EventDataChanged, path, n.acl)
+}
+
+// trigger sends an event on a path to the watches of one table.
+func (w *watches) trigger(t *watchTable, event wire.EventType, path string, acl aclID) {
 	if len(t.byPath) == 0 {
 		return
 	}
 	if list := t.byPath[path]; list != nil {
 		left := list[:0]
-		for _, w := range list {
-			if w.mode != recursive || event != wire.EventChildrenChanged {
-				s.tell(w.conn, event, path, acl)
+		for _, one := range list {
+			if one.mode != recursive || event != wire.EventChildrenChanged {
+				w.send(one.conn, event, path, acl)
 			}
-			if w.mode == oneShot {
-				t.forget(w.conn, path)
+			if one.mode == oneShot {
+				t.forget(one.conn, path)
 			} else {
-				left = append(left, w)
+				left = append(left, one)
 			}
 		}
 		if len(left) < len(list) {
@@ -148,21 +210,21 @@ func (t *watchTable) trigger(s *State, event wire.EventType, path string, acl ac
 		if t.recursive[above] == 0 {
 			continue
 		}
-		for _, w := range t.byPath[above] {
-			if w.mode == recursive {
-				s.tell(w.conn, event, path, acl)
+		for _, one := range t.byPath[above] {
+			if one.mode == recursive {
+				w.send(one.conn, event, path, acl)
 			}
 		}
 	}
 }
 
-// tell delivers an event to who may read the node.
-func (s *State) tell(c *Conn, event wire.EventType, path string, acl aclID) {
-	if c.round == s.round {
+// send delivers an event to a connection that may read the node, once in a round.
+func (w *watches) send(c *Conn, event wire.EventType, path string, acl aclID) {
+	if c.round == w.round {
 		return
 	}
-	c.round = s.round
-	if s.mayACL(c, acl, wire.PermRead) {
+	c.round = w.round
+	if w.acls.may(c, acl, wire.PermRead) {
 		c.deliver(event, path)
 	}
 }
@@ -171,35 +233,4 @@ func (c *Conn) deliver(event wire.EventType, path string) {
 	if c.attached && c.Deliver != nil {
 		c.Deliver(wire.WatcherEvent{Type: event, State: wire.StateSyncConnected, Path: path})
 	}
-}
-
-// The events of each change. ZooKeeper filters an event by the ACL of the node that it is about: for a change of the
-// children, by the parent's.
-
-func (s *State) tellCreated(path string, n, parent *node) {
-	s.round++
-	s.data.trigger(s, wire.EventCreated, path, n.acl)
-	s.tellChildren(path, parent)
-}
-
-// tellDeleted tells a connection once that watches both the data and the children of the node.
-func (s *State) tellDeleted(path string, n, parent *node) {
-	s.round++
-	s.data.trigger(s, wire.EventDeleted, path, n.acl)
-	s.childs.trigger(s, wire.EventDeleted, path, n.acl)
-	s.tellChildren(path, parent)
-}
-
-func (s *State) tellChildren(path string, parent *node) {
-	if len(s.childs.byPath) == 0 {
-		return
-	}
-	s.round++
-	above, _, _ := split(path)
-	s.childs.trigger(s, wire.EventChildrenChanged, watched(above), parent.acl)
-}
-
-func (s *State) tellData(path string, n *node) {
-	s.round++
-	s.data.trigger(s, wire.EventDataChanged, path, n.acl)
 }

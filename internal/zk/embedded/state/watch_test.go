@@ -208,7 +208,7 @@ func TestWatchesAreCheckedAndRemoved(t *testing.T) {
 	ask(c, wire.OpRemoveWatches, "/a", watchChildren, wire.OK)
 	c.delete("/a")
 	c.expect()
-	if counts := c.s.Counts(); counts.Watches != 0 || len(c.s.data.recursive)+len(c.s.childs.recursive) != 0 {
+	if counts := c.s.Counts(); counts.Watches != 0 || len(c.s.watches.data.recursive)+len(c.s.watches.childs.recursive) != 0 {
 		t.Errorf("left: %+v", counts)
 	}
 }

@@ -14,11 +14,11 @@ const (
 )
 
 // addWatch sets a persistent watch. Neither the path nor the permission to read it is checked: events are filtered.
-func (s *State) addWatch(c *Conn, d *wire.Decoder) (wire.Record, wire.ErrCode) {
-	path := d.View()
+func (r *call) addWatch() (wire.Record, wire.ErrCode) {
+	path := r.d.View()
 	var mode watchMode
-	switch asked := d.Int(); {
-	case d.Err() != nil, path == nil:
+	switch asked := r.d.Int(); {
+	case r.d.Err() != nil, path == nil:
 		return nil, wire.ErrMarshalling
 	case asked == wire.WatchPersistent:
 		mode = persistent
@@ -27,39 +27,38 @@ func (s *State) addWatch(c *Conn, d *wire.Decoder) (wire.Record, wire.ErrCode) {
 	default:
 		return nil, wire.ErrMarshalling
 	}
-	s.data.add(c, javaText(path), mode)
-	s.childs.add(c, javaText(path), mode)
+	r.s.watches.addBoth(r.c, javaText(path), mode)
 	return &wire.IntReply{}, wire.OK
 }
 
-// checkWatches asks whether there is a watch. ZooKeeper does not look whose it is.
-func (s *State) checkWatches(d *wire.Decoder) wire.ErrCode {
-	path, null, kinds, ok := watchType(d)
+// checkWatches asks whether there is a watch, of any connection: ZooKeeper does not compare them.
+func (r *call) checkWatches() wire.ErrCode {
+	path, null, kinds, ok := r.watchType()
 	switch {
 	case !ok, null, path != "" && !strings.Contains(path, "/"):
 		return wire.ErrMarshalling
 	case path == "":
 		return wire.ErrNoWatcher
-	case kinds&watchChildren != 0 && s.childs.byPath[path] != nil, kinds&watchData != 0 && s.data.byPath[path] != nil:
+	case kinds&watchChildren != 0 && r.s.watches.childs.byPath[path] != nil, kinds&watchData != 0 && r.s.watches.data.byPath[path] != nil:
 		return wire.OK
 	}
 	return wire.ErrNoWatcher
 }
 
-func (s *State) removeWatches(c *Conn, d *wire.Decoder) wire.ErrCode {
-	path, null, kinds, ok := watchType(d)
+func (r *call) removeWatches() wire.ErrCode {
+	path, null, kinds, ok := r.watchType()
 	switch {
 	case !ok:
 		return wire.ErrMarshalling
-	case null: // nobody watches that
+	case null:
 		return wire.ErrNoWatcher
 	}
 	removed := false
 	if kinds&watchChildren != 0 {
-		removed = s.childs.remove(c, path)
+		removed = r.s.watches.childs.remove(r.c, path)
 	}
 	if kinds&watchData != 0 {
-		removed = s.data.remove(c, path) || removed
+		removed = r.s.watches.data.remove(r.c, path) || removed
 	}
 	if !removed {
 		return wire.ErrNoWatcher
@@ -68,38 +67,31 @@ func (s *State) removeWatches(c *Conn, d *wire.Decoder) wire.ErrCode {
 }
 
 // watchType reads a path and the kinds of watches that are meant: the numbers of the types are bits.
-func watchType(d *wire.Decoder) (path string, null bool, kinds int32, ok bool) {
-	text := d.View()
-	kinds = d.Int()
-	ok = d.Err() == nil && (kinds == watchChildren || kinds == watchData || kinds == watchAny)
+func (r *call) watchType() (path string, null bool, kinds int32, ok bool) {
+	text := r.d.View()
+	kinds = r.d.Int()
+	ok = r.d.Err() == nil && (kinds == watchChildren || kinds == watchData || kinds == watchAny)
 	return javaText(text), text == nil, kinds, ok
 }
 
 // setWatches brings back the watches that a client had on its last connection. What it has missed since the last
-// transaction that it knows is told at once, without a look at the ACL, instead of leaving the watch. For persistent
+// transaction that it knows is sent at once, without a look at the ACL, instead of leaving the watch. For persistent
 // watches nothing is made up.
-func (s *State) setWatches(c *Conn, d *wire.Decoder, second bool) wire.ErrCode {
-	since := d.Long()
-	kinds := []func(path string){
-		func(path string) { s.resetData(c, path, since) },
-		func(path string) { s.resetExist(c, path) },
-		func(path string) { s.resetChild(c, path, since) },
-	}
+func (r *call) setWatches(second bool) wire.ErrCode {
+	since := r.d.Long()
+	lists := make([]pathList, 3, 5)
 	if second {
-		kinds = append(kinds,
-			func(path string) { s.setPersistent(c, path, persistent) },
-			func(path string) { s.setPersistent(c, path, recursive) })
+		lists = lists[:5]
 	}
-	lists := make([]pathList, len(kinds))
 	for i := range lists {
-		lists[i] = decodePaths(d)
+		lists[i] = decodePaths(&r.d)
 	}
-	if d.Err() != nil {
+	if r.d.Err() != nil {
 		return wire.ErrMarshalling
 	}
-	for i, list := range lists {
+	for kind, list := range lists {
 		for _, path := range list.paths {
-			kinds[i](path)
+			r.resetWatch(kind, path, since)
 		}
 		if list.null {
 			return wire.ErrMarshalling
@@ -108,39 +100,38 @@ func (s *State) setWatches(c *Conn, d *wire.Decoder, second bool) wire.ErrCode {
 	return wire.OK
 }
 
-func (s *State) resetData(c *Conn, path string, since int64) {
-	switch n := s.find(path); {
-	case n == nil:
-		c.deliver(wire.EventDeleted, path)
-	case n.mzxid > since:
-		c.deliver(wire.EventDataChanged, path)
-	default:
-		s.data.add(c, path, oneShot)
-	}
-}
+// The lists of a setWatches, in their order. The last two are in a setWatches2 only.
+const (
+	watchedData = iota
+	watchedExistence
+	watchedChildren
+	watchedPersistently
+	watchedRecursively
+)
 
-func (s *State) resetExist(c *Conn, path string) {
-	if s.find(path) != nil {
-		c.deliver(wire.EventCreated, path)
-	} else {
-		s.data.add(c, path, oneShot)
-	}
-}
-
-func (s *State) resetChild(c *Conn, path string, since int64) {
-	switch n := s.find(path); {
+// resetWatch leaves a watch, or sends the event that the client has missed.
+func (r *call) resetWatch(kind int, path string, since int64) {
+	w, n := &r.s.watches, r.s.tree.find(path)
+	switch {
+	case kind == watchedPersistently:
+		w.addBoth(r.c, path, persistent)
+	case kind == watchedRecursively:
+		w.addBoth(r.c, path, recursive)
+	case kind == watchedExistence && n == nil:
+		w.data.add(r.c, path, oneShot)
+	case kind == watchedExistence:
+		r.c.deliver(wire.EventCreated, path)
 	case n == nil:
-		c.deliver(wire.EventDeleted, path)
+		r.c.deliver(wire.EventDeleted, path)
+	case kind == watchedData && n.mzxid > since:
+		r.c.deliver(wire.EventDataChanged, path)
+	case kind == watchedData:
+		w.data.add(r.c, path, oneShot)
 	case n.pzxid > since:
-		c.deliver(wire.EventChildrenChanged, path)
+		r.c.deliver(wire.EventChildrenChanged, path)
 	default:
-		s.childs.add(c, path, oneShot)
+		w.childs.add(r.c, path, oneShot)
 	}
-}
-
-func (s *State) setPersistent(c *Conn, path string, mode watchMode) {
-	s.childs.add(c, path, mode)
-	s.data.add(c, path, mode)
 }
 
 // pathList is a vector of paths up to the first null: where ZooKeeper stops with an error.

@@ -3,58 +3,66 @@ package state
 import "lockkeeper/internal/zk/wire"
 
 // write carries out a request that uses up a zxid, whether it succeeds or not.
-func (s *State) write(c *Conn, now int64, h wire.RequestHeader, body []byte) Reply {
-	refuse := func(err wire.ErrCode) Reply {
-		t := s.fail(c.Session, now, err)
-		r := s.reply(h, nil, err)
-		r.Txn = t
-		return r
+func (r *call) write() Reply {
+	if !r.s.HasSession(r.c.Session) {
+		return r.refuse(wire.ErrSessionExpired)
 	}
-	if !s.HasSession(c.Session) {
-		return refuse(wire.ErrSessionExpired)
-	}
-	d := wire.NewDecoder(body)
-	switch h.Op {
+	switch r.h.Op {
 	case wire.OpCloseSession:
-		t := s.CloseSession(now, c.Session)
-		r := s.reply(h, nil, wire.OK)
-		r.Txn, r.Close = t, true
-		return r
+		t := r.s.CloseSession(r.now, r.c.Session)
+		answer := r.reply(nil, wire.OK)
+		answer.Txn, answer.Close = t, true
+		return answer
 	case wire.OpDeleteContainer:
 		// For the server's own use. ZooKeeper takes the whole frame for the path, which makes it an invalid one.
-		return refuse(wire.ErrBadArguments)
+		return r.refuse(wire.ErrBadArguments)
 	case wire.OpReconfig:
-		d.View()
-		d.View()
-		d.View()
-		if d.Long(); d.Err() != nil {
-			return s.reply(h, nil, wire.ErrMarshalling) // and no zxid: it is decoded before one is taken
+		r.d.View()
+		r.d.View()
+		r.d.View()
+		if r.d.Long(); r.d.Err() != nil {
+			return r.reply(nil, wire.ErrMarshalling) // and no zxid: it is decoded before one is taken
 		}
-		return refuse(wire.ErrReconfigDisabled)
+		return r.refuse(wire.ErrReconfigDisabled)
 	case wire.OpMulti:
-		return s.multi(c, now, h, d, body)
+		return r.multi()
 	}
-	o := s.decodeOp(d, body, h.Op)
-	if d.Err() != nil {
-		return refuse(wire.ErrMarshalling)
+	o := r.decodeOp(r.h.Op)
+	if r.d.Err() != nil {
+		return r.refuse(wire.ErrMarshalling)
 	}
-	change, err := s.decide(c, &o)
+	change, err := r.s.tree.decide(r.c, &o)
 	if err != wire.OK {
-		return refuse(err)
+		return r.refuse(err)
 	}
-	s.zxid++
-	t := &Txn{Zxid: s.zxid, Time: now, Session: c.Session}
+	t := r.begin()
 	var n *node
 	if change.Kind != 0 {
 		t.Ops = []TxnOp{change}
-		n = s.mustApply(&t.Ops[0], s.zxid, now)
+		n = r.s.tree.mustApply(&t.Ops[0], t.Zxid, r.now)
 	}
-	answer := answerOf(h.Op, change.Path, n)
-	s.commit()
-	r := s.reply(h, answer, wire.OK)
-	r.Txn = t
-	r.None = h.Op == wire.OpCheck // outside of a multi ZooKeeper fails to encode its answer, and sends none
-	return r
+	body := answerOf(r.h.Op, change.Path, n)
+	r.s.zxid = t.Zxid
+	r.s.commit()
+	answer := r.reply(body, wire.OK)
+	answer.Txn = t
+	answer.None = r.h.Op == wire.OpCheck // outside of a multi ZooKeeper fails to encode its answer, and sends none
+	return answer
+}
+
+// begin is the request's transaction, without changes yet.
+func (r *call) begin() *Txn {
+	return &Txn{Zxid: r.s.zxid + 1, Time: r.now, Session: r.c.Session}
+}
+
+// refuse answers a write that failed: it uses up a zxid all the same.
+func (r *call) refuse(err wire.ErrCode) Reply {
+	t := r.begin()
+	t.Err = err
+	r.s.zxid = t.Zxid
+	answer := r.reply(nil, err)
+	answer.Txn = t
+	return answer
 }
 
 // answerOf is the body of the reply to a single write.
