@@ -102,7 +102,7 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 		Outbox:       box,
 		Limits:       limits.quota,
 	})
-	hooks := box.Tie(manager, webhooks.Options{Root: zkConfig.Root, Addresses: addresses, Metrics: collectors, Logger: logger.With("part", "webhooks"),
+	hooks := box.Connect(manager, webhooks.Options{Root: zkConfig.Root, Addresses: addresses, Metrics: collectors, Logger: logger.With("part", "webhooks"),
 		Transport: webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Proxy: proxy, Version: version(), Logger: logger.With("part", "webhooks")})})
 	var ensemble func(context.Context) []zk.ServerStatus
 	if own == nil {

@@ -179,7 +179,7 @@ func TestACapturedReplayOfAWebhookIsRefused(t *testing.T) {
 	tap := testkit.Tap(t, two.address())
 	one.peers = []locks.Peer{{Gateway: "one", Self: true, Registered: true}, {Gateway: "two", Registered: true, Address: tap.Addr()}}
 	made := read[api.Webhook](t, one.send(t, "POST", "/v1/webhooks?url="+r.url))
-	second.Look()
+	second.Refresh()
 	until(t, "the other gateway knows it", func() bool { _, err := second.Get(made.ID); return err == nil })
 	paths := []string{"/v1/webhooks", "/v1/webhooks/" + made.ID + "/attempts", "/v1/webhooks/" + made.ID + "/dead-letters"}
 	for _, path := range paths {

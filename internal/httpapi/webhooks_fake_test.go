@@ -172,7 +172,7 @@ func (r *received) count() int {
 
 // tell has a gateway tell of an end, as of a contender that another program has removed.
 func tell(s *webhooks.Service, lease, lock string) {
-	s.Tell(&webhooks.End{Entry: webhooks.EntryOf(lease), Events: []webhooks.Event{{Type: webhooks.Removed, Time: time.Now().UTC().Truncate(time.Millisecond), NS: "default", Lock: lock, LeaseID: lease, Owner: "me", FencingToken: 7}}})
+	s.Record(&webhooks.End{Entry: webhooks.EntryOf(lease), Events: []webhooks.Event{{Type: webhooks.Removed, Time: time.Now().UTC().Truncate(time.Millisecond), NS: "default", Lock: lock, LeaseID: lease, Owner: "me", FencingToken: 7}}})
 }
 
 func read[T any](t *testing.T, a *apitest.Answer) (v T) {

@@ -198,7 +198,7 @@ func TestWhatBecameOfMessagesIsToldForTheWholeFleet(t *testing.T) {
 	two.peers = []locks.Peer{{Gateway: "two", Self: true, Registered: true}, {Gateway: "one", Registered: true, Address: one.address()}}
 	made := read[api.Webhook](t, one.send(t, "POST", "/v1/webhooks?url="+r.url))
 	at := "/v1/webhooks/" + made.ID
-	second.Look()
+	second.Refresh()
 	until(t, "the other gateway knows it", func() bool { _, err := second.Get(made.ID); return err == nil })
 	// Both gateways have an end to tell, and both receivers are gone for good.
 	r.answers(410)
@@ -237,7 +237,7 @@ func TestWhatBecameOfMessagesIsToldForTheWholeFleet(t *testing.T) {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	until(t, "the other gateway knows that too", func() bool {
-		second.Look()
+		second.Refresh()
 		s, err := second.Get(made.ID)
 		return err == nil && s.Enabled
 	})
@@ -274,7 +274,7 @@ func TestWhatFoundNoRoomInTheOutboxIsToldForTheWholeFleet(t *testing.T) {
 	}
 	made := read[api.Webhook](t, gateways[0].send(t, "POST", "/v1/webhooks?url="+r.url))
 	for i, service := range services {
-		service.Look()
+		service.Refresh()
 		until(t, "it knows the webhook", func() bool { _, err := service.Get(made.ID); return err == nil })
 		for n := 0; service.Outbox().Dropped == 0; n++ {
 			tell(service, "lease"+strings.Repeat("x", i*100+n), "a")

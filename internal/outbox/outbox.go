@@ -1,7 +1,7 @@
 // Package outbox ties the lock manager to the webhooks: neither knows the other.
 //
-// A Box is what the manager asks before it ends a lease, and hands that on in the
-// words of webhooks. It keeps nothing, owns no goroutine, and returns at once.
+// A Box is the manager's Outbox: it translates each call for the webhooks. It keeps
+// nothing, owns no goroutine, and returns at once.
 package outbox
 
 import (
@@ -15,13 +15,13 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// Box is the webhooks as the lock manager sees them. It is tied before the
+// Box is the webhooks as the lock manager sees them. Connect it before the
 // manager runs.
 type Box struct{ service *webhooks.Service }
 
-// Tie makes the service of a manager whose Outbox the box is. Of the options those are set that
-// are the manager's to say.
-func (o *Box) Tie(manager *locks.Manager, options webhooks.Options) *webhooks.Service {
+// Connect makes the service of a manager whose Outbox is this box. It sets the options that
+// depend on the manager.
+func (o *Box) Connect(manager *locks.Manager, options webhooks.Options) *webhooks.Service {
 	options.Store = manager.Nodes()
 	options.Mine = func(entry string) bool {
 		lease := webhooks.LeaseOf(entry)
@@ -58,15 +58,15 @@ func (o *Box) Ended(entry any, ops []zk.Op, res zk.Result) {
 }
 
 // Gone implements locks.Outbox.
-func (o *Box) Gone(e *locks.Ending) { o.service.Tell(endOf(e)) }
+func (o *Box) Gone(e *locks.Ending) { o.service.Record(endOf(e)) }
 
 // Look implements locks.Outbox.
-func (o *Box) Look() { o.service.Look() }
+func (o *Box) Look() { o.service.Refresh() }
 
 // Adopt implements locks.Outbox.
 func (o *Box) Adopt() { o.service.Adopt() }
 
-// typeOf is the type of the message that tells it.
+// typeOf is the type of its message.
 func typeOf(e *locks.Ending) string {
 	if e.Granted {
 		return webhooks.Granted
@@ -88,10 +88,10 @@ func typeOf(e *locks.Ending) string {
 	return webhooks.Removed
 }
 
-// endOf is an end as webhooks tell it.
+// endOf is the end in the terms of webhooks.
 func endOf(e *locks.Ending) *webhooks.End {
 	end := &webhooks.End{TraceParent: e.Trace, NotifyURL: e.Notify, NotifyOnly: e.Granted || e.Waiting}
-	// Where two gateways have ended the lease, each as far as it knows, both describe it alike.
+	// Two gateways that both see the end of a lease describe it alike.
 	slices.SortFunc(e.Parts, func(a, b locks.EndingPart) int {
 		return cmp.Or(strings.Compare(a.NS, b.NS), strings.Compare(a.Lock, b.Lock), strings.Compare(a.Znode, b.Znode))
 	})
@@ -99,7 +99,7 @@ func endOf(e *locks.Ending) *webhooks.End {
 		end.Events = append(end.Events, webhooks.Event{Type: typeOf(e), Time: e.At, NS: p.NS, Lock: p.Lock, LeaseID: e.LeaseID, Program: p.Program, Znode: p.Znode,
 			Owner: e.Owner, Mode: string(p.Mode), FencingToken: p.FencingToken, Reason: string(e.Reason), Detail: e.Words, Gateway: e.Gateway, Waiting: e.Waiting})
 		if e.Waiting {
-			end.Events[len(end.Events)-1].FencingToken = 0 // it has never been given
+			end.Events[len(end.Events)-1].FencingToken = 0 // it was never granted
 		}
 	}
 	switch {
@@ -110,7 +110,7 @@ func endOf(e *locks.Ending) *webhooks.End {
 	case e.Czxid != 0:
 		end.Entry = webhooks.ForeignEntry(e.Czxid)
 	default:
-		// Nobody had looked at the node: its path and the time are no other's.
+		// The node was never read: its path and the time name its end.
 		h := fnv.New64a()
 		for _, p := range e.Parts {
 			h.Write([]byte(p.Znode))

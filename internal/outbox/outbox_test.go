@@ -87,7 +87,7 @@ func newMemberOf(t *testing.T, server *embeddedtest.Server, room int, hub *event
 	cfg := zk.Config{Servers: []string{server.Addr()}, Root: "/lockkeeper", SessionTimeout: time.Second, PromiseWindow: 2 * time.Second, CreateRoot: true}
 	box := &Box{}
 	m := &member{Manager: locks.New(locks.Options{Store: &locks.ZooKeeper{Config: cfg}, Root: cfg.Root, SessionTimeout: cfg.SessionTimeout, Outbox: box, Events: hub})}
-	m.hooks = box.Tie(m.Manager, webhooks.Options{Root: cfg.Root, MaxEntries: room, Addresses: addresses, Transport: webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Version: "test"})})
+	m.hooks = box.Connect(m.Manager, webhooks.Options{Root: cfg.Root, MaxEntries: room, Addresses: addresses, Transport: webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Version: "test"})})
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	all.Go(func() {

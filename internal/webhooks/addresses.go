@@ -22,7 +22,7 @@ type Addresses struct {
 
 // ErrAddressRefused: the receiver's address is inside one's own network, or is
 // no address of the internet at all.
-var ErrAddressRefused = errors.New("the receiver's address is private, loopback, link-local or otherwise not one of the internet")
+var ErrAddressRefused = errors.New("the receiver's address must be one of the internet, not private, loopback or link-local")
 
 // NewAddresses takes what --webhook-allow-private and --webhook-allow say: each
 // entry is a network, an address, or the name of a host whose addresses are
@@ -38,7 +38,7 @@ func NewAddresses(private bool, allow []string) (*Addresses, error) {
 		case err == nil:
 			v6 = append(v6, prefix)
 		case strings.Contains(entry, "/") || !isHostname(entry):
-			return nil, fmt.Errorf("%q is no network (10.0.0.0/8), address or host name", entry)
+			return nil, fmt.Errorf("%q must be a network (10.0.0.0/8), an address or a host name", entry)
 		default:
 			a.hosts[canonicalHost(entry)] = true
 		}
@@ -81,7 +81,7 @@ func parsePrefix(s string) (netip.Prefix, error) {
 func canonicalHost(host string) string { return strings.TrimSuffix(strings.ToLower(host), ".") }
 
 // isHostname is true of names that DNS can have. A name of digits and dots is
-// none: resolvers take it for an address in a form that nobody expects (inet_aton).
+// none: resolvers take it for an address in an old form (inet_aton).
 func isHostname(host string) bool {
 	host = strings.TrimSuffix(host, ".")
 	if host == "" || len(host) > 253 {
@@ -110,12 +110,12 @@ func looksNumeric(label string) bool {
 	return strings.Trim(label, "0123456789") == ""
 }
 
-// CheckHost refuses early what can be refused by the look of it. What a name
-// resolves to is looked at when the connection is made.
+// CheckHost refuses what the host's text shows. What a name
+// resolves to is checked when the connection is made.
 func (a *Addresses) CheckHost(host string) error {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		if addr.Zone() != "" {
-			return errors.New("an address with a zone is one of this machine's links")
+			return errors.New("must not be an address with a zone, which is a link of this machine")
 		}
 		if err := a.allows(netip.AddrPortFrom(addr, 443)); err != nil {
 			return fmt.Errorf("%w (--webhook-allow %s would let it through)", ErrAddressRefused, host)
@@ -124,20 +124,20 @@ func (a *Addresses) CheckHost(host string) error {
 	}
 	if a.private || a.hosts[canonicalHost(host)] {
 		if !isHostname(host) {
-			return fmt.Errorf("%q is no host name", host)
+			return fmt.Errorf("%q must be a host name", host)
 		}
 		return nil
 	}
 	switch name := canonicalHost(host); {
 	case !isHostname(host):
-		return fmt.Errorf("%q is no host name; write an address as 192.0.2.1", host)
+		return fmt.Errorf("%q must be a host name, or an address such as 192.0.2.1", host)
 	case name == "localhost" || strings.HasSuffix(name, ".localhost"):
 		return fmt.Errorf("%w (--webhook-allow localhost would let it through)", ErrAddressRefused)
 	}
 	return nil
 }
 
-// allows looks at an address itself.
+// allows checks an address itself.
 func (a *Addresses) allows(at netip.AddrPort) error {
 	if a.guard == nil {
 		return nil
@@ -159,8 +159,7 @@ func (a *Addresses) allows(at netip.AddrPort) error {
 	return nil
 }
 
-// dial connects, and looks at the address that the name turned out to have
-// right before it does.
+// dial connects, and checks the address that the name resolved to right before.
 func (a *Addresses) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	d := net.Dialer{Timeout: connectTimeout, KeepAlive: 30 * time.Second}
 	host, _, err := net.SplitHostPort(address)

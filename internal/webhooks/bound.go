@@ -1,112 +1,168 @@
 package webhooks
 
 import (
-	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 )
 
-// The outbox is bounded: receivers that take nothing must not fill ZooKeeper. At the bound an end is
-// told to nobody and its lock is let go all the same. Such ends are counted when their transaction is done, or may be (rather
-// one too many than one too few), and that there were some is told: at most once every tellDropsEvery, however many there are.
+// The outbox is bounded: receivers that accept nothing must not fill ZooKeeper. At the bound an end is noted for no
+// receiver, and its lock is released all the same. Such ends are counted when their transaction is done or may be (rather
+// one too many than one too few). They are reported at most once every reportDropsEvery.
 // Before the bound is reached, a subscription that has more than its share is left out (share.go), and counted likewise.
 
-// MaxEntries is how many entries the outbox has at most, about: each gateway looks every countEvery, and counts its own in between.
+// MaxEntries is how many entries the outbox has at most, about: each gateway reads the number every countEvery, and counts its own in between.
 const MaxEntries = 100_000
 
-// tellDropsEvery is how often at most ends that were dropped are told of.
-const tellDropsEvery = time.Minute
+// reportDropsEvery is how often dropped ends are reported at most.
+const reportDropsEvery = time.Minute
 
 // Outbox is how full it is.
 type Outbox struct {
 	Entries     int // about, of the whole fleet
 	Limit       int
-	Dropped     int       // ends of which this gateway has not told all who wanted to be, for lack of room, since it began
+	Dropped     int       // ends that were not noted for all subscriptions for lack of room, since this gateway began
 	LastDropped time.Time // zero: none was
 }
 
-// bound is what is kept of it; guarded by Service.mu.
+// bound keeps the number of entries, and what was dropped.
 type bound struct {
-	entries int // in the outbox, about
-	limit   int
-	dropped int
-	last    time.Time         // when the last one was
-	told    time.Time         // when that was last told
-	by      map[string]*drops // of those that were left out; "": of everyone
+	metrics ServiceMetrics // nil: none
+
+	mu       sync.Mutex
+	now      Outbox
+	reported time.Time
+	by       map[string]*drops // by subscription; "": the outbox was full
 }
 
-// full reports whether there is no room for an entry. What is for a notify_url alone has half of the outbox: anybody who takes a
-// lock has those made, and they must not keep subscriptions from being told.
+// drops are the ends that were not noted for a subscription.
+type drops struct {
+	n          int // since this gateway began
+	unreported int // of them
+	last       time.Time
+}
+
+// state is how full the outbox is.
+func (b *bound) state() Outbox {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.now
+}
+
+// full reports whether there is no room for an entry. Entries for a notify_url alone have half of the outbox: any client that takes a
+// lock has those made, and they must not keep subscriptions out.
 func (b *bound) full(e *Entry) bool {
-	limit := b.limit
+	now := b.state()
 	if !slices.ContainsFunc(e.Subscriptions, func(id string) bool { return !isNotify(id) }) {
-		limit /= 2
+		now.Limit /= 2
 	}
-	return b.entries >= limit
+	return now.Entries >= now.Limit
 }
 
-// tellDrops tells how many were dropped since that was last told; sooner than it may be again only when it is the last time.
-func (s *Service) tellDrops(last bool) {
-	s.mu.Lock()
-	now, untold := time.Now(), map[string]int{}
-	if last || s.bound.told.IsZero() || now.Sub(s.bound.told) >= tellDropsEvery {
-		for id, d := range s.bound.by {
-			if d.untold > 0 {
-				untold[id], d.untold = d.untold, 0
+// count sets the number of entries from what it was.
+func (b *bound) count(from func(entries int) int) {
+	b.mu.Lock()
+	b.now.Entries = max(from(b.now.Entries), 0)
+	entries := b.now.Entries
+	b.mu.Unlock()
+	if b.metrics != nil {
+		b.metrics.OutboxEntries(entries)
+	}
+}
+
+func (b *bound) added(n int) { b.count(func(entries int) int { return entries + n }) }
+
+// drop counts an end that was not noted for all subscriptions: under the ids of those that were left out,
+// or, when the outbox was full, under none.
+func (b *bound) drop(e *Entry) {
+	if b.metrics != nil {
+		b.metrics.WebhookDropped()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now().UTC()
+	b.now.Dropped++
+	b.now.LastDropped = now
+	count := func(id string, unreported int) {
+		d := b.by[id]
+		if d == nil {
+			d = &drops{}
+			b.by[id] = d
+		}
+		d.n++
+		d.unreported += unreported
+		d.last = now
+	}
+	for _, id := range e.LeftOut {
+		count(id, 1)
+	}
+	if !e.Dropped || len(e.LeftOut) > 0 && len(e.Subscriptions) == 0 {
+		return
+	}
+	count("", 1)
+	for _, id := range e.Subscriptions {
+		if !isNotify(id) {
+			count(id, 0) // it is reported under no id
+		}
+	}
+}
+
+// unreported are the drops to report now, by subscription; they count as reported. last: also before the time.
+// It forgets the drops of subscriptions that are not known any more.
+func (b *bound) unreported(known func(id string) bool, last bool) map[string]int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now, list := time.Now(), map[string]int{}
+	if last || b.reported.IsZero() || now.Sub(b.reported) >= reportDropsEvery {
+		for id, d := range b.by {
+			if d.unreported > 0 {
+				list[id], d.unreported = d.unreported, 0
 			}
 		}
 	}
-	s.forgetDrops()
-	if len(untold) == 0 {
-		s.mu.Unlock()
-		return
+	maps.DeleteFunc(b.by, func(id string, d *drops) bool { return id != "" && d.unreported == 0 && !known(id) })
+	if len(list) > 0 {
+		b.reported = now
 	}
-	s.bound.told = now
-	entries, limit := s.bound.entries, s.bound.limit
-	s.mu.Unlock()
-	for _, id := range slices.Sorted(maps.Keys(untold)) {
+	return list
+}
+
+// addTo adds the drops of each subscription to its status.
+func (b *bound) addTo(all map[string]Status) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, d := range b.by {
+		if id != "" {
+			status := all[id]
+			status.Dropped, status.LastDropped = d.n, d.last
+			all[id] = status
+		}
+	}
+}
+
+// reportDrops logs and publishes how many ends were dropped since the last report.
+func (s *Service) reportDrops(last bool) {
+	unreported := s.bound.unreported(s.registry.known, last)
+	now := s.bound.state()
+	for _, id := range slices.Sorted(maps.Keys(unreported)) {
 		if id == "" {
-			s.log.Error("webhooks: ends are told to nobody: the outbox is full until receivers take what waits", "dropped", untold[id], "entries", entries, "limit", limit)
+			s.log.Error("webhooks: the outbox is full: ends are not delivered to any webhook until receivers accept what waits", "dropped", unreported[id], "entries", now.Entries, "limit", now.Limit)
 		} else {
-			s.log.Error("webhooks: a webhook is not told of ends: more waits for it than the outbox has room for", "webhook", id, "dropped", untold[id], "entries", entries, "limit", limit)
+			s.log.Error("webhooks: ends are not delivered to a webhook: it has more waiting than its share of the outbox", "webhook", id, "dropped", unreported[id], "entries", now.Entries, "limit", now.Limit)
 		}
 		if s.opt.Dropped != nil {
-			s.opt.Dropped(id, untold[id])
+			s.opt.Dropped(id, unreported[id])
 		}
 	}
 }
 
-// Outbox says how full it is.
-func (s *Service) Outbox() Outbox {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return Outbox{Entries: s.bound.entries, Limit: s.bound.limit, Dropped: s.bound.dropped, LastDropped: s.bound.last}
-}
-
-func (s *Service) added(n int) {
-	s.mu.Lock()
-	s.bound.entries = max(s.bound.entries+n, 0)
-	entries := s.bound.entries
-	s.mu.Unlock()
-	if s.opt.Metrics != nil {
-		s.opt.Metrics.OutboxEntries(entries)
+// overShare are the subscriptions that are left out of new entries now. Below half of the outbox there are none.
+func (s *Service) overShare() []string {
+	now := s.bound.state()
+	free := now.Limit - now.Entries
+	if free >= now.Entries {
+		return nil
 	}
-}
-
-// count learns how many entries there are, and tells of those that found no room.
-func (s *Service) count(ctx context.Context) error {
-	s.tellDrops(false)
-	s.tellGivenUp()
-	stat, err := s.opt.Store.Exists(ctx, s.outbox())
-	if err != nil || stat == nil {
-		return nil // the next time
-	}
-	s.mu.Lock()
-	s.bound.entries = int(stat.NumChildren)
-	s.mu.Unlock()
-	if s.opt.Metrics != nil {
-		s.opt.Metrics.OutboxEntries(int(stat.NumChildren))
-	}
-	return nil
+	return s.courier.shares.above(max(free, 0))
 }

@@ -77,10 +77,10 @@ func TestOneTellsOnceAMinuteOfWhatFoundNoRoom(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		synctest.Wait()
-		if got := told(); len(got) != 2 || time.Since(began) > 2*tellDropsEvery || got[0] < 10 || got[0] > 60 {
+		if got := told(); len(got) != 2 || time.Since(began) > 2*reportDropsEvery || got[0] < 10 || got[0] > 60 {
 			t.Errorf("told of %v", got)
 		}
-		time.Sleep(2 * tellDropsEvery)
+		time.Sleep(2 * reportDropsEvery)
 		synctest.Wait()
 		sum := 0
 		for _, n := range told() {
@@ -133,7 +133,7 @@ func TestWhatAnotherHandEndsFindsNoRoomEither(t *testing.T) {
 		b, _, told := full(t, 1)
 		b.took = time.Hour
 		b.ends(t, "early-", 1)
-		b.services[0].Tell(&End{Entry: ForeignEntry(7), Events: []Event{{Type: Removed, NS: "default", Lock: "theirs"}}})
+		b.services[0].Record(&End{Entry: ForeignEntry(7), Events: []Event{{Type: Removed, NS: "default", Lock: "theirs"}}})
 		time.Sleep(countEvery + time.Second)
 		synctest.Wait()
 		if o := b.services[0].Outbox(); o.Dropped != 1 || len(b.left()) != 1 || !slices.Equal(told(), []int{1}) {

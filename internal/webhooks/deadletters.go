@@ -15,8 +15,8 @@ type DeadLetter struct {
 	Dead
 }
 
-// DeadLetters are those of a subscription ("": of all), the oldest first, at most so many. There may be very many to choose
-// from, and leases that end wait for the lock: under it they are gathered and no more.
+// DeadLetters are those of a subscription ("": of all), the oldest first, at most limit. There may be very many, and ends of leases
+// wait for the lock: under it they are only gathered.
 func (c *Courier) DeadLetters(subscription string, limit int) []DeadLetter {
 	type dead struct {
 		Dead
@@ -46,7 +46,7 @@ func (c *Courier) DeadLetters(subscription string, limit int) []DeadLetter {
 }
 
 // Replay sends dead letters of a subscription again, with a whole schedule: one of
-// them, or all with message "". It tells how many.
+// them, or all with message "". It returns how many.
 func (c *Courier) Replay(subscription, message string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,16 +65,16 @@ func (c *Courier) Replay(subscription, message string) int {
 			continue
 		}
 		n += len(again)
-		c.buried(-len(again))
+		c.addDead(-len(again))
 		for _, d := range again {
-			c.free(out, d.Subscription)
-			c.queue(out, d.Notice, d.Subscription)
+			c.vacate(out, d.Subscription)
+			c.enqueue(out, d.Notice, d.Subscription)
 		}
-		c.settle(out, true)
+		c.keep(out, true)
 	}
 	if r := c.receivers[receiverOf(subscription)]; r != nil && n > 0 {
 		r.failures, r.until = 0, time.Time{}
-		c.pump(r)
+		c.sendDue(r)
 	}
 	return n
 }
@@ -86,32 +86,12 @@ func (c *Courier) prune(out *outgoing) {
 		id := out.Subscriptions[d.Subscription]
 		gone := !isNotify(id) && c.subscriptions[id] == nil
 		if gone {
-			c.free(out, d.Subscription)
+			c.vacate(out, d.Subscription)
 		}
 		return gone
 	})
 	if len(out.Dead) != before {
-		c.buried(len(out.Dead) - before)
-		c.settle(out, true)
+		c.addDead(len(out.Dead) - before)
+		c.keep(out, true)
 	}
-}
-
-// Attempts are the last ones of a subscription, the newest first.
-func (c *Courier) Attempts(subscription string) []Attempt {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r := c.receivers[receiverOf(subscription)]
-	if r == nil {
-		return nil
-	}
-	list := slices.Clone(r.attempts)
-	slices.Reverse(list)
-	return list
-}
-
-// Load is how many messages wait and how many are dead.
-func (c *Courier) Load() (waiting, dead int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.open, c.dead
 }

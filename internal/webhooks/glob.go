@@ -3,8 +3,8 @@ package webhooks
 import "strings"
 
 // A glob is a name in which * stands for any characters, none included. Lock names
-// have none of their own, so there is nothing to escape. There is no other
-// wildcard: what people expect of ? and [ ] differs.
+// have no stars, so there is nothing to escape. There is no other
+// wildcard: the meaning of ? and [ ] differs between programs.
 
 // maxStars bounds how many stars a glob has: matching costs at most that many searches.
 const maxStars = 8
@@ -12,11 +12,11 @@ const maxStars = 8
 func checkGlob(field, glob string) error {
 	switch {
 	case len(glob) > MaxGlob || !printable(glob):
-		return wrong(field, "it is at most %d bytes of text without control characters", MaxGlob)
+		return wrong(field, "must be at most %d bytes of text without control characters", MaxGlob)
 	case strings.Count(glob, "*") > maxStars:
-		return wrong(field, "it has at most %d stars", maxStars)
+		return wrong(field, "must have at most %d stars", maxStars)
 	case strings.ContainsAny(glob, "?[]{}\\/"):
-		return wrong(field, "the only wildcard is *, for any characters")
+		return wrong(field, "must have no wildcard but *, for any characters")
 	}
 	return nil
 }

@@ -125,8 +125,8 @@ func TestABusyHostLeavesPlacesToOthers(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		c.mu.Lock()
-		if r.tries() != order+1 || len(c.receivers) != 0 || c.hosts.sending != 0 || len(c.hosts.line) != 0 {
-			t.Errorf("%d messages were sent of %d; left: %d hosts, %d places, %d in line", r.tries(), order+1, len(c.receivers), c.hosts.sending, len(c.hosts.line))
+		if r.tries() != order+1 || len(c.receivers) != 0 || c.hosts.sending != 0 || len(c.hosts.queue) != 0 {
+			t.Errorf("%d messages were sent of %d; left: %d hosts, %d places, %d in line", r.tries(), order+1, len(c.receivers), c.hosts.sending, len(c.hosts.queue))
 		}
 		c.mu.Unlock()
 	})

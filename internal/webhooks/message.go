@@ -12,7 +12,7 @@ import (
 	"lockkeeper/internal/fault"
 )
 
-// Event is what a message tells: the API's event, as it was when it happened.
+// Event is the content of a message: the API's event, as it was when it happened.
 type Event struct {
 	Type         string    `json:"type"`
 	Time         time.Time `json:"time"`
@@ -27,18 +27,18 @@ type Event struct {
 	Reason       string    `json:"reason,omitempty"`
 	Detail       string    `json:"detail,omitempty"`
 	Gateway      string    `json:"gateway,omitempty"`
-	Waiting      bool      `json:"waiting,omitempty"` // it never held; told only to its notify_url
+	Waiting      bool      `json:"waiting,omitempty"` // it never held; delivered only to its notify_url
 }
 
-// Notice is one event and who is to be told of it.
+// Notice is one event and its receivers.
 type Notice struct {
 	Event Event `json:"event"`
 	To    []int `json:"to"` // indices into Entry.Subscriptions
 }
 
 // Entry is what the outbox keeps: one end of a lease, in all its locks, with the
-// subscriptions that had asked for it when it ended. It is a node of its own,
-// created in the transaction that ends the lease and named by the lease, so that it
+// subscriptions in force when it ended. Its node is
+// created in the transaction that ends the lease and named by the lease, so it
 // cannot be there twice.
 type Entry struct {
 	Name          string   // of its node; not part of the data
@@ -49,8 +49,8 @@ type Entry struct {
 	TraceParent   string   `json:"traceparent,omitempty"` // of the request that ended it
 	Dead          []Dead   `json:"dead,omitempty"`
 
-	Dropped bool     `json:"-"` // there was no room for it: it is in no transaction
-	LeftOut []string `json:"-"` // subscriptions that wanted to be told and have more than their share of the outbox waiting
+	Dropped bool     `json:"-"` // there was no room for it: no transaction creates it
+	LeftOut []string `json:"-"` // subscriptions that have more than their share of the outbox waiting
 }
 
 // Dead is a message that had its last try.
@@ -68,7 +68,7 @@ const entryVersion = 1
 // that is too large would never commit. Only a lease of dozens of locks, with the longest names and words, comes near it.
 const maxEntry = 128 << 10
 
-// slim leaves out what receivers can do without.
+// slim leaves out optional fields.
 func (e *Entry) slim() {
 	for i := range e.Notices {
 		n := &e.Notices[i].Event
@@ -112,10 +112,10 @@ func ParseEntry(name string, order int64, data []byte) (*Entry, error) {
 	return e, nil
 }
 
-var errDamaged = errors.New("it names what it does not have")
+var errDamaged = errors.New("the entry is damaged: an index is out of range")
 
-// MessageID is the webhook-id of what an entry tells a subscription of one lock: the
-// same whoever sends it and how often. It follows from what is told and not from where that stands: of one end two gateways
+// MessageID is the webhook-id of an entry's message about one lock to a subscription: the
+// same for each gateway and attempt. It depends on the content and not on the entry: of one end two gateways
 // may have seen more or less (PartEntry).
 func MessageID(entry string, e *Event, subscription string) string {
 	if fault.On("hooks-id") {

@@ -43,10 +43,10 @@ func TestWhatIsForANotifyURLAloneDoesNotWaitForSubscriptions(t *testing.T) {
 	if ops, entry := s.Notify(endFor("l1", true)); len(ops) != 1 || entry == nil {
 		t.Errorf("%+v %+v", ops, entry)
 	}
-	if s.Tell(endFor("l2", true)); len(s.toRecord) != 1 {
+	if s.Record(endFor("l2", true)); len(s.writer.toCreate) != 1 {
 		t.Error("what happened by another hand is not told to it")
 	}
-	if s.Tell(endFor("l3", false)); len(s.toRecord) != 1 {
+	if s.Record(endFor("l3", false)); len(s.writer.toCreate) != 1 {
 		t.Error("told, and nobody knows who has subscribed")
 	}
 }
@@ -57,9 +57,9 @@ func TestNotifyURLsCannotFillTheOutbox(t *testing.T) {
 		s := b.services[0]
 		sub := b.subscribe(t, 0, "deploy*")
 		synctest.Wait()
-		s.mu.Lock()
-		s.bound.entries = s.bound.limit / 2
-		s.mu.Unlock()
+		s.bound.mu.Lock()
+		s.bound.now.Entries = s.bound.now.Limit / 2
+		s.bound.mu.Unlock()
 		if ops, _ := s.Notify(endFor("l1", true)); ops != nil {
 			t.Error("half of the outbox is for subscriptions")
 		}

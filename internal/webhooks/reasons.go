@@ -5,25 +5,23 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
-	"time"
 )
 
-// What a client is told of an attempt that got no answer names no address, no resolver and nothing that the other end has sent: a client
-// could otherwise ask what internal names resolve to, and what listens there. The log has it. A name that does not resolve and one that
-// resolves to a refused address are told alike. Only how long an attempt took may differ.
+// For an attempt without an answer, a client gets no address, no resolver and no bytes from the other end: it
+// could otherwise explore internal names and services. The log has them. A name that does not resolve and one that
+// resolves to a refused address give the same reason. Only the time that an attempt took may differ.
 
-// reason is an error that a client may be told as it is.
+// reason is an error that a client may see as it is.
 type reason string
 
 func (r reason) Error() string { return string(r) }
 
 const (
-	reasonAddress = reason("the receiver's address could not be used: its name must resolve to an address that messages may go to; the gateway's log says more")
-	reasonConnect = reason("the connection to the receiver failed, or what it answered is not HTTP")
+	reasonAddress = reason("the receiver's address could not be used: its name must resolve to an address that messages may go to; see the gateway's log")
+	reasonConnect = reason("the connection to the receiver failed, or its answer is not HTTP")
 	reasonTLS     = reason("TLS failed")
 )
 
@@ -32,8 +30,8 @@ var (
 	reasonSlow    = reason("no connection within " + connectTimeout.String())
 )
 
-// explain is what a client is told of an error. public: every address that was connected to is one of the internet, so that a
-// certificate's names may be told.
+// explain is the reason that a client sees for an error. public: every address that was connected to is one of the internet, so
+// a certificate's names may be shown.
 func explain(err error, public bool) string {
 	if r, ok := errors.AsType[reason](err); ok {
 		return string(r)
@@ -57,7 +55,7 @@ func explain(err error, public bool) string {
 	return string(reasonConnect)
 }
 
-// tlsError is the part of an error that TLS is the cause of; nil when it is not.
+// tlsError is the part of an error that comes from TLS; nil when there is none.
 func tlsError(err error) error {
 	if e, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return e
@@ -74,7 +72,7 @@ func tlsError(err error) error {
 	return nil
 }
 
-// route notes where the connections of one attempt go.
+// route notes the addresses that one attempt connects to.
 type route struct {
 	public func(netip.AddrPort) bool
 
@@ -96,40 +94,4 @@ func (r *route) outside() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.reached > 0 && !r.inside
-}
-
-// failures logs why attempts got no answer: some in a minute, the others counted, since a receiver that is down may fail very often.
-type failures struct {
-	log *slog.Logger
-
-	mu     sync.Mutex
-	since  time.Time // when the minute began
-	logged int       // in it
-	more   int       // that were not logged
-}
-
-// add logs a failure of a subscription, or of a notify_url, of which only the host is named.
-func (f *failures) add(to *Subscription, err error) {
-	if f.log == nil {
-		return
-	}
-	f.mu.Lock()
-	now := time.Now()
-	if now.Sub(f.since) >= time.Minute {
-		f.since, f.logged = now, 0
-	}
-	if f.logged >= loggedAMinute {
-		f.more++
-		f.mu.Unlock()
-		return
-	}
-	f.logged++
-	more := f.more
-	f.more = 0
-	f.mu.Unlock()
-	who := slog.String("webhook", to.ID)
-	if isNotify(to.ID) {
-		who = slog.String("host", receiverOf(to.ID))
-	}
-	f.log.Warn("webhooks: an attempt got no answer", who, "url", ShownURL(to.URL), "err", withoutURL(err), "not_logged_before", more)
 }

@@ -98,7 +98,7 @@ func TestTheLogHasTheAddressThatClientsAreNotTold(t *testing.T) {
 	s := NewSender(SenderOptions{Addresses: mustAddresses(t, false), Logger: slog.New(slog.NewTextHandler(&out, nil))})
 	defer s.Close()
 	hook := &Subscription{ID: NewID(), URL: "http://db.corp.example/T000/SECRET?token=abc", Secrets: []Secret{NewSecret()}}
-	for range 2 * loggedAMinute {
+	for range 2 * linesAMinute {
 		s.Send(t.Context(), hook, testMessage())
 	}
 	got := out.String()
@@ -108,8 +108,8 @@ func TestTheLogHasTheAddressThatClientsAreNotTold(t *testing.T) {
 	if strings.Contains(got, "SECRET") || strings.Contains(got, "token=") {
 		t.Errorf("the log has the path: %s", got)
 	}
-	if n := strings.Count(got, "\n"); n != loggedAMinute {
-		t.Errorf("%d lines for %d attempts", n, 2*loggedAMinute)
+	if n := strings.Count(got, "\n"); n != linesAMinute {
+		t.Errorf("%d lines for %d attempts", n, 2*linesAMinute)
 	}
 	s.failures.since = s.failures.since.Add(-2 * 60e9)
 	notify := "http://db.corp.example/job/SECRET"

@@ -10,8 +10,8 @@ import (
 var schedule = [...]time.Duration{5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour,
 	14 * time.Hour, 20 * time.Hour, 24 * time.Hour}
 
-// giveUpAfter is what the schedule takes at most, as long as a message is tried whenever it is due. A receiver that has
-// taken nothing for as long is given nothing that has waited for as long.
+// giveUpAfter is what the schedule takes at most when each try comes in time. When a receiver has accepted
+// nothing for so long, what has waited for so long becomes dead letters.
 var giveUpAfter = func() (all time.Duration) {
 	for _, d := range schedule {
 		all += d + d/5
@@ -23,7 +23,7 @@ var giveUpAfter = func() (all time.Duration) {
 const maxRetryAfter = 24 * time.Hour
 
 // delay is how long to wait after so many tries; ok is false after the last one.
-// A fifth at most is added at random, so that what failed together does not come back together.
+// A fifth at most is added at random, so that messages that failed together are not repeated together.
 func delay(tries int, random func(n int64) int64) (d time.Duration, ok bool) {
 	if tries < 1 || tries > len(schedule) {
 		return 0, false
@@ -32,15 +32,14 @@ func delay(tries int, random func(n int64) int64) (d time.Duration, ok bool) {
 	return d + time.Duration(random(int64(d/5))), true
 }
 
-// A receiver that has failed so often, one try after the other, is left alone for a
-// while, and then sent one message alone: the probe.
+// A receiver that has failed pauseAfter times in a row is paused, and then sent one message alone: the probe.
 const (
 	pauseAfter = 5
 	firstPause = 5 * time.Second
 	maxPause   = 5 * time.Minute
 )
 
-// pause is how long a receiver is left alone after so many failures.
+// pause is how long a receiver is paused after so many failures.
 func pause(failures int, random func(n int64) int64) time.Duration {
 	if failures < pauseAfter {
 		return 0
@@ -52,4 +51,4 @@ func pause(failures int, random func(n int64) int64) time.Duration {
 	return d + time.Duration(random(int64(d/5)))
 }
 
-func spread(n int64) int64 { return rand.Int64N(max(n, 1)) }
+func randomBelow(n int64) int64 { return rand.Int64N(max(n, 1)) }

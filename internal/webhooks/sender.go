@@ -31,7 +31,7 @@ const (
 	keptAnswer     = 256              // of it in the attempt log
 	maxHeaderKB    = 64 << 10
 	idleFor        = 90 * time.Second
-	idleInAll      = 256 // connections that are kept for the next message: whoever takes locks may name any number of hosts
+	idleInAll      = 256 // connections that are kept for the next message: clients may name any number of hosts
 )
 
 // Message is one notice on its way to one subscription.
@@ -50,7 +50,7 @@ type Result uint8
 const (
 	Delivered Result = iota + 1
 	Failed           // try again
-	Gone             // 410: the receiver wants nothing more
+	Gone             // 410: the receiver accepts no more messages
 )
 
 func (r Result) String() string {
@@ -82,11 +82,11 @@ type Attempt struct {
 // SenderOptions configure a Sender.
 type SenderOptions struct {
 	Addresses *Addresses
-	// Proxy is where everything goes through; nil: straight. It resolves names,
-	// so it has to look at addresses: only what can be seen in the URL is refused here.
+	// Proxy is where everything goes through; nil: no proxy. The proxy resolves names
+	// and must check addresses: only what the URL shows is refused here.
 	Proxy   *url.URL
 	Version string // of this program, for User-Agent
-	// Logger is told in detail why attempts got no answer; nil: nothing is logged.
+	// Logger gets in detail why attempts got no answer; nil: nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -157,7 +157,7 @@ func (s *Sender) send(ctx context.Context, to *Subscription, m *Message, a *Atte
 	defer resp.Body.Close()
 	a.Status = resp.StatusCode
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		// What follows is the bare connection, which no context ends: reading it might take for ever.
+		// The body is the bare connection, which no context ends: reading it might never return.
 		return reason("the receiver answered 101: messages are sent by HTTP alone")
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
@@ -171,13 +171,13 @@ func (s *Sender) send(ctx context.Context, to *Subscription, m *Message, a *Atte
 		return nil
 	case resp.StatusCode == http.StatusGone:
 		a.Result = Gone
-		return reason("the receiver answered 410: it wants no more messages")
+		return reason("the receiver answered 410: it accepts no more messages")
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
-		return reason(fmt.Sprintf("the receiver answered %d: redirects are not followed, give the address that it points to", resp.StatusCode))
+		return reason(fmt.Sprintf("the receiver answered %d: redirects are not followed; set the address that it points to", resp.StatusCode))
 	}
 	a.RetryAfter = retryAfter(resp.Header, a.At)
 	if err != nil {
-		return reason(fmt.Sprintf("the receiver answered %d, and its answer broke off", resp.StatusCode))
+		return reason(fmt.Sprintf("the receiver answered %d, and its answer was cut off", resp.StatusCode))
 	}
 	return reason(fmt.Sprintf("the receiver answered %d", resp.StatusCode))
 }

@@ -221,7 +221,7 @@ func TestASubscriptionLivesInZooKeeper(t *testing.T) {
 		if list := b.services[0].List(); len(list) != 1 || list[0].ID != sub.ID {
 			t.Errorf("where it was made: %+v", list)
 		}
-		b.services[1].Look() // what the watch does
+		b.services[1].Refresh() // what the watch does
 		synctest.Wait()
 		other, err := b.services[1].Get(sub.ID)
 		if err != nil {
@@ -365,7 +365,7 @@ func TestWhatIsAboutNoLeaseIsDeliveredByItsMakerAsLongAsThatIsThere(t *testing.T
 		b.owner = func(string) int { return 1 }
 		b.services[1].opt.MineFrom = func(entry, gateway string) bool { return entry == "f-1f" && gateway == "g0" && !alive }
 		b.took = time.Hour
-		b.services[0].Tell(&End{Entry: ForeignEntry(0x1f), Events: []Event{{Type: Removed, NS: "default", Lock: "b", Detail: "foreign", Gateway: "g0"}}})
+		b.services[0].Record(&End{Entry: ForeignEntry(0x1f), Events: []Event{{Type: Removed, NS: "default", Lock: "b", Detail: "foreign", Gateway: "g0"}}})
 		time.Sleep(time.Second)
 		b.services[1].Adopt()
 		time.Sleep(time.Second)
@@ -446,7 +446,7 @@ func TestWhatZooKeeperDoesNotTakeIsWrittenLater(t *testing.T) {
 		b.end(t, 0, "l1", "a")
 		b.with(func() { b.down = true })
 		time.Sleep(time.Minute)
-		b.services[0].Tell(&End{Entry: ForeignEntry(0x1f), Events: []Event{{Type: Removed, NS: "default", Lock: "b", Detail: "foreign"}}})
+		b.services[0].Record(&End{Entry: ForeignEntry(0x1f), Events: []Event{{Type: Removed, NS: "default", Lock: "b", Detail: "foreign"}}})
 		time.Sleep(time.Minute)
 		if got := b.left(); !slices.Equal(got, []string{"l1"}) {
 			t.Errorf("outbox: %q", got)

@@ -140,7 +140,7 @@ func TestPlacesAreCountedAsTheEntriesSay(t *testing.T) {
 				in := map[string]bool{}
 				for _, r := range c.receivers {
 					for _, ln := range r.lanes {
-						for _, l := range ln.line {
+						for _, l := range ln.queue {
 							in[l.subscription] = in[l.subscription] || l.out == out
 						}
 					}
@@ -154,10 +154,10 @@ func TestPlacesAreCountedAsTheEntriesSay(t *testing.T) {
 					}
 				}
 			}
-			c.places.mu.Lock()
-			defer c.places.mu.Unlock()
-			if fmt.Sprint(c.places.of) != fmt.Sprint(want) {
-				t.Errorf("%s: counted %v, the entries have %v", when, c.places.of, want)
+			c.shares.mu.Lock()
+			defer c.shares.mu.Unlock()
+			if fmt.Sprint(c.shares.of) != fmt.Sprint(want) {
+				t.Errorf("%s: counted %v, the entries have %v", when, c.shares.of, want)
 			}
 		}
 		sub, other := b.subscribe(t, 0, ""), b.subscribe(t, 0, "lock-a-*")
@@ -185,8 +185,8 @@ func TestPlacesAreCountedAsTheEntriesSay(t *testing.T) {
 		b.answering(func() { b.answer = ok })
 		time.Sleep(time.Hour)
 		check("delivered")
-		if len(c.places.of) != 0 || len(b.left()) != 0 {
-			t.Errorf("left: %v, %q", c.places.of, b.left())
+		if len(c.shares.of) != 0 || len(b.left()) != 0 {
+			t.Errorf("left: %v, %q", c.shares.of, b.left())
 		}
 	})
 }

@@ -4,11 +4,11 @@ import "time"
 
 // Status is what this gateway knows of the deliveries of a subscription.
 type Status struct {
-	Waiting int       // messages that are neither told nor dead
+	Waiting int       // messages that are neither delivered nor dead
 	Dead    int       // dead letters
-	Failing time.Time // since when no message was delivered though it was tried; zero: the last one was. Tests do not count
+	Failing time.Time // since when attempts have failed without one success; zero: the last one succeeded. Tests do not count
 
-	Dropped     int       // ends that it is not told of for lack of room, since this gateway began
+	Dropped     int       // ends that were not noted for it for lack of room, since this gateway began
 	LastDropped time.Time // zero: none was
 }
 
@@ -23,7 +23,7 @@ func (c *Courier) Statuses() map[string]Status {
 		}
 		s := Status{Failing: r.failing}
 		for _, ln := range r.lanes {
-			s.Waiting += len(ln.line)
+			s.Waiting += len(ln.queue)
 		}
 		all[id] = s
 	}
@@ -38,6 +38,3 @@ func (c *Courier) Statuses() map[string]Status {
 	}
 	return all
 }
-
-// Statuses are what this gateway knows of the deliveries of all subscriptions; nothing of one that is not there.
-func (s *Service) Statuses() map[string]Status { return s.statuses(s.courier.Statuses()) }

@@ -30,25 +30,25 @@ const (
 	MaxHeaders       = 16
 	MaxHeaderBytes   = 2048
 	MaxCA            = 16 << 10
-	// MaxOverlap is how long an old secret may go on signing beside its successor.
+	// MaxOverlap is how long an old secret may sign beside its successor.
 	MaxOverlap = 7 * 24 * time.Hour
-	// DefaultOverlap is what a rotation that does not say takes.
+	// DefaultOverlap is the overlap of a rotation that names none.
 	DefaultOverlap = 24 * time.Hour
 	secretBytes    = 32
 	secretPrefix   = "whsec_"
 	idPrefix       = "wh_"
 )
 
-// The types of messages: every way in which a lock is let go.
+// The types of messages: every way in which a lock is released.
 const (
 	Released  = "lease.released"  // by its client
 	Expired   = "lease.expired"   // its client stopped heartbeating
 	Cancelled = "lease.cancelled" // its client went away as it was granted
-	Unclaimed = "lease.unclaimed" // granted, and nobody came
-	Revoked   = "lease.revoked"   // taken back
+	Unclaimed = "lease.unclaimed" // granted, and not claimed by its client
+	Revoked   = "lease.revoked"   // by an administrator
 	Removed   = "lease.removed"   // its contender is gone by another hand, or its program's session is over
-	Destroyed = "lock.destroyed"  // with everyone in its queue
-	// Granted is told only to the notify_url of a lease.
+	Destroyed = "lock.destroyed"  // with its queue
+	// Granted is delivered only to the notify_url of a lease.
 	Granted = "lease.granted"
 	// Test is what the test of a subscription sends.
 	Test = "webhook.test"
@@ -57,8 +57,7 @@ const (
 // Types are those that can be subscribed to, and what a subscription that names none gets.
 var Types = []string{Released, Expired, Cancelled, Unclaimed, Revoked, Removed, Destroyed}
 
-// Subscription says who is told what. It is a record in ZooKeeper; a zero
-// Until of a secret has no end.
+// Subscription is a record in ZooKeeper: a receiver and the ends that are delivered to it.
 type Subscription struct {
 	ID          string
 	URL         string
@@ -67,7 +66,7 @@ type Subscription struct {
 	Locks       string   // glob; "": every lock
 	Description string
 	Enabled     bool
-	Disabled    string   // why it is not enabled, when it was not its owner's wish
+	Disabled    string   // why the gateway disabled it
 	Secrets     []Secret // the newest first
 	Headers     map[string]string
 	CA          string // PEM; "": the system's
@@ -78,8 +77,8 @@ type Subscription struct {
 
 // Secret signs messages.
 type Secret struct {
-	Value string    `json:"value"` // whsec_ and base64
-	Until time.Time `json:"until,omitzero"`
+	Value string    `json:"value"`          // whsec_ and base64
+	Until time.Time `json:"until,omitzero"` // zero: no end
 }
 
 // FieldError names the field of a subscription that is wrong.
@@ -143,7 +142,7 @@ func (s *Subscription) Normalize(allowed *Addresses) error {
 	s.Events = slices.Compact(s.Events)
 	for _, event := range s.Events {
 		if !slices.Contains(Types, event) {
-			return wrong("events", "there is no event type %q to subscribe to; types are %s", event, strings.Join(Types, ", "))
+			return wrong("events", "there is no event type %q; types are %s", event, strings.Join(Types, ", "))
 		}
 	}
 	if err := checkGlob("ns", s.NS); err != nil {
@@ -153,17 +152,17 @@ func (s *Subscription) Normalize(allowed *Addresses) error {
 		return err
 	}
 	if len(s.Description) > MaxDescription || !printable(s.Description) {
-		return wrong("description", "it is at most %d bytes of text without control characters", MaxDescription)
+		return wrong("description", "must be at most %d bytes of text without control characters", MaxDescription)
 	}
 	if err := s.normalizeHeaders(); err != nil {
 		return err
 	}
 	if s.CA != "" {
 		if len(s.CA) > MaxCA {
-			return wrong("ca", "it has at most %d bytes", MaxCA)
+			return wrong("ca", "must have at most %d bytes", MaxCA)
 		}
 		if !x509.NewCertPool().AppendCertsFromPEM([]byte(s.CA)) {
-			return wrong("ca", "it is one or more certificates in PEM")
+			return wrong("ca", "must be one or more certificates in PEM")
 		}
 	}
 	return nil
@@ -175,7 +174,7 @@ var own = []string{"Host", "Content-Length", "Content-Type", "Content-Encoding",
 
 func (s *Subscription) normalizeHeaders() error {
 	if len(s.Headers) > MaxHeaders {
-		return wrong("headers", "there are at most %d", MaxHeaders)
+		return wrong("headers", "must be at most %d", MaxHeaders)
 	}
 	canonical := make(map[string]string, len(s.Headers))
 	total := 0
@@ -184,7 +183,7 @@ func (s *Subscription) normalizeHeaders() error {
 		case !httpguts.ValidHeaderFieldName(name):
 			return wrong("headers", "%q is not the name of a header", name)
 		case !httpguts.ValidHeaderFieldValue(value):
-			return wrong("headers", "the value of %s cannot stand in a header", name)
+			return wrong("headers", "the value of %s must be a valid header value", name)
 		}
 		key := textproto.CanonicalMIMEHeaderKey(name)
 		if slices.Contains(own, key) || strings.HasPrefix(key, "Webhook-") {
@@ -197,7 +196,7 @@ func (s *Subscription) normalizeHeaders() error {
 		total += len(name) + len(value)
 	}
 	if total > MaxHeaderBytes {
-		return wrong("headers", "together they have at most %d bytes", MaxHeaderBytes)
+		return wrong("headers", "must have at most %d bytes together", MaxHeaderBytes)
 	}
 	if len(canonical) == 0 {
 		canonical = nil
@@ -208,28 +207,28 @@ func (s *Subscription) normalizeHeaders() error {
 
 func checkURL(raw string, allowed *Addresses) error {
 	if raw == "" || len(raw) > MaxURL {
-		return wrong("url", "give the address that is to be told, at most %d bytes of http:// or https://", MaxURL)
+		return wrong("url", "must be an http:// or https:// address of at most %d bytes", MaxURL)
 	}
 	u, err := url.Parse(raw)
 	switch {
 	case err != nil || strings.ContainsFunc(raw, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '\\' }):
-		return wrong("url", "it is not a URL")
+		return wrong("url", "must be a URL")
 	case u.Scheme != "http" && u.Scheme != "https":
-		return wrong("url", "it begins with http:// or https://")
+		return wrong("url", "must begin with http:// or https://")
 	case u.Opaque != "" || u.Hostname() == "":
-		return wrong("url", "it names no host")
+		return wrong("url", "must name a host")
 	case u.User != nil:
-		return wrong("url", "it has a user or a password, which would be shown with it: use headers")
+		return wrong("url", "must not have a user or a password, which would be shown with it: use headers")
 	case u.Fragment != "" || strings.Contains(raw, "#"):
-		return wrong("url", "it has a fragment, which is never sent")
+		return wrong("url", "must not have a fragment, which is never sent")
 	case u.Path == shownPath && u.RawQuery == "":
-		return wrong("url", "it is shortened, as readers are shown it: leave it out to keep the address, or give all of it")
+		return wrong("url", "must not be the shortened form that readers see: leave it out to keep the address, or give all of it")
 	case u.Port() == "" && strings.HasSuffix(u.Host, ":"):
-		return wrong("url", "its port is empty")
+		return wrong("url", "must not have an empty port")
 	}
 	if port := u.Port(); port != "" {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return wrong("url", "its port is no number from 1 to 65535")
+			return wrong("url", "the port must be a number from 1 to 65535")
 		}
 	}
 	if err := allowed.CheckHost(u.Hostname()); err != nil {
@@ -265,7 +264,7 @@ func printable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
-// Wants reports whether the subscription is to be told of such an end.
+// Wants reports whether such an end is delivered to the subscription.
 func (s *Subscription) Wants(event, ns, lock string) bool {
 	return s.Enabled && (len(s.Events) == 0 || slices.Contains(s.Events, event)) && match(cmp.Or(s.NS, "*"), ns) && match(cmp.Or(s.Locks, "*"), lock)
 }

@@ -14,7 +14,7 @@ import (
 func (b *bench) byHand(f func(nodes map[string]*node)) {
 	b.tree.with(func() { f(b.nodes) })
 	for _, s := range b.services {
-		s.Look()
+		s.Refresh()
 	}
 	synctest.Wait()
 }
@@ -112,7 +112,7 @@ func TestASubscriptionThatCannotBeReadCanBeRemoved(t *testing.T) {
 		"by the API": func(_ *bench, s *Service, id string) error { return s.Delete(context.Background(), id, -1) },
 		"by hand": func(b *bench, s *Service, id string) error {
 			b.byHand(func(n map[string]*node) { delete(n, "/l/webhooks/"+id) })
-			s.Look()
+			s.Refresh()
 			return nil
 		},
 	} {
@@ -186,11 +186,11 @@ func TestNobodyIsAddressedWhomTheCourierDoesNotKnow(t *testing.T) {
 		go func() { defer close(done); _ = s.Run(ctx) }()
 		b.answer = func(*Subscription, *Message, int) Attempt { return Attempt{Result: Gone, Error: "410"} }
 		old := b.subscribe(t, 0, "old")
-		s.Look()
+		s.Refresh()
 		synctest.Wait()
-		s.Tell(&End{Entry: EntryOf("dead"), Events: []Event{{Type: Removed, NS: "default", Lock: "old"}}})
+		s.Record(&End{Entry: EntryOf("dead"), Events: []Event{{Type: Removed, NS: "default", Lock: "old"}}})
 		synctest.Wait()
-		if _, _, dead := s.Load(); dead != 1 {
+		if _, dead := s.courier.Load(); dead != 1 {
 			t.Fatalf("%d dead letters", dead)
 		}
 		// One is removed and another made before this gateway looks.
@@ -199,7 +199,7 @@ func TestNobodyIsAddressedWhomTheCourierDoesNotKnow(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.subscribe(t, 0, "new")
-		s.Look()
+		s.Refresh()
 		synctest.Wait()
 		if looked != 1 {
 			t.Errorf("it was asked %d times", looked)

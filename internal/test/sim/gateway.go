@@ -129,7 +129,7 @@ func (w *world) startGateway(number int) *gateway {
 	g.cancel = cancel
 	var running sync.WaitGroup
 	if w.plan.Hooks > 0 {
-		g.hooks = box.Tie(g.manager, g.hookOptions())
+		g.hooks = box.Connect(g.manager, g.hookOptions())
 		running.Go(func() { _ = g.hooks.Run(ctx) })
 	}
 	running.Go(func() { g.err = g.manager.Run(ctx) })

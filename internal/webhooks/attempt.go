@@ -1,0 +1,179 @@
+package webhooks
+
+import (
+	"container/heap"
+	"slices"
+	"time"
+
+	"lockkeeper/internal/fault"
+)
+
+// sendDue starts the attempts that are due, and sets the timer for the others. Messages for a subscription
+// that cannot be read wait until it can be read or is removed.
+func (c *Courier) sendDue(r *receiver) {
+	if c.closed {
+		return
+	}
+	r.stopTimer()
+	if s := c.subscriptions[r.id]; s != nil && s.Unread {
+		return
+	}
+	now := time.Now()
+	limit := perReceiver
+	if r.failures >= pauseAfter {
+		limit = 1 // the probe
+	}
+	for len(r.idle) > 0 && r.sending < limit && !r.until.After(now) && !r.idle[0].due.After(now) && c.hosts.place(r) {
+		ln := heap.Pop(&r.idle).(*lane)
+		ln.sending = true
+		r.sending++
+		d := ln.queue[0]
+		d.tries++
+		to, m, try := c.target(d), d.message(), d.tries
+		c.busy.Go(func() { c.attempt(r, ln, d, to, m, try) })
+	}
+	if len(r.idle) == 0 || r.sending >= limit || r.queued {
+		return // the end of an attempt calls sendDue again
+	}
+	at := r.idle[0].due
+	if r.until.After(at) {
+		at = r.until
+	}
+	r.timer = time.AfterFunc(max(at.Sub(now), 0), func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.receivers[r.id] == r {
+			c.sendDue(r)
+		}
+	})
+}
+
+// attempt makes one try and applies its result.
+func (c *Courier) attempt(r *receiver, ln *lane, d *delivery, to *Subscription, m *Message, try int) {
+	host := isNotify(r.id) // and has its place
+	if !host {
+		select {
+		case c.room <- struct{}{}:
+		case <-c.ctx.Done():
+			return
+		}
+	}
+	a := c.opt.Transport.Send(c.ctx, to, m)
+	if !host {
+		<-c.room
+	}
+	a.Try = try
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	if c.opt.Metrics != nil {
+		c.opt.Metrics.WebhookAttempt(a.Result.String())
+	}
+	if !host { // a host has no list of attempts
+		r.remember(a)
+	}
+	switch {
+	case a.Result == Delivered:
+		r.failing = time.Time{}
+	case r.failing.IsZero():
+		r.failing = a.At
+	}
+	r.sending--
+	ln.sending = false
+	c.conclude(r, ln, d, to, &a)
+	r.replace(ln)
+	if host {
+		c.hosts.sending--
+	}
+	c.sendDue(r)
+	if host {
+		if len(r.lanes) == 0 && r.sending == 0 {
+			delete(c.receivers, r.id)
+		}
+		c.nextHosts()
+	}
+}
+
+// conclude decides what becomes of the head of a lane after a try. sent is the subscription as it was when the try began.
+func (c *Courier) conclude(r *receiver, ln *lane, d *delivery, sent *Subscription, a *Attempt) {
+	now := time.Now()
+	s := c.target(d)
+	finish := func(why string) {
+		ln.queue = ln.queue[1:]
+		c.end(d, why)
+	}
+	switch {
+	case a.Result == Delivered:
+		r.failures, r.until = 0, time.Time{}
+		ln.due = now
+		finish("")
+		r.recover(now)
+		return
+	case s == nil: // removed meanwhile
+		finish("")
+		return
+	case a.Result == Gone && (s.Unread || s.URL != sent.URL):
+		// The subscription has, or may have, another address by now: that one decides for itself.
+	case a.Result == Gone && !isNotify(d.subscription):
+		finish(a.Error)
+		if s.Enabled {
+			off := *s
+			off.Enabled, off.Disabled = false, a.Error
+			c.subscriptions[s.ID] = &off // until the record says so
+			c.empty(r, a.Error)
+			c.opt.Keeper.Disable(s.ID, s.URL, a.Error)
+		}
+		return
+	case a.Result == Gone, !s.Enabled:
+		finish(a.Error)
+		return
+	}
+	c.failed(r, ln, d, a, now)
+}
+
+// failed applies a failed try: the delivery waits for its next try, or has had its last one.
+func (c *Courier) failed(r *receiver, ln *lane, d *delivery, a *Attempt, now time.Time) {
+	answered := isNotify(r.id) && a.Status != 0
+	if answered {
+		r.failures, r.until = 0, time.Time{}
+		r.recover(now)
+	} else {
+		r.failures++
+		d.outage = r.failures >= pauseAfter
+		r.outage = r.outage || d.outage
+	}
+	wait, again := delay(d.tries, c.opt.Random)
+	if !again || fault.On("hooks-tries") {
+		ln.queue = ln.queue[1:]
+		ln.due = now
+		c.end(d, a.Error)
+	} else {
+		ln.due = now.Add(max(wait, a.RetryAfter))
+	}
+	if !answered { // else the answer is about that lease alone
+		r.until = now.Add(max(pause(r.failures, c.opt.Random), a.RetryAfter))
+	}
+	if now.Sub(r.failing) > giveUpAfter {
+		c.giveUp(r, now.Add(-giveUpAfter), "no message was delivered for "+giveUpAfter.String()+": "+a.Error)
+	}
+}
+
+// giveUp makes dead letters of the deliveries that have waited since before that time. A receiver that accepts nothing
+// gets one message at a time and may have a lane for each of very many locks: not each of them comes to its last try.
+func (c *Courier) giveUp(r *receiver, before time.Time, why string) {
+	for _, ln := range r.lanes {
+		if ln.sending {
+			continue
+		}
+		ln.queue = slices.DeleteFunc(ln.queue, func(d *delivery) bool {
+			old := d.since.Before(before)
+			if old {
+				c.end(d, why)
+			}
+			return old
+		})
+		r.replace(ln)
+	}
+}

@@ -1,0 +1,200 @@
+package webhooks
+
+import (
+	"container/heap"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// attemptsKept is how many attempts are remembered of a subscription.
+const attemptsKept = 100
+
+// delivery is one message in its lane.
+type delivery struct {
+	out          *outgoing
+	notice, to   int
+	subscription string
+	tries        int
+	since        time.Time // in this lane
+	outage       bool      // the last try failed while its receiver accepted nothing
+}
+
+func (d *delivery) event() *Event { return &d.out.Notices[d.notice].Event }
+
+func (d *delivery) message() *Message {
+	e := d.event()
+	return &Message{ID: MessageID(d.out.Name, e, d.subscription), Type: e.Type, NS: e.NS, Lock: e.Lock, Body: e.Body(), TraceParent: d.out.TraceParent}
+}
+
+// laneKey names a lane: a lock, and for a notify_url the lease. Two leases of one lock may have receivers
+// of different clients: neither waits for the other's.
+type laneKey struct{ ns, lock, lease string }
+
+func (d *delivery) lane() laneKey {
+	key := laneKey{ns: d.event().NS, lock: d.event().Lock}
+	if isNotify(d.subscription) {
+		key.lease = LeaseOf(d.out.Name)
+	}
+	return key
+}
+
+// lane is what waits for one receiver about one lock, in order.
+type lane struct {
+	key     laneKey
+	queue   []*delivery
+	due     time.Time // of the first of them
+	sending bool
+	index   int // in receiver.idle; -1 while it is not there
+}
+
+// lanes is a heap: the first due first; of lanes due at once the one whose head happened first.
+type lanes []*lane
+
+func (h lanes) Len() int { return len(h) }
+func (h lanes) Less(i, j int) bool {
+	if d := h[i].due.Compare(h[j].due); d != 0 {
+		return d < 0
+	}
+	return h[i].queue[0].out.Order < h[j].queue[0].out.Order
+}
+func (h lanes) Swap(i, j int) { h[i], h[j] = h[j], h[i]; h[i].index, h[j].index = i, j }
+func (h *lanes) Push(x any)   { ln := x.(*lane); ln.index = len(*h); *h = append(*h, ln) }
+func (h *lanes) Pop() any {
+	old := *h
+	ln := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h, ln.index = old[:len(old)-1], -1
+	return ln
+}
+
+// receiver is where messages go: a subscription, or the host of notify_urls. Courier.mu guards it.
+type receiver struct {
+	id       string
+	lanes    map[laneKey]*lane
+	idle     lanes // the lanes that are not being sent
+	sending  int
+	failures int  // one after the other
+	outage   bool // deliveries may have theirs set
+	until    time.Time
+	timer    *time.Timer
+	attempts []Attempt // the newest last; of a subscription
+	failing  time.Time // since when attempts have failed without one success; zero: the last one succeeded
+	queued   bool      // a host: it is in the queue of hosts
+	isNext   bool      // a host: the next place is its own
+}
+
+func (r *receiver) stopTimer() {
+	if r.timer != nil {
+		r.timer.Stop()
+		r.timer = nil
+	}
+}
+
+func (r *receiver) remember(a Attempt) {
+	r.attempts = append(r.attempts, a)
+	if extra := len(r.attempts) - attemptsKept; extra > 0 {
+		r.attempts = slices.Delete(r.attempts, 0, extra)
+	}
+}
+
+// replace puts a lane where its head belongs in the heap, and drops an empty one.
+func (r *receiver) replace(ln *lane) {
+	switch {
+	case ln.sending:
+	case len(ln.queue) == 0:
+		if ln.index >= 0 {
+			heap.Remove(&r.idle, ln.index)
+		}
+		delete(r.lanes, ln.key)
+	case ln.index < 0:
+		heap.Push(&r.idle, ln)
+	default:
+		heap.Fix(&r.idle, ln.index)
+	}
+}
+
+// recover makes the lanes due at once whose last try failed in an outage. That try does not count.
+// There may be a lane for each of very many locks, so they are searched only after an outage.
+func (r *receiver) recover(now time.Time) {
+	if !r.outage {
+		return
+	}
+	moved := false
+	r.outage = false
+	for _, ln := range r.idle {
+		if d := ln.queue[0]; d.outage {
+			d.outage = false
+			d.tries = max(d.tries-1, 1)
+			ln.due, moved = now, true
+		}
+	}
+	if moved {
+		heap.Init(&r.idle)
+	}
+}
+
+// isNotify tells a notify_url, which stands among an entry's subscriptions as it is, from a subscription's id.
+func isNotify(id string) bool { return !strings.HasPrefix(id, idPrefix) }
+
+// receiverOf: all notify_urls of one host are one receiver, so that many leases
+// do not get it more attempts at the same time.
+func receiverOf(id string) string {
+	if !isNotify(id) {
+		return id
+	}
+	u, err := url.Parse(id)
+	if err != nil {
+		return "no address" // a damaged record may hold a secret here, and a receiver's name is logged
+	}
+	return u.Scheme + "://" + strings.ToLower(u.Host)
+}
+
+// A client that takes locks can name any number of hosts as notify_url. So hosts have places of their own: a host
+// that does not answer takes no place from subscriptions. Where more hosts want to send than there are places, the
+// places go round: after a message a host goes to the end of the queue.
+//
+// A host may have an address for each of many clients. What it answers at one of them, a Retry-After for instance,
+// counts for that lease alone; only a host that does not answer is paused.
+
+// hostsAtOnce is how many attempts are made at the same time toward all hosts.
+const hostsAtOnce = 64
+
+// hosts is the queue of the hosts that want to send; guarded by Courier.mu.
+type hosts struct {
+	sending int
+	queue   []*receiver // that wait for a place, each once
+}
+
+// place takes a place for an attempt toward a receiver. A host that gets none is put into the queue.
+func (h *hosts) place(r *receiver) bool {
+	switch {
+	case !isNotify(r.id):
+		return true // its attempt waits for Courier.room by itself: there are few subscriptions
+	case h.sending < hostsAtOnce && (r.isNext || len(h.queue) == 0):
+		r.isNext = false
+		h.sending++
+		return true
+	case !r.queued:
+		r.queued = true
+		h.queue = append(h.queue, r)
+	}
+	return false
+}
+
+// nextHosts gives the free places to the hosts that have waited the longest, one each.
+func (c *Courier) nextHosts() {
+	h := &c.hosts
+	for h.sending < hostsAtOnce && len(h.queue) > 0 {
+		r := h.queue[0]
+		h.queue[0] = nil
+		h.queue = h.queue[1:]
+		r.queued, r.isNext = false, true
+		c.sendDue(r)
+		r.isNext = false
+	}
+	if len(h.queue) == 0 {
+		h.queue = nil
+	}
+}
