@@ -40,7 +40,7 @@ func (c *config) namespaces(chroot string) (map[string]zk.Namespace, error) {
 	}
 	// What contradicts itself need not wait for ZooKeeper.
 	check := zk.Config{Chroot: chroot, Root: c.Root}
-	if err := check.CheckNamespaces(list); err != nil {
+	if err := zk.CheckNamespaces(&check, list); err != nil {
 		return nil, err
 	}
 	return list, nil

@@ -23,7 +23,7 @@ import (
 	"lockkeeper/internal/metrics"
 	"lockkeeper/internal/outbox"
 	"lockkeeper/internal/webhooks"
-	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/ensemble"
 )
 
 // shutdownWithin bounds how long open requests may take to end after a SIGTERM.
@@ -104,12 +104,12 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 	})
 	hooks := box.Connect(manager, webhooks.Options{Root: zkConfig.Root, Addresses: addresses, Metrics: collectors, Logger: logger.With("part", "webhooks"),
 		Transport: webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Proxy: proxy, Version: version(), Logger: logger.With("part", "webhooks")})})
-	var ensemble func(context.Context) []zk.ServerStatus
+	var zkServers func(context.Context) []ensemble.Server
 	if own == nil {
-		ensemble = (&zk.EnsembleStatus{Servers: zkConfig.Servers}).Get
+		zkServers = (&ensemble.Status{Servers: zkConfig.Servers}).Get
 	}
 	hookPages := &webhookPages{}
-	pages := dashboard.New(dashboard.Options{Ensemble: ensemble, Locks: manager, Webhooks: hookPages, Events: hub, Logger: logger.With("part", "dashboard"),
+	pages := dashboard.New(dashboard.Options{Ensemble: zkServers, Locks: manager, Webhooks: hookPages, Events: hub, Logger: logger.With("part", "dashboard"),
 		Version: version(), Started: started, Embedded: own != nil})
 	peers := fleet.New(fleet.Options{Secret: manager.FleetKeys, Self: manager.Identity, Address: address, PeerCAs: peerCAs})
 	defer peers.Close()

@@ -11,7 +11,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/ensemble"
 	"lockkeeper/web/static"
 )
 
@@ -45,7 +45,7 @@ type Options struct {
 	Embedded bool
 	// Ensemble tells what ZooKeeper's servers said of themselves last; nil: there are none of their own. It may wait for
 	// a second.
-	Ensemble func(context.Context) []zk.ServerStatus
+	Ensemble func(context.Context) []ensemble.Server
 
 	MaxViewers int // sockets at a time; 0: DefaultMaxViewers
 	MaxTopics  int // different views that sockets look at; 0: DefaultMaxTopics

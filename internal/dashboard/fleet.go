@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/ensemble"
 	"lockkeeper/web/templates"
 )
 
@@ -49,12 +49,12 @@ func gatewayRowOf(p *locks.Peer, own locks.ZooKeeperInfo, window time.Duration) 
 
 // serverRowsOf are ZooKeeper's servers, in the order in which they were given. Epochs of leaders are in a zxid's upper half: a
 // number of transactions between two servers is told within one of them.
-func serverRowsOf(list []zk.ServerStatus) []templates.ServerRow {
+func serverRowsOf(list []ensemble.Server) []templates.ServerRow {
 	var rows []templates.ServerRow
 	if len(list) == 0 {
 		return nil
 	}
-	newest := slices.MaxFunc(list, func(a, b zk.ServerStatus) int { return cmp.Compare(a.Zxid, b.Zxid) }).Zxid
+	newest := slices.MaxFunc(list, func(a, b ensemble.Server) int { return cmp.Compare(a.Zxid, b.Zxid) }).Zxid
 	for _, s := range list {
 		row := templates.ServerRow{Address: visible(s.Address), Mode: visible(s.Mode), Version: visible(s.Version), Connections: s.Connections}
 		if s.Problem != "" {

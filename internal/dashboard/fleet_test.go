@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/ensemble"
 	"lockkeeper/web/templates"
 )
 
@@ -28,8 +28,8 @@ func TestThePageOfGatewaysShowsTheFleetAndItsZooKeeper(t *testing.T) {
 		{Gateway: "two", GuardAge: time.Second}, {Gateway: "zero", GuardAge: -1},
 	}
 	r.fake.mu.Unlock()
-	r.opt.Ensemble = func(context.Context) []zk.ServerStatus {
-		return []zk.ServerStatus{{Address: "a:2181", Mode: "leader", Version: "3.8.0", Zxid: 0x500000010, Connections: 4}, {Address: "b:2181", Mode: "follower", Zxid: 0x50000000e},
+	r.opt.Ensemble = func(context.Context) []ensemble.Server {
+		return []ensemble.Server{{Address: "a:2181", Mode: "leader", Version: "3.8.0", Zxid: 0x500000010, Connections: 4}, {Address: "b:2181", Mode: "follower", Zxid: 0x50000000e},
 			{Address: "c:2181", Mode: "follower", Zxid: 0x400000099}, {Address: "d:2181", Problem: "it cannot be reached"}}
 	}
 	c, err := r.read(t.Context(), view{page: pageGateways, ns: "default"}, memory{})

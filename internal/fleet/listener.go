@@ -4,14 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"lockkeeper/internal/backoff"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
-
-	"lockkeeper/internal/zk"
 )
 
 // Peer is another gateway.
@@ -96,7 +95,7 @@ func (l *Listener) follow(ctx context.Context, p Peer) {
 	if l.Random != nil {
 		random = l.Random(p)
 	}
-	pause := zk.NewBackoff(random, firstPause, lastPause)
+	pause := backoff.New(random, firstPause, lastPause)
 	quiet := false // that it cannot be followed has been logged
 	for ctx.Err() == nil {
 		following := false

@@ -164,8 +164,8 @@ func (m *Manager) learnNamespace(name string, a *arrival, data []byte) error {
 	for other := range m.everySpace {
 		all[other.name] = zk.Namespace{Root: other.root, Dialect: other.naming.String()}
 	}
-	layout := zk.Config{Root: m.opt.Root}
-	if err := layout.CheckNamespaces(all); err != nil {
+	cfg := zk.Config{Root: m.opt.Root}
+	if err := zk.CheckNamespaces(&cfg, all); err != nil {
 		return err
 	}
 	a.space = s

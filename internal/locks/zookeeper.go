@@ -7,6 +7,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	retry "lockkeeper/internal/backoff"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -53,7 +54,7 @@ const reachAttempt = 5 * time.Second
 // reach tries until ZooKeeper answers, for at most within (0: as long as ctx
 // lasts). Any error but zk.ErrUnavailable is final.
 func reach[T any](ctx context.Context, z *ZooKeeper, within time.Duration, what string, try func(context.Context) (T, error)) (T, error) {
-	policy := zk.NewBackoff(z.Config.Random, 50*time.Millisecond, 2*time.Second)
+	policy := retry.New(z.Config.Random, 50*time.Millisecond, 2*time.Second)
 	return backoff.Retry(ctx, func() (T, error) {
 		attempt, cancel := context.WithTimeout(ctx, reachAttempt)
 		defer cancel()

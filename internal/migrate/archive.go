@@ -195,7 +195,7 @@ func namingOf(name string, ns zk.Namespace) (*recipe.Naming, error) {
 // checkRoots refuses lock roots in which contenders would stand among other
 // nodes of a layout.
 func checkRoots(namespaces map[string]zk.Namespace, root string) error {
-	if err := zk.CheckNamespaces(namespaces); err != nil {
+	if err := zk.CheckOverlaps(namespaces); err != nil {
 		return err
 	}
 	for name, ns := range namespaces {

@@ -27,6 +27,18 @@ const (
 	numAccess
 )
 
+// directory is a part of the layout that is only a parent.
+type directory struct {
+	path string
+	who  access
+}
+
+// directories are those parts. Where locks are, other programs create nodes of their own.
+var directories = [...]directory{
+	{NodeLocks, open}, {NodeSettings, shown}, {NodeNamespaces, shown}, {NodeGateways, shown}, {NodeGuards, shown},
+	{NodeSuccession, shown}, {NodeKeys, shown}, {NodeOutbox, shown}, {NodeWebhooks, shown},
+}
+
 const permOpen = gozk.PermAll &^ gozk.PermAdmin
 
 // aclsFor are the ACLs of each access. Without an identity shown, private and above leave ADMIN to everyone:
@@ -62,10 +74,10 @@ func (c *conn) access(op *Op) access {
 }
 
 // accessAt is who may touch a node of the layout, or of a queue, by its path.
-func (c *Config) accessAt(path string) access {
-	part, inside := strings.CutPrefix(path, c.Root)
+func (c *conn) accessAt(path string) access {
+	part, inside := strings.CutPrefix(path, c.cfg.Root)
 	switch {
-	case inside && (part == NodeSecret || strings.HasPrefix(part, nodeKeys+"/") || strings.HasPrefix(part, nodeWebhooks+"/") || strings.HasPrefix(part, nodeOutbox+"/")):
+	case inside && (part == NodeSecret || strings.HasPrefix(part, NodeKeys+"/") || strings.HasPrefix(part, NodeWebhooks+"/") || strings.HasPrefix(part, NodeOutbox+"/")):
 		return private
 	case !inside || part != "" && part[0] != '/', part == NodeLocks, strings.HasPrefix(part, NodeLocks+"/"):
 		return open
@@ -73,10 +85,16 @@ func (c *Config) accessAt(path string) access {
 	return shown
 }
 
+// acl is one entry of a node's ACL.
+type acl = gozk.ACL
+
 type aclAndStat struct {
 	acl  []gozk.ACL
 	stat Stat
 }
+
+// acl is the ACL of each access.
+func (c *conn) acl(who access) []acl { return c.acls[who] }
 
 // getACL reads a node's ACL. ErrNoAuth means that we may neither read nor administer the node.
 func (c *conn) getACL(ctx context.Context, path string) ([]gozk.ACL, Stat, error) {
@@ -200,4 +218,13 @@ func describe(acl []gozk.ACL) string {
 		entries[i] = fmt.Sprintf("%s:%s:%s", a.Scheme, id, perms)
 	}
 	return strings.Join(entries, ", ")
+}
+
+// authRefused is the fatal error for nodes that refuse this process.
+func authRefused(c *Config, err error) error {
+	hint := "the nodes belong to another ZooKeeper user: check the user and password in the ZooKeeper auth file"
+	if c.Auth == nil {
+		hint = "the nodes belong to a fleet with a ZooKeeper identity: give its file with --zk-auth-file"
+	}
+	return &FatalError{Kind: KindAuth, Err: err, Hint: hint}
 }

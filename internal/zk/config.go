@@ -1,9 +1,11 @@
 package zk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"lockkeeper/internal/backoff"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -106,11 +108,11 @@ func (c Config) withDefaults() (Config, error) {
 		c.Chroot = ""
 	}
 	if c.Chroot != "" {
-		if err := checkPath(c.Chroot); err != nil {
+		if err := CheckPath(c.Chroot); err != nil {
 			return c, &FatalError{Kind: KindConfig, Err: fmt.Errorf("chroot: %w", err)}
 		}
 	}
-	if err := checkPath(c.Root); err != nil {
+	if err := CheckPath(c.Root); err != nil {
 		return c, &FatalError{Kind: KindConfig, Err: fmt.Errorf("root: %w", err)}
 	}
 	if c.Dial == nil {
@@ -120,7 +122,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Clock = SystemClock{}
 	}
 	if c.Random == nil {
-		c.Random = runtimeSource{}
+		c.Random = backoff.Runtime{}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -156,9 +158,9 @@ func (c *Config) below(path string) string {
 	return path
 }
 
-// checkPath accepts an absolute path other than "/" as ZooKeeper does: no
+// CheckPath accepts an absolute path other than "/" as ZooKeeper does: no
 // empty, "." or ".." component, no control character.
-func checkPath(path string) error {
+func CheckPath(path string) error {
 	rest, ok := strings.CutPrefix(path, "/")
 	if !ok {
 		return fmt.Errorf("path %q does not start with a slash", path)
@@ -184,7 +186,7 @@ func ParseServers(s string) (servers []string, chroot string, err error) {
 		s, chroot = s[:i], s[i:]
 		if chroot == "/" {
 			chroot = ""
-		} else if err := checkPath(chroot); err != nil {
+		} else if err := CheckPath(chroot); err != nil {
 			return nil, "", fmt.Errorf("chroot: %w", err)
 		}
 	}
@@ -212,3 +214,37 @@ type noMetrics struct{}
 
 func (noMetrics) Op(string, string, time.Duration) {}
 func (noMetrics) Batch(int)                        {}
+
+// NativeDialect is the dialect of a namespace whose record names none.
+const NativeDialect = "native"
+
+// Namespace is a record below /namespaces: where the locks of a namespace are
+// and how their contenders are named. It never changes once it is written: the
+// leases that are in the lock root have the names that it says.
+type Namespace struct {
+	Root    string `json:"root"`
+	Dialect string `json:"dialect"` // as recipe.ParseNaming reads it; "" in old records: native
+}
+
+func (n Namespace) equal(other Namespace) bool {
+	return n.Root == other.Root && cmp.Or(n.Dialect, NativeDialect) == cmp.Or(other.Dialect, NativeDialect)
+}
+
+// dialAnyAddress resolves the name afresh and connects to one of its
+// addresses, chosen at random: a name that stands for a whole ensemble must
+// not lead to the same unresponsive server for ever.
+func dialAnyAddress(ctx context.Context, network, addr string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	if net.ParseIP(host) == nil {
+		addrs, err := net.DefaultResolver.LookupHost(ctx, host)
+		if err != nil {
+			return nil, err
+		}
+		addr = net.JoinHostPort(addrs[rand.IntN(len(addrs))], port)
+	}
+	var d net.Dialer
+	return d.DialContext(ctx, network, addr)
+}

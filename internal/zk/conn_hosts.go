@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
+	"lockkeeper/internal/backoff"
 )
 
 // Reconnecting: each server is tried once without delay, then with a delay
@@ -20,40 +20,9 @@ const (
 	steadyAfter = time.Second
 )
 
-// runtimeSource is the runtime's source of random numbers as a rand.Source.
-type runtimeSource struct{}
-
-func (runtimeSource) Uint64() uint64 { return rand.Uint64() }
-
-// Backoff is the one retry policy: exponential, capped, with full jitter (a
-// delay is anything from nothing to twice the interval). The jitter is not the
-// library's, which cannot be given a source.
-type Backoff struct {
-	intervals backoff.ExponentialBackOff
-	random    *rand.Rand
-}
-
-// NewBackoff starts with an interval of first, which doubles up to last. A nil
-// source is the runtime's.
-func NewBackoff(source rand.Source, first, last time.Duration) *Backoff {
-	if source == nil {
-		source = runtimeSource{}
-	}
-	b := &Backoff{random: rand.New(source), intervals: backoff.ExponentialBackOff{InitialInterval: first, MaxInterval: last, Multiplier: 2}}
-	b.Reset()
-	return b
-}
-
-// NextBackOff implements backoff.BackOff.
-func (b *Backoff) NextBackOff() time.Duration {
-	return time.Duration(b.random.Int64N(2*int64(b.intervals.NextBackOff()) + 1))
-}
-
-// Reset implements backoff.BackOff.
-func (b *Backoff) Reset() { b.intervals.Reset() }
-
-func newBackoff(source rand.Source) *Backoff {
-	return NewBackoff(source, firstReconnectDelay, lastReconnectDelay)
+// newBackoff gives the delays between attempts to reach ZooKeeper.
+func newBackoff(source rand.Source) *backoff.Backoff {
+	return backoff.New(source, firstReconnectDelay, lastReconnectDelay)
 }
 
 // hosts is go-zookeeper's HostProvider. The library's own resolves names once,
@@ -65,7 +34,7 @@ type hosts struct {
 	tried   int // attempts since the last steady connection
 	since   time.Time
 	up      bool
-	backoff *Backoff
+	backoff *backoff.Backoff
 	random  *rand.Rand
 	delay   time.Duration // before the coming dial
 	done    bool
@@ -129,20 +98,5 @@ func (h *hosts) wait(ctx context.Context) error {
 	h.mu.Lock()
 	delay := h.delay
 	h.mu.Unlock()
-	return pause(ctx, delay)
-}
-
-// pause waits, or returns the context's error.
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return backoff.Sleep(ctx, delay)
 }

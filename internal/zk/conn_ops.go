@@ -185,7 +185,19 @@ type answer struct {
 	refused   bool
 	err       error // refused: the culprit's error; unknown: why nothing is known
 	culprit   int   // refused: the first operation with an error
-	results   []gozk.MultiResponse
+	results   []opResult
+}
+
+// opResult is what the library tells about one operation: String is the path of a created node, Stat that after a set.
+type opResult = gozk.MultiResponse
+
+// guardWritten tells the zxid of a committed guarded transaction, and the
+// guard's version after it. ok is false when the answer lacks them.
+func (a *answer) guardWritten() (zxid int64, version int32, ok bool) {
+	if guard := a.results[1].Stat; guard != nil {
+		return guard.Mzxid, guard.Version, true
+	}
+	return 0, 0, false
 }
 
 // multi sends one transaction and waits for its answer. It returns when the

@@ -35,3 +35,6 @@ func (e *FatalError) Error() string {
 
 // Unwrap gives the cause.
 func (e *FatalError) Unwrap() error { return e.Err }
+
+// KindImportUnfinished: an import fills the root, or has died half way.
+const KindImportUnfinished FatalKind = "import_unfinished"

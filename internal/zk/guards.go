@@ -13,15 +13,6 @@ import (
 // connection with the writes, and nobody waits for them.
 const guardLooks = 8
 
-// Guard is what a look at a gateway's guard has found. Every transaction of that
-// gateway writes it, so two looks that find the same have between them no
-// transaction of its that committed.
-type Guard struct {
-	There   bool
-	Version int32 // as it was, when it is there
-	Czxid   int64
-}
-
 // Guards looks at the guards of gateways, pipelined on the writer's connection,
 // whose server has come at least to this session's own last transaction. A
 // gateway whose guard could not be looked at before ctx ended is not in the answer.
@@ -32,7 +23,7 @@ func (s *Session) Guards(ctx context.Context, ids []string) map[string]Guard {
 	looks.SetLimit(guardLooks)
 	for _, id := range ids {
 		looks.Go(func() error {
-			stat, err := s.conn.exists(ctx, s.cfg.Root+"/guards/"+id)
+			stat, err := s.conn.exists(ctx, s.cfg.Root+NodeGuards+"/"+id)
 			if err != nil {
 				return nil // it is looked at again the next time
 			}
@@ -53,8 +44,8 @@ func (s *Session) Guards(ctx context.Context, ids []string) map[string]Guard {
 // errAnyVersion: a delete at this version would delete any.
 var errAnyVersion = errors.New("its guard's version is the one by which ZooKeeper means any")
 
-// end is what ends a guard, or fails when it is not as it was found.
-func (g Guard) end(path string) ([]Op, error) {
+// endGuard is what ends a guard, or fails when it is not as it was found.
+func endGuard(g *Guard, path string) ([]Op, error) {
 	switch {
 	case !g.There:
 		return []Op{{Kind: OpCreate, Path: path}, {Kind: OpDelete, Path: path, Version: -1}}, nil

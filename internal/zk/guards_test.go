@@ -99,10 +99,10 @@ func TestAGatewayWithoutAGuardIsDeposedWhileItHasNone(t *testing.T) {
 
 // To ZooKeeper version -1 is any version.
 func TestNobodyIsDeposedAtTheVersionThatMeansAny(t *testing.T) {
-	if ops, err := (Guard{There: true, Version: -1}).end("/guards/x"); err == nil {
+	if ops, err := endGuard(&Guard{There: true, Version: -1}, "/guards/x"); err == nil {
 		t.Errorf("%v", ops)
 	}
-	if ops, err := (Guard{There: true, Version: -2}).end("/guards/x"); err != nil || len(ops) != 1 || ops[0].Version != -2 {
+	if ops, err := endGuard(&Guard{There: true, Version: -2}, "/guards/x"); err != nil || len(ops) != 1 || ops[0].Version != -2 {
 		t.Errorf("%v %v", ops, err)
 	}
 }

@@ -9,46 +9,13 @@ import (
 	"time"
 )
 
-// The nodes below the root, as paths relative to it.
 const (
-	NodeVersion       = "/version"
-	NodeSecret        = "/secret"
-	NodeFenceBase     = "/fence_base"
-	NodePromiseWindow = "/promise_window"
-	NodeNamespaces    = "/namespaces"
-	NodeLocks         = "/locks"
-	// NodeSettings has a child for each lock that has settings.
-	NodeSettings = "/settings"
-	NodeGateways = "/gateways"
-	NodeGuards   = "/guards"
-	// NodeImport is there while an import fills the root, and when one has died
-	// half way. No gateway makes use of a root that has it.
-	NodeImport = "/import"
-
 	// layoutVersion is what this release writes, oldestReader the oldest
 	// release's layout version that can read it.
 	layoutVersion = 1
 	oldestReader  = 1
 
 	defaultNamespace = "default"
-	nativeDialect    = "native"
-)
-
-// directories are the parts of the layout that are only parents. Where locks
-// are, other programs create nodes of their own.
-var directories = [...]struct {
-	path string
-	who  access
-}{
-	{NodeLocks, open}, {NodeSettings, shown}, {NodeNamespaces, shown}, {NodeGateways, shown}, {NodeGuards, shown},
-	{"/succession", shown}, {nodeKeys, shown}, {nodeOutbox, shown}, {nodeWebhooks, shown},
-}
-
-// What is below these gateways alone read: idempotency keys, and webhooks, which name receivers and sign messages to them.
-const (
-	nodeKeys     = "/keys"
-	nodeOutbox   = "/outbox"
-	nodeWebhooks = "/webhooks"
 )
 
 // TokenKey is a key that authenticates lease tokens.
@@ -120,7 +87,7 @@ func OpenLayout(ctx context.Context, cfg Config) (*Layout, error) {
 	layout, err := o.open()
 	if err != nil {
 		if errors.Is(err, ErrNoAuth) {
-			err = cfg.authRefused(err)
+			err = authRefused(&cfg, err)
 		}
 		return nil, notReached(ctx, fmt.Errorf("opening the layout at %s: %w", cfg.Root, err))
 	}
@@ -241,7 +208,7 @@ func (o *opener) createMissing() error {
 		{NodeSecret, secret, private},
 		{NodeFenceBase, 0, shown},
 		{NodePromiseWindow, windowRecord{window.String(), window.String()}, shown},
-		{NodeNamespaces + "/" + defaultNamespace, Namespace{o.cfg.Root + NodeLocks, nativeDialect}, shown},
+		{NodeNamespaces + "/" + defaultNamespace, Namespace{o.cfg.Root + NodeLocks, NativeDialect}, shown},
 	}
 	for _, d := range directories {
 		if err := o.provide(d.path, nil, d.who); err != nil {

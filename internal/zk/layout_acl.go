@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	gozk "github.com/go-zookeeper/zk"
 )
 
 // secure sees to it that a node of the layout, named relative to the root, has the ACL that a gateway with an identity
@@ -19,7 +17,7 @@ func (o *opener) secure(name string, who access) error {
 	path := o.cfg.Root + name
 	// Of what is there before the first gateway only the root may be anyone's, and where locks are.
 	early := o.first && name != "" && who != open
-	s, err := o.c.secure(o.ctx, path, who, func(have []gozk.ACL) error {
+	s, err := o.c.secure(o.ctx, path, who, func(have []acl) error {
 		if early {
 			return o.taken(path, have)
 		}
@@ -83,7 +81,7 @@ func (o *opener) isOurs(name string) (ours bool, err error) {
 	path := o.cfg.Root + name
 	err = o.c.retry(o.ctx, reqGet, func(ctx context.Context) error {
 		have, _, err := o.c.getACL(ctx, path)
-		ours = err == nil && sameACL(have, o.c.acls[o.cfg.accessAt(path)])
+		ours = err == nil && sameACL(have, o.c.acl(o.c.accessAt(path)))
 		return err
 	}, nil)
 	if errors.Is(err, ErrNoAuth) {
@@ -105,7 +103,7 @@ func (o *opener) secureAll() error {
 		return err
 	}
 	for _, name := range parts() {
-		if err := o.secure(name, o.cfg.accessAt(o.cfg.Root+name)); err != nil && !errors.Is(err, ErrNoNode) {
+		if err := o.secure(name, o.c.accessAt(o.cfg.Root+name)); err != nil && !errors.Is(err, ErrNoNode) {
 			return err
 		}
 	}
@@ -128,18 +126,18 @@ func (o *opener) secureNamespaces() error {
 
 // taken refuses a node that is there before the first gateway, and that this fleet did not make: its maker may know,
 // or have chosen, what is in it.
-func (o *opener) taken(path string, have []gozk.ACL) error {
+func (o *opener) taken(path string, have []acl) error {
 	return &FatalError{Kind: KindTaken,
 		Hint: "find out who made it; then delete it (zkCli.sh deleteall " + o.cfg.full(path) + "), or choose another --root",
 		Err:  fmt.Errorf("%s was there before the first gateway of this fleet, and does not belong to its ZooKeeper identity (its ACL: %s)", o.cfg.full(path), describe(have))}
 }
 
 // notOurs refuses a node of which others may do what only the fleet should, or which the fleet may not use.
-func (o *opener) notOurs(path string, who access, have []gozk.ACL) error {
+func (o *opener) notOurs(path string, who access, have []acl) error {
 	full := o.cfg.full(path)
-	wanted := make([]string, len(o.c.acls[who]))
-	for i, a := range o.c.acls[who] {
-		wanted[i] = describe([]gozk.ACL{a})
+	wanted := make([]string, len(o.c.acl(who)))
+	for i, a := range o.c.acl(who) {
+		wanted[i] = describe([]acl{a})
 		if a.Scheme == "digest" {
 			wanted[i] = strings.Replace(wanted[i], ":x:", ":HASH:", 1)
 		}

@@ -273,8 +273,8 @@ func TestARootOfOursIsCompleted(t *testing.T) {
 	cfg.Auth = fleet
 	openLayout(t, cfg)
 	p := newProbe(t, cfg)
-	p.delete(DefaultRoot + nodeOutbox)
-	if openLayout(t, cfg).SecretExposed || p.stat(DefaultRoot+nodeOutbox) == nil {
+	p.delete(DefaultRoot + NodeOutbox)
+	if openLayout(t, cfg).SecretExposed || p.stat(DefaultRoot+NodeOutbox) == nil {
 		t.Error("the secret is said to be exposed, or the part is missing")
 	}
 }

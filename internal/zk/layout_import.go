@@ -5,12 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-
-	gozk "github.com/go-zookeeper/zk"
 )
-
-// KindImportUnfinished: an import fills the root, or has died half way.
-const KindImportUnfinished FatalKind = "import_unfinished"
 
 func importUnfinished(cfg *Config) error {
 	return &FatalError{Kind: KindImportUnfinished,
@@ -40,11 +35,10 @@ func (o *opener) createVersion() error {
 	if err != nil {
 		return fmt.Errorf("encoding %s: %w", NodeVersion, err)
 	}
-	full, acl := o.cfg.full, o.c.acls[shown]
 	ops := []any{
-		&gozk.CreateRequest{Path: full(version), Data: data, Acl: acl},
-		&gozk.CreateRequest{Path: full(o.cfg.Root + NodeImport), Data: []byte{}, Acl: acl},
-		&gozk.DeleteRequest{Path: full(o.cfg.Root + NodeImport), Version: -1},
+		o.c.encodeAs(&Op{Kind: OpCreate, Path: version, Data: data}, shown),
+		o.c.encodeAs(&Op{Kind: OpCreate, Path: o.cfg.Root + NodeImport}, shown),
+		o.c.encode(&Op{Kind: OpDelete, Path: o.cfg.Root + NodeImport, Version: -1}),
 	}
 	imports := false
 	err = o.c.retry(o.ctx, reqMulti, func(ctx context.Context) error {

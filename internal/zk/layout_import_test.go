@@ -67,7 +67,7 @@ func TestWorkOfflineGivesNodesTheACLsThatGatewaysGiveThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	paths := []string{"", NodeLocks, NodeLocks + "/a", NodeSecret, NodeNamespaces, NodeNamespaces + "/x",
-		nodeWebhooks, nodeWebhooks + "/w", nodeOutbox, nodeOutbox + "/e"}
+		NodeWebhooks, NodeWebhooks + "/w", NodeOutbox, NodeOutbox + "/e"}
 	var ops []Op
 	for _, path := range paths {
 		ops = append(ops, Op{Kind: OpCreate, Path: DefaultRoot + path, Data: []byte("x")})

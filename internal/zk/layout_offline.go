@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	gozk "github.com/go-zookeeper/zk"
 )
 
 // MaxTransaction bounds what Offline.Commit takes, in bytes as Offline.Size
@@ -86,7 +84,7 @@ func (o *Offline) understood(err error) error {
 	case errors.Is(err, ErrSessionGone) && !errors.Is(err, errOffline):
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	case errors.Is(err, ErrNoAuth):
-		return o.cfg.authRefused(err)
+		return authRefused(o.cfg, err)
 	}
 	return err
 }
@@ -95,7 +93,7 @@ func (o *Offline) understood(err error) error {
 // means that ZooKeeper does not let us change the ACL, and that it gives others more than they should have, or the
 // fleet less than it needs. Without an identity it does nothing.
 func (o *Offline) Secure(ctx context.Context, path string) (changed, refused bool, err error) {
-	return o.secure(ctx, path, o.cfg.accessAt(path))
+	return o.secure(ctx, path, o.c.accessAt(path))
 }
 
 // SecureQueue does the same for a lock's directory or a contender, wherever the lock root is.
@@ -122,13 +120,13 @@ func (o *Offline) SecureLayout(ctx context.Context) error {
 // ACLChanges tells how often a node's ACL was changed since the node was created, and whether it is the one that
 // gateways give the node, which it never is without an identity.
 func (o *Offline) ACLChanges(ctx context.Context, path string) (times int32, fits bool, err error) {
-	var have []gozk.ACL
+	var have []acl
 	var stat Stat
 	err = o.c.retry(ctx, reqGet, func(ctx context.Context) (err error) {
 		have, stat, err = o.c.getACL(ctx, path)
 		return err
 	}, nil)
-	return stat.Aversion, o.cfg.Auth != nil && sameACL(have, o.c.acls[o.cfg.accessAt(path)]), o.understood(err)
+	return stat.Aversion, o.cfg.Auth != nil && sameACL(have, o.c.acl(o.c.accessAt(path))), o.understood(err)
 }
 
 // CreateAncestors creates what is missing of the chroot and of the nodes above
@@ -142,7 +140,7 @@ func (o *Offline) CreateAncestors(ctx context.Context, path string) error {
 		if whole[i] != '/' {
 			continue
 		}
-		who := o.cfg.accessAt(o.cfg.below(whole[:i]))
+		who := o.c.accessAt(o.cfg.below(whole[:i]))
 		if who == open {
 			who = above
 		}
@@ -162,10 +160,7 @@ func (o *Offline) Commit(ctx context.Context, ops []Op) (culprit int, err error)
 	encoded := make([]any, len(ops))
 	for i := range ops {
 		size += o.Size(&ops[i])
-		encoded[i] = o.c.encode(&ops[i])
-		if create, ok := encoded[i].(*gozk.CreateRequest); ok {
-			create.Acl = o.c.acls[o.cfg.accessAt(ops[i].Path)]
-		}
+		encoded[i] = o.c.encodeAs(&ops[i], o.c.accessAt(ops[i].Path))
 	}
 	if size > MaxTransaction {
 		return -1, fmt.Errorf("a transaction of %d bytes: %w", size, ErrTooLarge)
@@ -190,7 +185,7 @@ func (o *Offline) Commit(ctx context.Context, ops []Op) (culprit int, err error)
 func (o *Offline) Size(op *Op) int {
 	size := o.c.encodedSize(op)
 	if op.Kind == OpCreate {
-		for _, a := range o.c.acls[o.cfg.accessAt(op.Path)] { // perhaps more than those that are counted in it
+		for _, a := range o.c.acl(o.c.accessAt(op.Path)) { // perhaps more than those that are counted in it
 			size += len(a.Scheme) + len(a.ID) + 12
 		}
 	}
@@ -201,10 +196,10 @@ func (o *Offline) Size(op *Op) int {
 // or above its own, and above that of everything that was committed before. What
 // is read afterwards is not older than the barrier.
 func (o *Offline) Barrier(ctx context.Context) (zxid int64, err error) {
-	path := o.cfg.full(o.cfg.Root + "/barrier")
+	path := o.cfg.Root + "/barrier"
 	ops := []any{
-		&gozk.CreateRequest{Path: path, Data: []byte{}, Acl: o.c.acls[shown]},
-		&gozk.DeleteRequest{Path: path, Version: -1},
+		o.c.encodeAs(&Op{Kind: OpCreate, Path: path}, shown),
+		o.c.encode(&Op{Kind: OpDelete, Path: path, Version: -1}),
 	}
 	err = o.c.retry(ctx, reqMulti, func(ctx context.Context) error {
 		a, err := o.c.transact(ctx, ops)
@@ -225,6 +220,3 @@ func Directories() []string {
 	}
 	return paths
 }
-
-// CheckPath refuses what is no absolute path of ZooKeeper, and "/".
-func CheckPath(path string) error { return checkPath(path) }

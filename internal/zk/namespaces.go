@@ -9,24 +9,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	gozk "github.com/go-zookeeper/zk"
 )
 
 // MaxNamespaces is how many a fleet may have: each is a watch of every gateway.
 const MaxNamespaces = 256
-
-// Namespace is a record below /namespaces: where the locks of a namespace are
-// and how their contenders are named. It never changes once it is written: the
-// leases that are in the lock root have the names that it says.
-type Namespace struct {
-	Root    string `json:"root"`
-	Dialect string `json:"dialect"` // as recipe.ParseNaming reads it; "" in old records: native
-}
-
-func (n Namespace) equal(other Namespace) bool {
-	return n.Root == other.Root && cmp.Or(n.Dialect, nativeDialect) == cmp.Or(other.Dialect, nativeDialect)
-}
 
 // CheckNamespaceName accepts what the API accepts: 1 to 64 letters, digits, dots,
 // underscores and dashes, of which the first is a letter or a digit.
@@ -46,7 +32,7 @@ func CheckNamespaceName(name string) error {
 // ParseNamespace reads the data of a record.
 func ParseNamespace(name string, data []byte) (ns Namespace, err error) {
 	if err = json.Unmarshal(data, &ns); err == nil {
-		err = checkPath(ns.Root)
+		err = CheckPath(ns.Root)
 	}
 	if err != nil {
 		return ns, corrupt(NodeNamespaces+"/"+name, err)
@@ -54,9 +40,9 @@ func ParseNamespace(name string, data []byte) (ns Namespace, err error) {
 	return ns, nil
 }
 
-// CheckNamespaces refuses namespaces whose lock roots are equal or one below the other:
+// CheckOverlaps refuses namespaces whose lock roots are equal or one below the other:
 // two dialects in one queue do not exclude each other.
-func CheckNamespaces(namespaces map[string]Namespace) error {
+func CheckOverlaps(namespaces map[string]Namespace) error {
 	names := slices.Sorted(maps.Keys(namespaces))
 	for i, a := range names {
 		for _, b := range names[i+1:] {
@@ -81,7 +67,7 @@ func namespaceError(hint, format string, args ...any) error {
 // CheckNamespaces refuses what the namespaces of a fleet cannot be together, and
 // lock roots that are, contain or lie in a part of the layout that is no place
 // for locks, or ZooKeeper's own tree.
-func (c *Config) CheckNamespaces(namespaces map[string]Namespace) error {
+func CheckNamespaces(c *Config, namespaces map[string]Namespace) error {
 	if len(namespaces) > MaxNamespaces {
 		return namespaceError("use fewer", "%d namespaces; a fleet has at most %d", len(namespaces), MaxNamespaces)
 	}
@@ -90,7 +76,7 @@ func (c *Config) CheckNamespaces(namespaces map[string]Namespace) error {
 		if err := CheckNamespaceName(name); err != nil {
 			return &FatalError{Kind: KindNamespace, Hint: "use another name", Err: err}
 		}
-		if err := checkPath(root); err != nil {
+		if err := CheckPath(root); err != nil {
 			return &FatalError{Kind: KindNamespace, Hint: "a lock root is an absolute path such as /app/locks, below the chroot",
 				Err: fmt.Errorf("the lock root of namespace %s: %w", name, err)}
 		}
@@ -100,17 +86,17 @@ func (c *Config) CheckNamespaces(namespaces map[string]Namespace) error {
 		if overlap(root, c.Root) && !strings.HasPrefix(root, c.Root+"/") {
 			return namespaceError("use another lock root", "the lock root %s of namespace %s contains --root %s", root, name, c.Root)
 		}
-		for _, own := range c.ownParts(name) {
+		for _, own := range ownParts(c, name) {
 			if overlap(root, c.Root+own) {
 				return namespaceError("use another lock root", "the lock root %s of namespace %s overlaps %s, which is no place for locks", root, name, c.Root+own)
 			}
 		}
 	}
-	return CheckNamespaces(namespaces)
+	return CheckOverlaps(namespaces)
 }
 
 // ownParts are the parts of the layout in which the namespace may not have locks.
-func (c *Config) ownParts(namespace string) []string {
+func ownParts(c *Config, namespace string) []string {
 	parts := []string{NodeVersion, NodeSecret, NodeFenceBase, NodePromiseWindow, NodeImport}
 	for _, d := range directories {
 		if d.path != NodeLocks || namespace != defaultNamespace {
@@ -171,14 +157,14 @@ func (o *opener) missingNamespaces(recorded map[string]Namespace) (missing []str
 		if known && !have.equal(want) {
 			return nil, namespaceError("correct --namespace, or use another name: a recorded namespace does not change, because there may be leases in it",
 				"namespace %s is recorded with root %s and dialect %s, not root %s and dialect %s", name,
-				have.Root, cmp.Or(have.Dialect, nativeDialect), want.Root, cmp.Or(want.Dialect, nativeDialect))
+				have.Root, cmp.Or(have.Dialect, NativeDialect), want.Root, cmp.Or(want.Dialect, NativeDialect))
 		}
 		if !known {
 			missing = append(missing, name)
 			all[name] = want
 		}
 	}
-	return missing, o.cfg.CheckNamespaces(all)
+	return missing, CheckNamespaces(o.cfg, all)
 }
 
 // createLockRoot makes a lock root that is missing, open to the programs that
@@ -215,17 +201,17 @@ func (o *opener) createLockRoot(name, root string) error {
 // addNamespaces writes records in one transaction, unless another gateway has
 // written one since the parent had that version.
 func (o *opener) addNamespaces(names []string, version int32) error {
-	ops := []any{&gozk.SetDataRequest{Path: o.cfg.full(o.cfg.Root + NodeNamespaces), Data: []byte{}, Version: version}}
+	ops := []any{o.c.encode(&Op{Kind: OpSetData, Path: o.cfg.Root + NodeNamespaces, Version: version})}
 	for _, name := range names {
 		ns := o.cfg.Namespaces[name]
-		ns.Dialect = cmp.Or(ns.Dialect, nativeDialect)
+		ns.Dialect = cmp.Or(ns.Dialect, NativeDialect)
 		data, err := json.Marshal(ns)
 		if err != nil {
 			return fmt.Errorf("encoding the record of namespace %s: %w", name, err)
 		}
-		ops = append(ops, &gozk.CreateRequest{Path: o.cfg.full(o.cfg.Root + NodeNamespaces + "/" + name), Data: data, Acl: o.c.acls[shown]})
+		ops = append(ops, o.c.encode(&Op{Kind: OpCreate, Path: o.cfg.Root + NodeNamespaces + "/" + name, Data: data}))
 	}
-	a, err := call(o.ctx, o.c, "multi", func() (answer, error) { return o.c.multi(ops), nil })
+	a, err := o.c.transact(o.ctx, ops)
 	if err == nil && !a.committed {
 		err = a.err
 	}
@@ -258,5 +244,5 @@ func (o *opener) readNamespaces(l *Layout) error {
 			return err
 		}
 	}
-	return o.cfg.CheckNamespaces(l.Namespaces)
+	return CheckNamespaces(o.cfg, l.Namespaces)
 }

@@ -76,11 +76,11 @@ func TestNamespacesThatCannotBeAreRefused(t *testing.T) {
 		})
 	}
 	bare := Config{Root: DefaultRoot}
-	if err := bare.CheckNamespaces(map[string]Namespace{"more": {"/zookeeper/config", ""}}); err == nil {
+	if err := CheckNamespaces(&bare, map[string]Namespace{"more": {"/zookeeper/config", ""}}); err == nil {
 		t.Error("ZooKeeper's own tree")
 	}
 	bare.Chroot = "/x"
-	if err := bare.CheckNamespaces(map[string]Namespace{"more": {"/zookeeper/config", ""}}); err != nil {
+	if err := CheckNamespaces(&bare, map[string]Namespace{"more": {"/zookeeper/config", ""}}); err != nil {
 		t.Errorf("below a chroot it is a name like any: %v", err)
 	}
 }

@@ -9,21 +9,23 @@ import (
 	"sync"
 	"time"
 
+	"lockkeeper/internal/backoff"
 	"lockkeeper/internal/zk/wire"
 )
 
 // Bounds and paces of the observer.
 const (
-	maxObserved   = 64 << 20 // bytes of one reply: the listing of some 700,000 contenders. A larger one ends the connection.
-	listWindow    = 256      // listings in flight; the others wait their turn
-	getWindow     = 256      // Gets in flight; the others wait their turn
-	maxGets       = 8192     // Gets waiting or in flight; a further one is ErrQueueFull
-	maxLists      = 8192     // directories that List asked for and that wait; one more makes it a whole tree read
-	maxReachers   = 8192     // calls of Reached waiting; a further one is ErrQueueFull
-	maxRoots      = 1024     // watched roots; a further one is ErrQueueFull
-	maxPings      = 4        // pings in flight; no further one is sent
-	maxBackoff    = 2 * time.Second
-	minBackoff    = 50 * time.Millisecond
+	maxObserved = 64 << 20 // bytes of one reply: the listing of some 700,000 contenders. A larger one ends the connection.
+	listWindow  = 256      // listings in flight; the others wait their turn
+	getWindow   = 256      // Gets in flight; the others wait their turn
+	maxGets     = 8192     // Gets waiting or in flight; a further one is ErrQueueFull
+	maxLists    = 8192     // directories that List asked for and that wait; one more makes it a whole tree read
+	maxReachers = 8192     // calls of Reached waiting; a further one is ErrQueueFull
+	maxRoots    = 1024     // watched roots; a further one is ErrQueueFull
+	maxPings    = 4        // pings in flight; no further one is sent
+	// Another connection is tried after up to twice the interval, which doubles from the first to the last.
+	firstRetry    = 25 * time.Millisecond
+	lastRetry     = time.Second
 	stableAfter   = time.Second // a connection that was synced and lived that long resets the backoff
 	handshakeMin  = time.Second
 	handshakeMax  = 5 * time.Second
@@ -177,7 +179,7 @@ func (o *Observer) AddRoot(w WatchRoot) error {
 		return errors.New("a watched root has depth 1 or 2")
 	}
 	if w.Path != "/" {
-		if err := checkPath(w.Path); err != nil {
+		if err := CheckPath(w.Path); err != nil {
 			return err
 		}
 	}
@@ -296,13 +298,10 @@ func (o *Observer) Run(ctx context.Context) error {
 		return o.cfgErr
 	}
 	failures := 0
+	delays := backoff.New(o.cfg.Random, firstRetry, lastRetry)
 	for {
-		if failures > 0 {
-			select {
-			case <-time.After(o.reconnectPause(failures)):
-			case <-ctx.Done():
-				return nil
-			}
+		if failures > 0 && backoff.Sleep(ctx, delays.NextBackOff()) != nil {
+			return nil
 		}
 		lived, err := o.connection(ctx)
 		if ctx.Err() != nil {
@@ -313,6 +312,7 @@ func (o *Observer) Run(ctx context.Context) error {
 		}
 		if lived >= stableAfter {
 			failures = 0
+			delays.Reset()
 		} else {
 			failures++
 		}
@@ -322,16 +322,6 @@ func (o *Observer) Run(ctx context.Context) error {
 		}
 		o.log.Log(ctx, level, "observer's connection ended", "err", err, "failures", failures)
 	}
-}
-
-// reconnectPause is the wait before another attempt: full jitter below a limit that
-// doubles with each failure.
-func (o *Observer) reconnectPause(failures int) time.Duration {
-	limit := maxBackoff
-	if failures < 16 {
-		limit = min(limit, minBackoff<<(failures-1))
-	}
-	return time.Duration(rand.New(o.cfg.Random).Int64N(int64(limit)))
 }
 
 // poke wakes the goroutine in Run.

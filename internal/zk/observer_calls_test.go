@@ -390,7 +390,7 @@ func TestARootAddedWithoutConnectionIsPartOfTheNextTreeRead(t *testing.T) {
 		}
 		s.o.mu.Unlock()
 		s.zk.set(func() { clear(s.zk.refuse) })
-		s.pass(2 * maxBackoff)
+		s.pass(4 * lastRetry)
 		if got := s.m.tree(); got != "/gateways: g\n/locks/a: x\n" || s.m.count("Synced") != 1 {
 			t.Errorf("tree\n%s", got)
 		}

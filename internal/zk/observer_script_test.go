@@ -452,7 +452,7 @@ func TestAttemptsArePacedAndGoRoundTheServers(t *testing.T) {
 			}
 			clear(s.zk.refuse)
 		})
-		s.pass(maxBackoff)
+		s.pass(2 * lastRetry)
 		if !s.o.State().Synced {
 			t.Error("not back after the longest pause")
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"lockkeeper/internal/backoff"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -196,7 +197,7 @@ func (c *conn) retry(ctx context.Context, req reqKind, do func(context.Context) 
 // await pauses and then waits for a connection, for at most what the session
 // may take to be expired.
 func (c *conn) await(ctx context.Context, delay time.Duration) error {
-	if err := pause(ctx, delay); err != nil {
+	if err := backoff.Sleep(ctx, delay); err != nil {
 		return context.Cause(ctx)
 	}
 	limit := time.NewTimer(c.sessionTimeout())

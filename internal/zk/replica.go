@@ -8,120 +8,24 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// WatchRoot is a tree that the observer follows.
-type WatchRoot struct {
-	Path string // below the chroot
-	// Depth 1: Path is itself one directory of leaves (gateways, succession,
-	// namespaces). Depth 2: Path's children are directories of leaves (locks,
-	// settings). Anything deeper is ignored.
-	Depth int
-}
-
-// Dir is a directory of leaves that exists as far as the observer has read.
-// The same Dir is told in every Change until its DirRemoved; a directory that
-// is created again is a new Dir, except when that happened while there was no
-// connection and an event told of a node in it before its listing: then the
-// nodes of the old one are removed, and DirListed tells the new one's count.
-type Dir struct {
-	Path  string // below the chroot; never changes
-	Value any    // the sink's own
-
+// dir is a Dir and what the replica knows of it. The struct has 64 bytes.
+type dir struct {
+	Dir
 	nodes nodeSet
-	// czxid is that of the directory as last listed, 0 before: it tells a
-	// directory from another one that took its place while nobody watched.
+	// czxid is that of the directory as last listed, 0 before. It tells a
+	// directory from another one that took its place while there was no connection.
 	czxid int64
 }
 
-// name is the last component of Path. The struct has 64 bytes.
-func (d *Dir) name() string { return d.Path[strings.LastIndexByte(d.Path, '/')+1:] }
-
-// ChangeKind is what a Change tells.
-type ChangeKind uint8
-
-// The kinds of changes.
-const (
-	// DirAdded: Dir exists. Without Listed it has been created just now: it is
-	// empty, and every node that we may read will be told, from number 0 on.
-	// With Listed it is older, and its own listing follows and ends with
-	// DirListed; Zxid is 0 where it was only inferred from an event inside it.
-	DirAdded ChangeKind = iota + 1
-	// DirRemoved: Dir is gone. A NodeRemoved for each of its nodes came before.
-	DirRemoved
-	// NodeAdded: Node exists in Dir. Not told again before its NodeRemoved.
-	NodeAdded
-	// NodeRemoved: Node is gone from Dir. A deleted event is told even when
-	// the node was not known.
-	NodeRemoved
-	// NodeChanged: Node's data was set, or Node may be another one than before
-	// under the same name: what was read of it is out of date.
-	NodeChanged
-	// DirChanged: the data of Dir itself was set.
-	DirChanged
-	// DirListed: Dir has been listed and agrees with the listing; the changes
-	// that this took stand right before it. With Err (ErrNoAuth) the listing
-	// was refused: the directory exists, and what it holds is not known beyond
-	// what events tell.
-	DirListed
-	// Synced: the tree has been read, the replica is true. Root is nil for all
-	// roots together, or a root that AddRoot added to a replica that was
-	// synced already: what came of that root before was only a part.
-	Synced
-	// Current: the replica became current (see Currency), for the first time
-	// or again: what waited for that can be decided. Told only while synced.
-	Current
-	// Lost: the connection is gone, the replica stands still until Synced.
-	Lost
-)
-
-// String names the kind.
-func (k ChangeKind) String() string {
-	names := [...]string{"", "DirAdded", "DirRemoved", "NodeAdded", "NodeRemoved", "NodeChanged", "DirChanged", "DirListed", "Synced", "Current", "Lost"}
-	if int(k) < len(names) {
-		return names[k]
-	}
-	return "?"
-}
-
-// Change is one step of the replica, in ZooKeeper's order.
-type Change struct {
-	Kind ChangeKind
-	// Listed: told by a tree read or a listing, not by an event. Absence from
-	// a listing removes a contender only if Zxid is at least its czxid: a
-	// server may answer from before its creation.
-	Listed bool
-	// Created, with DirListed: how many children were ever created in the
-	// directory, so the next sequential child's number. Exact below 2^31
-	// (wire.Stat.Created). Lower than before: the directory was created again.
-	Created int32
-	Root    *WatchRoot
-	Dir     *Dir
-	Node    string // the name of a leaf of Dir; "" with what is about Dir or more
-	Zxid    int64  // of the reply, when told by one; else 0
-	Err     error  // with DirListed only
-	// Stat, with DirListed, is that of Dir where it is more than a directory: an
-	// ephemeral node, which has no children, or one with data. Else it is nil.
-	Stat *wire.Stat
-}
-
-// Sink is told every change.
-type Sink interface {
-	// Apply is given changes in ZooKeeper's order, from the observer's own
-	// goroutine, once per burst of what has arrived. It must not block. The
-	// slice is reused; Dirs and Nodes may be kept.
-	//
-	// The changes of one listing are true only together (a listing has no
-	// order), and always come in one slice: judge a queue when the whole slice
-	// has been applied. What came stands before what has gone, so that a
-	// replacement is there before what it replaces leaves.
-	Apply(changes []Change)
-}
+// name is the last component of Path.
+func (d *dir) name() string { return d.Path[strings.LastIndexByte(d.Path, '/')+1:] }
 
 // root is a WatchRoot and its directories.
 type root struct {
 	WatchRoot
 	full   string          // Path as ZooKeeper knows it
 	prefix string          // full and a slash
-	dirs   map[string]*Dir // by name; of depth 1 the root itself, by ""
+	dirs   map[string]*dir // by name; of depth 1 the root itself, by ""
 
 	// Of the present connection:
 	listed  bool // the root's own listing has arrived
@@ -135,12 +39,12 @@ type root struct {
 
 // leaf is a node of a directory.
 type leaf struct {
-	dir  *Dir
+	dir  *dir
 	node string
 }
 
 // freshen notes that an event has told of a node.
-func (root *root) freshen(d *Dir, node string) {
+func (root *root) freshen(d *dir, node string) {
 	if root.synced {
 		return
 	}
@@ -151,7 +55,7 @@ func (root *root) freshen(d *Dir, node string) {
 }
 
 // key is under what dirs has a directory.
-func (root *root) key(d *Dir) string {
+func (root *root) key(d *dir) string {
 	if root.Depth == 1 {
 		return ""
 	}
@@ -197,7 +101,7 @@ func (r *replica) add(w WatchRoot, full string) *root {
 	if full == "/" {
 		prefix = full
 	}
-	added := &root{WatchRoot: w, full: full, prefix: prefix, dirs: make(map[string]*Dir)}
+	added := &root{WatchRoot: w, full: full, prefix: prefix, dirs: make(map[string]*dir)}
 	r.roots = append(r.roots, added)
 	// Of nested roots the inner one must be found first.
 	slices.SortStableFunc(r.roots, func(a, b *root) int { return len(b.full) - len(a.full) })
@@ -206,7 +110,7 @@ func (r *replica) add(w WatchRoot, full string) *root {
 
 // locate finds where a full path lies: in a root, as its top (no directory),
 // as a directory (no node) or as a node. ok is false for every other place.
-func (r *replica) locate(path []byte) (in *root, dir, node []byte, ok bool) {
+func (r *replica) locate(path []byte) (in *root, name, node []byte, ok bool) {
 	for _, root := range r.roots {
 		if len(path) > len(root.prefix) && string(path[:len(root.prefix)]) == root.prefix {
 			rest := path[len(root.prefix):]
@@ -233,20 +137,20 @@ func (r *replica) locate(path []byte) (in *root, dir, node []byte, ok bool) {
 // event applies a watch event.
 func (r *replica) event(t wire.EventType, path []byte) {
 	r.events++
-	root, dir, node, ok := r.locate(path)
+	root, in, node, ok := r.locate(path)
 	if !ok {
 		r.ignored++
 		return
 	}
 	if node == nil {
-		r.dirEvent(root, dir, t)
+		r.dirEvent(root, in, t)
 		return
 	}
-	d := root.dirs[string(dir)]
+	d := root.dirs[string(in)]
 	if d == nil {
 		// Something happened in it, so it exists; we were not told because it
 		// is older than the watch and not listed yet, or may not be read.
-		d = r.addDir(root, string(dir), true, 0)
+		d = r.addDir(root, string(in), true, 0)
 		if root.listed {
 			r.need(root, root.key(d)) // otherwise the listing of the top will ask for it
 		}
@@ -262,7 +166,7 @@ func (r *replica) event(t wire.EventType, path []byte) {
 			// An event precedes every reply that shows its change, so this is
 			// not the creation of the node we know: that one must have been
 			// deleted without our being told (an ACL, or before the watch).
-			r.emit(Change{Kind: NodeChanged, Root: &root.WatchRoot, Dir: d, Node: name})
+			r.emit(Change{Kind: NodeChanged, Root: &root.WatchRoot, Dir: &d.Dir, Node: name})
 			return
 		}
 		r.addNode(root, d, name, false, 0)
@@ -271,13 +175,13 @@ func (r *replica) event(t wire.EventType, path []byte) {
 			d.nodes.remove(name)
 			delete(root.fresh, leaf{d, name})
 		}
-		r.emit(Change{Kind: NodeRemoved, Root: &root.WatchRoot, Dir: d, Node: name})
+		r.emit(Change{Kind: NodeRemoved, Root: &root.WatchRoot, Dir: &d.Dir, Node: name})
 	case wire.EventDataChanged:
 		if !known {
 			r.addNode(root, d, name, false, 0)
 		}
 		root.freshen(d, name)
-		r.emit(Change{Kind: NodeChanged, Root: &root.WatchRoot, Dir: d, Node: name})
+		r.emit(Change{Kind: NodeChanged, Root: &root.WatchRoot, Dir: &d.Dir, Node: name})
 	default:
 		r.ignored++
 	}
@@ -306,7 +210,7 @@ func (r *replica) dirEvent(root *root, name []byte, t wire.EventType) {
 		}
 	case wire.EventDataChanged:
 		if d := root.dirs[string(name)]; d != nil && root.Depth == 2 && !top { // another one is listed, or will be
-			r.emit(Change{Kind: DirChanged, Root: &root.WatchRoot, Dir: d})
+			r.emit(Change{Kind: DirChanged, Root: &root.WatchRoot, Dir: &d.Dir})
 		} else {
 			r.ignored++
 		}
@@ -359,11 +263,11 @@ func (r *replica) listedDir(root *root, name string, names [][]byte, stat *wire.
 		for name := range d.nodes.all() {
 			if !present[name] {
 				d.nodes.remove(name)
-				r.emit(Change{Kind: NodeRemoved, Listed: true, Zxid: zxid, Root: &root.WatchRoot, Dir: d, Node: name})
+				r.emit(Change{Kind: NodeRemoved, Listed: true, Zxid: zxid, Root: &root.WatchRoot, Dir: &d.Dir, Node: name})
 			}
 		}
 	}
-	listed := Change{Kind: DirListed, Listed: true, Zxid: zxid, Root: &root.WatchRoot, Dir: d, Created: stat.Created()}
+	listed := Change{Kind: DirListed, Listed: true, Zxid: zxid, Root: &root.WatchRoot, Dir: &d.Dir, Created: stat.Created()}
 	if stat.Ephemeral() || stat.DataLength > 0 {
 		kept := *stat
 		listed.Stat = &kept
@@ -374,7 +278,7 @@ func (r *replica) listedDir(root *root, name string, names [][]byte, stat *wire.
 // replaced takes away what was in a directory that has been created again. The
 // directory goes with it, unless events have told of nodes since we are back:
 // those are in the one that took its place and must not be told as removed.
-func (r *replica) replaced(root *root, d *Dir, zxid int64) *Dir {
+func (r *replica) replaced(root *root, d *dir, zxid int64) *dir {
 	stays := false
 	for name := range d.nodes.all() {
 		if _, fresh := root.fresh[leaf{d, name}]; fresh {
@@ -382,7 +286,7 @@ func (r *replica) replaced(root *root, d *Dir, zxid int64) *Dir {
 			continue
 		}
 		d.nodes.remove(name)
-		r.emit(Change{Kind: NodeRemoved, Listed: true, Zxid: zxid, Root: &root.WatchRoot, Dir: d, Node: name})
+		r.emit(Change{Kind: NodeRemoved, Listed: true, Zxid: zxid, Root: &root.WatchRoot, Dir: &d.Dir, Node: name})
 	}
 	if stays {
 		return d
@@ -409,10 +313,10 @@ func (r *replica) listedRefused(root *root, name string, zxid int64, err error) 
 	if d == nil {
 		d = r.addDir(root, name, true, zxid)
 	}
-	r.emit(Change{Kind: DirListed, Listed: true, Zxid: zxid, Root: &root.WatchRoot, Dir: d, Err: err})
+	r.emit(Change{Kind: DirListed, Listed: true, Zxid: zxid, Root: &root.WatchRoot, Dir: &d.Dir, Err: err})
 }
 
-func (r *replica) addDir(root *root, name string, listed bool, zxid int64) *Dir {
+func (r *replica) addDir(root *root, name string, listed bool, zxid int64) *dir {
 	path := root.Path
 	if root.Depth == 2 {
 		if path != "/" {
@@ -421,19 +325,19 @@ func (r *replica) addDir(root *root, name string, listed bool, zxid int64) *Dir 
 		path += name
 		name = path[len(path)-len(name):] // one string in memory, not two
 	}
-	d := &Dir{Path: path}
+	d := &dir{Dir: Dir{Path: path}}
 	root.dirs[name] = d
-	r.emit(Change{Kind: DirAdded, Listed: listed, Zxid: zxid, Root: &root.WatchRoot, Dir: d})
+	r.emit(Change{Kind: DirAdded, Listed: listed, Zxid: zxid, Root: &root.WatchRoot, Dir: &d.Dir})
 	return d
 }
 
-func (r *replica) removeDir(root *root, d *Dir, listed bool, zxid int64) {
+func (r *replica) removeDir(root *root, d *dir, listed bool, zxid int64) {
 	for name := range d.nodes.all() {
-		r.emit(Change{Kind: NodeRemoved, Listed: listed, Zxid: zxid, Root: &root.WatchRoot, Dir: d, Node: name})
+		r.emit(Change{Kind: NodeRemoved, Listed: listed, Zxid: zxid, Root: &root.WatchRoot, Dir: &d.Dir, Node: name})
 	}
 	d.nodes = nodeSet{}
 	delete(root.dirs, root.key(d))
-	r.emit(Change{Kind: DirRemoved, Listed: listed, Zxid: zxid, Root: &root.WatchRoot, Dir: d})
+	r.emit(Change{Kind: DirRemoved, Listed: listed, Zxid: zxid, Root: &root.WatchRoot, Dir: &d.Dir})
 }
 
 // removeDirs removes the directories that are not among the present, in the order of their names: they are told in this order,
@@ -451,9 +355,9 @@ func (r *replica) removeDirs(root *root, present map[string]bool, listed bool, z
 	}
 }
 
-func (r *replica) addNode(root *root, d *Dir, name string, listed bool, zxid int64) {
+func (r *replica) addNode(root *root, d *dir, name string, listed bool, zxid int64) {
 	d.nodes.add(name)
-	r.emit(Change{Kind: NodeAdded, Listed: listed, Zxid: zxid, Root: &root.WatchRoot, Dir: d, Node: name})
+	r.emit(Change{Kind: NodeAdded, Listed: listed, Zxid: zxid, Root: &root.WatchRoot, Dir: &d.Dir, Node: name})
 }
 
 func (r *replica) emit(c Change) { r.changes = append(r.changes, c) }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	gozk "github.com/go-zookeeper/zk"
 )
 
 // idLength is that of a gateway id: 64 random bits in base32.
@@ -34,7 +32,7 @@ func OpenSession(ctx context.Context, cfg Config, layout *Layout, id string, reg
 	}
 	s := &Session{
 		cfg: &cfg, id: id, window: layout.PromiseWindow, fence: newFence(layout.PromiseWindow),
-		registration: cfg.Root + "/gateways/" + id, guard: cfg.Root + "/guards/" + id, registered: registration,
+		registration: cfg.Root + NodeGateways + "/" + id, guard: cfg.Root + NodeGuards + "/" + id, registered: registration,
 		wakeup: make(chan struct{}, 1), done: make(chan struct{}), released: make(chan struct{}),
 	}
 	if s.conn, err = connect(ctx, s.cfg, s.wake); err != nil {
@@ -57,15 +55,6 @@ func OpenSession(ctx context.Context, cfg Config, layout *Layout, id string, reg
 	return s, nil
 }
 
-// notReached makes ErrUnavailable of what is no answer either: the caller's
-// context ended, or the new session did, before anything was known.
-func notReached(ctx context.Context, err error) error {
-	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) || errors.Is(err, ErrSessionGone) {
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	return err
-}
-
 func checkID(id string) error {
 	ok := len(id) == idLength
 	for _, r := range id {
@@ -82,13 +71,11 @@ func checkID(id string) error {
 // commit, for the id is new, and the session is told by the nodes' owner.
 func (s *Session) register(ctx context.Context, layout *Layout) (zxid int64, err error) {
 	c := s.conn
-	full := s.cfg.full
-	acl := c.acls[shown]
 	ops := []any{
-		&gozk.CheckVersionRequest{Path: full(s.cfg.Root + NodePromiseWindow), Version: layout.PromiseWindowVersion},
-		&gozk.CheckVersionRequest{Path: full(s.cfg.Root + NodeFenceBase), Version: layout.FenceBaseVersion},
-		&gozk.CreateRequest{Path: full(s.registration), Data: s.registered, Acl: acl, Flags: gozk.FlagEphemeral},
-		&gozk.CreateRequest{Path: full(s.guard), Data: []byte{}, Acl: acl, Flags: gozk.FlagEphemeral},
+		c.encode(&Op{Kind: OpCheck, Path: s.cfg.Root + NodePromiseWindow, Version: layout.PromiseWindowVersion}),
+		c.encode(&Op{Kind: OpCheck, Path: s.cfg.Root + NodeFenceBase, Version: layout.FenceBaseVersion}),
+		c.encode(&Op{Kind: OpCreate, Path: s.registration, Data: s.registered, Ephemeral: true}),
+		c.encode(&Op{Kind: OpCreate, Path: s.guard, Ephemeral: true}),
 	}
 	err = c.retry(ctx, reqMulti, func(ctx context.Context) error {
 		a, err := c.transact(ctx, ops)
@@ -105,29 +92,7 @@ func (s *Session) register(ctx context.Context, layout *Layout) (zxid int64, err
 		return stat != nil && stat.EphemeralOwner == c.sessionID(), err
 	})
 	if errors.Is(err, ErrNoAuth) {
-		err = s.cfg.authRefused(err)
+		err = authRefused(s.cfg, err)
 	}
 	return c.lastZxid.Load(), err
-}
-
-// transact is multi with a context, for before there is a writer.
-func (c *conn) transact(ctx context.Context, ops []any) (answer, error) {
-	answered := make(chan answer, 1)
-	began := time.Now()
-	go func() { answered <- c.multi(ops) }() // ends with the connection at the latest
-	select {
-	case a := <-answered:
-		c.cfg.Metrics.Op("multi", outcome(a.err), time.Since(began))
-		return a, nil
-	case <-ctx.Done():
-		return answer{}, context.Cause(ctx)
-	}
-}
-
-func (c *Config) authRefused(err error) error {
-	hint := "the nodes belong to another ZooKeeper user: check the user and password in the ZooKeeper auth file"
-	if c.Auth == nil {
-		hint = "the nodes belong to a fleet with a ZooKeeper identity: give its file with --zk-auth-file"
-	}
-	return &FatalError{Kind: KindAuth, Err: err, Hint: hint}
 }

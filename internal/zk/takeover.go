@@ -59,17 +59,17 @@ func (t *takeover) attempt() {
 func (t *takeover) prepare() (*Write, error) {
 	root := t.s.cfg.Root
 	w := &Write{Alone: true, Done: t.finished, Ops: []Op{
-		{Kind: OpCreate, Path: root + "/succession/" + t.dead, Data: []byte(t.s.id)},
+		{Kind: OpCreate, Path: root + NodeSuccession + "/" + t.dead, Data: []byte(t.s.id)},
 	}}
-	for _, path := range []string{root + "/guards/" + t.dead, root + "/gateways/" + t.dead} {
+	for _, path := range []string{root + NodeGuards + "/" + t.dead, root + NodeGateways + "/" + t.dead} {
 		found := t.polled
-		if found == nil || path != root+"/guards/"+t.dead {
+		if found == nil || path != root+NodeGuards+"/"+t.dead {
 			var err error
 			if found, err = t.look(path); err != nil {
 				return nil, err
 			}
 		}
-		ops, err := found.end(path)
+		ops, err := endGuard(found, path)
 		if err != nil {
 			return nil, err
 		}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	gozk "github.com/go-zookeeper/zk"
-
 	"lockkeeper/internal/fault"
 )
 
@@ -281,23 +279,23 @@ func (s *Session) onCommitted(b *batch, a answered) {
 		w.final = errFarewell
 		return
 	}
-	guard := a.results[1].Stat
-	if fault.On("guard") && guard == nil && b.kind != raiseBatch {
-		guard = &gozk.Stat{Mzxid: s.conn.lastZxid.Load(), Version: w.lost.highest}
+	zxid, version, ok := a.guardWritten()
+	if fault.On("guard") && !ok && b.kind != raiseBatch {
+		zxid, version, ok = s.conn.lastZxid.Load(), w.lost.highest, true
 	}
-	if guard == nil { // an answer that does not fit the question: as good as none
+	if !ok { // an answer that does not fit the question: as good as none
 		s.onLost(b, errors.New("the guard's write was answered without a version"))
 		return
 	}
-	s.moveFence(b, guard.Mzxid)
-	w.lost.told(guard.Version)
+	s.moveFence(b, zxid)
+	w.lost.told(version)
 	switch {
 	case b.kind == raiseBatch:
-		s.onRaised(a.results[0].Stat, guard.Version)
+		s.onRaised(a.results[0], version)
 	case w.mode == confirming && b.epoch == w.epoch:
-		s.onConfirmed(guard.Version)
+		s.onConfirmed(version)
 	}
-	s.results(b, guard.Mzxid, a.results, s.answer)
+	s.results(b, zxid, a.results, s.answer)
 }
 
 // moveFence does what a commit proves: W starts at its sending, and everyone
@@ -350,7 +348,7 @@ func (s *Session) onUnguarded(b *batch, a answered) {
 	case found == sessionOver:
 		w.final = a.err
 	case found == needsPerson:
-		w.final = s.cfg.authRefused(fmt.Errorf("writing to its own registration: %w", a.err))
+		w.final = authRefused(s.cfg, fmt.Errorf("writing to its own registration: %w", a.err))
 	case found == findOut && b.kind == raiseBatch:
 		s.onRaiseOvertaken()
 	case found == findOut:
@@ -402,8 +400,8 @@ func (s *Session) finish() {
 // lastWord takes an answer that comes when the session is already over.
 func (s *Session) lastWord(a answered) {
 	if a.committed && a.batch.kind == workBatch {
-		if guard := a.results[1].Stat; guard != nil {
-			s.results(a.batch, guard.Mzxid, a.results, s.answer)
+		if zxid, _, ok := a.guardWritten(); ok {
+			s.results(a.batch, zxid, a.results, s.answer)
 			return
 		}
 	}

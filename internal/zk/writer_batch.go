@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	gozk "github.com/go-zookeeper/zk"
-
 	"lockkeeper/internal/fault"
 )
 
@@ -81,26 +79,27 @@ func (b *batch) original(sent int) int {
 
 // request builds the operations of the multi.
 func (s *Session) request(b *batch) []any {
-	registration, guard := s.cfg.full(s.registration), s.cfg.full(s.guard)
-	setGuard := &gozk.SetDataRequest{Path: guard, Data: []byte{}, Version: -1}
+	encode := s.conn.encode
+	guard := encode(&Op{Kind: OpSetData, Path: s.guard, Version: -1})
 	switch b.kind {
 	case raiseBatch:
-		return []any{&gozk.SetDataRequest{Path: registration, Data: s.registered, Version: b.epoch}, setGuard}
+		return []any{encode(&Op{Kind: OpSetData, Path: s.registration, Data: s.registered, Version: b.epoch}), guard}
 	case farewellBatch:
-		return []any{&gozk.DeleteRequest{Path: guard, Version: -1}, &gozk.DeleteRequest{Path: registration, Version: b.epoch}}
+		return []any{encode(&Op{Kind: OpDelete, Path: s.guard, Version: -1}), encode(&Op{Kind: OpDelete, Path: s.registration, Version: b.epoch})}
 	}
 	n := guardOps
 	for _, it := range b.items {
 		n += len(it.write.Ops)
 	}
 	ops := make([]any, 0, n)
-	ops = append(ops, &gozk.CheckVersionRequest{Path: registration, Version: b.epoch}, setGuard)
+	epoch := b.epoch
 	if fault.On("epoch-check") {
-		ops[0] = &gozk.CheckVersionRequest{Path: registration, Version: -1}
+		epoch = -1
 	}
 	if fault.On("guard") {
-		ops[1] = &gozk.CheckVersionRequest{Path: guard, Version: -1}
+		guard = encode(&Op{Kind: OpCheck, Path: s.guard, Version: -1})
 	}
+	ops = append(ops, encode(&Op{Kind: OpCheck, Path: s.registration, Version: epoch}), guard)
 	var sparing sparing
 	at := 0
 	b.spared = nil
@@ -109,7 +108,7 @@ func (s *Session) request(b *batch) []any {
 			if sparing.spare(&it.write.Ops[i]) {
 				b.spared = append(b.spared, at)
 			} else {
-				ops = append(ops, s.conn.encode(&it.write.Ops[i]))
+				ops = append(ops, encode(&it.write.Ops[i]))
 			}
 			at++
 		}
@@ -117,56 +116,8 @@ func (s *Session) request(b *batch) []any {
 	return ops
 }
 
-// encode turns one operation into the library's form. Paths get their chroot here.
-func (c *conn) encode(op *Op) any {
-	path := c.cfg.full(op.Path)
-	switch op.Kind {
-	case OpCreate:
-		var flags int32
-		if op.Ephemeral {
-			flags |= gozk.FlagEphemeral
-		}
-		if op.Sequential {
-			flags |= gozk.FlagSequence
-		}
-		data := op.Data
-		if data == nil {
-			data = []byte{} // a null buffer is something else than an empty one to other clients
-		}
-		return &gozk.CreateRequest{Path: path, Data: data, Acl: c.acls[c.access(op)], Flags: flags}
-	case OpDelete:
-		return &gozk.DeleteRequest{Path: path, Version: op.Version}
-	case OpSetData:
-		data := op.Data
-		if data == nil {
-			data = []byte{}
-		}
-		return &gozk.SetDataRequest{Path: path, Data: data, Version: op.Version}
-	default:
-		return &gozk.CheckVersionRequest{Path: path, Version: op.Version}
-	}
-}
-
-// encodedSize bounds what an operation takes in a multi.
-func (c *conn) encodedSize(op *Op) int {
-	const header, lengthPrefix, number = 9, 4, 4
-	n := header + lengthPrefix + len(c.cfg.Chroot) + len(op.Path)
-	switch op.Kind {
-	case OpCreate:
-		n += lengthPrefix + len(op.Data) + lengthPrefix + number
-		for _, a := range c.acls[c.access(op)] {
-			n += number + lengthPrefix + len(a.Scheme) + lengthPrefix + len(a.ID)
-		}
-	case OpSetData:
-		n += lengthPrefix + len(op.Data) + number
-	default:
-		n += number
-	}
-	return n
-}
-
 // results hands the answers of a committed batch to its items.
-func (s *Session) results(b *batch, zxid int64, answers []gozk.MultiResponse, deliver func(*item, Result)) {
+func (s *Session) results(b *batch, zxid int64, answers []opResult, deliver func(*item, Result)) {
 	next, at, spared := guardOps, 0, b.spared
 	for _, it := range b.items {
 		n := len(it.write.Ops)
@@ -290,7 +241,7 @@ func checkWrite(w *Write) error {
 		if op.Kind == OpCreate && op.Sequential {
 			path += "0" // the number that comes behind makes a prefix a path
 		}
-		if err := checkPath(path); err != nil {
+		if err := CheckPath(path); err != nil {
 			return err
 		}
 		if op.Kind < OpCreate || op.Kind > OpCheck {

@@ -3,8 +3,6 @@ package zk
 import (
 	"fmt"
 
-	gozk "github.com/go-zookeeper/zk"
-
 	"lockkeeper/internal/fault"
 )
 
@@ -93,11 +91,11 @@ func (s *Session) onLost(b *batch, err error) {
 }
 
 // onRaised: the raise has committed. Nothing older can commit any more.
-func (s *Session) onRaised(registration *gozk.Stat, guardVersion int32) {
+func (s *Session) onRaised(registration opResult, guardVersion int32) {
 	w := &s.writer
 	w.epoch++
-	if registration != nil {
-		w.epoch = registration.Version
+	if registration.Stat != nil {
+		w.epoch = registration.Stat.Version
 	}
 	w.mode = steady
 	w.lost.sealed = guardVersion

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockkeeper/internal/backoff"
 	"lockkeeper/internal/fault"
 )
 
@@ -350,7 +351,7 @@ func (q *inquest) insist(read func(ctx context.Context) error) error {
 		case <-c.upNow():
 		case <-c.over:
 		}
-		_ = pause(c.ctx, delays.NextBackOff()) // a cancelled context shows as the session's end
+		_ = backoff.Sleep(c.ctx, delays.NextBackOff()) // a cancelled context shows as the session's end
 	}
 	return q.err
 }

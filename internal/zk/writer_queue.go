@@ -11,9 +11,6 @@ import (
 
 // Bounds of the writer.
 const (
-	// maxTransaction bounds the encoded size of a transaction. ZooKeeper's own
-	// bound is 1 MB, over which it hangs up on everyone.
-	maxTransaction = 256 << 10
 	// maxBatchOps bounds the operations of a shared transaction, the two that
 	// guard it and checks that it shares not counted. One Write may have more, and then travels alone.
 	maxBatchOps = 128
@@ -21,9 +18,6 @@ const (
 	// answered. Over them Submit refuses with ErrQueueFull.
 	maxQueuedWrites = 8192
 	maxQueuedBytes  = 16 << 20
-	// guardOverhead is what the header, the two guarding operations and the
-	// end of a multi take at most, with a chroot of sensible length.
-	guardOverhead = 2 << 10
 )
 
 // item is an accepted Write on its way to its answer.

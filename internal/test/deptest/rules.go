@@ -29,7 +29,7 @@ var layers = [][]string{
 	{"internal/locks", "internal/webhooks", "internal/fleet", "internal/migrate", "internal/sweep", "internal/aclrepair"},
 	{"internal/zk", "internal/events"},
 	{"internal/zk/wire", "internal/locks/recipe", "internal/metrics", "internal/auth", "web", "lockkeeper"},
-	{"internal/fault"},
+	{"internal/fault", "internal/backoff"},
 }
 
 // client stands beside the layers: programs of other people link it.

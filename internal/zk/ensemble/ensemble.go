@@ -1,4 +1,6 @@
-package zk
+// Package ensemble asks the servers of a ZooKeeper ensemble what they say of
+// themselves. It is for people to look at: nothing is decided by it.
+package ensemble
 
 import (
 	"bufio"
@@ -12,16 +14,16 @@ import (
 	"time"
 )
 
-// What a server says of itself to the four-letter word srvr, which is the one that ZooKeeper
-// allows unless it is configured otherwise. It is for people to look at: nothing is decided by it.
+// Bounds of asking for srvr, the four-letter word that ZooKeeper allows unless
+// it is configured otherwise.
 const (
 	srvrTimeout = time.Second
 	srvrAge     = 5 * time.Second
 	maxSrvr     = 16 << 10 // bytes
 )
 
-// ServerStatus is one server of the ensemble.
-type ServerStatus struct {
+// Server is one server of the ensemble.
+type Server struct {
 	Address     string
 	Mode        string // "leader", "follower", "observer", "standalone"; "" when it does not say
 	Version     string
@@ -31,11 +33,11 @@ type ServerStatus struct {
 	Problem     string // why nothing is known; "" when it is
 }
 
-// AskServer asks one server. It takes a second at most.
-func AskServer(ctx context.Context, address string) ServerStatus {
+// Ask asks one server. It takes a second at most.
+func Ask(ctx context.Context, address string) Server {
 	ctx, cancel := context.WithTimeout(ctx, srvrTimeout)
 	defer cancel()
-	s := ServerStatus{Address: address}
+	s := Server{Address: address}
 	nc, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		s.Problem = "it cannot be reached"
@@ -54,7 +56,7 @@ func AskServer(ctx context.Context, address string) ServerStatus {
 }
 
 // read takes what a server says, line by line: "Mode: leader".
-func (s *ServerStatus) read(r io.Reader) error {
+func (s *Server) read(r io.Reader) error {
 	lines := bufio.NewScanner(r)
 	said := false
 	for lines.Scan() {
@@ -91,19 +93,19 @@ func (s *ServerStatus) read(r io.Reader) error {
 	return nil
 }
 
-// EnsembleStatus keeps what the servers said last. The zero value asks nobody.
-type EnsembleStatus struct {
+// Status keeps what the servers said last. The zero value asks nobody.
+type Status struct {
 	Servers []string
 
 	mu    sync.Mutex
-	last  []ServerStatus
+	last  []Server
 	at    time.Time     // of last
 	asked chan struct{} // closed when those who are being asked have answered; nil while nobody is
 }
 
 // Get is what the servers said at most some seconds ago. Who asks first waits for it, a second at most; others
 // get what is known while the servers are asked again.
-func (e *EnsembleStatus) Get(ctx context.Context) []ServerStatus {
+func (e *Status) Get(ctx context.Context) []Server {
 	if len(e.Servers) == 0 {
 		return nil
 	}
@@ -127,11 +129,11 @@ func (e *EnsembleStatus) Get(ctx context.Context) []ServerStatus {
 	return e.last
 }
 
-func (e *EnsembleStatus) ask(done chan struct{}) {
-	all := make([]ServerStatus, len(e.Servers))
+func (e *Status) ask(done chan struct{}) {
+	all := make([]Server, len(e.Servers))
 	var answers sync.WaitGroup
 	for i, address := range e.Servers {
-		answers.Go(func() { all[i] = AskServer(context.Background(), address) })
+		answers.Go(func() { all[i] = Ask(context.Background(), address) })
 	}
 	answers.Wait()
 	e.mu.Lock()

@@ -1,4 +1,4 @@
-package zk
+package ensemble
 
 import (
 	"io"
@@ -14,7 +14,7 @@ import (
 func TestARealServerSaysWhatItIs(t *testing.T) {
 	t.Parallel()
 	addr, _ := zkreal.SharedT(t)
-	s := AskServer(t.Context(), addr)
+	s := Ask(t.Context(), addr)
 	if s.Problem != "" || s.Mode != "standalone" || !strings.HasPrefix(s.Version, "3.") || s.Zxid < 0 || s.Connections < 1 {
 		t.Errorf("it says %+v", s)
 	}
@@ -60,7 +60,7 @@ func TestAServerThatSaysNothingIsShownWithWhatIsWrong(t *testing.T) {
 	silent, _ := listening(t, "")
 	good, _ := listening(t, "Zookeeper version: 3.9.2-e454e8c7283100c7caec6dcae2bc82aaecb63023, built on 2024-02-12\nLatency min/avg/max: 0/0.5/12\nReceived: 45\n"+
 		"Sent: 44\nConnections: 3\nOutstanding: 1\nZxid: 0x100000002a\nMode: follower\nNode count: 17\n")
-	e := EnsembleStatus{Servers: []string{nobody.Addr().String(), not, away, odd, silent, good}}
+	e := Status{Servers: []string{nobody.Addr().String(), not, away, odd, silent, good}}
 	begun := time.Now()
 	list := e.Get(t.Context())
 	if took := time.Since(begun); took > 3*time.Second || len(list) != 6 {
@@ -71,7 +71,7 @@ func TestAServerThatSaysNothingIsShownWithWhatIsWrong(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	want := ServerStatus{Address: good, Mode: "follower", Version: "3.9.2", Zxid: 0x100000002a, Connections: 3, Outstanding: 1}
+	want := Server{Address: good, Mode: "follower", Version: "3.9.2", Zxid: 0x100000002a, Connections: 3, Outstanding: 1}
 	if list[5] != want {
 		t.Errorf("it says %+v", list[5])
 	}
@@ -80,7 +80,7 @@ func TestAServerThatSaysNothingIsShownWithWhatIsWrong(t *testing.T) {
 func TestServersAreAskedNowAndThenHoweverManyLook(t *testing.T) {
 	t.Parallel()
 	address, asked := listening(t, "Zookeeper version: 3.8.0\nMode: leader\n")
-	e := EnsembleStatus{Servers: []string{address}}
+	e := Status{Servers: []string{address}}
 	for range 20 {
 		if list := e.Get(t.Context()); len(list) != 1 || list[0].Mode != "leader" {
 			t.Fatalf("%+v", list)
@@ -89,7 +89,7 @@ func TestServersAreAskedNowAndThenHoweverManyLook(t *testing.T) {
 	if n := asked.Load(); n != 1 {
 		t.Errorf("asked %d times", n)
 	}
-	if list := (&EnsembleStatus{}).Get(t.Context()); list != nil {
+	if list := (&Status{}).Get(t.Context()); list != nil {
 		t.Errorf("%+v", list)
 	}
 }

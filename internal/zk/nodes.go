@@ -1,0 +1,23 @@
+package zk
+
+// The nodes below the root, as paths relative to it.
+const (
+	NodeVersion       = "/version"
+	NodeSecret        = "/secret"
+	NodeFenceBase     = "/fence_base"
+	NodePromiseWindow = "/promise_window"
+	NodeNamespaces    = "/namespaces"
+	NodeLocks         = "/locks"
+	// NodeSettings has a child for each lock that has settings.
+	NodeSettings   = "/settings"
+	NodeGateways   = "/gateways"
+	NodeGuards     = "/guards"
+	NodeSuccession = "/succession"
+	// Gateways alone read what is below these: idempotency keys, and webhooks, which name receivers and sign messages.
+	NodeKeys     = "/keys"
+	NodeOutbox   = "/outbox"
+	NodeWebhooks = "/webhooks"
+	// NodeImport is there while an import fills the root, and when one has died
+	// half way. No gateway makes use of a root that has it.
+	NodeImport = "/import"
+)
