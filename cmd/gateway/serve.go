@@ -131,8 +131,8 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 	}
 	connections.Bound(server)
 
-	ear := fleet.Listener{Fleet: peers, Peers: func() []fleet.Peer { return httpapi.Others(manager.Peers()) }, Changed: manager.SourcesChanged,
-		Hear: manager.Hear, Following: manager.Following, Logger: logger.With("part", "fleet")}
+	peerListener := fleet.Listener{Fleet: peers, Peers: func() []fleet.Peer { return httpapi.Others(manager.Peers()) }, Changed: manager.SourcesChanged,
+		Receive: manager.Hear, Following: manager.Following, Logger: logger.With("part", "fleet")}
 
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -151,7 +151,7 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 		return nil
 	})
 	group.Go(func() error { return hub.Run(running) })
-	group.Go(func() error { return ear.Run(running) })
+	group.Go(func() error { return peerListener.Run(running) })
 	group.Go(func() error { return hooks.Run(running) })
 	group.Go(func() error {
 		tuneGC(running)

@@ -25,15 +25,14 @@ const (
 	// MaxAnswer is the largest answer that is passed on, in bytes: a bulk heartbeat of the most leases has
 	// a quarter of it.
 	MaxAnswer = 4 << 20
-	// maxConns is how many connections there are to one gateway for what is answered soon, and how many
-	// for requests that wait there: however many wait, heartbeats pass.
+	// maxConns is how many connections there are to one gateway for requests that are answered soon, and how many
+	// for requests that wait there. So heartbeats pass however many requests wait.
 	maxConns = 2048
 	// maxIdle is how many of them wait for the next request, and idleTimeout how long; the
 	// gateway at the other end keeps them longer.
 	maxIdle     = 256
 	idleTimeout = 2 * time.Minute
-	// dialTimeout bounds the making of a connection: an address that swallows packets is
-	// unreachable after it.
+	// dialTimeout bounds the making of a connection.
 	dialTimeout = 2 * time.Second
 )
 
@@ -43,10 +42,10 @@ type Options struct {
 	Secret func() []zk.TokenKey
 	// Self is this gateway's id and a zxid that is not before its registration; "" while it has no session.
 	Self func() (gateway string, registered int64)
-	// Address is where this gateway can be reached itself; "": nowhere. Nothing is sent there, and no gateway at it is followed: a gateway that is registered
-	// with it is this one before it knows so, a former session of this one, or another one that gives a wrong address.
+	// Address is where other gateways reach this one; "": nowhere. Nothing is sent there, and no gateway at it is followed: a gateway registered
+	// with it is this one before it knows its id, a former session of this one, or one with a wrong address.
 	Address string
-	// PeerCAs are whom certificates of https:// addresses are to be signed by; nil: the system's.
+	// PeerCAs sign the certificates of https:// addresses; nil: the system's.
 	PeerCAs *x509.CertPool
 	// Dial makes connections; nil: TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -116,10 +115,10 @@ func (f *Fleet) Keys() (*Keys, error) {
 	return keys, nil
 }
 
-// ErrNoSession is the error while this gateway has not had a session yet: no other gateway would know who asks.
+// ErrNoSession is the error while this gateway has never had a session: no other gateway would know it.
 var ErrNoSession = errors.New("this gateway has no ZooKeeper session yet")
 
-// identity is who this gateway is, or was when it last had a session: others know it by that until it has the next one.
+// identity is this gateway's id, or that of its last session: others know it by that until the next one.
 func (f *Fleet) identity() (identity, error) {
 	gateway, registered := f.opt.Self()
 	f.mu.Lock()
@@ -165,22 +164,22 @@ type Request struct {
 	URI     string // path and query
 	Header  http.Header
 	Body    []byte
-	// Waits: its answer may be long in coming.
+	// Waits: the answer may take long.
 	Waits bool
-	// Timeout bounds all of it.
+	// Timeout bounds the whole request; 0: ctx alone does.
 	Timeout time.Duration
 }
 
 // Answer is a gateway's.
 type Answer struct {
 	Status int
-	Header http.Header // those that a client may be given
+	Header http.Header // those that a client may see
 	Body   []byte
 }
 
 // SendError is why there is no answer.
 type SendError struct {
-	// Sent: it may have arrived, and been done.
+	// Sent: the request may have arrived and been done.
 	Sent bool
 	Err  error
 }
@@ -213,10 +212,10 @@ func (f *Fleet) Send(ctx context.Context, q *Request) (*Answer, error) {
 	if err != nil {
 		return nil, &SendError{Err: err}
 	}
-	// Read as the client's request line was: a # in it ends nothing.
+	// Parsed like the client's request line: a # in it starts no fragment.
 	uri, err := url.ParseRequestURI(q.URI)
 	if err != nil {
-		return nil, &SendError{Err: fmt.Errorf("what is asked for: %w", errors.Unwrap(err))} // without the URI: the client's words
+		return nil, &SendError{Err: fmt.Errorf("the request's URI: %w", errors.Unwrap(err))} // without the URI, which the client wrote
 	}
 	uri.Scheme, uri.Host = r.URL.Scheme, r.URL.Host
 	r.URL = uri
@@ -236,7 +235,7 @@ func (f *Fleet) Send(ctx context.Context, q *Request) (*Answer, error) {
 	case err != nil:
 		return nil, &SendError{Sent: true, Err: err}
 	case len(body) > MaxAnswer:
-		return nil, &SendError{Sent: true, Err: errors.New("the answer is too large")}
+		return nil, &SendError{Sent: true, Err: fmt.Errorf("the answer must be at most %d bytes", MaxAnswer)}
 	}
 	if err := keys.OpenAnswer(seal, response.StatusCode, response.Header, body); err != nil {
 		return nil, &SendError{Sent: true, Err: fmt.Errorf("status %d: %w", response.StatusCode, err)}
@@ -253,7 +252,7 @@ func (f *Fleet) Send(ctx context.Context, q *Request) (*Answer, error) {
 // ErrOwnAddress is the error for a gateway that is registered with this gateway's own address.
 var ErrOwnAddress = errors.New("the gateway is registered with this gateway's own address: a former session of this one, or both have the same --advertise")
 
-// baseURL is where a gateway can be reached, unless this one is there.
+// baseURL is where a gateway can be reached; an error for this gateway's own address.
 func (f *Fleet) baseURL(address string) (string, error) {
 	base, err := BaseURL(address)
 	if err != nil {
@@ -265,7 +264,7 @@ func (f *Fleet) baseURL(address string) (string, error) {
 	return base, nil
 }
 
-// BaseURL makes a URL of an address as gateways advertise it: HOST:PORT, or with http:// or
+// BaseURL is the URL of an advertised address: HOST:PORT, optionally with http:// or
 // https:// before it, and nothing after it.
 func BaseURL(address string) (string, error) {
 	scheme, host, ok := strings.Cut(address, "://")
@@ -273,13 +272,13 @@ func BaseURL(address string) (string, error) {
 		scheme, host = "http", address
 	}
 	if scheme != "http" && scheme != "https" {
-		return "", fmt.Errorf("%q has neither http nor https before ://", address)
+		return "", fmt.Errorf("%q must begin with http:// or https://, or be a host and a port", address)
 	}
 	if _, _, err := net.SplitHostPort(host); err != nil {
 		return "", err
 	}
 	if u, err := url.Parse(scheme + "://" + host); err != nil || u.Host != host || u.User != nil || u.Path != "" {
-		return "", fmt.Errorf("%q has more than a host and a port", address)
+		return "", fmt.Errorf("%q must be a host and a port", address)
 	}
 	return scheme + "://" + host, nil
 }

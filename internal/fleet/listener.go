@@ -17,32 +17,31 @@ import (
 type Peer struct{ Gateway, Address string }
 
 // Listener follows every other gateway of the fleet: one stream from each, begun when
-// its registration is seen and ended when that is gone. What it needs of the lock
-// manager are functions, which are all set.
+// its registration is seen and ended when that is gone. The functions are all required.
 type Listener struct {
 	Fleet *Fleet
-	// Peers are the other gateways with their addresses, Changed a channel that is closed when that may be different.
+	// Peers are the other gateways with their addresses; Changed is a channel that is closed when they may have changed.
 	Peers   func() []Peer
 	Changed func() <-chan struct{}
-	// Hear takes what a gateway tells, in its order. Following is told when that begins, and when it is over.
-	Hear      func(gateway string, news [][]byte)
+	// Receive takes the reports of a gateway, in its order. Following is called when its stream begins, and when it ends.
+	Receive   func(gateway string, news [][]byte)
 	Following func(gateway string, is bool)
 
 	Random func(Peer) rand.Source // spreads the attempts; nil: the runtime's
 	Logger *slog.Logger           // nil: nothing is logged
 
 	mu     sync.Mutex
-	places map[string]string // by address: a gateway that has a new session goes on telling where it was
+	places map[string]string // by address: a gateway with a new session continues its stream
 }
 
-// A stream that broke is begun again after up to twice firstPause, which doubles up to lastPause.
+// A broken stream is opened again after up to twice firstPause, which doubles up to lastPause.
 const (
 	firstPause = 50 * time.Millisecond
 	lastPause  = 5 * time.Second
 	maxPlaces  = 256
 )
 
-// Run follows until ctx ends; then no stream is open any more.
+// Run follows until ctx ends, and returns when no stream is open.
 func (l *Listener) Run(ctx context.Context) error {
 	l.places = map[string]string{}
 	if l.Logger == nil {
@@ -52,7 +51,7 @@ func (l *Listener) Run(ctx context.Context) error {
 	defer streams.Wait()
 	followed := map[Peer]context.CancelFunc{}
 	for {
-		changed := l.Changed() // before the look: nothing is missed
+		changed := l.Changed() // before Peers: no change is missed
 		there := map[Peer]bool{}
 		for _, p := range l.Peers() {
 			if _, err := l.Fleet.baseURL(p.Address); errors.Is(err, ErrOwnAddress) {
@@ -82,7 +81,7 @@ func (l *Listener) Run(ctx context.Context) error {
 	}
 }
 
-// inOrder are gateways in the order of their ids, whatever that of a map.
+// inOrder are gateways in the order of their ids: deterministic, unlike the map.
 func inOrder(followed map[Peer]context.CancelFunc) []Peer {
 	return slices.SortedFunc(maps.Keys(followed), func(a, b Peer) int {
 		return cmp.Or(cmp.Compare(a.Gateway, b.Gateway), cmp.Compare(a.Address, b.Address))
@@ -107,9 +106,9 @@ func (l *Listener) follow(ctx context.Context, p Peer) {
 				l.Following(p.Gateway, true)
 			}
 			if len(news) > 0 {
-				l.Hear(p.Gateway, news)
+				l.Receive(p.Gateway, news)
 			}
-			l.heard(p.Address, at)
+			l.passed(p.Address, at)
 			if first {
 				l.Logger.Debug("another gateway is followed", "peer", p.Gateway, "address", p.Address)
 			}
@@ -119,10 +118,10 @@ func (l *Listener) follow(ctx context.Context, p Peer) {
 		}
 		switch {
 		case errors.Is(err, ErrNoSession):
-			pause.Reset() // at a start the registrations of others may be seen first; the session follows soon
+			pause.Reset() // at the start other registrations may be seen before this gateway's session begins
 		case ctx.Err() == nil && !quiet:
 			quiet = true
-			l.Logger.Info("another gateway is not followed: until it is, why its leases end is not known here", "peer", p.Gateway, "address", p.Address, "err", err)
+			l.Logger.Info("another gateway cannot be followed: the reasons for which its leases end are not known here until it can", "peer", p.Gateway, "address", p.Address, "err", err)
 		}
 		select {
 		case <-time.After(pause.NextBackOff()):
@@ -137,11 +136,11 @@ func (l *Listener) place(address string) string {
 	return l.places[address]
 }
 
-func (l *Listener) heard(address, at string) {
+func (l *Listener) passed(address, at string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, known := l.places[address]; !known && len(l.places) >= maxPlaces {
-		clear(l.places) // they are told all of it once more
+		clear(l.places) // the streams begin at their start again
 	}
 	l.places[address] = at
 }

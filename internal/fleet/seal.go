@@ -16,21 +16,20 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// Header is where a seal stands, of a request as of an answer.
+// Header holds the seal of a request or an answer.
 const Header = "Lockkeeper-Fleet"
 
-// The first word of a seal, and what sets its keys apart from all others that are
+// The first word of a seal, and the HKDF info that separates its keys from others
 // derived from the cluster secret.
 const (
 	sealVersion = "2"
 	keyInfo     = "lockkeeper fleet 1"
 )
 
-// covered are the headers of a request that may be acted upon. A seal covers
-// them; all others are taken off by Open.
+// covered are the headers of a request that a seal covers; Open removes the others.
 var covered = []string{"Accept", "Content-Encoding", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Lease-Token", "Traceparent"}
 
-// answered are the headers of an answer that are given to the client.
+// answered are the headers of an answer that the client gets.
 var answered = []string{"Allow", "Content-Type", "Etag", "Idempotency-Replayed", "Location", "Retry-After", "Www-Authenticate"}
 
 // ErrSeal is the error of Open for a seal that is not genuine.
@@ -60,10 +59,10 @@ func NewKeys(secret []zk.TokenKey) (*Keys, error) {
 	return k, nil
 }
 
-// Seal is what a gateway says of a request that it sends to another one.
+// Seal describes a request that a gateway sends to another one.
 type Seal struct {
 	From, To string // gateway ids; only the gateway whose id is To at that moment may act on the request
-	Zxid     int64  // how far From has seen
+	Zxid     int64  // the last one that From has seen
 	Lease    string // the lease that it is about; "" when there are several, or none
 	Request  string // its id in the logs of both
 	Client   string // the client's address, for the log; "" when unknown
@@ -97,12 +96,12 @@ func (k *Keys) Close(s *Seal, r *http.Request, body []byte) {
 	r.Header[Header] = []string{s.text() + " mac=" + base64.RawURLEncoding.EncodeToString(s.mac)}
 }
 
-// Open checks the seal of a request with that body and takes everything off the request's header
+// Open checks the seal of a request with that body and removes the headers
 // that it does not cover. Its error is ErrSeal, wrapped with what is wrong.
 func (k *Keys) Open(r *http.Request, body []byte) (*Seal, error) {
 	values := r.Header[Header]
 	if len(values) != 1 {
-		return nil, fmt.Errorf("%w: there is not one of it", ErrSeal)
+		return nil, fmt.Errorf("%w: there must be exactly one", ErrSeal)
 	}
 	s, err := parse(values[0])
 	if err != nil {
@@ -113,12 +112,12 @@ func (k *Keys) Open(r *http.Request, body []byte) (*Seal, error) {
 			continue
 		}
 		if !hmac.Equal(s.mac, s.sum(key.secret, r, body)) {
-			return nil, fmt.Errorf("%w: it does not fit the request", ErrSeal)
+			return nil, fmt.Errorf("%w: it must be of this request", ErrSeal)
 		}
 		strip(r.Header)
 		return s, nil
 	}
-	return nil, fmt.Errorf("%w: it was made with a key that this fleet does not have", ErrSeal)
+	return nil, fmt.Errorf("%w: its key must be one of this fleet", ErrSeal)
 }
 
 // strip leaves what a seal covers.
@@ -135,11 +134,11 @@ func strip(h http.Header) {
 	}
 }
 
-// maxSeal bounds what is looked at of a seal, in bytes.
+// maxSeal bounds a seal, in bytes.
 const maxSeal = 1024
 
 func parse(text string) (*Seal, error) {
-	wrong := fmt.Errorf("%w: it is not one of this version", ErrSeal)
+	wrong := fmt.Errorf("%w: it must be one of this version", ErrSeal)
 	sealed, mac, ok := strings.Cut(text, " mac=")
 	if !ok || len(text) > maxSeal {
 		return nil, wrong
@@ -178,8 +177,8 @@ func parse(text string) (*Seal, error) {
 	return s, nil
 }
 
-// sum is the MAC of a request under the seal. Each part stands with its length, so that
-// no two requests run together to the same bytes.
+// sum is the MAC of a request under the seal. Each part is preceded by its length, so
+// no two requests have the same bytes.
 func (s *Seal) sum(secret []byte, r *http.Request, body []byte) []byte {
 	h := hmac.New(sha256.New, secret)
 	digest := sha256.Sum256(body)
@@ -201,19 +200,19 @@ func (k *Keys) CloseAnswer(s *Seal, status int, header http.Header, body []byte)
 func (k *Keys) OpenAnswer(s *Seal, status int, header http.Header, body []byte) error {
 	values := header[Header]
 	if len(values) != 1 {
-		return fmt.Errorf("%w: the answer has none", ErrSeal)
+		return fmt.Errorf("%w: the answer must have one", ErrSeal)
 	}
 	text, ok := strings.CutPrefix(values[0], sealVersion+" mac=")
 	mac, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if !ok || err != nil {
-		return fmt.Errorf("%w: the answer's is not one of this version", ErrSeal)
+		return fmt.Errorf("%w: the answer's must be one of this version", ErrSeal)
 	}
 	for _, key := range k.keys {
 		if key.id == s.key && hmac.Equal(mac, s.sumAnswer(key.secret, status, header, body)) {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: the answer's does not fit", ErrSeal)
+	return fmt.Errorf("%w: the answer's must be of this answer", ErrSeal)
 }
 
 // sumAnswer is the MAC of an answer: it names the request by its own MAC.

@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// A stream is the answer to a sealed request, and has no end: a gateway follows what
-// another one tells (internal/locks says what that is; here it is lines of JSON). Each line
-// has a seal that names the request and the line's number, so that nothing in it is
-// changed, left out, repeated or put in by anybody else.
+// A stream is the endless answer to a sealed request: a gateway follows the reports of
+// another one, which are lines of JSON (internal/locks). The seal of each line
+// names the request and the line's number, so no line can be
+// changed, left out, repeated or inserted.
 
 // StreamPath is where gateways follow each other.
 const StreamPath = "/internal/v1/ends"
@@ -29,7 +29,7 @@ const StreamPath = "/internal/v1/ends"
 const (
 	// StreamKeepalive is how often something is written at least.
 	StreamKeepalive = 5 * time.Second
-	// streamSilence is how long nothing may come; then the stream is begun anew.
+	// streamSilence is how long nothing may come before the stream is opened again.
 	streamSilence = 12 * time.Second
 	// maxLine bounds a line of a stream, in bytes.
 	maxLine = 4 << 20
@@ -42,7 +42,7 @@ type Lines struct {
 	n      uint64
 }
 
-// Lines are those of the answer to a request that Open has accepted, or that Close has sealed.
+// Lines are the lines of the answer to a request that Open has accepted, or that Close has sealed.
 func (k *Keys) Lines(s *Seal) *Lines {
 	l := &Lines{seal: s}
 	for _, key := range k.keys {
@@ -59,7 +59,7 @@ type batch struct {
 	News []json.RawMessage `json:"news,omitempty"`
 }
 
-// Close makes the next line: what is told, which is JSON, and the place behind it.
+// Close makes the next line: the reports, each of them JSON, and the place behind them.
 func (l *Lines) Close(at string, news [][]byte) []byte {
 	b := batch{At: at, News: make([]json.RawMessage, len(news))}
 	for i := range news {
@@ -80,7 +80,7 @@ func (l *Lines) Open(line []byte) (at string, news [][]byte, err error) {
 	sum, doc, ok := bytes.Cut(line, []byte(" "))
 	mac, err := base64.RawURLEncoding.Strict().AppendDecode(nil, sum)
 	if !ok || err != nil || !hmac.Equal(mac, l.sum(doc)) {
-		return "", nil, fmt.Errorf("%w: that of a stream's line does not fit", ErrSeal)
+		return "", nil, fmt.Errorf("%w: that of a stream's line must be of this line", ErrSeal)
 	}
 	l.n++
 	var b batch
@@ -99,9 +99,9 @@ func (l *Lines) sum(doc []byte) []byte {
 	return h.Sum(nil)
 }
 
-// Follow asks a gateway for what it tells behind a place, "" for all of it, and hands each line on until the stream
+// Follow asks a gateway for its reports behind a place, "" for all of them, and calls receive for each line until the stream
 // breaks or ctx ends; its error says why. The first line comes at once.
-func (f *Fleet) Follow(ctx context.Context, p Peer, since string, hear func(at string, news [][]byte)) error {
+func (f *Fleet) Follow(ctx context.Context, p Peer, since string, receive func(at string, news [][]byte)) error {
 	keys, err := f.Keys()
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (f *Fleet) Follow(ctx context.Context, p Peer, since string, hear func(at s
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		body, _ := io.ReadAll(io.LimitReader(response.Body, 1024)) // what came is told
+		body, _ := io.ReadAll(io.LimitReader(response.Body, 1024)) // as far as it came
 		return fmt.Errorf("status %d: %s", response.StatusCode, body)
 	}
 	if err := keys.OpenAnswer(seal, response.StatusCode, response.Header, nil); err != nil {
@@ -140,7 +140,7 @@ func (f *Fleet) Follow(ctx context.Context, p Peer, since string, hear func(at s
 		if err != nil {
 			return err
 		}
-		hear(at, news)
+		receive(at, news)
 	}
 	if err := scanner.Err(); err != nil {
 		return because(ctx, err)
@@ -148,7 +148,7 @@ func (f *Fleet) Follow(ctx context.Context, p Peer, since string, hear func(at s
 	return io.EOF
 }
 
-var errSilent = errors.New("nothing has come for too long")
+var errSilent = errors.New("no line came within " + streamSilence.String())
 
 func because(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {

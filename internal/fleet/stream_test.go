@@ -242,7 +242,7 @@ func TestEveryOtherGatewayIsFollowedAsLongAsItIsThere(t *testing.T) {
 		f := p.fleet("gatewayone")
 		l := &Listener{Fleet: f, Peers: func() []Peer { mu.Lock(); defer mu.Unlock(); return peers },
 			Changed:   func() <-chan struct{} { mu.Lock(); defer mu.Unlock(); return changed },
-			Hear:      func(g string, news [][]byte) { note(&heard, "%s: %s", g, news[0]) },
+			Receive:   func(g string, news [][]byte) { note(&heard, "%s: %s", g, news[0]) },
 			Following: func(g string, is bool) { note(&following, "%s %v", g, is) }}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -297,7 +297,7 @@ func TestAGatewayNeitherFollowsNorAsksItself(t *testing.T) {
 		f := New(Options{Secret: secret, Self: func() (string, int64) { return "former", 1 }, Dial: p.dial, Address: "one:8080"})
 		defer f.Close()
 		var following []string
-		l := &Listener{Fleet: f, Changed: func() <-chan struct{} { return nil }, Hear: func(string, [][]byte) {},
+		l := &Listener{Fleet: f, Changed: func() <-chan struct{} { return nil }, Receive: func(string, [][]byte) {},
 			Peers: func() []Peer {
 				return []Peer{{"fresh", "one:8080"}, {"former", "http://one:8080"}, {"two", "two:8080"}}
 			},
@@ -332,7 +332,7 @@ func TestOthersAreFollowedAsSoonAsThereIsASession(t *testing.T) {
 		defer f.Close()
 		var log bytes.Buffer
 		var followed atomic.Bool
-		l := &Listener{Fleet: f, Changed: func() <-chan struct{} { return nil }, Hear: func(string, [][]byte) {}, Peers: func() []Peer { return []Peer{{"two", "two:8080"}} },
+		l := &Listener{Fleet: f, Changed: func() <-chan struct{} { return nil }, Receive: func(string, [][]byte) {}, Peers: func() []Peer { return []Peer{{"two", "two:8080"}} },
 			Following: func(_ string, is bool) { followed.Store(is) }, Logger: slog.New(slog.NewTextHandler(&log, nil))}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)

@@ -1,7 +1,7 @@
 package fleet
 
-// window remembers which numbers of one sender have been received: all between its highest and some windowSize before it. A
-// smaller one counts as received. That is the anti-replay window of RFC 4303, section 3.4.3, as a ring of words (RFC 6479).
+// window remembers which numbers of one sender have been received: all between its highest and some windowSize before it.
+// A smaller number counts as received. That is the anti-replay window of RFC 4303, section 3.4.3, as a ring of words (RFC 6479).
 //
 // A window is as wide as its words less one, because the word that a new highest number enters is cleared as a whole.
 type window struct {

@@ -108,8 +108,8 @@ func (w *world) startGateway(number int) *gateway {
 	g.manager = locks.New(options)
 	g.peers = fleet.New(fleet.Options{Secret: g.manager.FleetKeys, Self: g.manager.Identity, Address: options.Registration.Address, Dial: g.dials(g.dialBy(asPeer))})
 	ears := fleet.New(fleet.Options{Secret: g.manager.FleetKeys, Self: g.manager.Identity, Address: options.Registration.Address, Dial: g.dials(g.dialBy(asEar))})
-	ear := fleet.Listener{Fleet: ears, Peers: func() []fleet.Peer { return httpapi.Others(g.manager.Peers()) }, Changed: g.manager.SourcesChanged,
-		Hear: g.manager.Hear, Following: g.manager.Following,
+	listener := fleet.Listener{Fleet: ears, Peers: func() []fleet.Peer { return httpapi.Others(g.manager.Peers()) }, Changed: g.manager.SourcesChanged,
+		Receive: g.manager.Hear, Following: g.manager.Following,
 		Random: func(p fleet.Peer) rand.Source { return &source{seed: w.plan.Seed, whose: nameOf(g.name, p.Address)} }}
 	g.api = httpapi.New(httpapi.Options{Locks: g.manager, Fleet: g.peers, News: g.manager.News, Events: hub, Metrics: collectors, Version: "sim", OpenAPI: lockkeeper.OpenAPI})
 	g.server = &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -135,7 +135,7 @@ func (w *world) startGateway(number int) *gateway {
 	running.Go(func() { g.err = g.manager.Run(ctx) })
 	running.Go(func() { _ = hub.Run(ctx) })
 	running.Go(func() {
-		_ = ear.Run(ctx)
+		_ = listener.Run(ctx)
 		ears.Close()
 	})
 	running.Go(func() { _ = g.server.Serve(g.listen) })
