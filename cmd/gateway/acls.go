@@ -5,17 +5,17 @@ import (
 	"log/slog"
 
 	"lockkeeper/internal/aclrepair"
-	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/manager"
 	"lockkeeper/internal/zk"
 )
 
 // repairedStore tells when the layout is open. From then on run closes what is below it.
 type repairedStore struct {
-	locks.Store
+	manager.Store
 	opened chan *zk.Layout // one place
 }
 
-func newRepairedStore(store locks.Store) repairedStore {
+func newRepairedStore(store manager.Store) repairedStore {
 	return repairedStore{store, make(chan *zk.Layout, 1)}
 }
 

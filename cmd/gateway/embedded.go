@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"lockkeeper/internal/httpapi"
-	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/manager"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/embedded/disk"
 	"lockkeeper/internal/zk/standalone"
@@ -80,7 +80,7 @@ func (o *ownStore) reach(cfg *zk.Config) {
 
 // store is the manager's. Others are let in when the layout is there: before that
 // they could make it, with a secret of theirs.
-func (o *ownStore) store(z *locks.ZooKeeper) locks.Store {
+func (o *ownStore) store(z *manager.ZooKeeper) manager.Store {
 	if o == nil {
 		return z
 	}
@@ -88,7 +88,7 @@ func (o *ownStore) store(z *locks.ZooKeeper) locks.Store {
 }
 
 type laidOut struct {
-	*locks.ZooKeeper
+	*manager.ZooKeeper
 	node *standalone.Node
 }
 
@@ -191,7 +191,7 @@ func (o *ownStore) servers(configured []string) []string {
 }
 
 // watched is the manager, which is not ready while its store cannot be written.
-func (o *ownStore) watched(manager *locks.Manager) httpapi.Locks {
+func (o *ownStore) watched(manager *manager.Manager) httpapi.Locks {
 	if o == nil {
 		return manager
 	}
@@ -199,7 +199,7 @@ func (o *ownStore) watched(manager *locks.Manager) httpapi.Locks {
 }
 
 type storedLocks struct {
-	*locks.Manager
+	*manager.Manager
 	node *standalone.Node
 }
 

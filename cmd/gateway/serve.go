@@ -20,6 +20,7 @@ import (
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/httpapi/connlimit"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/manager"
 	"lockkeeper/internal/metrics"
 	"lockkeeper/internal/outbox"
 	"lockkeeper/internal/webhooks"
@@ -92,12 +93,12 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 	limits := c.Limits.resolve(logger)
 	connections := connlimit.New(limits.connections, logger.With("part", "http"))
 	box := &outbox.Box{}
-	store := newRepairedStore(own.store(&locks.ZooKeeper{Config: zkConfig, ReachWithin: reachWithin}))
-	manager := locks.New(locks.Options{
+	store := newRepairedStore(own.store(&manager.ZooKeeper{Config: zkConfig, ReachWithin: reachWithin}))
+	manager := manager.New(manager.Options{
 		Store: store,
 		Root:  zkConfig.Root, Servers: own.servers(zkConfig.Servers), SessionTimeout: c.SessionTimeout,
 		Logger: logger.With("part", "locks"), Metrics: collectors, Events: hub,
-		Registration: locks.Registration{Address: address, Version: version(), Started: started.UnixMilli()},
+		Registration: manager.Registration{Address: address, Version: version(), Started: started.UnixMilli()},
 		Hearsay:      true,
 		Outbox:       box,
 		Limits:       limits.quota,
@@ -203,7 +204,7 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 // shutDown hands over: /readyz turns red, clocks stop, requests that wait are
 // answered, the writes under way finish, and the registration goes in the
 // session's last transaction, so that a successor begins at once.
-func shutDown(c *config, logger *slog.Logger, manager *locks.Manager, api *httpapi.Server, pages *dashboard.Dashboard, servers []*http.Server, metricsServer *http.Server) error {
+func shutDown(c *config, logger *slog.Logger, manager *manager.Manager, api *httpapi.Server, pages *dashboard.Dashboard, servers []*http.Server, metricsServer *http.Server) error {
 	logger.Info("shutting down", "drain_delay_ms", c.DrainDelay.Milliseconds())
 	ctx, cancel := context.WithTimeout(context.Background(), c.DrainDelay+shutdownWithin)
 	defer cancel()

@@ -300,7 +300,7 @@ func (x *exchange) acquired(result *locks.AcquireResult, env bool) {
 		x.encode(&shape)
 	}
 	if lease.State != locks.Ended {
-		x.confirmed(lease.Basis, status, contentType) // whoever waits counts on its place
+		x.confirmed(lease.Term, status, contentType) // whoever waits counts on its place
 		return
 	}
 	x.send(status, contentType)

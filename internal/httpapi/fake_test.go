@@ -328,9 +328,9 @@ func (f *fake) Info(context.Context) locks.Info {
 	}
 }
 
-func (f *fake) Ready() error             { return f.ready }
-func (f *fake) Alive() error             { return f.alive }
-func (f *fake) Vouches(locks.Basis) bool { return !f.untrusted.Load() }
+func (f *fake) Ready() error               { return f.ready }
+func (f *fake) Alive() error               { return f.alive }
+func (f *fake) StillValid(locks.Term) bool { return !f.untrusted.Load() }
 
 // gateway is a Server over a fake, on a real connection.
 type gateway struct {

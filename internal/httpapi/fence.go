@@ -51,7 +51,7 @@ func (x *exchange) getFence() {
 	shape := fenceShape(&answer)
 	x.encode(&shape)
 	if answer.Current {
-		x.confirmed(answer.Basis, http.StatusOK, typeJSON)
+		x.confirmed(answer.Term, http.StatusOK, typeJSON)
 		return
 	}
 	x.send(http.StatusOK, typeJSON) // this gives nobody anything, so memory may say it
@@ -169,7 +169,7 @@ func (x *exchange) checkFence() {
 		x.problem(&problem{code: codeTokenStale, fence: &answer, detail: "whoever holds this token does not hold the lock: nothing may be done with it"})
 		return
 	}
-	if !x.s.locks.Vouches(answer.Basis) {
+	if !x.s.locks.StillValid(answer.Term) {
 		x.notConfirmed()
 		return
 	}

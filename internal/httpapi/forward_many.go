@@ -73,19 +73,19 @@ type errand struct {
 }
 
 // renewElsewhere asks the owners, all at the same time, and puts what they say into the
-// answer. It returns on what grounds stands what this gateway did in the place of
+// answer. It returns on what terms stands what this gateway did in the place of
 // those that did not answer.
-func (x *exchange) renewElsewhere(errands map[string]*errand, tokens []string, items []api.HeartbeatItem) ([]locks.Basis, *problem) {
+func (x *exchange) renewElsewhere(errands map[string]*errand, tokens []string, items []api.HeartbeatItem) ([]locks.Term, *problem) {
 	ctx, end, p := x.attend()
 	if p != nil {
 		return nil, p
 	}
 	defer end()
 	var (
-		mu      sync.Mutex
-		grounds []locks.Basis
-		asked   = make(chan struct{}, maxAsked)
-		all     sync.WaitGroup
+		mu    sync.Mutex
+		terms []locks.Term
+		asked = make(chan struct{}, maxAsked)
+		all   sync.WaitGroup
 	)
 	for _, gateway := range slices.Sorted(maps.Keys(errands)) {
 		e := errands[gateway]
@@ -101,7 +101,7 @@ func (x *exchange) renewElsewhere(errands map[string]*errand, tokens []string, i
 			}
 			bases := x.standInFor(ctx, err, e, tokens, items)
 			mu.Lock()
-			grounds = append(grounds, bases...)
+			terms = append(terms, bases...)
 			mu.Unlock()
 		})
 	}
@@ -112,7 +112,7 @@ func (x *exchange) renewElsewhere(errands map[string]*errand, tokens []string, i
 	case ctx.Err() != nil:
 		return nil, &problem{code: code(locks.CodeCancelled), detail: "the client went away"}
 	}
-	return grounds, nil
+	return terms, nil
 }
 
 func (x *exchange) sendErrand(ctx context.Context, e *errand, tokens []string) (*fleet.Answer, error) {
@@ -154,8 +154,8 @@ func (e *errand) take(answer *fleet.Answer, items []api.HeartbeatItem) error {
 }
 
 // standInFor renews the leases of an errand that came to nothing.
-func (x *exchange) standInFor(ctx context.Context, failed error, e *errand, tokens []string, items []api.HeartbeatItem) []locks.Basis {
-	bases := make([]locks.Basis, len(e.which))
+func (x *exchange) standInFor(ctx context.Context, failed error, e *errand, tokens []string, items []api.HeartbeatItem) []locks.Term {
+	bases := make([]locks.Term, len(e.which))
 	at := make(chan struct{}, maxStandIn)
 	var all sync.WaitGroup
 	for k, i := range e.which {
@@ -168,7 +168,7 @@ func (x *exchange) standInFor(ctx context.Context, failed error, e *errand, toke
 			var e *locks.Error
 			switch {
 			case err == nil:
-				result.Heartbeat, result.Err, bases[k] = renewed, nil, renewed.Basis
+				result.Heartbeat, result.Err, bases[k] = renewed, nil, renewed.Term
 			case errors.As(err, &e) && e.Code != locks.CodeNotOwner:
 				result.Err = e
 			}
@@ -176,5 +176,5 @@ func (x *exchange) standInFor(ctx context.Context, failed error, e *errand, toke
 		})
 	}
 	all.Wait()
-	return slices.DeleteFunc(bases, func(b locks.Basis) bool { return b == locks.Basis{} })
+	return slices.DeleteFunc(bases, func(b locks.Term) bool { return b == 0 })
 }

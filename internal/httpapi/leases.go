@@ -185,7 +185,7 @@ func (x *exchange) heartbeat() {
 	}
 	shape := heartbeatShape(&renewed)
 	x.encode(&shape)
-	x.confirmed(renewed.Basis, http.StatusOK, typeJSON)
+	x.confirmed(renewed.Term, http.StatusOK, typeJSON)
 }
 
 // tell puts the lease that a token names into the log, unless the manager has
@@ -230,11 +230,11 @@ func (x *exchange) heartbeatMany() {
 	}
 	results := x.s.locks.Heartbeats(x.r.Context(), locks.Anonymous, form.tokens)
 	list := api.HeartbeatList{Items: make([]api.HeartbeatItem, len(results))}
-	var grounds []locks.Basis // one for all, unless some were renewed in their owner's place
+	var terms []locks.Term // one for all, unless some were renewed in their owner's place
 	for i := range results {
 		list.Items[i] = heartbeatItem(&results[i])
-		if basis := results[i].Heartbeat.Basis; results[i].Err == nil && !slices.Contains(grounds, basis) {
-			grounds = append(grounds, basis)
+		if term := results[i].Heartbeat.Term; results[i].Err == nil && !slices.Contains(terms, term) {
+			terms = append(terms, term)
 		}
 	}
 	if elsewhere := x.elsewhere(results); len(elsewhere) > 0 {
@@ -243,11 +243,11 @@ func (x *exchange) heartbeatMany() {
 			x.problem(p)
 			return
 		}
-		grounds = append(grounds, more...)
+		terms = append(terms, more...)
 	}
 	x.encode(&list)
-	for _, basis := range grounds {
-		if !x.s.locks.Vouches(basis) {
+	for _, term := range terms {
+		if !x.s.locks.StillValid(term) {
 			x.notConfirmed()
 			return
 		}

@@ -59,8 +59,8 @@ type Locks interface {
 	// Registered reports whether the replica shows the registration of a gateway.
 	Registered(gateway string) bool
 	Peers() []locks.Peer
-	// Vouches reports whether what was said about a lease may be written now.
-	Vouches(basis locks.Basis) bool
+	// StillValid reports whether what was said about a lease may be written now.
+	StillValid(term locks.Term) bool
 }
 
 // DefaultMaxWaiting is the bound on requests that wait at the same time:

@@ -84,7 +84,7 @@ func (x *exchange) show(lease *locks.Lease) {
 	// Who waits, and brings its token, counts on its place for as long as it is told.
 	waits := lease.State == locks.Waiting && len(x.r.Header["Lease-Token"]) > 0
 	if lease.State == locks.Held || waits {
-		x.confirmed(lease.Basis, http.StatusOK, typeJSON)
+		x.confirmed(lease.Term, http.StatusOK, typeJSON)
 		return
 	}
 	x.send(http.StatusOK, typeJSON)

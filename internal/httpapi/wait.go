@@ -83,8 +83,8 @@ func (x *exchange) heed() (ctx context.Context, unheed func()) {
 
 // confirmed sends a success that gives a client time. It is encoded by now;
 // what it says is true only while the fence is open, so that is looked at last.
-func (x *exchange) confirmed(basis locks.Basis, status int, contentType []string) {
-	if !x.s.locks.Vouches(basis) {
+func (x *exchange) confirmed(term locks.Term, status int, contentType []string) {
+	if !x.s.locks.StillValid(term) {
 		x.notConfirmed()
 		return
 	}

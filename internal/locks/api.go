@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"strings"
 	"time"
 
 	"lockkeeper/internal/locks/quota"
@@ -18,32 +19,32 @@ const DefaultNamespace = "default"
 
 // Limits of the API, in one place. The specification states the same numbers.
 const (
-	MinTTL         = time.Second
-	MaxTTL         = 24 * time.Hour
-	DefaultTTL     = 30 * time.Second
-	MaxOwner       = 128     // bytes
-	MaxMetadata    = 4 << 10 // bytes
-	MaxPollWait    = 5 * time.Minute
-	MinKeyLength   = 16 // visible characters of an idempotency key
-	MaxKeyLength   = 128
-	MaxHeartbeats  = 1000 // leases in one bulk heartbeat
-	DefaultPage    = 100
-	MaxPage        = 1000
-	WaitForever    = time.Duration(1<<63 - 1)
-	MaxGroup       = 64      // locks of one lease
-	MaxLimit       = 1 << 20 // permits of a semaphore
-	MaxHolds       = 64      // names of holds that one lease has had
-	MaxHoldName    = 64      // bytes
-	MaxLockDelay   = time.Hour
-	MaxForceAfter  = 24 * time.Hour
-	MaxReasonText  = 256              // bytes of the words that go with a revocation, a break, a destruction
-	MaxReap        = 1000             // leases that one reap ends; it says how many are left
-	MaxNotifyURL   = 2048             // bytes
-	keyLife        = 10 * time.Minute // of an idempotency key after its lease ended
-	endedLife      = time.Hour        // an ended lease is remembered that long: its reason, its postmortem
-	waitingClock   = 30 * time.Second // a waiting lease's clock is min(TTL, this)
-	unclaimedClock = 30 * time.Second // an unclaimed grant passes on after min(TTL, this)
+	MinTTL        = time.Second
+	MaxTTL        = 24 * time.Hour
+	DefaultTTL    = 30 * time.Second
+	MaxOwner      = 128     // bytes
+	MaxMetadata   = 4 << 10 // bytes
+	MaxPollWait   = 5 * time.Minute
+	MinKeyLength  = 16 // visible characters of an idempotency key
+	MaxKeyLength  = 128
+	MaxHeartbeats = 1000 // leases in one bulk heartbeat
+	DefaultPage   = 100
+	MaxPage       = 1000
+	WaitForever   = time.Duration(1<<63 - 1)
+	MaxGroup      = 64      // locks of one lease
+	MaxLimit      = 1 << 20 // permits of a semaphore
+	MaxHolds      = 64      // names of holds that one lease has had
+	MaxHoldName   = 64      // bytes
+	MaxLockDelay  = time.Hour
+	MaxForceAfter = 24 * time.Hour
+	MaxReasonText = 256  // bytes of the words that go with a revocation, a break, a destruction
+	MaxReap       = 1000 // leases that one reap ends; it says how many are left
+	MaxNotifyURL  = 2048 // bytes
 )
+
+// Term numbers the ZooKeeper sessions of this process, from 1 on: the ground on which an answer stands. 0 is no ground.
+// See Manager.StillValid.
+type Term uint32
 
 // State of a lease.
 type State string
@@ -141,7 +142,7 @@ type Lease struct {
 	Revoke       *Revocation
 	Warning      string // what the client should know about what it asked for; "" for nothing
 	Rev          string // opaque mark of what is visible here
-	Basis        Basis  // of State held; see Manager.Vouches
+	Term         Term   // of State held; see Manager.StillValid
 }
 
 // LeaseLock is one lock of a group.
@@ -315,8 +316,8 @@ type Heartbeat struct {
 	TTL          time.Duration
 	FencingToken int64
 	Position     int
-	Waiters      int   // others in line behind the holder
-	Basis        Basis // see Manager.Vouches
+	Waiters      int  // others in line behind the holder
+	Term         Term // see Manager.StillValid
 	Revoke       *Revocation
 }
 
@@ -421,3 +422,34 @@ type ZooKeeperInfo struct {
 	LastZxid       int64
 	SecretExposed  bool // see zk.Layout
 }
+
+// String is the whole in a line, for people.
+func (d *Decoded) String() string {
+	if d == nil {
+		return ""
+	}
+	var list []string
+	add := func(what, s string) {
+		if s != "" {
+			list = append(list, what+s)
+		}
+	}
+	add("", d.Address)
+	add("participant ", d.Participant)
+	add("", d.Identifier)
+	if t := d.TableLock; t != nil {
+		add("table ", t.Table)
+		add("by ", t.Owner)
+		add("for ", t.Purpose)
+	}
+	return strings.Join(list, " ")
+}
+
+// KindCopiedID is the Foreign.Kind of a contender that another program made with the id of a lease.
+const KindCopiedID = "copied lease id"
+
+// KindEphemeralNode is the Foreign.Kind of a plain node, whose Znode is the lock's own path.
+const KindEphemeralNode = "ephemeral node"
+
+// Several stands in place of a mode for leases of more than one lock.
+const Several Mode = "several"

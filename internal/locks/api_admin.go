@@ -125,7 +125,7 @@ type FenceAnswer struct {
 	// ended and the lock delay runs), "waiting" (its lease has not been granted), "unknown" (nothing here has that token).
 	Reason  string
 	Highest int64 // the highest token of a holder, now or before, that this gateway knows; 0 for none
-	Basis   Basis // with Current: see Manager.Vouches
+	Term    Term  // with Current: see Manager.StillValid
 }
 
 // Postmortem is what is remembered of a lease's end.

@@ -54,7 +54,7 @@ type Error struct {
 	Owner       *Route // with CodeNotOwner: where to send it; nil when that is not known, or when it would be another request there
 	Err         error  // cause, for the log only
 
-	stranger bool // nothing here has ever told of the gateway: see Manager.meet
+	UnknownGateway bool // this gateway has never read of the lease's gateway: its replica may be behind
 }
 
 func (e *Error) Error() string {
@@ -73,3 +73,11 @@ func (e *Error) Error() string {
 
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }
+
+// because adds what an administrator said to it; "" for nothing.
+func (e *Error) Because(words string) *Error {
+	if words != "" {
+		e.Detail += ": " + words
+	}
+	return e
+}

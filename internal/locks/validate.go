@@ -11,12 +11,12 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-func invalid(field, detail string) *Error {
+func Invalid(field, detail string) *Error {
 	return &Error{Code: CodeInvalid, Field: field, Detail: detail}
 }
 
 // normalize fills in defaults and refuses what the API does not allow.
-func (r *AcquireRequest) normalize() error {
+func (r *AcquireRequest) Normalize() error {
 	if r.NS == "" {
 		r.NS = DefaultNamespace
 	}
@@ -33,61 +33,61 @@ func (r *AcquireRequest) normalize() error {
 		r.LockDelayOn = DelayOnExpiry
 	}
 	if r.Hold != "" {
-		if err := checkHold(r.Hold); err != nil {
+		if err := CheckHold(r.Hold); err != nil {
 			return err
 		}
 	}
 	if err := r.normalizeWants(); err != nil {
 		return err
 	}
-	if err := checkTTL(r.TTL); err != nil {
+	if err := CheckTTL(r.TTL); err != nil {
 		return err
 	}
 	switch {
 	case r.Wait < 0:
-		return invalid("wait", "wait is 0 or longer")
+		return Invalid("wait", "wait is 0 or longer")
 	case r.Async && r.Wait != 0:
-		return invalid("wait", "an async acquire answers at once: leave wait out, and poll the lease")
+		return Invalid("wait", "an async acquire answers at once: leave wait out, and poll the lease")
 	case r.LockDelay < 0 || r.LockDelay > MaxLockDelay:
-		return invalid("lock_delay", "lock_delay is at most "+MaxLockDelay.String())
+		return Invalid("lock_delay", "lock_delay is at most "+MaxLockDelay.String())
 	case r.LockDelayOn != "" && r.LockDelay == 0:
-		return invalid("lock_delay_on", "lock_delay_on says which ends lock_delay follows: give lock_delay too")
+		return Invalid("lock_delay_on", "lock_delay_on says which ends lock_delay follows: give lock_delay too")
 	case r.LockDelayOn != "" && r.LockDelayOn != DelayOnExpiry && r.LockDelayOn != DelayAlways:
-		return invalid("lock_delay_on", "lock_delay_on is expiry or always")
+		return Invalid("lock_delay_on", "lock_delay_on is expiry or always")
 	case r.IdempotencyKey != "" && (len(r.IdempotencyKey) < MinKeyLength || len(r.IdempotencyKey) > MaxKeyLength):
-		return invalid("Idempotency-Key", fmt.Sprintf("an Idempotency-Key has %d to %d visible characters", MinKeyLength, MaxKeyLength))
+		return Invalid("Idempotency-Key", fmt.Sprintf("an Idempotency-Key has %d to %d visible characters", MinKeyLength, MaxKeyLength))
 	}
 	if err := r.checkEphemeral(); err != nil {
 		return err
 	}
-	if err := checkText("owner", r.Owner, MaxOwner); err != nil {
+	if err := CheckText("owner", r.Owner, MaxOwner); err != nil {
 		return err
 	}
-	return checkText("metadata", r.Metadata, MaxMetadata)
+	return CheckText("metadata", r.Metadata, MaxMetadata)
 }
 
 // normalizeWants fills in and checks what is asked of each lock.
 func (r *AcquireRequest) normalizeWants() error {
 	if r.Group == nil {
-		w := r.wants()[0]
+		w := r.Wants()[0]
 		err := w.normalize(func(name string) string { return name })
 		r.NS, r.Lock, r.Mode, r.Limit, r.Permits = w.NS, w.Lock, w.Mode, w.Limit, w.Permits
 		return err
 	}
 	switch {
 	case len(r.Group) == 0:
-		return invalid("locks", "locks names 1 to "+strconv.Itoa(MaxGroup)+" locks")
+		return Invalid("locks", "locks names 1 to "+strconv.Itoa(MaxGroup)+" locks")
 	case len(r.Group) > MaxGroup:
-		return invalid("locks", fmt.Sprintf("locks names at most %d locks, not %d", MaxGroup, len(r.Group)))
+		return Invalid("locks", fmt.Sprintf("locks names at most %d locks, not %d", MaxGroup, len(r.Group)))
 	case r.Lock != "" || r.Mode != "" || r.Limit != 0 || r.Permits != 0:
-		return invalid("locks", "with locks, each has its own lock, mode, limit and permits")
+		return Invalid("locks", "with locks, each has its own lock, mode, limit and permits")
 	}
 	group := slices.Clone(r.Group) // the caller's stays as it is
 	for i := range group {
 		if group[i].NS == "" {
 			group[i].NS = r.NS
 		}
-		if err := group[i].normalize(func(name string) string { return r.field(i, name) }); err != nil {
+		if err := group[i].normalize(func(name string) string { return r.Field(i, name) }); err != nil {
 			return err
 		}
 	}
@@ -102,7 +102,7 @@ func (w *Want) normalize(field func(string) string) error {
 		w.NS = DefaultNamespace
 	}
 	if err := recipe.CheckLockName(w.Lock); err != nil {
-		return invalid(field("lock"), err.Error())
+		return Invalid(field("lock"), err.Error())
 	}
 	if w.Mode == "" {
 		w.Mode = Exclusive
@@ -111,58 +111,117 @@ func (w *Want) normalize(field func(string) string) error {
 	case Exclusive, Shared:
 		switch {
 		case w.Limit != 0:
-			return invalid(field("limit"), "limit goes with mode=semaphore")
+			return Invalid(field("limit"), "limit goes with mode=semaphore")
 		case w.Permits != 0:
-			return invalid(field("permits"), "permits go with mode=semaphore")
+			return Invalid(field("permits"), "permits go with mode=semaphore")
 		}
 		return nil
 	case Semaphore:
 	default:
-		return invalid(field("mode"), "mode is exclusive, shared or semaphore")
+		return Invalid(field("mode"), "mode is exclusive, shared or semaphore")
 	}
 	if w.Permits == 0 {
 		w.Permits = 1
 	}
 	switch {
 	case w.Limit < 0 || w.Limit > MaxLimit:
-		return invalid(field("limit"), fmt.Sprintf("limit is 1 to %d", MaxLimit))
+		return Invalid(field("limit"), fmt.Sprintf("limit is 1 to %d", MaxLimit))
 	case w.Permits < 0 || w.Permits > MaxLimit:
-		return invalid(field("permits"), fmt.Sprintf("permits are 1 to %d", MaxLimit))
+		return Invalid(field("permits"), fmt.Sprintf("permits are 1 to %d", MaxLimit))
 	case w.Limit > 0 && w.Permits > w.Limit:
-		return invalid(field("permits"), fmt.Sprintf("%d permits are more than the limit of %d", w.Permits, w.Limit))
+		return Invalid(field("permits"), fmt.Sprintf("%d permits are more than the limit of %d", w.Permits, w.Limit))
 	}
 	return nil
 }
 
-func checkTTL(ttl time.Duration) error {
+func CheckTTL(ttl time.Duration) error {
 	if ttl < MinTTL || ttl > MaxTTL {
-		return invalid("ttl", fmt.Sprintf("ttl is %v to %v", MinTTL, MaxTTL))
+		return Invalid("ttl", fmt.Sprintf("ttl is %v to %v", MinTTL, MaxTTL))
 	}
 	return nil
 }
 
 // checkLock makes a lock's name, or its directory's, the name. Only those that
 // Want.normalize accepts come to be.
-func checkLock(name *string) error {
+func CheckLock(name *string) error {
 	parsed, err := recipe.ParseLockName(*name)
 	if err != nil {
-		return invalid("lock", err.Error())
+		return Invalid("lock", err.Error())
 	}
 	*name = parsed
 	return nil
 }
 
-func checkText(field, text string, limit int) error {
+func CheckText(field, text string, limit int) error {
 	if len(text) > limit {
-		return invalid(field, fmt.Sprintf("%s has at most %d bytes", field, limit))
+		return Invalid(field, fmt.Sprintf("%s has at most %d bytes", field, limit))
 	}
 	if !utf8.ValidString(text) {
-		return invalid(field, field+" is not valid UTF-8")
+		return Invalid(field, field+" is not valid UTF-8")
 	}
 	for _, r := range text {
 		if unicode.IsControl(r) {
-			return invalid(field, field+" has a control character")
+			return Invalid(field, field+" has a control character")
 		}
 	}
 	return nil
 }
+
+// wants is what the request asks for.
+func (r *AcquireRequest) Wants() []Want {
+	if len(r.Group) > 0 {
+		return r.Group
+	}
+	return []Want{{NS: r.NS, Lock: r.Lock, Mode: r.Mode, Limit: r.Limit, Permits: r.Permits}}
+}
+
+// field is what the API calls a field of the i-th lock.
+func (r *AcquireRequest) Field(i int, name string) string {
+	if len(r.Group) == 0 {
+		return name
+	}
+	return "locks[" + strconv.Itoa(i) + "]." + name
+}
+
+// checkEphemeral refuses what an ephemeral lease cannot have.
+func (r *AcquireRequest) checkEphemeral() error {
+	if r.Ephemeral && (r.LockDelay != 0 || r.LockDelayOn != "") {
+		return Invalid("lock_delay", "an ephemeral lease goes with its gateway's session, and nothing of it stays for a lock_delay; leave one of them out")
+	}
+	return nil
+}
+
+func CheckHold(name string) error {
+	if name == "" || len(name) > MaxHoldName {
+		return Invalid("hold", fmt.Sprintf("a hold's name has 1 to %d characters", MaxHoldName))
+	}
+	for i := range len(name) {
+		if name[i] <= ' ' || name[i] > '~' {
+			return Invalid("hold", "a hold's name has visible ASCII characters alone, and no spaces")
+		}
+	}
+	return nil
+}
+
+// normalizeHold refuses whatever else comes with a hold that is added.
+func (r *AcquireRequest) normalizeHold() error {
+	for _, given := range []struct {
+		field string
+		is    bool
+	}{
+		{"ttl", r.TTL != 0}, {"wait", r.Wait != 0}, {"async", r.Async}, {"owner", r.Owner != ""}, {"metadata", r.Metadata != ""},
+		{"Idempotency-Key", r.IdempotencyKey != ""}, {"mode", r.Mode != ""}, {"limit", r.Limit != 0}, {"permits", r.Permits != 0},
+		{"locks", r.Group != nil}, {"lock_delay", r.LockDelay != 0}, {"lock_delay_on", r.LockDelayOn != ""},
+		{"ephemeral", r.Ephemeral}, {"notify_url", r.NotifyURL != ""}, {"dry_run", r.DryRun},
+	} {
+		if given.is {
+			return Invalid(given.field, "with a lease's token an acquire adds a hold to that lease, and takes nothing but the hold's name: leave "+given.field+" out")
+		}
+	}
+	if err := CheckLock(&r.Lock); err != nil {
+		return err
+	}
+	return CheckHold(r.Hold)
+}
+
+func CheckReasonText(reason string) error { return CheckText("reason", reason, MaxReasonText) }

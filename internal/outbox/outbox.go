@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/manager"
 	"lockkeeper/internal/webhooks"
 	"lockkeeper/internal/zk"
 )
@@ -21,16 +22,16 @@ type Box struct{ service *webhooks.Service }
 
 // Connect makes the service of a manager whose Outbox is this box. It sets the options that
 // depend on the manager.
-func (o *Box) Connect(manager *locks.Manager, options webhooks.Options) *webhooks.Service {
-	options.Store = manager.Nodes()
+func (o *Box) Connect(m *manager.Manager, options webhooks.Options) *webhooks.Service {
+	options.Store = m.Nodes()
 	options.Mine = func(entry string) bool {
 		lease := webhooks.LeaseOf(entry)
-		return lease == "" || manager.Delivers(lease)
+		return lease == "" || m.Delivers(lease)
 	}
-	options.MineFrom = func(entry, gateway string) bool { return manager.DeliversFor(gateway, entry) }
-	options.Changed, options.Dropped = manager.OutboxChanged, manager.OutboxDropped
+	options.MineFrom = func(entry, gateway string) bool { return m.DeliversFor(gateway, entry) }
+	options.Changed, options.Dropped = m.OutboxChanged, m.OutboxDropped
 	options.Secrets = func(e *webhooks.Entry) (secrets []webhooks.Secret) {
-		for _, value := range manager.NotifySecrets(webhooks.LeaseOf(e.Name)) {
+		for _, value := range m.NotifySecrets(webhooks.LeaseOf(e.Name)) {
 			secrets = append(secrets, webhooks.Secret{Value: value})
 		}
 		return secrets
@@ -39,35 +40,35 @@ func (o *Box) Connect(manager *locks.Manager, options webhooks.Options) *webhook
 	return o.service
 }
 
-// Ending implements locks.Outbox.
-func (o *Box) Ending(notify bool, describe func() *locks.Ending) ([]zk.Op, any, bool) {
+// Ending implements manager.Outbox.
+func (o *Box) Ending(notify bool, describe func() *manager.Ending) ([]zk.Op, any, bool) {
 	ops, entry, ready := o.service.Ending(notify, func() *webhooks.End { return endOf(describe()) })
 	return ops, entry, ready
 }
 
-// Notify implements locks.Outbox.
-func (o *Box) Notify(e *locks.Ending) ([]zk.Op, any) { return o.service.Notify(endOf(e)) }
+// Notify implements manager.Outbox.
+func (o *Box) Notify(e *manager.Ending) ([]zk.Op, any) { return o.service.Notify(endOf(e)) }
 
-// CheckURL implements locks.Outbox.
+// CheckURL implements manager.Outbox.
 func (o *Box) CheckURL(url string) error { return o.service.CheckURL(url) }
 
-// Ended implements locks.Outbox.
+// Ended implements manager.Outbox.
 func (o *Box) Ended(entry any, ops []zk.Op, res zk.Result) {
 	e, _ := entry.(*webhooks.Entry)
 	o.service.Ended(e, ops, res)
 }
 
-// Gone implements locks.Outbox.
-func (o *Box) Gone(e *locks.Ending) { o.service.Record(endOf(e)) }
+// Gone implements manager.Outbox.
+func (o *Box) Gone(e *manager.Ending) { o.service.Record(endOf(e)) }
 
-// Look implements locks.Outbox.
+// Look implements manager.Outbox.
 func (o *Box) Look() { o.service.Refresh() }
 
-// Adopt implements locks.Outbox.
+// Adopt implements manager.Outbox.
 func (o *Box) Adopt() { o.service.Adopt() }
 
 // typeOf is the type of its message.
-func typeOf(e *locks.Ending) string {
+func typeOf(e *manager.Ending) string {
 	if e.Granted {
 		return webhooks.Granted
 	}
@@ -89,10 +90,10 @@ func typeOf(e *locks.Ending) string {
 }
 
 // endOf is the end in the terms of webhooks.
-func endOf(e *locks.Ending) *webhooks.End {
+func endOf(e *manager.Ending) *webhooks.End {
 	end := &webhooks.End{TraceParent: e.Trace, NotifyURL: e.Notify, NotifyOnly: e.Granted || e.Waiting}
 	// Two gateways that both see the end of a lease describe it alike.
-	slices.SortFunc(e.Parts, func(a, b locks.EndingPart) int {
+	slices.SortFunc(e.Parts, func(a, b manager.EndingPart) int {
 		return cmp.Or(strings.Compare(a.NS, b.NS), strings.Compare(a.Lock, b.Lock), strings.Compare(a.Znode, b.Znode))
 	})
 	for _, p := range e.Parts {

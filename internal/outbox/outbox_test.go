@@ -14,6 +14,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/manager"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/webhooks"
@@ -68,7 +69,7 @@ func (r *audience) of(lock string) (types []string) {
 
 // member is a gateway without HTTP.
 type member struct {
-	*locks.Manager
+	*manager.Manager
 	hooks *webhooks.Service
 	stop  context.CancelFunc
 }
@@ -86,7 +87,7 @@ func newMemberOf(t *testing.T, server *embeddedtest.Server, room int, hub *event
 	}
 	cfg := zk.Config{Servers: []string{server.Addr()}, Root: "/lockkeeper", SessionTimeout: time.Second, PromiseWindow: 2 * time.Second, CreateRoot: true}
 	box := &Box{}
-	m := &member{Manager: locks.New(locks.Options{Store: &locks.ZooKeeper{Config: cfg}, Root: cfg.Root, SessionTimeout: cfg.SessionTimeout, Outbox: box, Events: hub})}
+	m := &member{Manager: manager.New(manager.Options{Store: &manager.ZooKeeper{Config: cfg}, Root: cfg.Root, SessionTimeout: cfg.SessionTimeout, Outbox: box, Events: hub})}
 	m.hooks = box.Connect(m.Manager, webhooks.Options{Root: cfg.Root, MaxEntries: room, Addresses: addresses, Transport: webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Version: "test"})})
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
@@ -255,10 +256,10 @@ func TestAWebhookThatIsLeftOutIsNamedByTheEvent(t *testing.T) {
 }
 
 func TestAnEndIsDescribedInOneOrderWhoeverDoes(t *testing.T) {
-	parts := []locks.EndingPart{{NS: "default", Lock: "b", Znode: "/2"}, {NS: "default", Lock: "a", Znode: "/1"}, {NS: "a", Lock: "z", Znode: "/3"}}
-	owner := endOf(&locks.Ending{LeaseID: "l", Reason: locks.ReasonRevoked, Parts: slices.Clone(parts)})
+	parts := []manager.EndingPart{{NS: "default", Lock: "b", Znode: "/2"}, {NS: "default", Lock: "a", Znode: "/1"}, {NS: "a", Lock: "z", Znode: "/3"}}
+	owner := endOf(&manager.Ending{LeaseID: "l", Reason: locks.ReasonRevoked, Parts: slices.Clone(parts)})
 	slices.Reverse(parts)
-	other := endOf(&locks.Ending{LeaseID: "l", Reason: locks.ReasonRemoved, Parts: parts})
+	other := endOf(&manager.Ending{LeaseID: "l", Reason: locks.ReasonRemoved, Parts: parts})
 	for i := range owner.Events {
 		if owner.Events[i].Lock != other.Events[i].Lock || owner.Entry != other.Entry {
 			t.Errorf("%+v and %+v: the receiver would take one message for two", owner.Events[i], other.Events[i])
@@ -267,7 +268,7 @@ func TestAnEndIsDescribedInOneOrderWhoeverDoes(t *testing.T) {
 }
 
 func TestWhatIsToldOfOneLockAloneHasAnEntryOfItsOwn(t *testing.T) {
-	e := locks.Ending{LeaseID: "l", Part: 2, Reason: locks.ReasonGatewayLeft, Parts: []locks.EndingPart{{NS: "default", Lock: "b", Znode: "/2"}}}
+	e := manager.Ending{LeaseID: "l", Part: 2, Reason: locks.ReasonGatewayLeft, Parts: []manager.EndingPart{{NS: "default", Lock: "b", Znode: "/2"}}}
 	if got := endOf(&e).Entry; got == "l" || got != webhooks.PartEntry("l", 2) {
 		t.Errorf("it is %s: the other locks find it there and stay untold", got)
 	}
@@ -277,14 +278,14 @@ func TestEveryReasonHasAType(t *testing.T) {
 	for reason, want := range map[locks.Reason]string{locks.ReasonReleased: webhooks.Released, locks.ReasonExpired: webhooks.Expired, locks.ReasonCancelled: webhooks.Cancelled,
 		locks.ReasonUnclaimed: webhooks.Unclaimed, locks.ReasonRevoked: webhooks.Revoked, locks.ReasonDestroyed: webhooks.Destroyed,
 		locks.ReasonRemoved: webhooks.Removed, locks.ReasonGatewayLeft: webhooks.Removed, locks.ReasonUnknown: webhooks.Removed} {
-		if got := typeOf(&locks.Ending{Reason: reason}); got != want || !slices.Contains(webhooks.Types, got) {
+		if got := typeOf(&manager.Ending{Reason: reason}); got != want || !slices.Contains(webhooks.Types, got) {
 			t.Errorf("%s is told as %s", reason, got)
 		}
 	}
 }
 
 func TestWhatIsForANotifyURLAloneIsToldToNobodyElse(t *testing.T) {
-	e := locks.Ending{LeaseID: "l", Notify: "https://example.com/", Reason: locks.ReasonExpired, Parts: []locks.EndingPart{{NS: "default", Lock: "a", Znode: "/1", FencingToken: 7}}}
+	e := manager.Ending{LeaseID: "l", Notify: "https://example.com/", Reason: locks.ReasonExpired, Parts: []manager.EndingPart{{NS: "default", Lock: "a", Znode: "/1", FencingToken: 7}}}
 	held := endOf(&e)
 	if held.NotifyOnly || held.NotifyURL != e.Notify || held.Entry != "l" || held.Events[0].Waiting || held.Events[0].FencingToken != 7 {
 		t.Errorf("%+v", held)

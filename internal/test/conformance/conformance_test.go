@@ -9,7 +9,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/httpapi"
-	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/manager"
 	"lockkeeper/internal/test/apitest"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/testkit"
@@ -55,11 +55,11 @@ func TestTheServerDoesTheSameOnZooKeeper(t *testing.T) {
 }
 
 // manage runs a manager until the test ends, and holds its state against its own rules when all scripts are through.
-func manage(t *testing.T, addr, chroot string) (*locks.Manager, Place) {
+func manage(t *testing.T, addr, chroot string) (*manager.Manager, Place) {
 	t.Helper()
 	hub := events.New(events.Options{})
-	m := locks.New(locks.Options{
-		Store: &locks.ZooKeeper{Config: zk.Config{Servers: []string{addr}, Chroot: chroot, Root: "/lockkeeper", SessionTimeout: 10 * time.Second, CreateRoot: true}},
+	m := manager.New(manager.Options{
+		Store: &manager.ZooKeeper{Config: zk.Config{Servers: []string{addr}, Chroot: chroot, Root: "/lockkeeper", SessionTimeout: 10 * time.Second, CreateRoot: true}},
 		Root:  "/lockkeeper", SessionTimeout: 10 * time.Second, Events: hub,
 	})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -16,7 +16,7 @@ import (
 )
 
 // Remote is a Service behind the generated client: what is asked travels as HTTP, and what is answered comes back in the
-// domain's words. Its answers vouch for nothing (locks.Basis): the server has looked before it wrote them.
+// domain's words. Its answers carry no term (locks.Term): the server has looked before it wrote them.
 type Remote struct{ Client *api.Client }
 
 var _ Service = Remote{}

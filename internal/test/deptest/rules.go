@@ -2,7 +2,8 @@
 //
 // Imports point one way:
 //
-//	cmd  >  httpapi, dashboard, outbox  >  locks, webhooks, fleet, migrate, sweep, aclrepair  >  zk, events  >  zk/wire, locks/recipe, metrics, auth, web  >  fault
+//	cmd  >  httpapi, dashboard, outbox  >  locks/manager, webhooks, fleet, migrate, sweep, aclrepair
+//	  >  zk, events  >  locks  >  zk/wire, locks/recipe, locks/quota, metrics, web  >  fault
 //
 // A package may import what is in a lower layer, or in its own part (internal/zk and internal/zk/embedded are one part;
 // zk/wire and locks/recipe are parts of their own, at the bottom, and so is the package at the top of the module, which only
@@ -26,9 +27,10 @@ type Graph map[string][]string
 var layers = [][]string{
 	{"cmd"},
 	{"internal/httpapi", "internal/dashboard", "internal/outbox"},
-	{"internal/locks", "internal/webhooks", "internal/fleet", "internal/migrate", "internal/sweep", "internal/aclrepair"},
+	{"internal/locks/manager", "internal/webhooks", "internal/fleet", "internal/migrate", "internal/sweep", "internal/aclrepair"},
 	{"internal/zk", "internal/events"},
-	{"internal/zk/wire", "internal/locks/recipe", "internal/metrics", "internal/auth", "web", "lockkeeper"},
+	{"internal/locks"},
+	{"internal/zk/wire", "internal/locks/recipe", "internal/locks/quota", "internal/metrics", "web", "lockkeeper"},
 	{"internal/fault", "internal/backoff"},
 }
 

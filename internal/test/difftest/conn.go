@@ -34,6 +34,16 @@ func dial(addr string) (*conn, error) {
 	return &conn{nc: nc, frames: wire.NewFrameReader(nc, frameLimit), asked: map[int32]Request{}}, nil
 }
 
+// leave closes the connection and waits until the server has done the same: it has dropped the connection's watches then.
+// (Both servers answer checkWatches and removeWatches by the watches of all connections.)
+func (c *conn) leave() {
+	defer c.nc.Close()
+	if tcp, ok := c.nc.(*net.TCPConn); !ok || tcp.CloseWrite() != nil || c.nc.SetReadDeadline(time.Now().Add(patience)) != nil {
+		return
+	}
+	_, _ = io.Copy(io.Discard, c.nc) // what ends it does not matter
+}
+
 // write sends bytes. That the server has closed the connection is for the reader to find out.
 func (c *conn) write(b []byte) error {
 	if err := c.nc.SetDeadline(time.Now().Add(patience)); err != nil {

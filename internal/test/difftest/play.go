@@ -196,7 +196,7 @@ func (p *player) step(s Step) error {
 
 func (p *player) drop(client int) {
 	if c := p.conns[client]; c != nil {
-		c.nc.Close()
+		c.leave()
 		delete(p.conns, client)
 	}
 }

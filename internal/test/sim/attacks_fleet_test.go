@@ -34,7 +34,7 @@ func (s *scene) beatFor(g *gateway, l *lease) error {
 	sent := time.Now()
 	beat, err := g.manager.HeartbeatFor(ctx, locks.Anonymous, l.token)
 	s.trace("%s writes a heartbeat of %s down: %s, %v", g.name, l.path, beat.State, err)
-	if err == nil && (beat.State != locks.Held || g.manager.Vouches(beat.Basis)) {
+	if err == nil && (beat.State != locks.Held || g.manager.StillValid(beat.Term)) {
 		s.believe(l, answer{sent: sent, received: time.Now(), gateway: g.name, status: http.StatusOK, State: string(beat.State),
 			FencingToken: beat.FencingToken, TTL: beat.TTL.Milliseconds(), ExpiresIn: beat.ExpiresIn.Milliseconds()})
 	}

@@ -18,7 +18,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/httpapi"
-	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/manager"
 	"lockkeeper/internal/metrics"
 	"lockkeeper/internal/outbox"
 	"lockkeeper/internal/test/zktest"
@@ -31,7 +31,7 @@ type gateway struct {
 	name    string // "gw1.2" is the second life of the first
 	w       *world
 	clock   *zktest.Clock
-	manager *locks.Manager
+	manager *manager.Manager
 	api     *httpapi.Server
 	server  *http.Server
 	peers   *fleet.Fleet
@@ -69,14 +69,14 @@ func (s *source) Uint64() uint64 {
 // store is a gateway's ZooKeeper. Its two sessions connect by ways of their own, and draw from sources of their own: they may do so at
 // one instant.
 type store struct {
-	locks.ZooKeeper
+	manager.ZooKeeper
 	observe func(ctx context.Context, network, addr string) (net.Conn, error)
 	random  rand.Source
 }
 
 // Watch implements locks.Store.
-func (s *store) Watch(roots []zk.WatchRoot, sink zk.Sink, writerZxid func() int64) locks.Watcher {
-	observer := locks.ZooKeeper{Config: s.Config}
+func (s *store) Watch(roots []zk.WatchRoot, sink zk.Sink, writerZxid func() int64) manager.Watcher {
+	observer := manager.ZooKeeper{Config: s.Config}
 	observer.Config.Dial, observer.Config.Random = s.observe, s.random
 	return observer.Watch(roots, sink, writerZxid)
 }
@@ -97,15 +97,15 @@ func (w *world) startGateway(number int) *gateway {
 	collectors := metrics.New("sim")
 	hub := events.New(events.Options{Metrics: collectors})
 	g.hub = hub
-	zookeeper := &store{ZooKeeper: locks.ZooKeeper{Config: config}, observe: g.dials(w.zk.DialerBy("observer", g.name)), random: random(1)}
-	options := locks.Options{Store: zookeeper, Root: zk.DefaultRoot, Servers: config.Servers,
+	zookeeper := &store{ZooKeeper: manager.ZooKeeper{Config: config}, observe: g.dials(w.zk.DialerBy("observer", g.name)), random: random(1)}
+	options := manager.Options{Store: zookeeper, Root: zk.DefaultRoot, Servers: config.Servers,
 		SessionTimeout: w.timeout, Clock: g.clock, Random: random(2), Metrics: collectors, Events: hub,
-		Registration: locks.Registration{Address: g.name + ":8080", Version: "sim"}, Hearsay: true}
+		Registration: manager.Registration{Address: g.name + ":8080", Version: "sim"}, Hearsay: true}
 	var box outbox.Box
 	if w.plan.Hooks > 0 {
 		options.Outbox = &box
 	}
-	g.manager = locks.New(options)
+	g.manager = manager.New(options)
 	g.peers = fleet.New(fleet.Options{Secret: g.manager.FleetKeys, Self: g.manager.Identity, Address: options.Registration.Address, Dial: g.dials(g.dialBy(asPeer))})
 	ears := fleet.New(fleet.Options{Secret: g.manager.FleetKeys, Self: g.manager.Identity, Address: options.Registration.Address, Dial: g.dials(g.dialBy(asEar))})
 	listener := fleet.Listener{Fleet: ears, Peers: func() []fleet.Peer { return httpapi.Others(g.manager.Peers()) }, Changed: g.manager.SourcesChanged,

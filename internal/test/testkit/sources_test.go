@@ -17,7 +17,7 @@ func TestAProgramIsBuiltFromThisModulesSourcesOfAllItsParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"go.mod", "go.sum", "cmd/gateway", "cmd/gateway/main.go", "internal/locks/manager.go", "internal/zk/wire",
+	for _, want := range []string{"go.mod", "go.sum", "cmd/gateway", "cmd/gateway/main.go", "internal/locks/manager/manager.go", "internal/zk/wire",
 		"web/static", "web/static/vendor", "web/static/app.css"} {
 		if !slices.Contains(paths, filepath.Join(top, want)) {
 			t.Errorf("%s is not among them", want)

@@ -1,0 +1,173 @@
+package manager
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+)
+
+// What administrators do to leases that are not theirs: ask for them back
+// (revoke.go), end them (break.go, reap.go, destroy.go). Each of these begins
+// with a barrier, so it finds everybody who was told before it that he stands in
+// line; whatever it does may be repeated.
+
+const (
+	// adminWindow is how many leases one request asks at a time.
+	adminWindow = 64
+	// adminAttempts bounds how often one node that others write all the time is
+	// read and written again.
+	adminAttempts = 8
+)
+
+// lockAt finds a lock's queue after a barrier: everything that was acknowledged
+// before the call is in it. On success mu is held and the queue is kept until
+// leaveQueue. It is made when nobody uses the lock.
+func (m *Manager) lockAt(ctx context.Context, ns, lock string) (*queue, error) {
+	if err := locks.CheckLock(&lock); err != nil {
+		return nil, err
+	}
+	if err := m.barrier(ctx); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	if err := m.usable(); err != nil {
+		m.unlock()
+		return nil, err
+	}
+	if ns == "" {
+		ns = locks.DefaultNamespace
+	}
+	s := m.spaces[ns]
+	if s == nil {
+		m.unlock()
+		return nil, namespaceUnknown("ns", ns)
+	}
+	q := m.queueOf(s, lock)
+	q.polls++
+	m.look(ctx, q)
+	if err := m.usable(); err != nil { // that has taken a moment
+		m.leaveQueue(q)
+		return nil, err
+	}
+	return q, nil
+}
+
+// leaveQueue ends what lockAt began and releases mu.
+func (m *Manager) leaveQueue(q *queue) {
+	q.polls--
+	m.forget(q)
+	m.unlock()
+}
+
+// write hands a write over and waits for its outcome; mu is free.
+func (m *Manager) write(ctx context.Context, w *zk.Write) zk.Result {
+	m.mu.Lock()
+	defer m.unlock()
+	return m.commit(ctx, w)
+}
+
+// rewrite changes the record of a contender that this gateway does not run. What it
+// does not know in the record stays as it is. change reports whether there is
+// something to write. A contender that is gone is zk.ErrNoNode.
+func (m *Manager) rewrite(ctx context.Context, path string, change func(record, map[string]any) bool) error {
+	return m.rewriteData(ctx, path, func(data []byte) ([]byte, error) {
+		known, ok := parseRecord(data)
+		var members map[string]any
+		if !ok || json.Unmarshal(data, &members) != nil {
+			return nil, errNoRecord
+		}
+		if !change(known, members) {
+			return nil, nil
+		}
+		return encodeMembers(members)
+	})
+}
+
+// rewriteData changes a contender's data: it reads it and writes it at the
+// version that it read, again when somebody was quicker or the answer was lost.
+// change returns nil when there is nothing to write.
+func (m *Manager) rewriteData(ctx context.Context, path string, change func([]byte) ([]byte, error)) error {
+	var last error
+	for range adminAttempts {
+		m.mu.Lock()
+		session := m.session
+		m.unlock()
+		if session == nil {
+			return m.unavailable()
+		}
+		attempt, cancel := context.WithTimeout(ctx, settleWithin)
+		data, stat, err := session.Get(attempt, path)
+		cancel()
+		if err != nil {
+			return err
+		}
+		if data, err = change(data); data == nil || err != nil {
+			return err
+		}
+		// Alone: it fails when its owner writes at the same time, and nobody else shall.
+		res := m.write(ctx, &zk.Write{Alone: true, Ops: []zk.Op{{Kind: zk.OpSetData, Path: path, Data: data, Version: stat.Version}}})
+		last = res.Err
+		switch {
+		case res.Outcome == zk.Done:
+			return nil
+		case res.Outcome == zk.NotDone && (errors.Is(last, zk.ErrNoNode) || errors.Is(last, zk.ErrNoAuth) || errors.Is(last, zk.ErrSessionGone)):
+			return last
+		case ctx.Err() != nil:
+			return cancelled(ctx)
+		}
+	}
+	return last
+}
+
+// errNoRecord: another program has written over a contender's data.
+var errNoRecord = errors.New("the contender's data is not a record of this program")
+
+// obstacle tells a person why something could not be done to a contender.
+func obstacle(err error) string {
+	var e *locks.Error
+	switch {
+	case errors.As(err, &e):
+		return e.Detail
+	case errors.Is(err, errForeign), errors.Is(err, errNotRevocable), errors.Is(err, errNewer), errors.Is(err, errDelayed), errors.Is(err, errCopied),
+		errors.Is(err, errNotWithdrawn):
+		return err.Error()
+	case errors.Is(err, errNoRecord):
+		return "another program has written over its data, so it cannot be asked; break ends it"
+	case errors.Is(err, zk.ErrNoAuth):
+		return "its ACL, or that of the lock's directory, forbids it to the gateways' ZooKeeper identity; whoever made it can delete it"
+	case errors.Is(err, zk.ErrNotEmpty):
+		return "there are nodes below its node; delete them first"
+	case errors.Is(err, zk.ErrBadVersion):
+		return "it is being changed all the time; repeat the request"
+	case errors.Is(err, zk.ErrQueueFull):
+		return "too many writes wait for ZooKeeper; repeat the request"
+	}
+	return "ZooKeeper has not confirmed it; it may have been done: repeat the request"
+}
+
+// info is what was read of a contender that is no lease of this gateway's; nil: nothing.
+func (p part) info() *info { return p.q.noted().infos[p.c.Name] }
+
+func (p part) path() string { return p.q.nodeOf(p.c.Name) }
+
+// allParts are all contenders that the replica knows of the lease that a
+// contender belongs to; another program's stands alone.
+func (m *Manager) allParts(at part) []part {
+	if p := m.parts[at.c.LeaseID]; p != nil && at.c.Ours {
+		return p.at
+	}
+	return []part{at}
+}
+
+// recordAt is the contender whose record counts, of those of a lease.
+func (m *Manager) recordAt(at part) part {
+	for _, p := range m.allParts(at) {
+		if leads(p.c) {
+			return p
+		}
+	}
+	return at
+}

@@ -1,0 +1,332 @@
+package manager
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"lockkeeper/internal/fault"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+// adoptAll adopts every contender whose owner this session has become, and
+// settles the leases of former sessions whose contender is gone.
+func (m *Manager) adoptAll(now time.Duration) {
+	if m.session == nil {
+		return
+	}
+	adopted := 0
+	for _, ns := range slices.Sorted(maps.Keys(m.spaces)) {
+		s := m.spaces[ns]
+		s.queues.Scan(func(q *queue) bool {
+			if q.contenders.Len() == 0 {
+				return true
+			}
+			for _, c := range q.contenders.All() {
+				if c.Ours && m.adoptIfOwned(q, c, now) {
+					adopted++
+				}
+			}
+			m.evaluate(q, now)
+			return true
+		})
+	}
+	for _, l := range m.inOrder(func(l *lease) bool { return l.term != m.term && !l.seenWhole() && m.owns(l.id().Gateway()) }) {
+		// The stream contains the succession entry, thus everything that the
+		// former session ever wrote: what is not there never will be.
+		m.settleAbsent(l, now)
+	}
+	m.disown(now)
+	if adopted > 0 {
+		m.log.Info("adopted leases", "leases", adopted)
+	}
+}
+
+// disown gives up the leases of former sessions that another gateway was
+// quicker to take over: they are its own now, and whoever asks is told so.
+func (m *Manager) disown(now time.Duration) {
+	if m.session == nil {
+		return // the next session's begin does it
+	}
+	for id := range m.former {
+		if m.owns(id) || m.others(id) {
+			delete(m.former, id)
+		}
+	}
+	for _, l := range m.inOrder(func(l *lease) bool { return l.term != m.term && m.others(l.id().Gateway()) }) {
+		if !l.seenAny() {
+			m.settleAbsent(l, now) // the stream contains the entry, as above
+			continue
+		}
+		if m.keys[l.key()] != nil {
+			delete(m.keys, l.key())
+		}
+		m.setPhase(l, ended)
+		l.few().failure = m.notOwner(l.id())
+		m.deadlines.remove(l)
+		delete(m.leases, l.id())
+		m.touch(l)
+		for s := range l.slots {
+			s.q.leases--
+			m.touchQueue(s.q)
+			if c := s.q.contenders.Get(s.name()); c != nil && s.sight() != (sight{}) {
+				m.sights[c] = s.sight() // the contender stays
+			}
+		}
+		m.evaluateAll(l, now) // it may hold where it is now
+	}
+}
+
+// others reports whether the leases of a gateway id are run by another process.
+func (m *Manager) others(id recipe.GatewayID) bool {
+	owner, known := m.ownerOf(id)
+	_, own := m.ids[owner]
+	return known && !own
+}
+
+// settleAbsent ends a lease of a former session whose contenders are not all
+// there: with those that are.
+func (m *Manager) settleAbsent(l *lease, now time.Duration) {
+	if l.seenAny() {
+		l.term = m.term
+		if l.seldom != nil {
+			l.seldom.replacing = false
+		}
+		for s := range l.slots {
+			s.gone = !s.seen
+		}
+		m.lost(l, now)
+		return
+	}
+	switch l.phase {
+	case creating:
+		l.few().failure = m.unavailable()
+		m.dropCreate(l, m.keys[l.key()], now)
+	case ending:
+		m.finish(l, l.reason(), now)
+	default:
+		m.finish(l, m.lossReason(l), now)
+	}
+}
+
+// adoptIfOwned makes a contender that the replica shows a lease of this
+// session, when the succession says so.
+func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration) bool {
+	if m.session == nil || !m.synced || !q.space.whole || c.Unknown || !m.owns(c.LeaseID.Gateway()) {
+		return false
+	}
+	l := m.leases[c.LeaseID]
+	own := string(c.LeaseID.Gateway()) == m.session.ID()
+	if c.Ephemeral && !own && !fault.On("ephemeral") {
+		m.orphaned(q, c)
+		return false
+	}
+	switch {
+	case l != nil && l.term == m.term, m.delays.byID[c.LeaseID] != nil:
+		return false
+	case own && l == nil && m.deletionKnown(c.LeaseID):
+		return false // the event follows
+	case l == nil:
+		list := []part{{q, c}}
+		if oneOfSeveral(c) {
+			if list = m.parts[c.LeaseID].whole(); list == nil {
+				return false // the others follow; else sweepParts
+			}
+		}
+		l = &lease{heapIndex: -1, ttl: locks.MaxTTL, recorded: locks.MaxTTL, assumed: true, since: now,
+			phase: waiting, abandoned: own}
+		if len(list) > 1 {
+			l.few().rest = make([]slot, len(list)-1)
+		}
+		i := 0
+		for s := range l.slots {
+			s.q, s.contender, s.seen = list[i].q, list[i].c, true
+			s.setSight(m.sights[s.contender])
+			s.shown = !s.noted.mute
+			delete(m.sights, s.contender)
+			s.q.leases++
+			i++
+		}
+		m.leases[l.id()] = l
+		m.counts.enter(l)
+		m.makeTicket(l)
+	default:
+		s := l.slotAt(q, c)
+		if s == nil || s.gone || s.seen && s.name() != c.Name {
+			return false // somebody else made up the name, or it is a replacement's
+		}
+		s.contender, s.seen = c, true
+		if !l.seenWhole() {
+			return false // the others follow; else settleAbsent
+		}
+	}
+	l.term = m.term
+	l.loaded, l.loading, l.writing = false, false, false
+	if l.seldom != nil {
+		l.seldom.replacing = false
+	}
+	l.grace = m.takenAt(c.LeaseID.Gateway()) + m.layout.LargestWindow
+	if fault.On("window") {
+		l.grace -= m.layout.LargestWindow
+	}
+	switch l.phase {
+	case creating:
+		m.setPhase(l, waiting)
+	case ending:
+		// Whoever asked for the end was not told that it happened. An expiry
+		// is decided again; an end that a client asked for goes on.
+		if l.reason() == locks.ReasonExpired || l.reason() == locks.ReasonUnclaimed {
+			to := waiting
+			if l.wasHeld {
+				to = held
+			}
+			m.setPhase(l, to)
+			l.why, l.noting = 0, false // it was not done
+		} else {
+			m.resubmitDelete(l)
+		}
+	}
+	if l.phase == held {
+		l.claimed = true
+		m.extend(l, now, l.ttl)
+	} else if l.phase == waiting {
+		m.extend(l, now, l.waitingClock())
+	}
+	m.touch(l)
+	m.load(l)
+	return true
+}
+
+// deletionKnown reports whether a lease's contender is certain to be gone,
+// though the replica shows it.
+func (m *Manager) deletionKnown(id recipe.LeaseID) bool {
+	past, known := m.history.get(id)
+	return known && !past.doubtful
+}
+
+// mayBeTold notes that a lease's contender holds by its place in the queue. If
+// it may have held before its former owner's last possible word (grace), its
+// client may have been told, however late this gateway reads the contender or
+// may grant: the lease counts as claimed. A replica is at most a promise window
+// behind while it is trusted, so only a look after grace and a window can show
+// that it did not hold then.
+func (m *Manager) mayBeTold(l *lease, now time.Duration) {
+	if m.asksWhetherTold(l) {
+		l.told = true
+		m.extend(l, now, l.ttl)
+	}
+}
+
+// asksWhetherTold reports whether mayBeTold has something to find out.
+func (m *Manager) asksWhetherTold(l *lease) bool {
+	return l.grace != 0 && !l.told && m.clockState.lastTrusted < l.grace+m.layout.PromiseWindow
+}
+
+// load reads an adopted lease's contender: its czxid, and what its data tells.
+func (m *Manager) load(l *lease) {
+	if l.loading || l.loaded || l.name() == "" || l.phase == ended {
+		return
+	}
+	l.loading = true
+	term := l.term
+	m.readFrom(l.path(), l.readableFrom(), func(data []byte, stat wire.Stat, err error) { m.loadedContender(l, term, data, stat, err) })
+}
+
+func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat wire.Stat, err error) {
+	if l.term != term {
+		return // read again since
+	}
+	l.loading = false
+	if errors.Is(err, zk.ErrNoAuth) {
+		m.hidden(l, term)
+		return
+	}
+	now := m.clock.Now().Boot()
+	if l.unsure() && m.readAgain(l, term, err) {
+		return
+	}
+	if l.phase == ended || term != m.term {
+		return
+	}
+	if err != nil {
+		if !errors.Is(err, zk.ErrNoNode) { // whose deleted event follows
+			m.log.Warn("an adopted lease could not be read", "lease_id", l.id(), "err", err)
+		}
+		return // the clock asks again before it ends anything
+	}
+	if stat.Czxid == l.born() && stat.Version < l.dataVersion() && !fault.On("old-read") {
+		// The observer's server is behind the one that took this gateway's own
+		// writes. What was written stays what is known, and the event of that write,
+		// which is on its way, has it read again.
+		return
+	}
+	l.loaded, l.czxid = true, stat.Czxid
+	if first := l.contender.FirstCzxid; first != 0 && !fault.On("downgrade-token") {
+		l.czxid, l.few().born = first, stat.Czxid
+	}
+	seen := l.dataVersion()
+	l.setDataVersion(stat.Version) // and what follows from the data, before anybody acts upon it
+	r, ok := parseRecord(data)
+	if ok {
+		l.learnMore(data)
+		l.toldElsewhere(r)
+		l.enqueued = enqueuedAt(r.Enqueued, stat.Ctime)
+		if l.learn(m, r) && !l.assumed {
+			m.tellUpdated(l) // by a write that was lost, or by another hand
+		}
+		if l.assumed {
+			l.learnNotify(r)
+			l.ttl, l.recorded = r.ttl(), r.ttl()
+			l.deadline = max(now, l.grace) + l.waitingClock()
+			if l.phase == held || l.told {
+				l.deadline = max(now, l.grace) + l.ttl
+			}
+			m.schedule(l)
+		} else {
+			l.recorded = r.ttl()
+		}
+		if !fault.On("written-heard") {
+			m.beaten(l, r, now)
+		}
+	} else if !l.assumed && stat.Version-seen > 1 {
+		if !fault.On("written-over") {
+			m.beatenUnread(l, now)
+		}
+		m.withdrawnUnread(l)
+	}
+	m.weigh(l, 0)
+	if ok {
+		m.revoked(l, r.Revoke, r.RevokeRound, now)
+	} else {
+		m.askedOutside(l, data, now)
+		if l.assumed {
+			l.enqueued = enqueuedAt(0, stat.Ctime)
+		}
+	}
+	if ok && r.Closed != nil && !fault.On("closed-read") {
+		m.closed(l, r.Closed.Reason, now)
+		return
+	}
+	if l.unsure() {
+		m.notClosed(l, now)
+	}
+	// From here on heartbeats promise what was found; a record that makes sense
+	// only later does not take it back.
+	l.assumed = false
+	m.place(l, now)
+	if l.abandoned && (l.phase == waiting || l.phase == held) {
+		m.end(l, locks.ReasonCancelled, now)
+		return
+	}
+	m.touch(l)
+	m.touchQueues(l)
+	m.letIn(l.q, l, now) // it alone: what the read tells makes no difference to the others in its queues
+	m.noteGrant(l)
+	if !ok && data != nil {
+		m.restore(l)
+	}
+}

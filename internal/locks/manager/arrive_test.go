@@ -1,0 +1,110 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+)
+
+// Attack 46: a request is sent on to a gateway that has taken its owner over and
+// has not seen it yet. It waits until its replica has come there, and then knows the lease.
+func TestASuccessorThatHasNotSeenItsTakeoverIsWaitedFor(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		l := one.mustHold(keyed())
+		two, third := s.gateway(t), s.gateway(t)
+		third.m.Leave()
+		third.m.mu.Lock()
+		third.m.draining = true // it takes over nobody
+		third.m.mu.Unlock()
+		dead := string(recipe.LeaseID(l.ID).Gateway())
+		s.mu.Lock()
+		s.deleted = func(string) {
+			if s.nodes["/lockkeeper/succession/"+dead] != nil {
+				two.w.held = true // its stream stands still right before the takeover
+			}
+		}
+		s.mu.Unlock()
+		one.crash()
+		time.Sleep(11 * time.Second)
+		route, ok := third.m.RouteOf(l.ID)
+		if !ok || route.Gateway != two.id() {
+			t.Fatalf("the third knows %+v %v", route, ok)
+		}
+		_, err := two.heartbeat(l)
+		wantCode(t, err, locks.CodeUnavailable)
+		for range 2 {
+			begun := time.Now()
+			wantCode(t, two.m.Arrive(within(t, time.Second), l.ID, route.Zxid), locks.CodeNotOwner)
+			if took := time.Since(begun); took != time.Second {
+				t.Errorf("it was waited for %v", took)
+			}
+		}
+		arrived := make(chan error, 1)
+		go func() { arrived <- two.m.Arrive(within(t, time.Second), l.ID, route.Zxid) }()
+		time.Sleep(500 * time.Millisecond)
+		two.w.release()
+		if err := <-arrived; err != nil {
+			t.Fatalf("it did not arrive: %v", err)
+		}
+		synctest.Wait()
+		if _, err := two.heartbeat(l); err != nil {
+			t.Errorf("heartbeat: %v", err)
+		}
+		// Whoever does not run it never comes to.
+		begun := time.Now()
+		wantCode(t, third.m.Arrive(within(t, time.Second), l.ID, route.Zxid), locks.CodeNotOwner)
+		if took := time.Since(begun); took != time.Second {
+			t.Errorf("another one was waited for %v", took)
+		}
+	})
+}
+
+// Arriving needs no more than a look where the lease is at home, and an id that was
+// made up arrives nowhere but at the gateway that it names.
+func TestArriving(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(keyed())
+		invented := l.ID[:len(l.ID)-1] + "q"
+		if l.ID == invented {
+			invented = l.ID[:len(l.ID)-1] + "a"
+		}
+		for _, id := range []string{l.ID, invented} {
+			if err := one.m.Arrive(t.Context(), id, s.zxidNow()); err != nil {
+				t.Errorf("%s at its owner: %v", id, err)
+			}
+			wantCode(t, two.m.Arrive(within(t, time.Second), id, s.zxidNow()), locks.CodeNotOwner)
+		}
+		late := one.m.Arrive(within(t, time.Second), l.ID, s.zxidNow()+1000)
+		wantCode(t, late, locks.CodeNotOwner)
+		var e *locks.Error
+		if errors.As(late, &e) && e.RetryAfter != 0 {
+			t.Errorf("who has waited is to wait for another %v", e.RetryAfter)
+		}
+		// Where it cannot even be waited, nobody is to come back at once.
+		begins := &Manager{ready: make(chan struct{})}
+		if err := begins.Arrive(within(t, time.Second), l.ID, 1); !errors.As(err, &e) || e.Code != locks.CodeNotOwner || e.RetryAfter == 0 {
+			t.Errorf("at one that begins: %+v", err)
+		}
+		wantCode(t, one.m.Arrive(t.Context(), "x", 0), locks.CodeNotFound)
+		one.mustRelease(l)
+		if err := one.m.Arrive(t.Context(), l.ID, s.zxidNow()); err != nil {
+			t.Errorf("after its end: %v", err)
+		}
+		if entries := s.children("/lockkeeper/succession"); entries != 0 {
+			t.Errorf("%d succession entries", entries)
+		}
+	})
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}

@@ -1,0 +1,326 @@
+package manager
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/locks"
+)
+
+// Interleavings of loss: of a gateway, of a session, of an answer; see attacks_test.go.
+
+// The gateway is killed and restarted: its successor, here itself, goes on
+// with id, token, fencing token, owner, metadata and place, and the first
+// deadline is takeover + W + TTL.
+func TestARestartedGatewayGoesOnWithItsLeases(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 40 * time.Second, Owner: "me", Metadata: "m"})
+		ticket := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: 40 * time.Second, Async: true})
+		key := locks.AcquireRequest{Lock: "keyed", TTL: 40 * time.Second, IdempotencyKey: "abcdefghijklmnop"}
+		keyed := one.mustHold(key)
+		one.crash()
+		two := s.gateway(t)
+		began := time.Now()
+		for {
+			_, err := two.heartbeat(l)
+			if err == nil {
+				break
+			}
+			var e *locks.Error
+			if !errors.As(err, &e) || e.Code != locks.CodeUnavailable && e.Code != locks.CodeNotOwner {
+				t.Fatal(err) // the registration of the dead one lives as long as its session
+			}
+			if time.Since(began) > 15*time.Second {
+				t.Fatal("not taken over")
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		v := two.look(l)
+		if v.FencingToken != l.FencingToken || v.Owner != "me" || v.Metadata != "m" || v.TTL != 40*time.Second || v.Znode != l.Znode {
+			t.Errorf("%+v", v)
+		}
+		if w := two.look(ticket); w.State != locks.Waiting || w.Position != 1 {
+			t.Errorf("ticket %+v", w)
+		}
+		if again := two.mustHold(key); again.ID != keyed.ID || again.Token != keyed.Token {
+			t.Errorf("the key found %+v", again)
+		}
+		if _, err := two.heartbeat(ticket); err != nil {
+			t.Fatal(err)
+		}
+		two.mustRelease(l)
+		synctest.Wait()
+		two.wantState(ticket, locks.Held, "")
+		two.mustRelease(withToken(two.look(ticket), ticket.Token))
+		// A dead client's lease ends at takeover + W + TTL, no earlier.
+		time.Sleep(fakeWindow + 40*time.Second - 2*time.Second)
+		two.wantState(keyed, locks.Held, "")
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		two.wantState(keyed, locks.Ended, locks.ReasonExpired)
+		// What the dead one left behind is swept.
+		time.Sleep(keyLife + 3*scanEvery)
+		synctest.Wait()
+		for _, dir := range []string{"succession", "keys", "locks"} {
+			if names := s.names("/lockkeeper/" + dir); len(names) != 0 {
+				t.Errorf("left behind in %s: %v", dir, names)
+			}
+		}
+		checkAll(t, s, two)
+	})
+}
+
+func withToken(l locks.Lease, token string) locks.Lease { l.Token = token; return l }
+
+// The session expires under a living process: it goes on under a new gateway
+// id, open requests included.
+func TestAnExpiredSessionCostsNoLease(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(deploy())
+		p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: time.Minute})
+		p.finished()
+		time.Sleep(time.Second)
+		g.m.mu.Lock()
+		session := g.m.session.(*fakeSession)
+		g.m.mu.Unlock()
+		session.expire()
+		if _, err := g.heartbeat(l); err != nil { // the promise window is still good
+			wantCode(t, err, locks.CodeUnavailable)
+		}
+		time.Sleep(time.Second)
+		if beat, err := g.heartbeat(l); err != nil || beat.FencingToken != l.FencingToken {
+			t.Fatalf("%+v %v", beat, err)
+		}
+		g.mustRelease(l)
+		<-p.done
+		if p.err != nil || p.lease.State != locks.Held {
+			t.Fatalf("%+v %v", p.lease, p.err)
+		}
+		checkAll(t, s, g)
+	})
+}
+
+// The reply to a create is lost with the session: once not applied, once
+// applied. The repeat with the same key finds out, and nothing queues twice.
+func TestALostAcquireIsFoundByItsKey(t *testing.T) {
+	for _, persisted := range []bool{false, true} {
+		t.Run(map[bool]string{false: "failed", true: "failed but persisted"}[persisted], func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				g.mustRelease(g.mustHold(deploy()))
+				req := deploy()
+				req.IdempotencyKey = "abcdefghijklmnop"
+				s.mu.Lock()
+				if persisted {
+					s.loseReply = writeTo("/deploy/write-")
+				} else {
+					s.away = true
+				}
+				s.mu.Unlock()
+				_, err := g.acquire(req)
+				wantCode(t, err, locks.CodeOutcomeUnknown)
+				g.m.mu.Lock()
+				session := g.m.session.(*fakeSession)
+				g.m.mu.Unlock()
+				session.expire()
+				s.mu.Lock()
+				s.away, s.loseReply = false, nil
+				s.mu.Unlock()
+				time.Sleep(5 * time.Second)
+				l := g.mustHold(req)
+				if n := len(s.names("/lockkeeper/locks/deploy")); n != 1 {
+					t.Fatalf("%d contenders", n)
+				}
+				g.mustRelease(l)
+				checkAll(t, s, g)
+			})
+		})
+	}
+}
+
+// The same without a key: nobody can ever use the lease, so it must not stay.
+func TestALostAcquireWithoutAKeyLeavesNothing(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		s.mu.Lock()
+		s.loseReply = writeTo("/deploy/write-")
+		s.mu.Unlock()
+		_, err := g.acquire(deploy())
+		wantCode(t, err, locks.CodeOutcomeUnknown)
+		g.m.mu.Lock()
+		session := g.m.session.(*fakeSession)
+		g.m.mu.Unlock()
+		session.expire()
+		s.mu.Lock()
+		s.loseReply = nil
+		s.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		if n := len(s.names("/lockkeeper/locks/deploy")); n != 0 {
+			t.Errorf("%d contenders that nobody can use", n)
+		}
+		g.mustHold(deploy())
+	})
+}
+
+// The reply to a release is lost with the session. What the client asked for
+// goes on, and the repeat is answered as done.
+func TestALostReleaseIsCarriedOut(t *testing.T) {
+	for _, persisted := range []bool{false, true} {
+		t.Run(map[bool]string{false: "failed", true: "failed but persisted"}[persisted], func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				l := g.mustHold(deploy())
+				s.mu.Lock()
+				if persisted {
+					s.loseReply = writeTo(l.Znode)
+				} else {
+					s.away = true
+				}
+				s.mu.Unlock()
+				// Where it persisted, the deleted event tells before the reply would.
+				if err := g.release(l); !persisted || err != nil {
+					wantCode(t, err, locks.CodeOutcomeUnknown)
+				}
+				g.m.mu.Lock()
+				session := g.m.session.(*fakeSession)
+				g.m.mu.Unlock()
+				session.expire()
+				s.mu.Lock()
+				s.away, s.loseReply = false, nil
+				s.mu.Unlock()
+				time.Sleep(5 * time.Second)
+				g.wantState(l, locks.Ended, locks.ReasonReleased)
+				g.mustRelease(l)
+				g.mustHold(deploy())
+			})
+		})
+	}
+}
+
+// SIGTERM: the registration goes in the last transaction, requests are
+// answered 503, and the successor begins at once.
+func TestAHandoverLosesNothingAndIsQuick(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(deploy())
+		_, err := two.heartbeat(l)
+		wantCode(t, err, locks.CodeNotOwner)
+		p := one.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: time.Minute, IdempotencyKey: "abcdefghijklmnop"})
+		p.finished()
+		time.Sleep(time.Second)
+		if err := one.m.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		<-p.done
+		if p.err != nil || p.lease.State != locks.Waiting {
+			t.Errorf("a keyed waiter is told that it still waits: %+v %v", p.lease, p.err)
+		}
+		_, err = one.heartbeat(l)
+		wantCode(t, err, locks.CodeUnavailable)
+		time.Sleep(time.Second)
+		if beat, err := two.heartbeat(l); err != nil || beat.FencingToken != l.FencingToken {
+			t.Fatalf("%+v %v", beat, err)
+		}
+		again := two.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: time.Minute, IdempotencyKey: "abcdefghijklmnop"})
+		again.finished()
+		two.mustRelease(l)
+		<-again.done
+		if again.err != nil || again.lease.ID != p.lease.ID || again.lease.State != locks.Held {
+			t.Errorf("%+v %v", again.lease, again.err)
+		}
+		checkAll(t, s, two)
+	})
+}
+
+// What became of a write stays unknown while the session lives on: another
+// program touched what it left. Nothing of it can commit any more, so the
+// replica tells.
+func TestAnOutcomeThatStaysUnknownIsReadFromTheReplica(t *testing.T) {
+	for _, persisted := range []bool{false, true} {
+		t.Run(map[bool]string{false: "failed", true: "failed but persisted"}[persisted], func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				g.mustRelease(g.mustHold(deploy()))
+				unknown := func(path string) {
+					s.mu.Lock()
+					s.vague, s.drop = writeTo(path), !persisted
+					s.mu.Unlock()
+				}
+				known := func() {
+					s.mu.Lock()
+					s.vague = nil
+					s.mu.Unlock()
+				}
+				unknown("/deploy/write-")
+				p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: time.Minute})
+				time.Sleep(time.Second)
+				known()
+				if !p.finished() {
+					t.Fatal("no answer")
+				}
+				if !persisted {
+					wantCode(t, p.err, locks.CodeUnavailable)
+					p.lease = g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
+				} else if p.err != nil || p.lease.FencingToken != s.node(p.lease.Znode).stat.Czxid {
+					t.Fatalf("%+v %v", p.lease, p.err)
+				}
+				unknown("/deploy/write-")
+				released := make(chan error, 1)
+				go func() { released <- g.release(p.lease) }()
+				time.Sleep(100 * time.Millisecond)
+				known()
+				if err := <-released; err != nil && persisted {
+					t.Fatal(err)
+				}
+				time.Sleep(5 * time.Second)
+				g.wantState(p.lease, locks.Ended, locks.ReasonReleased)
+				l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
+				unknown("/deploy/write-")
+				time.Sleep(61 * time.Second)
+				known()
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				if v := g.look(l); v.State != locks.Ended {
+					t.Fatalf("an expiry whose outcome is unknown: %+v", v)
+				}
+				checkAll(t, s, g)
+			})
+		})
+	}
+}
+
+// A success that was decided under one session is about to be written when the
+// next session is there already, with its fence open. Rule: an answer stands on
+// the session under which it was decided.
+func TestAnAnswerDoesNotPassUnderTheNextSessionsFence(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(deploy())
+		beat, err := g.heartbeat(l)
+		if err != nil || !g.m.StillValid(beat.Term) || !g.m.StillValid(l.Term) {
+			t.Fatalf("%+v %v", beat, err)
+		}
+		g.m.mu.Lock()
+		session := g.m.session.(*fakeSession)
+		g.m.mu.Unlock()
+		session.expire()
+		time.Sleep(time.Second)
+		if !g.m.Trusted() {
+			t.Fatal("the next session is not usable yet")
+		}
+		if g.m.StillValid(beat.Term) {
+			t.Error("an answer of the former session passes")
+		}
+		if again, err := g.heartbeat(l); err != nil || !g.m.StillValid(again.Term) {
+			t.Errorf("%+v %v", again, err)
+		}
+		if g.m.StillValid(0) {
+			t.Error("no basis at all passes")
+		}
+	})
+}

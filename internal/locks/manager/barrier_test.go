@@ -1,0 +1,229 @@
+package manager
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+)
+
+// toll holds every barrier of a gateway until it is let pass.
+type toll struct {
+	handed atomic.Int32 // barriers that were handed over
+	pass   chan struct{}
+	given  atomic.Int32 // barriers that were given up while they were held
+}
+
+func (h *hookedStore) toll() *toll {
+	b := &toll{pass: make(chan struct{})}
+	h.hooks.Store(&hooks{barrier: func(ctx context.Context) error {
+		b.handed.Add(1)
+		select {
+		case <-b.pass:
+			return nil
+		case <-ctx.Done():
+			b.given.Add(1)
+			return ctx.Err()
+		}
+	}})
+	return b
+}
+
+// crosser is a call of barrier on a goroutine of its own.
+type crosser struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error
+}
+
+func (g *gate) cross() *crosser {
+	ctx, cancel := context.WithCancel(g.t.Context())
+	c := &crosser{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(c.done)
+		c.err = g.m.barrier(ctx)
+	}()
+	return c
+}
+
+func (c *crosser) over() bool {
+	synctest.Wait()
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// A transaction that may have been sent before a question proves nothing about
+// it. Rule: whoever comes after the transaction was handed over waits for the next.
+func TestWhoComesAfterTheTransactionWasHandedOverWaitsForTheNext(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		toll := h.toll()
+		first := g.cross()
+		first.over()
+		second, third := g.cross(), g.cross()
+		second.over()
+		if n := toll.handed.Load(); n != 1 {
+			t.Fatalf("%d barriers were handed over, want 1: the others wait for the next", n)
+		}
+		toll.pass <- struct{}{}
+		time.Sleep(10 * time.Millisecond)
+		if !first.over() || first.err != nil {
+			t.Fatalf("the first is not over: %v", first.err)
+		}
+		if second.over() || third.over() {
+			t.Fatal("answered by a transaction that had been sent before the question")
+		}
+		toll.pass <- struct{}{}
+		time.Sleep(10 * time.Millisecond)
+		if !second.over() || !third.over() || second.err != nil || third.err != nil {
+			t.Fatalf("the second: %v, the third: %v", second.err, third.err)
+		}
+		if n := toll.handed.Load(); n != 2 {
+			t.Errorf("%d barriers for three callers, want 2", n)
+		}
+	})
+}
+
+// One for all who wait, however many there are, and none for nobody.
+func TestAThousandQuestionsAtOnceCostTwoTransactions(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		var handed atomic.Int32
+		h.hooks.Store(&hooks{barrier: func(context.Context) error { handed.Add(1); return nil }})
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		var wg sync.WaitGroup
+		for range 1000 {
+			wg.Go(func() {
+				if v, err := g.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Verify: true}); err != nil || v.State != locks.Held {
+					t.Errorf("%+v %v", v, err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := handed.Load(); n > 2 {
+			t.Errorf("%d transactions, want at most 2", n)
+		}
+	})
+}
+
+// While the observer is behind, crossings wait for it; their number is bounded.
+func TestCrossingsThatWaitForTheObserverAreBounded(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		var handed atomic.Int32
+		h.hooks.Store(&hooks{barrier: func(context.Context) error { handed.Add(1); return nil }})
+		g.w.hold()
+		var waiting []*crosser
+		for range 40 {
+			waiting = append(waiting, g.cross())
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := handed.Load(); n != maxCrossings {
+			t.Errorf("%d are under way, want %d", n, maxCrossings)
+		}
+		g.w.release()
+		time.Sleep(time.Second)
+		for i, c := range waiting {
+			if !c.over() || c.err != nil {
+				t.Errorf("the %dth: %v", i, c.err)
+			}
+		}
+	})
+}
+
+// Who goes away takes nobody along; when all have gone, so does the barrier.
+func TestACallerWhoGoesAwayEndsNobodyElsesBarrier(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		toll := h.toll()
+		first := g.cross()
+		first.over()
+		one, other, late := g.cross(), g.cross(), g.cross()
+		one.over()
+		one.cancel()
+		if !one.over() {
+			t.Fatal("it still waits")
+		}
+		wantCode(t, one.err, locks.CodeCancelled)
+		first.cancel()
+		first.over()
+		if n := toll.given.Load(); n != 1 {
+			t.Fatalf("%d barriers were given up, want that of the one who was alone", n)
+		}
+		toll.pass <- struct{}{}
+		time.Sleep(10 * time.Millisecond)
+		if !other.over() || !late.over() || other.err != nil || late.err != nil {
+			t.Fatalf("%v, %v", other.err, late.err)
+		}
+	})
+}
+
+// A barrier that is never answered ends, by its bound or with ZooKeeper's
+// silence, and leaves nothing behind (the scene's end would hang).
+func TestABarrierThatIsNeverAnsweredEnds(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		h.toll()
+		began := time.Now()
+		first := g.cross()
+		first.over()
+		second := g.cross()
+		<-first.done
+		<-second.done
+		wantCode(t, first.err, locks.CodeUnavailable)
+		wantCode(t, second.err, locks.CodeUnavailable)
+		if took := time.Since(began); took > barrierWithin+time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// The session ends while some wait for its barrier and others for the next.
+func TestABarrierEndsWithItsSession(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		s.mu.Lock()
+		s.away = true
+		s.mu.Unlock()
+		first := g.cross()
+		first.over()
+		second := g.cross()
+		second.over()
+		g.m.mu.Lock()
+		session := g.m.session.(*hookedSession)
+		g.m.mu.Unlock()
+		s.mu.Lock()
+		session.end(zk.ErrSessionGone) // releases mu
+		<-first.done
+		<-second.done
+		wantCode(t, first.err, locks.CodeUnavailable)
+		wantCode(t, second.err, locks.CodeUnavailable)
+		s.mu.Lock()
+		s.away = false
+		s.mu.Unlock()
+		time.Sleep(time.Second)
+		if third := g.cross(); g.m.Trusted() {
+			<-third.done
+			if third.err != nil {
+				t.Errorf("under the next session: %v", third.err)
+			}
+		} else {
+			t.Error("no session")
+		}
+	})
+}

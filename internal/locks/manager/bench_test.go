@@ -1,0 +1,225 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+// instantStore answers everything at once on the caller's goroutine: what is
+// left to measure is the manager alone.
+type instantStore struct {
+	*fakeStore
+	m       *Manager
+	session *instantSession
+	root    *zk.WatchRoot
+	dirs    map[string]*instantDir
+}
+
+type instantDir struct {
+	dir   zk.Dir
+	next  int
+	nodes map[string]string
+}
+
+func (s *instantStore) Watch(roots []zk.WatchRoot, sink zk.Sink, _ func() int64) Watcher {
+	for i := range roots {
+		if roots[i].Depth == 2 {
+			s.root = &roots[i]
+		}
+	}
+	return &instantWatcher{sink: sink}
+}
+
+func (s *instantStore) Open(_ context.Context, id string, _ []byte, onCommit func(zk.Instant, int64)) (Session, error) {
+	s.session = &instantSession{fakeSession: &fakeSession{s: s.fakeStore, id: id, onCommit: onCommit, done: make(chan struct{})}, s: s}
+	return s.session, nil
+}
+
+type instantSession struct {
+	*fakeSession
+	s *instantStore
+}
+
+func (f *instantSession) FenceOpen(zk.Instant) bool   { return true }
+func (f *instantSession) Connected() bool             { return true }
+func (f *instantSession) LastAnswer() zk.Instant      { return f.s.clock.Now() }
+func (f *instantSession) Close(context.Context) error { close(f.done); return nil }
+
+// Submit does creates and deletes of contenders, and tells the replica before
+// the writer, as ZooKeeper usually does.
+func (f *instantSession) Submit(w *zk.Write) error {
+	s := f.s
+	s.zxid++
+	res := zk.Result{Outcome: zk.Done, Culprit: -1, Zxid: s.zxid, Paths: make([]string, len(w.Ops)), Versions: make([]int32, len(w.Ops))}
+	var changes []zk.Change
+	for i, op := range w.Ops {
+		path := op.Path
+		switch {
+		case op.Kind == zk.OpCreate && !op.Sequential:
+			d := &instantDir{nodes: map[string]string{}}
+			d.dir.Path, s.dirs[path] = path, d
+			changes = append(changes, zk.Change{Kind: zk.DirAdded, Root: s.root, Dir: &d.dir})
+		case op.Kind == zk.OpCreate:
+			at := len(path) - 1
+			for path[at] != '/' {
+				at--
+			}
+			d := s.dirs[path[:at]]
+			res.Paths[i] = fmt.Sprintf("%s%010d", path, d.next)
+			d.next++
+			n := res.Paths[i][at+1:]
+			d.nodes[res.Paths[i]] = n
+			changes = append(changes, zk.Change{Kind: zk.NodeAdded, Root: s.root, Dir: &d.dir, Node: n})
+		case op.Kind == zk.OpDelete:
+			for _, d := range s.dirs {
+				if n := d.nodes[path]; n != "" {
+					delete(d.nodes, path)
+					changes = append(changes, zk.Change{Kind: zk.NodeRemoved, Root: s.root, Dir: &d.dir, Node: n})
+				}
+			}
+		}
+	}
+	s.m.Apply(changes)
+	w.Done(res)
+	return nil
+}
+
+type instantWatcher struct{ sink zk.Sink }
+
+func (w *instantWatcher) AddRoot(zk.WatchRoot) error { return nil }
+
+func (w *instantWatcher) Run(ctx context.Context) error {
+	w.sink.Apply([]zk.Change{{Kind: zk.Synced}})
+	<-ctx.Done()
+	return ctx.Err()
+}
+func (w *instantWatcher) Get(string, func([]byte, wire.Stat, int64, error)) {}
+func (w *instantWatcher) List(string)                                       {}
+func (w *instantWatcher) Reached(context.Context, int64) error              { return nil }
+func (w *instantWatcher) Current(zk.Instant) bool                           { return true }
+func (w *instantWatcher) Committed(zk.Instant, int64)                       {}
+
+// BenchmarkManagerCycle is one acquire and one release without ZooKeeper's and
+// the network's part.
+func BenchmarkManagerCycle(b *testing.B) {
+	for _, told := range []bool{false, true} {
+		b.Run(fmt.Sprintf("events=%v", told), func(b *testing.B) { benchmarkCycle(b, told, nil) })
+	}
+	b.Run("events=false,outbox", func(b *testing.B) {
+		benchmarkCycle(b, false, &quietOutbox{check: []zk.Op{{Kind: zk.OpCheck, Path: "/lockkeeper/webhooks"}}})
+	})
+}
+
+// quietOutbox checks that nobody wants to be told, as webhooks do while nobody has subscribed.
+type quietOutbox struct {
+	Outbox
+	check []zk.Op
+}
+
+func (o *quietOutbox) Ending(bool, func() *Ending) ([]zk.Op, any, bool) { return o.check, nil, true }
+func (o *quietOutbox) Ended(any, []zk.Op, zk.Result)                    {}
+func (o *quietOutbox) Look()                                            {}
+func (o *quietOutbox) Adopt()                                           {}
+
+func benchmarkCycle(b *testing.B, told bool, outbox Outbox) {
+	s := &instantStore{fakeStore: newFakeStore(b), dirs: map[string]*instantDir{}}
+	opt := Options{Store: s, Root: "/lockkeeper", SessionTimeout: 10 * time.Second, Outbox: outbox}
+	if told {
+		opt.Events = events.New(events.Options{})
+	}
+	s.m = New(opt)
+	ctx, cancel := context.WithCancel(context.Background())
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.m.Run(ctx) }()
+	for s.m.Ready() != nil || !s.m.Trusted() {
+		time.Sleep(time.Millisecond)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		res, err := s.m.Acquire(ctx, locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := s.m.Release(ctx, locks.Anonymous, res.Lease.ID, res.Lease.Token); err != nil {
+			b.Fatal(err)
+		}
+	}
+	cancel()
+	if err := <-stopped; err != nil {
+		b.Fatal(err)
+	}
+}
+
+// BenchmarkTelling is one event: an acquire and a release tell five.
+func BenchmarkTelling(b *testing.B) {
+	s := newFakeStore(b)
+	m := New(Options{Store: s, Root: "/lockkeeper", Clock: s.clock, Events: events.New(events.Options{})})
+	if err := m.prepare(s.layout); err != nil {
+		b.Fatal(err)
+	}
+	m.Apply([]zk.Change{{Kind: zk.Synced}})
+	q := m.queueOf(m.spaces[locks.DefaultNamespace], "deploy")
+	c := &zk.Change{Kind: zk.NodeAdded, Dir: &zk.Dir{Path: q.path}, Node: "write-0000000000"}
+	b.ReportAllocs()
+	for b.Loop() {
+		m.tellNode(c, q)
+	}
+}
+
+// BenchmarkTellingACycle is the five events of one acquire and one release,
+// and what is noted for them.
+func BenchmarkTellingACycle(b *testing.B) {
+	for _, told := range []bool{false, true} {
+		b.Run(fmt.Sprintf("events=%v", told), func(b *testing.B) { benchmarkTellingACycle(b, told) })
+	}
+}
+
+func benchmarkTellingACycle(b *testing.B, told bool) {
+	s := newFakeStore(b)
+	opt := Options{Store: s, Root: "/lockkeeper", Clock: s.clock}
+	if told {
+		opt.Events = events.New(events.Options{})
+	}
+	m := New(opt)
+	if err := m.prepare(s.layout); err != nil {
+		b.Fatal(err)
+	}
+	m.session = &fakeSession{s: s, id: "abcdefghijklm"}
+	m.Apply([]zk.Change{{Kind: zk.Synced}})
+	q := m.queueOf(m.spaces[locks.DefaultNamespace], "deploy")
+	l, err := m.newLease([]locks.Want{{NS: locks.DefaultNamespace, Lock: "deploy"}}, &locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := &recipe.Contender{LeaseID: l.id(), Name: "write-v1." + string(l.id()) + "-lock-0000000000", Ours: true, Member: 1, Members: 1}
+	l.contender, l.czxid = c, 7
+	dir := &zk.Dir{Path: q.path}
+	root := &zk.WatchRoot{Path: "/lockkeeper/locks", Depth: 2}
+	at := time.Now()
+	b.ReportAllocs()
+	for b.Loop() {
+		m.heard = at
+		l.shown, l.why, l.wasHeld = false, causeOf(locks.ReasonReleased), true
+		l.setSight(sight{})
+		m.tellNode(&zk.Change{Kind: zk.NodeAdded, Root: root, Dir: dir, Node: c.Name}, q)
+		if m.appeared(q, c) {
+			m.tellQueued(q, c)
+		}
+		m.heard = time.Time{} // the next two are told when ZooKeeper has replied
+		if l.holds(0, false) {
+			m.tellGranted(q, c, l)
+		}
+		m.tellEnded(l)
+		m.heard = at
+		m.tellNode(&zk.Change{Kind: zk.NodeRemoved, Root: root, Dir: dir, Node: c.Name}, q)
+		delete(m.sights, c)
+	}
+}

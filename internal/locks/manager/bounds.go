@@ -1,0 +1,197 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/quota"
+)
+
+// Where the bounds of package quota are asked and counted. They are asked before anything is made: a request that is
+// refused leaves no node, no key and no directory behind. Each acquire asks once; the counts move with the leases.
+
+// keysRetryAfter is what clients are told to wait at a bound of things that stay for minutes.
+const keysRetryAfter = 10 * time.Second
+
+// textBytes is what clients have written into the lease's record. The limits of the API, to which a record that another
+// program has written is cut, keep it far below what a uint16 holds.
+func (l *lease) textBytes() int64 {
+	n := len(l.owner) + len(l.notifyURL())
+	if few := l.seldom; few != nil {
+		n += len(few.metadata) + lengths(few.holds) + lengths(few.released)
+	}
+	return int64(n)
+}
+
+// textBytes is the same of a record that is about to be written.
+func (r *record) textBytes() int64 {
+	return int64(len(r.Owner) + len(r.Metadata) + len(r.Notify) + lengths(r.Holds) + lengths(r.Released))
+}
+
+// requestedText is the same of a lease that is asked for.
+func requestedText(r *locks.AcquireRequest) int64 {
+	return int64(len(r.Owner) + len(r.Metadata) + len(r.NotifyURL) + len(r.Hold))
+}
+
+func lengths(texts []string) (n int) {
+	for _, text := range texts {
+		n += len(text)
+	}
+	return n
+}
+
+// weigh counts the texts of a lease as they are now, or as large as they are about to be. What has been counted of
+// a lease is always l.text, whatever fails in between.
+func (m *Manager) weigh(l *lease, atLeast int64) {
+	if l.phase == ended {
+		return // it weighs nothing any more
+	}
+	n := max(l.textBytes(), atLeast)
+	m.quota.Add(quota.MetadataBytes, n-int64(l.text))
+	l.text = uint16(n)
+}
+
+// makeTicket marks a lease that does not wait inside its acquire's request, or does so no more: one of an async acquire,
+// one whose client went away and can come back, one that was taken over.
+func (m *Manager) makeTicket(l *lease) {
+	if !l.ticket {
+		l.ticket = true
+		m.countTicket(l, false, l.phase.waits())
+	}
+}
+
+// countTicket counts a lease that begins to wait or ends doing so.
+func (m *Manager) countTicket(l *lease, waited, waits bool) {
+	switch {
+	case !l.ticket || waited == waits:
+	case waits:
+		m.quota.Add(quota.Tickets, 1)
+	default:
+		m.quota.Add(quota.Tickets, -1)
+	}
+}
+
+// recountKept brings the counts that follow from what is kept to the present.
+func (m *Manager) recountKept() {
+	m.quota.Set(quota.Leases, m.counts.slots+m.delays.slots)
+	m.quota.Set(quota.Keys, len(m.keys))
+	n := 0
+	for _, space := range m.spaces {
+		n += space.queues.Len()
+	}
+	m.quota.Set(quota.Locks, n)
+}
+
+// contenders is how many of them a lease on these locks has. Names of some dialects are several for one lock.
+func (m *Manager) contenders(wants []locks.Want) (n int64) {
+	for i := range wants {
+		n += int64(m.spaces[wants[i].NS].naming.Members())
+	}
+	return n
+}
+
+// unknown is how many of the locks that are asked for this gateway does not know yet.
+func (m *Manager) unknown(wants []locks.Want) (n int64) {
+	for i := range wants {
+		if m.spaces[wants[i].NS].find(wants[i].Lock) == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// room is nil while this gateway may run the lease that is asked for. waits: it would have to wait.
+func (m *Manager) room(req *locks.AcquireRequest, wants []locks.Want, waits bool) *locks.Error {
+	m.recountKept()
+	takes := m.contenders(wants)
+	switch q := &m.quota; {
+	case !q.Fits(quota.Leases, takes):
+		return atBound(locks.CodeTooManyWaiters, retryAfter, "the leases of this gateway count %d of at most %d, a lease of several locks once for each of them, and this one would count %d: repeat later, or ask another gateway",
+			q.Used(quota.Leases), q.Limit(quota.Leases), takes)
+	case !q.Fits(quota.Locks, m.unknown(wants)):
+		return atBound(locks.CodeTooManyLocks, keysRetryAfter, "this gateway knows %d locks, as many as it may, and keeps each for a minute after its last use: take one that it knows, or repeat later", q.Used(quota.Locks))
+	case req.Async && waits && !q.Fits(quota.Tickets, 1):
+		return atBound(locks.CodeTooManyTickets, retryAfter, "this gateway keeps %d tickets, as many as it may: wait with the request open (wait=30s in place of async), repeat later, or ask another gateway",
+			q.Used(quota.Tickets))
+	case req.IdempotencyKey != "" && !q.Fits(quota.Keys, 1):
+		return atBound(locks.CodeTooManyKeys, keysRetryAfter, "this gateway keeps %d idempotency keys, as many as it may, each until %v after its lease has ended: repeat later, leave Idempotency-Key out, or ask another gateway",
+			q.Used(quota.Keys), keyLife)
+	case !m.mayAgree(wants):
+		return tooManySettings(q)
+	}
+	return m.roomForText(requestedText(req))
+}
+
+// roomForText is nil while the texts of this gateway's leases may grow by so many bytes.
+func (m *Manager) roomForText(more int64) *locks.Error {
+	if m.quota.Fits(quota.MetadataBytes, more) {
+		return nil
+	}
+	return atBound(locks.CodeTooMuchMetadata, retryAfter, "owners, metadata, names of holds and notify_urls of this gateway's leases take %d of %d bytes: send shorter ones, or none, repeat later, or ask another gateway",
+		m.quota.Used(quota.MetadataBytes), m.quota.Limit(quota.MetadataBytes))
+}
+
+// mayAgree reports whether the semaphores that are asked for may get settings by it. What is agreed upon goes with its
+// last user, so it has as much room again as what was set: PUTs alone do not keep semaphores out.
+func (m *Manager) mayAgree(wants []locks.Want) bool {
+	n := int64(0)
+	for i := range wants {
+		if wants[i].Mode != locks.Semaphore {
+			continue
+		}
+		if q := m.spaces[wants[i].NS].find(wants[i].Lock); q == nil || q.settings() == nil {
+			n++
+		}
+	}
+	return m.quota.FitsTimes(quota.Settings, n, 2)
+}
+
+// countSettings counts the locks with settings that the replica shows.
+func (m *Manager) countSettings(q *queue, exists bool) {
+	switch s := q.settings(); {
+	case exists && (s == nil || !s.exists):
+		m.quota.Add(quota.Settings, 1)
+	case !exists && s != nil && s.exists:
+		m.quota.Add(quota.Settings, -1)
+	}
+}
+
+func tooManySettings(q *quota.Quota) *locks.Error {
+	return atBound(locks.CodeTooManySettings, time.Minute, "%d locks have settings, of %d: delete those that are not needed (DELETE /v1/locks/{lock}), then repeat",
+		q.Used(quota.Settings), q.Limit(quota.Settings))
+}
+
+func atBound(code locks.Code, after time.Duration, detail string, args ...any) *locks.Error {
+	return &locks.Error{Code: code, RetryAfter: after, Detail: fmt.Sprintf(detail, args...)}
+}
+
+// refuse answers an acquire for which there is no room, unless it is the repeat of an older one. mu is held; refuse
+// releases it.
+func (m *Manager) refuse(ctx context.Context, req *locks.AcquireRequest, key *keyEntry, refused error) (locks.AcquireResult, error) {
+	if key != nil {
+		entry, err := m.olderKey(ctx, key)
+		switch {
+		case err != nil:
+			refused = err
+		case entry != nil:
+			return m.replay(ctx, req, entry) // releases mu
+		}
+	}
+	m.unlock()
+	return locks.AcquireResult{}, refused
+}
+
+// olderKey looks in ZooKeeper for a key that this process does not know, before its request is refused: it may be the
+// repeat of an acquire that was granted. Nil without an error: there is none. mu is held, and released meanwhile.
+func (m *Manager) olderKey(ctx context.Context, key *keyEntry) (*keyEntry, error) {
+	session := m.session
+	m.unlock()
+	entry, err := m.readKey(ctx, session, key.hash)
+	m.mu.Lock()
+	if err != nil || entry == nil {
+		return nil, err
+	}
+	return m.learnKey(entry), nil
+}

@@ -1,0 +1,426 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// An administrator ends what is not his. A lease of this gateway ends like any
+// other, by m.end: its client is told why. The contenders of another gateway's
+// lease are deleted, all of them in one transaction; that gateway is sent the event
+// and tells its client that the lease was removed, or why when it has heard (notices.go), while this one remembers
+// it. Another program's contender is deleted at the version that was looked at.
+// No lock delay follows any of it.
+
+// verdict is why an administrator ends something, and in what words.
+type verdict struct {
+	reason locks.Reason
+	words  string
+	trace  string // traceparent of his request
+}
+
+// ends reports whether an administrator's end has that reason. Others decide how a lease ends: what time ends, for
+// example, a heartbeat may revive.
+func (v *verdict) ends() bool {
+	return v.reason == locks.ReasonRevoked || v.reason == locks.ReasonDestroyed
+}
+
+// endBy ends a lease of this gateway as an administrator wants it.
+func (m *Manager) endBy(l *lease, v verdict) {
+	l.few().words, l.seldom.trace, l.seldom.outright = v.words, v.trace, true
+	m.end(l, v.reason, m.clock.Now().Boot())
+}
+
+// blow is an administrator's end of one lease, or of one contender that is no
+// lease of this gateway's, on its way.
+type blow struct {
+	verdict
+	l       *lease // of this gateway; else:
+	at      part
+	version int32 // of at, as it was looked at; -1: any
+	paths   []string
+	answer  chan zk.Result
+	gone    map[string]bool // contenders that were gone already
+	unnoted bool            // the outbox has it already, or cannot take it
+	blind   bool            // what stands before it may not be looked at
+	notify  string          // of at: its notify_url
+}
+
+// readBefore reads what a blow is for, when that is another gateway's contender: its lease may have ended already, of which
+// its record alone tells, and then the blow frees a place and ends nothing. It strikes at the version that was read. Of a lease
+// that this gateway has just taken over the record tells whom to tell. It is called with mu held and releases it meanwhile.
+func (m *Manager) readBefore(ctx context.Context, b *blow) error {
+	if b.l != nil {
+		return m.readOwn(ctx, b.l)
+	}
+	if !b.at.c.Ours || b.at.c.Unknown || m.delays.byID[b.at.c.LeaseID] != nil {
+		return nil
+	}
+	b.at = m.recordAt(b.at)
+	session := m.session
+	if session == nil {
+		return m.unavailable()
+	}
+	m.unlock()
+	reading, cancel := context.WithTimeout(ctx, answerWithin)
+	data, stat, err := session.Get(reading, b.at.path())
+	cancel()
+	m.mu.Lock()
+	switch {
+	case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrNoNode):
+		return nil // it cannot be known; or is gone, and the event follows
+	case err != nil:
+		return m.unavailableFor(err)
+	}
+	b.version = stat.Version
+	r, ok := parseRecord(data)
+	if b.notify = ""; ok {
+		b.notify = r.toldOf()
+	}
+	if ok && r.Closed != nil {
+		b.at.q.setInfo(b.at.c.Name, data, stat)
+		b.verdict = verdict{reason: r.endedFor()}
+	}
+	return nil
+}
+
+// strike hands a blow over; mu is held.
+func (m *Manager) strike(b *blow) {
+	if b.l != nil {
+		if b.l.phase == waiting || b.l.phase == held {
+			m.endBy(b.l, b.verdict)
+		}
+		return
+	}
+	w := &zk.Write{Alone: true} // it may fail, and shall fail no bystander
+	var parts []part
+	for _, p := range tailFirst(m.allParts(b.at)) {
+		if b.gone[p.path()] || p.q.contenders.Get(p.c.Name) != p.c {
+			continue
+		}
+		version := int32(-1)
+		if p.c == b.at.c {
+			version = b.version
+		}
+		w.Ops = append(w.Ops, zk.Op{Kind: zk.OpDelete, Path: p.path(), Version: version})
+		parts = append(parts, p)
+	}
+	b.answer = make(chan zk.Result, 1)
+	if len(parts) == 0 {
+		b.answer <- zk.Result{Outcome: zk.NotDone, Err: zk.ErrNoNode, Culprit: -1}
+		return
+	}
+	n, ready := m.noteTaken(parts, b.verdict, b.notify, b.unnoted)
+	if !ready {
+		b.answer <- zk.Result{Outcome: zk.Redecide, Err: errOutboxUnknown, Culprit: -1}
+		return
+	}
+	if b.blind {
+		n.checks = nil
+	}
+	ends := len(n.ops) + len(w.Ops)
+	w.Ops = slices.Concat(n.ops, w.Ops, n.checks)
+	b.paths = b.paths[:0]
+	for _, p := range parts {
+		b.paths = append(b.paths, p.path())
+		m.verdicts[p.c] = b.verdict // the event may come before the answer
+	}
+	m.tellVerdict(noticeVerdict, b.verdict, parts) // before it is handed over
+	m.submit(w, func(res zk.Result) {
+		if n.ops != nil {
+			m.opt.Outbox.Ended(n.entry, n.ops, res)
+		}
+		switch {
+		case n.culprit(res):
+			b.unnoted = true
+			res = zk.Result{Outcome: zk.Redecide, Err: res.Err, Culprit: -1}
+		case res.Culprit >= ends:
+			b.blind = true
+			res = zk.Result{Outcome: zk.Redecide, Err: res.Err, Culprit: -1}
+		case res.Culprit >= 0:
+			res.Culprit -= len(n.ops)
+		}
+		switch {
+		case res.Outcome == zk.Done:
+			m.struck(b)
+		case res.Outcome == zk.Unknown: // looked for
+		case errors.Is(res.Err, zk.ErrNoNode) && len(parts) > 1: // the others go
+		default:
+			m.acquit(parts)
+		}
+		b.answer <- res
+	})
+}
+
+// acquit takes back what was noted of contenders that were not ended after all.
+func (m *Manager) acquit(parts []part) {
+	for _, p := range parts {
+		delete(m.verdicts, p.c)
+	}
+	m.tellVerdict(noticeAcquitted, verdict{}, parts)
+}
+
+// struck remembers why a lease of another gateway was ended: who asks here is told.
+func (m *Manager) struck(b *blow) {
+	c := b.at.c
+	if !c.Ours || c.LeaseID == "" || m.leases[c.LeaseID] != nil {
+		return
+	}
+	p := past{why: causeOf(b.reason), words: b.words, at: m.clock.Now().Boot(), ns: b.at.q.space.name, lock: b.at.q.name(), mode: c.Mode}
+	if m.sights[c].held {
+		p.fencingToken = m.tokenOf(b.at.q, c)
+	}
+	if i := b.at.q.noted().infos[c.Name]; i != nil {
+		p.ttl = i.record.ttl()
+	}
+	p.struck = true
+	m.history.add(c.LeaseID, p)
+	m.tell(notice{kind: noticeStruck, lease: c.LeaseID, at: b.at, why: b.verdict})
+}
+
+// errOutboxUnknown: it is not known yet who wants to be told.
+var errOutboxUnknown = errors.New("those who want to be told of it are not known yet")
+
+// errEnded: it had ended, or ended for another reason meanwhile.
+var errEnded = errors.New("it has ended")
+
+// follow waits for what becomes of a blow: nil when it is done and the replica
+// shows it; errEnded; zk.ErrBadVersion when it was changed since it was looked at; or why it was not
+// done. What was lost is looked for in the replica, after a barrier, and done again if
+// it is there.
+func (m *Manager) follow(ctx context.Context, b *blow) error {
+	if b.l != nil {
+		return m.followOwn(ctx, b)
+	}
+	for range adminAttempts + locks.MaxGroup {
+		var res zk.Result
+		select {
+		case res = <-b.answer:
+		case <-ctx.Done():
+			return cancelled(ctx)
+		case <-time.After(settleWithin):
+			return outcomeUnknown()
+		}
+		switch {
+		case res.Outcome == zk.Done:
+			m.show(ctx, res.Zxid)
+			return nil
+		case res.Outcome == zk.NotDone && errors.Is(res.Err, zk.ErrNoNode):
+			if res.Culprit < 0 || len(b.paths) == 1 {
+				return errEnded
+			}
+			if b.gone == nil {
+				b.gone = map[string]bool{}
+			}
+			b.gone[b.paths[res.Culprit]] = true // a part of it; the others go
+		case res.Outcome == zk.Unknown, res.Outcome == zk.Redecide, errors.Is(res.Err, zk.ErrNotApplied), errors.Is(res.Err, zk.ErrSessionGone):
+			if err := m.barrier(ctx); err != nil {
+				return outcomeUnknown()
+			}
+		default:
+			return res.Err
+		}
+		lost := res.Outcome == zk.Unknown
+		m.mu.Lock()
+		if lost && b.at.q.contenders.Get(b.at.c.Name) != b.at.c {
+			m.struck(b) // it was done
+			m.unlock()
+			return nil
+		}
+		if errors.Is(res.Err, errOutboxUnknown) {
+			m.awaitOutbox(ctx)
+		}
+		m.strike(b)
+		m.unlock()
+	}
+	return outcomeUnknown()
+}
+
+// followOwn waits for the end of a lease of this gateway. An end that time had
+// decided and that was not done is followed by this one.
+func (m *Manager) followOwn(ctx context.Context, b *blow) error {
+	l := b.l
+	m.mu.Lock()
+	begun := m.clock.Now().Boot()
+	for {
+		switch {
+		case l.phase == ended && l.failure() != nil:
+			m.unlock()
+			return l.failure()
+		case l.phase == ended:
+			reason := l.reason()
+			m.unlock()
+			if reason != b.reason {
+				return errEnded
+			}
+			return nil
+		case l.term == m.term && m.session != nil:
+			m.strike(b)
+		}
+		if m.overdue(begun, m.clock.Now().Boot()) {
+			m.unlock()
+			return outcomeUnknown()
+		}
+		if err := m.wait(ctx, l, answerWithin/4); err != nil {
+			return err
+		}
+		m.mu.Lock()
+	}
+}
+
+// Break ends one lease, waiting or held, of this gateway or of another, what its
+// lock delay keeps of it, or another program's contender by the name of its znode. Repeated: nil again for a
+// lease that was taken back; one that ended otherwise is CodeEnded. A contender that is not
+// in the queue is CodeNoContender.
+func (m *Manager) Break(ctx context.Context, req locks.BreakRequest) error {
+	if err := locks.CheckReasonText(req.Reason); err != nil {
+		return err
+	}
+	v := verdict{locks.ReasonRevoked, req.Reason, locks.TraceParentOf(ctx)}
+	if req.ID != "" {
+		return m.breakLease(ctx, req.ID, v, req.AtOwner)
+	}
+	return m.breakContender(ctx, &req, v)
+}
+
+func (m *Manager) breakLease(ctx context.Context, name string, v verdict, atOwner bool) error {
+	last := errEnded
+	missing := error(notFound()) // the replica holds everybody who was told of a place in line
+	for range adminAttempts {
+		if err := m.barrier(ctx); err != nil {
+			return err
+		}
+		id, err := recipe.ParseLeaseID(name)
+		if err != nil || id.Fleet() != m.fleet {
+			return notFound()
+		}
+		m.mu.Lock()
+		if err := m.usable(); err != nil {
+			m.unlock()
+			return err
+		}
+		if p, ok := m.history.get(id); ok && m.leases[id] == nil && m.delays.byID[id] == nil {
+			m.unlock()
+			return brokenBefore(p)
+		}
+		b := &blow{verdict: v, l: m.leases[id], version: -1}
+		if b.l == nil && atOwner {
+			if err := m.absent(id); err.Code == locks.CodeNotOwner {
+				m.unlock()
+				return err
+			}
+		}
+		if b.l == nil {
+			at, found := m.findLease(id)
+			if !found {
+				m.unlock()
+				return missing
+			}
+			b.at = at
+		}
+		if err := m.readBefore(ctx, b); err != nil {
+			m.unlock()
+			return err
+		}
+		m.strike(b)
+		m.unlock()
+		err = m.follow(ctx, b)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, zk.ErrBadVersion): // written since it was read
+			last, missing = err, endedError(locks.ReasonUnknown)
+			continue
+		case !errors.Is(err, errEnded):
+			return refusedBlow(err)
+		}
+		// Or its gateway has downgraded it, and it has another name: it is looked for again.
+		last, missing = errEnded, endedError(locks.ReasonUnknown)
+	}
+	return refusedBlow(last)
+}
+
+// brokenBefore is the answer to a break of a lease that has ended.
+func brokenBefore(p past) error {
+	if p.reason() == locks.ReasonRevoked {
+		return nil
+	}
+	return endedError(p.reason()).Because(p.words)
+}
+
+// refusedBlow turns why something could not be ended into the error to answer.
+func refusedBlow(err error) error {
+	var e *locks.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &locks.Error{Code: locks.CodeUnavailable, Detail: "not ended: " + obstacle(err), Err: err}
+}
+
+func (m *Manager) breakContender(ctx context.Context, req *locks.BreakRequest, v verdict) error {
+	for range adminAttempts {
+		q, err := m.lockAt(ctx, req.NS, req.Lock)
+		if err != nil {
+			return err
+		}
+		c := q.contenders.Get(req.Name)
+		if c == nil && (req.Name == q.name() || req.Name == q.dir()) {
+			c = q.plain() // the last part of its path is the lock's name
+		}
+		czxid := q.noted().plainCzxid
+		b := &blow{verdict: v, version: -1}
+		if c != nil {
+			b.at = part{q, c}
+			if l, s := m.slotOf(q, c); s != nil {
+				b.l = l
+			}
+		}
+		session := m.session
+		m.leaveQueue(q)
+		if c == nil {
+			return noContender()
+		}
+		if !c.Ours || c.Unknown {
+			looking, cancel := context.WithTimeout(ctx, answerWithin)
+			stat, err := session.Exists(looking, b.at.path())
+			cancel()
+			switch {
+			case err != nil:
+				return m.unavailableFor(err)
+			case stat == nil:
+				return noContender()
+			case c.Name == plainName && stat.Czxid != czxid:
+				continue // another one has taken its place
+			}
+			b.version = stat.Version
+		}
+		m.mu.Lock()
+		if err := m.readBefore(ctx, b); err != nil {
+			m.unlock()
+			return err
+		}
+		m.strike(b)
+		m.unlock()
+		err = m.follow(ctx, b)
+		switch {
+		case errors.Is(err, zk.ErrBadVersion): // written since it was looked at
+			continue
+		case errors.Is(err, errEnded):
+			return noContender()
+		case err != nil:
+			return refusedBlow(err)
+		}
+		return nil
+	}
+	return refusedBlow(zk.ErrBadVersion)
+}
+
+func noContender() *locks.Error {
+	return &locks.Error{Code: locks.CodeNoContender, Detail: "no contender of that name is in the lock's queue"}
+}

@@ -1,0 +1,398 @@
+package manager
+
+import (
+	"fmt"
+	"path"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+func (g *gate) breakLease(l locks.Lease, reason string) error {
+	err := g.m.Break(g.t.Context(), locks.BreakRequest{ID: l.ID, Reason: reason})
+	synctest.Wait()
+	return err
+}
+
+func (g *gate) breakNamed(name string) error {
+	err := g.m.Break(g.t.Context(), locks.BreakRequest{Lock: "deploy", Name: name, Reason: "stuck"})
+	synctest.Wait()
+	return err
+}
+
+func TestABrokenLeaseEndsWithTheAdministratorsWords(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		waiter := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		next := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		for _, l := range []locks.Lease{waiter, holder} {
+			if err := g.breakLease(l, "its host burnt down"); err != nil {
+				t.Fatal(err)
+			}
+			g.wantState(l, locks.Ended, locks.ReasonRevoked)
+			_, err := g.heartbeat(l)
+			if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonRevoked || !strings.Contains(e.Detail, "burnt down") {
+				t.Errorf("its client is told %+v", e)
+			}
+			e := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1)
+			if len(e) != 1 || e[0].LeaseID != l.ID || e[0].Reason != "revoked" || e[0].Detail != "its host burnt down" {
+				t.Errorf("told %+v", e)
+			}
+			if err := g.breakLease(l, "again"); err != nil {
+				t.Errorf("broken again: %v", err)
+			}
+		}
+		g.wantState(next, locks.Held, "")
+		checkAll(t, s, g)
+	})
+}
+
+func TestALeaseOfAnotherGatewayIsBroken(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		for _, req := range []locks.AcquireRequest{
+			{Lock: "deploy", TTL: time.Hour},
+			{TTL: time.Hour, Group: []locks.Want{{Lock: "a"}, {Lock: "b"}, {Lock: "c"}}},
+		} {
+			l := one.mustHold(req)
+			synctest.Wait()
+			writes := len(s.writes)
+			if err := two.breakLease(l, "its host burnt down"); err != nil {
+				t.Fatal(err)
+			}
+			if n := s.waiting("deploy", "a", "b", "c"); n != 0 {
+				t.Errorf("%d contenders are left", n)
+			}
+			if n := len(s.writes) - writes; n != 2 {
+				t.Errorf("%d transactions: want a barrier and one for the whole lease", n)
+			}
+			one.wantState(l, locks.Ended, locks.ReasonRemoved) // as far as its own gateway can know
+			_, err := two.heartbeat(l)
+			if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonRevoked || !strings.Contains(e.Detail, "burnt down") {
+				t.Errorf("who asks the gateway that broke it is told %+v", e)
+			}
+			e := two.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1)
+			if len(e) != 1 || e[0].LeaseID != l.ID || e[0].Detail != "its host burnt down" {
+				t.Errorf("told %+v", e)
+			}
+			if err := two.breakLease(l, "again"); err != nil {
+				t.Errorf("broken again: %v", err)
+			}
+		}
+		checkAll(t, s, one, two)
+	})
+}
+
+func TestALeaseThatHasEndedOtherwiseCannotBeBroken(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(deploy())
+		one.mustRelease(l)
+		synctest.Wait()
+		if e := wantCode(t, one.breakLease(l, ""), locks.CodeEnded); e.Reason != locks.ReasonReleased {
+			t.Errorf("%+v", e)
+		}
+		wantCode(t, two.breakLease(l, ""), locks.CodeNotFound)
+		for _, id := range []string{"nonsense", strings.Repeat("a", len(l.ID)), ""} {
+			req := locks.BreakRequest{ID: id, Lock: "deploy", Name: "x"}
+			want := locks.CodeNotFound
+			if id == "" {
+				want = locks.CodeNoContender
+			}
+			wantCode(t, one.m.Break(t.Context(), req), want)
+		}
+		wantCode(t, one.breakLease(l, strings.Repeat("x", locks.MaxReasonText+1)), locks.CodeInvalid)
+	})
+}
+
+func TestAForeignContenderIsBrokenByItsName(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		for _, name := range []string{"_c_0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0-lock-", "x-144115188075855872-", "a b%2Fc?ü\"\\-", "-"} {
+			_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy/" + name, Sequential: true, Data: []byte("1")})
+			s.foreign(zk.Op{Kind: zk.OpSetData, Path: paths[0], Data: []byte("2"), Version: -1})
+			waiter := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+			synctest.Wait()
+			if err := g.breakNamed(path.Base(paths[0])); err != nil {
+				t.Fatalf("%s: %v", paths[0], err)
+			}
+			g.wantState(waiter, locks.Held, "")
+			e := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1)
+			if len(e) != 1 || e[0].Path() != paths[0] || !e[0].Foreign || e[0].Detail != "stuck" {
+				t.Errorf("told %+v", e)
+			}
+			wantCode(t, g.breakNamed(path.Base(paths[0])), locks.CodeNoContender)
+			g.mustRelease(waiter)
+		}
+	})
+}
+
+func TestALeaseIsBrokenByTheNameOfItsContenderToo(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		for _, g := range []*gate{one, two} {
+			l := one.mustHold(deploy())
+			synctest.Wait()
+			if err := g.breakNamed(path.Base(l.Znode)); err != nil {
+				t.Fatal(err)
+			}
+			if v := one.look(l); v.State != locks.Ended {
+				t.Errorf("%+v", v)
+			}
+		}
+	})
+}
+
+// Who writes its node between the look and the blow is looked at again: the
+// version that is deleted is one that was seen.
+func TestAForeignContenderThatIsWrittenMeanwhileIsLookedAtAgain(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		foreign := s.foreignContender()
+		synctest.Wait()
+		looked, seen := 0, int32(-2)
+		s.mu.Lock()
+		s.refuse = func(w *zk.Write) (int, error) {
+			if len(w.Ops) == 1 && w.Ops[0].Path == foreign {
+				if looked++; looked < 3 {
+					s.tx([]zk.Op{{Kind: zk.OpSetData, Path: foreign, Version: -1}})
+				}
+				seen = w.Ops[0].Version
+			}
+			return -1, nil
+		}
+		s.mu.Unlock()
+		if err := g.breakNamed(path.Base(foreign)); err != nil || looked != 3 || seen != 2 {
+			t.Errorf("%v after %d looks, deleted at version %d", err, looked, seen)
+		}
+	})
+}
+
+func TestWhatMayNotBeDeletedIsSaidToBe(t *testing.T) {
+	for err, want := range map[error]string{zk.ErrNoAuth: "ACL", zk.ErrNotEmpty: "below its node"} {
+		scene(t, func(t *testing.T, s *fakeStore) {
+			g := s.gateway(t)
+			g.mustRelease(g.mustHold(deploy()))
+			foreign := s.foreignContender()
+			other := s.otherLease(t, "deploy", 0, `{"v":1,"ttl_ms":5000}`)
+			s.mu.Lock()
+			s.refuse = func(w *zk.Write) (int, error) {
+				if len(w.Ops) > 0 && w.Ops[0].Kind == zk.OpDelete {
+					return 0, err
+				}
+				return -1, nil
+			}
+			s.mu.Unlock()
+			for _, p := range []string{foreign, other} {
+				e := wantCode(t, g.breakNamed(path.Base(p)), locks.CodeUnavailable)
+				if !strings.Contains(e.Detail, want) || e.RetryAfter != 0 {
+					t.Errorf("%+v", e)
+				}
+			}
+			s.mu.Lock()
+			s.refuse = nil
+			s.mu.Unlock()
+			s.foreign(zk.Op{Kind: zk.OpDelete, Path: foreign, Version: -1})
+			synctest.Wait()
+			if e := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1); len(e) != 0 {
+				t.Errorf("told %+v of what was not broken", e[0])
+			}
+		})
+	}
+}
+
+// A blow whose answer is lost is looked for, and struck again if it was not done.
+func TestABreakWhoseAnswerIsLostIsDoneOnce(t *testing.T) {
+	for _, persisted := range []bool{true, false} {
+		t.Run(fmt.Sprintf("persisted %v", persisted), func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				one, two := s.gateway(t), s.gateway(t)
+				group := one.mustHold(locks.AcquireRequest{TTL: time.Hour, Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}})
+				own := two.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+				foreign := s.foreignContender()
+				synctest.Wait()
+				once := map[string]bool{}
+				s.mu.Lock()
+				s.drop = !persisted
+				s.vague = func(w *zk.Write) bool {
+					if len(w.Ops) == 0 || w.Ops[0].Kind != zk.OpDelete || once[w.Ops[0].Path] {
+						return false
+					}
+					once[w.Ops[0].Path] = true
+					return true
+				}
+				s.mu.Unlock()
+				if err := two.breakLease(group, "why"); err != nil {
+					t.Error(err)
+				}
+				if err := two.breakLease(own, "why"); err != nil {
+					t.Error(err)
+				}
+				if err := two.breakNamed(path.Base(foreign)); err != nil && !(persisted && strings.Contains(err.Error(), "contender_not_found")) {
+					t.Error(err)
+				}
+				if n := s.waiting("deploy", "a", "b"); n != 0 || len(once) < 3 {
+					t.Errorf("%d contenders are left, %d answers were lost", n, len(once))
+				}
+				for _, l := range []locks.Lease{group, own} {
+					two.wantState(l, locks.Ended, locks.ReasonRevoked)
+				}
+			})
+		})
+	}
+}
+
+// One of a lease's contenders is gone already: the others go.
+func TestWhatIsLeftOfALeaseIsBroken(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{TTL: time.Hour, Group: []locks.Want{{Lock: "a"}, {Lock: "b"}, {Lock: "c"}}})
+		synctest.Wait()
+		one.w.hold() // its gateway is slow
+		s.mu.Lock()
+		s.refuse = func(w *zk.Write) (int, error) {
+			if len(w.Ops) == 3 && w.Ops[0].Kind == zk.OpDelete {
+				s.tx([]zk.Op{{Kind: zk.OpDelete, Path: w.Ops[1].Path, Version: -1}})
+			}
+			return -1, nil
+		}
+		s.mu.Unlock()
+		if err := two.breakLease(l, "why"); err != nil {
+			t.Error(err)
+		}
+		if n := s.waiting("a", "b", "c"); n != 0 {
+			t.Errorf("%d contenders are left", n)
+		}
+		one.w.release()
+		synctest.Wait()
+	})
+}
+
+// An expiry that is not done does not save a lease from being broken.
+func TestALeaseThatIsExpiringIsBrokenWhenItLives(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 2 * time.Second})
+		h.hooks.Store(&hooks{result: func(w *zk.Write, res *zk.Result) {
+			if res.Err != nil {
+				time.Sleep(100 * time.Millisecond) // the break comes before it is known
+			}
+		}})
+		done := make(chan error, 1)
+		s.mu.Lock()
+		s.refuse = func(w *zk.Write) (int, error) {
+			if len(w.Ops) == 1 && w.Ops[0].Path == l.Znode && w.Ops[0].Version >= 0 {
+				go func() { done <- g.m.Break(t.Context(), locks.BreakRequest{ID: l.ID, Reason: "why"}) }()
+				return 0, zk.ErrBadVersion
+			}
+			return -1, nil
+		}
+		s.mu.Unlock()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		g.wantState(l, locks.Ended, locks.ReasonRevoked)
+	})
+}
+
+// An administrator does not wait for a lock delay: neither of a lease that has ended,
+// which cannot be asked for the lock any more, nor of one that he ends himself.
+func TestNoLockDelayStandsAgainstAnAdministrator(t *testing.T) {
+	ends := map[string]func(g *gate, l locks.Lease) error{
+		"break": func(g *gate, l locks.Lease) error { return g.breakLease(l, "why") },
+		"break by name": func(g *gate, l locks.Lease) error {
+			return g.breakNamed(path.Base(l.Znode))
+		},
+		"reap":    func(g *gate, _ locks.Lease) error { g.mustReap(locks.ReapRequest{State: locks.Held}); return nil },
+		"destroy": func(g *gate, _ locks.Lease) error { _, err := g.destroy("why"); return err },
+	}
+	for name, end := range ends {
+		for _, over := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", over: ", over), func(t *testing.T) {
+				scene(t, func(t *testing.T, s *fakeStore) {
+					one, two := s.gateway(t), s.gateway(t)
+					for _, g := range []*gate{one, two} {
+						l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 2 * time.Second, LockDelay: time.Hour})
+						synctest.Wait()
+						if over {
+							time.Sleep(5 * time.Second)
+							one.wantState(l, locks.Ended, locks.ReasonExpired)
+							g.asksNone("lock delay")
+						}
+						if err := end(g, l); err != nil {
+							t.Fatal(err)
+						}
+						if n := s.waiting("deploy"); n != 0 {
+							t.Errorf("%d contenders are left", n)
+						}
+						if v := one.look(l); v.State != locks.Ended || over && v.Reason != locks.ReasonExpired {
+							t.Errorf("%+v", v)
+						}
+						checkAll(t, s, one, two)
+					}
+				})
+			})
+		}
+	}
+}
+
+// Force is no administrator's blow: who still believes to hold the lock gets the delay.
+func TestForceIsFollowedByTheLockDelay(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, LockDelay: time.Minute})
+		g.mustRevoke("why", 5*time.Second)
+		time.Sleep(6 * time.Second)
+		g.wantState(l, locks.Ended, locks.ReasonRevoked)
+		if s.waiting("deploy") != 1 {
+			t.Error("its place is gone at once")
+		}
+		time.Sleep(time.Minute)
+		if s.waiting("deploy") != 0 {
+			t.Error("its place stays")
+		}
+	})
+}
+
+// The replica showed the name that the lease had before its downgrade.
+func TestALeaseIsBrokenThatIsDowngradedAtThatMoment(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(deploy())
+		own := one.leases()[l.Znode]
+		next := *own.contender
+		next.Mode, next.FirstCzxid = recipe.Shared, own.czxid
+		downgraded := false
+		s.mu.Lock()
+		s.refuse = func(w *zk.Write) (int, error) {
+			if !downgraded && len(w.Ops) > 0 && w.Ops[0].Kind == zk.OpDelete {
+				downgraded = true
+				s.tx([]zk.Op{{Kind: zk.OpCreate, Path: own.q.path + "/" + next.Format(), Data: own.record(own.ttl)},
+					{Kind: zk.OpDelete, Path: l.Znode, Version: -1}})
+			}
+			return -1, nil
+		}
+		s.mu.Unlock()
+		if err := two.breakLease(l, "stuck"); err != nil || !downgraded {
+			t.Fatal(err)
+		}
+		if n := s.waiting("deploy"); n != 0 {
+			t.Errorf("%d contenders are left", n)
+		}
+		if err := two.breakLease(l, "stuck"); err != nil { // repeated
+			t.Error(err)
+		}
+		checkAll(t, s, one, two)
+	})
+}

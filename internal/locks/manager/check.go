@@ -1,0 +1,208 @@
+package manager
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/quota"
+	"lockkeeper/internal/locks/recipe"
+)
+
+// CheckAll recomputes from scratch what the manager keeps as things change, and
+// returns everything that is not true: leases that have ended and are kept, or
+// have no clock, or are not where the heap of deadlines says; delays of leases that live, or that never end; two holders of one
+// lock; counts and the line of those who wait. It holds the lock meanwhile and
+// takes time in proportion to all leases and contenders: it is for tests and
+// simulations.
+func (m *Manager) CheckAll() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return errors.Join(m.checkLeases(), m.checkQueues(), m.checkDelays(), m.checkBack())
+}
+
+func (m *Manager) checkLeases() (err error) {
+	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
+	var phases [ended][kinds]int
+	waits, tickets, texts := 0, int64(0), int64(0)
+	holders := map[string]*slot{}
+	slots := 0
+	for id, l := range m.leases {
+		if l.phase == ended {
+			fail("lease %s has ended and is kept", id)
+			continue
+		}
+		phases[l.phase][l.kind]++
+		slots += l.width()
+		if texts += int64(l.text); int64(l.text) != l.textBytes() && l.loaded && !l.writing {
+			fail("the texts of lease %s are counted as %d bytes and are %d", id, l.text, l.textBytes())
+		}
+		if l.ticket && l.phase.waits() {
+			tickets++
+		}
+		if l.kind != kindOf(l) {
+			fail("lease %s is counted as %s and is %s", id, l.kind.mode(), kindOf(l).mode())
+		}
+		if l.phase == held {
+			for s := range l.slots {
+				other := holders[s.q.path]
+				if other != nil && other.contender.LeaseID != id && (other.contender.Mode != s.contender.Mode || s.contender.Mode == recipe.Exclusive) {
+					fail("%s is held by %s and %s", s.q.path, other.name(), s.name())
+				}
+				holders[s.q.path] = s
+			}
+		}
+		if l.heapIndex >= 0 && m.deadlines.h[l.heapIndex] != l {
+			fail("lease %s is not where the heap says", id)
+		}
+		if (l.phase == held || l.phase == waiting) && l.term == m.term && l.heapIndex < 0 {
+			fail("lease %s (%d) has no clock", id, l.phase)
+		}
+		if !l.phase.waits() {
+			continue
+		}
+		waits++
+		if l.lineIndex < 0 || int(l.lineIndex) >= len(m.counts.line) || m.counts.line[l.lineIndex] != l {
+			fail("lease %s waits, and is not in the line", id)
+		} else if m.counts.line[0].since > l.since {
+			fail("lease %s is older than the oldest", id)
+		}
+	}
+	if m.quota.Used(quota.Tickets) != tickets || m.quota.Used(quota.MetadataBytes) != texts {
+		fail("%d tickets, %d bytes of texts; counted %d, %d", tickets, texts, m.quota.Used(quota.Tickets), m.quota.Used(quota.MetadataBytes))
+	}
+	if slots != m.counts.slots {
+		fail("the leases have %d slots; counted %d", slots, m.counts.slots)
+	}
+	for id, p := range m.parts {
+		if now := (&parts{at: p.at}); p.moves == m.counts.moves && p.holds != now.hold(p.moves) {
+			fail("the parts of lease %s hold: %v; noted %v", id, now.holds, p.holds)
+		}
+	}
+	if phases != m.counts.phases || waits != len(m.counts.line) {
+		fail("leases by phase are %v, %d in line; counted %v, %d", phases, waits, m.counts.phases, len(m.counts.line))
+	}
+	return err
+}
+
+func (m *Manager) checkQueues() (err error) {
+	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
+	inUse, contenders, sights, hazardous, settings := 0, 0, 0, 0, int64(0)
+	var hazards [locks.NumHazards]int
+	for s := range m.everySpace {
+		before := hazardous
+		s.queues.Scan(func(q *queue) bool {
+			if n := q.contenders.Len(); n > 0 {
+				inUse++
+				contenders += n
+			}
+			if s := q.settings(); s != nil && s.exists {
+				settings++
+			}
+			now := q.hazardsNow()
+			if told := q.noted().hazards; !slices.Equal(told, now) {
+				fail("%s: %d hazards, told are %+v", q.path, len(now), q.hazards())
+			}
+			if now != nil {
+				hazardous++
+			}
+			for i, n := range byCode(now) {
+				hazards[i] += n
+			}
+			for _, c := range q.noted().early {
+				if q.contenders.Get(c.Name) != nil {
+					fail("%s: in the queue, and ended", c.Name)
+				}
+			}
+			for _, c := range q.contenders.All() {
+				if at, ok := m.whereabouts.at[c.LeaseID]; m.whereabouts.covers(c) && (!ok || at.q.contenders.Get(at.c.Name) != at.c) {
+					fail("%s: its lease is not found there", c.Name)
+				}
+				sight, ok := m.sights[c]
+				if !ok {
+					continue
+				}
+				sights++
+				if _, s := m.slotOf(q, c); s != nil {
+					fail("%s: two sights of it", c.Name)
+				}
+				if !sight.held && !sight.mute {
+					fail("%s: a sight of nothing", c.Name)
+				}
+			}
+			return true
+		})
+		if n := hazardous - before; n != s.hazardous {
+			fail("%d locks of %s have hazards; counted %d", n, s.name, s.hazardous)
+		}
+	}
+	if m.quota.Used(quota.Settings) < settings { // there are more while settings are on their way
+		fail("%d locks have settings; counted %d", settings, m.quota.Used(quota.Settings))
+	}
+	if inUse != m.counts.locks || contenders != m.counts.contenders {
+		fail("%d locks and %d contenders; counted %d and %d", inUse, contenders, m.counts.locks, m.counts.contenders)
+	}
+	if hazards != m.counts.hazards || hazardous != m.counts.hazardous {
+		fail("hazards %v in %d locks; counted %v in %d", hazards, hazardous, m.counts.hazards, m.counts.hazardous)
+	}
+	if sights != len(m.sights) {
+		fail("%d sights, %d of them of contenders that are there", len(m.sights), sights)
+	}
+	return err
+}
+
+func (m *Manager) checkDelays() (err error) {
+	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
+	slots := 0
+	for id, d := range m.delays.byID {
+		slots += len(d.at)
+		if m.leases[id] != nil {
+			fail("lease %s lives, and its place stays for its lock delay", id)
+		}
+		if _, ok := m.delays.line.Get(d); !ok || d.id != id {
+			fail("the lock delay of %s never ends", id)
+		}
+		if len(d.at) == 0 {
+			fail("the lock delay of %s keeps no place", id)
+		}
+		for _, at := range d.at {
+			if c := at.q.contenders.Get(at.c.Name); c != nil && !m.sights[c].mute {
+				fail("%s: the end of its lease would be told twice", c.Name)
+			}
+		}
+	}
+	if slots != m.delays.slots {
+		fail("the lock delays keep %d places; counted %d", slots, m.delays.slots)
+	}
+	if len(m.delays.byID) != m.delays.line.Len() {
+		fail("%d lock delays, %d in line", len(m.delays.byID), m.delays.line.Len())
+	}
+	return err
+}
+
+func (m *Manager) checkBack() (err error) {
+	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
+	n, waiting := 0, 0
+	for dir, list := range m.back.locks {
+		n += len(list)
+		if len(list) == 0 || list[0].about == "" {
+			fail("%s: what is held back waits for nothing", dir)
+		}
+		for _, h := range list {
+			if h.about != "" {
+				waiting++
+			}
+		}
+	}
+	if n != m.back.n {
+		fail("%d events are held back; counted %d", n, m.back.n)
+	}
+	for _, list := range m.back.waiting {
+		waiting -= len(list)
+	}
+	if waiting != 0 {
+		fail("%d events wait for a word that will not find them", waiting)
+	}
+	return err
+}

@@ -1,0 +1,207 @@
+package manager
+
+import (
+	"encoding/json"
+	"hash/maphash"
+	"strings"
+	"time"
+
+	"lockkeeper/internal/locks"
+)
+
+// A gateway may run very many leases, nearly all of them held, and what a lease
+// has in memory is what it costs: a held lease on a lock of its own takes some
+// 580 bytes here and in the observer's replica (TestAHeldLeaseTakesLittleMemory).
+// So strings are there once, whatever few leases have is made for those, and the
+// rest is packed.
+
+// seldom is what few leases have.
+type seldom struct {
+	least     int64  // see readableFrom
+	rest      []slot // all slots but the first; never grown, so that they stay where they are
+	behind    *slot  // the one that did not hold when the lease's turn was last asked for
+	metadata  string
+	key       string        // hash of its idempotency key; ""
+	shrinkAt  time.Duration // boot: when recorded may come down to ttl; 0: it need not
+	version   int32         // of the data whose content was applied here
+	born      int64         // zxid of the downgrade that made the present contenders; 0
+	replacing bool          // a downgrade is under way
+	failure   *locks.Error  // ended: what became of a create that came to nothing
+	stirred   bool          // somebody wrote the contender while we did, perhaps only we
+	holds     []string      // in the order in which they were taken; unnamed: see there. Never changed in place
+	released  []string      // names of holds that were let go. Never changed in place
+	revoke    *revocation   // its holder has been asked to let go
+	restored  uint8         // how often its data was written back; see overwritten.go
+	words     string        // ending and ended: of the administrator who ended it
+	trace     string        // ending: traceparent of the request that ends it
+	outright  bool          // no lock delay follows: an administrator ends it, or the record cannot be written
+	unnoted   bool          // its end is in the outbox already, or cannot be put there
+
+	beats    int64         // heartbeats that other gateways wrote into its record, as read; see written.go
+	outgoing time.Duration // the record's TTL before a write that is under way, or was not done
+	toldBy   bool          // the record says that another gateway has told the client that it holds
+
+	telling *telling                   // of its notify_url; nil: it has none
+	more    map[string]json.RawMessage // members of its record that only a later release knows. Never changed in place
+
+	lockDelay   time.Duration // its place stays so long after its end
+	lockDelayOn locks.DelayOn
+	unsure      bool // ending: whether its end has been written is being read
+	early       bool // that read may have been begun before the replica caught up
+	shutOut     bool // an ACL keeps this gateway from its contender, and that was logged; see shutout.go
+	undeletable bool // ending: the directory's ACL refuses the deletion
+}
+
+// cause is a Reason in one byte.
+type cause uint8
+
+var causes = [...]locks.Reason{"", locks.ReasonReleased, locks.ReasonCancelled, locks.ReasonExpired, locks.ReasonUnclaimed, locks.ReasonRemoved, locks.ReasonWaitElapsed, locks.ReasonUnknown,
+	locks.ReasonRevoked, locks.ReasonDestroyed, locks.ReasonGatewayLeft}
+
+func causeOf(r locks.Reason) cause {
+	for c, reason := range causes {
+		if reason == r {
+			return cause(c)
+		}
+	}
+	panic("locks: a reason without a number: " + string(r))
+}
+
+func (l *lease) reason() locks.Reason { return causes[l.why] }
+
+// few is where what few leases have can be written.
+func (l *lease) few() *seldom {
+	if l.seldom == nil {
+		l.seldom = &seldom{}
+	}
+	return l.seldom
+}
+
+func (l *lease) metadata() string {
+	if l.seldom == nil {
+		return ""
+	}
+	return l.seldom.metadata
+}
+
+func (l *lease) key() string {
+	if l.seldom == nil {
+		return ""
+	}
+	return l.seldom.key
+}
+
+func (l *lease) shrinkAt() time.Duration {
+	if l.seldom == nil {
+		return 0
+	}
+	return l.seldom.shrinkAt
+}
+
+func (l *lease) failure() *locks.Error {
+	if l.seldom == nil {
+		return nil
+	}
+	return l.seldom.failure
+}
+
+// revocation is what the lease's holder has been asked to do; nil: nothing.
+func (l *lease) revocation() *revocation {
+	if l.seldom == nil || l.seldom.revoke == nil || l.seldom.revoke.withdrawn {
+		return nil
+	}
+	return l.seldom.revoke
+}
+
+// revokeRound counts the lease's revocations that were withdrawn.
+func (l *lease) revokeRound() int64 {
+	if l.seldom == nil || l.seldom.revoke == nil {
+		return 0
+	}
+	return l.seldom.revoke.round
+}
+
+// forceAt is when the lease is taken back; 0: never.
+func (l *lease) forceAt() time.Duration {
+	if v := l.revocation(); v != nil {
+		return v.forceAt
+	}
+	return 0
+}
+
+// trace is the traceparent of the request that ends the lease.
+func (l *lease) trace() string {
+	if l.seldom == nil {
+		return ""
+	}
+	return l.seldom.trace
+}
+
+// words are those of the administrator who ended the lease, or asked for its end.
+func (l *lease) words() string {
+	if l.seldom == nil {
+		return ""
+	}
+	return l.seldom.words
+}
+
+// dataVersion is the version of the contender's data whose content was applied here.
+func (l *lease) dataVersion() int32 {
+	if l.seldom == nil {
+		return 0
+	}
+	return l.seldom.version
+}
+
+// readableFrom is the zxid to which a server must have come whose word counts for
+// the contender's data: a write of it was lost before.
+func (l *lease) readableFrom() int64 {
+	if l.seldom == nil {
+		return 0
+	}
+	return l.seldom.least
+}
+
+func (l *lease) setDataVersion(version int32) {
+	if version != l.dataVersion() {
+		l.few().version = version
+	}
+}
+
+// sighting is a lease's sight but for its time, which stands with the others.
+type sighting struct{ held, longer, mute bool }
+
+// sight is what is noted of the slot's contender.
+func (s *slot) sight() sight {
+	return sight{since: s.seenAt, held: s.noted.held, longer: s.noted.longer, mute: s.noted.mute}
+}
+
+func (s *slot) setSight(to sight) {
+	s.seenAt, s.noted = to.since, sighting{held: to.held, longer: to.longer, mute: to.mute}
+}
+
+// holds is sight.holds.
+func (s *slot) holds(now time.Duration, longer bool) bool {
+	noted := s.sight()
+	news := noted.holds(now, longer)
+	s.setSight(noted)
+	return news
+}
+
+// names keeps one copy of what many leases are called alike: their owner. Where
+// two names want the same place the later one takes it, so it never grows.
+type names [1 << 10]string
+
+var namesSeed = maphash.MakeSeed()
+
+// one returns the copy of a name whose memory may be somebody else's.
+func (n *names) one(name string) string {
+	if name == "" {
+		return ""
+	}
+	place := &n[maphash.String(namesSeed, name)%uint64(len(n))]
+	if *place != name {
+		*place = strings.Clone(name)
+	}
+	return *place
+}

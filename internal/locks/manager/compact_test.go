@@ -1,0 +1,39 @@
+package manager
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"lockkeeper/internal/locks"
+)
+
+func TestEqualNamesAreInMemoryOnceAndTheCallersMemoryIsNotKept(t *testing.T) {
+	var n names
+	request := "owner=worker-17&ttl=30s"
+	given := request[len("owner="):strings.IndexByte(request, '&')]
+	first := n.one(given)
+	if first != "worker-17" || unsafe.StringData(first) == unsafe.StringData(given) {
+		t.Errorf("%q, in the request's memory: %v", first, unsafe.StringData(first) == unsafe.StringData(given))
+	}
+	if again := n.one(strings.Clone("worker-17")); unsafe.StringData(again) != unsafe.StringData(first) {
+		t.Error("an equal name is in memory twice")
+	}
+	for i := range 10 * len(n) { // more than there are places
+		if name := fmt.Sprint("worker-", i); n.one(name) != name {
+			t.Fatalf("%q has become %q", name, n.one(name))
+		}
+	}
+	if got := n.one(""); got != "" {
+		t.Errorf("no name has become %q", got)
+	}
+}
+
+func TestEveryReasonFitsIntoItsByte(t *testing.T) {
+	for _, reason := range []locks.Reason{"", locks.ReasonReleased, locks.ReasonCancelled, locks.ReasonExpired, locks.ReasonUnclaimed, locks.ReasonRemoved, locks.ReasonWaitElapsed, locks.ReasonUnknown} {
+		if got := (&lease{why: causeOf(reason)}).reason(); got != reason {
+			t.Errorf("%q has become %q", reason, got)
+		}
+	}
+}

@@ -1,0 +1,277 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/quota"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// configureAttempts bounds how often a change of settings is decided again
+// because somebody else was quicker.
+const configureAttempts = 8
+
+// Configure sets a lock's limit. It applies to who comes after; who stands in the
+// queue keeps the limit that its contender names. Repeated: the same again.
+func (m *Manager) Configure(ctx context.Context, req locks.SettingsRequest) (locks.Lock, error) {
+	if req.Limit < 1 || req.Limit > locks.MaxLimit {
+		return locks.Lock{}, locks.Invalid("limit", fmt.Sprintf("limit is 1 to %d", locks.MaxLimit))
+	}
+	if err := recipe.CheckLockName(req.Lock); err != nil {
+		return locks.Lock{}, locks.Invalid("lock", err.Error())
+	}
+	reserved := false // a place for settings that are on their way
+	err := m.change(ctx, req.NS, req.Lock, func(q *queue, d *limitDir) ([]zk.Op, error) {
+		if !d.exists && !reserved {
+			if !m.quota.Fits(quota.Settings, 1) {
+				return nil, tooManySettings(&m.quota)
+			}
+			m.quota.Add(quota.Settings, 1)
+			reserved = true
+		}
+		return m.limitChange(q, d, req.Limit), nil
+	})
+	if reserved { // from here on the replica counts them
+		m.mu.Lock()
+		m.quota.Add(quota.Settings, -1)
+		m.unlock()
+	}
+	if err != nil {
+		return locks.Lock{}, err
+	}
+	v, err := m.Lock(ctx, locks.LockRequest{Principal: req.Principal, NS: req.NS, Lock: req.Lock, Limit: maxHolders})
+	text := textBudget(settingsText)
+	text.trim(v.Holders)
+	text.trim(v.Waiters)
+	return v, err
+}
+
+// Remove deletes a lock that nobody uses, and its settings. One that is in use is
+// CodeLockInUse; one that is not there is removed already.
+func (m *Manager) Remove(ctx context.Context, _ locks.Principal, ns, lock string) error {
+	return m.change(ctx, ns, lock, func(q *queue, d *limitDir) ([]zk.Op, error) {
+		if q.contenders.Len() > 0 || q.leases > 0 {
+			return nil, m.lockInUse(ctx, q)
+		}
+		return m.removal(q, d), nil
+	})
+}
+
+// lockInUse says who uses a lock; mu is held, and released meanwhile.
+func (m *Manager) lockInUse(ctx context.Context, q *queue) *locks.Error {
+	e := &locks.Error{Code: locks.CodeLockInUse, Holders: m.describeHolders(ctx, q, maxHolders), QueueLength: q.contenders.Waiting(),
+		Detail: "somebody holds the lock or stands in line for it; destroy ends them and removes it"}
+	if q.contenders.Len() == 0 && q.leases == 0 {
+		e.Detail = "the lock's directory has a child that is no contender; delete it, then the lock"
+	}
+	return e
+}
+
+// limitDir is the directory of a lock's settings as ZooKeeper has it.
+type limitDir struct {
+	exists bool
+	limits []limitNode
+}
+
+type limitNode struct {
+	n   int
+	set bool // it was set, and not agreed upon
+}
+
+// readLimits reads a lock's settings on the writer's connection.
+func (m *Manager) readLimits(ctx context.Context, session Session, dir string) (*limitDir, error) {
+	names, _, err := session.Children(ctx, dir)
+	if errors.Is(err, zk.ErrNoNode) {
+		return &limitDir{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	d := &limitDir{exists: true}
+	for _, name := range names {
+		n, ok := parseLimit(name)
+		if !ok {
+			continue
+		}
+		_, stat, err := session.Get(ctx, dir+"/"+name)
+		switch {
+		case errors.Is(err, zk.ErrNoNode): // whoever removed it fails the transaction that counts on it
+		case err != nil:
+			return nil, err
+		}
+		d.limits = append(d.limits, limitNode{n: n, set: stat.Version > 0})
+	}
+	slices.SortFunc(d.limits, func(a, b limitNode) int { return a.n - b.n })
+	return d, nil
+}
+
+// limitChange is the transaction that makes n the limit that is set; nothing when it is.
+func (m *Manager) limitChange(q *queue, d *limitDir, n int) []zk.Op {
+	i := slices.IndexFunc(d.limits, func(l limitNode) bool { return l.n == n })
+	if i >= 0 && len(d.limits) == 1 && d.limits[i].set {
+		return nil
+	}
+	var ops []zk.Op
+	dir := m.settingsPath(q)
+	if i < 0 {
+		if d.exists && len(d.limits) == 0 {
+			ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: dir, Version: -1}) // see limitOps
+		}
+		if len(d.limits) == 0 {
+			ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: dir})
+		}
+		ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: m.limitPath(q, n), Data: limitData(bySet)})
+	}
+	// Written to: no sweep takes it for one that was agreed upon.
+	ops = append(ops, zk.Op{Kind: zk.OpSetData, Path: m.limitPath(q, n), Data: limitData(bySet), Version: -1})
+	for _, l := range d.limits {
+		if l.n != n {
+			// Of two who change it at once the second finds this gone, and decides again.
+			ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: m.limitPath(q, l.n), Version: -1})
+		}
+	}
+	return ops
+}
+
+// removal is the transaction that removes a lock that nobody uses, as far as
+// the replica shows: it fails when somebody does. The directories of other
+// namespaces stay: other programs' lock objects create theirs only once.
+func (m *Manager) removal(q *queue, d *limitDir) []zk.Op {
+	var ops []zk.Op
+	switch {
+	case q.exists && (q.space.name == locks.DefaultNamespace || q.noted().passing):
+		ops = removeDir(q.path)
+	case q.space.name == locks.DefaultNamespace && d.exists: // fails when somebody uses it
+		ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: q.path}, zk.Op{Kind: zk.OpDelete, Path: q.path, Version: -1})
+	}
+	if d.exists {
+		for _, l := range d.limits {
+			ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: m.limitPath(q, l.n), Version: -1})
+		}
+		ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: m.settingsPath(q), Version: -1})
+	}
+	return ops
+}
+
+// change decides what to change of a lock's settings, from what ZooKeeper has, and
+// does it; decided again when somebody else was quicker. decide is called with mu
+// held; no operations: it is as it should be. When change returns, the replica shows
+// what was done.
+func (m *Manager) change(ctx context.Context, ns, lock string, decide func(*queue, *limitDir) ([]zk.Op, error)) error {
+	if err := locks.CheckLock(&lock); err != nil {
+		return err
+	}
+	if ns == "" {
+		ns = locks.DefaultNamespace
+	}
+	m.mu.Lock()
+	if err := m.usable(); err != nil {
+		m.unlock()
+		return err
+	}
+	s := m.spaces[ns]
+	if s == nil {
+		m.unlock()
+		return namespaceUnknown("ns", ns)
+	}
+	q := m.queueOf(s, lock)
+	q.polls++
+	defer func() {
+		q.polls--
+		m.forget(q)
+		m.unlock()
+	}()
+	used := false // by somebody whom the replica did not show
+	for range configureAttempts {
+		settings := m.settingsPath(q)
+		m.unlock()
+		d, err := m.presentLimits(ctx, settings)
+		m.mu.Lock()
+		if err != nil {
+			return err
+		}
+		if err := m.usable(); err != nil {
+			return err
+		}
+		ops, err := decide(q, d)
+		if err != nil {
+			return err
+		}
+		if len(ops) == 0 {
+			return nil
+		}
+		res := m.commit(ctx, &zk.Write{Alone: true, Ops: ops})
+		switch {
+		case res.Outcome == zk.Done:
+			m.unlock()
+			m.show(ctx, res.Zxid)
+			m.mu.Lock()
+			return nil
+		case res.Outcome == zk.Unknown:
+			return outcomeUnknown()
+		case errors.Is(res.Err, zk.ErrNotEmpty), errors.Is(res.Err, zk.ErrEphemeralParent):
+			used = true
+		case errors.Is(res.Err, zk.ErrNodeExists), errors.Is(res.Err, zk.ErrNoNode), errors.Is(res.Err, zk.ErrNotApplied):
+		default:
+			return createFailure(res.Err)
+		}
+	}
+	if used {
+		return m.lockInUse(ctx, q)
+	}
+	return m.unavailable()
+}
+
+// presentLimits is what ZooKeeper has of a lock's settings, whose directory is at the path, read after
+// everything that was acknowledged before the call; the replica has come as far. mu is free.
+func (m *Manager) presentLimits(ctx context.Context, settings string) (*limitDir, error) {
+	ref, err := m.cross(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	d, err := m.readLimits(ctx, ref.session, settings)
+	if err != nil {
+		return nil, m.unavailableFor(err)
+	}
+	return d, nil
+}
+
+// show waits until the replica has come to a transaction, but not for long: it was done.
+func (m *Manager) show(ctx context.Context, zxid int64) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	_ = m.watcher.Reached(ctx, zxid)
+}
+
+// commit hands a write over and waits for its outcome; mu is held, and released
+// meanwhile. When ZooKeeper answers nobody, or the caller goes away, it is
+// unknown.
+func (m *Manager) commit(ctx context.Context, w *zk.Write) zk.Result {
+	done := make(chan zk.Result, 1)
+	begun := m.clock.Now().Boot()
+	m.submit(w, func(res zk.Result) { done <- res })
+	look := time.NewTicker(answerWithin / 4)
+	defer look.Stop()
+	for {
+		m.unlock()
+		select {
+		case res := <-done:
+			m.mu.Lock()
+			return res
+		case <-look.C:
+		case <-ctx.Done():
+		}
+		m.mu.Lock()
+		if ctx.Err() != nil || m.overdue(begun, m.clock.Now().Boot()) {
+			return zk.Result{Outcome: zk.Unknown, Culprit: -1}
+		}
+	}
+}

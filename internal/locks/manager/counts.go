@@ -1,0 +1,138 @@
+package manager
+
+import (
+	"container/heap"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/quota"
+	"lockkeeper/internal/locks/recipe"
+)
+
+// counts is what Info says of numbers, kept as things change: asking costs
+// nothing that grows. Guarded by Manager.mu.
+type counts struct {
+	phases     [ended][kinds]int // leases of this gateway, by phase and kind
+	locks      int               // queues with contenders
+	contenders int
+	moves      uint64                // contenders that have come or gone
+	slots      int                   // of the leases of this gateway
+	hazards    [locks.NumHazards]int // locks that have a hazard of each code
+	hazardous  int                   // locks that have a hazard
+	line       waitingHeap           // leases that are creating or waiting, the oldest first
+}
+
+// waits reports whether a lease of that phase stands in line.
+func (p phase) waits() bool { return p == creating || p == waiting }
+
+// kind is what a lease is counted as: the mode of its one lock, or several.
+type kind uint8
+
+// The first kinds are the numbers of recipe.Mode.
+const (
+	several kind = kind(recipe.Permit) + 1
+	kinds        = several + 1
+)
+
+func (k kind) mode() locks.Mode {
+	if k == several {
+		return locks.Several
+	}
+	return locks.Mode(recipe.Mode(k).String())
+}
+
+func kindOf(l *lease) kind {
+	if l.contender.Groups > 1 {
+		return several
+	}
+	return kind(l.contender.Mode)
+}
+
+// recount is called when a lease's first contender is another one.
+func (c *counts) recount(l *lease) {
+	if l.phase != ended {
+		c.phases[l.phase][l.kind]--
+		c.phases[l.phase][kindOf(l)]++
+	}
+	l.kind = kindOf(l)
+}
+
+// in is how many leases are in a phase.
+func (c *counts) in(p phase) (n int) {
+	for _, of := range c.phases[p] {
+		n += of
+	}
+	return n
+}
+
+// enter counts a lease that this gateway has begun to own.
+func (c *counts) enter(l *lease) {
+	l.kind = kindOf(l)
+	c.phases[l.phase][l.kind]++
+	c.slots += l.width()
+	l.lineIndex = -1
+	if l.phase.waits() {
+		heap.Push(&c.line, l)
+	}
+}
+
+// setPhase moves a lease from one phase to another; nothing else does. Ended
+// is the last one, and is not counted.
+func (m *Manager) setPhase(l *lease, to phase) {
+	c := &m.counts
+	if l.phase != ended {
+		c.phases[l.phase][l.kind]--
+	}
+	if to != ended {
+		c.phases[to][l.kind]++
+	}
+	m.countTicket(l, l.phase.waits(), to.waits())
+	if to == ended && l.phase != ended {
+		c.slots -= l.width()
+	}
+	if to == ended {
+		m.quota.Add(quota.MetadataBytes, -int64(l.text))
+		l.text = 0
+	}
+	l.phase = to
+	switch {
+	case to.waits() && l.lineIndex < 0:
+		heap.Push(&c.line, l)
+	case !to.waits() && l.lineIndex >= 0:
+		heap.Remove(&c.line, int(l.lineIndex))
+	}
+}
+
+// oldest is how long the lease that has waited longest has waited, 0 when none waits.
+func (c *counts) oldest(now time.Duration) time.Duration {
+	if len(c.line) == 0 {
+		return 0
+	}
+	return max(now-c.line[0].since, 0)
+}
+
+// waitingHeap orders leases by when they came. A newcomer is the youngest, so
+// that it goes in without being moved.
+type waitingHeap []*lease
+
+func (h waitingHeap) Len() int           { return len(h) }
+func (h waitingHeap) Less(i, j int) bool { return h[i].since < h[j].since }
+func (h waitingHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].lineIndex, h[j].lineIndex = int32(i), int32(j)
+}
+
+func (h *waitingHeap) Push(x any) {
+	l := x.(*lease)
+	l.lineIndex = int32(len(*h))
+	*h = append(*h, l)
+}
+
+func (h *waitingHeap) Pop() any {
+	old := *h
+	l := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	l.lineIndex = -1
+	return l
+}

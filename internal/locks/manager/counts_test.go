@@ -1,0 +1,42 @@
+package manager
+
+import (
+	"testing"
+	"time"
+
+	"lockkeeper/internal/locks"
+)
+
+func TestLeasesAreCountedByStateAndMode(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		counts := func(step string, want map[locks.LeaseKind]int) {
+			t.Helper()
+			for kind, n := range g.m.Info(t.Context()).Kinds {
+				if n != want[kind] {
+					t.Errorf("%s: %d are %v, want %d", step, n, kind, want[kind])
+				}
+				delete(want, kind)
+			}
+			if len(want) > 0 {
+				t.Errorf("%s: %v is not counted", step, want)
+			}
+			checkAll(t, s, g)
+		}
+		counts("at first", map[locks.LeaseKind]int{})
+		writer := g.mustHold(locks.AcquireRequest{Lock: "a", TTL: time.Hour})
+		reader := g.begin(locks.AcquireRequest{Lock: "a", Mode: locks.Shared, TTL: time.Hour, Wait: locks.WaitForever})
+		group := g.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "b", Mode: locks.Shared}, {Lock: "c"}}, TTL: time.Hour})
+		alone := g.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "d", Mode: locks.Shared}}, TTL: time.Hour})
+		counts("taken", map[locks.LeaseKind]int{{State: locks.Held, Mode: locks.Exclusive}: 1, {State: locks.Waiting, Mode: locks.Shared}: 1, {State: locks.Held, Mode: locks.Several}: 1, {State: locks.Held, Mode: locks.Shared}: 1})
+		if _, err := g.downgrade(writer); err != nil {
+			t.Fatal(err)
+		}
+		<-reader.done
+		counts("downgraded", map[locks.LeaseKind]int{{State: locks.Held, Mode: locks.Shared}: 3, {State: locks.Held, Mode: locks.Several}: 1})
+		g.mustRelease(group)
+		g.mustRelease(alone)
+		g.mustRelease(writer)
+		counts("released", map[locks.LeaseKind]int{{State: locks.Held, Mode: locks.Shared}: 1})
+	})
+}

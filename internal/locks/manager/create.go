@@ -1,0 +1,249 @@
+package manager
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"lockkeeper/internal/fault"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// createAttempts bounds how often one create is sent again because a lock's
+// directory came or went in between; a group has as many more as it has locks.
+const createAttempts = 8
+
+// creation is the write by which a lease comes to be, and what its operations
+// are for.
+type creation struct {
+	write  zk.Write
+	key    int     // index of the operation that creates the idempotency key, -1 for none
+	slots  []*slot // per operation: the slot that it is for, nil for the key and the settings
+	places []int   // per slot: index of the operation that creates its contender
+
+	// Room for nearly all of them: one lock, with its directory or a key.
+	room struct {
+		ops    [2]zk.Op
+		slots  [2]*slot
+		places [1]int
+	}
+}
+
+// compose puts the write together: the directories that are missing, the key,
+// the limits of semaphores, the contenders.
+func (m *Manager) compose(l *lease, key *keyEntry) *creation {
+	c := &creation{key: -1}
+	c.write.Queue, c.write.Ops = l.q.path, c.room.ops[:0]
+	c.slots, c.places = c.room.slots[:0], c.room.places[:0]
+	add := func(s *slot, op zk.Op) {
+		c.write.Ops = append(c.write.Ops, op)
+		c.slots = append(c.slots, s)
+	}
+	var before *queue // a lease's contenders in one queue stand together
+	for s := range l.slots {
+		if s.q == before {
+			continue
+		}
+		before = s.q
+		if !s.q.exists {
+			// A directory that may exist after all fails the transaction: it
+			// travels alone.
+			c.write.Alone = true
+			op := zk.Op{Kind: zk.OpCreate, Path: s.q.path}
+			if s.q.space.hasStood(s.q.name()) {
+				op.Data = []byte(passing)
+			}
+			add(s, op)
+		}
+		if s != &l.slot {
+			c.write.More = append(c.write.More, s.q.path)
+		}
+	}
+	if key != nil {
+		c.key = len(c.write.Ops)
+		add(nil, zk.Op{Kind: zk.OpCreate, Path: m.keyPath(key.hash), Data: key.record(l.q), Private: true})
+	}
+	for s := range l.slots {
+		if s.contender.Mode != recipe.Permit {
+			continue
+		}
+		ops, alone := m.limitOps(s.q, int(s.contender.Limit))
+		c.write.Alone = c.write.Alone || alone
+		for _, op := range ops {
+			add(nil, op)
+		}
+	}
+	for s := range l.slots {
+		c.places = append(c.places, len(c.write.Ops))
+		add(s, zk.Op{Kind: zk.OpCreate, Sequential: true, Ephemeral: s.contender.Ephemeral, Data: l.data(s, l.ttl), Path: s.q.path + "/" + s.q.space.naming.Prefix(s.contender)})
+	}
+	return c
+}
+
+// create hands the contenders to ZooKeeper, with the key in the same
+// transaction, and with the locks' directories where those are missing. req is
+// what was asked for.
+func (m *Manager) create(l *lease, key *keyEntry, req *locks.AcquireRequest, attempt int) {
+	if err := m.resize(l, req); err != nil {
+		l.few().failure = err
+		m.dropCreate(l, key, m.clock.Now().Boot())
+		return
+	}
+	c := m.compose(l, key)
+	m.submit(&c.write, func(res zk.Result) {
+		if l.phase == ended {
+			return // removed, or settled by a takeover, before the reply came
+		}
+		again := attempt < createAttempts+l.width()
+		culprit := res.Culprit
+		var s *slot // whose operation failed
+		if culprit >= 0 && culprit < len(c.slots) {
+			s = c.slots[culprit]
+		}
+		switch {
+		case res.Outcome == zk.Done:
+			m.created(l, c, res)
+		case res.Outcome == zk.Unknown:
+			m.resolve(l)
+		case again && m.limitFailed(&c.write, res):
+			m.redecide(l, key, req, attempt+1)
+		case again && s != nil && !c.write.Ops[culprit].Sequential && errors.Is(res.Err, zk.ErrNodeExists):
+			s.q.exists = true
+			m.create(l, key, req, attempt+1)
+		case again && s != nil && c.write.Ops[culprit].Sequential && errors.Is(res.Err, zk.ErrNoNode):
+			// Swept in between; the replica has not heard of it yet.
+			s.q.exists = false
+			m.create(l, key, req, attempt+1)
+		case again && (res.Outcome == zk.Redecide || errors.Is(res.Err, zk.ErrNotApplied)):
+			m.create(l, key, req, attempt+1)
+		case s != nil && c.write.Ops[culprit].Sequential && errors.Is(res.Err, zk.ErrEphemeralParent):
+			m.suspect(s.q)
+			l.few().failure = &locks.Error{Code: codePlainNode}
+			m.dropCreate(l, key, m.clock.Now().Boot())
+		case key != nil && culprit == c.key && errors.Is(res.Err, zk.ErrNodeExists):
+			// The key is taken: a repeat, perhaps by way of another gateway.
+			l.few().failure = &locks.Error{Code: codeKeyTaken}
+			m.dropCreate(l, key, m.clock.Now().Boot())
+		default:
+			l.few().failure = createFailure(res.Err)
+			m.dropCreate(l, key, m.clock.Now().Boot())
+		}
+	})
+}
+
+// created notes what a create has made.
+func (m *Manager) created(l *lease, c *creation, res zk.Result) {
+	now := m.clock.Now().Boot()
+	l.czxid = res.Zxid
+	i := 0
+	for s := range l.slots {
+		if path := res.Paths[c.places[i]]; path != "" {
+			s.named(path[len(s.q.path)+1:])
+			if fault.On("created-event") && !s.seen {
+				*s.contender, s.seen = recipe.Parse(m.fleet, s.name())
+				m.addContender(s.q, s.contender, false)
+			}
+		} else {
+			// It was lost, did commit, and somebody has deleted the contender
+			// since: there is no name to tell.
+			s.gone = true
+		}
+		i++
+	}
+	if some, _ := l.gonePart(); some {
+		m.lost(l, now)
+		return
+	}
+	m.place(l, now)
+	m.evaluateAll(l, now)
+}
+
+// lost ends a lease that has lost a contender: whole.
+func (m *Manager) lost(l *lease, now time.Duration) {
+	_, all := l.gonePart()
+	switch {
+	case all && l.phase == ending:
+		m.finish(l, l.reason(), now)
+	case all:
+		m.finish(l, m.lossReason(l), now)
+	case l.phase == ending:
+		m.resubmitDelete(l)
+	case !fault.On("group-whole"):
+		m.end(l, m.lossReason(l), now)
+	}
+}
+
+// contenderOf is what stands for the lock in its queue, without its lease.
+func contenderOf(w *locks.Want) *recipe.Contender {
+	c := &recipe.Contender{Member: 1, Members: 1}
+	switch w.Mode {
+	case locks.Shared:
+		c.Mode = recipe.Shared
+	case locks.Semaphore:
+		c.Mode, c.Permits, c.Limit = recipe.Permit, int32(w.Permits), int32(w.Limit)
+	}
+	return c
+}
+
+// nameable refuses locks for which there are no contenders: in a namespace that
+// there is not, in a mode for which its dialect has no name, or asked for twice, by one
+// name or by two namespaces that share a root.
+func (m *Manager) nameable(r *locks.AcquireRequest, wants []locks.Want) error {
+	for i := range wants {
+		space := m.spaces[wants[i].NS]
+		switch {
+		case space == nil:
+			return namespaceUnknown(r.Field(i, "ns"), wants[i].NS)
+		case wants[i].Mode == locks.Semaphore && !space.naming.Has(recipe.Permit):
+			return locks.Invalid(r.Field(i, "mode"), fmt.Sprintf("namespace %s has the names of %s locks, and none for a semaphore's permits; use a namespace of the native dialect",
+				space.name, space.naming.Dialect()))
+		case wants[i].Mode == locks.Shared && !space.naming.Has(recipe.Shared):
+			return locks.Invalid(r.Field(i, "mode"), fmt.Sprintf("namespace %s has no names for shared leases: its dialect has none (shared=)", space.name))
+		}
+	}
+	if len(wants) < 2 {
+		return nil
+	}
+	paths := make(map[string]int, len(wants))
+	for i := range wants {
+		path := m.spaces[wants[i].NS].path(wants[i].Lock)
+		if first, twice := paths[path]; twice {
+			return locks.Invalid(r.Field(i, "lock"), fmt.Sprintf("locks[%d] is the same lock: each may be asked for once", first))
+		}
+		paths[path] = i
+	}
+	return nil
+}
+
+// inTheWay is the first queue in which a newcomer would have to wait, nil when
+// there is none.
+func (m *Manager) inTheWay(wants []locks.Want) *queue {
+	for i := range wants {
+		q := m.spaces[wants[i].NS].find(wants[i].Lock)
+		if q == nil {
+			continue
+		}
+		c := contenderOf(&wants[i])
+		if n, _ := q.limit(); c.Mode == recipe.Permit && c.Limit == 0 {
+			c.Limit = int32(n)
+		}
+		if !q.contenders.WouldHold(c) {
+			return q
+		}
+	}
+	return nil
+}
+
+// semaphoreAmong is the first of the locks, as far as the replica shows, that is
+// another program's semaphore. Nobody of ours joins that: Curator's SemaphoreV2 and
+// Kazoo's Semaphore count every child against its limit, so that a waiter blocks whoever it waits for.
+func (m *Manager) semaphoreAmong(wants []locks.Want) *queue {
+	for i := range wants {
+		if q := m.spaces[wants[i].NS].find(wants[i].Lock); q != nil && q.semaphore() {
+			return q
+		}
+	}
+	return nil
+}

@@ -1,0 +1,248 @@
+package manager
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tidwall/btree"
+
+	"lockkeeper/internal/fault"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// Lock delay. A held lease that has one is over for its client when its end says
+// so, and its contenders stay in their queues for the delay, so that whoever
+// still believes to hold the lock can finish before the next one begins.
+//
+// The end of such a lease is a write of its record: closed. From there on the
+// lease is history (its client is answered 410, its end is told), and a delay
+// keeps its place until it deletes the contenders. A gateway that takes it over
+// reads closed before it does anything, never revives the lease (attack 27), and
+// gives the delay again from when it read it: it may become longer that way, never
+// shorter. While the fate of that write is not known the lease is ending, and
+// nobody is answered with success.
+
+// delay is what is left of a lease whose place stays. Guarded by Manager.mu.
+type delay struct {
+	id       recipe.LeaseID
+	at       []part // its contenders that are in the replica
+	reason   locks.Reason
+	owner    string
+	token    int64
+	until    time.Duration // boot
+	deleting bool
+}
+
+// delays are ordered by when they are over.
+type delays struct {
+	byID map[recipe.LeaseID]*delay
+	line *btree.BTreeG[*delay]
+	// slots are the contenders of all of them.
+	slots int
+}
+
+func newDelays() delays {
+	return delays{byID: map[recipe.LeaseID]*delay{}, line: btree.NewBTreeGOptions(func(a, b *delay) bool {
+		return a.until < b.until || a.until == b.until && a.id < b.id
+	}, btree.Options{NoLocks: true})}
+}
+
+// next is when the first of them is over.
+func (d *delays) next() (until time.Duration, ok bool) {
+	if first, ok := d.line.Min(); ok {
+		return first.until, true
+	}
+	return 0, false
+}
+
+// put makes it due at a time.
+func (d *delays) put(one *delay, until time.Duration) {
+	d.line.Delete(one)
+	one.until = until
+	d.line.Set(one)
+}
+
+func (d *delays) drop(one *delay) {
+	d.line.Delete(one)
+	delete(d.byID, one.id)
+	d.slots -= len(one.at)
+}
+
+// lockDelay is how long the lease's place stays after its end.
+func (l *lease) lockDelay() time.Duration {
+	if l.seldom == nil {
+		return 0
+	}
+	return l.seldom.lockDelay
+}
+
+// closes reports whether the lease that ends keeps its place: it was held, its
+// end is one that its lock delay follows, and nobody has taken a part of it away.
+func (l *lease) closes() bool {
+	if l.lockDelay() == 0 || !l.wasHeld && !l.told || l.seldom.outright || fault.On("closed-first") {
+		return false
+	}
+	if some, _ := l.gonePart(); some {
+		return false
+	}
+	switch l.reason() {
+	case locks.ReasonExpired, locks.ReasonUnclaimed, locks.ReasonRevoked:
+		return true
+	case locks.ReasonReleased:
+		return l.seldom.lockDelayOn == locks.DelayAlways
+	}
+	return false
+}
+
+// closing are the operations that end the lease and keep its place. What time
+// decides names the version that was seen, as a deletion does.
+func (m *Manager) closing(l *lease, version int32) []zk.Op {
+	r := l.contents(l.recorded)
+	r.Closed = &closedRecord{Reason: l.reason(), At: m.clock.Now().Wall().Milliseconds()}
+	return []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: r.encode(), Version: version}}
+}
+
+// closed makes a lease ended of which it is certain that its record says so, and
+// begins its delay.
+func (m *Manager) closed(l *lease, reason locks.Reason, now time.Duration) {
+	l.wasHeld, l.noting = true, true // whoever closed it has noted that
+	d := &delay{id: l.id(), reason: reason, owner: l.owner, token: m.fencingToken(l.czxid)}
+	m.conclude(l, reason, now, true)
+	for s := range l.slots {
+		if c := s.q.contenders.Get(s.name()); c != nil {
+			d.at = append(d.at, part{s.q, c})
+		}
+		m.touchQueue(s.q)
+	}
+	if len(d.at) == 0 {
+		return
+	}
+	m.delays.byID[d.id] = d
+	m.delays.slots += len(d.at)
+	m.delays.put(d, now+l.lockDelay())
+	m.wakeClock(d.until)
+}
+
+// unsure reports whether it is being read whether the lease has ended.
+func (l *lease) unsure() bool { return l.seldom != nil && l.seldom.unsure }
+
+// readAgain reports whether a read does not tell what became of an end: it failed, or
+// it may have been answered by a past in which the write had not come yet.
+func (m *Manager) readAgain(l *lease, term locks.Term, err error) bool {
+	switch {
+	case l.phase != ending || l.term != m.term:
+		l.seldom.unsure, l.seldom.early = false, false // decided otherwise
+		return false
+	case errors.Is(err, zk.ErrNoNode):
+		return false // its deleted event follows
+	case err != nil:
+		time.AfterFunc(deleteRetry, func() {
+			m.mu.Lock()
+			defer m.unlock()
+			if l.unsure() && l.phase == ending && l.term == term && term == m.term {
+				m.load(l)
+			}
+		})
+		return true
+	case l.seldom.early:
+		l.seldom.early = false
+		m.load(l)
+		return true
+	}
+	return false
+}
+
+// notClosed goes on with a lease whose end was lost before it was written.
+func (m *Manager) notClosed(l *lease, now time.Duration) {
+	l.seldom.unsure = false
+	if l.reason() == locks.ReasonExpired || l.reason() == locks.ReasonUnclaimed {
+		m.revive(l, now)
+		return
+	}
+	m.resubmitDelete(l)
+}
+
+// delayed reports whether a contender stays for a lock delay, as far as it is
+// known here: of another gateway's lease, when somebody has looked.
+func (m *Manager) delayed(q *queue, c *recipe.Contender) bool {
+	if !c.Ours || m.leases[c.LeaseID] != nil {
+		return false
+	}
+	if m.delays.byID[c.LeaseID] != nil {
+		return true
+	}
+	i := m.recordAt(part{q, c}).info()
+	return i != nil && i.ours && i.record.Closed != nil
+}
+
+// viewDelay shows that a contender stays for a lock delay.
+func (m *Manager) viewDelay(q *queue, c *recipe.Contender, v *locks.Contender, now time.Duration) {
+	if !m.delayed(q, c) {
+		return
+	}
+	v.Delayed = true
+	if d := m.delays.byID[c.LeaseID]; d != nil {
+		v.Reason, v.Owner, v.ExpiresIn, v.FencingToken = d.reason, d.owner, max(d.until-now, 0), d.token
+		return
+	}
+	v.Reason = m.recordAt(part{q, c}).info().record.Closed.Reason
+}
+
+// endDelays deletes the contenders whose lock delay is over. The clock loop calls it.
+func (m *Manager) endDelays(now time.Duration) {
+	for m.expiring < expiryWindow {
+		d, ok := m.delays.line.Min()
+		if !ok || d.until > now {
+			return
+		}
+		switch {
+		case m.others(d.id.Gateway()):
+			m.delays.drop(d) // another gateway has taken it over, and gives its delay
+		case !m.owns(d.id.Gateway()) || d.deleting:
+			m.delays.put(d, now+deleteRetry)
+		default:
+			m.endDelay(d, now)
+		}
+	}
+}
+
+func (m *Manager) endDelay(d *delay, now time.Duration) {
+	d.deleting = true
+	m.delays.put(d, now+deleteRetry)
+	w := &zk.Write{}
+	for _, at := range tailFirst(d.at) {
+		w.Ops = append(w.Ops, zk.Op{Kind: zk.OpDelete, Path: at.q.path + "/" + at.c.Name, Version: -1})
+	}
+	m.expiring++
+	m.submit(w, func(res zk.Result) {
+		m.expiring--
+		d.deleting = false
+		if isNoNode(res.Err) && res.Culprit >= 0 {
+			// Somebody was quicker; the event follows.
+			m.leaveDelay(d, func(at part) bool {
+				return at.q.path+"/"+at.c.Name == w.Ops[res.Culprit].Path && at.q.contenders.Get(at.c.Name) == nil
+			})
+		}
+	})
+}
+
+// leaveDelay takes those of its contenders out of a delay that are gone.
+func (m *Manager) leaveDelay(d *delay, gone func(part) bool) {
+	before := len(d.at)
+	d.at = slices.DeleteFunc(d.at, gone)
+	m.delays.slots -= before - len(d.at)
+	if len(d.at) == 0 {
+		m.delays.drop(d)
+	}
+}
+
+// removedFromDelay notes that a contender has been deleted. What a listing lacks may
+// come back: it stays in the delay until its deletion is answered.
+func (m *Manager) removedFromDelay(q *queue, c *recipe.Contender, listed bool) {
+	if d := m.delays.byID[c.LeaseID]; d != nil && c.Ours && !listed {
+		m.leaveDelay(d, func(at part) bool { return at.q.path == q.path && at.c.Name == c.Name })
+	}
+}

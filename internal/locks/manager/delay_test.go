@@ -1,0 +1,554 @@
+package manager
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+)
+
+const testDelay = 20 * time.Second
+
+func delaying(on locks.DelayOn) locks.AcquireRequest {
+	return locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second, Owner: "me", LockDelay: testDelay, LockDelayOn: on}
+}
+
+// patient waits in line for as long as it takes; the time of its grant comes on the channel.
+func (g *gate) patient() <-chan time.Time {
+	granted := make(chan time.Time, 1)
+	p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Wait: locks.WaitForever})
+	go func() {
+		<-p.done
+		if p.err == nil {
+			granted <- time.Now()
+		}
+	}()
+	p.finished()
+	return granted
+}
+
+func (g *gate) lockState(lock string) locks.Lock {
+	g.t.Helper()
+	synctest.Wait()
+	q, err := g.m.Lock(g.t.Context(), locks.LockRequest{Lock: lock})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return q
+}
+
+func TestAnExpiredLeaseKeepsItsPlaceForItsLockDelay(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g, other := s.gateway(t), s.gateway(t)
+		l := g.mustHold(delaying(""))
+		if l.LockDelay != testDelay || l.LockDelayOn != locks.DelayOnExpiry {
+			t.Errorf("%+v", l)
+		}
+		next := g.patient()
+		time.Sleep(11 * time.Second)
+		g.wantState(l, locks.Ended, locks.ReasonExpired)
+		_, err := g.heartbeat(l)
+		if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonExpired {
+			t.Errorf("%+v", e)
+		}
+		if n := g.countOf(events.LeaseExpired, l); n != 1 {
+			t.Errorf("%d events tell of its end", n)
+		}
+		if p := g.mustPostmortem(l); p.Reason != locks.ReasonExpired || !about(p.HeldFor, 10*time.Second) || p.Next != nil {
+			t.Errorf("%+v", p)
+		}
+		for _, gate := range []*gate{g, other} {
+			q := gate.lockState("deploy")
+			if q.State != locks.LockDelayed || len(q.Holders) != 1 || !q.Holders[0].Delayed || q.Holders[0].Reason != locks.ReasonExpired || q.Holders[0].LeaseID != l.ID ||
+				q.Holders[0].Owner != "me" || q.QueueLength != 1 {
+				t.Errorf("%+v", q)
+			}
+		}
+		if q := g.lockState("deploy"); !about(q.Holders[0].ExpiresIn, 19*time.Second) {
+			t.Errorf("%v are left", q.Holders[0].ExpiresIn)
+		}
+		if f, err := g.m.Fence(t.Context(), locks.FenceRequest{Lock: "deploy", Token: l.FencingToken}); err != nil || f.Current || f.Reason != "delayed" && f.Reason != "ended" {
+			t.Errorf("its token: %+v %v", f, err)
+		}
+		if f, err := other.m.Fence(t.Context(), locks.FenceRequest{Lock: "deploy", Token: l.FencingToken}); err != nil || f.Current || f.Reason != "delayed" {
+			t.Errorf("its token: %+v %v", f, err)
+		}
+		checkAll(t, s, g, other)
+		before := time.Now()
+		at := <-next
+		if took := at.Sub(before); took < 18*time.Second || took > 20*time.Second {
+			t.Errorf("the next was granted after %v", took)
+		}
+		synctest.Wait()
+		if n := g.countOf(events.LeaseExpired, l) + g.countOf(events.LeaseRemoved, l); n != 1 {
+			t.Errorf("%d events tell of its end", n)
+		}
+		if p := g.mustPostmortem(l); p.Next == nil || !about(p.Next.After, testDelay) {
+			t.Errorf("next %+v", p.Next)
+		}
+		checkAll(t, s, g, other)
+	})
+}
+
+func TestWhichEndsALockDelayFollows(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		on     locks.DelayOn
+		end    func(*gate, locks.Lease)
+		follow bool
+	}{
+		{"expired", locks.DelayOnExpiry, func(*gate, locks.Lease) { time.Sleep(11 * time.Second) }, true},
+		{"released", locks.DelayOnExpiry, func(g *gate, l locks.Lease) { g.mustRelease(l) }, false},
+		{"released, always", locks.DelayAlways, func(g *gate, l locks.Lease) { g.mustRelease(l); g.mustRelease(l) }, true},
+		{"expired, always", locks.DelayAlways, func(*gate, locks.Lease) { time.Sleep(11 * time.Second) }, true},
+		{"revoked by force", locks.DelayOnExpiry, func(g *gate, l locks.Lease) {
+			if _, err := g.m.Revoke(g.t.Context(), locks.RevokeRequest{Lock: "deploy", ForceAfter: time.Second}); err != nil {
+				g.t.Error(err)
+			}
+			time.Sleep(2 * time.Second)
+			g.wantState(l, locks.Ended, locks.ReasonRevoked)
+		}, true},
+		{"deleted by another program", locks.DelayAlways, func(g *gate, l locks.Lease) {
+			g.s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
+			synctest.Wait()
+		}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				l := g.mustHold(delaying(c.on))
+				next := g.patient()
+				c.end(g, l)
+				before := time.Now()
+				if v := g.look(l); v.State != locks.Ended {
+					t.Fatalf("%+v", v)
+				}
+				took := (<-next).Sub(before)
+				if follows := took > 15*time.Second; follows != c.follow || took > testDelay+time.Second {
+					t.Errorf("the next was granted after %v", took)
+				}
+				checkAll(t, s, g)
+			})
+		})
+	}
+}
+
+func TestALeaseThatOnlyWaitedKeepsNoPlace(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		first := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		req := delaying(locks.DelayAlways)
+		req.Async = true
+		ticket := g.mustAcquire(req)
+		expiring := g.mustAcquire(req)
+		g.mustRelease(ticket)
+		time.Sleep(11 * time.Second)
+		g.wantState(expiring, locks.Ended, locks.ReasonExpired)
+		if q := g.lockState("deploy"); q.State != locks.LockHeld || q.QueueLength != 0 {
+			t.Errorf("%+v", q)
+		}
+		g.mustRelease(first)
+		ticket = g.mustAcquire(req) // nobody listened to its grant
+		second := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		g.mustRelease(ticket)
+		_ = second
+	})
+}
+
+func TestAnUnclaimedGrantKeepsItsPlace(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		first := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		req := delaying(locks.DelayOnExpiry)
+		req.Async = true
+		ticket := g.mustAcquire(req)
+		g.mustRelease(first)
+		time.Sleep(11 * time.Second)
+		g.wantState(ticket, locks.Ended, locks.ReasonUnclaimed)
+		if q := g.lockState("deploy"); q.State != locks.LockDelayed {
+			t.Errorf("%+v", q)
+		}
+		time.Sleep(testDelay)
+		if q := g.lockState("deploy"); q.State != locks.LockFree {
+			t.Errorf("%+v", q)
+		}
+	})
+}
+
+// Attack 27: a lease with a lock delay expires, then its owner dies. The
+// successor must not revive it, and gives the delay again.
+func TestASuccessorNeverRevivesALeaseThatIsClosed(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		l := one.mustHold(delaying(""))
+		time.Sleep(11 * time.Second)
+		one.wantState(l, locks.Ended, locks.ReasonExpired)
+		if r := s.recordOf(l); r.Closed == nil || r.Closed.Reason != locks.ReasonExpired {
+			t.Fatalf("%+v", r)
+		}
+		one.crash()
+		two := s.gateway(t)
+		next := two.patient()
+		time.Sleep(12 * time.Second) // taken over, and the first delay is over
+		read := time.Now()
+		for range 3 {
+			_, err := two.heartbeat(l)
+			if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonExpired {
+				t.Errorf("%+v", e)
+			}
+			time.Sleep(time.Second)
+		}
+		two.wantState(l, locks.Ended, locks.ReasonExpired)
+		if q := two.lockState("deploy"); q.State != locks.LockDelayed || !q.Holders[0].Delayed {
+			t.Errorf("%+v", q)
+		}
+		if n := two.countOf(events.LeaseExpired, l); n != 1 {
+			t.Errorf("%d events tell its subscribers of the end", n)
+		}
+		if took := (<-next).Sub(read); took < testDelay-3*time.Second || took > testDelay+time.Second {
+			t.Errorf("the next was granted %v after the takeover", took)
+		}
+		checkAll(t, s, two)
+	})
+}
+
+// Attack 35: a closed lease is heartbeaten before its record has been read.
+func TestNothingIsPromisedToALeaseWhoseRecordHasNotBeenRead(t *testing.T) {
+	for _, other := range []bool{false, true} {
+		t.Run(map[bool]string{false: "after its session was lost", true: "by a successor"}[other], func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				h := s.hooked()
+				start := h.gateway
+				if other {
+					start = s.gateway
+				}
+				g := start(t)
+				l := g.mustHold(delaying(""))
+				lost{session: true, persisted: true}.arm(s, l)
+				time.Sleep(9 * time.Second)
+				g.w.hold()
+				time.Sleep(2 * time.Second)
+				if s.recordOf(l).Closed == nil {
+					t.Fatal("it was not closed")
+				}
+				h.hooks.Store(&hooks{get: func(path string) error {
+					if path == l.Znode {
+						return zk.ErrUnavailable
+					}
+					return nil
+				}})
+				if other {
+					g.crash()
+					g = h.gateway(t)
+					s.mu.Lock()
+					s.loseReply = nil
+					s.mu.Unlock()
+					time.Sleep(12 * time.Second)
+				} else {
+					g.w.release()
+					lost{session: true, persisted: true}.disarm(s, g)
+				}
+				for range 5 {
+					_, err := g.heartbeat(l)
+					wantCode(t, err, locks.CodeUnavailable)
+					_, err = g.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Token: l.Token, Verify: true})
+					if v := g.look(l); err == nil && v.State == locks.Held {
+						t.Errorf("it is said to be held: %+v", v)
+					}
+				}
+				h.hooks.Store(&hooks{})
+				time.Sleep(2 * time.Second)
+				_, err := g.heartbeat(l)
+				wantCode(t, err, locks.CodeEnded)
+				if q := g.lockState("deploy"); q.State != locks.LockDelayed {
+					t.Errorf("%+v", q)
+				}
+				time.Sleep(testDelay)
+				if q := g.lockState("deploy"); q.State != locks.LockFree {
+					t.Errorf("%+v", q)
+				}
+				checkAll(t, s, g)
+			})
+		})
+	}
+}
+
+// The answer to the closing write is lost. Whatever became of it: the lease ends
+// once, and the next holder comes a delay after the end, no earlier.
+func TestAnEndWhoseWriteWasLostKeepsItsPlace(t *testing.T) {
+	for _, end := range []string{"expired", "released"} {
+		for _, way := range waysToLose {
+			t.Run(end+", "+way.name, func(t *testing.T) {
+				scene(t, func(t *testing.T, s *fakeStore) {
+					g := s.gateway(t)
+					l := g.mustHold(delaying(locks.DelayAlways))
+					next := g.patient()
+					time.Sleep(9 * time.Second)
+					way.arm(s, l)
+					reason := locks.ReasonExpired
+					if end == "released" {
+						reason = locks.ReasonReleased
+						if err := g.release(l); err != nil {
+							wantCode(t, err, locks.CodeOutcomeUnknown)
+						}
+					} else {
+						time.Sleep(3 * time.Second)
+					}
+					way.disarm(s, g)
+					if end == "released" {
+						g.mustRelease(l)
+					}
+					var ended time.Time
+					for range 100 {
+						synctest.Wait()
+						if v := g.look(l); v.State == locks.Ended {
+							ended = time.Now()
+							break
+						}
+						time.Sleep(time.Second)
+					}
+					g.wantState(l, locks.Ended, reason)
+					p := g.mustPostmortem(l)
+					if !way.session && way.persisted && end == "expired" && !about(p.HeldFor, 10*time.Second) {
+						t.Errorf("it was written that it ended, and it was revived: held for %v", p.HeldFor)
+					}
+					if took := (<-next).Sub(ended) + p.EndedAgo; took < testDelay-100*time.Millisecond || took > testDelay+2*time.Second {
+						t.Errorf("the next was granted %v after the end", took)
+					}
+					synctest.Wait()
+					if n := g.countOf(endType(reason), l) + g.countOf(events.LeaseRemoved, l); n != 1 {
+						t.Errorf("%d events tell of its end", n)
+					}
+					checkAll(t, s, g)
+				})
+			})
+		}
+	}
+}
+
+func TestAPlaceThatAnotherProgramDeletesIsFree(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(delaying(""))
+		next := g.patient()
+		time.Sleep(11 * time.Second)
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
+		before := time.Now()
+		if took := (<-next).Sub(before); took > time.Second {
+			t.Errorf("granted after %v", took)
+		}
+		time.Sleep(2 * testDelay)
+		if q := g.lockState("deploy"); q.State != locks.LockHeld {
+			t.Errorf("%+v", q)
+		}
+		checkAll(t, s, g)
+	})
+}
+
+// A listing of a server that lags lacks the contender, and then it is back.
+func TestAPlaceThatAListingLackedIsStillFreedInTheEnd(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(delaying(""))
+		time.Sleep(11 * time.Second)
+		q := g.lockState("deploy")
+		if q.State != locks.LockDelayed {
+			t.Fatalf("%+v", q)
+		}
+		g.m.mu.Lock()
+		queue := g.m.spaces[locks.DefaultNamespace].find("deploy")
+		c := queue.contenders.Get(base(l.Znode))
+		g.m.removedFromDelay(queue, c, true)
+		g.m.removeContender(queue, c.Name)
+		again := *c
+		g.m.addContender(queue, &again, true)
+		g.m.adoptIfOwned(queue, &again, g.m.clock.Now().Boot())
+		g.m.evaluate(queue, g.m.clock.Now().Boot())
+		g.m.unlock()
+		if q := g.lockState("deploy"); q.State != locks.LockDelayed {
+			t.Errorf("%+v", q)
+		}
+		time.Sleep(testDelay)
+		if q := g.lockState("deploy"); q.State != locks.LockFree {
+			t.Errorf("%+v", q)
+		}
+	})
+}
+
+func TestALeaseOfSeveralLocksKeepsAllItsPlaces(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}, TTL: 10 * time.Second, LockDelay: testDelay})
+		time.Sleep(11 * time.Second)
+		one.wantState(l, locks.Ended, locks.ReasonExpired)
+		one.crash()
+		two := s.gateway(t)
+		time.Sleep(12 * time.Second)
+		for _, lock := range []string{"a", "b"} {
+			if q := two.lockState(lock); q.State != locks.LockDelayed {
+				t.Errorf("%+v", q)
+			}
+		}
+		_, err := two.heartbeat(l)
+		wantCode(t, err, locks.CodeEnded)
+		time.Sleep(testDelay + time.Second)
+		for _, lock := range []string{"a", "b"} {
+			if q := two.lockState(lock); q.State != locks.LockFree {
+				t.Errorf("%+v", q)
+			}
+		}
+		checkAll(t, s, two)
+	})
+}
+
+// The session is lost while a place stays: it goes on staying, and goes in the end.
+func TestAPlaceStaysAcrossALostSession(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(delaying(""))
+		next := g.patient()
+		time.Sleep(11 * time.Second)
+		ended := time.Now()
+		g.expireSession()
+		time.Sleep(5 * time.Second)
+		g.wantState(l, locks.Ended, locks.ReasonExpired)
+		if took := (<-next).Sub(ended); took < testDelay-2*time.Second || took > testDelay+2*time.Second {
+			t.Errorf("the next was granted %v after the end", took)
+		}
+		checkAll(t, s, g)
+	})
+}
+
+func TestALockDelayIsRefusedByTheNameOfWhatIsWrong(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		for _, c := range []struct {
+			delay time.Duration
+			on    locks.DelayOn
+			field string
+		}{{-1, "", "lock_delay"}, {locks.MaxLockDelay + 1, "", "lock_delay"}, {time.Second, "never", "lock_delay_on"}, {0, locks.DelayAlways, "lock_delay_on"}} {
+			_, err := g.acquire(locks.AcquireRequest{Lock: "deploy", LockDelay: c.delay, LockDelayOn: c.on})
+			if e := wantCode(t, err, locks.CodeInvalid); e.Field != c.field {
+				t.Errorf("%+v: the field is %s", c, e.Field)
+			}
+		}
+	})
+}
+
+// The answer to the closing write is lost, and so is the event: the observer had
+// no connection at that moment. A tree read tells names, not data, so the record
+// is read before the lease goes on.
+func TestAnEndThatOnlyTheRecordTellsOfIsNotTakenBack(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		l := g.mustHold(delaying(""))
+		hit := false
+		s.mu.Lock()
+		s.vague = func(w *zk.Write) bool {
+			if hit || !writeTo(l.Znode)(w) {
+				return false
+			}
+			hit, g.w.connected = true, false
+			return true
+		}
+		s.mu.Unlock()
+		time.Sleep(10*time.Second + 10*time.Millisecond)
+		if s.recordOf(l).Closed == nil {
+			t.Fatal("it was not closed")
+		}
+		h.hooks.Store(&hooks{get: func(path string) error {
+			if path == l.Znode {
+				return zk.ErrUnavailable
+			}
+			return nil
+		}})
+		g.w.disconnect()
+		g.w.reconnect()
+		time.AfterFunc(3*time.Second, func() { h.hooks.Store(&hooks{}) })
+		for range 60 {
+			if beat, err := g.heartbeat(l); err == nil {
+				t.Fatalf("%+v", beat)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		g.wantState(l, locks.Ended, locks.ReasonExpired)
+		if q := g.lockState("deploy"); q.State != locks.LockDelayed {
+			t.Errorf("%+v", q)
+		}
+		checkAll(t, s, g)
+	})
+}
+
+func TestAnAdministratorFreesAPlaceThatStays(t *testing.T) {
+	for _, byName := range []bool{false, true} {
+		t.Run(map[bool]string{false: "by the lease", true: "by the contender"}[byName], func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				l := g.mustHold(delaying(""))
+				next := g.patient()
+				time.Sleep(11 * time.Second)
+				req := locks.BreakRequest{ID: l.ID, Reason: "enough"}
+				if byName {
+					req = locks.BreakRequest{Lock: "deploy", Name: base(l.Znode), Reason: "enough"}
+				}
+				before := time.Now()
+				if err := g.m.Break(t.Context(), req); err != nil {
+					t.Fatal(err)
+				}
+				if took := (<-next).Sub(before); took > time.Second {
+					t.Errorf("granted after %v", took)
+				}
+				g.wantState(l, locks.Ended, locks.ReasonExpired)
+				synctest.Wait()
+				if n := g.countOf(events.LeaseExpired, l) + g.countOf(events.LeaseRevoked, l) + g.countOf(events.LeaseRemoved, l); n != 1 {
+					t.Errorf("%d events tell of its end", n)
+				}
+				checkAll(t, s, g)
+			})
+		})
+	}
+}
+
+// A break ends the lease and keeps no place.
+func TestWhatAnAdministratorBreaksKeepsNoPlace(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(delaying(locks.DelayAlways))
+		next := g.patient()
+		before := time.Now()
+		if err := g.m.Break(t.Context(), locks.BreakRequest{ID: l.ID}); err != nil {
+			t.Fatal(err)
+		}
+		if took := (<-next).Sub(before); took > time.Second {
+			t.Errorf("granted after %v", took)
+		}
+		g.wantState(l, locks.Ended, locks.ReasonRevoked)
+	})
+}
+
+func TestADestroyedLockKeepsNoPlace(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g, other := s.gateway(t), s.gateway(t)
+		for _, by := range []*gate{g, other} {
+			l := g.mustHold(delaying(""))
+			time.Sleep(11 * time.Second)
+			if q := g.lockState("deploy"); q.State != locks.LockDelayed {
+				t.Fatalf("%+v", q)
+			}
+			if _, err := by.m.Destroy(t.Context(), locks.DestroyRequest{Lock: "deploy", Reason: "enough"}); err != nil {
+				t.Fatal(err)
+			}
+			for _, gate := range []*gate{g, other} {
+				if q := gate.lockState("deploy"); q.State != locks.LockFree {
+					t.Errorf("%+v", q)
+				}
+			}
+			g.wantState(l, locks.Ended, locks.ReasonExpired)
+			checkAll(t, s, g, other)
+		}
+	})
+}

@@ -1,0 +1,304 @@
+package manager
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// deafen makes a gateway's session one that pings and commits nothing, or lets it
+// write again.
+func (g *gate) deafen(session *fakeSession, deaf bool) {
+	g.s.mu.Lock()
+	defer g.s.mu.Unlock()
+	session.deaf = deaf
+}
+
+// registered reports whether a gateway id is.
+func (s *fakeStore) registered(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nodes["/lockkeeper/gateways/"+id] != nil
+}
+
+// Attack 22. Rule: a registered gateway whose guard has not moved for 3 W is
+// succeeded, and its leases go on elsewhere.
+func TestAGatewayThatPingsAndCommitsNothingIsDeposed(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 30 * time.Second})
+		old := one.session()
+		one.deafen(old, true)
+		began := time.Now()
+		for s.registered(old.id) {
+			if _, err := two.heartbeat(l); err == nil {
+				t.Fatal("a gateway that has not taken it over confirms the lease")
+			}
+			time.Sleep(100 * time.Millisecond)
+			if time.Since(began) > time.Minute {
+				t.Fatal("it is never deposed")
+			}
+		}
+		if silent := time.Since(began); silent < deafAfter*fakeWindow-fakeWindow/3 || silent > (deafAfter+1)*fakeWindow {
+			t.Errorf("deposed after %v of silence", silent)
+		}
+		synctest.Wait()
+		if beat, err := two.heartbeat(l); err != nil || beat.State != locks.Held {
+			t.Fatalf("%+v %v", beat, err)
+		}
+		wantWords(t, two.tells(events.GatewayLeft), "gateway.left deposed")
+		wantWords(t, one.tells(events.GatewayLeft), "gateway.left deposed")
+		// Its process goes on under another id, whatever became of the old session.
+		time.Sleep(time.Second)
+		if now := one.session(); now == nil || now.id == old.id || !one.m.Trusted() {
+			t.Fatal("the deposed gateway does not serve again")
+		}
+		if _, err := one.heartbeat(l); err == nil {
+			t.Error("the deposed gateway confirms a lease that it no longer runs")
+		}
+		two.mustRelease(l)
+		mine := one.mustHold(locks.AcquireRequest{Lock: "other"})
+		one.mustRelease(mine)
+		checkAll(t, s, one, two)
+	})
+}
+
+// The writer is told nothing. Rule: the fence closes for good when the gateway
+// sees its own succession.
+func TestAGatewayThatSeesItsSuccessionSaysNothingMore(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		old := one.session()
+		one.deafen(old, true)
+		if _, err := one.heartbeat(l); err != nil {
+			t.Fatalf("its fence is open for a while: %v", err)
+		}
+		done := make(chan zk.Result, 1)
+		two.session().Takeover(t.Context(), old.id, nil, func(r zk.Result) { done <- r })
+		if r := <-done; r.Outcome != zk.Done {
+			t.Fatalf("%+v", r)
+		}
+		synctest.Wait()
+		if _, err := one.heartbeat(l); err == nil {
+			t.Error("a deposed gateway that knows it confirms a lease")
+		}
+		time.Sleep(2 * time.Second)
+		if now := one.session(); now == nil || now.id == old.id || !one.m.Trusted() {
+			t.Error("it does not serve under a new id")
+		}
+	})
+}
+
+// Rule: the bare writes of an idle gateway move its guard.
+func TestAnIdleGatewayIsNotDeposed(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		ids := []string{one.session().id, two.session().id}
+		time.Sleep(time.Hour)
+		for _, id := range ids {
+			if !s.registered(id) {
+				t.Errorf("%s is gone", id)
+			}
+		}
+		if n := len(s.names("/lockkeeper/succession")); n != 0 {
+			t.Errorf("%d successions", n)
+		}
+	})
+}
+
+// Attack 38: what was looked at is old. Rule: the transaction names the version
+// that was polled when the 3 W began, and the gateway that has written since stays;
+// the 3 W begin again, also where the looks go on showing what is old.
+func TestAGatewayThatHasWrittenSinceItWasPolledIsNotDeposed(t *testing.T) {
+	for _, shown := range []bool{true, false} {
+		scene(t, func(t *testing.T, s *fakeStore) {
+			one := s.gateway(t)
+			s.gateway(t)
+			old := one.session()
+			one.deafen(old, true)
+			var tried []time.Time
+			s.mu.Lock()
+			guard := s.nodes["/lockkeeper/guards/"+old.id]
+			s.refuse = func(w *zk.Write) (int, error) { // its writes come just before
+				if !writeTo("/succession/" + old.id)(w) {
+					return -1, nil
+				}
+				tried = append(tried, time.Now())
+				guard.stat.Version++
+				_, _, _, culprit, err := s.tx(w.Ops)
+				if !shown {
+					guard.stat.Version--
+				}
+				if err == nil {
+					t.Error("the transaction deposes whom it finds")
+				}
+				return culprit, err
+			}
+			s.mu.Unlock()
+			time.Sleep(10 * fakeWindow)
+			synctest.Wait()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.nodes["/lockkeeper/gateways/"+old.id] == nil || len(tried) < 2 {
+				t.Fatalf("%d attempts; the gateway is registered: %v", len(tried), s.nodes["/lockkeeper/gateways/"+old.id] != nil)
+			}
+			for i := range tried[1:] {
+				if again := tried[i+1].Sub(tried[i]); again < deafAfter*fakeWindow {
+					t.Errorf("tried again after %v", again)
+				}
+			}
+		})
+	}
+}
+
+// ZooKeeper was away, and everybody's guard stood still. Rule: only time counts in which
+// one's own fence was open.
+func TestNobodyIsDeposedForTheTimeInWhichZooKeeperWasAway(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		slow := one.session()
+		time.Sleep(5 * time.Second)
+		s.mu.Lock()
+		s.away = true
+		s.mu.Unlock()
+		time.Sleep(10 * fakeWindow)
+		one.deafen(slow, true) // it is longer in coming back than the other
+		s.mu.Lock()
+		s.away = false
+		s.mu.Unlock()
+		time.Sleep(2 * fakeWindow)
+		if !two.m.Trusted() {
+			t.Fatal("the other one is not back")
+		}
+		if !s.registered(slow.id) {
+			t.Fatal("deposed for what was ZooKeeper's doing")
+		}
+		one.deafen(slow, false)
+		time.Sleep(10 * fakeWindow)
+		if !s.registered(slow.id) {
+			t.Error("deposed though it is well again")
+		}
+	})
+}
+
+// This process stood still. The looks before and after find the same guard, if the
+// other gateway was as unlucky.
+func TestABlindIntervalOfOnesOwnBeginsTheWaitAnew(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		other := one.session()
+		one.deafen(other, true)
+		time.Sleep(fakeWindow)
+		s.clock.(*jumpClock).jump(20 * fakeWindow)
+		time.Sleep(2 * fakeWindow)
+		if !two.m.Trusted() || !s.registered(other.id) {
+			t.Errorf("trusted: %v; the other one is registered: %v", two.m.Trusted(), s.registered(other.id))
+		}
+		time.Sleep(2 * fakeWindow)
+		if s.registered(other.id) {
+			t.Error("it is not deposed at all any more")
+		}
+	})
+}
+
+func TestAVigilCountsFromTheFirstLookThatFoundTheGuardSo(t *testing.T) {
+	const w = 10 * time.Second
+	a := zk.Guard{There: true, Version: 7, Czxid: 1}
+	for _, moved := range []zk.Guard{{There: true, Version: 8, Czxid: 1}, {There: true, Version: 7, Czxid: 2}, {}} {
+		var v vigil
+		if v.deaf(time.Hour, 0, w) {
+			t.Error("deaf, and never looked at")
+		}
+		v.saw(a, 100*time.Second)
+		v.saw(a, 110*time.Second)
+		for _, test := range []struct {
+			now, open time.Duration
+			want      bool
+		}{
+			{129 * time.Second, 0, false},
+			{130 * time.Second, 0, true},
+			{130 * time.Second, 101 * time.Second, false}, // the fence opened later
+			{131 * time.Second, 101 * time.Second, true},
+		} {
+			if got := v.deaf(test.now, test.open, w); got != test.want {
+				t.Errorf("at %v, open since %v: deaf %v", test.now, test.open, got)
+			}
+		}
+		v.saw(moved, 129*time.Second)
+		if v.deaf(158*time.Second, 0, w) || !v.deaf(159*time.Second, 0, w) {
+			t.Errorf("after it moved to %+v the wait does not begin anew", moved)
+		}
+	}
+}
+
+func TestAFenceThatWasClosedForAMomentIsOpenSinceThen(t *testing.T) {
+	clock := &handClock{}
+	f := &fenceSpan{clock: clock, window: 10 * time.Second}
+	at := func(s int) zk.Instant { return zk.At(time.Duration(s)*time.Second, time.Duration(s)*time.Second) }
+	if _, ok := f.since(at(1)); ok {
+		t.Error("open before anything committed")
+	}
+	for _, step := range []struct {
+		sent, known int
+		open        time.Duration // as known right then
+	}{
+		{100, 101, 101 * time.Second},
+		{104, 105, 101 * time.Second},
+		{103, 106, 101 * time.Second}, // an older answer, late
+		{108, 113, 101 * time.Second},
+		{117, 118, 118 * time.Second}, // 108 and 10 had passed when it became known
+		{120, 126, 118 * time.Second},
+		{121, 131, 131 * time.Second}, // it was closed for a moment
+	} {
+		clock.now = at(step.known)
+		f.committed(at(step.sent))
+		if open, _ := f.since(clock.now); open != step.open {
+			t.Errorf("sent at %d and known at %d: open since %v, want %v", step.sent, step.known, open, step.open)
+		}
+	}
+	if _, ok := f.since(at(130)); !ok {
+		t.Error("closed within the window")
+	}
+	if _, ok := f.since(at(131)); ok {
+		t.Error("open after the window")
+	}
+}
+
+type handClock struct{ now zk.Instant }
+
+func (c *handClock) Now() zk.Instant { return c.now }
+
+// Of very many gateways some are looked at in one round, and the others in the next.
+func TestEveryGuardHasItsTurn(t *testing.T) {
+	m := New(Options{})
+	m.session = &fakeSession{id: "self"}
+	m.peer("self").registered = true
+	m.peer("succeeded").registered, m.peer("succeeded").entry = true, true
+	m.peer("gone").contenders = 1
+	const many = 2*maxWatched + 10
+	for i := range many {
+		m.peer(recipe.GatewayID(fmt.Sprintf("gateway%06d", i))).registered = true
+	}
+	seen := map[string]int{}
+	last := recipe.GatewayID("")
+	for range 3 {
+		ids := m.watched(last)
+		if len(ids) > maxWatched {
+			t.Fatalf("%d in one round", len(ids))
+		}
+		for _, id := range ids {
+			seen[id]++
+		}
+		last = recipe.GatewayID(ids[len(ids)-1])
+	}
+	if len(seen) != many || seen["self"]+seen["succeeded"]+seen["gone"] > 0 {
+		t.Errorf("%d of %d, others: %v", len(seen), many, seen["self"]+seen["succeeded"]+seen["gone"])
+	}
+}

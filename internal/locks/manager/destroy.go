@@ -1,0 +1,117 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/fault"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+)
+
+// destroyRounds bounds how often newcomers are ended, too, that came while the
+// others were.
+const destroyRounds = 5
+
+// Destroy ends every contender of a lock, waiting or held, of whatever gateway or
+// program, from the tail of the queue on (fell.go), and then removes the lock: its
+// directory, in the default namespace, and its settings. Newcomers are ended with the
+// others, a bounded number of times; when there are still some it is CodeLockInUse,
+// and the answer says how many were ended. The same after any other error: what was
+// done is done, and the request may be repeated.
+func (m *Manager) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.DestroyAnswer, error) {
+	var answer locks.DestroyAnswer
+	if err := req.Check(); err != nil {
+		return answer, err
+	}
+	if err := locks.CheckLock(&req.Lock); err != nil {
+		return answer, err
+	}
+	v := verdict{locks.ReasonDestroyed, req.Reason, locks.TraceParentOf(ctx)}
+	for range destroyRounds {
+		q, err := m.lockAt(ctx, req.NS, req.Lock)
+		if err != nil {
+			return answer, err
+		}
+		trees := m.wholeQueue(q)
+		m.leaveQueue(q)
+		if err := m.readBeforeAll(ctx, trees); err != nil {
+			return answer, err
+		}
+		err = m.fell(ctx, v, trees, func(error) bool { return true })
+		m.mu.Lock()
+		for _, t := range trees {
+			if t.over && t.err == nil {
+				answer.Ended++
+				if !t.at.c.Ours {
+					answer.Foreign++
+				}
+			}
+		}
+		m.unlock()
+		if err != nil {
+			return answer, err
+		}
+		err = m.Remove(ctx, req.Principal, req.NS, req.Lock)
+		var e *locks.Error
+		switch {
+		case err == nil:
+			m.destroyed(&req)
+			return answer, nil
+		case errors.As(err, &e) && e.Code == locks.CodeLockInUse: // newcomers
+		default:
+			return answer, err
+		}
+	}
+	return answer, &locks.Error{Code: locks.CodeLockInUse, RetryAfter: retryAfter,
+		Detail: "newcomers go on coming to the lock, or its directory has a child that is no contender; who was there has been ended. Repeat the request, or stop those who come"}
+}
+
+// wholeQueue is everybody in a queue, each lease once, from the tail on.
+func (m *Manager) wholeQueue(q *queue) (trees []*tree) {
+	seen := map[recipe.LeaseID]bool{}
+	for i := q.contenders.Len() - 1; i >= 0; i-- {
+		t := &tree{at: part{q, q.contenders.At(i)}, version: -1}
+		if id := t.at.c.LeaseID; t.at.c.Ours && id != "" {
+			if seen[id] {
+				continue
+			}
+			seen[id] = true
+			if l, s := m.slotOf(q, t.at.c); s != nil {
+				t.l = l
+			}
+		}
+		trees = append(trees, t)
+	}
+	if fault.On("tail-pieces") {
+		slices.Reverse(trees)
+	}
+	return trees
+}
+
+// destroyed tells here and elsewhere that a lock was destroyed.
+func (m *Manager) destroyed(req *locks.DestroyRequest) {
+	m.mu.Lock()
+	defer m.unlock()
+	m.tellDestroyed(req)
+	ns := req.NS
+	if ns == "" {
+		ns = locks.DefaultNamespace
+	}
+	m.tell(notice{kind: noticeDestroyed, lock: place{ns, req.Lock}, why: verdict{reason: locks.ReasonDestroyed, words: req.Reason}, zxid: m.writerZxid()})
+}
+
+// tellDestroyed tells that a lock was destroyed, after the ends of everybody in it; mu is held.
+func (m *Manager) tellDestroyed(req *locks.DestroyRequest) {
+	ns := req.NS
+	if ns == "" {
+		ns = locks.DefaultNamespace
+	}
+	if s := m.spaces[ns]; s != nil && m.telling() {
+		e := m.event(events.LockDestroyed, s.path(req.Lock), "")
+		e.NS, e.Lock, e.Detail = ns, req.Lock, req.Reason
+		m.publish(e)
+	}
+}

@@ -1,0 +1,334 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+)
+
+func (g *gate) destroy(reason string) (locks.DestroyAnswer, error) {
+	answer, err := g.m.Destroy(g.t.Context(), locks.DestroyRequest{Lock: "deploy", Reason: reason})
+	synctest.Wait()
+	return answer, err
+}
+
+// deletions are the names of contenders that were deleted, one list for each transaction.
+func (s *fakeStore) deletions(dir string) (pieces [][]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.writes {
+		var names []string
+		for _, op := range w.Ops {
+			if op.Kind == zk.OpDelete && path.Dir(op.Path) == dir && path.Base(op.Path) != removalProbe {
+				names = append(names, path.Base(op.Path))
+			}
+		}
+		if names != nil {
+			pieces = append(pieces, names)
+		}
+	}
+	return pieces
+}
+
+// Attack 4, the part of destroying: watchers are told of {delete holder, delete
+// waiters} one by one. Rule: from the tail of the queue to its head, so that
+// whoever watches, here or on another gateway, grants nothing on the way.
+func TestNobodyIsGrantedWhileALockIsDestroyed(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		var leases []locks.Lease
+		add := func(g *gate, req locks.AcquireRequest) {
+			req.TTL, req.Async = time.Hour, true
+			leases = append(leases, g.mustAcquire(req))
+			synctest.Wait()
+		}
+		for i := range 10 {
+			add(one, locks.AcquireRequest{Lock: "deploy"})
+			add(two, locks.AcquireRequest{Lock: "deploy", Mode: []locks.Mode{locks.Exclusive, locks.Shared}[i%2]})
+			s.foreignContender()
+			add(two, locks.AcquireRequest{Group: []locks.Want{{Lock: fmt.Sprint("a", i)}, {Lock: "deploy"}, {Lock: "z"}}})
+		}
+		events_ := len(one.told())
+		var granted []string
+		s.mu.Lock()
+		s.deleted = func(p string) {
+			// What any watcher can think between two deletions: is somebody first now who was not?
+			if first := slices.Min(append(s.left(path.Dir(p)), "~")); path.Dir(p) == "/lockkeeper/locks/deploy" && first != "~" &&
+				!strings.HasSuffix(first, "0000000000") {
+				granted = append(granted, first)
+			}
+		}
+		s.mu.Unlock()
+		answer, err := one.destroy("the service is no more")
+		if err != nil || answer.Ended != 40 || answer.Foreign != 10 {
+			t.Fatalf("%+v %v", answer, err)
+		}
+		if len(granted) > 0 {
+			t.Errorf("at the front on the way: %v", granted)
+		}
+		for _, g := range []*gate{one, two} {
+			var told []string
+			for _, e := range g.hub.Recent(events.Filter{Types: events.Types(events.LeaseGranted), Lock: "deploy"}, ring) {
+				told = append(told, e.Path())
+			}
+			if len(told) != 1 || told[0] != leases[0].Znode {
+				t.Errorf("granted were %v", told)
+			}
+		}
+		one.wantState(leases[0], locks.Ended, locks.ReasonDestroyed)
+		_, err = one.heartbeat(leases[0])
+		if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonDestroyed || !strings.Contains(e.Detail, "no more") {
+			t.Errorf("its client is told %+v", e)
+		}
+		if v := two.look(leases[1]); v.State != locks.Ended {
+			t.Errorf("%+v", v)
+		}
+		ended, destroyed := 0, 0
+		for _, e := range one.told()[events_:] {
+			switch {
+			case e.Type == events.LeaseRevoked && e.Lock == "deploy" && e.Reason == "destroyed" && e.Detail == "the service is no more":
+				ended++
+			case e.Type == events.LockDestroyed && e.Lock == "deploy" && e.Detail == "the service is no more" && ended == 40:
+				destroyed++
+			}
+		}
+		if ended != 40 || destroyed != 1 {
+			t.Errorf("told %d ends and %d destructions", ended, destroyed)
+		}
+		if s.node("/lockkeeper/locks/deploy").stat.Czxid != 0 || s.waiting("z") != 0 {
+			t.Error("something is left of it")
+		}
+		checkAll(t, s, one, two)
+		one.mustHold(deploy()) // and it can be used again
+	})
+}
+
+// left are the names in a directory, by their numbers; s.mu is held.
+func (s *fakeStore) left(dir string) (numbers []string) {
+	for p := range s.nodes {
+		if path.Dir(p) == dir {
+			numbers = append(numbers, p[len(p)-10:])
+		}
+	}
+	return numbers
+}
+
+func TestALockIsDestroyedInPiecesFromItsTail(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		for range 1200 {
+			g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		}
+		all := s.names("/lockkeeper/locks/deploy")
+		slices.SortFunc(all, func(a, b string) int { return strings.Compare(b[len(b)-10:], a[len(a)-10:]) })
+		if _, err := g.destroy(""); err != nil {
+			t.Fatal(err)
+		}
+		pieces := s.deletions("/lockkeeper/locks/deploy")
+		if got := slices.Concat(pieces...); !slices.Equal(got, all) {
+			t.Errorf("not from the tail: %d deleted of %d", len(got), len(all))
+		}
+		if len(pieces) < 3 {
+			t.Errorf("%d pieces", len(pieces))
+		}
+		for _, p := range pieces {
+			if size := len(strings.Join(p, "/lockkeeper/locks/deploy")); size > pieceBytes {
+				t.Errorf("a piece of %d bytes", size)
+			}
+		}
+	})
+}
+
+func TestNewcomersAreDestroyedTooAndNotForEver(t *testing.T) {
+	for _, rounds := range []int{2, 100} {
+		scene(t, func(t *testing.T, s *fakeStore) {
+			g, other := s.gateway(t), s.gateway(t)
+			for range 3 {
+				g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+			}
+			came := 0
+			s.mu.Lock()
+			s.refuse = func(w *zk.Write) (int, error) {
+				if len(w.Ops) > 0 && w.Ops[0].Kind == zk.OpDelete && strings.HasPrefix(w.Ops[0].Path, "/lockkeeper/locks/deploy/") && came < rounds {
+					came++
+					s.tx([]zk.Op{{Kind: zk.OpCreate, Path: foreignName, Sequential: true}})
+				}
+				return -1, nil
+			}
+			s.mu.Unlock()
+			answer, err := g.destroy("")
+			if rounds == 2 {
+				if err != nil || answer.Ended != 5 || answer.Foreign != 2 || s.waiting("deploy") != 0 {
+					t.Errorf("%+v %v", answer, err)
+				}
+				return
+			}
+			if e := wantCode(t, err, locks.CodeLockInUse); answer.Ended != 2+destroyRounds || e.Detail == "" {
+				t.Errorf("%+v %v", answer, e)
+			}
+			if n := len(g.tells(events.LockDestroyed)); n != 0 {
+				t.Errorf("told %d destructions", n)
+			}
+			checkAll(t, s, g, other)
+		})
+	}
+}
+
+func TestAPieceWhoseAnswerIsLostIsDoneOnce(t *testing.T) {
+	for _, persisted := range []bool{true, false} {
+		t.Run(fmt.Sprintf("persisted %v", persisted), func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				one, two := s.gateway(t), s.gateway(t)
+				var leases []locks.Lease
+				for i := range 8 {
+					leases = append(leases, []*gate{one, two}[i%2].mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true}))
+					synctest.Wait()
+				}
+				lost := 0
+				s.mu.Lock()
+				s.drop = !persisted
+				s.vague = func(w *zk.Write) bool {
+					hit := len(w.Ops) == 8 && lost < 2
+					if hit {
+						lost++
+					}
+					return hit
+				}
+				s.mu.Unlock()
+				if _, err := one.destroy("why"); err != nil || lost == 0 {
+					t.Fatalf("%v, %d lost", err, lost)
+				}
+				for _, l := range leases[:1] {
+					one.wantState(l, locks.Ended, locks.ReasonDestroyed)
+				}
+				if s.node("/lockkeeper/locks/deploy").stat.Czxid != 0 {
+					t.Error("something is left of it")
+				}
+				if n := len(two.tells(events.LeaseGranted)); n != 1 {
+					t.Errorf("%d grants", n)
+				}
+				checkAll(t, s, one, two)
+			})
+		})
+	}
+}
+
+func TestWhoLeavesMeanwhileDoesNotStopADestruction(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		var paths []string
+		for i := range 12 {
+			l := []*gate{one, two}[i%2].mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+			synctest.Wait()
+			paths = append(paths, l.Znode, s.foreignContender())
+		}
+		gone := 0
+		s.mu.Lock()
+		s.refuse = func(w *zk.Write) (int, error) {
+			if len(w.Ops) > 1 && w.Ops[0].Kind == zk.OpDelete && gone < 12 {
+				gone += 3
+				for _, p := range paths[gone : gone+3] {
+					s.tx([]zk.Op{{Kind: zk.OpDelete, Path: p, Version: -1}})
+				}
+			}
+			return -1, nil
+		}
+		s.mu.Unlock()
+		answer, err := one.destroy("")
+		if err != nil || answer.Ended > 24 || answer.Ended < 12 {
+			t.Errorf("%+v %v", answer, err)
+		}
+		if s.node("/lockkeeper/locks/deploy").stat.Czxid != 0 {
+			t.Error("something is left of it")
+		}
+		checkAll(t, s, one, two)
+	})
+}
+
+// Nothing nearer to the head is ended when something cannot be: nobody is let in
+// by a destruction that fails.
+func TestADestructionStopsAtWhatMayNotBeDeleted(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		for range 3 {
+			s.otherLease(t, "deploy", 0, `{"v":1,"ttl_ms":5000}`)
+		}
+		stuck := s.foreignContender()
+		s.foreign(zk.Op{Kind: zk.OpCreate, Path: stuck + "/child"})
+		synctest.Wait()
+		answer, err := g.destroy("why")
+		if e := wantCode(t, err, locks.CodeUnavailable); !strings.Contains(e.Detail, "below its node") || answer.Ended != 0 {
+			t.Errorf("%+v %v", answer, e)
+		}
+		if s.node(stuck).stat.Czxid == 0 || s.waiting("deploy") != 5 {
+			t.Errorf("%d are left", s.waiting("deploy"))
+		}
+		g.wantState(holder, locks.Held, "")
+		if _, err := g.heartbeat(holder); err != nil {
+			t.Error(err)
+		}
+		checkAll(t, s, g)
+	})
+}
+
+func TestALockThatNobodyUsesIsDestroyed(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		for range 2 {
+			if answer, err := g.destroy("why"); err != nil || answer != (locks.DestroyAnswer{}) {
+				t.Errorf("%+v %v", answer, err)
+			}
+		}
+		if _, err := g.m.Configure(t.Context(), locks.SettingsRequest{Lock: "deploy", Limit: 3}); err != nil {
+			t.Fatal(err)
+		}
+		g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Mode: locks.Semaphore})
+		if answer, err := g.destroy("why"); err != nil || answer.Ended != 1 {
+			t.Errorf("%+v %v", answer, err)
+		}
+		if n := len(s.names("/lockkeeper/settings")); n != 0 {
+			t.Errorf("%d settings are left", n)
+		}
+		_, err := g.m.Destroy(t.Context(), locks.DestroyRequest{Lock: "deploy", Reason: "\n"})
+		wantCode(t, err, locks.CodeInvalid)
+	})
+}
+
+// The caller goes away half way: what is ending ends all the same.
+func TestADestructionThatIsGivenUpLeavesNothingEnding(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		var leases []locks.Lease
+		for range 4 {
+			leases = append(leases, g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true}))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		s.mu.Lock()
+		s.drop = true
+		s.vague = func(w *zk.Write) bool {
+			if len(w.Ops) == 4 {
+				cancel()
+				return true
+			}
+			return false
+		}
+		s.mu.Unlock()
+		_, err := g.m.Destroy(ctx, locks.DestroyRequest{Lock: "deploy"})
+		wantCode(t, err, locks.CodeCancelled)
+		time.Sleep(5 * time.Second)
+		for _, l := range leases {
+			g.wantState(l, locks.Ended, locks.ReasonDestroyed)
+		}
+		checkAll(t, s, g)
+	})
+}

@@ -1,0 +1,215 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"lockkeeper/internal/fault"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// A downgrade replaces an exclusive contender by a shared one with the same
+// sequence number, in one transaction that creates before it deletes: at no moment,
+// also for those who are told of the two one after the other, is the place empty.
+// A writer that waits behind it stays behind it. The replacement's czxid is newer than
+// those of contenders that came meanwhile, so the fencing token stays that of the
+// first one, which stands in the replacement's name.
+
+// Downgrade makes an exclusive lease a shared one; of a group, every lock that
+// it has exclusively. It needs a held lease. Repeated: the lease as it is.
+func (m *Manager) Downgrade(ctx context.Context, p locks.Principal, id, token string) (locks.Lease, error) {
+	named, wrong := m.bearer(p, id, token)
+	if wrong != nil {
+		return locks.Lease{}, wrong
+	}
+	m.mu.Lock()
+	begun := m.clock.Now().Boot()
+	met := false
+	var refused error // of the write that this request began
+	for {
+		l, err := m.owned(named)
+		if err != nil && err.UnknownGateway && !met {
+			if met, err = true, m.meet(ctx); err == nil {
+				continue
+			}
+		}
+		if err == nil {
+			err = m.usable()
+		}
+		if err == nil && refused != nil {
+			err = m.unavailable()
+			err.Err = refused
+		}
+		if err == nil && (l.phase == creating || l.phase == ending || l.term != m.term) {
+			err = m.unavailable()
+		}
+		if err != nil {
+			m.unlock()
+			return locks.Lease{}, err
+		}
+		switch {
+		case !l.loaded || l.czxid == 0:
+			m.load(l)
+		case l.phase != held:
+			m.unlock()
+			return locks.Lease{}, &locks.Error{Code: locks.CodeNotHeld, Detail: "only a held lease can be downgraded; this one waits: release it and acquire with mode=shared"}
+		case !l.any(recipe.Exclusive):
+			defer m.unlock()
+			if !l.any(recipe.Shared) {
+				return locks.Lease{}, &locks.Error{Code: locks.CodeNotExclusive, Detail: "a semaphore's permits cannot be downgraded to shared"}
+			}
+			m.claim(l, m.clock.Now().Boot())
+			return m.viewOwn(l), nil
+		case !l.every(func(s *slot) bool { return s.q.space.naming.Has(recipe.Shared) }):
+			m.unlock()
+			return locks.Lease{}, &locks.Error{Code: locks.CodeNotExclusive, Detail: "a lease cannot become shared in a namespace whose dialect has no names for shared leases"}
+		case !l.rewriting():
+			m.replace(l, &refused)
+		}
+		if m.overdue(begun, m.clock.Now().Boot()) {
+			m.unlock()
+			return locks.Lease{}, outcomeUnknown()
+		}
+		if err := m.wait(ctx, l, answerWithin/4); err != nil {
+			return locks.Lease{}, err
+		}
+		m.mu.Lock()
+	}
+}
+
+// any reports whether the lease has a contender of that mode.
+func (l *lease) any(mode recipe.Mode) bool {
+	return !l.every(func(s *slot) bool { return s.contender.Mode != mode })
+}
+
+// replacing reports whether a downgrade is under way.
+func (l *lease) replacing() bool { return l.seldom != nil && l.seldom.replacing }
+
+// replace sends a downgrade. The replica tells when it is done: see succeeded.
+func (m *Manager) replace(l *lease, refused *error) {
+	now := m.clock.Now().Boot()
+	m.claim(l, now)
+	l.few().replacing, l.writing = true, true
+	var creates, deletes []zk.Op
+	for s := range l.slots {
+		if s.contender.Mode != recipe.Exclusive {
+			continue
+		}
+		next := *s.contender
+		next.Mode, next.FirstCzxid = recipe.Shared, l.czxid
+		creates = append(creates, zk.Op{Kind: zk.OpCreate, Ephemeral: next.Ephemeral, Path: s.q.path + "/" + s.q.space.naming.Format(&next), Data: l.data(s, l.recorded)})
+		version := int32(-1)
+		if s == &l.slot {
+			version = l.dataVersion() // what another gateway wrote is read before it is replaced
+		}
+		deletes = append(deletes, zk.Op{Kind: zk.OpDelete, Path: s.path(), Version: version})
+	}
+	term := l.term
+	ops := append(creates, deletes...)
+	if fault.On("creates-first") {
+		ops = append(deletes, creates...)
+	}
+	m.submit(&zk.Write{Ops: ops}, func(res zk.Result) {
+		if l.term != term {
+			return // adoption finds what there is
+		}
+		l.writing = false
+		switch {
+		case l.phase == ended:
+		case res.Outcome == zk.Done:
+			l.seldom.born = res.Zxid
+		case res.Outcome == zk.Unknown:
+			l.loaded = false
+			m.resolve(l)
+		default:
+			l.loaded = l.loaded && !errors.Is(res.Err, zk.ErrBadVersion)
+			if l.loaded {
+				*refused = res.Err
+			}
+			m.replaced(l)
+		}
+		m.touch(l)
+	})
+}
+
+// replaced ends a downgrade, done or not, and goes on with what waited for it.
+func (m *Manager) replaced(l *lease) {
+	if !l.replacing() {
+		return
+	}
+	l.seldom.replacing = false
+	switch {
+	case l.phase == ending:
+		m.resubmitDelete(l)
+	case !l.loaded:
+		m.load(l)
+	}
+}
+
+// replacement is the contender that takes a contender's place: of the same
+// lease, for the same lock, with the same number. Nil when there is none.
+func (q *queue) replacement(c *recipe.Contender) *recipe.Contender {
+	return q.twin(c, func(other *recipe.Contender) bool { return c.Mode == recipe.Exclusive && other.FirstCzxid != 0 })
+}
+
+// replaces reports whether a contender stands beside the one whose place it takes.
+func (q *queue) replaces(c *recipe.Contender) bool {
+	return c.FirstCzxid != 0 && q.twin(c, func(other *recipe.Contender) bool { return other.FirstCzxid == 0 }) != nil
+}
+
+// twin is another contender of the same lease, lock and number that is as asked.
+func (q *queue) twin(c *recipe.Contender, is func(*recipe.Contender) bool) *recipe.Contender {
+	at := q.contenders.Index(c.Name)
+	if at < 0 || !c.Ours || c.Unknown {
+		return nil
+	}
+	first := at
+	for first > 0 && q.contenders.At(first-1).Number == c.Number {
+		first--
+	}
+	for i := first; i < q.contenders.Len() && q.contenders.At(i).Number == c.Number; i++ {
+		other := q.contenders.At(i)
+		if i != at && other.LeaseID == c.LeaseID && samePlace(other, c) && is(other) {
+			return other
+		}
+	}
+	return nil
+}
+
+// succeeded puts a downgrade's replacement into the slot of what it replaces,
+// which is about to leave the replica.
+func (m *Manager) succeeded(l *lease, s *slot, next *recipe.Contender) {
+	s.contender = next
+	m.counts.recount(l)
+	delete(m.sights, next)
+	if s == &l.slot {
+		l.setDataVersion(0)
+	}
+	m.tellSlotUpdated(l, s)
+	m.replacedWhole(l)
+	m.touch(l)
+}
+
+// replacedWhole ends a downgrade when no slot is left to be replaced. One that
+// has lost its contender is not, or what is left of the lease would never go.
+func (m *Manager) replacedWhole(l *lease) {
+	if l.every(func(s *slot) bool { return s.gone || s.contender.Mode != recipe.Exclusive }) {
+		m.replaced(l)
+	}
+}
+
+// inherited does the same for a contender that is no lease of this gateway's.
+func (m *Manager) inherited(q *queue, c, next *recipe.Contender) {
+	if s, ok := m.sights[c]; ok {
+		m.sights[next] = s
+	} else {
+		delete(m.sights, next)
+	}
+	if w := m.words[subject(c.LeaseID)]; w != nil && w.q == q && w.name == c.Name {
+		w.name = strings.Clone(next.Name) // its gateway has told of the end already, which is that of the replacement
+	}
+	m.tellReplaced(q, next)
+}

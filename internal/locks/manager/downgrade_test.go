@@ -1,0 +1,316 @@
+package manager
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+)
+
+func (g *gate) downgrade(l locks.Lease) (locks.Lease, error) {
+	return g.m.Downgrade(g.t.Context(), locks.Anonymous, l.ID, l.Token)
+}
+
+// Attacks 4 and 11: a writer that waits gets in neither in between nor
+// afterwards, at whatever gateway, readers behind the holder do, and the token stays
+// below those that come later.
+func TestADowngradeLetsReadersInAndNoWriter(t *testing.T) {
+	for _, group := range [][]locks.Want{{{Lock: "a"}}, {{Lock: "a"}, {Lock: "b"}, {Lock: "c", Mode: locks.Shared}}} {
+		t.Run(fmt.Sprint(len(group)), func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				one, two := s.gateway(t), s.gateway(t)
+				l := one.mustHold(locks.AcquireRequest{TTL: time.Minute, Group: group, Owner: "me", Metadata: "m"})
+				read := locks.AcquireRequest{Lock: "a", Mode: locks.Shared, TTL: time.Minute, Wait: locks.WaitForever}
+				write := locks.AcquireRequest{Lock: "a", TTL: time.Minute, Wait: locks.WaitForever}
+				reader := two.begin(read)
+				reader.passed()
+				writers := []*pending{one.begin(write), two.begin(write)}
+				if writers[0].passed() || reader.passed() {
+					t.Fatal("granted beside an exclusive lease")
+				}
+				for range 2 { // repeated: the lease as it is
+					v, err := one.downgrade(l)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if v.FencingToken != l.FencingToken || v.State != locks.Held || v.Owner != "me" || v.Metadata != "m" {
+						t.Errorf("%+v", v)
+					}
+					if mode := v.Mode; len(group) == 1 && mode != locks.Shared {
+						t.Errorf("mode %s", mode)
+					}
+					for _, k := range v.Locks {
+						if k.Mode != locks.Shared {
+							t.Errorf("%+v", k)
+						}
+					}
+				}
+				if !reader.passed() || reader.err != nil {
+					t.Fatalf("the reader was not let in: %v", reader.err)
+				}
+				if reader.lease.FencingToken <= l.FencingToken {
+					t.Error("tokens fall")
+				}
+				if writers[0].passed() || writers[1].passed() {
+					t.Fatal("a writer beside readers")
+				}
+				checkAll(t, s, one, two)
+				if _, err := one.heartbeat(l); err != nil {
+					t.Fatal(err)
+				}
+				two.mustRelease(reader.lease)
+				if writers[0].passed() || writers[1].passed() {
+					t.Fatal("a writer beside the downgraded lease")
+				}
+				one.mustRelease(l)
+				for i := 0; !writers[0].passed() || !writers[1].passed(); i++ {
+					for _, p := range writers {
+						if p.passed() && p.err == nil {
+							g := map[bool]*gate{true: one, false: two}[p == writers[0]]
+							_ = g.release(p.lease)
+						}
+					}
+					if i > 5 {
+						t.Fatal("the writers were not let in")
+					}
+				}
+				for _, g := range []*gate{one, two} {
+					var told []string
+					for _, e := range g.told() {
+						if e.LeaseID == l.ID && e.Lock == "a" {
+							told = append(told, e.Type.String()+" "+e.Mode)
+						}
+					}
+					end := "lease.released shared"
+					if g == two {
+						end = "lease.removed shared"
+					}
+					if want := fmt.Sprint([]string{"lease.queued exclusive", "lease.granted exclusive", "lease.updated shared", end}); fmt.Sprint(told) != want {
+						t.Errorf("told %v, want %v", told, want)
+					}
+				}
+				checkAll(t, s, one, two)
+			})
+		})
+	}
+}
+
+func TestADowngradeOutlivesItsGateway(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(deploy())
+		writer := two.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: locks.WaitForever})
+		writer.passed()
+		if _, err := one.downgrade(l); err != nil {
+			t.Fatal(err)
+		}
+		one.crash()
+		time.Sleep(11 * time.Second)
+		if _, err := two.heartbeat(l); err != nil {
+			t.Fatal(err)
+		}
+		if v := two.look(l); v.Mode != locks.Shared || v.FencingToken != l.FencingToken {
+			t.Errorf("%+v", v)
+		}
+		if writer.passed() {
+			t.Fatal("a writer beside it")
+		}
+		checkAll(t, s, two)
+		two.mustRelease(l)
+		if !writer.passed() || writer.err != nil || writer.lease.FencingToken <= l.FencingToken {
+			t.Fatalf("%v %+v", writer.err, writer.lease)
+		}
+	})
+}
+
+// A downgrade in pairs: failed, and failed but persisted; while it is not known
+// the lease may be let go.
+func TestADowngradeWhoseAnswerIsLost(t *testing.T) {
+	for _, persisted := range []bool{false, true} {
+		for _, let := range []bool{false, true} {
+			t.Run(fmt.Sprint("persisted ", persisted, " released ", let), func(t *testing.T) {
+				scene(t, func(t *testing.T, s *fakeStore) {
+					g := s.gateway(t)
+					l := g.mustHold(both(0))
+					s.mu.Lock()
+					s.vague, s.drop = writeTo("/read-v1"), !persisted
+					s.mu.Unlock()
+					done := make(chan error, 1)
+					go func() {
+						_, err := g.downgrade(l)
+						done <- err
+					}()
+					time.Sleep(20 * time.Millisecond)
+					s.mu.Lock()
+					s.vague = nil
+					s.mu.Unlock()
+					if let {
+						for i := 0; ; i++ {
+							err := g.release(l)
+							if err == nil {
+								break
+							}
+							if i == 10 {
+								t.Fatal(err)
+							}
+							time.Sleep(time.Second)
+						}
+						<-done
+						time.Sleep(5 * time.Second)
+						if n := s.waiting("a", "b"); n != 0 {
+							t.Errorf("%d contenders are left", n)
+						}
+						checkAll(t, s, g)
+						return
+					}
+					<-done
+					time.Sleep(5 * time.Second)
+					if _, err := g.downgrade(l); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := g.heartbeat(l); err != nil {
+						t.Fatal(err)
+					}
+					g.mustHold(locks.AcquireRequest{Lock: "a", Mode: locks.Shared})
+					checkAll(t, s, g)
+					g.mustRelease(l)
+					if n := s.waiting("a", "b"); n != 1 {
+						t.Errorf("%d contenders", n)
+					}
+				})
+			})
+		}
+	}
+}
+
+// What another gateway wrote into the contender meanwhile is not lost with it.
+func TestADowngradeKeepsWhatWasWrittenMeanwhile(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(deploy())
+		g.w.hold()
+		r, _ := parseRecord(s.node(l.Znode).data)
+		data := fmt.Appendf(nil, `{"v":1,"ttl_ms":%d,"owner":"other"}`, r.TTL*2)
+		s.foreign(zk.Op{Kind: zk.OpSetData, Path: l.Znode, Data: data, Version: 0})
+		done := make(chan error, 1)
+		go func() {
+			_, err := g.downgrade(l)
+			done <- err
+		}()
+		time.Sleep(20 * time.Millisecond)
+		g.w.release()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if v := g.look(l); v.Owner != "other" || v.Mode != locks.Shared {
+			t.Errorf("%+v", v)
+		}
+		checkAll(t, s, g)
+	})
+}
+
+func TestWhatCannotBeDowngraded(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustHold(deploy())
+		waits := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true})
+		time.Sleep(20 * time.Millisecond)
+		_, err := g.downgrade(waits)
+		wantCode(t, err, locks.CodeNotHeld)
+		l := g.mustHold(alone_("a"))
+		_, err = g.m.Downgrade(t.Context(), locks.Anonymous, l.ID, "lk1.x")
+		wantCode(t, err, locks.CodeTokenWrong)
+		g.mustRelease(l)
+		_, err = g.downgrade(l)
+		wantCode(t, err, locks.CodeEnded)
+	})
+}
+
+// The name to delete is not certain while a downgrade is under way.
+func TestALeaseThatIsReleasedWhileItIsDowngradedLeavesNothing(t *testing.T) {
+	for _, held := range []bool{false, true} { // the stream stands still meanwhile
+		scene(t, func(t *testing.T, s *fakeStore) {
+			g := s.gateway(t)
+			l := g.mustHold(both(0))
+			if held {
+				g.w.hold()
+			}
+			done := make(chan error, 2)
+			go func() {
+				_, err := g.downgrade(l)
+				done <- err
+			}()
+			synctest.Wait()
+			go func() { done <- g.release(l) }()
+			time.Sleep(20 * time.Millisecond)
+			if held {
+				g.w.release()
+			}
+			<-done
+			<-done
+			time.Sleep(time.Second)
+			if n := s.waiting("a", "b"); n != 0 {
+				t.Errorf("%d contenders are left", n)
+			}
+			g.wantState(l, locks.Ended, locks.ReasonReleased)
+			checkAll(t, s, g)
+		})
+	}
+}
+
+// Attack 12 during a downgrade: what is left of the lease goes.
+func TestALeaseThatLosesAContenderWhileItIsDowngradedEndsWhole(t *testing.T) {
+	over := func(t *testing.T, s *fakeStore, g *gate) {
+		t.Helper()
+		time.Sleep(time.Minute)
+		if n := s.waiting("a", "b"); n != 0 {
+			t.Errorf("%d contenders are left", n)
+		}
+		checkAll(t, s, g)
+	}
+	for _, lock := range []string{"a", "b"} {
+		t.Run("its replacement, in a gap of the stream, "+lock, func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				l := g.mustHold(both(0))
+				go func() { _, _ = g.downgrade(l) }()
+				synctest.Wait()
+				g.w.disconnect()
+				time.Sleep(20 * time.Millisecond)
+				dir := "/lockkeeper/locks/" + lock
+				s.foreign(zk.Op{Kind: zk.OpDelete, Path: dir + "/" + s.names(dir)[0], Version: -1})
+				g.w.reconnect()
+				over(t, s, g)
+			})
+		})
+	}
+	for _, let := range []bool{false, true} {
+		t.Run(fmt.Sprint("before its session ends, released ", let), func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				l := g.mustHold(both(0))
+				s.mu.Lock()
+				s.loseReply = writeTo("/read-v1")
+				s.refuse = func(w *zk.Write) (int, error) {
+					if writeTo("/read-v1")(w) {
+						return 0, zk.ErrNoNode
+					}
+					return -1, nil
+				}
+				s.mu.Unlock()
+				go func() { _, _ = g.downgrade(l) }()
+				time.Sleep(5 * time.Millisecond)
+				if let {
+					go func() { _ = g.release(l) }()
+				}
+				s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Locks[1].Znode, Version: -1})
+				time.Sleep(5 * time.Millisecond)
+				g.expireSession()
+				over(t, s, g)
+			})
+		})
+	}
+}

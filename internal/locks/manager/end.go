@@ -1,0 +1,403 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"lockkeeper/internal/fault"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// deleteRetry is when a deletion that ZooKeeper refused is tried again.
+const deleteRetry = time.Second
+
+// end hands the deletion of a lease's contender to ZooKeeper. From here on
+// the lease is ending: it is never granted, and heartbeats are not answered
+// with success, until the outcome is known.
+func (m *Manager) end(l *lease, reason locks.Reason, now time.Duration) {
+	if l.phase == ending || l.phase == ended {
+		return
+	}
+	l.wasHeld = l.phase == held
+	if l.seldom != nil {
+		l.seldom.undeletable = false // the ACL may have been restored
+	}
+	m.setPhase(l, ending)
+	l.why = causeOf(reason)
+	m.deadlines.remove(l)
+	m.touch(l)
+	m.submitDelete(l)
+}
+
+// submitDelete sends the deletion. What time decided, and what force ends, deletes only the version
+// that was seen: a heartbeat, or a withdrawal, that another gateway wrote meanwhile wins. What
+// the client asked for deletes any version.
+func (m *Manager) submitDelete(l *lease) {
+	if l.replacing() {
+		return // the name to delete is not certain; replaced goes on
+	}
+	if now := m.clock.Now().Boot(); l.timed() && l.deadline > now {
+		// It was sent before, or waited, and a heartbeat was read meanwhile: the
+		// version that came with it would swallow it.
+		m.revive(l, now)
+		return
+	} else if l.forced() && l.forceAt() == 0 {
+		m.reviveForced(l, now) // the revocation was withdrawn while the end waited
+		return
+	}
+	n, ready := m.noteEnd(l)
+	if !ready {
+		m.holdUp(l)
+		return
+	}
+	version := int32(-1)
+	if l.timed() || l.forced() && !fault.On("force-withdrawn") {
+		version = l.dataVersion()
+		m.expiring++
+	}
+	term, timed, closes := l.term, version != -1, l.closes()
+	if fault.On("seen-version") {
+		version = -1
+	}
+	w := &zk.Write{Ends: len(n.ops) > 0 && !closes}
+	if closes {
+		w.Ops = slices.Concat(n.ops, m.closing(l, version))
+	} else {
+		w.Ops = l.deletions(n.ops, version)
+	}
+	if len(n.ops) > 0 {
+		l.noting = true
+	}
+	m.submit(w, func(res zk.Result) {
+		if timed {
+			m.expiring--
+		}
+		m.noted(l, n, res)
+		switch {
+		case l.term != term: // adoption has decided anew
+		case n.culprit(res):
+			if l.phase == ending {
+				m.resubmitDelete(l)
+			}
+		default:
+			m.deleted(l, w, closes, res)
+		}
+	})
+}
+
+// deletions are the operations that delete what there is of a lease; the first
+// slot's contender at the given version, which its record has. What belongs before them
+// stands before them.
+func (l *lease) deletions(before []zk.Op, version int32) []zk.Op {
+	ops := append(make([]zk.Op, 0, len(before)+l.width()), before...)
+	for s := range l.slots {
+		if s.gone || s.name() == "" {
+			continue
+		}
+		v := int32(-1)
+		if s == &l.slot {
+			v = version
+		}
+		ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: s.path(), Version: v})
+	}
+	slices.Reverse(ops[len(before):]) // the record, which can fail, counts last; members of one queue go from its tail
+	return ops
+}
+
+func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
+	if l.phase != ending {
+		return
+	}
+	now := m.clock.Now().Boot()
+	timed := l.timed()
+	switch {
+	case res.Outcome == zk.Done && closes:
+		m.closed(l, l.reason(), now)
+	case res.Outcome == zk.Done:
+		m.finish(l, l.reason(), now)
+	case res.Outcome == zk.Unknown:
+		m.resolve(l)
+	case res.Outcome == zk.Redecide:
+		m.resubmitDelete(l) // others want to be told
+	case errors.Is(res.Err, zk.ErrNoNode):
+		if timed {
+			l.why = causeOf(m.takenBy(l)) // somebody else was quicker
+		}
+		for s := range l.slots {
+			s.gone = s.gone || res.Culprit < 0 || s.path() == w.Ops[res.Culprit].Path
+		}
+		if _, all := l.gonePart(); !all {
+			m.resubmitDelete(l)
+			return
+		}
+		m.finish(l, l.reason(), now)
+	case m.endRefused(l, res.Err, closes) && closes:
+		m.resubmitDelete(l)
+	case timed:
+		// Definitely not done: it goes on as if its client had just spoken.
+		m.revive(l, now)
+		if errors.Is(res.Err, zk.ErrBadVersion) {
+			l.loaded = false
+			m.load(l)
+		}
+	case l.forced() && errors.Is(res.Err, zk.ErrBadVersion):
+		// Its record was written since it was read, perhaps to withdraw the revocation: force is decided again.
+		m.reviveForced(l, now)
+		l.loaded = false
+		m.load(l)
+	case errors.Is(res.Err, zk.ErrSessionGone):
+		m.touch(l) // goes on under the next session
+	case errors.Is(res.Err, zk.ErrNotApplied):
+		m.resubmitDelete(l)
+	default:
+		// Refused: no permission, a child below it, a full line. What the client
+		// asked for goes on, at a pace.
+		if !errors.Is(res.Err, zk.ErrNoAuth) {
+			m.log.Warn("a lease's contender could not be deleted", "lease_id", l.id(), "err", res.Err)
+		}
+		term := l.term
+		time.AfterFunc(deleteRetry, func() {
+			m.mu.Lock()
+			defer m.unlock()
+			if l.phase == ending && l.term == term {
+				m.resubmitDelete(l)
+			}
+		})
+	}
+}
+
+// resubmitDelete goes on with an end that a client asked for.
+func (m *Manager) resubmitDelete(l *lease) {
+	if m.session == nil || l.term != m.term {
+		return // adoption resumes it
+	}
+	m.submitDelete(l)
+}
+
+// timed reports whether it is time that decides an end, and a heartbeat may take it back: not when
+// the lease has lost a part.
+func (l *lease) timed() bool {
+	some, _ := l.gonePart()
+	return !some && byTime(l.reason())
+}
+
+// revive makes an ending lease what it was before; one that has lost a part meanwhile ends
+// whole.
+func (m *Manager) revive(l *lease, now time.Duration) {
+	if some, _ := l.gonePart(); some {
+		m.lost(l, now)
+		return
+	}
+	to, span := waiting, l.waitingClock()
+	if l.wasHeld {
+		to, span = held, l.ttl
+	}
+	m.setPhase(l, to)
+	l.why, l.noting = 0, false
+	m.extend(l, now, span)
+	m.touch(l)
+	m.evaluateAll(l, now)
+}
+
+// Release ends a lease: lets go of the lock, or leaves the queue. It may be
+// repeated: nil again. A lease that ended otherwise is CodeEnded.
+func (m *Manager) Release(ctx context.Context, p locks.Principal, id, token string) error {
+	named, err := m.bearer(p, id, token)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	l, err := m.owned(named)
+	if err != nil && err.UnknownGateway {
+		if err = m.meet(ctx); err == nil {
+			l, err = m.owned(named)
+		}
+	}
+	if err != nil {
+		m.unlock()
+		if err.Code == locks.CodeEnded && isLetGo(err.Reason) {
+			return nil
+		}
+		return err
+	}
+	return m.letGo(ctx, l)
+}
+
+// isLetGo reports whether an end is what a release asks for. Of a lease that is
+// gone for a reason that nobody knows, it is.
+func isLetGo(reason locks.Reason) bool {
+	return reason == locks.ReasonReleased || reason == locks.ReasonCancelled || reason == locks.ReasonUnknown
+}
+
+// letGo releases a lease, and follows it until that is known. It is called with
+// mu held and releases it.
+func (m *Manager) letGo(ctx context.Context, l *lease) error {
+	begun := m.clock.Now().Boot()
+	now := begun
+	for ; ; now = m.clock.Now().Boot() {
+		switch l.phase {
+		case waiting, held:
+			switch {
+			case m.draining:
+				err := m.usable()
+				m.unlock()
+				return err
+			case l.term != m.term || m.session == nil:
+				m.unlock()
+				return m.unavailable()
+			case !l.loaded:
+				// Of a lease that was taken over: it may have ended, and a lock delay may follow.
+				m.load(l)
+				if m.overdue(begun, now) {
+					m.unlock()
+					return m.unavailable()
+				}
+				if err := m.wait(ctx, l, answerWithin/4); err != nil {
+					return err
+				}
+				m.mu.Lock()
+				continue
+			}
+			reason := locks.ReasonReleased
+			if l.phase == waiting && !l.told {
+				reason = locks.ReasonCancelled
+			}
+			if trace := locks.TraceParentOf(ctx); trace != "" {
+				l.few().trace = trace
+			}
+			m.end(l, reason, now)
+			if l.phase == ending && m.session == nil {
+				m.unlock()
+				return outcomeUnknown()
+			}
+		case creating:
+			m.unlock()
+			return m.unavailable()
+		case ending:
+			if refused := l.refusedEnd(); refused != nil {
+				m.unlock()
+				return refused
+			}
+		case ended:
+			reason, words, failure := l.reason(), l.words(), l.failure()
+			m.unlock()
+			if failure != nil {
+				return failure
+			}
+			if reason == locks.ReasonReleased || reason == locks.ReasonCancelled {
+				return nil
+			}
+			return endedError(reason).Because(words)
+		}
+		if m.overdue(begun, now) {
+			m.unlock()
+			return outcomeUnknown()
+		}
+		if err := m.wait(ctx, l, answerWithin/4); err != nil {
+			return err
+		}
+		m.mu.Lock()
+	}
+}
+
+// wait releases mu and returns at the lease's next change, or after at most
+// atMost; with an error when ctx ended.
+func (m *Manager) wait(ctx context.Context, l *lease, atMost time.Duration) error {
+	wake := l.changed()
+	m.unlock()
+	timer := time.NewTimer(atMost)
+	defer timer.Stop()
+	select {
+	case <-wake:
+	case <-timer.C:
+	case <-ctx.Done():
+		return cancelled(ctx)
+	}
+	return nil
+}
+
+// bearer tells which lease a token speaks for; id, when not empty, is the one
+// that the caller means. It needs no lock: checking costs a hash.
+func (m *Manager) bearer(_ locks.Principal, id, token string) (recipe.LeaseID, *locks.Error) {
+	select {
+	case <-m.ready:
+	default:
+		return "", m.unavailable()
+	}
+	if token == "" {
+		return "", &locks.Error{Code: locks.CodeTokenMissing, Detail: "give the lease's token: in the Lease-Token header, or as an entry of tokens"}
+	}
+	named, genuine := m.tokens.check(token)
+	if !genuine || (id != "" && id != string(named)) {
+		return named, &locks.Error{Code: locks.CodeTokenWrong, Detail: "the Lease-Token is not the one of this lease"}
+	}
+	return named, nil
+}
+
+// owned finds a lease that this gateway owns. An ended one is CodeEnded with
+// its reason.
+func (m *Manager) owned(id recipe.LeaseID) (*lease, *locks.Error) {
+	if l := m.leases[id]; l != nil {
+		return l, nil
+	}
+	return nil, m.absent(id)
+}
+
+// absent tells why there is no lease with that id.
+func (m *Manager) absent(id recipe.LeaseID) *locks.Error {
+	if past, ok := m.history.get(id); ok {
+		return endedError(past.reason()).Because(past.words)
+	}
+	if seen, ok := m.witnessed.get(id); m.orphans[id] != nil || ok && !seen.heard && seen.reason() == locks.ReasonGatewayLeft {
+		return endedError(locks.ReasonGatewayLeft)
+	}
+	if !m.trusted() {
+		return m.unavailable()
+	}
+	owner, known := m.ownerOf(id.Gateway())
+	if p := m.peers[owner]; p == nil || !p.registered || string(owner) == m.session.ID() {
+		if err := m.mayMiss(id); err != nil {
+			return err
+		}
+	}
+	switch p := m.peers[owner]; {
+	case !known:
+		return m.unavailable() // a takeover is on its way
+	case m.newer[id] > 0 && (p == nil || !p.registered || string(owner) == m.session.ID()):
+		return needsNewer()
+	case string(owner) == m.session.ID():
+		return m.heardGone(id)
+	case p != nil && p.registered:
+		return m.notOwner(id)
+	case p != nil && p.contenders > 0, m.peers[id.Gateway()] != nil && m.peers[id.Gateway()].contenders > 0:
+		return m.unavailable() // its gateway is gone; it is being taken over
+	}
+	gone := m.heardGone(id)
+	_, own := m.ids[id.Gateway()]
+	gone.UnknownGateway = !own && m.peers[id.Gateway()] == nil
+	return gone
+}
+
+// meet brings the replica up to the moment of the call; mu is held, and released
+// meanwhile. The replica may be as much as a promise window behind, and then it
+// does not know of a gateway that has just started: whoever brings the token of
+// one of its leases must not be told that it has ended. So before that is said of a
+// lease whose gateway nothing here has ever told of, the replica is made to
+// contain everything that was acknowledged before the question.
+func (m *Manager) meet(ctx context.Context) *locks.Error {
+	m.unlock()
+	ctx, cancel := context.WithTimeout(ctx, answerWithin) // others' heartbeats may wait in the same request
+	err := m.barrier(ctx)
+	cancel()
+	m.mu.Lock()
+	if err == nil {
+		return nil
+	}
+	e := m.unavailable()
+	e.Err = err
+	return e
+}

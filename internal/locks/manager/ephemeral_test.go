@@ -1,0 +1,330 @@
+package manager
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/zkreal"
+	"lockkeeper/internal/zk"
+)
+
+func ephemeral() locks.AcquireRequest {
+	return locks.AcquireRequest{Lock: "deploy", Ephemeral: true, TTL: time.Minute}
+}
+
+func TestAnEphemeralLeaseGoesWithItsGatewaysSession(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(ephemeral())
+		if !l.Ephemeral || l.FailoverSafe || l.Warning == "" || l.ExpiresIn == 0 || !strings.Contains(l.Znode, ".e-lock-") {
+			t.Errorf("%+v", l)
+		}
+		if s.node(l.Znode).owner == "" {
+			t.Error("its node is not ephemeral")
+		}
+		if beat, err := g.heartbeat(l); err != nil || beat.State != locks.Held {
+			t.Errorf("%+v %v", beat, err)
+		}
+		req := ephemeral()
+		req.Wait, req.Ephemeral = time.Hour, false
+		next := g.begin(req)
+		time.Sleep(time.Second)
+		for range 2 { // the contender's end is told before that of the registration, or after
+			g.session().expire()
+			time.Sleep(time.Second)
+			g.wantState(l, locks.Ended, locks.ReasonGatewayLeft)
+			_, err := g.heartbeat(l)
+			if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonGatewayLeft {
+				t.Errorf("reason %q", e.Reason)
+			}
+			<-next.done
+			if next.err != nil || next.lease.State != locks.Held {
+				t.Fatalf("%+v %v", next.lease, next.err)
+			}
+			g.mustRelease(next.lease)
+			l = g.mustHold(ephemeral())
+			next = g.begin(req)
+			time.Sleep(time.Second)
+		}
+		next.stop()
+		<-next.done
+		checkAll(t, s, g)
+	})
+}
+
+func TestAnEphemeralLeaseEndsAtHandover(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(ephemeral())
+		durable := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		ends := map[string]int64{}
+		s.mu.Lock()
+		s.deleted = func(path string) {
+			if ends[path] == 0 { // the successor deletes the registration once more
+				ends[path] = s.zxid
+			}
+		}
+		s.mu.Unlock()
+		registration := "/lockkeeper/gateways/" + one.session().id
+		if err := one.m.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		one.wantState(l, locks.Ended, locks.ReasonGatewayLeft)
+		two.wantState(durable, locks.Held, "")
+		s.mu.Lock()
+		if ends[l.Znode] == 0 || ends[l.Znode] >= ends[registration] {
+			t.Error("it was left to the session's end, which may be late")
+		}
+		s.deleted = nil
+		s.mu.Unlock()
+		told := false
+		for _, e := range one.told() {
+			told = told || e.LeaseID == l.ID && e.Reason == string(locks.ReasonGatewayLeft)
+		}
+		if !told {
+			t.Error("nobody was told why")
+		}
+	})
+}
+
+// A blocking acquire whose place went with the session was not done; one with a
+// key is told that its lease is over, as its repeats are.
+func TestAPlaceInLineThatWentWithTheSessionIsNotAnEndedLease(t *testing.T) {
+	for _, keyed := range []bool{false, true} {
+		t.Run(fmt.Sprint("key=", keyed), func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+				req := ephemeral()
+				req.Wait = time.Hour
+				if keyed {
+					req.IdempotencyKey = "abcdefghijklmnop"
+				}
+				p := g.begin(req)
+				time.Sleep(time.Second)
+				g.session().expire()
+				<-p.done
+				if !keyed {
+					wantCode(t, p.err, locks.CodeUnavailable)
+					return
+				}
+				time.Sleep(time.Second)
+				for _, err := range []error{p.err, g.begin(req).wait()} {
+					if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonGatewayLeft {
+						t.Errorf("reason %q", e.Reason)
+					}
+				}
+			})
+		})
+	}
+}
+
+func (p *pending) wait() error { <-p.done; return p.err }
+
+// Rule: a successor never runs an ephemeral lease, and deletes one that is still
+// there at takeover + promise window + TTL, not before.
+func TestASuccessorNeverGrantsAnEphemeralLeaseAndDeletesItInTheEnd(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		holder := two.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		req := ephemeral()
+		req.Async = true
+		waits := one.mustAcquire(req)
+		free := one.mustHold(locks.AcquireRequest{Lock: "other", Ephemeral: true, TTL: time.Minute})
+		behind := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		one.session().depose() // its ZooKeeper session lives on
+		one.w.hold()
+		synctest.Wait()
+		taken := time.Now()
+		two.mustRelease(holder)
+		time.Sleep(time.Second)
+		for _, l := range []locks.Lease{waits, free} {
+			_, err := two.heartbeat(l)
+			if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonGatewayLeft {
+				t.Errorf("reason %q", e.Reason)
+			}
+			two.m.mu.Lock()
+			if two.m.leases[two.m.mustID(l.ID)] != nil {
+				t.Error("the successor runs it")
+			}
+			two.m.mu.Unlock()
+		}
+		if a, err := two.m.Fence(t.Context(), locks.FenceRequest{Lock: "other", Token: free.FencingToken}); err != nil || a.Current || a.Reason != fenceEnded {
+			t.Errorf("its token: %+v %v", a, err)
+		}
+		for time.Since(taken) < fakeWindow+time.Minute-2*time.Second {
+			time.Sleep(time.Second)
+			if s.node(waits.Znode).owner == "" || s.node(free.Znode).owner == "" {
+				t.Fatalf("deleted after %v", time.Since(taken))
+			}
+			if _, err := two.heartbeat(behind); err != nil {
+				t.Fatal(err)
+			}
+			two.wantState(behind, locks.Waiting, "")
+		}
+		time.Sleep(5 * time.Second)
+		if names := append(s.names("/lockkeeper/locks/other"), s.node(waits.Znode).owner); len(names) != 1 || names[0] != "" {
+			t.Errorf("still there: %v", names)
+		}
+		two.wantState(behind, locks.Held, "")
+		_, err := two.heartbeat(free)
+		if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonGatewayLeft {
+			t.Errorf("reason %q", e.Reason)
+		}
+		one.w.release()
+		time.Sleep(time.Second)
+	})
+}
+
+// ZooKeeper has ended a session that looks alive from here. Rule: a node that goes
+// after the registration went with it.
+func TestAnEphemeralLeaseWhoseGatewayIsNoLongerRegisteredWasNotRemoved(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(ephemeral())
+		session := g.session()
+		if s.zxidNow()%2 == 0 { // see closeSession: the registration goes first
+			s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/else"})
+		}
+		s.mu.Lock()
+		s.closeSession(session.id)
+		s.mu.Unlock()
+		synctest.Wait()
+		g.wantState(l, locks.Ended, locks.ReasonGatewayLeft)
+	})
+}
+
+func (s *fakeStore) zxidNow() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.zxid
+}
+
+// A deletion by somebody else is not taken for the session's end, and frees the
+// session's count.
+func TestAnEphemeralLeaseThatSomebodyDeletesIsRemovedAndNoLongerCounts(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(ephemeral())
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
+		synctest.Wait()
+		g.wantState(l, locks.Ended, locks.ReasonRemoved)
+		session := g.session()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(session.forgotten) != 1 || session.forgotten[0] != l.Znode {
+			t.Errorf("forgotten: %v", session.forgotten)
+		}
+	})
+}
+
+func TestWhatAnEphemeralLeaseCannotHaveIsRefusedByName(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		for _, change := range []func(*locks.AcquireRequest){
+			func(r *locks.AcquireRequest) { r.LockDelay = time.Second },
+			func(r *locks.AcquireRequest) { r.LockDelay, r.LockDelayOn = time.Second, locks.DelayAlways },
+		} {
+			req := ephemeral()
+			change(&req)
+			_, err := g.acquire(req)
+			if e := wantCode(t, err, locks.CodeInvalid); e.Field != "lock_delay" {
+				t.Errorf("field %q", e.Field)
+			}
+		}
+	})
+}
+
+func TestATTLThatDoesNotRideOverACrashIsWarnedOf(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t) // session timeout 10s
+		short := g.mustHold(locks.AcquireRequest{Lock: "short", TTL: 15*time.Second - time.Millisecond})
+		if short.FailoverSafe || !strings.Contains(short.Warning, "15s") {
+			t.Errorf("%+v", short)
+		}
+		if long := g.mustHold(locks.AcquireRequest{Lock: "long", TTL: 15 * time.Second}); !long.FailoverSafe || long.Warning != "" {
+			t.Errorf("%+v", long)
+		}
+		g.mustRelease(short)
+		if v := g.look(short); v.Warning != "" {
+			t.Errorf("an ended lease warns: %+v", v)
+		}
+	})
+}
+
+// All contenders of a group are ephemeral, and they end as one.
+func TestAnEphemeralGroupEndsWhole(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b", Mode: locks.Shared}, {Lock: "c", Mode: locks.Semaphore, Limit: 2}}, Ephemeral: true, TTL: time.Minute})
+		for _, k := range l.Locks {
+			if s.node(k.Znode).owner == "" {
+				t.Errorf("%s is not ephemeral", k.Znode)
+			}
+		}
+		g.session().expire()
+		time.Sleep(time.Second)
+		g.wantState(l, locks.Ended, locks.ReasonGatewayLeft)
+		checkAll(t, s, g)
+	})
+}
+
+// A downgrade's replacement goes with the session, too.
+func TestADowngradedEphemeralLeaseStaysEphemeral(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(ephemeral())
+		d, err := g.m.Downgrade(t.Context(), locks.Anonymous, l.ID, l.Token)
+		if err != nil || s.node(d.Znode).owner == "" || d.Znode == l.Znode || !d.Ephemeral {
+			t.Fatalf("%+v %v", d, err)
+		}
+		g.session().expire()
+		time.Sleep(time.Second)
+		g.wantState(l, locks.Ended, locks.ReasonGatewayLeft)
+	})
+}
+
+// Attack 20. Rule: the ephemeral nodes of one session are capped (zk.Session): more
+// could keep a ZooKeeper server from starting again.
+func TestEphemeralLeasesAreCapped(t *testing.T) {
+	addr, chroot := zkreal.SharedT(t)
+	testkit.NoLeaks(t)
+	m := onZooKeeper(t, addr, chroot)
+	const capped = 256 << 10
+	var leases []locks.Lease
+	var bytes int
+	var err error
+	for err == nil {
+		var res locks.AcquireResult
+		res, err = m.Acquire(t.Context(), locks.AcquireRequest{Lock: fmt.Sprintf("ephemeral-%s-%04d", strings.Repeat("x", 150), len(leases)), Ephemeral: true, TTL: time.Hour})
+		if err == nil {
+			leases = append(leases, res.Lease)
+			if bytes += len(chroot) + len(res.Lease.Znode); bytes > capped {
+				t.Fatalf("%d leases with %d bytes of paths", len(leases), bytes)
+			}
+		}
+	}
+	wantCode(t, err, locks.CodeEphemeralCap)
+	if bytes < capped*9/10 {
+		t.Errorf("refused at %d bytes of paths", bytes)
+	}
+	if _, err := m.Acquire(t.Context(), locks.AcquireRequest{Lock: "durable", TTL: time.Hour}); err != nil {
+		t.Errorf("a durable lease: %v", err)
+	}
+	last := leases[len(leases)-1]
+	if err := m.Release(t.Context(), locks.Anonymous, last.ID, last.Token); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Acquire(t.Context(), locks.AcquireRequest{Lock: last.Lock, Ephemeral: true, TTL: time.Hour}); err != nil {
+		var e *locks.Error
+		errors.As(err, &e)
+		t.Errorf("after a release: %+v", e)
+	}
+}

@@ -1,0 +1,321 @@
+package manager
+
+import (
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// Everything that this package publishes is published here, with mu held, so
+// that the order of events is the order in which the manager changed its mind
+// (internal/events, doc.go, states the law). Each method returns at once when
+// nobody is to be told.
+//
+// What the first reading of the tree shows is not told: it is the state, there
+// to be asked for. What a later reading finds different is told like an event.
+//
+// Of a lease or another program's contender three things are told, each once:
+//
+//   - queued, when the replica first shows the contender: lease.shown, appeared.
+//   - granted, when the lease is granted, or when the replica shows that another
+//     gateway's or another program's contender holds: sight.held, holds.
+//   - the end, when the lease is finished, or when the replica loses a contender
+//     that is no lease of this gateway's.
+//
+// A lease that the replica never showed (its create failed, or somebody deleted
+// the contender before the observer came to it) tells nothing. Nor does the
+// contender of a lease that ended before its created event came: sight.mute.
+
+// telling reports whether there is somebody to tell, and something that is news.
+func (m *Manager) telling() bool { return m.opt.Events != nil && m.loadedOnce && !m.quiet }
+
+// event is a new event about a znode in a directory. Changes that came together
+// carry the time at which they came: one look at the clock for all of them.
+func (m *Manager) event(t events.Type, dir, name string) *events.Event {
+	return &events.Event{Type: t, Time: m.heard, Dir: dir, Name: name}
+}
+
+// tellNode tells a change of the watched trees as ZooKeeper's watch told it. q
+// is the lock's queue, nil outside of lock roots.
+func (m *Manager) tellNode(c *zk.Change, q *queue) {
+	if !m.telling() {
+		return
+	}
+	var t events.Type
+	switch c.Kind {
+	case zk.NodeAdded, zk.DirAdded:
+		t = events.NodeCreated
+	case zk.NodeRemoved, zk.DirRemoved:
+		t = events.NodeDeleted
+	case zk.NodeChanged:
+		t = events.NodeChanged
+	default:
+		return
+	}
+	e := m.event(t, c.Dir.Path, c.Node)
+	if q != nil {
+		e.NS, e.Lock = q.space.name, q.name()
+	}
+	m.opt.Events.Publish(e)
+}
+
+// tellQueued tells of a contender that the replica shows for the first time.
+func (m *Manager) tellQueued(q *queue, c *recipe.Contender) {
+	if m.telling() {
+		m.publish(m.contenderEvent(events.LeaseQueued, q, c))
+	}
+}
+
+// tellGranted tells that a contender holds; l is its lease, nil when this
+// gateway does not run it.
+func (m *Manager) tellGranted(q *queue, c *recipe.Contender, l *lease) {
+	if !m.telling() {
+		return
+	}
+	var e *events.Event
+	if l != nil {
+		e = m.slotEvent(events.LeaseGranted, l, l.slotAt(q, c))
+		e.FencingToken = m.fencingToken(l.czxid)
+	} else {
+		e = m.contenderEvent(events.LeaseGranted, q, c)
+		e.FencingToken = m.tokenOf(q, c)
+	}
+	m.publish(e)
+}
+
+// tellEnded tells the end of a lease of this gateway, and why.
+func (m *Manager) tellEnded(l *lease) {
+	for s := range l.slots {
+		m.tellSlotEnded(l, s, l.reason())
+	}
+}
+
+// tellSlotEnded tells the end of a lease in one of its queues.
+func (m *Manager) tellSlotEnded(l *lease, s *slot, reason locks.Reason) {
+	if !m.telling() || !s.shown {
+		return
+	}
+	s.shown = false
+	e := m.slotEvent(endType(reason), l, s)
+	e.Reason, e.Detail = string(reason), l.words()
+	if l.wasHeld || l.phase == held {
+		e.FencingToken = m.fencingToken(l.czxid)
+	}
+	if reason == locks.ReasonRemoved && m.hopes() {
+		m.holdEnd(e, l.id(), nil, false) // by whom, another gateway may tell
+		return
+	}
+	m.publish(e)
+}
+
+// tellUpdated tells that owner, metadata, TTL or holds of a lease of this gateway
+// have changed.
+func (m *Manager) tellUpdated(l *lease) {
+	for s := range l.slots {
+		m.tellSlotUpdated(l, s)
+	}
+}
+
+// tellSlotUpdated tells that something about a lease has changed, in one of its queues.
+func (m *Manager) tellSlotUpdated(l *lease, s *slot) {
+	if !m.telling() || !s.shown || l.phase == ended {
+		return
+	}
+	e := m.slotEvent(events.LeaseUpdated, l, s)
+	if l.phase == held || l.phase == ending && l.wasHeld {
+		e.FencingToken = m.fencingToken(l.czxid)
+	}
+	m.publish(e)
+}
+
+// tellReplaced tells of a downgrade by another gateway.
+func (m *Manager) tellReplaced(q *queue, next *recipe.Contender) {
+	if s := m.sights[next]; m.telling() && !s.mute {
+		e := m.contenderEvent(events.LeaseUpdated, q, next)
+		e.FencingToken = m.tokenOf(q, next)
+		m.publish(e)
+	}
+}
+
+func endType(reason locks.Reason) events.Type {
+	switch reason {
+	case locks.ReasonReleased:
+		return events.LeaseReleased
+	case locks.ReasonExpired:
+		return events.LeaseExpired
+	case locks.ReasonCancelled, locks.ReasonWaitElapsed:
+		return events.LeaseCancelled
+	case locks.ReasonUnclaimed:
+		return events.LeaseUnclaimed
+	case locks.ReasonRevoked, locks.ReasonDestroyed:
+		return events.LeaseRevoked
+	}
+	return events.LeaseRemoved
+}
+
+// tellRemoved tells that the replica is about to lose a contender that is no
+// lease of this gateway's. Why, only its own gateway can say, and whoever ended it: hearsay.go.
+func (m *Manager) tellRemoved(q *queue, name string) {
+	if !m.telling() {
+		return
+	}
+	c := q.contenders.Get(name)
+	if c == nil {
+		return
+	}
+	s := m.sights[c]
+	if s.mute {
+		return
+	}
+	e := m.contenderEvent(events.LeaseRemoved, q, c)
+	e.Reason = string(m.lossOf(c))
+	if e.Foreign {
+		e.Reason = string(locks.ReasonRemoved)
+	}
+	var own *verdict
+	if v, ok := m.verdicts[c]; ok {
+		own = &v
+	}
+	if s.held {
+		e.FencingToken = m.tokenOf(q, c)
+	}
+	m.tellLoss(e, q.path+"/"+c.Name, c, own)
+}
+
+// tellGateway tells that a gateway has registered.
+func (m *Manager) tellGateway(t events.Type, id recipe.GatewayID) {
+	if m.telling() {
+		e := m.event(t, "", "")
+		e.Gateway = string(id)
+		m.opt.Events.Publish(e)
+	}
+}
+
+// tellGatewayLeft tells that a registration is gone. A takeover creates its entry
+// before it deletes anything, so whoever has one while it is registered is deposed: all
+// gateways say so alike. Why another one went nobody can tell.
+func (m *Manager) tellGatewayLeft(id recipe.GatewayID, p *peer) {
+	if m.telling() {
+		e := m.event(events.GatewayLeft, "", "")
+		e.Gateway = string(id)
+		if p.entry {
+			e.Reason = reasonDeposed
+		}
+		m.opt.Events.Publish(e)
+	}
+}
+
+// reasonDeposed is that of a gateway.left.
+const reasonDeposed = "deposed"
+
+// OutboxDropped publishes that a webhook ("": every one) is not told of so many ends since the last such event, for lack of room in
+// the outbox. These are ends of this gateway's, no news from the tree.
+func (m *Manager) OutboxDropped(webhook string, n int) {
+	m.mu.Lock()
+	defer m.unlock()
+	if m.opt.Events == nil {
+		return
+	}
+	e := m.event(events.WebhookDropped, "", "")
+	e.Webhook, e.Count, e.Detail = webhook, n, "the outbox is full: these ends are told to no webhook; have receivers take what waits, or remove their webhooks"
+	if webhook != "" {
+		e.Detail = "more waits for this webhook than the outbox has room for: it is not told of these ends; have its receiver take what waits, replay its dead letters, or remove it"
+	}
+	if m.session != nil {
+		e.Gateway = m.session.ID()
+	}
+	m.opt.Events.Publish(e)
+}
+
+// tellSession tells of this process's own session; it is no news from the tree.
+func (m *Manager) tellSession(t events.Type, session Session) {
+	if m.opt.Events != nil {
+		e := m.event(t, "", "")
+		e.Gateway = session.ID()
+		m.opt.Events.Publish(e)
+	}
+}
+
+// lookAtConnection tells that the session's connection was lost, or is back.
+// Nobody calls us when that happens. The clock loop looks, so it is told at most
+// clockTick late, and the observer's stream does when it breaks or is whole again,
+// which usually happens at the same time. A connection that was away for less
+// than that may not be told of at all.
+func (m *Manager) lookAtConnection() {
+	if m.opt.Events == nil || m.session == nil || m.draining || m.stopping {
+		return
+	}
+	connected := m.session.Connected()
+	if connected == m.connected {
+		return
+	}
+	m.connected = connected
+	if connected {
+		m.tellSession(events.ZooKeeperConnected, m.session)
+	} else {
+		m.tellSession(events.ZooKeeperSuspended, m.session)
+	}
+}
+
+// slotEvent is an event about a lease of this gateway in one of its queues.
+func (m *Manager) slotEvent(t events.Type, l *lease, s *slot) *events.Event {
+	e := m.event(t, s.q.path, s.name())
+	e.NS, e.Lock, e.LeaseID, e.Owner, e.Mode = s.q.space.name, s.q.name(), string(l.id()), l.owner, string(viewMode(s.contender.Mode))
+	if l.term == m.term && m.session != nil {
+		e.Gateway = m.session.ID()
+	} else {
+		e.Gateway = m.runner(l.id())
+	}
+	return e
+}
+
+// contenderEvent is an event about whoever's contender.
+func (m *Manager) contenderEvent(t events.Type, q *queue, c *recipe.Contender) *events.Event {
+	if l, s := m.slotOf(q, c); s != nil {
+		return m.slotEvent(t, l, s)
+	}
+	e := m.event(t, q.path, c.Name)
+	e.NS, e.Lock, e.LeaseID, e.Mode = q.space.name, q.name(), string(c.LeaseID), string(viewMode(c.Mode))
+	if !c.Ours {
+		e.Foreign, e.Program = true, programOf(c.Name)
+		return e
+	}
+	if c.LeaseID != "" {
+		e.Gateway = m.runner(c.LeaseID)
+	}
+	if i := q.noted().infos[c.Name]; i != nil {
+		e.Owner = i.record.Owner
+	}
+	return e
+}
+
+// runner is the id of the gateway whose session runs a lease, as far as the
+// succession is known here.
+func (m *Manager) runner(id recipe.LeaseID) string {
+	owner, _ := m.ownerOf(id.Gateway())
+	return string(owner)
+}
+
+// tokenOf is the fencing token of a contender that this gateway does not run, 0
+// while nobody has looked at it.
+func (m *Manager) tokenOf(q *queue, c *recipe.Contender) int64 {
+	if c.FirstCzxid != 0 {
+		return m.fencingToken(c.FirstCzxid)
+	}
+	if i := q.noted().infos[c.Name]; i != nil {
+		return m.fencingToken(i.czxid)
+	}
+	return 0
+}
+
+// heldFor is how long a holder has held as far as this gateway has seen.
+func (m *Manager) heldFor(q *queue, c *recipe.Contender, now time.Duration) (held time.Duration, longer bool) {
+	s := m.sightOf(q, c)
+	if !s.held {
+		return 0, false // its grant is under way
+	}
+	return max(now-s.since, 0), s.longer
+}

@@ -1,0 +1,284 @@
+package manager
+
+import (
+	"context"
+	"iter"
+
+	"lockkeeper/internal/fault"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+)
+
+// A fence check is asked by what the lock protects, before it lets a write pass:
+// "is the holder with this token still the holder?" It must never be told
+// "current" of a token whose lease had ended, or whose successor had been granted,
+// before the question came, also not by a gateway that is behind, deposed or cut off
+// and has not noticed. So "current" is said only of the replica as it is after a
+// barrier: a guarded transaction that was sent after the question has committed
+// (whoever is deposed has no such transaction), and the observer's stream has come
+// to it (whatever had ended before is gone from it). What had not ended then was
+// current at that moment, which lies after the question. "Not current" may come
+// from memory where no later state of ZooKeeper can make it wrong.
+
+const (
+	// fenceLook is how many who wait are looked at to tell that a token is that of
+	// one of them; nobody is told the token of a lease that waits.
+	fenceLook = 1024
+	// fenceShort is the longest queue of which all contenders are looked at, and
+	// read if need be.
+	fenceShort = 64
+)
+
+// Why a token is not current.
+const (
+	fenceSuperseded = "superseded"
+	fenceEnded      = "ended"
+	fenceDelayed    = "delayed"
+	fenceWaiting    = "waiting"
+	fenceUnknown    = "unknown"
+)
+
+// Fence tells whether a fencing token is still current. An answer with Current
+// may be passed on only while its Term vouches.
+func (m *Manager) Fence(ctx context.Context, req locks.FenceRequest) (locks.FenceAnswer, error) {
+	if err := locks.CheckLock(&req.Lock); err != nil {
+		return locks.FenceAnswer{}, err
+	}
+	if req.Token <= 0 {
+		return locks.FenceAnswer{}, locks.Invalid("fencing_token", "a fencing token is a whole number above 0, as a held lease tells it")
+	}
+	if req.NS == "" {
+		req.NS = locks.DefaultNamespace
+	}
+	m.mu.Lock()
+	if err := m.usable(); err != nil {
+		m.unlock()
+		return locks.FenceAnswer{}, err
+	}
+	s := m.spaces[req.NS]
+	if s == nil {
+		m.unlock()
+		return locks.FenceAnswer{}, namespaceUnknown("ns", req.NS)
+	}
+	q := m.queueOf(s, req.Lock)
+	q.polls++
+	defer func() {
+		q.polls--
+		m.forget(q)
+		m.unlock()
+	}()
+	czxid := req.Token - m.layout.FenceBase
+	if f := m.find(q, czxid); f.sure {
+		return f.answer(m), nil
+	}
+	m.unlock()
+	ref, err := m.current.Load(), error(nil)
+	if !fault.On("fence-memory") {
+		ref, err = m.cross(ctx)
+	}
+	m.mu.Lock()
+	if err != nil {
+		return locks.FenceAnswer{}, err
+	}
+	begun, described, looked := m.clock.Now().Boot(), false, false
+	for {
+		if err := m.usable(); err != nil {
+			return locks.FenceAnswer{}, err
+		}
+		f := m.find(q, czxid)
+		if (f.behind || f.busy != nil) && m.overdue(begun, m.clock.Now().Boot()) {
+			return locks.FenceAnswer{}, m.unavailable()
+		}
+		switch {
+		case f.behind:
+			m.unlock()
+			again, err := m.cross(ctx)
+			m.mu.Lock()
+			if err != nil {
+				return locks.FenceAnswer{}, err
+			}
+			ref = again
+		case f.busy != nil:
+			err := m.wait(ctx, f.busy, answerWithin/4)
+			m.mu.Lock()
+			if err != nil {
+				return locks.FenceAnswer{}, err
+			}
+		case len(f.unread)+len(f.curious) > 0 && !described:
+			described = true
+			m.describe(ctx, q, append(f.unread, f.curious...))
+		case f.record.c != nil && !looked:
+			looked = true
+			m.describe(ctx, f.record.q, []*recipe.Contender{f.record.c})
+		case len(f.unread) > 0, f.record.c != nil:
+			e := m.unavailable()
+			e.Detail = "a holder's contender could not be read in ZooKeeper, so its fencing token is not known; ask again, and check the ACLs if it stays so"
+			return locks.FenceAnswer{}, e
+		default:
+			answer := f.answer(m)
+			if answer.Current {
+				answer.Term = termOf(ref)
+			}
+			return answer, nil
+		}
+	}
+}
+
+// finding is what the replica shows of a token at one moment.
+type finding struct {
+	current bool
+	reason  string              // why not
+	highest int64               // czxid
+	sure    bool                // not current, whatever ZooKeeper has come to since
+	busy    *lease              // what becomes of it has to be seen first
+	behind  bool                // the replica has to come up to the writer first: see queue.awaits
+	unread  []*recipe.Contender // these have to be read first
+	curious []*recipe.Contender // these, to tell why it is not current
+	record  part                // this one, when it is not nothing
+}
+
+func (f *finding) answer(m *Manager) locks.FenceAnswer {
+	return locks.FenceAnswer{Current: f.current, Reason: f.reason, Highest: m.fencingToken(f.highest)}
+}
+
+// find looks for the contender with a token; mu is held.
+func (m *Manager) find(q *queue, czxid int64) finding {
+	f := finding{reason: fenceUnknown}
+	var bearer *recipe.Contender
+	for c := range q.contenders.Holders() {
+		first, known := m.firstCzxid(q, c)
+		l := m.leaseOf(q, c)
+		if l != nil && l.wasGranted() || l == nil && m.holdsByName(q, c) {
+			f.highest = max(f.highest, first)
+		}
+		switch {
+		case known && first == czxid:
+			bearer = c
+		case known, l != nil && l.phase == creating: // nobody has been told its token
+		case l != nil:
+			m.load(l)
+			f.busy = l
+		default:
+			f.unread = append(f.unread, c)
+		}
+	}
+	for p := range m.history.recent(fenceLook) {
+		if p.ns != q.space.name || p.lock != q.name() || p.fencingToken == 0 {
+			continue
+		}
+		ended := p.fencingToken - m.layout.FenceBase
+		f.highest = max(f.highest, ended)
+		if ended == czxid {
+			f.reason, f.sure = fenceEnded, true
+		}
+	}
+	var waiters []*recipe.Contender
+	complete := false
+	if bearer == nil {
+		bearer, waiters, complete = m.waiterWith(q, czxid)
+	}
+	switch {
+	case bearer != nil:
+		return m.judgeBearer(q, bearer, f.highest)
+	case f.highest > max(czxid, 0):
+		// One that came later has been seen to hold, so the replica has come past
+		// the token's creation: if nobody in the queue has it, its contender is gone.
+		f.reason, f.sure = fenceSuperseded, f.sure || complete
+	case !f.sure:
+		f.curious = waiters
+	}
+	if f.sure {
+		f.busy, f.unread = nil, nil
+	}
+	return f
+}
+
+// waiterWith is the contender in a queue that has the token. Without one, unread
+// are those whose tokens are not known, in a queue that is not long; complete: it is
+// not long, and there are none.
+func (m *Manager) waiterWith(q *queue, czxid int64) (bearer *recipe.Contender, unread []*recipe.Contender, complete bool) {
+	short := q.contenders.Len() <= fenceShort
+	for i, c := range q.contenders.All() {
+		if i == fenceLook {
+			break
+		}
+		first, known := m.firstCzxid(q, c)
+		switch {
+		case known && first == czxid:
+			return c, nil, false
+		case !known && short:
+			unread = append(unread, c)
+		}
+	}
+	return nil, unread, short && len(unread) == 0
+}
+
+// judgeBearer says of the contender with the token whether it is current.
+func (m *Manager) judgeBearer(q *queue, c *recipe.Contender, highest int64) finding {
+	f := finding{highest: highest}
+	l := m.leaseOf(q, c)
+	switch {
+	case l == nil && !m.holdsByName(q, c):
+		f.reason = fenceWaiting
+	case l == nil && m.orphans[c.LeaseID] != nil:
+		f.reason = fenceEnded
+	case l == nil && q.awaits(c):
+		f.behind = true
+	case l == nil && q.noted().infos[c.Name] == nil:
+		f.unread = []*recipe.Contender{c}
+	case l == nil && m.recordAt(part{q, c}).info() == nil:
+		f.record = m.recordAt(part{q, c}) // whether it has ended is there, which may be in another queue
+	case l == nil && m.delayed(q, c):
+		f.reason = fenceDelayed
+	case l == nil:
+		f.current = true
+	case l.term != m.term, l.phase == ending:
+		f.busy = l // on its way to another session, or to its end, and either may turn out not to happen
+	case !l.loaded:
+		m.load(l)
+		f.busy = l // what is written there may end it
+	case l.phase == held:
+		f.current = true
+	case l.turn():
+		f.busy = l // its grant is under way, or was given by the gateway that ran it before
+	default:
+		f.reason = fenceWaiting
+	}
+	return f
+}
+
+// wasGranted reports whether the lease is held, or was when its end began.
+func (l *lease) wasGranted() bool { return l.phase == held || l.phase == ending && l.wasHeld }
+
+// holdsByName reports whether a contender of another gateway or program holds.
+func (m *Manager) holdsByName(q *queue, c *recipe.Contender) bool {
+	if c.Ours && !c.Unknown {
+		return m.holdsWhole(q, c)
+	}
+	return q.contenders.Holds(c.Name)
+}
+
+// firstCzxid is what a contender's fencing token comes from, once it is known.
+func (m *Manager) firstCzxid(q *queue, c *recipe.Contender) (czxid int64, known bool) {
+	if l := m.leaseOf(q, c); l != nil {
+		return l.czxid, l.czxid != 0
+	}
+	if c.FirstCzxid != 0 {
+		return c.FirstCzxid, true
+	}
+	if i := q.noted().infos[c.Name]; i != nil {
+		return i.czxid, true
+	}
+	return 0, false
+}
+
+// recent are the latest ends, the last one first, at most so many.
+func (h *history) recent(most int) iter.Seq[past] {
+	return func(yield func(past) bool) {
+		for i := len(h.order) - 1; i >= max(h.head, len(h.order)-most); i-- {
+			if p, ok := h.byID[h.order[i]]; ok && !yield(p) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,478 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+)
+
+// Leases of several locks, and of other modes than exclusive.
+
+func both(wait time.Duration) locks.AcquireRequest {
+	return locks.AcquireRequest{TTL: 30 * time.Second, Wait: wait, Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}}
+}
+
+// passed lets the answers of ZooKeeper come, and tells whether an acquire is over.
+func (p *pending) passed() bool {
+	time.Sleep(20 * time.Millisecond)
+	return p.finished()
+}
+
+func alone_(lock string) locks.AcquireRequest {
+	return locks.AcquireRequest{Lock: lock, TTL: 30 * time.Second}
+}
+
+// waiting is how many contenders there are in these queues.
+func (s *fakeStore) waiting(names ...string) (n int) {
+	for _, lock := range names {
+		n += len(s.names("/lockkeeper/locks/" + lock))
+	}
+	return n
+}
+
+func TestAGroupIsGrantedWhenItIsFirstInAllItsQueues(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		a, b := g.mustHold(alone_("a")), g.mustHold(alone_("b"))
+		p := g.begin(both(locks.WaitForever))
+		if p.passed() {
+			t.Fatal("granted while both are held")
+		}
+		next := g.begin(locks.AcquireRequest{Lock: "b", TTL: 30 * time.Second, Wait: locks.WaitForever})
+		next.passed()
+		g.mustRelease(a)
+		if p.passed() {
+			t.Fatal("granted while b is held")
+		}
+		g.mustRelease(b)
+		if !p.passed() || p.err != nil {
+			t.Fatalf("not granted: %v", p.err)
+		}
+		l := p.lease
+		if l.State != locks.Held || len(l.Locks) != 2 || l.Lock != "" || l.FencingToken <= b.FencingToken ||
+			l.Locks[0].FencingToken != l.FencingToken || l.Locks[1].Lock != "b" || l.Locks[1].Znode == "" {
+			t.Errorf("%+v", l)
+		}
+		checkAll(t, s, g)
+		if next.passed() {
+			t.Fatal("b was granted twice")
+		}
+		if _, err := g.heartbeat(l); err != nil {
+			t.Fatal(err)
+		}
+		writes := len(s.writes)
+		g.mustRelease(l)
+		if len(s.writes) != writes+1 {
+			t.Errorf("released in %d transactions", len(s.writes)-writes)
+		}
+		if !next.passed() || next.err != nil {
+			t.Fatalf("b was not passed on: %v", next.err)
+		}
+		g.mustHold(alone_("a"))
+		checkAll(t, s, g)
+		want := []string{"lease.granted a", "lease.granted b", "lease.released a", "lease.released b"}
+		var told []string
+		for _, e := range g.told() {
+			if e.LeaseID == l.ID && e.Type.String() != "lease.queued" {
+				told = append(told, e.Type.String()+" "+e.Lock)
+			}
+		}
+		if !slices.Equal(told, want) {
+			t.Errorf("told %v, want %v", told, want)
+		}
+	})
+}
+
+func TestAGroupThatIsTriedTakesAllOrNothing(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		b := g.mustHold(alone_("b"))
+		_, err := g.acquire(both(0))
+		e := wantCode(t, err, locks.CodeHeldByOther)
+		if len(e.Holders) != 1 || e.Holders[0].LeaseID != b.ID {
+			t.Errorf("holders %+v", e.Holders)
+		}
+		_, err = g.acquire(both(time.Second))
+		wantCode(t, err, locks.CodeWaitElapsed)
+		if n := s.waiting("a", "b"); n != 1 {
+			t.Errorf("%d contenders, want that of b alone", n)
+		}
+		g.mustHold(alone_("a"))
+		checkAll(t, s, g)
+	})
+}
+
+func TestTheSameLockTwiceIsRefusedByName(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		s.layout.Namespaces["twin"] = zk.Namespace{Root: "/lockkeeper/locks"}
+		g := s.gateway(t)
+		for _, group := range [][]locks.Want{{{Lock: "a"}, {Lock: "b"}, {Lock: "a", Mode: locks.Shared}}, {{Lock: "b"}, {Lock: "c"}, {NS: "twin", Lock: "b"}}} {
+			_, err := g.acquire(locks.AcquireRequest{Group: group})
+			if e := wantCode(t, err, locks.CodeInvalid); e.Field != "locks[2].lock" {
+				t.Errorf("field %q", e.Field)
+			}
+		}
+		_, err := g.acquire(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {NS: "nowhere", Lock: "b"}}})
+		if e := wantCode(t, err, locks.CodeNamespaceUnknown); e.Field != "locks[1].ns" {
+			t.Errorf("field %q", e.Field)
+		}
+		_, err = g.acquire(locks.AcquireRequest{Group: make([]locks.Want, locks.MaxGroup+1)})
+		if e := wantCode(t, err, locks.CodeInvalid); e.Field != "locks" {
+			t.Errorf("field %q", e.Field)
+		}
+		if n := len(s.names("/lockkeeper/locks")); n != 0 {
+			t.Errorf("%d locks were made", n)
+		}
+	})
+}
+
+// Attack 12: somebody deletes one of a lease's contenders. Whoever stands behind
+// the others must not wait for ever, and the lease must not live on without it.
+func TestALeaseThatLosesOneContenderEndsWhole(t *testing.T) {
+	for _, lock := range []string{"a", "b"} {
+		t.Run(lock, func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				l := g.mustHold(both(0))
+				waits := []*pending{g.begin(locks.AcquireRequest{Lock: "a", Wait: locks.WaitForever}), g.begin(locks.AcquireRequest{Lock: "b", Wait: locks.WaitForever})}
+				time.Sleep(20 * time.Millisecond)
+				i := slices.IndexFunc(l.Locks, func(k locks.LeaseLock) bool { return k.Lock == lock })
+				s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Locks[i].Znode, Version: -1})
+				for _, w := range waits {
+					if !w.passed() || w.err != nil {
+						t.Fatalf("not passed on: %v", w.err)
+					}
+				}
+				g.wantState(l, locks.Ended, locks.ReasonRemoved)
+				if _, err := g.heartbeat(l); err == nil {
+					t.Error("a heartbeat was answered")
+				}
+				checkAll(t, s, g)
+			})
+		})
+	}
+}
+
+// The same while nobody looks: the gateway that ran the lease is dead.
+func TestASuccessorEndsWholeWhatHasLostAContender(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(both(0))
+		w := two.begin(locks.AcquireRequest{Lock: "b", Wait: locks.WaitForever})
+		time.Sleep(20 * time.Millisecond)
+		one.crash()
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Locks[0].Znode, Version: -1})
+		time.Sleep(10*time.Second + fakeWindow + 5*time.Second)
+		if !w.passed() || w.err != nil {
+			t.Fatalf("not passed on: %v; %v", w.err, s.names("/lockkeeper/locks/b"))
+		}
+		checkAll(t, s, two)
+	})
+}
+
+func TestAGroupOutlivesItsGatewayAndItsSession(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{TTL: time.Minute, Owner: "me", Group: []locks.Want{{Lock: "a"}, {Lock: "b", Mode: locks.Shared}, {Lock: "c"}}})
+		ticket := one.mustAcquire(locks.AcquireRequest{TTL: time.Minute, Async: true, Group: []locks.Want{{Lock: "c"}, {Lock: "d"}}})
+		one.crash()
+		time.Sleep(11 * time.Second)
+		for range 3 {
+			if _, err := two.heartbeat(l); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := two.heartbeat(ticket); err != nil {
+				t.Fatal(err)
+			}
+			v := two.look(l)
+			if v.FencingToken != l.FencingToken || v.Owner != "me" || fmt.Sprint(v.Locks) != fmt.Sprint(l.Locks) {
+				t.Errorf("%+v\nwas %+v", v, l)
+			}
+			checkAll(t, s, two)
+			two.m.mu.Lock()
+			session := two.m.session.(*fakeSession)
+			two.m.mu.Unlock()
+			session.expire()
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+		}
+		if w := two.look(ticket); w.State != locks.Waiting || w.Position != 1 || w.Locks[1].Position != 0 {
+			t.Errorf("ticket %+v", w)
+		}
+		two.mustRelease(l)
+		synctest.Wait()
+		two.wantState(ticket, locks.Held, "")
+		two.mustRelease(ticket)
+		if n := s.waiting("a", "b", "c", "d"); n != 0 {
+			t.Errorf("%d contenders are left", n)
+		}
+		checkAll(t, s, two)
+	})
+}
+
+// The create of a group in pairs: failed, and failed but persisted.
+func TestAGroupWhoseCreateIsLostIsThereOnceOrNotAtAll(t *testing.T) {
+	for _, persisted := range []bool{false, true} {
+		t.Run(fmt.Sprint("persisted ", persisted), func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				g.mustRelease(g.mustHold(both(0)))
+				req := both(0)
+				req.IdempotencyKey = "abcdefghijklmnop"
+				s.mu.Lock()
+				s.vague, s.drop = writeTo("/locks/a/"), !persisted
+				s.mu.Unlock()
+				p := g.begin(req)
+				p.passed()
+				time.Sleep(2 * time.Second)
+				s.mu.Lock()
+				s.vague = nil
+				s.mu.Unlock()
+				if !p.passed() {
+					t.Fatal("not answered")
+				}
+				time.Sleep(5 * time.Second)
+				l, err := g.acquire(req)
+				for range 5 {
+					if err == nil {
+						break
+					}
+					time.Sleep(time.Second)
+					l, err = g.acquire(req)
+				}
+				if err != nil || l.State != locks.Held {
+					t.Fatalf("%+v, %v", l, err)
+				}
+				if n := s.waiting("a", "b"); n != 2 {
+					t.Errorf("%d contenders", n)
+				}
+				g.mustRelease(l)
+				if n := s.waiting("a", "b"); n != 0 {
+					t.Errorf("%d contenders are left", n)
+				}
+				checkAll(t, s, g)
+			})
+		})
+	}
+}
+
+// Directories come and go under a group's create.
+func TestAGroupFindsItsDirectoriesSweptOrMade(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(both(0)))
+		g.w.hold()
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/a", Version: -1})
+		s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/c"})
+		p := g.begin(locks.AcquireRequest{Wait: locks.WaitForever, Group: []locks.Want{{Lock: "a"}, {Lock: "b"}, {Lock: "c"}}})
+		p.passed()
+		g.w.release()
+		if !p.passed() || p.err != nil {
+			t.Fatal(p.err)
+		}
+		g.mustRelease(p.lease)
+		checkAll(t, s, g)
+	})
+}
+
+func TestReadersHoldTogetherAndWritersAlone(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		read := locks.AcquireRequest{Lock: "deploy", TTL: 30 * time.Second, Mode: locks.Shared}
+		first, second := one.mustHold(read), two.mustHold(read)
+		if first.Mode != locks.Shared || first.FencingToken >= second.FencingToken {
+			t.Errorf("%+v, %+v", first, second)
+		}
+		writer := one.begin(locks.AcquireRequest{Lock: "deploy", TTL: 30 * time.Second, Wait: locks.WaitForever})
+		writer.passed()
+		_, err := two.acquire(read)
+		if e := wantCode(t, err, locks.CodeHeldByOther); len(e.Holders) != 2 || e.Holders[0].Mode != locks.Shared {
+			t.Errorf("holders %+v", e.Holders) // fair: it stands behind the writer
+		}
+		late := []*pending{two.begin(locks.AcquireRequest{Lock: "deploy", Mode: locks.Shared, Wait: locks.WaitForever}), one.begin(locks.AcquireRequest{Lock: "deploy", Mode: locks.Shared, Wait: locks.WaitForever})}
+		checkAll(t, s, one, two)
+		one.mustRelease(first)
+		if writer.passed() {
+			t.Fatal("a writer beside a reader")
+		}
+		two.mustRelease(second)
+		if !writer.passed() || writer.err != nil {
+			t.Fatal(writer.err)
+		}
+		for _, p := range late {
+			if p.passed() {
+				t.Fatal("a reader beside the writer")
+			}
+		}
+		checkAll(t, s, one, two)
+		one.mustRelease(writer.lease)
+		for _, p := range late {
+			if !p.passed() || p.err != nil {
+				t.Fatal(p.err)
+			}
+		}
+		checkAll(t, s, one, two)
+	})
+}
+
+// Attack 23 is promised only for clients that take all they need at once: then
+// nobody waits for ever, whatever the order of names.
+func TestGroupsNeverDeadlock(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				random := rand.New(rand.NewPCG(seed, 7))
+				gates := []*gate{s.gateway(t), s.gateway(t)}
+				names := strings.Split("abcdef", "")
+				done := make(chan error)
+				const clients, rounds = 12, 6
+				for range clients {
+					g := gates[random.IntN(len(gates))]
+					var groups [][]locks.Want
+					for range rounds {
+						random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+						var group []locks.Want
+						for _, name := range names[:1+random.IntN(4)] {
+							group = append(group, locks.Want{Lock: name, Mode: []locks.Mode{locks.Exclusive, locks.Shared}[random.IntN(2)]})
+						}
+						groups = append(groups, group)
+					}
+					pause := time.Duration(random.IntN(1000)) * time.Millisecond
+					go func() {
+						done <- func() error {
+							for _, group := range groups {
+								res, err := g.m.Acquire(context.Background(), locks.AcquireRequest{TTL: time.Hour, Wait: 10 * time.Minute, Group: group})
+								if err != nil {
+									return err
+								}
+								time.Sleep(pause)
+								if err := g.release(res.Lease); err != nil {
+									return err
+								}
+							}
+							return nil
+						}()
+					}()
+				}
+				for range clients {
+					if err := <-done; err != nil {
+						t.Error(err)
+					}
+				}
+				checkAll(t, s, gates...)
+			})
+		})
+	}
+}
+
+// The largest that there can be: the most locks, with the longest names and
+// metadata that takes six bytes a character in the record, and a downgrade of all.
+func TestTheLargestGroupFitsATransaction(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		req := locks.AcquireRequest{TTL: time.Minute, Metadata: strings.Repeat("<", locks.MaxMetadata), Owner: strings.Repeat("<", locks.MaxOwner)}
+		for i := range locks.MaxGroup {
+			req.Group = append(req.Group, locks.Want{Lock: strings.Repeat("x", 198) + fmt.Sprintf("%02d", i)})
+		}
+		l := g.mustHold(req)
+		if _, err := g.downgrade(l); err != nil {
+			t.Fatal(err)
+		}
+		g.mustRelease(l)
+		for _, w := range s.writes {
+			size := 0
+			for _, op := range w.Ops {
+				size += len(op.Path) + len(op.Data)
+			}
+			if size > 200<<10 {
+				t.Errorf("a transaction of %d bytes", size)
+			}
+		}
+		checkAll(t, s, g)
+	})
+}
+
+// A lease that waits for one lock holds none, also where it stands first.
+func TestAGroupThatWaitsHoldsNothing(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		gates := []*gate{s.gateway(t), s.gateway(t)}
+		b := gates[0].mustHold(alone_("b"))
+		p := gates[0].begin(both(locks.WaitForever))
+		p.passed()
+		for _, g := range gates {
+			v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "a"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v.State != locks.LockQueued || len(v.Holders) != 0 || v.QueueLength != 1 || len(v.Waiters) != 1 || v.Waiters[0].Position != 1 ||
+				!slices.Equal(v.Waiters[0].Group, []string{"b"}) {
+				t.Errorf("%+v", v)
+			}
+		}
+		gates[0].mustRelease(b)
+		if !p.passed() {
+			t.Fatal("not granted")
+		}
+		for _, g := range gates {
+			v, _ := g.m.Lock(t.Context(), locks.LockRequest{Lock: "a"})
+			if v.State != locks.LockHeld || len(v.Holders) != 1 || len(v.Waiters) != 0 {
+				t.Errorf("%+v", v)
+			}
+		}
+		checkAll(t, s, gates...)
+	})
+}
+
+// A lock with every dialect's names has more than one slot in its lease: what is
+// asked of the locks after it is found by the lock, not by the slot.
+func TestASemaphoreAfterALockOfSeveralNamesHasItsOwnLimit(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		s.dialects()
+		g := s.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{TTL: time.Minute, Group: []locks.Want{{NS: "all", Lock: "x"},
+			{Lock: "y", Mode: locks.Semaphore, Limit: 3, Permits: 2}, {Lock: "z", Mode: locks.Semaphore, Limit: 7}}})
+		if y, z := l.Locks[1], l.Locks[2]; y.Limit != 3 || y.Permits != 2 || z.Limit != 7 || z.Permits != 1 {
+			t.Errorf("%+v %+v", y, z)
+		}
+		checkAll(t, s, g)
+	})
+}
+
+// To a gateway that ends what stands before another one's group, the group holds when the replica shows the end in all of its
+// queues, and not sooner: what the writer was told may be taken together with what is not shown yet.
+func TestAnotherGatewaysGroupHoldsOnlyWhenAllEndsBeforeItAreShown(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		first, second := one.mustHold(locks.AcquireRequest{Lock: "a", TTL: time.Hour}), one.mustHold(locks.AcquireRequest{Lock: "c", TTL: time.Hour})
+		group := two.begin(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "c"}}, TTL: time.Hour, Wait: locks.WaitForever})
+		time.Sleep(100 * time.Millisecond)
+		one.w.hold()
+		one.mustRelease(first)
+		one.mustRelease(second)
+		one.w.release()
+		<-group.done
+		synctest.Wait()
+		granted, shown := -1, -1
+		for i, e := range one.told() {
+			switch {
+			case e.Type == events.LeaseGranted && e.LeaseID == group.lease.ID && granted < 0:
+				granted = i
+			case e.Type == events.NodeDeleted && e.Path() == second.Znode:
+				shown = i
+			}
+		}
+		if granted < 0 || shown < 0 || granted < shown {
+			t.Errorf("the grant is event %d, the end before it event %d", granted, shown)
+		}
+		two.mustRelease(group.lease)
+	})
+}

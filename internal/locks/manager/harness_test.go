@@ -1,0 +1,261 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// gate is one gateway of a test: a manager on the fake store.
+type gate struct {
+	t       *testing.T
+	s       *fakeStore
+	m       *Manager
+	w       *fakeWatcher
+	cancel  context.CancelFunc
+	stopped chan error
+	hub     *events.Hub
+	lagged  bool // it has read the tree from a server that lagged
+	outbox  *fakeOutbox
+}
+
+// ring is large enough for everything that a test does: the law of events is
+// checked over all of it.
+const ring = 1 << 16
+
+// scene runs a test in virtual time with a fake store.
+func scene(t *testing.T, f func(t *testing.T, s *fakeStore)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		// Runs last: what was under way when the gateways stopped comes to its end.
+		t.Cleanup(func() { time.Sleep(time.Minute) })
+		f(t, newFakeStore(t))
+	})
+}
+
+// gateway starts a manager and waits until it is usable.
+func (s *fakeStore) gateway(t *testing.T) *gate {
+	t.Helper()
+	return s.gatewayOn(t, s)
+}
+
+// gatewayOn starts a manager on a store that stands before the fake one.
+func (s *fakeStore) gatewayOn(t *testing.T, store Store) *gate {
+	t.Helper()
+	g := &gate{t: t, s: s, stopped: make(chan error, 1), hub: events.New(events.Options{Ring: ring})}
+	opt := Options{Store: store, Root: "/lockkeeper", SessionTimeout: 10 * time.Second, Clock: s.clock, Events: g.hub, Hearsay: s.hearsay, Limits: s.limits,
+		Registration: Registration{Address: fmt.Sprintf("gateway-%d:8080", len(s.watchers)+1), Version: "1.2.3", Started: 1_700_000_000_000}}
+	if s.outboxes {
+		g.outbox = &fakeOutbox{s: s}
+		opt.Outbox = g.outbox
+	}
+	g.m = New(opt)
+	if s.outboxes {
+		g.outbox.changed = g.m.OutboxChanged
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	g.cancel = cancel
+	go func() { g.stopped <- g.m.Run(ctx) }()
+	synctest.Wait()
+	s.mu.Lock()
+	g.w = s.watchers[len(s.watchers)-1]
+	s.mu.Unlock()
+	t.Cleanup(g.stop)
+	return g
+}
+
+// stop ends the gateway. Whatever the test was about, what was told must have
+// been lawful, and what is counted must be true.
+func (g *gate) stop() {
+	g.cancel()
+	<-g.stopped
+	g.checkCounts()
+	g.checkLaw()
+	g.stopped <- nil
+}
+
+// crash ends the process: nothing is handed over, and ZooKeeper finds out when
+// the session times out.
+func (g *gate) crash() {
+	g.m.mu.Lock()
+	session := g.m.session.(*fakeSession)
+	g.m.mu.Unlock()
+	session.s.mu.Lock()
+	session.crashed = true
+	g.w.connected = false
+	session.s.mu.Unlock()
+	g.stop()
+	go func() {
+		time.Sleep(10 * time.Second)
+		session.s.mu.Lock()
+		session.s.closeSession(session.id)
+		session.s.mu.Unlock()
+	}()
+}
+
+func (g *gate) acquire(req locks.AcquireRequest) (locks.Lease, error) {
+	res, err := g.m.Acquire(g.t.Context(), req)
+	return res.Lease, err
+}
+
+// mustAcquire, and every must that writes, returns when the news of what was written has come, too: a fault that a test makes
+// next meets what the test is about, and not what follows from the answer before it.
+func (g *gate) mustAcquire(req locks.AcquireRequest) locks.Lease {
+	g.t.Helper()
+	l, err := g.acquire(req)
+	if err != nil {
+		g.t.Fatalf("acquire %+v: %v", req, err)
+	}
+	synctest.Wait()
+	return l
+}
+
+func (g *gate) mustHold(req locks.AcquireRequest) locks.Lease {
+	g.t.Helper()
+	l := g.mustAcquire(req)
+	if l.State != locks.Held {
+		g.t.Fatalf("acquire %+v: state %s, want held", req, l.State)
+	}
+	return l
+}
+
+func (g *gate) heartbeat(l locks.Lease) (locks.Heartbeat, error) {
+	return g.m.Heartbeat(g.t.Context(), locks.Anonymous, l.ID, l.Token, 0)
+}
+
+func (g *gate) release(l locks.Lease) error {
+	return g.m.Release(g.t.Context(), locks.Anonymous, l.ID, l.Token)
+}
+
+func (g *gate) mustRelease(l locks.Lease) {
+	g.t.Helper()
+	if err := g.release(l); err != nil {
+		g.t.Fatalf("release: %v", err)
+	}
+	synctest.Wait()
+}
+
+func (g *gate) look(l locks.Lease) locks.Lease {
+	g.t.Helper()
+	v, err := g.m.Lease(g.t.Context(), locks.LeaseRequest{ID: l.ID})
+	if err != nil {
+		g.t.Fatalf("look at %s: %v", l.ID, err)
+	}
+	return v
+}
+
+func (g *gate) wantState(l locks.Lease, state locks.State, reason locks.Reason) {
+	g.t.Helper()
+	if v := g.look(l); v.State != state || v.Reason != reason {
+		g.t.Fatalf("lease is %s (%s), want %s (%s)", v.State, v.Reason, state, reason)
+	}
+}
+
+func wantCode(t *testing.T, err error, code locks.Code) *locks.Error {
+	t.Helper()
+	var e *locks.Error
+	if !errors.As(err, &e) || e.Code != code {
+		t.Fatalf("error is %v, want code %s", err, code)
+	}
+	return e
+}
+
+// checkAll verifies what must be true of the managers and the store at any
+// quiet moment: what CheckAll verifies, at most one holder a lock in all managers'
+// minds, and every holder is at the front of ZooKeeper's queue.
+func checkAll(t *testing.T, s *fakeStore, gates ...*gate) {
+	t.Helper()
+	synctest.Wait()
+	held := map[string]*recipe.Contender{}
+	for _, g := range gates {
+		g.checkCounts()
+		g.m.mu.Lock()
+		for id, l := range g.m.leases {
+			if l.phase != held_ {
+				continue
+			}
+			for slot := range l.slots {
+				if other := held[slot.q.path]; other != nil && other.LeaseID != id && (other.Mode != slot.contender.Mode || other.Mode == recipe.Exclusive) {
+					t.Errorf("%s: held by %s and %s", slot.q.path, other.LeaseID, id)
+				}
+				held[slot.q.path] = slot.contender
+				for _, name := range s.names(slot.q.path) {
+					c, ok := slot.q.space.naming.Parse(g.m.fleet, name)
+					if ok && recipe.Less(c.Number, c.Name, mustNumber(t, slot.name()), slot.name()) && c.LeaseID != id &&
+						(c.Mode != slot.contender.Mode || c.Mode == recipe.Exclusive) {
+						t.Errorf("%s: %s is held though %s stands before it", slot.q.path, slot.name(), name)
+					}
+				}
+			}
+		}
+		g.m.mu.Unlock()
+	}
+}
+
+const held_ = held
+
+func mustNumber(t *testing.T, name string) int32 {
+	n, ok := recipe.Number(name)
+	if !ok {
+		t.Fatalf("no number in %s", name)
+	}
+	return n
+}
+
+// background runs an acquire on a goroutine of its own.
+type pending struct {
+	done  chan struct{}
+	lease locks.Lease
+	res   locks.AcquireResult
+	err   error
+	stop  context.CancelFunc
+}
+
+func (g *gate) begin(req locks.AcquireRequest) *pending {
+	ctx, cancel := context.WithCancel(g.t.Context())
+	p := &pending{done: make(chan struct{}), stop: cancel}
+	go func() {
+		defer close(p.done)
+		p.res, p.err = g.m.Acquire(ctx, req)
+		p.lease = p.res.Lease
+	}()
+	return p
+}
+
+func (p *pending) finished() bool {
+	synctest.Wait()
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func writeTo(sub string) func(*zk.Write) bool {
+	return func(w *zk.Write) bool {
+		for _, op := range w.Ops {
+			if strings.Contains(op.Path, sub) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func (m *Manager) mustID(id string) recipe.LeaseID {
+	parsed, err := recipe.ParseLeaseID(id)
+	if err != nil {
+		panic(err)
+	}
+	return parsed
+}

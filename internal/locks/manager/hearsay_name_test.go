@@ -1,0 +1,32 @@
+package manager
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+)
+
+// Whoever comes next may be called whatever ZooKeeper takes. Why the lease before it ended is heard all the same.
+func TestALongNameOfWhoComesNextHidesNoEnd(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		l := one.mustHold(deploy())
+		s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy/" + strings.Repeat("x", 2*maxToldName) + "-lock-", Sequential: true})
+		synctest.Wait()
+		one.mustRelease(l)
+		time.Sleep(time.Second)
+		if p := one.mustPostmortem(l); p.Next == nil {
+			t.Fatalf("at its own gateway nobody comes next: %+v", p)
+		}
+		late := s.gateway(t)
+		late.hears(one, time.Millisecond)
+		time.Sleep(time.Second)
+		if p := late.mustPostmortem(l); p.Reason != locks.ReasonReleased || p.TTL == 0 {
+			t.Errorf("another gateway says %+v", p)
+		}
+	})
+}

@@ -1,0 +1,542 @@
+package manager
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+func TestEveryGatewayTellsTheSameStory(t *testing.T) {
+	ends := map[string]struct {
+		end  func(one, two *gate)
+		want string
+	}{
+		"released": {func(one, _ *gate) { one.mustRelease(one.mustHold(deploy())) }, "released"},
+		"expired":  {func(one, _ *gate) { one.mustHold(deploy()) }, "expired"},
+		"cancelled": {func(one, two *gate) {
+			holder := two.mustHold(deploy())
+			one.mustRelease(one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Async: true}))
+			two.mustRelease(holder)
+		}, "cancelled"},
+		"wait elapsed": {func(one, two *gate) {
+			holder := two.mustHold(deploy())
+			_, err := one.acquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: time.Second})
+			wantCode(one.t, err, locks.CodeWaitElapsed)
+			two.mustRelease(holder)
+		}, "wait_elapsed"},
+		"unclaimed": {func(one, two *gate) {
+			holder := two.mustHold(deploy())
+			one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: 2 * time.Second, Async: true})
+			two.mustRelease(holder)
+		}, "unclaimed"},
+		"broken by its own gateway": {func(one, _ *gate) {
+			if err := one.breakLease(one.mustHold(deploy()), "burnt down"); err != nil {
+				one.t.Error(err)
+			}
+		}, "revoked burnt down"},
+		"broken by another gateway": {func(one, two *gate) {
+			l := one.mustHold(deploy())
+			synctest.Wait()
+			if err := two.breakLease(l, "burnt down"); err != nil {
+				one.t.Error(err)
+			}
+			time.Sleep(10 * time.Millisecond)
+			_, err := one.heartbeat(l)
+			if e := wantCode(one.t, err, locks.CodeEnded); e.Reason != locks.ReasonRevoked || !strings.Contains(e.Detail, "burnt down") {
+				one.t.Errorf("its client is told %+v", e)
+			}
+		}, "revoked burnt down"},
+		"reaped by another gateway": {func(one, two *gate) {
+			one.mustHold(deploy())
+			synctest.Wait()
+			if a, err := two.m.Reap(two.t.Context(), locks.ReapRequest{Lock: "deploy", Reason: "old"}); err != nil || len(a.Reaped) != 1 {
+				one.t.Errorf("%+v %v", a, err)
+			}
+		}, "revoked old"},
+		"destroyed by another gateway": {func(one, two *gate) {
+			l := one.mustHold(deploy())
+			synctest.Wait()
+			if a, err := two.m.Destroy(two.t.Context(), locks.DestroyRequest{Lock: "deploy", Reason: "no more"}); err != nil || a.Ended != 1 {
+				one.t.Errorf("%+v %v", a, err)
+			}
+			time.Sleep(10 * time.Millisecond)
+			one.wantState(l, locks.Ended, locks.ReasonDestroyed)
+			if n := len(one.tells(events.LockDestroyed)); n != 1 {
+				one.t.Errorf("its destruction is told %d times", n)
+			}
+		}, "destroyed no more"},
+		"deleted by another program": {func(one, _ *gate) {
+			l := one.mustHold(deploy())
+			synctest.Wait()
+			one.s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
+		}, "removed"},
+		"expired with a lock delay": {func(one, two *gate) {
+			one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Second, LockDelay: 20 * time.Second})
+			two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+			time.Sleep(5 * time.Second)
+			if told := two.reasons("deploy"); len(told) != 1 {
+				one.t.Errorf("its place stays, and its end is told as %v", told)
+			}
+		}, "expired"},
+		"several locks": {func(one, two *gate) {
+			l := one.mustHold(locks.AcquireRequest{TTL: time.Hour, Group: []locks.Want{{Lock: "deploy"}, {Lock: "other"}}})
+			synctest.Wait()
+			if err := two.breakLease(l, "burnt down"); err != nil {
+				one.t.Error(err)
+			}
+			time.Sleep(10 * time.Millisecond)
+			wantSameStory(one.t, "other", one, two)
+		}, "revoked burnt down"},
+	}
+	for name, test := range ends {
+		t.Run(name, func(t *testing.T) {
+			fleetScene(t, func(t *testing.T, s *fakeStore) {
+				one, two, three := s.gateway(t), s.gateway(t), s.gateway(t)
+				talk(one, two, three)
+				test.end(one, two)
+				time.Sleep(time.Minute)
+				last := three.mustHold(deploy())
+				three.mustRelease(last)
+				time.Sleep(time.Minute)
+				wantSameStory(t, "deploy", one, two, three)
+				if told := one.reasons("deploy"); !slices.Contains(told, test.want) {
+					t.Errorf("told %q, want %q", told, test.want)
+				}
+				checkAll(t, s, one, two, three)
+			})
+		})
+	}
+}
+
+func TestAPostmortemIsTheSameAtEveryGatewayAndOutlivesTheOneThatRanTheLease(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		talk(one, two)
+		first := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second, Owner: "me"})
+		next := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "you", Async: true})
+		time.Sleep(5 * time.Second)
+		if _, err := one.heartbeat(first); err != nil {
+			t.Fatal(err)
+		}
+		broken := one.mustHold(locks.AcquireRequest{Lock: "other", TTL: time.Hour})
+		synctest.Wait()
+		if err := two.breakLease(broken, "burnt down"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(25 * time.Second)
+		two.wantState(next, locks.Held, "")
+		if _, err := two.heartbeat(next); err != nil {
+			t.Fatal(err)
+		}
+		var late *gate
+		same := func(when string) {
+			t.Helper()
+			for i, g := range []*gate{two, late} {
+				if g == nil {
+					continue
+				}
+				p := g.mustPostmortem(first)
+				if p.Reason != locks.ReasonExpired || p.Owner != "me" || p.TTL != 20*time.Second || !about(p.HeldFor, 25*time.Second) || !about(p.LastHeartbeat, 20*time.Second) ||
+					p.FencingToken != first.FencingToken || p.Next == nil || p.Next.LeaseID != next.ID || p.Next.Owner != "you" || !about(time.Since(p.EndedAt), p.EndedAgo) {
+					t.Errorf("%s: gateway %d says %+v, next %+v", when, i, p, p.Next)
+				}
+				if p := g.mustPostmortem(broken); p.Reason != locks.ReasonRevoked || p.Detail != "burnt down" || p.TTL != time.Hour || p.FencingToken != broken.FencingToken {
+					t.Errorf("%s: gateway %d says %+v", when, i, p)
+				}
+			}
+		}
+		same("while it lives")
+		late = s.gateway(t)
+		late.hears(one, time.Millisecond)
+		late.hears(two, time.Millisecond)
+		time.Sleep(time.Second)
+		same("told to one that came later")
+		one.crash()
+		time.Sleep(time.Minute)
+		same("after its death")
+		for _, g := range []*gate{two, late} {
+			_, err := g.heartbeat(first)
+			if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonExpired {
+				t.Errorf("its client is told %+v", e)
+			}
+		}
+	})
+}
+
+func TestAnEndIsToldAtMostASecondLateWhenTheWordDoesNotCome(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		stream := two.hears(one, time.Millisecond)
+		l := one.mustHold(deploy())
+		waiter := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		synctest.Wait()
+		before := len(two.story("deploy"))
+		stream.stalled.Store(true)
+		one.mustRelease(l)
+		synctest.Wait()
+		ended := time.Now()
+		two.wantState(waiter, locks.Held, "") // nothing but the telling waits
+		other := two.mustHold(locks.AcquireRequest{Lock: "other", TTL: time.Hour})
+		if told := two.story("other"); len(told) != 2 {
+			t.Errorf("another lock's events wait too: %v", told)
+		}
+		two.mustRelease(other)
+		third := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		time.Sleep(time.Until(ended.Add(holdBack - time.Millisecond)))
+		if told := two.story("deploy"); len(told) != before {
+			t.Errorf("told too early: %v", told[before:])
+		}
+		time.Sleep(2 * time.Millisecond)
+		wantWords(t, two.story("deploy")[before:], "lease.removed "+l.ID+" exclusive unknown ", "lease.granted "+waiter.ID+" exclusive  ", "lease.queued "+third.ID+" exclusive  ")
+		for _, e := range two.hub.Recent(events.Filter{Types: events.Types(append(endTypes, events.LeaseGranted)...)}, ring) {
+			if e.LeaseID == waiter.ID && !e.Time.Equal(ended.UTC()) || e.LeaseID == l.ID && e.Type == events.LeaseRemoved && !e.Time.Equal(ended.UTC()) {
+				t.Errorf("%v is said to have happened at %v, it was at %v", e.Type, e.Time, ended)
+			}
+		}
+		if _, err := two.postmortem(l); err == nil {
+			t.Error("a postmortem of what nobody has told")
+		}
+		stream.stalled.Store(false)
+		time.Sleep(time.Second)
+		if p := two.mustPostmortem(l); p.Reason != locks.ReasonReleased {
+			t.Errorf("the word that came late is not remembered: %+v", p)
+		}
+		if told := two.story("deploy")[before:]; len(told) != 3 {
+			t.Errorf("told again: %v", told)
+		}
+	})
+}
+
+func TestNothingIsHeldBackWhereNobodyElseCanKnow(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		l := one.mustHold(deploy())
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
+		wantWords(t, one.tells(endTypes...), "lease.removed removed")
+		two := s.gateway(t)
+		l = two.mustHold(deploy())
+		time.Sleep(hopeFor) // nobody follows it: it has no address that works
+		two.mustRelease(l)
+		wantWords(t, one.tells(endTypes...), "lease.removed removed", "lease.removed unknown")
+	})
+}
+
+func TestWhatIsHeldBackIsBounded(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		two.hears(one, time.Millisecond).stalled.Store(true)
+		one.mustRelease(one.mustHold(deploy()))
+		for range maxHeldOfLock / 2 {
+			one.mustRelease(one.mustAcquire(deploy()))
+		}
+		if told := two.reasons("deploy"); len(told) < maxHeldOfLock/4 {
+			t.Errorf("%d ends are told at the bound of a lock", len(told))
+		}
+		for i := range maxHeld/3 + 100 {
+			one.mustRelease(one.mustHold(locks.AcquireRequest{Lock: fmt.Sprint("lock-", i), TTL: time.Minute}))
+		}
+		synctest.Wait()
+		two.m.mu.Lock()
+		n := two.m.back.n
+		two.m.mu.Unlock()
+		if n > maxHeld {
+			t.Errorf("%d events are held back", n)
+		}
+		checkAll(t, s, two)
+		time.Sleep(2 * time.Second)
+		two.m.mu.Lock()
+		defer two.m.mu.Unlock()
+		if two.m.back.n != 0 || len(two.m.back.line) != 0 || len(two.m.back.waiting) != 0 || len(two.m.back.locks) != 0 || len(two.m.words) != 0 {
+			t.Errorf("%d events are still held back, %+v", two.m.back.n, two.m.back)
+		}
+	})
+}
+
+// Words are for telling: whatever comes, nothing is granted, ended or kept alive by it.
+func TestHearsayEndsNothing(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		talk(one, two)
+		l := one.mustHold(deploy())
+		waiter := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		synctest.Wait()
+		name := base(l.Znode)
+		for _, kind := range []noticeKind{noticeVerdict, noticeStruck, noticeEnded, noticeDestroyed, noticeAcquitted, "future"} {
+			for _, id := range []string{l.ID, waiter.ID, "", "nonsense"} {
+				for _, g := range []*gate{one, two} {
+					from := map[*gate]*gate{one: two, two: one}[g]
+					g.m.Hear(from.id(), [][]byte{fmt.Appendf(nil,
+						`{"kind":%q,"lease":%q,"ns":"default","lock":"deploy","name":%q,"reason":"expired","words":"a lie","ended":1,"held":5,"next":{"name":"x","after":1}}`, kind, id, name),
+						[]byte("{"), []byte(`{"kind":"ended","owner":"` + strings.Repeat("x", locks.MaxOwner+1) + `"}`)})
+				}
+			}
+		}
+		time.Sleep(2 * time.Second)
+		one.wantState(l, locks.Held, "")
+		two.wantState(waiter, locks.Waiting, "")
+		for _, g := range []*gate{one, two} {
+			lock, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
+			if err != nil || len(lock.Holders) != 1 || lock.Holders[0].LeaseID != l.ID || len(lock.Waiters) != 1 {
+				t.Errorf("the queue is %+v %v", lock, err)
+			}
+			if told := g.tells(endTypes...); len(told) > 0 {
+				t.Errorf("told %v", told)
+			}
+		}
+		if _, err := one.heartbeat(l); err != nil {
+			t.Errorf("its heartbeat: %v", err)
+		}
+		if _, err := one.postmortem(l); err == nil {
+			t.Error("a postmortem of a lease that lives")
+		}
+		one.mustRelease(l)
+		time.Sleep(2 * time.Second)
+		two.wantState(waiter, locks.Held, "")
+		if told := one.reasons("deploy"); !slices.Equal(told, []string{"released"}) {
+			t.Errorf("its own gateway tells %q", told)
+		}
+		if told := two.reasons("deploy"); len(told) != 1 {
+			t.Errorf("another one tells %q", told)
+		}
+	})
+}
+
+func TestAnEndThatWasAnnouncedAndNotDoneExplainsNothing(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		talk(one, two)
+		l := one.mustHold(deploy())
+		synctest.Wait()
+		s.set(func() {
+			s.refuse = func(w *zk.Write) (int, error) {
+				if len(w.Ops) > 0 && w.Ops[0].Path == l.Znode {
+					return 0, zk.ErrNoAuth
+				}
+				return 0, nil
+			}
+		})
+		if err := two.breakLease(l, "burnt down"); err == nil {
+			t.Fatal("broken")
+		}
+		s.set(func() { s.refuse = nil })
+		time.Sleep(time.Second)
+		one.wantState(l, locks.Held, "")
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
+		time.Sleep(2 * time.Second)
+		one.wantState(l, locks.Ended, locks.ReasonRemoved)
+		wantSameStory(t, "deploy", one, two)
+	})
+}
+
+// The word is quicker than the replica, which has not even come to the contender's creation.
+func TestAWordThatComesBeforeTheContenderWaitsForItsEnd(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		talk(one, two)
+		gone := make(chan struct{})
+		two.w.insert(func() { <-gone })
+		l := one.mustHold(deploy())
+		one.mustRelease(l)
+		time.Sleep(5 * time.Second)
+		if told := two.story("deploy"); len(told) > 0 {
+			t.Fatalf("told %v", told)
+		}
+		close(gone)
+		wantSameStory(t, "deploy", one, two)
+		if p := two.mustPostmortem(l); p.Reason != locks.ReasonReleased {
+			t.Errorf("%+v", p)
+		}
+		two.m.mu.Lock()
+		defer two.m.mu.Unlock()
+		if len(two.m.words) != 0 {
+			t.Errorf("words are kept: %v", two.m.words)
+		}
+	})
+}
+
+// The word finds the contender that a downgrade is about to replace, and is about the one that replaces it.
+func TestAWordAboutALeaseThatHasJustBeenDowngradedIsNotLostWithItsFormerContender(t *testing.T) {
+	for _, delay := range []time.Duration{0, time.Second} { // with a delay its place stays
+		fleetScene(t, func(t *testing.T, s *fakeStore) {
+			one, two := s.gateway(t), s.gateway(t)
+			talk(one, two)
+			req := deploy()
+			if delay > 0 {
+				req.LockDelay, req.LockDelayOn = delay, locks.DelayAlways
+			}
+			l := one.mustHold(req)
+			synctest.Wait()
+			gone := make(chan struct{})
+			two.w.insert(func() { <-gone })
+			if _, err := one.m.Downgrade(t.Context(), locks.Anonymous, l.ID, l.Token); err != nil {
+				t.Fatal(err)
+			}
+			one.mustRelease(l)
+			time.Sleep(100 * time.Millisecond)
+			close(gone)
+			time.Sleep(5 * time.Second)
+			wantSameStory(t, "deploy", one, two)
+			if told := two.reasons("deploy"); !slices.Contains(told, "released") {
+				t.Errorf("told %q", told)
+			}
+			two.m.mu.Lock()
+			defer two.m.mu.Unlock()
+			if len(two.m.words) != 0 {
+				t.Errorf("words are kept: %v", two.m.words)
+			}
+		})
+	}
+}
+
+func TestAnotherProgramsContenderIsToldAsTakenBackByAll(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		talk(one, two)
+		one.mustRelease(one.mustHold(deploy()))
+		time.Sleep(time.Second)
+		path := s.foreignContender()
+		synctest.Wait()
+		gone := make(chan struct{}) // the word is quicker than the watch, as it is where ZooKeeper is some way off
+		two.w.insert(func() { <-gone })
+		if err := one.breakNamed(base(path)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+		close(gone)
+		time.Sleep(time.Second)
+		wantSameStory(t, "deploy", one, two)
+		if told := two.reasons("deploy"); !slices.Contains(told, "revoked stuck") {
+			t.Errorf("told %q", told)
+		}
+	})
+}
+
+func TestAFollowerGoesOnWhereItWasAndIsToldAllWhenItHasLostItsPlace(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		told := func(since string) (ids []string, at string) {
+			for {
+				lines, next, more := one.m.News(since)
+				for _, line := range lines {
+					_, rest, _ := strings.Cut(string(line), `"lease":"`)
+					id, _, _ := strings.Cut(rest, `"`)
+					ids = append(ids, id)
+				}
+				if since = next; more != nil {
+					return ids, next
+				}
+			}
+		}
+		var want []string
+		end := func(n int) {
+			for range n {
+				l := one.mustHold(deploy())
+				one.mustRelease(l)
+				want = append(want, l.ID)
+			}
+		}
+		end(3 * newsBatch)
+		one.m.mu.Lock()
+		kept := len(one.m.notices.line)
+		one.m.mu.Unlock()
+		if kept > 0 {
+			t.Errorf("%d notices are kept though nobody follows", kept)
+		}
+		ids, at := told("")
+		if !slices.Equal(ids, want) {
+			t.Errorf("%d ends told, want %d", len(ids), len(want))
+		}
+		end(3)
+		if ids, _ := told(at); !slices.Equal(ids, want[len(want)-3:]) {
+			t.Errorf("told %d ends, want the last three", len(ids))
+		}
+		for _, lost := range []string{"another." + at, at + ".x", at + ".1.2", "x"} {
+			if ids, _ := told(lost); len(ids) < len(want) {
+				t.Errorf("from %s: told %d ends, want %d", lost, len(ids), len(want))
+			}
+		}
+		one.m.mu.Lock()
+		for i := range 3 * maxNotices {
+			one.m.tell(notice{kind: noticeEnded, lease: recipe.LeaseID(fmt.Sprint("forgotten", i))})
+		}
+		kept = len(one.m.notices.line)
+		one.m.unlock()
+		if kept > 2*maxNotices {
+			t.Errorf("%d notices are kept", kept)
+		}
+		if ids, _ := told(at); len(ids) != len(want) {
+			t.Errorf("who has fallen behind is told %d ends, want %d", len(ids), len(want))
+		}
+		if err := one.m.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if lines, _, more := one.m.News(at); len(lines) == 0 && more != nil {
+			t.Error("a gateway that is going does not say so")
+		}
+	})
+}
+
+// An end by time may be taken back; that of a lease that has lost a part may not.
+func TestHearsayDoesNotDecideHowAnEndIsMade(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}, TTL: time.Hour})
+		s.mu.Lock()
+		s.refuse = func(w *zk.Write) (int, error) {
+			for i, op := range w.Ops {
+				if op.Kind == zk.OpDelete && op.Version >= 0 {
+					return i, zk.ErrBadVersion // by a heartbeat, say
+				}
+			}
+			return -1, nil
+		}
+		s.mu.Unlock()
+		one.m.Hear(two.id(), [][]byte{fmt.Appendf(nil, `{"kind":"verdict","lease":%q,"ns":"default","lock":"a","name":%q,"reason":"expired"}`, l.ID, base(l.Locks[0].Znode))})
+		s.gone(l.Locks[1].Znode)
+		one.m.Hear(two.id(), [][]byte{fmt.Appendf(nil, `{"kind":"struck","lease":%q,"ns":"default","lock":"a","name":%q,"reason":"expired"}`, l.ID, base(l.Locks[0].Znode))})
+		time.Sleep(time.Second)
+		one.wantState(l, locks.Ended, locks.ReasonRemoved)
+		if names := s.names("/lockkeeper/locks/a"); len(names) != 0 {
+			t.Errorf("what is left of it: %v", names)
+		}
+	})
+}
+
+func TestNothingIsToldAfterAManagerHasStopped(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		one.mustRelease(one.mustHold(deploy()))
+		late := [][]byte{[]byte(`{"kind":"destroyed","ns":"default","lock":"deploy","words":"w","zxid":999999}`)}
+		destroyed := func() (n int) {
+			for _, e := range one.told() {
+				if e.Type == events.LockDestroyed {
+					n++
+				}
+			}
+			return n
+		}
+		for range maxDestructions + 1 {
+			one.m.Hear(two.id(), late)
+		}
+		if n := destroyed(); n != 1 {
+			t.Errorf("%d are told at once, more than may wait", n)
+		}
+		one.stop()
+		if n := destroyed(); n != maxDestructions+1 {
+			t.Errorf("%d are told when it stops", n)
+		}
+		one.m.Hear(two.id(), late)
+		time.Sleep(2 * destroyWithin)
+		if n := destroyed(); n != maxDestructions+1 {
+			t.Errorf("%d are told", n)
+		}
+	})
+}

@@ -1,0 +1,145 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"lockkeeper/internal/fault"
+	"lockkeeper/internal/locks"
+)
+
+// Reentrant leases. A lease that was acquired with a hold's name has a set of
+// named holds. Acquiring again with its token and another name adds one, releasing
+// a name takes that one away, and with the last one the lease is released. Names
+// make both safe to repeat: a counter could not tell a repeat from a second
+// release (attack 15). A name that was let go is never taken again in the same
+// lease, so neither does a late repeat of the acquire bring it back. The holds
+// are in the contender's record and are written before they are answered.
+
+// unnamed is the hold of a lease that was acquired without a name, once it has
+// been given named ones: only a plain release lets go of it. Else a nested hold
+// that comes and goes would end what its surroundings hold. The same becomes of a
+// lease whose record another program wrote over before its gateway died: its holds
+// are not known any more, and only a plain release, or time, ends it.
+const unnamed = ""
+
+func (l *lease) holdNames() []string {
+	if l.seldom == nil {
+		return nil
+	}
+	return l.seldom.holds
+}
+
+func (l *lease) releasedNames() []string {
+	if l.seldom == nil {
+		return nil
+	}
+	return l.seldom.released
+}
+
+// named are the holds that clients see.
+func named(holds []string) []string {
+	if len(holds) > 0 && holds[0] == unnamed {
+		holds = holds[1:]
+	}
+	if len(holds) == 0 {
+		return nil
+	}
+	return slices.Clip(holds)
+}
+
+// addHold adds a hold to a lease that is held or waits.
+func (m *Manager) addHold(ctx context.Context, req *locks.AcquireRequest) (locks.AcquireResult, error) {
+	id, wrong := m.bearer(req.Principal, "", req.Token)
+	if wrong != nil {
+		return locks.AcquireResult{}, wrong
+	}
+	hold := strings.Clone(req.Hold)
+	missing := func(l *lease) (func(*record), *locks.Error) {
+		holds := l.holdNames()
+		switch {
+		case !l.on(req.NS, req.Lock):
+			return nil, locks.Invalid("lock", "the token's lease is not on this lock")
+		case slices.Contains(l.releasedNames(), hold):
+			return nil, holdReleased(hold)
+		case slices.Contains(holds, hold):
+			return nil, nil
+		case len(named(holds))+len(l.releasedNames()) >= locks.MaxHolds:
+			return nil, locks.Invalid("hold", fmt.Sprintf("this lease has had %d holds by other names, which is as many as there may be: acquire anew", locks.MaxHolds))
+		case len(holds) == 0:
+			holds = []string{unnamed}
+		}
+		if err := m.roomForText(int64(len(hold))); err != nil {
+			return nil, err
+		}
+		return func(r *record) { r.Holds = append(slices.Clip(holds), hold) }, nil
+	}
+	l, err := m.amend(ctx, id, missing, m.tellUpdated)
+	if err != nil {
+		return locks.AcquireResult{}, err
+	}
+	defer m.unlock()
+	m.claim(l, m.clock.Now().Boot())
+	view := m.viewOwn(l)
+	view.Token = m.tokens.make(l.id())
+	return locks.AcquireResult{Lease: view, HoldAdded: true}, nil
+}
+
+// on reports whether the lease is on that lock.
+func (l *lease) on(ns, lock string) bool {
+	for s := range l.slots {
+		if s.q.space.name == ns && s.q.name() == lock {
+			return true
+		}
+	}
+	return false
+}
+
+func holdReleased(hold string) *locks.Error {
+	return &locks.Error{Code: locks.CodeHoldReleased, Field: "hold",
+		Detail: "this lease's hold " + hold + " was let go before; a name is taken once: use another one"}
+}
+
+// ReleaseHold takes one hold from a reentrant lease; with its last one the lease
+// is released. It may be repeated: nil again, and nothing more is let go. A lease
+// that was acquired without a hold's name ends with a plain Release alone.
+func (m *Manager) ReleaseHold(ctx context.Context, p locks.Principal, id, token, hold string) error {
+	if err := locks.CheckHold(hold); err != nil {
+		return err
+	}
+	bearer, wrong := m.bearer(p, id, token)
+	if wrong != nil {
+		return wrong
+	}
+	last := false
+	missing := func(l *lease) (func(*record), *locks.Error) {
+		holds := l.holdNames()
+		at := slices.Index(holds, hold)
+		switch {
+		case slices.Contains(l.releasedNames(), hold) && !fault.On("holds-named"):
+			return nil, nil
+		case at < 0:
+			return nil, locks.Invalid("hold", "this lease has no hold of that name; a release without hold ends the lease")
+		case len(holds) == 1:
+			last = true // the lease's end is one write: its record goes with it
+			return nil, nil
+		}
+		return func(r *record) {
+			r.Holds = slices.Delete(slices.Clone(holds), at, at+1)
+			r.Released = append(slices.Clip(l.releasedNames()), hold)
+		}, nil
+	}
+	l, err := m.amend(ctx, bearer, missing, m.tellUpdated)
+	switch {
+	case err != nil && err.Code == locks.CodeEnded && isLetGo(err.Reason):
+		return nil
+	case err != nil:
+		return err
+	case last:
+		return m.letGo(ctx, l) // releases mu
+	}
+	m.unlock()
+	return nil
+}

@@ -1,0 +1,601 @@
+package manager
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+)
+
+func (g *gate) addHold(l locks.Lease, hold string) (locks.Lease, error) {
+	res, err := g.m.Acquire(g.t.Context(), locks.AcquireRequest{Lock: l.Lock, Token: l.Token, Hold: hold})
+	if err == nil && (!res.HoldAdded || res.Lease.ID != l.ID || res.Lease.Token != l.Token) {
+		g.t.Errorf("hold %s: %+v", hold, res)
+	}
+	return res.Lease, err
+}
+
+func (g *gate) mustAddHold(l locks.Lease, hold string) locks.Lease {
+	g.t.Helper()
+	v, err := g.addHold(l, hold)
+	if err != nil {
+		g.t.Fatalf("hold %s: %v", hold, err)
+	}
+	synctest.Wait()
+	return v
+}
+
+func (g *gate) releaseHold(l locks.Lease, hold string) error {
+	return g.m.ReleaseHold(g.t.Context(), locks.Anonymous, l.ID, l.Token, hold)
+}
+
+func (g *gate) mustReleaseHold(l locks.Lease, hold string) {
+	g.t.Helper()
+	if err := g.releaseHold(l, hold); err != nil {
+		g.t.Fatalf("release of hold %s: %v", hold, err)
+	}
+	synctest.Wait()
+}
+
+func (g *gate) wantHolds(l locks.Lease, holds ...string) {
+	g.t.Helper()
+	if v := g.look(l); v.State != locks.Held || !slices.Equal(v.Holds, holds) {
+		g.t.Errorf("%s with holds %v, want %v", v.State, v.Holds, holds)
+	}
+}
+
+func reentrant(hold string) locks.AcquireRequest {
+	return locks.AcquireRequest{Lock: "deploy", TTL: 40 * time.Second, Hold: hold}
+}
+
+func TestALeaseEndsWithItsLastHoldAndEachIsReleasedOnce(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(reentrant("a"))
+		if !slices.Equal(l.Holds, []string{"a"}) {
+			t.Errorf("%+v", l)
+		}
+		for range 2 { // a repeat adds nothing
+			if v := g.mustAddHold(l, "b"); v.State != locks.Held || v.FencingToken != l.FencingToken || !slices.Equal(v.Holds, []string{"a", "b"}) {
+				t.Errorf("%+v", v)
+			}
+		}
+		if r := s.recordOf(l); !slices.Equal(r.Holds, []string{"a", "b"}) {
+			t.Errorf("answered before it was written: %+v", r)
+		}
+		g.mustAddHold(l, "c")
+		for range 3 {
+			g.mustReleaseHold(l, "b")
+			g.wantHolds(l, "a", "c")
+		}
+		if r := s.recordOf(l); !slices.Equal(r.Holds, []string{"a", "c"}) || !slices.Equal(r.Released, []string{"b"}) {
+			t.Errorf("answered before it was written: %+v", r)
+		}
+		_, err := g.addHold(l, "b")
+		if e := wantCode(t, err, locks.CodeHoldReleased); e.Field != "hold" {
+			t.Errorf("%+v", e)
+		}
+		wantCode(t, g.releaseHold(l, "d"), locks.CodeInvalid)
+		g.mustReleaseHold(l, "a")
+		g.wantHolds(l, "c")
+		g.mustReleaseHold(l, "c")
+		g.wantState(l, locks.Ended, locks.ReasonReleased)
+		g.mustReleaseHold(l, "c")
+		g.mustReleaseHold(l, "a")
+		synctest.Wait()
+		if n := g.countOf(events.LeaseUpdated, l); n != 4 {
+			t.Errorf("%d events of two holds added and two let go", n)
+		}
+		if n := len(s.names("/lockkeeper/locks/deploy")); n != 0 {
+			t.Errorf("%d contenders are left", n)
+		}
+		checkAll(t, s, g)
+	})
+}
+
+func TestAPlainReleaseEndsAllHolds(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(reentrant("a"))
+		g.mustAddHold(l, "b")
+		g.mustRelease(l)
+		g.wantState(l, locks.Ended, locks.ReasonReleased)
+		g.mustReleaseHold(l, "a")
+		_, err := g.addHold(l, "c")
+		wantCode(t, err, locks.CodeEnded)
+	})
+}
+
+// A lease that was acquired without a name has a hold that no name lets go of.
+func TestANestedHoldDoesNotEndALeaseThatWasAcquiredWithoutOne(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 40 * time.Second})
+		if v := one.mustAddHold(l, "inner"); !slices.Equal(v.Holds, []string{"inner"}) {
+			t.Errorf("%+v", v)
+		}
+		one.mustReleaseHold(l, "inner")
+		one.wantHolds(l)
+		one.crash()
+		two := s.gateway(t)
+		time.Sleep(12 * time.Second)
+		two.mustAddHold(l, "other")
+		two.mustReleaseHold(l, "other")
+		two.wantHolds(l)
+		two.mustRelease(l)
+		two.wantState(l, locks.Ended, locks.ReasonReleased)
+	})
+}
+
+func TestHoldsOutliveTheirGateway(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		l := one.mustHold(reentrant("a"))
+		one.mustAddHold(l, "b")
+		one.mustAddHold(l, "c")
+		one.mustReleaseHold(l, "a")
+		one.crash()
+		two := s.gateway(t)
+		time.Sleep(12 * time.Second)
+		two.mustReleaseHold(l, "a") // late
+		_, err := two.addHold(l, "a")
+		wantCode(t, err, locks.CodeHoldReleased)
+		two.wantHolds(l, "b", "c")
+		two.mustReleaseHold(l, "b")
+		two.wantHolds(l, "c")
+		two.mustReleaseHold(l, "c")
+		two.wantState(l, locks.Ended, locks.ReasonReleased)
+	})
+}
+
+// Another program has written over the record and the owner has died: nobody
+// knows the holds. Only a plain release ends the lease.
+func TestHoldsThatNobodyKnowsAnyMoreEndWithAPlainRelease(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		l := one.mustHold(reentrant("a"))
+		one.crash()
+		s.foreign(zk.Op{Kind: zk.OpSetData, Path: l.Znode, Data: []byte("__REVOKE__"), Version: -1})
+		two := s.gateway(t)
+		time.Sleep(12 * time.Second)
+		wantCode(t, two.releaseHold(l, "a"), locks.CodeInvalid)
+		two.mustAddHold(l, "a")
+		two.mustReleaseHold(l, "a")
+		two.wantHolds(l)
+		two.mustRelease(l)
+		two.wantState(l, locks.Ended, locks.ReasonReleased)
+	})
+}
+
+// lost is how the answer to one write of a contender is lost, and whether it was done.
+type lost struct {
+	name      string
+	session   bool // with the session
+	persisted bool
+}
+
+var waysToLose = []lost{
+	{"failed", false, false}, {"failed but persisted", false, true},
+	{"failed with the session", true, false}, {"failed with the session but persisted", true, true},
+}
+
+// arm makes it happen to the next write of the lease's contender; disarm ends it.
+func (w lost) arm(s *fakeStore, l locks.Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !w.session:
+		once := true
+		s.drop = !w.persisted
+		s.vague = func(w *zk.Write) bool {
+			hit := once && writeTo(l.Znode)(w)
+			once = once && !hit
+			return hit
+		}
+	case w.persisted:
+		s.loseReply = writeTo(l.Znode)
+	default:
+		s.away = true
+	}
+}
+
+func (w lost) disarm(s *fakeStore, g *gate) {
+	if w.session {
+		g.expireSession()
+	}
+	s.mu.Lock()
+	s.away, s.loseReply, s.vague = false, nil, nil
+	s.mu.Unlock()
+	time.Sleep(5 * time.Second)
+}
+
+// expireSession ends the gateway's session under it.
+func (g *gate) expireSession() {
+	g.m.mu.Lock()
+	session := g.m.session
+	g.m.mu.Unlock()
+	switch session := session.(type) {
+	case *fakeSession:
+		session.expire()
+	case *hookedSession:
+		session.expire()
+	}
+}
+
+// Attack 15: the release of one of a lease's holds is repeated after its answer
+// was lost. It lets go of one level.
+func TestARepeatedReleaseOfAHoldLetsGoOfOneLevel(t *testing.T) {
+	for _, way := range waysToLose {
+		t.Run(way.name, func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				l := g.mustHold(reentrant("outer"))
+				g.mustAddHold(l, "middle")
+				g.mustAddHold(l, "inner")
+				way.arm(s, l)
+				if err := g.releaseHold(l, "inner"); way.session {
+					wantCode(t, err, locks.CodeOutcomeUnknown)
+				} else if err != nil {
+					t.Error(err)
+				}
+				way.disarm(s, g)
+				for range 3 {
+					g.mustReleaseHold(l, "inner")
+					g.wantHolds(l, "outer", "middle")
+				}
+				if r := s.recordOf(l); !slices.Equal(r.Released, []string{"inner"}) || !slices.Equal(r.Holds, []string{"outer", "middle"}) {
+					t.Errorf("%+v", r)
+				}
+				checkAll(t, s, g)
+			})
+		})
+	}
+}
+
+// The observer's server is behind the writer's: the event of an earlier write comes when a later one has been answered, and the
+// read that it makes shows what was before that.
+func TestAReadThatIsOlderThanWhatWasWrittenTakesNothingBack(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		l := g.mustHold(reentrant("a"))
+		g.mustAddHold(l, "b")
+		g.mustAddHold(l, "c")
+		synctest.Wait()
+		s.mu.Lock()
+		before := *s.nodes[l.Znode]
+		s.mu.Unlock()
+		past := map[string]*fakeNode{l.Znode: &before}
+		g.w.hold()
+		g.mustReleaseHold(l, "b")
+		h.hooks.Store(&hooks{past: past})
+		g.w.release()
+		synctest.Wait()
+		if _, err := g.addHold(l, "b"); err == nil {
+			t.Error("a hold that was let go is taken again")
+		}
+		// It has caught up.
+		h.hooks.Store(&hooks{})
+		s.mu.Lock()
+		s.announce(zk.NodeChanged, l.Znode)
+		s.mu.Unlock()
+		synctest.Wait()
+		_, err := g.addHold(l, "b")
+		wantCode(t, err, locks.CodeHoldReleased)
+		g.wantHolds(l, "a", "c")
+		checkAll(t, s, g)
+	})
+}
+
+func TestAHoldWhoseAnswerWasLostIsAddedOnce(t *testing.T) {
+	for _, way := range waysToLose {
+		t.Run(way.name, func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				l := g.mustHold(reentrant("outer"))
+				way.arm(s, l)
+				if _, err := g.addHold(l, "inner"); way.session {
+					wantCode(t, err, locks.CodeOutcomeUnknown)
+				} else if err != nil {
+					t.Error(err)
+				}
+				way.disarm(s, g)
+				g.mustAddHold(l, "inner")
+				g.wantHolds(l, "outer", "inner")
+				g.mustReleaseHold(l, "inner")
+				g.wantHolds(l, "outer")
+				checkAll(t, s, g)
+			})
+		})
+	}
+}
+
+func TestTheLastHoldsReleaseWhoseAnswerWasLostIsCarriedOut(t *testing.T) {
+	for _, way := range waysToLose {
+		t.Run(way.name, func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				l := g.mustHold(reentrant("outer"))
+				g.mustAddHold(l, "inner")
+				g.mustReleaseHold(l, "inner")
+				way.arm(s, l)
+				_ = g.releaseHold(l, "outer")
+				way.disarm(s, g)
+				g.mustReleaseHold(l, "outer")
+				g.mustReleaseHold(l, "inner")
+				g.wantState(l, locks.Ended, locks.ReasonReleased)
+				g.mustHold(deploy())
+				checkAll(t, s, g)
+			})
+		})
+	}
+}
+
+// A group's holds and changes are in the record of its first lock's contender.
+func TestALeaseOfSeveralLocksHasHoldsAndIsUpdatedAsOne(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}, TTL: 40 * time.Second, Hold: "outer"})
+		res, err := one.m.Acquire(t.Context(), locks.AcquireRequest{Lock: "b", Token: l.Token, Hold: "inner"})
+		if err != nil || !res.HoldAdded || !slices.Equal(res.Lease.Holds, []string{"outer", "inner"}) {
+			t.Fatalf("%+v %v", res, err)
+		}
+		_, err = one.m.Acquire(t.Context(), locks.AcquireRequest{Lock: "c", Token: l.Token, Hold: "inner"})
+		wantCode(t, err, locks.CodeInvalid)
+		one.mustUpdate(l, locks.UpdateRequest{Owner: text("ci"), TTL: time.Minute})
+		if n := one.countOf(events.LeaseUpdated, l); n != 4 {
+			t.Errorf("%d events, not one per lock for each of two changes", n)
+		}
+		one.crash()
+		two := s.gateway(t)
+		time.Sleep(12 * time.Second)
+		two.mustReleaseHold(l, "outer")
+		if v := two.look(l); v.Owner != "ci" || v.TTL != time.Minute || !slices.Equal(v.Holds, []string{"inner"}) {
+			t.Errorf("%+v", v)
+		}
+		two.mustReleaseHold(l, "inner")
+		two.wantState(l, locks.Ended, locks.ReasonReleased)
+		checkAll(t, s, two)
+	})
+}
+
+func TestAWaitingLeaseHasHoldsToo(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		first := g.mustHold(deploy())
+		req := reentrant("a")
+		req.Async = true
+		ticket := g.mustAcquire(req)
+		if v := g.mustAddHold(ticket, "b"); v.State != locks.Waiting || v.Position != 1 {
+			t.Errorf("%+v", v)
+		}
+		g.mustReleaseHold(ticket, "a")
+		g.mustRelease(first)
+		synctest.Wait()
+		g.wantHolds(ticket, "b")
+		if q, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"}); err != nil || len(q.Holders) != 1 || !slices.Equal(q.Holders[0].Holds, []string{"b"}) {
+			t.Errorf("the queue shows %+v %v", q, err)
+		}
+		again := g.mustAcquire(req)
+		g.mustReleaseHold(again, "a")
+		g.wantState(again, locks.Ended, locks.ReasonCancelled)
+	})
+}
+
+func TestAHoldIsRefusedByTheNameOfWhatIsWrong(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(reentrant("a"))
+		refused := func(field string, change func(*locks.AcquireRequest)) {
+			t.Helper()
+			req := locks.AcquireRequest{Lock: "deploy", Token: l.Token, Hold: "b"}
+			change(&req)
+			_, err := g.acquire(req)
+			if e := wantCode(t, err, locks.CodeInvalid); e.Field != field {
+				t.Errorf("the field is %s, want %s", e.Field, field)
+			}
+		}
+		refused("hold", func(r *locks.AcquireRequest) { r.Hold = "" })
+		refused("hold", func(r *locks.AcquireRequest) { r.Hold = "a b" })
+		refused("hold", func(r *locks.AcquireRequest) { r.Hold = "ä" })
+		refused("hold", func(r *locks.AcquireRequest) { r.Hold = strings.Repeat("x", locks.MaxHoldName+1) })
+		refused("hold", func(r *locks.AcquireRequest) { r.Token, r.Hold = "", "\x7f" })
+		refused("lock", func(r *locks.AcquireRequest) { r.Lock = "other" })
+		refused("lock", func(r *locks.AcquireRequest) { r.NS = "elsewhere" })
+		refused("ttl", func(r *locks.AcquireRequest) { r.TTL = time.Minute })
+		refused("wait", func(r *locks.AcquireRequest) { r.Wait = time.Minute })
+		refused("async", func(r *locks.AcquireRequest) { r.Async = true })
+		refused("owner", func(r *locks.AcquireRequest) { r.Owner = "me" })
+		refused("metadata", func(r *locks.AcquireRequest) { r.Metadata = "m" })
+		refused("Idempotency-Key", func(r *locks.AcquireRequest) { r.IdempotencyKey = "abcdefghijklmnop" })
+		refused("mode", func(r *locks.AcquireRequest) { r.Mode = locks.Exclusive })
+		refused("limit", func(r *locks.AcquireRequest) { r.Limit = 1 })
+		refused("permits", func(r *locks.AcquireRequest) { r.Permits = 1 })
+		refused("locks", func(r *locks.AcquireRequest) { r.Group = []locks.Want{{Lock: "deploy"}} })
+		refused("lock_delay", func(r *locks.AcquireRequest) { r.LockDelay = time.Second })
+		refused("lock_delay_on", func(r *locks.AcquireRequest) { r.LockDelayOn = locks.DelayAlways })
+		refused("ephemeral", func(r *locks.AcquireRequest) { r.Ephemeral = true })
+		refused("dry_run", func(r *locks.AcquireRequest) { r.DryRun = true })
+		_, err := g.acquire(locks.AcquireRequest{Lock: "deploy", Token: l.Token + "x", Hold: "b"})
+		wantCode(t, err, locks.CodeTokenWrong)
+		if e := wantCode(t, g.releaseHold(l, ""), locks.CodeInvalid); e.Field != "hold" {
+			t.Errorf("the field is %s", e.Field)
+		}
+		wantCode(t, g.releaseHold(withToken(l, "x"), "a"), locks.CodeTokenWrong)
+		g.wantHolds(l, "a")
+	})
+}
+
+// Names that were let go count: a lease has had at most MaxHolds.
+func TestALeaseHasABoundedNumberOfHoldsInItsLife(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(reentrant("hold-0"))
+		for i := 1; i < locks.MaxHolds; i++ {
+			g.mustAddHold(l, fmt.Sprint("hold-", i))
+			if i%2 == 0 {
+				g.mustReleaseHold(l, fmt.Sprint("hold-", i))
+			}
+		}
+		_, err := g.addHold(l, "one-more")
+		if e := wantCode(t, err, locks.CodeInvalid); e.Field != "hold" {
+			t.Errorf("%+v", e)
+		}
+		g.mustAddHold(l, "hold-1") // it has that one
+	})
+}
+
+func TestARepeatedAcquireKnowsItsHold(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		req := reentrant("a")
+		req.IdempotencyKey = "abcdefghijklmnop"
+		l := one.mustHold(req)
+		one.mustAddHold(l, "b")
+		if again := one.mustHold(req); again.ID != l.ID || !slices.Equal(again.Holds, []string{"a", "b"}) {
+			t.Errorf("%+v", again)
+		}
+		other := req
+		other.Hold = "b"
+		_, err := one.acquire(other)
+		wantCode(t, err, locks.CodeKeyReused)
+		one.mustReleaseHold(l, "a")
+		_, err = one.acquire(req)
+		wantCode(t, err, locks.CodeHoldReleased) // a late repeat takes nothing
+		one.crash()
+		two := s.gateway(t)
+		time.Sleep(12 * time.Second)
+		_, err = two.acquire(req)
+		wantCode(t, err, locks.CodeHoldReleased)
+	})
+}
+
+// The release of a hold was lost with the session, and was done. Nothing is said
+// under the next session before the record has been read.
+func TestARepeatedAcquireIsAnsweredAfterTheRecordWasRead(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		req := reentrant("a")
+		req.IdempotencyKey = "abcdefghijklmnop"
+		l := g.mustHold(req)
+		g.mustAddHold(l, "b")
+		way := lost{session: true, persisted: true}
+		way.arm(s, l)
+		g.w.hold() // the news comes late
+		wantCode(t, g.releaseHold(l, "a"), locks.CodeOutcomeUnknown)
+		h.hooks.Store(&hooks{get: func(path string) error {
+			if path == l.Znode {
+				return zk.ErrUnavailable
+			}
+			return nil
+		}})
+		g.w.release()
+		way.disarm(s, g)
+		_, err := g.acquire(req)
+		wantCode(t, err, locks.CodeUnavailable)
+		h.hooks.Store(&hooks{})
+		_, err = g.acquire(req)
+		wantCode(t, err, locks.CodeHoldReleased)
+	})
+}
+
+func TestWhatAnAcquireAsksForIsInItsFingerprint(t *testing.T) {
+	base := locks.AcquireRequest{Lock: "deploy", TTL: time.Minute}
+	seen := map[string]string{fingerprint(&base): "nothing"}
+	for what, change := range map[string]func(*locks.AcquireRequest){
+		"ttl": func(r *locks.AcquireRequest) { r.TTL = time.Hour }, "owner": func(r *locks.AcquireRequest) { r.Owner = "x" },
+		"metadata": func(r *locks.AcquireRequest) { r.Metadata = "x" }, "hold": func(r *locks.AcquireRequest) { r.Hold = "x" },
+		"ephemeral":  func(r *locks.AcquireRequest) { r.Ephemeral = true },
+		"lock delay": func(r *locks.AcquireRequest) { r.LockDelay, r.LockDelayOn = time.Second, locks.DelayOnExpiry },
+		"always":     func(r *locks.AcquireRequest) { r.LockDelay, r.LockDelayOn = time.Second, locks.DelayAlways },
+	} {
+		req := base
+		change(&req)
+		if other, same := seen[fingerprint(&req)]; same {
+			t.Errorf("%s and %s have one fingerprint", what, other)
+		}
+		seen[fingerprint(&req)] = what
+	}
+}
+
+// A downgrade makes the record anew under another name: holds and changes go with
+// it, and those that come at the same moment are not lost.
+func TestADowngradeKeepsHoldsAndUpdates(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(reentrant("a"))
+		g.mustAddHold(l, "b")
+		g.mustReleaseHold(l, "a")
+		errs := make(chan error, 3)
+		go func() { _, err := g.m.Downgrade(t.Context(), locks.Anonymous, l.ID, l.Token); errs <- err }()
+		go func() { _, err := g.update(l, locks.UpdateRequest{Owner: text("ci")}); errs <- err }()
+		go func() { _, err := g.addHold(l, "c"); errs <- err }()
+		for range 3 {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+		v := g.look(l)
+		if v.Mode != locks.Shared || v.Owner != "ci" || !slices.Equal(v.Holds, []string{"b", "c"}) {
+			t.Errorf("%+v", v)
+		}
+		if r := s.recordOf(v); r.Owner != "ci" || !slices.Equal(r.Holds, []string{"b", "c"}) || !slices.Equal(r.Released, []string{"a"}) {
+			t.Errorf("%+v", r)
+		}
+		checkAll(t, s, g)
+	})
+}
+
+// The TTL in the record is made shorter, the answer is lost, and the observer's
+// server is behind: it shows the longer one, which a successor would not find.
+func TestARecordWhoseWriteWasLostIsReadFromAServerThatHasComeSoFar(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		long, short := time.Minute, 10*time.Second
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: long})
+		beat := func(ttl time.Duration) error {
+			_, err := g.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, ttl)
+			return err
+		}
+		recorded := func() time.Duration {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			r, _ := parseRecord(s.nodes[l.Znode].data)
+			return r.ttl()
+		}
+		s.mu.Lock()
+		before := *s.nodes[l.Znode]
+		s.mu.Unlock()
+		h.hooks.Store(&hooks{past: map[string]*fakeNode{l.Znode: &before}, result: func(w *zk.Write, res *zk.Result) {
+			if w.Ops[0].Kind == zk.OpSetData && w.Ops[0].Path == l.Znode {
+				*res = zk.Result{Outcome: zk.Unknown, Culprit: -1}
+			}
+		}})
+		for began := time.Now(); recorded() != short; time.Sleep(time.Second) {
+			if err := beat(short); err != nil || time.Since(began) > 2*long {
+				t.Fatalf("%v; the record has %v", err, recorded())
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+		if err := beat(long); err == nil && recorded() != long {
+			t.Errorf("%v was promised, and the record has %v", long, recorded())
+		}
+		h.hooks.Store(&hooks{})
+		for beat(long) != nil {
+			time.Sleep(time.Second)
+		}
+		if recorded() != long {
+			t.Errorf("the record has %v", recorded())
+		}
+		g.wantState(l, locks.Held, "")
+		checkAll(t, s, g)
+	})
+}

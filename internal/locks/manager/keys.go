@@ -1,0 +1,252 @@
+package manager
+
+import (
+	"context"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"hash"
+	"slices"
+	"strconv"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// codeKeyTaken marks, inside the package, a create that failed because its
+// idempotency key was there.
+const codeKeyTaken locks.Code = "key_taken"
+
+// keyEntry is an idempotency key: a node in the same transaction as the
+// contender, so that no gateway can queue the same request twice.
+type keyEntry struct {
+	hash        string
+	fingerprint string
+	lease       recipe.LeaseID
+	reason      locks.Reason  // once the lease has ended
+	endedAt     time.Duration // boot; 0 while the lease lives
+}
+
+// keyNames names the nodes of idempotency keys. The name is an HMAC under a key that is derived from the fleet's: every client of
+// ZooKeeper can list the names, and must not be able to try guesses of a client's key on them. It is immutable.
+type keyNames struct{ key []byte }
+
+// keyNamesInfo separates the derived key from others that are made of the fleet's (RFC 5869, section 3.2).
+const keyNamesInfo = "lockkeeper idempotency key names v1"
+
+// newKeyNames takes the fleet's key for names, which stays when the others change: a repeated acquire finds its node.
+func newKeyNames(key []byte) keyNames {
+	derived, err := hkdf.Key(sha256.New, key, nil, keyNamesInfo, sha256.Size)
+	if err != nil {
+		panic("deriving a key: " + err.Error()) // only of more bytes than there can be
+	}
+	return keyNames{derived}
+}
+
+// name is the key's node: the scope (principal, namespace and lock, or the
+// locks of a group in whatever order) and the key itself, each with its length so that
+// no two scopes collide.
+func (n keyNames) name(req *locks.AcquireRequest) string {
+	mac := hmac.New(sha256.New, n.key)
+	if len(req.Group) == 0 {
+		return digest(mac, string(req.Principal), req.NS, req.Lock, req.IdempotencyKey)
+	}
+	scope := make([]string, 0, len(req.Group)+3)
+	for _, w := range req.Group {
+		scope = append(scope, w.NS+"/"+w.Lock)
+	}
+	slices.Sort(scope)
+	// Where a single lock has its name, which has no slash, a group has one.
+	parts := append([]string{"group", string(req.Principal)}, scope...)
+	return digest(mac, append(parts, req.IdempotencyKey)...)
+}
+
+// fingerprint tells whether a repeat is the same request. How long a client
+// is ready to wait is not part of it.
+func fingerprint(req *locks.AcquireRequest) string {
+	parts := []string{req.TTL.String(), req.Owner, req.Metadata}
+	for _, w := range req.Wants() {
+		parts = append(parts, string(w.Mode))
+		if w.Mode == locks.Semaphore || len(req.Group) > 0 {
+			parts = append(parts, w.NS, w.Lock, strconv.Itoa(w.Limit), strconv.Itoa(w.Permits))
+		}
+	}
+	return digest(sha256.New(), append(parts, extrasOf(req)...)...)
+}
+
+// extrasOf are what few acquires ask for. What is not asked for is not there, so
+// that a key of an older gateway's fits.
+func extrasOf(r *locks.AcquireRequest) (extras []string) {
+	if r.Hold != "" {
+		extras = append(extras, "hold", r.Hold)
+	}
+	if r.LockDelay != 0 {
+		extras = append(extras, "lock_delay", r.LockDelay.String(), string(r.LockDelayOn))
+	}
+	if r.Ephemeral {
+		extras = append(extras, "ephemeral")
+	}
+	if r.NotifyURL != "" {
+		extras = append(extras, "notify_url", r.NotifyURL)
+	}
+	return extras
+}
+
+func digest(h hash.Hash, parts ...string) string {
+	for _, part := range parts {
+		h.Write(strconv.AppendInt(nil, int64(len(part)), 10))
+		h.Write([]byte{':'})
+		h.Write([]byte(part))
+	}
+	return hex.EncodeToString(h.Sum(nil)[:20])
+}
+
+func (k *keyEntry) record(q *queue) []byte {
+	data, err := json.Marshal(keyRecord{Version: recordVersion, LeaseID: string(k.lease),
+		Fingerprint: k.fingerprint, NS: q.space.name, Lock: q.name()})
+	if err != nil {
+		panic("encoding a key's record: " + err.Error()) // strings only
+	}
+	return data
+}
+
+func (m *Manager) keyPath(hash string) string { return m.opt.Root + "/keys/" + hash }
+
+// replay answers the repeat of a request whose key is known. It is called with
+// mu held and releases it.
+func (m *Manager) replay(ctx context.Context, req *locks.AcquireRequest, key *keyEntry) (locks.AcquireResult, error) {
+	if !hmac.Equal([]byte(key.fingerprint), []byte(fingerprint(req))) { // a notify_url in it may be a secret
+		m.unlock()
+		return locks.AcquireResult{}, &locks.Error{Code: locks.CodeKeyReused, Field: "Idempotency-Key",
+			Detail: "this Idempotency-Key came with other parameters before; use one fresh random key per attempt to do the job"}
+	}
+	if l := m.leases[key.lease]; l != nil {
+		return m.await(ctx, req, l, true)
+	}
+	var err *locks.Error
+	switch {
+	case key.endedAt == 0:
+		// The lease runs on another gateway, or is about to be adopted.
+		if err = m.absent(key.lease); err.UnknownGateway {
+			if err = m.meet(ctx); err == nil {
+				if l := m.leases[key.lease]; l != nil {
+					return m.await(ctx, req, l, true)
+				}
+				err = m.absent(key.lease)
+			}
+		}
+	case key.reason == locks.ReasonWaitElapsed:
+		if q := m.inTheWay(req.Wants()); q != nil {
+			return locks.AcquireResult{}, m.heldByOther(ctx, req, q, notGranted(req))
+		}
+		err = &locks.Error{Code: notGranted(req), RetryAfter: retryAfter, Detail: "the lock was not granted to this request, which has left the queue"}
+	default:
+		err = endedError(key.reason)
+	}
+	m.unlock()
+	return locks.AcquireResult{}, err
+}
+
+// replayTaken reads a key that ZooKeeper has and this gateway does not know,
+// and then answers the repeat. It is called with mu held and releases it.
+func (m *Manager) replayTaken(ctx context.Context, req *locks.AcquireRequest) (bool, locks.AcquireResult, error) {
+	session, hash := m.session, m.tokens.names.name(req)
+	m.unlock()
+	if session == nil {
+		return true, locks.AcquireResult{}, m.unavailable()
+	}
+	entry, err := m.readKey(ctx, session, hash)
+	if err == nil && entry == nil {
+		err = m.unavailable() // swept at this very moment: the repeat is a new request
+	}
+	if err != nil {
+		return true, locks.AcquireResult{}, err
+	}
+	m.mu.Lock()
+	res, replayErr := m.replay(ctx, req, m.learnKey(entry))
+	return true, res, replayErr
+}
+
+// learnKey keeps a key that was read, unless it is known already or another
+// gateway's to keep.
+func (m *Manager) learnKey(entry *keyEntry) *keyEntry {
+	if known := m.keys[entry.hash]; known != nil {
+		return known
+	}
+	if m.leases[entry.lease] == nil && (m.newer[entry.lease] > 0 || !m.owns(entry.lease.Gateway())) {
+		return entry // its own gateway knows when its life is over, or one of a later release
+	}
+	m.keys[entry.hash] = entry
+	m.attachKey(entry)
+	return entry
+}
+
+// readKey reads a key's node; nil without an error means that there is none.
+
+func (m *Manager) readKey(ctx context.Context, session Session, hash string) (*keyEntry, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	data, _, err := session.Get(ctx, m.keyPath(hash))
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return nil, nil
+	case err != nil:
+		e := m.unavailable()
+		e.Err = err
+		return nil, e
+	}
+	var record keyRecord
+	if err := json.Unmarshal(data, &record); err != nil {
+		return nil, &locks.Error{Code: locks.CodeUnavailable, Detail: "the idempotency key's record in ZooKeeper cannot be read", Err: err}
+	}
+	id, err := recipe.ParseLeaseID(record.LeaseID)
+	if err != nil {
+		return nil, &locks.Error{Code: locks.CodeUnavailable, Detail: "the idempotency key's record in ZooKeeper names no lease", Err: err}
+	}
+	return &keyEntry{hash: hash, fingerprint: record.Fingerprint, lease: id}, nil
+}
+
+// attachKey connects a key that was read with its lease, or starts its life's
+// end when the lease is gone.
+func (m *Manager) attachKey(k *keyEntry) {
+	if l := m.leases[k.lease]; l != nil {
+		l.few().key = k.hash
+		return
+	}
+	if past, ok := m.history.get(k.lease); ok {
+		m.keyEnded(k, past.reason())
+		return
+	}
+	if m.owns(k.lease.Gateway()) && m.synced && m.mayMiss(k.lease) == nil {
+		// Its end was before this gateway could know why; its key lives on for
+		// its time from here.
+		m.keyEnded(k, locks.ReasonUnknown)
+	}
+}
+
+// keyEnded notes that a key's lease has ended: the key goes a key's life later.
+func (m *Manager) keyEnded(k *keyEntry, reason locks.Reason) {
+	k.reason, k.endedAt = reason, m.clock.Now().Boot()
+	m.keyLine = append(m.keyLine, k)
+}
+
+// keyLine is the keys whose lease has ended, in that order.
+type keyLine []*keyEntry
+
+// pop takes the first key out that ended at or before the given time.
+func (l *keyLine) pop(before time.Duration) *keyEntry {
+	if len(*l) == 0 || (*l)[0].endedAt > before {
+		return nil
+	}
+	k := (*l)[0]
+	(*l)[0] = nil
+	if *l = (*l)[1:]; len(*l) == 0 {
+		*l = nil
+	}
+	return k
+}

@@ -1,0 +1,135 @@
+package manager
+
+import (
+	"crypto/rand"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// A contender with this session's id that no request knows is shown by an event,
+// and before it was read the observer moves to a server that lags: its tree lacks
+// the contender, which is there nevertheless and comes back. It must not block the
+// queue because it is taken for one whose deletion is known.
+func TestAnUnknownContenderOfOursThatALaggingTreeLacksIsStillEnded(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		id, err := recipe.NewLeaseID(g.m.fleet, recipe.GatewayID(g.m.Info(t.Context()).GatewayID), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		past, pastZxid := s.state()
+		h.hooks.Store(&hooks{get: func(string) error { return zk.ErrUnavailable }})
+		name := recipe.Contender{LeaseID: id, Mode: recipe.Exclusive}
+		_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/" + name.Prefix(),
+			Data: []byte(`{"v":1,"ttl_ms":86400000}`)})
+		synctest.Wait()
+		g.w.disconnect()
+		synctest.Wait()
+		s.mu.Lock()
+		g.w.connect(past, pastZxid)
+		s.mu.Unlock()
+		synctest.Wait()
+		h.hooks.Store(&hooks{})
+		s.mu.Lock()
+		s.announce(zk.NodeAdded, paths[0]) // the server catches up
+		s.mu.Unlock()
+		time.Sleep(time.Second)
+		if n := len(s.names("/lockkeeper/locks/deploy")); n != 0 {
+			t.Errorf("%d contenders that nobody can use", n)
+		}
+		g.mustHold(deploy())
+	})
+}
+
+// A lease that was taken over says so when it is shown again by a server that
+// has caught up: when it began to hold nobody here saw.
+func TestHowLongALeaseHoldsIsNotForgottenWhenATreeLacksItForAMoment(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		two := s.gateway(t)
+		one.crash()
+		time.Sleep(30 * time.Second)
+		held := func() locks.Contender {
+			t.Helper()
+			lock, err := two.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
+			if err != nil || len(lock.Holders) != 1 {
+				t.Fatalf("%+v %v", lock, err)
+			}
+			return lock.Holders[0]
+		}
+		before := held()
+		two.wantState(l, locks.Held, "")
+		two.w.disconnect()
+		synctest.Wait()
+		s.mu.Lock()
+		two.w.connect(map[string]*fakeNode{"/lockkeeper/locks/deploy": s.nodes["/lockkeeper/locks/deploy"]}, 1)
+		s.mu.Unlock()
+		synctest.Wait()
+		two.w.reconnect()
+		synctest.Wait()
+		if after := held(); after.HeldFor != before.HeldFor || after.HeldLonger != before.HeldLonger || !after.HeldLonger {
+			t.Errorf("held for %v, longer %v; before %v, %v", after.HeldFor, after.HeldLonger, before.HeldFor, before.HeldLonger)
+		}
+	})
+}
+
+// A holder that came to hold while nobody watched may have held since then,
+// also when the listing that shows it ends a lease of ours first.
+func TestAHolderThatATreeReadShowsMayHaveHeldBefore(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		s.foreignContender()
+		synctest.Wait()
+		g.w.disconnect()
+		synctest.Wait()
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
+		time.Sleep(time.Second)
+		g.w.reconnect()
+		synctest.Wait()
+		lock, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
+		if err != nil || len(lock.Holders) != 1 || !lock.Holders[0].HeldLonger {
+			t.Errorf("%+v %v", lock, err)
+		}
+	})
+}
+
+// A queue that was forgotten, because the lock's directory was found to be gone
+// before the replica heard of it, leaves the queue that took its place alone when
+// the news comes.
+func TestAForgottenQueueTakesNothingWithIt(t *testing.T) {
+	s := newFakeStore(t)
+	m := New(Options{Store: s, Root: "/lockkeeper", Clock: s.clock})
+	if err := m.prepare(s.layout); err != nil {
+		t.Fatal(err)
+	}
+	m.Apply([]zk.Change{{Kind: zk.Synced}})
+	root := &zk.WatchRoot{Path: "/lockkeeper/locks", Depth: 2}
+	dir := &zk.Dir{Path: "/lockkeeper/locks/deploy"}
+	m.Apply([]zk.Change{{Kind: zk.DirAdded, Root: root, Dir: dir}})
+	old := m.spaces[locks.DefaultNamespace].find("deploy")
+	old.exists = false // a create was told that there is no such directory
+	m.forget(old)
+	present := m.queueOf(m.spaces[locks.DefaultNamespace], "deploy")
+	present.leases++
+	m.Apply([]zk.Change{{Kind: zk.DirRemoved, Root: root, Dir: dir}})
+	if q := m.spaces[locks.DefaultNamespace].find("deploy"); q != present {
+		t.Errorf("the lock's queue is %p, want %p", q, present)
+	}
+}
+
+// state is a copy of the tree as it is, for a server that lags.
+func (s *fakeStore) state() (map[string]*fakeNode, int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.copy(), s.zxid
+}

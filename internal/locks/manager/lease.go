@@ -1,0 +1,289 @@
+package manager
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"time"
+
+	"lockkeeper/internal/fault"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+)
+
+// phase is the state of a lease inside its gateway; see the package's doc.
+type phase uint8
+
+const (
+	creating phase = iota // the create was handed over; reply or created event is outstanding
+	waiting
+	held
+	ending // the contender's deletion was handed over
+	ended
+)
+
+// lease is one lease that this gateway owns. Every field is guarded by
+// Manager.mu except the immutable ones.
+type lease struct {
+	slot // the first one; the only one of most leases
+
+	// Where it stands.
+	phase   phase
+	wasHeld bool  // ending and ended: it was held before
+	why     cause // ending and ended: the reason
+	kind    kind  // what it is counted as
+
+	// The clock, and the contender's data.
+	claimed   bool       // its client knows of the grant
+	assumed   bool       // ttl is the longest there is, until the contender has been read
+	told      bool       // a former owner may have granted it and told its client
+	loaded    bool       // the data was read or written under this term
+	loading   bool       // a read is under way
+	writing   bool       // a setData is under way
+	abandoned bool       // nobody can ever use it: end it once it is known
+	term      locks.Term // of the session under which the clock runs
+	listeners int32      // open requests with its token
+	heapIndex int32      // in Manager.deadlines, -1: not in it
+	lineIndex int32      // in counts.line, -1: not in it
+	noting    bool       // a transaction that ends it and notes that for the outbox may have been done
+	ticket    bool       // while it waits: its acquire's request is over
+	text      uint16     // bytes that are counted as its texts
+
+	// All readings but enqueued are of the boot clock.
+	ttl      time.Duration // what a heartbeat renews
+	recorded time.Duration // TTL that the contender's data is known to have: nothing longer is promised
+	deadline time.Duration
+	grace    time.Duration // takeover + promise window: what the old owner promised ends a TTL after it; 0 for own leases
+	due      time.Duration // the reading under which it lies in the heap
+	since    time.Duration // when it came; once it has been granted, when that was
+	beat     time.Duration // of the last heartbeat; 0 when there was none
+	enqueued time.Duration // wall clock, since the Unix epoch; 0: not known
+
+	czxid  int64 // of the contender; 0 until known
+	owner  string
+	seldom *seldom
+
+	rev  uint64
+	wake chan struct{} // closed at the next visible change; nil while nobody waits
+}
+
+func (l *lease) id() recipe.LeaseID { return l.contender.LeaseID }
+
+// named takes the name that the create's reply tells.
+func (s *slot) named(name string) {
+	if s.name() == name {
+		return
+	}
+	c := s.q.contenders.Get(name) // it was seen by another name, which somebody made with its id
+	if c == nil {
+		unseen := *s.contender
+		unseen.Name = name
+		c = &unseen
+	}
+	s.contender = c
+}
+
+// placed reports whether the lease's place in line is certain: its contenders
+// have been seen in the replica and their czxid is known.
+func (l *lease) placed() bool { return l.czxid != 0 && l.seenWhole() }
+
+// changed returns a channel that is closed at the lease's next visible change.
+func (l *lease) changed() <-chan struct{} {
+	if l.wake == nil {
+		l.wake = make(chan struct{})
+	}
+	return l.wake
+}
+
+// clock is how long the lease lives from a sign of its client on, in the state
+// that it is in.
+func (l *lease) clock() time.Duration {
+	switch {
+	case l.phase == waiting:
+		return l.waitingClock()
+	case l.phase == held && !l.claimed:
+		return min(l.ttl, unclaimedClock)
+	}
+	return l.ttl
+}
+
+// waitingClock is how long a lease stays in line without a sign of its client.
+func (l *lease) waitingClock() time.Duration { return min(l.ttl, waitingClock) }
+
+// born is the zxid before which no listing shows all of the lease's contenders.
+func (l *lease) born() int64 {
+	if l.seldom != nil && l.seldom.born != 0 {
+		return l.seldom.born
+	}
+	return l.czxid
+}
+
+// touch marks a visible change and wakes whoever waits for one.
+func (m *Manager) touch(l *lease) {
+	m.rev++
+	l.rev = m.rev
+	if l.wake != nil {
+		m.wakes = append(m.wakes, l.wake)
+		l.wake = nil
+	}
+}
+
+// inOrder are the leases that match, by their ids: what is decided about them
+// is sent in this order, whatever the order of a map.
+func (m *Manager) inOrder(match func(*lease) bool) []*lease {
+	var matching []*lease
+	for _, l := range m.leases {
+		if match(l) {
+			matching = append(matching, l)
+		}
+	}
+	slices.SortFunc(matching, func(a, b *lease) int { return cmp.Compare(a.id(), b.id()) })
+	return matching
+}
+
+func (m *Manager) revString(rev uint64) string {
+	return m.nonce + "-" + strconv.FormatUint(rev, 36)
+}
+
+// schedule puts the lease's next due time into the heap. A heartbeat only
+// moves the deadline: the heap learns of a later one when the old one is due.
+func (m *Manager) schedule(l *lease) {
+	due := l.deadline
+	if l.shrinkAt() != 0 {
+		due = min(due, l.shrinkAt())
+	}
+	if at := l.forceAt(); at != 0 {
+		due = min(due, at)
+	}
+	switch {
+	case l.phase != waiting && l.phase != held:
+		m.deadlines.remove(l)
+	case l.heapIndex < 0:
+		l.due = due
+		m.deadlines.push(l)
+		m.wakeClock(due)
+	case due < l.due:
+		l.due = due
+		m.deadlines.fix(l)
+		m.wakeClock(due)
+	}
+}
+
+// extend moves the deadline to now + span, never back, and never to before
+// what a former owner may have promised.
+func (m *Manager) extend(l *lease, now, span time.Duration) {
+	l.deadline = max(l.deadline, max(now, l.grace)+span)
+	m.schedule(l)
+	if c := &m.clockState; c.lastTrusted == 0 && m.trusted() {
+		// The clock loop has not looked yet. When trust is lost before it does,
+		// what follows must not pass for the time before the first trust.
+		c.trusted, c.lastTrusted = true, now
+	}
+}
+
+// grant makes a waiting lease held. The caller has established that each of
+// its contenders holds in the replica and that the replica may be acted upon.
+func (m *Manager) grant(l *lease, now time.Duration) {
+	waited := now - l.since
+	m.setPhase(l, held)
+	l.since = now
+	l.claimed = l.listeners > 0 || l.told || fault.On("unclaimed-counts")
+	if l.claimed {
+		m.extend(l, now, l.ttl)
+	} else {
+		m.extend(l, now, min(l.ttl, unclaimedClock))
+	}
+	m.metrics.LeaseGranted(waited)
+	for s := range l.slots {
+		if !s.noted.held {
+			m.granted(s.q, s.contender, l, now)
+		}
+		if s.holds(now, l.told) {
+			m.tellGranted(s.q, s.contender, l)
+		}
+		if s.q.freedAt != 0 {
+			m.metrics.Handover(now - s.q.freedAt)
+			s.q.freedAt = 0
+		}
+		m.touchQueue(s.q)
+	}
+	m.touch(l)
+	m.noteGrant(l)
+}
+
+// claim notes that the client knows of its grant.
+func (m *Manager) claim(l *lease, now time.Duration) {
+	if l.phase == held && !l.claimed {
+		l.claimed = true
+		m.extend(l, now, l.ttl)
+		m.touch(l)
+		m.touchQueues(l)
+	}
+}
+
+// unlisten ends what l.listeners++ began: an open request of the lease's
+// client. A waiting lease keeps its place for its clock from here on.
+func (m *Manager) unlisten(l *lease, now time.Duration) {
+	l.listeners--
+	if l.listeners == 0 && l.phase.waits() {
+		m.makeTicket(l)
+	}
+	if l.phase == waiting {
+		m.extend(l, now, l.waitingClock())
+	}
+}
+
+// finish makes a lease ended: its contender is gone for certain, or never was.
+func (m *Manager) finish(l *lease, reason locks.Reason, now time.Duration) {
+	m.conclude(l, reason, now, false)
+}
+
+// conclude makes a lease ended; its contenders are gone, or they stay for its
+// lock delay.
+func (m *Manager) conclude(l *lease, reason locks.Reason, now time.Duration, stay bool) {
+	if l.phase == ended {
+		return
+	}
+	l.wasHeld = l.wasHeld || l.phase == held
+	m.setPhase(l, ended)
+	l.why = causeOf(reason)
+	m.tellEnded(l) // before the grant that it makes possible
+	m.deadlines.remove(l)
+	delete(m.leases, l.id())
+	for s := range l.slots {
+		s.q.leases--
+		if stay {
+			if s.seen { // its end is told: when it goes there is nothing to be told
+				m.sights[s.contender] = sight{since: s.seenAt, held: true, longer: s.noted.longer, mute: true}
+			}
+			continue
+		}
+		if s.seen && !fault.On("early-end") {
+			s.q.note().early = append(s.q.note().early, s.contender)
+		}
+		if s.name() != "" {
+			m.removeContender(s.q, s.name())
+		}
+		if l.seldom != nil && l.seldom.shutOut && s.seen {
+			m.awaitUntold(s.q)
+		}
+	}
+	m.tellGone(l)
+	m.remember(l, now)
+	m.forgetEphemerals(l)
+	if l.wasHeld {
+		m.metrics.LeaseEnded(string(reason), now-l.since)
+	} else {
+		m.metrics.LeaseEnded(string(reason), 0)
+	}
+	m.touch(l)
+	m.evaluateAll(l, now)
+}
+
+// fencingToken turns a czxid into the number that clients see.
+func (m *Manager) fencingToken(czxid int64) int64 {
+	if czxid == 0 {
+		return 0
+	}
+	return m.layout.FenceBase + czxid
+}

@@ -1,0 +1,105 @@
+package manager
+
+import (
+	"context"
+	"strings"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+)
+
+// scanChunk is how many queues a list looks at under one hold of mu. Few of
+// them may match, and 100,000 locks looked at in one go would keep every
+// acquire waiting meanwhile.
+const scanChunk = 4096
+
+// Locks lists the locks that somebody holds or waits for, in order of their
+// names, or those in one state. A list that looks at many locks does so in
+// pieces: a lock that comes or goes meanwhile may be in it or not, one that
+// matches all the time is. The end of ctx ends it.
+func (m *Manager) Locks(ctx context.Context, f locks.LockFilter) (locks.LockPage, error) {
+	if f.NS == "" {
+		f.NS = locks.DefaultNamespace
+	}
+	last, err := cursorAt(lockCursor, f.Cursor)
+	if err != nil {
+		return locks.LockPage{}, err
+	}
+	m.mu.Lock()
+	defer m.unlock()
+	if err := m.known(f.NS); err != nil {
+		return locks.LockPage{}, err
+	}
+	prefix := recipe.ParseNamePrefix(f.Prefix)
+	list := lockList{m: m, filter: &f, prefix: prefix, last: last, limit: pageLimit(f.Limit), from: max(prefix.Dir(), last), text: maxText}
+	for !list.scan(m.spaces[f.NS]) {
+		m.unlock()
+		err := ctx.Err()
+		m.mu.Lock()
+		if err != nil {
+			return locks.LockPage{}, cancelled(ctx)
+		}
+	}
+	return list.page, nil
+}
+
+// lockList is a page that is being put together.
+type lockList struct {
+	m      *Manager
+	filter *locks.LockFilter
+	limit  int
+	end    string // the directory of the page's last lock
+	prefix recipe.NamePrefix
+	last   string // the directory of the lock before the page
+	from   string // that at which the scan goes on
+	page   locks.LockPage
+	text   textBudget
+}
+
+// scan looks at the next queues and reports whether the page is done; mu is
+// held. The tree may change between two calls: it goes on by name.
+func (l *lockList) scan(s *space) bool {
+	looked, done := 0, true
+	s.queues.Ascend(&queue{path: s.root + "/" + l.from}, func(q *queue) bool {
+		if looked++; looked > scanChunk {
+			l.from, done = q.dir(), false
+			return false
+		}
+		dir := q.dir()
+		switch {
+		case !strings.HasPrefix(dir, l.prefix.Dir()):
+			return false
+		case dir == l.last || !l.prefix.Fits(dir) || !l.matches(q):
+			return true
+		}
+		full := len(l.page.Items) == l.limit
+		if !full {
+			view := l.m.viewLock(q)
+			if full = !l.text.take(lockText(&view)) && len(l.page.Items) > 0; !full {
+				l.end = dir
+				l.page.Items = append(l.page.Items, view)
+				return true
+			}
+		}
+		l.page.NextCursor = cursorOf(lockCursor, l.end)
+		return false
+	})
+	return done
+}
+
+func (l *lockList) matches(q *queue) bool {
+	f, m := l.filter, l.m
+	switch {
+	case q.noLock():
+		return false
+	case !strings.Contains(q.dir(), f.Contains) && !(q.noted().odd && strings.Contains(q.name(), f.Contains)):
+		return false
+	case f.Hazardous:
+		return q.noted().hazards != nil && (f.State == "" || m.lockState(q) == f.State)
+	case f.State == "":
+		return q.contenders.Len() > 0
+	case f.State == locks.LockFree:
+		return q.contenders.Len() == 0 && (q.exists || q.settings() != nil)
+	}
+	return m.lockState(q) == f.State
+}

@@ -1,0 +1,447 @@
+package manager
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	mathrand "math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/quota"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// Bounds.
+const (
+	// answerWithin is how long a request waits for ZooKeeper when ZooKeeper
+	// answers nobody. Then the request is answered CodeUnavailable or
+	// CodeOutcomeUnknown, whatever it waited for.
+	answerWithin = 900 * time.Millisecond
+	// settleWithin is how long a request waits for what ZooKeeper refuses or
+	// does not tell, while it answers others.
+	settleWithin = 5 * time.Second
+	// retryAfter is what callers are told to wait when ZooKeeper is away.
+	retryAfter     = time.Second
+	keyLife        = 10 * time.Minute // of an idempotency key after its lease ended
+	endedLife      = time.Hour        // an ended lease is remembered that long: its reason, its postmortem
+	waitingClock   = 30 * time.Second // a waiting lease's clock is min(TTL, this)
+	unclaimedClock = 30 * time.Second // an unclaimed grant passes on after min(TTL, this)
+	// reopenDelay bounds how fast sessions are opened one after another.
+	reopenDelay = 100 * time.Millisecond
+)
+
+// Metrics is told what happens to leases. Implementations must be quick and
+// safe for concurrent use; the manager's lock is held.
+type Metrics interface {
+	// LeaseGranted: a lease that had waited for so long became held.
+	LeaseGranted(waited time.Duration)
+	// Handover: a lock that had been let go so long ago was granted to the next.
+	Handover(took time.Duration)
+	// LeaseEnded: held is how long it was held, 0 when it never was.
+	LeaseEnded(reason string, held time.Duration)
+	// Takeover: another gateway's leases, or those of a former session of this
+	// process, are this one's now.
+	Takeover()
+	// Deposed: that gateway was registered, and deaf.
+	Deposed()
+	// HeartbeatWritten: a heartbeat was written into the record of another gateway's lease.
+	HeartbeatWritten()
+}
+
+// Options of a Manager.
+type Options struct {
+	Store          Store
+	Root           string // of the layout in ZooKeeper, "/lockkeeper"
+	Servers        []string
+	SessionTimeout time.Duration
+	Clock          zk.Clock
+	// Random spreads what gateways do now and then; nil is the runtime's source.
+	Random  mathrand.Source
+	Logger  *slog.Logger
+	Metrics Metrics     // nil: none
+	Events  *events.Hub // nil: nobody is told
+	Outbox  Outbox      // nil: nobody is told for certain
+	// Registration is written into this gateway's registration node.
+	Registration Registration
+	// Hearsay is set where other gateways are followed (Hear, Following): the ends of leases whose reason they may know are
+	// told a moment later.
+	Hearsay bool
+	// Limits bound what clients may leave here. Those that are 0 are the defaults for one GiB of memory.
+	Limits quota.Limits
+}
+
+// Registration is what a gateway tells others of itself.
+type Registration struct {
+	Address string `json:"address,omitempty"`
+	Version string `json:"version"`
+	Started int64  `json:"started_ms"`
+}
+
+// Manager maps leases onto contenders; see the package's doc. Create one with
+// New and run it with Run.
+type Manager struct {
+	opt      Options
+	clock    zk.Clock
+	log      *slog.Logger
+	metrics  Metrics
+	nonce    string // makes revs of different processes differ
+	shortTTL string // a warning; immutable
+
+	// ready is closed once the layout is known: the fields below it are
+	// immutable from then on.
+	ready   chan struct{}
+	layout  *zk.Layout
+	fleet   recipe.FleetID
+	tokens  tokens
+	watcher Watcher
+
+	draining bool          // guarded by mu
+	leaving  bool          // guarded by mu; Ready fails, nothing else
+	stopping bool          // guarded by mu; Run's ctx has ended
+	drain    chan struct{} // closed when draining begins: open polls end
+
+	// What trusted looks at without the lock.
+	current atomic.Pointer[termRef]
+
+	life    context.Context // ends when Run returns; no errand begins afterwards
+	endLife context.CancelFunc
+	errands sync.WaitGroup // goroutines for which Run waits
+
+	crossings crossings // has a lock of its own
+
+	written chan struct{} // a place for each heartbeat that is being written for another gateway
+
+	whereabouts whereabouts // guarded by mu
+
+	mu         sync.Mutex
+	spaces     map[string]*space
+	arrivals   map[string]*arrival       // recorded namespaces that the replica does not hold whole: see namespaces.go
+	leases     map[recipe.LeaseID]*lease // those that this gateway owns and that have not ended
+	history    history
+	witnessed  history // ends that were seen of other gateways' leases
+	delays     delays  // ended leases of this gateway whose places stay
+	owners     names
+	keys       map[string]*keyEntry
+	keyLine    keyLine                     // those whose lease has ended
+	otherKeys  map[string]recipe.GatewayID // of other gateways, as the last scan found them
+	peers      map[recipe.GatewayID]*peer
+	takeovers  takeovers
+	former     map[recipe.GatewayID]struct{} // ids of this process's own ended sessions with leases to settle
+	ids        map[recipe.GatewayID]struct{} // of all sessions of this process
+	deadlines  deadlines
+	clockState clockState
+	counts     counts
+	quota      quota.Quota
+	orphans    map[recipe.LeaseID]*orphan    // ephemeral leases of gateways that this one has succeeded
+	parts      map[recipe.LeaseID]*parts     // of leases with several contenders in the replica
+	newer      map[recipe.LeaseID]int        // contenders in the replica whose names are of a later release
+	sights     map[*recipe.Contender]sight   // of contenders in the replica that are no lease of this gateway's
+	verdicts   map[*recipe.Contender]verdict // of contenders that an administrator ends here and that are no lease of this gateway's
+	hearsay                                  // what gateways tell each other
+	deferred   map[*queue]struct{}           // queues whose grants wait for trust
+	hazardous  map[*queue]struct{}           // queues with contenders that may not be read
+	synced     bool                          // the replica holds the whole tree
+	loadedOnce bool
+	servedOnce bool   // requests could be served at some time
+	incomplete *queue // a listing of it is being applied: nothing is judged yet
+	quiet      bool   // what is being applied is the first reading of a namespace: it is the state, not news
+	reads      reads
+	session    Session    // nil while there is none
+	span       *fenceSpan // the session's
+	connected  bool       // the session's connection, as it was last told
+	heard      time.Time  // when the changes came that are being applied; else zero
+	term       locks.Term // counts sessions; a lease of another term is nobody's until it is adopted
+	rev        uint64
+	inflight   int                 // writes handed over and not answered
+	expiring   int                 // of those: deletions that time decided
+	acquiring  int                 // acquires that wait for their answer
+	newlyOwned chan struct{}       // closed when this gateway may have come to own more; nil while nobody waits
+	heldUp     map[*lease]struct{} // ends that wait for the outbox; see outbox.go
+	outboxWake chan struct{}       // closed by OutboxChanged; nil while nobody waits
+
+	actions []func()        // what to do once mu is released
+	wakes   []chan struct{} // what to close then
+
+	unlooked     []*queue // new directories; see lookSoon
+	obstructions int      // acquires that wait for plain nodes to go; see obstacle.go
+}
+
+// termRef is a session as the lock-free trust check sees it.
+type termRef struct {
+	session Session
+	term    locks.Term
+}
+
+// New prepares a manager. It answers CodeUnavailable until Run has reached
+// ZooKeeper.
+func New(opt Options) *Manager {
+	if opt.Metrics == nil {
+		opt.Metrics = noMetrics{}
+	}
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opt.Clock == nil {
+		opt.Clock = zk.SystemClock{}
+	}
+	m := &Manager{
+		opt: opt, clock: opt.Clock, log: opt.Logger, metrics: opt.Metrics,
+		ready: make(chan struct{}), drain: make(chan struct{}), written: make(chan struct{}, writtenWindow),
+		spaces:    map[string]*space{},
+		arrivals:  map[string]*arrival{},
+		leases:    map[recipe.LeaseID]*lease{},
+		keys:      map[string]*keyEntry{},
+		peers:     map[recipe.GatewayID]*peer{},
+		former:    map[recipe.GatewayID]struct{}{},
+		ids:       map[recipe.GatewayID]struct{}{},
+		deferred:  map[*queue]struct{}{},
+		hazardous: map[*queue]struct{}{},
+		sights:    map[*recipe.Contender]sight{},
+		verdicts:  map[*recipe.Contender]verdict{},
+		delays:    newDelays(),
+		parts:     map[recipe.LeaseID]*parts{},
+		orphans:   map[recipe.LeaseID]*orphan{},
+		newer:     map[recipe.LeaseID]int{},
+		hearsay:   newHearsay(),
+		heldUp:    map[*lease]struct{}{},
+		quota:     quota.New(opt.Limits.For(quota.GiB)),
+	}
+	m.life, m.endLife = context.WithCancel(context.Background())
+	m.shortTTL = shortTTLWarning(m.failoverTTL())
+	var nonce [4]byte
+	_, _ = rand.Read(nonce[:]) // never fails (crypto/rand, Go 1.24)
+	m.nonce = fmt.Sprintf("%x", nonce)
+	m.clockState.wake = make(chan struct{}, 1)
+	return m
+}
+
+// Run works until ctx ends or something fatal happens (*zk.FatalError). When
+// it returns, everything it started has stopped; leases stay in ZooKeeper.
+func (m *Manager) Run(ctx context.Context) error {
+	layout, err := m.opt.Store.Layout(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the layout below %s: %w", m.opt.Root, err)
+	}
+	if err := m.prepare(layout); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return m.watcher.Run(ctx) })
+	group.Go(func() error { return m.runSessions(ctx) })
+	group.Go(func() error { return m.runClock(ctx) })
+	group.Go(func() error { return m.runSweeper(ctx) })
+	group.Go(func() error { return m.runVigil(ctx) })
+	err = group.Wait()
+	m.mu.Lock()
+	m.endLife()
+	m.unlock()
+	m.errands.Wait()
+	m.releaseAll()
+	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
+		return nil
+	}
+	return err
+}
+
+func (m *Manager) prepare(layout *zk.Layout) error {
+	fleet, err := recipe.ParseFleetID(layout.FleetID)
+	if err != nil {
+		return fmt.Errorf("the fleet id in %s/secret: %w", m.opt.Root, err)
+	}
+	m.layout, m.fleet, m.tokens = layout, fleet, newTokens(layout.Keys, layout.NameKey)
+	roots := []zk.WatchRoot{
+		{Path: m.opt.Root + "/gateways", Depth: 1},
+		{Path: m.opt.Root + "/succession", Depth: 1},
+		{Path: m.opt.Root + zk.NodeNamespaces, Depth: 1},
+		{Path: m.settingsRoot(), Depth: 2},
+	}
+	if m.opt.Outbox != nil {
+		roots = append(roots, zk.WatchRoot{Path: m.outboxRoot(), Depth: 1})
+	}
+	for _, ns := range slices.Sorted(maps.Keys(layout.Namespaces)) { // whose roots are watched and read in this order
+		namespace := layout.Namespaces[ns]
+		s, err := spaceOf(ns, namespace)
+		if err != nil {
+			return err
+		}
+		s.whole = true // Synced tells so of all roots together
+		m.spaces[ns] = s
+		roots = append(roots, zk.WatchRoot{Path: s.root, Depth: 2})
+	}
+	m.watcher = m.opt.Store.Watch(roots, m, m.writerZxid)
+	close(m.ready)
+	return nil
+}
+
+func (m *Manager) writerZxid() int64 {
+	if ref := m.current.Load(); ref != nil {
+		return ref.session.LastZxid()
+	}
+	return 0
+}
+
+// runSessions opens a session, waits for its end and opens the next one.
+func (m *Manager) runSessions(ctx context.Context) error {
+	registration, err := json.Marshal(m.opt.Registration)
+	if err != nil {
+		return fmt.Errorf("encoding the registration: %w", err)
+	}
+	for {
+		id, err := recipe.NewGatewayID(rand.Reader)
+		if err != nil {
+			return fmt.Errorf("making a gateway id: %w", err)
+		}
+		span := &fenceSpan{clock: m.clock, window: m.layout.PromiseWindow}
+		session, err := m.opt.Store.Open(ctx, string(id), registration, func(sent zk.Instant, zxid int64) {
+			span.committed(sent)
+			m.watcher.Committed(sent, zxid)
+		})
+		if errors.Is(err, zk.ErrUnavailable) && ctx.Err() == nil {
+			m.log.Warn("no zookeeper session yet", "err", err)
+			select {
+			case <-time.After(reopenDelay):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("opening a ZooKeeper session: %w", err)
+		}
+		m.begin(session, span)
+		select {
+		case <-session.Done():
+		case <-ctx.Done():
+			// No handover: Drain does that. The session is left to end.
+			m.mu.Lock()
+			m.stopping = true
+			m.mu.Unlock()
+			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), reopenDelay)
+			_ = session.Close(closing) // a handover if there is still time; else the session expires
+			cancel()
+			<-session.Done()
+		}
+		m.endSession(session)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		m.mu.Lock()
+		draining := m.draining
+		m.mu.Unlock()
+		if draining {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		select {
+		case <-time.After(reopenDelay):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (m *Manager) begin(session Session, span *fenceSpan) {
+	m.mu.Lock()
+	defer m.unlock()
+	m.term++
+	m.session, m.span = session, span
+	for _, p := range m.peers {
+		p.vigil = vigil{} // the server is another one, and may be behind the former
+	}
+	m.ids[recipe.GatewayID(session.ID())] = struct{}{}
+	m.current.Store(&termRef{session, m.term})
+	m.log.Info("zookeeper session opened", "gateway", session.ID())
+	m.connected = true
+	m.tellSession(events.ZooKeeperConnected, session)
+	m.wakeArrivals()
+	if m.opt.Outbox != nil {
+		m.opt.Outbox.Look()
+	}
+	m.adoptOutbox()
+	// The former sessions of this process end like anybody's: when their
+	// registrations are gone they are taken over, by whoever is the quickest.
+	if m.synced {
+		m.disown(m.clock.Now().Boot())
+	}
+}
+
+func (m *Manager) endSession(session Session) {
+	m.mu.Lock()
+	defer m.unlock()
+	m.current.Store(nil)
+	m.session = nil
+	m.clockState.trusted = false
+	level := slog.LevelWarn
+	if m.draining {
+		level = slog.LevelInfo // that is how a handover ends
+	}
+	m.log.Log(context.Background(), level, "zookeeper session ended", "gateway", session.ID(), "err", session.Err())
+	if !m.stopping && !m.draining {
+		m.tellSession(events.ZooKeeperExpired, session)
+	}
+	// Whoever waits for a write of that session learns that it is unknown.
+	for _, l := range m.leases {
+		m.former[l.id().Gateway()] = struct{}{}
+	}
+	for _, l := range m.inOrder(func(l *lease) bool { return l.phase == creating || l.phase == ending }) {
+		m.touch(l)
+	}
+}
+
+// unlock releases mu and then does what was decided under it.
+func (m *Manager) unlock() {
+	actions, wakes := m.actions, m.wakes
+	m.actions, m.wakes = nil, nil
+	m.mu.Unlock()
+	for _, wake := range wakes {
+		close(wake) // after the lock is free: they all want it
+	}
+	for _, act := range actions {
+		act()
+	}
+}
+
+// after schedules act for when mu is released: I/O is never begun under it.
+func (m *Manager) after(act func()) { m.actions = append(m.actions, act) }
+
+// submit hands a write to the present session once mu is released. done is
+// called exactly once, with mu held.
+func (m *Manager) submit(w *zk.Write, done func(zk.Result)) {
+	session := m.session
+	m.inflight++
+	w.Done = func(res zk.Result) {
+		m.mu.Lock()
+		defer m.unlock()
+		m.inflight--
+		done(res)
+	}
+	m.after(func() {
+		if session == nil {
+			w.Done(zk.Result{Outcome: zk.NotDone, Err: zk.ErrSessionGone, Culprit: -1})
+			return
+		}
+		if err := session.Submit(w); err != nil {
+			w.Done(zk.Result{Outcome: zk.NotDone, Err: err, Culprit: -1})
+		}
+	})
+}
+
+type noMetrics struct{}
+
+func (noMetrics) LeaseGranted(time.Duration)       {}
+func (noMetrics) Handover(time.Duration)           {}
+func (noMetrics) LeaseEnded(string, time.Duration) {}
+func (noMetrics) Takeover()                        {}
+func (noMetrics) Deposed()                         {}
+func (noMetrics) HeartbeatWritten()                {}

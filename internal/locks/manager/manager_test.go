@@ -1,0 +1,510 @@
+package manager
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+)
+
+func deploy() locks.AcquireRequest {
+	return locks.AcquireRequest{Lock: "deploy", TTL: 30 * time.Second}
+}
+
+func TestAFreeLockIsGrantedWithItsCzxidAsFencingToken(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second, Owner: "me", Metadata: "build 7"})
+		names := s.names("/lockkeeper/locks/deploy")
+		if len(names) != 1 || l.Znode != "/lockkeeper/locks/deploy/"+names[0] {
+			t.Fatalf("znode %s, directory %v", l.Znode, names)
+		}
+		if l.FencingToken != s.node(l.Znode).stat.Czxid || l.Position != 0 || l.ExpiresIn != 10*time.Second {
+			t.Errorf("lease %+v", l)
+		}
+		if l.FailoverSafe {
+			t.Error("a TTL of 10 s with a session timeout of 10 s does not ride over a crash")
+		}
+		g.mustRelease(l)
+		g.mustRelease(l) // repeated
+		if len(s.names("/lockkeeper/locks/deploy")) != 0 {
+			t.Error("the contender is still there")
+		}
+		checkAll(t, s, g)
+	})
+}
+
+func TestTryOnAHeldLockNamesTheHolderAndWritesNothing(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "alice", Metadata: "v1"})
+		time.Sleep(5 * time.Second)
+		before := len(s.writes)
+		_, err := g.acquire(deploy())
+		e := wantCode(t, err, locks.CodeHeldByOther)
+		if len(e.Holders) != 1 || e.Holders[0].Owner != "alice" || e.Holders[0].Metadata != "v1" || e.Holders[0].FencingToken != l.FencingToken ||
+			e.Holders[0].Age < 5*time.Second || e.RetryAfter == 0 {
+			t.Errorf("%+v", e)
+		}
+		if len(s.writes) != before {
+			t.Errorf("%d writes for a refused try", len(s.writes)-before)
+		}
+	})
+}
+
+func TestWaitersAreGrantedInOrder(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		first := g.mustHold(deploy())
+		var queue []*pending
+		for range 3 {
+			req := deploy()
+			req.Wait = time.Minute
+			queue = append(queue, g.begin(req))
+			synctest.Wait()
+			time.Sleep(10 * time.Millisecond)
+		}
+		last := first
+		for i, p := range queue {
+			if p.finished() {
+				t.Fatalf("waiter %d was granted early", i)
+			}
+			g.mustRelease(last)
+			<-p.done
+			if p.err != nil || p.lease.State != locks.Held || p.lease.FencingToken <= last.FencingToken {
+				t.Fatalf("waiter %d: %+v %v", i, p.lease, p.err)
+			}
+			last = p.lease
+			checkAll(t, s, g)
+		}
+	})
+}
+
+func TestWaitElapsesIntoARefusalAndLeavesTheQueue(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustHold(deploy())
+		req := deploy()
+		req.Wait = 3 * time.Second
+		req.IdempotencyKey = "0123456789abcdef"
+		began := time.Now()
+		_, err := g.acquire(req)
+		wantCode(t, err, locks.CodeWaitElapsed)
+		if took := time.Since(began); took < 3*time.Second || took > 3500*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+		if names := s.names("/lockkeeper/locks/deploy"); len(names) != 1 {
+			t.Errorf("left behind: %v", names)
+		}
+		_, err = g.acquire(req)
+		wantCode(t, err, locks.CodeWaitElapsed)
+		checkAll(t, s, g)
+	})
+}
+
+func TestALeaseExpiresAtItsTTLAndHeartbeatsMoveIt(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(deploy())
+		for range 5 {
+			time.Sleep(20 * time.Second)
+			if beat, err := g.heartbeat(l); err != nil || beat.ExpiresIn != 30*time.Second || beat.FencingToken != l.FencingToken {
+				t.Fatalf("heartbeat: %+v %v", beat, err)
+			}
+		}
+		time.Sleep(30*time.Second - time.Millisecond)
+		synctest.Wait()
+		g.wantState(l, locks.Held, "")
+		time.Sleep(10 * time.Millisecond)
+		synctest.Wait()
+		g.wantState(l, locks.Ended, locks.ReasonExpired)
+		_, err := g.heartbeat(l)
+		if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonExpired {
+			t.Errorf("reason %s", e.Reason)
+		}
+		if e := wantCode(t, g.release(l), locks.CodeEnded); e.Reason != locks.ReasonExpired {
+			t.Errorf("reason %s", e.Reason)
+		}
+		if len(s.names("/lockkeeper/locks/deploy")) != 0 {
+			t.Error("the contender is still there")
+		}
+	})
+}
+
+func TestAnAsyncTicketKeepsItsPlaceWhilePolledAndIsGranted(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		ticket := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		if ticket.State != locks.Waiting || ticket.Position != 1 || ticket.QueueLength != 1 || ticket.ExpiresIn != 30*time.Second {
+			t.Fatalf("ticket %+v", ticket)
+		}
+		for range 4 {
+			v, err := g.m.Lease(t.Context(), locks.LeaseRequest{ID: ticket.ID, Token: ticket.Token, Wait: 25 * time.Second, Since: ticket.Rev})
+			if err != nil || v.State != locks.Waiting {
+				t.Fatalf("poll: %+v %v", v, err)
+			}
+		}
+		granted := make(chan locks.Lease)
+		go func() {
+			v, _ := g.m.Lease(t.Context(), locks.LeaseRequest{ID: ticket.ID, Token: ticket.Token, Wait: time.Minute, Since: ticket.Rev})
+			granted <- v
+		}()
+		synctest.Wait()
+		g.mustRelease(holder)
+		if v := <-granted; v.State != locks.Held || v.ExpiresIn != time.Hour {
+			t.Fatalf("granted %+v", v)
+		}
+		// Somebody listened: the grant has its whole TTL.
+		time.Sleep(59 * time.Minute)
+		g.wantState(ticket, locks.Held, "")
+	})
+}
+
+func TestAWaiterWithoutASignOfLifeLeavesAfterThirtySeconds(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		ticket := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: 24 * time.Hour, Async: true})
+		time.Sleep(29 * time.Second)
+		g.wantState(ticket, locks.Waiting, "")
+		if _, err := g.heartbeat(ticket); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(29 * time.Second)
+		// An outsider's look keeps nothing alive.
+		g.wantState(ticket, locks.Waiting, "")
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		g.wantState(ticket, locks.Ended, locks.ReasonExpired)
+	})
+}
+
+func TestAGrantThatNobodyHeardPassesOnUnclaimed(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		holder := g.mustHold(deploy())
+		ticket := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		next := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		time.Sleep(20 * time.Second)
+		if _, err := g.heartbeat(next); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.heartbeat(ticket); err != nil {
+			t.Fatal(err)
+		}
+		g.mustRelease(holder)
+		synctest.Wait()
+		if lock, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"}); err != nil || lock.State != locks.LockUnclaimed {
+			t.Errorf("lock %+v %v", lock, err)
+		}
+		time.Sleep(15 * time.Second)
+		if _, err := g.heartbeat(next); err != nil {
+			t.Fatal(err)
+		}
+		g.wantState(ticket, locks.Held, "")
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		g.wantState(ticket, locks.Ended, locks.ReasonUnclaimed)
+		// The first request with its token claims the next one.
+		if beat, err := g.heartbeat(next); err != nil || beat.State != locks.Held || beat.ExpiresIn != time.Hour {
+			t.Fatalf("%+v %v", beat, err)
+		}
+		time.Sleep(50 * time.Minute)
+		g.wantState(next, locks.Held, "")
+	})
+}
+
+func TestABlockingAcquireWhoseClientLeavesIsCancelled(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: 24 * time.Hour, Wait: locks.WaitForever})
+		if p.finished() {
+			t.Fatal(p.err)
+		}
+		time.Sleep(time.Minute) // an open request keeps its place
+		if n := len(s.names("/lockkeeper/locks/deploy")); n != 2 {
+			t.Fatalf("%d contenders", n)
+		}
+		p.stop()
+		<-p.done
+		wantCode(t, p.err, locks.CodeCancelled)
+		time.Sleep(10 * time.Millisecond)
+		if n := len(s.names("/lockkeeper/locks/deploy")); n != 1 {
+			t.Errorf("%d contenders after the client left", n)
+		}
+		g.mustRelease(holder)
+		checkAll(t, s, g)
+		if n := len(s.names("/lockkeeper/locks/deploy")); n != 0 {
+			t.Errorf("%d contenders at the end", n)
+		}
+	})
+}
+
+func TestABlockingAcquireWithAKeyKeepsItsPlaceWhenItsClientLeaves(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		req := locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: locks.WaitForever, IdempotencyKey: "abcdefghijklmnop"}
+		p := g.begin(req)
+		p.finished()
+		time.Sleep(time.Second)
+		p.stop()
+		<-p.done
+		time.Sleep(10 * time.Second)
+		again := g.begin(req)
+		again.finished()
+		if n := len(s.names("/lockkeeper/locks/deploy")); n != 2 {
+			t.Fatalf("%d contenders, want the holder and one waiter", n)
+		}
+		g.mustRelease(holder)
+		<-again.done
+		if again.err != nil || again.lease.State != locks.Held || !again.res.Replayed {
+			t.Fatalf("%+v %v", again.res, again.err)
+		}
+		checkAll(t, s, g)
+	})
+}
+
+func TestARepeatWithTheSameKeyFindsTheSameLease(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		req := deploy()
+		req.IdempotencyKey = "abcdefghijklmnop"
+		first := g.mustHold(req)
+		res, err := g.m.Acquire(t.Context(), req)
+		if err != nil || !res.Replayed || res.Lease.ID != first.ID || res.Lease.Token != first.Token {
+			t.Fatalf("%+v %v", res, err)
+		}
+		other := req
+		other.TTL = time.Minute
+		_, err = g.acquire(other)
+		wantCode(t, err, locks.CodeKeyReused)
+		waiting := req
+		waiting.Wait = time.Minute // not part of the fingerprint
+		if l := g.mustHold(waiting); l.ID != first.ID {
+			t.Error("another lease")
+		}
+		g.mustRelease(first)
+		_, err = g.acquire(req)
+		if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonReleased {
+			t.Errorf("reason %s", e.Reason)
+		}
+		if keys := s.names("/lockkeeper/keys"); len(keys) != 1 {
+			t.Fatalf("keys %v", keys)
+		}
+		time.Sleep(keyLife + 2*sweepEvery)
+		synctest.Wait()
+		if keys := s.names("/lockkeeper/keys"); len(keys) != 0 {
+			t.Errorf("keys left behind: %v", keys)
+		}
+		g.mustHold(req)
+	})
+}
+
+func TestAContenderThatSomebodyDeletesEndsItsLease(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Wait: time.Minute})
+		p.finished()
+		time.Sleep(time.Second)
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
+		synctest.Wait()
+		g.wantState(l, locks.Ended, locks.ReasonRemoved)
+		<-p.done
+		if p.err != nil || p.lease.State != locks.Held {
+			t.Fatalf("the next in line: %+v %v", p.lease, p.err)
+		}
+	})
+}
+
+func TestIdleLockDirectoriesAreSwept(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		held := g.mustHold(locks.AcquireRequest{Lock: "other", TTL: time.Hour})
+		time.Sleep(idleLock + 3*sweepEvery)
+		synctest.Wait()
+		if names := s.names("/lockkeeper/locks"); len(names) != 1 || names[0] != "other" {
+			t.Errorf("directories %v", names)
+		}
+		g.mustHold(deploy())
+		g.mustRelease(held)
+	})
+}
+
+func TestListsAndQueuesComeFromMemory(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		for _, name := range []string{"a1", "a2", "b1"} {
+			g.mustHold(locks.AcquireRequest{Lock: name, TTL: time.Hour, Owner: "owner of " + name})
+		}
+		s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/a1/_c_0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0-lock-", Sequential: true, Data: []byte("10.0.0.7")})
+		synctest.Wait()
+		page, err := g.m.Locks(t.Context(), locks.LockFilter{Prefix: "a", Limit: 1})
+		if err != nil || len(page.Items) != 1 || page.Items[0].Name != "a1" || page.Items[0].QueueLength != 1 || page.NextCursor == "" {
+			t.Fatalf("%+v %v", page, err)
+		}
+		page, err = g.m.Locks(t.Context(), locks.LockFilter{Prefix: "a", Limit: 1, Cursor: page.NextCursor})
+		if err != nil || len(page.Items) != 1 || page.Items[0].Name != "a2" || page.NextCursor != "" {
+			t.Fatalf("%+v %v", page, err)
+		}
+		lock, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "a1"})
+		if err != nil || len(lock.Holders) != 1 || lock.Holders[0].Owner != "owner of a1" || len(lock.Waiters) != 1 {
+			t.Fatalf("%+v %v", lock, err)
+		}
+		if f := lock.Waiters[0].Foreign; f == nil || f.Program != "curator" || string(f.Data) != "10.0.0.7" || lock.Waiters[0].Position != 1 {
+			t.Errorf("foreign waiter %+v %+v", lock.Waiters[0], f)
+		}
+		free, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "nobodys"})
+		if err != nil || free.State != locks.LockFree {
+			t.Errorf("%+v %v", free, err)
+		}
+		leases, err := g.m.Leases(t.Context(), locks.LeaseFilter{Owner: "owner of b1"})
+		if err != nil || len(leases.Items) != 1 || leases.Items[0].Lock != "b1" {
+			t.Errorf("%+v %v", leases, err)
+		}
+	})
+}
+
+func TestOneReleaseWakesOneWaiterAndNoHerd(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		var polls []chan struct{}
+		for range 50 {
+			l := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+			done := make(chan struct{})
+			polls = append(polls, done)
+			go func() {
+				defer close(done)
+				_, _ = g.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Token: l.Token, Wait: time.Minute, Since: l.Rev})
+			}()
+		}
+		synctest.Wait()
+		written := len(s.writes)
+		g.mustRelease(holder)
+		synctest.Wait()
+		woken := 0
+		for _, done := range polls {
+			select {
+			case <-done:
+				woken++
+			default:
+			}
+		}
+		if woken != 1 {
+			t.Errorf("one release woke %d of %d waiters", woken, len(polls))
+		}
+		if writes := len(s.writes) - written; writes != 1 {
+			t.Errorf("a release and a grant cost %d writes", writes)
+		}
+		for _, done := range polls {
+			<-done // at the end of its wait
+		}
+	})
+}
+
+func TestAPollOnALockThatNobodyUsesWaits(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		look := func(since string, wait time.Duration) locks.Lock {
+			t.Helper()
+			lock, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy", Since: since, Wait: wait})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return lock
+		}
+		began, first := time.Now(), look("", 0)
+		if again := look(first.Rev, time.Minute); again.Rev != first.Rev || time.Since(began) != time.Minute {
+			t.Errorf("answered after %v with rev %s, was %s", time.Since(began), again.Rev, first.Rev)
+		}
+		taken := make(chan error, 1)
+		go func() {
+			time.Sleep(time.Second)
+			_, err := g.acquire(deploy())
+			taken <- err
+		}()
+		if used := look(first.Rev, time.Minute); used.Rev == first.Rev || used.State == locks.LockFree && len(used.Holders) > 0 {
+			t.Errorf("%+v", used)
+		}
+		if err := <-taken; err != nil { // the poll may be answered before the acquire is
+			t.Error(err)
+		}
+	})
+}
+
+func TestALeaseThatWasNeverHeldHasNoFencingToken(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		holder := g.mustHold(deploy())
+		ticket := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		g.mustRelease(ticket)
+		g.mustRelease(holder)
+		if v := g.look(ticket); v.FencingToken != 0 || v.Reason != locks.ReasonCancelled {
+			t.Errorf("%+v", v)
+		}
+		if v := g.look(holder); v.FencingToken != holder.FencingToken {
+			t.Errorf("%+v", v)
+		}
+	})
+}
+
+func TestACursorBelongsToItsList(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		for _, name := range []string{"a", "b", "c"} {
+			g.mustHold(locks.AcquireRequest{Lock: name, TTL: time.Hour})
+			g.mustAcquire(locks.AcquireRequest{Lock: "a", TTL: time.Hour, Async: true})
+		}
+		leases, err := g.m.Leases(t.Context(), locks.LeaseFilter{Limit: 1})
+		if err != nil || leases.NextCursor == "" {
+			t.Fatalf("%+v %v", leases, err)
+		}
+		page, err := g.m.Locks(t.Context(), locks.LockFilter{Limit: 1})
+		if err != nil || page.NextCursor == "" {
+			t.Fatalf("%+v %v", page, err)
+		}
+		queue, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "a", Limit: 1})
+		if err != nil || queue.NextCursor == "" {
+			t.Fatalf("%+v %v", queue, err)
+		}
+		seen := 1
+		for cursor := queue.NextCursor; cursor != ""; seen++ {
+			page, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "a", Limit: 1, Cursor: cursor})
+			if err != nil || len(page.Waiters) != 1 || page.Waiters[0].Position != seen+1 {
+				t.Fatalf("%+v %v", page, err)
+			}
+			cursor = page.NextCursor
+		}
+		if seen != 3 {
+			t.Errorf("%d waiters on all pages, want 3", seen)
+		}
+		for _, cursor := range []string{"x", "zzzz", "!", leases.NextCursor, page.NextCursor, queue.NextCursor} {
+			if cursor != leases.NextCursor {
+				_, err := g.m.Leases(t.Context(), locks.LeaseFilter{Cursor: cursor})
+				wantField(t, err, "cursor")
+			}
+			if cursor != page.NextCursor {
+				_, err := g.m.Locks(t.Context(), locks.LockFilter{Cursor: cursor})
+				wantField(t, err, "cursor")
+			}
+			if cursor != queue.NextCursor {
+				_, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "a", Cursor: cursor})
+				wantField(t, err, "cursor")
+			}
+		}
+	})
+}
+
+func wantField(t *testing.T, err error, field string) {
+	t.Helper()
+	if e := wantCode(t, err, locks.CodeInvalid); e.Field != field {
+		t.Errorf("the field is %s, want %s", e.Field, field)
+	}
+}

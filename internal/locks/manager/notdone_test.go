@@ -1,0 +1,51 @@
+package manager
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+)
+
+func TestAnEndThatWasNotDoneAfterAllIsToldWhenAnotherHandEndsTheLease(t *testing.T) {
+	for _, lost := range []string{"the answer", "the session"} {
+		notingScene(t, func(t *testing.T, s *fakeStore) {
+			g := s.notingGateway(t)
+			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second, NotifyURL: someURL})
+			s.mu.Lock()
+			if lost == "the answer" {
+				s.vague, s.drop = writeTo(l.Znode), true
+			} else {
+				s.loseReply = writeTo(l.Znode)
+				s.refuse = func(w *zk.Write) (int, error) {
+					if writeTo(l.Znode)(w) {
+						return -1, errors.New("lost")
+					}
+					return -1, nil
+				}
+			}
+			session := s.sessions[g.m.GatewayID()]
+			s.mu.Unlock()
+			time.Sleep(10*time.Second + 500*time.Millisecond) // it expires, and nobody knows whether it has
+			s.mu.Lock()
+			s.vague, s.drop, s.loseReply, s.refuse = nil, false, nil, nil
+			s.mu.Unlock()
+			if lost == "the session" {
+				session.expire()
+				time.Sleep(5 * time.Second)
+			}
+			synctest.Wait()
+			if _, err := g.heartbeat(l); err != nil {
+				t.Fatalf("%s is lost: %v", lost, err)
+			}
+			s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
+			synctest.Wait()
+			if gone := g.outbox.gone; len(gone) != 1 || gone[0].LeaseID != l.ID || gone[0].Reason != locks.ReasonRemoved || gone[0].Notify != someURL {
+				t.Errorf("%s is lost: told %+v", lost, gone)
+			}
+		})
+	}
+}

@@ -1,0 +1,296 @@
+package manager
+
+import (
+	"context"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"strings"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+// A lease may have an address of its own that is told of it: that it was granted, and
+// that it has ended. It is in the lease's record, so that whoever takes the lease over
+// tells it, too.
+//
+//   - Its end is noted like any that somebody subscribed to, in the transaction that
+//     ends it. A lease that only waited is noted there as well, but then no
+//     subscription matters and none is checked: who subscribes is told of locks that were
+//     let go.
+//   - A lease that its client was never given (the wait was over, or the client went
+//     away) tells nothing of having waited: nobody knows its id, or the secret to
+//     verify the message with.
+//   - Its grant is a write of its own, as well as it can be done: who holds is decided by
+//     the names alone, and there is no transaction that makes it so. It checks that
+//     the contender is there, and has not been written where it may say that the lease has ended, so it never comes behind the note of the end. A
+//     successor that grants again tells again, under the same name.
+//   - The secret that signs is derived from the fleet's and the lease's id: whoever
+//     delivers makes it anew, and it is kept nowhere.
+//
+// The address is shown to the bearer of the lease's token alone: people put secrets into
+// the query of such an address, whatever the documentation says. It is in no event, no list, no
+// page and no log.
+
+// notifySecretPrefix and notifySecretBytes are Standard Webhooks' form of a secret.
+const (
+	notifySecretPrefix = "whsec_"
+	notifySecretBytes  = 32
+)
+
+// notifySecret is the secret that signs what is told to a lease's notify_url.
+func notifySecret(key zk.TokenKey, id recipe.LeaseID) string {
+	secret, err := hkdf.Key(sha256.New, key.Key, nil, "lockkeeper notify_url "+string(id), notifySecretBytes)
+	if err != nil {
+		panic("deriving a secret: " + err.Error()) // only of more bytes than there can be
+	}
+	return notifySecretPrefix + base64.StdEncoding.EncodeToString(secret)
+}
+
+// NotifySecrets are those that sign what a lease's notify_url is told: one for each key of
+// the fleet, so that what was shown under an older one still verifies.
+func (m *Manager) NotifySecrets(lease string) []string {
+	select {
+	case <-m.ready:
+	default:
+		return nil
+	}
+	secrets := make([]string, len(m.layout.Keys))
+	for i, key := range m.layout.Keys {
+		secrets[i] = notifySecret(key, recipe.LeaseID(lease))
+	}
+	return secrets
+}
+
+// checkNotify refuses an address that would never be told.
+func (m *Manager) checkNotify(r *locks.AcquireRequest) error {
+	const field = "notify_url"
+	switch {
+	case r.NotifyURL == "":
+		return nil
+	case len(r.NotifyURL) > locks.MaxNotifyURL:
+		return locks.CheckText(field, r.NotifyURL, locks.MaxNotifyURL)
+	case m.opt.Outbox == nil:
+		return locks.Invalid(field, "this gateway tells nobody")
+	case r.Ephemeral:
+		return locks.Invalid(field, "an ephemeral lease goes with its gateway's session, and then nobody knows whom to tell; leave one of them out")
+	}
+	if err := locks.CheckText(field, r.NotifyURL, locks.MaxNotifyURL); err != nil {
+		return err
+	}
+	if err := m.opt.Outbox.CheckURL(r.NotifyURL); err != nil {
+		return locks.Invalid(field, err.Error())
+	}
+	return nil
+}
+
+// telling is what is known of a lease's notify_url.
+type telling struct {
+	url     string
+	given   bool       // the lease's client may have been given its token
+	noted   bool       // its grant is in the outbox, or cannot be put there
+	writing locks.Term // term under which that is being written; 0
+}
+
+// notifyURL is the lease's address that is told of it; "": none.
+func (l *lease) notifyURL() string {
+	if l.seldom == nil || l.seldom.telling == nil {
+		return ""
+	}
+	return l.seldom.telling.url
+}
+
+// learnNotify takes the address from the record of a lease that was taken over. What
+// somebody else may have put there is looked at when it is connected to; here it must
+// only not be taken for something else than an address.
+func (l *lease) learnNotify(r record) {
+	if len(r.Notify) > locks.MaxNotifyURL || !strings.HasPrefix(r.Notify, "http://") && !strings.HasPrefix(r.Notify, "https://") {
+		return
+	}
+	l.few().telling = &telling{url: strings.Clone(r.Notify), given: true}
+}
+
+// toldOf is who a contender's record says is to be told of its lease's end; "" when the
+// end is over.
+func (r record) toldOf() string {
+	if r.Closed != nil {
+		return ""
+	}
+	var as lease
+	as.learnNotify(r)
+	return as.notifyURL()
+}
+
+// tellsWaiting reports whether the end of a lease that never held is told.
+func (l *lease) tellsWaiting() bool {
+	if l.notifyURL() == "" || l.failure() != nil {
+		return false
+	}
+	reason := l.reason()
+	return l.seldom.telling.given || reason != locks.ReasonWaitElapsed && reason != locks.ReasonCancelled
+}
+
+// noteGrant notes that a lease was granted, for its notify_url.
+func (m *Manager) noteGrant(l *lease) {
+	if m.opt.Outbox == nil || l.phase != held || l.term != m.term || m.session == nil || l.notifyURL() == "" {
+		return
+	}
+	to := l.seldom.telling
+	if to.noted || to.writing == l.term {
+		return
+	}
+	e := m.ending(l)
+	e.Granted, e.Reason = true, ""
+	ops, entry := m.opt.Outbox.Notify(e)
+	if ops == nil {
+		to.noted = true // the outbox is full
+		return
+	}
+	to.writing = l.term
+	term := l.term
+	version := int32(-1)
+	if l.lockDelay() > 0 {
+		version = l.dataVersion() // its end may leave the contender where it is, and write it
+	}
+	w := &zk.Write{Ops: append([]zk.Op{{Kind: zk.OpCheck, Path: l.path(), Version: version}}, ops...)}
+	m.submit(w, func(res zk.Result) {
+		m.opt.Outbox.Ended(entry, w.Ops, res)
+		if to.writing == term {
+			to.writing = 0
+		}
+		switch {
+		case res.Outcome == zk.Done, errors.Is(res.Err, zk.ErrNodeExists):
+			to.noted = true
+			return
+		case errors.Is(res.Err, zk.ErrNoAuth), errors.Is(res.Err, zk.ErrNoNode) && res.Culprit > 0:
+			m.log.Warn("a lease's grant cannot be noted for its notify_url", "lease_id", l.id(), "err", res.Err)
+			to.noted = true
+			return
+		}
+		// Lost, or refused for now. Where its contender is gone, so is the lease in a moment; where it was replaced, it has
+		// another name by then.
+		time.AfterFunc(deleteRetry, func() {
+			m.mu.Lock()
+			defer m.unlock()
+			if l.term == term {
+				m.noteGrant(l)
+			}
+		})
+	})
+}
+
+// viewOwn is the lease as its own client sees it; mu is held.
+func (m *Manager) viewOwn(l *lease) locks.Lease {
+	v := m.viewLease(l)
+	v.NotifyURL = l.notifyURL()
+	return v
+}
+
+// An administrator's end is told to the notify_url, too, and that is in the lease's record. Of
+// a lease of this gateway it is known, unless it has been taken over this very moment; of another gateway's it is
+// read. Nothing is ended before it is: very many records may be on their way, after a takeover for example, and then the
+// administrator is to repeat his request. Whose record may not be read at all is ended all the same.
+
+// unreadOwn reports whether the record of a lease of this gateway is still to be read.
+func (m *Manager) unreadOwn(l *lease) bool {
+	return m.opt.Outbox != nil && l.term == m.term && l.assumed && !l.loaded && (l.phase == waiting || l.phase == held)
+}
+
+// readOwn reads the record of a lease of this gateway that has not been read, ahead of others. The caller has passed a barrier,
+// so what the session reads is the present. mu is held, and released meanwhile.
+func (m *Manager) readOwn(ctx context.Context, l *lease) error {
+	begun := m.clock.Now().Boot()
+	for m.unreadOwn(l) {
+		path, term, session := l.path(), l.term, m.session
+		if session == nil {
+			return m.unavailable()
+		}
+		m.unlock()
+		reading, cancel := context.WithTimeout(ctx, answerWithin)
+		data, stat, err := session.Get(reading, path)
+		cancel()
+		m.mu.Lock()
+		switch {
+		case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrNoNode):
+			return nil // it cannot be known; or is gone, and the event follows
+		case err == nil:
+			if m.loadedContender(l, term, data, stat, nil); !m.unreadOwn(l) {
+				return nil
+			}
+		}
+		if m.clock.Now().Boot()-begun >= answerWithin {
+			return m.unavailableFor(err)
+		}
+		if err := m.wait(ctx, l, answerWithin/4); err != nil {
+			m.mu.Lock()
+			return err
+		}
+		m.mu.Lock()
+	}
+	return nil
+}
+
+// readBeforeAll reads whom trees are to be told to, a bounded number at a time; mu is free.
+func (m *Manager) readBeforeAll(ctx context.Context, trees []*tree) error {
+	if m.opt.Outbox == nil {
+		return nil
+	}
+	answers := make(chan struct{}, reapChunk)
+	for from := 0; from < len(trees); from += reapChunk {
+		asked := 0
+		m.mu.Lock()
+		for _, t := range trees[from:min(from+reapChunk, len(trees))] {
+			if m.readTree(t, answers) {
+				asked++
+			}
+		}
+		m.unlock()
+		if err := m.answered(ctx, answers, asked); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readTree begins to read whom a tree is to be told to; false when that is known. mu is held.
+func (m *Manager) readTree(t *tree, answers chan<- struct{}) bool {
+	switch l := t.l; {
+	case l != nil && m.unreadOwn(l):
+		term := l.term
+		m.readFrom(l.path(), l.readableFrom(), func(data []byte, stat wire.Stat, err error) {
+			m.loadedContender(l, term, data, stat, err)
+			answers <- struct{}{}
+		})
+		return true
+	case l != nil, t.looked, !t.at.c.Ours, t.at.c.Unknown, m.delays.byID[t.at.c.LeaseID] != nil:
+		return false
+	}
+	at := m.recordAt(t.at)
+	if i := at.info(); i != nil {
+		t.notify, t.ended = i.record.toldOf(), i.record.endedFor()
+		return false
+	}
+	m.read(at.path(), func(data []byte, stat wire.Stat, err error) {
+		if err == nil {
+			r := at.lookedAt(data, stat)
+			t.notify, t.ended = r.toldOf(), r.endedFor()
+		}
+		answers <- struct{}{}
+	})
+	return true
+}
+
+// lookedAt takes in what was read of a contender's record. Where it says that its lease has ended, and the place alone is
+// still there, that is remembered: whoever frees it ends nothing.
+func (p part) lookedAt(data []byte, stat wire.Stat) record {
+	r, ok := parseRecord(data)
+	if ok && r.Closed != nil {
+		p.q.setInfo(p.c.Name, data, stat)
+	}
+	return r
+}

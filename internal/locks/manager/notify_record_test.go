@@ -1,0 +1,77 @@
+package manager
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/locks"
+)
+
+// Whoever writes a lease's record, and for whatever, leaves the address in it: the next gateway has it from there alone.
+func TestTheNotifyURLSurvivesEveryWriteOfItsRecord(t *testing.T) {
+	metadata := strings.Repeat(`<&"`, locks.MaxMetadata/3)
+	address := someURL + strings.Repeat("&", locks.MaxNotifyURL-len(someURL)) // the largest record that there is: each & takes six bytes in it
+	for name, write := range map[string]func(s *fakeStore, g, other *gate, l locks.Lease) error{
+		"nobody": func(*fakeStore, *gate, *gate, locks.Lease) error { return nil },
+		"an update": func(_ *fakeStore, g, _ *gate, l locks.Lease) error {
+			_, err := g.m.Update(g.t.Context(), locks.UpdateRequest{ID: l.ID, Token: l.Token, Metadata: &metadata, TTL: 2 * time.Minute})
+			return err
+		},
+		"a longer heartbeat": func(_ *fakeStore, g, _ *gate, l locks.Lease) error {
+			_, err := g.m.Heartbeat(g.t.Context(), locks.Anonymous, l.ID, l.Token, 3*time.Minute)
+			return err
+		},
+		"another gateway's heartbeat": func(_ *fakeStore, _, other *gate, l locks.Lease) error {
+			_, err := other.beatFor(l)
+			return err
+		},
+		"a hold": func(_ *fakeStore, g, _ *gate, l locks.Lease) error {
+			_, err := g.acquire(locks.AcquireRequest{Lock: "deploy", Hold: "h", Token: l.Token})
+			return err
+		},
+		"a revocation": func(_ *fakeStore, _, other *gate, _ locks.Lease) error {
+			_, err := other.m.Revoke(other.t.Context(), locks.RevokeRequest{Lock: "deploy", Reason: "please"})
+			return err
+		},
+		"a downgrade": func(_ *fakeStore, g, _ *gate, l locks.Lease) error {
+			_, err := g.m.Downgrade(g.t.Context(), locks.Anonymous, l.ID, l.Token)
+			return err
+		},
+		"another program": func(s *fakeStore, _, _ *gate, l locks.Lease) error {
+			s.overwrite(l.Znode, curatorRevokes)
+			return nil
+		},
+	} {
+		for _, group := range []bool{false, true} {
+			notingScene(t, func(t *testing.T, s *fakeStore) {
+				g, other := s.notingGateway(t), s.notingGateway(t)
+				req := locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, NotifyURL: address, IdempotencyKey: strings.Repeat("k", 16), LockDelay: time.Second}
+				if group {
+					if name == "a revocation" || name == "another program" || name == "a hold" {
+						return // of one lock
+					}
+					req.Lock, req.Group = "", []locks.Want{{Lock: "deploy"}, {Lock: "more"}}
+				}
+				l := g.mustHold(req)
+				if err := write(s, g, other, l); err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				time.Sleep(time.Second)
+				g.crash()
+				time.Sleep(30 * time.Second)
+				synctest.Wait()
+				again, err := other.acquire(req)
+				if err != nil || again.ID != l.ID || again.NotifyURL != address || again.NotifySecret != l.NotifySecret {
+					t.Errorf("after %s, group %v, a repeat: %v, of %s with %d bytes of address", name, group, err, again.ID, len(again.NotifyURL))
+				}
+				time.Sleep(10 * time.Minute)
+				synctest.Wait()
+				if _, ends := told(l, g, other); len(ends) != 1 || ends[0].Notify != address || ends[0].Reason != locks.ReasonExpired || ends[0].Waiting {
+					t.Errorf("after %s, group %v: told %d times", name, group, len(ends))
+				}
+			})
+		}
+	}
+}

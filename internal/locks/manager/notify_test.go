@@ -1,0 +1,389 @@
+package manager
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+const someURL = "https://hooks.example.com/job?key=42"
+
+// told are the endings and grants that some gateways have noted of a lease, in their order.
+func told(l locks.Lease, gates ...*gate) (grants, ends []*Ending) {
+	for _, g := range gates {
+		for _, e := range g.notedFor(l) {
+			if e.Granted {
+				grants = append(grants, e)
+			} else {
+				ends = append(ends, e)
+			}
+		}
+	}
+	return grants, ends
+}
+
+func TestTheEndOfALeaseThatWaitedIsNotedForItsNotifyURLInItsTransaction(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g := s.notingGateway(t)
+		g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		l := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: time.Minute, Owner: "me", NotifyURL: someURL})
+		other := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: time.Minute, NotifyURL: someURL})
+		g.outbox.with(func() { g.outbox.known, g.outbox.stale = false, true }) // who has subscribed does not matter
+		g.mustRelease(l)
+		if kinds := s.lastEnd(); !slices.Equal(kinds, []zk.OpKind{zk.OpCreate, zk.OpDelete}) {
+			t.Errorf("operations %v", kinds)
+		}
+		grants, ends := told(l, g)
+		if len(grants) != 0 || len(ends) != 1 || !ends[0].Waiting || ends[0].Notify != someURL || ends[0].Reason != locks.ReasonCancelled || ends[0].Owner != "me" || ends[0].Parts[0].Lock != "deploy" {
+			t.Errorf("%+v, granted %+v", ends, grants)
+		}
+		time.Sleep(2 * time.Minute)
+		if _, ends := told(other, g); len(ends) != 1 || ends[0].Reason != locks.ReasonExpired || !ends[0].Waiting || len(g.outbox.gone) != 0 {
+			t.Errorf("%+v, otherwise %+v", ends, g.outbox.gone)
+		}
+	})
+}
+
+func TestAPlaceInLineThatNobodyWasGivenTellsNothing(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g := s.notingGateway(t)
+		g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		_, err := g.acquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: 5 * time.Second, NotifyURL: someURL})
+		wantCode(t, err, locks.CodeWaitElapsed)
+		waiter := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: time.Minute, NotifyURL: someURL})
+		time.Sleep(time.Second)
+		waiter.stop()
+		<-waiter.done
+		synctest.Wait()
+		if names := s.outbox(); len(names) != 0 || len(g.outbox.gone) != 0 {
+			t.Errorf("noted %q: whoever is told could not know what it is about, nor verify it", names)
+		}
+	})
+}
+
+func TestAGrantIsNotedBeforeTheEndWhicheverFaults(t *testing.T) {
+	for name, fault := range map[string]func(s *fakeStore){
+		"none":             func(*fakeStore) {},
+		"failed":           func(s *fakeStore) { s.vague, s.drop = writeTo("-granted"), true },
+		"failed, and done": func(s *fakeStore) { s.vague = writeTo("-granted") },
+		"refused for now": func(s *fakeStore) {
+			s.refuse = func(w *zk.Write) (int, error) {
+				if writeTo("-granted")(w) {
+					return -1, zk.ErrNotApplied
+				}
+				return -1, nil
+			}
+		},
+	} {
+		notingScene(t, func(t *testing.T, s *fakeStore) {
+			g := s.notingGateway(t)
+			first := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+			l := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: time.Hour, NotifyURL: someURL})
+			s.mu.Lock()
+			fault(s)
+			s.mu.Unlock()
+			g.mustRelease(first)
+			time.Sleep(100 * time.Millisecond)
+			s.mu.Lock()
+			s.vague, s.refuse, s.drop = nil, nil, false
+			s.mu.Unlock()
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			g.wantState(l, locks.Held, "")
+			if names := s.outbox(); !slices.Contains(names, l.ID+"-granted") {
+				t.Errorf("%s: outbox %q", name, names)
+			}
+			// Told, and removed: nothing writes it once more.
+			s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/outbox/" + l.ID + "-granted", Version: -1})
+			path := "/lockkeeper/locks/deploy/" + s.names("/lockkeeper/locks/deploy")[0]
+			s.foreign(zk.Op{Kind: zk.OpSetData, Path: path, Data: s.node(path).data, Version: -1}) // it is read again
+			_, _ = g.heartbeat(l)
+			time.Sleep(10 * time.Second)
+			g.mustRelease(l)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if names := s.outbox(); !slices.Equal(names, []string{first.ID, l.ID}) && !slices.Equal(names, []string{l.ID, first.ID}) {
+				t.Errorf("%s: outbox %q", name, names)
+			}
+			if _, ends := told(l, g); len(ends) != 1 || ends[0].Waiting || ends[0].Notify != someURL {
+				t.Errorf("%s: %+v", name, ends)
+			}
+		})
+	}
+}
+
+func TestAGrantThatIsLateNeverComesBehindTheEnd(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g := s.notingGateway(t)
+		s.mu.Lock()
+		s.vague, s.drop = writeTo("-granted"), true
+		s.mu.Unlock()
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, NotifyURL: someURL})
+		s.mu.Lock()
+		s.vague, s.drop = nil, false
+		s.mu.Unlock()
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/deploy/" + s.names("/lockkeeper/locks/deploy")[0], Version: -1})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if names := s.outbox(); len(names) != 0 || len(g.outbox.gone) != 1 || g.outbox.gone[0].Notify != someURL || g.outbox.gone[0].LeaseID != l.ID {
+			t.Errorf("outbox %q, told %+v", names, g.outbox.gone)
+		}
+	})
+}
+
+func TestAGrantThatWasLostWithItsSessionIsNotedUnderTheNextOne(t *testing.T) {
+	for _, persisted := range []bool{true, false} {
+		notingScene(t, func(t *testing.T, s *fakeStore) {
+			g := s.notingGateway(t)
+			s.mu.Lock()
+			s.loseReply = writeTo("-granted")
+			if !persisted {
+				s.refuse = func(w *zk.Write) (int, error) {
+					if writeTo("-granted")(w) {
+						return -1, errors.New("lost")
+					}
+					return -1, nil
+				}
+			}
+			s.mu.Unlock()
+			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, NotifyURL: someURL})
+			time.Sleep(100 * time.Millisecond)
+			s.mu.Lock()
+			s.loseReply, s.refuse = nil, nil
+			session := s.sessions[g.m.GatewayID()]
+			s.mu.Unlock()
+			session.expire()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if names := s.outbox(); !slices.Equal(names, []string{l.ID + "-granted"}) {
+				t.Errorf("persisted %v: outbox %q", persisted, names)
+			}
+			g.wantState(l, locks.Held, "")
+		})
+	}
+}
+
+func TestWhatAnotherHandTakesFromTheLineIsTold(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g := s.notingGateway(t)
+		g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		l := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: time.Minute, NotifyURL: someURL})
+		g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: time.Minute})
+		names := s.names("/lockkeeper/locks/deploy")
+		slices.SortFunc(names, func(a, b string) int { return strings.Compare(a[len(a)-10:], b[len(b)-10:]) })
+		for _, name := range names[1:] {
+			s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/deploy/" + name, Version: -1})
+		}
+		synctest.Wait()
+		if e := g.outbox.gone; len(e) != 1 || e[0].LeaseID != l.ID || !e[0].Waiting || e[0].Notify != someURL || e[0].Reason != locks.ReasonRemoved {
+			for _, e := range e {
+				t.Errorf("%+v", *e)
+			}
+		}
+	})
+}
+
+func TestASuccessorTellsTheNotifyURL(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g, other := s.notingGateway(t), s.notingGateway(t)
+		held := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, NotifyURL: someURL})
+		waits := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: 2 * time.Minute, NotifyURL: someURL + "&waits"})
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/outbox/" + held.ID + "-granted", Version: -1}) // it is told
+		g.crash()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		grants, ends := told(held, other)
+		if len(grants) != 1 || len(ends) != 1 || ends[0].Reason != locks.ReasonExpired || ends[0].Waiting || ends[0].Notify != someURL {
+			t.Errorf("%+v, granted %+v", ends, grants)
+		}
+		if _, ends := told(waits, other); len(ends) != 1 || ends[0].Notify != someURL+"&waits" {
+			t.Errorf("%+v", ends)
+		}
+		if len(other.outbox.gone) != 0 {
+			t.Errorf("otherwise: %+v", other.outbox.gone)
+		}
+	})
+}
+
+func TestWhoEndsTheLeasesOfOthersTellsTheirNotifyURLs(t *testing.T) {
+	for name, end := range map[string]func(by *gate, l locks.Lease) error{
+		"a break": func(by *gate, l locks.Lease) error { return by.m.Break(by.t.Context(), locks.BreakRequest{ID: l.ID}) },
+		"a reap": func(by *gate, _ locks.Lease) error {
+			_, err := by.m.Reap(by.t.Context(), locks.ReapRequest{Lock: "deploy"})
+			return err
+		},
+		"a destruction": func(by *gate, _ locks.Lease) error {
+			_, err := by.m.Destroy(by.t.Context(), locks.DestroyRequest{Lock: "deploy"})
+			return err
+		},
+	} {
+		for _, of := range []string{"its own", "another gateway's"} {
+			notingScene(t, func(t *testing.T, s *fakeStore) {
+				s.hearsay = true
+				g, by := s.notingGateway(t), s.notingGateway(t)
+				if of == "its own" {
+					by = g
+				} else {
+					talk(g, by)
+				}
+				held := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, NotifyURL: someURL})
+				waits := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: time.Hour, NotifyURL: someURL})
+				synctest.Wait()
+				if by != g {
+					g.w.hold() // the word is quicker than its watch
+				}
+				for _, l := range []locks.Lease{waits, held} {
+					if l.ID == held.ID && name != "a break" {
+						continue // it went with the other
+					}
+					if err := end(by, l); err != nil {
+						t.Fatalf("%s of %s: %v", name, of, err)
+					}
+				}
+				synctest.Wait()
+				if by != g {
+					g.w.release()
+					synctest.Wait()
+				}
+				for _, l := range []locks.Lease{waits, held} {
+					_, ends := told(l, g, by)
+					if by == g {
+						_, ends = told(l, g)
+					}
+					if len(ends) != 1 || ends[0].Notify != someURL || ends[0].Waiting != (l.ID == waits.ID) {
+						t.Errorf("%s of %s: %+v", name, of, ends)
+					}
+				}
+				if n := len(g.outbox.gone) + len(by.outbox.gone); n != 0 {
+					t.Errorf("%s of %s: told %d times more", name, of, n)
+				}
+			})
+		}
+	}
+}
+
+func TestABreakRightAfterATakeoverKnowsTheNotifyURL(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g, other := s.notingGateway(t), h.gateway(t)
+		time.Sleep(time.Second)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, NotifyURL: someURL})
+		h.hooks.Store(&hooks{get: func(path string) error {
+			if strings.Contains(path, "-lock-") {
+				return zk.ErrUnavailable
+			}
+			return nil
+		}})
+		g.crash()
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		other.m.mu.Lock()
+		taken := other.m.leases[recipe.LeaseID(l.ID)]
+		if taken == nil || !taken.assumed {
+			t.Error("it is not taken over, or is read: nothing is shown")
+		}
+		other.m.mu.Unlock()
+		broken := make(chan error, 1)
+		go func() { broken <- other.m.Break(t.Context(), locks.BreakRequest{ID: l.ID}) }()
+		time.Sleep(300 * time.Millisecond)
+		h.hooks.Store(&hooks{})
+		if err := <-broken; err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if _, ends := told(l, other); len(ends) != 1 || ends[0].Notify != someURL {
+			t.Errorf("%+v", ends)
+		}
+	})
+}
+
+func TestTheAddressIsShownToTheBearerAndTheSecretToWhoTookTheLease(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g := s.notingGateway(t)
+		req := locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}, TTL: time.Hour, NotifyURL: someURL, IdempotencyKey: strings.Repeat("k", 16)}
+		l, again, other := g.mustHold(req), g.mustHold(req), g.mustHold(locks.AcquireRequest{Lock: "c", TTL: time.Hour, NotifyURL: someURL})
+		if l.NotifyURL != someURL || !strings.HasPrefix(l.NotifySecret, "whsec_") || again.ID != l.ID || again.NotifySecret != l.NotifySecret || other.NotifySecret == l.NotifySecret {
+			t.Errorf("%+v, again %+v, another %+v", l, again, other)
+		}
+		if secrets := g.m.NotifySecrets(l.ID); len(secrets) != 1 || secrets[0] != l.NotifySecret {
+			t.Errorf("signed with %q", secrets)
+		}
+		looked, err := g.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Token: l.Token})
+		if err != nil || looked.NotifyURL != someURL || looked.NotifySecret != "" {
+			t.Errorf("its bearer sees %+v %v", looked, err)
+		}
+		if looked, err = g.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID}); err != nil || looked.NotifyURL != "" || looked.NotifySecret != "" {
+			t.Errorf("everyone sees %+v %v", looked, err)
+		}
+		page, err := g.m.Leases(t.Context(), locks.LeaseFilter{})
+		if err != nil || len(page.Items) != 2 || page.Items[0].NotifyURL+page.Items[1].NotifyURL+page.Items[0].NotifySecret != "" {
+			t.Errorf("the list has %+v %v", page, err)
+		}
+		req.NotifyURL += "&more"
+		_, err = g.acquire(req)
+		wantCode(t, err, locks.CodeKeyReused)
+	})
+}
+
+func TestAnAddressThatCannotBeToldIsRefused(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g := s.notingGateway(t)
+		for name, req := range map[string]locks.AcquireRequest{
+			"inside":             {Lock: "deploy", NotifyURL: "https://inside.example.com/"},
+			"inside, if it were": {Lock: "deploy", NotifyURL: "https://inside.example.com/", DryRun: true},
+			"too long":           {Lock: "deploy", NotifyURL: "https://example.com/" + strings.Repeat("a", locks.MaxNotifyURL)},
+			"no text":            {Lock: "deploy", NotifyURL: "https://example.com/\xff"},
+			"ephemeral":          {Lock: "deploy", NotifyURL: someURL, Ephemeral: true},
+			"of a hold":          {Lock: "deploy", NotifyURL: someURL, Hold: "h", Token: "t"},
+		} {
+			_, err := g.acquire(req)
+			var e *locks.Error
+			if !errors.As(err, &e) || e.Code != locks.CodeInvalid || e.Field != "notify_url" || strings.Contains(e.Detail, "example.com") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+func TestWhatSomebodyPutsIntoARecordIsTakenForNothingButAnAddress(t *testing.T) {
+	for _, notify := range []string{"wh_aaaaaaaaaaaaaaaa", "ftp://example.com/", "https://" + strings.Repeat("a", locks.MaxNotifyURL)} {
+		var l lease
+		if l.learnNotify(record{Notify: notify}); l.notifyURL() != "" {
+			t.Errorf("%.30q is taken for an address", notify)
+		}
+	}
+}
+
+func TestARecordKeepsWhatALaterReleaseHasWritten(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g, other := s.notingGateway(t), s.notingGateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, NotifyURL: someURL})
+		path := "/lockkeeper/locks/deploy/" + s.names("/lockkeeper/locks/deploy")[0]
+		data := string(s.node(path).data)
+		s.foreign(zk.Op{Kind: zk.OpSetData, Path: path, Version: -1, Data: []byte(strings.TrimSuffix(data, "}") + `,"later":{"a":[1]}}`)})
+		g.crash()
+		time.Sleep(30 * time.Second)
+		for range 2 {
+			metadata := "changed" + time.Now().String()
+			if _, err := other.m.Update(t.Context(), locks.UpdateRequest{ID: l.ID, Token: l.Token, Metadata: &metadata}); err != nil {
+				t.Fatal(err)
+			}
+			var r struct {
+				Later    json.RawMessage `json:"later"`
+				Metadata string          `json:"metadata"`
+				Notify   string          `json:"notify"`
+			}
+			if err := json.Unmarshal(s.node(path).data, &r); err != nil || string(r.Later) != `{"a":[1]}` || r.Metadata != metadata || r.Notify != someURL {
+				t.Errorf("%s", s.node(path).data)
+			}
+		}
+	})
+}

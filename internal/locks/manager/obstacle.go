@@ -1,0 +1,197 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+// While a plain node stands in a lock's place no contender can queue behind it. An acquire
+// that waits then waits here, in memory, and tries again once the node is gone. No order is
+// promised among those acquires, as in the recipe itself: the quickest one, which may be
+// another gateway's or another program's, is first in the new queue.
+//
+// A try does not wait for a plain node, and neither does an async acquire: its ticket would be
+// lost with this gateway.
+
+// codePlainNode marks, inside the package, a create that was refused because a plain
+// node stands in a lock's place.
+const codePlainNode locks.Code = "plain_node"
+
+const (
+	// maxObstructed bounds the acquires that wait for plain nodes to go.
+	maxObstructed = 4096
+	// obstructedPause is when an acquire that waited tries again after an attempt that decided nothing.
+	obstructedPause = 100 * time.Millisecond
+	// suspectPause is when a lock is tried again in whose place something ephemeral
+	// stands that may not be read.
+	suspectPause = time.Second
+)
+
+// obstructed reports whether a plain node stands in the lock's place, or may stand there.
+func (q *queue) obstructed() bool { return q.plain() != nil || q.noted().suspect }
+
+// firstObstructed is the first of the locks whose place is obstructed, nil when there is none.
+func (m *Manager) firstObstructed(wants []locks.Want) *queue {
+	for i := range wants {
+		if q := m.spaces[wants[i].NS].find(wants[i].Lock); q != nil && q.obstructed() {
+			return q
+		}
+	}
+	return nil
+}
+
+// obstruct counts an acquire that has to wait until the lock's place is free, and keeps
+// the queue meanwhile. awaitPlace takes it back.
+func (m *Manager) obstruct(q *queue) *locks.Error {
+	if m.obstructions == maxObstructed {
+		return &locks.Error{Code: locks.CodeTooManyWaiters, RetryAfter: retryAfter,
+			Detail: "as many requests as may wait on this gateway for other programs' nodes to go; repeat later or on another gateway"}
+	}
+	q.polls++
+	m.obstructions++
+	return nil
+}
+
+// undecided reports whether an attempt failed with what will pass: then an acquire that
+// has waited for a plain node goes on waiting.
+func (m *Manager) undecided(err error) bool {
+	e, ok := errors.AsType[*locks.Error](err)
+	return ok && e.Code == locks.CodeUnavailable && !m.draining
+}
+
+// awaitPlace waits until the lock's place is not obstructed any more, after a call of
+// obstruct. nil q: the last attempt decided nothing, and it waits for obstructedPause. A try waits
+// only until it is known what stands there, for as long as an answer may take, counted from begun (boot).
+func (m *Manager) awaitPlace(ctx context.Context, req *locks.AcquireRequest, q *queue, begun time.Duration) error {
+	m.mu.Lock()
+	atMost := req.Wait
+	if req.Wait == 0 {
+		atMost = max(answerWithin-(m.clock.Now().Boot()-begun), 1)
+	}
+	var elapsed, paused <-chan time.Time
+	if atMost != locks.WaitForever {
+		timer := time.NewTimer(atMost)
+		defer timer.Stop()
+		elapsed = timer.C
+	}
+	if q == nil {
+		timer := time.NewTimer(obstructedPause)
+		defer timer.Stop()
+		paused = timer.C
+	}
+	m.acquiring++
+	var err error
+	over, resumed := false, false
+	obstructed := func() bool {
+		switch {
+		case q == nil:
+			return true
+		case req.Wait == 0:
+			return q.noted().suspect // then it knows who holds
+		}
+		return q.obstructed()
+	}
+	for !over && !resumed && err == nil && obstructed() {
+		var changed <-chan struct{}
+		if q != nil {
+			changed = q.changed()
+		}
+		m.unlock()
+		select {
+		case <-changed:
+		case <-paused:
+			resumed = true
+		case <-elapsed:
+			over = true
+		case <-ctx.Done():
+			err = cancelled(ctx)
+		case <-m.drain:
+			err = &locks.Error{Code: locks.CodeUnavailable, Detail: "this gateway is shutting down, and the request has no place in line yet; repeat it, another gateway or the restarted one answers"}
+		}
+		m.mu.Lock()
+	}
+	m.acquiring--
+	if q != nil {
+		m.obstructions--
+		q.polls--
+	}
+	switch {
+	case over && (req.Wait == 0 || q == nil):
+		err = m.unavailable()
+	case over:
+		return m.heldByOther(ctx, req, q, locks.CodeWaitElapsed) // releases mu
+	}
+	if q != nil {
+		m.forget(q)
+	}
+	m.unlock()
+	return err
+}
+
+// look makes certain what stands in the place of a lock whose directory is so new that it
+// has not been looked at. mu is held, and released meanwhile; q stays.
+func (m *Manager) look(ctx context.Context, q *queue) {
+	if !q.exists || q.contenders.Len() > 0 || q.noted().strays > 0 || !q.listing && !slices.Contains(m.unlooked, q) {
+		return
+	}
+	m.suspect(q)
+	timer := time.NewTimer(answerWithin)
+	defer timer.Stop()
+	for over := false; q.noted().suspect && !over; {
+		news := q.changed()
+		m.unlock()
+		select {
+		case <-news:
+		case <-timer.C:
+			over = true
+		case <-ctx.Done():
+			over = true
+		}
+		m.mu.Lock()
+	}
+}
+
+// suspect notes that something ephemeral may stand in a lock's place, as when a create
+// was refused because of it. What, is read from a server that has come to where the writer is.
+func (m *Manager) suspect(q *queue) {
+	if q.noted().suspect || q.plain() != nil {
+		return
+	}
+	q.note().suspect = true
+	q.polls++ // keeps the queue
+	settle := func() {
+		q.note().suspect = false
+		q.unnote("")
+		q.polls--
+		m.touchQueue(q)
+		m.forget(q)
+	}
+	var least int64
+	if m.session != nil {
+		least = m.session.LastZxid()
+	}
+	m.readFrom(q.path, least, func(data []byte, stat wire.Stat, err error) {
+		switch {
+		case errors.Is(err, zk.ErrNoAuth):
+			time.AfterFunc(suspectPause, func() {
+				m.mu.Lock()
+				defer m.unlock()
+				settle()
+			})
+			return
+		case err == nil:
+			q.exists = true
+			m.stands(q, &stat, m.clock.Now().Boot(), false)
+			if q.plain() != nil {
+				q.setInfo(plainName, data, stat)
+			}
+		}
+		settle()
+	})
+}

@@ -1,0 +1,370 @@
+package manager
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"time"
+
+	"lockkeeper/internal/fault"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+// Some want to be told for certain that a lock was let go. That they will be is
+// written down in the transaction by which a held lease ends, so there is no end without
+// the note and no note without the end. The Outbox says what belongs into the transaction;
+// what it says stands before the operations that end the lease, because whoever sees the end
+// may rely on the note.
+//
+// Who wants to be told may have changed without this gateway knowing (attack 19). So each
+// such transaction checks that nobody has, also when nobody is to be told. When somebody
+// has, the lease stays ending and its end is decided anew; while the Outbox does not
+// know whom to tell, ends wait. What time decided still deletes only the version that was seen, and
+// goes back to being held when it would wait for too long.
+//
+// The end of a lease whose contender another hand has removed, and of another program's contender that
+// held, is in no transaction of ours. It is told as well as that can be done: by the gateway that ran the lease, and of another
+// program's by one gateway of those that are registered.
+
+// Outbox is asked about those who want to be told that a lock was let go. Its
+// methods are called with the manager's lock held; they return at once.
+type Outbox interface {
+	// Ending gives the operations that belong before those that end a lease that
+	// held, and what to hand to Ended. notify: it has a notify_url. ready is false while it is not known who wants to be told:
+	// Manager.OutboxChanged says when to try again. The operations are not changed, so those of several ends
+	// may be the same ones. describe is called, if at all, before Ending returns.
+	Ending(notify bool, describe func() *Ending) (ops []zk.Op, entry any, ready bool)
+	// Notify gives the operation that notes for a lease's notify_url alone that it was granted, or has
+	// ended before it held; none when that cannot be noted.
+	Notify(*Ending) (ops []zk.Op, entry any)
+	// CheckURL says what is wrong with a notify_url. It is called without the manager's lock.
+	CheckURL(url string) error
+	// Ended tells what became of a transaction with such operations.
+	Ended(entry any, ops []zk.Op, res zk.Result)
+	// Gone tells of an end that has happened by another hand.
+	Gone(*Ending)
+	// Look tells that those who want to be told may be others.
+	Look()
+	// Adopt tells that this gateway may have more to deliver than it knows.
+	Adopt()
+}
+
+// Ending is a lease that ends, or another program's contender that is gone.
+type Ending struct {
+	LeaseID string
+	Part    int   // of a lease of several locks, from 1 on, when it is told by itself: 0: the whole lease
+	Czxid   int64 // of another program's contender, 0 when nobody had looked at it
+	Reason  locks.Reason
+	Words   string // of the administrator who ended it
+	Owner   string
+	Gateway string // that tells it
+	At      time.Time
+	Trace   string // traceparent of the request that ended it
+	Notify  string // its notify_url; "": none
+	Granted bool   // it does not end: it was granted
+	Waiting bool   // it never held: for Notify alone
+	Parts   []EndingPart
+}
+
+// EndingPart is one of the locks that are let go.
+type EndingPart struct {
+	NS, Lock, Znode, Program string
+	Mode                     locks.Mode
+	FencingToken             int64
+}
+
+// outboxRoot is where those are who want to be told; changes below it are watched.
+func (m *Manager) outboxRoot() string { return m.opt.Root + "/webhooks" }
+
+// noting is the part of a transaction that is the outbox's.
+type noting struct {
+	ops    []zk.Op
+	entry  any
+	checks []zk.Op // behind the ends: that what waits does still; see blockers.go
+}
+
+// culprit reports whether it was the outbox's part for which a transaction was refused for good. One that
+// is too large is so by what is noted in it.
+func (n noting) culprit(res zk.Result) bool {
+	return res.Outcome == zk.NotDone && (res.Culprit >= 0 && res.Culprit < len(n.ops) || len(n.ops) > 1 && errors.Is(res.Err, zk.ErrTooLarge))
+}
+
+// noteEnd is what belongs before the end of a lease; not ready: it has to wait.
+func (m *Manager) noteEnd(l *lease) (n noting, ready bool) {
+	switch {
+	case m.opt.Outbox == nil || l.seldom != nil && l.seldom.unnoted:
+	case l.wasHeld || l.told:
+		n.ops, n.entry, ready = m.opt.Outbox.Ending(l.notifyURL() != "", func() *Ending { return m.ending(l) })
+		return n, ready
+	case l.tellsWaiting():
+		n.ops, n.entry = m.opt.Outbox.Notify(m.ending(l))
+	}
+	return n, true
+}
+
+// ending describes a lease of this gateway that ends.
+func (m *Manager) ending(l *lease) *Ending {
+	e := m.endingOf(l.id(), l.reason(), l.words())
+	e.Owner, e.Trace, e.Notify, e.Waiting = l.owner, l.trace(), l.notifyURL(), l.phase != held && !l.wasHeld && !l.told
+	for s := range l.slots {
+		if s.contender.Member <= 1 {
+			e.Parts = append(e.Parts, EndingPart{NS: s.q.space.name, Lock: s.q.name(), Znode: s.path(), Mode: viewMode(s.contender.Mode), FencingToken: m.fencingToken(l.czxid)})
+		}
+	}
+	return e
+}
+
+func (m *Manager) endingOf(id recipe.LeaseID, reason locks.Reason, words string) *Ending {
+	e := &Ending{LeaseID: string(id), Reason: reason, Words: words, At: time.UnixMilli(m.clock.Now().Wall().Milliseconds()).UTC()}
+	if m.session != nil {
+		e.Gateway = m.session.ID()
+	}
+	return e
+}
+
+// noteTaken is what belongs before the end of contenders that this gateway does not run and whose
+// lease held, or has a notify_url. unnoted: it is in the outbox already.
+func (m *Manager) noteTaken(parts []part, v verdict, notify string, unnoted bool) (n noting, ready bool) {
+	if m.opt.Outbox == nil || unnoted {
+		return n, true
+	}
+	held := slices.ContainsFunc(parts, func(p part) bool {
+		return p.c.Ours && !p.c.Unknown && p.c.LeaseID != "" && !m.delayed(p.q, p.c) && (m.sights[p.c].held || m.holdsWhole(p.q, p.c))
+	})
+	if !held {
+		if p := parts[0]; p.c.Ours && !p.c.Unknown && p.c.LeaseID != "" && !m.delayed(p.q, p.c) {
+			n.checks = stillWaits(parts)
+		}
+		if notify == "" {
+			return n, true
+		}
+	}
+	describe := func() *Ending {
+		e := m.endingOf(parts[0].c.LeaseID, v.reason, v.words)
+		e.Trace, e.Notify, e.Waiting = v.trace, notify, !held
+		for _, p := range parts {
+			if p.c.Member > 1 {
+				continue
+			}
+			if i := p.q.noted().infos[p.c.Name]; i != nil && e.Owner == "" {
+				e.Owner = i.record.Owner
+			}
+			e.Parts = append(e.Parts, EndingPart{NS: p.q.space.name, Lock: p.q.name(), Znode: p.path(), Mode: viewMode(p.c.Mode), FencingToken: m.tokenOf(p.q, p.c)})
+		}
+		return e
+	}
+	if !held {
+		n.ops, n.entry = m.opt.Outbox.Notify(describe())
+		return n, true
+	}
+	n.ops, n.entry, ready = m.opt.Outbox.Ending(notify != "", describe)
+	return n, ready
+}
+
+// noted tells the outbox what became of a lease's ending transaction; mu is held.
+func (m *Manager) noted(l *lease, n noting, res zk.Result) {
+	if n.ops == nil {
+		return
+	}
+	m.opt.Outbox.Ended(n.entry, n.ops, res)
+	if res.Outcome == zk.NotDone || res.Outcome == zk.Redecide {
+		l.noting = false
+		if l.phase == ended {
+			m.tellGone(l) // by another hand, it turns out
+		}
+	}
+	if n.culprit(res) {
+		// It is noted already, or cannot be: the lock is let go all the same.
+		m.log.Warn("a lease's end is not noted for webhooks once more", "lease_id", l.id(), "err", res.Err)
+		l.few().unnoted = true
+	}
+}
+
+// holdUp has an end wait until it is known who wants to be told.
+func (m *Manager) holdUp(l *lease) {
+	m.heldUp[l] = struct{}{}
+	if !byTime(l.reason()) {
+		return
+	}
+	term := l.term
+	time.AfterFunc(settleWithin, func() {
+		m.mu.Lock()
+		defer m.unlock()
+		if _, waits := m.heldUp[l]; waits && l.phase == ending && l.term == term && term == m.term {
+			delete(m.heldUp, l)
+			m.revive(l, m.clock.Now().Boot())
+		}
+	})
+}
+
+// byTime reports whether it is time that decides such an end.
+func byTime(reason locks.Reason) bool {
+	return reason == locks.ReasonExpired || reason == locks.ReasonUnclaimed
+}
+
+// OutboxChanged is called when the Outbox knows better who wants to be told: what waited is decided anew.
+func (m *Manager) OutboxChanged() {
+	m.mu.Lock()
+	defer m.unlock()
+	if m.outboxWake != nil {
+		m.wakes = append(m.wakes, m.outboxWake)
+		m.outboxWake = nil
+	}
+	waiting := m.heldUp
+	m.heldUp = map[*lease]struct{}{}
+	all := make([]*lease, 0, len(waiting))
+	for l := range waiting {
+		all = append(all, l)
+	}
+	slices.SortFunc(all, func(a, b *lease) int { return cmp.Compare(a.id(), b.id()) })
+	for _, l := range all {
+		if l.phase == ending {
+			m.resubmitDelete(l)
+		}
+	}
+}
+
+// awaitOutbox returns at the next OutboxChanged, or after a while. It is called with mu held and releases it meanwhile.
+func (m *Manager) awaitOutbox(ctx context.Context) {
+	if m.outboxWake == nil {
+		m.outboxWake = make(chan struct{})
+	}
+	wake := m.outboxWake
+	m.unlock()
+	timer := time.NewTimer(answerWithin)
+	defer timer.Stop()
+	select {
+	case <-wake:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	m.mu.Lock()
+}
+
+// tellGone tells the end of a lease of this gateway that no transaction of it has noted.
+func (m *Manager) tellGone(l *lease) {
+	if m.opt.Outbox == nil || !l.wasHeld && !l.told && !l.tellsWaiting() || l.noting || l.phase != ended || l.seldom != nil && l.seldom.unnoted {
+		return
+	}
+	if w := m.words[subject(l.id())]; w != nil && w.verdict != nil && !fault.On("hooks-verdict") {
+		return // the gateway whose administrator did it has noted it
+	}
+	l.noting = true // once
+	m.opt.Outbox.Gone(m.ending(l))
+}
+
+// foreignHolds is told that another program's contender holds: its birth is looked at where its end would be told.
+func (m *Manager) foreignHolds(q *queue, c *recipe.Contender) {
+	if m.opt.Outbox == nil || c.Ours && !c.Unknown || q.noted().infos[c.Name] != nil || !m.appointed(q.path+"/"+c.Name) {
+		return
+	}
+	name := strings.Clone(c.Name)
+	m.read(q.nodeOf(name), func(data []byte, stat wire.Stat, err error) {
+		if err == nil {
+			q.setInfo(name, data, stat)
+		}
+	})
+}
+
+// tellTaken tells that a contender which held and is no lease of this gateway's is about to leave the replica, when that is this gateway's to tell.
+func (m *Manager) tellTaken(q *queue, name string) {
+	c := q.contenders.Get(name)
+	if m.opt.Outbox == nil || !m.loadedOnce || m.quiet || c == nil {
+		return
+	}
+	s := m.sights[c]
+	foreign := !c.Ours || c.Unknown
+	// The nodes of a gateway that died go with its session, and it can tell nobody.
+	orphan := !foreign && c.Member <= 1 && !s.mute && m.lossOf(c) == locks.ReasonGatewayLeft
+	if !s.held || !foreign && !orphan || !m.appointed(q.path+"/"+name) {
+		return
+	}
+	e := m.endingOf("", locks.ReasonRemoved, "")
+	if orphan {
+		e.LeaseID, e.Reason = string(c.LeaseID), locks.ReasonGatewayLeft
+		if c.Groups > 1 {
+			e.Part = int(c.Group) // the others may be another gateway's to tell
+		}
+	}
+	if v, ok := m.verdicts[c]; ok {
+		e.Reason, e.Words, e.Trace = v.reason, v.words, v.trace
+	} else if w := m.words[subject(q.path+"/"+name)]; w != nil && w.verdict != nil {
+		e.Reason, e.Words = w.verdict.reason, w.verdict.words
+	}
+	p := EndingPart{NS: q.space.name, Lock: q.name(), Znode: q.path + "/" + name, Mode: viewMode(c.Mode), FencingToken: m.tokenOf(q, c)}
+	if foreign {
+		p.Program = programOf(name)
+	}
+	if i := q.noted().infos[name]; i != nil {
+		e.Czxid, e.Owner = i.czxid, i.record.Owner
+	}
+	e.Parts = []EndingPart{p}
+	m.opt.Outbox.Gone(e)
+}
+
+// appointed reports whether it falls to this gateway, of all that are registered, to see to something.
+func (m *Manager) appointed(what string) bool {
+	if m.session == nil {
+		return false
+	}
+	best, most := "", uint64(0)
+	for id, p := range m.peers {
+		if !p.registered {
+			continue
+		}
+		h := fnv.New64a()
+		h.Write([]byte(id))
+		h.Write([]byte{0})
+		h.Write([]byte(what))
+		// FNV's last bytes stir only the low bits.
+		n := h.Sum64()
+		n ^= n >> 32
+		n *= 0x9e3779b97f4a7c15
+		if best == "" || n > most || n == most && string(id) > best {
+			best, most = string(id), n
+		}
+	}
+	return best == m.session.ID()
+}
+
+// Delivers reports whether it falls to this gateway to tell what is in the outbox about a
+// lease: to the one that runs it, or would; when that one is gone and nobody has succeeded it, to one of those that are there.
+func (m *Manager) Delivers(lease string) bool {
+	m.mu.Lock()
+	defer m.unlock()
+	id, err := recipe.ParseLeaseID(lease)
+	if err != nil || m.session == nil || !m.synced {
+		return false
+	}
+	owner, _ := m.ownerOf(id.Gateway())
+	if p := m.peers[owner]; p != nil && p.registered || string(owner) == m.session.ID() {
+		return string(owner) == m.session.ID()
+	}
+	return m.appointed(lease)
+}
+
+// DeliversFor is Delivers for what a gateway has written down about another program's contender.
+func (m *Manager) DeliversFor(gateway, what string) bool {
+	m.mu.Lock()
+	defer m.unlock()
+	if m.session == nil || !m.synced {
+		return false
+	}
+	if p := m.peers[recipe.GatewayID(gateway)]; p != nil && p.registered || gateway == m.session.ID() {
+		return gateway == m.session.ID()
+	}
+	return m.appointed(what)
+}
+
+// adoptOutbox has the outbox looked through for what has become this gateway's.
+func (m *Manager) adoptOutbox() {
+	if m.opt.Outbox != nil && m.session != nil {
+		m.opt.Outbox.Adopt()
+	}
+}

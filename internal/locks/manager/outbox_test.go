@@ -1,0 +1,503 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+)
+
+func TestTheEndOfAHeldLeaseAndItsNoteAreOneTransaction(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g := s.notingGateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"})
+		waiter := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: 10 * time.Second})
+		waiter.finished()
+		g.mustRelease(l)
+		if kinds := s.lastEnd(); !slices.Equal(kinds, []zk.OpKind{zk.OpCheck, zk.OpCreate, zk.OpDelete}) {
+			t.Errorf("operations %v: the note stands before the end, so that whoever sees the end may rely on it", kinds)
+		}
+		<-waiter.done
+		e := g.notedFor(l)
+		if len(e) != 1 || e[0].Reason != locks.ReasonReleased || e[0].Owner != "me" || len(e[0].Parts) != 1 || e[0].Parts[0].Lock != "deploy" || e[0].Parts[0].FencingToken != l.FencingToken {
+			t.Errorf("%+v", e)
+		}
+		gone := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: time.Minute})
+		g.mustRelease(gone)
+		if kinds := s.lastEnd(); !slices.Equal(kinds, []zk.OpKind{zk.OpDelete}) {
+			t.Errorf("operations %v: a lease that never held lets go of nothing", kinds)
+		}
+		group := g.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b", Mode: locks.Shared}}, TTL: time.Minute})
+		g.mustRelease(group)
+		if e := g.notedFor(group); len(e) != 1 || len(e[0].Parts) != 2 || e[0].Parts[1].Lock != "b" || e[0].Parts[1].Mode != locks.Shared {
+			t.Errorf("of a group: %+v", e)
+		}
+		if len(g.outbox.gone) != 0 {
+			t.Errorf("told once more: %+v", g.outbox.gone)
+		}
+	})
+}
+
+func TestAttack19AnEndIsDecidedAgainWhenSomebodyHasSubscribedMeanwhile(t *testing.T) {
+	for name, end := range map[string]func(g *gate, l locks.Lease) locks.Reason{
+		"a release": func(g *gate, l locks.Lease) locks.Reason { g.mustRelease(l); return locks.ReasonReleased },
+		"an expiry": func(g *gate, l locks.Lease) locks.Reason { time.Sleep(11 * time.Second); return locks.ReasonExpired },
+		"a break": func(g *gate, l locks.Lease) locks.Reason {
+			if err := g.m.Break(g.t.Context(), locks.BreakRequest{ID: l.ID}); err != nil {
+				t.Error(err)
+			}
+			return locks.ReasonRevoked
+		},
+		"a destruction": func(g *gate, l locks.Lease) locks.Reason {
+			if _, err := g.m.Destroy(g.t.Context(), locks.DestroyRequest{Lock: "deploy"}); err != nil {
+				t.Error(err)
+			}
+			return locks.ReasonDestroyed
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			notingScene(t, func(t *testing.T, s *fakeStore) {
+				g := s.notingGateway(t)
+				l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
+				s.subscribe()
+				if e := s.node("/lockkeeper/outbox/" + l.ID); e.data != nil {
+					t.Fatal("noted already")
+				}
+				reason := end(g, l)
+				synctest.Wait()
+				e := g.notedFor(l)
+				if len(e) != 1 || e[0].Reason != reason || len(s.names("/lockkeeper/locks/deploy")) != 0 {
+					t.Fatalf("%+v", e)
+				}
+				if g.outbox.results[0].Outcome != zk.Redecide || g.outbox.version != 1 {
+					t.Errorf("decided with version %d: %+v", g.outbox.version, g.outbox.results)
+				}
+				if len(g.outbox.gone) != 0 {
+					t.Errorf("told once more: %+v", g.outbox.gone)
+				}
+			})
+		})
+	}
+}
+
+func TestEndsWaitUntilItIsKnownWhoWantsToBeTold(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g := s.notingGateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		g.outbox.with(func() { g.outbox.known, g.outbox.stale = false, true })
+		released := make(chan error, 1)
+		go func() { released <- g.release(l) }()
+		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
+		if len(s.names("/lockkeeper/locks/deploy")) != 1 {
+			t.Fatal("ended, and nobody knows who wants to be told")
+		}
+		_, err := g.heartbeat(l)
+		wantCode(t, err, locks.CodeUnavailable)
+		g.outbox.with(func() { g.outbox.stale = false })
+		g.outbox.Look()
+		if err := <-released; err != nil || len(g.notedFor(l)) != 1 {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestAnExpiryThatWaitsForTooLongIsNone(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g := s.notingGateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
+		g.outbox.with(func() { g.outbox.known, g.outbox.stale = false, true })
+		time.Sleep(10*time.Second + settleWithin + time.Second)
+		synctest.Wait()
+		g.wantState(l, locks.Held, "")
+		if _, err := g.heartbeat(l); err != nil {
+			t.Error(err)
+		}
+		g.outbox.with(func() { g.outbox.stale = false })
+		g.outbox.Look()
+		time.Sleep(9 * time.Second)
+		g.wantState(l, locks.Held, "")
+	})
+}
+
+func TestAnExpiryAtAnotherVersionLeavesNoNote(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g := s.notingGateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
+		time.Sleep(9900 * time.Millisecond)
+		g.w.hold() // it does not see what is written
+		path := "/lockkeeper/locks/deploy/" + s.names("/lockkeeper/locks/deploy")[0]
+		s.foreign(zk.Op{Kind: zk.OpSetData, Path: path, Data: s.node(path).data, Version: -1})
+		time.Sleep(200 * time.Millisecond)
+		synctest.Wait()
+		if len(g.outbox.results) == 0 {
+			t.Fatal("no expiry was tried: nothing is shown")
+		}
+		if len(s.outbox()) != 0 || len(s.names("/lockkeeper/locks/deploy")) != 1 {
+			t.Errorf("outbox %q: a lease that goes on is told to have ended", s.outbox())
+		}
+		g.w.release()
+		g.mustRelease(l)
+		if e := g.notedFor(l); len(e) != 1 || e[0].Reason != locks.ReasonReleased || len(g.outbox.gone) != 0 {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+func TestAnEndWhoseAnswerIsLostIsNotedOnce(t *testing.T) {
+	for _, persisted := range []bool{true, false} {
+		notingScene(t, func(t *testing.T, s *fakeStore) {
+			g := s.notingGateway(t)
+			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
+			adopted := g.outbox.adopted
+			s.mu.Lock()
+			s.vague, s.drop = writeTo("/outbox/"), !persisted
+			s.mu.Unlock()
+			released := make(chan error, 1)
+			go func() { released <- g.release(l) }()
+			time.Sleep(100 * time.Millisecond)
+			s.mu.Lock()
+			s.vague = nil
+			s.mu.Unlock()
+			if err := <-released; err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			if len(s.outbox()) != 1 || len(s.names("/lockkeeper/locks/deploy")) != 0 || len(g.outbox.gone) != 0 {
+				t.Errorf("persisted %v: outbox %q, told otherwise %+v", persisted, s.outbox(), g.outbox.gone)
+			}
+			if g.outbox.results[0].Outcome != zk.Unknown || adopted != g.outbox.adopted && !persisted {
+				t.Errorf("%+v", g.outbox.results)
+			}
+		})
+	}
+}
+
+func TestALockIsLetGoWhateverTheOutboxRefuses(t *testing.T) {
+	destroy := func(g *gate, _ locks.Lease) error {
+		_, err := g.m.Destroy(g.t.Context(), locks.DestroyRequest{Lock: "deploy"})
+		return err
+	}
+	for name, end := range map[string]func(g, other *gate, l locks.Lease) error{
+		"a release":                  func(g, _ *gate, l locks.Lease) error { return g.release(l) },
+		"a destruction":              func(g, _ *gate, l locks.Lease) error { return destroy(g, l) },
+		"a destruction of another's": func(_, other *gate, l locks.Lease) error { return destroy(other, l) },
+		"a break of another's": func(_, other *gate, l locks.Lease) error {
+			return other.m.Break(other.t.Context(), locks.BreakRequest{ID: l.ID})
+		},
+	} {
+		notingScene(t, func(t *testing.T, s *fakeStore) {
+			s.hearsay = true
+			g, other := s.notingGateway(t), s.notingGateway(t)
+			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
+			s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/outbox/" + l.ID, Data: []byte("is there")})
+			began := time.Now()
+			if err := end(g, other, l); err != nil || time.Since(began) > 10*time.Second {
+				t.Errorf("%s: %v after %v", name, err, time.Since(began)) // or its own end has come
+			}
+			if len(s.names("/lockkeeper/locks/deploy")) != 0 || string(s.node("/lockkeeper/outbox/"+l.ID).data) != "is there" {
+				t.Errorf("%s: outbox %q", name, s.outbox())
+			}
+		})
+	}
+}
+
+func TestAnEndThatDoesNotFitBesideItsNoteGoesWithoutOne(t *testing.T) {
+	for name, end := range map[string]func(g, other *gate, l locks.Lease) error{
+		"a release": func(g, _ *gate, l locks.Lease) error { return g.release(l) },
+		"a break of another's": func(_, other *gate, l locks.Lease) error {
+			return other.m.Break(other.t.Context(), locks.BreakRequest{ID: l.ID})
+		},
+	} {
+		notingScene(t, func(t *testing.T, s *fakeStore) {
+			g, other := s.notingGateway(t), s.notingGateway(t)
+			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
+			for _, each := range []*gate{g, other} {
+				each.outbox.with(func() { each.outbox.verbose = true })
+			}
+			if err := end(g, other, l); err != nil || len(s.names("/lockkeeper/locks/deploy")) != 0 {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+}
+
+func TestALockDelayIsNotedWhenItBegins(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g := s.notingGateway(t)
+		l := g.mustHold(delaying(locks.DelayAlways))
+		g.mustRelease(l)
+		if len(s.outbox()) != 1 || len(s.names("/lockkeeper/locks/deploy")) != 1 {
+			t.Errorf("outbox %q", s.outbox())
+		}
+		time.Sleep(testDelay + time.Second)
+		synctest.Wait()
+		if len(g.outbox.results) != 1 || len(g.outbox.gone) != 0 || len(s.names("/lockkeeper/locks/deploy")) != 0 {
+			t.Errorf("told %+v, %+v", g.outbox.results, g.outbox.gone)
+		}
+	})
+}
+
+func TestWhoTakesOverADelayTellsNothing(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g, other := s.notingGateway(t), s.notingGateway(t)
+		l := g.mustHold(delaying(locks.DelayAlways))
+		g.mustRelease(l)
+		adopted := other.outbox.adopted
+		g.crash()
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if len(s.names("/lockkeeper/locks/deploy")) != 0 || len(s.outbox()) != 1 || len(other.outbox.gone)+len(other.outbox.noted) != 0 {
+			t.Errorf("outbox %q, told %+v %+v", s.outbox(), other.outbox.gone, other.outbox.noted)
+		}
+		if n := other.outbox.adopted - adopted; n < 2 {
+			t.Errorf("it is looked %d times for what was left: when its gateway is gone, and by the successor", n)
+		}
+		if !other.m.Delivers(l.ID) {
+			t.Error("nobody delivers what the dead gateway left")
+		}
+	})
+}
+
+func TestTheLeaseOfAnotherGatewayIsNotedByWhoEndsIt(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		s.hearsay = true
+		g, other := s.notingGateway(t), s.notingGateway(t)
+		talk(g, other)
+		held := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		waits := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: time.Hour})
+		synctest.Wait()
+		s.subscribe()
+		g.w.hold() // the word is quicker than its watch
+		for _, l := range []locks.Lease{waits, held} {
+			if err := other.m.Break(t.Context(), locks.BreakRequest{ID: l.ID, Reason: "stuck"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		g.w.release()
+		synctest.Wait()
+		if len(g.outbox.gone) != 0 {
+			t.Errorf("the gateway that ran it tells the end as well: %+v", g.outbox.gone[0])
+		}
+		if e := other.notedFor(held); len(e) != 1 || e[0].Reason != locks.ReasonRevoked || e[0].Words != "stuck" || e[0].Parts[0].Lock != "deploy" {
+			t.Errorf("%+v", e)
+		}
+		if !slices.Equal(s.outbox(), []string{held.ID}) {
+			t.Errorf("outbox %q", s.outbox())
+		}
+	})
+}
+
+// Who sees one lock of an ephemeral lease go does not know whose it is to tell of the others.
+func TestEachLockOfAnEphemeralLeaseIsToldByItselfWhenItsGatewayDies(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		dead := s.notingGateway(t)
+		others := []*gate{s.notingGateway(t), s.notingGateway(t), s.notingGateway(t)}
+		l := dead.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b"}, {Lock: "c"}}, Ephemeral: true, TTL: time.Hour})
+		synctest.Wait()
+		dead.crash()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		told := map[string]int{}
+		for _, g := range others {
+			for _, e := range g.outbox.gone {
+				if e.LeaseID != l.ID || e.Reason != locks.ReasonGatewayLeft || len(e.Parts) != 1 || told[e.Parts[0].Lock] != 0 || e.Part < 1 || e.Part > 3 {
+					t.Errorf("%+v", e)
+				}
+				told[e.Parts[0].Lock] = e.Part
+			}
+		}
+		if len(told) != 3 || told["a"]+told["b"]+told["c"] != 6 {
+			t.Errorf("told of %v", told)
+		}
+	})
+}
+
+func TestTheNoteSaysOfWhichTraceTheEndIsAPart(t *testing.T) {
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for name, end := range map[string]func(ctx context.Context, g *gate, l locks.Lease) error{
+		"a release": func(ctx context.Context, g *gate, l locks.Lease) error {
+			return g.m.Release(ctx, locks.Anonymous, l.ID, l.Token)
+		},
+		"of its last hold": func(ctx context.Context, g *gate, l locks.Lease) error {
+			return g.m.ReleaseHold(ctx, locks.Anonymous, l.ID, l.Token, "h")
+		},
+		"a break": func(ctx context.Context, g *gate, l locks.Lease) error {
+			return g.m.Break(ctx, locks.BreakRequest{ID: l.ID})
+		},
+		"a reap": func(ctx context.Context, g *gate, l locks.Lease) error {
+			_, err := g.m.Reap(ctx, locks.ReapRequest{Lock: "deploy"})
+			return err
+		},
+		"a destruction": func(ctx context.Context, g *gate, l locks.Lease) error {
+			_, err := g.m.Destroy(ctx, locks.DestroyRequest{Lock: "deploy"})
+			return err
+		},
+		"an expiry": func(context.Context, *gate, locks.Lease) error { time.Sleep(2 * time.Minute); return nil },
+	} {
+		notingScene(t, func(t *testing.T, s *fakeStore) {
+			owner, other := s.notingGateway(t), s.notingGateway(t)
+			for _, by := range []*gate{owner, other} {
+				if by == other && (strings.HasSuffix(name, "release") || strings.HasSuffix(name, "hold")) {
+					continue // requests with its token go to its gateway
+				}
+				l := owner.mustHold(locks.AcquireRequest{Lock: "deploy", Hold: "h", TTL: time.Minute})
+				synctest.Wait()
+				if err := end(locks.WithTraceParent(t.Context(), trace), by, l); err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				synctest.Wait()
+				e, want := append(owner.notedFor(l), other.notedFor(l)...), trace
+				if name == "an expiry" {
+					want = "" // no request has ended it
+				}
+				if len(e) != 1 || e[0].Trace != want {
+					t.Errorf("%s: %+v", name, e)
+				}
+			}
+		})
+	}
+}
+
+func TestADestroyedQueueIsNotedForWhoHeld(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g, other := s.notingGateway(t), s.notingGateway(t)
+		var want []string
+		for i := range 3 {
+			of := []*gate{g, other}[i%2]
+			want = append(want, of.mustHold(locks.AcquireRequest{Lock: "deploy", Mode: locks.Shared, TTL: time.Hour}).ID)
+		}
+		for range 3 {
+			g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: time.Hour})
+			other.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: time.Hour})
+		}
+		s.subscribe()
+		if _, err := g.m.Destroy(t.Context(), locks.DestroyRequest{Lock: "deploy", Reason: "over"}); err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(want)
+		if got := s.outbox(); !slices.Equal(got, want) {
+			t.Errorf("outbox %q, want %q", got, want)
+		}
+	})
+}
+
+func TestWhatAnotherHandEndsIsToldByItsGateway(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		g, other := s.notingGateway(t), s.notingGateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/deploy/" + s.names("/lockkeeper/locks/deploy")[0], Version: -1})
+		synctest.Wait()
+		if len(g.outbox.gone) != 1 || g.outbox.gone[0].LeaseID != l.ID || g.outbox.gone[0].Reason != locks.ReasonRemoved || len(other.outbox.gone) != 0 {
+			t.Errorf("%+v, the other one %+v", g.outbox.gone, other.outbox.gone)
+		}
+		// It is gone as its client lets go, too, unseen.
+		l = g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		g.w.hold()
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/deploy/" + s.names("/lockkeeper/locks/deploy")[0], Version: -1})
+		g.mustRelease(l)
+		g.w.release()
+		synctest.Wait()
+		// Or it is seen to go before the answer says that it was not the client's release that did it.
+		late := g.mustHold(locks.AcquireRequest{Lock: "late", TTL: time.Hour})
+		go func() { _ = g.release(late) }()
+		synctest.Wait()
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/late/" + s.names("/lockkeeper/locks/late")[0], Version: -1})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := len(g.outbox.gone); n != 3 || g.outbox.gone[2].LeaseID != late.ID {
+			t.Errorf("%d: %+v", n, g.outbox.gone)
+			return
+		}
+		g.outbox.gone = g.outbox.gone[:2]
+		if len(g.outbox.gone) != 2 || g.outbox.gone[1].LeaseID != l.ID || len(s.outbox()) != 0 {
+			t.Errorf("%+v", g.outbox.gone)
+		}
+	})
+}
+
+func TestTheEndsOfOtherProgramsAreToldOncePerFleet(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		gates := []*gate{s.notingGateway(t), s.notingGateway(t), s.notingGateway(t)}
+		const count = 30
+		births := map[string]int64{}
+		for i := range count {
+			dir := fmt.Sprintf("/lockkeeper/locks/l%d", i)
+			s.foreign(zk.Op{Kind: zk.OpCreate, Path: dir})
+			for range 2 { // one holds, one waits
+				zxid, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Path: dir + "/_c_6a9ed4c8-5ba5-4b63-a1e3-96de7b4a7ccc-lock-", Sequential: true})
+				births[paths[0]] = zxid
+			}
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for i := range count {
+			dir := fmt.Sprintf("/lockkeeper/locks/l%d", i)
+			for _, name := range slices.Backward(s.names(dir)) { // who waits goes first
+				s.foreign(zk.Op{Kind: zk.OpDelete, Path: dir + "/" + name, Version: -1})
+			}
+		}
+		synctest.Wait()
+		told := map[string]int{}
+		for n, g := range gates {
+			if len(g.outbox.gone) == 0 || len(g.outbox.gone) == count {
+				t.Errorf("gateway %d tells of %d", n, len(g.outbox.gone))
+			}
+			for _, e := range g.outbox.gone {
+				p := e.Parts[0]
+				told[p.Lock]++
+				if e.Czxid != births[p.Znode] || p.Program == "" || e.Reason != locks.ReasonRemoved || !strings.HasSuffix(p.Znode, "0") {
+					t.Errorf("%+v", e)
+				}
+			}
+		}
+		for i := range count {
+			if n := told[fmt.Sprintf("l%d", i)]; n != 1 {
+				t.Errorf("l%d is told %d times", i, n)
+			}
+		}
+	})
+}
+
+func TestAnEndOutlivesItsSession(t *testing.T) {
+	for _, persisted := range []bool{true, false} {
+		notingScene(t, func(t *testing.T, s *fakeStore) {
+			g := s.notingGateway(t)
+			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
+			s.mu.Lock()
+			s.loseReply = writeTo("/outbox/")
+			if !persisted {
+				s.refuse = func(w *zk.Write) (int, error) {
+					if writeTo("/outbox/")(w) {
+						return -1, errors.New("lost")
+					}
+					return -1, nil
+				}
+			}
+			s.mu.Unlock()
+			go func() { _ = g.release(l) }()
+			time.Sleep(100 * time.Millisecond)
+			s.mu.Lock()
+			s.loseReply, s.refuse = nil, nil
+			session := s.sessions[g.m.GatewayID()]
+			s.mu.Unlock()
+			session.expire()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if !slices.Equal(s.outbox(), []string{l.ID}) || len(s.names("/lockkeeper/locks/deploy")) != 0 || len(g.outbox.gone) != 0 {
+				t.Errorf("persisted %v: outbox %q, told otherwise %+v", persisted, s.outbox(), g.outbox.gone)
+			}
+			if !g.m.Delivers(l.ID) || g.outbox.adopted < 2 {
+				t.Errorf("persisted %v: nobody looks for it", persisted)
+			}
+		})
+	}
+}

@@ -1,0 +1,256 @@
+package manager
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+)
+
+func (s *fakeStore) overwrite(path, data string) {
+	s.foreign(zk.Op{Kind: zk.OpSetData, Path: path, Data: []byte(data), Version: -1})
+}
+
+// Curator's Revoker, or the recipe in ZooKeeper's documentation, asks the holder of
+// a lease: it is told, and no write that fails, or fails and is done all the same,
+// costs the record.
+func TestWhoIsAskedByAnotherProgramIsToldAndKeepsItsRecord(t *testing.T) {
+	faults := map[string]func(s *fakeStore, hit func(*zk.Write) bool){
+		"none": func(*fakeStore, func(*zk.Write) bool) {},
+		"refused": func(s *fakeStore, hit func(*zk.Write) bool) {
+			s.refuse = func(w *zk.Write) (int, error) {
+				if hit(w) {
+					return -1, zk.ErrNotApplied
+				}
+				return -1, nil
+			}
+		},
+		"lost":               func(s *fakeStore, hit func(*zk.Write) bool) { s.vague, s.drop = hit, true },
+		"lost but persisted": func(s *fakeStore, hit func(*zk.Write) bool) { s.vague = hit },
+	}
+	for _, data := range []string{"__REVOKE__", "unlock", "gibberish", ""} {
+		for name, fault := range faults {
+			t.Run(fmt.Sprintf("%q %s", data, name), func(t *testing.T) {
+				scene(t, func(t *testing.T, s *fakeStore) {
+					g := s.gateway(t)
+					l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me", Metadata: "build 7", Hold: "outer"})
+					once := false
+					s.mu.Lock()
+					fault(s, func(w *zk.Write) bool {
+						hit := !once && len(w.Ops) == 1 && w.Ops[0].Kind == zk.OpSetData
+						once = once || hit
+						return hit
+					})
+					s.mu.Unlock()
+					s.overwrite(l.Znode, data)
+					synctest.Wait()
+					time.Sleep(time.Second)
+					asked := g.asked(l)
+					want := 0
+					if data == "__REVOKE__" || data == "unlock" {
+						want = 1
+					}
+					if told := len(g.tells(events.LeaseRevokeRequested)); told != want || want == 1 && !strings.Contains(asked.Reason, data) || asked.Forced {
+						t.Errorf("told %d times, and its holder: %+v", told, asked)
+					}
+					time.Sleep(time.Second)
+					r, ok := parseRecord(s.node(l.Znode).data)
+					if !ok || r.Owner != "me" || r.Metadata != "build 7" || r.ttl() != time.Minute || len(r.Holds) != 1 || (r.Revoke != nil) != (want == 1) {
+						t.Errorf("the record is %s", s.node(l.Znode).data)
+					}
+					time.Sleep(50 * time.Second)
+					g.wantState(l, locks.Held, "")
+					g.mustRelease(l)
+				})
+			})
+		}
+	}
+}
+
+// Its owner dies before it could write the record back: a successor finds only the
+// other program's words.
+func TestAnOverwrittenRecordIsARevocationForTheSuccessorToo(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 5 * time.Second, Owner: "me"})
+		s.mu.Lock()
+		s.refuse = func(w *zk.Write) (int, error) {
+			if len(w.Ops) == 1 && w.Ops[0].Kind == zk.OpSetData {
+				return -1, zk.ErrNotApplied
+			}
+			return -1, nil
+		}
+		s.mu.Unlock()
+		s.overwrite(l.Znode, "__REVOKE__")
+		synctest.Wait()
+		one.crash()
+		s.mu.Lock()
+		s.refuse = nil
+		s.mu.Unlock()
+		time.Sleep(time.Hour) // far beyond its TTL, which nobody knows
+		if asked := two.asked(l); !strings.Contains(asked.Reason, "__REVOKE__") {
+			t.Errorf("its holder is told %+v", asked)
+		}
+		r, ok := parseRecord(s.node(l.Znode).data)
+		if !ok || r.ttl() != locks.MaxTTL || r.Revoke == nil {
+			t.Errorf("the record is %s", s.node(l.Znode).data)
+		}
+	})
+}
+
+// Whoever writes without end wins, and the lease goes on.
+func TestARecordIsWrittenBackABoundedNumberOfTimes(t *testing.T) {
+	for _, ns := range []string{"", "all"} {
+		scene(t, func(t *testing.T, s *fakeStore) {
+			s.dialects()
+			g := s.gateway(t)
+			l := g.mustHold(locks.AcquireRequest{NS: ns, Lock: "deploy", TTL: time.Minute})
+			path := l.Znode
+			if ns != "" {
+				path = s.member(t, l, 3)
+			}
+			before := s.node(path).stat.Version
+			const times = 3 * maxRestores
+			for range times {
+				s.overwrite(path, "__REVOKE__")
+				synctest.Wait()
+				time.Sleep(100 * time.Millisecond)
+			}
+			if n := int(s.node(path).stat.Version-before) - times; n != maxRestores {
+				t.Errorf("written back %d times", n)
+			}
+			g.asked(l)
+			time.Sleep(50 * time.Second)
+			g.wantState(l, locks.Held, "")
+			g.mustRelease(l)
+		})
+	}
+}
+
+// member is the path of the k-th contender of a lease in its queue.
+func (s *fakeStore) member(t *testing.T, l locks.Lease, k int) string {
+	t.Helper()
+	dir := l.Znode[:strings.LastIndexByte(l.Znode, '/')]
+	for _, name := range s.names(dir) {
+		if strings.Contains(name, l.ID) && strings.Contains(name, fmt.Sprintf(".m%dof3", k)) {
+			return dir + "/" + name
+		}
+	}
+	t.Fatalf("no member %d of %s", k, l.ID)
+	return ""
+}
+
+// In the dialect that all programs respect, Curator's read-write lock asks the
+// contender that it knows, which is not the one with the record.
+func TestALeaseOfThreeNamesIsAskedByAnyOfThem(t *testing.T) {
+	for k := 1; k <= 3; k++ {
+		t.Run(fmt.Sprint(k), func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				s.dialects()
+				one, two := s.gateway(t), s.gateway(t)
+				l := one.mustHold(locks.AcquireRequest{NS: "all", Lock: "deploy", TTL: time.Minute, Owner: "me"})
+				path := s.member(t, l, k)
+				s.overwrite(path, "__REVOKE__")
+				synctest.Wait()
+				time.Sleep(time.Second)
+				if asked := one.asked(l); !strings.Contains(asked.Reason, "__REVOKE__") {
+					t.Errorf("its holder is told %+v", asked)
+				}
+				if r, ok := parseRecord(s.node(path).data); !ok || r.Owner != "me" {
+					t.Errorf("its data is %s", s.node(path).data)
+				}
+				one.crash()
+				time.Sleep(30 * time.Second)
+				if asked := two.asked(l); !strings.Contains(asked.Reason, "__REVOKE__") {
+					t.Errorf("after a takeover its holder is told %+v", asked)
+				}
+			})
+		})
+	}
+}
+
+// A holder of Curator's is asked as its own Revoker does, whatever becomes of the
+// write, and whoever else writes at the same time.
+func TestARevocableHolderOfCuratorsIsAsked(t *testing.T) {
+	for _, base := range []string{"lock-", "__WRIT__", "__READ__"} {
+		for name, fault := range map[string]func(s *fakeStore, hit func(*zk.Write) bool){
+			"none":               func(*fakeStore, func(*zk.Write) bool) {},
+			"lost":               func(s *fakeStore, hit func(*zk.Write) bool) { s.vague, s.drop = hit, true },
+			"lost but persisted": func(s *fakeStore, hit func(*zk.Write) bool) { s.vague = hit },
+			"written meanwhile": func(s *fakeStore, hit func(*zk.Write) bool) {
+				s.refuse = func(w *zk.Write) (int, error) {
+					if hit(w) {
+						s.tx([]zk.Op{{Kind: zk.OpSetData, Path: w.Ops[0].Path, Version: -1}})
+					}
+					return -1, nil
+				}
+			},
+		} {
+			t.Run(base+" "+name, func(t *testing.T) {
+				scene(t, func(t *testing.T, s *fakeStore) {
+					g := s.gateway(t)
+					g.mustRelease(g.mustHold(deploy()))
+					_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true,
+						Path: "/lockkeeper/locks/deploy/_c_12345678-1234-1234-1234-123456789abc-" + base})
+					synctest.Wait()
+					once := false
+					s.mu.Lock()
+					fault(s, func(w *zk.Write) bool {
+						hit := !once && len(w.Ops) == 1 && w.Ops[0].Kind == zk.OpSetData
+						once = once || hit
+						return hit
+					})
+					s.mu.Unlock()
+					for range 2 {
+						answer := g.mustRevoke("why", time.Second)
+						if len(answer.Asked) != 1 || len(answer.Not) != 0 || answer.Asked[0].Revoke == nil || answer.Asked[0].Revoke.Forced {
+							t.Errorf("%+v", answer)
+						}
+					}
+					if data := string(s.node(paths[0]).data); data != "__REVOKE__" {
+						t.Errorf("its data is %q", data)
+					}
+					if n := len(g.tells(events.LeaseRevokeRequested)); n != 1 {
+						t.Errorf("told %d times", n)
+					}
+					v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
+					if err != nil || len(v.Holders) != 1 || v.Holders[0].Revoke == nil {
+						t.Errorf("%+v, %v", v, err)
+					}
+					time.Sleep(time.Minute)
+					if s.node(paths[0]).stat.Czxid == 0 {
+						t.Error("force is for our own leases alone")
+					}
+				})
+			})
+		}
+	}
+}
+
+// HBase deletes its contender at the version that it made, and a participant's name
+// is what other clients read: neither is written to.
+func TestOtherProgramsHoldersAreNotWrittenTo(t *testing.T) {
+	for prefix, data := range map[string]string{
+		"write-": "PBUF\x0a\x00", "read-": "", "x-72057594037927936-": "\x12\x34", "0123456789abcdef0123456789abcdef__lock__": "",
+		"_c_0123456789abcdef0123456789abcdef-lock-": "", "_c_12345678-1234-1234-1234-123456789abc-lock-": "10.0.0.7",
+		"_c_12345678-1234-1234-1234-123456789abc-latch-": "", "_c_12345678-1234-1234-1234-123456789abc-lease-": "", "host-": "",
+	} {
+		t.Run(prefix, func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				g.mustRelease(g.mustHold(deploy()))
+				_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/" + prefix, Data: []byte(data)})
+				synctest.Wait()
+				g.asksNone("break")
+				if n := s.node(paths[0]); n.stat.Version != 0 || string(n.data) != data {
+					t.Errorf("it was written to: %q", n.data)
+				}
+			})
+		})
+	}
+}

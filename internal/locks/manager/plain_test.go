@@ -1,0 +1,544 @@
+package manager
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+const plainPath = "/lockkeeper/locks/deploy"
+
+// plain does what a program does that locks with an ephemeral node in the lock's place.
+func (s *fakeStore) plain(path, data string) (czxid int64) {
+	s.mu.Lock()
+	s.by = ""
+	s.mu.Unlock()
+	czxid, _ = s.foreign(zk.Op{Kind: zk.OpCreate, Ephemeral: true, Path: path, Data: []byte(data)})
+	return czxid
+}
+
+func (s *fakeStore) gone(path string) {
+	s.foreign(zk.Op{Kind: zk.OpDelete, Path: path, Version: -1})
+	synctest.Wait()
+}
+
+func TestAPlainNodeInTheLocksPlaceIsItsHolder(t *testing.T) {
+	for _, started := range []string{"before", "after"} {
+		t.Run(started, func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				var g *gate
+				if started == "after" {
+					g = s.gateway(t)
+				}
+				czxid := s.plain(plainPath, "host-7")
+				if started == "before" {
+					g = s.gateway(t)
+				}
+				time.Sleep(time.Minute)
+				v := g.lock()
+				if v.State != locks.LockHeld || len(v.Holders) != 1 || v.QueueLength != 0 {
+					t.Fatalf("%+v", v)
+				}
+				h := v.Holders[0]
+				if f := h.Foreign; f == nil || f.Program != "" || f.Kind != locks.KindEphemeralNode || string(f.Data) != "host-7" || f.Session != 1 {
+					t.Errorf("%+v", h.Foreign)
+				}
+				if h.Znode != plainPath || h.Mode != locks.Exclusive || h.FencingToken != czxid || !h.AgeKnown || h.Age < 59*time.Second || h.Age > 61*time.Second {
+					t.Errorf("%+v", h)
+				}
+				s.foreign(zk.Op{Kind: zk.OpSetData, Path: plainPath, Data: []byte("host-8"), Version: -1})
+				synctest.Wait()
+				if data := g.lock().Holders[0].Foreign.Data; string(data) != "host-8" {
+					t.Errorf("its data is shown as %q", data)
+				}
+				page, err := g.m.Locks(t.Context(), locks.LockFilter{})
+				if err != nil || len(page.Items) != 1 || page.Items[0].State != locks.LockHeld {
+					t.Errorf("%+v, %v", page, err)
+				}
+				s.gone(plainPath)
+				if v := g.lock(); v.State != locks.LockFree || len(v.Holders) != 0 {
+					t.Errorf("when it is gone: %+v", v)
+				}
+				g.mustHold(deploy())
+			})
+		})
+	}
+}
+
+func TestAPlainNodeIsToldLikeAnyContender(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		s.plain(plainPath, "")
+		time.Sleep(time.Second)
+		s.gone(plainPath)
+		var told []string
+		for _, e := range g.told() {
+			if e.Lock == "deploy" && !strings.HasPrefix(fmt.Sprint(e.Type), "node.") {
+				told = append(told, fmt.Sprint(e.Type, " ", e.Path(), " ", e.Foreign, " ", e.Reason))
+			}
+		}
+		want := []string{"lease.queued " + plainPath + " true ", "lease.granted " + plainPath + " true ", "lease.removed " + plainPath + " true removed"}
+		if !slices.Equal(told, want) {
+			t.Errorf("told %q", told)
+		}
+	})
+}
+
+// grantedOneByOne releases each waiter's lease once it holds, and fails when two hold at once or one is never granted.
+func (g *gate) grantedOneByOne(waiters []*pending) {
+	g.t.Helper()
+	for left := slices.Clone(waiters); len(left) > 0; {
+		time.Sleep(time.Second)
+		at := slices.IndexFunc(left, (*pending).finished)
+		if at < 0 {
+			g.t.Fatalf("none of %d is granted", len(left))
+		}
+		p := left[at]
+		left = slices.Delete(left, at, at+1)
+		if p.err != nil || p.lease.State != locks.Held || slices.ContainsFunc(left, (*pending).finished) {
+			g.t.Fatalf("%+v, %v; another one is answered: %v", p.lease, p.err, slices.ContainsFunc(left, (*pending).finished))
+		}
+		g.mustRelease(p.lease)
+	}
+}
+
+// The rule that is attacked: the lock is not granted while the plain node is there.
+func TestAcquiresThatWaitForAPlainNodeAreGrantedOnceItIsGone(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		s.plain(plainPath, "")
+		time.Sleep(time.Second)
+		var waiters []*pending
+		for range 5 {
+			req := deploy()
+			req.Wait = locks.WaitForever
+			waiters = append(waiters, g.begin(req))
+			synctest.Wait()
+		}
+		writes := len(s.writes)
+		time.Sleep(time.Minute)
+		s.foreign(zk.Op{Kind: zk.OpSetData, Path: plainPath, Data: []byte("still here"), Version: -1})
+		time.Sleep(time.Second)
+		for i, p := range waiters {
+			if p.finished() {
+				t.Fatalf("%d: %+v, %v", i, p.lease, p.err)
+			}
+		}
+		if len(s.writes) != writes {
+			t.Errorf("while they waited %d writes were made", len(s.writes)-writes)
+		}
+		s.gone(plainPath)
+		g.grantedOneByOne(waiters)
+		checkAll(t, s, g)
+	})
+}
+
+func TestWhoDoesNotWaitForAPlainNodeIsToldWhoHolds(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		for name, req := range map[string]locks.AcquireRequest{
+			"try":       {},
+			"async":     {Async: true},
+			"shared":    {Mode: locks.Shared},
+			"semaphore": {Mode: locks.Semaphore, Limit: 3},
+			"keyed":     {IdempotencyKey: "abcdefghijklmnop"},
+			"group":     {Group: []locks.Want{{Lock: "other"}, {Lock: "deploy"}}},
+			"wait":      {Wait: 3 * time.Second},
+		} {
+			t.Run(name, func(t *testing.T) {
+				scene(t, func(t *testing.T, s *fakeStore) {
+					g := s.gateway(t)
+					if !known {
+						g.w.hold() // what is created now is news to the replica
+					}
+					s.plain(plainPath, "host-7")
+					if known {
+						time.Sleep(time.Second)
+					} else {
+						go func() { time.Sleep(500 * time.Millisecond); g.w.release() }()
+					}
+					if req.TTL = time.Minute; req.Group == nil {
+						req.Lock = "deploy"
+					}
+					begun := time.Now()
+					_, err := g.acquire(req)
+					code := locks.CodeHeldByOther
+					if req.Wait > 0 {
+						code = locks.CodeWaitElapsed
+					}
+					e := wantCode(t, err, code)
+					if strings.Contains(e.Detail, "async") != req.Async || req.Wait == 0 && !strings.Contains(e.Detail, "ephemeral node") {
+						t.Errorf("told: %s", e.Detail)
+					}
+					if len(e.Holders) != 1 || e.Holders[0].Foreign == nil || e.Holders[0].Znode != plainPath {
+						t.Errorf("%+v", e)
+					}
+					if took := time.Since(begun); req.Wait > 0 && took != req.Wait || took > 4*time.Second {
+						t.Errorf("answered after %v", took)
+					}
+					if names := s.names("/lockkeeper/locks"); len(names) > 2 || s.node(plainPath).stat.EphemeralOwner == 0 {
+						t.Errorf("in the lock root: %v", names)
+					}
+					s.gone(plainPath)
+					time.Sleep(time.Second)
+					if g.m.obstructions != 0 {
+						t.Errorf("%d still wait", g.m.obstructions)
+					}
+					req.Wait, req.Async = 0, false
+					g.mustHold(req)
+				})
+			})
+		}
+	}
+}
+
+func TestATryThatCannotFindOutWhatStandsThereIsNotKeptWaiting(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.w.hold()
+		s.plain(plainPath, "")
+		begun := time.Now()
+		_, err := g.acquire(deploy())
+		wantCode(t, err, locks.CodeUnavailable)
+		if took := time.Since(begun); took > answerWithin+time.Second || g.m.obstructions != 0 {
+			t.Errorf("it took %v, and %d wait", took, g.m.obstructions)
+		}
+		g.w.release()
+	})
+}
+
+// The node comes between our look and our create, again and again.
+func TestAnAcquireThatFindsAnotherPlainNodeGoesOnWaiting(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		s.plain(plainPath, "")
+		time.Sleep(time.Second)
+		var waiters []*pending
+		for range 3 {
+			req := deploy()
+			req.Wait = time.Hour
+			waiters = append(waiters, g.begin(req))
+			synctest.Wait()
+		}
+		again := 4
+		s.mu.Lock()
+		s.refuse = func(w *zk.Write) (int, error) {
+			if again > 0 && len(w.Ops) > 0 && w.Ops[len(w.Ops)-1].Kind == zk.OpCreate && s.nodes[plainPath] == nil {
+				again--
+				s.by = ""
+				s.tx([]zk.Op{{Kind: zk.OpCreate, Ephemeral: true, Path: plainPath}})
+			}
+			return -1, nil
+		}
+		s.mu.Unlock()
+		for again > 0 {
+			s.gone(plainPath)
+			time.Sleep(time.Second)
+			for i, p := range waiters {
+				if p.finished() {
+					t.Fatalf("%d is answered while a plain node stands there: %+v, %v", i, p.lease, p.err)
+				}
+			}
+		}
+		s.gone(plainPath)
+		g.grantedOneByOne(waiters)
+		if g.m.obstructions != 0 {
+			t.Errorf("%d still wait", g.m.obstructions)
+		}
+	})
+}
+
+func TestWaitingForAPlainNodeEndsWithWaitCallerAndDrain(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		s.plain(plainPath, "")
+		time.Sleep(time.Second)
+		req := deploy()
+		req.Wait = 10 * time.Second
+		elapses := g.begin(req)
+		req.Wait = locks.WaitForever
+		leaves, drained := g.begin(req), g.begin(req)
+		time.Sleep(5 * time.Second)
+		leaves.stop()
+		if !leaves.finished() || elapses.finished() || drained.finished() {
+			t.Fatal("the one who left is not answered, or another one is")
+		}
+		wantCode(t, leaves.err, locks.CodeCancelled)
+		time.Sleep(5*time.Second + time.Millisecond)
+		if !elapses.finished() {
+			t.Fatal("it waits longer than it was to")
+		}
+		wantCode(t, elapses.err, locks.CodeWaitElapsed)
+		if g.m.obstructions != 1 {
+			t.Errorf("%d wait", g.m.obstructions)
+		}
+		if err := g.m.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !drained.finished() {
+			t.Fatal("a gateway that drains keeps a request waiting")
+		}
+		wantCode(t, drained.err, locks.CodeUnavailable)
+		if g.m.obstructions != 0 {
+			t.Errorf("%d wait", g.m.obstructions)
+		}
+	})
+}
+
+// A lock whose directory was swept by one gateway is taken by a plain node at once; another gateway's sweep is on its way.
+func TestASweepThatComesLateDoesNotDeleteAPlainNode(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		taken := false
+		s.mu.Lock()
+		s.refuse = func(w *zk.Write) (int, error) {
+			if len(w.Ops) > 0 && w.Ops[len(w.Ops)-1].Kind == zk.OpDelete && w.Ops[len(w.Ops)-1].Path == plainPath && !taken {
+				taken = true
+				s.tx([]zk.Op{{Kind: zk.OpDelete, Path: plainPath, Version: -1}})
+				s.by = ""
+				s.tx([]zk.Op{{Kind: zk.OpCreate, Ephemeral: true, Path: plainPath}})
+			}
+			return -1, nil
+		}
+		s.mu.Unlock()
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if !taken || s.node(plainPath).stat.EphemeralOwner == 0 {
+			t.Errorf("taken: %v; in the lock's place: %+v", taken, s.node(plainPath))
+		}
+		if v := g.lock(); v.State != locks.LockHeld {
+			t.Errorf("%+v", v)
+		}
+	})
+}
+
+// A program that locks with plain nodes waits for our directory to be deleted.
+func TestWherePlainNodesHaveStoodOurDirectoryGoesWhenItIsEmpty(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		s.layout.Namespaces["theirs"] = zk.Namespace{Root: "/theirs", Dialect: "native"}
+		s.nodes["/theirs"] = &fakeNode{}
+		const path = "/theirs/deploy"
+		one, two := s.gateway(t), s.gateway(t)
+		time.Sleep(time.Second)
+		s.plain(path, "")
+		time.Sleep(time.Second)
+		s.gone(path)
+		req := locks.AcquireRequest{NS: "theirs", Lock: "deploy", TTL: time.Minute}
+		one.mustHold(req)
+		if data := string(s.node(path).data); data != passing {
+			t.Errorf("its data is %q", data)
+		}
+		s.gateway(t) // has seen no plain node
+		one.crash()
+		two.stop()
+		refused := false // the first removal; the sweeper comes again
+		s.mu.Lock()
+		s.refuse = func(w *zk.Write) (int, error) {
+			if len(w.Ops) > 0 && w.Ops[len(w.Ops)-1].Path == path && !refused {
+				refused = true
+				return 0, zk.ErrNotEmpty
+			}
+			return -1, nil
+		}
+		s.mu.Unlock()
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if !refused {
+			t.Error("nobody removed it")
+		}
+		if names := s.names("/theirs"); len(names) != 0 {
+			t.Errorf("left in the lock root: %v", names)
+		}
+		// Where none has been seen the directory stays: a Kazoo lock makes its own only once.
+		four := s.gateway(t)
+		req.Lock = "kazoo"
+		four.mustRelease(four.mustHold(req))
+		time.Sleep(5 * time.Minute)
+		if names := s.names("/theirs"); len(names) != 1 {
+			t.Errorf("left in the lock root: %v", names)
+		}
+	})
+}
+
+func TestAPlainNodeThatIsNewIsLookedAtForWhoeverAsksForThePresent(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		s.plain(plainPath, "")
+		begun := time.Now()
+		if v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy", Consistent: true}); err != nil || v.State != locks.LockHeld {
+			t.Errorf("%+v, %v", v, err)
+		}
+		s.gone(plainPath)
+		s.plain(plainPath, "")
+		if err := g.m.Break(t.Context(), locks.BreakRequest{Lock: "deploy", Name: "deploy"}); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took > 2*lookAfter {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+func TestBreakingAPlainNodeByTheLocksPath(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		s.plain(plainPath, "")
+		time.Sleep(time.Second)
+		req := deploy()
+		req.Wait = time.Hour
+		waits := g.begin(req)
+		synctest.Wait()
+		if err := g.m.Break(t.Context(), locks.BreakRequest{Lock: "deploy", Name: "other"}); err == nil {
+			t.Error("a contender that is not there was broken")
+		}
+		if err := g.m.Break(t.Context(), locks.BreakRequest{Lock: "deploy", Name: "deploy", Reason: "it hangs"}); err != nil {
+			t.Fatal(err)
+		}
+		if !waits.finished() || waits.err != nil {
+			time.Sleep(time.Second)
+			if !waits.finished() || waits.err != nil {
+				t.Fatalf("%+v, %v", waits.lease, waits.err)
+			}
+		}
+		wantCode(t, g.m.Break(t.Context(), locks.BreakRequest{Lock: "deploy", Name: "deploy"}), locks.CodeNoContender)
+		if v := g.lock(); len(v.Holders) != 1 || !strings.Contains(v.Holders[0].Znode, plainPath+"/") {
+			t.Errorf("%+v", v)
+		}
+	})
+}
+
+// While the replica does not look the directory is replaced by a plain node, and that by another one.
+func TestWhatStandsInTheLocksPlaceIsLookedAtAgainAfterAGap(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		var czxid int64
+		for range 2 {
+			g.w.disconnect()
+			synctest.Wait()
+			s.foreign(zk.Op{Kind: zk.OpDelete, Path: plainPath, Version: -1})
+			czxid = s.plain(plainPath, "")
+			g.w.reconnect()
+			time.Sleep(time.Second)
+			v := g.lock()
+			if v.State != locks.LockHeld || len(v.Holders) != 1 || v.Holders[0].FencingToken != czxid {
+				t.Fatalf("the node of %d: %+v", czxid, v)
+			}
+		}
+		told := 0
+		for _, e := range g.told() {
+			if e.Type == events.LeaseGranted && e.Path() == plainPath {
+				told++
+			}
+		}
+		if told != 2 {
+			t.Errorf("%d grants are told", told)
+		}
+		g.w.disconnect()
+		synctest.Wait()
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: plainPath, Version: -1})
+		s.foreign(zk.Op{Kind: zk.OpCreate, Path: plainPath})
+		g.w.reconnect()
+		time.Sleep(time.Second)
+		if v := g.lock(); v.State != locks.LockFree {
+			t.Errorf("%+v", v)
+		}
+		g.mustHold(deploy())
+	})
+}
+
+// An administrator's request finds out what stands there, and meanwhile the session ends.
+func TestALookAtANewPlainNodeMayOutliveTheSession(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		store := &slowReads{fakeStore: s}
+		g := s.gatewayOn(t, store)
+		s.plain(plainPath, "")
+		synctest.Wait()
+		store.before = func(path string) {
+			if path == plainPath {
+				g.m.mu.Lock()
+				session := g.m.session.(*fakeSession)
+				g.m.mu.Unlock()
+				session.expire()
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		wantCode(t, g.m.Break(t.Context(), locks.BreakRequest{Lock: "deploy", Name: "deploy"}), locks.CodeUnavailable)
+	})
+}
+
+// slowReads is a store whose reads on the observer's connection begin after something else.
+type slowReads struct {
+	*fakeStore
+	before func(path string) // nil: nothing
+}
+
+func (s *slowReads) Watch(roots []zk.WatchRoot, sink zk.Sink, zxid func() int64) Watcher {
+	return &slowReader{s.fakeStore.Watch(roots, sink, zxid), s}
+}
+
+type slowReader struct {
+	Watcher
+	s *slowReads
+}
+
+func (w *slowReader) Get(path string, reply func([]byte, wire.Stat, int64, error)) {
+	if w.s.before == nil {
+		w.Watcher.Get(path, reply)
+		return
+	}
+	go func() {
+		w.s.before(path)
+		w.Watcher.Get(path, reply)
+	}()
+}
+
+func TestATryThatWaitsForALookIsAnsweredAlsoWhenZooKeeperGoesAway(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.w.hold()
+		s.plain(plainPath, "")
+		try := g.begin(deploy())
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		if g.m.obstructions != 1 {
+			t.Fatal("it does not wait")
+		}
+		s.mu.Lock()
+		s.away = true
+		s.mu.Unlock()
+		s.clock.(*jumpClock).jump(2 * fakeWindow)
+		g.w.release()
+		time.Sleep(answerWithin)
+		if !try.finished() {
+			t.Error("it waits for ZooKeeper to come back")
+		}
+		s.mu.Lock()
+		s.away = false
+		s.mu.Unlock()
+		<-try.done
+		wantCode(t, try.err, locks.CodeUnavailable)
+		if g.m.obstructions != 0 {
+			t.Errorf("%d wait", g.m.obstructions)
+		}
+	})
+}
+
+func TestALockInWhosePlaceAPlainNodeHasJustComeIsInUse(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		s.plain(plainPath, "")
+		wantCode(t, g.m.Remove(t.Context(), locks.Anonymous, "", "deploy"), locks.CodeLockInUse)
+		if s.node(plainPath).stat.EphemeralOwner == 0 {
+			t.Error("the node is gone")
+		}
+	})
+}

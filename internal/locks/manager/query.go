@@ -1,0 +1,373 @@
+package manager
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// Lease shows one lease, at once, at its next change, or as ZooKeeper
+// confirms it.
+func (m *Manager) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Lease, error) {
+	if req.Wait < 0 || req.Wait > locks.MaxPollWait {
+		return locks.Lease{}, locks.Invalid("wait", "wait is at most "+locks.MaxPollWait.String())
+	}
+	id, wrong := m.target(&req)
+	if wrong != nil {
+		return locks.Lease{}, wrong
+	}
+	if req.Verify {
+		if err := m.barrier(ctx); err != nil {
+			return locks.Lease{}, err
+		}
+	}
+	m.mu.Lock()
+	l, view, err := m.lookup(id, req.Token != "")
+	if err != nil && err.UnknownGateway && !req.Verify {
+		if err = m.meet(ctx); err == nil {
+			l, view, err = m.lookup(id, true)
+		}
+	}
+	if l == nil && err == nil {
+		m.unlock()
+		return view, nil
+	}
+	if l == nil {
+		m.unlock()
+		return view, err
+	}
+	if req.Token != "" {
+		m.claim(l, m.clock.Now().Boot())
+		l.listeners++
+		defer func() {
+			m.mu.Lock()
+			m.unlisten(l, m.clock.Now().Boot())
+			m.unlock()
+		}()
+	}
+	begun := m.clock.Now().Boot()
+	timer := time.NewTimer(req.Wait)
+	defer timer.Stop()
+	for {
+		if l.failure() != nil {
+			m.unlock()
+			return locks.Lease{}, l.failure()
+		}
+		if req.Verify && l.phase == ending {
+			m.unlock()
+			return locks.Lease{}, m.unavailable() // its end is on its way: neither can be said
+		}
+		if (l.phase == held || l.phase == waiting && l.assumed) && !l.loaded && (req.Verify || req.Token != "") {
+			// Its record may say that it has ended, or that its place is kept for less than is assumed.
+			m.load(l)
+			if m.overdue(begun, m.clock.Now().Boot()) {
+				m.unlock()
+				return locks.Lease{}, m.unavailable()
+			}
+			if err := m.wait(ctx, l, answerWithin/4); err != nil {
+				return locks.Lease{}, err
+			}
+			m.mu.Lock()
+			continue
+		}
+		view := m.viewLease(l)
+		if req.Wait == 0 || req.Since == "" || view.Rev != req.Since {
+			defer m.unlock()
+			if req.Token != "" {
+				m.claim(l, m.clock.Now().Boot())
+				return m.viewOwn(l), nil
+			}
+			return m.viewLease(l), nil
+		}
+		wake := l.changed()
+		m.unlock()
+		select {
+		case <-wake:
+		case <-timer.C:
+			req.Wait = 0
+		case <-m.drain:
+			return locks.Lease{}, &locks.Error{Code: locks.CodeUnavailable, Detail: "this gateway is shutting down; ask again"}
+		case <-ctx.Done():
+			return locks.Lease{}, cancelled(ctx)
+		}
+		m.mu.Lock()
+	}
+}
+
+// target tells which lease a request is about; it needs no lock.
+func (m *Manager) target(req *locks.LeaseRequest) (recipe.LeaseID, *locks.Error) {
+	if req.Token != "" {
+		return m.bearer(req.Principal, req.ID, req.Token)
+	}
+	select {
+	case <-m.ready:
+	default:
+		return "", m.unavailable()
+	}
+	id, err := recipe.ParseLeaseID(req.ID)
+	if err != nil || id.Fleet() != m.fleet {
+		return "", notFound()
+	}
+	return id, nil
+}
+
+// lookup finds a lease, or what is remembered of it. Whoever has its token is
+// told that it is over; to others a lease that nobody knows never was.
+func (m *Manager) lookup(id recipe.LeaseID, token bool) (*lease, locks.Lease, *locks.Error) {
+	if l := m.leases[id]; l != nil {
+		return l, locks.Lease{}, nil
+	}
+	if p, ok := m.history.get(id); ok {
+		return nil, viewPast(id, p), nil
+	}
+	absent := m.absent(id)
+	if absent.Code == locks.CodeEnded && !token {
+		absent = notFound()
+	}
+	return nil, locks.Lease{}, absent
+}
+
+func notFound() *locks.Error {
+	return &locks.Error{Code: locks.CodeNotFound, Detail: "there is no lease with that id"}
+}
+
+// Leases lists this gateway's leases in order of their ids.
+func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePage, error) {
+	from, err := cursorAt(leaseCursor, f.Cursor)
+	if err != nil {
+		return locks.LeasePage{}, err
+	}
+	m.mu.Lock()
+	defer m.unlock()
+	if err := m.known(f.NS); err != nil {
+		return locks.LeasePage{}, err
+	}
+	limit := pageLimit(f.Limit)
+	var matching []*lease
+	for _, l := range m.leases {
+		state := locks.Waiting
+		if l.phase == held || l.phase == ending && l.wasHeld {
+			state = locks.Held
+		}
+		if l.phase != creating && string(l.id()) > from && (f.NS == "" || l.q.space.name == f.NS) &&
+			(f.Owner == "" || l.owner == f.Owner) && (f.State == "" || f.State == state) {
+			matching = append(matching, l)
+		}
+	}
+	slices.SortFunc(matching, func(a, b *lease) int { return cmp.Compare(a.id(), b.id()) })
+	var page locks.LeasePage
+	text := textBudget(maxText)
+	for _, l := range matching {
+		view := m.viewLease(l)
+		if n := len(page.Items); n == limit || !text.take(leaseText(&view)) && n > 0 {
+			page.NextCursor = cursorOf(leaseCursor, page.Items[n-1].ID)
+			break
+		}
+		page.Items = append(page.Items, view)
+	}
+	return page, nil
+}
+
+func pageLimit(limit int) int {
+	if limit <= 0 {
+		return locks.DefaultPage
+	}
+	return min(limit, locks.MaxPage)
+}
+
+// A cursor is opaque to clients: the kind of its list and where it goes on.
+const (
+	leaseCursor = 'l' // a lease's id
+	lockCursor  = 'k' // a lock's name
+	queueCursor = 'w' // a place: a position, or a position and a number of holders with a comma between
+)
+
+func cursorOf(kind byte, at string) string {
+	return base64.RawURLEncoding.EncodeToString(append([]byte{kind}, at...))
+}
+
+// cursorAt reads a cursor of that kind; "" is the front.
+func cursorAt(kind byte, cursor string) (at string, err error) {
+	if cursor == "" {
+		return "", nil
+	}
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	if err != nil || len(raw) < 2 || raw[0] != kind {
+		return "", locks.Invalid("cursor", "not a cursor of this list; leave it out to begin at the front")
+	}
+	return string(raw[1:]), nil
+}
+
+// queuePlace is where a page of a queue begins: behind so many of those who wait, and behind so many holders.
+type queuePlace struct{ waiters, holders int }
+
+func (p queuePlace) cursor() string {
+	at := strconv.Itoa(p.waiters)
+	if p.holders > 0 {
+		at += "," + strconv.Itoa(p.holders)
+	}
+	return cursorOf(queueCursor, at)
+}
+
+// queuePlaceAt reads a cursor in a queue.
+func queuePlaceAt(cursor string) (p queuePlace, err error) {
+	at, err := cursorAt(queueCursor, cursor)
+	if err != nil || at == "" {
+		return queuePlace{}, err
+	}
+	waiters, holders, both := strings.Cut(at, ",")
+	w, err := strconv.ParseUint(waiters, 10, 31)
+	h := uint64(0)
+	if both && err == nil {
+		h, err = strconv.ParseUint(holders, 10, 31)
+	}
+	if err != nil {
+		return queuePlace{}, locks.Invalid("cursor", "not a cursor of this list; leave it out to begin at the front")
+	}
+	return queuePlace{int(w), int(h)}, nil
+}
+
+// known is nil when the replica can answer and the namespace exists ("" is all).
+func (m *Manager) known(ns string) error {
+	if !m.loadedOnce {
+		return m.unavailable()
+	}
+	if ns != "" && m.spaces[ns] == nil {
+		return namespaceUnknown("ns", ns)
+	}
+	return nil
+}
+
+// Lock shows a lock's queue, from memory; a lock that nobody uses is free.
+func (m *Manager) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, error) {
+	if req.Wait < 0 || req.Wait > locks.MaxPollWait {
+		return locks.Lock{}, locks.Invalid("wait", "wait is at most "+locks.MaxPollWait.String())
+	}
+	if err := locks.CheckLock(&req.Lock); err != nil {
+		return locks.Lock{}, err
+	}
+	at, err := queuePlaceAt(req.Cursor)
+	if err != nil {
+		return locks.Lock{}, err
+	}
+	if req.NS == "" {
+		req.NS = locks.DefaultNamespace
+	}
+	if req.Consistent {
+		if err := m.barrier(ctx); err != nil {
+			return locks.Lock{}, err
+		}
+	}
+	m.mu.Lock()
+	if err := m.known(req.NS); err != nil {
+		m.unlock()
+		return locks.Lock{}, err
+	}
+	q := m.queueOf(m.spaces[req.NS], req.Lock)
+	q.polls++
+	defer func() {
+		q.polls--
+		m.forget(q)
+		m.unlock()
+	}()
+	if req.Consistent {
+		m.look(ctx, q)
+	}
+	timer := time.NewTimer(req.Wait)
+	defer timer.Stop()
+	for req.Wait > 0 && req.Since != "" && m.revString(q.rev) == req.Since {
+		wake := q.changed()
+		m.unlock()
+		var failed error
+		select {
+		case <-wake:
+		case <-timer.C:
+			req.Wait = 0
+		case <-m.drain:
+			failed = &locks.Error{Code: locks.CodeUnavailable, Detail: "this gateway is shutting down; ask again"}
+		case <-ctx.Done():
+			failed = cancelled(ctx)
+		}
+		m.mu.Lock()
+		if failed != nil {
+			return locks.Lock{}, failed
+		}
+	}
+	limit := pageLimit(req.Limit)
+	m.describe(ctx, q, q.page(at, limit))
+	return m.viewPage(q, at, limit), nil
+}
+
+// page is the contenders that a page of the queue shows, as far as the names in the queue tell.
+func (q *queue) page(at queuePlace, limit int) (list []*recipe.Contender) {
+	holders := 0
+	for range q.contenders.Holders() {
+		holders++
+	}
+	i := 0
+	for _, c := range q.contenders.All() {
+		if i >= at.holders && i < min(at.holders+limit, holders) || i >= holders+at.waiters && i < holders+at.waiters+limit {
+			list = append(list, c)
+		}
+		i++
+	}
+	return list
+}
+
+// Info describes this gateway.
+func (m *Manager) Info(context.Context) locks.Info {
+	m.mu.Lock()
+	defer m.unlock()
+	info := locks.Info{Root: m.opt.Root, Leases: map[locks.State]int{locks.Waiting: 0, locks.Held: 0},
+		ZooKeeper: locks.ZooKeeperInfo{Servers: m.opt.Servers, State: "none", SessionTimeout: m.opt.SessionTimeout}}
+	select {
+	case <-m.ready:
+		info.FleetID, info.PromiseWindow = string(m.fleet), m.layout.PromiseWindow
+		for ns := range m.spaces {
+			info.Namespaces = append(info.Namespaces, ns)
+		}
+		slices.Sort(info.Namespaces)
+	default:
+		return info
+	}
+	info.Locks, info.Contenders = m.counts.locks, m.counts.contenders
+	info.Leases[locks.Waiting] = m.counts.in(creating) + m.counts.in(waiting)
+	info.Leases[locks.Held] = m.counts.in(held)
+	info.Kinds = make(map[locks.LeaseKind]int, 2*kinds)
+	for k := range kinds {
+		info.Kinds[locks.LeaseKind{State: locks.Waiting, Mode: k.mode()}] = m.counts.phases[creating][k] + m.counts.phases[waiting][k]
+		info.Kinds[locks.LeaseKind{State: locks.Held, Mode: k.mode()}] = m.counts.phases[held][k]
+	}
+	info.Hazards, info.HazardousLocks = make(map[locks.HazardCode]int, locks.NumHazards), m.counts.hazardous
+	for i, code := range locks.HazardCodes() {
+		info.Hazards[code] = m.counts.hazards[i]
+	}
+	info.ZooKeeper.SecretExposed = m.layout.SecretExposed
+	m.recountKept()
+	info.Bounds = m.quota.States()
+	info.OldestWaiter = m.counts.oldest(m.clock.Now().Boot())
+	if m.session != nil {
+		now := m.clock.Now()
+		info.GatewayID = m.session.ID()
+		info.ZooKeeper.State = "suspended"
+		if m.session.Connected() {
+			info.ZooKeeper.State = "connected"
+		}
+		info.ZooKeeper.FenceOpen = m.session.FenceOpen(now)
+		info.ZooKeeper.FenceMargin = max(m.session.FenceMargin(now), 0)
+		info.ZooKeeper.ReplicaCurrent = m.synced && m.watcher.Current(now)
+		info.ZooKeeper.LastZxid = m.session.LastZxid()
+	}
+	return info
+}
+
+func isNoNode(err error) bool { return errors.Is(err, zk.ErrNoNode) }

@@ -1,0 +1,277 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"path"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+// A reap ends what is old in a queue, the last in line first, so that nobody is
+// let in by it who is to go himself.
+//
+// Ages are by ZooKeeper's clock at both ends: a contender's ctime, and the mtime of
+// this gateway's guard, which a transaction wrote that was sent after the request
+// came. So it does not matter what this machine's clock says. (Where the leader has
+// changed meanwhile, it is two machines' clocks.) The guard is a moment old when it
+// is looked at, so nothing is taken for older than it is.
+
+// reapChunk is how many contenders are looked at together.
+const reapChunk = readWindow
+
+// candidate is a lease, or another program's contender, that may be reaped.
+type candidate struct {
+	at     part
+	record part   // where its record is, which may be in another queue
+	l      *lease // of this gateway
+	state  locks.State
+	stat   zk.Stat
+	says   record
+	ok     bool // its node was looked at
+	view   locks.Contender
+}
+
+// Reap ends what matches in a lock's queue, at most MaxReap leases and other
+// programs' contenders, the last in line first. Who is not in Reaped any more and not in
+// Not has ended meanwhile. A contender that was written between the look and the end
+// is in Not: it may match no longer. With DryRun nothing is ended, and Reaped is what would be.
+//
+// When some are Shown nothing else is ended, and those that have ended meanwhile are in Not.
+// CodeHolderChanged: one of them is not in the queue, or does not match, and none was ended.
+func (m *Manager) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAnswer, error) {
+	if err := req.Check(); err != nil {
+		return locks.ReapAnswer{}, err
+	}
+	q, err := m.lockAt(ctx, req.NS, req.Lock)
+	if err != nil {
+		return locks.ReapAnswer{}, err
+	}
+	defer func() {
+		m.mu.Lock()
+		m.leaveQueue(q)
+	}()
+	session := m.session
+	only := shownBy(&req.Shown)
+	line := m.candidates(q, only, &req)
+	m.unlock()
+	answer := locks.ReapAnswer{DryRun: req.DryRun}
+	var serverTime int64 // ms
+	if req.OlderThan > 0 && len(line) > 0 {
+		looking, cancel := context.WithTimeout(ctx, answerWithin)
+		_, guard, err := session.Get(looking, m.opt.Root+zk.NodeGuards+"/"+session.ID())
+		cancel()
+		if err != nil {
+			return locks.ReapAnswer{}, m.unavailableFor(err)
+		}
+		serverTime = guard.Mtime
+	}
+	var matching []*candidate
+	text := textBudget(maxText)
+	for len(line) > 0 && !answer.More {
+		chunk := line[:min(len(line), reapChunk)]
+		line = line[len(chunk):]
+		if err := m.lookAt(ctx, session, chunk, &req); err != nil {
+			return locks.ReapAnswer{}, err
+		}
+		m.mu.Lock()
+		for _, c := range chunk {
+			if !c.matches(&req, serverTime) {
+				continue
+			}
+			if len(matching) == locks.MaxReap {
+				answer.More = true
+				break
+			}
+			only.found(q, c.at.c)
+			position, _ := q.contenders.Position(c.at.c.Name)
+			c.view = m.viewContender(q, c.at.c, position)
+			if c.l == nil && c.ok {
+				c.view.Owner, c.view.Metadata = c.says.Owner, c.says.Metadata
+			}
+			if serverTime != 0 {
+				c.view.Age, c.view.AgeKnown = time.Duration(serverTime-c.stat.Ctime)*time.Millisecond, true
+			}
+			text.trimOne(&c.view)
+			matching = append(matching, c)
+		}
+		m.unlock()
+	}
+	if missing := only.missing(); missing != "" {
+		return locks.ReapAnswer{}, m.holderChanged(q, missing+" is not in the queue, or does not match")
+	}
+	if req.DryRun {
+		for _, c := range matching {
+			answer.Reaped = append(answer.Reaped, c.view)
+		}
+		return answer, nil
+	}
+	return m.reap(ctx, &req, answer, matching)
+}
+
+// reap ends what matched, unless it has changed since.
+func (m *Manager) reap(ctx context.Context, req *locks.ReapRequest, answer locks.ReapAnswer, matching []*candidate) (locks.ReapAnswer, error) {
+	trees := make([]*tree, len(matching))
+	m.mu.Lock()
+	for i, c := range matching {
+		t := &tree{l: c.l, at: c.record, version: -1, looked: true}
+		if c.ok {
+			t.version, t.notify, t.ended = c.stat.Version, c.says.toldOf(), c.says.endedFor()
+		}
+		if now := m.candidate(c.at, req); now == nil || now.l != c.l {
+			t.over, t.err = true, errEnded // or it matches no longer
+			if req.Shown.Given() {
+				m.unlock()
+				return locks.ReapAnswer{}, m.holderChanged(c.at.q, path.Base(c.view.Znode)+" is not in the queue any more, or does not match")
+			}
+		}
+		trees[i] = t
+	}
+	m.unlock()
+	if err := m.readBeforeAll(ctx, trees); err != nil {
+		return locks.ReapAnswer{}, err
+	}
+	failed := m.fell(ctx, verdict{locks.ReasonRevoked, req.Reason, locks.TraceParentOf(ctx)}, trees, nil)
+	m.mu.Lock()
+	defer m.unlock()
+	for i, c := range matching {
+		switch t := trees[i]; {
+		case t.over && t.err == nil:
+			answer.Reaped = append(answer.Reaped, c.view)
+		case errors.Is(t.err, errEnded) && req.Shown.Given():
+			answer.Not = append(answer.Not, locks.Unreached{Contender: c.view, Detail: endedMeanwhile})
+		case errors.Is(t.err, errEnded):
+		case errors.Is(t.err, zk.ErrBadVersion):
+			answer.Not = append(answer.Not, locks.Unreached{Contender: c.view, Detail: "it was changed meanwhile, and may match no longer; repeat the request"})
+		default:
+			answer.Not = append(answer.Not, locks.Unreached{Contender: c.view, Detail: obstacle(t.err)})
+		}
+	}
+	if len(answer.Reaped) == 0 && failed != nil {
+		return locks.ReapAnswer{}, failed
+	}
+	return answer, nil
+}
+
+// candidates are those of a queue that are meant and match by what is known here, each lease
+// once, from the tail on; mu is held.
+func (m *Manager) candidates(q *queue, only shown, req *locks.ReapRequest) (line []*candidate) {
+	seen := map[recipe.LeaseID]bool{}
+	for i := q.contenders.Len() - 1; i >= 0; i-- {
+		c := q.contenders.At(i)
+		if !only.means(q, c) {
+			continue
+		}
+		if c.Ours && c.LeaseID != "" {
+			if seen[c.LeaseID] {
+				continue
+			}
+			seen[c.LeaseID] = true
+		}
+		if found := m.candidate(part{q, c}, req); found != nil {
+			line = append(line, found)
+		}
+	}
+	return line
+}
+
+// candidate is a contender that matches by what is known here; nil when it does
+// not, is not there any more, or is ending already.
+func (m *Manager) candidate(at part, req *locks.ReapRequest) *candidate {
+	q, c := at.q, at.c
+	if q.contenders.Get(c.Name) != c {
+		return nil
+	}
+	found := &candidate{at: at, record: m.recordAt(at), state: locks.Waiting}
+	l, s := m.slotOf(q, c)
+	switch {
+	case s != nil:
+		if found.l = l; l.phase != waiting && l.phase != held {
+			return nil
+		}
+		if l.phase == held {
+			found.state = locks.Held
+		}
+	case c.Ours && !c.Unknown && m.holdsWhole(q, c), (!c.Ours || c.Unknown) && q.contenders.Holds(c.Name):
+		found.state = locks.Held
+	}
+	foreign := !c.Ours
+	if req.Mode != "" && req.Mode != viewMode(c.Mode) || req.State != "" && req.State != found.state ||
+		req.Foreign != nil && *req.Foreign != foreign || found.l != nil && req.Owner != "" && found.l.owner != req.Owner ||
+		foreign && req.Owner != "" {
+		return nil
+	}
+	return found
+}
+
+// matches reports whether a contender matches by what its node says.
+func (c *candidate) matches(req *locks.ReapRequest, serverTime int64) bool {
+	if req.OlderThan > 0 && (!c.ok || serverTime-c.stat.Ctime < req.OlderThan.Milliseconds()) {
+		return false
+	}
+	return req.Owner == "" || c.l != nil || c.says.Owner == req.Owner
+}
+
+// lookAt reads the nodes of contenders as far as something has to be known of
+// them: their age, the owner of another gateway's lease, the version of what is to
+// be deleted at it. One that is gone stays as it is.
+func (m *Manager) lookAt(ctx context.Context, session Session, chunk []*candidate, req *locks.ReapRequest) error {
+	answers := make(chan struct{}, len(chunk))
+	asked := 0
+	var hidden []*candidate
+	m.mu.Lock()
+	for _, c := range chunk {
+		if req.OlderThan == 0 && c.l != nil {
+			continue
+		}
+		asked++
+		m.read(c.record.path(), func(data []byte, stat wire.Stat, err error) {
+			switch {
+			case err == nil:
+				c.stat, c.ok = stat, true
+				if c.at.c.Ours {
+					c.says = c.record.lookedAt(data, stat)
+				}
+			case errors.Is(err, zk.ErrNoAuth):
+				hidden = append(hidden, c)
+			}
+			answers <- struct{}{}
+		})
+	}
+	m.unlock()
+	if err := m.answered(ctx, answers, asked); err != nil {
+		return err
+	}
+	for _, c := range hidden { // everything was answered: nobody writes it any more
+		looking, cancel := context.WithTimeout(ctx, answerWithin)
+		stat, err := session.Exists(looking, c.record.path())
+		cancel()
+		if err != nil {
+			return m.unavailableFor(err)
+		}
+		if stat != nil {
+			c.stat, c.ok = *stat, true
+		}
+	}
+	return nil
+}
+
+// answered waits for so many answers, for settleWithin at most; mu is free.
+func (m *Manager) answered(ctx context.Context, answers <-chan struct{}, asked int) error {
+	timer := time.NewTimer(settleWithin)
+	defer timer.Stop()
+	for range asked {
+		select {
+		case <-answers:
+		case <-timer.C:
+			return m.unavailable()
+		case <-ctx.Done():
+			return cancelled(ctx)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,75 @@
+package manager
+
+import (
+	"maps"
+	"slices"
+
+	"lockkeeper/internal/zk/wire"
+)
+
+// recheckWindow is how many leases are read again at the same time: what is
+// asked for by somebody goes first.
+const recheckWindow = readWindow / 8
+
+// recheck has the records of this gateway's leases read again after a tree read
+// that may follow a gap in the stream: it lists names, and somebody may have
+// written a record meanwhile (another gateway, to ask the lease's holder to let go). Until
+// one is read the lease goes on as it was; what time decides names the version
+// that was seen, so that nothing is swallowed.
+func (m *Manager) recheck() {
+	m.reads.again = nil
+	if m.session == nil {
+		return // the adoption by the next session reads them all
+	}
+	for _, ns := range slices.Sorted(maps.Keys(m.spaces)) {
+		m.spaces[ns].queues.Scan(func(q *queue) bool {
+			for _, c := range q.contenders.All() {
+				if l := m.leases[c.LeaseID]; c.Ours && l != nil && l.contender == c && l.loaded {
+					m.reads.again = append(m.reads.again, l)
+				}
+			}
+			return true
+		})
+	}
+	m.pumpReads()
+}
+
+// unread forgets what was read of contenders that are no leases of this gateway's
+// before a tree read, for the same reason: whoever needs it, a fence check above
+// all, reads it again.
+func (m *Manager) unread() {
+	for _, s := range m.spaces {
+		s.queues.Scan(func(q *queue) bool {
+			if q.remarks != nil {
+				clear(q.remarks.infos)
+				q.unnote("")
+			}
+			return true
+		})
+	}
+}
+
+// recheckNext puts the next lease that is to be read again into the line.
+func (m *Manager) recheckNext() {
+	for len(m.reads.again) > 0 {
+		l := m.reads.again[0]
+		m.reads.again[0] = nil
+		if m.reads.again = m.reads.again[1:]; len(m.reads.again) == 0 {
+			m.reads.again = nil
+		}
+		if l.phase == ended || !l.loaded || l.term != m.term {
+			continue
+		}
+		term, path := l.term, l.path()
+		m.reads.line = append(m.reads.line, read{path: path, reply: func(data []byte, stat wire.Stat, err error) {
+			switch {
+			case err != nil || l.term != term || l.path() != path || !l.loaded || l.phase == ended || stat.Version <= l.dataVersion():
+			case l.writing:
+				l.few().stirred = true // it may have seen that write, or somebody's after it
+			default:
+				m.loadedContender(l, term, data, stat, nil)
+			}
+		}})
+		return
+	}
+}

@@ -1,0 +1,252 @@
+package manager
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/quota"
+	"lockkeeper/internal/locks/recipe"
+)
+
+// hostile is a record of size bytes or more in every text that it has.
+func hostile(size int) string {
+	text := strings.Repeat("$ü", size/3+1)
+	names := make([]string, 3*locks.MaxHolds)
+	for i := range names {
+		names[i] = fmt.Sprint(i, strings.Repeat("h", size/len(names)))
+	}
+	data, err := json.Marshal(map[string]any{"v": 1, "ttl_ms": 60000, "enqueued_ms": -5, "owner": text, "metadata": text, "holds": names,
+		"released": names, "lock_delay_ms": int64(9300000000000), "lock_delay_on": text, "notify": "http://" + text,
+		"revoke": map[string]any{"reason": text, "force_after_ms": int64(9300000000000)}, "later": text})
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
+}
+
+func wantBounded(t testing.TB, what string, owner, metadata string, holds []string, r *locks.Revocation) {
+	t.Helper()
+	for name, c := range map[string]struct {
+		text string
+		most int
+	}{"owner": {owner, locks.MaxOwner}, "metadata": {metadata, locks.MaxMetadata}} {
+		if len(c.text) > c.most || !utf8.ValidString(c.text) {
+			t.Errorf("%s: %s has %d bytes", what, name, len(c.text))
+		}
+	}
+	if len(holds) > locks.MaxHolds {
+		t.Errorf("%s: %d holds", what, len(holds))
+	}
+	for _, hold := range holds {
+		if len(hold) > locks.MaxHoldName {
+			t.Errorf("%s: a hold's name has %d bytes", what, len(hold))
+		}
+	}
+	if r != nil && (len(r.Reason) > locks.MaxReasonText || r.ForceIn < 0 || r.ForceIn > locks.MaxForceAfter) {
+		t.Errorf("%s: a reason of %d bytes, force in %v", what, len(r.Reason), r.ForceIn)
+	}
+}
+
+// Contenders that claim to be other gateways' leases, in this program's format.
+func TestWhatAnswersSayOfOtherContendersIsBounded(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		const each = 20
+		for range each {
+			s.otherLease(t, "deploy", recipe.Exclusive, hostile(8<<10))
+			s.otherLease(t, "deploy", recipe.Exclusive, hostile(200<<10))
+			s.otherLease(t, "deploy", recipe.Exclusive, `{"v":1,"ttl_ms":1000,"closed":{"reason":"`+strings.Repeat("`", 100<<10)+`"}}`)
+		}
+		lock, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy", Limit: locks.MaxPage})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := append(lock.Holders, lock.Waiters...)
+		if len(list) != 3*each {
+			t.Fatalf("%d contenders", len(list))
+		}
+		told := 0
+		for _, c := range list {
+			wantBounded(t, c.Znode, c.Owner, c.Metadata, c.Holds, c.Revoke)
+			if len(c.Reason) > 32 || c.Foreign != nil {
+				t.Errorf("a reason of %d bytes, foreign: %+v", len(c.Reason), c.Foreign)
+			}
+			if len(c.Owner) > locks.MaxOwner-utf8.UTFMax {
+				told++
+			}
+		}
+		if told != each {
+			t.Errorf("%d owners are told, cut; want %d", told, each)
+		}
+	})
+}
+
+// A ticket's record is written over in this program's format.
+func TestALeaseWhoseRecordIsWrittenOverWithALargeOneGoesOn(t *testing.T) {
+	for _, size := range []int{8 << 10, 900 << 10} {
+		scene(t, func(t *testing.T, s *fakeStore) {
+			g := s.gateway(t)
+			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me", Metadata: "build 7"})
+			s.overwrite(l.Znode, hostile(size))
+			synctest.Wait()
+			time.Sleep(time.Second)
+			v := g.look(l)
+			wantBounded(t, "the lease", v.Owner, v.Metadata, v.Holds, v.Revoke)
+			if v.LockDelay < 0 || v.LockDelay > locks.MaxLockDelay || len(v.LockDelayOn) > 16 {
+				t.Errorf("lock delay %v on %d bytes", v.LockDelay, len(v.LockDelayOn))
+			}
+			metadata := "build 8"
+			v, err := g.m.Update(t.Context(), locks.UpdateRequest{ID: l.ID, Token: l.Token, Principal: locks.Anonymous, Metadata: &metadata})
+			if err != nil || v.Metadata != metadata {
+				t.Fatalf("updated: %v, %v", v.Metadata, err)
+			}
+			synctest.Wait()
+			if data := s.node(l.Znode).data; len(data) > maxRecordData {
+				t.Errorf("its record has %d bytes", len(data))
+			}
+			if r, ok := parseRecord(s.node(l.Znode).data); !ok || size > maxRecordData && r.Owner != "me" {
+				t.Errorf("its record is %+v", r)
+			}
+			g.m.mu.Lock()
+			used, most := g.m.quota.Used(quota.MetadataBytes), int64(locks.MaxOwner+locks.MaxMetadata+locks.MaxNotifyURL+locks.MaxHolds*locks.MaxHoldName)
+			g.m.mu.Unlock()
+			if used > most {
+				t.Errorf("%d bytes are counted, of %d that the API accepts", used, most)
+			}
+			g.mustRelease(l)
+		})
+	}
+}
+
+// A gateway that does not run the lease writes no record that its owner would not read.
+func TestNoOtherGatewayMakesARecordLargerThanItsOwnerReads(t *testing.T) {
+	data := []byte(`{"v":1,"ttl_ms":1000,"later":"` + strings.Repeat("<", maxRecordData/2) + `"}`)
+	if _, ok := parseRecord(data); !ok {
+		t.Fatal("it is no record")
+	}
+	if _, _, refused := beatenRecord(data, true); refused == nil || refused.Code != locks.CodeUnavailable {
+		t.Errorf("a beat was counted up: %v", refused)
+	}
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		path := s.otherLease(t, "deploy", recipe.Exclusive, string(data))
+		_, err := g.m.Revoke(t.Context(), locks.RevokeRequest{Lock: "deploy", NS: locks.DefaultNamespace, Reason: "why"})
+		wantCode(t, err, locks.CodeNothingToAsk)
+		if got := s.node(path).data; len(got) != len(data) {
+			t.Errorf("its record has %d bytes", len(got))
+		}
+	})
+}
+
+func TestTheMembersOfALaterReleaseAreBounded(t *testing.T) {
+	for size, kept := range map[int]bool{1 << 10: true, maxMoreData: false} {
+		var l lease
+		l.learnMore([]byte(`{"v":1,"ttl_ms":1000,"later":"` + strings.Repeat("x", size) + `"}`))
+		if has := l.seldom != nil && l.seldom.more != nil; has != kept {
+			t.Errorf("%d bytes: kept %v", size, has)
+		}
+		l.learnMore([]byte(`{"v":1,"ttl_ms":1000,"later":[` + strings.Repeat(" ", maxMoreData) + `]}`))
+		if l.seldom != nil && len(l.seldom.more) > 0 {
+			t.Error("spaces are kept")
+		}
+	}
+}
+
+// The largest record that requests can make is read back as it was written, with room for a later release.
+func TestTheLargestRecordOfTheAPIIsRead(t *testing.T) {
+	text := func(n int) string { return strings.Repeat("<", n) } // six bytes each in JSON
+	r := record{Version: recordVersion, Owner: text(locks.MaxOwner), Metadata: text(locks.MaxMetadata), TTL: locks.MaxTTL.Milliseconds(), Enqueued: math.MaxInt64,
+		LockDelay: locks.MaxLockDelay.Milliseconds(), LockDelayOn: locks.DelayOnExpiry, Notify: text(locks.MaxNotifyURL), Beats: math.MaxInt64, Told: true,
+		Revoke: &revokeRecord{Reason: text(locks.MaxReasonText), Force: locks.MaxForceAfter.Milliseconds()}, RevokeRound: math.MaxInt64,
+		Closed: &closedRecord{Reason: locks.ReasonGatewayLeft, At: math.MaxInt64}}
+	r.Holds = append(r.Holds, unnamed)
+	for i := range locks.MaxHolds {
+		name := fmt.Sprintf("%s%02d", text(locks.MaxHoldName-2), i)
+		if i%2 == 0 {
+			r.Holds = append(r.Holds, name)
+		} else {
+			r.Released = append(r.Released, name)
+		}
+	}
+	data := r.encode()
+	if len(data) > 64<<10 || len(data)+maxMoreData > maxRecordData {
+		t.Errorf("it has %d bytes", len(data))
+	}
+	if got, ok := parseRecord(data); !ok || !reflect.DeepEqual(got, r) {
+		t.Errorf("read back is %v %+v", ok, got)
+	}
+}
+
+// Whatever numbers a record has, every time that follows from them is one that the API has.
+func TestEveryTimeOfARecordIsWithinItsBounds(t *testing.T) {
+	number := rapid.OneOf(rapid.Int64(), rapid.SampledFrom([]int64{0, -1, 1, math.MaxInt64, math.MinInt64, 9300000000000, -9300000000000,
+		math.MaxInt64 / int64(time.Millisecond), math.MaxInt64/int64(time.Millisecond) + 1}))
+	rapid.Check(t, func(t *rapid.T) {
+		n := func(name string) int64 { return number.Draw(t, name) }
+		ttl, delay, force := n("ttl"), n("delay"), n("force")
+		r, ok := parseRecord(fmt.Appendf(nil, `{"v":1,"ttl_ms":%d,"enqueued_ms":%d,"lock_delay_ms":%d,"lock_delay_on":"always","beats":%d,
+			"revoke_round":%d,"revoke":{"force_after_ms":%d},"closed":{"reason":"new","at_ms":%d}}`,
+			ttl, n("enqueued"), delay, n("beats"), n("round"), force, n("at")))
+		if ok != (ttl > 0) {
+			t.Fatalf("ttl %d: a record %v", ttl, ok)
+		}
+		if !ok {
+			return
+		}
+		if r.ttl() < locks.MinTTL || r.ttl() > locks.MaxTTL || ttl >= locks.MaxTTL.Milliseconds() && r.ttl() != locks.MaxTTL {
+			t.Errorf("ttl_ms %d is %v", ttl, r.ttl())
+		}
+		if d := time.Duration(r.LockDelay) * time.Millisecond; d < 0 || d > locks.MaxLockDelay || delay > 0 && d == 0 {
+			t.Errorf("lock_delay_ms %d is %v", delay, d)
+		}
+		if v := r.Revoke.view(); v.ForceIn < 0 || v.ForceIn > locks.MaxForceAfter || v.Forced != (force > 0) {
+			t.Errorf("force_after_ms %d is %+v", force, v)
+		}
+		if r.endedFor() != locks.ReasonUnknown {
+			t.Errorf("it ended for %q", r.endedFor())
+		}
+		now := time.Now().UnixMilli()
+		l := lease{enqueued: enqueuedAt(r.Enqueued, now)}
+		if age, known := l.age(time.Duration(now) * time.Millisecond); !known || age < 0 || age > longestHeld {
+			t.Errorf("enqueued_ms %d is an age of %v, %v", r.Enqueued, age, known)
+		}
+	})
+}
+
+// What a held lease was promised stands though its record says that it is for ever.
+func TestAnEndlessTTLIsTheLongest(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
+		one.crash()
+		s.overwrite(l.Znode, `{"v":1,"ttl_ms":9223372036854775807,"lock_delay_ms":9300000000000,"lock_delay_on":"always"}`)
+		time.Sleep(time.Hour)
+		v := two.look(l)
+		if v.State != locks.Held || v.TTL != locks.MaxTTL || v.LockDelay != locks.MaxLockDelay {
+			t.Errorf("%s, ttl %v, lock delay %v", v.State, v.TTL, v.LockDelay)
+		}
+		h := two.lock().Holders
+		if len(h) != 1 || !h[0].AgeKnown || h[0].Age < time.Hour || h[0].Age > 2*time.Hour {
+			t.Errorf("its holder: %+v", h)
+		}
+	})
+}
+
+func TestAnAgeThatIsNotKnownIsLeftOut(t *testing.T) {
+	var l lease
+	if age, known := l.age(1795370668651 * time.Millisecond); known || age != 0 {
+		t.Errorf("%v, known: %v", age, known)
+	}
+}

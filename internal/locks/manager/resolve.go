@@ -1,0 +1,100 @@
+package manager
+
+import (
+	"context"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk/wire"
+)
+
+const (
+	// resolveWithin bounds one attempt to bring the replica up to the writer.
+	resolveWithin = 5 * time.Second
+	resolvePause  = 250 * time.Millisecond
+)
+
+// resolve settles a lease whose create or delete was lost, where the session
+// lives on and could not tell what became of it (another program may have
+// changed what the transaction left). Nothing of it can commit any more, so
+// the replica tells, once it has come to where the writer is.
+func (m *Manager) resolve(l *lease) {
+	m.touch(l)
+	session, term := m.session, m.term
+	if session == nil || l.term != term {
+		return // the session is gone: adoption settles it
+	}
+	m.after(func() {
+		go func() { // ends when the session does, at the latest
+			for !m.caughtUp(session) {
+				select {
+				case <-session.Done():
+					return
+				case <-time.After(resolvePause):
+				}
+			}
+			m.mu.Lock()
+			defer m.unlock()
+			if m.term == term && m.session == session && l.term == term {
+				m.settle(l)
+			}
+		}()
+	})
+}
+
+func (m *Manager) caughtUp(session Session) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), resolveWithin)
+	defer cancel()
+	return m.watcher.Reached(ctx, session.LastZxid()) == nil
+}
+
+// checkUnseen asks for a contender that was created and is not in the replica.
+// Somebody may have deleted it while the observer had no connection: then no
+// event and no listing ever names it.
+func (m *Manager) checkUnseen(l *lease) {
+	if l.czxid == 0 || l.phase == ending || l.phase == ended || m.session == nil || l.term != m.term {
+		return
+	}
+	for s := range l.slots {
+		if !s.seen && s.name() != "" {
+			m.checkSlot(l, s)
+		}
+	}
+}
+
+func (m *Manager) checkSlot(l *lease, s *slot) {
+	path, term := s.path(), m.term
+	m.after(func() {
+		m.watcher.Get(path, func(_ []byte, _ wire.Stat, zxid int64, err error) {
+			m.mu.Lock()
+			defer m.unlock()
+			if l.term == term && !s.seen && s.path() == path && l.phase != ending && l.phase != ended && isNoNode(err) && zxid >= l.born() {
+				s.gone = true
+				m.lost(l, m.clock.Now().Boot())
+			}
+		})
+	})
+}
+
+// settle takes the replica's word for a lease whose last write was lost.
+func (m *Manager) settle(l *lease) {
+	now := m.clock.Now().Boot()
+	switch {
+	case !l.seenWhole() && (l.phase == creating || l.phase == ending):
+		m.settleAbsent(l, now)
+	case l.replacing():
+		m.replaced(l) // the replica shows whether it was done
+	case l.phase == creating:
+		l.loaded = false
+		m.load(l) // its czxid places it
+	case l.phase == ending && l.closes():
+		// Whether it has ended is in its record, which this read brings.
+		l.few().unsure, l.few().early = true, l.loading
+		l.loaded = false
+		m.load(l)
+	case l.phase == ending && (l.reason() == locks.ReasonExpired || l.reason() == locks.ReasonUnclaimed):
+		m.revive(l, now)
+	case l.phase == ending:
+		m.submitDelete(l)
+	}
+}

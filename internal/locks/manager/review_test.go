@@ -1,0 +1,548 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+)
+
+// session is the gateway's present session.
+func (g *gate) session() *fakeSession {
+	g.m.mu.Lock()
+	defer g.m.mu.Unlock()
+	return g.m.session.(*fakeSession)
+}
+
+// set changes the store's faults.
+func (s *fakeStore) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+// recordedTTL is the TTL in the lease's contender.
+func (s *fakeStore) recordedTTL(l locks.Lease) time.Duration {
+	r, _ := parseRecord(s.node(l.Znode).data)
+	return r.ttl()
+}
+
+// answered waits a while for something that must not hang.
+func answered[T any](t *testing.T, what string, within time.Duration, f func() T) T {
+	t.Helper()
+	done := make(chan T, 1)
+	go func() { done <- f() }()
+	select {
+	case v := <-done:
+		return v
+	case <-time.After(within):
+		t.Fatalf("%s: no answer within %v", what, within)
+		panic("unreachable")
+	}
+}
+
+// The session expires, and another gateway is quicker to take over. Rule: the
+// former owner says whose it is, and its open requests do not hang.
+func TestALeaseThatAnotherGatewayTookOverIsGivenUp(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		two := s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		req := locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Wait: locks.WaitForever, IdempotencyKey: "abcdefghijklmnop"}
+		p := one.begin(req)
+		p.finished()
+		poll := make(chan error, 1)
+		go func() {
+			v, err := one.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Token: l.Token})
+			if err == nil {
+				_, err = one.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Token: l.Token, Since: v.Rev, Wait: time.Minute})
+			}
+			poll <- err
+		}()
+		time.Sleep(time.Second)
+		one.session().expire()
+		time.Sleep(2 * time.Second)
+		if _, err := two.heartbeat(l); err != nil {
+			t.Fatalf("the successor: %v", err)
+		}
+		_, err := one.heartbeat(l)
+		wantCode(t, err, locks.CodeNotOwner)
+		wantCode(t, one.release(l), locks.CodeNotOwner)
+		if !p.finished() {
+			t.Fatal("an acquire waits for a lease that another gateway runs")
+		}
+		if p.err == nil && p.lease.State != locks.Waiting {
+			t.Errorf("%+v", p.lease)
+		}
+		if len(poll) != 1 {
+			t.Error("a poll waits for a lease that another gateway runs")
+		}
+		again := two.begin(req)
+		again.finished()
+		two.mustRelease(l)
+		time.Sleep(time.Second)
+		if !again.finished() || again.err != nil || again.lease.State != locks.Held {
+			t.Fatalf("%+v %v", again.lease, again.err)
+		}
+		one.m.mu.Lock()
+		if n := len(one.m.leases); n != 0 {
+			t.Errorf("%d leases of another gateway", n)
+		}
+		one.m.mu.Unlock()
+		checkAll(t, s, one, two)
+	})
+}
+
+// A successor reads a contender long after the takeover. Rule: who held at that
+// moment may have been told to its client and counts as claimed.
+func TestAHolderWhoseContenderIsReadLateIsNotUnclaimed(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		began := time.Now()
+		var reads atomic.Int32
+		h := s.hooked()
+		two := h.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		h.hooks.Store(&hooks{get: func(path string) error {
+			if path != l.Znode || time.Since(began) > time.Minute {
+				return nil
+			}
+			reads.Add(1)
+			return zk.ErrUnavailable
+		}})
+		one.crash()
+		time.Sleep(time.Minute + 5*time.Second)
+		if reads.Load() == 0 {
+			t.Fatal("not taken over")
+		}
+		two.wantState(l, locks.Held, "")
+		time.Sleep(20 * time.Minute)
+		if _, err := two.heartbeat(l); err != nil {
+			t.Fatalf("a lease of an hour ended after 20 minutes: %v", err)
+		}
+	})
+}
+
+// Rule: an entry that was not read is read as soon as that is possible.
+func TestASuccessionWhoseReadWasLostIsReadAgain(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		h := s.hooked()
+		two := h.gateway(t)
+		h.hooks.Store(&hooks{get: func(path string) error {
+			if strings.Contains(path, "/succession/") {
+				return zk.ErrUnavailable
+			}
+			return nil
+		}})
+		one.crash()
+		time.Sleep(12 * time.Second)
+		if len(s.names("/lockkeeper/succession")) != 1 {
+			t.Fatal("no takeover")
+		}
+		two.w.disconnect()
+		synctest.Wait()
+		h.hooks.Store(&hooks{})
+		two.w.reconnect()
+		time.Sleep(5 * time.Second)
+		if _, err := two.heartbeat(l); err != nil {
+			t.Fatalf("never adopted: %v", err)
+		}
+	})
+}
+
+// TTLs of 60, 5, 60 and 5 s. Rule: the record shrinks after the last promise
+// under the longer TTL; a promise that was made in between moves that point in
+// time too.
+func TestAShorterTTLWaitsForTheLastPromiseUnderTheLongerOne(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
+		beat := func(ttl time.Duration) {
+			t.Helper()
+			if _, err := g.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, ttl); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		beat(5 * time.Second)
+		time.Sleep(50 * time.Second)
+		beat(time.Minute)
+		promised := time.Now().Add(time.Minute)
+		beat(5 * time.Second)
+		for time.Until(promised) > 0 {
+			if ttl := s.recordedTTL(l); ttl != time.Minute {
+				t.Fatalf("%v before the promised end the record says %v", time.Until(promised), ttl)
+			}
+			time.Sleep(time.Second)
+			beat(0)
+		}
+		for range 3 {
+			time.Sleep(2 * time.Second)
+			beat(0)
+		}
+		if ttl := s.recordedTTL(l); ttl != 5*time.Second {
+			t.Errorf("the record still says %v", ttl)
+		}
+	})
+}
+
+// A heartbeat with a longer TTL comes while the record is being set to a shorter
+// one. Rule: a longer TTL is durable before it is answered.
+func TestALongerTTLIsNotAnsweredWhileAShorterOneIsBeingWritten(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
+		if _, err := g.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, 40*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second)
+		if _, err := g.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, 0); err != nil {
+			t.Fatal(err)
+		}
+		// At 60 s the record comes down to 40 s: that write takes its time.
+		time.Sleep(30*time.Second - time.Millisecond)
+		s.set(func() { s.away = true })
+		time.Sleep(10 * time.Millisecond)
+		done := make(chan error, 1)
+		go func() {
+			_, err := g.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, time.Minute)
+			done <- err
+		}()
+		time.Sleep(100 * time.Millisecond)
+		s.set(func() { s.away = false })
+		err := <-done
+		time.Sleep(100 * time.Millisecond)
+		if ttl := s.recordedTTL(l); err == nil && ttl < time.Minute {
+			t.Fatalf("a minute was promised, the record says %v", ttl)
+		}
+	})
+}
+
+// The write of a longer TTL is lost. Rule: what is not known to be written is not
+// answered, and what was not seen to be written is not durable.
+func TestALongerTTLOfUnknownFateIsNotAnswered(t *testing.T) {
+	for _, persisted := range []bool{false, true} {
+		for _, ends := range []bool{false, true} {
+			t.Run(fmt.Sprintf("persisted=%v,sessionEnds=%v", persisted, ends), func(t *testing.T) {
+				scene(t, func(t *testing.T, s *fakeStore) {
+					g := s.gateway(t)
+					l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
+					switch {
+					case !ends:
+						s.set(func() { s.vague, s.drop = writeTo(l.Znode), !persisted })
+					case persisted:
+						s.set(func() { s.loseReply = writeTo(l.Znode) })
+					default:
+						s.set(func() { s.away = true })
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+					_, err := g.m.Heartbeat(ctx, locks.Anonymous, l.ID, l.Token, time.Minute)
+					cancel()
+					if ttl := s.recordedTTL(l); err == nil && ttl < time.Minute {
+						t.Fatalf("a minute was promised, the record says %v", ttl)
+					}
+					if ends {
+						g.session().expire()
+					}
+					s.set(func() { s.vague, s.loseReply, s.away = nil, nil, false })
+					time.Sleep(2 * time.Second)
+					beat, err := g.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, time.Minute)
+					if err != nil || beat.ExpiresIn < time.Minute {
+						t.Fatalf("%+v %v", beat, err)
+					}
+					if ttl := s.recordedTTL(l); ttl != time.Minute {
+						t.Fatalf("a minute was promised, the record says %v", ttl)
+					}
+				})
+			})
+		}
+	}
+}
+
+// ZooKeeper refuses the write of a longer TTL. Rule: the heartbeat that asked
+// is answered, and not with a write after the other.
+func TestARefusedTTLIsAnsweredAndNotTriedForEver(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
+		var tries atomic.Int32
+		s.set(func() {
+			s.refuse = func(w *zk.Write) (int, error) {
+				if writeTo(l.Znode)(w) {
+					tries.Add(1)
+					return 0, zk.ErrNoAuth
+				}
+				return -1, nil
+			}
+		})
+		err := answered(t, "a heartbeat with a TTL that cannot be written", 5*time.Second, func() error {
+			_, err := g.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, time.Minute)
+			return err
+		})
+		wantCode(t, err, locks.CodeUnavailable)
+		if tries.Load() > 20 {
+			t.Errorf("%d writes for one heartbeat", tries.Load())
+		}
+	})
+}
+
+// ZooKeeper refuses a release's delete. Rule: what the client asked for is tried
+// again, at a pace.
+func TestARefusedReleaseIsNotTriedInATightLoop(t *testing.T) {
+	for _, why := range []error{zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrQueueFull} {
+		t.Run(why.Error(), func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
+				var tries atomic.Int32
+				s.set(func() {
+					s.refuse = func(w *zk.Write) (int, error) {
+						if writeTo(l.Znode)(w) {
+							tries.Add(1)
+							return 0, why
+						}
+						return -1, nil
+					}
+				})
+				err := answered(t, "a release that is refused", 10*time.Second, func() error { return g.release(l) })
+				if err == nil {
+					t.Error("answered as done")
+				}
+				time.Sleep(10 * time.Second)
+				if tries.Load() > 100 {
+					t.Errorf("%d deletions in some seconds", tries.Load())
+				}
+				s.set(func() { s.refuse = nil })
+				time.Sleep(10 * time.Second)
+				g.mustRelease(l)
+			})
+		})
+	}
+}
+
+// A contender is created and deleted while the observer is away. Rule: a tree that
+// has come past the czxid without it tells that it is gone.
+func TestAContenderThatCameAndWentUnseenEndsItsLease(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		g.w.hold()
+		p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: 3 * time.Second})
+		time.Sleep(10 * time.Millisecond)
+		names := s.names("/lockkeeper/locks/deploy")
+		if len(names) != 1 {
+			t.Fatalf("contenders %v", names)
+		}
+		s.set(func() { g.w.steps = nil }) // what was on its way is lost with the connection
+		g.w.disconnect()
+		g.w.release()
+		synctest.Wait()
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/deploy/" + names[0], Version: -1})
+		g.w.reconnect()
+		time.Sleep(8 * time.Second)
+		if !p.finished() {
+			t.Fatal("an acquire waits for a contender that is gone")
+		}
+		if p.err == nil {
+			t.Fatalf("%+v", p.lease)
+		}
+		g.m.mu.Lock()
+		if n := len(g.m.leases); n != 0 {
+			t.Errorf("%d leases without a contender", n)
+		}
+		g.m.mu.Unlock()
+	})
+}
+
+// The writer is fine, the observer cannot come back. Rule: an
+// acquire is answered when its wait is over, and a moment.
+func TestATryIsAnsweredThoughOnlyTheObserverIsAway(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		defer func() { cancel(); <-done }()
+		go func() { // somebody else's writes are answered all the time
+			defer close(done)
+			for ctx.Err() == nil {
+				_, _ = g.session().Barrier(ctx)
+				time.Sleep(100 * time.Millisecond)
+			}
+		}()
+		g.w.hold()
+		p := g.begin(deploy())
+		time.Sleep(10 * time.Millisecond)
+		g.w.disconnect()
+		g.w.release()
+		time.Sleep(15 * time.Second)
+		if !p.finished() {
+			t.Fatal("a try that is not answered within 15 s")
+		}
+		g.w.reconnect()
+		time.Sleep(5 * time.Second)
+		if p.err != nil && len(s.names("/lockkeeper/locks/deploy")) != 0 {
+			t.Error("a contender that nobody can use")
+		}
+		checkAll(t, s, g)
+	})
+}
+
+// Verify while a release is under way. Rule: held means held after the
+// question; what is being ended is not known.
+func TestVerifyDoesNotSayHeldOfALeaseThatIsBeingReleased(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
+		s.set(func() { s.loseReply = writeTo(l.Znode) })
+		g.w.hold() // the news of the deletion comes late as well
+		err := answered(t, "release", 15*time.Second, func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			return g.m.Release(ctx, locks.Anonymous, l.ID, l.Token)
+		})
+		wantCode(t, err, locks.CodeCancelled)
+		if len(s.names("/lockkeeper/locks/deploy")) != 0 {
+			t.Fatal("not deleted")
+		}
+		v, err := g.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Verify: true})
+		if err == nil && v.State == locks.Held {
+			t.Fatalf("held, though its contender is gone: %+v", v)
+		}
+	})
+}
+
+// A blocking acquire without a key meets a handover. Rule: nobody will
+// ever use its lease, so it leaves the queue with the request.
+func TestAHandoverLeavesNoPlaceInLineThatNobodyCanUse(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		p := one.begin(locks.AcquireRequest{Lock: "deploy", TTL: 24 * time.Hour, Wait: locks.WaitForever})
+		p.finished()
+		time.Sleep(time.Second)
+		if err := one.m.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		<-p.done
+		wantCode(t, p.err, locks.CodeUnavailable)
+		time.Sleep(2 * time.Second)
+		if n := len(s.names("/lockkeeper/locks/deploy")); n != 1 {
+			t.Fatalf("%d contenders, want the holder alone", n)
+		}
+		two.mustRelease(l)
+	})
+}
+
+// A key is used at a gateway that does not own its lease. Rule: what is
+// remembered of it there does not outlive the key.
+func TestAKeyOfAnotherGatewaysLeaseIsFreeAgainAfterItsLife(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		req := locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, IdempotencyKey: "abcdefghijklmnop"}
+		l := one.mustHold(req)
+		_, err := two.acquire(req)
+		wantCode(t, err, locks.CodeNotOwner)
+		one.mustRelease(l)
+		time.Sleep(keyLife + 5*time.Second)
+		if keys := s.names("/lockkeeper/keys"); len(keys) != 0 {
+			t.Fatalf("keys %v", keys)
+		}
+		two.mustHold(req)
+		two.m.mu.Lock()
+		defer two.m.mu.Unlock()
+		if len(two.m.keys) != 1 {
+			t.Errorf("%d keys", len(two.m.keys))
+		}
+	})
+}
+
+// A keyed repeat is answered held. Rule: whoever has the token, or is the
+// one that is given it, claims the grant.
+func TestARepeatThatIsToldHeldClaimsTheGrant(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		req := locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Wait: locks.WaitForever, IdempotencyKey: "abcdefghijklmnop"}
+		p := g.begin(req)
+		p.finished()
+		time.Sleep(time.Second)
+		p.stop()
+		<-p.done
+		g.mustRelease(holder)
+		time.Sleep(10 * time.Second)
+		l := g.mustHold(req)
+		if l.ExpiresIn != time.Hour {
+			t.Errorf("held for %v", l.ExpiresIn)
+		}
+		time.Sleep(30 * time.Minute)
+		g.wantState(l, locks.Held, "")
+	})
+}
+
+// A lost create did commit, and its node was deleted before anybody
+// could look: there is no name to tell. Rule: its lease has ended.
+func TestACreateWhoseContenderIsGoneAgainEndsItsLease(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		g.w.hold()
+		h.hooks.Store(&hooks{result: func(w *zk.Write, res *zk.Result) {
+			if writeTo("/deploy/write-")(w) && res.Outcome == zk.Done {
+				path := res.Paths[len(res.Paths)-1]
+				res.Paths[len(res.Paths)-1] = ""
+				s.foreign(zk.Op{Kind: zk.OpDelete, Path: path, Version: -1})
+			}
+		}})
+		p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: time.Minute})
+		time.Sleep(100 * time.Millisecond)
+		g.w.release()
+		time.Sleep(5 * time.Second)
+		if !p.finished() || p.err == nil {
+			t.Fatalf("%+v %v", p.lease, p.err)
+		}
+		h.hooks.Store(&hooks{})
+		g.mustHold(deploy())
+	})
+}
+
+// ZooKeeper cannot be reached when the next session is opened. Rule: it is
+// tried again; a gateway does not end over it.
+func TestASessionThatCannotBeOpenedIsTriedAgain(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		failures := 3
+		h.hooks.Store(&hooks{open: func() error {
+			if failures == 0 {
+				return nil
+			}
+			failures--
+			return fmt.Errorf("registering: giving up after 8 attempts: %w", zk.ErrUnavailable)
+		}})
+		g.m.mu.Lock()
+		session := g.m.session.(*hookedSession)
+		g.m.mu.Unlock()
+		session.expire()
+		time.Sleep(time.Minute)
+		select {
+		case err := <-g.stopped:
+			g.stopped <- err
+			t.Fatalf("the gateway ended: %v", err)
+		default:
+		}
+		if _, err := g.heartbeat(l); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

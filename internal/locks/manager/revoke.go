@@ -1,0 +1,499 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/fault"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// A revocation asks the holders of a lock to let go. It is in a lease's record
+// before anybody is told of it, so that it survives the lease's gateway, and it
+// stays until the lease ends or an administrator withdraws it (withdraw.go):
+//
+//   - Asked again, the last words count, and the earliest force. A later
+//     force, or none, does not take an earlier one back: whoever waits for it
+//     has been told when.
+//   - Force counts on the clock of the lease's owner from when that knows of it,
+//     and anew from a takeover, never from before what the old owner may still
+//     have promised. It is not put off while the fence is closed: nothing ends
+//     then, and right afterwards it does.
+//   - Of another gateway's lease the record is written at the version that was
+//     read. Its owner is sent the change, reads it and tells its client.
+//   - A revocation belongs to a lease. The lock's next holder is another lease.
+//   - Other programs ask and are asked in their own words: see overwritten.go.
+
+// revocation is what a lease's holder has been asked to do, as its owner knows it.
+type revocation struct {
+	revokeRecord
+	forceAt   time.Duration // boot; 0: never
+	round     int64         // as the record has it
+	withdrawn bool          // nothing is asked; round is all that is left
+}
+
+// record is the revocation as it is written; nil for none.
+func (v *revocation) record() *revokeRecord {
+	if v == nil {
+		return nil
+	}
+	return &v.revokeRecord
+}
+
+// over is the revocation that results when it is asked for after another; nil
+// for none.
+func (r revokeRecord) over(earlier *revokeRecord) revokeRecord {
+	if earlier != nil && earlier.Force > 0 && (r.Force == 0 || r.Force > earlier.Force) {
+		r.Force = earlier.Force
+	}
+	return r
+}
+
+// revise makes a lease's next revocation of its present one; nil is none.
+type revise func(was *revokeRecord) *revokeRecord
+
+// after is over as a revise.
+func (r revokeRecord) after(was *revokeRecord) *revokeRecord {
+	r = r.over(was)
+	return &r
+}
+
+// sameRevocation compares what two records ask.
+func sameRevocation(a, b *revokeRecord) bool { return a == b || a != nil && b != nil && *a == *b }
+
+func (v *revocation) view(now time.Duration) *locks.Revocation {
+	if v == nil {
+		return nil
+	}
+	r := &locks.Revocation{Reason: v.Reason}
+	if v.forceAt != 0 {
+		r.Forced, r.ForceIn = true, max(v.forceAt-now, 0)
+	}
+	return r
+}
+
+// view is for a lease that runs elsewhere: there it is known how much of the time is left.
+func (r *revokeRecord) view() *locks.Revocation {
+	if r == nil {
+		return nil
+	}
+	return &locks.Revocation{Reason: r.Reason, Forced: r.Force > 0, ForceIn: time.Duration(r.Force) * time.Millisecond}
+}
+
+// revoked takes over what the lease's record says of a revocation, and tells it
+// in each of its queues.
+func (m *Manager) revoked(l *lease, r *revokeRecord, round int64, now time.Duration) {
+	was := l.revocation()
+	if round != l.revokeRound() && (r == nil || !fault.On("withdraw-round")) {
+		// What is known here was withdrawn, also when the record has a new revocation by now.
+		l.few().revoke = &revocation{round: round, withdrawn: true}
+		if was != nil {
+			m.tellWithdrawn(l.parts())
+			m.schedule(l)
+			m.touch(l)
+			m.touchQueues(l)
+		}
+		was = nil
+	}
+	if r == nil || was != nil && was.revokeRecord == *r {
+		return
+	}
+	v := &revocation{revokeRecord: *r, round: round}
+	if r.Force > 0 {
+		v.forceAt = max(now, l.grace) + time.Duration(r.Force)*time.Millisecond
+	}
+	if was != nil && was.forceAt != 0 && (v.forceAt == 0 || was.forceAt < v.forceAt) {
+		v.forceAt = was.forceAt
+	}
+	l.few().revoke = v
+	m.schedule(l)
+	for _, p := range l.parts() {
+		m.tellRevokeRequested(p, r.Reason)
+	}
+	m.touch(l)
+	m.touchQueues(l)
+}
+
+// parts are the lease's contenders with their queues.
+func (l *lease) parts() []part {
+	list := make([]part, 0, l.width())
+	for s := range l.slots {
+		list = append(list, part{s.q, s.contender})
+	}
+	return list
+}
+
+// takeBack ends a lease whose holder was asked in vain until force was due. It
+// reports false when that is not yet, or has to be later.
+func (m *Manager) takeBack(l *lease, now time.Duration) bool {
+	at := l.forceAt()
+	if at == 0 || at > now {
+		return false
+	}
+	if l.term != m.term || !l.loaded || l.writing {
+		// Its takeover comes first, and what its record says.
+		m.load(l)
+		l.seldom.revoke.forceAt = now + loadRetry
+		return false
+	}
+	l.few().words, l.seldom.outright = l.revocation().Reason, false
+	m.end(l, locks.ReasonRevoked, now)
+	return true
+}
+
+// forced reports whether it is force that ends the lease, and not an administrator outright: a withdrawal that is
+// written first wins.
+func (l *lease) forced() bool {
+	some, _ := l.gonePart()
+	return !some && l.reason() == locks.ReasonRevoked && l.seldom != nil && !l.seldom.outright
+}
+
+// reviveForced makes a lease that force was ending what it was before.
+func (m *Manager) reviveForced(l *lease, now time.Duration) {
+	l.seldom.words = ""
+	m.revive(l, now)
+}
+
+// Revoke asks the holders of a lock to let go: all leases that hold it, of this
+// gateway and of others, or only those that are Shown; at most MaxReap that have not been asked so
+// before (More tells that there are others: repeat). Curator's holders are
+// asked in its own way; other programs' contenders, those of
+// a newer release, and places that a lock delay keeps are in Not with why. A lease that ends
+// meanwhile is in neither, unless it is Shown: then it is in Not.
+//
+// CodeHolderChanged: one that is Shown does not hold, and none was asked. CodeNothingToAsk: no holder was asked.
+func (m *Manager) Revoke(ctx context.Context, req locks.RevokeRequest) (locks.RevokeAnswer, error) {
+	if err := req.Check(); err != nil {
+		return locks.RevokeAnswer{}, err
+	}
+	q, err := m.lockAt(ctx, req.NS, req.Lock)
+	if err != nil {
+		return locks.RevokeAnswer{}, err
+	}
+	defer func() {
+		m.mu.Lock()
+		m.leaveQueue(q)
+	}()
+	ask := revokeRecord{Reason: req.Reason, Force: int64((req.ForceAfter + time.Millisecond - 1) / time.Millisecond)}
+	only := shownBy(&req.Shown)
+	holders, more := m.holdersToAsk(ctx, q, only, ask) // releases mu
+	if missing := only.missing(); missing != "" {
+		return locks.RevokeAnswer{}, m.holderChanged(q, missing+" does not hold the lock")
+	}
+	m.reviseAll(ctx, holders, ask.after)
+	answer := locks.RevokeAnswer{More: more}
+	for i := range holders {
+		switch h := &holders[i]; {
+		case h.err == nil && !h.gone:
+			h.view.Revoke = h.revoke
+			answer.Asked = append(answer.Asked, h.view)
+		case h.err != nil:
+			answer.Not = append(answer.Not, locks.Unreached{Contender: h.view, Detail: obstacle(h.err)})
+		case only != nil:
+			answer.Not = append(answer.Not, locks.Unreached{Contender: h.view, Detail: endedMeanwhile})
+		}
+	}
+	if len(answer.Asked) == 0 {
+		return locks.RevokeAnswer{}, m.askedNone(q, holders, only != nil)
+	}
+	text := textBudget(maxText)
+	text.trim(answer.Asked)
+	text.trimNot(answer.Not)
+	return answer, nil
+}
+
+// askedNone is the error that tells why no holder was asked; mu is free.
+func (m *Manager) askedNone(q *queue, holders []holder, shown bool) error {
+	why := "no lease holds the lock now"
+	for i := range holders {
+		h := &holders[i]
+		var refused *locks.Error
+		switch {
+		case errors.As(h.err, &refused):
+			return refused // ZooKeeper is away, or the caller
+		case h.err != nil && !lasting(h.err):
+			return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter, Detail: "no holder was asked: " + obstacle(h.err), Err: h.err}
+		case h.err != nil:
+			why = obstacle(h.err)
+		case shown:
+			return m.holderChanged(q, endedMeanwhile)
+		}
+	}
+	m.mu.Lock()
+	defer m.unlock()
+	return m.tellHolders(q, &locks.Error{Code: locks.CodeNothingToAsk, Detail: "no holder can be asked to let go: " + why})
+}
+
+// endedMeanwhile is told of a lease that was shown and that ended while it was being asked.
+const endedMeanwhile = "its lease ended while the request was carried out"
+
+// lasting reports whether a repeat cannot ask such a holder either.
+func lasting(err error) bool {
+	for _, one := range []error{errForeign, errNotRevocable, errNewer, errDelayed, errCopied, errNoRecord, zk.ErrNoAuth} {
+		if errors.Is(err, one) {
+			return true
+		}
+	}
+	return false
+}
+
+// holder is a contender that holds a lock, and what became of its revocation.
+type holder struct {
+	l       *lease // of this gateway; else:
+	at      part   // the contender
+	record  string // path of the contender whose record counts
+	view    locks.Contender
+	asked   bool // the same, before
+	revised bool // its record was written
+	revoke  *locks.Revocation
+	gone    bool
+	err     error
+}
+
+func (m *Manager) newHolder(q *queue, c *recipe.Contender) holder {
+	h := holder{at: part{q, c}, view: m.viewContender(q, c, 0)}
+	if m.delayed(q, c) {
+		h.err = errDelayed
+	} else if m.copied(q, c) {
+		h.err = errCopied
+	} else if c.Ours && !c.Unknown {
+		h.l = m.leaseOf(q, c)
+		h.record = m.recordAt(h.at).path()
+	}
+	return h
+}
+
+// holdersOf are those who hold a lock, each lease once, in the queue's order. A lease that waits for another
+// lock of its group is not among them.
+func (m *Manager) holdersOf(q *queue) iter.Seq[*recipe.Contender] {
+	return func(yield func(*recipe.Contender) bool) {
+		seen := map[recipe.LeaseID]bool{}
+		for c := range q.contenders.Holders() {
+			if c.LeaseID != "" && seen[c.LeaseID] || c.Ours && !c.Unknown && !m.holdsWhole(q, c) {
+				continue
+			}
+			seen[c.LeaseID] = true
+			if !yield(c) {
+				return
+			}
+		}
+	}
+}
+
+// holdersToAsk are the holders that are meant: at most MaxReap, those before the others that have not been
+// asked the same before. more reports whether some of these had no place. It is called with mu held and
+// releases it.
+func (m *Manager) holdersToAsk(ctx context.Context, q *queue, only shown, ask revokeRecord) (list []holder, more bool) {
+	m.describe(ctx, q, q.holders(locks.MaxReap))
+	defer m.unlock()
+	open, asked := 0, 0
+	for c := range m.holdersOf(q) {
+		if !only.means(q, c) || only != nil && m.isOver(q, c) {
+			continue
+		}
+		only.found(q, c)
+		again := m.askedBefore(q, c, ask)
+		switch {
+		case again && asked == locks.MaxReap:
+			continue
+		case again:
+			asked++
+		case open == locks.MaxReap:
+			more = true
+			continue
+		default:
+			open++
+		}
+		h := m.newHolder(q, c)
+		h.asked = again
+		list = append(list, h)
+	}
+	for i := len(list) - 1; i >= 0 && len(list) > locks.MaxReap; i-- {
+		if list[i].asked {
+			list = slices.Delete(list, i, i+1)
+		}
+	}
+	return list, more
+}
+
+// isOver reports whether a contender's lease is known to end, or to have ended and left its place.
+func (m *Manager) isOver(q *queue, c *recipe.Contender) bool {
+	l := m.leaseOf(q, c)
+	return m.delayed(q, c) || l != nil && (l.phase == ending || l.phase == ended)
+}
+
+// askedOf is the revocation of a contender as far as this gateway knows; for another program's only whether it has one.
+func (m *Manager) askedOf(q *queue, c *recipe.Contender) (was *revokeRecord, read bool) {
+	if l := m.leaseOf(q, c); l != nil {
+		return l.revocation().record(), true
+	}
+	i := q.noted().infos[m.recordAt(part{q, c}).c.Name]
+	switch {
+	case i == nil:
+		return nil, false
+	case i.revoked():
+		return &revokeRecord{}, true
+	}
+	return i.record.Revoke, true
+}
+
+// askedBefore reports whether a holder is known to have been asked the same.
+func (m *Manager) askedBefore(q *queue, c *recipe.Contender, ask revokeRecord) bool {
+	was, _ := m.askedOf(q, c)
+	if was == nil || !c.Ours {
+		return was != nil // the words and the force are for ours alone
+	}
+	return ask.over(was) == *was
+}
+
+// reviseAll changes the revocations of holders, adminWindow at a time; mu is free.
+func (m *Manager) reviseAll(ctx context.Context, holders []holder, change revise) {
+	var group errgroup.Group
+	group.SetLimit(adminWindow)
+	for i := range holders {
+		h := &holders[i]
+		group.Go(func() error {
+			h.apply(ctx, m, change)
+			return nil
+		})
+	}
+	_ = group.Wait()
+}
+
+// apply changes the revocation of one holder.
+func (h *holder) apply(ctx context.Context, m *Manager, change revise) {
+	switch {
+	case h.err != nil:
+	case h.l != nil:
+		h.revoke, h.revised, h.err = m.reviseOwn(ctx, h.l, change)
+	case h.at.c.Unknown:
+		h.err = errNewer
+	case !h.at.c.Ours && change(nil) == nil:
+		h.err = errNotWithdrawn
+	case !h.at.c.Ours:
+		h.revoke, h.err = m.askForeign(ctx, h.at)
+	default:
+		h.revoke, h.revised, h.err = m.reviseOther(ctx, h.at, h.record, change)
+	}
+	if errors.Is(h.err, zk.ErrNoNode) {
+		h.gone, h.err = true, nil
+	}
+}
+
+var (
+	errForeign = errors.New("another program's contender cannot be asked; break ends it")
+	errDelayed = errors.New("its lease has ended and the lock is kept for its lock delay; break ends that")
+	errCopied  = errors.New("another program made it with the id of a lease that stands elsewhere; break ends it, and not the lease")
+	errNewer   = errors.New("a newer release made it, and this one does not know how to ask it; break ends it")
+)
+
+// reviseOwn changes the revocation of a lease of this gateway. zk.ErrNoNode: it has ended.
+// revised reports whether the record was written.
+func (m *Manager) reviseOwn(ctx context.Context, l *lease, change revise) (told *locks.Revocation, revised bool, err error) {
+	m.mu.Lock()
+	begun := m.clock.Now().Boot()
+	var refused error
+	for {
+		now := m.clock.Now().Boot()
+		switch {
+		case l.phase == ended && l.failure() != nil:
+			m.unlock()
+			return nil, false, l.failure() // another process has taken it over
+		case l.phase == ended:
+			m.unlock()
+			return nil, false, zk.ErrNoNode
+		case refused != nil:
+			m.unlock()
+			return nil, false, refused
+		case l.term != m.term || l.phase == creating || l.phase == ending:
+		case !l.loaded:
+			m.load(l)
+		case !l.rewriting():
+			was, round := l.revocation().record(), l.revokeRound()
+			next := change(was)
+			if sameRevocation(was, next) {
+				told := l.revocation().view(now)
+				m.unlock()
+				return told, revised, nil
+			}
+			if next == nil {
+				round++
+			}
+			revised = true
+			m.writeRecord(l, func(r *record) {
+				if !fault.On("force-record") {
+					r.Revoke, r.RevokeRound = next, round
+				}
+			}, func(err error) {
+				if refused = err; err == nil {
+					m.revoked(l, next, round, m.clock.Now().Boot())
+				}
+			})
+		}
+		if m.overdue(begun, now) {
+			m.unlock()
+			return nil, false, outcomeUnknown()
+		}
+		if err := m.wait(ctx, l, answerWithin/4); err != nil {
+			return nil, false, err
+		}
+		m.mu.Lock()
+	}
+}
+
+// reviseOther changes the revocation of a lease that another gateway runs. zk.ErrNoNode: it has ended.
+// revised reports whether the record was written.
+func (m *Manager) reviseOther(ctx context.Context, at part, path string, change revise) (told *locks.Revocation, revised bool, err error) {
+	var next *revokeRecord
+	closed := false
+	err = m.rewrite(ctx, path, func(r record, members map[string]any) bool {
+		if closed = r.Closed != nil; closed {
+			return false
+		}
+		if next = change(r.Revoke); sameRevocation(r.Revoke, next) {
+			return false
+		}
+		revised = true
+		if next == nil {
+			delete(members, "revoke")
+			members["revoke_round"] = r.RevokeRound + 1
+		} else {
+			members["revoke"] = next
+		}
+		return true
+	})
+	switch {
+	case err != nil:
+		return nil, false, err
+	case closed:
+		return nil, false, zk.ErrNoNode
+	case revised:
+		m.mu.Lock()
+		if parts := m.allParts(at); next == nil {
+			m.tellWithdrawn(parts)
+		} else {
+			for _, p := range parts {
+				m.tellRevokeRequested(p, next.Reason)
+			}
+		}
+		m.unlock()
+	}
+	return next.view(), revised, nil
+}
+
+// tellRevokeRequested tells that a holder has been asked to let go, and in what words.
+func (m *Manager) tellRevokeRequested(at part, words string) {
+	if m.telling() {
+		e := m.contenderEvent(events.LeaseRevokeRequested, at.q, at.c)
+		e.Detail = words
+		m.publish(e)
+	}
+}

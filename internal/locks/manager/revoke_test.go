@@ -1,0 +1,490 @@
+package manager
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+)
+
+func (g *gate) revoke(reason string, force time.Duration) (locks.RevokeAnswer, error) {
+	return g.m.Revoke(g.t.Context(), locks.RevokeRequest{Lock: "deploy", Reason: reason, ForceAfter: force})
+}
+
+func (g *gate) mustRevoke(reason string, force time.Duration) locks.RevokeAnswer {
+	g.t.Helper()
+	answer, err := g.revoke(reason, force)
+	if err != nil {
+		g.t.Fatalf("revoke: %v", err)
+	}
+	synctest.Wait()
+	return answer
+}
+
+// asksNone checks that a revocation is refused because nobody can be asked, for a reason with these words.
+func (g *gate) asksNone(words string) *locks.Error {
+	g.t.Helper()
+	_, err := g.revoke("why", time.Second)
+	e := wantCode(g.t, err, locks.CodeNothingToAsk)
+	if !strings.Contains(e.Detail, words) {
+		g.t.Errorf("%q does not tell %q", e.Detail, words)
+	}
+	synctest.Wait()
+	return e
+}
+
+// asked is what the holder of a lease is told with its heartbeat.
+func (g *gate) asked(l locks.Lease) locks.Revocation {
+	g.t.Helper()
+	h, err := g.heartbeat(l)
+	if err != nil {
+		g.t.Fatalf("heartbeat: %v", err)
+	}
+	if h.Revoke == nil {
+		return locks.Revocation{}
+	}
+	return *h.Revoke
+}
+
+func TestAHolderLearnsThatItIsAskedToLetGo(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		for i, asker := range []*gate{one, two} {
+			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "me"})
+			seen := one.look(l)
+			if asked := one.asked(l); asked != (locks.Revocation{}) {
+				t.Fatalf("nobody has asked, and its holder is told %+v", asked)
+			}
+			lock, err := one.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			polled := make(chan *locks.Revocation, 2)
+			go func() {
+				v, _ := one.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Wait: time.Minute, Since: seen.Rev})
+				polled <- v.Revoke
+			}()
+			go func() {
+				v, _ := one.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy", Wait: time.Minute, Since: lock.Rev})
+				polled <- v.Holders[0].Revoke
+			}()
+			synctest.Wait()
+			answer := asker.mustRevoke("a deployment waits", 0)
+			if len(answer.Asked) != 1 || len(answer.Not) != 0 || answer.Asked[0].LeaseID != l.ID || answer.Asked[0].Owner != "me" ||
+				answer.Asked[0].Revoke == nil || answer.Asked[0].Revoke.Reason != "a deployment waits" || answer.Asked[0].Revoke.Forced {
+				t.Fatalf("gateway %d: %+v", i, answer)
+			}
+			if asked := one.asked(l); asked != (locks.Revocation{Reason: "a deployment waits"}) {
+				t.Errorf("gateway %d: its holder is told %+v", i, asked)
+			}
+			for range 2 {
+				if told := <-polled; told == nil || told.Reason != "a deployment waits" {
+					t.Errorf("gateway %d: a long poll is told %+v", i, told)
+				}
+			}
+			for _, g := range []*gate{one, asker} {
+				list := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevokeRequested)}, ring)
+				if len(list) == 0 || list[len(list)-1].LeaseID != l.ID || list[len(list)-1].Detail != "a deployment waits" {
+					t.Errorf("gateway %d: told %+v", i, list)
+				}
+			}
+			time.Sleep(30 * time.Minute)
+			one.wantState(l, locks.Held, "") // asking alone ends nothing
+			one.mustRelease(l)
+			synctest.Wait()
+		}
+	})
+}
+
+func TestALockThatNobodyHoldsHasNobodyToAsk(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		if e := g.asksNone("no lease holds the lock"); len(e.Holders) != 0 {
+			t.Errorf("%+v", e)
+		}
+		g.m.mu.Lock()
+		defer g.m.mu.Unlock()
+		if g.m.spaces[locks.DefaultNamespace].find("deploy") != nil {
+			t.Error("the question has left a queue behind")
+		}
+	})
+}
+
+func TestAWaiterIsNotAsked(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		waiter := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		answer := g.mustRevoke("why", 10*time.Second)
+		if len(answer.Asked) != 1 || answer.Asked[0].LeaseID != holder.ID {
+			t.Fatalf("%+v", answer)
+		}
+		if asked := g.asked(waiter); asked != (locks.Revocation{}) {
+			t.Errorf("who waits is told %+v", asked)
+		}
+		time.Sleep(11 * time.Second)
+		g.wantState(holder, locks.Ended, locks.ReasonRevoked)
+		g.wantState(waiter, locks.Held, "")
+	})
+}
+
+func TestForceEndsTheLeaseOfAHolderThatDoesNotLetGo(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		for _, asker := range []*gate{one, two} {
+			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+			asker.mustRevoke("the node goes down", 20*time.Second)
+			if asked := one.asked(l); !asked.Forced || asked.ForceIn <= 19*time.Second || asked.ForceIn > 20*time.Second {
+				t.Fatalf("its holder is told %+v", asked)
+			}
+			if h, _ := one.heartbeat(l); h.ExpiresIn > h.Revoke.ForceIn {
+				t.Errorf("its holder is told that it has %v, and that it is ended in %v", h.ExpiresIn, h.Revoke.ForceIn)
+			}
+			time.Sleep(19 * time.Second)
+			one.wantState(l, locks.Held, "")
+			time.Sleep(2 * time.Second)
+			one.wantState(l, locks.Ended, locks.ReasonRevoked)
+			_, err := one.heartbeat(l)
+			if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonRevoked || !strings.Contains(e.Detail, "the node goes down") {
+				t.Errorf("its holder is told %+v", e)
+			}
+			if e := wantCode(t, one.release(l), locks.CodeEnded); e.Reason != locks.ReasonRevoked {
+				t.Errorf("a release is told %+v", e)
+			}
+			e := one.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1)
+			if len(e) != 1 || e[0].LeaseID != l.ID || e[0].Reason != "revoked" || e[0].Detail != "the node goes down" {
+				t.Errorf("told %+v", e)
+			}
+		}
+	})
+}
+
+func TestAskedAgainTheLastWordsAndTheEarliestForceCount(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		for _, asker := range []*gate{one, two} {
+			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+			want := func(reason string, forced bool, in time.Duration) {
+				t.Helper()
+				synctest.Wait()
+				asked := one.asked(l)
+				if asked.Reason != reason || asked.Forced != forced || asked.ForceIn > in || asked.ForceIn < in-time.Second {
+					t.Errorf("its holder is told %+v, want %q in %v", asked, reason, in)
+				}
+			}
+			asker.mustRevoke("please", 0)
+			want("please", false, 0)
+			asker.mustRevoke("soon", time.Minute)
+			want("soon", true, time.Minute)
+			time.Sleep(10 * time.Second)
+			asker.mustRevoke("soon", time.Minute) // a repeat changes nothing
+			want("soon", true, 50*time.Second)
+			asker.mustRevoke("some time", 5*time.Minute)
+			want("some time", true, 50*time.Second)
+			asker.mustRevoke("never mind", 0)
+			want("never mind", true, 50*time.Second)
+			asker.mustRevoke("now", 30*time.Second)
+			want("now", true, 30*time.Second)
+			one.mustRelease(l)
+			synctest.Wait()
+		}
+	})
+}
+
+func TestForceSurvivesATakeoverAndCountsAnew(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		one.mustRevoke("the node goes down", time.Minute)
+		time.Sleep(40 * time.Second)
+		one.crash()
+		time.Sleep(11 * time.Second) // taken over
+		synctest.Wait()
+		asked := two.asked(l)
+		if asked.Reason != "the node goes down" || !asked.Forced {
+			t.Fatalf("its holder is told %+v", asked)
+		}
+		// The old gateway may have confirmed it for a promise window more.
+		if most := time.Minute + fakeWindow; asked.ForceIn > most || asked.ForceIn < most-5*time.Second {
+			t.Errorf("force in %v, want %v", asked.ForceIn, most)
+		}
+		time.Sleep(asked.ForceIn + time.Second)
+		two.wantState(l, locks.Ended, locks.ReasonRevoked)
+	})
+}
+
+func TestForceSurvivesTheSessionOfItsGateway(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		g.mustRevoke("the node goes down", 5*time.Second)
+		id := g.m.Info(t.Context()).GatewayID
+		s.mu.Lock()
+		session := s.sessions[id]
+		s.mu.Unlock()
+		session.expire()
+		time.Sleep(20 * time.Second)
+		g.wantState(l, locks.Ended, locks.ReasonRevoked)
+	})
+}
+
+// Nothing ends while the gateway may not speak; force that came due meanwhile
+// ends the lease right afterwards, however long it lasted.
+func TestForceWaitsForTheFenceAndNoLonger(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		g.mustRevoke("the node goes down", 15*time.Second)
+		s.mu.Lock()
+		s.away = true
+		s.mu.Unlock()
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if s.node(l.Znode).stat.Czxid == 0 {
+			t.Fatal("ended while ZooKeeper was away")
+		}
+		s.mu.Lock()
+		s.away = false
+		s.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		g.wantState(l, locks.Ended, locks.ReasonRevoked)
+	})
+}
+
+// A revocation is told only when it is written: of what might be lost with the
+// gateway nobody must have been told.
+func TestARevocationIsWrittenBeforeItIsTold(t *testing.T) {
+	t.Run("refused", func(t *testing.T) {
+		scene(t, func(t *testing.T, s *fakeStore) {
+			g := s.gateway(t)
+			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+			s.mu.Lock()
+			s.refuse = func(w *zk.Write) (int, error) {
+				if len(w.Ops) > 0 && w.Ops[0].Kind == zk.OpSetData {
+					return 0, zk.ErrNoAuth
+				}
+				return -1, nil
+			}
+			s.mu.Unlock()
+			g.asksNone("ACL")
+			if asked := g.asked(l); asked != (locks.Revocation{}) {
+				t.Errorf("its holder is told %+v", asked)
+			}
+			time.Sleep(time.Minute)
+			g.wantState(l, locks.Held, "")
+		})
+	})
+	for _, persisted := range []bool{true, false} {
+		t.Run(fmt.Sprintf("lost, persisted %v", persisted), func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				one, two := s.gateway(t), s.gateway(t)
+				for _, asker := range []*gate{one, two} {
+					l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+					once := false
+					s.mu.Lock()
+					s.drop = !persisted
+					s.vague = func(w *zk.Write) bool {
+						hit := !once && len(w.Ops) == 1 && w.Ops[0].Kind == zk.OpSetData
+						once = once || hit
+						return hit
+					}
+					s.mu.Unlock()
+					answer := asker.mustRevoke("why", time.Minute)
+					if len(answer.Asked) != 1 {
+						t.Fatalf("%+v", answer)
+					}
+					r, _ := parseRecord(s.node(l.Znode).data)
+					if r.Revoke == nil || *r.Revoke != (revokeRecord{Reason: "why", Force: 60_000}) {
+						t.Errorf("written is %+v", r.Revoke)
+					}
+					if asked := one.asked(l); asked.Reason != "why" || !asked.Forced {
+						t.Errorf("its holder is told %+v", asked)
+					}
+					one.mustRelease(l)
+					synctest.Wait()
+				}
+			})
+		})
+	}
+}
+
+func TestALeaseThatEndsMeanwhileIsNotAsked(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		for _, asker := range []*gate{one, two} {
+			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+			gone := false
+			s.mu.Lock()
+			s.refuse = func(w *zk.Write) (int, error) {
+				if !gone && len(w.Ops) == 1 && w.Ops[0].Kind == zk.OpSetData {
+					gone = true
+					s.tx([]zk.Op{{Kind: zk.OpDelete, Path: l.Znode, Version: -1}})
+				}
+				return -1, nil
+			}
+			s.mu.Unlock()
+			if asker.asksNone("no lease holds the lock"); !gone {
+				t.Error("the lease is still there")
+			}
+			one.wantState(l, locks.Ended, locks.ReasonRemoved)
+		}
+	})
+}
+
+func TestAnotherProgramsHolderCannotBeAsked(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		foreign := s.foreignContender()
+		synctest.Wait()
+		if e := g.asksNone("break"); len(e.Holders) != 1 || e.Holders[0].Znode != foreign {
+			t.Errorf("%+v", e)
+		}
+		time.Sleep(time.Minute)
+		if n := s.node(foreign); n.stat.Czxid == 0 || string(n.data) != "10.0.0.7" {
+			t.Errorf("another program's contender was touched: %+v", n)
+		}
+	})
+}
+
+func TestARevocationIsRefusedWhereItMakesNoSense(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		for _, test := range []struct {
+			req   locks.RevokeRequest
+			code  locks.Code
+			field string
+		}{
+			{locks.RevokeRequest{Lock: "a/b"}, locks.CodeInvalid, "lock"},
+			{locks.RevokeRequest{Lock: "deploy", Reason: strings.Repeat("x", locks.MaxReasonText+1)}, locks.CodeInvalid, "reason"},
+			{locks.RevokeRequest{Lock: "deploy", Reason: "a\nb"}, locks.CodeInvalid, "reason"},
+			{locks.RevokeRequest{Lock: "deploy", ForceAfter: locks.MaxForceAfter + 1}, locks.CodeInvalid, "force_after"},
+			{locks.RevokeRequest{Lock: "deploy", ForceAfter: -1}, locks.CodeInvalid, "force_after"},
+			{locks.RevokeRequest{Lock: "deploy", NS: "nobody"}, locks.CodeNamespaceUnknown, "ns"},
+		} {
+			_, err := g.m.Revoke(t.Context(), test.req)
+			if e := wantCode(t, err, test.code); e.Field != test.field {
+				t.Errorf("%+v: %v", test.req, e)
+			}
+		}
+		s.mu.Lock()
+		s.away = true
+		s.mu.Unlock()
+		_, err := g.revoke("why", 0)
+		wantCode(t, err, locks.CodeUnavailable)
+	})
+}
+
+// An earlier force is not taken back by a later question without one, nor for the
+// gateway that takes the lease over.
+func TestAnEarlierForceStaysInTheRecord(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		for i, asker := range []*gate{one, two} {
+			asker.mustRevoke(fmt.Sprint("soon ", i), time.Minute)
+			asker.mustRevoke(fmt.Sprint("never mind ", i), 0)
+			asker.mustRevoke(fmt.Sprint("some time ", i), time.Hour)
+			if r, _ := parseRecord(s.node(l.Znode).data); r.Revoke == nil || *r.Revoke != (revokeRecord{Reason: fmt.Sprint("some time ", i), Force: 60_000}) {
+				t.Errorf("written is %+v", r.Revoke)
+			}
+		}
+	})
+}
+
+// The event of a write may come before its answer.
+func TestALongPollIsWokenWhenTheRevocationIsKnown(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
+		h.hooks.Store(&hooks{result: func(*zk.Write, *zk.Result) { time.Sleep(100 * time.Millisecond) }})
+		polled := make(chan time.Duration, 2)
+		begun := time.Now()
+		go func() {
+			rev := l.Rev
+			for {
+				v, _ := g.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Wait: time.Minute, Since: rev})
+				if rev = v.Rev; v.Revoke != nil {
+					break
+				}
+			}
+			polled <- time.Since(begun)
+		}()
+		go func() {
+			v, _ := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
+			for v.Holders[0].Revoke == nil {
+				v, _ = g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy", Wait: time.Minute, Since: v.Rev})
+			}
+			polled <- time.Since(begun)
+		}()
+		synctest.Wait()
+		g.mustRevoke("why", 0)
+		for range 2 {
+			if took := <-polled; took > 2*time.Second {
+				t.Errorf("a poll was told after %v", took)
+			}
+		}
+	})
+}
+
+// What a record says is read before its lease is ended: it may be another's by now.
+func TestForceReadsTheRecordFirst(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		g.mustRevoke("why", 5*time.Second)
+		h.hooks.Store(&hooks{get: func(path string) error {
+			if path == l.Znode {
+				return zk.ErrUnavailable
+			}
+			return nil
+		}})
+		id := g.m.Info(t.Context()).GatewayID
+		s.mu.Lock()
+		session := s.sessions[id]
+		s.mu.Unlock()
+		session.expire()
+		time.Sleep(time.Minute)
+		if s.node(l.Znode).stat.Czxid == 0 {
+			t.Fatal("it was ended unread")
+		}
+		h.hooks.Store(&hooks{})
+		time.Sleep(5 * time.Second)
+		g.wantState(l, locks.Ended, locks.ReasonRevoked)
+	})
+}
+
+// The record of a lease over several locks stands in the first of them; asked for
+// any of them, it ends in all.
+func TestALeaseOfSeveralLocksIsAskedByAnyOfThem(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		for _, asker := range []*gate{one, two} {
+			l := one.mustHold(locks.AcquireRequest{TTL: time.Hour, Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}})
+			before := len(asker.tells(events.LeaseRevokeRequested))
+			answer, err := asker.m.Revoke(t.Context(), locks.RevokeRequest{Lock: "b", Reason: "why", ForceAfter: 10 * time.Second})
+			if err != nil || len(answer.Asked) != 1 || answer.Asked[0].LeaseID != l.ID {
+				t.Fatalf("%+v %v", answer, err)
+			}
+			synctest.Wait()
+			if asked := one.asked(l); asked.Reason != "why" || !asked.Forced {
+				t.Errorf("its holder is told %+v", asked)
+			}
+			if n := len(asker.tells(events.LeaseRevokeRequested)) - before; n != 2 {
+				t.Errorf("told %d times", n)
+			}
+			time.Sleep(11 * time.Second)
+			one.wantState(l, locks.Ended, locks.ReasonRevoked)
+			if n := s.waiting("a", "b"); n != 0 {
+				t.Errorf("%d contenders are left", n)
+			}
+		}
+	})
+}

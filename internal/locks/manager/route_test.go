@@ -1,0 +1,193 @@
+package manager
+
+import (
+	"crypto/rand"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+func (g *gate) id() string {
+	g.m.mu.Lock()
+	defer g.m.mu.Unlock()
+	return g.m.session.ID()
+}
+
+func TestALeaseOfAnotherGatewayIsRefusedWithTheWayToItsOwner(t *testing.T) {
+	ask := map[string]func(g *gate, l locks.Lease) error{
+		"heartbeat": func(g *gate, l locks.Lease) error { _, err := g.heartbeat(l); return err },
+		"bulk": func(g *gate, l locks.Lease) error {
+			return g.m.Heartbeats(t.Context(), locks.Anonymous, []string{l.Token})[0].Err
+		},
+		"release": func(g *gate, l locks.Lease) error { return g.release(l) },
+		"hold": func(g *gate, l locks.Lease) error {
+			return g.m.ReleaseHold(t.Context(), locks.Anonymous, l.ID, l.Token, "a")
+		},
+		"look": func(g *gate, l locks.Lease) error {
+			_, err := g.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID})
+			return err
+		},
+		"update": func(g *gate, l locks.Lease) error {
+			_, err := g.m.Update(t.Context(), locks.UpdateRequest{Token: l.Token, TTL: time.Hour})
+			return err
+		},
+		"downgrade": func(g *gate, l locks.Lease) error {
+			_, err := g.m.Downgrade(t.Context(), locks.Anonymous, l.ID, l.Token)
+			return err
+		},
+		"postmortem": func(g *gate, l locks.Lease) error {
+			_, err := g.m.Postmortem(t.Context(), locks.Anonymous, l.ID)
+			return err
+		},
+		"repeat": func(g *gate, l locks.Lease) error { _, err := g.acquire(keyed()); return err },
+	}
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		synctest.Wait()
+		l := one.mustHold(keyed())
+		synctest.Wait()
+		for name, ask := range ask {
+			e := wantCode(t, ask(two, l), locks.CodeNotOwner)
+			if e.Owner == nil || e.Owner.Gateway != one.id() || e.Owner.Address != "gateway-1:8080" || e.Owner.Lease != l.ID || e.Owner.Zxid == 0 {
+				t.Errorf("%s: the owner is %+v", name, e.Owner)
+			}
+		}
+		if route, ok := one.m.RouteOf(l.ID); !ok || route.Gateway != one.id() {
+			t.Errorf("the owner does not know itself: %+v", route)
+		}
+		for _, invented := range []string{"", "x", l.ID[:len(l.ID)-1]} {
+			if route, ok := two.m.RouteOf(invented); ok {
+				t.Errorf("%q is routed to %+v", invented, route)
+			}
+		}
+		stranger, err := recipe.NewGatewayID(rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nobody, err := recipe.NewLeaseID(two.m.fleet, stranger, rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if route, ok := two.m.RouteOf(string(nobody)); ok {
+			t.Errorf("a lease that was invented is routed to %+v", route)
+		}
+	})
+}
+
+// The gateway that was asked knows of a takeover that the successor itself may
+// not have seen yet: what it sends along must lie behind the succession's entry.
+func TestTheWayToASuccessorLeadsBehindItsTakeover(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(keyed())
+		third := s.gateway(t)
+		// The third one writes nothing from here on, nor can it take over.
+		one.crash()
+		third.m.mu.Lock()
+		third.m.draining = true
+		written := third.m.session.LastZxid()
+		third.m.mu.Unlock()
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		third.m.mu.Lock()
+		third.m.draining = false
+		p := third.m.peers[recipe.LeaseID(l.ID).Gateway()]
+		third.m.mu.Unlock()
+		two.wantState(l, locks.Held, "")
+		route, ok := third.m.RouteOf(l.ID)
+		if !ok || route.Gateway != two.id() || route.Address != "gateway-2:8080" {
+			t.Fatalf("the route is %+v %v", route, ok)
+		}
+		entry := s.node("/lockkeeper/succession/" + string(recipe.LeaseID(l.ID).Gateway()))
+		if route.Zxid < entry.stat.Czxid || p.entered < entry.stat.Czxid {
+			t.Errorf("the route's zxid is %d (the entry was read at %d, the session had %d), the entry's is %d", route.Zxid, p.entered, written, entry.stat.Czxid)
+		}
+	})
+}
+
+func TestPeersAreTheRegisteredGatewaysThisOneFirst(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		l := one.mustHold(keyed())
+		dead := one.id()
+		one.crash()
+		two, three := s.gateway(t), s.gateway(t)
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		heir, other := two, three
+		if route, ok := two.m.RouteOf(l.ID); !ok {
+			t.Fatal("nobody has taken over")
+		} else if route.Gateway == three.id() {
+			heir, other = three, two
+		}
+		for _, g := range []*gate{heir, other} {
+			peers := g.m.Peers()
+			if len(peers) != 2 || !peers[0].Self || peers[1].Self || peers[0].Gateway != g.id() {
+				t.Fatalf("peers are %+v", peers)
+			}
+			for _, p := range peers {
+				if p.Version != "1.2.3" || p.Address == "" || p.Started.UnixMilli() != 1_700_000_000_000 || !p.Registered {
+					t.Errorf("a peer is %+v", p)
+				}
+				if owns := p.Gateway == heir.id(); owns != (p.Leases == 1) || owns != (len(p.Succeeded) == 1 && p.Succeeded[0] == dead) {
+					t.Errorf("a peer is %+v, and %s owns the lease of %s", p, heir.id(), dead)
+				}
+			}
+		}
+		if keys := other.m.FleetKeys(); len(keys) != len(s.layout.Keys) {
+			t.Errorf("%d keys", len(keys))
+		}
+	})
+}
+
+// Where a gateway is to be found is asked again when the answer was lost.
+func TestARegistrationWhoseReadingFailedIsReadAgain(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		hooked, asked := s.hooked(), atomic.Int32{}
+		hooked.hooks.Store(&hooks{get: func(path string) error {
+			if path == "/lockkeeper/gateways/"+one.id() && asked.Add(1) <= 3 {
+				return zk.ErrUnavailable
+			}
+			return nil
+		}})
+		two := hooked.gateway(t)
+		time.Sleep(5 * time.Second)
+		if peers := two.m.Peers(); len(peers) != 2 || peers[1].Address != "gateway-1:8080" || asked.Load() != 4 {
+			t.Errorf("asked %d times, peers are %+v", asked.Load(), peers)
+		}
+	})
+}
+
+// What a gateway says of itself to others: they know it once they have come as far as it says.
+func TestAGatewayIsRegisteredFromItsOwnZxidOnUntilItsSessionEnds(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		two := s.gateway(t)
+		synctest.Wait()
+		id, zxid := two.m.Identity()
+		if id != two.id() || zxid < s.node("/lockkeeper/gateways/"+id).stat.Czxid {
+			t.Errorf("it is %q from %d on", id, zxid)
+		}
+		if err := one.m.Reached(t.Context(), zxid); err != nil || !one.m.Registered(id) || !one.m.Registered(one.id()) {
+			t.Errorf("it is not registered: %v", err)
+		}
+		if one.m.Registered("") || one.m.Registered("mnopqrstuvwxy") {
+			t.Error("a stranger is registered")
+		}
+		two.crash()
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		if one.m.Registered(id) {
+			t.Error("it is registered although its session has ended")
+		}
+		if gone, _ := two.m.Identity(); gone != "" {
+			t.Errorf("without a session it is %q", gone)
+		}
+	})
+}

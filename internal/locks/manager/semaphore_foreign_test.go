@@ -1,0 +1,105 @@
+package manager
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+)
+
+const semaphoreName = "/lockkeeper/locks/deploy/_c_12345678-1234-1234-1234-123456789abc-lease-"
+
+// Attack 24: Curator's SemaphoreV2 counts every child of its directory. Whoever of ours
+// waits there blocks the one that it waits for.
+func TestAttack24NobodyJoinsAnotherProgramsSemaphore(t *testing.T) {
+	for name, req := range map[string]locks.AcquireRequest{
+		"try":       {},
+		"wait":      {Wait: locks.WaitForever},
+		"async":     {Async: true},
+		"shared":    {Mode: locks.Shared, Wait: time.Minute},
+		"semaphore": {Mode: locks.Semaphore, Limit: 3, Wait: time.Minute},
+		"keyed":     {IdempotencyKey: "abcdefghijklmnop", Wait: time.Minute},
+		"group":     {Group: []locks.Want{{Lock: "other"}, {Lock: "deploy"}}, Wait: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				g.mustRelease(g.mustHold(deploy()))
+				_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: semaphoreName})
+				synctest.Wait()
+				writes := len(s.writes)
+				if req.TTL = time.Minute; req.Group == nil {
+					req.Lock = "deploy"
+				}
+				_, err := g.acquire(req)
+				e := wantCode(t, err, locks.CodeForeignSemaphore)
+				if len(e.Holders) != 1 || e.Holders[0].Foreign == nil || !strings.Contains(e.Detail, "semaphore") {
+					t.Errorf("%+v", e)
+				}
+				for _, w := range s.writes[writes:] {
+					for _, op := range w.Ops {
+						if strings.HasPrefix(op.Path, "/lockkeeper/locks/deploy/") {
+							t.Errorf("written: %+v", op)
+						}
+					}
+				}
+				v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
+				if err != nil || v.State != locks.LockHeld || len(v.Holders) != 1 || v.Holders[0].Mode != locks.Semaphore || v.Holders[0].Foreign.Kind != "semaphore" {
+					t.Errorf("%+v, %v", v, err)
+				}
+				s.foreign(zk.Op{Kind: zk.OpDelete, Path: paths[0], Version: -1})
+				synctest.Wait()
+				req.Wait, req.Async = 0, false
+				g.mustHold(req)
+			})
+		})
+	}
+}
+
+// The semaphore's holder comes while our create is on its way.
+func TestWhoHasJoinedAnotherProgramsSemaphoreUnawaresLeavesIt(t *testing.T) {
+	for _, async := range []bool{false, true} {
+		scene(t, func(t *testing.T, s *fakeStore) {
+			g := s.gateway(t)
+			g.mustRelease(g.mustHold(deploy()))
+			var once atomic.Bool
+			s.mu.Lock()
+			s.refuse = func(w *zk.Write) (int, error) {
+				if w.Ops[len(w.Ops)-1].Kind == zk.OpCreate && !once.Swap(true) {
+					s.tx([]zk.Op{{Kind: zk.OpCreate, Sequential: true, Path: semaphoreName}})
+				}
+				return -1, nil
+			}
+			s.mu.Unlock()
+			req := locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Async: async}
+			if !async {
+				req.Wait = time.Hour
+			}
+			_, err := g.acquire(req)
+			wantCode(t, err, locks.CodeForeignSemaphore)
+			synctest.Wait()
+			if names := s.names("/lockkeeper/locks/deploy"); len(names) != 1 {
+				t.Errorf("left are %v", names)
+			}
+		})
+	}
+}
+
+// A repeat finds the lease that it made before, as ever.
+func TestARepeatFindsItsLeaseBesideAnotherProgramsSemaphore(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(keyed())
+		s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/_c_12345678-1234-1234-1234-123456789abc-lease-"})
+		synctest.Wait()
+		if again := one.mustHold(keyed()); again.ID != l.ID {
+			t.Errorf("%s, not %s", again.ID, l.ID)
+		}
+		_, err := two.acquire(keyed())
+		wantCode(t, err, locks.CodeNotOwner)
+	})
+}

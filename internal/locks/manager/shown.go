@@ -1,0 +1,88 @@
+package manager
+
+import (
+	"maps"
+	"slices"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+)
+
+// An administrator decides by what a page or a list has shown. Until the request comes, a holder may have let go and
+// another one may hold. So a request can name what was shown: it touches nothing else, and when one of the named is not
+// any more as the request's state and filters say, it does nothing, with CodeHolderChanged.
+
+// shown is a Shown by keys: lease ids and znodes, and whether each was found. nil: everything is meant.
+type shown map[string]bool
+
+func shownBy(s *locks.Shown) shown {
+	if !s.Given() {
+		return nil
+	}
+	keys := shown{}
+	for _, key := range slices.Concat(s.LeaseIDs, s.Znodes) {
+		keys[key] = false
+	}
+	return keys
+}
+
+// means reports whether a contender is meant.
+func (s shown) means(q *queue, c *recipe.Contender) bool {
+	if s == nil {
+		return true
+	}
+	_, lease := s[string(c.LeaseID)]
+	_, znode := s[q.nodeOf(c.Name)]
+	return c.Ours && lease || znode
+}
+
+// found notes that a contender that is meant is as it was shown.
+func (s shown) found(q *queue, c *recipe.Contender) {
+	if s == nil {
+		return
+	}
+	for _, key := range []string{string(c.LeaseID), q.nodeOf(c.Name)} {
+		if _, meant := s[key]; meant {
+			s[key] = true
+		}
+	}
+}
+
+// missing is one that was shown and not found; "" for none.
+func (s shown) missing() string {
+	for _, key := range slices.Sorted(maps.Keys(s)) {
+		if !s[key] {
+			return key
+		}
+	}
+	return ""
+}
+
+// none reports whether something was shown and nothing of it was found.
+func (s shown) none() bool {
+	for _, found := range s {
+		if found {
+			return false
+		}
+	}
+	return s != nil
+}
+
+// holderChanged refuses a request that names what is not any more as it was shown; mu is free.
+func (m *Manager) holderChanged(q *queue, why string) *locks.Error {
+	m.mu.Lock()
+	defer m.unlock()
+	return m.tellHolders(q, &locks.Error{Code: locks.CodeHolderChanged, Detail: why + "; nothing was done: look at the lock again, and name those you mean"})
+}
+
+// tellHolders puts into an error who holds the lock now, at most maxHolders, and how many wait; mu is held.
+func (m *Manager) tellHolders(q *queue, e *locks.Error) *locks.Error {
+	e.QueueLength = q.contenders.Waiting()
+	for c := range m.holdersOf(q) {
+		if len(e.Holders) == maxHolders {
+			break
+		}
+		e.Holders = append(e.Holders, m.viewContender(q, c, 0))
+	}
+	return e
+}

@@ -1,0 +1,204 @@
+package manager
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+)
+
+// idsOf are the ids of leases.
+func idsOf(leases ...locks.Lease) (ids []string) {
+	for _, l := range leases {
+		ids = append(ids, l.ID)
+	}
+	return ids
+}
+
+func (g *gate) revokeShown(force time.Duration, leases ...locks.Lease) (locks.RevokeAnswer, error) {
+	return g.m.Revoke(g.t.Context(), locks.RevokeRequest{Lock: "deploy", Reason: "why", ForceAfter: force, Shown: locks.Shown{LeaseIDs: idsOf(leases...)}})
+}
+
+// The holder changes between the look and the click: who holds now has not been seen.
+func TestWhoHoldsNowIsNotAskedInThePlaceOfTheOneThatWasShown(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		for _, asker := range []*gate{one, two} {
+			alice := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "alice"})
+			bob := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "bob", Async: true})
+			one.mustRelease(alice)
+			synctest.Wait()
+			_, err := asker.revokeShown(time.Second, alice)
+			e := wantCode(t, err, locks.CodeHolderChanged)
+			if len(e.Holders) != 1 || e.Holders[0].LeaseID != bob.ID || e.Holders[0].Owner != "bob" {
+				t.Errorf("told are %+v", e.Holders)
+			}
+			if asked := one.asked(bob); asked != (locks.Revocation{}) {
+				t.Errorf("bob is told %+v", asked)
+			}
+			time.Sleep(10 * time.Second)
+			one.wantState(bob, locks.Held, "")
+			one.mustRelease(bob)
+			synctest.Wait()
+		}
+	})
+}
+
+// A revocation stays with its lease. The next holder is another one.
+func TestTheForceOfARevocationDoesNotMoveToTheNextHolder(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		for _, asker := range []*gate{one, two} {
+			alice := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+			bob := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+			if answer, err := asker.revokeShown(20*time.Second, alice); err != nil || len(answer.Asked) != 1 || answer.Asked[0].LeaseID != alice.ID {
+				t.Fatalf("%+v, %v", answer, err)
+			}
+			synctest.Wait()
+			one.mustRelease(alice)
+			synctest.Wait()
+			if asked := one.asked(bob); asked != (locks.Revocation{}) {
+				t.Errorf("bob is told %+v", asked)
+			}
+			time.Sleep(time.Minute)
+			one.wantState(bob, locks.Held, "")
+			if asked := one.asked(bob); asked != (locks.Revocation{}) {
+				t.Errorf("bob is told %+v", asked)
+			}
+			one.mustRelease(bob)
+			synctest.Wait()
+		}
+	})
+}
+
+func TestOnlyTheHoldersThatWereShownAreAsked(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		var readers []locks.Lease
+		for _, g := range []*gate{one, two, one} {
+			readers = append(readers, g.mustHold(locks.AcquireRequest{Lock: "deploy", Mode: locks.Shared, TTL: time.Hour}))
+		}
+		answer, err := one.m.Revoke(t.Context(), locks.RevokeRequest{Lock: "deploy", ForceAfter: 10 * time.Second,
+			Shown: locks.Shown{LeaseIDs: idsOf(readers[0]), Znodes: []string{readers[1].Znode}}})
+		if err != nil || len(answer.Asked) != 2 || len(answer.Not) != 0 {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+		time.Sleep(11 * time.Second)
+		one.wantState(readers[0], locks.Ended, locks.ReasonRevoked)
+		two.wantState(readers[1], locks.Ended, locks.ReasonRevoked)
+		one.wantState(readers[2], locks.Held, "")
+		// One of two has gone: neither is asked.
+		if _, err := one.revokeShown(time.Second, readers[2], readers[0]); wantCode(t, err, locks.CodeHolderChanged) != nil {
+			time.Sleep(10 * time.Second)
+		}
+		one.wantState(readers[2], locks.Held, "")
+	})
+}
+
+// A lease that stands first here and waits for another lock of its group is shown as a waiter.
+func TestAGroupThatWaitsForItsOtherLockIsNotAsked(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustHold(locks.AcquireRequest{Lock: "b", TTL: time.Hour})
+		group := g.mustAcquire(locks.AcquireRequest{TTL: time.Hour, Async: true, Group: []locks.Want{{Lock: "deploy"}, {Lock: "b"}}})
+		g.asksNone("no lease holds the lock")
+		if asked := g.asked(group); asked != (locks.Revocation{}) {
+			t.Errorf("who waits is told %+v", asked)
+		}
+		time.Sleep(10 * time.Second)
+		g.wantState(group, locks.Waiting, "")
+	})
+}
+
+func TestAReapEndsOnlyWhatWasShown(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		wait := func(g *gate, owner string) locks.Lease {
+			l := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: owner, Async: true})
+			synctest.Wait()
+			return l
+		}
+		alice := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "alice"})
+		first := wait(one, "ci-1")
+		theirs := s.foreignContender()
+		req := locks.ReapRequest{Lock: "deploy", State: locks.Waiting}
+		req.DryRun = true
+		preview, err := two.m.Reap(t.Context(), req)
+		if err != nil || len(preview.Reaped) != 2 {
+			t.Fatalf("%+v, %v", preview, err)
+		}
+		req.DryRun = false
+		for _, c := range preview.Reaped {
+			if c.Foreign != nil {
+				req.Shown.Znodes = append(req.Shown.Znodes, c.Znode)
+			} else {
+				req.Shown.LeaseIDs = append(req.Shown.LeaseIDs, c.LeaseID)
+			}
+		}
+		later := []locks.Lease{wait(one, "ci-2"), wait(one, "ci-3"), wait(one, "ci-4")}
+		answer, err := two.m.Reap(t.Context(), req)
+		if err != nil || len(answer.Reaped) != 2 || len(answer.Not) != 0 {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+		synctest.Wait()
+		two.wantState(first, locks.Ended, locks.ReasonRevoked)
+		if s.node(theirs).stat.Czxid != 0 {
+			t.Error("what was shown of another program is still there")
+		}
+		for _, l := range later {
+			one.wantState(l, locks.Waiting, "")
+		}
+		// ci-2 was shown waiting, and holds now; ci-3 was shown with it.
+		req.Shown = locks.Shown{LeaseIDs: idsOf(later[0], later[1])}
+		one.mustRelease(alice)
+		synctest.Wait()
+		_, err = two.m.Reap(t.Context(), req)
+		if e := wantCode(t, err, locks.CodeHolderChanged); len(e.Holders) != 1 || e.Holders[0].LeaseID != later[0].ID {
+			t.Errorf("told are %+v", e.Holders)
+		}
+		one.wantState(later[0], locks.Held, "")
+		one.wantState(later[1], locks.Waiting, "")
+		if n := len(two.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, ring)); n != 2 {
+			t.Errorf("%d ends are told", n)
+		}
+	})
+}
+
+func TestWhatWasShownIsRefusedWhereItMakesNoSense(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		many := make([]string, locks.MaxReap+1)
+		for i := range many {
+			many[i] = l.ID
+		}
+		for field, shown := range map[string][]locks.Shown{
+			"lease_ids": {{LeaseIDs: []string{}}, {LeaseIDs: []string{"lease"}}, {LeaseIDs: many}, {LeaseIDs: []string{l.ID, ""}}},
+			"znodes":    {{Znodes: []string{}}, {Znodes: []string{""}}, {LeaseIDs: many[1:], Znodes: many[:1]}},
+		} {
+			for _, one := range shown {
+				for _, err := range []error{
+					func() error {
+						_, err := g.m.Revoke(t.Context(), locks.RevokeRequest{Lock: "deploy", Shown: one})
+						return err
+					}(),
+					func() error {
+						_, err := g.m.Withdraw(t.Context(), locks.WithdrawRequest{Lock: "deploy", Shown: one})
+						return err
+					}(),
+					func() error {
+						_, err := g.m.Reap(t.Context(), locks.ReapRequest{Lock: "deploy", Shown: one})
+						return err
+					}(),
+				} {
+					if e := wantCode(t, err, locks.CodeInvalid); e.Field != field {
+						t.Errorf("%d, %d: %v", len(one.LeaseIDs), len(one.Znodes), e)
+					}
+				}
+			}
+		}
+		g.wantState(l, locks.Held, "")
+	})
+}

@@ -1,0 +1,119 @@
+package manager
+
+import (
+	"context"
+	"errors"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+// Another program may have ADMIN on a lease's contender, or on the lock's directory: on nodes of an earlier release,
+// and in directories that other programs made. With setACL it can hide the contender's record from this gateway, or
+// keep this gateway from deleting the contender.
+//
+//   - A hidden record changes nothing about the lease's clock. exists needs no permission, and tells the version by
+//     which time deletes the contender; the deletion is judged by the directory's ACL. Where the version has moved, a
+//     heartbeat may have been written that cannot be read, so the lease gets its TTL once more.
+//   - ZooKeeper sends no events about a hidden node, so its directory is listed once a second; and so is one where a
+//     lease waits for the end of a contender that this gateway has deleted, when the event has not come for a second.
+//   - A lock delay needs the record. Where ZooKeeper refuses the record, the lease ends without its delay.
+//   - In a closed directory nothing can be deleted. Releases there are answered with the reason. Other locks go on.
+//
+// Each lease logs this once.
+
+// shutOut notes that ZooKeeper refuses something about a lease's contender, and logs it the first time.
+func (m *Manager) shutOut(l *lease, what string) {
+	if l.few().shutOut {
+		return
+	}
+	l.seldom.shutOut = true
+	m.log.Warn("an ACL shuts this gateway out of a lease's contender", "doing", what, "lease_id", l.id(), "lock", l.q.name(), "znode", l.path(),
+		"hint", "restore the ACL of the node, or of the lock's directory; ZooKeeper's super user can")
+}
+
+// hidden goes on with a lease whose record may not be read.
+func (m *Manager) hidden(l *lease, term locks.Term) {
+	m.shutOut(l, "reading")
+	session, path := m.session, l.path()
+	if session == nil || l.phase == ended || l.term != m.term {
+		return
+	}
+	m.hide(l.q, l.name())
+	l.loading = true
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
+		defer cancel()
+		stat, err := session.Exists(ctx, path)
+		m.mu.Lock()
+		defer m.unlock()
+		switch {
+		case l.term != term:
+		case err != nil || stat == nil:
+			l.loading = false // the clock asks again; a listing tells that the node is gone
+		default:
+			m.loadedHidden(l, term, *stat)
+		}
+	}()
+}
+
+// loadedHidden is loadedContender for a record of which only the node's stat is known.
+func (m *Manager) loadedHidden(l *lease, term locks.Term, stat wire.Stat) {
+	moved := !l.assumed && stat.Czxid == l.born() && stat.Version > l.dataVersion()
+	if l.unsure() && moved && l.phase == ending && !l.seldom.early {
+		// The version is that of the record that ends it, or of a write that cannot be read: it stays ended.
+		l.loading, l.loaded, l.seldom.unsure = false, true, false
+		l.setDataVersion(stat.Version)
+		m.closed(l, l.reason(), m.clock.Now().Boot())
+		return
+	}
+	if moved {
+		m.beatenUnread(l, m.clock.Now().Boot())
+	}
+	m.loadedContender(l, term, nil, stat, nil)
+}
+
+// hide has a queue's directory listed once a second until the contender is gone.
+func (m *Manager) hide(q *queue, name string) {
+	if q.contenders.Index(name) < 0 {
+		return
+	}
+	r := q.note()
+	if r.hidden == nil {
+		r.hidden = map[string]struct{}{}
+	}
+	r.hidden[name] = struct{}{}
+	m.hazardous[q] = struct{}{}
+	m.consider(q)
+}
+
+// awaitUntold has a queue's directory listed until a listing lacks the contender that this gateway has deleted:
+// ZooKeeper sends no event about the end of a hidden node, and what is behind it waits for that.
+func (m *Manager) awaitUntold(q *queue) {
+	m.hazardous[q] = struct{}{}
+	m.list(q)
+}
+
+// refusedEnd is the answer to a release that ZooKeeper refuses for good; nil when it may still be done.
+func (l *lease) refusedEnd() *locks.Error {
+	if l.seldom == nil || !l.seldom.undeletable {
+		return nil
+	}
+	return &locks.Error{Code: locks.CodeUnavailable, Err: zk.ErrNoAuth,
+		Detail: "the lease has not ended: the ACL of the lock's directory forbids this gateway to delete the contender; restore that ACL, and the lease ends"}
+}
+
+// endRefused takes a note of a refusal that an end met, and reports whether it was one by an ACL.
+func (m *Manager) endRefused(l *lease, err error, closes bool) bool {
+	if !errors.Is(err, zk.ErrNoAuth) {
+		return false
+	}
+	m.shutOut(l, "ending")
+	if closes {
+		l.few().outright = true
+	} else {
+		l.few().undeletable = true
+	}
+	return true
+}

@@ -1,0 +1,231 @@
+package manager
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+)
+
+// joins is every way to ask for a lock that makes a contender in its queue.
+var joins = map[string]locks.AcquireRequest{
+	"try":       {},
+	"wait":      {Wait: locks.WaitForever},
+	"async":     {Async: true},
+	"shared":    {Mode: locks.Shared, Wait: time.Minute},
+	"semaphore": {Mode: locks.Semaphore, Limit: 3, Wait: time.Minute},
+	"keyed":     {IdempotencyKey: "abcdefghijklmnop", Wait: time.Minute},
+	"group":     {Group: []locks.Want{{Lock: "other"}, {Lock: "deploy"}}, Wait: time.Minute},
+}
+
+// refused wants every way to join a lock refused, and nothing written below it.
+func (g *gate) refused(lock string, code locks.Code) (e *locks.Error) {
+	g.t.Helper()
+	g.s.mu.Lock()
+	writes := len(g.s.writes)
+	g.s.mu.Unlock()
+	for name, req := range joins {
+		if req.TTL = time.Minute; req.Group == nil {
+			req.Lock = lock
+		} else {
+			req.Group = []locks.Want{{Lock: "other"}, {Lock: lock}}
+		}
+		_, err := g.acquire(req)
+		if e = wantCode(g.t, err, code); e == nil {
+			g.t.Errorf("%s: %v", name, err)
+		}
+	}
+	g.s.mu.Lock()
+	defer g.s.mu.Unlock()
+	for _, w := range g.s.writes[writes:] {
+		for _, op := range w.Ops {
+			if strings.HasPrefix(op.Path+"/", "/lockkeeper/locks/"+lock+"/") {
+				g.t.Errorf("written: %+v", op)
+			}
+		}
+	}
+	return e
+}
+
+func (g *gate) listed(state locks.LockState) (names []string) {
+	g.t.Helper()
+	page, err := g.m.Locks(g.t.Context(), locks.LockFilter{State: state})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	for _, l := range page.Items {
+		names = append(names, l.Name)
+	}
+	return names
+}
+
+// By bigdata's rule nobody joins a lock that is marked, and nobody is granted it.
+func TestALockThatBigdataDestroysIsNeitherJoinedNorGranted(t *testing.T) {
+	for _, ephemeral := range []bool{true, false} {
+		for _, started := range []string{"before", "after"} {
+			t.Run(fmt.Sprint(ephemeral, started), func(t *testing.T) {
+				scene(t, func(t *testing.T, s *fakeStore) {
+					const marker = plainPath + "_INVALID"
+					var g *gate
+					if started == "after" {
+						g = s.gateway(t)
+						g.mustRelease(g.mustHold(deploy()))
+					}
+					s.mu.Lock()
+					s.by = ""
+					s.mu.Unlock()
+					s.foreign(zk.Op{Kind: zk.OpCreate, Ephemeral: ephemeral, Path: marker})
+					if started == "before" {
+						g = s.gateway(t)
+					}
+					synctest.Wait()
+					g.refused("deploy", locks.CodeLockInvalid)
+					g.refused("deploy_INVALID", locks.CodeLockInvalid)
+					if started == "before" {
+						s.foreign(zk.Op{Kind: zk.OpCreate, Path: plainPath})
+						synctest.Wait()
+						if h := g.lock().Hazards; len(h) != 1 || h[0].Code != locks.HazardLockInvalid {
+							t.Errorf("%+v", h)
+						}
+					}
+					time.Sleep(5 * time.Minute)
+					e := g.refused("deploy", locks.CodeLockInvalid)
+					if e.RetryAfter == 0 || !strings.Contains(e.Detail, marker) {
+						t.Errorf("%+v", e)
+					}
+					for _, state := range []locks.LockState{"", locks.LockHeld, locks.LockFree} {
+						if names := g.listed(state); slices.Contains(names, "deploy_INVALID") {
+							t.Errorf("listed as %q: %v", state, names)
+						}
+					}
+					if s.node(marker).stat.Czxid == 0 {
+						t.Error("the marker was swept")
+					}
+					s.gone(marker)
+					time.Sleep(time.Second)
+					g.mustHold(deploy())
+				})
+			})
+		}
+	}
+}
+
+func TestWhoStandsFirstInALockThatBigdataDestroysIsNotGrantedIt(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		const marker = plainPath + "_INVALID"
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: plainPath + "/lock"})
+		synctest.Wait()
+		req := deploy()
+		req.Wait = locks.WaitForever
+		waits := g.begin(req)
+		synctest.Wait()
+		s.plain(marker, "")
+		synctest.Wait()
+		if h := g.lock().Hazards; len(h) != 1 || h[0].Code != locks.HazardLockInvalid {
+			t.Errorf("%+v", h)
+		}
+		s.gone(paths[0])
+		time.Sleep(20 * time.Second)
+		if waits.finished() {
+			t.Fatalf("%+v, %v", waits.lease, waits.err)
+		}
+		s.gone(marker)
+		if !waits.finished() || waits.err != nil {
+			t.Fatalf("%+v, %v", waits.lease, waits.err)
+		}
+		if h := g.lock().Hazards; len(h) != 0 {
+			t.Errorf("%+v", h)
+		}
+	})
+}
+
+// A lock of ours may be called like a marker.
+func TestALockOfOursIsNoMarker(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy_INVALID", TTL: time.Minute})
+		g.mustRelease(g.mustHold(deploy()))
+		g.mustRelease(l)
+		g.mustRelease(g.mustHold(deploy()))
+		two := s.gateway(t)
+		two.mustRelease(two.mustHold(deploy()))
+		two.mustRelease(two.mustHold(locks.AcquireRequest{Lock: "deploy_INVALID", TTL: time.Minute}))
+	})
+}
+
+// Kazoo's Semaphore counts every child of its directory. Its leases have no numbers, and one name in a
+// hundred looks as if it had one.
+func TestNobodyJoinsKazoosSemaphore(t *testing.T) {
+	leases := []string{"0123456789abcdef0123456789abcdef", "0123456789abcdef0123451234567890", "0123456789abcdef012345ffffffffff"}
+	for _, started := range []string{"before", "after"} {
+		t.Run(started, func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				var g *gate
+				if started == "after" {
+					g = s.gateway(t)
+				}
+				s.foreign(zk.Op{Kind: zk.OpCreate, Path: plainPath})
+				s.foreign(zk.Op{Kind: zk.OpSetData, Path: plainPath, Data: []byte("3"), Version: -1})
+				s.foreign(zk.Op{Kind: zk.OpCreate, Path: plainPath + "-__lock__"})
+				s.foreign(zk.Op{Kind: zk.OpCreate, Path: plainPath + "-__lock__/0123456789abcdef0123456789abcdef__lock__", Sequential: true})
+				if started == "before" {
+					g = s.gateway(t)
+				}
+				time.Sleep(time.Second)
+				g.refused("deploy", locks.CodeForeignSemaphore) // nobody has a lease
+				for _, name := range leases {
+					s.foreign(zk.Op{Kind: zk.OpCreate, Path: plainPath + "/" + name, Data: []byte("worker")})
+				}
+				synctest.Wait()
+				if e := g.refused("deploy", locks.CodeForeignSemaphore); len(e.Holders) != len(leases) {
+					t.Errorf("%+v", e)
+				}
+				v := g.lock()
+				if v.State != locks.LockHeld || len(v.Holders) != len(leases) || v.QueueLength != 0 || len(v.Hazards) != 0 {
+					t.Fatalf("%+v", v)
+				}
+				for _, h := range v.Holders {
+					if f := h.Foreign; f.Program != "kazoo" || f.Kind != "semaphore" || f.Decoded.Identifier != "worker" ||
+						h.Mode != locks.Semaphore || h.Permits != 1 || h.Limit != 3 {
+						t.Errorf("%+v %+v", h, f)
+					}
+				}
+				if names := g.listed(""); !slices.Equal(names, []string{"deploy"}) {
+					t.Errorf("listed are %v", names)
+				}
+				for _, name := range leases {
+					s.gone(plainPath + "/" + name)
+				}
+				time.Sleep(5 * time.Minute)
+				if s.node(plainPath).stat.Czxid == 0 {
+					t.Error("the semaphore's directory was swept: Kazoo makes it only once")
+				}
+				if v := g.lock(); v.State != locks.LockFree {
+					t.Errorf("%+v", v)
+				}
+			})
+		})
+	}
+}
+
+// Whose data is something else is an idle lock.
+func TestADataNodeIsAnIdleLock(t *testing.T) {
+	for _, data := range []string{"hello", "0", "-3", " 3", "3.5", "99999999999", strings.Repeat("3", 200)} {
+		scene(t, func(t *testing.T, s *fakeStore) {
+			g := s.gateway(t)
+			s.foreign(zk.Op{Kind: zk.OpCreate, Path: plainPath, Data: []byte(data)})
+			time.Sleep(time.Second)
+			g.w.disconnect()
+			g.w.reconnect()
+			time.Sleep(time.Second)
+			g.mustHold(deploy())
+		})
+	}
+}

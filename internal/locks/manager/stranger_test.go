@@ -1,0 +1,73 @@
+package manager
+
+import (
+	"testing"
+	"time"
+
+	"lockkeeper/internal/locks"
+)
+
+// A gateway starts and grants a lease; the replica of another one is behind, as
+// it may be for a promise window, and has heard of neither. The client, or a
+// proxy, turns to that one: it must not be told that its lease has ended.
+func TestALeaseOfAGatewayThatTheReplicaHasNotHeardOfHasNotEnded(t *testing.T) {
+	ask := map[string]func(g *gate, l locks.Lease) error{
+		"heartbeat": func(g *gate, l locks.Lease) error { _, err := g.heartbeat(l); return err },
+		"heartbeats": func(g *gate, l locks.Lease) error {
+			if e := g.m.Heartbeats(g.t.Context(), locks.Anonymous, []string{l.Token})[0].Err; e != nil {
+				return e
+			}
+			return nil
+		},
+		"release": func(g *gate, l locks.Lease) error { return g.release(l) },
+		"look": func(g *gate, l locks.Lease) error {
+			_, err := g.m.Lease(g.t.Context(), locks.LeaseRequest{ID: l.ID, Token: l.Token})
+			return err
+		},
+		"repeat": func(g *gate, l locks.Lease) error { _, err := g.acquire(keyed()); return err },
+	}
+	for name, ask := range ask {
+		t.Run(name, func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				old := s.gateway(t)
+				old.w.hold()
+				young := s.gateway(t)
+				l := young.mustHold(keyed())
+				begun := time.Now()
+				wantCode(t, ask(old, l), locks.CodeUnavailable)
+				if took := time.Since(begun); took > 2*time.Second {
+					t.Errorf("answered after %v", took)
+				}
+				go func() {
+					time.Sleep(100 * time.Millisecond)
+					old.w.release()
+				}()
+				wantCode(t, ask(old, l), locks.CodeNotOwner)
+				young.wantState(l, locks.Held, "")
+			})
+		})
+	}
+}
+
+func keyed() locks.AcquireRequest {
+	return locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, IdempotencyKey: "abcdefghijklmnop"}
+}
+
+// A token of a gateway that is long gone is still told that its lease has ended.
+func TestALeaseOfAGatewayThatNobodyRemembersHasEnded(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		young := s.gateway(t)
+		l := young.mustHold(deploy())
+		young.mustRelease(l)
+		young.crash()
+		time.Sleep(time.Minute)
+		g := s.gateway(t)
+		_, err := g.heartbeat(l)
+		if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonUnknown {
+			t.Errorf("reason %s", e.Reason)
+		}
+		if err := g.release(l); err != nil {
+			t.Errorf("a repeated release: %v", err)
+		}
+	})
+}

@@ -1,0 +1,231 @@
+package manager
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+const (
+	sweepEvery = time.Second
+	// idleLock is how long an empty lock's directory is kept: taking a busy
+	// lock again costs no directory.
+	idleLock = time.Minute
+	// sweepLocks bounds how many lock directories one round removes, each in a
+	// transaction of its own (somebody may use it again meanwhile): a sweep must
+	// not crowd out acquires. Where more have piled up, a round removes a part of
+	// them, up to sweepMost. sweepLook is how many it looks at, so that the
+	// lock is held shortly; the next round goes on from there.
+	sweepLocks = 64
+	sweepPart  = 16
+	sweepMost  = 256
+	sweepLook  = 4096
+	// sweepKeys bounds how many keys one round removes. Nobody but their
+	// gateway deletes them, so they travel together.
+	sweepKeys = 4096
+	// sweepEntries bounds how many successions one round removes.
+	sweepEntries = 256
+	// scanEvery is how often the keys in ZooKeeper are compared with those
+	// known here, and succession entries are looked over; spread over gateways.
+	scanEvery = time.Minute
+)
+
+// runSweeper removes what is left behind: idle lock directories, keys whose
+// life is over, successions that no contender needs any more.
+func (m *Manager) runSweeper(ctx context.Context) error {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	nextScan := m.clock.Now().Boot() + m.jitter(scanEvery)
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		m.sweep()
+		if now := m.clock.Now().Boot(); now >= nextScan {
+			nextScan = now + scanEvery/2 + m.jitter(scanEvery)
+			m.scanKeys(ctx)
+		}
+	}
+}
+
+// jitter is a random part of d.
+func (m *Manager) jitter(d time.Duration) time.Duration {
+	if m.opt.Random == nil {
+		return rand.N(d)
+	}
+	return time.Duration(rand.New(m.opt.Random).Int64N(int64(d)))
+}
+
+func (m *Manager) sweep() {
+	m.mu.Lock()
+	defer m.unlock()
+	now := m.clock.Now().Boot()
+	m.forgetWhereabouts(now)
+	if !m.trusted() || m.draining {
+		return
+	}
+	m.pollHidden()
+	m.sweepParts(now)
+	m.sweepOrphans(now)
+	m.history.sweep(now - endedLife)
+	m.witnessed.sweep(now - endedLife)
+	for _, ns := range slices.Sorted(maps.Keys(m.spaces)) {
+		m.sweepIdle(m.spaces[ns], now)
+	}
+	for range sweepKeys {
+		k := m.keyLine.pop(now - keyLife)
+		if k == nil {
+			break
+		}
+		m.sweepKey(k)
+	}
+	m.sweepSuccession()
+}
+
+// sweepIdle removes directories of locks that nobody has used for a while, and
+// the settings that their last users agreed upon.
+func (m *Manager) sweepIdle(s *space, now time.Duration) {
+	looked, swept, from := 0, 0, s.sweepFrom
+	// Less what the rounds before have asked for and ZooKeeper has not answered: where it is slow, a sweep waits for it.
+	most := min(max((s.queues.Len()-m.counts.locks)/sweepPart, sweepLocks), sweepMost) - s.sweeping
+	s.sweepFrom = ""
+	s.queues.Ascend(s.from(from), func(q *queue) bool {
+		if looked++; looked > sweepLook || swept >= most {
+			s.sweepFrom = q.name()
+			return false
+		}
+		if q.contenders.Len() > 0 || q.leases > 0 || q.noted().strays > 0 || q.noted().marking || q.semaphore() || now-q.idle < idleLock && (!q.noted().passing || now-q.idle < sweepEvery) {
+			return true
+		}
+		if ops := m.idleOps(q); len(ops) > 0 {
+			q.idle = now // asked for; the events remove it
+			s.sweeping++
+			m.submit(&zk.Write{Alone: true, Ops: ops}, func(zk.Result) { s.sweeping-- })
+			swept++
+		}
+		return true
+	})
+}
+
+// sweepKey deletes a key's node and then forgets the key.
+func (m *Manager) sweepKey(k *keyEntry) {
+	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: m.keyPath(k.hash), Version: -1}}}
+	m.submit(w, func(res zk.Result) {
+		if res.Outcome != zk.Done && !isNoNode(res.Err) {
+			m.keyEnded(k, k.reason) // tried again a life later
+			return
+		}
+		if m.keys[k.hash] == k {
+			delete(m.keys, k.hash)
+		}
+	})
+}
+
+// sweepSuccession removes entries whose chain ends here once no contender has
+// the id and no other entry names it, so the oldest go first. Nobody else
+// deletes them, so they travel together, and one that fails is left out.
+func (m *Manager) sweepSuccession() {
+	if !m.knowsAll() {
+		return // a contender with the id may be where the replica has not looked yet
+	}
+	if m.takeovers.sweeping > 0 {
+		return // ZooKeeper is slow: the round before has not been answered
+	}
+	named := map[recipe.GatewayID]bool{}
+	for _, p := range m.peers {
+		if p.entry {
+			named[p.successor] = true
+		}
+	}
+	if len(named) == 0 {
+		return
+	}
+	var over []recipe.GatewayID
+	for id, p := range m.peers {
+		if p.entry && p.successor != "" && p.contenders <= 0 && !p.registered && !named[id] && m.owns(id) {
+			over = append(over, id)
+		}
+	}
+	slices.Sort(over)
+	for _, id := range over[:min(len(over), sweepEntries)] {
+		m.takeovers.sweeping++
+		op := zk.Op{Kind: zk.OpDelete, Path: m.opt.Root + "/succession/" + string(id), Version: -1}
+		m.submit(&zk.Write{Ops: []zk.Op{op}}, func(zk.Result) { m.takeovers.sweeping-- })
+	}
+}
+
+// scanKeys finds keys in ZooKeeper that this process does not know: those of
+// gateways it has succeeded.
+func (m *Manager) scanKeys(ctx context.Context) {
+	m.mu.Lock()
+	session := m.session
+	trusted := m.trusted() && !m.draining && m.knowsAll()
+	m.unlock()
+	if !trusted {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, scanEvery/2)
+	defer cancel()
+	names, _, err := session.Children(ctx, m.opt.Root+"/keys")
+	if err != nil {
+		return // the next scan sees them
+	}
+	// Whether a gateway lives is judged by the replica: it must not be older
+	// than the keys, or a newcomer's would look orphaned.
+	if err := m.watcher.Reached(ctx, session.LastZxid()); err != nil {
+		return
+	}
+	others := make(map[string]recipe.GatewayID, len(m.otherKeys))
+	for _, hash := range names {
+		m.mu.Lock()
+		id, seen := m.otherKeys[hash]
+		skip := m.keys[hash] != nil || seen && !m.responsible(id)
+		m.unlock()
+		if seen {
+			others[hash] = id
+		}
+		if skip {
+			continue
+		}
+		entry, err := m.readKey(ctx, session, hash)
+		if err != nil && ctx.Err() != nil {
+			return
+		}
+		if err != nil || entry == nil {
+			continue
+		}
+		others[hash] = entry.lease.Gateway()
+		m.mu.Lock()
+		if m.knowsAll() && m.keys[hash] == nil && m.responsible(entry.lease.Gateway()) {
+			entry = m.learnKey(entry)
+			if entry.endedAt == 0 && m.leases[entry.lease] == nil && m.newer[entry.lease] == 0 {
+				// Its gateway left no contender and no succession.
+				m.keys[hash] = entry
+				m.keyEnded(entry, locks.ReasonUnknown)
+			}
+		}
+		m.unlock()
+	}
+	m.mu.Lock()
+	m.otherKeys = others // each is read once, not at every scan
+	m.unlock()
+}
+
+// responsible reports whether what a gateway id has left behind is this
+// gateway's to sweep: it succeeded it, or nobody did and it is gone.
+func (m *Manager) responsible(id recipe.GatewayID) bool {
+	if m.owns(id) {
+		return true
+	}
+	owner, known := m.ownerOf(id)
+	p := m.peers[owner]
+	return known && (p == nil || !p.registered && p.contenders == 0)
+}

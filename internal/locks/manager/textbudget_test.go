@@ -1,0 +1,185 @@
+package manager
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/locks"
+)
+
+// largest is the most that an answer of the manager may have as JSON: its text, and a quarter for what frames it.
+const largest = maxText + maxText/4
+
+// fits demands that an answer is not larger than it may be.
+func fits(t *testing.T, what string, answer any) {
+	t.Helper()
+	encoded, err := json.Marshal(answer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(encoded) > 2*largest {
+		t.Errorf("%s has %d bytes", what, len(encoded))
+	}
+}
+
+// crowd has so many shared leases hold a lock, each with all the metadata that it may have.
+func (g *gate) crowd(lock string, n int) (ids []string) {
+	g.t.Helper()
+	for range n {
+		ids = append(ids, g.mustHold(locks.AcquireRequest{Lock: lock, TTL: locks.MaxTTL, Mode: locks.Shared, Metadata: strings.Repeat("m", locks.MaxMetadata)}).ID)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func TestAListOfLocksIsBoundedByItsText(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		var group []locks.Want
+		for i := range locks.MaxGroup {
+			group = append(group, locks.Want{Lock: fmt.Sprintf("g%02d", i), Mode: locks.Shared})
+		}
+		const leases = 30
+		for range leases {
+			g.mustHold(locks.AcquireRequest{TTL: locks.MaxTTL, Group: group, Metadata: strings.Repeat("m", locks.MaxMetadata)})
+		}
+		var names []string
+		for cursor, pages := "", 0; ; pages++ {
+			page, err := g.m.Locks(t.Context(), locks.LockFilter{Limit: locks.MaxPage, Cursor: cursor})
+			if err != nil {
+				t.Fatal(err)
+			}
+			fits(t, "a page of locks", page)
+			for i := range page.Items {
+				l := &page.Items[i]
+				names = append(names, l.Name)
+				if len(l.Holders) != maxHolders || l.HolderCount != leases {
+					t.Fatalf("%s shows %d holders of %d", l.Name, len(l.Holders), l.HolderCount)
+				}
+			}
+			if cursor = page.NextCursor; cursor == "" {
+				break
+			}
+		}
+		if len(names) != locks.MaxGroup || !slices.IsSorted(names) || len(slices.Compact(names)) != locks.MaxGroup {
+			t.Errorf("the pages have %d locks: %q", len(names), names)
+		}
+	})
+}
+
+func TestAListOfLeasesIsBoundedByItsText(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		want := g.crowd("deploy", 600)
+		var ids []string
+		for cursor := ""; ; {
+			page, err := g.m.Leases(t.Context(), locks.LeaseFilter{Limit: locks.MaxPage, Cursor: cursor})
+			if err != nil {
+				t.Fatal(err)
+			}
+			fits(t, "a page of leases", page)
+			for i := range page.Items {
+				ids = append(ids, page.Items[i].ID)
+			}
+			if cursor = page.NextCursor; cursor == "" {
+				break
+			}
+		}
+		if !slices.Equal(ids, want) {
+			t.Errorf("the pages have %d leases of %d", len(ids), len(want))
+		}
+	})
+}
+
+// walk reads all pages of a lock's queue.
+func (g *gate) walk(lock string, limit int) (holders, waiters []string, pages int) {
+	g.t.Helper()
+	for cursor := ""; ; {
+		l, err := g.m.Lock(g.t.Context(), locks.LockRequest{Lock: lock, Limit: limit, Cursor: cursor})
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		fits(g.t, "a page of a queue", l)
+		if len(l.Holders) > limit || len(l.Waiters) > limit {
+			g.t.Fatalf("a page of %d shows %d holders and %d waiters", limit, len(l.Holders), len(l.Waiters))
+		}
+		for i := range l.Holders {
+			holders = append(holders, l.Holders[i].LeaseID)
+		}
+		for i := range l.Waiters {
+			waiters = append(waiters, l.Waiters[i].LeaseID)
+			if l.Waiters[i].Position != len(waiters) {
+				g.t.Fatalf("the position of waiter %d is %d", len(waiters), l.Waiters[i].Position)
+			}
+		}
+		pages++
+		if cursor = l.NextCursor; cursor == "" {
+			return holders, waiters, pages
+		}
+	}
+}
+
+func TestAQueueIsBoundedByItsTextAndItsPagesHaveAllHoldersAndWaiters(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		want := g.crowd("deploy", 600)
+		var line []string
+		for range 5 {
+			line = append(line, g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true}).ID)
+		}
+		for _, limit := range []int{7, 600, locks.MaxPage} {
+			holders, waiters, pages := g.walk("deploy", limit)
+			slices.Sort(holders)
+			if !slices.Equal(holders, want) || !slices.Equal(waiters, line) || pages < 5 {
+				t.Errorf("with limit=%d: %d holders of %d and %d waiters of %d on %d pages", limit, len(holders), len(want), len(waiters), len(line), pages)
+			}
+		}
+		l, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy", Limit: 2})
+		if err != nil || l.HolderCount != len(want) || l.QueueLength != len(line) || l.State != locks.LockHeld {
+			t.Errorf("a page of 2 counts %d holders and %d waiters: %v", l.HolderCount, l.QueueLength, err)
+		}
+	})
+}
+
+func TestHoldersThatFitOnAPageAreOnEachPage(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.crowd("deploy", 2)
+		for range 5 {
+			g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		}
+		if holders, waiters, pages := g.walk("deploy", 2); len(holders) != 6 || len(waiters) != 5 || pages != 3 {
+			t.Errorf("%d holders and %d waiters on %d pages", len(holders), len(waiters), pages)
+		}
+	})
+}
+
+func TestAnswersWithoutPagesLeaveMetadataOut(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		want := g.crowd("deploy", 600)
+		whole := func(what string, list []locks.Contender) {
+			t.Helper()
+			fits(t, what, list)
+			if n := len(list); n != len(want) || list[0].Metadata == "" || list[n-1].Metadata != "" || list[n-1].LeaseID == "" || list[n-1].Znode == "" {
+				t.Errorf("%s tells of %d holders of %d", what, n, len(want))
+			}
+		}
+		whole("a revocation", g.mustRevoke("maintenance", 0).Asked)
+		withdrawn, err := g.m.Withdraw(t.Context(), locks.WithdrawRequest{Lock: "deploy"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole("a withdrawal", withdrawn.Withdrawn)
+		whole("a dry reap", g.mustReap(locks.ReapRequest{Lock: "deploy", DryRun: true}).Reaped)
+		l, err := g.m.Configure(t.Context(), locks.SettingsRequest{Lock: "deploy", Limit: 2})
+		if err != nil || len(l.Holders) != maxHolders || l.HolderCount != len(want) {
+			t.Errorf("the answer to new settings shows %d holders of %d: %v", len(l.Holders), l.HolderCount, err)
+		}
+		whole("a reap", g.mustReap(locks.ReapRequest{Lock: "deploy"}).Reaped)
+	})
+}

@@ -1,0 +1,89 @@
+package manager
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"hash"
+	"strings"
+	"sync"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// A lease token is lk1.<lease id>.<key id>.<mac>: it names its lease and the
+// key it was made with, and nobody without that key can make one. The mac is
+// HMAC-SHA-256 over the lease id, cut to 128 bits (RFC 2104, section 5).
+const tokenVersion = "lk1"
+
+const macBytes = 16
+
+// tokens makes and checks lease tokens. It is immutable and safe for
+// concurrent use.
+type tokens struct {
+	keys  []tokenKey // the newest first: new tokens are made with it
+	names keyNames   // of idempotency keys, made of the same secret
+}
+
+type tokenKey struct {
+	id   string
+	macs *sync.Pool // of hash.Hash, keyed: a heartbeat needs one for a microsecond
+}
+
+func newTokens(keys []zk.TokenKey, nameKey []byte) tokens {
+	t := tokens{keys: make([]tokenKey, len(keys)), names: newKeyNames(nameKey)}
+	for i, key := range keys {
+		t.keys[i] = tokenKey{id: key.ID, macs: &sync.Pool{New: func() any { return hmac.New(sha256.New, key.Key) }}}
+	}
+	return t
+}
+
+func (t tokens) make(id recipe.LeaseID) string {
+	key := t.keys[0]
+	sum := key.mac(id)
+	return tokenVersion + "." + string(id) + "." + key.id + "." + base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// check tells which lease a token names and whether the token is genuine. The
+// comparison takes the same time wherever the first difference is.
+func (t tokens) check(token string) (id recipe.LeaseID, genuine bool) {
+	version, rest, _ := strings.Cut(token, ".")
+	name, rest, _ := strings.Cut(rest, ".")
+	keyID, given, ok := strings.Cut(rest, ".")
+	if !ok || version != tokenVersion {
+		return "", false
+	}
+	id, err := recipe.ParseLeaseID(name)
+	if err != nil {
+		return "", false
+	}
+	for _, key := range t.keys {
+		if key.id != keyID {
+			continue
+		}
+		var mac [macBytes]byte
+		if base64.RawURLEncoding.DecodedLen(len(given)) != macBytes {
+			return id, false
+		}
+		// Strict: a token has one spelling.
+		if _, err := base64.RawURLEncoding.Strict().Decode(mac[:], []byte(given)); err != nil {
+			return id, false
+		}
+		want := key.mac(id)
+		return id, hmac.Equal(mac[:], want[:])
+	}
+	return id, false
+}
+
+func (k tokenKey) mac(id recipe.LeaseID) (mac [macBytes]byte) {
+	h := k.macs.Get().(hash.Hash)
+	h.Reset()
+	var in [recipe.LeaseIDLen]byte
+	h.Write(in[:copy(in[:], id)])
+	var sum [sha256.Size]byte
+	h.Sum(sum[:0])
+	k.macs.Put(h)
+	copy(mac[:], sum[:])
+	return mac
+}

@@ -1,0 +1,117 @@
+package manager
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"lockkeeper/internal/locks"
+)
+
+// StillValid reports whether an answer that was decided under the term may be given now: the term's session is the
+// present one, its trust window is open and the replica is current. Adapters call it right before they write such an
+// answer. An answer of a former session must not pass under the window of the next one: another gateway may have owned
+// the lease in between.
+func (m *Manager) StillValid(term locks.Term) bool {
+	ref := m.current.Load()
+	return ref != nil && ref.term == term && m.fit(ref)
+}
+
+// Trusted reports whether this gateway could vouch for an answer now.
+func (m *Manager) Trusted() bool {
+	ref := m.current.Load()
+	return ref != nil && m.fit(ref)
+}
+
+func (m *Manager) fit(ref *termRef) bool {
+	now := m.clock.Now()
+	return ref.session.FenceOpen(now) && m.watcher.Current(now)
+}
+
+// termOf is the term of a session, 0 for none.
+func termOf(ref *termRef) locks.Term {
+	if ref == nil {
+		return 0
+	}
+	return ref.term
+}
+
+func (m *Manager) basis() locks.Term { return termOf(m.current.Load()) }
+
+func (m *Manager) trusted() bool { return m.session != nil && m.synced && m.Trusted() }
+
+// usable is nil when requests can be served, else the error to answer.
+func (m *Manager) usable() *locks.Error {
+	switch {
+	case m.draining:
+		return &locks.Error{Code: locks.CodeUnavailable, Detail: "this gateway is shutting down; repeat the request, another gateway or the restarted one answers"}
+	case m.trusted():
+		return nil
+	}
+	return m.unavailable()
+}
+
+func (m *Manager) unavailable() *locks.Error {
+	return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter,
+		Detail: "ZooKeeper cannot be reached or does not confirm this gateway's writes; nothing was done, repeat the request"}
+}
+
+func outcomeUnknown() *locks.Error {
+	return &locks.Error{Code: locks.CodeOutcomeUnknown, RetryAfter: retryAfter,
+		Detail: "ZooKeeper has not confirmed it yet: it may have been done; repeat the request (an acquire with the same Idempotency-Key)"}
+}
+
+// stalled reports whether ZooKeeper has answered nobody for answerWithin, or
+// this gateway may not speak for as long, though something has been waiting
+// for an answer since `since`.
+func (m *Manager) stalled(since, now time.Duration) bool {
+	if m.session == nil {
+		return true
+	}
+	return now-max(since, m.session.LastAnswer().Boot()) >= answerWithin ||
+		!m.trusted() && now-max(since, m.clockState.lastTrusted) >= answerWithin
+}
+
+// overdue reports whether whoever has waited since then is to be answered that it is not known what became of it.
+func (m *Manager) overdue(since, now time.Duration) bool {
+	return m.stalled(since, now) || now-since >= settleWithin
+}
+
+// Ready is nil when the replica has been loaded, the gateway is not draining,
+// and it is not the only one to be fenced: a gateway that reaches ZooKeeper
+// and yet cannot commit. In a full outage it stays ready and answers 503.
+func (m *Manager) Ready() error {
+	m.mu.Lock()
+	defer m.unlock()
+	switch {
+	case m.draining, m.leaving:
+		return errors.New("shutting down")
+	case !m.loadedOnce:
+		return errors.New("the tree has not been read from ZooKeeper yet")
+	case !m.servedOnce && !m.trusted():
+		return errors.New("no ZooKeeper session has been opened yet")
+	}
+	m.servedOnce = true
+	switch {
+	case m.session == nil:
+		return nil
+	case !m.session.FenceOpen(m.clock.Now()) && m.session.Connected() && m.synced:
+		return errors.New("fenced: ZooKeeper is reachable and does not confirm this gateway's writes")
+	}
+	return nil
+}
+
+// Alive is nil while the process's loops turn.
+func (m *Manager) Alive() error {
+	m.mu.Lock()
+	defer m.unlock()
+	select {
+	case <-m.ready:
+	default:
+		return nil // still looking for ZooKeeper; the loops have not begun
+	}
+	if since := m.clock.Now().Boot() - m.clockState.beat; m.clockState.beat != 0 && since > 20*clockTick {
+		return errors.New("the clock loop has stood still for " + strconv.FormatInt(since.Milliseconds(), 10) + " ms")
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package manager
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+)
+
+// A waiting lease has been taken over, and its record has not been read: the longest TTL is assumed. Whoever polls it is not
+// told that its place is kept for so long: the record may say less, and the clock goes by that as soon as it is read.
+func TestNoPlaceIsPromisedForLongerThanTheRecordOfAnAdoptedLeaseSays(t *testing.T) {
+	const ttl = 4 * time.Second
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		l := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: ttl, Async: true})
+		one.crash()
+		h := s.hooked()
+		h.hooks.Store(&hooks{get: func(path string) error {
+			if path == l.Znode {
+				return zk.ErrUnavailable
+			}
+			return nil
+		}})
+		two := h.gateway(t)
+		time.Sleep(11 * time.Second) // taken over
+		asked := time.Now()
+		if v, err := two.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Token: l.Token}); err == nil {
+			t.Errorf("%v is promised of a lease whose TTL is %v and which nobody has read", v.ExpiresIn, ttl)
+		} else {
+			wantCode(t, err, locks.CodeUnavailable)
+		}
+		if took := time.Since(asked); took > settleWithin+time.Second {
+			t.Errorf("answered after %v", took)
+		}
+		time.AfterFunc(200*time.Millisecond, func() { h.hooks.Store(&hooks{}) })
+		v, err := two.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Token: l.Token}) // is answered when it has been read
+		if err != nil || v.State != locks.Waiting || v.TTL != ttl || v.ExpiresIn <= 0 || v.ExpiresIn > ttl {
+			t.Fatalf("%+v, %v", v, err)
+		}
+		time.Sleep(v.ExpiresIn - 10*time.Millisecond)
+		synctest.Wait()
+		two.wantState(l, locks.Waiting, "")
+		checkAll(t, s, two)
+	})
+}
+
+// A lease has ended and its place stays for its lock delay, which only its record tells, and its gateway is gone. An administrator
+// frees the place at a gateway that has not read the record: nobody is told that the lease was taken back, for it had ended before.
+func TestAPlaceThatIsFreedUnreadEndsNoLeaseASecondTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		byName bool
+		group  bool
+	}{
+		"by the lease":     {},
+		"by the contender": {byName: true},
+		"a group":          {group: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			notingScene(t, func(t *testing.T, s *fakeStore) {
+				one := s.notingGateway(t)
+				h := s.hooked()
+				two := h.gateway(t)
+				req := delaying("")
+				if c.group {
+					req.Lock, req.Group = "", []locks.Want{{Lock: "deploy"}, {Lock: "other"}}
+				}
+				l := one.mustHold(req)
+				if c.group {
+					l.Znode = l.Locks[0].Znode
+				}
+				time.Sleep(10*time.Second + 100*time.Millisecond)
+				one.wantState(l, locks.Ended, locks.ReasonExpired)
+				one.crash()
+				s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/outbox/" + l.ID, Version: -1}) // it has been told
+				end := locks.BreakRequest{ID: l.ID, Reason: "enough"}
+				if c.byName {
+					end = locks.BreakRequest{Lock: "deploy", Name: base(l.Znode), Reason: "enough"}
+				}
+				if err := two.m.Break(t.Context(), end); err != nil {
+					t.Fatal(err)
+				}
+				if q := two.lockState("deploy"); q.State != locks.LockFree {
+					t.Errorf("%+v", q)
+				}
+				if n := two.countOf(events.LeaseRevoked, l); n != 0 {
+					t.Errorf("%d events tell that it was taken back", n)
+				}
+				if list := two.notedFor(l); len(list) > 0 {
+					t.Errorf("its end is noted once more: %+v", list[0])
+				}
+				if names := s.outbox(); len(names) > 0 {
+					t.Errorf("in the outbox: %v", names)
+				}
+				_, err := two.heartbeat(l)
+				if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonExpired {
+					t.Errorf("its client is told %+v", e)
+				}
+				checkAll(t, s, two)
+			})
+		})
+	}
+}

@@ -1,0 +1,90 @@
+package manager
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"lockkeeper/internal/locks"
+)
+
+// Update changes owner, metadata and TTL of a lease, held or waiting. What it
+// changes is in the contender's record, at the version that was seen, before it is
+// answered: a takeover keeps it. A TTL also renews the lease, as a heartbeat with
+// it does; a shorter one never moves the deadline back. The answer may be passed
+// on only while its Term vouches.
+func (m *Manager) Update(ctx context.Context, req locks.UpdateRequest) (locks.Lease, error) {
+	if err := req.Check(); err != nil {
+		return locks.Lease{}, err
+	}
+	id, wrong := m.bearer(req.Principal, req.ID, req.Token)
+	if wrong != nil {
+		return locks.Lease{}, wrong
+	}
+	missing := func(l *lease) (func(*record), *locks.Error) {
+		as := l.contents(max(l.recorded, req.TTL))
+		applyUpdate(&req, &as)
+		if req.TTL <= l.recorded && as.Owner == l.owner && as.Metadata == l.metadata() {
+			return nil, nil
+		}
+		if err := m.roomForText(as.textBytes() - int64(l.text)); err != nil {
+			return nil, err
+		}
+		return func(r *record) {
+			applyUpdate(&req, r)
+			r.setTTL(max(l.recorded, req.TTL))
+		}, nil
+	}
+	written := func(l *lease) {
+		if req.TTL != 0 {
+			m.retime(l, req.TTL)
+		}
+		m.tellUpdated(l)
+	}
+	l, err := m.amend(ctx, id, missing, written)
+	if err != nil {
+		return locks.Lease{}, err
+	}
+	defer m.unlock()
+	now := m.clock.Now().Boot()
+	m.claim(l, now)
+	if req.TTL != 0 {
+		if l.ttl != req.TTL { // it needed no write
+			m.retime(l, req.TTL)
+			m.touch(l)
+			m.touchQueues(l)
+			m.tellUpdated(l)
+		}
+		m.renew(l, now)
+	}
+	return m.viewOwn(l), nil
+}
+
+// applyUpdate makes a record say what the request asks for. The TTL is the caller's.
+func applyUpdate(r *locks.UpdateRequest, to *record) {
+	if r.Owner != nil {
+		to.Owner = *r.Owner
+	}
+	if r.Metadata != nil {
+		to.Metadata = strings.Clone(*r.Metadata)
+	}
+}
+
+// retime changes the TTL to one that the record allows.
+func (m *Manager) retime(l *lease, ttl time.Duration) {
+	shorter := ttl < l.ttl
+	l.ttl = ttl
+	if shorter {
+		m.shrink(l)
+	}
+}
+
+// renew moves the deadline as a sign of the lease's client does.
+func (m *Manager) renew(l *lease, now time.Duration) {
+	if l.phase == held {
+		m.claim(l, now)
+		m.extend(l, now, l.ttl)
+	} else {
+		m.extend(l, now, l.waitingClock())
+	}
+}

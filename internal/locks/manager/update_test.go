@@ -1,0 +1,319 @@
+package manager
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+)
+
+func (g *gate) update(l locks.Lease, change locks.UpdateRequest) (locks.Lease, error) {
+	change.ID, change.Token = l.ID, l.Token
+	return g.m.Update(g.t.Context(), change)
+}
+
+func (g *gate) mustUpdate(l locks.Lease, change locks.UpdateRequest) locks.Lease {
+	g.t.Helper()
+	v, err := g.update(l, change)
+	if err != nil {
+		g.t.Fatalf("update %+v: %v", change, err)
+	}
+	synctest.Wait()
+	return v
+}
+
+// recordOf is what a contender's data says in ZooKeeper.
+func (s *fakeStore) recordOf(l locks.Lease) record {
+	s.t.Helper()
+	r, ok := parseRecord(s.node(l.Znode).data)
+	if !ok {
+		s.t.Fatalf("%s is no record: %s", l.Znode, s.node(l.Znode).data)
+	}
+	return r
+}
+
+// countOf is how many events of a type were told of a lease.
+func (g *gate) countOf(t events.Type, l locks.Lease) (n int) {
+	for _, e := range g.told() {
+		if e.Type == t && e.LeaseID == l.ID {
+			n++
+		}
+	}
+	return n
+}
+
+func text(s string) *string { return &s }
+
+func TestAnUpdateIsWrittenBeforeItIsAnsweredAndATakeoverKeepsIt(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second, Owner: "me", Metadata: "m"})
+		ticket := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, Owner: "you"})
+		v := one.mustUpdate(l, locks.UpdateRequest{Owner: text("ci"), Metadata: text("build 7"), TTL: time.Minute})
+		if r := s.recordOf(l); r.Owner != "ci" || r.Metadata != "build 7" || r.ttl() != time.Minute {
+			t.Errorf("answered before it was written: %+v", r)
+		}
+		if v.Owner != "ci" || v.Metadata != "build 7" || v.TTL != time.Minute || v.ExpiresIn != time.Minute || v.State != locks.Held || v.FencingToken != l.FencingToken {
+			t.Errorf("answered %+v", v)
+		}
+		if v := one.mustUpdate(l, locks.UpdateRequest{Metadata: text("")}); v.Owner != "ci" || v.Metadata != "" || v.TTL != time.Minute {
+			t.Errorf("what is not named stays: %+v", v)
+		}
+		if v := one.mustUpdate(ticket, locks.UpdateRequest{Metadata: text("in line")}); v.State != locks.Waiting || v.Owner != "you" || v.Metadata != "in line" {
+			t.Errorf("a waiting lease: %+v", v)
+		}
+		synctest.Wait()
+		if n := one.countOf(events.LeaseUpdated, l); n != 2 {
+			t.Errorf("%d events tell of two updates", n)
+		}
+		one.mustUpdate(l, locks.UpdateRequest{Owner: text("ci"), TTL: time.Minute})
+		if n := one.countOf(events.LeaseUpdated, l); n != 2 {
+			t.Errorf("an update that changes nothing is told")
+		}
+		one.crash()
+		two := s.gateway(t)
+		time.Sleep(12 * time.Second)
+		if beat, err := two.heartbeat(l); err != nil || beat.TTL != time.Minute {
+			t.Fatalf("%+v %v", beat, err)
+		}
+		if v := two.look(l); v.Owner != "ci" || v.Metadata != "" || v.TTL != time.Minute {
+			t.Errorf("the successor has %+v", v)
+		}
+		if v := two.mustUpdate(ticket, locks.UpdateRequest{Owner: text("them")}); v.Owner != "them" || v.Metadata != "in line" {
+			t.Errorf("the successor has %+v", v)
+		}
+		if n := two.countOf(events.LeaseUpdated, l); n != 0 {
+			t.Errorf("the takeover is told as %d updates", n)
+		}
+		checkAll(t, s, two)
+	})
+}
+
+func TestAnUpdateWithAShorterTTLMovesNoDeadlineBack(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
+		v := g.mustUpdate(l, locks.UpdateRequest{TTL: 5 * time.Second, Owner: text("me")})
+		if v.TTL != 5*time.Second || v.ExpiresIn < 59*time.Second || g.countOf(events.LeaseUpdated, l) != 1 {
+			t.Fatalf("%+v", v)
+		}
+		if r := s.recordOf(l); r.ttl() != time.Minute || r.Owner != "me" {
+			t.Errorf("the record has come down too early: %+v", r)
+		}
+		g.mustUpdate(l, locks.UpdateRequest{Owner: text("you")})
+		if r := s.recordOf(l); r.ttl() != time.Minute {
+			t.Errorf("another update has brought the record down: %+v", r)
+		}
+		time.Sleep(57 * time.Second)
+		g.wantState(l, locks.Held, "")
+		for range 3 {
+			if _, err := g.heartbeat(l); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(4 * time.Second)
+		}
+		if r := s.recordOf(l); r.ttl() != 5*time.Second || r.Owner != "you" {
+			t.Errorf("the record says %+v", r)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		g.wantState(l, locks.Ended, locks.ReasonExpired)
+	})
+}
+
+// The answer to the write is lost while the session lives on: the record tells
+// what became of it, and the client is told the truth.
+func TestAnUpdateWhoseFateIsLostIsFoundOutAndDoneOnce(t *testing.T) {
+	for _, persisted := range []bool{false, true} {
+		t.Run(map[bool]string{false: "failed", true: "failed but persisted"}[persisted], func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
+				s.mu.Lock()
+				once := true
+				s.drop = !persisted
+				s.vague = func(w *zk.Write) bool {
+					hit := once && writeTo(l.Znode)(w)
+					once = once && !hit
+					return hit
+				}
+				s.mu.Unlock()
+				v := g.mustUpdate(l, locks.UpdateRequest{Owner: text("ci"), TTL: time.Minute})
+				if v.Owner != "ci" || v.TTL != time.Minute {
+					t.Errorf("%+v", v)
+				}
+				if n := s.node(l.Znode); n.stat.Version != 1 || s.recordOf(l).Owner != "ci" || s.recordOf(l).ttl() != time.Minute {
+					t.Errorf("written %d times: %s", n.stat.Version, n.data)
+				}
+				if n := g.countOf(events.LeaseUpdated, l); n < 1 || n > 2 { // found in the record, and the TTL taken up
+					t.Errorf("%d events", n)
+				}
+				time.Sleep(55 * time.Second)
+				g.wantState(l, locks.Held, "")
+				checkAll(t, s, g)
+			})
+		})
+	}
+}
+
+// The answer is lost with the session.
+func TestAnUpdateThatIsLostWithTheSessionIsOutcomeUnknown(t *testing.T) {
+	for _, persisted := range []bool{false, true} {
+		t.Run(map[bool]string{false: "failed", true: "failed but persisted"}[persisted], func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				g := s.gateway(t)
+				l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"})
+				s.mu.Lock()
+				if persisted {
+					s.loseReply = writeTo(l.Znode)
+				} else {
+					s.away = true
+				}
+				s.mu.Unlock()
+				_, err := g.update(l, locks.UpdateRequest{Owner: text("ci")})
+				wantCode(t, err, locks.CodeOutcomeUnknown)
+				g.m.mu.Lock()
+				session := g.m.session.(*fakeSession)
+				g.m.mu.Unlock()
+				session.expire()
+				s.mu.Lock()
+				s.away, s.loseReply = false, nil
+				s.mu.Unlock()
+				time.Sleep(5 * time.Second)
+				owner := "me"
+				if persisted {
+					owner = "ci"
+				}
+				if v := g.look(l); v.Owner != owner || s.recordOf(l).Owner != owner {
+					t.Errorf("%q, recorded %q", v.Owner, s.recordOf(l).Owner)
+				}
+				if v := g.mustUpdate(l, locks.UpdateRequest{Owner: text("ci")}); v.Owner != "ci" {
+					t.Errorf("%+v", v)
+				}
+				checkAll(t, s, g)
+			})
+		})
+	}
+}
+
+func TestAnUpdateThatZooKeeperRefusesChangesNothing(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"})
+		s.mu.Lock()
+		s.refuse = func(w *zk.Write) (int, error) {
+			if writeTo(l.Znode)(w) {
+				return 0, zk.ErrNoAuth
+			}
+			return -1, nil
+		}
+		s.mu.Unlock()
+		_, err := g.update(l, locks.UpdateRequest{Owner: text("ci"), TTL: time.Hour})
+		wantCode(t, err, locks.CodeUnavailable)
+		if v := g.look(l); v.Owner != "me" || v.TTL != time.Minute || g.countOf(events.LeaseUpdated, l) != 0 {
+			t.Errorf("%+v", v)
+		}
+		if _, err := g.heartbeat(l); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestTwoUpdatesAtOnceAreBothThere(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy"})
+		errs := make(chan error, 3)
+		for _, change := range []locks.UpdateRequest{{Owner: text("ci")}, {Metadata: text("m")}, {TTL: time.Minute}} {
+			go func() { _, err := g.update(l, change); errs <- err }()
+		}
+		for range 3 {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+		if r := s.recordOf(l); r.Owner != "ci" || r.Metadata != "m" || r.ttl() != time.Minute {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// Somebody else writes the contender right after our write, and both events come
+// before the answer to ours. What the other one wrote must not be passed over.
+func TestAnotherHandsWriteBesideOursIsRead(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
+		var done atomic.Bool
+		h.hooks.Store(&hooks{result: func(w *zk.Write, _ *zk.Result) {
+			if !writeTo(l.Znode)(w) || done.Swap(true) {
+				return
+			}
+			r := s.recordOf(l)
+			r.Metadata = "of another gateway"
+			s.foreign(zk.Op{Kind: zk.OpSetData, Path: l.Znode, Data: r.encode(), Version: -1})
+			time.Sleep(50 * time.Millisecond) // the events come
+		}})
+		g.mustUpdate(l, locks.UpdateRequest{Owner: text("ci")})
+		time.Sleep(time.Second)
+		if v := g.look(l); v.Metadata != "of another gateway" || v.Owner != "ci" {
+			t.Errorf("%+v", v)
+		}
+		if v := g.mustUpdate(l, locks.UpdateRequest{Owner: text("me")}); v.Metadata != "of another gateway" || v.Owner != "me" {
+			t.Errorf("%+v", v)
+		}
+	})
+}
+
+func TestAnUpdateIsRefusedByTheNameOfWhatIsWrong(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy"})
+		for _, c := range []struct {
+			change locks.UpdateRequest
+			field  string
+		}{
+			{locks.UpdateRequest{Owner: text(strings.Repeat("x", locks.MaxOwner+1))}, "owner"},
+			{locks.UpdateRequest{Owner: text("a\nb")}, "owner"},
+			{locks.UpdateRequest{Metadata: text(strings.Repeat("x", locks.MaxMetadata+1))}, "metadata"},
+			{locks.UpdateRequest{Metadata: text("\xff")}, "metadata"},
+			{locks.UpdateRequest{TTL: time.Millisecond}, "ttl"},
+			{locks.UpdateRequest{TTL: locks.MaxTTL + 1}, "ttl"},
+			{locks.UpdateRequest{TTL: -1}, "ttl"},
+		} {
+			_, err := g.update(l, c.change)
+			if e := wantCode(t, err, locks.CodeInvalid); e.Field != c.field {
+				t.Errorf("%+v: the field is %s", c.change, e.Field)
+			}
+		}
+		_, err := g.m.Update(t.Context(), locks.UpdateRequest{ID: l.ID, Owner: text("x")})
+		wantCode(t, err, locks.CodeTokenMissing)
+		_, err = g.m.Update(t.Context(), locks.UpdateRequest{ID: l.ID, Token: l.Token + "x", Owner: text("x")})
+		wantCode(t, err, locks.CodeTokenWrong)
+		g.mustRelease(l)
+		_, err = g.update(l, locks.UpdateRequest{Owner: text("x")})
+		if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonReleased {
+			t.Errorf("ended by %s", e.Reason)
+		}
+	})
+}
+
+// The first request with its token claims a grant that nobody listened to.
+func TestAnUpdateClaimsAGrant(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy"})
+		ticket := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		g.mustRelease(l)
+		synctest.Wait()
+		g.mustUpdate(ticket, locks.UpdateRequest{Metadata: text("here")})
+		time.Sleep(40 * time.Second)
+		g.wantState(ticket, locks.Held, "")
+	})
+}

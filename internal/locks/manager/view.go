@@ -1,0 +1,467 @@
+package manager
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+const (
+	// describeWithin bounds how long an answer waits for what other programs'
+	// contenders say of themselves; without it they are shown by name.
+	describeWithin = 500 * time.Millisecond
+	// maxForeignData is how much of a contender's data is kept for display.
+	maxForeignData = 4 << 10
+	// maxHolders is how many holders an error, a list and the answer to a change of settings show of a lock.
+	maxHolders = 16
+)
+
+// info is what was read of a contender that is not this gateway's own.
+type info struct {
+	record  record
+	ours    bool // the data is a record of this program
+	data    []byte
+	session int64
+	czxid   int64
+	created time.Duration // wall clock
+}
+
+func (q *queue) setInfo(name string, data []byte, stat wire.Stat) {
+	if q.contenders.Index(name) < 0 {
+		return
+	}
+	r := q.note()
+	if r.infos == nil {
+		r.infos = map[string]*info{}
+	}
+	i := &info{czxid: stat.Czxid, session: stat.EphemeralOwner, created: time.Duration(stat.Ctime) * time.Millisecond}
+	i.record, i.ours = parseRecord(data)
+	if !i.ours {
+		i.data = append([]byte(nil), data[:min(len(data), maxForeignData)]...)
+	}
+	r.infos[name] = i
+}
+
+func (m *Manager) failoverSafe(ttl time.Duration) bool {
+	return ttl >= m.failoverTTL()
+}
+
+// failoverTTL is the shortest TTL that rides over the crash of a gateway.
+func (m *Manager) failoverTTL() time.Duration { return m.opt.SessionTimeout + 5*time.Second }
+
+// basisOf is the present session when it owns the lease, else nothing.
+func (m *Manager) basisOf(l *lease) locks.Term {
+	if l.term != m.term {
+		return 0
+	}
+	return m.basis()
+}
+
+// viewLease is the lease as it is now; mu is held.
+func (m *Manager) viewLease(l *lease) locks.Lease {
+	now := m.clock.Now().Boot()
+	v := locks.Lease{
+		ID: string(l.id()), State: locks.Waiting, TTL: l.ttl, FailoverSafe: m.failoverSafe(l.ttl) && !l.ephemeral(), Ephemeral: l.ephemeral(),
+		Owner: l.owner, Metadata: l.metadata(), Rev: m.revString(l.rev), Term: m.basisOf(l),
+		Holds: named(l.holdNames()), LockDelay: l.lockDelay(),
+	}
+	if v.LockDelay > 0 {
+		v.LockDelayOn = l.seldom.lockDelayOn
+	}
+	for s := range l.slots {
+		v.QueueLength = max(v.QueueLength, s.q.contenders.Waiting())
+	}
+	v.Revoke = l.revocation().view(now)
+	switch l.phase {
+	case creating, waiting:
+		for s := range l.slots {
+			v.Position = max(v.Position, m.position(s))
+		}
+		v.Position = max(v.Position, 1) // its turn has come: it is the next
+		v.ExpiresIn = l.expiresIn(now)
+	case held:
+		v.State, v.FencingToken, v.ExpiresIn = locks.Held, m.fencingToken(l.czxid), l.expiresIn(now)
+	case ending:
+		if l.wasHeld {
+			v.State, v.FencingToken = locks.Held, m.fencingToken(l.czxid)
+		}
+	case ended:
+		v.State, v.Reason = locks.Ended, l.reason()
+		if l.wasHeld {
+			v.FencingToken = m.fencingToken(l.czxid)
+		}
+	}
+	if l.phase != ended {
+		v.Warning = m.warning(l)
+	}
+	if l.contender.Groups > 1 {
+		v.Locks = m.viewSlots(l, &v)
+		return v
+	}
+	v.NS, v.Lock, v.Mode = l.q.space.name, l.q.name(), viewMode(l.contender.Mode)
+	v.Permits, v.Limit = int(l.contender.Permits), int(l.contender.Limit)
+	if l.name() != "" {
+		v.Znode = l.path()
+	}
+	return v
+}
+
+// viewSlots are the locks of a group.
+func (m *Manager) viewSlots(l *lease, v *locks.Lease) []locks.LeaseLock {
+	list := make([]locks.LeaseLock, 0, l.width())
+	for s := range l.slots {
+		if s.contender.Member > 1 {
+			continue
+		}
+		k := locks.LeaseLock{NS: s.q.space.name, Lock: s.q.name(), Mode: viewMode(s.contender.Mode), FencingToken: v.FencingToken,
+			Permits: int(s.contender.Permits), Limit: int(s.contender.Limit)}
+		if s.name() != "" {
+			k.Znode = s.path()
+		}
+		if v.State == locks.Waiting {
+			k.Position = m.position(s)
+		}
+		list = append(list, k)
+	}
+	return list
+}
+
+// expiresIn is what is promised of a lease's life. Its deadline may lie further
+// off, when it was moved because heartbeats could not be heard: a successor
+// knows nothing of that, and gives what it reads in the contender.
+func (l *lease) expiresIn(now time.Duration) time.Duration {
+	span := l.recorded
+	if l.phase != held {
+		span = min(span, waitingClock)
+	}
+	span = min(l.deadline-now, span)
+	if at := l.forceAt(); at != 0 {
+		span = min(span, at-now)
+	}
+	return max(span, 0)
+}
+
+// position is the slot's place among those who wait in its queue, from 1; 0
+// when nothing stands before it there.
+func (m *Manager) position(s *slot) int {
+	if s.name() == "" || !s.seen {
+		return s.q.contenders.Waiting() + 1
+	}
+	position, _ := s.q.contenders.Position(s.name())
+	return position
+}
+
+func (m *Manager) viewHeartbeat(l *lease, now time.Duration) locks.Heartbeat {
+	h := locks.Heartbeat{LeaseID: string(l.id()), State: locks.Waiting, ExpiresIn: l.expiresIn(now), TTL: l.ttl, Term: m.basisOf(l),
+		Revoke: l.revocation().view(now)}
+	if l.phase == held {
+		h.State, h.FencingToken = locks.Held, m.fencingToken(l.czxid)
+		for s := range l.slots {
+			h.Waiters = max(h.Waiters, s.q.contenders.Waiting())
+		}
+		return h
+	}
+	h.Position = 1 // when its turn has come it is the next
+	for s := range l.slots {
+		if position := m.position(s); position >= h.Position {
+			h.Position, h.Waiters = position, max(s.q.contenders.Waiting()-position, 0)
+		}
+	}
+	return h
+}
+
+func viewPast(id recipe.LeaseID, p past) locks.Lease {
+	return locks.Lease{ID: string(id), NS: p.ns, Lock: p.lock, Mode: viewMode(p.mode), State: locks.Ended, Reason: p.reason(),
+		FencingToken: p.fencingToken, TTL: p.ttl, Rev: "ended"}
+}
+
+// viewContender shows a contender to anyone; mu is held.
+func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) locks.Contender {
+	now := m.clock.Now()
+	v := locks.Contender{Znode: q.nodeOf(c.Name), Mode: viewMode(c.Mode), Permits: int(c.Permits), Limit: int(c.Limit), Position: position,
+		Ephemeral: c.Ephemeral}
+	var czxid int64
+	if i := q.noted().infos[c.Name]; i != nil {
+		czxid = i.czxid
+		v.Owner, v.Metadata, v.Holds = i.record.Owner, i.record.Metadata, named(i.record.Holds)
+		v.Age, v.AgeKnown = max(now.Wall()-i.created, 0), true
+		v.Revoke = i.record.Revoke.view()
+	}
+	if c.Ours && !m.copied(q, c) {
+		v.LeaseID = string(c.LeaseID)
+		v.Group = m.groupOf(q, c)
+		if l := m.leases[c.LeaseID]; l != nil {
+			czxid = l.czxid
+			v.Owner, v.Metadata, v.Holds = l.owner, l.metadata(), named(l.holdNames())
+			if age, known := l.age(now.Wall()); known {
+				v.Age, v.AgeKnown = age, true
+			}
+			if l.phase == waiting || l.phase == held {
+				v.ExpiresIn = l.expiresIn(now.Boot())
+			}
+			if l.term == m.term && !l.assumed {
+				v.Clock = l.clock()
+			}
+			v.Unclaimed = l.phase == held && !l.claimed
+			v.Revoke = l.revocation().view(now.Boot())
+		}
+	} else {
+		i := q.noted().infos[c.Name]
+		if v.Foreign = foreignView(c, i); i != nil && i.revoked() {
+			v.Revoke = &locks.Revocation{}
+		}
+		if c.Ours {
+			v.Foreign.Kind = locks.KindCopiedID
+		}
+	}
+	if recipe.IsKazooLease(c.Name) {
+		v.Limit = int(q.noted().ceiling)
+	}
+	if position == 0 {
+		v.FencingToken = m.fencingToken(czxid)
+		v.HeldFor, v.HeldLonger = m.heldFor(q, c, now.Boot())
+	}
+	m.viewDelay(q, c, &v, now.Boot())
+	return v
+}
+
+// groupOf are the other locks of a contender's lease, as far as the replica shows them.
+func (m *Manager) groupOf(q *queue, c *recipe.Contender) []string {
+	p := m.parts[c.LeaseID]
+	if p == nil {
+		return nil
+	}
+	var others []string
+	for _, at := range p.at {
+		switch {
+		case at.q == q:
+		case at.q.space == q.space:
+			others = append(others, at.q.name())
+		default:
+			others = append(others, at.q.space.name+"/"+at.q.name())
+		}
+	}
+	slices.Sort(others)
+	return slices.Compact(others)
+}
+
+func viewMode(mode recipe.Mode) locks.Mode {
+	switch mode {
+	case recipe.Shared:
+		return locks.Shared
+	case recipe.Permit:
+		return locks.Semaphore
+	default:
+		return locks.Exclusive
+	}
+}
+
+// recipeMode is viewMode's inverse.
+func recipeMode(mode locks.Mode) recipe.Mode {
+	switch mode {
+	case locks.Shared:
+		return recipe.Shared
+	case locks.Semaphore:
+		return recipe.Permit
+	default:
+		return recipe.Exclusive
+	}
+}
+
+// describe reads what is not known yet of the named contenders. It is called
+// with mu held, releases it while it waits, and holds it again on return.
+func (m *Manager) describe(ctx context.Context, q *queue, contenders []*recipe.Contender) {
+	var missing []string
+	for _, c := range contenders {
+		l := m.leaseOf(q, c)
+		_, hidden := q.noted().hidden[c.Name]
+		known := l != nil && (l.czxid != 0 || l.phase == creating) // its own create's reply tells the rest
+		if q.noted().infos[c.Name] == nil && !hidden && !known {
+			missing = append(missing, c.Name)
+		}
+	}
+	if len(missing) == 0 {
+		return
+	}
+	answers := make(chan struct{}, len(missing))
+	for _, name := range missing {
+		m.read(q.nodeOf(name), func(data []byte, stat wire.Stat, err error) {
+			if err == nil {
+				q.setInfo(name, data, stat)
+			}
+			answers <- struct{}{}
+		})
+	}
+	m.unlock()
+	timer := time.NewTimer(describeWithin)
+	defer timer.Stop()
+	for range missing {
+		select {
+		case <-answers:
+			continue
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		break
+	}
+	m.mu.Lock()
+}
+
+// holders lists those who hold the lock now, at most max.
+func (q *queue) holders(limit int) []*recipe.Contender {
+	var list []*recipe.Contender
+	for c := range q.contenders.Holders() {
+		if len(list) == limit {
+			break
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+// heldByOther answers an acquire that found the lock taken: who holds it, in
+// full. It is called with mu held and releases it.
+func (m *Manager) heldByOther(ctx context.Context, req *locks.AcquireRequest, q *queue, code locks.Code) *locks.Error {
+	q.polls++ // keeps the queue while mu is released
+	m.describe(ctx, q, q.holders(maxHolders))
+	e := &locks.Error{Code: code, QueueLength: q.contenders.Waiting(), RetryAfter: retryAfter, Detail: q.name() + " is held; wait=30s stands in line for it"}
+	for _, c := range q.holders(maxHolders) {
+		e.Holders = append(e.Holders, m.viewContender(q, c, 0))
+	}
+	if q.plain() != nil {
+		e.Detail = "another program holds " + q.name() + " by an ephemeral node in the place of the lock's directory; wait=30s waits until it is gone"
+		if req.Async {
+			e.Detail = "another program's ephemeral node stands in the place of " + q.name() +
+				", and nothing can queue behind it, so there is no ticket for an async acquire; send wait=30s in place of async, which waits until it is gone"
+		}
+	}
+	switch code {
+	case locks.CodeLockInvalid:
+		e.Detail = "a program of bigdata's is destroying the lock: beside it stands the node " + q.path + invalidSuffix + "; repeat the request when that is gone, or use another lock"
+		if q.noted().marking {
+			e.Detail = "this is no lock, but a marker by which a program of bigdata's destroys another one"
+		}
+	case locks.CodeForeignSemaphore:
+		e.RetryAfter = 0
+		e.Detail = "another program's semaphore stands in this lock's directory; it counts whoever waits there against its limit, so nothing of ours joins it: use another lock"
+	case locks.CodeWaitElapsed:
+		e.Detail = "the wait elapsed before " + q.name() + " was let go; the place in line is given up"
+	}
+	q.polls--
+	m.forget(q)
+	m.unlock()
+	return e
+}
+
+// viewLock is the lock as a list shows it: with its first holders, without its waiters; mu is held.
+func (m *Manager) viewLock(q *queue) locks.Lock {
+	text := textBudget(maxText)
+	return m.viewHolders(q, 0, maxHolders, &text, nil)
+}
+
+// viewPage is the lock with one page of its queue: its holders and its waiters from a place on, at most limit of each; mu is
+// held. Holders that fit on one page are on each page.
+func (m *Manager) viewPage(q *queue, at queuePlace, limit int) locks.Lock {
+	text := textBudget(maxText / 2) // the other half is for those who wait, so that each page goes on
+	holders := map[*recipe.Contender]bool{}
+	v := m.viewHolders(q, at.holders, limit, &text, holders)
+	next, more := at, at.holders+len(v.Holders) < v.HolderCount
+	if more || at.holders > 0 {
+		next.holders += len(v.Holders)
+	}
+	text += maxText / 2
+	position := 0
+	if v.QueueLength > at.waiters {
+		for _, c := range q.contenders.All() {
+			if holders[c] || c.Member > 1 {
+				continue
+			}
+			if position++; position <= at.waiters {
+				continue
+			}
+			if len(v.Waiters) == limit {
+				more = true
+				break
+			}
+			view := m.viewContender(q, c, position)
+			if !text.take(contenderText(&view)) && len(v.Waiters) > 0 {
+				more = true
+				break
+			}
+			v.Waiters = append(v.Waiters, view)
+			next.waiters = position
+		}
+	}
+	if more {
+		v.NextCursor = next.cursor()
+	}
+	return v
+}
+
+// viewHolders is the lock with some of its holders, from one on, at most limit and as the budget has room, and at least one;
+// mu is held. It notes the contenders of all holders in whole, unless that is nil.
+func (m *Manager) viewHolders(q *queue, from, limit int, text *textBudget, whole map[*recipe.Contender]bool) locks.Lock {
+	v := locks.Lock{NS: q.space.name, Name: q.name(), Dialect: string(q.space.naming.Dialect()), Rev: m.revString(q.rev), Hazards: q.hazards()}
+	v.QueueLength = q.contenders.Waiting()
+	looked, full := 0, false
+	for c := range q.contenders.Holders() {
+		looked++
+		// Beyond MaxPage a contender of a group counts as a holder: whether its lease holds takes a look at each of its queues.
+		if looked <= locks.MaxPage && oneOfSeveral(c) && !m.holdsWhole(q, c) {
+			if c.Member <= 1 {
+				v.QueueLength++ // its lease waits for another lock
+			}
+			continue
+		}
+		if whole != nil {
+			whole[c] = true
+		}
+		if c.Member > 1 {
+			continue // a lease's other names stand beside its first
+		}
+		v.HolderCount++
+		v.HeldPermits += int(c.Permits)
+		if v.HolderCount <= from || len(v.Holders) == limit || full {
+			continue
+		}
+		view := m.viewContender(q, c, 0)
+		if full = !text.take(contenderText(&view)) && len(v.Holders) > 0; !full {
+			v.Holders = append(v.Holders, view)
+		}
+	}
+	v.State = m.lockState(q)
+	v.Limit, v.LimitAgreed = q.limit()
+	return v
+}
+
+func (m *Manager) lockState(q *queue) locks.LockState {
+	if q.contenders.Len() == 0 {
+		return locks.LockFree
+	}
+	state := locks.LockQueued
+	for c := range q.contenders.Holders() {
+		l := m.leaseOf(q, c)
+		switch {
+		case c.Ours && !c.Unknown && !m.holdsWhole(q, c):
+			continue // its lease waits for another lock
+		case c.Ours && l != nil && l.phase == held && !l.claimed:
+			return locks.LockUnclaimed
+		case l == nil && m.delayed(q, c):
+			if state == locks.LockQueued {
+				state = locks.LockDelayed
+			}
+		case c.Ours && l != nil && l.phase == waiting && l.term == m.term:
+			continue // its grant is under way
+		default:
+			state = locks.LockHeld
+		}
+	}
+	return state
+}
+
+var _ zk.Sink = (*Manager)(nil)

@@ -1,0 +1,255 @@
+package manager
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+)
+
+func (g *gate) withdraw(leases ...locks.Lease) (locks.WithdrawAnswer, error) {
+	return g.m.Withdraw(g.t.Context(), locks.WithdrawRequest{Lock: "deploy", Shown: locks.Shown{LeaseIDs: idsOf(leases...)}})
+}
+
+func (g *gate) mustWithdraw(want int) locks.WithdrawAnswer {
+	g.t.Helper()
+	answer, err := g.withdraw()
+	if err != nil || len(answer.Withdrawn) != want || len(answer.Not) != 0 || answer.More {
+		g.t.Fatalf("withdraw: %+v, %v", answer, err)
+	}
+	synctest.Wait()
+	return answer
+}
+
+func TestAWithdrawnRevocationForcesNobody(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		for i, asker := range []*gate{one, two} {
+			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "me", Metadata: "build 7"})
+			asker.mustRevoke("the node goes down", 20*time.Second)
+			seen := one.look(l)
+			polled := make(chan *locks.Revocation, 1)
+			go func() {
+				v, _ := one.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Wait: time.Minute, Since: seen.Rev})
+				polled <- v.Revoke
+			}()
+			synctest.Wait()
+			if answer := asker.mustWithdraw(1); answer.Withdrawn[0].LeaseID != l.ID || answer.Withdrawn[0].Revoke != nil {
+				t.Errorf("gateway %d: %+v", i, answer)
+			}
+			if r := <-polled; r != nil {
+				t.Errorf("gateway %d: a long poll is told %+v", i, r)
+			}
+			if asked := one.asked(l); asked != (locks.Revocation{}) {
+				t.Errorf("gateway %d: its holder is told %+v", i, asked)
+			}
+			for _, g := range []*gate{one, asker} {
+				list := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevokeWithdrawn)}, ring)
+				if len(list) == 0 || list[len(list)-1].LeaseID != l.ID {
+					t.Errorf("gateway %d: told %+v", i, list)
+				}
+			}
+			if r, ok := parseRecord(s.node(l.Znode).data); !ok || r.Revoke != nil || r.Owner != "me" || r.Metadata != "build 7" {
+				t.Errorf("gateway %d: written is %+v", i, r)
+			}
+			asker.mustWithdraw(0) // a repeat changes nothing
+			time.Sleep(time.Minute)
+			one.wantState(l, locks.Held, "")
+			one.mustRelease(l)
+			synctest.Wait()
+		}
+	})
+}
+
+// The owner hears of a withdrawal and of what was asked after it at once: the old force does not go on in the new
+// revocation, nor does an equal one count from when the old one was asked.
+func TestNothingOfAWithdrawnRevocationGoesOnInTheNext(t *testing.T) {
+	for name, force := range map[string]time.Duration{"none": 0, "later": 60 * time.Second, "the same": 20 * time.Second} {
+		for _, held := range []bool{true, false} {
+			t.Run(name, func(t *testing.T) {
+				scene(t, func(t *testing.T, s *fakeStore) {
+					one, two := s.gateway(t), s.gateway(t)
+					l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+					two.mustRevoke("why", 20*time.Second)
+					time.Sleep(5 * time.Second)
+					if held {
+						one.w.hold() // it hears of nothing
+					}
+					two.mustWithdraw(1)
+					two.mustRevoke("why", force)
+					if held {
+						one.w.release()
+					}
+					synctest.Wait()
+					if asked := one.asked(l); asked.Reason != "why" || asked.Forced != (force > 0) || asked.ForceIn > force || asked.ForceIn < force-time.Second {
+						t.Errorf("its holder is told %+v", asked)
+					}
+					time.Sleep(16 * time.Second)
+					one.wantState(l, locks.Held, "")
+					if time.Sleep(force); force > 0 {
+						one.wantState(l, locks.Ended, locks.ReasonRevoked)
+					}
+				})
+			})
+		}
+	}
+}
+
+// Its owner has not heard of the withdrawal when force is due: what was written first wins.
+func TestForceDoesNotOvertakeAWithdrawalThatWasWritten(t *testing.T) {
+	for _, delay := range []time.Duration{0, time.Hour} {
+		scene(t, func(t *testing.T, s *fakeStore) {
+			one, two := s.gateway(t), s.gateway(t)
+			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, LockDelay: delay})
+			one.mustRevoke("why", 5*time.Second)
+			one.w.hold()
+			two.mustWithdraw(1)
+			time.Sleep(5500 * time.Millisecond) // the replica is current for longer than that
+			synctest.Wait()
+			one.w.release()
+			synctest.Wait()
+			time.Sleep(time.Minute)
+			one.wantState(l, locks.Held, "")
+			if asked := one.asked(l); asked != (locks.Revocation{}) {
+				t.Errorf("its holder is told %+v", asked)
+			}
+			if n := one.countOf(events.LeaseRevoked, l); n != 0 {
+				t.Errorf("its end is told %d times", n)
+			}
+			// And force works again.
+			one.mustRevoke("now", 5*time.Second)
+			time.Sleep(6 * time.Second)
+			one.wantState(l, locks.Ended, locks.ReasonRevoked)
+		})
+	}
+}
+
+// Another write of the record while force is due takes nothing back.
+func TestForceGoesOnWhenTheRecordWasWrittenMeanwhile(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		one.mustRevoke("why", 5*time.Second)
+		one.w.hold()
+		two.mustRevoke("other words", time.Minute)
+		time.Sleep(5500 * time.Millisecond)
+		synctest.Wait()
+		one.w.release()
+		time.Sleep(3 * time.Second)
+		one.wantState(l, locks.Ended, locks.ReasonRevoked)
+		if e := one.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1); len(e) != 1 || e[0].Detail != "other words" {
+			t.Errorf("told %+v", e)
+		}
+	})
+}
+
+func TestAWithdrawalSurvivesATakeover(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		one.mustRevoke("why", 30*time.Second)
+		one.mustWithdraw(1)
+		one.crash()
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		if asked := two.asked(l); asked != (locks.Revocation{}) {
+			t.Fatalf("its holder is told %+v", asked)
+		}
+		time.Sleep(2 * time.Minute)
+		two.wantState(l, locks.Held, "")
+		// The successor counts on: what it withdraws is forgotten, too.
+		two.mustRevoke("why", 0)
+		two.mustWithdraw(1)
+		if r, _ := parseRecord(s.node(l.Znode).data); r.Revoke != nil || r.RevokeRound != 2 {
+			t.Errorf("written is %+v", r)
+		}
+	})
+}
+
+func TestAWithdrawalWhoseAnswerIsLostIsTold(t *testing.T) {
+	for _, persisted := range []bool{true, false} {
+		scene(t, func(t *testing.T, s *fakeStore) {
+			one, two := s.gateway(t), s.gateway(t)
+			for _, asker := range []*gate{one, two} {
+				l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+				asker.mustRevoke("why", 20*time.Second)
+				once := false
+				s.mu.Lock()
+				s.drop = !persisted
+				s.vague = func(w *zk.Write) bool {
+					hit := !once && len(w.Ops) == 1 && w.Ops[0].Kind == zk.OpSetData
+					once = once || hit
+					return hit
+				}
+				s.mu.Unlock()
+				asker.mustWithdraw(1)
+				time.Sleep(time.Minute)
+				if one.wantState(l, locks.Held, ""); !once {
+					t.Error("no answer was lost")
+				}
+				one.mustRelease(l)
+				synctest.Wait()
+			}
+		})
+	}
+}
+
+// A withdrawal that another program has written over, unread, may have been there: force is forgotten.
+func TestForceIsForgottenWhenAWithdrawalMayHaveBeenOverwritten(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		one.mustRevoke("why", 20*time.Second)
+		one.w.hold()
+		two.mustWithdraw(1)
+		s.foreign(zk.Op{Kind: zk.OpSetData, Path: l.Znode, Data: []byte(curatorRevokes), Version: -1})
+		one.w.release()
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		one.wantState(l, locks.Held, "")
+		if asked := one.asked(l); asked.Forced || asked.Reason == "" {
+			t.Errorf("its holder is told %+v", asked)
+		}
+	})
+}
+
+func TestWhatIsNamedAloneIsWithdrawn(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		kept := one.mustHold(locks.AcquireRequest{Lock: "deploy", Mode: locks.Shared, TTL: time.Hour})
+		forced := two.mustHold(locks.AcquireRequest{Lock: "deploy", Mode: locks.Shared, TTL: time.Hour})
+		one.mustRevoke("why", 20*time.Second)
+		if answer, err := two.withdraw(kept); err != nil || len(answer.Withdrawn) != 1 || answer.Withdrawn[0].LeaseID != kept.ID {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+		time.Sleep(21 * time.Second)
+		one.wantState(kept, locks.Held, "")
+		two.wantState(forced, locks.Ended, locks.ReasonRevoked)
+		// It has ended: that cannot be taken back.
+		_, err := one.withdraw(forced)
+		if e := wantCode(t, err, locks.CodeHolderChanged); len(e.Holders) != 1 || e.Holders[0].LeaseID != kept.ID {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+func TestCuratorsHolderCannotBeToldThatItIsNotAskedAnyMore(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		g.mustRelease(g.mustHold(deploy()))
+		_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/_c_12345678-1234-1234-1234-123456789abc-lock-"})
+		synctest.Wait()
+		if answer := g.mustWithdraw(0); len(answer.Not) != 0 {
+			t.Errorf("%+v", answer)
+		}
+		g.mustRevoke("why", 0)
+		answer, err := g.withdraw()
+		if err != nil || len(answer.Withdrawn) != 0 || len(answer.Not) != 1 || answer.Not[0].Contender.Znode != paths[0] || !strings.Contains(answer.Not[0].Detail, "Curator") {
+			t.Errorf("%+v, %v", answer, err)
+		}
+	})
+}

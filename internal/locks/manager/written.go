@@ -1,0 +1,344 @@
+package manager
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+// A gateway that reaches ZooKeeper and not the owner of a lease may write the heartbeat
+// down: it counts up the beats in the lease's record. It costs a read and a write, which a
+// heartbeat at the owner does not.
+//
+//   - It is written at the version that was read, and that record was readable and
+//     not closed. So at the commit the lease had not ended: an end that time decides
+//     names the version that the owner has applied, so of the two exactly one is done. An
+//     owner that is sent NotDone has the lease held again and reads the record (attack 33).
+//   - The owner is sent the change and reads it. What it has read counts as seen only with
+//     what follows from it, in one step (attack 34): the deadline moves to the TTL from
+//     then on, which is after the client had sent. So the client, which counts from its
+//     sending, is never promised more.
+//     Where the read comes between the owner's deletion and the reply that it came too late, the
+//     lease is ending, and has that deadline when the reply has it held again.
+//   - A successor reads the record before it answers or ends anything (attack 35),
+//     and its first deadline is later than any that was promised before its takeover.
+//   - Who is told that it holds counts as having claimed its grant, also if its owner
+//     has not yet made it: that is in the record too (told), as in attack 31.
+//
+// What it does not do: ephemeral leases, which nobody but their owner speaks for, and those
+// that are taken back by force, whose time only the owner knows.
+
+const (
+	// writtenWindow bounds the heartbeats that are being written here; others wait for
+	// a place, and are told to repeat when there is none.
+	writtenWindow = 256
+	// writtenAttempts is how often one is decided anew when somebody else wrote, or the
+	// replica shows something else now.
+	writtenAttempts = 4
+)
+
+// HeartbeatFor renews a lease that another gateway runs, in its place, when it cannot be
+// reached. State is as of the record, ExpiresIn the TTL from the sending of the
+// heartbeat on. The answer may be passed on only while its Term vouches. A
+// lease that this gateway runs is renewed as by Heartbeat.
+func (m *Manager) HeartbeatFor(ctx context.Context, p locks.Principal, token string) (locks.Heartbeat, error) {
+	id, wrong := m.bearer(p, "", token)
+	if wrong != nil {
+		return locks.Heartbeat{}, wrong
+	}
+	place := time.NewTimer(answerWithin)
+	defer place.Stop()
+	select {
+	case m.written <- struct{}{}:
+		defer func() { <-m.written }()
+	case <-place.C:
+		return locks.Heartbeat{}, m.unavailableFor(errors.New("too many heartbeats are being written for other gateways"))
+	case <-ctx.Done():
+		return locks.Heartbeat{}, cancelled(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleWithin)
+	defer cancel()
+	for range writtenAttempts {
+		w, err := m.beginWriting(id)
+		switch {
+		case err != nil:
+			return locks.Heartbeat{}, err
+		case w == nil:
+			return m.Heartbeat(ctx, p, "", token, 0)
+		}
+		done, refused := w.write(ctx)
+		switch {
+		case refused != nil:
+			return locks.Heartbeat{}, refused
+		case !done:
+			continue
+		}
+		if beat, sure := w.answer(ctx); sure {
+			m.metrics.HeartbeatWritten()
+			return beat, nil
+		}
+	}
+	return locks.Heartbeat{}, m.unavailableFor(errors.New("the lease is being changed all the time, or its place is not certain here"))
+}
+
+// writing is one heartbeat that is written down.
+type writing struct {
+	m       *Manager
+	id      recipe.LeaseID
+	path    string
+	others  []string // the lease's further contenders
+	first   int64    // czxid of its first contender, if that is another one
+	held    bool     // the replica shows it
+	basis   locks.Term
+	session Session
+
+	record record // as it was read
+	czxid  int64
+	zxid   int64 // of the transaction
+}
+
+// beginWriting finds the lease in the replica; nil when this gateway runs it.
+func (m *Manager) beginWriting(id recipe.LeaseID) (*writing, *locks.Error) {
+	m.mu.Lock()
+	defer m.unlock()
+	if err := m.usable(); err != nil {
+		return nil, err
+	}
+	if m.leases[id] != nil || m.owns(id.Gateway()) {
+		return nil, nil
+	}
+	at, found := m.findLease(id)
+	if !found || m.orphans[id] != nil {
+		err := m.absent(id)
+		if err.UnknownGateway {
+			err = m.unavailable()
+		}
+		return nil, err
+	}
+	parts := m.wholeOf(at)
+	if parts == nil || at.c.Unknown || at.c.Ephemeral || !at.q.space.whole {
+		return nil, m.notOwner(id)
+	}
+	w := &writing{m: m, id: id, path: at.path(), first: at.c.FirstCzxid, basis: m.basis(), session: m.session}
+	for _, p := range parts {
+		if p != at {
+			w.others = append(w.others, p.path())
+		}
+	}
+	w.held, _ = m.holdsForSure(parts)
+	return w, nil
+}
+
+// wholeOf are all contenders of the lease that one belongs to, nil while one is missing.
+func (m *Manager) wholeOf(at part) []part {
+	if !oneOfSeveral(at.c) {
+		return []part{at}
+	}
+	p := m.parts[at.c.LeaseID]
+	if p == nil {
+		return nil
+	}
+	return p.whole()
+}
+
+// holdsForSure reports whether a lease that is not this gateway's holds by the names,
+// and whether the replica shows enough to tell. It asks for listings that are missing.
+// (An end that only a reply to this gateway's writer has told of counts: at the commit of
+// the beat it has happened, and the contender is there.)
+func (m *Manager) holdsForSure(parts []part) (holds, sure bool) {
+	holds, sure = true, true
+	for _, p := range parts {
+		switch {
+		case !p.q.leaseHolds(p.c.Name):
+			holds = false
+		case p.q.noted().invalid:
+			sure = false // until the marker is gone nobody is granted the lock
+		case p.q.gap || !p.q.known:
+			m.list(p.q)
+			sure = false
+		}
+	}
+	return holds && sure, !holds || sure
+}
+
+// write counts the beats up. done is false when it has to be decided anew.
+func (w *writing) write(ctx context.Context) (done bool, _ *locks.Error) {
+	data, stat, err := w.session.Get(ctx, w.path)
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return false, w.m.unavailableFor(err) // the owner says what became of it
+	case err != nil && ctx.Err() != nil:
+		return false, w.m.unavailableFor(context.Cause(ctx))
+	case err != nil:
+		return false, w.m.unavailableFor(err)
+	}
+	beaten, known, refused := beatenRecord(data, w.held)
+	if refused != nil {
+		return false, refused
+	}
+	w.record, w.czxid = known, stat.Czxid
+	op := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: w.path, Data: beaten, Version: stat.Version}}}
+	for _, path := range w.others {
+		op.Ops = append(op.Ops, zk.Op{Kind: zk.OpCheck, Path: path, Version: -1})
+	}
+	res := w.m.write(ctx, op)
+	switch {
+	case res.Outcome == zk.Done:
+		w.zxid = res.Zxid
+		return true, nil
+	case res.Outcome == zk.Unknown:
+		return false, outcomeUnknown()
+	case ctx.Err() != nil:
+		return false, outcomeUnknown()
+	case errors.Is(res.Err, zk.ErrBadVersion), errors.Is(res.Err, zk.ErrNotApplied):
+		return false, nil // the owner wrote, or another gateway did
+	}
+	return false, w.m.unavailableFor(res.Err)
+}
+
+// beatenRecord is a record with one beat more, whatever else is in it.
+func beatenRecord(data []byte, held bool) (beaten []byte, known record, refused *locks.Error) {
+	known, ok := parseRecord(data)
+	var members map[string]json.RawMessage
+	if !ok || json.Unmarshal(data, &members) != nil {
+		return nil, known, noBeat()
+	}
+	switch {
+	case known.Closed != nil:
+		return nil, known, endedError(known.Closed.Reason)
+	case known.Revoke != nil && known.Revoke.Force > 0:
+		return nil, known, &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter,
+			Detail: "the gateway that runs this lease cannot be reached, and nobody else knows when the lease is taken back; repeat the request"}
+	}
+	set := func(name string, value any) {
+		raw, err := json.Marshal(value)
+		if err != nil {
+			panic("encoding a beat: " + err.Error()) // a number or a bool
+		}
+		members[name] = raw
+	}
+	set("beats", known.Beats+1)
+	if held {
+		set("told", true)
+		known.Told = true
+	}
+	beaten, err := encodeMembers(members)
+	if err != nil {
+		return nil, known, noBeat()
+	}
+	return beaten, known, nil
+}
+
+// noBeat is the answer of a gateway that finds no record to count a beat up in.
+func noBeat() *locks.Error {
+	return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter, Err: errNoRecord,
+		Detail: "the gateway that runs this lease cannot be reached, and another program has written over the lease's record; repeat the request"}
+}
+
+// answer is what the client is told once it is written. It is not sure when the lease may
+// hold and the record does not say that its client was told so: its owner may
+// have granted it, and whoever was told that it holds must not hear that it waits.
+func (w *writing) answer(ctx context.Context) (beat locks.Heartbeat, sure bool) {
+	m := w.m
+	if !w.held {
+		// Everything that the owner can have granted from before the client asked is in
+		// the replica then.
+		if err := m.watcher.Reached(ctx, w.zxid); err != nil {
+			return locks.Heartbeat{}, false
+		}
+	}
+	m.mu.Lock()
+	defer m.unlock()
+	ttl := w.record.ttl()
+	beat = locks.Heartbeat{LeaseID: string(w.id), State: locks.Waiting, ExpiresIn: min(ttl, waitingClock), TTL: ttl, Position: 1, Term: w.basis,
+		Revoke: w.record.Revoke.view()}
+	at, found := m.findLease(w.id)
+	var parts []part
+	if found {
+		parts = m.wholeOf(at)
+	}
+	if w.held {
+		czxid := w.czxid
+		if w.first != 0 {
+			czxid = w.first
+		}
+		beat.State, beat.ExpiresIn, beat.Position, beat.FencingToken = locks.Held, ttl, 0, m.fencingToken(czxid)
+		for _, p := range parts {
+			beat.Waiters = max(beat.Waiters, p.q.contenders.Waiting())
+		}
+		return beat, true
+	}
+	if holds, certain := m.holdsForSure(parts); holds || !certain || parts == nil {
+		return locks.Heartbeat{}, false
+	}
+	for _, p := range parts {
+		if position, _ := p.q.contenders.Position(p.c.Name); position >= beat.Position {
+			beat.Position, beat.Waiters = position, max(p.q.contenders.Waiting()-position, 0)
+		}
+	}
+	return beat, true
+}
+
+// beats is how many beats the owner has read in the lease's record.
+func (l *lease) beats() int64 {
+	if l.seldom == nil {
+		return 0
+	}
+	return l.seldom.beats
+}
+
+// toldElsewhere notes that another gateway has told the lease's client that it holds:
+// its grant needs no claiming.
+func (l *lease) toldElsewhere(r record) {
+	if r.Told {
+		l.told, l.few().toldBy = true, true
+	}
+}
+
+// beaten applies the heartbeats that other gateways have written into a record since it
+// was last read. They were sent before, so the TTL counts from now.
+func (m *Manager) beaten(l *lease, r record, now time.Duration) {
+	if r.Beats == l.beats() {
+		return
+	}
+	l.few().beats = r.Beats
+	m.renewTold(l, r.ttl(), now)
+}
+
+// beatenUnread does the same for a record that another program wrote over before it was
+// read: there may have been beats in what it replaced, and the TTL that they promised is
+// the one that stood in the record then.
+func (m *Manager) beatenUnread(l *lease, now time.Duration) {
+	l.told = true
+	m.renewTold(l, max(l.recorded, l.few().outgoing), now)
+}
+
+func (m *Manager) renewTold(l *lease, ttl, now time.Duration) {
+	l.beat = now
+	switch {
+	case l.phase == held:
+		m.claim(l, now)
+		m.extend(l, now, ttl)
+	case l.phase == waiting && l.told:
+		m.extend(l, now, ttl)
+	case l.phase == waiting:
+		m.extend(l, now, min(ttl, waitingClock))
+	case l.phase == ending && l.replacing() && (l.reason() == locks.ReasonExpired || l.reason() == locks.ReasonUnclaimed):
+		// Its deletion has not been handed over, and would name the version that was read now.
+		m.revive(l, now)
+		m.extend(l, now, ttl)
+	case l.phase == ending: // by time, or it makes no difference: its deletion comes too late, or is not sent again, and revives it
+		if !l.wasHeld && !l.told {
+			ttl = min(ttl, waitingClock)
+		}
+		l.deadline = max(l.deadline, max(now, l.grace)+ttl)
+	}
+	if at := l.shrinkAt(); at != 0 {
+		l.seldom.shrinkAt = max(at, l.deadline)
+	}
+}

@@ -1,0 +1,94 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	retry "lockkeeper/internal/backoff"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+// ZooKeeper is the Store on a real ensemble.
+type ZooKeeper struct {
+	Config zk.Config
+	// ReachWithin bounds how long Layout tries when ZooKeeper does not answer
+	// at the start; 0 tries until ctx ends.
+	ReachWithin time.Duration
+
+	layout *zk.Layout
+}
+
+// Layout implements Store. Its error is zk.ErrUnavailable, wrapped, when
+// ZooKeeper was not reached within ReachWithin.
+func (z *ZooKeeper) Layout(ctx context.Context) (*zk.Layout, error) {
+	layout, err := reach(ctx, z, z.ReachWithin, "reading the layout", func(ctx context.Context) (*zk.Layout, error) {
+		return zk.OpenLayout(ctx, z.Config)
+	})
+	if err != nil {
+		return nil, err
+	}
+	z.layout = layout
+	z.Config.PromiseWindow = layout.PromiseWindow // the recorded one is the observer's too
+	return layout, nil
+}
+
+// Open implements Store.
+func (z *ZooKeeper) Open(ctx context.Context, id string, registration []byte, onCommit func(zk.Instant, int64)) (Session, error) {
+	session, err := reach(ctx, z, 0, "opening a session", func(ctx context.Context) (*zk.Session, error) {
+		return zk.OpenSession(ctx, z.Config, z.layout, id, registration)
+	})
+	if err != nil {
+		return nil, err
+	}
+	session.Fence().OnCommit(onCommit)
+	return writer{session}, nil
+}
+
+// reachAttempt bounds one attempt; every one that fails is logged.
+const reachAttempt = 5 * time.Second
+
+// reach tries until ZooKeeper answers, for at most within (0: as long as ctx
+// lasts). Any error but zk.ErrUnavailable is final.
+func reach[T any](ctx context.Context, z *ZooKeeper, within time.Duration, what string, try func(context.Context) (T, error)) (T, error) {
+	policy := retry.New(z.Config.Random, 50*time.Millisecond, 2*time.Second)
+	return backoff.Retry(ctx, func() (T, error) {
+		attempt, cancel := context.WithTimeout(ctx, reachAttempt)
+		defer cancel()
+		v, err := try(attempt)
+		if err != nil && !errors.Is(err, zk.ErrUnavailable) {
+			return v, backoff.Permanent(err)
+		}
+		return v, err
+	}, backoff.WithBackOff(policy), backoff.WithMaxElapsedTime(within), backoff.WithNotify(func(err error, _ time.Duration) {
+		if z.Config.Logger != nil {
+			z.Config.Logger.Warn("zookeeper cannot be reached yet", "doing", what, "servers", z.Config.Servers, "err", err)
+		}
+	}))
+}
+
+// Watch implements Store.
+func (z *ZooKeeper) Watch(roots []zk.WatchRoot, sink zk.Sink, writerZxid func() int64) Watcher {
+	return reader{zk.NewObserver(z.Config, roots, sink, writerZxid)}
+}
+
+// writer is a zk.Session as the manager sees it.
+type writer struct{ *zk.Session }
+
+func (w writer) FenceOpen(now zk.Instant) bool            { return w.Fence().Open(now) }
+func (w writer) FenceMargin(now zk.Instant) time.Duration { return w.Fence().Margin(now) }
+
+// reader is a zk.Observer as the manager sees it.
+type reader struct{ *zk.Observer }
+
+func (r reader) Get(path string, reply func([]byte, wire.Stat, int64, error)) {
+	if err := r.Observer.Get(path, reply); err != nil {
+		reply(nil, wire.Stat{}, 0, err)
+	}
+}
+
+func (r reader) Current(now zk.Instant) bool           { return r.Observer.Current().Current(now) }
+func (r reader) Committed(sent zk.Instant, zxid int64) { r.Observer.Current().Committed(sent, zxid) }
