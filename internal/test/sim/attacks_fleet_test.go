@@ -89,9 +89,7 @@ func TestAttack06WhatIsOnItsWayWhenAGatewayLeavesIsDoneOrNot(t *testing.T) {
 
 // sentLast is when a lease's newest successful request was sent.
 func (s *scene) sentLast(l *lease) (at time.Time) {
-	s.world.mu.Lock()
-	defer s.world.mu.Unlock()
-	for _, b := range s.beliefs {
+	for _, b := range s.beliefs.list() {
 		if b.lease == l.id {
 			at = b.sent
 		}
@@ -209,7 +207,7 @@ func TestAttack34AVersionIsNotSeenBeforeItsHeartbeatIsApplied(t *testing.T) {
 		link := s.observer(owner)
 		link.StallReplies()
 		s.mustBeatFor(other, l)
-		s.administer(func(admin *session) { s.revoke(admin, l.path) })
+		s.administer(func(admin *session) { s.weather.revoke(admin, l.path) })
 		time.Sleep(100 * time.Millisecond)
 		link.Resume()
 		time.Sleep(9 * time.Second)

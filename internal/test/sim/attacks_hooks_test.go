@@ -27,16 +27,16 @@ func (s *scene) subscribeAt(g *gateway) string {
 }
 
 func (s *scene) toldOf(hook string, l *lease) bool {
-	s.world.mu.Lock()
-	defer s.world.mu.Unlock()
-	return !s.hooks.told[hook+" "+l.id].IsZero()
+	s.receivers.mu.Lock()
+	defer s.receivers.mu.Unlock()
+	return !s.receivers.told[hook+" "+l.id].IsZero()
 }
 
 // setDown has receivers take nothing, or everything again.
 func (s *scene) setDown(down bool) {
-	s.world.mu.Lock()
-	defer s.world.mu.Unlock()
-	s.hooks.down = down
+	s.receivers.mu.Lock()
+	defer s.receivers.mu.Unlock()
+	s.receivers.down = down
 }
 
 func TestAttack19AReleaseAtAGatewayThatHasNotHeardOfTheSubscriptionIsTold(t *testing.T) {
@@ -66,7 +66,7 @@ func TestHooksABreakAtAnotherGatewayIsToldOnce(t *testing.T) {
 		for _, lock := range lockNames {
 			l := s.take(s.client(runs), lock, "held", "ttl", "1h")
 			watch.StallReplies() // the word is quicker than its watch
-			admin.strike(intervention{lease: l.id}, "/v1/leases/"+l.id+"/break", url.Values{})
+			admin.terminate(intervention{lease: l.id}, "/v1/leases/"+l.id+"/break", url.Values{})
 			time.Sleep(300 * time.Millisecond)
 			watch.Resume()
 			s.within(10*time.Second, "the end is told", func() bool { return s.toldOf(hook, l) })
@@ -78,12 +78,12 @@ func TestHooksABreakAtAnotherGatewayIsToldOnce(t *testing.T) {
 			s.Error("the gateway that runs the leases has ended them all by itself: nothing is shown")
 		}
 		time.Sleep(time.Minute)
-		s.world.mu.Lock()
-		defer s.world.mu.Unlock()
-		if len(s.hooks.took) != len(lockNames) {
-			s.Errorf("%d messages", len(s.hooks.took))
+		s.receivers.mu.Lock()
+		defer s.receivers.mu.Unlock()
+		if len(s.receivers.took) != len(lockNames) {
+			s.Errorf("%d messages", len(s.receivers.took))
 		}
-		for id, n := range s.hooks.took {
+		for id, n := range s.receivers.took {
 			if n != 1 {
 				s.Errorf("%s is told %d times", id, n)
 			}

@@ -172,7 +172,7 @@ func TestAttack12ALeaseThatLosesOneContenderEndsWhole(t *testing.T) {
 		l := s.several(c, "held", wishes, "ttl", "30s")
 		n := s.take(next, "b", "waiting", "ttl", "30s", "async", "true")
 		broken := s.audit.at(l.id, "a").path
-		s.excuse(broken)
+		s.exemptions.excuse(broken)
 		s.administer(func(admin *session) {
 			if err := admin.delete(broken); err != nil {
 				s.Fatal(err)
@@ -195,7 +195,7 @@ func TestAttack12ALeaseThatHasLostOneContenderIsEndedByTheSuccessor(t *testing.T
 		l := s.several(c, "held", []wish{{"b", claim{mode: exclusive}}, {"a", claim{mode: exclusive}}}, "ttl", "30s")
 		s.die(one)
 		broken := s.audit.at(l.id, "a").path
-		s.excuse(broken)
+		s.exemptions.excuse(broken)
 		s.administer(func(admin *session) {
 			if err := admin.delete(broken); err != nil {
 				s.Fatal(err)
@@ -291,7 +291,7 @@ func TestAttack27ALeaseThatHasEndedIsNotRevivedByASuccessor(t *testing.T) {
 		one, two := s.start(0), s.start(1)
 		c, next := s.client(one), s.client(two)
 		l := s.take(c, "a", "held", "ttl", "2s", "lock_delay", "20s")
-		s.agree(l, terms{delay: 20 * time.Second})
+		s.ledger.agree(l.id, terms{delay: 20 * time.Second})
 		n := s.take(next, "a", "waiting", "ttl", "30s", "async", "true")
 		s.within(5*time.Second, "it expires", func() bool {
 			s.beat(next, n)
@@ -325,7 +325,7 @@ func TestAttack27ALeaseThatHasEndedIsNotRevivedByASuccessor(t *testing.T) {
 func TestAttack28ALargeQueueIsDestroyedInPieces(t *testing.T) {
 	const many, most = 1500, 256 << 10
 	play(t, sessionOutlivesWindow, 1, 1, func(s *scene) {
-		c, bystander := s.client(s.start(0)), s.client(s.gateways[0])
+		c, bystander := s.client(s.start(0)), s.client(s.gateways.at(0))
 		l := s.take(bystander, "b", "held", "ttl", "5s")
 		c.release(s.take(c, "a", "held", "ttl", "5s")) // the directory is there
 		other, err := s.openSession("other", zktest.LeaderName)
@@ -337,7 +337,7 @@ func TestAttack28ALargeQueueIsDestroyedInPieces(t *testing.T) {
 			if err != nil {
 				s.Fatal(err)
 			}
-			s.excuse(path)
+			s.exemptions.excuse(path)
 		}
 		other.close()
 		bytes, pieces, last := 0, 0, ""
@@ -361,7 +361,7 @@ func TestAttack28ALargeQueueIsDestroyedInPieces(t *testing.T) {
 				s.Errorf("%d bytes in one transaction", size)
 			}
 		})
-		done, _ := s.intervene(intervention{lock: "a", contenders: true}, true)
+		done, _ := s.exemptions.intervene(intervention{lock: "a", contenders: true}, true)
 		gone := make(chan answer, 1)
 		go func() {
 			a, _ := c.do(time.Minute, http.MethodPost, "/v1/locks/a/destroy", url.Values{"reason": {"a test"}}, nil)
@@ -395,7 +395,7 @@ func TestAttack35ALeaseIsReadBeforeItIsHeartbeatenByASuccessor(t *testing.T) {
 			one, two := s.start(0), s.start(1)
 			c := s.client(one)
 			l := s.take(c, "a", "held", "ttl", "2s", "lock_delay", "60s")
-			s.agree(l, terms{delay: time.Minute})
+			s.ledger.agree(l.id, terms{delay: time.Minute})
 			s.within(5*time.Second, "it expires", func() bool { return !s.audit.at(l.id, "a").closed.IsZero() })
 			observer := s.observer(two)
 			stalled := make(chan struct{}, 1)
@@ -530,7 +530,7 @@ func TestAttack50ForceOutlivesTheGatewayThatWasToUseIt(t *testing.T) {
 		one := s.start(0)
 		holder, admin := s.client(one), s.client(one)
 		l := s.take(holder, "a", "held", "ttl", "20s")
-		done, _ := s.intervene(intervention{lock: "a", force: 15 * time.Second}, true)
+		done, _ := s.exemptions.intervene(intervention{lock: "a", force: 15 * time.Second}, true)
 		a, err := admin.do(5*time.Second, http.MethodPost, "/v1/locks/a/revoke", url.Values{"reason": {"now"}, "force_after": {"15s"}}, nil)
 		if err != nil || a.status != http.StatusOK {
 			s.Fatalf("a revocation: %d %s, %v", a.status, a.raw, err)

@@ -10,7 +10,7 @@ import (
 // askToRelease revokes a lock's leases; force is when they end if their holders do not release, 0 for never.
 func (s *scene) askToRelease(c *client, lock string, force time.Duration) {
 	s.Helper()
-	done, _ := s.intervene(intervention{lock: lock, force: force}, force > 0)
+	done, _ := s.exemptions.intervene(intervention{lock: lock, force: force}, force > 0)
 	query := url.Values{"reason": {"now"}}
 	if force > 0 {
 		query.Set("force_after", force.String())

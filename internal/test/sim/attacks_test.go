@@ -62,7 +62,7 @@ func TestAttack02NobodyIsGrantedOverAPredecessorThatItsGatewayHasNotSeen(t *test
 		if err != nil {
 			s.Fatal(err)
 		}
-		s.excuse(theirs)
+		s.exemptions.excuse(theirs)
 		asked := make(chan *lease, 1)
 		go func() {
 			a, l, err := s.ask(c, "a", "ttl", "30s", "async", "true")
@@ -144,7 +144,7 @@ func TestAttack05AContenderThatMayNotBeReadIsWaitedFor(t *testing.T) {
 		if err != nil {
 			s.Fatal(err)
 		}
-		s.excuse(created.Path)
+		s.exemptions.excuse(created.Path)
 		// No event tells of it: only the number that is missing does.
 		l := s.take(c, "a", "waiting", "ttl", "30s", "async", "true")
 		for range 10 {
@@ -197,7 +197,7 @@ func TestAttack08AContenderThatLooksLikeOursIsNobodysToEnd(t *testing.T) {
 		if a, _, _ := s.ask(c, "a", "ttl", "5s"); a.status != http.StatusConflict {
 			s.Errorf("behind it a try is answered %d", a.status)
 		}
-		s.excuse(theirs)
+		s.exemptions.excuse(theirs)
 		s.administer(func(admin *session) { _ = admin.delete(theirs) })
 		c.release(s.take(c, "a", "held", "ttl", "5s", "wait", "5s"))
 	})
@@ -418,7 +418,7 @@ func TestAttack40AnObserverBehindACutOffServerIsNotBelieved(t *testing.T) {
 		l := s.take(c, "a", "waiting", "ttl", "30s", "async", "true")
 		s.zk.Follower(1).CutOff()
 		cut := time.Now()
-		s.excuse(first.path)
+		s.exemptions.excuse(first.path)
 		s.administer(func(admin *session) {
 			if err := admin.delete(first.path); err != nil { // an operator breaks it
 				s.Fatal(err)
@@ -455,7 +455,7 @@ func TestAttack49AWaiterThatNeverStoodFirstIsNotToldThatItHolds(t *testing.T) {
 		stalled.StallReplies()
 		s.administer(func(admin *session) {
 			for _, l := range []*lease{second, first} {
-				s.excuse(l.path)
+				s.exemptions.excuse(l.path)
 				if err := admin.delete(l.path); err != nil {
 					s.Fatal(err)
 				}

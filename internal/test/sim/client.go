@@ -48,8 +48,8 @@ func (c *client) gateway() *gateway {
 	if c.fixed {
 		return c.at
 	}
-	if c.at == nil || c.at.isGone() || !c.loyal() && c.random.IntN(12) == 0 {
-		c.at = c.w.pick(c.random)
+	if c.at == nil || c.at.gone.Load() || !c.loyal() && c.random.IntN(12) == 0 {
+		c.at = c.w.gateways.pick(c.random)
 	}
 	return c.at
 }
@@ -106,13 +106,6 @@ func (c *client) send(within time.Duration, method, path string, query url.Value
 			c.at = nil
 		}
 	}()
-	h := c.http[g.name]
-	if h == nil {
-		h = &http.Client{Transport: &http.Transport{
-			DialContext: func(context.Context, string, string) (net.Conn, error) { return c.w.zk.Network.Dial(c.name, g.name) },
-		}}
-		c.http[g.name] = h
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path+"?"+query.Encode(), strings.NewReader(body))
@@ -126,7 +119,7 @@ func (c *client) send(within time.Duration, method, path string, query url.Value
 		r.Header[k] = v
 	}
 	a.sent, a.gateway = time.Now(), g.name
-	resp, err := h.Do(r)
+	resp, err := c.connected(g).Do(r)
 	if err == nil {
 		var text []byte
 		text, err = io.ReadAll(resp.Body)
@@ -141,11 +134,11 @@ func (c *client) send(within time.Duration, method, path string, query url.Value
 		c.w.trace("%s %s %s?%s at %s: %v", c.name, method, path, query.Encode(), g.name, err)
 		return a, err
 	}
-	a.status, a.gateway = resp.StatusCode, c.w.answerer(resp.Header, g.name)
+	a.status, a.gateway = resp.StatusCode, c.w.gateways.answerer(resp.Header, g.name)
 	if a.Code == "namespace_unknown" && (about != path || strings.Contains(body, spaceName)) {
 		a.status = http.StatusServiceUnavailable // that gateway has not heard of it: not yet, or nobody has
 	}
-	c.w.count(resp)
+	c.w.answered(resp.StatusCode)
 	if broken := g.manager.CheckAll(); broken != nil {
 		c.w.violate("invariant: at %s: %v", g.name, broken)
 	}
@@ -155,6 +148,18 @@ func (c *client) send(within time.Duration, method, path string, query url.Value
 	}
 	c.w.trace("%s %s %s?%s at %s: %d %s%s %s", c.name, method, path, query.Encode(), at, resp.StatusCode, a.State, a.Code, a.Znode)
 	return a, nil
+}
+
+// connected is the client's HTTP client for one gateway: it has connections of its own to each.
+func (c *client) connected(g *gateway) *http.Client {
+	h := c.http[g.name]
+	if h == nil {
+		h = &http.Client{Transport: &http.Transport{
+			DialContext: func(context.Context, string, string) (net.Conn, error) { return c.w.zk.Network.Dial(c.name, g.name) },
+		}}
+		c.http[g.name] = h
+	}
+	return h
 }
 
 // lease is what a client has got.
@@ -195,7 +200,7 @@ func newLease(wishes []wish, a answer, ttl time.Duration) *lease {
 
 // live takes and lets go locks until the run is over.
 func (c *client) live() {
-	for !c.w.isClearing() {
+	for !c.w.clearing.Load() {
 		c.sleep(c.below(2 * time.Second))
 		l, held := c.acquire()
 		if l == nil {
@@ -208,6 +213,19 @@ func (c *client) live() {
 	}
 }
 
+// patience draws how an acquire waits: not at all, with a ticket, or so long.
+func (c *client) patience(query url.Values) (wait time.Duration) {
+	switch c.random.IntN(4) {
+	case 0: // a try
+	case 1:
+		query.Set("async", "true")
+	default:
+		wait = time.Duration(1+c.random.IntN(10)) * time.Second
+		query.Set("wait", wait.String())
+	}
+	return wait
+}
+
 // acquire asks for what it wishes until there is an answer that counts. It returns nil when there is no lease.
 func (c *client) acquire() (l *lease, held bool) {
 	c.tries++
@@ -215,22 +233,11 @@ func (c *client) acquire() (l *lease, held bool) {
 	ttl := time.Duration(1+c.random.IntN(10)) * time.Second
 	owner := fmt.Sprintf("%s-%d", c.name, c.tries)
 	query := url.Values{"ttl": {ttl.String()}, "owner": {owner}}
-	within := 3 * time.Second
-	switch c.random.IntN(4) {
-	case 0: // a try
-	case 1:
-		query.Set("async", "true")
-	default:
-		wait := time.Duration(1+c.random.IntN(10)) * time.Second
-		query.Set("wait", wait.String())
-		within += wait
-	}
+	within := 3*time.Second + c.patience(query)
 	header := http.Header{}
 	if c.random.IntN(3) > 0 {
 		header.Set("Idempotency-Key", "key-of-the-attempt-"+owner)
-		c.w.mu.Lock()
-		c.w.keyed[owner] = true
-		c.w.mu.Unlock()
+		c.w.ledger.note(func(l *ledger) { l.keyed[owner] = true })
 	}
 	reentrant := c.random.IntN(4) == 0
 	if reentrant {
@@ -241,9 +248,7 @@ func (c *client) acquire() (l *lease, held bool) {
 	path, body := ask(wishes, query)
 	for try := range 8 {
 		if try > 0 {
-			c.w.mu.Lock()
-			c.w.repeated[owner] = time.Now()
-			c.w.mu.Unlock()
+			c.w.ledger.note(func(l *ledger) { l.repeated[owner] = time.Now() })
 		}
 		a, err := c.send(within, http.MethodPost, path, query, header, body)
 		switch {
@@ -259,8 +264,8 @@ func (c *client) acquire() (l *lease, held bool) {
 			if l.names++; reentrant {
 				l.reentrant, l.holds = true, []string{"h0"}
 			}
-			c.w.agree(l, t)
-			c.w.awaitsTelling(l.id, a.NotifySecret)
+			c.w.ledger.agree(l.id, t)
+			c.w.receivers.expect(l.id, a.NotifySecret)
 			c.w.believe(l, a)
 			return l, a.State == "held"
 		case a.status == http.StatusServiceUnavailable:
@@ -272,12 +277,17 @@ func (c *client) acquire() (l *lease, held bool) {
 		case a.status == http.StatusUnprocessableEntity && permits(wishes):
 			return nil, false // the lock has no limit, or fewer permits than that
 		default:
-			c.w.violate("an answer that is not documented for an acquire: %d %s", a.status, a.raw)
+			c.undocumented("an acquire", a)
 			return nil, false
 		}
 		c.sleep(100*time.Millisecond + c.below(400*time.Millisecond))
 	}
 	return nil, false
+}
+
+// undocumented notes an answer that the documentation does not have.
+func (c *client) undocumented(what string, a answer) {
+	c.w.violate("an answer that is not documented for %s: %d %s", what, a.status, a.raw)
 }
 
 func (l *lease) header() http.Header { return http.Header{"Lease-Token": {l.token}} }
@@ -300,7 +310,7 @@ func (c *client) wait(l *lease) bool {
 		case a.status == http.StatusOK && a.State == "ended", a.status == http.StatusGone, a.status == http.StatusNotFound:
 			return false
 		default:
-			c.w.violate("an answer that is not documented for a poll: %d %s", a.status, a.raw)
+			c.undocumented("a poll", a)
 			return false
 		}
 	}
@@ -360,11 +370,11 @@ func (c *client) heartbeat(l *lease) bool {
 			l.asked = l.asked || a.Revoke != nil
 			return true
 		case a.status == http.StatusGone, a.status == http.StatusNotFound:
-			c.w.told(l, a)
-			c.w.checkHeard(l, a)
+			c.w.heardEnded(l, a)
+			c.w.checkExpired(l, a)
 			return false
 		default:
-			c.w.violate("an answer that is not documented for a heartbeat: %d %s", a.status, a.raw)
+			c.undocumented("a heartbeat", a)
 			return false
 		}
 	}
@@ -380,9 +390,9 @@ func (c *client) release(l *lease) {
 			}
 		}
 	}
-	c.w.letGo(l)
+	c.w.letGo(l.id)
 	query := url.Values{}
-	if l.reentrant && len(l.holds) == 1 && !l.unknown && c.w.untouched(l) {
+	if l.reentrant && len(l.holds) == 1 && !l.unknown && !c.w.overwritten(l.id) {
 		query.Set("hold", l.holds[0]) // the last one ends it
 	}
 	for range 20 {
@@ -393,7 +403,7 @@ func (c *client) release(l *lease) {
 		case a.status == http.StatusNoContent, a.status == http.StatusGone, a.status == http.StatusNotFound:
 			return
 		default:
-			c.w.violate("an answer that is not documented for a release: %d %s", a.status, a.raw)
+			c.undocumented("a release", a)
 			return
 		}
 	}
@@ -401,7 +411,7 @@ func (c *client) release(l *lease) {
 
 // leaveTickets takes tickets and goes away. It makes sure that it has nothing else: what it holds it lets go.
 func (c *client) leaveTickets() {
-	for !c.w.isClearing() {
+	for !c.w.clearing.Load() {
 		c.sleep(c.below(20 * time.Second))
 		c.tries++
 		owner := fmt.Sprintf("%s-%d", c.name, c.tries)
@@ -418,7 +428,7 @@ func (c *client) leaveTickets() {
 			if l := newLease(wishes, a, forgotten); a.State == "held" {
 				c.release(l)
 			} else if a.State == "waiting" {
-				c.w.leaveTicket(l)
+				c.w.ledger.note(func(book *ledger) { book.tickets = append(book.tickets, l.id) })
 			}
 			break
 		}

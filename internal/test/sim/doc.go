@@ -6,6 +6,13 @@
 // and nothing happens at the same nanosecond as anything else, so that a Plan gives the same history each time. A Plan that
 // fails can be made shorter by leaving faults and clients out (Minimize).
 //
+// # Parts
+//
+// A world has parts that own their state, each with a lock of its own: the journal (history and violations), the audit (what
+// ZooKeeper committed), the gateways, the beliefs (what clients count on), the exemptions (why a lease may end nevertheless), the
+// ledger (what clients asked for beside that) and the receivers (of webhooks). The weather makes the faults of the plan happen. The
+// review compares beliefs, ledger and receivers with the audit when all is over.
+//
 // Every fourth plan or so has a second namespace in another dialect, whose lock leases share with a program that knows the dialect's
 // names alone (spaces.go). All that is checked holds there, too.
 //
@@ -44,12 +51,12 @@
 //   - invariant: after an answer, what a manager keeps as things change is not what it would compute from scratch
 //     (locks.Manager.CheckAll).
 //
-// More, about events, tickets and versions, stand in verdict.go and watch.go; model.go asks a model of locks with fencing
+// More, about events, tickets and versions, stand in review.go, review_audit.go and watch.go; model.go asks a model of locks with fencing
 // whether it could have given the clients' histories.
 //
 // # How a new feature joins
 //
 // Add its requests to client.go, or to the files of the recipes beside it (recipes.go, holds.go, administrator.go), with what
-// its answers make the client believe, and its promise to verdict.go as one more check over beliefs and audit; when it changes
+// its answers make the client believe, and its promise to the review as one more check over beliefs and audit; when it changes
 // who may hold, to queues.go and model.go. Give the feature's protection a fail point and see a seed fail with it on: package mutants.
 package sim

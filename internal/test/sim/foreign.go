@@ -32,7 +32,7 @@ func (f *foreign) below(d time.Duration) time.Duration {
 // live takes and lets go locks, each with a session of its own.
 func (f *foreign) live() {
 	servers := f.w.zk.Servers()
-	for !f.w.isClearing() {
+	for !f.w.clearing.Load() {
 		time.Sleep(f.below(3 * time.Second))
 		f.tries++
 		s, err := f.w.openSession(fmt.Sprint(f.name, "-", f.tries), servers[f.random.IntN(len(servers))])
@@ -70,7 +70,7 @@ func (f *foreign) lock(s *session) {
 	if err != nil {
 		return
 	}
-	f.w.excuse(path)
+	f.w.exemptions.excuse(path)
 	f.w.trace("%s: %s", f.name, path)
 	for patience := 100; ; patience-- {
 		asked := time.Now()
@@ -127,15 +127,13 @@ func (f *foreign) holds(s *session, lock, path string, asked time.Time) {
 	}
 	for {
 		b := &belief{claim: claim{mode: exclusive}, lock: lock, lease: path, held: true, foreign: true, sent: asked, from: time.Now(), until: asked.Add(foreignTimeout / 2)}
-		f.w.mu.Lock()
-		f.w.beliefs = append(f.w.beliefs, b)
-		f.w.mu.Unlock()
+		f.w.beliefs.add(b)
 		time.Sleep(f.below(foreignTimeout / 4))
 		asked = time.Now()
 		if asked.Before(until) && s.call(wire.OpExists, &wire.ReadRequest{Path: path}, nil) == nil {
 			continue
 		}
-		f.w.letGo(&lease{id: path, path: path}) // or its session goes
+		f.w.letGo(path) // or its session goes
 		return
 	}
 }

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,15 +32,16 @@ type gateway struct {
 	manager *manager.Manager
 	api     *httpapi.Server
 	server  *http.Server
-	peers   *fleet.Fleet
+	peers   *fleet.Fleet // by which it sends requests on
+	listens *fleet.Fleet // by which it follows the others
 	busy    atomic.Int64 // requests
 	hub     *events.Hub
-	died    atomic.Bool // it was killed, or left before the end
+	died    atomic.Bool // it was gone before the end of the run
 	listen  *listener
 	cancel  context.CancelFunc
 	ended   chan struct{} // closed when nothing of it runs any more
 	err     error         // how the manager ended
-	gone    bool          // it was killed or told to leave; the world's
+	gone    atomic.Bool   // it was killed or told to leave
 	hooks   *webhooks.Service
 }
 
@@ -74,7 +73,7 @@ type store struct {
 	random  rand.Source
 }
 
-// Watch implements locks.Store.
+// Watch implements manager.Store.
 func (s *store) Watch(roots []zk.WatchRoot, sink zk.Sink, writerZxid func() int64) manager.Watcher {
 	observer := manager.ZooKeeper{Config: s.Config}
 	observer.Config.Dial, observer.Config.Random = s.observe, s.random
@@ -83,11 +82,11 @@ func (s *store) Watch(roots []zk.WatchRoot, sink zk.Sink, writerZxid func() int6
 
 // startGateway starts a process, as cmd/gateway does.
 func (w *world) startGateway(number int) *gateway {
-	w.lives[number]++
-	g := &gateway{name: fmt.Sprintf("gw%d.%d", number, w.lives[number]), w: w, clock: zktest.NewClock(), ended: make(chan struct{}),
-		listen: newListener(fmt.Sprintf("gw%d.%d", number, w.lives[number]))}
+	life := w.gateways.nextLife(number)
+	name := fmt.Sprintf("gw%d.%d", number, life)
+	g := &gateway{name: name, w: w, clock: zktest.NewClock(), ended: make(chan struct{}), listen: newListener(name)}
 	random := func(part int) rand.Source {
-		return &source{seed: w.plan.Seed, whose: uint64(part<<32 | number<<16 | w.lives[number])}
+		return &source{seed: w.plan.Seed, whose: uint64(part<<32 | number<<16 | life)}
 	}
 	config := zk.Config{Servers: w.zk.Servers(), SessionTimeout: w.timeout, PromiseWindow: w.window, CreateRoot: true,
 		Namespaces: w.namespaces(number), Dial: g.dials(w.zk.Dialer(g.name)), Clock: g.clock, Random: random(0)}
@@ -95,99 +94,76 @@ func (w *world) startGateway(number int) *gateway {
 		config.Servers[i] += ":2181"
 	}
 	collectors := metrics.New("sim")
-	hub := events.New(events.Options{Metrics: collectors})
-	g.hub = hub
+	g.hub = events.New(events.Options{Metrics: collectors})
 	zookeeper := &store{ZooKeeper: manager.ZooKeeper{Config: config}, observe: g.dials(w.zk.DialerBy("observer", g.name)), random: random(1)}
 	options := manager.Options{Store: zookeeper, Root: zk.DefaultRoot, Servers: config.Servers,
-		SessionTimeout: w.timeout, Clock: g.clock, Random: random(2), Metrics: collectors, Events: hub,
+		SessionTimeout: w.timeout, Clock: g.clock, Random: random(2), Metrics: collectors, Events: g.hub,
 		Registration: manager.Registration{Address: g.name + ":8080", Version: "sim"}, Hearsay: true}
 	var box outbox.Box
 	if w.plan.Hooks > 0 {
 		options.Outbox = &box
 	}
 	g.manager = manager.New(options)
-	g.peers = fleet.New(fleet.Options{Secret: g.manager.FleetKeys, Self: g.manager.Identity, Address: options.Registration.Address, Dial: g.dials(g.dialBy(asPeer))})
-	ears := fleet.New(fleet.Options{Secret: g.manager.FleetKeys, Self: g.manager.Identity, Address: options.Registration.Address, Dial: g.dials(g.dialBy(asEar))})
-	listener := fleet.Listener{Fleet: ears, Peers: func() []fleet.Peer { return httpapi.Others(g.manager.Peers()) }, Changed: g.manager.SourcesChanged,
-		Receive: g.manager.Hear, Following: g.manager.Following,
-		Random: func(p fleet.Peer) rand.Source { return &source{seed: w.plan.Seed, whose: nameOf(g.name, p.Address)} }}
-	g.api = httpapi.New(httpapi.Options{Locks: g.manager, Fleet: g.peers, News: g.manager.News, Events: hub, Metrics: collectors, Version: "sim", OpenAPI: lockkeeper.OpenAPI})
-	g.server = &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == fleet.StreamPath { // no client waits for it
-			g.api.ServeHTTP(rw, r)
-			return
-		}
-		w.answeredBy(r.Header.Get(fleet.Header), g.name)
-		g.busy.Add(1)
-		defer g.busy.Add(-1)
-		g.api.ServeHTTP(rw, r)
-	})}
+	g.peers, g.listens = g.fleet(asPeer(name)), g.fleet(asListener(name))
+	g.api = httpapi.New(httpapi.Options{Locks: g.manager, Fleet: g.peers, News: g.manager.News, Events: g.hub, Metrics: collectors, Version: "sim", OpenAPI: lockkeeper.OpenAPI})
+	g.server = &http.Server{Handler: http.HandlerFunc(g.serve)}
 	httpapi.Configure(g.server)
 	w.zk.Network.Serve(g.name, g.listen.take)
-
-	ctx, cancel := context.WithCancel(context.Background())
-	g.cancel = cancel
-	var running sync.WaitGroup
 	if w.plan.Hooks > 0 {
 		g.hooks = box.Connect(g.manager, g.hookOptions())
+	}
+	g.run()
+	w.gateways.add(number, g)
+	w.trace("%s starts", g.name)
+	return g
+}
+
+// fleet connects with other gateways under a name of its own.
+func (g *gateway) fleet(as string) *fleet.Fleet {
+	return fleet.New(fleet.Options{Secret: g.manager.FleetKeys, Self: g.manager.Identity, Address: g.name + ":8080", Dial: g.dialAs(as)})
+}
+
+// serve answers a request, and counts it while a client waits for it.
+func (g *gateway) serve(rw http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != fleet.StreamPath {
+		g.w.gateways.answeredBy(r.Header.Get(fleet.Header), g.name)
+		g.busy.Add(1)
+		defer g.busy.Add(-1)
+	}
+	g.api.ServeHTTP(rw, r)
+}
+
+// run starts what a gateway consists of.
+func (g *gateway) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	g.cancel = cancel
+	listener := fleet.Listener{Fleet: g.listens, Peers: func() []fleet.Peer { return httpapi.Others(g.manager.Peers()) }, Changed: g.manager.SourcesChanged,
+		Receive: g.manager.Hear, Following: g.manager.Following,
+		Random: func(p fleet.Peer) rand.Source {
+			return &source{seed: g.w.plan.Seed, whose: nameOf(g.name, p.Address)}
+		}}
+	var running sync.WaitGroup
+	if g.hooks != nil {
 		running.Go(func() { _ = g.hooks.Run(ctx) })
 	}
 	running.Go(func() { g.err = g.manager.Run(ctx) })
-	running.Go(func() { _ = hub.Run(ctx) })
+	running.Go(func() { _ = g.hub.Run(ctx) })
 	running.Go(func() {
 		_ = listener.Run(ctx)
-		ears.Close()
+		g.listens.Close()
 	})
 	running.Go(func() { _ = g.server.Serve(g.listen) })
 	go func() {
 		running.Wait()
 		close(g.ended)
 	}()
-	w.mu.Lock()
-	w.lived = append(w.lived, g)
-	w.mu.Unlock()
-	w.trace("%s starts", g.name)
-	return g
-}
-
-// requestID is the header by which an answer can be told from others.
-const requestID = "Lockkeeper-Request-Id"
-
-// answeredBy notes who answers a request that another gateway has sent on, by its seal.
-func (w *world) answeredBy(seal, gateway string) {
-	_, rest, sealed := strings.Cut(seal, " request=")
-	if !sealed {
-		return
-	}
-	id, _, _ := strings.Cut(rest, " ")
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.forwarded[id] = gateway
-}
-
-// answerer is the gateway that has answered, where another one was asked.
-func (w *world) answerer(answer http.Header, asked string) string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return cmp.Or(w.forwarded[answer.Get(requestID)], asked)
 }
 
 // asPeer is a gateway's name where it is the client of another gateway.
 func asPeer(gateway string) string { return gateway + " as a peer" }
 
-// asEar is its name where it follows another gateway.
-func asEar(gateway string) string { return gateway + " as an ear" }
-
-// dialBy connects with another gateway.
-func (g *gateway) dialBy(as func(gateway string) string) dialer {
-	return func(_ context.Context, _, address string) (net.Conn, error) {
-		host, _, err := net.SplitHostPort(address)
-		if err != nil {
-			return nil, err
-		}
-		return g.w.zk.Network.Dial(as(g.name), host)
-	}
-}
+// asListener is its name where it follows another gateway.
+func asListener(gateway string) string { return gateway + " as an ear" }
 
 // nameOf makes a number of names.
 func nameOf(names ...string) uint64 {
@@ -197,6 +173,20 @@ func nameOf(names ...string) uint64 {
 	}
 	return h.Sum64()
 }
+
+// dialAs connects with another gateway.
+func (g *gateway) dialAs(name string) dialer {
+	return g.dials(func(_ context.Context, _, address string) (net.Conn, error) {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		return g.w.zk.Network.Dial(name, host)
+	})
+}
+
+// claimEnd reports whether this call is the one that ends the gateway's life.
+func (g *gateway) claimEnd() bool { return !g.gone.Swap(true) }
 
 // dials connects as a process that may stand still.
 func (g *gateway) dials(dial dialer) dialer {
@@ -211,14 +201,15 @@ type dialer = func(ctx context.Context, network, address string) (net.Conn, erro
 // kill ends the process without a word. Its goroutines cannot be killed, so they are cut off from the world for good.
 func (g *gateway) kill() {
 	g.w.trace("%s is killed", g.name)
+	network := g.w.zk.Network
 	for _, s := range g.w.zk.Servers() {
-		g.w.zk.Network.Part(g.name, s)
+		network.Part(g.name, s)
 	}
-	g.w.zk.Network.Serve(g.name, nil)
-	g.w.zk.Network.CutAll(g.w.zk.Network.Links("", g.name))
-	g.w.zk.Network.CutAll(g.w.zk.Network.Links(g.name, ""))
-	g.w.zk.Network.CutAll(g.w.zk.Network.Links(asPeer(g.name), ""))
-	g.w.zk.Network.CutAll(g.w.zk.Network.Links(asEar(g.name), ""))
+	network.Serve(g.name, nil)
+	network.CutAll(network.Links("", g.name))
+	for _, as := range []string{g.name, asPeer(g.name), asListener(g.name)} {
+		network.CutAll(network.Links(as, ""))
+	}
 	go g.end()
 }
 
@@ -254,68 +245,5 @@ func (g *gateway) shutDown(ctx context.Context) {
 	}
 	_ = g.server.Close()
 }
-
-// listener is a net.Listener on the simulated network.
-type listener struct {
-	name   string
-	frozen atomic.Pointer[chan struct{}] // while the process stands still; closed when it goes on
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newListener(name string) *listener {
-	return &listener{name: name, conns: make(chan net.Conn), closed: make(chan struct{})}
-}
-
-func (l *listener) take(nc net.Conn) {
-	l.thaw()
-	select {
-	case l.conns <- nc:
-	case <-l.closed:
-		nc.Close()
-	}
-}
-
-// freeze has new connections wait, those from the process and those to it, until end is called.
-func (l *listener) freeze() (end func()) {
-	thawed := make(chan struct{})
-	l.frozen.Store(&thawed)
-	return func() {
-		l.frozen.CompareAndSwap(&thawed, nil)
-		close(thawed)
-	}
-}
-
-// thaw waits until the process goes on.
-func (l *listener) thaw() {
-	if thawed := l.frozen.Load(); thawed != nil {
-		select {
-		case <-*thawed:
-		case <-l.closed:
-		}
-	}
-}
-
-func (l *listener) Accept() (net.Conn, error) {
-	select {
-	case nc := <-l.conns:
-		return nc, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *listener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-func (l *listener) Addr() net.Addr { return name(l.name) }
-
-type name string
-
-func (n name) Network() string { return "sim" }
-func (n name) String() string  { return string(n) }
 
 var errGone = errors.New("the gateway is gone")

@@ -25,20 +25,22 @@ func (c *client) repeat(l *lease, method, path string, query url.Values, good ..
 			}
 			// The answer was lost, or so it thinks.
 		case answered.status == http.StatusGone, answered.status == http.StatusNotFound:
-			c.w.told(l, answered)
+			c.w.heardEnded(l, answered)
 			return answered, false, true
-		case answered.status == http.StatusUnprocessableEntity && !c.w.untouched(l):
+		case answered.status == http.StatusUnprocessableEntity && c.w.overwritten(l.id):
 			return answered, false, false // nobody knows its holds any more
 		default:
-			c.w.violate("an answer that is not documented for %s %s?%s: %d %s", method, path, query.Encode(), answered.status, answered.raw)
+			c.undocumented(method+" "+path+"?"+query.Encode(), answered)
 			return answered, false, false
 		}
 	}
 	return a, ok, false
 }
 
-// untouched reports whether nobody has written over what a lease's contender says.
-func (w *world) untouched(l *lease) bool { return !w.overwritten(l.id) }
+// overwritten reports whether another program has written over what a lease's contender says.
+func (w *world) overwritten(lease string) bool {
+	return slices.ContainsFunc(w.audit.places(lease), func(c contender) bool { return !c.written.IsZero() })
+}
 
 // someLock is where a hold of the lease is asked for: at one of its locks.
 func (c *client) someLock(l *lease) string {
@@ -78,9 +80,9 @@ func (c *client) releaseHold(l *lease, name string) bool {
 // takeAgain is a late repeat of the request that took a hold which was let go since.
 func (c *client) takeAgain(l *lease, name string) bool {
 	path := c.someLock(l)
-	untouched := c.w.untouched(l)
+	untouched := !c.w.overwritten(l.id)
 	a, err := c.do(3*time.Second, http.MethodPost, path, url.Values{"hold": {name}}, l.header())
-	if err == nil && a.status == http.StatusOK && untouched && c.w.untouched(l) {
+	if err == nil && a.status == http.StatusOK && untouched && !c.w.overwritten(l.id) {
 		c.w.violate("holds: %s has taken %s again, which it had let go", l.id, name)
 	}
 	return true
@@ -117,7 +119,7 @@ func (c *client) look(l *lease) bool {
 
 // judgeHolds looks whether what was answered before is still so, whatever has become of the lease's gateway since.
 func (c *client) judgeHolds(l *lease, a answer) {
-	if !c.w.untouched(l) {
+	if c.w.overwritten(l.id) {
 		return // another program has taken it away
 	}
 	for _, h := range l.holds {

@@ -148,15 +148,14 @@ var fencedLock = porcupine.Model{
 
 // operations are the clients' histories, from what they believed. checkBeliefs has shortened the beliefs that somebody else
 // has ended. The world's lock is held.
-func (w *world) operations() []porcupine.Operation {
-	type place struct{ lease, lock string }
+func operations(beliefs []*belief, begun time.Time) []porcupine.Operation {
 	var history []porcupine.Operation
 	last := map[place]int{} // where its end stands in the history
 	lowered := map[place]bool{}
 	alone := map[place]time.Time{} // until when it has counted on an exclusive lease
-	at := func(t time.Time) int64 { return t.Sub(w.begun).Nanoseconds() }
-	for _, b := range w.beliefs {
-		if !b.held || !b.from.Before(b.until) {
+	at := func(t time.Time) int64 { return t.Sub(begun).Nanoseconds() }
+	for _, b := range beliefs {
+		if !b.counts() {
 			continue
 		}
 		s := step{claim: b.claim, action: keeps, lock: b.lock, holder: b.lease, token: b.token}

@@ -105,14 +105,13 @@ func TestTheModelSeesEachLockByItself(t *testing.T) {
 func TestADowngradeThatIsAskedForTooLateIsOneInTheModel(t *testing.T) {
 	begun := time.Unix(0, 0)
 	at := func(s int) time.Time { return begun.Add(time.Duration(s) * time.Second) }
-	belief := func(lease string, m mode, token int64, sent, from, until int) *belief {
+	counted := func(lease string, m mode, token int64, sent, from, until int) *belief {
 		return &belief{claim: claim{mode: m}, lock: "l", lease: lease, held: true, token: token, sent: at(sent), from: at(from), until: at(until)}
 	}
 	for reader, good := range map[int]bool{5: true, 2: false} { // when another reader is let in: the first one counts on the lock alone until 3
-		w := &world{begun: begun}
-		w.beliefs = append(w.beliefs, belief("x", exclusive, 5, 0, 1, 3), belief("x", shared, 5, 4, 8, 7), // the downgrade's answer, too late itself
-			belief("y", shared, 6, reader-1, reader, 12), belief("x", shared, 5, 9, 10, 12))
-		if got := checkModel(w.operations()) == porcupine.Ok; got != good {
+		history := operations([]*belief{counted("x", exclusive, 5, 0, 1, 3), counted("x", shared, 5, 4, 8, 7), // the downgrade's answer, too late itself
+			counted("y", shared, 6, reader-1, reader, 12), counted("x", shared, 5, 9, 10, 12)}, begun)
+		if got := checkModel(history) == porcupine.Ok; got != good {
 			t.Errorf("a reader at %d: accepted %v", reader, got)
 		}
 	}

@@ -64,6 +64,9 @@ func (c *contender) ended() time.Time {
 	return c.gone
 }
 
+// endedByGateway reports whether a gateway's transaction has ended a lease that is not ephemeral: receivers are told of it.
+func (c *contender) endedByGateway() bool { return !c.there() && !c.ephemeral && c.endedBy != "" }
+
 // there reports whether the lease lives.
 func (c *contender) there() bool { return c.ended().IsZero() }
 

@@ -131,10 +131,10 @@ func (c *client) downgrade(l *lease) bool {
 			}
 			return true
 		case a.status == http.StatusGone, a.status == http.StatusNotFound:
-			c.w.told(l, a)
+			c.w.heardEnded(l, a)
 			return false
 		default:
-			c.w.violate("an answer that is not documented for a downgrade: %d %s", a.status, a.raw)
+			c.undocumented("a downgrade", a)
 			return false
 		}
 	}
@@ -153,7 +153,7 @@ func (c *client) check(l *lease) {
 	}
 	at := c.at
 	if !c.fixed && c.random.IntN(2) == 0 {
-		c.at = c.w.pick(c.random) // what is protected asks whom it likes
+		c.at = c.w.gateways.pick(c.random) // what is protected asks whom it likes
 	}
 	a, err := c.do(3*time.Second, http.MethodGet, "/v1/locks/"+lock+"/fence", url.Values{"fencing_token": {fmt.Sprint(token)}}, nil)
 	c.at = at
@@ -162,7 +162,7 @@ func (c *client) check(l *lease) {
 	case a.status == http.StatusOK:
 		c.w.judgeFence(lock, token, a)
 	default:
-		c.w.violate("an answer that is not documented for a fence check: %d %s", a.status, a.raw)
+		c.undocumented("a fence check", a)
 	}
 }
 

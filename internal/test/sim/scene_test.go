@@ -22,6 +22,7 @@ type scene struct {
 	*testing.T
 	*world
 	clients []*client
+	weather *weather
 }
 
 // What the seed of a scene says about time: see newWorld.
@@ -43,14 +44,14 @@ func playIn(t *testing.T, plan Plan, script func(s *scene)) {
 	cryptotest.SetGlobalRandom(t, plan.Seed)
 	var out Outcome
 	synctest.Test(t, func(t *testing.T) {
-		s := &scene{T: t, world: newWorld(t, plan)}
+		w := newWorld(t, plan)
+		s := &scene{T: t, world: w, weather: &weather{w: w}}
 		s.scripted = true
 		defer func() { // also when the script gives up: nothing may be left in the bubble
 			for _, c := range s.clients {
 				c.close()
 			}
-			s.gateways = slices.DeleteFunc(s.gateways, func(g *gateway) bool { return g == nil })
-			s.clear()
+			s.weather.clear()
 			out = s.end()
 			if t.Failed() {
 				t.Log("\n" + out.Text())
@@ -68,9 +69,6 @@ func playIn(t *testing.T, plan Plan, script func(s *scene)) {
 func (s *scene) start(number int) *gateway {
 	s.Helper()
 	g := s.startGateway(number)
-	s.world.mu.Lock()
-	s.gateways[number] = g
-	s.world.mu.Unlock()
 	time.Sleep(time.Second)
 	return g
 }
@@ -88,7 +86,7 @@ func (s *scene) startBehind(number int, server string) *gateway {
 
 // next is the name that a gateway will have.
 func (s *scene) next(number int) string {
-	return "gw" + string(rune('0'+number)) + "." + string(rune('1'+s.lives[number]))
+	return "gw" + string(rune('0'+number)) + "." + string(rune('1'+s.gateways.lives[number]))
 }
 
 // die kills a gateway.

@@ -52,7 +52,7 @@ func (p *Plan) calm() bool {
 
 // checkStories compares what gateways have told: nobody contradicts another one, and where the weather was calm all have told the
 // same of everybody, and of the holders in the same order.
-func (w *world) checkStories(stories []story) {
+func (r *review) checkStories(stories []story) {
 	type end struct{ who, lock string }
 	ends := make(map[end]map[string][]string) // by reason, the gateways that said so
 	for _, s := range stories {
@@ -77,13 +77,13 @@ func (w *world) checkStories(stories []story) {
 	}
 	for _, at := range slices.SortedFunc(maps.Keys(ends), func(a, b end) int { return cmp.Or(cmp.Compare(a.lock, b.lock), cmp.Compare(a.who, b.who)) }) {
 		maps.DeleteFunc(ends[at], func(reason string, by []string) bool {
-			return wished(reason) && !slices.Contains(by, w.audit.ender(at.who))
+			return wished(reason) && !slices.Contains(by, r.audit.ender(at.who))
 		})
 		if len(ends[at]) > 1 {
-			w.violate("story: the end of %s in %s is told as %v", at.who, at.lock, ends[at])
+			r.violate("story: the end of %s in %s is told as %v", at.who, at.lock, ends[at])
 		}
 	}
-	if w.scripted || !w.plan.calm() {
+	if r.scripted || !r.plan.calm() {
 		return
 	}
 	stories = slices.DeleteFunc(slices.Clone(stories), func(s story) bool { return !s.whole })
@@ -92,7 +92,7 @@ func (w *world) checkStories(stories []story) {
 			one, other := common(stories[0].told[lock], stories[i].told[lock])
 			one, other = granted(one), granted(other)
 			if diff := cmp.Or(differ(lives(one), lives(other)), differ(turns(one), turns(other))); diff != "" {
-				w.violate("story: of %s %s and %s tell %s", lock, stories[0].gateway, stories[i].gateway, diff)
+				r.violate("story: of %s %s and %s tell %s", lock, stories[0].gateway, stories[i].gateway, diff)
 			}
 		}
 	}

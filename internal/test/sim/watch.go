@@ -11,7 +11,7 @@ import (
 
 // watch follows the events of one gateway after another.
 func (c *client) watch() {
-	for !c.w.isClearing() {
+	for !c.w.clearing.Load() {
 		c.follow(10*time.Second + c.below(10*time.Second))
 		c.sleep(c.below(500 * time.Millisecond))
 	}
@@ -19,7 +19,7 @@ func (c *client) watch() {
 
 // follow reads events until something breaks or it is tired.
 func (c *client) follow(atMost time.Duration) {
-	g := c.w.pick(c.random)
+	g := c.w.gateways.pick(c.random)
 	if g == nil {
 		return
 	}
@@ -53,11 +53,7 @@ func (c *client) follow(atMost time.Duration) {
 		// Not in the history: whether two events come together or five milliseconds apart depends on whether the hub has woken
 		// this stream between them, which is up to the scheduler. Nothing else follows from it.
 		if event.Type == "lease.granted" {
-			c.w.mu.Lock()
-			if _, told := c.w.granted[event.Znode]; !told {
-				c.w.granted[event.Znode] = time.Now()
-			}
-			c.w.mu.Unlock()
+			c.w.ledger.note(func(l *ledger) { l.granted[event.Znode] = true })
 		}
 	}
 }
