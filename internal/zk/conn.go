@@ -48,7 +48,7 @@ type conn struct {
 	attempts  int           // since the last handshake
 	lastErr   error         // of the last attempt
 	err       error         // why the session is over; final
-	over      chan struct{} // closed with err
+	ended     chan struct{} // closed with err
 	up        chan struct{} // closed while connected
 	wasUp     bool          // there was a connection when the session ended
 }
@@ -74,7 +74,7 @@ func connect(ctx context.Context, cfg *Config, wake func()) (*conn, error) {
 	case <-c.upNow():
 		cfg.Metrics.Op("connect", "ok", time.Since(began))
 		return c, nil
-	case <-c.over:
+	case <-c.ended:
 		err = c.endErr()
 	case <-ctx.Done():
 		err = fmt.Errorf("%w: %w (last attempt: %w)", ErrUnavailable, context.Cause(ctx), c.lastError())
@@ -88,7 +88,7 @@ func newConn(cfg *Config, wake func()) *conn {
 	c := &conn{
 		libClosed: make(chan struct{}),
 		cfg:       cfg, log: cfg.Logger, hosts: newHosts(cfg.Random), wake: wake,
-		ready: make(chan struct{}), closed: make(chan struct{}), over: make(chan struct{}), up: make(chan struct{}),
+		ready: make(chan struct{}), closed: make(chan struct{}), ended: make(chan struct{}), up: make(chan struct{}),
 		reads: make(chan struct{}, maxReads), acls: aclsFor(cfg.Auth),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -178,7 +178,7 @@ func (c *conn) end(err error) {
 	if c.err == nil {
 		c.err = err
 		c.wasUp = c.connected
-		close(c.over)
+		close(c.ended)
 		if c.connected {
 			c.connected = false
 			c.up = make(chan struct{})
@@ -195,7 +195,7 @@ func (c *conn) end(err error) {
 func (c *conn) reap(events <-chan gozk.Event) {
 	defer close(c.closed)
 	defer c.cancel()
-	<-c.over
+	<-c.ended
 	c.hosts.quit()
 	c.mu.Lock()
 	wasUp := c.wasUp
@@ -238,6 +238,16 @@ func (c *conn) cut() {
 		_ = l.Close() // it is being thrown away
 	}
 }
+
+// over is closed when the session has ended for a reason, gone when nothing of it is left.
+func (c *conn) over() <-chan struct{} { return c.ended }
+func (c *conn) gone() <-chan struct{} { return c.closed }
+
+// context ends with the session.
+func (c *conn) context() context.Context { return c.ctx }
+
+// lastSeen is the highest zxid that any answer has carried.
+func (c *conn) lastSeen() int64 { return c.lastZxid.Load() }
 
 func (c *conn) isConnected() bool {
 	c.mu.Lock()

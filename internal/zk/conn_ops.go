@@ -73,7 +73,7 @@ func call[T any](ctx context.Context, c *conn, op string, request func() (T, err
 	case c.reads <- struct{}{}:
 	case <-ctx.Done():
 		return none, context.Cause(ctx)
-	case <-c.over:
+	case <-c.ended:
 		return none, c.endErr()
 	}
 	type answer struct {

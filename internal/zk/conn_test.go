@@ -2,9 +2,7 @@ package zk
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"io"
 	"net"
 	"strings"
 	"testing"
@@ -15,34 +13,6 @@ import (
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/zkreal"
 )
-
-var sessionExpired = gozk.Event{Type: gozk.EventSession, State: gozk.StateExpired}
-
-// script is a server that accepts connections and does with each what the test
-// says.
-func script(t *testing.T, serve func(net.Conn)) (addr string) {
-	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			serve(conn)
-		}
-	}()
-	t.Cleanup(func() {
-		_ = l.Close()
-		<-ended
-	})
-	return l.Addr().String()
-}
 
 func TestAServerThatAcceptsAndSaysNothingIsLeftForTheNext(t *testing.T) {
 	for name, say := range map[string][]byte{"nothing": nil, "half an answer": {0, 0, 0, 37, 0, 0}} {
@@ -148,11 +118,11 @@ func TestCredentialsTravelWithEveryConnection(t *testing.T) {
 	private := mustBeDone(t, write(t, s, Op{Kind: OpCreate, Path: DefaultRoot + "/keys/k", Private: true}))
 	stranger := newProbe(t, direct)
 	for _, path := range []string{secret, private.Paths[0]} {
-		if _, _, err := stranger.c.get(testContext(t), path); !errors.Is(err, ErrNoAuth) {
+		if _, err := stranger.get(path); !errors.Is(err, gozk.ErrNoAuth) {
 			t.Errorf("a stranger reads %s: %v, want ErrNoAuth", path, err)
 		}
 	}
-	if err := stranger.c.create(testContext(t), stranger.c.cfg, DefaultRoot+"/guards/x", nil, open); !errors.Is(err, ErrNoAuth) {
+	if err := stranger.tryCreate(DefaultRoot+"/guards/x", "", gozk.WorldACL(gozk.PermAll)); !errors.Is(err, gozk.ErrNoAuth) {
 		t.Errorf("a stranger creates a guard: %v, want ErrNoAuth", err)
 	}
 	stranger.create(DefaultRoot+"/locks/foreign", "")
@@ -169,10 +139,10 @@ func TestStrangersMayReadButNotWriteWhatIsTheFleetsAlone(t *testing.T) {
 	settings := DefaultRoot + "/settings/l"
 	mustBeDone(t, write(t, s, Op{Kind: OpCreate, Path: settings}, Op{Kind: OpCreate, Path: settings + "/limit-2"}))
 	for _, path := range []string{succession, settings, settings + "/limit-2", s.registration, s.guard} {
-		if _, _, err := stranger.c.get(testContext(t), path); err != nil {
+		if _, err := stranger.get(path); err != nil {
 			t.Errorf("a stranger reads %s: %v", path, err)
 		}
-		if _, err := stranger.c.lib.Set(cfg.full(path), []byte("mine"), -1); !errors.Is(translate(err), ErrNoAuth) {
+		if err := stranger.trySet(path, "mine"); !errors.Is(err, gozk.ErrNoAuth) {
 			t.Errorf("a stranger writes %s: %v, want ErrNoAuth", path, err)
 		}
 	}
@@ -196,31 +166,6 @@ func TestWrongCredentialsAreFatalWhereAnACLRefusesThem(t *testing.T) {
 	}
 }
 
-func mustBeFatal(t *testing.T, doing string, err error, kind FatalKind) {
-	t.Helper()
-	var fatal *FatalError
-	if !errors.As(err, &fatal) || fatal.Kind != kind {
-		t.Errorf("%s: %v, want a FatalError of kind %s", doing, err, kind)
-	} else if fatal.Hint == "" {
-		t.Errorf("%s: %v has no hint", doing, err)
-	}
-}
-
-// handshake answers a connect request as a server does.
-func handshake(conn net.Conn) error {
-	request := make([]byte, 4+44)
-	if _, err := io.ReadFull(conn, request); err != nil {
-		return err
-	}
-	answer := make([]byte, 4+36)
-	binary.BigEndian.PutUint32(answer, 36)
-	binary.BigEndian.PutUint32(answer[8:], 4000)
-	binary.BigEndian.PutUint64(answer[12:], 77)
-	binary.BigEndian.PutUint32(answer[20:], 16)
-	_, err := conn.Write(answer)
-	return err
-}
-
 func TestAServerThatRefusesTheCredentialsIsFatal(t *testing.T) {
 	addr := script(t, func(conn net.Conn) {
 		t.Cleanup(func() { _ = conn.Close() })
@@ -231,40 +176,6 @@ func TestAServerThatRefusesTheCredentialsIsFatal(t *testing.T) {
 	})
 	_, err := OpenLayout(testContext(t), Config{Servers: []string{addr}, Auth: &DigestAuth{User: "u", Password: "p"}})
 	mustBeFatal(t, "opening the layout", err, KindAuth)
-}
-
-func TestAnImpossibleFrameEndsTheConnectionAndNotTheProcess(t *testing.T) {
-	for name, frame := range map[string][]byte{
-		"negative":  {0xff, 0xff, 0xff, 0xff},
-		"too short": {0, 0, 0, 3},
-		"too long":  {0x7f, 0xff, 0xff, 0xff},
-	} {
-		t.Run(name, func(t *testing.T) {
-			connections := make(chan struct{}, 100)
-			addr := script(t, func(conn net.Conn) {
-				t.Cleanup(func() { _ = conn.Close() })
-				select {
-				case connections <- struct{}{}:
-				default:
-				}
-				if handshake(conn) == nil {
-					_, _ = conn.Write(append(frame, make([]byte, 100)...))
-				}
-			})
-			cfg, err := Config{Servers: []string{addr}}.withDefaults()
-			if err != nil {
-				t.Fatal(err)
-			}
-			c, err := connect(testContext(t), &cfg, func() {})
-			if err != nil {
-				t.Fatal(err)
-			}
-			await(t, connections)
-			await(t, connections) // it has hung up and tries again
-			c.end(errLayoutRead)
-			await(t, c.closed)
-		})
-	}
 }
 
 func TestEveryPathIsBelowTheChroot(t *testing.T) {

@@ -26,7 +26,7 @@ func TestTheFenceClosesByEitherClock(t *testing.T) {
 		f := newFence(window)
 		start := At(time.Hour, 1e6*time.Hour)
 		f.committed(1, start, 7)
-		now := At(start.boot+c.boot, start.wall+c.wall)
+		now := At(start.Boot()+c.boot, start.Wall()+c.wall)
 		if got := f.Open(now); got != c.open {
 			t.Errorf("%s: open is %v, want %v (margin %v)", c.name, got, c.open, f.Margin(now))
 		}
@@ -74,7 +74,7 @@ func TestOnCommitTellsTheLastCommitAndEveryLaterOne(t *testing.T) {
 
 func TestASessionsFenceRunsOnTheInjectedClock(t *testing.T) {
 	cfg := testConfig(t)
-	clock := &manualClock{now: At(time.Hour, 1e6*time.Hour)}
+	clock := newManualClock(At(time.Hour, 1e6*time.Hour))
 	cfg.Clock = clock
 	s := openSession(t, cfg, openLayout(t, cfg), 1)
 	if !s.Fence().Open(clock.Now()) {
@@ -94,7 +94,7 @@ func TestASessionsFenceRunsOnTheInjectedClock(t *testing.T) {
 
 func TestNeitherReadsNorRefusalsMoveTheFence(t *testing.T) {
 	cfg := testConfig(t)
-	clock := &manualClock{now: At(time.Hour, 1e6*time.Hour)}
+	clock := newManualClock(At(time.Hour, 1e6*time.Hour))
 	cfg.Clock = clock
 	s := openSession(t, cfg, openLayout(t, cfg), 1)
 	clock.advance(4*time.Second, 4*time.Second) // of ten; a third of the real ones is far away
@@ -114,7 +114,7 @@ func TestNeitherReadsNorRefusalsMoveTheFence(t *testing.T) {
 
 func TestTheWindowStartsWhenATransactionIsSentAndNotWhenItIsAnswered(t *testing.T) {
 	direct, through, proxy := faulty(t)
-	clock := &manualClock{now: At(time.Hour, 1e6*time.Hour)}
+	clock := newManualClock(At(time.Hour, 1e6*time.Hour))
 	through.Clock = clock
 	s := openSession(t, through, openLayout(t, direct), 1)
 	hit := proxy.HoldReply(1, about("/locks/x"))

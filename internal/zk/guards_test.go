@@ -79,7 +79,7 @@ func TestAGatewayIsDeposedAtTheGuardThatWasPolled(t *testing.T) {
 	if !errors.Is(deaf.Err(), ErrDeposed) || deaf.Fence().Open(deaf.cfg.Clock.Now()) {
 		t.Errorf("its session says %v, its fence is open: %v", deaf.Err(), deaf.Fence().Open(deaf.cfg.Clock.Now()))
 	}
-	if data, _, err := p.c.get(testContext(t), DefaultRoot+"/succession/"+deaf.ID()); err != nil || string(data) != s.ID() {
+	if data, err := p.get(DefaultRoot + "/succession/" + deaf.ID()); err != nil || data != s.ID() {
 		t.Errorf("the succession says %q, %v", data, err)
 	}
 }

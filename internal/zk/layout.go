@@ -79,7 +79,7 @@ func OpenLayout(ctx context.Context, cfg Config) (*Layout, error) {
 	defer func() {
 		c.end(errLayoutRead)
 		select {
-		case <-c.closed:
+		case <-c.gone():
 		case <-ctx.Done(): // it goes on closing by itself
 		}
 	}()

@@ -5,14 +5,6 @@ import (
 	"testing"
 )
 
-func wantFatal(t *testing.T, err error, kind FatalKind) {
-	t.Helper()
-	var fatal *FatalError
-	if !errors.As(err, &fatal) || fatal.Kind != kind || fatal.Hint == "" {
-		t.Errorf("got %v, want %s with a hint", err, kind)
-	}
-}
-
 func TestNoGatewayStartsOnARootThatAnImportHasNotCompleted(t *testing.T) {
 	for name, create := range map[string]bool{"may create": true, "may not create": false} {
 		t.Run(name, func(t *testing.T) {
@@ -22,7 +14,7 @@ func TestNoGatewayStartsOnARootThatAnImportHasNotCompleted(t *testing.T) {
 			p.create(DefaultRoot+NodeImport, "")
 			cfg.CreateRoot = create
 			_, err := OpenLayout(testContext(t), cfg)
-			wantFatal(t, err, KindImportUnfinished)
+			mustBeFatal(t, "opening", err, KindImportUnfinished)
 			if got := p.children(DefaultRoot); len(got) != 1 {
 				t.Errorf("it has written: %v", got)
 			}
@@ -47,7 +39,7 @@ func TestAnImportThatBeginsWhileAGatewayCreatesTheLayoutKeepsItFromCompleting(t 
 	}
 	defer offline.Close()
 	o := opener{ctx: testContext(t), cfg: &cfg, c: offline.c}
-	wantFatal(t, o.createMissing(), KindImportUnfinished)
+	mustBeFatal(t, "creating", o.createMissing(), KindImportUnfinished)
 	if stat, err := o.exists(&cfg, DefaultRoot+NodeVersion); err != nil || stat != nil {
 		t.Errorf("the version: %+v, %v", stat, err)
 	}
@@ -79,8 +71,8 @@ func TestWorkOfflineGivesNodesTheACLsThatGatewaysGiveThem(t *testing.T) {
 	strangers.Auth = nil
 	p := newProbe(t, strangers)
 	for i, path := range paths {
-		_, _, readable := p.c.lib.Get(cfg.full(DefaultRoot + path))
-		_, writable := p.c.lib.Set(cfg.full(DefaultRoot+path), nil, 0)
+		_, readable := p.get(DefaultRoot + path)
+		writable := p.trySet(DefaultRoot+path, "")
 		who := []access{shown, open, open, private, shown, shown, shown, private, shown, private}[i]
 		if (readable == nil) != (who != private) || (writable == nil) != (who == open) {
 			t.Errorf("%s: reading %v, writing %v", path, readable, writable)

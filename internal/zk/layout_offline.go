@@ -40,7 +40,7 @@ var errOffline = fmt.Errorf("%w: the work is done", ErrSessionGone)
 // Close ends the session and returns when nothing of it is left.
 func (o *Offline) Close() {
 	o.c.end(errOffline)
-	<-o.c.closed
+	<-o.c.gone()
 }
 
 // Root is where the layout lives, below the chroot.
@@ -208,7 +208,7 @@ func (o *Offline) Barrier(ctx context.Context) (zxid int64, err error) {
 		}
 		return a.err
 	}, func(context.Context) (bool, error) { return false, nil }) // once more does no harm
-	return o.c.lastZxid.Load(), o.understood(err)
+	return o.c.lastSeen(), o.understood(err)
 }
 
 // Directories are the parts of the layout that are only parents, as paths

@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,7 +15,7 @@ import (
 
 func TestALayoutIsCreatedOnceAndThenFound(t *testing.T) {
 	cfg := testConfig(t)
-	first := openLayout(t, cfg)
+	first := opened(t, cfg)
 	if !regexp.MustCompile(`^[a-z2-7]{8}$`).MatchString(first.FleetID) || len(first.Keys) != 1 || len(first.Keys[0].Key) != keyBytes || first.Keys[0].ID == "" {
 		t.Errorf("fleet id %q, keys %+v", first.FleetID, first.Keys)
 	}
@@ -32,7 +31,7 @@ func TestALayoutIsCreatedOnceAndThenFound(t *testing.T) {
 		t.Errorf("%v is below the root, want %v", got, want)
 	}
 	cfg.CreateRoot = false
-	if second := openLayout(t, cfg); !reflect.DeepEqual(first, second) {
+	if second := opened(t, cfg); !reflect.DeepEqual(first, second) {
 		t.Errorf("found %+v, made %+v", second, first)
 	}
 }
@@ -41,14 +40,14 @@ func TestALayoutIsCreatedOnceAndThenFound(t *testing.T) {
 func TestWhatALaterReleaseAddedIsCreatedOnARootThatIsThere(t *testing.T) {
 	for _, dir := range Directories() {
 		cfg := testConfig(t)
-		made := openLayout(t, cfg)
+		made := opened(t, cfg)
 		p := newProbe(t, cfg)
 		for _, name := range p.children(DefaultRoot + dir) {
 			p.delete(DefaultRoot + dir + "/" + name)
 		}
 		p.delete(DefaultRoot + dir)
 		cfg.CreateRoot = false
-		if found := openLayout(t, cfg); !reflect.DeepEqual(found, made) {
+		if found := opened(t, cfg); !reflect.DeepEqual(found, made) {
 			t.Errorf("without %s the layout is %+v, and was %+v", dir, found, made)
 		}
 		if p.stat(DefaultRoot+dir) == nil {
@@ -90,9 +89,9 @@ func TestALayoutSurvivesTheLossOfAnyRequest(t *testing.T) {
 		} else {
 			hit = proxy.FailReply(n, requests)
 		}
-		made := openLayout(t, through)
+		made := opened(t, through)
 		direct.CreateRoot = false
-		if found := openLayout(t, direct); !reflect.DeepEqual(found, made) {
+		if found := opened(t, direct); !reflect.DeepEqual(found, made) {
 			t.Fatalf("request %d lost: made %+v, found %+v", n, made, found)
 		}
 		select {
@@ -136,7 +135,7 @@ func TestALayoutThatDoesNotFitIsFatal(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			cfg := testConfig(t)
-			openLayout(t, cfg)
+			opened(t, cfg)
 			if c.change != nil {
 				c.change(newProbe(t, cfg))
 			}
@@ -151,80 +150,19 @@ func TestALayoutThatDoesNotFitIsFatal(t *testing.T) {
 
 func TestANewerLayoutThatWeCanReadIsAccepted(t *testing.T) {
 	cfg := testConfig(t)
-	openLayout(t, cfg)
+	opened(t, cfg)
 	p := newProbe(t, cfg)
 	p.set(DefaultRoot+NodeVersion, `{"layout":7,"oldest_reader":1,"more":true}`)
 	p.set(DefaultRoot+NodeFenceBase, "4711")
 	p.set(DefaultRoot+NodePromiseWindow, `{"window":"10s","largest":"40s"}`)
 	p.delete(DefaultRoot + "/webhooks") // as a layout of a release without them
 	cfg.CreateRoot = false
-	l := openLayout(t, cfg)
+	l := opened(t, cfg)
 	if l.FenceBase != 4711 || l.LargestWindow != 40*time.Second || l.FenceBaseVersion != 1 {
 		t.Errorf("%+v", l)
 	}
 	if p.stat(DefaultRoot+"/webhooks") == nil {
 		t.Error("what a later release needs was not created")
-	}
-}
-
-func TestASessionDoesNotRegisterUnderALayoutThatHasChanged(t *testing.T) {
-	for _, node := range []string{NodePromiseWindow, NodeFenceBase} {
-		cfg := testConfig(t)
-		layout := openLayout(t, cfg)
-		p := newProbe(t, cfg)
-		data, _, err := p.c.get(testContext(t), DefaultRoot+node)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.set(DefaultRoot+node, string(data))
-		if _, err := OpenSession(testContext(t), cfg, layout, gatewayID(1), nil); !strings.Contains(errString(err), ErrBadVersion.Error()) {
-			t.Errorf("%s changed: %v, want ErrBadVersion", node, err)
-		}
-		if p.stat(DefaultRoot+"/gateways/"+gatewayID(1)) != nil {
-			t.Error("it has registered")
-		}
-		openSession(t, cfg, openLayout(t, cfg), 2)
-	}
-}
-
-func errString(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
-// Registering, lost on the way there and on the way back.
-func TestALostRegistrationIsFoundOrRepeated(t *testing.T) {
-	for _, persisted := range []bool{false, true} {
-		direct, through, proxy := faulty(t)
-		layout := openLayout(t, direct)
-		if persisted {
-			proxy.FailReply(1, about("/gateways/"))
-		} else {
-			proxy.FailRequest(1, about("/gateways/"))
-		}
-		s := openSession(t, through, layout, 1)
-		p := newProbe(t, direct)
-		if stat := p.stat(s.registration); stat == nil || stat.Version != 0 || p.stat(s.guard) == nil {
-			t.Errorf("persisted %v: registration %+v", persisted, stat)
-		}
-		mustBeDone(t, write(t, s, Op{Kind: OpCreate, Path: DefaultRoot + "/locks/x"}))
-	}
-}
-
-func TestAnIdThatIsTakenIsRefused(t *testing.T) {
-	cfg := testConfig(t)
-	layout := openLayout(t, cfg)
-	openSession(t, cfg, layout, 1)
-	if _, err := OpenSession(testContext(t), cfg, layout, gatewayID(1), nil); !strings.Contains(errString(err), ErrNodeExists.Error()) {
-		t.Errorf("%v, want ErrNodeExists", err)
-	}
-	for _, id := range []string{"", "short", "UPPERCASE1234", "a/b/c/d/e/f/g"} {
-		_, err := OpenSession(testContext(t), cfg, layout, id, nil)
-		if err == nil {
-			t.Errorf("id %q was accepted", id)
-		}
 	}
 }
 

@@ -16,7 +16,7 @@ func TestConfiguredNamespacesAreRecordedOnceForTheWholeFleet(t *testing.T) {
 	cfg.Namespaces = map[string]Namespace{"python": {"/kazoo/locks", "kazoo"}, "java": {"/curator", ""}, "inner": {DefaultRoot + "/inner", "all"}}
 	want := map[string]Namespace{"default": {DefaultRoot + "/locks", "native"}, "python": {"/kazoo/locks", "kazoo"},
 		"java": {"/curator", "native"}, "inner": {DefaultRoot + "/inner", "all"}}
-	if l := openLayout(t, cfg); !reflect.DeepEqual(l.Namespaces, want) {
+	if l := opened(t, cfg); !reflect.DeepEqual(l.Namespaces, want) {
 		t.Errorf("recorded %v, want %v", l.Namespaces, want)
 	}
 	p := newProbe(t, cfg)
@@ -29,7 +29,7 @@ func TestConfiguredNamespacesAreRecordedOnceForTheWholeFleet(t *testing.T) {
 	// Whoever configures some of them, or none, finds them all and writes nothing.
 	for _, some := range []map[string]Namespace{nil, {"java": {"/curator", "native"}}, cfg.Namespaces} {
 		cfg.Namespaces, cfg.CreateRoot = some, false
-		if l := openLayout(t, cfg); !reflect.DeepEqual(l.Namespaces, want) {
+		if l := opened(t, cfg); !reflect.DeepEqual(l.Namespaces, want) {
 			t.Errorf("with %v: %v", some, l.Namespaces)
 		}
 	}
@@ -62,7 +62,7 @@ func TestNamespacesThatCannotBeAreRefused(t *testing.T) {
 			t.Parallel()
 			cfg := testConfig(t)
 			cfg.Namespaces = map[string]Namespace{"python": {"/kazoo/locks", "kazoo"}}
-			made := openLayout(t, cfg)
+			made := opened(t, cfg)
 			cfg.Namespaces = c.add
 			_, err := OpenLayout(testContext(t), cfg)
 			mustBeFatal(t, name, err, KindNamespace)
@@ -70,7 +70,7 @@ func TestNamespacesThatCannotBeAreRefused(t *testing.T) {
 				t.Errorf("%v; want %q in it", err, c.says)
 			}
 			cfg.Namespaces = nil
-			if l := openLayout(t, cfg); !reflect.DeepEqual(l, made) {
+			if l := opened(t, cfg); !reflect.DeepEqual(l, made) {
 				t.Errorf("it left %v behind", l.Namespaces)
 			}
 		})
@@ -87,7 +87,7 @@ func TestNamespacesThatCannotBeAreRefused(t *testing.T) {
 
 func TestALockRootThatIsMissingIsAnErrorWhereNothingMayBeCreated(t *testing.T) {
 	cfg := testConfig(t)
-	openLayout(t, cfg)
+	opened(t, cfg)
 	cfg.CreateRoot = false
 	cfg.Namespaces = map[string]Namespace{"python": {"/kazoo/locks", "kazoo"}}
 	_, err := OpenLayout(testContext(t), cfg)
@@ -95,7 +95,7 @@ func TestALockRootThatIsMissingIsAnErrorWhereNothingMayBeCreated(t *testing.T) {
 	p := newProbe(t, cfg)
 	p.create("/kazoo", "")
 	p.create("/kazoo/locks", "")
-	if l := openLayout(t, cfg); l.Namespaces["python"].Root != "/kazoo/locks" {
+	if l := opened(t, cfg); l.Namespaces["python"].Root != "/kazoo/locks" {
 		t.Errorf("%v", l.Namespaces)
 	}
 }
@@ -105,7 +105,7 @@ func TestALockRootThatIsMissingIsAnErrorWhereNothingMayBeCreated(t *testing.T) {
 func TestGatewaysThatAddOverlappingNamespacesAtOnceDoNotBothSucceed(t *testing.T) {
 	for range 5 {
 		cfg := testConfig(t)
-		openLayout(t, cfg)
+		opened(t, cfg)
 		roots := []string{"/a", "/a/b", "/a/b/c", "/a", "/b", "/b/c"}
 		errs := make([]error, len(roots))
 		var running sync.WaitGroup
@@ -125,7 +125,7 @@ func TestGatewaysThatAddOverlappingNamespacesAtOnceDoNotBothSucceed(t *testing.T
 				mustBeFatal(t, roots[i], err, KindNamespace)
 			}
 		}
-		l := openLayout(t, cfg)
+		l := opened(t, cfg)
 		if won != 2 || len(l.Namespaces) != 3 {
 			t.Errorf("%d succeeded, recorded %v", won, slices.Sorted(maps.Keys(l.Namespaces)))
 		}
@@ -138,16 +138,16 @@ func TestNamespacesAreRecordedWhateverRequestIsLost(t *testing.T) {
 	for n := 1; ; n++ {
 		for _, reply := range []bool{false, true} {
 			direct, through, proxy := faulty(t)
-			openLayout(t, direct)
+			opened(t, direct)
 			through.Namespaces = map[string]Namespace{"one": {"/one", "native"}, "two": {"/x/two", "kazoo"}}
 			fail := proxy.FailRequest
 			if reply {
 				fail = proxy.FailReply
 			}
 			hit := fail(n+13, requests) // the first ones look at what is there already
-			made := openLayout(t, through)
+			made := opened(t, through)
 			direct.CreateRoot = false
-			if found := openLayout(t, direct); !reflect.DeepEqual(found, made) || len(found.Namespaces) != 3 {
+			if found := opened(t, direct); !reflect.DeepEqual(found, made) || len(found.Namespaces) != 3 {
 				t.Fatalf("request %d lost (%t): made %+v, found %+v", n, reply, made, found)
 			}
 			select {

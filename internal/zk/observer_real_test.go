@@ -300,14 +300,17 @@ func TestAnIdleWriterKeepsTheReplicaCurrent(t *testing.T) {
 	cfg := testConfig(t)
 	testkit.NoLeaks(t)
 	cfg.PromiseWindow = 2 * time.Second
-	layout := openLayout(t, cfg)
-	session, err := OpenSession(testContext(t), cfg, layout, gatewayID(1), nil)
+	layout, err := OpenLayout(testContext(t), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writer, err := OpenSession(testContext(t), cfg, layout, gatewayID(1), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := newMirror()
-	o := startObserver(t, cfg, m, session.LastZxid, WatchRoot{"/lockkeeper/locks", 2}, WatchRoot{"/lockkeeper/gateways", 1})
-	session.Fence().OnCommit(o.Current().Committed)
+	o := startObserver(t, cfg, m, writer.LastZxid, WatchRoot{"/lockkeeper/locks", 2}, WatchRoot{"/lockkeeper/gateways", 1})
+	writer.Fence().OnCommit(o.Current().Committed)
 	now := func() bool { return o.Current().Current(SystemClock{}.Now()) }
 	testkit.Eventually(t, patience, func() bool { return now() && m.has("Current") }, "the replica becomes current")
 	first := o.Current().Until()
@@ -315,7 +318,9 @@ func TestAnIdleWriterKeepsTheReplicaCurrent(t *testing.T) {
 	if !m.has("NodeAdded* /lockkeeper/gateways " + gatewayID(1)) {
 		t.Errorf("the registration is not in the replica: %v", m.lines())
 	}
-	closeSession(t, session)
+	if err := writer.Close(testContext(t)); err != nil {
+		t.Error(err)
+	}
 	testkit.Eventually(t, patience, func() bool { return !now() }, "without a writer the replica stops being current")
 	if s := o.State(); s.Connects != 1 || !s.Synced {
 		t.Errorf("state %+v: a server was left because nobody writes", s)

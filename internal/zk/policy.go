@@ -204,7 +204,7 @@ func (c *conn) await(ctx context.Context, delay time.Duration) error {
 	defer limit.Stop()
 	select {
 	case <-c.upNow():
-	case <-c.over:
+	case <-c.ended:
 		return c.endErr()
 	case <-limit.C:
 	case <-ctx.Done():

@@ -64,7 +64,7 @@ func (s *Session) Err() error {
 
 // LastZxid is the highest zxid that ZooKeeper has answered to this session:
 // what another connection has to have seen so as not to go back in time.
-func (s *Session) LastZxid() int64 { return s.conn.lastZxid.Load() }
+func (s *Session) LastZxid() int64 { return s.conn.lastSeen() }
 
 // LastAnswer is when ZooKeeper last answered a transaction, whatever it said.
 func (s *Session) LastAnswer() Instant {

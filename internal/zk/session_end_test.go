@@ -4,13 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"io"
-	"net"
 	"testing"
-	"testing/synctest"
 	"time"
-
-	gozk "github.com/go-zookeeper/zk"
 
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/zkreal"
@@ -79,40 +74,6 @@ func TestAnExpiredSessionAnswersEveryWriteAndExecutesNoneLater(t *testing.T) {
 	if got := p.children(dir); len(got) != 0 {
 		t.Errorf("%d writes of the expired session were executed", len(got))
 	}
-}
-
-func TestEventsThatComeBeforeTheConstructorReturnsAreNotDropped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cfg, err := Config{Servers: []string{"127.0.0.1:1"}}.withDefaults()
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := newConn(&cfg, func() {})
-		defer c.cancel()
-		handled := false
-		go func() {
-			c.event(sessionExpired) // on the library's goroutine, which may be quicker than Connect
-			handled = true
-		}()
-		synctest.Wait()
-		if handled || c.endErr() != nil {
-			t.Fatal("the event was handled, or dropped, before there was anything to close")
-		}
-		lib, events, err := gozk.Connect(cfg.Servers, time.Second, gozk.WithLogger(libLogger{cfg.Logger}),
-			gozk.WithDialer(func(string, string, time.Duration) (net.Conn, error) {
-				time.Sleep(time.Millisecond)
-				return nil, io.EOF
-			}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.attach(lib)
-		for range events { // ends only when the library has been closed
-		}
-		if !errors.Is(c.endErr(), ErrSessionGone) {
-			t.Errorf("the session's end is %v, want ErrSessionGone", c.endErr())
-		}
-	})
 }
 
 func TestCloseDeletesGuardAndRegistrationInOneTransaction(t *testing.T) {

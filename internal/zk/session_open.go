@@ -94,5 +94,5 @@ func (s *Session) register(ctx context.Context, layout *Layout) (zxid int64, err
 	if errors.Is(err, ErrNoAuth) {
 		err = authRefused(s.cfg, err)
 	}
-	return c.lastZxid.Load(), err
+	return c.lastSeen(), err
 }

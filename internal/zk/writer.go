@@ -217,7 +217,7 @@ func (s *Session) send(b *batch) {
 	w := &s.writer
 	w.number++
 	b.number, b.epoch = w.number, w.epoch
-	b.floor = s.conn.lastZxid.Load()
+	b.floor = s.conn.lastSeen()
 	b.at, b.sent = time.Now(), s.cfg.Clock.Now()
 	w.inflight[b.number] = b
 	switch b.kind {
@@ -281,7 +281,7 @@ func (s *Session) onCommitted(b *batch, a answered) {
 	}
 	zxid, version, ok := a.guardWritten()
 	if fault.On("guard") && !ok && b.kind != raiseBatch {
-		zxid, version, ok = s.conn.lastZxid.Load(), w.lost.highest, true
+		zxid, version, ok = s.conn.lastSeen(), w.lost.highest, true
 	}
 	if !ok { // an answer that does not fit the question: as good as none
 		s.onLost(b, errors.New("the guard's write was answered without a version"))
@@ -394,7 +394,7 @@ func (s *Session) finish() {
 	}
 	s.abandon(w.queue.drain())
 	close(s.done)
-	<-s.conn.closed
+	<-s.conn.gone()
 }
 
 // lastWord takes an answer that comes when the session is already over.

@@ -135,7 +135,7 @@ func (s *Session) ask() {
 		return
 	}
 	w.raise.underWay = true
-	ctx := s.conn.ctx
+	ctx := s.conn.context()
 	go func() {
 		stat, err := s.conn.exists(ctx, s.registration)
 		w.looked <- look{stat, err}

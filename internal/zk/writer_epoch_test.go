@@ -41,7 +41,7 @@ func newLatecomer(match func(frame []byte) bool) *latecomer {
 }
 
 func (l *latecomer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	raw, err := dialAnyAddress(ctx, network, addr)
+	raw, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}

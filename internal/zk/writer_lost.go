@@ -44,7 +44,7 @@ func (s *Session) resolveLost() {
 	// The library tells of a broken connection in no certain order.
 	slices.SortFunc(w.lost.batches, func(a, b *batch) int { return cmp.Compare(a.number, b.number) })
 	batches, commits := w.lost.collect()
-	later := s.conn.lastZxid.Load()
+	later := s.conn.lastSeen()
 	w.lost.resolving = true
 	go func() { w.resolved <- s.investigate(batches, commits, later) }()
 }
@@ -334,8 +334,8 @@ func (q *inquest) read(path string) (data []byte) {
 // That the session has expired is none, though the connection may still stand.
 func (q *inquest) insist(read func(ctx context.Context) error) error {
 	c := q.s.conn
-	for delays := newBackoff(c.cfg.Random); q.err == nil; {
-		err := read(c.ctx)
+	for delays := newBackoff(q.s.cfg.Random); q.err == nil; {
+		err := read(c.context())
 		if over := c.endErr(); over != nil {
 			q.err = over
 			break
@@ -344,14 +344,14 @@ func (q *inquest) insist(read func(ctx context.Context) error) error {
 			q.err = err
 			break
 		}
-		if err == nil || !errors.Is(err, ErrUnavailable) && c.ctx.Err() == nil {
+		if err == nil || !errors.Is(err, ErrUnavailable) && c.context().Err() == nil {
 			return err
 		}
 		select {
 		case <-c.upNow():
-		case <-c.over:
+		case <-c.over():
 		}
-		_ = backoff.Sleep(c.ctx, delays.NextBackOff()) // a cancelled context shows as the session's end
+		_ = backoff.Sleep(c.context(), delays.NextBackOff()) // a cancelled context shows as the session's end
 	}
 	return q.err
 }

@@ -198,7 +198,7 @@ func TestADirectoryThatMayNotBeReadIsNoEvidence(t *testing.T) {
 	layout := openLayout(t, direct)
 	p := newProbe(t, direct)
 	a, b := DefaultRoot+"/locks/a", locksDir(t, p, "b")
-	if _, err := p.c.lib.Create(p.c.cfg.full(a), nil, 0, gozk.WorldACL(gozk.PermAll&^gozk.PermRead)); err != nil {
+	if err := p.tryCreate(a, "", gozk.WorldACL(gozk.PermAll&^gozk.PermRead)); err != nil {
 		t.Fatal(err)
 	}
 	p.create(b+"/there", "")
@@ -220,13 +220,9 @@ func TestADirectoryThatMayNotBeReadIsNoEvidence(t *testing.T) {
 
 // A server that has expired the session says so to reads before it hangs up.
 func TestThatTheSessionHasExpiredIsNoEvidence(t *testing.T) {
-	cfg, err := Config{Servers: []string{"nowhere:1"}}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	q := &inquest{s: &Session{conn: newConn(&cfg, func() {})}}
-	defer q.s.conn.cancel()
-	expired := within("looking at", "/x", ErrSessionGone)
+	cfg := testConfig(t)
+	q := &inquest{s: openSession(t, cfg, openLayout(t, cfg), 1)}
+	expired := fmt.Errorf("looking at /x: %w", ErrSessionGone)
 	if err := q.insist(func(context.Context) error { return expired }); !errors.Is(err, ErrSessionGone) || !errors.Is(q.err, ErrSessionGone) {
 		t.Errorf("taken for an answer: %v, %v", err, q.err)
 	}

@@ -2,6 +2,7 @@ package zk
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -34,13 +35,15 @@ type item struct {
 }
 
 // queues yields the Queues of a Write.
-func (w *Write) queues(yield func(string) bool) {
-	if w.Queue == "" || !yield(w.Queue) {
-		return
-	}
-	for _, name := range w.More {
-		if !yield(name) {
+func queues(w *Write) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if w.Queue == "" || !yield(w.Queue) {
 			return
+		}
+		for _, name := range w.More {
+			if !yield(name) {
+				return
+			}
 		}
 	}
 }
@@ -60,7 +63,7 @@ type queue struct {
 func (q *queue) empty() bool { return q.head == len(q.line) }
 
 func (q *queue) push(it *item) {
-	for name := range it.write.queues {
+	for name := range queues(it.write) {
 		behind, ok := q.waiting[name]
 		switch {
 		case ok:
@@ -117,7 +120,7 @@ func (q *queue) take(maxOps, maxBytes int) []*item {
 		}
 	}
 	for _, it := range batch {
-		for name := range it.write.queues {
+		for name := range queues(it.write) {
 			q.advance(name)
 		}
 	}
@@ -162,7 +165,7 @@ func (q *queue) drain() []*item {
 func deletesLast(batch []*item) {
 	var several bool
 	for _, it := range batch {
-		several = several || it.onlyDeletes && it.write.deletions() > 1
+		several = several || it.onlyDeletes && deletions(it.write) > 1
 	}
 	if several {
 		tailsFirst(batch)
@@ -174,8 +177,8 @@ func deletesLast(batch []*item) {
 		}
 		switch {
 		case a.onlyDeletes && b.onlyDeletes:
-			dirA, numberA := place(a.write.firstDeleted())
-			dirB, numberB := place(b.write.firstDeleted())
+			dirA, numberA := place(firstDeleted(a.write))
+			dirB, numberB := place(firstDeleted(b.write))
 			if fault.On("tail-first") {
 				numberA, numberB = numberB, numberA
 			}
@@ -190,7 +193,7 @@ func deletesLast(batch []*item) {
 }
 
 // deletions is how many nodes the Write deletes.
-func (w *Write) deletions() (n int) {
+func deletions(w *Write) (n int) {
 	for i := range w.Ops {
 		if w.Ops[i].Kind == OpDelete {
 			n++
@@ -200,7 +203,7 @@ func (w *Write) deletions() (n int) {
 }
 
 // firstDeleted is the first node that a Write deletes, or else touches.
-func (w *Write) firstDeleted() string {
+func firstDeleted(w *Write) string {
 	for i := range w.Ops {
 		if w.Ops[i].Kind == OpDelete {
 			return w.Ops[i].Path

@@ -75,7 +75,7 @@ func TestWritesOfSeveralQueuesAllGoInTheOrderOfEachQueue(t *testing.T) {
 				if it.behind != 0 {
 					t.Fatalf("one goes that stands behind %d others", it.behind)
 				}
-				for name := range it.write.queues {
+				for name := range queues(it.write) {
 					if seen[name] {
 						t.Fatalf("two of queue %s are in one transaction", name)
 					}

@@ -98,7 +98,7 @@ func TestAWriteOfSeveralQueuesGivesEachOfItsContendersOneZxidThatIsNobodyElses(t
 		if i%2 == 0 { // two locks, the names in either order
 			w.More = []string{dirs[(i+1+i/6%2)%3]}
 		}
-		for dir := range w.queues {
+		for dir := range queues(w) {
 			w.Ops = append(w.Ops, Op{Kind: OpCreate, Path: fmt.Sprintf("%s/write-%d-", dir, i), Sequential: true})
 		}
 		results = append(results, submit(t, s, w))
@@ -477,19 +477,17 @@ func TestABarrierOnAnIdleSessionDoesNotWaitForTheNextGuardWrite(t *testing.T) {
 // Otherwise every gateway would look a thousand times a second for as long as
 // ZooKeeper is away.
 func TestAnOverdueGuardWriteThatCannotBeSentIsNotLookedForAllTheTime(t *testing.T) {
-	cfg, err := Config{Servers: []string{"nowhere:1"}}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := testConfig(t)
+	layout := openLayout(t, cfg)
+	living, ended := openSession(t, cfg, layout, 1), openSession(t, cfg, layout, 2)
+	closeSession(t, ended)
 	for name, change := range map[string]func(s *Session){
-		"no connection": func(s *Session) { s.conn.connected = false },
+		"no connection": func(s *Session) { s.conn = ended.conn },
 		"under way":     func(s *Session) { s.writer.bare = true },
 		"raising":       func(s *Session) { s.writer.mode = raising },
 		"farewell":      func(s *Session) { s.writer.parted = true },
 	} {
-		s := &Session{window: 9 * time.Second, conn: newConn(&cfg, func() {}), writer: newWriter(time.Now().Add(-time.Minute))}
-		defer s.conn.cancel()
-		s.conn.connected = true
+		s := &Session{window: 9 * time.Second, conn: living.conn, writer: newWriter(time.Now().Add(-time.Minute))}
 		if wait := s.nextLook(); wait != time.Millisecond {
 			t.Fatalf("the next look at what is overdue is in %v", wait)
 		}
