@@ -23,40 +23,28 @@ const (
 	nodesLength   = 50
 )
 
-// moments reads spans as moments: now is when the answer came.
-type moments struct {
-	now    time.Time
-	steady *steady
-}
-
-// ago is the moment since which something has been so, zero when not known.
-func (m moments) ago(of string, which byte, span time.Duration, known bool) time.Time {
-	if !known {
-		return time.Time{}
-	}
-	return m.steady.at(of, which, m.now.Add(-span))
-}
-
 // expiry is when a contender's clock runs out; zero when another gateway, or
 // no gateway, runs it.
-func (m moments) expiry(c *locks.Contender) time.Time {
+func expiry(c *locks.Contender) time.Time {
 	switch {
 	case c.ExpiresIn > 0:
-		return m.steady.at(c.Znode, expiresAt, m.now.Add(c.ExpiresIn))
+		return c.At.Add(c.ExpiresIn)
 	case c.Clock > 0:
-		return m.steady.past(c.Znode, expiresAt, m.now)
+		return c.At.Truncate(time.Minute) // it is due; the page does not change each second for that
 	}
 	return time.Time{}
 }
 
-// held is since when a contender holds. The manager saw it come to hold, so a
-// span of zero means that it has not seen that.
-func (m moments) held(c *locks.Contender) time.Time {
-	return m.ago(c.Znode, heldAt, c.HeldFor, c.HeldFor > 0)
+// heldSince is since when a contender holds. A span of zero means that the manager has not seen it hold.
+func heldSince(c *locks.Contender) time.Time {
+	if c.HeldFor == 0 {
+		return time.Time{}
+	}
+	return c.At.Add(-c.HeldFor)
 }
 
 // rowOf is the row of a lock in the overview.
-func rowOf(l *locks.Lock, m moments) templates.LockRow {
+func rowOf(l *locks.Lock) templates.LockRow {
 	row := templates.LockRow{
 		NS: visible(l.NS), Name: visible(l.Name), URL: view{page: pageLock, ns: l.NS, lock: l.Name, tab: tabQueue}.url(),
 		State: string(l.State), HolderCount: holderCount(l), Waiting: l.QueueLength, Hazards: len(l.Hazards),
@@ -74,12 +62,12 @@ func rowOf(l *locks.Lock, m moments) templates.LockRow {
 		if i < rowHolders {
 			row.Holders = append(row.Holders, whoOf(c))
 		}
-		if since := m.held(c); !since.IsZero() && (row.HeldSince.IsZero() || since.Before(row.HeldSince)) {
+		if since := heldSince(c); !since.IsZero() && (row.HeldSince.IsZero() || since.Before(row.HeldSince)) {
 			row.HeldSince, row.HeldLonger = since, c.HeldLonger
 		}
 	}
 	if row.HolderCount == 1 && len(l.Holders) == 1 {
-		row.ExpiresAt = m.expiry(&l.Holders[0])
+		row.ExpiresAt = expiry(&l.Holders[0])
 	}
 	return row
 }
@@ -115,13 +103,15 @@ func whoOf(c *locks.Contender) templates.Who {
 }
 
 // contenderOf is an entry of l's queue.
-func contenderOf(l *locks.Lock, c *locks.Contender, m moments) templates.Contender {
+func contenderOf(l *locks.Lock, c *locks.Contender) templates.Contender {
 	v := templates.Contender{
 		Who: whoOf(c), Position: c.Position, Mode: string(c.Mode), Permits: c.Permits, Limit: c.Limit, Znode: visible(c.Znode),
-		Since:     m.ago(c.Znode, queuedAt, c.Age, c.AgeKnown),
-		ExpiresAt: m.expiry(c), Clock: c.Clock, Unclaimed: c.Unclaimed, Metadata: visible(c.Metadata),
+		ExpiresAt: expiry(c), Clock: c.Clock, Unclaimed: c.Unclaimed, Metadata: visible(c.Metadata),
 		Group: groupOf(l.NS, c.Group), Ephemeral: c.Ephemeral, Break: breakAction(l.NS, l.Name, c),
 		CanAsk: c.Position == 0 && !c.Delayed && (c.Foreign == nil || c.Foreign.Revocable),
+	}
+	if c.AgeKnown {
+		v.Since = c.At.Add(-c.Age)
 	}
 	for _, hold := range c.Holds {
 		v.Holds = append(v.Holds, visible(hold))
@@ -130,7 +120,7 @@ func contenderOf(l *locks.Lock, c *locks.Contender, m moments) templates.Contend
 		v.Ended = string(c.Reason)
 	}
 	if c.Position == 0 {
-		v.FencingToken, v.HeldSince, v.HeldLonger = c.FencingToken, m.held(c), c.HeldLonger
+		v.FencingToken, v.HeldSince, v.HeldLonger = c.FencingToken, heldSince(c), c.HeldLonger
 	}
 	if r := c.Revoke; r != nil {
 		v.Asked = &templates.Asked{Reason: visible(r.Reason)}
@@ -138,7 +128,7 @@ func contenderOf(l *locks.Lock, c *locks.Contender, m moments) templates.Contend
 			v.Asked.Withdraw = withdrawAction(l.NS, l.Name, c.LeaseID)
 		}
 		if r.Forced {
-			v.Asked.Until = m.steady.at(c.Znode, forcedAt, m.now.Add(r.ForceIn))
+			v.Asked.Until = c.At.Add(r.ForceIn)
 		}
 	}
 	if f := c.Foreign; f != nil {
@@ -153,22 +143,22 @@ func contenderOf(l *locks.Lock, c *locks.Contender, m moments) templates.Contend
 	return v
 }
 
-func contendersOf(l *locks.Lock, list []locks.Contender, m moments) []templates.Contender {
+func contendersOf(l *locks.Lock, list []locks.Contender) []templates.Contender {
 	shown := make([]templates.Contender, 0, len(list))
 	for i := range list {
-		shown = append(shown, contenderOf(l, &list[i], m))
+		shown = append(shown, contenderOf(l, &list[i]))
 	}
 	return shown
 }
 
 // showLock fills in what a lock's page shows of its queue; first: its waiters
 // are the first ones.
-func showLock(v *templates.Lock, l *locks.Lock, root string, first bool, m moments) {
+func showLock(v *templates.Lock, l *locks.Lock, root string, first bool) {
 	v.State, v.QueueLength = string(l.State), l.QueueLength
 	v.HolderCount = holderCount(l)
-	v.Holders, v.Waiters = contendersOf(l, l.Holders[:min(pageSize, len(l.Holders))], m), contendersOf(l, l.Waiters, m)
+	v.Holders, v.Waiters = contendersOf(l, l.Holders[:min(pageSize, len(l.Holders))]), contendersOf(l, l.Waiters)
 	v.Limit, v.LimitAgreed, v.Permits = l.Limit, l.LimitAgreed, permitsOf(l, first)
-	showWhy(v, l, first)
+	showWhy(v, l)
 	if v.HolderCount+l.QueueLength > 0 {
 		v.Reap, v.Destroy = lockAction(l.NS, l.Name, "reap"), lockAction(l.NS, l.Name, "destroy")
 	}

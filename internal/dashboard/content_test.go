@@ -18,9 +18,9 @@ const evil = "\x1b[31m<b>\u202etxt.exe\u200b"
 const evilShown = "␛[31m<b>\\u{202e}txt.exe\\u{200b}"
 
 func TestARowShowsWhatTheOverviewNeeds(t *testing.T) {
-	holder := locks.Contender{LeaseID: "lk1", Znode: "/r/a/1", Owner: evil, HeldFor: time.Minute, ExpiresIn: 10 * time.Second, Clock: 30 * time.Second}
+	holder := locks.Contender{At: now, LeaseID: "lk1", Znode: "/r/a/1", Owner: evil, HeldFor: time.Minute, ExpiresIn: 10 * time.Second, Clock: 30 * time.Second}
 	got := rowOf(&locks.Lock{NS: "team", Name: "team:a", State: locks.LockHeld, QueueLength: 4, Holders: []locks.Contender{holder},
-		Hazards: []locks.Hazard{{Code: "stray_child"}}}, moments{now: now})
+		Hazards: []locks.Hazard{{Code: "stray_child"}}})
 	want := templates.LockRow{NS: "team", Name: "team:a", URL: "/locks/team:a?ns=team", State: "held",
 		Holders: []templates.Who{{Owner: evilShown, LeaseID: "lk1"}}, HolderCount: 1, Waiting: 4,
 		HeldSince: now.Add(-time.Minute), ExpiresAt: now.Add(10 * time.Second), Hazards: 1}
@@ -32,9 +32,9 @@ func TestARowShowsWhatTheOverviewNeeds(t *testing.T) {
 func TestARowOfManyHoldersNamesTheFirstAndTheOldestTime(t *testing.T) {
 	l := locks.Lock{NS: "default", Name: "a", State: locks.LockHeld}
 	for i := range 5 {
-		l.Holders = append(l.Holders, locks.Contender{Znode: string(rune('a' + i)), HeldFor: time.Duration(i+1) * time.Minute, HeldLonger: i == 4, ExpiresIn: time.Minute})
+		l.Holders = append(l.Holders, locks.Contender{At: now, Znode: string(rune('a' + i)), HeldFor: time.Duration(i+1) * time.Minute, HeldLonger: i == 4, ExpiresIn: time.Minute})
 	}
-	row := rowOf(&l, moments{now: now})
+	row := rowOf(&l)
 	if len(row.Holders) != rowHolders || row.HolderCount != 5 {
 		t.Errorf("%d named of %d", len(row.Holders), row.HolderCount)
 	}
@@ -52,32 +52,32 @@ func TestAContenderShowsEveryField(t *testing.T) {
 		want templates.Contender // Break aside
 	}{
 		"a holder": {
-			locks.Contender{LeaseID: "lk1", Znode: "/r/a/1", Owner: evil, Mode: locks.Semaphore, Permits: 2, FencingToken: 99, Age: time.Hour,
+			locks.Contender{At: now, LeaseID: "lk1", Znode: "/r/a/1", Owner: evil, Mode: locks.Semaphore, Permits: 2, FencingToken: 99, Age: time.Hour,
 				AgeKnown: true, HeldFor: time.Minute, HeldLonger: true, Clock: 30 * time.Second, ExpiresIn: 5 * time.Second, Unclaimed: true, Metadata: evil},
 			templates.Contender{Who: templates.Who{Owner: evilShown, LeaseID: "lk1"}, Mode: "semaphore", Permits: 2, Znode: "/r/a/1", FencingToken: 99,
 				Since: now.Add(-time.Hour), HeldSince: now.Add(-time.Minute), HeldLonger: true, ExpiresAt: now.Add(5 * time.Second),
 				Clock: 30 * time.Second, Unclaimed: true, Metadata: evilShown, CanAsk: true}},
 		"a waiter has neither token nor time of holding": {
-			locks.Contender{LeaseID: "lk2", Znode: "/r/a/2", Mode: locks.Exclusive, Position: 3, FencingToken: 5, HeldFor: time.Second, HeldLonger: true},
+			locks.Contender{At: now, LeaseID: "lk2", Znode: "/r/a/2", Mode: locks.Exclusive, Position: 3, FencingToken: 5, HeldFor: time.Second, HeldLonger: true},
 			templates.Contender{Who: templates.Who{LeaseID: "lk2"}, Mode: "exclusive", Znode: "/r/a/2", Position: 3}},
 		"one of several locks, held twice, asked to let go": {
-			locks.Contender{LeaseID: "lk5", Znode: "/r/a/5", Mode: locks.Exclusive, HeldFor: time.Second, Group: []string{"b", "team/" + "c"}, Holds: []string{"x", evil},
+			locks.Contender{At: now, LeaseID: "lk5", Znode: "/r/a/5", Mode: locks.Exclusive, HeldFor: time.Second, Group: []string{"b", "team/" + "c"}, Holds: []string{"x", evil},
 				Ephemeral: true, Revoke: &locks.Revocation{Reason: evil, Forced: true, ForceIn: time.Minute}},
 			templates.Contender{Who: templates.Who{LeaseID: "lk5"}, Mode: "exclusive", Znode: "/r/a/5", HeldSince: now.Add(-time.Second), Holds: []string{"x", evilShown},
 				Group: []templates.Link{{Name: "b", URL: "/locks/b"}, {Name: "team/c", URL: "/locks/c?ns=team"}}, Ephemeral: true,
 				CanAsk: true,
 				Asked:  &templates.Asked{Reason: evilShown, Until: now.Add(time.Minute), Withdraw: "/v1/locks/a/revoke?lease_ids=lk5"}}},
 		"asked, and nobody will force it": {
-			locks.Contender{LeaseID: "lk6", Znode: "/r/a/6", Revoke: &locks.Revocation{ForceIn: time.Minute}},
+			locks.Contender{At: now, LeaseID: "lk6", Znode: "/r/a/6", Revoke: &locks.Revocation{ForceIn: time.Minute}},
 			templates.Contender{Who: templates.Who{LeaseID: "lk6"}, Znode: "/r/a/6", CanAsk: true, Asked: &templates.Asked{Withdraw: "/v1/locks/a/revoke?lease_ids=lk6"}}},
 		"a place that is kept": {
-			locks.Contender{LeaseID: "lk8", Znode: "/r/a/8", Delayed: true, Reason: locks.ReasonExpired, Clock: time.Minute, ExpiresIn: time.Second},
+			locks.Contender{At: now, LeaseID: "lk8", Znode: "/r/a/8", Delayed: true, Reason: locks.ReasonExpired, Clock: time.Minute, ExpiresIn: time.Second},
 			templates.Contender{Who: templates.Who{LeaseID: "lk8", Delayed: true}, Znode: "/r/a/8", Ended: "expired", Clock: time.Minute, ExpiresAt: now.Add(time.Second)}},
 		"what is not known is zero": {
-			locks.Contender{LeaseID: "lk3", Znode: "/r/a/3", Mode: locks.Exclusive},
+			locks.Contender{At: now, LeaseID: "lk3", Znode: "/r/a/3", Mode: locks.Exclusive},
 			templates.Contender{Who: templates.Who{LeaseID: "lk3"}, Mode: "exclusive", Znode: "/r/a/3", CanAsk: true}},
 		"a clock that has run out": {
-			locks.Contender{LeaseID: "lk4", Znode: "/r/a/4", Mode: locks.Exclusive, Clock: time.Minute},
+			locks.Contender{At: now, LeaseID: "lk4", Znode: "/r/a/4", Mode: locks.Exclusive, Clock: time.Minute},
 			templates.Contender{Who: templates.Who{LeaseID: "lk4"}, Mode: "exclusive", Znode: "/r/a/4", Clock: time.Minute, ExpiresAt: now, CanAsk: true}},
 		"a foreign one with text": {
 			locks.Contender{Znode: "/r/a/" + evil, Mode: locks.Exclusive, Foreign: &locks.Foreign{Program: "curator", Session: -2, Data: []byte("10.0.0.1\n" + evil[8:])}},
@@ -92,7 +92,7 @@ func TestAContenderShowsEveryField(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.want.Break = breakAction(locks.DefaultNamespace, "a", &c.give)
-			if diff := cmp.Diff(c.want, contenderOf(&locks.Lock{NS: locks.DefaultNamespace, Name: "a"}, &c.give, moments{now: now})); diff != "" {
+			if diff := cmp.Diff(c.want, contenderOf(&locks.Lock{NS: locks.DefaultNamespace, Name: "a"}, &c.give)); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -103,7 +103,7 @@ func TestALocksPageShowsItsQueue(t *testing.T) {
 	var v templates.Lock
 	showLock(&v, &locks.Lock{NS: "default", Name: "a", State: locks.LockQueued, QueueLength: 120,
 		Holders: []locks.Contender{{Znode: "/other/a/1"}}, Waiters: []locks.Contender{{Znode: "/other/a/2", Position: 1}, {Znode: "/other/a/3", Position: 2}},
-		Hazards: []locks.Hazard{{Code: "stray_child", Detail: evil}}}, "/lockkeeper", true, moments{now: now})
+		Hazards: []locks.Hazard{{Code: "stray_child", Detail: evil}}}, "/lockkeeper", true)
 	if v.State != "queued" || v.QueueLength != 120 || len(v.Holders) != 1 || len(v.Waiters) != 2 || v.Waiters[1].Position != 2 || v.Dir != "/other/a" {
 		t.Errorf("%+v", v)
 	}
@@ -159,47 +159,5 @@ func TestTheStatusSaysWhatIsWrong(t *testing.T) {
 		if s.statusOf(info).Serving {
 			t.Errorf("%s, and it serves", name)
 		}
-	}
-}
-
-func TestAMomentStaysWhatItWasUntilItReallyMoves(t *testing.T) {
-	var s steady
-	shown := func(at time.Time) time.Time {
-		got := s.at("a", expiresAt, at)
-		s.turn()
-		return got
-	}
-	first := shown(now)
-	if got := shown(now.Add(sameTime / 2)); !got.Equal(first) {
-		t.Errorf("jitter moved it by %v", got.Sub(first))
-	}
-	if got := shown(now.Add(-sameTime / 2)); !got.Equal(first) {
-		t.Errorf("jitter moved it by %v", got.Sub(first))
-	}
-	if got := shown(now.Add(sameTime)); got.Equal(first) {
-		t.Error("a heartbeat did not move it")
-	}
-	if got := s.at("a", heldAt, now); !got.Equal(now) {
-		t.Error("it was taken for another moment of the same thing")
-	}
-}
-
-func TestWhatIsNotShownAnyMoreIsForgotten(t *testing.T) {
-	var s steady
-	for i := range 1000 {
-		s.at(string(rune('a'+i)), heldAt, now)
-		s.turn()
-	}
-	if n := len(s.shown) + len(s.next); n != 1 {
-		t.Errorf("%d moments are remembered", n)
-	}
-}
-
-func TestADeadlineThatIsOverStandsStill(t *testing.T) {
-	var s steady
-	deadline := s.at("a", expiresAt, now)
-	s.turn()
-	if got := s.past("a", expiresAt, now.Add(time.Hour)); !got.Equal(deadline) {
-		t.Errorf("it moved by %v", got.Sub(deadline))
 	}
 }

@@ -26,7 +26,7 @@
 // Nothing here changes a lock. Asking holders to let go, breaking, reaping and
 // destroying are requests that the page's own script (web/static/actions.js)
 // makes to the JSON API, under its rules; what came of them is pushed like any
-// change. Why somebody waits is worked out from the page that was read (why.go).
+// change. What a waiter waits for is told by the lock manager (locks.Wait).
 //
 // # What it refuses
 //

@@ -32,7 +32,7 @@ func TestThePageOfGatewaysShowsTheFleetAndItsZooKeeper(t *testing.T) {
 		return []ensemble.Server{{Address: "a:2181", Mode: "leader", Version: "3.8.0", Zxid: 0x500000010, Connections: 4}, {Address: "b:2181", Mode: "follower", Zxid: 0x50000000e},
 			{Address: "c:2181", Mode: "follower", Zxid: 0x400000099}, {Address: "d:2181", Problem: "it cannot be reached"}}
 	}
-	c, err := r.read(t.Context(), view{page: pageGateways, ns: "default"}, memory{})
+	c, err := r.read(t.Context(), view{page: pageGateways, ns: "default"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

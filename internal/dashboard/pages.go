@@ -78,17 +78,17 @@ func (d *Dashboard) look(ctx context.Context, v view) (content, error) {
 			return content{}, context.Cause(ctx)
 		}
 	}
-	return d.read(ctx, v, d.fresh(v))
+	return d.read(ctx, v, d.recent(v))
 }
 
-// fresh is the memory of who looks for the first time.
-func (d *Dashboard) fresh(v view) memory {
+// recent are the events of a lock's page that the hub remembers.
+func (d *Dashboard) recent(v view) []*events.Event {
 	if v.page != pageLock {
-		return memory{}
+		return nil
 	}
 	k := keeping(v)
 	k.begin(d.opt.Events)
-	return memory{kept: k.events}
+	return k.events
 }
 
 // refuse answers with the page that says what is wrong.

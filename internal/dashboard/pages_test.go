@@ -71,7 +71,7 @@ func TestPagesAreServed(t *testing.T) {
 
 func TestThePageOffersItsSocketAndItsPoll(t *testing.T) {
 	r := newRig(t)
-	c, err := r.read(t.Context(), view{page: pageLock, ns: "team", lock: "a+b", tab: tabZooKeeper, cursor: "c1"}, memory{})
+	c, err := r.read(t.Context(), view{page: pageLock, ns: "team", lock: "a+b", tab: tabZooKeeper, cursor: "c1"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestTheOverviewAsksForOnePageOfWhatWasAskedFor(t *testing.T) {
 			return locks.LockPage{Items: []locks.Lock{{NS: "team", Name: "a"}}, NextCursor: "n2"}, nil
 		}
 	})
-	c, err := r.read(t.Context(), view{page: pageOverview, ns: "team", query: "a", state: locks.LockHeld, cursor: "n1"}, memory{})
+	c, err := r.read(t.Context(), view{page: pageOverview, ns: "team", query: "a", state: locks.LockHeld, cursor: "n1"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestThePageOfNamespacesShowsEachAndWhatIsWrongWithIt(t *testing.T) {
 				{Name: "ruby", Root: "/r", Dialect: "kazoo"}, {Name: "new", Problem: "it is newer"}}, nil
 		}
 	})
-	c, err := r.read(t.Context(), view{page: pageNamespaces, ns: "default"}, memory{})
+	c, err := r.read(t.Context(), view{page: pageNamespaces, ns: "default"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +292,7 @@ func TestAGatewayWithoutZooKeeperShowsThePageAndSaysSo(t *testing.T) {
 				t.Errorf("%s: %d", target, w.Code)
 			}
 		}
-		switch c, _ := r.read(t.Context(), v, memory{}); {
+		switch c, _ := r.read(t.Context(), v, nil); {
 		case c.overview != nil && c.overview.Problem != notReached, c.lock != nil && c.lock.Problem != notReached:
 			t.Errorf("%+v does not say what is wrong", v)
 		case c.lock != nil && c.lock.State != "":

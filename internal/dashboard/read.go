@@ -33,16 +33,9 @@ type content struct {
 	webhook    *templates.Webhook
 }
 
-// memory is what a topic remembers from one reading to the next. The zero
-// value remembers nothing.
-type memory struct {
-	steady *steady
-	kept   []*events.Event // of a lock's page, the newest first
-}
-
-// read asks for what v shows. An error that an answer could repeat for ever
+// read asks for what v shows; kept are the events of a lock's page, the newest first. A lasting error
 // (there is no such namespace) comes with a content that says so.
-func (d *Dashboard) read(ctx context.Context, v view, mem memory) (content, error) {
+func (d *Dashboard) read(ctx context.Context, v view, kept []*events.Event) (content, error) {
 	info := d.status.get(ctx)
 	page := templates.Page{
 		Status: d.status.statusOf(info), Live: v.liveURL(), Poll: v.pollURL(), Assets: d.assets, Docs: docsPath,
@@ -50,7 +43,7 @@ func (d *Dashboard) read(ctx context.Context, v view, mem memory) (content, erro
 	switch v.page {
 	case pageLock:
 		page.Title = visible(v.lock) + " · Lockkeeper"
-		return d.readLock(ctx, v, mem, page, info)
+		return d.readLock(ctx, v, kept, page, info)
 	case pageNamespaces:
 		page.Title = "Namespaces · Lockkeeper"
 		return d.readNamespaces(ctx, page)
@@ -65,10 +58,10 @@ func (d *Dashboard) read(ctx context.Context, v view, mem memory) (content, erro
 		return d.readWebhook(ctx, v, page)
 	}
 	page.Title = "Locks · Lockkeeper"
-	return d.readOverview(ctx, v, mem, page, info)
+	return d.readOverview(ctx, v, page, info)
 }
 
-func (d *Dashboard) readOverview(ctx context.Context, v view, mem memory, page templates.Page, info locks.Info) (content, error) {
+func (d *Dashboard) readOverview(ctx context.Context, v view, page templates.Page, info locks.Info) (content, error) {
 	shown := &templates.Overview{Page: page, Query: v.query, State: string(v.state), NS: v.ns, Namespaces: info.Namespaces}
 	filter := locks.LockFilter{Principal: locks.Anonymous, NS: v.ns, Contains: v.query, State: v.state, Limit: pageSize, Cursor: v.cursor}
 	if v.state == stateHazard {
@@ -79,9 +72,8 @@ func (d *Dashboard) readOverview(ctx context.Context, v view, mem memory, page t
 		shown.Problem = problemOf(err)
 		return content{overview: shown}, err
 	}
-	m := moments{time.Now(), mem.steady}
 	for i := range list.Items {
-		shown.Rows = append(shown.Rows, rowOf(&list.Items[i], m))
+		shown.Rows = append(shown.Rows, rowOf(&list.Items[i]))
 	}
 	if v.cursor != "" {
 		shown.First = v.at("").url()
@@ -92,14 +84,14 @@ func (d *Dashboard) readOverview(ctx context.Context, v view, mem memory, page t
 	return content{overview: shown}, nil
 }
 
-func (d *Dashboard) readLock(ctx context.Context, v view, mem memory, page templates.Page, info locks.Info) (content, error) {
+func (d *Dashboard) readLock(ctx context.Context, v view, kept []*events.Event, page templates.Page, info locks.Info) (content, error) {
 	shown := &templates.Lock{Page: page, NS: visible(v.ns), Name: visible(v.lock), Tab: v.tab,
 		QueueURL: v.on(tabQueue).url(), NodesURL: v.on(tabZooKeeper).url(),
 		Overview: view{page: pageOverview, ns: v.ns}.url()}
 	if v.tab == tabZooKeeper {
-		shown.Nodes = nodeEventsOf(mem.kept)
+		shown.Nodes = nodeEventsOf(kept)
 	} else {
-		shown.History = happeningsOf(mem.kept)
+		shown.History = happeningsOf(kept)
 	}
 	l, err := d.opt.Locks.Lock(ctx, locks.LockRequest{
 		Principal: locks.Anonymous, NS: v.ns, Lock: v.lock, Limit: pageSize, Cursor: v.cursor})
@@ -107,7 +99,7 @@ func (d *Dashboard) readLock(ctx context.Context, v view, mem memory, page templ
 		shown.Problem = problemOf(err)
 		return content{lock: shown}, err
 	}
-	showLock(shown, &l, info.Root, v.cursor == "", moments{time.Now(), mem.steady})
+	showLock(shown, &l, info.Root, v.cursor == "")
 	if v.cursor != "" {
 		shown.First = v.at("").url()
 	}

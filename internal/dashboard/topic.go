@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/web/templates"
 )
@@ -54,7 +55,6 @@ type topic struct {
 
 	// Of the topic's goroutine.
 	feed     feed
-	steady   steady
 	clock    time.Time // the gateway's clock in the status that was rendered last
 	troubled bool      // reading fails, and the log says so
 }
@@ -125,7 +125,7 @@ func (t *topic) pause(cost time.Duration, changing bool) time.Duration {
 // update reads and renders the view, and publishes a snapshot if it differs
 // from the last one. It returns how long that kept the gateway busy.
 func (t *topic) update(ctx context.Context) (cost time.Duration) {
-	mem := memory{steady: &t.steady}
+	var kept []*events.Event
 	began := time.Now() // waiting for one's turn counts: the more views, the slower each
 	switch {
 	case t.view.ofWebhooks(): // other gateways are asked: who lists locks must not wait for them
@@ -137,14 +137,11 @@ func (t *topic) update(ctx context.Context) (cost time.Duration) {
 		}
 		defer func() { <-t.d.listing }()
 	default:
-		mem.kept = t.feed.keeper.events
+		kept = t.feed.keeper.events
 	}
-	c, err := t.read(ctx, mem)
+	c, err := t.read(ctx, kept)
 	if ctx.Err() != nil {
 		return 0 // whoever watches is gone, or is about to be
-	}
-	if err == nil {
-		t.steady.turn()
 	}
 	if t.view.page == pageLock || t.view.ofWebhooks() {
 		began = time.Now() // reading may have waited for ZooKeeper, which costs nothing
@@ -158,9 +155,9 @@ func (t *topic) update(ctx context.Context) (cost time.Duration) {
 	return time.Since(began)
 }
 
-func (t *topic) read(ctx context.Context, mem memory) (_ content, err error) {
+func (t *topic) read(ctx context.Context, kept []*events.Event) (_ content, err error) {
 	defer survive(&err)
-	return t.d.read(ctx, t.view, mem)
+	return t.d.read(ctx, t.view, kept)
 }
 
 // survive makes an error of a panic: on a topic's goroutine it would end the

@@ -171,11 +171,10 @@ func TestWhatDoesNotChangeIsNotSentAgainButForTheClock(t *testing.T) {
 			r.fake.set(func() {
 				// A holder that heartbeats every 10 s, seen through a busy gateway.
 				held := func() locks.Lock {
-					jitter := time.Duration(rand.IntN(100)) * time.Millisecond
-					since := time.Since(began)
-					return locks.Lock{NS: "default", Name: "deploy", State: locks.LockHeld, Holders: []locks.Contender{{Znode: "/l/deploy/1", Mode: locks.Exclusive,
-						Age: since + time.Minute - jitter, AgeKnown: true, HeldFor: since + time.Minute - jitter, Clock: 30 * time.Second,
-						ExpiresIn: 30*time.Second - since%(10*time.Second) + jitter}}}
+					at := time.Now().Add(-time.Duration(rand.IntN(100)) * time.Millisecond)
+					since := max(at.Sub(began), 0)
+					return locks.Lock{NS: "default", Name: "deploy", State: locks.LockHeld, Holders: []locks.Contender{{At: began.Add(since), Znode: "/l/deploy/1", Mode: locks.Exclusive,
+						Age: since + time.Minute, AgeKnown: true, HeldFor: since + time.Minute, Clock: 30 * time.Second, ExpiresIn: 30*time.Second - since%(10*time.Second)}}}
 				}
 				r.fake.lock = func(locks.LockRequest) (locks.Lock, error) { return held(), nil }
 				r.fake.locks = func(locks.LockFilter) (locks.LockPage, error) {

@@ -9,10 +9,6 @@ import (
 	"lockkeeper/web/templates"
 )
 
-// Why somebody waits, in as few words as the queue leaves open. A queue is fair:
-// everybody ahead counts, those who wait too (internal/locks/recipe has the
-// rules). So of an exclusive one in the middle its place in line says all.
-
 const (
 	// namedAhead is how many holders are named to the first in line.
 	namedAhead = 2
@@ -20,73 +16,31 @@ const (
 	mostShares = 24
 )
 
-// ahead sums up who stands before a waiter.
-type ahead struct {
-	first       bool // the first page of waiters: everybody ahead is known
-	some        bool // there is somebody
-	waiting     bool // there is somebody in whose way others are
-	permits     int
-	at          int // place in line of the last one that is no reader, 0: a holder, or none
-	readersOnly bool
-	other       bool // somebody who takes no permits
-}
-
-// showWhy fills in why each waiter of the page waits.
-func showWhy(v *templates.Lock, l *locks.Lock, first bool) {
-	a := ahead{first: first, readersOnly: true}
-	for i := range l.Holders {
-		a.pass(&l.Holders[i])
-	}
-	a.permits = max(a.permits, l.HeldPermits) // those of holders on other pages, too
+// showWhy fills in why each waiter of the page waits, as the lock manager says (locks.Wait).
+func showWhy(v *templates.Lock, l *locks.Lock) {
 	for i := range l.Waiters {
 		c, shown := &l.Waiters[i], &v.Waiters[i]
 		shown.Convoy = convoyAt(l.Waiters, i)
-		if !a.admits(c) {
-			shown.Why = a.why(l, v, i, c, shown.Convoy)
-			a.waiting = true
+		if c.Wait == nil {
+			shown.AtFront = len(c.Group) > 0 // else it is being granted
 		} else {
-			shown.AtFront = len(c.Group) > 0 // else it is being let in
+			shown.Why = whyOf(l, v, i, shown.Convoy)
 		}
-		a.pass(c)
 	}
 }
 
-func (a *ahead) pass(c *locks.Contender) {
-	a.some = true
-	a.permits += c.Permits
-	a.other = a.other || c.Mode != locks.Semaphore
-	if c.Mode != locks.Shared {
-		a.at, a.readersOnly = c.Position, false
-	}
-}
-
-// admits reports whether nobody ahead is in c's way.
-func (a *ahead) admits(c *locks.Contender) bool {
-	switch {
-	case !a.first:
-		return false
-	case c.Mode == locks.Shared:
-		return a.readersOnly
-	case c.Mode == locks.Semaphore:
-		return !a.other && a.permits+c.Permits <= c.Limit
-	}
-	return !a.some
-}
-
-func (a *ahead) why(l *locks.Lock, v *templates.Lock, i int, c *locks.Contender, convoy templates.Convoy) templates.Why {
+// whyOf is why the i-th waiter of the page waits, where its place in line does not say it: in the middle of a queue an
+// exclusive one waits for all before it.
+func whyOf(l *locks.Lock, v *templates.Lock, i int, convoy templates.Convoy) templates.Why {
+	c := &l.Waiters[i]
 	var w templates.Why
 	switch {
-	case c.Mode == locks.Semaphore && c.Limit > 0 && a.first && !a.other:
-		return templates.Why{Need: c.Permits, Free: max(c.Limit-a.permits, 0), Of: c.Limit}
-	case a.first && !a.waiting:
+	case c.Wait.Permits:
+		return templates.Why{Need: c.Permits, Free: c.Wait.Free, Of: c.Limit}
+	case c.Wait.First:
 		w = forThose(l, v, i)
-	case c.Mode == locks.Shared && (convoy == "" || convoy == templates.ConvoyFirst):
-		switch {
-		case a.at > 0:
-			w = templates.Why{At: a.at, Writer: isWriter(l, a.at)}
-		case !a.first:
-			w = templates.Why{Earlier: true}
-		}
+	case c.Mode == locks.Shared && (convoy == "" || convoy == templates.ConvoyFirst) && c.Wait.Position > 0:
+		w = templates.Why{At: c.Wait.Position, Writer: c.Wait.Writer}
 	}
 	if convoy == templates.ConvoyFirst {
 		w.Together = convoyLength(l.Waiters[i:]) - 1
@@ -94,13 +48,14 @@ func (a *ahead) why(l *locks.Lock, v *templates.Lock, i int, c *locks.Contender,
 	return w
 }
 
-// forThose is why the first who really waits, the i-th, does: for those who hold,
-// and for those before it who only wait for another lock.
+// forThose is why the first blocked waiter, the i-th of the page, waits: for the holders,
+// and for those before it that only wait for another lock.
 func forThose(l *locks.Lock, v *templates.Lock, i int) templates.Why {
-	if holderCount(l) == 1 && len(l.Holders) == 1 && i == 0 && l.Holders[0].Delayed {
+	before := l.Waiters[i].Position - 1
+	if holderCount(l) == 1 && len(l.Holders) == 1 && before == 0 && l.Holders[0].Delayed {
 		return templates.Why{For: []templates.Who{v.Holders[0].Who}, Delay: true, Until: v.Holders[0].ExpiresAt}
 	}
-	w := templates.Why{Readers: true, Others: holderCount(l) + i}
+	w := templates.Why{Readers: true, Others: holderCount(l) + before}
 	for _, list := range [][]locks.Contender{l.Holders, l.Waiters[:i]} {
 		for j := range list {
 			w.Readers = w.Readers && list[j].Mode == locks.Shared
@@ -110,15 +65,6 @@ func forThose(l *locks.Lock, v *templates.Lock, i int) templates.Why {
 		}
 	}
 	return w
-}
-
-func isWriter(l *locks.Lock, position int) bool {
-	for i := range l.Waiters {
-		if l.Waiters[i].Position == position {
-			return l.Waiters[i].Mode == locks.Exclusive
-		}
-	}
-	return false
 }
 
 // convoyAt is a reader's place among its neighbours that are readers.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/web/templates"
 )
 
@@ -18,13 +19,14 @@ import (
 func queueOf(words string) *locks.Lock {
 	l := &locks.Lock{NS: "default", Name: "a", State: locks.LockHeld}
 	holds, position := true, 0
+	var ahead recipe.Ahead
 	for i, word := range strings.Fields(words) {
 		if word == "|" {
 			holds = false
 			continue
 		}
 		name := string(rune('A' + i))
-		c := locks.Contender{LeaseID: name, Owner: name, Znode: "/a/" + name, Mode: locks.Exclusive}
+		c := locks.Contender{At: now, LeaseID: name, Owner: name, Znode: "/a/" + name, Mode: locks.Exclusive}
 		if rest, ok := strings.CutPrefix(word, "g"); ok {
 			c.Group, word = []string{"b"}, rest
 		}
@@ -40,12 +42,16 @@ func queueOf(words string) *locks.Lock {
 				panic(err)
 			}
 		}
+		entry := &recipe.Contender{LeaseID: recipe.LeaseID(name), Ours: true, Permits: int32(c.Permits), Limit: int32(c.Limit),
+			Mode: map[locks.Mode]recipe.Mode{locks.Shared: recipe.Shared, locks.Semaphore: recipe.Permit}[c.Mode]}
 		if holds {
+			ahead.Next(entry, 0)
 			l.Holders = append(l.Holders, c)
 			continue
 		}
 		position++
 		c.Position = position
+		c.Wait = ahead.Next(entry, position)
 		l.Waiters = append(l.Waiters, c)
 	}
 	l.QueueLength = position
@@ -71,7 +77,7 @@ func TestAWaiterIsToldWhyItWaits(t *testing.T) {
 		{"x | 1/2 1/2", []templates.Why{{For: who("A")}, {}}},
 		{"2/2 | s", []templates.Why{{For: who("A")}}},
 		{"2/2 | 1/2 s", []templates.Why{{Need: 1, Of: 2}, {At: 1}}},
-		{"| x", []templates.Why{{}}}, // it is being let in
+		{"| x", []templates.Why{{}}}, // it is being granted
 		{"| g", []templates.Why{{}}},
 		{"x | g", []templates.Why{{For: who("A")}}},
 		{"s | gs s gs x", []templates.Why{{}, {}, {}, {For: who("A", "C"), Others: 2, Readers: true}}},
@@ -80,7 +86,7 @@ func TestAWaiterIsToldWhyItWaits(t *testing.T) {
 	} {
 		var v templates.Lock
 		l := queueOf(c.queue)
-		showLock(&v, l, "/r", true, moments{now: now})
+		showLock(&v, l, "/r", true)
 		for i := range v.Waiters {
 			if diff := cmp.Diff(c.want[i], v.Waiters[i].Why); diff != "" {
 				t.Errorf("%s: waiter %d: %s", c.queue, i+1, diff)
@@ -92,26 +98,24 @@ func TestAWaiterIsToldWhyItWaits(t *testing.T) {
 	}
 }
 
-// Of a page further back nobody has read who stands before it.
-func TestAPageFurtherBackGuessesNothing(t *testing.T) {
+// A page further back shows what the lock manager says of the whole queue.
+func TestAPageFurtherBackSaysWhatAWaiterWaitsFor(t *testing.T) {
 	var v templates.Lock
-	l := queueOf("x | s s x s 1/10")
-	for i := range l.Waiters {
-		l.Waiters[i].Position += 50
-	}
-	showLock(&v, l, "/r", false, moments{now: now})
+	l := queueOf("x | x x s s x s 1/10")
+	l.Waiters = l.Waiters[2:]
+	showLock(&v, l, "/r", false)
 	var got []templates.Why
 	for _, w := range v.Waiters {
 		got = append(got, w.Why)
 	}
-	if diff := cmp.Diff([]templates.Why{{Earlier: true, Together: 1}, {}, {}, {At: 53, Writer: true}, {}}, got); diff != "" {
+	if diff := cmp.Diff([]templates.Why{{At: 2, Writer: true, Together: 1}, {}, {}, {At: 5, Writer: true}, {}}, got); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func TestReadersThatGoInTogetherAreDrawnTogether(t *testing.T) {
 	var v templates.Lock
-	showLock(&v, queueOf("x | s x s s s"), "/r", true, moments{now: now})
+	showLock(&v, queueOf("x | s x s s s"), "/r", true)
 	var got []templates.Convoy
 	for _, w := range v.Waiters {
 		got = append(got, w.Convoy)
@@ -150,12 +154,12 @@ func TestTheOverviewTellsHowALockIsHeld(t *testing.T) {
 	for words, want := range map[string][3]any{
 		"x |": {"exclusive", 0, 0}, "s s |": {"shared", 0, 0}, "4/10 3/10 | 4/10": {"semaphore", 7, 10}, "| x": {"", 0, 0},
 	} {
-		row := rowOf(queueOf(words), moments{now: now})
+		row := rowOf(queueOf(words))
 		if got := [3]any{row.Mode, row.Permits, row.Limit}; got != want {
 			t.Errorf("%s: %v", words, got)
 		}
 	}
-	if row := rowOf(queueOf("d |"), moments{now: now}); !row.Holders[0].Delayed || !row.ExpiresAt.Equal(now.Add(time.Minute)) {
+	if row := rowOf(queueOf("d |")); !row.Holders[0].Delayed || !row.ExpiresAt.Equal(now.Add(time.Minute)) {
 		t.Errorf("%+v", row)
 	}
 }
@@ -168,7 +172,7 @@ func TestAskingIsNotOfferedWhereNoHolderCanBeAsked(t *testing.T) {
 		none    bool
 	}{{[]locks.Contender{theirs}, true}, {[]locks.Contender{theirs, ours}, false}, {[]locks.Contender{ours}, false}} {
 		var v templates.Lock
-		showLock(&v, &locks.Lock{NS: "default", Name: "a", State: locks.LockHeld, Holders: c.holders}, "/r", true, moments{now: now})
+		showLock(&v, &locks.Lock{NS: "default", Name: "a", State: locks.LockHeld, Holders: c.holders}, "/r", true)
 		if v.NoneToAsk != c.none {
 			t.Errorf("%+v: %v", c.holders, v.NoneToAsk)
 		}
@@ -180,7 +184,7 @@ func TestActionsGoWhereTheAPIHasThem(t *testing.T) {
 	l := queueOf("x | x")
 	l.NS, l.Name = "team", "a+b:c"
 	l.Waiters[0] = locks.Contender{Znode: "/r/a+b:c/<img \xff\u202e>-0000000001", Position: 1, Foreign: &locks.Foreign{}}
-	showLock(&v, l, "/r", true, moments{now: now})
+	showLock(&v, l, "/r", true)
 	want := []string{"/v1/locks/a+b:c/revoke?ns=team", "/v1/locks/a+b:c/reap?ns=team", "/v1/locks/a+b:c/destroy?ns=team", "/v1/leases/A/break",
 		"/v1/locks/a+b:c/contenders/%3Cimg%20%FF%E2%80%AE%3E-0000000001/break?ns=team"}
 	if diff := cmp.Diff(want, []string{v.Revoke, v.Reap, v.Destroy, v.Holders[0].Break, v.Waiters[0].Break}); diff != "" {
@@ -193,7 +197,7 @@ func TestActionsGoWhereTheAPIHasThem(t *testing.T) {
 	}{{"|", locks.LockFree, [3]bool{}}, {"| x", locks.LockQueued, [3]bool{false, true, true}}, {"d | x", locks.LockDelayed, [3]bool{false, true, true}}, {"x |", locks.LockUnclaimed, [3]bool{true, true, true}}} {
 		l, v := queueOf(c.words), templates.Lock{}
 		l.State = c.state
-		showLock(&v, l, "/r", true, moments{now: now})
+		showLock(&v, l, "/r", true)
 		if got := [3]bool{v.Revoke != "", v.Reap != "", v.Destroy != ""}; got != c.want {
 			t.Errorf("%s, %s: %v", c.words, c.state, got)
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks/quota"
+	"lockkeeper/internal/locks/recipe"
 )
 
 // Principal is who makes a call. Until there is authentication everyone is
@@ -183,8 +184,10 @@ type Contender struct {
 	Permits      int
 	Position     int   // among the waiters, from 1; 0 for a holder
 	FencingToken int64 // holders only; 0 while it is not known
-	Age          time.Duration
-	AgeKnown     bool
+	// At is when the contender was looked at: the spans below count from it, and At plus or minus one is the same instant each time.
+	At       time.Time
+	Age      time.Duration
+	AgeKnown bool
 	// HeldFor is how long a holder has held, as far as this gateway has seen.
 	// HeldLonger: it may have held before, because this gateway did not see it
 	// begin (it held when the tree was read, or when it was taken over).
@@ -205,7 +208,11 @@ type Contender struct {
 	Group     []string    // the other locks of its lease: "lock", or "ns/lock" outside its own namespace
 	Ephemeral bool        // of ours
 	Revoke    *Revocation // its holder has been asked to let go
+	Wait      *Wait       // of a waiter in a page of its queue: what keeps it from holding; nil when nothing does
 }
+
+// Wait is what keeps a waiter from holding.
+type Wait = recipe.Wait
 
 // LockState sums up a lock.
 type LockState string

@@ -38,6 +38,12 @@ func (t Instant) Boot() time.Duration { return t.boot }
 // Wall is the wall clock's reading since the Unix epoch.
 func (t Instant) Wall() time.Duration { return t.wall }
 
+// Calendar is the instant as a time of day, within 50 ms. Readings differ by what their boot clocks differ by, unless the
+// wall clock was set between: so a reading plus a span of the boot clock is the same time at each reading.
+func (t Instant) Calendar() time.Time {
+	return time.Unix(0, int64(t.boot+(t.wall-t.boot).Round(100*time.Millisecond))).UTC()
+}
+
 // Clock reads the time. Implementations must be safe for concurrent use.
 type Clock interface {
 	Now() Instant

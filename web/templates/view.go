@@ -153,7 +153,6 @@ type Why struct {
 	Until    time.Time // of Delay; zero when another gateway knows
 	At       int       // the place in line of the last one in the way
 	Writer   bool      // that one is a writer
-	Earlier  bool      // somebody ahead of this page is in the way
 	Need     int       // permits
 	Free     int       // of Of, that those ahead leave
 	Of       int

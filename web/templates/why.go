@@ -51,8 +51,6 @@ func (w Why) inTheWay() string {
 		return "waits for the writer at " + count(w.At)
 	case w.At > 0:
 		return "waits for the one at " + count(w.At)
-	case w.Earlier:
-		return "waits for a writer further ahead"
 	}
 	return ""
 }

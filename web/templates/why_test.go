@@ -21,7 +21,6 @@ func TestWhySomebodyWaitsIsSaidInASentence(t *testing.T) {
 		{Why{For: []Who{a}, Delay: true, Until: noon}, "waits for the end of alice's lock delay:"},
 		{Why{At: 3, Writer: true, Together: 2}, "waits for the writer at 3; goes in with the next 2 readers"},
 		{Why{At: 3}, "waits for the one at 3"},
-		{Why{Earlier: true}, "waits for a writer further ahead"},
 		{Why{Together: 1}, "goes in with the next reader"},
 		{Why{Need: 4, Free: 2, Of: 10}, "needs 4 permits; those ahead leave 2 of 10"},
 		{Why{Need: 1, Of: 10}, "needs 1 permit; those ahead leave none of 10"},

@@ -183,13 +183,13 @@ func viewPast(id recipe.LeaseID, p past) locks.Lease {
 // viewContender shows a contender to anyone; mu is held.
 func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) locks.Contender {
 	now := m.clock.Now()
-	v := locks.Contender{Znode: q.nodeOf(c.Name), Mode: viewMode(c.Mode), Permits: int(c.Permits), Limit: int(c.Limit), Position: position,
+	v := locks.Contender{At: now.Calendar(), Znode: q.nodeOf(c.Name), Mode: viewMode(c.Mode), Permits: int(c.Permits), Limit: int(c.Limit), Position: position,
 		Ephemeral: c.Ephemeral}
 	var czxid int64
 	if i := q.noted().infos[c.Name]; i != nil {
 		czxid = i.czxid
 		v.Owner, v.Metadata, v.Holds = i.record.Owner, i.record.Metadata, named(i.record.Holds)
-		v.Age, v.AgeKnown = max(now.Wall()-i.created, 0), true
+		v.Age, v.AgeKnown = max(v.At.Sub(time.Unix(0, int64(i.created))), 0), true
 		v.Revoke = i.record.Revoke.view()
 	}
 	if c.Ours && !m.copied(q, c) {
@@ -198,7 +198,7 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) loc
 		if l := m.leases[c.LeaseID]; l != nil {
 			czxid = l.czxid
 			v.Owner, v.Metadata, v.Holds = l.owner, l.metadata(), named(l.holdNames())
-			if age, known := l.age(now.Wall()); known {
+			if age, known := l.age(time.Duration(v.At.UnixNano())); known {
 				v.Age, v.AgeKnown = age, true
 			}
 			if l.phase == waiting || l.phase == held {
@@ -376,12 +376,19 @@ func (m *Manager) viewPage(q *queue, at queuePlace, limit int) locks.Lock {
 	}
 	text += maxText / 2
 	position := 0
+	var ahead recipe.Ahead
 	if v.QueueLength > at.waiters {
 		for _, c := range q.contenders.All() {
-			if holders[c] || c.Member > 1 {
-				continue
+			waiter := !holders[c] && c.Member <= 1
+			if waiter {
+				position++
 			}
-			if position++; position <= at.waiters {
+			place := position
+			if holders[c] {
+				place = 0
+			}
+			wait := ahead.Next(c, place)
+			if !waiter || position <= at.waiters {
 				continue
 			}
 			if len(v.Waiters) == limit {
@@ -389,6 +396,7 @@ func (m *Manager) viewPage(q *queue, at queuePlace, limit int) locks.Lock {
 				break
 			}
 			view := m.viewContender(q, c, position)
+			view.Wait = wait
 			if !text.take(contenderText(&view)) && len(v.Waiters) > 0 {
 				more = true
 				break

@@ -1,0 +1,43 @@
+package recipe
+
+// Wait is what keeps a waiter from holding, by the whole queue before it.
+type Wait struct {
+	// First: all before it hold the lock, or would if their leases did not wait for another lock.
+	First bool
+	// Permits: only permits are before it, which leave Free of its limit.
+	Permits bool
+	Free    int
+	// Position is the place of the last waiter before it that is not shared, 0 when there is none. Writer: that one is exclusive.
+	Position int
+	Writer   bool
+}
+
+// Ahead goes through an ordered queue from the front on, and tells of each contender what it waits for.
+type Ahead struct {
+	before, sum tally
+	last        *Contender
+	behind      Wait // Position and Writer of the last waiter that is not shared
+	blocked     bool // an earlier contender is kept from holding
+}
+
+// Next goes on to the next contender, which stands at that position, 0 for a holder. It is nil when nothing before it
+// keeps it from holding.
+func (a *Ahead) Next(c *Contender, position int) *Wait {
+	if a.last == nil || join(a.last, c) == 0 {
+		a.before = a.sum
+	}
+	a.sum.add(c)
+	a.last = c
+	wait := a.behind
+	if c.Mode != Shared {
+		a.behind = Wait{Position: position, Writer: position > 0 && c.Mode == Exclusive}
+	}
+	if a.before.admits(c) {
+		return nil
+	}
+	wait.First, a.blocked = !a.blocked, true
+	if c.Mode == Permit && !a.before.exclusive && !a.before.shared {
+		wait.Permits, wait.Free = true, max(int(int64(c.Limit)-a.before.permits), 0)
+	}
+	return &wait
+}
