@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
@@ -395,7 +396,7 @@ func (m *Manager) breakContender(ctx context.Context, req *locks.BreakRequest, v
 				return m.unavailableFor(err)
 			case stat == nil:
 				return noContender()
-			case c.Name == plainName && stat.Czxid != czxid:
+			case c.Name == interop.PlainNode && stat.Czxid != czxid:
 				continue // another one has taken its place
 			}
 			b.version = stat.Version

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 )
@@ -107,7 +108,7 @@ func (m *Manager) checkQueues() (err error) {
 			if now != nil {
 				hazardous++
 			}
-			for i, n := range byCode(now) {
+			for i, n := range interop.CountCodes(now) {
 				hazards[i] += n
 			}
 			for _, c := range q.noted().early {

@@ -5,6 +5,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
@@ -280,7 +281,7 @@ func (m *Manager) contenderEvent(t events.Type, q *queue, c *recipe.Contender) *
 	e := m.event(t, q.path, c.Name)
 	e.NS, e.Lock, e.LeaseID, e.Mode = q.space.name, q.name(), string(c.LeaseID), string(viewMode(c.Mode))
 	if !c.Ours {
-		e.Foreign, e.Program = true, programOf(c.Name)
+		e.Foreign, e.Program = true, interop.Program(c.Name)
 		return e
 	}
 	if c.LeaseID != "" {

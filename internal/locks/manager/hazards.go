@@ -5,116 +5,19 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/recipe"
 )
 
-// A hazard is something wrong with a lock that a person has to mend. A hazard has one of a few codes. Where it is about
-// programs that do not wait, it names them. The table of all hazards is computed once, from what is known of each
-// program (families.go). A lock's hazards are entries of that table, and cost nothing for locks that have none.
-
-const (
-	kazooPatterns  = `extra_lock_patterns=["-lock-"] (its names do not tell whether it has it)`
-	kazooReadOrder = "it waits for the last writer, also for one that waits for it, and then both wait for ever"
-)
-
-// apart is what to do about two programs that do not exclude each other, where that is not a directory for each.
-var apart = map[familySet]string{
-	setOf(mutexFamily, kazooFamily): `give Kazoo's Lock Curator's names (_NODE_NAME = "-lock-", _EXCLUDE_NAMES = ["-lock-"]): ` +
-		`extra_lock_patterns=["-lock-"] makes Kazoo alone wait`,
-	setOf(goFamily, kazooFamily):         "give Kazoo's Lock " + kazooPatterns,
-	setOf(kazooFamily, kazooNamedFamily): "give all of Kazoo's locks the same names",
-	setOf(kazooFamily, kazooReadFamily):  "use no ReadLock beside writers: " + kazooReadOrder,
-}
-
-// hazardEntry is a hazard in the table of all.
-type hazardEntry struct {
-	locks.Hazard
-	code   int       // its code's place in HazardCodes
-	who    familySet // the programs; empty where the code concerns none
-	beside besides   // what they ignore
-}
-
-// besides is what stands in the queue beside a program that ignores it.
-type besides uint8
-
-const (
-	besideProgram      besides = iota
-	besideLeases               // of any mode
-	besideSharedLeases         // they wait for exclusive leases
-)
-
-var hazardOrder = locks.HazardCodes()
-
-// catalogue is every hazard there is. The codes that concern no program come first, in the order of HazardCodes.
-var catalogue = func() (list []hazardEntry) {
-	add := func(e hazardEntry) {
-		e.code = slices.Index(hazardOrder, e.Code)
-		list = append(list, e)
-	}
-	for _, h := range []locks.Hazard{
-		{Code: locks.HazardUnreadable, Detail: "the ACL of a contender hides it from this gateway, which notices its end by a listing, once a second; " +
-			"give the gateways' ZooKeeper identity read permission on it"},
-		{Code: locks.HazardDisordered, Detail: "the contenders' sequence numbers do not fit into half of ZooKeeper's counter, so their order is unknown, and nothing is granted; " +
-			"delete the contender whose number was made by hand"},
-		{Code: locks.HazardStrayChild, Detail: "the lock's directory has a child without a sequence number, which can starve or break other programs' lock clients; delete it. " +
-			"If it is the directory of a lock, the namespace's lock root is one level too high"},
-		{Code: locks.HazardMisplaced, Detail: "this is no lock, but another program's contender in the lock root itself, which is the directory of a lock; " +
-			"record a namespace whose lock root is the node above it"},
-		{Code: locks.HazardLockInvalid, Detail: "a program of bigdata's is destroying the lock: the node with the lock's name and _INVALID at the end stands beside it, " +
-			"so no lease joins, and nothing is granted; delete that node if it was left behind"},
-	} {
-		add(hazardEntry{Hazard: h})
-	}
-	for f := unknownFamily + 1; f < families; f++ {
-		for g := f + 1; g < families; g++ {
-			if detail := pairDetail(f, g); detail != "" {
-				add(hazardEntry{Hazard: locks.Hazard{Code: locks.HazardIgnoreEachOther, Programs: []string{known[f].id, known[g].id}, Detail: detail}, who: setOf(f, g)})
-			}
-		}
-	}
-	for f := unknownFamily + 1; f < families; f++ {
-		says, code := known[f].says+" "+known[f].ignores+" ", locks.HazardIgnoresLeases
-		if f == semaphoreFamily {
-			code = locks.HazardForeignSemaphore
-		}
-		add(hazardEntry{Hazard: locks.Hazard{Code: code, Programs: []string{known[f].id}, Detail: says + "leases of this namespace's dialect; " + known[f].beside}, who: setOf(f), beside: besideLeases})
-		only := "use exclusive leases there"
-		if f == kazooFamily {
-			only += ", or Kazoo's WriteLock, which waits for them (the names do not tell which it is)"
-		}
-		add(hazardEntry{Hazard: locks.Hazard{Code: code, Programs: []string{known[f].id}, Detail: says + "shared leases of this namespace's dialect; " + only}, who: setOf(f), beside: besideSharedLeases})
-	}
-	return list
-}()
-
-// pairDetail says which of two programs does not wait for the other, and what to do. It is "" when both wait.
-func pairDetail(f, g family) (detail string) {
-	for _, way := range [][2]family{{f, g}, {g, f}} {
-		if of := known[way[0]]; way[0].ignores(way[1]) {
-			if detail != "" {
-				detail += ", and "
-			}
-			detail += of.says + " " + of.ignores + " " + known[way[1]].says
-		}
-	}
-	if detail == "" {
-		return ""
-	}
-	if what, ok := apart[setOf(f, g)]; ok {
-		return detail + "; " + what
-	}
-	return detail + "; give each a directory of its own"
-}
-
 // hazardsNow is what is wrong with the lock as it is, in the catalogue's order; nil when nothing is.
-func (q *queue) hazardsNow() (now []*hazardEntry) {
+func (q *queue) hazardsNow() (now []*interop.Hazard) {
 	r := q.noted()
 	for code, wrong := range [...]bool{len(r.hidden) > 0, !q.contenders.Ordered(), r.strays > 0, r.misplaced, r.invalid && q.exists} {
 		if wrong {
-			now = append(now, &catalogue[code])
+			now = append(now, interop.HazardAt(code))
 		}
 	}
-	return q.addClashes(now)
+	return r.presence.AddHazards(now, q.space.ignoring)
 }
 
 // hazards are those of the lock, as they are shown.
@@ -123,14 +26,6 @@ func (q *queue) hazards() (list []locks.Hazard) {
 		list = append(list, h.Hazard)
 	}
 	return list
-}
-
-// byCode counts each code of a list once.
-func byCode(list []*hazardEntry) (n [locks.NumHazards]int) {
-	for _, h := range list {
-		n[h.code] = 1
-	}
-	return n
 }
 
 // consider looks whether the lock has come to have a hazard, or one is over, and publishes it.
@@ -144,7 +39,7 @@ func (m *Manager) consider(q *queue) {
 	change := min(len(now), 1) - min(len(was), 1)
 	m.counts.hazardous += change
 	q.space.hazardous += change
-	before, after := byCode(was), byCode(now)
+	before, after := interop.CountCodes(was), interop.CountCodes(now)
 	for i := range locks.NumHazards {
 		m.counts.hazards[i] += after[i] - before[i]
 	}
@@ -164,14 +59,14 @@ func (m *Manager) consider(q *queue) {
 // locate notes whether the directory that has appeared in a lock root is a contender.
 func (q *queue) locate(there bool) {
 	_, numbered := recipe.Number(q.dir())
-	if there = there && numbered && !recipe.IsKazooLease(q.dir()) && familyOf(q.dir()) != unknownFamily; there != q.noted().misplaced {
+	if there = there && numbered && !recipe.IsKazooLease(q.dir()) && interop.IsContender(q.dir()); there != q.noted().misplaced {
 		q.note().misplaced = there
 		q.unnote("")
 	}
 }
 
 // tellHazard publishes that a hazard has appeared, or is over.
-func (m *Manager) tellHazard(t events.Type, q *queue, h *hazardEntry) {
+func (m *Manager) tellHazard(t events.Type, q *queue, h *interop.Hazard) {
 	if !m.telling() {
 		return
 	}

@@ -3,6 +3,7 @@ package manager
 import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/recipe"
 	"slices"
 )
@@ -112,7 +113,7 @@ func (g *gate) checkLaw() {
 				fates[path] = &fate{created: true}
 			}
 		case events.LeaseQueued:
-			if f != nil && f.ended && e.Name == plainName {
+			if f != nil && f.ended && e.Name == interop.PlainNode {
 				f = &fate{created: true} // of plain nodes one has the path of another
 				fates[path] = f
 			}

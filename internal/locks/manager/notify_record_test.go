@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/interop"
 )
 
 // Whoever writes a lease's record, and for whatever, leaves the address in it: the next gateway has it from there alone.
@@ -40,7 +41,7 @@ func TestTheNotifyURLSurvivesEveryWriteOfItsRecord(t *testing.T) {
 			return err
 		},
 		"another program": func(s *fakeStore, _, _ *gate, l locks.Lease) error {
-			s.overwrite(l.Znode, curatorRevokes)
+			s.overwrite(l.Znode, interop.CuratorRevokes)
 			return nil
 		},
 	} {

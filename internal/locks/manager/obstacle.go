@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -189,7 +190,7 @@ func (m *Manager) suspect(q *queue) {
 			q.exists = true
 			m.stands(q, &stat, m.clock.Now().Boot(), false)
 			if q.plain() != nil {
-				q.setInfo(plainName, data, stat)
+				q.setInfo(interop.PlainNode, data, stat)
 			}
 		}
 		settle()

@@ -11,6 +11,7 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
@@ -299,7 +300,7 @@ func (m *Manager) tellTaken(q *queue, name string) {
 	}
 	p := EndingPart{NS: q.space.name, Lock: q.name(), Znode: q.path + "/" + name, Mode: viewMode(c.Mode), FencingToken: m.tokenOf(q, c)}
 	if foreign {
-		p.Program = programOf(name)
+		p.Program = interop.Program(name)
 	}
 	if i := q.noted().infos[name]; i != nil {
 		e.Czxid, e.Owner = i.czxid, i.record.Owner

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
@@ -29,20 +30,15 @@ import (
 //   - Nothing else is written to, HBase's contenders above all: its release deletes
 //     them at the version that it made.
 
-const (
-	curatorRevokes = "__REVOKE__"
-	recipeRevokes  = "unlock"
-	// maxRestores is how often the data of one lease is written back.
-	maxRestores = 16
-)
+// maxRestores is how often the data of one lease is written back.
+const maxRestores = 16
 
 // asksOutside reads data that is no record.
 func asksOutside(data []byte) (ask revokeRecord, asks bool) {
-	switch string(data) {
-	case curatorRevokes, recipeRevokes:
-		return revokeRecord{Reason: "another program asks, by the data " + string(data)}, true
+	if !interop.AsksToRelease(data) {
+		return revokeRecord{}, false
 	}
-	return revokeRecord{}, false
+	return revokeRecord{Reason: "another program asks, by the data " + string(data)}, true
 }
 
 // askedOutside notes what another program wrote over a lease's record.
@@ -110,25 +106,25 @@ func (m *Manager) changedLabel(l *lease, q *queue, c *recipe.Contender) {
 }
 
 // revoked reports whether another program's contender has been asked to let go.
-func (i *info) revoked() bool { return string(i.data) == curatorRevokes }
+func (i *info) revoked() bool { return string(i.data) == interop.CuratorRevokes }
 
 var errNotRevocable = errors.New("a holder of Curator's listens only if it is revocable, and its data says that this one is not; break ends it")
 
 // askForeign asks another program's holder to let go, where it has words for that.
 func (m *Manager) askForeign(ctx context.Context, at part) (*locks.Revocation, error) {
-	if !curatorLock(at.c.Name) {
+	if !interop.Revocable(at.c.Name) {
 		return nil, errForeign
 	}
 	news := false
 	err := m.rewriteData(ctx, at.path(), func(data []byte) ([]byte, error) {
 		switch {
-		case string(data) == curatorRevokes:
+		case string(data) == interop.CuratorRevokes:
 			return nil, nil
 		case len(data) > 0:
 			return nil, errNotRevocable
 		}
 		news = true
-		return []byte(curatorRevokes), nil
+		return []byte(interop.CuratorRevokes), nil
 	})
 	if err != nil {
 		return nil, err

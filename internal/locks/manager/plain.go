@@ -3,6 +3,7 @@ package manager
 import (
 	"time"
 
+	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
@@ -20,9 +21,6 @@ import (
 // was created while we watched and has no child a moment later is listed; a
 // create that is refused because its parent is ephemeral knows at once.
 
-// plainName is the contender's name of a plain node: no child has it.
-const plainName = ""
-
 // lookAfter is how long a new directory may be without a child before it is looked
 // at. Those of our own making have one at once: both come in one transaction.
 const lookAfter = 21371 * time.Microsecond
@@ -32,7 +30,7 @@ func (q *queue) plain() *recipe.Contender {
 	if q.contenders.Len() != 1 {
 		return nil
 	}
-	if c := q.contenders.At(0); c.Name == plainName {
+	if c := q.contenders.At(0); c.Name == interop.PlainNode {
 		return c
 	}
 	return nil
@@ -40,7 +38,7 @@ func (q *queue) plain() *recipe.Contender {
 
 // nodeOf is the path of a contender's node.
 func (q *queue) nodeOf(name string) string {
-	if name == plainName {
+	if name == interop.PlainNode {
 		return q.path
 	}
 	return q.path + "/" + name
@@ -79,7 +77,7 @@ func (m *Manager) stands(q *queue, stat *wire.Stat, now time.Duration, listed bo
 	if !ephemeral || known != nil || q.contenders.Len() > 0 {
 		return
 	}
-	c := &recipe.Contender{Name: plainName, Member: 1, Members: 1, Group: 1, Groups: 1}
+	c := &recipe.Contender{Name: interop.PlainNode, Member: 1, Members: 1, Group: 1, Groups: 1}
 	q.note().plainCzxid = stat.Czxid
 	q.space.stood(q.name())
 	m.addContender(q, c, listed)
@@ -92,8 +90,8 @@ func (m *Manager) plainGone(q *queue) {
 	if q.plain() == nil {
 		return
 	}
-	m.tellRemoved(q, plainName)
-	m.removeContender(q, plainName)
+	m.tellRemoved(q, interop.PlainNode)
+	m.removeContender(q, interop.PlainNode)
 }
 
 // placeFreed forgets what was noted of what stood in the lock's place.
@@ -117,7 +115,7 @@ func (m *Manager) passOn(q *queue, now time.Duration) {
 // placeChanged: the data of what stands in the lock's place was set.
 func (m *Manager) placeChanged(q *queue) {
 	if q.plain() != nil {
-		delete(q.noted().infos, plainName)
+		delete(q.noted().infos, interop.PlainNode)
 		m.touchQueue(q)
 		return
 	}

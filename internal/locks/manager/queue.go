@@ -9,6 +9,7 @@ import (
 	"github.com/tidwall/btree"
 
 	"lockkeeper/internal/fault"
+	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -18,7 +19,7 @@ type space struct {
 	root   string
 	naming *recipe.Naming // its dialect: the names that its leases have
 	// ignoring are the programs that do not wait for its leases: exclusive ones, shared ones.
-	ignoring [2]familySet
+	ignoring interop.Ignoring
 	queues   *btree.BTreeG[*queue] // by path, thus by lock name: lists are pages in order
 	// whole: the replica holds all of it. Before, nothing in it is adopted or granted.
 	whole   bool
@@ -36,7 +37,7 @@ type space struct {
 }
 
 func newSpace(name, root string, naming *recipe.Naming) *space {
-	return &space{name: name, root: root, naming: naming, ignoring: [2]familySet{ignoring(naming, recipe.Exclusive), ignoring(naming, recipe.Shared)}, queues: btree.NewBTreeGOptions(
+	return &space{name: name, root: root, naming: naming, ignoring: interop.IgnoringOf(naming), queues: btree.NewBTreeGOptions(
 		func(a, b *queue) bool { return a.path < b.path }, btree.Options{NoLocks: true})}
 }
 
@@ -71,11 +72,11 @@ type remarks struct {
 	hidden   map[string]struct{} // contenders that may not be read
 	infos    map[string]*info    // data of contenders that are not ours, when someone looked
 	strays   int                 // children without a number
-	company  company             // of other programs' contenders
+	presence interop.Presence    // of other programs' contenders
 	settings *settings           // nil for none
 	early    []*recipe.Contender // ended, as the writer was told, and in the replica still: see awaits
 	polled   *recipe.Contender   // the first of early at the last poll
-	hazards  []*hazardEntry      // that have been told; nil for none
+	hazards  []*interop.Hazard   // that have been told; nil for none
 	// misplaced: it is no lock's directory, but another program's contender.
 	misplaced bool
 
@@ -90,7 +91,7 @@ type remarks struct {
 
 // bare reports whether nothing is noted any more.
 func (r *remarks) bare() bool {
-	return len(r.hidden) == 0 && len(r.infos) == 0 && r.strays == 0 && r.settings == nil && len(r.early) == 0 && r.company.theirs == 0 && r.hazards == nil && !r.misplaced &&
+	return len(r.hidden) == 0 && len(r.infos) == 0 && r.strays == 0 && r.settings == nil && len(r.early) == 0 && !r.presence.Foreign() && r.hazards == nil && !r.misplaced &&
 		r.plainCzxid == 0 && !r.suspect && !r.passing && !r.odd && r.ceiling == 0 && !r.marking && !r.invalid
 }
 
@@ -214,7 +215,7 @@ func (q *queue) changed() <-chan struct{} {
 // tells of it.
 func (m *Manager) addContender(q *queue, c *recipe.Contender, listed bool) {
 	switch {
-	case !q.known || listed || c.Name == plainName:
+	case !q.known || listed || c.Name == interop.PlainNode:
 	case recipe.IsKazooLease(c.Name):
 		q.gap = true // it used up a number: a listing tells
 	default:
@@ -234,7 +235,7 @@ func (m *Manager) addContender(q *queue, c *recipe.Contender, listed bool) {
 		m.peer(c.LeaseID.Gateway()).contenders++
 	}
 	m.countNewer(c, 1)
-	q.meets(c, 1)
+	q.countPresence(c, 1)
 	m.joinParts(q, c)
 	m.whereabouts.add(q, c)
 	m.counts.contenders++
@@ -272,7 +273,7 @@ func (m *Manager) removeContender(q *queue, name string) {
 	}
 	delete(m.sights, c)
 	delete(m.verdicts, c)
-	q.meets(c, -1)
+	q.countPresence(c, -1)
 	q.unnote(name)
 	if len(q.noted().hidden) == 0 {
 		delete(m.hazardous, q)
@@ -401,4 +402,13 @@ func (s *space) from(name string) *queue { return &queue{path: s.path(name)} }
 func (s *space) path(name string) string {
 	dir, _ := recipe.LockDir(name)
 	return s.root + "/" + dir
+}
+
+// countPresence counts a contender that comes (by 1) or goes (by -1) beside other programs' contenders.
+func (q *queue) countPresence(c *recipe.Contender, by int32) {
+	if !c.Ours {
+		q.note().presence.CountForeign(c, by, q.contenders.All())
+	} else if q.remarks != nil {
+		q.remarks.presence.CountLease(c, by)
+	}
 }

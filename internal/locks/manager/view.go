@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
@@ -473,3 +474,15 @@ func (m *Manager) lockState(q *queue) locks.LockState {
 }
 
 var _ zk.Sink = (*Manager)(nil)
+
+// foreignView is what is shown of another program's contender; i may be nil.
+func foreignView(c *recipe.Contender, i *info) *locks.Foreign {
+	v := &locks.Foreign{}
+	v.Program, v.Kind = interop.Recipe(c.Name)
+	if i != nil {
+		v.Session, v.Data = i.session, i.data
+		v.Decoded = interop.Decode(v.Program, v.Kind, i.data)
+		v.Revocable = interop.Revocable(c.Name) && !i.ours && (len(i.data) == 0 || i.revoked())
+	}
+	return v
+}

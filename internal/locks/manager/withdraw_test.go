@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/zk"
 )
 
@@ -206,7 +207,7 @@ func TestForceIsForgottenWhenAWithdrawalMayHaveBeenOverwritten(t *testing.T) {
 		one.mustRevoke("why", 20*time.Second)
 		one.w.hold()
 		two.mustWithdraw(1)
-		s.foreign(zk.Op{Kind: zk.OpSetData, Path: l.Znode, Data: []byte(curatorRevokes), Version: -1})
+		s.foreign(zk.Op{Kind: zk.OpSetData, Path: l.Znode, Data: []byte(interop.CuratorRevokes), Version: -1})
 		one.w.release()
 		synctest.Wait()
 		time.Sleep(time.Minute)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/zk"
 )
 
@@ -433,7 +434,7 @@ func TestWhatOnlyTheOwnerKnowsNobodyElseAnswers(t *testing.T) {
 		"overwritten": func(s *fakeStore, one *gate) locks.Lease {
 			l := one.mustHold(deploy())
 			one.w.hold()
-			s.foreign(zk.Op{Kind: zk.OpSetData, Path: l.Znode, Data: []byte(curatorRevokes), Version: -1})
+			s.foreign(zk.Op{Kind: zk.OpSetData, Path: l.Znode, Data: []byte(interop.CuratorRevokes), Version: -1})
 			return l
 		},
 	} {

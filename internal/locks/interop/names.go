@@ -1,4 +1,4 @@
-package manager
+package interop
 
 import (
 	"net/netip"
@@ -10,9 +10,23 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// What is known of another program's contender: its name tells the program and the
-// recipe, its data says something of who it is. All of it is for people's eyes;
-// the queue rules do not ask.
+// PlainNode is the name of the contender that stands for an ephemeral node in the place of a lock's directory: no child
+// has the empty name.
+const PlainNode = ""
+
+// What other programs write over a contender's data to ask its holder to release.
+const (
+	CuratorRevokes = "__REVOKE__"
+	recipeRevokes  = "unlock"
+)
+
+// AsksToRelease reports whether the data that a program wrote over a record asks the lease to release.
+func AsksToRelease(data []byte) bool {
+	return string(data) == CuratorRevokes || string(data) == recipeRevokes
+}
+
+// The name of another program's contender tells the program and the recipe, and its data something of its client. It is
+// only shown: the queue rules do not use it.
 
 var (
 	curatorName = regexp.MustCompile(`^_c_[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}-`)
@@ -31,13 +45,13 @@ var curatorKinds = []struct{ base, kind string }{
 	{"latch-", "leader latch"},
 }
 
-// recipeOf tells which program's naming a contender follows, and of which of its
+// Recipe tells which program's naming a contender follows, and of which of its
 // recipes; "" when none is known.
-func recipeOf(name string) (program, kind string) {
+func Recipe(name string) (program, kind string) {
 	switch {
 	case recipe.IsKazooLease(name):
 		return "kazoo", "semaphore"
-	case name == plainName:
+	case name == PlainNode:
 		return "", locks.KindEphemeralNode
 	case curatorName.MatchString(name):
 		for _, k := range curatorKinds {
@@ -65,34 +79,22 @@ func recipeOf(name string) (program, kind string) {
 	return "", ""
 }
 
-func programOf(name string) string {
-	program, _ := recipeOf(name)
+// Program is the program alone.
+func Program(name string) string {
+	program, _ := Recipe(name)
 	return program
 }
 
-// curatorLock reports whether a name is that of Curator's InterProcessMutex or of
-// one of its InterProcessReadWriteLock: the contenders that can be asked to let go.
-func curatorLock(name string) bool {
-	program, kind := recipeOf(name)
+// Revocable reports whether a name is that of Curator's InterProcessMutex or of one of its
+// InterProcessReadWriteLock: the contenders that can be asked to release.
+func Revocable(name string) bool {
+	program, kind := Recipe(name)
 	return program == "curator" && (kind == "mutex" || kind == "write lock" || kind == "read lock")
 }
 
-// foreignView is what is shown of another program's contender; i may be nil.
-func foreignView(c *recipe.Contender, i *info) *locks.Foreign {
-	v := &locks.Foreign{}
-	v.Program, v.Kind = recipeOf(c.Name)
-	if i != nil {
-		v.Session, v.Data = i.session, i.data
-		v.Decoded = decodeForeign(v.Program, v.Kind, i.data)
-		v.Revocable = curatorLock(c.Name) && !i.ours && (len(i.data) == 0 || i.revoked())
-	}
-	return v
-}
-
-// decodeForeign reads what a program wrote into its contender, nil when it says nothing
-// that is understood.
-func decodeForeign(program, kind string, data []byte) *locks.Decoded {
-	if len(data) == 0 || string(data) == curatorRevokes {
+// Decode reads what a program wrote into its contender. It is nil when the data is not understood.
+func Decode(program, kind string, data []byte) *locks.Decoded {
+	if len(data) == 0 || string(data) == CuratorRevokes {
 		return nil
 	}
 	if program == "hbase" {

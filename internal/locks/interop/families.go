@@ -1,4 +1,4 @@
-package manager
+package interop
 
 import (
 	"regexp"
@@ -40,7 +40,7 @@ const (
 // known is what is known of each family.
 var known = [families]struct {
 	id            string // in the API, and in docs/interop.md
-	program, kind string // as recipeOf tells them
+	program, kind string // as Recipe tells them
 	says          string // who it is, in a sentence
 	ignores       string // the verb for what it does about contenders that it does not wait for
 	beside        string // what to do when it ignores leases
@@ -61,6 +61,20 @@ var known = [families]struct {
 	hbaseReadFamily:  {"hbase-read", "hbase", "read lock", "HBase's read lock", waitsNot, ownRoot + "native or all", "read-0000000005"},
 	recipeFamily:     {"zookeeper-writelock", "zookeeper-writelock", "lock", "ZooKeeper's WriteLock", waitsNot, ownRoot + "native or all", "x-72057594037927936-0000000005"},
 }
+
+// prefix is what the names of a family's contenders have before the number.
+func (f family) prefix() string { return strings.TrimSuffix(known[f].example, "0000000005") }
+
+// Prefixes are such beginnings of a name as each known recipe makes.
+func Prefixes() (list []string) {
+	for f := unknownFamily + 1; f < families; f++ {
+		list = append(list, f.prefix())
+	}
+	return list
+}
+
+// IsContender reports whether a name is that of a contender of a known recipe.
+func IsContender(name string) bool { return familyOf(name) != unknownFamily }
 
 // familySet is a set of families.
 type familySet uint16
@@ -86,7 +100,7 @@ var familyByRecipe = func() map[[2]string]family {
 }()
 
 func familyOf(name string) family {
-	program, kind := recipeOf(name)
+	program, kind := Recipe(name)
 	return familyByRecipe[[2]string{program, kind}]
 }
 
@@ -156,7 +170,14 @@ func isNumber(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// ignoring are the families that do not wait for a namespace's leases of that mode.
+// Ignoring has the families that do not wait for the leases of a namespace: exclusive ones, shared ones.
+type Ignoring struct{ exclusive, shared familySet }
+
+// IgnoringOf finds them by the names that the namespace's dialect gives to leases.
+func IgnoringOf(n *recipe.Naming) Ignoring {
+	return Ignoring{ignoring(n, recipe.Exclusive), ignoring(n, recipe.Shared)}
+}
+
 func ignoring(n *recipe.Naming, mode recipe.Mode) (s familySet) {
 	names := namesOf(n, mode)
 	for f := unknownFamily + 1; f < families && len(names) > 0; f++ {

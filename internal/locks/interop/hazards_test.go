@@ -1,4 +1,4 @@
-package manager
+package interop
 
 import (
 	"fmt"
@@ -6,17 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
-	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
-	"lockkeeper/internal/zk"
 )
-
-// prefix is what the names of a family's contenders have before the number.
-func (f family) prefix() string { return strings.TrimSuffix(known[f].example, "0000000005") }
 
 func TestAFamilyIsToldByItsNames(t *testing.T) {
 	for f := unknownFamily + 1; f < families; f++ {
@@ -26,17 +19,35 @@ func TestAFamilyIsToldByItsNames(t *testing.T) {
 	}
 }
 
+// queue is a lock's queue and the presence of other programs in it.
+type queue struct {
+	contenders recipe.Queue
+	presence   Presence
+	ignoring   Ignoring
+}
+
+func (q *queue) insert(c *recipe.Contender) { q.contenders.Insert(c); q.count(c, 1) }
+
+func (q *queue) count(c *recipe.Contender, by int32) {
+	if c.Ours {
+		q.presence.CountLease(c, by)
+	} else {
+		q.presence.CountForeign(c, by, q.contenders.All())
+	}
+}
+
+func (q *queue) addHazards() []*Hazard { return q.presence.AddHazards(nil, q.ignoring) }
+
 // lockWith is a lock with these contenders, put into it one by one.
 func lockWith(d *recipe.Naming, names ...string) *queue {
-	q := &queue{space: newSpace("ns", "/locks", d), path: "/locks/deploy"}
+	q := &queue{ignoring: IgnoringOf(d)}
 	for i, name := range names {
 		c, ok := d.Parse("fleetfle", name)
 		if !ok {
 			panic(name)
 		}
 		c.Number = int32(i)
-		q.contenders.Insert(&c)
-		q.meets(&c, 1)
+		q.insert(&c)
 	}
 	return q
 }
@@ -97,9 +108,9 @@ func TestProgramsThatDoNotWaitForEachOtherAreAHazard(t *testing.T) {
 	}
 }
 
-// clashing is what addClashes adds, each with its programs.
+// clashing is what AddHazards adds, each with its programs.
 func (q *queue) clashing() (list []string) {
-	for _, h := range q.addClashes(nil) {
+	for _, h := range q.addHazards() {
 		list = append(list, hazardKey(string(h.Code), h.Programs))
 	}
 	return list
@@ -133,7 +144,7 @@ func TestLeasesThatAProgramIgnoresAreAHazardWhileBothAreThere(t *testing.T) {
 					t.Errorf("%s, %v and %s: hazards %q, want %q", d, mode, theirs, list, want)
 				}
 				for _, name := range ours {
-					q.meets(q.contenders.Remove(name), -1)
+					q.count(q.contenders.Remove(name), -1)
 				}
 				if list := q.clashing(); list != nil {
 					t.Errorf("%s, %v and %s: hazards %q are left", d, mode, theirs, list)
@@ -145,15 +156,14 @@ func TestLeasesThatAProgramIgnoresAreAHazardWhileBothAreThere(t *testing.T) {
 
 // lockOfOurs has a lease in a queue, then another program's contender behind it, then the lease once more.
 func lockOfOurs(d *recipe.Naming, ours []string, theirs string) *queue {
-	q := &queue{space: newSpace("ns", "/locks", d), path: "/locks/deploy"}
+	q := &queue{ignoring: IgnoringOf(d)}
 	for _, name := range append(ours[:1:1], append([]string{theirs}, ours[1:]...)...) {
 		fleet := recipe.FleetID(strings.Repeat("a", len("fleetfle")))
 		c, ok := d.Parse(fleet, name)
 		if !ok || c.Ours != (name != theirs) {
 			panic(name)
 		}
-		q.contenders.Insert(&c)
-		q.meets(&c, 1)
+		q.insert(&c)
 	}
 	return q
 }
@@ -232,129 +242,10 @@ func TestAProgramThatIgnoresSharedLeasesAloneIsSuchAHazard(t *testing.T) {
 	}
 	for _, ours := range [][]string{namesOf(d, recipe.Shared), append(namesOf(d, recipe.Shared), namesOf(d, recipe.Exclusive)...)} {
 		q := lockOfOurs(d, ours, mutexFamily.prefix()+"0000000009")
-		if list := q.addClashes(nil); len(list) != 1 || list[0].Code != locks.HazardIgnoresLeases || !strings.Contains(list[0].Detail, "does not wait for shared leases") {
+		if list := q.addHazards(); len(list) != 1 || list[0].Code != locks.HazardIgnoresLeases || !strings.Contains(list[0].Detail, "does not wait for shared leases") {
 			t.Errorf("%q: %+v", ours, list)
 		}
 	}
-}
-
-// A hazard is told when it appears and when it is over, each once, whatever else happens in the queue.
-func TestAHazardIsToldOnceAndCountedWhileItLasts(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
-		hazards := func(step string, want ...string) {
-			t.Helper()
-			time.Sleep(100 * time.Millisecond)
-			synctest.Wait()
-			v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got []string
-			codes := map[locks.HazardCode]bool{}
-			for _, h := range v.Hazards {
-				got = append(got, hazardKey(string(h.Code), h.Programs))
-				codes[h.Code] = true
-			}
-			slices.Sort(got)
-			slices.Sort(want)
-			info := g.m.Info(t.Context())
-			for code, n := range info.Hazards {
-				if n > 1 || n == 1 != codes[code] {
-					t.Errorf("%s: %s is counted %d times", step, code, n)
-				}
-			}
-			if !slices.Equal(got, want) || len(info.Hazards) != locks.NumHazards || info.HazardousLocks != min(len(want), 1) {
-				t.Errorf("%s: %q in %d locks, want %q", step, got, info.HazardousLocks, want)
-			}
-			checkAll(t, s, g)
-		}
-		create := func(prefix string) string {
-			_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/" + prefix})
-			return paths[0]
-		}
-		remove := func(path string) { s.foreign(zk.Op{Kind: zk.OpDelete, Path: path, Version: -1}) }
-		g.mustRelease(g.mustHold(deploy()))
-		hazards("nobody")
-		const ignored, pair = "program_ignores_leases kazoo-lock", "programs_ignore_each_other curator-mutex kazoo-lock"
-		kazoo := create(kazooFamily.prefix())
-		hazards("one program")
-		ours := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: locks.MaxTTL, Wait: locks.WaitForever})
-		hazards("with ours", ignored)
-		second, mutex := create(kazooFamily.prefix()), create(mutexFamily.prefix())
-		hazards("two programs", ignored, pair)
-		remove(second)
-		hazards("one less of the same", ignored, pair)
-		s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy/stray"})
-		hazards("a stray", ignored, pair, "stray_child")
-		remove(kazoo)
-		hazards("the program has left", "stray_child")
-		remove(mutex)
-		time.Sleep(100 * time.Millisecond)
-		<-ours.done
-		g.mustRelease(ours.lease)
-		remove("/lockkeeper/locks/deploy/stray")
-		hazards("all is well")
-		far := "/lockkeeper/locks/deploy/write-"
-		s.foreign(zk.Op{Kind: zk.OpCreate, Path: far + "1500000000"}, zk.Op{Kind: zk.OpCreate, Path: far + "-1500000000"}, zk.Op{Kind: zk.OpCreate, Path: far + "0000000001"})
-		hazards("no order", "disordered")
-		remove(far + "1500000000")
-		hazards("order")
-		remove(far + "-1500000000")
-		remove(far + "0000000001")
-		var told []string
-		for _, e := range g.hub.Recent(events.Filter{Types: events.Types(events.LockHazard, events.LockHazardCleared)}, ring) {
-			if e.Lock != "deploy" || e.NS != "default" || (e.Detail != "") != (e.Type == events.LockHazard) || e.Path() != "/lockkeeper/locks/deploy" {
-				t.Errorf("%+v", e)
-			}
-			told = append(told, strings.TrimPrefix(e.Type.String(), "lock.")+" "+hazardKey(e.Hazard.Code, e.Hazard.Programs))
-		}
-		wantWords(t, told, "hazard "+ignored, "hazard "+pair, "hazard stray_child",
-			"hazard_cleared "+pair, "hazard_cleared "+ignored, "hazard_cleared stray_child",
-			"hazard disordered", "hazard_cleared disordered")
-		synctest.Wait()
-		g.m.mu.Lock()
-		defer g.m.mu.Unlock()
-		if q := g.m.spaces["default"].find("deploy"); q.remarks != nil {
-			t.Errorf("remarks are left: %+v", q.remarks)
-		}
-	})
-}
-
-// What the first reading of the tree finds is the state: it is counted, and not told.
-func TestAHazardThatWasThereBeforeIsCountedAndNotTold(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy"}, zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy/stray"})
-		g := s.gateway(t)
-		if n := g.m.Info(t.Context()).Hazards[locks.HazardStrayChild]; n != 1 {
-			t.Errorf("%d strays", n)
-		}
-		wantWords(t, g.tells(events.LockHazard))
-		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/deploy/stray", Version: -1})
-		wantWords(t, g.tells(events.LockHazard, events.LockHazardCleared), "lock.hazard_cleared")
-	})
-}
-
-// A contender in the place of a lock: the lock root is itself a lock.
-func TestAContenderInALockRootIsAHazard(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
-		for f := unknownFamily + 1; f < families; f++ {
-			prefix := f.prefix()
-			_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/" + prefix})
-			synctest.Wait()
-			if n := g.m.Info(t.Context()).Hazards[locks.HazardMisplaced]; n != 1 {
-				t.Errorf("%d: %s: %d", f, prefix, n)
-			}
-			s.foreign(zk.Op{Kind: zk.OpDelete, Path: paths[0], Version: -1})
-			synctest.Wait()
-		}
-		s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/job-0000000001"})
-		synctest.Wait()
-		if info := g.m.Info(t.Context()); info.HazardousLocks != 0 {
-			t.Errorf("%v", info.Hazards)
-		}
-	})
 }
 
 func native(t *testing.T) *recipe.Naming {
@@ -363,29 +254,4 @@ func native(t *testing.T) *recipe.Naming {
 		t.Fatal(err)
 	}
 	return n
-}
-
-// A list of locks with hazards has them whether anybody uses them or not.
-func TestLocksWithHazardsAreListed(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
-		for _, lock := range []string{"odd", "used"} {
-			s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/" + lock}, zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/" + lock + "/stray"})
-		}
-		g.mustHold(locks.AcquireRequest{Lock: "used"})
-		g.mustHold(locks.AcquireRequest{Lock: "well"})
-		for want, f := range map[string]locks.LockFilter{"odd used": {Hazardous: true}, "used": {Hazardous: true, State: locks.LockHeld}, "odd": {Hazardous: true, Contains: "d", Prefix: "o"}} {
-			page, err := g.m.Locks(t.Context(), f)
-			var got []string
-			for _, l := range page.Items {
-				got = append(got, l.Name)
-			}
-			if err != nil || strings.Join(got, " ") != want {
-				t.Errorf("%+v: %q, %v", f, got, err)
-			}
-		}
-		if list, err := g.m.Namespaces(t.Context()); err != nil || list[0].Hazardous != 2 {
-			t.Errorf("%+v, %v", list, err)
-		}
-	})
 }
