@@ -115,6 +115,7 @@ func brokenScripts() []Scenario {
 			a.does(fields(wire.OpSetWatches, int64(0), Null{}, Null{}, Null{})), a.opens(),
 			a.does(fields(wire.OpSetWatches2, int64(0), Null{}, Null{}, Null{}, Null{}, Null{})), a.opens(),
 			a.does(fields(wire.OpSetACL, Path("/a"), Null{}, int32(-1))),
+			a.does(fields(wire.OpCreate, Null{}, Null{}, int32(1), int32(31), "world", "anyone", int32(0)), exists("/a\x00"), existsW("/n\x00")),
 			a.does(fields(wire.OpSetData, Null{}, Null{}, int32(-1)), fields(wire.OpGetACL, Null{}),
 				fields(wire.OpGetChildren, Null{}, false), fields(wire.OpCountChildren, Null{}))),
 		script("a node may be almost as large as a frame",

@@ -29,6 +29,10 @@ func TestChildrenAreListedInByteOrder(t *testing.T) {
 		if got := c.childrenOf("/d"); !slices.Equal(got, want) {
 			t.Fatalf("%q, want %q", got, want)
 		}
+		check(t, c.s)
+	}
+	if got := c.stat("/d"); got.NumChildren != 2 || got.Cversion != int32(2*len(names)-2) {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -38,17 +38,6 @@ func TestASessionsNodesGoInOneTransaction(t *testing.T) {
 	check(t, r.s)
 }
 
-func TestAClientHearsOfItsOwnNodesGoing(t *testing.T) {
-	c := newRig(t).client(1)
-	c.create("/e", wire.FlagEphemeral)
-	c.watch(wire.OpGetData, "/e")
-	r := c.must(wire.OpCloseSession, nil)
-	c.expect("deleted /e")
-	if !r.Close || r.Header.Zxid != c.s.LastZxid() || r.Body != nil {
-		t.Errorf("%+v", r)
-	}
-}
-
 func TestSessionsAreListedByID(t *testing.T) {
 	s := New(Config{})
 	for _, id := range []int64{5, -3, 9} {
