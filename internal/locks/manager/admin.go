@@ -64,9 +64,9 @@ func (m *Manager) leaveQueue(q *queue) {
 
 // write hands a write over and waits for its outcome; mu is free.
 func (m *Manager) write(ctx context.Context, w *zk.Write) zk.Result {
-	m.mu.Lock()
-	defer m.unlock()
-	return m.commit(ctx, w)
+	return locked(m, func() zk.Result {
+		return m.commit(ctx, w)
+	})
 }
 
 // rewrite changes the record of a contender that this gateway does not run. What it

@@ -15,35 +15,35 @@ import (
 // Apply takes the observer's changes in ZooKeeper's order. It implements
 // zk.Sink and is called from the observer's goroutine alone.
 func (m *Manager) Apply(changes []zk.Change) {
-	m.mu.Lock()
-	defer m.unlock()
-	instant := m.clock.Now()
-	now := instant.Boot()
-	m.heard = time.Unix(0, int64(instant.Wall())).UTC()
-	defer func() { m.heard = time.Time{} }()
-	for i := range changes {
-		c := &changes[i]
-		switch c.Kind {
-		case zk.Lost:
-			m.synced = false
-			m.clockState.trusted = false
-			m.lookAtConnection()
-		case zk.Synced:
-			m.synced, m.loadedOnce = true, true
-			m.arrived(c.Root)
-			m.lookAtConnection()
-			m.afterSync(now)
-			if m.opt.Outbox != nil {
-				m.opt.Outbox.Look() // changes may have been missed
+	m.do(func() {
+		instant := m.clock.Now()
+		now := instant.Boot()
+		m.heard = time.Unix(0, int64(instant.Wall())).UTC()
+		defer func() { m.heard = time.Time{} }()
+		for i := range changes {
+			c := &changes[i]
+			switch c.Kind {
+			case zk.Lost:
+				m.synced = false
+				m.clockState.trusted = false
+				m.lookAtConnection()
+			case zk.Synced:
+				m.synced, m.loadedOnce = true, true
+				m.arrived(c.Root)
+				m.lookAtConnection()
+				m.afterSync(now)
+				if m.opt.Outbox != nil {
+					m.opt.Outbox.Look() // changes may have been missed
+				}
+				m.adoptOutbox()
+			case zk.Current:
+				m.settleDeferred(now)
+				m.considerTakeovers(now)
+			default:
+				m.applyNode(c, now)
 			}
-			m.adoptOutbox()
-		case zk.Current:
-			m.settleDeferred(now)
-			m.considerTakeovers(now)
-		default:
-			m.applyNode(c, now)
 		}
-	}
+	})
 }
 
 func (m *Manager) applyNode(c *zk.Change, now time.Duration) {

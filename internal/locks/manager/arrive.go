@@ -48,7 +48,7 @@ func (m *Manager) Arrive(ctx context.Context, lease string, zxid int64) error {
 // wakeArrivals has those who wait in Arrive look again; mu is held.
 func (m *Manager) wakeArrivals() {
 	if m.newlyOwned != nil {
-		m.wakes = append(m.wakes, m.newlyOwned)
+		m.wake(m.newlyOwned)
 		m.newlyOwned = nil
 	}
 }
@@ -63,10 +63,10 @@ func (m *Manager) Identity() (gateway string, registered int64) {
 
 // Registered reports whether the replica shows the registration of a gateway.
 func (m *Manager) Registered(gateway string) bool {
-	m.mu.Lock()
-	defer m.unlock()
-	p := m.peers[recipe.GatewayID(gateway)]
-	return p != nil && p.registered
+	return locked(m, func() bool {
+		p := m.peers[recipe.GatewayID(gateway)]
+		return p != nil && p.registered
+	})
 }
 
 // GatewayID is the id of the present session, "" while there is none.

@@ -140,11 +140,11 @@ func (m *Manager) readAgain(l *lease, term locks.Term, err error) bool {
 		return false // its deleted event follows
 	case err != nil:
 		time.AfterFunc(deleteRetry, func() {
-			m.mu.Lock()
-			defer m.unlock()
-			if l.unsure() && l.phase == ending && l.term == term && term == m.term {
-				m.load(l)
-			}
+			m.do(func() {
+				if l.unsure() && l.phase == ending && l.term == term && term == m.term {
+					m.load(l)
+				}
+			})
 		})
 		return true
 	case l.seldom.early:

@@ -148,18 +148,18 @@ func (m *Manager) watched(last recipe.GatewayID) []string {
 
 // sawGuards takes the answers of one round.
 func (m *Manager) sawGuards(session Session, guards map[string]zk.Guard) {
-	m.mu.Lock()
-	defer m.unlock()
-	if m.session != session {
-		return
-	}
-	now := m.clock.Now().Boot()
-	for _, id := range slices.Sorted(maps.Keys(guards)) {
-		if p := m.peers[recipe.GatewayID(id)]; p != nil && p.registered {
-			p.vigil.saw(guards[id], now)
-			m.considerDeposing(recipe.GatewayID(id), p)
+	m.do(func() {
+		if m.session != session {
+			return
 		}
-	}
+		now := m.clock.Now().Boot()
+		for _, id := range slices.Sorted(maps.Keys(guards)) {
+			if p := m.peers[recipe.GatewayID(id)]; p != nil && p.registered {
+				p.vigil.saw(guards[id], now)
+				m.considerDeposing(recipe.GatewayID(id), p)
+			}
+		}
+	})
 }
 
 // considerDeposing succeeds a gateway that is registered and deaf. It need not have
@@ -192,6 +192,6 @@ func (m *Manager) abandon(id recipe.GatewayID) {
 		if !m.draining && !m.stopping { // else the session's last transaction has deleted the registration itself
 			m.log.Warn("this gateway was deposed; it goes on under a new id", "gateway", id)
 		}
-		m.after(session.Abandon)
+		m.effect(session.Abandon)
 	}
 }

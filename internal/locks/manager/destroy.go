@@ -93,14 +93,14 @@ func (m *Manager) wholeQueue(q *queue) (trees []*tree) {
 
 // destroyed tells here and elsewhere that a lock was destroyed.
 func (m *Manager) destroyed(req *locks.DestroyRequest) {
-	m.mu.Lock()
-	defer m.unlock()
-	m.tellDestroyed(req)
-	ns := req.NS
-	if ns == "" {
-		ns = locks.DefaultNamespace
-	}
-	m.tell(notice{kind: noticeDestroyed, lock: place{ns, req.Lock}, why: verdict{reason: locks.ReasonDestroyed, words: req.Reason}, zxid: m.writerZxid()})
+	m.do(func() {
+		m.tellDestroyed(req)
+		ns := req.NS
+		if ns == "" {
+			ns = locks.DefaultNamespace
+		}
+		m.tell(notice{kind: noticeDestroyed, lock: place{ns, req.Lock}, why: verdict{reason: locks.ReasonDestroyed, words: req.Reason}, zxid: m.writerZxid()})
+	})
 }
 
 // tellDestroyed tells that a lock was destroyed, after the ends of everybody in it; mu is held.

@@ -9,9 +9,9 @@ import (
 // Leave makes Ready fail and changes nothing else: load balancers turn away
 // before Drain refuses requests.
 func (m *Manager) Leave() {
-	m.mu.Lock()
-	defer m.unlock()
-	m.leaving = true
+	m.do(func() {
+		m.leaving = true
+	})
 }
 
 // Drain hands over: clocks stop, then requests are refused, open acquires are

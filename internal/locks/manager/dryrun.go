@@ -14,31 +14,31 @@ import (
 // is not known to it.
 func (m *Manager) dryRun(ctx context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
 	req.IdempotencyKey = ""
-	m.mu.Lock()
-	defer m.unlock()
-	wants, _, err := m.prepareAcquire(ctx, &req)
-	if err != nil {
-		return locks.AcquireResult{}, err
-	}
-	if err := m.room(&req, wants, m.inTheWay(wants) != nil); err != nil {
-		return locks.AcquireResult{}, err
-	}
-	found := &locks.DryRun{State: locks.Held}
-	for i := range wants {
-		q := m.spaces[wants[i].NS].find(wants[i].Lock)
-		if q == nil {
-			continue
+	return locked2(m, func() (locks.AcquireResult, error) {
+		wants, _, err := m.prepareAcquire(ctx, &req)
+		if err != nil {
+			return locks.AcquireResult{}, err
 		}
-		found.QueueLength = max(found.QueueLength, q.contenders.Waiting())
-		if q.contenders.WouldHold(contenderOf(&wants[i])) {
-			continue
+		if err := m.room(&req, wants, m.inTheWay(wants) != nil); err != nil {
+			return locks.AcquireResult{}, err
 		}
-		found.State = locks.Waiting
-		found.Holders = append(found.Holders, m.describeHolders(ctx, q, maxHolders-len(found.Holders))...)
-	}
-	text := textBudget(dryRunText)
-	text.trim(found.Holders)
-	return locks.AcquireResult{DryRun: found}, nil
+		found := &locks.DryRun{State: locks.Held}
+		for i := range wants {
+			q := m.spaces[wants[i].NS].find(wants[i].Lock)
+			if q == nil {
+				continue
+			}
+			found.QueueLength = max(found.QueueLength, q.contenders.Waiting())
+			if q.contenders.WouldHold(contenderOf(&wants[i])) {
+				continue
+			}
+			found.State = locks.Waiting
+			found.Holders = append(found.Holders, m.describeHolders(ctx, q, maxHolders-len(found.Holders))...)
+		}
+		text := textBudget(dryRunText)
+		text.trim(found.Holders)
+		return locks.AcquireResult{DryRun: found}, nil
+	})
 }
 
 // describeHolders are those who hold a lock, in full, at most so many. mu is

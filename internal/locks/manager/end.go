@@ -161,11 +161,11 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 		}
 		term := l.term
 		time.AfterFunc(deleteRetry, func() {
-			m.mu.Lock()
-			defer m.unlock()
-			if l.phase == ending && l.term == term {
-				m.resubmitDelete(l)
-			}
+			m.do(func() {
+				if l.phase == ending && l.term == term {
+					m.resubmitDelete(l)
+				}
+			})
 		})
 	}
 }

@@ -89,7 +89,7 @@ func (m *Manager) forgetEphemerals(l *lease) {
 	for s := range l.slots {
 		if s.name() != "" {
 			path := s.path()
-			m.after(func() { session.ForgetEphemeral(path) })
+			m.effect(func() { session.ForgetEphemeral(path) })
 		}
 	}
 }

@@ -215,20 +215,20 @@ const reasonDeposed = "deposed"
 // OutboxDropped publishes that a webhook ("": every one) is not told of so many ends since the last such event, for lack of room in
 // the outbox. These are ends of this gateway's, no news from the tree.
 func (m *Manager) OutboxDropped(webhook string, n int) {
-	m.mu.Lock()
-	defer m.unlock()
-	if m.opt.Events == nil {
-		return
-	}
-	e := m.event(events.WebhookDropped, "", "")
-	e.Webhook, e.Count, e.Detail = webhook, n, "the outbox is full: these ends are told to no webhook; have receivers take what waits, or remove their webhooks"
-	if webhook != "" {
-		e.Detail = "more waits for this webhook than the outbox has room for: it is not told of these ends; have its receiver take what waits, replay its dead letters, or remove it"
-	}
-	if m.session != nil {
-		e.Gateway = m.session.ID()
-	}
-	m.opt.Events.Publish(e)
+	m.do(func() {
+		if m.opt.Events == nil {
+			return
+		}
+		e := m.event(events.WebhookDropped, "", "")
+		e.Webhook, e.Count, e.Detail = webhook, n, "the outbox is full: these ends are told to no webhook; have receivers take what waits, or remove their webhooks"
+		if webhook != "" {
+			e.Detail = "more waits for this webhook than the outbox has room for: it is not told of these ends; have its receiver take what waits, replay its dead letters, or remove it"
+		}
+		if m.session != nil {
+			e.Gateway = m.session.ID()
+		}
+		m.opt.Events.Publish(e)
+	})
 }
 
 // tellSession tells of this process's own session; it is no news from the tree.

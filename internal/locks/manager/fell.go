@@ -52,80 +52,80 @@ func (t *tree) why(v verdict) verdict {
 // them: then the rest may be ending. stop, when not nil, is asked about each that
 // could not be ended whether to go on.
 func (m *Manager) fell(ctx context.Context, v verdict, trees []*tree, stop func(error) bool) error {
-	m.mu.Lock()
-	defer m.unlock()
-	stopped := false
-	defer func() {
-		for _, t := range trees {
-			if !t.begun || t.l.phase != ending {
+	return locked(m, func() error {
+		stopped := false
+		defer func() {
+			for _, t := range trees {
+				if !t.begun || t.l.phase != ending {
+					continue
+				}
+				if some, _ := t.l.gonePart(); stopped && !some {
+					m.spare(t.l)
+				} else {
+					m.resubmitDelete(t.l) // at its own pace from here on; twice does no harm
+				}
+			}
+		}()
+		lost := 0
+		for {
+			if err := m.usable(); err != nil {
+				return err
+			}
+			piece, w, ready := m.piece(v, trees)
+			switch {
+			case !ready:
+				if lost++; lost == adminAttempts {
+					return outcomeUnknown()
+				}
+				m.awaitOutbox(ctx)
+				if ctx.Err() != nil {
+					return cancelled(ctx)
+				}
 				continue
+			case len(piece) == 0:
+				return nil
 			}
-			if some, _ := t.l.gonePart(); stopped && !some {
-				m.spare(t.l)
-			} else {
-				m.resubmitDelete(t.l) // at its own pace from here on; twice does no harm
+			answer := make(chan zk.Result, 1)
+			m.submit(w, func(res zk.Result) {
+				m.notedPiece(piece, res)
+				if res.Outcome == zk.Done {
+					m.felled(v, piece)
+				}
+				answer <- res
+			})
+			m.unlock()
+			var res zk.Result
+			select {
+			case res = <-answer:
+			case <-time.After(settleWithin):
+			case <-ctx.Done():
 			}
-		}
-	}()
-	lost := 0
-	for {
-		if err := m.usable(); err != nil {
-			return err
-		}
-		piece, w, ready := m.piece(v, trees)
-		switch {
-		case !ready:
-			if lost++; lost == adminAttempts {
-				return outcomeUnknown()
+			again := res.Outcome == zk.Unknown || res.Outcome == zk.Redecide || errors.Is(res.Err, zk.ErrNotApplied) ||
+				errors.Is(res.Err, zk.ErrSessionGone) || errors.Is(res.Err, zk.ErrQueueFull)
+			var err error
+			if again {
+				err = m.barrier(ctx) // after it the replica tells what was done
 			}
-			m.awaitOutbox(ctx)
-			if ctx.Err() != nil {
+			m.mu.Lock()
+			switch {
+			case ctx.Err() != nil:
 				return cancelled(ctx)
-			}
-			continue
-		case len(piece) == 0:
-			return nil
-		}
-		answer := make(chan zk.Result, 1)
-		m.submit(w, func(res zk.Result) {
-			m.notedPiece(piece, res)
-			if res.Outcome == zk.Done {
-				m.felled(v, piece)
-			}
-			answer <- res
-		})
-		m.unlock()
-		var res zk.Result
-		select {
-		case res = <-answer:
-		case <-time.After(settleWithin):
-		case <-ctx.Done():
-		}
-		again := res.Outcome == zk.Unknown || res.Outcome == zk.Redecide || errors.Is(res.Err, zk.ErrNotApplied) ||
-			errors.Is(res.Err, zk.ErrSessionGone) || errors.Is(res.Err, zk.ErrQueueFull)
-		var err error
-		if again {
-			err = m.barrier(ctx) // after it the replica tells what was done
-		}
-		m.mu.Lock()
-		switch {
-		case ctx.Err() != nil:
-			return cancelled(ctx)
-		case res.Outcome == 0, err != nil:
-			return outcomeUnknown()
-		case res.Outcome == zk.Done:
-			lost = 0
-		case again:
-			if lost++; lost == adminAttempts {
+			case res.Outcome == 0, err != nil:
 				return outcomeUnknown()
-			}
-		default:
-			if t := m.stood(piece, res); t != nil && stop != nil && stop(t.err) {
-				stopped = true
-				return refusedBlow(t.err)
+			case res.Outcome == zk.Done:
+				lost = 0
+			case again:
+				if lost++; lost == adminAttempts {
+					return outcomeUnknown()
+				}
+			default:
+				if t := m.stood(piece, res); t != nil && stop != nil && stop(t.err) {
+					stopped = true
+					return refusedBlow(t.err)
+				}
 			}
 		}
-	}
+	})
 }
 
 // piece is the next transaction: the first trees that are not over, as many as fit.

@@ -110,35 +110,35 @@ func (m *Manager) applySuccession(c *zk.Change, now time.Duration) {
 func (m *Manager) readSuccession(id recipe.GatewayID) {
 	m.peer(id).reading = true
 	path := m.opt.Root + "/succession/" + string(id)
-	m.after(func() {
+	m.effect(func() {
 		m.watcher.Get(path, func(data []byte, _ wire.Stat, zxid int64, err error) {
-			m.mu.Lock()
-			defer m.unlock()
-			p := m.peer(id)
-			if err != nil || !p.entry {
-				p.reading = false // gone, or the connection is: the clock asks again
-				m.forgetPeer(id, p)
-				return
-			}
-			successor, err := recipe.ParseGatewayID(string(data))
-			if err != nil {
-				m.log.Error("a succession entry names no gateway", "gateway", id, "err", err)
-				return
-			}
-			p.successor, p.entered = successor, zxid
-			now := m.clock.Now().Boot()
-			if p.takenAt == 0 {
-				p.takenAt = now
-			}
-			m.wakeArrivals()
-			switch {
-			case !m.synced:
-			case m.owns(id):
-				m.adoptAll(now)
-				m.adoptOutbox()
-			default:
-				m.disown(now)
-			}
+			m.do(func() {
+				p := m.peer(id)
+				if err != nil || !p.entry {
+					p.reading = false // gone, or the connection is: the clock asks again
+					m.forgetPeer(id, p)
+					return
+				}
+				successor, err := recipe.ParseGatewayID(string(data))
+				if err != nil {
+					m.log.Error("a succession entry names no gateway", "gateway", id, "err", err)
+					return
+				}
+				p.successor, p.entered = successor, zxid
+				now := m.clock.Now().Boot()
+				if p.takenAt == 0 {
+					p.takenAt = now
+				}
+				m.wakeArrivals()
+				switch {
+				case !m.synced:
+				case m.owns(id):
+					m.adoptAll(now)
+					m.adoptOutbox()
+				default:
+					m.disown(now)
+				}
+			})
 		})
 	})
 }
@@ -248,7 +248,7 @@ func (m *Manager) takeOver(id recipe.GatewayID, p *peer, polled *zk.Guard) {
 	p.taking = true
 	session := m.session
 	m.inflight++
-	m.after(func() {
+	m.effect(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), takeoverTimeout)
 		session.Takeover(ctx, string(id), polled, func(res zk.Result) {
 			cancel()
@@ -258,32 +258,32 @@ func (m *Manager) takeOver(id recipe.GatewayID, p *peer, polled *zk.Guard) {
 }
 
 func (m *Manager) tookOver(id recipe.GatewayID, deaf bool, res zk.Result) {
-	m.mu.Lock()
-	defer m.unlock()
-	m.inflight--
-	p := m.peer(id)
-	p.taking = false
-	line := m.takeovers.ended(id, res)
-	switch {
-	case res.Outcome == zk.Done:
-		m.metrics.Takeover()
-		if deaf {
-			m.metrics.Deposed()
+	m.do(func() {
+		m.inflight--
+		p := m.peer(id)
+		p.taking = false
+		line := m.takeovers.ended(id, res)
+		switch {
+		case res.Outcome == zk.Done:
+			m.metrics.Takeover()
+			if deaf {
+				m.metrics.Deposed()
+			}
+			if line {
+				m.log.Info("took over a gateway's leases", "from", id, "zxid", res.Zxid)
+			}
+		default:
+			// Another gateway was quicker, or the next tick tries again.
+			if line {
+				m.log.Info("takeover not done", "from", id, "err", res.Err)
+			}
+			if deaf && notDeaf(res.Err) {
+				p.vigil = vigil{} // it has written after all
+			}
 		}
-		if line {
-			m.log.Info("took over a gateway's leases", "from", id, "zxid", res.Zxid)
-		}
-	default:
-		// Another gateway was quicker, or the next tick tries again.
-		if line {
-			m.log.Info("takeover not done", "from", id, "err", res.Err)
-		}
-		if deaf && notDeaf(res.Err) {
-			p.vigil = vigil{} // it has written after all
-		}
-	}
-	m.takeovers.tell(m.log, m.clock.Now().Boot())
-	m.forgetPeer(id, p)
+		m.takeovers.tell(m.log, m.clock.Now().Boot())
+		m.forgetPeer(id, p)
+	})
 }
 
 // afterSync runs when the replica holds the whole tree.

@@ -85,11 +85,11 @@ type source struct {
 
 // Following is told that another gateway is followed now, or is not any more.
 func (m *Manager) Following(gateway string, followed bool) {
-	m.mu.Lock()
-	defer m.unlock()
-	if s := m.sources[recipe.GatewayID(gateway)]; s != nil {
-		s.followed, s.since = followed, m.clock.Now().Boot()
-	}
+	m.do(func() {
+		if s := m.sources[recipe.GatewayID(gateway)]; s != nil {
+			s.followed, s.since = followed, m.clock.Now().Boot()
+		}
+	})
 }
 
 // joinedSource and leftSource note registrations.
@@ -110,19 +110,19 @@ func (m *Manager) leftSource(id recipe.GatewayID) {
 // sourcesChanged tells whoever follows that there are others now.
 func (m *Manager) sourcesChanged() {
 	if m.sourcesWake != nil {
-		m.wakes = append(m.wakes, m.sourcesWake)
+		m.wake(m.sourcesWake)
 		m.sourcesWake = nil
 	}
 }
 
 // SourcesChanged returns a channel that is closed when a gateway comes or goes, or its address becomes known.
 func (m *Manager) SourcesChanged() <-chan struct{} {
-	m.mu.Lock()
-	defer m.unlock()
-	if m.sourcesWake == nil {
-		m.sourcesWake = make(chan struct{})
-	}
-	return m.sourcesWake
+	return locked(m, func() <-chan struct{} {
+		if m.sourcesWake == nil {
+			m.sourcesWake = make(chan struct{})
+		}
+		return m.sourcesWake
+	})
 }
 
 // hopes reports whether another gateway may yet tell something.
@@ -155,14 +155,14 @@ func (m *Manager) Hear(from string, lines [][]byte) {
 			list = append(list, n)
 		}
 	}
-	m.mu.Lock()
-	defer m.unlock()
-	if _, own := m.ids[recipe.GatewayID(from)]; own {
-		return
-	}
-	for i := range list {
-		m.hear(&list[i])
-	}
+	m.do(func() {
+		if _, own := m.ids[recipe.GatewayID(from)]; own {
+			return
+		}
+		for i := range list {
+			m.hear(&list[i])
+		}
+	})
 }
 
 // check reports whether news can be shown to people: everything has the bounds that requests have.
@@ -388,16 +388,16 @@ func (m *Manager) hearDestroyed(n *news) {
 	}
 	m.destructions++
 	m.errands.Add(1)
-	m.after(func() {
+	m.effect(func() {
 		go func() { // for destroyWithin at most; Run waits for it
 			defer m.errands.Done()
 			ctx, cancel := context.WithTimeout(m.life, destroyWithin)
 			defer cancel()
 			_ = m.watcher.Reached(ctx, n.Zxid) // it is told all the same
-			m.mu.Lock()
-			defer m.unlock()
-			m.destructions--
-			m.tellDestroyed(&req)
+			m.do(func() {
+				m.destructions--
+				m.tellDestroyed(&req)
+			})
 		}()
 	})
 }

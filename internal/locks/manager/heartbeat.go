@@ -69,34 +69,34 @@ func (m *Manager) Heartbeats(ctx context.Context, p locks.Principal, tokens []st
 		named, wrong := m.bearer(p, "", token)
 		results[i] = locks.HeartbeatResult{LeaseID: string(named), Err: wrong}
 	}
-	m.mu.Lock()
-	defer m.unlock()
-	var strangers []*locks.HeartbeatResult
-	renew := func(r *locks.HeartbeatResult) {
-		var busy *lease
-		if r.Heartbeat, busy, r.Err = m.heartbeat(recipe.LeaseID(r.LeaseID), 0, new(error)); busy != nil {
-			r.Err = m.unavailable()
+	return locked(m, func() []locks.HeartbeatResult {
+		var strangers []*locks.HeartbeatResult
+		renew := func(r *locks.HeartbeatResult) {
+			var busy *lease
+			if r.Heartbeat, busy, r.Err = m.heartbeat(recipe.LeaseID(r.LeaseID), 0, new(error)); busy != nil {
+				r.Err = m.unavailable()
+			}
 		}
-	}
-	for i := range results {
-		r := &results[i]
-		if r.Err != nil {
-			continue
+		for i := range results {
+			r := &results[i]
+			if r.Err != nil {
+				continue
+			}
+			if renew(r); r.Err != nil && r.Err.UnknownGateway {
+				strangers = append(strangers, r)
+			}
 		}
-		if renew(r); r.Err != nil && r.Err.UnknownGateway {
-			strangers = append(strangers, r)
+		if len(strangers) == 0 {
+			return results
 		}
-	}
-	if len(strangers) == 0 {
+		behind := m.meet(ctx)
+		for _, r := range strangers {
+			if r.Err = behind; behind == nil {
+				renew(r)
+			}
+		}
 		return results
-	}
-	behind := m.meet(ctx)
-	for _, r := range strangers {
-		if r.Err = behind; behind == nil {
-			renew(r)
-		}
-	}
-	return results
+	})
 }
 
 // heartbeat renews one lease, or returns the lease whose data has to be read

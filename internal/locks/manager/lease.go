@@ -123,7 +123,7 @@ func (m *Manager) touch(l *lease) {
 	m.rev++
 	l.rev = m.rev
 	if l.wake != nil {
-		m.wakes = append(m.wakes, l.wake)
+		m.wake(l.wake)
 		l.wake = nil
 	}
 }

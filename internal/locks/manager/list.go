@@ -25,22 +25,22 @@ func (m *Manager) Locks(ctx context.Context, f locks.LockFilter) (locks.LockPage
 	if err != nil {
 		return locks.LockPage{}, err
 	}
-	m.mu.Lock()
-	defer m.unlock()
-	if err := m.known(f.NS); err != nil {
-		return locks.LockPage{}, err
-	}
-	prefix := recipe.ParseNamePrefix(f.Prefix)
-	list := lockList{m: m, filter: &f, prefix: prefix, last: last, limit: pageLimit(f.Limit), from: max(prefix.Dir(), last), text: maxText}
-	for !list.scan(m.spaces[f.NS]) {
-		m.unlock()
-		err := ctx.Err()
-		m.mu.Lock()
-		if err != nil {
-			return locks.LockPage{}, cancelled(ctx)
+	return locked2(m, func() (locks.LockPage, error) {
+		if err := m.known(f.NS); err != nil {
+			return locks.LockPage{}, err
 		}
-	}
-	return list.page, nil
+		prefix := recipe.ParseNamePrefix(f.Prefix)
+		list := lockList{m: m, filter: &f, prefix: prefix, last: last, limit: pageLimit(f.Limit), from: max(prefix.Dir(), last), text: maxText}
+		for !list.scan(m.spaces[f.NS]) {
+			m.unlock()
+			err := ctx.Err()
+			m.mu.Lock()
+			if err != nil {
+				return locks.LockPage{}, cancelled(ctx)
+			}
+		}
+		return list.page, nil
+	})
 }
 
 // lockList is a page that is being put together.

@@ -125,7 +125,8 @@ type Manager struct {
 
 	whereabouts whereabouts // guarded by mu
 
-	mu         sync.Mutex
+	monitor // guards everything below
+
 	spaces     map[string]*space
 	arrivals   map[string]*arrival       // recorded namespaces that the replica does not hold whole: see namespaces.go
 	leases     map[recipe.LeaseID]*lease // those that this gateway owns and that have not ended
@@ -170,9 +171,6 @@ type Manager struct {
 	newlyOwned chan struct{}       // closed when this gateway may have come to own more; nil while nobody waits
 	heldUp     map[*lease]struct{} // ends that wait for the outbox; see outbox.go
 	outboxWake chan struct{}       // closed by OutboxChanged; nil while nobody waits
-
-	actions []func()        // what to do once mu is released
-	wakes   []chan struct{} // what to close then
 
 	unlooked     []*queue // new directories; see lookSoon
 	obstructions int      // acquires that wait for plain nodes to go; see obstacle.go
@@ -352,68 +350,52 @@ func (m *Manager) runSessions(ctx context.Context) error {
 }
 
 func (m *Manager) begin(session Session, span *fenceSpan) {
-	m.mu.Lock()
-	defer m.unlock()
-	m.term++
-	m.session, m.span = session, span
-	for _, p := range m.peers {
-		p.vigil = vigil{} // the server is another one, and may be behind the former
-	}
-	m.ids[recipe.GatewayID(session.ID())] = struct{}{}
-	m.current.Store(&termRef{session, m.term})
-	m.log.Info("zookeeper session opened", "gateway", session.ID())
-	m.connected = true
-	m.tellSession(events.ZooKeeperConnected, session)
-	m.wakeArrivals()
-	if m.opt.Outbox != nil {
-		m.opt.Outbox.Look()
-	}
-	m.adoptOutbox()
-	// The former sessions of this process end like anybody's: when their
-	// registrations are gone they are taken over, by whoever is the quickest.
-	if m.synced {
-		m.disown(m.clock.Now().Boot())
-	}
+	m.do(func() {
+		m.term++
+		m.session, m.span = session, span
+		for _, p := range m.peers {
+			p.vigil = vigil{} // the server is another one, and may be behind the former
+		}
+		m.ids[recipe.GatewayID(session.ID())] = struct{}{}
+		m.current.Store(&termRef{session, m.term})
+		m.log.Info("zookeeper session opened", "gateway", session.ID())
+		m.connected = true
+		m.tellSession(events.ZooKeeperConnected, session)
+		m.wakeArrivals()
+		if m.opt.Outbox != nil {
+			m.opt.Outbox.Look()
+		}
+		m.adoptOutbox()
+		// The former sessions of this process end like anybody's: when their
+		// registrations are gone they are taken over, by whoever is the quickest.
+		if m.synced {
+			m.disown(m.clock.Now().Boot())
+		}
+	})
 }
 
 func (m *Manager) endSession(session Session) {
-	m.mu.Lock()
-	defer m.unlock()
-	m.current.Store(nil)
-	m.session = nil
-	m.clockState.trusted = false
-	level := slog.LevelWarn
-	if m.draining {
-		level = slog.LevelInfo // that is how a handover ends
-	}
-	m.log.Log(context.Background(), level, "zookeeper session ended", "gateway", session.ID(), "err", session.Err())
-	if !m.stopping && !m.draining {
-		m.tellSession(events.ZooKeeperExpired, session)
-	}
-	// Whoever waits for a write of that session learns that it is unknown.
-	for _, l := range m.leases {
-		m.former[l.id().Gateway()] = struct{}{}
-	}
-	for _, l := range m.inOrder(func(l *lease) bool { return l.phase == creating || l.phase == ending }) {
-		m.touch(l)
-	}
+	m.do(func() {
+		m.current.Store(nil)
+		m.session = nil
+		m.clockState.trusted = false
+		level := slog.LevelWarn
+		if m.draining {
+			level = slog.LevelInfo // that is how a handover ends
+		}
+		m.log.Log(context.Background(), level, "zookeeper session ended", "gateway", session.ID(), "err", session.Err())
+		if !m.stopping && !m.draining {
+			m.tellSession(events.ZooKeeperExpired, session)
+		}
+		// Whoever waits for a write of that session learns that it is unknown.
+		for _, l := range m.leases {
+			m.former[l.id().Gateway()] = struct{}{}
+		}
+		for _, l := range m.inOrder(func(l *lease) bool { return l.phase == creating || l.phase == ending }) {
+			m.touch(l)
+		}
+	})
 }
-
-// unlock releases mu and then does what was decided under it.
-func (m *Manager) unlock() {
-	actions, wakes := m.actions, m.wakes
-	m.actions, m.wakes = nil, nil
-	m.mu.Unlock()
-	for _, wake := range wakes {
-		close(wake) // after the lock is free: they all want it
-	}
-	for _, act := range actions {
-		act()
-	}
-}
-
-// after schedules act for when mu is released: I/O is never begun under it.
-func (m *Manager) after(act func()) { m.actions = append(m.actions, act) }
 
 // submit hands a write to the present session once mu is released. done is
 // called exactly once, with mu held.
@@ -421,12 +403,12 @@ func (m *Manager) submit(w *zk.Write, done func(zk.Result)) {
 	session := m.session
 	m.inflight++
 	w.Done = func(res zk.Result) {
-		m.mu.Lock()
-		defer m.unlock()
-		m.inflight--
-		done(res)
+		m.do(func() {
+			m.inflight--
+			done(res)
+		})
 	}
-	m.after(func() {
+	m.effect(func() {
 		if session == nil {
 			w.Done(zk.Result{Outcome: zk.NotDone, Err: zk.ErrSessionGone, Culprit: -1})
 			return

@@ -123,21 +123,21 @@ func (m *Manager) readNamespaces() {
 func (m *Manager) readNamespace(name string) {
 	a := m.arrivals[name]
 	a.reading = true
-	m.after(func() {
+	m.effect(func() {
 		m.watcher.Get(m.opt.Root+zk.NodeNamespaces+"/"+name, func(data []byte, _ wire.Stat, _ int64, err error) {
-			m.mu.Lock()
-			defer m.unlock()
-			if m.arrivals[name] != a {
-				return
-			}
-			a.reading = false
-			if err != nil {
-				return // gone, which an event tells, or the connection is: Synced or the clock asks again
-			}
-			if err := m.learnNamespace(name, a, data); err != nil {
-				a.problem = err.Error()
-				m.log.Error("a recorded namespace cannot be used: until that is cured this gateway takes no other gateway's leases over", "ns", name, "err", err)
-			}
+			m.do(func() {
+				if m.arrivals[name] != a {
+					return
+				}
+				a.reading = false
+				if err != nil {
+					return // gone, which an event tells, or the connection is: Synced or the clock asks again
+				}
+				if err := m.learnNamespace(name, a, data); err != nil {
+					a.problem = err.Error()
+					m.log.Error("a recorded namespace cannot be used: until that is cured this gateway takes no other gateway's leases over", "ns", name, "err", err)
+				}
+			})
 		})
 	})
 }
@@ -182,7 +182,7 @@ func (m *Manager) watchArrival(name string, a *arrival) {
 		return
 	}
 	a.added = true
-	m.after(func() {
+	m.effect(func() {
 		if err := m.watcher.AddRoot(zk.WatchRoot{Path: a.space.root, Depth: 2}); err != nil {
 			m.log.Error("a recorded namespace cannot be watched", "ns", name, "err", err)
 			m.mu.Lock()
@@ -213,29 +213,29 @@ func (m *Manager) arrived(root *zk.WatchRoot) {
 
 // Namespaces describes the recorded namespaces, in order of their names.
 func (m *Manager) Namespaces(context.Context) ([]locks.NamespaceInfo, error) {
-	m.mu.Lock()
-	defer m.unlock()
-	if err := m.known(""); err != nil {
-		return nil, err
-	}
-	var list []locks.NamespaceInfo
-	for s := range m.everySpace {
-		info := locks.NamespaceInfo{Name: s.name, Root: s.root, Dialect: string(s.naming.Dialect()), Ready: s.whole,
-			Swept: s.name == locks.DefaultNamespace, Locks: s.inUse, Hazardous: s.hazardous}
-		info.Names.Exclusive, info.Names.Shared, info.Names.ForeignShared = s.naming.Names()
-		list = append(list, info)
-	}
-	for name, a := range m.arrivals {
-		if a.space == nil && m.spaces[name] == nil {
-			list = append(list, locks.NamespaceInfo{Name: name, Problem: a.problem})
-		} else if a.problem != "" {
-			for i := range list {
-				if list[i].Name == name {
-					list[i].Problem = a.problem
+	return locked2(m, func() ([]locks.NamespaceInfo, error) {
+		if err := m.known(""); err != nil {
+			return nil, err
+		}
+		var list []locks.NamespaceInfo
+		for s := range m.everySpace {
+			info := locks.NamespaceInfo{Name: s.name, Root: s.root, Dialect: string(s.naming.Dialect()), Ready: s.whole,
+				Swept: s.name == locks.DefaultNamespace, Locks: s.inUse, Hazardous: s.hazardous}
+			info.Names.Exclusive, info.Names.Shared, info.Names.ForeignShared = s.naming.Names()
+			list = append(list, info)
+		}
+		for name, a := range m.arrivals {
+			if a.space == nil && m.spaces[name] == nil {
+				list = append(list, locks.NamespaceInfo{Name: name, Problem: a.problem})
+			} else if a.problem != "" {
+				for i := range list {
+					if list[i].Name == name {
+						list[i].Problem = a.problem
+					}
 				}
 			}
 		}
-	}
-	slices.SortFunc(list, func(a, b locks.NamespaceInfo) int { return cmp.Compare(a.Name, b.Name) })
-	return list, nil
+		slices.SortFunc(list, func(a, b locks.NamespaceInfo) int { return cmp.Compare(a.Name, b.Name) })
+		return list, nil
+	})
 }

@@ -79,7 +79,7 @@ func (m *Manager) tell(n notice) {
 
 func (m *Manager) wakeFollowers() {
 	if m.notices.wake != nil {
-		m.wakes = append(m.wakes, m.notices.wake)
+		m.wake(m.notices.wake)
 		m.notices.wake = nil
 	}
 }

@@ -175,11 +175,11 @@ func (m *Manager) noteGrant(l *lease) {
 		// Lost, or refused for now. Where its contender is gone, so is the lease in a moment; where it was replaced, it has
 		// another name by then.
 		time.AfterFunc(deleteRetry, func() {
-			m.mu.Lock()
-			defer m.unlock()
-			if l.term == term {
-				m.noteGrant(l)
-			}
+			m.do(func() {
+				if l.term == term {
+					m.noteGrant(l)
+				}
+			})
 		})
 	})
 }

@@ -181,9 +181,9 @@ func (m *Manager) suspect(q *queue) {
 		switch {
 		case errors.Is(err, zk.ErrNoAuth):
 			time.AfterFunc(suspectPause, func() {
-				m.mu.Lock()
-				defer m.unlock()
-				settle()
+				m.do(func() {
+					settle()
+				})
 			})
 			return
 		case err == nil:

@@ -195,12 +195,12 @@ func (m *Manager) holdUp(l *lease) {
 	}
 	term := l.term
 	time.AfterFunc(settleWithin, func() {
-		m.mu.Lock()
-		defer m.unlock()
-		if _, waits := m.heldUp[l]; waits && l.phase == ending && l.term == term && term == m.term {
-			delete(m.heldUp, l)
-			m.revive(l, m.clock.Now().Boot())
-		}
+		m.do(func() {
+			if _, waits := m.heldUp[l]; waits && l.phase == ending && l.term == term && term == m.term {
+				delete(m.heldUp, l)
+				m.revive(l, m.clock.Now().Boot())
+			}
+		})
 	})
 }
 
@@ -211,24 +211,24 @@ func byTime(reason locks.Reason) bool {
 
 // OutboxChanged is called when the Outbox knows better who wants to be told: what waited is decided anew.
 func (m *Manager) OutboxChanged() {
-	m.mu.Lock()
-	defer m.unlock()
-	if m.outboxWake != nil {
-		m.wakes = append(m.wakes, m.outboxWake)
-		m.outboxWake = nil
-	}
-	waiting := m.heldUp
-	m.heldUp = map[*lease]struct{}{}
-	all := make([]*lease, 0, len(waiting))
-	for l := range waiting {
-		all = append(all, l)
-	}
-	slices.SortFunc(all, func(a, b *lease) int { return cmp.Compare(a.id(), b.id()) })
-	for _, l := range all {
-		if l.phase == ending {
-			m.resubmitDelete(l)
+	m.do(func() {
+		if m.outboxWake != nil {
+			m.wake(m.outboxWake)
+			m.outboxWake = nil
 		}
-	}
+		waiting := m.heldUp
+		m.heldUp = map[*lease]struct{}{}
+		all := make([]*lease, 0, len(waiting))
+		for l := range waiting {
+			all = append(all, l)
+		}
+		slices.SortFunc(all, func(a, b *lease) int { return cmp.Compare(a.id(), b.id()) })
+		for _, l := range all {
+			if l.phase == ending {
+				m.resubmitDelete(l)
+			}
+		}
+	})
 }
 
 // awaitOutbox returns at the next OutboxChanged, or after a while. It is called with mu held and releases it meanwhile.
@@ -337,30 +337,30 @@ func (m *Manager) appointed(what string) bool {
 // Delivers reports whether it falls to this gateway to tell what is in the outbox about a
 // lease: to the one that runs it, or would; when that one is gone and nobody has succeeded it, to one of those that are there.
 func (m *Manager) Delivers(lease string) bool {
-	m.mu.Lock()
-	defer m.unlock()
-	id, err := recipe.ParseLeaseID(lease)
-	if err != nil || m.session == nil || !m.synced {
-		return false
-	}
-	owner, _ := m.ownerOf(id.Gateway())
-	if p := m.peers[owner]; p != nil && p.registered || string(owner) == m.session.ID() {
-		return string(owner) == m.session.ID()
-	}
-	return m.appointed(lease)
+	return locked(m, func() bool {
+		id, err := recipe.ParseLeaseID(lease)
+		if err != nil || m.session == nil || !m.synced {
+			return false
+		}
+		owner, _ := m.ownerOf(id.Gateway())
+		if p := m.peers[owner]; p != nil && p.registered || string(owner) == m.session.ID() {
+			return string(owner) == m.session.ID()
+		}
+		return m.appointed(lease)
+	})
 }
 
 // DeliversFor is Delivers for what a gateway has written down about another program's contender.
 func (m *Manager) DeliversFor(gateway, what string) bool {
-	m.mu.Lock()
-	defer m.unlock()
-	if m.session == nil || !m.synced {
-		return false
-	}
-	if p := m.peers[recipe.GatewayID(gateway)]; p != nil && p.registered || gateway == m.session.ID() {
-		return gateway == m.session.ID()
-	}
-	return m.appointed(what)
+	return locked(m, func() bool {
+		if m.session == nil || !m.synced {
+			return false
+		}
+		if p := m.peers[recipe.GatewayID(gateway)]; p != nil && p.registered || gateway == m.session.ID() {
+			return gateway == m.session.ID()
+		}
+		return m.appointed(what)
+	})
 }
 
 // adoptOutbox has the outbox looked through for what has become this gateway's.

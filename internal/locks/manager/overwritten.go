@@ -96,11 +96,11 @@ func (m *Manager) changedLabel(l *lease, q *queue, c *recipe.Contender) {
 			if _, _, err := m.reviseOwn(ctx, l, ask.after); err != nil {
 				return // it has ended, or ZooKeeper is away: the data still says it
 			}
-			m.mu.Lock()
-			defer m.unlock()
-			if l.term == term && (l.phase == waiting || l.phase == held) {
-				m.submit(label, func(zk.Result) {})
-			}
+			m.do(func() {
+				if l.term == term && (l.phase == waiting || l.phase == held) {
+					m.submit(label, func(zk.Result) {})
+				}
+			})
 		}()
 	})
 }

@@ -51,14 +51,14 @@ func (m *Manager) lookSoon(q *queue) {
 		return
 	}
 	time.AfterFunc(lookAfter, func() {
-		m.mu.Lock()
-		defer m.unlock()
-		for _, q := range m.unlooked {
-			if q.exists && q.next == 0 && q.contenders.Len() == 0 && q.noted().strays == 0 {
-				m.list(q)
+		m.do(func() {
+			for _, q := range m.unlooked {
+				if q.exists && q.next == 0 && q.contenders.Len() == 0 && q.noted().strays == 0 {
+					m.list(q)
+				}
 			}
-		}
-		m.unlooked = nil
+			m.unlooked = nil
+		})
 	})
 }
 

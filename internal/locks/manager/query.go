@@ -146,35 +146,35 @@ func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePag
 	if err != nil {
 		return locks.LeasePage{}, err
 	}
-	m.mu.Lock()
-	defer m.unlock()
-	if err := m.known(f.NS); err != nil {
-		return locks.LeasePage{}, err
-	}
-	limit := pageLimit(f.Limit)
-	var matching []*lease
-	for _, l := range m.leases {
-		state := locks.Waiting
-		if l.phase == held || l.phase == ending && l.wasHeld {
-			state = locks.Held
+	return locked2(m, func() (locks.LeasePage, error) {
+		if err := m.known(f.NS); err != nil {
+			return locks.LeasePage{}, err
 		}
-		if l.phase != creating && string(l.id()) > from && (f.NS == "" || l.q.space.name == f.NS) &&
-			(f.Owner == "" || l.owner == f.Owner) && (f.State == "" || f.State == state) {
-			matching = append(matching, l)
+		limit := pageLimit(f.Limit)
+		var matching []*lease
+		for _, l := range m.leases {
+			state := locks.Waiting
+			if l.phase == held || l.phase == ending && l.wasHeld {
+				state = locks.Held
+			}
+			if l.phase != creating && string(l.id()) > from && (f.NS == "" || l.q.space.name == f.NS) &&
+				(f.Owner == "" || l.owner == f.Owner) && (f.State == "" || f.State == state) {
+				matching = append(matching, l)
+			}
 		}
-	}
-	slices.SortFunc(matching, func(a, b *lease) int { return cmp.Compare(a.id(), b.id()) })
-	var page locks.LeasePage
-	text := textBudget(maxText)
-	for _, l := range matching {
-		view := m.viewLease(l)
-		if n := len(page.Items); n == limit || !text.take(leaseText(&view)) && n > 0 {
-			page.NextCursor = cursorOf(leaseCursor, page.Items[n-1].ID)
-			break
+		slices.SortFunc(matching, func(a, b *lease) int { return cmp.Compare(a.id(), b.id()) })
+		var page locks.LeasePage
+		text := textBudget(maxText)
+		for _, l := range matching {
+			view := m.viewLease(l)
+			if n := len(page.Items); n == limit || !text.take(leaseText(&view)) && n > 0 {
+				page.NextCursor = cursorOf(leaseCursor, page.Items[n-1].ID)
+				break
+			}
+			page.Items = append(page.Items, view)
 		}
-		page.Items = append(page.Items, view)
-	}
-	return page, nil
+		return page, nil
+	})
 }
 
 func pageLimit(limit int) int {
@@ -325,49 +325,49 @@ func (q *queue) page(at queuePlace, limit int) (list []*recipe.Contender) {
 
 // Info describes this gateway.
 func (m *Manager) Info(context.Context) locks.Info {
-	m.mu.Lock()
-	defer m.unlock()
-	info := locks.Info{Root: m.opt.Root, Leases: map[locks.State]int{locks.Waiting: 0, locks.Held: 0},
-		ZooKeeper: locks.ZooKeeperInfo{Servers: m.opt.Servers, State: "none", SessionTimeout: m.opt.SessionTimeout}}
-	select {
-	case <-m.ready:
-		info.FleetID, info.PromiseWindow = string(m.fleet), m.layout.PromiseWindow
-		for ns := range m.spaces {
-			info.Namespaces = append(info.Namespaces, ns)
+	return locked(m, func() locks.Info {
+		info := locks.Info{Root: m.opt.Root, Leases: map[locks.State]int{locks.Waiting: 0, locks.Held: 0},
+			ZooKeeper: locks.ZooKeeperInfo{Servers: m.opt.Servers, State: "none", SessionTimeout: m.opt.SessionTimeout}}
+		select {
+		case <-m.ready:
+			info.FleetID, info.PromiseWindow = string(m.fleet), m.layout.PromiseWindow
+			for ns := range m.spaces {
+				info.Namespaces = append(info.Namespaces, ns)
+			}
+			slices.Sort(info.Namespaces)
+		default:
+			return info
 		}
-		slices.Sort(info.Namespaces)
-	default:
+		info.Locks, info.Contenders = m.counts.locks, m.counts.contenders
+		info.Leases[locks.Waiting] = m.counts.in(creating) + m.counts.in(waiting)
+		info.Leases[locks.Held] = m.counts.in(held)
+		info.Kinds = make(map[locks.LeaseKind]int, 2*kinds)
+		for k := range kinds {
+			info.Kinds[locks.LeaseKind{State: locks.Waiting, Mode: k.mode()}] = m.counts.phases[creating][k] + m.counts.phases[waiting][k]
+			info.Kinds[locks.LeaseKind{State: locks.Held, Mode: k.mode()}] = m.counts.phases[held][k]
+		}
+		info.Hazards, info.HazardousLocks = make(map[locks.HazardCode]int, locks.NumHazards), m.counts.hazardous
+		for i, code := range locks.HazardCodes() {
+			info.Hazards[code] = m.counts.hazards[i]
+		}
+		info.ZooKeeper.SecretExposed = m.layout.SecretExposed
+		m.recountKept()
+		info.Bounds = m.quota.States()
+		info.OldestWaiter = m.counts.oldest(m.clock.Now().Boot())
+		if m.session != nil {
+			now := m.clock.Now()
+			info.GatewayID = m.session.ID()
+			info.ZooKeeper.State = "suspended"
+			if m.session.Connected() {
+				info.ZooKeeper.State = "connected"
+			}
+			info.ZooKeeper.FenceOpen = m.session.FenceOpen(now)
+			info.ZooKeeper.FenceMargin = max(m.session.FenceMargin(now), 0)
+			info.ZooKeeper.ReplicaCurrent = m.synced && m.watcher.Current(now)
+			info.ZooKeeper.LastZxid = m.session.LastZxid()
+		}
 		return info
-	}
-	info.Locks, info.Contenders = m.counts.locks, m.counts.contenders
-	info.Leases[locks.Waiting] = m.counts.in(creating) + m.counts.in(waiting)
-	info.Leases[locks.Held] = m.counts.in(held)
-	info.Kinds = make(map[locks.LeaseKind]int, 2*kinds)
-	for k := range kinds {
-		info.Kinds[locks.LeaseKind{State: locks.Waiting, Mode: k.mode()}] = m.counts.phases[creating][k] + m.counts.phases[waiting][k]
-		info.Kinds[locks.LeaseKind{State: locks.Held, Mode: k.mode()}] = m.counts.phases[held][k]
-	}
-	info.Hazards, info.HazardousLocks = make(map[locks.HazardCode]int, locks.NumHazards), m.counts.hazardous
-	for i, code := range locks.HazardCodes() {
-		info.Hazards[code] = m.counts.hazards[i]
-	}
-	info.ZooKeeper.SecretExposed = m.layout.SecretExposed
-	m.recountKept()
-	info.Bounds = m.quota.States()
-	info.OldestWaiter = m.counts.oldest(m.clock.Now().Boot())
-	if m.session != nil {
-		now := m.clock.Now()
-		info.GatewayID = m.session.ID()
-		info.ZooKeeper.State = "suspended"
-		if m.session.Connected() {
-			info.ZooKeeper.State = "connected"
-		}
-		info.ZooKeeper.FenceOpen = m.session.FenceOpen(now)
-		info.ZooKeeper.FenceMargin = max(m.session.FenceMargin(now), 0)
-		info.ZooKeeper.ReplicaCurrent = m.synced && m.watcher.Current(now)
-		info.ZooKeeper.LastZxid = m.session.LastZxid()
-	}
-	return info
+	})
 }
 
 func isNoNode(err error) bool { return errors.Is(err, zk.ErrNoNode) }

@@ -199,7 +199,7 @@ func (m *Manager) touchQueue(q *queue) {
 	m.rev++
 	q.rev = m.rev
 	if q.wake != nil {
-		m.wakes = append(m.wakes, q.wake)
+		m.wake(q.wake)
 		q.wake = nil
 	}
 }
@@ -386,7 +386,7 @@ func (m *Manager) list(q *queue) {
 	}
 	q.listing = true
 	path := q.path
-	m.after(func() { m.watcher.List(path) })
+	m.effect(func() { m.watcher.List(path) })
 }
 
 // find returns the queue of a lock, or nil.

@@ -50,17 +50,17 @@ func (m *Manager) pumpReads() {
 		m.reads.line[0] = read{}
 		m.reads.line = m.reads.line[1:]
 		m.reads.out++
-		m.after(func() {
+		m.effect(func() {
 			m.watcher.Get(next.path, func(data []byte, stat wire.Stat, zxid int64, err error) {
-				m.mu.Lock()
-				defer m.unlock()
-				m.reads.out--
-				if errors.Is(err, zk.ErrUnavailable) || errors.Is(err, zk.ErrQueueFull) || zxid < next.least {
-					m.reads.line = append(m.reads.line, next) // the clock pumps again
-					return
-				}
-				next.reply(data, stat, err)
-				m.pumpReads()
+				m.do(func() {
+					m.reads.out--
+					if errors.Is(err, zk.ErrUnavailable) || errors.Is(err, zk.ErrQueueFull) || zxid < next.least {
+						m.reads.line = append(m.reads.line, next) // the clock pumps again
+						return
+					}
+					next.reply(data, stat, err)
+					m.pumpReads()
+				})
 			})
 		})
 	}

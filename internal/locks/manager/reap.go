@@ -136,25 +136,25 @@ func (m *Manager) reap(ctx context.Context, req *locks.ReapRequest, answer locks
 		return locks.ReapAnswer{}, err
 	}
 	failed := m.fell(ctx, verdict{locks.ReasonRevoked, req.Reason, locks.TraceParentOf(ctx)}, trees, nil)
-	m.mu.Lock()
-	defer m.unlock()
-	for i, c := range matching {
-		switch t := trees[i]; {
-		case t.over && t.err == nil:
-			answer.Reaped = append(answer.Reaped, c.view)
-		case errors.Is(t.err, errEnded) && req.Shown.Given():
-			answer.Not = append(answer.Not, locks.Unreached{Contender: c.view, Detail: endedMeanwhile})
-		case errors.Is(t.err, errEnded):
-		case errors.Is(t.err, zk.ErrBadVersion):
-			answer.Not = append(answer.Not, locks.Unreached{Contender: c.view, Detail: "it was changed meanwhile, and may match no longer; repeat the request"})
-		default:
-			answer.Not = append(answer.Not, locks.Unreached{Contender: c.view, Detail: obstacle(t.err)})
+	return locked2(m, func() (locks.ReapAnswer, error) {
+		for i, c := range matching {
+			switch t := trees[i]; {
+			case t.over && t.err == nil:
+				answer.Reaped = append(answer.Reaped, c.view)
+			case errors.Is(t.err, errEnded) && req.Shown.Given():
+				answer.Not = append(answer.Not, locks.Unreached{Contender: c.view, Detail: endedMeanwhile})
+			case errors.Is(t.err, errEnded):
+			case errors.Is(t.err, zk.ErrBadVersion):
+				answer.Not = append(answer.Not, locks.Unreached{Contender: c.view, Detail: "it was changed meanwhile, and may match no longer; repeat the request"})
+			default:
+				answer.Not = append(answer.Not, locks.Unreached{Contender: c.view, Detail: obstacle(t.err)})
+			}
 		}
-	}
-	if len(answer.Reaped) == 0 && failed != nil {
-		return locks.ReapAnswer{}, failed
-	}
-	return answer, nil
+		if len(answer.Reaped) == 0 && failed != nil {
+			return locks.ReapAnswer{}, failed
+		}
+		return answer, nil
+	})
 }
 
 // candidates are those of a queue that are meant and match by what is known here, each lease

@@ -24,7 +24,7 @@ func (m *Manager) resolve(l *lease) {
 	if session == nil || l.term != term {
 		return // the session is gone: adoption settles it
 	}
-	m.after(func() {
+	m.effect(func() {
 		go func() { // ends when the session does, at the latest
 			for !m.caughtUp(session) {
 				select {
@@ -33,11 +33,11 @@ func (m *Manager) resolve(l *lease) {
 				case <-time.After(resolvePause):
 				}
 			}
-			m.mu.Lock()
-			defer m.unlock()
-			if m.term == term && m.session == session && l.term == term {
-				m.settle(l)
-			}
+			m.do(func() {
+				if m.term == term && m.session == session && l.term == term {
+					m.settle(l)
+				}
+			})
 		}()
 	})
 }
@@ -64,14 +64,14 @@ func (m *Manager) checkUnseen(l *lease) {
 
 func (m *Manager) checkSlot(l *lease, s *slot) {
 	path, term := s.path(), m.term
-	m.after(func() {
+	m.effect(func() {
 		m.watcher.Get(path, func(_ []byte, _ wire.Stat, zxid int64, err error) {
-			m.mu.Lock()
-			defer m.unlock()
-			if l.term == term && !s.seen && s.path() == path && l.phase != ending && l.phase != ended && isNoNode(err) && zxid >= l.born() {
-				s.gone = true
-				m.lost(l, m.clock.Now().Boot())
-			}
+			m.do(func() {
+				if l.term == term && !s.seen && s.path() == path && l.phase != ending && l.phase != ended && isNoNode(err) && zxid >= l.born() {
+					s.gone = true
+					m.lost(l, m.clock.Now().Boot())
+				}
+			})
 		})
 	})
 }

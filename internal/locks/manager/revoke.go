@@ -227,9 +227,9 @@ func (m *Manager) askedNone(q *queue, holders []holder, shown bool) error {
 			return m.holderChanged(q, endedMeanwhile)
 		}
 	}
-	m.mu.Lock()
-	defer m.unlock()
-	return m.tellHolders(q, &locks.Error{Code: locks.CodeNothingToAsk, Detail: "no holder can be asked to let go: " + why})
+	return locked(m, func() error {
+		return m.tellHolders(q, &locks.Error{Code: locks.CodeNothingToAsk, Detail: "no holder can be asked to let go: " + why})
+	})
 }
 
 // endedMeanwhile is told of a lease that was shown and that ended while it was being asked.

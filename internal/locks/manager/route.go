@@ -29,24 +29,24 @@ func (m *Manager) readRegistration(id recipe.GatewayID) {
 	p := m.peer(id)
 	p.asking = true
 	path := m.opt.Root + "/gateways/" + string(id)
-	m.after(func() {
+	m.effect(func() {
 		m.watcher.Get(path, func(data []byte, _ wire.Stat, _ int64, err error) {
-			m.mu.Lock()
-			defer m.unlock()
-			p := m.peers[id]
-			if p == nil {
-				return
-			}
-			p.asking = false
-			if err != nil || !p.registered {
-				return // gone, or the connection is: the clock asks again
-			}
-			var r Registration
-			if err := json.Unmarshal(data, &r); err != nil {
-				m.log.Error("a gateway's registration cannot be read", "gateway", id, "err", err)
-			}
-			p.about = &introduction{address: r.Address, version: r.Version, started: time.UnixMilli(r.Started).UTC()}
-			m.sourcesChanged()
+			m.do(func() {
+				p := m.peers[id]
+				if p == nil {
+					return
+				}
+				p.asking = false
+				if err != nil || !p.registered {
+					return // gone, or the connection is: the clock asks again
+				}
+				var r Registration
+				if err := json.Unmarshal(data, &r); err != nil {
+					m.log.Error("a gateway's registration cannot be read", "gateway", id, "err", err)
+				}
+				p.about = &introduction{address: r.Address, version: r.Version, started: time.UnixMilli(r.Started).UTC()}
+				m.sourcesChanged()
+			})
 		})
 	})
 }
@@ -63,17 +63,17 @@ func (m *Manager) readRegistrations() {
 // RouteOf tells which gateway runs a lease, by the lease's id. It is false when
 // that is not known: a takeover is on its way, or nobody has come to it yet.
 func (m *Manager) RouteOf(lease string) (locks.Route, bool) {
-	m.mu.Lock()
-	defer m.unlock()
-	id, err := recipe.ParseLeaseID(lease)
-	if err != nil || id.Fleet() != m.fleet {
-		return locks.Route{}, false
-	}
-	route := m.route(id)
-	if route == nil {
-		return locks.Route{}, false
-	}
-	return *route, true
+	return locked2(m, func() (locks.Route, bool) {
+		id, err := recipe.ParseLeaseID(lease)
+		if err != nil || id.Fleet() != m.fleet {
+			return locks.Route{}, false
+		}
+		route := m.route(id)
+		if route == nil {
+			return locks.Route{}, false
+		}
+		return *route, true
+	})
 }
 
 // route is where requests about a lease go, nil when that is not known. mu is held.
@@ -112,46 +112,46 @@ func (m *Manager) notOwner(id recipe.LeaseID) *locks.Error {
 
 // Peers are the registered gateways as the replica shows them, this one first.
 func (m *Manager) Peers() []locks.Peer {
-	m.mu.Lock()
-	defer m.unlock()
-	var self recipe.GatewayID
-	if m.session != nil {
-		self = recipe.GatewayID(m.session.ID())
-	}
-	owned := map[recipe.GatewayID]int{}
-	succeeded := map[recipe.GatewayID][]string{}
-	for _, id := range slices.Sorted(maps.Keys(m.peers)) {
-		owner, known := m.ownerOf(id)
-		if !known {
-			continue
+	return locked(m, func() []locks.Peer {
+		var self recipe.GatewayID
+		if m.session != nil {
+			self = recipe.GatewayID(m.session.ID())
 		}
-		owned[owner] += m.peers[id].contenders
-		if owner != id {
-			succeeded[owner] = append(succeeded[owner], string(id))
+		owned := map[recipe.GatewayID]int{}
+		succeeded := map[recipe.GatewayID][]string{}
+		for _, id := range slices.Sorted(maps.Keys(m.peers)) {
+			owner, known := m.ownerOf(id)
+			if !known {
+				continue
+			}
+			owned[owner] += m.peers[id].contenders
+			if owner != id {
+				succeeded[owner] = append(succeeded[owner], string(id))
+			}
 		}
-	}
-	now := m.clock.Now().Boot()
-	var list []locks.Peer
-	for id, p := range m.peers {
-		if !p.registered {
-			continue
+		now := m.clock.Now().Boot()
+		var list []locks.Peer
+		for id, p := range m.peers {
+			if !p.registered {
+				continue
+			}
+			v := locks.Peer{Gateway: string(id), Self: id == self, Registered: true, Leases: owned[id], Succeeded: succeeded[id], GuardAge: p.vigil.age(now)}
+			if p.about != nil {
+				v.Address, v.Version, v.Started = p.about.address, p.about.version, p.about.started
+			}
+			list = append(list, v)
 		}
-		v := locks.Peer{Gateway: string(id), Self: id == self, Registered: true, Leases: owned[id], Succeeded: succeeded[id], GuardAge: p.vigil.age(now)}
-		if p.about != nil {
-			v.Address, v.Version, v.Started = p.about.address, p.about.version, p.about.started
-		}
-		list = append(list, v)
-	}
-	slices.SortFunc(list, func(a, b locks.Peer) int {
-		switch {
-		case a.Self != b.Self && a.Self:
-			return -1
-		case a.Self != b.Self:
-			return 1
-		}
-		return cmp.Compare(a.Gateway, b.Gateway)
+		slices.SortFunc(list, func(a, b locks.Peer) int {
+			switch {
+			case a.Self != b.Self && a.Self:
+				return -1
+			case a.Self != b.Self:
+				return 1
+			}
+			return cmp.Compare(a.Gateway, b.Gateway)
+		})
+		return list
 	})
-	return list
 }
 
 // FleetKeys are the cluster secret's keys, the newest first; nil until the

@@ -282,22 +282,22 @@ func (m *Manager) limitFailed(w *zk.Write, res zk.Result) bool {
 // replica showed it, so it is behind: it is brought up to the present first.
 func (m *Manager) redecide(l *lease, key *keyEntry, req *locks.AcquireRequest, attempt int) {
 	term := l.term
-	m.after(func() {
+	m.effect(func() {
 		go func() { // ends with the barrier
 			ctx, cancel := context.WithTimeout(context.Background(), barrierWithin)
 			defer cancel()
 			err := m.barrier(ctx)
-			m.mu.Lock()
-			defer m.unlock()
-			switch {
-			case l.phase != creating || l.term != term || m.term != term:
-				return // a takeover settles it, or has
-			case err != nil, l.abandoned:
-				l.few().failure = m.unavailableFor(err)
-				m.dropCreate(l, key, m.clock.Now().Boot())
-			default:
-				m.create(l, key, req, attempt)
-			}
+			m.do(func() {
+				switch {
+				case l.phase != creating || l.term != term || m.term != term:
+					return // a takeover settles it, or has
+				case err != nil, l.abandoned:
+					l.few().failure = m.unavailableFor(err)
+					m.dropCreate(l, key, m.clock.Now().Boot())
+				default:
+					m.create(l, key, req, attempt)
+				}
+			})
 		}()
 	})
 }

@@ -70,9 +70,9 @@ func (s shown) none() bool {
 
 // holderChanged refuses a request that names what is not any more as it was shown; mu is free.
 func (m *Manager) holderChanged(q *queue, why string) *locks.Error {
-	m.mu.Lock()
-	defer m.unlock()
-	return m.tellHolders(q, &locks.Error{Code: locks.CodeHolderChanged, Detail: why + "; nothing was done: look at the lock again, and name those you mean"})
+	return locked(m, func() *locks.Error {
+		return m.tellHolders(q, &locks.Error{Code: locks.CodeHolderChanged, Detail: why + "; nothing was done: look at the lock again, and name those you mean"})
+	})
 }
 
 // tellHolders puts into an error who holds the lock now, at most maxHolders, and how many wait; mu is held.

@@ -46,15 +46,15 @@ func (m *Manager) hidden(l *lease, term locks.Term) {
 		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
 		defer cancel()
 		stat, err := session.Exists(ctx, path)
-		m.mu.Lock()
-		defer m.unlock()
-		switch {
-		case l.term != term:
-		case err != nil || stat == nil:
-			l.loading = false // the clock asks again; a listing tells that the node is gone
-		default:
-			m.loadedHidden(l, term, *stat)
-		}
+		m.do(func() {
+			switch {
+			case l.term != term:
+			case err != nil || stat == nil:
+				l.loading = false // the clock asks again; a listing tells that the node is gone
+			default:
+				m.loadedHidden(l, term, *stat)
+			}
+		})
 	}()
 }
 

@@ -65,29 +65,29 @@ func (m *Manager) jitter(d time.Duration) time.Duration {
 }
 
 func (m *Manager) sweep() {
-	m.mu.Lock()
-	defer m.unlock()
-	now := m.clock.Now().Boot()
-	m.forgetWhereabouts(now)
-	if !m.trusted() || m.draining {
-		return
-	}
-	m.pollHidden()
-	m.sweepParts(now)
-	m.sweepOrphans(now)
-	m.history.sweep(now - endedLife)
-	m.witnessed.sweep(now - endedLife)
-	for _, ns := range slices.Sorted(maps.Keys(m.spaces)) {
-		m.sweepIdle(m.spaces[ns], now)
-	}
-	for range sweepKeys {
-		k := m.keyLine.pop(now - keyLife)
-		if k == nil {
-			break
+	m.do(func() {
+		now := m.clock.Now().Boot()
+		m.forgetWhereabouts(now)
+		if !m.trusted() || m.draining {
+			return
 		}
-		m.sweepKey(k)
-	}
-	m.sweepSuccession()
+		m.pollHidden()
+		m.sweepParts(now)
+		m.sweepOrphans(now)
+		m.history.sweep(now - endedLife)
+		m.witnessed.sweep(now - endedLife)
+		for _, ns := range slices.Sorted(maps.Keys(m.spaces)) {
+			m.sweepIdle(m.spaces[ns], now)
+		}
+		for range sweepKeys {
+			k := m.keyLine.pop(now - keyLife)
+			if k == nil {
+				break
+			}
+			m.sweepKey(k)
+		}
+		m.sweepSuccession()
+	})
 }
 
 // sweepIdle removes directories of locks that nobody has used for a while, and

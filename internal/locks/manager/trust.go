@@ -81,37 +81,37 @@ func (m *Manager) overdue(since, now time.Duration) bool {
 // and it is not the only one to be fenced: a gateway that reaches ZooKeeper
 // and yet cannot commit. In a full outage it stays ready and answers 503.
 func (m *Manager) Ready() error {
-	m.mu.Lock()
-	defer m.unlock()
-	switch {
-	case m.draining, m.leaving:
-		return errors.New("shutting down")
-	case !m.loadedOnce:
-		return errors.New("the tree has not been read from ZooKeeper yet")
-	case !m.servedOnce && !m.trusted():
-		return errors.New("no ZooKeeper session has been opened yet")
-	}
-	m.servedOnce = true
-	switch {
-	case m.session == nil:
+	return locked(m, func() error {
+		switch {
+		case m.draining, m.leaving:
+			return errors.New("shutting down")
+		case !m.loadedOnce:
+			return errors.New("the tree has not been read from ZooKeeper yet")
+		case !m.servedOnce && !m.trusted():
+			return errors.New("no ZooKeeper session has been opened yet")
+		}
+		m.servedOnce = true
+		switch {
+		case m.session == nil:
+			return nil
+		case !m.session.FenceOpen(m.clock.Now()) && m.session.Connected() && m.synced:
+			return errors.New("fenced: ZooKeeper is reachable and does not confirm this gateway's writes")
+		}
 		return nil
-	case !m.session.FenceOpen(m.clock.Now()) && m.session.Connected() && m.synced:
-		return errors.New("fenced: ZooKeeper is reachable and does not confirm this gateway's writes")
-	}
-	return nil
+	})
 }
 
 // Alive is nil while the process's loops turn.
 func (m *Manager) Alive() error {
-	m.mu.Lock()
-	defer m.unlock()
-	select {
-	case <-m.ready:
-	default:
-		return nil // still looking for ZooKeeper; the loops have not begun
-	}
-	if since := m.clock.Now().Boot() - m.clockState.beat; m.clockState.beat != 0 && since > 20*clockTick {
-		return errors.New("the clock loop has stood still for " + strconv.FormatInt(since.Milliseconds(), 10) + " ms")
-	}
-	return nil
+	return locked(m, func() error {
+		select {
+		case <-m.ready:
+		default:
+			return nil // still looking for ZooKeeper; the loops have not begun
+		}
+		if since := m.clock.Now().Boot() - m.clockState.beat; m.clockState.beat != 0 && since > 20*clockTick {
+			return errors.New("the clock loop has stood still for " + strconv.FormatInt(since.Milliseconds(), 10) + " ms")
+		}
+		return nil
+	})
 }

@@ -104,34 +104,34 @@ type writing struct {
 
 // beginWriting finds the lease in the replica; nil when this gateway runs it.
 func (m *Manager) beginWriting(id recipe.LeaseID) (*writing, *locks.Error) {
-	m.mu.Lock()
-	defer m.unlock()
-	if err := m.usable(); err != nil {
-		return nil, err
-	}
-	if m.leases[id] != nil || m.owns(id.Gateway()) {
-		return nil, nil
-	}
-	at, found := m.findLease(id)
-	if !found || m.orphans[id] != nil {
-		err := m.absent(id)
-		if err.UnknownGateway {
-			err = m.unavailable()
+	return locked2(m, func() (*writing, *locks.Error) {
+		if err := m.usable(); err != nil {
+			return nil, err
 		}
-		return nil, err
-	}
-	parts := m.wholeOf(at)
-	if parts == nil || at.c.Unknown || at.c.Ephemeral || !at.q.space.whole {
-		return nil, m.notOwner(id)
-	}
-	w := &writing{m: m, id: id, path: at.path(), first: at.c.FirstCzxid, basis: m.basis(), session: m.session}
-	for _, p := range parts {
-		if p != at {
-			w.others = append(w.others, p.path())
+		if m.leases[id] != nil || m.owns(id.Gateway()) {
+			return nil, nil
 		}
-	}
-	w.held, _ = m.holdsForSure(parts)
-	return w, nil
+		at, found := m.findLease(id)
+		if !found || m.orphans[id] != nil {
+			err := m.absent(id)
+			if err.UnknownGateway {
+				err = m.unavailable()
+			}
+			return nil, err
+		}
+		parts := m.wholeOf(at)
+		if parts == nil || at.c.Unknown || at.c.Ephemeral || !at.q.space.whole {
+			return nil, m.notOwner(id)
+		}
+		w := &writing{m: m, id: id, path: at.path(), first: at.c.FirstCzxid, basis: m.basis(), session: m.session}
+		for _, p := range parts {
+			if p != at {
+				w.others = append(w.others, p.path())
+			}
+		}
+		w.held, _ = m.holdsForSure(parts)
+		return w, nil
+	})
 }
 
 // wholeOf are all contenders of the lease that one belongs to, nil while one is missing.
@@ -252,36 +252,36 @@ func (w *writing) answer(ctx context.Context) (beat locks.Heartbeat, sure bool) 
 			return locks.Heartbeat{}, false
 		}
 	}
-	m.mu.Lock()
-	defer m.unlock()
-	ttl := w.record.ttl()
-	beat = locks.Heartbeat{LeaseID: string(w.id), State: locks.Waiting, ExpiresIn: min(ttl, waitingClock), TTL: ttl, Position: 1, Term: w.basis,
-		Revoke: w.record.Revoke.view()}
-	at, found := m.findLease(w.id)
-	var parts []part
-	if found {
-		parts = m.wholeOf(at)
-	}
-	if w.held {
-		czxid := w.czxid
-		if w.first != 0 {
-			czxid = w.first
+	return locked2(m, func() (beat locks.Heartbeat, sure bool) {
+		ttl := w.record.ttl()
+		beat = locks.Heartbeat{LeaseID: string(w.id), State: locks.Waiting, ExpiresIn: min(ttl, waitingClock), TTL: ttl, Position: 1, Term: w.basis,
+			Revoke: w.record.Revoke.view()}
+		at, found := m.findLease(w.id)
+		var parts []part
+		if found {
+			parts = m.wholeOf(at)
 		}
-		beat.State, beat.ExpiresIn, beat.Position, beat.FencingToken = locks.Held, ttl, 0, m.fencingToken(czxid)
+		if w.held {
+			czxid := w.czxid
+			if w.first != 0 {
+				czxid = w.first
+			}
+			beat.State, beat.ExpiresIn, beat.Position, beat.FencingToken = locks.Held, ttl, 0, m.fencingToken(czxid)
+			for _, p := range parts {
+				beat.Waiters = max(beat.Waiters, p.q.contenders.Waiting())
+			}
+			return beat, true
+		}
+		if holds, certain := m.holdsForSure(parts); holds || !certain || parts == nil {
+			return locks.Heartbeat{}, false
+		}
 		for _, p := range parts {
-			beat.Waiters = max(beat.Waiters, p.q.contenders.Waiting())
+			if position, _ := p.q.contenders.Position(p.c.Name); position >= beat.Position {
+				beat.Position, beat.Waiters = position, max(p.q.contenders.Waiting()-position, 0)
+			}
 		}
 		return beat, true
-	}
-	if holds, certain := m.holdsForSure(parts); holds || !certain || parts == nil {
-		return locks.Heartbeat{}, false
-	}
-	for _, p := range parts {
-		if position, _ := p.q.contenders.Position(p.c.Name); position >= beat.Position {
-			beat.Position, beat.Waiters = position, max(p.q.contenders.Waiting()-position, 0)
-		}
-	}
-	return beat, true
+	})
 }
 
 // beats is how many beats the owner has read in the lease's record.
