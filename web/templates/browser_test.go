@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http/httptest"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -13,8 +14,11 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
+	"lockkeeper/internal/test/browsertest"
 	"lockkeeper/internal/test/testkit"
 )
+
+func TestMain(m *testing.M) { os.Exit(browsertest.Wrap(m).Run()) }
 
 // browse opens a sample page in Chromium, from a server that stop takes away.
 func browse(t *testing.T, path string) (page *browser, stop func()) {
@@ -51,19 +55,7 @@ func browseWith(t *testing.T, path string, api *fakeAPI) (page *browser, stop fu
 		server.Close()
 	})
 	t.Cleanup(stop)
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"), chromedp.UserDataDir(t.TempDir()),
-		chromedp.DisableGPU, chromedp.NoSandbox)
-	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...)
-	t.Cleanup(cancel)
-	ctx, cancel := chromedp.NewContext(allocator)
-	t.Cleanup(func() {
-		_ = chromedp.Cancel(ctx) // waits for the process, whose profile is removed next
-		cancel()
-	})
-	if err := chromedp.Do(ctx); err != nil {
-		t.Fatalf("starting chromium: %v", err)
-	}
-	page = &browser{t, ctx}
+	page = &browser{t, browsertest.Tab(t)}
 	run(page, chromedp.Navigate(server.URL+path))
 	page.until(`document.documentElement.dataset.link === "live"`, "the page is live")
 	return page, stop
@@ -75,7 +67,7 @@ type browser struct {
 	ctx context.Context
 }
 
-const patience = 12 * time.Second
+const patience = time.Minute
 
 func run[T any](b *browser, action chromedp.Action[T]) T {
 	b.t.Helper()

@@ -115,7 +115,7 @@ func beatMany(t *testing.T, callers []*caller, tokens []string, within time.Dura
 
 func ownerKilled(t *testing.T, w *World) {
 	many := 10_000
-	if race && !full {
+	if testkit.Race && !full {
 		many = 2_000
 	}
 	const ttl = 30 * time.Second

@@ -2,7 +2,6 @@ package deploytest
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,22 +21,7 @@ const top = "../../.."
 // gateway is the program that the files are about. TestMain alone writes it.
 var gateway string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "lockkeeper-deploy-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	gateway = filepath.Join(dir, "gateway")
-	if out, err := exec.Command("go", "build", "-o", gateway, "lockkeeper/cmd/gateway").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building the gateway: %v\n%s", err, out)
-		return 1
-	}
-	return m.Run()
-}
+func TestMain(m *testing.M) { os.Exit(testkit.RunPrograms(m, &gateway)) }
 
 func read(t testing.TB, path string) string {
 	t.Helper()

@@ -274,7 +274,7 @@ func TestAForgedTokenIsRefusedAfterTheSecretWasRotated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	victim := g.hold("deploy", "ttl=1m")
+	victim := g.hold("deploy", "ttl=10s")
 	if token := forge(t, secret, victim.LeaseID); token != victim.Token {
 		t.Fatal("the forged token differs from the lease's: the test forges wrongly")
 	}

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -23,19 +22,13 @@ import (
 	"lockkeeper/internal/test/testkit"
 )
 
-// plain builds the gateway as it is shipped: the race detector takes several times the memory, which is measured here.
-var plain = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(filepath.Dir(built), "gateway-plain")
-	if out, err := exec.Command("go", "build", "-o", path, "lockkeeper/cmd/gateway").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the gateway: %w\n%s", err, out)
-	}
-	return path, nil
-})
-
+// plainBinary is the gateway as it is shipped: the race detector takes several times the memory, which is measured here.
 func plainBinary(t testing.TB) string {
 	t.Helper()
-	testkit.BuiltFrom(t, "lockkeeper/cmd/gateway")
-	path, err := plain()
+	if !testkit.Race {
+		return binary(t)
+	}
+	path, err := testkit.BuildGateway(t.TempDir(), false)
 	if err != nil {
 		t.Fatal(err)
 	}

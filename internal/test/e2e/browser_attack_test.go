@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/browsertest"
 )
 
 // An attack is something that a hostile page does to the gateway at `base`, with the lock or webhook `name`. What it
@@ -79,8 +81,12 @@ var attacks = []attack{
 	{"frame of a problem", shows, `element("iframe", {src: base + "/v1/nothing"})`},
 }
 
-// opens leaves a window behind, so it comes last.
-var opens = attack{"window.open", keeps, `(async () => { const w = open(base + "/"); await new Promise((done) => setTimeout(done, 300)); return w && !w.closed ? "read" : "" })()`}
+// opens leaves a window behind, so it comes last. It looks for `name` milliseconds: the window is lost once its page has come.
+var opens = attack{"window.open", keeps, `(async () => {
+	const w = open(base + "/");
+	for (let left = name; left > 0 && w && !w.closed; left -= 100) await new Promise((done) => setTimeout(done, 100));
+	return w && !w.closed ? "read" : "";
+})()`}
 
 // means are what the attacks share.
 const means = `
@@ -110,7 +116,7 @@ type attacker struct {
 func (x *attacker) try(a attack, base, name string) (read string) {
 	x.t.Helper()
 	return eval[string](x.tab, fmt.Sprintf(`(async (base, name) => {%s
-		try { return String(await Promise.race([%s, new Promise((done) => setTimeout(() => done("late"), 5000))])) } catch (e) { return "refused: " + e }
+		try { return String(await Promise.race([%s, new Promise((done) => setTimeout(() => done("late"), 40000))])) } catch (e) { return "refused: " + e }
 	})(%q, %q)`, means, a.script, base, name))
 }
 
@@ -238,11 +244,13 @@ func TestNoPageOfAnotherOriginGetsThrough(t *testing.T) {
 	defer hostile.Close()
 	_, port, _ := strings.Cut(hostile.Listener.Addr().String(), ":")
 	_, own, _ := strings.Cut(g.listen, ":")
-	x := &attacker{g: g, tab: startBrowser(t,
-		chromedp.Flag("host-resolver-rules", "MAP evil.example 127.0.0.1, MAP localhost 127.0.0.1"),
-		// What the browser may refuse by itself is not what is tested here.
-		chromedp.Flag("disable-features", "Translate,LocalNetworkAccessChecks,BlockInsecurePrivateNetworkRequests,PrivateNetworkAccessSendPreflights,IsolateOrigins,site-per-process"),
-		chromedp.Flag("disable-site-isolation-trials", true))}
+	x := &attacker{g: g, tab: newTab(t, func(t testing.TB) context.Context {
+		return browsertest.Start(t,
+			chromedp.Flag("host-resolver-rules", "MAP evil.example 127.0.0.1, MAP localhost 127.0.0.1"),
+			// What the browser may refuse by itself is not what is tested here.
+			chromedp.Flag("disable-features", "Translate,LocalNetworkAccessChecks,BlockInsecurePrivateNetworkRequests,PrivateNetworkAccessSendPreflights,IsolateOrigins,site-per-process"),
+			chromedp.Flag("disable-site-isolation-trials", true))
+	})}
 	evil, neighbour := "http://evil.example:"+port, "http://localhost:"+port
 	targets := []struct {
 		page, base string
@@ -269,7 +277,11 @@ func TestNoPageOfAnotherOriginGetsThrough(t *testing.T) {
 	for _, c := range targets {
 		if strings.Contains(c.base, "//localhost:") || strings.Contains(c.base, "//127.0.0.1:") { // elsewhere the window shows a refusal
 			x.visit(c.page)
-			x.attack(opens, c.page, c.base, "", c.guarded)
+			look := "300"
+			if c.guarded {
+				look = "30000"
+			}
+			x.attack(opens, c.page, c.base, look, c.guarded)
 		}
 	}
 }

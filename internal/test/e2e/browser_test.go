@@ -13,6 +13,8 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
+
+	"lockkeeper/internal/test/browsertest"
 )
 
 // tab is a page in a real browser. What goes wrong in it fails the test: an exception, a refusal of the content security
@@ -41,43 +43,28 @@ var (
 	phone   = window{width: 390, height: 844, phone: true}
 )
 
-// openBrowser starts Chromium with an empty profile and one tab, which shows nothing yet. It ends with the test.
+// openBrowser opens a tab that shows nothing yet. It ends with the test.
 func openBrowser(t testing.TB, base string) *tab {
 	t.Helper()
 	address, err := url.Parse(base)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := startBrowser(t)
+	b := newTab(t, browsertest.Tab)
 	b.host = address.Host
 	b.listen()
 	return b
 }
 
-// startBrowser starts Chromium with an empty profile, further flags and one tab. It ends with the test.
-func startBrowser(t testing.TB, flags ...chromedp.ExecAllocatorOption) *tab {
+// newTab opens a tab, and checks what it has noted when the test ends.
+func newTab(t testing.TB, open func(testing.TB) context.Context) *tab {
 	t.Helper()
-	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath("chromium"), chromedp.UserDataDir(t.TempDir()), chromedp.DisableGPU, chromedp.NoSandbox,
-		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-quic", true),
-		chromedp.Flag("hide-scrollbars", true), chromedp.Flag("mute-audio", true))
-	options = append(options, flags...)
-	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...)
-	t.Cleanup(cancel)
-	ctx, cancel := chromedp.NewContext(allocator)
-	b := &tab{t: t, ctx: ctx}
-	t.Cleanup(func() {
-		// Cancel waits for the process to end, so that its profile can be removed.
-		if err := chromedp.Cancel(ctx); err != nil {
-			t.Errorf("ending chromium: %v", err)
-		}
-		cancel()
+	b := &tab{t: t}
+	t.Cleanup(func() { // after the tab's end
 		b.listening.Wait()
 		b.check()
 	})
-	if err := chromedp.Do(ctx); err != nil {
-		t.Fatalf("starting chromium: %v", err)
-	}
+	b.ctx = open(t)
 	return b
 }
 
@@ -255,14 +242,17 @@ func (b *tab) until(expression, what string) {
 	}, "%s", what)
 }
 
-// shot saves a picture of the window: in the folder that LOCKKEEPER_SCREENSHOTS names, or for this test alone.
+// shot saves a picture of the window in the folder that LOCKKEEPER_SCREENSHOTS names, if it does.
 func (b *tab) shot(name string) {
 	b.t.Helper()
-	png := do(b, "taking a picture", chromedp.CaptureScreenshot())
-	dir := os.Getenv("LOCKKEEPER_SCREENSHOTS")
-	if dir == "" {
-		dir = b.t.TempDir()
+	if dir := os.Getenv("LOCKKEEPER_SCREENSHOTS"); dir != "" {
+		b.picture(dir, name)
 	}
+}
+
+func (b *tab) picture(dir, name string) {
+	b.t.Helper()
+	png := do(b, "taking a picture", chromedp.CaptureScreenshot())
 	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644); err != nil {
 		b.t.Fatal(err)
 	}

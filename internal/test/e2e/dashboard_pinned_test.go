@@ -211,13 +211,7 @@ func TestAForceIsTakenBackFromThePage(t *testing.T) {
 	page.fill("#ask-revoke [name=force_after]", "10m")
 	page.press("#ask-revoke [data-confirm]")
 	page.says(row("alice"), "ends in", "Take it back")
-	for _, look := range []struct {
-		window
-		scheme string
-	}{{desktop, "light"}, {desktop, "dark"}, {phone, "light"}} {
-		page.resize(look.window, look.scheme)
-		page.shot(fmt.Sprintf("take-back-%s-%d", look.scheme, look.width))
-	}
+	page.eachLook(func(look string) { page.shot("take-back-" + look) })
 	page.press("#queue [data-withdraw]")
 	page.says("#done", "Taken back: alice is not asked to let go any more.")
 	page.until(`!document.querySelector("#queue .asked")`, "the row says so")
@@ -238,13 +232,7 @@ func TestAskingAnotherProgramIsNotOffered(t *testing.T) {
 	if !eval[bool](page, `document.querySelector("#act-revoke").disabled && Boolean(document.querySelector("#queue .holder [data-act=break]"))`) {
 		t.Error("asking is offered, or breaking is not")
 	}
-	for _, look := range []struct {
-		window
-		scheme string
-	}{{desktop, "light"}, {desktop, "dark"}, {phone, "light"}} {
-		page.resize(look.window, look.scheme)
-		page.shot(fmt.Sprintf("nobody-to-ask-%s-%d", look.scheme, look.width))
-	}
+	page.eachLook(func(look string) { page.shot("nobody-to-ask-" + look) })
 	a, err := g.Send(t.Context(), "POST", "/v1/locks/deploy/revoke")
 	expect(t, a, err, 409, "nothing_to_ask")
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -467,22 +468,8 @@ func TestTenThousandEventsNeitherFreezeNorGrowAPage(t *testing.T) { // alone: a 
 	}
 }
 
-// violation is what axe-core finds.
-type violation struct {
-	ID, Impact, Help string
-	Nodes            []struct {
-		HTML           string
-		Target         []any
-		FailureSummary string
-	}
-}
-
 func TestNothingSeriousStandsInTheWayOfAssistiveTechnology(t *testing.T) {
 	t.Parallel()
-	axe, err := os.ReadFile("testdata/axe-core/axe.min.js")
-	if err != nil {
-		t.Fatal(err)
-	}
 	addr, chroot := zkreal.SharedT(t)
 	g := startGateway(t, addr+chroot, "--namespace=python=/app/locks:kazoo")
 	f := newForeign(t, addr, chroot)
@@ -494,40 +481,16 @@ func TestNothingSeriousStandsInTheWayOfAssistiveTechnology(t *testing.T) {
 	}
 	b := openPage(t, g, "/")
 	for _, path := range []string{"/", "/namespaces", "/gateways", "/?ns=python&state=hazard", "/locks/odd?ns=python", "/?q=nothing-has-this-name", "/locks/billing:close-month", "/locks/billing:close-month?tab=zookeeper", "/locks/unused", "/locks/no%20such%20name"} {
-		for _, look := range []struct {
-			window
-			scheme string
-		}{{desktop, "light"}, {desktop, "dark"}, {phone, "light"}, {phone, "dark"}} {
+		for _, l := range looks() {
 			b.expectOutage(strings.Contains(path, "%20")) // a page that says what is wrong is complained of
-			b.resize(look.window, look.scheme)
+			b.resize(l.window, l.scheme)
 			b.visit(g.url() + path)
-			checkAxe(t, b, string(axe), fmt.Sprintf("%s, %s, %d wide", path, look.scheme, look.width))
-			if wide := eval[int](b, "document.documentElement.scrollWidth"); wide > int(look.width) {
-				t.Errorf("%s: %d wide in a window of %d", path, wide, look.width)
+			b.accessible(path + ", " + l.String())
+			if wide := eval[int](b, "document.documentElement.scrollWidth"); wide > int(l.width) {
+				t.Errorf("%s, %v: %d wide", path, l, wide)
 			}
 		}
 	}
-}
-
-// checkAxe lets axe-core look at the page as it is.
-func checkAxe(t testing.TB, b *tab, axe, what string) {
-	t.Helper()
-	eval[*int](b, axe+"; null")
-	raw := eval[string](b, `axe.run(document, {resultTypes: ["violations"]}).then((r) => JSON.stringify(r.violations))`)
-	var found []violation
-	if err := json.Unmarshal([]byte(raw), &found); err != nil {
-		t.Fatal(err)
-	}
-	for _, v := range found {
-		report := t.Logf
-		if v.Impact == "serious" || v.Impact == "critical" {
-			report = t.Errorf
-		}
-		for _, n := range v.Nodes {
-			report("%s: %s (%s): %s\n%s\n%s", what, v.ID, v.Impact, v.Help, n.HTML, n.FailureSummary)
-		}
-	}
-	eval[int](b, "(delete window.axe, 1)")
 }
 
 // fillForShow makes queues that show everything there is.
@@ -570,6 +533,7 @@ func TestThePicturesOfTheReadmeCanBeTaken(t *testing.T) {
 	g := startGateway(t, addr+chroot, "--promise-window=10s", "--session-timeout=10s")
 	fillForShow(t, g, newForeign(t, addr, chroot))
 	b := openPage(t, g, "/")
+	dir := cmp.Or(os.Getenv("LOCKKEEPER_SCREENSHOTS"), t.TempDir())
 	for _, look := range []struct {
 		name, path string
 		window
@@ -586,7 +550,7 @@ func TestThePicturesOfTheReadmeCanBeTaken(t *testing.T) {
 		b.resize(look.window, look.scheme)
 		b.visit(g.url() + look.path)
 		b.untilLink("live")
-		b.shot(look.name)
+		b.picture(dir, look.name)
 	}
 	if strings.Contains(eval[string](b, "document.body.innerText"), "undefined") {
 		t.Error("a page says undefined")

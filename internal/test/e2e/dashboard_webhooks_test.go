@@ -2,10 +2,8 @@ package e2e
 
 import (
 	"encoding/pem"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,10 +15,6 @@ import (
 // From the empty list to the deletion, as somebody with a browser does it; the receiver is gone for a while.
 func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	t.Parallel()
-	axe, err := os.ReadFile("testdata/axe-core/axe.min.js")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var status, came atomic.Int64
 	var team atomic.Value // what came in that header
 	status.Store(http.StatusNoContent)
@@ -48,7 +42,7 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	page.says("#ask-hook-create [data-error=ca]", "certificates in PEM")
 	page.expectOutage(false)
 	page.shot("webhook-create-refused")
-	checkAxe(t, page, string(axe), "a webhook that was refused")
+	page.accessible("a webhook that was refused")
 	page.fill("#ask-hook-create [name=ca]", certificate)
 	page.fill("#ask-hook-create [name=description]", "the board")
 	page.press("#ask-hook-create [data-confirm]")
@@ -85,13 +79,13 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	page.press("#ask-hook-edit [data-confirm]")
 	page.says("#ask-hook-edit [data-again]", "Somebody has changed this webhook")
 	page.expectOutage(false)
-	looks(t, page, string(axe), "webhook-edit-stale")
+	showInLooks(page, "webhook-edit-stale")
 	page.press("#ask-hook-edit [data-load]")
 	page.until(`document.querySelector("#ask-hook-edit [name=locks]").value === "deploy*"`, "what the other wrote is there")
 	page.fill("#ask-hook-edit [name=description]", "the new board")
 	page.fill("#ask-hook-edit [name=headers]", "X-Team: south")
 	page.press("#ask-hook-edit [name=drop][value=Authorization]")
-	looks(t, page, string(axe), "webhook-edit")
+	showInLooks(page, "webhook-edit")
 	page.press("#ask-hook-edit [data-confirm]")
 	page.says("#done", "The webhook was changed.")
 	page.says("#webhook-head", "the new board", "every end of deploy*", "X-Team")
@@ -115,24 +109,20 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	page.press("#ask-hook-enable [data-confirm]")
 	page.says("#done", "The webhook is enabled.")
 	page.until(`document.querySelector("#act-hook-replay")`, "it can be replayed")
-	for _, look := range []struct {
-		window
-		scheme string
-	}{{desktop, "light"}, {phone, "dark"}} {
-		page.resize(look.window, look.scheme)
+	page.eachLook(func(look string) {
 		for _, act := range []string{"", "replay", "rotate", "delete"} {
-			what := strings.Join([]string{"webhook", act, look.scheme, fmt.Sprint(look.width)}, "-")
+			what := strings.Join([]string{"webhook", act, look}, "-")
 			if act != "" {
 				page.press("#act-hook-" + act)
 			}
 			page.shot(what)
-			checkAxe(t, page, string(axe), what)
+			page.accessible(what)
 			if act != "" {
 				page.press("#ask-hook-" + act + " [data-close]")
 				page.until(`!document.querySelector("dialog[open]")`, "it is closed")
 			}
 		}
-	}
+	})
 	before := came.Load()
 	page.press("#act-hook-replay")
 	page.press("#ask-hook-replay [data-confirm]")
@@ -145,7 +135,7 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	page.press("#ask-hook-rotate [data-confirm]")
 	page.says("#ask-hook-rotate [data-value]", "whsec_")
 	page.shot("webhook-secret")
-	checkAxe(t, page, string(axe), "a new secret")
+	page.accessible("a new secret")
 	if fresh := eval[string](page, `document.querySelector("#ask-hook-rotate [data-value]").textContent`); fresh == secret {
 		t.Error("the secret is the old one")
 	}
@@ -158,41 +148,35 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	page.arrives(g.url() + "/webhooks")
 	page.untilLink("live")
 	page.says("#webhooks", "Nobody is told yet")
-	for _, look := range []struct {
-		window
-		scheme string
-	}{{desktop, "light"}, {phone, "dark"}} {
-		page.resize(look.window, look.scheme)
+	told := false
+	page.eachLook(func(look string) {
 		page.press("[data-act=hook-create]")
-		page.shot("webhook-create-" + look.scheme)
+		page.shot("webhook-create-" + look)
 		eval[int](page, `(document.querySelector("#ask-hook-create summary").click(), 1)`)
-		page.shot("webhook-create-all-" + look.scheme)
-		checkAxe(t, page, string(axe), "a new webhook, "+look.scheme)
+		page.shot("webhook-create-all-" + look)
+		page.accessible("a new webhook, " + look)
 		page.press("#ask-hook-create [data-close]")
 		page.until(`!document.querySelector("dialog[open]")`, "it is closed")
-		if look.scheme == "light" {
+		if !told {
 			if a, err := g.Send(t.Context(), "POST", "/v1/webhooks", apitest.JSON(`{"url":"`+receiver.URL+`","locks":"deploy:*","events":["lease.expired"]}`)); err != nil || a.Status != 201 {
 				t.Fatal(err, a)
 			}
 			page.says("#webhooks", "deploy:*")
+			told = true
 		}
-		page.shot("webhooks-" + look.scheme)
-		checkAxe(t, page, string(axe), "webhooks, "+look.scheme)
-	}
+		page.shot("webhooks-" + look)
+		page.accessible("webhooks, " + look)
+	})
 	if a, err := g.Send(t.Context(), "GET", "/v1/webhooks/"+id); err != nil || a.Status != 404 {
 		t.Error(err, a)
 	}
 }
 
-// looks takes pictures and checks the page in a large light window and a small dark one.
-func looks(t *testing.T, page *tab, axe, what string) {
-	t.Helper()
-	for _, look := range []struct {
-		window
-		scheme string
-	}{{phone, "dark"}, {desktop, "light"}} {
-		page.resize(look.window, look.scheme)
-		page.shot(what + "-" + look.scheme)
-		checkAxe(t, page, axe, what+", "+look.scheme)
-	}
+// showInLooks takes pictures and checks the page in each look.
+func showInLooks(page *tab, what string) {
+	page.t.Helper()
+	page.eachLook(func(look string) {
+		page.shot(what + "-" + look)
+		page.accessible(what + ", " + look)
+	})
 }

@@ -2,13 +2,11 @@ package e2e
 
 import (
 	"flag"
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/browsertest"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
@@ -27,27 +25,11 @@ func binary(t testing.TB) string {
 	return built
 }
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	flag.Parse()
-	dir, err := os.MkdirTemp("", "lockkeeper-e2e-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	built = filepath.Join(dir, "gateway")
-	build := exec.Command("go", "build", "-race", "-o", built, "lockkeeper/cmd/gateway")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building the gateway: %v\n%s", err, out)
-		return 1
-	}
-	// Several gateways and servers belong to each test: more at a time would measure the machine.
-	if err := flag.Set("test.parallel", "3"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+func TestMain(m *testing.M) {
+	// Several gateways and servers belong to each test, and most of them wait most of the time.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
 	}
 	embeddedtest.StandIn()
-	return zkreal.Wrap(m).Run()
+	os.Exit(testkit.RunPrograms(browsertest.Wrap(zkreal.Wrap(m)), &built))
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -206,6 +207,10 @@ func TestASecondCtrlCEndsACommandWhateverItWaitsFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer in.Close()
+	// A shell starts its background jobs with SIGINT ignored, and they their children.
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, syscall.SIGINT)
+	defer signal.Stop(interrupts)
 	p, err := childproc.Start(cmd)
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package interop
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -36,30 +36,22 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(run(m))
+	os.Exit(testkit.RunPrograms(compiled{zkreal.Wrap(m)}, &built.gateway))
 }
 
-func run(m *testing.M) int {
-	flag.Parse()
-	dir, err := os.MkdirTemp("", "lockkeeper-interop-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
+// compiled compiles Curator's worker before the tests run.
+type compiled struct{ m interface{ Run() int } }
+
+func (c compiled) Run() int {
+	built.classes = filepath.Join(filepath.Dir(built.gateway), "classes")
+	// The compiler is a module of Debian's Java runtime: no JDK is needed.
+	javac := exec.Command(java, append(slices.Clone(quick), "-m", "jdk.compiler/com.sun.tools.javac.Main", "-proc:none",
+		"-d", built.classes, "-cp", classPath, javaSource)...)
+	if out, err := javac.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "javac: %v\n%s\nhint: scripts/setup test installs what these tests need\n", err, out)
 		return 1
 	}
-	defer os.RemoveAll(dir)
-	built.gateway, built.classes = filepath.Join(dir, "gateway"), filepath.Join(dir, "classes")
-	for _, argv := range [][]string{
-		{"go", "build", "-o", built.gateway, "lockkeeper/cmd/gateway"},
-		// The compiler is a module of Debian's Java runtime: no JDK is needed.
-		append(append([]string{java}, quick...), "-m", "jdk.compiler/com.sun.tools.javac.Main", "-proc:none", "-d", built.classes,
-			"-cp", classPath, javaSource),
-	} {
-		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "%s: %v\n%s\nhint: scripts/setup test installs what these tests need\n", strings.Join(argv, " "), err, out)
-			return 1
-		}
-	}
-	return zkreal.Wrap(m).Run()
+	return c.m.Run()
 }
 
 const (

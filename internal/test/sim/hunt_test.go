@@ -4,6 +4,8 @@ import (
 	"flag"
 	"fmt"
 	"testing"
+
+	"lockkeeper/internal/test/testkit"
 )
 
 var (
@@ -28,7 +30,7 @@ func TestStorms(t *testing.T) {
 	if full() {
 		count = 20 * count
 	}
-	if testing.Short() || raceDetector {
+	if testing.Short() || testkit.Race {
 		count = 4
 	}
 	for i := range count {

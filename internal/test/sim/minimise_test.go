@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"lockkeeper/internal/test/testkit"
 )
 
 // struck says whether a fault of this kind struck a run.
@@ -13,7 +15,7 @@ func struck(out Outcome, kind Kind) bool {
 }
 
 func TestAPlanThatFailsIsMadeAsShortAsItCanBe(t *testing.T) {
-	if raceDetector {
+	if testkit.Race {
 		t.Skip("some hundred runs show nothing more with the race detector, and take half a minute")
 	}
 	// A check that fails when two kinds of faults both struck.

@@ -4,6 +4,8 @@ import (
 	"flag"
 	"slices"
 	"testing"
+
+	"lockkeeper/internal/test/testkit"
 )
 
 var (
@@ -29,7 +31,7 @@ func TestPlansThatFailedOnceDoNotFailAgain(t *testing.T) {
 // TestTheSameSeedGivesTheSameHistory runs plans and storms again and compares, byte for byte. It means nothing under the race
 // detector, which shuffles goroutines on purpose.
 func TestTheSameSeedGivesTheSameHistory(t *testing.T) {
-	if raceDetector {
+	if testkit.Race {
 		t.Skip("the race detector shuffles goroutines on purpose")
 	}
 	for i := range *same {
@@ -39,7 +41,7 @@ func TestTheSameSeedGivesTheSameHistory(t *testing.T) {
 
 // TestASeedThatHadTwoHistoriesHasOne repeats seeds whose histories parted in some of their runs only.
 func TestASeedThatHadTwoHistoriesHasOne(t *testing.T) {
-	if raceDetector {
+	if testkit.Race {
 		t.Skip("the race detector shuffles goroutines on purpose")
 	}
 	for _, seed := range []uint64{

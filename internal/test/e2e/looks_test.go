@@ -1,0 +1,68 @@
+package e2e
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"os"
+)
+
+// look is how a page is shown.
+type look struct {
+	window
+	scheme string
+}
+
+// looks has each window and each scheme of colours; with LOCKKEEPER_FULL, each of one with each of the other.
+func looks() []look {
+	all := []look{{desktop, "light"}, {phone, "dark"}}
+	if os.Getenv("LOCKKEEPER_FULL") != "" {
+		all = append(all, look{desktop, "dark"}, look{phone, "light"})
+	}
+	return all
+}
+
+func (l look) String() string { return fmt.Sprintf("%s-%d", l.scheme, l.width) }
+
+// eachLook gives the window each look and calls f.
+func (b *tab) eachLook(f func(look string)) {
+	b.t.Helper()
+	for _, l := range looks() {
+		b.resize(l.window, l.scheme)
+		f(l.String())
+	}
+}
+
+//go:embed testdata/axe-core/axe.min.js
+var axe string
+
+// violation is what axe-core finds.
+type violation struct {
+	ID, Impact, Help string
+	Nodes            []struct {
+		HTML           string
+		Target         []any
+		FailureSummary string
+	}
+}
+
+// accessible lets axe-core look at the page as it is.
+func (b *tab) accessible(what string) {
+	b.t.Helper()
+	eval[*int](b, axe+"; null")
+	raw := eval[string](b, `axe.run(document, {resultTypes: ["violations"]}).then((r) => JSON.stringify(r.violations))`)
+	var found []violation
+	if err := json.Unmarshal([]byte(raw), &found); err != nil {
+		b.t.Fatal(err)
+	}
+	for _, v := range found {
+		report := b.t.Logf
+		if v.Impact == "serious" || v.Impact == "critical" {
+			report = b.t.Errorf
+		}
+		for _, n := range v.Nodes {
+			report("%s: %s (%s): %s\n%s\n%s", what, v.ID, v.Impact, v.Help, n.HTML, n.FailureSummary)
+		}
+	}
+	eval[int](b, "(delete window.axe, 1)")
+}
