@@ -2,10 +2,8 @@ package embedded_test
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +12,6 @@ import (
 
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/testkit"
-	"lockkeeper/internal/zk"
 )
 
 // everywhere runs a test with clients that are used as they are: over TCP, and in virtual time over pipes.
@@ -128,132 +125,6 @@ func TestGoZooKeeperWorksUnmodified(t *testing.T) {
 			t.Errorf("children after the restart: %v, %v", children, err)
 		}
 	})
-}
-
-func TestGoZooKeeperLosesItsSessionWhenItIsGoneTooLong(t *testing.T) {
-	bubble(t, func(t *testing.T, s *embeddedtest.Server) {
-		conn, events := goZooKeeper(t, s, 4*time.Second)
-		other := openRaw(t, s, time.Minute)
-		if _, err := conn.Create("/mine", nil, gozk.FlagEphemeral, gozk.WorldACL(gozk.PermAll)); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(30 * time.Second) // pings keep it
-		other.ping()
-		if !other.exists("/mine") {
-			t.Fatal("a client that pings lost its session")
-		}
-		// The server is frozen for longer than the client bears; then the session has a chance to come back, and does.
-		id := conn.SessionID()
-		s.Freeze()
-		time.Sleep(20 * time.Second)
-		s.Thaw()
-		awaitState(t, events, gozk.StateHasSession)
-		time.Sleep(10 * time.Second)
-		if conn.SessionID() != id {
-			t.Errorf("session 0x%x, was 0x%x", conn.SessionID(), id)
-		}
-	})
-}
-
-// The gateway's own clients: a session that writes and an observer that follows.
-func TestTheGatewaysSessionAndObserverWork(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *embeddedtest.Server) {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
-		defer cancel()
-		cfg := zk.Config{
-			Servers: []string{s.Addr()}, Dial: s.Dial, Root: "/lockkeeper", CreateRoot: true, SessionTimeout: 4 * time.Second, Clock: zk.GoClock{},
-		}
-		layout, err := zk.OpenLayout(ctx, cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		session, err := zk.OpenSession(ctx, cfg, layout, "gateway000001", []byte("here"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		sink := newNames()
-		observer := zk.NewObserver(cfg, []zk.WatchRoot{{Path: "/lockkeeper/locks", Depth: 2}}, sink, session.LastZxid)
-		observing, stop := context.WithCancel(ctx)
-		stopped := make(chan error, 1)
-		go func() { stopped <- observer.Run(observing) }()
-		defer func() {
-			stop()
-			testkit.Receive(t, patience, stopped, "the observer stops")
-			if err := session.Close(ctx); err != nil {
-				t.Errorf("close: %v", err)
-			}
-			testkit.Closed(t, patience, session.Done(), "the session is over")
-		}()
-
-		create := func(path string) zk.Result {
-			done := make(chan zk.Result, 1)
-			write := &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: path}}, Done: func(r zk.Result) { done <- r }}
-			if err := session.Submit(write); err != nil {
-				t.Fatal(err)
-			}
-			return testkit.Receive(t, patience, done, "the write is answered")
-		}
-		if r := create("/lockkeeper/locks/a"); r.Outcome != zk.Done {
-			t.Fatalf("%+v", r)
-		}
-		const nodes = 50
-		var last zk.Result
-		for i := range nodes {
-			if last = create(fmt.Sprintf("/lockkeeper/locks/a/n%02d", i)); last.Outcome != zk.Done {
-				t.Fatalf("%+v", last)
-			}
-		}
-		if err := observer.Reached(ctx, last.Zxid); err != nil {
-			t.Fatal(err)
-		}
-		if got := sink.count(); got != nodes {
-			t.Errorf("the observer has seen %d nodes, want %d", got, nodes)
-		}
-
-		s.Kill()
-		s.RestartT(t)
-		for range 20 {
-			if last = create("/lockkeeper/locks/a/late"); last.Outcome != zk.NotDone || last.Err == zk.ErrNodeExists {
-				break
-			}
-			time.Sleep(100 * time.Millisecond) // while it reconnects; in the bubble this costs nothing
-		}
-		if err := session.Err(); err != nil {
-			t.Fatalf("the session did not survive the restart: %v", err)
-		}
-		if zxid, err := session.Barrier(ctx); err != nil {
-			t.Errorf("barrier: %v", err)
-		} else if err := observer.Reached(ctx, zxid); err != nil {
-			t.Errorf("the observer does not follow any more: %v", err)
-		}
-	})
-}
-
-// names are the leaves that an observer has told of.
-type names struct {
-	mu    sync.Mutex
-	there map[string]bool
-}
-
-func newNames() *names { return &names{there: make(map[string]bool)} }
-
-func (n *names) Apply(changes []zk.Change) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, c := range changes {
-		switch c.Kind {
-		case zk.NodeAdded:
-			n.there[c.Dir.Path+"/"+c.Node] = true
-		case zk.NodeRemoved:
-			delete(n.there, c.Dir.Path+"/"+c.Node)
-		}
-	}
-}
-
-func (n *names) count() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return len(n.there)
 }
 
 func TestNothingIsLeftWhenAServerEnds(t *testing.T) {

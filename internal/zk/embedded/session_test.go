@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"lockkeeper/internal/test/embeddedtest"
-	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -61,42 +60,6 @@ func TestEveryRequestKeepsTheSessionAlive(t *testing.T) {
 	})
 }
 
-func TestASessionMovesToItsNewestConnection(t *testing.T) {
-	bubble(t, func(t *testing.T, s *embeddedtest.Server) {
-		first := openRaw(t, s, 5*time.Second)
-		first.create("/mine", nil, wire.FlagEphemeral)
-		first.must(wire.OpExists, &wire.ReadRequest{Path: "/mine", Watch: true})
-
-		second, reply, err := first.again(s, 8*time.Second)
-		if err != nil || reply.SessionID != first.id || reply.TimeoutMs != 8000 {
-			t.Fatalf("attached as %+v, %v", reply, err)
-		}
-		first.ended("the session has moved")
-		if string(second.passwd) != string(first.passwd) {
-			t.Error("another password")
-		}
-		if !second.exists("/mine") {
-			t.Error("the ephemeral node is gone")
-		}
-		// The watch was the old connection's.
-		if n := metric(t, s, "watch_count"); n != 0 {
-			t.Errorf("%d watches are left of a connection that is gone", n)
-		}
-		second.must(wire.OpSetData, &wire.SetDataRequest{Path: "/mine", Version: -1})
-		second.ping()
-
-		// After a while without a connection it can be taken up again, and the new timeout counts.
-		second.nc.Close()
-		time.Sleep(7 * time.Second)
-		third, reply, err := first.again(s, time.Second)
-		if err != nil || reply.SessionID != first.id {
-			t.Fatalf("attached as %+v, %v", reply, err)
-		}
-		time.Sleep(time.Second + tick)
-		third.ended("the session is over by the newest timeout")
-	})
-}
-
 func TestAWrongPasswordGetsNothingAndDisturbsNobody(t *testing.T) {
 	bubble(t, func(t *testing.T, s *embeddedtest.Server) {
 		owner := openRaw(t, s, 5*time.Second)
@@ -119,54 +82,6 @@ func TestAWrongPasswordGetsNothingAndDisturbsNobody(t *testing.T) {
 			}
 		}
 		owner.ping()
-	})
-}
-
-func TestAClientThatHasSeenTheFutureIsDisconnectedUnanswered(t *testing.T) {
-	bubble(t, func(t *testing.T, s *embeddedtest.Server) {
-		c := openRaw(t, s, 5*time.Second)
-		zxid := c.must(wire.OpSync, &wire.PathRecord{Path: "/"}).header.Zxid
-		for _, id := range []int64{0, c.id} {
-			ahead := dialRaw(t, s)
-			_, err := ahead.connect(&wire.ConnectRequest{LastZxidSeen: zxid + 1, SessionID: id, Passwd: c.passwd, TimeoutMs: 4000})
-			if err == nil {
-				t.Error("answered")
-			}
-		}
-		c.ping()
-		level := dialRaw(t, s)
-		reply, err := level.connect(&wire.ConnectRequest{LastZxidSeen: zxid, SessionID: c.id, Passwd: c.passwd, TimeoutMs: 4000})
-		if err != nil || reply.SessionID != c.id {
-			t.Errorf("one that has seen the present: %+v, %v", reply, err)
-		}
-	})
-}
-
-func TestTimeoutsAreNegotiated(t *testing.T) {
-	bubble(t, func(t *testing.T, s *embeddedtest.Server) {
-		for asked, want := range map[int32]int32{-5: 4000, 0: 4000, 3999: 4000, 4001: 4001, 40_000: 40_000, 1 << 30: 40_000} {
-			reply, err := dialRaw(t, s).connect(&wire.ConnectRequest{TimeoutMs: asked, Passwd: make([]byte, 16)})
-			if err != nil || reply.TimeoutMs != want {
-				t.Errorf("asked for %d: %+v, %v", asked, reply, err)
-			}
-		}
-	}, embeddedtest.With(func(c *embedded.Config) {
-		c.TickTime, c.MinSessionTimeout, c.MaxSessionTimeout = 0, 0, 0 // ZooKeeper's own
-	}))
-}
-
-func TestClosingASessionEndsItAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, s *embeddedtest.Server) {
-		watcher, owner := openRaw(t, s, time.Minute), openRaw(t, s, time.Minute)
-		owner.create("/here", nil, wire.FlagEphemeral)
-		watcher.must(wire.OpExists, &wire.ReadRequest{Path: "/here", Watch: true})
-		owner.close()
-		if e := watcher.receive().event(t); e.Type != wire.EventDeleted {
-			t.Errorf("event %+v", e)
-		}
-		if _, reply, err := owner.again(s, time.Minute); err != nil || reply.SessionID != 0 {
-			t.Errorf("answered with %+v, %v", reply, err)
-		}
 	})
 }
 

@@ -197,27 +197,6 @@ type brokenStore struct {
 
 func (b brokenStore) Load(embedded.Recovery) error { return b.err }
 
-func TestRequestsOfManyConnectionsKeepTheirOrder(t *testing.T) {
-	bubble(t, func(t *testing.T, s *embeddedtest.Server) {
-		c := openRaw(t, s, time.Minute)
-		c.create("/n", nil, 0)
-		const n = 500
-		go func() {
-			for range n {
-				c.send(wire.OpSetData, &wire.SetDataRequest{Path: "/n", Version: -1})
-			}
-		}()
-		for i := range int32(n) {
-			g := c.receive()
-			var reply wire.StatReply
-			reply.Decode(wire.NewDecoder(g.body))
-			if g.header.Xid != i+2 || reply.Stat.Version != i+1 {
-				t.Fatalf("reply %d: xid %d, version %d", i, g.header.Xid, reply.Stat.Version)
-			}
-		}
-	})
-}
-
 func TestEventsComeBeforeTheRepliesThatShowTheChange(t *testing.T) {
 	s := embeddedtest.RunT(t)
 	writer, watcher := openRaw(t, s, time.Minute), openRaw(t, s, time.Minute)

@@ -15,7 +15,7 @@
 //     clients cannot decode a null one. Buffers keep the difference between
 //     null and empty.
 //   - Byte slices in decoded records are views into the frame. They are valid
-//     as long as the frame is; who keeps one copies it. Strings are copies.
+//     as long as the frame is; a caller that keeps one copies it. Strings are copies.
 //
 // It refuses frames above a limit that its user sets (FrameReader), negative
 // lengths of frames, strings and buffers, and bytes after a record's end
@@ -25,5 +25,5 @@
 // and keeps no state between records.
 //
 // Source of the formats: zookeeper.jute and ZooDefs of ZooKeeper 3.8, checked
-// against live servers and clients.
+// against ZooKeeper by internal/test/difftest.
 package wire

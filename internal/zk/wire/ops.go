@@ -88,69 +88,43 @@ const (
 	ErrThrottled              ErrCode = -127
 )
 
+var codeNames = map[ErrCode]string{
+	OK:                        "ok",
+	ErrSystem:                 "system error",
+	ErrRuntimeInconsistency:   "runtime inconsistency",
+	ErrDataInconsistency:      "data inconsistency",
+	ErrConnectionLoss:         "connection loss",
+	ErrMarshalling:            "marshalling error",
+	ErrUnimplemented:          "operation not implemented by the server",
+	ErrOperationTimeout:       "operation timeout",
+	ErrBadArguments:           "bad arguments",
+	ErrNewConfigNoQuorum:      "new configuration has no quorum",
+	ErrReconfigInProgress:     "reconfiguration in progress",
+	ErrNoNode:                 "no such node",
+	ErrNoAuth:                 "not authorized",
+	ErrBadVersion:             "version differs",
+	ErrNoChildrenForEphemeral: "ephemeral nodes have no children",
+	ErrNodeExists:             "node exists",
+	ErrNotEmpty:               "node has children",
+	ErrSessionExpired:         "session expired",
+	ErrInvalidCallback:        "invalid callback",
+	ErrInvalidACL:             "invalid ACL",
+	ErrAuthFailed:             "authentication failed",
+	ErrSessionMoved:           "session moved to another server",
+	ErrNotReadOnly:            "write to a read-only server",
+	ErrEphemeralOnLocal:       "ephemeral node in a local session",
+	ErrNoWatcher:              "no such watch",
+	ErrRequestTimeout:         "request timeout",
+	ErrReconfigDisabled:       "reconfiguration is disabled",
+	ErrSessionClosedSASL:      "session closed: SASL authentication required",
+	ErrQuotaExceeded:          "quota exceeded",
+	ErrThrottled:              "request throttled by the server",
+}
+
 // Error names the code.
 func (e ErrCode) Error() string {
-	switch e {
-	case OK:
-		return "ok"
-	case ErrSystem:
-		return "system error"
-	case ErrRuntimeInconsistency:
-		return "runtime inconsistency"
-	case ErrDataInconsistency:
-		return "data inconsistency"
-	case ErrConnectionLoss:
-		return "connection loss"
-	case ErrMarshalling:
-		return "marshalling error"
-	case ErrUnimplemented:
-		return "operation not implemented by the server"
-	case ErrOperationTimeout:
-		return "operation timeout"
-	case ErrBadArguments:
-		return "bad arguments"
-	case ErrNewConfigNoQuorum:
-		return "new configuration has no quorum"
-	case ErrReconfigInProgress:
-		return "reconfiguration in progress"
-	case ErrNoNode:
-		return "no such node"
-	case ErrNoAuth:
-		return "not authorized"
-	case ErrBadVersion:
-		return "version differs"
-	case ErrNoChildrenForEphemeral:
-		return "ephemeral nodes have no children"
-	case ErrNodeExists:
-		return "node exists"
-	case ErrNotEmpty:
-		return "node has children"
-	case ErrSessionExpired:
-		return "session expired"
-	case ErrInvalidCallback:
-		return "invalid callback"
-	case ErrInvalidACL:
-		return "invalid ACL"
-	case ErrAuthFailed:
-		return "authentication failed"
-	case ErrSessionMoved:
-		return "session moved to another server"
-	case ErrNotReadOnly:
-		return "write to a read-only server"
-	case ErrEphemeralOnLocal:
-		return "ephemeral node in a local session"
-	case ErrNoWatcher:
-		return "no such watch"
-	case ErrRequestTimeout:
-		return "request timeout"
-	case ErrReconfigDisabled:
-		return "reconfiguration is disabled"
-	case ErrSessionClosedSASL:
-		return "session closed: SASL authentication required"
-	case ErrQuotaExceeded:
-		return "quota exceeded"
-	case ErrThrottled:
-		return "request throttled by the server"
+	if name, ok := codeNames[e]; ok {
+		return name
 	}
 	return "error code " + strconv.Itoa(int(e))
 }

@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/hex"
 	"errors"
+	"math"
 	"reflect"
 	"runtime"
 	"strings"
@@ -200,6 +201,14 @@ func TestCreatedCountsChildrenAsZooKeeperDoes(t *testing.T) {
 		s := Stat{Cversion: 2*c.creates - c.children, NumChildren: c.children}
 		if got := s.Created(); got != c.want {
 			t.Errorf("%d creates, %d children: %d", c.creates, c.children, got)
+		}
+	}
+}
+
+func TestSessionsOwnEphemeralNodesAlone(t *testing.T) {
+	for owner, want := range map[int64]bool{0: false, 1 << 56: true, math.MinInt64: false, -1<<56 | 1000: false} { // plain, a session's, a container, a TTL
+		if got := (&Stat{EphemeralOwner: owner}).Ephemeral(); got != want {
+			t.Errorf("owner %#x: %v", owner, got)
 		}
 	}
 }
