@@ -7,12 +7,7 @@ import (
 	"time"
 
 	gozk "github.com/go-zookeeper/zk"
-
-	"lockkeeper/internal/zk/wire"
 )
-
-// Stat is what ZooKeeper tells about a node.
-type Stat = wire.Stat
 
 // maxReads bounds the reads of one session that are under way. One more waits
 // for its turn or for its context.

@@ -1,5 +1,7 @@
 package zk
 
+import "lockkeeper/internal/zk/wire"
+
 // Guard is what a look at a gateway's guard has found. Every transaction of that
 // gateway writes it, so two looks that find the same have between them no
 // transaction of its that committed.
@@ -8,3 +10,6 @@ type Guard struct {
 	Version int32 // as it was, when it is there
 	Czxid   int64
 }
+
+// Stat is what ZooKeeper tells about a node.
+type Stat = wire.Stat

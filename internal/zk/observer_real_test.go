@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-zookeeper/zk"
+	gozk "github.com/go-zookeeper/zk"
 
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
@@ -17,13 +17,13 @@ import (
 // foreign is another program at the same ZooKeeper.
 type foreign struct {
 	t      testing.TB
-	c      *zk.Conn
+	c      *gozk.Conn
 	chroot string
 }
 
 func newForeign(t testing.TB, addr, chroot string) *foreign {
 	t.Helper()
-	c, _, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogger(quiet{}))
+	c, _, err := gozk.Connect([]string{addr}, 10*time.Second, gozk.WithLogger(quiet{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func (quiet) Printf(string, ...any) {}
 
 func (f *foreign) create(path string) string {
 	f.t.Helper()
-	name, err := f.c.Create(f.chroot+path, []byte("x"), 0, zk.WorldACL(zk.PermAll))
+	name, err := f.c.Create(f.chroot+path, []byte("x"), 0, gozk.WorldACL(gozk.PermAll))
 	if err != nil {
 		f.t.Fatalf("creating %s: %v", path, err)
 	}
@@ -46,7 +46,7 @@ func (f *foreign) create(path string) string {
 
 func (f *foreign) createSeq(path string) string {
 	f.t.Helper()
-	name, err := f.c.Create(f.chroot+path, nil, zk.FlagSequence, zk.WorldACL(zk.PermAll))
+	name, err := f.c.Create(f.chroot+path, nil, gozk.FlagSequence, gozk.WorldACL(gozk.PermAll))
 	if err != nil {
 		f.t.Fatalf("creating %s: %v", path, err)
 	}
@@ -60,7 +60,7 @@ func (f *foreign) delete(path string) {
 	}
 }
 
-func (f *foreign) set(path string) *zk.Stat {
+func (f *foreign) set(path string) *gozk.Stat {
 	f.t.Helper()
 	stat, err := f.c.Set(f.chroot+path, []byte("y"), -1)
 	if err != nil {
@@ -278,8 +278,8 @@ func TestManyDirectoriesAreReadThroughTheWindow(t *testing.T) {
 		for j := range 64 {
 			dir := fmt.Sprintf("%s/locks/d%04d", chroot, i+j)
 			ops = append(ops,
-				&zk.CreateRequest{Path: dir, Acl: zk.WorldACL(zk.PermAll)},
-				&zk.CreateRequest{Path: dir + "/n", Acl: zk.WorldACL(zk.PermAll)})
+				&gozk.CreateRequest{Path: dir, Acl: gozk.WorldACL(gozk.PermAll)},
+				&gozk.CreateRequest{Path: dir + "/n", Acl: gozk.WorldACL(gozk.PermAll)})
 		}
 		if _, err := f.c.Multi(ops...); err != nil {
 			t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-zookeeper/zk"
+	gozk "github.com/go-zookeeper/zk"
 	"github.com/google/go-cmp/cmp"
 
 	"lockkeeper/internal/test/netfault"
@@ -44,7 +44,7 @@ func (c *churn) transaction() {
 	for range 1 + c.rnd.IntN(12) {
 		ops = append(ops, c.op())
 	}
-	ops = append(ops, &zk.SetDataRequest{Path: c.f.chroot + c.root, Version: -1})
+	ops = append(ops, &gozk.SetDataRequest{Path: c.f.chroot + c.root, Version: -1})
 	results, err := c.f.c.Multi(ops...)
 	if err != nil {
 		c.f.t.Fatalf("churn: %v", err)
@@ -58,29 +58,29 @@ func (c *churn) op() any {
 	if !exists {
 		c.dirs[dir] = nil
 		c.did = append(c.did, "DirAdded "+dir)
-		return &zk.CreateRequest{Path: c.f.chroot + dir, Acl: zk.WorldACL(zk.PermAll)}
+		return &gozk.CreateRequest{Path: c.f.chroot + dir, Acl: gozk.WorldACL(gozk.PermAll)}
 	}
 	if len(nodes) == 0 && c.rnd.IntN(3) == 0 {
 		delete(c.dirs, dir)
 		c.did = append(c.did, "DirRemoved "+dir)
-		return &zk.DeleteRequest{Path: c.f.chroot + dir, Version: -1}
+		return &gozk.DeleteRequest{Path: c.f.chroot + dir, Version: -1}
 	}
 	if len(nodes) > 0 && c.rnd.IntN(8) == 0 {
 		c.did = append(c.did, "NodeChanged "+dir+" "+nodes[0])
-		return &zk.SetDataRequest{Path: c.f.chroot + dir + "/" + nodes[0], Version: -1}
+		return &gozk.SetDataRequest{Path: c.f.chroot + dir + "/" + nodes[0], Version: -1}
 	}
 	if len(nodes) > 0 && c.rnd.IntN(2) == 0 {
 		i := c.rnd.IntN(len(nodes))
 		c.did = append(c.did, "NodeRemoved "+dir+" "+nodes[i])
 		path := c.f.chroot + dir + "/" + nodes[i]
 		c.dirs[dir] = slices.Delete(nodes, i, i+1)
-		return &zk.DeleteRequest{Path: path, Version: -1}
+		return &gozk.DeleteRequest{Path: path, Version: -1}
 	}
 	node := fmt.Sprintf("n%d", c.next)
 	c.next++
 	c.dirs[dir] = append(nodes, node)
 	c.did = append(c.did, "NodeAdded "+dir+" "+node)
-	return &zk.CreateRequest{Path: c.f.chroot + dir + "/" + node, Acl: zk.WorldACL(zk.PermAll)}
+	return &gozk.CreateRequest{Path: c.f.chroot + dir + "/" + node, Acl: gozk.WorldACL(gozk.PermAll)}
 }
 
 func TestEventsOfARealServerAreCompleteAndInOrder(t *testing.T) {
@@ -186,7 +186,7 @@ func TestHiddenNodesSendNeitherEventAndAreShownByAListing(t *testing.T) {
 
 	hide := func(path string) {
 		t.Helper()
-		if _, err := f.c.Create(chroot+path, nil, 0, zk.DigestACL(zk.PermAll, "fleet", "secret")); err != nil {
+		if _, err := f.c.Create(chroot+path, nil, 0, gozk.DigestACL(gozk.PermAll, "fleet", "secret")); err != nil {
 			t.Fatal(err)
 		}
 	}
