@@ -54,7 +54,7 @@ test-full: ## the long runs too, then each fuzz target for FUZZTIME
 	go test -count 1 -timeout 60m -run TheSameHistory ./internal/test/sim -sim.same 1000
 	go test -count 1 -timeout 60m -run TheSameHistory ./internal/test/sim -sim.same 1 -sim.times 1000
 	@$(MAKE) sim SEEDS=10000
-	LOCKKEEPER_TEST_ZK=real go test -race -count 1 -p 2 -timeout 60m ./internal/test/e2e ./internal/zk ./internal/locks/manager
+	LOCKKEEPER_TEST_ZK=real go test -race -count 1 -p 2 -timeout 60m ./internal/test/e2e ./internal/zk/conn ./internal/zk/session ./internal/zk/layout ./internal/zk/observer ./internal/zk/ensemble ./internal/locks/manager
 	@$(MAKE) fuzz
 
 .PHONY: sim-mutants

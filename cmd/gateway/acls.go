@@ -7,19 +7,20 @@ import (
 	"lockkeeper/internal/aclrepair"
 	"lockkeeper/internal/locks/manager"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 // repairedStore tells when the layout is open. From then on run closes what is below it.
 type repairedStore struct {
 	manager.Store
-	opened chan *zk.Layout // one place
+	opened chan *layout.Layout // one place
 }
 
 func newRepairedStore(store manager.Store) repairedStore {
-	return repairedStore{store, make(chan *zk.Layout, 1)}
+	return repairedStore{store, make(chan *layout.Layout, 1)}
 }
 
-func (s repairedStore) Layout(ctx context.Context) (*zk.Layout, error) {
+func (s repairedStore) Layout(ctx context.Context) (*layout.Layout, error) {
 	layout, err := s.Store.Layout(ctx)
 	if err == nil {
 		select {

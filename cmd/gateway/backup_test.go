@@ -12,6 +12,7 @@ import (
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/embedded/disk"
+	"lockkeeper/internal/zk/layout"
 )
 
 func TestRestoreAndBackupSayWhatIsWrongAndWhatToDo(t *testing.T) {
@@ -21,7 +22,7 @@ func TestRestoreAndBackupSayWhatIsWrongAndWhatToDo(t *testing.T) {
 	own := &ownStore{node: node(t, running)}
 	cfg := zk.Config{Servers: []string{embeddedServer}, CreateRoot: true}
 	own.reach(&cfg)
-	if _, err := zk.OpenLayout(t.Context(), cfg); err != nil {
+	if _, err := layout.Open(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	stopped := filepath.Join(dir, "stopped")
@@ -78,7 +79,7 @@ func TestWhatIsOnAReadOnlyDiskCanBeSaved(t *testing.T) {
 	running := filepath.Join(dir, "running")
 	cfg := zk.Config{Servers: []string{embeddedServer}, CreateRoot: true}
 	(&ownStore{node: node(t, running)}).reach(&cfg)
-	if _, err := zk.OpenLayout(t.Context(), cfg); err != nil {
+	if _, err := layout.Open(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	var said strings.Builder

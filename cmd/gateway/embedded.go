@@ -14,6 +14,7 @@ import (
 	"lockkeeper/internal/locks/manager"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/embedded/disk"
+	"lockkeeper/internal/zk/layout"
 	"lockkeeper/internal/zk/standalone"
 )
 
@@ -92,7 +93,7 @@ type laidOut struct {
 	node *standalone.Node
 }
 
-func (s laidOut) Layout(ctx context.Context) (*zk.Layout, error) {
+func (s laidOut) Layout(ctx context.Context) (*layout.Layout, error) {
 	layout, err := s.ZooKeeper.Layout(ctx)
 	if err == nil {
 		s.node.Admit()

@@ -11,17 +11,18 @@ import (
 
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/zk"
+	zklayout "lockkeeper/internal/zk/layout"
 )
 
 // oneLease is a ZooKeeper with a Lockkeeper root that has one lease, and its address.
-func oneLease(t *testing.T) (addr string, o *zk.Offline) {
+func oneLease(t *testing.T) (addr string, o *zklayout.Offline) {
 	t.Helper()
 	cfg := zk.Config{Servers: []string{embeddedtest.RunT(t).Addr()}, CreateRoot: true}
-	layout, err := zk.OpenLayout(t.Context(), cfg)
+	layout, err := zklayout.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o, err = zk.OpenOffline(t.Context(), cfg); err != nil {
+	if o, err = zklayout.OpenOffline(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(o.Close)
@@ -30,7 +31,7 @@ func oneLease(t *testing.T) (addr string, o *zk.Offline) {
 	return cfg.Servers[0], o
 }
 
-func put(t *testing.T, o *zk.Offline, path string) {
+func put(t *testing.T, o *zklayout.Offline, path string) {
 	t.Helper()
 	if _, err := o.Commit(t.Context(), []zk.Op{{Kind: zk.OpCreate, Path: path, Data: []byte(`{"v":1}`)}}); err != nil {
 		t.Fatal(err)

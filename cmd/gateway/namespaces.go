@@ -5,6 +5,7 @@ import (
 
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 const (
@@ -30,7 +31,7 @@ func (c *config) namespaces(chroot string) (map[string]zk.Namespace, error) {
 			}
 			return nil, usage(hint, "--namespace %q: the dialect %q: %w", given, dialect, err)
 		}
-		if err := zk.CheckNamespaceName(name); err != nil {
+		if err := layout.CheckNamespaceName(name); err != nil {
 			return nil, usage(namespaceHint, "--namespace %q: %w", given, err)
 		}
 		if _, twice := list[name]; twice {
@@ -40,7 +41,7 @@ func (c *config) namespaces(chroot string) (map[string]zk.Namespace, error) {
 	}
 	// What contradicts itself need not wait for ZooKeeper.
 	check := zk.Config{Chroot: chroot, Root: c.Root}
-	if err := zk.CheckNamespaces(&check, list); err != nil {
+	if err := layout.CheckNamespaces(&check, list); err != nil {
 		return nil, err
 	}
 	return list, nil

@@ -35,6 +35,7 @@ import (
 
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
+	zklayout "lockkeeper/internal/zk/layout"
 )
 
 const (
@@ -51,7 +52,7 @@ type Report struct {
 }
 
 // Run repairs the ACLs below a layout. It tries again while ZooKeeper cannot be reached.
-func Run(ctx context.Context, cfg zk.Config, layout *zk.Layout) (Report, error) {
+func Run(ctx context.Context, cfg zk.Config, layout *zklayout.Layout) (Report, error) {
 	if cfg.Auth == nil {
 		return Report{}, nil
 	}
@@ -78,8 +79,8 @@ func (r Report) Log(log *slog.Logger) {
 	}
 }
 
-func once(ctx context.Context, cfg zk.Config, layout *zk.Layout) (Report, error) {
-	o, err := zk.OpenOffline(ctx, cfg)
+func once(ctx context.Context, cfg zk.Config, layout *zklayout.Layout) (Report, error) {
+	o, err := zklayout.OpenOffline(ctx, cfg)
 	if err != nil {
 		return Report{}, err
 	}
@@ -90,13 +91,13 @@ func once(ctx context.Context, cfg zk.Config, layout *zk.Layout) (Report, error)
 }
 
 type repairer struct {
-	*zk.Offline
+	*zklayout.Offline
 	fleet                    recipe.FleetID
 	checked, closed, refused atomic.Int64
 }
 
-func (r *repairer) run(ctx context.Context, layout *zk.Layout) error {
-	for _, dir := range zk.Directories() {
+func (r *repairer) run(ctx context.Context, layout *zklayout.Layout) error {
+	for _, dir := range zklayout.Directories() {
 		switch dir {
 		case zk.NodeLocks, zk.NodeGateways, zk.NodeGuards:
 			continue

@@ -16,6 +16,7 @@ import (
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
@@ -42,7 +43,7 @@ func contender(t *testing.T, fleet string, number int) string {
 
 func TestEverythingBelowTheLayoutIsClosedOnceForGood(t *testing.T) {
 	cfg := zk.Config{Servers: []string{embeddedtest.RunT(t).Addr()}, CreateRoot: true, Namespaces: map[string]zk.Namespace{"shared": {Root: "/shared"}}}
-	made, err := zk.OpenLayout(testContext(t), cfg)
+	made, err := layout.Open(testContext(t), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +83,7 @@ func TestEverythingBelowTheLayoutIsClosedOnceForGood(t *testing.T) {
 		t.Errorf("without an identity: %+v, %v", report, err)
 	}
 	cfg.Auth = &zk.DigestAuth{User: "fleet", Password: "right"}
-	layout, err := zk.OpenLayout(testContext(t), cfg)
+	layout, err := layout.Open(testContext(t), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@
 // binary. With the tag, the environment variable LOCKKEEPER_FAULTS chooses points by their names, separated by commas, when
 // the program starts:
 //
-//	LOCKKEEPER_FAULTS=fence,currency go test -tags faults ./internal/test/sim
+//	LOCKKEEPER_FAULTS=trust-window,freshness go test -tags faults ./internal/test/sim
 //
 // A name that is not in Names ends the program. internal/test/sim/mutants says what each point takes out, runs the simulation
 // without it, and checks that Names, its table and the code have the same points.

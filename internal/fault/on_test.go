@@ -8,14 +8,14 @@ import (
 )
 
 func TestNamesChoosePoints(t *testing.T) {
-	chosen, err := choose("fence,currency")
-	if err != nil || len(chosen) != 2 || !chosen["fence"] || !chosen["currency"] {
+	chosen, err := choose("trust-window,freshness")
+	if err != nil || len(chosen) != 2 || !chosen["trust-window"] || !chosen["freshness"] {
 		t.Errorf("chosen are %v, %v", chosen, err)
 	}
 	if chosen, err := choose(""); err != nil || len(chosen) != 0 {
 		t.Errorf("without names chosen are %v, %v", chosen, err)
 	}
-	for _, list := range []string{"fences", "fence,", "fence, currency"} {
+	for _, list := range []string{"trust-windows", "trust-window,", "trust-window, freshness"} {
 		if chosen, err := choose(list); err == nil || !strings.Contains(err.Error(), "held-order") {
 			t.Errorf("%q: chosen are %v, %v", list, chosen, err)
 		}

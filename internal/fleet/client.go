@@ -17,7 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 // Bounds.
@@ -39,7 +39,7 @@ const (
 // Options of a Fleet.
 type Options struct {
 	// Secret are the cluster secret's keys, the newest first; nil while they are not known.
-	Secret func() []zk.TokenKey
+	Secret func() []layout.TokenKey
 	// Self is this gateway's id and a zxid that is not before its registration; "" while it has no session.
 	Self func() (gateway string, registered int64)
 	// Address is where other gateways reach this one; "": nowhere. Nothing is sent there, and no gateway at it is followed: a gateway registered

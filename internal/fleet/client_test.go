@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
-func secret() []zk.TokenKey { return []zk.TokenKey{first} }
+func secret() []layout.TokenKey { return []layout.TokenKey{first} }
 
 // owner answers like a gateway of the fleet.
 func owner(t *testing.T, asked *atomic.Int32) http.Handler {
@@ -100,7 +100,7 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 }
 
 func TestNothingIsSentBeforeTheSecretIsKnown(t *testing.T) {
-	f := New(Options{Secret: func() []zk.TokenKey { return nil }, Self: func() (string, int64) { return "", 1 }})
+	f := New(Options{Secret: func() []layout.TokenKey { return nil }, Self: func() (string, int64) { return "", 1 }})
 	defer f.Close()
 	var failed *SendError
 	if _, err := f.Send(t.Context(), &Request{Address: "127.0.0.1:1", Method: "GET", URI: "/"}); !errors.As(err, &failed) || failed.Sent || !errors.Is(err, ErrNoKeys) {

@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 // Header holds the seal of a request or an answer.
@@ -44,7 +44,7 @@ type key struct {
 }
 
 // NewKeys derives the keys for seals from those of the cluster secret, the newest first.
-func NewKeys(secret []zk.TokenKey) (*Keys, error) {
+func NewKeys(secret []layout.TokenKey) (*Keys, error) {
 	if len(secret) == 0 {
 		return nil, errors.New("the cluster secret has no key")
 	}

@@ -12,10 +12,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
-func keysOf(t interface{ Fatal(...any) }, secret ...zk.TokenKey) *Keys {
+func keysOf(t interface{ Fatal(...any) }, secret ...layout.TokenKey) *Keys {
 	k, err := NewKeys(secret)
 	if err != nil {
 		t.Fatal(err)
@@ -24,8 +24,8 @@ func keysOf(t interface{ Fatal(...any) }, secret ...zk.TokenKey) *Keys {
 }
 
 var (
-	first  = zk.TokenKey{ID: "k1", Key: []byte("0123456789abcdef0123456789abcdef")}
-	second = zk.TokenKey{ID: "k2", Key: []byte("fedcba9876543210fedcba9876543210")}
+	first  = layout.TokenKey{ID: "k1", Key: []byte("0123456789abcdef0123456789abcdef")}
+	second = layout.TokenKey{ID: "k2", Key: []byte("fedcba9876543210fedcba9876543210")}
 )
 
 var sealedBefore atomic.Uint64

@@ -18,7 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 func TestALineThatIsChangedLeftOutRepeatedOrAnothersIsRefused(t *testing.T) {
@@ -125,7 +125,7 @@ func (p *pipes) serve(t *testing.T, address string, h http.HandlerFunc) (end fun
 }
 
 func (p *pipes) fleet(self string) *Fleet {
-	return New(Options{Secret: func() []zk.TokenKey { return []zk.TokenKey{first} }, Self: func() (string, int64) { return self, 1 }, Dial: p.dial})
+	return New(Options{Secret: func() []layout.TokenKey { return []layout.TokenKey{first} }, Self: func() (string, int64) { return self, 1 }, Dial: p.dial})
 }
 
 // plain says what the answer is, which net/http would guess too late for the seal.
@@ -179,7 +179,7 @@ func TestAStreamIsNotFollowedWhenSomebodyElseAnswers(t *testing.T) {
 		"one that leads elsewhere":      func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) },
 	} {
 		server := httptest.NewServer(answer)
-		f := New(Options{Secret: func() []zk.TokenKey { return []zk.TokenKey{first} }, Self: func() (string, int64) { return "gatewayone", 1 }})
+		f := New(Options{Secret: func() []layout.TokenKey { return []layout.TokenKey{first} }, Self: func() (string, int64) { return "gatewayone", 1 }})
 		err := f.Follow(t.Context(), Peer{"gatewaytwo", strings.TrimPrefix(server.URL, "http://")}, "", never)
 		if err == nil || errors.Is(err, io.EOF) {
 			t.Errorf("%s: %v", name, err)

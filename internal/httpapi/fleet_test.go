@@ -18,7 +18,7 @@ import (
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/apitest"
-	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 // logbook is where a gateway of a fleet writes its log.
@@ -39,8 +39,8 @@ func (l *logbook) lines() []string {
 	return strings.Split(strings.TrimSpace(l.b.String()), "\n")
 }
 
-func secretOf(key string) func() []zk.TokenKey {
-	return func() []zk.TokenKey { return []zk.TokenKey{{ID: "k1", Key: []byte(key)}} }
+func secretOf(key string) func() []layout.TokenKey {
+	return func() []layout.TokenKey { return []layout.TokenKey{{ID: "k1", Key: []byte(key)}} }
 }
 
 // member is a gateway of the fleet with that secret.

@@ -14,7 +14,7 @@ import (
 
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 // gazette is what a gateway tells others.
@@ -47,8 +47,8 @@ func (g *gazette) since(at string) (news [][]byte, next string, more <-chan stru
 }
 
 func TestAnotherGatewayIsToldTheNewsAndNobodyElse(t *testing.T) {
-	secret := func(key string) func() []zk.TokenKey {
-		return func() []zk.TokenKey { return []zk.TokenKey{{ID: "k1", Key: []byte(key)}} }
+	secret := func(key string) func() []layout.TokenKey {
+		return func() []layout.TokenKey { return []layout.TokenKey{{ID: "k1", Key: []byte(key)}} }
 	}
 	const ours, theirs = "0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"
 	g := &gazette{more: make(chan struct{}), news: []string{`"first"`, `"second"`}}

@@ -10,6 +10,7 @@ import (
 
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 // Archive is a whole root, apart from what belongs to the gateways that ran on it.
@@ -98,7 +99,7 @@ func (a *Archive) understand(root string) (*content, error) {
 			continue
 		case n.Path == zk.NodeSecret:
 			// An export of an earlier release does not say whether others could read the secret.
-			data, err := zk.MarkSecret(n.Data, true, false)
+			data, err := layout.MarkSecret(n.Data, true, false)
 			if err != nil {
 				return nil, err
 			}
@@ -131,10 +132,10 @@ func (c *content) takeRecords(a *Archive, nodes map[string][]byte) error {
 		}
 	}
 	c.version = nodes[zk.NodeVersion]
-	if err := zk.CheckVersion(c.version); err != nil {
+	if err := layout.CheckVersion(c.version); err != nil {
 		return err
 	}
-	id, _, err := zk.ParseSecret(nodes[zk.NodeSecret])
+	id, _, err := layout.ParseSecret(nodes[zk.NodeSecret])
 	if err == nil {
 		c.fleet, err = recipe.ParseFleetID(id)
 	}
@@ -195,7 +196,7 @@ func namingOf(name string, ns zk.Namespace) (*recipe.Naming, error) {
 // checkRoots refuses lock roots in which contenders would stand among other
 // nodes of a layout.
 func checkRoots(namespaces map[string]zk.Namespace, root string) error {
-	if err := zk.CheckOverlaps(namespaces); err != nil {
+	if err := layout.CheckOverlaps(namespaces); err != nil {
 		return err
 	}
 	for name, ns := range namespaces {
@@ -203,7 +204,7 @@ func checkRoots(namespaces map[string]zk.Namespace, root string) error {
 			return refuse(KindNotMovable, "choose another --root", "the root %s is below %s, the lock root of namespace %s", root, ns.Root, name)
 		}
 		rest, inside := strings.CutPrefix(ns.Root, root+"/")
-		if inside && "/"+rest != zk.NodeLocks && slices.Contains(zk.Directories(), firstPart("/"+rest)) {
+		if inside && "/"+rest != zk.NodeLocks && slices.Contains(layout.Directories(), firstPart("/"+rest)) {
 			return damaged("the lock root %s of namespace %s", ns.Root, name)
 		}
 	}

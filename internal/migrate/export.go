@@ -13,6 +13,7 @@ import (
 
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 // ExportOptions change what an export does.
@@ -27,7 +28,7 @@ type ExportOptions struct {
 // Export reads a root. Its errors are *Error, *zk.FatalError, and those that wrap
 // zk.ErrUnavailable; it never changes anything.
 func Export(ctx context.Context, cfg zk.Config, opt ExportOptions) (*Archive, Summary, error) {
-	o, err := zk.OpenOffline(ctx, cfg)
+	o, err := layout.OpenOffline(ctx, cfg)
 	if err != nil {
 		return nil, Summary{}, err
 	}
@@ -40,7 +41,7 @@ func Export(ctx context.Context, cfg zk.Config, opt ExportOptions) (*Archive, Su
 }
 
 type exporter struct {
-	*zk.Offline
+	*layout.Offline
 	opt   ExportOptions
 	a     *Archive
 	sum   Summary
@@ -58,7 +59,7 @@ func (e *exporter) run(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	if err := zk.CheckVersion(version); err != nil {
+	if err := layout.CheckVersion(version); err != nil {
 		return err
 	}
 	// Between the two barriers no gateway is registered, so everything that a
@@ -146,7 +147,7 @@ func (e *exporter) markSecret(ctx context.Context) error {
 	}
 	for i := range e.a.Nodes {
 		if n := &e.a.Nodes[i]; n.Path == zk.NodeSecret {
-			if n.Data, err = zk.MarkSecret(n.Data, !fits || changes != 0 || zk.SecretExposed(n.Data), true); err != nil {
+			if n.Data, err = layout.MarkSecret(n.Data, !fits || changes != 0 || layout.SecretExposed(n.Data), true); err != nil {
 				return err
 			}
 		}
@@ -160,7 +161,7 @@ func (e *exporter) readAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	id, _, err := zk.ParseSecret(secret)
+	id, _, err := layout.ParseSecret(secret)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
@@ -39,15 +40,15 @@ func server(t testing.TB) zk.Config {
 
 // site is a root under test, and another program at its ZooKeeper.
 type site struct {
-	*zk.Offline
+	*layout.Offline
 	t     testing.TB
 	cfg   zk.Config
 	fleet recipe.FleetID
 }
 
-func offline(t testing.TB, cfg zk.Config) *zk.Offline {
+func offline(t testing.TB, cfg zk.Config) *layout.Offline {
 	t.Helper()
-	o, err := zk.OpenOffline(testContext(t), cfg)
+	o, err := layout.OpenOffline(testContext(t), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +59,7 @@ func offline(t testing.TB, cfg zk.Config) *zk.Offline {
 // newSite creates a Lockkeeper root.
 func newSite(t testing.TB, cfg zk.Config) *site {
 	t.Helper()
-	layout, err := zk.OpenLayout(testContext(t), cfg)
+	layout, err := layout.Open(testContext(t), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +117,7 @@ func (s *site) enqueue(c recipe.Contender, dirs ...string) recipe.LeaseID {
 func (s *site) lock(name string) string { return s.cfg.Root + zk.NodeLocks + "/" + name }
 
 // tree is what is at and below a path: data by paths.
-func tree(t testing.TB, o *zk.Offline, path string) map[string]string {
+func tree(t testing.TB, o *layout.Offline, path string) map[string]string {
 	t.Helper()
 	data, _, err := o.Get(testContext(t), path)
 	if errors.Is(err, zk.ErrNoNode) {
@@ -139,7 +140,7 @@ func tree(t testing.TB, o *zk.Offline, path string) map[string]string {
 }
 
 // queue is the lease ids of a lock's contenders with their data, in order.
-func queue(t testing.TB, o *zk.Offline, fleet recipe.FleetID, dir string) []string {
+func queue(t testing.TB, o *layout.Offline, fleet recipe.FleetID, dir string) []string {
 	t.Helper()
 	var contenders []recipe.Contender
 	nodes := tree(t, o, dir)

@@ -12,6 +12,7 @@ import (
 
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 // ImportOptions change what an import does.
@@ -26,7 +27,7 @@ type ImportOptions struct {
 // would start on. Its errors are as Export's. cfg.CreateRoot allows creating root and
 // chroot.
 func Import(ctx context.Context, cfg zk.Config, a *Archive, opt ImportOptions) (Summary, error) {
-	o, err := zk.OpenOffline(ctx, cfg)
+	o, err := layout.OpenOffline(ctx, cfg)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -46,7 +47,7 @@ func Import(ctx context.Context, cfg zk.Config, a *Archive, opt ImportOptions) (
 }
 
 type importer struct {
-	*zk.Offline
+	*layout.Offline
 	c      *content
 	opt    ImportOptions
 	create bool
@@ -94,7 +95,7 @@ func (i *importer) giveBack(ctx context.Context) error {
 
 // limit is what a step takes beside the check of the import's node.
 func (i *importer) limit() int {
-	return zk.MaxTransaction - i.Size(&zk.Op{Kind: zk.OpCheck, Path: i.mark})
+	return layout.MaxTransaction - i.Size(&zk.Op{Kind: zk.OpCheck, Path: i.mark})
 }
 
 // begin makes the root this import's own: it has its node, and nothing else.

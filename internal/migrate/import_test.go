@@ -13,6 +13,7 @@ import (
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 // queues is every queue of an archive's locks at a root, and outside of it.
@@ -49,7 +50,7 @@ func sameQueues(t testing.TB, got, want map[string][]string) {
 func noGatewayStarts(t testing.TB, cfg zk.Config) {
 	t.Helper()
 	cfg.CreateRoot = true
-	_, err := zk.OpenLayout(testContext(t), cfg)
+	_, err := layout.Open(testContext(t), cfg)
 	var fatal *zk.FatalError
 	if !errors.As(err, &fatal) || fatal.Kind != zk.KindImportUnfinished {
 		t.Errorf("a gateway that starts there gets %v", err)
@@ -106,7 +107,7 @@ func TestAnImportThatDiesAnywhereLeavesNothingThatAGatewayStartsOn(t *testing.T)
 				}
 				sameQueues(t, queues(t, cfg, a), moved(want, cfg.Root))
 				cfg.CreateRoot = false
-				if _, err := zk.OpenLayout(testContext(t), cfg); err != nil {
+				if _, err := layout.Open(testContext(t), cfg); err != nil {
 					t.Errorf("transaction %d: no gateway starts in the end: %v", n, err)
 				}
 				// The next root shares the lock root outside of it.

@@ -12,6 +12,8 @@ import (
 
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
+	"lockkeeper/internal/zk/session"
 )
 
 // busy is a root with something of everything. outside is a lock root that is not
@@ -107,7 +109,7 @@ func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
 				case strings.HasPrefix(rest, zk.NodeLocks+"/"), strings.HasPrefix(rest, "/more/deep/"):
 					continue // queues, below
 				case rest == zk.NodeSecret: // open to everyone where there is no identity
-					marked, err := zk.MarkSecret([]byte(data), true, true)
+					marked, err := layout.MarkSecret([]byte(data), true, true)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -139,7 +141,7 @@ func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
 			}
 			// A gateway starts there.
 			to.CreateRoot = false
-			layout, err := zk.OpenLayout(testContext(t), to)
+			layout, err := layout.Open(testContext(t), to)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -151,9 +153,9 @@ func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
 	}
 }
 
-func openSession(t testing.TB, cfg zk.Config, layout *zk.Layout) *zk.Session {
+func openSession(t testing.TB, cfg zk.Config, layout *layout.Layout) *session.Session {
 	t.Helper()
-	session, err := zk.OpenSession(testContext(t), cfg, layout, "gatewayaaaaaa", []byte(`{"address":"10.1.2.3:8080"}`))
+	session, err := session.Open(testContext(t), cfg, layout, "gatewayaaaaaa", []byte(`{"address":"10.1.2.3:8080"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +173,7 @@ func TestEveryTokenAfterAMoveIsAboveEveryTokenBefore(t *testing.T) {
 	seen := map[string]bool{}
 	look := func(s *site) {
 		t.Helper()
-		layout, err := zk.OpenLayout(testContext(t), s.cfg)
+		layout, err := layout.Open(testContext(t), s.cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +217,7 @@ func TestEveryTokenAfterAMoveIsAboveEveryTokenBefore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		layout, err := zk.OpenLayout(testContext(t), cfg)
+		layout, err := layout.Open(testContext(t), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -238,7 +240,7 @@ func TestEveryTokenAfterAMoveIsAboveEveryTokenBefore(t *testing.T) {
 func TestAnExportRefusesWhileAGatewayIsRegistered(t *testing.T) {
 	cfg := server(t)
 	s := newSite(t, cfg)
-	layout, err := zk.OpenLayout(testContext(t), cfg)
+	layout, err := layout.Open(testContext(t), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +261,7 @@ func TestAnExportNoticesAGatewayThatCameAndWentMeanwhile(t *testing.T) {
 	cfg.Root = zk.DefaultRoot
 	s := newSite(t, cfg)
 	s.enqueue(recipe.Contender{Member: 1, Members: 1}, s.lock("a"))
-	layout, err := zk.OpenLayout(testContext(t), cfg)
+	layout, err := layout.Open(testContext(t), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,9 +330,9 @@ func TestTheSecretStaysTheFleets(t *testing.T) {
 // The node that an import makes has never been open. The keys in it may have been.
 func TestAnImportedSecretIsAsExposedAsTheExportedOneWas(t *testing.T) {
 	identity := &zk.DigestAuth{User: "fleet", Password: "one"}
-	open := func(t *testing.T, cfg zk.Config) *zk.Layout {
+	open := func(t *testing.T, cfg zk.Config) *layout.Layout {
 		t.Helper()
-		layout, err := zk.OpenLayout(testContext(t), cfg)
+		layout, err := layout.Open(testContext(t), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 // step is a transaction of an import, without what guards it.
@@ -63,7 +64,7 @@ func (c *content) plan(root string, existing map[string]bool, size func(*zk.Op) 
 			return nil, err
 		}
 	}
-	for _, dir := range zk.Directories() { // the export may be of a release that had fewer
+	for _, dir := range layout.Directories() { // the export may be of a release that had fewer
 		if err := create(root+dir, nil); err != nil {
 			return nil, err
 		}

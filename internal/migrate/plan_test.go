@@ -11,6 +11,7 @@ import (
 
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 func planned(t rapid.TB, a *Archive, root string, limit int) (*content, []step) {
@@ -149,7 +150,7 @@ func TestParentsAreCreatedBeforeTheirChildren(t *testing.T) {
 
 func TestAnArchiveThatNoTransactionCanHoldIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	a := small(t)
-	a.Contenders[1].Data = make([]byte, zk.MaxTransaction)
+	a.Contenders[1].Data = make([]byte, layout.MaxTransaction)
 	cfg := server(t)
 	_, err := Import(testContext(t), cfg, a, ImportOptions{})
 	wantKind(t, err, KindNotMovable, "bytes")

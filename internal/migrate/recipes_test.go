@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 // standing is a lock's contenders in their order, with their nodes.
@@ -60,7 +61,7 @@ func (s *site) move() *site {
 
 func (s *site) base() int64 {
 	s.t.Helper()
-	layout, err := zk.OpenLayout(testContext(s.t), s.cfg)
+	layout, err := layout.Open(testContext(s.t), s.cfg)
 	if err != nil {
 		s.t.Fatal(err)
 	}

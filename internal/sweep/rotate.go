@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 // Rotation says what RotateSecret has done.
@@ -31,7 +32,7 @@ func RotateSecret(ctx context.Context, cfg zk.Config) (Rotation, error) {
 }
 
 func rotateSecret(ctx context.Context, cfg zk.Config, opt Options) (Rotation, error) {
-	o, err := zk.OpenOffline(ctx, cfg)
+	o, err := layout.OpenOffline(ctx, cfg)
 	if err != nil {
 		return Rotation{}, err
 	}
@@ -65,15 +66,15 @@ func (s *sweeper) rotate(ctx context.Context) (done Rotation, err error) {
 	if err != nil {
 		return done, err
 	}
-	fleetID, keys, err := zk.ParseSecret(data)
+	fleetID, keys, err := layout.ParseSecret(data)
 	if err != nil {
 		return done, err
 	}
-	fresh, err := zk.RenewSecret(data)
+	fresh, err := layout.RenewSecret(data)
 	if err != nil {
 		return done, err
 	}
-	_, made, err := zk.ParseSecret(fresh)
+	_, made, err := layout.ParseSecret(fresh)
 	if err != nil {
 		return done, err
 	}

@@ -12,11 +12,13 @@ import (
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
+	"lockkeeper/internal/zk/session"
 )
 
-func (s *site) open() *zk.Layout {
+func (s *site) open() *layout.Layout {
 	s.t.Helper()
-	layout, err := zk.OpenLayout(testContext(s.t), s.cfg)
+	layout, err := layout.Open(testContext(s.t), s.cfg)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -78,7 +80,7 @@ func TestAGatewayWithTheOldKeysCannotRegister(t *testing.T) {
 	if _, err := RotateSecret(testContext(t), s.cfg); err != nil {
 		t.Fatal(err)
 	}
-	_, err := zk.OpenSession(testContext(t), s.cfg, s.layout, "abcdefghijklm", nil)
+	_, err := session.Open(testContext(t), s.cfg, s.layout, "abcdefghijklm", nil)
 	if !errors.Is(err, zk.ErrBadVersion) {
 		t.Errorf("registering under the old layout: %v, want ErrBadVersion", err)
 	}
@@ -166,7 +168,7 @@ func TestARotationWhoseAnswerWasLostIsRepeated(t *testing.T) {
 // The gateway registers after it was looked for, and before the transaction.
 func TestAGatewayThatStartsMeanwhileKeepsTheSecret(t *testing.T) {
 	s := exposed(t)
-	var session *zk.Session
+	var session *session.Session
 	_, err := rotateSecret(testContext(t), s.cfg, Options{looked: func() { session = s.gateway("late:8080") }})
 	wantKind(t, err, KindInUse, "late:8080")
 	if string(s.open().Keys[0].Key) != string(s.layout.Keys[0].Key) {

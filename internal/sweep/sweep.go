@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 // Options change what a sweep does.
@@ -60,7 +61,7 @@ func Sweep(ctx context.Context, cfg zk.Config, opt Options) (Report, error) {
 	if opt.piece == 0 {
 		opt.piece = maxPiece
 	}
-	o, err := zk.OpenOffline(ctx, cfg)
+	o, err := layout.OpenOffline(ctx, cfg)
 	if err != nil {
 		return Report{}, err
 	}
@@ -73,7 +74,7 @@ func Sweep(ctx context.Context, cfg zk.Config, opt Options) (Report, error) {
 }
 
 type sweeper struct {
-	*zk.Offline
+	*layout.Offline
 	opt    Options
 	report Report
 	fleet  recipe.FleetID
@@ -121,14 +122,14 @@ func (s *sweeper) open(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	if err := zk.CheckVersion(version); err != nil {
+	if err := layout.CheckVersion(version); err != nil {
 		return err
 	}
 	secret, _, err := s.Get(ctx, s.Root()+zk.NodeSecret)
 	if err != nil {
 		return err
 	}
-	id, _, err := zk.ParseSecret(secret)
+	id, _, err := layout.ParseSecret(secret)
 	if err != nil {
 		return err
 	}
@@ -137,7 +138,7 @@ func (s *sweeper) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, s.window, err = zk.ParseWindow(window)
+	_, s.window, err = layout.ParseWindow(window)
 	return err
 }
 

@@ -17,6 +17,8 @@ import (
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
+	zklayout "lockkeeper/internal/zk/layout"
+	"lockkeeper/internal/zk/session"
 )
 
 func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
@@ -32,10 +34,10 @@ func testContext(t testing.TB) context.Context {
 
 // site is a root under test, and another program at its ZooKeeper.
 type site struct {
-	*zk.Offline
+	*zklayout.Offline
 	t      testing.TB
 	cfg    zk.Config
-	layout *zk.Layout
+	layout *zklayout.Layout
 	// waited is how long the last sweep let pass.
 	waited time.Duration
 }
@@ -48,11 +50,11 @@ func newSite(t testing.TB, namespaces map[string]zk.Namespace) *site {
 
 func siteOn(t testing.TB, cfg zk.Config) *site {
 	t.Helper()
-	layout, err := zk.OpenLayout(testContext(t), cfg)
+	layout, err := zklayout.Open(testContext(t), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := zk.OpenOffline(testContext(t), cfg)
+	o, err := zklayout.OpenOffline(testContext(t), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,13 +123,13 @@ func leaseOf(t testing.TB, fleet string) recipe.LeaseID {
 }
 
 // gateway registers a gateway.
-func (s *site) gateway(address string) *zk.Session {
+func (s *site) gateway(address string) *session.Session {
 	s.t.Helper()
 	id, err := recipe.NewGatewayID(rand.Reader)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	session, err := zk.OpenSession(testContext(s.t), s.cfg, s.layout, string(id), fmt.Appendf(nil, `{"address":%q}`, address))
+	session, err := session.Open(testContext(s.t), s.cfg, s.layout, string(id), fmt.Appendf(nil, `{"address":%q}`, address))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -135,7 +137,7 @@ func (s *site) gateway(address string) *zk.Session {
 	return session
 }
 
-func end(t testing.TB, session *zk.Session) {
+func end(t testing.TB, session *session.Session) {
 	if err := session.Close(testContext(t)); err != nil && !errors.Is(err, zk.ErrSessionGone) {
 		t.Error(err)
 	}

@@ -101,7 +101,7 @@ func TestAnEndWithoutRoomIsCountedWhenItIsDoneOrMayBe(t *testing.T) {
 	}{
 		"done":                           {zk.Done, true, 1},
 		"not done":                       {zk.NotDone, false, 0},
-		"to be decided again":            {zk.Redecide, false, 0},
+		"to be decided again":            {zk.Conflict, false, 0},
 		"lost":                           {zk.Unknown, false, 1},
 		"lost and done":                  {zk.Unknown, true, 1},
 		"a contender that was not there": {zk.NotDone, false, 0},

@@ -171,7 +171,7 @@ func (s *Service) Ended(entry *Entry, ops []zk.Op, res zk.Result) {
 		if entry != nil {
 			s.Adopt() // it may be there
 		}
-	case res.Outcome == zk.Redecide, errors.Is(res.Err, zk.ErrBadVersion) && res.Culprit >= 0 && res.Culprit < len(ops) && ops[res.Culprit].Path == s.parent:
+	case res.Outcome == zk.Conflict, errors.Is(res.Err, zk.ErrBadVersion) && res.Culprit >= 0 && res.Culprit < len(ops) && ops[res.Culprit].Path == s.parent:
 		s.outdated(ops)
 	}
 }

@@ -358,7 +358,7 @@ func (r *registry) change(ctx context.Context, id string, decide func(now *snaps
 			return nil
 		case res.Outcome == zk.Unknown:
 			lost = true
-		case res.Outcome == zk.Redecide, errors.Is(res.Err, zk.ErrBadVersion), errors.Is(res.Err, zk.ErrNoNode), errors.Is(res.Err, zk.ErrNodeExists):
+		case res.Outcome == zk.Conflict, errors.Is(res.Err, zk.ErrBadVersion), errors.Is(res.Err, zk.ErrNoNode), errors.Is(res.Err, zk.ErrNodeExists):
 		default:
 			return fmt.Errorf("%w: %w", ErrUnavailable, res.Err)
 		}

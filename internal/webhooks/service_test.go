@@ -71,7 +71,7 @@ func (t *tree) apply(ops []zk.Op) zk.Result {
 			return fail(zk.ErrNoNode)
 		case op.Kind != zk.OpCreate && op.Version >= 0 && op.Version != n.version:
 			if op.Kind == zk.OpCheck {
-				return zk.Result{Outcome: zk.Redecide, Culprit: -1, Err: zk.ErrBadVersion}
+				return zk.Result{Outcome: zk.Conflict, Culprit: -1, Err: zk.ErrBadVersion}
 			}
 			return fail(zk.ErrBadVersion)
 		}
@@ -192,7 +192,7 @@ func (b *bench) end(t *testing.T, i int, lease, lock string) *Entry {
 		if ready {
 			res := b.Commit(t.Context(), ops)
 			b.services[i].Ended(entry, ops, res)
-			if res.Outcome != zk.Redecide {
+			if res.Outcome != zk.Conflict {
 				return entry
 			}
 		}

@@ -34,7 +34,7 @@ func (a DigestAuth) String() string { return a.User + ":(hidden)" }
 func (a DigestAuth) LogValue() slog.Value { return slog.StringValue(a.String()) }
 
 // packet is the auth information as it travels: "user:password".
-func (a *DigestAuth) packet() []byte { return []byte(a.User + ":" + a.Password) }
+func (a *DigestAuth) Packet() []byte { return []byte(a.User + ":" + a.Password) }
 
 // Metrics is told what this package does. Its methods are called from many
 // goroutines and must not block.
@@ -87,7 +87,7 @@ type Config struct {
 }
 
 // withDefaults fills in what was left out and checks the rest.
-func (c Config) withDefaults() (Config, error) {
+func (c Config) WithDefaults() (Config, error) {
 	if len(c.Servers) == 0 {
 		return c, &FatalError{Kind: KindConfig, Err: errors.New("no ZooKeeper servers given")}
 	}
@@ -134,7 +134,7 @@ func (c Config) withDefaults() (Config, error) {
 }
 
 // full is the path as ZooKeeper knows it.
-func (c *Config) full(path string) string {
+func (c *Config) Full(path string) string {
 	if c.Chroot == "" {
 		return path
 	}
@@ -145,7 +145,7 @@ func (c *Config) full(path string) string {
 }
 
 // below takes the chroot off a path that ZooKeeper answered.
-func (c *Config) below(path string) string {
+func (c *Config) Below(path string) string {
 	if c.Chroot == "" {
 		return path
 	}
@@ -226,7 +226,7 @@ type Namespace struct {
 	Dialect string `json:"dialect"` // as recipe.ParseNaming reads it; "" in old records: native
 }
 
-func (n Namespace) equal(other Namespace) bool {
+func (n Namespace) Equal(other Namespace) bool {
 	return n.Root == other.Root && cmp.Or(n.Dialect, NativeDialect) == cmp.Or(other.Dialect, NativeDialect)
 }
 

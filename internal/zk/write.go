@@ -41,7 +41,7 @@ const (
 	// Redecide: a check failed on which this Write depended, its own or that
 	// of another Write in the same transaction. Nothing was done; decide
 	// again from the present state.
-	Redecide
+	Conflict
 	// Unknown: it could not be found out, because the session ended first, or
 	// (rarely, while the session lives) because another program removed what
 	// would have told. Nothing of the Write can commit after this answer, so a
@@ -80,7 +80,7 @@ type Write struct {
 	// before them (checks, a note of them elsewhere) matters to nobody who watches
 	// queues: in a transaction of several it stands where a Write of deletions alone does, behind the others and
 	// in the order in which queues may lose their contenders.
-	Ends bool
+	DeletesLast bool
 	// Queue, when not empty, names the queue (lock directory) in which the
 	// Write creates a contender. At most one Write per Queue travels in one
 	// transaction, because all creates of a transaction share one zxid and the

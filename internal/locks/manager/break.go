@@ -119,7 +119,7 @@ func (m *Manager) strike(b *blow) {
 	}
 	n, ready := m.noteTaken(parts, b.verdict, b.notify, b.unnoted)
 	if !ready {
-		b.answer <- zk.Result{Outcome: zk.Redecide, Err: errOutboxUnknown, Culprit: -1}
+		b.answer <- zk.Result{Outcome: zk.Conflict, Err: errOutboxUnknown, Culprit: -1}
 		return
 	}
 	if b.blind {
@@ -140,10 +140,10 @@ func (m *Manager) strike(b *blow) {
 		switch {
 		case n.culprit(res):
 			b.unnoted = true
-			res = zk.Result{Outcome: zk.Redecide, Err: res.Err, Culprit: -1}
+			res = zk.Result{Outcome: zk.Conflict, Err: res.Err, Culprit: -1}
 		case res.Culprit >= ends:
 			b.blind = true
-			res = zk.Result{Outcome: zk.Redecide, Err: res.Err, Culprit: -1}
+			res = zk.Result{Outcome: zk.Conflict, Err: res.Err, Culprit: -1}
 		case res.Culprit >= 0:
 			res.Culprit -= len(n.ops)
 		}
@@ -220,7 +220,7 @@ func (m *Manager) follow(ctx context.Context, b *blow) error {
 				b.gone = map[string]bool{}
 			}
 			b.gone[b.paths[res.Culprit]] = true // a part of it; the others go
-		case res.Outcome == zk.Unknown, res.Outcome == zk.Redecide, errors.Is(res.Err, zk.ErrNotApplied), errors.Is(res.Err, zk.ErrSessionGone):
+		case res.Outcome == zk.Unknown, res.Outcome == zk.Conflict, errors.Is(res.Err, zk.ErrNotApplied), errors.Is(res.Err, zk.ErrSessionGone):
 			if err := m.barrier(ctx); err != nil {
 				return outcomeUnknown()
 			}

@@ -116,7 +116,7 @@ func (m *Manager) create(l *lease, key *keyEntry, req *locks.AcquireRequest, att
 			// Swept in between; the replica has not heard of it yet.
 			s.q.exists = false
 			m.create(l, key, req, attempt+1)
-		case again && (res.Outcome == zk.Redecide || errors.Is(res.Err, zk.ErrNotApplied)):
+		case again && (res.Outcome == zk.Conflict || errors.Is(res.Err, zk.ErrNotApplied)):
 			m.create(l, key, req, attempt+1)
 		case s != nil && c.write.Ops[culprit].Sequential && errors.Is(res.Err, zk.ErrEphemeralParent):
 			m.suspect(s.q)

@@ -63,7 +63,7 @@ func (m *Manager) submitDelete(l *lease) {
 	if fault.On("seen-version") {
 		version = -1
 	}
-	w := &zk.Write{Ends: len(n.ops) > 0 && !closes}
+	w := &zk.Write{DeletesLast: len(n.ops) > 0 && !closes}
 	if closes {
 		w.Ops = slices.Concat(n.ops, m.closing(l, version))
 	} else {
@@ -121,7 +121,7 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 		m.finish(l, l.reason(), now)
 	case res.Outcome == zk.Unknown:
 		m.resolve(l)
-	case res.Outcome == zk.Redecide:
+	case res.Outcome == zk.Conflict:
 		m.resubmitDelete(l) // others want to be told
 	case errors.Is(res.Err, zk.ErrNoNode):
 		if timed {

@@ -69,11 +69,11 @@ func (o *fakeOutbox) Ended(entry any, _ []zk.Op, res zk.Result) {
 	if res.Outcome == zk.Done {
 		o.noted = append(o.noted, entry.(*Ending))
 	}
-	if res.Outcome == zk.Redecide {
+	if res.Outcome == zk.Conflict {
 		o.known = false
 	}
 	o.mu.Unlock()
-	if res.Outcome == zk.Redecide {
+	if res.Outcome == zk.Conflict {
 		o.Look()
 	}
 }

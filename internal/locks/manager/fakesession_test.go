@@ -216,7 +216,7 @@ func (f *fakeSession) run(w *zk.Write) {
 	if err != nil {
 		res = zk.Result{Outcome: zk.NotDone, Err: err, Culprit: culprit}
 		if culprit >= 0 && culprit < len(w.Ops) && w.Ops[culprit].Kind == zk.OpCheck && !errors.Is(err, zk.ErrNoAuth) {
-			res.Outcome, res.Culprit = zk.Redecide, -1
+			res.Outcome, res.Culprit = zk.Conflict, -1
 		}
 		f.answered = f.s.clock.Now()
 	} else {

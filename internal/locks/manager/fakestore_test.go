@@ -13,6 +13,7 @@ import (
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -23,7 +24,7 @@ import (
 type fakeStore struct {
 	t      testing.TB
 	clock  zk.Clock
-	layout *zk.Layout
+	layout *layout.Layout
 
 	mu       sync.Mutex
 	zxid     int64
@@ -106,7 +107,7 @@ func newFakeStore(t testing.TB) *fakeStore {
 		t.Fatal(err)
 	}
 	s := &fakeStore{t: t, clock: &jumpClock{Clock: zk.NewGoClock()}, nodes: map[string]*fakeNode{}, sessions: map[string]*fakeSession{}, zxid: 1000,
-		layout: &zk.Layout{FleetID: string(fleet), Keys: []zk.TokenKey{{ID: "k1", Key: []byte("0123456789abcdef")}},
+		layout: &layout.Layout{FleetID: string(fleet), Keys: []layout.TokenKey{{ID: "k1", Key: []byte("0123456789abcdef")}},
 			PromiseWindow: fakeWindow, LargestWindow: fakeWindow, Namespaces: map[string]zk.Namespace{"default": {Root: "/lockkeeper/locks"}}}}
 	for _, p := range []string{"locks", "gateways", "guards", "succession", "keys", "settings", "webhooks", "outbox"} {
 		s.nodes["/lockkeeper/"+p] = &fakeNode{}
@@ -128,7 +129,7 @@ type zeroes struct{}
 
 func (zeroes) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-func (s *fakeStore) Layout(context.Context) (*zk.Layout, error) { return s.layout, nil }
+func (s *fakeStore) Layout(context.Context) (*layout.Layout, error) { return s.layout, nil }
 
 // tx applies operations as one transaction, or none of them. s.mu is held.
 func (s *fakeStore) tx(ops []zk.Op) (zxid int64, paths []string, versions []int32, culprit int, err error) {

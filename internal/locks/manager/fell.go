@@ -100,7 +100,7 @@ func (m *Manager) fell(ctx context.Context, v verdict, trees []*tree, stop func(
 			case <-time.After(settleWithin):
 			case <-ctx.Done():
 			}
-			again := res.Outcome == zk.Unknown || res.Outcome == zk.Redecide || errors.Is(res.Err, zk.ErrNotApplied) ||
+			again := res.Outcome == zk.Unknown || res.Outcome == zk.Conflict || errors.Is(res.Err, zk.ErrNotApplied) ||
 				errors.Is(res.Err, zk.ErrSessionGone) || errors.Is(res.Err, zk.ErrQueueFull)
 			var err error
 			if again {

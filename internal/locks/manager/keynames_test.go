@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/zk"
+	zklayout "lockkeeper/internal/zk/layout"
 )
 
 // withKeys replaces the fleet's keys; gateways that start afterwards read these.
@@ -17,7 +17,7 @@ func (s *fakeStore) withKeys(keys ...string) {
 	layout := *s.layout
 	layout.Keys = nil
 	for _, key := range keys {
-		layout.Keys = append(layout.Keys, zk.TokenKey{ID: key[:2], Key: []byte(key)})
+		layout.Keys = append(layout.Keys, zklayout.TokenKey{ID: key[:2], Key: []byte(key)})
 	}
 	layout.NameKey = []byte(keys[len(keys)-1]) // as zk reads it from a secret without one
 	s.layout = &layout

@@ -21,6 +21,7 @@ import (
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 // Bounds.
@@ -102,7 +103,7 @@ type Manager struct {
 	// ready is closed once the layout is known: the fields below it are
 	// immutable from then on.
 	ready   chan struct{}
-	layout  *zk.Layout
+	layout  *layout.Layout
 	fleet   recipe.FleetID
 	tokens  tokens
 	watcher Watcher
@@ -253,7 +254,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return err
 }
 
-func (m *Manager) prepare(layout *zk.Layout) error {
+func (m *Manager) prepare(layout *layout.Layout) error {
 	fleet, err := recipe.ParseFleetID(layout.FleetID)
 	if err != nil {
 		return fmt.Errorf("the fleet id in %s/secret: %w", m.opt.Root, err)

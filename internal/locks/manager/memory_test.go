@@ -14,6 +14,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/observer"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -39,7 +40,7 @@ func (s *remoteStore) Open(_ context.Context, id string, _ []byte, onCommit func
 func (s *remoteStore) Watch(roots []zk.WatchRoot, sink zk.Sink, writerZxid func() int64) Watcher {
 	cfg := zk.Config{Servers: []string{"server:2181"}, Dial: s.dial, Clock: s.clock,
 		PromiseWindow: zk.MaxPromiseWindow, SessionTimeout: time.Hour} // nobody has to be quick
-	return remoteWatcher{reader{zk.NewObserver(cfg, roots, sink, writerZxid)}}
+	return remoteWatcher{reader{observer.New(cfg, roots, sink, writerZxid)}}
 }
 
 // remoteWatcher is always current.

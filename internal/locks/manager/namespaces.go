@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -144,7 +145,7 @@ func (m *Manager) readNamespace(name string) {
 
 // learnNamespace takes in what a record says.
 func (m *Manager) learnNamespace(name string, a *arrival, data []byte) error {
-	record, err := zk.ParseNamespace(name, data)
+	record, err := layout.ParseNamespace(name, data)
 	if err != nil {
 		return err
 	}
@@ -166,7 +167,7 @@ func (m *Manager) learnNamespace(name string, a *arrival, data []byte) error {
 		all[other.name] = zk.Namespace{Root: other.root, Dialect: other.naming.String()}
 	}
 	cfg := zk.Config{Root: m.opt.Root}
-	if err := zk.CheckNamespaces(&cfg, all); err != nil {
+	if err := layout.CheckNamespaces(&cfg, all); err != nil {
 		return err
 	}
 	a.space = s

@@ -12,6 +12,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -44,7 +45,7 @@ const (
 )
 
 // notifySecret is the secret that signs what is told to a lease's notify_url.
-func notifySecret(key zk.TokenKey, id recipe.LeaseID) string {
+func notifySecret(key layout.TokenKey, id recipe.LeaseID) string {
 	secret, err := hkdf.Key(sha256.New, key.Key, nil, "lockkeeper notify_url "+string(id), notifySecretBytes)
 	if err != nil {
 		panic("deriving a secret: " + err.Error()) // only of more bytes than there can be

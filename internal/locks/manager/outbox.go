@@ -174,7 +174,7 @@ func (m *Manager) noted(l *lease, n noting, res zk.Result) {
 		return
 	}
 	m.opt.Outbox.Ended(n.entry, n.ops, res)
-	if res.Outcome == zk.NotDone || res.Outcome == zk.Redecide {
+	if res.Outcome == zk.NotDone || res.Outcome == zk.Conflict {
 		l.noting = false
 		if l.phase == ended {
 			m.tellGone(l) // by another hand, it turns out

@@ -76,7 +76,7 @@ func TestAttack19AnEndIsDecidedAgainWhenSomebodyHasSubscribedMeanwhile(t *testin
 				if len(e) != 1 || e[0].Reason != reason || len(s.names("/lockkeeper/locks/deploy")) != 0 {
 					t.Fatalf("%+v", e)
 				}
-				if g.outbox.results[0].Outcome != zk.Redecide || g.outbox.version != 1 {
+				if g.outbox.results[0].Outcome != zk.Conflict || g.outbox.version != 1 {
 					t.Errorf("decided with version %d: %+v", g.outbox.version, g.outbox.results)
 				}
 				if len(g.outbox.gone) != 0 {

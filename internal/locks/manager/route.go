@@ -10,7 +10,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
-	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -156,7 +156,7 @@ func (m *Manager) Peers() []locks.Peer {
 
 // FleetKeys are the cluster secret's keys, the newest first; nil until the
 // layout has been read.
-func (m *Manager) FleetKeys() []zk.TokenKey {
+func (m *Manager) FleetKeys() []layout.TokenKey {
 	select {
 	case <-m.ready:
 		return m.layout.Keys

@@ -10,6 +10,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 // The tests of this file each defend one rule of the package that others
@@ -367,7 +368,7 @@ func TestAForgedTokenIsRefused(t *testing.T) {
 		g := s.gateway(t)
 		l := g.mustHold(deploy())
 		other := g.mustHold(locks.AcquireRequest{Lock: "other", TTL: time.Minute})
-		forged := newTokens([]zk.TokenKey{{ID: "k1", Key: []byte("another secret!!")}}, nil).make(recipe.LeaseID(l.ID))
+		forged := newTokens([]layout.TokenKey{{ID: "k1", Key: []byte("another secret!!")}}, nil).make(recipe.LeaseID(l.ID))
 		for _, token := range []string{forged, other.Token, l.Token[:len(l.Token)-1], l.Token + "A", "lk1." + l.ID + "..", "x"} {
 			wantCode(t, g.release(withToken(l, token)), locks.CodeTokenWrong)
 		}

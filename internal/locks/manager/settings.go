@@ -270,7 +270,7 @@ func (m *Manager) resize(l *lease, req *locks.AcquireRequest) *locks.Error {
 // what the replica showed.
 func (m *Manager) limitFailed(w *zk.Write, res zk.Result) bool {
 	switch {
-	case res.Outcome == zk.Redecide:
+	case res.Outcome == zk.Conflict:
 		return slices.ContainsFunc(w.Ops, func(op zk.Op) bool { return m.ofSettings(op.Path) })
 	case res.Outcome != zk.NotDone || res.Culprit < 0 || !m.ofSettings(w.Ops[res.Culprit].Path):
 		return false

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -13,7 +14,7 @@ import (
 type Store interface {
 	// Layout opens or creates the root and reads what is recorded there. It
 	// retries until ctx ends or the error is fatal (*zk.FatalError).
-	Layout(ctx context.Context) (*zk.Layout, error)
+	Layout(ctx context.Context) (*layout.Layout, error)
 	// Open registers a gateway id with a session of its own. onCommit is called
 	// for every transaction that the session commits, the registering one
 	// included, with the time it was sent.

@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"lockkeeper/internal/locks/recipe"
-	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 // A lease token is lk1.<lease id>.<key id>.<mac>: it names its lease and the
@@ -31,7 +31,7 @@ type tokenKey struct {
 	macs *sync.Pool // of hash.Hash, keyed: a heartbeat needs one for a microsecond
 }
 
-func newTokens(keys []zk.TokenKey, nameKey []byte) tokens {
+func newTokens(keys []layout.TokenKey, nameKey []byte) tokens {
 	t := tokens{keys: make([]tokenKey, len(keys)), names: newKeyNames(nameKey)}
 	for i, key := range keys {
 		t.keys[i] = tokenKey{id: key.ID, macs: &sync.Pool{New: func() any { return hmac.New(sha256.New, key.Key) }}}

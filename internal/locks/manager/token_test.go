@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"lockkeeper/internal/locks/recipe"
-	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 func TestATokenHasOneSpellingAndOneLease(t *testing.T) {
@@ -15,8 +15,8 @@ func TestATokenHasOneSpellingAndOneLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old := newTokens([]zk.TokenKey{{ID: "k1", Key: []byte("one key")}}, nil)
-	both := newTokens([]zk.TokenKey{{ID: "k2", Key: []byte("a newer key")}, {ID: "k1", Key: []byte("one key")}}, nil)
+	old := newTokens([]layout.TokenKey{{ID: "k1", Key: []byte("one key")}}, nil)
+	both := newTokens([]layout.TokenKey{{ID: "k2", Key: []byte("a newer key")}, {ID: "k1", Key: []byte("one key")}}, nil)
 	token := old.make(id)
 	if got, genuine := both.check(token); got != id || !genuine {
 		t.Fatalf("%s is %s, %v: a key that is still there makes tokens good", token, got, genuine)

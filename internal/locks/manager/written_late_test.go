@@ -99,7 +99,7 @@ func TestAnExpiryThatIsSentAgainDoesNotSwallowAHeartbeat(t *testing.T) {
 		h.hooks.Store(&hooks{result: func(_ *zk.Write, res *zk.Result) {
 			if res.Err != nil {
 				time.Sleep(100 * time.Millisecond) // it is read first
-				*res = zk.Result{Outcome: zk.Redecide, Culprit: -1}
+				*res = zk.Result{Outcome: zk.Conflict, Culprit: -1}
 			}
 		}})
 		for !s.reads(&beaten) {

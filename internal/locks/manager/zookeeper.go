@@ -9,6 +9,9 @@ import (
 
 	retry "lockkeeper/internal/backoff"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
+	"lockkeeper/internal/zk/observer"
+	"lockkeeper/internal/zk/session"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -19,14 +22,14 @@ type ZooKeeper struct {
 	// at the start; 0 tries until ctx ends.
 	ReachWithin time.Duration
 
-	layout *zk.Layout
+	layout *layout.Layout
 }
 
 // Layout implements Store. Its error is zk.ErrUnavailable, wrapped, when
 // ZooKeeper was not reached within ReachWithin.
-func (z *ZooKeeper) Layout(ctx context.Context) (*zk.Layout, error) {
-	layout, err := reach(ctx, z, z.ReachWithin, "reading the layout", func(ctx context.Context) (*zk.Layout, error) {
-		return zk.OpenLayout(ctx, z.Config)
+func (z *ZooKeeper) Layout(ctx context.Context) (*layout.Layout, error) {
+	layout, err := reach(ctx, z, z.ReachWithin, "reading the layout", func(ctx context.Context) (*layout.Layout, error) {
+		return layout.Open(ctx, z.Config)
 	})
 	if err != nil {
 		return nil, err
@@ -38,13 +41,13 @@ func (z *ZooKeeper) Layout(ctx context.Context) (*zk.Layout, error) {
 
 // Open implements Store.
 func (z *ZooKeeper) Open(ctx context.Context, id string, registration []byte, onCommit func(zk.Instant, int64)) (Session, error) {
-	session, err := reach(ctx, z, 0, "opening a session", func(ctx context.Context) (*zk.Session, error) {
-		return zk.OpenSession(ctx, z.Config, z.layout, id, registration)
+	session, err := reach(ctx, z, 0, "opening a session", func(ctx context.Context) (*session.Session, error) {
+		return session.Open(ctx, z.Config, z.layout, id, registration)
 	})
 	if err != nil {
 		return nil, err
 	}
-	session.Fence().OnCommit(onCommit)
+	session.TrustWindow().OnCommit(onCommit)
 	return writer{session}, nil
 }
 
@@ -72,17 +75,17 @@ func reach[T any](ctx context.Context, z *ZooKeeper, within time.Duration, what 
 
 // Watch implements Store.
 func (z *ZooKeeper) Watch(roots []zk.WatchRoot, sink zk.Sink, writerZxid func() int64) Watcher {
-	return reader{zk.NewObserver(z.Config, roots, sink, writerZxid)}
+	return reader{observer.New(z.Config, roots, sink, writerZxid)}
 }
 
 // writer is a zk.Session as the manager sees it.
-type writer struct{ *zk.Session }
+type writer struct{ *session.Session }
 
-func (w writer) FenceOpen(now zk.Instant) bool            { return w.Fence().Open(now) }
-func (w writer) FenceMargin(now zk.Instant) time.Duration { return w.Fence().Margin(now) }
+func (w writer) FenceOpen(now zk.Instant) bool            { return w.TrustWindow().Open(now) }
+func (w writer) FenceMargin(now zk.Instant) time.Duration { return w.TrustWindow().Margin(now) }
 
 // reader is a zk.Observer as the manager sees it.
-type reader struct{ *zk.Observer }
+type reader struct{ *observer.Observer }
 
 func (r reader) Get(path string, reply func([]byte, wire.Stat, int64, error)) {
 	if err := r.Observer.Get(path, reply); err != nil {
@@ -90,5 +93,5 @@ func (r reader) Get(path string, reply func([]byte, wire.Stat, int64, error)) {
 	}
 }
 
-func (r reader) Current(now zk.Instant) bool           { return r.Observer.Current().Current(now) }
-func (r reader) Committed(sent zk.Instant, zxid int64) { r.Observer.Current().Committed(sent, zxid) }
+func (r reader) Current(now zk.Instant) bool           { return r.Observer.Freshness().Current(now) }
+func (r reader) Committed(sent zk.Instant, zxid int64) { r.Observer.Freshness().Committed(sent, zxid) }

@@ -93,8 +93,8 @@ func Check(g Graph) []Violation {
 // refuse says why pkg may not import imp; "" when it may. ours says that imp is a package of this module.
 func refuse(pkg, imp string, ours bool) string {
 	switch {
-	case in(imp, zooKeeperClient) && pkg != "internal/zk":
-		return "only internal/zk may import go-zookeeper: its traps (silent new sessions, lost events, blind retries) are closed there, once"
+	case in(imp, zooKeeperClient) && pkg != "internal/zk/conn":
+		return "only internal/zk/conn may import go-zookeeper: its traps (silent new sessions, lost events, blind retries) are closed there, once"
 	case pkg == "internal/locks/recipe" && !slices.Contains(pure, imp):
 		return "queue rules are pure functions: no input, output, clock or other package of ours (the list of what is allowed: internal/test/deptest/rules.go)"
 	case !ours:

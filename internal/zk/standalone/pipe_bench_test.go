@@ -11,6 +11,8 @@ import (
 
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/embedded"
+	"lockkeeper/internal/zk/layout"
+	"lockkeeper/internal/zk/session"
 )
 
 // BenchmarkWays compares how a gateway may reach a server in its own process: lock cycles through the writer of internal/zk,
@@ -81,11 +83,11 @@ func BenchmarkWays(b *testing.B) {
 func cycles(b *testing.B, dial func(context.Context, string, string) (net.Conn, error), clients int) {
 	b.Helper()
 	cfg := zk.Config{Servers: []string{"embedded:2181"}, Dial: dial, CreateRoot: true}
-	layout, err := zk.OpenLayout(b.Context(), cfg)
+	layout, err := layout.Open(b.Context(), cfg)
 	if err != nil {
 		b.Fatal(err)
 	}
-	s, err := zk.OpenSession(b.Context(), cfg, layout, "abcdefghijklm", nil)
+	s, err := session.Open(b.Context(), cfg, layout, "abcdefghijklm", nil)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/embedded/disk"
+	"lockkeeper/internal/zk/layout"
 )
 
 // stored is a node over a real store in dir.
@@ -35,7 +36,7 @@ func TestARestoreEndsTheSessionsAndRaisesTheFenceBase(t *testing.T) {
 	testkit.NoLeaks(t)
 	p := stored(t, filepath.Join(t.TempDir(), "data"))
 	cfg := zk.Config{Servers: []string{"embedded:2181"}, Dial: p.Dial, CreateRoot: true}
-	before, err := zk.OpenLayout(t.Context(), cfg)
+	before, err := layout.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,7 @@ func TestARestoreEndsTheSessionsAndRaisesTheFenceBase(t *testing.T) {
 	}
 	p = stored(t, dir)
 	cfg.Dial = p.Dial
-	after, err := zk.OpenLayout(t.Context(), cfg)
+	after, err := layout.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +94,7 @@ func TestARestoreEndsTheSessionsAndRaisesTheFenceBase(t *testing.T) {
 
 func TestARestoreTouchesNothingThatIsThereAndTakesNothingDamaged(t *testing.T) {
 	p := stored(t, filepath.Join(t.TempDir(), "data"))
-	if _, err := zk.OpenLayout(t.Context(), zk.Config{Servers: []string{"embedded:2181"}, Dial: p.Dial, CreateRoot: true}); err != nil {
+	if _, err := layout.Open(t.Context(), zk.Config{Servers: []string{"embedded:2181"}, Dial: p.Dial, CreateRoot: true}); err != nil {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer

@@ -1,0 +1,231 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"lockkeeper/internal/zk"
+	"slices"
+	"strings"
+
+	gozk "github.com/go-zookeeper/zk"
+)
+
+// access is who may touch a node. With an identity (Config.Auth) the fleet has all rights on every node that it
+// creates.
+type Access uint8
+
+const (
+	// open: everyone reads, writes, creates and deletes, because other programs queue here. Only the fleet has
+	// ADMIN: queueing needs no setACL, and a setACL by a stranger would shut the fleet out.
+	OpenToAll Access = iota
+	// shown: everyone reads, gateways write.
+	ReadOnly
+	// private: gateways alone.
+	Private
+	// above: the ancestors of the root and of lock roots. They belong to the operator.
+	Above
+	numAccess
+)
+
+// directory is a part of the layout that is only a parent.
+type Directory struct {
+	Path   string
+	Access Access
+}
+
+// directories are those parts. Where locks are, other programs create nodes of their own.
+var Directories = [...]Directory{
+	{zk.NodeLocks, OpenToAll}, {zk.NodeSettings, ReadOnly}, {zk.NodeNamespaces, ReadOnly}, {zk.NodeGateways, ReadOnly}, {zk.NodeGuards, ReadOnly},
+	{zk.NodeSuccession, ReadOnly}, {zk.NodeKeys, ReadOnly}, {zk.NodeOutbox, ReadOnly}, {zk.NodeWebhooks, ReadOnly},
+}
+
+const PermOpen = gozk.PermAll &^ gozk.PermAdmin
+
+// aclsFor are the ACLs of each access. Without an identity shown, private and above leave ADMIN to everyone:
+// otherwise no later gateway with an identity could close them, and no operator could close what is above the root.
+func ACLs(auth *zk.DigestAuth) (acls [numAccess][]gozk.ACL) {
+	all := gozk.WorldACL(gozk.PermAll)
+	acls = [numAccess][]gozk.ACL{OpenToAll: gozk.WorldACL(PermOpen), ReadOnly: all, Private: all, Above: all}
+	if auth != nil {
+		ours := gozk.DigestACL(gozk.PermAll, auth.User, auth.Password)
+		acls[OpenToAll] = append(gozk.WorldACL(PermOpen), ours...)
+		acls[Above] = acls[OpenToAll]
+		acls[ReadOnly] = append(gozk.WorldACL(gozk.PermRead), ours...)
+		acls[Private] = ours
+	}
+	return acls
+}
+
+// access is who may touch a node that a Write creates. In the parts of the
+// layout that are the fleet's alone only gateways write: a forged succession
+// entry would make two owners.
+func (c *Conn) accessOf(op *zk.Op) Access {
+	if op.Private {
+		return Private
+	}
+	if part, ok := strings.CutPrefix(op.Path, c.cfg.Root); ok {
+		for _, d := range Directories {
+			if d.Access == ReadOnly && strings.HasPrefix(part, d.Path) && len(part) > len(d.Path) && part[len(d.Path)] == '/' {
+				return ReadOnly
+			}
+		}
+	}
+	return OpenToAll
+}
+
+// accessAt is who may touch a node of the layout, or of a queue, by its path.
+func (c *Conn) AccessAt(path string) Access {
+	part, inside := strings.CutPrefix(path, c.cfg.Root)
+	switch {
+	case inside && (part == zk.NodeSecret || strings.HasPrefix(part, zk.NodeKeys+"/") || strings.HasPrefix(part, zk.NodeWebhooks+"/") || strings.HasPrefix(part, zk.NodeOutbox+"/")):
+		return Private
+	case !inside || part != "" && part[0] != '/', part == zk.NodeLocks, strings.HasPrefix(part, zk.NodeLocks+"/"):
+		return OpenToAll
+	}
+	return ReadOnly
+}
+
+// acl is one entry of a node's ACL.
+type ACL = gozk.ACL
+
+type aclAndStat struct {
+	acl  []gozk.ACL
+	stat zk.Stat
+}
+
+// acl is the ACL of each access.
+func (c *Conn) ACL(who Access) []ACL { return c.acls[who] }
+
+// getACL reads a node's ACL. ErrNoAuth means that we may neither read nor administer the node.
+func (c *Conn) GetACL(ctx context.Context, path string) ([]gozk.ACL, zk.Stat, error) {
+	r, err := call(ctx, c, "getACL", func() (aclAndStat, error) {
+		acl, stat, err := c.lib.GetACL(c.cfg.Full(path))
+		if err != nil {
+			return aclAndStat{}, err
+		}
+		return aclAndStat{acl, ourStat(stat)}, nil
+	})
+	return r.acl, r.stat, Within("reading the ACL of", path, err)
+}
+
+func (c *Conn) setACL(ctx context.Context, path string, acl []gozk.ACL, version int32) error {
+	_, err := call(ctx, c, "setACL", func() (*gozk.Stat, error) { return c.lib.SetACL(c.cfg.Full(path), acl, version) })
+	return Within("closing", path, err)
+}
+
+// secured is what secure found and did.
+type Secured struct {
+	// changed: the ACL was another one, and is the wanted one now.
+	Changed bool
+	// refused: it is another one, and ZooKeeper does not let us change it. have is what it is; empty where
+	// we may not even read it.
+	Refused bool
+	Have    []gozk.ACL
+	// aversion is how often the node's ACL was changed since the node was created.
+	Aversion int32
+}
+
+// secure gives a node the ACL that gateways give such nodes, if we may. It is meant for a fleet with an identity.
+// may, if not nil, is asked before anything is changed.
+func (c *Conn) Secure(ctx context.Context, path string, who Access, may func(have []gozk.ACL) error) (s Secured, err error) {
+	for attempt := 1; ; attempt++ {
+		var stat zk.Stat
+		err := c.Retry(ctx, ReqGet, func(ctx context.Context) (err error) {
+			s.Have, stat, err = c.GetACL(ctx, path)
+			return err
+		}, nil)
+		s.Aversion = stat.Aversion
+		switch {
+		case errors.Is(err, zk.ErrNoAuth):
+			s.Refused = true
+			return s, nil
+		case err != nil:
+			return s, err
+		case SameACL(s.Have, c.acls[who]):
+			return s, nil
+		}
+		if may != nil {
+			if err := may(s.Have); err != nil {
+				return s, err
+			}
+		}
+		err = c.setACL(ctx, path, c.acls[who], stat.Aversion)
+		switch {
+		case err == nil:
+			s.Changed, s.Aversion = true, stat.Aversion+1
+			return s, nil
+		case errors.Is(err, zk.ErrNoAuth):
+			s.Refused = true
+			return s, nil
+		case attempt == RetryAttempts || !errors.Is(err, zk.ErrBadVersion) && !errors.Is(err, zk.ErrUnavailable):
+			return s, err
+		}
+		// Another gateway was quicker, or the answer was lost: the ACL that is there now decides.
+		s.Changed = s.Changed || errors.Is(err, zk.ErrUnavailable)
+		if err := c.Await(ctx, NewBackoff(c.cfg.Random).NextBackOff()); err != nil {
+			return s, err
+		}
+	}
+}
+
+// sameACL compares two lists, in any order. A digest that ZooKeeper hides ("user:x") equals no other: to a
+// client with all rights, as the fleet has on its nodes, ZooKeeper shows it.
+func SameACL(a, b []gozk.ACL) bool {
+	within := func(a, b []gozk.ACL) bool {
+		return !slices.ContainsFunc(a, func(e gozk.ACL) bool { return !slices.Contains(b, e) })
+	}
+	return within(a, b) && within(b, a)
+}
+
+// tolerable reports whether a node on which the fleet lacks ADMIN serves all the same. ZooKeeper hides digests from
+// clients without ADMIN, and a client can write "user:x" into an ACL. So only the entry of the world proves rights, and
+// an identity that is shown may be any client's. That suffices where other programs queue, if none has ADMIN. It never
+// does where gateways alone write.
+func Tolerable(have []gozk.ACL, who Access) bool {
+	need := int32(PermOpen)
+	for _, a := range have {
+		switch {
+		case a.Perms&gozk.PermAdmin != 0:
+			return false
+		case a.Scheme == "world":
+			need &^= a.Perms
+		}
+	}
+	return who == OpenToAll && need == 0
+}
+
+// describe is an ACL as zkCli.sh shows it.
+func DescribeACL(acl []gozk.ACL) string {
+	if len(acl) == 0 {
+		return "hidden from this gateway"
+	}
+	entries := make([]string, len(acl))
+	for i, a := range acl {
+		perms := ""
+		for _, p := range []struct {
+			bit    int32
+			letter string
+		}{{gozk.PermCreate, "c"}, {gozk.PermDelete, "d"}, {gozk.PermRead, "r"}, {gozk.PermWrite, "w"}, {gozk.PermAdmin, "a"}} {
+			if a.Perms&p.bit != 0 {
+				perms += p.letter
+			}
+		}
+		id := a.ID
+		if a.Scheme == "digest" { // a hash is of no use to a reader, and of some to an attacker
+			user, _, _ := strings.Cut(id, ":")
+			id = user + ":x"
+		}
+		entries[i] = fmt.Sprintf("%s:%s:%s", a.Scheme, id, perms)
+	}
+	return strings.Join(entries, ", ")
+}
+
+// authRefused is the fatal error for nodes that refuse this process.
+func AuthRefused(c *zk.Config, err error) error {
+	hint := "the nodes belong to another ZooKeeper user: check the user and password in the ZooKeeper auth file"
+	if c.Auth == nil {
+		hint = "the nodes belong to a fleet with a ZooKeeper identity: give its file with --zk-auth-file"
+	}
+	return &zk.FatalError{Kind: zk.KindAuth, Err: err, Hint: hint}
+}

@@ -1,0 +1,22 @@
+// Package conn is one ZooKeeper session over go-zookeeper, and the only package
+// that imports it. It closes the library's traps and promises:
+//
+//   - One Conn, one session. When ZooKeeper expires the session, the library is
+//     closed inside its own callback, before it can run queued requests in a
+//     session of its own making.
+//   - A server that accepts a connection and says nothing is left for the next
+//     one within a third of the session timeout.
+//   - Credentials go with every connection, in one write with the handshake.
+//   - An error of the library is one of package zk's. ErrUnavailable says of a
+//     write nothing at all about its outcome.
+//   - Paths get their chroot here and nowhere else, and nodes their ACLs.
+//
+// What an error means for its caller stands in one table, the Policy. Retry runs
+// a request as the table says.
+//
+// # Goroutines
+//
+// A Conn owns go-zookeeper's three goroutines, the one that waits for them, and
+// one for each read that is under way, of which there are 256 at most. All end
+// within a few seconds of the session, whatever the server does; Gone tells when.
+package conn

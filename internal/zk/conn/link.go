@@ -1,0 +1,178 @@
+package conn
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+// maxLinkFrame bounds a reply: a listing of a hundred thousand children is 8 MB.
+const maxLinkFrame = 64 << 20
+
+// The parts of the protocol that the link looks at.
+const (
+	replyHead    = 16 // xid, zxid, err
+	connectReply = 36 // protocol, timeout, session, password
+)
+
+// link is the network connection as go-zookeeper sees it. It closes what the
+// library leaves open at this level:
+//
+//   - the handshake has one deadline until the whole answer has been read; the
+//     library would wait 6.7 session timeouts for its first byte and for ever
+//     for the rest;
+//   - it reads the negotiated timeout out of the answer;
+//   - it sends the credentials right behind the connect request, in one write,
+//     on every connection, and keeps the answer to itself: the library's own
+//     way blocks for good when a write fails meanwhile;
+//   - it refuses replies of impossible length, which would make the library
+//     panic or allocate without bound.
+//
+// Reads come from one goroutine at a time, and so do writes.
+type link struct {
+	net.Conn
+	c    *Conn
+	addr string
+
+	// The reading side's.
+	r      *bufio.Reader
+	shaken bool // the handshake has been answered
+	left   int  // bytes of the present frame not yet handed out
+
+	greeted bool // the writing side's: the connect request is out
+}
+
+func newLink(c *Conn, raw net.Conn, addr string, deadline time.Time) *link {
+	l := &link{Conn: raw, c: c, addr: addr, r: bufio.NewReaderSize(raw, 64<<10)}
+	// A connection that is already broken fails its first read just as well.
+	_ = raw.SetDeadline(deadline)
+	return l
+}
+
+// SetReadDeadline keeps the handshake's deadline until that is over. Clearing
+// is skipped: the library does so only to set another one before it reads on.
+func (l *link) SetReadDeadline(t time.Time) error {
+	if !l.shaken || t.IsZero() {
+		return nil
+	}
+	return l.Conn.SetReadDeadline(t)
+}
+
+// SetWriteDeadline keeps the handshake's deadline for the connect request. The
+// library clears it after each write.
+func (l *link) SetWriteDeadline(t time.Time) error {
+	if !l.greeted {
+		return nil
+	}
+	return l.Conn.SetWriteDeadline(t)
+}
+
+func (l *link) Write(p []byte) (int, error) {
+	if l.greeted {
+		return l.Conn.Write(p)
+	}
+	hello := p
+	if auth := l.c.cfg.Auth; auth != nil {
+		hello = appendAuth(append([]byte(nil), p...), auth)
+	}
+	n, err := l.Conn.Write(hello)
+	l.greeted = true
+	if err != nil {
+		l.c.failed(fmt.Errorf("greeting %s: %w", l.addr, err))
+		return min(n, len(p)), err
+	}
+	return len(p), nil
+}
+
+// appendAuth appends the frame of an auth request.
+func appendAuth(b []byte, auth *zk.DigestAuth) []byte {
+	mark := len(b)
+	b = wire.BeginFrame(b)
+	b = wire.AppendInt(b, int32(wire.XidAuth))
+	b = wire.AppendInt(b, int32(wire.OpAuth))
+	b = wire.AppendInt(b, 0) // type
+	b = wire.AppendString(b, "digest")
+	b = wire.AppendBuffer(b, auth.Packet())
+	return wire.EndFrame(b, mark)
+}
+
+func (l *link) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for l.left == 0 {
+		if err := l.nextFrame(); err != nil {
+			if !l.shaken {
+				l.c.failed(fmt.Errorf("handshake with %s: %w", l.addr, err))
+			}
+			return 0, err
+		}
+	}
+	n, err := l.r.Read(p[:min(len(p), l.left)])
+	l.left -= n
+	return n, err
+}
+
+// nextFrame looks at the head of the next frame. It leaves left at 0 when that
+// frame was for the link itself.
+func (l *link) nextFrame() error {
+	head, err := l.r.Peek(4)
+	if err != nil {
+		return err
+	}
+	size := int(int32(binary.BigEndian.Uint32(head)))
+	if !l.shaken {
+		return l.handshake(size)
+	}
+	if size < replyHead || size > maxLinkFrame {
+		return fmt.Errorf("reply of impossible length %d", size)
+	}
+	head, err = l.r.Peek(4 + replyHead)
+	if err != nil {
+		return err
+	}
+	xid := int32(binary.BigEndian.Uint32(head[4:]))
+	zxid := int64(binary.BigEndian.Uint64(head[8:]))
+	code := int32(binary.BigEndian.Uint32(head[16:]))
+	if zxid > 0 {
+		l.c.seen(zxid)
+	}
+	if xid != int32(wire.XidAuth) {
+		l.left = 4 + size
+		return nil
+	}
+	if _, err := l.r.Discard(4 + size); err != nil {
+		return err
+	}
+	if refusal := wire.ErrCode(code); refusal != wire.OK {
+		refused := &zk.FatalError{Kind: zk.KindAuth, Hint: "check the user and password in the ZooKeeper auth file",
+			Err: fmt.Errorf("%s refused the credentials: %w", l.addr, refusal)}
+		l.c.End(refused)
+		return refused
+	}
+	return nil
+}
+
+// handshake waits for the whole answer, so that its deadline covers it all.
+func (l *link) handshake(size int) error {
+	if size < connectReply || size > 1024 {
+		return fmt.Errorf("connect answer of impossible length %d", size)
+	}
+	frame, err := l.r.Peek(4 + size)
+	if err != nil {
+		return err
+	}
+	l.c.handshaken(time.Duration(int32(binary.BigEndian.Uint32(frame[8:]))) * time.Millisecond)
+	l.shaken = true
+	l.left = 4 + size
+	if err := l.Conn.SetDeadline(time.Time{}); err != nil && !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}

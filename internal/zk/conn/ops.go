@@ -1,0 +1,230 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"lockkeeper/internal/zk"
+	"time"
+
+	gozk "github.com/go-zookeeper/zk"
+)
+
+// maxReads bounds the reads of one session that are under way. One more waits
+// for its turn or for its context.
+const maxReads = 256
+
+// translate turns the library's error into one of ours. An error that is no
+// answer of ZooKeeper's (a broken connection, no server) becomes
+// ErrUnavailable: of a write it says nothing at all about the outcome.
+func translate(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, gozk.ErrNoNode):
+		return zk.ErrNoNode
+	case errors.Is(err, gozk.ErrNodeExists):
+		return zk.ErrNodeExists
+	case errors.Is(err, gozk.ErrBadVersion):
+		return zk.ErrBadVersion
+	case errors.Is(err, gozk.ErrNotEmpty):
+		return zk.ErrNotEmpty
+	case errors.Is(err, gozk.ErrNoAuth):
+		return zk.ErrNoAuth
+	case errors.Is(err, gozk.ErrSessionExpired):
+		return zk.ErrSessionGone
+	case errors.Is(err, gozk.ErrNoChildrenForEphemerals):
+		return zk.ErrEphemeralParent
+	case errors.Is(err, gozk.ErrInvalidACL), errors.Is(err, gozk.ErrBadArguments), errors.Is(err, gozk.ErrInvalidPath):
+		return err
+	default:
+		return fmt.Errorf("%w: %w", zk.ErrUnavailable, err)
+	}
+}
+
+// outcome is the word for the metrics.
+func outcome(err error) string {
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.Is(err, zk.ErrUnavailable), errors.Is(err, zk.ErrSessionGone):
+		return "unknown"
+	default:
+		return "refused"
+	}
+}
+
+// call runs one request of the library, which knows no context. When ctx ends
+// first the request is left to itself; its slot is free again when it ends,
+// which is with the connection at the latest.
+func call[T any](ctx context.Context, c *Conn, op string, request func() (T, error)) (T, error) {
+	var none T
+	if !c.Connected() {
+		if err := c.Err(); err != nil {
+			return none, err
+		}
+		return none, fmt.Errorf("%w: not connected", zk.ErrUnavailable)
+	}
+	select {
+	case c.reads <- struct{}{}:
+	case <-ctx.Done():
+		return none, context.Cause(ctx)
+	case <-c.ended:
+		return none, c.Err()
+	}
+	type answer struct {
+		value T
+		err   error
+	}
+	answered := make(chan answer, 1)
+	began := time.Now()
+	go func() {
+		value, err := request()
+		<-c.reads
+		answered <- answer{value, err}
+	}()
+	select {
+	case a := <-answered:
+		err := translate(a.err)
+		c.cfg.Metrics.Op(op, outcome(err), time.Since(began))
+		if err != nil {
+			if over := c.Err(); over != nil && errors.Is(err, zk.ErrUnavailable) {
+				err = over
+			}
+			return none, err
+		}
+		return a.value, nil
+	case <-ctx.Done():
+		c.cfg.Metrics.Op(op, "unknown", time.Since(began))
+		return none, context.Cause(ctx)
+	}
+}
+
+type dataAndStat struct {
+	data []byte
+	stat zk.Stat
+}
+
+func (c *Conn) Get(ctx context.Context, path string) ([]byte, zk.Stat, error) {
+	r, err := call(ctx, c, "getData", func() (dataAndStat, error) {
+		data, stat, err := c.lib.Get(c.cfg.Full(path))
+		if err != nil {
+			return dataAndStat{}, err
+		}
+		return dataAndStat{data, ourStat(stat)}, nil
+	})
+	return r.data, r.stat, Within("reading", path, err)
+}
+
+type childrenAndStat struct {
+	children []string
+	stat     zk.Stat
+}
+
+func (c *Conn) Children(ctx context.Context, path string) ([]string, zk.Stat, error) {
+	r, err := call(ctx, c, "getChildren", func() (childrenAndStat, error) {
+		children, stat, err := c.lib.Children(c.cfg.Full(path))
+		if err != nil {
+			return childrenAndStat{}, err
+		}
+		return childrenAndStat{children, ourStat(stat)}, nil
+	})
+	return r.children, r.stat, Within("listing", path, err)
+}
+
+// exists answers nil for a node that is not there.
+func (c *Conn) Exists(ctx context.Context, path string) (*zk.Stat, error) {
+	return c.ExistsBelow(ctx, c.cfg, path)
+}
+
+// existsBelow is exists with another chroot than the connection's.
+func (c *Conn) ExistsBelow(ctx context.Context, cfg *zk.Config, path string) (*zk.Stat, error) {
+	stat, err := call(ctx, c, "exists", func() (*zk.Stat, error) {
+		there, stat, err := c.lib.Exists(cfg.Full(path))
+		if err != nil || !there {
+			return nil, err
+		}
+		s := ourStat(stat)
+		return &s, nil
+	})
+	return stat, Within("looking at", path, err)
+}
+
+// create makes one node outside the guarded transactions: for the layout,
+// before there is a session to guard.
+func (c *Conn) Create(ctx context.Context, cfg *zk.Config, path string, data []byte, who Access) error {
+	_, err := call(ctx, c, "create", func() (string, error) {
+		return c.lib.Create(cfg.Full(path), data, 0, c.acls[who])
+	})
+	return Within("creating", path, err)
+}
+
+func Within(doing, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s %s: %w", doing, path, err)
+}
+
+func ourStat(s *gozk.Stat) zk.Stat {
+	return zk.Stat{
+		Czxid: s.Czxid, Mzxid: s.Mzxid, Ctime: s.Ctime, Mtime: s.Mtime,
+		Version: s.Version, Cversion: s.Cversion, Aversion: s.Aversion,
+		EphemeralOwner: s.EphemeralOwner, DataLength: s.DataLength, NumChildren: s.NumChildren, Pzxid: s.Pzxid,
+	}
+}
+
+// answer is what ZooKeeper said to a multi, or that nothing is known.
+type Answer struct {
+	// committed, refused or unknown: exactly one of the three.
+	Committed bool
+	Refused   bool
+	Err       error // refused: the culprit's error; unknown: why nothing is known
+	Culprit   int   // refused: the first operation with an error
+	Results   []OpResult
+}
+
+// opResult is what the library tells about one operation: String is the path of a created node, Stat that after a set.
+type OpResult = gozk.MultiResponse
+
+// guardWritten tells the zxid of a committed guarded transaction, and the
+// guard's version after it. ok is false when the answer lacks them.
+func (a *Answer) GuardWritten() (zxid int64, version int32, ok bool) {
+	if guard := a.Results[1].Stat; guard != nil {
+		return guard.Mzxid, guard.Version, true
+	}
+	return 0, 0, false
+}
+
+// multi sends one transaction and waits for its answer. It returns when the
+// session ends at the latest.
+func (c *Conn) Multi(ops []any) Answer {
+	results, err := c.lib.Multi(ops...)
+	// In a failed multi the operations before the culprit carry no error and
+	// those after it carry one that means nothing: the first one counts. Its
+	// error tells that ZooKeeper executed the whole and refused it, whatever
+	// the error is.
+	if len(results) == len(ops) {
+		for i := range results {
+			if results[i].Error != nil {
+				return Answer{Refused: true, Err: refusal(results[i].Error), Culprit: i}
+			}
+		}
+		if err == nil {
+			return Answer{Committed: true, Results: results}
+		}
+	}
+	if err == nil {
+		err = fmt.Errorf("%d results for %d operations", len(results), len(ops))
+	}
+	return Answer{Err: fmt.Errorf("sending a transaction: %w", translate(err)), Culprit: -1}
+}
+
+// refusal is translate for the error of one operation inside a transaction,
+// where a code that we do not know is still an answer.
+func refusal(err error) error {
+	if known := translate(err); !errors.Is(known, zk.ErrUnavailable) {
+		return known
+	}
+	return err
+}

@@ -1,0 +1,234 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	gozk "github.com/go-zookeeper/zk"
+
+	"lockkeeper/internal/test/fixture"
+	"lockkeeper/internal/test/netfault"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+// Every row of the policy is met for real: the error is produced by ZooKeeper
+// or by the network, at a first and at a later attempt, and what comes of it
+// is what the row says. Package session meets the rows about writes, package
+// observer those about watches.
+func TestEveryRowOfThePolicy(t *testing.T) {
+	meet := map[Request]func(*testing.T, Rule, fixture.Try){
+		ReqCreate: meetCreate, ReqGet: meetRead, ReqList: meetRead, ReqExists: meetRead, ReqConnect: meetConnecting, ReqAuth: meetAuth,
+	}
+	elsewhere := []Request{ReqDelete, ReqSet, ReqCheck, ReqGuard, ReqMulti, ReqAddWatch}
+	for _, row := range Policy() {
+		if meet[row.Request] == nil && !slices.Contains(elsewhere, row.Request) {
+			t.Errorf("row %d, %v: no test meets it", row.Request, row.Err)
+		}
+		for attempt, want := range map[int]Class{1: row.First, 2: row.Later} {
+			if got := Classify(row.Request, fmt.Errorf("wrapped: %w", row.Err), attempt); got != want {
+				t.Errorf("row %d, %v, attempt %d: judged %d, want %d (%s)", row.Request, row.Err, attempt, got, want, row.Why)
+			}
+		}
+		if meet[row.Request] == nil {
+			continue
+		}
+		for _, how := range fixture.Tries {
+			t.Run(fmt.Sprintf("%d %v %s", row.Request, row.Err, how), func(t *testing.T) {
+				t.Parallel()
+				meet[row.Request](t, row, how)
+			})
+		}
+	}
+	if Classify(ReqGet, errors.New("something else"), 1) != IsAnswer {
+		t.Error("an error without a row is not an answer")
+	}
+}
+
+// dialed is a connection of ours that ends with the test.
+func dialed(t *testing.T, cfg zk.Config) *Conn {
+	t.Helper()
+	cfg, err := cfg.WithDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Open(fixture.Context(t), &cfg, func() {})
+	if err != nil {
+		t.Fatalf("connecting: %v", err)
+	}
+	t.Cleanup(func() {
+		c.End(errTestOver)
+		fixture.Await(t, c.closed)
+	})
+	return c
+}
+
+// meetCreate creates through the retry that the layout uses.
+func meetCreate(t *testing.T, row Rule, how fixture.Try) {
+	direct, through, proxy := fixture.Faulty(t)
+	p := fixture.NewProbe(t, direct)
+	c := dialed(t, through)
+	path, want := "/a", error(nil)
+	switch row.Err {
+	case zk.ErrUnavailable:
+		if how == fixture.First {
+			how = fixture.AfterFailed
+		}
+	case zk.ErrNodeExists:
+		switch how {
+		case fixture.First:
+			p.Create("/a", "somebody's")
+			want = zk.ErrNodeExists
+		case fixture.AfterFailed: // lost, and meanwhile somebody else's is there
+			p.Create("/a", "somebody's")
+		}
+	case zk.ErrNoNode:
+		path, want = "/b/c", zk.ErrNoNode
+	case zk.ErrNoAuth:
+		if err := p.TryCreate("/b", "", gozk.WorldACL(gozk.PermRead)); err != nil {
+			t.Fatal(err)
+		}
+		path, want = "/b/c", zk.ErrNoAuth
+	case zk.ErrSessionGone:
+		c, want = expired(t, through), zk.ErrSessionGone
+	}
+	how.Lose(proxy, netfault.IsOp(netfault.OpCreate))
+	err := c.Retry(fixture.Context(t), ReqCreate, func(ctx context.Context) error {
+		return c.Create(ctx, c.cfg, path, []byte("ours"), OpenToAll)
+	}, func(ctx context.Context) (bool, error) {
+		stat, err := c.Exists(ctx, path)
+		return stat != nil, err
+	})
+	if !errors.Is(err, want) {
+		t.Errorf("creating: %v, want %v", err, want)
+	}
+	if want == nil && p.Stat(path) == nil {
+		t.Error("it is not there")
+	}
+}
+
+// expired is a conn whose session is gone.
+func expired(t *testing.T, cfg zk.Config) *Conn {
+	var a fixture.Assassin
+	cfg.Dial = a.Dial
+	c := dialed(t, cfg)
+	a.Strike(t)
+	fixture.Await(t, c.Over())
+	return c
+}
+
+func meetRead(t *testing.T, row Rule, how fixture.Try) {
+	direct, through, proxy := fixture.Faulty(t)
+	p := fixture.NewProbe(t, direct)
+	c := dialed(t, through)
+	var want error
+	p.Create("/a", "")
+	path := "/a"
+	switch row.Err {
+	case zk.ErrUnavailable:
+		if how == fixture.First {
+			how = fixture.AfterFailed
+		}
+	case zk.ErrNoNode:
+		path, want = "/b", zk.ErrNoNode
+	case zk.ErrNoAuth:
+		want = zk.ErrNoAuth
+		p.SetACL(path, gozk.WorldACL(gozk.PermWrite))
+	case zk.ErrSessionGone:
+		c, want = expired(t, through), zk.ErrSessionGone
+	}
+	var tries atomic.Int32
+	reads := netfault.IsOp(netfault.OpGetData, netfault.OpGetChildren2, netfault.OpExists)
+	how.Lose(proxy, reads)
+	err := c.Retry(fixture.Context(t), row.Request, func(ctx context.Context) (err error) {
+		tries.Add(1)
+		switch row.Request {
+		case ReqGet:
+			_, _, err = c.Get(ctx, path)
+		case ReqList:
+			_, _, err = c.Children(ctx, path)
+		default:
+			_, err = c.Exists(ctx, path)
+		}
+		return err
+	}, nil)
+	if !errors.Is(err, want) {
+		t.Errorf("reading: %v, want %v", err, want)
+	}
+	wantTries := int32(1)
+	if how != fixture.First && row.Err != zk.ErrSessionGone {
+		wantTries = 2
+	}
+	if got := tries.Load(); got != wantTries {
+		t.Errorf("it was tried %d times, want %d", got, wantTries)
+	}
+}
+
+func meetConnecting(t *testing.T, row Rule, how fixture.Try) {
+	_, through, proxy := fixture.Faulty(t)
+	if row.Err == zk.ErrSessionGone {
+		if err := expired(t, through).Err(); !errors.Is(err, zk.ErrSessionGone) {
+			t.Errorf("the end is %v", err)
+		}
+		return
+	}
+	how.Lose(proxy, netfault.IsOp(netfault.OpConnect))
+	dialed(t, through)
+}
+
+func meetAuth(t *testing.T, row Rule, how fixture.Try) {
+	if row.Err == zk.ErrUnavailable {
+		_, through, proxy := fixture.Faulty(t)
+		through.Auth = &zk.DigestAuth{User: "fleet", Password: "secret"}
+		how.Lose(proxy, netfault.IsOp(netfault.OpAuth))
+		c := dialed(t, through)
+		// The later connection has the credentials: without them it may not read what it has created.
+		err := c.Retry(fixture.Context(t), ReqCreate, func(ctx context.Context) error {
+			return c.Create(ctx, c.cfg, "/private", nil, Private)
+		}, func(ctx context.Context) (bool, error) {
+			stat, err := c.Exists(ctx, "/private")
+			return stat != nil, err
+		})
+		if err == nil {
+			err = c.Retry(fixture.Context(t), ReqGet, func(ctx context.Context) error {
+				_, _, err := c.Get(ctx, "/private")
+				return err
+			}, nil)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	var connections atomic.Int32
+	addr := fixture.Script(t, func(conn net.Conn) {
+		t.Cleanup(func() { _ = conn.Close() })
+		if fixture.Handshake(conn) != nil {
+			return
+		}
+		if connections.Add(1) == 1 && how != fixture.First {
+			_ = conn.Close() // lost; whether it was executed makes no difference
+			return
+		}
+		_, _ = conn.Write(fixture.AuthRefusal())
+	})
+	cfg, err := zk.Config{Servers: []string{addr}, Auth: &zk.DigestAuth{User: "u", Password: "p"}}.WithDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Open(fixture.Context(t), &cfg, func() {})
+	if err == nil {
+		fixture.Await(t, c.Over())
+		err = c.Err()
+		fixture.Await(t, c.closed)
+	}
+	fixture.MustBeFatal(t, "connecting", err, zk.KindAuth)
+	if !errors.Is(err, wire.ErrAuthFailed) {
+		t.Errorf("%v does not tell why", err)
+	}
+}

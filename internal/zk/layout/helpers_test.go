@@ -1,0 +1,17 @@
+package layout
+
+import (
+	"lockkeeper/internal/test/fixture"
+	"lockkeeper/internal/zk"
+	"testing"
+)
+
+// opened is the layout at a root.
+func opened(t testing.TB, cfg zk.Config) *Layout {
+	t.Helper()
+	layout, err := Open(fixture.Context(t), cfg)
+	if err != nil {
+		t.Fatalf("OpenLayout: %v", err)
+	}
+	return layout
+}

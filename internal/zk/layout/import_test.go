@@ -1,0 +1,102 @@
+package layout
+
+import (
+	"errors"
+	"lockkeeper/internal/test/fixture"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/conn"
+	"testing"
+)
+
+func TestNoGatewayStartsOnARootThatAnImportHasNotCompleted(t *testing.T) {
+	for name, create := range map[string]bool{"may create": true, "may not create": false} {
+		t.Run(name, func(t *testing.T) {
+			cfg := fixture.Config(t)
+			p := fixture.NewProbe(t, cfg)
+			p.Create(zk.DefaultRoot, "")
+			p.Create(zk.DefaultRoot+zk.NodeImport, "")
+			cfg.CreateRoot = create
+			_, err := Open(fixture.Context(t), cfg)
+			fixture.MustBeFatal(t, "opening", err, zk.KindImportUnfinished)
+			if got := p.Children(zk.DefaultRoot); len(got) != 1 {
+				t.Errorf("it has written: %v", got)
+			}
+		})
+	}
+}
+
+// The import begins after the gateway has looked: its node is there when the
+// gateway comes to the version, which is the last that it writes.
+func TestAnImportThatBeginsWhileAGatewayCreatesTheLayoutKeepsItFromCompleting(t *testing.T) {
+	cfg := fixture.Config(t)
+	p := fixture.NewProbe(t, cfg)
+	p.Create(zk.DefaultRoot, "")
+	p.Create(zk.DefaultRoot+zk.NodeImport, "")
+	cfg, err := cfg.WithDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	offline, err := OpenOffline(fixture.Context(t), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer offline.Close()
+	o := opener{ctx: fixture.Context(t), cfg: &cfg, c: offline.c}
+	fixture.MustBeFatal(t, "creating", o.createMissing(), zk.KindImportUnfinished)
+	if stat, err := o.exists(&cfg, zk.DefaultRoot+zk.NodeVersion); err != nil || stat != nil {
+		t.Errorf("the version: %+v, %v", stat, err)
+	}
+}
+
+func TestWorkOfflineGivesNodesTheACLsThatGatewaysGiveThem(t *testing.T) {
+	cfg := fixture.Config(t)
+	cfg.Auth = &zk.DigestAuth{User: "fleet", Password: "secret"}
+	cfg.Chroot += "/apps"
+	ctx := fixture.Context(t)
+	o, err := OpenOffline(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	if err := o.CreateAncestors(ctx, zk.DefaultRoot); err != nil {
+		t.Fatal(err)
+	}
+	paths := []string{"", zk.NodeLocks, zk.NodeLocks + "/a", zk.NodeSecret, zk.NodeNamespaces, zk.NodeNamespaces + "/x",
+		zk.NodeWebhooks, zk.NodeWebhooks + "/w", zk.NodeOutbox, zk.NodeOutbox + "/e"}
+	var ops []zk.Op
+	for _, path := range paths {
+		ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot + path, Data: []byte("x")})
+	}
+	if culprit, err := o.Commit(ctx, ops); err != nil {
+		t.Fatalf("operation %d: %v", culprit, err)
+	}
+	strangers := cfg
+	strangers.Auth = nil
+	p := fixture.NewProbe(t, strangers)
+	for i, path := range paths {
+		_, readable := p.Get(zk.DefaultRoot + path)
+		writable := p.TrySet(zk.DefaultRoot+path, "")
+		who := []conn.Access{conn.ReadOnly, conn.OpenToAll, conn.OpenToAll, conn.Private, conn.ReadOnly, conn.ReadOnly, conn.ReadOnly, conn.Private, conn.ReadOnly, conn.Private}[i]
+		if (readable == nil) != (who != conn.Private) || (writable == nil) != (who == conn.OpenToAll) {
+			t.Errorf("%s: reading %v, writing %v", path, readable, writable)
+		}
+	}
+	culprit, err := o.Commit(ctx, []zk.Op{{Kind: zk.OpCheck, Path: zk.DefaultRoot}, {Kind: zk.OpCreate, Path: zk.DefaultRoot + zk.NodeLocks}})
+	if culprit != 1 || !errors.Is(err, zk.ErrNodeExists) {
+		t.Errorf("culprit %d, %v", culprit, err)
+	}
+	if _, err := o.Commit(ctx, []zk.Op{{Kind: zk.OpSetData, Path: zk.DefaultRoot, Data: make([]byte, conn.MaxTransaction)}}); !errors.Is(err, zk.ErrTooLarge) {
+		t.Errorf("a transaction that is too large: %v", err)
+	}
+	before, err := o.Barrier(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stat, err := o.Exists(ctx, zk.DefaultRoot)
+	if err != nil || before <= stat.Czxid {
+		t.Errorf("barrier %d after %+v, %v", before, stat, err)
+	}
+	if after, err := o.Barrier(ctx); err != nil || after <= before {
+		t.Errorf("barriers %d and %d, %v", before, after, err)
+	}
+}

@@ -1,0 +1,222 @@
+package layout
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"regexp"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/test/fixture"
+	"lockkeeper/internal/test/netfault"
+	"lockkeeper/internal/zk"
+)
+
+func TestALayoutIsCreatedOnceAndThenFound(t *testing.T) {
+	cfg := fixture.Config(t)
+	first := opened(t, cfg)
+	if !regexp.MustCompile(`^[a-z2-7]{8}$`).MatchString(first.FleetID) || len(first.Keys) != 1 || len(first.Keys[0].Key) != keyBytes || first.Keys[0].ID == "" {
+		t.Errorf("fleet id %q, keys %+v", first.FleetID, first.Keys)
+	}
+	if first.PromiseWindow != zk.DefaultPromiseWindow || first.LargestWindow != zk.DefaultPromiseWindow || first.FenceBase != 0 {
+		t.Errorf("window %v, largest %v, fence base %d", first.PromiseWindow, first.LargestWindow, first.FenceBase)
+	}
+	if want := map[string]zk.Namespace{"default": {Root: zk.DefaultRoot + "/locks", Dialect: "native"}}; !reflect.DeepEqual(first.Namespaces, want) {
+		t.Errorf("namespaces %v, want %v", first.Namespaces, want)
+	}
+	want := []string{"fence_base", "gateways", "guards", "keys", "locks", "namespaces", "outbox", "promise_window",
+		"secret", "settings", "succession", "version", "webhooks"}
+	if got := fixture.NewProbe(t, cfg).Children(zk.DefaultRoot); !slices.Equal(got, want) {
+		t.Errorf("%v is below the root, want %v", got, want)
+	}
+	cfg.CreateRoot = false
+	if second := opened(t, cfg); !reflect.DeepEqual(first, second) {
+		t.Errorf("found %+v, made %+v", second, first)
+	}
+}
+
+// A gateway may come to a root that an earlier release made, which had fewer.
+func TestWhatALaterReleaseAddedIsCreatedOnARootThatIsThere(t *testing.T) {
+	for _, dir := range Directories() {
+		cfg := fixture.Config(t)
+		made := opened(t, cfg)
+		p := fixture.NewProbe(t, cfg)
+		for _, name := range p.Children(zk.DefaultRoot + dir) {
+			p.Delete(zk.DefaultRoot + dir + "/" + name)
+		}
+		p.Delete(zk.DefaultRoot + dir)
+		cfg.CreateRoot = false
+		if found := opened(t, cfg); !reflect.DeepEqual(found, made) {
+			t.Errorf("without %s the layout is %+v, and was %+v", dir, found, made)
+		}
+		if p.Stat(zk.DefaultRoot+dir) == nil {
+			t.Errorf("%s is not there", dir)
+		}
+	}
+}
+
+func TestGatewaysThatCreateTheLayoutAtOnceFindTheSame(t *testing.T) {
+	cfg := fixture.Config(t)
+	cfg.Chroot += "/made/on/demand"
+	layouts := make([]*Layout, 6)
+	var running sync.WaitGroup
+	for i := range layouts {
+		running.Go(func() {
+			var err error
+			if layouts[i], err = Open(fixture.Context(t), cfg); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	running.Wait()
+	for _, l := range layouts[1:] {
+		if !reflect.DeepEqual(l, layouts[0]) {
+			t.Errorf("%+v and %+v", l, layouts[0])
+		}
+	}
+}
+
+// Each request of creating the layout is lost on the way there and on the way
+// back; the layout that is found in the end is whole, and the same from then on.
+func TestALayoutSurvivesTheLossOfAnyRequest(t *testing.T) {
+	requests := netfault.IsOp(netfault.OpCreate, netfault.OpExists, netfault.OpGetData, netfault.OpGetChildren2, netfault.OpMulti)
+	for n := 1; ; n += 3 { // every third: the steps repeat themselves
+		direct, through, proxy := fixture.Faulty(t)
+		var hit *netfault.Trigger
+		if n%2 == 0 {
+			hit = proxy.FailRequest(n, requests)
+		} else {
+			hit = proxy.FailReply(n, requests)
+		}
+		made := opened(t, through)
+		direct.CreateRoot = false
+		if found := opened(t, direct); !reflect.DeepEqual(found, made) {
+			t.Fatalf("request %d lost: made %+v, found %+v", n, made, found)
+		}
+		select {
+		case <-hit.Fired():
+		default:
+			if n < 30 {
+				t.Errorf("creating the layout took only %d requests", n)
+			}
+			return
+		}
+	}
+}
+
+func TestALayoutThatDoesNotFitIsFatal(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		kind   zk.FatalKind
+		change func(p *fixture.Probe)
+		cfg    func(*zk.Config)
+	}{
+		{name: "no root", kind: zk.KindMissingRoot, cfg: func(c *zk.Config) { c.Root, c.CreateRoot = "/elsewhere", false }},
+		{name: "no chroot", kind: zk.KindMissingRoot, cfg: func(c *zk.Config) { c.Chroot, c.CreateRoot = c.Chroot+"/x", false }},
+		{name: "too new", kind: zk.KindLayoutTooNew, change: func(p *fixture.Probe) {
+			p.Set(zk.DefaultRoot+zk.NodeVersion, `{"layout":7,"oldest_reader":2}`)
+		}},
+		{name: "window contradicts", kind: zk.KindPromiseWindow, cfg: func(c *zk.Config) { c.PromiseWindow = 7 * time.Second }},
+		{name: "window not understood", kind: zk.KindLayoutCorrupt, change: func(p *fixture.Probe) { p.Set(zk.DefaultRoot+zk.NodePromiseWindow, "ten") }},
+		{name: "window above the largest", kind: zk.KindLayoutCorrupt, change: func(p *fixture.Probe) {
+			p.Set(zk.DefaultRoot+zk.NodePromiseWindow, `{"window":"20s","largest":"10s"}`)
+		}},
+		{name: "secret not understood", kind: zk.KindLayoutCorrupt, change: func(p *fixture.Probe) { p.Set(zk.DefaultRoot+zk.NodeSecret, "") }},
+		{name: "secret without keys", kind: zk.KindLayoutCorrupt, change: func(p *fixture.Probe) { p.Set(zk.DefaultRoot+zk.NodeSecret, `{"fleet_id":"abcdefgh"}`) }},
+		{name: "fence base not understood", kind: zk.KindLayoutCorrupt, change: func(p *fixture.Probe) { p.Set(zk.DefaultRoot+zk.NodeFenceBase, "x") }},
+		{name: "namespaces overlap", kind: zk.KindNamespace, change: func(p *fixture.Probe) {
+			p.Create(zk.DefaultRoot+"/namespaces/more", `{"root":"`+zk.DefaultRoot+`/locks/more","dialect":"native"}`)
+		}},
+		{name: "namespace without a root", kind: zk.KindLayoutCorrupt, change: func(p *fixture.Probe) {
+			p.Create(zk.DefaultRoot+"/namespaces/more", `{"dialect":"native"}`)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := fixture.Config(t)
+			opened(t, cfg)
+			if c.change != nil {
+				c.change(fixture.NewProbe(t, cfg))
+			}
+			if c.cfg != nil {
+				c.cfg(&cfg)
+			}
+			_, err := Open(fixture.Context(t), cfg)
+			fixture.MustBeFatal(t, c.name, err, c.kind)
+		})
+	}
+}
+
+func TestANewerLayoutThatWeCanReadIsAccepted(t *testing.T) {
+	cfg := fixture.Config(t)
+	opened(t, cfg)
+	p := fixture.NewProbe(t, cfg)
+	p.Set(zk.DefaultRoot+zk.NodeVersion, `{"layout":7,"oldest_reader":1,"more":true}`)
+	p.Set(zk.DefaultRoot+zk.NodeFenceBase, "4711")
+	p.Set(zk.DefaultRoot+zk.NodePromiseWindow, `{"window":"10s","largest":"40s"}`)
+	p.Delete(zk.DefaultRoot + "/webhooks") // as a layout of a release without them
+	cfg.CreateRoot = false
+	l := opened(t, cfg)
+	if l.FenceBase != 4711 || l.LargestWindow != 40*time.Second || l.FenceBaseVersion != 1 {
+		t.Errorf("%+v", l)
+	}
+	if p.Stat(zk.DefaultRoot+"/webhooks") == nil {
+		t.Error("what a later release needs was not created")
+	}
+}
+
+func TestTheSecretSurvivesItsRecord(t *testing.T) {
+	made, err := newSecret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read secretRecord
+	if err := json.Unmarshal(data, &read); err != nil || !reflect.DeepEqual(read, made) {
+		t.Errorf("%v: read %+v, made %+v", err, read, made)
+	}
+	if other, _ := newSecret(); other.FleetID == made.FleetID {
+		t.Error("two fleets have one id")
+	}
+}
+
+// What a rotation keeps is the fleet's id and the names of idempotency keys, also of a secret that was made without a key for them.
+func TestARenewedSecretKeepsIDAndNames(t *testing.T) {
+	made, err := newSecret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	older := made
+	older.Keys = append([]TokenKey{{ID: "aaaa", Key: []byte("in front")}}, made.Keys...)
+	older.NameKey = nil
+	for name, c := range map[string]struct {
+		secret secretRecord
+		names  []byte
+	}{"with a name key": {made, made.NameKey}, "without": {older, made.Keys[0].Key}} {
+		data, err := json.Marshal(c.secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // renewed once more
+			if data, err = RenewSecret(data); err != nil {
+				t.Fatal(err)
+			}
+			id, keys, err := ParseSecret(data)
+			names, nameErr := parseNameKey(data)
+			if err != nil || nameErr != nil || id != made.FleetID || len(keys) != 1 || !bytes.Equal(names, c.names) {
+				t.Errorf("%s: fleet %s, %d keys, names by %x, want %x (%v, %v)", name, id, len(keys), names, c.names, err, nameErr)
+			}
+			for _, old := range c.secret.Keys {
+				if bytes.Equal(keys[0].Key, old.Key) || keys[0].ID == old.ID {
+					t.Errorf("%s: an old key goes on", name)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,333 @@
+package observer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	gozk "github.com/go-zookeeper/zk"
+
+	"lockkeeper/internal/test/fixture"
+	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/zkreal"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
+	"lockkeeper/internal/zk/session"
+	"lockkeeper/internal/zk/wire"
+)
+
+// foreign is another program at the same ZooKeeper.
+type foreign struct {
+	t      testing.TB
+	c      *gozk.Conn
+	chroot string
+}
+
+func newForeign(t testing.TB, addr, chroot string) *foreign {
+	t.Helper()
+	c, _, err := gozk.Connect([]string{addr}, 10*time.Second, gozk.WithLogger(quiet{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return &foreign{t: t, c: c, chroot: chroot}
+}
+
+type quiet struct{}
+
+func (quiet) Printf(string, ...any) {}
+
+func (f *foreign) create(path string) string {
+	f.t.Helper()
+	name, err := f.c.Create(f.chroot+path, []byte("x"), 0, gozk.WorldACL(gozk.PermAll))
+	if err != nil {
+		f.t.Fatalf("creating %s: %v", path, err)
+	}
+	return name[len(f.chroot):]
+}
+
+func (f *foreign) createSeq(path string) string {
+	f.t.Helper()
+	name, err := f.c.Create(f.chroot+path, nil, gozk.FlagSequence, gozk.WorldACL(gozk.PermAll))
+	if err != nil {
+		f.t.Fatalf("creating %s: %v", path, err)
+	}
+	return name[len(f.chroot):]
+}
+
+func (f *foreign) delete(path string) {
+	f.t.Helper()
+	if err := f.c.Delete(f.chroot+path, -1); err != nil {
+		f.t.Fatalf("deleting %s: %v", path, err)
+	}
+}
+
+func (f *foreign) set(path string) *gozk.Stat {
+	f.t.Helper()
+	stat, err := f.c.Set(f.chroot+path, []byte("y"), -1)
+	if err != nil {
+		f.t.Fatalf("setting %s: %v", path, err)
+	}
+	return stat
+}
+
+// tree reads the directories below root.
+func (f *foreign) tree(root string) string {
+	f.t.Helper()
+	dirs := make(map[string]map[string]bool)
+	names, _, err := f.c.Children(f.chroot + root)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, dir := range names {
+		children, _, err := f.c.Children(f.chroot + root + "/" + dir)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		set := make(map[string]bool)
+		for _, c := range children {
+			set[c] = true
+		}
+		dirs[root+"/"+dir] = set
+	}
+	return treeString(dirs)
+}
+
+func realConfig(addr, chroot string) zk.Config {
+	return zk.Config{Servers: []string{addr}, Chroot: chroot, SessionTimeout: 4 * time.Second, PromiseWindow: 2 * time.Second}
+}
+
+func TestReplicaFollowsARealTree(t *testing.T) {
+	addr, chroot := zkreal.SharedRealT(t)
+	testkit.NoLeaks(t)
+	f := newForeign(t, addr, chroot)
+	f.create("/locks")
+	f.create("/locks/a")
+	first := f.createSeq("/locks/a/x-")
+	f.create("/gateways")
+	f.create("/gateways/g1")
+
+	m := newMirror()
+	o := startObserver(t, realConfig(addr, chroot), m, nil, zk.WatchRoot{Path: "/locks", Depth: 2}, zk.WatchRoot{Path: "/gateways", Depth: 1})
+	m.awaitSynced(t, 1)
+	if want, got := "/gateways: g1\n/locks/a: "+first[len("/locks/a/"):]+"\n", m.tree(); got != want {
+		t.Fatalf("the tree read gave\n%swant\n%s", got, want)
+	}
+	if m.created["/locks/a"] != 1 {
+		t.Errorf("one child was created in /locks/a, told %d", m.created["/locks/a"])
+	}
+
+	second := f.createSeq("/locks/a/x-")
+	f.delete(first)
+	f.create("/locks/b")
+	f.create("/locks/b/y")
+	f.set("/locks/b/y")
+	f.create("/locks/b/y/deeper")
+	f.delete("/locks/b/y/deeper")
+	f.delete("/locks/b/y")
+	f.delete("/locks/b")
+	f.delete("/gateways/g1")
+	last := f.set("/locks/a")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := o.Reached(ctx, last.Mzxid); err != nil {
+		t.Fatal(err)
+	}
+	if want, got := "/gateways: \n/locks/a: "+second[len("/locks/a/"):]+"\n", m.tree(); got != want {
+		t.Fatalf("after the events\n%swant\n%s", got, want)
+	}
+	for _, line := range []string{"DirAdded /locks/b", "NodeAdded /locks/b y", "NodeChanged /locks/b y", "NodeRemoved /locks/b y", "DirRemoved /locks/b"} {
+		if m.count(line) != 1 {
+			t.Errorf("%q was told %d times", line, m.count(line))
+		}
+	}
+	m.checkAll(t)
+	if s := o.State(); s.Ignored != 2 { // created and deleted below a leaf
+		t.Errorf("%d events ignored, want 2", s.Ignored)
+	}
+}
+
+func TestGetIsAnsweredAfterWhatPrecedesItInTheStream(t *testing.T) {
+	addr, chroot := zkreal.SharedT(t)
+	testkit.NoLeaks(t)
+	f := newForeign(t, addr, chroot)
+	f.create("/locks")
+	f.create("/locks/a")
+	m := newMirror()
+	o := startObserver(t, realConfig(addr, chroot), m, nil, zk.WatchRoot{Path: "/locks", Depth: 2})
+	m.awaitSynced(t, 1)
+
+	type answer struct {
+		data string
+		stat wire.Stat
+		zxid int64
+		err  error
+		seen bool
+	}
+	answers := make(chan answer, 1)
+	get := func(path string) answer {
+		t.Helper()
+		if err := o.Get(path, func(data []byte, stat wire.Stat, zxid int64, err error) {
+			answers <- answer{string(data), stat, zxid, err, m.has("NodeAdded /locks/a n")}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return testkit.Receive(t, patience, answers, "an answer to Get")
+	}
+	f.create("/locks/a/n")
+	if a := get("/locks/a/n"); a.err != nil || a.data != "x" || !a.seen || a.stat.Czxid == 0 || a.zxid < a.stat.Czxid {
+		t.Errorf("answer %+v: the creation must have been told before", a)
+	}
+	if a := get("/locks/a/none"); !errors.Is(a.err, zk.ErrNoNode) {
+		t.Errorf("answer %+v for a node that is not there", a)
+	}
+	m.checkAll(t)
+}
+
+func TestListTellsADirectoryAgain(t *testing.T) {
+	addr, chroot := zkreal.SharedT(t)
+	testkit.NoLeaks(t)
+	f := newForeign(t, addr, chroot)
+	f.create("/locks")
+	f.create("/locks/a")
+	m := newMirror()
+	o := startObserver(t, realConfig(addr, chroot), m, nil, zk.WatchRoot{Path: "/locks", Depth: 2})
+	m.awaitSynced(t, 1)
+	for i := range 3 {
+		f.createSeq("/locks/a/n-")
+		o.List("/locks/a")
+		testkit.Eventually(t, patience, func() bool { return m.count("DirListed* /locks/a") == i+2 }, "listing %d", i)
+	}
+	m.mu.Lock()
+	created := m.created["/locks/a"]
+	m.mu.Unlock()
+	if created != 3 {
+		t.Errorf("three children were created, told %d", created)
+	}
+	m.checkAll(t)
+}
+
+func TestARootAddedLaterIsReadAndSyncedByItself(t *testing.T) {
+	addr, chroot := zkreal.SharedT(t)
+	testkit.NoLeaks(t)
+	f := newForeign(t, addr, chroot)
+	for _, p := range []string{"/locks", "/other", "/other/d", "/other/d/n"} {
+		f.create(p)
+	}
+	m := newMirror()
+	o := startObserver(t, realConfig(addr, chroot), m, nil, zk.WatchRoot{Path: "/locks", Depth: 2})
+	m.awaitSynced(t, 1)
+	for range 2 {
+		if err := o.AddRoot(zk.WatchRoot{Path: "/other", Depth: 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testkit.Eventually(t, patience, func() bool { return m.has("Synced /other") }, "the new root is synced")
+	if got := m.tree(); got != "/other/d: n\n" {
+		t.Errorf("tree %q", got)
+	}
+	m.checkAll(t)
+	if n := m.count("Synced"); n != 1 {
+		t.Errorf("Synced for all roots was told %d times", n)
+	}
+}
+
+func TestReachedWaitsForAFutureTransaction(t *testing.T) {
+	addr, chroot := zkreal.SharedT(t)
+	testkit.NoLeaks(t)
+	f := newForeign(t, addr, chroot)
+	f.create("/locks")
+	f.create("/locks/a")
+	stat := f.set("/locks/a")
+	m := newMirror()
+	o := startObserver(t, realConfig(addr, chroot), m, nil, zk.WatchRoot{Path: "/locks", Depth: 2})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := o.Reached(ctx, stat.Mzxid); err != nil {
+		t.Fatal(err)
+	}
+	reached := make(chan error, 1)
+	future := stat.Mzxid + 50
+	go func() { reached <- o.Reached(ctx, future) }()
+	for range 100 {
+		if stat = f.set("/locks/a"); stat.Mzxid >= future {
+			break
+		}
+		select {
+		case err := <-reached:
+			t.Fatalf("reached %#x at %#x: %v", future, stat.Mzxid, err)
+		default:
+		}
+	}
+	if err := testkit.Receive(t, patience, reached, "the zxid"); err != nil {
+		t.Fatal(err)
+	}
+	gone, cancelGone := context.WithCancel(ctx)
+	cancelGone()
+	if err := o.Reached(gone, future+1_000_000); !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled wait: %v", err)
+	}
+}
+
+func TestManyDirectoriesAreReadThroughTheWindow(t *testing.T) {
+	addr, chroot := zkreal.SharedT(t)
+	testkit.NoLeaks(t)
+	f := newForeign(t, addr, chroot)
+	f.create("/locks")
+	const dirs = 3 * listWindow
+	for i := 0; i < dirs; i += 64 {
+		var ops []any
+		for j := range 64 {
+			dir := fmt.Sprintf("%s/locks/d%04d", chroot, i+j)
+			ops = append(ops,
+				&gozk.CreateRequest{Path: dir, Acl: gozk.WorldACL(gozk.PermAll)},
+				&gozk.CreateRequest{Path: dir + "/n", Acl: gozk.WorldACL(gozk.PermAll)})
+		}
+		if _, err := f.c.Multi(ops...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := newMirror()
+	startObserver(t, realConfig(addr, chroot), m, nil, zk.WatchRoot{Path: "/locks", Depth: 2})
+	m.awaitSynced(t, 1)
+	if want, got := f.tree("/locks"), m.tree(); got != want {
+		t.Errorf("trees differ: %d bytes, want %d", len(got), len(want))
+	}
+	m.checkAll(t)
+}
+
+// TestAnIdleWriterKeepsTheReplicaCurrent joins both sides: the writer's bare
+// guard writes are what the observer is measured by, and nothing else is.
+func TestAnIdleWriterKeepsTheReplicaCurrent(t *testing.T) {
+	cfg := fixture.Config(t)
+	testkit.NoLeaks(t)
+	cfg.PromiseWindow = 2 * time.Second
+	layout, err := layout.Open(fixture.Context(t), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writer, err := session.Open(fixture.Context(t), cfg, layout, fixture.GatewayID(1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMirror()
+	o := startObserver(t, cfg, m, writer.LastZxid, zk.WatchRoot{Path: "/lockkeeper/locks", Depth: 2}, zk.WatchRoot{Path: "/lockkeeper/gateways", Depth: 1})
+	writer.TrustWindow().OnCommit(o.Freshness().Committed)
+	now := func() bool { return o.Freshness().Current(zk.SystemClock{}.Now()) }
+	testkit.Eventually(t, patience, func() bool { return now() && m.has("Current") }, "the replica becomes current")
+	first := o.Freshness().Until()
+	testkit.Eventually(t, patience, func() bool { return o.Freshness().Until().Since(first) > 2*cfg.PromiseWindow }, "it goes on being so")
+	if !m.has("NodeAdded* /lockkeeper/gateways " + fixture.GatewayID(1)) {
+		t.Errorf("the registration is not in the replica: %v", m.lines())
+	}
+	if err := writer.Close(fixture.Context(t)); err != nil {
+		t.Error(err)
+	}
+	testkit.Eventually(t, patience, func() bool { return !now() }, "without a writer the replica stops being current")
+	if s := o.State(); s.Connects != 1 || !s.Synced {
+		t.Errorf("state %+v: a server was left because nobody writes", s)
+	}
+	m.checkAll(t)
+}

@@ -1,0 +1,538 @@
+package observer
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+func TestWatchesAreSetBeforeTheTreeIsReadOnEveryConnection(t *testing.T) {
+	play(t, func(s *stage) {
+		s.roots = append(s.roots, zk.WatchRoot{Path: "/gateways", Depth: 1})
+		s.zk.tree["/gateways"] = []string{"g"}
+		s.cfg.Chroot = "/c"
+		s.zk.tree = map[string][]string{"/c/locks": {"a"}, "/c/locks/a": {"x"}, "/c/gateways": {"g"}}
+	}, func(s *stage) {
+		s.zk.conn(0).nc.Close()
+		s.pass(time.Second)
+		if s.zk.sessions() != 2 {
+			t.Fatalf("%d connections", s.zk.sessions())
+		}
+		for i := range 2 {
+			want := []string{"106 /c/gateways", "106 /c/locks", "12 /c/gateways", "12 /c/locks", "12 /c/locks/a"}
+			got := s.zk.conn(i).requests()
+			slices.Sort(got[:2]) // which root comes first does not matter
+			slices.Sort(got[2:4])
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("connection %d: -want +got\n%s", i, diff)
+			}
+		}
+		if got := s.m.tree(); got != "/gateways: g\n/locks/a: x\n" {
+			t.Errorf("tree\n%s", got)
+		}
+	})
+}
+
+func TestEventsAndRepliesTakeEffectInTheOrderOfTheStream(t *testing.T) {
+	play(t, func(s *stage) {
+		s.zk.intercept = func(c *fakeConn, r fakeRequest) bool {
+			switch r.String() {
+			case "12 /locks":
+				// Between the watch and the listing: y comes and x goes.
+				c.write(event(wire.EventCreated, "/locks/a/y"))
+				c.write(event(wire.EventDeleted, "/locks/a/x"))
+				c.write(c.answer(r))
+				return true
+			case "12 /locks/a":
+				// z is in the listing, its event came before; and right after
+				// the listing y goes.
+				frames := event(wire.EventCreated, "/locks/a/z")
+				frames = append(frames, reply(r.xid, 105, wire.OK, children(1, "w", "y", "z"))...)
+				frames = append(frames, event(wire.EventDeleted, "/locks/a/y")...)
+				c.write(frames)
+				return true
+			}
+			return false
+		}
+	}, func(s *stage) {
+		s.expectTail("DirAdded* /locks/a", "NodeAdded /locks/a y", "NodeRemoved /locks/a x",
+			"NodeAdded /locks/a z", "NodeAdded* /locks/a w", "DirListed* /locks/a", "NodeRemoved /locks/a y", "Synced")
+		if got := s.m.tree(); got != "/locks/a: w z\n" {
+			t.Errorf("tree %s", got)
+		}
+	})
+}
+
+func TestWhatWasMissedBetweenConnectionsIsToldWithTheReplysZxid(t *testing.T) {
+	play(t, func(s *stage) {
+		s.zk.setTree(100, map[string][]string{"a": {"x", "y"}, "gone": {"z"}})
+	}, func(s *stage) {
+		s.zk.setTree(200, map[string][]string{"a": {"y", "new"}, "fresh": {"f"}})
+		var zxids []int64
+		s.m.mu.Lock()
+		s.m.onApply = func(changes []zk.Change) {
+			for _, c := range changes {
+				if c.Listed {
+					zxids = append(zxids, c.Zxid)
+				}
+			}
+		}
+		s.m.mu.Unlock()
+		s.zk.conn(0).nc.Close()
+		s.pass(time.Second)
+		s.expectTail("Lost",
+			"DirAdded* /locks/fresh", "NodeRemoved* /locks/gone z", "DirRemoved* /locks/gone",
+			"NodeAdded* /locks/a new", "NodeRemoved* /locks/a x", "DirListed* /locks/a",
+			"NodeAdded* /locks/fresh f", "DirListed* /locks/fresh", "Synced")
+		if len(zxids) != 8 || slices.Min(zxids) != 200 || slices.Max(zxids) != 200 {
+			t.Errorf("zxids of what was listed: %v, want 200 each", zxids)
+		}
+	})
+}
+
+func TestTheHighestZxidOfBothSessionsIsShownToTheServer(t *testing.T) {
+	writer := int64(50)
+	play(t, func(s *stage) {
+		s.writer = func() int64 { return writer }
+		s.zk.zxid = 70
+	}, func(s *stage) {
+		s.zk.conn(0).nc.Close()
+		s.pass(time.Second)
+		writer = 90
+		s.zk.set(func() { s.zk.zxid = 90 })
+		s.zk.conn(1).nc.Close()
+		s.pass(time.Second)
+		var seen []int64
+		for _, h := range s.zk.hellos {
+			seen = append(seen, h.LastZxidSeen)
+			if h.SessionID != 0 || !h.HasReadOnly || h.ReadOnly || h.TimeoutMs != 9000 {
+				t.Errorf("connect request %+v", h)
+			}
+		}
+		if diff := cmp.Diff([]int64{50, 70, 90}, seen); diff != "" {
+			t.Errorf("lastZxidSeen: -want +got\n%s", diff)
+		}
+	})
+}
+
+func TestAServerThatLagsBehindIsPassedOver(t *testing.T) {
+	play(t, func(s *stage) {
+		s.cfg.Servers = []string{"one:1", "two:1", "three:1"}
+		s.zk.admit = func(server string, hello wire.ConnectRequest) bool {
+			return server == "two:1" || hello.LastZxidSeen == 0
+		}
+		s.writer = func() int64 { return 60 }
+	}, func(s *stage) {
+		s.pass(time.Minute)
+		if got := s.o.State(); got.Server != "two:1" || !got.Synced {
+			t.Errorf("state %+v", got)
+		}
+		if n := s.zk.sessions(); n != 1 {
+			t.Errorf("%d sessions", n)
+		}
+	})
+}
+
+func TestAReplyFromThePastEndsTheConnection(t *testing.T) {
+	play(t, func(s *stage) {
+		s.writer = func() int64 { return 80 }
+	}, func(s *stage) {
+		s.zk.set(func() { s.zk.zxid = 79 })
+		s.pass(3 * time.Second) // a ping
+		if s.o.State().Synced || s.zk.sessions() < 2 {
+			t.Errorf("state %+v after %d sessions: a server that went back in time is believed", s.o.State(), s.zk.sessions())
+		}
+	})
+}
+
+func TestABurstIsOneApply(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		before := len(s.m.slices)
+		var frames []byte
+		for _, n := range []string{"b", "c", "d"} {
+			frames = append(frames, event(wire.EventCreated, "/locks/"+n)...)
+			frames = append(frames, event(wire.EventCreated, "/locks/"+n+"/x")...)
+		}
+		s.zk.conn(0).write(frames)
+		synctest.Wait()
+		if got := s.m.slices[before:]; len(got) != 1 || len(got[0]) != 6 {
+			t.Errorf("six events were applied as %v", got)
+		}
+	})
+}
+
+func TestAuthenticationComesFirst(t *testing.T) {
+	play(t, func(s *stage) {
+		s.cfg.Auth = &zk.DigestAuth{User: "fleet", Password: "secret"}
+	}, func(s *stage) {
+		want := []string{"100 digest fleet:secret", "106 /locks", "12 /locks", "12 /locks/a"}
+		if diff := cmp.Diff(want, s.zk.conn(0).requests()); diff != "" {
+			t.Errorf("-want +got\n%s", diff)
+		}
+		if !s.o.State().Synced {
+			t.Error("not synced: the reply to the authentication, with zxid 0, must not disturb")
+		}
+	})
+}
+
+func TestFatalAnswersEndRun(t *testing.T) {
+	for _, c := range []struct {
+		op   wire.Op
+		err  wire.ErrCode
+		kind zk.FatalKind
+	}{
+		{wire.OpAuth, wire.ErrAuthFailed, zk.KindAuth},
+		{wire.OpAddWatch, wire.ErrUnimplemented, zk.KindServerTooOld},
+	} {
+		play(t, func(s *stage) {
+			s.cfg.Auth = &zk.DigestAuth{User: "fleet", Password: "secret"}
+			s.zk.intercept = func(conn *fakeConn, r fakeRequest) bool {
+				if r.op != c.op {
+					return false
+				}
+				conn.write(reply(r.xid, 100, c.err))
+				return true
+			}
+		}, func(s *stage) {
+			s.over = true
+			fatal, ok := errors.AsType[*zk.FatalError](<-s.ended)
+			if !ok || fatal.Kind != c.kind || fatal.Hint == "" || !errors.Is(fatal, c.err) {
+				t.Errorf("Run: %v, want a fatal error of kind %s with a hint", fatal, c.kind)
+			}
+			if err := s.o.Reached(context.Background(), 1<<40); !errors.Is(err, zk.ErrUnavailable) {
+				t.Errorf("Reached after the end: %v", err)
+			}
+			if err := s.o.Get("/locks/a/x", nil); !errors.Is(err, zk.ErrUnavailable) {
+				t.Errorf("Get after the end: %v", err)
+			}
+		})
+	}
+}
+
+func TestAConfigurationThatMakesNoSenseEndsRun(t *testing.T) {
+	for _, c := range []struct {
+		cfg  zk.Config
+		root zk.WatchRoot
+	}{
+		{zk.Config{}, locksRoot},
+		{zk.Config{Servers: []string{"a:1"}}, zk.WatchRoot{Path: "/locks", Depth: 3}},
+		{zk.Config{Servers: []string{"a:1"}}, zk.WatchRoot{Path: "locks", Depth: 2}},
+	} {
+		err := New(c.cfg, []zk.WatchRoot{c.root}, newMirror(), nil).Run(t.Context())
+		if fatal, ok := errors.AsType[*zk.FatalError](err); !ok || fatal.Kind != zk.KindConfig {
+			t.Errorf("%+v %+v: %v", c.cfg, c.root, err)
+		}
+	}
+}
+
+func TestRunMayBeCalledOnce(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		if err := s.o.Run(context.Background()); err == nil {
+			t.Error("a second Run was accepted")
+		}
+	})
+}
+
+func TestRunEndsTheSessionWhenItsContextEnds(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		s.finish()
+		s.zk.set(func() {
+			if !s.zk.conns[0].closed {
+				t.Error("the server was not told")
+			}
+		})
+		s.expectTail("Synced", "Lost")
+		if s.o.Freshness().Current(s.cfg.Clock.Now()) {
+			t.Error("still current")
+		}
+	})
+}
+
+func TestRunEndsWhateverItIsDoing(t *testing.T) {
+	for name, setUp := range map[string]func(s *stage){
+		"dialing": func(s *stage) { s.zk.refuse["one:1"] = true },
+		"shaking hands": func(s *stage) {
+			s.zk.admit = func(string, wire.ConnectRequest) bool { time.Sleep(time.Minute); return false }
+		},
+		"reading the tree": func(s *stage) {
+			s.zk.intercept = func(_ *fakeConn, r fakeRequest) bool { return r.op == wire.OpGetChildren2 }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, setUp, func(s *stage) {
+				s.pass(500 * time.Millisecond)
+				began := time.Now()
+				s.finish()
+				if took := time.Since(began); took > time.Second {
+					t.Errorf("Run ended %v after its context", took)
+				}
+				s.pass(time.Minute) // for the server that shakes no hands
+			})
+		})
+	}
+}
+
+func TestBadRepliesEndTheConnectionAndChangeNothing(t *testing.T) {
+	for name, frames := range map[string][]byte{
+		"out of turn":              reply(999, 200, wire.OK),
+		"a ping that was not sent": slices.Concat(reply(wire.XidPing, 200, wire.OK), reply(wire.XidPing, 200, wire.OK), reply(wire.XidPing, 200, wire.OK)),
+		"an event cut short":       event(wire.EventDeleted, "/locks/a/x")[:20],
+		"a removed watch":          event(wire.EventPersistentWatchRemoved, "/locks"),
+		"a frame above the limit":  wire.AppendInt(nil, maxObserved+1),
+		"a frame without a header": {0, 0, 0, 2, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, nil, func(s *stage) {
+				if name == "an event cut short" {
+					frames = slices.Concat([]byte{0, 0, 0, 16}, frames[4:20])
+				}
+				before := len(s.m.lines())
+				go s.zk.conn(0).write(frames) // which may not be read to its end
+				s.pass(time.Second)
+				if s.zk.sessions() != 2 {
+					t.Fatalf("%d connections, want a second one", s.zk.sessions())
+				}
+				want := []string{"Lost", "DirListed* /locks/a", "Synced"}
+				if diff := cmp.Diff(want, s.m.lines()[before:]); diff != "" {
+					t.Errorf("-want +told\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// TestWhatPrecedesABadFrameHasHappened: the events of a burst count although
+// its end is garbage, but its zxids prove nothing.
+func TestWhatPrecedesABadFrameHasHappened(t *testing.T) {
+	play(t, func(s *stage) {
+		s.zk.intercept = func(c *fakeConn, r fakeRequest) bool {
+			if r.op != wire.OpGetChildren2 || r.path != "/locks/a" || s.o == nil || !s.o.State().Synced {
+				return false
+			}
+			cut := reply(r.xid, 500, wire.OK, children(1, "x"))
+			cut = cut[:len(cut)-1]
+			cut[3]--
+			c.write(append(event(wire.EventCreated, "/locks/a/y"), cut...))
+			return true
+		}
+	}, func(s *stage) {
+		reached := make(chan error, 1)
+		s.o.List("/locks/a")
+		synctest.Wait()
+		if !s.m.has("NodeAdded /locks/a y") {
+			t.Error("the event before the bad reply was dropped")
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		go func() { reached <- s.o.Reached(ctx, 500) }()
+		s.zk.set(func() { s.zk.zxid = 400 })
+		s.pass(20 * time.Second)
+		select {
+		case err := <-reached:
+			t.Errorf("Reached believes a reply that could not be applied: %v", err)
+		default:
+		}
+		cancel()
+		<-reached
+	})
+}
+
+func TestSilenceEndsTheConnection(t *testing.T) {
+	play(t, func(s *stage) {
+		s.cfg.PromiseWindow = 600 * time.Second // so that the session timeout counts: 6 s
+	}, func(s *stage) {
+		s.zk.set(func() { s.zk.conns[0].deaf = true })
+		s.pass(5 * time.Second)
+		if s.zk.sessions() != 1 {
+			t.Error("given up too early")
+		}
+		s.pass(6 * time.Second)
+		if s.zk.sessions() != 2 || !s.o.State().Synced {
+			t.Errorf("%d connections, state %+v", s.zk.sessions(), s.o.State())
+		}
+	})
+}
+
+func TestALongReplyThatIsStillArrivingIsNoSilence(t *testing.T) {
+	play(t, func(s *stage) {
+		s.zk.intercept = func(c *fakeConn, r fakeRequest) bool {
+			if r.String() == "12 /locks/a" {
+				go func() { // three times the silence that ends a connection
+					for frame := c.answer(r); len(frame) > 0; frame = frame[1:] {
+						c.nc.Write(frame[:1])
+						time.Sleep(9 * time.Second / time.Duration(len(c.answer(r))))
+					}
+				}()
+				return true
+			}
+			// Nothing can be answered in the middle of a frame.
+			return r.op == wire.OpPing
+		}
+	}, func(s *stage) {
+		s.pass(10 * time.Second)
+		if s.zk.sessions() != 1 || !s.o.State().Synced {
+			t.Errorf("%d connections, state %+v", s.zk.sessions(), s.o.State())
+		}
+	})
+}
+
+func TestASinkThatTookLongIsNoSilenceOfTheServer(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		s.m.mu.Lock()
+		slow := true
+		s.m.onApply = func([]zk.Change) {
+			if slow {
+				slow = false
+				time.Sleep(10 * time.Second) // the machine was busy
+			}
+		}
+		s.m.mu.Unlock()
+		conn := s.zk.conn(0)
+		conn.write(event(wire.EventCreated, "/locks/a/y"))
+		go func() {
+			conn.write(event(wire.EventCreated, "/locks/a/z"))
+			conn.write(event(wire.EventCreated, "/locks/a/last"))
+		}()
+		s.pass(15 * time.Second)
+		if s.zk.sessions() != 1 || !s.m.has("NodeAdded /locks/a last") {
+			t.Errorf("%d connections, state %+v", s.zk.sessions(), s.o.State())
+		}
+	})
+}
+
+func TestAPingWithoutAnswerForHalfTheWindowEndsTheConnection(t *testing.T) {
+	play(t, nil, func(s *stage) { // window 6 s, session 9 s
+		s.zk.set(func() { s.zk.conns[0].deaf = true })
+		s.pass(2 * time.Second)
+		if s.zk.sessions() != 1 {
+			t.Error("given up too early")
+		}
+		s.pass(3 * time.Second)
+		if s.zk.sessions() != 2 {
+			t.Error("half the window has passed without a sign of life")
+		}
+	})
+}
+
+func TestAQuietConnectionIsKeptAliveByPings(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		s.pass(time.Minute)
+		c := s.zk.conn(0)
+		if s.zk.sessions() != 1 || c.pings < 55 || c.pings > 85 { // window/6 = 1 s
+			t.Errorf("%d connections, %d pings in a minute", s.zk.sessions(), c.pings)
+		}
+	})
+}
+
+func TestAttemptsArePacedAndGoRoundTheServers(t *testing.T) {
+	play(t, func(s *stage) {
+		s.cfg.Servers = []string{"one:1", "two:1", "three:1"}
+		for _, name := range s.cfg.Servers {
+			s.zk.refuse[name] = true
+		}
+	}, func(s *stage) {
+		s.pass(time.Minute)
+		s.zk.set(func() {
+			n := len(s.zk.dials)
+			if n < 30 || n > 150 {
+				t.Errorf("%d attempts in a minute", n)
+			}
+			for i := 3; i < n; i++ {
+				if s.zk.dials[i] != s.zk.dials[i-3] {
+					t.Fatalf("the servers do not take turns: %s", strings.Join(s.zk.dials[:10], " "))
+				}
+			}
+			clear(s.zk.refuse)
+		})
+		s.pass(2 * lastRetry)
+		if !s.o.State().Synced {
+			t.Error("not back after the longest pause")
+		}
+	})
+}
+
+func TestAConnectionThatNeverLastsIsNotRetriedWithoutPause(t *testing.T) {
+	play(t, func(s *stage) {
+		s.zk.intercept = func(c *fakeConn, r fakeRequest) bool {
+			if r.op == wire.OpGetChildren2 && r.path == "/locks/a" {
+				c.write(c.answer(r))
+				c.nc.Close()
+				return true
+			}
+			return false
+		}
+	}, func(s *stage) {
+		s.pass(time.Minute)
+		if n := s.zk.sessions(); n > 150 {
+			t.Errorf("the tree was read %d times in a minute", n)
+		}
+	})
+}
+
+func TestARootThatMayNotBeReadIsNoEmptyRoot(t *testing.T) {
+	for _, root := range []zk.WatchRoot{locksRoot, {Path: "/locks", Depth: 1}} {
+		play(t, func(s *stage) {
+			s.roots = []zk.WatchRoot{root}
+			s.zk.intercept = func(c *fakeConn, r fakeRequest) bool {
+				if r.String() != "12 /locks" {
+					return false
+				}
+				c.write(reply(r.xid, 100, wire.ErrNoAuth))
+				return true
+			}
+		}, func(s *stage) {
+			s.pass(10 * time.Second)
+			if s.o.State().Synced || s.m.count("Synced") > 0 {
+				t.Error("synced without having read the root")
+			}
+		})
+	}
+}
+
+func TestADirectoryThatMayNotBeReadIsToldAsSuch(t *testing.T) {
+	play(t, func(s *stage) {
+		s.zk.intercept = func(c *fakeConn, r fakeRequest) bool {
+			if r.String() != "12 /locks/a" {
+				return false
+			}
+			c.write(reply(r.xid, 100, wire.ErrNoAuth))
+			return true
+		}
+	}, func(s *stage) {
+		s.expectTail("DirAdded* /locks/a", "DirListed* /locks/a not authorized", "Synced")
+	})
+}
+
+func TestADirectoryDeletedWhileItsListingIsUnderWay(t *testing.T) {
+	play(t, func(s *stage) {
+		s.zk.intercept = func(c *fakeConn, r fakeRequest) bool {
+			if r.String() != "12 /locks/a" {
+				return false
+			}
+			c.write(slices.Concat(event(wire.EventDeleted, "/locks/a/x"), event(wire.EventDeleted, "/locks/a"), reply(r.xid, 101, wire.ErrNoNode)))
+			return true
+		}
+	}, func(s *stage) {
+		s.expectTail("DirAdded* /locks/a", "NodeRemoved /locks/a x", "DirRemoved /locks/a", "Synced")
+	})
+}
+
+func TestARootThatDoesNotExistIsEmptyAndWatched(t *testing.T) {
+	play(t, func(s *stage) {
+		clear(s.zk.tree)
+	}, func(s *stage) {
+		s.expectTail("Synced")
+		s.zk.conn(0).write(slices.Concat(event(wire.EventCreated, "/locks"), event(wire.EventCreated, "/locks/a"), event(wire.EventCreated, "/locks/a/x")))
+		synctest.Wait()
+		s.expectTail("DirAdded /locks/a", "NodeAdded /locks/a x")
+	})
+}

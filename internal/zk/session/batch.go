@@ -1,0 +1,254 @@
+package session
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"lockkeeper/internal/fault"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/conn"
+)
+
+// batchKind tells what a guarded transaction is for.
+type batchKind uint8
+
+const (
+	workBatch  batchKind = iota + 1 // {check epoch, set guard, operations...}
+	guardBatch                      // {check epoch, set guard}
+	bumpBatch                       // {set registration at the known epoch, set guard}
+	closeBatch                      // {delete guard, delete registration at the epoch}
+)
+
+// guardOps is the number of operations in front of a batch's own.
+const guardOps = 2
+
+// batch is one guarded transaction, sent or about to be.
+type batch struct {
+	kind   batchKind
+	items  []*item
+	fails  int // times that these items, then still together, were refused
+	number int64
+	epoch  int32
+	sent   zk.Instant // both clocks when it was handed to the library
+	at     time.Time  // the same moment, for timers
+	// floor is the highest zxid that had been answered when it was sent: a
+	// node with a czxid at or below it is older than this transaction.
+	floor int64
+	// spared are the operations that were not sent, counted from the batch's own first one: see sparing.
+	skipped []int
+}
+
+// sparing finds checks that stand in a transaction already: many writes may depend on
+// one node, and it needs to be looked at only once. A check may be left out when the same one was sent
+// before it and nothing between them wrote the node: the transaction is atomic, so
+// the second would see what the first saw.
+type checkDedup struct {
+	sent [4]*zk.Op // checks that still hold; few nodes are checked by many
+	n    int
+}
+
+// spare reports whether the operation may be left out.
+func (p *checkDedup) skip(op *zk.Op) bool {
+	for i := 0; i < p.n; i++ {
+		if p.sent[i].Path != op.Path {
+			continue
+		}
+		if op.Kind == zk.OpCheck && p.sent[i].Version == op.Version {
+			return true
+		}
+		p.n-- // it is written, or checked otherwise, which tells what the node's version is if it succeeds
+		p.sent[i] = p.sent[p.n]
+		i--
+	}
+	if op.Kind == zk.OpCheck && p.n < len(p.sent) {
+		p.sent[p.n] = op
+		p.n++
+	}
+	return false
+}
+
+// original turns the index of an operation that was sent into its index among all of the batch's.
+func (b *batch) original(sent int) int {
+	for _, left := range b.skipped {
+		if left > sent {
+			break
+		}
+		sent++
+	}
+	return sent
+}
+
+// request builds the operations of the multi.
+func (s *Session) request(b *batch) []any {
+	encode := s.conn.Encode
+	guard := encode(&zk.Op{Kind: zk.OpSetData, Path: s.guard, Version: -1})
+	switch b.kind {
+	case bumpBatch:
+		return []any{encode(&zk.Op{Kind: zk.OpSetData, Path: s.registration, Data: s.registered, Version: b.epoch}), guard}
+	case closeBatch:
+		return []any{encode(&zk.Op{Kind: zk.OpDelete, Path: s.guard, Version: -1}), encode(&zk.Op{Kind: zk.OpDelete, Path: s.registration, Version: b.epoch})}
+	}
+	n := guardOps
+	for _, it := range b.items {
+		n += len(it.write.Ops)
+	}
+	ops := make([]any, 0, n)
+	epoch := b.epoch
+	if fault.On("epoch-check") {
+		epoch = -1
+	}
+	if fault.On("guard") {
+		guard = encode(&zk.Op{Kind: zk.OpCheck, Path: s.guard, Version: -1})
+	}
+	ops = append(ops, encode(&zk.Op{Kind: zk.OpCheck, Path: s.registration, Version: epoch}), guard)
+	var sparing checkDedup
+	at := 0
+	b.skipped = nil
+	for _, it := range b.items {
+		for i := range it.write.Ops {
+			if sparing.skip(&it.write.Ops[i]) {
+				b.skipped = append(b.skipped, at)
+			} else {
+				ops = append(ops, encode(&it.write.Ops[i]))
+			}
+			at++
+		}
+	}
+	return ops
+}
+
+// results hands the answers of a committed batch to its items.
+func (s *Session) results(b *batch, zxid int64, answers []conn.OpResult, deliver func(*item, zk.Result)) {
+	next, at, spared := guardOps, 0, b.skipped
+	for _, it := range b.items {
+		n := len(it.write.Ops)
+		r := zk.Result{Outcome: zk.Done, Culprit: -1, Zxid: zxid, SentAt: b.sent, Paths: make([]string, n), Versions: make([]int32, n)}
+		for i := range n {
+			at++
+			if len(spared) > 0 && spared[0] == at-1 {
+				spared = spared[1:]
+				continue
+			}
+			a := answers[next]
+			next++
+			switch it.write.Ops[i].Kind {
+			case zk.OpCreate:
+				r.Paths[i] = s.cfg.Below(a.String)
+			case zk.OpSetData:
+				if a.Stat != nil {
+					r.Versions[i] = a.Stat.Version
+				}
+			}
+		}
+		deliver(it, r)
+	}
+}
+
+// fate of the items of a refused batch.
+type blamed struct {
+	dropped   *item   // whose operation it was; nil when it was a check
+	op        int     // index into the dropped item's operations
+	conflicts []*item // that depended on the failed check
+	rest      []*item
+}
+
+// blame finds out whose operation failed, and who depended on it. culprit
+// counts from the batch's own first operation.
+func blame(items []*item, culprit int, err error) blamed {
+	var f blamed
+	owner := -1
+	for i, it := range items {
+		if culprit < len(it.write.Ops) {
+			owner = i
+			break
+		}
+		culprit -= len(it.write.Ops)
+	}
+	if owner < 0 {
+		return blamed{rest: items}
+	}
+	failed := items[owner].write.Ops[culprit]
+	redecide := conn.Classify(conn.RequestOf(failed.Kind), err, 1) == conn.DecideAgain
+	for i, it := range items {
+		switch {
+		case redecide && (i == owner || hasCheck(it.write, failed)):
+			f.conflicts = append(f.conflicts, it)
+		case i == owner:
+			f.dropped, f.op = it, culprit
+		default:
+			f.rest = append(f.rest, it)
+		}
+	}
+	return f
+}
+
+func hasCheck(w *zk.Write, check zk.Op) bool {
+	for i := range w.Ops {
+		if w.Ops[i].Kind == zk.OpCheck && w.Ops[i].Path == check.Path && w.Ops[i].Version == check.Version {
+			return true
+		}
+	}
+	return false
+}
+
+// again forms the batches in which the rest of a refused batch is sent: whole
+// after the first refusal, in halves from the second on. So k bad items among
+// n cost at most 2k+1 transactions, and none waits for more than log2(n)+2.
+func again(rest []*item, fails int) []*batch {
+	if len(rest) == 0 {
+		return nil
+	}
+	if fails < 2 || len(rest) == 1 {
+		return []*batch{{kind: workBatch, items: rest, fails: fails}}
+	}
+	half := (len(rest) + 1) / 2
+	return []*batch{
+		{kind: workBatch, items: rest[:half:half], fails: fails},
+		{kind: workBatch, items: rest[half:], fails: fails},
+	}
+}
+
+// checkQueues refuses a Write that would wait for itself.
+func checkQueues(w *zk.Write) error {
+	names := append([]string{w.Queue}, w.More...)
+	slices.Sort(names)
+	for i, name := range names {
+		switch {
+		case name == "":
+			return errors.New("a write with a queue that has no name")
+		case i > 0 && name == names[i-1]:
+			return errors.New("a write that names a queue twice")
+		}
+	}
+	return nil
+}
+
+// checkWrite refuses what ZooKeeper or the library would choke on.
+func checkWrite(w *zk.Write) error {
+	if len(w.Ops) == 0 {
+		return errors.New("a write without operations")
+	}
+	if w.Done == nil {
+		return errors.New("a write without anybody to tell")
+	}
+	if len(w.More) > 0 {
+		if err := checkQueues(w); err != nil {
+			return err
+		}
+	}
+	for i := range w.Ops {
+		op := &w.Ops[i]
+		path := op.Path
+		if op.Kind == zk.OpCreate && op.Sequential {
+			path += "0" // the number that comes behind makes a prefix a path
+		}
+		if err := zk.CheckPath(path); err != nil {
+			return err
+		}
+		if op.Kind < zk.OpCreate || op.Kind > zk.OpCheck {
+			return errors.New("a write with an unknown operation")
+		}
+	}
+	return nil
+}

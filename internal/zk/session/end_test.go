@@ -1,0 +1,200 @@
+package session
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/test/fixture"
+	"lockkeeper/internal/test/netfault"
+	"lockkeeper/internal/test/zkreal"
+	"lockkeeper/internal/zk"
+)
+
+// A session that expires while writes are under way and while others wait.
+func TestAnExpiredSessionAnswersEveryWriteAndExecutesNoneLater(t *testing.T) {
+	direct, through, proxy := fixture.Faulty(t)
+	through.SessionTimeout = time.Second
+	layout := openLayout(t, direct)
+	p := fixture.NewProbe(t, direct)
+	dir := fixture.LocksDir(t, p, "l")
+	s := openSession(t, through, layout, 1)
+
+	proxy.Stall()
+	var results []<-chan zk.Result
+	for range 1000 {
+		results = append(results, submit(t, s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "/write-", Sequential: true}}}))
+	}
+	barrier := make(chan error, 1)
+	go func() {
+		_, err := s.Barrier(context.Background())
+		barrier <- err
+	}()
+	fixture.Eventually(t, "the server expires the session", func() bool { return p.Stat(s.guard) == nil })
+	proxy.Reset() // what was held is gone with its connections
+	proxy.Heal()
+	fixture.Await(t, s.Done())
+	if !errors.Is(s.Err(), zk.ErrSessionGone) {
+		t.Errorf("Err is %v, want ErrSessionGone", s.Err())
+	}
+	unknown, notDone := 0, 0
+	for _, result := range results {
+		select {
+		case r := <-result:
+			switch r.Outcome {
+			case zk.Unknown:
+				unknown++
+			case zk.NotDone:
+				notDone++
+				if !errors.Is(r.Err, zk.ErrSessionGone) {
+					t.Errorf("never sent, but answered %v", r.Err)
+				}
+			default:
+				t.Errorf("%+v", r)
+			}
+		default:
+			t.Fatal("Done is closed and a write has no answer")
+		}
+	}
+	if unknown == 0 || notDone == 0 {
+		t.Errorf("%d unknown, %d not done: want some of both", unknown, notDone)
+	}
+	if err := fixture.Await(t, barrier); !errors.Is(err, zk.ErrSessionGone) {
+		t.Errorf("Barrier says %v, want ErrSessionGone", err)
+	}
+	if s.TrustWindow().Open(zk.SystemClock{}.Now()) || s.State() != "gone" || s.Connected() {
+		t.Errorf("fence open or state %q", s.State())
+	}
+	// A new session of the same process has a queue of its own.
+	s2 := openSession(t, through, layout, 2)
+	if _, err := s2.Barrier(fixture.Context(t)); err != nil {
+		t.Fatal(err)
+	}
+	fixture.Await(t, s.released)
+	if got := p.Children(dir); len(got) != 0 {
+		t.Errorf("%d writes of the expired session were executed", len(got))
+	}
+}
+
+func TestCloseDeletesGuardAndRegistrationInOneTransaction(t *testing.T) {
+	direct, through, proxy := fixture.Faulty(t)
+	layout := openLayout(t, direct)
+	p := fixture.NewProbe(t, direct)
+	dir := fixture.LocksDir(t, p, "l")
+	s := openSession(t, through, layout, 1)
+	last := submit(t, s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "/last"}}})
+	farewells, others := 0, 0
+	done := make(chan struct{})
+	proxy.Observe(func(f netfault.Frame) netfault.Action {
+		switch {
+		case f.Dir != netfault.Requests:
+		case f.Op() == netfault.OpClose:
+			close(done)
+		case f.Op() == netfault.OpMulti && binary.BigEndian.Uint32(f.Raw[12:]) == uint32(netfault.OpDelete):
+			farewells++
+		case farewells > 0 && f.Op() != netfault.OpPing:
+			others++
+		}
+		return netfault.Forward
+	})
+	if err := s.Close(fixture.Context(t)); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	mustBeDone(t, fixture.Await(t, last))
+	if p.Stat(s.guard) != nil || p.Stat(s.registration) != nil {
+		t.Error("guard or registration is still there after Close")
+	}
+	fixture.Await(t, done)
+	if farewells != 1 || others != 0 {
+		t.Errorf("%d last transactions and %d requests after them, want one and none", farewells, others)
+	}
+	if err := s.Close(fixture.Context(t)); err != nil {
+		t.Errorf("a second Close: %v", err)
+	}
+	if !errors.Is(s.Err(), zk.ErrSessionGone) {
+		t.Errorf("Err is %v, want ErrSessionGone", s.Err())
+	}
+}
+
+func TestCloseReturnsWithItsContextWhateverTheServerDoes(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		harm func(*netfault.Proxy)
+	}{
+		{"silent", (*netfault.Proxy).Stall},
+		{"refusing", (*netfault.Proxy).Cut},
+		{"swallowing", (*netfault.Proxy).DropRequests},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			direct, through, proxy := fixture.Faulty(t)
+			s := openSession(t, through, openLayout(t, direct), 1)
+			c.harm(proxy)
+			result := submit(t, s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/x"}}})
+			ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			if err := s.Close(ctx); err == nil {
+				t.Error("Close says that all is well")
+			}
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("Close took %v", took)
+			}
+			if r := fixture.Await(t, result); r.Outcome != zk.Unknown && r.Outcome != zk.NotDone {
+				t.Errorf("%+v", r)
+			}
+			fixture.Await(t, s.Done())
+			fixture.Await(t, s.released)
+		})
+	}
+}
+
+func TestASessionOutlivesARestartOfTheServer(t *testing.T) {
+	server := zkreal.StartT(t, zkreal.WithoutFsync())
+	cfg := zk.Config{Servers: []string{server.Addr()}, CreateRoot: true}
+	s := openSession(t, cfg, openLayout(t, cfg), 1)
+	dir := zk.DefaultRoot + "/locks/l"
+	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir}))
+	server.Stop()
+	fixture.Eventually(t, "the loss is noticed", func() bool { return !s.Connected() })
+	during := submit(t, s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "/during"}}})
+	server.RestartT(t)
+	mustBeDone(t, fixture.Await(t, during))
+	if zxid, err := s.Barrier(fixture.Context(t)); err != nil || zxid == 0 {
+		t.Errorf("Barrier: %#x, %v", zxid, err)
+	}
+	if s.State() != "connected" || !s.TrustWindow().Open(zk.SystemClock{}.Now()) {
+		t.Errorf("state %q", s.State())
+	}
+}
+
+func TestReadsEndWithTheirContextAndWithTheConnection(t *testing.T) {
+	direct, through, proxy := fixture.Faulty(t)
+	s := openSession(t, through, openLayout(t, direct), 1)
+	proxy.Stall()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	if _, _, err := s.Get(ctx, zk.DefaultRoot); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Get of a silent server: %v, want the deadline", err)
+	}
+	proxy.Cut()
+	fixture.Eventually(t, "the loss is noticed", func() bool { return !s.Connected() })
+	if _, _, err := s.Children(fixture.Context(t), zk.DefaultRoot); !errors.Is(err, zk.ErrUnavailable) {
+		t.Errorf("Children without a connection: %v, want ErrUnavailable", err)
+	}
+	if s.State() != "suspended" {
+		t.Errorf("state %q, want suspended", s.State())
+	}
+	proxy.Heal()
+	fixture.Eventually(t, "the connection is back", s.Connected)
+	if _, err := s.Exists(fixture.Context(t), zk.DefaultRoot); err != nil {
+		t.Errorf("Exists: %v", err)
+	}
+	if _, _, err := s.Get(fixture.Context(t), zk.DefaultRoot+"/nothing"); !errors.Is(err, zk.ErrNoNode) {
+		t.Errorf("Get of nothing: %v, want ErrNoNode", err)
+	}
+	if stat, err := s.Exists(fixture.Context(t), zk.DefaultRoot+"/nothing"); err != nil || stat != nil {
+		t.Errorf("Exists of nothing: %v, %v", stat, err)
+	}
+}

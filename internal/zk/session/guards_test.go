@@ -1,0 +1,148 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"lockkeeper/internal/test/fixture"
+	"lockkeeper/internal/zk"
+	"testing"
+)
+
+func lookAt(t *testing.T, s *Session, id string) zk.Guard {
+	t.Helper()
+	g, found := s.Guards(fixture.Context(t), []string{id})[id]
+	if !found {
+		t.Fatalf("the guard of %s could not be looked at", id)
+	}
+	return g
+}
+
+func depose(t *testing.T, s *Session, id string, polled zk.Guard) zk.Result {
+	t.Helper()
+	result := make(chan zk.Result, 2)
+	s.Takeover(fixture.Context(t), id, &polled, func(r zk.Result) { result <- r })
+	return fixture.Await(t, result)
+}
+
+func TestEachTransactionOfAGatewayMovesItsGuard(t *testing.T) {
+	cfg := fixture.Config(t)
+	layout := openLayout(t, cfg)
+	one, two := openSession(t, cfg, layout, 1), openSession(t, cfg, layout, 2)
+	before := lookAt(t, one, two.ID())
+	if !before.There || lookAt(t, one, two.ID()) != before {
+		t.Errorf("%+v, then another", before)
+	}
+	if _, err := two.Barrier(fixture.Context(t)); err != nil { // a bare guard write
+		t.Fatal(err)
+	}
+	after := lookAt(t, one, two.ID())
+	if after.Version != before.Version+1 || after.Czxid != before.Czxid {
+		t.Errorf("%+v after %+v", after, before)
+	}
+	if g := lookAt(t, one, fixture.GatewayID(3)); g != (zk.Guard{}) {
+		t.Errorf("a gateway that never was has the guard %+v", g)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if found := one.Guards(ctx, []string{two.ID()}); len(found) != 0 {
+		t.Errorf("without time something was found: %v", found)
+	}
+}
+
+// Whoever looked long ago, or at a server that is behind, deposes nobody who has
+// written since.
+func TestAGatewayIsDeposedAtTheGuardThatWasPolled(t *testing.T) {
+	cfg := fixture.Config(t)
+	layout := openLayout(t, cfg)
+	s, deaf := openSession(t, cfg, layout, 1), openSession(t, cfg, layout, 2)
+	p := fixture.NewProbe(t, cfg)
+	polled := lookAt(t, s, deaf.ID())
+	if _, err := deaf.Barrier(fixture.Context(t)); err != nil {
+		t.Fatal(err)
+	}
+	for _, stale := range []zk.Guard{polled, {}} {
+		r := depose(t, s, deaf.ID(), stale)
+		want := zk.ErrBadVersion
+		if !stale.There {
+			want = zk.ErrNodeExists
+		}
+		if r.Outcome != zk.NotDone || !errors.Is(r.Err, want) || r.Culprit == 0 {
+			t.Errorf("polled %+v: %+v, want %v", stale, r, want)
+		}
+	}
+	if _, err := deaf.Barrier(fixture.Context(t)); err != nil {
+		t.Fatalf("the gateway that has written does not write any more: %v", err)
+	}
+	mustBeDone(t, depose(t, s, deaf.ID(), lookAt(t, s, deaf.ID())))
+	if r := write(t, deaf, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/zombie"}); r.Outcome != zk.NotDone {
+		t.Errorf("the deposed gateway writes: %+v", r)
+	}
+	fixture.Await(t, deaf.Done())
+	if !errors.Is(deaf.Err(), zk.ErrDeposed) || deaf.TrustWindow().Open(deaf.cfg.Clock.Now()) {
+		t.Errorf("its session says %v, its fence is open: %v", deaf.Err(), deaf.TrustWindow().Open(deaf.cfg.Clock.Now()))
+	}
+	if data, err := p.Get(zk.DefaultRoot + "/succession/" + deaf.ID()); err != nil || data != s.ID() {
+		t.Errorf("the succession says %q, %v", data, err)
+	}
+}
+
+// A registration without a guard is that of a gateway that cannot write.
+func TestAGatewayWithoutAGuardIsDeposedWhileItHasNone(t *testing.T) {
+	cfg := fixture.Config(t)
+	layout := openLayout(t, cfg)
+	s, maimed := openSession(t, cfg, layout, 1), openSession(t, cfg, layout, 2)
+	p := fixture.NewProbe(t, cfg)
+	p.Delete(zk.DefaultRoot + "/guards/" + maimed.ID())
+	mustBeDone(t, depose(t, s, maimed.ID(), lookAt(t, s, maimed.ID())))
+	if p.Stat(zk.DefaultRoot+"/gateways/"+maimed.ID()) != nil {
+		t.Error("its registration is there")
+	}
+}
+
+// To ZooKeeper version -1 is any version.
+func TestNobodyIsDeposedAtTheVersionThatMeansAny(t *testing.T) {
+	if ops, err := endGuard(&zk.Guard{There: true, Version: -1}, "/guards/x"); err == nil {
+		t.Errorf("%v", ops)
+	}
+	if ops, err := endGuard(&zk.Guard{There: true, Version: -2}, "/guards/x"); err != nil || len(ops) != 1 || ops[0].Version != -2 {
+		t.Errorf("%v %v", ops, err)
+	}
+}
+
+// Nothing answers its writes, so it hears of its deposition by the succession
+// alone.
+func TestASessionThatIsAbandonedTrustsNothingAnyMore(t *testing.T) {
+	direct, through, proxy := fixture.Faulty(t)
+	s := openSession(t, through, openLayout(t, direct), 1)
+	proxy.Stall()
+	defer proxy.Heal()
+	unanswered := submit(t, s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/a"}}})
+	s.Abandon()
+	if s.TrustWindow().Open(s.cfg.Clock.Now()) {
+		t.Error("its fence is open")
+	}
+	if r := fixture.Await(t, unanswered); r.Outcome == zk.Done {
+		t.Errorf("%+v", r)
+	}
+	fixture.Await(t, s.Done())
+	if !errors.Is(s.Err(), zk.ErrDeposed) {
+		t.Errorf("its session says %v, want ErrDeposed", s.Err())
+	}
+}
+
+// What is being closed ends in good order, whoever has seen its registration go.
+func TestAbandoningASessionThatClosesSpoilsNothing(t *testing.T) {
+	cfg := fixture.Config(t)
+	s := openSession(t, cfg, openLayout(t, cfg), 1)
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close(fixture.Context(t)) }()
+	fixture.Eventually(t, "it is closing", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.closing
+	})
+	s.Abandon()
+	if err := fixture.Await(t, closed); err != nil {
+		t.Errorf("closing says %v", err)
+	}
+}

@@ -1,0 +1,99 @@
+package session
+
+import (
+	"errors"
+	"lockkeeper/internal/test/fixture"
+	"lockkeeper/internal/zk"
+	"testing"
+
+	gozk "github.com/go-zookeeper/zk"
+)
+
+func TestASessionDoesNotRegisterUnderALayoutThatHasChanged(t *testing.T) {
+	for _, node := range []string{zk.NodePromiseWindow, zk.NodeFenceBase} {
+		cfg := fixture.Config(t)
+		layout := openLayout(t, cfg)
+		p := fixture.NewProbe(t, cfg)
+		data, err := p.Get(zk.DefaultRoot + node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Set(zk.DefaultRoot+node, data)
+		if _, err := Open(fixture.Context(t), cfg, layout, fixture.GatewayID(1), nil); !errors.Is(err, zk.ErrBadVersion) {
+			t.Errorf("%s changed: %v, want ErrBadVersion", node, err)
+		}
+		if p.Stat(zk.DefaultRoot+"/gateways/"+fixture.GatewayID(1)) != nil {
+			t.Error("it has registered")
+		}
+		openSession(t, cfg, openLayout(t, cfg), 2)
+	}
+}
+
+// Registering, lost on the way there and on the way back.
+func TestALostRegistrationIsFoundOrRepeated(t *testing.T) {
+	for _, persisted := range []bool{false, true} {
+		direct, through, proxy := fixture.Faulty(t)
+		layout := openLayout(t, direct)
+		if persisted {
+			proxy.FailReply(1, fixture.About("/gateways/"))
+		} else {
+			proxy.FailRequest(1, fixture.About("/gateways/"))
+		}
+		s := openSession(t, through, layout, 1)
+		p := fixture.NewProbe(t, direct)
+		if stat := p.Stat(s.registration); stat == nil || stat.Version != 0 || p.Stat(s.guard) == nil {
+			t.Errorf("persisted %v: registration %+v", persisted, stat)
+		}
+		mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/x"}))
+	}
+}
+
+func TestAnIdThatIsTakenIsRefused(t *testing.T) {
+	cfg := fixture.Config(t)
+	layout := openLayout(t, cfg)
+	openSession(t, cfg, layout, 1)
+	if _, err := Open(fixture.Context(t), cfg, layout, fixture.GatewayID(1), nil); !errors.Is(err, zk.ErrNodeExists) {
+		t.Errorf("%v, want ErrNodeExists", err)
+	}
+	for _, id := range []string{"", "short", "UPPERCASE1234", "a/b/c/d/e/f/g"} {
+		_, err := Open(fixture.Context(t), cfg, layout, id, nil)
+		if err == nil {
+			t.Errorf("id %q was accepted", id)
+		}
+	}
+}
+
+func TestNoStrangerChangesTheACLOfAnyNodeOfAFleetWithAnIdentity(t *testing.T) {
+	cfg := fixture.Config(t)
+	stranger := fixture.NewProbe(t, cfg)
+	cfg.Auth = &zk.DigestAuth{User: "fleet", Password: "right"}
+	s := openSession(t, cfg, openLayout(t, cfg), 1)
+	dir := zk.DefaultRoot + "/locks/deploy"
+	paths := mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir}, zk.Op{Kind: zk.OpCreate, Path: dir + "/write-", Sequential: true})).Paths
+	paths = append(paths, s.registration, s.guard)
+	for _, name := range []string{"", zk.NodeVersion, zk.NodeSecret, zk.NodeFenceBase, zk.NodePromiseWindow, zk.NodeNamespaces + "/default", zk.NodeLocks, zk.NodeSettings,
+		zk.NodeNamespaces, zk.NodeGateways, zk.NodeGuards, zk.NodeSuccession, zk.NodeKeys, zk.NodeOutbox, zk.NodeWebhooks} {
+		paths = append(paths, zk.DefaultRoot+name)
+	}
+	for _, path := range paths {
+		err := stranger.TrySetACL(path, gozk.DigestACL(gozk.PermAll, "evil", "x"))
+		if !errors.Is(err, gozk.ErrNoAuth) {
+			t.Errorf("setACL on %s by a stranger: %v, want ErrNoAuth", path, err)
+		}
+	}
+	stranger.Create(dir+"/foreign-0000000001", "") // queueing needs no setACL
+}
+
+// Without an identity a stranger may do everything but keep others out of the queues.
+func TestQueuesOfAFleetWithoutAnIdentityCannotBeClosed(t *testing.T) {
+	cfg := fixture.Config(t)
+	stranger := fixture.NewProbe(t, cfg)
+	s := openSession(t, cfg, openLayout(t, cfg), 1)
+	dir := zk.DefaultRoot + "/locks/deploy"
+	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir}, zk.Op{Kind: zk.OpCreate, Path: dir + "/write-"}))
+	for _, path := range []string{zk.DefaultRoot + "/locks", dir, dir + "/write-"} {
+		if err := stranger.TrySetACL(path, gozk.DigestACL(gozk.PermAll, "evil", "x")); !errors.Is(err, gozk.ErrNoAuth) {
+			t.Errorf("setACL on %s by a stranger: %v, want ErrNoAuth", path, err)
+		}
+	}
+}

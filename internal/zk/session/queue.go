@@ -1,0 +1,273 @@
+package session
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"lockkeeper/internal/fault"
+	"lockkeeper/internal/zk"
+)
+
+// Bounds of the writer.
+const (
+	// maxBatchOps bounds the operations of a shared transaction, the two that
+	// guard it and checks that it shares not counted. One Write may have more, and then travels alone.
+	maxBatchOps = 128
+	// maxQueuedWrites and maxQueuedBytes bound the Writes that have not been
+	// answered. Over them Submit refuses with ErrQueueFull.
+	maxQueuedWrites = 8192
+	maxQueuedBytes  = 16 << 20
+)
+
+// item is an accepted Write on its way to its answer.
+type item struct {
+	write *zk.Write
+	bytes int // encoded size of its operations
+	// onlyDeletes, or Ends: it goes behind the others of its transaction, for watchers
+	// see the operations one by one and every prefix must be legal.
+	onlyDeletes bool
+	// maybe: it is or was in a transaction whose outcome is not known.
+	maybe bool
+	// behind is in how many of its queues another item stands before it.
+	behind int32
+}
+
+// queues yields the Queues of a Write.
+func queues(w *zk.Write) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if w.Queue == "" || !yield(w.Queue) {
+			return
+		}
+		for _, name := range w.More {
+			if !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// queue holds the items that wait for a transaction. It is a fifo, except that
+// only one item per Queue is ever in line: the next of the same Queue stands
+// behind it in a line of its own and joins when it has left. An item of several
+// Queues stands in each of their lines, and joins when it is the first in all.
+type queue struct {
+	line []*item // from head on
+	head int
+	// waiting is by Queue those who stand behind its first; present while there is a
+	// first, who is in line or waits behind others in another of its Queues.
+	waiting map[string][]*item
+}
+
+func (q *queue) empty() bool { return q.head == len(q.line) }
+
+func (q *queue) push(it *item) {
+	for name := range queues(it.write) {
+		behind, ok := q.waiting[name]
+		switch {
+		case ok:
+			q.waiting[name] = append(behind, it)
+			it.behind++
+			continue
+		case q.waiting == nil:
+			q.waiting = make(map[string][]*item)
+		}
+		q.waiting[name] = nil
+	}
+	if it.behind == 0 {
+		q.line = append(q.line, it)
+	}
+}
+
+func (q *queue) pop() *item {
+	it := q.line[q.head]
+	q.line[q.head] = nil
+	q.head++
+	if q.head == len(q.line) {
+		q.line, q.head = q.line[:0], 0
+	} else if q.head >= 1024 && q.head > len(q.line)/2 {
+		n := copy(q.line, q.line[q.head:])
+		clear(q.line[n:])
+		q.line, q.head = q.line[:n], 0
+	}
+	return it
+}
+
+// take removes the items of the next transaction: as many from the front as
+// fit, an Alone one by itself. The result is in the order in which their
+// operations are to stand.
+func (q *queue) take(maxOps, maxBytes int) []*item {
+	var batch []*item
+	var sparing checkDedup // a check that many share takes one place, not one in each of them
+	ops, bytes := 0, 0
+	for !q.empty() {
+		it := q.line[q.head]
+		sent := 0
+		for i := range it.write.Ops {
+			if !sparing.skip(&it.write.Ops[i]) {
+				sent++
+			}
+		}
+		if len(batch) > 0 && (it.write.Alone || ops+sent > maxOps || bytes+it.bytes > maxBytes) {
+			break
+		}
+		batch = append(batch, q.pop())
+		ops += sent
+		bytes += it.bytes
+		if it.write.Alone {
+			break
+		}
+	}
+	for _, it := range batch {
+		for name := range queues(it.write) {
+			q.advance(name)
+		}
+	}
+	deletesLast(batch)
+	return batch
+}
+
+// advance makes the next item of a Queue its first.
+func (q *queue) advance(name string) {
+	behind := q.waiting[name]
+	if len(behind) == 0 {
+		delete(q.waiting, name)
+		return
+	}
+	q.stepUp(behind[0])
+	behind[0] = nil
+	q.waiting[name] = behind[1:]
+}
+
+// stepUp is told that an item has become the first in one more of its Queues.
+func (q *queue) stepUp(it *item) {
+	if it.behind--; it.behind == 0 {
+		q.line = append(q.line, it)
+	}
+}
+
+// drain removes everything, in an order that is no map's: the callers are told in it.
+func (q *queue) drain() []*item {
+	for _, name := range slices.Sorted(maps.Keys(q.waiting)) {
+		for _, it := range q.waiting[name] {
+			q.stepUp(it)
+		}
+	}
+	all := q.line[q.head:]
+	*q = queue{}
+	return all
+}
+
+// deletesLast moves the items that only delete behind the others, and of the
+// contenders of one queue the later ones before the earlier: nobody is at its
+// head between two operations who was not before and is not afterwards.
+func deletesLast(batch []*item) {
+	var several bool
+	for _, it := range batch {
+		several = several || it.onlyDeletes && deletions(it.write) > 1
+	}
+	if several {
+		tailsFirst(batch)
+		return
+	}
+	slices.SortStableFunc(batch, func(a, b *item) int {
+		if fault.On("creates-first") && a.onlyDeletes != b.onlyDeletes {
+			a, b = b, a
+		}
+		switch {
+		case a.onlyDeletes && b.onlyDeletes:
+			dirA, numberA := place(firstDeleted(a.write))
+			dirB, numberB := place(firstDeleted(b.write))
+			if fault.On("tail-first") {
+				numberA, numberB = numberB, numberA
+			}
+			return cmp.Or(cmp.Compare(dirA, dirB), cmp.Compare(numberB, numberA))
+		case a.onlyDeletes:
+			return 1
+		case b.onlyDeletes:
+			return -1
+		}
+		return 0
+	})
+}
+
+// deletions is how many nodes the Write deletes.
+func deletions(w *zk.Write) (n int) {
+	for i := range w.Ops {
+		if w.Ops[i].Kind == zk.OpDelete {
+			n++
+		}
+	}
+	return n
+}
+
+// firstDeleted is the first node that a Write deletes, or else touches.
+func firstDeleted(w *zk.Write) string {
+	for i := range w.Ops {
+		if w.Ops[i].Kind == zk.OpDelete {
+			return w.Ops[i].Path
+		}
+	}
+	return w.Ops[0].Path
+}
+
+// tailsFirst is deletesLast for items that delete contenders of several queues
+// each. Leases over several locks have the same order in all of their queues, so
+// there is an order of the items that suits every queue. Where there is none
+// (nodes made by hand), items stand as they came.
+func tailsFirst(batch []*item) {
+	ordered := slices.DeleteFunc(slices.Clone(batch), func(it *item) bool { return it.onlyDeletes })
+	deletes := slices.DeleteFunc(slices.Clone(batch), func(it *item) bool { return !it.onlyDeletes })
+	type deleted struct {
+		dir, number string
+		by          int
+	}
+	var all []deleted
+	for by, it := range deletes {
+		for i := range it.write.Ops {
+			if it.write.Ops[i].Kind != zk.OpDelete {
+				continue
+			}
+			if dir, number := place(it.write.Ops[i].Path); number != "" {
+				all = append(all, deleted{dir, number, by})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b deleted) int {
+		return cmp.Or(cmp.Compare(a.dir, b.dir), cmp.Compare(b.number, a.number))
+	})
+	before := make([][]int, len(deletes)) // who must stand in front of each
+	for i := 1; i < len(all); i++ {
+		if a, b := all[i-1], all[i]; a.dir == b.dir && a.by != b.by {
+			before[b.by] = append(before[b.by], a.by)
+		}
+	}
+	seen := make([]bool, len(deletes))
+	var put func(by int)
+	put = func(by int) {
+		if seen[by] {
+			return
+		}
+		seen[by] = true
+		for _, first := range before[by] {
+			put(first)
+		}
+		ordered = append(ordered, deletes[by])
+	}
+	for by := range deletes {
+		put(by)
+	}
+	copy(batch, ordered)
+}
+
+// place tells a contender's directory and its number, "" for another node.
+func place(path string) (dir, number string) {
+	cut := strings.LastIndexByte(path, '/')
+	dir, name := path[:cut], path[cut+1:]
+	if len(name) > sequenceDigits && isSequence(name[len(name)-sequenceDigits:]) {
+		number = name[len(name)-sequenceDigits:]
+	}
+	return dir, number
+}

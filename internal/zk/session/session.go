@@ -1,0 +1,235 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/conn"
+	"sync"
+	"time"
+)
+
+// Session is one ZooKeeper session that is registered as one gateway id. Its
+// methods are safe for concurrent use.
+type Session struct {
+	cfg    *zk.Config
+	id     string
+	window time.Duration // W
+	conn   *conn.Conn
+	trust  *TrustWindow
+
+	registration, guard string // paths below the chroot
+	registered          []byte // the registration's data
+
+	wakeup   chan struct{} // one place: the writer looks at everything when woken
+	done     chan struct{} // closed after the last answer
+	released chan struct{} // closed when nothing of the session is left
+
+	mu         sync.Mutex // guards what callers and the writer share
+	arrived    []*item
+	asked      *barrier // calls that the writer has not seen yet
+	unanswered int      // Writes accepted and not answered
+	bytes      int      // of those
+	ephemerals ephemerals
+	lastAnswer zk.Instant
+	closing    bool
+	refuse     error // why nothing is accepted any more
+	err        error // final; set before done is closed
+
+	writer writer // owned by run
+}
+
+// barrier is what Barrier calls wait for together.
+type barrier struct {
+	after  int64 // the last transaction that was sent before the writer saw this
+	zxid   int64 // set before passed is closed
+	passed chan struct{}
+}
+
+// ID is the gateway id.
+func (s *Session) ID() string { return s.id }
+
+// Fence tells for how long the gateway may answer for its leases.
+func (s *Session) TrustWindow() *TrustWindow { return s.trust }
+
+// Done is closed when the session is over, after every Write was answered.
+func (s *Session) Done() <-chan struct{} { return s.done }
+
+// Err says why the session is over: ErrSessionGone (expired, or closed by
+// Close), ErrDeposed or a *FatalError, wrapped. It is nil before Done is closed.
+func (s *Session) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// LastZxid is the highest zxid that ZooKeeper has answered to this session:
+// what another connection has to have seen so as not to go back in time.
+func (s *Session) LastZxid() int64 { return s.conn.LastZxid() }
+
+// LastAnswer is when ZooKeeper last answered a transaction, whatever it said.
+func (s *Session) LastAnswer() zk.Instant {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lastAnswer
+}
+
+// Timeout is the session timeout that the server granted.
+func (s *Session) Timeout() time.Duration { return s.conn.Timeout() }
+
+// Connected reports whether there is a connection at this moment. It promises
+// nothing; the Fence does.
+func (s *Session) Connected() bool { return s.conn.Connected() }
+
+// State is a word for people: "connected", "suspended" (no connection, the
+// session may still live) or "gone".
+func (s *Session) State() string {
+	switch {
+	case s.conn.Err() != nil:
+		return "gone"
+	case s.conn.Connected():
+		return "connected"
+	default:
+		return "suspended"
+	}
+}
+
+// Submit hands over a Write, which must not be changed afterwards. When it
+// returns nil, w.Done is called exactly once, from a goroutine of the session.
+// Otherwise nothing was done and Done is not called: ErrQueueFull (more than
+// 8192 Writes or 16 MiB are unanswered), ErrSessionGone, ErrTooLarge,
+// ErrEphemeralCap, or what is wrong with the Write.
+func (s *Session) Submit(w *zk.Write) error {
+	if err := checkWrite(w); err != nil {
+		return fmt.Errorf("submitting a write: %w", err)
+	}
+	it := &item{write: w, onlyDeletes: true}
+	ephemeral := 0
+	for i := range w.Ops {
+		op := &w.Ops[i]
+		it.bytes += s.conn.Size(op)
+		it.onlyDeletes = it.onlyDeletes && (op.Kind == zk.OpDelete || w.DeletesLast)
+		ephemeral += s.ephemeralSize(op)
+	}
+	if it.bytes > conn.MaxTransaction-conn.GuardOverhead {
+		return fmt.Errorf("submitting a write of %d bytes: %w", it.bytes, zk.ErrTooLarge)
+	}
+	s.mu.Lock()
+	if err := s.accept(it, ephemeral); err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	first := len(s.arrived) == 1
+	s.mu.Unlock()
+	if first {
+		s.wake()
+	}
+	return nil
+}
+
+// accept is Submit under the lock.
+func (s *Session) accept(it *item, ephemeral int) error {
+	switch {
+	case s.refuse != nil:
+		return s.refuse
+	case s.unanswered >= maxQueuedWrites || s.bytes+it.bytes > maxQueuedBytes:
+		return zk.ErrQueueFull
+	case !s.ephemerals.reserve(ephemeral):
+		return zk.ErrEphemeralCap
+	}
+	s.unanswered++
+	s.bytes += it.bytes
+	s.arrived = append(s.arrived, it)
+	return nil
+}
+
+// Barrier waits until a guarded transaction has committed that was sent after
+// the call began, and tells its zxid. Calls that wait together share one. It
+// fails when ctx ends or the session does.
+func (s *Session) Barrier(ctx context.Context) (zxid int64, err error) {
+	s.mu.Lock()
+	if s.refuse != nil {
+		err = s.refuse
+		s.mu.Unlock()
+		return 0, err
+	}
+	if s.asked == nil {
+		s.asked = &barrier{passed: make(chan struct{})}
+	}
+	b := s.asked
+	s.mu.Unlock()
+	s.wake()
+	select {
+	case <-b.passed:
+		return b.zxid, nil
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	case <-s.done:
+		return 0, s.Err()
+	}
+}
+
+// Get reads a node's data on the writer's connection. It gives up with ctx.
+// Errors are ErrNoNode, ErrNoAuth, ErrUnavailable (no connection), or the
+// session's end, wrapped. It may read what is a moment old; after Barrier it
+// reads at least what was true when Barrier was called.
+func (s *Session) Get(ctx context.Context, path string) ([]byte, zk.Stat, error) {
+	return s.conn.Get(ctx, path)
+}
+
+// Children lists a node's children, in no order; otherwise as Get.
+func (s *Session) Children(ctx context.Context, path string) ([]string, zk.Stat, error) {
+	return s.conn.Children(ctx, path)
+}
+
+// Exists looks at a node; nil means that it is not there. Otherwise as Get.
+func (s *Session) Exists(ctx context.Context, path string) (*zk.Stat, error) {
+	return s.conn.Exists(ctx, path)
+}
+
+// Close ends the session: nothing more is accepted, what was accepted is
+// answered first, then guard and registration are deleted in one transaction,
+// the last of this session. When ctx ends before that is done, the rest is cut
+// short; ZooKeeper then removes both when the session closes or expires. It
+// returns nil only if the last transaction is known to have committed.
+func (s *Session) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.closing = true
+	if s.refuse == nil {
+		s.refuse = fmt.Errorf("%w: it is closing", zk.ErrSessionGone)
+	}
+	s.mu.Unlock()
+	s.wake()
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+		s.conn.End(fmt.Errorf("%w: closed in haste", zk.ErrSessionGone))
+		return fmt.Errorf("closing the session: %w", context.Cause(ctx))
+	}
+	if err := s.Err(); !errors.Is(err, errClosed) {
+		return err
+	}
+	return nil
+}
+
+// errFarewell is how a session ends that was closed in good order.
+var errClosed = fmt.Errorf("%w: closed", zk.ErrSessionGone)
+
+// wake makes the writer look at what is there.
+func (s *Session) wake() {
+	select {
+	case s.wakeup <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// answer tells an item's caller what became of it.
+func (s *Session) answer(it *item, r zk.Result) {
+	s.mu.Lock()
+	s.unanswered--
+	s.bytes -= it.bytes
+	s.ephemerals.account(s, it.write, r)
+	s.mu.Unlock()
+	it.write.Done(r)
+}

@@ -1,0 +1,30 @@
+package session
+
+import (
+	"errors"
+	"lockkeeper/internal/test/fixture"
+	"lockkeeper/internal/zk"
+	"testing"
+)
+
+func TestALockIsTakenAndGivenBack(t *testing.T) {
+	cfg := fixture.Config(t)
+	s := openSession(t, cfg, openLayout(t, cfg), 1)
+	dir := zk.DefaultRoot + "/locks/deploy"
+	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir}))
+	got := mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir + "/write-x-lock-", Data: []byte("{}"), Sequential: true}))
+	if want := dir + "/write-x-lock-0000000000"; got.Paths[0] != want {
+		t.Fatalf("path %s, want %s", got.Paths[0], want)
+	}
+	gone := mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpDelete, Path: got.Paths[0], Version: 0}))
+	if gone.Zxid <= got.Zxid {
+		t.Fatalf("the delete's zxid %#x is not after the create's %#x", gone.Zxid, got.Zxid)
+	}
+	again := write(t, s, zk.Op{Kind: zk.OpDelete, Path: got.Paths[0], Version: 0})
+	if again.Outcome != zk.NotDone || !errors.Is(again.Err, zk.ErrNoNode) || again.Culprit != 0 {
+		t.Fatalf("deleting it again: %+v", again)
+	}
+	if err := s.Close(fixture.Context(t)); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+}

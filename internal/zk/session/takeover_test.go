@@ -1,0 +1,157 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"lockkeeper/internal/test/fixture"
+	"lockkeeper/internal/zk"
+	"strings"
+	"testing"
+)
+
+func takeOver(t *testing.T, s *Session, dead string) zk.Result {
+	t.Helper()
+	result := make(chan zk.Result, 2)
+	s.Takeover(fixture.Context(t), dead, nil, func(r zk.Result) { result <- r })
+	return fixture.Await(t, result)
+}
+
+func TestAGatewayIsSucceededByExactlyOne(t *testing.T) {
+	for _, state := range []string{"gone", "registered", "guard left", "registration left"} {
+		t.Run(state, func(t *testing.T) {
+			cfg := fixture.Config(t)
+			layout := openLayout(t, cfg)
+			p := fixture.NewProbe(t, cfg)
+			a, b := openSession(t, cfg, layout, 1), openSession(t, cfg, layout, 2)
+			dead := fixture.GatewayID(3)
+			var deaf *Session
+			switch state {
+			case "registered":
+				deaf = openSession(t, cfg, layout, 3)
+			case "guard left":
+				p.Create(zk.DefaultRoot+"/guards/"+dead, "")
+			case "registration left":
+				p.Create(zk.DefaultRoot+"/gateways/"+dead, "")
+			}
+			results := make(chan zk.Result, 2)
+			for _, s := range []*Session{a, b} {
+				s.Takeover(fixture.Context(t), dead, nil, func(r zk.Result) { results <- r })
+			}
+			done, lost := 0, 0
+			for range 2 {
+				switch r := fixture.Await(t, results); {
+				case r.Outcome == zk.Done:
+					done++
+				case r.Outcome == zk.NotDone && errors.Is(r.Err, zk.ErrNodeExists) && r.Culprit == 0:
+					lost++
+				default:
+					t.Errorf("%+v", r)
+				}
+			}
+			if done != 1 || lost != 1 {
+				t.Errorf("%d won and %d lost, want one each", done, lost)
+			}
+			if p.Stat(zk.DefaultRoot+"/guards/"+dead) != nil || p.Stat(zk.DefaultRoot+"/gateways/"+dead) != nil {
+				t.Error("its guard or registration is still there")
+			}
+			data, err := p.Get(zk.DefaultRoot + "/succession/" + dead)
+			if err != nil || data != a.ID() && data != b.ID() {
+				t.Errorf("the succession says %q, %v", data, err)
+			}
+			if deaf != nil {
+				if r := write(t, deaf, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/zombie"}); r.Outcome == zk.Done {
+					t.Error("the deposed gateway still writes")
+				}
+				fixture.Await(t, deaf.Done())
+				if !errors.Is(deaf.Err(), zk.ErrDeposed) {
+					t.Errorf("its session says %v, want ErrDeposed", deaf.Err())
+				}
+			}
+		})
+	}
+}
+
+// The versions that were seen are part of the transaction, so one who looked
+// at an old state cannot depose a gateway that is alive.
+func TestAGatewayThatWritesMeanwhileIsNotTakenOver(t *testing.T) {
+	direct, through, proxy := fixture.Faulty(t)
+	layout := openLayout(t, direct)
+	alive := openSession(t, direct, layout, 1)
+	s := openSession(t, through, layout, 2)
+	hit := proxy.HoldRequest(1, fixture.About("/succession/"))
+	results := make(chan zk.Result, 2)
+	s.Takeover(fixture.Context(t), alive.ID(), nil, func(r zk.Result) { results <- r })
+	fixture.Await(t, hit.Fired())
+	if _, err := alive.Barrier(fixture.Context(t)); err != nil { // its guard moves
+		t.Fatal(err)
+	}
+	proxy.Heal()
+	if r := fixture.Await(t, results); r.Outcome != zk.NotDone || !errors.Is(r.Err, zk.ErrBadVersion) {
+		t.Errorf("%+v, want NotDone(ErrBadVersion)", r)
+	}
+	if _, err := alive.Barrier(fixture.Context(t)); err != nil {
+		t.Errorf("the living gateway no longer writes: %v", err)
+	}
+}
+
+func TestATakeoverIsDecidedAgainWhenTheDeadGatewaysNodesComeOrGoMeanwhile(t *testing.T) {
+	for _, comes := range []bool{false, true} {
+		direct, through, proxy := fixture.Faulty(t)
+		layout := openLayout(t, direct)
+		p := fixture.NewProbe(t, direct)
+		s := openSession(t, through, layout, 1)
+		dead := fixture.GatewayID(2)
+		guard := zk.DefaultRoot + "/guards/" + dead
+		if !comes {
+			p.Create(guard, "")
+		}
+		hit := proxy.HoldRequest(1, fixture.About("/succession/"))
+		results := make(chan zk.Result, 2)
+		s.Takeover(fixture.Context(t), dead, nil, func(r zk.Result) { results <- r })
+		fixture.Await(t, hit.Fired())
+		if comes {
+			p.Create(guard, "")
+		} else {
+			p.Delete(guard)
+		}
+		proxy.Heal()
+		mustBeDone(t, fixture.Await(t, results))
+		if p.Stat(guard) != nil {
+			t.Error("the guard is there after the takeover")
+		}
+	}
+}
+
+func TestALostTakeoverIsAnsweredWithWhatReallyHappened(t *testing.T) {
+	for _, persisted := range []bool{false, true} {
+		direct, through, proxy := fixture.Faulty(t)
+		layout := openLayout(t, direct)
+		p := fixture.NewProbe(t, direct)
+		s := openSession(t, through, layout, 1)
+		dead := fixture.GatewayID(2)
+		if persisted {
+			proxy.FailReply(1, fixture.About("/succession/"))
+		} else {
+			proxy.FailRequest(1, fixture.About("/succession/"))
+		}
+		r := takeOver(t, s, dead)
+		there := p.Stat(zk.DefaultRoot+"/succession/"+dead) != nil
+		if there != persisted || (r.Outcome == zk.Done) != persisted {
+			t.Errorf("persisted %v: entry %v, %+v", persisted, there, r)
+		}
+	}
+}
+
+func TestATakeoverEndsWithItsContext(t *testing.T) {
+	direct, through, proxy := fixture.Faulty(t)
+	s := openSession(t, through, openLayout(t, direct), 1)
+	proxy.Stall()
+	ctx, cancel := context.WithCancel(context.Background())
+	results := make(chan zk.Result, 2)
+	s.Takeover(ctx, fixture.GatewayID(2), nil, func(r zk.Result) { results <- r })
+	cancel()
+	if r := fixture.Await(t, results); r.Outcome != zk.NotDone || r.Err == nil || !strings.Contains(r.Err.Error(), fixture.GatewayID(2)) {
+		t.Errorf("%+v", r)
+	}
+	proxy.Heal()
+}

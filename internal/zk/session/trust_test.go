@@ -1,0 +1,231 @@
+package session
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/test/fixture"
+	"lockkeeper/internal/test/netfault"
+	"lockkeeper/internal/test/zkreal"
+	"lockkeeper/internal/zk"
+)
+
+func TestTheFenceClosesByEitherClock(t *testing.T) {
+	const window = 10 * time.Second
+	for _, c := range []struct {
+		name       string
+		boot, wall time.Duration
+		open       bool
+	}{
+		{"both clocks inside", 9 * time.Second, 9 * time.Second, true},
+		{"both at the end", window, window, false},
+		{"suspended: boot time has passed, the wall clock was set back", window, 0, false},
+		{"restored: boot time stands still", 0, window, false},
+		{"the wall clock was set back an hour", 9 * time.Second, -time.Hour, true},
+		{"the wall clock was set forward", time.Second, time.Hour, false},
+	} {
+		f := newTrustWindow(window)
+		start := zk.At(time.Hour, 1e6*time.Hour)
+		f.committed(1, start, 7)
+		now := zk.At(start.Boot()+c.boot, start.Wall()+c.wall)
+		if got := f.Open(now); got != c.open {
+			t.Errorf("%s: open is %v, want %v (margin %v)", c.name, got, c.open, f.Margin(now))
+		}
+	}
+}
+
+func TestTheFenceIsClosedBeforeAnythingHasCommitted(t *testing.T) {
+	f := newTrustWindow(time.Hour)
+	if now := zk.At(time.Second, time.Second); f.Open(now) || !f.TrustedUntil().IsZero() {
+		t.Errorf("margin %v, trusted until %v", f.Margin(now), f.TrustedUntil())
+	}
+}
+
+func TestAnOlderTransactionNeverMovesTheFenceBack(t *testing.T) {
+	f := newTrustWindow(10 * time.Second)
+	newer, older := zk.At(20*time.Second, 20*time.Second), zk.At(15*time.Second, 15*time.Second)
+	f.committed(2, newer, 2)
+	f.committed(1, older, 1)
+	if got, want := f.TrustedUntil(), newer.Add(10*time.Second); got != want {
+		t.Errorf("trusted until %v, want %v", got, want)
+	}
+}
+
+func TestAFenceThatWasClosedForGoodIsNotOpenedByACommit(t *testing.T) {
+	f := newTrustWindow(10 * time.Second)
+	now := zk.At(time.Hour, time.Hour)
+	f.committed(1, now, 1)
+	f.Close()
+	f.committed(2, now, 2)
+	if f.Open(now) {
+		t.Error("it is open")
+	}
+}
+
+func TestOnCommitTellsTheLastCommitAndEveryLaterOne(t *testing.T) {
+	f := newTrustWindow(time.Second)
+	f.committed(1, zk.At(1, 1), 11)
+	var got []int64
+	f.OnCommit(func(_ zk.Instant, zxid int64) { got = append(got, zxid) })
+	f.committed(2, zk.At(2, 2), 12)
+	if len(got) != 2 || got[0] != 11 || got[1] != 12 {
+		t.Errorf("told of %v, want 11 and 12", got)
+	}
+}
+
+func TestASessionsFenceRunsOnTheInjectedClock(t *testing.T) {
+	cfg := fixture.Config(t)
+	clock := fixture.NewManualClock(zk.At(time.Hour, 1e6*time.Hour))
+	cfg.Clock = clock
+	s := openSession(t, cfg, openLayout(t, cfg), 1)
+	if !s.TrustWindow().Open(clock.Now()) {
+		t.Fatal("it is closed right after the session was opened")
+	}
+	clock.Advance(0, zk.DefaultPromiseWindow) // the machine slept: only the wall clock shows it
+	if s.TrustWindow().Open(clock.Now()) {
+		t.Error("it is open after a window of wall time")
+	}
+	if _, err := s.Barrier(fixture.Context(t)); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.TrustWindow().Margin(clock.Now()); got != zk.DefaultPromiseWindow {
+		t.Errorf("after a commit its margin is %v, want %v", got, zk.DefaultPromiseWindow)
+	}
+}
+
+func TestNeitherReadsNorRefusalsMoveTheFence(t *testing.T) {
+	cfg := fixture.Config(t)
+	clock := fixture.NewManualClock(zk.At(time.Hour, 1e6*time.Hour))
+	cfg.Clock = clock
+	s := openSession(t, cfg, openLayout(t, cfg), 1)
+	clock.Advance(4*time.Second, 4*time.Second) // of ten; a third of the real ones is far away
+	if r := write(t, s, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot}); r.Outcome != zk.NotDone {
+		t.Fatalf("%+v", r)
+	}
+	if _, err := s.Exists(fixture.Context(t), zk.DefaultRoot); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.TrustWindow().Margin(clock.Now()), 6*time.Second; got != want {
+		t.Errorf("margin %v, want %v", got, want)
+	}
+	if got := s.LastAnswer(); got != clock.Now() {
+		t.Errorf("the last answer was at %v, want now: a refusal is one", got)
+	}
+}
+
+func TestTheWindowStartsWhenATransactionIsSentAndNotWhenItIsAnswered(t *testing.T) {
+	direct, through, proxy := fixture.Faulty(t)
+	clock := fixture.NewManualClock(zk.At(time.Hour, 1e6*time.Hour))
+	through.Clock = clock
+	s := openSession(t, through, openLayout(t, direct), 1)
+	hit := proxy.HoldReply(1, fixture.About("/locks/x"))
+	sent := clock.Now()
+	result := submit(t, s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/x"}}})
+	fixture.Await(t, hit.Fired())
+	clock.Advance(3*time.Second, 3*time.Second)
+	proxy.Heal()
+	if r := mustBeDone(t, fixture.Await(t, result)); r.SentAt != sent {
+		t.Errorf("sent at %v, want %v", r.SentAt, sent)
+	}
+	if got, want := s.TrustWindow().Margin(clock.Now()), 7*time.Second; got != want {
+		t.Errorf("margin %v, want %v", got, want)
+	}
+}
+
+// An idle gateway's fence stays open through bare guard writes, and a gateway
+// with nothing but refused transactions keeps it open the same way.
+func TestTheFenceStaysOpenWhetherIdleOrRefused(t *testing.T) {
+	const window = time.Second
+	for _, busy := range []bool{false, true} {
+		t.Run(map[bool]string{false: "idle", true: "refused"}[busy], func(t *testing.T) {
+			cfg := fixture.Config(t)
+			cfg.PromiseWindow = window
+			s := openSession(t, cfg, openLayout(t, cfg), 1)
+			dir := fixture.LocksDir(t, fixture.NewProbe(t, cfg), "l")
+			stop := make(chan struct{})
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				for busy {
+					// Nothing but refusals, one after the other.
+					var ra, rb zk.Result
+					var both sync.WaitGroup
+					both.Go(func() { ra = attempt(s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir}}}) })
+					both.Go(func() {
+						rb = attempt(s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpCheck, Path: dir, Version: 9}, {Kind: zk.OpDelete, Path: dir}}})
+					})
+					both.Wait()
+					if ra.Outcome != zk.NotDone || rb.Outcome != zk.Conflict {
+						t.Errorf("outcomes %v and %v", ra, rb)
+						return
+					}
+					select {
+					case <-stop:
+						return
+					default:
+					}
+				}
+			}()
+			tick := time.NewTicker(10 * time.Millisecond)
+			defer tick.Stop()
+			lowest := window
+			for over := time.After(3 * window); over != nil; {
+				select {
+				case <-tick.C:
+					lowest = min(lowest, s.TrustWindow().Margin(zk.SystemClock{}.Now()))
+				case <-over:
+					over = nil
+				}
+			}
+			close(stop)
+			fixture.Await(t, ended)
+			if lowest <= 0 {
+				t.Errorf("the fence was closed: its lowest margin was %v of %v", lowest, window)
+			}
+		})
+	}
+}
+
+// A follower that is cut off from its peers goes on answering pings and reads
+// while the leader expires its sessions.
+func TestAnsweredPingsDoNotKeepTheFenceOpen(t *testing.T) {
+	const window = 2 * time.Second
+	// The follower must not notice for longer than the window lasts.
+	ensemble := zkreal.StartEnsembleT(t, 3, zkreal.WithoutFsync(), zkreal.WithSyncLimit(20))
+	follower := ensemble.Followers()[0]
+	cfg := zk.Config{Servers: []string{ensemble.Addr(follower)}, CreateRoot: true, PromiseWindow: window, SessionTimeout: time.Second}
+	s := openSession(t, cfg, openLayout(t, cfg), 1)
+	idle := cfg
+	idle.SessionTimeout = 30 * time.Second
+	bystander := fixture.NewProbe(t, idle)
+	if _, err := s.Barrier(fixture.Context(t)); err != nil {
+		t.Fatal(err)
+	}
+	ensemble.CutPeers(follower)
+	cut := time.Now()
+	pings := make(chan struct{}, 1) // answered on the session's own connection
+	ensemble.Client(follower).Observe(func(f netfault.Frame) netfault.Action {
+		if f.Dir == netfault.Replies && f.Index > 0 && f.Xid() == -2 {
+			select {
+			case pings <- struct{}{}:
+			default:
+			}
+		}
+		return netfault.Forward
+	})
+	open := func() bool { return s.TrustWindow().Open(zk.SystemClock{}.Now()) }
+	fixture.Eventually(t, "the fence closes", func() bool { return !open() })
+	// Whatever committed was sent before the cut. (A second for a busy machine.)
+	if took := time.Since(cut); took > window+time.Second {
+		t.Errorf("the fence closed %v after the cut, want at most %v", took, window)
+	}
+	fixture.Await(t, pings)
+	if bystander.Stat(zk.DefaultRoot) == nil {
+		t.Error("the follower has lost its data")
+	}
+	if open() {
+		t.Error("pings and reads have opened the fence")
+	}
+	ensemble.HealPeers(follower)
+}

@@ -1,0 +1,501 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/test/fixture"
+	"lockkeeper/internal/test/netfault"
+	"lockkeeper/internal/test/zkreal"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/conn"
+)
+
+// stuck is a session whose transactions are stopped on the way there, so that
+// what is submitted afterwards is collected.
+func stuck(t *testing.T) (s *Session, p *fixture.Probe, proxy *netfault.Proxy) {
+	direct, through, proxy := fixture.Faulty(t)
+	layout := openLayout(t, direct)
+	p = fixture.NewProbe(t, direct)
+	s = openSession(t, through, layout, 1)
+	proxy.StallRequests()
+	return s, p, proxy
+}
+
+func TestALoneWriteGoesAtOnceAndConcurrentOnesShareTransactions(t *testing.T) {
+	direct, through, proxy := fixture.Faulty(t)
+	layout := openLayout(t, direct)
+	p := fixture.NewProbe(t, direct)
+	const locks = 100
+	for i := range locks {
+		fixture.LocksDir(t, p, fmt.Sprint(i))
+	}
+	s := openSession(t, through, layout, 1)
+	counter := proxy.CountOps()
+	create := func(i int) *zk.Write {
+		dir := fmt.Sprintf("%s/locks/%d", zk.DefaultRoot, i)
+		return &zk.Write{Queue: dir, Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "/write-", Sequential: true}}}
+	}
+	lone := mustBeDone(t, fixture.Await(t, submit(t, s, create(0))))
+	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpDelete, Path: lone.Paths[0]}))
+	if c := counter.Take(); c[netfault.OpMulti] != 2 || c.Reads() != 0 {
+		t.Errorf("a lone acquire and release took %v, want two transactions and no read", c)
+	}
+	// While some are under way the rest is collected.
+	proxy.SetDelay(netfault.Replies, 20*time.Millisecond)
+	var running sync.WaitGroup
+	for i := range locks {
+		running.Go(func() {
+			made := attempt(s, create(i))
+			if made.Outcome != zk.Done {
+				t.Errorf("create: %+v", made)
+				return
+			}
+			if r := attempt(s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: made.Paths[0]}}}); r.Outcome != zk.Done {
+				t.Errorf("delete: %+v", r)
+			}
+		})
+	}
+	running.Wait()
+	if c := counter.Take(); c[netfault.OpMulti] > locks/4 || c.Reads() != 0 {
+		t.Errorf("%d concurrent acquires and releases took %v, want far fewer transactions and no read", locks, c)
+	}
+}
+
+func TestWritesOfOneQueueNeverShareAZxid(t *testing.T) {
+	s, p, proxy := stuck(t)
+	dir := fixture.LocksDir(t, p, "hot")
+	const contenders = 40
+	var results []<-chan zk.Result
+	for i := range contenders {
+		results = append(results, submit(t, s, &zk.Write{Queue: dir,
+			Ops: []zk.Op{{Kind: zk.OpCreate, Path: fmt.Sprintf("%s/write-%d-", dir, i), Sequential: true}}}))
+	}
+	proxy.Heal()
+	zxids := make(map[int64]bool)
+	for _, result := range results {
+		r := mustBeDone(t, fixture.Await(t, result))
+		zxids[r.Zxid] = true
+		if stat := p.Stat(r.Paths[0]); stat == nil || stat.Czxid != r.Zxid {
+			t.Errorf("%s has czxid %+v, the guard said %#x", r.Paths[0], stat, r.Zxid)
+		}
+	}
+	if len(zxids) != contenders {
+		t.Errorf("%d contenders of one queue have %d zxids", contenders, len(zxids))
+	}
+}
+
+func TestAWriteOfSeveralQueuesGivesEachOfItsContendersOneZxidThatIsNobodyElses(t *testing.T) {
+	s, p, proxy := stuck(t)
+	dirs := []string{fixture.LocksDir(t, p, "a"), fixture.LocksDir(t, p, "b"), fixture.LocksDir(t, p, "c")}
+	var results []<-chan zk.Result
+	for i := range 30 {
+		w := &zk.Write{Queue: dirs[i%3]}
+		if i%2 == 0 { // two locks, the names in either order
+			w.More = []string{dirs[(i+1+i/6%2)%3]}
+		}
+		for dir := range queues(w) {
+			w.Ops = append(w.Ops, zk.Op{Kind: zk.OpCreate, Path: fmt.Sprintf("%s/write-%d-", dir, i), Sequential: true})
+		}
+		results = append(results, submit(t, s, w))
+	}
+	proxy.Heal()
+	for _, result := range results {
+		r := mustBeDone(t, fixture.Await(t, result))
+		for _, path := range r.Paths {
+			if stat := p.Stat(path); stat == nil || stat.Czxid != r.Zxid {
+				t.Errorf("%s has czxid %+v, the guard said %#x", path, stat, r.Zxid)
+			}
+		}
+	}
+	for _, dir := range dirs {
+		zxids := make(map[int64]string)
+		for _, name := range p.Children(dir) {
+			czxid := p.Stat(dir + "/" + name).Czxid
+			if other, twice := zxids[czxid]; twice {
+				t.Errorf("%s and %s of %s have one czxid", name, other, dir)
+			}
+			zxids[czxid] = name
+		}
+	}
+}
+
+func TestTheGuardsMzxidIsTheCzxidOfWhatWasCreated(t *testing.T) {
+	cfg := fixture.ConfigAt(zkreal.SharedRealT(t)) // all fencing tokens rest on this
+	s := openSession(t, cfg, openLayout(t, cfg), 1)
+	p := fixture.NewProbe(t, cfg)
+	dir := fixture.LocksDir(t, p, "l")
+	for range 3 { // also after the directory was made anew
+		r := mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir + "/write-", Sequential: true}))
+		if czxid, mzxid := p.Stat(r.Paths[0]).Czxid, p.Stat(s.guard).Mzxid; czxid != r.Zxid || mzxid != r.Zxid {
+			t.Errorf("czxid %#x, the guard's mzxid %#x, the answer's %#x", czxid, mzxid, r.Zxid)
+		}
+		p.Delete(r.Paths[0])
+		p.Delete(dir)
+		p.Create(dir, "")
+	}
+}
+
+func TestABadWriteAmongManyIsDroppedAlone(t *testing.T) {
+	s, p, proxy := stuck(t)
+	dir := fixture.LocksDir(t, p, "l")
+	p.Create(dir+"/taken", "")
+	counter := proxy.CountOps()
+	const writes, bad = 100, 5
+	var results []<-chan zk.Result
+	for i := range writes {
+		path := fmt.Sprintf("%s/n%d", dir, i)
+		if i%(writes/bad) == 7 {
+			path = dir + "/taken"
+		}
+		results = append(results, submit(t, s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: path}}}))
+	}
+	proxy.Heal()
+	for i, result := range results {
+		r := fixture.Await(t, result)
+		if i%(writes/bad) == 7 {
+			if r.Outcome != zk.NotDone || !errors.Is(r.Err, zk.ErrNodeExists) || r.Culprit != 0 {
+				t.Errorf("the bad one: %+v", r)
+			}
+		} else if r.Outcome != zk.Done {
+			t.Errorf("a good one: %+v", r)
+		}
+	}
+	// 2k+1 for the batches with bad ones; up to depth further batches.
+	if n := fixture.Multis(counter); n > 2*bad+1+depth+1 {
+		t.Errorf("%d bad ones cost %d transactions", bad, n)
+	}
+}
+
+func TestKBadOnesCostLogarithmicallyManyRounds(t *testing.T) {
+	for _, bad := range []int{0, 1, 2, 7, 64, 128} {
+		items := make([]*item, 128)
+		isBad := make(map[*item]bool)
+		for i := range items {
+			items[i] = &item{write: &zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: "/x"}}}}
+			if i*bad/128 != (i+1)*bad/128 {
+				isBad[items[i]] = true
+			}
+		}
+		rounds, transactions, done := 0, 0, 0
+		for generation := []*batch{{items: items}}; len(generation) > 0; rounds++ {
+			var next []*batch
+			for _, b := range generation {
+				transactions++
+				culprit := -1
+				for i, it := range b.items {
+					if isBad[it] {
+						culprit = i
+						break
+					}
+				}
+				if culprit < 0 {
+					done += len(b.items)
+					continue
+				}
+				f := blame(b.items, culprit, zk.ErrNoNode)
+				if f.dropped != b.items[culprit] || len(f.rest) != len(b.items)-1 {
+					t.Fatalf("blame of %d: %+v", culprit, f)
+				}
+				next = append(next, again(f.rest, b.fails+1)...)
+			}
+			generation = next
+		}
+		if done != 128-bad || rounds > 9 || transactions > 2*bad+1 {
+			t.Errorf("%d bad of 128: %d done, %d rounds, %d transactions; want %d, at most 9, at most %d",
+				bad, done, rounds, transactions, 128-bad, 2*bad+1)
+		}
+	}
+}
+
+func TestAFailedCheckSendsAllWhoDependOnItBackAndNobodyElse(t *testing.T) {
+	s, p, proxy := stuck(t)
+	dir := fixture.LocksDir(t, p, "l")
+	settings := zk.DefaultRoot + "/settings"
+	check := zk.Op{Kind: zk.OpCheck, Path: settings, Version: 3} // it is at 0
+	var dependent, others []<-chan zk.Result
+	for i := range 5 {
+		w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: fmt.Sprintf("%s/d%d", dir, i)}}}
+		if i%2 == 0 {
+			w.Ops = append([]zk.Op{check}, w.Ops...)
+		} else {
+			w.Ops = append(w.Ops, check)
+		}
+		dependent = append(dependent, submit(t, s, w))
+		others = append(others,
+			submit(t, s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpCheck, Path: settings, Version: 0}, {Kind: zk.OpCreate, Path: fmt.Sprintf("%s/o%d", dir, i)}}}))
+	}
+	counter := proxy.CountOps()
+	proxy.Heal()
+	for _, result := range dependent {
+		if r := fixture.Await(t, result); r.Outcome != zk.Conflict || !errors.Is(r.Err, zk.ErrBadVersion) {
+			t.Errorf("depends on the failed check: %+v, want Redecide", r)
+		}
+	}
+	for _, result := range others {
+		mustBeDone(t, fixture.Await(t, result))
+	}
+	if got := p.Children(dir); len(got) != 5 {
+		t.Errorf("%v is there", got)
+	}
+	// The first three go by themselves, the others share one transaction, which
+	// fails once for all of the dependents.
+	if n := fixture.Multis(counter); n > depth+2+1 {
+		t.Errorf("it took %d transactions", n)
+	}
+}
+
+func TestAnAloneWriteTravelsAlone(t *testing.T) {
+	s, p, proxy := stuck(t)
+	dir := fixture.LocksDir(t, p, "l")
+	var crowded atomic.Int32
+	proxy.Observe(func(f netfault.Frame) netfault.Action {
+		if f.Dir == netfault.Requests && fixture.About("alone")(f) && bytes.Contains(f.Raw, []byte("/other")) {
+			crowded.Add(1)
+		}
+		return netfault.Forward
+	})
+	var results []<-chan zk.Result
+	for i := range 30 {
+		w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: fmt.Sprintf("%s/other%d", dir, i)}}}
+		if i%3 == 0 {
+			w = &zk.Write{Alone: true, Ops: []zk.Op{{Kind: zk.OpCreate, Path: fmt.Sprintf("%s/alone%d", dir, i)}}}
+		}
+		results = append(results, submit(t, s, w))
+	}
+	proxy.Heal()
+	for _, result := range results {
+		mustBeDone(t, fixture.Await(t, result))
+	}
+	if crowded.Load() != 0 {
+		t.Errorf("%d transactions carried others beside one that is to be alone", crowded.Load())
+	}
+}
+
+func TestDeletesStandBehindCreatesInATransaction(t *testing.T) {
+	var q queue
+	q.push(&item{write: &zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: "/a"}}}, onlyDeletes: true})
+	q.push(&item{write: &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: "/b"}}}})
+	q.push(&item{write: &zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: "/c"}}}, onlyDeletes: true})
+	q.push(&item{write: &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: "/d"}, {Kind: zk.OpDelete, Path: "/e"}}}})
+	var order []string
+	for _, it := range q.take(maxBatchOps, conn.MaxTransaction) {
+		for _, op := range it.write.Ops {
+			order = append(order, op.Path)
+		}
+	}
+	if got := strings.Join(order, " "); got != "/b /d /e /a /c" {
+		t.Errorf("order %s", got)
+	}
+}
+
+// Watchers see the operations one by one: from the head on, each of the others
+// would seem to hold for a moment.
+func TestAQueueIsDeletedFromItsTailOn(t *testing.T) {
+	var q queue
+	for _, path := range []string{"/locks/b/x-0000000003", "/locks/a/z-0000000009", "/locks/b/y-0000000001", "/locks/a/x-0000000010", "/locks/b/z-0000000002"} {
+		q.push(&item{write: &zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: path}}}, onlyDeletes: true})
+	}
+	var order []string
+	for _, it := range q.take(maxBatchOps, conn.MaxTransaction) {
+		order = append(order, it.write.Ops[0].Path)
+	}
+	if got := strings.Join(order, " "); got != "/locks/a/x-0000000010 /locks/a/z-0000000009 /locks/b/x-0000000003 /locks/b/z-0000000002 /locks/b/y-0000000001" {
+		t.Errorf("order %s", got)
+	}
+}
+
+func TestTransactionsAndTheQueueAreBounded(t *testing.T) {
+	s, p, proxy := stuck(t)
+	dir := fixture.LocksDir(t, p, "l")
+	big := func(n int) *zk.Write {
+		return &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "/big-", Data: make([]byte, n), Sequential: true}}, Done: func(zk.Result) {}}
+	}
+	if err := s.Submit(big(256 << 10)); !errors.Is(err, zk.ErrTooLarge) {
+		t.Errorf("a write of 256 KiB of data: %v, want ErrTooLarge", err)
+	}
+	var largest atomic.Int64
+	proxy.Observe(func(f netfault.Frame) netfault.Action {
+		if f.Dir == netfault.Requests && f.Op() == netfault.OpMulti {
+			largest.Store(max(largest.Load(), int64(len(f.Raw)-4)))
+		}
+		return netfault.Forward
+	})
+	var results []<-chan zk.Result
+	for range 20 {
+		results = append(results, submit(t, s, big(60<<10)))
+	}
+	results = append(results, submit(t, s, big(conn.MaxTransaction-conn.GuardOverhead-200)))
+	accepted := 0
+	var err error
+	for ; err == nil; accepted++ {
+		err = s.Submit(big(240 << 10))
+	}
+	if !errors.Is(err, zk.ErrQueueFull) || accepted*240<<10 > 16<<20 || accepted < 50 {
+		t.Errorf("after %d large writes: %v, want ErrQueueFull", accepted, err)
+	}
+	proxy.Heal()
+	for _, result := range results {
+		mustBeDone(t, fixture.Await(t, result))
+	}
+	if got := largest.Load(); got > 256<<10 || got < 200<<10 {
+		t.Errorf("a transaction had %d bytes, want at most 256 KiB and not much less", got)
+	}
+}
+
+func TestMoreThan8192UnansweredWritesAreRefused(t *testing.T) {
+	s, p, proxy := stuck(t)
+	dir := fixture.LocksDir(t, p, "l")
+	var answered sync.WaitGroup
+	n := 0
+	for ; ; n++ {
+		answered.Add(1)
+		err := s.Submit(&zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: dir + "/nothing"}}, Done: func(zk.Result) { answered.Done() }})
+		if err != nil {
+			answered.Done()
+			if !errors.Is(err, zk.ErrQueueFull) {
+				t.Errorf("refused with %v", err)
+			}
+			break
+		}
+	}
+	if n != 8192 {
+		t.Errorf("%d were accepted, want 8192", n)
+	}
+	proxy.Cut() // refusing 8192 of them one by one would take long
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = s.Close(ctx)
+	answered.Wait()
+}
+
+func TestEphemeralPathsOfASessionAreCapped(t *testing.T) {
+	cfg := fixture.Config(t)
+	s := openSession(t, cfg, openLayout(t, cfg), 1)
+	dir := fixture.LocksDir(t, fixture.NewProbe(t, cfg), "l")
+	long := strings.Repeat("x", 2000)
+	var made []string
+	var err error
+	for err == nil {
+		w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "/" + long, Ephemeral: true, Sequential: true}}}
+		result := make(chan zk.Result, 1)
+		w.Done = func(r zk.Result) { result <- r }
+		if err = s.Submit(w); err == nil {
+			made = append(made, mustBeDone(t, fixture.Await(t, result)).Paths[0])
+		}
+	}
+	perNode := len(cfg.Chroot) + len(made[0]) + 4
+	if !errors.Is(err, zk.ErrEphemeralCap) || len(made) != 256<<10/perNode {
+		t.Errorf("after %d nodes of %d bytes: %v, want ErrEphemeralCap at 256 KiB", len(made), perNode, err)
+	}
+	// A refused create does not count, a deleted node counts no more.
+	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpDelete, Path: made[0]}))
+	if r := write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir + "/gone/" + long[:1900], Ephemeral: true}); r.Outcome != zk.NotDone {
+		t.Errorf("%+v", r)
+	}
+	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir + "/" + long, Ephemeral: true, Sequential: true}))
+	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir + "/durable"}))
+	fixture.NewProbe(t, cfg).Delete(made[1])
+	s.ForgetEphemeral(made[1])
+	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir + "/" + long, Ephemeral: true, Sequential: true}))
+}
+
+func TestAMalformedWriteIsRefusedAndHarmsNobody(t *testing.T) {
+	cfg := fixture.Config(t)
+	s := openSession(t, cfg, openLayout(t, cfg), 1)
+	done := func(zk.Result) { t.Error("Done was called for a write that was refused") }
+	for _, w := range []*zk.Write{
+		{Done: done},
+		{Ops: []zk.Op{{Kind: zk.OpCreate, Path: "relative"}}, Done: done},
+		{Ops: []zk.Op{{Kind: zk.OpCreate, Path: "/a//b"}}, Done: done},
+		{Ops: []zk.Op{{Kind: zk.OpCreate, Path: "/a/\x00"}}, Done: done},
+		{Ops: []zk.Op{{Kind: zk.OpCreate, Path: "/a/"}}, Done: done},
+		{Ops: []zk.Op{{Kind: 99, Path: "/a"}}, Done: done},
+		{Ops: []zk.Op{{Kind: zk.OpCreate, Path: "/a"}}},
+		{Queue: "/a", More: []string{"/b", "/a"}, Ops: []zk.Op{{Kind: zk.OpCreate, Path: "/a"}}, Done: done},
+		{Queue: "/a", More: []string{"/b", "/b"}, Ops: []zk.Op{{Kind: zk.OpCreate, Path: "/a"}}, Done: done},
+		{Queue: "/a", More: []string{""}, Ops: []zk.Op{{Kind: zk.OpCreate, Path: "/a"}}, Done: done},
+		{More: []string{"/a"}, Ops: []zk.Op{{Kind: zk.OpCreate, Path: "/a"}}, Done: done},
+	} {
+		if err := s.Submit(w); err == nil {
+			t.Errorf("%+v was accepted", w)
+		}
+	}
+	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/a"}))
+}
+
+func TestABarrierIsATransactionSentAfterTheCall(t *testing.T) {
+	s, p, proxy := stuck(t)
+	dir := fixture.LocksDir(t, p, "l")
+	// This one is on its way before the call, so it must not count.
+	earlier := submit(t, s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "/earlier"}}})
+	fixture.Eventually(t, "the write is on its way", func() bool { return proxy.Held(netfault.Requests) > 0 })
+	counter := proxy.CountOps()
+	const callers = 50
+	passed := make(chan int64, callers)
+	for range callers {
+		go func() {
+			zxid, err := s.Barrier(fixture.Context(t))
+			if err != nil {
+				t.Error(err)
+			}
+			passed <- zxid
+		}()
+	}
+	fixture.Eventually(t, "all have asked", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.asked == nil || proxy.Held(netfault.Requests) > 1
+	})
+	proxy.Heal()
+	before := mustBeDone(t, fixture.Await(t, earlier)).Zxid
+	for range callers {
+		if zxid := fixture.Await(t, passed); zxid <= before {
+			t.Errorf("the barrier's zxid %#x is not after %#x, which was sent before the call", zxid, before)
+		}
+	}
+	if n := fixture.Multis(counter); n > 1+maxBarriers+2 {
+		t.Errorf("%d barriers took %d transactions", callers, n)
+	}
+}
+
+func TestABarrierOnAnIdleSessionDoesNotWaitForTheNextGuardWrite(t *testing.T) {
+	cfg := fixture.Config(t)
+	cfg.PromiseWindow = zk.MaxPromiseWindow // whose third is longer than this test may take
+	s := openSession(t, cfg, openLayout(t, cfg), 1)
+	for range 3 {
+		if _, err := s.Barrier(fixture.Context(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Otherwise every gateway would look a thousand times a second for as long as
+// ZooKeeper is away.
+func TestAnOverdueGuardWriteThatCannotBeSentIsNotLookedForAllTheTime(t *testing.T) {
+	cfg := fixture.Config(t)
+	layout := openLayout(t, cfg)
+	living, ended := openSession(t, cfg, layout, 1), openSession(t, cfg, layout, 2)
+	closeSession(t, ended)
+	for name, change := range map[string]func(s *Session){
+		"no connection": func(s *Session) { s.conn = ended.conn },
+		"under way":     func(s *Session) { s.writer.guarding = true },
+		"raising":       func(s *Session) { s.writer.mode = bumping },
+		"farewell":      func(s *Session) { s.writer.closing = true },
+	} {
+		s := &Session{window: 9 * time.Second, conn: living.conn, writer: newWriter(time.Now().Add(-time.Minute))}
+		if wait := s.nextLook(); wait != time.Millisecond {
+			t.Fatalf("the next look at what is overdue is in %v", wait)
+		}
+		if change(s); s.nextLook() != s.window/3 {
+			t.Errorf("%s: the next look is in %v", name, s.nextLook())
+		}
+	}
+}
