@@ -142,7 +142,7 @@ func TestTheStatusSaysWhatIsWrong(t *testing.T) {
 	s := status{version: "1", started: started}
 	info := servingInfo()
 	want := templates.Status{GatewayID: "gw1", Version: "1", Started: started, ZooKeeper: "connected", Servers: []string{"zk1:2181"}, Root: "/lockkeeper",
-		FenceOpen: true, ReplicaCurrent: true, Serving: true, Locks: 7, Contenders: 9, Held: 3, Waiting: 2}
+		Trusted: true, ReplicaCurrent: true, Serving: true, Locks: 7, Contenders: 9, Held: 3, Waiting: 2}
 	if diff := cmp.Diff(want, s.statusOf(info)); diff != "" {
 		t.Error(diff)
 	}

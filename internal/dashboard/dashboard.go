@@ -128,7 +128,7 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		d.refuse(w, r, &refusal{http.StatusMethodNotAllowed, "That is not done here", "Pages are only read. Locks are taken and released with the API."})
+		d.refuse(w, r, &refusal{http.StatusMethodNotAllowed, "This page is read-only", "Pages can only be read. Locks are acquired and released with the API."})
 		return
 	}
 	switch path := r.URL.Path; {

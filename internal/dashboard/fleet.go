@@ -33,14 +33,14 @@ func gatewayRowOf(p *locks.Peer, own locks.ZooKeeperInfo, window time.Duration) 
 		Leases: p.Leases, Succeeded: len(p.Succeeded), State: "registered", Tone: "good"}
 	switch {
 	case p.Self && !own.FenceOpen:
-		row.State, row.Tone, row.Seen = "fenced", "bad", "no write committed for the promise window"
+		row.State, row.Tone, row.Seen = "not trusted", "bad", "no write confirmed for the promise window"
 	case p.Self && !own.ReplicaCurrent:
-		row.State, row.Tone, row.Seen = "behind", "warn", "what it shows is not current"
+		row.State, row.Tone, row.Seen = "behind", "warn", "its data is out of date"
 	case p.Self:
 		row.State = "serving"
 	case p.GuardAge < 0:
 	case window > 0 && p.GuardAge >= window:
-		row.State, row.Tone, row.Seen = "silent", "warn", "it has written nothing for "+strconv.Itoa(int(p.GuardAge.Seconds()))+" s"
+		row.State, row.Tone, row.Seen = "silent", "warn", "no write for "+strconv.Itoa(int(p.GuardAge.Seconds()))+" s"
 	default:
 		row.State = "writing"
 	}
@@ -64,7 +64,7 @@ func serverRowsOf(list []ensemble.Server) []templates.ServerRow {
 			switch behind := newest - s.Zxid; {
 			case behind == 0:
 			case newest>>32 == s.Zxid>>32:
-				row.Lag = fmt.Sprintf("%d behind when it was asked", behind)
+				row.Lag = fmt.Sprintf("%d behind when last asked", behind)
 			default:
 				row.Lag = "of an earlier leader"
 			}

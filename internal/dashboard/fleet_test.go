@@ -38,14 +38,14 @@ func TestThePageOfGatewaysShowsTheFleetAndItsZooKeeper(t *testing.T) {
 	}
 	want := []templates.GatewayRow{
 		{ID: "one", Self: true, Address: "one:8080", Version: "1.0", Started: started, Leases: 3, Succeeded: 2, State: "serving", Tone: "good"},
-		{ID: "three", Address: "three:8080", State: "silent", Tone: "warn", Seen: "it has written nothing for 12 s"},
+		{ID: "three", Address: "three:8080", State: "silent", Tone: "warn", Seen: "no write for 12 s"},
 		{ID: "two", State: "writing", Tone: "good"}, {ID: "zero", State: "registered", Tone: "good"},
 	}
 	if diff := cmp.Diff(want, c.gateways.Rows); diff != "" {
 		t.Error(diff)
 	}
 	servers := []templates.ServerRow{{Address: "a:2181", Mode: "leader", Version: "3.8.0", Zxid: "0x500000010", Connections: 4},
-		{Address: "b:2181", Mode: "follower", Zxid: "0x50000000e", Lag: "2 behind when it was asked"},
+		{Address: "b:2181", Mode: "follower", Zxid: "0x50000000e", Lag: "2 behind when last asked"},
 		{Address: "c:2181", Mode: "follower", Zxid: "0x400000099", Lag: "of an earlier leader"}, {Address: "d:2181", Problem: "It cannot be reached."}}
 	if diff := cmp.Diff(servers, c.gateways.Servers); diff != "" {
 		t.Error(diff)
@@ -66,7 +66,7 @@ func TestAGatewayShowsWhatItMaySay(t *testing.T) {
 	}{
 		{locks.ZooKeeperInfo{FenceOpen: true, ReplicaCurrent: true}, "serving"},
 		{locks.ZooKeeperInfo{FenceOpen: true}, "behind"},
-		{locks.ZooKeeperInfo{ReplicaCurrent: true}, "fenced"},
+		{locks.ZooKeeperInfo{ReplicaCurrent: true}, "not trusted"},
 	} {
 		if row := gatewayRowOf(&own, c.zk, time.Second); row.State != c.want {
 			t.Errorf("%+v is shown as %s, want %s", c.zk, row.State, c.want)

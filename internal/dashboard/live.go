@@ -30,7 +30,7 @@ var upgrader = websocket.Upgrader{HandshakeTimeout: writeTimeout, ReadBufferSize
 // pool holds buffers for writing.
 var pool sync.Pool
 
-var errNoRoom = errors.New("there are as many live pages as this gateway keeps; poll instead")
+var errNoRoom = errors.New("this gateway has as many live pages as it may have; poll instead")
 var errNotLive = errors.New("this gateway is not live now")
 
 // live serves a page's socket for as long as it is open.
@@ -176,7 +176,7 @@ func (v viewer) serve(t *topic) {
 			}
 		case <-v.gone:
 			if said {
-				v.goodbye(websocket.ClosePolicyViolation, "nothing is expected from a page")
+				v.goodbye(websocket.ClosePolicyViolation, "a page must not send anything")
 			}
 			return
 		case <-v.d.drained:

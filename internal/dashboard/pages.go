@@ -108,7 +108,7 @@ func (d *Dashboard) answer(w http.ResponseWriter, r *http.Request, status int, h
 		if r.Context().Err() == nil {
 			d.opt.Logger.Error("a page could not be rendered", "path", r.URL.Path, "error", err)
 		}
-		http.Error(w, "the page could not be rendered; the gateway's log tells more", http.StatusInternalServerError)
+		http.Error(w, "the page could not be rendered; see the gateway's log", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")

@@ -174,7 +174,7 @@ func TestThePageOfNamespacesShowsEachAndWhatIsWrongWithIt(t *testing.T) {
 		t.Error(diff)
 	}
 	body := r.get(t, "/namespaces").Body.String()
-	for _, part := range []string{`href="/?ns=own&amp;state=hazard"`, "3 locks with hazards", "It is newer.", "being read", `href="/namespaces">3 locks</a>`} {
+	for _, part := range []string{`href="/?ns=own&amp;state=hazard"`, "3 locks with hazards", "It is newer.", "loading", `href="/namespaces">3 locks</a>`} {
 		if !strings.Contains(body, part) {
 			t.Errorf("the page lacks %s:\n%s", part, body)
 		}
@@ -217,7 +217,7 @@ func TestWrongAddressesGetAPageThatSaysWhatIsWrong(t *testing.T) {
 		"/ui/other":                         {404, "/ui/other"},
 		"/?nss=x":                           {400, "nss"},
 		"/?q=a&q=b":                         {400, "more than once"},
-		"/?q=%zz":                           {400, "question mark"},
+		"/?q=%zz":                           {400, "query must be valid"},
 		"/?state=heldd":                     {422, "heldd"},
 		"/?q=%1b":                           {422, "␛"},
 		"/?q=%ff":                           {422, `x{ff}`},

@@ -21,7 +21,7 @@ import (
 const docsPath = "/openapi.yaml"
 
 // notReached is what a page says while there is nothing to show.
-const notReached = "ZooKeeper has not been reached yet. What there is will appear here as soon as it is."
+const notReached = "ZooKeeper has not been reached yet. The content appears as soon as it is."
 
 // content is what a view shows at one moment: one of them.
 type content struct {
@@ -127,7 +127,7 @@ func problemOf(err error) string {
 	var e *locks.Error
 	switch {
 	case !errors.As(err, &e):
-		return "The gateway could not read this. Its log tells more."
+		return "The gateway could not read this. See its log."
 	case e.Code == locks.CodeUnavailable:
 		return notReached
 	}
@@ -145,17 +145,17 @@ func refusalOf(err error) *refusal {
 	case errors.As(err, &known):
 		return known
 	case !errors.As(err, &e):
-		return &refusal{http.StatusInternalServerError, "Something went wrong here", problemOf(err)}
+		return &refusal{http.StatusInternalServerError, "Internal error", problemOf(err)}
 	case e.Code == locks.CodeUnavailable:
 		return nil
 	case e.Code == locks.CodeInvalid && e.Field == "lock":
 		return &refusal{http.StatusUnprocessableEntity, "No lock can have this name", sentence(visible(e.Detail))}
 	case e.Code == locks.CodeInvalid:
-		return &refusal{http.StatusUnprocessableEntity, "The address is not right", sentence("The parameter " + e.Field + ": " + visible(e.Detail))}
+		return &refusal{http.StatusUnprocessableEntity, "The address is not valid", sentence("The parameter " + e.Field + ": " + visible(e.Detail))}
 	case e.Code == locks.CodeNamespaceUnknown:
 		return &refusal{http.StatusNotFound, "There is no such namespace", sentence(visible(e.Detail))}
 	}
-	return &refusal{http.StatusInternalServerError, "Something went wrong here", problemOf(err)}
+	return &refusal{http.StatusInternalServerError, "Internal error", problemOf(err)}
 }
 
 // sentence begins with a capital and ends with a full stop.

@@ -44,7 +44,7 @@ func (s *status) statusOf(info locks.Info) templates.Status {
 		Hazards: info.HazardousLocks, HazardsURL: hazardsURL(info),
 		GatewayID: info.GatewayID, Version: s.version, Build: s.build, Started: s.started,
 		ZooKeeper: zk.State, Embedded: s.embedded, Servers: zk.Servers, Root: info.Root,
-		FenceOpen: zk.FenceOpen, ReplicaCurrent: zk.ReplicaCurrent,
+		Trusted: zk.FenceOpen, PromiseWindow: info.PromiseWindow, ReplicaCurrent: zk.ReplicaCurrent,
 		Serving: zk.State == "connected" && zk.FenceOpen && zk.ReplicaCurrent,
 		Locks:   info.Locks, Contenders: info.Contenders,
 		Held: info.Leases[locks.Held], Waiting: info.Leases[locks.Waiting],

@@ -69,7 +69,7 @@ type refusal struct {
 func (r *refusal) Error() string { return r.detail }
 
 func wrongParameter(status int, format string, args ...any) *refusal {
-	return &refusal{status, "The address is not right", fmt.Sprintf(format, args...)}
+	return &refusal{status, "The address is not valid", fmt.Sprintf(format, args...)}
 }
 
 // viewOf reads the view of a page's own address.
@@ -120,7 +120,7 @@ func liveViewOf(r *http.Request) (view, *refusal) {
 func parameters(r *http.Request) (url.Values, *refusal) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, wrongParameter(http.StatusBadRequest, "The part behind the question mark cannot be read.")
+		return nil, wrongParameter(http.StatusBadRequest, "The query must be valid.")
 	}
 	for name, list := range values {
 		switch value := list[0]; {
@@ -129,7 +129,7 @@ func parameters(r *http.Request) (url.Values, *refusal) {
 		case len(value) > maxParameter:
 			return nil, wrongParameter(http.StatusUnprocessableEntity, "The parameter %s is longer than %d bytes.", quoted(name), maxParameter)
 		case !utf8.ValidString(value) || visible(value) != value:
-			return nil, wrongParameter(http.StatusUnprocessableEntity, "The parameter %s has characters that nobody can see: %s.", quoted(name), quoted(value))
+			return nil, wrongParameter(http.StatusUnprocessableEntity, "The parameter %s has invisible characters: %s.", quoted(name), quoted(value))
 		}
 	}
 	return values, nil

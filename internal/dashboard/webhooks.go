@@ -93,7 +93,7 @@ func webhookProblem(err error) string {
 	if errors.Is(err, webhooks.ErrUnavailable) {
 		return notReached
 	}
-	return "The gateway could not read this. Its log tells more."
+	return "The gateway could not read this. See its log."
 }
 
 // known is nil for an error that the page says itself.

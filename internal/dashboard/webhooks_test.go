@@ -36,7 +36,7 @@ func TestThePagesOfWebhooksShowThemAndNameWhoDidNotAnswer(t *testing.T) {
 	}}
 	r.opt.Webhooks = hooks
 	list := r.get(t, "/webhooks").Body.String()
-	for _, part := range []string{"/webhooks/" + someHook, "lease.expired of deploy:*", "failing", "Not asked, or did not answer: lost.", "https://example.com/hook"} {
+	for _, part := range []string{"/webhooks/" + someHook, "lease.expired of deploy:*", "failing", "No answer from lost:", "https://example.com/hook"} {
 		if !strings.Contains(list, part) {
 			t.Errorf("the list lacks %s", part)
 		}
@@ -81,7 +81,7 @@ func TestAWebhookThatIsLeftOutSaysSoOnItsPage(t *testing.T) {
 		t.Error("it is said before it is so")
 	}
 	hooks.one.Dropped, hooks.one.LastDropped = 1312, time.Now()
-	if page := r.get(t, "/webhooks/"+someHook).Body.String(); !strings.Contains(page, "1,312 ends had no room in the outbox and will not be told to this webhook.") {
+	if page := r.get(t, "/webhooks/"+someHook).Body.String(); !strings.Contains(page, "1,312 ends had no room in the outbox and will not be delivered to this webhook.") {
 		t.Errorf("it is not said: %s", page)
 	}
 }
@@ -96,7 +96,7 @@ func TestAWebhookThatIsNotThereIsSaidToBeGone(t *testing.T) {
 	if a := r.get(t, "/webhooks/deploy"); a.Code != http.StatusNotFound {
 		t.Error(a.Code)
 	}
-	if a := r.get(t, "/ui/fragments?page=webhook&lock="+someHook); a.Code != http.StatusOK || !strings.Contains(a.Body.String(), "It has been removed.") {
+	if a := r.get(t, "/ui/fragments?page=webhook&lock="+someHook); a.Code != http.StatusOK || !strings.Contains(a.Body.String(), "This webhook was removed.") {
 		t.Error(a.Code, a.Body.String())
 	}
 	hooks.err = webhooks.ErrUnavailable

@@ -70,7 +70,7 @@
         if (!headers) return said;
         return { ...hookIn(form), ...(Object.keys(headers).length > 0 && { headers }) };
       },
-      done: () => "The webhook was made.",
+      done: () => "The webhook was created.",
       secret: (answer) => answer.secret,
     },
     "hook-edit": {
@@ -112,7 +112,7 @@
         return { ...changes(act.before, hookIn(form)), ...(Object.keys(headers).length > 0 && { headers }) };
       },
       refused(status, problem) {
-        if (status === 412) again("Somebody has changed this webhook since it was loaded here, so nothing was saved. Load it anew: what you wrote here goes.");
+        if (status === 412) again("This webhook was changed since it was loaded here, so nothing was saved. Reload it: your changes here are lost.");
         else if (!act.before) again(problem);
         else return false;
         return true;
@@ -122,7 +122,7 @@
     "hook-test": {
       begin: () => allow("Send it"),
       body: () => null,
-      done: (answer) => (answer.result === "delivered" ? `The receiver took the test: ${answer.status}.` : `The test failed. ${sentence(answer.error)}`),
+      done: (answer) => (answer.result === "delivered" ? `The receiver accepted the test: ${answer.status}.` : `The test failed. ${sentence(answer.error)}`),
       failed: (answer) => answer.result !== "delivered",
     },
     "hook-replay": {
@@ -305,7 +305,7 @@
       problem = (json.detail ? sentence(json.detail) : sentence(json.title)) || `The gateway answered with status ${answer.status}.`;
     } catch {
       problem = "The gateway did not answer.";
-      if (method !== "GET") problem += ` It may have been done all the same: look at the ${asked.name.startsWith("hook-") ? "webhook" : "queue"} before you repeat it.`;
+      if (method !== "GET") problem += ` It may have been done all the same: check the ${asked.name.startsWith("hook-") ? "webhook" : "queue"} before you repeat it.`;
     } finally {
       asked.dialog.removeAttribute("aria-busy");
     }
@@ -357,15 +357,15 @@
   async function takeBack(button) {
     const { who } = button.closest("[data-row]").dataset;
     button.disabled = true;
-    let text = "The gateway did not answer. Look at the queue before you repeat it.";
+    let text = "The gateway did not answer. Check the queue before you repeat it.";
     let failed = true;
     try {
       const answer = await fetch(button.dataset.withdraw, { method: "DELETE", cache: "no-store", headers: { Accept: "application/json" }, signal: AbortSignal.timeout(patience) });
       const json = await answer.json();
       failed = !answer.ok || json.withdrawn.length === 0;
       if (!answer.ok) text = sentence(json.detail || json.title);
-      else if (failed) text = `Nothing was taken back: ${who} is not asked any more.${missed(json)}`;
-      else text = `Taken back: ${who} is not asked to let go any more.`;
+      else if (failed) text = `Nothing was withdrawn: ${who} is not asked any more.${missed(json)}`;
+      else text = `Withdrawn: ${who} is not asked to release any more.`;
     } catch {
       // Said above.
     }

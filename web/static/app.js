@@ -196,8 +196,8 @@
     const good = lastGood() + (offset ?? 0);
     frozen = state === "away" ? good : null;
     away.hidden = state === "live";
-    if (state === "polling") away.textContent = "The live connection is not to be had. This page asks every 2 seconds instead, and goes on trying.";
-    if (state === "away") away.textContent = `The gateway has not answered since ${timeOfDay.format(lastGood())}, ${span(Date.now() - lastGood())} ago. What is shown is the last that was known.`;
+    if (state === "polling") away.textContent = "There is no live connection. This page polls every 2 seconds and keeps trying to connect.";
+    if (state === "away") away.textContent = `The gateway has not answered since ${timeOfDay.format(lastGood())}, ${span(Date.now() - lastGood())} ago. This page shows the last known state.`;
   }
 
   const heardFrom = () => {
@@ -251,7 +251,7 @@
   let filtering = null; // the request that was answered last
 
   function refused(why) {
-    $("#refused").textContent = why && `${why} What is shown is still that of the filter before.`;
+    $("#refused").textContent = why && `${why} The page still shows the previous filter.`;
     $("#refused").hidden = !why;
   }
 

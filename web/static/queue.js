@@ -45,9 +45,9 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now 
     const unreached = answer.unreached?.length ?? 0;
     const foreign = foreigners(act.pins);
     const n = counted(act.pins.length, "contender");
-    let sum = act.pins.length === 0 ? "Nobody is hit." : `Hits ${n}`;
+    let sum = act.pins.length === 0 ? "No contender matches." : `Ends ${n}`;
     if (act.pins.length > 0) sum += foreign > 0 ? `, ${foreign} of other programs.` : ".";
-    if (answer.more) sum += " There are more behind them.";
+    if (answer.more) sum += " There are more.";
     if (unreached > 0) sum += ` ${unreached} cannot be reached.`;
     act.sum = before + sum;
     show(act.sum, act.pins);
@@ -69,7 +69,7 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now 
     const { pins, gone, newcomers } = act;
     const foreign = foreigners(holders.filter((one) => !one.ask));
     const hidden = Math.max(Number($(".actions")?.dataset.holders ?? 0) - $$("#queue .holder").length, 0);
-    let sum = before + (pins.length > 0 ? `Asks ${counted(pins.length, "holder")}.` : gone.length > 0 ? "" : "Nobody holds the lock who can be asked.");
+    let sum = before + (pins.length > 0 ? `Asks ${counted(pins.length, "holder")}.` : gone.length > 0 ? "" : "No holder can be asked.");
     if (gone.length > 0) sum += ` ${holdsNot(gone)}`;
     if (pins.length === 0 && gone.length > 0) sum += newcomers.length > 0 ? ` ${named(newcomers, "other")} ${newcomers.length === 1 ? "holds" : "hold"} it now.` : " Nothing to do.";
     else if (newcomers.length > 0) sum += ` ${named(newcomers, "other")} came since, and ${newcomers.length === 1 ? "is" : "are"} not asked.`;
@@ -106,7 +106,7 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now 
     },
     body: (form) => ({ reason: form.reason.value, force_after: form.force_after.value.trim(), ...only(now().pins) }),
     refused(status, problem, { code, holders }) {
-      if (code === "holder_changed") ask((holders ?? []).map(ofAnswer), "Nobody was asked. ");
+      if (code === "holder_changed") ask((holders ?? []).map(ofAnswer), "No holder was asked. ");
       else if (code === "nothing_to_ask") {
         now().stale = true;
         allow(null);
@@ -114,7 +114,7 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now 
       } else return false;
       return true;
     },
-    done: (answer) => `Asked ${answer.asked.length === 1 ? ofAnswer(answer.asked[0]).who : counted(answer.asked.length, "holder")} to let go.`,
+    done: (answer) => `Asked ${answer.asked.length === 1 ? ofAnswer(answer.asked[0]).who : counted(answer.asked.length, "holder")} to release.`,
   };
 
   // ---- Break -----------------------------------------------------------------
@@ -194,7 +194,7 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now 
         const ended = sum.reaped.map(ofAnswer);
         act.pins = act.pins.filter((one) => !has(ended, one));
         act.ended = `${counted(ended.length, "contender")} ended. `;
-        show(`${act.ended}Hits ${act.pins.length.toLocaleString("en")} more.`, act.pins);
+        show(`${act.ended}Ends ${act.pins.length.toLocaleString("en")} more.`, act.pins);
       }
       return sum;
     },
@@ -218,7 +218,7 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now 
     async begin() {
       const asked = now();
       Object.assign(asked, { pins: [], counts: inQueue() });
-      show("Looking whom it hits…", []);
+      show("Reading the queue…", []);
       destroy.typed();
       await destroy.read(asked);
     },
@@ -231,7 +231,7 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now 
       const { holders, waiting } = $(".actions")?.dataset ?? {};
       const all = Boolean(answer) && (answer.reaped ?? []).every((c) => has(before, ofAnswer(c))) && !answer.more;
       if (answer) tell(answer, all ? "" : newcomers);
-      else show((asked.sum = `Hits ${counted(Number(holders ?? 0), "holder")} and ${Number(waiting ?? 0).toLocaleString("en")} waiting.`), []);
+      else show((asked.sum = `Ends ${counted(Number(holders ?? 0), "holder")} and ${Number(waiting ?? 0).toLocaleString("en")} waiting.`), []);
       destroy.typed();
       return all;
     },
@@ -244,7 +244,7 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now 
       allow(typed.value === $("code", typed.labels[0]).textContent ? "Destroy" : null);
     },
     // stop looks once more before it is done, unless newcomers are meant, too.
-    stop: async (form) => !form.newcomers.checked && !(await destroy.read(now(), "Others came since, so nothing was destroyed. ")),
+    stop: async (form) => !form.newcomers.checked && !(await destroy.read(now(), "New contenders came since, so nothing was destroyed. ")),
     body: (form) => ({ reason: form.reason.value }),
     done: (answer) => `The lock was destroyed: ${counted(answer.ended ?? 0, "contender")} ended${answer.foreign ? `, ${answer.foreign} of other programs` : ""}.`,
   };

@@ -76,7 +76,7 @@ func lockActions(v Lock) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if v.NoneToAsk {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, "<p class=\"actions-why\" id=\"act-revoke-why\">Other programs alone hold it, and they cannot be asked: break them.</p><button type=\"button\" class=\"button\" id=\"act-revoke\" disabled aria-describedby=\"act-revoke-why\">Ask to let go…</button> ")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, "<p class=\"actions-why\" id=\"act-revoke-why\">Only other programs hold it, and they cannot be asked to release it: break them.</p><button type=\"button\" class=\"button\" id=\"act-revoke\" disabled aria-describedby=\"act-revoke-why\">Ask to release…</button> ")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -94,7 +94,7 @@ func lockActions(v Lock) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "\" aria-haspopup=\"dialog\">Ask to let go…</button> ")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "\" aria-haspopup=\"dialog\">Ask to release…</button> ")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -243,7 +243,7 @@ func dialogs(v Lock) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 16, "<p>Holders hear of it with their next heartbeat, poll or event. They may finish what they are doing first.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 16, "<p>Holders learn of it with their next heartbeat, poll or event. They may finish their work first.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -263,7 +263,7 @@ func dialogs(v Lock) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = reason("why they should let go").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = reason("why they should release it").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -280,13 +280,13 @@ func dialogs(v Lock) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 20, "\" title=\"a duration such as 30s or 5m\" aria-describedby=\"revoke-force\"></label><p class=\"hint\" id=\"revoke-force\">Such as 30s or 5m. Empty: it stays a request, and nobody is forced.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 20, "\" title=\"a duration such as 30s or 5m\" aria-describedby=\"revoke-force\"></label><p class=\"hint\" id=\"revoke-force\">Such as 30s or 5m. Empty: it stays a request, and no lease is ended.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = ask("revoke", "Ask to let go", "Ask", "button").Render(templ.WithChildren(ctx, templ_7745c5c3_Var13), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = ask("revoke", "Ask to release", "Ask", "button").Render(templ.WithChildren(ctx, templ_7745c5c3_Var13), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -306,7 +306,7 @@ func dialogs(v Lock) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 21, " <p class=\"hint\" data-says=\"holder\">It is not asked. It may go on working without knowing: only a check of its fencing token can stop it then.</p><p class=\"hint\" data-says=\"waiter\">It loses its place in line.</p><p class=\"hint\" data-says=\"over\">Its lease has ended; the rest of its lock delay is cut off, and the next one comes in at once.</p><p class=\"hint\" data-says=\"foreign\">Another program put it there. It is not told; what it does when its znode is gone is its own affair.</p><p class=\"hint\" data-says=\"group\">Its lease ends in its other locks, too: <span data-group></span>.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 21, " <p class=\"hint\" data-says=\"holder\">Its client is not asked first and may go on working: only a check of its fencing token stops it then.</p><p class=\"hint\" data-says=\"waiter\">It loses its place in line.</p><p class=\"hint\" data-says=\"over\">Its lease has ended. Its lock delay ends, too, and the next waiter is granted at once.</p><p class=\"hint\" data-says=\"foreign\">It belongs to another program, which is not notified. How that reacts when its znode is gone depends on it.</p><p class=\"hint\" data-says=\"group\">Its lease ends in its other locks, too: <span data-group></span>.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -397,7 +397,7 @@ func dialogs(v Lock) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "</select></label> <label class=\"field\"><span>Owner</span><input name=\"owner\" autocomplete=\"off\" spellcheck=\"false\" placeholder=\"any\" maxlength=\"128\"></label></div><p><button class=\"button\" data-preview>Show whom it hits</button></p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "</select></label> <label class=\"field\"><span>Owner</span><input name=\"owner\" autocomplete=\"off\" spellcheck=\"false\" placeholder=\"any\" maxlength=\"128\"></label></div><p><button class=\"button\" data-preview>Show what it ends</button></p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -431,7 +431,7 @@ func dialogs(v Lock) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 28, "<p>Ends everyone in the queue, holders and other programs too, and removes the lock.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 28, "<p>Ends every contender of the queue, also holders and other programs', and removes the lock.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -439,7 +439,7 @@ func dialogs(v Lock) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 29, " <label class=\"check\"><input type=\"checkbox\" name=\"newcomers\"> <span>Also those who come after this list was read</span></label>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 29, " <label class=\"check\"><input type=\"checkbox\" name=\"newcomers\"> <span>Also contenders that come after this list was read</span></label>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -681,7 +681,7 @@ func instead() templ.Component {
 			templ_7745c5c3_Var31 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 44, "<p class=\"instead\" hidden data-instead><button type=\"button\" class=\"button\" data-begin>Ask those who hold it now…</button></p>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 44, "<p class=\"instead\" hidden data-instead><button type=\"button\" class=\"button\" data-begin>Ask the present holders…</button></p>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -116,7 +116,7 @@ func TestHoldersAreAskedToLetGoAfterTheDialogHasSaidWho(t *testing.T) {
 	api.says(http.StatusOK, map[string]any{"asked": []any{1, 2}, "unreached": []any{map[string]any{"contender": map[string]any{}, "detail": "another program has it"}}})
 	page.press("#ask-revoke [data-confirm]")
 	page.until(`!document.querySelector("dialog[open]")`, "it is done")
-	page.shows("#done", "Asked 2 holders to let go.", "1 could not be: Another program has it.")
+	page.shows("#done", "Asked 2 holders to release.", "1 could not be: Another program has it.")
 	if got, _ := api.last(); got != `POST /v1/locks/sample/revoke {"force_after":"30s","lease_ids":["`+leaseID(1)+`","`+leaseID(2)+`","`+leaseID(3)+`"],"reason":"maintenance"}` {
 		t.Error(got)
 	}
@@ -128,7 +128,7 @@ func TestABreakSaysWhatItMeansForThatContender(t *testing.T) {
 	for selector, want := range map[string]struct{ says, sends string }{
 		".holder:nth-child(2)": {"Ends the lease of a holder:", "POST /v1/leases/" + leaseID(2) + "/break null"},
 		".waiter:nth-child(1)": {"loses its place in line", "POST /v1/leases/" + leaseID(4) + "/break null"},
-		".waiter.is-foreign":   {"Another program put it there", "POST /v1/locks/sample/contenders/_c_0b6f-lock-0000000014/break null"},
+		".waiter.is-foreign":   {"It belongs to another program", "POST /v1/locks/sample/contenders/_c_0b6f-lock-0000000014/break null"},
 	} {
 		page.press("#queue " + selector + " [data-act=break]")
 		page.shows("#ask-break", want.says)
@@ -167,7 +167,7 @@ func TestOneWhoWaitedAndHoldsByNowIsSaidToHold(t *testing.T) {
 		const q = document.querySelector("#queue").cloneNode(true), holder = q.querySelector(".holder:nth-child(2)"), waiter = q.querySelector(".waiter");
 		holder.id += "/now"; holder.dataset.who = waiter.dataset.who; holder.dataset.break = waiter.dataset.break; waiter.remove(); return q.outerHTML; })()}).then(() => true)`)
 	page.until(`document.querySelector("#ask-break").innerText.includes("Ends the lease of a holder:")`, "it holds")
-	page.shows("#ask-break", "indexer", "It may go on working")
+	page.shows("#ask-break", "indexer", "may go on working")
 	page.press("#ask-break [data-close]")
 	page.until(`document.activeElement.id.endsWith("/now")`, "the focus is where it is now")
 }
@@ -186,7 +186,7 @@ func TestAReapShowsWhomItHitsBeforeItDoesIt(t *testing.T) {
 	if got := page.text("#ask-reap [data-hits] li"); !strings.Contains(got, "web-1") {
 		t.Errorf("%s comes before who holds", got)
 	}
-	page.shows("#ask-reap", "Hits 2 contenders, 1 of other programs.", "web-1", "holds", "curator", "waiting at 3", "Reap 2 contenders")
+	page.shows("#ask-reap", "Ends 2 contenders, 1 of other programs.", "web-1", "holds", "curator", "waiting at 3", "Reap 2 contenders")
 	if got, _ := api.last(); got != `POST /v1/locks/sample/reap {"dry_run":true,"foreign":false,"older_than":"10m"}` {
 		t.Error(got)
 	}
@@ -236,7 +236,7 @@ func TestALockIsDestroyedOnlyByItsName(t *testing.T) {
 	api := new(fakeAPI)
 	page, stop := browseWith(t, "/lock-readers", api)
 	page.press("[data-act=destroy]")
-	page.until(`document.querySelector("#ask-destroy").innerText.includes("Hits 2 contenders, 1 of other programs.")`, "it says whom it hits")
+	page.until(`document.querySelector("#ask-destroy").innerText.includes("Ends 2 contenders, 1 of other programs.")`, "it says whom it hits")
 	if got, _ := api.last(); got != `POST /v1/locks/sample/reap {"dry_run":true,"older_than":"0s"}` {
 		t.Error(got)
 	}
@@ -261,7 +261,7 @@ func TestALockIsDestroyedOnlyByItsName(t *testing.T) {
 	page.until(`!document.querySelector("#ask-destroy").hasAttribute("aria-busy")`, "it has looked")
 	stop()
 	page.press("#ask-destroy [data-confirm]")
-	page.until(`document.querySelector("#ask-destroy [data-problem]").innerText.includes("look at the queue before you repeat it")`, "nobody answers")
+	page.until(`document.querySelector("#ask-destroy [data-problem]").innerText.includes("check the queue before you repeat it")`, "nobody answers")
 }
 
 // Keys belong to the dialog while it is open, and Escape leaves everything as it was.

@@ -102,7 +102,7 @@ func GatewaysFragment(v Gateways) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, "</tbody></table><p class=\"quiet spaces-note\">Any gateway answers for any lease; the one that runs it does so itself. When it goes, another one takes its leases over.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, "</tbody></table><p class=\"quiet spaces-note\">Any gateway serves any lease: it forwards requests to the gateway that runs it. When that one ends, another takes its leases over.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -29,7 +29,7 @@ func (r *NamespaceRow) state() string {
 	case r.Ready:
 		return "ready"
 	}
-	return "being read"
+	return "loading"
 }
 
 func (r *NamespaceRow) tone() string {
@@ -57,7 +57,7 @@ func dialectTitle(dialect string) string {
 	case "all":
 		return "Curator, Kazoo, go-zookeeper, HBase and ZooKeeper's WriteLock wait for its leases"
 	case "custom":
-		return "a home-made recipe, as configured"
+		return "a recipe of its own, as configured"
 	}
 	return ""
 }

@@ -116,7 +116,7 @@ func NamespacesFragment(v Namespaces) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 6, "</tbody></table><p class=\"quiet spaces-note\">The dialect is how leases are named in the queues: which other programs wait for them.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 6, "</tbody></table><p class=\"quiet spaces-note\">The dialect decides how leases are named in the queues, and so which other programs wait for them.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

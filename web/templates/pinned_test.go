@@ -46,7 +46,7 @@ func TestTheDialogStaysWithTheHolderThatItHasShown(t *testing.T) {
 	api.says(http.StatusOK, map[string]any{"asked": []any{map[string]any{"owner": "bob", "lease_id": "bob-1"}}, "unreached": []any{}})
 	page.press("#ask-revoke [data-confirm]")
 	page.until(`!document.querySelector("dialog[open]")`, "it is done")
-	page.shows("#done", "Asked bob to let go.")
+	page.shows("#done", "Asked bob to release.")
 	if got, _ := api.last(); !strings.Contains(got, onlyBob) || strings.Contains(got, "force_after") || !strings.Contains(got, "maintenance") {
 		t.Error("what was meant for alice goes to bob:", got)
 	}
@@ -66,7 +66,7 @@ func TestTheDialogTellsWhatTheGatewayRefuses(t *testing.T) {
 	api.says(http.StatusConflict, map[string]any{"code": "holder_changed", "detail": "it changed", "holders": []any{map[string]any{"owner": "bob", "lease_id": "bob-1"}}})
 	page.press("#ask-revoke [data-confirm]")
 	page.until(`document.querySelector("#ask-revoke").innerText.includes("Ask bob instead…")`, "it says who holds now")
-	page.shows("#ask-revoke [role=status]", "Nobody was asked. alice no longer holds the lock. bob holds it now.")
+	page.shows("#ask-revoke [role=status]", "No holder was asked. alice no longer holds the lock. bob holds it now.")
 	if got, _ := api.last(); !strings.Contains(got, onlyAlice) {
 		t.Error(got)
 	}
@@ -125,7 +125,7 @@ func TestAReapThatIsRefusedShowsTheQueueAnew(t *testing.T) {
 	looks(http.StatusConflict, map[string]any{"code": "holder_changed", "detail": "it holds"}, waits("ci-2"), waits("ci-3"))
 	page.press("#ask-reap [data-confirm]")
 	page.until(`document.querySelector("#ask-reap [data-confirm]").textContent === "Reap 2 contenders"`, "it shows the others")
-	page.shows("#ask-reap [role=status]", "The queue has changed since, and nothing was ended. Hits 2 contenders.")
+	page.shows("#ask-reap [role=status]", "The queue has changed since, and nothing was ended. Ends 2 contenders.")
 	looks(200, nil, waits("ci-2"))
 	page.press("#ask-reap [data-confirm]")
 	page.until(`!document.querySelector("dialog[open]")`, "it is done")
@@ -158,12 +158,12 @@ func TestALockIsNotDestroyedWithThoseWhoCameSince(t *testing.T) {
 	}
 	in("alice")
 	page.press("[data-act=destroy]")
-	page.until(`document.querySelector("#ask-destroy").innerText.includes("Hits 1 contender.")`, "it says whom it hits")
+	page.until(`document.querySelector("#ask-destroy").innerText.includes("Ends 1 contender.")`, "it says whom it hits")
 	page.fill("#ask-destroy [name=typed]", "catalogue")
 	in("alice", "bob")
 	page.press("#ask-destroy [data-confirm]")
-	page.until(`document.querySelector("#ask-destroy").innerText.includes("Others came since, so nothing was destroyed.")`, "it says so")
-	page.shows("#ask-destroy", "Hits 2 contenders.", "bob")
+	page.until(`document.querySelector("#ask-destroy").innerText.includes("New contenders came since, so nothing was destroyed.")`, "it says so")
+	page.shows("#ask-destroy", "Ends 2 contenders.", "bob")
 	if destroys() {
 		t.Fatal("who was not shown was ended")
 	}
@@ -175,7 +175,7 @@ func TestALockIsNotDestroyedWithThoseWhoCameSince(t *testing.T) {
 	}
 	in("alice")
 	page.press("[data-act=destroy]")
-	page.until(`document.querySelector("#ask-destroy").innerText.includes("Hits 1 contender.")`, "it says whom it hits")
+	page.until(`document.querySelector("#ask-destroy").innerText.includes("Ends 1 contender.")`, "it says whom it hits")
 	page.fill("#ask-destroy [name=typed]", "catalogue")
 	eval[int](page, `(document.querySelector("#ask-destroy [name=newcomers]").checked = true, 1)`)
 	in("bob")
@@ -186,16 +186,16 @@ func TestALockIsNotDestroyedWithThoseWhoCameSince(t *testing.T) {
 func TestWhatAHolderWasAskedIsTakenBack(t *testing.T) {
 	api := new(fakeAPI)
 	page, _ := browseWith(t, "/lock-asked", api)
-	page.shows("#queue .holder .asked", "Take it back")
+	page.shows("#queue .holder .asked", "Withdraw")
 	api.says(http.StatusOK, map[string]any{"withdrawn": []any{map[string]any{}}, "unreached": []any{}, "more": false})
 	page.press("#queue [data-withdraw]")
-	page.until(`document.querySelector("#done.good")?.textContent.includes("Taken back: nightly-report is not asked to let go any more.")`, "it is done")
+	page.until(`document.querySelector("#done.good")?.textContent.includes("Withdrawn: nightly-report is not asked to release any more.")`, "it is done")
 	if got, _ := api.last(); got != "DELETE /v1/locks/sample/revoke?lease_ids="+leaseID(1)+" null" {
 		t.Error(got)
 	}
 	api.says(http.StatusOK, map[string]any{"withdrawn": []any{}, "unreached": []any{map[string]any{"detail": "its lease ended"}}, "more": false})
 	page.press("#queue [data-withdraw]")
-	page.until(`document.querySelector("#done.bad")?.textContent.includes("Nothing was taken back")`, "force was quicker")
+	page.until(`document.querySelector("#done.bad")?.textContent.includes("Nothing was withdrawn")`, "force was quicker")
 	page.shows("#done", "1 could not be: Its lease ended.")
 	api.says(http.StatusConflict, map[string]any{"code": "holder_changed", "detail": "it holds no more"})
 	page.press("#queue [data-withdraw]")

@@ -29,14 +29,14 @@ func page(now time.Time, title string) Page {
 		Title: title, Live: "/ui/live?page=sample", Poll: "/ui/poll?page=sample", Assets: static.URLs(), Docs: "/docs",
 		Status: Status{
 			GatewayID: "3q7vwkd2xhm5a", Version: "0.4.0", Build: "9f303e3b05a779ae", Started: now.Add(-50 * time.Hour), Now: now, ZooKeeper: "connected",
-			Servers: []string{"zk1:2181", "zk2:2181", "zk3:2181"}, Root: "/lockkeeper", FenceOpen: true, ReplicaCurrent: true, Serving: true,
+			Servers: []string{"zk1:2181", "zk2:2181", "zk3:2181"}, Root: "/lockkeeper", Trusted: true, ReplicaCurrent: true, Serving: true,
 			Locks: 1284, Contenders: 5210, Held: 431, Waiting: 1022,
 		},
 	}
 }
 
 func away(p Page) Page {
-	p.Status.ZooKeeper, p.Status.ReplicaCurrent, p.Status.Serving, p.Status.FenceOpen = "suspended", false, false, false
+	p.Status.ZooKeeper, p.Status.ReplicaCurrent, p.Status.Serving, p.Status.Trusted = "suspended", false, false, false
 	return p
 }
 
@@ -139,11 +139,11 @@ func gatewaysSample(now time.Time) Gateways {
 		return GatewayRow{ID: id, Address: address, Version: "1.4.0", Started: now.Add(-26 * time.Hour), Leases: leases, State: state, Tone: tone}
 	}
 	own, silent := row("hoa2n62b2646q", "gateway-0.gateways.lockkeeper.svc:8080", "serving", "good", 1204), row("yeixhkrpomlfi", "https://gateway-2.example.com:8443", "silent", "warn", 7)
-	own.Self, own.Succeeded, silent.Seen = true, 2, "it has written nothing for 14 s"
+	own.Self, own.Succeeded, silent.Seen = true, 2, "no write for 14 s"
 	return Gateways{Page: page(now, "Gateways · Lockkeeper"),
 		Rows: []GatewayRow{own, row("6umd6vlxihgyo", "gateway-1.gateways.lockkeeper.svc:8080", "writing", "good", 988), silent, {ID: "aaaaaaaaaaaaa", State: "registered", Tone: "good"}},
 		Servers: []ServerRow{{Address: "zookeeper-0.zookeeper:2181", Mode: "leader", Version: "3.8.4", Zxid: "0x50000a1b2c", Connections: 12},
-			{Address: "zookeeper-1.zookeeper:2181", Mode: "follower", Version: "3.8.4", Zxid: "0x50000a1b2a", Connections: 9, Lag: "2 behind when it was asked"},
+			{Address: "zookeeper-1.zookeeper:2181", Mode: "follower", Version: "3.8.4", Zxid: "0x50000a1b2a", Connections: 9, Lag: "2 behind when last asked"},
 			{Address: "zookeeper-2.zookeeper:2181", Problem: "It cannot be reached."}}}
 }
 

@@ -115,11 +115,11 @@ func StatusFragment(v Status) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = figure("Locks", v.Locks, "in use, in all namespaces").Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = figure("Locks", v.Locks, "in use in all namespaces").Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = figure("Contenders", v.Contenders, "that hold or wait, other programs' too").Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = figure("Contenders", v.Contenders, "holders and waiters, also of other programs").Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -136,7 +136,7 @@ func StatusFragment(v Status) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if v.Hazards > 0 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 9, "<div title=\"locks with something that a person should mend\"><dt>Hazards</dt><dd class=\"state bad\"><a href=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 9, "<div title=\"locks that need attention\"><dt>Hazards</dt><dd class=\"state bad\"><a href=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -219,8 +219,8 @@ func StatusFragment(v Status) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		if v.ZooKeeper == "connected" && !v.FenceOpen {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 17, "<div><dt>Fence</dt><dd class=\"state warn\">closed</dd></div>")
+		if v.ZooKeeper == "connected" && !v.Trusted {
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 17, "<div><dt>Trust</dt><dd class=\"state warn\">not confirmed</dd></div>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

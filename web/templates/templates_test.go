@@ -297,13 +297,13 @@ func TestStatusSaysWhatDoesNotWork(t *testing.T) {
 		want []string
 		not  []string
 	}{
-		{"all is well", Status{ZooKeeper: "connected", GatewayID: "g", FenceOpen: true, ReplicaCurrent: true, Serving: true}, []string{"connected", `data-stale="false"`}, []string{"banner"}},
-		{"embedded", Status{ZooKeeper: "connected", Embedded: true, GatewayID: "g", FenceOpen: true, ReplicaCurrent: true, Serving: true}, []string{">embedded<"}, []string{"banner"}},
+		{"all is well", Status{ZooKeeper: "connected", GatewayID: "g", Trusted: true, ReplicaCurrent: true, Serving: true}, []string{"connected", `data-stale="false"`}, []string{"banner"}},
+		{"embedded", Status{ZooKeeper: "connected", Embedded: true, GatewayID: "g", Trusted: true, ReplicaCurrent: true, Serving: true}, []string{">embedded<"}, []string{"banner"}},
 		{"embedded and down", Status{ZooKeeper: "suspended", Embedded: true, GatewayID: "g"}, []string{"embedded, down", "disk", "banner"}, []string{"connection"}},
 		{"suspended", Status{ZooKeeper: "suspended", GatewayID: "g"}, []string{"connection lost", "banner", `data-stale="true"`}, []string{"closed"}},
 		{"away", Status{ZooKeeper: "none"}, []string{"away", "no session", "banner bad", `data-stale="true"`}, nil},
-		{"fenced", Status{ZooKeeper: "connected", GatewayID: "g", ReplicaCurrent: true}, []string{"closed", "banner"}, []string{"stale<"}},
-		{"behind", Status{ZooKeeper: "connected", GatewayID: "g", FenceOpen: true}, []string{">stale<", "banner", `data-stale="true"`}, []string{"closed"}},
+		{"fenced", Status{ZooKeeper: "connected", GatewayID: "g", ReplicaCurrent: true}, []string{"not confirmed", "banner"}, []string{"stale<"}},
+		{"behind", Status{ZooKeeper: "connected", GatewayID: "g", Trusted: true}, []string{">stale<", "banner", `data-stale="true"`}, []string{"closed"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := render(StatusFragment(c.s))

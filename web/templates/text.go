@@ -201,15 +201,15 @@ func (s Status) trouble() string {
 	case s.Serving:
 		return ""
 	case s.ZooKeeper == "suspended" && s.Embedded:
-		return "This gateway cannot write to its disk. Leases keep their time, but nothing can be taken or let go until it can."
+		return "This gateway cannot write to its disk. Leases keep their time, but locks can be neither acquired nor released until it can."
 	case s.ZooKeeper == "suspended":
-		return "The connection to ZooKeeper is lost. Leases keep their time, but nothing can be taken or let go until it is back."
+		return "The connection to ZooKeeper is lost. Leases keep their time, but locks can be neither acquired nor released until it is back."
 	case s.ZooKeeper != "connected":
-		return "There is no ZooKeeper session. Nothing can be taken or let go; leases that are held stay held."
-	case !s.FenceOpen:
-		return "This gateway may not speak for its leases until ZooKeeper has confirmed it. Ask again in a moment."
+		return "There is no ZooKeeper session. Locks can be neither acquired nor released; held leases stay held."
+	case !s.Trusted:
+		return "Not trusted: ZooKeeper has not confirmed this gateway's writes for " + counted(int(s.PromiseWindow.Seconds()), "second") + "."
 	case !s.ReplicaCurrent:
-		return "This gateway lags behind ZooKeeper: what is shown may be old."
+		return "This gateway lags behind ZooKeeper: this page may be out of date."
 	}
 	return "This gateway does not serve yet."
 }
@@ -302,7 +302,7 @@ func andMore(v Lock) string {
 func whoTitle(w Who) string {
 	title := strings.TrimSpace(w.Owner + " " + w.LeaseID)
 	if w.Delayed {
-		title += ": has ended, its place is kept for its lock delay"
+		title += ": ended; its lock delay keeps its place"
 	}
 	return title
 }

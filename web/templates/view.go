@@ -41,10 +41,11 @@ type Status struct {
 	Embedded       bool // ZooKeeper is part of the gateway
 	Servers        []string
 	Root           string
-	FenceOpen      bool   // the gateway may speak for its leases
-	ReplicaCurrent bool   // what is shown is not older than the promise window
+	Trusted        bool // ZooKeeper has confirmed the gateway's writes within the promise window
+	PromiseWindow  time.Duration
+	ReplicaCurrent bool   // the data is not older than the promise window
 	Serving        bool   // both, and connected: everything works
-	Locks          int    // in use, in all namespaces
+	Locks          int    // in use in all namespaces
 	Contenders     int    // that hold or wait, foreign ones too
 	Held, Waiting  int    // leases whose clock this gateway runs
 	Hazards        int    // locks with a hazard

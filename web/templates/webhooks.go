@@ -45,12 +45,12 @@ func (o *WebhookOutbox) full() bool { return o.Limit > 0 && o.Entries >= o.Limit
 func (o *WebhookOutbox) warning() string {
 	lost := ""
 	if o.Dropped > 0 {
-		lost = counted(o.Dropped, "end") + " had no room in the outbox and will not be told to all webhooks."
+		lost = counted(o.Dropped, "end") + " had no room in the outbox and will not be delivered to all webhooks."
 	}
 	if !o.full() {
 		return lost
 	}
-	return strings.TrimSpace("The outbox is full (" + count(o.Entries) + " entries" + "): locks are let go, and no webhook is told. Have receivers take what waits, or remove their webhooks. " + lost)
+	return strings.TrimSpace("The outbox is full (" + count(o.Entries) + " entries" + "): locks are released, and no events are delivered for them. Make receivers accept what waits, or remove their webhooks. " + lost)
 }
 
 // Webhook is one webhook's page. Its fragments: "webhook-head", "dead-letters", "attempts".
@@ -124,12 +124,12 @@ func (r *WebhookRow) tone() string {
 
 // typeMeans says in a few words what each type tells.
 var typeMeans = map[string]string{
-	"lease.released":  "its client let go",
-	"lease.expired":   "its client fell silent",
-	"lease.cancelled": "its client left as it was granted",
-	"lease.unclaimed": "nobody came for it",
-	"lease.revoked":   "it was taken back",
-	"lease.removed":   "by another program's hand",
+	"lease.released":  "released by its client",
+	"lease.expired":   "its client stopped heartbeating",
+	"lease.cancelled": "its client left before it was granted",
+	"lease.unclaimed": "granted, and not claimed",
+	"lease.revoked":   "ended by an administrator",
+	"lease.removed":   "its znode was deleted",
 	"lock.destroyed":  "with its whole queue",
 }
 
@@ -155,7 +155,7 @@ func (r *WebhookRow) wants() string {
 }
 
 func unreached(list []string) string {
-	return "Not asked, or did not answer: " + strings.Join(list, ", ") + ". What they know is missing here."
+	return "No answer from " + strings.Join(list, ", ") + ": their part is missing here."
 }
 
 func (t *WebhookTry) outcome() string {

@@ -182,8 +182,8 @@ func TestAWebhookIsEditedAsItIsNowAndNotOverSomebodyElsesChange(t *testing.T) {
 
 	api.says(http.StatusPreconditionFailed, map[string]any{"field": "If-Match", "code": "webhook_changed", "detail": "look at it again"})
 	page.press(save)
-	page.until(`document.activeElement.matches("#ask-hook-edit [data-load]")`, "it offers to load it anew")
-	page.shows(edit+"[data-again]", "Somebody has changed this webhook", "nothing was saved")
+	page.until(`document.activeElement.matches("#ask-hook-edit [data-load]")`, "it offers to reload it")
+	page.shows(edit+"[data-again]", "This webhook was changed", "nothing was saved")
 	page.fill(edit+"[name=description]", "later")
 	idle(true) // not what was written over what somebody else has
 	hook["description"], hook["headers"] = "theirs", []string{}
@@ -217,13 +217,13 @@ func TestWhatIsDoneToAWebhookIsAskedFirst(t *testing.T) {
 		before, tone string
 	}{
 		{button: "#act-hook-test", act: "hook-test", says: "goes out at once", sends: "POST " + at + "/test null", answer: map[string]any{"result": "failed", "error": "no answer within 15s"}, done: "The test failed. No answer within 15s.", tone: "bad"},
-		{button: "#act-hook-test", act: "hook-test", says: "goes out at once", sends: "POST " + at + "/test null", answer: map[string]any{"result": "delivered", "status": 204}, done: "The receiver took the test: 204.", tone: "good"},
+		{button: "#act-hook-test", act: "hook-test", says: "goes out at once", sends: "POST " + at + "/test null", answer: map[string]any{"result": "delivered", "status": 204}, done: "The receiver accepted the test: 204.", tone: "good"},
 		{button: "#act-hook-replay", act: "hook-replay", says: "4 messages are sent again", sends: "POST " + at + "/replay {}", answer: map[string]any{"replayed": 3, "unreached": []any{map[string]any{"gateway_id": "g", "detail": "it does not answer"}}},
 			done: "3 messages are sent again. 1 could not be: It does not answer."},
 		{button: "#dead-letters [data-act=hook-replay]", act: "hook-replay", says: "One message is sent again", sends: "POST " + at + `/replay {"message_id":"msg_aaaaaaasmy4hxky7obihuhxypa"}`, answer: map[string]any{"replayed": 1}, done: "1 message is sent again."},
-		{button: "#act-hook-disable", act: "hook-disable", says: "becomes dead letters", sends: "PATCH " + at + ` {"enabled":false}`, answer: map[string]any{}, done: "The webhook is disabled."},
+		{button: "#act-hook-disable", act: "hook-disable", says: "become dead letters", sends: "PATCH " + at + ` {"enabled":false}`, answer: map[string]any{}, done: "The webhook is disabled."},
 		{button: "#act-hook-rotate", act: "hook-rotate", says: "shown once", sends: "POST " + at + `/rotate {"overlap":"48h"}`, before: "48h", answer: map[string]any{"secret": "whsec_bmV3"}, done: "There is a new secret."},
-		{button: "#act-hook-delete", act: "hook-delete", says: "its dead letters go", sends: "DELETE " + at + " null", answer: map[string]any{}, done: "The webhook was deleted."},
+		{button: "#act-hook-delete", act: "hook-delete", says: "dead letters are deleted", sends: "DELETE " + at + " null", answer: map[string]any{}, done: "The webhook was deleted."},
 	} {
 		_, n := api.last()
 		api.says(http.StatusOK, c.answer)

@@ -26,7 +26,7 @@ func (w Why) text() string {
 		if text != "" {
 			text += "; "
 		}
-		text += "goes in with the next reader"
+		text += "is granted with the next reader"
 		if w.Together > 1 {
 			text = strings.TrimSuffix(text, "reader") + counted(w.Together, "reader")
 		}
@@ -130,7 +130,7 @@ func limitTitle(v Lock) string {
 func (v Lock) occupancy() string {
 	switch {
 	case v.State == "delayed":
-		return "nobody holds it"
+		return "no holder"
 	case v.State == "queued" && v.HolderCount > 0:
 		return count(v.HolderCount) + " at the front"
 	}
@@ -169,15 +169,15 @@ func sentenceOf(h Happening) string {
 	case "expired":
 		return "its client stopped heartbeating"
 	case "unclaimed":
-		return "granted, and nobody came for it"
+		return "granted, and not claimed by its client"
 	case "wait_elapsed":
-		return "its wait was over"
+		return "its wait time was over"
 	case "removed":
-		return "its znode was deleted by someone else"
+		return "its znode was deleted by another program"
 	case "unknown":
-		return "why, this gateway does not know"
+		return "this gateway does not know why"
 	case "revoked":
-		return "taken back"
+		return "by an administrator"
 	case "destroyed":
 		return "the lock was destroyed"
 	case "gateway_left":

@@ -19,9 +19,9 @@ func TestWhySomebodyWaitsIsSaidInASentence(t *testing.T) {
 		{Why{For: []Who{a, b}, Others: 1200, Readers: true}, "waits for 1,202 readers"},
 		{Why{For: []Who{a}, Delay: true}, "waits for the end of alice's lock delay"},
 		{Why{For: []Who{a}, Delay: true, Until: noon}, "waits for the end of alice's lock delay:"},
-		{Why{At: 3, Writer: true, Together: 2}, "waits for the writer at 3; goes in with the next 2 readers"},
+		{Why{At: 3, Writer: true, Together: 2}, "waits for the writer at 3; is granted with the next 2 readers"},
 		{Why{At: 3}, "waits for the one at 3"},
-		{Why{Together: 1}, "goes in with the next reader"},
+		{Why{Together: 1}, "is granted with the next reader"},
 		{Why{Need: 4, Free: 2, Of: 10}, "needs 4 permits; those ahead leave 2 of 10"},
 		{Why{Need: 1, Of: 10}, "needs 1 permit; those ahead leave none of 10"},
 	} {
@@ -37,9 +37,9 @@ func TestEndsAreExplained(t *testing.T) {
 		{"lease.expired", "expired", "", "its client stopped heartbeating"},
 		{"lease.released", "released", "", ""},
 		{"lease.revoked", "destroyed", "", "the lock was destroyed"},
-		{"lease.revoked", "revoked", "maintenance", "taken back: maintenance"},
+		{"lease.revoked", "revoked", "maintenance", "by an administrator: maintenance"},
 		{"lease.removed", "gateway_left", "", "ephemeral: its gateway's session has ended"},
-		{"lease.cancelled", "wait_elapsed", "", "its wait was over"},
+		{"lease.cancelled", "wait_elapsed", "", "its wait time was over"},
 		{"lease.revoke_requested", "", "expired", "expired"},
 		{"lease.of_tomorrow", "a new one", "", "a new one"},
 	} {

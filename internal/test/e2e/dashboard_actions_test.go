@@ -32,8 +32,8 @@ func TestHoldersAreAskedToLetGoFromThePage(t *testing.T) {
 	page.says("#ask-revoke", "Asks 1 holder.", "alice")
 	page.fill("#ask-revoke [name=reason]", "maintenance <b>tonight</b>")
 	page.press("#ask-revoke [data-confirm]")
-	page.says("#done", "Asked alice to let go.")
-	page.says(row("alice"), "Asked to let go", "maintenance <b>tonight</b>")
+	page.says("#done", "Asked alice to release.")
+	page.says(row("alice"), "Asked to release", "maintenance <b>tonight</b>")
 	if beat := g.beat(alice.Token, api.StateHeld); beat.RevokeRequested == nil || beat.RevokeRequested.Reason != "maintenance <b>tonight</b>" {
 		t.Errorf("the heartbeat tells %+v", beat.RevokeRequested)
 	}
@@ -43,7 +43,7 @@ func TestHoldersAreAskedToLetGoFromThePage(t *testing.T) {
 	page.fill("#ask-revoke [name=force_after]", "2s")
 	page.press("#ask-revoke [data-confirm]")
 	page.says(row("alice"), "ends in")
-	page.says("#history", "revoked", "taken back")
+	page.says("#history", "revoked", "by an administrator")
 	page.until(`!document.querySelector('`+row("alice")+`')`, "alice is gone")
 	page.until(`document.querySelector('#queue .holder[data-who="bob"]')`, "bob holds")
 	page.notReloaded()
@@ -60,8 +60,8 @@ func TestContendersAreBrokenFromThePage(t *testing.T) {
 	page := openPage(t, g, "/locks/deploy")
 	for _, c := range []struct{ row, says string }{
 		{row("bob"), "It loses its place in line."},
-		{"#queue .is-foreign", "Another program put it there."},
-		{row("alice"), "It may go on working without knowing"},
+		{"#queue .is-foreign", "It belongs to another program"},
+		{row("alice"), "may go on working"},
 	} {
 		page.until(`document.querySelector('`+c.row+`')`, "it is there")
 		id := eval[string](page, `document.querySelector('`+c.row+`').id`)
@@ -73,7 +73,7 @@ func TestContendersAreBrokenFromThePage(t *testing.T) {
 		page.until(`!document.getElementById(`+quoted(id)+`)`, "it is gone from the page")
 	}
 	page.until(`document.querySelector('#queue .holder[data-who="carol"]')`, "carol holds")
-	page.says("#history", "taken back: stuck")
+	page.says("#history", "by an administrator: stuck")
 	// One who is gone: the gateway says so, in the dialog.
 	page.press(row("carol") + " [data-act=break]")
 	eval[int](page, `(window.fetch = ((f) => (url, o) => f("/v1/locks/deploy/contenders/gone-lock-0000000099/break", o))(window.fetch), 1)`)
@@ -97,7 +97,7 @@ func TestALockIsReapedAndDestroyedFromThePage(t *testing.T) {
 	page.press("[data-act=reap]")
 	page.fill("#ask-reap [name=owner]", "nightly")
 	page.press("#ask-reap [data-preview]")
-	page.says("#ask-reap", "Hits 2 contenders.", "nightly", "waiting at 1")
+	page.says("#ask-reap", "Ends 2 contenders.", "nightly", "waiting at 1")
 	if n := eval[int](page, `document.querySelectorAll("#queue .waiter").length`); n != 4 {
 		t.Errorf("a look has ended somebody: %d wait", n)
 	}
@@ -106,11 +106,11 @@ func TestALockIsReapedAndDestroyedFromThePage(t *testing.T) {
 	page.until(`document.querySelectorAll("#queue .waiter").length === 2`, "they are gone")
 
 	page.press("[data-act=destroy]")
-	page.says("#ask-destroy", "Hits 3 contenders, 1 of other programs.", "alice", "bob")
+	page.says("#ask-destroy", "Ends 3 contenders, 1 of other programs.", "alice", "bob")
 	page.fill("#ask-destroy [name=typed]", "deploy")
 	page.press("#ask-destroy [data-confirm]")
 	page.says("#done", "The lock was destroyed: 3 contenders ended, 1 of other programs.")
-	page.says("#queue", "Nobody holds this lock")
+	page.says("#queue", "This lock is free")
 	page.says("#history", "the lock was destroyed")
 	if eval[bool](page, `Boolean(document.querySelector("[data-act]"))`) {
 		t.Error("there is nobody left to act on")
@@ -140,7 +140,7 @@ func TestNothingSeriousStandsInTheWayInADialog(t *testing.T) {
 			case "reap":
 				b.press("[data-act=reap]")
 				b.press("#ask-reap [data-preview]")
-				b.says("#ask-reap", "Hits 6 contenders")
+				b.says("#ask-reap", "Ends 6 contenders")
 			default:
 				b.press("[data-act=" + act + "]")
 				b.until(`document.querySelector("#ask-`+act+` [data-hits] li")`, "it says whom it hits")

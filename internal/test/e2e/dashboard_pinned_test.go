@@ -55,7 +55,7 @@ func TestAnotherHolderIsNotAskedInThePlaceOfTheOneThatWasShown(t *testing.T) {
 				}
 				page.press("#ask-revoke [data-begin]")
 				page.press("#ask-revoke [data-confirm]")
-				page.says("#done", "Asked bob to let go.")
+				page.says("#done", "Asked bob to release.")
 				if beat := g.beat(bob.Token, api.StateHeld); beat.RevokeRequested == nil || beat.RevokeRequested.ForceInMS != nil {
 					t.Errorf("bob is told %+v", beat.RevokeRequested)
 				}
@@ -80,7 +80,7 @@ func TestAReapFromThePageEndsNobodyElse(t *testing.T) {
 				page.press("[data-act=reap]")
 				page.fill("#ask-reap [name=state]", "waiting")
 				page.press("#ask-reap [data-preview]")
-				page.says("#ask-reap", "Hits 1 contender.", "Reap 1 contender")
+				page.says("#ask-reap", "Ends 1 contender.", "Reap 1 contender")
 			}
 			preview()
 			later := []api.Lease{g.patiently("deploy", "ttl=5m&owner=ci-2"), g.patiently("deploy", "ttl=5m&owner=ci-3")}
@@ -120,12 +120,12 @@ func TestAReapOfHoldersAndWaitersEndsNoWaiterThatHoldsByNow(t *testing.T) {
 	page.press("[data-act=reap]")
 	page.fill("#ask-reap [name=mode]", "shared")
 	page.press("#ask-reap [data-preview]")
-	page.says("#ask-reap", "Hits 2 contenders.", "Reap 2 contenders")
+	page.says("#ask-reap", "Ends 2 contenders.", "Reap 2 contenders")
 	g.letGo(writer.Token)
 	g.beatUntil(behind.Token, api.StateHeld)
 	page.expectOutage(true) // the browser complains of the 409
 	page.press("#ask-reap [data-confirm]")
-	page.says("#ask-reap", "The queue has changed since, and nothing was ended.", "Hits 2 contenders.")
+	page.says("#ask-reap", "The queue has changed since, and nothing was ended.", "Ends 2 contenders.")
 	g.beat(reader.Token, api.StateHeld)
 	g.beat(behind.Token, api.StateHeld)
 
@@ -136,7 +136,7 @@ func TestAReapOfHoldersAndWaitersEndsNoWaiterThatHoldsByNow(t *testing.T) {
 	page.press("[data-act=reap]")
 	page.fill("#ask-reap [name=mode]", "shared")
 	page.press("#ask-reap [data-preview]")
-	page.says("#ask-reap", "Hits 3 contenders.", "Reap 3 contenders")
+	page.says("#ask-reap", "Ends 3 contenders.", "Reap 3 contenders")
 	page.press("#ask-reap [data-confirm]")
 	page.says("#done", "Reaped 3 contenders.")
 	g.beatUntil(writer.Token, api.StateHeld)
@@ -183,14 +183,14 @@ func TestADestructionFromThePageShowsNewcomersFirst(t *testing.T) {
 				page.deaf()
 			}
 			page.press("[data-act=destroy]")
-			page.says("#ask-destroy", "Hits 1 contender.", "alice")
+			page.says("#ask-destroy", "Ends 1 contender.", "alice")
 			page.fill("#ask-destroy [name=typed]", "deploy")
 			bob := g.patiently("deploy", "ttl=5m&owner=bob")
 			if push {
 				page.says("#ask-destroy", "The queue has changed since this list was read.")
 			}
 			page.press("#ask-destroy [data-confirm]")
-			page.says("#ask-destroy", "Others came since, so nothing was destroyed.", "Hits 2 contenders.", "bob")
+			page.says("#ask-destroy", "New contenders came since, so nothing was destroyed.", "Ends 2 contenders.", "bob")
 			page.resize(desktop, "light")
 			page.shot("destroy-newcomers-" + fmt.Sprint(push))
 			g.beat(alice.Token, api.StateHeld)
@@ -210,10 +210,10 @@ func TestAForceIsTakenBackFromThePage(t *testing.T) {
 	page.fill("#ask-revoke [name=reason]", "the database moves to another machine tonight")
 	page.fill("#ask-revoke [name=force_after]", "10m")
 	page.press("#ask-revoke [data-confirm]")
-	page.says(row("alice"), "ends in", "Take it back")
+	page.says(row("alice"), "ends in", "Withdraw")
 	page.eachLook(func(look string) { page.shot("take-back-" + look) })
 	page.press("#queue [data-withdraw]")
-	page.says("#done", "Taken back: alice is not asked to let go any more.")
+	page.says("#done", "Withdrawn: alice is not asked to release any more.")
 	page.until(`!document.querySelector("#queue .asked")`, "the row says so")
 	page.says("#history", "revoke withdrawn")
 	if beat := g.beat(alice.Token, api.StateHeld); beat.RevokeRequested != nil {
@@ -228,7 +228,7 @@ func TestAskingAnotherProgramIsNotOffered(t *testing.T) {
 	g.letGo(g.hold("deploy", "ttl=5m").Token)
 	newForeign(t, addr, chroot).put("/lockkeeper/locks/deploy/_c_6f1c2a0e-9d4b-4c7f-8a35-2f6f0c9d1b77-lock-", []byte("10.0.3.17"))
 	page := openPage(t, g, "/locks/deploy")
-	page.says("#lock-head", "Other programs alone hold it, and they cannot be asked: break them.")
+	page.says("#lock-head", "Only other programs hold it, and they cannot be asked to release it: break them.")
 	if !eval[bool](page, `document.querySelector("#act-revoke").disabled && Boolean(document.querySelector("#queue .holder [data-act=break]"))`) {
 		t.Error("asking is offered, or breaking is not")
 	}

@@ -29,7 +29,7 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	addr, chroot := zkreal.SharedT(t)
 	g := startGateway(t, addr+chroot, "--webhook-allow=127.0.0.1")
 	page := openPage(t, g, "/webhooks")
-	page.says("#webhooks", "Nobody is told yet")
+	page.says("#webhooks", "No webhooks yet")
 	page.press("[data-act=hook-create]")
 	page.fill("#ask-hook-create [name=url]", "http://10.0.0.1/hook")
 	page.expectOutage(true) // the browser complains of the 422
@@ -58,7 +58,7 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	id := strings.TrimPrefix(eval[string](page, "location.pathname"), "/webhooks/")
 	page.press("#act-hook-test")
 	page.press("#ask-hook-test [data-confirm]")
-	page.says("#done", "The receiver took the test: 204.")
+	page.says("#done", "The receiver accepted the test: 204.")
 	page.says("#attempts", "webhook.test")
 	if got := team.Load(); got != "north by northwest" {
 		t.Errorf("X-Team is %q", got)
@@ -77,7 +77,7 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	page.resize(phone, "dark")
 	page.expectOutage(true)
 	page.press("#ask-hook-edit [data-confirm]")
-	page.says("#ask-hook-edit [data-again]", "Somebody has changed this webhook")
+	page.says("#ask-hook-edit [data-again]", "This webhook was changed")
 	page.expectOutage(false)
 	showInLooks(page, "webhook-edit-stale")
 	page.press("#ask-hook-edit [data-load]")
@@ -147,7 +147,7 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	eventually(t, patience, func() error { return g.status("GET", "/v1/webhooks/"+id, http.StatusNotFound) }, "it is deleted")
 	page.arrives(g.url() + "/webhooks")
 	page.untilLink("live")
-	page.says("#webhooks", "Nobody is told yet")
+	page.says("#webhooks", "No webhooks yet")
 	told := false
 	page.eachLook(func(look string) {
 		page.press("[data-act=hook-create]")

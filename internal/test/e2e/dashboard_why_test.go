@@ -62,7 +62,7 @@ func TestThePageShowsWhySomebodyWaits(t *testing.T) {
 	page := openPage(t, g, "/locks/catalogue")
 	page.says("#queue", "Held by 3 readers together")
 	page.says(row("indexer"), "waits for 3 readers")
-	page.says(row("web-4"), "waits for the writer at 1; goes in with the next reader")
+	page.says(row("web-4"), "waits for the writer at 1; is granted with the next reader")
 	g.letGo(readers[0].Token)
 	page.says("#queue", "Held by 2 readers together")
 	page.says(row("indexer"), "waits for web-2 and web-3")
@@ -76,8 +76,8 @@ func TestThePageShowsWhySomebodyWaits(t *testing.T) {
 	page.visit(g.url() + "/locks/account:1")
 	page.untilLink("live")
 	page.says("#lock-head", "queued", "0 holders")
-	page.says("#queue", "the first in line waits for another lock of its group")
-	page.says(row("mover"), "Nothing stands before it here", "Waits for its other locks", "account:2")
+	page.says("#queue", "the first waiter waits for another lock of its group")
+	page.says(row("mover"), "It is first here", "Waits for its other locks", "account:2")
 	if got := eval[string](page, `document.querySelector("#queue .group a").pathname`); got != "/locks/account:2" {
 		t.Errorf("the link leads to %s", got)
 	}
@@ -104,7 +104,7 @@ func TestALockDelayIsSeenOnThePage(t *testing.T) {
 	g.patiently("deploy", "ttl=5m&owner=bob")
 	page := openPage(t, g, "/locks/deploy")
 	g.letGo(held.Token)
-	page.says("#lock-head", "delayed", "nobody holds it")
+	page.says("#lock-head", "delayed", "no holder")
 	page.says("#queue", "Kept for a lock delay")
 	page.says(row("alice"), "lock delay", "released")
 	page.says(row("bob"), "waits for the end of alice's lock delay")
