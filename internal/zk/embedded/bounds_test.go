@@ -200,7 +200,7 @@ func TestWatchersThatNeverReadAreClosedAtTheBoundForAllOfThem(t *testing.T) {
 			most = max(most, s.Unread())
 		}
 		if most > 21<<20 {
-			t.Errorf("%d bytes were kept for those who do not read", most)
+			t.Errorf("%d bytes were kept for clients that do not read", most)
 		}
 		if most < 10<<20 {
 			t.Errorf("closed with no more than %d bytes in all", most)
@@ -213,7 +213,7 @@ func TestWatchersThatNeverReadAreClosedAtTheBoundForAllOfThem(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := s.Unread(); n != 0 {
-			t.Errorf("%d bytes are counted that nobody waits for", n)
+			t.Errorf("%d bytes are counted that no connection waits for", n)
 		}
 	})
 }
@@ -301,7 +301,7 @@ func TestABatchIsBoundedByItsBytes(t *testing.T) {
 	})
 }
 
-// A multi of a megabyte makes tens of thousands of events at once for everybody who watches.
+// A multi of a megabyte makes tens of thousands of events at once for each watcher.
 func TestAWatcherIsClosedAtTheBoundWithinABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, _ := stepped(t, func(c *embedded.Config) { c.MaxUnread = 100 << 10 })

@@ -38,8 +38,8 @@ type Config struct {
 	// connection after a last reply; 1 s.
 	DrainTimeout time.Duration
 
-	// EndLocalSessions ends, before anybody is served, the local sessions that are in the storage. It is for who knows that
-	// the process which had opened them is gone: who has just opened the storage, in a process that has not had it before.
+	// EndLocalSessions ends the local sessions that are in the storage before the server serves any client. Set it when the
+	// process which had opened them is gone: in a process that has just opened the storage for the first time.
 	EndLocalSessions bool
 	// KeepAdmin takes ADMIN on ZooKeeper's own nodes, such as "/", from all clients before the server serves any. Only the
 	// process changes their ACLs then. A real ZooKeeper leaves ADMIN there to every client.

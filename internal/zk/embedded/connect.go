@@ -24,7 +24,7 @@ func (k *core) connect(c *conn, it item) {
 			k.txns = append(k.txns, txn)
 		}
 	} else if s = k.sessions.find(r.SessionID, r.Passwd); s != nil && isLocal(s.id) != c.local {
-		s = nil // whoever has learned its password: it is this process's own, or it is not
+		s = nil // even with its password: a local session belongs to this process alone
 	} else if s != nil {
 		s.timeout = timeout
 		k.sessions.touch(s, it.at)

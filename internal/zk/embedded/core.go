@@ -64,27 +64,14 @@ func (k *core) elapsed() int64 { return time.Since(k.begun).Milliseconds() }
 
 // loop is the core's life.
 func (k *core) loop(ctx context.Context) error {
-	start := k.elapsed()
-	k.sessions.swept = start / k.sessions.tick * k.sessions.tick
-	for id, timeout := range k.state.Sessions() {
-		k.sessions.add(id, start, int64(timeout))
-	}
-	if err := k.endLocal(); err != nil {
+	awake := k.elapsed() // when the loop last looked at the sessions
+	if err := k.recover(awake); err != nil {
 		return err
 	}
-	if k.s.cfg.KeepAdmin {
-		k.txns = k.state.KeepAdmin(k.s.cfg.Clock())
-		if err := k.commit(); err != nil {
-			return err
-		}
-	}
-	k.s.served.Store(true)
-	k.log.Info("embedded ZooKeeper serves", "zxid", k.state.LastZxid(), "sessions", len(k.sessions.byID))
 	ticks := time.NewTimer(k.untilTick())
 	defer ticks.Stop()
 	reaping := time.NewTicker(k.s.cfg.ReapInterval)
 	defer reaping.Stop()
-	awake := start // when the loop last looked at the sessions
 	for {
 		var first item
 		var tick, reap, drain bool
@@ -113,7 +100,7 @@ func (k *core) loop(ctx context.Context) error {
 		if first.c != nil {
 			k.take(first, drain)
 		}
-		// Before anybody expires, everything that has come until now is looked at, however much it is.
+		// Everything that has come until now is looked at before any session expires, however much it is.
 		for n := len(k.s.queue); n > 0 && (!k.full() || tick || drain); n-- {
 			k.take(<-k.s.queue, drain)
 		}
@@ -130,6 +117,26 @@ func (k *core) loop(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// recover does what comes before the first request: the sessions of the storage begin their timeouts.
+func (k *core) recover(now int64) error {
+	k.sessions.swept = now / k.sessions.tick * k.sessions.tick
+	for id, timeout := range k.state.Sessions() {
+		k.sessions.add(id, now, int64(timeout))
+	}
+	if err := k.endLocal(); err != nil {
+		return err
+	}
+	if k.s.cfg.KeepAdmin {
+		k.txns = k.state.KeepAdmin(k.s.cfg.Clock())
+		if err := k.commit(); err != nil {
+			return err
+		}
+	}
+	k.s.served.Store(true)
+	k.log.Info("embedded ZooKeeper serves", "zxid", k.state.LastZxid(), "sessions", len(k.sessions.byID))
+	return nil
 }
 
 // untilTick is the time to the next end of a bucket of sessions.

@@ -10,8 +10,8 @@
 //     the other in the order in which they arrived. Replies and watch events leave each connection in that order, an event
 //     before every reply that shows its change.
 //
-//   - Nobody is told what is not stored: what a batch has changed is given to the Storage first, and only then do the
-//     replies and events of that batch leave.
+//   - Clients learn only what is stored: the changes of a batch go to the Storage first, and only then do the replies and
+//     events of that batch leave.
 //
 //   - The Storage need not keep every transaction: when it asks for a snapshot, the state as of one transaction is written down
 //     while requests go on, a piece with each batch, and without requests when there are none. A request waits for one piece
@@ -24,11 +24,11 @@
 //     passwords. Each session then has its whole timeout to come back.
 //
 //   - Time in which the server itself stood still does not count against sessions, and what had reached the server in time is
-//     looked at before anybody expires.
+//     looked at before any session expires.
 //
 //   - A session that was opened through ServeLocal is a local one: it belongs to the process that opened it. Its id says so,
 //     no connection from outside can open one or take one over, and with Config.EndLocalSessions the server that follows in
-//     another process ends it before it serves anybody, so that nobody waits for its timeout. Within the process it is like
+//     another process ends it before it serves clients, which so do not wait for its timeout. Within the process it is like
 //     all others, and lives on when a new Server follows over the same Storage. Its connection passes every ACL: the
 //     process owns the store, so no client from outside can shut it out with setACL.
 //
@@ -39,7 +39,7 @@
 // Config.MaxFrame, of negative length, or too short for a request's header ends the connection it came on. All other bad
 // input gets ZooKeeper's error from package state. None of it touches other connections.
 //
-// # Goroutines and who owns what
+// # Goroutines and what they own
 //
 // The caller starts Run, and Serve for each listener, and they block. Run is the core: it alone owns the state machine, the
 // sessions and the counters, and it does no I/O but calling the Storage. Each connection has a goroutine that reads and one
@@ -71,13 +71,13 @@
 //	a snapshot           one at a time; Config.SnapshotPiece with each batch, and whole nodes, so a large one makes it longer.
 //	                     Until the piece that has them, data that is replaced or deleted stays in memory
 //	an ACL               256 entries; a connection has at most 64 identities (package state)
-//	nodes, watches and   not bounded, as in ZooKeeper: who may connect may fill the memory
+//	nodes, watches and   not bounded, as in ZooKeeper: any client may fill the memory
 //	sessions
 //
 // # What differs on purpose from ZooKeeper 3.8
 //
 //   - A failed attempt to take over a session (wrong password) leaves the session's connection alone. ZooKeeper closes it
-//     before it looks at the password, so that anybody who guesses an id can disconnect its owner.
+//     before it looks at the password, so a client that guesses an id can disconnect its owner.
 //   - Passwords come from a keyed hash with the store's own secret. ZooKeeper's secret is a constant of its source.
 //   - An auth request is answered in its turn. ZooKeeper answers it at once, before the requests sent ahead of it.
 //   - Time in which the server stood still is forgiven (above). ZooKeeper expires sessions whose pings are still unread.

@@ -112,7 +112,7 @@ func TestAFrozenServerAnswersNobodyAndExpiresNobody(t *testing.T) {
 		time.Sleep(time.Minute)
 		s.Thaw()
 		time.Sleep(time.Millisecond)
-		quiet.ping() // nobody has told it that it was away, and it was not
+		quiet.ping()
 		s.Freeze()
 		s.Kill()
 		s.RestartT(t)

@@ -17,7 +17,7 @@ type Server struct {
 	core *core
 
 	// queue carries what readers hand to the core. Each connection has at most one thing in it at a time and one more at its
-	// end, so nobody waits for a place.
+	// end, so no reader waits for a place.
 	queue   chan item
 	closing chan struct{} // closed by Close: end now
 	stopped chan struct{} // closed when the core has stopped: nothing is taken from queue any more

@@ -27,7 +27,7 @@ var always = func() <-chan struct{} {
 	return c
 }()
 
-// more is ready while a snapshot is under way: the core goes on with it when nobody asks for anything.
+// more is ready while a snapshot is under way: the core goes on with it between requests.
 func (p *snapshots) more() <-chan struct{} {
 	if p.Snapshot == nil {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"lockkeeper/internal/zk/embedded/state"
 )
 
-// Storage keeps transactions, and snapshots so that it need not keep all of them. The core calls it from one goroutine; it
-// belongs to who made it, and is closed by that one after Run has returned.
+// Storage keeps transactions, and snapshots so that it need not keep all of them. The core calls it from one goroutine. Its
+// maker closes it after Run has returned.
 type Storage interface {
 	// Load gives r the newest snapshot that was stored to its end, piece by piece, if there is one, and then every
 	// transaction that was appended behind it, in order. It is called once, before the first Append. It fails when r does, or

@@ -84,7 +84,7 @@ func (k *core) figures(b *strings.Builder) {
 }
 
 // envi tells the version, which clients look for here (Kazoo's server_version). What else ZooKeeper tells is about the machine
-// and the user, and nobody's business.
+// and the user, which no client needs.
 func envi(_ *core, b *strings.Builder) {
 	fmt.Fprintf(b, "Environment:\nzookeeper.version=%s\n", version)
 }

@@ -31,7 +31,7 @@ func TestNobodyFromOutsideIsServedBeforeTheyAreAdmitted(t *testing.T) {
 				t.Fatal(err)
 			}
 			ours := p.client(t)
-			create(t, ours, "/"+name, 0) // who is in the process is served
+			create(t, ours, "/"+name, 0) // the process itself is served
 			if err := early.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
 				t.Fatal(err)
 			}

@@ -31,13 +31,13 @@ const (
 	lastRetry  = 2 * time.Second
 )
 
-// Config says where a Node keeps its data and who may reach it.
+// Config says where a Node keeps its data and which clients may reach it.
 type Config struct {
 	// Dir is the data directory. It is made when it is missing.
 	Dir string
 	// Listen is host:port for clients outside the process; "" for none.
 	Listen string
-	// Hold lets clients from outside wait until Admit is called: who is first in a new store makes the nodes.
+	// Hold lets clients from outside wait until Admit is called: the first client of a new store makes the nodes.
 	Hold bool
 	// Logger may be nil for none.
 	Logger *slog.Logger
@@ -110,7 +110,7 @@ func (n *Node) begin(s store, newProcess bool) (*life, error) {
 	return l, nil
 }
 
-// Close gives up what Open has made, for who does not come to call Run.
+// Close releases what Open has made when Run is not called.
 func (n *Node) Close() error {
 	n.mu.Lock()
 	up := n.up
@@ -179,7 +179,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 }
 
-// over ends a life whose server has ended: nobody uses it any more and the store is closed.
+// over ends a life whose server has ended: it is not used any more, and the store is closed.
 func (n *Node) over(l *life, cause error) error {
 	n.mu.Lock()
 	n.up, n.cause = nil, cause
@@ -267,7 +267,7 @@ func (n *Node) accept() {
 		case err == nil:
 			pause = shortest
 			if n.use(func(l *life) { l.users.Go(func() { l.server.ServeConn(nc) }) }) != nil {
-				_ = nc.Close() // as if nobody listened
+				_ = nc.Close() // as if the port were closed
 			}
 		case errors.Is(err, net.ErrClosed):
 			return
@@ -287,8 +287,8 @@ func (n *Node) Addr() net.Addr {
 	return n.listener.Addr()
 }
 
-// Identity is who the process is to its own server: user and password of the scheme "digest". It lives as long as the store,
-// also in backups and what is restored from them, and nobody has it who cannot read the store.
+// Identity is the process's own identity at its server: user and password of the scheme "digest". It lives as long as the
+// store, also in backups and what is restored from them. Only a reader of the store knows it.
 func (n *Node) Identity() (user, password string) {
 	mac := hmac.New(sha256.New, n.secret) // what sessions' passwords are made of it has eight bytes: never this
 	mac.Write([]byte("the process that has the store"))

@@ -304,7 +304,7 @@ func TestADiskThatIsFullAtTheStartIsWaitedForToo(t *testing.T) {
 	testkit.Eventually(t, patience, func() bool { return p.Err() == nil }, "the node is up")
 	c := p.client(t)
 	if exists(t, c, "/old") {
-		t.Error("the session of the process before lives, although nobody was served since")
+		t.Error("the session of the process before lives, although no client was served since")
 	}
 	c.Close()
 	p.stop(t)

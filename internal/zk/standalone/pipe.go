@@ -79,7 +79,7 @@ type half struct {
 // deadline is that of one side.
 type deadline struct {
 	at    time.Time
-	timer *time.Timer // wakes who waits; waking them too often does no harm
+	timer *time.Timer // wakes the waiting calls; waking them too often does no harm
 }
 
 func newHalf() *half {
@@ -167,7 +167,7 @@ func (h *half) setDeadline(d *deadline, t time.Time) error {
 		return io.ErrClosedPipe
 	}
 	d.at = t
-	h.readable.Broadcast() // who waits looks at the new one
+	h.readable.Broadcast() // a waiting call looks at the new one
 	h.writable.Broadcast()
 	return nil
 }

@@ -87,7 +87,7 @@ func TestDeadlinesEndWaitingInVirtualTime(t *testing.T) {
 				if !errors.As(err, &timeout) || !timeout.Timeout() {
 					t.Errorf("%v is no timeout", err)
 				}
-				// Set while somebody waits: earlier, and later again.
+				// Set while a reader waits: earlier, and later again.
 				if err := c.set(a, time.Time{}); err != nil {
 					t.Fatal(err)
 				}

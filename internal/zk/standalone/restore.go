@@ -24,7 +24,7 @@ import (
 //
 // A restore has the tokens go on where the clock is, at that rate. They rise more slowly from there than the clock does, so the
 // next restore begins above them, whichever backups were restored until then and in which order. (Raising what the backup has,
-// by a distance, is not enough: who restores a backup, then a later one, and then the first again, would come out below the
+// by a distance, is not enough: a backup, then a later one, and then the first again, would come out below the
 // second.) The leases that the backup has come before, by as many transactions as they are old: above everything that the store
 // gave which was lost, and above what a restore before this one gave unless it was a moment ago. Tokens stay below 2^53, where
 // JSON numbers end for some readers, until 2248.
@@ -95,7 +95,7 @@ func Restore(backup, dir, root string, now time.Time) (*Restored, error) {
 	if err := done.revise(work, root, now); err != nil {
 		return nil, err
 	}
-	// Link and not Rename: it refuses to replace a store that somebody else has made here meanwhile.
+	// Link and not Rename: it refuses to replace a store that another process has made here meanwhile.
 	if err := os.Link(made, filepath.Join(dir, disk.FileName)); err != nil {
 		return nil, fmt.Errorf("giving the store its name: %w", err)
 	}
@@ -109,7 +109,7 @@ func lockDir(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Not every file system can lock a directory. On one that cannot, nobody is kept out.
+	// Not every file system can lock a directory. On one that cannot, no process is kept out.
 	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		d.Close()
 		return nil, fmt.Errorf("%s: %w", dir, ErrUnderWay)

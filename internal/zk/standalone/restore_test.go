@@ -126,7 +126,7 @@ func TestARestoreTouchesNothingThatIsThereAndTakesNothingDamaged(t *testing.T) {
 	if left, err := os.ReadDir(empty); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v %v", left, err)
 	}
-	// What a restore left that was killed is no obstacle to the next one. Nobody begins there with nothing.
+	// What a killed restore left does not stop the next one. No server begins there with nothing.
 	if err := os.MkdirAll(filepath.Join(empty, unfinished, "x"), 0o700); err != nil {
 		t.Fatal(err)
 	}

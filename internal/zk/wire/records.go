@@ -224,7 +224,7 @@ func (e *WatcherEvent) Decode(d *Decoder) {
 	e.Type, e.State, e.Path = EventType(d.Int()), d.Int(), d.String()
 }
 
-// Event reads a WatcherEvent without copying its path, for who reads many.
+// Event reads a WatcherEvent without copying its path.
 func (d *Decoder) Event() (t EventType, path []byte) {
 	t = EventType(d.Int())
 	d.Int() // the keeper state: always connected

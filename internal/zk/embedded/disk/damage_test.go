@@ -126,7 +126,7 @@ func TestAFileThatWasCutOffIsRefused(t *testing.T) {
 	w.report()
 }
 
-// TestAFileIsRefusedWhenOnlyFreePagesWereCutOff: nothing is missing, but somebody has cut the file, and bbolt maps it as a whole.
+// TestAFileIsRefusedWhenOnlyFreePagesWereCutOff: nothing is missing, but the file was cut, and bbolt maps it as a whole.
 func TestAFileIsRefusedWhenOnlyFreePagesWereCutOff(t *testing.T) {
 	r := newRig(t)
 	for range 10 {

@@ -29,8 +29,8 @@
 // # On failure
 //
 // An Append that fails (a full disk, a failed write or sync) returns the error, and from then on every Append fails. What
-// that batch was may be there or not: who wants to go on closes the store and opens it again. Open commits a transaction of
-// its own before anybody is told what is there. A meta page that a failed sync has left in the system's cache alone is
+// that batch was may be there or not: to go on, close the store and open it again. Open commits a transaction of
+// its own before Open returns. A meta page that a failed sync has left in the system's cache alone is
 // thereby followed by one that is on the disk, and a disk that is still full fails right there. Probe asks for more than
 // that: for room to go on.
 //

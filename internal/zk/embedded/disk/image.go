@@ -35,7 +35,7 @@ const (
 
 var native = binary.NativeEndian
 
-// image reads a bbolt file that nobody writes to meanwhile.
+// image reads a bbolt file that is not written to meanwhile.
 type image struct {
 	r    io.ReaderAt
 	meta meta

@@ -177,7 +177,7 @@ func syncDir(dir string) error {
 const newPattern = FileName + ".new-*"
 
 // create makes a new store under another name, and gives it its own once it is complete and on the disk. So a store
-// without contents is never one that was about to be made. When somebody else is faster, that one's stays.
+// without contents is never one that was about to be made. When another process is faster, its store stays.
 func create(dir, path string) (err error) {
 	f, err := os.CreateTemp(dir, newPattern) // mode 0600
 	if err != nil {
@@ -210,7 +210,7 @@ func create(dir, path string) (err error) {
 		return err
 	}
 	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
-		// Who had the store open first may have swept ours away.
+		// The process that opened the store first may have removed ours.
 		if _, there := os.Lstat(path); there != nil {
 			return err
 		}

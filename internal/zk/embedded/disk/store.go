@@ -53,7 +53,7 @@ func (s *Store) begin() error {
 	return s.commit(&p, func(tx *bolt.Tx) error { return s.dropUnfinished(tx, &p) })
 }
 
-// commit makes a change durable, together with where the store then ends. After an error nobody knows which of the two the
+// commit makes a change durable, together with where the store then ends. After an error it is unknown which of the two the
 // disk has, so nothing more is written.
 func (s *Store) commit(p *progress, change func(*bolt.Tx) error) error {
 	err := s.update(func(tx *bolt.Tx) error {
@@ -193,7 +193,7 @@ func (s *Store) dropUnfinished(tx *bolt.Tx, p *progress) error {
 	return tx.DeleteBucket([]byte(name))
 }
 
-// sweep removes new stores that never got their name. Only who has the store locked may do that.
+// sweep removes new stores that never got their name. Only the process that has the store locked may do that.
 func (s *Store) sweep() {
 	left, _ := filepath.Glob(filepath.Join(s.dir, newPattern)) // the pattern is well-formed
 	for _, path := range left {

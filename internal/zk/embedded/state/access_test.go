@@ -81,8 +81,8 @@ func TestTheSuperUserPassesEveryACLAndNoRequestMakesOne(t *testing.T) {
 	owner.conn.Session = session
 	stranger.login("eve")
 	stranger.must(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: []wire.ACL{{Perms: wire.PermAll, Scheme: "auth"}}})
-	nobody := []wire.ACL{{Scheme: "world", ID: "anyone"}}
-	stranger.must(wire.OpSetACL, &wire.SetACLRequest{Path: "/a", ACL: nobody, Version: -1})
+	none := []wire.ACL{{Scheme: "world", ID: "anyone"}}
+	stranger.must(wire.OpSetACL, &wire.SetACLRequest{Path: "/a", ACL: none, Version: -1})
 	if got := stranger.do(wire.OpGetACL, &wire.PathRecord{Path: "/a"}).Header.Err; got != wire.ErrNoAuth {
 		t.Fatalf("a node without permissions answers %v", got)
 	}

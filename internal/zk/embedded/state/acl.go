@@ -25,7 +25,7 @@ type aclList struct {
 	acl  []wire.ACL // never written to once it is here
 	key  string
 	uses int
-	// plain says that a request with exactly this encoding means exactly this list, whoever sends it.
+	// plain says that a request with exactly this encoding means exactly this list, from any client.
 	plain bool
 }
 
@@ -155,7 +155,7 @@ func allowed(acl []wire.ACL, perms int32, who []identity) bool {
 	return false
 }
 
-// masked hides the digests from those who may read an ACL but not change it.
+// masked hides the digests from connections that may read an ACL but not change it.
 func masked(acl []wire.ACL) []wire.ACL {
 	acl = slices.Clone(acl)
 	for i := range acl {

@@ -7,7 +7,7 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// BenchmarkMulti is the lock gateway's usual write: a guard's version, 128 nodes that come and 128 that go, while somebody
+// BenchmarkMulti is the lock gateway's usual write: a guard's version, 128 nodes that come and 128 that go, while a client
 // watches the whole tree.
 func BenchmarkMulti(b *testing.B) {
 	r := newRig(b)

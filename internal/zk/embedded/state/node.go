@@ -32,7 +32,7 @@ type node struct {
 	place uint32
 }
 
-// children of a node. A leaf that never had a child has none of it, and the directory of a lock that somebody holds has one
+// children of a node. A leaf that never had a child has none of it, and the directory of a lock that is held has one
 // child: the struct is 16 bytes long, a size class.
 type children struct {
 	only *node     // the one child, unless there are siblings

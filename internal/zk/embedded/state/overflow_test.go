@@ -14,7 +14,7 @@ import (
 )
 
 // TestTheSequenceCounterOverflowsAsInZooKeeper starts a real server from a log in which a node's counter is two below the
-// greatest int, because nobody can wait for two thousand million creations.
+// greatest int, because two thousand million creations take too long.
 func TestTheSequenceCounterOverflowsAsInZooKeeper(t *testing.T) {
 	dir := t.TempDir()
 	writeLog(t, filepath.Join(dir, "data", "version-2"), 1<<31-3)

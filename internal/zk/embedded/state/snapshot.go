@@ -76,7 +76,7 @@ type Snapshot struct {
 
 	walk []*node // still to be visited, the next one last
 
-	// Nodes that were about to change, in order: their records without the data, and their data, which nobody writes to.
+	// Nodes that were about to change, in order: their records without the data, and their data, which is never written to.
 	saved []savedNode
 	heads []byte
 	taken struct{ saved, heads int } // how many of them are in a piece

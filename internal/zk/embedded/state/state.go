@@ -59,7 +59,7 @@ func newState(config Config) *State {
 	}
 }
 
-// Conn is one client connection as the state machine sees it: who it is, what it watches, and where its events go.
+// Conn is one client connection as the state machine sees it: its identities, its watches, and where its events go.
 type Conn struct {
 	// Session is the session that the connection carries.
 	Session int64

@@ -118,7 +118,7 @@ func (t *watchTable) removeAll(c *Conn) {
 	c.watches[t.kind] = nil
 }
 
-// watches is who is told of changes: the attached connections, and what each of them watches.
+// watches are the attached connections and what each of them watches.
 type watches struct {
 	acls         *aclTable // events are filtered by the ACL of the node that they are about
 	data, childs watchTable
