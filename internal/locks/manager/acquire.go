@@ -181,7 +181,7 @@ func (m *Manager) newLease(wants []locks.Want, req *locks.AcquireRequest) (*leas
 		return nil, fmt.Errorf("making a lease id: %w", err)
 	}
 	l := &lease{
-		phase: creating, ttl: req.TTL, recorded: req.TTL, term: m.term, loaded: true,
+		phase: creating, ttl: req.TTL, recorded: req.TTL, term: m.term, recordState: recordCurrent,
 		owner:    m.owners.one(req.Owner),
 		enqueued: now.Wall(), since: now.Boot(), heapIndex: -1,
 	}
@@ -293,7 +293,7 @@ func (m *Manager) await(ctx context.Context, req *locks.AcquireRequest, l *lease
 		if done, res, err := m.answer(ctx, req, l, replayed, begun, over, gone, draining); done {
 			return res, err // answer released mu
 		}
-		if !l.placed() || !l.loaded || l.phase == ending || over || req.Wait == 0 {
+		if !l.placed() || !l.recordState.loaded() || l.phase == ending || over || req.Wait == 0 {
 			stall.Reset(answerWithin/4 + 1)
 		}
 		wake := l.changed()
@@ -340,9 +340,9 @@ func (m *Manager) answer(ctx context.Context, req *locks.AcquireRequest, l *leas
 	alone := l.listeners == 1
 	if replayed && (l.phase == waiting || l.phase == held) {
 		switch {
-		case !l.loaded && m.overdue(begun, now):
+		case !l.recordState.loaded() && m.overdue(begun, now):
 			return fail(m.unavailable())
-		case !l.loaded:
+		case !l.recordState.loaded():
 			m.load(l) // what its record says comes before the first answer
 			return false, locks.AcquireResult{}, nil
 		case slices.Contains(l.releasedNames(), req.Hold):
@@ -375,7 +375,7 @@ func (m *Manager) answer(ctx context.Context, req *locks.AcquireRequest, l *leas
 			q, code = s, locks.CodeLockInvalid
 		}
 		return true, locks.AcquireResult{}, m.heldByOther(ctx, req, q, code)
-	case l.phase == ended && l.reason() == locks.ReasonGatewayLeft && !l.wasHeld && !m.keyed(l):
+	case l.phase == ended && l.reason() == locks.ReasonGatewayLeft && !l.grant.granted() && !m.keyed(l):
 		return fail(m.unavailable()) // its place in line went with the session
 	case l.phase == ended:
 		return fail(endedError(l.reason()).Because(l.words()))

@@ -137,7 +137,7 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 				return false // the others follow; else sweepParts
 			}
 		}
-		l = &lease{heapIndex: -1, ttl: locks.MaxTTL, recorded: locks.MaxTTL, assumed: true, since: now,
+		l = &lease{heapIndex: -1, ttl: locks.MaxTTL, recorded: locks.MaxTTL, since: now,
 			phase: waiting, abandoned: own}
 		if len(list) > 1 {
 			l.few().rest = make([]slot, len(list)-1)
@@ -165,7 +165,8 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 		}
 	}
 	l.term = m.term
-	l.loaded, l.loading, l.writing = false, false, false
+	l.staleRecord(m)
+	l.unreadRecord(m) // what was under way was so under the former term
 	if l.seldom != nil {
 		l.seldom.replacing = false
 	}
@@ -181,7 +182,7 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 		// is decided again; an end that a client asked for goes on.
 		if l.reason() == locks.ReasonExpired || l.reason() == locks.ReasonUnclaimed {
 			to := waiting
-			if l.wasHeld {
+			if l.grant.granted() {
 				to = held
 			}
 			m.setPhase(l, to)
@@ -191,7 +192,7 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 		}
 	}
 	if l.phase == held {
-		l.claimed = true
+		l.setGrant(m, grantClaimed)
 		m.extend(l, now, l.ttl)
 	} else if l.phase == waiting {
 		m.extend(l, now, l.waitingClock())
@@ -216,22 +217,24 @@ func (m *Manager) deletionKnown(id recipe.LeaseID) bool {
 // that it did not hold then.
 func (m *Manager) mayBeTold(l *lease, now time.Duration) {
 	if m.asksWhetherTold(l) {
-		l.told = true
+		l.setGrant(m, grantAcknowledged)
 		m.extend(l, now, l.ttl)
 	}
 }
 
 // asksWhetherTold reports whether mayBeTold has something to find out.
 func (m *Manager) asksWhetherTold(l *lease) bool {
-	return l.grace != 0 && !l.told && m.clockState.lastTrusted < l.grace+m.layout.PromiseWindow
+	return l.grace != 0 && l.grant == grantNone && m.clockState.lastTrusted < l.grace+m.layout.PromiseWindow
 }
 
 // load reads an adopted lease's contender: its czxid, and what its data tells.
 func (m *Manager) load(l *lease) {
-	if l.loading || l.loaded || l.name() == "" || l.phase == ended {
+	if l.name() == "" || l.phase == ended {
 		return
 	}
-	l.loading = true
+	if !l.beginRead(m) {
+		return
+	}
 	term := l.term
 	m.readFrom(l.path(), l.readableFrom(), func(data []byte, stat wire.Stat, err error) { m.loadedContender(l, term, data, stat, err) })
 }
@@ -240,11 +243,16 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 	if l.term != term {
 		return // read again since
 	}
-	l.loading = false
+	if l.recordState.writing() { // it was read ahead of others, too
+		l.setRecord(m, recordContested)
+		return
+	}
 	if errors.Is(err, zk.ErrNoAuth) {
 		m.hidden(l, term)
 		return
 	}
+	assumed := l.recordState.assumed()
+	l.unreadRecord(m)
 	now := m.clock.Now().Boot()
 	if l.unsure() && m.readAgain(l, term, err) {
 		return
@@ -264,7 +272,8 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 		// which is on its way, has it read again.
 		return
 	}
-	l.loaded, l.czxid = true, stat.Czxid
+	l.setRecord(m, recordCurrent)
+	l.czxid = stat.Czxid
 	if first := l.contender.FirstCzxid; first != 0 && !fault.On("downgrade-token") {
 		l.czxid, l.few().born = first, stat.Czxid
 	}
@@ -273,16 +282,16 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 	r, ok := parseRecord(data)
 	if ok {
 		l.learnMore(data)
-		l.toldElsewhere(r)
+		l.toldElsewhere(m, r)
 		l.enqueued = enqueuedAt(r.Enqueued, stat.Ctime)
-		if l.learn(m, r) && !l.assumed {
+		if l.learn(m, r) && !assumed {
 			m.tellUpdated(l) // by a write that was lost, or by another hand
 		}
-		if l.assumed {
+		if assumed {
 			l.learnNotify(r)
 			l.ttl, l.recorded = r.ttl(), r.ttl()
 			l.deadline = max(now, l.grace) + l.waitingClock()
-			if l.phase == held || l.told {
+			if l.grant != grantNone {
 				l.deadline = max(now, l.grace) + l.ttl
 			}
 			m.schedule(l)
@@ -292,7 +301,7 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 		if !fault.On("written-heard") {
 			m.beaten(l, r, now)
 		}
-	} else if !l.assumed && stat.Version-seen > 1 {
+	} else if !assumed && stat.Version-seen > 1 {
 		if !fault.On("written-over") {
 			m.beatenUnread(l, now)
 		}
@@ -303,7 +312,7 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 		m.revoked(l, r.Revoke, r.RevokeRound, now)
 	} else {
 		m.askedOutside(l, data, now)
-		if l.assumed {
+		if assumed {
 			l.enqueued = enqueuedAt(0, stat.Ctime)
 		}
 	}
@@ -314,9 +323,6 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 	if l.unsure() {
 		m.notClosed(l, now)
 	}
-	// From here on heartbeats promise what was found; a record that makes sense
-	// only later does not take it back.
-	l.assumed = false
 	m.place(l, now)
 	if l.abandoned && (l.phase == waiting || l.phase == held) {
 		m.end(l, locks.ReasonCancelled, now)

@@ -11,7 +11,7 @@ import (
 
 // rewriting reports whether the record is being written, or is being made anew
 // under another name: until that is known, nothing else may be written.
-func (l *lease) rewriting() bool { return l.writing || l.replacing() }
+func (l *lease) rewriting() bool { return l.recordState.writing() || l.replacing() }
 
 // writeRecord writes the contender's record with a change, at the version that
 // was seen. Until the outcome is known its TTL counts as the shorter of the two:
@@ -22,7 +22,8 @@ func (m *Manager) writeRecord(l *lease, change func(*record), then func(error)) 
 	before, term := l.recorded, l.term
 	r := l.contents(before)
 	change(&r)
-	l.writing, l.few().stirred, l.few().outgoing = true, false, before
+	l.setRecord(m, recordWriting)
+	l.few().outgoing = before
 	l.recorded = min(before, r.ttl())
 	m.weigh(l, r.textBytes())
 	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: r.encode(), Version: l.dataVersion()}}}
@@ -30,7 +31,10 @@ func (m *Manager) writeRecord(l *lease, change func(*record), then func(error)) 
 		if l.phase == ended || l.term != term {
 			return // adoption reads it again
 		}
-		l.writing = false
+		contested := l.recordState == recordContested
+		if l.recordState.writing() {
+			l.setRecord(m, recordCurrent)
+		}
 		switch {
 		case res.Outcome == zk.Done:
 			l.setDataVersion(res.Versions[0])
@@ -41,25 +45,24 @@ func (m *Manager) writeRecord(l *lease, change func(*record), then func(error)) 
 			if then != nil {
 				then(nil)
 			}
-			if l.seldom.stirred {
-				// One of the events was ours. Another's write may have been among them.
-				l.loaded = false
-				m.load(l)
-			}
 		case res.Outcome == zk.Unknown, errors.Is(res.Err, zk.ErrBadVersion):
 			if m.session != nil {
 				// From here on nothing of it can commit. A server that has not come so far
 				// may show what it replaced.
 				l.seldom.least = m.session.LastZxid()
 			}
-			l.loaded = false
-			m.load(l)
+			contested = true
 		default:
 			l.recorded = before
 			m.weigh(l, 0)
 			if then != nil {
 				then(res.Err)
 			}
+		}
+		if contested {
+			// Of the events one may be that of this write, and another that of somebody else's.
+			l.staleRecord(m)
+			m.load(l)
 		}
 		m.touch(l)
 	})
@@ -112,7 +115,7 @@ func (m *Manager) amend(ctx context.Context, id recipe.LeaseID, missing func(*le
 			return fail(m.unavailable())
 		case done:
 			return l, nil
-		case !l.loaded || l.czxid == 0:
+		case !l.recordState.loaded() || l.czxid == 0:
 			m.load(l)
 		case !l.rewriting():
 			sent = false // what became of it has been read

@@ -285,12 +285,8 @@ func (m *Manager) applyChanged(q *queue, c *zk.Change) {
 		if l != nil && l.term == m.term {
 			m.changedLabel(l, q, &contender)
 		}
-	case l.writing:
-		l.few().stirred = true
 	default:
-		// Somebody wrote it: what it says is applied before it is acted upon.
-		l.loaded = false
-		m.load(l)
+		m.recordChanged(l)
 	}
 }
 

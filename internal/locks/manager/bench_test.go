@@ -207,7 +207,7 @@ func benchmarkTellingACycle(b *testing.B, told bool) {
 	b.ReportAllocs()
 	for b.Loop() {
 		m.heard = at
-		l.shown, l.why, l.wasHeld = false, causeOf(locks.ReasonReleased), true
+		l.shown, l.why, l.grant = false, causeOf(locks.ReasonReleased), grantClaimed
 		l.setSight(sight{})
 		m.tellNode(&zk.Change{Kind: zk.NodeAdded, Root: root, Dir: dir, Node: c.Name}, q)
 		if m.appeared(q, c) {

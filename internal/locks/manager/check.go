@@ -20,7 +20,7 @@ import (
 func (m *Manager) CheckAll() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return errors.Join(m.checkLeases(), m.checkQueues(), m.checkDelays(), m.checkBack())
+	return errors.Join(m.counts.forbidden, m.checkLeases(), m.checkQueues(), m.checkDelays(), m.checkBack())
 }
 
 func (m *Manager) checkLeases() (err error) {
@@ -35,8 +35,11 @@ func (m *Manager) checkLeases() (err error) {
 			continue
 		}
 		phases[l.phase][l.kind]++
+		if wrong := l.checkState(); wrong != nil {
+			fail("%w", wrong)
+		}
 		slots += l.width()
-		if texts += int64(l.text); int64(l.text) != l.textBytes() && l.loaded && !l.writing {
+		if texts += int64(l.text); int64(l.text) != l.textBytes() && l.recordState == recordCurrent {
 			fail("the texts of lease %s are counted as %d bytes and are %d", id, l.text, l.textBytes())
 		}
 		if l.ticket && l.phase.waits() {

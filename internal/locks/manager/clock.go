@@ -146,7 +146,7 @@ func (m *Manager) forgive(now, blind time.Duration) {
 func (m *Manager) due(l *lease, now time.Duration) {
 	switch {
 	case l.shrinkAt() == 0 || l.shrinkAt() > now || l.deadline <= now:
-	case l.term != m.term || !l.loaded || l.rewriting():
+	case l.term != m.term || !l.recordState.loaded() || l.rewriting():
 		l.seldom.shrinkAt = now + loadRetry
 	default:
 		l.seldom.shrinkAt = 0
@@ -162,13 +162,13 @@ func (m *Manager) due(l *lease, now time.Duration) {
 		l.deadline = now + clockTick
 	case l.phase == waiting && l.listeners > 0:
 		l.deadline = now + l.waitingClock()
-	case !l.loaded || l.writing:
+	case l.recordState != recordCurrent:
 		// Closed, held longer, ...: what the data says is read before the end.
 		m.load(l)
 		l.deadline = now + loadRetry
-	case l.phase == held && !l.claimed && fault.On("unclaimed-ends"):
+	case l.phase == held && l.grant == grantUnclaimed && fault.On("unclaimed-ends"):
 		l.deadline = now + clockTick
-	case l.phase == held && !l.claimed:
+	case l.phase == held && l.grant == grantUnclaimed:
 		m.end(l, locks.ReasonUnclaimed, now)
 		return
 	default:

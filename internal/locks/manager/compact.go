@@ -27,7 +27,6 @@ type seldom struct {
 	born      int64         // zxid of the downgrade that made the present contenders; 0
 	replacing bool          // a downgrade is under way
 	failure   *locks.Error  // ended: what became of a create that came to nothing
-	stirred   bool          // somebody wrote the contender while we did, perhaps only we
 	holds     []string      // in the order in which they were taken; unnamed: see there. Never changed in place
 	released  []string      // names of holds that were let go. Never changed in place
 	revoke    *revocation   // its holder has been asked to let go

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -20,6 +19,7 @@ type counts struct {
 	hazards    [locks.NumHazards]int // locks that have a hazard of each code
 	hazardous  int                   // locks that have a hazard
 	line       waitingHeap           // leases that are creating or waiting, the oldest first
+	forbidden  error                 // the first transition of a lease that its table does not have; see state.go
 }
 
 // waits reports whether a lease of that phase stands in line.
@@ -71,34 +71,15 @@ func (c *counts) enter(l *lease) {
 	c.phases[l.phase][l.kind]++
 	c.slots += l.width()
 	l.lineIndex = -1
-	if l.phase.waits() {
-		heap.Push(&c.line, l)
-	}
+	c.stand(l)
 }
 
-// setPhase moves a lease from one phase to another; nothing else does. Ended
-// is the last one, and is not counted.
-func (m *Manager) setPhase(l *lease, to phase) {
-	c := &m.counts
-	if l.phase != ended {
-		c.phases[l.phase][l.kind]--
-	}
-	if to != ended {
-		c.phases[to][l.kind]++
-	}
-	m.countTicket(l, l.phase.waits(), to.waits())
-	if to == ended && l.phase != ended {
-		c.slots -= l.width()
-	}
-	if to == ended {
-		m.quota.Add(quota.MetadataBytes, -int64(l.text))
-		l.text = 0
-	}
-	l.phase = to
-	switch {
-	case to.waits() && l.lineIndex < 0:
+// stand puts a lease into the line of those that wait, or takes it out, by its phase.
+func (c *counts) stand(l *lease) {
+	switch waits := l.phase.waits(); {
+	case waits && l.lineIndex < 0:
 		heap.Push(&c.line, l)
-	case !to.waits() && l.lineIndex >= 0:
+	case !waits && l.lineIndex >= 0:
 		heap.Remove(&c.line, int(l.lineIndex))
 	}
 }

@@ -82,7 +82,7 @@ func (l *lease) lockDelay() time.Duration {
 // closes reports whether the lease that ends keeps its place: it was held, its
 // end is one that its lock delay follows, and nobody has taken a part of it away.
 func (l *lease) closes() bool {
-	if l.lockDelay() == 0 || !l.wasHeld && !l.told || l.seldom.outright || fault.On("closed-first") {
+	if l.lockDelay() == 0 || l.grant == grantNone || l.seldom.outright || fault.On("closed-first") {
 		return false
 	}
 	if some, _ := l.gonePart(); some {
@@ -108,7 +108,10 @@ func (m *Manager) closing(l *lease, version int32) []zk.Op {
 // closed makes a lease ended of which it is certain that its record says so, and
 // begins its delay.
 func (m *Manager) closed(l *lease, reason locks.Reason, now time.Duration) {
-	l.wasHeld, l.noting = true, true // whoever closed it has noted that
+	if !l.grant.granted() {
+		l.setGrant(m, grantClaimed)
+	}
+	l.noting = true // whoever closed it has noted that
 	d := &delay{id: l.id(), reason: reason, owner: l.owner, token: m.fencingToken(l.czxid)}
 	m.conclude(l, reason, now, true)
 	for s := range l.slots {

@@ -51,7 +51,7 @@ func (m *Manager) Downgrade(ctx context.Context, p locks.Principal, id, token st
 			return locks.Lease{}, err
 		}
 		switch {
-		case !l.loaded || l.czxid == 0:
+		case !l.recordState.loaded() || l.czxid == 0:
 			m.load(l)
 		case l.phase != held:
 			m.unlock()
@@ -92,7 +92,8 @@ func (l *lease) replacing() bool { return l.seldom != nil && l.seldom.replacing 
 func (m *Manager) replace(l *lease, refused *error) {
 	now := m.clock.Now().Boot()
 	m.claim(l, now)
-	l.few().replacing, l.writing = true, true
+	l.few().replacing = true
+	l.setRecord(m, recordWriting)
 	var creates, deletes []zk.Op
 	for s := range l.slots {
 		if s.contender.Mode != recipe.Exclusive {
@@ -116,17 +117,22 @@ func (m *Manager) replace(l *lease, refused *error) {
 		if l.term != term {
 			return // adoption finds what there is
 		}
-		l.writing = false
+		contested := l.recordState == recordContested
+		if l.recordState.writing() {
+			l.setRecord(m, recordCurrent)
+		}
 		switch {
 		case l.phase == ended:
-		case res.Outcome == zk.Done:
+		case res.Outcome == zk.Done: // at the version that was seen, so nobody else has written it
 			l.seldom.born = res.Zxid
 		case res.Outcome == zk.Unknown:
-			l.loaded = false
+			l.staleRecord(m)
 			m.resolve(l)
 		default:
-			l.loaded = l.loaded && !errors.Is(res.Err, zk.ErrBadVersion)
-			if l.loaded {
+			if contested || errors.Is(res.Err, zk.ErrBadVersion) {
+				l.staleRecord(m)
+			}
+			if l.recordState.loaded() {
 				*refused = res.Err
 			}
 			m.replaced(l)
@@ -144,7 +150,7 @@ func (m *Manager) replaced(l *lease) {
 	switch {
 	case l.phase == ending:
 		m.resubmitDelete(l)
-	case !l.loaded:
+	default:
 		m.load(l)
 	}
 }

@@ -22,7 +22,6 @@ func (m *Manager) end(l *lease, reason locks.Reason, now time.Duration) {
 	if l.phase == ending || l.phase == ended {
 		return
 	}
-	l.wasHeld = l.phase == held
 	if l.seldom != nil {
 		l.seldom.undeletable = false // the ACL may have been restored
 	}
@@ -141,14 +140,12 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 		// Definitely not done: it goes on as if its client had just spoken.
 		m.revive(l, now)
 		if errors.Is(res.Err, zk.ErrBadVersion) {
-			l.loaded = false
-			m.load(l)
+			m.recordChanged(l)
 		}
 	case l.forced() && errors.Is(res.Err, zk.ErrBadVersion):
 		// Its record was written since it was read, perhaps to withdraw the revocation: force is decided again.
 		m.reviveForced(l, now)
-		l.loaded = false
-		m.load(l)
+		m.recordChanged(l)
 	case errors.Is(res.Err, zk.ErrSessionGone):
 		m.touch(l) // goes on under the next session
 	case errors.Is(res.Err, zk.ErrNotApplied):
@@ -193,7 +190,7 @@ func (m *Manager) revive(l *lease, now time.Duration) {
 		return
 	}
 	to, span := waiting, l.waitingClock()
-	if l.wasHeld {
+	if l.grant.granted() {
 		to, span = held, l.ttl
 	}
 	m.setPhase(l, to)
@@ -249,7 +246,7 @@ func (m *Manager) letGo(ctx context.Context, l *lease) error {
 			case l.term != m.term || m.session == nil:
 				m.unlock()
 				return m.unavailable()
-			case !l.loaded:
+			case !l.recordState.loaded():
 				// Of a lease that was taken over: it may have ended, and a lock delay may follow.
 				m.load(l)
 				if m.overdue(begun, now) {
@@ -263,7 +260,7 @@ func (m *Manager) letGo(ctx context.Context, l *lease) error {
 				continue
 			}
 			reason := locks.ReasonReleased
-			if l.phase == waiting && !l.told {
+			if l.phase == waiting && l.grant == grantNone {
 				reason = locks.ReasonCancelled
 			}
 			if trace := locks.TraceParentOf(ctx); trace != "" {

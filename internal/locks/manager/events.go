@@ -102,7 +102,7 @@ func (m *Manager) tellSlotEnded(l *lease, s *slot, reason locks.Reason) {
 	s.shown = false
 	e := m.slotEvent(endType(reason), l, s)
 	e.Reason, e.Detail = string(reason), l.words()
-	if l.wasHeld || l.phase == held {
+	if l.grant.granted() {
 		e.FencingToken = m.fencingToken(l.czxid)
 	}
 	if reason == locks.ReasonRemoved && m.hopes() {
@@ -126,7 +126,7 @@ func (m *Manager) tellSlotUpdated(l *lease, s *slot) {
 		return
 	}
 	e := m.slotEvent(events.LeaseUpdated, l, s)
-	if l.phase == held || l.phase == ending && l.wasHeld {
+	if l.grant.granted() {
 		e.FencingToken = m.fencingToken(l.czxid)
 	}
 	m.publish(e)

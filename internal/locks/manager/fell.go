@@ -204,10 +204,10 @@ func (m *Manager) noteTree(v verdict, t *tree) (ready bool) {
 		return ready
 	}
 	// It is described as what it is about to become.
-	was, why, words := l.wasHeld, l.why, l.words()
-	l.wasHeld, l.why, l.few().words, l.seldom.trace = l.phase == held, causeOf(v.reason), v.words, v.trace
+	why, words := l.why, l.words()
+	l.why, l.few().words, l.seldom.trace = causeOf(v.reason), v.words, v.trace
 	t.noting, ready = m.noteEnd(l)
-	l.wasHeld, l.why, l.seldom.words, l.seldom.trace = was, why, words, ""
+	l.why, l.seldom.words, l.seldom.trace = why, words, ""
 	return ready
 }
 
@@ -266,7 +266,6 @@ func (m *Manager) mark(v verdict, t *tree) bool {
 // beginEnd makes a lease ending whose contenders a piece deletes.
 func (m *Manager) beginEnd(l *lease, v verdict) {
 	l.few().words, l.seldom.trace, l.seldom.outright = v.words, v.trace, true
-	l.wasHeld = l.phase == held
 	m.setPhase(l, ending)
 	l.why = causeOf(v.reason)
 	m.deadlines.remove(l)

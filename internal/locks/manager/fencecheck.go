@@ -234,7 +234,7 @@ func (m *Manager) judgeBearer(q *queue, c *recipe.Contender, highest int64) find
 		f.current = true
 	case l.term != m.term, l.phase == ending:
 		f.busy = l // on its way to another session, or to its end, and either may turn out not to happen
-	case !l.loaded:
+	case !l.recordState.loaded():
 		m.load(l)
 		f.busy = l // what is written there may end it
 	case l.phase == held:
@@ -248,7 +248,7 @@ func (m *Manager) judgeBearer(q *queue, c *recipe.Contender, highest int64) find
 }
 
 // wasGranted reports whether the lease is held, or was when its end began.
-func (l *lease) wasGranted() bool { return l.phase == held || l.phase == ending && l.wasHeld }
+func (l *lease) wasGranted() bool { return l.phase != ended && l.grant.granted() }
 
 // holdsByName reports whether a contender of another gateway or program holds.
 func (m *Manager) holdsByName(q *queue, c *recipe.Contender) bool {

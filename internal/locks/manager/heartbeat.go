@@ -113,7 +113,7 @@ func (m *Manager) heartbeat(id recipe.LeaseID, ttl time.Duration, refused *error
 	switch {
 	case l.phase == creating, l.phase == ending, l.term != m.term:
 		return locks.Heartbeat{}, nil, m.unavailable()
-	case (!l.loaded || l.czxid == 0) && !fault.On("read-first"):
+	case (!l.recordState.loaded() || l.czxid == 0) && !fault.On("read-first"):
 		m.load(l)
 		return locks.Heartbeat{}, l, nil
 	case cmp.Or(ttl, l.ttl) > l.recorded:

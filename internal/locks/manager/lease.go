@@ -11,35 +11,19 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// phase is the state of a lease inside its gateway; see the package's doc.
-type phase uint8
-
-const (
-	creating phase = iota // the create was handed over; reply or created event is outstanding
-	waiting
-	held
-	ending // the contender's deletion was handed over
-	ended
-)
-
 // lease is one lease that this gateway owns. Every field is guarded by
 // Manager.mu except the immutable ones.
 type lease struct {
 	slot // the first one; the only one of most leases
 
 	// Where it stands.
-	phase   phase
-	wasHeld bool  // ending and ended: it was held before
-	why     cause // ending and ended: the reason
-	kind    kind  // what it is counted as
+	phase       phase
+	recordState recordState
+	grant       grantState
+	why         cause // ending and ended: the reason
+	kind        kind  // what it is counted as
 
 	// The clock, and the contender's data.
-	claimed   bool       // its client knows of the grant
-	assumed   bool       // ttl is the longest there is, until the contender has been read
-	told      bool       // a former owner may have granted it and told its client
-	loaded    bool       // the data was read or written under this term
-	loading   bool       // a read is under way
-	writing   bool       // a setData is under way
 	abandoned bool       // nobody can ever use it: end it once it is known
 	term      locks.Term // of the session under which the clock runs
 	listeners int32      // open requests with its token
@@ -101,7 +85,7 @@ func (l *lease) clock() time.Duration {
 	switch {
 	case l.phase == waiting:
 		return l.waitingClock()
-	case l.phase == held && !l.claimed:
+	case l.phase == held && l.grant == grantUnclaimed:
 		return min(l.ttl, unclaimedClock)
 	}
 	return l.ttl
@@ -187,18 +171,19 @@ func (m *Manager) grant(l *lease, now time.Duration) {
 	waited := now - l.since
 	m.setPhase(l, held)
 	l.since = now
-	l.claimed = l.listeners > 0 || l.told || fault.On("unclaimed-counts")
-	if l.claimed {
-		m.extend(l, now, l.ttl)
+	acknowledged := l.grant == grantAcknowledged
+	if l.listeners > 0 || acknowledged || fault.On("unclaimed-counts") {
+		l.setGrant(m, grantClaimed)
 	} else {
-		m.extend(l, now, min(l.ttl, unclaimedClock))
+		l.setGrant(m, grantUnclaimed)
 	}
+	m.extend(l, now, l.clock())
 	m.metrics.LeaseGranted(waited)
 	for s := range l.slots {
 		if !s.noted.held {
 			m.granted(s.q, s.contender, l, now)
 		}
-		if s.holds(now, l.told) {
+		if s.holds(now, acknowledged) {
 			m.tellGranted(s.q, s.contender, l)
 		}
 		if s.q.freedAt != 0 {
@@ -213,8 +198,8 @@ func (m *Manager) grant(l *lease, now time.Duration) {
 
 // claim notes that the client knows of its grant.
 func (m *Manager) claim(l *lease, now time.Duration) {
-	if l.phase == held && !l.claimed {
-		l.claimed = true
+	if l.phase == held && l.grant == grantUnclaimed {
+		l.setGrant(m, grantClaimed)
 		m.extend(l, now, l.ttl)
 		m.touch(l)
 		m.touchQueues(l)
@@ -244,7 +229,6 @@ func (m *Manager) conclude(l *lease, reason locks.Reason, now time.Duration, sta
 	if l.phase == ended {
 		return
 	}
-	l.wasHeld = l.wasHeld || l.phase == held
 	m.setPhase(l, ended)
 	l.why = causeOf(reason)
 	m.tellEnded(l) // before the grant that it makes possible
@@ -271,7 +255,7 @@ func (m *Manager) conclude(l *lease, reason locks.Reason, now time.Duration, sta
 	m.tellGone(l)
 	m.remember(l, now)
 	m.forgetEphemerals(l)
-	if l.wasHeld {
+	if l.grant.granted() {
 		m.metrics.LeaseEnded(string(reason), now-l.since)
 	} else {
 		m.metrics.LeaseEnded(string(reason), 0)

@@ -199,7 +199,7 @@ func (m *Manager) viewOwn(l *lease) locks.Lease {
 
 // unreadOwn reports whether the record of a lease of this gateway is still to be read.
 func (m *Manager) unreadOwn(l *lease) bool {
-	return m.opt.Outbox != nil && l.term == m.term && l.assumed && !l.loaded && (l.phase == waiting || l.phase == held)
+	return m.opt.Outbox != nil && l.term == m.term && l.recordState.assumed() && (l.phase == waiting || l.phase == held)
 }
 
 // readOwn reads the record of a lease of this gateway that has not been read, ahead of others. The caller has passed a barrier,

@@ -287,7 +287,7 @@ func TestABreakRightAfterATakeoverKnowsTheNotifyURL(t *testing.T) {
 		synctest.Wait()
 		other.m.mu.Lock()
 		taken := other.m.leases[recipe.LeaseID(l.ID)]
-		if taken == nil || !taken.assumed {
+		if taken == nil || !taken.recordState.assumed() {
 			t.Error("it is not taken over, or is read: nothing is shown")
 		}
 		other.m.mu.Unlock()

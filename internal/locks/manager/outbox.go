@@ -100,7 +100,7 @@ func (n noting) culprit(res zk.Result) bool {
 func (m *Manager) noteEnd(l *lease) (n noting, ready bool) {
 	switch {
 	case m.opt.Outbox == nil || l.seldom != nil && l.seldom.unnoted:
-	case l.wasHeld || l.told:
+	case l.grant != grantNone:
 		n.ops, n.entry, ready = m.opt.Outbox.Ending(l.notifyURL() != "", func() *Ending { return m.ending(l) })
 		return n, ready
 	case l.tellsWaiting():
@@ -112,7 +112,7 @@ func (m *Manager) noteEnd(l *lease) (n noting, ready bool) {
 // ending describes a lease of this gateway that ends.
 func (m *Manager) ending(l *lease) *Ending {
 	e := m.endingOf(l.id(), l.reason(), l.words())
-	e.Owner, e.Trace, e.Notify, e.Waiting = l.owner, l.trace(), l.notifyURL(), l.phase != held && !l.wasHeld && !l.told
+	e.Owner, e.Trace, e.Notify, e.Waiting = l.owner, l.trace(), l.notifyURL(), l.grant == grantNone
 	for s := range l.slots {
 		if s.contender.Member <= 1 {
 			e.Parts = append(e.Parts, EndingPart{NS: s.q.space.name, Lock: s.q.name(), Znode: s.path(), Mode: viewMode(s.contender.Mode), FencingToken: m.fencingToken(l.czxid)})
@@ -250,7 +250,7 @@ func (m *Manager) awaitOutbox(ctx context.Context) {
 
 // tellGone tells the end of a lease of this gateway that no transaction of it has noted.
 func (m *Manager) tellGone(l *lease) {
-	if m.opt.Outbox == nil || !l.wasHeld && !l.told && !l.tellsWaiting() || l.noting || l.phase != ended || l.seldom != nil && l.seldom.unnoted {
+	if m.opt.Outbox == nil || l.grant == grantNone && !l.tellsWaiting() || l.noting || l.phase != ended || l.seldom != nil && l.seldom.unnoted {
 		return
 	}
 	if w := m.words[subject(l.id())]; w != nil && w.verdict != nil && !fault.On("hooks-verdict") {

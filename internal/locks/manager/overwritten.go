@@ -53,10 +53,12 @@ func (m *Manager) askedOutside(l *lease, data []byte, now time.Duration) {
 // restore writes back a lease's record that something else stands in the place of.
 func (m *Manager) restore(l *lease) {
 	switch {
-	case l.phase != waiting && l.phase != held, l.term != m.term, !l.loaded:
+	case l.phase != waiting && l.phase != held, l.term != m.term, !l.recordState.loaded():
 		return
 	case l.rewriting():
-		l.few().stirred = true // read again after it
+		if l.recordState.writing() {
+			l.setRecord(m, recordContested) // read again after it
+		}
 		return
 	case l.few().restored >= maxRestores:
 		return
@@ -65,7 +67,7 @@ func (m *Manager) restore(l *lease) {
 	m.log.Info("another program wrote over a lease's record; it is written back", "lease_id", l.id(), "lock", l.q.name())
 	m.writeRecord(l, func(*record) {}, func(err error) {
 		if err != nil {
-			l.loaded = false // read, and tried again, before it is acted upon
+			l.staleRecord(m) // read, and tried again, before it is acted upon
 		}
 	})
 }

@@ -58,7 +58,7 @@ func (m *Manager) remember(l *lease, now time.Duration) {
 	if l.beat != 0 {
 		p.beat = max(now-l.beat, 1)
 	}
-	if l.wasHeld {
+	if l.grant.granted() {
 		p.fencingToken = m.fencingToken(l.czxid)
 		since := l.since
 		if s := l.sight(); s.held {

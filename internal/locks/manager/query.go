@@ -66,7 +66,7 @@ func (m *Manager) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Leas
 			m.unlock()
 			return locks.Lease{}, m.unavailable() // its end is on its way: neither can be said
 		}
-		if (l.phase == held || l.phase == waiting && l.assumed) && !l.loaded && (req.Verify || req.Token != "") {
+		if (l.phase == held || l.phase == waiting && l.recordState.assumed()) && !l.recordState.loaded() && (req.Verify || req.Token != "") {
 			// Its record may say that it has ended, or that its place is kept for less than is assumed.
 			m.load(l)
 			if m.overdue(begun, m.clock.Now().Boot()) {
@@ -154,7 +154,7 @@ func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePag
 		var matching []*lease
 		for _, l := range m.leases {
 			state := locks.Waiting
-			if l.phase == held || l.phase == ending && l.wasHeld {
+			if l.grant.granted() {
 				state = locks.Held
 			}
 			if l.phase != creating && string(l.id()) > from && (f.NS == "" || l.q.space.name == f.NS) &&

@@ -24,7 +24,7 @@ func (m *Manager) recheck() {
 	for _, ns := range slices.Sorted(maps.Keys(m.spaces)) {
 		m.spaces[ns].queues.Scan(func(q *queue) bool {
 			for _, c := range q.contenders.All() {
-				if l := m.leases[c.LeaseID]; c.Ours && l != nil && l.contender == c && l.loaded {
+				if l := m.leases[c.LeaseID]; c.Ours && l != nil && l.contender == c && l.recordState.loaded() {
 					m.reads.again = append(m.reads.again, l)
 				}
 			}
@@ -57,15 +57,13 @@ func (m *Manager) recheckNext() {
 		if m.reads.again = m.reads.again[1:]; len(m.reads.again) == 0 {
 			m.reads.again = nil
 		}
-		if l.phase == ended || !l.loaded || l.term != m.term {
+		if l.phase == ended || !l.recordState.loaded() || l.term != m.term {
 			continue
 		}
 		term, path := l.term, l.path()
 		m.reads.line = append(m.reads.line, read{path: path, reply: func(data []byte, stat wire.Stat, err error) {
 			switch {
-			case err != nil || l.term != term || l.path() != path || !l.loaded || l.phase == ended || stat.Version <= l.dataVersion():
-			case l.writing:
-				l.few().stirred = true // it may have seen that write, or somebody's after it
+			case err != nil || l.term != term || l.path() != path || !l.recordState.loaded() || l.phase == ended || stat.Version <= l.dataVersion():
 			default:
 				m.loadedContender(l, term, data, stat, nil)
 			}

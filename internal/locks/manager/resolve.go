@@ -85,12 +85,12 @@ func (m *Manager) settle(l *lease) {
 	case l.replacing():
 		m.replaced(l) // the replica shows whether it was done
 	case l.phase == creating:
-		l.loaded = false
+		l.staleRecord(m)
 		m.load(l) // its czxid places it
 	case l.phase == ending && l.closes():
 		// Whether it has ended is in its record, which this read brings.
-		l.few().unsure, l.few().early = true, l.loading
-		l.loaded = false
+		l.few().unsure, l.few().early = true, l.recordState.reading()
+		l.staleRecord(m)
 		m.load(l)
 	case l.phase == ending && (l.reason() == locks.ReasonExpired || l.reason() == locks.ReasonUnclaimed):
 		m.revive(l, now)

@@ -138,7 +138,7 @@ func (m *Manager) takeBack(l *lease, now time.Duration) bool {
 	if at == 0 || at > now {
 		return false
 	}
-	if l.term != m.term || !l.loaded || l.writing {
+	if l.term != m.term || l.recordState != recordCurrent {
 		// Its takeover comes first, and what its record says.
 		m.load(l)
 		l.seldom.revoke.forceAt = now + loadRetry
@@ -414,7 +414,7 @@ func (m *Manager) reviseOwn(ctx context.Context, l *lease, change revise) (told 
 			m.unlock()
 			return nil, false, refused
 		case l.term != m.term || l.phase == creating || l.phase == ending:
-		case !l.loaded:
+		case !l.recordState.loaded():
 			m.load(l)
 		case !l.rewriting():
 			was, round := l.revocation().record(), l.revokeRound()

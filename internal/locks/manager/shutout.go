@@ -38,10 +38,11 @@ func (m *Manager) hidden(l *lease, term locks.Term) {
 	m.shutOut(l, "reading")
 	session, path := m.session, l.path()
 	if session == nil || l.phase == ended || l.term != m.term {
+		l.unreadRecord(m)
 		return
 	}
 	m.hide(l.q, l.name())
-	l.loading = true
+	l.beginRead(m)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
 		defer cancel()
@@ -50,7 +51,7 @@ func (m *Manager) hidden(l *lease, term locks.Term) {
 			switch {
 			case l.term != term:
 			case err != nil || stat == nil:
-				l.loading = false // the clock asks again; a listing tells that the node is gone
+				l.unreadRecord(m) // the clock asks again; a listing tells that the node is gone
 			default:
 				m.loadedHidden(l, term, *stat)
 			}
@@ -60,10 +61,11 @@ func (m *Manager) hidden(l *lease, term locks.Term) {
 
 // loadedHidden is loadedContender for a record of which only the node's stat is known.
 func (m *Manager) loadedHidden(l *lease, term locks.Term, stat wire.Stat) {
-	moved := !l.assumed && stat.Czxid == l.born() && stat.Version > l.dataVersion()
+	moved := !l.recordState.assumed() && stat.Czxid == l.born() && stat.Version > l.dataVersion()
 	if l.unsure() && moved && l.phase == ending && !l.seldom.early {
 		// The version is that of the record that ends it, or of a write that cannot be read: it stays ended.
-		l.loading, l.loaded, l.seldom.unsure = false, true, false
+		l.setRecord(m, recordCurrent)
+		l.seldom.unsure = false
 		l.setDataVersion(stat.Version)
 		m.closed(l, l.reason(), m.clock.Now().Boot())
 		return

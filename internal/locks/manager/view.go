@@ -88,12 +88,12 @@ func (m *Manager) viewLease(l *lease) locks.Lease {
 	case held:
 		v.State, v.FencingToken, v.ExpiresIn = locks.Held, m.fencingToken(l.czxid), l.expiresIn(now)
 	case ending:
-		if l.wasHeld {
+		if l.grant.granted() {
 			v.State, v.FencingToken = locks.Held, m.fencingToken(l.czxid)
 		}
 	case ended:
 		v.State, v.Reason = locks.Ended, l.reason()
-		if l.wasHeld {
+		if l.grant.granted() {
 			v.FencingToken = m.fencingToken(l.czxid)
 		}
 	}
@@ -205,10 +205,10 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) loc
 			if l.phase == waiting || l.phase == held {
 				v.ExpiresIn = l.expiresIn(now.Boot())
 			}
-			if l.term == m.term && !l.assumed {
+			if l.term == m.term && !l.recordState.assumed() {
 				v.Clock = l.clock()
 			}
-			v.Unclaimed = l.phase == held && !l.claimed
+			v.Unclaimed = l.phase == held && l.grant == grantUnclaimed
 			v.Revoke = l.revocation().view(now.Boot())
 		}
 	} else {
@@ -458,7 +458,7 @@ func (m *Manager) lockState(q *queue) locks.LockState {
 		switch {
 		case c.Ours && !c.Unknown && !m.holdsWhole(q, c):
 			continue // its lease waits for another lock
-		case c.Ours && l != nil && l.phase == held && !l.claimed:
+		case c.Ours && l != nil && l.phase == held && l.grant == grantUnclaimed:
 			return locks.LockUnclaimed
 		case l == nil && m.delayed(q, c):
 			if state == locks.LockQueued {

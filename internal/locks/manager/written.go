@@ -294,9 +294,17 @@ func (l *lease) beats() int64 {
 
 // toldElsewhere notes that another gateway has told the lease's client that it holds:
 // its grant needs no claiming.
-func (l *lease) toldElsewhere(r record) {
+func (l *lease) toldElsewhere(m *Manager, r record) {
 	if r.Told {
-		l.told, l.few().toldBy = true, true
+		l.few().toldBy = true
+		l.acknowledge(m)
+	}
+}
+
+// acknowledge notes that the lease's client may have been told that it holds.
+func (l *lease) acknowledge(m *Manager) {
+	if l.grant == grantNone {
+		l.setGrant(m, grantAcknowledged)
 	}
 }
 
@@ -314,7 +322,7 @@ func (m *Manager) beaten(l *lease, r record, now time.Duration) {
 // read: there may have been beats in what it replaced, and the TTL that they promised is
 // the one that stood in the record then.
 func (m *Manager) beatenUnread(l *lease, now time.Duration) {
-	l.told = true
+	l.acknowledge(m)
 	m.renewTold(l, max(l.recorded, l.few().outgoing), now)
 }
 
@@ -324,7 +332,7 @@ func (m *Manager) renewTold(l *lease, ttl, now time.Duration) {
 	case l.phase == held:
 		m.claim(l, now)
 		m.extend(l, now, ttl)
-	case l.phase == waiting && l.told:
+	case l.phase == waiting && l.grant == grantAcknowledged:
 		m.extend(l, now, ttl)
 	case l.phase == waiting:
 		m.extend(l, now, min(ttl, waitingClock))
@@ -333,7 +341,7 @@ func (m *Manager) renewTold(l *lease, ttl, now time.Duration) {
 		m.revive(l, now)
 		m.extend(l, now, ttl)
 	case l.phase == ending: // by time, or it makes no difference: its deletion comes too late, or is not sent again, and revives it
-		if !l.wasHeld && !l.told {
+		if l.grant == grantNone {
 			ttl = min(ttl, waitingClock)
 		}
 		l.deadline = max(l.deadline, max(now, l.grace)+ttl)

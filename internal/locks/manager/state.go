@@ -1,0 +1,213 @@
+package manager
+
+import (
+	"fmt"
+
+	"lockkeeper/internal/locks/quota"
+)
+
+// The state of a lease is one value of each enum here. The table of an enum has its values in the order of their numbers,
+// and for each of them the values that may follow. Only the set functions below change an enum. CheckAll fails when one of
+// them was asked for a transition that its table does not have, or when a lease has values that phases do not allow together.
+//
+//   - phase is where the lease stands for its client.
+//   - recordState is what this gateway knows of the lease's record in ZooKeeper. Requests, and the end of the lease by time,
+//     wait until it is current. "Loaded" and "being written" were two booleans once; no write begins before the record is
+//     loaded, so they are one line of values. Whether the TTL is only assumed is one of them, too: it is while the record has
+//     never been read.
+//   - grantState is how far the lease's grant has come, and stays when the lease ends: so it tells what the lease was.
+
+// values is a set of values of one enum.
+type values uint16
+
+func of[S ~uint8](list ...S) (s values) {
+	for _, v := range list {
+		s |= 1 << v
+	}
+	return s
+}
+
+func (s values) has(v uint8) bool { return s&(1<<v) != 0 }
+
+// A table has a row for each value of an enum.
+type table []struct {
+	name string
+	next values // that may follow it
+}
+
+// phase is the state of a lease inside its gateway; see the package's doc.
+type phase uint8
+
+const (
+	creating phase = iota // the create was handed over; reply or created event is outstanding
+	waiting
+	held
+	ending // the contender's deletion was handed over
+	ended
+)
+
+var phaseTable = table{
+	creating: {"creating", of(waiting, ending, ended)},
+	waiting:  {"waiting", of(held, ending, ended)},
+	held:     {"held", of(ending, ended)},
+	ending:   {"ending", of(waiting, held, ended)}, // back to what it was: its end was not done, for certain
+	ended:    {"ended", 0},
+}
+
+// recordState is what is known of a lease's record.
+type recordState uint8
+
+const (
+	recordUnread    recordState = iota // never read: the TTL is assumed to be the longest there is
+	recordReading                      // the first read is under way
+	recordStale                        // it may have been written since it was read; it is read before it is acted upon
+	recordRereading                    // that read is under way
+	recordCurrent                      // applied as it stands
+	recordWriting                      // applied, and a write of this gateway is under way
+	recordContested                    // the same, and somebody wrote it meanwhile, perhaps only this gateway
+)
+
+var recordTable = table{
+	recordUnread:    {"unread", of(recordReading, recordCurrent)},
+	recordReading:   {"reading", of(recordUnread, recordCurrent)},
+	recordStale:     {"stale", of(recordRereading, recordCurrent)},
+	recordRereading: {"rereading", of(recordStale, recordCurrent)},
+	recordCurrent:   {"current", of(recordStale, recordWriting)},
+	recordWriting:   {"writing", of(recordCurrent, recordStale, recordContested)},
+	recordContested: {"contested", of(recordCurrent, recordStale)},
+}
+
+// assumed reports whether the TTL is the longest there is because the record has not been read.
+func (r recordState) assumed() bool { return r == recordUnread || r == recordReading }
+
+// reading reports whether a read is under way.
+func (r recordState) reading() bool { return r == recordReading || r == recordRereading }
+
+// loaded reports whether the record was read or written under this term, and nothing is known to have changed it since.
+func (r recordState) loaded() bool { return r >= recordCurrent }
+
+// writing reports whether a write is under way.
+func (r recordState) writing() bool { return r == recordWriting || r == recordContested }
+
+// grantState is how far the grant of a lease has come.
+type grantState uint8
+
+const (
+	grantNone         grantState = iota
+	grantAcknowledged            // not granted here; a former owner, or another gateway, may have told the client that it holds
+	grantUnclaimed               // granted; the client may not know
+	grantClaimed                 // granted, and the client knows
+)
+
+var grantTable = table{
+	grantNone:         {"none", of(grantAcknowledged, grantUnclaimed, grantClaimed)},
+	grantAcknowledged: {"acknowledged", of(grantClaimed)},
+	grantUnclaimed:    {"unclaimed", of(grantClaimed)},
+	grantClaimed:      {"claimed", 0},
+}
+
+// granted reports whether this gateway has granted the lease.
+func (g grantState) granted() bool { return g >= grantUnclaimed }
+
+// combinations are the values of the other enums that are allowed in each phase of a lease that has not ended.
+var combinations = [ended]struct{ record, grant values }{
+	creating: {of(recordStale, recordRereading, recordCurrent), of(grantNone, grantAcknowledged)},
+	waiting:  {every(recordTable), of(grantNone, grantAcknowledged)},
+	held:     {every(recordTable) &^ of(recordUnread, recordReading), of(grantUnclaimed, grantClaimed)},
+	ending:   {every(recordTable), every(grantTable)},
+}
+
+// every is all values of an enum.
+func every(t table) values { return 1<<len(t) - 1 }
+
+// move makes a transition. One that the table does not have is a mistake in this program: CheckAll returns the first.
+func move[S ~uint8](m *Manager, l *lease, of string, t table, at *S, to S) {
+	if *at == to {
+		return
+	}
+	if !t[*at].next.has(uint8(to)) {
+		err := fmt.Errorf("lease %s: the %s went from %s to %s", l.id(), of, t[*at].name, t[to].name)
+		m.log.Error("a lease's state made a transition that there is not", "err", err)
+		if m.counts.forbidden == nil {
+			m.counts.forbidden = err
+		}
+	}
+	*at = to
+}
+
+// checkState returns what is wrong with the combination of a lease's enums.
+func (l *lease) checkState() error {
+	allowed := combinations[l.phase]
+	if !allowed.record.has(uint8(l.recordState)) || !allowed.grant.has(uint8(l.grant)) {
+		return fmt.Errorf("lease %s is %s, with its record %s and its grant %s", l.id(),
+			phaseTable[l.phase].name, recordTable[l.recordState].name, grantTable[l.grant].name)
+	}
+	return nil
+}
+
+func (l *lease) setRecord(m *Manager, to recordState) {
+	move(m, l, "record", recordTable, &l.recordState, to)
+}
+
+func (l *lease) setGrant(m *Manager, to grantState) {
+	move(m, l, "grant", grantTable, &l.grant, to)
+}
+
+// setPhase also counts the lease under its new phase. Ended leases are not counted.
+func (m *Manager) setPhase(l *lease, to phase) {
+	from := l.phase
+	m.countTicket(l, from.waits(), to.waits())
+	if from != ended {
+		m.counts.phases[from][l.kind]--
+	}
+	move(m, l, "phase", phaseTable, &l.phase, to)
+	if to != ended {
+		m.counts.phases[to][l.kind]++
+	} else if from != ended {
+		m.counts.slots -= l.width()
+		m.quota.Add(quota.MetadataBytes, -int64(l.text))
+		l.text = 0
+	}
+	m.counts.stand(l)
+}
+
+// staleRecord has the record read before it is acted upon.
+func (l *lease) staleRecord(m *Manager) {
+	if l.recordState.loaded() {
+		l.setRecord(m, recordStale)
+	}
+}
+
+// beginRead reports whether the record is to be read and no read was under way.
+func (l *lease) beginRead(m *Manager) bool {
+	switch l.recordState {
+	case recordUnread:
+		l.setRecord(m, recordReading)
+	case recordStale:
+		l.setRecord(m, recordRereading)
+	default:
+		return false
+	}
+	return true
+}
+
+// unreadRecord ends a read that did not tell the record.
+func (l *lease) unreadRecord(m *Manager) {
+	switch l.recordState {
+	case recordReading:
+		l.setRecord(m, recordUnread)
+	case recordRereading:
+		l.setRecord(m, recordStale)
+	}
+}
+
+// recordChanged notes that the contender's data was changed. The record is read, at the latest when a write of this gateway has
+// been answered.
+func (m *Manager) recordChanged(l *lease) {
+	if l.recordState.writing() {
+		l.setRecord(m, recordContested)
+		return
+	}
+	l.staleRecord(m)
+	m.load(l)
+}
