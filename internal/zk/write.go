@@ -76,23 +76,17 @@ type Write struct {
 	// Alone keeps the Write out of other Writes' transactions: for what fails
 	// often (sweeps, a new directory with its first lease) or must be the only one.
 	Alone bool
-	// Ends says that what the Write is about is its deletions, and that what stands
-	// before them (checks, a note of them elsewhere) matters to nobody who watches
-	// queues: in a transaction of several it stands where a Write of deletions alone does, behind the others and
-	// in the order in which queues may lose their contenders.
+	// DeletesLast gives the Write the place of one that only deletes, behind the
+	// others of its transaction and in the order in which queues may lose their
+	// contenders: its other operations (checks, notes) matter to no watcher of a queue.
 	DeletesLast bool
-	// Queue, when not empty, names the queue (lock directory) in which the
-	// Write creates a contender. At most one Write per Queue travels in one
-	// transaction, because all creates of a transaction share one zxid and the
-	// zxid is the fencing token. Writes of one Queue go in the order in which
-	// they were submitted; see More.
-	Queue string
-	// More names the further queues of a Write that creates contenders in
-	// several, each once and none without Queue. It goes when it is the first
-	// in all of its queues, and holds up those behind it in each of them until
-	// then: it is not overtaken, and as nobody waits for a later one the oldest
-	// can always go.
-	More []string
+	// Queues names the queues (lock directories) in which the Write creates
+	// contenders, each once. A transaction has at most one Write for each queue,
+	// because all its creates share one zxid and the zxid is the fencing token.
+	// Writes of one queue go in the order in which they were submitted: a Write
+	// goes when it is the first in all of its queues, and until then it holds up
+	// those behind it in each of them.
+	Queues []string
 	// Done is called once with the outcome, from a goroutine of the session.
 	// It must not block.
 	Done func(Result)

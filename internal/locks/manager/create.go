@@ -25,6 +25,7 @@ type creation struct {
 
 	// Room for nearly all of them: one lock, with its directory or a key.
 	room struct {
+		queues [1]string
 		ops    [2]zk.Op
 		slots  [2]*slot
 		places [1]int
@@ -35,7 +36,7 @@ type creation struct {
 // the limits of semaphores, the contenders.
 func (m *Manager) compose(l *lease, key *keyEntry) *creation {
 	c := &creation{key: -1}
-	c.write.Queue, c.write.Ops = l.q.path, c.room.ops[:0]
+	c.write.Queues, c.write.Ops = c.room.queues[:0], c.room.ops[:0]
 	c.slots, c.places = c.room.slots[:0], c.room.places[:0]
 	add := func(s *slot, op zk.Op) {
 		c.write.Ops = append(c.write.Ops, op)
@@ -57,9 +58,7 @@ func (m *Manager) compose(l *lease, key *keyEntry) *creation {
 			}
 			add(s, op)
 		}
-		if s != &l.slot {
-			c.write.More = append(c.write.More, s.q.path)
-		}
+		c.write.Queues = append(c.write.Queues, s.q.path)
 	}
 	if key != nil {
 		c.key = len(c.write.Ops)

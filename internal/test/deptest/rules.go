@@ -49,6 +49,17 @@ var tools = []string{"bench"}
 
 const zooKeeperClient = "github.com/go-zookeeper/zk"
 
+// zkParts says which packages of internal/zk each of them may import: session, layout, conn and the nouns build on each other
+// in this order, and the observer on the nouns alone, so that what is read never depends on who writes.
+var zkParts = map[string][]string{
+	"internal/zk":          {"internal/zk/wire"},
+	"internal/zk/conn":     {"internal/zk", "internal/zk/wire"},
+	"internal/zk/layout":   {"internal/zk", "internal/zk/conn"},
+	"internal/zk/session":  {"internal/zk", "internal/zk/conn", "internal/zk/layout"},
+	"internal/zk/observer": {"internal/zk", "internal/zk/wire"},
+	"internal/zk/ensemble": {},
+}
+
 // pure is all that locks/recipe may import: nothing here opens, listens, waits or tells the time. (fmt is for errors; io is
 // for the interface of a source of randomness that is given; fault is a constant in what is shipped.)
 var pure = []string{
@@ -99,6 +110,8 @@ func refuse(pkg, imp string, ours bool) string {
 		return "queue rules are pure functions: no input, output, clock or other package of ours (the list of what is allowed: internal/test/deptest/rules.go)"
 	case !ours:
 		return ""
+	case zkParts[pkg] != nil && in(imp, "internal/zk") && !slices.Contains(zkParts[pkg], imp):
+		return "inside internal/zk the arrows are session, layout, conn, nouns; the observer knows the nouns alone"
 	case in(imp, testSupport):
 		return "it exists for tests; shipped code must not depend on it"
 	case inAny(imp, tools):

@@ -210,14 +210,12 @@ func again(rest []*item, fails int) []*batch {
 }
 
 // checkQueues refuses a Write that would wait for itself.
-func checkQueues(w *zk.Write) error {
-	names := append([]string{w.Queue}, w.More...)
-	slices.Sort(names)
-	for i, name := range names {
+func checkQueues(queues []string) error {
+	for i, name := range queues {
 		switch {
 		case name == "":
 			return errors.New("a write with a queue that has no name")
-		case i > 0 && name == names[i-1]:
+		case slices.Contains(queues[:i], name):
 			return errors.New("a write that names a queue twice")
 		}
 	}
@@ -232,10 +230,8 @@ func checkWrite(w *zk.Write) error {
 	if w.Done == nil {
 		return errors.New("a write without anybody to tell")
 	}
-	if len(w.More) > 0 {
-		if err := checkQueues(w); err != nil {
-			return err
-		}
+	if err := checkQueues(w.Queues); err != nil {
+		return err
 	}
 	for i := range w.Ops {
 		op := &w.Ops[i]

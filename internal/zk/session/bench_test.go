@@ -36,7 +36,7 @@ func BenchmarkLockCycles(b *testing.B) {
 						result := make(chan zk.Result, 1)
 						done := func(r zk.Result) { result <- r }
 						cycle := func(op zk.Op) (zk.Result, bool) {
-							err := s.Submit(&zk.Write{Queue: dir, Ops: []zk.Op{op}, Done: done})
+							err := s.Submit(&zk.Write{Queues: []string{dir}, Ops: []zk.Op{op}, Done: done})
 							if err != nil {
 								b.Error(err)
 								return zk.Result{}, false

@@ -264,7 +264,7 @@ func TestNoAnswerLiesWhileTheConnectionKeepsBreaking(t *testing.T) {
 			for round := range rounds {
 				dir := fmt.Sprintf("%s/locks/%d", zk.DefaultRoot, r.IntN(locks))
 				prefix := fmt.Sprintf("%s/write-w%dr%d-", dir, worker, round)
-				made := attempt(s, &zk.Write{Queue: dir, Ops: []zk.Op{{Kind: zk.OpCreate, Path: prefix, Sequential: true}}})
+				made := attempt(s, &zk.Write{Queues: []string{dir}, Ops: []zk.Op{{Kind: zk.OpCreate, Path: prefix, Sequential: true}}})
 				switch {
 				case made.Outcome == zk.Done && strings.HasPrefix(made.Paths[0], prefix):
 				case made.Outcome == zk.NotDone && errors.Is(made.Err, zk.ErrNotApplied):

@@ -2,7 +2,6 @@ package session
 
 import (
 	"cmp"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -35,36 +34,22 @@ type item struct {
 	behind int32
 }
 
-// queues yields the Queues of a Write.
-func queues(w *zk.Write) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		if w.Queue == "" || !yield(w.Queue) {
-			return
-		}
-		for _, name := range w.More {
-			if !yield(name) {
-				return
-			}
-		}
-	}
-}
-
 // queue holds the items that wait for a transaction. It is a fifo, except that
-// only one item per Queue is ever in line: the next of the same Queue stands
+// only one item per queue is ever in line: the next of the same queue stands
 // behind it in a line of its own and joins when it has left. An item of several
-// Queues stands in each of their lines, and joins when it is the first in all.
+// queues stands in each of their lines, and joins when it is the first in all.
 type queue struct {
 	line []*item // from head on
 	head int
-	// waiting is by Queue those who stand behind its first; present while there is a
-	// first, who is in line or waits behind others in another of its Queues.
+	// waiting is by queue those who stand behind its first; present while there is a
+	// first, who is in line or waits behind others in another of its queues.
 	waiting map[string][]*item
 }
 
 func (q *queue) empty() bool { return q.head == len(q.line) }
 
 func (q *queue) push(it *item) {
-	for name := range queues(it.write) {
+	for _, name := range it.write.Queues {
 		behind, ok := q.waiting[name]
 		switch {
 		case ok:
@@ -121,7 +106,7 @@ func (q *queue) take(maxOps, maxBytes int) []*item {
 		}
 	}
 	for _, it := range batch {
-		for name := range queues(it.write) {
+		for _, name := range it.write.Queues {
 			q.advance(name)
 		}
 	}
@@ -129,7 +114,7 @@ func (q *queue) take(maxOps, maxBytes int) []*item {
 	return batch
 }
 
-// advance makes the next item of a Queue its first.
+// advance makes the next item of a queue its first.
 func (q *queue) advance(name string) {
 	behind := q.waiting[name]
 	if len(behind) == 0 {
@@ -141,7 +126,7 @@ func (q *queue) advance(name string) {
 	q.waiting[name] = behind[1:]
 }
 
-// stepUp is told that an item has become the first in one more of its Queues.
+// stepUp is told that an item has become the first in one more of its queues.
 func (q *queue) stepUp(it *item) {
 	if it.behind--; it.behind == 0 {
 		q.line = append(q.line, it)

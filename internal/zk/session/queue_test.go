@@ -14,11 +14,7 @@ import (
 )
 
 func queuedWrite(names ...string) *item {
-	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: "/x"}}}
-	if len(names) > 0 {
-		w.Queue, w.More = names[0], names[1:]
-	}
-	return &item{write: w}
+	return &item{write: &zk.Write{Queues: names, Ops: []zk.Op{{Kind: zk.OpCreate, Path: "/x"}}}}
 }
 
 func TestAWriteOfSeveralQueuesWaitsUntilItIsTheFirstInEach(t *testing.T) {
@@ -78,7 +74,7 @@ func TestWritesOfSeveralQueuesAllGoInTheOrderOfEachQueue(t *testing.T) {
 				if it.behind != 0 {
 					t.Fatalf("one goes that stands behind %d others", it.behind)
 				}
-				for name := range queues(it.write) {
+				for _, name := range it.write.Queues {
 					if seen[name] {
 						t.Fatalf("two of queue %s are in one transaction", name)
 					}
@@ -205,11 +201,7 @@ func TestALeaseOverManyLocksFitsUnlessItsDataDoesNot(t *testing.T) {
 		w := &zk.Write{Alone: true, Ops: []zk.Op{{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/keys/" + strings.Repeat("k", 40)}}}
 		for i := range 64 {
 			dir := fmt.Sprintf("%s/locks/%03d%s", zk.DefaultRoot, i, strings.Repeat("x", 197))
-			if i == 0 {
-				w.Queue = dir
-			} else {
-				w.More = append(w.More, dir)
-			}
+			w.Queues = append(w.Queues, dir)
 			w.Ops = append(w.Ops, zk.Op{Kind: zk.OpCreate, Path: dir},
 				zk.Op{Kind: zk.OpCreate, Path: dir + "/" + strings.Repeat("n", 100), Sequential: true, Data: make([]byte, data)})
 		}

@@ -41,7 +41,7 @@ func TestALoneWriteGoesAtOnceAndConcurrentOnesShareTransactions(t *testing.T) {
 	counter := proxy.CountOps()
 	create := func(i int) *zk.Write {
 		dir := fmt.Sprintf("%s/locks/%d", zk.DefaultRoot, i)
-		return &zk.Write{Queue: dir, Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "/write-", Sequential: true}}}
+		return &zk.Write{Queues: []string{dir}, Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "/write-", Sequential: true}}}
 	}
 	lone := mustBeDone(t, fixture.Await(t, submit(t, s, create(0))))
 	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpDelete, Path: lone.Paths[0]}))
@@ -75,7 +75,7 @@ func TestWritesOfOneQueueNeverShareAZxid(t *testing.T) {
 	const contenders = 40
 	var results []<-chan zk.Result
 	for i := range contenders {
-		results = append(results, submit(t, s, &zk.Write{Queue: dir,
+		results = append(results, submit(t, s, &zk.Write{Queues: []string{dir},
 			Ops: []zk.Op{{Kind: zk.OpCreate, Path: fmt.Sprintf("%s/write-%d-", dir, i), Sequential: true}}}))
 	}
 	proxy.Heal()
@@ -97,11 +97,11 @@ func TestAWriteOfSeveralQueuesGivesEachOfItsContendersOneZxidThatIsNobodyElses(t
 	dirs := []string{fixture.LocksDir(t, p, "a"), fixture.LocksDir(t, p, "b"), fixture.LocksDir(t, p, "c")}
 	var results []<-chan zk.Result
 	for i := range 30 {
-		w := &zk.Write{Queue: dirs[i%3]}
+		w := &zk.Write{Queues: []string{dirs[i%3]}}
 		if i%2 == 0 { // two locks, the names in either order
-			w.More = []string{dirs[(i+1+i/6%2)%3]}
+			w.Queues = append(w.Queues, dirs[(i+1+i/6%2)%3])
 		}
-		for dir := range queues(w) {
+		for _, dir := range w.Queues {
 			w.Ops = append(w.Ops, zk.Op{Kind: zk.OpCreate, Path: fmt.Sprintf("%s/write-%d-", dir, i), Sequential: true})
 		}
 		results = append(results, submit(t, s, w))
@@ -419,10 +419,10 @@ func TestAMalformedWriteIsRefusedAndHarmsNobody(t *testing.T) {
 		{Ops: []zk.Op{{Kind: zk.OpCreate, Path: "/a/"}}, Done: done},
 		{Ops: []zk.Op{{Kind: 99, Path: "/a"}}, Done: done},
 		{Ops: []zk.Op{{Kind: zk.OpCreate, Path: "/a"}}},
-		{Queue: "/a", More: []string{"/b", "/a"}, Ops: []zk.Op{{Kind: zk.OpCreate, Path: "/a"}}, Done: done},
-		{Queue: "/a", More: []string{"/b", "/b"}, Ops: []zk.Op{{Kind: zk.OpCreate, Path: "/a"}}, Done: done},
-		{Queue: "/a", More: []string{""}, Ops: []zk.Op{{Kind: zk.OpCreate, Path: "/a"}}, Done: done},
-		{More: []string{"/a"}, Ops: []zk.Op{{Kind: zk.OpCreate, Path: "/a"}}, Done: done},
+		{Queues: []string{"/a", "/b", "/a"}, Ops: []zk.Op{{Kind: zk.OpCreate, Path: "/a"}}, Done: done},
+		{Queues: []string{"/a", "/b", "/b"}, Ops: []zk.Op{{Kind: zk.OpCreate, Path: "/a"}}, Done: done},
+		{Queues: []string{"/a", ""}, Ops: []zk.Op{{Kind: zk.OpCreate, Path: "/a"}}, Done: done},
+		{Queues: []string{"", "/a"}, Ops: []zk.Op{{Kind: zk.OpCreate, Path: "/a"}}, Done: done},
 	} {
 		if err := s.Submit(w); err == nil {
 			t.Errorf("%+v was accepted", w)

@@ -93,7 +93,7 @@ func cycles(b *testing.B, dial func(context.Context, string, string) (net.Conn, 
 	}
 	do := func(dir string, ops ...zk.Op) zk.Result {
 		result := make(chan zk.Result, 1)
-		if err := s.Submit(&zk.Write{Queue: dir, Ops: ops, Done: func(r zk.Result) { result <- r }}); err != nil {
+		if err := s.Submit(&zk.Write{Queues: []string{dir}, Ops: ops, Done: func(r zk.Result) { result <- r }}); err != nil {
 			b.Error(err)
 			return zk.Result{}
 		}
