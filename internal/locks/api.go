@@ -75,6 +75,16 @@ const (
 	ReasonGatewayLeft Reason = "gateway_left" // an ephemeral lease whose gateway's session ended
 )
 
+// Known reports whether the reason is one of this release's.
+func (r Reason) Known() bool {
+	switch r {
+	case ReasonReleased, ReasonCancelled, ReasonExpired, ReasonUnclaimed, ReasonRemoved, ReasonWaitElapsed, ReasonUnknown, ReasonRevoked,
+		ReasonDestroyed, ReasonGatewayLeft:
+		return true
+	}
+	return false
+}
+
 // Mode of a contender.
 type Mode string
 

@@ -11,6 +11,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 )
 
@@ -143,11 +144,11 @@ func (m *Manager) prepareAcquire(ctx context.Context, req *locks.AcquireRequest)
 			return nil, nil, err
 		}
 		if req.IdempotencyKey != "" {
-			hash := m.tokens.names.name(req)
+			hash := m.tokens.Names.Name(req)
 			if known := m.keys[hash]; known != nil {
 				return nil, known, nil
 			}
-			key = &keyEntry{hash: hash, fingerprint: fingerprint(req)}
+			key = &keyEntry{hash: hash, fingerprint: record.Fingerprint(req)}
 		}
 		wants, wrong := m.sized(req, wants)
 		switch {
@@ -330,7 +331,7 @@ func (m *Manager) answer(ctx context.Context, req *locks.AcquireRequest, l *leas
 		leave()
 		m.claim(l, now) // whoever is given the token has heard of the grant
 		view := m.viewOwn(l)
-		view.Token = m.tokens.make(l.id())
+		view.Token = m.tokens.Make(l.id())
 		if view.NotifyURL != "" {
 			l.seldom.telling.given, view.NotifySecret = true, notifySecret(m.layout.Keys[0], l.id())
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 )
 
@@ -72,17 +73,17 @@ func (m *Manager) write(ctx context.Context, w *zk.Write) zk.Result {
 // rewrite changes the record of a contender that this gateway does not run. What it
 // does not know in the record stays as it is. change reports whether there is
 // something to write. A contender that is gone is zk.ErrNoNode.
-func (m *Manager) rewrite(ctx context.Context, path string, change func(record, map[string]any) bool) error {
+func (m *Manager) rewrite(ctx context.Context, path string, change func(record.Record, map[string]any) bool) error {
 	return m.rewriteData(ctx, path, func(data []byte) ([]byte, error) {
-		known, ok := parseRecord(data)
+		known, ok := record.Parse(data)
 		var members map[string]any
 		if !ok || json.Unmarshal(data, &members) != nil {
-			return nil, errNoRecord
+			return nil, record.ErrNoRecord
 		}
 		if !change(known, members) {
 			return nil, nil
 		}
-		return encodeMembers(members)
+		return record.EncodeMembers(members)
 	})
 }
 
@@ -122,9 +123,6 @@ func (m *Manager) rewriteData(ctx context.Context, path string, change func([]by
 	return last
 }
 
-// errNoRecord: another program has written over a contender's data.
-var errNoRecord = errors.New("the contender's data is not a record of this program")
-
 // obstacle tells a person why something could not be done to a contender.
 func obstacle(err error) string {
 	var e *locks.Error
@@ -134,7 +132,7 @@ func obstacle(err error) string {
 	case errors.Is(err, errForeign), errors.Is(err, errNotRevocable), errors.Is(err, errNewer), errors.Is(err, errDelayed), errors.Is(err, errCopied),
 		errors.Is(err, errNotWithdrawn):
 		return err.Error()
-	case errors.Is(err, errNoRecord):
+	case errors.Is(err, record.ErrNoRecord):
 		return "another program has written over its data, so it cannot be asked; break ends it"
 	case errors.Is(err, zk.ErrNoAuth):
 		return "its ACL, or that of the lock's directory, forbids it to the gateways' ZooKeeper identity; whoever made it can delete it"

@@ -9,6 +9,7 @@ import (
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -279,24 +280,24 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 	}
 	seen := l.dataVersion()
 	l.setDataVersion(stat.Version) // and what follows from the data, before anybody acts upon it
-	r, ok := parseRecord(data)
+	r, ok := record.Parse(data)
 	if ok {
 		l.learnMore(data)
 		l.toldElsewhere(m, r)
-		l.enqueued = enqueuedAt(r.Enqueued, stat.Ctime)
+		l.enqueued = record.EnqueuedAt(r.Enqueued, stat.Ctime)
 		if l.learn(m, r) && !assumed {
 			m.tellUpdated(l) // by a write that was lost, or by another hand
 		}
 		if assumed {
 			l.learnNotify(r)
-			l.ttl, l.recorded = r.ttl(), r.ttl()
+			l.ttl, l.recorded = r.LeaseTTL(), r.LeaseTTL()
 			l.deadline = max(now, l.grace) + l.waitingClock()
 			if l.grant != grantNone {
 				l.deadline = max(now, l.grace) + l.ttl
 			}
 			m.schedule(l)
 		} else {
-			l.recorded = r.ttl()
+			l.recorded = r.LeaseTTL()
 		}
 		if !fault.On("written-heard") {
 			m.beaten(l, r, now)
@@ -313,7 +314,7 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 	} else {
 		m.askedOutside(l, data, now)
 		if assumed {
-			l.enqueued = enqueuedAt(0, stat.Ctime)
+			l.enqueued = record.EnqueuedAt(0, stat.Ctime)
 		}
 	}
 	if ok && r.Closed != nil && !fault.On("closed-read") {

@@ -6,6 +6,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 )
 
@@ -18,15 +19,15 @@ func (l *lease) rewriting() bool { return l.recordState.writing() || l.replacing
 // nothing is promised that a successor might not find. then, which may be nil, is
 // told whether it was done, unless the record has to be read to know. A write
 // at a time: the caller has seen that the lease is loaded and none is under way.
-func (m *Manager) writeRecord(l *lease, change func(*record), then func(error)) {
+func (m *Manager) writeRecord(l *lease, change func(*record.Record), then func(error)) {
 	before, term := l.recorded, l.term
 	r := l.contents(before)
 	change(&r)
 	l.setRecord(m, recordWriting)
 	l.few().outgoing = before
-	l.recorded = min(before, r.ttl())
-	m.weigh(l, r.textBytes())
-	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: r.encode(), Version: l.dataVersion()}}}
+	l.recorded = min(before, r.LeaseTTL())
+	m.weigh(l, r.TextBytes())
+	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: r.Encode(), Version: l.dataVersion()}}}
 	m.submit(w, func(res zk.Result) {
 		if l.phase == ended || l.term != term {
 			return // adoption reads it again
@@ -38,7 +39,7 @@ func (m *Manager) writeRecord(l *lease, change func(*record), then func(error)) 
 		switch {
 		case res.Outcome == zk.Done:
 			l.setDataVersion(res.Versions[0])
-			l.recorded, l.seldom.outgoing = r.ttl(), 0
+			l.recorded, l.seldom.outgoing = r.LeaseTTL(), 0
 			if l.learn(m, r) {
 				m.touchQueues(l)
 			}
@@ -76,7 +77,7 @@ func (m *Manager) writeRecord(l *lease, change func(*record), then func(error)) 
 //
 // The fate of a write that was lost is read in the record, and missing asked
 // again, so a repeat, also by the client itself, changes nothing twice.
-func (m *Manager) amend(ctx context.Context, id recipe.LeaseID, missing func(*lease) (func(*record), *locks.Error), written func(*lease)) (*lease, *locks.Error) {
+func (m *Manager) amend(ctx context.Context, id recipe.LeaseID, missing func(*lease) (func(*record.Record), *locks.Error), written func(*lease)) (*lease, *locks.Error) {
 	m.mu.Lock()
 	begun := m.clock.Now().Boot()
 	var (

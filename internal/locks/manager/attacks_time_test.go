@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 )
 
@@ -22,8 +23,8 @@ func TestAShorterTTLNeverTakesBackWhatWasPromised(t *testing.T) {
 		if err != nil || beat.TTL != time.Minute || beat.ExpiresIn != time.Minute {
 			t.Fatalf("%+v %v", beat, err)
 		}
-		if r, _ := parseRecord(s.node(l.Znode).data); r.ttl() != time.Minute {
-			t.Fatalf("the longer TTL was answered before it was written: %v", r.ttl())
+		if r, _ := record.Parse(s.node(l.Znode).data); r.LeaseTTL() != time.Minute {
+			t.Fatalf("the longer TTL was answered before it was written: %v", r.LeaseTTL())
 		}
 		promised := time.Now().Add(time.Minute)
 		beat, err = g.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, 5*time.Second)
@@ -31,8 +32,8 @@ func TestAShorterTTLNeverTakesBackWhatWasPromised(t *testing.T) {
 			t.Fatalf("%+v %v", beat, err)
 		}
 		for time.Until(promised) > 4*time.Second {
-			if r, _ := parseRecord(s.node(l.Znode).data); r.ttl() != time.Minute {
-				t.Fatalf("%v before the promised end the record says %v", time.Until(promised), r.ttl())
+			if r, _ := record.Parse(s.node(l.Znode).data); r.LeaseTTL() != time.Minute {
+				t.Fatalf("%v before the promised end the record says %v", time.Until(promised), r.LeaseTTL())
 			}
 			time.Sleep(4 * time.Second)
 			if _, err := g.heartbeat(l); err != nil {
@@ -45,8 +46,8 @@ func TestAShorterTTLNeverTakesBackWhatWasPromised(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if r, _ := parseRecord(s.node(l.Znode).data); r.ttl() != 5*time.Second {
-			t.Errorf("the record still says %v", r.ttl())
+		if r, _ := record.Parse(s.node(l.Znode).data); r.LeaseTTL() != 5*time.Second {
+			t.Errorf("the record still says %v", r.LeaseTTL())
 		}
 		time.Sleep(6 * time.Second)
 		synctest.Wait()

@@ -25,11 +25,6 @@ func (l *lease) textBytes() int64 {
 	return int64(n)
 }
 
-// textBytes is the same of a record that is about to be written.
-func (r *record) textBytes() int64 {
-	return int64(len(r.Owner) + len(r.Metadata) + len(r.Notify) + lengths(r.Holds) + lengths(r.Released))
-}
-
 // requestedText is the same of a lease that is asked for.
 func requestedText(r *locks.AcquireRequest) int64 {
 	return int64(len(r.Owner) + len(r.Metadata) + len(r.NotifyURL) + len(r.Hold))

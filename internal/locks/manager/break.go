@@ -9,6 +9,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 )
 
@@ -80,13 +81,13 @@ func (m *Manager) readBefore(ctx context.Context, b *blow) error {
 		return m.unavailableFor(err)
 	}
 	b.version = stat.Version
-	r, ok := parseRecord(data)
+	r, ok := record.Parse(data)
 	if b.notify = ""; ok {
-		b.notify = r.toldOf()
+		b.notify = r.NotifiesOfEnd()
 	}
 	if ok && r.Closed != nil {
 		b.at.q.setInfo(b.at.c.Name, data, stat)
-		b.verdict = verdict{reason: r.endedFor()}
+		b.verdict = verdict{reason: r.EndedFor()}
 	}
 	return nil
 }
@@ -178,7 +179,7 @@ func (m *Manager) struck(b *blow) {
 		p.fencingToken = m.tokenOf(b.at.q, c)
 	}
 	if i := b.at.q.noted().infos[c.Name]; i != nil {
-		p.ttl = i.record.ttl()
+		p.ttl = i.record.LeaseTTL()
 	}
 	p.struck = true
 	m.history.add(c.LeaseID, p)

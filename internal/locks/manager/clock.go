@@ -6,6 +6,7 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/record"
 )
 
 const (
@@ -150,7 +151,7 @@ func (m *Manager) due(l *lease, now time.Duration) {
 		l.seldom.shrinkAt = now + loadRetry
 	default:
 		l.seldom.shrinkAt = 0
-		m.writeRecord(l, func(r *record) { r.setTTL(l.ttl) }, nil)
+		m.writeRecord(l, func(r *record.Record) { r.SetTTL(l.ttl) }, nil)
 	}
 	if m.takeBack(l, now) {
 		return

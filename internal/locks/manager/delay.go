@@ -10,6 +10,7 @@ import (
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 )
 
@@ -101,8 +102,8 @@ func (l *lease) closes() bool {
 // decides names the version that was seen, as a deletion does.
 func (m *Manager) closing(l *lease, version int32) []zk.Op {
 	r := l.contents(l.recorded)
-	r.Closed = &closedRecord{Reason: l.reason(), At: m.clock.Now().Wall().Milliseconds()}
-	return []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: r.encode(), Version: version}}
+	r.Closed = &record.Closed{Reason: l.reason(), At: m.clock.Now().Wall().Milliseconds()}
+	return []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: r.Encode(), Version: version}}
 }
 
 // closed makes a lease ended of which it is certain that its record says so, and

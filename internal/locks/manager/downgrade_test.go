@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 )
 
@@ -192,7 +193,7 @@ func TestADowngradeKeepsWhatWasWrittenMeanwhile(t *testing.T) {
 		g := s.gateway(t)
 		l := g.mustHold(deploy())
 		g.w.hold()
-		r, _ := parseRecord(s.node(l.Znode).data)
+		r, _ := record.Parse(s.node(l.Znode).data)
 		data := fmt.Appendf(nil, `{"v":1,"ttl_ms":%d,"owner":"other"}`, r.TTL*2)
 		s.foreign(zk.Op{Kind: zk.OpSetData, Path: l.Znode, Data: data, Version: 0})
 		done := make(chan error, 1)

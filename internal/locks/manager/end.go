@@ -328,7 +328,7 @@ func (m *Manager) bearer(_ locks.Principal, id, token string) (recipe.LeaseID, *
 	if token == "" {
 		return "", &locks.Error{Code: locks.CodeTokenMissing, Detail: "give the lease's token: in the Lease-Token header, or as an entry of tokens"}
 	}
-	named, genuine := m.tokens.check(token)
+	named, genuine := m.tokens.Check(token)
 	if !genuine || (id != "" && id != string(named)) {
 		return named, &locks.Error{Code: locks.CodeTokenWrong, Detail: "the Lease-Token is not the one of this lease"}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -108,8 +109,8 @@ func (m *Manager) orphaned(q *queue, c *recipe.Contender) {
 		o = &orphan{ttl: locks.MaxTTL}
 		m.orphans[c.LeaseID] = o
 		m.read(q.path+"/"+c.Name, func(data []byte, _ wire.Stat, err error) {
-			if r, ok := parseRecord(data); err == nil && ok {
-				o.ttl = r.ttl()
+			if r, ok := record.Parse(data); err == nil && ok {
+				o.ttl = r.LeaseTTL()
 			}
 		})
 	}

@@ -179,11 +179,7 @@ func (n *news) check() bool {
 	default:
 		return false
 	}
-	known := false
-	for _, reason := range causes[1:] {
-		known = known || n.Reason == reason
-	}
-	if !known {
+	if !n.Reason.Known() {
 		n.Reason = locks.ReasonUnknown
 	}
 	return true

@@ -8,6 +8,7 @@ import (
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 )
 
 // Heartbeat renews a lease: from the moment its client sent the request, it
@@ -119,7 +120,7 @@ func (m *Manager) heartbeat(id recipe.LeaseID, ttl time.Duration, refused *error
 	case cmp.Or(ttl, l.ttl) > l.recorded:
 		if !l.rewriting() && *refused == nil {
 			longer := cmp.Or(ttl, l.ttl)
-			m.writeRecord(l, func(r *record) { r.setTTL(longer) }, func(err error) {
+			m.writeRecord(l, func(r *record.Record) { r.SetTTL(longer) }, func(err error) {
 				if *refused = err; err == nil {
 					l.ttl = longer
 				}

@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/record"
 )
 
 // Reentrant leases. A lease that was acquired with a hold's name has a set of
@@ -17,13 +18,6 @@ import (
 // release (attack 15). A name that was let go is never taken again in the same
 // lease, so neither does a late repeat of the acquire bring it back. The holds
 // are in the contender's record and are written before they are answered.
-
-// unnamed is the hold of a lease that was acquired without a name, once it has
-// been given named ones: only a plain release lets go of it. Else a nested hold
-// that comes and goes would end what its surroundings hold. The same becomes of a
-// lease whose record another program wrote over before its gateway died: its holds
-// are not known any more, and only a plain release, or time, ends it.
-const unnamed = ""
 
 func (l *lease) holdNames() []string {
 	if l.seldom == nil {
@@ -39,17 +33,6 @@ func (l *lease) releasedNames() []string {
 	return l.seldom.released
 }
 
-// named are the holds that clients see.
-func named(holds []string) []string {
-	if len(holds) > 0 && holds[0] == unnamed {
-		holds = holds[1:]
-	}
-	if len(holds) == 0 {
-		return nil
-	}
-	return slices.Clip(holds)
-}
-
 // addHold adds a hold to a lease that is held or waits.
 func (m *Manager) addHold(ctx context.Context, req *locks.AcquireRequest) (locks.AcquireResult, error) {
 	id, wrong := m.bearer(req.Principal, "", req.Token)
@@ -57,7 +40,7 @@ func (m *Manager) addHold(ctx context.Context, req *locks.AcquireRequest) (locks
 		return locks.AcquireResult{}, wrong
 	}
 	hold := strings.Clone(req.Hold)
-	missing := func(l *lease) (func(*record), *locks.Error) {
+	missing := func(l *lease) (func(*record.Record), *locks.Error) {
 		holds := l.holdNames()
 		switch {
 		case !l.on(req.NS, req.Lock):
@@ -66,15 +49,15 @@ func (m *Manager) addHold(ctx context.Context, req *locks.AcquireRequest) (locks
 			return nil, holdReleased(hold)
 		case slices.Contains(holds, hold):
 			return nil, nil
-		case len(named(holds))+len(l.releasedNames()) >= locks.MaxHolds:
+		case len(record.Named(holds))+len(l.releasedNames()) >= locks.MaxHolds:
 			return nil, locks.Invalid("hold", fmt.Sprintf("this lease has had %d holds by other names, which is as many as there may be: acquire anew", locks.MaxHolds))
 		case len(holds) == 0:
-			holds = []string{unnamed}
+			holds = []string{record.Unnamed}
 		}
 		if err := m.roomForText(int64(len(hold))); err != nil {
 			return nil, err
 		}
-		return func(r *record) { r.Holds = append(slices.Clip(holds), hold) }, nil
+		return func(r *record.Record) { r.Holds = append(slices.Clip(holds), hold) }, nil
 	}
 	l, err := m.amend(ctx, id, missing, m.tellUpdated)
 	if err != nil {
@@ -83,7 +66,7 @@ func (m *Manager) addHold(ctx context.Context, req *locks.AcquireRequest) (locks
 	defer m.unlock()
 	m.claim(l, m.clock.Now().Boot())
 	view := m.viewOwn(l)
-	view.Token = m.tokens.make(l.id())
+	view.Token = m.tokens.Make(l.id())
 	return locks.AcquireResult{Lease: view, HoldAdded: true}, nil
 }
 
@@ -114,7 +97,7 @@ func (m *Manager) ReleaseHold(ctx context.Context, p locks.Principal, id, token,
 		return wrong
 	}
 	last := false
-	missing := func(l *lease) (func(*record), *locks.Error) {
+	missing := func(l *lease) (func(*record.Record), *locks.Error) {
 		holds := l.holdNames()
 		at := slices.Index(holds, hold)
 		switch {
@@ -126,7 +109,7 @@ func (m *Manager) ReleaseHold(ctx context.Context, p locks.Principal, id, token,
 			last = true // the lease's end is one write: its record goes with it
 			return nil, nil
 		}
-		return func(r *record) {
+		return func(r *record.Record) {
 			r.Holds = slices.Delete(slices.Clone(holds), at, at+1)
 			r.Released = append(slices.Clip(l.releasedNames()), hold)
 		}, nil

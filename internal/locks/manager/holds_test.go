@@ -10,6 +10,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 )
 
@@ -508,7 +509,7 @@ func TestARepeatedAcquireIsAnsweredAfterTheRecordWasRead(t *testing.T) {
 
 func TestWhatAnAcquireAsksForIsInItsFingerprint(t *testing.T) {
 	base := locks.AcquireRequest{Lock: "deploy", TTL: time.Minute}
-	seen := map[string]string{fingerprint(&base): "nothing"}
+	seen := map[string]string{record.Fingerprint(&base): "nothing"}
 	for what, change := range map[string]func(*locks.AcquireRequest){
 		"ttl": func(r *locks.AcquireRequest) { r.TTL = time.Hour }, "owner": func(r *locks.AcquireRequest) { r.Owner = "x" },
 		"metadata": func(r *locks.AcquireRequest) { r.Metadata = "x" }, "hold": func(r *locks.AcquireRequest) { r.Hold = "x" },
@@ -518,10 +519,10 @@ func TestWhatAnAcquireAsksForIsInItsFingerprint(t *testing.T) {
 	} {
 		req := base
 		change(&req)
-		if other, same := seen[fingerprint(&req)]; same {
+		if other, same := seen[record.Fingerprint(&req)]; same {
 			t.Errorf("%s and %s have one fingerprint", what, other)
 		}
-		seen[fingerprint(&req)] = what
+		seen[record.Fingerprint(&req)] = what
 	}
 }
 
@@ -568,8 +569,8 @@ func TestARecordWhoseWriteWasLostIsReadFromAServerThatHasComeSoFar(t *testing.T)
 		recorded := func() time.Duration {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			r, _ := parseRecord(s.nodes[l.Znode].data)
-			return r.ttl()
+			r, _ := record.Parse(s.nodes[l.Znode].data)
+			return r.LeaseTTL()
 		}
 		s.mu.Lock()
 		before := *s.nodes[l.Znode]

@@ -2,19 +2,14 @@ package manager
 
 import (
 	"context"
-	"crypto/hkdf"
 	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"hash"
-	"slices"
-	"strconv"
 	"time"
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 )
 
@@ -32,87 +27,8 @@ type keyEntry struct {
 	endedAt     time.Duration // boot; 0 while the lease lives
 }
 
-// keyNames names the nodes of idempotency keys. The name is an HMAC under a key that is derived from the fleet's: every client of
-// ZooKeeper can list the names, and must not be able to try guesses of a client's key on them. It is immutable.
-type keyNames struct{ key []byte }
-
-// keyNamesInfo separates the derived key from others that are made of the fleet's (RFC 5869, section 3.2).
-const keyNamesInfo = "lockkeeper idempotency key names v1"
-
-// newKeyNames takes the fleet's key for names, which stays when the others change: a repeated acquire finds its node.
-func newKeyNames(key []byte) keyNames {
-	derived, err := hkdf.Key(sha256.New, key, nil, keyNamesInfo, sha256.Size)
-	if err != nil {
-		panic("deriving a key: " + err.Error()) // only of more bytes than there can be
-	}
-	return keyNames{derived}
-}
-
-// name is the key's node: the scope (principal, namespace and lock, or the
-// locks of a group in whatever order) and the key itself, each with its length so that
-// no two scopes collide.
-func (n keyNames) name(req *locks.AcquireRequest) string {
-	mac := hmac.New(sha256.New, n.key)
-	if len(req.Group) == 0 {
-		return digest(mac, string(req.Principal), req.NS, req.Lock, req.IdempotencyKey)
-	}
-	scope := make([]string, 0, len(req.Group)+3)
-	for _, w := range req.Group {
-		scope = append(scope, w.NS+"/"+w.Lock)
-	}
-	slices.Sort(scope)
-	// Where a single lock has its name, which has no slash, a group has one.
-	parts := append([]string{"group", string(req.Principal)}, scope...)
-	return digest(mac, append(parts, req.IdempotencyKey)...)
-}
-
-// fingerprint tells whether a repeat is the same request. How long a client
-// is ready to wait is not part of it.
-func fingerprint(req *locks.AcquireRequest) string {
-	parts := []string{req.TTL.String(), req.Owner, req.Metadata}
-	for _, w := range req.Wants() {
-		parts = append(parts, string(w.Mode))
-		if w.Mode == locks.Semaphore || len(req.Group) > 0 {
-			parts = append(parts, w.NS, w.Lock, strconv.Itoa(w.Limit), strconv.Itoa(w.Permits))
-		}
-	}
-	return digest(sha256.New(), append(parts, extrasOf(req)...)...)
-}
-
-// extrasOf are what few acquires ask for. What is not asked for is not there, so
-// that a key of an older gateway's fits.
-func extrasOf(r *locks.AcquireRequest) (extras []string) {
-	if r.Hold != "" {
-		extras = append(extras, "hold", r.Hold)
-	}
-	if r.LockDelay != 0 {
-		extras = append(extras, "lock_delay", r.LockDelay.String(), string(r.LockDelayOn))
-	}
-	if r.Ephemeral {
-		extras = append(extras, "ephemeral")
-	}
-	if r.NotifyURL != "" {
-		extras = append(extras, "notify_url", r.NotifyURL)
-	}
-	return extras
-}
-
-func digest(h hash.Hash, parts ...string) string {
-	for _, part := range parts {
-		h.Write(strconv.AppendInt(nil, int64(len(part)), 10))
-		h.Write([]byte{':'})
-		h.Write([]byte(part))
-	}
-	return hex.EncodeToString(h.Sum(nil)[:20])
-}
-
 func (k *keyEntry) record(q *queue) []byte {
-	data, err := json.Marshal(keyRecord{Version: recordVersion, LeaseID: string(k.lease),
-		Fingerprint: k.fingerprint, NS: q.space.name, Lock: q.name()})
-	if err != nil {
-		panic("encoding a key's record: " + err.Error()) // strings only
-	}
-	return data
+	return record.Key{LeaseID: string(k.lease), Fingerprint: k.fingerprint, NS: q.space.name, Lock: q.name()}.Encode()
 }
 
 func (m *Manager) keyPath(hash string) string { return m.opt.Root + "/keys/" + hash }
@@ -120,7 +36,7 @@ func (m *Manager) keyPath(hash string) string { return m.opt.Root + "/keys/" + h
 // replay answers the repeat of a request whose key is known. It is called with
 // mu held and releases it.
 func (m *Manager) replay(ctx context.Context, req *locks.AcquireRequest, key *keyEntry) (locks.AcquireResult, error) {
-	if !hmac.Equal([]byte(key.fingerprint), []byte(fingerprint(req))) { // a notify_url in it may be a secret
+	if !hmac.Equal([]byte(key.fingerprint), []byte(record.Fingerprint(req))) { // a notify_url in it may be a secret
 		m.unlock()
 		return locks.AcquireResult{}, &locks.Error{Code: locks.CodeKeyReused, Field: "Idempotency-Key",
 			Detail: "this Idempotency-Key came with other parameters before; use one fresh random key per attempt to do the job"}
@@ -155,7 +71,7 @@ func (m *Manager) replay(ctx context.Context, req *locks.AcquireRequest, key *ke
 // replayTaken reads a key that ZooKeeper has and this gateway does not know,
 // and then answers the repeat. It is called with mu held and releases it.
 func (m *Manager) replayTaken(ctx context.Context, req *locks.AcquireRequest) (bool, locks.AcquireResult, error) {
-	session, hash := m.session, m.tokens.names.name(req)
+	session, hash := m.session, m.tokens.Names.Name(req)
 	m.unlock()
 	if session == nil {
 		return true, locks.AcquireResult{}, m.unavailable()
@@ -200,7 +116,7 @@ func (m *Manager) readKey(ctx context.Context, session Session, hash string) (*k
 		e.Err = err
 		return nil, e
 	}
-	var record keyRecord
+	var record record.Key
 	if err := json.Unmarshal(data, &record); err != nil {
 		return nil, &locks.Error{Code: locks.CodeUnavailable, Detail: "the idempotency key's record in ZooKeeper cannot be read", Err: err}
 	}

@@ -20,6 +20,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 )
@@ -105,7 +106,7 @@ type Manager struct {
 	ready   chan struct{}
 	layout  *layout.Layout
 	fleet   recipe.FleetID
-	tokens  tokens
+	tokens  record.Tokens
 	watcher Watcher
 
 	draining bool          // guarded by mu
@@ -259,7 +260,7 @@ func (m *Manager) prepare(layout *layout.Layout) error {
 	if err != nil {
 		return fmt.Errorf("the fleet id in %s/secret: %w", m.opt.Root, err)
 	}
-	m.layout, m.fleet, m.tokens = layout, fleet, newTokens(layout.Keys, layout.NameKey)
+	m.layout, m.fleet, m.tokens = layout, fleet, record.NewTokens(layout.Keys, layout.NameKey)
 	roots := []zk.WatchRoot{
 		{Path: m.opt.Root + "/gateways", Depth: 1},
 		{Path: m.opt.Root + "/succession", Depth: 1},

@@ -11,6 +11,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 	"lockkeeper/internal/zk/wire"
@@ -106,25 +107,11 @@ func (l *lease) notifyURL() string {
 	return l.seldom.telling.url
 }
 
-// learnNotify takes the address from the record of a lease that was taken over. What
-// somebody else may have put there is looked at when it is connected to; here it must
-// only not be taken for something else than an address.
-func (l *lease) learnNotify(r record) {
-	if len(r.Notify) > locks.MaxNotifyURL || !strings.HasPrefix(r.Notify, "http://") && !strings.HasPrefix(r.Notify, "https://") {
-		return
+// learnNotify takes the address from the record of a lease that was taken over.
+func (l *lease) learnNotify(r record.Record) {
+	if url := r.NotifyURL(); url != "" {
+		l.few().telling = &telling{url: strings.Clone(url), given: true}
 	}
-	l.few().telling = &telling{url: strings.Clone(r.Notify), given: true}
-}
-
-// toldOf is who a contender's record says is to be told of its lease's end; "" when the
-// end is over.
-func (r record) toldOf() string {
-	if r.Closed != nil {
-		return ""
-	}
-	var as lease
-	as.learnNotify(r)
-	return as.notifyURL()
 }
 
 // tellsWaiting reports whether the end of a lease that never held is told.
@@ -273,13 +260,13 @@ func (m *Manager) readTree(t *tree, answers chan<- struct{}) bool {
 	}
 	at := m.recordAt(t.at)
 	if i := at.info(); i != nil {
-		t.notify, t.ended = i.record.toldOf(), i.record.endedFor()
+		t.notify, t.ended = i.record.NotifiesOfEnd(), i.record.EndedFor()
 		return false
 	}
 	m.read(at.path(), func(data []byte, stat wire.Stat, err error) {
 		if err == nil {
 			r := at.lookedAt(data, stat)
-			t.notify, t.ended = r.toldOf(), r.endedFor()
+			t.notify, t.ended = r.NotifiesOfEnd(), r.EndedFor()
 		}
 		answers <- struct{}{}
 	})
@@ -288,8 +275,8 @@ func (m *Manager) readTree(t *tree, answers chan<- struct{}) bool {
 
 // lookedAt takes in what was read of a contender's record. Where it says that its lease has ended, and the place alone is
 // still there, that is remembered: whoever frees it ends nothing.
-func (p part) lookedAt(data []byte, stat wire.Stat) record {
-	r, ok := parseRecord(data)
+func (p part) lookedAt(data []byte, stat wire.Stat) record.Record {
+	r, ok := record.Parse(data)
 	if ok && r.Closed != nil {
 		p.q.setInfo(p.c.Name, data, stat)
 	}

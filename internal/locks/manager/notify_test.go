@@ -11,6 +11,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 )
 
@@ -356,7 +357,7 @@ func TestAnAddressThatCannotBeToldIsRefused(t *testing.T) {
 func TestWhatSomebodyPutsIntoARecordIsTakenForNothingButAnAddress(t *testing.T) {
 	for _, notify := range []string{"wh_aaaaaaaaaaaaaaaa", "ftp://example.com/", "https://" + strings.Repeat("a", locks.MaxNotifyURL)} {
 		var l lease
-		if l.learnNotify(record{Notify: notify}); l.notifyURL() != "" {
+		if l.learnNotify(record.Record{Notify: notify}); l.notifyURL() != "" {
 			t.Errorf("%.30q is taken for an address", notify)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -34,11 +35,11 @@ import (
 const maxRestores = 16
 
 // asksOutside reads data that is no record.
-func asksOutside(data []byte) (ask revokeRecord, asks bool) {
+func asksOutside(data []byte) (ask record.Revocation, asks bool) {
 	if !interop.AsksToRelease(data) {
-		return revokeRecord{}, false
+		return record.Revocation{}, false
 	}
-	return revokeRecord{Reason: "another program asks, by the data " + string(data)}, true
+	return record.Revocation{Reason: "another program asks, by the data " + string(data)}, true
 }
 
 // askedOutside notes what another program wrote over a lease's record.
@@ -47,7 +48,7 @@ func (m *Manager) askedOutside(l *lease, data []byte, now time.Duration) {
 	if !asks || l.phase != waiting && l.phase != held && l.phase != creating {
 		return
 	}
-	m.revoked(l, ask.after(l.revocation().record()), l.revokeRound(), now)
+	m.revoked(l, ask.After(l.revocation().record()), l.revokeRound(), now)
 }
 
 // restore writes back a lease's record that something else stands in the place of.
@@ -65,7 +66,7 @@ func (m *Manager) restore(l *lease) {
 	}
 	l.seldom.restored++
 	m.log.Info("another program wrote over a lease's record; it is written back", "lease_id", l.id(), "lock", l.q.name())
-	m.writeRecord(l, func(*record) {}, func(err error) {
+	m.writeRecord(l, func(*record.Record) {}, func(err error) {
 		if err != nil {
 			l.staleRecord(m) // read, and tried again, before it is acted upon
 		}
@@ -81,7 +82,7 @@ func (m *Manager) changedLabel(l *lease, q *queue, c *recipe.Contender) {
 	}
 	term, path := l.term, s.path()
 	m.read(path, func(data []byte, stat wire.Stat, err error) {
-		if _, ours := parseRecord(data); err != nil || ours || l.term != term || l.phase != waiting && l.phase != held || l.few().restored >= maxRestores {
+		if _, ours := record.Parse(data); err != nil || ours || l.term != term || l.phase != waiting && l.phase != held || l.few().restored >= maxRestores {
 			return
 		}
 		l.seldom.restored++
@@ -95,7 +96,7 @@ func (m *Manager) changedLabel(l *lease, q *queue, c *recipe.Contender) {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), settleWithin)
 			defer cancel()
-			if _, _, err := m.reviseOwn(ctx, l, ask.after); err != nil {
+			if _, _, err := m.reviseOwn(ctx, l, ask.After); err != nil {
 				return // it has ended, or ZooKeeper is away: the data still says it
 			}
 			m.do(func() {

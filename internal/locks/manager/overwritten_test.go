@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 )
 
@@ -59,8 +60,8 @@ func TestWhoIsAskedByAnotherProgramIsToldAndKeepsItsRecord(t *testing.T) {
 						t.Errorf("told %d times, and its holder: %+v", told, asked)
 					}
 					time.Sleep(time.Second)
-					r, ok := parseRecord(s.node(l.Znode).data)
-					if !ok || r.Owner != "me" || r.Metadata != "build 7" || r.ttl() != time.Minute || len(r.Holds) != 1 || (r.Revoke != nil) != (want == 1) {
+					r, ok := record.Parse(s.node(l.Znode).data)
+					if !ok || r.Owner != "me" || r.Metadata != "build 7" || r.LeaseTTL() != time.Minute || len(r.Holds) != 1 || (r.Revoke != nil) != (want == 1) {
 						t.Errorf("the record is %s", s.node(l.Znode).data)
 					}
 					time.Sleep(50 * time.Second)
@@ -96,8 +97,8 @@ func TestAnOverwrittenRecordIsARevocationForTheSuccessorToo(t *testing.T) {
 		if asked := two.asked(l); !strings.Contains(asked.Reason, "__REVOKE__") {
 			t.Errorf("its holder is told %+v", asked)
 		}
-		r, ok := parseRecord(s.node(l.Znode).data)
-		if !ok || r.ttl() != locks.MaxTTL || r.Revoke == nil {
+		r, ok := record.Parse(s.node(l.Znode).data)
+		if !ok || r.LeaseTTL() != locks.MaxTTL || r.Revoke == nil {
 			t.Errorf("the record is %s", s.node(l.Znode).data)
 		}
 	})
@@ -161,7 +162,7 @@ func TestALeaseOfThreeNamesIsAskedByAnyOfThem(t *testing.T) {
 				if asked := one.asked(l); !strings.Contains(asked.Reason, "__REVOKE__") {
 					t.Errorf("its holder is told %+v", asked)
 				}
-				if r, ok := parseRecord(s.node(path).data); !ok || r.Owner != "me" {
+				if r, ok := record.Parse(s.node(path).data); !ok || r.Owner != "me" {
 					t.Errorf("its data is %s", s.node(path).data)
 				}
 				one.crash()

@@ -88,7 +88,7 @@ func (m *Manager) witness(q *queue, name string, now time.Duration) {
 	}
 	p := past{why: causeOf(m.lossOf(c)), at: now, ns: q.space.name, lock: q.name(), mode: c.Mode}
 	if i := q.noted().infos[c.Name]; i != nil && i.ours {
-		p.owner, p.ttl = m.owners.one(i.record.Owner), i.record.ttl()
+		p.owner, p.ttl = m.owners.one(i.record.Owner), i.record.LeaseTTL()
 		p.waited = max(m.clock.Now().Wall()-i.created, 0)
 	}
 	if s.held {

@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -31,7 +32,7 @@ type candidate struct {
 	l      *lease // of this gateway
 	state  locks.State
 	stat   zk.Stat
-	says   record
+	says   record.Record
 	ok     bool // its node was looked at
 	view   locks.Contender
 }
@@ -120,7 +121,7 @@ func (m *Manager) reap(ctx context.Context, req *locks.ReapRequest, answer locks
 	for i, c := range matching {
 		t := &tree{l: c.l, at: c.record, version: -1, looked: true}
 		if c.ok {
-			t.version, t.notify, t.ended = c.stat.Version, c.says.toldOf(), c.says.endedFor()
+			t.version, t.notify, t.ended = c.stat.Version, c.says.NotifiesOfEnd(), c.says.EndedFor()
 		}
 		if now := m.candidate(c.at, req); now == nil || now.l != c.l {
 			t.over, t.err = true, errEnded // or it matches no longer

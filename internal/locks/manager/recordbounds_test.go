@@ -16,6 +16,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 )
 
 // hostile is a record of size bytes or more in every text that it has.
@@ -112,10 +113,10 @@ func TestALeaseWhoseRecordIsWrittenOverWithALargeOneGoesOn(t *testing.T) {
 				t.Fatalf("updated: %v, %v", v.Metadata, err)
 			}
 			synctest.Wait()
-			if data := s.node(l.Znode).data; len(data) > maxRecordData {
+			if data := s.node(l.Znode).data; len(data) > record.MaxData {
 				t.Errorf("its record has %d bytes", len(data))
 			}
-			if r, ok := parseRecord(s.node(l.Znode).data); !ok || size > maxRecordData && r.Owner != "me" {
+			if r, ok := record.Parse(s.node(l.Znode).data); !ok || size > record.MaxData && r.Owner != "me" {
 				t.Errorf("its record is %+v", r)
 			}
 			g.m.mu.Lock()
@@ -131,8 +132,8 @@ func TestALeaseWhoseRecordIsWrittenOverWithALargeOneGoesOn(t *testing.T) {
 
 // A gateway that does not run the lease writes no record that its owner would not read.
 func TestNoOtherGatewayMakesARecordLargerThanItsOwnerReads(t *testing.T) {
-	data := []byte(`{"v":1,"ttl_ms":1000,"later":"` + strings.Repeat("<", maxRecordData/2) + `"}`)
-	if _, ok := parseRecord(data); !ok {
+	data := []byte(`{"v":1,"ttl_ms":1000,"later":"` + strings.Repeat("<", record.MaxData/2) + `"}`)
+	if _, ok := record.Parse(data); !ok {
 		t.Fatal("it is no record")
 	}
 	if _, _, refused := beatenRecord(data, true); refused == nil || refused.Code != locks.CodeUnavailable {
@@ -151,13 +152,13 @@ func TestNoOtherGatewayMakesARecordLargerThanItsOwnerReads(t *testing.T) {
 }
 
 func TestTheMembersOfALaterReleaseAreBounded(t *testing.T) {
-	for size, kept := range map[int]bool{1 << 10: true, maxMoreData: false} {
+	for size, kept := range map[int]bool{1 << 10: true, record.MaxMore: false} {
 		var l lease
 		l.learnMore([]byte(`{"v":1,"ttl_ms":1000,"later":"` + strings.Repeat("x", size) + `"}`))
 		if has := l.seldom != nil && l.seldom.more != nil; has != kept {
 			t.Errorf("%d bytes: kept %v", size, has)
 		}
-		l.learnMore([]byte(`{"v":1,"ttl_ms":1000,"later":[` + strings.Repeat(" ", maxMoreData) + `]}`))
+		l.learnMore([]byte(`{"v":1,"ttl_ms":1000,"later":[` + strings.Repeat(" ", record.MaxMore) + `]}`))
 		if l.seldom != nil && len(l.seldom.more) > 0 {
 			t.Error("spaces are kept")
 		}
@@ -167,11 +168,11 @@ func TestTheMembersOfALaterReleaseAreBounded(t *testing.T) {
 // The largest record that requests can make is read back as it was written, with room for a later release.
 func TestTheLargestRecordOfTheAPIIsRead(t *testing.T) {
 	text := func(n int) string { return strings.Repeat("<", n) } // six bytes each in JSON
-	r := record{Version: recordVersion, Owner: text(locks.MaxOwner), Metadata: text(locks.MaxMetadata), TTL: locks.MaxTTL.Milliseconds(), Enqueued: math.MaxInt64,
+	r := record.Record{Version: record.Version, Owner: text(locks.MaxOwner), Metadata: text(locks.MaxMetadata), TTL: locks.MaxTTL.Milliseconds(), Enqueued: math.MaxInt64,
 		LockDelay: locks.MaxLockDelay.Milliseconds(), LockDelayOn: locks.DelayOnExpiry, Notify: text(locks.MaxNotifyURL), Beats: math.MaxInt64, Told: true,
-		Revoke: &revokeRecord{Reason: text(locks.MaxReasonText), Force: locks.MaxForceAfter.Milliseconds()}, RevokeRound: math.MaxInt64,
-		Closed: &closedRecord{Reason: locks.ReasonGatewayLeft, At: math.MaxInt64}}
-	r.Holds = append(r.Holds, unnamed)
+		Revoke: &record.Revocation{Reason: text(locks.MaxReasonText), Force: locks.MaxForceAfter.Milliseconds()}, RevokeRound: math.MaxInt64,
+		Closed: &record.Closed{Reason: locks.ReasonGatewayLeft, At: math.MaxInt64}}
+	r.Holds = append(r.Holds, record.Unnamed)
 	for i := range locks.MaxHolds {
 		name := fmt.Sprintf("%s%02d", text(locks.MaxHoldName-2), i)
 		if i%2 == 0 {
@@ -180,11 +181,11 @@ func TestTheLargestRecordOfTheAPIIsRead(t *testing.T) {
 			r.Released = append(r.Released, name)
 		}
 	}
-	data := r.encode()
-	if len(data) > 64<<10 || len(data)+maxMoreData > maxRecordData {
+	data := r.Encode()
+	if len(data) > 64<<10 || len(data)+record.MaxMore > record.MaxData {
 		t.Errorf("it has %d bytes", len(data))
 	}
-	if got, ok := parseRecord(data); !ok || !reflect.DeepEqual(got, r) {
+	if got, ok := record.Parse(data); !ok || !reflect.DeepEqual(got, r) {
 		t.Errorf("read back is %v %+v", ok, got)
 	}
 }
@@ -196,7 +197,7 @@ func TestEveryTimeOfARecordIsWithinItsBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := func(name string) int64 { return number.Draw(t, name) }
 		ttl, delay, force := n("ttl"), n("delay"), n("force")
-		r, ok := parseRecord(fmt.Appendf(nil, `{"v":1,"ttl_ms":%d,"enqueued_ms":%d,"lock_delay_ms":%d,"lock_delay_on":"always","beats":%d,
+		r, ok := record.Parse(fmt.Appendf(nil, `{"v":1,"ttl_ms":%d,"enqueued_ms":%d,"lock_delay_ms":%d,"lock_delay_on":"always","beats":%d,
 			"revoke_round":%d,"revoke":{"force_after_ms":%d},"closed":{"reason":"new","at_ms":%d}}`,
 			ttl, n("enqueued"), delay, n("beats"), n("round"), force, n("at")))
 		if ok != (ttl > 0) {
@@ -205,21 +206,21 @@ func TestEveryTimeOfARecordIsWithinItsBounds(t *testing.T) {
 		if !ok {
 			return
 		}
-		if r.ttl() < locks.MinTTL || r.ttl() > locks.MaxTTL || ttl >= locks.MaxTTL.Milliseconds() && r.ttl() != locks.MaxTTL {
-			t.Errorf("ttl_ms %d is %v", ttl, r.ttl())
+		if r.LeaseTTL() < locks.MinTTL || r.LeaseTTL() > locks.MaxTTL || ttl >= locks.MaxTTL.Milliseconds() && r.LeaseTTL() != locks.MaxTTL {
+			t.Errorf("ttl_ms %d is %v", ttl, r.LeaseTTL())
 		}
 		if d := time.Duration(r.LockDelay) * time.Millisecond; d < 0 || d > locks.MaxLockDelay || delay > 0 && d == 0 {
 			t.Errorf("lock_delay_ms %d is %v", delay, d)
 		}
-		if v := r.Revoke.view(); v.ForceIn < 0 || v.ForceIn > locks.MaxForceAfter || v.Forced != (force > 0) {
+		if v := r.Revoke.View(); v.ForceIn < 0 || v.ForceIn > locks.MaxForceAfter || v.Forced != (force > 0) {
 			t.Errorf("force_after_ms %d is %+v", force, v)
 		}
-		if r.endedFor() != locks.ReasonUnknown {
-			t.Errorf("it ended for %q", r.endedFor())
+		if r.EndedFor() != locks.ReasonUnknown {
+			t.Errorf("it ended for %q", r.EndedFor())
 		}
 		now := time.Now().UnixMilli()
-		l := lease{enqueued: enqueuedAt(r.Enqueued, now)}
-		if age, known := l.age(time.Duration(now) * time.Millisecond); !known || age < 0 || age > longestHeld {
+		l := lease{enqueued: record.EnqueuedAt(r.Enqueued, now)}
+		if age, known := l.age(time.Duration(now) * time.Millisecond); !known || age < 0 || age > record.LongestHeld {
 			t.Errorf("enqueued_ms %d is an age of %v, %v", r.Enqueued, age, known)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 )
 
@@ -29,8 +30,8 @@ func (s *fakeStore) set(change func()) {
 
 // recordedTTL is the TTL in the lease's contender.
 func (s *fakeStore) recordedTTL(l locks.Lease) time.Duration {
-	r, _ := parseRecord(s.node(l.Znode).data)
-	return r.ttl()
+	r, _ := record.Parse(s.node(l.Znode).data)
+	return r.LeaseTTL()
 }
 
 // answered waits a while for something that must not hang.

@@ -13,6 +13,7 @@ import (
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 )
 
@@ -34,63 +35,34 @@ import (
 
 // revocation is what a lease's holder has been asked to do, as its owner knows it.
 type revocation struct {
-	revokeRecord
+	asked     record.Revocation
 	forceAt   time.Duration // boot; 0: never
 	round     int64         // as the record has it
 	withdrawn bool          // nothing is asked; round is all that is left
 }
 
 // record is the revocation as it is written; nil for none.
-func (v *revocation) record() *revokeRecord {
+func (v *revocation) record() *record.Revocation {
 	if v == nil {
 		return nil
 	}
-	return &v.revokeRecord
+	return &v.asked
 }
-
-// over is the revocation that results when it is asked for after another; nil
-// for none.
-func (r revokeRecord) over(earlier *revokeRecord) revokeRecord {
-	if earlier != nil && earlier.Force > 0 && (r.Force == 0 || r.Force > earlier.Force) {
-		r.Force = earlier.Force
-	}
-	return r
-}
-
-// revise makes a lease's next revocation of its present one; nil is none.
-type revise func(was *revokeRecord) *revokeRecord
-
-// after is over as a revise.
-func (r revokeRecord) after(was *revokeRecord) *revokeRecord {
-	r = r.over(was)
-	return &r
-}
-
-// sameRevocation compares what two records ask.
-func sameRevocation(a, b *revokeRecord) bool { return a == b || a != nil && b != nil && *a == *b }
 
 func (v *revocation) view(now time.Duration) *locks.Revocation {
 	if v == nil {
 		return nil
 	}
-	r := &locks.Revocation{Reason: v.Reason}
+	r := &locks.Revocation{Reason: v.asked.Reason}
 	if v.forceAt != 0 {
 		r.Forced, r.ForceIn = true, max(v.forceAt-now, 0)
 	}
 	return r
 }
 
-// view is for a lease that runs elsewhere: there it is known how much of the time is left.
-func (r *revokeRecord) view() *locks.Revocation {
-	if r == nil {
-		return nil
-	}
-	return &locks.Revocation{Reason: r.Reason, Forced: r.Force > 0, ForceIn: time.Duration(r.Force) * time.Millisecond}
-}
-
 // revoked takes over what the lease's record says of a revocation, and tells it
 // in each of its queues.
-func (m *Manager) revoked(l *lease, r *revokeRecord, round int64, now time.Duration) {
+func (m *Manager) revoked(l *lease, r *record.Revocation, round int64, now time.Duration) {
 	was := l.revocation()
 	if round != l.revokeRound() && (r == nil || !fault.On("withdraw-round")) {
 		// What is known here was withdrawn, also when the record has a new revocation by now.
@@ -103,10 +75,10 @@ func (m *Manager) revoked(l *lease, r *revokeRecord, round int64, now time.Durat
 		}
 		was = nil
 	}
-	if r == nil || was != nil && was.revokeRecord == *r {
+	if r == nil || was != nil && was.asked == *r {
 		return
 	}
-	v := &revocation{revokeRecord: *r, round: round}
+	v := &revocation{asked: *r, round: round}
 	if r.Force > 0 {
 		v.forceAt = max(now, l.grace) + time.Duration(r.Force)*time.Millisecond
 	}
@@ -144,7 +116,7 @@ func (m *Manager) takeBack(l *lease, now time.Duration) bool {
 		l.seldom.revoke.forceAt = now + loadRetry
 		return false
 	}
-	l.few().words, l.seldom.outright = l.revocation().Reason, false
+	l.few().words, l.seldom.outright = l.revocation().asked.Reason, false
 	m.end(l, locks.ReasonRevoked, now)
 	return true
 }
@@ -182,13 +154,13 @@ func (m *Manager) Revoke(ctx context.Context, req locks.RevokeRequest) (locks.Re
 		m.mu.Lock()
 		m.leaveQueue(q)
 	}()
-	ask := revokeRecord{Reason: req.Reason, Force: int64((req.ForceAfter + time.Millisecond - 1) / time.Millisecond)}
+	ask := record.Revocation{Reason: req.Reason, Force: int64((req.ForceAfter + time.Millisecond - 1) / time.Millisecond)}
 	only := shownBy(&req.Shown)
 	holders, more := m.holdersToAsk(ctx, q, only, ask) // releases mu
 	if missing := only.missing(); missing != "" {
 		return locks.RevokeAnswer{}, m.holderChanged(q, missing+" does not hold the lock")
 	}
-	m.reviseAll(ctx, holders, ask.after)
+	m.reviseAll(ctx, holders, ask.After)
 	answer := locks.RevokeAnswer{More: more}
 	for i := range holders {
 		switch h := &holders[i]; {
@@ -237,7 +209,7 @@ const endedMeanwhile = "its lease ended while the request was carried out"
 
 // lasting reports whether a repeat cannot ask such a holder either.
 func lasting(err error) bool {
-	for _, one := range []error{errForeign, errNotRevocable, errNewer, errDelayed, errCopied, errNoRecord, zk.ErrNoAuth} {
+	for _, one := range []error{errForeign, errNotRevocable, errNewer, errDelayed, errCopied, record.ErrNoRecord, zk.ErrNoAuth} {
 		if errors.Is(err, one) {
 			return true
 		}
@@ -291,7 +263,7 @@ func (m *Manager) holdersOf(q *queue) iter.Seq[*recipe.Contender] {
 // holdersToAsk are the holders that are meant: at most MaxReap, those before the others that have not been
 // asked the same before. more reports whether some of these had no place. It is called with mu held and
 // releases it.
-func (m *Manager) holdersToAsk(ctx context.Context, q *queue, only shown, ask revokeRecord) (list []holder, more bool) {
+func (m *Manager) holdersToAsk(ctx context.Context, q *queue, only shown, ask record.Revocation) (list []holder, more bool) {
 	m.describe(ctx, q, q.holders(locks.MaxReap))
 	defer m.unlock()
 	open, asked := 0, 0
@@ -331,7 +303,7 @@ func (m *Manager) isOver(q *queue, c *recipe.Contender) bool {
 }
 
 // askedOf is the revocation of a contender as far as this gateway knows; for another program's only whether it has one.
-func (m *Manager) askedOf(q *queue, c *recipe.Contender) (was *revokeRecord, read bool) {
+func (m *Manager) askedOf(q *queue, c *recipe.Contender) (was *record.Revocation, read bool) {
 	if l := m.leaseOf(q, c); l != nil {
 		return l.revocation().record(), true
 	}
@@ -340,22 +312,22 @@ func (m *Manager) askedOf(q *queue, c *recipe.Contender) (was *revokeRecord, rea
 	case i == nil:
 		return nil, false
 	case i.revoked():
-		return &revokeRecord{}, true
+		return &record.Revocation{}, true
 	}
 	return i.record.Revoke, true
 }
 
 // askedBefore reports whether a holder is known to have been asked the same.
-func (m *Manager) askedBefore(q *queue, c *recipe.Contender, ask revokeRecord) bool {
+func (m *Manager) askedBefore(q *queue, c *recipe.Contender, ask record.Revocation) bool {
 	was, _ := m.askedOf(q, c)
 	if was == nil || !c.Ours {
 		return was != nil // the words and the force are for ours alone
 	}
-	return ask.over(was) == *was
+	return ask.Over(was) == *was
 }
 
 // reviseAll changes the revocations of holders, adminWindow at a time; mu is free.
-func (m *Manager) reviseAll(ctx context.Context, holders []holder, change revise) {
+func (m *Manager) reviseAll(ctx context.Context, holders []holder, change record.Revise) {
 	var group errgroup.Group
 	group.SetLimit(adminWindow)
 	for i := range holders {
@@ -369,7 +341,7 @@ func (m *Manager) reviseAll(ctx context.Context, holders []holder, change revise
 }
 
 // apply changes the revocation of one holder.
-func (h *holder) apply(ctx context.Context, m *Manager, change revise) {
+func (h *holder) apply(ctx context.Context, m *Manager, change record.Revise) {
 	switch {
 	case h.err != nil:
 	case h.l != nil:
@@ -397,7 +369,7 @@ var (
 
 // reviseOwn changes the revocation of a lease of this gateway. zk.ErrNoNode: it has ended.
 // revised reports whether the record was written.
-func (m *Manager) reviseOwn(ctx context.Context, l *lease, change revise) (told *locks.Revocation, revised bool, err error) {
+func (m *Manager) reviseOwn(ctx context.Context, l *lease, change record.Revise) (told *locks.Revocation, revised bool, err error) {
 	m.mu.Lock()
 	begun := m.clock.Now().Boot()
 	var refused error
@@ -419,7 +391,7 @@ func (m *Manager) reviseOwn(ctx context.Context, l *lease, change revise) (told 
 		case !l.rewriting():
 			was, round := l.revocation().record(), l.revokeRound()
 			next := change(was)
-			if sameRevocation(was, next) {
+			if record.SameRevocation(was, next) {
 				told := l.revocation().view(now)
 				m.unlock()
 				return told, revised, nil
@@ -428,7 +400,7 @@ func (m *Manager) reviseOwn(ctx context.Context, l *lease, change revise) (told 
 				round++
 			}
 			revised = true
-			m.writeRecord(l, func(r *record) {
+			m.writeRecord(l, func(r *record.Record) {
 				if !fault.On("force-record") {
 					r.Revoke, r.RevokeRound = next, round
 				}
@@ -451,14 +423,14 @@ func (m *Manager) reviseOwn(ctx context.Context, l *lease, change revise) (told 
 
 // reviseOther changes the revocation of a lease that another gateway runs. zk.ErrNoNode: it has ended.
 // revised reports whether the record was written.
-func (m *Manager) reviseOther(ctx context.Context, at part, path string, change revise) (told *locks.Revocation, revised bool, err error) {
-	var next *revokeRecord
+func (m *Manager) reviseOther(ctx context.Context, at part, path string, change record.Revise) (told *locks.Revocation, revised bool, err error) {
+	var next *record.Revocation
 	closed := false
-	err = m.rewrite(ctx, path, func(r record, members map[string]any) bool {
+	err = m.rewrite(ctx, path, func(r record.Record, members map[string]any) bool {
 		if closed = r.Closed != nil; closed {
 			return false
 		}
-		if next = change(r.Revoke); sameRevocation(r.Revoke, next) {
+		if next = change(r.Revoke); record.SameRevocation(r.Revoke, next) {
 			return false
 		}
 		revised = true
@@ -486,7 +458,7 @@ func (m *Manager) reviseOther(ctx context.Context, at part, path string, change 
 		}
 		m.unlock()
 	}
-	return next.view(), revised, nil
+	return next.View(), revised, nil
 }
 
 // tellRevokeRequested tells that a holder has been asked to let go, and in what words.

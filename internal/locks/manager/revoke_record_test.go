@@ -10,6 +10,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 )
 
@@ -39,7 +40,7 @@ func TestTwoGatewaysThatAskAtOnceBothCount(t *testing.T) {
 		if asked := one.asked(l); !asked.Forced {
 			t.Errorf("its holder is told %+v", asked)
 		}
-		r, ok := parseRecord(s.node(l.Znode).data)
+		r, ok := record.Parse(s.node(l.Znode).data)
 		if !ok || r.Owner != "me" || r.Metadata != "build 7" || r.TTL != time.Hour.Milliseconds() || r.Enqueued == 0 {
 			t.Errorf("the record is %+v", r)
 		}
@@ -91,7 +92,7 @@ func TestAllHoldersAreAskedAndEachAtMostMaxReapAtATime(t *testing.T) {
 		}
 		asked := func() (n int) {
 			for _, p := range paths {
-				if r, _ := parseRecord(s.node(p).data); r.Revoke != nil {
+				if r, _ := record.Parse(s.node(p).data); r.Revoke != nil {
 					n++
 				}
 			}

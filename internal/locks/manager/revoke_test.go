@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 )
 
@@ -298,8 +299,8 @@ func TestARevocationIsWrittenBeforeItIsTold(t *testing.T) {
 					if len(answer.Asked) != 1 {
 						t.Fatalf("%+v", answer)
 					}
-					r, _ := parseRecord(s.node(l.Znode).data)
-					if r.Revoke == nil || *r.Revoke != (revokeRecord{Reason: "why", Force: 60_000}) {
+					r, _ := record.Parse(s.node(l.Znode).data)
+					if r.Revoke == nil || *r.Revoke != (record.Revocation{Reason: "why", Force: 60_000}) {
 						t.Errorf("written is %+v", r.Revoke)
 					}
 					if asked := one.asked(l); asked.Reason != "why" || !asked.Forced {
@@ -390,7 +391,7 @@ func TestAnEarlierForceStaysInTheRecord(t *testing.T) {
 			asker.mustRevoke(fmt.Sprint("soon ", i), time.Minute)
 			asker.mustRevoke(fmt.Sprint("never mind ", i), 0)
 			asker.mustRevoke(fmt.Sprint("some time ", i), time.Hour)
-			if r, _ := parseRecord(s.node(l.Znode).data); r.Revoke == nil || *r.Revoke != (revokeRecord{Reason: fmt.Sprint("some time ", i), Force: 60_000}) {
+			if r, _ := record.Parse(s.node(l.Znode).data); r.Revoke == nil || *r.Revoke != (record.Revocation{Reason: fmt.Sprint("some time ", i), Force: 60_000}) {
 				t.Errorf("written is %+v", r.Revoke)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 )
@@ -369,7 +370,7 @@ func TestAForgedTokenIsRefused(t *testing.T) {
 		g := s.gateway(t)
 		l := g.mustHold(deploy())
 		other := g.mustHold(locks.AcquireRequest{Lock: "other", TTL: time.Minute})
-		forged := newTokens([]layout.TokenKey{{ID: "k1", Key: []byte("another secret!!")}}, nil).make(recipe.LeaseID(l.ID))
+		forged := record.NewTokens([]layout.TokenKey{{ID: "k1", Key: []byte("another secret!!")}}, nil).Make(recipe.LeaseID(l.ID))
 		for _, token := range []string{forged, other.Token, l.Token[:len(l.Token)-1], l.Token + "A", "lk1." + l.ID + "..", "x"} {
 			wantCode(t, g.release(withToken(l, token)), locks.CodeTokenWrong)
 		}

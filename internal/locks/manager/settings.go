@@ -12,6 +12,7 @@ import (
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -61,7 +62,7 @@ const (
 )
 
 func limitData(by string) []byte {
-	data, err := json.Marshal(limitRecord{Version: recordVersion, By: by})
+	data, err := json.Marshal(limitRecord{Version: record.Version, By: by})
 	if err != nil {
 		panic("encoding a limit's record: " + err.Error()) // a string and an integer
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk/layout"
 )
 
@@ -15,13 +16,13 @@ func TestATokenHasOneSpellingAndOneLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old := newTokens([]layout.TokenKey{{ID: "k1", Key: []byte("one key")}}, nil)
-	both := newTokens([]layout.TokenKey{{ID: "k2", Key: []byte("a newer key")}, {ID: "k1", Key: []byte("one key")}}, nil)
-	token := old.make(id)
-	if got, genuine := both.check(token); got != id || !genuine {
+	old := record.NewTokens([]layout.TokenKey{{ID: "k1", Key: []byte("one key")}}, nil)
+	both := record.NewTokens([]layout.TokenKey{{ID: "k2", Key: []byte("a newer key")}, {ID: "k1", Key: []byte("one key")}}, nil)
+	token := old.Make(id)
+	if got, genuine := both.Check(token); got != id || !genuine {
 		t.Fatalf("%s is %s, %v: a key that is still there makes tokens good", token, got, genuine)
 	}
-	if newer := both.make(id); newer == token || !strings.Contains(newer, ".k2.") {
+	if newer := both.Make(id); newer == token || !strings.Contains(newer, ".k2.") {
 		t.Errorf("a new token is made with the newest key: %s", newer)
 	}
 	mac := token[strings.LastIndexByte(token, '.')+1:]
@@ -41,7 +42,7 @@ func TestATokenHasOneSpellingAndOneLease(t *testing.T) {
 		"another lease":   strings.Replace(token, string(id), string(id[:len(id)-1])+"b", 1),
 		"a fifth part":    token + ".x",
 	} {
-		if _, genuine := old.check(forged); genuine {
+		if _, genuine := old.Check(forged); genuine {
 			t.Errorf("%s passes: %s", what, forged)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/record"
 )
 
 // Update changes owner, metadata and TTL of a lease, held or waiting. What it
@@ -21,18 +22,18 @@ func (m *Manager) Update(ctx context.Context, req locks.UpdateRequest) (locks.Le
 	if wrong != nil {
 		return locks.Lease{}, wrong
 	}
-	missing := func(l *lease) (func(*record), *locks.Error) {
+	missing := func(l *lease) (func(*record.Record), *locks.Error) {
 		as := l.contents(max(l.recorded, req.TTL))
 		applyUpdate(&req, &as)
 		if req.TTL <= l.recorded && as.Owner == l.owner && as.Metadata == l.metadata() {
 			return nil, nil
 		}
-		if err := m.roomForText(as.textBytes() - int64(l.text)); err != nil {
+		if err := m.roomForText(as.TextBytes() - int64(l.text)); err != nil {
 			return nil, err
 		}
-		return func(r *record) {
+		return func(r *record.Record) {
 			applyUpdate(&req, r)
-			r.setTTL(max(l.recorded, req.TTL))
+			r.SetTTL(max(l.recorded, req.TTL))
 		}, nil
 	}
 	written := func(l *lease) {
@@ -61,7 +62,7 @@ func (m *Manager) Update(ctx context.Context, req locks.UpdateRequest) (locks.Le
 }
 
 // applyUpdate makes a record say what the request asks for. The TTL is the caller's.
-func applyUpdate(r *locks.UpdateRequest, to *record) {
+func applyUpdate(r *locks.UpdateRequest, to *record.Record) {
 	if r.Owner != nil {
 		to.Owner = *r.Owner
 	}

@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 )
 
@@ -28,9 +29,9 @@ func (g *gate) mustUpdate(l locks.Lease, change locks.UpdateRequest) locks.Lease
 }
 
 // recordOf is what a contender's data says in ZooKeeper.
-func (s *fakeStore) recordOf(l locks.Lease) record {
+func (s *fakeStore) recordOf(l locks.Lease) record.Record {
 	s.t.Helper()
-	r, ok := parseRecord(s.node(l.Znode).data)
+	r, ok := record.Parse(s.node(l.Znode).data)
 	if !ok {
 		s.t.Fatalf("%s is no record: %s", l.Znode, s.node(l.Znode).data)
 	}
@@ -55,7 +56,7 @@ func TestAnUpdateIsWrittenBeforeItIsAnsweredAndATakeoverKeepsIt(t *testing.T) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second, Owner: "me", Metadata: "m"})
 		ticket := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, Owner: "you"})
 		v := one.mustUpdate(l, locks.UpdateRequest{Owner: text("ci"), Metadata: text("build 7"), TTL: time.Minute})
-		if r := s.recordOf(l); r.Owner != "ci" || r.Metadata != "build 7" || r.ttl() != time.Minute {
+		if r := s.recordOf(l); r.Owner != "ci" || r.Metadata != "build 7" || r.LeaseTTL() != time.Minute {
 			t.Errorf("answered before it was written: %+v", r)
 		}
 		if v.Owner != "ci" || v.Metadata != "build 7" || v.TTL != time.Minute || v.ExpiresIn != time.Minute || v.State != locks.Held || v.FencingToken != l.FencingToken {
@@ -102,11 +103,11 @@ func TestAnUpdateWithAShorterTTLMovesNoDeadlineBack(t *testing.T) {
 		if v.TTL != 5*time.Second || v.ExpiresIn < 59*time.Second || g.countOf(events.LeaseUpdated, l) != 1 {
 			t.Fatalf("%+v", v)
 		}
-		if r := s.recordOf(l); r.ttl() != time.Minute || r.Owner != "me" {
+		if r := s.recordOf(l); r.LeaseTTL() != time.Minute || r.Owner != "me" {
 			t.Errorf("the record has come down too early: %+v", r)
 		}
 		g.mustUpdate(l, locks.UpdateRequest{Owner: text("you")})
-		if r := s.recordOf(l); r.ttl() != time.Minute {
+		if r := s.recordOf(l); r.LeaseTTL() != time.Minute {
 			t.Errorf("another update has brought the record down: %+v", r)
 		}
 		time.Sleep(57 * time.Second)
@@ -117,7 +118,7 @@ func TestAnUpdateWithAShorterTTLMovesNoDeadlineBack(t *testing.T) {
 			}
 			time.Sleep(4 * time.Second)
 		}
-		if r := s.recordOf(l); r.ttl() != 5*time.Second || r.Owner != "you" {
+		if r := s.recordOf(l); r.LeaseTTL() != 5*time.Second || r.Owner != "you" {
 			t.Errorf("the record says %+v", r)
 		}
 		time.Sleep(2 * time.Second)
@@ -147,7 +148,7 @@ func TestAnUpdateWhoseFateIsLostIsFoundOutAndDoneOnce(t *testing.T) {
 				if v.Owner != "ci" || v.TTL != time.Minute {
 					t.Errorf("%+v", v)
 				}
-				if n := s.node(l.Znode); n.stat.Version != 1 || s.recordOf(l).Owner != "ci" || s.recordOf(l).ttl() != time.Minute {
+				if n := s.node(l.Znode); n.stat.Version != 1 || s.recordOf(l).Owner != "ci" || s.recordOf(l).LeaseTTL() != time.Minute {
 					t.Errorf("written %d times: %s", n.stat.Version, n.data)
 				}
 				if n := g.countOf(events.LeaseUpdated, l); n < 1 || n > 2 { // found in the record, and the TTL taken up
@@ -237,7 +238,7 @@ func TestTwoUpdatesAtOnceAreBothThere(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if r := s.recordOf(l); r.Owner != "ci" || r.Metadata != "m" || r.ttl() != time.Minute {
+		if r := s.recordOf(l); r.Owner != "ci" || r.Metadata != "m" || r.LeaseTTL() != time.Minute {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -257,7 +258,7 @@ func TestAnotherHandsWriteBesideOursIsRead(t *testing.T) {
 			}
 			r := s.recordOf(l)
 			r.Metadata = "of another gateway"
-			s.foreign(zk.Op{Kind: zk.OpSetData, Path: l.Znode, Data: r.encode(), Version: -1})
+			s.foreign(zk.Op{Kind: zk.OpSetData, Path: l.Znode, Data: r.Encode(), Version: -1})
 			time.Sleep(50 * time.Millisecond) // the events come
 		}})
 		g.mustUpdate(l, locks.UpdateRequest{Owner: text("ci")})

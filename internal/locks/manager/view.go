@@ -8,6 +8,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -24,7 +25,7 @@ const (
 
 // info is what was read of a contender that is not this gateway's own.
 type info struct {
-	record  record
+	record  record.Record
 	ours    bool // the data is a record of this program
 	data    []byte
 	session int64
@@ -41,7 +42,7 @@ func (q *queue) setInfo(name string, data []byte, stat wire.Stat) {
 		r.infos = map[string]*info{}
 	}
 	i := &info{czxid: stat.Czxid, session: stat.EphemeralOwner, created: time.Duration(stat.Ctime) * time.Millisecond}
-	i.record, i.ours = parseRecord(data)
+	i.record, i.ours = record.Parse(data)
 	if !i.ours {
 		i.data = append([]byte(nil), data[:min(len(data), maxForeignData)]...)
 	}
@@ -69,7 +70,7 @@ func (m *Manager) viewLease(l *lease) locks.Lease {
 	v := locks.Lease{
 		ID: string(l.id()), State: locks.Waiting, TTL: l.ttl, FailoverSafe: m.failoverSafe(l.ttl) && !l.ephemeral(), Ephemeral: l.ephemeral(),
 		Owner: l.owner, Metadata: l.metadata(), Rev: m.revString(l.rev), Term: m.basisOf(l),
-		Holds: named(l.holdNames()), LockDelay: l.lockDelay(),
+		Holds: record.Named(l.holdNames()), LockDelay: l.lockDelay(),
 	}
 	if v.LockDelay > 0 {
 		v.LockDelayOn = l.seldom.lockDelayOn
@@ -189,16 +190,16 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) loc
 	var czxid int64
 	if i := q.noted().infos[c.Name]; i != nil {
 		czxid = i.czxid
-		v.Owner, v.Metadata, v.Holds = i.record.Owner, i.record.Metadata, named(i.record.Holds)
+		v.Owner, v.Metadata, v.Holds = i.record.Owner, i.record.Metadata, record.Named(i.record.Holds)
 		v.Age, v.AgeKnown = max(v.At.Sub(time.Unix(0, int64(i.created))), 0), true
-		v.Revoke = i.record.Revoke.view()
+		v.Revoke = i.record.Revoke.View()
 	}
 	if c.Ours && !m.copied(q, c) {
 		v.LeaseID = string(c.LeaseID)
 		v.Group = m.groupOf(q, c)
 		if l := m.leases[c.LeaseID]; l != nil {
 			czxid = l.czxid
-			v.Owner, v.Metadata, v.Holds = l.owner, l.metadata(), named(l.holdNames())
+			v.Owner, v.Metadata, v.Holds = l.owner, l.metadata(), record.Named(l.holdNames())
 			if age, known := l.age(time.Duration(v.At.UnixNano())); known {
 				v.Age, v.AgeKnown = age, true
 			}

@@ -6,6 +6,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/record"
 )
 
 // A revocation is withdrawn by a write of the lease's record, at the version that was read, like the
@@ -38,7 +39,7 @@ func (m *Manager) Withdraw(ctx context.Context, req locks.WithdrawRequest) (lock
 	if only.none() {
 		return locks.WithdrawAnswer{}, m.holderChanged(q, "none of those that were named holds the lock")
 	}
-	m.reviseAll(ctx, holders, func(*revokeRecord) *revokeRecord { return nil })
+	m.reviseAll(ctx, holders, func(*record.Revocation) *record.Revocation { return nil })
 	answer := locks.WithdrawAnswer{More: more}
 	var failed *locks.Error
 	for i := range holders {
@@ -91,7 +92,7 @@ var errNotWithdrawn = errors.New("the program has been told already: Curator's r
 // the withdrawal.
 func (m *Manager) withdrawnUnread(l *lease) {
 	if v := l.revocation(); v != nil && v.forceAt != 0 {
-		l.seldom.revoke = &revocation{revokeRecord: revokeRecord{Reason: v.Reason}, round: v.round}
+		l.seldom.revoke = &revocation{asked: record.Revocation{Reason: v.asked.Reason}, round: v.round}
 		m.schedule(l)
 		m.touch(l)
 		m.touchQueues(l)

@@ -9,6 +9,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 )
 
@@ -54,7 +55,7 @@ func TestAWithdrawnRevocationForcesNobody(t *testing.T) {
 					t.Errorf("gateway %d: told %+v", i, list)
 				}
 			}
-			if r, ok := parseRecord(s.node(l.Znode).data); !ok || r.Revoke != nil || r.Owner != "me" || r.Metadata != "build 7" {
+			if r, ok := record.Parse(s.node(l.Znode).data); !ok || r.Revoke != nil || r.Owner != "me" || r.Metadata != "build 7" {
 				t.Errorf("gateway %d: written is %+v", i, r)
 			}
 			asker.mustWithdraw(0) // a repeat changes nothing
@@ -165,7 +166,7 @@ func TestAWithdrawalSurvivesATakeover(t *testing.T) {
 		// The successor counts on: what it withdraws is forgotten, too.
 		two.mustRevoke("why", 0)
 		two.mustWithdraw(1)
-		if r, _ := parseRecord(s.node(l.Znode).data); r.Revoke != nil || r.RevokeRound != 2 {
+		if r, _ := record.Parse(s.node(l.Znode).data); r.Revoke != nil || r.RevokeRound != 2 {
 			t.Errorf("written is %+v", r)
 		}
 	})

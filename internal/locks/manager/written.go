@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 )
 
@@ -97,7 +98,7 @@ type writing struct {
 	basis   locks.Term
 	session Session
 
-	record record // as it was read
+	record record.Record // as it was read
 	czxid  int64
 	zxid   int64 // of the transaction
 }
@@ -202,8 +203,8 @@ func (w *writing) write(ctx context.Context) (done bool, _ *locks.Error) {
 }
 
 // beatenRecord is a record with one beat more, whatever else is in it.
-func beatenRecord(data []byte, held bool) (beaten []byte, known record, refused *locks.Error) {
-	known, ok := parseRecord(data)
+func beatenRecord(data []byte, held bool) (beaten []byte, known record.Record, refused *locks.Error) {
+	known, ok := record.Parse(data)
 	var members map[string]json.RawMessage
 	if !ok || json.Unmarshal(data, &members) != nil {
 		return nil, known, noBeat()
@@ -227,7 +228,7 @@ func beatenRecord(data []byte, held bool) (beaten []byte, known record, refused 
 		set("told", true)
 		known.Told = true
 	}
-	beaten, err := encodeMembers(members)
+	beaten, err := record.EncodeMembers(members)
 	if err != nil {
 		return nil, known, noBeat()
 	}
@@ -236,7 +237,7 @@ func beatenRecord(data []byte, held bool) (beaten []byte, known record, refused 
 
 // noBeat is the answer of a gateway that finds no record to count a beat up in.
 func noBeat() *locks.Error {
-	return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter, Err: errNoRecord,
+	return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter, Err: record.ErrNoRecord,
 		Detail: "the gateway that runs this lease cannot be reached, and another program has written over the lease's record; repeat the request"}
 }
 
@@ -253,9 +254,9 @@ func (w *writing) answer(ctx context.Context) (beat locks.Heartbeat, sure bool) 
 		}
 	}
 	return locked2(m, func() (beat locks.Heartbeat, sure bool) {
-		ttl := w.record.ttl()
+		ttl := w.record.LeaseTTL()
 		beat = locks.Heartbeat{LeaseID: string(w.id), State: locks.Waiting, ExpiresIn: min(ttl, waitingClock), TTL: ttl, Position: 1, Term: w.basis,
-			Revoke: w.record.Revoke.view()}
+			Revoke: w.record.Revoke.View()}
 		at, found := m.findLease(w.id)
 		var parts []part
 		if found {
@@ -294,7 +295,7 @@ func (l *lease) beats() int64 {
 
 // toldElsewhere notes that another gateway has told the lease's client that it holds:
 // its grant needs no claiming.
-func (l *lease) toldElsewhere(m *Manager, r record) {
+func (l *lease) toldElsewhere(m *Manager, r record.Record) {
 	if r.Told {
 		l.few().toldBy = true
 		l.acknowledge(m)
@@ -310,12 +311,12 @@ func (l *lease) acknowledge(m *Manager) {
 
 // beaten applies the heartbeats that other gateways have written into a record since it
 // was last read. They were sent before, so the TTL counts from now.
-func (m *Manager) beaten(l *lease, r record, now time.Duration) {
+func (m *Manager) beaten(l *lease, r record.Record, now time.Duration) {
 	if r.Beats == l.beats() {
 		return
 	}
 	l.few().beats = r.Beats
-	m.renewTold(l, r.ttl(), now)
+	m.renewTold(l, r.LeaseTTL(), now)
 }
 
 // beatenUnread does the same for a record that another program wrote over before it was

@@ -10,6 +10,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 )
 
@@ -178,8 +179,8 @@ func TestAShorterTTLWaitsForAHeartbeatThatWasWrittenDown(t *testing.T) {
 		}
 		time.Sleep(58 * time.Second)
 		one.wantState(l, locks.Held, "")
-		if r, _ := parseRecord(s.node(l.Znode).data); r.ttl() != time.Minute {
-			t.Errorf("the record says %v", r.ttl())
+		if r, _ := record.Parse(s.node(l.Znode).data); r.LeaseTTL() != time.Minute {
+			t.Errorf("the record says %v", r.LeaseTTL())
 		}
 		time.Sleep(3 * time.Second)
 		one.wantState(l, locks.Ended, locks.ReasonExpired)
@@ -354,11 +355,11 @@ func TestALeaseThatIsClosedMeanwhileIsNotHeartbeaten(t *testing.T) {
 		l := one.mustHold(delaying(""))
 		synctest.Wait()
 		closing := s.recordOf(l)
-		closing.Closed = &closedRecord{Reason: locks.ReasonExpired}
+		closing.Closed = &record.Closed{Reason: locks.ReasonExpired}
 		s.mu.Lock()
 		s.refuse = func(w *zk.Write) (int, error) {
 			if s.refuse = nil; writeTo(l.Znode)(w) {
-				s.tx([]zk.Op{{Kind: zk.OpSetData, Path: l.Znode, Data: closing.encode(), Version: -1}})
+				s.tx([]zk.Op{{Kind: zk.OpSetData, Path: l.Znode, Data: closing.Encode(), Version: -1}})
 			}
 			return -1, nil
 		}
@@ -521,7 +522,7 @@ func TestABeatLeavesTheRecordAsItIs(t *testing.T) {
 		!strings.Contains(string(again), `"beats":2`) || !strings.Contains(string(again), `"told":true`) {
 		t.Errorf("%s %v", again, err)
 	}
-	var r record
+	var r record.Record
 	if err := json.Unmarshal(beaten, &r); err != nil || r.Beats != 1 || r.Told || r.Holds[0] != "h" || r.Enqueued != 1763776000000 || r.TTL != 30000 {
 		t.Errorf("%s", beaten)
 	}

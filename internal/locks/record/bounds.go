@@ -1,4 +1,4 @@
-package manager
+package record
 
 import (
 	"slices"
@@ -17,15 +17,15 @@ const (
 	// maxRecordData is the largest data that is read as a record. Larger data is no record, as if another program
 	// had written over it: restore writes the record back. The API makes at most 64 KiB, where JSON escapes
 	// each byte as six.
-	maxRecordData = 128 << 10
+	MaxData = 128 << 10
 	// maxMoreData bounds the members of a later release, as they are read and as they are written. A lease with larger
 	// ones loses them.
-	maxMoreData = 16 << 10
+	MaxMore = 16 << 10
 
 	// clockError is how far the clock of a gateway may be ahead of the ZooKeeper server's in a record's enqueued_ms.
 	clockError = 24 * time.Hour
 	// longestHeld is how much older than its contender a lease may say it is: a downgrade replaces the contender.
-	longestHeld = 10 * 365 * 24 * time.Hour
+	LongestHeld = 10 * 365 * 24 * time.Hour
 )
 
 // millis is a number of milliseconds that another program may have written, as a duration within bounds.
@@ -40,14 +40,14 @@ func millis(ms int64, least, most time.Duration) time.Duration {
 }
 
 // cut brings what a record says within the bounds of the API.
-func (r *record) cut() {
-	r.Owner, r.Metadata = cutText(r.Owner, locks.MaxOwner), cutText(r.Metadata, locks.MaxMetadata)
+func (r *Record) cut() {
+	r.Owner, r.Metadata = CutText(r.Owner, locks.MaxOwner), CutText(r.Metadata, locks.MaxMetadata)
 	most := locks.MaxHolds
-	if len(r.Holds) > 0 && r.Holds[0] == unnamed {
+	if len(r.Holds) > 0 && r.Holds[0] == Unnamed {
 		most++
 	}
 	r.Holds = cutNames(r.Holds, most)
-	r.Released = cutNames(r.Released, locks.MaxHolds-len(named(r.Holds)))
+	r.Released = cutNames(r.Released, locks.MaxHolds-len(Named(r.Holds)))
 	if len(r.Notify) > locks.MaxNotifyURL {
 		r.Notify = "" // a part of an address is another address
 	}
@@ -58,16 +58,16 @@ func (r *record) cut() {
 	case r.LockDelayOn != locks.DelayAlways:
 		r.LockDelayOn = locks.DelayOnExpiry
 	}
-	if c := r.Closed; c != nil && !slices.Contains(causes[1:], c.Reason) {
+	if c := r.Closed; c != nil && !c.Reason.Known() {
 		c.Reason = locks.ReasonUnknown // of a newer release
 	}
 	if v := r.Revoke; v != nil {
-		v.Reason, v.Force = cutText(v.Reason, locks.MaxReasonText), millis(v.Force, 0, locks.MaxForceAfter).Milliseconds()
+		v.Reason, v.Force = CutText(v.Reason, locks.MaxReasonText), millis(v.Force, 0, locks.MaxForceAfter).Milliseconds()
 	}
 }
 
-// cutText is the text, or as many of its first characters as have so many bytes. The rest is not kept alive.
-func cutText(text string, most int) string {
+// CutText is the text, or as many of its first characters as have so many bytes. The rest is not kept alive.
+func CutText(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}
@@ -83,23 +83,26 @@ func cutNames(names []string, most int) []string {
 		names = slices.Clone(names[:most])
 	}
 	for i, name := range names {
-		names[i] = cutText(name, locks.MaxHoldName)
+		names[i] = CutText(name, locks.MaxHoldName)
 	}
 	return names
 }
 
-// enqueuedAt is when a lease was enqueued: as its record says, or, where that cannot be, when its contender was made.
-func enqueuedAt(said, ctime int64) time.Duration {
-	if said <= 0 || said < ctime-longestHeld.Milliseconds() || said > ctime+clockError.Milliseconds() {
+// EnqueuedAt is when a lease was enqueued: as its record says, or, where that cannot be, when its contender was made.
+func EnqueuedAt(said, ctime int64) time.Duration {
+	if said <= 0 || said < ctime-LongestHeld.Milliseconds() || said > ctime+clockError.Milliseconds() {
 		said = ctime
 	}
 	return millis(said, 0, 1<<63-1)
 }
 
-// age is how long ago the lease was enqueued, if that is known: that of a lease that was taken over is read.
-func (l *lease) age(wall time.Duration) (age time.Duration, known bool) {
-	if l.enqueued <= 0 {
-		return 0, false
+// TextBytes is how many bytes of clients' texts the record has.
+func (r *Record) TextBytes() int64 {
+	n := len(r.Owner) + len(r.Metadata) + len(r.Notify)
+	for _, names := range [...][]string{r.Holds, r.Released} {
+		for _, name := range names {
+			n += len(name)
+		}
 	}
-	return max(wall-l.enqueued, 0), true
+	return int64(n)
 }

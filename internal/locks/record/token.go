@@ -1,4 +1,4 @@
-package manager
+package record
 
 import (
 	"crypto/hmac"
@@ -19,11 +19,11 @@ const tokenVersion = "lk1"
 
 const macBytes = 16
 
-// tokens makes and checks lease tokens. It is immutable and safe for
+// Tokens makes and checks lease tokens. It is immutable and safe for
 // concurrent use.
-type tokens struct {
+type Tokens struct {
 	keys  []tokenKey // the newest first: new tokens are made with it
-	names keyNames   // of idempotency keys, made of the same secret
+	Names keyNames   // of idempotency keys, made of the same secret
 }
 
 type tokenKey struct {
@@ -31,23 +31,23 @@ type tokenKey struct {
 	macs *sync.Pool // of hash.Hash, keyed: a heartbeat needs one for a microsecond
 }
 
-func newTokens(keys []layout.TokenKey, nameKey []byte) tokens {
-	t := tokens{keys: make([]tokenKey, len(keys)), names: newKeyNames(nameKey)}
+func NewTokens(keys []layout.TokenKey, nameKey []byte) Tokens {
+	t := Tokens{keys: make([]tokenKey, len(keys)), Names: newKeyNames(nameKey)}
 	for i, key := range keys {
 		t.keys[i] = tokenKey{id: key.ID, macs: &sync.Pool{New: func() any { return hmac.New(sha256.New, key.Key) }}}
 	}
 	return t
 }
 
-func (t tokens) make(id recipe.LeaseID) string {
+func (t Tokens) Make(id recipe.LeaseID) string {
 	key := t.keys[0]
 	sum := key.mac(id)
 	return tokenVersion + "." + string(id) + "." + key.id + "." + base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// check tells which lease a token names and whether the token is genuine. The
+// Check tells which lease a token names and whether the token is genuine. The
 // comparison takes the same time wherever the first difference is.
-func (t tokens) check(token string) (id recipe.LeaseID, genuine bool) {
+func (t Tokens) Check(token string) (id recipe.LeaseID, genuine bool) {
 	version, rest, _ := strings.Cut(token, ".")
 	name, rest, _ := strings.Cut(rest, ".")
 	keyID, given, ok := strings.Cut(rest, ".")

@@ -1,0 +1,183 @@
+package record
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"lockkeeper/internal/locks"
+)
+
+// Version is the version of a contender's data.
+const Version = 1
+
+// Record is the data of a contender: small UTF-8 JSON (Kazoo decodes every
+// contender's data as UTF-8). It tells a successor and a curious reader what
+// the name does not; who holds is never decided by it.
+type Record struct {
+	Version  int      `json:"v"`
+	Owner    string   `json:"owner,omitempty"`
+	TTL      int64    `json:"ttl_ms"`
+	Metadata string   `json:"metadata,omitempty"`
+	Enqueued int64    `json:"enqueued_ms"` // Unix time; for display, never for decisions
+	Holds    []string `json:"holds,omitempty"`
+	Released []string `json:"released,omitempty"` // names of holds that were let go
+	// For so long its place stays after its end; which ends: DelayOnExpiry, DelayAlways.
+	LockDelay   int64         `json:"lock_delay_ms,omitempty"`
+	LockDelayOn locks.DelayOn `json:"lock_delay_on,omitempty"`
+	Closed      *Closed       `json:"closed,omitempty"` // the lease has ended, and its place stays
+	// Revoke: the holder has been asked to let go.
+	Revoke *Revocation `json:"revoke,omitempty"`
+	// RevokeRound counts the revocations that were withdrawn: what is known of an earlier round does not count any more.
+	RevokeRound int64 `json:"revoke_round,omitempty"`
+	// Beats counts the heartbeats that other gateways wrote down; Told: one of them has
+	// told the client that it holds. See written.go.
+	Beats int64 `json:"beats,omitempty"`
+	Told  bool  `json:"told,omitempty"`
+	// Notify is told of the lease's grant and of its end.
+	Notify string `json:"notify,omitempty"`
+
+	More map[string]json.RawMessage `json:"-"` // what a later release has put there
+}
+
+// Closed is the end of a lease whose place stays for its lock delay.
+type Closed struct {
+	Reason locks.Reason `json:"reason"`
+	At     int64        `json:"at_ms"` // Unix time; for display, never for decisions
+}
+
+// EndedFor is why the lease of a record has ended whose place alone is still there; "" when it has not.
+func (r Record) EndedFor() locks.Reason {
+	if r.Closed == nil {
+		return ""
+	}
+	return r.Closed.Reason
+}
+
+// Encode is the data as it is written.
+func (r Record) Encode() []byte {
+	data, err := json.Marshal(r)
+	if err != nil {
+		panic("encoding a contender's record: " + err.Error()) // strings and integers only
+	}
+	return withMembers(data, r.More)
+}
+
+// ErrNoRecord: another program has written over a contender's data.
+var ErrNoRecord = errors.New("the contender's data is not a record of this program")
+
+// Parse reads a contender's data. Data that is not a record (another
+// program overwrote it: Curator's __REVOKE__) is not an error of ours: the
+// lease then has the longest TTL, so that it is never shortened. What a record says
+// beyond the bounds of the API is cut off.
+func Parse(data []byte) (r Record, ok bool) {
+	if len(data) > MaxData {
+		return Record{}, false
+	}
+	if err := json.Unmarshal(data, &r); err != nil || r.Version < 1 || r.TTL <= 0 {
+		return Record{}, false
+	}
+	r.cut()
+	return r, true
+}
+
+// LeaseTTL is the TTL within the bounds of the API.
+func (r Record) LeaseTTL() time.Duration {
+	return millis(r.TTL, locks.MinTTL, locks.MaxTTL)
+}
+
+// SetTTL rounds up: what was promised is not shortened by how it is written.
+func (r *Record) SetTTL(ttl time.Duration) {
+	r.TTL = (ttl + time.Millisecond - 1).Milliseconds()
+}
+
+// recordMembers are the members of a record that this release knows.
+var recordMembers = func() map[string]bool {
+	known := map[string]bool{}
+	for field := range reflect.TypeFor[Record]().Fields() {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "-" {
+			known[name] = true
+		}
+	}
+	return known
+}()
+
+// EncodeMembers is the data of another gateway's record with members changed. What encoding makes larger than a record
+// may be is not written: the record's owner would not know it again.
+func EncodeMembers(members any) ([]byte, error) {
+	data, err := json.Marshal(members)
+	if err == nil && len(data) > MaxData {
+		err = ErrNoRecord
+	}
+	return data, err
+}
+
+// withMembers is a record's data with more members.
+func withMembers(data []byte, more map[string]json.RawMessage) []byte {
+	if len(more) == 0 {
+		return data
+	}
+	rest, err := json.Marshal(more)
+	if err != nil {
+		panic("encoding members of a record: " + err.Error()) // they have just been decoded
+	}
+	return append(append(data[:len(data)-1], ','), rest[1:]...)
+}
+
+// OtherMembers are the members of a record that only a later release knows; none when they are larger than MaxMore. ok is
+// false when the data is no JSON object.
+func OtherMembers(data []byte) (members map[string]json.RawMessage, ok bool) {
+	if json.Unmarshal(data, &members) != nil {
+		return nil, false
+	}
+	size := 0
+	for name, value := range members {
+		if recordMembers[name] {
+			delete(members, name)
+			continue
+		}
+		size += len(value)
+	}
+	if more, err := json.Marshal(members); err != nil || max(size, len(more)) > MaxMore {
+		members = nil
+	}
+	return members, true
+}
+
+// Unnamed is the hold of a lease that was acquired without a name, once it has
+// been given named ones: only a plain release lets go of it. Else a nested hold
+// that comes and goes would end what its surroundings hold. The same becomes of a
+// lease whose record another program wrote over before its gateway died: its holds
+// are not known any more, and only a plain release, or time, ends it.
+const Unnamed = ""
+
+// Named are the holds that clients see.
+func Named(holds []string) []string {
+	if len(holds) > 0 && holds[0] == Unnamed {
+		holds = holds[1:]
+	}
+	if len(holds) == 0 {
+		return nil
+	}
+	return slices.Clip(holds)
+}
+
+// NotifyURL is the address that is told of the lease; "" for none. Any program can write a record, so what is no http or
+// https address counts as none.
+func (r Record) NotifyURL() string {
+	if len(r.Notify) > locks.MaxNotifyURL || !strings.HasPrefix(r.Notify, "http://") && !strings.HasPrefix(r.Notify, "https://") {
+		return ""
+	}
+	return r.Notify
+}
+
+// NotifiesOfEnd is NotifyURL, or "" when the end is over.
+func (r Record) NotifiesOfEnd() string {
+	if r.Closed != nil {
+		return ""
+	}
+	return r.NotifyURL()
+}
