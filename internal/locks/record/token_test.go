@@ -1,13 +1,17 @@
-package manager
+package record
 
 import (
 	"strings"
 	"testing"
 
 	"lockkeeper/internal/locks/recipe"
-	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk/layout"
 )
+
+// zeroes is a source of ids that is always the same.
+type zeroes struct{}
+
+func (zeroes) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 func TestATokenHasOneSpellingAndOneLease(t *testing.T) {
 	fleet, _ := recipe.NewFleetID(zeroes{})
@@ -16,8 +20,8 @@ func TestATokenHasOneSpellingAndOneLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old := record.NewTokens([]layout.TokenKey{{ID: "k1", Key: []byte("one key")}}, nil)
-	both := record.NewTokens([]layout.TokenKey{{ID: "k2", Key: []byte("a newer key")}, {ID: "k1", Key: []byte("one key")}}, nil)
+	old := NewTokens([]layout.TokenKey{{ID: "k1", Key: []byte("one key")}}, nil)
+	both := NewTokens([]layout.TokenKey{{ID: "k2", Key: []byte("a newer key")}, {ID: "k1", Key: []byte("one key")}}, nil)
 	token := old.Make(id)
 	if got, genuine := both.Check(token); got != id || !genuine {
 		t.Fatalf("%s is %s, %v: a key that is still there makes tokens good", token, got, genuine)
