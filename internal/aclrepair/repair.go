@@ -8,16 +8,16 @@
 //
 // Every idempotency key, webhook, outbox entry, setting, succession entry and namespace record gets the ACL that
 // gateways give it, and so does every lock directory of the default namespace and every contender of this fleet in
-// any namespace, wherever ZooKeeper lets the fleet's identity change it. From then on no stranger can close them with
+// any namespace, wherever ZooKeeper lets the fleet's identity change it. From then on no other program can close them with
 // setACL. A node that another gateway deletes meanwhile is skipped.
 //
 // # What it refuses
 //
 // It does nothing without an identity. It never touches contenders of other programs and other fleets, lock directories
-// of other namespaces, registrations and guards (they end with their gateways). A node that ZooKeeper does not let us
-// change stays as it is, and is counted: no lock but its own suffers from it.
+// of other namespaces, registrations and guards (they end with their gateways). A node that ZooKeeper does not let the
+// fleet change stays as it is, and is counted: it affects no other lock.
 //
-// # Who owns what
+// # Ownership
 //
 // Run blocks until it is through, its context ends, or an error shows that trying again is useless. It has one
 // connection, and at most readsAtOnce goroutines. It asks ZooKeeper for at most perSecond ACLs a second.
@@ -69,13 +69,13 @@ func Run(ctx context.Context, cfg zk.Config, layout *zklayout.Layout) (Report, e
 	}
 }
 
-// Log tells of a run, where there is anything to tell.
+// Log logs what a run has changed or could not change.
 func (r Report) Log(log *slog.Logger) {
 	if r.Closed > 0 {
-		log.Warn("others had rights on nodes of this fleet; they are closed now", "closed", r.Closed, "checked", r.Checked)
+		log.Warn("other programs had rights on nodes of this fleet; the gateway has removed them", "closed", r.Closed, "checked", r.Checked)
 	}
 	if r.Refused > 0 {
-		log.Warn("ACLs of some nodes are not this fleet's to change; another program can keep gateways out of these locks", "nodes", r.Refused, "checked", r.Checked)
+		log.Warn("the ACLs of some nodes cannot be changed by this fleet; another program can keep gateways out of these locks", "nodes", r.Refused, "checked", r.Checked)
 	}
 }
 

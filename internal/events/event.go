@@ -7,28 +7,28 @@ import (
 	"time"
 )
 
-// Type is what an event tells.
+// Type is what happened.
 type Type uint8
 
 // The types. Their names are in the API: see String.
 const (
-	// Resync: what was missed cannot be told; look at the present state again.
+	// Resync: events were missed; the subscriber must read the present state.
 	Resync Type = iota
 	LeaseQueued
 	LeaseGranted
 	LeaseReleased        // by its client, while held
 	LeaseExpired         // its client stopped heartbeating
-	LeaseCancelled       // left the queue: by its client, or its wait was over
-	LeaseUnclaimed       // granted while nobody listened, and nobody came
-	LeaseRemoved         // its contender is gone, by another program's hand or for a reason that this gateway cannot know
+	LeaseCancelled       // left the queue: by its client, or when its wait time was over
+	LeaseUnclaimed       // granted, and not claimed by its client in time
+	LeaseRemoved         // its contender was deleted by another program, or for an unknown reason
 	LeaseUpdated         // owner, metadata, TTL, holds or mode changed
-	LeaseRevokeRequested // its holder was asked to let go
-	LeaseRevokeWithdrawn // it is not asked to let go any more
-	LeaseRevoked         // taken back: not let go in time, broken or reaped
-	LockDestroyed        // with everyone in its queue
-	LockHazard           // something about a lock that a person should know has come to be
-	LockHazardCleared    // it is over
-	WebhookDropped       // ends are told to nobody: the outbox is full
+	LeaseRevokeRequested // its holder was asked to release it
+	LeaseRevokeWithdrawn // the request was withdrawn
+	LeaseRevoked         // ended by force after a request, broken or reaped
+	LockDestroyed        // with its whole queue
+	LockHazard           // a hazard of a lock has appeared
+	LockHazardCleared    // a hazard is gone
+	WebhookDropped       // ends are not delivered: the outbox, or a webhook's share of it, is full
 	GatewayJoined
 	GatewayLeft
 	ZooKeeperConnected // a session is there, or its connection is back
@@ -53,11 +53,11 @@ func (t Type) String() string {
 	return fmt.Sprintf("type(%d)", uint8(t))
 }
 
-// IsNode reports whether the type is one of the watcher's own, which are told
-// only to those who ask for them.
+// IsNode reports whether the type is a node event, which a subscriber gets only
+// on request.
 func (t Type) IsNode() bool { return t == NodeCreated || t == NodeChanged || t == NodeDeleted }
 
-// Event is one thing that happened. It is immutable once it was published.
+// Event is one thing that happened. It is immutable after Publish.
 // Fields that do not apply are zero.
 type Event struct {
 	Type         Type
@@ -65,19 +65,19 @@ type Event struct {
 	Time         time.Time // UTC, when the gateway learnt of it, which may be before it was published; set by Publish when it is zero
 	NS, Lock     string
 	LeaseID      string // "" for what is no lease of this program
-	Program      string // of a foreign contender, when its name tells: "curator"
+	Program      string // of a foreign contender, when its name shows it: "curator"
 	Owner        string
 	Mode         string
 	FencingToken int64
 	Reason       string
-	Detail       string  // the words of whoever asked for it, or ended it; of a hazard or a full outbox what it means, and what to do
+	Detail       string  // the reason given by the caller that asked for it or ended it; of a hazard or a full outbox what it means, and what to do
 	Hazard       *Hazard // of a lock; nil for other types
-	Count        int     // of ends that are not told for lack of room
-	Webhook      string  // that is not told of them; "": none is
+	Count        int     // of ends that are not delivered for lack of room
+	Webhook      string  // that does not get them; "": none does
 	Gateway      string  // the gateway id that runs the lease, that joined or left, or that could not note an end
 
 	// Dir and Name are the znode's path in two parts (Name is "" when the event
-	// is about the directory): whoever publishes need not put them together.
+	// is about the directory), so that publishing joins no strings.
 	Dir, Name string
 
 	hub     *Hub
@@ -85,7 +85,7 @@ type Event struct {
 	encoded atomic.Pointer[[]byte]
 }
 
-// Hazard is something about a lock that a person should know.
+// Hazard is a lock's condition that needs attention.
 type Hazard struct {
 	Code     string
 	Programs []string // which do not wait for each other, or for leases
@@ -109,7 +109,7 @@ func (e *Event) ID() string {
 }
 
 // Encoded is the event as encode writes it, kept so that it is encoded once
-// for all who are sent it. encode must give the same bytes each time; the
+// for all subscribers. encode must give the same bytes each time; the
 // caller must not change them.
 func (e *Event) Encoded(encode func(*Event) []byte) []byte {
 	if b := e.encoded.Load(); b != nil {
@@ -123,7 +123,7 @@ func (e *Event) Encoded(encode func(*Event) []byte) []byte {
 // TypeSet is a set of types. Resync is in every set.
 type TypeSet uint32
 
-// DefaultTypes is what a subscriber gets who asks for nothing in particular:
+// DefaultTypes is what a subscriber without a filter gets:
 // everything but node events.
 const DefaultTypes = AllTypes &^ (1<<NodeCreated | 1<<NodeChanged | 1<<NodeDeleted)
 

@@ -5,7 +5,7 @@ import (
 	"path"
 )
 
-// Filter selects events. The zero value is what a subscriber gets who asks for
+// Filter selects events. The zero value is the default of a subscriber that asks for
 // nothing in particular. A Resync passes every filter.
 type Filter struct {
 	Types TypeSet // 0: DefaultTypes

@@ -15,16 +15,16 @@ import (
 
 // Bounds.
 const (
-	// DefaultRing is how many events are kept: for resuming, for those who read
+	// DefaultRing is how many events are kept: for resuming, for subscribers that read
 	// slowly, and for what a page shows of the recent past. An event takes some
-	// 300 bytes, and as much again once it was sent to somebody.
+	// 300 bytes, and as much again once it was sent.
 	DefaultRing = 1 << 14
-	// DefaultMaxSubscribers bounds those who subscribe at a time.
+	// DefaultMaxSubscribers bounds the subscribers at a time.
 	DefaultMaxSubscribers = 4096
 	// WakePause is the least time between two wake-ups of subscribers: the
 	// longest an event waits for the sake of reading a burst in one go.
 	WakePause = 5 * time.Millisecond
-	// maxBatch is how many events one Next looks at.
+	// maxBatch is how many events one Next reads.
 	maxBatch = 256
 )
 
@@ -35,7 +35,7 @@ var (
 	ErrClosed             = errors.New("the event hub is closed")
 )
 
-// Metrics is told what happens to subscribers. Implementations must be quick
+// Metrics receives what happens to subscribers. Implementations must be quick
 // and safe for concurrent use.
 type Metrics interface {
 	// EventsDropped: so many events could not be given to a subscriber, which
@@ -136,7 +136,7 @@ func (h *Hub) Publish(e *Event) {
 	h.next.Store(e.seq + 1)
 	h.publishing.Unlock()
 	if h.count.Load() == 0 {
-		return // one who subscribes from here on looks before it waits, and finds e
+		return // a subscriber that comes from here on reads before it waits, and finds e
 	}
 	select {
 	case h.nudge <- struct{}{}:

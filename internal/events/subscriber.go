@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Subscriber is one who watches: a place in the hub's order and a filter. Its
+// Subscriber is a place in the hub's order and a filter. Its
 // methods are for one goroutine at a time; Close is for any.
 type Subscriber struct {
 	hub    *Hub
@@ -14,7 +14,7 @@ type Subscriber struct {
 
 	cursor uint64   // seq of the next event to look at; 0: not known
 	resync string   // why the next batch is a Resync; "" otherwise
-	over   bool     // it lagged, and has been told so
+	over   bool     // it lagged, and got Resync
 	rested bool     // it has seen all there was: the next look waits for a wake-up
 	batch  []*Event // the last one that Next returned
 }
@@ -79,7 +79,7 @@ func (s *Subscriber) Position() string { return s.hub.id(s.cursor - 1) }
 // are ctx's, and ErrClosed when the subscriber is closed, or when the hub is and
 // all that was published before has been read.
 func (s *Subscriber) Next(ctx context.Context) ([]*Event, error) {
-	clear(s.batch) // or one who waits for long would keep what the ring has let go
+	clear(s.batch) // or one that waits for long would keep what the ring has dropped
 	s.batch = s.batch[:0]
 	for {
 		switch {
@@ -134,7 +134,7 @@ func (s *Subscriber) look() {
 }
 
 // tellResync makes a Resync the batch. Only here the cursor leaves what is lost
-// behind, so that one who goes away before it was told, and resumes, is told.
+// behind, so that a subscriber that leaves before it got Resync, and resumes, gets it then.
 func (s *Subscriber) tellResync() {
 	next := s.hub.next.Load()
 	if s.cursor > 0 {

@@ -82,7 +82,7 @@ func New(version string) *Metrics {
 		zkBatch: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "zk_batch_size", Buckets: batchBuckets,
 			Help: "Writes in one ZooKeeper transaction."}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "events_dropped_total",
-			Help: "Events that could not be given to a subscriber, who was told to resync."}),
+			Help: "Events that a subscriber missed and that made it resync."}),
 		subscribers: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "event_subscribers",
 			Help: "Those who watch events now: streams, WebSockets and pages."}),
 	}

@@ -2,7 +2,7 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// webhookCollectors count what is told to others, and what waits for that.
+// webhookCollectors count deliveries, and what waits for them.
 type webhookCollectors struct {
 	deliveries *prometheus.CounterVec
 	outbox     prometheus.Gauge
@@ -14,13 +14,13 @@ type webhookCollectors struct {
 func newWebhookCollectors(registry *prometheus.Registry) webhookCollectors {
 	c := webhookCollectors{
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "webhook_deliveries_total",
-			Help: "Attempts to deliver a webhook's message, by result: delivered, failed (it is tried again, or dead), gone (the receiver wants nothing more)."}, []string{"result"}),
+			Help: "Attempts to deliver a webhook's message, by result: delivered, failed (it is tried again, or dead), gone (the receiver accepts no more)."}, []string{"result"}),
 		outbox: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "outbox_entries",
-			Help: "Ends of leases that webhooks have not all been told of, in the whole fleet."}),
+			Help: "Ends of leases that are not yet delivered to all webhooks, in the whole fleet."}),
 		dead: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "webhook_dead_letters",
 			Help: "Messages of this gateway that had their last try."}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "webhook_dropped_total",
-			Help: "Ends that not all webhooks are told of that want to be: more waits for one than the outbox has room for, or the outbox is full."}),
+			Help: "Ends that are not delivered to all their webhooks: one has more waiting than its share of the outbox, or the outbox is full."}),
 		givenUp: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "notify_given_up_total",
 			Help: "Messages to a lease's notify_url that had their last try. There are no dead letters of them."}),
 	}
@@ -40,7 +40,7 @@ func (m *Metrics) WebhookDead(n int) { m.webhooks.dead.Set(float64(n)) }
 // OutboxEntries says how many entries the outbox has.
 func (m *Metrics) OutboxEntries(n int) { m.webhooks.outbox.Set(float64(n)) }
 
-// WebhookDropped counts an end that not all webhooks are told of, for lack of room in the outbox.
+// WebhookDropped counts an end that is not delivered to all its webhooks, for lack of room in the outbox.
 func (m *Metrics) WebhookDropped() { m.webhooks.dropped.Inc() }
 
 // NotifyGivenUp counts a message to a notify_url that had its last try.

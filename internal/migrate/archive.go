@@ -252,7 +252,7 @@ func (c *content) takeContenders(a *Archive) error {
 }
 
 // checkOrder makes sure that the order of creation is that of every queue. It always
-// is, unless somebody made nodes by hand.
+// is, unless nodes were made by hand.
 func (c *content) checkOrder(queues map[string]*recipe.Queue) error {
 	passed := make(map[string]int, len(queues))
 	for i := range c.contenders {

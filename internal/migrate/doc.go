@@ -15,10 +15,10 @@
 // ever given, so each token that is given there is higher than all before,
 // also than those of the root that the exported one was imported from. The token
 // of a held lease changes with the move: it gets that of its new contender. The
-// name of a downgraded one no longer tells its first czxid then, which was another ZooKeeper's.
+// name of a downgraded one no longer has its first czxid then, which was another ZooKeeper's.
 //
 // An archive is whole or refused: it ends with the number of its records and their
-// SHA-256. (That is against accidents. Who can write the file can write a checksum
+// SHA-256. (That is against accidents. A program that can write the file can write a checksum
 // too; and who can read it can end every lease, for it holds the secret of the
 // lease tokens.)
 //
@@ -34,7 +34,7 @@
 //
 // To export while gateways are registered, or when one was meanwhile: they would
 // go on writing what is not exported. To leave other programs' contenders
-// behind unless told so: they cannot be moved, and a lease that waited
+// behind unless asked to: they cannot be moved, and a lease that waited
 // for one of them would hold on the new ZooKeeper. What is exported and not
 // understood: contenders of a later release, queues without an order, leases over
 // several locks that were not made in one transaction. To import into a root that
@@ -56,9 +56,9 @@
 // All nodes of the root but registrations, guards and locks are copied as they
 // are (the promise window, keys, settings, successions, and what later releases keep there),
 // except that the lock roots of namespaces below the old root move below the new one. A
-// directory of sequential nodes gets them under their old names; its counter starts anew.
+// directory of sequential nodes gets them under their old names; its counter starts again.
 //
-// # Who owns what
+// # Ownership
 //
 // Export and Import block, run a bounded number of reads at once, and have
 // ended all that they started when they return. Both keep the archive in memory:

@@ -2,7 +2,7 @@ package migrate
 
 import "fmt"
 
-// Kind says what is in the way.
+// Kind says what prevents it.
 type Kind string
 
 // The kinds of Error.

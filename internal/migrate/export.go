@@ -20,7 +20,7 @@ import (
 type ExportOptions struct {
 	// LeaveForeign goes on when there are contenders that cannot be moved.
 	LeaveForeign bool
-	// Progress may be nil. It is told what is being done and how far it is, often,
+	// Progress may be nil. It gets the step and how far it is, often,
 	// from several goroutines.
 	Progress func(what string, done, total int)
 }
@@ -95,7 +95,7 @@ func (e *exporter) run(ctx context.Context) error {
 	return e.summarize()
 }
 
-// unregistered makes sure that no gateway is registered, and tells a number that
+// unregistered makes sure that no gateway is registered, and returns a number that
 // changes whenever one registers.
 func (e *exporter) unregistered(ctx context.Context) (pzxid int64, err error) {
 	dir := e.Root() + zk.NodeGateways
@@ -116,7 +116,7 @@ func (e *exporter) unregistered(ctx context.Context) (pzxid int64, err error) {
 		if err != nil {
 			return 0, err
 		}
-		_ = json.Unmarshal(data, &registration) // whoever it is
+		_ = json.Unmarshal(data, &registration) // without an address
 		who = append(who, strings.TrimSpace(registration.Address+" (gateway id "+id+")"))
 	}
 	return 0, refuse(KindInUse, "stop every gateway first; the registration of one that was killed goes when its session expires, after --session-timeout at most",
@@ -139,7 +139,7 @@ func (e *exporter) setTokens(zxid int64) error {
 	return nil
 }
 
-// markSecret notes in the archive whether others than the fleet could read the secret: at the target nothing else tells.
+// markSecret notes in the archive whether others than the fleet could read the secret: the target cannot know otherwise.
 func (e *exporter) markSecret(ctx context.Context) error {
 	changes, fits, err := e.ACLChanges(ctx, e.Root()+zk.NodeSecret)
 	if err != nil {
@@ -271,7 +271,7 @@ func (e *exporter) readLocks(ctx context.Context, ns string) error {
 	root := e.lockRoots[ns]
 	locks, _, err := e.Children(ctx, root)
 	if errors.Is(err, zk.ErrNoNode) {
-		return nil // nobody has used it yet
+		return nil // it was never used
 	}
 	if err != nil {
 		return err
@@ -314,7 +314,7 @@ func (e *exporter) readContenders(ctx context.Context, root string, contenders [
 		c := &contenders[i]
 		data, stat, err := e.Get(ctx, root+"/"+c.Lock+"/"+c.Name)
 		c.Data, c.Czxid, c.Ctime = data, stat.Czxid, stat.Ctime
-		if errors.Is(err, zk.ErrNoNode) { // somebody has deleted it by hand
+		if errors.Is(err, zk.ErrNoNode) { // deleted by hand
 			return nil
 		}
 		return err

@@ -19,7 +19,7 @@ import (
 type ImportOptions struct {
 	// ReplacePartial clears what an import that has died half way has left.
 	ReplacePartial bool
-	// Progress may be nil. It is told what is being done and how far it is.
+	// Progress may be nil. It gets the step and how far it is.
 	Progress func(what string, done, total int)
 }
 
@@ -165,7 +165,7 @@ func (i *importer) notEmpty(names []string) error {
 	if slices.Contains(names, zk.NodeVersion[1:]) {
 		what = "a Lockkeeper in it already: "
 	}
-	return refuse(KindNotEmpty, "choose another --root or --data-dir, or, if nobody needs what is there, clear it: zkCli.sh deleteall "+i.FullRoot(), "the root has %s%s", what, list(names))
+	return refuse(KindNotEmpty, "choose another --root or --data-dir, or, if its content is not needed, clear it: zkCli.sh deleteall "+i.FullRoot(), "the root has %s%s", what, list(names))
 }
 
 func (i *importer) partial() error {
@@ -230,7 +230,7 @@ func (i *importer) commit(ctx context.Context, ops []zk.Op) error {
 	case culprit == 0:
 		return i.overtaken()
 	case errors.Is(err, zk.ErrNodeExists), errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrNotEmpty):
-		return refuse(KindPartial, "stop whatever writes there, and repeat the import with --replace-partial", "somebody else writes there: %w", err)
+		return refuse(KindPartial, "stop the program that writes there, and repeat the import with --replace-partial", "another program writes there: %w", err)
 	}
 	return err
 }
@@ -315,7 +315,7 @@ func (i *importer) finish(ctx context.Context) error {
 	case culprit == 0:
 		return i.overtaken()
 	case culprit < 0:
-		// Perhaps it was done. Nobody else can have created it while the import's node was
+		// It may have been done. No other program can have created it while the import's node was
 		// there.
 		if stat, look := i.Exists(ctx, version); look == nil && stat != nil {
 			return nil

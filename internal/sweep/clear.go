@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"lockkeeper/internal/zk"
 )
 
-// maxPiece is far below what a transaction may have, so that the gateways and programs that
-// are told of it are not told of too much at once.
+// maxPiece is far below what a transaction may have, to bound the watch events that
+// one transaction causes.
 const maxPiece = 64 << 10
 
 // clear deletes what was found, one transaction after the other.
@@ -64,8 +65,7 @@ func single(ops []zk.Op) [][]zk.Op {
 	return units
 }
 
-// deleteAll deletes units, each whole or not at all, in their order; count is told those
-// that went.
+// deleteAll deletes units, each whole or not at all, in their order; count gets the deleted ones.
 func (s *sweeper) deleteAll(ctx context.Context, what string, units [][]zk.Op, count func([]zk.Op)) error {
 	for done := 0; done < len(units); {
 		end, size := done, 0
@@ -92,24 +92,20 @@ func (s *sweeper) deleteAll(ctx context.Context, what string, units [][]zk.Op, c
 // rereads bounds how often a piece is tried again because other programs write to what it deletes.
 const rereads = 16
 
-// deletePiece deletes units in one transaction. What is gone already is left out, what
-// somebody has written to meanwhile is deleted at its new version: whoever wrote to a lease
-// of a fleet that is gone (Curator's Revoker does) wants it to go as well.
+// deletePiece deletes units in one transaction. Missing nodes are left out. A node that was
+// written meanwhile is deleted at its new version: a program that writes to a lease
+// of a dead fleet (Curator's Revoker does) wants it to end as well.
 func (s *sweeper) deletePiece(ctx context.Context, units [][]zk.Op, count func([]zk.Op)) error {
+	if s.opt.DryRun {
+		s.note(units, count)
+		return nil
+	}
 	for again := 0; len(units) > 0; {
-		if s.opt.DryRun {
-			s.tell(units, count)
-			return nil
-		}
 		ops := s.proof()
-		var at []int // the unit of each operation
-		for range ops {
-			at = append(at, -1)
-		}
+		proof := len(ops)
+		var at []int // the unit of each operation behind the proof
 		for i, unit := range units {
-			for range unit {
-				at = append(at, i)
-			}
+			at = append(at, slices.Repeat([]int{i}, len(unit))...)
 			ops = append(ops, unit...)
 		}
 		culprit, err := s.Commit(ctx, ops)
@@ -117,7 +113,7 @@ func (s *sweeper) deletePiece(ctx context.Context, units [][]zk.Op, count func([
 		case err == nil:
 			s.registrations++
 			s.report.Transactions++
-			s.tell(units, count)
+			s.note(units, count)
 			if s.opt.committed != nil {
 				s.opt.committed()
 			}
@@ -128,42 +124,51 @@ func (s *sweeper) deletePiece(ctx context.Context, units [][]zk.Op, count func([
 			return unknown(err)
 		case culprit < 0:
 			return err
-		case at[culprit] < 0:
-			return s.somebodyCame(ctx, err)
-		}
-		unit, path := at[culprit], ops[culprit].Path
-		switch {
-		case errors.Is(err, zk.ErrNoNode):
-			units = without(units, unit, path)
-		case errors.Is(err, zk.ErrNotEmpty):
-			s.report.Kept = append(s.report.Kept, path)
-			units = append(units[:unit:unit], units[unit+1:]...)
+		case culprit < proof:
+			return s.proofFailed(ctx, err)
 		case errors.Is(err, zk.ErrBadVersion):
 			if again++; again > rereads {
-				return fmt.Errorf("somebody goes on writing to it: %w", err)
+				return fmt.Errorf("another program keeps writing to it: %w", err)
 			}
-			stat, err := s.Exists(ctx, path)
-			if err != nil {
-				return err
-			}
-			if stat == nil {
-				units = without(units, unit, path)
-				continue
-			}
-			for i := range units[unit] {
-				if units[unit][i].Path == path {
-					units[unit][i].Version = stat.Version
-				}
-			}
-		default:
+		}
+		if units, err = s.without(ctx, units, at[culprit-proof], ops[culprit].Path, err); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// proof is what each transaction begins with; it fails when a gateway has registered since
-// none was there. See the package's comment.
+// without are the units after the operation on a path has failed: a node that is gone is left out, one that was
+// written gets its new version, and one with children keeps its whole unit.
+func (s *sweeper) without(ctx context.Context, units [][]zk.Op, unit int, path string, failed error) ([][]zk.Op, error) {
+	at := slices.IndexFunc(units[unit], func(op zk.Op) bool { return op.Path == path })
+	gone := errors.Is(failed, zk.ErrNoNode)
+	switch {
+	case gone:
+	case errors.Is(failed, zk.ErrNotEmpty):
+		s.report.Kept = append(s.report.Kept, path)
+		return slices.Delete(slices.Clone(units), unit, unit+1), nil
+	case errors.Is(failed, zk.ErrBadVersion):
+		stat, err := s.Exists(ctx, path)
+		if err != nil {
+			return nil, err
+		}
+		if gone = stat == nil; !gone {
+			units[unit][at].Version = stat.Version
+			return units, nil
+		}
+	default:
+		return nil, failed
+	}
+	units = slices.Clone(units)
+	if units[unit] = slices.Delete(slices.Clone(units[unit]), at, at+1); len(units[unit]) == 0 {
+		units = slices.Delete(units, unit, unit+1)
+	}
+	return units, nil
+}
+
+// proof begins each transaction; it fails when a gateway has registered since
+// none was registered. See the package's comment.
 func (s *sweeper) proof() []zk.Op {
 	prefix := s.Root() + zk.NodeGateways + "/sweep-"
 	return []zk.Op{
@@ -172,8 +177,8 @@ func (s *sweeper) proof() []zk.Op {
 	}
 }
 
-// somebodyCame says who made a transaction's proof fail.
-func (s *sweeper) somebodyCame(ctx context.Context, cause error) error {
+// proofFailed says what made a transaction's proof fail.
+func (s *sweeper) proofFailed(ctx context.Context, cause error) error {
 	if !errors.Is(cause, zk.ErrNoNode) {
 		return cause
 	}
@@ -187,8 +192,8 @@ func (s *sweeper) somebodyCame(ctx context.Context, cause error) error {
 	return refuse(KindInUse, "keep all gateways stopped, and run one sweep at a time", "a gateway was started meanwhile, or another sweep is at work")
 }
 
-// tell notes what has gone, or would go.
-func (s *sweeper) tell(units [][]zk.Op, count func([]zk.Op)) {
+// note reports what was deleted, or would be.
+func (s *sweeper) note(units [][]zk.Op, count func([]zk.Op)) {
 	for _, unit := range units {
 		count(unit)
 		s.deleted(unit)
@@ -196,19 +201,3 @@ func (s *sweeper) tell(units [][]zk.Op, count func([]zk.Op)) {
 }
 
 func counter(n *int) func([]zk.Op) { return func([]zk.Op) { *n++ } }
-
-// without leaves an operation out; a unit without operations goes too.
-func without(units [][]zk.Op, unit int, path string) [][]zk.Op {
-	var kept []zk.Op
-	for _, op := range units[unit] {
-		if op.Path != path {
-			kept = append(kept, op)
-		}
-	}
-	if len(kept) == 0 {
-		return append(units[:unit:unit], units[unit+1:]...)
-	}
-	out := append([][]zk.Op(nil), units...)
-	out[unit] = kept
-	return out
-}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Kind says what is in the way.
+// Kind says what prevents it.
 type Kind string
 
 // The kinds of Error.
@@ -17,8 +17,7 @@ const (
 	KindTooBig  Kind = "too_big"         // a lease's contenders do not fit into one transaction
 )
 
-// Error is why nothing, or not everything, was done. Hint is one sentence for the
-// operator: what to do.
+// Error is why nothing, or not everything, was done. Hint tells the operator what to do.
 type Error struct {
 	Kind Kind
 	Err  error
@@ -34,8 +33,8 @@ func refuse(kind Kind, hint, format string, args ...any) error {
 	return &Error{Kind: kind, Err: fmt.Errorf(format, args...), Hint: hint}
 }
 
-// unknown: whether the last transaction was carried out nobody knows, and nobody has
-// to: what it would have deleted may go, and the next sweep looks anew.
+// unknown: the last transaction may have been done. Either is fine: the next sweep
+// reads everything again.
 func unknown(err error) error {
 	return refuse(KindUnknown, "run it again: it goes on with what is left", "the connection was lost: %w", err)
 }

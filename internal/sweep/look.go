@@ -139,7 +139,7 @@ func (s *sweeper) lockRoots(ctx context.Context) (map[string]*recipe.Naming, err
 func (s *sweeper) queues(ctx context.Context, root string, naming *recipe.Naming) ([]contender, error) {
 	locks, _, err := s.Children(ctx, root)
 	if errors.Is(err, zk.ErrNoNode) {
-		return nil, nil // nobody has used it yet
+		return nil, nil // it was never used
 	}
 	if err != nil {
 		return nil, err

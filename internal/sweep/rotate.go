@@ -92,7 +92,7 @@ func (s *sweeper) rotate(ctx context.Context) (done Rotation, err error) {
 	case at < 0 && errors.Is(err, zk.ErrUnavailable):
 		return done, refuse(KindUnknown, "run it again: to replace the secret once more does no harm", "the connection was lost: %w", err)
 	case at >= 0 && at < len(s.proof()):
-		return done, s.somebodyCame(ctx, err)
+		return done, s.proofFailed(ctx, err)
 	default:
 		return done, err
 	}

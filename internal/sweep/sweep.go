@@ -19,12 +19,12 @@ type Options struct {
 	// Dead says that the processes of all gateways are known to have ended, so that
 	// none can speak for a lease any more.
 	Dead bool
-	// Progress may be nil. It is told what is being done and how far it is, often,
+	// Progress may be nil. It gets the step and how far it is, often,
 	// from several goroutines.
 	Progress func(what string, done, total int)
-	// Waiting may be nil. It is told for how long nothing happens before the first deletion.
+	// Waiting may be nil. It gets the time before the first deletion.
 	Waiting func(time.Duration)
-	// Deleted may be nil. It is told each node that has been deleted, or would be.
+	// Deleted may be nil. It gets each node that was deleted, or would be.
 	Deleted func(path string)
 
 	// wait lets the promise window pass.
@@ -174,14 +174,14 @@ func (s *sweeper) noGateway(ctx context.Context) error {
 				s.deleted([]zk.Op{op})
 			case at < 0 && errors.Is(err, zk.ErrUnavailable):
 				return unknown(err)
-			case !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrBadVersion): // these are looked at again
+			case !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrBadVersion): // these are read again
 				return err
 			}
 		}
 	}
 }
 
-// sessionless tells which of the nodes no session has, as operations that delete them, and which are some session's.
+// sessionless splits nodes into those without a session, as operations that delete them, and the others.
 func (s *sweeper) sessionless(ctx context.Context, dir string, names []string) (stale []zk.Op, living []string, err error) {
 	for _, name := range names {
 		path := s.Root() + dir + "/" + name
@@ -189,7 +189,7 @@ func (s *sweeper) sessionless(ctx context.Context, dir string, names []string) (
 		switch {
 		case err != nil:
 			return nil, nil, err
-		case stat == nil: // it has ended this moment
+		case stat == nil: // its session has just ended
 		case stat.EphemeralOwner != 0:
 			living = append(living, name)
 		default:
@@ -211,7 +211,7 @@ func (s *sweeper) inUse(ctx context.Context, ids []string) error {
 			Address string `json:"address"`
 		}
 		if data, _, err := s.Get(ctx, s.Root()+zk.NodeGateways+"/"+id); err == nil {
-			_ = json.Unmarshal(data, &registration) // whoever it is
+			_ = json.Unmarshal(data, &registration) // without an address
 		}
 		who = append(who, fmt.Sprintf("%s (gateway id %s)", registration.Address, id))
 	}

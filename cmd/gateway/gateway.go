@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"lockkeeper"
+	"lockkeeper/internal/dashboard"
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/fleet"
+	"lockkeeper/internal/httpapi"
+	"lockkeeper/internal/httpapi/connlimit"
+	"lockkeeper/internal/locks/manager"
+	"lockkeeper/internal/metrics"
+	"lockkeeper/internal/outbox"
+	"lockkeeper/internal/webhooks"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/ensemble"
+)
+
+// shutdownWithin bounds how long open requests may take to end after a SIGTERM.
+const shutdownWithin = 15 * time.Second
+
+// gateway is the parts of a process that serves.
+type gateway struct {
+	c       *config
+	log     *slog.Logger
+	own     *ownStore // nil with --zk
+	zk      zk.Config
+	peerCAs *x509.CertPool
+	limits  inForce
+	metrics *metrics.Metrics
+
+	hub     *events.Hub
+	store   repairedStore
+	manager *manager.Manager
+	hooks   *webhooks.Service
+	peers   *fleet.Fleet
+	pages   *dashboard.Dashboard
+	api     *httpapi.Server
+
+	connections   *connlimit.Limiter
+	servers       []*http.Server
+	listeners     []net.Listener // one for each server
+	metricsServer *http.Server   // nil unless --metrics-listen is given
+	metricsOn     net.Listener
+}
+
+// newGateway reads the files that the configuration names.
+func newGateway(c *config, logger *slog.Logger) (*gateway, error) {
+	g := &gateway{c: c, log: logger, metrics: metrics.New(version())}
+	var err error
+	if g.zk, err = c.zookeeper(logger.With("part", "zookeeper"), zkMetrics{g.metrics}); err == nil {
+		g.peerCAs, err = c.peerCAs()
+	}
+	return g, err
+}
+
+// assemble makes the parts and starts nothing.
+func (g *gateway) assemble(on listeners, own *ownStore) error {
+	g.own, g.limits = own, g.c.Limits.resolve(g.log)
+	address := g.c.advertised(on.fleet.Addr())
+	if address == "" && g.c.ZK != "" {
+		g.log.Warn("other gateways cannot send requests here: --listen (or --fleet-listen) is no address that they could reach; give --advertise", "listen", on.fleet.Addr().String())
+	}
+	started := time.Now()
+	// Streams must not take the places of the dashboard's own subscriptions.
+	g.hub = events.New(events.Options{Metrics: g.metrics, MaxSubscribers: httpapi.DefaultMaxStreams + dashboard.DefaultMaxTopics})
+	if err := g.makeManager(address, started); err != nil {
+		return err
+	}
+	g.peers = fleet.New(fleet.Options{Secret: g.manager.FleetKeys, Self: g.manager.Identity, Address: address, PeerCAs: g.peerCAs})
+	g.makeAPI(started)
+	g.makeServers(on)
+	return nil
+}
+
+// makeManager makes the lock manager, and the webhooks that it notes ends for.
+func (g *gateway) makeManager(address string, started time.Time) error {
+	addresses, err := g.c.webhookAddresses()
+	if err != nil {
+		return err
+	}
+	proxy, err := g.c.webhookProxy()
+	if err != nil {
+		return err
+	}
+	reachWithin := g.c.ZKConnectTimeout
+	if g.own != nil {
+		reachWithin = 0 // a full disk is waited for, and a hopeless error ends the process by itself
+		g.own.reach(&g.zk)
+	}
+	box := &outbox.Box{}
+	g.store = newRepairedStore(g.own.store(&manager.ZooKeeper{Config: g.zk, ReachWithin: reachWithin}))
+	g.manager = manager.New(manager.Options{
+		Store: g.store,
+		Root:  g.zk.Root, Servers: g.own.servers(g.zk.Servers), SessionTimeout: g.c.SessionTimeout,
+		Logger: g.log.With("part", "locks"), Metrics: g.metrics, Events: g.hub,
+		Registration: manager.Registration{Address: address, Version: version(), Started: started.UnixMilli()},
+		Hearsay:      true,
+		Outbox:       box,
+		Limits:       g.limits.quota,
+	})
+	log := g.log.With("part", "webhooks")
+	g.hooks = box.Connect(g.manager, webhooks.Options{Root: g.zk.Root, Addresses: addresses, Metrics: g.metrics, Logger: log,
+		Transport: webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Proxy: proxy, Version: version(), Logger: log})})
+	return nil
+}
+
+// makeAPI makes the API and the pages, which show each other.
+func (g *gateway) makeAPI(started time.Time) {
+	var zkServers func(context.Context) []ensemble.Server
+	if g.own == nil {
+		zkServers = (&ensemble.Status{Servers: g.zk.Servers}).Get
+	}
+	hookPages := &webhookPages{}
+	g.pages = dashboard.New(dashboard.Options{Ensemble: zkServers, Locks: g.manager, Webhooks: hookPages, Events: g.hub, Logger: g.log.With("part", "dashboard"),
+		Version: version(), Started: started, Embedded: g.own != nil})
+	g.api = httpapi.New(httpapi.Options{Locks: g.own.watched(g.manager), Webhooks: g.hooks, Embedded: g.own != nil, Events: g.hub, Pages: g.pages, Metrics: g.metrics,
+		Fleet: g.peers, News: g.manager.News, ServeMetrics: g.c.MetricsListen == "", Logger: g.log.With("part", "http"), Version: version(), OpenAPI: lockkeeper.OpenAPI,
+		AllowedHosts: g.c.AllowedHosts, Connections: g.limits.connections, MaxWaiting: g.limits.waiting, MaxAnswers: g.limits.answers})
+	hookPages.api = g.api
+}
+
+// makeServers makes a server for each listener, with its bounds.
+func (g *gateway) makeServers(on listeners) {
+	g.connections = connlimit.New(g.limits.connections, g.log.With("part", "http"))
+	serverOf := func(handler http.Handler) *http.Server {
+		server := &http.Server{Handler: handler, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug)}
+		httpapi.Configure(server)
+		return server
+	}
+	server := serverOf(g.api)
+	g.connections.Bound(server)
+	g.servers, g.listeners = []*http.Server{server}, []net.Listener{g.connections.Listener(on.clients)}
+	if on.fleet != on.clients {
+		server.Handler = g.api.Public()
+		fleetServer := serverOf(g.api.FleetOnly())
+		g.servers, g.listeners = append(g.servers, fleetServer), append(g.listeners, g.limits.boundBesides(fleetServer, on.fleet, g.log.With("part", "fleet")))
+	}
+	if on.metrics != nil {
+		log := g.log.With("part", "metrics")
+		g.metricsServer = serverOf(httpapi.New(httpapi.Options{OnlyMetrics: true, Metrics: g.metrics, Logger: log, AllowedHosts: g.c.AllowedHosts}))
+		g.metricsOn = g.limits.boundBesides(g.metricsServer, on.metrics, log)
+	}
+	g.metrics.Watch(func() metrics.State {
+		return state(g.manager.Info(context.Background()), g.connections.State(), g.api.AnswersBound())
+	})
+}
+
+// run serves until ctx ends or a part fails; the first that ends stops all.
+func (g *gateway) run(ctx context.Context) error {
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	group, running := errgroup.WithContext(running)
+	g.own.run(group, running)
+	g.own.administer(g.log.With("part", "admin"))
+	group.Go(func() error {
+		err := g.manager.Run(running)
+		if running.Err() != nil && errors.Is(err, context.Canceled) {
+			return nil // this process ended it, perhaps before ZooKeeper was reached
+		}
+		return err
+	})
+	listener := fleet.Listener{Fleet: g.peers, Peers: func() []fleet.Peer { return httpapi.Others(g.manager.Peers()) }, Changed: g.manager.SourcesChanged,
+		Receive: g.manager.Hear, Following: g.manager.Following, Logger: g.log.With("part", "fleet")}
+	background := func(do func(context.Context)) {
+		group.Go(func() error { do(running); return nil })
+	}
+	background(func(ctx context.Context) { g.store.run(ctx, g.zk, g.log.With("part", "zookeeper")) })
+	background(tuneGC)
+	if n := newNotifier(g.log, g.own.watched(g.manager).Ready, g.manager.Alive); n != nil {
+		background(func(running context.Context) { n.run(running, ctx) })
+	}
+	for _, part := range []func(context.Context) error{g.hub.Run, listener.Run, g.hooks.Run, g.pages.Run} {
+		group.Go(func() error { return part(running) })
+	}
+	for i := range g.servers {
+		group.Go(func() error { return serveHTTP(g.servers[i], g.listeners[i]) })
+	}
+	if g.metricsServer != nil {
+		group.Go(func() error { return serveHTTP(g.metricsServer, g.metricsOn) })
+	}
+	group.Go(func() error {
+		defer cancel()
+		select {
+		case <-ctx.Done():
+			return g.shutDown()
+		case <-running.Done(): // a part failed: nothing is handed over
+		}
+		for _, server := range g.servers {
+			_ = server.Close()
+		}
+		if g.metricsServer != nil {
+			_ = g.metricsServer.Close()
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+// shutDown hands over: /readyz turns red, clocks stop, requests that wait are
+// answered, the writes under way finish, and the registration goes in the
+// session's last transaction, so that a successor begins at once.
+func (g *gateway) shutDown() error {
+	g.log.Info("shutting down", "drain_delay_ms", g.c.DrainDelay.Milliseconds())
+	ctx, cancel := context.WithTimeout(context.Background(), g.c.DrainDelay+shutdownWithin)
+	defer cancel()
+	if g.c.DrainDelay > 0 {
+		g.manager.Leave()
+		select {
+		case <-time.After(g.c.DrainDelay):
+		case <-ctx.Done():
+		}
+	}
+	// First the requests that wait: an acquire whose client has gone withdraws its
+	// contender while writes are still possible.
+	g.api.Drain()
+	g.pages.Drain()
+	err := g.manager.Drain(ctx)
+	for _, server := range g.servers {
+		if e := server.Shutdown(ctx); e != nil {
+			err = errors.Join(err, fmt.Errorf("ending open requests: %w", e), server.Close())
+		}
+	}
+	if e := g.api.Wait(ctx); e != nil { // sockets, which Shutdown does not know
+		err = errors.Join(err, fmt.Errorf("ending open sockets: %w", e))
+	}
+	if g.metricsServer != nil {
+		err = errors.Join(err, g.metricsServer.Close())
+	}
+	if err != nil {
+		// Nothing is lost by it: a successor waits for the session's end instead.
+		g.log.Warn("the handover was not clean", "err", err)
+	}
+	g.log.Info("stopped")
+	return nil
+}
