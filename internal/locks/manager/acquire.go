@@ -38,7 +38,12 @@ func (m *Manager) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.
 		if again && req.Wait > 0 && req.Wait != locks.WaitForever {
 			attempt.Wait = max(req.Wait-(m.clock.Now().Boot()-begun), 1)
 		}
-		res, place, err := m.attempt(ctx, &attempt)
+		var (
+			res   locks.AcquireResult
+			place *queue
+			err   error
+		)
+		m.do(func() { res, place, err = m.attempt(ctx, &attempt) })
 		var e *locks.Error
 		switch {
 		case errors.As(err, &e) && e.Code == codePlainNode:
@@ -56,19 +61,15 @@ func (m *Manager) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.
 
 // attempt takes a lock, or finds the lock in whose place a plain node stands: the acquire has to
 // wait for it with awaitPlace. codePlainNode: a plain node was in the way, and the caller
-// tries again at once.
+// tries again at once. The lock is held, and released while it waits.
 func (m *Manager) attempt(ctx context.Context, req *locks.AcquireRequest) (locks.AcquireResult, *queue, error) {
-	m.mu.Lock()
-	fail := func(err error) (locks.AcquireResult, *queue, error) {
-		m.unlock()
-		return locks.AcquireResult{}, nil, err
-	}
+	fail := func(err error) (locks.AcquireResult, *queue, error) { return locks.AcquireResult{}, nil, err }
 	wants, key, err := m.prepareAcquire(ctx, req)
 	switch {
 	case err != nil:
 		return fail(err)
 	case key != nil && key.lease != "":
-		res, err := m.replay(ctx, req, key) // releases mu
+		res, err := m.replay(ctx, req, key)
 		return res, nil, err
 	}
 	q, code := m.inTheWay(wants), locks.CodeHeldByOther
@@ -96,24 +97,23 @@ func (m *Manager) attempt(ctx context.Context, req *locks.AcquireRequest) (locks
 				return fail(err)
 			case entry != nil:
 				m.forget(q)
-				res, err := m.replay(ctx, req, entry) // releases mu
+				res, err := m.replay(ctx, req, entry)
 				return res, nil, err
 			}
 		}
 		if never || place == nil || !place.noted().suspect {
-			return locks.AcquireResult{}, nil, m.heldByOther(ctx, req, q, code) // releases mu
+			return locks.AcquireResult{}, nil, m.heldByOther(ctx, req, q, code)
 		}
 		// It is not known yet what stands there: a try waits for that, too.
 	}
 	if refused := m.room(req, wants, q != nil); refused != nil {
-		res, err := m.refuse(ctx, req, key, refused) // releases mu
+		res, err := m.refuse(ctx, req, key, refused)
 		return res, nil, err
 	}
 	if place != nil {
 		if err := m.obstruct(place); err != nil {
 			return fail(err)
 		}
-		m.unlock()
 		return locks.AcquireResult{}, place, nil
 	}
 	l, err := m.newLease(wants, req)
@@ -125,7 +125,7 @@ func (m *Manager) attempt(ctx context.Context, req *locks.AcquireRequest) (locks
 		m.keys[key.hash] = key
 	}
 	m.create(l, key, req, 0)
-	res, err := m.await(ctx, req, l, false) // releases mu
+	res, err := m.await(ctx, req, l, false)
 	return res, nil, err
 }
 
@@ -166,10 +166,7 @@ func (m *Manager) prepareAcquire(ctx context.Context, req *locks.AcquireRequest)
 			}
 			return nil, nil, wrong
 		}
-		m.unlock()
-		err := m.barrier(ctx)
-		m.mu.Lock()
-		if err != nil {
+		if m.outside(func() { err = m.barrier(ctx) }); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -271,8 +268,7 @@ func createFailure(err error) *locks.Error {
 	return e
 }
 
-// await follows a lease until the request can be answered. It is called with
-// mu held and releases it.
+// await follows a lease until the request can be answered. The lock is held, and released while it waits.
 func (m *Manager) await(ctx context.Context, req *locks.AcquireRequest, l *lease, replayed bool) (locks.AcquireResult, error) {
 	l.listeners++
 	m.acquiring++
@@ -292,30 +288,29 @@ func (m *Manager) await(ctx context.Context, req *locks.AcquireRequest, l *lease
 			m.checkUnseen(l)
 		}
 		if done, res, err := m.answer(ctx, req, l, replayed, begun, over, gone, draining); done {
-			return res, err // answer released mu
+			return res, err
 		}
 		if !l.placed() || !l.recordState.loaded() || l.phase == ending || over || req.Wait == 0 {
 			stall.Reset(answerWithin/4 + 1)
 		}
 		wake := l.changed()
-		m.unlock()
-		select {
-		case <-wake:
-		case <-elapsed:
-			over = true
-		case <-ctx.Done():
-			gone = true
-		case <-m.drain:
-			draining = true
-		case <-stall.C:
-			stuck = true
-		}
-		m.mu.Lock()
+		m.outside(func() {
+			select {
+			case <-wake:
+			case <-elapsed:
+				over = true
+			case <-ctx.Done():
+				gone = true
+			case <-m.drain:
+				draining = true
+			case <-stall.C:
+				stuck = true
+			}
+		})
 	}
 }
 
-// answer decides whether an acquire can be answered now; if so it has
-// released mu and ended the request's listening.
+// answer decides whether an acquire can be answered now; if so it has ended the request's listening.
 func (m *Manager) answer(ctx context.Context, req *locks.AcquireRequest, l *lease, replayed bool, begun time.Duration, over, gone, draining bool) (bool, locks.AcquireResult, error) {
 	now := m.clock.Now().Boot()
 	leave := func() {
@@ -324,7 +319,6 @@ func (m *Manager) answer(ctx context.Context, req *locks.AcquireRequest, l *leas
 	}
 	fail := func(err error) (bool, locks.AcquireResult, error) {
 		leave()
-		m.unlock()
 		return true, locks.AcquireResult{}, err
 	}
 	succeed := func() (bool, locks.AcquireResult, error) {
@@ -335,7 +329,6 @@ func (m *Manager) answer(ctx context.Context, req *locks.AcquireRequest, l *leas
 		if view.NotifyURL != "" {
 			l.seldom.telling.given, view.NotifySecret = true, notifySecret(m.layout.Keys[0], l.id())
 		}
-		m.unlock()
 		return true, locks.AcquireResult{Lease: view, Replayed: replayed}, nil
 	}
 	alone := l.listeners == 1
@@ -353,7 +346,8 @@ func (m *Manager) answer(ctx context.Context, req *locks.AcquireRequest, l *leas
 	switch {
 	case l.phase == ended && l.failure() != nil && l.failure().Code == codeKeyTaken:
 		leave()
-		return m.replayTaken(ctx, req) // releases mu
+		res, err := m.replayTaken(ctx, req)
+		return true, res, err
 	case l.phase == ended && l.failure() != nil:
 		if l.failure().Code == locks.CodeNotOwner && alone && !m.keyed(l) {
 			// Nobody will ever have its token: its place is given up.

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,31 +24,20 @@ const (
 	adminAttempts = 8
 )
 
-// lockAt finds a lock's queue after a barrier: everything that was acknowledged
-// before the call is in it. On success mu is held and the queue is kept until
-// leaveQueue. It is made when nobody uses the lock.
+// lockAt finds a lock's queue after a barrier: everything that was acknowledged before the call is in it. The queue is kept
+// until leaveQueue, and made when nobody uses the lock. The lock is held, and released meanwhile.
 func (m *Manager) lockAt(ctx context.Context, ns, lock string) (*queue, error) {
 	if err := locks.CheckLock(&lock); err != nil {
 		return nil, err
 	}
-	if err := m.barrier(ctx); err != nil {
+	var err error
+	if m.outside(func() { err = m.barrier(ctx) }); err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	if err := m.usable(); err != nil {
-		m.unlock()
+	q, err := m.useQueue(ns, lock)
+	if err != nil {
 		return nil, err
 	}
-	if ns == "" {
-		ns = locks.DefaultNamespace
-	}
-	s := m.spaces[ns]
-	if s == nil {
-		m.unlock()
-		return nil, namespaceUnknown("ns", ns)
-	}
-	q := m.queueOf(s, lock)
-	q.polls++
 	m.look(ctx, q)
 	if err := m.usable(); err != nil { // that has taken a moment
 		m.leaveQueue(q)
@@ -56,18 +46,30 @@ func (m *Manager) lockAt(ctx context.Context, ns, lock string) (*queue, error) {
 	return q, nil
 }
 
-// leaveQueue ends what lockAt began and releases mu.
+// useQueue finds a lock's queue and keeps it until leaveQueue; it is made when nobody uses the lock.
+func (m *Manager) useQueue(ns, lock string) (*queue, error) {
+	if err := m.usable(); err != nil {
+		return nil, err
+	}
+	ns = cmp.Or(ns, locks.DefaultNamespace)
+	s := m.spaces[ns]
+	if s == nil {
+		return nil, namespaceUnknown("ns", ns)
+	}
+	q := m.queueOf(s, lock)
+	q.polls++
+	return q, nil
+}
+
+// leaveQueue ends what lockAt or useQueue began.
 func (m *Manager) leaveQueue(q *queue) {
 	q.polls--
 	m.forget(q)
-	m.unlock()
 }
 
 // write hands a write over and waits for its outcome; mu is free.
 func (m *Manager) write(ctx context.Context, w *zk.Write) zk.Result {
-	return locked(m, func() zk.Result {
-		return m.commit(ctx, w)
-	})
+	return locked(m, func() zk.Result { return m.commit(ctx, w) })
 }
 
 // rewrite changes the record of a contender that this gateway does not run. What it
@@ -93,9 +95,7 @@ func (m *Manager) rewrite(ctx context.Context, path string, change func(record.R
 func (m *Manager) rewriteData(ctx context.Context, path string, change func([]byte) ([]byte, error)) error {
 	var last error
 	for range adminAttempts {
-		m.mu.Lock()
-		session := m.session
-		m.unlock()
+		session := m.Nodes().session()
 		if session == nil {
 			return m.unavailable()
 		}

@@ -69,79 +69,42 @@ func (m *Manager) writeRecord(l *lease, change func(*record.Record), then func(e
 	})
 }
 
-// amend brings a lease's record to what a request wants: it is written, and
-// known to be, before the request is answered. missing tells, with mu held, what
-// has to be written; nil when nothing has to. written is called, with mu held,
-// when that has been done, also when the request is not waited for any more. The
-// lease is returned with mu held; with an error mu is free.
+// amend brings a lease's record to what a request wants: it is written, and known to be, before the request is answered.
+// missing tells what has to be written; nil when nothing has to. written is called when that has been done, also when
+// the request is not waited for any more. The lock is held, and released while the request waits.
 //
-// The fate of a write that was lost is read in the record, and missing asked
-// again, so a repeat, also by the client itself, changes nothing twice.
-func (m *Manager) amend(ctx context.Context, id recipe.LeaseID, missing func(*lease) (func(*record.Record), *locks.Error), written func(*lease)) (*lease, *locks.Error) {
-	m.mu.Lock()
-	begun := m.clock.Now().Boot()
+// The fate of a write that was lost is read in the record, and missing asked again, so a repeat, also by the client
+// itself, changes nothing twice.
+func (m *Manager) amend(ctx context.Context, id recipe.LeaseID, missing func(*lease) (func(*record.Record), *locks.Error), written func(*lease)) (amended *lease, err *locks.Error) {
 	var (
-		met, done bool
-		sent      bool // a write whose fate is not known
-		refused   error
+		sent, done bool // sent: a write whose fate is not known
+		refused    error
 	)
-	fail := func(err *locks.Error) (*lease, *locks.Error) {
-		m.unlock()
-		if (sent || done) && err.Code != locks.CodeEnded {
-			unknown := outcomeUnknown()
-			unknown.Err = err
-			return nil, unknown
-		}
-		return nil, err
-	}
-	for {
-		l, err := m.owned(id)
-		if err != nil && err.UnknownGateway && !met {
-			if met, err = true, m.meet(ctx); err == nil {
-				continue
-			}
-		}
-		if err != nil {
-			return fail(err)
-		}
-		if err := m.usable(); err != nil {
-			return fail(err)
-		}
-		switch {
+	err = m.withLease(ctx, id, func(l *lease) (bool, *locks.Error) {
+		switch amended = l; {
 		case refused != nil:
-			err := m.unavailable()
-			err.Err = refused
-			return fail(err)
-		case l.phase == creating, l.phase == ending, l.term != m.term:
-			return fail(m.unavailable())
+			return false, m.unavailableFor(refused)
 		case done:
-			return l, nil
-		case !l.recordState.loaded() || l.czxid == 0:
-			m.load(l)
-		case !l.rewriting():
-			sent = false // what became of it has been read
-			change, err := missing(l)
-			if err != nil {
-				return fail(err)
+			return true, nil
+		case l.rewriting():
+			return false, nil
+		}
+		sent = false // what became of it has been read
+		change, err := missing(l)
+		if change == nil || err != nil {
+			return true, err
+		}
+		sent = true
+		m.writeRecord(l, change, func(err error) {
+			sent, done, refused = false, err == nil, err
+			if done {
+				written(l)
 			}
-			if change == nil {
-				return l, nil
-			}
-			sent = true
-			m.writeRecord(l, change, func(err error) {
-				sent = false
-				if refused = err; err == nil {
-					done = true
-					written(l)
-				}
-			})
-		}
-		if m.overdue(begun, m.clock.Now().Boot()) {
-			return fail(m.unavailable())
-		}
-		if err := m.wait(ctx, l, answerWithin/4); err != nil {
-			return nil, cancelled(ctx)
-		}
-		m.mu.Lock()
+		})
+		return false, nil
+	})
+	if err != nil && (sent || done) {
+		err = unsure(err)
 	}
+	return amended, err
 }

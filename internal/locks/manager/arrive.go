@@ -25,24 +25,17 @@ func (m *Manager) Arrive(ctx context.Context, lease string, zxid int64) error {
 		}
 		return e
 	}
-	m.mu.Lock()
-	for {
-		if m.leases[id] != nil || m.history.has(id) || m.owns(id.Gateway()) {
-			m.unlock()
-			return nil
+	return locked(m, func() error {
+		for m.leases[id] == nil && !m.history.has(id) && !m.owns(id.Gateway()) {
+			if m.newlyOwned == nil {
+				m.newlyOwned = make(chan struct{})
+			}
+			if m.sleep(ctx, m.newlyOwned, answerWithin) != nil {
+				return &locks.Error{Code: locks.CodeNotOwner, Detail: "this gateway does not run that lease; nothing was done, repeat the request"}
+			}
 		}
-		if m.newlyOwned == nil {
-			m.newlyOwned = make(chan struct{})
-		}
-		wake := m.newlyOwned
-		m.unlock()
-		select {
-		case <-wake:
-		case <-ctx.Done():
-			return &locks.Error{Code: locks.CodeNotOwner, Detail: "this gateway does not run that lease; nothing was done, repeat the request"}
-		}
-		m.mu.Lock()
-	}
+		return nil
+	})
 }
 
 // wakeArrivals has those who wait in Arrive look again; mu is held.

@@ -162,8 +162,8 @@ func atBound(code locks.Code, after time.Duration, detail string, args ...any) *
 	return &locks.Error{Code: code, RetryAfter: after, Detail: fmt.Sprintf(detail, args...)}
 }
 
-// refuse answers an acquire for which there is no room, unless it is the repeat of an older one. mu is held; refuse
-// releases it.
+// refuse answers an acquire for which there is no room, unless it is the repeat of an older one. The lock is
+// held, and released while it waits.
 func (m *Manager) refuse(ctx context.Context, req *locks.AcquireRequest, key *keyEntry, refused error) (locks.AcquireResult, error) {
 	if key != nil {
 		entry, err := m.olderKey(ctx, key)
@@ -171,10 +171,9 @@ func (m *Manager) refuse(ctx context.Context, req *locks.AcquireRequest, key *ke
 		case err != nil:
 			refused = err
 		case entry != nil:
-			return m.replay(ctx, req, entry) // releases mu
+			return m.replay(ctx, req, entry)
 		}
 	}
-	m.unlock()
 	return locks.AcquireResult{}, refused
 }
 
@@ -182,9 +181,9 @@ func (m *Manager) refuse(ctx context.Context, req *locks.AcquireRequest, key *ke
 // repeat of an acquire that was granted. Nil without an error: there is none. mu is held, and released meanwhile.
 func (m *Manager) olderKey(ctx context.Context, key *keyEntry) (*keyEntry, error) {
 	session := m.session
-	m.unlock()
-	entry, err := m.readKey(ctx, session, key.hash)
-	m.mu.Lock()
+	var entry *keyEntry
+	var err error
+	m.outside(func() { entry, err = m.readKey(ctx, session, key.hash) })
 	if err != nil || entry == nil {
 		return nil, err
 	}

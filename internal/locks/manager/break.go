@@ -56,7 +56,7 @@ type blow struct {
 
 // readBefore reads what a blow is for, when that is another gateway's contender: its lease may have ended already, of which
 // its record alone tells, and then the blow frees a place and ends nothing. It strikes at the version that was read. Of a lease
-// that this gateway has just taken over the record tells whom to tell. It is called with mu held and releases it meanwhile.
+// that this gateway has just taken over the record tells whom to tell. The lock is held, and released meanwhile.
 func (m *Manager) readBefore(ctx context.Context, b *blow) error {
 	if b.l != nil {
 		return m.readOwn(ctx, b.l)
@@ -69,11 +69,7 @@ func (m *Manager) readBefore(ctx context.Context, b *blow) error {
 	if session == nil {
 		return m.unavailable()
 	}
-	m.unlock()
-	reading, cancel := context.WithTimeout(ctx, answerWithin)
-	data, stat, err := session.Get(reading, b.at.path())
-	cancel()
-	m.mu.Lock()
+	data, stat, err := m.getOutside(ctx, session, b.at.path())
 	switch {
 	case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrNoNode):
 		return nil // it cannot be known; or is gone, and the event follows
@@ -195,23 +191,27 @@ var errEnded = errors.New("it has ended")
 // follow waits for what becomes of a blow: nil when it is done and the replica
 // shows it; errEnded; zk.ErrBadVersion when it was changed since it was looked at; or why it was not
 // done. What was lost is looked for in the replica, after a barrier, and done again if
-// it is there.
+// it is there. The lock is held, and released while it waits.
 func (m *Manager) follow(ctx context.Context, b *blow) error {
 	if b.l != nil {
 		return m.followOwn(ctx, b)
 	}
 	for range adminAttempts + locks.MaxGroup {
 		var res zk.Result
-		select {
-		case res = <-b.answer:
-		case <-ctx.Done():
-			return cancelled(ctx)
-		case <-time.After(settleWithin):
-			return outcomeUnknown()
-		}
+		m.outside(func() {
+			select {
+			case res = <-b.answer:
+			case <-ctx.Done():
+			case <-time.After(settleWithin):
+			}
+		})
 		switch {
+		case res.Outcome == 0 && ctx.Err() != nil:
+			return cancelled(ctx)
+		case res.Outcome == 0:
+			return outcomeUnknown()
 		case res.Outcome == zk.Done:
-			m.show(ctx, res.Zxid)
+			m.outside(func() { m.show(ctx, res.Zxid) })
 			return nil
 		case res.Outcome == zk.NotDone && errors.Is(res.Err, zk.ErrNoNode):
 			if res.Culprit < 0 || len(b.paths) == 1 {
@@ -222,24 +222,22 @@ func (m *Manager) follow(ctx context.Context, b *blow) error {
 			}
 			b.gone[b.paths[res.Culprit]] = true // a part of it; the others go
 		case res.Outcome == zk.Unknown, res.Outcome == zk.Conflict, errors.Is(res.Err, zk.ErrNotApplied), errors.Is(res.Err, zk.ErrSessionGone):
-			if err := m.barrier(ctx); err != nil {
+			var err error
+			if m.outside(func() { err = m.barrier(ctx) }); err != nil {
 				return outcomeUnknown()
 			}
 		default:
 			return res.Err
 		}
 		lost := res.Outcome == zk.Unknown
-		m.mu.Lock()
 		if lost && b.at.q.contenders.Get(b.at.c.Name) != b.at.c {
 			m.struck(b) // it was done
-			m.unlock()
 			return nil
 		}
 		if errors.Is(res.Err, errOutboxUnknown) {
 			m.awaitOutbox(ctx)
 		}
 		m.strike(b)
-		m.unlock()
 	}
 	return outcomeUnknown()
 }
@@ -248,32 +246,25 @@ func (m *Manager) follow(ctx context.Context, b *blow) error {
 // decided and that was not done is followed by this one.
 func (m *Manager) followOwn(ctx context.Context, b *blow) error {
 	l := b.l
-	m.mu.Lock()
-	begun := m.clock.Now().Boot()
-	for {
+	var meanwhile error
+	late := m.untilDone(ctx, outcomeUnknown, func() (*lease, *locks.Error) {
 		switch {
 		case l.phase == ended && l.failure() != nil:
-			m.unlock()
-			return l.failure()
+			return nil, l.failure()
 		case l.phase == ended:
-			reason := l.reason()
-			m.unlock()
-			if reason != b.reason {
-				return errEnded
+			if l.reason() != b.reason {
+				meanwhile = errEnded
 			}
-			return nil
+			return nil, nil
 		case l.term == m.term && m.session != nil:
 			m.strike(b)
 		}
-		if m.overdue(begun, m.clock.Now().Boot()) {
-			m.unlock()
-			return outcomeUnknown()
-		}
-		if err := m.wait(ctx, l, answerWithin/4); err != nil {
-			return err
-		}
-		m.mu.Lock()
+		return l, nil
+	})
+	if late != nil {
+		return late
 	}
+	return meanwhile
 }
 
 // Break ends one lease, waiting or held, of this gateway or of another, what its
@@ -285,53 +276,49 @@ func (m *Manager) Break(ctx context.Context, req locks.BreakRequest) error {
 		return err
 	}
 	v := verdict{locks.ReasonRevoked, req.Reason, locks.TraceParentOf(ctx)}
-	if req.ID != "" {
-		return m.breakLease(ctx, req.ID, v, req.AtOwner)
-	}
-	return m.breakContender(ctx, &req, v)
+	return locked(m, func() error {
+		if req.ID != "" {
+			return m.breakLease(ctx, req.ID, v, req.AtOwner)
+		}
+		return m.breakContender(ctx, &req, v)
+	})
 }
 
 func (m *Manager) breakLease(ctx context.Context, name string, v verdict, atOwner bool) error {
 	last := errEnded
 	missing := error(notFound()) // the replica holds everybody who was told of a place in line
 	for range adminAttempts {
-		if err := m.barrier(ctx); err != nil {
+		var err error
+		if m.outside(func() { err = m.barrier(ctx) }); err != nil {
 			return err
 		}
 		id, err := recipe.ParseLeaseID(name)
 		if err != nil || id.Fleet() != m.fleet {
 			return notFound()
 		}
-		m.mu.Lock()
 		if err := m.usable(); err != nil {
-			m.unlock()
 			return err
 		}
 		if p, ok := m.history.get(id); ok && m.leases[id] == nil && m.delays.byID[id] == nil {
-			m.unlock()
 			return brokenBefore(p)
 		}
 		b := &blow{verdict: v, l: m.leases[id], version: -1}
-		if b.l == nil && atOwner {
-			if err := m.absent(id); err.Code == locks.CodeNotOwner {
-				m.unlock()
-				return err
-			}
-		}
 		if b.l == nil {
+			if atOwner {
+				if err := m.absent(id); err.Code == locks.CodeNotOwner {
+					return err
+				}
+			}
 			at, found := m.findLease(id)
 			if !found {
-				m.unlock()
 				return missing
 			}
 			b.at = at
 		}
 		if err := m.readBefore(ctx, b); err != nil {
-			m.unlock()
 			return err
 		}
 		m.strike(b)
-		m.unlock()
 		err = m.follow(ctx, b)
 		switch {
 		case err == nil:
@@ -389,9 +376,12 @@ func (m *Manager) breakContender(ctx context.Context, req *locks.BreakRequest, v
 			return noContender()
 		}
 		if !c.Ours || c.Unknown {
-			looking, cancel := context.WithTimeout(ctx, answerWithin)
-			stat, err := session.Exists(looking, b.at.path())
-			cancel()
+			var stat *zk.Stat
+			m.outside(func() {
+				looking, cancel := context.WithTimeout(ctx, answerWithin)
+				defer cancel()
+				stat, err = session.Exists(looking, b.at.path())
+			})
 			switch {
 			case err != nil:
 				return m.unavailableFor(err)
@@ -402,13 +392,10 @@ func (m *Manager) breakContender(ctx context.Context, req *locks.BreakRequest, v
 			}
 			b.version = stat.Version
 		}
-		m.mu.Lock()
 		if err := m.readBefore(ctx, b); err != nil {
-			m.unlock()
 			return err
 		}
 		m.strike(b)
-		m.unlock()
 		err = m.follow(ctx, b)
 		switch {
 		case errors.Is(err, zk.ErrBadVersion): // written since it was looked at

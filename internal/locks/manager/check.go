@@ -18,9 +18,9 @@ import (
 // takes time in proportion to all leases and contenders: it is for tests and
 // simulations.
 func (m *Manager) CheckAll() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return errors.Join(m.counts.forbidden, m.checkLeases(), m.checkQueues(), m.checkDelays(), m.checkBack())
+	return locked(m, func() error {
+		return errors.Join(m.counts.forbidden, m.checkLeases(), m.checkQueues(), m.checkDelays(), m.checkBack())
+	})
 }
 
 func (m *Manager) checkLeases() (err error) {

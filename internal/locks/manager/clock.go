@@ -50,12 +50,12 @@ func (m *Manager) runClock(ctx context.Context) error {
 		case <-m.clockState.wake:
 		case <-timer.C:
 		}
-		m.mu.Lock()
-		now := m.clock.Now()
-		sleep := m.tick(now.Boot())
-		m.clockState.expected = now.Boot() + sleep
-		m.unlock()
-		timer.Reset(sleep)
+		m.do(func() {
+			now := m.clock.Now()
+			sleep := m.tick(now.Boot())
+			m.clockState.expected = now.Boot() + sleep
+			timer.Reset(sleep)
+		})
 	}
 }
 

@@ -38,9 +38,7 @@ func (m *Manager) Configure(ctx context.Context, req locks.SettingsRequest) (loc
 		return m.limitChange(q, d, req.Limit), nil
 	})
 	if reserved { // from here on the replica counts them
-		m.mu.Lock()
-		m.quota.Add(quota.Settings, -1)
-		m.unlock()
+		m.do(func() { m.quota.Add(quota.Settings, -1) })
 	}
 	if err != nil {
 		return locks.Lock{}, err
@@ -167,81 +165,61 @@ func (m *Manager) change(ctx context.Context, ns, lock string, decide func(*queu
 	if err := locks.CheckLock(&lock); err != nil {
 		return err
 	}
-	if ns == "" {
-		ns = locks.DefaultNamespace
-	}
-	m.mu.Lock()
-	if err := m.usable(); err != nil {
-		m.unlock()
-		return err
-	}
-	s := m.spaces[ns]
-	if s == nil {
-		m.unlock()
-		return namespaceUnknown("ns", ns)
-	}
-	q := m.queueOf(s, lock)
-	q.polls++
-	defer func() {
-		q.polls--
-		m.forget(q)
-		m.unlock()
-	}()
-	used := false // by somebody whom the replica did not show
-	for range configureAttempts {
-		settings := m.settingsPath(q)
-		m.unlock()
-		d, err := m.presentLimits(ctx, settings)
-		m.mu.Lock()
+	return locked(m, func() error {
+		q, err := m.useQueue(ns, lock)
 		if err != nil {
 			return err
 		}
-		if err := m.usable(); err != nil {
-			return err
+		defer m.leaveQueue(q)
+		used := false // by somebody whom the replica did not show
+		for range configureAttempts {
+			d, err := m.presentLimits(ctx, m.settingsPath(q))
+			if err != nil {
+				return err
+			}
+			if err := m.usable(); err != nil {
+				return err
+			}
+			ops, err := decide(q, d)
+			if err != nil || len(ops) == 0 {
+				return err
+			}
+			res := m.commit(ctx, &zk.Write{Alone: true, Ops: ops})
+			switch {
+			case res.Outcome == zk.Done:
+				m.outside(func() { m.show(ctx, res.Zxid) })
+				return nil
+			case res.Outcome == zk.Unknown:
+				return outcomeUnknown()
+			case errors.Is(res.Err, zk.ErrNotEmpty), errors.Is(res.Err, zk.ErrEphemeralParent):
+				used = true
+			case errors.Is(res.Err, zk.ErrNodeExists), errors.Is(res.Err, zk.ErrNoNode), errors.Is(res.Err, zk.ErrNotApplied):
+			default:
+				return createFailure(res.Err)
+			}
 		}
-		ops, err := decide(q, d)
-		if err != nil {
-			return err
+		if used {
+			return m.lockInUse(ctx, q)
 		}
-		if len(ops) == 0 {
-			return nil
-		}
-		res := m.commit(ctx, &zk.Write{Alone: true, Ops: ops})
-		switch {
-		case res.Outcome == zk.Done:
-			m.unlock()
-			m.show(ctx, res.Zxid)
-			m.mu.Lock()
-			return nil
-		case res.Outcome == zk.Unknown:
-			return outcomeUnknown()
-		case errors.Is(res.Err, zk.ErrNotEmpty), errors.Is(res.Err, zk.ErrEphemeralParent):
-			used = true
-		case errors.Is(res.Err, zk.ErrNodeExists), errors.Is(res.Err, zk.ErrNoNode), errors.Is(res.Err, zk.ErrNotApplied):
-		default:
-			return createFailure(res.Err)
-		}
-	}
-	if used {
-		return m.lockInUse(ctx, q)
-	}
-	return m.unavailable()
+		return m.unavailable()
+	})
 }
 
 // presentLimits is what ZooKeeper has of a lock's settings, whose directory is at the path, read after
-// everything that was acknowledged before the call; the replica has come as far. mu is free.
-func (m *Manager) presentLimits(ctx context.Context, settings string) (*limitDir, error) {
-	ref, err := m.cross(ctx)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
-	d, err := m.readLimits(ctx, ref.session, settings)
-	if err != nil {
-		return nil, m.unavailableFor(err)
-	}
-	return d, nil
+// everything that was acknowledged before the call; the replica has come as far. The lock is held, and released meanwhile.
+func (m *Manager) presentLimits(ctx context.Context, settings string) (d *limitDir, err error) {
+	m.outside(func() {
+		var ref *termRef
+		if ref, err = m.cross(ctx); err != nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(ctx, answerWithin)
+		defer cancel()
+		if d, err = m.readLimits(ctx, ref.session, settings); err != nil {
+			err = m.unavailableFor(err)
+		}
+	})
+	return d, err
 }
 
 // show waits until the replica has come to a transaction, but not for long: it was done.
@@ -260,17 +238,19 @@ func (m *Manager) commit(ctx context.Context, w *zk.Write) zk.Result {
 	m.submit(w, func(res zk.Result) { done <- res })
 	look := time.NewTicker(answerWithin / 4)
 	defer look.Stop()
+	var res zk.Result
 	for {
-		m.unlock()
-		select {
-		case res := <-done:
-			m.mu.Lock()
+		m.outside(func() {
+			select {
+			case res = <-done:
+			case <-look.C:
+			case <-ctx.Done():
+			}
+		})
+		switch {
+		case res.Outcome != 0:
 			return res
-		case <-look.C:
-		case <-ctx.Done():
-		}
-		m.mu.Lock()
-		if ctx.Err() != nil || m.overdue(begun, m.clock.Now().Boot()) {
+		case ctx.Err() != nil || m.overdue(begun, m.clock.Now().Boot()):
 			return zk.Result{Outcome: zk.Unknown, Culprit: -1}
 		}
 	}

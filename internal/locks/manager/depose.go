@@ -115,9 +115,7 @@ func (m *Manager) runVigil(ctx context.Context) error {
 			return ctx.Err()
 		case <-timer.C:
 		}
-		m.mu.Lock()
-		session, ids := m.session, m.watched(last)
-		m.unlock()
+		session, ids := locked2(m, func() (Session, []string) { return m.session, m.watched(last) })
 		if session != nil && len(ids) > 0 {
 			last = recipe.GatewayID(ids[len(ids)-1])
 			round, cancel := context.WithTimeout(ctx, pause)

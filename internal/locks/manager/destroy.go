@@ -31,26 +31,31 @@ func (m *Manager) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.
 	}
 	v := verdict{locks.ReasonDestroyed, req.Reason, locks.TraceParentOf(ctx)}
 	for range destroyRounds {
-		q, err := m.lockAt(ctx, req.NS, req.Lock)
+		trees, err := locked2(m, func() ([]*tree, error) {
+			q, err := m.lockAt(ctx, req.NS, req.Lock)
+			if err != nil {
+				return nil, err
+			}
+			defer m.leaveQueue(q)
+			return m.wholeQueue(q), nil
+		})
 		if err != nil {
 			return answer, err
 		}
-		trees := m.wholeQueue(q)
-		m.leaveQueue(q)
 		if err := m.readBeforeAll(ctx, trees); err != nil {
 			return answer, err
 		}
 		err = m.fell(ctx, v, trees, func(error) bool { return true })
-		m.mu.Lock()
-		for _, t := range trees {
-			if t.over && t.err == nil {
-				answer.Ended++
-				if !t.at.c.Ours {
-					answer.Foreign++
+		m.do(func() {
+			for _, t := range trees {
+				if t.over && t.err == nil {
+					answer.Ended++
+					if !t.at.c.Ours {
+						answer.Foreign++
+					}
 				}
 			}
-		}
-		m.unlock()
+		})
 		if err != nil {
 			return answer, err
 		}

@@ -25,59 +25,37 @@ func (m *Manager) Downgrade(ctx context.Context, p locks.Principal, id, token st
 	if wrong != nil {
 		return locks.Lease{}, wrong
 	}
-	m.mu.Lock()
-	begun := m.clock.Now().Boot()
-	met := false
-	var refused error // of the write that this request began
-	for {
-		l, err := m.owned(named)
-		if err != nil && err.UnknownGateway && !met {
-			if met, err = true, m.meet(ctx); err == nil {
-				continue
+	return locked2(m, func() (view locks.Lease, err error) {
+		var refused error // of the write that this request began
+		sent := false
+		failed := m.withLease(ctx, named, func(l *lease) (bool, *locks.Error) {
+			switch {
+			case refused != nil:
+				return false, m.unavailableFor(refused)
+			case l.phase != held:
+				return false, &locks.Error{Code: locks.CodeNotHeld, Detail: "only a held lease can be downgraded; this one waits: release it and acquire with mode=shared"}
+			case !l.any(recipe.Exclusive) && !l.any(recipe.Shared):
+				return false, &locks.Error{Code: locks.CodeNotExclusive, Detail: "a semaphore's permits cannot be downgraded to shared"}
+			case !l.any(recipe.Exclusive):
+				m.claim(l, m.clock.Now().Boot())
+				view = m.viewOwn(l)
+				return true, nil
+			case !l.every(func(s *slot) bool { return s.q.space.naming.Has(recipe.Shared) }):
+				return false, &locks.Error{Code: locks.CodeNotExclusive, Detail: "a lease cannot become shared in a namespace whose dialect has no names for shared leases"}
+			case !l.rewriting():
+				sent = true
+				m.replace(l, &refused)
 			}
-		}
-		if err == nil {
-			err = m.usable()
-		}
-		if err == nil && refused != nil {
-			err = m.unavailable()
-			err.Err = refused
-		}
-		if err == nil && (l.phase == creating || l.phase == ending || l.term != m.term) {
-			err = m.unavailable()
-		}
-		if err != nil {
-			m.unlock()
-			return locks.Lease{}, err
-		}
+			return false, nil
+		})
 		switch {
-		case !l.recordState.loaded() || l.czxid == 0:
-			m.load(l)
-		case l.phase != held:
-			m.unlock()
-			return locks.Lease{}, &locks.Error{Code: locks.CodeNotHeld, Detail: "only a held lease can be downgraded; this one waits: release it and acquire with mode=shared"}
-		case !l.any(recipe.Exclusive):
-			defer m.unlock()
-			if !l.any(recipe.Shared) {
-				return locks.Lease{}, &locks.Error{Code: locks.CodeNotExclusive, Detail: "a semaphore's permits cannot be downgraded to shared"}
-			}
-			m.claim(l, m.clock.Now().Boot())
-			return m.viewOwn(l), nil
-		case !l.every(func(s *slot) bool { return s.q.space.naming.Has(recipe.Shared) }):
-			m.unlock()
-			return locks.Lease{}, &locks.Error{Code: locks.CodeNotExclusive, Detail: "a lease cannot become shared in a namespace whose dialect has no names for shared leases"}
-		case !l.rewriting():
-			m.replace(l, &refused)
+		case failed == nil:
+			return view, nil
+		case sent && refused == nil:
+			return view, unsure(failed)
 		}
-		if m.overdue(begun, m.clock.Now().Boot()) {
-			m.unlock()
-			return locks.Lease{}, outcomeUnknown()
-		}
-		if err := m.wait(ctx, l, answerWithin/4); err != nil {
-			return locks.Lease{}, err
-		}
-		m.mu.Lock()
-	}
+		return view, failed
+	})
 }
 
 // any reports whether the lease has a contender of that mode.

@@ -9,9 +9,7 @@ import (
 // Leave makes Ready fail and changes nothing else: load balancers turn away
 // before Drain refuses requests.
 func (m *Manager) Leave() {
-	m.do(func() {
-		m.leaving = true
-	})
+	m.do(func() { m.leaving = true })
 }
 
 // Drain hands over: clocks stop, then requests are refused, open acquires are
@@ -19,21 +17,23 @@ func (m *Manager) Leave() {
 // ctx, and the registration is deleted in the session's last transaction, so
 // that a successor begins at once.
 func (m *Manager) Drain(ctx context.Context) error {
-	m.mu.Lock()
-	if m.draining {
-		m.mu.Unlock()
+	session, begun := locked2(m, func() (Session, bool) {
+		if m.draining {
+			return nil, false
+		}
+		m.draining = true
+		close(m.drain)
+		m.endEphemerals(m.clock.Now().Boot())
+		return m.session, true
+	})
+	if !begun {
 		return nil
 	}
-	m.draining = true
-	close(m.drain)
-	m.endEphemerals(m.clock.Now().Boot())
-	session := m.session
-	m.unlock()
 	defer func() {
-		m.mu.Lock()
-		m.notices.over = true
-		m.wakeFollowers()
-		m.unlock()
+		m.do(func() {
+			m.notices.over = true
+			m.wakeFollowers()
+		})
 	}()
 	if session == nil {
 		return nil
@@ -43,9 +43,7 @@ func (m *Manager) Drain(ctx context.Context) error {
 	poll := time.NewTicker(5 * time.Millisecond)
 	defer poll.Stop()
 	for busy := true; busy; {
-		m.mu.Lock()
-		busy = m.inflight > 0 || m.acquiring > 0
-		m.mu.Unlock()
+		m.do(func() { busy = m.inflight > 0 || m.acquiring > 0 })
 		if !busy {
 			break
 		}

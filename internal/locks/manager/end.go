@@ -207,21 +207,16 @@ func (m *Manager) Release(ctx context.Context, p locks.Principal, id, token stri
 	if err != nil {
 		return err
 	}
-	m.mu.Lock()
-	l, err := m.owned(named)
-	if err != nil && err.UnknownGateway {
-		if err = m.meet(ctx); err == nil {
-			l, err = m.owned(named)
-		}
-	}
-	if err != nil {
-		m.unlock()
-		if err.Code == locks.CodeEnded && isLetGo(err.Reason) {
+	return locked(m, func() error {
+		l, err := m.findOwn(ctx, named)
+		switch {
+		case err == nil:
+			return m.letGo(ctx, l)
+		case err.Code == locks.CodeEnded && isLetGo(err.Reason):
 			return nil
 		}
 		return err
-	}
-	return m.letGo(ctx, l)
+	})
 }
 
 // isLetGo reports whether an end is what a release asks for. Of a lease that is
@@ -230,34 +225,27 @@ func isLetGo(reason locks.Reason) bool {
 	return reason == locks.ReasonReleased || reason == locks.ReasonCancelled || reason == locks.ReasonUnknown
 }
 
-// letGo releases a lease, and follows it until that is known. It is called with
-// mu held and releases it.
+// letGo releases a lease, and follows it until that is known. The lock is held, and released while it waits.
 func (m *Manager) letGo(ctx context.Context, l *lease) error {
-	begun := m.clock.Now().Boot()
-	now := begun
-	for ; ; now = m.clock.Now().Boot() {
+	sent := false
+	late := func() *locks.Error {
+		if sent || l.phase == ending {
+			return outcomeUnknown()
+		}
+		return m.unavailable()
+	}
+	err := m.untilDone(ctx, late, func() (*lease, *locks.Error) {
 		switch l.phase {
 		case waiting, held:
 			switch {
 			case m.draining:
-				err := m.usable()
-				m.unlock()
-				return err
+				return nil, m.usable()
 			case l.term != m.term || m.session == nil:
-				m.unlock()
-				return m.unavailable()
+				return nil, m.unavailable()
 			case !l.recordState.loaded():
 				// Of a lease that was taken over: it may have ended, and a lock delay may follow.
 				m.load(l)
-				if m.overdue(begun, now) {
-					m.unlock()
-					return m.unavailable()
-				}
-				if err := m.wait(ctx, l, answerWithin/4); err != nil {
-					return err
-				}
-				m.mu.Lock()
-				continue
+				return l, nil
 			}
 			reason := locks.ReasonReleased
 			if l.phase == waiting && l.grant == grantNone {
@@ -266,53 +254,29 @@ func (m *Manager) letGo(ctx context.Context, l *lease) error {
 			if trace := locks.TraceParentOf(ctx); trace != "" {
 				l.few().trace = trace
 			}
-			m.end(l, reason, now)
+			sent = true
+			m.end(l, reason, m.clock.Now().Boot())
 			if l.phase == ending && m.session == nil {
-				m.unlock()
-				return outcomeUnknown()
+				return nil, outcomeUnknown()
 			}
 		case creating:
-			m.unlock()
-			return m.unavailable()
+			return nil, m.unavailable()
 		case ending:
-			if refused := l.refusedEnd(); refused != nil {
-				m.unlock()
-				return refused
-			}
+			return l, l.refusedEnd()
 		case ended:
-			reason, words, failure := l.reason(), l.words(), l.failure()
-			m.unlock()
-			if failure != nil {
-				return failure
+			reason := l.reason()
+			switch {
+			case l.failure() != nil:
+				return nil, l.failure()
+			case reason == locks.ReasonReleased, reason == locks.ReasonCancelled:
+				return nil, nil
 			}
-			if reason == locks.ReasonReleased || reason == locks.ReasonCancelled {
-				return nil
-			}
-			return endedError(reason).Because(words)
+			return nil, endedError(reason).Because(l.words())
 		}
-		if m.overdue(begun, now) {
-			m.unlock()
-			return outcomeUnknown()
-		}
-		if err := m.wait(ctx, l, answerWithin/4); err != nil {
-			return err
-		}
-		m.mu.Lock()
-	}
-}
-
-// wait releases mu and returns at the lease's next change, or after at most
-// atMost; with an error when ctx ended.
-func (m *Manager) wait(ctx context.Context, l *lease, atMost time.Duration) error {
-	wake := l.changed()
-	m.unlock()
-	timer := time.NewTimer(atMost)
-	defer timer.Stop()
-	select {
-	case <-wake:
-	case <-timer.C:
-	case <-ctx.Done():
-		return cancelled(ctx)
+		return l, nil
+	})
+	if err != nil {
+		return err
 	}
 	return nil
 }
@@ -377,24 +341,4 @@ func (m *Manager) absent(id recipe.LeaseID) *locks.Error {
 	_, own := m.ids[id.Gateway()]
 	gone.UnknownGateway = !own && m.peers[id.Gateway()] == nil
 	return gone
-}
-
-// meet brings the replica up to the moment of the call; mu is held, and released
-// meanwhile. The replica may be as much as a promise window behind, and then it
-// does not know of a gateway that has just started: whoever brings the token of
-// one of its leases must not be told that it has ended. So before that is said of a
-// lease whose gateway nothing here has ever told of, the replica is made to
-// contain everything that was acknowledged before the question.
-func (m *Manager) meet(ctx context.Context) *locks.Error {
-	m.unlock()
-	ctx, cancel := context.WithTimeout(ctx, answerWithin) // others' heartbeats may wait in the same request
-	err := m.barrier(ctx)
-	cancel()
-	m.mu.Lock()
-	if err == nil {
-		return nil
-	}
-	e := m.unavailable()
-	e.Err = err
-	return e
 }

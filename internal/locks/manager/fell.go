@@ -93,20 +93,20 @@ func (m *Manager) fell(ctx context.Context, v verdict, trees []*tree, stop func(
 				}
 				answer <- res
 			})
-			m.unlock()
 			var res zk.Result
-			select {
-			case res = <-answer:
-			case <-time.After(settleWithin):
-			case <-ctx.Done():
-			}
+			m.outside(func() {
+				select {
+				case res = <-answer:
+				case <-time.After(settleWithin):
+				case <-ctx.Done():
+				}
+			})
 			again := res.Outcome == zk.Unknown || res.Outcome == zk.Conflict || errors.Is(res.Err, zk.ErrNotApplied) ||
 				errors.Is(res.Err, zk.ErrSessionGone) || errors.Is(res.Err, zk.ErrQueueFull)
 			var err error
 			if again {
-				err = m.barrier(ctx) // after it the replica tells what was done
+				m.outside(func() { err = m.barrier(ctx) }) // after it the replica tells what was done
 			}
-			m.mu.Lock()
 			switch {
 			case ctx.Err() != nil:
 				return cancelled(ctx)

@@ -47,62 +47,49 @@ func (m *Manager) Fence(ctx context.Context, req locks.FenceRequest) (locks.Fenc
 	if req.Token <= 0 {
 		return locks.FenceAnswer{}, locks.Invalid("fencing_token", "a fencing token is a whole number above 0, as a held lease tells it")
 	}
-	if req.NS == "" {
-		req.NS = locks.DefaultNamespace
-	}
-	m.mu.Lock()
-	if err := m.usable(); err != nil {
-		m.unlock()
-		return locks.FenceAnswer{}, err
-	}
-	s := m.spaces[req.NS]
-	if s == nil {
-		m.unlock()
-		return locks.FenceAnswer{}, namespaceUnknown("ns", req.NS)
-	}
-	q := m.queueOf(s, req.Lock)
-	q.polls++
-	defer func() {
-		q.polls--
-		m.forget(q)
-		m.unlock()
-	}()
-	czxid := req.Token - m.layout.FenceBase
-	if f := m.find(q, czxid); f.sure {
-		return f.answer(m), nil
-	}
-	m.unlock()
-	ref, err := m.current.Load(), error(nil)
-	if !fault.On("fence-memory") {
-		ref, err = m.cross(ctx)
-	}
-	m.mu.Lock()
-	if err != nil {
-		return locks.FenceAnswer{}, err
-	}
-	begun, described, looked := m.clock.Now().Boot(), false, false
-	for {
-		if err := m.usable(); err != nil {
+	return locked2(m, func() (locks.FenceAnswer, error) {
+		q, err := m.useQueue(req.NS, req.Lock)
+		if err != nil {
 			return locks.FenceAnswer{}, err
+		}
+		defer m.leaveQueue(q)
+		czxid := req.Token - m.layout.FenceBase
+		if f := m.find(q, czxid); f.sure {
+			return f.answer(m), nil
+		}
+		return m.fenceAtPresent(ctx, q, czxid)
+	})
+}
+
+// fenceAtPresent answers from the replica as it is after a barrier. The lock is held, and released while it waits.
+func (m *Manager) fenceAtPresent(ctx context.Context, q *queue, czxid int64) (answer locks.FenceAnswer, err error) {
+	ref := m.current.Load()
+	cross := func() (err error) {
+		m.outside(func() { ref, err = m.cross(ctx) })
+		return err
+	}
+	if !fault.On("fence-memory") {
+		if err := cross(); err != nil {
+			return answer, err
+		}
+	}
+	described, looked := false, false
+	for begun := m.clock.Now().Boot(); ; {
+		if err := m.usable(); err != nil {
+			return answer, err
 		}
 		f := m.find(q, czxid)
 		if (f.behind || f.busy != nil) && m.overdue(begun, m.clock.Now().Boot()) {
-			return locks.FenceAnswer{}, m.unavailable()
+			return answer, m.unavailable()
 		}
 		switch {
 		case f.behind:
-			m.unlock()
-			again, err := m.cross(ctx)
-			m.mu.Lock()
-			if err != nil {
-				return locks.FenceAnswer{}, err
+			if err := cross(); err != nil {
+				return answer, err
 			}
-			ref = again
 		case f.busy != nil:
-			err := m.wait(ctx, f.busy, answerWithin/4)
-			m.mu.Lock()
-			if err != nil {
-				return locks.FenceAnswer{}, err
+			if err := m.sleep(ctx, f.busy.changed(), answerWithin/4); err != nil {
+				return answer, err
 			}
 		case len(f.unread)+len(f.curious) > 0 && !described:
 			described = true
@@ -113,10 +100,9 @@ func (m *Manager) Fence(ctx context.Context, req locks.FenceRequest) (locks.Fenc
 		case len(f.unread) > 0, f.record.c != nil:
 			e := m.unavailable()
 			e.Detail = "a holder's contender could not be read in ZooKeeper, so its fencing token is not known; ask again, and check the ACLs if it stays so"
-			return locks.FenceAnswer{}, e
+			return answer, e
 		default:
-			answer := f.answer(m)
-			if answer.Current {
+			if answer = f.answer(m); answer.Current {
 				answer.Term = termOf(ref)
 			}
 			return answer, nil

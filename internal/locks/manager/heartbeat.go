@@ -5,7 +5,6 @@ import (
 	"context"
 	"time"
 
-	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
@@ -28,39 +27,26 @@ func (m *Manager) Heartbeat(ctx context.Context, p locks.Principal, id, token st
 	if wrong != nil {
 		return locks.Heartbeat{}, wrong
 	}
-	m.mu.Lock()
-	begun := m.clock.Now().Boot()
-	met := false
-	var refused error // of the write of a longer TTL that this request began
-	for {
-		beat, l, err := m.heartbeat(named, ttl, &refused)
-		if err != nil && err.UnknownGateway && !met {
-			if met, err = true, m.meet(ctx); err == nil {
-				continue
+	return locked2(m, func() (beat locks.Heartbeat, err error) {
+		var refused *error // of the write of a longer TTL that this request began
+		failed := m.withLease(ctx, named, func(l *lease) (bool, *locks.Error) {
+			longest := cmp.Or(ttl, l.ttl)
+			switch {
+			case refused != nil && *refused != nil:
+				return false, m.unavailableFor(*refused)
+			case longest <= l.recorded:
+				beat = m.beat(l, ttl)
+				return true, nil
+			case !l.rewriting():
+				refused = m.lengthen(l, longest)
 			}
+			return false, nil
+		})
+		if failed != nil {
+			return locks.Heartbeat{}, failed
 		}
-		if err == nil && l != nil && refused != nil {
-			err = m.unavailable()
-			err.Err = refused
-		}
-		if err != nil {
-			m.unlock()
-			return locks.Heartbeat{}, err
-		}
-		if l == nil {
-			m.unlock()
-			return beat, nil
-		}
-		// Its data is being read or written; that is answered first.
-		if m.overdue(begun, m.clock.Now().Boot()) {
-			m.unlock()
-			return locks.Heartbeat{}, m.unavailable()
-		}
-		if err := m.wait(ctx, l, answerWithin/4); err != nil {
-			return locks.Heartbeat{}, err
-		}
-		m.mu.Lock()
-	}
+		return beat, nil
+	})
 }
 
 // Heartbeats renews many leases. The answers come in the order of the tokens.
@@ -70,69 +56,68 @@ func (m *Manager) Heartbeats(ctx context.Context, p locks.Principal, tokens []st
 		named, wrong := m.bearer(p, "", token)
 		results[i] = locks.HeartbeatResult{LeaseID: string(named), Err: wrong}
 	}
-	return locked(m, func() []locks.HeartbeatResult {
-		var strangers []*locks.HeartbeatResult
-		renew := func(r *locks.HeartbeatResult) {
-			var busy *lease
-			if r.Heartbeat, busy, r.Err = m.heartbeat(recipe.LeaseID(r.LeaseID), 0, new(error)); busy != nil {
-				r.Err = m.unavailable()
-			}
-		}
+	m.do(func() {
+		var unknown []*locks.HeartbeatResult // of gateways that the replica does not know
 		for i := range results {
-			r := &results[i]
-			if r.Err != nil {
-				continue
-			}
-			if renew(r); r.Err != nil && r.Err.UnknownGateway {
-				strangers = append(strangers, r)
+			if r := &results[i]; r.Err == nil {
+				if m.beatOnce(r); r.Err != nil && r.Err.UnknownGateway {
+					unknown = append(unknown, r)
+				}
 			}
 		}
-		if len(strangers) == 0 {
-			return results
+		if len(unknown) == 0 {
+			return
 		}
-		behind := m.meet(ctx)
-		for _, r := range strangers {
+		behind := m.syncReplica(ctx)
+		for _, r := range unknown {
 			if r.Err = behind; behind == nil {
-				renew(r)
+				m.beatOnce(r)
 			}
 		}
-		return results
 	})
+	return results
 }
 
-// heartbeat renews one lease, or returns the lease whose data has to be read
-// or written first; refused is told why a write that it began was not done.
-func (m *Manager) heartbeat(id recipe.LeaseID, ttl time.Duration, refused *error) (locks.Heartbeat, *lease, *locks.Error) {
-	l, err := m.owned(id)
-	if err != nil {
-		return locks.Heartbeat{}, nil, err
+// beatOnce renews one lease, without waiting for its record.
+func (m *Manager) beatOnce(r *locks.HeartbeatResult) {
+	l, err := m.owned(recipe.LeaseID(r.LeaseID))
+	known := false
+	if err == nil {
+		known, err = m.recordKnown(l)
 	}
-	if err := m.usable(); err != nil {
-		return locks.Heartbeat{}, nil, err
-	}
-	now := m.clock.Now().Boot()
 	switch {
-	case l.phase == creating, l.phase == ending, l.term != m.term:
-		return locks.Heartbeat{}, nil, m.unavailable()
-	case (!l.recordState.loaded() || l.czxid == 0) && !fault.On("read-first"):
-		m.load(l)
-		return locks.Heartbeat{}, l, nil
-	case cmp.Or(ttl, l.ttl) > l.recorded:
-		if !l.rewriting() && *refused == nil {
-			longer := cmp.Or(ttl, l.ttl)
-			m.writeRecord(l, func(r *record.Record) { r.SetTTL(longer) }, func(err error) {
-				if *refused = err; err == nil {
-					l.ttl = longer
-				}
-			})
+	case err != nil:
+		r.Err = err
+	case known && l.ttl <= l.recorded:
+		r.Heartbeat, r.Err = m.beat(l, 0), nil
+	default:
+		if known && !l.rewriting() {
+			m.lengthen(l, l.ttl)
 		}
-		return locks.Heartbeat{}, l, nil
-	case ttl != 0:
+		r.Err = m.unavailable()
+	}
+}
+
+// lengthen writes down a longer TTL before it is promised. What it returns is set when the write is refused.
+func (m *Manager) lengthen(l *lease, ttl time.Duration) (refused *error) {
+	refused = new(error)
+	m.writeRecord(l, func(r *record.Record) { r.SetTTL(ttl) }, func(err error) {
+		if *refused = err; err == nil {
+			l.ttl = ttl
+		}
+	})
+	return refused
+}
+
+// beat renews a lease, for a new TTL unless it is 0.
+func (m *Manager) beat(l *lease, ttl time.Duration) locks.Heartbeat {
+	now := m.clock.Now().Boot()
+	if ttl != 0 {
 		m.retime(l, ttl)
 	}
 	m.renew(l, now)
 	l.beat = now
-	return m.viewHeartbeat(l, now), nil, nil
+	return m.viewHeartbeat(l, now)
 }
 
 // shrink notes that the record may come down to the TTL once the deadline

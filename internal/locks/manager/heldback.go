@@ -170,7 +170,5 @@ func (m *Manager) releaseDue(now time.Duration) {
 
 // releaseAll tells everything, when the manager stops.
 func (m *Manager) releaseAll() {
-	m.do(func() {
-		m.releaseDue(1<<63 - 1)
-	})
+	m.do(func() { m.releaseDue(1<<63 - 1) })
 }

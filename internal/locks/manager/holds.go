@@ -59,15 +59,16 @@ func (m *Manager) addHold(ctx context.Context, req *locks.AcquireRequest) (locks
 		}
 		return func(r *record.Record) { r.Holds = append(slices.Clip(holds), hold) }, nil
 	}
-	l, err := m.amend(ctx, id, missing, m.tellUpdated)
-	if err != nil {
-		return locks.AcquireResult{}, err
-	}
-	defer m.unlock()
-	m.claim(l, m.clock.Now().Boot())
-	view := m.viewOwn(l)
-	view.Token = m.tokens.Make(l.id())
-	return locks.AcquireResult{Lease: view, HoldAdded: true}, nil
+	return locked2(m, func() (locks.AcquireResult, error) {
+		l, err := m.amend(ctx, id, missing, m.tellUpdated)
+		if err != nil {
+			return locks.AcquireResult{}, err
+		}
+		m.claim(l, m.clock.Now().Boot())
+		view := m.viewOwn(l)
+		view.Token = m.tokens.Make(l.id())
+		return locks.AcquireResult{Lease: view, HoldAdded: true}, nil
+	})
 }
 
 // on reports whether the lease is on that lock.
@@ -114,15 +115,16 @@ func (m *Manager) ReleaseHold(ctx context.Context, p locks.Principal, id, token,
 			r.Released = append(slices.Clip(l.releasedNames()), hold)
 		}, nil
 	}
-	l, err := m.amend(ctx, bearer, missing, m.tellUpdated)
-	switch {
-	case err != nil && err.Code == locks.CodeEnded && isLetGo(err.Reason):
+	return locked(m, func() error {
+		l, err := m.amend(ctx, bearer, missing, m.tellUpdated)
+		switch {
+		case err != nil && err.Code == locks.CodeEnded && isLetGo(err.Reason):
+			return nil
+		case err != nil:
+			return err
+		case last:
+			return m.letGo(ctx, l)
+		}
 		return nil
-	case err != nil:
-		return err
-	case last:
-		return m.letGo(ctx, l) // releases mu
-	}
-	m.unlock()
-	return nil
+	})
 }

@@ -33,59 +33,53 @@ func (k *keyEntry) record(q *queue) []byte {
 
 func (m *Manager) keyPath(hash string) string { return m.opt.Root + "/keys/" + hash }
 
-// replay answers the repeat of a request whose key is known. It is called with
-// mu held and releases it.
+// replay answers the repeat of a request whose key is known. The lock is held, and released while it waits.
 func (m *Manager) replay(ctx context.Context, req *locks.AcquireRequest, key *keyEntry) (locks.AcquireResult, error) {
 	if !hmac.Equal([]byte(key.fingerprint), []byte(record.Fingerprint(req))) { // a notify_url in it may be a secret
-		m.unlock()
 		return locks.AcquireResult{}, &locks.Error{Code: locks.CodeKeyReused, Field: "Idempotency-Key",
 			Detail: "this Idempotency-Key came with other parameters before; use one fresh random key per attempt to do the job"}
 	}
-	if l := m.leases[key.lease]; l != nil {
-		return m.await(ctx, req, l, true)
-	}
-	var err *locks.Error
+	l := m.leases[key.lease]
 	switch {
+	case l != nil:
 	case key.endedAt == 0:
 		// The lease runs on another gateway, or is about to be adopted.
-		if err = m.absent(key.lease); err.UnknownGateway {
-			if err = m.meet(ctx); err == nil {
-				if l := m.leases[key.lease]; l != nil {
-					return m.await(ctx, req, l, true)
-				}
-				err = m.absent(key.lease)
+		if err := m.retryAfterSync(ctx, func() *locks.Error {
+			if l = m.leases[key.lease]; l != nil {
+				return nil
 			}
+			return m.absent(key.lease)
+		}); err != nil {
+			return locks.AcquireResult{}, err
 		}
 	case key.reason == locks.ReasonWaitElapsed:
 		if q := m.inTheWay(req.Wants()); q != nil {
 			return locks.AcquireResult{}, m.heldByOther(ctx, req, q, notGranted(req))
 		}
-		err = &locks.Error{Code: notGranted(req), RetryAfter: retryAfter, Detail: "the lock was not granted to this request, which has left the queue"}
+		return locks.AcquireResult{}, &locks.Error{Code: notGranted(req), RetryAfter: retryAfter, Detail: "the lock was not granted to this request, which has left the queue"}
 	default:
-		err = endedError(key.reason)
+		return locks.AcquireResult{}, endedError(key.reason)
 	}
-	m.unlock()
-	return locks.AcquireResult{}, err
+	return m.await(ctx, req, l, true)
 }
 
-// replayTaken reads a key that ZooKeeper has and this gateway does not know,
-// and then answers the repeat. It is called with mu held and releases it.
-func (m *Manager) replayTaken(ctx context.Context, req *locks.AcquireRequest) (bool, locks.AcquireResult, error) {
+// replayTaken reads a key that ZooKeeper has and this gateway does not know, and then answers the repeat. The lock is
+// held, and released while it waits.
+func (m *Manager) replayTaken(ctx context.Context, req *locks.AcquireRequest) (locks.AcquireResult, error) {
 	session, hash := m.session, m.tokens.Names.Name(req)
-	m.unlock()
 	if session == nil {
-		return true, locks.AcquireResult{}, m.unavailable()
+		return locks.AcquireResult{}, m.unavailable()
 	}
-	entry, err := m.readKey(ctx, session, hash)
-	if err == nil && entry == nil {
-		err = m.unavailable() // swept at this very moment: the repeat is a new request
+	var entry *keyEntry
+	var err error
+	m.outside(func() { entry, err = m.readKey(ctx, session, hash) })
+	switch {
+	case err != nil:
+		return locks.AcquireResult{}, err
+	case entry == nil: // swept at this very moment: the repeat is a new request
+		return locks.AcquireResult{}, m.unavailable()
 	}
-	if err != nil {
-		return true, locks.AcquireResult{}, err
-	}
-	m.mu.Lock()
-	res, replayErr := m.replay(ctx, req, m.learnKey(entry))
-	return true, res, replayErr
+	return m.replay(ctx, req, m.learnKey(entry))
 }
 
 // learnKey keeps a key that was read, unless it is known already or another

@@ -32,10 +32,7 @@ func (m *Manager) Locks(ctx context.Context, f locks.LockFilter) (locks.LockPage
 		prefix := recipe.ParseNamePrefix(f.Prefix)
 		list := lockList{m: m, filter: &f, prefix: prefix, last: last, limit: pageLimit(f.Limit), from: max(prefix.Dir(), last), text: maxText}
 		for !list.scan(m.spaces[f.NS]) {
-			m.unlock()
-			err := ctx.Err()
-			m.mu.Lock()
-			if err != nil {
+			if m.outside(func() { err = ctx.Err() }); err != nil {
 				return locks.LockPage{}, cancelled(ctx)
 			}
 		}

@@ -244,9 +244,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.runSweeper(ctx) })
 	group.Go(func() error { return m.runVigil(ctx) })
 	err = group.Wait()
-	m.mu.Lock()
-	m.endLife()
-	m.unlock()
+	m.do(func() { m.endLife() })
 	m.errands.Wait()
 	m.releaseAll()
 	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
@@ -324,9 +322,7 @@ func (m *Manager) runSessions(ctx context.Context) error {
 		case <-session.Done():
 		case <-ctx.Done():
 			// No handover: Drain does that. The session is left to end.
-			m.mu.Lock()
-			m.stopping = true
-			m.mu.Unlock()
+			m.do(func() { m.stopping = true })
 			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), reopenDelay)
 			_ = session.Close(closing) // a handover if there is still time; else the session expires
 			cancel()
@@ -336,10 +332,7 @@ func (m *Manager) runSessions(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		m.mu.Lock()
-		draining := m.draining
-		m.mu.Unlock()
-		if draining {
+		if locked(m, func() bool { return m.draining }) {
 			<-ctx.Done()
 			return ctx.Err()
 		}

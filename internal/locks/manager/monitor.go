@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"lockkeeper/internal/locks"
 )
 
 // monitor is the one lock of the manager's state. do, locked and locked2 take it, and outside and sleep release it in
@@ -58,7 +60,7 @@ func (m *monitor) outside(f func()) {
 }
 
 // sleep releases the lock until wake is closed, for at most atMost; its error is CodeCancelled, when ctx has ended.
-func (m *monitor) sleep(ctx context.Context, wake <-chan struct{}, atMost time.Duration) error {
+func (m *monitor) sleep(ctx context.Context, wake <-chan struct{}, atMost time.Duration) *locks.Error {
 	m.unlock()
 	defer m.mu.Lock()
 	timer := time.NewTimer(atMost)

@@ -186,9 +186,7 @@ func (m *Manager) watchArrival(name string, a *arrival) {
 	m.effect(func() {
 		if err := m.watcher.AddRoot(zk.WatchRoot{Path: a.space.root, Depth: 2}); err != nil {
 			m.log.Error("a recorded namespace cannot be watched", "ns", name, "err", err)
-			m.mu.Lock()
-			defer m.unlock()
-			a.problem = "its lock root cannot be watched: " + err.Error()
+			m.do(func() { a.problem = "its lock root cannot be watched: " + err.Error() })
 		}
 	})
 }

@@ -148,9 +148,8 @@ type nextNews struct {
 // is the place behind it. Without lines there is nothing now: more is closed when
 // there may be. It is nil when there will never be more, because this gateway is going.
 func (m *Manager) News(since string) (lines [][]byte, at string, more <-chan struct{}) {
-	m.mu.Lock()
-	list, at, more := m.newsSince(since)
-	m.unlock()
+	var list []news
+	m.do(func() { list, at, more = m.newsSince(since) })
 	for i := range list {
 		line, err := json.Marshal(&list[i])
 		if err != nil {

@@ -198,11 +198,7 @@ func (m *Manager) readOwn(ctx context.Context, l *lease) error {
 		if session == nil {
 			return m.unavailable()
 		}
-		m.unlock()
-		reading, cancel := context.WithTimeout(ctx, answerWithin)
-		data, stat, err := session.Get(reading, path)
-		cancel()
-		m.mu.Lock()
+		data, stat, err := m.getOutside(ctx, session, path)
 		switch {
 		case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrNoNode):
 			return nil // it cannot be known; or is gone, and the event follows
@@ -214,11 +210,9 @@ func (m *Manager) readOwn(ctx context.Context, l *lease) error {
 		if m.clock.Now().Boot()-begun >= answerWithin {
 			return m.unavailableFor(err)
 		}
-		if err := m.wait(ctx, l, answerWithin/4); err != nil {
-			m.mu.Lock()
+		if err := m.sleep(ctx, l.changed(), answerWithin/4); err != nil {
 			return err
 		}
-		m.mu.Lock()
 	}
 	return nil
 }
@@ -231,13 +225,13 @@ func (m *Manager) readBeforeAll(ctx context.Context, trees []*tree) error {
 	answers := make(chan struct{}, reapChunk)
 	for from := 0; from < len(trees); from += reapChunk {
 		asked := 0
-		m.mu.Lock()
-		for _, t := range trees[from:min(from+reapChunk, len(trees))] {
-			if m.readTree(t, answers) {
-				asked++
+		m.do(func() {
+			for _, t := range trees[from:min(from+reapChunk, len(trees))] {
+				if m.readTree(t, answers) {
+					asked++
+				}
 			}
-		}
-		m.unlock()
+		})
 		if err := m.answered(ctx, answers, asked); err != nil {
 			return err
 		}

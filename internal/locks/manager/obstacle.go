@@ -70,69 +70,69 @@ func (m *Manager) undecided(err error) bool {
 // obstruct. nil q: the last attempt decided nothing, and it waits for obstructedPause. A try waits
 // only until it is known what stands there, for as long as an answer may take, counted from begun (boot).
 func (m *Manager) awaitPlace(ctx context.Context, req *locks.AcquireRequest, q *queue, begun time.Duration) error {
-	m.mu.Lock()
-	atMost := req.Wait
-	if req.Wait == 0 {
-		atMost = max(answerWithin-(m.clock.Now().Boot()-begun), 1)
-	}
-	var elapsed, paused <-chan time.Time
-	if atMost != locks.WaitForever {
-		timer := time.NewTimer(atMost)
-		defer timer.Stop()
-		elapsed = timer.C
-	}
-	if q == nil {
-		timer := time.NewTimer(obstructedPause)
-		defer timer.Stop()
-		paused = timer.C
-	}
-	m.acquiring++
-	var err error
-	over, resumed := false, false
-	obstructed := func() bool {
-		switch {
-		case q == nil:
-			return true
-		case req.Wait == 0:
-			return q.noted().suspect // then it knows who holds
+	return locked(m, func() error {
+		atMost := req.Wait
+		if req.Wait == 0 {
+			atMost = max(answerWithin-(m.clock.Now().Boot()-begun), 1)
 		}
-		return q.obstructed()
-	}
-	for !over && !resumed && err == nil && obstructed() {
-		var changed <-chan struct{}
+		var elapsed, paused <-chan time.Time
+		if atMost != locks.WaitForever {
+			timer := time.NewTimer(atMost)
+			defer timer.Stop()
+			elapsed = timer.C
+		}
+		if q == nil {
+			timer := time.NewTimer(obstructedPause)
+			defer timer.Stop()
+			paused = timer.C
+		}
+		m.acquiring++
+		var err error
+		over, resumed := false, false
+		obstructed := func() bool {
+			switch {
+			case q == nil:
+				return true
+			case req.Wait == 0:
+				return q.noted().suspect // then it knows who holds
+			}
+			return q.obstructed()
+		}
+		for !over && !resumed && err == nil && obstructed() {
+			var changed <-chan struct{}
+			if q != nil {
+				changed = q.changed()
+			}
+			m.outside(func() {
+				select {
+				case <-changed:
+				case <-paused:
+					resumed = true
+				case <-elapsed:
+					over = true
+				case <-ctx.Done():
+					err = cancelled(ctx)
+				case <-m.drain:
+					err = &locks.Error{Code: locks.CodeUnavailable, Detail: "this gateway is shutting down, and the request has no place in line yet; repeat it, another gateway or the restarted one answers"}
+				}
+			})
+		}
+		m.acquiring--
 		if q != nil {
-			changed = q.changed()
+			m.obstructions--
+			q.polls--
 		}
-		m.unlock()
-		select {
-		case <-changed:
-		case <-paused:
-			resumed = true
-		case <-elapsed:
-			over = true
-		case <-ctx.Done():
-			err = cancelled(ctx)
-		case <-m.drain:
-			err = &locks.Error{Code: locks.CodeUnavailable, Detail: "this gateway is shutting down, and the request has no place in line yet; repeat it, another gateway or the restarted one answers"}
+		switch {
+		case over && (req.Wait == 0 || q == nil):
+			err = m.unavailable()
+		case over:
+			return m.heldByOther(ctx, req, q, locks.CodeWaitElapsed)
 		}
-		m.mu.Lock()
-	}
-	m.acquiring--
-	if q != nil {
-		m.obstructions--
-		q.polls--
-	}
-	switch {
-	case over && (req.Wait == 0 || q == nil):
-		err = m.unavailable()
-	case over:
-		return m.heldByOther(ctx, req, q, locks.CodeWaitElapsed) // releases mu
-	}
-	if q != nil {
-		m.forget(q)
-	}
-	m.unlock()
-	return err
+		if q != nil {
+			m.forget(q)
+		}
+		return err
+	})
 }
 
 // look makes certain what stands in the place of a lock whose directory is so new that it
@@ -142,19 +142,11 @@ func (m *Manager) look(ctx context.Context, q *queue) {
 		return
 	}
 	m.suspect(q)
-	timer := time.NewTimer(answerWithin)
-	defer timer.Stop()
-	for over := false; q.noted().suspect && !over; {
-		news := q.changed()
-		m.unlock()
-		select {
-		case <-news:
-		case <-timer.C:
-			over = true
-		case <-ctx.Done():
-			over = true
+	begun := m.clock.Now().Boot()
+	for left := answerWithin; q.noted().suspect && left > 0; left = answerWithin - (m.clock.Now().Boot() - begun) {
+		if m.sleep(ctx, q.changed(), left) != nil {
+			return
 		}
-		m.mu.Lock()
 	}
 }
 
@@ -181,9 +173,7 @@ func (m *Manager) suspect(q *queue) {
 		switch {
 		case errors.Is(err, zk.ErrNoAuth):
 			time.AfterFunc(suspectPause, func() {
-				m.do(func() {
-					settle()
-				})
+				m.do(func() { settle() })
 			})
 			return
 		case err == nil:

@@ -231,21 +231,12 @@ func (m *Manager) OutboxChanged() {
 	})
 }
 
-// awaitOutbox returns at the next OutboxChanged, or after a while. It is called with mu held and releases it meanwhile.
+// awaitOutbox returns at the next OutboxChanged, or after a while. The lock is held, and released meanwhile.
 func (m *Manager) awaitOutbox(ctx context.Context) {
 	if m.outboxWake == nil {
 		m.outboxWake = make(chan struct{})
 	}
-	wake := m.outboxWake
-	m.unlock()
-	timer := time.NewTimer(answerWithin)
-	defer timer.Stop()
-	select {
-	case <-wake:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	m.mu.Lock()
+	_ = m.sleep(ctx, m.outboxWake, answerWithin)
 }
 
 // tellGone tells the end of a lease of this gateway that no transaction of it has noted.

@@ -133,9 +133,7 @@ func (m *Manager) askForeign(ctx context.Context, at part) (*locks.Revocation, e
 		return nil, err
 	}
 	if news {
-		m.mu.Lock()
-		m.tellRevokeRequested(at, "")
-		m.unlock()
+		m.do(func() { m.tellRevokeRequested(at, "") })
 	}
 	return &locks.Revocation{}, nil
 }

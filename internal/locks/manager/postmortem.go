@@ -134,20 +134,17 @@ func (m *Manager) Postmortem(ctx context.Context, p locks.Principal, id string) 
 	if wrong != nil {
 		return locks.Postmortem{}, wrong
 	}
-	m.mu.Lock()
-	past, err := m.recall(named)
-	if err != nil && err.UnknownGateway {
-		if err = m.meet(ctx); err == nil {
-			past, err = m.recall(named)
+	return locked2(m, func() (locks.Postmortem, error) {
+		var found past
+		if err := m.retryAfterSync(ctx, func() (err *locks.Error) {
+			found, err = m.recall(named)
+			return err
+		}); err != nil {
+			return locks.Postmortem{}, err
 		}
-	}
-	if err != nil {
-		m.unlock()
-		return locks.Postmortem{}, err
-	}
-	m.describeHeir(ctx, past)
-	defer m.unlock()
-	return m.viewPostmortem(named, past), nil
+		m.describeHeir(ctx, found)
+		return m.viewPostmortem(named, found), nil
+	})
 }
 
 // recall finds what is remembered of an ended lease.

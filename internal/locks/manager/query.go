@@ -30,77 +30,76 @@ func (m *Manager) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Leas
 			return locks.Lease{}, err
 		}
 	}
-	m.mu.Lock()
-	l, view, err := m.lookup(id, req.Token != "")
-	if err != nil && err.UnknownGateway && !req.Verify {
-		if err = m.meet(ctx); err == nil {
-			l, view, err = m.lookup(id, true)
+	return locked2(m, func() (locks.Lease, error) {
+		var l *lease
+		var view locks.Lease
+		err := m.retryAfterSync(ctx, func() (err *locks.Error) {
+			l, view, err = m.lookup(id, req.Token != "")
+			return err
+		})
+		switch {
+		case err != nil:
+			return view, err
+		case l == nil:
+			return view, nil
 		}
-	}
-	if l == nil && err == nil {
-		m.unlock()
-		return view, nil
-	}
-	if l == nil {
-		m.unlock()
-		return view, err
-	}
-	if req.Token != "" {
-		m.claim(l, m.clock.Now().Boot())
-		l.listeners++
-		defer func() {
-			m.mu.Lock()
-			m.unlisten(l, m.clock.Now().Boot())
-			m.unlock()
-		}()
-	}
-	begun := m.clock.Now().Boot()
-	timer := time.NewTimer(req.Wait)
-	defer timer.Stop()
-	for {
-		if l.failure() != nil {
-			m.unlock()
-			return locks.Lease{}, l.failure()
+		if req.Token != "" {
+			m.claim(l, m.clock.Now().Boot())
+			l.listeners++
+			defer func() { m.unlisten(l, m.clock.Now().Boot()) }()
 		}
-		if req.Verify && l.phase == ending {
-			m.unlock()
-			return locks.Lease{}, m.unavailable() // its end is on its way: neither can be said
+		if err := m.certain(ctx, l, &req); err != nil {
+			return locks.Lease{}, err
 		}
-		if (l.phase == held || l.phase == waiting && l.recordState.assumed()) && !l.recordState.loaded() && (req.Verify || req.Token != "") {
-			// Its record may say that it has ended, or that its place is kept for less than is assumed.
-			m.load(l)
-			if m.overdue(begun, m.clock.Now().Boot()) {
-				m.unlock()
-				return locks.Lease{}, m.unavailable()
-			}
-			if err := m.wait(ctx, l, answerWithin/4); err != nil {
+		timer := time.NewTimer(req.Wait)
+		defer timer.Stop()
+		for req.Wait > 0 && req.Since != "" && m.revString(l.rev) == req.Since {
+			if err := m.poll(ctx, l.changed(), timer, &req.Wait); err != nil {
 				return locks.Lease{}, err
 			}
-			m.mu.Lock()
-			continue
-		}
-		view := m.viewLease(l)
-		if req.Wait == 0 || req.Since == "" || view.Rev != req.Since {
-			defer m.unlock()
-			if req.Token != "" {
-				m.claim(l, m.clock.Now().Boot())
-				return m.viewOwn(l), nil
+			if err := m.certain(ctx, l, &req); err != nil {
+				return locks.Lease{}, err
 			}
-			return m.viewLease(l), nil
 		}
-		wake := l.changed()
-		m.unlock()
+		if req.Token != "" {
+			m.claim(l, m.clock.Now().Boot())
+			return m.viewOwn(l), nil
+		}
+		return m.viewLease(l), nil
+	})
+}
+
+// certain waits until a lease can be shown as it is. Its record may say that it has ended, or that its place is kept for
+// less than is assumed.
+func (m *Manager) certain(ctx context.Context, l *lease, req *locks.LeaseRequest) *locks.Error {
+	return m.untilDone(ctx, m.unavailable, func() (*lease, *locks.Error) {
+		switch {
+		case l.failure() != nil:
+			return nil, l.failure()
+		case req.Verify && l.phase == ending:
+			return nil, m.unavailable() // its end is on its way: neither can be said
+		case l.recordState.loaded(), !req.Verify && req.Token == "", l.phase != held && (l.phase != waiting || !l.recordState.assumed()):
+			return nil, nil
+		}
+		m.load(l)
+		return l, nil
+	})
+}
+
+// poll sleeps until wake is closed or the timer fires: then wait is 0. The lock is held, and released meanwhile.
+func (m *Manager) poll(ctx context.Context, wake <-chan struct{}, timer *time.Timer, wait *time.Duration) (err *locks.Error) {
+	m.outside(func() {
 		select {
 		case <-wake:
 		case <-timer.C:
-			req.Wait = 0
+			*wait = 0
 		case <-m.drain:
-			return locks.Lease{}, &locks.Error{Code: locks.CodeUnavailable, Detail: "this gateway is shutting down; ask again"}
+			err = &locks.Error{Code: locks.CodeUnavailable, Detail: "this gateway is shutting down; ask again"}
 		case <-ctx.Done():
-			return locks.Lease{}, cancelled(ctx)
+			err = cancelled(ctx)
 		}
-		m.mu.Lock()
-	}
+	})
+	return err
 }
 
 // target tells which lease a request is about; it needs no lock.
@@ -267,44 +266,27 @@ func (m *Manager) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, 
 			return locks.Lock{}, err
 		}
 	}
-	m.mu.Lock()
-	if err := m.known(req.NS); err != nil {
-		m.unlock()
-		return locks.Lock{}, err
-	}
-	q := m.queueOf(m.spaces[req.NS], req.Lock)
-	q.polls++
-	defer func() {
-		q.polls--
-		m.forget(q)
-		m.unlock()
-	}()
-	if req.Consistent {
-		m.look(ctx, q)
-	}
-	timer := time.NewTimer(req.Wait)
-	defer timer.Stop()
-	for req.Wait > 0 && req.Since != "" && m.revString(q.rev) == req.Since {
-		wake := q.changed()
-		m.unlock()
-		var failed error
-		select {
-		case <-wake:
-		case <-timer.C:
-			req.Wait = 0
-		case <-m.drain:
-			failed = &locks.Error{Code: locks.CodeUnavailable, Detail: "this gateway is shutting down; ask again"}
-		case <-ctx.Done():
-			failed = cancelled(ctx)
+	return locked2(m, func() (locks.Lock, error) {
+		if err := m.known(req.NS); err != nil {
+			return locks.Lock{}, err
 		}
-		m.mu.Lock()
-		if failed != nil {
-			return locks.Lock{}, failed
+		q := m.queueOf(m.spaces[req.NS], req.Lock)
+		q.polls++
+		defer m.leaveQueue(q)
+		if req.Consistent {
+			m.look(ctx, q)
 		}
-	}
-	limit := pageLimit(req.Limit)
-	m.describe(ctx, q, q.page(at, limit))
-	return m.viewPage(q, at, limit), nil
+		timer := time.NewTimer(req.Wait)
+		defer timer.Stop()
+		for req.Wait > 0 && req.Since != "" && m.revString(q.rev) == req.Since {
+			if err := m.poll(ctx, q.changed(), timer, &req.Wait); err != nil {
+				return locks.Lock{}, err
+			}
+		}
+		limit := pageLimit(req.Limit)
+		m.describe(ctx, q, q.page(at, limit))
+		return m.viewPage(q, at, limit), nil
+	})
 }
 
 // page is the contenders that a page of the queue shows, as far as the names in the queue tell.

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"path"
@@ -48,18 +49,22 @@ func (m *Manager) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAn
 	if err := req.Check(); err != nil {
 		return locks.ReapAnswer{}, err
 	}
-	q, err := m.lockAt(ctx, req.NS, req.Lock)
+	var (
+		q       *queue
+		session Session
+		line    []*candidate
+		only    = shownBy(&req.Shown)
+		err     error
+	)
+	m.do(func() {
+		if q, err = m.lockAt(ctx, req.NS, req.Lock); err == nil {
+			session, line = m.session, m.candidates(q, only, &req)
+		}
+	})
 	if err != nil {
 		return locks.ReapAnswer{}, err
 	}
-	defer func() {
-		m.mu.Lock()
-		m.leaveQueue(q)
-	}()
-	session := m.session
-	only := shownBy(&req.Shown)
-	line := m.candidates(q, only, &req)
-	m.unlock()
+	defer m.do(func() { m.leaveQueue(q) })
 	answer := locks.ReapAnswer{DryRun: req.DryRun}
 	var serverTime int64 // ms
 	if req.OlderThan > 0 && len(line) > 0 {
@@ -79,28 +84,28 @@ func (m *Manager) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAn
 		if err := m.lookAt(ctx, session, chunk, &req); err != nil {
 			return locks.ReapAnswer{}, err
 		}
-		m.mu.Lock()
-		for _, c := range chunk {
-			if !c.matches(&req, serverTime) {
-				continue
+		m.do(func() {
+			for _, c := range chunk {
+				if !c.matches(&req, serverTime) {
+					continue
+				}
+				if len(matching) == locks.MaxReap {
+					answer.More = true
+					break
+				}
+				only.found(q, c.at.c)
+				position, _ := q.contenders.Position(c.at.c.Name)
+				c.view = m.viewContender(q, c.at.c, position)
+				if c.l == nil && c.ok {
+					c.view.Owner, c.view.Metadata = c.says.Owner, c.says.Metadata
+				}
+				if serverTime != 0 {
+					c.view.Age, c.view.AgeKnown = time.Duration(serverTime-c.stat.Ctime)*time.Millisecond, true
+				}
+				text.trimOne(&c.view)
+				matching = append(matching, c)
 			}
-			if len(matching) == locks.MaxReap {
-				answer.More = true
-				break
-			}
-			only.found(q, c.at.c)
-			position, _ := q.contenders.Position(c.at.c.Name)
-			c.view = m.viewContender(q, c.at.c, position)
-			if c.l == nil && c.ok {
-				c.view.Owner, c.view.Metadata = c.says.Owner, c.says.Metadata
-			}
-			if serverTime != 0 {
-				c.view.Age, c.view.AgeKnown = time.Duration(serverTime-c.stat.Ctime)*time.Millisecond, true
-			}
-			text.trimOne(&c.view)
-			matching = append(matching, c)
-		}
-		m.unlock()
+		})
 	}
 	if missing := only.missing(); missing != "" {
 		return locks.ReapAnswer{}, m.holderChanged(q, missing+" is not in the queue, or does not match")
@@ -116,23 +121,23 @@ func (m *Manager) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAn
 
 // reap ends what matched, unless it has changed since.
 func (m *Manager) reap(ctx context.Context, req *locks.ReapRequest, answer locks.ReapAnswer, matching []*candidate) (locks.ReapAnswer, error) {
-	trees := make([]*tree, len(matching))
-	m.mu.Lock()
-	for i, c := range matching {
-		t := &tree{l: c.l, at: c.record, version: -1, looked: true}
-		if c.ok {
-			t.version, t.notify, t.ended = c.stat.Version, c.says.NotifiesOfEnd(), c.says.EndedFor()
-		}
-		if now := m.candidate(c.at, req); now == nil || now.l != c.l {
-			t.over, t.err = true, errEnded // or it matches no longer
-			if req.Shown.Given() {
-				m.unlock()
-				return locks.ReapAnswer{}, m.holderChanged(c.at.q, path.Base(c.view.Znode)+" is not in the queue any more, or does not match")
+	trees, changed := locked2(m, func() (trees []*tree, changed *candidate) {
+		for _, c := range matching {
+			t := &tree{l: c.l, at: c.record, version: -1, looked: true}
+			if c.ok {
+				t.version, t.notify, t.ended = c.stat.Version, c.says.NotifiesOfEnd(), c.says.EndedFor()
 			}
+			if now := m.candidate(c.at, req); now == nil || now.l != c.l {
+				t.over, t.err = true, errEnded // or it matches no longer
+				changed = cmp.Or(changed, c)
+			}
+			trees = append(trees, t)
 		}
-		trees[i] = t
+		return trees, changed
+	})
+	if changed != nil && req.Shown.Given() {
+		return locks.ReapAnswer{}, m.holderChanged(changed.at.q, path.Base(changed.view.Znode)+" is not in the queue any more, or does not match")
 	}
-	m.unlock()
 	if err := m.readBeforeAll(ctx, trees); err != nil {
 		return locks.ReapAnswer{}, err
 	}
@@ -224,26 +229,26 @@ func (m *Manager) lookAt(ctx context.Context, session Session, chunk []*candidat
 	answers := make(chan struct{}, len(chunk))
 	asked := 0
 	var hidden []*candidate
-	m.mu.Lock()
-	for _, c := range chunk {
-		if req.OlderThan == 0 && c.l != nil {
-			continue
-		}
-		asked++
-		m.read(c.record.path(), func(data []byte, stat wire.Stat, err error) {
-			switch {
-			case err == nil:
-				c.stat, c.ok = stat, true
-				if c.at.c.Ours {
-					c.says = c.record.lookedAt(data, stat)
-				}
-			case errors.Is(err, zk.ErrNoAuth):
-				hidden = append(hidden, c)
+	m.do(func() {
+		for _, c := range chunk {
+			if req.OlderThan == 0 && c.l != nil {
+				continue
 			}
-			answers <- struct{}{}
-		})
-	}
-	m.unlock()
+			asked++
+			m.read(c.record.path(), func(data []byte, stat wire.Stat, err error) {
+				switch {
+				case err == nil:
+					c.stat, c.ok = stat, true
+					if c.at.c.Ours {
+						c.says = c.record.lookedAt(data, stat)
+					}
+				case errors.Is(err, zk.ErrNoAuth):
+					hidden = append(hidden, c)
+				}
+				answers <- struct{}{}
+			})
+		}
+	})
 	if err := m.answered(ctx, answers, asked); err != nil {
 		return err
 	}

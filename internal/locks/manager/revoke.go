@@ -146,17 +146,14 @@ func (m *Manager) Revoke(ctx context.Context, req locks.RevokeRequest) (locks.Re
 	if err := req.Check(); err != nil {
 		return locks.RevokeAnswer{}, err
 	}
-	q, err := m.lockAt(ctx, req.NS, req.Lock)
+	q, err := locked2(m, func() (*queue, error) { return m.lockAt(ctx, req.NS, req.Lock) })
 	if err != nil {
 		return locks.RevokeAnswer{}, err
 	}
-	defer func() {
-		m.mu.Lock()
-		m.leaveQueue(q)
-	}()
+	defer m.do(func() { m.leaveQueue(q) })
 	ask := record.Revocation{Reason: req.Reason, Force: int64((req.ForceAfter + time.Millisecond - 1) / time.Millisecond)}
 	only := shownBy(&req.Shown)
-	holders, more := m.holdersToAsk(ctx, q, only, ask) // releases mu
+	holders, more := locked2(m, func() ([]holder, bool) { return m.holdersToAsk(ctx, q, only, ask) })
 	if missing := only.missing(); missing != "" {
 		return locks.RevokeAnswer{}, m.holderChanged(q, missing+" does not hold the lock")
 	}
@@ -261,11 +258,10 @@ func (m *Manager) holdersOf(q *queue) iter.Seq[*recipe.Contender] {
 }
 
 // holdersToAsk are the holders that are meant: at most MaxReap, those before the others that have not been
-// asked the same before. more reports whether some of these had no place. It is called with mu held and
-// releases it.
+// asked the same before. more reports whether some of these had no place. The lock is held,
+// and released while it waits.
 func (m *Manager) holdersToAsk(ctx context.Context, q *queue, only shown, ask record.Revocation) (list []holder, more bool) {
 	m.describe(ctx, q, q.holders(locks.MaxReap))
-	defer m.unlock()
 	open, asked := 0, 0
 	for c := range m.holdersOf(q) {
 		if !only.means(q, c) || only != nil && m.isOver(q, c) {
@@ -370,55 +366,50 @@ var (
 // reviseOwn changes the revocation of a lease of this gateway. zk.ErrNoNode: it has ended.
 // revised reports whether the record was written.
 func (m *Manager) reviseOwn(ctx context.Context, l *lease, change record.Revise) (told *locks.Revocation, revised bool, err error) {
-	m.mu.Lock()
-	begun := m.clock.Now().Boot()
-	var refused error
-	for {
-		now := m.clock.Now().Boot()
-		switch {
-		case l.phase == ended && l.failure() != nil:
-			m.unlock()
-			return nil, false, l.failure() // another process has taken it over
-		case l.phase == ended:
-			m.unlock()
-			return nil, false, zk.ErrNoNode
-		case refused != nil:
-			m.unlock()
-			return nil, false, refused
-		case l.term != m.term || l.phase == creating || l.phase == ending:
-		case !l.recordState.loaded():
-			m.load(l)
-		case !l.rewriting():
-			was, round := l.revocation().record(), l.revokeRound()
-			next := change(was)
-			if record.SameRevocation(was, next) {
-				told := l.revocation().view(now)
-				m.unlock()
-				return told, revised, nil
-			}
-			if next == nil {
-				round++
-			}
-			revised = true
-			m.writeRecord(l, func(r *record.Record) {
-				if !fault.On("force-record") {
-					r.Revoke, r.RevokeRound = next, round
+	m.do(func() {
+		var refused error
+		late := m.untilDone(ctx, outcomeUnknown, func() (*lease, *locks.Error) {
+			switch {
+			case l.phase == ended && l.failure() != nil:
+				return nil, l.failure() // another process has taken it over
+			case l.phase == ended:
+				err = zk.ErrNoNode
+				return nil, nil
+			case refused != nil:
+				err = refused
+				return nil, nil
+			case l.term != m.term || l.phase == creating || l.phase == ending:
+			case !l.recordState.loaded():
+				m.load(l)
+			case !l.rewriting():
+				was, round := l.revocation().record(), l.revokeRound()
+				next := change(was)
+				if record.SameRevocation(was, next) {
+					told = l.revocation().view(m.clock.Now().Boot())
+					return nil, nil
 				}
-			}, func(err error) {
-				if refused = err; err == nil {
-					m.revoked(l, next, round, m.clock.Now().Boot())
+				if next == nil {
+					round++
 				}
-			})
+				revised = true
+				m.writeRecord(l, func(r *record.Record) {
+					if !fault.On("force-record") {
+						r.Revoke, r.RevokeRound = next, round
+					}
+				}, func(err error) {
+					if refused = err; err == nil {
+						m.revoked(l, next, round, m.clock.Now().Boot())
+					}
+				})
+			}
+			return l, nil
+		})
+		if late != nil {
+			err = late
 		}
-		if m.overdue(begun, now) {
-			m.unlock()
-			return nil, false, outcomeUnknown()
-		}
-		if err := m.wait(ctx, l, answerWithin/4); err != nil {
-			return nil, false, err
-		}
-		m.mu.Lock()
-	}
+		revised = revised && err == nil
+	})
+	return told, revised, err
 }
 
 // reviseOther changes the revocation of a lease that another gateway runs. zk.ErrNoNode: it has ended.
@@ -448,15 +439,15 @@ func (m *Manager) reviseOther(ctx context.Context, at part, path string, change 
 	case closed:
 		return nil, false, zk.ErrNoNode
 	case revised:
-		m.mu.Lock()
-		if parts := m.allParts(at); next == nil {
-			m.tellWithdrawn(parts)
-		} else {
-			for _, p := range parts {
-				m.tellRevokeRequested(p, next.Reason)
+		m.do(func() {
+			if parts := m.allParts(at); next == nil {
+				m.tellWithdrawn(parts)
+			} else {
+				for _, p := range parts {
+					m.tellRevokeRequested(p, next.Reason)
+				}
 			}
-		}
-		m.unlock()
+		})
 	}
 	return next.View(), revised, nil
 }

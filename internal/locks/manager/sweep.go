@@ -165,10 +165,7 @@ func (m *Manager) sweepSuccession() {
 // scanKeys finds keys in ZooKeeper that this process does not know: those of
 // gateways it has succeeded.
 func (m *Manager) scanKeys(ctx context.Context) {
-	m.mu.Lock()
-	session := m.session
-	trusted := m.trusted() && !m.draining && m.knowsAll()
-	m.unlock()
+	session, trusted := locked2(m, func() (Session, bool) { return m.session, m.trusted() && !m.draining && m.knowsAll() })
 	if !trusted {
 		return
 	}
@@ -185,13 +182,13 @@ func (m *Manager) scanKeys(ctx context.Context) {
 	}
 	others := make(map[string]recipe.GatewayID, len(m.otherKeys))
 	for _, hash := range names {
-		m.mu.Lock()
-		id, seen := m.otherKeys[hash]
-		skip := m.keys[hash] != nil || seen && !m.responsible(id)
-		m.unlock()
-		if seen {
-			others[hash] = id
-		}
+		skip := locked(m, func() bool {
+			id, seen := m.otherKeys[hash]
+			if seen {
+				others[hash] = id
+			}
+			return m.keys[hash] != nil || seen && !m.responsible(id)
+		})
 		if skip {
 			continue
 		}
@@ -203,20 +200,20 @@ func (m *Manager) scanKeys(ctx context.Context) {
 			continue
 		}
 		others[hash] = entry.lease.Gateway()
-		m.mu.Lock()
-		if m.knowsAll() && m.keys[hash] == nil && m.responsible(entry.lease.Gateway()) {
-			entry = m.learnKey(entry)
-			if entry.endedAt == 0 && m.leases[entry.lease] == nil && m.newer[entry.lease] == 0 {
-				// Its gateway left no contender and no succession.
-				m.keys[hash] = entry
-				m.keyEnded(entry, locks.ReasonUnknown)
+		m.do(func() {
+			if m.knowsAll() && m.keys[hash] == nil && m.responsible(entry.lease.Gateway()) {
+				entry = m.learnKey(entry)
+				if entry.endedAt == 0 && m.leases[entry.lease] == nil && m.newer[entry.lease] == 0 {
+					// Its gateway left no contender and no succession.
+					m.keys[hash] = entry
+					m.keyEnded(entry, locks.ReasonUnknown)
+				}
 			}
-		}
-		m.unlock()
+		})
 	}
-	m.mu.Lock()
-	m.otherKeys = others // each is read once, not at every scan
-	m.unlock()
+	m.do(func() {
+		m.otherKeys = others // each is read once, not at every scan
+	})
 }
 
 // responsible reports whether what a gateway id has left behind is this

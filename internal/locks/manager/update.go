@@ -42,23 +42,24 @@ func (m *Manager) Update(ctx context.Context, req locks.UpdateRequest) (locks.Le
 		}
 		m.tellUpdated(l)
 	}
-	l, err := m.amend(ctx, id, missing, written)
-	if err != nil {
-		return locks.Lease{}, err
-	}
-	defer m.unlock()
-	now := m.clock.Now().Boot()
-	m.claim(l, now)
-	if req.TTL != 0 {
-		if l.ttl != req.TTL { // it needed no write
-			m.retime(l, req.TTL)
-			m.touch(l)
-			m.touchQueues(l)
-			m.tellUpdated(l)
+	return locked2(m, func() (locks.Lease, error) {
+		l, err := m.amend(ctx, id, missing, written)
+		if err != nil {
+			return locks.Lease{}, err
 		}
-		m.renew(l, now)
-	}
-	return m.viewOwn(l), nil
+		now := m.clock.Now().Boot()
+		m.claim(l, now)
+		if req.TTL != 0 {
+			if l.ttl != req.TTL { // it needed no write
+				m.retime(l, req.TTL)
+				m.touch(l)
+				m.touchQueues(l)
+				m.tellUpdated(l)
+			}
+			m.renew(l, now)
+		}
+		return m.viewOwn(l), nil
+	})
 }
 
 // applyUpdate makes a record say what the request asks for. The TTL is the caller's.

@@ -275,8 +275,7 @@ func recipeMode(mode locks.Mode) recipe.Mode {
 	}
 }
 
-// describe reads what is not known yet of the named contenders. It is called
-// with mu held, releases it while it waits, and holds it again on return.
+// describe reads what is not known yet of the named contenders. The lock is held, and released while it waits.
 func (m *Manager) describe(ctx context.Context, q *queue, contenders []*recipe.Contender) {
 	var missing []string
 	for _, c := range contenders {
@@ -290,28 +289,18 @@ func (m *Manager) describe(ctx context.Context, q *queue, contenders []*recipe.C
 	if len(missing) == 0 {
 		return
 	}
-	answers := make(chan struct{}, len(missing))
+	answered, unread := make(chan struct{}), len(missing)
 	for _, name := range missing {
 		m.read(q.nodeOf(name), func(data []byte, stat wire.Stat, err error) {
 			if err == nil {
 				q.setInfo(name, data, stat)
 			}
-			answers <- struct{}{}
+			if unread--; unread == 0 {
+				m.wake(answered)
+			}
 		})
 	}
-	m.unlock()
-	timer := time.NewTimer(describeWithin)
-	defer timer.Stop()
-	for range missing {
-		select {
-		case <-answers:
-			continue
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		break
-	}
-	m.mu.Lock()
+	_ = m.sleep(ctx, answered, describeWithin) // what is not read is shown without it
 }
 
 // holders lists those who hold the lock now, at most max.
@@ -327,7 +316,7 @@ func (q *queue) holders(limit int) []*recipe.Contender {
 }
 
 // heldByOther answers an acquire that found the lock taken: who holds it, in
-// full. It is called with mu held and releases it.
+// full. The lock is held, and released while it waits.
 func (m *Manager) heldByOther(ctx context.Context, req *locks.AcquireRequest, q *queue, code locks.Code) *locks.Error {
 	q.polls++ // keeps the queue while mu is released
 	m.describe(ctx, q, q.holders(maxHolders))
@@ -356,7 +345,6 @@ func (m *Manager) heldByOther(ctx context.Context, req *locks.AcquireRequest, q 
 	}
 	q.polls--
 	m.forget(q)
-	m.unlock()
 	return e
 }
 

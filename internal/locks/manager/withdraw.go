@@ -26,16 +26,13 @@ func (m *Manager) Withdraw(ctx context.Context, req locks.WithdrawRequest) (lock
 	if err := req.Shown.Check(); err != nil {
 		return locks.WithdrawAnswer{}, err
 	}
-	q, err := m.lockAt(ctx, req.NS, req.Lock)
+	q, err := locked2(m, func() (*queue, error) { return m.lockAt(ctx, req.NS, req.Lock) })
 	if err != nil {
 		return locks.WithdrawAnswer{}, err
 	}
-	defer func() {
-		m.mu.Lock()
-		m.leaveQueue(q)
-	}()
+	defer m.do(func() { m.leaveQueue(q) })
 	only := shownBy(&req.Shown)
-	holders, more := m.holdersAsked(ctx, q, only) // releases mu
+	holders, more := locked2(m, func() ([]holder, bool) { return m.holdersAsked(ctx, q, only) })
 	if only.none() {
 		return locks.WithdrawAnswer{}, m.holderChanged(q, "none of those that were named holds the lock")
 	}
@@ -66,10 +63,9 @@ func (m *Manager) Withdraw(ctx context.Context, req locks.WithdrawRequest) (lock
 }
 
 // holdersAsked are the holders that are meant and that may have been asked, at most MaxReap. more reports whether some
-// had no place. It is called with mu held and releases it.
+// had no place. The lock is held, and released while it waits.
 func (m *Manager) holdersAsked(ctx context.Context, q *queue, only shown) (list []holder, more bool) {
 	m.describe(ctx, q, q.holders(locks.MaxReap))
-	defer m.unlock()
 	for c := range m.holdersOf(q) {
 		if !only.means(q, c) || m.delayed(q, c) {
 			continue
