@@ -52,7 +52,7 @@ func (e *exportCommand) from(ctx context.Context, cfg zk.Config, stdout, stderr 
 	lines := newProgress(stderr)
 	archive, sum, err := migrate.Export(ctx, cfg, migrate.ExportOptions{LeaveForeign: e.LeaveForeign, Progress: lines.tell})
 	if err != nil {
-		return migrateProblem(err)
+		return offlineProblem(err, migrateCodes)
 	}
 	if err := migrate.Write(out, archive); err != nil {
 		return outputProblem(err)

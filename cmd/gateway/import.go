@@ -57,7 +57,7 @@ func (i *importCommand) read(stderr io.Writer) (*migrate.Archive, error) {
 	if err != nil && !errors.As(err, new(*migrate.Error)) && !errors.As(err, new(*zk.FatalError)) {
 		err = &problemError{code: exitIO, err: err, hint: "give the file that gateway export has written"} // the medium, not what is in it
 	}
-	return archive, migrateProblem(err)
+	return archive, offlineProblem(err, migrateCodes)
 }
 
 // into imports into a ZooKeeper, however it is reached.
@@ -65,7 +65,7 @@ func (i *importCommand) into(ctx context.Context, cfg zk.Config, archive *migrat
 	lines := newProgress(stderr)
 	sum, err := migrate.Import(ctx, cfg, archive, migrate.ImportOptions{ReplacePartial: i.ReplacePartial, Progress: lines.tell})
 	if err != nil {
-		return migrateProblem(err)
+		return offlineProblem(err, migrateCodes)
 	}
 	fmt.Fprintf(stderr, "imported %s; fencing tokens go on above %d\n", counts(sum), archive.TokensBelow)
 	return nil
@@ -93,20 +93,4 @@ func warnShared(stderr io.Writer, path string, info fs.FileInfo) {
 	if mode := info.Mode(); mode.IsRegular() && mode.Perm()&0o077 != 0 {
 		fmt.Fprintf(stderr, "warning: others can read %s (mode %04o), and end every lease with the secret in it\n", path, mode.Perm())
 	}
-}
-
-// migrateProblem gives an error of internal/migrate its exit code.
-func migrateProblem(err error) error {
-	var e *migrate.Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	code := exitFailure
-	switch e.Kind {
-	case migrate.KindNoRoot, migrate.KindNotEmpty, migrate.KindTooNew:
-		code = exitConfig
-	case migrate.KindDamaged:
-		code = exitIO
-	}
-	return &problemError{code: code, err: err, hint: e.Hint}
 }

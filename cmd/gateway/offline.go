@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"lockkeeper/internal/migrate"
+	"lockkeeper/internal/offline"
+	"lockkeeper/internal/sweep"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/embedded/disk"
 )
@@ -62,6 +66,21 @@ func (c *config) offline(ctx context.Context, stderr io.Writer, work func(contex
 		return failed // why the work could not be done
 	}
 	return errors.Join(err, stopped)
+}
+
+// The exit codes of the commands that work offline; exitFailure for the other kinds.
+var (
+	migrateCodes = map[offline.Kind]int{migrate.KindNoRoot: exitConfig, migrate.KindNotEmpty: exitConfig, migrate.KindTooNew: exitConfig, migrate.KindDamaged: exitIO}
+	sweepCodes   = map[offline.Kind]int{sweep.KindNoRoot: exitConfig, sweep.KindCorrupt: exitConfig, sweep.KindInUse: exitInUse, sweep.KindUnknown: exitUnavailable}
+)
+
+// offlineProblem gives an error of such a command its exit code and hint.
+func offlineProblem(err error, codes map[offline.Kind]int) error {
+	var e *offline.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	return &problemError{code: cmp.Or(codes[e.Kind], exitFailure), err: err, hint: e.Hint}
 }
 
 // existing refuses a data directory without a store: to open it would make one.

@@ -51,7 +51,7 @@ func (r *rotateCommand) run(ctx context.Context, c *config, stderr io.Writer) er
 	return c.offline(ctx, stderr, func(ctx context.Context, cfg zk.Config) error {
 		done, err := sweep.RotateSecret(ctx, cfg)
 		if err != nil {
-			return sweepProblem(err)
+			return offlineProblem(err, sweepCodes)
 		}
 		fmt.Fprintf(stderr, "the secret of fleet %s has the new key %s; %s dropped\n", done.FleetID, done.KeyID, plural(done.Dropped, "old key"))
 		fmt.Fprintln(stderr, "lease tokens from before are refused from now on: their leases end at their TTLs")

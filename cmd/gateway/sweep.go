@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -67,7 +66,7 @@ func (s *sweepCommand) from(ctx context.Context, cfg zk.Config, dead bool, stdou
 		fmt.Fprintf(stderr, "kept, because another program has put something below it: %s; what belongs to leases is kept with it\n", path)
 	}
 	if err != nil {
-		return sweepProblem(err)
+		return offlineProblem(err, sweepCodes)
 	}
 	if report.Foreign > 0 {
 		fmt.Fprintf(stderr, "%s of other programs and other fleets stay\n", plural(report.Foreign, "contender"))
@@ -85,22 +84,4 @@ func swept(r sweep.Report) string {
 		parts = append(parts, plural(r.Registrations, "node")+" of gateways without a session")
 	}
 	return strings.Join(parts, ", ")
-}
-
-// sweepProblem gives an error of internal/sweep its exit code.
-func sweepProblem(err error) error {
-	var e *sweep.Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	code := exitFailure
-	switch e.Kind {
-	case sweep.KindNoRoot, sweep.KindCorrupt:
-		code = exitConfig
-	case sweep.KindInUse:
-		code = exitInUse
-	case sweep.KindUnknown:
-		code = exitUnavailable
-	}
-	return &problemError{code: code, err: err, hint: e.Hint}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/offline"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 )
@@ -147,7 +148,7 @@ func (c *content) takeRecords(a *Archive, nodes map[string][]byte) error {
 		return damaged("a fence base of %q below tokens of %d", nodes[zk.NodeFenceBase], a.TokensBelow)
 	}
 	if a.TokensBelow > maxTokens {
-		return refuse(KindNotMovable, "", "fencing tokens have come to %d, and %d is the end", a.TokensBelow, int64(maxTokens))
+		return offline.Refuse(KindNotMovable, "", "fencing tokens have come to %d, and %d is the end", a.TokensBelow, int64(maxTokens))
 	}
 	return nil
 }
@@ -188,7 +189,7 @@ func (c *content) takeNamespace(a *Archive, n Node, root string) ([]byte, error)
 func namingOf(name string, ns zk.Namespace) (*recipe.Naming, error) {
 	naming, err := recipe.ParseNaming(cmp.Or(ns.Dialect, string(recipe.Native)))
 	if err != nil {
-		return nil, refuse(KindNotMovable, "use the release that made it, or a later one", "namespace %s has the dialect %q, which this release does not know: %w", name, ns.Dialect, err)
+		return nil, offline.Refuse(KindNotMovable, "use the release that made it, or a later one", "namespace %s has the dialect %q, which this release does not know: %w", name, ns.Dialect, err)
 	}
 	return naming, nil
 }
@@ -201,7 +202,7 @@ func checkRoots(namespaces map[string]zk.Namespace, root string) error {
 	}
 	for name, ns := range namespaces {
 		if ns.Root == root || strings.HasPrefix(root, ns.Root+"/") {
-			return refuse(KindNotMovable, "choose another --root", "the root %s is below %s, the lock root of namespace %s", root, ns.Root, name)
+			return offline.Refuse(KindNotMovable, "choose another --root", "the root %s is below %s, the lock root of namespace %s", root, ns.Root, name)
 		}
 		rest, inside := strings.CutPrefix(ns.Root, root+"/")
 		if inside && "/"+rest != zk.NodeLocks && slices.Contains(layout.Directories(), firstPart("/"+rest)) {
@@ -259,7 +260,7 @@ func (c *content) checkOrder(queues map[string]*recipe.Queue) error {
 		at := &c.contenders[i]
 		q := queues[at.dir]
 		if !q.Ordered() || q.At(passed[at.dir]).Name != at.Name {
-			return refuse(KindNotMovable, "end the leases in it, or delete those of its nodes that were made by hand",
+			return offline.Refuse(KindNotMovable, "end the leases in it, or delete those of its nodes that were made by hand",
 				"the queue of lock %s in namespace %s has no order that can be kept", at.Lock, at.NS)
 		}
 		passed[at.dir]++
@@ -277,7 +278,7 @@ func (c *content) checkGroups() error {
 			continue
 		}
 		if first, known := born[at.parsed.LeaseID]; known && first != at.born() {
-			return refuse(KindNotMovable, "end that lease, or delete those of its nodes that were made by hand",
+			return offline.Refuse(KindNotMovable, "end that lease, or delete those of its nodes that were made by hand",
 				"the lease %s over several locks was not made in one transaction: %s in lock %s", at.parsed.LeaseID, at.Name, at.Lock)
 		}
 		born[at.parsed.LeaseID] = at.born()
@@ -294,5 +295,5 @@ func firstPart(path string) string {
 }
 
 func damaged(format string, args ...any) error {
-	return refuse(KindDamaged, "export again; a file that was cut off or edited cannot be used", "the export has "+format, args...)
+	return offline.Refuse(KindDamaged, "export again; a file that was cut off or edited cannot be used", "the export has "+format, args...)
 }

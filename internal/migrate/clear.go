@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/offline"
 	"lockkeeper/internal/zk"
 )
 
@@ -66,7 +67,7 @@ func (i *importer) tree(ctx context.Context) ([]string, error) {
 // below lists the children of all the given nodes. A node that is not there has none.
 func (i *importer) below(ctx context.Context, parents []string) ([]string, error) {
 	found := make([][]string, len(parents))
-	err := each(ctx, len(parents), func(ctx context.Context, n int) error {
+	err := offline.Each(ctx, len(parents), nil, func(ctx context.Context, n int) error {
 		names, _, err := i.Children(ctx, parents[n])
 		if errors.Is(err, zk.ErrNoNode) {
 			return nil

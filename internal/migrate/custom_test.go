@@ -38,7 +38,7 @@ func TestLeasesWithHomeMadeNamesAreMoved(t *testing.T) {
 	if _, err := Import(testContext(t), to, throughFile(t, a), ImportOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	names, _, err := offline(t, to).Children(testContext(t), "/hosts/x")
+	names, _, err := openOffline(t, to).Children(testContext(t), "/hosts/x")
 	if err != nil || len(names) != 2 {
 		t.Fatalf("%q, %v", names, err)
 	}

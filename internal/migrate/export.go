@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/offline"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 )
@@ -55,7 +55,7 @@ func (e *exporter) run(ctx context.Context) error {
 	version, _, err := e.Get(ctx, e.Root()+zk.NodeVersion)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
-		return refuse(KindNoRoot, "correct --zk, its chroot or --root", "there is no Lockkeeper")
+		return offline.Refuse(KindNoRoot, "correct --zk, its chroot or --root", "there is no Lockkeeper")
 	case err != nil:
 		return err
 	}
@@ -84,7 +84,7 @@ func (e *exporter) run(ctx context.Context) error {
 		return err
 	}
 	if before != after {
-		return refuse(KindInUse, "stop all gateways and keep them stopped", "a gateway was started while the root was read")
+		return offline.Refuse(KindInUse, "stop all gateways and keep them stopped", "a gateway was started while the root was read")
 	}
 	if err := e.setTokens(zxid); err != nil {
 		return err
@@ -103,24 +103,7 @@ func (e *exporter) unregistered(ctx context.Context) (pzxid int64, err error) {
 	if err != nil || len(ids) == 0 {
 		return stat.Pzxid, err
 	}
-	slices.Sort(ids)
-	var who []string
-	for _, id := range ids {
-		var registration struct {
-			Address string `json:"address"`
-		}
-		data, _, err := e.Get(ctx, dir+"/"+id)
-		if errors.Is(err, zk.ErrNoNode) {
-			continue // it has ended this moment; the next attempt finds out
-		}
-		if err != nil {
-			return 0, err
-		}
-		_ = json.Unmarshal(data, &registration) // without an address
-		who = append(who, strings.TrimSpace(registration.Address+" (gateway id "+id+")"))
-	}
-	return 0, refuse(KindInUse, "stop every gateway first; the registration of one that was killed goes when its session expires, after --session-timeout at most",
-		"gateways are running: %s", list(who))
+	return 0, offline.InUse(ctx, e.Offline, ids)
 }
 
 // setTokens notes the end of the tokens: every one that was given is the base and a
@@ -132,7 +115,7 @@ func (e *exporter) setTokens(zxid int64) error {
 			continue
 		}
 		if err := json.Unmarshal(n.Data, &base); err != nil {
-			return refuse(KindNotMovable, "", "%s cannot be understood: %w", n.Path, err)
+			return offline.Refuse(KindNotMovable, "", "%s cannot be understood: %w", n.Path, err)
 		}
 	}
 	e.a.TokensBelow = base + zxid
@@ -178,8 +161,8 @@ func (e *exporter) readAll(ctx context.Context) error {
 		}
 	}
 	if len(e.sum.Foreign) > 0 && !e.opt.LeaveForeign {
-		return refuse(KindForeign, "let those programs release their locks first, or leave them behind with --leave-foreign: leases that wait for them will hold on the new ZooKeeper",
-			"other programs stand in the queues, and cannot be moved: %s", list(e.sum.Foreign))
+		return offline.Refuse(KindForeign, "let those programs release their locks first, or leave them behind with --leave-foreign: leases that wait for them will hold on the new ZooKeeper",
+			"other programs stand in the queues, and cannot be moved: %s", offline.Few(e.sum.Foreign))
 	}
 	return nil
 }
@@ -197,7 +180,7 @@ func (e *exporter) readNamespaces(ctx context.Context) error {
 			return err
 		}
 		if err := json.Unmarshal(data, &ns); err != nil {
-			return refuse(KindNotMovable, "", "the namespace record %s cannot be understood: %w", name, err)
+			return offline.Refuse(KindNotMovable, "", "the namespace record %s cannot be understood: %w", name, err)
 		}
 		e.lockRoots[name] = ns.Root
 		if e.namings[name], err = namingOf(name, ns); err != nil {
@@ -298,7 +281,7 @@ func (e *exporter) readLocks(ctx context.Context, ns string) error {
 			case !ok || !c.Ours:
 				e.sum.Foreign = append(e.sum.Foreign, path)
 			case c.Unknown:
-				return refuse(KindNotMovable, "export with the release that made it, or a later one", "%s is a contender of a later release", path)
+				return offline.Refuse(KindNotMovable, "export with the release that made it, or a later one", "%s is a contender of a later release", path)
 			case c.Ephemeral:
 				e.sum.Ephemeral = append(e.sum.Ephemeral, path)
 			default:
@@ -344,7 +327,7 @@ func (e *exporter) summarize() error {
 // each is each with progress.
 func (e *exporter) each(ctx context.Context, what string, n int, do func(ctx context.Context, i int) error) error {
 	var done atomic.Int64
-	return each(ctx, n, func(ctx context.Context, i int) error {
+	return offline.Each(ctx, n, nil, func(ctx context.Context, i int) error {
 		err := do(ctx, i)
 		if at := int(done.Add(1)); e.opt.Progress != nil {
 			e.opt.Progress(what, at, n)

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"unicode/utf8"
+
+	"lockkeeper/internal/offline"
 )
 
 // A file is JSON lines: the header, the nodes, the contenders, and a trailer with
@@ -126,10 +128,10 @@ func readHeader(line []byte, h *Header) error {
 		Format int `json:"lockkeeper_export"`
 	}
 	if err := json.Unmarshal(line, &version); err != nil || version.Format < 1 {
-		return refuse(KindDamaged, "give the file that gateway export has written", "this is no export of Lockkeeper")
+		return offline.Refuse(KindDamaged, "give the file that gateway export has written", "this is no export of Lockkeeper")
 	}
 	if version.Format > format {
-		return refuse(KindTooNew, "import it with the release that exported it, or a later one",
+		return offline.Refuse(KindTooNew, "import it with the release that exported it, or a later one",
 			"the export has format %d; this release reads %d", version.Format, format)
 	}
 	if err := strict(line, h); err != nil {

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/offline"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
@@ -46,7 +47,7 @@ type site struct {
 	fleet recipe.FleetID
 }
 
-func offline(t testing.TB, cfg zk.Config) *layout.Offline {
+func openOffline(t testing.TB, cfg zk.Config) *layout.Offline {
 	t.Helper()
 	o, err := layout.OpenOffline(testContext(t), cfg)
 	if err != nil {
@@ -63,7 +64,7 @@ func newSite(t testing.TB, cfg zk.Config) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &site{Offline: offline(t, cfg), t: t, cfg: cfg, fleet: recipe.FleetID(layout.FleetID)}
+	return &site{Offline: openOffline(t, cfg), t: t, cfg: cfg, fleet: recipe.FleetID(layout.FleetID)}
 }
 
 func (s *site) put(path, data string) {
@@ -188,7 +189,7 @@ func importInto(t testing.TB, cfg zk.Config, a *Archive) {
 }
 
 // wantKind checks that an error says what is in the way, and all the words.
-func wantKind(t testing.TB, err error, kind Kind, words ...string) {
+func wantKind(t testing.TB, err error, kind offline.Kind, words ...string) {
 	t.Helper()
 	var e *Error
 	if !errors.As(err, &e) || e.Kind != kind {

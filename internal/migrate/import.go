@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/offline"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 )
@@ -165,11 +166,11 @@ func (i *importer) notEmpty(names []string) error {
 	if slices.Contains(names, zk.NodeVersion[1:]) {
 		what = "a Lockkeeper in it already: "
 	}
-	return refuse(KindNotEmpty, "choose another --root or --data-dir, or, if its content is not needed, clear it: zkCli.sh deleteall "+i.FullRoot(), "the root has %s%s", what, list(names))
+	return offline.Refuse(KindNotEmpty, "choose another --root or --data-dir, or, if its content is not needed, clear it: zkCli.sh deleteall "+i.FullRoot(), "the root has %s%s", what, offline.Few(names))
 }
 
 func (i *importer) partial() error {
-	return refuse(KindPartial, "if no other import runs, add --replace-partial: it clears what was written and begins again",
+	return offline.Refuse(KindPartial, "if no other import runs, add --replace-partial: it clears what was written and begins again",
 		"another import runs there, or has died half way")
 }
 
@@ -196,7 +197,7 @@ func (i *importer) takeOver(ctx context.Context) (left claim, err error) {
 		return left, err
 	}
 	if err := json.Unmarshal(data, &left); err != nil {
-		return left, refuse(KindPartial, "clear the root by hand: zkCli.sh deleteall "+i.FullRoot(), "the node %s is not understood: %w", i.mark, err)
+		return left, offline.Refuse(KindPartial, "clear the root by hand: zkCli.sh deleteall "+i.FullRoot(), "the node %s is not understood: %w", i.mark, err)
 	}
 	own := i.claim()
 	for _, o := range left.Outside { // until it has been cleared it has to be known
@@ -219,7 +220,7 @@ func (i *importer) takeOver(ctx context.Context) (left claim, err error) {
 
 func (i *importer) overtaken() error {
 	i.begun = false // it is the other one's
-	return refuse(KindPartial, "let that one come to its end", "another import has taken over, or has completed the root")
+	return offline.Refuse(KindPartial, "let that one come to its end", "another import has taken over, or has completed the root")
 }
 
 // commit carries out a step, unless another import has taken over.
@@ -230,7 +231,7 @@ func (i *importer) commit(ctx context.Context, ops []zk.Op) error {
 	case culprit == 0:
 		return i.overtaken()
 	case errors.Is(err, zk.ErrNodeExists), errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrNotEmpty):
-		return refuse(KindPartial, "stop the program that writes there, and repeat the import with --replace-partial", "another program writes there: %w", err)
+		return offline.Refuse(KindPartial, "stop the program that writes there, and repeat the import with --replace-partial", "another program writes there: %w", err)
 	}
 	return err
 }
@@ -238,7 +239,7 @@ func (i *importer) commit(ctx context.Context, ops []zk.Op) error {
 // interrupted says what a lost connection, or a signal, leaves.
 func (i *importer) interrupted(ctx context.Context, err error) error {
 	if i.begun && (errors.Is(err, zk.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil) {
-		return refuse(KindUnknown, "repeat the import with --replace-partial, before a gateway is started there", "it was interrupted: %w", err)
+		return offline.Refuse(KindUnknown, "repeat the import with --replace-partial, before a gateway is started there", "it was interrupted: %w", err)
 	}
 	return err
 }
@@ -266,7 +267,7 @@ func (i *importer) lookOutside(ctx context.Context) (map[string]bool, error) {
 		if stat == nil || stat.NumChildren == 0 || i.lockRoot(dir) {
 			continue
 		}
-		return nil, refuse(KindNotEmpty, "let the programs that use it release it first", "the lock %s is in use there", dir)
+		return nil, offline.Refuse(KindNotEmpty, "let the programs that use it release it first", "the lock %s is in use there", dir)
 	}
 	return existing, nil
 }

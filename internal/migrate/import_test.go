@@ -19,7 +19,7 @@ import (
 // queues is every queue of an archive's locks at a root, and outside of it.
 func queues(t testing.TB, cfg zk.Config, a *Archive) map[string][]string {
 	t.Helper()
-	o := offline(t, cfg)
+	o := openOffline(t, cfg)
 	c, err := a.understand(o.Root())
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func TestAnImportThatDiesAnywhereLeavesNothingThatAGatewayStartsOn(t *testing.T)
 					t.Errorf("transaction %d: no gateway starts in the end: %v", n, err)
 				}
 				// The next root shares the lock root outside of it.
-				o := offline(t, cfg)
+				o := openOffline(t, cfg)
 				for path := range tree(t, o, outside) {
 					if strings.Count(path, "/") > strings.Count(outside, "/")+1 {
 						if _, err := o.Commit(testContext(t), []zk.Op{{Kind: zk.OpDelete, Path: path, Version: -1}}); err != nil {
@@ -129,10 +129,10 @@ func again(t *testing.T, cfg zk.Config, a *Archive, err error, n int, fault stri
 	t.Helper()
 	if n == 1 {
 		// Creating the root itself: it is empty then, or not there.
-		if len(tree(t, offline(t, cfg), cfg.Root)) > 1 {
+		if len(tree(t, openOffline(t, cfg), cfg.Root)) > 1 {
 			t.Error("more than the root was written")
 		}
-	} else if names := tree(t, offline(t, cfg), cfg.Root); len(names) > 1 {
+	} else if names := tree(t, openOffline(t, cfg), cfg.Root); len(names) > 1 {
 		wantKind(t, err, KindUnknown, "--replace-partial")
 		noGatewayStarts(t, cfg)
 		_, err = Import(testContext(t), cfg, a, ImportOptions{})
@@ -300,7 +300,7 @@ func TestAnImportRefusesALockThatOtherProgramsUseThere(t *testing.T) {
 	a := export(t, from)
 	cfg := server(t)
 	cfg.Root = zk.DefaultRoot
-	o := offline(t, cfg)
+	o := openOffline(t, cfg)
 	other := &site{Offline: o, t: t, cfg: cfg}
 	for _, path := range []string{"/kazoo", outside, outside + "/x", outside + "/x/1234__lock__0000000000", outside + "/z", outside + "/z/5678__lock__0000000000"} {
 		other.put(path, "")
@@ -325,7 +325,7 @@ func TestClearingLeavesOtherProgramsContendersAlone(t *testing.T) {
 	a := export(t, from)
 	cfg := server(t)
 	cfg.Root = zk.DefaultRoot
-	o := offline(t, cfg)
+	o := openOffline(t, cfg)
 	dieHalfWay(t, cfg, a)
 	other := &site{Offline: o, t: t, cfg: cfg}
 	other.put(outside+"/x/1234__lock__0000000099", "")
@@ -352,7 +352,7 @@ func TestADowngradedLeaseGetsATokenOfTheNewZooKeeper(t *testing.T) {
 	a.Contenders[0].Name, a.Contenders[0].Czxid = c.Format(), 500
 	cfg := server(t)
 	importInto(t, cfg, throughFile(t, a))
-	o := offline(t, cfg)
+	o := openOffline(t, cfg)
 	all := queue(t, o, testFleet, zk.DefaultRoot+"/locks/lock")
 	if len(all) != 3 || !strings.HasPrefix(all[0], string(c.LeaseID)+" shared") {
 		t.Errorf("the queue is %v", all)

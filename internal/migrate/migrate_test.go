@@ -101,7 +101,7 @@ func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
 				t.Errorf("imported %+v, exported %+v", got, sum)
 			}
 
-			o := offline(t, to)
+			o := openOffline(t, to)
 			after := tree(t, o, to.Root)
 			for path, data := range before {
 				rest := strings.TrimPrefix(path, from.Root)
@@ -230,7 +230,7 @@ func TestEveryTokenAfterAMoveIsAboveEveryTokenBefore(t *testing.T) {
 		cfg = server(t)
 		cfg.Root = zk.DefaultRoot
 		importInto(t, cfg, throughFile(t, a))
-		s = &site{Offline: offline(t, cfg), t: t, cfg: cfg, fleet: s.fleet}
+		s = &site{Offline: openOffline(t, cfg), t: t, cfg: cfg, fleet: s.fleet}
 		clear(seen)
 		look(s)
 	}
@@ -321,7 +321,7 @@ func TestTheSecretStaysTheFleets(t *testing.T) {
 		if !errors.As(err, &fatal) || fatal.Kind != zk.KindAuth || fatal.Hint == "" {
 			t.Errorf("a stranger's export: %v", err)
 		}
-		if _, _, err := offline(t, cfg).Get(testContext(t), zk.DefaultRoot+zk.NodeSecret); !errors.Is(err, zk.ErrNoAuth) {
+		if _, _, err := openOffline(t, cfg).Get(testContext(t), zk.DefaultRoot+zk.NodeSecret); !errors.Is(err, zk.ErrNoAuth) {
 			t.Errorf("a stranger reads the secret: %v", err)
 		}
 	}

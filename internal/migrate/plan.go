@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/offline"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 )
@@ -33,7 +34,7 @@ func (p *planner) add(leases int, apart bool, ops ...zk.Op) error {
 		size += p.size(&ops[i])
 	}
 	if size > p.limit {
-		return refuse(KindNotMovable, "end that lease, or shorten its metadata, and export again", "%s and what belongs to it take %d bytes, and a transaction takes %d", ops[0].Path, size, p.limit)
+		return offline.Refuse(KindNotMovable, "end that lease, or shorten its metadata, and export again", "%s and what belongs to it take %d bytes, and a transaction takes %d", ops[0].Path, size, p.limit)
 	}
 	if len(p.steps) == 0 || p.used+size > p.limit || apart {
 		p.steps, p.used = append(p.steps, step{}), 0

@@ -154,7 +154,7 @@ func TestAnArchiveThatNoTransactionCanHoldIsRefusedBeforeAnythingIsWritten(t *te
 	cfg := server(t)
 	_, err := Import(testContext(t), cfg, a, ImportOptions{})
 	wantKind(t, err, KindNotMovable, "bytes")
-	if names := tree(t, offline(t, cfg), zk.DefaultRoot); len(names) != 0 {
+	if names := tree(t, openOffline(t, cfg), zk.DefaultRoot); len(names) != 0 {
 		t.Errorf("written: %v", names)
 	}
 }

@@ -56,7 +56,7 @@ func (s *site) move() *site {
 	cfg := server(s.t)
 	cfg.Root = s.cfg.Root
 	importInto(s.t, cfg, throughFile(s.t, export(s.t, s.cfg)))
-	return &site{Offline: offline(s.t, cfg), t: s.t, cfg: cfg, fleet: s.fleet}
+	return &site{Offline: openOffline(s.t, cfg), t: s.t, cfg: cfg, fleet: s.fleet}
 }
 
 func (s *site) base() int64 {
@@ -271,7 +271,7 @@ func TestALeaseOverManyLocksIsMovedOrRefusedAsAWhole(t *testing.T) {
 			continue
 		}
 		wantKind(t, err, KindNotMovable, "bytes", "metadata")
-		if names := tree(t, offline(t, cfg), zk.DefaultRoot); len(names) != 0 {
+		if names := tree(t, openOffline(t, cfg), zk.DefaultRoot); len(names) != 0 {
 			t.Errorf("written: %v", names)
 		}
 	}

@@ -1,11 +1,7 @@
 package migrate
 
 import (
-	"context"
-	"fmt"
 	"strings"
-
-	"golang.org/x/sync/errgroup"
 
 	"lockkeeper/internal/locks/recipe"
 )
@@ -73,33 +69,4 @@ func (c *content) held() int {
 	return c.leases() - len(waiting)
 }
 
-// readsAtOnce bounds the reads that are under way.
-const readsAtOnce = 64
-
-// each runs do for 0 to n-1, a bounded number at once, and returns when all that
-// were begun have ended. The first error stops it.
-func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
-	group, working := errgroup.WithContext(ctx)
-	group.SetLimit(readsAtOnce)
-	for i := range n {
-		if working.Err() != nil {
-			break
-		}
-		group.Go(func() error { return do(working, i) })
-	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	return context.Cause(ctx)
-}
-
 func lastSlash(path string) int { return strings.LastIndexByte(path, '/') }
-
-// list names a few of many.
-func list(all []string) string {
-	const few = 8
-	if len(all) <= few {
-		return strings.Join(all, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(all[:few], ", "), len(all)-few)
-}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockkeeper/internal/offline"
 	"lockkeeper/internal/zk"
 )
 
@@ -119,7 +120,7 @@ func (s *sweeper) deletePiece(ctx context.Context, units [][]zk.Op, count func([
 			}
 			return nil
 		case errors.Is(err, zk.ErrTooLarge):
-			return refuse(KindTooBig, "", "the contenders of one lease: %w", err)
+			return offline.Refuse(KindTooBig, "", "the contenders of one lease: %w", err)
 		case culprit < 0 && errors.Is(err, zk.ErrUnavailable):
 			return unknown(err)
 		case culprit < 0:
@@ -187,9 +188,9 @@ func (s *sweeper) proofFailed(ctx context.Context, cause error) error {
 		return err
 	}
 	if len(ids) > 0 {
-		return s.inUse(ctx, ids)
+		return offline.InUse(ctx, s.Offline, ids)
 	}
-	return refuse(KindInUse, "keep all gateways stopped, and run one sweep at a time", "a gateway was started meanwhile, or another sweep is at work")
+	return offline.Refuse(KindInUse, "keep all gateways stopped, and run one sweep at a time", "a gateway was started meanwhile, or another sweep is at work")
 }
 
 // note reports what was deleted, or would be.

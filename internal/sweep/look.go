@@ -8,17 +8,12 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/offline"
 	"lockkeeper/internal/zk"
 )
-
-// readsAtOnce bounds the reads that are under way.
-const readsAtOnce = 64
 
 // leftovers is what a look has found, in the order in which it goes.
 type leftovers struct {
@@ -124,7 +119,7 @@ func (s *sweeper) lockRoots(ctx context.Context) (map[string]*recipe.Naming, err
 			return nil, err
 		}
 		if err := json.Unmarshal(data, &ns); err != nil || zk.CheckPath(ns.Root) != nil {
-			return nil, refuse(KindCorrupt, "sweep with the release that wrote it, or correct the record", "the namespace record %s cannot be understood: where its leases are is not known", name)
+			return nil, offline.Refuse(KindCorrupt, "sweep with the release that wrote it, or correct the record", "the namespace record %s cannot be understood: where its leases are is not known", name)
 		}
 		naming, err := recipe.ParseNaming(ns.Dialect)
 		if err != nil {
@@ -267,24 +262,7 @@ func gone(err error) error {
 	return err
 }
 
-// each runs do for 0 to n-1, a bounded number at once, and returns when all that were
-// begun have ended. The first error stops it.
+// each is offline.Each with progress.
 func (s *sweeper) each(ctx context.Context, what string, n int, do func(ctx context.Context, i int) error) error {
-	var done atomic.Int64
-	group, working := errgroup.WithContext(ctx)
-	group.SetLimit(readsAtOnce)
-	for i := range n {
-		if working.Err() != nil {
-			break
-		}
-		group.Go(func() error {
-			err := do(working, i)
-			s.progress(what, int(done.Add(1)), n)
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	return context.Cause(ctx)
+	return offline.Each(ctx, n, func(done int) { s.progress(what, done, n) }, do)
 }

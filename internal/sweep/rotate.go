@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"lockkeeper/internal/offline"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 )
@@ -90,7 +91,7 @@ func (s *sweeper) rotate(ctx context.Context) (done Rotation, err error) {
 	switch at, err := s.Commit(ctx, ops); {
 	case err == nil:
 	case at < 0 && errors.Is(err, zk.ErrUnavailable):
-		return done, refuse(KindUnknown, "run it again: to replace the secret once more does no harm", "the connection was lost: %w", err)
+		return done, offline.Refuse(KindUnknown, "run it again: to replace the secret once more does no harm", "the connection was lost: %w", err)
 	case at >= 0 && at < len(s.proof()):
 		return done, s.proofFailed(ctx, err)
 	default:

@@ -2,12 +2,12 @@ package sweep
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/offline"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 )
@@ -118,7 +118,7 @@ func (s *sweeper) open(ctx context.Context) error {
 	version, _, err := s.Get(ctx, s.Root()+zk.NodeVersion)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
-		return refuse(KindNoRoot, "correct --zk, its chroot or --root", "there is no Lockkeeper")
+		return offline.Refuse(KindNoRoot, "correct --zk, its chroot or --root", "there is no Lockkeeper")
 	case err != nil:
 		return err
 	}
@@ -157,7 +157,7 @@ func (s *sweeper) noGateway(ctx context.Context) error {
 			return err
 		}
 		if len(living) > 0 {
-			return s.inUse(ctx, living)
+			return offline.InUse(ctx, s.Offline, living)
 		}
 		if len(stale) == 0 || s.opt.DryRun {
 			s.report.Registrations += len(stale)
@@ -202,22 +202,6 @@ func (s *sweeper) sessionless(ctx context.Context, dir string, names []string) (
 // creations is how many children a node has ever been given: ZooKeeper shows twice that,
 // less those that are left.
 func creations(stat zk.Stat) int32 { return (stat.Cversion + stat.NumChildren) / 2 }
-
-// inUse says which gateways are registered.
-func (s *sweeper) inUse(ctx context.Context, ids []string) error {
-	var who []string
-	for _, id := range ids {
-		var registration struct {
-			Address string `json:"address"`
-		}
-		if data, _, err := s.Get(ctx, s.Root()+zk.NodeGateways+"/"+id); err == nil {
-			_ = json.Unmarshal(data, &registration) // without an address
-		}
-		who = append(who, fmt.Sprintf("%s (gateway id %s)", registration.Address, id))
-	}
-	return refuse(KindInUse, "stop every gateway first, and keep them stopped; the registration of one that was killed goes when its session expires, after --session-timeout at most",
-		"gateways are running: %s", list(who))
-}
 
 func (s *sweeper) progress(what string, done, total int) {
 	if s.opt.Progress != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/offline"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/testkit"
@@ -165,7 +166,7 @@ func (s *site) sweep(opt Options) (Report, error) {
 	return Sweep(testContext(s.t), s.cfg, opt)
 }
 
-func wantKind(t testing.TB, err error, kind Kind, words ...string) {
+func wantKind(t testing.TB, err error, kind offline.Kind, words ...string) {
 	t.Helper()
 	var e *Error
 	if !errors.As(err, &e) || e.Kind != kind {

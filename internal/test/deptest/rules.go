@@ -3,7 +3,7 @@
 // Imports point one way:
 //
 //	cmd  >  httpapi, dashboard, outbox  >  locks/manager, webhooks, fleet, migrate, sweep, aclrepair
-//	  >  zk, events  >  locks  >  zk/wire, locks/recipe, locks/quota, metrics, web  >  fault
+//	  >  offline, zk, events  >  locks  >  zk/wire, locks/recipe, locks/quota, metrics, web  >  fault
 //
 // A package may import what is in a lower layer, or in its own part (internal/zk and internal/zk/embedded are one part;
 // zk/wire and locks/recipe are parts of their own, at the bottom, and so is the package at the top of the module, which only
@@ -28,7 +28,7 @@ var layers = [][]string{
 	{"cmd"},
 	{"internal/httpapi", "internal/dashboard", "internal/outbox"},
 	{"internal/locks/manager", "internal/webhooks", "internal/fleet", "internal/migrate", "internal/sweep", "internal/aclrepair"},
-	{"internal/locks/interop", "internal/locks/record"},
+	{"internal/locks/interop", "internal/locks/record", "internal/offline"},
 	{"internal/zk", "internal/events"},
 	{"internal/locks"},
 	{"internal/zk/wire", "internal/locks/recipe", "internal/locks/quota", "internal/metrics", "web", "lockkeeper"},
