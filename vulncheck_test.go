@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"lockkeeper/internal/test/testkit"
 )
 
 // vulncheck runs the script on one small package, with that database.
@@ -44,6 +46,7 @@ func TestVulncheckSaysSoWhereItsDatabaseCannotBeReached(t *testing.T) {
 
 // What the database knows of and the code calls is a failure; without it the same run passes.
 func TestVulncheckFailsForWhatItFinds(t *testing.T) {
+	testkit.NotShort(t, "govulncheck takes seconds")
 	const id, modified = "GO-2999-0001", "2026-01-01T00:00:00Z"
 	entry := fmt.Sprintf(`{"schema_version":"1.3.1","id":%q,"modified":%[2]q,"published":%[2]q,"aliases":[],"summary":"made up","details":"made up",
 		"affected":[{"package":{"name":"stdlib","ecosystem":"Go"},"ranges":[{"type":"SEMVER","events":[{"introduced":"0"}]}],

@@ -12,6 +12,7 @@ import (
 
 // A short run of everything on the real programs, so that make bench still runs when it is wanted.
 func TestTheBenchmarkRunsAndLeavesNothingBehind(t *testing.T) {
+	testkit.NotShort(t, "it starts servers and gateways")
 	testkit.BuiltFrom(t, "lockkeeper/cmd/gateway")
 	testkit.NoLeaks(t)
 	parent := t.TempDir()
@@ -90,6 +91,7 @@ func TestTheBenchmarkRunsAndLeavesNothingBehind(t *testing.T) {
 }
 
 func TestARigThatCannotStartSaysWhyAndLeavesNothingBehind(t *testing.T) {
+	testkit.NotShort(t, "it starts servers and gateways")
 	testkit.NoLeaks(t)
 	for name, c := range map[string]struct{ variable, value, said string }{
 		"nothing is built":               {"GOFLAGS", "-mod=nonsense", "-mod=nonsense not supported"},

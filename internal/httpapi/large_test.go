@@ -11,6 +11,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/testkit"
 )
 
 // crowded has the fake answer everything about locks with so many holders, and all the metadata that they may have.
@@ -35,6 +36,7 @@ func crowded(f *fake, n int) {
 // Clients that do not read keep their answers in memory. At the bound further large answers are refused, before anything
 // is done, and small ones go on.
 func TestLargeAnswersThatNobodyReadsAreBounded(t *testing.T) {
+	testkit.NotShort(t, "megabytes of answers")
 	const limit = 24 << 20
 	g := serve(t, func(o *Options) { o.MaxAnswers = limit })
 	crowded(g.fake, 400) // some 9.8 MB

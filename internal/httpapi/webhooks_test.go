@@ -246,6 +246,7 @@ func TestWhatBecameOfMessagesIsToldForTheWholeFleet(t *testing.T) {
 	if a := read[api.Replayed](t, one.send(t, "POST", at+"/replay", jsonParts(`{"message_id":"`, there.MessageID, `"}`))); a.Replayed != 1 || len(a.Unreached) != 2 {
 		t.Errorf("%+v", a)
 	}
+	until(t, "it is delivered", func() bool { return r.count() == 3 })
 	if a := read[api.Replayed](t, two.send(t, "POST", at+"/replay")); a.Replayed != 1 || len(a.Unreached) != 0 {
 		t.Errorf("%+v", a)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/quota"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
 )
 
@@ -389,6 +390,7 @@ func TestLocksThatNobodyUsesAreBoundedToo(t *testing.T) {
 
 // A client that takes and releases very many locks, each once, leaves a directory of each. They go faster the more there are.
 func TestManyIdleLocksAreSweptQuickly(t *testing.T) {
+	testkit.NotShort(t, "4,000 locks")
 	scene(t, func(t *testing.T, s *fakeStore) {
 		g := s.gateway(t)
 		const count = 4000

@@ -36,9 +36,7 @@ func (c sizedConn) Write(b []byte) (int, error) {
 // below what ZooKeeper takes, from the tail. No request is larger than 256 KiB, and others'
 // heartbeats and acquires are answered throughout.
 func TestTwentyThousandContendersAreDestroyedAndOthersGoOn(t *testing.T) {
-	if testing.Short() {
-		t.Skip("20,000 acquires")
-	}
+	testkit.NotShort(t, "20,000 acquires")
 	addr, chroot := zkreal.SharedT(t)
 	var largest atomic.Int64
 	m := onZooKeeper(t, addr, chroot, func(cfg *zk.Config) {

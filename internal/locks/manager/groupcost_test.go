@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/quota"
+	"lockkeeper/internal/test/testkit"
 )
 
 // What leases of several locks cost a gateway: questions whether one holds in a queue, and places of the bound.
@@ -52,6 +53,7 @@ func wantAtMost(t *testing.T, what string, asked, contenders, each int) {
 }
 
 func TestTheCostOfAdoptingGroupsGrowsWithTheirContendersAlone(t *testing.T) {
+	testkit.NotShort(t, "80 groups")
 	for _, groups := range []int{20, 80} {
 		t.Run(fmt.Sprint(groups), func(t *testing.T) {
 			scene(t, func(t *testing.T, s *fakeStore) {

@@ -209,6 +209,7 @@ func BenchmarkHeldLeases(b *testing.B) {
 const maxBytesPerLease = 620
 
 func TestAHeldLeaseTakesLittleMemory(t *testing.T) {
+	testkit.NotShort(t, "40,000 leases")
 	testkit.NoLeaks(t)
 	for _, early := range []bool{false, true} {
 		if bytes := bytesPerLease(t, 20_000, early); bytes > maxBytesPerLease {

@@ -14,6 +14,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
 )
 
@@ -108,6 +109,7 @@ func (s *fakeStore) remove(paths []string) {
 
 // Attack 45, with contenders. Rule: ids that no gateway is known to have had are taken over at a rate of their own.
 func TestForgedGatewayIDsDelayNoTakeover(t *testing.T) {
+	testkit.NotShort(t, "6,000 gateways")
 	scene(t, func(t *testing.T, s *fakeStore) {
 		one, two := s.gateway(t), s.gatewayOn(t, narrow{s})
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})

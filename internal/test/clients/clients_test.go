@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk/embedded"
 )
@@ -54,6 +55,7 @@ func startEmbedded(t *testing.T) server {
 }
 
 func TestKazooWorks(t *testing.T) {
+	testkit.NotShort(t, "it starts servers and programs")
 	// Python reads it, and go test must see it: it would repeat a result from its cache though that has changed.
 	if sources, err := os.ReadDir("testdata/kazoo"); err != nil || len(sources) == 0 {
 		t.Fatalf("no sources: %v", err)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"lockkeeper/internal/test/testkit"
 )
 
 const (
@@ -32,6 +34,7 @@ func classPathOf(names ...string) string {
 var quick = []string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m", "-XX:-UsePerfData"}
 
 func TestCuratorWorks(t *testing.T) {
+	testkit.NotShort(t, "it starts servers and programs")
 	classes := compileT(t, "testdata/curator")
 	eachServer(t, func(addr, control, rounds string) []string {
 		argv := append([]string{java}, quick...)

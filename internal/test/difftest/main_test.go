@@ -47,6 +47,7 @@ const (
 // comparison must not ask for it.
 func serversT(t *testing.T) *Pair {
 	t.Helper()
+	testkit.NotShort(t, "a real ZooKeeper takes seconds")
 	twins.Do(func() {
 		var a, b Target
 		if a, twins.err = startReal("ZooKeeper"); twins.err != nil {

@@ -23,6 +23,7 @@ import (
 // this machine in place of the mounted ones. Then the final stage's own commands, with the paths of this machine.
 func TestTheBuildStageMakesAStaticGatewayThatTheHealthCheckFindsAlive(t *testing.T) {
 	t.Parallel()
+	testkit.NotShort(t, "it builds the gateway")
 	if runtime.GOOS != "linux" {
 		t.Skip("the image is for Linux, and its binary is started here")
 	}

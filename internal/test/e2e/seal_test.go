@@ -117,6 +117,7 @@ func TestGatewaysHaveAListenerOfTheirOwn(t *testing.T) {
 	lease := one.hold("deploy", "ttl=1m")
 	two.beat(lease.Token, api.StateHeld)
 	two.letGo(lease.Token)
+	two.awaitLock(patience, "deploy", 0, 0)
 	lease = two.hold("deploy", "ttl=1m")
 	one.beat(lease.Token, api.StateHeld)
 	one.letGo(lease.Token)

@@ -107,6 +107,14 @@ func Closed[T any](t testing.TB, within time.Duration, ch <-chan T, format strin
 	}
 }
 
+// NotShort skips the test with -short, which is for what takes seconds or, with the race detector, a minute.
+func NotShort(t testing.TB, why string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: " + why)
+	}
+}
+
 // NoLeaks fails the test if goroutines that it started are still running when it ends. Call it first: clean-ups run in
 // reverse order, so the check then comes after everything the test itself cleans up. Not for parallel tests, whose
 // neighbours' goroutines would be counted too.

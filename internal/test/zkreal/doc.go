@@ -6,7 +6,7 @@
 // process that started it, however that process ends (childproc). The goroutine that waits for the child is the only one
 // a Server owns; it ends with the child.
 //
-// What it refuses: it never skips a test. Where ZooKeeper is not installed the error is the line that installs it.
+// What it refuses: it skips no test but with -short. Where ZooKeeper is not installed the error is the line that installs it.
 //
 // A test binary may have another server that claims to be a ZooKeeper stand in for standalone ones (UseStandIn). Ensembles,
 // and what asks for it (Real, SharedRealT), are Debian's all the same.

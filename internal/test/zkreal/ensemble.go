@@ -32,6 +32,7 @@ type member struct {
 // There is no stand-in for an ensemble.
 func StartEnsembleT(t testing.TB, n int, opts ...Option) *Ensemble {
 	t.Helper()
+	notShort(t, append(opts, Real()))
 	e, err := startEnsemble(n, opts)
 	for try := 1; try < 5 && errors.Is(err, errPortTaken); try++ {
 		e, err = startEnsemble(n, opts)

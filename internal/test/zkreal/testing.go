@@ -8,10 +8,11 @@ import (
 	"testing"
 )
 
-// StartT runs a standalone server for one test and stops it when the test ends. It never skips. When the test has
-// failed, the end of the server's log is added to the test's output.
+// StartT runs a standalone server for one test and stops it when the test ends. When the test has failed, the end of the
+// server's log is added to the test's output.
 func StartT(t testing.TB, opts ...Option) *Server {
 	t.Helper()
+	notShort(t, opts)
 	s, err := Start(opts...)
 	if err != nil {
 		t.Fatalf("zkreal: %v", err)
@@ -23,6 +24,14 @@ func StartT(t testing.TB, opts ...Option) *Server {
 		s.Close()
 	})
 	return s
+}
+
+// notShort skips the test with -short when its server would be Debian's.
+func notShort(t testing.TB, opts []Option) {
+	t.Helper()
+	if testing.Short() && (standIn == nil || newConfig(opts).real) {
+		t.Skip("-short: a real ZooKeeper takes seconds")
+	}
 }
 
 // RestartT is Restart; a failure ends the test.
@@ -93,6 +102,7 @@ func SharedRealT(t testing.TB) (addr, chroot string) {
 
 func sharedT(t testing.TB, s *sharedServer, opts ...Option) (addr, chroot string) {
 	t.Helper()
+	notShort(t, opts)
 	shared.Lock()
 	defer shared.Unlock()
 	if !shared.inMain {
