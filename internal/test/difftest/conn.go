@@ -9,21 +9,18 @@ import (
 	"syscall"
 	"time"
 
+	"lockkeeper/internal/test/rawzk"
 	"lockkeeper/internal/zk/wire"
 )
 
 // patience is how long a server may take for an answer.
 const patience = 20 * time.Second
 
-// frameLimit is far above what scenarios ask for.
-const frameLimit = 8 << 20
-
-// conn is one connection to a server. It adds nothing to the protocol: xids are the caller's.
+// conn is one connection to a server. xids are the scenario's.
 type conn struct {
-	nc     net.Conn
-	frames *wire.FrameReader
-	xid    int32
-	asked  map[int32]Request // by xid, as sent
+	*rawzk.Client
+	xid   int32             // of the newest request that was given none
+	asked map[int32]Request // by xid, as sent
 }
 
 func dial(addr string) (*conn, error) {
@@ -31,25 +28,22 @@ func dial(addr string) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{nc: nc, frames: wire.NewFrameReader(nc, frameLimit), asked: map[int32]Request{}}, nil
+	return &conn{Client: rawzk.New(nc, patience), asked: map[int32]Request{}}, nil
 }
 
 // leave closes the connection and waits until the server has done the same: it has dropped the connection's watches then.
 // (Both servers answer checkWatches and removeWatches by the watches of all connections.)
 func (c *conn) leave() {
-	defer c.nc.Close()
-	if tcp, ok := c.nc.(*net.TCPConn); !ok || tcp.CloseWrite() != nil || c.nc.SetReadDeadline(time.Now().Add(patience)) != nil {
+	defer c.Conn.Close()
+	if tcp, ok := c.Conn.(*net.TCPConn); !ok || tcp.CloseWrite() != nil || c.Conn.SetReadDeadline(time.Now().Add(patience)) != nil {
 		return
 	}
-	_, _ = io.Copy(io.Discard, c.nc) // what ends it does not matter
+	_, _ = io.Copy(io.Discard, c.Conn) // what ends it does not matter
 }
 
 // write sends bytes. That the server has closed the connection is for the reader to find out.
 func (c *conn) write(b []byte) error {
-	if err := c.nc.SetDeadline(time.Now().Add(patience)); err != nil {
-		return err
-	}
-	if _, err := c.nc.Write(b); err != nil && !hungUp(err) {
+	if err := c.Write(b); err != nil && !hungUp(err) {
 		return err
 	}
 	return nil
@@ -57,10 +51,7 @@ func (c *conn) write(b []byte) error {
 
 // next is the next frame, io.EOF when the server has closed the connection.
 func (c *conn) next() ([]byte, error) {
-	if err := c.nc.SetDeadline(time.Now().Add(patience)); err != nil {
-		return nil, err
-	}
-	frame, err := c.frames.Next()
+	frame, err := c.Next()
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, fmt.Errorf("no answer within %v", patience)
@@ -105,46 +96,13 @@ func (c *conn) until(pings int, seen func(h wire.ReplyHeader, body []byte)) (zxi
 }
 
 // handshake asks for a session. It is nil when the server closes the connection without an answer.
-func (c *conn) handshake(ask *wire.ConnectRequest) (*wire.ConnectReply, int, error) {
-	if err := c.write(wire.AppendFrame(nil, ask)); err != nil {
-		return nil, 0, err
+func (c *conn) handshake(ask *wire.ConnectRequest) (*wire.ConnectReply, error) {
+	reply, err := c.Connect(ask)
+	switch {
+	case err != nil && hungUp(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("connect reply: %w", err)
 	}
-	frame, err := c.next()
-	if err == io.EOF {
-		return nil, 0, nil
-	}
-	if err != nil {
-		return nil, 0, err
-	}
-	d := wire.NewDecoder(frame)
-	reply := new(wire.ConnectReply)
-	reply.Decode(d)
-	if err := d.Finish(); err != nil {
-		return nil, 0, fmt.Errorf("connect reply %x: %w", frame, err)
-	}
-	reply.Passwd = append([]byte(nil), reply.Passwd...)
-	return reply, len(frame), nil
-}
-
-// call makes one request of a connection that nothing else happens on, and returns its reply.
-func (c *conn) call(op wire.Op, req wire.Record, reply wire.Record) (wire.ReplyHeader, error) {
-	c.xid++
-	records := []wire.Record{&wire.RequestHeader{Xid: c.xid, Op: op}}
-	if req != nil {
-		records = append(records, req)
-	}
-	var h wire.ReplyHeader
-	if err := c.write(wire.AppendFrame(nil, records...)); err != nil {
-		return h, err
-	}
-	frame, err := c.next()
-	if err != nil {
-		return h, err
-	}
-	d := wire.NewDecoder(frame)
-	h.Decode(d)
-	if h.Err == wire.OK && reply != nil {
-		reply.Decode(d)
-	}
-	return h, d.Err()
+	return &reply, nil
 }

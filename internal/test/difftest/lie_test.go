@@ -38,7 +38,7 @@ func liar(t *testing.T, addr string, newLie func() func(frame []byte) [][]byte) 
 			go func() {
 				defer down.Close()
 				lie := newLie()
-				for frames := wire.NewFrameReader(up, frameLimit); ; {
+				for frames := wire.NewFrameReader(up, 64<<20); ; {
 					frame, err := frames.Next()
 					if err != nil {
 						return

@@ -73,21 +73,20 @@ func (p *player) begin() error {
 	if err != nil {
 		return err
 	}
-	defer c.nc.Close()
-	reply, _, err := c.handshake(&wire.ConnectRequest{TimeoutMs: 30_000, Passwd: make([]byte, 16), HasReadOnly: true})
+	defer c.Conn.Close()
+	reply, err := c.handshake(&wire.ConnectRequest{TimeoutMs: 30_000, Passwd: make([]byte, 16), HasReadOnly: true})
 	if err != nil || reply == nil {
 		return fmt.Errorf("connect: %v, %w", reply, err)
 	}
-	if h, err := c.call(wire.OpCreate, &wire.CreateRequest{Path: p.root, ACL: worldOpen},
-		nil); err != nil || h.Err != wire.OK {
-		return fmt.Errorf("create: %v, %w", h, err)
+	if err := c.Must(wire.OpCreate, &wire.CreateRequest{Path: p.root, ACL: worldOpen}, nil); err != nil {
+		return fmt.Errorf("create: %w", err)
 	}
 	var stat wire.StatReply
-	if h, err := c.call(wire.OpExists, &wire.ReadRequest{Path: "/"}, &stat); err != nil || h.Err != wire.OK {
-		return fmt.Errorf("exists: %v, %w", h, err)
+	if err := c.Must(wire.OpExists, &wire.ReadRequest{Path: "/"}, &stat); err != nil {
+		return fmt.Errorf("exists: %w", err)
 	}
 	p.rootStat = stat.Stat
-	h, err := c.call(wire.OpCloseSession, nil, nil)
+	h, err := c.Call(wire.OpCloseSession, nil, nil)
 	p.base, p.zxid = h.Zxid, h.Zxid
 	return err
 }
@@ -111,11 +110,11 @@ func (p *player) end() error {
 		if err != nil {
 			return err
 		}
-		reply, _, err := c.handshake(&wire.ConnectRequest{TimeoutMs: 30_000, SessionID: s.id, Passwd: s.passwd})
+		reply, err := c.handshake(&wire.ConnectRequest{TimeoutMs: 30_000, SessionID: s.id, Passwd: s.passwd})
 		if err == nil && reply != nil && reply.SessionID != 0 {
 			err = p.closeSession(c)
 		}
-		c.nc.Close()
+		c.Conn.Close()
 		if err != nil {
 			return err
 		}
@@ -207,9 +206,9 @@ func (p *player) connect(client int, ask *wire.ConnectRequest) error {
 	if err != nil {
 		return err
 	}
-	reply, size, err := c.handshake(ask)
+	reply, err := c.handshake(ask)
 	if err != nil || reply == nil {
-		c.nc.Close()
+		c.Conn.Close()
 		if err == nil {
 			p.say(client, "closed without an answer")
 		}
@@ -232,7 +231,7 @@ func (p *player) connect(client int, ask *wire.ConnectRequest) error {
 	}
 	p.say(client, "connected protocol=%d timeout=%d session=%s %s(%d) readonly=%v,%v, %d bytes",
 		reply.ProtocolVersion, reply.TimeoutMs,
-		p.session(reply.SessionID), passwd, len(reply.Passwd), reply.HasReadOnly, reply.ReadOnly, size)
+		p.session(reply.SessionID), passwd, len(reply.Passwd), reply.HasReadOnly, reply.ReadOnly, len(wire.AppendFrame(nil, reply))-4)
 	return nil
 }
 

@@ -135,11 +135,11 @@ func TestAttack05AContenderThatMayNotBeReadIsWaitedFor(t *testing.T) {
 		if err != nil {
 			s.Fatal(err)
 		}
-		if err := other.call(wire.OpAuth, &wire.AuthRequest{Scheme: "digest", Auth: []byte("other:secret")}, nil); err != nil {
+		if err := other.Must(wire.OpAuth, &wire.AuthRequest{Scheme: "digest", Auth: []byte("other:secret")}, nil); err != nil {
 			s.Fatal(err)
 		}
 		var created wire.PathRecord
-		err = other.call(wire.OpCreate, &wire.CreateRequest{Path: lockRoot + "/a/_c_00000000-0000-0000-0000-000000000000-lock-", Flags: wire.FlagSequential,
+		err = other.Must(wire.OpCreate, &wire.CreateRequest{Path: lockRoot + "/a/_c_00000000-0000-0000-0000-000000000000-lock-", Flags: wire.FlagSequential,
 			ACL: []wire.ACL{{Perms: wire.PermAll, Scheme: "auth"}}}, &created)
 		if err != nil {
 			s.Fatal(err)
@@ -152,7 +152,7 @@ func TestAttack05AContenderThatMayNotBeReadIsWaitedFor(t *testing.T) {
 			if a := s.beat(c, l); a.State != "waiting" {
 				s.Fatalf("behind a contender that may not be read a lease is %s: %d %s", a.State, a.status, a.raw)
 			}
-			if err := other.call(wire.OpExists, &wire.ReadRequest{Path: created.Path}, nil); err != nil {
+			if err := other.Must(wire.OpExists, &wire.ReadRequest{Path: created.Path}, nil); err != nil {
 				s.Fatal(err)
 			}
 		}

@@ -130,7 +130,7 @@ func (f *foreign) holds(s *session, lock, path string, asked time.Time) {
 		f.w.beliefs.add(b)
 		time.Sleep(f.below(foreignTimeout / 4))
 		asked = time.Now()
-		if asked.Before(until) && s.call(wire.OpExists, &wire.ReadRequest{Path: path}, nil) == nil {
+		if asked.Before(until) && s.Must(wire.OpExists, &wire.ReadRequest{Path: path}, nil) == nil {
 			continue
 		}
 		f.w.letGo(path) // or its session goes

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/test/rawzk"
 	"lockkeeper/internal/test/zktest"
 	"lockkeeper/internal/zk/wire"
 )
@@ -16,44 +17,41 @@ var everyone = []wire.ACL{{Perms: wire.PermAll, Scheme: "world", ID: "anyone"}}
 
 // raw is a client that speaks frames.
 type raw struct {
-	t      *testing.T
-	nc     net.Conn
-	frames *wire.FrameReader
-	xid    int32
-	id     int64
-	passwd []byte
-	seen   int64
+	*rawzk.Client
+	t   *testing.T
+	xid int32 // of the newest request
 }
 
 // connect opens a session, or attaches to one.
 func connect(t *testing.T, e *zktest.Ensemble, name, server string, old *raw) (*raw, error) {
 	t.Helper()
-	nc, err := e.Dialer(name)(t.Context(), "tcp", server)
-	if err != nil {
-		return nil, err
-	}
-	c := &raw{t: t, nc: nc, frames: wire.NewFrameReader(nc, 1<<20)}
 	hello := &wire.ConnectRequest{TimeoutMs: 4000, Passwd: make([]byte, 16)}
 	if old != nil {
-		hello.SessionID, hello.Passwd, hello.LastZxidSeen = old.id, old.passwd, old.seen
+		hello.SessionID, hello.Passwd, hello.LastZxidSeen = old.ID, old.Passwd, old.Seen
 	}
-	if _, err := nc.Write(wire.AppendFrame(nil, hello)); err != nil {
-		return nil, err
-	}
-	frame, err := c.frames.Next()
+	c, _, err := greet(t, e, name, server, hello)
+	return c, err
+}
+
+// greet sends a connect request and waits for the answer for as long as it takes.
+func greet(t *testing.T, e *zktest.Ensemble, name, server string, hello *wire.ConnectRequest) (*raw, wire.ConnectReply, error) {
+	t.Helper()
+	nc, err := e.Dialer(name)(t.Context(), "tcp", server)
 	if err != nil {
-		return nil, err
+		return nil, wire.ConnectReply{}, err
 	}
-	var reply wire.ConnectReply
-	reply.Decode(wire.NewDecoder(frame))
-	c.id, c.passwd = reply.SessionID, bytes.Clone(reply.Passwd)
-	return c, nil
+	c := &raw{Client: rawzk.New(nc, 0), t: t}
+	reply, err := c.Connect(hello)
+	if err != nil {
+		return nil, reply, err
+	}
+	return c, reply, nil
 }
 
 func mustConnect(t *testing.T, e *zktest.Ensemble, name, server string) *raw {
 	t.Helper()
 	c, err := connect(t, e, name, server, nil)
-	if err != nil || c.id == 0 {
+	if err != nil || c.ID == 0 {
 		t.Fatalf("%s cannot connect with %s: %+v, %v", name, server, c, err)
 	}
 	return c
@@ -61,32 +59,17 @@ func mustConnect(t *testing.T, e *zktest.Ensemble, name, server string) *raw {
 
 func (c *raw) send(op wire.Op, body wire.Record) {
 	c.t.Helper()
-	c.xid++
-	xid := c.xid
-	if op == wire.OpPing {
-		xid = wire.XidPing
-	}
-	records := []wire.Record{&wire.RequestHeader{Xid: xid, Op: op}}
-	if body != nil {
-		records = append(records, body)
-	}
-	if _, err := c.nc.Write(wire.AppendFrame(nil, records...)); err != nil {
+	var err error
+	if c.xid, err = c.Send(op, body); err != nil {
 		c.t.Logf("writing: %v", err)
 	}
 }
 
 func (c *raw) receive(within time.Duration) (wire.ReplyHeader, []byte, error) {
-	if err := c.nc.SetReadDeadline(time.Now().Add(within)); err != nil {
-		return wire.ReplyHeader{}, nil, err
-	}
-	frame, err := c.frames.Next()
-	if err != nil {
-		return wire.ReplyHeader{}, nil, err
-	}
-	var h wire.ReplyHeader
-	h.Decode(wire.NewDecoder(frame))
-	c.seen = max(c.seen, h.Zxid)
-	return h, bytes.Clone(frame[16:]), nil
+	c.Patience = within
+	defer func() { c.Patience = 0 }()
+	f, err := c.Receive()
+	return f.ReplyHeader, f.Body, err
 }
 
 func (c *raw) call(op wire.Op, body wire.Record) (wire.ReplyHeader, []byte, error) {
@@ -151,7 +134,7 @@ func TestAClientThatHasSeenMoreIsRefused(t *testing.T) {
 			t.Error("a follower that is behind has taken the session")
 		}
 		back, err := connect(t, e, "c", zktest.LeaderName, c)
-		if err != nil || back.id != c.id {
+		if err != nil || back.ID != c.ID {
 			t.Errorf("the leader has not: %+v, %v", back, err)
 		}
 	})
@@ -231,7 +214,7 @@ func TestARequestIsLostOrItsReplyIs(t *testing.T) {
 					t.Error("it was not set off")
 				}
 				back, err := connect(t, e, "c", zktest.LeaderName, c)
-				if err != nil || back.id != c.id {
+				if err != nil || back.ID != c.ID {
 					t.Fatalf("the session is gone: %v", err)
 				}
 				if back.has("/a") != done {
@@ -271,7 +254,7 @@ func TestATransactionComesAfterItsSessionHasMoved(t *testing.T) {
 		c.send(wire.OpMulti, &wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpCreate, Record: &wire.CreateRequest{Path: "/late", ACL: everyone}}}})
 		e.Network.Links("c", "")[0].CutClient(time.Second)
 		again, err := connect(t, e, "c", zktest.FollowerName(2), c)
-		if err != nil || again.id != c.id {
+		if err != nil || again.ID != c.ID {
 			t.Fatalf("the session does not move: %+v, %v", again, err)
 		}
 		again.create("/new", 0)
@@ -314,7 +297,7 @@ func TestTheLeaderStartsAgainWithWhatItHad(t *testing.T) {
 			t.Fatal(err)
 		}
 		back, err := connect(t, e, "c", zktest.FollowerName(1), c)
-		if err != nil || back.id != c.id || !back.has("/a") {
+		if err != nil || back.ID != c.ID || !back.has("/a") {
 			t.Errorf("the session is gone: %+v, %v", back, err)
 		}
 	})

@@ -1,7 +1,6 @@
 package zktest_test
 
 import (
-	"bytes"
 	"testing"
 	"time"
 
@@ -9,34 +8,20 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// connectReading opens a session as those do who know of read-only servers: a local one, where there are any.
+// connectReading opens a session as clients do that know of read-only servers: a local one, where there are any.
 func connectReading(t *testing.T, e *zktest.Ensemble, name, server string, seen int64) (*raw, error) {
 	t.Helper()
-	nc, err := e.Dialer(name)(t.Context(), "tcp", server)
-	if err != nil {
-		return nil, err
-	}
-	c := &raw{t: t, nc: nc, frames: wire.NewFrameReader(nc, 1<<20)}
-	if _, err := nc.Write(wire.AppendFrame(nil, &wire.ConnectRequest{TimeoutMs: 4000, Passwd: make([]byte, 16), HasReadOnly: true, LastZxidSeen: seen})); err != nil {
-		return nil, err
-	}
-	frame, err := c.frames.Next()
-	if err != nil {
-		return nil, err
-	}
-	var reply wire.ConnectReply
-	d := wire.NewDecoder(frame)
-	if reply.Decode(d); d.Finish() != nil || !reply.HasReadOnly || reply.TimeoutMs != 4000 {
+	c, reply, err := greet(t, e, name, server, &wire.ConnectRequest{TimeoutMs: 4000, Passwd: make([]byte, 16), HasReadOnly: true, LastZxidSeen: seen})
+	if err == nil && (!reply.HasReadOnly || reply.TimeoutMs != 4000) {
 		t.Errorf("greeted with %+v", reply)
 	}
-	c.id, c.passwd = reply.SessionID, bytes.Clone(reply.Passwd)
-	return c, nil
+	return c, err
 }
 
 func mustConnectReading(t *testing.T, e *zktest.Ensemble, name, server string) *raw {
 	t.Helper()
 	c, err := connectReading(t, e, name, server, 0)
-	if err != nil || c.id == 0 {
+	if err != nil || c.ID == 0 {
 		t.Fatalf("%s cannot connect with %s: %+v, %v", name, server, c, err)
 	}
 	return c

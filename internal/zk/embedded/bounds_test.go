@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/rawzk"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/wire"
@@ -83,7 +84,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 			for range 3 {
 				open = append(open, openRaw(t, s, time.Minute))
 			}
-			if reply, err := dialRaw(t, s).connect(&wire.ConnectRequest{TimeoutMs: 5000, Passwd: make([]byte, 16)}); err == nil {
+			if reply, err := dialRaw(t, s).Connect(&wire.ConnectRequest{TimeoutMs: 5000, Passwd: make([]byte, 16)}); err == nil {
 				t.Errorf("one too many was answered with %+v", reply)
 			}
 			for _, c := range open {
@@ -104,12 +105,12 @@ func TestAFrameAboveTheLimitEndsItsConnectionAlone(t *testing.T) {
 	for _, length := range []uint32{0x100000, 0x7fffffff, 0x80000000, 0xffffffff} {
 		head := []byte{byte(length >> 24), byte(length >> 16), byte(length >> 8), byte(length)}
 		c := openRaw(t, s, time.Minute)
-		if err := c.write(append(request(wire.XidPing, wire.OpPing, nil), head...)); err != nil {
+		if err := c.Write(append(rawzk.Request(wire.XidPing, wire.OpPing, nil), head...)); err != nil {
 			t.Fatal(err)
 		}
 		c.drained("a frame of impossible length")
 		unborn := dialRaw(t, s)
-		if err := unborn.write(head); err != nil {
+		if err := unborn.Write(head); err != nil {
 			t.Fatal(err)
 		}
 		unborn.ended("a connect request of impossible length")
@@ -117,7 +118,7 @@ func TestAFrameAboveTheLimitEndsItsConnectionAlone(t *testing.T) {
 	}
 	// The longest that is allowed is served.
 	c := openRaw(t, s, time.Minute)
-	fixed := len(request(1, wire.OpCreate, &wire.CreateRequest{Path: "/large", Data: []byte{}, ACL: everyone})) - 4
+	fixed := len(rawzk.Request(1, wire.OpCreate, &wire.CreateRequest{Path: "/large", Data: []byte{}, ACL: everyone})) - 4
 	c.create("/large", make([]byte, 0xfffff-fixed), 0)
 	other.exists("/large")
 }
@@ -126,7 +127,7 @@ func TestAFrameAboveTheLimitEndsItsConnectionAlone(t *testing.T) {
 func (r *raw) drained(why string) {
 	r.t.Helper()
 	for range 100_000 {
-		switch _, err := r.next(); {
+		switch _, err := r.Next(); {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			r.t.Fatalf("%s: the connection lives on", why)
 		case err != nil:
@@ -145,9 +146,9 @@ func TestAClientThatNeverReadsIsHeldBackAndOthersGoOn(t *testing.T) {
 	const asked = 500 // 100 MB of replies
 	var burst []byte
 	for i := range int32(asked) {
-		burst = append(burst, request(i+1, wire.OpGetData, &wire.ReadRequest{Path: "/large"})...)
+		burst = append(burst, rawzk.Request(i+1, wire.OpGetData, &wire.ReadRequest{Path: "/large"})...)
 	}
-	if err := deaf.write(burst); err != nil {
+	if err := deaf.Write(burst); err != nil {
 		t.Fatal(err)
 	}
 	for range 50 {
@@ -159,8 +160,8 @@ func TestAClientThatNeverReadsIsHeldBackAndOthersGoOn(t *testing.T) {
 	}
 	// When it reads after all, everything comes, in order.
 	for i := range int32(asked) {
-		if g := deaf.receive(); g.header.Xid != i+1 || len(g.body) < len(data) {
-			t.Fatalf("reply %d: xid %d, %d bytes", i, g.header.Xid, len(g.body))
+		if g := deaf.receive(); g.Xid != i+1 || len(g.Body) < len(data) {
+			t.Fatalf("reply %d: xid %d, %d bytes", i, g.Xid, len(g.Body))
 		}
 	}
 }
@@ -205,11 +206,11 @@ func TestWatchersThatNeverReadAreClosedAtTheBoundForAllOfThem(t *testing.T) {
 		if most < 10<<20 {
 			t.Errorf("closed with no more than %d bytes in all", most)
 		}
-		if e := modest.receive().event(t); e.Path != path {
+		if e := modest.event(); e.Path != path {
 			t.Errorf("who left little unread got %+v", e)
 		}
 		for _, r := range deaf {
-			r.nc.Close()
+			r.Conn.Close()
 		}
 		synctest.Wait()
 		if n := s.Unread(); n != 0 {
@@ -256,24 +257,24 @@ func TestALongBurstLetsOthersHaveTheirTurn(t *testing.T) {
 		s, hold, _ := stepped(t)
 		greedy, other := openRaw(t, s, time.Minute), openRaw(t, s, time.Minute)
 		greedy.create("/large", make([]byte, 200<<10), 0) // so that the server reads much at a time
-		before := other.must(wire.OpExists, &wire.ReadRequest{Path: "/"}).header.Zxid
+		before := other.must(wire.OpExists, &wire.ReadRequest{Path: "/"}).Zxid
 		const asked = 1500
 		var burst []byte
 		for i := range int32(asked) {
-			burst = append(burst, request(i+1, wire.OpSetData, &wire.SetDataRequest{Path: "/", Data: []byte{}, Version: -1})...)
+			burst = append(burst, rawzk.Request(i+1, wire.OpSetData, &wire.SetDataRequest{Path: "/", Data: []byte{}, Version: -1})...)
 		}
 		hold()
-		if err := greedy.write(burst); err != nil { // one write to a pipe is one burst
+		if err := greedy.Write(burst); err != nil { // one write to a pipe is one burst
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		done := other.must(wire.OpExists, &wire.ReadRequest{Path: "/"}).header.Zxid - before
+		done := other.must(wire.OpExists, &wire.ReadRequest{Path: "/"}).Zxid - before
 		if done == 0 || done >= asked/2 {
 			t.Errorf("%d of %d requests of another connection came first", done, asked)
 		}
 		for i := range int32(asked) { // all come, in order, once
-			if g := greedy.receive(); g.header.Xid != i+1 || g.header.Err != wire.OK || g.header.Zxid != before+int64(i)+1 {
-				t.Fatalf("reply %d: %+v", i, g.header)
+			if g := greedy.receive(); g.Xid != i+1 || g.Err != wire.OK || g.Zxid != before+int64(i)+1 {
+				t.Fatalf("reply %d: %+v", i, g.ReplyHeader)
 			}
 		}
 	})

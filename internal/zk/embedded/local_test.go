@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/rawzk"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/wire"
@@ -31,29 +32,21 @@ func running(t *testing.T, storage embedded.Storage, newProcess bool) (s *embedd
 	return s, kill
 }
 
-// shake opens a connection and a session, or takes one over; nil when the server closed it without a word.
-func shake(t *testing.T, serve func(net.Conn), id int64, password []byte) (net.Conn, *wire.ConnectReply) {
+// shake opens a connection and a session, or takes one over; the reply is nil when the server closed the connection instead.
+func shake(t *testing.T, serve func(net.Conn), id int64, password []byte) (*rawzk.Client, *wire.ConnectReply) {
 	t.Helper()
 	client, server := net.Pipe()
 	go serve(server)
 	t.Cleanup(func() { client.Close() })
-	if err := client.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
 	if password == nil {
 		password = make([]byte, 16)
 	}
-	if _, err := client.Write(wire.AppendFrame(nil, &wire.ConnectRequest{TimeoutMs: 4000, SessionID: id, Passwd: password})); err != nil {
-		return client, nil
-	}
-	frame, err := wire.NewFrameReader(client, 1<<20).Next()
+	c := rawzk.New(client, patience)
+	reply, err := c.Connect(&wire.ConnectRequest{TimeoutMs: 4000, SessionID: id, Passwd: password})
 	if err != nil {
-		return client, nil
+		return c, nil
 	}
-	reply := new(wire.ConnectReply)
-	reply.Decode(wire.NewDecoder(frame))
-	reply.Passwd = append([]byte(nil), reply.Passwd...)
-	return client, reply
+	return c, &reply
 }
 
 func TestALocalSessionEndsWithItsProcessAndNoOther(t *testing.T) {
@@ -132,21 +125,13 @@ func TestRemoteConnectionsCannotKeepTheProcessOut(t *testing.T) {
 func TestALocalConnectionPassesEveryACLAndARemoteOneDoesNot(t *testing.T) {
 	testkit.NoLeaks(t)
 	s, _ := running(t, embedded.NewMemoryStorage(), true)
-	ask := func(nc net.Conn, op wire.Op, body wire.Record) wire.ErrCode {
+	ask := func(c *rawzk.Client, op wire.Op, body wire.Record) wire.ErrCode {
 		t.Helper()
-		request := wire.BeginFrame(nil)
-		request = wire.AppendInt(wire.AppendInt(request, 1), int32(op))
-		request = wire.EndFrame(body.AppendTo(request), 0)
-		if _, err := nc.Write(request); err != nil {
-			t.Fatal(err)
-		}
-		frame, err := wire.NewFrameReader(nc, 1<<20).Next()
+		f, err := c.Call(op, body, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var h wire.ReplyHeader
-		h.Decode(wire.NewDecoder(frame))
-		return h.Err
+		return f.Err
 	}
 	remote, _ := shake(t, s.ServeConn, 0, nil)
 	local, _ := shake(t, s.ServeLocal, 0, nil)

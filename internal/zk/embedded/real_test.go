@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/rawzk"
 	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/wire"
@@ -47,9 +48,9 @@ func TestConnectRequestsAreAnsweredAsByTheRealServer(t *testing.T) {
 		"an empty connect request":           {hello: frame()},
 		"a long connect request":             {hello: frame(append(connect()[4:], 0, 0, 0, 0, 0, 0)...)},
 		"a password of absurd length":        {hello: frame(append(make([]byte, 24), 0x7f, 0xff, 0xff, 0xff)...)},
-		"a ping with an xid of its own":      {connect(), request(7, wire.OpPing, nil)},
-		"a ping with something behind it":    {connect(), request(wire.XidPing, wire.OpPing, &wire.IntReply{})},
-		"closing a session, something added": {connect(), request(5, wire.OpCloseSession, &wire.IntReply{})},
+		"a ping with an xid of its own":      {connect(), rawzk.Request(7, wire.OpPing, nil)},
+		"a ping with something behind it":    {connect(), rawzk.Request(wire.XidPing, wire.OpPing, &wire.IntReply{})},
+		"closing a session, something added": {connect(), rawzk.Request(5, wire.OpCloseSession, &wire.IntReply{})},
 	}
 	real := zkreal.StartT(t, zkreal.WithoutFsync(), zkreal.WithSessionBounds(4*time.Second, time.Minute))
 	ours := embeddedtest.RunT(t, embeddedtest.With(func(c *embedded.Config) { c.MinSessionTimeout = 4 * time.Second }))
@@ -66,7 +67,7 @@ func TestConnectRequestsAreAnsweredAsByTheRealServer(t *testing.T) {
 // The documentation says that this differs on purpose, and how.
 func TestCreateSessionAsARequestEndsTheConnectionAlone(t *testing.T) {
 	hello := wire.AppendFrame(nil, &wire.ConnectRequest{TimeoutMs: 5000, Passwd: make([]byte, 16)})
-	rest := append(request(9, wire.OpCreateSession, &wire.IntReply{Value: 7000}), request(wire.XidPing, wire.OpPing, nil)...)
+	rest := append(rawzk.Request(9, wire.OpCreateSession, &wire.IntReply{Value: 7000}), rawzk.Request(wire.XidPing, wire.OpPing, nil)...)
 	real := zkreal.StartT(t, zkreal.WithoutFsync())
 	theirs := transcript(t, real.Addr(), hello, rest)
 	// A connect reply is protocol version 0, the timeout and so on: read as a reply's header it is xid 0.
@@ -79,7 +80,7 @@ func TestCreateSessionAsARequestEndsTheConnectionAlone(t *testing.T) {
 	c.send(wire.OpCreateSession, &wire.IntReply{Value: 7000})
 	c.ended("createSession as a request")
 	back, reply, err := c.again(s, time.Minute)
-	if err != nil || reply.SessionID != c.id || !back.exists("/mine") {
+	if err != nil || reply.SessionID != c.ID || !back.exists("/mine") {
 		t.Errorf("its session did not live on: %+v, %v", reply, err)
 	}
 	if n := metric(t, s, "global_sessions"); n != 1 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/rawzk"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/wire"
 )
@@ -31,7 +32,7 @@ func TestDataSessionsAndZxidsSurviveARestart(t *testing.T) {
 				owner.create("/kept", nil, 0)
 				gone.create("/kept/lost", nil, wire.FlagEphemeral)
 				gone.close()
-				zxid := owner.must(wire.OpSync, &wire.PathRecord{Path: "/"}).header.Zxid
+				zxid := owner.must(wire.OpSync, &wire.PathRecord{Path: "/"}).Zxid
 				time.Sleep(timeout - 100*time.Millisecond)
 				stop(s)
 				owner.ended("the server has stopped")
@@ -43,17 +44,17 @@ func TestDataSessionsAndZxidsSurviveARestart(t *testing.T) {
 
 				time.Sleep(timeout - 100*time.Millisecond) // the whole timeout counts from now on
 				back, reply, err := owner.again(s, timeout)
-				if err != nil || reply.SessionID != owner.id {
+				if err != nil || reply.SessionID != owner.ID {
 					t.Fatalf("attached as %+v, %v", reply, err)
 				}
 				g := back.must(wire.OpGetData, &wire.ReadRequest{Path: "/mine"})
 				var data wire.DataReply
-				data.Decode(wire.NewDecoder(g.body))
-				if string(data.Data) != "data" || data.Stat.EphemeralOwner != owner.id {
+				data.Decode(wire.NewDecoder(g.Body))
+				if string(data.Data) != "data" || data.Stat.EphemeralOwner != owner.ID {
 					t.Errorf("data %q, owner 0x%x", data.Data, data.Stat.EphemeralOwner)
 				}
-				if g.header.Zxid != zxid {
-					t.Errorf("zxid %d, was %d", g.header.Zxid, zxid)
+				if g.Zxid != zxid {
+					t.Errorf("zxid %d, was %d", g.Zxid, zxid)
 				}
 				if back.exists("/kept/lost") {
 					t.Error("a closed session's node is back")
@@ -62,11 +63,11 @@ func TestDataSessionsAndZxidsSurviveARestart(t *testing.T) {
 					t.Errorf("a closed session was answered with %+v, %v", reply, err)
 				}
 				fresh := openRaw(t, s, timeout)
-				if fresh.id == owner.id || fresh.id == gone.id {
-					t.Errorf("the id 0x%x was given twice", fresh.id)
+				if fresh.ID == owner.ID || fresh.ID == gone.ID {
+					t.Errorf("the id 0x%x was given twice", fresh.ID)
 				}
-				if g := fresh.must(wire.OpSync, &wire.PathRecord{Path: "/"}); g.header.Zxid != zxid+1 {
-					t.Errorf("zxid %d, want %d", g.header.Zxid, zxid+1)
+				if g := fresh.must(wire.OpSync, &wire.PathRecord{Path: "/"}); g.Zxid != zxid+1 {
+					t.Errorf("zxid %d, want %d", g.Zxid, zxid+1)
 				}
 			}, how.with...)
 		})
@@ -96,7 +97,7 @@ func TestAFrozenServerAnswersNobodyAndExpiresNobody(t *testing.T) {
 		s.Freeze()
 		time.Sleep(10 * time.Millisecond)
 		since := time.Now()
-		if err := c.write(request(wire.XidPing, wire.OpPing, nil)); err != nil {
+		if err := c.Write(rawzk.Request(wire.XidPing, wire.OpPing, nil)); err != nil {
 			t.Fatal(err)
 		}
 		go func() {
@@ -116,7 +117,7 @@ func TestAFrozenServerAnswersNobodyAndExpiresNobody(t *testing.T) {
 		s.Freeze()
 		s.Kill()
 		s.RestartT(t)
-		if _, reply, err := quiet.again(s, time.Second); err != nil || reply.SessionID != quiet.id {
+		if _, reply, err := quiet.again(s, time.Second); err != nil || reply.SessionID != quiet.ID {
 			t.Errorf("after freezing and killing: %+v, %v", reply, err)
 		}
 	})
@@ -135,8 +136,8 @@ func TestAServerThatStopsInGoodOrderAnswersWhatHasReachedIt(t *testing.T) {
 		synctest.Wait()
 		release()
 		for _, c := range []*raw{c, second} {
-			if g := c.receive(); g.header.Err != wire.OK {
-				t.Errorf("answered %v", g.header.Err)
+			if g := c.receive(); g.Err != wire.OK {
+				t.Errorf("answered %v", g.Err)
 			}
 			c.ended("stopped")
 		}

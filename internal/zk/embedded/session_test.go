@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/rawzk"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -29,7 +30,7 @@ func TestASessionLivesAsLongAsItIsHeardOf(t *testing.T) {
 		}
 		watcher.must(wire.OpExists, &wire.ReadRequest{Path: "/here", Watch: true})
 		since := time.Now()
-		if e := watcher.receive().event(t); e.Type != wire.EventDeleted || e.Path != "/here" {
+		if e := watcher.event(); e.Type != wire.EventDeleted || e.Path != "/here" {
 			t.Errorf("event %+v", e)
 		}
 		if silent := time.Since(since); silent < timeout || silent > timeout+tick {
@@ -67,11 +68,11 @@ func TestAWrongPasswordGetsNothingAndDisturbsNobody(t *testing.T) {
 			id     int64
 			passwd []byte
 		}{
-			{owner.id, make([]byte, 16)}, {owner.id, nil}, {owner.id, owner.passwd[:8]}, {owner.id + 1, owner.passwd}, {-1, nil},
+			{owner.ID, make([]byte, 16)}, {owner.ID, nil}, {owner.ID, owner.Passwd[:8]}, {owner.ID + 1, owner.Passwd}, {-1, nil},
 		} {
 			for _, form := range []bool{false, true} {
 				thief := dialRaw(t, s)
-				reply, err := thief.connect(&wire.ConnectRequest{SessionID: c.id, Passwd: c.passwd, TimeoutMs: 4000, HasReadOnly: form})
+				reply, err := thief.Connect(&wire.ConnectRequest{SessionID: c.id, Passwd: c.passwd, TimeoutMs: 4000, HasReadOnly: form})
 				if err != nil || reply.SessionID != 0 || reply.TimeoutMs != 0 || string(reply.Passwd) != string(make([]byte, 16)) {
 					t.Errorf("0x%x, %x: %+v, %v", c.id, c.passwd, reply, err)
 				}
@@ -88,12 +89,12 @@ func TestAWrongPasswordGetsNothingAndDisturbsNobody(t *testing.T) {
 func TestAConnectionThatDropsWithRequestsUnderWayHasThemCarriedOut(t *testing.T) {
 	bubble(t, func(t *testing.T, s *embeddedtest.Server) {
 		c, other := openRaw(t, s, time.Minute), openRaw(t, s, time.Minute)
-		burst := request(1, wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: everyone})
-		burst = append(burst, request(2, wire.OpCreate, &wire.CreateRequest{Path: "/a/b", ACL: everyone})...)
-		if err := c.write(burst); err != nil {
+		burst := rawzk.Request(1, wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: everyone})
+		burst = append(burst, rawzk.Request(2, wire.OpCreate, &wire.CreateRequest{Path: "/a/b", ACL: everyone})...)
+		if err := c.Write(burst); err != nil {
 			t.Fatal(err)
 		}
-		c.nc.Close()
+		c.Conn.Close()
 		synctest.Wait()
 		if !other.exists("/a/b") {
 			t.Error("what had arrived was not carried out")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/rawzk"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -23,12 +24,12 @@ func TestAClientThatReadsSlowlyKeepsItsSessionAndOneThatDoesNotReadLosesIt(t *te
 				const asked = 4
 				var burst []byte
 				for i := range int32(asked) {
-					burst = append(burst, request(i+1, wire.OpGetData, &wire.ReadRequest{Path: "/large"})...)
+					burst = append(burst, rawzk.Request(i+1, wire.OpGetData, &wire.ReadRequest{Path: "/large"})...)
 				}
-				if err := slow.write(burst); err != nil {
+				if err := slow.Write(burst); err != nil {
 					t.Fatal(err)
 				}
-				slow.frames = wire.NewFrameReader(bufio.NewReaderSize(crawl{slow.nc}, 64<<10), 64<<20)
+				slow.Frames = wire.NewFrameReader(bufio.NewReaderSize(crawl{slow.Conn}, 64<<10), 64<<20)
 				if !reads {
 					time.Sleep(10 * time.Second)
 					if other.exists("/mine") {
@@ -44,18 +45,18 @@ func TestAClientThatReadsSlowlyKeepsItsSessionAndOneThatDoesNotReadLosesIt(t *te
 						case <-stop:
 							return
 						case <-time.After(time.Second):
-							_ = slow.write(request(wire.XidPing, wire.OpPing, nil)) // fails when the test has
+							_ = slow.Write(rawzk.Request(wire.XidPing, wire.OpPing, nil)) // fails when the test has
 						}
 					}
 				}()
 				defer func() {
 					close(stop)
-					slow.nc.Close()
+					slow.Conn.Close()
 					<-stopped
 				}()
 				for i := range int32(asked) {
-					if g := slow.receive(); g.header.Xid != i+1 || len(g.body) < 1_000_000 {
-						t.Fatalf("reply %d: xid %d, %d bytes", i, g.header.Xid, len(g.body))
+					if g := slow.receive(); g.Xid != i+1 || len(g.Body) < 1_000_000 {
+						t.Fatalf("reply %d: xid %d, %d bytes", i, g.Xid, len(g.Body))
 					}
 					other.ping()
 				}

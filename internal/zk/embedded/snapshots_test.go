@@ -108,8 +108,8 @@ func TestARequestWaitsForOnePieceAtMost(t *testing.T) {
 		}
 		permit()
 		store.freely()
-		if g := c.call(wire.OpExists, &wire.ReadRequest{Path: "/a/7"}); g.header.Err != wire.OK {
-			t.Error(g.header.Err)
+		if g := c.call(wire.OpExists, &wire.ReadRequest{Path: "/a/7"}); g.Err != wire.OK {
+			t.Error(g.Err)
 		}
 	}, withStore(store), tinyPieces)
 }
@@ -149,7 +149,7 @@ func TestAStoreMayFailOnAnyPiece(t *testing.T) {
 					store.fail(nil, nil)
 					s.RestartT(t)
 					back, reply, err := c.again(s, time.Minute)
-					if err != nil || reply.SessionID != c.id {
+					if err != nil || reply.SessionID != c.ID {
 						t.Fatalf("attached as %+v, %v", reply, err)
 					}
 					for _, path := range []string{"/a", "/b", "/e"} {
@@ -249,12 +249,12 @@ func TestAStateSurvivesKillsInTheMidstOfSnapshots(t *testing.T) {
 			s.Kill()
 			s.RestartT(t)
 			back, reply, err := c.again(s, time.Minute)
-			if err != nil || reply.SessionID != c.id {
+			if err != nil || reply.SessionID != c.ID {
 				t.Fatalf("round %d: attached as %+v, %v", round, reply, err)
 			}
 			c = back
 			var stat wire.StatReply
-			stat.Decode(wire.NewDecoder(c.must(wire.OpExists, &wire.ReadRequest{Path: "/d"}).body))
+			stat.Decode(wire.NewDecoder(c.must(wire.OpExists, &wire.ReadRequest{Path: "/d"}).Body))
 			if int(stat.Stat.NumChildren) != n || int(stat.Stat.Version) != round+1 || int(stat.Stat.DataLength) != round {
 				t.Fatalf("round %d: %d nodes, want %d; %+v", round, stat.Stat.NumChildren, n, stat.Stat)
 			}
@@ -314,8 +314,8 @@ func TestASessionIdIsNotGivenTwiceThoughTheClockStandsStill(t *testing.T) {
 			t.Fatalf("%d transactions still tell of the session", txns)
 		}
 		s.RestartT(t)
-		if second := openRaw(t, s, time.Minute); second.id <= first.id {
-			t.Errorf("session 0x%x after 0x%x", second.id, first.id)
+		if second := openRaw(t, s, time.Minute); second.ID <= first.ID {
+			t.Errorf("session 0x%x after 0x%x", second.ID, first.ID)
 		}
 	}, withStore(store), embeddedtest.With(func(c *embedded.Config) { c.Clock = func() int64 { return 1_000_000 } }))
 }

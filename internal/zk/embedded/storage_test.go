@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/rawzk"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/embedded/state"
 	"lockkeeper/internal/zk/wire"
@@ -169,7 +170,7 @@ func TestAFailingStoreEndsTheServerWithoutATraceOnTheWire(t *testing.T) {
 				store.fail(nil, nil)
 				s.RestartT(t)
 				back, reply, err := writer.again(s, time.Minute)
-				if err != nil || reply.SessionID != writer.id {
+				if err != nil || reply.SessionID != writer.ID {
 					t.Fatalf("attached as %+v, %v", reply, err)
 				}
 				if back.exists("/a") != c.stored {
@@ -218,25 +219,25 @@ func TestEventsComeBeforeTheRepliesThatShowTheChange(t *testing.T) {
 	for seen := 0; seen < 300; seen++ {
 		// One read leaves a watch, the others follow it in one write. Until the event comes they all must show what the
 		// first has shown.
-		burst := request(1, wire.OpGetData, &wire.ReadRequest{Path: "/n", Watch: true})
+		burst := rawzk.Request(1, wire.OpGetData, &wire.ReadRequest{Path: "/n", Watch: true})
 		const reads = 20
 		for i := range int32(reads) {
-			burst = append(burst, request(2+i, wire.OpGetData, &wire.ReadRequest{Path: "/n"})...)
+			burst = append(burst, rawzk.Request(2+i, wire.OpGetData, &wire.ReadRequest{Path: "/n"})...)
 		}
-		if err := watcher.write(burst); err != nil {
+		if err := watcher.Write(burst); err != nil {
 			t.Fatal(err)
 		}
 		var watched, events int
 		version := int32(-1)
 		for watched < 1+reads || events < 1 {
 			g := watcher.receive()
-			if g.header.Xid == wire.XidWatcherEvent {
+			if g.Xid == wire.XidWatcherEvent {
 				events++
 				continue
 			}
 			watched++
 			var reply wire.DataReply
-			reply.Decode(wire.NewDecoder(g.body))
+			reply.Decode(wire.NewDecoder(g.Body))
 			if version < 0 {
 				version = reply.Stat.Version
 			}

@@ -2,12 +2,10 @@ package standalone
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -19,6 +17,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/test/childproc"
+	"lockkeeper/internal/test/rawzk"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -63,48 +62,6 @@ func serveToBeKilled(t *testing.T, dir string) (*childproc.Process, string) {
 	return nil, ""
 }
 
-// line is a connection that speaks frames: zxids are what this test is about, and go-zookeeper does not tell them.
-type line struct {
-	nc     net.Conn
-	frames *wire.FrameReader
-	xid    int32
-}
-
-func dialLine(addr string) (*line, error) {
-	nc, err := net.Dial("tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	l := &line{nc: nc, frames: wire.NewFrameReader(nc, 1<<20)}
-	_, err = nc.Write(wire.AppendFrame(nil, &wire.ConnectRequest{TimeoutMs: 10_000, Passwd: make([]byte, 16)}))
-	if err == nil {
-		_, err = l.frames.Next()
-	}
-	if err != nil {
-		nc.Close()
-	}
-	return l, err
-}
-
-// call returns the reply's header, and its body decoded into reply.
-func (l *line) call(op wire.Op, body, reply wire.Record) (wire.ReplyHeader, error) {
-	l.xid++
-	if _, err := l.nc.Write(wire.AppendFrame(nil, &wire.RequestHeader{Xid: l.xid, Op: op}, body)); err != nil {
-		return wire.ReplyHeader{}, err
-	}
-	frame, err := l.frames.Next()
-	if err != nil {
-		return wire.ReplyHeader{}, err
-	}
-	d := wire.NewDecoder(bytes.Clone(frame))
-	var h wire.ReplyHeader
-	h.Decode(d)
-	if h.Err == wire.OK && reply != nil {
-		reply.Decode(d)
-	}
-	return h, d.Err()
-}
-
 var everyone = []wire.ACL{{Perms: wire.PermAll, Scheme: "world", ID: "anyone"}}
 
 // writer makes pairs of nodes, each pair in one transaction that also takes an older pair away.
@@ -123,12 +80,12 @@ const kept = 8
 func (w *writer) write(addr string, ready *sync.WaitGroup) {
 	said := sync.OnceFunc(ready.Done)
 	defer said()
-	l, err := dialLine(addr)
+	l, err := rawzk.Dial(addr, patience, 10*time.Second)
 	if err != nil {
 		w.faulty = err
 		return
 	}
-	defer l.nc.Close()
+	defer l.Conn.Close()
 	for {
 		w.asked = w.acked + 1
 		multi := &wire.MultiRequest{}
@@ -138,7 +95,7 @@ func (w *writer) write(addr string, ready *sync.WaitGroup) {
 				multi.Ops = append(multi.Ops, wire.MultiOp{Op: wire.OpDelete, Record: &wire.VersionRequest{Path: w.path(side, old), Version: -1}})
 			}
 		}
-		h, err := l.call(wire.OpMulti, multi, nil)
+		h, err := l.Call(wire.OpMulti, multi, nil)
 		if err != nil {
 			return // it was killed
 		}
@@ -157,12 +114,12 @@ func (w *writer) write(addr string, ready *sync.WaitGroup) {
 func (w *writer) path(side string, n int) string { return w.dir + "/" + side + strconv.Itoa(n) }
 
 // check compares what is there with what was acknowledged. The one pair that was under way may be there or not.
-func (w *writer) check(l *line) error {
+func (w *writer) check(l *rawzk.Client) error {
 	if w.faulty != nil {
 		return w.faulty
 	}
 	var reply wire.ChildrenReply
-	if h, err := l.call(wire.OpGetChildren, &wire.ReadRequest{Path: w.dir}, &reply); err != nil || h.Err != wire.OK {
+	if h, err := l.Call(wire.OpGetChildren, &wire.ReadRequest{Path: w.dir}, &reply); err != nil || h.Err != wire.OK {
 		return errors.Join(err, h.Err.Err())
 	}
 	slices.Sort(reply.Children)
@@ -196,7 +153,7 @@ func TestKilledUnderLoadNothingAcknowledgedIsLost(t *testing.T) {
 	pairs := 0
 	for round := range rounds {
 		p, addr := serveToBeKilled(t, dir)
-		l, err := dialLine(addr)
+		l, err := rawzk.Dial(addr, patience, 10*time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,15 +162,15 @@ func TestKilledUnderLoadNothingAcknowledgedIsLost(t *testing.T) {
 				if err := w.check(l); err != nil {
 					t.Fatalf("round %d: %v", round, err)
 				}
-			} else if h, err := l.call(wire.OpCreate, &wire.CreateRequest{Path: w.dir, ACL: everyone}, nil); err != nil || h.Err != wire.OK {
+			} else if h, err := l.Call(wire.OpCreate, &wire.CreateRequest{Path: w.dir, ACL: everyone}, nil); err != nil || h.Err != wire.OK {
 				t.Fatalf("creating %s: %v, %v", w.dir, h.Err, err)
 			}
 		}
-		h, err := l.call(wire.OpSetData, &wire.SetDataRequest{Path: "/", Version: -1}, nil)
+		h, err := l.Call(wire.OpSetData, &wire.SetDataRequest{Path: "/", Version: -1}, nil)
 		if err != nil || h.Err != wire.OK || h.Zxid <= highest {
 			t.Fatalf("round %d: zxid %#x after %#x: %v, %v", round, h.Zxid, highest, h.Err, err)
 		}
-		l.nc.Close()
+		l.Conn.Close()
 		var ready, running sync.WaitGroup
 		ready.Add(len(writers))
 		before := writers[0].acked
