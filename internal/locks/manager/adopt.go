@@ -94,9 +94,7 @@ func (m *Manager) others(id recipe.GatewayID) bool {
 func (m *Manager) settleAbsent(l *lease, now time.Duration) {
 	if l.seenAny() {
 		l.term = m.term
-		if l.seldom != nil {
-			l.seldom.replacing = false
-		}
+		l.forgetChange(m)
 		for s := range l.slots {
 			s.gone = !s.seen
 		}
@@ -166,11 +164,9 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 		}
 	}
 	l.term = m.term
-	l.staleRecord(m)
-	l.unreadRecord(m) // what was under way was so under the former term
-	if l.seldom != nil {
-		l.seldom.replacing = false
-	}
+	l.staleRecord(m) // what was under way was so under the former term
+	l.unreadRecord(m)
+	l.forgetChange(m)
 	l.grace = m.takenAt(c.LeaseID.Gateway()) + m.layout.LargestWindow
 	if fault.On("window") {
 		l.grace -= m.layout.LargestWindow
@@ -181,13 +177,8 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 	case ending:
 		// Whoever asked for the end was not told that it happened. An expiry
 		// is decided again; an end that a client asked for goes on.
-		if l.reason() == locks.ReasonExpired || l.reason() == locks.ReasonUnclaimed {
-			to := waiting
-			if l.grant.granted() {
-				to = held
-			}
-			m.setPhase(l, to)
-			l.why, l.noting = 0, false // it was not done
+		if byTime(l.reason()) {
+			m.unend(l) // it was not done
 		} else {
 			m.resubmitDelete(l)
 		}
@@ -255,7 +246,7 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 	assumed := l.recordState.assumed()
 	l.unreadRecord(m)
 	now := m.clock.Now().Boot()
-	if l.unsure() && m.readAgain(l, term, err) {
+	if l.change.fate() && m.readAgain(l, term, err) {
 		return
 	}
 	if l.phase == ended || term != m.term {
@@ -283,7 +274,7 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 	r, ok := record.Parse(data)
 	if ok {
 		l.learnMore(data)
-		l.toldElsewhere(m, r)
+		l.acknowledgedElsewhere(m, r)
 		l.enqueued = record.EnqueuedAt(r.Enqueued, stat.Ctime)
 		if l.learn(m, r) && !assumed {
 			m.tellUpdated(l) // by a write that was lost, or by another hand
@@ -321,7 +312,7 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 		m.closed(l, r.Closed.Reason, now)
 		return
 	}
-	if l.unsure() {
+	if l.change.fate() {
 		m.notClosed(l, now)
 	}
 	m.place(l, now)

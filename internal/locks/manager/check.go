@@ -26,7 +26,7 @@ func (m *Manager) CheckAll() error {
 func (m *Manager) checkLeases() (err error) {
 	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
 	var phases [ended][kinds]int
-	waits, tickets, texts := 0, int64(0), int64(0)
+	waits, heldUp, tickets, texts := 0, 0, int64(0), int64(0)
 	holders := map[string]*slot{}
 	slots := 0
 	for id, l := range m.leases {
@@ -39,6 +39,9 @@ func (m *Manager) checkLeases() (err error) {
 			fail("%w", wrong)
 		}
 		slots += l.width()
+		if l.change == changeHeldUp {
+			heldUp++
+		}
 		if texts += int64(l.text); int64(l.text) != l.textBytes() && l.recordState == recordCurrent {
 			fail("the texts of lease %s are counted as %d bytes and are %d", id, l.text, l.textBytes())
 		}
@@ -75,6 +78,9 @@ func (m *Manager) checkLeases() (err error) {
 	}
 	if m.quota.Used(quota.Tickets) != tickets || m.quota.Used(quota.MetadataBytes) != texts {
 		fail("%d tickets, %d bytes of texts; counted %d, %d", tickets, texts, m.quota.Used(quota.Tickets), m.quota.Used(quota.MetadataBytes))
+	}
+	if heldUp != m.counts.heldUp {
+		fail("%d ends wait for the outbox; counted %d", heldUp, m.counts.heldUp)
 	}
 	if slots != m.counts.slots {
 		fail("the leases have %d slots; counted %d", slots, m.counts.slots)

@@ -17,45 +17,43 @@ import (
 
 // seldom is what few leases have.
 type seldom struct {
-	least     int64  // see readableFrom
-	rest      []slot // all slots but the first; never grown, so that they stay where they are
-	behind    *slot  // the one that did not hold when the lease's turn was last asked for
-	metadata  string
-	key       string        // hash of its idempotency key; ""
-	shrinkAt  time.Duration // boot: when recorded may come down to ttl; 0: it need not
-	version   int32         // of the data whose content was applied here
-	born      int64         // zxid of the downgrade that made the present contenders; 0
-	replacing bool          // a downgrade is under way
-	failure   *locks.Error  // ended: what became of a create that came to nothing
-	holds     []string      // in the order in which they were taken; unnamed: see there. Never changed in place
-	released  []string      // names of holds that were let go. Never changed in place
-	revoke    *revocation   // its holder has been asked to let go
-	restored  uint8         // how often its data was written back; see overwritten.go
-	words     string        // ending and ended: of the administrator who ended it
-	trace     string        // ending: traceparent of the request that ends it
-	outright  bool          // no lock delay follows: an administrator ends it, or the record cannot be written
-	unnoted   bool          // its end is in the outbox already, or cannot be put there
+	least       int64  // see readableFrom
+	rest        []slot // all slots but the first; never grown, so that they stay where they are
+	behind      *slot  // the one that did not hold when the lease's turn was last asked for
+	metadata    string
+	key         string        // hash of its idempotency key; ""
+	shrinkAt    time.Duration // boot: when recorded may come down to ttl; 0: it need not
+	version     int32         // of the data whose content was applied here
+	born        int64         // zxid of the downgrade that made the present contenders; 0
+	failure     *locks.Error  // ended: what became of a create that came to nothing
+	holds       []string      // in the order in which they were taken; unnamed: see there. Never changed in place
+	released    []string      // names of holds that were let go. Never changed in place
+	revoke      *revocation   // its holder has been asked to let go
+	revokeRound int64         // how many revocations of it were withdrawn
+	restored    uint8         // how often its data was written back; see overwritten.go
+	words       string        // ending and ended: of the administrator who ended it
+	trace       string        // ending: traceparent of the request that ends it
 
-	beats    int64         // heartbeats that other gateways wrote into its record, as read; see written.go
-	outgoing time.Duration // the record's TTL before a write that is under way, or was not done
-	toldBy   bool          // the record says that another gateway has told the client that it holds
+	beats              int64         // heartbeats that other gateways wrote into its record, as read; see written.go
+	outgoing           time.Duration // the record's TTL before a write that is under way, or was not done
+	acknowledgedByPeer bool          // the record says that another gateway has told the client that it holds
 
 	telling *telling                   // of its notify_url; nil: it has none
 	more    map[string]json.RawMessage // members of its record that only a later release knows. Never changed in place
 
 	lockDelay   time.Duration // its place stays so long after its end
 	lockDelayOn locks.DelayOn
-	unsure      bool // ending: whether its end has been written is being read
-	early       bool // that read may have been begun before the replica caught up
-	shutOut     bool // an ACL keeps this gateway from its contender, and that was logged; see shutout.go
-	undeletable bool // ending: the directory's ACL refuses the deletion
 }
 
 // cause is a Reason in one byte.
 type cause uint8
 
 var causes = [...]locks.Reason{"", locks.ReasonReleased, locks.ReasonCancelled, locks.ReasonExpired, locks.ReasonUnclaimed, locks.ReasonRemoved, locks.ReasonWaitElapsed, locks.ReasonUnknown,
-	locks.ReasonRevoked, locks.ReasonDestroyed, locks.ReasonGatewayLeft}
+	locks.ReasonRevoked, locks.ReasonDestroyed, locks.ReasonGatewayLeft, causeForced: locks.ReasonRevoked}
+
+// causeForced is a revocation that its holder did not heed: unlike an administrator's end it can be withdrawn, and a lock
+// delay follows.
+const causeForced cause = 11
 
 func causeOf(r locks.Reason) cause {
 	for c, reason := range causes {
@@ -106,7 +104,7 @@ func (l *lease) failure() *locks.Error {
 
 // revocation is what the lease's holder has been asked to do; nil: nothing.
 func (l *lease) revocation() *revocation {
-	if l.seldom == nil || l.seldom.revoke == nil || l.seldom.revoke.withdrawn {
+	if l.seldom == nil {
 		return nil
 	}
 	return l.seldom.revoke
@@ -114,10 +112,10 @@ func (l *lease) revocation() *revocation {
 
 // revokeRound counts the lease's revocations that were withdrawn.
 func (l *lease) revokeRound() int64 {
-	if l.seldom == nil || l.seldom.revoke == nil {
+	if l.seldom == nil {
 		return 0
 	}
-	return l.seldom.revoke.round
+	return l.seldom.revokeRound
 }
 
 // forceAt is when the lease is taken back; 0: never.

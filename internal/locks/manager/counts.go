@@ -19,6 +19,7 @@ type counts struct {
 	hazards    [locks.NumHazards]int // locks that have a hazard of each code
 	hazardous  int                   // locks that have a hazard
 	line       waitingHeap           // leases that are creating or waiting, the oldest first
+	heldUp     int                   // ends that wait for the outbox
 	forbidden  error                 // the first transition of a lease that its table does not have; see state.go
 }
 

@@ -83,15 +83,17 @@ func (l *lease) lockDelay() time.Duration {
 // closes reports whether the lease that ends keeps its place: it was held, its
 // end is one that its lock delay follows, and nobody has taken a part of it away.
 func (l *lease) closes() bool {
-	if l.lockDelay() == 0 || l.grant == grantNone || l.seldom.outright || fault.On("closed-first") {
+	if l.lockDelay() == 0 || l.grant == grantNone || l.access >= accessNoWrite || fault.On("closed-first") {
 		return false
 	}
 	if some, _ := l.gonePart(); some {
 		return false
 	}
 	switch l.reason() {
-	case locks.ReasonExpired, locks.ReasonUnclaimed, locks.ReasonRevoked:
+	case locks.ReasonExpired, locks.ReasonUnclaimed:
 		return true
+	case locks.ReasonRevoked:
+		return l.why == causeForced
 	case locks.ReasonReleased:
 		return l.seldom.lockDelayOn == locks.DelayAlways
 	}
@@ -112,7 +114,7 @@ func (m *Manager) closed(l *lease, reason locks.Reason, now time.Duration) {
 	if !l.grant.granted() {
 		l.setGrant(m, grantClaimed)
 	}
-	l.noting = true // whoever closed it has noted that
+	l.noteHandedOver(m) // whoever closed it has noted that
 	d := &delay{id: l.id(), reason: reason, owner: l.owner, token: m.fencingToken(l.czxid)}
 	m.conclude(l, reason, now, true)
 	for s := range l.slots {
@@ -130,29 +132,26 @@ func (m *Manager) closed(l *lease, reason locks.Reason, now time.Duration) {
 	m.wakeClock(d.until)
 }
 
-// unsure reports whether it is being read whether the lease has ended.
-func (l *lease) unsure() bool { return l.seldom != nil && l.seldom.unsure }
-
 // readAgain reports whether a read does not tell what became of an end: it failed, or
 // it may have been answered by a past in which the write had not come yet.
 func (m *Manager) readAgain(l *lease, term locks.Term, err error) bool {
 	switch {
-	case l.phase != ending || l.term != m.term:
-		l.seldom.unsure, l.seldom.early = false, false // decided otherwise
+	case l.term != m.term:
+		l.setChange(m, changePaused)
 		return false
 	case errors.Is(err, zk.ErrNoNode):
 		return false // its deleted event follows
 	case err != nil:
 		time.AfterFunc(deleteRetry, func() {
 			m.do(func() {
-				if l.unsure() && l.phase == ending && l.term == term && term == m.term {
+				if l.change.fate() && l.term == term && term == m.term {
 					m.load(l)
 				}
 			})
 		})
 		return true
-	case l.seldom.early:
-		l.seldom.early = false
+	case l.change == changeRereading:
+		l.setChange(m, changeReading)
 		m.load(l)
 		return true
 	}
@@ -161,8 +160,7 @@ func (m *Manager) readAgain(l *lease, term locks.Term, err error) bool {
 
 // notClosed goes on with a lease whose end was lost before it was written.
 func (m *Manager) notClosed(l *lease, now time.Duration) {
-	l.seldom.unsure = false
-	if l.reason() == locks.ReasonExpired || l.reason() == locks.ReasonUnclaimed {
+	if byTime(l.reason()) {
 		m.revive(l, now)
 		return
 	}

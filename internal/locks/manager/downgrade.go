@@ -64,13 +64,13 @@ func (l *lease) any(mode recipe.Mode) bool {
 }
 
 // replacing reports whether a downgrade is under way.
-func (l *lease) replacing() bool { return l.seldom != nil && l.seldom.replacing }
+func (l *lease) replacing() bool { return l.change == changeReplacing }
 
 // replace sends a downgrade. The replica tells when it is done: see succeeded.
 func (m *Manager) replace(l *lease, refused *error) {
 	now := m.clock.Now().Boot()
 	m.claim(l, now)
-	l.few().replacing = true
+	l.setChange(m, changeReplacing)
 	l.setRecord(m, recordWriting)
 	var creates, deletes []zk.Op
 	for s := range l.slots {
@@ -102,7 +102,7 @@ func (m *Manager) replace(l *lease, refused *error) {
 		switch {
 		case l.phase == ended:
 		case res.Outcome == zk.Done: // at the version that was seen, so nobody else has written it
-			l.seldom.born = res.Zxid
+			l.few().born = res.Zxid
 		case res.Outcome == zk.Unknown:
 			l.staleRecord(m)
 			m.resolve(l)
@@ -124,11 +124,10 @@ func (m *Manager) replaced(l *lease) {
 	if !l.replacing() {
 		return
 	}
-	l.seldom.replacing = false
-	switch {
-	case l.phase == ending:
+	l.setChange(m, changeNone)
+	if l.phase == ending {
 		m.resubmitDelete(l)
-	default:
+	} else {
 		m.load(l)
 	}
 }

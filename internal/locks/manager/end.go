@@ -22,14 +22,23 @@ func (m *Manager) end(l *lease, reason locks.Reason, now time.Duration) {
 	if l.phase == ending || l.phase == ended {
 		return
 	}
-	if l.seldom != nil {
-		l.seldom.undeletable = false // the ACL may have been restored
+	m.endFor(l, causeOf(reason))
+}
+
+// endFor is end for a lease that has not begun to end.
+func (m *Manager) endFor(l *lease, why cause) {
+	m.beginEnding(l, why)
+	m.submitDelete(l)
+}
+
+func (m *Manager) beginEnding(l *lease, why cause) {
+	if l.access != accessFull {
+		l.setAccess(m, accessRefused) // the ACL may have been restored
 	}
 	m.setPhase(l, ending)
-	l.why = causeOf(reason)
+	l.why = why
 	m.deadlines.remove(l)
 	m.touch(l)
-	m.submitDelete(l)
 }
 
 // submitDelete sends the deletion. What time decided, and what force ends, deletes only the version
@@ -69,7 +78,12 @@ func (m *Manager) submitDelete(l *lease) {
 		w.Ops = l.deletions(n.ops, version)
 	}
 	if len(n.ops) > 0 {
-		l.noting = true
+		l.noteHandedOver(m)
+	}
+	if closes {
+		l.setChange(m, changeClosing)
+	} else {
+		l.setChange(m, changeDeleting)
 	}
 	m.submit(w, func(res zk.Result) {
 		if timed {
@@ -147,6 +161,7 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 		m.reviveForced(l, now)
 		m.recordChanged(l)
 	case errors.Is(res.Err, zk.ErrSessionGone):
+		l.setChange(m, changePaused)
 		m.touch(l) // goes on under the next session
 	case errors.Is(res.Err, zk.ErrNotApplied):
 		m.resubmitDelete(l)
@@ -156,6 +171,7 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 		if !errors.Is(res.Err, zk.ErrNoAuth) {
 			m.log.Warn("a lease's contender could not be deleted", "lease_id", l.id(), "err", res.Err)
 		}
+		l.setChange(m, changePaused)
 		term := l.term
 		time.AfterFunc(deleteRetry, func() {
 			m.do(func() {
@@ -170,6 +186,7 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 // resubmitDelete goes on with an end that a client asked for.
 func (m *Manager) resubmitDelete(l *lease) {
 	if m.session == nil || l.term != m.term {
+		l.setChange(m, changePaused)
 		return // adoption resumes it
 	}
 	m.submitDelete(l)
@@ -189,15 +206,27 @@ func (m *Manager) revive(l *lease, now time.Duration) {
 		m.lost(l, now)
 		return
 	}
-	to, span := waiting, l.waitingClock()
-	if l.grant.granted() {
-		to, span = held, l.ttl
+	m.unend(l)
+	if l.phase == held {
+		m.extend(l, now, l.ttl)
+	} else {
+		m.extend(l, now, l.waitingClock())
 	}
-	m.setPhase(l, to)
-	l.why, l.noting = 0, false
-	m.extend(l, now, span)
 	m.touch(l)
 	m.evaluateAll(l, now)
+}
+
+// unend makes an ending lease what its grant says that it was.
+func (m *Manager) unend(l *lease) {
+	if l.grant.granted() {
+		m.setPhase(l, held)
+	} else {
+		m.setPhase(l, waiting)
+	}
+	l.why = 0
+	if l.endNote == noteSubmitted {
+		l.setNote(m, noteNone)
+	}
 }
 
 // Release ends a lease: lets go of the lock, or leaves the queue. It may be

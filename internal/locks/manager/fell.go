@@ -164,7 +164,7 @@ func (m *Manager) piece(v verdict, trees []*tree) (piece []*tree, w *zk.Write, r
 		}
 		m.tellVerdict(noticeVerdict, t.why(v), t.parts)
 		if t.l != nil && t.noting.ops != nil {
-			t.l.noting = true
+			t.l.noteHandedOver(m)
 		}
 	}
 	return piece, w, true
@@ -263,18 +263,16 @@ func (m *Manager) mark(v verdict, t *tree) bool {
 	return !t.over
 }
 
-// beginEnd makes a lease ending whose contenders a piece deletes.
+// beginEnd begins the end of a lease whose contenders a piece deletes.
 func (m *Manager) beginEnd(l *lease, v verdict) {
-	l.few().words, l.seldom.trace, l.seldom.outright = v.words, v.trace, true
-	m.setPhase(l, ending)
-	l.why = causeOf(v.reason)
-	m.deadlines.remove(l)
-	m.touch(l)
+	l.few().words, l.seldom.trace = v.words, v.trace
+	m.beginEnding(l, causeOf(v.reason))
+	l.setChange(m, changeDeleting)
 }
 
 // spare makes a lease what it was: nothing of it was deleted, nor will be.
 func (m *Manager) spare(l *lease) {
-	l.seldom.words, l.seldom.trace, l.seldom.outright = "", "", false
+	l.seldom.words, l.seldom.trace = "", ""
 	m.revive(l, m.clock.Now().Boot())
 }
 

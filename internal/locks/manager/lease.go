@@ -20,6 +20,9 @@ type lease struct {
 	phase       phase
 	recordState recordState
 	grant       grantState
+	change      change
+	endNote     noteState
+	access      accessState
 	why         cause // ending and ended: the reason
 	kind        kind  // what it is counted as
 
@@ -29,7 +32,6 @@ type lease struct {
 	listeners int32      // open requests with its token
 	heapIndex int32      // in Manager.deadlines, -1: not in it
 	lineIndex int32      // in counts.line, -1: not in it
-	noting    bool       // a transaction that ends it and notes that for the outbox may have been done
 	ticket    bool       // while it waits: its acquire's request is over
 	text      uint16     // bytes that are counted as its texts
 
@@ -248,7 +250,7 @@ func (m *Manager) conclude(l *lease, reason locks.Reason, now time.Duration, sta
 		if s.name() != "" {
 			m.removeContender(s.q, s.name())
 		}
-		if l.seldom != nil && l.seldom.shutOut && s.seen {
+		if l.access != accessFull && s.seen {
 			m.awaitUntold(s.q)
 		}
 	}

@@ -167,12 +167,11 @@ type Manager struct {
 	heard      time.Time  // when the changes came that are being applied; else zero
 	term       locks.Term // counts sessions; a lease of another term is nobody's until it is adopted
 	rev        uint64
-	inflight   int                 // writes handed over and not answered
-	expiring   int                 // of those: deletions that time decided
-	acquiring  int                 // acquires that wait for their answer
-	newlyOwned chan struct{}       // closed when this gateway may have come to own more; nil while nobody waits
-	heldUp     map[*lease]struct{} // ends that wait for the outbox; see outbox.go
-	outboxWake chan struct{}       // closed by OutboxChanged; nil while nobody waits
+	inflight   int           // writes handed over and not answered
+	expiring   int           // of those: deletions that time decided
+	acquiring  int           // acquires that wait for their answer
+	newlyOwned chan struct{} // closed when this gateway may have come to own more; nil while nobody waits
+	outboxWake chan struct{} // closed by OutboxChanged; nil while nobody waits
 
 	unlooked     []*queue // new directories; see lookSoon
 	obstructions int      // acquires that wait for plain nodes to go; see obstacle.go
@@ -215,7 +214,6 @@ func New(opt Options) *Manager {
 		orphans:   map[recipe.LeaseID]*orphan{},
 		newer:     map[recipe.LeaseID]int{},
 		hearsay:   newHearsay(),
-		heldUp:    map[*lease]struct{}{},
 		quota:     quota.New(opt.Limits.For(quota.GiB)),
 	}
 	m.life, m.endLife = context.WithCancel(context.Background())

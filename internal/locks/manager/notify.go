@@ -93,10 +93,10 @@ func (m *Manager) checkNotify(r *locks.AcquireRequest) error {
 
 // telling is what is known of a lease's notify_url.
 type telling struct {
-	url     string
-	given   bool       // the lease's client may have been given its token
-	noted   bool       // its grant is in the outbox, or cannot be put there
-	writing locks.Term // term under which that is being written; 0
+	url   string
+	given bool       // the lease's client may have been given its token
+	note  noteState  // of its grant
+	term  locks.Term // under which that was submitted
 }
 
 // notifyURL is the lease's address that is told of it; "": none.
@@ -129,17 +129,17 @@ func (m *Manager) noteGrant(l *lease) {
 		return
 	}
 	to := l.seldom.telling
-	if to.noted || to.writing == l.term {
+	if to.note == noteDone || to.note == noteSubmitted && to.term == l.term {
 		return
 	}
 	e := m.ending(l)
 	e.Granted, e.Reason = true, ""
 	ops, entry := m.opt.Outbox.Notify(e)
 	if ops == nil {
-		to.noted = true // the outbox is full
+		to.note = noteDone // the outbox is full
 		return
 	}
-	to.writing = l.term
+	to.note, to.term = noteSubmitted, l.term
 	term := l.term
 	version := int32(-1)
 	if l.lockDelay() > 0 {
@@ -148,16 +148,16 @@ func (m *Manager) noteGrant(l *lease) {
 	w := &zk.Write{Ops: append([]zk.Op{{Kind: zk.OpCheck, Path: l.path(), Version: version}}, ops...)}
 	m.submit(w, func(res zk.Result) {
 		m.opt.Outbox.Ended(entry, w.Ops, res)
-		if to.writing == term {
-			to.writing = 0
+		if to.note == noteSubmitted && to.term == term {
+			to.note = noteNone
 		}
 		switch {
 		case res.Outcome == zk.Done, errors.Is(res.Err, zk.ErrNodeExists):
-			to.noted = true
+			to.note = noteDone
 			return
 		case errors.Is(res.Err, zk.ErrNoAuth), errors.Is(res.Err, zk.ErrNoNode) && res.Culprit > 0:
 			m.log.Warn("a lease's grant cannot be noted for its notify_url", "lease_id", l.id(), "err", res.Err)
-			to.noted = true
+			to.note = noteDone
 			return
 		}
 		// Lost, or refused for now. Where its contender is gone, so is the lease in a moment; where it was replaced, it has

@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"hash/fnv"
@@ -99,7 +98,7 @@ func (n noting) culprit(res zk.Result) bool {
 // noteEnd is what belongs before the end of a lease; not ready: it has to wait.
 func (m *Manager) noteEnd(l *lease) (n noting, ready bool) {
 	switch {
-	case m.opt.Outbox == nil || l.seldom != nil && l.seldom.unnoted:
+	case m.opt.Outbox == nil || l.endNote == noteDone:
 	case l.grant != grantNone:
 		n.ops, n.entry, ready = m.opt.Outbox.Ending(l.notifyURL() != "", func() *Ending { return m.ending(l) })
 		return n, ready
@@ -175,7 +174,9 @@ func (m *Manager) noted(l *lease, n noting, res zk.Result) {
 	}
 	m.opt.Outbox.Ended(n.entry, n.ops, res)
 	if res.Outcome == zk.NotDone || res.Outcome == zk.Conflict {
-		l.noting = false
+		if l.endNote == noteSubmitted {
+			l.setNote(m, noteNone)
+		}
 		if l.phase == ended {
 			m.tellGone(l) // by another hand, it turns out
 		}
@@ -183,21 +184,27 @@ func (m *Manager) noted(l *lease, n noting, res zk.Result) {
 	if n.culprit(res) {
 		// It is noted already, or cannot be: the lock is let go all the same.
 		m.log.Warn("a lease's end is not noted for webhooks once more", "lease_id", l.id(), "err", res.Err)
-		l.few().unnoted = true
+		l.setNote(m, noteDone)
+	}
+}
+
+// noteHandedOver notes that a transaction that may be done has the note of the lease's end.
+func (l *lease) noteHandedOver(m *Manager) {
+	if l.endNote == noteNone {
+		l.setNote(m, noteSubmitted)
 	}
 }
 
 // holdUp has an end wait until it is known who wants to be told.
 func (m *Manager) holdUp(l *lease) {
-	m.heldUp[l] = struct{}{}
+	l.setChange(m, changeHeldUp)
 	if !byTime(l.reason()) {
 		return
 	}
 	term := l.term
 	time.AfterFunc(settleWithin, func() {
 		m.do(func() {
-			if _, waits := m.heldUp[l]; waits && l.phase == ending && l.term == term && term == m.term {
-				delete(m.heldUp, l)
+			if l.change == changeHeldUp && l.term == term && term == m.term {
 				m.revive(l, m.clock.Now().Boot())
 			}
 		})
@@ -216,17 +223,11 @@ func (m *Manager) OutboxChanged() {
 			m.wake(m.outboxWake)
 			m.outboxWake = nil
 		}
-		waiting := m.heldUp
-		m.heldUp = map[*lease]struct{}{}
-		all := make([]*lease, 0, len(waiting))
-		for l := range waiting {
-			all = append(all, l)
+		if m.counts.heldUp == 0 {
+			return
 		}
-		slices.SortFunc(all, func(a, b *lease) int { return cmp.Compare(a.id(), b.id()) })
-		for _, l := range all {
-			if l.phase == ending {
-				m.resubmitDelete(l)
-			}
+		for _, l := range m.inOrder(func(l *lease) bool { return l.change == changeHeldUp }) {
+			m.resubmitDelete(l)
 		}
 	})
 }
@@ -241,13 +242,13 @@ func (m *Manager) awaitOutbox(ctx context.Context) {
 
 // tellGone tells the end of a lease of this gateway that no transaction of it has noted.
 func (m *Manager) tellGone(l *lease) {
-	if m.opt.Outbox == nil || l.grant == grantNone && !l.tellsWaiting() || l.noting || l.phase != ended || l.seldom != nil && l.seldom.unnoted {
+	if m.opt.Outbox == nil || l.grant == grantNone && !l.tellsWaiting() || l.endNote != noteNone || l.phase != ended {
 		return
 	}
 	if w := m.words[subject(l.id())]; w != nil && w.verdict != nil && !fault.On("hooks-verdict") {
 		return // the gateway whose administrator did it has noted it
 	}
-	l.noting = true // once
+	l.setNote(m, noteSubmitted) // once
 	m.opt.Outbox.Gone(m.ending(l))
 }
 

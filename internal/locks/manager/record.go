@@ -14,7 +14,7 @@ func (l *lease) contents(ttl time.Duration) record.Record {
 	r.SetTTL(ttl)
 	if few := l.seldom; few != nil {
 		r.Holds, r.Released = few.holds, few.released
-		r.Beats, r.Told = few.beats, few.toldBy
+		r.Beats, r.Told = few.beats, few.acknowledgedByPeer
 		r.Notify, r.More = l.notifyURL(), few.more
 		r.LockDelay, r.LockDelayOn = few.lockDelay.Milliseconds(), few.lockDelayOn
 		r.Revoke, r.RevokeRound = l.revocation().record(), l.revokeRound()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"lockkeeper/internal/locks"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -22,7 +21,13 @@ func (m *Manager) resolve(l *lease) {
 	m.touch(l)
 	session, term := m.session, m.term
 	if session == nil || l.term != term {
+		if l.phase == ending && !l.replacing() {
+			l.setChange(m, changePaused)
+		}
 		return // the session is gone: adoption settles it
+	}
+	if !l.replacing() {
+		l.setChange(m, changeVerifying)
 	}
 	m.effect(func() {
 		go func() { // ends when the session does, at the latest
@@ -34,7 +39,7 @@ func (m *Manager) resolve(l *lease) {
 				}
 			}
 			m.do(func() {
-				if m.term == term && m.session == session && l.term == term {
+				if m.term == term && m.session == session && l.term == term && (l.change == changeVerifying || l.replacing()) {
 					m.settle(l)
 				}
 			})
@@ -89,10 +94,14 @@ func (m *Manager) settle(l *lease) {
 		m.load(l) // its czxid places it
 	case l.phase == ending && l.closes():
 		// Whether it has ended is in its record, which this read brings.
-		l.few().unsure, l.few().early = true, l.recordState.reading()
+		if l.recordState.reading() {
+			l.setChange(m, changeRereading)
+		} else {
+			l.setChange(m, changeReading)
+		}
 		l.staleRecord(m)
 		m.load(l)
-	case l.phase == ending && (l.reason() == locks.ReasonExpired || l.reason() == locks.ReasonUnclaimed):
+	case l.phase == ending && byTime(l.reason()):
 		m.revive(l, now)
 	case l.phase == ending:
 		m.submitDelete(l)

@@ -35,10 +35,8 @@ import (
 
 // revocation is what a lease's holder has been asked to do, as its owner knows it.
 type revocation struct {
-	asked     record.Revocation
-	forceAt   time.Duration // boot; 0: never
-	round     int64         // as the record has it
-	withdrawn bool          // nothing is asked; round is all that is left
+	asked   record.Revocation
+	forceAt time.Duration // boot; 0: never
 }
 
 // record is the revocation as it is written; nil for none.
@@ -66,7 +64,7 @@ func (m *Manager) revoked(l *lease, r *record.Revocation, round int64, now time.
 	was := l.revocation()
 	if round != l.revokeRound() && (r == nil || !fault.On("withdraw-round")) {
 		// What is known here was withdrawn, also when the record has a new revocation by now.
-		l.few().revoke = &revocation{round: round, withdrawn: true}
+		l.few().revoke, l.seldom.revokeRound = nil, round
 		if was != nil {
 			m.tellWithdrawn(l.parts())
 			m.schedule(l)
@@ -78,14 +76,14 @@ func (m *Manager) revoked(l *lease, r *record.Revocation, round int64, now time.
 	if r == nil || was != nil && was.asked == *r {
 		return
 	}
-	v := &revocation{asked: *r, round: round}
+	v := &revocation{asked: *r}
 	if r.Force > 0 {
 		v.forceAt = max(now, l.grace) + time.Duration(r.Force)*time.Millisecond
 	}
 	if was != nil && was.forceAt != 0 && (v.forceAt == 0 || was.forceAt < v.forceAt) {
 		v.forceAt = was.forceAt
 	}
-	l.few().revoke = v
+	l.few().revoke, l.seldom.revokeRound = v, round
 	m.schedule(l)
 	for _, p := range l.parts() {
 		m.tellRevokeRequested(p, r.Reason)
@@ -116,8 +114,8 @@ func (m *Manager) takeBack(l *lease, now time.Duration) bool {
 		l.seldom.revoke.forceAt = now + loadRetry
 		return false
 	}
-	l.few().words, l.seldom.outright = l.revocation().asked.Reason, false
-	m.end(l, locks.ReasonRevoked, now)
+	l.few().words = l.revocation().asked.Reason
+	m.endFor(l, causeForced)
 	return true
 }
 
@@ -125,7 +123,7 @@ func (m *Manager) takeBack(l *lease, now time.Duration) bool {
 // written first wins.
 func (l *lease) forced() bool {
 	some, _ := l.gonePart()
-	return !some && l.reason() == locks.ReasonRevoked && l.seldom != nil && !l.seldom.outright
+	return !some && l.why == causeForced
 }
 
 // reviveForced makes a lease that force was ending what it was before.

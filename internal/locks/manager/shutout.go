@@ -25,10 +25,10 @@ import (
 
 // shutOut notes that ZooKeeper refuses something about a lease's contender, and logs it the first time.
 func (m *Manager) shutOut(l *lease, what string) {
-	if l.few().shutOut {
+	if l.access != accessFull {
 		return
 	}
-	l.seldom.shutOut = true
+	l.setAccess(m, accessRefused)
 	m.log.Warn("an ACL shuts this gateway out of a lease's contender", "doing", what, "lease_id", l.id(), "lock", l.q.name(), "znode", l.path(),
 		"hint", "restore the ACL of the node, or of the lock's directory; ZooKeeper's super user can")
 }
@@ -62,10 +62,9 @@ func (m *Manager) hidden(l *lease, term locks.Term) {
 // loadedHidden is loadedContender for a record of which only the node's stat is known.
 func (m *Manager) loadedHidden(l *lease, term locks.Term, stat wire.Stat) {
 	moved := !l.recordState.assumed() && stat.Czxid == l.born() && stat.Version > l.dataVersion()
-	if l.unsure() && moved && l.phase == ending && !l.seldom.early {
+	if l.change == changeReading && moved {
 		// The version is that of the record that ends it, or of a write that cannot be read: it stays ended.
 		l.setRecord(m, recordCurrent)
-		l.seldom.unsure = false
 		l.setDataVersion(stat.Version)
 		m.closed(l, l.reason(), m.clock.Now().Boot())
 		return
@@ -99,7 +98,7 @@ func (m *Manager) awaitUntold(q *queue) {
 
 // refusedEnd is the answer to a release that ZooKeeper refuses for good; nil when it may still be done.
 func (l *lease) refusedEnd() *locks.Error {
-	if l.seldom == nil || !l.seldom.undeletable {
+	if l.access != accessNoDelete {
 		return nil
 	}
 	return &locks.Error{Code: locks.CodeUnavailable, Err: zk.ErrNoAuth,
@@ -113,9 +112,9 @@ func (m *Manager) endRefused(l *lease, err error, closes bool) bool {
 	}
 	m.shutOut(l, "ending")
 	if closes {
-		l.few().outright = true
+		l.setAccess(m, accessNoWrite)
 	} else {
-		l.few().undeletable = true
+		l.setAccess(m, accessNoDelete)
 	}
 	return true
 }

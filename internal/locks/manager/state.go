@@ -15,6 +15,10 @@ import (
 //     wait until it is current. "Loaded" and "being written" were two booleans once; no write begins before the record is
 //     loaded, so they are one line of values. Whether the TTL is only assumed is one of them, too: it is while the record has
 //     never been read.
+//   - change is what is under way with the lease's contenders: one transaction that replaces or ends them, or what has to be
+//     known before the next one. A downgrade is one of them, because it and an end exclude each other.
+//   - noteState is what the outbox has of the lease's end.
+//   - accessState is what ACLs of other programs leave of this gateway's access to the contender.
 //   - grantState is how far the lease's grant has come, and stays when the lease ends: so it tells what the lease was.
 
 // values is a set of values of one enum.
@@ -109,12 +113,74 @@ var grantTable = table{
 // granted reports whether this gateway has granted the lease.
 func (g grantState) granted() bool { return g >= grantUnclaimed }
 
+// change is what is under way with a lease's contenders.
+type change uint8
+
+const (
+	changeNone      change = iota
+	changeReplacing        // a downgrade; when the lease is ending, its end waits for that
+	changeHeldUp           // the end waits until it is known who wants to be told
+	changeDeleting         // the deletion was handed over
+	changeClosing          // the write was handed over that ends the lease and keeps its place
+	changeVerifying        // the fate of the create or of the end is unknown: the replica is brought up to it
+	changeRereading        // as changeReading, but the read under way may have been begun too early: it is repeated
+	changeReading          // the fate of the end is in the record, which is read
+	changePaused           // the end was refused, or its session is gone: a timer or the adoption goes on
+)
+
+var changeTable = table{
+	changeNone:      {"nothing", of(changeReplacing, changeHeldUp, changeDeleting, changeClosing, changeVerifying, changePaused)},
+	changeReplacing: {"replacing", of(changeNone)},
+	changeHeldUp:    {"held up", of(changeNone, changeDeleting, changeClosing, changePaused)},
+	changeDeleting:  {"deleting", of(changeNone, changeHeldUp, changeVerifying, changePaused)},
+	changeClosing:   {"closing", of(changeNone, changeHeldUp, changeDeleting, changeVerifying, changePaused)},
+	changeVerifying: {"verifying", of(changeNone, changeHeldUp, changeDeleting, changeRereading, changeReading, changePaused)},
+	changeRereading: {"rereading", of(changeNone, changeHeldUp, changeDeleting, changeReading, changePaused)},
+	changeReading:   {"reading", of(changeNone, changeHeldUp, changeDeleting, changeClosing, changePaused)},
+	changePaused:    {"paused", of(changeNone, changeHeldUp, changeDeleting, changeClosing)},
+}
+
+// fate reports whether the record is being read for the fate of an end.
+func (c change) fate() bool { return c == changeRereading || c == changeReading }
+
+// noteState is what the outbox has of an end, or of a grant.
+type noteState uint8
+
+const (
+	noteNone      noteState = iota
+	noteSubmitted           // in a transaction that may have been done
+	noteDone                // it is there, or cannot be put there
+)
+
+var noteTable = table{
+	noteNone:      {"none", of(noteSubmitted, noteDone)},
+	noteSubmitted: {"submitted", of(noteNone, noteDone)},
+	noteDone:      {"done", 0},
+}
+
+// accessState is what ACLs leave of this gateway's access to a lease's contender. Each end tries anew.
+type accessState uint8
+
+const (
+	accessFull     accessState = iota
+	accessRefused              // something was refused, and that was logged
+	accessNoWrite              // the record of a lease that ends cannot be written: no lock delay follows
+	accessNoDelete             // the contender of a lease that ends cannot be deleted
+)
+
+var accessTable = table{
+	accessFull:     {"full", of(accessRefused)},
+	accessRefused:  {"refused", of(accessNoWrite, accessNoDelete)},
+	accessNoWrite:  {"no write", of(accessRefused, accessNoDelete)},
+	accessNoDelete: {"no delete", of(accessRefused)},
+}
+
 // combinations are the values of the other enums that are allowed in each phase of a lease that has not ended.
-var combinations = [ended]struct{ record, grant values }{
-	creating: {of(recordStale, recordRereading, recordCurrent), of(grantNone, grantAcknowledged)},
-	waiting:  {every(recordTable), of(grantNone, grantAcknowledged)},
-	held:     {every(recordTable) &^ of(recordUnread, recordReading), of(grantUnclaimed, grantClaimed)},
-	ending:   {every(recordTable), every(grantTable)},
+var combinations = [ended]struct{ record, grant, change, access values }{
+	creating: {of(recordStale, recordRereading, recordCurrent), of(grantNone, grantAcknowledged), of(changeNone, changeVerifying), of(accessFull, accessRefused)},
+	waiting:  {every(recordTable), of(grantNone, grantAcknowledged), of(changeNone), every(accessTable)},
+	held:     {every(recordTable) &^ of(recordUnread, recordReading), of(grantUnclaimed, grantClaimed), of(changeNone, changeReplacing), every(accessTable)},
+	ending:   {every(recordTable), every(grantTable), every(changeTable) &^ of(changeNone), every(accessTable)},
 }
 
 // every is all values of an enum.
@@ -138,11 +204,12 @@ func move[S ~uint8](m *Manager, l *lease, of string, t table, at *S, to S) {
 // checkState returns what is wrong with the combination of a lease's enums.
 func (l *lease) checkState() error {
 	allowed := combinations[l.phase]
-	if !allowed.record.has(uint8(l.recordState)) || !allowed.grant.has(uint8(l.grant)) {
-		return fmt.Errorf("lease %s is %s, with its record %s and its grant %s", l.id(),
-			phaseTable[l.phase].name, recordTable[l.recordState].name, grantTable[l.grant].name)
+	if allowed.record.has(uint8(l.recordState)) && allowed.grant.has(uint8(l.grant)) && allowed.change.has(uint8(l.change)) && allowed.access.has(uint8(l.access)) &&
+		(!l.change.fate() || !l.recordState.loaded()) {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("lease %s is %s, with its record %s, its grant %s, the change %s and access %s", l.id(), phaseTable[l.phase].name,
+		recordTable[l.recordState].name, grantTable[l.grant].name, changeTable[l.change].name, accessTable[l.access].name)
 }
 
 func (l *lease) setRecord(m *Manager, to recordState) {
@@ -153,7 +220,27 @@ func (l *lease) setGrant(m *Manager, to grantState) {
 	move(m, l, "grant", grantTable, &l.grant, to)
 }
 
-// setPhase also counts the lease under its new phase. Ended leases are not counted.
+func (l *lease) setNote(m *Manager, to noteState) {
+	move(m, l, "note of the end", noteTable, &l.endNote, to)
+}
+
+func (l *lease) setAccess(m *Manager, to accessState) {
+	move(m, l, "access", accessTable, &l.access, to)
+}
+
+// setChange also counts the ends that wait for the outbox.
+func (l *lease) setChange(m *Manager, to change) {
+	if l.change == changeHeldUp {
+		m.counts.heldUp--
+	}
+	move(m, l, "change", changeTable, &l.change, to)
+	if to == changeHeldUp {
+		m.counts.heldUp++
+	}
+}
+
+// setPhase also counts the lease under its new phase (ended leases are not counted), and ends what was under way: a downgrade
+// goes on while the lease lives.
 func (m *Manager) setPhase(l *lease, to phase) {
 	from := l.phase
 	m.countTicket(l, from.waits(), to.waits())
@@ -169,6 +256,9 @@ func (m *Manager) setPhase(l *lease, to phase) {
 		l.text = 0
 	}
 	m.counts.stand(l)
+	if to == ended || to != ending && l.change != changeReplacing {
+		l.setChange(m, changeNone)
+	}
 }
 
 // staleRecord has the record read before it is acted upon.
@@ -198,6 +288,15 @@ func (l *lease) unreadRecord(m *Manager) {
 		l.setRecord(m, recordUnread)
 	case recordRereading:
 		l.setRecord(m, recordStale)
+	}
+}
+
+// forgetChange forgets what was under way under the former term: the replica shows what became of it.
+func (l *lease) forgetChange(m *Manager) {
+	if l.phase == ending && !l.replacing() {
+		l.setChange(m, changePaused)
+	} else {
+		l.setChange(m, changeNone)
 	}
 }
 

@@ -31,6 +31,18 @@ func TestTablesOfALeasesState(t *testing.T) {
 			l.grant = grantState(from)
 			l.setGrant(m, grantState(to))
 		}},
+		{"change", changeTable, of(changeNone), uint8(changePaused), func(m *Manager, l *lease, from, to uint8) {
+			l.change = change(from)
+			l.setChange(m, change(to))
+		}},
+		{"note", noteTable, of(noteNone), uint8(noteDone), func(m *Manager, l *lease, from, to uint8) {
+			l.endNote = noteState(from)
+			l.setNote(m, noteState(to))
+		}},
+		{"access", accessTable, of(accessFull), uint8(accessNoDelete), func(m *Manager, l *lease, from, to uint8) {
+			l.access = accessState(from)
+			l.setAccess(m, accessState(to))
+		}},
 	} {
 		t.Run(enum.name, func(t *testing.T) {
 			if len(enum.table) != int(enum.last)+1 {
@@ -77,6 +89,12 @@ func TestCombinationsOfALeasesState(t *testing.T) {
 		{"held and unread", lease{phase: held, recordState: recordReading, grant: grantClaimed}, true},
 		{"held without a grant", lease{phase: held, recordState: recordCurrent}, true},
 		{"granted and waiting", lease{phase: waiting, recordState: recordCurrent, grant: grantUnclaimed}, true},
+		{"held while it is downgraded", lease{phase: held, recordState: recordWriting, grant: grantClaimed, change: changeReplacing}, false},
+		{"ending in the record", lease{phase: ending, recordState: recordRereading, grant: grantClaimed, change: changeReading}, false},
+		{"ending, and nothing goes on", lease{phase: ending, recordState: recordCurrent, grant: grantClaimed}, true},
+		{"deleted while it is held", lease{phase: held, recordState: recordCurrent, grant: grantClaimed, change: changeDeleting}, true},
+		{"its fate is read, and known", lease{phase: ending, recordState: recordCurrent, grant: grantClaimed, change: changeReading}, true},
+		{"undeletable while it is created", lease{phase: creating, recordState: recordCurrent, access: accessNoDelete}, true},
 		{"written while it is created", lease{phase: creating, recordState: recordWriting}, true},
 	} {
 		c.l.contender = &recipe.Contender{}

@@ -293,11 +293,11 @@ func (l *lease) beats() int64 {
 	return l.seldom.beats
 }
 
-// toldElsewhere notes that another gateway has told the lease's client that it holds:
+// acknowledgedElsewhere notes that another gateway has told the lease's client that it holds:
 // its grant needs no claiming.
-func (l *lease) toldElsewhere(m *Manager, r record.Record) {
+func (l *lease) acknowledgedElsewhere(m *Manager, r record.Record) {
 	if r.Told {
-		l.few().toldBy = true
+		l.few().acknowledgedByPeer = true
 		l.acknowledge(m)
 	}
 }
@@ -337,7 +337,7 @@ func (m *Manager) renewTold(l *lease, ttl, now time.Duration) {
 		m.extend(l, now, ttl)
 	case l.phase == waiting:
 		m.extend(l, now, min(ttl, waitingClock))
-	case l.phase == ending && l.replacing() && (l.reason() == locks.ReasonExpired || l.reason() == locks.ReasonUnclaimed):
+	case l.phase == ending && l.replacing() && byTime(l.reason()):
 		// Its deletion has not been handed over, and would name the version that was read now.
 		m.revive(l, now)
 		m.extend(l, now, ttl)

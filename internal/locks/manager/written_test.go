@@ -410,7 +410,7 @@ func TestAHeartbeatThatIsReadWhileAnEndWaitsForADowngradeRevivesTheLease(t *test
 		time.Sleep(29 * time.Second)
 		one.m.mu.Lock()
 		own := one.m.leases[one.m.mustID(l.ID)]
-		own.few().replacing = true
+		own.setChange(one.m, changeReplacing)
 		one.m.end(own, locks.ReasonExpired, one.m.clock.Now().Boot())
 		one.m.unlock()
 		two.mustBeatFor(l, locks.Held)
