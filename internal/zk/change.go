@@ -54,7 +54,7 @@ const (
 	// roots together, or a root that AddRoot added to a replica that was
 	// synced already: what came of that root before was only a part.
 	Synced
-	// Current: the replica became current (see Currency), for the first time
+	// Current: the replica became current (see Freshness in package observer), for the first time
 	// or again: what waited for that can be decided. Told only while synced.
 	Current
 	// Lost: the connection is gone, the replica stands still until Synced.

@@ -20,8 +20,8 @@ type Instant struct {
 func At(boot, wall time.Duration) Instant { return Instant{boot: boot, wall: wall} }
 
 // Since tells how much time may have passed from u to t: the larger of the
-// advances of the two clocks. Whoever asks "is my promise still good" must use
-// this one, for a suspended machine's monotonic clock stands still and a
+// advances of the two clocks. A question whether a promise still holds
+// must use it: a suspended machine's monotonic clock stands still, and a
 // restored one's boot clock does too.
 func (t Instant) Since(u Instant) time.Duration { return max(t.boot-u.boot, t.wall-u.wall) }
 
@@ -57,7 +57,7 @@ func (SystemClock) Now() Instant {
 	var boot unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot); err != nil {
 		// Linux has had CLOCK_BOOTTIME since 2.6.39; a kernel that refuses
-		// it cannot keep the fence's promise, so this is no operating error.
+		// it cannot keep the trust window's promise, so this is no operating error.
 		panic("reading CLOCK_BOOTTIME: " + err.Error())
 	}
 	return Instant{boot: time.Duration(boot.Nano()), wall: time.Duration(time.Now().UnixNano())}

@@ -5,13 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"lockkeeper/internal/backoff"
 	"log/slog"
 	"math/rand/v2"
 	"net"
 	"strconv"
 	"strings"
 	"time"
+
+	"lockkeeper/internal/backoff"
 )
 
 // Defaults and bounds of Config.
@@ -33,7 +34,7 @@ func (a DigestAuth) String() string { return a.User + ":(hidden)" }
 // LogValue hides it from slog.
 func (a DigestAuth) LogValue() slog.Value { return slog.StringValue(a.String()) }
 
-// packet is the auth information as it travels: "user:password".
+// Packet is the auth information as it travels: "user:password".
 func (a *DigestAuth) Packet() []byte { return []byte(a.User + ":" + a.Password) }
 
 // Metrics is told what this package does. Its methods are called from many
@@ -64,7 +65,7 @@ type Config struct {
 	SessionTimeout time.Duration
 	// CreateRoot allows creating Chroot, Root and the layout below.
 	CreateRoot bool
-	// PromiseWindow is W of the fence. 0 means what is recorded, and
+	// PromiseWindow is W of the trust window. 0 means what is recorded, and
 	// DefaultPromiseWindow when the layout is created. A value that
 	// contradicts the record is an error.
 	PromiseWindow time.Duration
@@ -74,7 +75,7 @@ type Config struct {
 	Namespaces map[string]Namespace
 	// Dial opens a connection; nil is a net.Dialer. It gets host:port as in Servers.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Clock is read for the fence; nil is SystemClock.
+	// Clock is read for the trust window; nil is SystemClock.
 	Clock Clock
 	// Random is where the jitter of retries and the order of servers come from,
 	// nothing secret; nil is the runtime's own source. It must be safe for
@@ -86,7 +87,7 @@ type Config struct {
 	Metrics Metrics
 }
 
-// withDefaults fills in what was left out and checks the rest.
+// WithDefaults fills in what was left out and checks the rest.
 func (c Config) WithDefaults() (Config, error) {
 	if len(c.Servers) == 0 {
 		return c, &FatalError{Kind: KindConfig, Err: errors.New("no ZooKeeper servers given")}
@@ -133,7 +134,7 @@ func (c Config) WithDefaults() (Config, error) {
 	return c, nil
 }
 
-// full is the path as ZooKeeper knows it.
+// Full is the path as ZooKeeper knows it.
 func (c *Config) Full(path string) string {
 	if c.Chroot == "" {
 		return path
@@ -144,7 +145,7 @@ func (c *Config) Full(path string) string {
 	return c.Chroot + path
 }
 
-// below takes the chroot off a path that ZooKeeper answered.
+// Below takes the chroot off a path that ZooKeeper answered.
 func (c *Config) Below(path string) string {
 	if c.Chroot == "" {
 		return path

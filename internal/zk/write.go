@@ -38,7 +38,7 @@ const (
 	// ErrNodeExists, ErrBadVersion, ErrNotEmpty, ErrNoAuth ...), or
 	// ErrNotApplied when a lost transaction was proved not to have happened.
 	NotDone
-	// Redecide: a check failed on which this Write depended, its own or that
+	// Conflict: a check failed on which this Write depended, its own or that
 	// of another Write in the same transaction. Nothing was done; decide
 	// again from the present state.
 	Conflict

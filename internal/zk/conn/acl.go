@@ -4,60 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"lockkeeper/internal/zk"
 	"slices"
 	"strings"
 
 	gozk "github.com/go-zookeeper/zk"
+
+	"lockkeeper/internal/zk"
 )
 
-// access is who may touch a node. With an identity (Config.Auth) the fleet has all rights on every node that it
-// creates.
-type Access uint8
-
-const (
-	// open: everyone reads, writes, creates and deletes, because other programs queue here. Only the fleet has
-	// ADMIN: queueing needs no setACL, and a setACL by a stranger would shut the fleet out.
-	OpenToAll Access = iota
-	// shown: everyone reads, gateways write.
-	ReadOnly
-	// private: gateways alone.
-	Private
-	// above: the ancestors of the root and of lock roots. They belong to the operator.
-	Above
-	numAccess
-)
-
-// directory is a part of the layout that is only a parent.
-type Directory struct {
-	Path   string
-	Access Access
-}
-
-// directories are those parts. Where locks are, other programs create nodes of their own.
-var Directories = [...]Directory{
-	{zk.NodeLocks, OpenToAll}, {zk.NodeSettings, ReadOnly}, {zk.NodeNamespaces, ReadOnly}, {zk.NodeGateways, ReadOnly}, {zk.NodeGuards, ReadOnly},
-	{zk.NodeSuccession, ReadOnly}, {zk.NodeKeys, ReadOnly}, {zk.NodeOutbox, ReadOnly}, {zk.NodeWebhooks, ReadOnly},
-}
-
-const PermOpen = gozk.PermAll &^ gozk.PermAdmin
-
-// aclsFor are the ACLs of each access. Without an identity shown, private and above leave ADMIN to everyone:
-// otherwise no later gateway with an identity could close them, and no operator could close what is above the root.
-func ACLs(auth *zk.DigestAuth) (acls [numAccess][]gozk.ACL) {
-	all := gozk.WorldACL(gozk.PermAll)
-	acls = [numAccess][]gozk.ACL{OpenToAll: gozk.WorldACL(PermOpen), ReadOnly: all, Private: all, Above: all}
-	if auth != nil {
-		ours := gozk.DigestACL(gozk.PermAll, auth.User, auth.Password)
-		acls[OpenToAll] = append(gozk.WorldACL(PermOpen), ours...)
-		acls[Above] = acls[OpenToAll]
-		acls[ReadOnly] = append(gozk.WorldACL(gozk.PermRead), ours...)
-		acls[Private] = ours
-	}
-	return acls
-}
-
-// access is who may touch a node that a Write creates. In the parts of the
+// accessOf is who may touch a node that a Write creates. In the parts of the
 // layout that are the fleet's alone only gateways write: a forged succession
 // entry would make two owners.
 func (c *Conn) accessOf(op *zk.Op) Access {
@@ -74,7 +29,7 @@ func (c *Conn) accessOf(op *zk.Op) Access {
 	return OpenToAll
 }
 
-// accessAt is who may touch a node of the layout, or of a queue, by its path.
+// AccessAt is who may touch a node of the layout, or of a queue, by its path.
 func (c *Conn) AccessAt(path string) Access {
 	part, inside := strings.CutPrefix(path, c.cfg.Root)
 	switch {
@@ -86,27 +41,12 @@ func (c *Conn) AccessAt(path string) Access {
 	return ReadOnly
 }
 
-// acl is one entry of a node's ACL.
-type ACL = gozk.ACL
-
-type aclAndStat struct {
-	acl  []gozk.ACL
-	stat zk.Stat
-}
-
-// acl is the ACL of each access.
+// ACL is the ACL of each access.
 func (c *Conn) ACL(who Access) []ACL { return c.acls[who] }
 
-// getACL reads a node's ACL. ErrNoAuth means that we may neither read nor administer the node.
+// GetACL reads a node's ACL. ErrNoAuth means that we may neither read nor administer the node.
 func (c *Conn) GetACL(ctx context.Context, path string) ([]gozk.ACL, zk.Stat, error) {
-	r, err := call(ctx, c, "getACL", func() (aclAndStat, error) {
-		acl, stat, err := c.lib.GetACL(c.cfg.Full(path))
-		if err != nil {
-			return aclAndStat{}, err
-		}
-		return aclAndStat{acl, ourStat(stat)}, nil
-	})
-	return r.acl, r.stat, Within("reading the ACL of", path, err)
+	return read(ctx, c, "getACL", "reading the ACL of", path, c.lib.GetACL)
 }
 
 func (c *Conn) setACL(ctx context.Context, path string, acl []gozk.ACL, version int32) error {
@@ -114,7 +54,7 @@ func (c *Conn) setACL(ctx context.Context, path string, acl []gozk.ACL, version 
 	return Within("closing", path, err)
 }
 
-// secured is what secure found and did.
+// Secured is what secure found and did.
 type Secured struct {
 	// changed: the ACL was another one, and is the wanted one now.
 	Changed bool
@@ -126,15 +66,12 @@ type Secured struct {
 	Aversion int32
 }
 
-// secure gives a node the ACL that gateways give such nodes, if we may. It is meant for a fleet with an identity.
+// Secure gives a node the ACL that gateways give such nodes, if we may. It is meant for a fleet with an identity.
 // may, if not nil, is asked before anything is changed.
 func (c *Conn) Secure(ctx context.Context, path string, who Access, may func(have []gozk.ACL) error) (s Secured, err error) {
 	for attempt := 1; ; attempt++ {
 		var stat zk.Stat
-		err := c.Retry(ctx, ReqGet, func(ctx context.Context) (err error) {
-			s.Have, stat, err = c.GetACL(ctx, path)
-			return err
-		}, nil)
+		s.Have, stat, err = c.RetryACL(ctx, path)
 		s.Aversion = stat.Aversion
 		switch {
 		case errors.Is(err, zk.ErrNoAuth):
@@ -169,7 +106,7 @@ func (c *Conn) Secure(ctx context.Context, path string, who Access, may func(hav
 	}
 }
 
-// sameACL compares two lists, in any order. A digest that ZooKeeper hides ("user:x") equals no other: to a
+// SameACL compares two lists, in any order. A digest that ZooKeeper hides ("user:x") equals no other: to a
 // client with all rights, as the fleet has on its nodes, ZooKeeper shows it.
 func SameACL(a, b []gozk.ACL) bool {
 	within := func(a, b []gozk.ACL) bool {
@@ -178,7 +115,7 @@ func SameACL(a, b []gozk.ACL) bool {
 	return within(a, b) && within(b, a)
 }
 
-// tolerable reports whether a node on which the fleet lacks ADMIN serves all the same. ZooKeeper hides digests from
+// Tolerable reports whether a node on which the fleet lacks ADMIN serves all the same. ZooKeeper hides digests from
 // clients without ADMIN, and a client can write "user:x" into an ACL. So only the entry of the world proves rights, and
 // an identity that is shown may be any client's. That suffices where other programs queue, if none has ADMIN. It never
 // does where gateways alone write.
@@ -195,7 +132,7 @@ func Tolerable(have []gozk.ACL, who Access) bool {
 	return who == OpenToAll && need == 0
 }
 
-// describe is an ACL as zkCli.sh shows it.
+// DescribeACL is an ACL as zkCli.sh shows it.
 func DescribeACL(acl []gozk.ACL) string {
 	if len(acl) == 0 {
 		return "hidden from this gateway"
@@ -221,11 +158,16 @@ func DescribeACL(acl []gozk.ACL) string {
 	return strings.Join(entries, ", ")
 }
 
-// authRefused is the fatal error for nodes that refuse this process.
+// AuthRefused is the fatal error for nodes that refuse this process.
 func AuthRefused(c *zk.Config, err error) error {
 	hint := "the nodes belong to another ZooKeeper user: check the user and password in the ZooKeeper auth file"
 	if c.Auth == nil {
 		hint = "the nodes belong to a fleet with a ZooKeeper identity: give its file with --zk-auth-file"
 	}
 	return &zk.FatalError{Kind: zk.KindAuth, Err: err, Hint: hint}
+}
+
+// RetryACL is GetACL, tried again as the policy says.
+func (c *Conn) RetryACL(ctx context.Context, path string) ([]ACL, zk.Stat, error) {
+	return retried(ctx, c, ReqGet, path, c.GetACL)
 }

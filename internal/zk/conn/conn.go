@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"lockkeeper/internal/zk"
 	"log/slog"
 	"net"
 	"sync"
@@ -12,13 +11,19 @@ import (
 	"time"
 
 	gozk "github.com/go-zookeeper/zk"
+
+	"lockkeeper/internal/zk"
 )
 
-// connectAttempts bounds the attempts to get a new session. An established
+// ConnectAttempts bounds the attempts to get a new session. An established
 // session is reconnected for as long as it lives.
 const ConnectAttempts = 8
 
-// conn is one Conn of go-zookeeper and therefore one session: when ZooKeeper
+// maxReads bounds the reads of one session that are under way. One more waits
+// for its turn or for its context.
+const maxReads = 256
+
+// Conn is one Conn of go-zookeeper and therefore one session: when ZooKeeper
 // says that the session is expired the Conn is closed inside the event's
 // callback, before the library can go on and run queued requests in a new
 // session of its own making. The library's watches, its AddAuth, its event
@@ -54,7 +59,7 @@ type Conn struct {
 	wasUp     bool          // there was a connection when the session ended
 }
 
-// connect starts a session and waits until there is one. wake is called
+// Open starts a session and waits until there is one. wake is called
 // whenever the state changes.
 func Open(ctx context.Context, cfg *zk.Config, wake func()) (*Conn, error) {
 	began := time.Now()
@@ -160,9 +165,9 @@ func (c *Conn) offline() {
 	c.wake()
 }
 
-// closeLib closes the library and returns when that is done, by whomever. The
-// library has a sync.Once for it, but closing takes time: who waited for that
-// mutex would stop the clock of a test in virtual time.
+// closeLib closes the library and returns when it is closed. The library has a
+// sync.Once for it, but closing takes time, and waiting for that mutex would stop
+// the clock of a test in virtual time.
 func (c *Conn) closeLib() {
 	if c.closing.CompareAndSwap(false, true) {
 		c.lib.Close()
@@ -171,7 +176,7 @@ func (c *Conn) closeLib() {
 	<-c.libClosed
 }
 
-// end closes the session for the given reason, of which the first stays, and
+// End closes the session for the given reason, of which the first stays, and
 // returns at once. Every request that is under way is answered soon; closed
 // tells when all is over.
 func (c *Conn) End(err error) {
@@ -202,7 +207,7 @@ func (c *Conn) reap(events <-chan gozk.Event) {
 	wasUp := c.wasUp
 	c.mu.Unlock()
 	if !wasUp {
-		// Nobody can be told: do not let a dial or a backoff keep the library.
+		// No server can be told: do not let a dial or a backoff keep the library.
 		c.cancel()
 	}
 	libClosed := make(chan struct{})
@@ -230,7 +235,7 @@ func (c *Conn) reap(events <-chan gozk.Event) {
 // closeGrace is how long the server has to answer the close request.
 const closeGrace = time.Second
 
-// cut breaks the present connection; a living session reconnects.
+// Cut breaks the present connection; a living session reconnects.
 func (c *Conn) Cut() {
 	c.mu.Lock()
 	l := c.link
@@ -240,14 +245,14 @@ func (c *Conn) Cut() {
 	}
 }
 
-// over is closed when the session has ended for a reason, gone when nothing of it is left.
+// Over is closed when the session has ended for a reason, gone when nothing of it is left.
 func (c *Conn) Over() <-chan struct{} { return c.ended }
 func (c *Conn) Gone() <-chan struct{} { return c.closed }
 
-// context ends with the session.
+// Context ends with the session.
 func (c *Conn) Context() context.Context { return c.ctx }
 
-// lastSeen is the highest zxid that any answer has carried.
+// LastZxid is the highest zxid that any answer has carried.
 func (c *Conn) LastZxid() int64 { return c.lastZxid.Load() }
 
 func (c *Conn) Connected() bool {
@@ -256,7 +261,7 @@ func (c *Conn) Connected() bool {
 	return c.connected
 }
 
-// upNow is closed while there is a connection.
+// Up is closed while there is a connection.
 func (c *Conn) Up() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -290,7 +295,7 @@ func (c *Conn) SessionID() int64 {
 	return c.session
 }
 
-// sessionTimeout is the negotiated timeout, or what was asked for before the
+// Timeout is the negotiated timeout, or what was asked for before the
 // first handshake.
 func (c *Conn) Timeout() time.Duration {
 	c.mu.Lock()
@@ -332,7 +337,7 @@ func (c *Conn) dial(network, addr string, _ time.Duration) (net.Conn, error) {
 	c.mu.Lock()
 	c.link = l
 	c.mu.Unlock()
-	if c.ctx.Err() != nil { // the session ended while we dialed: nobody else would close this
+	if c.ctx.Err() != nil { // the session ended during the dial: only this can close the connection
 		_ = l.Close()
 	}
 	return l, nil

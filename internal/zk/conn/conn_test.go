@@ -4,14 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"lockkeeper/internal/test/fixture"
-	"lockkeeper/internal/zk"
 	"net"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	gozk "github.com/go-zookeeper/zk"
+
+	"lockkeeper/internal/test/fixture"
+	"lockkeeper/internal/zk"
 )
 
 var errTestOver = fmt.Errorf("%w: the test is over", zk.ErrSessionGone)

@@ -4,25 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"lockkeeper/internal/zk"
 	"time"
 
 	gozk "github.com/go-zookeeper/zk"
+
+	"lockkeeper/internal/zk"
 )
 
 const (
-	// maxTransaction bounds the encoded size of a transaction. ZooKeeper's own
+	// MaxTransaction bounds the encoded size of a transaction. ZooKeeper's own
 	// bound is 1 MB, over which it hangs up on everyone.
 	MaxTransaction = 256 << 10
-	// guardOverhead is what the header, the two guarding operations and the
+	// GuardOverhead is what the header, the two guarding operations and the
 	// end of a multi take at most, with a chroot of sensible length.
 	GuardOverhead = 2 << 10
 )
 
-// encode turns one operation of a Write into the library's form. Paths get their chroot here.
+// Encode turns one operation of a Write into the library's form. Paths get their chroot here.
 func (c *Conn) Encode(op *zk.Op) any { return c.EncodeAs(op, c.accessOf(op)) }
 
-// encodeAs is encode with the access that a created node is to have.
+// EncodeAs is encode with the access that a created node is to have.
 func (c *Conn) EncodeAs(op *zk.Op, who Access) any {
 	path := c.cfg.Full(op.Path)
 	switch op.Kind {
@@ -52,7 +53,7 @@ func notNull(data []byte) []byte {
 	return data
 }
 
-// encodedSize bounds what an operation takes in a multi.
+// Size bounds what an operation takes in a multi.
 func (c *Conn) Size(op *zk.Op) int {
 	const header, lengthPrefix, number = 9, 4, 4
 	n := header + lengthPrefix + len(c.cfg.Chroot) + len(op.Path)
@@ -70,7 +71,7 @@ func (c *Conn) Size(op *zk.Op) int {
 	return n
 }
 
-// transact is multi with a context, for before there is a writer.
+// Transact is multi with a context, for before there is a writer.
 func (c *Conn) Transact(ctx context.Context, ops []any) (Answer, error) {
 	answered := make(chan Answer, 1)
 	began := time.Now()
@@ -84,7 +85,7 @@ func (c *Conn) Transact(ctx context.Context, ops []any) (Answer, error) {
 	}
 }
 
-// notReached makes ErrUnavailable of what is no answer either: the caller's
+// NotReached makes ErrUnavailable of what is no answer either: the caller's
 // context ended, or the new session did, before anything was known.
 func NotReached(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) || errors.Is(err, zk.ErrSessionGone) {

@@ -20,7 +20,7 @@ const (
 	steadyAfter = time.Second
 )
 
-// newBackoff gives the delays between attempts to reach ZooKeeper.
+// NewBackoff gives the delays between attempts to reach ZooKeeper.
 func NewBackoff(source rand.Source) *backoff.Backoff {
 	return backoff.New(source, firstReconnectDelay, lastReconnectDelay)
 }

@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"lockkeeper/internal/zk"
 	"time"
 
 	gozk "github.com/go-zookeeper/zk"
-)
 
-// maxReads bounds the reads of one session that are under way. One more waits
-// for its turn or for its context.
-const maxReads = 256
+	"lockkeeper/internal/zk"
+)
 
 // translate turns the library's error into one of ours. An error that is no
 // answer of ZooKeeper's (a broken connection, no server) becomes
@@ -100,44 +97,38 @@ func call[T any](ctx context.Context, c *Conn, op string, request func() (T, err
 	}
 }
 
-type dataAndStat struct {
-	data []byte
-	stat zk.Stat
+// read is call for a node's data, children or ACL, with its Stat.
+func read[T any](ctx context.Context, c *Conn, op, doing, path string, request func(path string) (T, *gozk.Stat, error)) (T, zk.Stat, error) {
+	type reply struct {
+		value T
+		stat  zk.Stat
+	}
+	r, err := call(ctx, c, op, func() (reply, error) {
+		value, stat, err := request(c.cfg.Full(path))
+		if err != nil {
+			return reply{}, err
+		}
+		return reply{value, ourStat(stat)}, nil
+	})
+	return r.value, r.stat, Within(doing, path, err)
 }
 
+// Get reads a node's data.
 func (c *Conn) Get(ctx context.Context, path string) ([]byte, zk.Stat, error) {
-	r, err := call(ctx, c, "getData", func() (dataAndStat, error) {
-		data, stat, err := c.lib.Get(c.cfg.Full(path))
-		if err != nil {
-			return dataAndStat{}, err
-		}
-		return dataAndStat{data, ourStat(stat)}, nil
-	})
-	return r.data, r.stat, Within("reading", path, err)
+	return read(ctx, c, "getData", "reading", path, c.lib.Get)
 }
 
-type childrenAndStat struct {
-	children []string
-	stat     zk.Stat
-}
-
+// Children lists a node's children, in no order.
 func (c *Conn) Children(ctx context.Context, path string) ([]string, zk.Stat, error) {
-	r, err := call(ctx, c, "getChildren", func() (childrenAndStat, error) {
-		children, stat, err := c.lib.Children(c.cfg.Full(path))
-		if err != nil {
-			return childrenAndStat{}, err
-		}
-		return childrenAndStat{children, ourStat(stat)}, nil
-	})
-	return r.children, r.stat, Within("listing", path, err)
+	return read(ctx, c, "getChildren", "listing", path, c.lib.Children)
 }
 
-// exists answers nil for a node that is not there.
+// Exists answers nil for a node that is not there.
 func (c *Conn) Exists(ctx context.Context, path string) (*zk.Stat, error) {
 	return c.ExistsBelow(ctx, c.cfg, path)
 }
 
-// existsBelow is exists with another chroot than the connection's.
+// ExistsBelow is exists with another chroot than the connection's.
 func (c *Conn) ExistsBelow(ctx context.Context, cfg *zk.Config, path string) (*zk.Stat, error) {
 	stat, err := call(ctx, c, "exists", func() (*zk.Stat, error) {
 		there, stat, err := c.lib.Exists(cfg.Full(path))
@@ -150,7 +141,7 @@ func (c *Conn) ExistsBelow(ctx context.Context, cfg *zk.Config, path string) (*z
 	return stat, Within("looking at", path, err)
 }
 
-// create makes one node outside the guarded transactions: for the layout,
+// Create makes one node outside the guarded transactions: for the layout,
 // before there is a session to guard.
 func (c *Conn) Create(ctx context.Context, cfg *zk.Config, path string, data []byte, who Access) error {
 	_, err := call(ctx, c, "create", func() (string, error) {
@@ -174,7 +165,7 @@ func ourStat(s *gozk.Stat) zk.Stat {
 	}
 }
 
-// answer is what ZooKeeper said to a multi, or that nothing is known.
+// Answer is what ZooKeeper said to a multi, or that nothing is known.
 type Answer struct {
 	// committed, refused or unknown: exactly one of the three.
 	Committed bool
@@ -184,10 +175,10 @@ type Answer struct {
 	Results   []OpResult
 }
 
-// opResult is what the library tells about one operation: String is the path of a created node, Stat that after a set.
+// OpResult is what the library tells about one operation: String is the path of a created node, Stat that after a set.
 type OpResult = gozk.MultiResponse
 
-// guardWritten tells the zxid of a committed guarded transaction, and the
+// GuardWritten tells the zxid of a committed guarded transaction, and the
 // guard's version after it. ok is false when the answer lacks them.
 func (a *Answer) GuardWritten() (zxid int64, version int32, ok bool) {
 	if guard := a.Results[1].Stat; guard != nil {
@@ -196,7 +187,7 @@ func (a *Answer) GuardWritten() (zxid int64, version int32, ok bool) {
 	return 0, 0, false
 }
 
-// multi sends one transaction and waits for its answer. It returns when the
+// Multi sends one transaction and waits for its answer. It returns when the
 // session ends at the latest.
 func (c *Conn) Multi(ops []any) Answer {
 	results, err := c.lib.Multi(ops...)

@@ -11,7 +11,7 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// reqKind names what was asked of ZooKeeper in the policy.
+// Request names what was asked of ZooKeeper in the policy.
 type Request uint8
 
 const (
@@ -29,26 +29,26 @@ const (
 	ReqAddWatch                    // the observer's watch
 )
 
-// verdict is what an error means for who asked.
+// Class is what an error means for its caller.
 type Class uint8
 
 const (
-	// itsAnswer: ZooKeeper's answer; it goes to the caller as it is.
+	// IsAnswer: ZooKeeper's answer; it goes to the caller as it is.
 	IsAnswer Class = iota + 1
-	// decideAgain: what depended on it has to be decided from the present state.
+	// DecideAgain: what depended on it has to be decided from the present state.
 	DecideAgain
-	// tryAgain: it changes nothing; ask again after a delay.
+	// TryAgain: it changes nothing; ask again after a delay.
 	TryAgain
-	// findOut: it may have been done. Ask what is there before anything else;
+	// FindOut: it may have been done. Ask what is there before anything else;
 	// a write is never just repeated.
 	FindOut
-	// sessionOver: final for this session; a new one may go on.
+	// SessionOver: final for this session; a new one may go on.
 	SessionOver
-	// needsPerson: final for the process, a *FatalError.
+	// Fatal: final for the process, a *FatalError.
 	Fatal
 )
 
-// rule is one row of the policy: what an error means at the first attempt of a
+// Rule is one row of the policy: what an error means at the first attempt of a
 // request, and what at a later one, when an earlier attempt was lost.
 type Rule struct {
 	Request Request
@@ -58,7 +58,7 @@ type Rule struct {
 	Why     string
 }
 
-// policy returns the table. Normal errors are answers, recoverable ones are
+// Policy returns the table. Normal errors are answers, recoverable ones are
 // tried again or found out about, fatal ones end the session or the process.
 // An error without a row is an answer.
 //
@@ -70,39 +70,39 @@ func Policy() []Rule {
 		{ReqCreate, zk.ErrUnavailable, FindOut, FindOut, "the node may have been created"},
 		{ReqCreate, zk.ErrNodeExists, IsAnswer, FindOut, "after a lost attempt it may be our own"},
 		{ReqCreate, zk.ErrNoNode, IsAnswer, IsAnswer, "the parent is missing"},
-		{ReqCreate, zk.ErrEphemeralParent, IsAnswer, IsAnswer, "somebody's ephemeral node stands in the parent's place"},
+		{ReqCreate, zk.ErrEphemeralParent, IsAnswer, IsAnswer, "another program's ephemeral node stands in the parent's place"},
 		{ReqCreate, zk.ErrNoAuth, IsAnswer, IsAnswer, "the parent's ACL refuses us"},
 		{ReqCreate, zk.ErrSessionGone, SessionOver, SessionOver, "an expired session executes nothing"},
 
-		{ReqDelete, zk.ErrNoNode, IsAnswer, IsAnswer, "somebody else has deleted it"},
-		{ReqDelete, zk.ErrBadVersion, IsAnswer, IsAnswer, "somebody has written it"},
+		{ReqDelete, zk.ErrNoNode, IsAnswer, IsAnswer, "another program has deleted it"},
+		{ReqDelete, zk.ErrBadVersion, IsAnswer, IsAnswer, "another program has written it"},
 		{ReqDelete, zk.ErrNotEmpty, IsAnswer, IsAnswer, "it has children"},
 		{ReqDelete, zk.ErrNoAuth, IsAnswer, IsAnswer, "the parent's ACL refuses us"},
 		{ReqSet, zk.ErrNoNode, IsAnswer, IsAnswer, "there is nothing to write to"},
-		{ReqSet, zk.ErrBadVersion, IsAnswer, IsAnswer, "somebody else has written it"},
+		{ReqSet, zk.ErrBadVersion, IsAnswer, IsAnswer, "another program has written it"},
 		{ReqSet, zk.ErrNoAuth, IsAnswer, IsAnswer, "the ACL refuses us"},
 		{ReqCheck, zk.ErrNoNode, DecideAgain, DecideAgain, "what it checked is gone"},
 		{ReqCheck, zk.ErrBadVersion, DecideAgain, DecideAgain, "what it checked has changed"},
 
 		{ReqGuard, zk.ErrNoNode, SessionOver, SessionOver, "registration or guard is gone: deposed"},
-		{ReqGuard, zk.ErrBadVersion, FindOut, FindOut, "another epoch is in force: perhaps a raise of ours"},
+		{ReqGuard, zk.ErrBadVersion, FindOut, FindOut, "another epoch is in force: perhaps a bump of ours"},
 		{ReqGuard, zk.ErrNoAuth, Fatal, Fatal, "our own nodes refuse us"},
 		{ReqGuard, zk.ErrSessionGone, SessionOver, SessionOver, "an expired session executes nothing"},
 
-		{ReqMulti, zk.ErrUnavailable, FindOut, FindOut, "it may have committed: the writer raises the epoch first"},
+		{ReqMulti, zk.ErrUnavailable, FindOut, FindOut, "it may have committed: the writer bumps the epoch first"},
 		{ReqMulti, zk.ErrNodeExists, IsAnswer, FindOut, "registering: after a lost attempt it may be our own"},
 		{ReqMulti, zk.ErrBadVersion, IsAnswer, IsAnswer, "registering: the layout has changed"},
 		{ReqMulti, zk.ErrNoNode, IsAnswer, IsAnswer, "registering: the layout is gone"},
-		{ReqMulti, zk.ErrNoAuth, IsAnswer, IsAnswer, "registering: the layout belongs to somebody else"},
+		{ReqMulti, zk.ErrNoAuth, IsAnswer, IsAnswer, "registering: the layout belongs to another identity"},
 		{ReqMulti, zk.ErrSessionGone, SessionOver, SessionOver, "an expired session executes nothing"},
 
 		{ReqGet, zk.ErrUnavailable, TryAgain, TryAgain, "reading changes nothing"},
 		{ReqGet, zk.ErrNoNode, IsAnswer, IsAnswer, "absence is an answer"},
-		{ReqGet, zk.ErrNoAuth, IsAnswer, IsAnswer, "somebody's node that we may not read"},
+		{ReqGet, zk.ErrNoAuth, IsAnswer, IsAnswer, "a node that this identity may not read"},
 		{ReqGet, zk.ErrSessionGone, SessionOver, SessionOver, "the connection's session is gone"},
 		{ReqList, zk.ErrUnavailable, TryAgain, TryAgain, "reading changes nothing"},
 		{ReqList, zk.ErrNoNode, IsAnswer, IsAnswer, "absence is an answer"},
-		{ReqList, zk.ErrNoAuth, IsAnswer, IsAnswer, "somebody's node that we may not read"},
+		{ReqList, zk.ErrNoAuth, IsAnswer, IsAnswer, "a node that this identity may not read"},
 		{ReqList, zk.ErrSessionGone, SessionOver, SessionOver, "the connection's session is gone"},
 		{ReqExists, zk.ErrUnavailable, TryAgain, TryAgain, "reading changes nothing"},
 		{ReqExists, zk.ErrSessionGone, SessionOver, SessionOver, "the connection's session is gone"},
@@ -116,7 +116,7 @@ func Policy() []Rule {
 	}
 }
 
-// reqOf is the row's request for an operation of a Write.
+// RequestOf is the row's request for an operation of a Write.
 func RequestOf(kind zk.OpKind) Request {
 	switch kind {
 	case zk.OpCreate:
@@ -130,7 +130,7 @@ func RequestOf(kind zk.OpKind) Request {
 	}
 }
 
-// judge looks an error up in the policy.
+// Classify looks an error up in the policy.
 func Classify(req Request, err error, attempt int) Class {
 	var fatal *zk.FatalError
 	if errors.As(err, &fatal) {
@@ -147,12 +147,12 @@ func Classify(req Request, err error, attempt int) Class {
 	return IsAnswer
 }
 
-// retryAttempts bounds how often something is tried before the caller is told
+// RetryAttempts bounds how often something is tried before the caller is told
 // that ZooKeeper is unavailable. With the delays of newBackoff and the wait for
 // a connection that is some seconds.
 const RetryAttempts = 6
 
-// retry runs a request as the policy says. find tells whether a lost attempt
+// Retry runs a request as the policy says. find tells whether a lost attempt
 // has done it; it may be nil for what only reads. A further attempt is made
 // only when it has not, and waits for a connection first.
 func (c *Conn) Retry(ctx context.Context, req Request, do func(context.Context) error, find func(context.Context) (bool, error)) error {
@@ -195,7 +195,7 @@ func (c *Conn) Retry(ctx context.Context, req Request, do func(context.Context) 
 	}
 }
 
-// await pauses and then waits for a connection, for at most what the session
+// Await pauses and then waits for a connection, for at most what the session
 // may take to be expired.
 func (c *Conn) Await(ctx context.Context, delay time.Duration) error {
 	if err := backoff.Sleep(ctx, delay); err != nil {

@@ -82,10 +82,10 @@ func meetCreate(t *testing.T, row Rule, how fixture.Try) {
 	case zk.ErrNodeExists:
 		switch how {
 		case fixture.First:
-			p.Create("/a", "somebody's")
+			p.Create("/a", "another's")
 			want = zk.ErrNodeExists
-		case fixture.AfterFailed: // lost, and meanwhile somebody else's is there
-			p.Create("/a", "somebody's")
+		case fixture.AfterFailed: // lost, and meanwhile another program's is there
+			p.Create("/a", "another's")
 		}
 	case zk.ErrNoNode:
 		path, want = "/b/c", zk.ErrNoNode

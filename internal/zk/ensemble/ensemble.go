@@ -93,18 +93,18 @@ func (s *Server) read(r io.Reader) error {
 	return nil
 }
 
-// Status keeps what the servers said last. The zero value asks nobody.
+// Status keeps what the servers said last. The zero value asks no server.
 type Status struct {
 	Servers []string
 
 	mu    sync.Mutex
 	last  []Server
 	at    time.Time     // of last
-	asked chan struct{} // closed when those who are being asked have answered; nil while nobody is
+	asked chan struct{} // closed when the servers that are being asked have answered; nil while none is
 }
 
-// Get is what the servers said at most some seconds ago. Who asks first waits for it, a second at most; others
-// get what is known while the servers are asked again.
+// Get is what the servers said at most some seconds ago. The first caller waits for it, a second at most. Later
+// callers get what is known while the servers are asked again.
 func (e *Status) Get(ctx context.Context) []Server {
 	if len(e.Servers) == 0 {
 		return nil

@@ -1,12 +1,12 @@
 package layout
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"strings"
+
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/conn"
-	"strings"
 )
 
 // secure sees to it that a node of the layout, named relative to the root, has the ACL that a gateway with an identity
@@ -81,15 +81,11 @@ func (o *opener) adoptable() error {
 // isOurs reports whether a node has the ACL that the fleet gives it.
 func (o *opener) isOurs(name string) (ours bool, err error) {
 	path := o.cfg.Root + name
-	err = o.c.Retry(o.ctx, conn.ReqGet, func(ctx context.Context) error {
-		have, _, err := o.c.GetACL(ctx, path)
-		ours = err == nil && conn.SameACL(have, o.c.ACL(o.c.AccessAt(path)))
-		return err
-	}, nil)
+	have, _, err := o.c.RetryACL(o.ctx, path)
 	if errors.Is(err, zk.ErrNoAuth) {
 		return false, nil
 	}
-	return ours, err
+	return err == nil && conn.SameACL(have, o.c.ACL(o.c.AccessAt(path))), err
 }
 
 // secureAll is secure for every part of a layout that exists, and for the records of its namespaces. A root without a

@@ -1,9 +1,10 @@
 package layout
 
 import (
+	"testing"
+
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/zk"
-	"testing"
 )
 
 // opened is the layout at a root.

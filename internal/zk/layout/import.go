@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/conn"
 )

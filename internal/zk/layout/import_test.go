@@ -2,10 +2,11 @@ package layout
 
 import (
 	"errors"
+	"testing"
+
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/conn"
-	"testing"
 )
 
 func TestNoGatewayStartsOnARootThatAnImportHasNotCompleted(t *testing.T) {

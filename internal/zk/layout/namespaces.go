@@ -2,15 +2,15 @@ package layout
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"lockkeeper/internal/zk"
-	"lockkeeper/internal/zk/conn"
 	"maps"
 	"slices"
 	"strings"
+
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/conn"
 )
 
 // MaxNamespaces is how many a fleet may have: each is a watch of every gateway.
@@ -221,10 +221,7 @@ func (o *opener) addNamespaces(names []string, version int32) error {
 }
 
 func (o *opener) namespaceNames() (names []string, err error) {
-	err = o.c.Retry(o.ctx, conn.ReqList, func(ctx context.Context) (err error) {
-		names, _, err = o.c.Children(ctx, o.cfg.Root+zk.NodeNamespaces)
-		return err
-	}, nil)
+	names, _, err = o.c.RetryChildren(o.ctx, o.cfg.Root+zk.NodeNamespaces)
 	return names, err
 }
 

@@ -28,7 +28,7 @@ func TestConfiguredNamespacesAreRecordedOnceForTheWholeFleet(t *testing.T) {
 			t.Errorf("the lock root of %s is not there", name)
 		}
 	}
-	// Whoever configures some of them, or none, finds them all and writes nothing.
+	// A gateway that configures some of them, or none, finds them all and writes nothing.
 	for _, some := range []map[string]zk.Namespace{nil, {"java": {Root: "/curator", Dialect: "native"}}, cfg.Namespaces} {
 		cfg.Namespaces, cfg.CreateRoot = some, false
 		if l := opened(t, cfg); !reflect.DeepEqual(l.Namespaces, want) {

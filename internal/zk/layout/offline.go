@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/conn"
 )
@@ -54,28 +55,19 @@ func (o *Offline) FullRoot() string { return o.cfg.Full(o.cfg.Root) }
 // Get reads a node's data. It tries again while ZooKeeper cannot be reached, as
 // do all methods that read.
 func (o *Offline) Get(ctx context.Context, path string) (data []byte, stat zk.Stat, err error) {
-	err = o.c.Retry(ctx, conn.ReqGet, func(ctx context.Context) (err error) {
-		data, stat, err = o.c.Get(ctx, path)
-		return err
-	}, nil)
+	data, stat, err = o.c.RetryGet(ctx, path)
 	return data, stat, o.understood(err)
 }
 
 // Children lists a node's children, in no order.
 func (o *Offline) Children(ctx context.Context, path string) (names []string, stat zk.Stat, err error) {
-	err = o.c.Retry(ctx, conn.ReqList, func(ctx context.Context) (err error) {
-		names, stat, err = o.c.Children(ctx, path)
-		return err
-	}, nil)
+	names, stat, err = o.c.RetryChildren(ctx, path)
 	return names, stat, o.understood(err)
 }
 
 // Exists looks at a node; nil means that it is not there.
 func (o *Offline) Exists(ctx context.Context, path string) (stat *zk.Stat, err error) {
-	err = o.c.Retry(ctx, conn.ReqExists, func(ctx context.Context) (err error) {
-		stat, err = o.c.Exists(ctx, path)
-		return err
-	}, nil)
+	stat, err = o.c.RetryExists(ctx, o.cfg, path)
 	return stat, o.understood(err)
 }
 
@@ -122,12 +114,7 @@ func (o *Offline) SecureLayout(ctx context.Context) error {
 // ACLChanges tells how often a node's ACL was changed since the node was created, and whether it is the one that
 // gateways give the node, which it never is without an identity.
 func (o *Offline) ACLChanges(ctx context.Context, path string) (times int32, fits bool, err error) {
-	var have []conn.ACL
-	var stat zk.Stat
-	err = o.c.Retry(ctx, conn.ReqGet, func(ctx context.Context) (err error) {
-		have, stat, err = o.c.GetACL(ctx, path)
-		return err
-	}, nil)
+	have, stat, err := o.c.RetryACL(ctx, path)
 	return stat.Aversion, o.cfg.Auth != nil && conn.SameACL(have, o.c.ACL(o.c.AccessAt(path))), o.understood(err)
 }
 

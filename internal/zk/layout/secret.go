@@ -6,9 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"lockkeeper/internal/zk"
 	"strconv"
 	"strings"
+
+	"lockkeeper/internal/zk"
 )
 
 const (

@@ -181,7 +181,7 @@ func TestListIsSentAfterTheCallAndOncePerDirectory(t *testing.T) {
 		c.write(reply(held[1].xid, 102, wire.OK, children(1, "x", "hidden")))
 		synctest.Wait()
 		s.expectTail("DirListed* /locks/a", "NodeAdded* /locks/a hidden", "DirListed* /locks/a")
-		// What nobody watches, and what is no directory, is not listed.
+		// What is not watched, and what is no directory, is not listed.
 		s.o.List("/elsewhere")
 		s.o.List("/locks/a/x")
 		synctest.Wait()

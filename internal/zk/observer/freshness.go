@@ -16,7 +16,7 @@ const (
 	commitSpacing = 16
 )
 
-// Currency judges whether the replica is fit to grant from: it is current
+// Freshness judges whether the replica is fit to grant from. It is current
 // while the tree has been read on the present connection and a reply to the
 // observer has carried a zxid at least as high as that of a transaction that
 // the writer sent at most one promise window ago. A server that is cut off
@@ -45,7 +45,7 @@ type commit struct {
 	told zk.Instant // when we learned that it had committed
 }
 
-// NewCurrency returns a currency that is not current.
+// NewFreshness returns a Freshness that is not current.
 func NewFreshness(clock zk.Clock, window time.Duration) *Freshness {
 	return &Freshness{clock: clock, window: window, waiting: make([]commit, 0, commitSlots)}
 }

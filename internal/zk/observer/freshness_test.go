@@ -1,9 +1,10 @@
 package observer
 
 import (
-	"lockkeeper/internal/zk"
 	"testing"
 	"time"
+
+	"lockkeeper/internal/zk"
 )
 
 // stopClock is a clock that tests move.
@@ -74,7 +75,7 @@ func TestAReplicaWhoseConnectionIsLostIsNotCurrent(t *testing.T) {
 	}
 }
 
-func TestAWallClockThatJumpsEndsCurrency(t *testing.T) {
+func TestAWallClockThatJumpsEndsFreshness(t *testing.T) {
 	clock, c := newStopped()
 	c.Synced()
 	c.Observed(100)
@@ -85,9 +86,9 @@ func TestAWallClockThatJumpsEndsCurrency(t *testing.T) {
 	}
 }
 
-// TestAZxidThatStandsStillEndsCurrency is the cut-off server: pings are
+// TestAZxidThatStandsStillEndsFreshness is the cut-off server: pings are
 // answered, the writer goes on.
-func TestAZxidThatStandsStillEndsCurrency(t *testing.T) {
+func TestAZxidThatStandsStillEndsFreshness(t *testing.T) {
 	clock, c := newStopped()
 	c.Synced()
 	c.Committed(clock.now, 1)
@@ -106,9 +107,9 @@ func TestAZxidThatStandsStillEndsCurrency(t *testing.T) {
 	}
 }
 
-// TestCurrencyFollowsABusyWriter checks that coalescing costs at most a
+// TestFreshnessFollowsABusyWriter checks that coalescing costs at most a
 // sixteenth of the window, however many commits there are between two replies.
-func TestCurrencyFollowsABusyWriter(t *testing.T) {
+func TestFreshnessFollowsABusyWriter(t *testing.T) {
 	clock, c := newStopped()
 	c.Synced()
 	zxid := int64(0)

@@ -1,13 +1,8 @@
 package observer
 
 import (
-	"context"
-	"fmt"
-	"maps"
-	"slices"
 	"time"
 
-	"lockkeeper/internal/fault"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -30,7 +25,7 @@ type observation struct {
 	xid     int32
 	flight  []request // in the order of their requests, which is that of the replies
 	frames  []byte    // requests made since the last send
-	urgent  []listing // to be sent when there is room: what somebody asked for
+	urgent  []listing // to be sent when there is room: what callers of List asked for
 	tree    []listing // and after them what the replica wants
 	asked   []get     // to be sent when there is room
 	listing int       // listings in flight
@@ -44,215 +39,12 @@ type observation struct {
 	pings        []zk.Instant // when the pings in flight were sent
 	silenceLimit time.Duration
 	syncing      bool             // a sync is in flight
-	syncFor      int64            // the lowest zxid that somebody waited for when it was sent
-	syncGap      time.Duration    // pause after a sync that brought nobody any further
+	syncFor      int64            // the lowest zxid that a caller of Reached waited for when it was sent
+	syncGap      time.Duration    // pause after a sync that did not reach syncFor
 	syncAt       <-chan time.Time // ends that pause; nil: there is none
 
 	decoder wire.Decoder
 	news    []zk.Change // scratch for changes that are no part of the replica
-}
-
-// connection makes one connection and works on it until it ends. It tells how
-// long the connection lived after it was synced.
-func (o *Observer) connection(ctx context.Context) (lived time.Duration, err error) {
-	server := o.servers[o.next%len(o.servers)]
-	o.next++
-	began := time.Now()
-	seen := max(o.lastZxid, o.writerZxid())
-	if fault.On("last-seen") {
-		seen = 0
-	}
-	s, err := dialStream(ctx, &o.cfg, server, seen)
-	if err != nil {
-		o.cfg.Metrics.Op("connect", "unknown", time.Since(began))
-		return 0, err
-	}
-	o.cfg.Metrics.Op("connect", "ok", time.Since(began))
-	o.log.Info("observer connected", "server", server, "session", s.sessionID)
-	window := o.cfg.PromiseWindow
-	c := &observation{
-		Observer: o,
-		s:        s,
-		minZxid:  seen,
-		// Two thirds of the session, as other clients do; but a ping that has
-		// had no answer for half the window stands behind something that never
-		// ends (a sync at a server that is cut off), and the window is running.
-		silenceLimit: min(s.timeout*2/3, max(window/2, time.Second)),
-	}
-	err = c.run(ctx)
-	if ctx.Err() != nil {
-		s.closeSession(c.nextXid())
-	}
-	s.close()
-	c.end()
-	if !c.since.IsZero() {
-		lived = time.Since(c.since)
-	}
-	return lived, err
-}
-
-// end gives up whatever the connection leaves behind.
-func (c *observation) end() {
-	c.mu.Lock()
-	c.connected = false
-	c.state.Server, c.state.SessionID, c.state.Synced = "", 0, false
-	gets := append(c.asked, c.gets...)
-	c.gets = nil
-	c.mu.Unlock()
-	// First nobody may trust the replica any more, then they may hear why.
-	c.freshness.Lost()
-	c.tell(zk.Change{Kind: zk.Lost})
-	for _, r := range c.flight {
-		if r.op == wire.OpGetData {
-			c.answer(r.get, nil, wire.Stat{}, 0, zk.ErrUnavailable)
-		}
-	}
-	for _, g := range gets {
-		c.answer(g, nil, wire.Stat{}, 0, zk.ErrUnavailable)
-	}
-}
-
-// run works on the connection until it fails.
-func (c *observation) run(ctx context.Context) error {
-	c.replica.reset()
-	c.mu.Lock()
-	c.connected = true
-	c.state.Server, c.state.SessionID = c.s.server, c.s.sessionID
-	c.state.Connects++
-	clear(c.lists)
-	c.listAll = false
-	c.current = false
-	c.mu.Unlock()
-	if auth := c.cfg.Auth; auth != nil {
-		c.frames = wire.AppendFrame(c.frames, &wire.RequestHeader{Xid: wire.XidAuth, Op: wire.OpAuth},
-			&wire.AuthRequest{Scheme: "digest", Auth: auth.Packet()})
-	}
-	// Watches before reads: what changes in between is told twice rather than
-	// not at all, and events are idempotent.
-	for _, root := range c.replica.roots {
-		c.watch(root)
-	}
-	for _, root := range c.replica.roots {
-		if c.lastZxid == 0 || !fault.On("resync") {
-			c.readTree(root)
-		}
-	}
-	pace := min(c.cfg.PromiseWindow/6, c.s.timeout/3, c.silenceLimit/4)
-	tick, beat := time.NewTicker(pace), time.Now()
-	defer tick.Stop()
-	c.ping()
-	for {
-		c.commands()
-		c.send()
-		select {
-		case burst := <-c.s.bursts:
-			if err := c.burst(burst); err != nil {
-				return err
-			}
-			c.s.recycle(burst)
-		case <-c.wake:
-		case <-tick.C:
-			late := time.Since(beat) > 2*pace
-			beat = time.Now()
-			if late { // it was we who did not listen: what waits is read before the next tick
-				tick.Reset(pace)
-			} else if quiet := c.s.silence(); quiet > c.silenceLimit {
-				return fmt.Errorf("%s has been silent for %v", c.s.server, quiet)
-			}
-			c.ping()
-		case <-c.syncAt:
-			c.syncAt = nil
-		case err := <-c.s.failed:
-			return err
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// commands takes over what others have asked for since the last time.
-func (c *observation) commands() {
-	c.mu.Lock()
-	roots := c.newRoots
-	c.newRoots = nil
-	c.asked = append(c.asked, c.gets...)
-	clear(c.gets)
-	c.gets = c.gets[:0]
-	all := c.listAll
-	c.listAll = false
-	if len(c.urgent) == 0 { // otherwise they wait where calls for one directory become one
-		for _, dir := range slices.Sorted(maps.Keys(c.lists)) {
-			if root, name, node, ok := c.replica.locate([]byte(c.cfg.Full(dir))); ok && node == nil {
-				c.urgent = append(c.urgent, listing{root: root, name: string(name), top: root.Depth == 2 && name == nil})
-			}
-		}
-		clear(c.lists)
-	}
-	current, lagging := c.current, c.lagging
-	c.current, c.lagging = false, false
-	c.mu.Unlock()
-	if lagging {
-		c.ping()
-	}
-
-	for _, w := range roots {
-		if root := c.replica.add(w, c.cfg.Full(w.Path)); root != nil {
-			c.watch(root)
-			c.readTree(root)
-		}
-	}
-	if all {
-		for _, root := range c.replica.roots {
-			c.readTree(root)
-		}
-	}
-	if current && c.synced {
-		c.tell(zk.Change{Kind: zk.Current})
-	}
-}
-
-// burst applies the frames that have arrived together, in their order.
-func (c *observation) burst(frames []byte) error {
-	for {
-		var frame []byte
-		if frame, frames = wire.NextInBurst(frames); frame == nil {
-			break
-		}
-		if err := c.frame(frame); err != nil {
-			c.apply() // what stands before the bad frame did happen
-			return err
-		}
-	}
-	c.flush()
-	return nil
-}
-
-// flush tells the sink what has changed, and only then lets others rely on it.
-func (c *observation) flush() {
-	c.apply()
-	if !c.replied {
-		return
-	}
-	c.mu.Lock()
-	c.state.LastZxid = c.lastZxid
-	c.state.Events, c.state.Ignored = c.replica.events, c.replica.ignored
-	c.mu.Unlock()
-	c.checkSynced()
-	if !c.synced {
-		return
-	}
-	c.freshness.Observed(c.lastZxid)
-	c.mu.Lock()
-	c.applied = c.lastZxid
-	// In the order in which they came: what they do next begins in that order.
-	c.reachers = slices.DeleteFunc(c.reachers, func(r *reacher) bool {
-		if r.zxid > c.applied {
-			return false
-		}
-		r.done <- nil
-		return true
-	})
-	c.mu.Unlock()
 }
 
 // apply tells the sink what has changed in the replica.
@@ -263,7 +55,7 @@ func (c *observation) apply() {
 	}
 }
 
-// settle tells which tree reads are complete.
+// checkSynced tells which tree reads are complete.
 func (c *observation) checkSynced() {
 	whole := true
 	for _, root := range c.replica.roots {
@@ -305,4 +97,11 @@ func reuse(changes []zk.Change) []zk.Change {
 	}
 	clear(changes)
 	return changes[:0]
+}
+
+func (c *observation) answer(g get, data []byte, stat wire.Stat, zxid int64, err error) {
+	c.mu.Lock()
+	c.getCount--
+	c.mu.Unlock()
+	g.reply(data, stat, zxid, err)
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"lockkeeper/internal/backoff"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -56,7 +55,7 @@ const (
 //     connection lasts. What was missed between two connections shows up as the
 //     difference that the tree read finds, with Listed set.
 //   - After Synced the replica is a true state of the past. How far in the past
-//     is Currency's business.
+//     is for Freshness to judge.
 //   - It never goes back in time: it connects with the highest zxid that it or
 //     the writer has seen, and a server that has not got that far refuses it.
 //   - A server that answers pings although its zxid has stood still while the
@@ -97,8 +96,8 @@ type Observer struct {
 	getCount  int // waiting here and with the connection
 	lists     map[string]struct{}
 	listAll   bool // lists overflowed: read the whole tree
-	current   bool // currency turned; the sink is to be told
-	lagging   bool // currency waits to see what the writer has committed: the server is to be asked now, not at the next tick
+	current   bool // the replica became current; the sink is to be told
+	lagging   bool // what the writer has committed would make it current: the server is to be asked now, not at the next tick
 	applied   int64
 	reachers  []*reacher // in the order in which they came
 }
@@ -124,8 +123,8 @@ type reacher struct {
 	done chan error // capacity 1
 }
 
-// NewObserver returns an observer of the roots; Run makes it work.
-// cfg.PromiseWindow must be the recorded one, it is the window of Currency.
+// New returns an observer of the roots; Run makes it work.
+// cfg.PromiseWindow must be the recorded one, it is the window of Freshness.
 // writerZxid, which may be nil, tells the highest zxid the writer has seen.
 func New(cfg zk.Config, roots []zk.WatchRoot, sink zk.Sink, writerZxid func() int64) *Observer {
 	cfg, err := cfg.WithDefaults()
@@ -284,62 +283,10 @@ func (o *Observer) State() State {
 	return o.state
 }
 
-// Run connects and observes until ctx ends, and then returns nil, or until a
-// *FatalError. It may be called once.
-func (o *Observer) Run(ctx context.Context) error {
-	o.mu.Lock()
-	started := o.started
-	o.started = true
-	o.mu.Unlock()
-	if started {
-		return errors.New("observer: run twice")
-	}
-	defer o.stop()
-	if o.cfgErr != nil {
-		return o.cfgErr
-	}
-	failures := 0
-	delays := backoff.New(o.cfg.Random, firstRetry, lastRetry)
-	for {
-		if failures > 0 && backoff.Sleep(ctx, delays.NextBackOff()) != nil {
-			return nil
-		}
-		lived, err := o.connection(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if fatal, ok := errors.AsType[*zk.FatalError](err); ok {
-			return fatal
-		}
-		if lived >= stableAfter {
-			failures = 0
-			delays.Reset()
-		} else {
-			failures++
-		}
-		level := slog.LevelDebug
-		if failures <= 1 || failures%32 == 0 {
-			level = slog.LevelWarn // not once a second for as long as ZooKeeper is away
-		}
-		o.log.Log(ctx, level, "observer's connection ended", "err", err, "failures", failures)
-	}
-}
-
 // poke wakes the goroutine in Run.
 func (o *Observer) poke() {
 	select {
 	case o.wake <- struct{}{}:
 	default:
 	}
-}
-
-// stop answers whoever still waits when Run returns.
-func (o *Observer) stop() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.stopped = true
-	for _, r := range o.reachers {
-		r.done <- zk.ErrUnavailable
-	}
-	o.reachers = nil
 }

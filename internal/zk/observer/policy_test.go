@@ -2,12 +2,13 @@ package observer
 
 import (
 	"fmt"
+	"testing"
+
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/conn"
 	"lockkeeper/internal/zk/wire"
-	"testing"
 )
 
 // Every row of the policy about watches is met for real, as package conn's own test does for the others.

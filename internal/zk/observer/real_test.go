@@ -298,8 +298,8 @@ func TestManyDirectoriesAreReadThroughTheWindow(t *testing.T) {
 	m.checkAll(t)
 }
 
-// TestAnIdleWriterKeepsTheReplicaCurrent joins both sides: the writer's bare
-// guard writes are what the observer is measured by, and nothing else is.
+// TestAnIdleWriterKeepsTheReplicaCurrent joins both sides: the writer's
+// guard-only writes are what the observer is measured by, and nothing else is.
 func TestAnIdleWriterKeepsTheReplicaCurrent(t *testing.T) {
 	cfg := fixture.Config(t)
 	testkit.NoLeaks(t)
@@ -327,7 +327,7 @@ func TestAnIdleWriterKeepsTheReplicaCurrent(t *testing.T) {
 	}
 	testkit.Eventually(t, patience, func() bool { return !now() }, "without a writer the replica stops being current")
 	if s := o.State(); s.Connects != 1 || !s.Synced {
-		t.Errorf("state %+v: a server was left because nobody writes", s)
+		t.Errorf("state %+v: a server was left because no gateway writes", s)
 	}
 	m.checkAll(t)
 }

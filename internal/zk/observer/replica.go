@@ -34,7 +34,7 @@ type root struct {
 	pending int  // listings of the tree read still to come
 	// fresh are the nodes that an event has told of while the tree is read. They
 	// are in the directories of the present; what else is known may be from
-	// directories that were replaced while nobody watched.
+	// directories that were replaced while there was no connection.
 	fresh map[leaf]struct{}
 }
 
@@ -248,7 +248,7 @@ func (r *replica) listedDir(root *root, name string, names [][]byte, stat *wire.
 	}
 	d := root.dirs[name]
 	if d != nil && d.czxid != 0 && d.czxid != stat.Czxid {
-		d = r.replaced(root, d, zxid) // deleted and created again while nobody watched
+		d = r.replaced(root, d, zxid) // deleted and created again while there was no connection
 	}
 	if d == nil {
 		d = r.addDir(root, name, true, zxid)

@@ -201,7 +201,7 @@ func TestAListingThatFindsNothingRemovesADirectoryWeStillHave(t *testing.T) {
 	b.expect("NodeRemoved* /locks/a x", "DirRemoved* /locks/a", "NodeRemoved* /gateways g", "DirRemoved* /gateways")
 }
 
-func TestADirectoryCreatedAgainWhileNobodyWatchedIsAnotherOne(t *testing.T) {
+func TestADirectoryCreatedAgainWithoutAConnectionIsAnotherOne(t *testing.T) {
 	b := newBook(t, locksRoot)
 	b.list("/locks", "a", 5, 1, "n-0000000000")
 	b.told()

@@ -194,10 +194,3 @@ func (c *observation) answerInPlace(g get, data []byte, stat wire.Stat, zxid int
 	c.apply()
 	c.answer(g, data, stat, zxid, err)
 }
-
-func (c *observation) answer(g get, data []byte, stat wire.Stat, zxid int64, err error) {
-	c.mu.Lock()
-	c.getCount--
-	c.mu.Unlock()
-	g.reply(data, stat, zxid, err)
-}

@@ -61,7 +61,7 @@ func (c *observation) list(want []listing) []listing {
 	return want[n:]
 }
 
-// sync makes the server catch up with its leader while somebody waits in
+// sync makes the server catch up with its leader while callers wait in
 // Reached: a sync's reply comes after everything that the leader had proposed
 // when it got the request. (A ping only tells how far the server is.)
 func (c *observation) sync() {

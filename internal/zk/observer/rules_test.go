@@ -98,7 +98,7 @@ func TestAReplicaWhoseServerStandsStillStopsBeingCurrent(t *testing.T) {
 	})
 }
 
-func TestAServerIsNotLeftWhileNobodyWrites(t *testing.T) {
+func TestAServerIsNotLeftWithoutWrites(t *testing.T) {
 	play(t, func(s *stage) { s.cfg.Servers = []string{"one:1", "two:1"} }, func(s *stage) {
 		s.o.Freshness().Committed(s.cfg.Clock.Now(), 100)
 		s.pass(5 * time.Minute)
@@ -124,9 +124,9 @@ func TestTheSinkIsToldWhenTheReplicaBecomesCurrent(t *testing.T) {
 	})
 }
 
-// TestNobodyReliesOnWhatTheSinkHasNotBeenTold: currency and Reached move only
+// TestNothingReliesOnWhatTheSinkHasNotBeenTold: freshness and Reached move only
 // after the changes of the same burst have been applied.
-func TestNobodyReliesOnWhatTheSinkHasNotBeenTold(t *testing.T) {
+func TestNothingReliesOnWhatTheSinkHasNotBeenTold(t *testing.T) {
 	play(t, nil, func(s *stage) {
 		s.o.Freshness().Committed(s.cfg.Clock.Now(), 300)
 		reached := make(chan error, 1)

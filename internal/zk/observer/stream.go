@@ -188,7 +188,7 @@ func (s *stream) write() {
 	}
 }
 
-// farewell ends the session at the server, so that it need not wait until the
+// closeSession ends the session at the server, so that it need not wait until the
 // session expires, and waits a moment for the server to hang up. Nothing else
 // may be received from the stream meanwhile.
 func (s *stream) closeSession(xid int32) {

@@ -1,8 +1,6 @@
 package session
 
 import (
-	"errors"
-	"slices"
 	"time"
 
 	"lockkeeper/internal/fault"
@@ -35,37 +33,8 @@ type batch struct {
 	// floor is the highest zxid that had been answered when it was sent: a
 	// node with a czxid at or below it is older than this transaction.
 	floor int64
-	// spared are the operations that were not sent, counted from the batch's own first one: see sparing.
+	// skipped are the operations that were not sent, counted from the batch's own first one: see checkDedup.
 	skipped []int
-}
-
-// sparing finds checks that stand in a transaction already: many writes may depend on
-// one node, and it needs to be looked at only once. A check may be left out when the same one was sent
-// before it and nothing between them wrote the node: the transaction is atomic, so
-// the second would see what the first saw.
-type checkDedup struct {
-	sent [4]*zk.Op // checks that still hold; few nodes are checked by many
-	n    int
-}
-
-// spare reports whether the operation may be left out.
-func (p *checkDedup) skip(op *zk.Op) bool {
-	for i := 0; i < p.n; i++ {
-		if p.sent[i].Path != op.Path {
-			continue
-		}
-		if op.Kind == zk.OpCheck && p.sent[i].Version == op.Version {
-			return true
-		}
-		p.n-- // it is written, or checked otherwise, which tells what the node's version is if it succeeds
-		p.sent[i] = p.sent[p.n]
-		i--
-	}
-	if op.Kind == zk.OpCheck && p.n < len(p.sent) {
-		p.sent[p.n] = op
-		p.n++
-	}
-	return false
 }
 
 // original turns the index of an operation that was sent into its index among all of the batch's.
@@ -80,14 +49,14 @@ func (b *batch) original(sent int) int {
 }
 
 // request builds the operations of the multi.
-func (s *Session) request(b *batch) []any {
-	encode := s.conn.Encode
-	guard := encode(&zk.Op{Kind: zk.OpSetData, Path: s.guard, Version: -1})
+func (b *batch) request(f *facts) []any {
+	encode := f.conn.Encode
+	guard := encode(&zk.Op{Kind: zk.OpSetData, Path: f.guard, Version: -1})
 	switch b.kind {
 	case bumpBatch:
-		return []any{encode(&zk.Op{Kind: zk.OpSetData, Path: s.registration, Data: s.registered, Version: b.epoch}), guard}
+		return []any{encode(&zk.Op{Kind: zk.OpSetData, Path: f.registration, Data: f.registered, Version: b.epoch}), guard}
 	case closeBatch:
-		return []any{encode(&zk.Op{Kind: zk.OpDelete, Path: s.guard, Version: -1}), encode(&zk.Op{Kind: zk.OpDelete, Path: s.registration, Version: b.epoch})}
+		return []any{encode(&zk.Op{Kind: zk.OpDelete, Path: f.guard, Version: -1}), encode(&zk.Op{Kind: zk.OpDelete, Path: f.registration, Version: b.epoch})}
 	}
 	n := guardOps
 	for _, it := range b.items {
@@ -99,15 +68,15 @@ func (s *Session) request(b *batch) []any {
 		epoch = -1
 	}
 	if fault.On("guard") {
-		guard = encode(&zk.Op{Kind: zk.OpCheck, Path: s.guard, Version: -1})
+		guard = encode(&zk.Op{Kind: zk.OpCheck, Path: f.guard, Version: -1})
 	}
-	ops = append(ops, encode(&zk.Op{Kind: zk.OpCheck, Path: s.registration, Version: epoch}), guard)
-	var sparing checkDedup
+	ops = append(ops, encode(&zk.Op{Kind: zk.OpCheck, Path: f.registration, Version: epoch}), guard)
+	var dedup checkDedup
 	at := 0
 	b.skipped = nil
 	for _, it := range b.items {
 		for i := range it.write.Ops {
-			if sparing.skip(&it.write.Ops[i]) {
+			if dedup.skip(&it.write.Ops[i]) {
 				b.skipped = append(b.skipped, at)
 			} else {
 				ops = append(ops, encode(&it.write.Ops[i]))
@@ -119,22 +88,22 @@ func (s *Session) request(b *batch) []any {
 }
 
 // results hands the answers of a committed batch to its items.
-func (s *Session) results(b *batch, zxid int64, answers []conn.OpResult, deliver func(*item, zk.Result)) {
-	next, at, spared := guardOps, 0, b.skipped
+func (b *batch) results(cfg *zk.Config, zxid int64, answers []conn.OpResult, deliver func(*item, zk.Result)) {
+	next, at, skipped := guardOps, 0, b.skipped
 	for _, it := range b.items {
 		n := len(it.write.Ops)
 		r := zk.Result{Outcome: zk.Done, Culprit: -1, Zxid: zxid, SentAt: b.sent, Paths: make([]string, n), Versions: make([]int32, n)}
 		for i := range n {
 			at++
-			if len(spared) > 0 && spared[0] == at-1 {
-				spared = spared[1:]
+			if len(skipped) > 0 && skipped[0] == at-1 {
+				skipped = skipped[1:]
 				continue
 			}
 			a := answers[next]
 			next++
 			switch it.write.Ops[i].Kind {
 			case zk.OpCreate:
-				r.Paths[i] = s.cfg.Below(a.String)
+				r.Paths[i] = cfg.Below(a.String)
 			case zk.OpSetData:
 				if a.Stat != nil {
 					r.Versions[i] = a.Stat.Version
@@ -145,7 +114,7 @@ func (s *Session) results(b *batch, zxid int64, answers []conn.OpResult, deliver
 	}
 }
 
-// fate of the items of a refused batch.
+// blamed of the items of a refused batch.
 type blamed struct {
 	dropped   *item   // whose operation it was; nil when it was a check
 	op        int     // index into the dropped item's operations
@@ -209,42 +178,15 @@ func again(rest []*item, fails int) []*batch {
 	}
 }
 
-// checkQueues refuses a Write that would wait for itself.
-func checkQueues(queues []string) error {
-	for i, name := range queues {
-		switch {
-		case name == "":
-			return errors.New("a write with a queue that has no name")
-		case slices.Contains(queues[:i], name):
-			return errors.New("a write that names a queue twice")
-		}
-	}
-	return nil
-}
-
-// checkWrite refuses what ZooKeeper or the library would choke on.
-func checkWrite(w *zk.Write) error {
-	if len(w.Ops) == 0 {
-		return errors.New("a write without operations")
-	}
-	if w.Done == nil {
-		return errors.New("a write without anybody to tell")
-	}
-	if err := checkQueues(w.Queues); err != nil {
-		return err
-	}
-	for i := range w.Ops {
-		op := &w.Ops[i]
-		path := op.Path
-		if op.Kind == zk.OpCreate && op.Sequential {
-			path += "0" // the number that comes behind makes a prefix a path
-		}
-		if err := zk.CheckPath(path); err != nil {
-			return err
-		}
-		if op.Kind < zk.OpCreate || op.Kind > zk.OpCheck {
-			return errors.New("a write with an unknown operation")
-		}
-	}
-	return nil
+// item is an accepted Write on its way to its answer.
+type item struct {
+	write *zk.Write
+	bytes int // encoded size of its operations
+	// onlyDeletes, or Ends: it goes behind the others of its transaction, for watchers
+	// see the operations one by one and every prefix must be legal.
+	onlyDeletes bool
+	// maybe: it is or was in a transaction whose outcome is not known.
+	maybe bool
+	// behind is in how many of its queues another item stands before it.
+	behind int32
 }

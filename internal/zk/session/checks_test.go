@@ -61,7 +61,7 @@ func TestASharedCheckTakesOnePlaceInATransaction(t *testing.T) {
 	}
 }
 
-func TestWhoSharesACheckHasResultsAndCulpritsOfItsOwn(t *testing.T) {
+func TestAWriteThatSharesACheckHasResultsAndCulpritsOfItsOwn(t *testing.T) {
 	s, p, proxy := stuck(t)
 	dir := fixture.LocksDir(t, p, "l")
 	const n = 20

@@ -65,7 +65,7 @@ func TestAnExpiredSessionAnswersEveryWriteAndExecutesNoneLater(t *testing.T) {
 		t.Errorf("Barrier says %v, want ErrSessionGone", err)
 	}
 	if s.TrustWindow().Open(zk.SystemClock{}.Now()) || s.State() != "gone" || s.Connected() {
-		t.Errorf("fence open or state %q", s.State())
+		t.Errorf("trust window open or state %q", s.State())
 	}
 	// A new session of the same process has a queue of its own.
 	s2 := openSession(t, through, layout, 2)

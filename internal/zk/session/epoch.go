@@ -1,76 +1,25 @@
 package session
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/conn"
 )
 
-// raise is the state of the epoch raise that is due or under way.
+// bump is the state of the epoch bump that is due or under way.
 type bump struct {
 	underWay bool
 	tries    int // lost attempts at the present version
 }
 
-// lost is what is known about transactions whose answers were lost.
-type lost struct {
-	batches   []*batch       // of unknown outcome
-	highest   int32          // guard version that an answer has told
-	missing   map[int32]bool // versions below it that no answer has told
-	sealed    int32          // guard version of the first commit of the present epoch
-	bumps     int            // lost raises that are known to have committed
-	resolving bool           // somebody is finding out about an earlier lot
-}
-
-// told notes the guard version of a committed transaction. Each adds one. The
-// version is a signed 32-bit number that wraps, after some days of full load:
-// versions are compared by their distance.
-func (l *lost) told(version int32) {
-	if version-l.highest <= 0 {
-		delete(l.missing, version)
-		return
-	}
-	for v := l.highest + 1; v != version; v++ {
-		if l.missing == nil {
-			l.missing = make(map[int32]bool)
-		}
-		l.missing[v] = true
-	}
-	l.highest = version
-}
-
-// uncounted is the number of commits that is known of nothing.
-const uncounted = -1
-
-// collect removes the batches in question, with the number of them that
-// committed according to the guard's version, or uncounted: -1 means "any
-// version" to ZooKeeper, so later servers skip it where earlier ones count it.
-// When it is missing nobody can tell which of the two this is.
-func (l *lost) collect() (batches []*batch, commits int) {
-	batches, l.batches = l.batches, nil
-	skipped := false
-	for v := range l.missing {
-		if v-l.sealed < 0 {
-			commits++
-			skipped = skipped || v == -1
-			delete(l.missing, v)
-		}
-	}
-	commits -= l.bumps
-	l.bumps = 0
-	if skipped && commits > 0 {
-		commits = uncounted
-	}
-	return batches, commits
-}
-
-// onLost: nothing is known about the transaction. The epoch has to be raised
+// onLost: nothing is known about the transaction. The epoch has to be bumped
 // before anything else is sent, unless that has happened since it was sent.
-func (s *Session) onLost(b *batch, err error) {
-	w := &s.writer
-	s.cfg.Logger.Debug("zookeeper transaction lost", "gateway", s.id, "writes", len(b.items), "err", err)
+func (w *writer) onLost(b *batch, err error) {
+	w.cfg.Logger.Debug("zookeeper transaction lost", "gateway", w.id, "writes", len(b.items), "err", err)
 	switch {
 	case b.kind == closeBatch:
 		w.final = fmt.Errorf("%w: its last transaction was lost: %w", zk.ErrSessionGone, err)
@@ -92,9 +41,8 @@ func (s *Session) onLost(b *batch, err error) {
 	}
 }
 
-// onRaised: the raise has committed. Nothing older can commit any more.
-func (s *Session) onBumped(registration conn.OpResult, guardVersion int32) {
-	w := &s.writer
+// onBumped: the bump has committed. Nothing older can commit any more.
+func (w *writer) onBumped(registration conn.OpResult, guardVersion int32) {
 	w.epoch++
 	if registration.Stat != nil {
 		w.epoch = registration.Stat.Version
@@ -103,12 +51,11 @@ func (s *Session) onBumped(registration conn.OpResult, guardVersion int32) {
 	w.lost.sealed = guardVersion
 }
 
-// onRaiseOvertaken: the registration is not at the version that the raise
+// onBumpOvertaken: the registration is not at the version that the bump
 // expected. If an earlier attempt was lost, that is the one in force; a
 // guarded transaction in the new epoch makes sure of it and shows where the
-// guard stands. Otherwise somebody else wrote there: look.
-func (s *Session) onBumpOvertaken() {
-	w := &s.writer
+// guard stands. Otherwise another program wrote there: read it.
+func (w *writer) onBumpOvertaken() {
 	if w.bump.tries == 0 {
 		w.mode = reading
 		return
@@ -118,42 +65,109 @@ func (s *Session) onBumpOvertaken() {
 	w.mode = confirming
 }
 
-// onConfirmed: a transaction of the epoch that a lost raise began has committed.
-func (s *Session) onConfirmed(guardVersion int32) {
-	s.writer.mode = steady
-	s.writer.lost.sealed = guardVersion
+// onConfirmed: a transaction of the epoch that a lost bump began has committed.
+func (w *writer) onConfirmed(guardVersion int32) {
+	w.mode = steady
+	w.lost.sealed = guardVersion
 }
 
-// look is the answer to the question at which version the registration is.
+// versionRead is the answer to the question at which version the registration is.
 type versionRead struct {
 	stat *zk.Stat
 	err  error
 }
 
-// ask reads the registration's version. One question at a time is under way.
-func (s *Session) readVersion() {
-	w := &s.writer
+// readVersion reads the registration's version. One question at a time is under way.
+func (w *writer) readVersion() {
 	if w.bump.underWay {
 		return
 	}
 	w.bump.underWay = true
-	ctx := s.conn.Context()
+	ctx := w.conn.Context()
 	go func() {
-		stat, err := s.conn.Exists(ctx, s.registration)
+		stat, err := w.conn.Exists(ctx, w.registration)
 		w.looked <- versionRead{stat, err}
 	}()
 }
 
-func (s *Session) onVersionRead(l versionRead) {
-	w := &s.writer
+func (w *writer) onVersionRead(l versionRead) {
 	w.bump.underWay = false
 	switch {
 	case l.err != nil: // asked again when there is a connection
-	case l.stat == nil, l.stat.EphemeralOwner != s.conn.SessionID():
+	case l.stat == nil, l.stat.EphemeralOwner != w.conn.SessionID():
 		w.final = fmt.Errorf("%w: the registration is gone", zk.ErrDeposed)
 	default:
-		// Whoever raised it, a raise of our own from there makes all that is
-		// older fail, and the epoch is ours again.
+		// A bump from there makes all that is older fail, and the epoch is this
+		// session's again.
 		w.epoch, w.mode, w.bump.tries = l.stat.Version, bumping, 0
 	}
+}
+
+// outcome is the outcome of an item whose transaction was lost.
+type outcome struct {
+	item   *item
+	result zk.Result
+}
+
+// resolveLost finds out about lost transactions once nothing of their epochs
+// can commit any more and everything else of those epochs has been answered.
+func (w *writer) resolveLost() {
+	if len(w.lost.batches) == 0 || w.lost.resolving {
+		return
+	}
+	for _, b := range w.inflight {
+		if b.epoch < w.epoch || fault.On("epoch-bump") && b.number < w.number-8 {
+			return
+		}
+	}
+	// The library tells of a broken connection in no certain order.
+	slices.SortFunc(w.lost.batches, func(a, b *batch) int { return cmp.Compare(a.number, b.number) })
+	batches, commits := w.lost.collect()
+	later := w.conn.LastZxid()
+	w.lost.resolving = true
+	go func() { w.resolved <- w.investigate(batches, commits, later) }()
+}
+
+func (w *writer) onResolved(all []outcome) {
+	w.lost.resolving = false
+	for _, one := range all {
+		w.in.answer(one.item, one.result)
+	}
+}
+
+// investigate answers for every item of the batches, of which so many
+// committed. It reads on the writer's connection, and goes on until it has
+// read what it needs or the session is over.
+func (w *writer) investigate(batches []*batch, commits int, later int64) []outcome {
+	evidence := &evidence{Conn: w.conn, random: w.cfg.Random, listings: make(map[string]childList)}
+	assumed := make([]assumption, len(batches))
+	switch {
+	case commits == 0: // nothing to ask
+		for i := range assumed {
+			assumed[i] = surelyNot
+		}
+	default:
+		for i, b := range batches {
+			assumed[i] = evidence.of(b)
+		}
+		assumed = conclude(assumed, commits)
+	}
+	var all []outcome
+	for i, b := range batches {
+		for _, it := range b.items {
+			var r zk.Result
+			switch {
+			case evidence.err != nil:
+				r = zk.Result{Outcome: zk.Unknown, Err: evidence.err, Culprit: -1}
+			case assumed[i] == surelyYes:
+				r = evidence.describe(b, it, later)
+			case assumed[i] == surelyNot:
+				r = zk.Result{Outcome: zk.NotDone, Err: zk.ErrNotApplied, Culprit: -1}
+			default:
+				r = zk.Result{Outcome: zk.Unknown, Err: zk.ErrUnavailable, Culprit: -1}
+			}
+			all = append(all, outcome{it, r})
+		}
+	}
+	return all
 }

@@ -18,11 +18,11 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// isRaise matches epoch raises: transactions that begin with a setData of the
+// isBump matches epoch bumps: transactions that begin with a setData of the
 // registration.
-func isRaise(f netfault.Frame) bool { return raiseFrame(f.Raw) }
+func isBump(f netfault.Frame) bool { return bumpFrame(f.Raw) }
 
-func raiseFrame(raw []byte) bool {
+func bumpFrame(raw []byte) bool {
 	return len(raw) > 16 && binary.BigEndian.Uint32(raw[8:]) == uint32(netfault.OpMulti) &&
 		binary.BigEndian.Uint32(raw[12:]) == uint32(netfault.OpSetData) && strings.Contains(string(raw), "/gateways/")
 }
@@ -104,7 +104,7 @@ func says(answer string, code int32) bool {
 
 const badVersion = -103
 
-func TestALateTransactionFailsOnceTheEpochWasRaised(t *testing.T) {
+func TestALateTransactionFailsOnceTheEpochWasBumped(t *testing.T) {
 	direct, through, proxy := fixture.Faulty(t)
 	layout := openLayout(t, direct)
 	p := fixture.NewProbe(t, direct)
@@ -115,7 +115,7 @@ func TestALateTransactionFailsOnceTheEpochWasRaised(t *testing.T) {
 
 	result := submit(t, s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "/write-late-", Sequential: true}}})
 	fixture.Await(t, late.keptCh)
-	// The connection is lost, the gateway raises its epoch, looks, finds nothing.
+	// The connection is lost, the gateway bumps its epoch, looks, finds nothing.
 	if r := fixture.Await(t, result); r.Outcome != zk.NotDone || !errors.Is(r.Err, zk.ErrNotApplied) {
 		t.Fatalf("%+v, want NotDone(ErrNotApplied)", r)
 	}
@@ -136,12 +136,12 @@ func TestALateTransactionFailsOnceTheEpochWasRaised(t *testing.T) {
 	}
 }
 
-func TestARepeatedRaiseWhoseFirstCommitsSecondDoesNotStopTheWriter(t *testing.T) {
+func TestARepeatedBumpWhoseFirstCommitsSecondDoesNotStopTheWriter(t *testing.T) {
 	direct, through, proxy := fixture.Faulty(t)
 	layout := openLayout(t, direct)
 	p := fixture.NewProbe(t, direct)
 	dir := fixture.LocksDir(t, p, "l")
-	first := newLatecomer(raiseFrame)
+	first := newLatecomer(bumpFrame)
 	through.Dial = first.dial
 	s := openSession(t, through, layout, 1)
 
@@ -156,7 +156,7 @@ func TestARepeatedRaiseWhoseFirstCommitsSecondDoesNotStopTheWriter(t *testing.T)
 		t.Fatal(err)
 	}
 	if got := fixture.Await(t, answer); !says(got, badVersion) {
-		t.Fatalf("the first raise was answered %q, want BadVersion in it", got)
+		t.Fatalf("the first bump was answered %q, want BadVersion in it", got)
 	}
 	counter := proxy.CountOps()
 	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir + "/next"}))
@@ -168,7 +168,7 @@ func TestARepeatedRaiseWhoseFirstCommitsSecondDoesNotStopTheWriter(t *testing.T)
 	}
 }
 
-func TestARaiseWhoseAnswerWasLostIsInForce(t *testing.T) {
+func TestABumpWhoseAnswerWasLostIsInForce(t *testing.T) {
 	for _, persisted := range []bool{false, true} {
 		t.Run(map[bool]string{false: "one in flight failed", true: "one in flight failed but persisted"}[persisted], func(t *testing.T) {
 			direct, through, proxy := fixture.Faulty(t)
@@ -181,7 +181,7 @@ func TestARaiseWhoseAnswerWasLostIsInForce(t *testing.T) {
 			} else {
 				proxy.FailRequest(1, fixture.About("lost"))
 			}
-			proxy.FailReply(1, isRaise)
+			proxy.FailReply(1, isBump)
 			r := write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir + "/lost"})
 			if persisted {
 				mustBeDone(t, r)
@@ -189,14 +189,14 @@ func TestARaiseWhoseAnswerWasLostIsInForce(t *testing.T) {
 				t.Fatalf("%+v, want NotDone(ErrNotApplied)", r)
 			}
 			if got := p.Stat(s.registration).Version; got != 1 {
-				t.Errorf("the epoch is %d, want 1: the raise must not be repeated once it is in force", got)
+				t.Errorf("the epoch is %d, want 1: the bump must not be repeated once it is in force", got)
 			}
 			mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir + "/next"}))
 		})
 	}
 }
 
-func TestAnEpochThatSomebodyElseRaisedIsTakenBack(t *testing.T) {
+func TestAnEpochThatAnotherProgramBumpedIsTakenBack(t *testing.T) {
 	cfg := fixture.Config(t)
 	s := openSession(t, cfg, openLayout(t, cfg), 1)
 	p := fixture.NewProbe(t, cfg)
@@ -221,7 +221,7 @@ func TestAGatewayWhoseRegistrationIsGoneNeverWritesAgain(t *testing.T) {
 			t.Errorf("Err is %v, want ErrDeposed", s.Err())
 		}
 		if s.TrustWindow().Open(zk.SystemClock{}.Now()) {
-			t.Error("its fence is open")
+			t.Error("its trust window is open")
 		}
 		if err := s.Submit(&zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "/zombie"}}, Done: func(zk.Result) {}}); !errors.Is(err, zk.ErrDeposed) {
 			t.Errorf("Submit says %v, want ErrDeposed", err)
@@ -235,12 +235,11 @@ func TestAGatewayWhoseRegistrationIsGoneNeverWritesAgain(t *testing.T) {
 // The count of commits means nothing while a transaction of the old epoch has
 // not been answered: it may be one of them.
 func TestNothingIsConcludedWhileATransactionOfTheOldEpochIsUnanswered(t *testing.T) {
-	s := &Session{writer: newWriter(time.Time{})}
-	w := &s.writer
+	w := newWriter(facts{}, newInbox(""), time.Time{})
 	w.epoch = 1
 	w.lost.batches = []*batch{{kind: guardBatch, epoch: 0}}
 	w.inflight[2] = &batch{kind: workBatch, number: 2, epoch: 0}
-	s.resolveLost()
+	w.resolveLost()
 	if w.lost.resolving || len(w.lost.batches) != 1 {
 		t.Error("it was")
 	}
@@ -292,7 +291,7 @@ func TestLostTransactionsAreCountedAcrossTheWrapOfTheGuardsVersion(t *testing.T)
 		highest int32
 		told    []int32
 		sealed  int32
-		raises  int
+		bumps   int
 		want    int
 	}{
 		{"none lost", last - 1, []int32{last, first, first + 1}, first + 1, 0, 0},
@@ -301,12 +300,12 @@ func TestLostTransactionsAreCountedAcrossTheWrapOfTheGuardsVersion(t *testing.T)
 		{"lost at the wrap", last - 1, []int32{last, first + 1}, first + 1, 0, 1},
 		{"lost on both sides", last - 2, []int32{last - 1, first + 2}, first + 2, 0, 3},
 		{"lost before the seal and after", last - 1, []int32{first, first + 2}, first, 0, 1},
-		{"a lost raise is no lost write", last - 1, []int32{first}, first, 1, 0},
+		{"a lost bump is no lost write", last - 1, []int32{first}, first, 1, 0},
 		{"-1 told", -3, []int32{-2, -1, 1}, 1, 0, 1},
 		{"-1 missing, lost or skipped", -3, []int32{-2, 0}, 0, 0, uncounted},
 		{"-1 missing and another one", -3, []int32{-2, 1}, 1, 0, uncounted},
 	} {
-		l := lost{highest: c.highest, sealed: c.sealed, bumps: c.raises}
+		l := lost{highest: c.highest, sealed: c.sealed, bumps: c.bumps}
 		for _, v := range c.told {
 			l.told(v)
 		}

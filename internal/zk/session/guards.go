@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"lockkeeper/internal/zk"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+
+	"lockkeeper/internal/zk"
 )
 
 // guardLooks is how many looks at guards are under way at once: they share the
-// connection with the writes, and nobody waits for them.
+// connection with the writes, and no request waits for them.
 const guardLooks = 8
 
 // Guards looks at the guards of gateways, pipelined on the writer's connection,
@@ -56,9 +57,9 @@ func endGuard(g *zk.Guard, path string) ([]zk.Op, error) {
 	return []zk.Op{{Kind: zk.OpDelete, Path: path, Version: g.Version}}, nil
 }
 
-// Abandon ends the session of a gateway that was deposed, as somebody has seen who
-// watches the succession: a writer that gets no answers would not hear of it. The
-// fence closes for good before Abandon returns; Err will be ErrDeposed. A session
+// Abandon ends the session of a gateway that was deposed, as its replica of the
+// succession shows: a writer that gets no answers would not hear of it. The trust
+// window closes for good before Abandon returns; Err will be ErrDeposed. A session
 // that is being closed comes to its own end.
 func (s *Session) Abandon() {
 	s.trust.Close()

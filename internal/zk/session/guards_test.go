@@ -3,9 +3,10 @@ package session
 import (
 	"context"
 	"errors"
+	"testing"
+
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/zk"
-	"testing"
 )
 
 func lookAt(t *testing.T, s *Session, id string) zk.Guard {
@@ -32,7 +33,7 @@ func TestEachTransactionOfAGatewayMovesItsGuard(t *testing.T) {
 	if !before.There || lookAt(t, one, two.ID()) != before {
 		t.Errorf("%+v, then another", before)
 	}
-	if _, err := two.Barrier(fixture.Context(t)); err != nil { // a bare guard write
+	if _, err := two.Barrier(fixture.Context(t)); err != nil { // a guard-only write
 		t.Fatal(err)
 	}
 	after := lookAt(t, one, two.ID())
@@ -49,7 +50,7 @@ func TestEachTransactionOfAGatewayMovesItsGuard(t *testing.T) {
 	}
 }
 
-// Whoever looked long ago, or at a server that is behind, deposes nobody who has
+// A look of long ago, or at a server that is behind, deposes no gateway that has
 // written since.
 func TestAGatewayIsDeposedAtTheGuardThatWasPolled(t *testing.T) {
 	cfg := fixture.Config(t)
@@ -79,7 +80,7 @@ func TestAGatewayIsDeposedAtTheGuardThatWasPolled(t *testing.T) {
 	}
 	fixture.Await(t, deaf.Done())
 	if !errors.Is(deaf.Err(), zk.ErrDeposed) || deaf.TrustWindow().Open(deaf.cfg.Clock.Now()) {
-		t.Errorf("its session says %v, its fence is open: %v", deaf.Err(), deaf.TrustWindow().Open(deaf.cfg.Clock.Now()))
+		t.Errorf("its session says %v, its trust window is open: %v", deaf.Err(), deaf.TrustWindow().Open(deaf.cfg.Clock.Now()))
 	}
 	if data, err := p.Get(zk.DefaultRoot + "/succession/" + deaf.ID()); err != nil || data != s.ID() {
 		t.Errorf("the succession says %q, %v", data, err)
@@ -100,7 +101,7 @@ func TestAGatewayWithoutAGuardIsDeposedWhileItHasNone(t *testing.T) {
 }
 
 // To ZooKeeper version -1 is any version.
-func TestNobodyIsDeposedAtTheVersionThatMeansAny(t *testing.T) {
+func TestNoGatewayIsDeposedAtTheVersionThatMeansAny(t *testing.T) {
 	if ops, err := endGuard(&zk.Guard{There: true, Version: -1}, "/guards/x"); err == nil {
 		t.Errorf("%v", ops)
 	}
@@ -119,7 +120,7 @@ func TestASessionThatIsAbandonedTrustsNothingAnyMore(t *testing.T) {
 	unanswered := submit(t, s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/a"}}})
 	s.Abandon()
 	if s.TrustWindow().Open(s.cfg.Clock.Now()) {
-		t.Error("its fence is open")
+		t.Error("its trust window is open")
 	}
 	if r := fixture.Await(t, unanswered); r.Outcome == zk.Done {
 		t.Errorf("%+v", r)
@@ -130,7 +131,7 @@ func TestASessionThatIsAbandonedTrustsNothingAnyMore(t *testing.T) {
 	}
 }
 
-// What is being closed ends in good order, whoever has seen its registration go.
+// What is being closed ends in good order, also when its registration was seen to go.
 func TestAbandoningASessionThatClosesSpoilsNothing(t *testing.T) {
 	cfg := fixture.Config(t)
 	s := openSession(t, cfg, openLayout(t, cfg), 1)

@@ -3,11 +3,12 @@ package session
 import (
 	"context"
 	"errors"
+	"testing"
+	"time"
+
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
-	"testing"
-	"time"
 )
 
 func openLayout(t testing.TB, cfg zk.Config) *layout.Layout {

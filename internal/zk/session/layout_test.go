@@ -2,11 +2,12 @@ package session
 
 import (
 	"errors"
-	"lockkeeper/internal/test/fixture"
-	"lockkeeper/internal/zk"
 	"testing"
 
 	gozk "github.com/go-zookeeper/zk"
+
+	"lockkeeper/internal/test/fixture"
+	"lockkeeper/internal/zk"
 )
 
 func TestASessionDoesNotRegisterUnderALayoutThatHasChanged(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	gozk "github.com/go-zookeeper/zk"
 
+	"lockkeeper/internal/backoff"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/zk"
@@ -223,7 +224,7 @@ func TestADirectoryThatMayNotBeReadIsNoEvidence(t *testing.T) {
 // A server that has expired the session says so to reads before it hangs up.
 func TestThatTheSessionHasExpiredIsNoEvidence(t *testing.T) {
 	cfg := fixture.Config(t)
-	q := &evidence{s: openSession(t, cfg, openLayout(t, cfg), 1)}
+	q := &evidence{Conn: openSession(t, cfg, openLayout(t, cfg), 1).conn, random: backoff.Runtime{}}
 	expired := fmt.Errorf("looking at /x: %w", zk.ErrSessionGone)
 	if err := q.retry(func(context.Context) error { return expired }); !errors.Is(err, zk.ErrSessionGone) || !errors.Is(q.err, zk.ErrSessionGone) {
 		t.Errorf("taken for an answer: %v, %v", err, q.err)
@@ -329,7 +330,7 @@ func TestNoAnswerLiesWhileTheConnectionKeepsBreaking(t *testing.T) {
 	if there != len(truth) {
 		t.Errorf("%d nodes are there, the answers said %d", there, len(truth))
 	}
-	t.Logf("%d raises, %d nodes", p.Stat(s.registration).Version, there)
+	t.Logf("%d bumps, %d nodes", p.Stat(s.registration).Version, there)
 	if p.Stat(s.registration).Version == 0 {
 		t.Error("nothing was ever lost: the test tests nothing")
 	}

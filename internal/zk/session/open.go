@@ -4,16 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
+
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/conn"
 	"lockkeeper/internal/zk/layout"
-	"time"
 )
 
 // idLength is that of a gateway id: 64 random bits in base32.
 const idLength = 13
 
-// OpenSession starts a ZooKeeper session and registers it as the gateway id,
+// Open starts a ZooKeeper session and registers it as the gateway id,
 // with the given data (address, version). The registration commits only if the
 // promise window and the fence base are still what layout says; if they are
 // not, the error is ErrBadVersion and the layout has to be opened again.
@@ -33,11 +34,10 @@ func Open(ctx context.Context, cfg zk.Config, layout *layout.Layout, id string, 
 	if registration == nil {
 		registration = []byte{}
 	}
-	s := &Session{
+	s := &Session{inbox: newInbox(cfg.Chroot), facts: facts{
 		cfg: &cfg, id: id, window: layout.PromiseWindow, trust: newTrustWindow(layout.PromiseWindow),
 		registration: cfg.Root + zk.NodeGateways + "/" + id, guard: cfg.Root + zk.NodeGuards + "/" + id, registered: registration,
-		wakeup: make(chan struct{}, 1), done: make(chan struct{}), released: make(chan struct{}),
-	}
+	}}
 	if s.conn, err = conn.Open(ctx, s.cfg, s.wake); err != nil {
 		return nil, fmt.Errorf("opening a session: %w", err)
 	}
@@ -49,12 +49,12 @@ func Open(ctx context.Context, cfg zk.Config, layout *layout.Layout, id string, 
 		return nil, err
 	}
 	for _, path := range []string{s.registration, s.guard} {
-		s.ephemerals.used += s.ephemeralSize(&zk.Op{Kind: zk.OpCreate, Path: path, Ephemeral: true})
+		s.ephemerals.used += s.ephemerals.size(&zk.Op{Kind: zk.OpCreate, Path: path, Ephemeral: true})
 	}
-	s.writer = newWriter(began)
 	s.lastAnswer = cfg.Clock.Now()
 	s.trust.committed(0, sent, zxid)
-	go s.run()
+	s.writer = newWriter(s.facts, s.inbox, began)
+	go s.writer.run()
 	return s, nil
 }
 

@@ -3,12 +3,13 @@ package session
 import (
 	"errors"
 	"fmt"
-	"lockkeeper/internal/test/fixture"
-	"lockkeeper/internal/zk"
-	"lockkeeper/internal/zk/conn"
 	"testing"
 
 	gozk "github.com/go-zookeeper/zk"
+
+	"lockkeeper/internal/test/fixture"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/conn"
 )
 
 // Every row of the policy about writes is met for real, as package conn's own test does for the others.
@@ -146,7 +147,7 @@ func meetRegistering(t *testing.T, row conn.Rule, how fixture.Try) {
 		if how == fixture.AfterPersisted {
 			want = nil // it is our own
 		} else {
-			p.Create(zk.DefaultRoot+"/gateways/"+id, "somebody's")
+			p.Create(zk.DefaultRoot+"/gateways/"+id, "another's")
 		}
 	case zk.ErrBadVersion:
 		p.Set(zk.DefaultRoot+zk.NodeFenceBase, "0")
@@ -167,7 +168,7 @@ func meetRegistering(t *testing.T, row conn.Rule, how fixture.Try) {
 		}
 		a.Strike(t)
 		fixture.Await(t, c.Over())
-		s := &Session{cfg: &cfg, conn: c, registration: zk.DefaultRoot + "/gateways/" + id, guard: zk.DefaultRoot + "/guards/" + id}
+		s := &Session{facts: facts{cfg: &cfg, conn: c, registration: zk.DefaultRoot + "/gateways/" + id, guard: zk.DefaultRoot + "/guards/" + id}}
 		how.Lose(proxy, fixture.About("/gateways/"))
 		if _, err := s.register(fixture.Context(t), layout); !errors.Is(err, zk.ErrSessionGone) {
 			t.Errorf("registering: %v, want ErrSessionGone", err)

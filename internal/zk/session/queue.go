@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/zk"
@@ -20,19 +19,6 @@ const (
 	maxQueuedWrites = 8192
 	maxQueuedBytes  = 16 << 20
 )
-
-// item is an accepted Write on its way to its answer.
-type item struct {
-	write *zk.Write
-	bytes int // encoded size of its operations
-	// onlyDeletes, or Ends: it goes behind the others of its transaction, for watchers
-	// see the operations one by one and every prefix must be legal.
-	onlyDeletes bool
-	// maybe: it is or was in a transaction whose outcome is not known.
-	maybe bool
-	// behind is in how many of its queues another item stands before it.
-	behind int32
-}
 
 // queue holds the items that wait for a transaction. It is a fifo, except that
 // only one item per queue is ever in line: the next of the same queue stands
@@ -85,13 +71,13 @@ func (q *queue) pop() *item {
 // operations are to stand.
 func (q *queue) take(maxOps, maxBytes int) []*item {
 	var batch []*item
-	var sparing checkDedup // a check that many share takes one place, not one in each of them
+	var dedup checkDedup // a check that many share takes one place, not one in each of them
 	ops, bytes := 0, 0
 	for !q.empty() {
 		it := q.line[q.head]
 		sent := 0
 		for i := range it.write.Ops {
-			if !sparing.skip(&it.write.Ops[i]) {
+			if !dedup.skip(&it.write.Ops[i]) {
 				sent++
 			}
 		}
@@ -146,8 +132,8 @@ func (q *queue) drain() []*item {
 }
 
 // deletesLast moves the items that only delete behind the others, and of the
-// contenders of one queue the later ones before the earlier: nobody is at its
-// head between two operations who was not before and is not afterwards.
+// contenders of one queue the later ones before the earlier: no contender is at
+// its head between two operations that was not before and is not afterwards.
 func deletesLast(batch []*item) {
 	var several bool
 	for _, it := range batch {
@@ -245,14 +231,4 @@ func tailsFirst(batch []*item) {
 		put(by)
 	}
 	copy(batch, ordered)
-}
-
-// place tells a contender's directory and its number, "" for another node.
-func place(path string) (dir, number string) {
-	cut := strings.LastIndexByte(path, '/')
-	dir, name := path[:cut], path[cut+1:]
-	if len(name) > sequenceDigits && isSequence(name[len(name)-sequenceDigits:]) {
-		number = name[len(name)-sequenceDigits:]
-	}
-	return dir, number
 }

@@ -3,14 +3,15 @@ package session
 import (
 	"errors"
 	"fmt"
-	"lockkeeper/internal/test/fixture"
-	"lockkeeper/internal/zk"
-	"lockkeeper/internal/zk/conn"
 	"slices"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"lockkeeper/internal/test/fixture"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/conn"
 )
 
 func queuedWrite(names ...string) *item {
@@ -50,7 +51,7 @@ func TestAWriteOfOneQueueTakesNoMoreMemory(t *testing.T) {
 }
 
 // The rules of Write.Queue and More, for whatever comes: one Write of a queue in a
-// transaction, in the order of their coming, all go in the end, and nobody is
+// transaction, in the order of their coming, all go in the end, and no Write is
 // overtaken in a queue by one who came later.
 func TestWritesOfSeveralQueuesAllGoInTheOrderOfEachQueue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -124,7 +125,7 @@ func TestWritesOfSeveralQueuesAllGoInTheOrderOfEachQueue(t *testing.T) {
 			take(t)
 		}
 		if len(q.waiting) != 0 {
-			t.Fatalf("%d queues are remembered of nobody", len(q.waiting))
+			t.Fatalf("%d queues are remembered without a Write", len(q.waiting))
 		}
 	})
 }

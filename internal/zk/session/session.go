@@ -4,53 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
+
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/conn"
-	"sync"
-	"time"
 )
 
 // Session is one ZooKeeper session that is registered as one gateway id. Its
 // methods are safe for concurrent use.
 type Session struct {
-	cfg    *zk.Config
-	id     string
-	window time.Duration // W
-	conn   *conn.Conn
-	trust  *TrustWindow
-
-	registration, guard string // paths below the chroot
-	registered          []byte // the registration's data
-
-	wakeup   chan struct{} // one place: the writer looks at everything when woken
-	done     chan struct{} // closed after the last answer
-	released chan struct{} // closed when nothing of the session is left
-
-	mu         sync.Mutex // guards what callers and the writer share
-	arrived    []*item
-	asked      *barrier // calls that the writer has not seen yet
-	unanswered int      // Writes accepted and not answered
-	bytes      int      // of those
-	ephemerals ephemerals
-	lastAnswer zk.Instant
-	closing    bool
-	refuse     error // why nothing is accepted any more
-	err        error // final; set before done is closed
-
-	writer writer // owned by run
-}
-
-// barrier is what Barrier calls wait for together.
-type barrier struct {
-	after  int64 // the last transaction that was sent before the writer saw this
-	zxid   int64 // set before passed is closed
-	passed chan struct{}
+	facts
+	*inbox
+	writer *writer // its goroutine's own
 }
 
 // ID is the gateway id.
 func (s *Session) ID() string { return s.id }
 
-// Fence tells for how long the gateway may answer for its leases.
+// TrustWindow tells for how long the gateway may answer for its leases.
 func (s *Session) TrustWindow() *TrustWindow { return s.trust }
 
 // Done is closed when the session is over, after every Write was answered.
@@ -79,7 +50,7 @@ func (s *Session) LastAnswer() zk.Instant {
 func (s *Session) Timeout() time.Duration { return s.conn.Timeout() }
 
 // Connected reports whether there is a connection at this moment. It promises
-// nothing; the Fence does.
+// nothing; the TrustWindow does.
 func (s *Session) Connected() bool { return s.conn.Connected() }
 
 // State is a word for people: "connected", "suspended" (no connection, the
@@ -110,56 +81,22 @@ func (s *Session) Submit(w *zk.Write) error {
 		op := &w.Ops[i]
 		it.bytes += s.conn.Size(op)
 		it.onlyDeletes = it.onlyDeletes && (op.Kind == zk.OpDelete || w.DeletesLast)
-		ephemeral += s.ephemeralSize(op)
+		ephemeral += s.ephemerals.size(op)
 	}
 	if it.bytes > conn.MaxTransaction-conn.GuardOverhead {
 		return fmt.Errorf("submitting a write of %d bytes: %w", it.bytes, zk.ErrTooLarge)
 	}
-	s.mu.Lock()
-	if err := s.accept(it, ephemeral); err != nil {
-		s.mu.Unlock()
-		return err
-	}
-	first := len(s.arrived) == 1
-	s.mu.Unlock()
-	if first {
-		s.wake()
-	}
-	return nil
-}
-
-// accept is Submit under the lock.
-func (s *Session) accept(it *item, ephemeral int) error {
-	switch {
-	case s.refuse != nil:
-		return s.refuse
-	case s.unanswered >= maxQueuedWrites || s.bytes+it.bytes > maxQueuedBytes:
-		return zk.ErrQueueFull
-	case !s.ephemerals.reserve(ephemeral):
-		return zk.ErrEphemeralCap
-	}
-	s.unanswered++
-	s.bytes += it.bytes
-	s.arrived = append(s.arrived, it)
-	return nil
+	return s.accept(it, ephemeral)
 }
 
 // Barrier waits until a guarded transaction has committed that was sent after
 // the call began, and tells its zxid. Calls that wait together share one. It
 // fails when ctx ends or the session does.
 func (s *Session) Barrier(ctx context.Context) (zxid int64, err error) {
-	s.mu.Lock()
-	if s.refuse != nil {
-		err = s.refuse
-		s.mu.Unlock()
+	b, err := s.ask()
+	if err != nil {
 		return 0, err
 	}
-	if s.asked == nil {
-		s.asked = &barrier{passed: make(chan struct{})}
-	}
-	b := s.asked
-	s.mu.Unlock()
-	s.wake()
 	select {
 	case <-b.passed:
 		return b.zxid, nil
@@ -194,13 +131,7 @@ func (s *Session) Exists(ctx context.Context, path string) (*zk.Stat, error) {
 // short; ZooKeeper then removes both when the session closes or expires. It
 // returns nil only if the last transaction is known to have committed.
 func (s *Session) Close(ctx context.Context) error {
-	s.mu.Lock()
-	s.closing = true
-	if s.refuse == nil {
-		s.refuse = fmt.Errorf("%w: it is closing", zk.ErrSessionGone)
-	}
-	s.mu.Unlock()
-	s.wake()
+	s.close()
 	select {
 	case <-s.done:
 	case <-ctx.Done():
@@ -213,23 +144,10 @@ func (s *Session) Close(ctx context.Context) error {
 	return nil
 }
 
-// errFarewell is how a session ends that was closed in good order.
-var errClosed = fmt.Errorf("%w: closed", zk.ErrSessionGone)
-
-// wake makes the writer look at what is there.
-func (s *Session) wake() {
-	select {
-	case s.wakeup <- struct{}{}:
-	default: // it will look anyway
-	}
-}
-
-// answer tells an item's caller what became of it.
-func (s *Session) answer(it *item, r zk.Result) {
+// ForgetEphemeral takes a node off the session's count of ephemeral paths:
+// for one that another program has deleted. Unknown paths are ignored.
+func (s *Session) ForgetEphemeral(path string) {
 	s.mu.Lock()
-	s.unanswered--
-	s.bytes -= it.bytes
-	s.ephemerals.account(s, it.write, r)
-	s.mu.Unlock()
-	it.write.Done(r)
+	defer s.mu.Unlock()
+	s.ephemerals.release(path)
 }

@@ -2,9 +2,10 @@ package session
 
 import (
 	"errors"
+	"testing"
+
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/zk"
-	"testing"
 )
 
 func TestALockIsTakenAndGivenBack(t *testing.T) {

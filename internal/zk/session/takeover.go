@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
 	"lockkeeper/internal/zk"
-	"lockkeeper/internal/zk/conn"
 )
 
 // takeoverAttempts bounds how often a takeover is decided again because the
@@ -18,12 +18,12 @@ const takeoverAttempts = 5
 // proved absent by creating and deleting them. Afterwards the dead gateway
 // cannot write, whatever it has under way, and exactly one gateway succeeds it.
 //
-// Whether the gateway is dead is the caller's to know. Its registration is gone:
-// then polled is nil, and its guard is looked at now. Or it is registered and
-// deaf, for its guard has been found as polled says for 3 W: then that guard ends
-// and no other. Nothing is looked at again, so whatever the gateway has committed
-// since the first of these looks fails the transaction, and one who reads from a
-// server that is behind deposes nobody who is alive.
+// The caller decides whether the gateway is dead. Either its registration is
+// gone: then polled is nil, and its guard is read now. Or it is stalled: it is
+// registered, and its guard has been as polled says for 3 W. Then only that guard
+// ends, and nothing is read again: a transaction that the gateway has committed
+// since the first of these reads fails this one, so a caller whose server is
+// behind deposes no gateway that is alive.
 //
 // done is called once, from another goroutine, and must not block. Done:
 // this session is the successor. NotDone with ErrNodeExists and Culprit 0: another is.
@@ -82,11 +82,7 @@ func (t *takeover) prepare() (*zk.Write, error) {
 
 // look finds one of the two nodes as it is now.
 func (t *takeover) look(path string) (*zk.Guard, error) {
-	var stat *zk.Stat
-	err := t.s.conn.Retry(t.ctx, conn.ReqExists, func(ctx context.Context) (err error) {
-		stat, err = t.s.conn.Exists(ctx, path)
-		return err
-	}, nil)
+	stat, err := t.s.conn.RetryExists(t.ctx, t.s.cfg, path)
 	switch {
 	case err != nil:
 		return nil, err

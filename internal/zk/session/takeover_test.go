@@ -3,10 +3,11 @@ package session
 import (
 	"context"
 	"errors"
-	"lockkeeper/internal/test/fixture"
-	"lockkeeper/internal/zk"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/fixture"
+	"lockkeeper/internal/zk"
 )
 
 func takeOver(t *testing.T, s *Session, dead string) zk.Result {

@@ -8,7 +8,7 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// Fence says for how long a gateway may still answer for its leases without
+// TrustWindow says for how long a gateway may still answer for its leases without
 // asking ZooKeeper again: until W (the promise window) after it sent the last
 // guarded transaction that committed. A successor waits W longer than the TTL,
 // because every transaction that committed was sent before the guard was
@@ -33,66 +33,66 @@ type TrustWindow struct {
 func newTrustWindow(window time.Duration) *TrustWindow { return &TrustWindow{window: window} }
 
 // Open reports whether now lies inside the promise window by both clocks.
-func (f *TrustWindow) Open(now zk.Instant) bool { return f.Margin(now) > 0 || fault.On("trust-window") }
+func (t *TrustWindow) Open(now zk.Instant) bool { return t.Margin(now) > 0 || fault.On("trust-window") }
 
-// Margin is how long the fence stays open if nothing commits; 0 or less when
+// Margin is how long the window stays open if nothing commits; 0 or less when
 // it is closed.
-func (f *TrustWindow) Margin(now zk.Instant) time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed || f.sent.IsZero() {
+func (t *TrustWindow) Margin(now zk.Instant) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || t.sent.IsZero() {
 		return 0
 	}
-	return f.window - now.Since(f.sent)
+	return t.window - now.Since(t.sent)
 }
 
-// TrustedUntil is the first Instant at which the fence is closed unless
+// TrustedUntil is the first Instant at which the window is closed unless
 // something commits before; the zero Instant once it is closed for good.
-func (f *TrustWindow) TrustedUntil() zk.Instant {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed || f.sent.IsZero() {
+func (t *TrustWindow) TrustedUntil() zk.Instant {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || t.sent.IsZero() {
 		return zk.Instant{}
 	}
-	return f.sent.Add(f.window)
+	return t.sent.Add(t.window)
 }
 
 // Window is W.
-func (f *TrustWindow) Window() time.Duration { return f.window }
+func (t *TrustWindow) Window() time.Duration { return t.window }
 
-// Close closes the fence for good. Later commits do not open it.
-func (f *TrustWindow) Close() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.closed = true
+// Close closes the window for good. Later commits do not open it.
+func (t *TrustWindow) Close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
 }
 
 // OnCommit registers a function that is called for every guarded transaction
 // that commits, in the order in which the commits become known, and at once
 // for the last one before the call. It is called from the session's goroutine
 // and must not block.
-func (f *TrustWindow) OnCommit(hook func(sent zk.Instant, zxid int64)) {
-	f.mu.Lock()
-	f.hooks = append(f.hooks, hook)
-	sent, zxid := f.sent, f.zxid
-	f.mu.Unlock()
+func (t *TrustWindow) OnCommit(hook func(sent zk.Instant, zxid int64)) {
+	t.mu.Lock()
+	t.hooks = append(t.hooks, hook)
+	sent, zxid := t.sent, t.zxid
+	t.mu.Unlock()
 	if zxid != 0 {
 		hook(sent, zxid)
 	}
 }
 
-// committed tells the fence that the number-th guarded transaction, sent at
+// committed tells the window that the number-th guarded transaction, sent at
 // that time, committed. Answers may come out of order: an older transaction
-// never moves the fence back. The order is the sender's count and not the
+// never moves the window back. The order is the sender's count and not the
 // clocks', because a clock may have been set back in between.
-func (f *TrustWindow) committed(number int64, sent zk.Instant, zxid int64) {
-	f.mu.Lock()
-	if number > f.number || f.sent.IsZero() {
-		f.number, f.sent = number, sent
+func (t *TrustWindow) committed(number int64, sent zk.Instant, zxid int64) {
+	t.mu.Lock()
+	if number > t.number || t.sent.IsZero() {
+		t.number, t.sent = number, sent
 	}
-	f.zxid = max(f.zxid, zxid)
-	hooks := f.hooks
-	f.mu.Unlock()
+	t.zxid = max(t.zxid, zxid)
+	hooks := t.hooks
+	t.mu.Unlock()
 	for _, hook := range hooks {
 		hook(sent, zxid)
 	}

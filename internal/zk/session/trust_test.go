@@ -11,7 +11,7 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-func TestTheFenceClosesByEitherClock(t *testing.T) {
+func TestTheTrustWindowClosesByEitherClock(t *testing.T) {
 	const window = 10 * time.Second
 	for _, c := range []struct {
 		name       string
@@ -35,14 +35,14 @@ func TestTheFenceClosesByEitherClock(t *testing.T) {
 	}
 }
 
-func TestTheFenceIsClosedBeforeAnythingHasCommitted(t *testing.T) {
+func TestTheTrustWindowIsClosedBeforeAnythingHasCommitted(t *testing.T) {
 	f := newTrustWindow(time.Hour)
 	if now := zk.At(time.Second, time.Second); f.Open(now) || !f.TrustedUntil().IsZero() {
 		t.Errorf("margin %v, trusted until %v", f.Margin(now), f.TrustedUntil())
 	}
 }
 
-func TestAnOlderTransactionNeverMovesTheFenceBack(t *testing.T) {
+func TestAnOlderTransactionNeverMovesTheTrustWindowBack(t *testing.T) {
 	f := newTrustWindow(10 * time.Second)
 	newer, older := zk.At(20*time.Second, 20*time.Second), zk.At(15*time.Second, 15*time.Second)
 	f.committed(2, newer, 2)
@@ -52,7 +52,7 @@ func TestAnOlderTransactionNeverMovesTheFenceBack(t *testing.T) {
 	}
 }
 
-func TestAFenceThatWasClosedForGoodIsNotOpenedByACommit(t *testing.T) {
+func TestATrustWindowThatWasClosedForGoodIsNotOpenedByACommit(t *testing.T) {
 	f := newTrustWindow(10 * time.Second)
 	now := zk.At(time.Hour, time.Hour)
 	f.committed(1, now, 1)
@@ -74,7 +74,7 @@ func TestOnCommitTellsTheLastCommitAndEveryLaterOne(t *testing.T) {
 	}
 }
 
-func TestASessionsFenceRunsOnTheInjectedClock(t *testing.T) {
+func TestASessionsTrustWindowRunsOnTheInjectedClock(t *testing.T) {
 	cfg := fixture.Config(t)
 	clock := fixture.NewManualClock(zk.At(time.Hour, 1e6*time.Hour))
 	cfg.Clock = clock
@@ -94,7 +94,7 @@ func TestASessionsFenceRunsOnTheInjectedClock(t *testing.T) {
 	}
 }
 
-func TestNeitherReadsNorRefusalsMoveTheFence(t *testing.T) {
+func TestNeitherReadsNorRefusalsMoveTheTrustWindow(t *testing.T) {
 	cfg := fixture.Config(t)
 	clock := fixture.NewManualClock(zk.At(time.Hour, 1e6*time.Hour))
 	cfg.Clock = clock
@@ -133,9 +133,9 @@ func TestTheWindowStartsWhenATransactionIsSentAndNotWhenItIsAnswered(t *testing.
 	}
 }
 
-// An idle gateway's fence stays open through bare guard writes, and a gateway
+// An idle gateway's trust window stays open through guard-only writes, and a gateway
 // with nothing but refused transactions keeps it open the same way.
-func TestTheFenceStaysOpenWhetherIdleOrRefused(t *testing.T) {
+func TestTheTrustWindowStaysOpenWhetherIdleOrRefused(t *testing.T) {
 	const window = time.Second
 	for _, busy := range []bool{false, true} {
 		t.Run(map[bool]string{false: "idle", true: "refused"}[busy], func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestTheFenceStaysOpenWhetherIdleOrRefused(t *testing.T) {
 			close(stop)
 			fixture.Await(t, ended)
 			if lowest <= 0 {
-				t.Errorf("the fence was closed: its lowest margin was %v of %v", lowest, window)
+				t.Errorf("the trust window was closed: its lowest margin was %v of %v", lowest, window)
 			}
 		})
 	}
@@ -189,7 +189,7 @@ func TestTheFenceStaysOpenWhetherIdleOrRefused(t *testing.T) {
 
 // A follower that is cut off from its peers goes on answering pings and reads
 // while the leader expires its sessions.
-func TestAnsweredPingsDoNotKeepTheFenceOpen(t *testing.T) {
+func TestAnsweredPingsDoNotKeepTheTrustWindowOpen(t *testing.T) {
 	const window = 2 * time.Second
 	// The follower must not notice for longer than the window lasts.
 	ensemble := zkreal.StartEnsembleT(t, 3, zkreal.WithoutFsync(), zkreal.WithSyncLimit(20))
@@ -215,17 +215,17 @@ func TestAnsweredPingsDoNotKeepTheFenceOpen(t *testing.T) {
 		return netfault.Forward
 	})
 	open := func() bool { return s.TrustWindow().Open(zk.SystemClock{}.Now()) }
-	fixture.Eventually(t, "the fence closes", func() bool { return !open() })
+	fixture.Eventually(t, "the trust window closes", func() bool { return !open() })
 	// Whatever committed was sent before the cut. (A second for a busy machine.)
 	if took := time.Since(cut); took > window+time.Second {
-		t.Errorf("the fence closed %v after the cut, want at most %v", took, window)
+		t.Errorf("the trust window closed %v after the cut, want at most %v", took, window)
 	}
 	fixture.Await(t, pings)
 	if bystander.Stat(zk.DefaultRoot) == nil {
 		t.Error("the follower has lost its data")
 	}
 	if open() {
-		t.Error("pings and reads have opened the fence")
+		t.Error("pings and reads have opened the trust window")
 	}
 	ensemble.HealPeers(follower)
 }

@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"lockkeeper/internal/fault"
@@ -18,17 +19,20 @@ const maxBarriers = 8
 // Chosen by BenchmarkLockCycles.
 const depth = 3
 
-// writer is the part of a Session that run owns. Nothing else touches it.
+// writer sends the Writes of a Session. Only its goroutine, run, touches it.
 type writer struct {
+	facts
+	in *inbox
+
 	epoch    int32 // the registration's version as far as known
 	mode     mode
 	number   int64 // guarded transactions sent so far
 	depth    int
 	inflight map[int64]*batch
 	entered  chan struct{} // closed when the newest batch is on its way into the library; nil before the first
-	working  int           // of those: workBatches
-	guarding bool          // a bareBatch is under way
-	closing  bool          // the farewell is under way or over
+	working  int           // workBatches in flight
+	guarding bool          // a guardBatch is under way
+	closing  bool          // the closeBatch is under way or over
 
 	queue queue
 	again []*batch // refused and to be sent again, before the queue
@@ -56,14 +60,16 @@ type mode uint8
 
 const (
 	steady     mode = iota // anything
-	bumping                // the raise alone
-	confirming             // one bareBatch alone, to see the guard's version in the new epoch
+	bumping                // the bump alone
+	confirming             // one guardBatch alone, to see the guard's version in the new epoch
 	reading                // nothing: the registration's version is being read
 )
 
 // newWriter starts from the transaction that registered the session.
-func newWriter(opened time.Time) writer {
-	return writer{
+func newWriter(f facts, in *inbox, opened time.Time) *writer {
+	return &writer{
+		facts:      f,
+		in:         in,
 		depth:      depth,
 		inflight:   make(map[int64]*batch),
 		lastCommit: opened,
@@ -74,119 +80,112 @@ func newWriter(opened time.Time) writer {
 }
 
 // run is the session's goroutine. It ends with the session.
-func (s *Session) run() {
-	defer close(s.released)
-	w := &s.writer
-	timer := time.NewTimer(s.window / 3)
+func (w *writer) run() {
+	defer close(w.in.released)
+	timer := time.NewTimer(w.window / 3)
 	defer timer.Stop()
 	for w.final == nil {
 		select {
-		case <-s.wakeup:
+		case <-w.in.wakeup:
 		case a := <-w.answers:
-			s.onAnswer(a)
+			w.onAnswer(a)
 		case l := <-w.looked:
-			s.onVersionRead(l)
+			w.onVersionRead(l)
 		case r := <-w.resolved:
-			s.onResolved(r)
+			w.onResolved(r)
 		case <-timer.C:
 		}
-		s.takeArrived()
+		w.takeArrived()
 		if w.final == nil {
-			w.final = s.conn.Err()
+			w.final = w.conn.Err()
 		}
 		if w.final == nil {
-			s.pump()
-			timer.Reset(s.nextLook())
+			w.pump()
+			timer.Reset(w.nextLook())
 		}
 	}
-	s.finish()
+	w.finish()
 }
 
-// takeArrived moves what callers handed over into the writer's own state, and
-// picks up answers that wait, so that one transaction serves them all.
-func (s *Session) takeArrived() {
-	w := &s.writer
+// takeArrived picks up answers that wait, and what callers handed over, so that
+// one transaction serves them all.
+func (w *writer) takeArrived() {
 	for w.final == nil {
 		select {
 		case a := <-w.answers:
-			s.onAnswer(a)
+			w.onAnswer(a)
 			continue
 		default:
 		}
 		break
 	}
-	s.mu.Lock()
-	arrived := s.arrived
-	s.arrived = nil
-	if s.asked != nil && len(w.barriers) < maxBarriers {
-		s.asked.after = w.number
-		w.barriers = append(w.barriers, s.asked)
-		s.asked = nil
+	arrived, asked := w.in.take(len(w.barriers) < maxBarriers)
+	if asked != nil {
+		asked.after = w.number
+		w.barriers = append(w.barriers, asked)
 	}
-	s.mu.Unlock()
 	for _, it := range arrived {
 		w.queue.push(it)
 	}
 }
 
-// guardDue is when a bare guard write has to go out unless something that is
+// guardDue is when a guard-only write has to go out unless something that is
 // sent later than now commits before.
-func (s *Session) guardDue() time.Time { return s.writer.lastCommit.Add(s.window / 3) }
+func (w *writer) guardDue() time.Time { return w.lastCommit.Add(w.window / 3) }
 
 // nextLook is how long the writer may wait for something to happen. While a
 // guard write is overdue and cannot be sent (it is under way, or there is no
 // connection) only an answer or a connection changes that, and both wake it.
-func (s *Session) nextLook() time.Duration {
-	if w := &s.writer; w.guarding || w.closing || w.mode != steady || !s.conn.Connected() {
-		return s.window / 3
+func (w *writer) nextLook() time.Duration {
+	if w.guarding || w.closing || w.mode != steady || !w.conn.Connected() {
+		return w.window / 3
 	}
-	return max(time.Millisecond, time.Until(s.guardDue()))
+	return max(time.Millisecond, time.Until(w.guardDue()))
 }
 
 // pump sends what may be sent.
-func (s *Session) pump() {
-	w := &s.writer
-	if !s.conn.Connected() || w.closing {
+func (w *writer) pump() {
+	if !w.conn.Connected() || w.closing {
 		return
 	}
 	switch w.mode {
 	case bumping:
 		if !w.bump.underWay {
 			w.bump.underWay = true
-			s.send(&batch{kind: bumpBatch})
+			w.send(&batch{kind: bumpBatch})
 		}
 		return
 	case confirming:
 		if !w.guarding {
-			s.send(&batch{kind: guardBatch})
+			w.send(&batch{kind: guardBatch})
 		}
 		return
 	case reading:
-		s.readVersion()
+		w.readVersion()
 		return
 	}
-	s.resolveLost()
-	// Ahead of the batches: a run of refused batches must not close the fence.
-	if !w.guarding && !time.Now().Before(s.guardDue()) && !fault.On("guard-writes") {
-		s.send(&batch{kind: guardBatch})
+	w.resolveLost()
+	// Ahead of the batches: a run of refused batches must not close the trust window.
+	if !w.guarding && !time.Now().Before(w.guardDue()) && !fault.On("guard-writes") {
+		w.send(&batch{kind: guardBatch})
 	}
 	for w.working < w.depth {
 		if len(w.again) > 0 {
 			b := w.again[0]
 			w.again = w.again[1:]
-			s.send(b)
+			w.send(b)
 		} else if !w.queue.empty() {
-			s.send(&batch{kind: workBatch, items: w.queue.take(maxBatchOps, conn.MaxTransaction-conn.GuardOverhead)})
+			w.send(&batch{kind: workBatch, items: w.queue.take(maxBatchOps, conn.MaxTransaction-conn.GuardOverhead)})
 		} else {
 			break
 		}
 	}
 	if w.unattended() && !w.guarding {
-		s.send(&batch{kind: guardBatch})
+		w.send(&batch{kind: guardBatch})
 	}
-	if s.drained() {
+	if len(w.inflight) == 0 && w.in.drained() {
 		w.closing = true
-		s.send(&batch{kind: closeBatch})
+		w.send(&batch{kind: closeBatch})
 	}
 }
 
@@ -205,48 +204,39 @@ func (w *writer) unattended() bool {
 	return true
 }
 
-// drained reports whether a Close waits and everything else is answered.
-func (s *Session) drained() bool {
-	w := &s.writer
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closing && s.unanswered == 0 && len(w.inflight) == 0 && len(s.arrived) == 0
-}
-
 // send hands a batch to the library, in a goroutine that ends with the answer
 // or with the connection's end.
-func (s *Session) send(b *batch) {
-	w := &s.writer
+func (w *writer) send(b *batch) {
 	w.number++
 	b.number, b.epoch = w.number, w.epoch
-	b.floor = s.conn.LastZxid()
-	b.at, b.sent = time.Now(), s.cfg.Clock.Now()
+	b.floor = w.conn.LastZxid()
+	b.at, b.sent = time.Now(), w.cfg.Clock.Now()
 	w.inflight[b.number] = b
 	switch b.kind {
 	case workBatch:
 		w.working++
-		s.cfg.Metrics.Batch(len(b.items))
+		w.cfg.Metrics.Batch(len(b.items))
 	case guardBatch:
 		w.guarding = true
 	}
 	for _, it := range b.items {
 		it.maybe = true
 	}
-	ops := s.request(b)
+	ops := b.request(&w.facts)
 	before, entered := w.entered, make(chan struct{})
 	w.entered = entered
 	go func() {
 		if before != nil {
-			<-before // else the scheduler would say in which order they go, and it prefers the last
+			<-before // the scheduler would prefer the last
 		}
 		close(entered)
-		w.answers <- answered{b, s.conn.Multi(ops), time.Now()}
+		w.answers <- answered{b, w.conn.Multi(ops), time.Now()}
 	}()
 }
 
 // onAnswer is told what became of a batch.
-func (s *Session) onAnswer(a answered) {
-	w, b := &s.writer, a.batch
+func (w *writer) onAnswer(a answered) {
+	b := a.batch
 	delete(w.inflight, b.number)
 	switch b.kind {
 	case workBatch:
@@ -258,56 +248,52 @@ func (s *Session) onAnswer(a answered) {
 	}
 	took := a.at.Sub(b.at)
 	if a.Committed || a.Refused {
-		s.mu.Lock()
-		s.lastAnswer = s.cfg.Clock.Now()
-		s.mu.Unlock()
+		w.in.heard(w.cfg.Clock.Now())
 	}
 	switch {
 	case a.Committed:
-		s.cfg.Metrics.Op("multi", "ok", took)
-		s.onCommitted(b, a)
+		w.cfg.Metrics.Op("multi", "ok", took)
+		w.onCommitted(b, a)
 	case a.Refused:
-		s.cfg.Metrics.Op("multi", "refused", took)
-		s.onRefused(b, a)
+		w.cfg.Metrics.Op("multi", "refused", took)
+		w.onRefused(b, a)
 	default:
-		s.cfg.Metrics.Op("multi", "unknown", took)
-		s.onLost(b, a.Err)
+		w.cfg.Metrics.Op("multi", "unknown", took)
+		w.onLost(b, a.Err)
 	}
 }
 
-func (s *Session) onCommitted(b *batch, a answered) {
-	w := &s.writer
+func (w *writer) onCommitted(b *batch, a answered) {
 	if b.kind == closeBatch {
 		w.final = errClosed
 		return
 	}
 	zxid, version, ok := a.GuardWritten()
 	if fault.On("guard") && !ok && b.kind != bumpBatch {
-		zxid, version, ok = s.conn.LastZxid(), w.lost.highest, true
+		zxid, version, ok = w.conn.LastZxid(), w.lost.highest, true
 	}
-	if !ok { // an answer that does not fit the question: as good as none
-		s.onLost(b, errors.New("the guard's write was answered without a version"))
+	if !ok { // the answer does not fit the question: treated as lost
+		w.onLost(b, errors.New("the guard's write was answered without a version"))
 		return
 	}
-	s.extendTrust(b, zxid)
+	w.extendTrust(b, zxid)
 	w.lost.told(version)
 	switch {
 	case b.kind == bumpBatch:
-		s.onBumped(a.Results[0], version)
+		w.onBumped(a.Results[0], version)
 	case w.mode == confirming && b.epoch == w.epoch:
-		s.onConfirmed(version)
+		w.onConfirmed(version)
 	}
-	s.results(b, zxid, a.Results, s.answer)
+	b.results(w.cfg, zxid, a.Results, w.in.answer)
 }
 
-// moveFence does what a commit proves: W starts at its sending, and everyone
-// who asked before it was sent may go on.
-func (s *Session) extendTrust(b *batch, zxid int64) {
-	w := &s.writer
+// extendTrust does what a commit proves: W starts at its sending, and barriers
+// that were asked for before it was sent are passed.
+func (w *writer) extendTrust(b *batch, zxid int64) {
 	if b.at.After(w.lastCommit) {
 		w.lastCommit = b.at
 	}
-	s.trust.committed(b.number, b.sent, zxid)
+	w.trust.committed(b.number, b.sent, zxid)
 	for len(w.barriers) > 0 && w.barriers[0].after < b.number {
 		w.barriers[0].zxid = zxid
 		close(w.barriers[0].passed)
@@ -316,8 +302,7 @@ func (s *Session) extendTrust(b *batch, zxid int64) {
 }
 
 // onRefused: ZooKeeper executed the transaction and refused it.
-func (s *Session) onRefused(b *batch, a answered) {
-	w := &s.writer
+func (w *writer) onRefused(b *batch, a answered) {
 	for _, it := range b.items {
 		it.maybe = false
 	}
@@ -328,82 +313,74 @@ func (s *Session) onRefused(b *batch, a answered) {
 		if len(b.items) > 0 { // none of theirs was the culprit
 			w.again = append(w.again, &batch{kind: workBatch, items: b.items, fails: b.fails})
 		}
-		s.onUnguarded(b, a)
+		w.onUnguarded(b, a)
 	default:
 		f := blame(b.items, b.original(a.Culprit-guardOps), a.Err)
 		if f.dropped != nil {
-			s.answer(f.dropped, zk.Result{Outcome: zk.NotDone, Err: a.Err, Culprit: f.op})
+			w.in.answer(f.dropped, zk.Result{Outcome: zk.NotDone, Err: a.Err, Culprit: f.op})
 		}
 		for _, it := range f.conflicts {
-			s.answer(it, zk.Result{Outcome: zk.Conflict, Err: a.Err, Culprit: -1})
+			w.in.answer(it, zk.Result{Outcome: zk.Conflict, Err: a.Err, Culprit: -1})
 		}
 		w.again = append(w.again, again(f.rest, b.fails+1)...)
 	}
 }
 
 // onUnguarded: the check of the epoch or the guard's write was what failed.
-func (s *Session) onUnguarded(b *batch, a answered) {
-	w := &s.writer
+func (w *writer) onUnguarded(b *batch, a answered) {
 	switch found := conn.Classify(conn.ReqGuard, a.Err, 1); {
 	case found == conn.SessionOver && errors.Is(a.Err, zk.ErrNoNode):
 		w.final = fmt.Errorf("%w: registration or guard is gone", zk.ErrDeposed)
 	case found == conn.SessionOver:
 		w.final = a.Err
 	case found == conn.Fatal:
-		w.final = conn.AuthRefused(s.cfg, fmt.Errorf("writing to its own registration: %w", a.Err))
+		w.final = conn.AuthRefused(w.cfg, fmt.Errorf("writing to its own registration: %w", a.Err))
 	case found == conn.FindOut && b.kind == bumpBatch:
-		s.onBumpOvertaken()
+		w.onBumpOvertaken()
 	case found == conn.FindOut:
 		if b.epoch == w.epoch && (w.mode == steady || w.mode == confirming) {
-			// Nobody but us raises it, and we did not: make sure.
+			// Only this session bumps it, and it did not: make sure.
 			w.mode = reading
 		}
 	default:
 		// Nothing that an unharmed server would say (the session has moved to
 		// another connection, say). Start over on a new connection.
-		s.cfg.Logger.Warn("zookeeper refused a guarded transaction", "gateway", s.id, "err", a.Err)
-		s.conn.Cut()
+		w.cfg.Logger.Warn("zookeeper refused a guarded transaction", "gateway", w.id, "err", a.Err)
+		w.conn.Cut()
 	}
 }
 
-// finish ends the session: the fence first, then every caller gets an answer,
+// finish ends the session: the trust window first, then every caller gets an answer,
 // then Done is closed. What is left (go-zookeeper's goroutines) ends within
 // seconds.
-func (s *Session) finish() {
-	w := &s.writer
-	s.trust.Close()
-	s.conn.End(w.final)
-	s.mu.Lock()
-	s.refuse = w.final
-	s.err = w.final
-	s.mu.Unlock()
-	s.takeArrived()
+func (w *writer) finish() {
+	w.trust.Close()
+	w.conn.End(w.final)
+	w.in.end(w.final)
+	w.takeArrived()
 	// The library answers everything that is under way as soon as its Conn is
 	// closing; some of it may still be a real answer.
 	for len(w.inflight) > 0 {
 		a := <-w.answers
 		delete(w.inflight, a.batch.number)
-		s.onLateAnswer(a)
+		w.onLateAnswer(a)
 	}
-	for _, b := range w.lost.batches {
-		s.giveUp(b.items)
+	for _, b := range slices.Concat(w.lost.batches, w.again) {
+		w.giveUp(b.items)
 	}
 	if w.lost.resolving {
-		s.onResolved(<-w.resolved)
+		w.onResolved(<-w.resolved)
 	}
-	for _, b := range w.again {
-		s.giveUp(b.items)
-	}
-	s.giveUp(w.queue.drain())
-	close(s.done)
-	<-s.conn.Gone()
+	w.giveUp(w.queue.drain())
+	close(w.in.done)
+	<-w.conn.Gone()
 }
 
-// lastWord takes an answer that comes when the session is already over.
-func (s *Session) onLateAnswer(a answered) {
+// onLateAnswer takes an answer that comes when the session is already over.
+func (w *writer) onLateAnswer(a answered) {
 	if a.Committed && a.batch.kind == workBatch {
 		if zxid, _, ok := a.GuardWritten(); ok {
-			s.results(a.batch, zxid, a.Results, s.answer)
+			a.batch.results(w.cfg, zxid, a.Results, w.in.answer)
 			return
 		}
 	}
@@ -412,16 +389,16 @@ func (s *Session) onLateAnswer(a answered) {
 			it.maybe = false
 		}
 	}
-	s.giveUp(a.batch.items)
+	w.giveUp(a.batch.items)
 }
 
-// abandon answers items that the session did not live to see.
-func (s *Session) giveUp(items []*item) {
+// giveUp answers items whose outcome the session can no longer find out.
+func (w *writer) giveUp(items []*item) {
 	for _, it := range items {
+		outcome := zk.NotDone
 		if it.maybe {
-			s.answer(it, zk.Result{Outcome: zk.Unknown, Err: s.writer.final, Culprit: -1})
-		} else {
-			s.answer(it, zk.Result{Outcome: zk.NotDone, Err: s.writer.final, Culprit: -1})
+			outcome = zk.Unknown
 		}
+		w.in.answer(it, zk.Result{Outcome: outcome, Err: w.final, Culprit: -1})
 	}
 }

@@ -92,7 +92,7 @@ func TestWritesOfOneQueueNeverShareAZxid(t *testing.T) {
 	}
 }
 
-func TestAWriteOfSeveralQueuesGivesEachOfItsContendersOneZxidThatIsNobodyElses(t *testing.T) {
+func TestAWriteOfSeveralQueuesGivesEachOfItsContendersOneZxidOfItsOwn(t *testing.T) {
 	s, p, proxy := stuck(t)
 	dirs := []string{fixture.LocksDir(t, p, "a"), fixture.LocksDir(t, p, "b"), fixture.LocksDir(t, p, "c")}
 	var results []<-chan zk.Result
@@ -215,7 +215,7 @@ func TestKBadOnesCostLogarithmicallyManyRounds(t *testing.T) {
 	}
 }
 
-func TestAFailedCheckSendsAllWhoDependOnItBackAndNobodyElse(t *testing.T) {
+func TestAFailedCheckSendsAllThatDependOnItBackAndNoOther(t *testing.T) {
 	s, p, proxy := stuck(t)
 	dir := fixture.LocksDir(t, p, "l")
 	settings := zk.DefaultRoot + "/settings"
@@ -236,7 +236,7 @@ func TestAFailedCheckSendsAllWhoDependOnItBackAndNobodyElse(t *testing.T) {
 	proxy.Heal()
 	for _, result := range dependent {
 		if r := fixture.Await(t, result); r.Outcome != zk.Conflict || !errors.Is(r.Err, zk.ErrBadVersion) {
-			t.Errorf("depends on the failed check: %+v, want Redecide", r)
+			t.Errorf("depends on the failed check: %+v, want Conflict", r)
 		}
 	}
 	for _, result := range others {
@@ -407,7 +407,7 @@ func TestEphemeralPathsOfASessionAreCapped(t *testing.T) {
 	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir + "/" + long, Ephemeral: true, Sequential: true}))
 }
 
-func TestAMalformedWriteIsRefusedAndHarmsNobody(t *testing.T) {
+func TestAMalformedWriteIsRefusedAndHarmsNoOther(t *testing.T) {
 	cfg := fixture.Config(t)
 	s := openSession(t, cfg, openLayout(t, cfg), 1)
 	done := func(zk.Result) { t.Error("Done was called for a write that was refused") }
@@ -484,18 +484,18 @@ func TestAnOverdueGuardWriteThatCannotBeSentIsNotLookedForAllTheTime(t *testing.
 	layout := openLayout(t, cfg)
 	living, ended := openSession(t, cfg, layout, 1), openSession(t, cfg, layout, 2)
 	closeSession(t, ended)
-	for name, change := range map[string]func(s *Session){
-		"no connection": func(s *Session) { s.conn = ended.conn },
-		"under way":     func(s *Session) { s.writer.guarding = true },
-		"raising":       func(s *Session) { s.writer.mode = bumping },
-		"farewell":      func(s *Session) { s.writer.closing = true },
+	for name, change := range map[string]func(w *writer){
+		"no connection": func(w *writer) { w.conn = ended.conn },
+		"under way":     func(w *writer) { w.guarding = true },
+		"bumping":       func(w *writer) { w.mode = bumping },
+		"closing":       func(w *writer) { w.closing = true },
 	} {
-		s := &Session{window: 9 * time.Second, conn: living.conn, writer: newWriter(time.Now().Add(-time.Minute))}
-		if wait := s.nextLook(); wait != time.Millisecond {
+		w := newWriter(facts{window: 9 * time.Second, conn: living.conn}, newInbox(""), time.Now().Add(-time.Minute))
+		if wait := w.nextLook(); wait != time.Millisecond {
 			t.Fatalf("the next look at what is overdue is in %v", wait)
 		}
-		if change(s); s.nextLook() != s.window/3 {
-			t.Errorf("%s: the next look is in %v", name, s.nextLook())
+		if change(w); w.nextLook() != w.window/3 {
+			t.Errorf("%s: the next look is in %v", name, w.nextLook())
 		}
 	}
 }

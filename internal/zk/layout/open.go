@@ -5,65 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/conn"
-	"strconv"
-	"time"
 )
 
-const (
-	// layoutVersion is what this release writes, oldestReader the oldest
-	// release's layout version that can read it.
-	layoutVersion = 1
-	oldestReader  = 1
-
-	defaultNamespace = "default"
-)
-
-// TokenKey is a key that authenticates lease tokens.
-type TokenKey struct {
-	ID  string `json:"id"`
-	Key []byte `json:"key"`
-}
-
-// Layout is what is recorded for the whole fleet.
-type Layout struct {
-	Root    string
-	FleetID string     // 8 characters of base32
-	Keys    []TokenKey // the newest first
-	// NameKey names the nodes of idempotency keys. It outlives the keys.
-	NameKey []byte
-	// SecretExposed: others than the fleet can read the secret, or could once. See the package's comment.
-	SecretExposed bool
-	// FenceBase is added to every czxid to make a fencing token.
-	FenceBase        int64
-	FenceBaseVersion int32
-	// PromiseWindow is W. A successor waits LargestWindow, the largest ever recorded.
-	PromiseWindow        time.Duration
-	LargestWindow        time.Duration
-	PromiseWindowVersion int32
-	Namespaces           map[string]zk.Namespace
-}
-
-type versionRecord struct {
-	Layout       int `json:"layout"`
-	OldestReader int `json:"oldest_reader"`
-}
-
-type secretRecord struct {
-	FleetID string     `json:"fleet_id"`
-	Keys    []TokenKey `json:"keys"`
-	NameKey []byte     `json:"name_key,omitempty"`
-	// Exposed is written by an export of a secret that others could read: the keys are known there, wherever they go.
-	Exposed bool `json:"exposed,omitempty"`
-}
-
-type windowRecord struct {
-	Window  string `json:"window"`
-	Largest string `json:"largest"`
-}
-
-// OpenLayout checks the root on a connection of its own, and creates what is
+// Open checks the root on a connection of its own, and creates what is
 // missing: all of it with cfg.CreateRoot, otherwise only what a later release
 // has added to a root that exists. It is idempotent, and several gateways may
 // do it at once: each node is created once and then read, so they all find the
@@ -96,19 +43,8 @@ func Open(ctx context.Context, cfg zk.Config) (*Layout, error) {
 	return layout, nil
 }
 
-// errLayoutRead is why the connection of OpenLayout ends.
+// errLayoutRead is why the connection of Open ends.
 var errLayoutRead = fmt.Errorf("%w: the layout has been read", zk.ErrSessionGone)
-
-// opener is one run of OpenLayout.
-type opener struct {
-	ctx context.Context
-	cfg *zk.Config
-	c   *conn.Conn
-
-	first    bool  // the root had no version when we came: whatever is there already must be the fleet's
-	aversion int32 // of the secret's ACL
-	closed   []string
-}
 
 func (o *opener) open() (*Layout, error) {
 	data, _, err := o.read(zk.NodeVersion)
@@ -156,20 +92,6 @@ func (o *opener) open() (*Layout, error) {
 		o.report(layout)
 	}
 	return layout, err
-}
-
-// CheckVersion refuses the data of a version node when this release cannot read
-// such a layout.
-func CheckVersion(data []byte) error {
-	var v versionRecord
-	if err := json.Unmarshal(data, &v); err != nil {
-		return corrupt(zk.NodeVersion, err)
-	}
-	if v.OldestReader > layoutVersion {
-		return &zk.FatalError{Kind: zk.KindLayoutTooNew, Hint: "run the release that the other gateways run",
-			Err: fmt.Errorf("the root has layout %d, which needs a reader of at least %d; this release reads %d", v.Layout, v.OldestReader, layoutVersion)}
-	}
-	return nil
 }
 
 // createAncestors creates chroot and root, component by component.
@@ -240,56 +162,7 @@ func (o *opener) provide(name string, data []byte, who conn.Access) error {
 	return o.secure(name, who)
 }
 
-// create makes a node unless it is there. It looks first, so that a gateway
-// that may only read an old root does not need the right to create. Whether an
-// earlier attempt or another gateway was quicker makes no difference.
-func (o *opener) create(cfg *zk.Config, path string, data []byte, who conn.Access) error {
-	if stat, err := o.exists(cfg, path); err != nil || stat != nil {
-		return err
-	}
-	if data == nil {
-		data = []byte{}
-	}
-	err := o.c.Retry(o.ctx, conn.ReqCreate, func(ctx context.Context) error {
-		return o.c.Create(ctx, cfg, path, data, who)
-	}, func(ctx context.Context) (bool, error) {
-		stat, err := o.c.ExistsBelow(ctx, cfg, path)
-		return stat != nil, err
-	})
-	if errors.Is(err, zk.ErrNodeExists) {
-		return nil
-	}
-	return err
-}
-
-func (o *opener) exists(cfg *zk.Config, path string) (stat *zk.Stat, err error) {
-	err = o.c.Retry(o.ctx, conn.ReqExists, func(ctx context.Context) (err error) {
-		stat, err = o.c.ExistsBelow(ctx, cfg, path)
-		return err
-	}, nil)
-	return stat, err
-}
-
-func (o *opener) read(name string) (data []byte, stat zk.Stat, err error) {
-	err = o.c.Retry(o.ctx, conn.ReqGet, func(ctx context.Context) (err error) {
-		data, stat, err = o.c.Get(ctx, o.cfg.Root+name)
-		return err
-	}, nil)
-	return data, stat, err
-}
-
-func (o *opener) readRecord(name string, record any) (version int32, err error) {
-	data, stat, err := o.read(name)
-	if err != nil {
-		return 0, err
-	}
-	if err := json.Unmarshal(data, record); err != nil {
-		return 0, corrupt(name, err)
-	}
-	return stat.Version, nil
-}
-
-// readAll reads the records that exist now, whoever made them.
+// readAll reads the records that exist now, also those of other gateways.
 func (o *opener) readAll() (*Layout, error) {
 	l := &Layout{Root: o.cfg.Root}
 	data, _, err := o.read(zk.NodeVersion)
@@ -335,33 +208,4 @@ func (o *opener) readWindow(l *Layout) (err error) {
 			Err: fmt.Errorf("the promise window is %v for the whole fleet, not %v", l.PromiseWindow, want)}
 	}
 	return nil
-}
-
-func (r *windowRecord) durations() (window, largest time.Duration, err error) {
-	window, err = time.ParseDuration(r.Window)
-	if err == nil {
-		largest, err = time.ParseDuration(r.Largest)
-	}
-	if err == nil && (window < zk.MinPromiseWindow || largest < window) {
-		err = errors.New("the window is below its minimum or above the largest")
-	}
-	if err != nil {
-		return 0, 0, corrupt(zk.NodePromiseWindow, err)
-	}
-	return window, largest, nil
-}
-
-// ParseWindow reads the data of a promise window's node: the one in force, and the
-// largest ever recorded.
-func ParseWindow(data []byte) (window, largest time.Duration, err error) {
-	var record windowRecord
-	if err := json.Unmarshal(data, &record); err != nil {
-		return 0, 0, corrupt(zk.NodePromiseWindow, err)
-	}
-	return record.durations()
-}
-
-func corrupt(name string, err error) error {
-	return &zk.FatalError{Kind: zk.KindLayoutCorrupt, Hint: "restore the node from a backup, or use another --root",
-		Err: fmt.Errorf("cannot understand %s: %w", strconv.Quote(name), err)}
 }

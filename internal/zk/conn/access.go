@@ -1,0 +1,56 @@
+package conn
+
+import (
+	gozk "github.com/go-zookeeper/zk"
+
+	"lockkeeper/internal/zk"
+)
+
+// Access is who may touch a node. With an identity (Config.Auth) the fleet has all rights on every node that it
+// creates.
+type Access uint8
+
+const (
+	// OpenToAll: everyone reads, writes, creates and deletes, because other programs queue here. Only the fleet has
+	// ADMIN: queueing needs no setACL, and a setACL by a stranger would shut the fleet out.
+	OpenToAll Access = iota
+	// ReadOnly: everyone reads, gateways write.
+	ReadOnly
+	// Private: gateways alone.
+	Private
+	// Above: the ancestors of the root and of lock roots. They belong to the operator.
+	Above
+	numAccess
+)
+
+// Directory is a part of the layout that is only a parent.
+type Directory struct {
+	Path   string
+	Access Access
+}
+
+// Directories are those parts. Where locks are, other programs create nodes of their own.
+var Directories = [...]Directory{
+	{zk.NodeLocks, OpenToAll}, {zk.NodeSettings, ReadOnly}, {zk.NodeNamespaces, ReadOnly}, {zk.NodeGateways, ReadOnly}, {zk.NodeGuards, ReadOnly},
+	{zk.NodeSuccession, ReadOnly}, {zk.NodeKeys, ReadOnly}, {zk.NodeOutbox, ReadOnly}, {zk.NodeWebhooks, ReadOnly},
+}
+
+const PermOpen = gozk.PermAll &^ gozk.PermAdmin
+
+// ACLs are the ACLs of each access. Without an identity shown, private and above leave ADMIN to everyone:
+// otherwise no later gateway with an identity could close them, and no operator could close what is above the root.
+func ACLs(auth *zk.DigestAuth) (acls [numAccess][]gozk.ACL) {
+	all := gozk.WorldACL(gozk.PermAll)
+	acls = [numAccess][]gozk.ACL{OpenToAll: gozk.WorldACL(PermOpen), ReadOnly: all, Private: all, Above: all}
+	if auth != nil {
+		ours := gozk.DigestACL(gozk.PermAll, auth.User, auth.Password)
+		acls[OpenToAll] = append(gozk.WorldACL(PermOpen), ours...)
+		acls[Above] = acls[OpenToAll]
+		acls[ReadOnly] = append(gozk.WorldACL(gozk.PermRead), ours...)
+		acls[Private] = ours
+	}
+	return acls
+}
+
+// ACL is one entry of a node's ACL.
+type ACL = gozk.ACL

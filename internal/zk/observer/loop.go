@@ -1,0 +1,177 @@
+package observer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"lockkeeper/internal/fault"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+// run works on the connection until it fails.
+func (c *observation) run(ctx context.Context) error {
+	c.replica.reset()
+	c.mu.Lock()
+	c.connected = true
+	c.state.Server, c.state.SessionID = c.s.server, c.s.sessionID
+	c.state.Connects++
+	clear(c.lists)
+	c.listAll = false
+	c.current = false
+	c.mu.Unlock()
+	if auth := c.cfg.Auth; auth != nil {
+		c.frames = wire.AppendFrame(c.frames, &wire.RequestHeader{Xid: wire.XidAuth, Op: wire.OpAuth},
+			&wire.AuthRequest{Scheme: "digest", Auth: auth.Packet()})
+	}
+	// Watches before reads: what changes in between is told twice rather than
+	// not at all, and events are idempotent.
+	for _, root := range c.replica.roots {
+		c.watch(root)
+	}
+	for _, root := range c.replica.roots {
+		if c.lastZxid == 0 || !fault.On("resync") {
+			c.readTree(root)
+		}
+	}
+	pace := min(c.cfg.PromiseWindow/6, c.s.timeout/3, c.silenceLimit/4)
+	tick, beat := time.NewTicker(pace), time.Now()
+	defer tick.Stop()
+	c.ping()
+	for {
+		c.commands()
+		c.send()
+		select {
+		case burst := <-c.s.bursts:
+			if err := c.burst(burst); err != nil {
+				return err
+			}
+			c.s.recycle(burst)
+		case <-c.wake:
+		case <-tick.C:
+			late := time.Since(beat) > 2*pace
+			beat = time.Now()
+			if late { // it was we who did not listen: what waits is read before the next tick
+				tick.Reset(pace)
+			} else if quiet := c.s.silence(); quiet > c.silenceLimit {
+				return fmt.Errorf("%s has been silent for %v", c.s.server, quiet)
+			}
+			c.ping()
+		case <-c.syncAt:
+			c.syncAt = nil
+		case err := <-c.s.failed:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// commands takes over what others have asked for since the last time.
+func (c *observation) commands() {
+	c.mu.Lock()
+	roots := c.newRoots
+	c.newRoots = nil
+	c.asked = append(c.asked, c.gets...)
+	clear(c.gets)
+	c.gets = c.gets[:0]
+	all := c.listAll
+	c.listAll = false
+	if len(c.urgent) == 0 { // otherwise they wait where calls for one directory become one
+		for _, dir := range slices.Sorted(maps.Keys(c.lists)) {
+			if root, name, node, ok := c.replica.locate([]byte(c.cfg.Full(dir))); ok && node == nil {
+				c.urgent = append(c.urgent, listing{root: root, name: string(name), top: root.Depth == 2 && name == nil})
+			}
+		}
+		clear(c.lists)
+	}
+	current, lagging := c.current, c.lagging
+	c.current, c.lagging = false, false
+	c.mu.Unlock()
+	if lagging {
+		c.ping()
+	}
+
+	for _, w := range roots {
+		if root := c.replica.add(w, c.cfg.Full(w.Path)); root != nil {
+			c.watch(root)
+			c.readTree(root)
+		}
+	}
+	if all {
+		for _, root := range c.replica.roots {
+			c.readTree(root)
+		}
+	}
+	if current && c.synced {
+		c.tell(zk.Change{Kind: zk.Current})
+	}
+}
+
+// burst applies the frames that have arrived together, in their order.
+func (c *observation) burst(frames []byte) error {
+	for {
+		var frame []byte
+		if frame, frames = wire.NextInBurst(frames); frame == nil {
+			break
+		}
+		if err := c.frame(frame); err != nil {
+			c.apply() // what stands before the bad frame did happen
+			return err
+		}
+	}
+	c.flush()
+	return nil
+}
+
+// flush tells the sink what has changed, and only then lets others rely on it.
+func (c *observation) flush() {
+	c.apply()
+	if !c.replied {
+		return
+	}
+	c.mu.Lock()
+	c.state.LastZxid = c.lastZxid
+	c.state.Events, c.state.Ignored = c.replica.events, c.replica.ignored
+	c.mu.Unlock()
+	c.checkSynced()
+	if !c.synced {
+		return
+	}
+	c.freshness.Observed(c.lastZxid)
+	c.mu.Lock()
+	c.applied = c.lastZxid
+	// In the order in which they came: what they do next begins in that order.
+	c.reachers = slices.DeleteFunc(c.reachers, func(r *reacher) bool {
+		if r.zxid > c.applied {
+			return false
+		}
+		r.done <- nil
+		return true
+	})
+	c.mu.Unlock()
+}
+
+// end gives up whatever the connection leaves behind.
+func (c *observation) end() {
+	c.mu.Lock()
+	c.connected = false
+	c.state.Server, c.state.SessionID, c.state.Synced = "", 0, false
+	gets := append(c.asked, c.gets...)
+	c.gets = nil
+	c.mu.Unlock()
+	// First the replica stops being current, then the sink hears why.
+	c.freshness.Lost()
+	c.tell(zk.Change{Kind: zk.Lost})
+	for _, r := range c.flight {
+		if r.op == wire.OpGetData {
+			c.answer(r.get, nil, wire.Stat{}, 0, zk.ErrUnavailable)
+		}
+	}
+	for _, g := range gets {
+		c.answer(g, nil, wire.Stat{}, 0, zk.ErrUnavailable)
+	}
+}

@@ -1,0 +1,138 @@
+package session
+
+import (
+	"fmt"
+	"sync"
+
+	"lockkeeper/internal/zk"
+)
+
+// inbox is what the callers of a Session and its writer share.
+type inbox struct {
+	wakeup   chan struct{} // one place: the writer looks at everything when woken
+	done     chan struct{} // closed after the last answer
+	released chan struct{} // closed when nothing of the session is left
+
+	mu         sync.Mutex
+	arrived    []*item
+	asked      *barrier // calls that the writer has not seen yet
+	unanswered int      // Writes accepted and not answered
+	bytes      int      // of those
+	ephemerals ephemerals
+	lastAnswer zk.Instant
+	closing    bool
+	refuse     error // why nothing is accepted any more
+	err        error // final; set before done is closed
+}
+
+func newInbox(chroot string) *inbox {
+	return &inbox{wakeup: make(chan struct{}, 1), done: make(chan struct{}), released: make(chan struct{}),
+		ephemerals: ephemerals{chroot: len(chroot)}}
+}
+
+// barrier is what Barrier calls wait for together.
+type barrier struct {
+	after  int64 // the last transaction that was sent before the writer saw this
+	zxid   int64 // set before passed is closed
+	passed chan struct{}
+}
+
+// wake makes the writer look at what is there.
+func (in *inbox) wake() {
+	select {
+	case in.wakeup <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// accept takes an item in, with what it adds to the ephemeral paths.
+func (in *inbox) accept(it *item, ephemeral int) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	switch {
+	case in.refuse != nil:
+		return in.refuse
+	case in.unanswered >= maxQueuedWrites || in.bytes+it.bytes > maxQueuedBytes:
+		return zk.ErrQueueFull
+	case !in.ephemerals.reserve(ephemeral):
+		return zk.ErrEphemeralCap
+	}
+	in.unanswered++
+	in.bytes += it.bytes
+	in.arrived = append(in.arrived, it)
+	if len(in.arrived) == 1 {
+		in.wake()
+	}
+	return nil
+}
+
+// ask joins the barrier that the writer has not seen yet.
+func (in *inbox) ask() (*barrier, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.refuse != nil {
+		return nil, in.refuse
+	}
+	if in.asked == nil {
+		in.asked = &barrier{passed: make(chan struct{})}
+	}
+	in.wake()
+	return in.asked, nil
+}
+
+// take gives the writer what has arrived, and the barrier that was asked for
+// if it has room for one.
+func (in *inbox) take(room bool) (arrived []*item, asked *barrier) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	arrived, in.arrived = in.arrived, nil
+	if room {
+		asked, in.asked = in.asked, nil
+	}
+	return arrived, asked
+}
+
+// answer tells an item's caller what became of it.
+func (in *inbox) answer(it *item, r zk.Result) {
+	in.mu.Lock()
+	in.unanswered--
+	in.bytes -= it.bytes
+	in.ephemerals.account(it.write, r)
+	in.mu.Unlock()
+	it.write.Done(r)
+}
+
+// heard notes when ZooKeeper answered.
+func (in *inbox) heard(now zk.Instant) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.lastAnswer = now
+}
+
+// close refuses what comes from now on. What was accepted is answered first.
+func (in *inbox) close() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.closing = true
+	if in.refuse == nil {
+		in.refuse = fmt.Errorf("%w: it is closing", zk.ErrSessionGone)
+	}
+	in.wake()
+}
+
+// drained reports whether a Close waits and every Write is answered.
+func (in *inbox) drained() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.closing && in.unanswered == 0 && len(in.arrived) == 0
+}
+
+// end refuses everything from now on, for the session is over.
+func (in *inbox) end(err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.refuse, in.err = err, err
+}
+
+// errClosed is how a session ends that was closed in good order.
+var errClosed = fmt.Errorf("%w: closed", zk.ErrSessionGone)
