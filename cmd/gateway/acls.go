@@ -10,7 +10,7 @@ import (
 	"lockkeeper/internal/zk/layout"
 )
 
-// repairedStore tells when the layout is open. From then on run closes what is below it.
+// repairedStore signals that the layout is open. From then on run repairs the ACLs below it.
 type repairedStore struct {
 	manager.Store
 	opened chan *layout.Layout // one place

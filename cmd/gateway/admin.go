@@ -18,11 +18,10 @@ import (
 )
 
 // adminSocket is the Unix socket in the data directory by which the same user
-// administers the gateway that runs there. Nobody else can open it.
+// administers the gateway that runs there. No other user can open it.
 const adminSocket = "admin.sock"
 
-// adminStall is how long who fetches a backup may leave what is sent unread:
-// the store's file grows meanwhile.
+// adminStall is how long the client of a backup may stop reading: the store's file grows meanwhile.
 const adminStall = 30 * time.Second
 
 // admin serves the socket.
@@ -33,8 +32,8 @@ type admin struct {
 	ended    chan struct{}
 }
 
-// openAdmin begins to serve. The lock of the store proves that a socket that
-// is there already was left by a process that is gone.
+// openAdmin begins to serve. The lock of the store proves that an existing socket
+// was left by a dead process.
 func openAdmin(dir string, node *standalone.Node, logger *slog.Logger) (*admin, error) {
 	a := &admin{path: filepath.Join(dir, adminSocket), ended: make(chan struct{})}
 	if info, err := os.Lstat(a.path); err == nil && info.Mode()&fs.ModeSocket != 0 {
@@ -63,7 +62,7 @@ func openAdmin(dir string, node *standalone.Node, logger *slog.Logger) (*admin, 
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /backup", func(w http.ResponseWriter, r *http.Request) {
-		out := &patient{w: w, control: http.NewResponseController(w)}
+		out := &stallLimit{w: w, control: http.NewResponseController(w)}
 		n, err := node.Backup(r.Context(), out)
 		switch {
 		case err == nil:
@@ -85,21 +84,21 @@ func openAdmin(dir string, node *standalone.Node, logger *slog.Logger) (*admin, 
 	return a, nil
 }
 
-// close breaks off what is under way.
+// close ends backups under way.
 func (a *admin) close() {
 	_ = a.server.Close() // nothing could be done about it
 	<-a.ended
 	_ = os.Remove(a.path) // the next one would remove it too
 }
 
-// patient gives whoever reads some time for each piece.
-type patient struct {
+// stallLimit ends the answer when the reader stops for adminStall.
+type stallLimit struct {
 	w       io.Writer
 	control *http.ResponseController
 	begun   bool
 }
 
-func (p *patient) Write(b []byte) (int, error) {
+func (p *stallLimit) Write(b []byte) (int, error) {
 	p.begun = true
 	if err := p.control.SetWriteDeadline(time.Now().Add(adminStall)); err != nil {
 		return 0, err

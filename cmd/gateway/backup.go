@@ -89,7 +89,7 @@ func copyStore(ctx context.Context, dir string, w io.Writer) error {
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		said, _ := io.ReadAll(io.LimitReader(answer.Body, 4096)) // what came is told
+		said, _ := io.ReadAll(io.LimitReader(answer.Body, 4096)) // as far as it came
 		return &problemError{code: exitIO, err: fmt.Errorf("the gateway that runs there refuses: %s", strings.TrimSpace(string(said))),
 			hint: "its log says what is wrong with its store"}
 	}

@@ -24,7 +24,7 @@ import (
 type config struct {
 	ZK               string        `name:"zk" placeholder:"HOST:PORT,.../CHROOT" help:"The ZooKeeper servers, 3.6 or later, with an optional chroot. Without them the gateway keeps everything itself, in --data-dir."`
 	DataDir          string        `name:"data-dir" placeholder:"DIR" help:"Where a gateway without --zk keeps everything; made when it is missing. Default: ./lockkeeper-data."`
-	EmbeddedListen   string        `name:"embedded-listen" placeholder:"HOST:PORT" help:"Where a gateway without --zk serves other ZooKeeper clients, for example 127.0.0.1:2181; nowhere unless given. Who can connect there can take, end and hinder locks, but reads no secret. Anything but loopback needs --insecure."`
+	EmbeddedListen   string        `name:"embedded-listen" placeholder:"HOST:PORT" help:"Where a gateway without --zk serves other ZooKeeper clients, for example 127.0.0.1:2181; nowhere unless given. A client that can connect there can take, end and hinder locks, but reads no secret. Anything but loopback needs --insecure."`
 	ZKAuthFile       string        `name:"zk-auth-file" placeholder:"FILE" help:"File with the fleet's ZooKeeper identity, one line: digest USER:PASSWORD. Must not be readable by others. A gateway without --zk has an identity of its own unless this one is given, from the first start on."`
 	ZKConnectTimeout time.Duration `name:"zk-connect-timeout" default:"30s" help:"How long to try at the start before giving up with exit code 69; 0 tries for ever."`
 	Root             string        `name:"root" default:"/lockkeeper" help:"Where the gateways keep everything, below the chroot."`
@@ -34,7 +34,7 @@ type config struct {
 	PromiseWindow    time.Duration `name:"promise-window" default:"0s" help:"How long a gateway may speak for its leases without a confirmed write. Recorded when the root is created (10s unless given), the same for all gateways; 0 takes what is recorded."`
 
 	Listen        string        `name:"listen" default:"127.0.0.1:8080" help:"Where to serve HTTP. Anything but loopback needs --insecure."`
-	Insecure      bool          `name:"insecure" help:"Serve on addresses that others can reach although there is no authentication. Everyone who can reach them is administrator: takes, ends, destroys every lock and changes every webhook."`
+	Insecure      bool          `name:"insecure" help:"Serve on addresses that others can reach although there is no authentication. Every client that can reach them is administrator: it takes, ends, destroys every lock and changes every webhook."`
 	AllowedHosts  []string      `name:"allowed-hosts" placeholder:"NAME" help:"Names by which clients may address this gateway, besides localhost and IP addresses."`
 	FleetListen   string        `name:"fleet-listen" placeholder:"HOST:PORT" help:"Where to answer other gateways, and no clients: a request without the fleet's seal is refused here, and one with it on --listen, so --insecure is not needed. On --listen unless given."`
 	Advertise     string        `name:"advertise" placeholder:"[https://]HOST:PORT" help:"Where other gateways reach this one; what they are asked and cannot answer is sent here. That of --fleet-listen unless given, or of --listen; give it when that is not an address that the others can reach, as 0.0.0.0 is not. With https:// they use TLS, which something before this gateway has to speak."`
@@ -46,7 +46,7 @@ type config struct {
 
 	WebhookAllowPrivate bool     `name:"webhook-allow-private" help:"Deliver webhooks to any address, also private, loopback, link-local and cloud metadata ones. Without it those are refused, each time a connection is made."`
 	WebhookAllow        []string `name:"webhook-allow" placeholder:"CIDR|HOST" help:"Networks, addresses and host names inside your own network to which webhooks are delivered all the same."`
-	WebhookProxy        string   `name:"webhook-proxy" placeholder:"URL" help:"Deliver webhooks through this proxy (http, https, socks5, socks5h). It resolves names, so it has to refuse the addresses itself. Straight unless given; HTTP_PROXY is not looked at."`
+	WebhookProxy        string   `name:"webhook-proxy" placeholder:"URL" help:"Deliver webhooks through this proxy (http, https, socks5, socks5h). It resolves names, so it has to refuse the addresses itself. No proxy unless given; HTTP_PROXY is ignored."`
 
 	LogFormat string `name:"log-format" default:"text" enum:"text,json" help:"text or json, on standard error."`
 	LogLevel  string `name:"log-level" default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error. Heartbeats are logged at debug."`
@@ -87,7 +87,7 @@ func (c *config) check() error {
 			return usage("for example "+address.flag+" "+address.example, "%s %q: %w", address.flag, address.is, err)
 		}
 		if !c.Insecure && !loopback(host) {
-			return usage("listen on 127.0.0.1 behind a proxy that authenticates, or add --insecure if everyone who can reach it may "+address.others,
+			return usage("listen on 127.0.0.1 behind a proxy that authenticates, or add --insecure if every client that can reach it may "+address.others,
 				"%s %s is reachable by others, and there is no authentication", address.flag, address.is)
 		}
 	}
@@ -96,12 +96,12 @@ func (c *config) check() error {
 	}
 	if c.Advertise != "" {
 		if base, err := fleet.BaseURL(c.Advertise); err != nil || unspecified(base) {
-			return usage("for example --advertise gateway-1.example.com:8080, or https://gateway-1.example.com:443", "--advertise %q is not where others can reach this gateway: HOST:PORT, or https:// before it", c.Advertise)
+			return usage("for example --advertise gateway-1.example.com:8080, or https://gateway-1.example.com:443", "--advertise %q must be an address at which others can reach this gateway: HOST:PORT, or https:// before it", c.Advertise)
 		}
 	}
 	for _, name := range c.AllowedHosts {
 		if name == "" || strings.ContainsAny(name, ":/*? ") {
-			return usage("for example --allowed-hosts locks.example.com,gateway", "--allowed-hosts %q is not a host's name: no scheme, no port, no wildcard", name)
+			return usage("for example --allowed-hosts locks.example.com,gateway", "--allowed-hosts %q must be a host's name without scheme, port or wildcard", name)
 		}
 	}
 	if err := c.Limits.check(); err != nil {
@@ -123,7 +123,7 @@ func (c *config) check() error {
 		{"--zk-connect-timeout", c.ZKConnectTimeout, 0, 24 * time.Hour},
 	} {
 		if d.is < d.from || d.is > d.to {
-			return usage("see gateway --help", "%s %v is outside %v to %v", d.flag, d.is, d.from, d.to)
+			return usage("see gateway --help", "%s %v must be between %v and %v", d.flag, d.is, d.from, d.to)
 		}
 	}
 	return nil
@@ -154,7 +154,7 @@ func (c *config) advertised(listener net.Addr) string {
 	return ""
 }
 
-// peerCAs are whom the certificates of other gateways are to be signed by; nil: those that the system trusts.
+// peerCAs sign the certificates of other gateways; nil: those that the system trusts.
 func (c *config) peerCAs() (*x509.CertPool, error) {
 	if c.PeerCAFile == "" {
 		return nil, nil
@@ -202,7 +202,7 @@ func (c *config) zookeeper(logger *slog.Logger, metrics zk.Metrics) (zk.Config, 
 }
 
 // readAuth reads the fleet's identity. A file that others can read is refused:
-// whoever has it can end every lock.
+// the identity in it can end every lock.
 func readAuth(path string) (*zk.DigestAuth, error) {
 	if path == "" {
 		return nil, nil
@@ -229,13 +229,13 @@ func readAuth(path string) (*zk.DigestAuth, error) {
 	scheme, identity, _ := strings.Cut(strings.TrimSpace(string(data)), " ")
 	user, password, ok := strings.Cut(strings.TrimSpace(identity), ":")
 	if scheme != "digest" || !ok || user == "" || password == "" || strings.ContainsAny(identity, "\n\r") {
-		return nil, refuse("it has one line: digest USER:PASSWORD", "not understood")
+		return nil, refuse("it must have one line: digest USER:PASSWORD", "not understood")
 	}
 	return &zk.DigestAuth{User: user, Password: password}, nil
 }
 
-// othersRead reports whether others than this process's user can read the file, or write it. A file that is somebody else's is
-// given to this process by its group alone: that is how Kubernetes mounts a Secret for who does not run as root.
+// othersRead reports whether other users than this process's can read or write the file. For another user's file the group's
+// right to read does not count: so Kubernetes mounts a Secret for a process that does not run as root.
 func othersRead(info fs.FileInfo) bool {
 	mode := info.Mode().Perm()
 	if at, ok := info.Sys().(*syscall.Stat_t); ok && int(at.Uid) != os.Geteuid() {

@@ -22,7 +22,7 @@ const (
 	// defaultDataDir is where a gateway without --zk keeps everything.
 	defaultDataDir = "lockkeeper-data"
 	// embeddedServer is the address that stands for the server in this process.
-	// Nobody looks it up.
+	// It is never resolved.
 	embeddedServer = "embedded:2181"
 )
 
@@ -69,7 +69,7 @@ func (c *config) openStore(logger *slog.Logger) (*ownStore, error) {
 }
 
 // reach has the gateway use the store as a user of its own, unless it was given
-// one: who else comes to --embedded-listen must not read the secret of the lease
+// one: other clients of --embedded-listen must not read the secret of the lease
 // tokens, or write what is the gateways' alone.
 func (o *ownStore) reach(cfg *zk.Config) {
 	cfg.Dial = o.node.Dial
@@ -139,7 +139,7 @@ func (o *ownStore) administer(logger *slog.Logger) {
 	o.admin = admin
 }
 
-// stop ends the node in good order and tells how it has ended.
+// stop ends the node in good order and returns how it has ended.
 func (o *ownStore) stop() error {
 	if o == nil || !o.running {
 		return nil
@@ -232,9 +232,9 @@ func storeProblem(dir string, err error) error {
 	var cause *disk.Error
 	if errors.As(err, &cause) && cause.Hint != "" {
 		problem.hint = cause.Hint
-		told := *cause
-		told.Hint = ""
-		problem.err = &told
+		bare := *cause
+		bare.Hint = ""
+		problem.err = &bare
 	}
 	return problem
 }

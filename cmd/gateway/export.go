@@ -50,7 +50,7 @@ func (e *exportCommand) from(ctx context.Context, cfg zk.Config, stdout, stderr 
 	}
 	defer out.discard()
 	lines := newProgress(stderr)
-	archive, sum, err := migrate.Export(ctx, cfg, migrate.ExportOptions{LeaveForeign: e.LeaveForeign, Progress: lines.tell})
+	archive, sum, err := migrate.Export(ctx, cfg, migrate.ExportOptions{LeaveForeign: e.LeaveForeign, Progress: lines.report})
 	if err != nil {
 		return offlineProblem(err, migrateCodes)
 	}
@@ -84,7 +84,7 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// output is where an export goes: nobody sees a part of it.
+// output is where an export goes. It becomes visible as a whole.
 type output struct {
 	io.Writer
 	path string                // "" for standard output
@@ -136,7 +136,7 @@ func (o *output) discard() {
 // absent refuses what exists: an export may be the only copy of a lock service.
 func absent(path string) error {
 	if _, err := os.Lstat(path); err == nil {
-		return usage("choose another name, or delete it if nobody needs it", "--output %s exists", path)
+		return usage("choose another name, or delete it if it is not needed", "--output %s exists", path)
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return usage("for example --output lockkeeper.export", "--output: %w", err)
 	}
@@ -151,7 +151,7 @@ func outputProblem(err error) error {
 	return &problemError{code: exitIO, err: err, hint: "is there room on the disk, and may this user write there?"}
 }
 
-// terminal reports whether a person would see what is written.
+// terminal reports whether the output is shown on a terminal.
 func terminal(w any) bool {
 	f, ok := w.(*os.File)
 	if !ok {

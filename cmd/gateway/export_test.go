@@ -219,13 +219,13 @@ func TestHelpOfExportAndImportIsEnoughToStart(t *testing.T) {
 func TestLongWorkSaysHowFarItIsAndShortWorkDoesNot(t *testing.T) {
 	var out bytes.Buffer
 	p := newProgress(&out)
-	p.tell("reading", 1, 2)
+	p.report("reading", 1, 2)
 	if out.Len() != 0 {
 		t.Errorf("short work says %q", out.String())
 	}
 	p.next = p.next.Add(-2 * progressEvery)
-	p.tell("reading", 1, 2)
-	p.tell("reading", 2, 2)
+	p.report("reading", 1, 2)
+	p.report("reading", 2, 2)
 	if want := fmt.Sprintln("reading: 1 of 2"); out.String() != want {
 		t.Errorf("says %q, want %q", out.String(), want)
 	}

@@ -5,7 +5,7 @@ import (
 	"net"
 )
 
-// exposed is an address that the gateway serves, and what it lets everyone do who can reach it.
+// exposed is an address that the gateway serves, and what every client that can reach it may do.
 type exposed struct {
 	flag  string
 	at    net.Addr // nil: it serves nothing there
@@ -31,7 +31,7 @@ func warnOfExposures(logger *slog.Logger, list []exposed) {
 			continue
 		}
 		if host, _, err := net.SplitHostPort(e.at.String()); err != nil || !loopback(host) {
-			logger.Warn("--insecure: everyone who can reach "+e.at.String()+" "+e.means+"; there is no authentication", "flag", e.flag)
+			logger.Warn("--insecure: every client that can reach "+e.at.String()+" "+e.means+"; there is no authentication", "flag", e.flag)
 		}
 	}
 }

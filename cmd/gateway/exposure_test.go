@@ -22,8 +22,8 @@ func TestInsecureSaysAtTheStartWhatItMeans(t *testing.T) {
 	}
 	warnOfExposures(logger, []exposed{{"--listen", at("[::]:8080"), "is administrator"}, {"--metrics-listen", at("192.0.2.1:9090"), "can read the metrics"}})
 	for _, want := range []string{
-		`level=WARN msg="--insecure: everyone who can reach [::]:8080 is administrator; there is no authentication" flag=--listen`,
-		`level=WARN msg="--insecure: everyone who can reach 192.0.2.1:9090 can read the metrics; there is no authentication" flag=--metrics-listen`,
+		`level=WARN msg="--insecure: every client that can reach [::]:8080 is administrator; there is no authentication" flag=--listen`,
+		`level=WARN msg="--insecure: every client that can reach 192.0.2.1:9090 can read the metrics; there is no authentication" flag=--metrics-listen`,
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the log lacks %s:\n%s", want, &out)

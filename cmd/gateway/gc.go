@@ -52,7 +52,7 @@ func tuneGC(ctx context.Context) {
 		}
 		metrics.Read(samples)
 		live, objects, free, now := samples[0].Value.Uint64(), samples[1].Value.Uint64(), samples[2].Value.Uint64(), samples[3].Value.Uint64()
-		// Setting it stops the world for a moment: not for a change that nobody notices.
+		// Setting it stops the world for a moment: not for a change without effect.
 		if percent := gcPercent(live); percent < present-5 || percent > present+5 {
 			present = percent
 			debug.SetGCPercent(percent)

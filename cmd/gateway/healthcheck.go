@@ -42,7 +42,7 @@ func healthcheck(ctx context.Context, c *config, within time.Duration) error {
 			},
 			DisableKeepAlives: true,
 		},
-		// Somebody else's answer is not this gateway's.
+		// It may be another program's answer.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	answer, err := client.Do(request)

@@ -63,7 +63,7 @@ func (i *importCommand) read(stderr io.Writer) (*migrate.Archive, error) {
 // into imports into a ZooKeeper, however it is reached.
 func (i *importCommand) into(ctx context.Context, cfg zk.Config, archive *migrate.Archive, stderr io.Writer) error {
 	lines := newProgress(stderr)
-	sum, err := migrate.Import(ctx, cfg, archive, migrate.ImportOptions{ReplacePartial: i.ReplacePartial, Progress: lines.tell})
+	sum, err := migrate.Import(ctx, cfg, archive, migrate.ImportOptions{ReplacePartial: i.ReplacePartial, Progress: lines.report})
 	if err != nil {
 		return offlineProblem(err, migrateCodes)
 	}
@@ -88,7 +88,7 @@ func (i *importCommand) open(stderr io.Writer) (io.ReadCloser, error) {
 	return f, nil
 }
 
-// warnShared tells of a file with the secret of the lease tokens that others can read.
+// warnShared warns of a file with the secret of the lease tokens that other users can read.
 func warnShared(stderr io.Writer, path string, info fs.FileInfo) {
 	if mode := info.Mode(); mode.IsRegular() && mode.Perm()&0o077 != 0 {
 		fmt.Fprintf(stderr, "warning: others can read %s (mode %04o), and end every lease with the secret in it\n", path, mode.Perm())

@@ -108,7 +108,7 @@ func memoryLimit() (bytes int64, source string) {
 	if limit, err := memlimit.FromSystem(); err == nil && limit <= math.MaxInt64 {
 		return int64(limit), "machine"
 	}
-	return quota.GiB, "nothing tells: 1 GiB is assumed"
+	return quota.GiB, "unknown: 1 GiB is assumed"
 }
 
 // cgroupMemory is the limit of the process's control group.

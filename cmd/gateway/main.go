@@ -131,7 +131,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return report(stderr, serve(ctx, &c.config, stderr))
 }
 
-// report prints an error and tells the exit code.
+// report prints an error and returns the exit code.
 func report(w io.Writer, err error) int {
 	if err == nil {
 		return 0

@@ -36,7 +36,7 @@ func notifying(t *testing.T, watchdog time.Duration) *told {
 	n.end, n.leave = end, leave
 	notYet := errors.New("the tree has not been read from ZooKeeper yet")
 	n.ready.Store(&notYet)
-	it := &notifier{tell: func(s string) { n.states <- s }, watchdog: watchdog, ready: look(&n.ready), alive: look(&n.alive)}
+	it := &notifier{notify: func(s string) { n.states <- s }, watchdog: watchdog, ready: look(&n.ready), alive: look(&n.alive)}
 	go it.run(ctx, leaving)
 	t.Cleanup(end)
 	return n

@@ -22,8 +22,8 @@ import (
 )
 
 // somewhere makes sure that the configuration names either a ZooKeeper or a data
-// directory. Unlike a gateway that serves, what works offline takes no directory by
-// default: what is moved, and where to, is said.
+// directory. Unlike a gateway that serves, a command that works offline has no default
+// directory.
 func (c *config) somewhere() error {
 	switch {
 	case c.ZK == "" && c.DataDir == "":
@@ -42,7 +42,7 @@ func (c *config) offline(ctx context.Context, stderr io.Writer, work func(contex
 	}
 	quiet := *c
 	if quiet.LogLevel == "info" {
-		quiet.LogLevel = "warn" // what there is to say these commands say themselves
+		quiet.LogLevel = "warn" // these commands print their results themselves
 	}
 	logger := quiet.logger(stderr)
 	cfg, err := c.zookeeper(logger.With("part", "zookeeper"), nil)
@@ -52,7 +52,7 @@ func (c *config) offline(ctx context.Context, stderr io.Writer, work func(contex
 		}
 		return err
 	}
-	quiet.EmbeddedListen = "" // nobody else is to write meanwhile
+	quiet.EmbeddedListen = "" // no other program may write meanwhile
 	own, err := quiet.openStore(logger)
 	if err != nil {
 		return err
@@ -94,10 +94,10 @@ func (c *config) existing() error {
 	return nil
 }
 
-// progressEvery is how often a person is told how far it is.
+// progressEvery is how often progress is printed.
 const progressEvery = 2 * time.Second
 
-// progress tells on standard error how far long work is.
+// progress prints on standard error how far long work is.
 type progress struct {
 	w io.Writer
 
@@ -107,7 +107,7 @@ type progress struct {
 
 func newProgress(w io.Writer) *progress { return &progress{w: w, next: time.Now().Add(progressEvery)} }
 
-func (p *progress) tell(what string, done, total int) {
+func (p *progress) report(what string, done, total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now := time.Now(); now.After(p.next) {

@@ -19,7 +19,7 @@ type sweepCommand struct {
 
 // Help is what gateway sweep --help adds.
 func (sweepCommand) Help() string {
-	return `For a fleet that never comes back: leases outlive gateways, so without one they stand in the queues for ever, and other
+	return `For a fleet that never comes back: leases outlive gateways, so they stay in the queues for ever, and other
 programs wait behind them.
 
   gateway sweep --zk zk1:2181,zk2:2181,zk3:2181/apps --dry-run
@@ -28,7 +28,7 @@ programs wait behind them.
 Refused while a gateway is registered; and when one is started meanwhile, the sweep stops and takes nothing from it. Leases
 in all recorded namespaces, idempotency keys, successions and the outbox go, each path is printed; settings, namespaces and webhooks
 stay, and so does every node of other programs and other fleets. It begins a promise window (10s unless set) after it was
-started. Who holds a lease is not asked: a client may believe in it until its TTL is over.
+started. Holders are not asked: a client may believe in its lease until the TTL is over.
 --data-dir in place of --zk sweeps a gateway's own store, for other programs that use it through --embedded-listen.`
 }
 
@@ -51,13 +51,13 @@ func (s *sweepCommand) from(ctx context.Context, cfg zk.Config, dead bool, stdou
 	if s.DryRun {
 		did, verb = "would delete", "would be deleted"
 	}
-	report, err := sweep.Sweep(ctx, cfg, sweep.Options{DryRun: s.DryRun, Dead: dead, Progress: lines.tell,
+	report, err := sweep.Sweep(ctx, cfg, sweep.Options{DryRun: s.DryRun, Dead: dead, Progress: lines.report,
 		Waiting: func(d time.Duration) {
-			fmt.Fprintf(stderr, "waiting %v: for so long may a gateway that is gone still speak for its leases\n", d)
+			fmt.Fprintf(stderr, "waiting %v: a gateway that is gone may still confirm its leases for so long\n", d)
 		},
 		Deleted: func(path string) { fmt.Fprintf(paths, "%s %s\n", did, path) }})
 	if e := paths.Flush(); e != nil && err == nil {
-		err = &problemError{code: exitIO, err: fmt.Errorf("telling what was deleted: %w", e)}
+		err = &problemError{code: exitIO, err: fmt.Errorf("printing what was deleted: %w", e)}
 	}
 	if err == nil || report.Transactions > 0 {
 		fmt.Fprintf(stderr, "%s: %s\n", verb, swept(report))
@@ -72,7 +72,7 @@ func (s *sweepCommand) from(ctx context.Context, cfg zk.Config, dead bool, stdou
 		fmt.Fprintf(stderr, "%s of other programs and other fleets stay\n", plural(report.Foreign, "contender"))
 	}
 	if report.LongestTTL > 0 {
-		fmt.Fprintf(stderr, "the longest TTL is %v: for so long after its last heartbeat may a client go on as if it held its lock\n", report.LongestTTL)
+		fmt.Fprintf(stderr, "the longest TTL is %v: a client may act as the holder for so long after its last heartbeat\n", report.LongestTTL)
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ func (p *webhookPages) List(ctx context.Context) (v templates.Webhooks, err erro
 }
 
 func (p *webhookPages) One(ctx context.Context, id string) (v templates.Webhook, err error) {
-	w, attempts, dead, err := p.api.ShowWebhook(ctx, id, dashboard.WebhookTries, dashboard.WebhookLetters)
+	w, attempts, dead, err := p.api.ShowWebhook(ctx, id, dashboard.WebhookAttempts, dashboard.WebhookDeadLetters)
 	if err != nil {
 		return v, err
 	}
@@ -41,12 +41,12 @@ func (p *webhookPages) One(ctx context.Context, id string) (v templates.Webhook,
 	}
 	for i := range attempts.Items {
 		a := &attempts.Items[i]
-		v.Tries = append(v.Tries, templates.WebhookTry{At: a.Time, Message: a.MessageID, Type: a.Type, NS: a.NS, Lock: a.Lock, Number: a.Try,
+		v.Attempts = append(v.Attempts, templates.WebhookAttempt{At: a.Time, Message: a.MessageID, Type: a.Type, NS: a.NS, Lock: a.Lock, Number: a.Try,
 			Delivered: a.Result == api.WebhookAttemptResultDelivered, Status: a.Status, Error: a.Error, Answer: a.Answer, AnswerBytes: a.AnswerBytes, Took: time.Duration(a.TookMS) * time.Millisecond, Gateway: a.GatewayID})
 	}
 	for i := range dead.Items {
 		d := &dead.Items[i]
-		v.Letters = append(v.Letters, templates.WebhookLetter{At: d.Time, Message: d.MessageID, Type: d.Event.Type, NS: d.Event.NS, Lock: d.Event.Lock, Owner: d.Event.Owner,
+		v.DeadLetters = append(v.DeadLetters, templates.WebhookDeadLetter{At: d.Time, Message: d.MessageID, Type: d.Event.Type, NS: d.Event.NS, Lock: d.Event.Lock, Owner: d.Event.Owner,
 			Attempts: d.Attempts, Error: d.Error, Gateway: d.GatewayID})
 	}
 	return v, nil

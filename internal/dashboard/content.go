@@ -138,7 +138,7 @@ func contenderOf(l *locks.Lock, c *locks.Contender) templates.Contender {
 		if len(f.Data) > 0 {
 			v.Data, v.DataBinary = dataOf(f.Data)
 		}
-		v.Kind, v.Says = visible(f.Kind), visible(f.Decoded.String())
+		v.Kind, v.Decoded = visible(f.Kind), visible(f.Decoded.String())
 	}
 	return v
 }
@@ -199,7 +199,7 @@ func happeningsOf(list []*events.Event) []templates.Happening {
 			words = strings.Join(append([]string{h.Code}, h.Programs...), " ")
 		}
 		shown = append(shown, templates.Happening{
-			At: e.Time, Event: e.Type.String(), FencingToken: e.FencingToken, Reason: visible(e.Reason), Words: visible(words),
+			At: e.Time, Event: e.Type.String(), FencingToken: e.FencingToken, Reason: visible(e.Reason), Detail: visible(words),
 			Who: templates.Who{Owner: visible(e.Owner), LeaseID: visible(e.LeaseID), Foreign: e.Foreign, Program: visible(e.Program)},
 		})
 	}

@@ -124,13 +124,13 @@ func TestTheDirectoryOfALockThatNobodyUses(t *testing.T) {
 func TestEventsAreShownWithAllTheyTell(t *testing.T) {
 	e := &events.Event{Type: events.LeaseExpired, Time: now, LeaseID: "lk1", Owner: evil, Foreign: true, Program: "kazoo", FencingToken: 4, Reason: "expired", Detail: evil,
 		Dir: "/r/a", Name: evil}
-	want := []templates.Happening{{At: now, Event: "lease.expired", FencingToken: 4, Reason: "expired", Words: evilShown,
+	want := []templates.Happening{{At: now, Event: "lease.expired", FencingToken: 4, Reason: "expired", Detail: evilShown,
 		Who: templates.Who{Owner: evilShown, LeaseID: "lk1", Foreign: true, Program: "kazoo"}}}
 	if diff := cmp.Diff(want, happeningsOf([]*events.Event{e})); diff != "" {
 		t.Error(diff)
 	}
 	pair := &events.Event{Type: events.LockHazard, Time: now, Hazard: &events.Hazard{Code: "programs_ignore_each_other", Programs: []string{"curator-mutex", "kazoo-lock"}}, Detail: "long"}
-	if words := happeningsOf([]*events.Event{pair})[0].Words; words != "programs_ignore_each_other curator-mutex kazoo-lock" {
+	if words := happeningsOf([]*events.Event{pair})[0].Detail; words != "programs_ignore_each_other curator-mutex kazoo-lock" {
 		t.Errorf("a hazard is shown as %q", words)
 	}
 	if diff := cmp.Diff([]templates.NodeEvent{{At: now, Event: "lease.expired", Path: "/r/a/" + evilShown}}, nodeEventsOf([]*events.Event{e})); diff != "" {

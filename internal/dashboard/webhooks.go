@@ -19,10 +19,10 @@ type Webhooks interface {
 	One(ctx context.Context, id string) (templates.Webhook, error)
 }
 
-// WebhookTries and WebhookLetters are how many attempts and dead letters a page shows.
+// WebhookAttempts and WebhookDeadLetters are how many attempts and dead letters a page shows.
 const (
-	WebhookTries   = 50
-	WebhookLetters = 50
+	WebhookAttempts    = 50
+	WebhookDeadLetters = 50
 )
 
 func (d *Dashboard) readWebhooks(ctx context.Context, page templates.Page) (content, error) {
@@ -59,12 +59,12 @@ func (d *Dashboard) readWebhook(ctx context.Context, v view, page templates.Page
 	showWebhook(&shown.WebhookRow)
 	all(shown.Headers)
 	all(shown.Unreached)
-	for i := range shown.Tries {
-		t := &shown.Tries[i]
+	for i := range shown.Attempts {
+		t := &shown.Attempts[i]
 		t.NS, t.Lock, t.Type, t.Error, t.Answer, t.Gateway = visible(t.NS), visible(t.Lock), visible(t.Type), sentence(visible(t.Error)), visible(t.Answer), visible(t.Gateway)
 	}
-	for i := range shown.Letters {
-		l := &shown.Letters[i]
+	for i := range shown.DeadLetters {
+		l := &shown.DeadLetters[i]
 		l.NS, l.Lock, l.Type, l.Owner, l.Error, l.Gateway = visible(l.NS), visible(l.Lock), visible(l.Type), visible(l.Owner), sentence(visible(l.Error)), visible(l.Gateway)
 	}
 	return content{webhook: &shown}, nil

@@ -31,8 +31,8 @@ func TestThePagesOfWebhooksShowThemAndNameWhoDidNotAnswer(t *testing.T) {
 	hooks := &fakeHooks{one: templates.Webhook{
 		WebhookRow: templates.WebhookRow{ID: someHook, Target: "https://example.com/hook", Description: "the \u202eboard", Events: []string{webhooks.Expired}, Locks: "deploy:*", Enabled: true, Failing: time.Now().Add(-time.Minute), Waiting: 3, Dead: 2},
 		Headers:    []string{"Authorization"}, Created: time.Now(), Unreached: []string{"lost"},
-		Tries:   []templates.WebhookTry{{At: time.Now(), Message: "msg_a", Lock: "deploy:prod", Number: 2, Status: 503, Error: "the receiver answered 503", Answer: "busy\x1b[31m", Gateway: "one"}},
-		Letters: []templates.WebhookLetter{{At: time.Now(), Message: "msg_b", Lock: "deploy:old", Attempts: 10, Error: "no answer within 15s"}},
+		Attempts:    []templates.WebhookAttempt{{At: time.Now(), Message: "msg_a", Lock: "deploy:prod", Number: 2, Status: 503, Error: "the receiver answered 503", Answer: "busy\x1b[31m", Gateway: "one"}},
+		DeadLetters: []templates.WebhookDeadLetter{{At: time.Now(), Message: "msg_b", Lock: "deploy:old", Attempts: 10, Error: "no answer within 15s"}},
 	}}
 	r.opt.Webhooks = hooks
 	list := r.get(t, "/webhooks").Body.String()

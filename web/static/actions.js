@@ -1,22 +1,21 @@
-// What can be done on a lock's page: ask its holders to let go, break one
-// contender, reap, destroy; and to webhooks: make, edit, test, replay, enable, disable, rotate, delete. Each asks first, in a dialog that says whom it hits,
-// then calls the JSON API; what came of it the page shows by itself, live.
-// The dialogs are no fragments, so no push touches them; the rows that they are
-// about are, so what they say is read again after each push.
+// The actions of a lock's page: ask its holders to release it, break one contender, reap, destroy; and of webhooks: create,
+// edit, test, replay, enable, disable, rotate, delete. Each asks first, in a dialog that lists what it ends,
+// then calls the JSON API; the page shows the result live.
+// The dialogs are no fragments, so no push changes them. Their rows are, so a dialog reads them again after each push.
 "use strict";
 (() => {
   const $ = (selector, root = document) => root.querySelector(selector);
   const $$ = (selector, root = document) => root.querySelectorAll(selector);
   const listed = 8; // names in a dialog; more are counted
   const everyAge = "0s"; // of a reap: the API takes none for granted
-  const patience = 30_000;
+  const answerWithin = 30_000;
   const done = 30_000; // for so long the page says what was done
 
   let act = null; // the dialog that is open: {name, dialog, button, url, row}
 
   const counted = (n, noun) => (n === 1 ? `1 ${noun}` : `${n.toLocaleString("en")} ${noun}s`);
 
-  // ---- Whom it hits: one is {who, lease, foreign, place} ------------------------
+  // ---- What it ends: one is {who, lease, foreign, place} ------------------------
 
   function item(one) {
     const li = document.createElement("li");
@@ -89,7 +88,7 @@
         const answer = await call(asked.url, null, "GET");
         if (act !== asked || !answer) return;
         for (const name of ["locks", "ns", "description", "ca"]) form[name].value = answer[name] ?? "";
-        form.url.placeholder = answer.url; // its path is not told: empty means as it is
+        form.url.placeholder = answer.url; // its path is secret: empty keeps it
         for (const box of $$("[name=events]", form)) box.checked = answer.events.includes(box.value);
         $("[data-names]", form).replaceChildren(...answer.headers.map(keptHeader));
         $("[data-kept]", form).hidden = answer.headers.length === 0;
@@ -178,7 +177,7 @@
     return Object.fromEntries(headers);
   }
 
-  // keptHeader is a header that is sent along: what it says nobody is told, so it can only be removed, or set anew.
+  // keptHeader is an extra header: its value is secret, so it can only be removed or replaced.
   function keptHeader(name) {
     const row = document.createElement("div");
     const code = document.createElement("code");
@@ -237,7 +236,7 @@
   }
 
   // The focus goes back to where it was, or, if that is gone, to the content. A
-  // dialog tells that it was closed a little later: another may be open by then.
+  // dialog's close event comes a little later: another may be open by then.
   function closed({ target }) {
     if (act?.dialog !== target || target.open) return;
     const { row, button } = act;
@@ -292,7 +291,7 @@
     try {
       const answer = await fetch(url, {
         method, cache: "no-store", headers: { ...type, ...head, Accept: "application/json" },
-        body: body ? JSON.stringify(body) : undefined, signal: AbortSignal.timeout(patience),
+        body: body ? JSON.stringify(body) : undefined, signal: AbortSignal.timeout(answerWithin),
       });
       const text = await answer.text();
       const json = text && /json/.test(answer.headers.get("Content-Type")) ? JSON.parse(text) : {};
@@ -337,7 +336,7 @@
     else asked.dialog.close();
   }
 
-  // missed tells of those to whom it could not be done.
+  // missed says for which contenders it could not be done.
   function missed(answer, words = (n) => `${n} could not be`) {
     const unreached = answer.unreached ?? [];
     const why = [...new Set(unreached.map((n) => n.detail))].map(sentence).join(" ");
@@ -353,14 +352,14 @@
     setTimeout(() => place.textContent === text && (place.textContent = ""), done);
   }
 
-  // takeBack withdraws what a holder was asked. It asks nothing first: it ends nobody.
-  async function takeBack(button) {
+  // withdraw withdraws a request to release. It asks nothing first, because it ends no lease.
+  async function withdraw(button) {
     const { who } = button.closest("[data-row]").dataset;
     button.disabled = true;
     let text = "The gateway did not answer. Check the queue before you repeat it.";
     let failed = true;
     try {
-      const answer = await fetch(button.dataset.withdraw, { method: "DELETE", cache: "no-store", headers: { Accept: "application/json" }, signal: AbortSignal.timeout(patience) });
+      const answer = await fetch(button.dataset.withdraw, { method: "DELETE", cache: "no-store", headers: { Accept: "application/json" }, signal: AbortSignal.timeout(answerWithin) });
       const json = await answer.json();
       failed = !answer.ok || json.withdrawn.length === 0;
       if (!answer.ok) text = sentence(json.detail || json.title);
@@ -388,7 +387,7 @@
     const button = event.target.closest("button");
     if (!button) return;
     if ("act" in button.dataset) open(button);
-    if ("withdraw" in button.dataset) takeBack(button);
+    if ("withdraw" in button.dataset) withdraw(button);
     if ("begin" in button.dataset) acts[act.name].instead();
     if ("copySecret" in button.dataset) copySecret();
     if ("load" in button.dataset) acts[act.name].load();

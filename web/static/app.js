@@ -100,7 +100,7 @@
   function markChanges() {
     if (!before) return;
     // The focus was in a row that is gone: the one in its place has it now, so
-    // that somebody who works with the keyboard is not thrown to the page's top.
+    // that keyboard users stay where they are.
     if (rowBefore >= 0 && document.activeElement === document.body) focusRow(rowBefore);
     if (calm.matches || document.hidden) return;
     const changed = [...$$("[data-sig]")].filter((e) => before.get(e.id) !== e.dataset.sig);
@@ -114,7 +114,7 @@
   // fetches the same fragments every two seconds while it brings nothing.
 
   const silence = 8000; // the server pushes the status every five seconds
-  const patience = 1500; // a reconnect this short is nobody's business
+  const quietReconnect = 1500; // a shorter reconnect is not shown
   const pollEvery = 2000;
 
   let started = Date.now();
@@ -130,7 +130,7 @@
 
   const lastGood = () => Math.max(heard, polled) || started;
 
-  // Somebody may set the browser's clock back: nothing was heard in the future.
+  // The browser's clock may be set back: nothing was heard in the future.
   function neverAfter(t) {
     [started, opened, heard, polled, cameBack] = [started, opened, heard, polled, cameBack].map((then) => Math.min(then, t));
     nextPoll = Math.min(nextPoll, t + 2 * pollEvery);
@@ -172,9 +172,9 @@
     neverAfter(t);
     if (open && t - heard < silence) return show("live");
     // Open, and nothing comes: the other end is gone and the browser does not know, or something
-    // on the way keeps what it sends. It would wait long for a farewell.
+    // on the way keeps what it sends. The close would come late.
     if (open && t - opened >= silence) connectAnew();
-    if (t - Math.max(lastGood(), cameBack) < patience) return;
+    if (t - Math.max(lastGood(), cameBack) < quietReconnect) return;
     if (t >= nextPoll) poll();
     if (failed) show("away");
     else if (polled) show("polling");
@@ -233,7 +233,7 @@
     watch();
   });
   // A tab in the background has no socket (htmx closes it). One that comes back
-  // to the front has missed everything: its socket opens anew, and for a moment
+  // to the front has missed everything: its socket opens again, and for a moment
   // nothing is wrong. What it shows is as old as it is.
   document.addEventListener("visibilitychange", () => {
     open = false;
@@ -245,7 +245,7 @@
   });
 
   // ---- Filter ----------------------------------------------------------------
-  // A filter that is refused, or that nobody answers, changes nothing: neither
+  // A filter that is refused or not answered changes nothing: neither
   // the rows nor the address. So the page has to say that it was not obeyed.
 
   let filtering = null; // the request that was answered last

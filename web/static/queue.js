@@ -1,7 +1,7 @@
-// The dialogs of a lock's queue: ask, break, reap, destroy. actions.js opens them, sends what they say and tells the
+// The dialogs of a lock's queue: ask, break, reap, destroy. actions.js opens them, sends the request and shows the
 // result. The dialogs to ask, break and reap act on the leases and znodes that they have shown, and on nothing else: they
 // are noted when a dialog opens (pins) and sent along, and the gateway refuses when one of them is not any more as it was.
-// The dialog to destroy sends none: it looks at the queue once more, but who comes between that look and the request is
+// The dialog to destroy sends none: it reads the queue once more, but a contender that comes between that and the request is
 // ended, too.
 "use strict";
 globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now }) => {
@@ -35,8 +35,8 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now 
     return { ...(leases.length > 0 && { lease_ids: leases }), ...(znodes.length > 0 && { znodes }) };
   }
 
-  // tell shows the answer of a reap that only looked, and notes it.
-  function tell(answer, before = "") {
+  // showPreview shows the answer of a dry run of a reap, and notes it.
+  function showPreview(answer, before = "") {
     const act = now();
     const hit = answer.reaped ?? [];
     hit.sort((a, b) => (a.position ?? 0) - (b.position ?? 0)); // holders first: they come from the tail
@@ -125,7 +125,7 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now 
       act.url = document.getElementById(act.row).dataset.break;
       breaks.look();
     },
-    // Who waited may hold by now: another row, with the same address.
+    // A waiter may hold by now: another row, with the same address.
     look() {
       const act = now();
       const row = [...$$("[data-break]")].find((r) => r.dataset.break === act.url);
@@ -147,7 +147,7 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now 
   // ---- Reap ------------------------------------------------------------------
 
   const reap = {
-    // Whom another filter hits has not been shown yet: each change begins anew.
+    // The contenders of another filter were not shown yet: each change begins again.
     begin() {
       Object.assign(now(), { filter: {}, pins: [], stale: false });
       show("", []);
@@ -165,10 +165,10 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now 
       const answer = await call(act.url, { ...reap.filters($("form", act.dialog)), dry_run: true });
       if (!answer || now()?.filter !== filter) return;
       act.stale = false;
-      tell(answer, before);
+      showPreview(answer, before);
     },
-    // One that was shown waiting must not be ended as a holder, whatever the filter says: those that wait are a request
-    // of their own. It goes first, because when a holder ends, one that waits may hold.
+    // A contender shown as a waiter must not be ended as a holder: waiters are a request of their own. It goes first, because
+    // a waiter may hold once a holder has ended.
     body(form) {
       const { pins } = now();
       const body = { ...reap.filters(form), reason: form.reason.value };
@@ -222,7 +222,7 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now 
       destroy.typed();
       await destroy.read(asked);
     },
-    // read shows who is in the queue, and reports whether all of them had been shown.
+    // read shows the queue, and reports whether all of it had been shown.
     async read(asked, newcomers) {
       const before = asked.pins;
       asked.counts = inQueue();
@@ -230,7 +230,7 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now 
       if (now() !== asked) return false;
       const { holders, waiting } = $(".actions")?.dataset ?? {};
       const all = Boolean(answer) && (answer.reaped ?? []).every((c) => has(before, ofAnswer(c))) && !answer.more;
-      if (answer) tell(answer, all ? "" : newcomers);
+      if (answer) showPreview(answer, all ? "" : newcomers);
       else show((asked.sum = `Ends ${counted(Number(holders ?? 0), "holder")} and ${Number(waiting ?? 0).toLocaleString("en")} waiting.`), []);
       destroy.typed();
       return all;

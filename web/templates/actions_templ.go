@@ -9,7 +9,7 @@ import "github.com/a-h/templ"
 import templruntime "github.com/a-h/templ/runtime"
 
 // lockActions open the dialogs that ask before they do something to the lock.
-// What they say of whom they hit comes from the rows of the queue, and from a
+// The contenders that they list come from the rows of the queue, and from a
 // reap that only looks.
 func lockActions(v Lock) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
@@ -629,7 +629,7 @@ func ask(act, title, verb, class string) templ.Component {
 	})
 }
 
-// hits is filled in with whom it hits.
+// hits is filled in with the contenders that it ends.
 func hits() templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -659,7 +659,7 @@ func hits() templ.Component {
 	})
 }
 
-// instead begins anew with those who hold now. It is shown when others were there when the dialog was opened.
+// instead begins again with the present holders. It is shown when these have changed since the dialog was opened.
 func instead() templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -31,7 +31,7 @@ type ServerRow struct {
 type Gateways struct {
 	Page
 	Rows    []GatewayRow
-	Servers []ServerRow // none: ZooKeeper is part of the gateway, or nobody has been asked yet
+	Servers []ServerRow // none: ZooKeeper is part of the gateway, or none was asked yet
 }
 
 // signature changes when a row is worth a glance.

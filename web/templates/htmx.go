@@ -4,7 +4,7 @@ package templates
 // would break the content security policy. An open <details> stays open when its
 // fragment is pushed (morphIgnore), and a ticking time is the page's, not the
 // push's (morphSkipChildren). Locks change all the time: going back in the
-// history loads the page anew.
+// history reloads the page.
 const htmxConfig = `{
 	"includeIndicatorCSS": false,
 	"history": "reload",

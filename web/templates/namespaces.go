@@ -45,7 +45,7 @@ func (r *NamespaceRow) tone() string {
 // signature changes when a row is worth a glance.
 func (r *NamespaceRow) signature() string { return r.state() }
 
-// dialectTitle says whom a dialect is for.
+// dialectTitle says which programs wait for the leases of a dialect.
 func dialectTitle(dialect string) string {
 	switch dialect {
 	case "native":

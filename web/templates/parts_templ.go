@@ -807,7 +807,7 @@ func pager(first, next, rest string) templ.Component {
 	})
 }
 
-// takeALock teaches how. A name with a % is another program's: nobody can take it here.
+// takeALock teaches how. A name with a % is another program's and cannot be taken here.
 func takeALock(ns, lock string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

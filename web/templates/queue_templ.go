@@ -151,7 +151,7 @@ func QueueFragment(v Lock) templ.Component {
 }
 
 // gate is a pair of mitre gates from above: shut against the chamber's water
-// while someone is in, else folded back into the walls.
+// while there is a holder, else open.
 func gate(shut bool) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -233,7 +233,7 @@ func emptyChamber(v Lock) templ.Component {
 	})
 }
 
-// permits is a semaphore's limit as a bar: who has how many, what is free, and
+// permits is a semaphore's limit as a bar: the holders' shares, what is free, and
 // what the next in line needs of it.
 func permits(p Permits) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
@@ -888,7 +888,7 @@ func left(c Contender) templ.Component {
 	})
 }
 
-// why is what somebody waits for.
+// why is what a waiter waits for.
 func why(c Contender) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1316,15 +1316,15 @@ func identity(v Lock, c Contender) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		if c.Says != "" {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 111, "<div><dt>Says</dt><dd>")
+		if c.Decoded != "" {
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 111, "<div><dt>Decoded</dt><dd>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var53 string
-			templ_7745c5c3_Var53, templ_7745c5c3_Err = templ.JoinStringErrs(c.Says)
+			templ_7745c5c3_Var53, templ_7745c5c3_Err = templ.JoinStringErrs(c.Decoded)
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `queue.templ`, Line: 280, Col: 15}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `queue.templ`, Line: 280, Col: 18}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var53))
 			if templ_7745c5c3_Err != nil {

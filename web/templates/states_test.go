@@ -92,9 +92,9 @@ func states(now time.Time) map[string]Lock {
 	politely.Why = Why{For: []Who{asked.Who}}
 	revoked := base("warehouse", []Contender{asked}, politely)
 	revoked.History = []Happening{
-		{At: now.Add(-8 * time.Second), Event: "lease.revoke_requested", Who: asked.Who, Words: "maintenance of the warehouse at 03:00"},
+		{At: now.Add(-8 * time.Second), Event: "lease.revoke_requested", Who: asked.Who, Detail: "maintenance of the warehouse at 03:00"},
 		{At: now.Add(-3 * time.Minute), Event: "lease.granted", Who: asked.Who, FencingToken: 17179869514},
-		{At: now.Add(-4 * time.Minute), Event: "lease.revoked", Who: Who{Owner: "etl-2", LeaseID: leaseID(40)}, FencingToken: 17179869511, Reason: "revoked", Words: "stuck since Monday"},
+		{At: now.Add(-4 * time.Minute), Event: "lease.revoked", Who: Who{Owner: "etl-2", LeaseID: leaseID(40)}, FencingToken: 17179869511, Reason: "revoked", Detail: "stuck since Monday"},
 		{At: now.Add(-5 * time.Minute), Event: "lease.removed", Who: Who{Owner: "etl-1", LeaseID: leaseID(41)}, Reason: "gateway_left"},
 		{At: now.Add(-6 * time.Minute), Event: "lease.revoked", Who: Who{Owner: "etl-0", LeaseID: leaseID(42)}, Reason: "destroyed"},
 		{At: now.Add(-7 * time.Minute), Event: "lease.cancelled", Who: Who{Owner: "etl-9", LeaseID: leaseID(43)}, Reason: "wait_elapsed"},

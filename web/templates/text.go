@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A fragment is pushed when its bytes have changed. So nothing here looks at a
-// clock: a time is rendered as the instant it is, and the page makes "3m 12s" of it.
+// A fragment is pushed when its bytes have changed. So nothing here reads a
+// clock: a time is rendered as an instant, and the page makes "3m 12s" of it.
 
 // iso is a time for machines and for titles, "" for none.
 func iso(t time.Time) string {
@@ -74,7 +74,7 @@ func domID(kind string, parts ...string) string {
 	return kind + "/" + strings.Join(parts, "/")
 }
 
-// who is the name that stands for a contender.
+// who is a contender's name.
 func who(w Who) string {
 	switch {
 	case w.Owner != "":
@@ -90,7 +90,7 @@ func who(w Who) string {
 }
 
 // foreignLabel is the chip of a contender that another program put there. It
-// names the program unless who does.
+// names the program unless who() does.
 func foreignLabel(w Who) string {
 	if w.Program == "" || w.Owner == "" {
 		return "foreign"

@@ -4,8 +4,8 @@
 //
 // A page is a frame and fragments. A fragment is an element with an id that is
 // pushed again whole whenever what it shows has changed, rendered once for all
-// who look at it, and morphed into the page. So nothing in a fragment may depend
-// on who looks, and times are absolute (the page counts them down itself).
+// viewers, and morphed into the page. So nothing in a fragment may depend
+// on the viewer, and times are instants (the page counts them down itself).
 //
 // A push is the fragments that changed, one after the other, as they render: each
 // root carries its id and hx-swap-oob="outerMorph". A poll's answer is the same
@@ -52,7 +52,7 @@ type Status struct {
 	HazardsURL     string // shows them, or the namespaces in which they are
 }
 
-// Who is a contender in one line.
+// Who names a contender in one line.
 type Who struct {
 	Owner   string // as the client gave it: anything but control characters
 	LeaseID string // "" when foreign
@@ -65,11 +65,11 @@ type Who struct {
 type LockRow struct {
 	NS, Name string
 	URL      string // of its page
-	// State is "free", "held", "unclaimed" (granted, and the client has not
-	// shown up yet), "queued" (contenders wait, nobody holds) or "delayed" (let
-	// go, and kept for its last holder's lock delay).
+	// State is "free", "held", "unclaimed" (granted, and not yet claimed by its
+	// client), "queued" (waiters and no holder) or "delayed" (released,
+	// and kept for its last holder's lock delay).
 	State       string
-	Mode        string // of who holds; "" when nobody does
+	Mode        string // of the holders; "" without one
 	Permits     int    // that are taken, of Limit; with mode "semaphore"
 	Limit       int
 	Holders     []Who // the first few
@@ -119,17 +119,17 @@ type Contender struct {
 	Group        []Link   // the other locks of its lease
 	AtFront      bool     // nothing stands before it here: it waits for another lock of its group
 	Ephemeral    bool     // ends with its gateway's session
-	Asked        *Asked   // its holder has been asked to let go
+	Asked        *Asked   // its holder was asked to release it
 	Why          Why      // it waits; see Why
 	Convoy       Convoy   // of a reader that waits
 	Metadata     string
 	Session      string // of a foreign one's ZooKeeper session, "0x..."; "" when not known
 	Kind         string // of a foreign one: which recipe of its program
-	Says         string // what its data says, in a line; "" when that is not understood
+	Decoded      string // what its data says, in a line; "" when that is not understood
 	Data         string // of a foreign one, printable; "" when not known
 	DataBinary   bool   // Data is base64
 	Break        string // URL that ends it
-	CanAsk       bool   // it holds, and can be asked to let go
+	CanAsk       bool   // it holds, and can be asked to release it
 }
 
 // Link is a name with the address of its page.
@@ -138,19 +138,19 @@ type Link struct{ Name, URL string }
 // Asked is a holder's revocation.
 type Asked struct {
 	Reason string    // the asker's words
-	Until  time.Time // when the lease is ended if it has not been let go; zero: never
+	Until  time.Time // when the lease is ended if it is not released; zero: never
 	// Withdraw is the URL whose DELETE takes it back; "" where that cannot be done.
 	Withdraw string
 }
 
-// Why says what a waiter waits for where its place in line does not tell. It is
+// Why says what a waiter waits for where its place in line does not show it. It is
 // one of: the holders (For, Others, Readers), a lock delay (For, Delay), the one
 // at a place in line (At, Writer), permits (Need). The zero value says nothing.
 type Why struct {
 	For      []Who     // some who hold
 	Others   int       // more of them
 	Readers  bool      // all who hold are readers
-	Delay    bool      // For has let go; its place is kept
+	Delay    bool      // For's lease has ended; its lock delay keeps the place
 	Until    time.Time // of Delay; zero when another gateway knows
 	At       int       // the place in line of the last one in the way
 	Writer   bool      // that one is a writer
@@ -174,8 +174,8 @@ const (
 type Permits struct {
 	Limit  int
 	Taken  int
-	Shares []Share // who has how many; the rest of Taken is many small ones
-	// Next is what the next in line needs: 0 when nobody waits for permits.
+	Shares []Share // of the first holders; Taken has the others, too
+	// Next is what the first waiter needs: 0 when none waits for permits.
 	Next    int
 	NextWho Who
 }
@@ -196,7 +196,7 @@ type Happening struct {
 	Who
 	FencingToken int64
 	Reason       string
-	Words        string // of whoever asked for it, or ended it
+	Detail       string // given by the caller that asked for it or ended it
 }
 
 // NodeEvent is one change of a znode.
@@ -228,7 +228,7 @@ type Lock struct {
 	LimitAgreed bool        // the limit came with an acquire and goes with the idle lock
 	Permits     *Permits    // nil unless it is a semaphore
 	Revoke      string      // URLs of what can be done to the lock
-	NoneToAsk   bool        // of those who hold none can be asked to let go
+	NoneToAsk   bool        // no holder can be asked to release it
 	Reap        string
 	Destroy     string
 	Hazards     []Hazard

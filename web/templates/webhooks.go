@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// WebhookRow is who is told, in one line.
+// WebhookRow is a webhook in one line.
 type WebhookRow struct {
 	ID          string
 	URL         string // of its page
@@ -14,11 +14,11 @@ type WebhookRow struct {
 	Events      []string // none: every type
 	NS, Locks   string   // globs; "": all
 	Enabled     bool
-	Disabled    string    // why it is not, when nobody has said so
+	Disabled    string    // why the gateway has disabled it
 	Failing     time.Time // since when no try has succeeded; zero: the last one did
 	Waiting     int       // messages that are not delivered yet
 	Dead        int       // messages that had their last try
-	Dropped     int       // ends that it is not told of for lack of room in the outbox
+	Dropped     int       // ends that are not delivered to it for lack of room in the outbox
 	LastDropped time.Time // zero: there was none
 }
 
@@ -32,7 +32,7 @@ type Webhooks struct {
 	Problem   string // as in Overview
 }
 
-// WebhookOutbox is how full the outbox is. Ends that find no room are not told.
+// WebhookOutbox is how full the outbox is. Ends that find no room are not delivered.
 type WebhookOutbox struct {
 	Entries, Limit int
 	Dropped        int       // such ends
@@ -63,16 +63,16 @@ type Webhook struct {
 	CA             bool // it has certificates of its own
 	Created        time.Time
 	OldSecretUntil time.Time // zero: there is none
-	Tries          []WebhookTry
-	Letters        []WebhookLetter
+	Attempts       []WebhookAttempt
+	DeadLetters    []WebhookDeadLetter
 	Unreached      []string
 	Types          []string // that can be subscribed to
-	Gone           bool     // it was removed while it was looked at
+	Gone           bool     // it was removed while the page was open
 	Problem        string   // as in Overview
 }
 
-// WebhookTry is one attempt.
-type WebhookTry struct {
+// WebhookAttempt is one attempt.
+type WebhookAttempt struct {
 	At        time.Time
 	Message   string // its webhook-id
 	Type      string
@@ -88,8 +88,8 @@ type WebhookTry struct {
 	Gateway     string
 }
 
-// WebhookLetter is a message that had its last try.
-type WebhookLetter struct {
+// WebhookDeadLetter is a message that had its last try.
+type WebhookDeadLetter struct {
 	At       time.Time
 	Message  string
 	Type     string
@@ -122,7 +122,7 @@ func (r *WebhookRow) tone() string {
 	return "good"
 }
 
-// typeMeans says in a few words what each type tells.
+// typeMeans says in a few words what each type means.
 var typeMeans = map[string]string{
 	"lease.released":  "released by its client",
 	"lease.expired":   "its client stopped heartbeating",
@@ -139,7 +139,7 @@ func errorID(act, field string) string { return act + "-" + field + "-error" }
 // signature changes when a row is worth a glance.
 func (r *WebhookRow) signature() string { return r.state() }
 
-// wants says in words what it is told of.
+// wants says which ends are delivered to it.
 func (r *WebhookRow) wants() string {
 	words := "every end"
 	if len(r.Events) > 0 {
@@ -158,7 +158,7 @@ func unreached(list []string) string {
 	return "No answer from " + strings.Join(list, ", ") + ": their part is missing here."
 }
 
-func (t *WebhookTry) outcome() string {
+func (t *WebhookAttempt) outcome() string {
 	switch {
 	case t.Delivered:
 		return "delivered"
@@ -168,14 +168,14 @@ func (t *WebhookTry) outcome() string {
 	return "no answer"
 }
 
-func (t *WebhookTry) tone() string {
+func (t *WebhookAttempt) tone() string {
 	if t.Delivered {
 		return "good"
 	}
 	return "bad"
 }
 
-// short is an id by its end, which is what tells it from others.
+// short is the end of an id, in which ids differ.
 func short(id string) string {
 	if len(id) <= 12 {
 		return id

@@ -26,7 +26,7 @@ func webhookSample(now time.Time) Webhook {
 		Headers: []string{"Authorization", "X-Team"}, CA: true, Created: now.Add(-90 * 24 * time.Hour), OldSecretUntil: now.Add(11 * time.Hour), Unreached: []string{"6umd6vlxihgyo"}}
 	v.Description = "tells accounting"
 	for i := range 6 {
-		t := WebhookTry{At: now.Add(-time.Duration(i) * 5 * time.Minute), Message: "msg_nsigmjasmy4hxky7obihuhxypy", Type: "lease.expired", NS: "default", Lock: "billing:close-month", Number: 6 - i,
+		t := WebhookAttempt{At: now.Add(-time.Duration(i) * 5 * time.Minute), Message: "msg_nsigmjasmy4hxky7obihuhxypy", Type: "lease.expired", NS: "default", Lock: "billing:close-month", Number: 6 - i,
 			Status: 503, Error: "The receiver answered 503.", Answer: "upstream connect error or disconnect/reset before headers", Took: 340 * time.Millisecond, Gateway: "hoa2n62b2646q"}
 		switch i {
 		case 2:
@@ -36,10 +36,10 @@ func webhookSample(now time.Time) Webhook {
 		case 5:
 			t.Delivered, t.Status, t.Error, t.Answer = true, 204, "", ""
 		}
-		v.Tries = append(v.Tries, t)
+		v.Attempts = append(v.Attempts, t)
 	}
 	for range 2 {
-		v.Letters = append(v.Letters, WebhookLetter{At: now.Add(-26 * time.Hour), Message: "msg_aaaaaaasmy4hxky7obihuhxyp" + string(rune('a'+len(v.Letters))), Type: "lease.revoked", NS: "default", Lock: "billing:invoices",
+		v.DeadLetters = append(v.DeadLetters, WebhookDeadLetter{At: now.Add(-26 * time.Hour), Message: "msg_aaaaaaasmy4hxky7obihuhxyp" + string(rune('a'+len(v.DeadLetters))), Type: "lease.revoked", NS: "default", Lock: "billing:invoices",
 			Owner: "worker-3", Attempts: 10, Error: "The receiver answered 500.", Gateway: "hoa2n62b2646q"})
 	}
 	return v
@@ -52,8 +52,8 @@ func evilWebhooks(p Page) Webhooks {
 
 func evilWebhook(p Page) Webhook {
 	return Webhook{Page: p, WebhookRow: evilWebhooks(p).Rows[0], List: "/webhooks", API: "/v1/webhooks/x", Types: []string{hostile}, Headers: []string{hostile}, Unreached: []string{hostile},
-		Tries:   []WebhookTry{{Message: hostile, Type: hostile, NS: hostile, Lock: hostile, Error: hostile, Answer: hostile, Gateway: hostile}},
-		Letters: []WebhookLetter{{Message: hostile, Type: hostile, NS: hostile, Lock: hostile, Owner: hostile, Error: hostile, Gateway: hostile}}}
+		Attempts:    []WebhookAttempt{{Message: hostile, Type: hostile, NS: hostile, Lock: hostile, Error: hostile, Answer: hostile, Gateway: hostile}},
+		DeadLetters: []WebhookDeadLetter{{Message: hostile, Type: hostile, NS: hostile, Lock: hostile, Owner: hostile, Error: hostile, Gateway: hostile}}}
 }
 
 func TestAWebhookIsMadeAndItsSecretShownOnce(t *testing.T) {

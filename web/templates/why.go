@@ -126,7 +126,7 @@ func limitTitle(v Lock) string {
 	return "set for this lock"
 }
 
-// occupancy is who is in the lock, in a word or two.
+// occupancy is the number of holders, in a word or two.
 func (v Lock) occupancy() string {
 	switch {
 	case v.State == "delayed":
@@ -147,16 +147,16 @@ func endedWord(reason string) string {
 
 // explained is why something happened, as people read it: a reason of the
 // gateway's own list in a sentence, "" when the event says it itself; then the
-// words of whoever did it.
+// caller's reason.
 func explained(h Happening) string {
 	why := sentenceOf(h)
 	switch {
-	case h.Words == "":
+	case h.Detail == "":
 		return why
 	case why == "":
-		return h.Words
+		return h.Detail
 	}
-	return why + ": " + h.Words
+	return why + ": " + h.Detail
 }
 
 func sentenceOf(h Happening) string {
@@ -197,7 +197,7 @@ func (c Contender) signature() string {
 	return "holder"
 }
 
-// target is what a dialog says of a contender whom it may hit.
+// target is what a dialog says of a contender that it may end.
 func target(c Contender) templ.Attributes {
 	a := templ.Attributes{"data-who": who(c.Who), "data-break": c.Break}
 	a["data-znode"] = c.Znode

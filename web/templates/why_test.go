@@ -43,7 +43,7 @@ func TestEndsAreExplained(t *testing.T) {
 		{"lease.revoke_requested", "", "expired", "expired"},
 		{"lease.of_tomorrow", "a new one", "", "a new one"},
 	} {
-		if got := explained(Happening{Event: c.event, Reason: c.reason, Words: c.words}); got != c.want {
+		if got := explained(Happening{Event: c.event, Reason: c.reason, Detail: c.words}); got != c.want {
 			t.Errorf("%+v: %q", c, got)
 		}
 	}
