@@ -243,7 +243,7 @@ func (m *Manager) dropCreate(l *lease, key *keyEntry, now time.Duration) {
 		l.seldom.key = ""
 	}
 	m.finish(l, locks.ReasonUnknown, now)
-	m.history.drop(l.id())
+	m.history.Drop(l.id())
 	for s := range l.slots {
 		m.forget(s.q)
 	}

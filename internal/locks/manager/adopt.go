@@ -197,8 +197,8 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 // deletionKnown reports whether a lease's contender is certain to be gone,
 // though the replica shows it.
 func (m *Manager) deletionKnown(id recipe.LeaseID) bool {
-	past, known := m.history.get(id)
-	return known && !past.doubtful
+	past, known := m.history.Get(id)
+	return known && !past.Doubtful
 }
 
 // mayBeTold notes that a lease's contender holds by its place in the queue. If

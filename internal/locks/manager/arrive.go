@@ -26,7 +26,7 @@ func (m *Manager) Arrive(ctx context.Context, lease string, zxid int64) error {
 		return e
 	}
 	return locked(m, func() error {
-		for m.leases[id] == nil && !m.history.has(id) && !m.owns(id.Gateway()) {
+		for m.leases[id] == nil && !m.history.Has(id) && !m.owns(id.Gateway()) {
 			if m.newlyOwned == nil {
 				m.newlyOwned = make(chan struct{})
 			}

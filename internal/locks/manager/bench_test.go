@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
@@ -207,7 +208,7 @@ func benchmarkTellingACycle(b *testing.B, told bool) {
 	b.ReportAllocs()
 	for b.Loop() {
 		m.heard = at
-		l.shown, l.why, l.grant = false, causeOf(locks.ReasonReleased), grantClaimed
+		l.shown, l.why, l.grant = false, postmortem.CauseOf(locks.ReasonReleased), grantClaimed
 		l.setSight(sight{})
 		m.tellNode(&zk.Change{Kind: zk.NodeAdded, Root: root, Dir: dir, Node: c.Name}, q)
 		if m.appeared(q, c) {

@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
+	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
@@ -170,15 +171,15 @@ func (m *Manager) struck(b *blow) {
 	if !c.Ours || c.LeaseID == "" || m.leases[c.LeaseID] != nil {
 		return
 	}
-	p := past{why: causeOf(b.reason), words: b.words, at: m.clock.Now().Boot(), ns: b.at.q.space.name, lock: b.at.q.name(), mode: c.Mode}
+	p := postmortem.End{Why: postmortem.CauseOf(b.reason), Words: b.words, At: m.clock.Now().Boot(), NS: b.at.q.space.name, Lock: b.at.q.name(), Mode: c.Mode}
 	if m.sights[c].held {
-		p.fencingToken = m.tokenOf(b.at.q, c)
+		p.FencingToken = m.tokenOf(b.at.q, c)
 	}
 	if i := b.at.q.noted().infos[c.Name]; i != nil {
-		p.ttl = i.record.LeaseTTL()
+		p.TTL = i.record.LeaseTTL()
 	}
-	p.struck = true
-	m.history.add(c.LeaseID, p)
+	p.Struck = true
+	m.history.Add(c.LeaseID, p)
 	m.tell(notice{kind: noticeStruck, lease: c.LeaseID, at: b.at, why: b.verdict})
 }
 
@@ -299,7 +300,7 @@ func (m *Manager) breakLease(ctx context.Context, name string, v verdict, atOwne
 		if err := m.usable(); err != nil {
 			return err
 		}
-		if p, ok := m.history.get(id); ok && m.leases[id] == nil && m.delays.byID[id] == nil {
+		if p, ok := m.history.Get(id); ok && m.leases[id] == nil && m.delays.byID[id] == nil {
 			return brokenBefore(p)
 		}
 		b := &blow{verdict: v, l: m.leases[id], version: -1}
@@ -336,11 +337,11 @@ func (m *Manager) breakLease(ctx context.Context, name string, v verdict, atOwne
 }
 
 // brokenBefore is the answer to a break of a lease that has ended.
-func brokenBefore(p past) error {
-	if p.reason() == locks.ReasonRevoked {
+func brokenBefore(p postmortem.End) error {
+	if p.Reason() == locks.ReasonRevoked {
 		return nil
 	}
-	return endedError(p.reason()).Because(p.words)
+	return endedError(p.Reason()).Because(p.Words)
 }
 
 // refusedBlow turns why something could not be ended into the error to answer.

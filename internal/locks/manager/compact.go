@@ -45,26 +45,7 @@ type seldom struct {
 	lockDelayOn locks.DelayOn
 }
 
-// cause is a Reason in one byte.
-type cause uint8
-
-var causes = [...]locks.Reason{"", locks.ReasonReleased, locks.ReasonCancelled, locks.ReasonExpired, locks.ReasonUnclaimed, locks.ReasonRemoved, locks.ReasonWaitElapsed, locks.ReasonUnknown,
-	locks.ReasonRevoked, locks.ReasonDestroyed, locks.ReasonGatewayLeft, causeForced: locks.ReasonRevoked}
-
-// causeForced is a revocation that its holder did not heed: unlike an administrator's end it can be withdrawn, and a lock
-// delay follows.
-const causeForced cause = 11
-
-func causeOf(r locks.Reason) cause {
-	for c, reason := range causes {
-		if reason == r {
-			return cause(c)
-		}
-	}
-	panic("locks: a reason without a number: " + string(r))
-}
-
-func (l *lease) reason() locks.Reason { return causes[l.why] }
+func (l *lease) reason() locks.Reason { return l.why.Reason() }
 
 // few is where what few leases have can be written.
 func (l *lease) few() *seldom {

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/postmortem"
 )
 
 func TestEqualNamesAreInMemoryOnceAndTheCallersMemoryIsNotKept(t *testing.T) {
@@ -32,7 +33,7 @@ func TestEqualNamesAreInMemoryOnceAndTheCallersMemoryIsNotKept(t *testing.T) {
 
 func TestEveryReasonFitsIntoItsByte(t *testing.T) {
 	for _, reason := range []locks.Reason{"", locks.ReasonReleased, locks.ReasonCancelled, locks.ReasonExpired, locks.ReasonUnclaimed, locks.ReasonRemoved, locks.ReasonWaitElapsed, locks.ReasonUnknown} {
-		if got := (&lease{why: causeOf(reason)}).reason(); got != reason {
+		if got := (&lease{why: postmortem.CauseOf(reason)}).reason(); got != reason {
 			t.Errorf("%q has become %q", reason, got)
 		}
 	}

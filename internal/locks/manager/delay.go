@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
@@ -93,7 +94,7 @@ func (l *lease) closes() bool {
 	case locks.ReasonExpired, locks.ReasonUnclaimed:
 		return true
 	case locks.ReasonRevoked:
-		return l.why == causeForced
+		return l.why == postmortem.Forced
 	case locks.ReasonReleased:
 		return l.seldom.lockDelayOn == locks.DelayAlways
 	}

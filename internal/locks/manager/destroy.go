@@ -8,6 +8,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -104,7 +105,7 @@ func (m *Manager) destroyed(req *locks.DestroyRequest) {
 		if ns == "" {
 			ns = locks.DefaultNamespace
 		}
-		m.tell(notice{kind: noticeDestroyed, lock: place{ns, req.Lock}, why: verdict{reason: locks.ReasonDestroyed, words: req.Reason}, zxid: m.writerZxid()})
+		m.tell(notice{kind: noticeDestroyed, lock: postmortem.Place{NS: ns, Lock: req.Lock}, why: verdict{reason: locks.ReasonDestroyed, words: req.Reason}, zxid: m.writerZxid()})
 	})
 }
 

@@ -71,7 +71,7 @@
 // again.
 //
 // What is remembered of ended leases, and of those of other gateways that were seen
-// to go, is in history.go and postmortem.go.
+// to go, is in postmortem.go and the package postmortem.
 //
 // # What it tells
 //

@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
@@ -22,16 +23,16 @@ func (m *Manager) end(l *lease, reason locks.Reason, now time.Duration) {
 	if l.phase == ending || l.phase == ended {
 		return
 	}
-	m.endFor(l, causeOf(reason))
+	m.endFor(l, postmortem.CauseOf(reason))
 }
 
 // endFor is end for a lease that has not begun to end.
-func (m *Manager) endFor(l *lease, why cause) {
+func (m *Manager) endFor(l *lease, why postmortem.Cause) {
 	m.beginEnding(l, why)
 	m.submitDelete(l)
 }
 
-func (m *Manager) beginEnding(l *lease, why cause) {
+func (m *Manager) beginEnding(l *lease, why postmortem.Cause) {
 	if l.access != accessFull {
 		l.setAccess(m, accessRefused) // the ACL may have been restored
 	}
@@ -138,7 +139,7 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 		m.resubmitDelete(l) // others want to be told
 	case errors.Is(res.Err, zk.ErrNoNode):
 		if timed {
-			l.why = causeOf(m.takenBy(l)) // somebody else was quicker
+			l.why = postmortem.CauseOf(m.takenBy(l)) // somebody else was quicker
 		}
 		for s := range l.slots {
 			s.gone = s.gone || res.Culprit < 0 || s.path() == w.Ops[res.Culprit].Path
@@ -339,10 +340,10 @@ func (m *Manager) owned(id recipe.LeaseID) (*lease, *locks.Error) {
 
 // absent tells why there is no lease with that id.
 func (m *Manager) absent(id recipe.LeaseID) *locks.Error {
-	if past, ok := m.history.get(id); ok {
-		return endedError(past.reason()).Because(past.words)
+	if past, ok := m.history.Get(id); ok {
+		return endedError(past.Reason()).Because(past.Words)
 	}
-	if seen, ok := m.witnessed.get(id); m.orphans[id] != nil || ok && !seen.heard && seen.reason() == locks.ReasonGatewayLeft {
+	if seen, ok := m.witnessed.Get(id); m.orphans[id] != nil || ok && !seen.Heard && seen.Reason() == locks.ReasonGatewayLeft {
 		return endedError(locks.ReasonGatewayLeft)
 	}
 	if !m.trusted() {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/zk"
 )
 
@@ -205,7 +206,7 @@ func (m *Manager) noteTree(v verdict, t *tree) (ready bool) {
 	}
 	// It is described as what it is about to become.
 	why, words := l.why, l.words()
-	l.why, l.few().words, l.seldom.trace = causeOf(v.reason), v.words, v.trace
+	l.why, l.few().words, l.seldom.trace = postmortem.CauseOf(v.reason), v.words, v.trace
 	t.noting, ready = m.noteEnd(l)
 	l.why, l.seldom.words, l.seldom.trace = why, words, ""
 	return ready
@@ -266,7 +267,7 @@ func (m *Manager) mark(v verdict, t *tree) bool {
 // beginEnd begins the end of a lease whose contenders a piece deletes.
 func (m *Manager) beginEnd(l *lease, v verdict) {
 	l.few().words, l.seldom.trace = v.words, v.trace
-	m.beginEnding(l, causeOf(v.reason))
+	m.beginEnding(l, postmortem.CauseOf(v.reason))
 	l.setChange(m, changeDeleting)
 }
 

@@ -2,7 +2,6 @@ package manager
 
 import (
 	"context"
-	"iter"
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
@@ -148,11 +147,11 @@ func (m *Manager) find(q *queue, czxid int64) finding {
 			f.unread = append(f.unread, c)
 		}
 	}
-	for p := range m.history.recent(fenceLook) {
-		if p.ns != q.space.name || p.lock != q.name() || p.fencingToken == 0 {
+	for p := range m.history.Recent(fenceLook) {
+		if p.NS != q.space.name || p.Lock != q.name() || p.FencingToken == 0 {
 			continue
 		}
-		ended := p.fencingToken - m.layout.FenceBase
+		ended := p.FencingToken - m.layout.FenceBase
 		f.highest = max(f.highest, ended)
 		if ended == czxid {
 			f.reason, f.sure = fenceEnded, true
@@ -256,15 +255,4 @@ func (m *Manager) firstCzxid(q *queue, c *recipe.Contender) (czxid int64, known 
 		return i.czxid, true
 	}
 	return 0, false
-}
-
-// recent are the latest ends, the last one first, at most so many.
-func (h *history) recent(most int) iter.Seq[past] {
-	return func(yield func(past) bool) {
-		for i := len(h.order) - 1; i >= max(h.head, len(h.order)-most); i-- {
-			if p, ok := h.byID[h.order[i]]; ok && !yield(p) {
-				return
-			}
-		}
-	}
 }

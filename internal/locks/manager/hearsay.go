@@ -10,6 +10,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -55,7 +56,7 @@ type subject string
 // word is what has been heard of an end.
 type word struct {
 	ended, sure bool // by the gateway that ran the lease: end; sure: it has said all that it knows
-	end         past
+	end         postmortem.End
 	verdict     *verdict // of an administrator's gateway
 	struck      bool     // it was done
 	q           *queue   // where its contender was when it came; nil: nowhere
@@ -65,14 +66,14 @@ type word struct {
 // outcome is why a lease has ended, as far as that has been heard; own is what this gateway has done to it itself. w may be nil.
 func (w *word) outcome(own *verdict) (locks.Reason, string) {
 	switch {
-	case w != nil && w.sure && w.end.reason() != locks.ReasonRemoved:
-		return w.end.reason(), w.end.words
+	case w != nil && w.sure && w.end.Reason() != locks.ReasonRemoved:
+		return w.end.Reason(), w.end.Words
 	case own != nil:
 		return own.reason, own.words
 	case w != nil && w.verdict != nil:
 		return w.verdict.reason, w.verdict.words
 	case w != nil && w.ended:
-		return w.end.reason(), w.end.words
+		return w.end.Reason(), w.end.Words
 	}
 	return locks.ReasonUnknown, ""
 }
@@ -209,14 +210,16 @@ func (m *Manager) hear(n *news) {
 	case noticeVerdict, noticeStruck:
 		v := verdict{reason: n.Reason, words: n.Words}
 		ends := v.ends() // else it is told for whoever has seen no more of it than its end
-		if p, known := m.history.get(n.Lease); known && n.Lease != "" {
+		if p, known := m.history.Get(n.Lease); known && n.Lease != "" {
 			if ends {
 				m.hearTooLate(n, p)
 			}
 			return
 		}
 		if n.Kind == noticeStruck && n.Lease != "" && c == nil && m.leases[n.Lease] == nil {
-			m.witnessed.addOrRevise(n.Lease, m.pastOf(n), func(p past) bool { return p.reason() == locks.ReasonUnknown || p.reason() == locks.ReasonRemoved })
+			m.witnessed.AddOrRevise(n.Lease, m.pastOf(n), func(p postmortem.End) bool {
+				return p.Reason() == locks.ReasonUnknown || p.Reason() == locks.ReasonRemoved
+			})
 		}
 		if !ends {
 			return
@@ -227,7 +230,7 @@ func (m *Manager) hear(n *news) {
 		}
 		w.verdict, w.struck = &v, w.struck || n.Kind == noticeStruck
 		if l := m.leases[n.Lease]; l != nil && l.phase == ending && l.reason() == locks.ReasonRemoved {
-			l.few().words, l.why = n.Words, causeOf(n.Reason) // a part of it is gone
+			l.few().words, l.why = n.Words, postmortem.CauseOf(n.Reason) // a part of it is gone
 		}
 		m.heardOf(n.Lease, w)
 	case noticeAcquitted:
@@ -291,17 +294,19 @@ func (m *Manager) hearEnd(n *news, q *queue, c *recipe.Contender) {
 		return // it is this gateway's by now, which knows better
 	}
 	p := m.pastOf(n)
-	if known, ok := m.history.get(n.Lease); ok {
-		if !known.struck {
+	if known, ok := m.history.Get(n.Lease); ok {
+		if !known.Struck {
 			return
 		}
 		// This gateway has ended it; the one that ran it knows what it was like, and whether somebody was quicker.
-		if p.struck = true; n.Unsure || p.reason() == locks.ReasonRemoved {
-			p.why, p.words = known.why, known.words
+		if p.Struck = true; n.Unsure || p.Reason() == locks.ReasonRemoved {
+			p.Why, p.Words = known.Why, known.Words
 		}
-		m.history.revise(n.Lease, p)
+		m.history.Revise(n.Lease, p)
 	} else if c == nil {
-		m.witnessed.addOrRevise(n.Lease, p, func(old past) bool { return p.reason() != locks.ReasonRemoved || old.reason() == locks.ReasonUnknown })
+		m.witnessed.AddOrRevise(n.Lease, p, func(old postmortem.End) bool {
+			return p.Reason() != locks.ReasonRemoved || old.Reason() == locks.ReasonUnknown
+		})
 	}
 	w := m.wordOn(subject(n.Lease), q, c)
 	if w == nil {
@@ -319,8 +324,8 @@ func (m *Manager) heardOf(id recipe.LeaseID, w *word) {
 	if id == "" || !m.back.waits(id) {
 		return
 	}
-	p, known := m.history.get(id)
-	mine := known && !p.struck
+	p, known := m.history.Get(id)
+	mine := known && !p.Struck
 	runner, _ := m.ownerOf(id.Gateway())
 	if w.sure || w.verdict != nil && (mine || w.struck && !m.hopesFor(runner)) {
 		m.releaseOf(id)
@@ -328,13 +333,13 @@ func (m *Manager) heardOf(id recipe.LeaseID, w *word) {
 }
 
 // hearTooLate takes a verdict about a lease that has ended here.
-func (m *Manager) hearTooLate(n *news, p past) {
-	if p.struck || p.reason() != locks.ReasonRemoved || n.Kind != noticeStruck && !m.back.waits(n.Lease) {
+func (m *Manager) hearTooLate(n *news, p postmortem.End) {
+	if p.Struck || p.Reason() != locks.ReasonRemoved || n.Kind != noticeStruck && !m.back.waits(n.Lease) {
 		return // it has ended otherwise, whatever was meant to happen
 	}
 	// The contender was gone, nobody knew why, and this is why.
-	p.why, p.words = causeOf(n.Reason), n.Words
-	m.history.revise(n.Lease, p)
+	p.Why, p.Words = postmortem.CauseOf(n.Reason), n.Words
+	m.history.Revise(n.Lease, p)
 	if w := m.wordOn(subject(n.Lease), nil, nil); w != nil {
 		w.verdict = &verdict{reason: n.Reason, words: n.Words}
 		m.heardOf(n.Lease, w)
@@ -350,20 +355,20 @@ func (m *Manager) heardClosed(q *queue, c *recipe.Contender, w *word) {
 		return // the replica has yet to come to it
 	}
 	if m.telling() {
-		e := m.contenderEvent(endType(w.end.reason()), q, c)
-		e.Reason, e.Detail, e.FencingToken = string(w.end.reason()), w.end.words, w.end.fencingToken
+		e := m.contenderEvent(endType(w.end.Reason()), q, c)
+		e.Reason, e.Detail, e.FencingToken = string(w.end.Reason()), w.end.Words, w.end.FencingToken
 		if e.Owner == "" {
-			e.Owner = w.end.owner
+			e.Owner = w.end.Owner
 		}
 		if c.Groups <= 1 {
-			e.Mode = string(viewMode(w.end.mode)) // this may still be the contender from before a downgrade
+			e.Mode = string(viewMode(w.end.Mode)) // this may still be the contender from before a downgrade
 		}
 		m.publish(e)
 	}
 	s.mute = true
 	m.sights[c] = s
 	if leads(c) {
-		m.witnessed.addOrRevise(c.LeaseID, w.end, func(past) bool { return true })
+		m.witnessed.AddOrRevise(c.LeaseID, w.end, func(postmortem.End) bool { return true })
 	}
 	m.touchQueue(q)
 }
@@ -399,27 +404,16 @@ func (m *Manager) hearDestroyed(n *news) {
 }
 
 // pastOf is an end as news tell it.
-func (m *Manager) pastOf(n *news) past {
+func (m *Manager) pastOf(n *news) postmortem.End {
 	now := m.clock.Now()
-	p := past{why: causeOf(n.Reason), ns: n.NS, lock: n.Lock, fencingToken: n.Token, ttl: n.TTL, mode: recipeMode(n.Mode), owner: m.owners.one(n.Owner), words: n.Words,
-		waited: n.Waited, held: n.Held, beat: n.Beat, heard: true}
+	p := postmortem.End{Why: postmortem.CauseOf(n.Reason), NS: n.NS, Lock: n.Lock, FencingToken: n.Token, TTL: n.TTL, Mode: recipeMode(n.Mode), Owner: m.owners.one(n.Owner), Words: n.Words,
+		Waited: n.Waited, Held: n.Held, Beat: n.Beat, Heard: true}
 	// By the wall clock of the gateway that ran it: it is the same time wherever it is asked for.
-	p.at = min(now.Boot()-(now.Wall()-time.Duration(n.Ended)), now.Boot())
+	p.At = min(now.Boot()-(now.Wall()-time.Duration(n.Ended)), now.Boot())
 	if n.Next != nil {
-		p.next = &heir{lease: n.Next.Lease, name: n.Next.Name, owner: m.owners.one(n.Next.Owner), token: n.Next.Token, after: n.Next.After}
+		p.Next = &postmortem.Next{Lease: n.Next.Lease, Name: n.Next.Name, Owner: m.owners.one(n.Next.Owner), Token: n.Next.Token, After: n.Next.After}
 	}
 	return p
-}
-
-// addOrRevise remembers what was heard: anew, or in place of what is known when that may be revised.
-func (h *history) addOrRevise(id recipe.LeaseID, p past, may func(past) bool) {
-	old, ok := h.get(id)
-	switch {
-	case !ok:
-		h.add(id, p)
-	case may(old):
-		h.revise(id, p)
-	}
 }
 
 // takenBy is why a contender of this gateway's lease is gone that this gateway did not delete: what an administrator of
@@ -437,8 +431,8 @@ func (m *Manager) takenBy(l *lease) locks.Reason {
 // lease the others are told what came of it.
 func (m *Manager) unexplained(id recipe.LeaseID) {
 	w := m.words[subject(id)]
-	p, mine := m.history.get(id)
-	if mine && !p.struck {
+	p, mine := m.history.Get(id)
+	if mine && !p.Struck {
 		m.tell(notice{kind: noticeEnded, lease: id})
 	}
 	if w != nil && m.leases[id] == nil && (w.q == nil || w.q.contenders.Get(w.name) == nil) {
@@ -469,7 +463,7 @@ func (m *Manager) tellLoss(e *events.Event, path string, c *recipe.Contender, ow
 		about = subject(path)
 	}
 	w := m.words[about]
-	if p, ok := m.witnessed.get(c.LeaseID); w == nil && ok && p.heard {
+	if p, ok := m.witnessed.Get(c.LeaseID); w == nil && ok && p.Heard {
 		w = &word{ended: true, sure: true, end: p}
 	}
 	runner, _ := m.ownerOf(c.LeaseID.Gateway())
@@ -482,10 +476,10 @@ func (m *Manager) tellLoss(e *events.Event, path string, c *recipe.Contender, ow
 		e.Type, e.Reason, e.Detail = endType(reason), string(reason), words
 	}
 	if w != nil && w.ended && e.Owner == "" {
-		e.Owner = w.end.owner
+		e.Owner = w.end.Owner
 	}
 	if w != nil && w.ended && e.FencingToken == 0 {
-		e.FencingToken = w.end.fencingToken
+		e.FencingToken = w.end.FencingToken
 	}
 	m.publish(e)
 }
@@ -493,16 +487,16 @@ func (m *Manager) tellLoss(e *events.Event, path string, c *recipe.Contender, ow
 // unwitness forgets that a contender had gone which is back, or which the replica has only now come to. What its gateway
 // has told of its end stays for when the replica loses it.
 func (m *Manager) unwitness(q *queue, c *recipe.Contender) {
-	p, seen := m.witnessed.get(c.LeaseID)
+	p, seen := m.witnessed.Get(c.LeaseID)
 	if !seen {
 		return
 	}
-	m.witnessed.drop(c.LeaseID)
-	if !p.heard || m.leases[c.LeaseID] != nil {
+	m.witnessed.Drop(c.LeaseID)
+	if !p.Heard || m.leases[c.LeaseID] != nil {
 		return
 	}
 	if w := m.wordOn(subject(c.LeaseID), q, c); w != nil && !w.ended {
-		p.next = nil
+		p.Next = nil
 		w.ended, w.sure, w.end = true, true, p
 	}
 }
@@ -510,8 +504,8 @@ func (m *Manager) unwitness(q *queue, c *recipe.Contender) {
 // heardGone is the answer to who asks for a lease of a gateway that this one has succeeded, or that is gone, and that is not
 // there any more: with the reason, when that gateway has told it.
 func (m *Manager) heardGone(id recipe.LeaseID) *locks.Error {
-	if p, ok := m.witnessed.get(id); ok && p.heard {
-		return endedError(p.reason()).Because(p.words)
+	if p, ok := m.witnessed.Get(id); ok && p.Heard {
+		return endedError(p.Reason()).Because(p.Words)
 	}
 	return endedError(locks.ReasonUnknown)
 }

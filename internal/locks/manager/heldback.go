@@ -120,10 +120,10 @@ func (m *Manager) explain(h *heldEvent) {
 	h.Type, h.Reason, h.Detail = endType(reason), string(reason), words
 	if w != nil && w.ended {
 		if h.Owner == "" {
-			h.Owner = w.end.owner
+			h.Owner = w.end.Owner
 		}
 		if h.FencingToken == 0 {
-			h.FencingToken = w.end.fencingToken
+			h.FencingToken = w.end.FencingToken
 		}
 	}
 	if len(list) == 0 {

@@ -128,8 +128,8 @@ func (m *Manager) attachKey(k *keyEntry) {
 		l.few().key = k.hash
 		return
 	}
-	if past, ok := m.history.get(k.lease); ok {
-		m.keyEnded(k, past.reason())
+	if past, ok := m.history.Get(k.lease); ok {
+		m.keyEnded(k, past.Reason())
 		return
 	}
 	if m.owns(k.lease.Gateway()) && m.synced && m.mayMiss(k.lease) == nil {

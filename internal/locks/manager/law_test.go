@@ -190,8 +190,8 @@ func (g *gate) checkLaw() {
 			if ends[one]++; e.LeaseID != "" && ends[one] > 1 {
 				fail("the lease has ended before")
 			}
-			if p, ok := g.m.history.get(recipe.LeaseID(e.LeaseID)); ok && e.LeaseID != "" && string(p.reason()) != e.Reason && !(g.lagged && locks.Reason(e.Reason) == locks.ReasonUnknown) {
-				fail("its clients are told " + string(p.reason()))
+			if p, ok := g.m.history.Get(recipe.LeaseID(e.LeaseID)); ok && e.LeaseID != "" && string(p.Reason()) != e.Reason && !(g.lagged && locks.Reason(e.Reason) == locks.ReasonUnknown) {
+				fail("its clients are told " + string(p.Reason()))
 			}
 			f.ended = true
 			back[path] = g.lagged && (e.Foreign || locks.Reason(e.Reason) == locks.ReasonUnknown || locks.Reason(e.Reason) == locks.ReasonGatewayLeft)

@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -23,8 +24,8 @@ type lease struct {
 	change      change
 	endNote     noteState
 	access      accessState
-	why         cause // ending and ended: the reason
-	kind        kind  // what it is counted as
+	why         postmortem.Cause // ending and ended: the reason
+	kind        kind             // what it is counted as
 
 	// The clock, and the contender's data.
 	abandoned bool       // nobody can ever use it: end it once it is known
@@ -232,7 +233,7 @@ func (m *Manager) conclude(l *lease, reason locks.Reason, now time.Duration, sta
 		return
 	}
 	m.setPhase(l, ended)
-	l.why = causeOf(reason)
+	l.why = postmortem.CauseOf(reason)
 	m.tellEnded(l) // before the grant that it makes possible
 	m.deadlines.remove(l)
 	delete(m.leases, l.id())

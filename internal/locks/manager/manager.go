@@ -18,6 +18,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
@@ -132,9 +133,9 @@ type Manager struct {
 	spaces     map[string]*space
 	arrivals   map[string]*arrival       // recorded namespaces that the replica does not hold whole: see namespaces.go
 	leases     map[recipe.LeaseID]*lease // those that this gateway owns and that have not ended
-	history    history
-	witnessed  history // ends that were seen of other gateways' leases
-	delays     delays  // ended leases of this gateway whose places stay
+	history    postmortem.Log
+	witnessed  postmortem.Log // ends that were seen of other gateways' leases
+	delays     delays         // ended leases of this gateway whose places stay
 	owners     names
 	keys       map[string]*keyEntry
 	keyLine    keyLine                     // those whose lease has ended

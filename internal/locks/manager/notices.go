@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -48,8 +49,8 @@ const (
 type notice struct {
 	kind  noticeKind
 	lease recipe.LeaseID
-	at    part  // its contender, of another program's when lease is ""
-	lock  place // with noticeDestroyed
+	at    part             // its contender, of another program's when lease is ""
+	lock  postmortem.Place // with noticeDestroyed
 	why   verdict
 	zxid  int64
 }
@@ -175,7 +176,7 @@ func (m *Manager) newsSince(since string) (list []news, at string, more <-chan s
 		f = follower{seq: line.first + uint64(len(line.line)), telling: true}
 	}
 	if f.telling {
-		ids, next := m.history.from(f.past, newsBatch)
+		ids, next := m.history.From(f.past, newsBatch)
 		for _, id := range ids {
 			list = append(list, m.newsOfEnd(id))
 		}
@@ -229,7 +230,7 @@ func (m *Manager) placeOf(at string) (f follower, ok bool) {
 func (m *Manager) newsOf(n *notice) (news, bool) {
 	switch n.kind {
 	case noticeEnded, noticeStruck:
-		if !m.history.has(n.lease) {
+		if !m.history.Has(n.lease) {
 			break
 		}
 		told := m.newsOfEnd(n.lease)
@@ -238,7 +239,7 @@ func (m *Manager) newsOf(n *notice) (news, bool) {
 		}
 		return told, true
 	case noticeDestroyed:
-		return news{Kind: n.kind, NS: n.lock.ns, Lock: n.lock.lock, Words: n.why.words, Zxid: n.zxid}, true
+		return news{Kind: n.kind, NS: n.lock.NS, Lock: n.lock.Lock, Words: n.why.words, Zxid: n.zxid}, true
 	}
 	if n.at.q == nil {
 		return news{}, false
@@ -248,17 +249,17 @@ func (m *Manager) newsOf(n *notice) (news, bool) {
 
 // newsOfEnd is what is remembered of an end, as it is sent.
 func (m *Manager) newsOfEnd(id recipe.LeaseID) news {
-	p, _ := m.history.get(id)
+	p, _ := m.history.Get(id)
 	now := m.clock.Now()
-	n := news{Kind: noticeEnded, Lease: id, NS: p.ns, Lock: p.lock, Reason: p.reason(), Words: p.words, Mode: viewMode(p.mode), Owner: p.owner,
-		Token: p.fencingToken, TTL: p.ttl, Waited: p.waited, Held: p.held, Beat: p.beat, Ended: int64(now.Wall() - (now.Boot() - p.at)),
+	n := news{Kind: noticeEnded, Lease: id, NS: p.NS, Lock: p.Lock, Reason: p.Reason(), Words: p.Words, Mode: viewMode(p.Mode), Owner: p.Owner,
+		Token: p.FencingToken, TTL: p.TTL, Waited: p.Waited, Held: p.Held, Beat: p.Beat, Ended: int64(now.Wall() - (now.Boot() - p.At)),
 		Unsure: m.back.waits(id), Stays: m.delays.byID[id] != nil}
-	if p.struck {
+	if p.Struck {
 		n.Kind, n.Unsure = noticeStruck, false
 	}
 	// Another program's name of any length would keep all of it from being heard (check), or make a line too long to be read.
-	if p.next != nil && len(p.next.name) <= maxToldName && len(p.next.owner) <= locks.MaxOwner {
-		n.Next = &nextNews{Lease: p.next.lease, Name: p.next.name, Owner: p.next.owner, Token: p.next.token, After: p.next.after}
+	if p.Next != nil && len(p.Next.Name) <= maxToldName && len(p.Next.Owner) <= locks.MaxOwner {
+		n.Next = &nextNews{Lease: p.Next.Lease, Name: p.Next.Name, Owner: p.Next.Owner, Token: p.Next.Token, After: p.Next.After}
 	}
 	return n
 }

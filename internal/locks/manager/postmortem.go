@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -13,61 +14,25 @@ import (
 // contender go, and says so (reason unknown) when nobody is there any more who knows better. An entry takes
 // some 450 bytes (less than 470), and each of the two memories has at most maxHistory of them.
 
-// past is what is remembered of an ended lease.
-//
-// Not more than 128 bytes: of what is larger, a map keeps each by itself, and the garbage collector looks at each by itself.
-type past struct {
-	at           time.Duration // boot
-	ns, lock     string
-	fencingToken int64
-	ttl          time.Duration
-	owner        string
-	words        string        // of the administrator who ended it
-	waited, held time.Duration // until it was granted or ended; after that
-	beat         time.Duration // from the last heartbeat to the end; 0 when there was none
-	next         *heir
-	why          cause
-	mode         recipe.Mode
-	// doubtful: nobody knew when the contender was created, so the listing that
-	// lacked it may have come from a server that lags. It may be there again.
-	doubtful bool
-	struck   bool // another gateway ran it, and this one has ended it
-	heard    bool // the gateway that ran it, or that ended it, has told
-}
-
-func (p *past) reason() locks.Reason { return causes[p.why] }
-
-// heir is who was granted the lock next.
-type heir struct {
-	lease recipe.LeaseID // "" when foreign
-	name  string         // of its contender
-	owner string
-	token int64
-	after time.Duration
-}
-
-// place names a lock.
-type place struct{ ns, lock string }
-
 // remember keeps what became of a lease for those who ask later.
 func (m *Manager) remember(l *lease, now time.Duration) {
-	p := past{why: l.why, at: now, ns: l.q.space.name, lock: l.q.name(), ttl: l.ttl, mode: l.contender.Mode,
-		owner: l.owner, words: l.words(), doubtful: l.abandoned && l.czxid == 0}
+	p := postmortem.End{Why: l.why, At: now, NS: l.q.space.name, Lock: l.q.name(), TTL: l.ttl, Mode: l.contender.Mode,
+		Owner: l.owner, Words: l.words(), Doubtful: l.abandoned && l.czxid == 0}
 	// Since it was queued by the wall clock, which a former owner wrote down.
-	p.waited, _ = l.age(m.clock.Now().Wall())
+	p.Waited, _ = l.age(m.clock.Now().Wall())
 	if l.beat != 0 {
-		p.beat = max(now-l.beat, 1)
+		p.Beat = max(now-l.beat, 1)
 	}
 	if l.grant.granted() {
-		p.fencingToken = m.fencingToken(l.czxid)
+		p.FencingToken = m.fencingToken(l.czxid)
 		since := l.since
 		if s := l.sight(); s.held {
 			since = s.since // also under a former owner, as far as it was seen here
 		}
-		p.held = max(now-since, 1)
-		p.waited = max(p.waited-p.held, 0)
+		p.Held = max(now-since, 1)
+		p.Waited = max(p.Waited-p.Held, 0)
 	}
-	m.history.add(l.id(), p)
+	m.history.Add(l.id(), p)
 	m.tell(notice{kind: noticeEnded, lease: l.id(), at: part{l.q, l.contender}})
 	m.wordGone(l.q, l.contender)
 	if k := m.keys[l.key()]; k != nil && l.key() != "" {
@@ -83,48 +48,43 @@ func (m *Manager) witness(q *queue, name string, now time.Duration) {
 		return
 	}
 	s := m.sights[c]
-	if !c.Ours || c.Unknown || s.mute || !leads(c) || !m.loadedOnce || m.leases[c.LeaseID] != nil || m.history.has(c.LeaseID) {
+	if !c.Ours || c.Unknown || s.mute || !leads(c) || !m.loadedOnce || m.leases[c.LeaseID] != nil || m.history.Has(c.LeaseID) {
 		return
 	}
-	p := past{why: causeOf(m.lossOf(c)), at: now, ns: q.space.name, lock: q.name(), mode: c.Mode}
+	p := postmortem.End{Why: postmortem.CauseOf(m.lossOf(c)), At: now, NS: q.space.name, Lock: q.name(), Mode: c.Mode}
 	if i := q.noted().infos[c.Name]; i != nil && i.ours {
-		p.owner, p.ttl = m.owners.one(i.record.Owner), i.record.LeaseTTL()
-		p.waited = max(m.clock.Now().Wall()-i.created, 0)
+		p.Owner, p.TTL = m.owners.one(i.record.Owner), i.record.LeaseTTL()
+		p.Waited = max(m.clock.Now().Wall()-i.created, 0)
 	}
 	if s.held {
-		p.fencingToken, p.held = m.tokenOf(q, c), max(now-s.since, 1)
-		p.waited = max(p.waited-p.held, 0)
+		p.FencingToken, p.Held = m.tokenOf(q, c), max(now-s.since, 1)
+		p.Waited = max(p.Waited-p.Held, 0)
 	}
 	if w := m.words[subject(c.LeaseID)]; w != nil {
 		if w.ended {
 			p = w.end // first-hand
 		}
 		if reason, words := w.outcome(nil); reason != locks.ReasonUnknown {
-			p.why, p.words = causeOf(reason), words
+			p.Why, p.Words = postmortem.CauseOf(reason), words
 		}
 	}
-	m.witnessed.add(c.LeaseID, p)
+	m.witnessed.Add(c.LeaseID, p)
 }
 
 // granted notes for those who held the lock before that this contender holds
 // it now. l is its lease, nil when this gateway does not run it.
 func (m *Manager) granted(q *queue, c *recipe.Contender, l *lease, now time.Duration) {
-	at := place{q.space.name, q.name()}
-	for _, h := range []*history{&m.history, &m.witnessed} {
-		for _, id := range h.heirless[at] {
-			p, ok := h.byID[id]
-			if !ok || id == c.LeaseID {
-				continue
-			}
-			p.next = &heir{lease: c.LeaseID, name: c.Name, after: now - p.at, token: m.tokenOf(q, c)}
+	at := postmortem.Place{NS: q.space.name, Lock: q.name()}
+	for _, h := range []*postmortem.Log{&m.history, &m.witnessed} {
+		h.Granted(at, now, func() postmortem.Next {
+			next := postmortem.Next{Lease: c.LeaseID, Name: c.Name, Token: m.tokenOf(q, c)}
 			if l != nil {
-				p.next.owner, p.next.token = l.owner, m.fencingToken(l.czxid)
+				next.Owner, next.Token = l.owner, m.fencingToken(l.czxid)
 			} else if i := q.noted().infos[c.Name]; i != nil {
-				p.next.owner = i.record.Owner
+				next.Owner = i.record.Owner
 			}
-			h.byID[id] = p
-		}
-		delete(h.heirless, at)
+			return next
+		})
 	}
 }
 
@@ -135,7 +95,7 @@ func (m *Manager) Postmortem(ctx context.Context, p locks.Principal, id string) 
 		return locks.Postmortem{}, wrong
 	}
 	return locked2(m, func() (locks.Postmortem, error) {
-		var found past
+		var found postmortem.End
 		if err := m.retryAfterSync(ctx, func() (err *locks.Error) {
 			found, err = m.recall(named)
 			return err
@@ -148,20 +108,20 @@ func (m *Manager) Postmortem(ctx context.Context, p locks.Principal, id string) 
 }
 
 // recall finds what is remembered of an ended lease.
-func (m *Manager) recall(id recipe.LeaseID) (past, *locks.Error) {
+func (m *Manager) recall(id recipe.LeaseID) (postmortem.End, *locks.Error) {
 	if m.leases[id] != nil {
-		return past{}, &locks.Error{Code: locks.CodeNotFound, Detail: "this lease has not ended; ask for the lease itself"}
+		return postmortem.End{}, &locks.Error{Code: locks.CodeNotFound, Detail: "this lease has not ended; ask for the lease itself"}
 	}
-	if p, ok := m.history.get(id); ok {
+	if p, ok := m.history.Get(id); ok {
 		return p, nil
 	}
-	p, seen := m.witnessed.get(id)
-	if seen && p.heard {
+	p, seen := m.witnessed.Get(id)
+	if seen && p.Heard {
 		return p, nil // from the gateway that ran it
 	}
 	err := m.absent(id)
 	if err.Code == locks.CodeNotOwner {
-		return past{}, err // its gateway knows better
+		return postmortem.End{}, err // its gateway knows better
 	}
 	if seen {
 		return p, nil
@@ -171,20 +131,20 @@ func (m *Manager) recall(id recipe.LeaseID) (past, *locks.Error) {
 		err = &locks.Error{Code: locks.CodeNotFound, Detail: "nothing is remembered of a lease with that id: an end is remembered for an hour, by the gateway that ran the lease"}
 		err.UnknownGateway = stranger
 	}
-	return past{}, err
+	return postmortem.End{}, err
 }
 
 // describeHeir reads what is not known yet of whoever was granted the lock
 // next. It is called with mu held, and holds it on return.
-func (m *Manager) describeHeir(ctx context.Context, p past) {
-	if p.next == nil || p.next.token != 0 {
+func (m *Manager) describeHeir(ctx context.Context, p postmortem.End) {
+	if p.Next == nil || p.Next.Token != 0 {
 		return
 	}
-	q := m.spaces[p.ns].find(p.lock)
+	q := m.spaces[p.NS].find(p.Lock)
 	if q == nil {
 		return
 	}
-	c := q.contenders.Get(p.next.name)
+	c := q.contenders.Get(p.Next.Name)
 	if c == nil {
 		return
 	}
@@ -192,20 +152,20 @@ func (m *Manager) describeHeir(ctx context.Context, p past) {
 	m.describe(ctx, q, []*recipe.Contender{c})
 	q.polls--
 	if i := q.noted().infos[c.Name]; i != nil {
-		p.next.owner, p.next.token = m.owners.one(i.record.Owner), m.tokenOf(q, c)
+		p.Next.Owner, p.Next.Token = m.owners.one(i.record.Owner), m.tokenOf(q, c)
 	} else if l := m.leases[c.LeaseID]; c.Ours && l != nil {
-		p.next.owner, p.next.token = l.owner, m.fencingToken(l.czxid)
+		p.Next.Owner, p.Next.Token = l.owner, m.fencingToken(l.czxid)
 	}
 	m.forget(q)
 }
 
-func (m *Manager) viewPostmortem(id recipe.LeaseID, p past) locks.Postmortem {
+func (m *Manager) viewPostmortem(id recipe.LeaseID, p postmortem.End) locks.Postmortem {
 	now := m.clock.Now()
-	v := locks.Postmortem{LeaseID: string(id), NS: p.ns, Lock: p.lock, Mode: viewMode(p.mode), Owner: p.owner, Reason: p.reason(), Detail: p.words,
-		FencingToken: p.fencingToken, EndedAgo: max(now.Boot()-p.at, 0), WaitedFor: p.waited, HeldFor: p.held, TTL: p.ttl, LastHeartbeat: p.beat}
+	v := locks.Postmortem{LeaseID: string(id), NS: p.NS, Lock: p.Lock, Mode: viewMode(p.Mode), Owner: p.Owner, Reason: p.Reason(), Detail: p.Words,
+		FencingToken: p.FencingToken, EndedAgo: max(now.Boot()-p.At, 0), WaitedFor: p.Waited, HeldFor: p.Held, TTL: p.TTL, LastHeartbeat: p.Beat}
 	v.EndedAt = time.Unix(0, int64(now.Wall()-v.EndedAgo)).UTC()
-	if p.next != nil {
-		v.Next = &locks.Successor{LeaseID: string(p.next.lease), Owner: p.next.owner, FencingToken: p.next.token, After: p.next.after}
+	if p.Next != nil {
+		v.Next = &locks.Successor{LeaseID: string(p.Next.Lease), Owner: p.Next.Owner, FencingToken: p.Next.Token, After: p.Next.After}
 	}
 	return v
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
@@ -156,11 +157,11 @@ func TestWhoNeverHeldHasNoNext(t *testing.T) {
 // What an entry of an ended lease takes is stated in postmortem.go.
 func TestAnEndedLeaseTakesLittleMemory(t *testing.T) {
 	const entries, stated = 20_000, 470
-	var h history
+	var h postmortem.Log
 	before := live()
 	for i := range entries {
 		id := recipe.LeaseID(strings.Repeat("x", recipe.LeaseIDLen-6) + fmt.Sprintf("%06d", i))
-		h.add(id, past{ns: "default", lock: strings.Clone(fmt.Sprintf("many-%06d", i)), held: 1})
+		h.Add(id, postmortem.End{NS: "default", Lock: strings.Clone(fmt.Sprintf("many-%06d", i)), Held: 1})
 	}
 	after := live()
 	runtime.KeepAlive(&h)

@@ -125,7 +125,7 @@ func (m *Manager) lookup(id recipe.LeaseID, token bool) (*lease, locks.Lease, *l
 	if l := m.leases[id]; l != nil {
 		return l, locks.Lease{}, nil
 	}
-	if p, ok := m.history.get(id); ok {
+	if p, ok := m.history.Get(id); ok {
 		return nil, viewPast(id, p), nil
 	}
 	absent := m.absent(id)

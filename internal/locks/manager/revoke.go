@@ -12,6 +12,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
@@ -115,7 +116,7 @@ func (m *Manager) takeBack(l *lease, now time.Duration) bool {
 		return false
 	}
 	l.few().words = l.revocation().asked.Reason
-	m.endFor(l, causeForced)
+	m.endFor(l, postmortem.Forced)
 	return true
 }
 
@@ -123,7 +124,7 @@ func (m *Manager) takeBack(l *lease, now time.Duration) bool {
 // written first wins.
 func (l *lease) forced() bool {
 	some, _ := l.gonePart()
-	return !some && l.why == causeForced
+	return !some && l.why == postmortem.Forced
 }
 
 // reviveForced makes a lease that force was ending what it was before.

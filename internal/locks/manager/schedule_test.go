@@ -348,9 +348,9 @@ func (g *gate) checkForgotten(gates int) {
 	for what, n := range map[string]int{
 		"queues": queues, "leases": len(m.leases), "sights": len(m.sights), "orphans": len(m.orphans), "deferred": len(m.deferred), "hazardous": len(m.hazardous),
 		"keys": len(m.keys), "keys in line": len(m.keyLine), "other keys": len(m.otherKeys), "former": len(m.former),
-		"history": len(m.history.byID), "history's order": len(m.history.order) - m.history.head,
+		"history": m.history.Size().Ends, "history's order": m.history.Size().Order,
 		"delays":   len(m.delays.byID) + m.delays.line.Len(),
-		"heirless": len(m.history.heirless) + len(m.witnessed.heirless), "witnessed": len(m.witnessed.byID),
+		"heirless": m.history.Size().Awaiting + m.witnessed.Size().Awaiting, "witnessed": m.witnessed.Size().Ends,
 		"deadlines": len(m.deadlines.h), "in line": len(m.counts.line), "reads": len(m.reads.line) + m.reads.out,
 		"in flight": m.inflight, "expiring": m.expiring, "acquiring": m.acquiring,
 		"locks": m.counts.locks, "contenders": m.counts.contenders,

@@ -38,7 +38,7 @@ func (m *Manager) appeared(q *queue, c *recipe.Contender) bool {
 	case s != nil && s.name() == c.Name:
 		s.noted.mute = true // the lease is told of by its first contender there
 		return false
-	case l != nil, c.Member > 1, q.replaces(c), c.Ours && m.history.has(c.LeaseID):
+	case l != nil, c.Member > 1, q.replaces(c), c.Ours && m.history.Has(c.LeaseID):
 		m.sights[c] = sight{mute: true}
 		return false
 	}

@@ -74,8 +74,8 @@ func (m *Manager) sweep() {
 		m.pollHidden()
 		m.sweepParts(now)
 		m.sweepOrphans(now)
-		m.history.sweep(now - endedLife)
-		m.witnessed.sweep(now - endedLife)
+		m.history.Sweep(now - endedLife)
+		m.witnessed.Sweep(now - endedLife)
 		for _, ns := range slices.Sorted(maps.Keys(m.spaces)) {
 			m.sweepIdle(m.spaces[ns], now)
 		}

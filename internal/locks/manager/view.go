@@ -7,6 +7,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
+	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
@@ -177,9 +178,9 @@ func (m *Manager) viewHeartbeat(l *lease, now time.Duration) locks.Heartbeat {
 	return h
 }
 
-func viewPast(id recipe.LeaseID, p past) locks.Lease {
-	return locks.Lease{ID: string(id), NS: p.ns, Lock: p.lock, Mode: viewMode(p.mode), State: locks.Ended, Reason: p.reason(),
-		FencingToken: p.fencingToken, TTL: p.ttl, Rev: "ended"}
+func viewPast(id recipe.LeaseID, p postmortem.End) locks.Lease {
+	return locks.Lease{ID: string(id), NS: p.NS, Lock: p.Lock, Mode: viewMode(p.Mode), State: locks.Ended, Reason: p.Reason(),
+		FencingToken: p.FencingToken, TTL: p.TTL, Rev: "ended"}
 }
 
 // viewContender shows a contender to anyone; mu is held.

@@ -1,4 +1,4 @@
-package manager
+package postmortem
 
 import (
 	"fmt"
@@ -10,31 +10,31 @@ import (
 )
 
 func TestHistoryForgetsTheOldestAtItsBoundAndTheOldInTime(t *testing.T) {
-	var h history
+	var h Log
 	id := func(i int) recipe.LeaseID { return recipe.LeaseID(fmt.Sprint(i)) }
-	for i := range maxHistory + 10 {
-		h.add(id(i), past{at: time.Duration(i), held: 1, lock: fmt.Sprint(i % 3)})
+	for i := range MaxEnds + 10 {
+		h.Add(id(i), End{At: time.Duration(i), Held: 1, Lock: fmt.Sprint(i % 3)})
 	}
-	if h.has(id(9)) || !h.has(id(10)) || len(h.byID) != maxHistory {
+	if h.Has(id(9)) || !h.Has(id(10)) || len(h.byID) != MaxEnds {
 		t.Errorf("the bound: %d entries", len(h.byID))
 	}
-	h.drop(id(20))
-	h.sweep(30)
-	if h.has(id(29)) || !h.has(id(30)) || len(h.byID) != maxHistory-20 {
+	h.Drop(id(20))
+	h.Sweep(30)
+	if h.Has(id(29)) || !h.Has(id(30)) || len(h.byID) != MaxEnds-20 {
 		t.Errorf("the sweep: %d entries", len(h.byID))
 	}
-	h.sweep(time.Duration(maxHistory + 10))
+	h.Sweep(time.Duration(MaxEnds + 10))
 	if len(h.byID) != 0 || len(h.order)-h.head != 0 {
 		t.Errorf("%d entries, %d in order", len(h.byID), len(h.order)-h.head)
 	}
-	if len(h.heirless) != 0 {
-		t.Errorf("%d locks wait for the next holder after leases that are forgotten", len(h.heirless))
+	if len(h.awaitingNext) != 0 {
+		t.Errorf("%d locks wait for the next holder after leases that are forgotten", len(h.awaitingNext))
 	}
 }
 
 // Else each of them is an allocation, and 65,536 objects more for the garbage collector to look at.
 func TestAMapKeepsEndsInPlace(t *testing.T) {
-	if size := unsafe.Sizeof(past{}); size > 128 {
+	if size := unsafe.Sizeof(End{}); size > 128 {
 		t.Errorf("%d bytes", size)
 	}
 }

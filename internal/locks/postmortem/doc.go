@@ -1,0 +1,5 @@
+// Package postmortem remembers ended leases: why each one ended, what it was like, and which contender was granted its
+// lock next. A Log keeps the ends of an hour, at most MaxEnds of them; beyond that it forgets the oldest.
+//
+// A Log is passive and not safe for concurrent use; it is given the time and never reads a clock.
+package postmortem
