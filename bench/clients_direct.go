@@ -14,7 +14,7 @@ const directSession = 30 * time.Second
 // directRoot holds the locks of the direct clients, outside of what the gateway watches.
 const directRoot = "/direct"
 
-// directClients are zk.Lock users: one connection that all of them may share, and one of his own for each.
+// directClients are zk.Lock users: one connection that all of them may share, and one for each.
 type directClients struct {
 	shared *zk.Conn
 	own    []*zk.Conn

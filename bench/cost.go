@@ -31,7 +31,7 @@ func (c cost) minus(b cost) cost {
 	}
 }
 
-// others is how many processors everybody else kept busy, on average: the noise.
+// others is how many processors other programs kept busy, on average: the noise.
 func (c cost) others(since time.Time) float64 {
 	theirs := c.machine - c.cpu.zooKeeper - c.cpu.gateway - c.cpu.load
 	return max(theirs.Seconds()/c.at.Sub(since).Seconds(), 0)

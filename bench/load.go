@@ -37,7 +37,7 @@ const (
 var errOverlap = errors.New("two clients held one lock at once")
 
 // cycle lets each locker acquire and release until d is over. With contended set they all are clients of one lock: the
-// hand-over is measured, from when a release is sent until the next client knows that it holds the lock, and nobody may
+// hand-over is measured, from when a release is sent until the next client knows that it holds the lock, and no client may
 // hold it meanwhile. Each holder keeps its lock for hold. A client that waits when d is over has its turn before cycle
 // returns, but it does not count.
 func cycle(ctx context.Context, lockers []locker, d, hold time.Duration, contended bool) (sample, error) {
@@ -95,7 +95,7 @@ func ask(ctx context.Context, n int, d time.Duration, request func(ctx context.C
 	})
 }
 
-// client is what one of the goroutines of a slice has seen. Nobody else touches it before the goroutine has ended.
+// client is what one of the goroutines of a slice has seen. It is read only after the goroutine has ended.
 type client struct {
 	until   time.Duration // what ends later does not count
 	done    int

@@ -55,7 +55,7 @@ func TestOneClientsCyclesAreCountedAndTimed(t *testing.T) {
 			t.Errorf("a release took %v s", got)
 		}
 		if len(s.latency[handing]) != 0 {
-			t.Error("a hand-over without anybody to hand over to")
+			t.Error("a hand-over without a next client")
 		}
 	})
 }

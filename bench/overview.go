@@ -62,7 +62,7 @@ func (r *rig) crowdedOverview(ctx context.Context, locks, asks int) (*overview, 
 	return o, err
 }
 
-// fill takes locks that nobody else wants, through many clients.
+// fill takes locks, each wanted once, through many clients.
 func (h *httpClients) fill(ctx context.Context, locks int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

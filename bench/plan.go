@@ -26,7 +26,7 @@ type scenario struct {
 }
 
 const (
-	ownLocks    = "own lock"       // each client has a lock of its own: nobody waits
+	ownLocks    = "own lock"       // each client has a lock of its own: none waits
 	hotLock     = "one lock"       // all clients want one lock and give it back at once
 	heldHotLock = "one lock, held" // the same, but each holder keeps it for holdFor
 	heartbeats  = "heartbeats"     // each client renews its lease
@@ -84,7 +84,7 @@ func cycles(kind string, clients int) scenario {
 	}
 	add(gatewaySide, func(r *rig, _ int, lock string) locker { return r.http.locker(lock) })
 	add(sharedSide, func(r *rig, _ int, lock string) locker { return newDirectLocker(r.direct.shared, lock) })
-	if clients > 1 { // one client alone shares its connection with nobody
+	if clients > 1 { // one client alone has its own connection anyway
 		add(ownSide, func(r *rig, i int, lock string) locker { return newDirectLocker(r.direct.own[i], lock) })
 	}
 	return s

@@ -21,7 +21,7 @@ type receiver struct {
 
 	mu      sync.Mutex
 	sent    map[string]time.Time // by lease: when its release was sent
-	waiting int                  // releases that nobody has told yet
+	waiting int                  // releases that have not been delivered yet
 	told    map[string]struct{}  // leases of which the first message has come
 	took    []time.Duration
 	last    time.Time // when the last first message came
@@ -90,7 +90,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case err != nil:
 		r.failed = errors.Join(r.failed, fmt.Errorf("a message: %w", err))
 	case !known || message.Type != "lease.released":
-		r.failed = errors.Join(r.failed, fmt.Errorf("told of a release that nobody sent: %s", body))
+		r.failed = errors.Join(r.failed, fmt.Errorf("delivery of a release that no client sent: %s", body))
 	case again: // at least once: the first counts
 		return
 	default:
@@ -107,7 +107,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-var errUntold = errors.New("releases were told to nobody")
+var errUntold = errors.New("releases were not delivered")
 
 // allTold returns when each release has been told, with how long each took and when the last one came.
 func (r *receiver) allTold(ctx context.Context, within time.Duration) (took []time.Duration, last time.Time, err error) {

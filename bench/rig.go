@@ -113,7 +113,7 @@ func (r *rig) startGateway(ctx context.Context, where ...string) error {
 	return r.awaitServing(ctx)
 }
 
-// freeAddr is an address that nobody listens on, below the range from which outgoing connections get their ports.
+// freeAddr is an address on which no process listens, below the range from which outgoing connections get their ports.
 func freeAddr() (string, error) {
 	var err error
 	for range 100 {

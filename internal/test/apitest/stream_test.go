@@ -51,9 +51,9 @@ func TestAStreamIsHeldAgainstTheSpecification(t *testing.T) {
 		"data twice":                 {"text/event-stream", "id: a-1\nevent: lease.queued\ndata: " + event + "\ndata: " + event + "\n\n", 0, false},
 		"half an event":              {"text/event-stream", "id: a-1\nevent: lease.queued\ndata: " + event + "\n", 0, false},
 		"half a line":                {"application/jsonl", event, 0, false},
-		"a member nobody knows":      {"application/jsonl", `{"id":"a","time":"2026-11-21T09:30:00.123456Z","type":"resync","x":1}` + "\n", 1, false},
+		"an unknown member":          {"application/jsonl", `{"id":"a","time":"2026-11-21T09:30:00.123456Z","type":"resync","x":1}` + "\n", 1, false},
 		"a time without its seconds": {"application/jsonl", `{"id":"a","time":"2026-11-21T09:30Z","type":"resync"}` + "\n", 1, false},
-		"a type nobody knows":        {"application/jsonl", `{"id":"a","time":"2026-11-21T09:30:00.123456Z","type":"lease.lost"}` + "\n", 1, false},
+		"an unknown type":            {"application/jsonl", `{"id":"a","time":"2026-11-21T09:30:00.123456Z","type":"lease.lost"}` + "\n", 1, false},
 		"another content type":       {"text/html", "", 0, false},
 	} {
 		n, complaints, err := read(t, c.contentType, c.body)

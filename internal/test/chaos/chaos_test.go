@@ -115,7 +115,7 @@ func TestNoFaultBreaksAPromise(t *testing.T) {
 
 const stoodStill = "machine stood still"
 
-// watchClock notes when the machine stood still: who is late then is late for that reason.
+// watchClock notes when the machine stood still: an answer that is late then is late for that reason.
 func (w *World) watchClock(ctx context.Context) {
 	for last := w.now(); sleep(ctx, 100*time.Millisecond); {
 		now := w.now()

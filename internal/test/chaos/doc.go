@@ -16,7 +16,7 @@
 // The plan is a function of the seed; the run is not, for it happens in real time, and on the operating system's terms. The
 // history of a run that broke a promise is kept.
 //
-// # Who owns what
+// # Ownership
 //
 // The goroutine that runs the plan breaks and mends; each client is one goroutine, the lister another. Recorder is the only
 // thing they share. World.Close, the test's cleanup, ends every process and waits.

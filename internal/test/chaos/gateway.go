@@ -29,7 +29,7 @@ type gateway struct {
 	name   string
 	listen string
 	front  *netfault.Proxy   // to its clients
-	peer   *netfault.Proxy   // to other gateways, who are told this address
+	peer   *netfault.Proxy   // to other gateways, which are told this address
 	zk     []*netfault.Proxy // to each server
 	flags  []string
 	log    string // file
@@ -107,7 +107,7 @@ func (g *gateway) current() *childproc.Process {
 	return g.proc
 }
 
-// endedByItself says how, when the process is gone though nobody asked for it.
+// endedByItself says how, when the process has ended without being asked to.
 func (g *gateway) endedByItself() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

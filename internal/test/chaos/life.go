@@ -146,7 +146,7 @@ func (c *client) inLine(ctx context.Context, stop <-chan struct{}, w wish, token
 		}
 		switch {
 		case a.ok() && a.State == "held":
-			a = c.beat(ctx, w, token) // what was granted while nobody listened has to be claimed
+			a = c.beat(ctx, w, token) // a grant during a lost answer has to be claimed
 			if a.ok() && a.State == "held" {
 				return true
 			}

@@ -17,7 +17,7 @@ const (
 	permitLocks    = 6
 )
 
-// permitLimit is the same for each semaphore: who comes first agrees on it.
+// permitLimit is the same for each semaphore: the first client agrees on it.
 const permitLimit = 3
 
 // wish is what a client wants to have: an attempt, before it is made.

@@ -65,7 +65,7 @@ func startNginx(t testing.TB, backends []string) string {
 	}
 	path, err := exec.LookPath("nginx")
 	if err != nil {
-		if path, err = exec.LookPath("/usr/sbin/nginx"); err != nil { // not everybody's PATH has it
+		if path, err = exec.LookPath("/usr/sbin/nginx"); err != nil { // not every PATH has it
 			t.Fatalf("%v\nhint: scripts/setup test installs what these tests need", err)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 const probeLock = "probe-"
 
-// probe takes locks that nobody else wants, one after the other: how long that takes is how long the fleet gives none.
+// probe takes locks without other clients, one after the other: how long that takes is how long the fleet gives none.
 func (c *client) probe(ctx context.Context, stop <-chan struct{}) {
 	defer c.close()
 	for ctx.Err() == nil {

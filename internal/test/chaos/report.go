@@ -17,11 +17,11 @@ type Figures struct {
 	Attempts, Held     int
 	LeaseSeconds       float64
 	HandOvers          int
-	LostWhileTrying    int                      // leases that ended though their client went on heartbeating, not against a promise: nobody heard it
+	LostWhileTrying    int                      // leases that ended though their client went on heartbeating, not against a promise: no gateway received them
 	LostThatRide       int                      // those of them whose TTL rides over the crash of a gateway
 	Faults             map[string]int           // survived, by kind
 	Beats              map[string]time.Duration // by kind of fault: the longest time for which a lease was not answered for
-	Grants             map[string]time.Duration // by kind: the longest time for which a lock that nobody had was not given
+	Grants             map[string]time.Duration // by kind: the longest time for which a free lock was not granted
 }
 
 // figuresOf counts. A time without answers belongs to the faults that lasted when it began, or else to the last one before.
@@ -50,7 +50,7 @@ func figuresOf(h check.History, faults map[string]int) Figures {
 				}
 				last = o.Done
 			}
-			if o.Kind != check.Acquire && !probes { // an acquire may wait for somebody
+			if o.Kind != check.Acquire && !probes { // an acquire may wait for a holder
 				beats.add(o)
 			}
 			if o.Status == 410 && o.Kind == check.Heartbeat && !released && (o.Reason == "expired" || o.Reason == "unclaimed") {

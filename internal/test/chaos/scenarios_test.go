@@ -156,11 +156,11 @@ func ownerKilled(t *testing.T, w *World) {
 	beatMany(t, others, tokens, ttl) // written into the leases' records, or after the takeover
 	answered := time.Since(killed)
 	before := writes.Load()
-	testkit.Eventually(t, 30*time.Second, func() bool { return takeovers.Load() > 0 }, "somebody takes over")
+	testkit.Eventually(t, 30*time.Second, func() bool { return takeovers.Load() > 0 }, "a gateway takes over")
 	beatMany(t, others, tokens, ttl)
 	t.Logf("%d leases, 0 lost; all are answered for %v after their gateway was killed (%d writes to leases until then), by their new owner after %v (session timeout %v); the takeover took %d transactions",
 		many, answered.Round(time.Millisecond), before, time.Since(killed).Round(time.Millisecond), sessionTimeout, takeovers.Load())
-	// Each of the two who are left may try once; one succeeds.
+	// Each of the two others may try once; one succeeds.
 	if n := takeovers.Load(); n < 1 || n > 2 {
 		t.Errorf("the takeover of %d leases took %d transactions", many, n)
 	}
@@ -260,7 +260,7 @@ func frozenOwner(t *testing.T, w *World) {
 	owner.freeze()
 	frozen := time.Now()
 	for _, p := range owner.zk {
-		p.Stall() // nobody tells it that its connections have ended
+		p.Stall() // it does not learn that its connections have ended
 	}
 	var asked sync.WaitGroup
 	for i, q := range questions {

@@ -6,7 +6,7 @@ import (
 	"lockkeeper/internal/locks"
 )
 
-// Ends that others make: an administrator, or whoever is entitled.
+// Ends that an administrator makes.
 var ends = []script{
 	{"a lease that is broken ends at once, and its client is told", func(a *actor) {
 		name := a.lock("break")
@@ -58,7 +58,7 @@ var ends = []script{
 		}
 		a.fine(a.Break(a.Context(), locks.BreakRequest{Lock: name, Name: znode}), "break")
 		a.sees(name, 0, 0)
-		znode = "x-72057594037927936-0000000008" // nobody can ask a WriteLock of ZooKeeper's
+		znode = "x-72057594037927936-0000000008" // a WriteLock of ZooKeeper's cannot be asked
 		a.Foreign(a, name, znode)
 		a.sees(name, 1, 0)
 		_, err = a.Revoke(a.Context(), locks.RevokeRequest{Lock: name})

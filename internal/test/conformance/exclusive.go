@@ -58,7 +58,7 @@ var exclusive = []script{
 		a.letGo(holder)
 		a.see(name, "free", func(l locks.Lock) bool { return l.State == locks.LockFree })
 	}},
-	{"who waits is answered when the lock is let go", func(a *actor) {
+	{"a waiter is answered when the lock is released", func(a *actor) {
 		name := a.lock("wait")
 		l := a.hold(locks.AcquireRequest{Lock: name})
 		for _, wait := range []time.Duration{time.Hour, locks.WaitForever} {
@@ -81,7 +81,7 @@ var exclusive = []script{
 		}
 		a.sees(name, 1, 0)
 	}},
-	{"who goes away while waiting leaves the queue", func(a *actor) {
+	{"a waiter that disconnects leaves the queue", func(a *actor) {
 		name := a.lock("wait")
 		a.hold(locks.AcquireRequest{Lock: name})
 		b := a.begin(locks.AcquireRequest{Lock: name, Wait: time.Hour})
@@ -108,7 +108,7 @@ var exclusive = []script{
 		l := a.hold(locks.AcquireRequest{Lock: a.lock("free"), Async: true})
 		a.beat(l)
 	}},
-	{"a ticket that is granted while nobody looks passes on", func(a *actor) {
+	{"a ticket that is granted and not claimed passes on", func(a *actor) {
 		name := a.lock("unclaimed")
 		holder := a.hold(locks.AcquireRequest{Lock: name})
 		ticket := a.queue(locks.AcquireRequest{Lock: name, TTL: 2 * time.Second})

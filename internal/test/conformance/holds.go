@@ -61,6 +61,6 @@ var holds = []script{
 		_, err = a.acquire(locks.AcquireRequest{Lock: name, Hold: "inner", Token: l.Token[:len(l.Token)-4] + "AAAA"})
 		a.refused(err, locks.CodeTokenWrong)
 		_, err = a.acquire(locks.AcquireRequest{Lock: name, Hold: "inner"})
-		a.refused(err, locks.CodeHeldByOther) // without the token it is anybody's
+		a.refused(err, locks.CodeHeldByOther) // without the token it may be another client's
 	}},
 }

@@ -102,7 +102,7 @@ var leases = []script{
 		}
 		_, err = a.acquire(locks.AcquireRequest{Lock: name})
 		if e := a.refused(err, locks.CodeHeldByOther); e.Holders[0].Owner != "you" {
-			a.Errorf("who is refused is told %+v", e.Holders)
+			a.Errorf("the refused client is told %+v", e.Holders)
 		}
 		ticket := a.queue(locks.AcquireRequest{Lock: name})
 		if now, err = a.Update(a.Context(), locks.UpdateRequest{Token: ticket.Token, Metadata: new("patient")}); err != nil || now.State != locks.Waiting || now.Metadata != "patient" {
@@ -144,7 +144,7 @@ var leases = []script{
 			a.Errorf("its holder: %+v", f)
 		}
 		if f := a.current(name, l.FencingToken-1); f.Current {
-			a.Errorf("nobody's: %+v", f)
+			a.Errorf("no lease's: %+v", f)
 		}
 		if f := a.current(a.lock("another"), l.FencingToken); f.Current {
 			a.Errorf("another lock: %+v", f)

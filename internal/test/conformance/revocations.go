@@ -9,7 +9,7 @@ import (
 )
 
 var revocations = []script{
-	{"a holder who is asked to let go learns of it, and may", func(a *actor) {
+	{"a holder that is asked to release learns of it, and may", func(a *actor) {
 		name := a.lock("revoke")
 		l := a.hold(locks.AcquireRequest{Lock: name})
 		waits := a.queue(locks.AcquireRequest{Lock: name})
@@ -40,7 +40,7 @@ var revocations = []script{
 		a.letGo(l)
 		a.becomes(waits, locks.Held)
 		if h := a.beat(waits); h.Revoke != nil {
-			a.Errorf("who did not hold was asked: %+v", h.Revoke)
+			a.Errorf("a waiter was asked: %+v", h.Revoke)
 		}
 	}},
 	{"a lease that is not let go in time is taken back", func(a *actor) {
@@ -61,7 +61,7 @@ var revocations = []script{
 			a.Errorf("%+v, %v", p, err)
 		}
 	}},
-	{"all who hold are asked, and nobody where nobody holds", func(a *actor) {
+	{"all holders are asked, and a lock without holders has none to ask", func(a *actor) {
 		name := a.lock("revoke")
 		_, err := a.Revoke(a.Context(), locks.RevokeRequest{Lock: name})
 		a.refused(err, locks.CodeNothingToAsk)
@@ -90,7 +90,7 @@ var revocations = []script{
 			}
 		}
 		if h := a.beat(waits); h.Revoke != nil {
-			a.Errorf("who was not shown was asked: %+v", h.Revoke)
+			a.Errorf("a holder that was not named was asked: %+v", h.Revoke)
 		}
 	}},
 	{"a revocation is withdrawn, and its force ends nothing", func(a *actor) {

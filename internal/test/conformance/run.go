@@ -19,7 +19,7 @@ const patience = 30 * time.Second
 // Place is where the scripts run.
 type Place struct {
 	Service
-	// Foreign puts another program's contender into the queue of a lock that somebody has used, by the name of its znode.
+	// Foreign puts another program's contender into the queue of a lock that was used before, by the name of its znode.
 	Foreign func(t testing.TB, lock, znode string)
 }
 
@@ -29,7 +29,7 @@ type script struct {
 	run  func(*actor)
 }
 
-// Run runs every script, all at once, on a service that nobody else uses.
+// Run runs every script, all at once, on a service that has no other clients.
 func Run(t *testing.T, place Place) {
 	place.Service = patient{place.Service}
 	for _, s := range slices.Concat(exclusive, leases, shared, semaphores, groups, holds, revocations, ends, sweeps, delays, plain) {
@@ -74,7 +74,7 @@ func (a *actor) hold(req locks.AcquireRequest) locks.Lease {
 	return res.Lease
 }
 
-// queue takes a place behind somebody, with a ticket.
+// queue takes a place behind another contender, with a ticket.
 func (a *actor) queue(req locks.AcquireRequest) locks.Lease {
 	a.Helper()
 	req.Async = true

@@ -55,7 +55,7 @@ var semaphores = []script{
 		_, err = a.acquire(locks.AcquireRequest{Lock: name, Mode: locks.Semaphore, Permits: 4})
 		a.refusedField(err, "permits")
 	}},
-	{"a limit that is set counts for whoever comes after", func(a *actor) {
+	{"a limit that is set counts for later contenders", func(a *actor) {
 		name := a.lock("pool")
 		set := func(limit int) locks.Lock {
 			a.Helper()
@@ -72,13 +72,13 @@ var semaphores = []script{
 		set(2)
 		set(2)
 		if l := a.look(waits); l.State != locks.Waiting || l.Limit != 1 {
-			a.Errorf("who came before: %+v", l)
+			a.Errorf("the earlier contender: %+v", l)
 		}
 		_, err := a.acquire(locks.AcquireRequest{Lock: name, Mode: locks.Semaphore, Limit: 1})
 		a.refused(err, locks.CodeSettingsDiffer)
 		after := a.queue(take)
 		if after.Limit != 2 {
-			a.Errorf("who came after: %+v", after)
+			a.Errorf("the later contender: %+v", after)
 		}
 		a.letGo(first)
 		a.becomes(waits, locks.Held)

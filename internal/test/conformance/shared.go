@@ -16,7 +16,7 @@ var shared = []script{
 			}
 		}
 		writer := a.queue(locks.AcquireRequest{Lock: name})
-		late := a.queue(reader) // behind a writer a reader waits: nobody starves
+		late := a.queue(reader) // behind a writer a reader waits: no writer starves
 		if _, err := a.acquire(reader); a.refused(err, locks.CodeHeldByOther) == nil {
 			return
 		}

@@ -54,7 +54,7 @@ var sweeps = []script{
 		reap(locks.ReapRequest{Mode: locks.Shared, Foreign: new(false), Reason: "spring clean"}, reader, late)
 		a.sees(name, 0, 0)
 	}},
-	{"a lock that is destroyed has nobody in it any more", func(a *actor) {
+	{"a lock that is destroyed has no contender any more", func(a *actor) {
 		name, other := a.lock("destroy"), a.lock("other")
 		holder := a.hold(locks.AcquireRequest{Lock: name, Mode: locks.Semaphore, Limit: 1})
 		group := a.queue(locks.AcquireRequest{Group: []locks.Want{{Lock: name}, {Lock: other}}})

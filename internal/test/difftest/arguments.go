@@ -45,7 +45,7 @@ func (g *generator) version() int32 {
 	return pick[int32](g, -1, -1, -1, -1, 0, 0, 1, 2, 3, -2, math.MaxInt32, math.MinInt32)
 }
 
-// Digests of u1:p1, u2:p2 and of a password that nobody has.
+// Digests of u1:p1, u2:p2 and of a password that no client has.
 const (
 	id1 = "u1:fpT/y03U+EjItKZOSLGvjnJlyng="
 	id2 = "u2:o9NxcCGDPOlcV7JVhmKHOf5ctVE="

@@ -11,7 +11,7 @@
 //   - After each step every connection makes a round trip, so whatever the step has caused has arrived: a connection's
 //     events precede its later replies. Then the frames of each connection are compared in the order of their arrival.
 //   - A scenario has a fresh node as its root, and the paths of its steps are below it; one that begins with "^" is sent
-//     without the "^" as it stands. Zxids are written as distance from the scenario's start: nobody else may write to the
+//     without the "^" as it stands. Zxids are written as distance from the scenario's start: no other client may write to the
 //     server meanwhile.
 //   - Session ids are named in the order of their creation. Times cannot be equal; instead each transaction has one time,
 //     none later than the next transaction's, and a node's times are those of its transactions.

@@ -148,5 +148,5 @@ func (f *Fields) AppendTo(b []byte) []byte {
 	return b
 }
 
-// Decode implements wire.Record; nobody decodes what only this package sends.
+// Decode implements wire.Record; it is never called, because this package only sends it.
 func (f *Fields) Decode(*wire.Decoder) { panic("difftest: Fields are for sending") }

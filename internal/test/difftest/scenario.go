@@ -33,7 +33,7 @@ type Open struct {
 	LastSeen int64
 }
 
-// Attach connects and asks for a session that was opened before, whoever has it now.
+// Attach connects and asks for a session that was opened before, from any connection.
 type Attach struct {
 	Session     int // by the order of creation, from 0
 	TimeoutMs   int32

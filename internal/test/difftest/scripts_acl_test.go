@@ -56,7 +56,7 @@ func aclScripts() []Scenario {
 				createWith("/w", entry(1, "auth", ""), entry(31, "digest", id1), entry(31, "digest", id1)),
 				getACL("/w"), whoAmI()), b.does(get("/x"), getACL("/x"), getACL("/y"), set("/y", ""), whoAmI()),
 			b.says("u2:p2"), b.does(get("/x"), get("/z"), getACL("/z"), whoAmI())),
-		script("digests are hidden from who may not administrate",
+		script("digests are hidden from clients without the permission to administrate",
 			a.opens(), a.does(createWith("/x", world(wire.PermRead), entry(31, "digest", id1)),
 				createWith("/y", world(wire.PermRead|wire.PermAdmin), entry(31, "digest", id1)),
 				createWith("/z", world(wire.PermAdmin), entry(31, "digest", id1)),

@@ -64,7 +64,7 @@ func nodeScripts() []Scenario {
 		script("ephemeral nodes have no children",
 			a.opens(), a.does(create2("/e", "", ephemeral), create("/e/x", "", plain), create("/e/x", "", both),
 				container("/e/k"), multi(create("/e/x", "", plain)), exists("/e"))),
-		script("who has children is not deleted",
+		script("a node with children is not deleted",
 			a.opens(), a.does(create("/a", "", plain), create("/a/x", "", plain), del("/a"), delAt("/a", 7),
 				del("/a/x"), del("/a"), del("/a"))),
 		script("reading",

@@ -38,7 +38,7 @@ func sessionScripts() []Scenario {
 			Step{1, Attach{Session: 0, TimeoutMs: 30_000, ShortPasswd: true}},
 			Step{1, Attach{Session: 0, TimeoutMs: 30_000, WrongID: true}}, a.attaches(0), a.closes(), a.attaches(0),
 			b.attaches(0)),
-		script("who has seen more than there is gets nothing",
+		script("a client that has seen more than there is gets nothing",
 			a.opens(), a.does(create("/e", "", ephemeral)), Step{1, Open{TimeoutMs: 30_000, LastSeen: 1000}},
 			Step{1, Attach{Session: 0, TimeoutMs: 30_000, LastSeen: 1000}}, a.does(get("/e")),
 			Step{1, Open{TimeoutMs: 30_000, LastSeen: 2}}, Step{2, Open{TimeoutMs: 30_000, LastSeen: 4}},

@@ -18,7 +18,7 @@ func watchScripts() []Scenario {
 		script("a deletion ends all watches of a node",
 			a.opens(), b.opens(), a.does(create("/a", "", plain), getW("/a"), childrenW("/a"), childrenW("/")),
 			b.does(del("/a"), create("/a", "", plain)), b.does(set("/a", ""), create("/a/x", "", plain))),
-		script("whoever writes is told before the reply",
+		script("an event comes before the writer's own reply",
 			a.opens(), a.does(existsW("/a"), childrenW("/"), create("/a", "", plain), getW("/a"), set("/a", ""),
 				childrenW("/a"), getW("/a"), del("/a"))),
 		script("a setACL is no event",

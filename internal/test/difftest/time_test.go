@@ -35,7 +35,7 @@ func timeScripts() []Scenario {
 	expire := func(session int) Step { return Step{0, Expire{session}} }
 	byItself := func(after ...Request) Step { return Step{0, Await{After: after, Transactions: 1}} }
 	return []Scenario{
-		script("a session that nobody comes back to expires with its ephemerals", a.opens(), b.asksFor(1500),
+		script("a session without a connection expires with its ephemerals", a.opens(), b.asksFor(1500),
 			b.does(create("/e", "", ephemeral), create("/s-", "", both), create("/p", "", plain)),
 			a.does(addWatch("/", recursive), childrenW("/"), existsW("/e")), b.drops(), expire(1),
 			a.does(children("/"), exists("/")), b.attaches(1), b.opens(), b.does(children("/"))),

@@ -21,7 +21,7 @@ type Server struct {
 	pipes bool
 	port  int
 	due   bool       // a snapshot, always
-	life  sync.Mutex // held by who starts or stops
+	life  sync.Mutex // held while the server is started or stopped
 
 	mu     sync.Mutex
 	thawed chan struct{} // closed while the server is not frozen

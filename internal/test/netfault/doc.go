@@ -22,7 +22,7 @@
 // still get through. Where a test needs it exact, an Observer decides; it is called in order, just before each frame is
 // passed on.
 //
-// # Who owns what
+// # Ownership
 //
 // One goroutine accepts. Each connection has one goroutine that dials and waits, and for each direction one that reads
 // into a bounded queue and one that writes from it. Close ends them all and waits for them; it must not be called from

@@ -204,7 +204,7 @@ func (f *flow) write() {
 			return
 		}
 		if len(u.data) > 0 {
-			f.waiting[f.dir].Add(-1) // before anybody can see at the far side that it is held no more
+			f.waiting[f.dir].Add(-1) // before the far side can see that it is held no more
 		}
 		if !deaf && len(data) > 0 {
 			_, err := f.to.Write(data)

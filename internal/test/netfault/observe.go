@@ -81,7 +81,7 @@ func (c Counts) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Counter counts requests by operation. A request counts before it reaches the server, so whoever has a reply finds the
+// Counter counts requests by operation. A request counts before it reaches the server, so a client that has a reply finds the
 // request counted.
 type Counter struct {
 	mu     sync.Mutex

@@ -193,7 +193,7 @@ func (p *Proxy) Close() {
 	p.running.Wait()
 }
 
-// change applies f to the state and wakes everyone who waits for it to change.
+// change applies f to the state and wakes all that wait for a change.
 func (p *Proxy) change(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

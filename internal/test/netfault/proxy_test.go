@@ -257,7 +257,7 @@ func TestRequestsThatAreHeldSurviveRepliesToAClientThatIsGone(t *testing.T) {
 	p.CutClients()
 	server := &lineClient{t, conn, bufio.NewReader(conn)}
 	for range 3 {
-		server.send("an event that nobody hears")
+		server.send("an event that is lost")
 		server.expectSilence()
 	}
 	p.Heal()

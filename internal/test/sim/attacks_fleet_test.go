@@ -125,7 +125,7 @@ func TestAttack22AnOwnerThatPingsAndCommitsNothingIsDeposed(t *testing.T) {
 	})
 }
 
-// ZooKeeper was away for everybody, and one gateway is longer in coming back.
+// ZooKeeper was away for all gateways, and one takes longer to come back.
 func TestAttack22NobodyIsDeposedForAnOutageOfZooKeeper(t *testing.T) {
 	play(t, sessionOutlivesWindow, 2, 1, func(s *scene) {
 		slow, quick := s.start(0), s.start(1)
@@ -168,7 +168,7 @@ func TestAttack22ALeaseWhoseOwnerCannotBeReachedLivesByWrittenHeartbeats(t *test
 		if !s.there(l) {
 			s.Fatal("it has gone")
 		}
-		s.within(8*time.Second, "it ends when nobody heartbeats it any more", func() bool { return !s.there(l) })
+		s.within(8*time.Second, "it ends without heartbeats", func() bool { return !s.there(l) })
 	})
 }
 

@@ -12,7 +12,7 @@ import (
 	"lockkeeper/internal/zk/embedded/state"
 )
 
-// Interleavings of ends, subscriptions and who delivers.
+// Interleavings of ends, subscriptions and deliveries.
 
 // subscribeAt makes a webhook for all ends and gives its id.
 func (s *scene) subscribeAt(g *gateway) string {

@@ -107,7 +107,7 @@ func TestAttack10ALoweredLimitTakesNothingFromWhoHolds(t *testing.T) {
 		s.limit(a, "a", 1)
 		z := s.take(c, "a", "waiting", append(permit, "async", "true")...)
 		if z.wishes[0].limit != 1 {
-			s.Fatalf("who comes after has a limit of %d", z.wishes[0].limit)
+			s.Fatalf("the next client has a limit of %d", z.wishes[0].limit)
 		}
 		three := s.start(2)
 		s.die(one)
@@ -120,7 +120,7 @@ func TestAttack10ALoweredLimitTakesNothingFromWhoHolds(t *testing.T) {
 			}
 		}
 		if !s.takenOver() {
-			s.Error("nobody has taken over")
+			s.Error("no gateway has taken over")
 		}
 		a.release(x)
 		s.stays(c, z, "waiting", "one permit is taken, and the limit is one")
@@ -150,7 +150,7 @@ func TestAttack11ADowngradeKeepsItsFencingToken(t *testing.T) {
 			s.Errorf("the successor says that its token is %d; it was %d", got.FencingToken, token)
 		}
 		if !s.takenOver() {
-			s.Error("nobody has taken over")
+			s.Error("no gateway has taken over")
 		}
 		if a := s.fence(holder, "a", token); !a.Current {
 			s.Errorf("its token is not current: %s", a.raw)
@@ -323,7 +323,7 @@ func TestAttack27ALeaseThatHasEndedIsNotRevivedByASuccessor(t *testing.T) {
 			}
 		}
 		if takenOver.IsZero() {
-			s.Error("nobody has taken over")
+			s.Error("no gateway has taken over")
 		}
 		s.within(30*time.Second, "the delay is over", func() bool { return s.beat(next, n).State == "held" })
 		next.release(n)
@@ -493,7 +493,7 @@ func TestAttack44ALeaseOfSeveralLocksSurvivesItsDowngrade(t *testing.T) {
 	})
 }
 
-// What somebody has read of a lock's settings is gone, and made anew with another limit.
+// The settings that a gateway has read are deleted and made anew with another limit.
 func TestAttack48SettingsThatWereMadeAnewDoNotPassForTheOldOnes(t *testing.T) {
 	play(t, windowOutlivesSession, 2, 1, func(s *scene) {
 		one, behind := s.start(0), s.start(1)
@@ -554,7 +554,7 @@ func TestAttack50ForceOutlivesTheGatewayThatWasToUseIt(t *testing.T) {
 		holder.at = two
 		s.beatUntil(holder, l, 2*s.window)
 		if !s.takenOver() {
-			s.Error("nobody has taken over")
+			s.Error("no gateway has taken over")
 		}
 		end := time.Now().Add(s.window + 15*time.Second + 2*slack) // it counts anew from the takeover
 		for s.beat(holder, l).status == http.StatusOK {

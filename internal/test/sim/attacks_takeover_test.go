@@ -29,7 +29,7 @@ func TestAttack07LeasesPassAlongAChainOfGateways(t *testing.T) {
 			}
 		}
 		c.sleep(0)
-		s.within(2*time.Minute, "a lease that nobody heartbeats ends at the end of the chain", func() bool { return !s.there(l) })
+		s.within(2*time.Minute, "a lease without heartbeats ends at the end of the chain", func() bool { return !s.there(l) })
 		s.letGo(l.id)
 		s.within(15*time.Minute, "the chain is swept", func() bool { return !s.takenOver() })
 	})

@@ -105,7 +105,7 @@ func TestAttack03AServerThatIsBehindRemovesNothing(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		l := s.take(c, "a", "held", "ttl", "30s")
 		created := s.audit.find(l.path).czxid
-		// Its observer finds nobody but the follower, which has not heard of the contender.
+		// Its observer finds only the follower, which has not heard of the contender.
 		s.zk.Network.Part(g.name, zktest.LeaderName)
 		s.observer(g).Cut()
 		if s.zk.Follower(1).Zxid() >= created {
@@ -192,7 +192,7 @@ func TestAttack08AContenderThatLooksLikeOursIsNobodysToEnd(t *testing.T) {
 			s.Error("a contender of another fleet was ended")
 		}
 		if s.takenOver() {
-			s.Error("somebody has succeeded another fleet's gateway")
+			s.Error("a gateway has succeeded another fleet's gateway")
 		}
 		if a, _, _ := s.ask(c, "a", "ttl", "5s"); a.status != http.StatusConflict {
 			s.Errorf("behind it a try is answered %d", a.status)
@@ -283,12 +283,12 @@ func TestAttack16ALongerTTLSurvivesAShorterOneAndItsGateway(t *testing.T) {
 		s.start(1)
 		time.Sleep(time.Until(long.sent.Add(60 * time.Second)))
 		if !s.takenOver() {
-			s.Error("nobody has taken over")
+			s.Error("no gateway has taken over")
 		}
 		if !s.there(l) {
 			s.Error("the promise of the longer heartbeat was broken")
 		}
-		s.within(2*time.Minute, "it ends when nobody heartbeats it", func() bool { return !s.there(l) })
+		s.within(2*time.Minute, "it ends without heartbeats", func() bool { return !s.there(l) })
 	})
 }
 
@@ -306,10 +306,10 @@ func TestAttack17AnOverwrittenContenderIsKeptAsLongAsItMayBe(t *testing.T) {
 		next := s.start(1)
 		time.Sleep(10 * time.Minute)
 		if !s.takenOver() {
-			s.Error("nobody has taken over")
+			s.Error("no gateway has taken over")
 		}
 		if !s.there(l) {
-			s.Error("a lease whose TTL nobody knows has ended by time")
+			s.Error("a lease of unknown TTL has ended by time")
 		}
 		c.at = next
 		s.beatUntil(c, l, 5*time.Second)
@@ -377,7 +377,7 @@ func TestAttack26AnAcquireWhoseConnectionBreaksHoldsNothingForADay(t *testing.T)
 		<-gone
 		s.within(2*time.Second, "its place is given up", func() bool { return len(s.audit.contenders()) == 1 })
 		holder.release(l)
-		s.within(2*time.Second, "nobody holds", func() bool { return len(s.audit.contenders()) == 0 })
+		s.within(2*time.Second, "no client holds", func() bool { return len(s.audit.contenders()) == 0 })
 	})
 }
 

@@ -174,7 +174,7 @@ func (a *audit) leads(c *contender) {
 	}
 }
 
-// judge looks at who has deleted a contender.
+// judge looks at the session that has deleted a contender.
 func (a *audit) judge(c *contender, session int64) {
 	gateway := a.sessions[session]
 	if gateway == "" {
@@ -276,7 +276,7 @@ func (a *audit) at(lease, lock string) *contender {
 	return nil
 }
 
-// byToken is the contender with a fencing token in a lock's queue; nil when nobody ever had it.
+// byToken is the contender with a fencing token in a lock's queue; nil when no lease ever had it.
 func (a *audit) byToken(lock string, token int64) *contender {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -296,7 +296,7 @@ func (a *audit) maker(c *contender) string {
 	return a.sessions[c.by]
 }
 
-// ahead is who keeps a lease from holding a lock by the names; nil when it holds, or is not there.
+// ahead is the contender that keeps a lease from holding a lock by the names; nil when it holds, or is not there.
 func (a *audit) ahead(lease, lock string) *contender {
 	a.mu.Lock()
 	defer a.mu.Unlock()

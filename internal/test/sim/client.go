@@ -57,7 +57,7 @@ func (c *client) gateway() *gateway {
 // loyal clients know of one gateway alone, as long as it lives.
 func (c *client) loyal() bool { return c.number%3 == 0 && c.number < leaverFrom }
 
-// answer is what came back, decoded as far as somebody looks at it.
+// answer is what came back, decoded as far as it is checked.
 type answer struct {
 	sent, received time.Time
 	gateway        string
@@ -136,7 +136,7 @@ func (c *client) send(within time.Duration, method, path string, query url.Value
 	}
 	a.status, a.gateway = resp.StatusCode, c.w.gateways.answerer(resp.Header, g.name)
 	if a.Code == "namespace_unknown" && (about != path || strings.Contains(body, spaceName)) {
-		a.status = http.StatusServiceUnavailable // that gateway has not heard of it: not yet, or nobody has
+		a.status = http.StatusServiceUnavailable // that gateway does not know it yet
 	}
 	c.w.answered(resp.StatusCode)
 	if broken := g.manager.CheckAll(); broken != nil {
@@ -254,7 +254,7 @@ func (c *client) acquire() (l *lease, held bool) {
 		switch {
 		case err != nil:
 			if header.Get("Idempotency-Key") == "" {
-				return nil, false // it may have been done: without a key nobody will ever know
+				return nil, false // it may have been done: without a key this stays unknown
 			}
 		case a.status == http.StatusOK, a.status == http.StatusCreated, a.status == http.StatusAccepted:
 			if a.Token == "" || a.State == "ended" {
@@ -320,7 +320,7 @@ func (c *client) wait(l *lease) bool {
 
 // hold heartbeats a lease for a while and lets it go; some clients die instead.
 func (c *client) hold(l *lease) {
-	// One whose contender was overwritten is a day's, as far as its gateway knows; nobody counts on that.
+	// To its gateway, a lease whose contender was overwritten has a TTL of a day; clients do not count on that.
 	pace := func() time.Duration { return min(l.ttl, 10*time.Second) }
 	until := time.Now().Add(c.below(2 * pace()))
 	for {
@@ -350,7 +350,7 @@ func (c *client) hold(l *lease) {
 	}
 }
 
-// heartbeat asks until it is answered that the lease goes on, or that it has ended, or until nobody can say so any more.
+// heartbeat asks until it is answered that the lease goes on, or that it has ended, or until it gives up.
 func (c *client) heartbeat(l *lease) bool {
 	query := url.Values{}
 	if c.random.IntN(8) == 0 {

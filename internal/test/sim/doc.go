@@ -24,7 +24,7 @@
 // contenders alone (queues.go): readers, permits within the limit of the last one of them, one lease's locks all or none.
 //
 //   - overlap: two clients held one lock at the same time in modes that conflict, or more permits than there are, as they
-//     counted (promise 1). Who has asked for a downgrade counts on no more than a shared lock;
+//     counted (promise 1). A client that has asked for a downgrade counts on no more than a shared lock;
 //   - barging: a client was told that it holds while an earlier contender that conflicts stood before it (1, 4), other
 //     programs' included, or though by the names its lease never held, in all of its queues at once;
 //   - shortening: a lease ended although its client held it, and neither it, an administrator nor another program had ended it
@@ -43,11 +43,11 @@
 //   - story: two gateways tell of one end with different reasons (where a client's wish to go was overtaken by another gateway, the one may
 //     tell the wish and the others the deed); or, in good weather, one tells of something that another does not,
 //     or of a lock's holders in another order;
-//   - told: somebody had subscribed when the lease of a client that held it ended by a gateway's transaction, and the note is not in that
+//   - told: there was a subscription when the lease of a client that held it ended by a gateway's transaction, and the note is not in that
 //     transaction, or it was never delivered, or late, or came under two ids, or two messages under one; or an end is told of a lease that
 //     is there (7; only where a plan has webhooks);
 //   - stuck: when the weather is good again, a lock cannot be had within the time that it may take (3, 4);
-//   - litter: when everybody has left, something remains that nobody sweeps;
+//   - litter: when all clients have left, something remains that no gateway sweeps;
 //   - invariant: after an answer, what a manager keeps as things change is not what it would compute from scratch
 //     (locks.Manager.CheckAll).
 //

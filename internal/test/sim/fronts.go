@@ -38,7 +38,7 @@ var fronts = [][]part{
 	{{kind: PartAll, long: time.Second}, {kind: RemoveContender, after: time.Second}, {kind: RemoveLock, after: time.Second}},
 	{{kind: LagFollower, long: 4 * time.Second}, {kind: StallReplies, after: 3 * time.Second, long: 300 * time.Millisecond}, {kind: CutZooKeeper, after: 3 * time.Second}},
 	{{kind: StallZooKeeper, long: 2 * time.Second}, {kind: RemoveLock, after: 2 * time.Second}},
-	// Nobody can be heard for a while.
+	// ZooKeeper cannot be reached for a while.
 	{{kind: PartAll, long: 3 * time.Second}},
 	{{kind: StallZooKeeper, long: 3 * time.Second}, {kind: StallZooKeeper, long: 3 * time.Second}},
 	{{kind: RestartLeader, long: 4 * time.Second}},
@@ -58,7 +58,7 @@ func NewStorm(seed uint64) Plan {
 	})
 }
 
-// others draws who takes part beside ordinary clients.
+// others draws the clients beside the ordinary ones.
 func (p *Plan) others(random *rand.Rand) {
 	if random.IntN(2) == 0 {
 		p.Clients = append(p.Clients, likenessFrom)
@@ -66,7 +66,7 @@ func (p *Plan) others(random *rand.Rand) {
 	p.Clients = append(p.Clients, watcherFrom, watcherFrom+1, adminFrom)
 }
 
-// forecast draws the faults of a plan, and who else takes part. Some runs are calm, some are stormy.
+// forecast draws the faults of a plan, and its other clients. Some runs are calm, some are stormy.
 func (p *Plan) forecast(random *rand.Rand) {
 	p.others(random)
 	for range random.IntN(1 + random.IntN(16)) {

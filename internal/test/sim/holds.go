@@ -28,7 +28,7 @@ func (c *client) repeat(l *lease, method, path string, query url.Values, good ..
 			c.w.heardEnded(l, answered)
 			return answered, false, true
 		case answered.status == http.StatusUnprocessableEntity && c.w.overwritten(l.id):
-			return answered, false, false // nobody knows its holds any more
+			return answered, false, false // its holds are unknown
 		default:
 			c.undocumented(method+" "+path+"?"+query.Encode(), answered)
 			return answered, false, false

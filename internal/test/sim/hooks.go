@@ -21,7 +21,7 @@ import (
 const (
 	outboxRoot = zk.DefaultRoot + "/outbox"
 	hooksRoot  = zk.DefaultRoot + "/webhooks"
-	hookFrom   = 300 // numbers of those who subscribe
+	hookFrom   = 300 // numbers of the subscribers
 )
 
 // receivers are all webhooks and notify_urls, and what they have been told.
@@ -131,7 +131,7 @@ func (h *receivers) arrived(to *webhooks.Subscription, m *webhooks.Message, e *w
 		h.odd = append(h.odd, about+" is told as "+first+" and as "+m.ID)
 	}
 	if other := h.ids[m.ID]; other != "" && other != about {
-		h.odd = append(h.odd, m.ID+" tells of "+other+" and of "+about) // who drops what comes again would miss one of them
+		h.odd = append(h.odd, m.ID+" tells of "+other+" and of "+about) // a receiver that drops repeats would miss one of them
 	}
 	h.ids[about], h.ids[m.ID] = m.ID, about
 }

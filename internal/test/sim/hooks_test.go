@@ -10,7 +10,7 @@ var (
 	hookFirst = flag.Uint64("sim.hooks.first", 7_000, "the first of their seeds")
 )
 
-// Promise 7, in random weather: whoever had subscribed when a held lease ended is told.
+// Promise 7, in random weather: every subscription is told of the end of a held lease.
 func TestEveryEndIsToldToWhoHadSubscribed(t *testing.T) {
 	tellings := 0
 	for seed := range *hookSeeds {

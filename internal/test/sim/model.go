@@ -50,7 +50,7 @@ func (h holding) of(name string) int {
 	return slices.IndexFunc(h.holders, func(o holder) bool { return o.name == name })
 }
 
-// above is the highest token that a new holder has to be above: that of whoever it conflicts with had one.
+// above is the highest token that a new holder has to be above: that of each earlier holder that it conflicts with.
 func (h holding) above(c claim) int64 {
 	switch c.mode {
 	case shared:
@@ -98,7 +98,7 @@ func (h *holding) note(n holder) {
 // fencedLock is a lock with leases, modes and fencing tokens: holders at one time do not conflict, a token never changes and is
 // greater than those of all conflicting holders before. A history of it has for each lease the moment from which on it may have
 // ended, and no moment by which it must have: whether a lease ends by a release, whose answer may be lost, or by time, its
-// client only knows when it stopped counting on it. An acquire whose outcome nobody knows is not in the history: the model has
+// client only knows when it stopped counting on it. An acquire whose outcome is unknown is not in the history: the model has
 // nothing that only it could explain. Its end would be open, too. A lease of several locks has its operations in the history of
 // each.
 var fencedLock = porcupine.Model{
@@ -146,7 +146,7 @@ var fencedLock = porcupine.Model{
 	DescribeOperation: func(input, _ any) string { return input.(step).String() },
 }
 
-// operations are the clients' histories, from what they believed. checkBeliefs has shortened the beliefs that somebody else
+// operations are the clients' histories, from what they believed. checkBeliefs has shortened the beliefs that another program
 // has ended. The world's lock is held.
 func operations(beliefs []*belief, begun time.Time) []porcupine.Operation {
 	var history []porcupine.Operation
@@ -185,7 +185,7 @@ func operations(beliefs []*belief, begun time.Time) []porcupine.Operation {
 			if lowered[p] {
 				continue
 			}
-			// Nobody is let in before it has asked, and when it was done only its gateway knows.
+			// No other client is granted before it has asked, and when it was done only its gateway knows.
 			lowered[p] = true
 			s.action = lowers
 			op = porcupine.Operation{Input: s, Call: at(b.from), Return: math.MaxInt64}

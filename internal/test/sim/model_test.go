@@ -16,7 +16,7 @@ func op(holder string, a action, token, call, back int64) porcupine.Operation {
 	return porcupine.Operation{Input: step{claim: claim{mode: exclusive}, action: a, lock: "l", holder: holder, token: token}, Call: call, Return: back}
 }
 
-// as is an operation of somebody who wants the lock in another way.
+// as is an operation of a client that wants the lock in another mode.
 func as(c claim, o porcupine.Operation) porcupine.Operation {
 	s := o.Input.(step)
 	s.claim = c
@@ -39,7 +39,7 @@ func TestTheModelTellsGoodHistoriesFromBadOnes(t *testing.T) {
 		{"one after the other", []porcupine.Operation{
 			op("x", takes, 5, 1, 2), op("x", keeps, 5, 3, 4), op("x", ends, 5, 5, 6),
 			op("y", takes, 9, 4, 7), op("y", ends, 9, 8, 0)}, true},
-		{"a release whose answer was lost, and the next holder is told before anybody else learns of it", []porcupine.Operation{
+		{"a release whose answer was lost, and the next holder is told before any other client learns of it", []porcupine.Operation{
 			op("x", takes, 5, 1, 2), op("x", ends, 5, 3, 0), op("y", takes, 9, 3, 4), op("y", ends, 9, 5, 0)}, true},
 		{"one that ended by time long after its client stopped counting", []porcupine.Operation{
 			op("x", takes, 5, 1, 2), op("x", ends, 5, 10, 0), op("y", takes, 6, 30, 40), op("y", ends, 6, 50, 0)}, true},
@@ -69,10 +69,10 @@ func TestTheModelTellsGoodHistoriesFromBadOnes(t *testing.T) {
 			taking(1, 3, op("x", takes, 5, 1, 2)), taking(1, 3, op("x", ends, 5, 10, 0)), taking(2, 3, op("y", takes, 6, 3, 4)), taking(2, 3, op("y", ends, 6, 20, 0))}, true},
 		{"permits beyond the limit", []porcupine.Operation{
 			taking(2, 3, op("x", takes, 5, 1, 2)), taking(2, 3, op("x", ends, 5, 10, 0)), taking(2, 3, op("y", takes, 6, 3, 4)), taking(2, 3, op("y", ends, 6, 20, 0))}, false},
-		{"a limit that was lowered is for who comes after", []porcupine.Operation{
+		{"a lowered limit is for later clients", []porcupine.Operation{
 			taking(1, 3, op("x", takes, 5, 1, 2)), taking(1, 3, op("x", ends, 5, 10, 0)), taking(1, 3, op("y", takes, 6, 3, 4)), taking(1, 3, op("y", ends, 6, 20, 0)),
 			taking(1, 1, op("z", takes, 7, 11, 25)), taking(1, 1, op("z", ends, 7, 26, 0))}, true},
-		{"a lowered limit that does not count who was there", []porcupine.Operation{
+		{"a lowered limit that does not count earlier holders", []porcupine.Operation{
 			taking(1, 3, op("x", takes, 5, 1, 2)), taking(1, 3, op("x", ends, 5, 10, 0)), taking(1, 1, op("z", takes, 7, 3, 4)), taking(1, 1, op("z", ends, 7, 26, 0))}, false},
 		{"a downgrade lets a reader in", []porcupine.Operation{
 			op("x", takes, 5, 1, 2), reader(op("x", lowers, 5, 3, 0)), reader(op("y", takes, 6, 4, 5)), reader(op("x", keeps, 5, 6, 7)),

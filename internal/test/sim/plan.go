@@ -14,7 +14,7 @@ type Plan struct {
 	Gateways int
 	// Servers is how many ZooKeeper servers there are; one is the leader.
 	Servers int
-	// LocalSessions says that followers begin sessions by themselves: who only reads may read what is older than its connection.
+	// LocalSessions says that followers begin sessions by themselves: an observer may read what is older than its connection.
 	LocalSessions bool
 	// Clients are the numbers of the clients that take part; each number has its own random life. Foreign clients, which lock
 	// by the recipe of Curator, are numbered from 100 on.
@@ -33,7 +33,7 @@ type Plan struct {
 type Fault struct {
 	At   time.Duration
 	Kind Kind
-	// Arg chooses who is struck, and For how long.
+	// Arg chooses the target, and For is how long it lasts.
 	Arg uint64
 	For time.Duration
 }

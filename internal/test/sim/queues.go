@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// The rules of the queues once more, as plainly as they can be written: who holds is what the names say. The gateway's own are
+// The rules of the queues once more, as plainly as they can be written: the names decide who holds. The gateway's own are
 // in internal/locks/recipe, and are quicker.
 
-// mode is how somebody wants a lock.
+// mode is how a client wants a lock.
 type mode string
 
 const (
@@ -20,7 +20,7 @@ const (
 	semaphore mode = "semaphore"
 )
 
-// claim is what somebody wants of one lock: with semaphore some permits of a limit.
+// claim is what a client wants of one lock: with semaphore some permits of a limit.
 type claim struct {
 	mode           mode
 	permits, limit int
@@ -51,7 +51,7 @@ type contender struct {
 	held                           time.Time // when its lease came to hold, in all its queues
 	data                           string
 	by                             int64     // the session that made it
-	written                        time.Time // when somebody who is no gateway has overwritten its data
+	written                        time.Time // when another program has overwritten its data
 	endedBy                        string    // the gateway whose transaction ended its lease; "" for another hand
 	endedAt                        int64     // that transaction's zxid
 }
@@ -111,7 +111,7 @@ func complete(places []*contender) bool {
 	return true
 }
 
-// before sums up who stands before somebody.
+// before sums up what stands before a contender.
 type before struct {
 	exclusive, shared bool
 	permits           int

@@ -153,7 +153,7 @@ func (c *client) check(l *lease) {
 	}
 	at := c.at
 	if !c.fixed && c.random.IntN(2) == 0 {
-		c.at = c.w.gateways.pick(c.random) // what is protected asks whom it likes
+		c.at = c.w.gateways.pick(c.random) // the protected resource may ask any gateway
 	}
 	a, err := c.do(3*time.Second, http.MethodGet, "/v1/locks/"+lock+"/fence", url.Values{"fencing_token": {fmt.Sprint(token)}}, nil)
 	c.at = at
@@ -171,7 +171,7 @@ func (w *world) judgeFence(lock string, token int64, a answer) {
 	c := w.audit.byToken(lock, token)
 	if c == nil {
 		if a.Current {
-			w.violate("fence: %d is current for %s, and nobody ever had it", token, lock)
+			w.violate("fence: %d is current for %s, and no lease ever had it", token, lock)
 		}
 		return
 	}

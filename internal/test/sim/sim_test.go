@@ -44,7 +44,7 @@ func TestSeeds(t *testing.T) {
 		}
 	}
 	if grants == 0 && *seeds > 0 {
-		t.Error("nobody ever held a lock")
+		t.Error("no client ever held a lock")
 	}
 	if undecided > 1+*seeds/100 {
 		t.Errorf("the model could not decide %d runs of %d", undecided, *seeds)

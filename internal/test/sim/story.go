@@ -50,8 +50,8 @@ func (p *Plan) calm() bool {
 	})
 }
 
-// checkStories compares what gateways have told: nobody contradicts another one, and where the weather was calm all have told the
-// same of everybody, and of the holders in the same order.
+// checkStories compares what gateways have told: none contradicts another one, and where the weather was calm all have told the
+// same of all contenders, and of the holders in the same order.
 func (r *review) checkStories(stories []story) {
 	type end struct{ who, lock string }
 	ends := make(map[end]map[string][]string) // by reason, the gateways that said so
@@ -60,10 +60,10 @@ func (r *review) checkStories(stories []story) {
 			for _, t := range s.told[lock] {
 				switch t.reason {
 				case "", "unknown", "removed", "gateway_left":
-					continue // what is said by those who have not been told
+					continue // what a gateway tells without a report
 				}
 				if t.foreign {
-					continue // it has no gateway that knows: the word of whoever ended it is in time, or not
+					continue // it has no gateway that knows; the report of the one that ended it may be late
 				}
 				at := end{t.who, t.lock}
 				if ends[at] == nil {
@@ -99,14 +99,14 @@ func (r *review) checkStories(stories []story) {
 }
 
 // wished reports whether a lease's own client has asked for such an end. A gateway that cannot have it written for a while, because it stands
-// still or is cut off, tells it in the end though somebody else was quicker; the others tell of that one. So a
+// still or is cut off, tells it in the end though another gateway was quicker; the others tell of that one. So a
 // wish counts as what happened only where the gateway that tells it has ended the lease.
 func wished(reason string) bool {
 	return reason == "released" || reason == "cancelled" || reason == "wait_elapsed"
 }
 
-// granted leaves out the grants of those who left the line at the moment in which they were let in: they hold by the queue's names,
-// and are told so by those who know no better; their own gateway has not granted them anything.
+// granted leaves out the grants of leases that left the queue while they were being granted: they hold by the queue's names,
+// and gateways without a report say so; their own gateway has not granted them.
 func granted(list []telling) []telling {
 	left := make(map[string]bool)
 	for _, t := range list {
@@ -151,7 +151,7 @@ func differ(one, other []telling) string {
 	return ""
 }
 
-// common is what two tell of those of whom both have told that they came: who was there before a gateway is nothing new to it.
+// common is what two gateways tell of the contenders that both saw come: one that came before a gateway started is not told by it.
 func common(one, other []telling) (a, b []telling) {
 	came := func(list []telling) map[string]bool {
 		set := make(map[string]bool)

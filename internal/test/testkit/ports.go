@@ -21,7 +21,7 @@ var lastPort atomic.Uint32
 
 func init() { lastPort.Store(rand.Uint32N(portsCount)) }
 
-// FreeAddr is an address on loopback at which nobody listens.
+// FreeAddr is an address on loopback on which no process listens.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	for range 100 {

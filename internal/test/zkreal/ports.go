@@ -7,14 +7,14 @@ import (
 )
 
 // Ports are taken from below Linux's ephemeral range (32768 and up): a port that a stopped server will want again must
-// not be handed to somebody's outgoing connection in between.
+// not be handed to an outgoing connection in between.
 const (
 	portsFrom  = 20000
 	portsCount = 12000
 	portTries  = 200
 )
 
-// freePorts returns n ports that nobody listened on a moment ago. Another process may still be quicker; whoever uses
+// freePorts returns n ports that were free a moment ago. Another process may still be quicker; a caller that uses
 // them finds out when it binds, and Start tries again with others.
 func freePorts(n int) ([]int, error) {
 	ports := make([]int, 0, n)

@@ -29,7 +29,7 @@ type Server struct {
 	proc *childproc.Process // nil before the first start
 }
 
-// errPortTaken: somebody else bound a port between our looking and the server's binding.
+// errPortTaken: another process bound a port between our looking and the server's binding.
 var errPortTaken = errors.New("address already in use")
 
 // Start runs a standalone server and returns once it serves requests. The caller must Close it.

@@ -52,7 +52,7 @@ var shared struct {
 	chroot       int // how many were handed out
 }
 
-// sharedServer is nothing until somebody asks for it.
+// sharedServer is nothing until a test asks for it.
 type sharedServer struct {
 	*Server
 	err error

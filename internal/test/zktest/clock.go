@@ -7,7 +7,7 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// Clock is a gateway's clock in a bubble: both of its readings follow the bubble's time until somebody meddles with them. It
+// Clock is a gateway's clock in a bubble: both of its readings follow the bubble's time until a test changes them. It
 // implements zk.Clock.
 type Clock struct {
 	mu     sync.Mutex

@@ -29,14 +29,14 @@
 // damaged.
 //
 // Of local sessions: ZooKeeper upgrades one to a session that all servers know, under the same id, when it creates its first
-// ephemeral node. The leader here knows ids of its own alone. So only who asks with the read-only byte (Java's clients, Kazoo
+// ephemeral node. The leader here knows ids of its own alone. So only clients that ask with the read-only byte (Java's clients, Kazoo
 // and the gateway's observer do, go-zookeeper does not) gets a local session, and is refused ephemeral nodes as without
-// localSessionsUpgradingEnabled; everybody else gets an ordinary one from the start, as a writer of the gateway's has it from its
+// localSessionsUpgradingEnabled; all others get an ordinary one from the start, as a writer of the gateway's has it from its
 // registration on. A local session that writes or syncs does so by a session of the follower's own at the leader, whose
 // beginning is a transaction that ZooKeeper has not. It cannot be taken up again by another connection with the same server. The
 // leader opens ordinary sessions: what it shows is never old.
 //
-// # Who owns what
+// # Ownership
 //
 // An Ensemble belongs to a test, which closes it inside the bubble; then nothing of it is left. A connection's bytes are moved
 // by timers; each connection of a follower has two goroutines of its own, which end with the connection. All methods may be

@@ -52,7 +52,7 @@ type Ensemble struct {
 	leading atomic.Bool  // the leader runs
 	locals  atomic.Int64 // how many local sessions there have been
 
-	turn   chan struct{}    // one place: who starts or ends the leader takes it. Waiting for a mutex would stop the bubble's clock.
+	turn   chan struct{}    // one place, taken to start or end the leader. Waiting for a mutex would stop the bubble's clock.
 	leader *embedded.Server // nil while it does not run
 	ended  chan struct{}
 	cancel context.CancelFunc
@@ -94,7 +94,7 @@ func (e *Ensemble) Servers() []string {
 // Follower is the ith one, counted from 1.
 func (e *Ensemble) Follower(i int) *Follower { return e.followers[i-1] }
 
-// OnCommit has f called with every transaction when it is committed, in order and before anybody is told of it. f must be
+// OnCommit has f called with every transaction when it is committed, in order and before any client learns of it. f must be
 // quick, and may keep the transaction.
 func (e *Ensemble) OnCommit(f func(*state.Txn)) {
 	e.listening.Lock()

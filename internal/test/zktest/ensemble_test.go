@@ -265,7 +265,7 @@ func TestATransactionComesAfterItsSessionHasMoved(t *testing.T) {
 		if !other.has("/late") {
 			t.Error("it has never come")
 		}
-		again.create("/newer", 0) // the answer to the late one was for nobody
+		again.create("/newer", 0) // the answer to the late one is lost
 	})
 }
 

@@ -55,7 +55,7 @@ func (f *Follower) Zxid() int64 {
 }
 
 // CutOff takes the follower's connection to the leader away without either noticing. It answers reads and pings, from a
-// state that stands still, until the sync limit has passed; then it refuses everybody until Heal.
+// state that stands still, until the sync limit has passed; then it refuses all clients until Heal.
 func (f *Follower) CutOff() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -193,7 +193,7 @@ func (f *Follower) accept(client net.Conn) {
 		c.local = newLocal(c, &request)
 	}
 	if c.local == nil && !c.reach() || c.local != nil && !f.e.leading.Load() {
-		return // a server without a leader serves nobody
+		return // a server without a leader serves no client
 	}
 	defer c.hangUp()
 	f.mu.Lock()

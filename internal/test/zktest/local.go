@@ -41,7 +41,7 @@ func (l *local) greet() {
 	c.send(&wire.ConnectReply{TimeoutMs: int32(l.timeout.Milliseconds()), SessionID: l.id, Passwd: passwd, HasReadOnly: true})
 }
 
-// await gives the client the session's timeout for its next request: nobody but the follower ends a local session.
+// await gives the client the session's timeout for its next request: the follower alone ends a local session.
 func (l *local) await() {
 	if l == nil {
 		return
@@ -61,7 +61,7 @@ func (l *local) end() {
 	}
 }
 
-// dropLocals ends the service of the clients of which the leader does not know: nobody else tells them that it is gone. It does
+// dropLocals ends the service of the clients of which the leader does not know: the leader cannot tell them that it is gone. It does
 // so one after the other, with the world at rest in between.
 func (f *Follower) dropLocals() {
 	f.mu.Lock()

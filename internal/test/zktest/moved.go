@@ -9,7 +9,7 @@ import (
 // such a transaction out when it comes, however late: what protects from it must be in the transaction. A follower hands it on
 // by way of the session's present connection, when that is with a follower too.
 
-// xidLate is under what the leader is told; nobody waits for its answer.
+// xidLate is the xid of requests to the leader whose answers are dropped.
 const xidLate int32 = 1<<31 - 16
 
 // came notes a connection, in the order in which they came; went takes it away; knows tells whose session it has.

@@ -95,7 +95,7 @@ func (n *Network) Links(client, server string) []*Link {
 }
 
 // CutAll breaks connections, each when the world has come to rest after the one before it: what sees them break does so in this
-// order. It sleeps, so no lock may be held that somebody else in the bubble waits for.
+// order. It sleeps, so no lock may be held that another goroutine in the bubble waits for.
 func (n *Network) CutAll(links []*Link) {
 	for _, l := range links {
 		l.Cut()

@@ -111,7 +111,7 @@ func (c *checker) overlap(as []*attempt) {
 	}
 }
 
-// fencing: whoever holds at some instant holds before whoever conflicts with it and holds at a later instant.
+// fencing: a holder at some instant comes before each conflicting holder at a later instant.
 func (c *checker) fencing(as []*attempt) {
 	owner := make(map[int64]*attempt)
 	for _, a := range as {
@@ -155,7 +155,7 @@ func (c *checker) fencing(as []*attempt) {
 	}
 }
 
-// order: while somebody waits, nobody behind it who conflicts with it holds. Both are in the queue at one time, so their
+// order: while a client waits, no conflicting client behind it holds. Both are in the queue at one time, so their
 // numbers are of one life of its directory.
 func (c *checker) order(as []*attempt) {
 	for _, a := range as {

@@ -78,11 +78,11 @@ var broken = []story{
 		h.op("a", Acquire, 0, 5*s, 0)
 		h.list(16*s, Contender{"la", "a", true})
 	}},
-	{"two who hold", "overlap", func(h *history) {
+	{"two holders", "overlap", func(h *history) {
 		h.op("a", Acquire, 0, s, 201, held("la", 1, 0))
 		h.op("b", Acquire, 8*s, 9*s, 201, held("lb", 2, 1))
 	}},
-	{"two who hold, the first by a heartbeat that came later", "overlap, fencing", func(h *history) {
+	{"two holders, the first by a heartbeat that came later", "overlap, fencing", func(h *history) {
 		h.op("a", Acquire, 0, s, 201, held("la", 1, 0))
 		h.op("a", Heartbeat, 20*s, 21*s, 200, held("la", 1, 0)) // so it was alive all the while
 		h.op("b", Acquire, 14*s, 15*s, 201, held("lb", 2, 1))
@@ -152,7 +152,7 @@ var broken = []story{
 		h.op("a", Acquire, 0, s, 202, waits("la", 0))
 		h.list(2*s, Contender{"la", "a", false}, Contender{"lb", "a", false})
 	}},
-	{"a contender that nobody asked for", "accounted", func(h *history) {
+	{"a contender without an attempt", "accounted", func(h *history) {
 		h.op("a", Acquire, 0, s, 202, waits("la", 0))
 		h.list(2*s, Contender{"lx", "x", false})
 	}},
@@ -182,7 +182,7 @@ var broken = []story{
 		h.list(28*s, Contender{"la", "a", true}) // fine
 		h.list(30*s, Contender{"la", "a", true})
 	}},
-	{"an answer that nobody understands", "unexpected", func(h *history) {
+	{"an answer that is not documented", "unexpected", func(h *history) {
 		h.op("a", Acquire, 0, s, 500)
 	}},
 }

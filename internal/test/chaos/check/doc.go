@@ -23,8 +23,8 @@
 //	shortened   a lease is told to have ended, or is missing from its queue, before its time, and its client did not let go
 //	revived     a success for a lease that was told to have ended before the request was sent
 //	fencing     a lease's token changes, two leases of a lock have one, or a later holder's is not higher
-//	accounted   an attempt has two leases or contenders, two attempts have one; a contender is nobody's
-//	order       somebody is told to hold while a conflicting waiter with a lower number is told to wait
+//	accounted   an attempt has two leases or contenders, two attempts have one; a contender belongs to no attempt
+//	order       a client is told to hold while a conflicting waiter with a lower number is told to wait
 //	stuck       a contender is in its queue long after its client's last request
 //	unexpected  an answer that a client need not understand
 package check

@@ -12,9 +12,9 @@ func (c *checker) listed(l *Listing) {
 		a := c.whose(e)
 		switch {
 		case a == nil && e.Attempt == "":
-			continue // whoever listed it could not tell, and no client was told of it
+			continue // the listing cannot tell, and no client was told of it
 		case a == nil || a.lock != l.Lock || a.first > l.Done:
-			c.report("accounted", l.Done, "%s (%q) is in the queue, and nobody asked for it", e.LeaseID, e.Attempt)
+			c.report("accounted", l.Done, "%s (%q) is in the queue, and no client asked for it", e.LeaseID, e.Attempt)
 			continue
 		case lease[a.name] != "" && lease[a.name] != e.LeaseID:
 			c.report("accounted", l.Done, "%s is in the queue twice: %s, %s", a.name, lease[a.name], e.LeaseID)
