@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
@@ -40,7 +41,7 @@ func (m *Manager) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.
 		}
 		var (
 			res   locks.AcquireResult
-			place *queue
+			place *queues.Queue
 			err   error
 		)
 		m.do(func() { res, place, err = m.attempt(ctx, &attempt) })
@@ -62,8 +63,8 @@ func (m *Manager) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.
 // attempt takes a lock, or finds the lock in whose place a plain node stands: the acquire has to
 // wait for it with awaitPlace. codePlainNode: a plain node was in the way, and the caller
 // tries again at once. The lock is held, and released while it waits.
-func (m *Manager) attempt(ctx context.Context, req *locks.AcquireRequest) (locks.AcquireResult, *queue, error) {
-	fail := func(err error) (locks.AcquireResult, *queue, error) { return locks.AcquireResult{}, nil, err }
+func (m *Manager) attempt(ctx context.Context, req *locks.AcquireRequest) (locks.AcquireResult, *queues.Queue, error) {
+	fail := func(err error) (locks.AcquireResult, *queues.Queue, error) { return locks.AcquireResult{}, nil, err }
 	wants, key, err := m.prepareAcquire(ctx, req)
 	switch {
 	case err != nil:
@@ -88,20 +89,20 @@ func (m *Manager) attempt(ctx context.Context, req *locks.AcquireRequest) (locks
 		if key != nil {
 			// The key may be older than this process: it is looked for before
 			// the repeat of a granted acquire is told that the lock is taken.
-			q.polls++
+			q.Polls++
 			entry, err := m.olderKey(ctx, key)
-			q.polls--
+			q.Polls--
 			switch {
 			case err != nil:
-				m.forget(q)
+				m.replica.Forget(q)
 				return fail(err)
 			case entry != nil:
-				m.forget(q)
+				m.replica.Forget(q)
 				res, err := m.replay(ctx, req, entry)
 				return res, nil, err
 			}
 		}
-		if never || place == nil || !place.noted().suspect {
+		if never || place == nil || !place.Extras().Suspect {
 			return locks.AcquireResult{}, nil, m.heldByOther(ctx, req, q, code)
 		}
 		// It is not known yet what stands there: a try waits for that, too.
@@ -198,18 +199,18 @@ func (m *Manager) newLease(wants []locks.Want, req *locks.AcquireRequest) (*leas
 	}
 	var slots []slot
 	for i := range wants {
-		space := m.spaces[wants[i].NS]
+		space := m.replica.Namespaces[wants[i].NS]
 		c := contenderOf(&wants[i])
 		c.LeaseID, c.Ephemeral = id, req.Ephemeral
 		if len(wants) > 1 {
 			c.Group, c.Groups = uint8(i+1), uint8(len(wants))
 		}
-		q := m.queueOf(space, wants[i].Lock)
-		if space.naming.Dialect() == recipe.Native && len(wants) == 1 {
+		q := m.replica.Queue(space, wants[i].Lock, now.Boot())
+		if space.Naming.Dialect() == recipe.Native && len(wants) == 1 {
 			l.slot = slot{q: q, contender: c} // nearly all leases: without a slice of one
 			break
 		}
-		for _, member := range space.naming.Contenders(*c) {
+		for _, member := range space.Naming.Contenders(*c) {
 			slots = append(slots, slot{q: q, contender: &member})
 		}
 	}
@@ -220,7 +221,7 @@ func (m *Manager) newLease(wants []locks.Want, req *locks.AcquireRequest) (*leas
 		l.few().rest = slots[1:]
 	}
 	for s := range l.slots {
-		s.q.leases++
+		s.q.Leases++
 	}
 	m.leases[id] = l
 	m.counts.enter(l)
@@ -245,7 +246,7 @@ func (m *Manager) dropCreate(l *lease, key *keyEntry, now time.Duration) {
 	m.finish(l, locks.ReasonUnknown, now)
 	m.history.Drop(l.id())
 	for s := range l.slots {
-		m.forget(s.q)
+		m.replica.Forget(s.q)
 	}
 }
 

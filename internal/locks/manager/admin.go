@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 )
@@ -26,7 +27,7 @@ const (
 
 // lockAt finds a lock's queue after a barrier: everything that was acknowledged before the call is in it. The queue is kept
 // until leaveQueue, and made when nobody uses the lock. The lock is held, and released meanwhile.
-func (m *Manager) lockAt(ctx context.Context, ns, lock string) (*queue, error) {
+func (m *Manager) lockAt(ctx context.Context, ns, lock string) (*queues.Queue, error) {
 	if err := locks.CheckLock(&lock); err != nil {
 		return nil, err
 	}
@@ -47,24 +48,24 @@ func (m *Manager) lockAt(ctx context.Context, ns, lock string) (*queue, error) {
 }
 
 // useQueue finds a lock's queue and keeps it until leaveQueue; it is made when nobody uses the lock.
-func (m *Manager) useQueue(ns, lock string) (*queue, error) {
+func (m *Manager) useQueue(ns, lock string) (*queues.Queue, error) {
 	if err := m.usable(); err != nil {
 		return nil, err
 	}
 	ns = cmp.Or(ns, locks.DefaultNamespace)
-	s := m.spaces[ns]
+	s := m.replica.Namespaces[ns]
 	if s == nil {
 		return nil, namespaceUnknown("ns", ns)
 	}
-	q := m.queueOf(s, lock)
-	q.polls++
+	q := m.replica.Queue(s, lock, m.clock.Now().Boot())
+	q.Polls++
 	return q, nil
 }
 
 // leaveQueue ends what lockAt or useQueue began.
-func (m *Manager) leaveQueue(q *queue) {
-	q.polls--
-	m.forget(q)
+func (m *Manager) leaveQueue(q *queues.Queue) {
+	q.Polls--
+	m.replica.Forget(q)
 }
 
 // write hands a write over and waits for its outcome; mu is free.
@@ -144,28 +145,4 @@ func obstacle(err error) string {
 		return "too many writes wait for ZooKeeper; repeat the request"
 	}
 	return "ZooKeeper has not confirmed it; it may have been done: repeat the request"
-}
-
-// info is what was read of a contender that is no lease of this gateway's; nil: nothing.
-func (p part) info() *info { return p.q.noted().infos[p.c.Name] }
-
-func (p part) path() string { return p.q.nodeOf(p.c.Name) }
-
-// allParts are all contenders that the replica knows of the lease that a
-// contender belongs to; another program's stands alone.
-func (m *Manager) allParts(at part) []part {
-	if p := m.parts[at.c.LeaseID]; p != nil && at.c.Ours {
-		return p.at
-	}
-	return []part{at}
-}
-
-// recordAt is the contender whose record counts, of those of a lease.
-func (m *Manager) recordAt(at part) part {
-	for _, p := range m.allParts(at) {
-		if leads(p.c) {
-			return p
-		}
-	}
-	return at
 }

@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
@@ -21,13 +22,13 @@ func (m *Manager) adoptAll(now time.Duration) {
 		return
 	}
 	adopted := 0
-	for _, ns := range slices.Sorted(maps.Keys(m.spaces)) {
-		s := m.spaces[ns]
-		s.queues.Scan(func(q *queue) bool {
-			if q.contenders.Len() == 0 {
+	for _, ns := range slices.Sorted(maps.Keys(m.replica.Namespaces)) {
+		s := m.replica.Namespaces[ns]
+		s.Queues.Scan(func(q *queues.Queue) bool {
+			if q.Contenders.Len() == 0 {
 				return true
 			}
-			for _, c := range q.contenders.All() {
+			for _, c := range q.Contenders.All() {
 				if c.Ours && m.adoptIfOwned(q, c, now) {
 					adopted++
 				}
@@ -72,10 +73,10 @@ func (m *Manager) disown(now time.Duration) {
 		delete(m.leases, l.id())
 		m.touch(l)
 		for s := range l.slots {
-			s.q.leases--
-			m.touchQueue(s.q)
-			if c := s.q.contenders.Get(s.name()); c != nil && s.sight() != (sight{}) {
-				m.sights[c] = s.sight() // the contender stays
+			s.q.Leases--
+			m.replica.Touch(s.q)
+			if c := s.q.Contenders.Get(s.name()); c != nil && s.sight() != (queues.Observed{}) {
+				m.replica.Observe(c, s.sight()) // the contender stays
 			}
 		}
 		m.evaluateAll(l, now) // it may hold where it is now
@@ -114,8 +115,8 @@ func (m *Manager) settleAbsent(l *lease, now time.Duration) {
 
 // adoptIfOwned makes a contender that the replica shows a lease of this
 // session, when the succession says so.
-func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration) bool {
-	if m.session == nil || !m.synced || !q.space.whole || c.Unknown || !m.owns(c.LeaseID.Gateway()) {
+func (m *Manager) adoptIfOwned(q *queues.Queue, c *recipe.Contender, now time.Duration) bool {
+	if m.session == nil || !m.synced || !q.Namespace.Whole || c.Unknown || !m.owns(c.LeaseID.Gateway()) {
 		return false
 	}
 	l := m.leases[c.LeaseID]
@@ -130,9 +131,9 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 	case own && l == nil && m.deletionKnown(c.LeaseID):
 		return false // the event follows
 	case l == nil:
-		list := []part{{q, c}}
-		if oneOfSeveral(c) {
-			if list = m.parts[c.LeaseID].whole(); list == nil {
+		list := []queues.Location{{Queue: q, Contender: c}}
+		if queues.OneOfSeveral(c) {
+			if list = m.replica.Group(c.LeaseID).Whole(); list == nil {
 				return false // the others follow; else sweepParts
 			}
 		}
@@ -143,11 +144,11 @@ func (m *Manager) adoptIfOwned(q *queue, c *recipe.Contender, now time.Duration)
 		}
 		i := 0
 		for s := range l.slots {
-			s.q, s.contender, s.seen = list[i].q, list[i].c, true
-			s.setSight(m.sights[s.contender])
+			s.q, s.contender, s.seen = list[i].Queue, list[i].Contender, true
+			s.setSight(m.replica.Observed(s.contender))
 			s.shown = !s.noted.mute
-			delete(m.sights, s.contender)
-			s.q.leases++
+			m.replica.Observe(s.contender, queues.Observed{})
+			s.q.Leases++
 			i++
 		}
 		m.leases[l.id()] = l

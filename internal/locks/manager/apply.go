@@ -2,11 +2,11 @@ package manager
 
 import (
 	"errors"
-	"strings"
 	"time"
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
@@ -56,95 +56,63 @@ func (m *Manager) applyNode(c *zk.Change, now time.Duration) {
 		m.applySuccession(c, now)
 	case m.opt.Root + zk.NodeNamespaces:
 		m.tellNode(c, nil)
-		m.applyNamespace(c)
+		m.applyNamespace(c, now)
 	case m.settingsRoot():
-		m.applySettings(c)
+		m.applySettings(c, now)
 	case m.outboxRoot():
 		m.opt.Outbox.Look()
 	default:
-		if s := m.spaceAt(c.Root.Path); s != nil {
-			m.quiet = !s.whole
+		if s := m.replica.NamespaceAt(c.Root.Path); s != nil {
+			m.quiet = !s.Whole
 			m.applyLock(s, c, now)
 			m.quiet = false
 		}
 	}
 }
 
-func (m *Manager) applyLock(s *space, c *zk.Change, now time.Duration) {
-	q, _ := c.Dir.Value.(*queue)
-	if q == nil || q.space != s {
-		q = m.queueOf(s, recipe.LockName(c.Dir.Path[strings.LastIndexByte(c.Dir.Path, '/')+1:]))
-		q.path = c.Dir.Path // the same: one string in memory, not two
-		c.Dir.Value = q
-	}
+func (m *Manager) applyLock(s *queues.Namespace, c *zk.Change, now time.Duration) {
+	q := m.replica.QueueOf(s, c, now)
 	m.tellNode(c, q) // before what it means
-	defer m.seeMarker(q)
 	switch c.Kind {
-	case zk.DirAdded:
-		q.exists, q.idle = true, now
-		// A directory whose birth we saw has handed out no number yet.
-		q.next, q.known, q.gap = 0, !c.Listed, false
-		if !c.Listed {
-			m.lookSoon(q)
-			if s.hasStood(q.name()) {
-				m.readDir(q)
-			}
-		}
-		m.touchQueue(q)
-		q.locate(true)
-		m.consider(q)
-	case zk.DirRemoved:
-		m.plainGone(q)
-		q.exists, q.known, q.gap, q.listing = false, false, false, false
-		q.stray(-q.noted().strays)
-		q.placeFreed()
-		m.touchQueue(q)
-		q.locate(false)
-		m.consider(q)
-		m.forget(q)
-	case zk.DirChanged:
-		m.placeChanged(q)
-	case zk.DirListed:
-		q.listing = false
-		if c.Err == nil { // refused: what the directory holds is not known, nothing is granted
-			q.next, q.known, q.gap = c.Created, true, false
-			m.stands(q, c.Stat, now, true)
-			m.evaluateAfter(q, now, true)
-		}
 	case zk.NodeAdded:
 		m.applyAdded(q, c, now)
 	case zk.NodeRemoved:
 		m.applyRemoved(q, c, now)
 	case zk.NodeChanged:
 		m.applyChanged(q, c)
+	case zk.DirRemoved:
+		m.plainGone(q, now)
+		m.applyDeltas(m.replica.ApplyDir(q, c, now), now)
+	case zk.DirListed:
+		if listed := m.replica.ApplyDir(q, c, now); len(listed) > 0 {
+			m.stands(q, c.Stat, now, true)
+			m.evaluateAfter(q, now, true)
+		}
+	default:
+		m.applyDeltas(m.replica.ApplyDir(q, c, now), now)
 	}
+	m.applyDeltas(m.replica.ReviewMarker(q), now)
 }
 
-func (m *Manager) applyAdded(q *queue, c *zk.Change, now time.Duration) {
+func (m *Manager) applyAdded(q *queues.Queue, c *zk.Change, now time.Duration) {
 	if c.Node == removalProbe {
 		return // gone again with its directory
 	}
-	m.plainGone(q) // an ephemeral node has no children: it was replaced while we did not look
-	parsed, ok := q.space.naming.Parse(m.fleet, c.Node)
+	m.plainGone(q, now) // an ephemeral node has no children: it was replaced while we did not look
+	parsed, ok := q.Namespace.Naming.Parse(m.fleet, c.Node)
 	if !ok {
-		q.stray(1)
-		m.consider(q)
-		if q.known && !c.Listed {
-			// It used up a number, or was made without one: a listing tells.
-			q.gap = true
-		}
-		m.touchQueue(q)
+		m.applyDeltas(m.replica.AddUnnumbered(q, c.Listed), now)
 		return
 	}
 	contender := m.entry(q, &parsed)
-	m.addContender(q, contender, c.Listed)
+	m.addContender(q, contender, c.Listed, now)
 	if contender.Ours {
 		m.unwitness(q, contender) // a server that lagged lacked it
 	}
 	if !contender.Ours || contender.Unknown {
 		if c.Listed {
 			m.probe(q, contender.Name)
-		} else if q.contenders.Holds(contender.Name) && !q.awaits(contender) {
+		} else if q.Contenders.Holds(contender.Name) && !q.Awaits(contender) {
 			m.seenHolding(q, contender, now, false)
 		}
 		return
@@ -168,7 +136,7 @@ func (m *Manager) applyAdded(q *queue, c *zk.Change, now time.Duration) {
 
 // entry is what goes into the queue for a name that the replica shows: of a
 // lease that has not been seen yet the one that it has, else a new one.
-func (m *Manager) entry(q *queue, parsed *recipe.Contender) *recipe.Contender {
+func (m *Manager) entry(q *queues.Queue, parsed *recipe.Contender) *recipe.Contender {
 	if parsed.Ours && !parsed.Unknown {
 		if l := m.leases[parsed.LeaseID]; l != nil {
 			if s := l.slotAt(q, parsed); s != nil && !s.seen && !s.gone && (s.name() == "" || s.name() == parsed.Name) {
@@ -179,7 +147,7 @@ func (m *Manager) entry(q *queue, parsed *recipe.Contender) *recipe.Contender {
 	}
 	c := *parsed
 	if fault.On("limit-name") && c.Ours && c.Mode == recipe.Permit {
-		if n, _ := q.limit(); n > 0 {
+		if n, _ := q.Limit(); n > 0 {
 			c.Limit = int32(n)
 		}
 	}
@@ -188,7 +156,7 @@ func (m *Manager) entry(q *queue, parsed *recipe.Contender) *recipe.Contender {
 
 // judge grants what a change lets in. What a listing shows is judged when all
 // of it is there (DirListed): it comes in no order of numbers.
-func (m *Manager) judge(q *queue, c *zk.Change, now time.Duration) {
+func (m *Manager) judge(q *queues.Queue, c *zk.Change, now time.Duration) {
 	if !c.Listed {
 		m.evaluate(q, now)
 	}
@@ -207,40 +175,38 @@ func (m *Manager) place(l *lease, now time.Duration) {
 	}
 }
 
-func (m *Manager) applyRemoved(q *queue, c *zk.Change, now time.Duration) {
+func (m *Manager) applyRemoved(q *queues.Queue, c *zk.Change, now time.Duration) {
 	if c.Node == removalProbe {
 		return
 	}
-	contender, ok := q.space.naming.Parse(m.fleet, c.Node)
+	contender, ok := q.Namespace.Naming.Parse(m.fleet, c.Node)
 	if !ok {
-		q.stray(-1)
-		m.consider(q)
-		m.touchQueue(q)
+		m.applyDeltas(m.replica.RemoveUnnumbered(q), now)
 		return
 	}
 	if c.Listed {
 		// The end of a lease lets nobody in yet: whoever is next may be missing
 		// from the listing too. DirListed or DirRemoved follows.
-		m.incomplete = q
-		defer func() { m.incomplete = nil }()
+		m.replica.BeginPart(q)
+		defer m.replica.EndPart()
 	}
 	l, s := m.slotOf(q, &contender)
-	next := q.replacement(&contender)
+	next := q.Replacement(&contender)
 	switch {
 	case s != nil && next != nil:
 		m.succeeded(l, s, next)
 	case s != nil:
 		m.lostContender(l, s, c, now)
 	case next != nil && l == nil:
-		m.inherited(q, q.contenders.Get(contender.Name), next)
+		m.inherited(q, q.Contenders.Get(contender.Name), next)
 	default:
 		m.tellTaken(q, contender.Name)
 		m.tellRemoved(q, contender.Name)
 		m.witness(q, contender.Name, now)
 	}
-	q.shown(contender.Name)
+	q.ShowEnd(contender.Name)
 	m.removedFromDelay(q, &contender, c.Listed)
-	m.removeContender(q, contender.Name)
+	m.removeContender(q, contender.Name, now)
 	m.wordGone(q, &contender)
 	m.passOn(q, now)
 	m.judge(q, c, now)
@@ -271,17 +237,17 @@ func (m *Manager) lostContender(l *lease, s *slot, c *zk.Change, now time.Durati
 	}
 }
 
-func (m *Manager) applyChanged(q *queue, c *zk.Change) {
-	contender, ok := q.space.naming.Parse(m.fleet, c.Node)
+func (m *Manager) applyChanged(q *queues.Queue, c *zk.Change) {
+	contender, ok := q.Namespace.Naming.Parse(m.fleet, c.Node)
 	if !ok {
 		return
 	}
-	delete(q.noted().infos, contender.Name)
+	q.DropNote(contender.Name)
 	l := m.leases[contender.LeaseID]
 	switch {
 	case !contender.Ours || l == nil || l.term != m.term || l.name() != contender.Name:
 		// The record that counts is the first slot's.
-		m.touchQueue(q)
+		m.replica.Touch(q)
 		if l != nil && l.term == m.term {
 			m.changedLabel(l, q, &contender)
 		}
@@ -291,13 +257,13 @@ func (m *Manager) applyChanged(q *queue, c *zk.Change) {
 }
 
 // probe finds out whether a contender that a listing showed may be read.
-func (m *Manager) probe(q *queue, name string) {
-	m.read(q.nodeOf(name), func(data []byte, stat wire.Stat, err error) {
+func (m *Manager) probe(q *queues.Queue, name string) {
+	m.read(q.NodeOf(name), func(data []byte, stat wire.Stat, err error) {
 		switch {
 		case err == nil:
-			q.setInfo(name, data, stat)
+			setInfo(q, name, data, stat)
 		case errors.Is(err, zk.ErrNoAuth):
-			m.hide(q, name)
+			m.applyDeltas(m.replica.Hide(q, name), m.clock.Now().Boot())
 		}
 	})
 }
@@ -305,16 +271,7 @@ func (m *Manager) probe(q *queue, name string) {
 // pollHidden lists the directories that hold contenders which may not be read:
 // no event tells of their end. The sweeper calls it once a second.
 func (m *Manager) pollHidden() {
-	for _, q := range inOrder(m.hazardous) {
-		switch r := q.noted(); {
-		case len(r.hidden) > 0:
-		case len(r.early) == 0:
-			delete(m.hazardous, q)
-			continue
-		case r.polled != r.early[0]:
-			r.polled = r.early[0] // its event may be on its way
-			continue
-		}
+	for _, q := range m.replica.ToList() {
 		m.list(q)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/postmortem"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
@@ -167,8 +168,8 @@ func BenchmarkTelling(b *testing.B) {
 		b.Fatal(err)
 	}
 	m.Apply([]zk.Change{{Kind: zk.Synced}})
-	q := m.queueOf(m.spaces[locks.DefaultNamespace], "deploy")
-	c := &zk.Change{Kind: zk.NodeAdded, Dir: &zk.Dir{Path: q.path}, Node: "write-0000000000"}
+	q := m.replica.Queue(m.replica.Namespaces[locks.DefaultNamespace], "deploy", 0)
+	c := &zk.Change{Kind: zk.NodeAdded, Dir: &zk.Dir{Path: q.Path}, Node: "write-0000000000"}
 	b.ReportAllocs()
 	for b.Loop() {
 		m.tellNode(c, q)
@@ -195,21 +196,21 @@ func benchmarkTellingACycle(b *testing.B, told bool) {
 	}
 	m.session = &fakeSession{s: s, id: "abcdefghijklm"}
 	m.Apply([]zk.Change{{Kind: zk.Synced}})
-	q := m.queueOf(m.spaces[locks.DefaultNamespace], "deploy")
+	q := m.replica.Queue(m.replica.Namespaces[locks.DefaultNamespace], "deploy", 0)
 	l, err := m.newLease([]locks.Want{{NS: locks.DefaultNamespace, Lock: "deploy"}}, &locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"})
 	if err != nil {
 		b.Fatal(err)
 	}
 	c := &recipe.Contender{LeaseID: l.id(), Name: "write-v1." + string(l.id()) + "-lock-0000000000", Ours: true, Member: 1, Members: 1}
 	l.contender, l.czxid = c, 7
-	dir := &zk.Dir{Path: q.path}
+	dir := &zk.Dir{Path: q.Path}
 	root := &zk.WatchRoot{Path: "/lockkeeper/locks", Depth: 2}
 	at := time.Now()
 	b.ReportAllocs()
 	for b.Loop() {
 		m.heard = at
 		l.shown, l.why, l.grant = false, postmortem.CauseOf(locks.ReasonReleased), grantClaimed
-		l.setSight(sight{})
+		l.setSight(queues.Observed{})
 		m.tellNode(&zk.Change{Kind: zk.NodeAdded, Root: root, Dir: dir, Node: c.Name}, q)
 		if m.appeared(q, c) {
 			m.tellQueued(q, c)
@@ -221,6 +222,6 @@ func benchmarkTellingACycle(b *testing.B, told bool) {
 		m.tellEnded(l)
 		m.heard = at
 		m.tellNode(&zk.Change{Kind: zk.NodeRemoved, Root: root, Dir: dir, Node: c.Name}, q)
-		delete(m.sights, c)
+		m.replica.Observe(c, queues.Observed{})
 	}
 }

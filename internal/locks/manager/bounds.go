@@ -73,8 +73,8 @@ func (m *Manager) recountKept() {
 	m.quota.Set(quota.Leases, m.counts.slots+m.delays.slots)
 	m.quota.Set(quota.Keys, len(m.keys))
 	n := 0
-	for _, space := range m.spaces {
-		n += space.queues.Len()
+	for _, space := range m.replica.Namespaces {
+		n += space.Queues.Len()
 	}
 	m.quota.Set(quota.Locks, n)
 }
@@ -82,7 +82,7 @@ func (m *Manager) recountKept() {
 // contenders is how many of them a lease on these locks has. Names of some dialects are several for one lock.
 func (m *Manager) contenders(wants []locks.Want) (n int64) {
 	for i := range wants {
-		n += int64(m.spaces[wants[i].NS].naming.Members())
+		n += int64(m.replica.Namespaces[wants[i].NS].Naming.Members())
 	}
 	return n
 }
@@ -90,7 +90,7 @@ func (m *Manager) contenders(wants []locks.Want) (n int64) {
 // unknown is how many of the locks that are asked for this gateway does not know yet.
 func (m *Manager) unknown(wants []locks.Want) (n int64) {
 	for i := range wants {
-		if m.spaces[wants[i].NS].find(wants[i].Lock) == nil {
+		if m.replica.Namespaces[wants[i].NS].Find(wants[i].Lock) == nil {
 			n++
 		}
 	}
@@ -136,21 +136,11 @@ func (m *Manager) mayAgree(wants []locks.Want) bool {
 		if wants[i].Mode != locks.Semaphore {
 			continue
 		}
-		if q := m.spaces[wants[i].NS].find(wants[i].Lock); q == nil || q.settings() == nil {
+		if q := m.replica.Namespaces[wants[i].NS].Find(wants[i].Lock); q == nil || !q.HasSettings() {
 			n++
 		}
 	}
 	return m.quota.FitsTimes(quota.Settings, n, 2)
-}
-
-// countSettings counts the locks with settings that the replica shows.
-func (m *Manager) countSettings(q *queue, exists bool) {
-	switch s := q.settings(); {
-	case exists && (s == nil || !s.exists):
-		m.quota.Add(quota.Settings, 1)
-	case !exists && s != nil && s.exists:
-		m.quota.Add(quota.Settings, -1)
-	}
 }
 
 func tooManySettings(q *quota.Quota) *locks.Error {

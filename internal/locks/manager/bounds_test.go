@@ -40,8 +40,8 @@ func (g *gate) wantRefused(code locks.Code, req locks.AcquireRequest) {
 	if n := len(g.m.keys); n != keys {
 		g.t.Errorf("%s: %d keys in memory, there were %d", code, n, keys)
 	}
-	for _, space := range g.m.spaces {
-		if space.find(req.Lock) != nil && !slices.Contains(before, space.path(req.Lock)) {
+	for _, space := range g.m.replica.Namespaces {
+		if space.Find(req.Lock) != nil && !slices.Contains(before, space.Path(req.Lock)) {
 			g.t.Errorf("%s: the lock is kept in memory", code)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/postmortem"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
@@ -45,7 +46,7 @@ func (m *Manager) endBy(l *lease, v verdict) {
 type blow struct {
 	verdict
 	l       *lease // of this gateway; else:
-	at      part
+	at      queues.Location
 	version int32 // of at, as it was looked at; -1: any
 	paths   []string
 	answer  chan zk.Result
@@ -62,15 +63,15 @@ func (m *Manager) readBefore(ctx context.Context, b *blow) error {
 	if b.l != nil {
 		return m.readOwn(ctx, b.l)
 	}
-	if !b.at.c.Ours || b.at.c.Unknown || m.delays.byID[b.at.c.LeaseID] != nil {
+	if !b.at.Contender.Ours || b.at.Contender.Unknown || m.delays.byID[b.at.Contender.LeaseID] != nil {
 		return nil
 	}
-	b.at = m.recordAt(b.at)
+	b.at = m.replica.Record(b.at)
 	session := m.session
 	if session == nil {
 		return m.unavailable()
 	}
-	data, stat, err := m.getOutside(ctx, session, b.at.path())
+	data, stat, err := m.getOutside(ctx, session, b.at.Path())
 	switch {
 	case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrNoNode):
 		return nil // it cannot be known; or is gone, and the event follows
@@ -83,7 +84,7 @@ func (m *Manager) readBefore(ctx context.Context, b *blow) error {
 		b.notify = r.NotifiesOfEnd()
 	}
 	if ok && r.Closed != nil {
-		b.at.q.setInfo(b.at.c.Name, data, stat)
+		setInfo(b.at.Queue, b.at.Contender.Name, data, stat)
 		b.verdict = verdict{reason: r.EndedFor()}
 	}
 	return nil
@@ -98,16 +99,16 @@ func (m *Manager) strike(b *blow) {
 		return
 	}
 	w := &zk.Write{Alone: true} // it may fail, and shall fail no bystander
-	var parts []part
-	for _, p := range tailFirst(m.allParts(b.at)) {
-		if b.gone[p.path()] || p.q.contenders.Get(p.c.Name) != p.c {
+	var parts []queues.Location
+	for _, p := range queues.TailFirst(m.replica.Locations(b.at)) {
+		if b.gone[p.Path()] || p.Queue.Contenders.Get(p.Contender.Name) != p.Contender {
 			continue
 		}
 		version := int32(-1)
-		if p.c == b.at.c {
+		if p.Contender == b.at.Contender {
 			version = b.version
 		}
-		w.Ops = append(w.Ops, zk.Op{Kind: zk.OpDelete, Path: p.path(), Version: version})
+		w.Ops = append(w.Ops, zk.Op{Kind: zk.OpDelete, Path: p.Path(), Version: version})
 		parts = append(parts, p)
 	}
 	b.answer = make(chan zk.Result, 1)
@@ -127,8 +128,8 @@ func (m *Manager) strike(b *blow) {
 	w.Ops = slices.Concat(n.ops, w.Ops, n.checks)
 	b.paths = b.paths[:0]
 	for _, p := range parts {
-		b.paths = append(b.paths, p.path())
-		m.verdicts[p.c] = b.verdict // the event may come before the answer
+		b.paths = append(b.paths, p.Path())
+		m.verdicts[p.Contender] = b.verdict // the event may come before the answer
 	}
 	m.tellVerdict(noticeVerdict, b.verdict, parts) // before it is handed over
 	m.submit(w, func(res zk.Result) {
@@ -158,24 +159,24 @@ func (m *Manager) strike(b *blow) {
 }
 
 // acquit takes back what was noted of contenders that were not ended after all.
-func (m *Manager) acquit(parts []part) {
+func (m *Manager) acquit(parts []queues.Location) {
 	for _, p := range parts {
-		delete(m.verdicts, p.c)
+		delete(m.verdicts, p.Contender)
 	}
 	m.tellVerdict(noticeAcquitted, verdict{}, parts)
 }
 
 // struck remembers why a lease of another gateway was ended: who asks here is told.
 func (m *Manager) struck(b *blow) {
-	c := b.at.c
+	c := b.at.Contender
 	if !c.Ours || c.LeaseID == "" || m.leases[c.LeaseID] != nil {
 		return
 	}
-	p := postmortem.End{Why: postmortem.CauseOf(b.reason), Words: b.words, At: m.clock.Now().Boot(), NS: b.at.q.space.name, Lock: b.at.q.name(), Mode: c.Mode}
-	if m.sights[c].held {
-		p.FencingToken = m.tokenOf(b.at.q, c)
+	p := postmortem.End{Why: postmortem.CauseOf(b.reason), Words: b.words, At: m.clock.Now().Boot(), NS: b.at.Queue.Namespace.Name, Lock: b.at.Queue.Name(), Mode: c.Mode}
+	if m.replica.Observed(c).Holds {
+		p.FencingToken = m.tokenOf(b.at.Queue, c)
 	}
-	if i := b.at.q.noted().infos[c.Name]; i != nil {
+	if i := infoOf(b.at.Queue, c.Name); i != nil {
 		p.TTL = i.record.LeaseTTL()
 	}
 	p.Struck = true
@@ -231,7 +232,7 @@ func (m *Manager) follow(ctx context.Context, b *blow) error {
 			return res.Err
 		}
 		lost := res.Outcome == zk.Unknown
-		if lost && b.at.q.contenders.Get(b.at.c.Name) != b.at.c {
+		if lost && b.at.Queue.Contenders.Get(b.at.Contender.Name) != b.at.Contender {
 			m.struck(b) // it was done
 			return nil
 		}
@@ -310,7 +311,7 @@ func (m *Manager) breakLease(ctx context.Context, name string, v verdict, atOwne
 					return err
 				}
 			}
-			at, found := m.findLease(id)
+			at, found := m.replica.FindLease(id, m.clock.Now().Boot())
 			if !found {
 				return missing
 			}
@@ -359,14 +360,14 @@ func (m *Manager) breakContender(ctx context.Context, req *locks.BreakRequest, v
 		if err != nil {
 			return err
 		}
-		c := q.contenders.Get(req.Name)
-		if c == nil && (req.Name == q.name() || req.Name == q.dir()) {
-			c = q.plain() // the last part of its path is the lock's name
+		c := q.Contenders.Get(req.Name)
+		if c == nil && (req.Name == q.Name() || req.Name == q.Dir()) {
+			c = q.Plain() // the last part of its path is the lock's name
 		}
-		czxid := q.noted().plainCzxid
+		czxid := q.Extras().PlainCzxid
 		b := &blow{verdict: v, version: -1}
 		if c != nil {
-			b.at = part{q, c}
+			b.at = queues.Location{Queue: q, Contender: c}
 			if l, s := m.slotOf(q, c); s != nil {
 				b.l = l
 			}
@@ -381,7 +382,7 @@ func (m *Manager) breakContender(ctx context.Context, req *locks.BreakRequest, v
 			m.outside(func() {
 				looking, cancel := context.WithTimeout(ctx, answerWithin)
 				defer cancel()
-				stat, err = session.Exists(looking, b.at.path())
+				stat, err = session.Exists(looking, b.at.Path())
 			})
 			switch {
 			case err != nil:

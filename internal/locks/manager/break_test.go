@@ -378,7 +378,7 @@ func TestALeaseIsBrokenThatIsDowngradedAtThatMoment(t *testing.T) {
 		s.refuse = func(w *zk.Write) (int, error) {
 			if !downgraded && len(w.Ops) > 0 && w.Ops[0].Kind == zk.OpDelete {
 				downgraded = true
-				s.tx([]zk.Op{{Kind: zk.OpCreate, Path: own.q.path + "/" + next.Format(), Data: own.record(own.ttl)},
+				s.tx([]zk.Op{{Kind: zk.OpCreate, Path: own.q.Path + "/" + next.Format(), Data: own.record(own.ttl)},
 					{Kind: zk.OpDelete, Path: l.Znode, Version: -1}})
 			}
 			return -1, nil

@@ -3,10 +3,8 @@ package manager
 import (
 	"errors"
 	"fmt"
-	"slices"
 
-	"lockkeeper/internal/locks"
-	"lockkeeper/internal/locks/interop"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 )
@@ -53,11 +51,11 @@ func (m *Manager) checkLeases() (err error) {
 		}
 		if l.phase == held {
 			for s := range l.slots {
-				other := holders[s.q.path]
+				other := holders[s.q.Path]
 				if other != nil && other.contender.LeaseID != id && (other.contender.Mode != s.contender.Mode || s.contender.Mode == recipe.Exclusive) {
-					fail("%s is held by %s and %s", s.q.path, other.name(), s.name())
+					fail("%s is held by %s and %s", s.q.Path, other.name(), s.name())
 				}
-				holders[s.q.path] = s
+				holders[s.q.Path] = s
 			}
 		}
 		if l.heapIndex >= 0 && m.deadlines.h[l.heapIndex] != l {
@@ -85,11 +83,6 @@ func (m *Manager) checkLeases() (err error) {
 	if slots != m.counts.slots {
 		fail("the leases have %d slots; counted %d", slots, m.counts.slots)
 	}
-	for id, p := range m.parts {
-		if now := (&parts{at: p.at}); p.moves == m.counts.moves && p.holds != now.hold(p.moves) {
-			fail("the parts of lease %s hold: %v; noted %v", id, now.holds, p.holds)
-		}
-	}
 	if phases != m.counts.phases || waits != len(m.counts.line) {
 		fail("leases by phase are %v, %d in line; counted %v, %d", phases, waits, m.counts.phases, len(m.counts.line))
 	}
@@ -98,68 +91,24 @@ func (m *Manager) checkLeases() (err error) {
 
 func (m *Manager) checkQueues() (err error) {
 	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
-	inUse, contenders, sights, hazardous, settings := 0, 0, 0, 0, int64(0)
-	var hazards [locks.NumHazards]int
-	for s := range m.everySpace {
-		before := hazardous
-		s.queues.Scan(func(q *queue) bool {
-			if n := q.contenders.Len(); n > 0 {
-				inUse++
-				contenders += n
-			}
-			if s := q.settings(); s != nil && s.exists {
+	settings := int64(0)
+	for s := range m.replica.All {
+		s.Queues.Scan(func(q *queues.Queue) bool {
+			if q.HasSettingsDir() {
 				settings++
 			}
-			now := q.hazardsNow()
-			if told := q.noted().hazards; !slices.Equal(told, now) {
-				fail("%s: %d hazards, told are %+v", q.path, len(now), q.hazards())
-			}
-			if now != nil {
-				hazardous++
-			}
-			for i, n := range interop.CountCodes(now) {
-				hazards[i] += n
-			}
-			for _, c := range q.noted().early {
-				if q.contenders.Get(c.Name) != nil {
-					fail("%s: in the queue, and ended", c.Name)
-				}
-			}
-			for _, c := range q.contenders.All() {
-				if at, ok := m.whereabouts.at[c.LeaseID]; m.whereabouts.covers(c) && (!ok || at.q.contenders.Get(at.c.Name) != at.c) {
-					fail("%s: its lease is not found there", c.Name)
-				}
-				sight, ok := m.sights[c]
-				if !ok {
-					continue
-				}
-				sights++
-				if _, s := m.slotOf(q, c); s != nil {
-					fail("%s: two sights of it", c.Name)
-				}
-				if !sight.held && !sight.mute {
-					fail("%s: a sight of nothing", c.Name)
+			for _, c := range q.Contenders.All() {
+				if _, s := m.slotOf(q, c); s != nil && m.replica.Observed(c) != (queues.Observed{}) {
+					fail("%s: it is observed, and a lease's of this gateway", c.Name)
 				}
 			}
 			return true
 		})
-		if n := hazardous - before; n != s.hazardous {
-			fail("%d locks of %s have hazards; counted %d", n, s.name, s.hazardous)
-		}
 	}
 	if m.quota.Used(quota.Settings) < settings { // there are more while settings are on their way
 		fail("%d locks have settings; counted %d", settings, m.quota.Used(quota.Settings))
 	}
-	if inUse != m.counts.locks || contenders != m.counts.contenders {
-		fail("%d locks and %d contenders; counted %d and %d", inUse, contenders, m.counts.locks, m.counts.contenders)
-	}
-	if hazards != m.counts.hazards || hazardous != m.counts.hazardous {
-		fail("hazards %v in %d locks; counted %v in %d", hazards, hazardous, m.counts.hazards, m.counts.hazardous)
-	}
-	if sights != len(m.sights) {
-		fail("%d sights, %d of them of contenders that are there", len(m.sights), sights)
-	}
-	return err
+	return errors.Join(err, m.replica.Check())
 }
 
 func (m *Manager) checkDelays() (err error) {
@@ -177,7 +126,7 @@ func (m *Manager) checkDelays() (err error) {
 			fail("the lock delay of %s keeps no place", id)
 		}
 		for _, at := range d.at {
-			if c := at.q.contenders.Get(at.c.Name); c != nil && !m.sights[c].mute {
+			if c := at.Queue.Contenders.Get(at.Contender.Name); c != nil && !m.replica.Observed(c).SuppressEvents {
 				fail("%s: the end of its lease would be told twice", c.Name)
 			}
 		}

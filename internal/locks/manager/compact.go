@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 )
 
 // A gateway may run very many leases, nearly all of them held, and what a lease
@@ -150,18 +151,18 @@ func (l *lease) setDataVersion(version int32) {
 type sighting struct{ held, longer, mute bool }
 
 // sight is what is noted of the slot's contender.
-func (s *slot) sight() sight {
-	return sight{since: s.seenAt, held: s.noted.held, longer: s.noted.longer, mute: s.noted.mute}
+func (s *slot) sight() queues.Observed {
+	return queues.Observed{Since: s.seenAt, Holds: s.noted.held, SinceBefore: s.noted.longer, SuppressEvents: s.noted.mute}
 }
 
-func (s *slot) setSight(to sight) {
-	s.seenAt, s.noted = to.since, sighting{held: to.held, longer: to.longer, mute: to.mute}
+func (s *slot) setSight(to queues.Observed) {
+	s.seenAt, s.noted = to.Since, sighting{held: to.Holds, longer: to.SinceBefore, mute: to.SuppressEvents}
 }
 
 // holds is sight.holds.
 func (s *slot) holds(now time.Duration, longer bool) bool {
 	noted := s.sight()
-	news := noted.holds(now, longer)
+	news := noted.Begin(now, longer)
 	s.setSight(noted)
 	return news
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
@@ -27,7 +28,7 @@ func (m *Manager) Configure(ctx context.Context, req locks.SettingsRequest) (loc
 		return locks.Lock{}, locks.Invalid("lock", err.Error())
 	}
 	reserved := false // a place for settings that are on their way
-	err := m.change(ctx, req.NS, req.Lock, func(q *queue, d *limitDir) ([]zk.Op, error) {
+	err := m.change(ctx, req.NS, req.Lock, func(q *queues.Queue, d *limitDir) ([]zk.Op, error) {
 		if !d.exists && !reserved {
 			if !m.quota.Fits(quota.Settings, 1) {
 				return nil, tooManySettings(&m.quota)
@@ -53,8 +54,8 @@ func (m *Manager) Configure(ctx context.Context, req locks.SettingsRequest) (loc
 // Remove deletes a lock that nobody uses, and its settings. One that is in use is
 // CodeLockInUse; one that is not there is removed already.
 func (m *Manager) Remove(ctx context.Context, _ locks.Principal, ns, lock string) error {
-	return m.change(ctx, ns, lock, func(q *queue, d *limitDir) ([]zk.Op, error) {
-		if q.contenders.Len() > 0 || q.leases > 0 {
+	return m.change(ctx, ns, lock, func(q *queues.Queue, d *limitDir) ([]zk.Op, error) {
+		if q.Contenders.Len() > 0 || q.Leases > 0 {
 			return nil, m.lockInUse(ctx, q)
 		}
 		return m.removal(q, d), nil
@@ -62,10 +63,10 @@ func (m *Manager) Remove(ctx context.Context, _ locks.Principal, ns, lock string
 }
 
 // lockInUse says who uses a lock; mu is held, and released meanwhile.
-func (m *Manager) lockInUse(ctx context.Context, q *queue) *locks.Error {
-	e := &locks.Error{Code: locks.CodeLockInUse, Holders: m.describeHolders(ctx, q, maxHolders), QueueLength: q.contenders.Waiting(),
+func (m *Manager) lockInUse(ctx context.Context, q *queues.Queue) *locks.Error {
+	e := &locks.Error{Code: locks.CodeLockInUse, Holders: m.describeHolders(ctx, q, maxHolders), QueueLength: q.Contenders.Waiting(),
 		Detail: "somebody holds the lock or stands in line for it; destroy ends them and removes it"}
-	if q.contenders.Len() == 0 && q.leases == 0 {
+	if q.Contenders.Len() == 0 && q.Leases == 0 {
 		e.Detail = "the lock's directory has a child that is no contender; delete it, then the lock"
 	}
 	return e
@@ -93,7 +94,7 @@ func (m *Manager) readLimits(ctx context.Context, session Session, dir string) (
 	}
 	d := &limitDir{exists: true}
 	for _, name := range names {
-		n, ok := parseLimit(name)
+		n, ok := queues.ParseLimit(name)
 		if !ok {
 			continue
 		}
@@ -110,7 +111,7 @@ func (m *Manager) readLimits(ctx context.Context, session Session, dir string) (
 }
 
 // limitChange is the transaction that makes n the limit that is set; nothing when it is.
-func (m *Manager) limitChange(q *queue, d *limitDir, n int) []zk.Op {
+func (m *Manager) limitChange(q *queues.Queue, d *limitDir, n int) []zk.Op {
 	i := slices.IndexFunc(d.limits, func(l limitNode) bool { return l.n == n })
 	if i >= 0 && len(d.limits) == 1 && d.limits[i].set {
 		return nil
@@ -140,13 +141,13 @@ func (m *Manager) limitChange(q *queue, d *limitDir, n int) []zk.Op {
 // removal is the transaction that removes a lock that nobody uses, as far as
 // the replica shows: it fails when somebody does. The directories of other
 // namespaces stay: other programs' lock objects create theirs only once.
-func (m *Manager) removal(q *queue, d *limitDir) []zk.Op {
+func (m *Manager) removal(q *queues.Queue, d *limitDir) []zk.Op {
 	var ops []zk.Op
 	switch {
-	case q.exists && (q.space.name == locks.DefaultNamespace || q.noted().passing):
-		ops = removeDir(q.path)
-	case q.space.name == locks.DefaultNamespace && d.exists: // fails when somebody uses it
-		ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: q.path}, zk.Op{Kind: zk.OpDelete, Path: q.path, Version: -1})
+	case q.Exists && (q.Namespace.Name == locks.DefaultNamespace || q.Extras().Passing):
+		ops = removeDir(q.Path)
+	case q.Namespace.Name == locks.DefaultNamespace && d.exists: // fails when somebody uses it
+		ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: q.Path}, zk.Op{Kind: zk.OpDelete, Path: q.Path, Version: -1})
 	}
 	if d.exists {
 		for _, l := range d.limits {
@@ -161,7 +162,7 @@ func (m *Manager) removal(q *queue, d *limitDir) []zk.Op {
 // does it; decided again when somebody else was quicker. decide is called with mu
 // held; no operations: it is as it should be. When change returns, the replica shows
 // what was done.
-func (m *Manager) change(ctx context.Context, ns, lock string, decide func(*queue, *limitDir) ([]zk.Op, error)) error {
+func (m *Manager) change(ctx context.Context, ns, lock string, decide func(*queues.Queue, *limitDir) ([]zk.Op, error)) error {
 	if err := locks.CheckLock(&lock); err != nil {
 		return err
 	}

@@ -11,16 +11,11 @@ import (
 // counts is what Info says of numbers, kept as things change: asking costs
 // nothing that grows. Guarded by Manager.mu.
 type counts struct {
-	phases     [ended][kinds]int // leases of this gateway, by phase and kind
-	locks      int               // queues with contenders
-	contenders int
-	moves      uint64                // contenders that have come or gone
-	slots      int                   // of the leases of this gateway
-	hazards    [locks.NumHazards]int // locks that have a hazard of each code
-	hazardous  int                   // locks that have a hazard
-	line       waitingHeap           // leases that are creating or waiting, the oldest first
-	heldUp     int                   // ends that wait for the outbox
-	forbidden  error                 // the first transition of a lease that its table does not have; see state.go
+	phases    [ended][kinds]int // leases of this gateway, by phase and kind
+	slots     int               // of the leases of this gateway
+	line      waitingHeap       // leases that are creating or waiting, the oldest first
+	heldUp    int               // ends that wait for the outbox
+	forbidden error             // the first transition of a lease that its table does not have; see state.go
 }
 
 // waits reports whether a lease of that phase stands in line.

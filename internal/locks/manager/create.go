@@ -7,6 +7,7 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
@@ -42,23 +43,23 @@ func (m *Manager) compose(l *lease, key *keyEntry) *creation {
 		c.write.Ops = append(c.write.Ops, op)
 		c.slots = append(c.slots, s)
 	}
-	var before *queue // a lease's contenders in one queue stand together
+	var before *queues.Queue // a lease's contenders in one queue stand together
 	for s := range l.slots {
 		if s.q == before {
 			continue
 		}
 		before = s.q
-		if !s.q.exists {
+		if !s.q.Exists {
 			// A directory that may exist after all fails the transaction: it
 			// travels alone.
 			c.write.Alone = true
-			op := zk.Op{Kind: zk.OpCreate, Path: s.q.path}
-			if s.q.space.hasStood(s.q.name()) {
+			op := zk.Op{Kind: zk.OpCreate, Path: s.q.Path}
+			if s.q.HadPlain() {
 				op.Data = []byte(passing)
 			}
 			add(s, op)
 		}
-		c.write.Queues = append(c.write.Queues, s.q.path)
+		c.write.Queues = append(c.write.Queues, s.q.Path)
 	}
 	if key != nil {
 		c.key = len(c.write.Ops)
@@ -76,7 +77,7 @@ func (m *Manager) compose(l *lease, key *keyEntry) *creation {
 	}
 	for s := range l.slots {
 		c.places = append(c.places, len(c.write.Ops))
-		add(s, zk.Op{Kind: zk.OpCreate, Sequential: true, Ephemeral: s.contender.Ephemeral, Data: l.data(s, l.ttl), Path: s.q.path + "/" + s.q.space.naming.Prefix(s.contender)})
+		add(s, zk.Op{Kind: zk.OpCreate, Sequential: true, Ephemeral: s.contender.Ephemeral, Data: l.data(s, l.ttl), Path: s.q.Path + "/" + s.q.Namespace.Naming.Prefix(s.contender)})
 	}
 	return c
 }
@@ -109,11 +110,11 @@ func (m *Manager) create(l *lease, key *keyEntry, req *locks.AcquireRequest, att
 		case again && m.limitFailed(&c.write, res):
 			m.redecide(l, key, req, attempt+1)
 		case again && s != nil && !c.write.Ops[culprit].Sequential && errors.Is(res.Err, zk.ErrNodeExists):
-			s.q.exists = true
+			s.q.Exists = true
 			m.create(l, key, req, attempt+1)
 		case again && s != nil && c.write.Ops[culprit].Sequential && errors.Is(res.Err, zk.ErrNoNode):
 			// Swept in between; the replica has not heard of it yet.
-			s.q.exists = false
+			s.q.Exists = false
 			m.create(l, key, req, attempt+1)
 		case again && (res.Outcome == zk.Conflict || errors.Is(res.Err, zk.ErrNotApplied)):
 			m.create(l, key, req, attempt+1)
@@ -139,10 +140,10 @@ func (m *Manager) created(l *lease, c *creation, res zk.Result) {
 	i := 0
 	for s := range l.slots {
 		if path := res.Paths[c.places[i]]; path != "" {
-			s.named(path[len(s.q.path)+1:])
+			s.named(path[len(s.q.Path)+1:])
 			if fault.On("created-event") && !s.seen {
 				*s.contender, s.seen = recipe.Parse(m.fleet, s.name())
-				m.addContender(s.q, s.contender, false)
+				m.addContender(s.q, s.contender, false, now)
 			}
 		} else {
 			// It was lost, did commit, and somebody has deleted the contender
@@ -191,15 +192,15 @@ func contenderOf(w *locks.Want) *recipe.Contender {
 // name or by two namespaces that share a root.
 func (m *Manager) nameable(r *locks.AcquireRequest, wants []locks.Want) error {
 	for i := range wants {
-		space := m.spaces[wants[i].NS]
+		space := m.replica.Namespaces[wants[i].NS]
 		switch {
 		case space == nil:
 			return namespaceUnknown(r.Field(i, "ns"), wants[i].NS)
-		case wants[i].Mode == locks.Semaphore && !space.naming.Has(recipe.Permit):
+		case wants[i].Mode == locks.Semaphore && !space.Naming.Has(recipe.Permit):
 			return locks.Invalid(r.Field(i, "mode"), fmt.Sprintf("namespace %s has the names of %s locks, and none for a semaphore's permits; use a namespace of the native dialect",
-				space.name, space.naming.Dialect()))
-		case wants[i].Mode == locks.Shared && !space.naming.Has(recipe.Shared):
-			return locks.Invalid(r.Field(i, "mode"), fmt.Sprintf("namespace %s has no names for shared leases: its dialect has none (shared=)", space.name))
+				space.Name, space.Naming.Dialect()))
+		case wants[i].Mode == locks.Shared && !space.Naming.Has(recipe.Shared):
+			return locks.Invalid(r.Field(i, "mode"), fmt.Sprintf("namespace %s has no names for shared leases: its dialect has none (shared=)", space.Name))
 		}
 	}
 	if len(wants) < 2 {
@@ -207,7 +208,7 @@ func (m *Manager) nameable(r *locks.AcquireRequest, wants []locks.Want) error {
 	}
 	paths := make(map[string]int, len(wants))
 	for i := range wants {
-		path := m.spaces[wants[i].NS].path(wants[i].Lock)
+		path := m.replica.Namespaces[wants[i].NS].Path(wants[i].Lock)
 		if first, twice := paths[path]; twice {
 			return locks.Invalid(r.Field(i, "lock"), fmt.Sprintf("locks[%d] is the same lock: each may be asked for once", first))
 		}
@@ -218,17 +219,17 @@ func (m *Manager) nameable(r *locks.AcquireRequest, wants []locks.Want) error {
 
 // inTheWay is the first queue in which a newcomer would have to wait, nil when
 // there is none.
-func (m *Manager) inTheWay(wants []locks.Want) *queue {
+func (m *Manager) inTheWay(wants []locks.Want) *queues.Queue {
 	for i := range wants {
-		q := m.spaces[wants[i].NS].find(wants[i].Lock)
+		q := m.replica.Namespaces[wants[i].NS].Find(wants[i].Lock)
 		if q == nil {
 			continue
 		}
 		c := contenderOf(&wants[i])
-		if n, _ := q.limit(); c.Mode == recipe.Permit && c.Limit == 0 {
+		if n, _ := q.Limit(); c.Mode == recipe.Permit && c.Limit == 0 {
 			c.Limit = int32(n)
 		}
-		if !q.contenders.WouldHold(c) {
+		if !q.Contenders.WouldHold(c) {
 			return q
 		}
 	}
@@ -238,9 +239,9 @@ func (m *Manager) inTheWay(wants []locks.Want) *queue {
 // semaphoreAmong is the first of the locks, as far as the replica shows, that is
 // another program's semaphore. Nobody of ours joins that: Curator's SemaphoreV2 and
 // Kazoo's Semaphore count every child against its limit, so that a waiter blocks whoever it waits for.
-func (m *Manager) semaphoreAmong(wants []locks.Want) *queue {
+func (m *Manager) semaphoreAmong(wants []locks.Want) *queues.Queue {
 	for i := range wants {
-		if q := m.spaces[wants[i].NS].find(wants[i].Lock); q != nil && q.semaphore() {
+		if q := m.replica.Namespaces[wants[i].NS].Find(wants[i].Lock); q != nil && q.Semaphore() {
 			return q
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/postmortem"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
@@ -30,7 +31,7 @@ import (
 // delay is what is left of a lease whose place stays. Guarded by Manager.mu.
 type delay struct {
 	id       recipe.LeaseID
-	at       []part // its contenders that are in the replica
+	at       []queues.Location // its contenders that are in the replica
 	reason   locks.Reason
 	owner    string
 	token    int64
@@ -119,10 +120,10 @@ func (m *Manager) closed(l *lease, reason locks.Reason, now time.Duration) {
 	d := &delay{id: l.id(), reason: reason, owner: l.owner, token: m.fencingToken(l.czxid)}
 	m.conclude(l, reason, now, true)
 	for s := range l.slots {
-		if c := s.q.contenders.Get(s.name()); c != nil {
-			d.at = append(d.at, part{s.q, c})
+		if c := s.q.Contenders.Get(s.name()); c != nil {
+			d.at = append(d.at, queues.Location{Queue: s.q, Contender: c})
 		}
-		m.touchQueue(s.q)
+		m.replica.Touch(s.q)
 	}
 	if len(d.at) == 0 {
 		return
@@ -170,19 +171,19 @@ func (m *Manager) notClosed(l *lease, now time.Duration) {
 
 // delayed reports whether a contender stays for a lock delay, as far as it is
 // known here: of another gateway's lease, when somebody has looked.
-func (m *Manager) delayed(q *queue, c *recipe.Contender) bool {
+func (m *Manager) delayed(q *queues.Queue, c *recipe.Contender) bool {
 	if !c.Ours || m.leases[c.LeaseID] != nil {
 		return false
 	}
 	if m.delays.byID[c.LeaseID] != nil {
 		return true
 	}
-	i := m.recordAt(part{q, c}).info()
+	i := infoAt(m.replica.Record(queues.Location{Queue: q, Contender: c}))
 	return i != nil && i.ours && i.record.Closed != nil
 }
 
 // viewDelay shows that a contender stays for a lock delay.
-func (m *Manager) viewDelay(q *queue, c *recipe.Contender, v *locks.Contender, now time.Duration) {
+func (m *Manager) viewDelay(q *queues.Queue, c *recipe.Contender, v *locks.Contender, now time.Duration) {
 	if !m.delayed(q, c) {
 		return
 	}
@@ -191,7 +192,7 @@ func (m *Manager) viewDelay(q *queue, c *recipe.Contender, v *locks.Contender, n
 		v.Reason, v.Owner, v.ExpiresIn, v.FencingToken = d.reason, d.owner, max(d.until-now, 0), d.token
 		return
 	}
-	v.Reason = m.recordAt(part{q, c}).info().record.Closed.Reason
+	v.Reason = infoAt(m.replica.Record(queues.Location{Queue: q, Contender: c})).record.Closed.Reason
 }
 
 // endDelays deletes the contenders whose lock delay is over. The clock loop calls it.
@@ -216,8 +217,8 @@ func (m *Manager) endDelay(d *delay, now time.Duration) {
 	d.deleting = true
 	m.delays.put(d, now+deleteRetry)
 	w := &zk.Write{}
-	for _, at := range tailFirst(d.at) {
-		w.Ops = append(w.Ops, zk.Op{Kind: zk.OpDelete, Path: at.q.path + "/" + at.c.Name, Version: -1})
+	for _, at := range queues.TailFirst(d.at) {
+		w.Ops = append(w.Ops, zk.Op{Kind: zk.OpDelete, Path: at.Queue.Path + "/" + at.Contender.Name, Version: -1})
 	}
 	m.expiring++
 	m.submit(w, func(res zk.Result) {
@@ -225,15 +226,15 @@ func (m *Manager) endDelay(d *delay, now time.Duration) {
 		d.deleting = false
 		if isNoNode(res.Err) && res.Culprit >= 0 {
 			// Somebody was quicker; the event follows.
-			m.leaveDelay(d, func(at part) bool {
-				return at.q.path+"/"+at.c.Name == w.Ops[res.Culprit].Path && at.q.contenders.Get(at.c.Name) == nil
+			m.leaveDelay(d, func(at queues.Location) bool {
+				return at.Queue.Path+"/"+at.Contender.Name == w.Ops[res.Culprit].Path && at.Queue.Contenders.Get(at.Contender.Name) == nil
 			})
 		}
 	})
 }
 
 // leaveDelay takes those of its contenders out of a delay that are gone.
-func (m *Manager) leaveDelay(d *delay, gone func(part) bool) {
+func (m *Manager) leaveDelay(d *delay, gone func(queues.Location) bool) {
 	before := len(d.at)
 	d.at = slices.DeleteFunc(d.at, gone)
 	m.delays.slots -= before - len(d.at)
@@ -244,8 +245,8 @@ func (m *Manager) leaveDelay(d *delay, gone func(part) bool) {
 
 // removedFromDelay notes that a contender has been deleted. What a listing lacks may
 // come back: it stays in the delay until its deletion is answered.
-func (m *Manager) removedFromDelay(q *queue, c *recipe.Contender, listed bool) {
+func (m *Manager) removedFromDelay(q *queues.Queue, c *recipe.Contender, listed bool) {
 	if d := m.delays.byID[c.LeaseID]; d != nil && c.Ours && !listed {
-		m.leaveDelay(d, func(at part) bool { return at.q.path == q.path && at.c.Name == c.Name })
+		m.leaveDelay(d, func(at queues.Location) bool { return at.Queue.Path == q.Path && at.Contender.Name == c.Name })
 	}
 }

@@ -359,12 +359,12 @@ func TestAPlaceThatAListingLackedIsStillFreedInTheEnd(t *testing.T) {
 			t.Fatalf("%+v", q)
 		}
 		g.m.mu.Lock()
-		queue := g.m.spaces[locks.DefaultNamespace].find("deploy")
-		c := queue.contenders.Get(base(l.Znode))
+		queue := g.m.replica.Namespaces[locks.DefaultNamespace].Find("deploy")
+		c := queue.Contenders.Get(base(l.Znode))
 		g.m.removedFromDelay(queue, c, true)
-		g.m.removeContender(queue, c.Name)
+		g.m.removeContender(queue, c.Name, 0)
 		again := *c
-		g.m.addContender(queue, &again, true)
+		g.m.addContender(queue, &again, true, 0)
 		g.m.adoptIfOwned(queue, &again, g.m.clock.Now().Boot())
 		g.m.evaluate(queue, g.m.clock.Now().Boot())
 		g.m.unlock()

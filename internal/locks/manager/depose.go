@@ -168,7 +168,7 @@ func (m *Manager) considerDeposing(id recipe.GatewayID, p *peer) {
 	if !ok || !p.vigil.deaf(now.Boot(), open, m.layout.LargestWindow) {
 		return
 	}
-	if p.taking || p.entry || !m.trusted() || m.draining || !m.knowsAll() {
+	if p.taking || p.entry || !m.trusted() || m.draining || !m.replica.KnowsAll() {
 		return
 	}
 	if !m.takeovers.room(seen) || !m.takeovers.begin(id, seen) {

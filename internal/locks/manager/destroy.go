@@ -9,6 +9,7 @@ import (
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/postmortem"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -51,7 +52,7 @@ func (m *Manager) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.
 			for _, t := range trees {
 				if t.over && t.err == nil {
 					answer.Ended++
-					if !t.at.c.Ours {
+					if !t.at.Contender.Ours {
 						answer.Foreign++
 					}
 				}
@@ -76,16 +77,16 @@ func (m *Manager) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.
 }
 
 // wholeQueue is everybody in a queue, each lease once, from the tail on.
-func (m *Manager) wholeQueue(q *queue) (trees []*tree) {
+func (m *Manager) wholeQueue(q *queues.Queue) (trees []*tree) {
 	seen := map[recipe.LeaseID]bool{}
-	for i := q.contenders.Len() - 1; i >= 0; i-- {
-		t := &tree{at: part{q, q.contenders.At(i)}, version: -1}
-		if id := t.at.c.LeaseID; t.at.c.Ours && id != "" {
+	for i := q.Contenders.Len() - 1; i >= 0; i-- {
+		t := &tree{at: queues.Location{Queue: q, Contender: q.Contenders.At(i)}, version: -1}
+		if id := t.at.Contender.LeaseID; t.at.Contender.Ours && id != "" {
 			if seen[id] {
 				continue
 			}
 			seen[id] = true
-			if l, s := m.slotOf(q, t.at.c); s != nil {
+			if l, s := m.slotOf(q, t.at.Contender); s != nil {
 				t.l = l
 			}
 		}
@@ -115,8 +116,8 @@ func (m *Manager) tellDestroyed(req *locks.DestroyRequest) {
 	if ns == "" {
 		ns = locks.DefaultNamespace
 	}
-	if s := m.spaces[ns]; s != nil && m.telling() {
-		e := m.event(events.LockDestroyed, s.path(req.Lock), "")
+	if s := m.replica.Namespaces[ns]; s != nil && m.telling() {
+		e := m.event(events.LockDestroyed, s.Path(req.Lock), "")
 		e.NS, e.Lock, e.Detail = ns, req.Lock, req.Reason
 		m.publish(e)
 	}

@@ -37,9 +37,9 @@ func (s *fakeStore) dialects() {
 
 // naming is that of the namespace in which a path is.
 func (g *gate) naming(path string) *recipe.Naming {
-	for s := range g.m.everySpace {
-		if strings.HasPrefix(path, s.root+"/") {
-			return s.naming
+	for s := range g.m.replica.All {
+		if strings.HasPrefix(path, s.Root+"/") {
+			return s.Naming
 		}
 	}
 	g.t.Fatalf("%s is in no namespace", path)

@@ -7,6 +7,7 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
@@ -40,7 +41,7 @@ func (m *Manager) Downgrade(ctx context.Context, p locks.Principal, id, token st
 				m.claim(l, m.clock.Now().Boot())
 				view = m.viewOwn(l)
 				return true, nil
-			case !l.every(func(s *slot) bool { return s.q.space.naming.Has(recipe.Shared) }):
+			case !l.every(func(s *slot) bool { return s.q.Namespace.Naming.Has(recipe.Shared) }):
 				return false, &locks.Error{Code: locks.CodeNotExclusive, Detail: "a lease cannot become shared in a namespace whose dialect has no names for shared leases"}
 			case !l.rewriting():
 				sent = true
@@ -79,7 +80,7 @@ func (m *Manager) replace(l *lease, refused *error) {
 		}
 		next := *s.contender
 		next.Mode, next.FirstCzxid = recipe.Shared, l.czxid
-		creates = append(creates, zk.Op{Kind: zk.OpCreate, Ephemeral: next.Ephemeral, Path: s.q.path + "/" + s.q.space.naming.Format(&next), Data: l.data(s, l.recorded)})
+		creates = append(creates, zk.Op{Kind: zk.OpCreate, Ephemeral: next.Ephemeral, Path: s.q.Path + "/" + s.q.Namespace.Naming.Format(&next), Data: l.data(s, l.recorded)})
 		version := int32(-1)
 		if s == &l.slot {
 			version = l.dataVersion() // what another gateway wrote is read before it is replaced
@@ -132,42 +133,12 @@ func (m *Manager) replaced(l *lease) {
 	}
 }
 
-// replacement is the contender that takes a contender's place: of the same
-// lease, for the same lock, with the same number. Nil when there is none.
-func (q *queue) replacement(c *recipe.Contender) *recipe.Contender {
-	return q.twin(c, func(other *recipe.Contender) bool { return c.Mode == recipe.Exclusive && other.FirstCzxid != 0 })
-}
-
-// replaces reports whether a contender stands beside the one whose place it takes.
-func (q *queue) replaces(c *recipe.Contender) bool {
-	return c.FirstCzxid != 0 && q.twin(c, func(other *recipe.Contender) bool { return other.FirstCzxid == 0 }) != nil
-}
-
-// twin is another contender of the same lease, lock and number that is as asked.
-func (q *queue) twin(c *recipe.Contender, is func(*recipe.Contender) bool) *recipe.Contender {
-	at := q.contenders.Index(c.Name)
-	if at < 0 || !c.Ours || c.Unknown {
-		return nil
-	}
-	first := at
-	for first > 0 && q.contenders.At(first-1).Number == c.Number {
-		first--
-	}
-	for i := first; i < q.contenders.Len() && q.contenders.At(i).Number == c.Number; i++ {
-		other := q.contenders.At(i)
-		if i != at && other.LeaseID == c.LeaseID && samePlace(other, c) && is(other) {
-			return other
-		}
-	}
-	return nil
-}
-
 // succeeded puts a downgrade's replacement into the slot of what it replaces,
 // which is about to leave the replica.
 func (m *Manager) succeeded(l *lease, s *slot, next *recipe.Contender) {
 	s.contender = next
 	m.counts.recount(l)
-	delete(m.sights, next)
+	m.replica.Observe(next, queues.Observed{})
 	if s == &l.slot {
 		l.setDataVersion(0)
 	}
@@ -185,12 +156,8 @@ func (m *Manager) replacedWhole(l *lease) {
 }
 
 // inherited does the same for a contender that is no lease of this gateway's.
-func (m *Manager) inherited(q *queue, c, next *recipe.Contender) {
-	if s, ok := m.sights[c]; ok {
-		m.sights[next] = s
-	} else {
-		delete(m.sights, next)
-	}
+func (m *Manager) inherited(q *queues.Queue, c, next *recipe.Contender) {
+	m.replica.Inherit(c, next)
 	if w := m.words[subject(c.LeaseID)]; w != nil && w.q == q && w.name == c.Name {
 		w.name = strings.Clone(next.Name) // its gateway has told of the end already, which is that of the replacement
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -24,12 +25,12 @@ func (m *Manager) dryRun(ctx context.Context, req locks.AcquireRequest) (locks.A
 		}
 		found := &locks.DryRun{State: locks.Held}
 		for i := range wants {
-			q := m.spaces[wants[i].NS].find(wants[i].Lock)
+			q := m.replica.Namespaces[wants[i].NS].Find(wants[i].Lock)
 			if q == nil {
 				continue
 			}
-			found.QueueLength = max(found.QueueLength, q.contenders.Waiting())
-			if q.contenders.WouldHold(contenderOf(&wants[i])) {
+			found.QueueLength = max(found.QueueLength, q.Contenders.Waiting())
+			if q.Contenders.WouldHold(contenderOf(&wants[i])) {
 				continue
 			}
 			found.State = locks.Waiting
@@ -43,18 +44,18 @@ func (m *Manager) dryRun(ctx context.Context, req locks.AcquireRequest) (locks.A
 
 // describeHolders are those who hold a lock, in full, at most so many. mu is
 // held, and released meanwhile.
-func (m *Manager) describeHolders(ctx context.Context, q *queue, most int) []locks.Contender {
-	q.polls++ // keeps the queue
+func (m *Manager) describeHolders(ctx context.Context, q *queues.Queue, most int) []locks.Contender {
+	q.Polls++ // keeps the queue
 	var list []*recipe.Contender
 	if most > 0 {
-		m.describe(ctx, q, q.holders(most))
-		list = q.holders(most)
+		m.describe(ctx, q, q.Holders(most))
+		list = q.Holders(most)
 	}
 	views := make([]locks.Contender, 0, len(list))
 	for _, c := range list {
 		views = append(views, m.viewContender(q, c, 0))
 	}
-	q.polls--
-	m.forget(q)
+	q.Polls--
+	m.replica.Forget(q)
 	return views
 }

@@ -51,7 +51,7 @@ func TestADryRunTellsWhatAnAcquireWouldFind(t *testing.T) {
 		if names := s.names("/lockkeeper/locks"); len(names) != 0 {
 			t.Errorf("locks: %v", names)
 		}
-		if n := g.m.spaces[locks.DefaultNamespace].queues.Len(); n != 0 {
+		if n := g.m.replica.Namespaces[locks.DefaultNamespace].Queues.Len(); n != 0 {
 			t.Errorf("%d queues are kept", n)
 		}
 		a := g.mustHold(locks.AcquireRequest{Lock: "deploy", Owner: "a", TTL: time.Hour, Mode: locks.Shared})

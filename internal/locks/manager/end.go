@@ -358,7 +358,7 @@ func (m *Manager) absent(id recipe.LeaseID) *locks.Error {
 	switch p := m.peers[owner]; {
 	case !known:
 		return m.unavailable() // a takeover is on its way
-	case m.newer[id] > 0 && (p == nil || !p.registered || string(owner) == m.session.ID()):
+	case m.replica.HasNewer(id) && (p == nil || !p.registered || string(owner) == m.session.ID()):
 		return needsNewer()
 	case string(owner) == m.session.ID():
 		return m.heardGone(id)

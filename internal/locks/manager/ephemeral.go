@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk/wire"
@@ -97,25 +98,25 @@ func (m *Manager) forgetEphemerals(l *lease) {
 
 // orphan is an ephemeral lease of a gateway that this one has succeeded.
 type orphan struct {
-	at    []part
+	at    []queues.Location
 	ttl   time.Duration // the longest, until it has been read
 	asked time.Duration // boot: when its deletion was last asked for; 0: never
 }
 
 // orphaned notes a contender of such a lease.
-func (m *Manager) orphaned(q *queue, c *recipe.Contender) {
+func (m *Manager) orphaned(q *queues.Queue, c *recipe.Contender) {
 	o := m.orphans[c.LeaseID]
 	if o == nil {
 		o = &orphan{ttl: locks.MaxTTL}
 		m.orphans[c.LeaseID] = o
-		m.read(q.path+"/"+c.Name, func(data []byte, _ wire.Stat, err error) {
+		m.read(q.Path+"/"+c.Name, func(data []byte, _ wire.Stat, err error) {
 			if r, ok := record.Parse(data); err == nil && ok {
 				o.ttl = r.LeaseTTL()
 			}
 		})
 	}
-	if !slices.ContainsFunc(o.at, func(at part) bool { return at.c == c }) {
-		o.at = append(o.at, part{q, c})
+	if !slices.ContainsFunc(o.at, func(at queues.Location) bool { return at.Contender == c }) {
+		o.at = append(o.at, queues.Location{Queue: q, Contender: c})
 	}
 }
 
@@ -125,7 +126,7 @@ func (m *Manager) leaveOrphan(c *recipe.Contender) {
 	if o == nil {
 		return
 	}
-	o.at = slices.DeleteFunc(o.at, func(at part) bool { return at.c == c })
+	o.at = slices.DeleteFunc(o.at, func(at queues.Location) bool { return at.Contender == c })
 	if len(o.at) == 0 {
 		delete(m.orphans, c.LeaseID)
 	}
@@ -140,6 +141,6 @@ func (m *Manager) sweepOrphans(now time.Duration) {
 			continue
 		}
 		o.asked = now // the events remove it
-		m.deleteParts(&parts{at: o.at})
+		m.deleteAll(o.at)
 	}
 }

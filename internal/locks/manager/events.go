@@ -6,6 +6,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
@@ -41,7 +42,7 @@ func (m *Manager) event(t events.Type, dir, name string) *events.Event {
 
 // tellNode tells a change of the watched trees as ZooKeeper's watch told it. q
 // is the lock's queue, nil outside of lock roots.
-func (m *Manager) tellNode(c *zk.Change, q *queue) {
+func (m *Manager) tellNode(c *zk.Change, q *queues.Queue) {
 	if !m.telling() {
 		return
 	}
@@ -58,13 +59,13 @@ func (m *Manager) tellNode(c *zk.Change, q *queue) {
 	}
 	e := m.event(t, c.Dir.Path, c.Node)
 	if q != nil {
-		e.NS, e.Lock = q.space.name, q.name()
+		e.NS, e.Lock = q.Namespace.Name, q.Name()
 	}
 	m.opt.Events.Publish(e)
 }
 
 // tellQueued tells of a contender that the replica shows for the first time.
-func (m *Manager) tellQueued(q *queue, c *recipe.Contender) {
+func (m *Manager) tellQueued(q *queues.Queue, c *recipe.Contender) {
 	if m.telling() {
 		m.publish(m.contenderEvent(events.LeaseQueued, q, c))
 	}
@@ -72,7 +73,7 @@ func (m *Manager) tellQueued(q *queue, c *recipe.Contender) {
 
 // tellGranted tells that a contender holds; l is its lease, nil when this
 // gateway does not run it.
-func (m *Manager) tellGranted(q *queue, c *recipe.Contender, l *lease) {
+func (m *Manager) tellGranted(q *queues.Queue, c *recipe.Contender, l *lease) {
 	if !m.telling() {
 		return
 	}
@@ -133,8 +134,8 @@ func (m *Manager) tellSlotUpdated(l *lease, s *slot) {
 }
 
 // tellReplaced tells of a downgrade by another gateway.
-func (m *Manager) tellReplaced(q *queue, next *recipe.Contender) {
-	if s := m.sights[next]; m.telling() && !s.mute {
+func (m *Manager) tellReplaced(q *queues.Queue, next *recipe.Contender) {
+	if s := m.replica.Observed(next); m.telling() && !s.SuppressEvents {
 		e := m.contenderEvent(events.LeaseUpdated, q, next)
 		e.FencingToken = m.tokenOf(q, next)
 		m.publish(e)
@@ -159,16 +160,16 @@ func endType(reason locks.Reason) events.Type {
 
 // tellRemoved tells that the replica is about to lose a contender that is no
 // lease of this gateway's. Why, only its own gateway can say, and whoever ended it: hearsay.go.
-func (m *Manager) tellRemoved(q *queue, name string) {
+func (m *Manager) tellRemoved(q *queues.Queue, name string) {
 	if !m.telling() {
 		return
 	}
-	c := q.contenders.Get(name)
+	c := q.Contenders.Get(name)
 	if c == nil {
 		return
 	}
-	s := m.sights[c]
-	if s.mute {
+	s := m.replica.Observed(c)
+	if s.SuppressEvents {
 		return
 	}
 	e := m.contenderEvent(events.LeaseRemoved, q, c)
@@ -180,10 +181,10 @@ func (m *Manager) tellRemoved(q *queue, name string) {
 	if v, ok := m.verdicts[c]; ok {
 		own = &v
 	}
-	if s.held {
+	if s.Holds {
 		e.FencingToken = m.tokenOf(q, c)
 	}
-	m.tellLoss(e, q.path+"/"+c.Name, c, own)
+	m.tellLoss(e, q.Path+"/"+c.Name, c, own)
 }
 
 // tellGateway tells that a gateway has registered.
@@ -263,8 +264,8 @@ func (m *Manager) lookAtConnection() {
 
 // slotEvent is an event about a lease of this gateway in one of its queues.
 func (m *Manager) slotEvent(t events.Type, l *lease, s *slot) *events.Event {
-	e := m.event(t, s.q.path, s.name())
-	e.NS, e.Lock, e.LeaseID, e.Owner, e.Mode = s.q.space.name, s.q.name(), string(l.id()), l.owner, string(viewMode(s.contender.Mode))
+	e := m.event(t, s.q.Path, s.name())
+	e.NS, e.Lock, e.LeaseID, e.Owner, e.Mode = s.q.Namespace.Name, s.q.Name(), string(l.id()), l.owner, string(viewMode(s.contender.Mode))
 	if l.term == m.term && m.session != nil {
 		e.Gateway = m.session.ID()
 	} else {
@@ -274,12 +275,12 @@ func (m *Manager) slotEvent(t events.Type, l *lease, s *slot) *events.Event {
 }
 
 // contenderEvent is an event about whoever's contender.
-func (m *Manager) contenderEvent(t events.Type, q *queue, c *recipe.Contender) *events.Event {
+func (m *Manager) contenderEvent(t events.Type, q *queues.Queue, c *recipe.Contender) *events.Event {
 	if l, s := m.slotOf(q, c); s != nil {
 		return m.slotEvent(t, l, s)
 	}
-	e := m.event(t, q.path, c.Name)
-	e.NS, e.Lock, e.LeaseID, e.Mode = q.space.name, q.name(), string(c.LeaseID), string(viewMode(c.Mode))
+	e := m.event(t, q.Path, c.Name)
+	e.NS, e.Lock, e.LeaseID, e.Mode = q.Namespace.Name, q.Name(), string(c.LeaseID), string(viewMode(c.Mode))
 	if !c.Ours {
 		e.Foreign, e.Program = true, interop.Program(c.Name)
 		return e
@@ -287,7 +288,7 @@ func (m *Manager) contenderEvent(t events.Type, q *queue, c *recipe.Contender) *
 	if c.LeaseID != "" {
 		e.Gateway = m.runner(c.LeaseID)
 	}
-	if i := q.noted().infos[c.Name]; i != nil {
+	if i := infoOf(q, c.Name); i != nil {
 		e.Owner = i.record.Owner
 	}
 	return e
@@ -302,21 +303,21 @@ func (m *Manager) runner(id recipe.LeaseID) string {
 
 // tokenOf is the fencing token of a contender that this gateway does not run, 0
 // while nobody has looked at it.
-func (m *Manager) tokenOf(q *queue, c *recipe.Contender) int64 {
+func (m *Manager) tokenOf(q *queues.Queue, c *recipe.Contender) int64 {
 	if c.FirstCzxid != 0 {
 		return m.fencingToken(c.FirstCzxid)
 	}
-	if i := q.noted().infos[c.Name]; i != nil {
+	if i := infoOf(q, c.Name); i != nil {
 		return m.fencingToken(i.czxid)
 	}
 	return 0
 }
 
 // heldFor is how long a holder has held as far as this gateway has seen.
-func (m *Manager) heldFor(q *queue, c *recipe.Contender, now time.Duration) (held time.Duration, longer bool) {
+func (m *Manager) heldFor(q *queues.Queue, c *recipe.Contender, now time.Duration) (held time.Duration, longer bool) {
 	s := m.sightOf(q, c)
-	if !s.held {
+	if !s.Holds {
 		return 0, false // its grant is under way
 	}
-	return max(now-s.since, 0), s.longer
+	return max(now-s.Since, 0), s.SinceBefore
 }

@@ -7,6 +7,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/postmortem"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/zk"
 )
 
@@ -23,11 +24,11 @@ const (
 
 // tree is a lease, or another program's contender, that is to be felled.
 type tree struct {
-	at      part
+	at      queues.Location
 	l       *lease // of this gateway
 	version int32  // of at; -1: any
 	ops     []zk.Op
-	parts   []part
+	parts   []queues.Location
 	gone    map[string]bool
 	begun   bool         // its lease has been made ending here
 	noting  noting       // what stands before ops
@@ -161,7 +162,7 @@ func (m *Manager) piece(v verdict, trees []*tree) (piece []*tree, w *zk.Write, r
 			m.beginEnd(t.l, v)
 		}
 		for _, p := range t.parts {
-			m.verdicts[p.c] = t.why(v)
+			m.verdicts[p.Contender] = t.why(v)
 		}
 		m.tellVerdict(noticeVerdict, t.why(v), t.parts)
 		if t.l != nil && t.noting.ops != nil {
@@ -248,15 +249,15 @@ func (m *Manager) mark(v verdict, t *tree) bool {
 		return !t.over
 	}
 	t.ops, t.parts = t.ops[:0], t.parts[:0]
-	for _, p := range tailFirst(m.allParts(t.at)) {
-		if t.gone[p.path()] || p.q.contenders.Get(p.c.Name) != p.c {
+	for _, p := range queues.TailFirst(m.replica.Locations(t.at)) {
+		if t.gone[p.Path()] || p.Queue.Contenders.Get(p.Contender.Name) != p.Contender {
 			continue
 		}
 		version := int32(-1)
-		if p.c == t.at.c {
+		if p.Contender == t.at.Contender {
 			version = t.version
 		}
-		t.ops, t.parts = append(t.ops, zk.Op{Kind: zk.OpDelete, Path: p.path(), Version: version}), append(t.parts, p)
+		t.ops, t.parts = append(t.ops, zk.Op{Kind: zk.OpDelete, Path: p.Path(), Version: version}), append(t.parts, p)
 	}
 	if len(t.ops) == 0 {
 		t.over, t.err = true, errEnded

@@ -5,6 +5,7 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -61,7 +62,7 @@ func (m *Manager) Fence(ctx context.Context, req locks.FenceRequest) (locks.Fenc
 }
 
 // fenceAtPresent answers from the replica as it is after a barrier. The lock is held, and released while it waits.
-func (m *Manager) fenceAtPresent(ctx context.Context, q *queue, czxid int64) (answer locks.FenceAnswer, err error) {
+func (m *Manager) fenceAtPresent(ctx context.Context, q *queues.Queue, czxid int64) (answer locks.FenceAnswer, err error) {
 	ref := m.current.Load()
 	cross := func() (err error) {
 		m.outside(func() { ref, err = m.cross(ctx) })
@@ -93,10 +94,10 @@ func (m *Manager) fenceAtPresent(ctx context.Context, q *queue, czxid int64) (an
 		case len(f.unread)+len(f.curious) > 0 && !described:
 			described = true
 			m.describe(ctx, q, append(f.unread, f.curious...))
-		case f.record.c != nil && !looked:
+		case f.record.Contender != nil && !looked:
 			looked = true
-			m.describe(ctx, f.record.q, []*recipe.Contender{f.record.c})
-		case len(f.unread) > 0, f.record.c != nil:
+			m.describe(ctx, f.record.Queue, []*recipe.Contender{f.record.Contender})
+		case len(f.unread) > 0, f.record.Contender != nil:
 			e := m.unavailable()
 			e.Detail = "a holder's contender could not be read in ZooKeeper, so its fencing token is not known; ask again, and check the ACLs if it stays so"
 			return answer, e
@@ -119,7 +120,7 @@ type finding struct {
 	behind  bool                // the replica has to come up to the writer first: see queue.awaits
 	unread  []*recipe.Contender // these have to be read first
 	curious []*recipe.Contender // these, to tell why it is not current
-	record  part                // this one, when it is not nothing
+	record  queues.Location     // this one, when it is not nothing
 }
 
 func (f *finding) answer(m *Manager) locks.FenceAnswer {
@@ -127,10 +128,10 @@ func (f *finding) answer(m *Manager) locks.FenceAnswer {
 }
 
 // find looks for the contender with a token; mu is held.
-func (m *Manager) find(q *queue, czxid int64) finding {
+func (m *Manager) find(q *queues.Queue, czxid int64) finding {
 	f := finding{reason: fenceUnknown}
 	var bearer *recipe.Contender
-	for c := range q.contenders.Holders() {
+	for c := range q.Contenders.Holders() {
 		first, known := m.firstCzxid(q, c)
 		l := m.leaseOf(q, c)
 		if l != nil && l.wasGranted() || l == nil && m.holdsByName(q, c) {
@@ -148,7 +149,7 @@ func (m *Manager) find(q *queue, czxid int64) finding {
 		}
 	}
 	for p := range m.history.Recent(fenceLook) {
-		if p.NS != q.space.name || p.Lock != q.name() || p.FencingToken == 0 {
+		if p.NS != q.Namespace.Name || p.Lock != q.Name() || p.FencingToken == 0 {
 			continue
 		}
 		ended := p.FencingToken - m.layout.FenceBase
@@ -181,9 +182,9 @@ func (m *Manager) find(q *queue, czxid int64) finding {
 // waiterWith is the contender in a queue that has the token. Without one, unread
 // are those whose tokens are not known, in a queue that is not long; complete: it is
 // not long, and there are none.
-func (m *Manager) waiterWith(q *queue, czxid int64) (bearer *recipe.Contender, unread []*recipe.Contender, complete bool) {
-	short := q.contenders.Len() <= fenceShort
-	for i, c := range q.contenders.All() {
+func (m *Manager) waiterWith(q *queues.Queue, czxid int64) (bearer *recipe.Contender, unread []*recipe.Contender, complete bool) {
+	short := q.Contenders.Len() <= fenceShort
+	for i, c := range q.Contenders.All() {
 		if i == fenceLook {
 			break
 		}
@@ -199,7 +200,7 @@ func (m *Manager) waiterWith(q *queue, czxid int64) (bearer *recipe.Contender, u
 }
 
 // judgeBearer says of the contender with the token whether it is current.
-func (m *Manager) judgeBearer(q *queue, c *recipe.Contender, highest int64) finding {
+func (m *Manager) judgeBearer(q *queues.Queue, c *recipe.Contender, highest int64) finding {
 	f := finding{highest: highest}
 	l := m.leaseOf(q, c)
 	switch {
@@ -207,12 +208,12 @@ func (m *Manager) judgeBearer(q *queue, c *recipe.Contender, highest int64) find
 		f.reason = fenceWaiting
 	case l == nil && m.orphans[c.LeaseID] != nil:
 		f.reason = fenceEnded
-	case l == nil && q.awaits(c):
+	case l == nil && q.Awaits(c):
 		f.behind = true
-	case l == nil && q.noted().infos[c.Name] == nil:
+	case l == nil && infoOf(q, c.Name) == nil:
 		f.unread = []*recipe.Contender{c}
-	case l == nil && m.recordAt(part{q, c}).info() == nil:
-		f.record = m.recordAt(part{q, c}) // whether it has ended is there, which may be in another queue
+	case l == nil && infoAt(m.replica.Record(queues.Location{Queue: q, Contender: c})) == nil:
+		f.record = m.replica.Record(queues.Location{Queue: q, Contender: c}) // whether it has ended is there, which may be in another queue
 	case l == nil && m.delayed(q, c):
 		f.reason = fenceDelayed
 	case l == nil:
@@ -236,22 +237,22 @@ func (m *Manager) judgeBearer(q *queue, c *recipe.Contender, highest int64) find
 func (l *lease) wasGranted() bool { return l.phase != ended && l.grant.granted() }
 
 // holdsByName reports whether a contender of another gateway or program holds.
-func (m *Manager) holdsByName(q *queue, c *recipe.Contender) bool {
+func (m *Manager) holdsByName(q *queues.Queue, c *recipe.Contender) bool {
 	if c.Ours && !c.Unknown {
-		return m.holdsWhole(q, c)
+		return m.replica.LeaseHolds(q, c)
 	}
-	return q.contenders.Holds(c.Name)
+	return q.Contenders.Holds(c.Name)
 }
 
 // firstCzxid is what a contender's fencing token comes from, once it is known.
-func (m *Manager) firstCzxid(q *queue, c *recipe.Contender) (czxid int64, known bool) {
+func (m *Manager) firstCzxid(q *queues.Queue, c *recipe.Contender) (czxid int64, known bool) {
 	if l := m.leaseOf(q, c); l != nil {
 		return l.czxid, l.czxid != 0
 	}
 	if c.FirstCzxid != 0 {
 		return c.FirstCzxid, true
 	}
-	if i := q.noted().infos[c.Name]; i != nil {
+	if i := infoOf(q, c.Name); i != nil {
 		return i.czxid, true
 	}
 	return 0, false

@@ -290,7 +290,7 @@ func TestAFenceCheckRefusesWhatIsNoToken(t *testing.T) {
 				t.Errorf("%+v: %v", req, err)
 			}
 		}
-		if n := len(g.m.spaces[locks.DefaultNamespace].queues.Items()); n != 0 {
+		if n := len(g.m.replica.Namespaces[locks.DefaultNamespace].Queues.Items()); n != 0 {
 			t.Errorf("%d queues are kept", n)
 		}
 	})
@@ -351,7 +351,7 @@ func TestWhoStandsBehindAnEndThatOnlyTheWriterKnowsOfIsNotJudged(t *testing.T) {
 		one.w.hold()
 		one.mustRelease(a)
 		one.m.mu.Lock()
-		f := one.m.find(one.m.spaces[locks.DefaultNamespace].find("deploy"), token)
+		f := one.m.find(one.m.replica.Namespaces[locks.DefaultNamespace].Find("deploy"), token)
 		one.m.mu.Unlock()
 		if !f.behind {
 			t.Errorf("%+v", f)

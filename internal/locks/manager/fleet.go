@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fault"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
@@ -221,7 +222,7 @@ func (m *Manager) considerTakeovers(now time.Duration) {
 // those that are to be succeeded, if it is gone.
 func (m *Manager) considerTakeover(id recipe.GatewayID) {
 	owner, known := m.ownerOf(id)
-	if !known || string(owner) == m.session.ID() || !m.knowsAll() {
+	if !known || string(owner) == m.session.ID() || !m.replica.KnowsAll() {
 		return
 	}
 	v := vacancy{id: owner, standing: unknown}
@@ -288,11 +289,11 @@ func (m *Manager) tookOver(id recipe.GatewayID, deaf bool, res zk.Result) {
 
 // afterSync runs when the replica holds the whole tree.
 func (m *Manager) afterSync(now time.Duration) {
-	m.unread()
+	m.replica.DropNotes() // the tree read may follow a gap in the stream: what is needed, for a fence check above all, is read again
 	m.adoptAll(now)
 	if m.session == nil {
-		for _, ns := range slices.Sorted(maps.Keys(m.spaces)) {
-			m.spaces[ns].queues.Scan(func(q *queue) bool {
+		for _, ns := range slices.Sorted(maps.Keys(m.replica.Namespaces)) {
+			m.replica.Namespaces[ns].Queues.Scan(func(q *queues.Queue) bool {
 				m.evaluate(q, now) // who holds elsewhere
 				return true
 			})

@@ -32,8 +32,8 @@ func (g *gate) questions(f func()) int {
 	asked := func() (n uint64) {
 		g.m.mu.Lock()
 		defer g.m.mu.Unlock()
-		for _, space := range g.m.spaces {
-			n += space.asked
+		for _, space := range g.m.replica.Namespaces {
+			n += space.Asked
 		}
 		return n
 	}

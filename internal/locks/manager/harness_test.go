@@ -184,15 +184,15 @@ func checkAll(t *testing.T, s *fakeStore, gates ...*gate) {
 				continue
 			}
 			for slot := range l.slots {
-				if other := held[slot.q.path]; other != nil && other.LeaseID != id && (other.Mode != slot.contender.Mode || other.Mode == recipe.Exclusive) {
-					t.Errorf("%s: held by %s and %s", slot.q.path, other.LeaseID, id)
+				if other := held[slot.q.Path]; other != nil && other.LeaseID != id && (other.Mode != slot.contender.Mode || other.Mode == recipe.Exclusive) {
+					t.Errorf("%s: held by %s and %s", slot.q.Path, other.LeaseID, id)
 				}
-				held[slot.q.path] = slot.contender
-				for _, name := range s.names(slot.q.path) {
-					c, ok := slot.q.space.naming.Parse(g.m.fleet, name)
+				held[slot.q.Path] = slot.contender
+				for _, name := range s.names(slot.q.Path) {
+					c, ok := slot.q.Namespace.Naming.Parse(g.m.fleet, name)
 					if ok && recipe.Less(c.Number, c.Name, mustNumber(t, slot.name()), slot.name()) && c.LeaseID != id &&
 						(c.Mode != slot.contender.Mode || c.Mode == recipe.Exclusive) {
-						t.Errorf("%s: %s is held though %s stands before it", slot.q.path, slot.name(), name)
+						t.Errorf("%s: %s is held though %s stands before it", slot.q.Path, slot.name(), name)
 					}
 				}
 			}

@@ -98,12 +98,6 @@ func TestAHazardIsToldOnceAndCountedWhileItLasts(t *testing.T) {
 		wantWords(t, told, "hazard "+ignored, "hazard "+pair, "hazard stray_child",
 			"hazard_cleared "+pair, "hazard_cleared "+ignored, "hazard_cleared stray_child",
 			"hazard disordered", "hazard_cleared disordered")
-		synctest.Wait()
-		g.m.mu.Lock()
-		defer g.m.mu.Unlock()
-		if q := g.m.spaces["default"].find("deploy"); q.remarks != nil {
-			t.Errorf("remarks are left: %+v", q.remarks)
-		}
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/postmortem"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -57,9 +58,9 @@ type subject string
 type word struct {
 	ended, sure bool // by the gateway that ran the lease: end; sure: it has said all that it knows
 	end         postmortem.End
-	verdict     *verdict // of an administrator's gateway
-	struck      bool     // it was done
-	q           *queue   // where its contender was when it came; nil: nowhere
+	verdict     *verdict      // of an administrator's gateway
+	struck      bool          // it was done
+	q           *queues.Queue // where its contender was when it came; nil: nowhere
 	name        string
 }
 
@@ -202,7 +203,7 @@ func (m *Manager) hear(n *news) {
 		if q == nil {
 			return // another program's, and gone: its end has been told
 		}
-		about = subject(q.path + "/" + n.Name)
+		about = subject(q.Path + "/" + n.Name)
 	}
 	switch n.Kind {
 	case noticeEnded:
@@ -243,17 +244,17 @@ func (m *Manager) hear(n *news) {
 }
 
 // contenderOf is the contender that news are about, when the replica shows it.
-func (m *Manager) contenderOf(n *news) (*queue, *recipe.Contender) {
-	s := m.spaces[n.NS]
+func (m *Manager) contenderOf(n *news) (*queues.Queue, *recipe.Contender) {
+	s := m.replica.Namespaces[n.NS]
 	if s == nil || n.Lock == "" {
 		return nil, nil
 	}
-	q := s.find(n.Lock)
+	q := s.Find(n.Lock)
 	if q == nil {
 		return nil, nil
 	}
 	if n.Name != "" {
-		if c := q.contenders.Get(n.Name); c != nil {
+		if c := q.Contenders.Get(n.Name); c != nil {
 			return q, c
 		}
 	}
@@ -261,7 +262,7 @@ func (m *Manager) contenderOf(n *news) (*queue, *recipe.Contender) {
 		return nil, nil
 	}
 	look := 256 // it was told long ago, or it has another name since; it is at the front, or gone
-	for _, c := range q.contenders.All() {
+	for _, c := range q.Contenders.All() {
 		if c.Ours && c.LeaseID == n.Lease {
 			return q, c
 		}
@@ -273,7 +274,7 @@ func (m *Manager) contenderOf(n *news) (*queue, *recipe.Contender) {
 }
 
 // wordOn is where what is heard of something is kept: nil when there is no use for it, or no room.
-func (m *Manager) wordOn(about subject, q *queue, c *recipe.Contender) *word {
+func (m *Manager) wordOn(about subject, q *queues.Queue, c *recipe.Contender) *word {
 	if w := m.words[about]; w != nil {
 		return w
 	}
@@ -289,7 +290,7 @@ func (m *Manager) wordOn(about subject, q *queue, c *recipe.Contender) *word {
 }
 
 // hearEnd takes another gateway's word that a lease of its own has ended.
-func (m *Manager) hearEnd(n *news, q *queue, c *recipe.Contender) {
+func (m *Manager) hearEnd(n *news, q *queues.Queue, c *recipe.Contender) {
 	if m.leases[n.Lease] != nil || m.delays.byID[n.Lease] != nil {
 		return // it is this gateway's by now, which knows better
 	}
@@ -349,9 +350,9 @@ func (m *Manager) hearTooLate(n *news, p postmortem.End) {
 }
 
 // heardClosed tells the end of another gateway's lease whose place stays for its lock delay: there is no deletion to wait for.
-func (m *Manager) heardClosed(q *queue, c *recipe.Contender, w *word) {
-	s := m.sights[c]
-	if !s.held || s.mute {
+func (m *Manager) heardClosed(q *queues.Queue, c *recipe.Contender, w *word) {
+	s := m.replica.Observed(c)
+	if !s.Holds || s.SuppressEvents {
 		return // the replica has yet to come to it
 	}
 	if m.telling() {
@@ -365,17 +366,17 @@ func (m *Manager) heardClosed(q *queue, c *recipe.Contender, w *word) {
 		}
 		m.publish(e)
 	}
-	s.mute = true
-	m.sights[c] = s
-	if leads(c) {
+	s.SuppressEvents = true
+	m.replica.Observe(c, s)
+	if queues.Leads(c) {
 		m.witnessed.AddOrRevise(c.LeaseID, w.end, func(postmortem.End) bool { return true })
 	}
-	m.touchQueue(q)
+	m.replica.Touch(q)
 }
 
 // hearDestroyed tells that a lock was destroyed elsewhere, once the replica has lost everybody who was in it.
 func (m *Manager) hearDestroyed(n *news) {
-	s := m.spaces[n.NS]
+	s := m.replica.Namespaces[n.NS]
 	if s == nil || n.Lock == "" || strings.Contains(n.Lock, "/") {
 		return
 	}
@@ -435,20 +436,20 @@ func (m *Manager) unexplained(id recipe.LeaseID) {
 	if mine && !p.Struck {
 		m.tell(notice{kind: noticeEnded, lease: id})
 	}
-	if w != nil && m.leases[id] == nil && (w.q == nil || w.q.contenders.Get(w.name) == nil) {
+	if w != nil && m.leases[id] == nil && (w.q == nil || w.q.Contenders.Get(w.name) == nil) {
 		delete(m.words, subject(id))
 	}
 }
 
 // wordGone forgets the word on a contender that has left the replica, unless its lease lives or has other contenders, or its end
 // waits for more.
-func (m *Manager) wordGone(q *queue, c *recipe.Contender) {
+func (m *Manager) wordGone(q *queues.Queue, c *recipe.Contender) {
 	switch {
 	case len(m.words) == 0:
 	case !c.Ours || c.LeaseID == "":
-		delete(m.words, subject(q.path+"/"+c.Name))
-	case !m.back.waits(c.LeaseID) && m.leases[c.LeaseID] == nil && m.parts[c.LeaseID] == nil:
-		if w := m.words[subject(c.LeaseID)]; w != nil && w.name != c.Name && w.q == q && q.contenders.Get(w.name) != nil {
+		delete(m.words, subject(q.Path+"/"+c.Name))
+	case !m.back.waits(c.LeaseID) && m.leases[c.LeaseID] == nil && m.replica.Group(c.LeaseID) == nil:
+		if w := m.words[subject(c.LeaseID)]; w != nil && w.name != c.Name && w.q == q && q.Contenders.Get(w.name) != nil {
 			return // another one has taken its place
 		}
 		delete(m.words, subject(c.LeaseID))
@@ -486,7 +487,7 @@ func (m *Manager) tellLoss(e *events.Event, path string, c *recipe.Contender, ow
 
 // unwitness forgets that a contender had gone which is back, or which the replica has only now come to. What its gateway
 // has told of its end stays for when the replica loses it.
-func (m *Manager) unwitness(q *queue, c *recipe.Contender) {
+func (m *Manager) unwitness(q *queues.Queue, c *recipe.Contender) {
 	p, seen := m.witnessed.Get(c.LeaseID)
 	if !seen {
 		return

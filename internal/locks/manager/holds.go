@@ -74,7 +74,7 @@ func (m *Manager) addHold(ctx context.Context, req *locks.AcquireRequest) (locks
 // on reports whether the lease is on that lock.
 func (l *lease) on(ns, lock string) bool {
 	for s := range l.slots {
-		if s.q.space.name == ns && s.q.name() == lock {
+		if s.q.Namespace.Name == ns && s.q.Name() == lock {
 			return true
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
@@ -27,8 +28,8 @@ type keyEntry struct {
 	endedAt     time.Duration // boot; 0 while the lease lives
 }
 
-func (k *keyEntry) record(q *queue) []byte {
-	return record.Key{LeaseID: string(k.lease), Fingerprint: k.fingerprint, NS: q.space.name, Lock: q.name()}.Encode()
+func (k *keyEntry) record(q *queues.Queue) []byte {
+	return record.Key{LeaseID: string(k.lease), Fingerprint: k.fingerprint, NS: q.Namespace.Name, Lock: q.Name()}.Encode()
 }
 
 func (m *Manager) keyPath(hash string) string { return m.opt.Root + "/keys/" + hash }
@@ -88,7 +89,7 @@ func (m *Manager) learnKey(entry *keyEntry) *keyEntry {
 	if known := m.keys[entry.hash]; known != nil {
 		return known
 	}
-	if m.leases[entry.lease] == nil && (m.newer[entry.lease] > 0 || !m.owns(entry.lease.Gateway())) {
+	if m.leases[entry.lease] == nil && (m.replica.HasNewer(entry.lease) || !m.owns(entry.lease.Gateway())) {
 		return entry // its own gateway knows when its life is over, or one of a later release
 	}
 	m.keys[entry.hash] = entry

@@ -116,13 +116,13 @@ func TestAForgottenQueueTakesNothingWithIt(t *testing.T) {
 	root := &zk.WatchRoot{Path: "/lockkeeper/locks", Depth: 2}
 	dir := &zk.Dir{Path: "/lockkeeper/locks/deploy"}
 	m.Apply([]zk.Change{{Kind: zk.DirAdded, Root: root, Dir: dir}})
-	old := m.spaces[locks.DefaultNamespace].find("deploy")
-	old.exists = false // a create was told that there is no such directory
-	m.forget(old)
-	present := m.queueOf(m.spaces[locks.DefaultNamespace], "deploy")
-	present.leases++
+	old := m.replica.Namespaces[locks.DefaultNamespace].Find("deploy")
+	old.Exists = false // a create was told that there is no such directory
+	m.replica.Forget(old)
+	present := m.replica.Queue(m.replica.Namespaces[locks.DefaultNamespace], "deploy", 0)
+	present.Leases++
 	m.Apply([]zk.Change{{Kind: zk.DirRemoved, Root: root, Dir: dir}})
-	if q := m.spaces[locks.DefaultNamespace].find("deploy"); q != present {
+	if q := m.replica.Namespaces[locks.DefaultNamespace].Find("deploy"); q != present {
 		t.Errorf("the lock's queue is %p, want %p", q, present)
 	}
 }

@@ -1,11 +1,13 @@
 package manager
 
 import (
+	"slices"
+
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
-	"slices"
 )
 
 // inReplica are the paths of the contenders that the replica shows and events
@@ -13,26 +15,26 @@ import (
 func inReplica(m *Manager) map[string]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return inSpaces(m, func(*space) bool { return true })
+	return inSpaces(m, func(*queues.Namespace) bool { return true })
 }
 
 // inArrivals are those of the namespaces that are being read.
 func inArrivals(m *Manager) map[string]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return inSpaces(m, func(s *space) bool { return !s.whole })
+	return inSpaces(m, func(s *queues.Namespace) bool { return !s.Whole })
 }
 
-func inSpaces(m *Manager, which func(*space) bool) map[string]bool {
+func inSpaces(m *Manager, which func(*queues.Namespace) bool) map[string]bool {
 	paths := map[string]bool{}
-	for s := range m.everySpace {
+	for s := range m.replica.All {
 		if !which(s) {
 			continue
 		}
-		s.queues.Scan(func(q *queue) bool {
-			for _, c := range q.contenders.All() {
-				if sight := m.sightOf(q, c); !sight.mute {
-					paths[q.nodeOf(c.Name)] = sight.held
+		s.Queues.Scan(func(q *queues.Queue) bool {
+			for _, c := range q.Contenders.All() {
+				if sight := m.sightOf(q, c); !sight.SuppressEvents {
+					paths[q.NodeOf(c.Name)] = sight.Holds
 				}
 			}
 			return true
@@ -229,8 +231,8 @@ func (g *gate) checkLaw() {
 		}
 	}
 	for of, last := range hazards {
-		q := g.m.spaces[of[0]].find(of[1])
-		there := q != nil && slices.ContainsFunc(q.hazards(), func(h locks.Hazard) bool { return hazardKey(string(h.Code), h.Programs) == of[2] })
+		q := g.m.replica.Namespaces[of[0]].Find(of[1])
+		there := q != nil && slices.ContainsFunc(q.Hazards(), func(h locks.Hazard) bool { return hazardKey(string(h.Code), h.Programs) == of[2] })
 		if there != (last == events.LockHazard) {
 			g.t.Errorf("%q: the last that was told is %v", of, last)
 		}

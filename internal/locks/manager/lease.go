@@ -9,6 +9,7 @@ import (
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/postmortem"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -61,7 +62,7 @@ func (s *slot) named(name string) {
 	if s.name() == name {
 		return
 	}
-	c := s.q.contenders.Get(name) // it was seen by another name, which somebody made with its id
+	c := s.q.Contenders.Get(name) // it was seen by another name, which somebody made with its id
 	if c == nil {
 		unseen := *s.contender
 		unseen.Name = name
@@ -189,11 +190,11 @@ func (m *Manager) grant(l *lease, now time.Duration) {
 		if s.holds(now, acknowledged) {
 			m.tellGranted(s.q, s.contender, l)
 		}
-		if s.q.freedAt != 0 {
-			m.metrics.Handover(now - s.q.freedAt)
-			s.q.freedAt = 0
+		if s.q.FreedAt != 0 {
+			m.metrics.Handover(now - s.q.FreedAt)
+			s.q.FreedAt = 0
 		}
-		m.touchQueue(s.q)
+		m.replica.Touch(s.q)
 	}
 	m.touch(l)
 	m.noteGrant(l)
@@ -238,18 +239,18 @@ func (m *Manager) conclude(l *lease, reason locks.Reason, now time.Duration, sta
 	m.deadlines.remove(l)
 	delete(m.leases, l.id())
 	for s := range l.slots {
-		s.q.leases--
+		s.q.Leases--
 		if stay {
 			if s.seen { // its end is told: when it goes there is nothing to be told
-				m.sights[s.contender] = sight{since: s.seenAt, held: true, longer: s.noted.longer, mute: true}
+				m.replica.Observe(s.contender, queues.Observed{Since: s.seenAt, Holds: true, SinceBefore: s.noted.longer, SuppressEvents: true})
 			}
 			continue
 		}
 		if s.seen && !fault.On("early-end") {
-			s.q.note().early = append(s.q.note().early, s.contender)
+			s.q.Ended(s.contender)
 		}
 		if s.name() != "" {
-			m.removeContender(s.q, s.name())
+			m.removeContender(s.q, s.name(), now)
 		}
 		if l.access != accessFull && s.seen {
 			m.awaitUntold(s.q)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -31,7 +32,7 @@ func (m *Manager) Locks(ctx context.Context, f locks.LockFilter) (locks.LockPage
 		}
 		prefix := recipe.ParseNamePrefix(f.Prefix)
 		list := lockList{m: m, filter: &f, prefix: prefix, last: last, limit: pageLimit(f.Limit), from: max(prefix.Dir(), last), text: maxText}
-		for !list.scan(m.spaces[f.NS]) {
+		for !list.scan(m.replica.Namespaces[f.NS]) {
 			if m.outside(func() { err = ctx.Err() }); err != nil {
 				return locks.LockPage{}, cancelled(ctx)
 			}
@@ -55,14 +56,14 @@ type lockList struct {
 
 // scan looks at the next queues and reports whether the page is done; mu is
 // held. The tree may change between two calls: it goes on by name.
-func (l *lockList) scan(s *space) bool {
+func (l *lockList) scan(s *queues.Namespace) bool {
 	looked, done := 0, true
-	s.queues.Ascend(&queue{path: s.root + "/" + l.from}, func(q *queue) bool {
+	s.Queues.Ascend(&queues.Queue{Path: s.Root + "/" + l.from}, func(q *queues.Queue) bool {
 		if looked++; looked > scanChunk {
-			l.from, done = q.dir(), false
+			l.from, done = q.Dir(), false
 			return false
 		}
-		dir := q.dir()
+		dir := q.Dir()
 		switch {
 		case !strings.HasPrefix(dir, l.prefix.Dir()):
 			return false
@@ -84,19 +85,19 @@ func (l *lockList) scan(s *space) bool {
 	return done
 }
 
-func (l *lockList) matches(q *queue) bool {
+func (l *lockList) matches(q *queues.Queue) bool {
 	f, m := l.filter, l.m
 	switch {
-	case q.noLock():
+	case q.NoLock():
 		return false
-	case !strings.Contains(q.dir(), f.Contains) && !(q.noted().odd && strings.Contains(q.name(), f.Contains)):
+	case !strings.Contains(q.Dir(), f.Contains) && !(q.Extras().EncodedName && strings.Contains(q.Name(), f.Contains)):
 		return false
 	case f.Hazardous:
-		return q.noted().hazards != nil && (f.State == "" || m.lockState(q) == f.State)
+		return q.Extras().Hazards != nil && (f.State == "" || m.lockState(q) == f.State)
 	case f.State == "":
-		return q.contenders.Len() > 0
+		return q.Contenders.Len() > 0
 	case f.State == locks.LockFree:
-		return q.contenders.Len() == 0 && (q.exists || q.settings() != nil)
+		return q.Contenders.Len() == 0 && (q.Exists || q.HasSettings())
 	}
 	return m.lockState(q) == f.State
 }

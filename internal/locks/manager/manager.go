@@ -19,6 +19,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/postmortem"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
@@ -126,12 +127,9 @@ type Manager struct {
 
 	written chan struct{} // a place for each heartbeat that is being written for another gateway
 
-	whereabouts whereabouts // guarded by mu
-
 	monitor // guards everything below
 
-	spaces     map[string]*space
-	arrivals   map[string]*arrival       // recorded namespaces that the replica does not hold whole: see namespaces.go
+	replica    *queues.Replica
 	leases     map[recipe.LeaseID]*lease // those that this gateway owns and that have not ended
 	history    postmortem.Log
 	witnessed  postmortem.Log // ends that were seen of other gateways' leases
@@ -149,18 +147,12 @@ type Manager struct {
 	counts     counts
 	quota      quota.Quota
 	orphans    map[recipe.LeaseID]*orphan    // ephemeral leases of gateways that this one has succeeded
-	parts      map[recipe.LeaseID]*parts     // of leases with several contenders in the replica
-	newer      map[recipe.LeaseID]int        // contenders in the replica whose names are of a later release
-	sights     map[*recipe.Contender]sight   // of contenders in the replica that are no lease of this gateway's
 	verdicts   map[*recipe.Contender]verdict // of contenders that an administrator ends here and that are no lease of this gateway's
 	hearsay                                  // what gateways tell each other
-	deferred   map[*queue]struct{}           // queues whose grants wait for trust
-	hazardous  map[*queue]struct{}           // queues with contenders that may not be read
 	synced     bool                          // the replica holds the whole tree
 	loadedOnce bool
-	servedOnce bool   // requests could be served at some time
-	incomplete *queue // a listing of it is being applied: nothing is judged yet
-	quiet      bool   // what is being applied is the first reading of a namespace: it is the state, not news
+	servedOnce bool // requests could be served at some time
+	quiet      bool // what is being applied is the first reading of a namespace: it is the state, not news
 	reads      reads
 	session    Session    // nil while there is none
 	span       *fenceSpan // the session's
@@ -174,8 +166,8 @@ type Manager struct {
 	newlyOwned chan struct{} // closed when this gateway may have come to own more; nil while nobody waits
 	outboxWake chan struct{} // closed by OutboxChanged; nil while nobody waits
 
-	unlooked     []*queue // new directories; see lookSoon
-	obstructions int      // acquires that wait for plain nodes to go; see obstacle.go
+	unlooked     []*queues.Queue // new directories; see lookSoon
+	obstructions int             // acquires that wait for plain nodes to go; see obstacle.go
 }
 
 // termRef is a session as the lock-free trust check sees it.
@@ -199,24 +191,18 @@ func New(opt Options) *Manager {
 	m := &Manager{
 		opt: opt, clock: opt.Clock, log: opt.Logger, metrics: opt.Metrics,
 		ready: make(chan struct{}), drain: make(chan struct{}), written: make(chan struct{}, writtenWindow),
-		spaces:    map[string]*space{},
-		arrivals:  map[string]*arrival{},
-		leases:    map[recipe.LeaseID]*lease{},
-		keys:      map[string]*keyEntry{},
-		peers:     map[recipe.GatewayID]*peer{},
-		former:    map[recipe.GatewayID]struct{}{},
-		ids:       map[recipe.GatewayID]struct{}{},
-		deferred:  map[*queue]struct{}{},
-		hazardous: map[*queue]struct{}{},
-		sights:    map[*recipe.Contender]sight{},
-		verdicts:  map[*recipe.Contender]verdict{},
-		delays:    newDelays(),
-		parts:     map[recipe.LeaseID]*parts{},
-		orphans:   map[recipe.LeaseID]*orphan{},
-		newer:     map[recipe.LeaseID]int{},
-		hearsay:   newHearsay(),
-		quota:     quota.New(opt.Limits.For(quota.GiB)),
+		leases:   map[recipe.LeaseID]*lease{},
+		keys:     map[string]*keyEntry{},
+		peers:    map[recipe.GatewayID]*peer{},
+		former:   map[recipe.GatewayID]struct{}{},
+		ids:      map[recipe.GatewayID]struct{}{},
+		verdicts: map[*recipe.Contender]verdict{},
+		delays:   newDelays(),
+		orphans:  map[recipe.LeaseID]*orphan{},
+		hearsay:  newHearsay(),
+		quota:    quota.New(opt.Limits.For(quota.GiB)),
 	}
+	m.replica = queues.New(m.wake)
 	m.life, m.endLife = context.WithCancel(context.Background())
 	m.shortTTL = shortTTLWarning(m.failoverTTL())
 	var nonce [4]byte
@@ -269,13 +255,13 @@ func (m *Manager) prepare(layout *layout.Layout) error {
 	}
 	for _, ns := range slices.Sorted(maps.Keys(layout.Namespaces)) { // whose roots are watched and read in this order
 		namespace := layout.Namespaces[ns]
-		s, err := spaceOf(ns, namespace)
+		s, err := queues.NamespaceOf(ns, namespace)
 		if err != nil {
 			return err
 		}
-		s.whole = true // Synced tells so of all roots together
-		m.spaces[ns] = s
-		roots = append(roots, zk.WatchRoot{Path: s.root, Depth: 2})
+		s.Whole = true // Synced tells so of all roots together
+		m.replica.Namespaces[ns] = s
+		roots = append(roots, zk.WatchRoot{Path: s.Root, Depth: 2})
 	}
 	m.watcher = m.opt.Store.Watch(roots, m, m.writerZxid)
 	close(m.ready)

@@ -2,7 +2,6 @@ package manager
 
 import (
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/locks/recipe"
 )
 
 // A name of this fleet in a format of a later release is a contender like any: it
@@ -11,16 +10,6 @@ import (
 // later release's gateway with everything that it had; then it does nothing about it, and
 // does not say that it has ended. Whoever of that release succeeds this gateway adopts it, with
 // takeover + promise window + TTL.
-
-// countNewer notes that such a contender came, or went.
-func (m *Manager) countNewer(c *recipe.Contender, by int) {
-	if !c.Unknown || c.LeaseID == "" {
-		return
-	}
-	if m.newer[c.LeaseID] += by; m.newer[c.LeaseID] == 0 {
-		delete(m.newer, c.LeaseID)
-	}
-}
 
 // needsNewer is the answer to who asks for such a lease.
 func needsNewer() *locks.Error {

@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/postmortem"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -49,7 +50,7 @@ const (
 type notice struct {
 	kind  noticeKind
 	lease recipe.LeaseID
-	at    part             // its contender, of another program's when lease is ""
+	at    queues.Location  // its contender, of another program's when lease is ""
 	lock  postmortem.Place // with noticeDestroyed
 	why   verdict
 	zxid  int64
@@ -86,8 +87,8 @@ func (m *Manager) wakeFollowers() {
 }
 
 // noted is a contender as a notice tells of it.
-func noted(q *queue, c *recipe.Contender) notice {
-	n := notice{at: part{q, c}}
+func noted(q *queues.Queue, c *recipe.Contender) notice {
+	n := notice{at: queues.Location{Queue: q, Contender: c}}
 	if c.Ours {
 		n.lease = c.LeaseID
 	}
@@ -95,13 +96,13 @@ func noted(q *queue, c *recipe.Contender) notice {
 }
 
 // tellVerdict tells that contenders of others are about to be ended, or what became of that.
-func (m *Manager) tellVerdict(kind noticeKind, v verdict, list []part) {
+func (m *Manager) tellVerdict(kind noticeKind, v verdict, list []queues.Location) {
 	if !m.notices.followed {
 		return
 	}
 	var last recipe.LeaseID
 	for _, p := range list {
-		n := noted(p.q, p.c)
+		n := noted(p.Queue, p.Contender)
 		if n.lease != "" && n.lease == last {
 			continue // a lease of several contenders
 		}
@@ -234,17 +235,17 @@ func (m *Manager) newsOf(n *notice) (news, bool) {
 			break
 		}
 		told := m.newsOfEnd(n.lease)
-		if n.at.c != nil {
-			told.Name = n.at.c.Name
+		if n.at.Contender != nil {
+			told.Name = n.at.Contender.Name
 		}
 		return told, true
 	case noticeDestroyed:
 		return news{Kind: n.kind, NS: n.lock.NS, Lock: n.lock.Lock, Words: n.why.words, Zxid: n.zxid}, true
 	}
-	if n.at.q == nil {
+	if n.at.Queue == nil {
 		return news{}, false
 	}
-	return news{Kind: n.kind, Lease: n.lease, NS: n.at.q.space.name, Lock: n.at.q.name(), Name: n.at.c.Name, Reason: n.why.reason, Words: n.why.words}, true
+	return news{Kind: n.kind, Lease: n.lease, NS: n.at.Queue.Namespace.Name, Lock: n.at.Queue.Name(), Name: n.at.Contender.Name, Reason: n.why.reason, Words: n.why.words}, true
 }
 
 // newsOfEnd is what is remembered of an end, as it is sent.

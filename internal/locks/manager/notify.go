@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
@@ -249,17 +250,17 @@ func (m *Manager) readTree(t *tree, answers chan<- struct{}) bool {
 			answers <- struct{}{}
 		})
 		return true
-	case l != nil, t.looked, !t.at.c.Ours, t.at.c.Unknown, m.delays.byID[t.at.c.LeaseID] != nil:
+	case l != nil, t.looked, !t.at.Contender.Ours, t.at.Contender.Unknown, m.delays.byID[t.at.Contender.LeaseID] != nil:
 		return false
 	}
-	at := m.recordAt(t.at)
-	if i := at.info(); i != nil {
+	at := m.replica.Record(t.at)
+	if i := infoAt(at); i != nil {
 		t.notify, t.ended = i.record.NotifiesOfEnd(), i.record.EndedFor()
 		return false
 	}
-	m.read(at.path(), func(data []byte, stat wire.Stat, err error) {
+	m.read(at.Path(), func(data []byte, stat wire.Stat, err error) {
 		if err == nil {
-			r := at.lookedAt(data, stat)
+			r := lookedAt(at, data, stat)
 			t.notify, t.ended = r.NotifiesOfEnd(), r.EndedFor()
 		}
 		answers <- struct{}{}
@@ -269,10 +270,10 @@ func (m *Manager) readTree(t *tree, answers chan<- struct{}) bool {
 
 // lookedAt takes in what was read of a contender's record. Where it says that its lease has ended, and the place alone is
 // still there, that is remembered: whoever frees it ends nothing.
-func (p part) lookedAt(data []byte, stat wire.Stat) record.Record {
+func lookedAt(p queues.Location, data []byte, stat wire.Stat) record.Record {
 	r, ok := record.Parse(data)
 	if ok && r.Closed != nil {
-		p.q.setInfo(p.c.Name, data, stat)
+		setInfo(p.Queue, p.Contender.Name, data, stat)
 	}
 	return r
 }

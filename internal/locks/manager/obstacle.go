@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -34,13 +35,10 @@ const (
 	suspectPause = time.Second
 )
 
-// obstructed reports whether a plain node stands in the lock's place, or may stand there.
-func (q *queue) obstructed() bool { return q.plain() != nil || q.noted().suspect }
-
 // firstObstructed is the first of the locks whose place is obstructed, nil when there is none.
-func (m *Manager) firstObstructed(wants []locks.Want) *queue {
+func (m *Manager) firstObstructed(wants []locks.Want) *queues.Queue {
 	for i := range wants {
-		if q := m.spaces[wants[i].NS].find(wants[i].Lock); q != nil && q.obstructed() {
+		if q := m.replica.Namespaces[wants[i].NS].Find(wants[i].Lock); q != nil && q.Obstructed() {
 			return q
 		}
 	}
@@ -49,12 +47,12 @@ func (m *Manager) firstObstructed(wants []locks.Want) *queue {
 
 // obstruct counts an acquire that has to wait until the lock's place is free, and keeps
 // the queue meanwhile. awaitPlace takes it back.
-func (m *Manager) obstruct(q *queue) *locks.Error {
+func (m *Manager) obstruct(q *queues.Queue) *locks.Error {
 	if m.obstructions == maxObstructed {
 		return &locks.Error{Code: locks.CodeTooManyWaiters, RetryAfter: retryAfter,
 			Detail: "as many requests as may wait on this gateway for other programs' nodes to go; repeat later or on another gateway"}
 	}
-	q.polls++
+	q.Polls++
 	m.obstructions++
 	return nil
 }
@@ -69,7 +67,7 @@ func (m *Manager) undecided(err error) bool {
 // awaitPlace waits until the lock's place is not obstructed any more, after a call of
 // obstruct. nil q: the last attempt decided nothing, and it waits for obstructedPause. A try waits
 // only until it is known what stands there, for as long as an answer may take, counted from begun (boot).
-func (m *Manager) awaitPlace(ctx context.Context, req *locks.AcquireRequest, q *queue, begun time.Duration) error {
+func (m *Manager) awaitPlace(ctx context.Context, req *locks.AcquireRequest, q *queues.Queue, begun time.Duration) error {
 	return locked(m, func() error {
 		atMost := req.Wait
 		if req.Wait == 0 {
@@ -94,14 +92,14 @@ func (m *Manager) awaitPlace(ctx context.Context, req *locks.AcquireRequest, q *
 			case q == nil:
 				return true
 			case req.Wait == 0:
-				return q.noted().suspect // then it knows who holds
+				return q.Extras().Suspect // then it knows who holds
 			}
-			return q.obstructed()
+			return q.Obstructed()
 		}
 		for !over && !resumed && err == nil && obstructed() {
 			var changed <-chan struct{}
 			if q != nil {
-				changed = q.changed()
+				changed = q.Changed()
 			}
 			m.outside(func() {
 				select {
@@ -120,7 +118,7 @@ func (m *Manager) awaitPlace(ctx context.Context, req *locks.AcquireRequest, q *
 		m.acquiring--
 		if q != nil {
 			m.obstructions--
-			q.polls--
+			q.Polls--
 		}
 		switch {
 		case over && (req.Wait == 0 || q == nil):
@@ -129,7 +127,7 @@ func (m *Manager) awaitPlace(ctx context.Context, req *locks.AcquireRequest, q *
 			return m.heldByOther(ctx, req, q, locks.CodeWaitElapsed)
 		}
 		if q != nil {
-			m.forget(q)
+			m.replica.Forget(q)
 		}
 		return err
 	})
@@ -137,14 +135,14 @@ func (m *Manager) awaitPlace(ctx context.Context, req *locks.AcquireRequest, q *
 
 // look makes certain what stands in the place of a lock whose directory is so new that it
 // has not been looked at. mu is held, and released meanwhile; q stays.
-func (m *Manager) look(ctx context.Context, q *queue) {
-	if !q.exists || q.contenders.Len() > 0 || q.noted().strays > 0 || !q.listing && !slices.Contains(m.unlooked, q) {
+func (m *Manager) look(ctx context.Context, q *queues.Queue) {
+	if !q.Empty() || !q.Listing() && !slices.Contains(m.unlooked, q) {
 		return
 	}
 	m.suspect(q)
 	begun := m.clock.Now().Boot()
-	for left := answerWithin; q.noted().suspect && left > 0; left = answerWithin - (m.clock.Now().Boot() - begun) {
-		if m.sleep(ctx, q.changed(), left) != nil {
+	for left := answerWithin; q.Extras().Suspect && left > 0; left = answerWithin - (m.clock.Now().Boot() - begun) {
+		if m.sleep(ctx, q.Changed(), left) != nil {
 			return
 		}
 	}
@@ -152,24 +150,24 @@ func (m *Manager) look(ctx context.Context, q *queue) {
 
 // suspect notes that something ephemeral may stand in a lock's place, as when a create
 // was refused because of it. What, is read from a server that has come to where the writer is.
-func (m *Manager) suspect(q *queue) {
-	if q.noted().suspect || q.plain() != nil {
+func (m *Manager) suspect(q *queues.Queue) {
+	if q.Extras().Suspect || q.Plain() != nil {
 		return
 	}
-	q.note().suspect = true
-	q.polls++ // keeps the queue
+	q.MakeExtras().Suspect = true
+	q.Polls++ // keeps the queue
 	settle := func() {
-		q.note().suspect = false
-		q.unnote("")
-		q.polls--
-		m.touchQueue(q)
-		m.forget(q)
+		q.MakeExtras().Suspect = false
+		q.Trim()
+		q.Polls--
+		m.replica.Touch(q)
+		m.replica.Forget(q)
 	}
 	var least int64
 	if m.session != nil {
 		least = m.session.LastZxid()
 	}
-	m.readFrom(q.path, least, func(data []byte, stat wire.Stat, err error) {
+	m.readFrom(q.Path, least, func(data []byte, stat wire.Stat, err error) {
 		switch {
 		case errors.Is(err, zk.ErrNoAuth):
 			time.AfterFunc(suspectPause, func() {
@@ -177,10 +175,10 @@ func (m *Manager) suspect(q *queue) {
 			})
 			return
 		case err == nil:
-			q.exists = true
+			q.Exists = true
 			m.stands(q, &stat, m.clock.Now().Boot(), false)
-			if q.plain() != nil {
-				q.setInfo(interop.PlainNode, data, stat)
+			if q.Plain() != nil {
+				setInfo(q, interop.PlainNode, data, stat)
 			}
 		}
 		settle()

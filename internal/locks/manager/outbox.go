@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
@@ -114,7 +115,7 @@ func (m *Manager) ending(l *lease) *Ending {
 	e.Owner, e.Trace, e.Notify, e.Waiting = l.owner, l.trace(), l.notifyURL(), l.grant == grantNone
 	for s := range l.slots {
 		if s.contender.Member <= 1 {
-			e.Parts = append(e.Parts, EndingPart{NS: s.q.space.name, Lock: s.q.name(), Znode: s.path(), Mode: viewMode(s.contender.Mode), FencingToken: m.fencingToken(l.czxid)})
+			e.Parts = append(e.Parts, EndingPart{NS: s.q.Namespace.Name, Lock: s.q.Name(), Znode: s.path(), Mode: viewMode(s.contender.Mode), FencingToken: m.fencingToken(l.czxid)})
 		}
 	}
 	return e
@@ -130,32 +131,32 @@ func (m *Manager) endingOf(id recipe.LeaseID, reason locks.Reason, words string)
 
 // noteTaken is what belongs before the end of contenders that this gateway does not run and whose
 // lease held, or has a notify_url. unnoted: it is in the outbox already.
-func (m *Manager) noteTaken(parts []part, v verdict, notify string, unnoted bool) (n noting, ready bool) {
+func (m *Manager) noteTaken(parts []queues.Location, v verdict, notify string, unnoted bool) (n noting, ready bool) {
 	if m.opt.Outbox == nil || unnoted {
 		return n, true
 	}
-	held := slices.ContainsFunc(parts, func(p part) bool {
-		return p.c.Ours && !p.c.Unknown && p.c.LeaseID != "" && !m.delayed(p.q, p.c) && (m.sights[p.c].held || m.holdsWhole(p.q, p.c))
+	held := slices.ContainsFunc(parts, func(p queues.Location) bool {
+		return p.Contender.Ours && !p.Contender.Unknown && p.Contender.LeaseID != "" && !m.delayed(p.Queue, p.Contender) && (m.replica.Observed(p.Contender).Holds || m.replica.LeaseHolds(p.Queue, p.Contender))
 	})
 	if !held {
-		if p := parts[0]; p.c.Ours && !p.c.Unknown && p.c.LeaseID != "" && !m.delayed(p.q, p.c) {
-			n.checks = stillWaits(parts)
+		if p := parts[0]; p.Contender.Ours && !p.Contender.Unknown && p.Contender.LeaseID != "" && !m.delayed(p.Queue, p.Contender) {
+			n.checks = queues.StillWaits(parts)
 		}
 		if notify == "" {
 			return n, true
 		}
 	}
 	describe := func() *Ending {
-		e := m.endingOf(parts[0].c.LeaseID, v.reason, v.words)
+		e := m.endingOf(parts[0].Contender.LeaseID, v.reason, v.words)
 		e.Trace, e.Notify, e.Waiting = v.trace, notify, !held
 		for _, p := range parts {
-			if p.c.Member > 1 {
+			if p.Contender.Member > 1 {
 				continue
 			}
-			if i := p.q.noted().infos[p.c.Name]; i != nil && e.Owner == "" {
+			if i := infoOf(p.Queue, p.Contender.Name); i != nil && e.Owner == "" {
 				e.Owner = i.record.Owner
 			}
-			e.Parts = append(e.Parts, EndingPart{NS: p.q.space.name, Lock: p.q.name(), Znode: p.path(), Mode: viewMode(p.c.Mode), FencingToken: m.tokenOf(p.q, p.c)})
+			e.Parts = append(e.Parts, EndingPart{NS: p.Queue.Namespace.Name, Lock: p.Queue.Name(), Znode: p.Path(), Mode: viewMode(p.Contender.Mode), FencingToken: m.tokenOf(p.Queue, p.Contender)})
 		}
 		return e
 	}
@@ -253,29 +254,29 @@ func (m *Manager) tellGone(l *lease) {
 }
 
 // foreignHolds is told that another program's contender holds: its birth is looked at where its end would be told.
-func (m *Manager) foreignHolds(q *queue, c *recipe.Contender) {
-	if m.opt.Outbox == nil || c.Ours && !c.Unknown || q.noted().infos[c.Name] != nil || !m.appointed(q.path+"/"+c.Name) {
+func (m *Manager) foreignHolds(q *queues.Queue, c *recipe.Contender) {
+	if m.opt.Outbox == nil || c.Ours && !c.Unknown || infoOf(q, c.Name) != nil || !m.appointed(q.Path+"/"+c.Name) {
 		return
 	}
 	name := strings.Clone(c.Name)
-	m.read(q.nodeOf(name), func(data []byte, stat wire.Stat, err error) {
+	m.read(q.NodeOf(name), func(data []byte, stat wire.Stat, err error) {
 		if err == nil {
-			q.setInfo(name, data, stat)
+			setInfo(q, name, data, stat)
 		}
 	})
 }
 
 // tellTaken tells that a contender which held and is no lease of this gateway's is about to leave the replica, when that is this gateway's to tell.
-func (m *Manager) tellTaken(q *queue, name string) {
-	c := q.contenders.Get(name)
+func (m *Manager) tellTaken(q *queues.Queue, name string) {
+	c := q.Contenders.Get(name)
 	if m.opt.Outbox == nil || !m.loadedOnce || m.quiet || c == nil {
 		return
 	}
-	s := m.sights[c]
+	s := m.replica.Observed(c)
 	foreign := !c.Ours || c.Unknown
 	// The nodes of a gateway that died go with its session, and it can tell nobody.
-	orphan := !foreign && c.Member <= 1 && !s.mute && m.lossOf(c) == locks.ReasonGatewayLeft
-	if !s.held || !foreign && !orphan || !m.appointed(q.path+"/"+name) {
+	orphan := !foreign && c.Member <= 1 && !s.SuppressEvents && m.lossOf(c) == locks.ReasonGatewayLeft
+	if !s.Holds || !foreign && !orphan || !m.appointed(q.Path+"/"+name) {
 		return
 	}
 	e := m.endingOf("", locks.ReasonRemoved, "")
@@ -287,14 +288,14 @@ func (m *Manager) tellTaken(q *queue, name string) {
 	}
 	if v, ok := m.verdicts[c]; ok {
 		e.Reason, e.Words, e.Trace = v.reason, v.words, v.trace
-	} else if w := m.words[subject(q.path+"/"+name)]; w != nil && w.verdict != nil {
+	} else if w := m.words[subject(q.Path+"/"+name)]; w != nil && w.verdict != nil {
 		e.Reason, e.Words = w.verdict.reason, w.verdict.words
 	}
-	p := EndingPart{NS: q.space.name, Lock: q.name(), Znode: q.path + "/" + name, Mode: viewMode(c.Mode), FencingToken: m.tokenOf(q, c)}
+	p := EndingPart{NS: q.Namespace.Name, Lock: q.Name(), Znode: q.Path + "/" + name, Mode: viewMode(c.Mode), FencingToken: m.tokenOf(q, c)}
 	if foreign {
 		p.Program = interop.Program(name)
 	}
-	if i := q.noted().infos[name]; i != nil {
+	if i := infoOf(q, name); i != nil {
 		e.Czxid, e.Owner = i.czxid, i.record.Owner
 	}
 	e.Parts = []EndingPart{p}

@@ -7,6 +7,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
@@ -65,7 +66,7 @@ func (m *Manager) restore(l *lease) {
 		return
 	}
 	l.seldom.restored++
-	m.log.Info("another program wrote over a lease's record; it is written back", "lease_id", l.id(), "lock", l.q.name())
+	m.log.Info("another program wrote over a lease's record; it is written back", "lease_id", l.id(), "lock", l.q.Name())
 	m.writeRecord(l, func(*record.Record) {}, func(err error) {
 		if err != nil {
 			l.staleRecord(m) // read, and tried again, before it is acted upon
@@ -75,7 +76,7 @@ func (m *Manager) restore(l *lease) {
 
 // changedLabel looks at what was written to a lease's contender that does not have
 // its record: a Curator client asks whichever of the names it knows.
-func (m *Manager) changedLabel(l *lease, q *queue, c *recipe.Contender) {
+func (m *Manager) changedLabel(l *lease, q *queues.Queue, c *recipe.Contender) {
 	s := l.slotAt(q, c)
 	if s == nil || s.name() != c.Name || s.gone {
 		return
@@ -114,12 +115,12 @@ func (i *info) revoked() bool { return string(i.data) == interop.CuratorRevokes 
 var errNotRevocable = errors.New("a holder of Curator's listens only if it is revocable, and its data says that this one is not; break ends it")
 
 // askForeign asks another program's holder to let go, where it has words for that.
-func (m *Manager) askForeign(ctx context.Context, at part) (*locks.Revocation, error) {
-	if !interop.Revocable(at.c.Name) {
+func (m *Manager) askForeign(ctx context.Context, at queues.Location) (*locks.Revocation, error) {
+	if !interop.Revocable(at.Contender.Name) {
 		return nil, errForeign
 	}
 	news := false
-	err := m.rewriteData(ctx, at.path(), func(data []byte) ([]byte, error) {
+	err := m.rewriteData(ctx, at.Path(), func(data []byte) ([]byte, error) {
 		switch {
 		case string(data) == interop.CuratorRevokes:
 			return nil, nil

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks/interop"
-	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -25,35 +25,16 @@ import (
 // at. Those of our own making have one at once: both come in one transaction.
 const lookAfter = 21371 * time.Microsecond
 
-// plain is the plain node in the place of the lock, nil when none is known.
-func (q *queue) plain() *recipe.Contender {
-	if q.contenders.Len() != 1 {
-		return nil
-	}
-	if c := q.contenders.At(0); c.Name == interop.PlainNode {
-		return c
-	}
-	return nil
-}
-
-// nodeOf is the path of a contender's node.
-func (q *queue) nodeOf(name string) string {
-	if name == interop.PlainNode {
-		return q.path
-	}
-	return q.path + "/" + name
-}
-
 // lookSoon has a new directory looked at when it stays without a child: one that has had
 // a child, and be it gone again, is no plain ephemeral node.
-func (m *Manager) lookSoon(q *queue) {
+func (m *Manager) lookSoon(q *queues.Queue) {
 	if m.unlooked = append(m.unlooked, q); len(m.unlooked) > 1 {
 		return
 	}
 	time.AfterFunc(lookAfter, func() {
 		m.do(func() {
 			for _, q := range m.unlooked {
-				if q.exists && q.next == 0 && q.contenders.Len() == 0 && q.noted().strays == 0 {
+				if q.NeverUsed() {
 					m.list(q)
 				}
 			}
@@ -64,81 +45,37 @@ func (m *Manager) lookSoon(q *queue) {
 
 // stands notes what a listing or a read has shown in the place of the lock's
 // directory; stat is nil for what is just a directory.
-func (m *Manager) stands(q *queue, stat *wire.Stat, now time.Duration, listed bool) {
-	known := q.plain()
-	ephemeral := stat != nil && stat.Ephemeral()
-	if stat != nil && !ephemeral && 0 < stat.DataLength && stat.DataLength <= maxDirData {
+func (m *Manager) stands(q *queues.Queue, stat *wire.Stat, now time.Duration, listed bool) {
+	if stat != nil && !stat.Ephemeral() && 0 < stat.DataLength && stat.DataLength <= maxDirData {
 		m.readDir(q)
 	}
-	if known != nil && (!ephemeral || q.noted().plainCzxid != stat.Czxid) {
-		m.plainGone(q)
-		known = nil
+	if q.Replaced(stat) {
+		m.plainGone(q, now)
 	}
-	if !ephemeral || known != nil || q.contenders.Len() > 0 {
-		return
+	if c := q.NewPlain(stat); c != nil {
+		m.addContender(q, c, listed, now)
+		m.seenHolding(q, c, now, listed)
 	}
-	c := &recipe.Contender{Name: interop.PlainNode, Member: 1, Members: 1, Group: 1, Groups: 1}
-	q.note().plainCzxid = stat.Czxid
-	q.space.stood(q.name())
-	m.addContender(q, c, listed)
-	m.seenHolding(q, c, now, listed)
 }
 
 // plainGone takes a plain node out of the queue: it is deleted, or another node
 // stands in its place.
-func (m *Manager) plainGone(q *queue) {
-	if q.plain() == nil {
+func (m *Manager) plainGone(q *queues.Queue, now time.Duration) {
+	if q.Plain() == nil {
 		return
 	}
 	m.tellRemoved(q, interop.PlainNode)
-	m.removeContender(q, interop.PlainNode)
-}
-
-// placeFreed forgets what was noted of what stood in the lock's place.
-func (q *queue) placeFreed() {
-	if r := q.remarks; r != nil {
-		r.plainCzxid, r.passing, r.ceiling = 0, false, 0
-		q.unnote("")
-	}
+	m.removeContender(q, interop.PlainNode, now)
 }
 
 // passOn removes a directory that was to go when it is empty. The sweeper does, too, where
 // this comes to nothing.
-func (m *Manager) passOn(q *queue, now time.Duration) {
-	if q.contenders.Len() > 0 || !q.noted().passing || q.leases > 0 || q.noted().strays > 0 || !m.trusted() || m.draining {
+func (m *Manager) passOn(q *queues.Queue, now time.Duration) {
+	if q.Contenders.Len() > 0 || !q.Extras().Passing || q.Leases > 0 || q.Extras().Unnumbered > 0 || !m.trusted() || m.draining {
 		return
 	}
-	q.idle = now
-	m.submit(&zk.Write{Alone: true, Ops: removeDir(q.path)}, func(zk.Result) {})
-}
-
-// placeChanged: the data of what stands in the lock's place was set.
-func (m *Manager) placeChanged(q *queue) {
-	if q.plain() != nil {
-		delete(q.noted().infos, interop.PlainNode)
-		m.touchQueue(q)
-		return
-	}
-	m.readDir(q)
-}
-
-// maxStood bounds the locks of a namespace of which it is remembered that plain nodes
-// have stood there. When they
-// are more it begins anew.
-const maxStood = 4096
-
-// stood notes that a plain node stands in a lock's place.
-func (s *space) stood(lock string) {
-	if s.plains == nil || len(s.plains) == maxStood {
-		s.plains = make(map[string]struct{})
-	}
-	s.plains[lock] = struct{}{}
-}
-
-// hasStood reports whether plain nodes have stood in a lock's place.
-func (s *space) hasStood(lock string) bool {
-	_, ok := s.plains[lock]
-	return ok
+	q.Idle = now
+	m.submit(&zk.Write{Alone: true, Ops: removeDir(q.Path)}, func(zk.Result) {})
 }
 
 // passing is the data of a directory that we create where plain nodes have stood. Whoever
@@ -150,18 +87,12 @@ const passing = "lockkeeper: goes when it is empty"
 const maxDirData = 64
 
 // readDir looks at the data of a lock's directory.
-func (m *Manager) readDir(q *queue) {
-	m.read(q.path, func(data []byte, stat wire.Stat, err error) {
-		if err != nil || !q.exists || stat.Ephemeral() {
+func (m *Manager) readDir(q *queues.Queue) {
+	m.read(q.Path, func(data []byte, stat wire.Stat, err error) {
+		if err != nil || !q.Exists || stat.Ephemeral() {
 			return
 		}
-		r := q.note()
-		was := r.ceiling
-		r.passing, r.ceiling = string(data) == passing, ceilingOf(data)
-		if r.ceiling != was {
-			m.touchQueue(q)
-		}
-		q.unnote("")
+		m.replica.SetDirData(q, string(data) == passing, ceilingOf(data))
 	})
 }
 

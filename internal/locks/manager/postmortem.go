@@ -6,6 +6,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/postmortem"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -16,7 +17,7 @@ import (
 
 // remember keeps what became of a lease for those who ask later.
 func (m *Manager) remember(l *lease, now time.Duration) {
-	p := postmortem.End{Why: l.why, At: now, NS: l.q.space.name, Lock: l.q.name(), TTL: l.ttl, Mode: l.contender.Mode,
+	p := postmortem.End{Why: l.why, At: now, NS: l.q.Namespace.Name, Lock: l.q.Name(), TTL: l.ttl, Mode: l.contender.Mode,
 		Owner: l.owner, Words: l.words(), Doubtful: l.abandoned && l.czxid == 0}
 	// Since it was queued by the wall clock, which a former owner wrote down.
 	p.Waited, _ = l.age(m.clock.Now().Wall())
@@ -26,14 +27,14 @@ func (m *Manager) remember(l *lease, now time.Duration) {
 	if l.grant.granted() {
 		p.FencingToken = m.fencingToken(l.czxid)
 		since := l.since
-		if s := l.sight(); s.held {
-			since = s.since // also under a former owner, as far as it was seen here
+		if s := l.sight(); s.Holds {
+			since = s.Since // also under a former owner, as far as it was seen here
 		}
 		p.Held = max(now-since, 1)
 		p.Waited = max(p.Waited-p.Held, 0)
 	}
 	m.history.Add(l.id(), p)
-	m.tell(notice{kind: noticeEnded, lease: l.id(), at: part{l.q, l.contender}})
+	m.tell(notice{kind: noticeEnded, lease: l.id(), at: queues.Location{Queue: l.q, Contender: l.contender}})
 	m.wordGone(l.q, l.contender)
 	if k := m.keys[l.key()]; k != nil && l.key() != "" {
 		m.keyEnded(k, l.reason())
@@ -42,22 +43,22 @@ func (m *Manager) remember(l *lease, now time.Duration) {
 
 // witness remembers that a contender of another gateway's lease is gone; the
 // replica is about to lose it.
-func (m *Manager) witness(q *queue, name string, now time.Duration) {
-	c := q.contenders.Get(name)
+func (m *Manager) witness(q *queues.Queue, name string, now time.Duration) {
+	c := q.Contenders.Get(name)
 	if c == nil {
 		return
 	}
-	s := m.sights[c]
-	if !c.Ours || c.Unknown || s.mute || !leads(c) || !m.loadedOnce || m.leases[c.LeaseID] != nil || m.history.Has(c.LeaseID) {
+	s := m.replica.Observed(c)
+	if !c.Ours || c.Unknown || s.SuppressEvents || !queues.Leads(c) || !m.loadedOnce || m.leases[c.LeaseID] != nil || m.history.Has(c.LeaseID) {
 		return
 	}
-	p := postmortem.End{Why: postmortem.CauseOf(m.lossOf(c)), At: now, NS: q.space.name, Lock: q.name(), Mode: c.Mode}
-	if i := q.noted().infos[c.Name]; i != nil && i.ours {
+	p := postmortem.End{Why: postmortem.CauseOf(m.lossOf(c)), At: now, NS: q.Namespace.Name, Lock: q.Name(), Mode: c.Mode}
+	if i := infoOf(q, c.Name); i != nil && i.ours {
 		p.Owner, p.TTL = m.owners.one(i.record.Owner), i.record.LeaseTTL()
 		p.Waited = max(m.clock.Now().Wall()-i.created, 0)
 	}
-	if s.held {
-		p.FencingToken, p.Held = m.tokenOf(q, c), max(now-s.since, 1)
+	if s.Holds {
+		p.FencingToken, p.Held = m.tokenOf(q, c), max(now-s.Since, 1)
 		p.Waited = max(p.Waited-p.Held, 0)
 	}
 	if w := m.words[subject(c.LeaseID)]; w != nil {
@@ -73,14 +74,14 @@ func (m *Manager) witness(q *queue, name string, now time.Duration) {
 
 // granted notes for those who held the lock before that this contender holds
 // it now. l is its lease, nil when this gateway does not run it.
-func (m *Manager) granted(q *queue, c *recipe.Contender, l *lease, now time.Duration) {
-	at := postmortem.Place{NS: q.space.name, Lock: q.name()}
+func (m *Manager) granted(q *queues.Queue, c *recipe.Contender, l *lease, now time.Duration) {
+	at := postmortem.Place{NS: q.Namespace.Name, Lock: q.Name()}
 	for _, h := range []*postmortem.Log{&m.history, &m.witnessed} {
 		h.Granted(at, now, func() postmortem.Next {
 			next := postmortem.Next{Lease: c.LeaseID, Name: c.Name, Token: m.tokenOf(q, c)}
 			if l != nil {
 				next.Owner, next.Token = l.owner, m.fencingToken(l.czxid)
-			} else if i := q.noted().infos[c.Name]; i != nil {
+			} else if i := infoOf(q, c.Name); i != nil {
 				next.Owner = i.record.Owner
 			}
 			return next
@@ -140,23 +141,23 @@ func (m *Manager) describeHeir(ctx context.Context, p postmortem.End) {
 	if p.Next == nil || p.Next.Token != 0 {
 		return
 	}
-	q := m.spaces[p.NS].find(p.Lock)
+	q := m.replica.Namespaces[p.NS].Find(p.Lock)
 	if q == nil {
 		return
 	}
-	c := q.contenders.Get(p.Next.Name)
+	c := q.Contenders.Get(p.Next.Name)
 	if c == nil {
 		return
 	}
-	q.polls++
+	q.Polls++
 	m.describe(ctx, q, []*recipe.Contender{c})
-	q.polls--
-	if i := q.noted().infos[c.Name]; i != nil {
+	q.Polls--
+	if i := infoOf(q, c.Name); i != nil {
 		p.Next.Owner, p.Next.Token = m.owners.one(i.record.Owner), m.tokenOf(q, c)
 	} else if l := m.leases[c.LeaseID]; c.Ours && l != nil {
 		p.Next.Owner, p.Next.Token = l.owner, m.fencingToken(l.czxid)
 	}
-	m.forget(q)
+	m.replica.Forget(q)
 }
 
 func (m *Manager) viewPostmortem(id recipe.LeaseID, p postmortem.End) locks.Postmortem {

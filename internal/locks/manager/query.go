@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
@@ -156,7 +157,7 @@ func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePag
 			if l.grant.granted() {
 				state = locks.Held
 			}
-			if l.phase != creating && string(l.id()) > from && (f.NS == "" || l.q.space.name == f.NS) &&
+			if l.phase != creating && string(l.id()) > from && (f.NS == "" || l.q.Namespace.Name == f.NS) &&
 				(f.Owner == "" || l.owner == f.Owner) && (f.State == "" || f.State == state) {
 				matching = append(matching, l)
 			}
@@ -240,7 +241,7 @@ func (m *Manager) known(ns string) error {
 	if !m.loadedOnce {
 		return m.unavailable()
 	}
-	if ns != "" && m.spaces[ns] == nil {
+	if ns != "" && m.replica.Namespaces[ns] == nil {
 		return namespaceUnknown("ns", ns)
 	}
 	return nil
@@ -270,33 +271,33 @@ func (m *Manager) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, 
 		if err := m.known(req.NS); err != nil {
 			return locks.Lock{}, err
 		}
-		q := m.queueOf(m.spaces[req.NS], req.Lock)
-		q.polls++
+		q := m.replica.Queue(m.replica.Namespaces[req.NS], req.Lock, m.clock.Now().Boot())
+		q.Polls++
 		defer m.leaveQueue(q)
 		if req.Consistent {
 			m.look(ctx, q)
 		}
 		timer := time.NewTimer(req.Wait)
 		defer timer.Stop()
-		for req.Wait > 0 && req.Since != "" && m.revString(q.rev) == req.Since {
-			if err := m.poll(ctx, q.changed(), timer, &req.Wait); err != nil {
+		for req.Wait > 0 && req.Since != "" && m.revString(q.Rev) == req.Since {
+			if err := m.poll(ctx, q.Changed(), timer, &req.Wait); err != nil {
 				return locks.Lock{}, err
 			}
 		}
 		limit := pageLimit(req.Limit)
-		m.describe(ctx, q, q.page(at, limit))
+		m.describe(ctx, q, pageOf(q, at, limit))
 		return m.viewPage(q, at, limit), nil
 	})
 }
 
-// page is the contenders that a page of the queue shows, as far as the names in the queue tell.
-func (q *queue) page(at queuePlace, limit int) (list []*recipe.Contender) {
+// pageOf is the contenders that a page of the queue shows, as far as the names in the queue tell.
+func pageOf(q *queues.Queue, at queuePlace, limit int) (list []*recipe.Contender) {
 	holders := 0
-	for range q.contenders.Holders() {
+	for range q.Contenders.Holders() {
 		holders++
 	}
 	i := 0
-	for _, c := range q.contenders.All() {
+	for _, c := range q.Contenders.All() {
 		if i >= at.holders && i < min(at.holders+limit, holders) || i >= holders+at.waiters && i < holders+at.waiters+limit {
 			list = append(list, c)
 		}
@@ -313,14 +314,14 @@ func (m *Manager) Info(context.Context) locks.Info {
 		select {
 		case <-m.ready:
 			info.FleetID, info.PromiseWindow = string(m.fleet), m.layout.PromiseWindow
-			for ns := range m.spaces {
+			for ns := range m.replica.Namespaces {
 				info.Namespaces = append(info.Namespaces, ns)
 			}
 			slices.Sort(info.Namespaces)
 		default:
 			return info
 		}
-		info.Locks, info.Contenders = m.counts.locks, m.counts.contenders
+		info.Locks, info.Contenders = m.replica.Counts.Locks, m.replica.Counts.Contenders
 		info.Leases[locks.Waiting] = m.counts.in(creating) + m.counts.in(waiting)
 		info.Leases[locks.Held] = m.counts.in(held)
 		info.Kinds = make(map[locks.LeaseKind]int, 2*kinds)
@@ -328,9 +329,9 @@ func (m *Manager) Info(context.Context) locks.Info {
 			info.Kinds[locks.LeaseKind{State: locks.Waiting, Mode: k.mode()}] = m.counts.phases[creating][k] + m.counts.phases[waiting][k]
 			info.Kinds[locks.LeaseKind{State: locks.Held, Mode: k.mode()}] = m.counts.phases[held][k]
 		}
-		info.Hazards, info.HazardousLocks = make(map[locks.HazardCode]int, locks.NumHazards), m.counts.hazardous
+		info.Hazards, info.HazardousLocks = make(map[locks.HazardCode]int, locks.NumHazards), m.replica.Counts.Hazardous
 		for i, code := range locks.HazardCodes() {
-			info.Hazards[code] = m.counts.hazards[i]
+			info.Hazards[code] = m.replica.Counts.Hazards[i]
 		}
 		info.ZooKeeper.SecretExposed = m.layout.SecretExposed
 		m.recountKept()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
@@ -28,9 +29,9 @@ const reapChunk = readWindow
 
 // candidate is a lease, or another program's contender, that may be reaped.
 type candidate struct {
-	at     part
-	record part   // where its record is, which may be in another queue
-	l      *lease // of this gateway
+	at     queues.Location
+	record queues.Location // where its record is, which may be in another queue
+	l      *lease          // of this gateway
 	state  locks.State
 	stat   zk.Stat
 	says   record.Record
@@ -50,7 +51,7 @@ func (m *Manager) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAn
 		return locks.ReapAnswer{}, err
 	}
 	var (
-		q       *queue
+		q       *queues.Queue
 		session Session
 		line    []*candidate
 		only    = shownBy(&req.Shown)
@@ -93,9 +94,9 @@ func (m *Manager) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAn
 					answer.More = true
 					break
 				}
-				only.found(q, c.at.c)
-				position, _ := q.contenders.Position(c.at.c.Name)
-				c.view = m.viewContender(q, c.at.c, position)
+				only.found(q, c.at.Contender)
+				position, _ := q.Contenders.Position(c.at.Contender.Name)
+				c.view = m.viewContender(q, c.at.Contender, position)
 				if c.l == nil && c.ok {
 					c.view.Owner, c.view.Metadata = c.says.Owner, c.says.Metadata
 				}
@@ -136,7 +137,7 @@ func (m *Manager) reap(ctx context.Context, req *locks.ReapRequest, answer locks
 		return trees, changed
 	})
 	if changed != nil && req.Shown.Given() {
-		return locks.ReapAnswer{}, m.holderChanged(changed.at.q, path.Base(changed.view.Znode)+" is not in the queue any more, or does not match")
+		return locks.ReapAnswer{}, m.holderChanged(changed.at.Queue, path.Base(changed.view.Znode)+" is not in the queue any more, or does not match")
 	}
 	if err := m.readBeforeAll(ctx, trees); err != nil {
 		return locks.ReapAnswer{}, err
@@ -165,10 +166,10 @@ func (m *Manager) reap(ctx context.Context, req *locks.ReapRequest, answer locks
 
 // candidates are those of a queue that are meant and match by what is known here, each lease
 // once, from the tail on; mu is held.
-func (m *Manager) candidates(q *queue, only shown, req *locks.ReapRequest) (line []*candidate) {
+func (m *Manager) candidates(q *queues.Queue, only shown, req *locks.ReapRequest) (line []*candidate) {
 	seen := map[recipe.LeaseID]bool{}
-	for i := q.contenders.Len() - 1; i >= 0; i-- {
-		c := q.contenders.At(i)
+	for i := q.Contenders.Len() - 1; i >= 0; i-- {
+		c := q.Contenders.At(i)
 		if !only.means(q, c) {
 			continue
 		}
@@ -178,7 +179,7 @@ func (m *Manager) candidates(q *queue, only shown, req *locks.ReapRequest) (line
 			}
 			seen[c.LeaseID] = true
 		}
-		if found := m.candidate(part{q, c}, req); found != nil {
+		if found := m.candidate(queues.Location{Queue: q, Contender: c}, req); found != nil {
 			line = append(line, found)
 		}
 	}
@@ -187,12 +188,12 @@ func (m *Manager) candidates(q *queue, only shown, req *locks.ReapRequest) (line
 
 // candidate is a contender that matches by what is known here; nil when it does
 // not, is not there any more, or is ending already.
-func (m *Manager) candidate(at part, req *locks.ReapRequest) *candidate {
-	q, c := at.q, at.c
-	if q.contenders.Get(c.Name) != c {
+func (m *Manager) candidate(at queues.Location, req *locks.ReapRequest) *candidate {
+	q, c := at.Queue, at.Contender
+	if q.Contenders.Get(c.Name) != c {
 		return nil
 	}
-	found := &candidate{at: at, record: m.recordAt(at), state: locks.Waiting}
+	found := &candidate{at: at, record: m.replica.Record(at), state: locks.Waiting}
 	l, s := m.slotOf(q, c)
 	switch {
 	case s != nil:
@@ -202,7 +203,7 @@ func (m *Manager) candidate(at part, req *locks.ReapRequest) *candidate {
 		if l.phase == held {
 			found.state = locks.Held
 		}
-	case c.Ours && !c.Unknown && m.holdsWhole(q, c), (!c.Ours || c.Unknown) && q.contenders.Holds(c.Name):
+	case c.Ours && !c.Unknown && m.replica.LeaseHolds(q, c), (!c.Ours || c.Unknown) && q.Contenders.Holds(c.Name):
 		found.state = locks.Held
 	}
 	foreign := !c.Ours
@@ -235,12 +236,12 @@ func (m *Manager) lookAt(ctx context.Context, session Session, chunk []*candidat
 				continue
 			}
 			asked++
-			m.read(c.record.path(), func(data []byte, stat wire.Stat, err error) {
+			m.read(c.record.Path(), func(data []byte, stat wire.Stat, err error) {
 				switch {
 				case err == nil:
 					c.stat, c.ok = stat, true
-					if c.at.c.Ours {
-						c.says = c.record.lookedAt(data, stat)
+					if c.at.Contender.Ours {
+						c.says = lookedAt(c.record, data, stat)
 					}
 				case errors.Is(err, zk.ErrNoAuth):
 					hidden = append(hidden, c)
@@ -254,7 +255,7 @@ func (m *Manager) lookAt(ctx context.Context, session Session, chunk []*candidat
 	}
 	for _, c := range hidden { // everything was answered: nobody writes it any more
 		looking, cancel := context.WithTimeout(ctx, answerWithin)
-		stat, err := session.Exists(looking, c.record.path())
+		stat, err := session.Exists(looking, c.record.Path())
 		cancel()
 		if err != nil {
 			return m.unavailableFor(err)

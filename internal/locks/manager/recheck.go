@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 
+	"lockkeeper/internal/locks/queues"
+
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -21,9 +23,9 @@ func (m *Manager) recheck() {
 	if m.session == nil {
 		return // the adoption by the next session reads them all
 	}
-	for _, ns := range slices.Sorted(maps.Keys(m.spaces)) {
-		m.spaces[ns].queues.Scan(func(q *queue) bool {
-			for _, c := range q.contenders.All() {
+	for _, ns := range slices.Sorted(maps.Keys(m.replica.Namespaces)) {
+		m.replica.Namespaces[ns].Queues.Scan(func(q *queues.Queue) bool {
+			for _, c := range q.Contenders.All() {
 				if l := m.leases[c.LeaseID]; c.Ours && l != nil && l.contender == c && l.recordState.loaded() {
 					m.reads.again = append(m.reads.again, l)
 				}
@@ -32,21 +34,6 @@ func (m *Manager) recheck() {
 		})
 	}
 	m.pumpReads()
-}
-
-// unread forgets what was read of contenders that are no leases of this gateway's
-// before a tree read, for the same reason: whoever needs it, a fence check above
-// all, reads it again.
-func (m *Manager) unread() {
-	for _, s := range m.spaces {
-		s.queues.Scan(func(q *queue) bool {
-			if q.remarks != nil {
-				clear(q.remarks.infos)
-				q.unnote("")
-			}
-			return true
-		})
-	}
 }
 
 // recheckNext puts the next lease that is to be read again into the line.

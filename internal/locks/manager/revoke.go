@@ -13,6 +13,7 @@ import (
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/postmortem"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
@@ -94,10 +95,10 @@ func (m *Manager) revoked(l *lease, r *record.Revocation, round int64, now time.
 }
 
 // parts are the lease's contenders with their queues.
-func (l *lease) parts() []part {
-	list := make([]part, 0, l.width())
+func (l *lease) parts() []queues.Location {
+	list := make([]queues.Location, 0, l.width())
 	for s := range l.slots {
-		list = append(list, part{s.q, s.contender})
+		list = append(list, queues.Location{Queue: s.q, Contender: s.contender})
 	}
 	return list
 }
@@ -145,7 +146,7 @@ func (m *Manager) Revoke(ctx context.Context, req locks.RevokeRequest) (locks.Re
 	if err := req.Check(); err != nil {
 		return locks.RevokeAnswer{}, err
 	}
-	q, err := locked2(m, func() (*queue, error) { return m.lockAt(ctx, req.NS, req.Lock) })
+	q, err := locked2(m, func() (*queues.Queue, error) { return m.lockAt(ctx, req.NS, req.Lock) })
 	if err != nil {
 		return locks.RevokeAnswer{}, err
 	}
@@ -179,7 +180,7 @@ func (m *Manager) Revoke(ctx context.Context, req locks.RevokeRequest) (locks.Re
 }
 
 // askedNone is the error that tells why no holder was asked; mu is free.
-func (m *Manager) askedNone(q *queue, holders []holder, shown bool) error {
+func (m *Manager) askedNone(q *queues.Queue, holders []holder, shown bool) error {
 	why := "no lease holds the lock now"
 	for i := range holders {
 		h := &holders[i]
@@ -215,9 +216,9 @@ func lasting(err error) bool {
 
 // holder is a contender that holds a lock, and what became of its revocation.
 type holder struct {
-	l       *lease // of this gateway; else:
-	at      part   // the contender
-	record  string // path of the contender whose record counts
+	l       *lease          // of this gateway; else:
+	at      queues.Location // the contender
+	record  string          // path of the contender whose record counts
 	view    locks.Contender
 	asked   bool // the same, before
 	revised bool // its record was written
@@ -226,26 +227,26 @@ type holder struct {
 	err     error
 }
 
-func (m *Manager) newHolder(q *queue, c *recipe.Contender) holder {
-	h := holder{at: part{q, c}, view: m.viewContender(q, c, 0)}
+func (m *Manager) newHolder(q *queues.Queue, c *recipe.Contender) holder {
+	h := holder{at: queues.Location{Queue: q, Contender: c}, view: m.viewContender(q, c, 0)}
 	if m.delayed(q, c) {
 		h.err = errDelayed
 	} else if m.copied(q, c) {
 		h.err = errCopied
 	} else if c.Ours && !c.Unknown {
 		h.l = m.leaseOf(q, c)
-		h.record = m.recordAt(h.at).path()
+		h.record = m.replica.Record(h.at).Path()
 	}
 	return h
 }
 
 // holdersOf are those who hold a lock, each lease once, in the queue's order. A lease that waits for another
 // lock of its group is not among them.
-func (m *Manager) holdersOf(q *queue) iter.Seq[*recipe.Contender] {
+func (m *Manager) holdersOf(q *queues.Queue) iter.Seq[*recipe.Contender] {
 	return func(yield func(*recipe.Contender) bool) {
 		seen := map[recipe.LeaseID]bool{}
-		for c := range q.contenders.Holders() {
-			if c.LeaseID != "" && seen[c.LeaseID] || c.Ours && !c.Unknown && !m.holdsWhole(q, c) {
+		for c := range q.Contenders.Holders() {
+			if c.LeaseID != "" && seen[c.LeaseID] || c.Ours && !c.Unknown && !m.replica.LeaseHolds(q, c) {
 				continue
 			}
 			seen[c.LeaseID] = true
@@ -259,8 +260,8 @@ func (m *Manager) holdersOf(q *queue) iter.Seq[*recipe.Contender] {
 // holdersToAsk are the holders that are meant: at most MaxReap, those before the others that have not been
 // asked the same before. more reports whether some of these had no place. The lock is held,
 // and released while it waits.
-func (m *Manager) holdersToAsk(ctx context.Context, q *queue, only shown, ask record.Revocation) (list []holder, more bool) {
-	m.describe(ctx, q, q.holders(locks.MaxReap))
+func (m *Manager) holdersToAsk(ctx context.Context, q *queues.Queue, only shown, ask record.Revocation) (list []holder, more bool) {
+	m.describe(ctx, q, q.Holders(locks.MaxReap))
 	open, asked := 0, 0
 	for c := range m.holdersOf(q) {
 		if !only.means(q, c) || only != nil && m.isOver(q, c) {
@@ -292,17 +293,17 @@ func (m *Manager) holdersToAsk(ctx context.Context, q *queue, only shown, ask re
 }
 
 // isOver reports whether a contender's lease is known to end, or to have ended and left its place.
-func (m *Manager) isOver(q *queue, c *recipe.Contender) bool {
+func (m *Manager) isOver(q *queues.Queue, c *recipe.Contender) bool {
 	l := m.leaseOf(q, c)
 	return m.delayed(q, c) || l != nil && (l.phase == ending || l.phase == ended)
 }
 
 // askedOf is the revocation of a contender as far as this gateway knows; for another program's only whether it has one.
-func (m *Manager) askedOf(q *queue, c *recipe.Contender) (was *record.Revocation, read bool) {
+func (m *Manager) askedOf(q *queues.Queue, c *recipe.Contender) (was *record.Revocation, read bool) {
 	if l := m.leaseOf(q, c); l != nil {
 		return l.revocation().record(), true
 	}
-	i := q.noted().infos[m.recordAt(part{q, c}).c.Name]
+	i := infoOf(q, m.replica.Record(queues.Location{Queue: q, Contender: c}).Contender.Name)
 	switch {
 	case i == nil:
 		return nil, false
@@ -313,7 +314,7 @@ func (m *Manager) askedOf(q *queue, c *recipe.Contender) (was *record.Revocation
 }
 
 // askedBefore reports whether a holder is known to have been asked the same.
-func (m *Manager) askedBefore(q *queue, c *recipe.Contender, ask record.Revocation) bool {
+func (m *Manager) askedBefore(q *queues.Queue, c *recipe.Contender, ask record.Revocation) bool {
 	was, _ := m.askedOf(q, c)
 	if was == nil || !c.Ours {
 		return was != nil // the words and the force are for ours alone
@@ -341,11 +342,11 @@ func (h *holder) apply(ctx context.Context, m *Manager, change record.Revise) {
 	case h.err != nil:
 	case h.l != nil:
 		h.revoke, h.revised, h.err = m.reviseOwn(ctx, h.l, change)
-	case h.at.c.Unknown:
+	case h.at.Contender.Unknown:
 		h.err = errNewer
-	case !h.at.c.Ours && change(nil) == nil:
+	case !h.at.Contender.Ours && change(nil) == nil:
 		h.err = errNotWithdrawn
-	case !h.at.c.Ours:
+	case !h.at.Contender.Ours:
 		h.revoke, h.err = m.askForeign(ctx, h.at)
 	default:
 		h.revoke, h.revised, h.err = m.reviseOther(ctx, h.at, h.record, change)
@@ -413,7 +414,7 @@ func (m *Manager) reviseOwn(ctx context.Context, l *lease, change record.Revise)
 
 // reviseOther changes the revocation of a lease that another gateway runs. zk.ErrNoNode: it has ended.
 // revised reports whether the record was written.
-func (m *Manager) reviseOther(ctx context.Context, at part, path string, change record.Revise) (told *locks.Revocation, revised bool, err error) {
+func (m *Manager) reviseOther(ctx context.Context, at queues.Location, path string, change record.Revise) (told *locks.Revocation, revised bool, err error) {
 	var next *record.Revocation
 	closed := false
 	err = m.rewrite(ctx, path, func(r record.Record, members map[string]any) bool {
@@ -439,7 +440,7 @@ func (m *Manager) reviseOther(ctx context.Context, at part, path string, change 
 		return nil, false, zk.ErrNoNode
 	case revised:
 		m.do(func() {
-			if parts := m.allParts(at); next == nil {
+			if parts := m.replica.Locations(at); next == nil {
 				m.tellWithdrawn(parts)
 			} else {
 				for _, p := range parts {
@@ -452,9 +453,9 @@ func (m *Manager) reviseOther(ctx context.Context, at part, path string, change 
 }
 
 // tellRevokeRequested tells that a holder has been asked to let go, and in what words.
-func (m *Manager) tellRevokeRequested(at part, words string) {
+func (m *Manager) tellRevokeRequested(at queues.Location, words string) {
 	if m.telling() {
-		e := m.contenderEvent(events.LeaseRevokeRequested, at.q, at.c)
+		e := m.contenderEvent(events.LeaseRevokeRequested, at.Queue, at.Contender)
 		e.Detail = words
 		m.publish(e)
 	}

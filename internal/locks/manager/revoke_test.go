@@ -110,7 +110,7 @@ func TestALockThatNobodyHoldsHasNobodyToAsk(t *testing.T) {
 		}
 		g.m.mu.Lock()
 		defer g.m.mu.Unlock()
-		if g.m.spaces[locks.DefaultNamespace].find("deploy") != nil {
+		if g.m.replica.Namespaces[locks.DefaultNamespace].Find("deploy") != nil {
 			t.Error("the question has left a queue behind")
 		}
 	})

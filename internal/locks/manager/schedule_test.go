@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -341,20 +342,19 @@ func (g *gate) checkForgotten(gates int) {
 	m := g.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	queues := 0
-	for _, s := range m.spaces {
-		queues += s.queues.Len()
-	}
-	for what, n := range map[string]int{
-		"queues": queues, "leases": len(m.leases), "sights": len(m.sights), "orphans": len(m.orphans), "deferred": len(m.deferred), "hazardous": len(m.hazardous),
+	kept := m.replica.Kept()
+	delete(kept, "indexed") // what is asked for is kept for a while
+	maps.Copy(kept, map[string]int{
+		"leases": len(m.leases), "orphans": len(m.orphans),
 		"keys": len(m.keys), "keys in line": len(m.keyLine), "other keys": len(m.otherKeys), "former": len(m.former),
 		"history": m.history.Size().Ends, "history's order": m.history.Size().Order,
 		"delays":   len(m.delays.byID) + m.delays.line.Len(),
 		"heirless": m.history.Size().Awaiting + m.witnessed.Size().Awaiting, "witnessed": m.witnessed.Size().Ends,
 		"deadlines": len(m.deadlines.h), "in line": len(m.counts.line), "reads": len(m.reads.line) + m.reads.out,
 		"in flight": m.inflight, "expiring": m.expiring, "acquiring": m.acquiring,
-		"locks": m.counts.locks, "contenders": m.counts.contenders,
-	} {
+		"locks": m.replica.Counts.Locks, "contenders": m.replica.Counts.Contenders,
+	})
+	for what, n := range kept {
 		if n != 0 {
 			g.t.Errorf("%d %s are kept", n, what)
 		}

@@ -1,16 +1,17 @@
 package manager
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
@@ -35,20 +36,6 @@ import (
 // it says is good enough for a transaction that checks it. Before somebody is
 // refused for it, it is brought up to the present (Manager.sized).
 
-// settings of one lock, as the replica shows them. Guarded by Manager.mu.
-type settings struct {
-	exists bool    // the directory is there
-	limits []limit // by number: one, but between the events of a change
-}
-
-// limit is a node limit-<n>.
-type limit struct {
-	n      int
-	agreed bool // as its data says; false until it has been read
-}
-
-const limitPrefix = "limit-"
-
 // limitRecord is the data of a limit's node.
 type limitRecord struct {
 	Version int    `json:"v"`
@@ -69,133 +56,31 @@ func limitData(by string) []byte {
 	return data
 }
 
-// parseLimit reads the name of a limit's node, which has one spelling.
-func parseLimit(node string) (n int, ok bool) {
-	digits, ok := strings.CutPrefix(node, limitPrefix)
-	if !ok {
-		return 0, false
-	}
-	n, err := strconv.Atoi(digits)
-	return n, err == nil && n >= 1 && n <= locks.MaxLimit && strconv.Itoa(n) == digits
-}
-
-// settings of a lock; nil when it has none.
-func (q *queue) settings() *settings { return q.noted().settings }
-
-// limit is the number of permits in force; 0 when there are no settings. Of two the
-// lower one counts: between the events of a change either did a moment ago.
-func (q *queue) limit() (n int, agreed bool) {
-	s := q.settings()
-	if s == nil || len(s.limits) == 0 {
-		return 0, false
-	}
-	return s.limits[0].n, s.limits[0].agreed
-}
-
-// agreed reports whether nothing of the settings was set by somebody.
-func (s *settings) agreed() bool {
-	return !slices.ContainsFunc(s.limits, func(l limit) bool { return !l.agreed })
-}
-
 func (m *Manager) settingsRoot() string { return m.opt.Root + zk.NodeSettings }
 
 // settingsPath is the directory of a lock's settings. No name has a comma, as
 // recipe.LockName writes it.
-func (m *Manager) settingsPath(q *queue) string {
-	return m.settingsRoot() + "/" + q.space.name + "," + q.name()
+func (m *Manager) settingsPath(q *queues.Queue) string {
+	return m.settingsRoot() + "/" + q.Namespace.Name + "," + q.Name()
 }
 
-func (m *Manager) limitPath(q *queue, n int) string {
-	return m.settingsPath(q) + "/" + limitPrefix + strconv.Itoa(n)
+func (m *Manager) limitPath(q *queues.Queue, n int) string {
+	return m.settingsPath(q) + "/" + queues.LimitNode(n)
 }
 
 // applySettings takes a change of the settings.
-func (m *Manager) applySettings(c *zk.Change) {
-	q, _ := c.Dir.Value.(*queue)
-	if q == nil {
-		ns, lock, ok := strings.Cut(c.Dir.Path[strings.LastIndexByte(c.Dir.Path, '/')+1:], ",")
-		space := m.spaces[ns]
-		if !ok || space == nil || recipe.CheckLockName(lock) != nil {
-			return // not one of ours: left alone
-		}
-		q = m.queueOf(space, lock)
-		q.polls++ // until DirRemoved: it is referred to
-		c.Dir.Value = q
-	}
-	m.tellNode(c, q)
-	n, ok := parseLimit(c.Node)
-	switch c.Kind {
-	case zk.DirAdded:
-		m.countSettings(q, true)
-		q.set().exists = true
-	case zk.DirRemoved:
-		m.countSettings(q, false)
-		q.unset()
-		q.polls--
-		c.Dir.Value = nil
-	case zk.NodeAdded:
-		if !ok {
-			return
-		}
-		s := q.set()
-		if i, there := s.find(n); !there {
-			s.limits = slices.Insert(s.limits, i, limit{n: n})
-		}
-		m.readLimit(q, n)
-	case zk.NodeChanged:
-		if ok {
-			m.readLimit(q, n)
-		}
-		return // seen when it has been read
-	case zk.NodeRemoved:
-		if s := q.settings(); ok && s != nil {
-			if i, there := s.find(n); there {
-				s.limits = slices.Delete(s.limits, i, i+1)
-			}
-		}
-	default:
-		return
-	}
-	m.touchQueue(q)
-	m.forget(q)
-}
-
-// find is the place of a limit.
-func (s *settings) find(n int) (i int, there bool) {
-	return slices.BinarySearchFunc(s.limits, n, func(l limit, n int) int { return cmp.Compare(l.n, n) })
-}
-
-// set is where settings can be written.
-func (q *queue) set() *settings {
-	r := q.note()
-	if r.settings == nil {
-		r.settings = &settings{}
-	}
-	return r.settings
-}
-
-// unset forgets the settings, and the remarks when nothing is left.
-func (q *queue) unset() {
-	if q.remarks != nil {
-		q.remarks.settings = nil
-		q.unnote("")
+func (m *Manager) applySettings(c *zk.Change, now time.Duration) {
+	if q := m.replica.SettingsOf(c, now); q != nil {
+		m.tellNode(c, q)
+		m.applyDeltas(m.replica.ApplySettings(q, c), now)
 	}
 }
 
 // readLimit finds out who made a limit.
-func (m *Manager) readLimit(q *queue, n int) {
+func (m *Manager) readLimit(q *queues.Queue, n int) {
 	m.read(m.limitPath(q, n), func(data []byte, _ wire.Stat, err error) {
-		s := q.settings()
-		if s == nil {
-			return
-		}
-		i, there := s.find(n)
-		if !there {
-			return
-		}
 		var r limitRecord
-		s.limits[i].agreed = err == nil && json.Unmarshal(data, &r) == nil && r.By == byAcquire
-		m.touchQueue(q)
+		m.replica.SetAgreed(q, n, err == nil && json.Unmarshal(data, &r) == nil && r.By == byAcquire)
 	})
 }
 
@@ -210,8 +95,8 @@ func (m *Manager) sized(req *locks.AcquireRequest, wants []locks.Want) ([]locks.
 			continue
 		}
 		inForce := 0
-		if q := m.spaces[w.NS].find(w.Lock); q != nil {
-			inForce, _ = q.limit()
+		if q := m.replica.Namespaces[w.NS].Find(w.Lock); q != nil {
+			inForce, _ = q.Limit()
 		}
 		switch {
 		case inForce == 0 && w.Limit == 0:
@@ -235,15 +120,15 @@ func (m *Manager) sized(req *locks.AcquireRequest, wants []locks.Want) ([]locks.
 // limitOps is what the transaction that creates a contender must carry for the
 // limit in its name: a check that it is in force, or, where the lock has no
 // settings, their creation. alone: it may well fail, so it fails nobody else's.
-func (m *Manager) limitOps(q *queue, n int) (ops []zk.Op, alone bool) {
-	if inForce, _ := q.limit(); inForce != 0 {
+func (m *Manager) limitOps(q *queues.Queue, n int) (ops []zk.Op, alone bool) {
+	if inForce, _ := q.Limit(); inForce != 0 {
 		if fault.On("limit-check") {
 			return nil, false
 		}
 		return []zk.Op{{Kind: zk.OpCheck, Path: m.limitPath(q, n), Version: -1}}, false
 	}
 	dir := m.settingsPath(q)
-	if s := q.settings(); s != nil && s.exists {
+	if q.HasSettingsDir() {
 		// Somebody else may be filling it at this moment, with another limit: it is
 		// deleted first, which fails unless it is empty.
 		ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: dir, Version: -1})
@@ -309,19 +194,19 @@ func (m *Manager) redecide(l *lease, key *keyEntry, req *locks.AcquireRequest, a
 // lock creates its own only once; what was agreed upon in one of those may go when
 // somebody has just come, who keeps the limit that is in the name, as after
 // a change.
-func (m *Manager) idleOps(q *queue) (ops []zk.Op) {
-	agreed := q.settings() != nil && q.settings().agreed()
+func (m *Manager) idleOps(q *queues.Queue) (ops []zk.Op) {
+	limits, agreed := q.Agreed()
 	switch {
-	case q.exists && (q.space.name == locks.DefaultNamespace || q.noted().passing):
-		ops = removeDir(q.path)
-	case q.space.name == locks.DefaultNamespace && agreed:
-		ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: q.path}, zk.Op{Kind: zk.OpDelete, Path: q.path, Version: -1})
+	case q.Exists && (q.Namespace.Name == locks.DefaultNamespace || q.Extras().Passing):
+		ops = removeDir(q.Path)
+	case q.Namespace.Name == locks.DefaultNamespace && agreed:
+		ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: q.Path}, zk.Op{Kind: zk.OpDelete, Path: q.Path, Version: -1})
 	}
 	if !agreed {
 		return ops
 	}
-	for _, l := range q.settings().limits {
-		ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: m.limitPath(q, l.n), Version: 0})
+	for _, n := range limits {
+		ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: m.limitPath(q, n), Version: 0})
 	}
 	return append(ops, zk.Op{Kind: zk.OpDelete, Path: m.settingsPath(q), Version: -1})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
@@ -397,7 +398,7 @@ func TestASweepDoesNotTakeALimitThatHasBeenSetSince(t *testing.T) {
 				}
 				one.mustConfigure(3)
 				two.m.mu.Lock()
-				ops := two.m.idleOps(two.m.spaces[locks.DefaultNamespace].find("deploy"))
+				ops := two.m.idleOps(two.m.replica.Namespaces[locks.DefaultNamespace].Find("deploy"))
 				two.m.mu.Unlock()
 				if !slices.ContainsFunc(ops, func(op zk.Op) bool { return strings.HasSuffix(op.Path, "limit-3") }) {
 					t.Fatalf("%v: the scene shows nothing", ops)
@@ -424,7 +425,7 @@ func TestASweepDoesNotTakeTheSettingsOfALockThatIsInUseAgain(t *testing.T) {
 		two.w.hold()
 		one.mustHold(permits(1, 3))
 		two.m.mu.Lock()
-		ops := two.m.idleOps(two.m.spaces[locks.DefaultNamespace].find("deploy"))
+		ops := two.m.idleOps(two.m.replica.Namespaces[locks.DefaultNamespace].Find("deploy"))
 		two.m.mu.Unlock()
 		s.mu.Lock()
 		_, _, _, _, err := s.tx(ops)
@@ -578,12 +579,12 @@ func TestAGroupCarriesTheLimitOfEachOfItsSemaphores(t *testing.T) {
 
 func TestALimitsNodeHasOneSpelling(t *testing.T) {
 	for _, name := range []string{"limit-", "limit-0", "limit-03", "limit-+3", "limit--3", "limit-3 ", "limit-1048577", "limit-99999999999999999999", "Limit-3", "3"} {
-		if n, ok := parseLimit(name); ok {
+		if n, ok := queues.ParseLimit(name); ok {
 			t.Errorf("%q is read as %d", name, n)
 		}
 	}
 	for _, n := range []int{1, 3, locks.MaxLimit} {
-		if got, ok := parseLimit(fmt.Sprint("limit-", n)); !ok || got != n {
+		if got, ok := queues.ParseLimit(fmt.Sprint("limit-", n)); !ok || got != n {
 			t.Errorf("limit-%d is read as %d, %v", n, got, ok)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -27,21 +28,21 @@ func shownBy(s *locks.Shown) shown {
 }
 
 // means reports whether a contender is meant.
-func (s shown) means(q *queue, c *recipe.Contender) bool {
+func (s shown) means(q *queues.Queue, c *recipe.Contender) bool {
 	if s == nil {
 		return true
 	}
 	_, lease := s[string(c.LeaseID)]
-	_, znode := s[q.nodeOf(c.Name)]
+	_, znode := s[q.NodeOf(c.Name)]
 	return c.Ours && lease || znode
 }
 
 // found notes that a contender that is meant is as it was shown.
-func (s shown) found(q *queue, c *recipe.Contender) {
+func (s shown) found(q *queues.Queue, c *recipe.Contender) {
 	if s == nil {
 		return
 	}
-	for _, key := range []string{string(c.LeaseID), q.nodeOf(c.Name)} {
+	for _, key := range []string{string(c.LeaseID), q.NodeOf(c.Name)} {
 		if _, meant := s[key]; meant {
 			s[key] = true
 		}
@@ -69,15 +70,15 @@ func (s shown) none() bool {
 }
 
 // holderChanged refuses a request that names what is not any more as it was shown; mu is free.
-func (m *Manager) holderChanged(q *queue, why string) *locks.Error {
+func (m *Manager) holderChanged(q *queues.Queue, why string) *locks.Error {
 	return locked(m, func() *locks.Error {
 		return m.tellHolders(q, &locks.Error{Code: locks.CodeHolderChanged, Detail: why + "; nothing was done: look at the lock again, and name those you mean"})
 	})
 }
 
 // tellHolders puts into an error who holds the lock now, at most maxHolders, and how many wait; mu is held.
-func (m *Manager) tellHolders(q *queue, e *locks.Error) *locks.Error {
-	e.QueueLength = q.contenders.Waiting()
+func (m *Manager) tellHolders(q *queues.Queue, e *locks.Error) *locks.Error {
+	e.QueueLength = q.Contenders.Waiting()
 	for c := range m.holdersOf(q) {
 		if len(e.Holders) == maxHolders {
 			break

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -29,7 +30,7 @@ func (m *Manager) shutOut(l *lease, what string) {
 		return
 	}
 	l.setAccess(m, accessRefused)
-	m.log.Warn("an ACL shuts this gateway out of a lease's contender", "doing", what, "lease_id", l.id(), "lock", l.q.name(), "znode", l.path(),
+	m.log.Warn("an ACL shuts this gateway out of a lease's contender", "doing", what, "lease_id", l.id(), "lock", l.q.Name(), "znode", l.path(),
 		"hint", "restore the ACL of the node, or of the lock's directory; ZooKeeper's super user can")
 }
 
@@ -41,7 +42,7 @@ func (m *Manager) hidden(l *lease, term locks.Term) {
 		l.unreadRecord(m)
 		return
 	}
-	m.hide(l.q, l.name())
+	m.applyDeltas(m.replica.Hide(l.q, l.name()), m.clock.Now().Boot())
 	l.beginRead(m)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
@@ -75,24 +76,10 @@ func (m *Manager) loadedHidden(l *lease, term locks.Term, stat wire.Stat) {
 	m.loadedContender(l, term, nil, stat, nil)
 }
 
-// hide has a queue's directory listed once a second until the contender is gone.
-func (m *Manager) hide(q *queue, name string) {
-	if q.contenders.Index(name) < 0 {
-		return
-	}
-	r := q.note()
-	if r.hidden == nil {
-		r.hidden = map[string]struct{}{}
-	}
-	r.hidden[name] = struct{}{}
-	m.hazardous[q] = struct{}{}
-	m.consider(q)
-}
-
 // awaitUntold has a queue's directory listed until a listing lacks the contender that this gateway has deleted:
 // ZooKeeper sends no event about the end of a hidden node, and what is behind it waits for that.
-func (m *Manager) awaitUntold(q *queue) {
-	m.hazardous[q] = struct{}{}
+func (m *Manager) awaitUntold(q *queues.Queue) {
+	m.replica.Poll(q)
 	m.list(q)
 }
 

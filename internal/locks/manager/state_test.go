@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -63,7 +64,7 @@ func TestTablesOfALeasesState(t *testing.T) {
 				for to := range enum.table {
 					m := New(Options{Logger: slog.New(slog.DiscardHandler)})
 					l := &lease{heapIndex: -1}
-					l.q, l.contender = &queue{}, &recipe.Contender{}
+					l.q, l.contender = &queues.Queue{}, &recipe.Contender{}
 					enum.set(m, l, uint8(from), uint8(to))
 					err := m.CheckAll()
 					if allowed := from == to || row.next.has(uint8(to)); allowed != (m.counts.forbidden == nil) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
@@ -67,17 +68,17 @@ func (m *Manager) jitter(d time.Duration) time.Duration {
 func (m *Manager) sweep() {
 	m.do(func() {
 		now := m.clock.Now().Boot()
-		m.forgetWhereabouts(now)
+		m.replica.ForgetIndex(now)
 		if !m.trusted() || m.draining {
 			return
 		}
 		m.pollHidden()
-		m.sweepParts(now)
+		m.sweepGroups(now)
 		m.sweepOrphans(now)
 		m.history.Sweep(now - endedLife)
 		m.witnessed.Sweep(now - endedLife)
-		for _, ns := range slices.Sorted(maps.Keys(m.spaces)) {
-			m.sweepIdle(m.spaces[ns], now)
+		for _, ns := range slices.Sorted(maps.Keys(m.replica.Namespaces)) {
+			m.sweepIdle(m.replica.Namespaces[ns], now)
 		}
 		for range sweepKeys {
 			k := m.keyLine.pop(now - keyLife)
@@ -92,23 +93,23 @@ func (m *Manager) sweep() {
 
 // sweepIdle removes directories of locks that nobody has used for a while, and
 // the settings that their last users agreed upon.
-func (m *Manager) sweepIdle(s *space, now time.Duration) {
-	looked, swept, from := 0, 0, s.sweepFrom
+func (m *Manager) sweepIdle(s *queues.Namespace, now time.Duration) {
+	looked, swept, from := 0, 0, s.SweepFrom
 	// Less what the rounds before have asked for and ZooKeeper has not answered: where it is slow, a sweep waits for it.
-	most := min(max((s.queues.Len()-m.counts.locks)/sweepPart, sweepLocks), sweepMost) - s.sweeping
-	s.sweepFrom = ""
-	s.queues.Ascend(s.from(from), func(q *queue) bool {
+	most := min(max((s.Queues.Len()-m.replica.Counts.Locks)/sweepPart, sweepLocks), sweepMost) - s.Sweeping
+	s.SweepFrom = ""
+	s.Queues.Ascend(s.From(from), func(q *queues.Queue) bool {
 		if looked++; looked > sweepLook || swept >= most {
-			s.sweepFrom = q.name()
+			s.SweepFrom = q.Name()
 			return false
 		}
-		if q.contenders.Len() > 0 || q.leases > 0 || q.noted().strays > 0 || q.noted().marking || q.semaphore() || now-q.idle < idleLock && (!q.noted().passing || now-q.idle < sweepEvery) {
+		if q.Contenders.Len() > 0 || q.Leases > 0 || q.Extras().Unnumbered > 0 || q.Extras().Marker || q.Semaphore() || now-q.Idle < idleLock && (!q.Extras().Passing || now-q.Idle < sweepEvery) {
 			return true
 		}
 		if ops := m.idleOps(q); len(ops) > 0 {
-			q.idle = now // asked for; the events remove it
-			s.sweeping++
-			m.submit(&zk.Write{Alone: true, Ops: ops}, func(zk.Result) { s.sweeping-- })
+			q.Idle = now // asked for; the events remove it
+			s.Sweeping++
+			m.submit(&zk.Write{Alone: true, Ops: ops}, func(zk.Result) { s.Sweeping-- })
 			swept++
 		}
 		return true
@@ -133,7 +134,7 @@ func (m *Manager) sweepKey(k *keyEntry) {
 // the id and no other entry names it, so the oldest go first. Nobody else
 // deletes them, so they travel together, and one that fails is left out.
 func (m *Manager) sweepSuccession() {
-	if !m.knowsAll() {
+	if !m.replica.KnowsAll() {
 		return // a contender with the id may be where the replica has not looked yet
 	}
 	if m.takeovers.sweeping > 0 {
@@ -165,7 +166,7 @@ func (m *Manager) sweepSuccession() {
 // scanKeys finds keys in ZooKeeper that this process does not know: those of
 // gateways it has succeeded.
 func (m *Manager) scanKeys(ctx context.Context) {
-	session, trusted := locked2(m, func() (Session, bool) { return m.session, m.trusted() && !m.draining && m.knowsAll() })
+	session, trusted := locked2(m, func() (Session, bool) { return m.session, m.trusted() && !m.draining && m.replica.KnowsAll() })
 	if !trusted {
 		return
 	}
@@ -201,9 +202,9 @@ func (m *Manager) scanKeys(ctx context.Context) {
 		}
 		others[hash] = entry.lease.Gateway()
 		m.do(func() {
-			if m.knowsAll() && m.keys[hash] == nil && m.responsible(entry.lease.Gateway()) {
+			if m.replica.KnowsAll() && m.keys[hash] == nil && m.responsible(entry.lease.Gateway()) {
 				entry = m.learnKey(entry)
-				if entry.endedAt == 0 && m.leases[entry.lease] == nil && m.newer[entry.lease] == 0 {
+				if entry.endedAt == 0 && m.leases[entry.lease] == nil && !m.replica.HasNewer(entry.lease) {
 					// Its gateway left no contender and no succession.
 					m.keys[hash] = entry
 					m.keyEnded(entry, locks.ReasonUnknown)

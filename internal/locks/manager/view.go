@@ -2,12 +2,12 @@ package manager
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/postmortem"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
@@ -34,20 +34,23 @@ type info struct {
 	created time.Duration // wall clock
 }
 
-func (q *queue) setInfo(name string, data []byte, stat wire.Stat) {
-	if q.contenders.Index(name) < 0 {
-		return
-	}
-	r := q.note()
-	if r.infos == nil {
-		r.infos = map[string]*info{}
-	}
+// infoOf is what was read of a contender that is no lease of this gateway's; nil: nothing.
+func infoOf(q *queues.Queue, name string) *info {
+	i, _ := q.Note(name).(*info)
+	return i
+}
+
+// infoAt is infoOf for a location.
+func infoAt(at queues.Location) *info { return infoOf(at.Queue, at.Contender.Name) }
+
+// setInfo keeps what was read of a contender.
+func setInfo(q *queues.Queue, name string, data []byte, stat wire.Stat) {
 	i := &info{czxid: stat.Czxid, session: stat.EphemeralOwner, created: time.Duration(stat.Ctime) * time.Millisecond}
 	i.record, i.ours = record.Parse(data)
 	if !i.ours {
 		i.data = append([]byte(nil), data[:min(len(data), maxForeignData)]...)
 	}
-	r.infos[name] = i
+	q.SetNote(name, i)
 }
 
 func (m *Manager) failoverSafe(ttl time.Duration) bool {
@@ -77,7 +80,7 @@ func (m *Manager) viewLease(l *lease) locks.Lease {
 		v.LockDelayOn = l.seldom.lockDelayOn
 	}
 	for s := range l.slots {
-		v.QueueLength = max(v.QueueLength, s.q.contenders.Waiting())
+		v.QueueLength = max(v.QueueLength, s.q.Contenders.Waiting())
 	}
 	v.Revoke = l.revocation().view(now)
 	switch l.phase {
@@ -106,7 +109,7 @@ func (m *Manager) viewLease(l *lease) locks.Lease {
 		v.Locks = m.viewSlots(l, &v)
 		return v
 	}
-	v.NS, v.Lock, v.Mode = l.q.space.name, l.q.name(), viewMode(l.contender.Mode)
+	v.NS, v.Lock, v.Mode = l.q.Namespace.Name, l.q.Name(), viewMode(l.contender.Mode)
 	v.Permits, v.Limit = int(l.contender.Permits), int(l.contender.Limit)
 	if l.name() != "" {
 		v.Znode = l.path()
@@ -121,7 +124,7 @@ func (m *Manager) viewSlots(l *lease, v *locks.Lease) []locks.LeaseLock {
 		if s.contender.Member > 1 {
 			continue
 		}
-		k := locks.LeaseLock{NS: s.q.space.name, Lock: s.q.name(), Mode: viewMode(s.contender.Mode), FencingToken: v.FencingToken,
+		k := locks.LeaseLock{NS: s.q.Namespace.Name, Lock: s.q.Name(), Mode: viewMode(s.contender.Mode), FencingToken: v.FencingToken,
 			Permits: int(s.contender.Permits), Limit: int(s.contender.Limit)}
 		if s.name() != "" {
 			k.Znode = s.path()
@@ -153,9 +156,9 @@ func (l *lease) expiresIn(now time.Duration) time.Duration {
 // when nothing stands before it there.
 func (m *Manager) position(s *slot) int {
 	if s.name() == "" || !s.seen {
-		return s.q.contenders.Waiting() + 1
+		return s.q.Contenders.Waiting() + 1
 	}
-	position, _ := s.q.contenders.Position(s.name())
+	position, _ := s.q.Contenders.Position(s.name())
 	return position
 }
 
@@ -165,14 +168,14 @@ func (m *Manager) viewHeartbeat(l *lease, now time.Duration) locks.Heartbeat {
 	if l.phase == held {
 		h.State, h.FencingToken = locks.Held, m.fencingToken(l.czxid)
 		for s := range l.slots {
-			h.Waiters = max(h.Waiters, s.q.contenders.Waiting())
+			h.Waiters = max(h.Waiters, s.q.Contenders.Waiting())
 		}
 		return h
 	}
 	h.Position = 1 // when its turn has come it is the next
 	for s := range l.slots {
 		if position := m.position(s); position >= h.Position {
-			h.Position, h.Waiters = position, max(s.q.contenders.Waiting()-position, 0)
+			h.Position, h.Waiters = position, max(s.q.Contenders.Waiting()-position, 0)
 		}
 	}
 	return h
@@ -184,12 +187,12 @@ func viewPast(id recipe.LeaseID, p postmortem.End) locks.Lease {
 }
 
 // viewContender shows a contender to anyone; mu is held.
-func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) locks.Contender {
+func (m *Manager) viewContender(q *queues.Queue, c *recipe.Contender, position int) locks.Contender {
 	now := m.clock.Now()
-	v := locks.Contender{At: now.Calendar(), Znode: q.nodeOf(c.Name), Mode: viewMode(c.Mode), Permits: int(c.Permits), Limit: int(c.Limit), Position: position,
+	v := locks.Contender{At: now.Calendar(), Znode: q.NodeOf(c.Name), Mode: viewMode(c.Mode), Permits: int(c.Permits), Limit: int(c.Limit), Position: position,
 		Ephemeral: c.Ephemeral}
 	var czxid int64
-	if i := q.noted().infos[c.Name]; i != nil {
+	if i := infoOf(q, c.Name); i != nil {
 		czxid = i.czxid
 		v.Owner, v.Metadata, v.Holds = i.record.Owner, i.record.Metadata, record.Named(i.record.Holds)
 		v.Age, v.AgeKnown = max(v.At.Sub(time.Unix(0, int64(i.created))), 0), true
@@ -197,7 +200,7 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) loc
 	}
 	if c.Ours && !m.copied(q, c) {
 		v.LeaseID = string(c.LeaseID)
-		v.Group = m.groupOf(q, c)
+		v.Group = m.replica.OtherLocks(q, c)
 		if l := m.leases[c.LeaseID]; l != nil {
 			czxid = l.czxid
 			v.Owner, v.Metadata, v.Holds = l.owner, l.metadata(), record.Named(l.holdNames())
@@ -214,7 +217,7 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) loc
 			v.Revoke = l.revocation().view(now.Boot())
 		}
 	} else {
-		i := q.noted().infos[c.Name]
+		i := infoOf(q, c.Name)
 		if v.Foreign = foreignView(c, i); i != nil && i.revoked() {
 			v.Revoke = &locks.Revocation{}
 		}
@@ -223,7 +226,7 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) loc
 		}
 	}
 	if recipe.IsKazooLease(c.Name) {
-		v.Limit = int(q.noted().ceiling)
+		v.Limit = int(q.Extras().Ceiling)
 	}
 	if position == 0 {
 		v.FencingToken = m.fencingToken(czxid)
@@ -231,26 +234,6 @@ func (m *Manager) viewContender(q *queue, c *recipe.Contender, position int) loc
 	}
 	m.viewDelay(q, c, &v, now.Boot())
 	return v
-}
-
-// groupOf are the other locks of a contender's lease, as far as the replica shows them.
-func (m *Manager) groupOf(q *queue, c *recipe.Contender) []string {
-	p := m.parts[c.LeaseID]
-	if p == nil {
-		return nil
-	}
-	var others []string
-	for _, at := range p.at {
-		switch {
-		case at.q == q:
-		case at.q.space == q.space:
-			others = append(others, at.q.name())
-		default:
-			others = append(others, at.q.space.name+"/"+at.q.name())
-		}
-	}
-	slices.Sort(others)
-	return slices.Compact(others)
 }
 
 func viewMode(mode recipe.Mode) locks.Mode {
@@ -277,13 +260,13 @@ func recipeMode(mode locks.Mode) recipe.Mode {
 }
 
 // describe reads what is not known yet of the named contenders. The lock is held, and released while it waits.
-func (m *Manager) describe(ctx context.Context, q *queue, contenders []*recipe.Contender) {
+func (m *Manager) describe(ctx context.Context, q *queues.Queue, contenders []*recipe.Contender) {
 	var missing []string
 	for _, c := range contenders {
 		l := m.leaseOf(q, c)
-		_, hidden := q.noted().hidden[c.Name]
+		_, hidden := q.Extras().Hidden[c.Name]
 		known := l != nil && (l.czxid != 0 || l.phase == creating) // its own create's reply tells the rest
-		if q.noted().infos[c.Name] == nil && !hidden && !known {
+		if infoOf(q, c.Name) == nil && !hidden && !known {
 			missing = append(missing, c.Name)
 		}
 	}
@@ -292,9 +275,9 @@ func (m *Manager) describe(ctx context.Context, q *queue, contenders []*recipe.C
 	}
 	answered, unread := make(chan struct{}), len(missing)
 	for _, name := range missing {
-		m.read(q.nodeOf(name), func(data []byte, stat wire.Stat, err error) {
+		m.read(q.NodeOf(name), func(data []byte, stat wire.Stat, err error) {
 			if err == nil {
-				q.setInfo(name, data, stat)
+				setInfo(q, name, data, stat)
 			}
 			if unread--; unread == 0 {
 				m.wake(answered)
@@ -304,60 +287,48 @@ func (m *Manager) describe(ctx context.Context, q *queue, contenders []*recipe.C
 	_ = m.sleep(ctx, answered, describeWithin) // what is not read is shown without it
 }
 
-// holders lists those who hold the lock now, at most max.
-func (q *queue) holders(limit int) []*recipe.Contender {
-	var list []*recipe.Contender
-	for c := range q.contenders.Holders() {
-		if len(list) == limit {
-			break
-		}
-		list = append(list, c)
-	}
-	return list
-}
-
 // heldByOther answers an acquire that found the lock taken: who holds it, in
 // full. The lock is held, and released while it waits.
-func (m *Manager) heldByOther(ctx context.Context, req *locks.AcquireRequest, q *queue, code locks.Code) *locks.Error {
-	q.polls++ // keeps the queue while mu is released
-	m.describe(ctx, q, q.holders(maxHolders))
-	e := &locks.Error{Code: code, QueueLength: q.contenders.Waiting(), RetryAfter: retryAfter, Detail: q.name() + " is held; wait=30s stands in line for it"}
-	for _, c := range q.holders(maxHolders) {
+func (m *Manager) heldByOther(ctx context.Context, req *locks.AcquireRequest, q *queues.Queue, code locks.Code) *locks.Error {
+	q.Polls++ // keeps the queue while mu is released
+	m.describe(ctx, q, q.Holders(maxHolders))
+	e := &locks.Error{Code: code, QueueLength: q.Contenders.Waiting(), RetryAfter: retryAfter, Detail: q.Name() + " is held; wait=30s stands in line for it"}
+	for _, c := range q.Holders(maxHolders) {
 		e.Holders = append(e.Holders, m.viewContender(q, c, 0))
 	}
-	if q.plain() != nil {
-		e.Detail = "another program holds " + q.name() + " by an ephemeral node in the place of the lock's directory; wait=30s waits until it is gone"
+	if q.Plain() != nil {
+		e.Detail = "another program holds " + q.Name() + " by an ephemeral node in the place of the lock's directory; wait=30s waits until it is gone"
 		if req.Async {
-			e.Detail = "another program's ephemeral node stands in the place of " + q.name() +
+			e.Detail = "another program's ephemeral node stands in the place of " + q.Name() +
 				", and nothing can queue behind it, so there is no ticket for an async acquire; send wait=30s in place of async, which waits until it is gone"
 		}
 	}
 	switch code {
 	case locks.CodeLockInvalid:
-		e.Detail = "a program of bigdata's is destroying the lock: beside it stands the node " + q.path + invalidSuffix + "; repeat the request when that is gone, or use another lock"
-		if q.noted().marking {
+		e.Detail = "a program of bigdata's is destroying the lock: beside it stands the node " + q.Path + queues.InvalidSuffix + "; repeat the request when that is gone, or use another lock"
+		if q.Extras().Marker {
 			e.Detail = "this is no lock, but a marker by which a program of bigdata's destroys another one"
 		}
 	case locks.CodeForeignSemaphore:
 		e.RetryAfter = 0
 		e.Detail = "another program's semaphore stands in this lock's directory; it counts whoever waits there against its limit, so nothing of ours joins it: use another lock"
 	case locks.CodeWaitElapsed:
-		e.Detail = "the wait elapsed before " + q.name() + " was let go; the place in line is given up"
+		e.Detail = "the wait elapsed before " + q.Name() + " was let go; the place in line is given up"
 	}
-	q.polls--
-	m.forget(q)
+	q.Polls--
+	m.replica.Forget(q)
 	return e
 }
 
 // viewLock is the lock as a list shows it: with its first holders, without its waiters; mu is held.
-func (m *Manager) viewLock(q *queue) locks.Lock {
+func (m *Manager) viewLock(q *queues.Queue) locks.Lock {
 	text := textBudget(maxText)
 	return m.viewHolders(q, 0, maxHolders, &text, nil)
 }
 
 // viewPage is the lock with one page of its queue: its holders and its waiters from a place on, at most limit of each; mu is
 // held. Holders that fit on one page are on each page.
-func (m *Manager) viewPage(q *queue, at queuePlace, limit int) locks.Lock {
+func (m *Manager) viewPage(q *queues.Queue, at queuePlace, limit int) locks.Lock {
 	text := textBudget(maxText / 2) // the other half is for those who wait, so that each page goes on
 	holders := map[*recipe.Contender]bool{}
 	v := m.viewHolders(q, at.holders, limit, &text, holders)
@@ -369,7 +340,7 @@ func (m *Manager) viewPage(q *queue, at queuePlace, limit int) locks.Lock {
 	position := 0
 	var ahead recipe.Ahead
 	if v.QueueLength > at.waiters {
-		for _, c := range q.contenders.All() {
+		for _, c := range q.Contenders.All() {
 			waiter := !holders[c] && c.Member <= 1
 			if waiter {
 				position++
@@ -404,14 +375,14 @@ func (m *Manager) viewPage(q *queue, at queuePlace, limit int) locks.Lock {
 
 // viewHolders is the lock with some of its holders, from one on, at most limit and as the budget has room, and at least one;
 // mu is held. It notes the contenders of all holders in whole, unless that is nil.
-func (m *Manager) viewHolders(q *queue, from, limit int, text *textBudget, whole map[*recipe.Contender]bool) locks.Lock {
-	v := locks.Lock{NS: q.space.name, Name: q.name(), Dialect: string(q.space.naming.Dialect()), Rev: m.revString(q.rev), Hazards: q.hazards()}
-	v.QueueLength = q.contenders.Waiting()
+func (m *Manager) viewHolders(q *queues.Queue, from, limit int, text *textBudget, whole map[*recipe.Contender]bool) locks.Lock {
+	v := locks.Lock{NS: q.Namespace.Name, Name: q.Name(), Dialect: string(q.Namespace.Naming.Dialect()), Rev: m.revString(q.Rev), Hazards: q.Hazards()}
+	v.QueueLength = q.Contenders.Waiting()
 	looked, full := 0, false
-	for c := range q.contenders.Holders() {
+	for c := range q.Contenders.Holders() {
 		looked++
 		// Beyond MaxPage a contender of a group counts as a holder: whether its lease holds takes a look at each of its queues.
-		if looked <= locks.MaxPage && oneOfSeveral(c) && !m.holdsWhole(q, c) {
+		if looked <= locks.MaxPage && queues.OneOfSeveral(c) && !m.replica.LeaseHolds(q, c) {
 			if c.Member <= 1 {
 				v.QueueLength++ // its lease waits for another lock
 			}
@@ -434,19 +405,19 @@ func (m *Manager) viewHolders(q *queue, from, limit int, text *textBudget, whole
 		}
 	}
 	v.State = m.lockState(q)
-	v.Limit, v.LimitAgreed = q.limit()
+	v.Limit, v.LimitAgreed = q.Limit()
 	return v
 }
 
-func (m *Manager) lockState(q *queue) locks.LockState {
-	if q.contenders.Len() == 0 {
+func (m *Manager) lockState(q *queues.Queue) locks.LockState {
+	if q.Contenders.Len() == 0 {
 		return locks.LockFree
 	}
 	state := locks.LockQueued
-	for c := range q.contenders.Holders() {
+	for c := range q.Contenders.Holders() {
 		l := m.leaseOf(q, c)
 		switch {
-		case c.Ours && !c.Unknown && !m.holdsWhole(q, c):
+		case c.Ours && !c.Unknown && !m.replica.LeaseHolds(q, c):
 			continue // its lease waits for another lock
 		case c.Ours && l != nil && l.phase == held && l.grant == grantUnclaimed:
 			return locks.LockUnclaimed

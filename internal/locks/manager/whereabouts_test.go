@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/queues"
 )
 
 // The index of all contenders is there only while somebody asks.
@@ -17,7 +17,7 @@ func TestWhereLeasesAreIsForgottenWhenNobodyAsks(t *testing.T) {
 		indexed := func() bool {
 			two.m.mu.Lock()
 			defer two.m.mu.Unlock()
-			return two.m.whereabouts.at != nil
+			return two.m.replica.Kept()["indexed"] > 0
 		}
 		synctest.Wait()
 		if indexed() {
@@ -33,7 +33,7 @@ func TestWhereLeasesAreIsForgottenWhenNobodyAsks(t *testing.T) {
 			t.Error("a lease that was released is heartbeaten")
 		}
 		checkAll(t, s, one, two)
-		time.Sleep(2 * whereaboutsLife)
+		time.Sleep(2 * queues.IndexLife)
 		if indexed() {
 			t.Error("it is kept for ever")
 		}
@@ -65,39 +65,8 @@ func TestWhereLeasesAreIsKnownWhateverTheirContenders(t *testing.T) {
 		checkAll(t, s, two)
 		two.m.mu.Lock()
 		defer two.m.mu.Unlock()
-		if n := len(two.m.whereabouts.at) + len(two.m.whereabouts.more); n != 0 {
+		if n := two.m.replica.Kept()["indexed"]; n != 0 {
 			t.Errorf("%d of leases that have ended", n)
 		}
 	})
-}
-
-// Somebody may have made up names with a lease's id: where the real one is is found anew when
-// the one that is known goes.
-func TestWhereALeaseIsIsFoundAnewWhenOneOfItsNamesGoes(t *testing.T) {
-	w := whereabouts{at: map[recipe.LeaseID]part{}}
-	q := &queue{}
-	contender := func(number int32) *recipe.Contender {
-		return &recipe.Contender{LeaseID: "l", Ours: true, Number: number}
-	}
-	a, b, c := contender(1), contender(2), contender(3)
-	for _, one := range []*recipe.Contender{a, b, c} {
-		w.add(q, one)
-	}
-	w.remove(a)
-	if w.at["l"].c != c || w.more["l"] != 1 {
-		t.Errorf("%+v", w)
-	}
-	w.remove(c)
-	if w.at != nil || w.more != nil {
-		t.Errorf("%+v: it knows nothing of the second one", w)
-	}
-	w.remove(b)
-	w = whereabouts{at: map[recipe.LeaseID]part{}}
-	w.add(q, a)
-	w.add(q, b)
-	w.remove(a)
-	w.remove(b)
-	if len(w.at)+len(w.more) != 0 || w.at == nil {
-		t.Errorf("%+v", w)
-	}
 }

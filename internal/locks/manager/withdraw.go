@@ -6,6 +6,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/record"
 )
 
@@ -26,7 +27,7 @@ func (m *Manager) Withdraw(ctx context.Context, req locks.WithdrawRequest) (lock
 	if err := req.Shown.Check(); err != nil {
 		return locks.WithdrawAnswer{}, err
 	}
-	q, err := locked2(m, func() (*queue, error) { return m.lockAt(ctx, req.NS, req.Lock) })
+	q, err := locked2(m, func() (*queues.Queue, error) { return m.lockAt(ctx, req.NS, req.Lock) })
 	if err != nil {
 		return locks.WithdrawAnswer{}, err
 	}
@@ -64,8 +65,8 @@ func (m *Manager) Withdraw(ctx context.Context, req locks.WithdrawRequest) (lock
 
 // holdersAsked are the holders that are meant and that may have been asked, at most MaxReap. more reports whether some
 // had no place. The lock is held, and released while it waits.
-func (m *Manager) holdersAsked(ctx context.Context, q *queue, only shown) (list []holder, more bool) {
-	m.describe(ctx, q, q.holders(locks.MaxReap))
+func (m *Manager) holdersAsked(ctx context.Context, q *queues.Queue, only shown) (list []holder, more bool) {
+	m.describe(ctx, q, q.Holders(locks.MaxReap))
 	for c := range m.holdersOf(q) {
 		if !only.means(q, c) || m.delayed(q, c) {
 			continue
@@ -96,11 +97,11 @@ func (m *Manager) withdrawnUnread(l *lease) {
 }
 
 // tellWithdrawn tells that a holder is not asked to let go any more.
-func (m *Manager) tellWithdrawn(parts []part) {
+func (m *Manager) tellWithdrawn(parts []queues.Location) {
 	if !m.telling() {
 		return
 	}
 	for _, p := range parts {
-		m.publish(m.contenderEvent(events.LeaseRevokeWithdrawn, p.q, p.c))
+		m.publish(m.contenderEvent(events.LeaseRevokeWithdrawn, p.Queue, p.Contender))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
@@ -112,7 +113,7 @@ func (m *Manager) beginWriting(id recipe.LeaseID) (*writing, *locks.Error) {
 		if m.leases[id] != nil || m.owns(id.Gateway()) {
 			return nil, nil
 		}
-		at, found := m.findLease(id)
+		at, found := m.replica.FindLease(id, m.clock.Now().Boot())
 		if !found || m.orphans[id] != nil {
 			err := m.absent(id)
 			if err.UnknownGateway {
@@ -121,13 +122,13 @@ func (m *Manager) beginWriting(id recipe.LeaseID) (*writing, *locks.Error) {
 			return nil, err
 		}
 		parts := m.wholeOf(at)
-		if parts == nil || at.c.Unknown || at.c.Ephemeral || !at.q.space.whole {
+		if parts == nil || at.Contender.Unknown || at.Contender.Ephemeral || !at.Queue.Namespace.Whole {
 			return nil, m.notOwner(id)
 		}
-		w := &writing{m: m, id: id, path: at.path(), first: at.c.FirstCzxid, basis: m.basis(), session: m.session}
+		w := &writing{m: m, id: id, path: at.Path(), first: at.Contender.FirstCzxid, basis: m.basis(), session: m.session}
 		for _, p := range parts {
 			if p != at {
-				w.others = append(w.others, p.path())
+				w.others = append(w.others, p.Path())
 			}
 		}
 		w.held, _ = m.holdsForSure(parts)
@@ -136,35 +137,27 @@ func (m *Manager) beginWriting(id recipe.LeaseID) (*writing, *locks.Error) {
 }
 
 // wholeOf are all contenders of the lease that one belongs to, nil while one is missing.
-func (m *Manager) wholeOf(at part) []part {
-	if !oneOfSeveral(at.c) {
-		return []part{at}
+func (m *Manager) wholeOf(at queues.Location) []queues.Location {
+	if !queues.OneOfSeveral(at.Contender) {
+		return []queues.Location{at}
 	}
-	p := m.parts[at.c.LeaseID]
+	p := m.replica.Group(at.Contender.LeaseID)
 	if p == nil {
 		return nil
 	}
-	return p.whole()
+	return p.Whole()
 }
 
 // holdsForSure reports whether a lease that is not this gateway's holds by the names,
 // and whether the replica shows enough to tell. It asks for listings that are missing.
 // (An end that only a reply to this gateway's writer has told of counts: at the commit of
 // the beat it has happened, and the contender is there.)
-func (m *Manager) holdsForSure(parts []part) (holds, sure bool) {
-	holds, sure = true, true
-	for _, p := range parts {
-		switch {
-		case !p.q.leaseHolds(p.c.Name):
-			holds = false
-		case p.q.noted().invalid:
-			sure = false // until the marker is gone nobody is granted the lock
-		case p.q.gap || !p.q.known:
-			m.list(p.q)
-			sure = false
-		}
+func (m *Manager) holdsForSure(lease []queues.Location) (holds, sure bool) {
+	holds, sure, unlisted := queues.Holds(lease)
+	for _, q := range unlisted {
+		m.list(q)
 	}
-	return holds && sure, !holds || sure
+	return holds, sure
 }
 
 // write counts the beats up. done is false when it has to be decided anew.
@@ -257,8 +250,8 @@ func (w *writing) answer(ctx context.Context) (beat locks.Heartbeat, sure bool) 
 		ttl := w.record.LeaseTTL()
 		beat = locks.Heartbeat{LeaseID: string(w.id), State: locks.Waiting, ExpiresIn: min(ttl, waitingClock), TTL: ttl, Position: 1, Term: w.basis,
 			Revoke: w.record.Revoke.View()}
-		at, found := m.findLease(w.id)
-		var parts []part
+		at, found := m.replica.FindLease(w.id, m.clock.Now().Boot())
+		var parts []queues.Location
 		if found {
 			parts = m.wholeOf(at)
 		}
@@ -269,7 +262,7 @@ func (w *writing) answer(ctx context.Context) (beat locks.Heartbeat, sure bool) 
 			}
 			beat.State, beat.ExpiresIn, beat.Position, beat.FencingToken = locks.Held, ttl, 0, m.fencingToken(czxid)
 			for _, p := range parts {
-				beat.Waiters = max(beat.Waiters, p.q.contenders.Waiting())
+				beat.Waiters = max(beat.Waiters, p.Queue.Contenders.Waiting())
 			}
 			return beat, true
 		}
@@ -277,8 +270,8 @@ func (w *writing) answer(ctx context.Context) (beat locks.Heartbeat, sure bool) 
 			return locks.Heartbeat{}, false
 		}
 		for _, p := range parts {
-			if position, _ := p.q.contenders.Position(p.c.Name); position >= beat.Position {
-				beat.Position, beat.Waiters = position, max(p.q.contenders.Waiting()-position, 0)
+			if position, _ := p.Queue.Contenders.Position(p.Contender.Name); position >= beat.Position {
+				beat.Position, beat.Waiters = position, max(p.Queue.Contenders.Waiting()-position, 0)
 			}
 		}
 		return beat, true

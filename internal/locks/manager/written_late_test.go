@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/zk"
 )
 
@@ -14,14 +15,14 @@ func TestNobodyIsToldByAnotherGatewayToHoldALockThatIsMarkedAsInvalid(t *testing
 		one, two := s.gateway(t), s.gateway(t)
 		first := one.mustHold(deploy())
 		l := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
-		s.plain(plainPath+invalidSuffix, "")
+		s.plain(plainPath+queues.InvalidSuffix, "")
 		time.Sleep(time.Second)
 		one.mustRelease(first)
 		time.Sleep(time.Second)
 		one.wantState(l, locks.Waiting, "")
 		_, err := two.beatFor(l)
 		wantCode(t, err, locks.CodeUnavailable)
-		s.gone(plainPath + invalidSuffix)
+		s.gone(plainPath + queues.InvalidSuffix)
 		time.Sleep(time.Second)
 		one.wantState(l, locks.Held, "")
 		two.mustBeatFor(l, locks.Held)
@@ -58,7 +59,7 @@ func TestALeaseWhoseExpiryCameTooLateHasAllThatTheHeartbeatPromised(t *testing.T
 					}
 					s.tx([]zk.Op{{Kind: zk.OpSetData, Path: l.Znode, Data: data, Version: 0}})
 					s.by = ""
-					s.tx([]zk.Op{{Kind: zk.OpCreate, Ephemeral: true, Path: plainPath + invalidSuffix}}) // and no grant follows
+					s.tx([]zk.Op{{Kind: zk.OpCreate, Ephemeral: true, Path: plainPath + queues.InvalidSuffix}}) // and no grant follows
 					return -1, nil
 				}
 				s.mu.Unlock()

@@ -386,14 +386,14 @@ func TestNobodyIsToldToHoldBehindANumberThatNobodyHasSeen(t *testing.T) {
 		one.mustRelease(first)
 		synctest.Wait()
 		two.m.mu.Lock()
-		q := two.m.spaces[locks.DefaultNamespace].find("deploy")
-		q.listing = true // one is under way, and does not come back
+		q := two.m.replica.Namespaces[locks.DefaultNamespace].Find("deploy")
+		q.BeginListing() // one is under way, and does not come back
 		two.m.unlock()
 		if beat, err := two.beatFor(l); err == nil {
 			t.Errorf("%+v", beat)
 		}
 		two.m.mu.Lock()
-		q.listing = false
+		two.m.replica.ApplyDir(q, &zk.Change{Kind: zk.DirListed, Err: zk.ErrUnavailable}, 0)
 		two.m.unlock()
 		_, _ = two.beatFor(l)
 		synctest.Wait()

@@ -1,0 +1,140 @@
+package manager
+
+import (
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks/queues"
+	"lockkeeper/internal/locks/quota"
+	"lockkeeper/internal/locks/recipe"
+)
+
+// applyDeltas does what the replica's deltas ask for.
+func (m *Manager) applyDeltas(deltas []queues.Delta, now time.Duration) {
+	for _, d := range deltas {
+		switch q := d.Queue; d.Kind {
+		case queues.Added:
+			if c := d.Contender; c.Ours && c.LeaseID != "" {
+				m.peer(c.LeaseID.Gateway()).contenders++
+			}
+			if m.appeared(q, d.Contender) {
+				m.tellQueued(q, d.Contender)
+			}
+		case queues.Removed:
+			if c := d.Contender; c.Ours && c.LeaseID != "" {
+				m.peerLeft(c.LeaseID.Gateway())
+			}
+			m.leaveOrphan(d.Contender)
+			delete(m.verdicts, d.Contender)
+		case queues.HazardBegins:
+			m.tellHazard(events.LockHazard, q, d.Hazard)
+		case queues.HazardEnds:
+			m.tellHazard(events.LockHazardCleared, q, d.Hazard)
+		case queues.Evaluate:
+			m.evaluate(q, now)
+		case queues.ReadDir:
+			m.readDir(q)
+		case queues.ReadLimit:
+			m.readLimit(q, d.Limit)
+		case queues.LookSoon:
+			m.lookSoon(q)
+		case queues.SettingsBegin:
+			m.quota.Add(quota.Settings, 1)
+		case queues.SettingsEnd:
+			m.quota.Add(quota.Settings, -1)
+		}
+	}
+}
+
+// addContender puts a contender that the replica has seen into its queue.
+func (m *Manager) addContender(q *queues.Queue, c *recipe.Contender, listed bool, now time.Duration) {
+	m.applyDeltas(m.replica.Add(q, c, listed, now), now)
+}
+
+// removeContender takes a contender out of its queue; nothing happens when it is not in it.
+func (m *Manager) removeContender(q *queues.Queue, name string, now time.Duration) {
+	m.applyDeltas(m.replica.Remove(q, name, now), now)
+}
+
+// list asks the observer for the children of the queue's directory.
+func (m *Manager) list(q *queues.Queue) {
+	if q.BeginListing() {
+		path := q.Path
+		m.effect(func() { m.watcher.List(path) })
+	}
+}
+
+// evaluate grants what can be granted, and notes who holds elsewhere. Its cost
+// does not grow with the queue: Holders stops at the first contender that does
+// not hold.
+func (m *Manager) evaluate(q *queues.Queue, now time.Duration) { m.evaluateAfter(q, now, false) }
+
+// evaluateAfter evaluates after a listing, or after an event.
+func (m *Manager) evaluateAfter(q *queues.Queue, now time.Duration, listed bool) {
+	if m.replica.Incomplete(q) {
+		return
+	}
+	blocked := false // nothing more of ours is granted for now
+	for c := range q.Contenders.Holders() {
+		var l *lease
+		if c.Ours {
+			l = m.leases[c.LeaseID]
+		}
+		if l == nil {
+			if !q.Awaits(c) {
+				m.seenHolding(q, c, now, listed)
+			}
+			continue
+		}
+		if !blocked {
+			blocked = m.letIn(q, l, now)
+		}
+	}
+}
+
+// letIn grants a lease of this gateway if it waits and its turn has come, in q and in all its other queues. It
+// reports whether nothing more of ours is granted in q for now.
+func (m *Manager) letIn(q *queues.Queue, l *lease, now time.Duration) (blocked bool) {
+	switch {
+	case l.phase != waiting, l.term != m.term:
+		return false
+	case !l.placed() && !m.asksWhetherTold(l):
+		return false // nothing would follow from its turn
+	case !l.turn():
+		return false
+	}
+	m.mayBeTold(l, now)
+	switch {
+	case !l.placed():
+		return false
+	case !m.certainToHold(l):
+		return q.Blocked()
+	case !m.trusted():
+		m.replica.Defer(q)
+		return true
+	}
+	m.grant(l, now)
+	return false
+}
+
+// certainToHold reports whether the queues' word that the lease holds is certain. It asks for the listings that are missing; the last
+// of them evaluates again.
+func (m *Manager) certainToHold(l *lease) bool {
+	all := true
+	for s := range l.slots {
+		certain, list := m.replica.Certain(s.q, s.contender)
+		if list {
+			m.list(s.q)
+		}
+		all = all && certain
+	}
+	return all
+}
+
+// settleDeferred evaluates the queues whose grants waited for trust.
+func (m *Manager) settleDeferred(now time.Duration) {
+	for _, q := range m.replica.Deferred() {
+		m.replica.Undefer(q)
+		m.evaluate(q, now)
+	}
+}
