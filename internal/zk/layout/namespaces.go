@@ -181,19 +181,16 @@ func (o *opener) createLockRoot(name, root string) error {
 		return &zk.FatalError{Kind: zk.KindMissingRoot, Hint: "create it, or correct --namespace, or allow its creation with --create-root",
 			Err: fmt.Errorf("%s, the lock root of namespace %s, does not exist", o.cfg.Full(root), name)}
 	}
-	for i := 1; i <= len(root); i++ {
-		if i < len(root) && root[i] != '/' {
-			continue
-		}
+	for path := range ancestry(root) {
 		who := conn.Above
-		if i == len(root) {
+		if path == root {
 			who = conn.OpenToAll
 		}
-		if err := o.create(o.cfg, root[:i], nil, who); err != nil {
-			if errors.Is(err, zk.ErrNoAuth) {
-				return namespaceError("create it with the identity that owns its parent, open to this fleet's identity (--zk-auth-file)",
-					"%s, the lock root of namespace %s, does not exist, and this gateway may not create it: %w", o.cfg.Full(root), name, err)
-			}
+		switch err := o.create(o.cfg, path, nil, who); {
+		case errors.Is(err, zk.ErrNoAuth):
+			return namespaceError("create it with the identity that owns its parent, open to this fleet's identity (--zk-auth-file)",
+				"%s, the lock root of namespace %s, does not exist, and this gateway may not create it: %w", o.cfg.Full(root), name, err)
+		case err != nil:
 			return err
 		}
 	}

@@ -125,15 +125,15 @@ func (o *Offline) CreateAncestors(ctx context.Context, path string) error {
 	bare := *o.cfg
 	bare.Chroot = ""
 	whole := o.cfg.Full(path)
-	for i := 1; i < len(whole); i++ {
-		if whole[i] != '/' {
-			continue
+	for above := range ancestry(whole) {
+		if above == whole {
+			break
 		}
-		who := o.c.AccessAt(o.cfg.Below(whole[:i]))
+		who := o.c.AccessAt(o.cfg.Below(above))
 		if who == conn.OpenToAll {
 			who = conn.Above
 		}
-		if err := maker.create(&bare, whole[:i], nil, who); err != nil {
+		if err := maker.create(&bare, above, nil, who); err != nil {
 			return o.understood(err)
 		}
 	}

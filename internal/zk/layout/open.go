@@ -99,15 +99,13 @@ func (o *opener) createAncestors() error {
 	whole := o.cfg.Full(o.cfg.Root)
 	bare := *o.cfg
 	bare.Chroot = ""
-	for i := 1; i <= len(whole); i++ {
-		if i == len(whole) || whole[i] == '/' {
-			who := conn.Above
-			if i == len(whole) {
-				who = conn.ReadOnly
-			}
-			if err := o.create(&bare, whole[:i], nil, who); err != nil {
-				return err
-			}
+	for path := range ancestry(whole) {
+		who := conn.Above
+		if path == whole {
+			who = conn.ReadOnly
+		}
+		if err := o.create(&bare, path, nil, who); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/conn"
@@ -59,4 +60,15 @@ func (o *opener) readRecord(name string, record any) (version int32, err error) 
 		return 0, corrupt(name, err)
 	}
 	return stat.Version, nil
+}
+
+// ancestry yields the paths that lead to a path, and the path itself.
+func ancestry(path string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := 1; i <= len(path); i++ {
+			if (i == len(path) || path[i] == '/') && !yield(path[:i]) {
+				return
+			}
+		}
+	}
 }

@@ -50,13 +50,13 @@ func (b *batch) original(sent int) int {
 
 // request builds the operations of the multi.
 func (b *batch) request(f *facts) []any {
-	encode := f.conn.Encode
-	guard := encode(&zk.Op{Kind: zk.OpSetData, Path: f.guard, Version: -1})
+	c := f.conn
+	guard := c.Encode(&zk.Op{Kind: zk.OpSetData, Path: f.guard, Version: -1})
 	switch b.kind {
 	case bumpBatch:
-		return []any{encode(&zk.Op{Kind: zk.OpSetData, Path: f.registration, Data: f.registered, Version: b.epoch}), guard}
+		return []any{c.Encode(&zk.Op{Kind: zk.OpSetData, Path: f.registration, Data: f.registered, Version: b.epoch}), guard}
 	case closeBatch:
-		return []any{encode(&zk.Op{Kind: zk.OpDelete, Path: f.guard, Version: -1}), encode(&zk.Op{Kind: zk.OpDelete, Path: f.registration, Version: b.epoch})}
+		return []any{c.Encode(&zk.Op{Kind: zk.OpDelete, Path: f.guard, Version: -1}), c.Encode(&zk.Op{Kind: zk.OpDelete, Path: f.registration, Version: b.epoch})}
 	}
 	n := guardOps
 	for _, it := range b.items {
@@ -68,9 +68,9 @@ func (b *batch) request(f *facts) []any {
 		epoch = -1
 	}
 	if fault.On("guard") {
-		guard = encode(&zk.Op{Kind: zk.OpCheck, Path: f.guard, Version: -1})
+		guard = c.Encode(&zk.Op{Kind: zk.OpCheck, Path: f.guard, Version: -1})
 	}
-	ops = append(ops, encode(&zk.Op{Kind: zk.OpCheck, Path: f.registration, Version: epoch}), guard)
+	ops = append(ops, c.Encode(&zk.Op{Kind: zk.OpCheck, Path: f.registration, Version: epoch}), guard)
 	var dedup checkDedup
 	at := 0
 	b.skipped = nil
@@ -79,7 +79,7 @@ func (b *batch) request(f *facts) []any {
 			if dedup.skip(&it.write.Ops[i]) {
 				b.skipped = append(b.skipped, at)
 			} else {
-				ops = append(ops, encode(&it.write.Ops[i]))
+				ops = append(ops, c.Encode(&it.write.Ops[i]))
 			}
 			at++
 		}
@@ -114,7 +114,7 @@ func (b *batch) results(cfg *zk.Config, zxid int64, answers []conn.OpResult, del
 	}
 }
 
-// blamed of the items of a refused batch.
+// blamed says what becomes of the items of a refused batch.
 type blamed struct {
 	dropped   *item   // whose operation it was; nil when it was a check
 	op        int     // index into the dropped item's operations
@@ -122,7 +122,7 @@ type blamed struct {
 	rest      []*item
 }
 
-// blame finds out whose operation failed, and who depended on it. culprit
+// blame finds out whose operation failed, and which items depended on it. culprit
 // counts from the batch's own first operation.
 func blame(items []*item, culprit int, err error) blamed {
 	var f blamed
@@ -138,10 +138,10 @@ func blame(items []*item, culprit int, err error) blamed {
 		return blamed{rest: items}
 	}
 	failed := items[owner].write.Ops[culprit]
-	redecide := conn.Classify(conn.RequestOf(failed.Kind), err, 1) == conn.DecideAgain
+	conflict := conn.Classify(conn.RequestOf(failed.Kind), err, 1) == conn.DecideAgain
 	for i, it := range items {
 		switch {
-		case redecide && (i == owner || hasCheck(it.write, failed)):
+		case conflict && (i == owner || hasCheck(it.write, failed)):
 			f.conflicts = append(f.conflicts, it)
 		case i == owner:
 			f.dropped, f.op = it, culprit
@@ -182,8 +182,8 @@ func again(rest []*item, fails int) []*batch {
 type item struct {
 	write *zk.Write
 	bytes int // encoded size of its operations
-	// onlyDeletes, or Ends: it goes behind the others of its transaction, for watchers
-	// see the operations one by one and every prefix must be legal.
+	// onlyDeletes (or DeletesLast): it goes behind the others of its transaction,
+	// because watchers see the operations one by one, and every prefix must be legal.
 	onlyDeletes bool
 	// maybe: it is or was in a transaction whose outcome is not known.
 	maybe bool
