@@ -1,6 +1,6 @@
 // Package aclrepair closes, in the background, what an earlier start left open below the layout's directories.
 //
-// zk.OpenLayout checks the nodes of the layout itself before a gateway serves. Below them there may be a hundred
+// layout.Open checks the nodes of the layout itself before a gateway serves. Below them there may be a hundred
 // thousand nodes, so a start does not wait for those: Run goes through them once, at a bounded pace, while the
 // gateway serves.
 //
@@ -198,7 +198,7 @@ func (r *repairer) children(ctx context.Context, path string) ([]string, error) 
 	return names, err
 }
 
-// secure is zk.Offline.Secure, or SecureQueue.
+// secure is layout.Offline.Secure, or SecureQueue.
 type secure func(ctx context.Context, path string) (changed, refused bool, err error)
 
 // secure repairs nodes at the pace that perSecond allows.

@@ -437,7 +437,7 @@ type ZooKeeperInfo struct {
 	FenceMargin    time.Duration // until the fence closes if nothing commits
 	ReplicaCurrent bool
 	LastZxid       int64
-	SecretExposed  bool // see zk.Layout
+	SecretExposed  bool // see layout.Layout
 }
 
 // String is the whole in a line, for people.

@@ -24,7 +24,7 @@ type Rotation struct {
 // the tokens of leases that run are refused from now on.
 //
 // The secret's node is deleted and created in one transaction, so its ACL has never been changed: this is how
-// gateways tell a secret that only the fleet ever read (zk.Layout.SecretExposed). The transaction fails when a
+// gateways tell a secret that only the fleet ever read (layout.Layout.SecretExposed). The transaction fails when a
 // gateway has registered meanwhile, as those of a sweep do. It also writes the fence base, with the value that it
 // has: a gateway whose session has ended, and that still runs with the old keys, cannot register again before it has
 // read the layout.

@@ -31,7 +31,7 @@ type Options struct {
 	wait func(context.Context, time.Duration) error
 	// looked is called between the look and the first transaction, committed after each one.
 	looked, committed func()
-	// piece bounds what one transaction deletes, in bytes as zk.Offline counts them.
+	// piece bounds what one transaction deletes, in bytes as layout.Offline counts them.
 	piece int
 }
 

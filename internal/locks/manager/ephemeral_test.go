@@ -291,7 +291,7 @@ func TestADowngradedEphemeralLeaseStaysEphemeral(t *testing.T) {
 	})
 }
 
-// Attack 20. Rule: the ephemeral nodes of one session are capped (zk.Session): more
+// Attack 20. Rule: the ephemeral nodes of one session are capped (session.Session): more
 // could keep a ZooKeeper server from starting again.
 func TestEphemeralLeasesAreCapped(t *testing.T) {
 	addr, chroot := zkreal.SharedT(t)

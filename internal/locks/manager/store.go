@@ -23,7 +23,7 @@ type Store interface {
 	Watch(roots []zk.WatchRoot, sink zk.Sink, writerZxid func() int64) Watcher
 }
 
-// Session is the writing side of one gateway id; see zk.Session.
+// Session is the writing side of one gateway id; see session.Session.
 type Session interface {
 	ID() string
 	Done() <-chan struct{}
@@ -58,7 +58,7 @@ type Session interface {
 	Close(ctx context.Context) error
 }
 
-// Watcher is the reading side; see zk.Observer.
+// Watcher is the reading side; see observer.Observer.
 type Watcher interface {
 	Run(ctx context.Context) error
 	// AddRoot adds a tree to those that are followed. Its own Synced tells when
