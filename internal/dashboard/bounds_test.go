@@ -108,7 +108,7 @@ func TestPagesTakeTurnsAtTheLockManager(t *testing.T) {
 			}
 		}
 		time.Sleep(105 * time.Millisecond) // no list ends in the moment in which they give up
-		if got := most.Load(); got > maxLooking {
+		if got := most.Load(); got > maxSearches {
 			t.Errorf("%d lists at a time", got)
 		}
 		began := time.Now()

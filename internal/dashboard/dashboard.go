@@ -35,7 +35,7 @@ type Locks interface {
 // Options of a Dashboard. Locks, Events and Logger are required.
 type Options struct {
 	Locks Locks
-	// Webhooks are who is told of ends; nil: there are no pages of them.
+	// Webhooks gives the webhooks; nil: there are no pages of them.
 	Webhooks Webhooks
 	Events   *events.Hub
 	Logger   *slog.Logger
@@ -43,7 +43,7 @@ type Options struct {
 	Started  time.Time // of the process
 	// Embedded: ZooKeeper is part of this process.
 	Embedded bool
-	// Ensemble tells what ZooKeeper's servers said of themselves last; nil: there are none of their own. It may wait for
+	// Ensemble gives the last state of ZooKeeper's servers; nil: ZooKeeper is part of this process. It may wait for
 	// a second.
 	Ensemble func(context.Context) []ensemble.Server
 
@@ -66,9 +66,9 @@ type Dashboard struct {
 	// listing is held by the one topic that lists locks: however many views
 	// there are, they take turns at the lock manager.
 	listing chan struct{}
-	// looking bounds the pages and polls that look through all locks at a time.
-	looking chan struct{}
-	drained chan struct{} // closed by Drain
+	// searching bounds the pages and polls that search all locks at a time.
+	searching chan struct{}
+	drained   chan struct{} // closed by Drain
 
 	mu       sync.Mutex
 	running  context.Context // of Run; nil before it
@@ -90,7 +90,7 @@ func New(o Options) *Dashboard {
 	return &Dashboard{
 		opt: o, static: static.Handler(), assets: static.URLs(),
 		status:       status{locks: o.Locks, version: o.Version, embedded: o.Embedded, build: static.Version(), started: o.Started.UTC()},
-		writeTimeout: writeTimeout, pongTimeout: pongTimeout, listing: make(chan struct{}, 1), looking: make(chan struct{}, maxLooking), drained: make(chan struct{}),
+		writeTimeout: writeTimeout, pongTimeout: pongTimeout, listing: make(chan struct{}, 1), searching: make(chan struct{}, maxSearches), drained: make(chan struct{}),
 		topics: map[view]*topic{}, conns: map[net.Conn]struct{}{},
 	}
 }
@@ -108,7 +108,7 @@ func (d *Dashboard) Run(ctx context.Context) error {
 }
 
 // Drain closes every live socket with 1001 (the page connects again, to
-// whoever serves then) and refuses new ones. It does not wait for them; Run does.
+// any gateway) and refuses new ones. It does not wait for them; Run does.
 func (d *Dashboard) Drain() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

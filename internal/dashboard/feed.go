@@ -39,16 +39,16 @@ func (k *keeper) add(e *events.Event) {
 	k.events = slices.Insert(k.events, 0, e)
 }
 
-// feed tells a topic when to look again, and keeps its events if it shows any.
+// feed tells a topic when to read again, and keeps the events that it shows.
 // It belongs to the topic's goroutine.
 type feed struct {
 	hub    *events.Hub
 	filter events.Filter
-	keeper *keeper // nil: events are only a reason to look
+	keeper *keeper // nil: events are only a reason to read
 	sub    *events.Subscriber
 }
 
-// open subscribes, if that is possible; else the topic looks at its ticks.
+// open subscribes, if that is possible; else the topic reads at its ticks.
 func (f *feed) open() {
 	f.close()
 	if f.keeper == nil {

@@ -26,8 +26,8 @@ func (d *Dashboard) showGateways(ctx context.Context, page templates.Page, info 
 	return content{gateways: shown}
 }
 
-// gatewayRowOf is the row of a gateway. Of itself this one knows what it may say; of others, when
-// they were last seen to write.
+// gatewayRowOf is the row of a gateway. This gateway knows its own state; of others it knows when
+// they last wrote.
 func gatewayRowOf(p *locks.Peer, own locks.ZooKeeperInfo, window time.Duration) templates.GatewayRow {
 	row := templates.GatewayRow{ID: visible(p.Gateway), Self: p.Self, Address: visible(p.Address), Version: visible(p.Version), Started: p.Started,
 		Leases: p.Leases, Succeeded: len(p.Succeeded), State: "registered", Tone: "good"}
@@ -48,7 +48,7 @@ func gatewayRowOf(p *locks.Peer, own locks.ZooKeeperInfo, window time.Duration) 
 }
 
 // serverRowsOf are ZooKeeper's servers, in the order in which they were given. Epochs of leaders are in a zxid's upper half: a
-// number of transactions between two servers is told within one of them.
+// number of transactions between two servers is known within one epoch.
 func serverRowsOf(list []ensemble.Server) []templates.ServerRow {
 	var rows []templates.ServerRow
 	if len(list) == 0 {

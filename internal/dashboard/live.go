@@ -14,16 +14,16 @@ import (
 
 // Bounds of a viewer's socket.
 const (
-	writeTimeout = 10 * time.Second // of one message; who has not read it by then is closed
-	closeTimeout = time.Second      // of saying goodbye
-	pongTimeout  = 50 * time.Second // a viewer is closed who has answered no ping for so long
+	writeTimeout = 10 * time.Second // of one message; a viewer that has not read it by then is closed
+	closeTimeout = time.Second      // of the close message
+	pongTimeout  = 50 * time.Second // a viewer that has answered no ping for so long is closed
 	readLimit    = 512              // bytes; pages send nothing
 	retryAfter   = "5"              // seconds, when there are too many
 )
 
 // upgrader checks the Origin against the Host by itself (its CheckOrigin is
-// nil), though whoever serves this should have done so: a socket is not kept
-// from reading across origins by the browser. Buffers for writing are shared: a
+// nil), although the server around it should have done so: the browser does not keep
+// a socket from reading across origins. Buffers for writing are shared: a
 // viewer needs one only while it is sent something.
 var upgrader = websocket.Upgrader{HandshakeTimeout: writeTimeout, ReadBufferSize: 1024, WriteBufferSize: 4096, WriteBufferPool: &pool}
 
@@ -111,7 +111,7 @@ func (d *Dashboard) leave(t *topic) {
 	d.wg.Done()
 }
 
-// retire takes the topic off the list when nobody has looked at it for a
+// retire removes the topic when it has had no viewer for a
 // while, and reports whether it did.
 func (d *Dashboard) retire(t *topic) bool {
 	d.mu.Lock()
@@ -148,10 +148,10 @@ type viewer struct {
 // serve sends the topic's snapshots until the socket ends. What was missed
 // while a message was being written is not made up for.
 func (v viewer) serve(t *topic) {
-	said := false // the viewer said something; written before gone is closed
+	sent := false // the viewer sent something; written before gone is closed
 	go func() {
 		defer close(v.gone)
-		said = v.listen()
+		sent = v.listen()
 	}()
 	defer func() {
 		_ = v.conn.Close()
@@ -175,20 +175,20 @@ func (v viewer) serve(t *topic) {
 				return
 			}
 		case <-v.gone:
-			if said {
-				v.goodbye(websocket.ClosePolicyViolation, "a page must not send anything")
+			if sent {
+				v.closeWith(websocket.ClosePolicyViolation, "a page must not send anything")
 			}
 			return
 		case <-v.d.drained:
-			v.goodbye(websocket.CloseGoingAway, "the gateway is shutting down")
+			v.closeWith(websocket.CloseGoingAway, "the gateway is shutting down")
 			return
 		}
 	}
 }
 
 // listen reads, which answers pings and notices pongs and the end, until the
-// socket ends or the viewer says something.
-func (v viewer) listen() (said bool) {
+// socket ends or the viewer sends something.
+func (v viewer) listen() (sent bool) {
 	v.conn.SetReadLimit(readLimit)
 	alive := func(string) error { return v.conn.SetReadDeadline(time.Now().Add(v.d.pongTimeout)) }
 	v.conn.SetPongHandler(alive)
@@ -214,8 +214,8 @@ func (v viewer) send(snap *snapshot, seen uint64) error {
 	return v.conn.WriteMessage(websocket.TextMessage, html)
 }
 
-func (v viewer) goodbye(code int, reason string) {
-	// Who does not read it sees the connection end, which comes right after.
+func (v viewer) closeWith(code int, reason string) {
+	// A viewer that does not read it sees the connection end right after.
 	_ = v.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, reason), time.Now().Add(closeTimeout))
 }
 

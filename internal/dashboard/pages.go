@@ -10,8 +10,8 @@ import (
 	"lockkeeper/web/templates"
 )
 
-// maxLooking is how many pages and polls look through all locks at a time.
-const maxLooking = 2
+// maxSearches is how many pages and polls search all locks at a time.
+const maxSearches = 2
 
 // page answers with a whole page.
 func (d *Dashboard) page(w http.ResponseWriter, r *http.Request) {
@@ -20,7 +20,7 @@ func (d *Dashboard) page(w http.ResponseWriter, r *http.Request) {
 		d.refuse(w, r, wrong)
 		return
 	}
-	c, err := d.look(r.Context(), v)
+	c, err := d.readOnce(r.Context(), v)
 	if wrong := refusalOf(err); wrong != nil {
 		d.failed(r, wrong, err)
 		d.refuse(w, r, wrong)
@@ -31,8 +31,8 @@ func (d *Dashboard) page(w http.ResponseWriter, r *http.Request) {
 	d.answer(w, r, http.StatusOK, html, err)
 }
 
-// poll answers with all fragments of a page, one after the other: what its
-// socket would push first.
+// poll answers with all fragments of a page, one after the other, like the
+// first push of its socket.
 func (d *Dashboard) poll(w http.ResponseWriter, r *http.Request) {
 	v, wrong := liveViewOf(r)
 	if wrong != nil {
@@ -44,8 +44,8 @@ func (d *Dashboard) poll(w http.ResponseWriter, r *http.Request) {
 		d.answer(w, r, http.StatusOK, html, err)
 		return
 	}
-	c, err := d.look(r.Context(), v)
-	// What is wrong with the view, and not with the gateway, the fragments say.
+	c, err := d.readOnce(r.Context(), v)
+	// The fragments themselves say what is wrong with the view.
 	if wrong := refusalOf(err); wrong != nil && wrong.status >= http.StatusInternalServerError {
 		d.failed(r, wrong, err)
 		d.refuse(w, r, wrong)
@@ -63,18 +63,18 @@ func (d *Dashboard) poll(w http.ResponseWriter, r *http.Request) {
 	d.answer(w, r, http.StatusOK, html, err)
 }
 
-// look reads what v shows for one who asks once. A filter may have to look at
-// every lock; those who ask take turns, so that however many they are the lock
-// manager is theirs for a small part of the time.
-func (d *Dashboard) look(ctx context.Context, v view) (content, error) {
+// readOnce reads what v shows for one request. A filter may have to search
+// every lock; such requests take turns, so they use the lock
+// manager for a small part of the time however many they are.
+func (d *Dashboard) readOnce(ctx context.Context, v view) (content, error) {
 	if v.filters() {
 		select {
-		case d.looking <- struct{}{}:
-			defer func() { <-d.looking }()
+		case d.searching <- struct{}{}:
+			defer func() { <-d.searching }()
 		case <-ctx.Done():
 			return content{}, context.Cause(ctx)
 		}
-		if ctx.Err() != nil { // its turn came when it was gone
+		if ctx.Err() != nil { // the request ended while it waited
 			return content{}, context.Cause(ctx)
 		}
 	}
@@ -115,7 +115,7 @@ func (d *Dashboard) answer(w http.ResponseWriter, r *http.Request, status int, h
 	w.Header().Set("Content-Length", strconv.Itoa(len(html)))
 	w.WriteHeader(status)
 	if r.Method == http.MethodGet {
-		_, _ = w.Write(html) // whoever asked is gone
+		_, _ = w.Write(html) // an error: the client is gone
 	}
 }
 
@@ -141,7 +141,7 @@ var webhookNews = events.Types(events.GatewayJoined, events.GatewayLeft, events.
 func filterOf(v view) events.Filter {
 	switch {
 	case v.ofWebhooks():
-		return events.Filter{Types: webhookNews} // what they show is looked at, not told
+		return events.Filter{Types: webhookNews} // the content itself is polled
 	case v.page == pageOverview, v.page == pageNamespaces, v.page == pageGateways:
 		return events.Filter{} // of all namespaces: the state of ZooKeeper has none
 	case v.tab == tabZooKeeper:

@@ -20,7 +20,7 @@ import (
 // docsPath is where the API is described.
 const docsPath = "/openapi.yaml"
 
-// notReached is what a page says while there is nothing to show.
+// notReached is what a page shows before the first state.
 const notReached = "ZooKeeper has not been reached yet. The content appears as soon as it is."
 
 // content is what a view shows at one moment: one of them.
@@ -122,7 +122,7 @@ func (d *Dashboard) readNamespaces(ctx context.Context, page templates.Page) (co
 	return content{namespaces: shown}, nil
 }
 
-// problemOf is the sentence that a page says in place of what it cannot show.
+// problemOf is the sentence that a page shows in place of its content.
 func problemOf(err error) string {
 	var e *locks.Error
 	switch {
@@ -134,8 +134,8 @@ func problemOf(err error) string {
 	return sentence(visible(e.Detail))
 }
 
-// refusalOf tells whether err means that there is no such page; nil when the
-// page can say it itself.
+// refusalOf is the refusal when err means that there is no such page; nil when the
+// page itself shows the error.
 func refusalOf(err error) *refusal {
 	var e *locks.Error
 	var known *refusal

@@ -37,7 +37,7 @@ func (s *status) get(ctx context.Context) locks.Info {
 	return s.info
 }
 
-// statusOf is what pages show; Now is left to who renders it.
+// statusOf is what pages show; Now is set when it is rendered.
 func (s *status) statusOf(info locks.Info) templates.Status {
 	zk := info.ZooKeeper
 	return templates.Status{
@@ -52,7 +52,7 @@ func (s *status) statusOf(info locks.Info) templates.Status {
 }
 
 // hazardsURL is where the locks with hazards are, "" when there are none. In which
-// namespace they are the page of namespaces tells, unless there is but one.
+// namespace they are is on the page of namespaces, unless there is but one.
 func hazardsURL(info locks.Info) string {
 	switch {
 	case info.HazardousLocks == 0:

@@ -30,8 +30,8 @@ const (
 	// filter that finds little among many locks, must not starve the locks.
 	costFactor = 10
 	maxPause   = 5 * time.Second
-	// tick is how often a topic looks though no event came: a heartbeat moves a
-	// deadline and tells nobody.
+	// tick is how often a topic reads without an event: a heartbeat moves a
+	// deadline without an event.
 	tick = time.Second
 	// clockEvery is how often the status is sent though it did not change, at
 	// the next tick: within the 5 s that web/static/README.md promises. Pages
@@ -84,7 +84,7 @@ func newTopic(d *Dashboard, v view, cancel context.CancelFunc) *topic {
 	return t
 }
 
-// run looks and renders until nobody has looked at the topic for a while, or
+// run reads and renders until the topic has had no viewer for a while, or
 // ctx ends.
 func (t *topic) run(ctx context.Context) {
 	defer t.cancel()
@@ -126,9 +126,9 @@ func (t *topic) pause(cost time.Duration, changing bool) time.Duration {
 // from the last one. It returns how long that kept the gateway busy.
 func (t *topic) update(ctx context.Context) (cost time.Duration) {
 	var kept []*events.Event
-	began := time.Now() // waiting for one's turn counts: the more views, the slower each
+	began := time.Now() // waiting for its turn counts: the more views, the slower each
 	switch {
-	case t.view.ofWebhooks(): // other gateways are asked: who lists locks must not wait for them
+	case t.view.ofWebhooks(): // other gateways are asked: topics that list locks must not wait for them
 	case t.view.page != pageLock:
 		select {
 		case t.d.listing <- struct{}{}:
@@ -141,7 +141,7 @@ func (t *topic) update(ctx context.Context) (cost time.Duration) {
 	}
 	c, err := t.read(ctx, kept)
 	if ctx.Err() != nil {
-		return 0 // whoever watches is gone, or is about to be
+		return 0 // the topic ends
 	}
 	if t.view.page == pageLock || t.view.ofWebhooks() {
 		began = time.Now() // reading may have waited for ZooKeeper, which costs nothing
@@ -168,11 +168,11 @@ func survive(err *error) {
 	}
 }
 
-// trouble logs once that the topic cannot be shown. What the viewer did wrong,
-// and that ZooKeeper is away, are no matter for the log here.
+// trouble logs once that the topic cannot be shown, except for a viewer's mistake and for
+// ZooKeeper's absence.
 func (t *topic) trouble(err error) {
 	var e *locks.Error
-	var known *refusal // of what was removed while it was looked at
+	var known *refusal // of what was removed while the page was open
 	bad := err != nil && !errors.As(err, &e) && !errors.As(err, &known)
 	if bad && !t.troubled {
 		t.d.opt.Logger.Error("a live page cannot be shown", "page", t.view.page, "lock", t.view.lock, "error", err)
@@ -261,7 +261,7 @@ func (s *snapshot) changedSince(seen uint64) [][]byte {
 // message is what a page needs that has been sent the snapshot seen (0:
 // nothing): the fragments that changed since, as the templates render them, one
 // after the other. htmx finds their places by their ids (web/static/README.md).
-// The status is rendered anew, because the clock in it is read as the present one.
+// The status is rendered again, because its clock must be the present one.
 func (s *snapshot) message(ctx context.Context, seen uint64) ([]byte, error) {
 	changed := s.changedSince(seen)
 	if len(s.fragments) > 0 && s.fragments[0].since > seen {

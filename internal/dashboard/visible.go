@@ -59,7 +59,7 @@ func run(marks int, r rune) int {
 	return 0
 }
 
-// isByte tells a byte that is no UTF-8 from a U+FFFD that somebody wrote.
+// isByte tells a byte that is no UTF-8 from a written U+FFFD.
 func isByte(s string) bool {
 	_, size := utf8.DecodeRuneInString(s)
 	return size == 1
@@ -92,7 +92,7 @@ func dataOf(data []byte) (text string, binary bool) {
 	return strings.Join(lines, "\n"), false
 }
 
-// isBinary tells the control characters that are in no text.
+// isBinary reports control characters that no text has.
 func isBinary(r rune) bool {
 	return unicode.Is(unicode.Cc, r) && r != '\n' && r != '\r' && r != '\t'
 }

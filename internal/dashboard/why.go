@@ -93,8 +93,8 @@ func convoyLength(list []locks.Contender) int {
 	return n
 }
 
-// permitsOf is the lock as a semaphore, nil when it is none, or when somebody
-// holds all of it in another mode.
+// permitsOf is the lock as a semaphore, nil when it is none, or when it is
+// held in another mode.
 func permitsOf(l *locks.Lock, first bool) *templates.Permits {
 	p := &templates.Permits{Limit: l.Limit}
 	for i := range l.Holders {
