@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"lockkeeper/internal/test/testkit"
 )
 
 // fair is a lock whose acquire and release take a while each; grants come in the order of asking.
@@ -41,9 +43,7 @@ func (f *fair) Unlock(context.Context) error {
 func TestOneClientsCyclesAreCountedAndTimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := cycle(t.Context(), []locker{newFair(3*time.Millisecond, 2*time.Millisecond)}, 99*time.Millisecond, 0, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		// 19 cycles of 5 ms end within 99 ms; the 20th, which ends at 100, does not count.
 		if s.done != 19 || s.elapsed != 99*time.Millisecond {
 			t.Errorf("%d cycles in %v", s.done, s.elapsed)
@@ -64,9 +64,7 @@ func TestAHandOverLastsFromTheReleaseToTheNextGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lock := newFair(time.Millisecond, 2*time.Millisecond)
 		s, err := cycle(t.Context(), []locker{lock, lock}, 200*time.Millisecond, 5*time.Millisecond, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		for _, took := range s.latency[handing] {
 			if took != 2*time.Millisecond {
 				t.Fatalf("a hand-over took %v", took)

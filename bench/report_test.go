@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"lockkeeper/internal/test/testkit"
 )
 
 func TestNumbersAreWrittenForPeople(t *testing.T) {
@@ -20,18 +22,12 @@ func TestNumbersAreWrittenForPeople(t *testing.T) {
 func TestTheResultStandsBetweenTheMarksAndNothingElseChanges(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "B.md")
 	write := func(text string) {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	write("before\n" + beginMark + "\nold\n" + endMark + "\nafter\n")
-	if err := replaceIn(path, "new\n"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, replaceIn(path, "new\n"))
 	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if want := "before\n" + beginMark + "\nnew\n" + endMark + "\nafter\n"; string(got) != want {
 		t.Errorf("the file is\n%s", got)
 	}

@@ -17,18 +17,14 @@ func TestTheBenchmarkRunsAndLeavesNothingBehind(t *testing.T) {
 	testkit.NoLeaks(t)
 	parent := t.TempDir()
 	r, err := newRig(t.Context(), parent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer r.close()
 	scenarios := plan()
 	for i := range scenarios {
 		scenarios[i].sides = scenarios[i].sides[:min(2, len(scenarios[i].sides))]
 	}
 	res, err := r.measure(t.Context(), scenarios, time.Now().Add(closingTakes+8*time.Second), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for i, s := range scenarios {
 		for _, side := range s.sides {
 			samples := res.samples[slot{i, side.name}]
@@ -38,18 +34,14 @@ func TestTheBenchmarkRunsAndLeavesNothingBehind(t *testing.T) {
 		}
 	}
 	h, err := r.webhooks(t.Context(), 200*time.Millisecond, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for i := range hookLines {
 		if with, without := h.with[i][0], h.without[i][0]; without.done == 0 || with.done == 0 || len(with.latency[telling]) < with.done {
 			t.Errorf("webhooks, line %d: %d cycles, and %d with %d told", i, without.done, with.done, len(with.latency[telling]))
 		}
 	}
 	w, err := r.watch(t.Context(), crowds(20), time.Second, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for i, c := range w.crowds {
 		turn := w.turns[i][0]
 		if wantsSome := c.size > 0 && c.query(0) == ""; turn.done == 0 || (turn.delivered > 0) != wantsSome {
@@ -57,13 +49,9 @@ func TestTheBenchmarkRunsAndLeavesNothingBehind(t *testing.T) {
 		}
 	}
 	o, err := r.crowdedOverview(t.Context(), 200, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	own, err := r.ownStore(t.Context(), 100*time.Millisecond, 1, 200)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for i := range ownLines {
 		if len(own.embedded[i]) != 1 || len(own.debian[i]) != 1 || own.embedded[i][0].done == 0 {
 			t.Errorf("line %d: %+v, %+v", i, own.embedded[i], own.debian[i])

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"lockkeeper/internal/test/testkit"
 )
 
 func TestASpreadIsTheMedianWithItsBounds(t *testing.T) {
@@ -81,13 +83,9 @@ func TestCountersAreFoundByTheirWholeName(t *testing.T) {
 func TestProcessorTimeIsOursAndPartOfTheMachines(t *testing.T) {
 	mine := func() (time.Duration, time.Duration) {
 		own, err := cpuTimeOf(os.Getpid())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		all, err := busy()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return own, all
 	}
 	own, all := mine()

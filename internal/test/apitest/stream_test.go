@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"lockkeeper/internal/test/testkit"
 )
 
 // read lets a client read a stream to its end, and returns the events, what it
@@ -25,9 +27,7 @@ func read(t *testing.T, contentType, body string) (n int, complaints []string, e
 	defer server.Close()
 	rec := &recorder{TB: t}
 	s, _, err := New(rec, server.URL).Events(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer s.Close()
 	for {
 		if _, err := s.Next(); err != nil {

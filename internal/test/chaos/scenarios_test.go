@@ -327,9 +327,7 @@ func allDown(t *testing.T, w *World) {
 	elapse(t, 2*time.Second)
 	span := check.Span{Kind: "all servers down", From: w.now()}
 	mend, err := w.killServers(0, 1, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	elapse(t, outage)
 	ctx, cancel := context.WithTimeout(t.Context(), recovery)
 	defer cancel()

@@ -80,9 +80,7 @@ func manage(t *testing.T, addr, chroot string) (*manager.Manager, Place) {
 	testkit.Eventually(t, patience, func() bool { return m.Ready() == nil && m.Trusted() }, "the manager is usable")
 	return m, Place{Foreign: func(t testing.TB, lock, znode string) {
 		t.Helper()
-		if err := zkreal.Mkdir(addr, chroot+"/lockkeeper/locks/"+lock+"/"+znode); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, zkreal.Mkdir(addr, chroot+"/lockkeeper/locks/"+lock+"/"+znode))
 	}}
 }
 

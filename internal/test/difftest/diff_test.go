@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"lockkeeper/internal/test/testkit"
 )
 
 const (
@@ -23,9 +25,7 @@ func TestRandomScenarios(t *testing.T) {
 	}
 	if seed := os.Getenv("LOCKKEEPER_SEED"); seed != "" {
 		n, err := strconv.ParseUint(seed, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		from, to = n, n
 	}
 	steps, differ, began := 0, 0, time.Now()

@@ -16,9 +16,7 @@ import (
 func liar(t *testing.T, addr string, newLie func() func(frame []byte) [][]byte) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -187,9 +185,7 @@ func TestALieIsCaught(t *testing.T) {
 			const seeds = 40
 			for seed := range uint64(seeds) {
 				d, err := pair.Compare(Generate(seed))
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				if d == nil {
 					continue
 				}

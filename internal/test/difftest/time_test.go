@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/wire"
@@ -20,9 +21,7 @@ func TestWhatHappensByItself(t *testing.T) {
 	for _, s := range timeScripts() {
 		t.Run(s.Name, func(t *testing.T) {
 			d, err := pair.Compare(s)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if d != nil {
 				t.Error(d) // shrinking it would take minutes
 			}

@@ -15,9 +15,7 @@ import (
 func frameServer(t *testing.T) (addr string, executed chan int32) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	executed = make(chan int32, 100)
 	go func() {
@@ -69,9 +67,7 @@ func readFrame(r io.Reader) ([]byte, error) {
 func session(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	if _, err := conn.Write(frameOf(0, 0, 0, 0)); err != nil {
@@ -93,9 +89,7 @@ func request(t *testing.T, conn net.Conn, xid uint32, op Op) {
 func reply(t *testing.T, conn net.Conn) int32 {
 	t.Helper()
 	body, err := readFrame(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return int32(binary.BigEndian.Uint32(body))
 }
 

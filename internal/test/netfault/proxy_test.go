@@ -26,9 +26,7 @@ type lineServer struct {
 func newLineServer(t *testing.T) *lineServer {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	s := &lineServer{addr: l.Addr().String(), received: make(chan string, 100), ended: make(chan struct{}, 100)}
 	t.Cleanup(func() { l.Close() })
 	go func() {
@@ -60,9 +58,7 @@ type lineClient struct {
 func dial(t *testing.T, addr string) *lineClient {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return &lineClient{t, conn, bufio.NewReader(conn)}
 }
@@ -240,16 +236,12 @@ func TestRequestsThatWereHeldReachTheServerAfterTheirClientIsGone(t *testing.T) 
 func TestRequestsThatAreHeldSurviveRepliesToAClientThatIsGone(t *testing.T) {
 	testkit.NoLeaks(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer l.Close()
 	p := NewT(t, l.Addr().String())
 	c := dial(t, p.Addr())
 	conn, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer conn.Close()
 	p.StallRequests()
 	c.send("late")
@@ -289,9 +281,7 @@ func TestATargetThatDoesNotListenLooksRefused(t *testing.T) {
 func TestAPatientProxyWaitsForATargetThatIsAboutToListen(t *testing.T) {
 	testkit.NoLeaks(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	addr := l.Addr().String()
 	l.Close()
 	c := dial(t, NewT(t, addr, WithPatience(patience)).Addr())
@@ -301,9 +291,7 @@ func TestAPatientProxyWaitsForATargetThatIsAboutToListen(t *testing.T) {
 	}
 	defer l.Close()
 	conn, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer conn.Close()
 	if _, err := io.WriteString(conn, "here\n"); err != nil {
 		t.Fatal(err)
@@ -325,15 +313,11 @@ func TestCloseEndsEverythingAlsoWhileStalled(t *testing.T) {
 func TestAServerThatEndsIsSeenByTheClient(t *testing.T) {
 	testkit.NoLeaks(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer l.Close()
 	c := dial(t, NewT(t, l.Addr().String()).Addr())
 	conn, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	conn.Close()
 	c.expectEnd()
 }

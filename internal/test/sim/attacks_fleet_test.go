@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zktest"
 	"lockkeeper/internal/zk/wire"
 )
@@ -138,9 +139,7 @@ func TestAttack22NobodyIsDeposedForAnOutageOfZooKeeper(t *testing.T) {
 		s.zk.KillLeader()
 		time.Sleep(4 * s.window)
 		heal := s.mute(slow)
-		if err := s.zk.StartLeader(); err != nil {
-			s.Fatal(err)
-		}
+		testkit.NoError(s, s.zk.StartLeader())
 		s.within(s.window, "the other one is back", func() bool { return quick.manager.Trusted() })
 		time.Sleep(2 * s.window)
 		if s.takenOver() {

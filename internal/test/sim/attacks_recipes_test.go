@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zktest"
 	"lockkeeper/internal/zk/embedded/state"
 	"lockkeeper/internal/zk/wire"
@@ -174,9 +175,7 @@ func TestAttack12ALeaseThatLosesOneContenderEndsWhole(t *testing.T) {
 		broken := s.audit.at(l.id, "a").path
 		s.exemptions.excuse(broken)
 		s.administer(func(admin *session) {
-			if err := admin.delete(broken); err != nil {
-				s.Fatal(err)
-			}
+			testkit.NoError(s, admin.delete(broken))
 		})
 		s.within(time.Second, "the rest of it ends, too", func() bool { return !s.audit.at(l.id, "b").gone.IsZero() })
 		if a := s.beat(c, l); a.status != http.StatusGone {
@@ -197,9 +196,7 @@ func TestAttack12ALeaseThatHasLostOneContenderIsEndedByTheSuccessor(t *testing.T
 		broken := s.audit.at(l.id, "a").path
 		s.exemptions.excuse(broken)
 		s.administer(func(admin *session) {
-			if err := admin.delete(broken); err != nil {
-				s.Fatal(err)
-			}
+			testkit.NoError(s, admin.delete(broken))
 		})
 		next := s.client(s.start(1))
 		n := s.take(next, "b", "held", "ttl", "30s", "wait", "50s")
@@ -338,14 +335,10 @@ func TestAttack28ALargeQueueIsDestroyedInPieces(t *testing.T) {
 		l := s.take(bystander, "b", "held", "ttl", "5s")
 		c.release(s.take(c, "a", "held", "ttl", "5s")) // the directory is there
 		other, err := s.openSession("other", zktest.LeaderName)
-		if err != nil {
-			s.Fatal(err)
-		}
+		testkit.NoError(s, err)
 		for range many {
 			path, err := other.create(lockRoot+"/a/"+strings.Repeat("x", 1000)+"-lock-", "", wire.FlagSequential)
-			if err != nil {
-				s.Fatal(err)
-			}
+			testkit.NoError(s, err)
 			s.exemptions.excuse(path)
 		}
 		other.close()
@@ -448,9 +441,7 @@ func TestAttack36ADeposedGatewayDoesNotSayThatATokenIsCurrent(t *testing.T) {
 			link.StallReplies()
 		}
 		s.administer(func(admin *session) {
-			if err := admin.delete(s.audit.registration(old.name)); err != nil {
-				s.Fatal(err)
-			}
+			testkit.NoError(s, admin.delete(s.audit.registration(old.name)))
 		})
 		s.within(2*time.Second, "it is succeeded", s.takenOver)
 		holder.at = next
@@ -578,9 +569,7 @@ func TestAttack51ASuccessorDoesNotRunAnEphemeralLease(t *testing.T) {
 			for _, link := range links {
 				link.StallReplies() // its pings arrive, and so it lives
 			}
-			if err := admin.delete(s.audit.registration(old.name)); err != nil {
-				s.Fatal(err)
-			}
+			testkit.NoError(s, admin.delete(s.audit.registration(old.name)))
 		})
 		s.within(2*time.Second, "it is succeeded", s.takenOver)
 		if !s.there(l) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zktest"
 	"lockkeeper/internal/zk/embedded/state"
 )
@@ -48,9 +49,7 @@ func TestAttack31AGrantThatADeposedGatewayConfirmsIsClaimed(t *testing.T) {
 		}
 		s.administer(func(admin *session) {
 			for _, path := range []string{s.audit.registration(old.name)} {
-				if err := admin.delete(path); err != nil {
-					s.Fatal(err)
-				}
+				testkit.NoError(s, admin.delete(path))
 			}
 		})
 		s.within(2*time.Second, "it is succeeded", s.takenOver)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zktest"
 	"lockkeeper/internal/zk/embedded/state"
 	"lockkeeper/internal/zk/wire"
@@ -53,15 +54,11 @@ func TestAttack02NobodyIsGrantedOverAPredecessorThatItsGatewayHasNotSeen(t *test
 		c := s.client(g)
 		c.release(s.take(c, "a", "held", "ttl", "30s")) // the directory is there
 		other, err := s.openSession("other", zktest.LeaderName)
-		if err != nil {
-			s.Fatal(err)
-		}
+		testkit.NoError(s, err)
 		stalled := s.observer(g)
 		stalled.StallReplies()
 		theirs, err := other.create(lockRoot+"/a/_c_00000000-0000-0000-0000-000000000000-lock-", "", wire.FlagEphemeral|wire.FlagSequential)
-		if err != nil {
-			s.Fatal(err)
-		}
+		testkit.NoError(s, err)
 		s.exemptions.excuse(theirs)
 		asked := make(chan *lease, 1)
 		go func() {
@@ -84,9 +81,7 @@ func TestAttack02NobodyIsGrantedOverAPredecessorThatItsGatewayHasNotSeen(t *test
 		if a := s.beat(c, l); a.State != "waiting" {
 			s.Errorf("behind another program's contender it is %q", a.State)
 		}
-		if err := other.delete(theirs); err != nil {
-			s.Fatal(err)
-		}
+		testkit.NoError(s, other.delete(theirs))
 		time.Sleep(100 * time.Millisecond)
 		if a := s.beat(c, l); a.State != "held" {
 			s.Errorf("at the head of the queue it is %q", a.State)
@@ -132,18 +127,12 @@ func TestAttack05AContenderThatMayNotBeReadIsWaitedFor(t *testing.T) {
 		c := s.client(g)
 		c.release(s.take(c, "a", "held", "ttl", "30s")) // the directory is there
 		other, err := s.openSession("other", zktest.LeaderName)
-		if err != nil {
-			s.Fatal(err)
-		}
-		if err := other.Must(wire.OpAuth, &wire.AuthRequest{Scheme: "digest", Auth: []byte("other:secret")}, nil); err != nil {
-			s.Fatal(err)
-		}
+		testkit.NoError(s, err)
+		testkit.NoError(s, other.Must(wire.OpAuth, &wire.AuthRequest{Scheme: "digest", Auth: []byte("other:secret")}, nil))
 		var created wire.PathRecord
 		err = other.Must(wire.OpCreate, &wire.CreateRequest{Path: lockRoot + "/a/_c_00000000-0000-0000-0000-000000000000-lock-", Flags: wire.FlagSequential,
 			ACL: []wire.ACL{{Perms: wire.PermAll, Scheme: "auth"}}}, &created)
-		if err != nil {
-			s.Fatal(err)
-		}
+		testkit.NoError(s, err)
 		s.exemptions.excuse(created.Path)
 		// No event tells of it: only the number that is missing does.
 		l := s.take(c, "a", "waiting", "ttl", "30s", "async", "true")
@@ -152,13 +141,9 @@ func TestAttack05AContenderThatMayNotBeReadIsWaitedFor(t *testing.T) {
 			if a := s.beat(c, l); a.State != "waiting" {
 				s.Fatalf("behind a contender that may not be read a lease is %s: %d %s", a.State, a.status, a.raw)
 			}
-			if err := other.Must(wire.OpExists, &wire.ReadRequest{Path: created.Path}, nil); err != nil {
-				s.Fatal(err)
-			}
+			testkit.NoError(s, other.Must(wire.OpExists, &wire.ReadRequest{Path: created.Path}, nil))
 		}
-		if err := other.delete(created.Path); err != nil {
-			s.Fatal(err)
-		}
+		testkit.NoError(s, other.delete(created.Path))
 		other.close()
 		s.within(20*time.Second, "its turn comes", func() bool {
 			time.Sleep(300 * time.Millisecond)
@@ -175,14 +160,10 @@ func TestAttack08AContenderThatLooksLikeOursIsNobodysToEnd(t *testing.T) {
 		c := s.client(g)
 		c.release(s.take(c, "a", "held", "ttl", "5s"))
 		other, err := s.openSession("other", zktest.LeaderName)
-		if err != nil {
-			s.Fatal(err)
-		}
+		testkit.NoError(s, err)
 		like := newForeign(s.world, likenessFrom)
 		theirs, err := other.create(lockRoot+"/a/"+like.likeName(), `{"v":1,"ttl_ms":1000,"enqueued_ms":1}`, wire.FlagSequential)
-		if err != nil {
-			s.Fatal(err)
-		}
+		testkit.NoError(s, err)
 		other.close()
 		if c, ok := recipe.Parse("otherone", theirs[strings.LastIndex(theirs, "/")+1:]); !ok || !c.Ours {
 			s.Fatal("it does not look like one of another fleet's")
@@ -299,9 +280,7 @@ func TestAttack17AnOverwrittenContenderIsKeptAsLongAsItMayBe(t *testing.T) {
 		l := s.take(c, "a", "held", "ttl", "10s")
 		s.die(g)
 		s.administer(func(admin *session) {
-			if err := admin.set(l.path, "__REVOKE__"); err != nil {
-				s.Fatal(err)
-			}
+			testkit.NoError(s, admin.set(l.path, "__REVOKE__"))
 		})
 		next := s.start(1)
 		time.Sleep(10 * time.Minute)
@@ -336,9 +315,7 @@ func TestAttack21ALeaseWhoseClientIsAliveOutlivesAnOutage(t *testing.T) {
 		if refused < 20 {
 			s.Errorf("only %d heartbeats were refused", refused)
 		}
-		if err := s.zk.StartLeader(); err != nil {
-			s.Fatal(err)
-		}
+		testkit.NoError(s, s.zk.StartLeader())
 		s.beatUntil(c, l, 10*time.Second)
 		// And the gateway itself: nothing of it runs for twelve seconds.
 		links := append(s.linksToZooKeeper(g), s.zk.Network.Links("", g.name)...)
@@ -456,9 +433,7 @@ func TestAttack49AWaiterThatNeverStoodFirstIsNotToldThatItHolds(t *testing.T) {
 		s.administer(func(admin *session) {
 			for _, l := range []*lease{second, first} {
 				s.exemptions.excuse(l.path)
-				if err := admin.delete(l.path); err != nil {
-					s.Fatal(err)
-				}
+				testkit.NoError(s, admin.delete(l.path))
 			}
 		})
 		now := s.take(third, "a", "held", "ttl", "30s")

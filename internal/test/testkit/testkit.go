@@ -165,3 +165,11 @@ func Run(m interface{ Run() int }) int {
 	}
 	return 0
 }
+
+// NoError ends the test when err is not nil.
+func NoError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

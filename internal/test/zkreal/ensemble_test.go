@@ -20,9 +20,7 @@ const patience = 60 * time.Second // for what must happen; a loaded machine may 
 func connect(t *testing.T, addr string, sessionTimeout time.Duration) *zk.Conn {
 	t.Helper()
 	conn, events, err := zk.Connect([]string{addr}, sessionTimeout, zk.WithLogger(quiet{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(conn.Close)
 	for event := range events {
 		if event.State == zk.StateHasSession {
@@ -82,9 +80,7 @@ func TestAFollowerThatIsCutOffServesReadsWhileTheOthersGoOn(t *testing.T) {
 		t.Errorf("followers %v, want %d alone", got, well)
 	}
 	e.HealPeers(deaf)
-	if err := e.AwaitServing(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.AwaitServing())
 	testkit.Eventually(t, patience, func() bool {
 		there, _, err := atDeaf.Exists("/after")
 		return err == nil && there
@@ -128,12 +124,8 @@ func TestAllTalkAmongPeersGoesThroughTheProxies(t *testing.T) {
 		}
 		was := e.Leader()
 		e.Servers()[was].Kill()
-		if err := e.Servers()[was].Restart(); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.AwaitServing(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, e.Servers()[was].Restart())
+		testkit.NoError(t, e.AwaitServing())
 	}
 }
 
@@ -147,18 +139,14 @@ func (e *Ensemble) callsToPeerPorts(t *testing.T) map[string]bool {
 			if own, ok := strings.CutPrefix(line, fmt.Sprintf("server.%d=127.0.0.1:", i+1)); ok {
 				for port := range strings.SplitSeq(own, ":") {
 					n, err := strconv.ParseInt(port, 10, 64)
-					if err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, err)
 					ports[n] = true
 				}
 			}
 		}
 	}
 	fds, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ours := make(map[string]bool)
 	for _, fd := range fds {
 		if link, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil {

@@ -60,9 +60,7 @@ func TestDataSurvivesStopKillAndRestart(t *testing.T) {
 	addr := s.Addr()
 	for i, end := range []func(){s.Stop, s.Kill, func() { s.Freeze(); s.Kill() }} {
 		path := fmt.Sprintf("/before-%d", i)
-		if err := Mkdir(addr, path); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, Mkdir(addr, path))
 		end()
 		if s.PID() != 0 || s.Mode() != "" {
 			t.Fatalf("way %d to end: still there", i)
@@ -88,17 +86,13 @@ func TestAFrozenServerAcceptsAndSaysNothingUntilThawed(t *testing.T) {
 	if _, err := conn.Write([]byte("ruok")); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, conn.SetReadDeadline(time.Now().Add(300*time.Millisecond)))
 	answer := make([]byte, 4)
 	if n, err := conn.Read(answer); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("a frozen server answered %q, %v", answer[:n], err)
 	}
 	s.Thaw()
-	if err := conn.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, conn.SetReadDeadline(time.Now().Add(30*time.Second)))
 	if _, err := conn.Read(answer); err != nil || string(answer) != "imok" {
 		t.Fatalf("after Thaw: %q, %v", answer, err)
 	}
@@ -108,17 +102,11 @@ func TestAServerDiesWithTheProcessThatStartedIt(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "ZKREAL_CHILD="+t.TempDir())
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, cmd.Start())
 	line := make([]byte, 4096)
 	n, err := out.Read(line)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	pid, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(string(line[:n]), "pid")))
 	if err != nil {
 		t.Fatalf("the child said %q", line[:n])
@@ -126,9 +114,7 @@ func TestAServerDiesWithTheProcessThatStartedIt(t *testing.T) {
 	if err := syscall.Kill(pid, 0); err != nil {
 		t.Fatalf("the JVM is not running: %v", err)
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait() // reports the kill
 	testkit.Eventually(t, 20*time.Second, func() bool { return !alive(pid) }, "JVM %d is gone", pid)
 }
@@ -145,9 +131,7 @@ func alive(pid int) bool {
 
 func TestStartSaysWhyItDoesNotServe(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer l.Close()
 	_, err = Start(WithPort(l.Addr().(*net.TCPAddr).Port))
 	if !errors.Is(err, errPortTaken) {
@@ -172,9 +156,7 @@ func TestSharedGivesEachTestAnEmptyChrootOfItsOwn(t *testing.T) {
 func TestCLIRunsCommandsInOrderAndReportsRefusals(t *testing.T) {
 	addr, chroot := SharedT(t)
 	out, err := CLI(addr, "create "+chroot+"/a hello", "get "+chroot+"/a", "delete "+chroot+"/nope", "ls "+chroot)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	want := "Created " + chroot + "/a\nhello\nNode does not exist: " + chroot + "/nope\n[a]\n"
 	if out != want {
 		t.Errorf("got  %q\nwant %q", out, want)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/test/rawzk"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zktest"
 	"lockkeeper/internal/zk/wire"
 )
@@ -293,9 +294,7 @@ func TestTheLeaderStartsAgainWithWhatItHad(t *testing.T) {
 		if _, _, err := c.receive(time.Minute); err == nil {
 			t.Error("the client of a follower does not notice")
 		}
-		if err := e.StartLeader(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, e.StartLeader())
 		back, err := connect(t, e, "c", zktest.FollowerName(1), c)
 		if err != nil || back.ID != c.ID || !back.has("/a") {
 			t.Errorf("the session is gone: %+v, %v", back, err)
@@ -378,9 +377,7 @@ func TestAConnectionThatIsClosedWhileItStandsStillEndsWhenItBreaks(t *testing.T)
 			nc.Close()
 		})
 		nc, err := n.Dial("client", "server")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		link := n.Links("client", "server")[0]
 		link.Stall()
 		nc.Close()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk/wire"
 )
@@ -33,9 +34,7 @@ func benchmarkTransactions(b *testing.B, addr string, clients int) {
 	var all []*benchClient
 	for range clients {
 		c, err := newBenchClient(addr, fmt.Sprintf("/bench-%d", benchDirs.Add(1)))
-		if err != nil {
-			b.Fatal(err)
-		}
+		testkit.NoError(b, err)
 		defer c.nc.Close()
 		all = append(all, c)
 	}

@@ -24,15 +24,11 @@ import (
 func metric(t testing.TB, s *embeddedtest.Server, name string) int {
 	t.Helper()
 	answer, err := s.FourLetter("mntr")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for line := range strings.Lines(answer) {
 		if rest, ok := strings.CutPrefix(line, "zk_"+name+"\t"); ok {
 			n, err := strconv.Atoi(strings.TrimSpace(rest))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			return n
 		}
 	}
@@ -48,9 +44,7 @@ func TestAThousandHalfOpenConnectionsDisturbNobodyAndAreClosed(t *testing.T) {
 	var half []net.Conn
 	for i := range 1000 {
 		nc, err := net.Dial("tcp", s.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer nc.Close()
 		if _, err := nc.Write(beginnings[i%len(beginnings)]); err != nil {
 			t.Fatal(err)
@@ -62,9 +56,7 @@ func TestAThousandHalfOpenConnectionsDisturbNobodyAndAreClosed(t *testing.T) {
 	}
 	other.create("/a", nil, 0)
 	for _, nc := range half {
-		if err := nc.SetReadDeadline(time.Now().Add(patience)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, nc.SetReadDeadline(time.Now().Add(patience)))
 		if n, err := nc.Read(make([]byte, 1)); n != 0 || strings.Contains(fmt.Sprint(err), "timeout") {
 			t.Fatalf("not closed: %d, %v", n, err)
 		}
@@ -105,14 +97,10 @@ func TestAFrameAboveTheLimitEndsItsConnectionAlone(t *testing.T) {
 	for _, length := range []uint32{0x100000, 0x7fffffff, 0x80000000, 0xffffffff} {
 		head := []byte{byte(length >> 24), byte(length >> 16), byte(length >> 8), byte(length)}
 		c := openRaw(t, s, time.Minute)
-		if err := c.Write(append(rawzk.Request(wire.XidPing, wire.OpPing, nil), head...)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.Write(append(rawzk.Request(wire.XidPing, wire.OpPing, nil), head...)))
 		c.drained("a frame of impossible length")
 		unborn := dialRaw(t, s)
-		if err := unborn.Write(head); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, unborn.Write(head))
 		unborn.ended("a connect request of impossible length")
 		other.ping()
 	}
@@ -148,9 +136,7 @@ func TestAClientThatNeverReadsIsHeldBackAndOthersGoOn(t *testing.T) {
 	for i := range int32(asked) {
 		burst = append(burst, rawzk.Request(i+1, wire.OpGetData, &wire.ReadRequest{Path: "/large"})...)
 	}
-	if err := deaf.Write(burst); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, deaf.Write(burst))
 	for range 50 {
 		other.ping()
 	}

@@ -41,9 +41,7 @@ func goZooKeeper(t *testing.T, s *embeddedtest.Server, timeout time.Duration) (*
 		return s.Dial(ctx, network, addr)
 	}
 	conn, events, err := gozk.Connect([]string{s.Addr()}, timeout, gozk.WithDialer(dial), gozk.WithLogger(quiet{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(conn.Close)
 	awaitState(t, events, gozk.StateHasSession)
 	return conn, events
@@ -93,9 +91,7 @@ func TestGoZooKeeperWorksUnmodified(t *testing.T) {
 		var made []string
 		for range 3 {
 			path, err := conn.CreateProtectedEphemeralSequential("/a/n-", nil, open)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			made = append(made, path[len("/a/"):])
 		}
 		children, _, err := conn.Children("/a")

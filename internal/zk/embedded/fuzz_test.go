@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/rawzk"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -43,9 +44,7 @@ func FuzzConnection(f *testing.F) {
 		}
 		defer nc.Close()
 		go func() { _, _ = io.Copy(io.Discard, nc) }() // ends with nc
-		if err := nc.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, nc.SetWriteDeadline(time.Now().Add(time.Second)))
 		if greeted {
 			input = append(append([]byte(nil), hello...), input...)
 		}

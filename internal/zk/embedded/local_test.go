@@ -16,9 +16,7 @@ import (
 func running(t *testing.T, storage embedded.Storage, newProcess bool) (s *embedded.Server, kill func()) {
 	t.Helper()
 	s, err := embedded.New(embedded.Config{Storage: storage, EndLocalSessions: newProcess, TickTime: 100 * time.Millisecond, MaxConns: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -128,9 +126,7 @@ func TestALocalConnectionPassesEveryACLAndARemoteOneDoesNot(t *testing.T) {
 	ask := func(c *rawzk.Client, op wire.Op, body wire.Record) wire.ErrCode {
 		t.Helper()
 		f, err := c.Call(op, body, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return f.Err
 	}
 	remote, _ := shake(t, s.ServeConn, 0, nil)

@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/rawzk"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -26,9 +27,7 @@ type raw struct {
 func dialRaw(t testing.TB, s *embeddedtest.Server) *raw {
 	t.Helper()
 	nc, err := s.Dial(context.Background(), "tcp", s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { nc.Close() })
 	return &raw{rawzk.New(nc, patience), t}
 }
@@ -94,9 +93,7 @@ func (r *raw) send(op wire.Op, body wire.Record) {
 func (r *raw) call(op wire.Op, body wire.Record) rawzk.Frame {
 	r.t.Helper()
 	f, err := r.Call(op, body, nil)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	testkit.NoError(r.t, err)
 	return f
 }
 

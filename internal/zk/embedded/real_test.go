@@ -14,6 +14,7 @@ import (
 
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/rawzk"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/wire"
@@ -93,9 +94,7 @@ func TestCreateSessionAsARequestEndsTheConnectionAlone(t *testing.T) {
 func transcript(t *testing.T, addr string, hello, rest []byte) string {
 	t.Helper()
 	nc, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer nc.Close()
 	if _, err := nc.Write(hello); err != nil {
 		t.Fatal(err)
@@ -103,9 +102,7 @@ func transcript(t *testing.T, addr string, hello, rest []byte) string {
 	var said strings.Builder
 	frames := wire.NewFrameReader(nc, 1<<20)
 	for i := 0; ; i++ {
-		if err := nc.SetReadDeadline(time.Now().Add(500 * time.Millisecond)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, nc.SetReadDeadline(time.Now().Add(500*time.Millisecond)))
 		frame, err := frames.Next()
 		switch {
 		case err == nil:

@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/rawzk"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/wire"
 )
@@ -97,9 +98,7 @@ func TestAFrozenServerAnswersNobodyAndExpiresNobody(t *testing.T) {
 		s.Freeze()
 		time.Sleep(10 * time.Millisecond)
 		since := time.Now()
-		if err := c.Write(rawzk.Request(wire.XidPing, wire.OpPing, nil)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.Write(rawzk.Request(wire.XidPing, wire.OpPing, nil)))
 		go func() {
 			time.Sleep(20 * time.Second)
 			s.Thaw()
@@ -149,9 +148,7 @@ func TestAServerThatStopsInGoodOrderAnswersWhatHasReachedIt(t *testing.T) {
 
 func TestAServerRunsOnce(t *testing.T) {
 	s, err := embedded.New(embedded.Config{Storage: embedded.NewMemoryStorage()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	s.Close()
 	s.Close()
 	if err := s.Run(t.Context()); !errors.Is(err, embedded.ErrClosed) {

@@ -7,6 +7,7 @@ import (
 
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/rawzk"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -91,9 +92,7 @@ func TestAConnectionThatDropsWithRequestsUnderWayHasThemCarriedOut(t *testing.T)
 		c, other := openRaw(t, s, time.Minute), openRaw(t, s, time.Minute)
 		burst := rawzk.Request(1, wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: everyone})
 		burst = append(burst, rawzk.Request(2, wire.OpCreate, &wire.CreateRequest{Path: "/a/b", ACL: everyone})...)
-		if err := c.Write(burst); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.Write(burst))
 		c.Conn.Close()
 		synctest.Wait()
 		if !other.exists("/a/b") {

@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/rawzk"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -26,9 +27,7 @@ func TestAClientThatReadsSlowlyKeepsItsSessionAndOneThatDoesNotReadLosesIt(t *te
 				for i := range int32(asked) {
 					burst = append(burst, rawzk.Request(i+1, wire.OpGetData, &wire.ReadRequest{Path: "/large"})...)
 				}
-				if err := slow.Write(burst); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, slow.Write(burst))
 				slow.Frames = wire.NewFrameReader(bufio.NewReaderSize(crawl{slow.Conn}, 64<<10), 64<<20)
 				if !reads {
 					time.Sleep(10 * time.Second)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/embedded/state"
 	"lockkeeper/internal/zk/wire"
@@ -32,9 +33,7 @@ func held(t testing.TB, s embedded.Storage) (pieces, txns int, size int) {
 			return nil
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return pieces, txns, size
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/rawzk"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/embedded/state"
 	"lockkeeper/internal/zk/wire"
@@ -224,9 +225,7 @@ func TestEventsComeBeforeTheRepliesThatShowTheChange(t *testing.T) {
 		for i := range int32(reads) {
 			burst = append(burst, rawzk.Request(2+i, wire.OpGetData, &wire.ReadRequest{Path: "/n"})...)
 		}
-		if err := watcher.Write(burst); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, watcher.Write(burst))
 		var watched, events int
 		version := int32(-1)
 		for watched < 1+reads || events < 1 {
@@ -253,9 +252,7 @@ func TestEventsComeBeforeTheRepliesThatShowTheChange(t *testing.T) {
 
 func TestAMemoryStoreSaysWhereItIsDamaged(t *testing.T) {
 	store := embedded.NewMemoryStorage()
-	if err := store.Append(embedded.Batch{Txns: []*state.Txn{{Zxid: 7}}}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, store.Append(embedded.Batch{Txns: []*state.Txn{{Zxid: 7}}}))
 	_, err := embedded.New(embedded.Config{Storage: store})
 	if err == nil || !strings.Contains(err.Error(), "transaction 0") {
 		t.Errorf("a log that begins at 7: %v", err)

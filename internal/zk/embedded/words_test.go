@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -38,9 +39,7 @@ func TestFourLetterWordsAreAnsweredAsByTheRealServer(t *testing.T) {
 	ask := func(word string) (theirs, ours string) {
 		t.Helper()
 		theirs, err := real.FourLetter(word)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if ours, err = s.FourLetter(word); err != nil {
 			t.Fatal(err)
 		}

@@ -18,6 +18,7 @@ import (
 
 	"lockkeeper/internal/test/childproc"
 	"lockkeeper/internal/test/rawzk"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -31,9 +32,7 @@ func TestServerToBeKilled(t *testing.T) {
 		t.Skip("run by another test, in a process of its own")
 	}
 	n, err := Open(Config{Dir: dir, Listen: "127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	fmt.Printf("listening %s\n", n.Addr())
 	_ = n.Run(context.Background()) // until it is killed
 }
@@ -44,13 +43,9 @@ func serveToBeKilled(t *testing.T, dir string) (*childproc.Process, string) {
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestServerToBeKilled$", "-test.timeout", "10m")
 	cmd.Env = append(os.Environ(), crashDir+"="+dir)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	p, err := childproc.Start(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(p.Kill)
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
@@ -154,9 +149,7 @@ func TestKilledUnderLoadNothingAcknowledgedIsLost(t *testing.T) {
 	for round := range rounds {
 		p, addr := serveToBeKilled(t, dir)
 		l, err := rawzk.Dial(addr, patience, 10*time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		for _, w := range writers {
 			if round > 0 {
 				if err := w.check(l); err != nil {

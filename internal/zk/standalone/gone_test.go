@@ -45,9 +45,7 @@ func TestAStoreThatIsGoneIsWaitedForAndNoOtherIsServedInItsPlace(t *testing.T) {
 		}
 		return failing{s, &fails}, nil
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	p.end = p.run()
 	c := p.client(t)
 	create(t, c, "/a", 0)
@@ -61,9 +59,7 @@ func TestAStoreThatIsGoneIsWaitedForAndNoOtherIsServedInItsPlace(t *testing.T) {
 	}
 
 	fails.Store(true)
-	if err := os.Rename(dir, away); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Rename(dir, away))
 	if _, err := c.Create("/b", nil, 0, world); err == nil {
 		t.Fatal("acknowledged what was not stored")
 	}
@@ -73,20 +69,14 @@ func TestAStoreThatIsGoneIsWaitedForAndNoOtherIsServedInItsPlace(t *testing.T) {
 		t.Errorf("the directory was made: %v", err)
 	}
 	other, err := disk.Open(disk.Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := other.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, other.Close())
 	anotherTry()
 	if n := p.log.count("the store is gone: requests are refused"); n != 1 {
 		t.Errorf("logged %d times, want once", n)
 	}
 
-	if err := errors.Join(os.Rename(dir, dir+"-other"), os.Rename(away, dir)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(os.Rename(dir, dir+"-other"), os.Rename(away, dir)))
 	testkit.Eventually(t, patience, func() bool { return p.Err() == nil }, "the store is served again")
 	again := p.client(t)
 	if !exists(t, again, "/a") {

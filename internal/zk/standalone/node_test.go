@@ -131,9 +131,7 @@ func start(t *testing.T, d *platter, listen string) *process {
 	p := &process{log: new(journal), ended: make(chan error, 1)}
 	var err error
 	p.Node, err = Open(Config{Dir: "x", Listen: listen, Logger: slog.New(slog.NewTextHandler(p.log, nil)), open: d.store})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	p.end = p.run()
 	return p
 }
@@ -164,9 +162,7 @@ func client(t *testing.T, addr string, dial func(context.Context, string, string
 			defer cancel()
 			return dial(ctx, network, addr)
 		}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	go func() {
 		for range events {
 		}
@@ -254,9 +250,7 @@ func TestAFullDiskIsWaitedForAndNothingAcknowledgedIsLost(t *testing.T) {
 				t.Errorf("a backup says %v", err)
 			}
 			nc, err := net.Dial("tcp", p.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if _, err := nc.Read(make([]byte, 1)); err == nil {
 				t.Error("a connection from outside was served")
 			}
@@ -377,9 +371,7 @@ func TestWhatWasOpenedAndNeverRunIsGivenUp(t *testing.T) {
 	d := newPlatter()
 	for range 2 {
 		n, err := Open(Config{Dir: "x", Listen: "127.0.0.1:0", open: d.store})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if err := n.Close(); err != nil {
 			t.Error(err)
 		}
@@ -388,9 +380,7 @@ func TestWhatWasOpenedAndNeverRunIsGivenUp(t *testing.T) {
 		}
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer taken.Close()
 	if _, err := Open(Config{Dir: "x", Listen: taken.Addr().String(), open: d.store}); err == nil {
 		t.Error("listens where another does")

@@ -40,9 +40,7 @@ func TestWhatIsWrittenArrivesInOrderHoweverItIsCut(t *testing.T) {
 		if err == io.EOF {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 	}
 	writing.Wait()
 	if !bytes.Equal(got, want) {
@@ -76,9 +74,7 @@ func TestDeadlinesEndWaitingInVirtualTime(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, _ := newPipe()
 				began := time.Now()
-				if err := c.set(a, began.Add(time.Second)); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, c.set(a, began.Add(time.Second)))
 				err := c.wait(a)
 				if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Second {
 					t.Errorf("%v after %v", err, time.Since(began))
@@ -88,20 +84,14 @@ func TestDeadlinesEndWaitingInVirtualTime(t *testing.T) {
 					t.Errorf("%v is no timeout", err)
 				}
 				// Set while a reader waits: earlier, and later again.
-				if err := c.set(a, time.Time{}); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, c.set(a, time.Time{}))
 				ended := make(chan error)
 				began = time.Now()
 				go func() { ended <- c.wait(a) }()
 				synctest.Wait()
-				if err := c.set(a, began.Add(time.Hour)); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, c.set(a, began.Add(time.Hour)))
 				synctest.Wait()
-				if err := c.set(a, began.Add(time.Minute)); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, c.set(a, began.Add(time.Minute)))
 				if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Minute {
 					t.Errorf("%v after %v", err, time.Since(began))
 				}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"lockkeeper/internal/test/testkit"
 )
 
 const s = time.Second
@@ -249,9 +251,7 @@ func TestAViolationNamesTheLeases(t *testing.T) {
 
 func TestTheCheckerKnowsNothingOfTheGateway(t *testing.T) {
 	pkg, err := build.ImportDir(".", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, path := range pkg.Imports {
 		if std, err := build.Import(path, ".", build.FindOnly); err != nil || !std.Goroot {
 			t.Errorf("it imports %s", path)

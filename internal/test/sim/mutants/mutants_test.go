@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"lockkeeper/internal/test/testkit"
 )
 
 var (
@@ -164,8 +166,6 @@ func scenarios(ctx context.Context, t *testing.T, f found, program, named string
 func root(t *testing.T) string {
 	t.Helper()
 	path, err := filepath.Abs("../../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return path
 }

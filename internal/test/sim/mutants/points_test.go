@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"lockkeeper/internal/fault"
+	"lockkeeper/internal/test/testkit"
 )
 
 // TestTheTableHasThePointsOfTheCode needs no compiler: it runs always.
@@ -76,9 +77,7 @@ func pointsIn(t *testing.T, dir string) map[string]string {
 			})
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 	}
 	if len(points) == 0 {
 		t.Fatal("no fail point was found in the code")

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded"
 )
 
@@ -18,13 +19,9 @@ func restored(t *testing.T, b []byte) (Summary, *rig) {
 	t.Helper()
 	dir := shm(t)
 	path := filepath.Join(dir, FileName)
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(path, b, 0o600))
 	sum, err := Verify(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, b) {
 		t.Errorf("verifying has changed the file: %v", err)
 	}
@@ -70,9 +67,7 @@ func TestTheFirstCommitOfARestoredStoreKeepsTheLastMetaPage(t *testing.T) {
 			t.Fatal(err)
 		}
 		im, err := openImage(bytes.NewReader(copied.Bytes()), int64(copied.Len()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		m, err := im.readMeta(im.meta.tx % 2)
 		if err != nil || m.tx != im.meta.tx {
 			t.Errorf("the newest meta page, of transaction %d, is not in its place: %+v, %v", im.meta.tx, m, err)
@@ -94,9 +89,7 @@ func TestABackupIsOneMomentWhileAppendsGoOn(t *testing.T) {
 		}
 		return copied.Write(p)
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	snapshots := ch.snapshots
 	sum, other := restored(t, copied.Bytes())
 	if sum.LastZxid != at {
@@ -124,9 +117,7 @@ func TestABackupDoesNotHoldUpAppends(t *testing.T) {
 		}
 		return len(p), nil
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 }
 
 type writerFunc func([]byte) (int, error)
@@ -159,9 +150,7 @@ func TestVerifyFindsWhatOpenFindsAndMore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "backup")
 	check := func(b []byte) error {
 		t.Helper()
-		if err := os.WriteFile(path, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(path, b, 0o600))
 		_, err := Verify(path)
 		return err
 	}
@@ -178,9 +167,7 @@ func TestVerifyFindsWhatOpenFindsAndMore(t *testing.T) {
 	r := newRig(t)
 	bad := txn(1, 10)
 	bad.Ops[0].Kind = 77
-	if err := r.Append(embedded.Batch{Txns: append(txns(0, 0, 0), bad)}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, r.Append(embedded.Batch{Txns: append(txns(0, 0, 0), bad)}))
 	r.Store.Close()
 	if _, err := Verify(r.path); !errors.Is(err, ErrDamaged) {
 		t.Errorf("a transaction of an unknown kind: %v", err)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"testing"
 
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/embedded/state"
 )
@@ -38,9 +39,7 @@ func (c *churn) batch(n, size int) {
 			c.snapshots++
 		}
 	}
-	if err := c.Store.Append(b); err != nil {
-		c.Fatal(err)
-	}
+	testkit.NoError(c, c.Store.Append(b))
 	c.last += int64(n)
 }
 
@@ -162,9 +161,7 @@ func mapped(t testing.TB, path string) (n int64) {
 			in = bytes.HasSuffix(bytes.TrimSpace(line), []byte(path))
 		case in && len(f) > 1 && string(f[0]) == "Rss:":
 			kb, err := strconv.ParseInt(string(f[1]), 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			n += kb << 10
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/test/childproc"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/embedded/state"
 )
@@ -40,9 +41,7 @@ func TestMain(m *testing.M) {
 func child(t *testing.T, name, dir string, before ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	argv := append(before, self)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), childEnv+"="+name+":"+dir)
@@ -82,15 +81,11 @@ func TestWhatWasAcknowledgedSurvivesKill9(t *testing.T) {
 	for range times(25, 300) {
 		cmd := child(t, "append", dir)
 		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		p, err := childproc.Start(cmd)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		before := acknowledged
 		lines := bufio.NewScanner(out)
 		for lines.Scan() {
@@ -127,9 +122,7 @@ func TestWhatWasAcknowledgedSurvivesKill9(t *testing.T) {
 func readBack(t *testing.T, dir string) (last, snapshot int64) {
 	t.Helper()
 	s, err := Open(Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer s.Close()
 	snapshot = s.progress.Whole.Zxid
 	last = snapshot
@@ -150,9 +143,7 @@ func readBack(t *testing.T, dir string) (last, snapshot int64) {
 			return nil
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if snapshot > 0 && pieces != 5 {
 		t.Fatalf("%d pieces", pieces)
 	}

@@ -11,6 +11,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/embedded/state"
 )
@@ -39,13 +40,9 @@ func patient(t *testing.T) (*model, []byte) {
 func (r *rig) bytes() []byte {
 	r.Helper()
 	b, err := os.ReadFile(r.path)
-	if err != nil {
-		r.Fatal(err)
-	}
+	testkit.NoError(r, err)
 	im, err := openImage(bytes.NewReader(b), int64(len(b)))
-	if err != nil {
-		r.Fatal(err)
-	}
+	testkit.NoError(r, err)
 	return b[:im.meta.pages*pageSize]
 }
 
@@ -63,9 +60,7 @@ func newWard(t *testing.T, m *model) *ward { return &ward{T: t, dir: shm(t), mod
 func (w *ward) try(b []byte, what string, args ...any) (opened bool) {
 	w.Helper()
 	path := filepath.Join(w.dir, FileName)
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		w.Fatal(err)
-	}
+	testkit.NoError(w, os.WriteFile(path, b, 0o600))
 	s, err := Open(Config{Dir: w.dir})
 	if err != nil {
 		if w.damaged++; !errors.Is(err, ErrDamaged) {
@@ -185,9 +180,7 @@ func TestAMetaPageThatIsBrokenIsNotPassedOver(t *testing.T) {
 func TestEveryByteOfTheRecordsIsWatched(t *testing.T) {
 	m, b := patient(t)
 	im, err := openImage(bytes.NewReader(b), int64(len(b)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	w := newWard(t, m)
 	for at := int(im.meta.root) * pageSize; at < int(im.meta.root+1)*pageSize; at += times(3, 1) {
 		hurt := bytes.Clone(b)
@@ -290,9 +283,7 @@ func TestWritesThatWereLostAreNoticed(t *testing.T) {
 			hurt := bytes.Clone(history[n])
 			copy(hurt[id*pageSize:], pageOf(history[n-2], id))
 			newest, err := openImage(bytes.NewReader(hurt), int64(len(hurt)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			w.model = &models[n]
 			if was, _ := openImage(bytes.NewReader(history[n]), int64(len(history[n]))); newest.meta.tx != was.meta.tx {
 				w.model = &models[n-1]
@@ -316,9 +307,7 @@ func TestABatchOfAnotherTimelineIsNoticed(t *testing.T) {
 	_, other := restored(t, copied.Bytes())
 	there := txn(6, 100)
 	there.Time++
-	if err := other.Append(embedded.Batch{Txns: []*state.Txn{there}}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, other.Append(embedded.Batch{Txns: []*state.Txn{there}}))
 	r.add(1, 100)
 	r.add(1, 100)
 	var foreign []byte
@@ -332,9 +321,7 @@ func TestABatchOfAnotherTimelineIsNoticed(t *testing.T) {
 	}
 	p := r.progress
 	err = r.commit(&p, func(tx *bolt.Tx) error { return tx.Bucket(log).Put(logKey(6, 0), foreign) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	r.Store.Close()
 	if _, err := Open(r.config); !errors.Is(err, ErrDamaged) {
 		t.Errorf("opened with %v", err)
@@ -344,16 +331,12 @@ func TestABatchOfAnotherTimelineIsNoticed(t *testing.T) {
 func TestDamageIsSaidWithItsPlaceAndWhatToDo(t *testing.T) {
 	_, b := patient(t)
 	c, err := readContents(bytes.NewReader(b), int64(len(b)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	page := int(native.Uint64(c.buckets[snapName(c.progress.Whole.Generation)]))
 	b[page*pageSize+8] ^= 0x40 // its kind
 	dir := t.TempDir()
 	path := filepath.Join(dir, FileName)
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(path, b, 0o600))
 	_, err = Open(Config{Dir: dir})
 	for _, want := range []string{path, "damaged", "page", "gateway restore"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -366,17 +349,11 @@ func TestDamageIsSaidWithItsPlaceAndWhatToDo(t *testing.T) {
 func FuzzAnyFileIsReadOrRefused(f *testing.F) {
 	dir := f.TempDir()
 	s, err := Open(Config{Dir: dir})
-	if err != nil {
-		f.Fatal(err)
-	}
-	if err := s.Append(embedded.Batch{Txns: txns(0, 20, 500), Piece: &embedded.Piece{First: true, Data: make([]byte, 3000)}}); err != nil {
-		f.Fatal(err)
-	}
+	testkit.NoError(f, err)
+	testkit.NoError(f, s.Append(embedded.Batch{Txns: txns(0, 20, 500), Piece: &embedded.Piece{First: true, Data: make([]byte, 3000)}}))
 	s.Close()
 	b, err := os.ReadFile(s.path)
-	if err != nil {
-		f.Fatal(err)
-	}
+	testkit.NoError(f, err)
 	whole := b[:16*pageSize]
 	f.Add(uint16(0), uint16(16), []byte{7}, uint16(3), uint16(0), []byte{0xff})
 	// Patches, not files: mutating 64 kB takes far longer than reading them.

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded"
 )
 
@@ -159,9 +160,7 @@ func TestEveryWriteAndSyncMayFail(t *testing.T) {
 					t.Fatalf("%s %d: %v", call, n, err)
 				}
 				got, err := load(s)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				if err := m.differs(got); err != nil {
 					// Failed, but persisted?
 					more := m
@@ -171,12 +170,8 @@ func TestEveryWriteAndSyncMayFail(t *testing.T) {
 					}
 					persisted++
 				}
-				if err := s.Append(embedded.Batch{Txns: txns(s.progress.Last, 1, 1)}); err != nil {
-					t.Fatal(err)
-				}
-				if err := s.Close(); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, s.Append(embedded.Batch{Txns: txns(s.progress.Last, 1, 1)}))
+				testkit.NoError(t, s.Close())
 				if t.Failed() {
 					return
 				}
@@ -244,9 +239,7 @@ func TestASyncThatFailsAndLosesTheWritesLosesNothingAcknowledged(t *testing.T) {
 				t.Skip(err)
 			}
 			defer dev.Close()
-			if err := unix.Dup3(int(dev.Fd()), int(r.file.Fd()), unix.O_CLOEXEC); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, unix.Dup3(int(dev.Fd()), int(r.file.Fd()), unix.O_CLOEXEC))
 			err = r.Append(embedded.Batch{Txns: txns(r.last(), 1, 10)})
 			if err == nil {
 				t.Fatal("appended to a device")

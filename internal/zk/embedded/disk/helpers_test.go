@@ -76,18 +76,14 @@ func newRigIn(t testing.TB, config Config) *rig {
 func (r *rig) open() {
 	r.Helper()
 	s, err := Open(r.config)
-	if err != nil {
-		r.Fatal(err)
-	}
+	testkit.NoError(r, err)
 	r.Store = s
 }
 
 // reopen closes and opens, and checks that everything is there.
 func (r *rig) reopen() {
 	r.Helper()
-	if err := r.Store.Close(); err != nil {
-		r.Fatal(err)
-	}
+	testkit.NoError(r, r.Store.Close())
 	r.open()
 	r.model.under = nil
 	r.check()
@@ -103,9 +99,7 @@ func (r *rig) add(n, size int) {
 
 func (r *rig) append(b embedded.Batch) {
 	r.Helper()
-	if err := r.Store.Append(b); err != nil {
-		r.Fatal(err)
-	}
+	testkit.NoError(r, r.Store.Append(b))
 	r.model.append(b)
 }
 
@@ -144,12 +138,8 @@ func (r *rig) piece(zxid int64, i, size, each int, last bool) {
 func (r *rig) check() {
 	r.Helper()
 	got, err := load(r.Store)
-	if err != nil {
-		r.Fatal(err)
-	}
-	if err := r.model.differs(got); err != nil {
-		r.Fatal(err)
-	}
+	testkit.NoError(r, err)
+	testkit.NoError(r, r.model.differs(got))
 }
 
 // load is what a store gives.

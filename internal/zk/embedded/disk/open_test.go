@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	bolt "go.etcd.io/bbolt"
+
+	"lockkeeper/internal/test/testkit"
 )
 
 func TestASecondOpenerIsToldWhatToDo(t *testing.T) {
@@ -57,9 +59,7 @@ func TestStoresThatAreMadeAtOnceAreOne(t *testing.T) {
 func TestWhoIsLateInMakingAStoreLeavesTheOtherOneAlone(t *testing.T) {
 	r := newRig(t)
 	r.add(3, 10)
-	if err := create(r.dir, r.path); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, create(r.dir, r.path))
 	r.add(1, 10)
 	r.reopen()
 }
@@ -80,9 +80,7 @@ func TestAStoreBelongsToItsOwner(t *testing.T) {
 func TestWhatAnUnfinishedStartLeftIsSweptAway(t *testing.T) {
 	r := newRig(t)
 	left := filepath.Join(r.dir, FileName+".new-123")
-	if err := os.WriteFile(left, []byte("half"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(left, []byte("half"), 0o600))
 	r.reopen()
 	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("still there: %v", err)
@@ -95,9 +93,7 @@ func TestWhatIsNoStoreIsRefused(t *testing.T) {
 		r.add(10, 100)
 		r.Store.Close()
 		b, err := os.ReadFile(r.path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return b
 	}
 	for name, c := range map[string]struct {
@@ -125,9 +121,7 @@ func TestWhatIsNoStoreIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := shm(t)
 			path := filepath.Join(dir, FileName)
-			if err := c.prepare(t, path); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, c.prepare(t, path))
 			before, _ := os.ReadFile(path)
 			s, err := Open(Config{Dir: dir})
 			if err == nil {
@@ -154,9 +148,7 @@ func TestWhatIsNoStoreIsRefused(t *testing.T) {
 
 func TestADirectoryThatIsAFileIsRefused(t *testing.T) {
 	path := filepath.Join(shm(t), "data")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(path, nil, 0o600))
 	if _, err := Open(Config{Dir: path}); err == nil || !strings.Contains(err.Error(), "not a directory") {
 		t.Error(err)
 	}
@@ -169,9 +161,7 @@ func TestWithoutPermissionNothingIsOpened(t *testing.T) {
 	r := newRig(t)
 	r.Store.Close()
 	for path, mode := range map[string]os.FileMode{r.path: 0o400, r.dir: 0} {
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.Chmod(path, mode))
 		if _, err := Open(r.config); !errors.Is(err, os.ErrPermission) {
 			t.Errorf("%s with mode %o: %v", path, mode, err)
 		}
@@ -195,18 +185,14 @@ func TestAStoreOfANewerReleaseIsRefusedUnlessItAllowsUs(t *testing.T) {
 			err := r.commit(&p, func(tx *bolt.Tx) error {
 				return tx.Bucket(bucketRecords).Put(keyFormat, seal(nil, keyFormat, c.format))
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if c.want == nil {
 				r.reopen()
 				return
 			}
 			// What else a newer release does is not known: its other records do not matter.
 			err = r.db.Update(func(tx *bolt.Tx) error { return tx.Bucket(bucketRecords).Delete(keyProgress) })
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			r.Store.Close()
 			_, err = Open(r.config)
 			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), "reads format 5") {

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/testkit"
 )
 
 func TestRightsThatGiveTheStoreAwayAreWarnedOf(t *testing.T) {
@@ -25,12 +27,8 @@ func TestRightsThatGiveTheStoreAwayAreWarnedOf(t *testing.T) {
 				t.Helper()
 				var log bytes.Buffer
 				s, err := Open(Config{Dir: dir, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := s.Close(); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
+				testkit.NoError(t, s.Close())
 				return log.String()
 			}
 			if said := reopen(); said != "" {

@@ -9,6 +9,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded"
 )
 
@@ -24,22 +25,16 @@ func TestAServerGoesOnWhereItsStoreEnds(t *testing.T) {
 			snapshot := int64(0)
 			for life := range lives {
 				store, err := Open(Config{Dir: dir})
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				storage := func(c *embedded.Config) { c.Storage = store }
 				server, err := embeddedtest.Start(append([]embeddedtest.Option{embeddedtest.With(storage)}, options...)...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				live(t, server.Addr(), life*each, each)
 				server.Close()
 				if snapshot = store.progress.Whole.Zxid; name == "log" && snapshot != 0 {
 					t.Error("a snapshot was not due")
 				}
-				if err := store.Close(); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, store.Close())
 			}
 			if name == "snapshots" && snapshot == 0 {
 				t.Error("no snapshot became whole")
@@ -55,9 +50,7 @@ func TestAServerGoesOnWhereItsStoreEnds(t *testing.T) {
 func live(t *testing.T, addr string, before, more int) {
 	t.Helper()
 	conn, _, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogInfo(false))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer conn.Close()
 	if before == 0 {
 		if _, err := conn.Create("/n", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {

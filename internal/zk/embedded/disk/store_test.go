@@ -9,6 +9,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/embedded/state"
 )
@@ -85,13 +86,9 @@ func TestASnapshotMayBeBegunAgain(t *testing.T) {
 func (r *rig) contents() *contents {
 	r.Helper()
 	info, err := r.file.Stat()
-	if err != nil {
-		r.Fatal(err)
-	}
+	testkit.NoError(r, err)
 	c, err := readContents(r.file, info.Size())
-	if err != nil {
-		r.Fatal(err)
-	}
+	testkit.NoError(r, err)
 	return c
 }
 
@@ -135,9 +132,7 @@ func TestPagesAreNeverLongerThanOne(t *testing.T) {
 		}
 	}
 	b, err := os.ReadFile(r.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for id := uint64(2); id < r.contents().image.meta.pages; id++ {
 		if p := b[id*pageSize:]; native.Uint32(p[12:]) != 0 {
 			t.Fatalf("page %d of kind %#x overflows into %d more", id, native.Uint16(p[8:]), native.Uint32(p[12:]))
@@ -211,9 +206,7 @@ func TestTheSecretStaysAndIsOnesOwn(t *testing.T) {
 
 func TestAClosedStoreSaysSo(t *testing.T) {
 	r := newRig(t)
-	if err := r.Store.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, r.Store.Close())
 	_, loading := load(r.Store)
 	_, backup := r.Backup(t.Context(), &bytes.Buffer{})
 	for what, err := range map[string]error{"append": r.Append(embedded.Batch{Txns: txns(0, 1, 0)}), "load": loading, "backup": backup} {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -82,12 +83,8 @@ func FuzzRequest(f *testing.F) {
 		replica := New(Config{})
 		for _, txn := range r.txns {
 			again, err := DecodeTxn(txn.AppendTo(nil))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := replica.Apply(again); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
+			testkit.NoError(t, replica.Apply(again))
 		}
 		if dump(replica) != dump(r.s) {
 			t.Fatalf("replayed:\n%s\nlived:\n%s", dump(replica), dump(r.s))

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -56,9 +57,7 @@ func TestLocksTakeLittleMemory(t *testing.T) {
 	pieces := take(r.s, 1<<20).pieces
 	before = liveHeap()
 	restored, err := restore(pieces)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if again := float64(liveHeap()-before) / locks; again > perLock+10 {
 		t.Errorf("%.0f bytes once it is restored, had %.0f", again, perLock)
 	}

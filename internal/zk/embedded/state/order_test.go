@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -68,13 +69,9 @@ func TestASessionsNodesAreListedAndGoInTheOrderOfTheirCreation(t *testing.T) {
 // places among siblings, the most children of each node, the most nodes of each session, and a quota's counts.
 func TestASnapshotFromTheTimeOfHashTablesIsRestored(t *testing.T) {
 	b, err := os.ReadFile("testdata/snapshot-with-peaks")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	s, err := restore(separated(b))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	check(t, s)
 	r := &rig{t: t, s: s, now: 2_000_000}
 	for range s.LastZxid() {

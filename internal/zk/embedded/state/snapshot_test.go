@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -57,9 +58,7 @@ func restore(pieces [][]byte) (*State, error) {
 func (p *taking) restoredT(t testing.TB) *State {
 	t.Helper()
 	s, err := restore(p.pieces)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if diff := cmp.Diff(p.want, dump(s)); diff != "" {
 		t.Fatalf("-was +restored\n%s", diff)
 	}
@@ -71,9 +70,7 @@ func (p *taking) restoredT(t testing.TB) *State {
 func catchUp(t testing.TB, s *State, txns []*Txn) {
 	t.Helper()
 	for _, txn := range txns[s.LastZxid():] {
-		if err := s.Apply(txn); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.Apply(txn))
 	}
 }
 
