@@ -97,7 +97,9 @@ func (m *Manager) settleAbsent(l *lease, now time.Duration) {
 		l.term = m.term
 		l.forgetChange(m)
 		for s := range l.slots {
-			s.gone = !s.seen
+			if !s.presence.seen() {
+				s.setPresence(m, l, slotGone)
+			}
 		}
 		m.lost(l, now)
 		return
@@ -144,9 +146,10 @@ func (m *Manager) adoptIfOwned(q *queues.Queue, c *recipe.Contender, now time.Du
 		}
 		i := 0
 		for s := range l.slots {
-			s.q, s.contender, s.seen = list[i].Queue, list[i].Contender, true
-			s.setSight(m.replica.Observed(s.contender))
-			s.shown = !s.noted.mute
+			s.q, s.contender, s.presence = list[i].Queue, list[i].Contender, slotSeen
+			noted := m.replica.Observed(s.contender)
+			s.setSight(noted)
+			s.shown = !noted.SuppressEvents
 			m.replica.Observe(s.contender, queues.Observed{})
 			s.q.Leases++
 			i++
@@ -156,10 +159,11 @@ func (m *Manager) adoptIfOwned(q *queues.Queue, c *recipe.Contender, now time.Du
 		m.makeTicket(l)
 	default:
 		s := l.slotAt(q, c)
-		if s == nil || s.gone || s.seen && s.name() != c.Name {
+		if s == nil || s.presence.gone() || s.presence.seen() && s.name() != c.Name {
 			return false // somebody else made up the name, or it is a replacement's
 		}
-		s.contender, s.seen = c, true
+		s.contender = c
+		s.setPresence(m, l, slotSeen)
 		if !l.seenWhole() {
 			return false // the others follow; else settleAbsent
 		}

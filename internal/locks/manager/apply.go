@@ -122,8 +122,9 @@ func (m *Manager) applyAdded(q *queues.Queue, c *zk.Change, now time.Duration) {
 	case l == nil:
 		m.adoptIfOwned(q, contender, now)
 	default:
-		if s := l.slotAt(q, contender); s != nil && !s.seen && !s.gone {
-			s.seen, s.contender = true, contender
+		if s := l.slotAt(q, contender); s != nil && s.presence == slotUnseen {
+			s.contender = contender
+			s.setPresence(m, l, slotSeen)
 			m.counts.recount(l)
 			if s == &l.slot {
 				m.leases[l.id()] = l // under the id as it stands in the name: one string in memory, not two
@@ -139,7 +140,7 @@ func (m *Manager) applyAdded(q *queues.Queue, c *zk.Change, now time.Duration) {
 func (m *Manager) entry(q *queues.Queue, parsed *recipe.Contender) *recipe.Contender {
 	if parsed.Ours && !parsed.Unknown {
 		if l := m.leases[parsed.LeaseID]; l != nil {
-			if s := l.slotAt(q, parsed); s != nil && !s.seen && !s.gone && (s.name() == "" || s.name() == parsed.Name) {
+			if s := l.slotAt(q, parsed); s != nil && s.presence == slotUnseen && (s.name() == "" || s.name() == parsed.Name) {
 				*s.contender = *parsed
 				return s.contender
 			}
@@ -217,11 +218,11 @@ func (m *Manager) applyRemoved(q *queues.Queue, c *zk.Change, now time.Duration)
 // when the listing is not older than the contender: a server that lags shows
 // a past in which it did not exist yet.
 func (m *Manager) lostContender(l *lease, s *slot, c *zk.Change, now time.Duration) {
-	s.seen = false
 	if c.Listed && (l.phase == creating && l.czxid == 0 || c.Zxid < l.born()) && !fault.On("absence") {
+		s.hide(m, l)
 		return // the reply, or the takeover, tells what became of it
 	}
-	s.gone = true
+	s.setPresence(m, l, slotGone)
 	if l.replacing() {
 		m.replacedWhole(l)
 	}

@@ -147,16 +147,19 @@ func (l *lease) setDataVersion(version int32) {
 	}
 }
 
-// sighting is a lease's sight but for its time, which stands with the others.
-type sighting struct{ held, longer, mute bool }
-
-// sight is what is noted of the slot's contender.
+// sight is what is noted of the slot's contender. What is not shown of a lease is not told of it either.
 func (s *slot) sight() queues.Observed {
-	return queues.Observed{Since: s.seenAt, Holds: s.noted.held, SinceBefore: s.noted.longer, SuppressEvents: s.noted.mute}
+	return queues.Observed{Since: s.seenAt, Holds: s.observed != observedNot, SinceBefore: s.observed == observedLate, SuppressEvents: !s.shown}
 }
 
 func (s *slot) setSight(to queues.Observed) {
-	s.seenAt, s.noted = to.Since, sighting{held: to.Holds, longer: to.SinceBefore, mute: to.SuppressEvents}
+	s.seenAt, s.observed = to.Since, observedNot
+	switch {
+	case to.SinceBefore:
+		s.observed = observedLate
+	case to.Holds:
+		s.observed = observedHeld
+	}
 }
 
 // holds is sight.holds.

@@ -141,14 +141,15 @@ func (m *Manager) created(l *lease, c *creation, res zk.Result) {
 	for s := range l.slots {
 		if path := res.Paths[c.places[i]]; path != "" {
 			s.named(path[len(s.q.Path)+1:])
-			if fault.On("created-event") && !s.seen {
-				*s.contender, s.seen = recipe.Parse(m.fleet, s.name())
+			if fault.On("created-event") && !s.presence.seen() {
+				*s.contender, _ = recipe.Parse(m.fleet, s.name())
+				s.setPresence(m, l, slotSeen)
 				m.addContender(s.q, s.contender, false, now)
 			}
 		} else {
 			// It was lost, did commit, and somebody has deleted the contender
 			// since: there is no name to tell.
-			s.gone = true
+			s.delete(m, l)
 		}
 		i++
 	}

@@ -150,7 +150,7 @@ func (m *Manager) succeeded(l *lease, s *slot, next *recipe.Contender) {
 // replacedWhole ends a downgrade when no slot is left to be replaced. One that
 // has lost its contender is not, or what is left of the lease would never go.
 func (m *Manager) replacedWhole(l *lease) {
-	if l.every(func(s *slot) bool { return s.gone || s.contender.Mode != recipe.Exclusive }) {
+	if l.every(func(s *slot) bool { return s.presence.gone() || s.contender.Mode != recipe.Exclusive }) {
 		m.replaced(l)
 	}
 }

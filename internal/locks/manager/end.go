@@ -109,7 +109,7 @@ func (m *Manager) submitDelete(l *lease) {
 func (l *lease) deletions(before []zk.Op, version int32) []zk.Op {
 	ops := append(make([]zk.Op, 0, len(before)+l.width()), before...)
 	for s := range l.slots {
-		if s.gone || s.name() == "" {
+		if s.presence.gone() || s.name() == "" {
 			continue
 		}
 		v := int32(-1)
@@ -142,7 +142,9 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 			l.why = postmortem.CauseOf(m.takenBy(l)) // somebody else was quicker
 		}
 		for s := range l.slots {
-			s.gone = s.gone || res.Culprit < 0 || s.path() == w.Ops[res.Culprit].Path
+			if res.Culprit < 0 || s.path() == w.Ops[res.Culprit].Path {
+				s.delete(m, l)
+			}
 		}
 		if _, all := l.gonePart(); !all {
 			m.resubmitDelete(l)

@@ -311,7 +311,9 @@ func (m *Manager) stood(piece []*tree, res zk.Result) *tree {
 			return t
 		case t.l != nil:
 			for s := range t.l.slots {
-				s.gone = s.gone || s.path() == path
+				if s.path() == path {
+					s.delete(m, t.l)
+				}
 			}
 			if _, all := t.l.gonePart(); all {
 				t.over = true

@@ -184,7 +184,7 @@ func (m *Manager) grant(l *lease, now time.Duration) {
 	m.extend(l, now, l.clock())
 	m.metrics.LeaseGranted(waited)
 	for s := range l.slots {
-		if !s.noted.held {
+		if s.observed == observedNot {
 			m.granted(s.q, s.contender, l, now)
 		}
 		if s.holds(now, acknowledged) {
@@ -241,18 +241,18 @@ func (m *Manager) conclude(l *lease, reason locks.Reason, now time.Duration, sta
 	for s := range l.slots {
 		s.q.Leases--
 		if stay {
-			if s.seen { // its end is told: when it goes there is nothing to be told
-				m.replica.Observe(s.contender, queues.Observed{Since: s.seenAt, Holds: true, SinceBefore: s.noted.longer, SuppressEvents: true})
+			if s.presence.seen() { // its end is told: when it goes there is nothing to be told
+				m.replica.Observe(s.contender, queues.Observed{Since: s.seenAt, Holds: true, SinceBefore: s.observed == observedLate, SuppressEvents: true})
 			}
 			continue
 		}
-		if s.seen && !fault.On("early-end") {
+		if s.presence.seen() && !fault.On("early-end") {
 			s.q.Ended(s.contender)
 		}
 		if s.name() != "" {
 			m.removeContender(s.q, s.name(), now)
 		}
-		if l.access != accessFull && s.seen {
+		if l.access != accessFull && s.presence.seen() {
 			m.awaitUntold(s.q)
 		}
 	}

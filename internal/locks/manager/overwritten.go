@@ -78,7 +78,7 @@ func (m *Manager) restore(l *lease) {
 // its record: a Curator client asks whichever of the names it knows.
 func (m *Manager) changedLabel(l *lease, q *queues.Queue, c *recipe.Contender) {
 	s := l.slotAt(q, c)
-	if s == nil || s.name() != c.Name || s.gone {
+	if s == nil || s.name() != c.Name || s.presence.gone() {
 		return
 	}
 	term, path := l.term, s.path()

@@ -61,7 +61,7 @@ func (m *Manager) checkUnseen(l *lease) {
 		return
 	}
 	for s := range l.slots {
-		if !s.seen && s.name() != "" {
+		if !s.presence.seen() && s.name() != "" {
 			m.checkSlot(l, s)
 		}
 	}
@@ -72,8 +72,8 @@ func (m *Manager) checkSlot(l *lease, s *slot) {
 	m.effect(func() {
 		m.watcher.Get(path, func(_ []byte, _ wire.Stat, zxid int64, err error) {
 			m.do(func() {
-				if l.term == term && !s.seen && s.path() == path && l.phase != ending && l.phase != ended && isNoNode(err) && zxid >= l.born() {
-					s.gone = true
+				if l.term == term && !s.presence.seen() && s.path() == path && l.phase != ending && l.phase != ended && isNoNode(err) && zxid >= l.born() {
+					s.setPresence(m, l, slotGone)
 					m.lost(l, m.clock.Now().Boot())
 				}
 			})

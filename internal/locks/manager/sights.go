@@ -25,8 +25,7 @@ func (m *Manager) appeared(q *queues.Queue, c *recipe.Contender) bool {
 		s.shown = true
 		return news
 	case s != nil && s.name() == c.Name:
-		s.noted.mute = true // the lease is told of by its first contender there
-		return false
+		return false // the lease is told of by its first contender there
 	case l != nil, c.Member > 1, q.Replaces(c), c.Ours && m.history.Has(c.LeaseID):
 		m.replica.Observe(c, queues.Observed{SuppressEvents: true})
 		return false

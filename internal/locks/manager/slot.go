@@ -20,10 +20,9 @@ type slot struct {
 	// a name once the reply tells. Its strings are the replica's.
 	contender *recipe.Contender
 	seenAt    time.Duration // sight.since
-	seen      bool          // the contender is in the replica
+	presence  presence      // of the contender
+	observed  observed      // whether it was seen to hold
 	shown     bool          // it has been there: the lease's end will be told
-	gone      bool          // its deletion is certain
-	noted     sighting      // what is noted of the contender
 }
 
 // name is the contender's name; "" until the reply or the event tells.
@@ -106,21 +105,21 @@ func (l *lease) every(is func(*slot) bool) bool {
 // seenWhole reports whether every slot's contender is in the replica.
 func (l *lease) seenWhole() bool {
 	if l.width() == 1 {
-		return l.seen
+		return l.presence.seen()
 	}
-	return l.every(func(s *slot) bool { return s.seen })
+	return l.every(func(s *slot) bool { return s.presence.seen() })
 }
 
 // seenAny reports whether some slot's contender is in the replica.
-func (l *lease) seenAny() bool { return !l.every(func(s *slot) bool { return !s.seen }) }
+func (l *lease) seenAny() bool { return !l.every(func(s *slot) bool { return !s.presence.seen() }) }
 
 // gonePart reports whether some slot's contender is certain to be gone, and
 // whether all are.
 func (l *lease) gonePart() (some, all bool) {
 	all = true
 	for s := range l.slots {
-		some = some || s.gone
-		all = all && s.gone
+		some = some || s.presence.gone()
+		all = all && s.presence.gone()
 	}
 	return some, all
 }

@@ -19,6 +19,7 @@ import (
 //     known before the next one. A downgrade is one of them, because it and an end exclude each other.
 //   - noteState is what the outbox has of the lease's end.
 //   - accessState is what ACLs of other programs leave of this gateway's access to the contender.
+//   - presence is what is known of the contender of each of the lease's slots.
 //   - grantState is how far the lease's grant has come, and stays when the lease ends: so it tells what the lease was.
 
 // values is a set of values of one enum.
@@ -175,6 +176,36 @@ var accessTable = table{
 	accessNoDelete: {"no delete", of(accessRefused)},
 }
 
+// presence is what is known of a slot's contender.
+type presence uint8
+
+const (
+	slotUnseen  presence = iota // the replica does not show it: not yet, or a server that lags does not
+	slotSeen                    // the replica shows it
+	slotDeleted                 // it is gone for certain, and the replica still shows it
+	slotGone                    // it is gone for certain
+)
+
+var presenceTable = table{
+	slotUnseen:  {"unseen", of(slotSeen, slotGone)},
+	slotSeen:    {"seen", of(slotUnseen, slotDeleted, slotGone)},
+	slotDeleted: {"deleted", of(slotGone)},
+	slotGone:    {"gone", 0},
+}
+
+func (p presence) seen() bool { return p == slotSeen || p == slotDeleted }
+func (p presence) gone() bool { return p >= slotDeleted }
+
+// observed is whether a slot's contender was seen to hold. It follows its lease's grant, or what the replica showed before the
+// lease was taken over.
+type observed uint8
+
+const (
+	observedNot  observed = iota
+	observedHeld          // from seenAt on
+	observedLate          // from seenAt on, and perhaps before
+)
+
 // combinations are the values of the other enums that are allowed in each phase of a lease that has not ended.
 var combinations = [ended]struct{ record, grant, change, access values }{
 	creating: {of(recordStale, recordRereading, recordCurrent), of(grantNone, grantAcknowledged), of(changeNone, changeVerifying), of(accessFull, accessRefused)},
@@ -226,6 +257,30 @@ func (l *lease) setNote(m *Manager, to noteState) {
 
 func (l *lease) setAccess(m *Manager, to accessState) {
 	move(m, l, "access", accessTable, &l.access, to)
+}
+
+func (s *slot) setPresence(m *Manager, l *lease, to presence) {
+	move(m, l, "presence of a contender", presenceTable, &s.presence, to)
+}
+
+// hide notes that the replica does not show the slot's contender any more, which does not prove that it is gone.
+func (s *slot) hide(m *Manager, l *lease) {
+	switch s.presence {
+	case slotSeen:
+		s.setPresence(m, l, slotUnseen)
+	case slotDeleted:
+		s.setPresence(m, l, slotGone)
+	}
+}
+
+// delete notes that the slot's contender is gone for certain, which the replica may not show yet.
+func (s *slot) delete(m *Manager, l *lease) {
+	switch s.presence {
+	case slotUnseen:
+		s.setPresence(m, l, slotGone)
+	case slotSeen:
+		s.setPresence(m, l, slotDeleted)
+	}
 }
 
 // setChange also counts the ends that wait for the outbox.

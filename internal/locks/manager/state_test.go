@@ -40,6 +40,10 @@ func TestTablesOfALeasesState(t *testing.T) {
 			l.endNote = noteState(from)
 			l.setNote(m, noteState(to))
 		}},
+		{"presence", presenceTable, of(slotUnseen), uint8(slotGone), func(m *Manager, l *lease, from, to uint8) {
+			l.presence = presence(from)
+			l.setPresence(m, l, presence(to))
+		}},
 		{"access", accessTable, of(accessFull), uint8(accessNoDelete), func(m *Manager, l *lease, from, to uint8) {
 			l.access = accessState(from)
 			l.setAccess(m, accessState(to))

@@ -155,7 +155,7 @@ func (l *lease) expiresIn(now time.Duration) time.Duration {
 // position is the slot's place among those who wait in its queue, from 1; 0
 // when nothing stands before it there.
 func (m *Manager) position(s *slot) int {
-	if s.name() == "" || !s.seen {
+	if s.name() == "" || !s.presence.seen() {
 		return s.q.Contenders.Waiting() + 1
 	}
 	position, _ := s.q.Contenders.Position(s.name())
