@@ -2,336 +2,204 @@ package httpapi
 
 import (
 	"net/http"
+	"slices"
 	"strings"
-	"time"
 
+	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks"
 )
 
-// What ends the leases of others, and settings. There is no authentication yet:
-// whoever reaches the gateway may, and that is its own machine.
-
-// reasonForm is the field of what needs nothing but words.
-type reasonForm struct{ reason string }
-
-func (*reasonForm) names() []string { return []string{"reason"} }
-
-func (f *reasonForm) take(name string, v value) (known bool, p *problem) {
-	if name != "reason" {
-		return false, nil
-	}
-	f.reason, p = text(name, v, locks.MaxReasonText)
-	return true, p
+// admin are the operations that end or ask for the leases of others, and settings. There is no authentication yet: a client
+// that reaches the gateway may use them.
+type admin struct {
+	locks Administration
+	s     *Server
 }
 
-// endForm is the fields of what ends contenders of one lock.
-type endForm struct {
-	reasonForm
-	ns string
+// ofLock are the fields of an operation on one lock.
+func ofLock[T any](lock, ns func(*T) *string, more ...field[T]) []field[T] {
+	return append([]field[T]{
+		{name: "lock", in: inPath, to: func(t *T) any { return (*lockName)(lock(t)) }},
+		{name: "ns", preset: locks.DefaultNamespace, to: func(t *T) any { return ns(t) }},
+	}, more...)
 }
 
-func (*endForm) names() []string { return []string{"ns", "reason"} }
-
-func (f *endForm) take(name string, v value) (known bool, p *problem) {
-	if name == "ns" {
-		f.ns, p = namespace(v)
-		return true, p
+// ofShown are the fields that name the only contenders that a request may touch.
+func ofShown[T any](at func(*T) *locks.Shown) []field[T] {
+	return []field[T]{
+		{name: "lease_ids", to: func(t *T) any { return &at(t).LeaseIDs }},
+		{name: "znodes", to: func(t *T) any { return &at(t).Znodes }},
 	}
-	return f.reasonForm.take(name, v)
 }
 
-// ofLock decodes a request about one lock; p is nil when it may go on.
-func (x *exchange) ofLock(f form, ns *string, bodyLimit int64) (lock string, p *problem) {
-	*ns = locks.DefaultNamespace
-	if lock, p = x.lockName(); p == nil {
-		p = x.fields(f, bodyLimit)
-	}
-	if p == nil {
-		x.ns = *ns
-	}
-	return lock, p
-}
+var breakLease = operation[locks.BreakRequest]{body: maxBody, fields: []field[locks.BreakRequest]{
+	{name: "id", in: inPath, to: func(b *locks.BreakRequest) any { return (*leaseID)(&b.ID) }},
+	{name: "reason", zero: true, to: func(b *locks.BreakRequest) any { return &b.Reason }},
+}}
 
-// done answers what has nothing to say.
-func (x *exchange) done(err error) {
-	if err != nil {
-		x.fail(err)
-		return
+func (a *admin) breakLease(x *exchange) error {
+	req := locks.BreakRequest{Principal: locks.Anonymous, AtOwner: a.s.forwarder.fleet != nil}
+	if err := decode(x, &breakLease, &req); err != nil {
+		return err
 	}
-	x.WriteHeader(http.StatusNoContent)
-}
-
-func (x *exchange) breakLease() {
-	var form reasonForm
-	id, p := x.leaseIDFromPath()
-	if p == nil {
-		p = x.fields(&form, maxBody)
-	}
-	if p != nil {
-		x.problem(p)
-		return
-	}
-	req := locks.BreakRequest{Principal: locks.Anonymous, ID: id, Reason: form.reason, AtOwner: x.s.fleet != nil}
-	err := x.s.locks.Break(x.traced(), req)
+	err := a.locks.Break(x.traced(), req)
 	if to := ownerIn(err); to != nil && x.peer == nil {
-		// Its owner tells its client in what words it was ended. This gateway ends it when that
-		// one cannot.
-		if x.mayForward(to) {
-			if answer, _ := x.ask(to); answer != nil && answer.Status < http.StatusInternalServerError {
-				x.pass(answer)
-				return
+		// The owner tells the lease's client in what words it was ended. This gateway ends it when the owner cannot.
+		if a.s.forwarder.may(x, to) {
+			if answer, err := a.s.forwarder.ask(x, to); err == nil && answer.Status < http.StatusInternalServerError {
+				return a.s.forwarder.pass(x, answer)
 			}
 		}
 		req.AtOwner = false
-		err = x.s.locks.Break(x.traced(), req)
+		err = a.locks.Break(x.traced(), req)
 	}
-	x.done(err)
+	return x.done(err)
 }
 
-// maxContender is the longest name of a contender that is looked for, in bytes.
-const maxContender = 1024
+// contenderName is the last part of a contender's znode.
+type contenderName string
 
-func (x *exchange) breakContender() {
-	var form endForm
-	lock, p := x.ofLock(&form, &form.ns, maxBody)
-	var name string
-	if p == nil {
-		name, p = x.pathSegment("name")
+func (c *contenderName) read(_ string, v value) error {
+	const most = 1024 // bytes of a name that is looked for
+	if v.text == "" || len(v.text) > most || strings.ContainsAny(v.text, "/\x00") {
+		return &problem{code: code(locks.CodeNoContender), detail: "this is not a contender's name: it is the last part of its znode"}
 	}
-	if p == nil && (name == "" || len(name) > maxContender || strings.ContainsAny(name, "/\x00")) {
-		p = &problem{code: string(locks.CodeNoContender), detail: "this is not a contender's name: it is the last part of its znode"}
-	}
-	if p != nil {
-		x.problem(p)
-		return
-	}
-	x.done(x.s.locks.Break(x.traced(), locks.BreakRequest{Principal: locks.Anonymous, NS: form.ns, Lock: lock, Name: name, Reason: form.reason}))
+	*c = contenderName(v.text)
+	return nil
 }
 
-// settingsForm is the fields of a lock's settings.
-type settingsForm struct{ req locks.SettingsRequest }
+var breakContender = operation[locks.BreakRequest]{body: maxBody, fields: ofLock(
+	func(b *locks.BreakRequest) *string { return &b.Lock }, func(b *locks.BreakRequest) *string { return &b.NS },
+	field[locks.BreakRequest]{name: "name", in: inPath, to: func(b *locks.BreakRequest) any { return (*contenderName)(&b.Name) }},
+	field[locks.BreakRequest]{name: "reason", zero: true, to: func(b *locks.BreakRequest) any { return &b.Reason }},
+)}
 
-func (*settingsForm) names() []string { return []string{"ns", "limit"} }
-
-func (f *settingsForm) take(name string, v value) (known bool, p *problem) {
-	switch name {
-	case "ns":
-		f.req.NS, p = namespace(v)
-	case "limit":
-		f.req.Limit, p = integer(name, v, 1, locks.MaxLimit)
-	default:
-		return false, nil
+func (a *admin) breakContender(x *exchange) error {
+	req := locks.BreakRequest{Principal: locks.Anonymous}
+	if err := decode(x, &breakContender, &req); err != nil {
+		return err
 	}
-	return true, p
+	return x.done(a.locks.Break(x.traced(), req))
 }
 
-func (x *exchange) configureLock() {
-	form := settingsForm{req: locks.SettingsRequest{Principal: locks.Anonymous}}
-	var p *problem
-	if form.req.Lock, p = x.ofLock(&form, &form.req.NS, maxBody); p == nil {
-		p = newLockName(form.req.Lock) // only what can be taken has a limit
+var configureLock = operation[locks.SettingsRequest]{body: maxBody, fields: ofLock(
+	func(s *locks.SettingsRequest) *string { return &s.Lock }, func(s *locks.SettingsRequest) *string { return &s.NS },
+	field[locks.SettingsRequest]{name: "limit", missing: invalid("limit", "say how many permits the lock has"), to: func(s *locks.SettingsRequest) any { return &s.Limit }},
+)}
+
+func (a *admin) configureLock(x *exchange) error {
+	req := locks.SettingsRequest{Principal: locks.Anonymous}
+	if err := decode(x, &configureLock, &req); err != nil {
+		return err
 	}
-	if p == nil && form.req.Limit == 0 {
-		p = invalid("limit", "say how many permits the lock has")
-	}
-	if p != nil {
-		x.problem(p)
-		return
-	}
-	lock, err := x.s.locks.Configure(x.r.Context(), form.req)
+	lock, err := a.locks.Configure(x.r.Context(), req)
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
-	x.Header()["Etag"] = []string{`"` + lock.Rev + `"`}
-	shape := lockShape(&lock)
-	x.answer(http.StatusOK, &shape)
+	x.tag(lock.Rev)
+	return x.answer(new(lockShape(&lock)))
 }
 
-// namespaceForm is the field of what needs nothing but a lock.
-type namespaceForm struct{ ns string }
+// lockOnly is a lock that nothing else is said of.
+type lockOnly struct{ lock, ns string }
 
-func (*namespaceForm) names() []string { return []string{"ns"} }
+var removeLock = operation[lockOnly]{fields: ofLock(func(l *lockOnly) *string { return &l.lock }, func(l *lockOnly) *string { return &l.ns })}
 
-func (f *namespaceForm) take(name string, v value) (known bool, p *problem) {
-	if name != "ns" {
-		return false, nil
+func (a *admin) removeLock(x *exchange) error {
+	var in lockOnly
+	if err := decode(x, &removeLock, &in); err != nil {
+		return err
 	}
-	f.ns, p = namespace(v)
-	return true, p
+	return x.done(a.locks.Remove(x.r.Context(), locks.Anonymous, in.ns, in.lock))
 }
 
-func (x *exchange) removeLock() {
-	var form namespaceForm
-	lock, p := x.ofLock(&form, &form.ns, 0)
-	if p != nil {
-		x.problem(p)
-		return
-	}
-	x.done(x.s.locks.Remove(x.r.Context(), locks.Anonymous, form.ns, lock))
-}
+var revoke = operation[locks.RevokeRequest]{body: largeBody, fields: slices.Concat(
+	ofLock(func(r *locks.RevokeRequest) *string { return &r.Lock }, func(r *locks.RevokeRequest) *string { return &r.NS },
+		field[locks.RevokeRequest]{name: "reason", zero: true, to: func(r *locks.RevokeRequest) any { return &r.Reason }},
+		field[locks.RevokeRequest]{name: "force_after", to: func(r *locks.RevokeRequest) any { return &r.ForceAfter }},
+	), ofShown(func(r *locks.RevokeRequest) *locks.Shown { return &r.Shown }),
+)}
 
-// revokeForm is the fields of a revocation.
-type revokeForm struct {
-	endForm
-	shownForm
-	forceAfter time.Duration
-}
-
-func (*revokeForm) names() []string {
-	return []string{"ns", "reason", "force_after", "lease_ids", "znodes"}
-}
-
-func (f *revokeForm) take(name string, v value) (known bool, p *problem) {
-	if name == "force_after" {
-		f.forceAfter, p = duration(name, v, time.Millisecond, locks.MaxForceAfter)
-		return true, p
+func (a *admin) revoke(x *exchange) error {
+	req := locks.RevokeRequest{Principal: locks.Anonymous}
+	if err := decode(x, &revoke, &req); err != nil {
+		return err
 	}
-	if known, p = f.shownForm.take(name, v); known {
-		return true, p
-	}
-	return f.endForm.take(name, v)
-}
-
-func (x *exchange) revoke() {
-	var form revokeForm
-	lock, p := x.ofLock(&form, &form.ns, maxShownBody)
-	if p != nil {
-		x.problem(p)
-		return
-	}
-	written, ok := x.reserve()
-	if !ok {
-		return
-	}
-	defer written()
-	answer, err := x.s.locks.Revoke(x.r.Context(), locks.RevokeRequest{
-		Principal: locks.Anonymous, NS: form.ns, Lock: lock, Reason: form.reason, ForceAfter: form.forceAfter, Shown: form.shown,
+	return reserved(x, func() (*api.RevokeAnswer, error) {
+		answer, err := a.locks.Revoke(x.r.Context(), req)
+		return revokeShape(&answer), err
 	})
+}
+
+var withdrawRevocation = operation[locks.WithdrawRequest]{fields: slices.Concat(
+	ofLock(func(w *locks.WithdrawRequest) *string { return &w.Lock }, func(w *locks.WithdrawRequest) *string { return &w.NS }),
+	ofShown(func(w *locks.WithdrawRequest) *locks.Shown { return &w.Shown }),
+)}
+
+func (a *admin) withdrawRevocation(x *exchange) error {
+	req := locks.WithdrawRequest{Principal: locks.Anonymous}
+	if err := decode(x, &withdrawRevocation, &req); err != nil {
+		return err
+	}
+	return reserved(x, func() (*api.WithdrawAnswer, error) {
+		answer, err := a.locks.Withdraw(x.r.Context(), req)
+		return withdrawShape(&answer), err
+	})
+}
+
+type reapInput struct {
+	locks.ReapRequest
+	age given
+}
+
+var reap = operation[reapInput]{body: largeBody, fields: slices.Concat(
+	ofLock(func(r *reapInput) *string { return &r.Lock }, func(r *reapInput) *string { return &r.NS },
+		field[reapInput]{name: "older_than", zero: true, to: func(r *reapInput) any { return r.age.note(&r.OlderThan) }},
+		field[reapInput]{name: "mode", to: func(r *reapInput) any { return &r.Mode }},
+		field[reapInput]{name: "state", to: func(r *reapInput) any { return &r.State }},
+		field[reapInput]{name: "owner", to: func(r *reapInput) any { return &r.Owner }},
+		field[reapInput]{name: "foreign", to: func(r *reapInput) any { return &r.Foreign }},
+		field[reapInput]{name: "dry_run", to: func(r *reapInput) any { return &r.DryRun }},
+		field[reapInput]{name: "reason", zero: true, to: func(r *reapInput) any { return &r.Reason }},
+	), ofShown(func(r *reapInput) *locks.Shown { return &r.Shown }),
+)}
+
+// given notes that a field was given, where 0 says something else than nothing.
+type given bool
+
+func (g *given) note(target any) any {
+	*g = true
+	return target
+}
+
+func (a *admin) reap(x *exchange) error {
+	in := reapInput{ReapRequest: locks.ReapRequest{Principal: locks.Anonymous}}
+	if err := decode(x, &reap, &in); err != nil {
+		return err
+	}
+	if !in.age && in.Shown.LeaseIDs == nil && in.Shown.Znodes == nil {
+		// A request without any filter would end every lease.
+		return invalid("older_than", "say how old a contender has to be, such as 10m; 0s is every one")
+	}
+	return reserved(x, func() (*api.ReapAnswer, error) {
+		answer, err := a.locks.Reap(x.traced(), in.ReapRequest)
+		return reapShape(&answer), err
+	})
+}
+
+var destroy = operation[locks.DestroyRequest]{body: maxBody, fields: ofLock(
+	func(d *locks.DestroyRequest) *string { return &d.Lock }, func(d *locks.DestroyRequest) *string { return &d.NS },
+	field[locks.DestroyRequest]{name: "reason", zero: true, to: func(d *locks.DestroyRequest) any { return &d.Reason }},
+)}
+
+func (a *admin) destroy(x *exchange) error {
+	req := locks.DestroyRequest{Principal: locks.Anonymous}
+	if err := decode(x, &destroy, &req); err != nil {
+		return err
+	}
+	answer, err := a.locks.Destroy(x.traced(), req)
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
-	x.answer(http.StatusOK, revokeShape(&answer))
-}
-
-// withdrawForm is the fields of the withdrawal of a revocation.
-type withdrawForm struct {
-	namespaceForm
-	shownForm
-}
-
-func (*withdrawForm) names() []string { return []string{"ns", "lease_ids", "znodes"} }
-
-func (f *withdrawForm) take(name string, v value) (known bool, p *problem) {
-	if known, p = f.shownForm.take(name, v); known {
-		return true, p
-	}
-	return f.namespaceForm.take(name, v)
-}
-
-func (x *exchange) withdrawRevocation() {
-	var form withdrawForm
-	lock, p := x.ofLock(&form, &form.ns, 0)
-	if p != nil {
-		x.problem(p)
-		return
-	}
-	written, ok := x.reserve()
-	if !ok {
-		return
-	}
-	defer written()
-	answer, err := x.s.locks.Withdraw(x.r.Context(), locks.WithdrawRequest{Principal: locks.Anonymous, NS: form.ns, Lock: lock, Shown: form.shown})
-	if err != nil {
-		x.fail(err)
-		return
-	}
-	x.answer(http.StatusOK, withdrawShape(&answer))
-}
-
-// maxAge is the oldest that older_than can ask for: ten years.
-const maxAge = 87_600 * time.Hour
-
-// reapForm is the fields of a reap.
-type reapForm struct {
-	shownForm
-	req  locks.ReapRequest
-	aged bool // older_than was given
-}
-
-func (*reapForm) names() []string {
-	return []string{"ns", "older_than", "mode", "state", "owner", "foreign", "lease_ids", "znodes", "dry_run", "reason"}
-}
-
-func (f *reapForm) take(name string, v value) (known bool, p *problem) {
-	switch name {
-	case "ns":
-		f.req.NS, p = namespace(v)
-	case "older_than":
-		f.req.OlderThan, p = duration(name, v, 0, maxAge)
-		f.aged = true
-	case "mode":
-		var mode string
-		mode, p = choice(name, v, string(locks.Exclusive), string(locks.Shared), string(locks.Semaphore))
-		f.req.Mode = locks.Mode(mode)
-	case "state":
-		var state string
-		state, p = choice(name, v, string(locks.Waiting), string(locks.Held))
-		f.req.State = locks.State(state)
-	case "owner":
-		f.req.Owner, p = someText(name, v, locks.MaxOwner)
-	case "foreign":
-		var foreign bool
-		foreign, p = boolean(name, v)
-		f.req.Foreign = &foreign
-	case "dry_run":
-		f.req.DryRun, p = boolean(name, v)
-	case "reason":
-		f.req.Reason, p = text(name, v, locks.MaxReasonText)
-	default:
-		return f.shownForm.take(name, v)
-	}
-	return true, p
-}
-
-func (x *exchange) reap() {
-	form := reapForm{req: locks.ReapRequest{Principal: locks.Anonymous}}
-	var p *problem
-	form.req.Lock, p = x.ofLock(&form, &form.req.NS, maxShownBody)
-	form.req.Shown = form.shown
-	if p == nil && !form.aged && form.shown.LeaseIDs == nil && form.shown.Znodes == nil {
-		// A request without any filter would end everyone.
-		p = invalid("older_than", "say how old a contender has to be, such as 10m; 0s is every one")
-	}
-	if p != nil {
-		x.problem(p)
-		return
-	}
-	written, ok := x.reserve()
-	if !ok {
-		return
-	}
-	defer written()
-	answer, err := x.s.locks.Reap(x.traced(), form.req)
-	if err != nil {
-		x.fail(err)
-		return
-	}
-	x.answer(http.StatusOK, reapShape(&answer))
-}
-
-func (x *exchange) destroy() {
-	var form endForm
-	lock, p := x.ofLock(&form, &form.ns, maxBody)
-	if p != nil {
-		x.problem(p)
-		return
-	}
-	answer, err := x.s.locks.Destroy(x.traced(), locks.DestroyRequest{Principal: locks.Anonymous, NS: form.ns, Lock: lock, Reason: form.reason})
-	if err != nil {
-		x.fail(err)
-		return
-	}
-	x.answer(http.StatusOK, destroyShape(&answer))
+	return x.answer(destroyShape(&answer))
 }

@@ -41,7 +41,7 @@ func TestWhatAnAdministratorAsksForReachesTheManager(t *testing.T) {
 			locks.ReapRequest{NS: "default", Lock: "a:b", State: locks.Waiting, Shown: locks.Shown{LeaseIDs: []string{someID}, Znodes: []string{"/a"}}}},
 		{"POST", lock + "/reap?older_than=0s", nil, 200, locks.ReapRequest{NS: "default", Lock: "a:b"}},
 		{"POST", lock + "/reap?older_than=87600h&mode=semaphore&state=held&owner=me&dry_run=true&reason=r&ns=other", nil, 200,
-			locks.ReapRequest{NS: "other", Lock: "a:b", OlderThan: maxAge, Mode: locks.Semaphore, State: locks.Held, Owner: "me", DryRun: true, Reason: "r"}},
+			locks.ReapRequest{NS: "other", Lock: "a:b", OlderThan: 87600 * time.Hour, Mode: locks.Semaphore, State: locks.Held, Owner: "me", DryRun: true, Reason: "r"}},
 		{"POST", lock + "/destroy?reason=the+end", nil, 200, locks.DestroyRequest{NS: "default", Lock: "a:b", Reason: "the end"}},
 	} {
 		g := serve(t)

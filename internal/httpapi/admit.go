@@ -22,77 +22,66 @@ const sealedWithin = 5 * time.Second
 const arriveWithin = time.Second
 
 // admit lets in what another gateway of the fleet has sent to this one, once: a genuine seal stands in
-// for the guard, for no page in a browser can make one. It reports whether the
-// request may go on.
+// for the guard, for no page in a browser can make one. Its error is why it does not.
 //
 // The answer to a request that is for another gateway, or comes from this one, is sealed: it was not acted upon here and never will be, so the
 // sender may look up again where it belongs. The refusal of a repeated request is not sealed: the first one may have been done.
-func (x *exchange) admit() bool {
-	if x.s.fleet == nil {
-		x.refuse(sealRefused(errors.New("this gateway has no fleet")))
-		return false
+func (x *exchange) admit() error {
+	f := &x.s.forwarder
+	if f.fleet == nil {
+		return sealRefused(errors.New("this gateway has no fleet"))
 	}
-	keys, err := x.s.fleet.Keys()
+	keys, err := f.fleet.Keys()
 	if err != nil {
-		x.refuse(&problem{code: code(locks.CodeUnavailable), detail: "this gateway has not read the fleet's secret yet; nothing was done, repeat the request", cause: err})
-		return false
+		return &problem{code: code(locks.CodeUnavailable), detail: "this gateway has not read the fleet's secret yet; nothing was done, repeat the request", cause: err}
 	}
-	body, p := x.sealedBody()
-	if p != nil {
-		x.refuse(p)
-		return false
-	}
-	seal, err := keys.Open(x.r, body)
+	body, err := x.sealedBody()
 	if err != nil {
-		x.problem(sealRefused(err))
-		return false
+		return err
 	}
-	self := x.s.locks.GatewayID()
-	here := self != "" && seal.To == self && seal.From != self
+	x.r.Body = http.NoBody // it is read: a refusal need not linger for it
+	proof, err := keys.Open(x.r, body)
+	if err != nil {
+		return sealRefused(err)
+	}
+	self := f.locks.GatewayID()
+	here := self != "" && proof.To == self && proof.From != self
 	if here {
-		if err := x.takeOnce(seal); err != nil {
-			x.problem(sealRefused(err))
-			return false
+		if err := f.takeOnce(x.r.Context(), proof); err != nil {
+			return sealRefused(err)
 		}
 	}
-	x.peer, x.keys = seal, keys
-	x.requestID = seal.Request
+	x.peer, x.seal = proof, &seal{keys, proof}
+	x.requestID = proof.Request
 	x.Header()["Lockkeeper-Request-Id"] = []string{x.requestID}
 	x.r.Body, x.r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	if !here {
-		x.problem(notForThis(seal, self))
-		return false
+		return notForThis(proof, self)
 	}
-	if seal.Zxid == 0 {
-		return true
+	if proof.Zxid == 0 {
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(x.r.Context(), arriveWithin)
 	defer cancel()
-	if seal.Lease != "" {
-		err = x.s.locks.Arrive(ctx, seal.Lease, seal.Zxid)
-	} else {
-		err = x.s.locks.Reached(ctx, seal.Zxid)
+	if proof.Lease != "" {
+		return f.locks.Arrive(ctx, proof.Lease, proof.Zxid)
 	}
-	if err != nil {
-		x.problem(problemOf(err))
-		return false
-	}
-	return true
+	return f.locks.Reached(ctx, proof.Zxid)
 }
 
 // takeOnce lets a request for this gateway pass if it comes for the first time. A sender that the replica does not show yet has perhaps
 // just been started: the request waits until the replica is behind its registration.
-func (x *exchange) takeOnce(seal *fleet.Seal) error {
-	err := x.s.fleet.Admit(seal, x.s.locks.Registered)
+func (f *forwarder) takeOnce(ctx context.Context, proof *fleet.Seal) error {
+	err := f.fleet.Admit(proof, f.locks.Registered)
 	if !errors.Is(err, fleet.ErrUnknownSender) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(x.r.Context(), arriveWithin)
+	ctx, cancel := context.WithTimeout(ctx, arriveWithin)
 	defer cancel()
-	if lags := x.s.locks.Reached(ctx, seal.Registered); lags != nil {
+	if lags := f.locks.Reached(ctx, proof.Registered); lags != nil {
 		return fmt.Errorf("%w: %w", err, lags)
 	}
-	return x.s.fleet.Admit(seal, x.s.locks.Registered)
+	return f.fleet.Admit(proof, f.locks.Registered)
 }
 
 // errNotForThis: the seal names another gateway.
@@ -109,28 +98,22 @@ func notForThis(seal *fleet.Seal, self string) *problem {
 }
 
 // sealedBody reads the body: a seal covers it, so it is read before anything is decoded.
-func (x *exchange) sealedBody() ([]byte, *problem) {
+func (x *exchange) sealedBody() ([]byte, error) {
 	if x.r.ContentLength == 0 {
 		return nil, nil
 	}
 	control := http.NewResponseController(x.w)
 	_ = control.SetReadDeadline(x.started.Add(sealedWithin)) // a recorder in a test has none
-	read, p := x.readBody(maxHeartbeatsBody)
-	if p == nil {
+	read, err := x.readBody(largeBody)
+	if err == nil {
 		_ = control.SetReadDeadline(x.started.Add(readTimeout))
 	}
 	x.bodyRead = false
-	return bytes.Clone(read), p // the decoder uses the same buffer
+	return bytes.Clone(read), err // the decoder uses the same buffer
 }
 
 func sealRefused(cause error) *problem {
 	return &problem{code: codeSealRefused, cause: cause, detail: "the " + fleet.Header + " header is for the gateways of this fleet; clients leave it out"}
-}
-
-// seal closes the answer to another gateway's request, which trusts nobody else.
-func (x *exchange) seal(status int, body []byte) {
-	x.keys.CloseAnswer(x.peer, status, x.Header(), body)
-	x.keys = nil
 }
 
 // sealed reports whether the request claims to come from another gateway.

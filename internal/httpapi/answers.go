@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"net/http"
 	"sync/atomic"
 
 	"lockkeeper/internal/metrics"
@@ -44,37 +43,19 @@ func (s *Server) AnswersBound() metrics.Bound {
 	return metrics.Bound{Name: "answer_bytes", Used: s.answers.used.Load(), Limit: s.answers.limit, Refused: s.answers.refused.Load()}
 }
 
-// reserve makes room for an answer to what is about to be done. Without room it refuses the request, and ok is false;
-// with it done must be called when the answer is written.
-func (x *exchange) reserve() (done func(), ok bool) {
+// reserved answers what do does, when there is room for an answer that is not known yet: afterwards it cannot be refused.
+func reserved[A any](x *exchange, do func() (A, error)) error {
 	if !x.s.answers.take(reservedAnswer) {
-		x.problem(tooManyAnswers())
-		return nil, false
+		return tooManyAnswers()
 	}
-	return func() { x.s.answers.give(reservedAnswer) }, true
+	defer x.s.answers.give(reservedAnswer)
+	answer, err := do()
+	if err != nil {
+		return err
+	}
+	return x.answer(answer)
 }
 
-// reads reports whether the request has changed nothing, so that its answer may still be refused.
-func (x *exchange) reads() bool {
-	return (x.r.Method == http.MethodGet || x.r.Method == http.MethodHead) && x.status == 0
-}
-
-// tooLarge reports whether there is no room for the answer in the buffer, and then refuses the request instead. Otherwise
-// counted is what give takes back when the answer is written.
-func (x *exchange) tooLarge() (counted int64, refused bool) {
-	n := int64(x.out.Len())
-	if !x.reads() {
-		return 0, false
-	}
-	if x.s.answers.take(n) {
-		return n, false
-	}
-	delete(x.Header(), "Etag")
-	x.out.Reset()
-	x.problem(tooManyAnswers())
-	return 0, true
-}
-
-func tooManyAnswers() *problem {
+func tooManyAnswers() error {
 	return &problem{code: codeTooManyAnswers, detail: "nothing was done: other clients are still reading too many large answers; ask again later, or for a smaller page with limit"}
 }

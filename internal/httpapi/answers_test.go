@@ -255,7 +255,7 @@ func TestListsCarryNoTokensAndTellWhereToGoOn(t *testing.T) {
 	var asked locks.LockFilter
 	g.locks = func(f locks.LockFilter) (locks.LockPage, error) { asked = f; return locks.LockPage{}, nil }
 	names, _, err := g.client.Locks(g.ctx, apitest.Query("prefix=de%2B&contains=pl&state=queued"))
-	if want := (locks.LockFilter{Principal: locks.Anonymous, Prefix: "de+", Contains: "pl", State: locks.LockQueued, Limit: locks.DefaultPage}); err != nil || asked != want || names.Items == nil {
+	if want := (locks.LockFilter{Principal: locks.Anonymous, NS: locks.DefaultNamespace, Prefix: "de+", Contains: "pl", State: locks.LockQueued, Limit: locks.DefaultPage}); err != nil || asked != want || names.Items == nil {
 		t.Errorf("asked %+v, answered %+v", asked, names)
 	}
 }

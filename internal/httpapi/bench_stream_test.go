@@ -64,7 +64,7 @@ func fanOut(b *testing.B, request string, burst int) {
 			}
 		})
 	}
-	for server.streams.Load() < clients {
+	for server.open.taken.Load() < clients {
 		time.Sleep(time.Millisecond)
 	}
 	settle := func() { // until nothing more comes

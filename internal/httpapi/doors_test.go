@@ -40,7 +40,7 @@ func TestWithTwoListenersClientsAndGatewaysHaveOneEach(t *testing.T) {
 	}
 
 	asked.sendsTo("owner", address("fleet"))
-	for _, o := range operations() {
+	for _, o := range calls() {
 		if a := asked.send(t, o.method, o.path, o.options...); a.Status/100 != 2 {
 			t.Errorf("%s at the fleet's listener: answered %d %s", o.name, a.Status, a.Body)
 		}
@@ -48,7 +48,7 @@ func TestWithTwoListenersClientsAndGatewaysHaveOneEach(t *testing.T) {
 	owner.asked()
 	tap := testkit.Tap(t, address("public"))
 	asked.sendsTo("owner", tap.Addr())
-	for _, o := range operations() {
+	for _, o := range calls() {
 		if a := asked.send(t, o.method, o.path, o.options...); a.Status != 503 {
 			t.Errorf("%s at the public listener: answered %d %s", o.name, a.Status, a.Body)
 		}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"strings"
 	"time"
 
@@ -20,116 +19,110 @@ import (
 // DefaultMaxStreams is the bound on event streams at the same time.
 const DefaultMaxStreams = events.DefaultMaxSubscribers
 
-// What every stream keeps to. A Server has the spans as fields so that tests
-// need not wait for them.
-const (
-	streamKeepalive = 15 * time.Second // below the 60 s at which proxies cut
-	streamWrite     = 10 * time.Second // for one write: who takes longer does not read
-)
-
-// maxLockPattern bounds the pattern of a stream's locks. Those of other programs may have long names.
-const maxLockPattern = 1024
-
-// watchForm is the fields of a stream.
-type watchForm struct {
-	filter events.Filter
-	since  string
-	format string
-	socket bool // which has no format
+// streams are the operations that tell events as they come. Each span has its value from newStreams, except in tests.
+type streams struct {
+	s         *Server
+	hub       *events.Hub   // nil: they are 404 (Server.mount)
+	open      places        // streams at the same time
+	keepalive time.Duration // between signs of life: below the 60 s at which proxies cut
+	write     time.Duration // for one write: a client that takes longer does not read
+	pong      time.Duration // from a ping
 }
 
-func (f *watchForm) names() []string {
-	names := []string{"ns", "lock", "type", "owner", "since", "format"}
-	if f.socket {
-		return names[:5]
-	}
-	return names
+func newStreams(s *Server, hub *events.Hub, most int) *streams {
+	return &streams{s: s, hub: hub, open: places{limit: orDefault(int64(most), DefaultMaxStreams)},
+		keepalive: 15 * time.Second, write: 10 * time.Second, pong: 10 * time.Second}
 }
 
-func (f *watchForm) take(name string, v value) (known bool, p *problem) {
-	switch name {
-	case "ns":
-		f.filter.NS, p = namespace(v)
-	case "lock":
-		if f.filter.Lock, p = someText(name, v, maxLockPattern); p == nil {
-			if parsed, err := recipe.ParseLockName(f.filter.Lock); err == nil && !strings.ContainsAny(f.filter.Lock, `*?[\`) {
-				f.filter.Lock = parsed
-			}
-			if err := f.filter.Check(); err != nil {
-				p = invalid(name, err.Error())
-			}
-		}
-	case "type":
-		var list string
-		if list, p = someText(name, v, 512); p == nil {
-			var err error
-			if f.filter.Types, err = events.ParseTypes(list); err != nil {
-				p = invalid(name, err.Error())
-			}
-		}
-	case "owner":
-		f.filter.Owner, p = someText(name, v, locks.MaxOwner)
-	case "since":
-		f.since, p = opaque(name, v, 128)
-	case "format":
-		if f.socket {
-			return false, nil
-		}
-		f.format, p = choice(name, v, "sse", "jsonl")
-	default:
-		return false, nil
-	}
-	return true, p
+// watchInput is what a stream tells, and from where on.
+type watchInput struct {
+	filter      events.Filter
+	since, seen string
+	format      string // "sse" or "jsonl"
 }
 
-// lastEventID reads the header with which browsers resume. It is stronger than
-// since: EventSource asks for the same address at each reconnect, so a since in
-// it is where the page began, and the header what it has seen.
-func (f *watchForm) lastEventID(h http.Header) *problem {
-	const name = "Last-Event-ID"
-	id, given, p := single(h, http.CanonicalHeaderKey(name))
-	if p != nil {
-		p.field = name
-		return p
+var watchSocket = operation[watchInput]{fields: []field[watchInput]{
+	{name: "ns", in: inQuery, to: func(w *watchInput) any { return &w.filter.NS }},
+	{name: "lock", in: inQuery, to: func(w *watchInput) any { return lockPattern{&w.filter} }},
+	{name: "type", in: inQuery, to: func(w *watchInput) any { return eventTypes{&w.filter} }},
+	{name: "owner", in: inQuery, to: func(w *watchInput) any { return &w.filter.Owner }},
+	{name: "since", in: inQuery, to: func(w *watchInput) any { return (*revision)(&w.since) }},
+}}
+
+var watchEvents = operation[watchInput]{fields: append([]field[watchInput]{
+	// With it browsers resume. EventSource asks for the same address at each reconnect, so a since in it is where the page
+	// began, and the header what it has seen: the header takes precedence.
+	{name: "Last-Event-ID", in: inHeader, to: func(w *watchInput) any { return (*revision)(&w.seen) }},
+	{name: "format", in: inQuery, to: func(w *watchInput) any { return oneOf{&w.format, "sse", "jsonl"} }},
+}, watchSocket.fields...)}
+
+// lockPattern is the name of a lock, or a pattern of names.
+type lockPattern struct{ filter *events.Filter }
+
+func (l lockPattern) read(name string, v value) error {
+	err := assign(name, false, v, &l.filter.Lock)
+	if err == nil {
+		err = locks.CheckText(name, l.filter.Lock, locks.MaxPattern)
 	}
-	if !given {
-		return nil
+	if err != nil {
+		return err
 	}
-	if id, p = opaque(name, value{text: id}, 128); p != nil {
-		return p
+	if parsed, err := recipe.ParseLockName(l.filter.Lock); err == nil && !strings.ContainsAny(l.filter.Lock, `*?[\`) {
+		l.filter.Lock = parsed
 	}
-	f.since = id
+	if err := l.filter.Check(); err != nil {
+		return invalid(name, err.Error())
+	}
 	return nil
 }
 
-// watching takes one of the bounded places and refuses what no stream can be
-// made of. leave must be called when the stream is over.
-func (x *exchange) watching(form *watchForm) (leave func(), p *problem) {
-	s := x.s
-	if form.filter.NS != "" {
-		// A namespace that does not exist would be a stream that stays silent. No
-		// name begins like this, so no lock is looked at to learn it.
-		_, err := s.locks.Locks(x.r.Context(), locks.LockFilter{Principal: locks.Anonymous, NS: form.filter.NS, Prefix: "~", Limit: 1})
-		if p := problemOf(err); err != nil && p.code == code(locks.CodeNamespaceUnknown) {
-			return nil, p
+// eventTypes are types of events with commas between, or patterns of them.
+type eventTypes struct{ filter *events.Filter }
+
+func (e eventTypes) read(name string, v value) (err error) {
+	var list string
+	if err = assign(name, false, v, &list); err != nil {
+		return err
+	}
+	if err = locks.CheckText(name, list, 512); err != nil {
+		return err
+	}
+	if e.filter.Types, err = events.ParseTypes(list); err != nil {
+		return invalid(name, err.Error())
+	}
+	return nil
+}
+
+// enter takes one of the bounded places and refuses what no stream can be made of. leave must be called when the stream is
+// over.
+func (s *streams) enter(x *exchange, in *watchInput) (leave func(), err error) {
+	if err := locks.CheckText("owner", in.filter.Owner, locks.MaxOwner); err != nil {
+		return nil, err
+	}
+	if in.filter.NS != "" {
+		// A namespace that does not exist would be a stream that stays silent. No name begins like this, so no lock is looked
+		// at to learn it.
+		_, err := s.s.locks.Locks(x.r.Context(), locks.LockFilter{Principal: locks.Anonymous, NS: in.filter.NS, Prefix: "~", Limit: 1})
+		if e, ok := errors.AsType[*locks.Error](err); ok && (e.Code == locks.CodeNamespaceUnknown || e.Code == locks.CodeInvalid) {
+			return nil, err
 		}
 	}
-	if s.drained.Err() != nil {
+	if s.s.drained.Err() != nil {
 		return nil, draining()
 	}
-	if s.streams.Add(1) > s.maxStreams {
-		s.streams.Add(-1)
+	if !s.open.take() {
 		return nil, tooManyStreams()
 	}
-	return func() { s.streams.Add(-1) }, nil
+	x.line.ns, x.line.owner = in.filter.NS, in.filter.Owner
+	return s.open.give, nil
 }
 
 func tooManyStreams() *problem {
 	return &problem{code: codeTooManyStreams, detail: "ask again later, or another gateway: they tell the same story"}
 }
 
-// stream is one way to write events to a client.
-type stream interface {
+// eventWriter is one way to write events to a client.
+type eventWriter interface {
 	// send writes a batch, at one go.
 	send(batch []*events.Event) error
 	// keepalive says that there was nothing else to say.
@@ -139,14 +132,13 @@ type stream interface {
 // Why a stream ends, apart from the client's going away.
 var errKeepalive = errors.New("time for a sign of life")
 
-// follow gives the stream what the subscriber is given, until ctx ends (then
-// the error is its cause), the subscription does, or the client takes no more.
-// Something is written at least every keepalive span.
-func (x *exchange) follow(ctx context.Context, sub *events.Subscriber, to stream) error {
+// follow gives the writer what the subscriber is given, until ctx ends (then the error is its cause), the subscription does,
+// or the client takes no more. Something is written at least every keepalive span.
+func (s *streams) follow(ctx context.Context, x *exchange, sub *events.Subscriber, to eventWriter) error {
 	for {
 		// One timer for many batches: a burst has hundreds in a second.
-		span, cancel := context.WithTimeoutCause(ctx, x.s.keepalive, errKeepalive)
-		err := x.relay(span, sub, to)
+		span, cancel := context.WithTimeoutCause(ctx, s.keepalive, errKeepalive)
+		err := relay(span, x, sub, to)
 		cancel()
 		if err != errKeepalive {
 			return err
@@ -157,7 +149,7 @@ func (x *exchange) follow(ctx context.Context, sub *events.Subscriber, to stream
 	}
 }
 
-func (x *exchange) relay(ctx context.Context, sub *events.Subscriber, to stream) error {
+func relay(ctx context.Context, x *exchange, sub *events.Subscriber, to eventWriter) error {
 	for {
 		batch, err := sub.Next(ctx)
 		if err != nil {
@@ -166,15 +158,15 @@ func (x *exchange) relay(ctx context.Context, sub *events.Subscriber, to stream)
 		if err := to.send(batch); err != nil {
 			return err
 		}
-		x.events += len(batch)
+		x.line.events += len(batch)
 	}
 }
 
-// ended notes for the log why a stream is over, when that is no daily business.
-func (x *exchange) ended(err error) {
+// ended notes for the log why a stream is over, when it lagged or did not read.
+func ended(x *exchange, err error) {
 	var slow net.Error // the WebSocket library hides os.ErrDeadlineExceeded
 	if errors.Is(err, events.ErrLagged) || errors.As(err, &slow) && slow.Timeout() {
-		x.cause = err
+		x.line.cause = err
 	}
 }
 

@@ -21,7 +21,7 @@ func TestADrainEndsEveryStreamAtOnce(t *testing.T) {
 	eachForm(t, func(t *testing.T, form string) {
 		w := watch(t, events.Options{})
 		s := w.open(t, form)
-		waitFor(t, func() bool { return w.server.streams.Load() == 1 })
+		waitFor(t, func() bool { return w.server.open.taken.Load() == 1 })
 		w.server.Drain()
 		_, err := s.Next()
 		var closed *websocket.CloseError
@@ -80,7 +80,7 @@ func TestTheNumberOfStreamsIsBounded(t *testing.T) {
 			}
 			a.Close()
 			b.Close()
-			waitFor(t, func() bool { return w.server.streams.Load() == 0 })
+			waitFor(t, func() bool { return w.server.open.taken.Load() == 0 })
 			w.hub.Publish(numbered(1))
 			w.open(t, "jsonl")
 			w.open(t, "socket")
@@ -105,7 +105,7 @@ func TestTheHeadOfAStreamIsItsHeader(t *testing.T) {
 	if a := w.send(t, "POST", "/v1/events/ws"); a.Status != 405 {
 		t.Errorf("POST: %d %v", a.Status, a.Header)
 	}
-	waitFor(t, func() bool { return w.server.streams.Load() == 0 })
+	waitFor(t, func() bool { return w.server.open.taken.Load() == 0 })
 }
 
 func TestAGatewayWithoutEventsSaysSo(t *testing.T) {

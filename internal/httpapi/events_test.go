@@ -135,7 +135,7 @@ func TestEveryStreamTellsAllEventsInOneOrder(t *testing.T) {
 		}
 		s.Close()
 	}
-	waitFor(t, func() bool { return w.server.streams.Load() == 0 })
+	waitFor(t, func() bool { return w.server.open.taken.Load() == 0 })
 }
 
 func TestAnEventTellsWhatAppliesToItAndNothingElse(t *testing.T) {
@@ -361,7 +361,7 @@ func TestAStreamThatLagsIsToldSoAndEnded(t *testing.T) {
 	eachForm(t, func(t *testing.T, form string) {
 		w := watchLater(t, events.Options{Ring: 8})
 		s := w.open(t, form)
-		waitFor(t, func() bool { return w.server.streams.Load() == 1 })
+		waitFor(t, func() bool { return w.server.open.taken.Load() == 1 })
 		for i := range 100 { // nobody is woken by it
 			w.hub.Publish(numbered(i))
 		}

@@ -2,11 +2,9 @@ package httpapi
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -14,71 +12,31 @@ import (
 	"strconv"
 	"time"
 
-	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/locks"
 )
 
-// exchange is one request and its answer, and what the log line will say about
-// them. It is the http.ResponseWriter that handlers see, pages and WebSocket
-// libraries included.
+// exchange is one request and its answer, and what the log line will say about them.
 type exchange struct {
-	request
+	s *Server
+	incoming
+	outgoing
+	line logLine
 
-	s    *Server
-	body bytes.Buffer // of the request
-	out  bytes.Buffer // of the answer
-	json *json.Encoder
-	// attrs is the log line's, kept for the next request.
-	attrs []slog.Attr
-}
-
-// request is what an exchange knows about one request.
-type request struct {
-	w       http.ResponseWriter
-	r       *http.Request
-	started time.Time
-
+	started   time.Time
 	operation string // of openapi.yaml; "" when no route matched
 	requestID string
-	status    int // 0 until the header is written
-	code      code
-	cause     error
-	quiet     bool     // it comes all the time and says little
-	streamed  bool     // events were sent, so many:
-	events    int      //
-	hijacked  net.Conn // the connection, once it is no longer net/http's
-
-	endPage context.CancelCauseFunc // ends the request's context; nil where it is not a page
-	forget  func() bool             // takes back what Hijack arranged for a drain
-
-	bodyRead bool          // body is this request's
-	wait     time.Duration // how long it asks to wait
-	to       string        // the gateway that it was sent on to
-	peer     *fleet.Seal   // what the gateway says that has sent it here; nil: a client has
-	keys     *fleet.Keys   // for the seal on the answer, until it is made
-
-	// For the log, once they are known to be what they claim to be.
-	lock, ns, leaseID, owner string
+	wait      time.Duration // how long it asks to wait
+	hijacked  net.Conn      // the connection, once it is no longer net/http's
+	endPage   context.CancelCauseFunc
+	forgetEnd func() bool // takes back what Hijack arranged for a drain
 }
 
 func newExchange(s *Server) *exchange {
 	x := &exchange{s: s}
 	x.json = json.NewEncoder(&x.out)
-	x.json.SetEscapeHTML(false) // nobody renders this as HTML
+	x.json.SetEscapeHTML(false) // no page renders this as HTML
 	return x
 }
-
-// Header values that every answer shares. They are never written to.
-var (
-	noStore     = []string{"no-store"}
-	noSniff     = []string{"nosniff"}
-	sameOrigin  = []string{"same-origin"}
-	noFrames    = []string{"default-src 'none'; frame-ancestors 'none'"} // pages replace it by their own
-	typeJSON    = []string{"application/json"}
-	typeProblem = []string{"application/problem+json"}
-	typeText    = []string{"text/plain; charset=utf-8"}
-	typeYAML    = []string{"application/yaml"}
-)
 
 func (x *exchange) begin(w http.ResponseWriter, r *http.Request) {
 	x.w, x.r, x.started = w, r, time.Now()
@@ -102,76 +60,52 @@ func newRequestID() string {
 	return string(id[:])
 }
 
-// maxKept is the size of buffers that wait for the next request; larger ones
-// are left to the garbage collector.
+// maxKept is the size of buffers that wait for the next request; larger ones are left to the garbage collector.
 const maxKept = 16 << 10
 
-// end runs when the handler has returned or panicked.
+// end runs when the handler has returned or panicked. A hijacked exchange may still be in use by the handler of the socket
+// and is not used again.
 func (x *exchange) end() {
 	if v := recover(); v != nil {
-		if x.hijacked != nil {
-			_ = x.hijacked.Close() // net/http leaves it alone
-			defer x.left()
-		}
-		if v == http.ErrAbortHandler {
-			panic(v)
-		}
-		x.cause = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
-		if x.status != 0 {
-			// Half an answer is out: cutting the connection is all that is
-			// left, so that nobody takes it for a whole one.
-			x.code = codeInternal
-			x.log()
-			panic(http.ErrAbortHandler)
-		}
-		x.problem(&problem{code: codeInternal, detail: "the log tells more under this request's id", cause: x.cause})
+		x.panicked(v)
 	}
 	if x.status == 0 {
 		x.status = http.StatusOK // what net/http answers for a handler that wrote nothing
 	}
-	if byGuard(x.code, x.cause) {
-		x.s.refused(x.code)
+	if byGuard(x.line.code, x.line.cause) {
+		x.s.refused(x.line.code)
 	}
 	x.log()
 	x.s.metrics.Request(x.operation, x.status)
-	if x.hijacked != nil {
+	switch {
+	case x.hijacked != nil:
 		x.left()
-		return // whoever has the socket may have kept the exchange
+	case x.buffer.Cap() <= maxKept && x.out.Cap() <= maxKept:
+		*x = exchange{s: x.s, incoming: incoming{buffer: x.buffer}, outgoing: outgoing{out: x.out, json: x.json}, line: logLine{attrs: x.line.attrs}}
+		x.s.pool.Put(x)
 	}
-	if x.body.Cap() > maxKept || x.out.Cap() > maxKept {
-		return
-	}
-	x.request = request{}
-	x.s.pool.Put(x)
 }
 
-// Header implements http.ResponseWriter.
-func (x *exchange) Header() http.Header { return x.w.Header() }
-
-// Write implements http.ResponseWriter.
-func (x *exchange) Write(b []byte) (int, error) {
-	if x.status == 0 {
-		x.WriteHeader(http.StatusOK)
+// panicked answers with a problem, or cuts the connection when half an answer is out: no client may take it for a whole one.
+func (x *exchange) panicked(v any) {
+	if x.hijacked != nil {
+		_ = x.hijacked.Close() // net/http leaves it alone
+		defer x.left()
 	}
-	return x.w.Write(b)
+	if v == http.ErrAbortHandler {
+		panic(v)
+	}
+	x.line.cause = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+	if x.status != 0 {
+		x.line.code = codeInternal
+		x.log()
+		panic(http.ErrAbortHandler)
+	}
+	x.problem(internal(x.line.cause))
 }
 
-// WriteHeader implements http.ResponseWriter.
-func (x *exchange) WriteHeader(status int) {
-	if x.keys != nil {
-		x.seal(status, nil)
-	}
-	if x.status == 0 {
-		x.status = status
-	}
-	x.w.WriteHeader(status)
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (x *exchange) Unwrap() http.ResponseWriter { return x.w }
-
-// Hijack implements http.Hijacker, which WebSocket libraries ask for. From here
-// on the exchange is its caller's: it is used for no other request.
+// Hijack implements http.Hijacker, which WebSocket libraries ask for. From here on the exchange is its caller's: it is used
+// for no other request.
 func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(x.w).Hijack()
 	if err != nil {
@@ -180,68 +114,92 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	x.hijacked, x.status = conn, http.StatusSwitchingProtocols
 	x.s.sockets.entered()
 	if x.endPage != nil {
-		x.forget = context.AfterFunc(x.s.drained, func() { x.endPage(errDraining) })
+		x.forgetEnd = context.AfterFunc(x.s.drained, func() { x.endPage(errDraining) })
 	}
 	return conn, rw, nil
 }
 
 // left is called when the request of a hijacked connection is over.
 func (x *exchange) left() {
-	if x.forget != nil {
-		x.forget()
+	if x.forgetEnd != nil {
+		x.forgetEnd()
 	}
 	x.s.sockets.left()
 }
 
-// encode puts v into the answer's buffer; nothing is written yet.
-func (x *exchange) encode(v any) {
-	x.out.Reset()
-	if err := x.json.Encode(v); err != nil {
-		panic(fmt.Errorf("encoding an answer: %w", err)) // our own types; only a defect gets here
-	}
-	x.escape()
-}
-
-// escape makes the JSON in the answer's buffer inert.
-func (x *exchange) escape() {
-	if doc := x.out.Bytes(); hazard(doc) < len(doc) {
-		escaped := appendInert(make([]byte, 0, len(doc)+len(doc)/8+64), doc)
-		x.out.Reset()
-		x.out.Write(escaped)
-	}
-}
-
-// send writes the buffer.
-func (x *exchange) send(status int, contentType []string) {
-	if x.out.Len() > smallAnswer && status < http.StatusBadRequest {
-		counted, refused := x.tooLarge()
-		if refused {
-			return
+// send writes the buffer, if the budget of large answers has room for it.
+func (x *exchange) send(status int, contentType []string) error {
+	if counted := int64(x.out.Len()); counted > smallAnswer && status < http.StatusBadRequest && x.reads() && x.status == 0 {
+		if !x.s.answers.take(counted) {
+			return tooManyAnswers()
 		}
 		defer x.s.answers.give(counted)
 	}
 	h := x.Header()
 	h["Content-Type"] = contentType
 	h["Content-Length"] = []string{strconv.Itoa(x.out.Len())}
-	if x.keys != nil {
-		x.seal(status, x.out.Bytes())
-	}
+	x.close(status, x.out.Bytes())
 	x.WriteHeader(status)
-	// An error means that the client is gone: there is nobody left to tell.
-	_, _ = x.w.Write(x.out.Bytes())
+	_, _ = x.w.Write(x.out.Bytes()) // an error means that the client is gone
+	return nil
 }
 
 // answer encodes v and sends it.
-func (x *exchange) answer(status int, v any) {
+func (x *exchange) answer(v any) error {
 	x.encode(v)
-	x.send(status, typeJSON)
+	return x.send(http.StatusOK, typeJSON)
+}
+
+// done answers an operation that has nothing to say.
+func (x *exchange) done(err error) error {
+	if err == nil {
+		x.WriteHeader(http.StatusNoContent)
+	}
+	return err
+}
+
+// confirmed sends a success that gives a client time. It is encoded by now; what it says is true only while the trust window
+// is open, so that is looked at last.
+func (x *exchange) confirmed(term locks.Term, status int, contentType []string) error {
+	if !x.s.locks.StillValid(term) {
+		return x.notConfirmed()
+	}
+	return x.send(status, contentType)
+}
+
+// notConfirmed is the refusal when something was done and the gateway cannot vouch for it.
+func (x *exchange) notConfirmed() error {
+	p := &problem{code: code(locks.CodeUnavailable), detail: "the gateway is cut off from ZooKeeper and cannot vouch for the lease: repeat the request"}
+	switch x.operation {
+	case "Acquire", "AcquireSeveral":
+		p = &problem{code: code(locks.CodeOutcomeUnknown), detail: "the gateway was cut off from ZooKeeper when the answer was ready: repeat the request, with its idempotency key"}
+	case "UpdateLease", "Downgrade":
+		p = &problem{code: code(locks.CodeOutcomeUnknown), detail: "the gateway was cut off from ZooKeeper when the answer was ready: repeat the request"}
+	}
+	return p
+}
+
+// fail answers a request that a handler has refused. What is another gateway's to answer is sent there. While the server
+// drains, what ZooKeeper or the wait prevented is another gateway's to do, at once.
+func (x *exchange) fail(err error) {
+	if to := ownerIn(err); x.s.forwarder.may(x, to) {
+		if err = x.s.forwarder.forward(x, to); err == nil {
+			return
+		}
+	}
+	p := problemOf(err)
+	if x.s.drained.Err() != nil && (p.code == code(locks.CodeCancelled) || p.code == code(locks.CodeUnavailable)) {
+		p = draining()
+	}
+	x.problem(p)
 }
 
 // problem is the one place that writes problems: as JSON, or as shell lines where those were asked for.
 func (x *exchange) problem(p *problem) {
-	x.code = p.code
+	x.forget()
+	x.line.code = p.code
 	if p.cause != nil {
-		x.cause = p.cause
+		x.line.cause = p.cause
 	}
 	doc := p.document()
 	doc.RequestID = x.requestID
@@ -253,7 +211,7 @@ func (x *exchange) problem(p *problem) {
 		h["Www-Authenticate"] = []string{`Lease-Token realm="lockkeeper"`} // RFC 9110, section 15.5.2
 	}
 	if x.forShell(p) {
-		x.send(x.encodeShell(shellFailure(p.code, doc.Status)), typeText)
+		_ = x.send(x.encodeShell(shellFailure(p.code, doc.Status)), typeText)
 		return
 	}
 	x.encode(&doc)
@@ -267,121 +225,5 @@ func (x *exchange) problem(p *problem) {
 		}
 		x.encode(&doc)
 	}
-	x.send(doc.Status, typeProblem)
+	_ = x.send(doc.Status, typeProblem) // a problem is always sent
 }
-
-// fail answers with what an error of the manager means. What is another gateway's to
-// answer is sent there.
-func (x *exchange) fail(err error) {
-	if to := ownerIn(err); to != nil && x.forward(to) {
-		return
-	}
-	p := problemOf(err)
-	// While the server drains, whatever was not done is another gateway's to do,
-	// at once: the manager's own words are about waiting for ZooKeeper.
-	if x.s.drained.Err() != nil && (p.code == code(locks.CodeCancelled) || p.code == code(locks.CodeUnavailable)) {
-		p = draining()
-	}
-	x.problem(p)
-}
-
-func draining() *problem {
-	return &problem{code: codeDraining, detail: "repeat the request: another gateway, or this one's successor, goes on with it"}
-}
-
-// log writes the request's line. Neither the query nor the raw path is in it,
-// for people put secrets where they do not belong.
-func (x *exchange) log() {
-	level := slog.LevelInfo
-	switch {
-	case x.code == codeInternal:
-		level = slog.LevelError
-	case x.status < 400 && (x.quiet || quiet(x.operation)), byGuard(x.code, x.cause):
-		level = slog.LevelDebug
-	case x.status >= 500:
-		level = slog.LevelWarn
-	}
-	ctx := x.r.Context()
-	if !x.s.log.Enabled(ctx, level) {
-		return
-	}
-	attrs := x.attrs[:0]
-	add := func(key, value string) {
-		if value != "" {
-			attrs = append(attrs, slog.String(key, value))
-		}
-	}
-	add("request_id", x.requestID)
-	add("operation", x.operation)
-	add("method", loggable(x.r.Method))
-	attrs = append(attrs, slog.Int("status", x.status))
-	add("code", x.code)
-	add("lock", x.lock)
-	add("ns", x.ns)
-	add("lease_id", x.leaseID)
-	add("owner", x.owner)
-	if x.streamed {
-		attrs = append(attrs, slog.Int("events", x.events))
-	}
-	attrs = append(attrs, slog.String("principal", "anonymous"))
-	attrs = append(attrs, slog.Float64("duration_ms", float64(time.Since(x.started).Microseconds())/1000))
-	add("client_ip", x.client())
-	add("forwarded_to", x.to)
-	if x.peer != nil {
-		add("forwarded_by", x.peer.From)
-	}
-	add("traceparent", traceparent(x.r.Header))
-	if x.cause != nil {
-		add("error", x.cause.Error())
-	}
-	// One nameless group: its members stand in the line as if they had been given
-	// one by one, and the record need not copy them.
-	x.s.log.LogAttrs(ctx, level, "request", slog.Attr{Value: slog.GroupValue(attrs...)})
-	clear(attrs)
-	x.attrs = attrs
-}
-
-// quiet are operations that come all the time and say little.
-func quiet(operation string) bool {
-	switch operation {
-	case "Heartbeat", "HeartbeatMany", "Healthz", "Readyz", "Metrics",
-		"GetFence", "CheckFence", "CheckFencePost", "CheckFencePut", "CheckFencePatch", "CheckFenceDelete":
-		return true
-	}
-	return false
-}
-
-// loggable is a method that HTTP knows; anything else is the client's words.
-func loggable(method string) string {
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
-		return method
-	}
-	return "other"
-}
-
-// traced is the request's context, which tells of which trace it is a part: whoever is told of a
-// lease that it ends is told that, too.
-func (x *exchange) traced() context.Context {
-	return locks.WithTraceParent(x.r.Context(), traceparent(x.r.Header))
-}
-
-// traceparent is the request's W3C trace context, when it is well formed.
-func traceparent(h http.Header) string {
-	values := h["Traceparent"]
-	if len(values) != 1 {
-		return ""
-	}
-	v := values[0]
-	if len(v) != 55 || v[2] != '-' || v[35] != '-' || v[52] != '-' {
-		return ""
-	}
-	for i := range len(v) {
-		if i != 2 && i != 35 && i != 52 && !isHex(v[i]) {
-			return ""
-		}
-	}
-	return v
-}
-
-func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' }

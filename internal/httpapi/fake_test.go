@@ -213,22 +213,38 @@ func (f *fake) asked() []string {
 	return calls
 }
 
+// The fake applies the domain's rules, as the manager does, before it takes note: what it was asked is what may be asked.
+
 func (f *fake) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
+	if err := req.Normalize(); err != nil {
+		return locks.AcquireResult{}, err
+	}
 	f.note("acquire %+v", req)
 	return f.acquire(ctx, req)
 }
 
 func (f *fake) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Lease, error) {
+	if err := req.Check(); err != nil {
+		return locks.Lease{}, err
+	}
 	f.note("lease %+v", req)
 	return f.lease(ctx, req)
 }
 
 func (f *fake) Leases(_ context.Context, filter locks.LeaseFilter) (locks.LeasePage, error) {
+	if err := filter.Check(); err != nil {
+		return locks.LeasePage{}, err
+	}
 	f.note("leases %+v", filter)
 	return f.leases(filter)
 }
 
 func (f *fake) Heartbeat(_ context.Context, _ locks.Principal, id, token string, ttl time.Duration) (locks.Heartbeat, error) {
+	if ttl != 0 {
+		if err := locks.CheckTTL(ttl); err != nil {
+			return locks.Heartbeat{}, err
+		}
+	}
 	f.note("heartbeat %q %s %s", id, token, ttl)
 	return f.heartbeat(id, token, ttl)
 }
@@ -244,11 +260,17 @@ func (f *fake) Release(ctx context.Context, _ locks.Principal, id, token string)
 }
 
 func (f *fake) ReleaseHold(ctx context.Context, _ locks.Principal, id, token, hold string) error {
+	if err := locks.CheckHold(hold); err != nil {
+		return err
+	}
 	f.noteTraced(ctx, "release %q %s hold %s", id, token, hold)
 	return f.hold(id, token, hold)
 }
 
 func (f *fake) Update(_ context.Context, req locks.UpdateRequest) (locks.Lease, error) {
+	if err := req.Check(); err != nil {
+		return locks.Lease{}, err
+	}
 	f.note("update %+v", req)
 	return f.update(req)
 }
@@ -264,11 +286,17 @@ func (f *fake) Postmortem(_ context.Context, _ locks.Principal, id string) (lock
 }
 
 func (f *fake) Fence(_ context.Context, req locks.FenceRequest) (locks.FenceAnswer, error) {
+	if err := req.Check(); err != nil {
+		return locks.FenceAnswer{}, err
+	}
 	f.note("fence %+v", req)
 	return f.fence(req)
 }
 
 func (f *fake) Configure(_ context.Context, req locks.SettingsRequest) (locks.Lock, error) {
+	if err := req.Check(); err != nil {
+		return locks.Lock{}, err
+	}
 	f.note("configure %+v", req)
 	return f.configure(req)
 }
@@ -279,16 +307,25 @@ func (f *fake) Remove(_ context.Context, _ locks.Principal, ns, lock string) err
 }
 
 func (f *fake) Withdraw(_ context.Context, req locks.WithdrawRequest) (locks.WithdrawAnswer, error) {
+	if err := req.Shown.Check(); err != nil {
+		return locks.WithdrawAnswer{}, err
+	}
 	f.note("withdraw %+v", req)
 	return f.withdraw(req)
 }
 
 func (f *fake) Revoke(_ context.Context, req locks.RevokeRequest) (locks.RevokeAnswer, error) {
+	if err := req.Check(); err != nil {
+		return locks.RevokeAnswer{}, err
+	}
 	f.note("revoke %+v", req)
 	return f.revoke(req)
 }
 
 func (f *fake) Break(ctx context.Context, req locks.BreakRequest) error {
+	if err := req.Check(); err != nil {
+		return err
+	}
 	f.noteTraced(ctx, "break %+v", req)
 	if f.breaks != nil {
 		return f.breaks(req)
@@ -297,21 +334,33 @@ func (f *fake) Break(ctx context.Context, req locks.BreakRequest) error {
 }
 
 func (f *fake) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAnswer, error) {
+	if err := req.Check(); err != nil {
+		return locks.ReapAnswer{}, err
+	}
 	f.noteTraced(ctx, "reap %+v", req)
 	return f.reap(req)
 }
 
 func (f *fake) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.DestroyAnswer, error) {
+	if err := req.Check(); err != nil {
+		return locks.DestroyAnswer{}, err
+	}
 	f.noteTraced(ctx, "destroy %+v", req)
 	return f.destroy(req)
 }
 
 func (f *fake) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, error) {
+	if err := req.Check(); err != nil {
+		return locks.Lock{}, err
+	}
 	f.note("lock %+v", req)
 	return f.lock(ctx, req)
 }
 
 func (f *fake) Locks(_ context.Context, filter locks.LockFilter) (locks.LockPage, error) {
+	if err := filter.Check(); err != nil {
+		return locks.LockPage{}, err
+	}
 	f.note("locks %+v", filter)
 	return f.locks(filter)
 }

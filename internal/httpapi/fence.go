@@ -1,60 +1,37 @@
 package httpapi
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 
 	"lockkeeper/internal/locks"
 )
 
-// fenceForm is the fields of a question about a fencing token.
-type fenceForm struct{ req locks.FenceRequest }
+// fences are the operations that tell whether a fencing token is current.
+type fences struct{ locks Queues }
 
-func (*fenceForm) names() []string { return []string{"fencing_token", "ns"} }
+var getFence = operation[locks.FenceRequest]{fields: []field[locks.FenceRequest]{
+	{name: "lock", in: inPath, to: func(r *locks.FenceRequest) any { return (*lockName)(&r.Lock) }},
+	{name: "fencing_token", in: inQuery, missing: invalid("fencing_token", tokenWords), to: func(r *locks.FenceRequest) any { return (*fencingToken)(&r.Token) }},
+	{name: "ns", in: inQuery, preset: locks.DefaultNamespace, to: func(r *locks.FenceRequest) any { return &r.NS }},
+}}
 
-func (f *fenceForm) take(name string, v value) (known bool, p *problem) {
-	switch name {
-	case "fencing_token":
-		var ok bool
-		if f.req.Token, ok = fencingToken(v.text); !ok {
-			p = invalid(name, tokenWords)
-		}
-	case "ns":
-		f.req.NS, p = namespace(v)
-	default:
-		return false, nil
+func (f *fences) getFence(x *exchange) error {
+	req := locks.FenceRequest{Principal: locks.Anonymous}
+	if err := decode(x, &getFence, &req); err != nil {
+		return err
 	}
-	return true, p
-}
-
-const tokenWords = "it is the fencing_token of a lease, a whole number from 1"
-
-func (x *exchange) getFence() {
-	form := fenceForm{req: locks.FenceRequest{Principal: locks.Anonymous, NS: locks.DefaultNamespace}}
-	var p *problem
-	if form.req.Lock, p = x.lockName(); p == nil {
-		p = x.fields(&form, 0)
-	}
-	if p == nil && form.req.Token == 0 {
-		p = invalid("fencing_token", tokenWords)
-	}
-	if p != nil {
-		x.problem(p)
-		return
-	}
-	x.ns = form.req.NS
-	answer, err := x.s.locks.Fence(x.r.Context(), form.req)
+	answer, err := f.locks.Fence(x.r.Context(), req)
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
 	shape := fenceShape(&answer)
 	x.encode(&shape)
 	if answer.Current {
-		x.confirmed(answer.Term, http.StatusOK, typeJSON)
-		return
+		return x.confirmed(answer.Term, http.StatusOK, typeJSON)
 	}
-	x.send(http.StatusOK, typeJSON) // this gives nobody anything, so memory may say it
+	return x.send(http.StatusOK, typeJSON) // "not current" gives no client anything, so memory may say it
 }
 
 // The headers of a proxied request, and of the answer to its proxy.
@@ -64,125 +41,58 @@ const (
 	headerNamespace = "Lockkeeper-Namespace"
 )
 
-// guardForm is the fields of a proxy's question. What is in the query is the
-// proxy's own words, what is in headers may be its client's.
-type guardForm struct{ lock, ns, token string }
+// A proxy says the query; the headers may be its client's. A body is the proxied request's, and not looked at.
+var checkFence = operation[locks.FenceRequest]{body: unread, fields: []field[locks.FenceRequest]{
+	{name: "lock", in: inQuery, header: headerLock, to: func(r *locks.FenceRequest) any { return (*lockName)(&r.Lock) },
+		missing: invalid("lock", "name the lock: in the query, where the proxy is configured, or in the "+headerLock+" header")},
+	{name: "ns", in: inQuery, header: headerNamespace, preset: locks.DefaultNamespace, to: func(r *locks.FenceRequest) any { return &r.NS }},
+	{name: "fencing_token", in: inQuery, header: headerToken, missing: tokenNeeded(headerToken), to: func(r *locks.FenceRequest) any { return (*proxiedToken)(&r.Token) }},
+}}
 
-func (*guardForm) names() []string { return []string{"lock", "ns", "fencing_token"} }
+// proxiedToken is the fencing token of a proxied request.
+type proxiedToken fencingToken
 
-func (f *guardForm) take(name string, v value) (known bool, p *problem) {
-	switch name {
-	case "lock":
-		f.lock, p = lockName(v.text)
-	case "ns":
-		f.ns, p = namespace(v)
-	case "fencing_token":
-		if f.token = v.text; v.text == "" {
-			p = tokenNeeded(name)
-		}
-	default:
-		return false, nil
-	}
-	return true, p
-}
-
-// tokenNeeded is what a client's request lacks. It is 403, which proxies pass
-// on; another status they take for a broken gateway.
-func tokenNeeded(field string) *problem {
-	return &problem{code: codeTokenNeeded, field: field, detail: "send the fencing token of the lease in the Fencing-Token header: " + tokenWords}
-}
-
-// fill takes from a header what the query does not have. One that contradicts
-// the query is refused.
-func fill(field *string, h http.Header, name string) (given bool, p *problem) {
-	s, given, p := single(h, name)
-	if p != nil || !given {
-		return false, p
-	}
-	if *field == "" {
-		*field = s
-	} else if *field != s {
-		return false, &problem{code: codeRepeatedField, field: name, detail: "it is given in the query and in this header, and they differ"}
-	}
-	return true, nil
-}
-
-func (f *guardForm) headers(h http.Header) *problem {
-	given, p := fill(&f.lock, h, headerLock)
-	if p == nil && given {
-		f.lock, p = lockName(f.lock)
-	}
-	if p == nil {
-		if given, p = fill(&f.ns, h, headerNamespace); p == nil && given {
-			_, p = namespace(value{text: f.ns})
-		}
-	}
-	if p != nil {
-		return p
-	}
-	if _, p = fill(&f.token, h, headerToken); p != nil {
-		return tokenNeeded(headerToken)
+func (t *proxiedToken) read(name string, v value) error {
+	if (*fencingToken)(t).read(name, v) != nil {
+		return tokenNeeded(name)
 	}
 	return nil
 }
 
-func (f *guardForm) request(x *exchange) (req locks.FenceRequest, p *problem) {
-	d := decoder{form: f}
-	if x.r.URL.RawQuery != "" {
-		p = d.query(x.r.URL.RawQuery)
-	}
-	if p == nil {
-		p = f.headers(x.r.Header)
-	}
-	if p != nil {
-		return req, p
-	}
-	if f.lock == "" {
-		return req, invalid("lock", "name the lock: in the query, where the proxy is configured, or in the "+headerLock+" header")
-	}
-	req = locks.FenceRequest{Principal: locks.Anonymous, NS: f.ns, Lock: f.lock}
-	if req.NS == "" {
-		req.NS = locks.DefaultNamespace
-	}
-	x.lock, x.ns = req.Lock, req.NS
-	var ok bool
-	if req.Token, ok = fencingToken(f.token); !ok {
-		return req, tokenNeeded(headerToken)
-	}
-	return req, nil
+// tokenNeeded is what a client's request lacks. It is 403, which proxies pass on; another status they take for a broken
+// gateway.
+func tokenNeeded(field string) error {
+	return &problem{code: codeTokenNeeded, field: field, detail: "send the fencing token of the lease in the Fencing-Token header: " + tokenWords}
 }
 
-// checkFence answers a proxy. A body is the proxied request's, and not looked at.
-func (x *exchange) checkFence() {
-	var form guardForm
-	req, p := form.request(x)
-	if p != nil {
-		x.problem(p)
-		return
+// checkFence answers a proxy.
+func (f *fences) checkFence(x *exchange) error {
+	req := locks.FenceRequest{Principal: locks.Anonymous}
+	if err := decode(x, &checkFence, &req); err != nil {
+		if p, ok := errors.AsType[*problem](err); ok && p.field == headerToken {
+			return tokenNeeded(headerToken) // two headers, or another token than the query's: the client's doing
+		}
+		return err
 	}
-	answer, err := x.s.locks.Fence(x.r.Context(), req)
-	if err != nil {
-		x.fail(err)
-		return
-	}
-	if !answer.Current {
-		x.problem(&problem{code: codeTokenStale, fence: &answer, detail: "whoever holds this token does not hold the lock: nothing may be done with it"})
-		return
-	}
-	if !x.s.locks.StillValid(answer.Term) {
-		x.notConfirmed()
-		return
+	answer, err := f.locks.Fence(x.r.Context(), req)
+	switch {
+	case err != nil:
+		return err
+	case !answer.Current:
+		return &problem{code: codeTokenStale, fence: &answer, detail: "the lease with this token does not hold the lock: do nothing with it"}
+	case !x.s.locks.StillValid(answer.Term):
+		return x.notConfirmed()
 	}
 	h := x.Header()
 	h[headerToken] = []string{strconv.FormatInt(req.Token, 10)}
 	h[headerLock] = []string{req.Lock}
 	h[headerNamespace] = []string{req.NS}
-	x.WriteHeader(http.StatusNoContent)
+	return x.done(nil)
 }
 
 // The same for proxies that ask with the method of the request.
 
-func (x *exchange) checkFencePost()   { x.checkFence() }
-func (x *exchange) checkFencePut()    { x.checkFence() }
-func (x *exchange) checkFencePatch()  { x.checkFence() }
-func (x *exchange) checkFenceDelete() { x.checkFence() }
+func (f *fences) checkFencePost(x *exchange) error   { return f.checkFence(x) }
+func (f *fences) checkFencePut(x *exchange) error    { return f.checkFence(x) }
+func (f *fences) checkFencePatch(x *exchange) error  { return f.checkFence(x) }
+func (f *fences) checkFenceDelete(x *exchange) error { return f.checkFence(x) }

@@ -99,16 +99,16 @@ func pair(t *testing.T) (asked, owner *gateway) {
 	return asked, owner
 }
 
-// operation is a request about one lease.
-type operation struct {
+// call is a request about one lease.
+type call struct {
 	name, method, path string
 	options            []apitest.Option
 	changes            bool // something besides a clock
 }
 
-func operations() []operation {
+func calls() []call {
 	token, key := apitest.Token(someToken), apitest.Key(someKey)
-	return []operation{
+	return []call{
 		{"repeat", "POST", "/v1/locks/deploy/leases?ttl=10s&wait=1s", []apitest.Option{key, apitest.JSON(`{"owner":"me"}`)}, true},
 		{"repeat for a shell", "POST", "/v1/locks/deploy/leases?ttl=10s", []apitest.Option{key, apitest.Header("Accept", "text/plain")}, true},
 		{"repeat of several", "POST", "/v1/leases", []apitest.Option{key, apitest.JSON(`{"locks":[{"lock":"a"},{"lock":"b"}]}`)}, true},
@@ -136,7 +136,7 @@ func TestWhicheverGatewayIsAskedTheOwnerAnswers(t *testing.T) {
 		owner.calls[len(owner.calls)-1] = fmt.Sprintf("update %q %+v", metadata, req)
 		return held(), nil
 	}
-	for _, o := range operations() {
+	for _, o := range calls() {
 		t.Run(o.name, func(t *testing.T) {
 			want := owner.send(t, o.method, o.path, o.options...)
 			direct := owner.asked()
@@ -402,7 +402,7 @@ func TestWhatStandsAtTheOwnersAddressIsNotListenedToUnlessItIsTheOwner(t *testin
 	elsewhere = owner.url + "/v1/leases/self/heartbeat"
 	for name, address := range addresses {
 		asked.sendsTo("owner", address)
-		for _, o := range operations() {
+		for _, o := range calls() {
 			a := asked.send(t, o.method, o.path, o.options...)
 			want := "owner_unreachable"
 			if o.changes {
@@ -425,7 +425,7 @@ func TestAnOwnerThatCannotBeReachedHasDoneNothing(t *testing.T) {
 	asked, _ := pair(t)
 	for _, address := range []string{nobody, "not an address", "ftp://" + nobody, nobody + "/v1"} {
 		asked.sendsTo("owner", address)
-		for _, o := range operations() {
+		for _, o := range calls() {
 			a := asked.send(t, o.method, o.path, o.options...)
 			if a.Status != 503 || o.method != "HEAD" && a.Code() != "owner_unreachable" || a.Header.Get("Retry-After") != "1" {
 				t.Errorf("%s at %s: answered %d %s", o.name, address, a.Status, a.Body)
@@ -460,14 +460,14 @@ func TestAnOwnerThatHangsIsGivenUp(t *testing.T) {
 func TestWhoWaitsAtAnOwnerThatIsSucceededWaitsAtItsSuccessor(t *testing.T) {
 	asked, owner := pair(t)
 	third, _ := member(t, "third", "secret")
-	asked.server.lookAgain = 20 * time.Millisecond
+	asked.server.forwarder.lookAgain = 20 * time.Millisecond
 	var now atomic.Pointer[locks.Route]
 	runs := func(g *gateway) {
 		now.Store(&locks.Route{Gateway: g.id, Address: g.address(), Lease: someID, Zxid: 1})
 	}
 	asked.route = func(string) (locks.Route, bool) { return *now.Load(), true }
 	begun, ended := blocking(owner)
-	for _, o := range []operation{
+	for _, o := range []call{
 		{method: "GET", path: "/v1/leases/self?wait=5m&since=x", options: []apitest.Option{apitest.Token(someToken)}},
 		{method: "POST", path: "/v1/locks/deploy/leases?wait=forever", options: []apitest.Option{apitest.Key(someKey)}},
 	} {
@@ -505,7 +505,7 @@ func TestWhoGoesAwayEndsItsPollAtTheOwner(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			asked, owner := pair(t)
 			begun, ended := blocking(owner)
-			for _, o := range []operation{
+			for _, o := range []call{
 				{method: "GET", path: "/v1/leases/self?wait=5m&since=x", options: []apitest.Option{apitest.Token(someToken)}},
 				{method: "POST", path: "/v1/locks/deploy/leases?wait=forever", options: []apitest.Option{apitest.Key(someKey)}},
 			} {

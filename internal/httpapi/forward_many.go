@@ -17,41 +17,40 @@ import (
 	"lockkeeper/internal/locks"
 )
 
-// Bounds of a bulk heartbeat whose leases run elsewhere: gateways that are asked at the same
-// time, and leases that are renewed in their owners' place at the same time.
+// Bounds of a bulk heartbeat whose leases run elsewhere: gateways that are asked at the same time, and leases that are
+// renewed in their owners' place at the same time.
 const (
 	maxAsked   = 32
 	maxStandIn = 16
 )
 
 // standIn renews a lease whose owner did not answer. Its error is why it has not been renewed.
-func (x *exchange) standIn(failed error, token string, ttl time.Duration) (locks.Heartbeat, error) {
-	var own *refusal
-	if ttl != 0 || errors.As(failed, &own) {
+func (f *forwarder) standIn(x *exchange, failed error, token string, ttl time.Duration) (locks.Heartbeat, error) {
+	failed = unanswered(x, failed)
+	if ttl != 0 || problemOf(failed).code != codeOwnerUnreachable {
 		return locks.Heartbeat{}, failed
 	}
-	renewed, err := x.s.locks.HeartbeatFor(x.r.Context(), locks.Anonymous, token)
-	if err != nil {
-		p := problemOf(err)
-		if p.code == code(locks.CodeNotOwner) {
-			p = x.unreachable(failed)
-		}
-		return locks.Heartbeat{}, &refusal{p}
+	renewed, err := f.locks.HeartbeatFor(x.r.Context(), locks.Anonymous, token)
+	if e, ok := errors.AsType[*locks.Error](err); ok && e.Code == locks.CodeNotOwner {
+		err = failed
 	}
-	return renewed, nil
+	return renewed, err
+}
+
+// errand is what one gateway is asked of a bulk heartbeat.
+type errand struct {
+	to    locks.Route
+	which []int // of the request's tokens
 }
 
 // elsewhere are the leases of a bulk heartbeat that other gateways run, by where those are.
-func (x *exchange) elsewhere(results []locks.HeartbeatResult) map[string]*errand {
+func (f *forwarder) elsewhere(x *exchange, results []locks.HeartbeatResult) map[string]*errand {
 	var errands map[string]*errand
 	for i := range results {
-		if results[i].Err == nil {
+		if results[i].Err == nil || !f.may(x, results[i].Err.Owner) {
 			continue
 		}
 		to := results[i].Err.Owner
-		if !x.mayForward(to) {
-			continue
-		}
 		if errands == nil {
 			errands = map[string]*errand{}
 		}
@@ -66,56 +65,56 @@ func (x *exchange) elsewhere(results []locks.HeartbeatResult) map[string]*errand
 	return errands
 }
 
-// errand is what one gateway is asked of a bulk heartbeat.
-type errand struct {
-	to    locks.Route
-	which []int // of the request's tokens
-}
-
-// renewElsewhere asks the owners, all at the same time, and puts what they say into the
-// answer. It returns on what terms stands what this gateway did in the place of
-// those that did not answer.
-func (x *exchange) renewElsewhere(errands map[string]*errand, tokens []string, items []api.HeartbeatItem) ([]locks.Term, *problem) {
-	ctx, end, p := x.attend()
-	if p != nil {
-		return nil, p
+// renewElsewhere asks the owners, all at the same time, and puts what they say into the answer. It returns on what terms
+// stands what this gateway did in the place of those that did not answer.
+func (f *forwarder) renewElsewhere(x *exchange, errands map[string]*errand, tokens []string, items []api.HeartbeatItem) ([]locks.Term, error) {
+	ctx, end, err := f.attend(x)
+	if err != nil {
+		return nil, err
 	}
 	defer end()
 	var (
 		mu    sync.Mutex
 		terms []locks.Term
-		asked = make(chan struct{}, maxAsked)
-		all   sync.WaitGroup
 	)
-	for _, gateway := range slices.Sorted(maps.Keys(errands)) {
+	together(maxAsked, slices.Sorted(maps.Keys(errands)), func(_ int, gateway string) {
 		e := errands[gateway]
-		asked <- struct{}{}
-		all.Go(func() {
-			defer func() { <-asked }()
-			answer, err := x.sendErrand(ctx, e, tokens)
-			x.s.metrics.Forwarded(forwardResult(answer, err))
-			if err == nil {
-				if err = e.take(answer, items); err == nil {
-					return
-				}
-			}
-			bases := x.standInFor(ctx, err, e, tokens, items)
+		answer, err := f.send(ctx, x, e, tokens)
+		f.metrics.Forwarded(forwardResult(answer, err))
+		if err == nil {
+			err = e.take(answer, items)
+		}
+		if err != nil {
+			more := f.standInFor(ctx, err, e, tokens, items)
 			mu.Lock()
-			terms = append(terms, bases...)
+			terms = append(terms, more...)
 			mu.Unlock()
-		})
-	}
-	all.Wait()
+		}
+	})
 	switch {
 	case context.Cause(ctx) == errDraining:
 		return nil, draining()
 	case ctx.Err() != nil:
-		return nil, &problem{code: code(locks.CodeCancelled), detail: "the client went away"}
+		return nil, clientGone()
 	}
 	return terms, nil
 }
 
-func (x *exchange) sendErrand(ctx context.Context, e *errand, tokens []string) (*fleet.Answer, error) {
+// together calls do for each of a list, for at most so many at the same time, and returns when all calls have.
+func together[T any](most int, list []T, do func(i int, item T)) {
+	room := make(chan struct{}, most)
+	var all sync.WaitGroup
+	for i, item := range list {
+		room <- struct{}{}
+		all.Go(func() {
+			defer func() { <-room }()
+			do(i, item)
+		})
+	}
+	all.Wait()
+}
+
+func (f *forwarder) send(ctx context.Context, x *exchange, e *errand, tokens []string) (*fleet.Answer, error) {
 	mine := make([]string, len(e.which))
 	for k, i := range e.which {
 		mine[k] = tokens[i]
@@ -128,14 +127,13 @@ func (x *exchange) sendErrand(ctx context.Context, e *errand, tokens []string) (
 	if trace := x.r.Header["Traceparent"]; trace != nil {
 		header["Traceparent"] = trace
 	}
-	return x.s.fleet.Send(ctx, &fleet.Request{
+	return f.fleet.Send(ctx, &fleet.Request{
 		Address: e.to.Address, Method: http.MethodPost, URI: "/v1/heartbeats", Header: header, Body: body, Timeout: heartbeatTimeout,
 		Seal: fleet.Seal{To: e.to.Gateway, Zxid: e.to.Zxid, Request: x.requestID, Client: x.client()},
 	})
 }
 
-// take puts an owner's answer into that of the whole request. Its error is an
-// answer that says nothing of the leases.
+// take puts an owner's answer into that of the whole request. Its error is an answer that says nothing of the leases.
 func (e *errand) take(answer *fleet.Answer, items []api.HeartbeatItem) error {
 	var list api.HeartbeatList
 	if answer.Status != http.StatusOK {
@@ -154,27 +152,18 @@ func (e *errand) take(answer *fleet.Answer, items []api.HeartbeatItem) error {
 }
 
 // standInFor renews the leases of an errand that came to nothing.
-func (x *exchange) standInFor(ctx context.Context, failed error, e *errand, tokens []string, items []api.HeartbeatItem) []locks.Term {
-	bases := make([]locks.Term, len(e.which))
-	at := make(chan struct{}, maxStandIn)
-	var all sync.WaitGroup
-	for k, i := range e.which {
+func (f *forwarder) standInFor(ctx context.Context, failed error, e *errand, tokens []string, items []api.HeartbeatItem) []locks.Term {
+	terms := make([]locks.Term, len(e.which))
+	together(maxStandIn, e.which, func(k, i int) {
 		result := locks.HeartbeatResult{LeaseID: items[i].LeaseID, Err: &locks.Error{Code: locks.Code(codeOwnerUnreachable), Err: failed,
 			Detail: "the gateway that runs this lease cannot be reached; repeat the request", RetryAfter: time.Second}}
-		at <- struct{}{}
-		all.Go(func() {
-			defer func() { <-at }()
-			renewed, err := x.s.locks.HeartbeatFor(ctx, locks.Anonymous, tokens[i])
-			var e *locks.Error
-			switch {
-			case err == nil:
-				result.Heartbeat, result.Err, bases[k] = renewed, nil, renewed.Term
-			case errors.As(err, &e) && e.Code != locks.CodeNotOwner:
-				result.Err = e
-			}
-			items[i] = heartbeatItem(&result)
-		})
-	}
-	all.Wait()
-	return slices.DeleteFunc(bases, func(b locks.Term) bool { return b == 0 })
+		renewed, err := f.locks.HeartbeatFor(ctx, locks.Anonymous, tokens[i])
+		if e, ok := errors.AsType[*locks.Error](err); ok && e.Code != locks.CodeNotOwner {
+			result.Err = e
+		} else if err == nil {
+			result.Heartbeat, result.Err, terms[k] = renewed, nil, renewed.Term
+		}
+		items[i] = heartbeatItem(&result)
+	})
+	return slices.DeleteFunc(terms, func(b locks.Term) bool { return b == 0 })
 }

@@ -1,11 +1,14 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/json"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/go-chi/chi/v5"
 
 	"lockkeeper/internal/locks"
 )
@@ -26,18 +29,20 @@ func FuzzAcquire(f *testing.F) {
 		r := httptest.NewRequest("POST", "/v1/locks/x/leases", strings.NewReader(body))
 		r.URL.RawQuery = query
 		r.Header.Set("Content-Type", "application/json")
-		x.w, x.r = httptest.NewRecorder(), r
-		form := acquireForm{terms{req: locks.AcquireRequest{NS: "default"}}}
-		p := x.fields(&form, maxBody)
-		if p == nil {
-			p = form.finish(r.Header)
+		route := chi.NewRouteContext()
+		route.URLParams.Add("lock", lock)
+		x.w, x.r = httptest.NewRecorder(), r.WithContext(context.WithValue(r.Context(), chi.RouteCtxKey, route))
+		var in acquireInput
+		err := decode(x, &acquireOne, &in)
+		if err == nil {
+			err = in.Normalize()
 		}
-		if p != nil {
-			checkProblem(t, p)
+		if err != nil {
+			checkProblem(t, err)
 			return
 		}
-		req := form.req
-		if req.TTL < locks.MinTTL || req.TTL > locks.MaxTTL || req.Wait < 0 || req.Wait > maxWait && req.Wait != locks.WaitForever {
+		req := in.AcquireRequest
+		if req.TTL < locks.MinTTL || req.TTL > locks.MaxTTL || req.Wait < 0 || req.Wait > locks.MaxWait && req.Wait != locks.WaitForever {
 			t.Errorf("durations: %+v", req)
 		}
 		if len(req.Owner) > locks.MaxOwner || len(req.Metadata) > locks.MaxMetadata || strings.ContainsAny(req.Owner+req.Metadata, "\n\r\t\x00\x1b\x7f") || req.NS == "" {
@@ -59,15 +64,8 @@ func FuzzAcquire(f *testing.F) {
 		if values, err := url.ParseQuery(query); err == nil && values.Has("owner") && values.Get("owner") != req.Owner {
 			t.Errorf("owner of %q became %q", query, req.Owner)
 		}
-		if name, p := lockName(lock); p != nil {
-			checkProblem(t, p)
-		} else if again, p := lockName(name); p != nil || again != name || strings.ContainsAny(name, "/ \x00") {
-			t.Errorf("%q is called %q, and that %q", lock, name, again)
-		}
-		if p := newLockName(lock); p != nil {
-			checkProblem(t, p)
-		} else if len(lock) > 200 || strings.ContainsAny(lock, "/ %\x00") || !isAlphanumeric(lock[0]) {
-			t.Errorf("accepted the name %q", lock)
+		if len(req.Lock) > 200 || strings.ContainsAny(req.Lock, "/ %\x00") || strings.ContainsAny(req.Lock[:1], "._~@:=+-") {
+			t.Errorf("accepted the name %q as %q", lock, req.Lock)
 		}
 	})
 }
@@ -82,10 +80,15 @@ func FuzzSeveral(f *testing.F) {
 	f.Add(`{"locks":{"lock":"a"}}`)
 	f.Add(`{"locks":[ {"lock" : "\u0061"} ] , "locks":[]}`)
 	f.Fuzz(func(t *testing.T, body string) {
-		var form severalForm
-		d := decoder{form: &form}
-		if p := decodeObject([]byte(body), d.take); p != nil {
-			checkProblem(t, p)
+		var in acquireInput
+		d := decoder[acquireInput]{op: &acquireGroup, into: &in}
+		err := decodeObject([]byte(body), d.take)
+		if err == nil && in.Group != nil {
+			in.Token = "" // not of a body
+			err = in.Normalize()
+		}
+		if err != nil {
+			checkProblem(t, err)
 			return
 		}
 		var want struct {
@@ -97,15 +100,15 @@ func FuzzSeveral(f *testing.F) {
 		if err := json.Unmarshal([]byte(body), &want); err != nil {
 			t.Fatalf("accepted %q: %v", body, err)
 		}
-		if len(want.Locks) != len(form.req.Group) || len(form.req.Group) > locks.MaxGroup {
-			t.Fatalf("%q has %d locks, and %d were read", body, len(want.Locks), len(form.req.Group))
+		if len(want.Locks) != len(in.Group) || len(in.Group) > locks.MaxGroup {
+			t.Fatalf("%q has %d locks, and %d were read", body, len(want.Locks), len(in.Group))
 		}
-		for i, got := range form.req.Group {
+		for i, got := range in.Group {
 			w := want.Locks[i]
 			if got.Lock != w.Lock || w.NS != "" && got.NS != w.NS || w.Mode != "" && string(got.Mode) != w.Mode || got.Limit != w.Limit || w.Permits != 0 && got.Permits != w.Permits {
 				t.Errorf("lock %d of %q is %+v", i, body, got)
 			}
-			if got.NS == "" || got.Mode == "" || newLockName(got.Lock) != nil || got.Mode != locks.Semaphore && got.Limit+got.Permits != 0 {
+			if got.NS == "" || got.Mode == "" || got.Mode != locks.Semaphore && got.Limit+got.Permits != 0 {
 				t.Errorf("lock %d of %q is accepted as %+v", i, body, got)
 			}
 		}
@@ -119,10 +122,10 @@ func FuzzHeartbeats(f *testing.F) {
 	f.Add(`{"tokens":[1e999]}`)
 	f.Add(`{"tokens":["\ud800"],"tokens":[]}`)
 	f.Fuzz(func(t *testing.T, body string) {
-		var form heartbeatsForm
-		d := decoder{form: &form}
-		if p := decodeObject([]byte(body), d.take); p != nil {
-			checkProblem(t, p)
+		var tokens tokensInput
+		d := decoder[tokensInput]{op: &heartbeatMany, into: &tokens}
+		if err := decodeObject([]byte(body), d.take); err != nil {
+			checkProblem(t, err)
 			return
 		}
 		var want struct {
@@ -131,24 +134,25 @@ func FuzzHeartbeats(f *testing.F) {
 		if err := json.Unmarshal([]byte(body), &want); err != nil {
 			t.Fatalf("accepted %q: %v", body, err)
 		}
-		if len(want.Tokens) != len(form.tokens) {
-			t.Errorf("%q has %d tokens, and %d were read", body, len(want.Tokens), len(form.tokens))
+		if len(want.Tokens) != len(tokens) {
+			t.Errorf("%q has %d tokens, and %d were read", body, len(want.Tokens), len(tokens))
 		}
-		for i := range form.tokens {
-			if form.tokens[i] != want.Tokens[i] {
-				t.Errorf("token %d is %q, want %q", i, form.tokens[i], want.Tokens[i])
+		for i := range tokens {
+			if tokens[i] != want.Tokens[i] {
+				t.Errorf("token %d is %q, want %q", i, tokens[i], want.Tokens[i])
 			}
 		}
 	})
 }
 
 // checkProblem: a refusal can be written, and its words are fit to be shown.
-func checkProblem(t *testing.T, p *problem) {
+func checkProblem(t *testing.T, err error) {
 	t.Helper()
+	p := problemOf(err)
 	if kinds[p.code] == nil {
 		t.Fatalf("a problem that is not in the catalogue: %+v", p)
 	}
-	if len(p.field) > maxEchoed+3 || strings.ContainsAny(p.field, "\n\r\x00\x1b") {
+	if len(p.field) > 64+3 || strings.ContainsAny(p.field, "\n\r\x00\x1b") {
 		t.Errorf("field %q", p.field)
 	}
 	if _, err := json.Marshal(p.document()); err != nil {

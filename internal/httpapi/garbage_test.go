@@ -50,7 +50,7 @@ func TestGarbageOnASocketEndsIt(t *testing.T) {
 		case c.code == 0 && len(got) > 0, c.code != 0 && (len(got) < 4 || got[0] != 0x88 || int(binary.BigEndian.Uint16(got[2:])) != c.code):
 			t.Errorf("%s: %q, want close %d", name, got, c.code)
 		}
-		waitFor(t, func() bool { return w.server.streams.Load() == 1 })
+		waitFor(t, func() bool { return w.server.open.taken.Load() == 1 })
 	}
 	w.hub.Publish(numbered(1))
 	expect(t, other, 1, 1)
@@ -68,7 +68,7 @@ func TestAFloodOfPingsEndsItsStream(t *testing.T) {
 			break
 		}
 	}
-	waitFor(t, func() bool { return w.server.streams.Load() == 0 })
+	waitFor(t, func() bool { return w.server.open.taken.Load() == 0 })
 }
 
 // upgraded is a connection after its handshake, which is written by hand.

@@ -38,7 +38,7 @@ const (
 // encoding/json's own decoding would accept unknown members, repeated ones, and
 // names in the wrong case; here every member is told by its exact name, and
 // take is the one that refuses.
-func decodeObject(body []byte, take func(name string, v value) *problem) *problem {
+func decodeObject(body []byte, take func(name string, v value) error) error {
 	if !utf8.Valid(body) {
 		return malformed("the body is not UTF-8")
 	}
@@ -62,8 +62,8 @@ func decodeObject(body []byte, take func(name string, v value) *problem) *proble
 		if err != nil {
 			return malformed("the body cannot be read")
 		}
-		if p := take(name, v); p != nil {
-			return p
+		if err := take(name, v); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -140,8 +140,4 @@ func syntaxError(body []byte) string {
 		return fmt.Sprintf("%v (byte %d)", syntax, syntax.Offset)
 	}
 	return "syntax error"
-}
-
-func malformed(detail string) *problem {
-	return &problem{code: codeMalformed, detail: detail}
 }

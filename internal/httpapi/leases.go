@@ -1,234 +1,134 @@
 package httpapi
 
 import (
-	"errors"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/locks/recipe"
 )
 
-// pathSegment is a parameter of the path, decoded once: chi routes on the raw
-// path where there is one.
-func (x *exchange) pathSegment(name string) (string, *problem) {
-	segment := chi.URLParam(x.r, name)
-	if x.r.URL.RawPath == "" {
-		return segment, nil
+// leases are the operations of clients on their leases.
+type leases struct {
+	locks Leases
+	s     *Server
+}
+
+// tokenMissing is the refusal of a request that needs a lease token.
+var tokenMissing = &problem{code: code(locks.CodeTokenMissing), detail: "send the token that came with the lease in the Lease-Token header"}
+
+// bearer is a lease and its token.
+type bearer struct{ id, token string }
+
+// ofBearer are the fields of an operation on a lease by its client.
+func ofBearer[T any](at func(*T) *bearer, more ...field[T]) []field[T] {
+	return append([]field[T]{
+		{name: "id", in: inPath, to: func(t *T) any { return (*leaseOrSelf)(&at(t).id) }},
+		{name: "Lease-Token", in: inHeader, zero: true, missing: tokenMissing, to: func(t *T) any { return (*secret)(&at(t).token) }},
+	}, more...)
+}
+
+var getLease = operation[locks.LeaseRequest]{fields: []field[locks.LeaseRequest]{
+	{name: "id", in: inPath, to: func(r *locks.LeaseRequest) any { return (*leaseOrSelf)(&r.ID) }},
+	{name: "Lease-Token", in: inHeader, zero: true, to: func(r *locks.LeaseRequest) any { return (*secret)(&r.Token) }},
+	{name: "wait", in: inQuery, zero: true, to: func(r *locks.LeaseRequest) any { return &r.Wait }},
+	{name: "since", in: inQuery, to: func(r *locks.LeaseRequest) any { return (*revision)(&r.Since) }},
+	{name: "verify", in: inQuery, to: func(r *locks.LeaseRequest) any { return &r.Verify }},
+}}
+
+func (l *leases) getLease(x *exchange) error {
+	req := locks.LeaseRequest{Principal: locks.Anonymous}
+	if err := decode(x, &getLease, &req); err != nil {
+		return err
 	}
-	decoded, err := url.PathUnescape(segment)
+	if req.ID == "" && req.Token == "" {
+		return tokenMissing
+	}
+	ctx, end, err := x.patient(req.Wait)
 	if err != nil {
-		return "", malformed("the path is not percent-encoded")
+		return err
 	}
-	return decoded, nil
+	lease, err := l.locks.Lease(ctx, req)
+	end()
+	return show(x, &lease, err)
 }
 
-func (x *exchange) lockName() (string, *problem) {
-	name, p := x.pathSegment("lock")
-	if p == nil {
-		name, p = lockName(name)
+// show answers with a lease as it is.
+func show(x *exchange, lease *locks.Lease, err error) error {
+	if err != nil {
+		return err
 	}
-	if p != nil {
-		return "", p
+	x.line.lease, x.line.lock, x.line.ns, x.line.owner = lease.ID, lease.Lock, lease.NS, lease.Owner
+	lease.Token = "" // whatever the manager says
+	x.tag(lease.Rev)
+	shape := leaseShape(lease)
+	x.encode(&shape)
+	// A client that waits and brings its token counts on its place for as long as it is told.
+	waits := lease.State == locks.Waiting && len(x.r.Header["Lease-Token"]) > 0
+	if lease.State == locks.Held || waits {
+		return x.confirmed(lease.Term, http.StatusOK, typeJSON)
 	}
-	x.lock, x.ns = name, locks.DefaultNamespace
-	return name, nil
+	return x.send(http.StatusOK, typeJSON)
 }
 
-// newLockName is the name of a lock that is to be taken.
-func (x *exchange) newLockName() (string, *problem) {
-	name, p := x.pathSegment("lock")
-	if p == nil {
-		p = newLockName(name)
-	}
-	if p != nil {
-		return "", p
-	}
-	x.lock, x.ns = name, locks.DefaultNamespace
-	return name, nil
+type heartbeatInput struct {
+	bearer
+	ttl time.Duration
 }
 
-// self in place of a lease's id is the lease that the Lease-Token header names.
-const self = "self"
+var heartbeat = operation[heartbeatInput]{body: maxBody, fields: ofBearer(func(h *heartbeatInput) *bearer { return &h.bearer },
+	field[heartbeatInput]{name: "ttl", to: func(h *heartbeatInput) any { return &h.ttl }},
+)}
 
-// leaseFromPath is the lease of an operation that has the Lease-Token header: "" for self.
-func (x *exchange) leaseFromPath() (string, *problem) {
-	if chi.URLParam(x.r, "id") == self {
-		return "", nil
+func (l *leases) heartbeat(x *exchange) error {
+	var in heartbeatInput
+	if err := decode(x, &heartbeat, &in); err != nil {
+		return err
 	}
-	return x.leaseIDFromPath()
-}
-
-// leaseIDFromPath refuses what cannot be a lease's id.
-func (x *exchange) leaseIDFromPath() (string, *problem) {
-	id, p := x.pathSegment("id")
-	if p != nil {
-		return "", p
-	}
-	if _, err := recipe.ParseLeaseID(id); err != nil {
-		p := &problem{code: string(locks.CodeNotFound), detail: "this is not a lease's id"}
-		if looksLikeToken(id) {
-			p.detail = tokenHint
+	renewed, err := l.locks.Heartbeat(x.r.Context(), locks.Anonymous, in.id, in.token, in.ttl)
+	x.tell(in.token, err)
+	if to := ownerIn(err); x.s.forwarder.may(x, to) {
+		answer, failed := x.s.forwarder.ask(x, to)
+		if failed == nil {
+			return x.s.forwarder.pass(x, answer)
 		}
-		return "", p
-	}
-	x.leaseID = id
-	return id, nil
-}
-
-// leaseForm is the fields of a look at a lease.
-type leaseForm struct{ req locks.LeaseRequest }
-
-func (*leaseForm) names() []string { return []string{"wait", "since", "verify"} }
-
-func (f *leaseForm) take(name string, v value) (known bool, p *problem) {
-	switch name {
-	case "wait":
-		f.req.Wait, p = duration(name, v, 0, locks.MaxPollWait)
-	case "since":
-		f.req.Since, p = opaque(name, v, 128)
-	case "verify":
-		f.req.Verify, p = boolean(name, v)
-	default:
-		return false, nil
-	}
-	return true, p
-}
-
-func (x *exchange) getLease() {
-	id, p := x.leaseFromPath()
-	var token string
-	if p == nil && id == "" {
-		token, p = neededToken(x.r.Header)
-	} else if p == nil {
-		token, p = leaseToken(x.r.Header)
-	}
-	if p != nil {
-		x.problem(p)
-		return
-	}
-	form := leaseForm{req: locks.LeaseRequest{Principal: locks.Anonymous, ID: id, Token: token}}
-	if p := x.fields(&form, 0); p != nil {
-		x.problem(p)
-		return
-	}
-	ctx := x.r.Context()
-	var unpark func()
-	x.wait = form.req.Wait
-	if form.req.Wait > 0 {
-		var p *problem
-		if ctx, unpark, p = x.park(); p != nil {
-			x.problem(p)
-			return
-		}
-	}
-	lease, err := x.s.locks.Lease(ctx, form.req)
-	if unpark != nil {
-		unpark()
+		renewed, err = x.s.forwarder.standIn(x, failed, in.token, in.ttl)
 	}
 	if err != nil {
-		x.fail(err)
-		return
-	}
-	x.show(&lease)
-}
-
-// heartbeatForm is the field of a heartbeat.
-type heartbeatForm struct{ ttl time.Duration }
-
-func (*heartbeatForm) names() []string { return []string{"ttl"} }
-
-func (f *heartbeatForm) take(name string, v value) (known bool, p *problem) {
-	if name != "ttl" {
-		return false, nil
-	}
-	f.ttl, p = duration(name, v, locks.MinTTL, locks.MaxTTL)
-	return true, p
-}
-
-func (x *exchange) heartbeat() {
-	id, p := x.leaseFromPath()
-	var token string
-	if p == nil {
-		token, p = neededToken(x.r.Header)
-	}
-	if p != nil {
-		x.problem(p)
-		return
-	}
-	var form heartbeatForm
-	if p := x.fields(&form, maxBody); p != nil {
-		x.problem(p)
-		return
-	}
-	renewed, err := x.s.locks.Heartbeat(x.r.Context(), locks.Anonymous, id, token, form.ttl)
-	x.tell(token, err)
-	if to := ownerIn(err); x.mayForward(to) {
-		answer, failed := x.ask(to)
-		if answer != nil {
-			x.pass(answer)
-			return
-		}
-		if renewed, err = x.standIn(failed, token, form.ttl); err != nil {
-			x.unanswered(err)
-			return
-		}
-	}
-	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
 	shape := heartbeatShape(&renewed)
 	x.encode(&shape)
-	x.confirmed(renewed.Term, http.StatusOK, typeJSON)
+	return x.confirmed(renewed.Term, http.StatusOK, typeJSON)
 }
 
-// tell puts the lease that a token names into the log, unless the manager has
-// found that the token is not genuine: then it is the client's invention.
-func (x *exchange) tell(token string, err error) {
-	var e *locks.Error
-	if x.leaseID == "" && !(errors.As(err, &e) && e.Code == locks.CodeTokenWrong) {
-		x.leaseID = leaseOf(token)
-	}
-}
+// tokensInput are secrets in a body.
+type tokensInput []string
 
-// heartbeatsForm is the field of a bulk heartbeat.
-type heartbeatsForm struct{ tokens []string }
-
-func (*heartbeatsForm) names() []string { return []string{"tokens"} }
-
-func (f *heartbeatsForm) take(name string, v value) (known bool, p *problem) {
-	if name != "tokens" {
-		return false, nil
-	}
+func (t *tokensInput) read(name string, v value) error {
 	switch {
 	case v.source == fromQuery:
-		return true, malformed("tokens are secrets: they travel in the body, never in a URL")
+		return malformed("tokens are secrets: they travel in the body, never in a URL")
 	case v.kind != isList || len(v.list) == 0:
-		return true, invalid(name, "it is an array of lease tokens")
+		return invalid(name, "tokens must be an array of lease tokens")
 	case len(v.list) > locks.MaxHeartbeats:
-		return true, invalid(name, "it has at most 1000 tokens: send several requests")
+		return invalid(name, "tokens must have at most 1000: send several requests")
 	}
-	f.tokens = v.list
-	return true, nil
+	*t = v.list
+	return nil
 }
 
-func (x *exchange) heartbeatMany() {
-	var form heartbeatsForm
-	if p := x.fields(&form, maxHeartbeatsBody); p != nil {
-		x.problem(p)
-		return
+var heartbeatMany = operation[tokensInput]{body: largeBody, fields: []field[tokensInput]{
+	{name: "tokens", to: func(t *tokensInput) any { return t }, missing: invalid("tokens", "send {\"tokens\": [...]} as application/json")},
+}}
+
+func (l *leases) heartbeatMany(x *exchange) error {
+	var tokens tokensInput
+	if err := decode(x, &heartbeatMany, &tokens); err != nil {
+		return err
 	}
-	if form.tokens == nil {
-		x.problem(invalid("tokens", "send {\"tokens\": [...]} as application/json"))
-		return
-	}
-	results := x.s.locks.Heartbeats(x.r.Context(), locks.Anonymous, form.tokens)
+	results := l.locks.Heartbeats(x.r.Context(), locks.Anonymous, tokens)
 	list := api.HeartbeatList{Items: make([]api.HeartbeatItem, len(results))}
 	var terms []locks.Term // one for all, unless some were renewed in their owner's place
 	for i := range results {
@@ -237,101 +137,126 @@ func (x *exchange) heartbeatMany() {
 			terms = append(terms, term)
 		}
 	}
-	if elsewhere := x.elsewhere(results); len(elsewhere) > 0 {
-		more, p := x.renewElsewhere(elsewhere, form.tokens, list.Items)
-		if p != nil {
-			x.problem(p)
-			return
+	if elsewhere := x.s.forwarder.elsewhere(x, results); len(elsewhere) > 0 {
+		more, err := x.s.forwarder.renewElsewhere(x, elsewhere, tokens, list.Items)
+		if err != nil {
+			return err
 		}
 		terms = append(terms, more...)
 	}
 	x.encode(&list)
-	for _, term := range terms {
-		if !x.s.locks.StillValid(term) {
-			x.notConfirmed()
-			return
-		}
+	if slices.ContainsFunc(terms, func(b locks.Term) bool { return !l.s.locks.StillValid(b) }) {
+		return x.notConfirmed()
 	}
-	x.send(http.StatusOK, typeJSON)
+	return x.send(http.StatusOK, typeJSON)
 }
 
-// holdForm is the field of a release.
-type holdForm struct{ hold string }
-
-func (*holdForm) names() []string { return []string{"hold"} }
-
-func (f *holdForm) take(name string, v value) (known bool, p *problem) {
-	if name != "hold" {
-		return false, nil
-	}
-	f.hold, p = holdName(v) // an empty one is refused: it would let go of everything
-	return true, p
+type releaseInput struct {
+	bearer
+	hold string
 }
 
-func (x *exchange) release() {
-	var form holdForm
-	var token string
-	id, p := x.leaseFromPath()
-	if p == nil {
-		token, p = neededToken(x.r.Header)
-	}
-	if p == nil {
-		p = x.fields(&form, 0)
-	}
-	if p != nil {
-		x.problem(p)
-		return
-	}
-	var err error
-	if form.hold == "" {
-		err = x.s.locks.Release(x.traced(), locks.Anonymous, id, token)
-	} else {
-		err = x.s.locks.ReleaseHold(x.traced(), locks.Anonymous, id, token, form.hold)
-	}
-	x.tell(token, err)
-	x.done(err)
-}
+var release = operation[releaseInput]{fields: ofBearer(func(r *releaseInput) *bearer { return &r.bearer },
+	field[releaseInput]{name: "hold", in: inQuery, to: func(r *releaseInput) any { return &r.hold }}, // an empty one would release everything
+)}
 
-// leasesForm is the fields of a list of leases.
-type leasesForm struct{ filter locks.LeaseFilter }
-
-func (*leasesForm) names() []string { return []string{"ns", "owner", "state", "limit", "cursor"} }
-
-func (f *leasesForm) take(name string, v value) (known bool, p *problem) {
-	switch name {
-	case "ns":
-		f.filter.NS, p = namespace(v)
-	case "owner":
-		f.filter.Owner, p = text(name, v, locks.MaxOwner)
-	case "state":
-		var state string
-		state, p = choice(name, v, string(locks.Waiting), string(locks.Held))
-		f.filter.State = locks.State(state)
-	case "limit":
-		f.filter.Limit, p = integer(name, v, 1, locks.MaxPage)
-	case "cursor":
-		f.filter.Cursor, p = opaque(name, v, 1024)
+func (l *leases) release(x *exchange) error {
+	var in releaseInput
+	err := decode(x, &release, &in)
+	switch {
+	case err != nil:
+		return err
+	case in.hold == "":
+		err = l.locks.Release(x.traced(), locks.Anonymous, in.id, in.token)
 	default:
-		return false, nil
+		err = l.locks.ReleaseHold(x.traced(), locks.Anonymous, in.id, in.token, in.hold)
 	}
-	return true, p
+	x.tell(in.token, err)
+	return x.done(err)
 }
 
-func (x *exchange) listLeases() {
-	form := leasesForm{filter: locks.LeaseFilter{Principal: locks.Anonymous, Limit: locks.DefaultPage}}
-	if p := x.fields(&form, 0); p != nil {
-		x.problem(p)
-		return
+var listLeases = operation[locks.LeaseFilter]{fields: []field[locks.LeaseFilter]{
+	{name: "ns", in: inQuery, to: func(f *locks.LeaseFilter) any { return &f.NS }},
+	{name: "owner", in: inQuery, zero: true, to: func(f *locks.LeaseFilter) any { return &f.Owner }},
+	{name: "state", in: inQuery, to: func(f *locks.LeaseFilter) any { return &f.State }},
+	{name: "limit", in: inQuery, to: func(f *locks.LeaseFilter) any { return &f.Limit }},
+	{name: "cursor", in: inQuery, to: func(f *locks.LeaseFilter) any { return (*cursor)(&f.Cursor) }},
+}}
+
+func (l *leases) listLeases(x *exchange) error {
+	filter := locks.LeaseFilter{Principal: locks.Anonymous, Limit: locks.DefaultPage}
+	if err := decode(x, &listLeases, &filter); err != nil {
+		return err
 	}
-	page, err := x.s.locks.Leases(x.r.Context(), form.filter)
+	page, err := l.locks.Leases(x.r.Context(), filter)
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
-	list := api.LeaseList{Items: make([]api.Lease, len(page.Items)), NextCursor: page.NextCursor}
-	for i := range page.Items {
-		list.Items[i] = leaseShape(&page.Items[i])
+	list := api.LeaseList{Items: each(page.Items, leaseShape), NextCursor: page.NextCursor}
+	for i := range list.Items {
 		list.Items[i].Token = "" // whatever the manager says
 	}
-	x.answer(http.StatusOK, &list)
+	return x.answer(&list)
+}
+
+type updateInput struct {
+	bearer
+	locks.UpdateRequest
+}
+
+var updateLease = operation[updateInput]{body: maxBody, fields: ofBearer(func(u *updateInput) *bearer { return &u.bearer },
+	field[updateInput]{name: "owner", to: func(u *updateInput) any { return &u.Owner }},
+	field[updateInput]{name: "metadata", to: func(u *updateInput) any { return &u.Metadata }},
+	field[updateInput]{name: "ttl", to: func(u *updateInput) any { return &u.TTL }},
+)}
+
+func (l *leases) updateLease(x *exchange) error {
+	var in updateInput
+	if err := decode(x, &updateLease, &in); err != nil {
+		return err
+	}
+	in.Principal, in.ID, in.Token = locks.Anonymous, in.id, in.token
+	lease, err := l.locks.Update(x.r.Context(), in.UpdateRequest)
+	x.tell(in.token, err)
+	return show(x, &lease, err)
+}
+
+var downgrade = operation[bearer]{fields: ofBearer(func(b *bearer) *bearer { return b })}
+
+func (l *leases) downgrade(x *exchange) error {
+	var in bearer
+	if err := decode(x, &downgrade, &in); err != nil {
+		return err
+	}
+	lease, err := l.locks.Downgrade(x.r.Context(), locks.Anonymous, in.id, in.token)
+	x.tell(in.token, err)
+	return show(x, &lease, err)
+}
+
+var getPostmortem = operation[bearer]{fields: []field[bearer]{
+	{name: "id", in: inPath, to: func(b *bearer) any { return (*leaseOrSelf)(&b.id) }},
+	{name: "Lease-Token", in: inHeader, zero: true, to: func(b *bearer) any { return (*secret)(&b.token) }},
+}}
+
+// getPostmortem takes the id of self out of the token. Whether the token is genuine does not matter: a postmortem needs none.
+func (l *leases) getPostmortem(x *exchange) error {
+	var in bearer
+	if err := decode(x, &getPostmortem, &in); err != nil {
+		return err
+	}
+	if in.id == "" {
+		if in.token == "" {
+			return tokenMissing
+		}
+		if in.id = leaseOf(in.token); in.id == "" {
+			return &problem{code: code(locks.CodeTokenWrong), detail: "this is not a lease token"}
+		}
+		x.line.lease = in.id
+	}
+	postmortem, err := l.locks.Postmortem(x.r.Context(), locks.Anonymous, in.id)
+	if err != nil {
+		return err
+	}
+	x.line.lock, x.line.ns, x.line.owner = postmortem.Lock, postmortem.NS, postmortem.Owner
+	return x.answer(postmortemShape(&postmortem))
 }

@@ -11,43 +11,46 @@ import (
 // maxFollowers bounds the streams to other gateways. Each of them has one.
 const maxFollowers = 256
 
-var typeNews = []string{"text/plain; charset=utf-8"}
+// feed is the stream of what this gateway tells the others.
+type feed struct {
+	news      func(since string) (news [][]byte, at string, more <-chan struct{})
+	open      places
+	keepalive time.Duration
+	write     time.Duration // for one line
+}
 
-// mountNews gives other gateways the stream of what this one tells them. It is no part of the interface that clients use: to who
-// has no seal there is nothing at its path.
-func (s *Server) mountNews() {
+// mountNews gives other gateways the stream of what this one tells them. It is no part of the interface that clients use: to
+// a request without a seal there is nothing at its path.
+func (s *Server) mountNews(news func(since string) (news [][]byte, at string, more <-chan struct{})) {
+	s.feed = feed{news: news, open: places{limit: maxFollowers}, keepalive: fleet.StreamKeepalive, write: s.streams.write}
 	s.router.Get(fleet.StreamPath, func(w http.ResponseWriter, r *http.Request) {
 		x := w.(*exchange)
-		x.operation, x.quiet, x.r = "News", true, r
-		if x.peer == nil {
-			x.notFound()
-			return
+		x.operation, x.line.quiet, x.r = "News", true, r
+		switch {
+		case x.peer == nil:
+			x.refuse(x.notFound())
+		case !s.feed.open.take():
+			x.problem(tooManyStreams())
+		default:
+			defer s.feed.open.give()
+			s.feed.tell(x)
 		}
-		x.tellNews()
 	})
 }
 
-// tellNews tells what there is, and goes on until the other gateway leaves or this one has told its last: that is
-// after it has drained.
-func (x *exchange) tellNews() {
-	s := x.s
-	if s.followers.Add(1) > maxFollowers {
-		s.followers.Add(-1)
-		x.problem(tooManyStreams())
-		return
-	}
-	defer s.followers.Add(-1)
-	lines := x.keys.Lines(x.peer)
-	control := http.NewResponseController(x.w)
+// tell tells what there is, and goes on until the other gateway leaves or this one has told its last: that is after it has
+// drained.
+func (f *feed) tell(x *exchange) {
+	lines := x.seal.keys.Lines(x.peer)
 	since := x.r.URL.Query().Get("since")
-	x.Header()["Content-Type"] = typeNews
+	x.Header()["Content-Type"] = typeText
 	x.WriteHeader(http.StatusOK)
-	alive := time.NewTicker(s.newsKeepalive)
+	alive := time.NewTicker(f.keepalive)
 	defer alive.Stop()
 	for first := true; ; first = false {
-		news, at, more := s.news(since)
+		news, at, more := f.news(since)
 		if len(news) > 0 || first {
-			if x.writeLine(control, lines.Close(at, news)) != nil {
+			if f.line(x, lines.Close(at, news)) != nil {
 				return
 			}
 		}
@@ -61,7 +64,7 @@ func (x *exchange) tellNews() {
 		select {
 		case <-more:
 		case <-alive.C:
-			if x.writeLine(control, lines.Close(at, nil)) != nil {
+			if f.line(x, lines.Close(at, nil)) != nil {
 				return
 			}
 		case <-x.r.Context().Done():
@@ -70,9 +73,10 @@ func (x *exchange) tellNews() {
 	}
 }
 
-func (x *exchange) writeLine(control *http.ResponseController, line []byte) error {
+func (f *feed) line(x *exchange, line []byte) error {
+	control := http.NewResponseController(x.w)
 	// A recorder in a test has no deadlines; on a connection this cannot fail.
-	_ = control.SetWriteDeadline(time.Now().Add(x.s.streamWrite))
+	_ = control.SetWriteDeadline(time.Now().Add(f.write))
 	if _, err := x.Write(line); err != nil {
 		return err
 	}

@@ -56,7 +56,7 @@ func TestAnotherGatewayIsToldTheNewsAndNobodyElse(t *testing.T) {
 	defer own.Close()
 	manager := &fake{id: "gatewayone"}
 	s := New(Options{Locks: manager, Fleet: own, News: g.since})
-	s.newsKeepalive = 10 * time.Millisecond
+	s.feed.keepalive = 10 * time.Millisecond
 	server := httptest.NewServer(s)
 	defer server.Close()
 	address := strings.TrimPrefix(server.URL, "http://")

@@ -15,7 +15,7 @@ var pagePaths = [...]string{"/", "/namespaces", "/gateways", "/webhooks", "/webh
 // connection (http.Hijacker); the request's context then ends when the server
 // drains, and Wait waits until the handler returns. No bound of this package
 // applies to what it does.
-func (s *Server) mountPages() {
+func (s *Server) mountPages(pages http.Handler) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		x := w.(*exchange)
 		x.operation = "Page"
@@ -24,11 +24,11 @@ func (s *Server) mountPages() {
 			x.problem(&problem{code: codeUnknownField, field: "format", detail: "pages have no format; locks are acquired with POST /v1/locks/{lock}/leases"})
 			return
 		}
-		x.quiet = strings.HasPrefix(r.URL.Path, "/static/") || strings.HasPrefix(r.URL.Path, "/ui/")
+		x.line.quiet = strings.HasPrefix(r.URL.Path, "/static/") || strings.HasPrefix(r.URL.Path, "/ui/")
 		ctx, cancel := context.WithCancelCause(r.Context())
 		defer cancel(nil)
 		x.endPage, x.r = cancel, r.WithContext(ctx)
-		s.pages.ServeHTTP(x, x.r)
+		pages.ServeHTTP(x, x.r)
 	}
 	for _, path := range pagePaths {
 		s.router.Get(path, handler)

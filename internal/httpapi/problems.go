@@ -144,11 +144,17 @@ type problem struct {
 	cause       error              // for the log
 }
 
+// Error implements error: a handler refuses by returning a problem.
+func (p *problem) Error() string { return p.code + ": " + p.detail }
+
 // problemOf is the one place where errors of the domain become problems.
 func problemOf(err error) *problem {
-	var e *locks.Error
-	if !errors.As(err, &e) || kinds[code(e.Code)] == nil {
-		return &problem{code: codeInternal, detail: "the log tells more under this request's id", cause: err}
+	if p, ok := errors.AsType[*problem](err); ok {
+		return p
+	}
+	e, ok := errors.AsType[*locks.Error](err)
+	if !ok || kinds[code(e.Code)] == nil {
+		return internal(err)
 	}
 	return &problem{
 		code: code(e.Code), field: e.Field, detail: e.Detail, retryAfter: e.RetryAfter, reason: e.Reason,
@@ -169,8 +175,13 @@ func (p *problem) document() api.Problem {
 	if wait, ok := p.retry(); ok {
 		doc.RetryAfterMS = new(wait.Milliseconds())
 	}
-	if p.code == code(locks.CodeHeldByOther) || p.code == code(locks.CodeWaitElapsed) || p.code == code(locks.CodeForeignSemaphore) || p.code == code(locks.CodeLockInvalid) || p.code == code(locks.CodeLockInUse) && len(p.holders) > 0 ||
-		p.code == code(locks.CodeHolderChanged) || p.code == code(locks.CodeNothingToAsk) {
+	switch locks.Code(p.code) {
+	case locks.CodeLockInUse:
+		if len(p.holders) == 0 {
+			break
+		}
+		fallthrough
+	case locks.CodeHeldByOther, locks.CodeWaitElapsed, locks.CodeForeignSemaphore, locks.CodeLockInvalid, locks.CodeHolderChanged, locks.CodeNothingToAsk:
 		doc.QueueLength = &p.queueLength
 		doc.Holders = contenders(p.holders)
 	}
@@ -198,6 +209,17 @@ func retrySeconds(wait time.Duration) int64 {
 	return int64((wait + time.Second - 1) / time.Second)
 }
 
-func invalid(field, detail string) *problem {
+func invalid(field, detail string) error {
 	return &problem{code: codeInvalidField, field: field, detail: detail}
+}
+
+func malformed(detail string) error { return &problem{code: codeMalformed, detail: detail} }
+
+func draining() *problem {
+	return &problem{code: codeDraining, detail: "repeat the request: another gateway, or this one's successor, goes on with it"}
+}
+
+// internal is the problem of an error that no code stands for.
+func internal(cause error) *problem {
+	return &problem{code: codeInternal, detail: "the log tells more under this request's id", cause: cause}
 }

@@ -4,96 +4,96 @@ import (
 	"net/http"
 
 	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/httpapi/connlimit"
+	"lockkeeper/internal/locks"
 )
 
-// bare refuses any field, for operations that have none. It reports whether the
-// request may go on.
-func (x *exchange) bare() bool {
-	p := x.fields(nothing{}, 0)
-	if p != nil {
-		x.problem(p)
-	}
-	return p == nil
+// process are the operations that tell of this gateway and its fleet.
+type process struct {
+	locks       Locks
+	s           *Server
+	exposition  http.Handler // of the metrics; nil when they are elsewhere
+	version     string
+	mode        api.InfoMode
+	openapi     []byte
+	connections connlimit.Limits // as Options has it
 }
 
-func (x *exchange) getInfo() {
-	if !x.bare() {
-		return
+var statusOK = api.Status{Status: "ok"}
+
+func (p *process) getInfo(x *exchange) error {
+	if err := bare(x); err != nil {
+		return err
 	}
-	info := x.s.locks.Info(x.r.Context())
-	shape := infoShape(&info, x.s.version, x.s.mode, int(x.s.maxWaiting), int(x.s.maxStreams), x.s.connections)
-	x.answer(http.StatusOK, &shape)
+	info := p.locks.Info(x.r.Context())
+	return x.answer(new(infoShape(&info, p.version, p.mode, int(p.s.waiting.limit), int(p.s.streams.open.limit), p.connections)))
 }
 
-func (x *exchange) listGateways() {
-	if !x.bare() {
-		return
+func (p *process) listGateways(x *exchange) error {
+	if err := bare(x); err != nil {
+		return err
 	}
-	info := x.s.locks.Info(x.r.Context())
-	x.answer(http.StatusOK, gatewayList(x.s.locks.Peers(), &info))
+	info := p.locks.Info(x.r.Context())
+	return x.answer(gatewayList(p.locks.Peers(), &info))
 }
 
-func (x *exchange) listNamespaces() {
-	if !x.bare() {
-		return
+func (p *process) listNamespaces(x *exchange) error {
+	if err := bare(x); err != nil {
+		return err
 	}
-	list, err := x.s.locks.Namespaces(x.r.Context())
+	list, err := p.locks.Namespaces(x.r.Context())
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
-	shape := api.NamespaceList{Items: make([]api.NamespaceInfo, len(list))}
-	for i, ns := range list {
-		shape.Items[i] = api.NamespaceInfo{NS: ns.Name, Root: ns.Root, Dialect: ns.Dialect, Ready: ns.Ready, Problem: ns.Problem, Swept: ns.Swept, Locks: ns.Locks}
-		if n := ns.Names; n.Exclusive != "" {
-			shape.Items[i].Names = &api.CustomNames{Exclusive: n.Exclusive, Shared: n.Shared, ForeignShared: n.ForeignShared}
-		}
-	}
-	x.answer(http.StatusOK, &shape)
+	return x.answer(&api.NamespaceList{Items: each(list, namespaceShape)})
 }
 
-func (x *exchange) healthz() {
-	if !x.bare() {
-		return
+func namespaceShape(ns *locks.NamespaceInfo) api.NamespaceInfo {
+	shape := api.NamespaceInfo{NS: ns.Name, Root: ns.Root, Dialect: ns.Dialect, Ready: ns.Ready, Problem: ns.Problem, Swept: ns.Swept, Locks: ns.Locks}
+	if n := ns.Names; n.Exclusive != "" {
+		shape.Names = &api.CustomNames{Exclusive: n.Exclusive, Shared: n.Shared, ForeignShared: n.ForeignShared}
 	}
-	if err := x.s.locks.Alive(); err != nil {
-		x.problem(&problem{code: codeNotAlive, detail: "restart the gateway", cause: err})
-		return
-	}
-	x.answer(http.StatusOK, statusOK)
+	return shape
 }
 
-func (x *exchange) readyz() {
-	if !x.bare() {
-		return
+func (p *process) healthz(x *exchange) error {
+	if err := bare(x); err != nil {
+		return err
 	}
-	if x.s.drained.Err() != nil {
-		x.problem(draining())
-		return
+	if err := p.locks.Alive(); err != nil {
+		return &problem{code: codeNotAlive, detail: "restart the gateway", cause: err}
 	}
-	if err := x.s.locks.Ready(); err != nil {
-		x.problem(&problem{code: codeNotReady, detail: "the queues are not read yet, or this gateway is cut off from ZooKeeper or cannot write to its own store, or it drains", cause: err})
-		return
-	}
-	x.answer(http.StatusOK, statusOK)
+	return x.answer(statusOK)
 }
 
-func (x *exchange) metrics() {
-	if !x.bare() {
-		return
+func (p *process) readyz(x *exchange) error {
+	if err := bare(x); err != nil {
+		return err
 	}
-	if x.s.exposition == nil {
-		x.problem(&problem{code: codeRouteNotFound, detail: "metrics have an address of their own (--metrics-listen)"})
-		return
+	if p.s.drained.Err() != nil {
+		return draining()
 	}
-	x.s.exposition.ServeHTTP(x, x.r)
+	if err := p.locks.Ready(); err != nil {
+		return &problem{code: codeNotReady, detail: "the queues are not read yet, or this gateway is cut off from ZooKeeper or cannot write to its own store, or it drains", cause: err}
+	}
+	return x.answer(statusOK)
 }
 
-func (x *exchange) getOpenAPI() {
-	if !x.bare() {
-		return
+func (p *process) metrics(x *exchange) error {
+	if err := bare(x); err != nil {
+		return err
 	}
-	x.out.Reset()
-	x.out.Write(x.s.openapi)
-	x.send(http.StatusOK, typeYAML)
+	if p.exposition == nil {
+		return &problem{code: codeRouteNotFound, detail: "metrics have an address of their own (--metrics-listen)"}
+	}
+	p.exposition.ServeHTTP(x, x.r)
+	return nil
+}
+
+func (p *process) getOpenAPI(x *exchange) error {
+	if err := bare(x); err != nil {
+		return err
+	}
+	x.raw(p.openapi)
+	return x.send(http.StatusOK, typeYAML)
 }

@@ -7,128 +7,73 @@ import (
 	"lockkeeper/internal/locks"
 )
 
-// maxLockCursor bounds a cursor of the list of locks, which is as long as the directory before the page.
-const maxLockCursor = 8192
-
-// locksForm is the fields of a list of locks.
-type locksForm struct{ filter locks.LockFilter }
-
-func (*locksForm) names() []string {
-	return []string{"ns", "prefix", "contains", "state", "limit", "cursor"}
+// queues are the operations that show locks.
+type queues struct {
+	locks Queues
+	s     *Server
 }
 
-func (f *locksForm) take(name string, v value) (known bool, p *problem) {
-	switch name {
-	case "ns":
-		f.filter.NS, p = namespace(v)
-	case "prefix":
-		f.filter.Prefix, p = text(name, v, maxLockPattern)
-	case "contains":
-		f.filter.Contains, p = text(name, v, maxLockPattern)
-	case "state":
-		var state string
-		state, p = choice(name, v, string(locks.LockHeld), string(locks.LockUnclaimed), string(locks.LockQueued), string(locks.LockDelayed))
-		f.filter.State = locks.LockState(state)
-	case "limit":
-		f.filter.Limit, p = integer(name, v, 1, locks.MaxPage)
-	case "cursor":
-		f.filter.Cursor, p = opaque(name, v, maxLockCursor)
-	default:
-		return false, nil
-	}
-	return true, p
-}
+var listLocks = operation[locks.LockFilter]{fields: []field[locks.LockFilter]{
+	{name: "ns", in: inQuery, to: func(f *locks.LockFilter) any { return &f.NS }},
+	{name: "prefix", in: inQuery, zero: true, to: func(f *locks.LockFilter) any { return &f.Prefix }},
+	{name: "contains", in: inQuery, zero: true, to: func(f *locks.LockFilter) any { return &f.Contains }},
+	{name: "state", in: inQuery, to: func(f *locks.LockFilter) any { return &f.State }},
+	{name: "limit", in: inQuery, to: func(f *locks.LockFilter) any { return &f.Limit }},
+	{name: "cursor", in: inQuery, to: func(f *locks.LockFilter) any { return (*cursor)(&f.Cursor) }},
+}}
 
-func (x *exchange) listLocks() {
-	form := locksForm{filter: locks.LockFilter{Principal: locks.Anonymous, Limit: locks.DefaultPage}}
-	if p := x.fields(&form, 0); p != nil {
-		x.problem(p)
-		return
+func (q *queues) listLocks(x *exchange) error {
+	filter := locks.LockFilter{Principal: locks.Anonymous, Limit: locks.DefaultPage}
+	if err := decode(x, &listLocks, &filter); err != nil {
+		return err
 	}
-	page, err := x.s.locks.Locks(x.r.Context(), form.filter)
+	page, err := q.locks.Locks(x.r.Context(), filter)
 	if err != nil {
-		x.fail(err)
-		return
+		return err
 	}
-	list := api.LockList{Items: make([]api.Lock, len(page.Items)), NextCursor: page.NextCursor}
-	for i := range page.Items {
-		list.Items[i] = lockShape(&page.Items[i])
-	}
-	x.answer(http.StatusOK, &list)
+	return x.answer(&api.LockList{Items: each(page.Items, lockShape), NextCursor: page.NextCursor})
 }
 
-// lockForm is the fields of a look at a queue.
-type lockForm struct {
-	req    locks.LockRequest
-	format string
+type lockInput struct {
+	locks.LockRequest
+	format string // "text" or "json"
 }
 
-func (*lockForm) names() []string {
-	return []string{"ns", "wait", "since", "consistent", "limit", "cursor", "format"}
-}
+var getLock = operation[lockInput]{fields: []field[lockInput]{
+	{name: "lock", in: inPath, to: func(l *lockInput) any { return (*lockName)(&l.Lock) }},
+	{name: "ns", in: inQuery, preset: locks.DefaultNamespace, to: func(l *lockInput) any { return &l.NS }},
+	{name: "wait", in: inQuery, zero: true, to: func(l *lockInput) any { return &l.Wait }},
+	{name: "since", in: inQuery, to: func(l *lockInput) any { return (*revision)(&l.Since) }},
+	{name: "consistent", in: inQuery, to: func(l *lockInput) any { return &l.Consistent }},
+	{name: "limit", in: inQuery, to: func(l *lockInput) any { return &l.Limit }},
+	{name: "cursor", in: inQuery, to: func(l *lockInput) any { return (*cursor)(&l.Cursor) }},
+	{name: "format", in: inQuery, to: func(l *lockInput) any { return oneOf{&l.format, "json", "text"} }},
+}}
 
-func (f *lockForm) take(name string, v value) (known bool, p *problem) {
-	switch name {
-	case "ns":
-		f.req.NS, p = namespace(v)
-	case "wait":
-		f.req.Wait, p = duration(name, v, 0, locks.MaxPollWait)
-	case "since":
-		f.req.Since, p = opaque(name, v, 128)
-	case "consistent":
-		f.req.Consistent, p = boolean(name, v)
-	case "limit":
-		f.req.Limit, p = integer(name, v, 1, locks.MaxPage)
-	case "cursor":
-		f.req.Cursor, p = opaque(name, v, 1024)
-	case "format":
-		f.format, p = choice(name, v, "json", "text")
-	default:
-		return false, nil
+func (q *queues) getLock(x *exchange) error {
+	in := lockInput{LockRequest: locks.LockRequest{Principal: locks.Anonymous, Limit: locks.DefaultPage}}
+	if err := decode(x, &getLock, &in); err != nil {
+		return err
 	}
-	return true, p
-}
-
-func (x *exchange) getLock() {
-	form := lockForm{req: locks.LockRequest{Principal: locks.Anonymous, NS: locks.DefaultNamespace, Limit: locks.DefaultPage}}
-	var p *problem
-	if form.req.Lock, p = x.lockName(); p == nil {
-		p = x.fields(&form, 0)
+	ctx, end, err := x.patient(in.Wait)
+	if err != nil {
+		return err
 	}
-	if p != nil {
-		x.problem(p)
-		return
-	}
-	x.ns = form.req.NS
-	ctx := x.r.Context()
-	var unpark func()
-	if form.req.Wait > 0 {
-		if ctx, unpark, p = x.park(); p != nil {
-			x.problem(p)
-			return
-		}
-	}
-	lock, err := x.s.locks.Lock(ctx, form.req)
-	if unpark != nil {
-		unpark()
-	}
+	lock, err := q.locks.Lock(ctx, in.LockRequest)
+	end()
 	switch {
 	case err != nil:
-		x.fail(err)
-		return
-	case unpark != nil && x.s.drained.Err() != nil:
-		// What changed is most likely that those who waited here have left the
-		// line. They come back; so should whoever watches.
-		x.problem(draining())
-		return
+		return err
+	case in.Wait > 0 && q.s.drained.Err() != nil:
+		// What changed is most likely that the clients that waited here have left the queue. They come back, and so should
+		// this one.
+		return draining()
 	}
-	x.Header()["Etag"] = []string{`"` + lock.Rev + `"`}
-	if form.format == "text" || form.format == "" && prefersText(x.r.Header) {
+	x.tag(lock.Rev)
+	if in.format == "text" || in.format == "" && prefersText(x.r.Header) {
 		x.out.Reset()
 		writeTable(&x.out, &lock)
-		x.send(http.StatusOK, typeText)
-		return
+		return x.send(http.StatusOK, typeText)
 	}
-	shape := lockShape(&lock)
-	x.answer(http.StatusOK, &shape)
+	return x.answer(new(lockShape(&lock)))
 }

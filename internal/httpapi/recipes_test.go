@@ -16,7 +16,7 @@ import (
 
 func TestARecipeReachesTheManagerAsItWasAsked(t *testing.T) {
 	one := locks.AcquireRequest{Principal: locks.Anonymous, NS: "default", Lock: "deploy", TTL: 30 * time.Second, Mode: locks.Exclusive}
-	more := locks.AcquireRequest{Principal: locks.Anonymous, TTL: 30 * time.Second}
+	more := locks.AcquireRequest{Principal: locks.Anonymous, NS: "default", TTL: 30 * time.Second}
 	with := func(r locks.AcquireRequest, change func(*locks.AcquireRequest)) locks.AcquireRequest {
 		change(&r)
 		return r
@@ -32,7 +32,7 @@ func TestARecipeReachesTheManagerAsItWasAsked(t *testing.T) {
 		{path + "?mode=semaphore&limit=5&permits=2", nil, with(one, func(r *locks.AcquireRequest) { r.Mode, r.Limit, r.Permits = locks.Semaphore, 5, 2 })},
 		{path + "?mode=semaphore", nil, with(one, func(r *locks.AcquireRequest) { r.Mode, r.Permits = locks.Semaphore, 1 })},
 		{path, opt(apitest.JSON(`{"permits":3,"limit":1048576,"mode":"semaphore"}`)), with(one, func(r *locks.AcquireRequest) { r.Mode, r.Limit, r.Permits = locks.Semaphore, 1<<20, 3 })},
-		{path + "?lock_delay=15s", nil, with(one, func(r *locks.AcquireRequest) { r.LockDelay = 15 * time.Second })},
+		{path + "?lock_delay=15s", nil, with(one, func(r *locks.AcquireRequest) { r.LockDelay, r.LockDelayOn = 15*time.Second, locks.DelayOnExpiry })},
 		{path, opt(apitest.JSON(`{"lock_delay":"1h","lock_delay_on":"always"}`)), with(one, func(r *locks.AcquireRequest) { r.LockDelay, r.LockDelayOn = time.Hour, locks.DelayAlways })},
 		{path + "?ephemeral=true&dry_run=true", nil, with(one, func(r *locks.AcquireRequest) { r.Ephemeral, r.DryRun = true, true })},
 		{path + "?notify_url=https://example.com/a%3Fb%3Dc", nil, with(one, func(r *locks.AcquireRequest) { r.NotifyURL = "https://example.com/a?b=c" })},
@@ -61,7 +61,7 @@ func TestARecipeReachesTheManagerAsItWasAsked(t *testing.T) {
 			with(more, func(r *locks.AcquireRequest) {
 				r.Group = []locks.Want{{NS: "default", Lock: "a", Mode: locks.Exclusive}, {NS: "other", Lock: "a", Mode: locks.Shared},
 					{NS: "default", Lock: "b", Mode: locks.Semaphore, Limit: 4, Permits: 2}, {NS: "default", Lock: "c", Mode: locks.Semaphore, Permits: 1}}
-				r.Wait, r.Metadata, r.LockDelay, r.IdempotencyKey = 5*time.Second, "m", time.Second, someKey
+				r.Wait, r.Metadata, r.LockDelay, r.LockDelayOn, r.IdempotencyKey = 5*time.Second, "m", time.Second, locks.DelayOnExpiry, someKey
 			})},
 	} {
 		g := serve(t)

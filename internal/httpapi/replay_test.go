@@ -67,14 +67,14 @@ func TestACapturedRequestIsGoodForNothing(t *testing.T) {
 	owner, _ := member(t, "owner", "secret")
 	tap := testkit.Tap(t, owner.address())
 	asked.sendsTo("owner", tap.Addr())
-	for _, o := range operations() {
+	for _, o := range calls() {
 		if a := asked.send(t, o.method, o.path, o.options...); a.Status/100 != 2 {
 			t.Fatalf("%s: answered %d %s", o.name, a.Status, a.Body)
 		}
 	}
 	asked.beats(t, "a", "b")
 	captured := tap.Requests(fleet.Header)
-	if len(captured) != len(operations())+1 {
+	if len(captured) != len(calls())+1 {
 		t.Fatalf("%d requests were captured", len(captured))
 	}
 	owner.asked()
@@ -137,7 +137,7 @@ func TestARequestForAnotherGatewayIsNotActedUpon(t *testing.T) {
 	asked.route = func(string) (locks.Route, bool) {
 		return locks.Route{Gateway: "owner-again", Address: tap.Addr(), Lease: someID, Zxid: 43}, true
 	}
-	for _, o := range operations() {
+	for _, o := range calls() {
 		if a := asked.send(t, o.method, o.path, o.options...); a.Status/100 != 2 {
 			t.Errorf("%s after a new session: answered %d %s", o.name, a.Status, a.Body)
 		}

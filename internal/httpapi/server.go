@@ -5,10 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -16,70 +15,24 @@ import (
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/httpapi/connlimit"
-	"lockkeeper/internal/locks"
 	"lockkeeper/internal/metrics"
 )
 
-// Locks is the lock manager as this package needs it: locks.Manager.
-type Locks interface {
-	Acquire(ctx context.Context, req locks.AcquireRequest) (locks.AcquireResult, error)
-	Lease(ctx context.Context, req locks.LeaseRequest) (locks.Lease, error)
-	Leases(ctx context.Context, filter locks.LeaseFilter) (locks.LeasePage, error)
-	Heartbeat(ctx context.Context, p locks.Principal, id, token string, ttl time.Duration) (locks.Heartbeat, error)
-	Heartbeats(ctx context.Context, p locks.Principal, tokens []string) []locks.HeartbeatResult
-	// HeartbeatFor renews a lease in the place of the gateway that runs it and cannot be reached.
-	HeartbeatFor(ctx context.Context, p locks.Principal, token string) (locks.Heartbeat, error)
-	Release(ctx context.Context, p locks.Principal, id, token string) error
-	ReleaseHold(ctx context.Context, p locks.Principal, id, token, hold string) error
-	Update(ctx context.Context, req locks.UpdateRequest) (locks.Lease, error)
-	Downgrade(ctx context.Context, p locks.Principal, id, token string) (locks.Lease, error)
-	Postmortem(ctx context.Context, p locks.Principal, id string) (locks.Postmortem, error)
-	Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, error)
-	Locks(ctx context.Context, filter locks.LockFilter) (locks.LockPage, error)
-	Fence(ctx context.Context, req locks.FenceRequest) (locks.FenceAnswer, error)
-	Configure(ctx context.Context, req locks.SettingsRequest) (locks.Lock, error)
-	Remove(ctx context.Context, p locks.Principal, ns, lock string) error
-	Revoke(ctx context.Context, req locks.RevokeRequest) (locks.RevokeAnswer, error)
-	Withdraw(ctx context.Context, req locks.WithdrawRequest) (locks.WithdrawAnswer, error)
-	Break(ctx context.Context, req locks.BreakRequest) error
-	Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAnswer, error)
-	Destroy(ctx context.Context, req locks.DestroyRequest) (locks.DestroyAnswer, error)
-	Namespaces(ctx context.Context) ([]locks.NamespaceInfo, error)
-	Info(ctx context.Context) locks.Info
-	// Ready is nil when requests should be sent here, Alive when the
-	// manager's loops turn.
-	Ready() error
-	Alive() error
-	// RouteOf tells who runs a lease; Arrive waits until it is known to be this gateway, Reached
-	// until the replica has come so far.
-	RouteOf(lease string) (locks.Route, bool)
-	Arrive(ctx context.Context, lease string, zxid int64) error
-	Reached(ctx context.Context, zxid int64) error
-	GatewayID() string
-	// Registered reports whether the replica shows the registration of a gateway.
-	Registered(gateway string) bool
-	Peers() []locks.Peer
-	// StillValid reports whether what was said about a lease may be written now.
-	StillValid(term locks.Term) bool
-}
-
-// DefaultMaxWaiting is the bound on requests that wait at the same time:
-// blocking acquires and long polls. A parked one costs some 10 kB.
+// DefaultMaxWaiting is the bound on requests that wait at the same time: blocking acquires and long polls. One that waits
+// costs some 10 kB.
 const DefaultMaxWaiting = 20_000
 
 // Options configure a Server.
 type Options struct {
-	Locks  Locks
-	Events *events.Hub // what the streams tell; nil: they are 404
-	// Webhooks are who is told of ends; nil: their paths are 404.
-	Webhooks Webhooks
+	Locks    Locks
+	Events   *events.Hub      // what the streams tell; nil: they are 404
+	Webhooks Webhooks         // the subscriptions; nil: their paths are 404
 	Pages    http.Handler     // the dashboard; nil: its paths are 404. See mountPages
 	Metrics  *metrics.Metrics // nil: none are kept
-	// News is what the other gateways are told, as locks.Manager.News gives it; nil: nothing.
+	// News is what the other gateways are told, as manager.Manager.News gives it; nil: nothing.
 	News  func(since string) (news [][]byte, at string, more <-chan struct{})
 	Fleet *fleet.Fleet // the other gateways; nil: nothing is sent on, and what they send is refused
-	// ServeMetrics serves /metrics; without it they are to be had elsewhere,
-	// and the path is 404.
+	// ServeMetrics serves /metrics; without it they are to be had elsewhere, and the path is 404.
 	ServeMetrics bool
 	// OnlyMetrics makes the server of an address for metrics alone: it serves /metrics behind the guard, and needs no Locks.
 	OnlyMetrics  bool
@@ -97,39 +50,36 @@ type Options struct {
 
 // Server is an http.Handler. Make one with New; Drain it before it is shut down.
 type Server struct {
-	locks      Locks
-	events     *events.Hub
-	webhooks   Webhooks
-	pages      http.Handler
-	metrics    *metrics.Metrics
-	fleet      *fleet.Fleet
-	news       func(since string) (news [][]byte, at string, more <-chan struct{})
-	exposition http.Handler // of the metrics; nil when they are elsewhere
-	log        *slog.Logger
-	version    string
-	mode       api.InfoMode
-	openapi    []byte
-	guard      guard
-	router     *chi.Mux
-	maxWaiting int64
-	maxStreams int64
-
-	connections connlimit.Limits // as Options has it
-
-	lookAgain     time.Duration // lookAgain, except in tests
-	keepalive     time.Duration // streamKeepalive, except in tests
-	streamWrite   time.Duration // streamWrite
-	socketPong    time.Duration // socketPong
-	newsKeepalive time.Duration // fleet.StreamKeepalive
-
-	answers   answers
-	waiting   atomic.Int64 // requests that wait
-	streams   atomic.Int64
-	followers atomic.Int64 // other gateways
-	sockets   sockets
-	drained   context.Context
-	drain     context.CancelFunc
+	// What every exchange uses.
+	locks     Locks
+	log       *slog.Logger
+	metrics   *metrics.Metrics
+	guard     guard
+	forwarder forwarder
+	router    *chi.Mux
 	pool      sync.Pool // of *exchange
+
+	// Bounds on what is under way.
+	waiting places // requests that wait
+	answers answers
+	sockets sockets
+
+	drained context.Context
+	drain   context.CancelFunc
+
+	handlers
+	feed feed
+}
+
+// handlers are the operations of openapi.yaml, by what they are about.
+type handlers struct {
+	*leases
+	*queues
+	*fences
+	*admin
+	*hooks
+	*streams
+	*process
 }
 
 // errDraining is why a waiting request was ended.
@@ -137,67 +87,52 @@ var errDraining = errors.New("the gateway drains")
 
 // New makes a server. It starts nothing.
 func New(o Options) *Server {
-	s := &Server{
-		locks:         o.Locks,
-		events:        o.Events,
-		webhooks:      o.Webhooks,
-		pages:         o.Pages,
-		metrics:       o.Metrics,
-		fleet:         o.Fleet,
-		news:          o.News,
-		log:           o.Logger,
-		version:       o.Version,
-		openapi:       o.OpenAPI,
-		guard:         newGuard(o.AllowedHosts),
-		maxWaiting:    int64(o.MaxWaiting),
-		maxStreams:    int64(o.MaxStreams),
-		connections:   o.Connections,
-		lookAgain:     lookAgain,
-		keepalive:     streamKeepalive,
-		streamWrite:   streamWrite,
-		socketPong:    socketPong,
-		newsKeepalive: fleet.StreamKeepalive,
-	}
+	s := &Server{locks: o.Locks, log: o.Logger, metrics: o.Metrics, guard: newGuard(o.AllowedHosts), router: chi.NewMux()}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
-	}
-	s.mode = api.Zookeeper
-	if o.Embedded {
-		s.mode = api.Embedded
-	}
-	if s.maxWaiting <= 0 {
-		s.maxWaiting = DefaultMaxWaiting
-	}
-	s.answers.limit = o.MaxAnswers
-	if s.answers.limit <= 0 {
-		s.answers.limit = DefaultMaxAnswers
-	}
-	if s.maxStreams <= 0 {
-		s.maxStreams = DefaultMaxStreams
 	}
 	if s.metrics == nil {
 		s.metrics = metrics.New("")
 	}
+	s.waiting.limit = orDefault(int64(o.MaxWaiting), DefaultMaxWaiting)
+	s.answers.limit = orDefault(o.MaxAnswers, DefaultMaxAnswers)
+	s.drained, s.drain = context.WithCancel(context.Background())
+	s.pool.New = func() any { return newExchange(s) }
+	s.forwarder = forwarder{fleet: o.Fleet, locks: o.Locks, metrics: s.metrics, lookAgain: lookAgain}
+	s.leases = &leases{o.Locks, s}
+	s.queues = &queues{o.Locks, s}
+	s.fences = &fences{o.Locks}
+	s.admin = &admin{o.Locks, s}
+	s.hooks = &hooks{subscriptions: o.Webhooks, fleet: o.Fleet, locks: o.Locks}
+	s.streams = newStreams(s, o.Events, o.MaxStreams)
+	s.process = &process{locks: o.Locks, s: s, version: o.Version, mode: api.Zookeeper, openapi: o.OpenAPI, connections: o.Connections}
+	if o.Embedded {
+		s.process.mode = api.Embedded
+	}
 	if o.ServeMetrics || o.OnlyMetrics {
 		s.exposition = s.metrics.Handler()
 	}
-	s.drained, s.drain = context.WithCancel(context.Background())
-	s.pool.New = func() any { return newExchange(s) }
-	s.router = chi.NewMux()
 	for _, route := range routeTable() {
 		if !o.OnlyMetrics || route.operation == "Metrics" {
 			s.mount(route)
 		}
 	}
-	if s.pages != nil {
-		s.mountPages()
+	if o.Pages != nil {
+		s.mountPages(o.Pages)
 	}
-	if s.news != nil {
-		s.mountNews()
+	if o.News != nil {
+		s.mountNews(o.News)
 	}
-	s.router.NotFound(func(w http.ResponseWriter, _ *http.Request) { w.(*exchange).notFound() })
+	s.router.NotFound(func(w http.ResponseWriter, _ *http.Request) { w.(*exchange).refuse(w.(*exchange).notFound()) })
 	s.router.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) { w.(*exchange).methodNotAllowed() })
 	return s
+}
+
+func orDefault(n, otherwise int64) int64 {
+	if n <= 0 {
+		return otherwise
+	}
+	return n
 }
 
 // route is one operation of the specification.
@@ -205,36 +140,48 @@ type route struct {
 	operation string
 	method    string
 	pattern   string
-	handle    func(x *exchange)
+	handle    func(h *handlers, x *exchange) error
 }
 
 // mount gives an operation its route, and HEAD wherever GET is.
 func (s *Server) mount(route route) {
+	if s.subscriptions == nil && strings.HasPrefix(route.pattern, "/v1/webhooks") {
+		route.handle = func(_ *handlers, x *exchange) error { return x.notFound() }
+	}
+	if s.hub == nil && strings.HasPrefix(route.pattern, "/v1/events") {
+		route.handle = func(*handlers, *exchange) error {
+			return &problem{code: codeRouteNotFound, detail: "this gateway tells no events"}
+		}
+	}
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		x := w.(*exchange)
 		x.operation, x.r = route.operation, r
-		route.handle(x)
+		if err := route.handle(&s.handlers, x); err != nil {
+			x.fail(err)
+		}
 	}
-	s.router.MethodFunc(route.method, route.pattern, handler)
-	if route.method == http.MethodGet {
-		s.router.MethodFunc(http.MethodHead, route.pattern, handler)
+	// A path of its own for self spares every heartbeat what the router allocates for a parameter.
+	for _, pattern := range slices.Compact([]string{route.pattern, strings.Replace(route.pattern, "/leases/{id}", "/leases/self", 1)}) {
+		s.router.MethodFunc(route.method, pattern, handler)
+		if route.method == http.MethodGet {
+			s.router.MethodFunc(http.MethodHead, pattern, handler)
+		}
 	}
 }
 
-// Drain answers every request that waits with 503 draining, and every one that
-// would wait from now on. It ends every stream, and the context of every request
-// whose connection was hijacked. It is the first step of a shutdown.
+// Drain answers every request that waits with 503 draining, and every one that would wait from now on. It ends every
+// stream, and the context of every request whose connection was hijacked. It is the first step of a shutdown.
 func (s *Server) Drain() { s.drain() }
 
-// Wait returns when the requests of hijacked connections are over, which
-// http.Server.Shutdown knows nothing of. Call it after Drain; ctx bounds it.
+// Wait returns when the requests of hijacked connections are over, which http.Server.Shutdown knows nothing of. Call it
+// after Drain; ctx bounds it.
 func (s *Server) Wait(ctx context.Context) error { return s.sockets.wait(ctx) }
 
 // ServeHTTP answers one request, of a client or of another gateway.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.serve(w, r, anyDoor) }
 
-// Public answers clients alone: a request with a seal is refused. It is for a gateway whose other gateways have a
-// listener of their own.
+// Public answers clients alone: a request with a seal is refused. It is for a gateway whose other gateways have a listener
+// of their own.
 func (s *Server) Public() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, publicDoor) })
 }
@@ -253,7 +200,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, door door) {
 		return
 	}
 	if sealed(r) {
-		if !x.admit() {
+		if err := x.admit(); err != nil {
+			x.refuse(problemOf(err))
 			return
 		}
 	} else if p := s.guard.check(r); p != nil {
@@ -263,25 +211,21 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, door door) {
 	s.router.ServeHTTP(x, r)
 }
 
-func (x *exchange) notFound() {
+func (x *exchange) notFound() *problem {
 	p := &problem{code: codeRouteNotFound, detail: "there is nothing at this path; openapi.yaml lists what there is"}
 	path := x.r.URL.Path
 	if rest, ok := strings.CutPrefix(path, "/v1/locks/"); ok && strings.Contains(rest, "/") {
-		p.detail += "; " + slashHint
+		p.detail += "; a lock's name has no slashes: separate its parts with a colon, as in team:job"
 	}
-	if short, ok := strings.CutSuffix(path, "/"); ok && short != "" && x.served(short) {
+	if short, ok := strings.CutSuffix(path, "/"); ok && short != "" && (x.s.has(http.MethodGet, short) || x.s.has(http.MethodPost, short)) {
 		p.detail = "the path ends with a slash: leave it out"
 	}
-	x.refuse(p)
+	return p
 }
 
-// served reports whether the path has any method.
-func (x *exchange) served(path string) bool {
-	return x.s.router.Match(chi.NewRouteContext(), http.MethodGet, path) || x.s.router.Match(chi.NewRouteContext(), http.MethodPost, path)
+func (s *Server) has(method, path string) bool {
+	return s.router.Match(chi.NewRouteContext(), method, path)
 }
-
-// slashHint is for those who expect a hierarchy in paths.
-const slashHint = "a lock's name has no slashes: separate its parts with a colon, as in team:job"
 
 func (x *exchange) methodNotAllowed() {
 	path := x.r.URL.RawPath
@@ -290,7 +234,7 @@ func (x *exchange) methodNotAllowed() {
 	}
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-		if x.s.router.Match(chi.NewRouteContext(), method, path) {
+		if x.s.has(method, path) {
 			allowed = append(allowed, method)
 		}
 	}

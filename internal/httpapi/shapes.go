@@ -73,13 +73,16 @@ func heartbeatItem(r *locks.HeartbeatResult) api.HeartbeatItem {
 	}
 }
 
-func contenders(list []locks.Contender) []api.Contender {
-	shapes := make([]api.Contender, len(list))
+// each gives every one of a list its shape.
+func each[T, S any](list []T, shape func(*T) S) []S {
+	shapes := make([]S, len(list))
 	for i := range list {
-		shapes[i] = contender(&list[i])
+		shapes[i] = shape(&list[i])
 	}
 	return shapes
 }
+
+func contenders(list []locks.Contender) []api.Contender { return each(list, contender) }
 
 func contender(c *locks.Contender) api.Contender {
 	shape := api.Contender{
@@ -167,7 +170,7 @@ func infoShape(info *locks.Info, version string, mode api.InfoMode, maxWaiting, 
 		Leases:          api.LeaseCounts{Waiting: info.Leases[locks.Waiting], Held: info.Leases[locks.Held]},
 		Limits: api.Limits{
 			MinTTLMS: millis(locks.MinTTL), MaxTTLMS: millis(locks.MaxTTL), DefaultTTLMS: millis(locks.DefaultTTL),
-			MaxWaitMS: millis(maxWait), MaxPollWaitMS: millis(locks.MaxPollWait),
+			MaxWaitMS: millis(locks.MaxWait), MaxPollWaitMS: millis(locks.MaxPollWait),
 			MaxOwnerBytes: locks.MaxOwner, MaxMetadataBytes: locks.MaxMetadata, MaxLockNameBytes: recipe.MaxLockName,
 			MaxBodyBytes: maxBody, MaxHeartbeats: locks.MaxHeartbeats,
 			DefaultPage: locks.DefaultPage, MaxPage: locks.MaxPage, MaxWaitingRequests: maxWaiting, MaxStreams: maxStreams,
@@ -207,3 +210,6 @@ func gatewayList(peers []locks.Peer, info *locks.Info) *api.GatewayList {
 	}
 	return list
 }
+
+// millis is a span in whole milliseconds, rounded down: no client is told more time than there is.
+func millis(d time.Duration) int64 { return max(d, 0).Milliseconds() }

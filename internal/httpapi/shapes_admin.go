@@ -52,9 +52,7 @@ func destroyShape(a *locks.DestroyAnswer) *api.DestroyAnswer {
 }
 
 func unreached(list []locks.Unreached) []api.Unreached {
-	shapes := make([]api.Unreached, len(list))
-	for i := range list {
-		shapes[i] = api.Unreached{Contender: contender(&list[i].Contender), Detail: list[i].Detail}
-	}
-	return shapes
+	return each(list, func(u *locks.Unreached) api.Unreached {
+		return api.Unreached{Contender: contender(&u.Contender), Detail: u.Detail}
+	})
 }

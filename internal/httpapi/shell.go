@@ -57,11 +57,9 @@ var errNotInert = errors.New("a value for a shell has a character that a shell m
 func (x *exchange) encodeShell(l *shellLines) (status int) {
 	for _, f := range l.fields() {
 		if !inert(*f.value) {
-			x.code, x.cause = codeInternal, errNotInert
-			h := x.Header()
-			delete(h, "Location")
-			delete(h, "Idempotency-Replayed")
-			delete(h, "Retry-After")
+			x.line.code, x.line.cause = codeInternal, errNotInert
+			x.forget()
+			delete(x.Header(), "Retry-After")
 			return x.encodeShell(shellFailure(codeInternal, http.StatusInternalServerError))
 		}
 	}
@@ -106,9 +104,9 @@ func (x *exchange) forShell(p *problem) bool {
 	case p == nil || !acquire || !x.bodyRead:
 		return false
 	case p.code == codeUnknownField && strings.EqualFold(p.field, "format"):
-		return bytes.Contains(bytes.ToLower(x.body.Bytes()), []byte("env")) // in a body of JSON, where it is no field
+		return bytes.Contains(bytes.ToLower(x.buffer.Bytes()), []byte("env")) // in a body of JSON, where it is no field
 	case p.code == codeUnsupportedType:
-		asked, _ = formatIn(x.body.String(), true) // curl -d format=env
+		asked, _ = formatIn(x.buffer.String(), true) // curl -d format=env
 		return asked
 	}
 	return false

@@ -144,7 +144,9 @@ func TestNothingThatOthersWroteRunsInAShell(t *testing.T) {
 		x.operation = "Acquire"
 		a := &fleet.Answer{Status: 200 + r.IntN(2)*209, Header: http.Header{"Content-Type": {[]string{"text/plain", "application/problem+json", hostile(r)}[r.IntN(3)]}}}
 		a.Body = [][]byte{json.Body.Bytes(), []byte("LEASE_ID=a\nLEASE_TOKEN=" + hostile(r) + "\nFENCING_TOKEN=" + hostile(r)), []byte(hostile(r))}[r.IntN(3)]
-		x.pass(a)
+		if err := s.forwarder.pass(x, a); err != nil {
+			t.Fatal(err)
+		}
 		keep(w)
 	}
 	t.Logf("%d answers as lines and %d as JSON differ", len(lines), len(documents))

@@ -115,7 +115,7 @@ func layers() []layer {
 				return locks.AcquireResult{Lease: waiting()}, nil
 			}
 		}},
-		{what: "too many that wait", method: "POST", path: aLock, query: "wait=1m", status: 429, code: "too_many_waiting", arrange: func(_ *testing.T, g *gateway) { g.server.maxWaiting = 0 }},
+		{what: "too many that wait", method: "POST", path: aLock, query: "wait=1m", status: 429, code: "too_many_waiting", arrange: func(_ *testing.T, g *gateway) { g.server.waiting.limit = 0 }},
 		{what: "an owner that is out of reach", method: "POST", path: aLock, status: 503, code: "owner_unreachable", options: opt(apitest.Key(someKey)), arrange: func(t *testing.T, g *gateway) {
 			g.sendsTo("owner", testkit.FreeAddr(t))
 		}},

@@ -12,10 +12,9 @@ import (
 )
 
 const (
-	socketRead     = 4 << 10          // bytes of a message from a client, of which none is expected
-	socketPong     = 10 * time.Second // from a ping
-	socketGoodbye  = time.Second      // for the client to answer a close frame
-	socketVersion  = "13"             // RFC 6455, section 4.1
+	socketRead     = 4 << 10     // bytes of a message from a client, of which none is expected
+	socketGoodbye  = time.Second // for the client to answer a close frame
+	socketVersion  = "13"        // RFC 6455, section 4.1
 	messageRefused = "nothing is expected from the client"
 )
 
@@ -23,71 +22,63 @@ const (
 var errMessage = errors.New("the client sent a message")
 
 // watchEventsSocket serves events over a WebSocket.
-func (x *exchange) watchEventsSocket() {
-	if x.s.events == nil {
-		x.noEvents()
-		return
+func (s *streams) watchEventsSocket(x *exchange) error {
+	var in watchInput
+	if err := decode(x, &watchSocket, &in); err != nil {
+		return err
 	}
-	form := watchForm{socket: true}
-	if p := x.fields(&form, 0); p != nil {
-		x.problem(p)
-		return
+	leave, err := s.enter(x, &in)
+	if err != nil {
+		return err
 	}
+	defer leave()
 	if !websocket.IsWebSocketUpgrade(x.r) || x.r.Method != http.MethodGet || x.r.Header.Get("Sec-Websocket-Version") != socketVersion {
 		h := x.Header()
 		h["Upgrade"], h["Connection"] = []string{"websocket"}, []string{"Upgrade"} // RFC 9110, section 7.8
 		h["Sec-Websocket-Version"] = []string{socketVersion}
-		x.problem(&problem{code: codeUpgradeRequired, detail: "this path speaks WebSocket, version 13; /v1/events has the same events over plain HTTP"})
-		return
+		return &problem{code: codeUpgradeRequired, detail: "this path speaks WebSocket, version 13; /v1/events has the same events over plain HTTP"}
 	}
-	leave, p := x.watching(&form)
-	if p != nil {
-		x.problem(p)
-		return
-	}
-	defer leave()
-	x.ns, x.owner = form.filter.NS, form.filter.Owner
-	sub, err := x.s.events.Subscribe(form.filter, form.since)
+	sub, err := s.hub.Subscribe(in.filter, in.since)
 	if err != nil {
-		x.problem(tooManyStreams())
-		return
+		return tooManyStreams()
 	}
 	defer sub.Close()
 	w := &corkingWriter{exchange: x}
+	var refused error
 	upgrader := websocket.Upgrader{
-		HandshakeTimeout: x.s.streamWrite,
+		HandshakeTimeout: s.write,
 		CheckOrigin:      func(r *http.Request) bool { return !crossOrigin(r) }, // the guard has said so; this is the second lock
 		Error: func(_ http.ResponseWriter, _ *http.Request, status int, reason error) {
-			x.handshakeRefused(status, reason)
+			refused = handshakeRefused(status, reason)
 		},
 	}
 	conn, err := upgrader.Upgrade(w, x.r, http.Header{"Lockkeeper-Request-Id": {x.requestID}})
 	if err != nil {
-		return // told by Error, or the connection is gone
+		return refused // nil: the connection is gone
 	}
-	x.streamed = true
-	x.ended(x.converse(&socketStream{s: x.s, conn: conn, cork: w.conn}, sub))
+	x.line.streamed = true
+	ended(x, s.converse(x, &socketStream{s: s, conn: conn, cork: w.conn}, sub))
+	return nil
 }
 
 // handshakeRefused is what the upgrader found wrong.
-func (x *exchange) handshakeRefused(status int, reason error) {
-	p := &problem{code: codeMalformed, detail: reason.Error()}
+func handshakeRefused(status int, reason error) error {
 	switch {
 	case status == http.StatusForbidden:
-		p = &problem{code: codeCrossOrigin, detail: "a browser sent this for a page of another origin"}
+		return &problem{code: codeCrossOrigin, detail: "a browser sent this for a page of another origin"}
 	case status >= 500:
-		p = &problem{code: codeInternal, detail: "the log tells more under this request's id", cause: reason}
+		return internal(reason)
 	}
-	x.problem(p)
+	return malformed(reason.Error())
 }
 
 // converse sends events until either side has enough, and says goodbye. The
 // goroutine that reads has ended when it returns, and the connection is closed.
-func (x *exchange) converse(to *socketStream, sub *events.Subscriber) error {
+func (s *streams) converse(x *exchange, to *socketStream, sub *events.Subscriber) error {
 	// The request's own context is no use: net/http does not watch a connection
 	// that was hijacked. Here it ends when the reader does.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(x.r.Context()))
-	defer context.AfterFunc(x.s.drained, func() { cancel(errDraining) })()
+	defer context.AfterFunc(s.s.drained, func() { cancel(errDraining) })()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -98,7 +89,7 @@ func (x *exchange) converse(to *socketStream, sub *events.Subscriber) error {
 		<-done
 		cancel(nil)
 	}()
-	err := x.follow(ctx, sub, to)
+	err := s.follow(ctx, x, sub, to)
 	code, why := websocket.CloseNoStatusReceived, ""
 	switch {
 	case errors.Is(err, errDraining), errors.Is(err, events.ErrClosed):
@@ -125,7 +116,7 @@ func (x *exchange) converse(to *socketStream, sub *events.Subscriber) error {
 
 // socketStream is a stream over a WebSocket.
 type socketStream struct {
-	s    *Server
+	s    *streams
 	conn *websocket.Conn
 	cork *corked
 }
@@ -134,7 +125,7 @@ type socketStream struct {
 // comes after that is thrown away.
 func (s *socketStream) read(cancel context.CancelCauseFunc) {
 	s.conn.SetReadLimit(socketRead)
-	patience := func(string) error { return s.conn.SetReadDeadline(time.Now().Add(s.s.keepalive + s.s.socketPong)) }
+	patience := func(string) error { return s.conn.SetReadDeadline(time.Now().Add(s.s.keepalive + s.s.pong)) }
 	s.conn.SetPongHandler(patience)
 	_ = patience("") // on an open connection this cannot fail; a closed one says so below
 	for {
@@ -147,7 +138,7 @@ func (s *socketStream) read(cancel context.CancelCauseFunc) {
 }
 
 func (s *socketStream) send(batch []*events.Event) error {
-	s.cork.hold(time.Now().Add(s.s.streamWrite))
+	s.cork.hold(time.Now().Add(s.s.write))
 	for _, e := range batch {
 		doc := jsonOf(e.Encoded(encodeEvent))
 		if err := s.conn.WriteMessage(websocket.TextMessage, doc[:len(doc)-1]); err != nil {
@@ -159,5 +150,5 @@ func (s *socketStream) send(batch []*events.Event) error {
 
 // keepalive pings; who does not answer in time is gone.
 func (s *socketStream) keepalive(string) error {
-	return s.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(s.s.streamWrite))
+	return s.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(s.s.write))
 }

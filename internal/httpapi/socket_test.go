@@ -46,21 +46,21 @@ func TestNothingIsExpectedFromTheClientOfASocket(t *testing.T) {
 			if _, m, err := conn.ReadMessage(); !websocket.IsCloseError(err, want...) {
 				t.Errorf("after %d bytes: %v %s, want close %d", len(message), err, m, want)
 			}
-			waitFor(t, func() bool { return w.server.streams.Load() == 0 })
+			waitFor(t, func() bool { return w.server.open.taken.Load() == 0 })
 		}
 	}
 }
 
 func TestAClientOfASocketThatDoesNotAnswerPingsIsGone(t *testing.T) {
 	w := watch(t, events.Options{})
-	w.server.keepalive, w.server.socketPong = 5*time.Millisecond, 5*time.Millisecond
+	w.server.keepalive, w.server.pong = 5*time.Millisecond, 5*time.Millisecond
 	if _, _, err := dialSocket(t, w.gateway, "/v1/events/ws", nil); err != nil { // reads nothing, so it sends no pong
 		t.Fatal(err)
 	}
-	waitFor(t, func() bool { return w.server.streams.Load() == 1 })
-	waitFor(t, func() bool { return w.server.streams.Load() == 0 })
+	waitFor(t, func() bool { return w.server.open.taken.Load() == 1 })
+	waitFor(t, func() bool { return w.server.open.taken.Load() == 0 })
 	// One that answers stays, for many spans.
-	w.server.socketPong = 500 * time.Millisecond
+	w.server.pong = 500 * time.Millisecond
 	s := w.open(t, "socket")
 	done := make(chan error, 1)
 	go func() {
@@ -127,7 +127,7 @@ func TestWhatIsNoHandshakeIsAProblem(t *testing.T) {
 			t.Errorf("%s: %v", what, a.Header)
 		}
 	}
-	if n := w.server.streams.Load(); n != 0 {
+	if n := w.server.open.taken.Load(); n != 0 {
 		t.Errorf("%d places are still taken", n)
 	}
 }
@@ -142,7 +142,9 @@ func TestASocketOfAnotherOriginIsRefusedWithoutTheGuard(t *testing.T) {
 	srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		x := newExchange(w.server)
 		x.begin(rw, r)
-		x.watchEventsSocket()
+		if err := w.server.watchEventsSocket(x); err != nil {
+			x.fail(err)
+		}
 	})}
 	go func() { _ = srv.Serve(listener) }()
 	defer srv.Close()
@@ -157,9 +159,9 @@ func TestAClientThatGoesAwayEndsItsStream(t *testing.T) {
 	eachForm(t, func(t *testing.T, form string) {
 		w := watch(t, events.Options{})
 		s := w.open(t, form)
-		waitFor(t, func() bool { return w.server.streams.Load() == 1 })
+		waitFor(t, func() bool { return w.server.open.taken.Load() == 1 })
 		s.Close()
-		waitFor(t, func() bool { return w.server.streams.Load() == 0 })
+		waitFor(t, func() bool { return w.server.open.taken.Load() == 0 })
 	})
 }
 
@@ -174,7 +176,7 @@ func TestASubscriberThatNeverReadsDelaysNobody(t *testing.T) {
 		t.Run(form, func(t *testing.T) {
 			log := new(lines)
 			w := watch(t, events.Options{}, func(o *Options) { o.Logger = slog.New(slog.NewJSONHandler(log, nil)) })
-			w.server.streamWrite = 2 * time.Second
+			w.server.streams.write = 2 * time.Second
 			stuck, err := net.Dial("tcp", w.url[len("http://"):])
 			if err != nil {
 				t.Fatal(err)
@@ -189,7 +191,7 @@ func TestASubscriberThatNeverReadsDelaysNobody(t *testing.T) {
 			}
 			const n = 50
 			other := w.open(t, form)
-			waitFor(t, func() bool { return w.server.streams.Load() == 2 })
+			waitFor(t, func() bool { return w.server.open.taken.Load() == 2 })
 			big := strings.Repeat("x", 100<<10) // together more than the system takes for one connection
 			var slowest time.Duration
 			for i := range n {
@@ -202,10 +204,10 @@ func TestASubscriberThatNeverReadsDelaysNobody(t *testing.T) {
 					t.Fatalf("got %s, want %d", got.Owner, i)
 				}
 			}
-			if slowest >= w.server.streamWrite {
+			if slowest >= w.server.streams.write {
 				t.Errorf("the publisher waited for %s", slowest)
 			}
-			waitFor(t, func() bool { return w.server.streams.Load() == 1 })
+			waitFor(t, func() bool { return w.server.open.taken.Load() == 1 })
 			if line := log.next(t); line["error"] == nil {
 				t.Errorf("the log does not tell why it ended: %v", line)
 			}
@@ -252,7 +254,7 @@ func TestAStreamOutlivesTheConnectionsDeadlines(t *testing.T) {
 				break
 			}
 		}
-		if want := int(5 * time.Hour / streamKeepalive); signs < want-1 || signs > want {
+		if want := int(5 * time.Hour / (15 * time.Second)); signs < want-1 || signs > want {
 			t.Errorf("%d signs of life in 5h, want %d", signs, want)
 		}
 		if got := time.Since(began); got < 5*time.Hour || got > 5*time.Hour+2*events.WakePause {
@@ -260,8 +262,8 @@ func TestAStreamOutlivesTheConnectionsDeadlines(t *testing.T) {
 		}
 		// It does not read any more: one write may take 10 s, not more.
 		hub.Publish(numbered(2))
-		time.Sleep(streamWrite + time.Second)
-		if n := server.streams.Load(); n != 0 {
+		time.Sleep(10*time.Second + time.Second)
+		if n := server.open.taken.Load(); n != 0 {
 			t.Error("who does not read is still there")
 		}
 		_ = conn.Close()

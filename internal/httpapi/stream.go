@@ -1,12 +1,12 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"lockkeeper/internal/events"
@@ -26,90 +26,42 @@ const (
 )
 
 // watchEvents serves events over plain HTTP.
-func (x *exchange) watchEvents() {
-	if x.s.events == nil {
-		x.noEvents()
-		return
+func (s *streams) watchEvents(x *exchange) error {
+	var in watchInput
+	if err := decode(x, &watchEvents, &in); err != nil {
+		return err
 	}
-	var form watchForm
-	p := x.fields(&form, 0)
-	if p == nil {
-		p = form.lastEventID(x.r.Header)
-	}
-	var leave func()
-	if p == nil {
-		leave, p = x.watching(&form)
-	}
-	if p != nil {
-		x.problem(p)
-		return
+	leave, err := s.enter(x, &in)
+	if err != nil {
+		return err
 	}
 	defer leave()
-	x.ns, x.owner = form.filter.NS, form.filter.Owner
 	h := x.Header()
-	h["Content-Type"] = streamType(form.format, x.r.Header)
+	h["Content-Type"] = streamType(in.format, x.r.Header)
 	h["X-Accel-Buffering"] = noBuffering
 	if x.r.Method == http.MethodHead {
 		x.WriteHeader(http.StatusOK)
-		return
+		return nil
 	}
-	sub, err := x.s.events.Subscribe(form.filter, form.since)
+	sub, err := s.hub.Subscribe(in.filter, cmp.Or(in.seen, in.since))
 	if err != nil {
-		delete(h, "X-Accel-Buffering")
-		x.problem(tooManyStreams())
-		return
+		return tooManyStreams()
 	}
 	defer sub.Close()
-	x.streamed = true
+	x.line.streamed = true
 	ctx, cancel := context.WithCancelCause(x.r.Context())
 	defer cancel(nil)
-	defer context.AfterFunc(x.s.drained, func() { cancel(errDraining) })()
+	defer context.AfterFunc(s.s.drained, func() { cancel(errDraining) })()
 
-	to := &textStream{x: x, control: http.NewResponseController(x.w), sse: h["Content-Type"][0] == typeSSE[0]}
+	to := &textStream{x: x, control: http.NewResponseController(x.w), within: s.write, sse: h["Content-Type"][0] == typeSSE[0]}
 	if err = to.begin(sub.Position()); err == nil {
-		err = x.follow(ctx, sub, to)
+		err = s.follow(ctx, x, sub, to)
 	}
 	if errors.Is(err, errDraining) || errors.Is(err, events.ErrClosed) {
 		err = to.end(gatewayStops)
 	}
-	x.ended(err)
-}
-
-func (x *exchange) noEvents() {
-	x.problem(&problem{code: codeRouteNotFound, detail: "this gateway tells no events"})
-}
-
-// streamType is the form of a stream: what format says, or what Accept prefers.
-// Among equals it is server-sent events: curl and browsers accept everything.
-func streamType(format string, h http.Header) []string {
-	switch format {
-	case "sse":
-		return typeSSE
-	case "jsonl":
-		return typeJSONL
-	}
-	var sse, jsonl, ndjson, anyType float64
-	for part := range strings.SplitSeq(strings.Join(h["Accept"], ","), ",") {
-		mediaType, params, _ := strings.Cut(part, ";")
-		q := quality(params)
-		switch strings.ToLower(strings.TrimSpace(mediaType)) {
-		case "text/event-stream", "text/*":
-			sse = max(sse, q)
-		case "application/jsonl", "application/*":
-			jsonl = max(jsonl, q)
-		case "application/x-ndjson":
-			ndjson = max(ndjson, q)
-		case "*/*":
-			anyType = q
-		}
-	}
-	switch {
-	case max(jsonl, ndjson) <= max(sse, anyType):
-		return typeSSE
-	case ndjson > jsonl:
-		return typeNDJSON
-	}
-	return typeJSONL
+	ended(x, err)
+	return nil
 }
 
 // maxPiece bounds what a stream buffers of a batch: it is kept as long as the
@@ -120,6 +72,7 @@ const maxPiece = 8 << 10
 type textStream struct {
 	x       *exchange
 	control *http.ResponseController
+	within  time.Duration // for one write
 	sse     bool
 }
 
@@ -173,7 +126,7 @@ func (s *textStream) end(why string) error {
 // the end of the answer if this was the last one.
 func (s *textStream) write() error {
 	// A recorder in a test has no deadlines; on a connection this cannot fail.
-	_ = s.control.SetWriteDeadline(time.Now().Add(s.x.s.streamWrite))
+	_ = s.control.SetWriteDeadline(time.Now().Add(s.within))
 	_, err := s.x.Write(s.x.out.Bytes())
 	s.x.out.Reset()
 	return err

@@ -1,70 +1,148 @@
 package httpapi
 
 import (
-	"errors"
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
+	"unicode/utf8"
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
 )
 
-// maxWait is the longest wait of an acquire that has an end.
-const maxWait = 24 * time.Hour
+// What a field's text means. Whether the value is allowed is for the domain to say; refused here is what would become
+// another value on the way: a number without a unit, a broken character, a lease token where everyone can read it.
 
-// duration reads a span that has a unit.
-func duration(field string, v value, least, most time.Duration) (time.Duration, *problem) {
+// reader is a target that reads its value itself.
+type reader interface {
+	read(name string, v value) error
+}
+
+// assign reads a value into a target, a pointer. zero: 0 and "" are values.
+func assign(name string, zero bool, v value, to any) (err error) {
+	given := true // not as zero
+	switch to := to.(type) {
+	case reader:
+		return to.read(name, v)
+	case *string:
+		*to, err = text(name, v)
+		given = *to != ""
+	case **string:
+		var s string
+		s, err = text(name, v)
+		*to = &s
+	case *locks.Mode:
+		err = assign(name, zero, v, (*string)(to))
+	case *locks.State:
+		err = assign(name, zero, v, (*string)(to))
+	case *locks.LockState:
+		err = assign(name, zero, v, (*string)(to))
+	case *locks.DelayOn:
+		err = assign(name, zero, v, (*string)(to))
+	case *[]string:
+		*to, err = list(name, v)
+	case *bool:
+		*to, err = boolean(name, v)
+	case **bool:
+		var b bool
+		b, err = boolean(name, v)
+		*to = &b
+	case *int:
+		*to, err = integer(name, v)
+		given = *to != 0
+	case *time.Duration:
+		*to, err = duration(name, v)
+		given = *to != 0
+	default:
+		panic("no way to read " + name)
+	}
+	if err == nil && !given && !zero {
+		err = invalid(name, name+" must not be empty or 0: give it a value, or leave it out")
+	}
+	return err
+}
+
+// text reads text that is shown to everyone and stands in logs.
+func text(name string, v value) (string, error) {
+	switch {
+	case v.kind != isText:
+		return "", invalid(name, name+" must be a string")
+	case looksLikeToken(v.text):
+		return "", invalid(name, "this is a lease token: it is a secret, and everyone can read this field")
+	case strings.ContainsRune(v.text, utf8.RuneError):
+		return "", invalid(name, name+" has a character that was broken on the way (U+FFFD)")
+	}
+	return v.text, nil
+}
+
+// list reads an array of strings, in the query a text with commas between.
+func list(name string, v value) ([]string, error) {
+	items := v.list
+	if v.source == fromQuery {
+		items = strings.Split(v.text, ",")
+	} else if v.kind != isList {
+		return nil, invalid(name, name+" must be an array of strings; in the query, values with commas between")
+	}
+	if len(items) == 0 {
+		return nil, invalid(name, name+" must name at least one, or be left out")
+	}
+	for _, item := range items {
+		if looksLikeToken(item) {
+			return nil, invalid(name, tokenHint)
+		}
+	}
+	return items, nil
+}
+
+// duration reads a span with a unit.
+func duration(name string, v value) (time.Duration, error) {
 	switch v.kind {
 	case isNumber:
-		return 0, needsUnit(field, v.text)
+		return 0, needsUnit(name, v.text)
 	case isText:
 	default:
-		return 0, invalid(field, "it is a duration in a string, such as \"30s\"")
+		return 0, invalid(name, name+" must be a duration in a string, such as \"30s\"")
 	}
 	d, err := time.ParseDuration(v.text)
 	switch {
-	case (err != nil || d == 0) && isBareNumber(v.text):
-		return 0, needsUnit(field, v.text)
+	case (err != nil || d == 0) && isBareNumber(v.text): // time.ParseDuration takes "0"
+		return 0, needsUnit(name, v.text)
 	case err != nil:
-		return 0, invalid(field, "it is a number with a unit (ms, s, m, h), such as 30s or 1m30s")
-	case d < least || d > most:
-		return 0, invalid(field, fmt.Sprintf("it is from %s to %s", span(least), span(most)))
+		return 0, invalid(name, name+" must be a number with a unit (ms, s, m, h), such as 30s or 1m30s")
 	}
 	return d, nil
 }
 
-// isBareNumber tells a number without a unit. time.ParseDuration takes "0".
 func isBareNumber(s string) bool {
 	_, err := strconv.ParseFloat(s, 64)
 	return err == nil && strings.ContainsAny(s, "0123456789")
 }
 
-func needsUnit(field, number string) *problem {
-	p := &problem{code: codeNeedsUnit, field: field, detail: "add a unit, such as 30s, 1m30s or 24h"}
+func needsUnit(name, number string) error {
+	p := &problem{code: codeNeedsUnit, field: name, detail: "add a unit, such as 30s, 1m30s or 24h"}
 	if _, err := strconv.ParseUint(number, 10, 32); err == nil {
 		p.detail = "add a unit: " + number + "s for seconds, " + number + "ms for milliseconds"
 	}
 	return p
 }
 
-// span writes a duration as people do: 24h, not 24h0m0s.
-func span(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = s[:len(s)-2]
+// patience is the wait of an acquire: a duration, 0 or forever.
+type patience time.Duration
+
+func (p *patience) read(name string, v value) error {
+	if v.kind == isText && (v.text == "0" || v.text == "forever") {
+		*p = 0
+		if v.text == "forever" {
+			*p = patience(locks.WaitForever)
+		}
+		return nil
 	}
-	if strings.HasSuffix(s, "h0m") {
-		s = s[:len(s)-2]
-	}
-	return s
+	return assign(name, true, v, (*time.Duration)(p))
 }
 
-func boolean(field string, v value) (bool, *problem) {
-	if v.kind == isBool || v.kind == isText && v.source == fromQuery {
+func boolean(name string, v value) (bool, error) {
+	if v.kind == isBool || v.source == fromQuery {
 		switch v.text {
 		case "true":
 			return true, nil
@@ -72,136 +150,125 @@ func boolean(field string, v value) (bool, *problem) {
 			return false, nil
 		}
 	}
-	return false, invalid(field, "it is true or false")
+	return false, invalid(name, name+" must be true or false")
 }
 
 // integer reads a whole number, which is a number in JSON.
-func integer(field string, v value, least, most int) (int, *problem) {
+func integer(name string, v value) (int, error) {
 	n, err := strconv.Atoi(v.text)
-	isInteger := v.kind == isText && v.source == fromQuery || v.kind == isNumber
-	if err != nil || !isInteger || n < least || n > most || v.text[0] == '+' {
-		return 0, invalid(field, fmt.Sprintf("it is a whole number from %d to %d", least, most))
+	if err != nil || v.kind != isNumber && v.source != fromQuery || v.text[0] == '+' {
+		return 0, invalid(name, name+" must be a whole number")
 	}
 	return n, nil
 }
 
-// fencingToken reads a fencing token; ok is false when it cannot be one.
-func fencingToken(s string) (token int64, ok bool) {
-	token, err := strconv.ParseInt(s, 10, 64)
-	return token, err == nil && token > 0 && s[0] != '+'
+// between refuses what is out of bounds that no domain knows.
+func between[N int | time.Duration](name string, n, least, most N) error {
+	if n < least || n > most {
+		return invalid(name, fmt.Sprintf("%s must be between %v and %v", name, least, most))
+	}
+	return nil
 }
 
-// someText is text that says something: an empty filter would let everything
-// through, which is not what a script with an unset variable asks for.
-func someText(field string, v value, limit int) (string, *problem) {
-	s, p := text(field, v, limit)
-	if p == nil && s == "" {
-		p = invalid(field, "it is empty: give it a value, or leave it out")
+// revision and cursor are words that a gateway gave out: the mark of a state or the id of an event, and a place in a list.
+// A cursor of the list of locks is as long as the directory before the page.
+type (
+	revision string
+	cursor   string
+)
+
+func (r *revision) read(name string, v value) error { return opaque(name, v, 128, (*string)(r)) }
+
+func (c *cursor) read(name string, v value) error { return opaque(name, v, 8192, (*string)(c)) }
+
+func opaque(name string, v value, most int, to *string) error {
+	invisible := func(r rune) bool { return r < '!' || r > '~' }
+	if v.kind != isText || v.text == "" || len(v.text) > most || strings.ContainsFunc(v.text, invisible) {
+		return invalid(name, name+" must be as the gateway gave it out")
 	}
-	return s, p
+	*to = v.text
+	return nil
 }
 
-// choice reads one of a few words.
-func choice(field string, v value, words ...string) (string, *problem) {
-	if v.kind == isText {
-		for _, word := range words {
-			if v.text == word {
-				return word, nil
-			}
-		}
+// fencingToken is the number that came with a grant.
+type fencingToken int64
+
+const tokenWords = "it must be the fencing_token of a lease, a whole number from 1"
+
+func (t *fencingToken) read(name string, v value) error {
+	n, err := strconv.ParseInt(v.text, 10, 64)
+	if err != nil || n <= 0 || v.text[0] == '+' {
+		return invalid(name, tokenWords)
 	}
-	return "", invalid(field, "it is "+strings.Join(words, " or "))
+	*t = fencingToken(n)
+	return nil
 }
 
-// text reads a label of at most limit bytes without control characters: it is
-// shown to everyone and stands in logs, so it is no lease token either.
-func text(field string, v value, limit int) (string, *problem) {
-	if v.kind != isText {
-		return "", invalid(field, "it is a string")
+// oneOf is one of two words that say how an answer looks.
+type oneOf struct {
+	to   *string
+	a, b string
+}
+
+func (o oneOf) read(name string, v value) error {
+	if v.kind != isText || v.text != o.a && v.text != o.b {
+		return invalid(name, name+" must be "+o.a+" or "+o.b)
 	}
-	if len(v.text) > limit {
-		return "", invalid(field, fmt.Sprintf("it has at most %d bytes, and this has %d", limit, len(v.text)))
-	}
+	*o.to = v.text
+	return nil
+}
+
+// lockName is the name of a lock, or its directory's.
+type lockName string
+
+func (l *lockName) read(name string, v value) error {
 	if looksLikeToken(v.text) {
-		return "", invalid(field, "this is a lease token: it is a secret, and everyone can read this field")
+		return invalid(name, tokenHint)
 	}
-	for _, r := range v.text {
-		if unicode.IsControl(r) {
-			return "", invalid(field, "it has no control characters")
+	parsed, err := recipe.ParseLockName(v.text)
+	if err != nil {
+		return invalid(name, err.Error())
+	}
+	*l = lockName(parsed)
+	return nil
+}
+
+// leaseID is a lease's id in a path.
+type leaseID string
+
+func (l *leaseID) read(_ string, v value) error {
+	if _, err := recipe.ParseLeaseID(v.text); err != nil {
+		p := &problem{code: code(locks.CodeNotFound), detail: "this is not a lease's id"}
+		if looksLikeToken(v.text) {
+			p.detail = tokenHint
 		}
-		if r == unicode.ReplacementChar {
-			return "", invalid(field, "it has a character that was broken on the way (U+FFFD)")
-		}
+		return p
 	}
-	return v.text, nil
+	*l = leaseID(v.text)
+	return nil
 }
 
-// opaque reads a word that a gateway gave out: a cursor, a revision.
-func opaque(field string, v value, limit int) (string, *problem) {
-	if v.kind != isText || v.text == "" || len(v.text) > limit || !visible(v.text) {
-		return "", invalid(field, "give it back as the gateway gave it out")
+// self in place of a lease's id is the lease that the Lease-Token header names.
+const self = "self"
+
+// leaseOrSelf is a lease's id, or "" for self.
+type leaseOrSelf string
+
+func (l *leaseOrSelf) read(name string, v value) error {
+	if v.text == self {
+		return nil
 	}
-	return v.text, nil
+	return (*leaseID)(l).read(name, v)
 }
 
-// visible reports whether s has only visible ASCII characters.
-func visible(s string) bool {
-	for i := range len(s) {
-		if s[i] < '!' || s[i] > '~' {
-			return false
-		}
-	}
-	return true
-}
+// secret is the value of a header that only the domain looks into.
+type secret string
 
-// holdName reads the name of a hold.
-func holdName(v value) (string, *problem) {
-	name, p := someText("hold", v, locks.MaxHoldName)
-	if p == nil && !visible(name) {
-		p = invalid("hold", "it has visible ASCII characters alone, and no spaces")
+func (s *secret) read(name string, v value) error {
+	if v.text == "" {
+		return invalid(name, name+" must not be empty")
 	}
-	return name, p
-}
-
-func namespace(v value) (string, *problem) {
-	if v.kind == isText && len(v.text) <= 64 && v.text != "" && isAlphanumeric(v.text[0]) {
-		ok := true
-		for i := range len(v.text) {
-			ok = ok && (isAlphanumeric(v.text[i]) || strings.IndexByte("._-", v.text[i]) >= 0)
-		}
-		if ok {
-			return v.text, nil
-		}
-	}
-	return "", invalid("ns", "it is 1 to 64 of A-Z a-z 0-9 . _ -, the first a letter or digit")
-}
-
-func isAlphanumeric(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
-}
-
-// lockName reads the name of a lock, whoever has made it.
-func lockName(name string) (string, *problem) {
-	if looksLikeToken(name) {
-		return "", invalid("lock", tokenHint)
-	}
-	parsed, err := recipe.ParseLockName(name)
-	return parsed, wrongName(err)
-}
-
-// newLockName checks the name of a lock that is to be taken.
-func newLockName(name string) *problem {
-	if looksLikeToken(name) {
-		return invalid("lock", tokenHint)
-	}
-	return wrongName(recipe.CheckLockName(name))
-}
-
-func wrongName(err error) *problem {
-	var wrong *recipe.LockNameError
-	if errors.As(err, &wrong) {
-		return invalid("lock", "a lock's name "+wrong.Detail)
-	}
+	*s = secret(v.text)
 	return nil
 }
 
@@ -210,8 +277,7 @@ const tokenHint = "this is a lease token: it is a secret, and travels in the Lea
 
 func looksLikeToken(s string) bool { return strings.HasPrefix(s, "lk1.") && strings.Count(s, ".") == 3 }
 
-// leaseOf is the id in a lease token; "" when there is none. It says nothing
-// about whether the token is genuine.
+// leaseOf is the id in a lease token; "" when there is none. It says nothing about whether the token is genuine.
 func leaseOf(token string) string {
 	if !looksLikeToken(token) {
 		return ""
@@ -221,45 +287,4 @@ func leaseOf(token string) string {
 		return ""
 	}
 	return id
-}
-
-// single reads a header that may be given once.
-func single(h http.Header, name string) (s string, given bool, p *problem) {
-	values := h[name]
-	switch len(values) {
-	case 0:
-		return "", false, nil
-	case 1:
-		return values[0], true, nil
-	}
-	return "", false, &problem{code: codeRepeatedField, field: name, detail: "it is given twice"}
-}
-
-// leaseToken reads the Lease-Token header; "" when there is none.
-func leaseToken(h http.Header) (string, *problem) {
-	token, _, p := single(h, "Lease-Token")
-	return token, p
-}
-
-// neededToken reads the Lease-Token header where nothing goes without it.
-func neededToken(h http.Header) (string, *problem) {
-	token, p := leaseToken(h)
-	if p == nil && token == "" {
-		p = &problem{code: string(locks.CodeTokenMissing), detail: "send the token that came with the lease in the Lease-Token header"}
-	}
-	return token, p
-}
-
-// idempotencyKey reads the Idempotency-Key header; "" when there is none.
-func idempotencyKey(h http.Header) (string, *problem) {
-	const name = "Idempotency-Key"
-	key, given, p := single(h, name)
-	if p != nil || !given {
-		return "", p
-	}
-	if len(key) < locks.MinKeyLength || len(key) > locks.MaxKeyLength || !visible(key) {
-		return "", invalid(name, fmt.Sprintf("it has %d to %d visible ASCII characters: a fresh random one for each attempt to do the job, secret like the token",
-			locks.MinKeyLength, locks.MaxKeyLength))
-	}
-	return key, nil
 }

@@ -81,7 +81,7 @@ func TestADrainAnswersEveryoneWhoWaitsAndRefusesMore(t *testing.T) {
 	if a := g.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken)); a.Code() != "outcome_unknown" {
 		t.Errorf("a release whose outcome is not known: %d %s", a.Status, a.Body)
 	}
-	if n := g.server.waiting.Load(); n != 0 {
+	if n := g.server.waiting.taken.Load(); n != 0 {
 		t.Errorf("%d places are still taken", n)
 	}
 }
@@ -152,7 +152,7 @@ func TestTheNumberOfThoseWhoWaitIsBounded(t *testing.T) {
 	<-ended
 	<-ended
 	// The places come back when the handlers return, a moment after.
-	waitFor(t, func() bool { return g.server.waiting.Load() == 0 })
+	waitFor(t, func() bool { return g.server.waiting.taken.Load() == 0 })
 }
 
 func TestAClientThatGoesAwayEndsItsWait(t *testing.T) {

@@ -3,12 +3,15 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/webhooks"
 )
@@ -31,23 +34,20 @@ type Webhooks interface {
 	Outbox() webhooks.Outbox
 }
 
-// hooks reports whether there are webhooks here; else it has answered.
-func (x *exchange) hooks() (Webhooks, bool) {
-	if x.s.webhooks == nil {
-		x.notFound()
-		return nil, false
-	}
-	return x.s.webhooks, true
+// hooks are the operations on webhooks. Without subscriptions they are 404 (Server.mount).
+type hooks struct {
+	subscriptions Webhooks
+	fleet         *fleet.Fleet
+	locks         Ownership
 }
 
 // webhookProblem is what an error of the webhooks means.
-func webhookProblem(err error) *problem {
-	var field *webhooks.FieldError
-	var own *refusal
+func webhookProblem(err error) error {
+	field, wrong := errors.AsType[*webhooks.FieldError](err)
 	switch {
-	case errors.As(err, &own):
-		return own.p
-	case errors.As(err, &field):
+	case err == nil:
+		return nil
+	case wrong:
 		return invalid(field.Field, field.Detail)
 	case errors.Is(err, webhooks.ErrNotFound):
 		return noWebhook()
@@ -62,356 +62,289 @@ func webhookProblem(err error) *problem {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &problem{code: code(locks.CodeOutcomeUnknown), detail: "the request ended before it was known whether it was done", cause: err}
 	}
-	return &problem{code: codeInternal, detail: "the log tells more under this request's id", cause: err}
+	return internal(err)
 }
 
-func noWebhook() *problem {
+func noWebhook() error {
 	return &problem{code: codeNoWebhook, detail: "there is no webhook of this id"}
 }
 
-// webhookID is that of the path.
-func (x *exchange) webhookID() (string, *problem) {
-	id, p := x.pathSegment("id")
-	if p == nil && !webhooks.IsID(id) {
-		p = noWebhook()
+// webhookID is a webhook's id in a path.
+type webhookID string
+
+func (w *webhookID) read(_ string, v value) error {
+	if !webhooks.IsID(v.text) {
+		return noWebhook()
 	}
-	return id, p
+	*w = webhookID(v.text)
+	return nil
 }
 
-// changeForm is the fields of a webhook, as far as they were given.
-type changeForm struct {
+// webhookVersion is the version that was looked at, as a client has it from an ETag; -1: whatever it is.
+type webhookVersion int32
+
+func (w *webhookVersion) read(name string, v value) error {
+	s := v.text
+	if s == "*" {
+		*w = -1
+		return nil
+	}
+	if len(s) > 2 && s[0] == '"' && s[len(s)-1] == '"' {
+		if n, err := strconv.ParseUint(s[1:len(s)-1], 10, 31); err == nil {
+			*w = webhookVersion(n)
+			return nil
+		}
+	}
+	return invalid(name, `If-Match must be the ETag of the webhook as it was looked at, such as "3"`)
+}
+
+// webhookInput is all that requests about webhooks say.
+type webhookInput struct {
+	id      string
+	version int32
+	change
+
+	overlap time.Duration
+	limit   int
+	message string
+}
+
+// change is what is to be changed of a webhook.
+type change struct {
 	url, ns, locks, description, ca *string
 	events                          *[]string
 	enabled                         *bool
 	headers                         map[string]*string // nil: to be removed
-	patch                           bool
 }
 
-func (*changeForm) names() []string {
-	return []string{"url", "events", "ns", "locks", "description", "enabled", "headers", "ca"}
+func ofWebhook(body int64, more ...field[webhookInput]) operation[webhookInput] {
+	return operation[webhookInput]{body: body, fields: append([]field[webhookInput]{
+		{name: "id", in: inPath, to: func(w *webhookInput) any { return (*webhookID)(&w.id) }},
+	}, more...)}
 }
 
-func (f *changeForm) take(name string, v value) (known bool, p *problem) {
-	label := func(into **string, most int) {
-		var s string
-		s, p = text(name, v, most)
-		*into = &s
+var (
+	changeFields = []field[webhookInput]{
+		{name: "url", to: func(w *webhookInput) any { return &w.url }},
+		{name: "events", to: func(w *webhookInput) any { return eventNames{&w.events} }},
+		{name: "ns", to: func(w *webhookInput) any { return &w.ns }},
+		{name: "locks", to: func(w *webhookInput) any { return &w.locks }},
+		{name: "description", to: func(w *webhookInput) any { return &w.description }},
+		{name: "enabled", to: func(w *webhookInput) any { return &w.enabled }},
+		{name: "headers", in: inBody, to: func(w *webhookInput) any { return (*headerChanges)(&w.headers) }}, // their values are secrets
+		{name: "ca", to: func(w *webhookInput) any { return &w.ca }},
 	}
-	switch name {
-	case "url":
-		label(&f.url, webhooks.MaxURL)
-	case "ns":
-		label(&f.ns, webhooks.MaxGlob)
-	case "locks":
-		label(&f.locks, webhooks.MaxGlob)
-	case "description":
-		label(&f.description, webhooks.MaxDescription)
-	case "ca":
-		if v.kind != isText || len(v.text) > webhooks.MaxCA {
-			return true, invalid(name, "it is a string of at most "+strconv.Itoa(webhooks.MaxCA)+" bytes: certificates in PEM")
-		}
-		f.ca = &v.text // lines end in control characters, so text is not for it
-	case "enabled":
-		var enabled bool
-		enabled, p = boolean(name, v)
-		f.enabled = &enabled
-	case "events":
-		f.events, p = eventTypes(name, v)
-	case "headers":
-		if v.source == fromQuery {
-			return false, nil // what they say is secret, and queries are not
-		}
-		p = f.takeHeaders(v)
-	default:
-		return false, nil
-	}
-	return true, p
-}
+	versionField = field[webhookInput]{name: "If-Match", in: inHeader, preset: "*", to: func(w *webhookInput) any { return (*webhookVersion)(&w.version) }}
+	limitField   = field[webhookInput]{name: "limit", in: inQuery, preset: strconv.Itoa(locks.DefaultPage), to: func(w *webhookInput) any { return &w.limit }}
 
-// eventTypes are a list, in the query with commas between; an empty one is all types.
-func eventTypes(name string, v value) (*[]string, *problem) {
-	list := []string{}
+	aWebhook      = ofWebhook(noBody)
+	aPage         = ofWebhook(noBody, limitField)
+	createWebhook = operation[webhookInput]{body: maxBody, fields: changeFields}
+	updateWebhook = ofWebhook(maxBody, append(slices.Clone(changeFields), versionField)...)
+	deleteWebhook = ofWebhook(noBody, versionField)
+	rotateWebhook = ofWebhook(maxBody, field[webhookInput]{name: "overlap", zero: true, preset: webhooks.DefaultOverlap.String(), to: func(w *webhookInput) any { return &w.overlap }})
+	replayWebhook = ofWebhook(maxBody, field[webhookInput]{name: "message_id", to: func(w *webhookInput) any { return &w.message }}) // an empty one would replay all
+)
+
+// eventNames are a list, in the query with commas between; an empty one is all types.
+type eventNames struct{ to **[]string }
+
+func (e eventNames) read(name string, v value) error {
+	names := []string{}
 	switch {
 	case v.kind == isList:
-		list = append(list, v.list...)
-	case v.kind == isText && v.source == fromQuery && v.text != "":
-		list = strings.Split(v.text, ",")
-	case v.kind == isText && v.source == fromQuery:
-	default:
-		return nil, invalid(name, "it is a list of event types")
+		names = append(names, v.list...)
+	case v.source == fromQuery && v.text != "":
+		names = strings.Split(v.text, ",")
+	case v.source != fromQuery:
+		return invalid(name, "events must be a list of event types")
 	}
-	if len(list) > 2*len(webhooks.Types) {
-		return nil, invalid(name, "there are not so many event types")
+	for i := range names {
+		names[i] = echo(names[i]) // a wrong one is told back
 	}
-	for i := range list {
-		list[i] = echo(list[i]) // a wrong one is told back
-	}
-	return &list, nil
+	*e.to = &names
+	return nil
 }
 
-func (f *changeForm) takeHeaders(v value) *problem {
+// headerChanges are headers to set, and with null to remove.
+type headerChanges map[string]*string
+
+func (h *headerChanges) read(name string, v value) error {
 	if v.kind != isOther || len(v.raw) == 0 || v.raw[0] != '{' {
-		return invalid("headers", `it is an object: {"Authorization": "Bearer ..."}`)
+		return invalid(name, `headers must be an object: {"Authorization": "Bearer ..."}`)
 	}
-	f.headers = map[string]*string{}
-	p := decodeObject(v.raw, func(name string, v value) *problem {
-		key := textproto.CanonicalMIMEHeaderKey(name)
-		if _, twice := f.headers[key]; twice {
-			return invalid("headers", echo(name)+" is there twice")
+	*h = headerChanges{}
+	return decodeObject(v.raw, func(header string, v value) error {
+		key := textproto.CanonicalMIMEHeaderKey(header)
+		if _, twice := (*h)[key]; twice {
+			return invalid(name, echo(header)+" must be there once")
 		}
-		switch {
-		case v.kind == isNull && f.patch:
-			f.headers[key] = nil
-		case v.kind == isText:
-			f.headers[key] = &v.text
-		case f.patch:
-			return invalid("headers", "the value of "+echo(name)+" is a string, or null to remove it")
+		switch v.kind {
+		case isNull:
+			(*h)[key] = nil
+		case isText:
+			(*h)[key] = &v.text
 		default:
-			return invalid("headers", "the value of "+echo(name)+" is a string")
+			return invalid(name, "the value of "+echo(header)+" must be a string, or null to remove it")
 		}
 		return nil
 	})
-	if p != nil {
-		p.field = "headers"
-	}
-	return p
 }
 
-// apply changes a subscription as the form says. What Normalize checks is not checked here.
-func (f *changeForm) apply(s *webhooks.Subscription) error {
-	if f.url != nil {
-		if !webhooks.SameTarget(s.URL, *f.url) {
+// apply changes a subscription. What Normalize checks is not checked here.
+func (c *change) apply(s *webhooks.Subscription) error {
+	if c.url != nil {
+		if !webhooks.SameTarget(s.URL, *c.url) {
 			for name := range s.Headers {
-				if _, given := f.headers[name]; !given {
+				if _, given := c.headers[name]; !given {
 					return &webhooks.FieldError{Field: "headers", Detail: name + " would go to another receiver, and what it says is not to be had again: set it anew, or remove it"}
 				}
 			}
 		}
-		s.URL = *f.url
+		s.URL = *c.url
 	}
-	set := func(to *string, from *string) {
+	for to, from := range map[*string]*string{&s.NS: c.ns, &s.Locks: c.locks, &s.Description: c.description, &s.CA: c.ca} {
 		if from != nil {
 			*to = *from
 		}
 	}
-	set(&s.NS, f.ns)
-	set(&s.Locks, f.locks)
-	set(&s.Description, f.description)
-	set(&s.CA, f.ca)
-	if f.events != nil {
-		s.Events = append([]string(nil), *f.events...)
+	if c.events != nil {
+		s.Events = slices.Clone(*c.events)
 	}
-	if f.enabled != nil {
-		s.Enabled = *f.enabled
+	if c.enabled != nil {
+		s.Enabled = *c.enabled
 		s.Disabled = ""
 	}
-	if len(f.headers) > 0 {
-		headers := make(map[string]string, len(s.Headers)+len(f.headers))
-		for name, v := range s.Headers {
-			headers[name] = v
+	if len(c.headers) > 0 {
+		s.Headers = maps.Clone(s.Headers)
+		if s.Headers == nil {
+			s.Headers = map[string]string{}
 		}
-		for name, v := range f.headers {
+		for name, v := range c.headers {
 			if v == nil {
-				delete(headers, name)
+				delete(s.Headers, name)
 			} else {
-				headers[name] = *v
+				s.Headers[name] = *v
 			}
 		}
-		s.Headers = headers
 	}
 	return nil
 }
 
-func (x *exchange) listWebhooks() {
-	hooks, ok := x.hooks()
-	if !ok || !x.bare() {
-		return
+func (h *hooks) listWebhooks(x *exchange) error {
+	if err := bare(x); err != nil {
+		return err
 	}
-	if err := hooks.Known(); err != nil {
-		x.problem(webhookProblem(err))
-		return
+	if err := h.subscriptions.Known(); err != nil {
+		return webhookProblem(err)
 	}
-	list := x.s.webhookList(x.r.Context(), x.peers())
-	x.answer(http.StatusOK, &list)
+	return x.answer(new(h.list(x.r.Context(), askedBy(x))))
 }
 
-func (x *exchange) createWebhook() {
-	hooks, ok := x.hooks()
-	if !ok {
-		return
+func (h *hooks) createWebhook(x *exchange) error {
+	var in webhookInput
+	if err := decode(x, &createWebhook, &in); err != nil {
+		return err
 	}
-	var form changeForm
-	if p := x.fields(&form, maxBody); p != nil {
-		x.problem(p)
-		return
+	for name, v := range in.headers {
+		if v == nil {
+			return invalid("headers", "the value of "+echo(name)+" must be a string")
+		}
 	}
 	sub := &webhooks.Subscription{Enabled: true}
-	_ = form.apply(sub) // there is nothing yet that could go elsewhere
-	sub, err := hooks.Create(x.r.Context(), sub)
+	_ = in.apply(sub) // there is nothing yet that could go elsewhere
+	sub, err := h.subscriptions.Create(x.r.Context(), sub)
 	if err != nil {
-		x.problem(webhookProblem(err))
-		return
+		return webhookProblem(err)
 	}
 	x.Header()["Location"] = []string{"/v1/webhooks/" + sub.ID}
 	shape := webhookShape(sub)
 	shape.URL, shape.Secret = sub.URL, sub.Secrets[0].Value // both of this request, and shown by no other answer
-	x.tag(sub)
-	x.answer(http.StatusCreated, &shape)
+	x.tag(strconv.Itoa(int(sub.Version)))
+	x.encode(&shape)
+	return x.send(http.StatusCreated, typeJSON)
 }
 
-func (x *exchange) tag(sub *webhooks.Subscription) {
-	x.Header()["Etag"] = []string{`"` + strconv.Itoa(int(sub.Version)) + `"`}
+// find decodes a request about one webhook that is there.
+func (h *hooks) find(x *exchange, op *operation[webhookInput], in *webhookInput) (*webhooks.Subscription, error) {
+	if err := decode(x, op, in); err != nil {
+		return nil, err
+	}
+	sub, err := h.subscriptions.Get(in.id)
+	return sub, webhookProblem(err)
 }
 
-func (x *exchange) getWebhook() {
-	hooks, ok := x.hooks()
-	if !ok {
-		return
+// page is find for a list of bounded length.
+func (h *hooks) page(x *exchange, in *webhookInput) error {
+	_, err := h.find(x, &aPage, in)
+	if err == nil {
+		err = between("limit", in.limit, 1, locks.MaxPage)
 	}
-	id, p := x.webhookID()
-	if p != nil {
-		x.problem(p)
-		return
-	}
-	if !x.bare() {
-		return
-	}
-	sub, err := hooks.Get(id)
+	return err
+}
+
+func (h *hooks) getWebhook(x *exchange) error {
+	var in webhookInput
+	sub, err := h.find(x, &aWebhook, &in)
 	if err != nil {
-		x.problem(webhookProblem(err))
-		return
+		return err
 	}
-	shape := x.s.webhookWithDeliveries(x.r.Context(), x.peers(), sub)
-	x.tag(sub)
-	x.answer(http.StatusOK, &shape)
+	x.tag(strconv.Itoa(int(sub.Version)))
+	return x.answer(new(h.withDeliveries(x.r.Context(), askedBy(x), sub)))
 }
 
-func (x *exchange) updateWebhook() {
-	hooks, ok := x.hooks()
-	if !ok {
-		return
+func (h *hooks) updateWebhook(x *exchange) error {
+	var in webhookInput
+	if err := decode(x, &updateWebhook, &in); err != nil {
+		return err
 	}
-	form := changeForm{patch: true}
-	id, p := x.webhookID()
-	var version int32
-	if p == nil {
-		version, p = ifMatch(x.r.Header)
-	}
-	if p == nil {
-		p = x.fields(&form, maxBody)
-	}
-	if p != nil {
-		x.problem(p)
-		return
-	}
-	sub, err := hooks.Update(x.r.Context(), id, version, form.apply)
+	sub, err := h.subscriptions.Update(x.r.Context(), in.id, in.version, in.apply)
 	if err != nil {
-		x.problem(webhookProblem(err))
-		return
+		return webhookProblem(err)
 	}
 	shape := webhookShape(sub)
-	if form.url != nil {
+	if in.url != nil {
 		shape.URL = sub.URL // the client knows it
 	}
-	x.tag(sub)
-	x.answer(http.StatusOK, &shape)
+	x.tag(strconv.Itoa(int(sub.Version)))
+	return x.answer(&shape)
 }
 
-// ifMatch is the version that was looked at; -1: whatever it is.
-func ifMatch(h http.Header) (int32, *problem) {
-	const name = "If-Match"
-	s, given, p := single(h, name)
-	if p != nil || !given || s == "*" {
-		return -1, p
+func (h *hooks) deleteWebhook(x *exchange) error {
+	var in webhookInput
+	if err := decode(x, &deleteWebhook, &in); err != nil {
+		return err
 	}
-	if len(s) > 2 && s[0] == '"' && s[len(s)-1] == '"' {
-		if n, err := strconv.ParseUint(s[1:len(s)-1], 10, 31); err == nil {
-			return int32(n), nil
-		}
-	}
-	return 0, invalid(name, `it is the ETag of the webhook as it was looked at, such as "3"`)
+	return x.done(webhookProblem(h.subscriptions.Delete(x.r.Context(), in.id, in.version)))
 }
 
-func (x *exchange) deleteWebhook() {
-	hooks, ok := x.hooks()
-	if !ok {
-		return
+func (h *hooks) rotateWebhook(x *exchange) error {
+	var in webhookInput
+	err := decode(x, &rotateWebhook, &in)
+	if err == nil {
+		err = between("overlap", in.overlap, 0, webhooks.MaxOverlap)
 	}
-	id, p := x.webhookID()
-	var version int32
-	if p == nil {
-		version, p = ifMatch(x.r.Header)
-	}
-	if p == nil {
-		p = x.fields(nothing{}, 0)
-	}
-	if p != nil {
-		x.problem(p)
-		return
-	}
-	if err := hooks.Delete(x.r.Context(), id, version); err != nil {
-		x.problem(webhookProblem(err))
-		return
-	}
-	x.WriteHeader(http.StatusNoContent)
-}
-
-// rotateForm is the field of a new secret.
-type rotateForm struct{ overlap time.Duration }
-
-func (*rotateForm) names() []string { return []string{"overlap"} }
-
-func (f *rotateForm) take(name string, v value) (known bool, p *problem) {
-	if name != "overlap" {
-		return false, nil
-	}
-	f.overlap, p = duration(name, v, 0, webhooks.MaxOverlap)
-	return true, p
-}
-
-func (x *exchange) rotateWebhook() {
-	hooks, ok := x.hooks()
-	if !ok {
-		return
-	}
-	form := rotateForm{overlap: webhooks.DefaultOverlap}
-	id, p := x.webhookID()
-	if p == nil {
-		p = x.fields(&form, maxBody)
-	}
-	if p != nil {
-		x.problem(p)
-		return
-	}
-	sub, fresh, err := hooks.Rotate(x.r.Context(), id, form.overlap)
 	if err != nil {
-		x.problem(webhookProblem(err))
-		return
+		return err
+	}
+	sub, fresh, err := h.subscriptions.Rotate(x.r.Context(), in.id, in.overlap)
+	if err != nil {
+		return webhookProblem(err)
 	}
 	shape := webhookShape(sub)
 	shape.Secret = fresh.Value
-	x.tag(sub)
-	x.answer(http.StatusOK, &shape)
+	x.tag(strconv.Itoa(int(sub.Version)))
+	return x.answer(&shape)
 }
 
-func (x *exchange) testWebhook() {
-	hooks, ok := x.hooks()
-	if !ok {
-		return
+func (h *hooks) testWebhook(x *exchange) error {
+	var in webhookInput
+	if err := decode(x, &aWebhook, &in); err != nil {
+		return err
 	}
-	id, p := x.webhookID()
-	if p == nil {
-		p = x.fields(nothing{}, 0)
-	}
-	if p != nil {
-		x.problem(p)
-		return
-	}
-	attempt, err := hooks.Test(x.r.Context(), id)
+	attempt, err := h.subscriptions.Test(x.r.Context(), in.id)
 	if err != nil {
-		x.problem(webhookProblem(err))
-		return
+		return webhookProblem(err)
 	}
-	shape := attemptShape(&attempt, x.s.locks.GatewayID())
-	x.answer(http.StatusOK, &shape)
+	return x.answer(new(attemptShape(&attempt, h.locks.GatewayID())))
 }

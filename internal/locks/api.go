@@ -26,7 +26,10 @@ const (
 	MaxOwner      = 128     // bytes
 	MaxMetadata   = 4 << 10 // bytes
 	MaxPollWait   = 5 * time.Minute
-	MinKeyLength  = 16 // visible characters of an idempotency key
+	MaxWait       = 24 * time.Hour // of an acquire that does not wait for ever
+	MaxNamespace  = 64             // characters of a namespace's name
+	MaxPattern    = 1024           // bytes of a part of a lock's name: those of other programs may have long names
+	MinKeyLength  = 16             // visible characters of an idempotency key
 	MaxKeyLength  = 128
 	MaxHeartbeats = 1000 // leases in one bulk heartbeat
 	DefaultPage   = 100

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -11,11 +12,14 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
+// The rules of requests stand here, once. The manager applies them; adapters turn text into values and name the same fields.
+
+// Invalid is the refusal of a field, by its name in the API.
 func Invalid(field, detail string) *Error {
 	return &Error{Code: CodeInvalid, Field: field, Detail: detail}
 }
 
-// normalize fills in defaults and refuses what the API does not allow.
+// Normalize fills in defaults and refuses what may not be asked for.
 func (r *AcquireRequest) Normalize() error {
 	if r.NS == "" {
 		r.NS = DefaultNamespace
@@ -43,27 +47,63 @@ func (r *AcquireRequest) Normalize() error {
 	if err := CheckTTL(r.TTL); err != nil {
 		return err
 	}
-	switch {
-	case r.Wait < 0:
-		return Invalid("wait", "wait is 0 or longer")
-	case r.Async && r.Wait != 0:
-		return Invalid("wait", "an async acquire answers at once: leave wait out, and poll the lease")
-	case r.LockDelay < 0 || r.LockDelay > MaxLockDelay:
-		return Invalid("lock_delay", "lock_delay is at most "+MaxLockDelay.String())
-	case r.LockDelayOn != "" && r.LockDelay == 0:
-		return Invalid("lock_delay_on", "lock_delay_on says which ends lock_delay follows: give lock_delay too")
-	case r.LockDelayOn != "" && r.LockDelayOn != DelayOnExpiry && r.LockDelayOn != DelayAlways:
-		return Invalid("lock_delay_on", "lock_delay_on is expiry or always")
-	case r.IdempotencyKey != "" && (len(r.IdempotencyKey) < MinKeyLength || len(r.IdempotencyKey) > MaxKeyLength):
-		return Invalid("Idempotency-Key", fmt.Sprintf("an Idempotency-Key has %d to %d visible characters", MinKeyLength, MaxKeyLength))
-	}
-	if err := r.checkEphemeral(); err != nil {
+	if err := r.checkTerms(); err != nil {
 		return err
 	}
 	if err := CheckText("owner", r.Owner, MaxOwner); err != nil {
 		return err
 	}
+	if err := CheckText("notify_url", r.NotifyURL, MaxNotifyURL); err != nil {
+		return err
+	}
 	return CheckText("metadata", r.Metadata, MaxMetadata)
+}
+
+// checkTerms refuses terms that are out of bounds or contradict each other.
+func (r *AcquireRequest) checkTerms() error {
+	key := r.IdempotencyKey
+	switch {
+	case r.Wait < 0 || r.Wait > MaxWait && r.Wait != WaitForever:
+		return Invalid("wait", "wait must be between 0 and "+span(MaxWait)+", or forever")
+	case r.Async && r.Wait != 0:
+		return Invalid("wait", "an async acquire answers at once: leave wait out, and poll the lease with wait")
+	case r.LockDelay < 0 || r.LockDelay > MaxLockDelay:
+		return Invalid("lock_delay", "lock_delay must be between 0 and "+span(MaxLockDelay))
+	case r.LockDelayOn != "" && r.LockDelay == 0:
+		return Invalid("lock_delay_on", "lock_delay_on says which ends a lock_delay follows: give lock_delay, too")
+	case r.LockDelayOn != "" && r.LockDelayOn != DelayOnExpiry && r.LockDelayOn != DelayAlways:
+		return Invalid("lock_delay_on", "lock_delay_on must be expiry or always")
+	case key != "" && (len(key) < MinKeyLength || len(key) > MaxKeyLength || !visible(key)):
+		return Invalid("Idempotency-Key", fmt.Sprintf(
+			"Idempotency-Key must have %d to %d visible ASCII characters: a fresh random one for each attempt to do the job, secret like the token", MinKeyLength, MaxKeyLength))
+	case r.Ephemeral && (r.LockDelay != 0 || r.LockDelayOn != ""):
+		return Invalid("lock_delay", "an ephemeral lease goes with its gateway's session, and nothing of it stays for a lock_delay; leave one of them out")
+	}
+	return nil
+}
+
+// normalizeHold refuses whatever else comes with a hold that is added.
+func (r *AcquireRequest) normalizeHold() error {
+	if r.Hold == "" {
+		return Invalid("hold", "a Lease-Token adds a hold to its lease: name the hold, or leave the token out")
+	}
+	for _, given := range []struct {
+		field string
+		is    bool
+	}{
+		{"ttl", r.TTL != 0}, {"wait", r.Wait != 0}, {"async", r.Async}, {"owner", r.Owner != ""}, {"metadata", r.Metadata != ""},
+		{"Idempotency-Key", r.IdempotencyKey != ""}, {"mode", r.Mode != ""}, {"limit", r.Limit != 0}, {"permits", r.Permits != 0},
+		{"locks", r.Group != nil}, {"lock_delay", r.LockDelay != 0}, {"lock_delay_on", r.LockDelayOn != ""},
+		{"ephemeral", r.Ephemeral}, {"notify_url", r.NotifyURL != ""}, {"dry_run", r.DryRun},
+	} {
+		if given.is {
+			return Invalid(given.field, "a Lease-Token adds a hold to its lease, by the hold's name alone: leave "+given.field+" out")
+		}
+	}
+	if err := CheckPlace(&r.NS, &r.Lock); err != nil {
+		return err
+	}
+	return CheckHold(r.Hold)
 }
 
 // normalizeWants fills in and checks what is asked of each lock.
@@ -75,10 +115,8 @@ func (r *AcquireRequest) normalizeWants() error {
 		return err
 	}
 	switch {
-	case len(r.Group) == 0:
-		return Invalid("locks", "locks names 1 to "+strconv.Itoa(MaxGroup)+" locks")
-	case len(r.Group) > MaxGroup:
-		return Invalid("locks", fmt.Sprintf("locks names at most %d locks, not %d", MaxGroup, len(r.Group)))
+	case len(r.Group) == 0 || len(r.Group) > MaxGroup:
+		return Invalid("locks", fmt.Sprintf("locks must name 1 to %d locks, not %d", MaxGroup, len(r.Group)))
 	case r.Lock != "" || r.Mode != "" || r.Limit != 0 || r.Permits != 0:
 		return Invalid("locks", "with locks, each has its own lock, mode, limit and permits")
 	}
@@ -95,79 +133,42 @@ func (r *AcquireRequest) normalizeWants() error {
 	return nil
 }
 
-// normalize fills in and checks what is asked of one lock; field gives a
-// field's name in the API.
+// normalize fills in and checks what is asked of one lock; field gives a field's name in the API.
 func (w *Want) normalize(field func(string) string) error {
-	if w.NS == "" {
-		w.NS = DefaultNamespace
+	if w.Mode == "" {
+		w.Mode = Exclusive
+	}
+	if w.Mode == Semaphore && w.Permits == 0 {
+		w.Permits = 1
+	}
+	if err := checkNS(field("ns"), &w.NS); err != nil {
+		return err
 	}
 	if err := recipe.CheckLockName(w.Lock); err != nil {
 		return Invalid(field("lock"), err.Error())
 	}
-	if w.Mode == "" {
-		w.Mode = Exclusive
-	}
-	switch w.Mode {
-	case Exclusive, Shared:
-		switch {
-		case w.Limit != 0:
-			return Invalid(field("limit"), "limit goes with mode=semaphore")
-		case w.Permits != 0:
-			return Invalid(field("permits"), "permits go with mode=semaphore")
-		}
-		return nil
-	case Semaphore:
-	default:
-		return Invalid(field("mode"), "mode is exclusive, shared or semaphore")
-	}
-	if w.Permits == 0 {
-		w.Permits = 1
-	}
 	switch {
+	case !w.Mode.known():
+		return Invalid(field("mode"), modeWords)
+	case w.Mode != Semaphore && w.Limit != 0:
+		return Invalid(field("limit"), "limit goes with mode=semaphore")
+	case w.Mode != Semaphore && w.Permits != 0:
+		return Invalid(field("permits"), "permits go with mode=semaphore")
 	case w.Limit < 0 || w.Limit > MaxLimit:
-		return Invalid(field("limit"), fmt.Sprintf("limit is 1 to %d", MaxLimit))
+		return Invalid(field("limit"), fmt.Sprintf("limit must be between 1 and %d", MaxLimit))
 	case w.Permits < 0 || w.Permits > MaxLimit:
-		return Invalid(field("permits"), fmt.Sprintf("permits are 1 to %d", MaxLimit))
+		return Invalid(field("permits"), fmt.Sprintf("permits must be between 1 and %d", MaxLimit))
 	case w.Limit > 0 && w.Permits > w.Limit:
-		return Invalid(field("permits"), fmt.Sprintf("%d permits are more than the limit of %d", w.Permits, w.Limit))
+		return Invalid(field("permits"), fmt.Sprintf("permits must be at most the limit: %d of %d would never be granted", w.Permits, w.Limit))
 	}
 	return nil
 }
 
-func CheckTTL(ttl time.Duration) error {
-	if ttl < MinTTL || ttl > MaxTTL {
-		return Invalid("ttl", fmt.Sprintf("ttl is %v to %v", MinTTL, MaxTTL))
-	}
-	return nil
-}
+const modeWords = "mode must be exclusive, shared or semaphore"
 
-// checkLock makes a lock's name, or its directory's, the name. Only those that
-// Want.normalize accepts come to be.
-func CheckLock(name *string) error {
-	parsed, err := recipe.ParseLockName(*name)
-	if err != nil {
-		return Invalid("lock", err.Error())
-	}
-	*name = parsed
-	return nil
-}
+func (m Mode) known() bool { return m == Exclusive || m == Shared || m == Semaphore }
 
-func CheckText(field, text string, limit int) error {
-	if len(text) > limit {
-		return Invalid(field, fmt.Sprintf("%s has at most %d bytes", field, limit))
-	}
-	if !utf8.ValidString(text) {
-		return Invalid(field, field+" is not valid UTF-8")
-	}
-	for _, r := range text {
-		if unicode.IsControl(r) {
-			return Invalid(field, field+" has a control character")
-		}
-	}
-	return nil
-}
-
-// wants is what the request asks for.
+// Wants is what the request asks for.
 func (r *AcquireRequest) Wants() []Want {
 	if len(r.Group) > 0 {
 		return r.Group
@@ -175,7 +176,7 @@ func (r *AcquireRequest) Wants() []Want {
 	return []Want{{NS: r.NS, Lock: r.Lock, Mode: r.Mode, Limit: r.Limit, Permits: r.Permits}}
 }
 
-// field is what the API calls a field of the i-th lock.
+// Field is what the API calls a field of the i-th lock.
 func (r *AcquireRequest) Field(i int, name string) string {
 	if len(r.Group) == 0 {
 		return name
@@ -183,45 +184,75 @@ func (r *AcquireRequest) Field(i int, name string) string {
 	return "locks[" + strconv.Itoa(i) + "]." + name
 }
 
-// checkEphemeral refuses what an ephemeral lease cannot have.
-func (r *AcquireRequest) checkEphemeral() error {
-	if r.Ephemeral && (r.LockDelay != 0 || r.LockDelayOn != "") {
-		return Invalid("lock_delay", "an ephemeral lease goes with its gateway's session, and nothing of it stays for a lock_delay; leave one of them out")
+// CheckTTL refuses a time to live that no lease may have.
+func CheckTTL(ttl time.Duration) error {
+	if ttl < MinTTL || ttl > MaxTTL {
+		return Invalid("ttl", "ttl must be between "+span(MinTTL)+" and "+span(MaxTTL))
 	}
 	return nil
 }
 
+// CheckHold refuses what no hold may be called.
 func CheckHold(name string) error {
-	if name == "" || len(name) > MaxHoldName {
-		return Invalid("hold", fmt.Sprintf("a hold's name has 1 to %d characters", MaxHoldName))
-	}
-	for i := range len(name) {
-		if name[i] <= ' ' || name[i] > '~' {
-			return Invalid("hold", "a hold's name has visible ASCII characters alone, and no spaces")
-		}
+	if name == "" || len(name) > MaxHoldName || !visible(name) {
+		return Invalid("hold", fmt.Sprintf("hold must have 1 to %d visible ASCII characters, and no spaces", MaxHoldName))
 	}
 	return nil
 }
 
-// normalizeHold refuses whatever else comes with a hold that is added.
-func (r *AcquireRequest) normalizeHold() error {
-	for _, given := range []struct {
-		field string
-		is    bool
-	}{
-		{"ttl", r.TTL != 0}, {"wait", r.Wait != 0}, {"async", r.Async}, {"owner", r.Owner != ""}, {"metadata", r.Metadata != ""},
-		{"Idempotency-Key", r.IdempotencyKey != ""}, {"mode", r.Mode != ""}, {"limit", r.Limit != 0}, {"permits", r.Permits != 0},
-		{"locks", r.Group != nil}, {"lock_delay", r.LockDelay != 0}, {"lock_delay_on", r.LockDelayOn != ""},
-		{"ephemeral", r.Ephemeral}, {"notify_url", r.NotifyURL != ""}, {"dry_run", r.DryRun},
-	} {
-		if given.is {
-			return Invalid(given.field, "with a lease's token an acquire adds a hold to that lease, and takes nothing but the hold's name: leave "+given.field+" out")
-		}
-	}
-	if err := CheckLock(&r.Lock); err != nil {
+// CheckPlace fills in the namespace, makes a lock's name, or its directory's, the name, and refuses what is neither. Only
+// names that recipe.CheckLockName accepts can be acquired; locks of other names are other programs'.
+func CheckPlace(ns, lock *string) error {
+	if err := checkNS("ns", ns); err != nil {
 		return err
 	}
-	return CheckHold(r.Hold)
+	parsed, err := recipe.ParseLockName(*lock)
+	if err != nil {
+		return Invalid("lock", err.Error())
+	}
+	*lock = parsed
+	return nil
 }
 
-func CheckReasonText(reason string) error { return CheckText("reason", reason, MaxReasonText) }
+func checkNS(field string, ns *string) error {
+	if *ns == "" {
+		*ns = DefaultNamespace
+	}
+	for i, r := range *ns {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+		if i == MaxNamespace || !letter && (i == 0 || r != '.' && r != '_' && r != '-') {
+			return Invalid(field, fmt.Sprintf("ns must be 1 to %d of A-Z a-z 0-9 . _ -, the first a letter or digit", MaxNamespace))
+		}
+	}
+	return nil
+}
+
+// CheckText refuses a text that is too long or cannot be shown.
+func CheckText(field, text string, limit int) error {
+	switch {
+	case len(text) > limit:
+		return Invalid(field, fmt.Sprintf("%s must have at most %d bytes, and has %d", field, limit, len(text)))
+	case !utf8.ValidString(text):
+		return Invalid(field, field+" must be UTF-8")
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return Invalid(field, field+" must have no control characters")
+	}
+	return nil
+}
+
+// visible reports whether s has only visible ASCII characters.
+func visible(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+// span writes a duration as people do: 24h, not 24h0m0s.
+func span(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
+}

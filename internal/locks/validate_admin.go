@@ -7,14 +7,32 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
+// Check refuses settings that no lock may have.
+func (r *SettingsRequest) Check() error {
+	if r.Limit < 1 || r.Limit > MaxLimit {
+		return Invalid("limit", fmt.Sprintf("limit must be between 1 and %d", MaxLimit))
+	}
+	if err := recipe.CheckLockName(r.Lock); err != nil { // only what can be acquired has a limit
+		return Invalid("lock", err.Error())
+	}
+	return nil
+}
+
+// Check refuses words that cannot be shown.
+func (r *BreakRequest) Check() error { return checkReason(r.Reason) }
+
+// Check refuses words that cannot be shown.
+func (r *DestroyRequest) Check() error { return checkReason(r.Reason) }
+
+// Check refuses filters that nothing could match.
 func (r *ReapRequest) Check() error {
 	switch {
 	case r.OlderThan < 0:
-		return Invalid("older_than", "older_than is 0 or longer")
-	case r.Mode != "" && r.Mode != Exclusive && r.Mode != Shared && r.Mode != Semaphore:
-		return Invalid("mode", "mode is exclusive, shared or semaphore")
-	case r.State != "" && r.State != Waiting && r.State != Held:
-		return Invalid("state", "state is waiting or held")
+		return Invalid("older_than", "older_than must be 0 or longer")
+	case r.Mode != "" && !r.Mode.known():
+		return Invalid("mode", modeWords)
+	case r.State != "" && !r.State.living():
+		return Invalid("state", stateWords)
 	}
 	if err := r.Shown.Check(); err != nil {
 		return err
@@ -22,23 +40,24 @@ func (r *ReapRequest) Check() error {
 	if err := CheckText("owner", r.Owner, MaxOwner); err != nil {
 		return err
 	}
-	return CheckReasonText(r.Reason)
+	return checkReason(r.Reason)
 }
 
+// Check refuses a revocation that cannot be carried out.
 func (r *RevokeRequest) Check() error {
 	if r.ForceAfter < 0 || r.ForceAfter > MaxForceAfter {
-		return Invalid("force_after", "force_after is at most "+MaxForceAfter.String())
+		return Invalid("force_after", "force_after must be at most "+span(MaxForceAfter))
 	}
 	if err := r.Shown.Check(); err != nil {
 		return err
 	}
-	return CheckReasonText(r.Reason)
+	return checkReason(r.Reason)
 }
 
-func (r *DestroyRequest) Check() error { return CheckReasonText(r.Reason) }
-
+// Given reports whether the request names contenders.
 func (s *Shown) Given() bool { return s.LeaseIDs != nil || s.Znodes != nil }
 
+// Check refuses lists that are too long, empty, or name what cannot be.
 func (s *Shown) Check() error {
 	for _, list := range []struct {
 		field string
@@ -62,6 +81,7 @@ func (s *Shown) Check() error {
 	return nil
 }
 
+// Check refuses what no lease may be changed to.
 func (r *UpdateRequest) Check() error {
 	if r.TTL != 0 {
 		if err := CheckTTL(r.TTL); err != nil {
@@ -78,3 +98,5 @@ func (r *UpdateRequest) Check() error {
 	}
 	return nil
 }
+
+func checkReason(reason string) error { return CheckText("reason", reason, MaxReasonText) }

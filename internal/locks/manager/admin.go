@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,7 +27,7 @@ const (
 // lockAt finds a lock's queue after a barrier: everything that was acknowledged before the call is in it. The queue is kept
 // until leaveQueue, and made when nobody uses the lock. The lock is held, and released meanwhile.
 func (m *Manager) lockAt(ctx context.Context, ns, lock string) (*queues.Queue, error) {
-	if err := locks.CheckLock(&lock); err != nil {
+	if err := locks.CheckPlace(&ns, &lock); err != nil {
 		return nil, err
 	}
 	var err error
@@ -52,7 +51,6 @@ func (m *Manager) useQueue(ns, lock string) (*queues.Queue, error) {
 	if err := m.usable(); err != nil {
 		return nil, err
 	}
-	ns = cmp.Or(ns, locks.DefaultNamespace)
 	s := m.replica.Namespaces[ns]
 	if s == nil {
 		return nil, namespaceUnknown("ns", ns)

@@ -274,7 +274,7 @@ func (m *Manager) followOwn(ctx context.Context, b *blow) error {
 // lease that was taken back; one that ended otherwise is CodeEnded. A contender that is not
 // in the queue is CodeNoContender.
 func (m *Manager) Break(ctx context.Context, req locks.BreakRequest) error {
-	if err := locks.CheckReasonText(req.Reason); err != nil {
+	if err := req.Check(); err != nil {
 		return err
 	}
 	v := verdict{locks.ReasonRevoked, req.Reason, locks.TraceParentOf(ctx)}

@@ -3,14 +3,12 @@ package manager
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
-	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 )
 
@@ -21,11 +19,8 @@ const configureAttempts = 8
 // Configure sets a lock's limit. It applies to who comes after; who stands in the
 // queue keeps the limit that its contender names. Repeated: the same again.
 func (m *Manager) Configure(ctx context.Context, req locks.SettingsRequest) (locks.Lock, error) {
-	if req.Limit < 1 || req.Limit > locks.MaxLimit {
-		return locks.Lock{}, locks.Invalid("limit", fmt.Sprintf("limit is 1 to %d", locks.MaxLimit))
-	}
-	if err := recipe.CheckLockName(req.Lock); err != nil {
-		return locks.Lock{}, locks.Invalid("lock", err.Error())
+	if err := req.Check(); err != nil {
+		return locks.Lock{}, err
 	}
 	reserved := false // a place for settings that are on their way
 	err := m.change(ctx, req.NS, req.Lock, func(q *queues.Queue, d *limitDir) ([]zk.Op, error) {
@@ -163,7 +158,7 @@ func (m *Manager) removal(q *queues.Queue, d *limitDir) []zk.Op {
 // held; no operations: it is as it should be. When change returns, the replica shows
 // what was done.
 func (m *Manager) change(ctx context.Context, ns, lock string, decide func(*queues.Queue, *limitDir) ([]zk.Op, error)) error {
-	if err := locks.CheckLock(&lock); err != nil {
+	if err := locks.CheckPlace(&ns, &lock); err != nil {
 		return err
 	}
 	return locked(m, func() error {

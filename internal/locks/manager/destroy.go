@@ -28,7 +28,7 @@ func (m *Manager) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.
 	if err := req.Check(); err != nil {
 		return answer, err
 	}
-	if err := locks.CheckLock(&req.Lock); err != nil {
+	if err := locks.CheckPlace(&req.NS, &req.Lock); err != nil {
 		return answer, err
 	}
 	v := verdict{locks.ReasonDestroyed, req.Reason, locks.TraceParentOf(ctx)}

@@ -41,11 +41,8 @@ const (
 // Fence tells whether a fencing token is still current. An answer with Current
 // may be passed on only while its Term vouches.
 func (m *Manager) Fence(ctx context.Context, req locks.FenceRequest) (locks.FenceAnswer, error) {
-	if err := locks.CheckLock(&req.Lock); err != nil {
+	if err := req.Check(); err != nil {
 		return locks.FenceAnswer{}, err
-	}
-	if req.Token <= 0 {
-		return locks.FenceAnswer{}, locks.Invalid("fencing_token", "a fencing token is a whole number above 0, as a held lease tells it")
 	}
 	return locked2(m, func() (locks.FenceAnswer, error) {
 		q, err := m.useQueue(req.NS, req.Lock)

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -19,8 +20,8 @@ const scanChunk = 4096
 // pieces: a lock that comes or goes meanwhile may be in it or not, one that
 // matches all the time is. The end of ctx ends it.
 func (m *Manager) Locks(ctx context.Context, f locks.LockFilter) (locks.LockPage, error) {
-	if f.NS == "" {
-		f.NS = locks.DefaultNamespace
+	if err := f.Check(); err != nil {
+		return locks.LockPage{}, err
 	}
 	last, err := cursorAt(lockCursor, f.Cursor)
 	if err != nil {
@@ -31,7 +32,7 @@ func (m *Manager) Locks(ctx context.Context, f locks.LockFilter) (locks.LockPage
 			return locks.LockPage{}, err
 		}
 		prefix := recipe.ParseNamePrefix(f.Prefix)
-		list := lockList{m: m, filter: &f, prefix: prefix, last: last, limit: pageLimit(f.Limit), from: max(prefix.Dir(), last), text: maxText}
+		list := lockList{m: m, filter: &f, prefix: prefix, last: last, limit: cmp.Or(f.Limit, locks.DefaultPage), from: max(prefix.Dir(), last), text: maxText}
 		for !list.scan(m.replica.Namespaces[f.NS]) {
 			if m.outside(func() { err = ctx.Err() }); err != nil {
 				return locks.LockPage{}, cancelled(ctx)

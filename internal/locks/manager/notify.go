@@ -76,15 +76,10 @@ func (m *Manager) checkNotify(r *locks.AcquireRequest) error {
 	switch {
 	case r.NotifyURL == "":
 		return nil
-	case len(r.NotifyURL) > locks.MaxNotifyURL:
-		return locks.CheckText(field, r.NotifyURL, locks.MaxNotifyURL)
 	case m.opt.Outbox == nil:
 		return locks.Invalid(field, "this gateway tells nobody")
 	case r.Ephemeral:
 		return locks.Invalid(field, "an ephemeral lease goes with its gateway's session, and then nobody knows whom to tell; leave one of them out")
-	}
-	if err := locks.CheckText(field, r.NotifyURL, locks.MaxNotifyURL); err != nil {
-		return err
 	}
 	if err := m.opt.Outbox.CheckURL(r.NotifyURL); err != nil {
 		return locks.Invalid(field, err.Error())

@@ -19,8 +19,8 @@ import (
 // Lease shows one lease, at once, at its next change, or as ZooKeeper
 // confirms it.
 func (m *Manager) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Lease, error) {
-	if req.Wait < 0 || req.Wait > locks.MaxPollWait {
-		return locks.Lease{}, locks.Invalid("wait", "wait is at most "+locks.MaxPollWait.String())
+	if err := req.Check(); err != nil {
+		return locks.Lease{}, err
 	}
 	id, wrong := m.target(&req)
 	if wrong != nil {
@@ -142,6 +142,9 @@ func notFound() *locks.Error {
 
 // Leases lists this gateway's leases in order of their ids.
 func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePage, error) {
+	if err := f.Check(); err != nil {
+		return locks.LeasePage{}, err
+	}
 	from, err := cursorAt(leaseCursor, f.Cursor)
 	if err != nil {
 		return locks.LeasePage{}, err
@@ -150,7 +153,7 @@ func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePag
 		if err := m.known(f.NS); err != nil {
 			return locks.LeasePage{}, err
 		}
-		limit := pageLimit(f.Limit)
+		limit := cmp.Or(f.Limit, locks.DefaultPage)
 		var matching []*lease
 		for _, l := range m.leases {
 			state := locks.Waiting
@@ -175,13 +178,6 @@ func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePag
 		}
 		return page, nil
 	})
-}
-
-func pageLimit(limit int) int {
-	if limit <= 0 {
-		return locks.DefaultPage
-	}
-	return min(limit, locks.MaxPage)
 }
 
 // A cursor is opaque to clients: the kind of its list and where it goes on.
@@ -249,18 +245,12 @@ func (m *Manager) known(ns string) error {
 
 // Lock shows a lock's queue, from memory; a lock that nobody uses is free.
 func (m *Manager) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, error) {
-	if req.Wait < 0 || req.Wait > locks.MaxPollWait {
-		return locks.Lock{}, locks.Invalid("wait", "wait is at most "+locks.MaxPollWait.String())
-	}
-	if err := locks.CheckLock(&req.Lock); err != nil {
+	if err := req.Check(); err != nil {
 		return locks.Lock{}, err
 	}
 	at, err := queuePlaceAt(req.Cursor)
 	if err != nil {
 		return locks.Lock{}, err
-	}
-	if req.NS == "" {
-		req.NS = locks.DefaultNamespace
 	}
 	if req.Consistent {
 		if err := m.barrier(ctx); err != nil {
@@ -284,7 +274,7 @@ func (m *Manager) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, 
 				return locks.Lock{}, err
 			}
 		}
-		limit := pageLimit(req.Limit)
+		limit := cmp.Or(req.Limit, locks.DefaultPage)
 		m.describe(ctx, q, pageOf(q, at, limit))
 		return m.viewPage(q, at, limit), nil
 	})

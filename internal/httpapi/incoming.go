@@ -1,0 +1,130 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+
+	"lockkeeper/internal/fleet"
+	"lockkeeper/internal/locks"
+)
+
+// incoming is the request as it is read.
+type incoming struct {
+	r        *http.Request
+	buffer   bytes.Buffer // the body, once it is read
+	bodyRead bool         // buffer is this request's
+	peer     *fleet.Seal  // what the gateway says that has sent it here; nil: a client has
+}
+
+// segment is a parameter of the path, decoded once: chi routes on the raw path where there is one.
+func (in *incoming) segment(name string) (string, error) {
+	segment := chi.URLParam(in.r, name)
+	if segment == "" && name == "id" {
+		return self, nil // the path without a parameter (Server.mount)
+	}
+	if in.r.URL.RawPath == "" {
+		return segment, nil
+	}
+	decoded, err := url.PathUnescape(segment)
+	if err != nil {
+		return "", malformed("the path is not percent-encoded")
+	}
+	return decoded, nil
+}
+
+// single reads a header that may be given once. The name is in the canonical form.
+func (in *incoming) single(name string) (s string, given bool, err error) {
+	switch values := in.r.Header[http.CanonicalHeaderKey(name)]; len(values) {
+	case 0:
+		return "", false, nil
+	case 1:
+		return values[0], true, nil
+	}
+	return "", false, &problem{code: codeRepeatedField, field: name, detail: name + " must be given once"}
+}
+
+// readBody reads the whole body, so that net/http notices from then on when the client goes away. The bytes belong to the
+// exchange.
+func (x *exchange) readBody(limit int64) ([]byte, error) {
+	tooLarge := &problem{code: codeBodyTooLarge, detail: fmt.Sprintf("at most %d KiB", limit>>10)}
+	if x.r.ContentLength > limit {
+		x.Header()["Connection"] = []string{"close"} // not a byte of it is read
+		return nil, tooLarge
+	}
+	x.buffer.Reset()
+	x.bodyRead = true
+	_, err := x.buffer.ReadFrom(http.MaxBytesReader(x.w, x.r.Body, limit))
+	switch {
+	case errors.As(err, new(*http.MaxBytesError)):
+		return nil, tooLarge
+	case err != nil:
+		return nil, &problem{code: codeMalformed, detail: "the body did not arrive whole", cause: err}
+	}
+	return x.buffer.Bytes(), nil
+}
+
+// jsonOnly refuses a body that does not say that it is JSON.
+func jsonOnly(h http.Header) error {
+	if coding := h.Get("Content-Encoding"); coding != "" && coding != "identity" {
+		return &problem{code: codeUnsupportedType, field: "Content-Encoding", detail: "send the body as it is"}
+	}
+	if types := h["Content-Type"]; len(types) == 1 {
+		if types[0] == "application/json" {
+			return nil
+		}
+		mediaType, params, err := mime.ParseMediaType(types[0])
+		charset := params["charset"]
+		if err == nil && mediaType == "application/json" && (charset == "" || strings.EqualFold(charset, "utf-8")) {
+			return nil
+		}
+	}
+	return &problem{code: codeUnsupportedType, field: "Content-Type",
+		detail: "send the body as application/json (curl -H 'Content-Type: application/json' -d '{...}'), or the fields in the query"}
+}
+
+// reads reports whether the request asks for no change.
+func (in *incoming) reads() bool {
+	return in.r.Method == http.MethodGet || in.r.Method == http.MethodHead
+}
+
+// client is the address that the request came from, "" when there is none.
+func (in *incoming) client() string {
+	if in.peer != nil {
+		return in.peer.Client
+	}
+	host, _, _ := net.SplitHostPort(in.r.RemoteAddr)
+	return host
+}
+
+// traced is the request's context, which tells of which trace it is a part: the events and deliveries of what it ends are
+// parts of it, too.
+func (in *incoming) traced() context.Context {
+	return locks.WithTraceParent(in.r.Context(), traceparent(in.r.Header))
+}
+
+// traceparent is the request's W3C trace context, when it is well formed.
+func traceparent(h http.Header) string {
+	values := h["Traceparent"]
+	if len(values) != 1 {
+		return ""
+	}
+	v := values[0]
+	if len(v) != 55 || v[2] != '-' || v[35] != '-' || v[52] != '-' {
+		return ""
+	}
+	for i := range len(v) {
+		if c := v[i]; i != 2 && i != 35 && i != 52 && (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return ""
+		}
+	}
+	return v
+}

@@ -1,0 +1,101 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// Deadlines of a connection; Configure sets them. The one for writing counts anew when a request has waited.
+const (
+	readHeaderTimeout = 10 * time.Second
+	readTimeout       = 30 * time.Second // header and body
+	writeTimeout      = 30 * time.Second // the answer
+	idleTimeout       = 5 * time.Minute  // clients heartbeat on kept connections
+	maxHeader         = 16 << 10
+	// lingerWithin is how long a connection stays open for the body of a request that was refused before it was read. A
+	// connection that is closed while its client still sends is reset, and a reset may destroy the answer.
+	lingerWithin = 500 * time.Millisecond
+)
+
+// Configure sets the limits of an http.Server that serves this package. The package's own handling of requests that wait
+// counts on them.
+func Configure(srv *http.Server) {
+	srv.ReadHeaderTimeout = readHeaderTimeout
+	srv.ReadTimeout = readTimeout
+	// Counted by net/http from when the header has been read: a body that came slowly, or not at all, must leave time for
+	// its answer.
+	srv.WriteTimeout = readTimeout + writeTimeout
+	srv.IdleTimeout = idleTimeout
+	srv.MaxHeaderBytes = maxHeader
+	srv.DisableGeneralOptionsHandler = true // OPTIONS * is guarded like the rest
+}
+
+// places bounds what there may be of one kind at the same time.
+type places struct {
+	limit int64
+	taken atomic.Int64
+}
+
+// take reports whether there was a place; give gives it back.
+func (p *places) take() bool {
+	if p.taken.Add(1) > p.limit {
+		p.taken.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (p *places) give() { p.taken.Add(-1) }
+
+// refuse answers before the body of a client is read. If there is a body, the connection is closed soon, also when the body
+// never comes: net/http itself would wait for it until readTimeout.
+func (x *exchange) refuse(p *problem) {
+	if x.peer == nil && !x.bodyRead && x.r.Body != nil && x.r.Body != http.NoBody {
+		x.Header()["Connection"] = []string{"close"}
+		_ = http.NewResponseController(x.w).SetReadDeadline(time.Now().Add(lingerWithin)) // a recorder in a test has none
+	}
+	x.problem(p)
+}
+
+// patient gives a request that is about to wait for span one of the bounded places. ctx ends when the client goes away
+// (net/http watches the connection, without a deadline, from when the body has been read) or the server drains. end must
+// be called when the wait is over, before the answer is written. A request that does not wait takes no place.
+func (x *exchange) patient(span time.Duration) (ctx context.Context, end func(), err error) {
+	if x.wait = span; span <= 0 {
+		return x.r.Context(), func() {}, nil
+	}
+	return x.park()
+}
+
+func (x *exchange) park() (ctx context.Context, end func(), err error) {
+	s := x.s
+	if s.drained.Err() != nil {
+		return nil, nil, draining()
+	}
+	if !s.waiting.take() {
+		return nil, nil, &problem{code: codeTooManyWaiting, detail: "ask again without wait, or later"}
+	}
+	s.metrics.Waiting(1)
+	ctx, unheed := x.heed()
+	return ctx, func() {
+		unheed()
+		s.waiting.give()
+		s.metrics.Waiting(-1)
+	}, nil
+}
+
+// heed is for what is done elsewhere while the client waits, for seconds at most: it takes no place. ctx ends as that of
+// park does, and end must be called, too.
+func (x *exchange) heed() (ctx context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(x.r.Context())
+	forget := context.AfterFunc(x.s.drained, func() { cancel(errDraining) })
+	return ctx, func() {
+		forget()
+		cancel(nil)
+		// The deadline of the request's arrival may be long past. A recorder in a test has none; on a connection this
+		// cannot fail.
+		_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(writeTimeout))
+	}
+}

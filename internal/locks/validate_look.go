@@ -1,0 +1,80 @@
+package locks
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Check refuses what no lease can be asked.
+func (r *LeaseRequest) Check() error { return checkPoll(r.Wait) }
+
+// Check fills in the namespace and refuses what no lock can be asked.
+func (r *LockRequest) Check() error {
+	if err := CheckPlace(&r.NS, &r.Lock); err != nil {
+		return err
+	}
+	if err := checkPoll(r.Wait); err != nil {
+		return err
+	}
+	return checkPage(r.Limit)
+}
+
+// Check refuses a filter that nothing could match.
+func (f *LeaseFilter) Check() error {
+	if f.NS != "" {
+		if err := checkNS("ns", &f.NS); err != nil {
+			return err
+		}
+	}
+	if f.State != "" && !f.State.living() {
+		return Invalid("state", stateWords)
+	}
+	if err := CheckText("owner", f.Owner, MaxOwner); err != nil {
+		return err
+	}
+	return checkPage(f.Limit)
+}
+
+// Check fills in the namespace and refuses a filter that nothing could match.
+func (f *LockFilter) Check() error {
+	if err := checkNS("ns", &f.NS); err != nil {
+		return err
+	}
+	if states := []LockState{"", LockFree, LockHeld, LockUnclaimed, LockQueued, LockDelayed}; !slices.Contains(states, f.State) {
+		return Invalid("state", "state must be held, unclaimed, queued or delayed")
+	}
+	if err := CheckText("prefix", f.Prefix, MaxPattern); err != nil {
+		return err
+	}
+	if err := CheckText("contains", f.Contains, MaxPattern); err != nil {
+		return err
+	}
+	return checkPage(f.Limit)
+}
+
+// Check fills in the namespace and refuses what is no fencing token.
+func (r *FenceRequest) Check() error {
+	if r.Token <= 0 {
+		return Invalid("fencing_token", "fencing_token must be that of a lease, a whole number from 1")
+	}
+	return CheckPlace(&r.NS, &r.Lock)
+}
+
+const stateWords = "state must be waiting or held"
+
+func (s State) living() bool { return s == Waiting || s == Held }
+
+func checkPoll(wait time.Duration) error {
+	if wait < 0 || wait > MaxPollWait {
+		return Invalid("wait", "wait must be between 0 and "+span(MaxPollWait))
+	}
+	return nil
+}
+
+func checkPage(limit int) error {
+	if limit < 0 || limit > MaxPage {
+		return Invalid("limit", fmt.Sprintf("limit must be between 1 and %d", MaxPage))
+	}
+	return nil
+}
