@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// guard refuses what a page in somebody's browser could send to a gateway that
+// guard refuses what a page in a browser could send to a gateway that
 // has no authentication: requests across origins, and requests for a host name
 // that an attacker's DNS points at loopback (DNS rebinding).
 type guard struct {

@@ -13,20 +13,20 @@ type value struct {
 	kind   valueKind
 	text   string   // isText, isNumber; with isBool "true" or "false"
 	list   []string // isList
-	raw    []byte   // isList, isOther: the JSON, for decodeArray
+	raw    []byte   // isList, isOther: the JSON
 }
 
 type source int
 
 const (
-	fromQuery source = iota
+	fromQuery source = iota // or a path, or a header
 	fromBody
 )
 
 type valueKind int
 
 const (
-	isText   valueKind = iota // a JSON string, or anything in the query
+	isText   valueKind = iota // a JSON string, or anything that is not from a body
 	isNumber                  // a JSON number, as written
 	isBool
 	isNull
@@ -34,67 +34,71 @@ const (
 	isOther // a JSON object, or an array of something else
 )
 
-// decodeObject reads a JSON object and calls take for each member, in order.
-// encoding/json's own decoding would accept unknown members, repeated ones, and
-// names in the wrong case; here every member is told by its exact name, and
-// take is the one that refuses.
+// decodeObject reads a JSON object and calls take for each member, in order. encoding/json's own decoding would accept
+// unknown members, repeated ones, and names in the wrong case; here every member is told by its exact name, and take is the
+// one that refuses.
 func decodeObject(body []byte, take func(name string, v value) error) error {
 	if !utf8.Valid(body) {
 		return malformed("the body is not UTF-8")
 	}
-	// Valid checks the whole text, also what follows the object, so that below
-	// only the shape is left to be looked at.
-	if !json.Valid(body) {
-		return malformed("the body is not one JSON object: " + syntaxError(body))
+	// The whole text is checked first, also what follows the object, so that below only the shape is left to be looked at.
+	var whole json.RawMessage
+	if err := json.Unmarshal(body, &whole); err != nil {
+		detail := "syntax error"
+		if syntax, ok := err.(*json.SyntaxError); ok {
+			detail = fmt.Sprintf("%v (byte %d)", syntax, syntax.Offset)
+		}
+		return malformed("the body is not one JSON object: " + detail)
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
-	d.UseNumber()
 	if token, err := d.Token(); err != nil || token != json.Delim('{') {
 		return malformed("the body is JSON, but not an object")
 	}
 	for d.More() {
 		token, err := d.Token()
-		if err != nil {
-			return malformed("the body cannot be read")
-		}
 		name, _ := token.(string)
-		v, err := decodeValue(d, body)
+		var raw json.RawMessage
+		if err == nil {
+			err = d.Decode(&raw)
+		}
 		if err != nil {
 			return malformed("the body cannot be read")
 		}
-		if err := take(name, v); err != nil {
+		if err := take(name, valueOf(raw)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func decodeValue(d *json.Decoder, body []byte) (value, error) {
-	token, err := d.Token()
-	if err != nil {
-		return value{}, err
-	}
-	v := value{source: fromBody}
-	switch t := token.(type) {
-	case string:
-		v.kind, v.text = isText, t
-	case json.Number:
-		v.kind, v.text = isNumber, t.String()
-	case bool:
-		v.kind, v.text = isBool, fmt.Sprint(t)
-	case nil:
+// valueOf is the value of a member, which is JSON.
+func valueOf(raw json.RawMessage) value {
+	v := value{source: fromBody, text: string(raw)}
+	switch raw[0] {
+	case '"':
+		_ = json.Unmarshal(raw, &v.text)
+	case 't', 'f':
+		v.kind = isBool
+	case 'n':
 		v.kind = isNull
-	case json.Delim:
-		v.kind = isOther
-		if t == '[' {
-			v.kind = isList
+	case '{', '[':
+		v.kind, v.text, v.raw = isOther, "", raw
+		var list []*string // null is no string
+		if json.Unmarshal(raw, &list) != nil {
+			break
 		}
-		begin := d.InputOffset() - 1
-		if err = decodeRest(d, &v); err == nil {
-			v.raw = body[begin:d.InputOffset()]
+		v.kind, v.list = isList, make([]string, len(list))
+		for i, s := range list {
+			if s == nil {
+				v.kind, v.list = isOther, nil
+				break
+			}
+			v.list[i] = *s
 		}
+	default:
+		v.kind = isNumber
 	}
-	return v, err
+	return v
 }
 
 // decodeArray splits a JSON array into the JSON of its elements.
@@ -103,41 +107,4 @@ func decodeArray(v value) (elements []json.RawMessage, ok bool) {
 		return nil, false
 	}
 	return elements, json.Unmarshal(v.raw, &elements) == nil
-}
-
-// decodeRest reads to the end of an array or object whose first delimiter has
-// been read. Only arrays of strings are kept.
-func decodeRest(d *json.Decoder, v *value) error {
-	for depth := 1; depth > 0; {
-		token, err := d.Token()
-		if err != nil {
-			return err
-		}
-		switch t := token.(type) {
-		case json.Delim:
-			if t == '[' || t == '{' {
-				depth++
-				v.kind = isOther
-			} else {
-				depth--
-			}
-		case string:
-			if v.kind == isList {
-				v.list = append(v.list, t)
-			}
-		default:
-			v.kind = isOther
-		}
-	}
-	return nil
-}
-
-// syntaxError tells what is wrong with text that is no JSON, and where.
-func syntaxError(body []byte) string {
-	var any json.RawMessage
-	err := json.Unmarshal(body, &any)
-	if syntax, ok := err.(*json.SyntaxError); ok {
-		return fmt.Sprintf("%v (byte %d)", syntax, syntax.Offset)
-	}
-	return "syntax error"
 }

@@ -40,7 +40,7 @@ func (s *Server) mountPages(pages http.Handler) {
 type sockets struct {
 	mu   sync.Mutex
 	n    int
-	none chan struct{} // closed when n falls to 0; nil while nobody waits
+	none chan struct{} // closed when n falls to 0; nil while no call waits
 }
 
 func (s *sockets) entered() {

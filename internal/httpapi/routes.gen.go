@@ -2,8 +2,8 @@
 
 package httpapi
 
-// routeTable is every path and method of openapi.yaml. Whoever adds an
-// operation there adds a method here: the compiler sees to it.
+// routeTable is every path and method of openapi.yaml. An operation that is
+// added there needs a method here: the compiler sees to it.
 
 func routeTable() []route {
 	return []route{
