@@ -56,7 +56,7 @@ func (n *told) in(d time.Duration) (states []string) {
 	}
 }
 
-func TestSystemdIsToldOnceTheGatewayCanServeAndNotBefore(t *testing.T) {
+func TestSystemdIsNotifiedOnceTheGatewayCanServe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := notifying(t, 0)
 		if got := n.in(time.Minute); !slices.Equal(got, []string{"STATUS=the tree has not been read from ZooKeeper yet"}) {
@@ -111,7 +111,7 @@ func TestTheWatchdogIsFedWhileTheLoopsTurn(t *testing.T) {
 	})
 }
 
-func TestNobodyIsToldWhoHasNotAsked(t *testing.T) {
+func TestWithoutASocketNothingIsNotified(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	if newNotifier(slog.Default(), nil, nil) != nil {
 		t.Error("there is a notifier without NOTIFY_SOCKET")

@@ -112,7 +112,7 @@ func TestALocksPageShowsItsQueue(t *testing.T) {
 	}
 }
 
-func TestTheDirectoryOfALockThatNobodyUses(t *testing.T) {
+func TestTheDirectoryOfAFreeLock(t *testing.T) {
 	if got := dirOf(&locks.Lock{NS: "default", Name: "a"}, "/lockkeeper"); got != "/lockkeeper/locks/a" {
 		t.Error(got)
 	}

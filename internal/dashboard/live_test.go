@@ -171,7 +171,7 @@ func TestASocketForAnotherOriginIsRefused(t *testing.T) {
 	}
 }
 
-func TestTooManyViewersAreToldToComeBackAndPoll(t *testing.T) {
+func TestTooManyViewersGet503AndRetryAfter(t *testing.T) {
 	s := newServer(t, func(d *Dashboard) { d.opt.MaxViewers = 2 })
 	first := s.open(t, overview)
 	s.open(t, deploy)
@@ -195,7 +195,7 @@ func TestTooManyViewersAreToldToComeBackAndPoll(t *testing.T) {
 	s.http.Client().CloseIdleConnections()
 }
 
-func TestARequestThatIsNoSocketIsToldSo(t *testing.T) {
+func TestARequestThatIsNoSocketIsRefused(t *testing.T) {
 	s := newServer(t)
 	if w := s.get(t, overview.liveURL()); w.Code != http.StatusUpgradeRequired || w.Header().Get("Upgrade") != "websocket" {
 		t.Errorf("%d, Upgrade %q", w.Code, w.Header().Get("Upgrade"))
@@ -307,7 +307,7 @@ func (s *server) deaf(t *testing.T, v view) {
 	t.Cleanup(func() { _ = conn.Close() })
 }
 
-func TestAPageThatNeverReadsIsClosedAndDelaysNobody(t *testing.T) {
+func TestAPageThatNeverReadsIsClosedAndDelaysNoOther(t *testing.T) {
 	const patience = 500 * time.Millisecond
 	s := newServer(t, func(d *Dashboard) { d.writeTimeout = patience })
 	s.wide("first.")

@@ -187,7 +187,7 @@ func TestThePageOfNamespacesShowsEachAndWhatIsWrongWithIt(t *testing.T) {
 	}
 }
 
-func TestALockThatNobodyUsesIsFree(t *testing.T) {
+func TestALockWithoutContendersIsFree(t *testing.T) {
 	r := newRig(t)
 	if w := r.get(t, "/locks/nobody"); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "free") {
 		t.Errorf("%d\n%s", w.Code, w.Body)

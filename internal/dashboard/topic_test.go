@@ -201,7 +201,7 @@ func TestWhatDoesNotChangeIsNotSentAgainButForTheClock(t *testing.T) {
 	}
 }
 
-func TestWhoJoinsLateGetsThePresentClock(t *testing.T) {
+func TestALateViewerGetsThePresentClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		topic := r.watch(t, deploy)
@@ -225,7 +225,7 @@ func TestWhoJoinsLateGetsThePresentClock(t *testing.T) {
 	})
 }
 
-func TestWhoSkippedSnapshotsGetsWhatChangedInAllOfThem(t *testing.T) {
+func TestAViewerThatSkippedSnapshotsGetsTheChangesOfAll(t *testing.T) {
 	s := &snapshot{seq: 9, fragments: []fragment{{"status", []byte("S"), 3}, {"lock-head", []byte("H"), 9}, {"queue", []byte("Q"), 7}, {"history", []byte("I"), 5}}}
 	for seen, want := range map[uint64]string{5: "HQ", 7: "H", 4: "HQI"} {
 		if got, err := s.message(t.Context(), seen); err != nil || string(got) != want {

@@ -26,7 +26,7 @@ func (f *fakeHooks) List(context.Context) (templates.Webhooks, error) {
 
 func (f *fakeHooks) One(context.Context, string) (templates.Webhook, error) { return f.one, f.err }
 
-func TestThePagesOfWebhooksShowThemAndNameWhoDidNotAnswer(t *testing.T) {
+func TestThePagesOfWebhooksNameTheGatewaysThatDidNotAnswer(t *testing.T) {
 	r := newRig(t)
 	hooks := &fakeHooks{one: templates.Webhook{
 		WebhookRow: templates.WebhookRow{ID: someHook, Target: "https://example.com/hook", Description: "the \u202eboard", Events: []string{webhooks.Expired}, Locks: "deploy:*", Enabled: true, Failing: time.Now().Add(-time.Minute), Waiting: 3, Dead: 2},

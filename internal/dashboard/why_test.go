@@ -58,7 +58,7 @@ func queueOf(words string) *locks.Lock {
 	return l
 }
 
-func TestAWaiterIsToldWhyItWaits(t *testing.T) {
+func TestAPageSaysWhyAWaiterWaits(t *testing.T) {
 	who := func(names ...string) (list []templates.Who) {
 		for _, n := range names {
 			list = append(list, templates.Who{Owner: n, LeaseID: n})
@@ -150,7 +150,7 @@ func TestPermitsAddUp(t *testing.T) {
 	}
 }
 
-func TestTheOverviewTellsHowALockIsHeld(t *testing.T) {
+func TestTheOverviewShowsHowALockIsHeld(t *testing.T) {
 	for words, want := range map[string][3]any{
 		"x |": {"exclusive", 0, 0}, "s s |": {"shared", 0, 0}, "4/10 3/10 | 4/10": {"semaphore", 7, 10}, "| x": {"", 0, 0},
 	} {

@@ -111,7 +111,7 @@ func TestPublishStampsTheTimeInUTCUnlessItIsKnown(t *testing.T) {
 	})
 }
 
-func TestWithoutSubscribersPublishStoresAndWakesNobody(t *testing.T) {
+func TestWithoutSubscribersPublishOnlyStores(t *testing.T) {
 	h := New(Options{Ring: 4})
 	publish(h, 3)
 	if len(h.nudge) != 0 {
@@ -191,7 +191,7 @@ func TestWakeUpsAreAPauseApart(t *testing.T) {
 
 // Whoever takes longer over a batch than passes between two events would, if it
 // were given what there is whenever it asks, be given each event by itself.
-func TestOneWhoIsBusySendingIsGivenBurstsToo(t *testing.T) {
+func TestABusySubscriberGetsBurstsToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := running(t, Options{})
 		s := subscribe(t, h, Filter{}, "")
@@ -239,7 +239,7 @@ func TestOnlySoManySubscribeAtATime(t *testing.T) {
 	}
 }
 
-func TestWhenTheHubStopsEverybodyReadsToTheEnd(t *testing.T) {
+func TestWhenTheHubStopsEachSubscriberReadsToTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, stop := running(t, Options{})
 		waits, behind := subscribe(t, h, Filter{}, ""), subscribe(t, h, Filter{}, "")

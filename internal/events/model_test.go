@@ -121,7 +121,7 @@ func (f *follower) skipTo(seq uint64) error {
 
 // Publishers and subscribers of all speeds, some of which go away and resume,
 // against the journal. In virtual time all run at once and nobody waits.
-func TestEverySubscriberIsGivenItsPartOfTheOrderOrTold(t *testing.T) {
+func TestEverySubscriberGetsItsPartOfTheOrderOrResync(t *testing.T) {
 	filters := []struct {
 		Filter
 		wants func(*Event) bool

@@ -115,7 +115,7 @@ func TestPositionResumesWithoutLossThoughTheFilterLetNothingThrough(t *testing.T
 
 // Who goes away before it was told that something is lost, and comes back with
 // its Position, must still be told.
-func TestPositionLeavesNoLossBehindBeforeTheResyncIsTold(t *testing.T) {
+func TestPositionKeepsALossUntilItsResync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := running(t, Options{Ring: 4})
 		slow := subscribe(t, h, Filter{}, "")
@@ -147,7 +147,7 @@ func TestPositionLeavesNoLossBehindBeforeTheResyncIsTold(t *testing.T) {
 	})
 }
 
-func TestOneWhoFallsBehindByMoreThanTheRingIsToldAndOver(t *testing.T) {
+func TestASubscriberBehindTheRingGetsResyncAndEnds(t *testing.T) {
 	for _, c := range []struct {
 		published int
 		want      string
@@ -178,7 +178,7 @@ func TestOneWhoFallsBehindByMoreThanTheRingIsToldAndOver(t *testing.T) {
 	}
 }
 
-func TestOneWhoNeverReadsDelaysNobodyAndKeepsNothing(t *testing.T) {
+func TestASubscriberThatNeverReadsDelaysNoOtherAndKeepsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := running(t, Options{Ring: 4})
 		stuck := subscribe(t, h, Filter{}, "")
@@ -206,7 +206,7 @@ func TestOneWhoNeverReadsDelaysNobodyAndKeepsNothing(t *testing.T) {
 
 // One batch is the caller's until the next call; then it must not be kept by one
 // who waits for hours.
-func TestOneWhoWaitsKeepsNoBatch(t *testing.T) {
+func TestAWaitingSubscriberKeepsNoBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := running(t, Options{Ring: 4})
 		s := subscribe(t, h, Filter{}, "")

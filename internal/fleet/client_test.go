@@ -38,7 +38,7 @@ func owner(t *testing.T, asked *atomic.Int32) http.Handler {
 	})
 }
 
-func TestOverTLSAPeerIsWhomItsAuthorityNames(t *testing.T) {
+func TestOverTLSAPeerIsTheOneThatItsAuthorityNames(t *testing.T) {
 	var asked atomic.Int32
 	server := httptest.NewTLSServer(owner(t, &asked))
 	defer server.Close()

@@ -42,7 +42,7 @@ func sealed(keys *Keys) (*http.Request, []byte, *Seal) {
 	return r, body, s
 }
 
-func TestASealOpensAndTellsWhatItSays(t *testing.T) {
+func TestASealOpensWithAllItsFields(t *testing.T) {
 	keys := keysOf(t, first)
 	r, body, s := sealed(keys)
 	got, err := keys.Open(r, body)

@@ -152,7 +152,7 @@ func teller(t *testing.T, keys *Keys, told func(since string) (at string, news [
 	}
 }
 
-func TestAStreamIsNotFollowedWhenSomebodyElseAnswers(t *testing.T) {
+func TestAStreamIsNotFollowedWhenAnotherProgramAnswers(t *testing.T) {
 	keys := keysOf(t, first)
 	never := func(string, [][]byte) { t.Error("something was heard") }
 	for name, answer := range map[string]http.HandlerFunc{

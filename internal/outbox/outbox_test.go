@@ -116,7 +116,7 @@ func (m *member) cycle(t *testing.T, lock string) {
 	}
 }
 
-func TestReleasesOnZooKeeperAreTold(t *testing.T) {
+func TestReleasesOnZooKeeperAreDelivered(t *testing.T) {
 	t.Parallel()
 	server := embeddedtest.RunT(t)
 	receiver := newAudience(t)
@@ -181,7 +181,7 @@ func TestReleasesOnZooKeeperAreTold(t *testing.T) {
 	testkit.Eventually(t, 10*time.Second, func() bool { return slices.Equal(receiver.of("deploy-theirs"), []string{webhooks.Removed}) }, "its end is told")
 }
 
-func TestAReleaseWithoutRoomInTheOutboxSucceedsAndIsToldAsAnEvent(t *testing.T) {
+func TestAReleaseWithoutRoomInTheOutboxSucceedsAndIsAnEvent(t *testing.T) {
 	t.Parallel()
 	server := embeddedtest.RunT(t)
 	receiver := newAudience(t)
@@ -255,7 +255,7 @@ func TestAWebhookThatIsLeftOutIsNamedByTheEvent(t *testing.T) {
 	}
 }
 
-func TestAnEndIsDescribedInOneOrderWhoeverDoes(t *testing.T) {
+func TestAnEndIsDescribedInOneOrderByEachGateway(t *testing.T) {
 	parts := []manager.EndingPart{{NS: "default", Lock: "b", Znode: "/2"}, {NS: "default", Lock: "a", Znode: "/1"}, {NS: "a", Lock: "z", Znode: "/3"}}
 	owner := endOf(&manager.Ending{LeaseID: "l", Reason: locks.ReasonRevoked, Parts: slices.Clone(parts)})
 	slices.Reverse(parts)
@@ -267,7 +267,7 @@ func TestAnEndIsDescribedInOneOrderWhoeverDoes(t *testing.T) {
 	}
 }
 
-func TestWhatIsToldOfOneLockAloneHasAnEntryOfItsOwn(t *testing.T) {
+func TestTheEndOfOneLockAloneHasAnEntryOfItsOwn(t *testing.T) {
 	e := manager.Ending{LeaseID: "l", Part: 2, Reason: locks.ReasonGatewayLeft, Parts: []manager.EndingPart{{NS: "default", Lock: "b", Znode: "/2"}}}
 	if got := endOf(&e).Entry; got == "l" || got != webhooks.PartEntry("l", 2) {
 		t.Errorf("it is %s: the other locks find it there and stay untold", got)
@@ -284,7 +284,7 @@ func TestEveryReasonHasAType(t *testing.T) {
 	}
 }
 
-func TestWhatIsForANotifyURLAloneIsToldToNobodyElse(t *testing.T) {
+func TestAMessageForANotifyURLAloneGoesToNoOtherReceiver(t *testing.T) {
 	e := manager.Ending{LeaseID: "l", Notify: "https://example.com/", Reason: locks.ReasonExpired, Parts: []manager.EndingPart{{NS: "default", Lock: "a", Znode: "/1", FencingToken: 7}}}
 	held := endOf(&e)
 	if held.NotifyOnly || held.NotifyURL != e.Notify || held.Entry != "l" || held.Events[0].Waiting || held.Events[0].FencingToken != 7 {

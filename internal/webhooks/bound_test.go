@@ -64,7 +64,7 @@ func TestWhatFindsNoRoomInTheOutboxIsCountedAndTheRestIsDelivered(t *testing.T) 
 	})
 }
 
-func TestOneTellsOnceAMinuteOfWhatFoundNoRoom(t *testing.T) {
+func TestDroppedEndsAreReportedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, _, told := full(t, 1)
 		b.receivers.mu.Lock()

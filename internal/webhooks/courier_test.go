@@ -189,7 +189,7 @@ func TestAReceiverThatIsDownForAnHourGetsEverythingInOrder(t *testing.T) {
 	})
 }
 
-func TestOneLockIsToldInOrderAlsoWhenItsFirstMessageFails(t *testing.T) {
+func TestMessagesOfOneLockStayInOrderWhenTheFirstFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r, _ := newBench(t, func(_ *Subscription, m *Message, n int) Attempt {
 			if n < 2 {
@@ -270,7 +270,7 @@ func TestWhatHasHadItsLastTryIsADeadLetterAndCanBeReplayed(t *testing.T) {
 	})
 }
 
-func TestADeadReceiverDelaysNobodyElse(t *testing.T) {
+func TestADeadReceiverDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dead, alive := subscription("dead"), subscription("alive")
 		c, r, _ := newBench(t, func(to *Subscription, _ *Message, _ int) Attempt {
@@ -333,7 +333,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	})
 }
 
-func TestWhoAskedForTimeGetsItAlsoWhenAnotherMessageGotThrough(t *testing.T) {
+func TestRetryAfterIsHonouredAfterAnotherMessageWasDelivered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r, _ := newBench(t, func(_ *Subscription, m *Message, n int) Attempt {
 			if n == 0 {
@@ -360,7 +360,7 @@ func TestWhoAskedForTimeGetsItAlsoWhenAnotherMessageGotThrough(t *testing.T) {
 	})
 }
 
-func TestAfterAnOutageNobodyWaitsForTheSchedule(t *testing.T) {
+func TestAfterAnOutageNoMessageWaitsForTheSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		back := time.Now().Add(time.Hour)
 		c, r, _ := newBench(t, func(*Subscription, *Message, int) Attempt {
@@ -437,7 +437,7 @@ func TestWhatWaitsForARemovedSubscriptionIsForgotten(t *testing.T) {
 	})
 }
 
-func TestANotifyURLIsToldWithItsLeasesSecret(t *testing.T) {
+func TestAMessageToANotifyURLIsSignedWithItsLeasesSecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &receivers{now: map[string]int{}, most: map[string]int{}}
 		var secrets []string
@@ -465,7 +465,7 @@ func TestANotifyURLIsToldWithItsLeasesSecret(t *testing.T) {
 	})
 }
 
-func TestWhatANotifyURLDoesNotTakeIsGivenUpAndHoldsUpNobodyElse(t *testing.T) {
+func TestAMessageThatANotifyURLRefusesIsGivenUpAndDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const dead, well = "https://hooks.example.com/dead", "https://hooks.example.com/well"
 		c, r, k := newBench(t, func(to *Subscription, m *Message, _ int) Attempt {
@@ -498,7 +498,7 @@ func TestWhatANotifyURLDoesNotTakeIsGivenUpAndHoldsUpNobodyElse(t *testing.T) {
 	})
 }
 
-func TestANotifyURLThatAnswers410IsToldTheMessageNoMore(t *testing.T) {
+func TestANotifyURLThatAnswers410GetsTheMessageNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r, k := newBench(t, func(*Subscription, *Message, int) Attempt { return Attempt{Result: Gone, Status: 410, Error: "410"} })
 		e := entry(1, "a")

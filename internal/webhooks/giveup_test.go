@@ -9,7 +9,7 @@ import (
 )
 
 // One message at a time is tried, so with very many locks hardly any comes to its last try.
-func TestAReceiverThatAnswers500ForEverHasDeadLettersHoweverManyLocksItIsToldOf(t *testing.T) {
+func TestAReceiverThatAnswers500ForEverGetsDeadLettersForAnyNumberOfLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r, _ := newBench(t, func(*Subscription, *Message, int) Attempt { return Attempt{Result: Failed, Status: 500, Error: "500"} })
 		s := subscription("broken")

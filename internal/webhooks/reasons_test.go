@@ -67,7 +67,7 @@ func resolve(t *testing.T, names map[string]string) (server string) {
 }
 
 // A client must not learn from an attempt what internal names resolve to, or that they do.
-func TestANameThatResolvesInsideAndOneThatDoesNotAreToldAlike(t *testing.T) {
+func TestANameThatResolvesInsideAndOneThatDoesNotHaveTheSameReason(t *testing.T) {
 	names := map[string]string{"db.corp.example": "10.1.2.3", "agent.example": "168.63.129.16", "meta.example": "169.254.169.254", "broken.example": ""}
 	server := resolve(t, names)
 	s := newSender(t, mustAddresses(t, false))
@@ -92,7 +92,7 @@ func TestANameThatResolvesInsideAndOneThatDoesNotAreToldAlike(t *testing.T) {
 }
 
 // The log has what the client is not told, and neither path nor query of the URL.
-func TestTheLogHasTheAddressThatClientsAreNotTold(t *testing.T) {
+func TestTheLogHasTheAddressThatClientsDoNotSee(t *testing.T) {
 	resolve(t, map[string]string{"db.corp.example": "10.1.2.3"})
 	var out bytes.Buffer
 	s := NewSender(SenderOptions{Addresses: mustAddresses(t, false), Logger: slog.New(slog.NewTextHandler(&out, nil))})
@@ -188,7 +188,7 @@ func TestAnAnswerOverAConnectionThatIsUsedAgainIsNotReadBackEither(t *testing.T)
 }
 
 // Behind a proxy it is not known where a message goes, and an error may be the proxy's own, which names it.
-func TestAProxyIsNotToldOf(t *testing.T) {
+func TestClientsDoNotSeeTheProxy(t *testing.T) {
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadGateway)
 		_, _ = io.WriteString(w, "db.corp: 10.1.2.3 refused")

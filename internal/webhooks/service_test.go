@@ -274,7 +274,7 @@ func TestAnEndIsInTheOutboxUntilItIsDelivered(t *testing.T) {
 }
 
 // Attack 19: subscribed at one gateway, released by another that does not know of it yet.
-func TestAttack19AGatewayThatLagsTellsWhoHasJustSubscribed(t *testing.T) {
+func TestAttack19AGatewayThatLagsDeliversToANewSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newFleet(t, 2)
 		sub := b.subscribe(t, 0, "")
@@ -296,7 +296,7 @@ func TestAttack19AGatewayThatLagsTellsWhoHasJustSubscribed(t *testing.T) {
 }
 
 // Every release asks: where nobody has subscribed that must cost the check alone.
-func TestAnEndThatNobodyWantsToKnowOfIsCheckedWithoutAllocating(t *testing.T) {
+func TestAnEndWithoutSubscriptionsIsCheckedWithoutAllocating(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newFleet(t, 1)
 		described := 0

@@ -79,7 +79,7 @@ func TestReceiversThatFailOneAfterTheOtherLeaveRoom(t *testing.T) {
 }
 
 // What was left out is told of under the subscription's id, and counted for it and in all.
-func TestASubscriptionThatIsLeftOutIsToldOfByItsID(t *testing.T) {
+func TestASubscriptionThatIsLeftOutIsReportedByItsID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := map[string]int{}
 		b := newFleetOf(t, 1, func(o *Options) { o.MaxEntries, o.Dropped = 10, func(id string, n int) { told[id] += n } })

@@ -161,7 +161,7 @@ func (asked) OutboxEntries(int)     {}
 func (asked) WebhookDropped()       {}
 func (a asked) WebhookDead(int)     { a.now() }
 
-func TestNobodyIsAddressedWhomTheCourierDoesNotKnow(t *testing.T) {
+func TestNoEntryIsForASubscriptionThatTheCourierDoesNotKnow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newFleet(t, 1)
 		var s *Service
@@ -209,7 +209,7 @@ func TestNobodyIsAddressedWhomTheCourierDoesNotKnow(t *testing.T) {
 	})
 }
 
-func TestWhoChangesWebhooksAllTheTimeHoldsUpNoEnd(t *testing.T) {
+func TestConstantChangesOfWebhooksDelayNoEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newFleet(t, 1)
 		b.full()
@@ -224,7 +224,7 @@ func TestWhoChangesWebhooksAllTheTimeHoldsUpNoEnd(t *testing.T) {
 	})
 }
 
-func TestWhoMovedIsNotDisabledForItsOldAddress(t *testing.T) {
+func TestASubscriptionWithANewAddressIsNotDisabledForTheOldOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newFleet(t, 1)
 		var sub *Subscription

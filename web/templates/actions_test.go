@@ -95,7 +95,7 @@ func (b *browser) shows(selector string, want ...string) {
 	}
 }
 
-func TestHoldersAreAskedToLetGoAfterTheDialogHasSaidWho(t *testing.T) {
+func TestHoldersAreAskedToReleaseAfterTheDialogHasNamedThem(t *testing.T) {
 	api := new(fakeAPI)
 	page, _ := browseWith(t, "/lock-readers", api)
 	page.press("[data-act=revoke]")
@@ -148,7 +148,7 @@ func TestABreakSaysWhatItMeansForThatContender(t *testing.T) {
 	page.shows("#ask-break", "in its other locks, too: account:4711, account:815 and team/ledger.")
 }
 
-func TestOneWhoIsGoneMeanwhileIsNotBroken(t *testing.T) {
+func TestAContenderThatHasGoneMeanwhileIsNotBroken(t *testing.T) {
 	page, _ := browse(t, "/lock-readers")
 	page.press("#queue .holder:nth-child(2) [data-act=break]")
 	eval[bool](page, `htmx.swap({sourceElement: live, target: live, swap: "none", text: (() => {
@@ -159,7 +159,7 @@ func TestOneWhoIsGoneMeanwhileIsNotBroken(t *testing.T) {
 	page.until(`document.activeElement.id === "main"`, "the focus is not lost")
 }
 
-func TestOneWhoWaitedAndHoldsByNowIsSaidToHold(t *testing.T) {
+func TestAWaiterThatHoldsByNowIsShownAsAHolder(t *testing.T) {
 	page, _ := browse(t, "/lock-readers")
 	page.press("#queue .waiter:nth-child(1) [data-act=break]")
 	page.shows("#ask-break", "Takes out of the queue:", "It loses its place in line.")
@@ -172,7 +172,7 @@ func TestOneWhoWaitedAndHoldsByNowIsSaidToHold(t *testing.T) {
 	page.until(`document.activeElement.id.endsWith("/now")`, "the focus is where it is now")
 }
 
-func TestAReapShowsWhomItHitsBeforeItDoesIt(t *testing.T) {
+func TestAReapShowsWhatItEndsFirst(t *testing.T) {
 	api := new(fakeAPI)
 	page, _ := browseWith(t, "/lock-readers", api)
 	page.press("[data-act=reap]")

@@ -58,7 +58,7 @@ func TestTheDialogStaysWithTheHolderThatItHasShown(t *testing.T) {
 }
 
 // No push has come: the gateway tells it.
-func TestTheDialogTellsWhatTheGatewayRefuses(t *testing.T) {
+func TestTheDialogShowsWhatTheGatewayRefuses(t *testing.T) {
 	api := new(fakeAPI)
 	page, _ := browseWith(t, "/lock-asked", api)
 	page.holders([2]string{"alice", "alice-1"})
@@ -135,7 +135,7 @@ func TestAReapThatIsRefusedShowsTheQueueAnew(t *testing.T) {
 	}
 }
 
-func TestALockIsNotDestroyedWithThoseWhoCameSince(t *testing.T) {
+func TestALockIsNotDestroyedWithNewContenders(t *testing.T) {
 	api := new(fakeAPI)
 	page, _ := browseWith(t, "/lock-readers", api)
 	in := func(owners ...string) {
@@ -183,7 +183,7 @@ func TestALockIsNotDestroyedWithThoseWhoCameSince(t *testing.T) {
 	page.until(`!document.querySelector("dialog[open]")`, "newcomers are meant, too")
 }
 
-func TestWhatAHolderWasAskedIsTakenBack(t *testing.T) {
+func TestARequestToReleaseIsWithdrawn(t *testing.T) {
 	api := new(fakeAPI)
 	page, _ := browseWith(t, "/lock-asked", api)
 	page.shows("#queue .holder .asked", "Withdraw")
@@ -202,7 +202,7 @@ func TestWhatAHolderWasAskedIsTakenBack(t *testing.T) {
 	page.until(`document.querySelector("#done.bad")?.textContent === "It holds no more."`, "it has gone")
 }
 
-func TestAskingIsNotOfferedWhereNobodyCanBeAsked(t *testing.T) {
+func TestAskingIsNotOfferedWhereNoHolderCanBeAsked(t *testing.T) {
 	root := parse(t, render(LockPage(Lock{Page: Page{}, Revoke: "/v1/x", NoneToAsk: true, Destroy: "/v1/y", Reap: "/v1/z"})))
 	for _, e := range elements(root) {
 		id, _ := attr(e, "id")

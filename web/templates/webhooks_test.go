@@ -129,7 +129,7 @@ func TestAWebhookIsMadeWithHeadersAndCertificatesThatAreWrittenAsLines(t *testin
 }
 
 // A form is the webhook as it was; only what was changed in it is asked for, and only if nobody else was quicker.
-func TestAWebhookIsEditedAsItIsNowAndNotOverSomebodyElsesChange(t *testing.T) {
+func TestAWebhookIsEditedAsItIsNowAndNotOverAnotherChange(t *testing.T) {
 	api := new(fakeAPI)
 	page, _ := browseWith(t, "/webhook", api)
 	const at, edit, save = "/v1/webhooks/wh_eeeeffffgggghhhh", "#ask-hook-edit ", "#ask-hook-edit [data-confirm]"

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestWhySomebodyWaitsIsSaidInASentence(t *testing.T) {
+func TestWhyAWaiterWaitsIsASentence(t *testing.T) {
 	a, b := Who{Owner: "alice"}, Who{Owner: "bob"}
 	for _, c := range []struct {
 		why  Why
@@ -49,7 +49,7 @@ func TestEndsAreExplained(t *testing.T) {
 	}
 }
 
-func TestTheBarOfPermitsShowsWhoHasHowManyAndWhatTheNextNeeds(t *testing.T) {
+func TestTheBarOfPermitsShowsTheSharesAndWhatTheNextNeeds(t *testing.T) {
 	p := Permits{Limit: 10, Taken: 8, Shares: []Share{{Who{Owner: "a"}, 4}, {Who{Owner: "b"}, 2}}, Next: 4, NextWho: Who{Owner: "c"}}
 	want := "share 0.000% 33.333% 4 a|share 33.333% 16.667% 2 b|rest 50.000% 16.667% 2 of others|next 66.667% 33.333% "
 	var got []string
@@ -84,7 +84,7 @@ func TestTheChamberSaysWhatItIsUsedFor(t *testing.T) {
 }
 
 // Nobody acts on what the page cannot show, and a tab of znodes is for looking.
-func TestActionsAreThereWhenSomebodyCanBeHit(t *testing.T) {
+func TestActionsAreThereWhenThereAreContenders(t *testing.T) {
 	v := states(noon)["/lock-readers"]
 	if got := render(LockHeadFragment(v)); strings.Count(got, "data-act=") != 3 {
 		t.Error(got)
