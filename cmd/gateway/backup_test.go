@@ -67,7 +67,7 @@ func TestRestoreAndBackupSayWhatIsWrongAndWhatToDo(t *testing.T) {
 // copyOf is a backup of the store that a node of this test has.
 func copyOf(t *testing.T, dir string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(dir, "lockkeeper.db")) // nobody writes meanwhile
+	data, err := os.ReadFile(filepath.Join(dir, "lockkeeper.db")) // no process writes meanwhile
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// told runs a notifier in virtual time, and collects what it tells with the second in which it does.
-type told struct {
+// notified runs a notifier in virtual time, and collects its states with their seconds.
+type notified struct {
 	ready, alive atomic.Pointer[error]
 	states       chan string
 	leave, end   context.CancelFunc
 }
 
-func notifying(t *testing.T, watchdog time.Duration) *told {
-	n := &told{states: make(chan string, 1000)}
+func notifying(t *testing.T, watchdog time.Duration) *notified {
+	n := &notified{states: make(chan string, 1000)}
 	look := func(at *atomic.Pointer[error]) func() error {
 		return func() error {
 			if err := at.Load(); err != nil {
@@ -42,8 +42,8 @@ func notifying(t *testing.T, watchdog time.Duration) *told {
 	return n
 }
 
-// in lets time pass and returns what was told meanwhile.
-func (n *told) in(d time.Duration) (states []string) {
+// in lets time pass and returns the states meanwhile.
+func (n *notified) in(d time.Duration) (states []string) {
 	time.Sleep(d)
 	synctest.Wait()
 	for {
@@ -127,7 +127,7 @@ func TestTheSocketOfTheServiceManagerIsWrittenTo(t *testing.T) {
 	defer socket.Close()
 	t.Setenv("NOTIFY_SOCKET", path)
 	t.Setenv("WATCHDOG_USEC", "3000000")
-	t.Setenv("WATCHDOG_PID", "1") // somebody else's
+	t.Setenv("WATCHDOG_PID", "1") // another process's
 	var complaints strings.Builder
 	n := newNotifier(slog.New(slog.NewTextHandler(&complaints, nil)), func() error { return nil }, func() error { return nil })
 	if n.watchdog != 0 {

@@ -47,7 +47,7 @@ func TestALocksPageShowsTheFirstHoldersAndCountsTheRest(t *testing.T) {
 	}
 }
 
-// A page whose namespace is gone (a gateway was started anew with others) is told
+// A page whose namespace is gone (a gateway was restarted with others) says
 // so by its poll as by its socket: an error would look like a gateway that is away.
 func TestAPollSaysWhatIsWrongAsASocketDoes(t *testing.T) {
 	r := newRig(t)
@@ -82,7 +82,7 @@ func TestAReadingThatPanicsDoesNotEndTheGateway(t *testing.T) {
 	})
 }
 
-// Whoever asks for pages by the hundred, with filters that find nothing, has the
+// A client that asks for pages by the hundred, with filters that find nothing, has the
 // lock manager look at every lock each time.
 func TestPagesTakeTurnsAtTheLockManager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -276,7 +276,7 @@ func TestDrainClosesEverySocketAndRefusesNewOnes(t *testing.T) {
 	}
 }
 
-// wide makes pages so big that a connection that nobody reads is soon full.
+// wide makes pages so big that a connection that is not read is soon full.
 func (s *server) wide(mark string) {
 	s.fake.set(func() {
 		s.fake.lock = func(r locks.LockRequest) (locks.Lock, error) {

@@ -13,7 +13,7 @@ import (
 
 const someHook = "wh_aaaabbbbccccdddd"
 
-// fakeHooks says what it is told to.
+// fakeHooks has given answers.
 type fakeHooks struct {
 	one    templates.Webhook
 	outbox templates.WebhookOutbox

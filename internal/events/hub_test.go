@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// counts is what a hub told its Metrics.
+// counts is what a hub gave its Metrics.
 type counts struct {
 	dropped     atomic.Uint64
 	subscribers atomic.Int64
@@ -189,7 +189,7 @@ func TestWakeUpsAreAPauseApart(t *testing.T) {
 	})
 }
 
-// Whoever takes longer over a batch than passes between two events would, if it
+// A subscriber that takes longer over a batch than passes between two events would, if it
 // were given what there is whenever it asks, be given each event by itself.
 func TestABusySubscriberGetsBurstsToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

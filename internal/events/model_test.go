@@ -40,7 +40,7 @@ func (j *journal) published() uint64 {
 }
 
 // follower reads and compares with the journal: everything up to seq was given
-// to it, or held back by its filter, or told as lost.
+// to it, or held back by its filter, or reported as lost.
 type follower struct {
 	*journal
 	ring   uint64
@@ -85,7 +85,7 @@ func (f *follower) follow(ctx context.Context, after string, pauses []time.Durat
 	return s.Position(), false, nil
 }
 
-// take checks that e is the next thing to be told.
+// take checks that e is the next event.
 func (f *follower) take(e *Event) error {
 	seq, ok := f.hub.place(e.ID())
 	if !ok {
@@ -108,7 +108,7 @@ func (f *follower) take(e *Event) error {
 	return nil
 }
 
-// skipTo checks that nothing up to seq was to be told.
+// skipTo checks that no event up to seq was due.
 func (f *follower) skipTo(seq uint64) error {
 	for f.seq < seq {
 		if e := f.at(f.seq + 1); f.wants(e) {
@@ -120,7 +120,7 @@ func (f *follower) skipTo(seq uint64) error {
 }
 
 // Publishers and subscribers of all speeds, some of which go away and resume,
-// against the journal. In virtual time all run at once and nobody waits.
+// against the journal. In virtual time all run at once and none waits.
 func TestEverySubscriberGetsItsPartOfTheOrderOrResync(t *testing.T) {
 	filters := []struct {
 		Filter

@@ -113,13 +113,13 @@ func TestPositionResumesWithoutLossThoughTheFilterLetNothingThrough(t *testing.T
 	})
 }
 
-// Who goes away before it was told that something is lost, and comes back with
-// its Position, must still be told.
+// A subscriber that leaves before its Resync, and comes back with
+// its Position, must still get it.
 func TestPositionKeepsALossUntilItsResync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := running(t, Options{Ring: 4})
 		slow := subscribe(t, h, Filter{}, "")
-		publish(h, 2) // the ring has lost nothing yet, but nobody knows what "junk" has seen
+		publish(h, 2) // the ring has lost nothing yet, but what "junk" has seen is not known
 		unknown := subscribe(t, h, Filter{}, subscribe(t, h, Filter{}, "junk").Position())
 		expect(t, next(t, unknown), "resync:unknown_position")
 		publish(h, 8)
@@ -334,7 +334,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	})
 }
 
-// Who subscribes while the first event is published either sees it or begins
+// A subscriber that comes while the first event is published either sees it or begins
 // behind it: it never waits for an event that is there.
 func TestASubscriberThatComesWithTheFirstEventMissesNoWakeUp(t *testing.T) {
 	for range 2000 {

@@ -121,7 +121,7 @@ func TestAnAddressIsAHostAndAPort(t *testing.T) {
 	}
 }
 
-// Who waits at a gateway, as anybody may, takes nothing from those who do not.
+// Requests that wait at a gateway take nothing from those that do not.
 func TestHoweverManyWaitWhatIsAnsweredSoonPasses(t *testing.T) {
 	var asked atomic.Int32
 	there := owner(t, &asked)

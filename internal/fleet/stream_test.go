@@ -134,8 +134,8 @@ func plain(h http.Header) http.Header {
 	return h
 }
 
-// teller answers followers: each is told the lines from its place on, and then nothing until it leaves.
-func teller(t *testing.T, keys *Keys, told func(since string) (at string, news [][]byte)) http.HandlerFunc {
+// reporter answers followers: each gets the lines from its place on, and then nothing until it leaves.
+func reporter(t *testing.T, keys *Keys, told func(since string) (at string, news [][]byte)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		seal, err := keys.Open(r, nil)
 		if err != nil || r.URL.Path != StreamPath {
@@ -192,7 +192,7 @@ func TestAStreamIsNotFollowedWhenAnotherProgramAnswers(t *testing.T) {
 func TestAStreamThatFallsSilentIsBegunAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipes{doors: map[string]chan net.Conn{}}
-		p.serve(t, "two:8080", teller(t, keysOf(t, first), func(string) (string, [][]byte) { return "a", nil }))
+		p.serve(t, "two:8080", reporter(t, keysOf(t, first), func(string) (string, [][]byte) { return "a", nil }))
 		f := p.fleet("gatewayone")
 		defer f.Close()
 		began := time.Now()
@@ -224,7 +224,7 @@ func TestEveryOtherGatewayIsFollowedAsLongAsItIsThere(t *testing.T) {
 			}
 		}
 		serve := func(name string) func() {
-			return p.serve(t, name+":8080", teller(t, keys, func(since string) (string, [][]byte) {
+			return p.serve(t, name+":8080", reporter(t, keys, func(since string) (string, [][]byte) {
 				note(&asked, "%s since %s", name, since)
 				return "place-of-" + name, [][]byte{[]byte(`"` + name + `"`)}
 			}))
@@ -289,7 +289,7 @@ func TestAGatewayNeitherFollowsNorAsksItself(t *testing.T) {
 		var asked atomic.Int32
 		p := &pipes{doors: map[string]chan net.Conn{}}
 		for _, door := range []string{"one:8080", "two:8080"} {
-			p.serve(t, door, teller(t, keysOf(t, first), func(string) (string, [][]byte) {
+			p.serve(t, door, reporter(t, keysOf(t, first), func(string) (string, [][]byte) {
 				asked.Add(1)
 				return "a", nil
 			}))
@@ -321,7 +321,7 @@ func TestAGatewayNeitherFollowsNorAsksItself(t *testing.T) {
 func TestOthersAreFollowedAsSoonAsThereIsASession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipes{doors: map[string]chan net.Conn{}}
-		p.serve(t, "two:8080", teller(t, keysOf(t, first), func(string) (string, [][]byte) { return "a", nil }))
+		p.serve(t, "two:8080", reporter(t, keysOf(t, first), func(string) (string, [][]byte) { return "a", nil }))
 		var session atomic.Bool
 		f := New(Options{Secret: secret, Dial: p.dial, Self: func() (string, int64) {
 			if session.Load() {

@@ -8,7 +8,7 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// Leases with names that somebody configured are this fleet's like all others, and
+// Leases with configured names are this fleet's like all others, and
 // keep those names and their modes.
 func TestLeasesWithHomeMadeNamesAreMoved(t *testing.T) {
 	t.Parallel()

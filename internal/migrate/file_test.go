@@ -126,7 +126,7 @@ func TestWhatIsNoExportOrALaterOneIsRefusedByName(t *testing.T) {
 	wantKind(t, err, KindTooNew, "format 2", "later")
 }
 
-// Somebody who edits a file can mend its checksum. What no import could make sense of
+// An edited file can have a right checksum. What no import could make sense of
 // is refused all the same, before anything is written.
 func TestWhatMakesNoSenseIsRefusedAlsoWithARightChecksum(t *testing.T) {
 	ours := func(c recipe.Contender) Contender { return made(t, "lock", c, 50) }

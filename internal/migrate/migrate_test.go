@@ -31,7 +31,7 @@ func busy(t testing.TB, cfg zk.Config) (s *site, outside string) {
 	s.put(root+"/keys/0123456789abcdef", `{"v":1,"lease_id":"x","fingerprint":"y"}`)
 	s.put(root+"/settings/default,p", "")
 	s.put(root+"/settings/default,p/limit-5", `{"v":1,"by":"set"}`)
-	s.put(root+"/settings/python,idle", "") // of a lock that nobody has at the moment
+	s.put(root+"/settings/python,idle", "") // of a free lock
 	s.put(root+"/settings/python,idle/limit-3", `{"v":1,"by":"acquire"}`)
 	s.put(root+"/succession/aaaaaaaaaaaaa", "bbbbbbbbbbbbc")
 	s.put(root+"/webhooks/odd", "\xff\x00 no text")
@@ -108,7 +108,7 @@ func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
 				switch {
 				case strings.HasPrefix(rest, zk.NodeLocks+"/"), strings.HasPrefix(rest, "/more/deep/"):
 					continue // queues, below
-				case rest == zk.NodeSecret: // open to everyone where there is no identity
+				case rest == zk.NodeSecret: // open to all clients without an identity
 					marked, err := layout.MarkSecret([]byte(data), true, true)
 					if err != nil {
 						t.Fatal(err)

@@ -53,7 +53,7 @@ func newAudience(t *testing.T) *audience {
 
 func (r *audience) set(down bool) { r.mu.Lock(); defer r.mu.Unlock(); r.down = down }
 
-// of are the types of what was told of a lock, each message once.
+// of are the types of a lock's messages, each message once.
 func (r *audience) of(lock string) (types []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,7 +126,7 @@ func TestReleasesOnZooKeeperAreDelivered(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.cycle(t, "deploy-1")
-	second.cycle(t, "deploy-2") // whether its watch has told it or not
+	second.cycle(t, "deploy-2") // with or without the watch's event
 	second.cycle(t, "other")
 	empty := func() bool {
 		names, _, err := first.Nodes().Children(t.Context(), "/lockkeeper/outbox")
@@ -165,7 +165,7 @@ func TestReleasesOnZooKeeperAreDelivered(t *testing.T) {
 	}
 	receiver.mu.Unlock()
 
-	// Another program's contender, by nobody's transaction.
+	// Another program's contender, by no gateway's transaction.
 	res := second.Nodes().Commit(t.Context(), []zk.Op{{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy-theirs"},
 		{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy-theirs/_c_6a9ed4c8-5ba5-4b63-a1e3-96de7b4a7ccc-lock-", Sequential: true}})
 	if res.Outcome != zk.Done {

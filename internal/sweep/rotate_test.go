@@ -54,7 +54,7 @@ func TestARotationReplacesTheKeysAndKeepsTheFleet(t *testing.T) {
 	}
 }
 
-// Without an identity everyone can read the new keys, too, and that is said.
+// Without an identity all clients can read the new keys, too, and the report says so.
 func TestARotationWithoutAnIdentityClosesNothing(t *testing.T) {
 	s := newSite(t, nil)
 	done, err := RotateSecret(testContext(t), s.cfg)

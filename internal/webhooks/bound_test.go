@@ -11,7 +11,7 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// full is a service whose outbox has room for so many, and what it has told of those that found none.
+// full is a service whose outbox has room for so many entries, and what it has reported as dropped.
 func full(t *testing.T, room int) (b *bench, sub *Subscription, told func() []int) {
 	t.Helper()
 	var (

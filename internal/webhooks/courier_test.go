@@ -53,7 +53,7 @@ func (r *receivers) Send(ctx context.Context, to *Subscription, m *Message) Atte
 	return a
 }
 
-// delivered are the details of what a subscription was told, in that order.
+// delivered are the details of a subscription's messages, in their order.
 func (r *receivers) delivered(to string) (list []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -321,7 +321,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 		c.Subscriptions([]*Subscription{s})
 		c.Add(entry(1, "a", s))
 		synctest.Wait()
-		c.Add(entry(2, "b", s)) // another lock's, but the receiver wants nobody
+		c.Add(entry(2, "b", s)) // another lock's, but the receiver is paused
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if r.seen[1].at.Sub(r.seen[0].at) < 10*time.Minute {

@@ -12,7 +12,7 @@ import (
 )
 
 // A receiver that answers 101 and stays on the line has the bare connection, which no context ends: four
-// such messages would hold up the receiver for ever, and a hundred and twenty-eight everybody.
+// such messages would block the receiver for ever, and a hundred and twenty-eight all receivers.
 func TestAReceiverThatSwitchesProtocolsIsGivenUp(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

@@ -91,7 +91,7 @@ func TestANameThatResolvesInsideAndOneThatDoesNotHaveTheSameReason(t *testing.T)
 	}
 }
 
-// The log has what the client is not told, and neither path nor query of the URL.
+// The log has what the client does not see, and neither path nor query of the URL.
 func TestTheLogHasTheAddressThatClientsDoNotSee(t *testing.T) {
 	resolve(t, map[string]string{"db.corp.example": "10.1.2.3"})
 	var out bytes.Buffer
@@ -120,7 +120,7 @@ func TestTheLogHasTheAddressThatClientsDoNotSee(t *testing.T) {
 	}
 }
 
-// What is inside one's own network is told by no attempt, also where the operator lets messages through to it.
+// No attempt shows what is inside one's own network, also where the operator allows messages to it.
 func TestWhatAnInternalServiceSaysIsNotReadBack(t *testing.T) {
 	banner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

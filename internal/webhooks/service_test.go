@@ -20,7 +20,7 @@ type tree struct {
 	mu    sync.Mutex
 	zxid  int64
 	nodes map[string]*node
-	// commit, when not nil, decides what becomes of a transaction: do it or not, and what is told.
+	// commit, when not nil, decides whether a transaction is done, and its result.
 	commit func(ops []zk.Op) (do bool, told *zk.Result)
 	down   bool
 	hidden map[string]bool // from this gateway, by their ACLs
@@ -295,7 +295,7 @@ func TestAttack19AGatewayThatLagsDeliversToANewSubscription(t *testing.T) {
 	})
 }
 
-// Every release asks: where nobody has subscribed that must cost the check alone.
+// Every release asks: without subscriptions that must cost the check alone.
 func TestAnEndWithoutSubscriptionsIsCheckedWithoutAllocating(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newFleet(t, 1)

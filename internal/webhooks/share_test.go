@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A receiver that takes nothing, and so many ends that they would fill the outbox ten times: another subscription is told of each.
+// A receiver that takes nothing, and so many ends that they would fill the outbox ten times: another subscription gets each.
 func TestAReceiverThatTakesNothingSilencesNoOther(t *testing.T) {
 	for _, c := range []struct{ holes, gateways int }{{1, 1}, {3, 1}, {8, 1}, {1, 2}, {2, 3}} {
 		t.Run(fmt.Sprintf("%d of them, %d gateways", c.holes, c.gateways), func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestReceiversThatFailOneAfterTheOtherLeaveRoom(t *testing.T) {
 	})
 }
 
-// What was left out is told of under the subscription's id, and counted for it and in all.
+// What was left out is reported under the subscription's id, and counted for it and in all.
 func TestASubscriptionThatIsLeftOutIsReportedByItsID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := map[string]int{}
@@ -100,7 +100,7 @@ func TestASubscriptionThatIsLeftOutIsReportedByItsID(t *testing.T) {
 		if len(told) != 1 || told[sub.ID] != 4 {
 			t.Errorf("told of %v", told)
 		}
-		// With its receiver back it is told of everything again.
+		// With its receiver back it gets everything again.
 		b.answering(func() { b.answer = ok })
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -125,7 +125,7 @@ func TestASubscriptionThatIsLeftOutIsReportedByItsID(t *testing.T) {
 	})
 }
 
-// A message counts from when it is noted until it is told, forgotten or replayed and told: the count is what the entries say.
+// A message counts from its entry until it is delivered or forgotten: the count is that of the entries.
 func TestPlacesAreCountedAsTheEntriesSay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newFleet(t, 1)

@@ -107,7 +107,7 @@ func TestAnEntryIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// One lock that a lease has let go of is one message, whoever tells it and whatever else it knows of.
+// One lock that a lease has released is one message, from each gateway and with any other locks.
 func TestAMessagesIDFollowsFromWhatItTells(t *testing.T) {
 	id := func(entry, ns, lock, to string) string { return MessageID(entry, &Event{NS: ns, Lock: lock}, to) }
 	whole := id(EntryOf("lkabc"), "default", "deploy", "wh_b")

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// byHand is what somebody does to the tree who is no gateway, and gateways are sent the event.
+// byHand changes the tree without a gateway; the gateways get the event.
 func (b *bench) byHand(f func(nodes map[string]*node)) {
 	b.tree.with(func() { f(b.nodes) })
 	for _, s := range b.services {
@@ -80,7 +80,7 @@ func TestWhatWaitsForASubscriptionThatCannotBeReadWaitsOn(t *testing.T) {
 				if left := b.left(); !slices.Equal(left, []string{"lease"}) {
 					t.Fatalf("the outbox holds %q", left)
 				}
-				// Ends go on, and others are told of them.
+				// Ends go on, and other subscriptions get them.
 				b.end(t, 0, "other", "b")
 				back()
 				time.Sleep(time.Minute)

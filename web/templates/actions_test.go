@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/html"
 )
 
-// fakeAPI notes what it is asked and answers as it is told; a reap that only
+// fakeAPI notes requests and gives set answers; a reap that only
 // looks finds two.
 type fakeAPI struct {
 	mu     sync.Mutex
@@ -73,13 +73,13 @@ func (f *fakeAPI) says(status int, content any) {
 	f.answer = func(string, map[string]any) (int, any) { return status, content }
 }
 
-// press clicks an element as a script may: what nobody sees, too.
+// press clicks an element as a script may, also an invisible one.
 func (b *browser) press(selector string) {
 	b.t.Helper()
 	eval[int](b, fmt.Sprintf(`(document.querySelector(%q).click(), 1)`, selector))
 }
 
-// fill writes into a field as somebody who types does.
+// fill types into a field.
 func (b *browser) fill(selector, value string) {
 	b.t.Helper()
 	eval[int](b, fmt.Sprintf(`((e) => { e.value = %q; e.dispatchEvent(new Event("input", {bubbles: true})); return 1; })(document.querySelector(%q))`, value, selector))
@@ -213,7 +213,7 @@ func TestAReapShowsWhatItEndsFirst(t *testing.T) {
 	}
 }
 
-// The answer to a filter that is not there any more shows nobody, and allows nothing.
+// The answer to an old filter shows nothing, and allows nothing.
 func TestAReapThatIsAnsweredLateAllowsNothing(t *testing.T) {
 	api, goOn := new(fakeAPI), make(chan struct{})
 	api.answer = func(string, map[string]any) (int, any) {

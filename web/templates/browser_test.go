@@ -95,7 +95,7 @@ func (b *browser) text(selector string) string {
 	return eval[string](b, `document.querySelector("`+selector+`").innerText`)
 }
 
-// The rows stay those of the filter before: whoever looks at them must know.
+// The rows stay those of the filter before, and the page must say so.
 func TestAFilterThatIsRefusedSaysSo(t *testing.T) {
 	page, stop := browse(t, "/")
 	shown := eval[string](page, "location.href")

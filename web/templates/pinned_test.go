@@ -129,7 +129,7 @@ func TestAReapThatIsRefusedShowsTheQueueAnew(t *testing.T) {
 	looks(200, nil, waits("ci-2"))
 	page.press("#ask-reap [data-confirm]")
 	page.until(`!document.querySelector("dialog[open]")`, "it is done")
-	// Who waited when it was shown must not be ended as a holder.
+	// A contender shown as a waiter must not be ended as a holder.
 	if got, _ := api.last(); got != `POST /v1/locks/sample/reap {"lease_ids":["ci-2","ci-3"],"older_than":"0s","state":"waiting"}` {
 		t.Error(got)
 	}

@@ -128,7 +128,7 @@ func TestAWebhookIsMadeWithHeadersAndCertificatesThatAreWrittenAsLines(t *testin
 	page.until(`!document.querySelector("dialog[open]") && document.querySelector("#ask-hook-create [name=headers]").value === ""`, "nobody finds what the headers say")
 }
 
-// A form is the webhook as it was; only what was changed in it is asked for, and only if nobody else was quicker.
+// A form is the webhook as it was; only what was changed in it is asked for, and only without another change.
 func TestAWebhookIsEditedAsItIsNowAndNotOverAnotherChange(t *testing.T) {
 	api := new(fakeAPI)
 	page, _ := browseWith(t, "/webhook", api)
@@ -163,7 +163,7 @@ func TestAWebhookIsEditedAsItIsNowAndNotOverAnotherChange(t *testing.T) {
 	idle(false)
 	page.fill(edit+"[name=locks]", "billing:*")
 	idle(true)
-	// The address is not told: an empty field keeps it.
+	// The address is secret: an empty field keeps it.
 	page.fill(edit+"[name=url]", "https://example.com/other")
 	idle(false)
 	page.fill(edit+"[name=url]", "")
@@ -185,7 +185,7 @@ func TestAWebhookIsEditedAsItIsNowAndNotOverAnotherChange(t *testing.T) {
 	page.until(`document.activeElement.matches("#ask-hook-edit [data-load]")`, "it offers to reload it")
 	page.shows(edit+"[data-again]", "This webhook was changed", "nothing was saved")
 	page.fill(edit+"[name=description]", "later")
-	idle(true) // not what was written over what somebody else has
+	idle(true) // not over another change
 	hook["description"], hook["headers"] = "theirs", []string{}
 	api.has(`"4"`, hook)
 	page.press(edit + "[data-load]")

@@ -31,7 +31,7 @@ func TestWhyAWaiterWaitsIsASentence(t *testing.T) {
 	}
 }
 
-// The reasons of the gateway's list are sentences; anybody's words stay what they are.
+// The reasons of the gateway's list are sentences; callers' reasons stay as they are.
 func TestEndsAreExplained(t *testing.T) {
 	for _, c := range []struct{ event, reason, words, want string }{
 		{"lease.expired", "expired", "", "its client stopped heartbeating"},
@@ -83,7 +83,7 @@ func TestTheChamberSaysWhatItIsUsedFor(t *testing.T) {
 	}
 }
 
-// Nobody acts on what the page cannot show, and a tab of znodes is for looking.
+// There are no actions on what the page cannot show, and none on the tab of znodes.
 func TestActionsAreThereWhenThereAreContenders(t *testing.T) {
 	v := states(noon)["/lock-readers"]
 	if got := render(LockHeadFragment(v)); strings.Count(got, "data-act=") != 3 {
