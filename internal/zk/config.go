@@ -227,6 +227,7 @@ type Namespace struct {
 	Dialect string `json:"dialect"` // as recipe.ParseNaming reads it; "" in old records: native
 }
 
+// Equal reports whether two records say the same.
 func (n Namespace) Equal(other Namespace) bool {
 	return n.Root == other.Root && cmp.Or(n.Dialect, NativeDialect) == cmp.Or(other.Dialect, NativeDialect)
 }

@@ -37,7 +37,7 @@ var Directories = [...]Directory{
 
 const PermOpen = gozk.PermAll &^ gozk.PermAdmin
 
-// ACLs are the ACLs of each access. Without an identity shown, private and above leave ADMIN to everyone:
+// ACLs are the ACLs of each access. Without an identity ReadOnly, Private and Above leave ADMIN to everyone:
 // otherwise no later gateway with an identity could close them, and no operator could close what is above the root.
 func ACLs(auth *zk.DigestAuth) (acls [numAccess][]gozk.ACL) {
 	all := gozk.WorldACL(gozk.PermAll)

@@ -245,8 +245,10 @@ func (c *Conn) Cut() {
 	}
 }
 
-// Over is closed when the session has ended for a reason, gone when nothing of it is left.
+// Over is closed when the session has ended; Err tells why.
 func (c *Conn) Over() <-chan struct{} { return c.ended }
+
+// Gone is closed when nothing of the session is left.
 func (c *Conn) Gone() <-chan struct{} { return c.closed }
 
 // Context ends with the session.
@@ -255,6 +257,7 @@ func (c *Conn) Context() context.Context { return c.ctx }
 // LastZxid is the highest zxid that any answer has carried.
 func (c *Conn) LastZxid() int64 { return c.lastZxid.Load() }
 
+// Connected reports whether there is a connection at this moment.
 func (c *Conn) Connected() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -268,6 +271,7 @@ func (c *Conn) Up() <-chan struct{} {
 	return c.up
 }
 
+// Err is why the session has ended; nil while it lives.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -289,6 +293,7 @@ func (c *Conn) failed(err error) {
 	c.mu.Unlock()
 }
 
+// SessionID is ZooKeeper's number of the session.
 func (c *Conn) SessionID() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,28 +15,19 @@ import (
 // answer of ZooKeeper's (a broken connection, no server) becomes
 // ErrUnavailable: of a write it says nothing at all about the outcome.
 func translate(err error) error {
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.Is(err, gozk.ErrNoNode):
-		return zk.ErrNoNode
-	case errors.Is(err, gozk.ErrNodeExists):
-		return zk.ErrNodeExists
-	case errors.Is(err, gozk.ErrBadVersion):
-		return zk.ErrBadVersion
-	case errors.Is(err, gozk.ErrNotEmpty):
-		return zk.ErrNotEmpty
-	case errors.Is(err, gozk.ErrNoAuth):
-		return zk.ErrNoAuth
-	case errors.Is(err, gozk.ErrSessionExpired):
-		return zk.ErrSessionGone
-	case errors.Is(err, gozk.ErrNoChildrenForEphemerals):
-		return zk.ErrEphemeralParent
-	case errors.Is(err, gozk.ErrInvalidACL), errors.Is(err, gozk.ErrBadArguments), errors.Is(err, gozk.ErrInvalidPath):
-		return err
-	default:
-		return fmt.Errorf("%w: %w", zk.ErrUnavailable, err)
 	}
+	for _, e := range [...]struct{ theirs, ours error }{
+		{gozk.ErrNoNode, zk.ErrNoNode}, {gozk.ErrNodeExists, zk.ErrNodeExists}, {gozk.ErrBadVersion, zk.ErrBadVersion},
+		{gozk.ErrNotEmpty, zk.ErrNotEmpty}, {gozk.ErrNoAuth, zk.ErrNoAuth}, {gozk.ErrSessionExpired, zk.ErrSessionGone},
+		{gozk.ErrNoChildrenForEphemerals, zk.ErrEphemeralParent}, {gozk.ErrInvalidACL, err}, {gozk.ErrBadArguments, err}, {gozk.ErrInvalidPath, err},
+	} {
+		if errors.Is(err, e.theirs) {
+			return e.ours
+		}
+	}
+	return fmt.Errorf("%w: %w", zk.ErrUnavailable, err)
 }
 
 // outcome is the word for the metrics.
@@ -150,6 +141,7 @@ func (c *Conn) Create(ctx context.Context, cfg *zk.Config, path string, data []b
 	return Within("creating", path, err)
 }
 
+// Within says what was done when an error came; nil stays nil.
 func Within(doing, path string, err error) error {
 	if err == nil {
 		return nil

@@ -118,16 +118,7 @@ func Policy() []Rule {
 
 // RequestOf is the row's request for an operation of a Write.
 func RequestOf(kind zk.OpKind) Request {
-	switch kind {
-	case zk.OpCreate:
-		return ReqCreate
-	case zk.OpDelete:
-		return ReqDelete
-	case zk.OpSetData:
-		return ReqSet
-	default:
-		return ReqCheck
-	}
+	return [...]Request{zk.OpCreate: ReqCreate, zk.OpDelete: ReqDelete, zk.OpSetData: ReqSet, zk.OpCheck: ReqCheck}[kind]
 }
 
 // Classify looks an error up in the policy.
@@ -148,7 +139,7 @@ func Classify(req Request, err error, attempt int) Class {
 }
 
 // RetryAttempts bounds how often something is tried before the caller is told
-// that ZooKeeper is unavailable. With the delays of newBackoff and the wait for
+// that ZooKeeper is unavailable. With the delays of NewBackoff and the wait for
 // a connection that is some seconds.
 const RetryAttempts = 6
 

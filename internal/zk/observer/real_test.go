@@ -20,77 +20,32 @@ import (
 
 // foreign is another program at the same ZooKeeper.
 type foreign struct {
-	t      testing.TB
-	c      *gozk.Conn
-	chroot string
+	*fixture.Probe
+	t testing.TB
 }
 
 func newForeign(t testing.TB, addr, chroot string) *foreign {
-	t.Helper()
-	c, _, err := gozk.Connect([]string{addr}, 10*time.Second, gozk.WithLogger(quiet{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	return &foreign{t: t, c: c, chroot: chroot}
-}
-
-type quiet struct{}
-
-func (quiet) Printf(string, ...any) {}
-
-func (f *foreign) create(path string) string {
-	f.t.Helper()
-	name, err := f.c.Create(f.chroot+path, []byte("x"), 0, gozk.WorldACL(gozk.PermAll))
-	if err != nil {
-		f.t.Fatalf("creating %s: %v", path, err)
-	}
-	return name[len(f.chroot):]
+	return &foreign{fixture.NewProbe(t, zk.Config{Servers: []string{addr}, Chroot: chroot}), t}
 }
 
 func (f *foreign) createSeq(path string) string {
 	f.t.Helper()
-	name, err := f.c.Create(f.chroot+path, nil, gozk.FlagSequence, gozk.WorldACL(gozk.PermAll))
+	name, err := f.Lib.Create(f.Full(path), nil, gozk.FlagSequence, gozk.WorldACL(gozk.PermAll))
 	if err != nil {
 		f.t.Fatalf("creating %s: %v", path, err)
 	}
-	return name[len(f.chroot):]
-}
-
-func (f *foreign) delete(path string) {
-	f.t.Helper()
-	if err := f.c.Delete(f.chroot+path, -1); err != nil {
-		f.t.Fatalf("deleting %s: %v", path, err)
-	}
-}
-
-func (f *foreign) set(path string) *gozk.Stat {
-	f.t.Helper()
-	stat, err := f.c.Set(f.chroot+path, []byte("y"), -1)
-	if err != nil {
-		f.t.Fatalf("setting %s: %v", path, err)
-	}
-	return stat
+	return name[len(f.Full("")):]
 }
 
 // tree reads the directories below root.
 func (f *foreign) tree(root string) string {
 	f.t.Helper()
 	dirs := make(map[string]map[string]bool)
-	names, _, err := f.c.Children(f.chroot + root)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	for _, dir := range names {
-		children, _, err := f.c.Children(f.chroot + root + "/" + dir)
-		if err != nil {
-			f.t.Fatal(err)
+	for _, dir := range f.Children(root) {
+		dirs[root+"/"+dir] = make(map[string]bool)
+		for _, c := range f.Children(root + "/" + dir) {
+			dirs[root+"/"+dir][c] = true
 		}
-		set := make(map[string]bool)
-		for _, c := range children {
-			set[c] = true
-		}
-		dirs[root+"/"+dir] = set
 	}
 	return treeString(dirs)
 }
@@ -103,11 +58,11 @@ func TestReplicaFollowsARealTree(t *testing.T) {
 	addr, chroot := zkreal.SharedRealT(t)
 	testkit.NoLeaks(t)
 	f := newForeign(t, addr, chroot)
-	f.create("/locks")
-	f.create("/locks/a")
+	f.Create("/locks", "x")
+	f.Create("/locks/a", "x")
 	first := f.createSeq("/locks/a/x-")
-	f.create("/gateways")
-	f.create("/gateways/g1")
+	f.Create("/gateways", "x")
+	f.Create("/gateways/g1", "x")
 
 	m := newMirror()
 	o := startObserver(t, realConfig(addr, chroot), m, nil, zk.WatchRoot{Path: "/locks", Depth: 2}, zk.WatchRoot{Path: "/gateways", Depth: 1})
@@ -120,16 +75,16 @@ func TestReplicaFollowsARealTree(t *testing.T) {
 	}
 
 	second := f.createSeq("/locks/a/x-")
-	f.delete(first)
-	f.create("/locks/b")
-	f.create("/locks/b/y")
-	f.set("/locks/b/y")
-	f.create("/locks/b/y/deeper")
-	f.delete("/locks/b/y/deeper")
-	f.delete("/locks/b/y")
-	f.delete("/locks/b")
-	f.delete("/gateways/g1")
-	last := f.set("/locks/a")
+	f.Delete(first)
+	f.Create("/locks/b", "x")
+	f.Create("/locks/b/y", "x")
+	f.Set("/locks/b/y", "y")
+	f.Create("/locks/b/y/deeper", "x")
+	f.Delete("/locks/b/y/deeper")
+	f.Delete("/locks/b/y")
+	f.Delete("/locks/b")
+	f.Delete("/gateways/g1")
+	last := f.Set("/locks/a", "y")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := o.Reached(ctx, last.Mzxid); err != nil {
@@ -153,8 +108,8 @@ func TestGetIsAnsweredAfterWhatPrecedesItInTheStream(t *testing.T) {
 	addr, chroot := zkreal.SharedT(t)
 	testkit.NoLeaks(t)
 	f := newForeign(t, addr, chroot)
-	f.create("/locks")
-	f.create("/locks/a")
+	f.Create("/locks", "x")
+	f.Create("/locks/a", "x")
 	m := newMirror()
 	o := startObserver(t, realConfig(addr, chroot), m, nil, zk.WatchRoot{Path: "/locks", Depth: 2})
 	m.awaitSynced(t, 1)
@@ -176,7 +131,7 @@ func TestGetIsAnsweredAfterWhatPrecedesItInTheStream(t *testing.T) {
 		}
 		return testkit.Receive(t, patience, answers, "an answer to Get")
 	}
-	f.create("/locks/a/n")
+	f.Create("/locks/a/n", "x")
 	if a := get("/locks/a/n"); a.err != nil || a.data != "x" || !a.seen || a.stat.Czxid == 0 || a.zxid < a.stat.Czxid {
 		t.Errorf("answer %+v: the creation must have been told before", a)
 	}
@@ -190,8 +145,8 @@ func TestListTellsADirectoryAgain(t *testing.T) {
 	addr, chroot := zkreal.SharedT(t)
 	testkit.NoLeaks(t)
 	f := newForeign(t, addr, chroot)
-	f.create("/locks")
-	f.create("/locks/a")
+	f.Create("/locks", "x")
+	f.Create("/locks/a", "x")
 	m := newMirror()
 	o := startObserver(t, realConfig(addr, chroot), m, nil, zk.WatchRoot{Path: "/locks", Depth: 2})
 	m.awaitSynced(t, 1)
@@ -214,7 +169,7 @@ func TestARootAddedLaterIsReadAndSyncedByItself(t *testing.T) {
 	testkit.NoLeaks(t)
 	f := newForeign(t, addr, chroot)
 	for _, p := range []string{"/locks", "/other", "/other/d", "/other/d/n"} {
-		f.create(p)
+		f.Create(p, "x")
 	}
 	m := newMirror()
 	o := startObserver(t, realConfig(addr, chroot), m, nil, zk.WatchRoot{Path: "/locks", Depth: 2})
@@ -238,9 +193,9 @@ func TestReachedWaitsForAFutureTransaction(t *testing.T) {
 	addr, chroot := zkreal.SharedT(t)
 	testkit.NoLeaks(t)
 	f := newForeign(t, addr, chroot)
-	f.create("/locks")
-	f.create("/locks/a")
-	stat := f.set("/locks/a")
+	f.Create("/locks", "x")
+	f.Create("/locks/a", "x")
+	stat := f.Set("/locks/a", "y")
 	m := newMirror()
 	o := startObserver(t, realConfig(addr, chroot), m, nil, zk.WatchRoot{Path: "/locks", Depth: 2})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -252,7 +207,7 @@ func TestReachedWaitsForAFutureTransaction(t *testing.T) {
 	future := stat.Mzxid + 50
 	go func() { reached <- o.Reached(ctx, future) }()
 	for range 100 {
-		if stat = f.set("/locks/a"); stat.Mzxid >= future {
+		if stat = f.Set("/locks/a", "y"); stat.Mzxid >= future {
 			break
 		}
 		select {
@@ -275,7 +230,7 @@ func TestManyDirectoriesAreReadThroughTheWindow(t *testing.T) {
 	addr, chroot := zkreal.SharedT(t)
 	testkit.NoLeaks(t)
 	f := newForeign(t, addr, chroot)
-	f.create("/locks")
+	f.Create("/locks", "x")
 	const dirs = 3 * listWindow
 	for i := 0; i < dirs; i += 64 {
 		var ops []any
@@ -285,7 +240,7 @@ func TestManyDirectoriesAreReadThroughTheWindow(t *testing.T) {
 				&gozk.CreateRequest{Path: dir, Acl: gozk.WorldACL(gozk.PermAll)},
 				&gozk.CreateRequest{Path: dir + "/n", Acl: gozk.WorldACL(gozk.PermAll)})
 		}
-		if _, err := f.c.Multi(ops...); err != nil {
+		if _, err := f.Lib.Multi(ops...); err != nil {
 			t.Fatal(err)
 		}
 	}

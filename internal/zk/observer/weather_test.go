@@ -45,8 +45,8 @@ func (c *churn) transaction() {
 	for range 1 + c.rnd.IntN(12) {
 		ops = append(ops, c.op())
 	}
-	ops = append(ops, &gozk.SetDataRequest{Path: c.f.chroot + c.root, Version: -1})
-	results, err := c.f.c.Multi(ops...)
+	ops = append(ops, &gozk.SetDataRequest{Path: c.f.Full(c.root), Version: -1})
+	results, err := c.f.Lib.Multi(ops...)
 	if err != nil {
 		c.f.t.Fatalf("churn: %v", err)
 	}
@@ -59,21 +59,21 @@ func (c *churn) op() any {
 	if !exists {
 		c.dirs[dir] = nil
 		c.did = append(c.did, "DirAdded "+dir)
-		return &gozk.CreateRequest{Path: c.f.chroot + dir, Acl: gozk.WorldACL(gozk.PermAll)}
+		return &gozk.CreateRequest{Path: c.f.Full(dir), Acl: gozk.WorldACL(gozk.PermAll)}
 	}
 	if len(nodes) == 0 && c.rnd.IntN(3) == 0 {
 		delete(c.dirs, dir)
 		c.did = append(c.did, "DirRemoved "+dir)
-		return &gozk.DeleteRequest{Path: c.f.chroot + dir, Version: -1}
+		return &gozk.DeleteRequest{Path: c.f.Full(dir), Version: -1}
 	}
 	if len(nodes) > 0 && c.rnd.IntN(8) == 0 {
 		c.did = append(c.did, "NodeChanged "+dir+" "+nodes[0])
-		return &gozk.SetDataRequest{Path: c.f.chroot + dir + "/" + nodes[0], Version: -1}
+		return &gozk.SetDataRequest{Path: c.f.Full(dir + "/" + nodes[0]), Version: -1}
 	}
 	if len(nodes) > 0 && c.rnd.IntN(2) == 0 {
 		i := c.rnd.IntN(len(nodes))
 		c.did = append(c.did, "NodeRemoved "+dir+" "+nodes[i])
-		path := c.f.chroot + dir + "/" + nodes[i]
+		path := c.f.Full(dir + "/" + nodes[i])
 		c.dirs[dir] = slices.Delete(nodes, i, i+1)
 		return &gozk.DeleteRequest{Path: path, Version: -1}
 	}
@@ -81,14 +81,14 @@ func (c *churn) op() any {
 	c.next++
 	c.dirs[dir] = append(nodes, node)
 	c.did = append(c.did, "NodeAdded "+dir+" "+node)
-	return &gozk.CreateRequest{Path: c.f.chroot + dir + "/" + node, Acl: gozk.WorldACL(gozk.PermAll)}
+	return &gozk.CreateRequest{Path: c.f.Full(dir + "/" + node), Acl: gozk.WorldACL(gozk.PermAll)}
 }
 
 func TestEventsOfARealServerAreCompleteAndInOrder(t *testing.T) {
 	addr, chroot := zkreal.SharedRealT(t)
 	testkit.NoLeaks(t)
 	f := newForeign(t, addr, chroot)
-	f.create("/locks")
+	f.Create("/locks", "x")
 	m := newMirror()
 	o := startObserver(t, realConfig(addr, chroot), m, nil, locksRoot)
 	m.awaitSynced(t, 1)
@@ -119,7 +119,7 @@ func TestTheReplicaSurvivesReconnectsInTheMiddleOfWrites(t *testing.T) {
 	testkit.NoLeaks(t)
 	proxy := netfault.NewT(t, addr)
 	f := newForeign(t, addr, chroot)
-	f.create("/locks")
+	f.Create("/locks", "x")
 	m := newMirror()
 	o := startObserver(t, realConfig(proxy.Addr(), chroot), m, nil, locksRoot)
 	m.awaitSynced(t, 1)
@@ -172,9 +172,9 @@ func TestHiddenNodesSendNeitherEventAndAreShownByAListing(t *testing.T) {
 	addr, chroot := zkreal.SharedRealT(t)
 	testkit.NoLeaks(t)
 	f := newForeign(t, addr, chroot)
-	f.create("/locks")
-	f.create("/locks/a")
-	if err := f.c.AddAuth("digest", []byte("fleet:secret")); err != nil {
+	f.Create("/locks", "x")
+	f.Create("/locks/a", "x")
+	if err := f.Lib.AddAuth("digest", []byte("fleet:secret")); err != nil {
 		t.Fatal(err)
 	}
 	blind, seeing := newMirror(), newMirror()
@@ -187,19 +187,19 @@ func TestHiddenNodesSendNeitherEventAndAreShownByAListing(t *testing.T) {
 
 	hide := func(path string) {
 		t.Helper()
-		if _, err := f.c.Create(chroot+path, nil, 0, gozk.DigestACL(gozk.PermAll, "fleet", "secret")); err != nil {
+		if _, err := f.Lib.Create(chroot+path, nil, 0, gozk.DigestACL(gozk.PermAll, "fleet", "secret")); err != nil {
 			t.Fatal(err)
 		}
 	}
 	hide("/locks/a/hidden")
-	reach(t, ob, f.set("/locks/a").Mzxid)
+	reach(t, ob, f.Set("/locks/a", "y").Mzxid)
 	if blind.has("NodeAdded /locks/a hidden") {
 		t.Error("a node that may not be read sent a created event: the premise of listing is wrong")
 	}
 	ob.List("/locks/a")
 	testkit.Eventually(t, patience, func() bool { return blind.has("NodeAdded* /locks/a hidden") }, "the listing shows it")
-	f.delete("/locks/a/hidden")
-	last := f.set("/locks/a").Mzxid
+	f.Delete("/locks/a/hidden")
+	last := f.Set("/locks/a", "y").Mzxid
 	reach(t, ob, last)
 	if blind.has("NodeRemoved /locks/a hidden") {
 		t.Error("a node that may not be read sent a deleted event")
@@ -300,11 +300,11 @@ func TestAFollowerCutOffFromItsPeers(t *testing.T) {
 	other := followers[0] + followers[1] - cut
 
 	f := newForeign(t, e.Addr(other), "")
-	f.create("/locks")
-	f.create("/locks/a")
+	f.Create("/locks", "x")
+	f.Create("/locks/a", "x")
 	commit := func() int64 {
 		sent := clock.Now()
-		zxid := f.set("/locks/a").Mzxid
+		zxid := f.Set("/locks/a", "y").Mzxid
 		o.Freshness().Committed(sent, zxid)
 		select {
 		case <-wrote:
@@ -322,7 +322,7 @@ func TestAFollowerCutOffFromItsPeers(t *testing.T) {
 
 	e.CutPeers(cut)
 	began := time.Now()
-	f.create("/locks/a/unseen")
+	f.Create("/locks/a/unseen", "x")
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	lastOnCut := began
@@ -363,6 +363,6 @@ func TestAFollowerCutOffFromItsPeers(t *testing.T) {
 		}
 	}
 	e.HealPeers(cut)
-	reach(t, o, f.set("/locks/a").Mzxid)
+	reach(t, o, f.Set("/locks/a", "y").Mzxid)
 	m.checkAll(t)
 }
