@@ -210,7 +210,8 @@ func TestABusySubscriberGetsBurstsToo(t *testing.T) {
 			read += len(batch)
 			time.Sleep(150 * time.Microsecond)
 		}
-		if most := int(1000*100*time.Microsecond/WakePause) + 1; batches > most {
+		// The first event comes alone, and the last burst may be cut in two.
+		if most := int(1000*100*time.Microsecond/WakePause) + 2; batches > most {
 			t.Errorf("%d batches in the time of %d pauses", batches, most)
 		}
 	})

@@ -83,7 +83,9 @@ func (s *beliefs) end(lease string) {
 
 // until is when the last belief in a lease ends.
 func (s *beliefs) until(lease string) (until time.Time) {
-	for _, b := range s.list() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.all {
 		if b.lease == lease && b.until.After(until) {
 			until = b.until
 		}
@@ -91,11 +93,16 @@ func (s *beliefs) until(lease string) (until time.Time) {
 	return until
 }
 
-// list is a copy of the list; it shares its beliefs.
+// list is a copy of all beliefs as they are now.
 func (s *beliefs) list() []*belief {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.all)
+	list := make([]*belief, len(s.all))
+	for i, b := range s.all {
+		now := *b
+		list[i] = &now
+	}
+	return list
 }
 
 // slack is what an answer may be late.

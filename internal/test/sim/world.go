@@ -129,6 +129,8 @@ func (w *world) end() Outcome {
 	r.checkAudit()
 	r.checkTold()
 	r.checkNotified()
+	w.mu.Lock() // gateways that leave write to the journal from goroutines of their own
+	defer w.mu.Unlock()
 	out := Outcome{Violations: w.violations, History: w.lines, Answers: w.answers, Virtual: time.Since(w.begun), Tellings: w.receivers.tellings,
 		operations: operations(r.beliefs, w.begun)}
 	for _, b := range r.beliefs {
