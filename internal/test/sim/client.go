@@ -260,14 +260,7 @@ func (c *client) acquire() (l *lease, held bool) {
 			if a.Token == "" || a.State == "ended" {
 				return nil, false
 			}
-			l = newLease(wishes, a, ttl)
-			if l.names++; reentrant {
-				l.reentrant, l.holds = true, []string{"h0"}
-			}
-			c.w.ledger.agree(l.id, t)
-			c.w.receivers.expect(l.id, a.NotifySecret)
-			c.w.believe(l, a)
-			return l, a.State == "held"
+			return c.accept(newLease(wishes, a, ttl), a, t, reentrant), a.State == "held"
 		case a.status == http.StatusServiceUnavailable:
 			if a.Code == "outcome_unknown" && header.Get("Idempotency-Key") == "" {
 				return nil, false
@@ -283,6 +276,17 @@ func (c *client) acquire() (l *lease, held bool) {
 		c.sleep(100*time.Millisecond + c.below(400*time.Millisecond))
 	}
 	return nil, false
+}
+
+// accept notes what a new lease's client counts on.
+func (c *client) accept(l *lease, a answer, t terms, reentrant bool) *lease {
+	if l.names++; reentrant {
+		l.reentrant, l.holds = true, []string{"h0"}
+	}
+	c.w.ledger.agree(l.id, t)
+	c.w.receivers.expect(l.id, a.NotifySecret)
+	c.w.believe(l, a)
+	return l
 }
 
 // undocumented notes an answer that the documentation does not have.

@@ -35,31 +35,11 @@ func Eval(t testing.TB, shell string, apart bool, texts [][]byte) (results []Eva
 	}
 	home := t.TempDir()
 	work, canary := filepath.Join(home, "work"), filepath.Join(home, "canary")
-	if err := os.Mkdir(work, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	var script bytes.Buffer
-	script.WriteString("canary() { echo ran >>\"$CANARY\"; }\n")
-	for i, text := range texts {
-		if apart {
-			script.WriteString("(trap 'echo \"@ENDED $?\"' EXIT\n")
-		}
-		script.WriteString("LEASE_ID=old LEASE_TOKEN=old FENCING_TOKEN=old LEASE_ERROR=old LEASE_STATUS=old\neval ")
-		// What $(...) keeps: no NUL, no line breaks at the end. The status of eval is that of its last command.
-		text = bytes.TrimRight(bytes.ReplaceAll(text, []byte{0}, nil), "\n")
-		script.WriteString("'" + strings.ReplaceAll(string(text), "'", `'\''`) + "'")
-		fmt.Fprintf(&script, "\nprintf '@EVALUATED %d|%%s|%%s|%%s|%%s|%%s|%%s|\\n' \"$?\" \"$LEASE_ID\" \"$LEASE_TOKEN\" \"$FENCING_TOKEN\" \"$LEASE_ERROR\" \"$LEASE_STATUS\"\n", i)
-		if apart {
-			script.WriteString("trap - EXIT)\n")
-		}
-	}
-	cmd := exec.CommandContext(t.Context(), path)
-	cmd.Dir, cmd.Env, cmd.Stdin = work, []string{"PATH=" + filepath.Join(home, "nothing"), "CANARY=" + canary, "LC_ALL=C.UTF-8"}, nil
+	NoError(t, os.Mkdir(work, 0o700))
 	file := filepath.Join(home, "script")
-	if err := os.WriteFile(file, script.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd.Args = append(cmd.Args, file)
+	NoError(t, os.WriteFile(file, evals(texts, apart), 0o600))
+	cmd := exec.CommandContext(t.Context(), path, file)
+	cmd.Dir, cmd.Env, cmd.Stdin = work, []string{"PATH=" + filepath.Join(home, "nothing"), "CANARY=" + canary, "LC_ALL=C.UTF-8"}, nil
 	out, err := cmd.Output()
 	if _, exited := err.(*exec.ExitError); err != nil && !exited {
 		t.Fatal(err)
@@ -87,6 +67,26 @@ func Eval(t testing.TB, shell string, apart bool, texts [][]byte) (results []Eva
 		t.Errorf("%s: %d of %d evals came to their end: %s", shell, len(results), len(texts), Brief(texts[min(len(results), len(texts)-1)]))
 	}
 	return results, ran
+}
+
+// evals is the script that gives each text to eval.
+func evals(texts [][]byte, apart bool) []byte {
+	var script bytes.Buffer
+	script.WriteString("canary() { echo ran >>\"$CANARY\"; }\n")
+	for i, text := range texts {
+		if apart {
+			script.WriteString("(trap 'echo \"@ENDED $?\"' EXIT\n")
+		}
+		script.WriteString("LEASE_ID=old LEASE_TOKEN=old FENCING_TOKEN=old LEASE_ERROR=old LEASE_STATUS=old\neval ")
+		// What $(...) keeps: no NUL, no line breaks at the end. The status of eval is that of its last command.
+		text = bytes.TrimRight(bytes.ReplaceAll(text, []byte{0}, nil), "\n")
+		script.WriteString("'" + strings.ReplaceAll(string(text), "'", `'\''`) + "'")
+		fmt.Fprintf(&script, "\nprintf '@EVALUATED %d|%%s|%%s|%%s|%%s|%%s|%%s|\\n' \"$?\" \"$LEASE_ID\" \"$LEASE_TOKEN\" \"$FENCING_TOKEN\" \"$LEASE_ERROR\" \"$LEASE_STATUS\"\n", i)
+		if apart {
+			script.WriteString("trap - EXIT)\n")
+		}
+	}
+	return script.Bytes()
 }
 
 // Brief is the beginning of a text, for the message of a test.

@@ -13,90 +13,111 @@ import (
 
 // wander lets random clients do random things, the same for the same seed. Before each it calls between, if there is one.
 func wander(t testing.TB, seed uint64, steps int, between ...func(*rig)) *rig {
-	r := newRig(t)
-	random := rand.New(rand.NewPCG(seed, 1))
-	pick := func(n int) int { return random.IntN(n) }
-	clients := make([]*client, 4)
-	for i := range clients {
-		clients[i] = r.client(int64(100 + i))
+	w := &walk{rig: newRig(t), random: rand.New(rand.NewPCG(seed, 1)), clients: make([]*client, 4)}
+	for i := range w.clients {
+		w.clients[i] = w.client(int64(100 + i))
 	}
-	lists := [][]wire.ACL{
+	for range steps {
+		for _, f := range between {
+			f(w.rig)
+		}
+		w.step()
+		check(t, w.s)
+	}
+	return w.rig
+}
+
+// walk is what random clients do.
+type walk struct {
+	*rig
+	random  *rand.Rand
+	clients []*client
+}
+
+var (
+	walkLists = [][]wire.ACL{
 		everyone, everyone, everyone,
 		{{Perms: wire.PermAll, Scheme: "auth"}},
 		{{Perms: wire.PermRead, Scheme: "world", ID: "anyone"}, {Perms: wire.PermAll, Scheme: "ip", ID: "127.0.0.0/8"}},
 		{{Perms: wire.PermCreate | wire.PermDelete, Scheme: "world", ID: "anyone"}},
 		nil,
 	}
-	paths := []string{"/", "/a", "/a", "/a", "/b", "/b", "/a/x", "/a/x", "/a/y", "/a/x/z", "/b/c", "/zookeeper/quota/a", "/zookeeper/quota/a/zookeeper_limits",
+	walkPaths = []string{"/", "/a", "/a", "/a", "/b", "/b", "/a/x", "/a/x", "/a/y", "/a/x/z", "/b/c", "/zookeeper/quota/a", "/zookeeper/quota/a/zookeeper_limits",
 		"/zookeeper/quota/a/zookeeper_stats", "/zookeeper/config", "", "/a/", "/a//x"}
-	path := func() string { return paths[pick(len(paths))] }
-	version := func() int32 { return []int32{-1, -1, 0, 1, 2}[pick(5)] }
-	data := func() []byte {
-		if pick(5) == 0 {
-			return nil
-		}
-		return []byte(strings.Repeat("d", pick(20)))
+)
+
+func (w *walk) pick(n int) int  { return w.random.IntN(n) }
+func (w *walk) path() string    { return walkPaths[w.pick(len(walkPaths))] }
+func (w *walk) acl() []wire.ACL { return walkLists[w.pick(len(walkLists))] }
+func (w *walk) version() int32  { return []int32{-1, -1, 0, 1, 2}[w.pick(5)] }
+
+func (w *walk) data() []byte {
+	if w.pick(5) == 0 {
+		return nil
 	}
-	write := func() wire.MultiOp {
-		switch pick(8) {
-		case 0, 1, 2:
-			op := []wire.Op{wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer}[pick(3)]
-			return wire.MultiOp{Op: op, Record: &wire.CreateRequest{Path: path(), Data: data(), ACL: lists[pick(len(lists))], Flags: int32(pick(5))}}
-		case 3:
-			return wire.MultiOp{Op: wire.OpCreateTTL, Record: &wire.CreateTTLRequest{TTL: int64(pick(50)),
-				CreateRequest: wire.CreateRequest{Path: path(), Data: data(), ACL: everyone, Flags: 5 + int32(pick(2))}}}
-		case 4, 5:
-			return wire.MultiOp{Op: wire.OpDelete, Record: &wire.VersionRequest{Path: path(), Version: version()}}
-		case 6:
-			return wire.MultiOp{Op: wire.OpCheck, Record: &wire.VersionRequest{Path: path(), Version: version()}}
-		}
-		return wire.MultiOp{Op: wire.OpSetData, Record: &wire.SetDataRequest{Path: path(), Data: data(), Version: version()}}
+	return []byte(strings.Repeat("d", w.pick(20)))
+}
+
+func (w *walk) write() wire.MultiOp {
+	switch w.pick(8) {
+	case 0, 1, 2:
+		op := []wire.Op{wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer}[w.pick(3)]
+		return wire.MultiOp{Op: op, Record: &wire.CreateRequest{Path: w.path(), Data: w.data(), ACL: w.acl(), Flags: int32(w.pick(5))}}
+	case 3:
+		return wire.MultiOp{Op: wire.OpCreateTTL, Record: &wire.CreateTTLRequest{TTL: int64(w.pick(50)),
+			CreateRequest: wire.CreateRequest{Path: w.path(), Data: w.data(), ACL: everyone, Flags: 5 + int32(w.pick(2))}}}
+	case 4, 5:
+		return wire.MultiOp{Op: wire.OpDelete, Record: &wire.VersionRequest{Path: w.path(), Version: w.version()}}
+	case 6:
+		return wire.MultiOp{Op: wire.OpCheck, Record: &wire.VersionRequest{Path: w.path(), Version: w.version()}}
 	}
-	for range steps {
-		for _, f := range between {
-			f(r)
-		}
-		r.now += int64(pick(30))
-		i := pick(len(clients))
-		c := clients[i]
-		switch pick(20) {
-		case 0:
-			r.log(r.s.Reap(r.now)...)
-		case 1:
-			c.do(wire.OpCloseSession, nil)
-			r.s.Detach(c.conn)
-			clients[i] = r.client(c.conn.Session + 100)
-		case 2:
-			r.log(r.s.CloseSession(r.now, c.conn.Session))
-			r.s.Detach(c.conn)
-			clients[i] = r.client(c.conn.Session + 100)
-		case 3:
-			c.login(fmt.Sprint("user", pick(3)))
-		case 4:
-			c.do(wire.OpSetACL, &wire.SetACLRequest{Path: path(), ACL: lists[pick(len(lists))], Version: version()})
-		case 5:
-			c.do(wire.OpAddWatch, &wire.AddWatchRequest{Path: path(), Mode: int32(pick(2))})
-		case 6, 7:
-			c.do([]wire.Op{wire.OpExists, wire.OpGetData, wire.OpGetChildren, wire.OpGetChildren2}[pick(4)], &wire.ReadRequest{Path: path(), Watch: pick(2) == 0})
-		case 8, 9, 10, 11:
-			var ops []wire.MultiOp
-			for range pick(6) {
-				ops = append(ops, write())
-			}
-			before := dump(r.s)
-			if reply := c.do(wire.OpMulti, multi(ops...)); reply.Txn.Err != wire.OK {
-				after := strings.Replace(dump(r.s), fmt.Sprintf("zxid %d ", reply.Txn.Zxid), fmt.Sprintf("zxid %d ", reply.Txn.Zxid-1), 1)
-				if diff := cmp.Diff(before, after); diff != "" {
-					t.Fatalf("seed %d: a multi that failed with %v left something: -before +after\n%s", seed, reply.Txn.Err, diff)
-				}
-			}
-		default:
-			op := write()
-			c.do(op.Op, op.Record)
-		}
-		check(t, r.s)
+	return wire.MultiOp{Op: wire.OpSetData, Record: &wire.SetDataRequest{Path: w.path(), Data: w.data(), Version: w.version()}}
+}
+
+func (w *walk) step() {
+	w.now += int64(w.pick(30))
+	i := w.pick(len(w.clients))
+	c := w.clients[i]
+	switch w.pick(20) {
+	case 0:
+		w.log(w.s.Reap(w.now)...)
+	case 1:
+		c.do(wire.OpCloseSession, nil)
+		w.s.Detach(c.conn)
+		w.clients[i] = w.client(c.conn.Session + 100)
+	case 2:
+		w.log(w.s.CloseSession(w.now, c.conn.Session))
+		w.s.Detach(c.conn)
+		w.clients[i] = w.client(c.conn.Session + 100)
+	case 3:
+		c.login(fmt.Sprint("user", w.pick(3)))
+	case 4:
+		c.do(wire.OpSetACL, &wire.SetACLRequest{Path: w.path(), ACL: w.acl(), Version: w.version()})
+	case 5:
+		c.do(wire.OpAddWatch, &wire.AddWatchRequest{Path: w.path(), Mode: int32(w.pick(2))})
+	case 6, 7:
+		c.do([]wire.Op{wire.OpExists, wire.OpGetData, wire.OpGetChildren, wire.OpGetChildren2}[w.pick(4)], &wire.ReadRequest{Path: w.path(), Watch: w.pick(2) == 0})
+	case 8, 9, 10, 11:
+		w.multi(c)
+	default:
+		op := w.write()
+		c.do(op.Op, op.Record)
 	}
-	return r
+}
+
+// multi sends a multi. One that fails must leave nothing.
+func (w *walk) multi(c *client) {
+	var ops []wire.MultiOp
+	for range w.pick(6) {
+		ops = append(ops, w.write())
+	}
+	before := dump(w.s)
+	if reply := c.do(wire.OpMulti, multi(ops...)); reply.Txn.Err != wire.OK {
+		after := strings.Replace(dump(w.s), fmt.Sprintf("zxid %d ", reply.Txn.Zxid), fmt.Sprintf("zxid %d ", reply.Txn.Zxid-1), 1)
+		if diff := cmp.Diff(before, after); diff != "" {
+			w.t.Fatalf("a multi that failed with %v left something: -before +after\n%s", reply.Txn.Err, diff)
+		}
+	}
 }
 
 func TestAReplayedLogGivesTheSameState(t *testing.T) {
