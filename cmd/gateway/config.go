@@ -91,18 +91,8 @@ func (c *config) check() error {
 				"%s %s is reachable by others, and there is no authentication", address.flag, address.is)
 		}
 	}
-	if _, _, err := net.SplitHostPort(c.FleetListen); c.FleetListen != "" && err != nil {
-		return usage("for example --fleet-listen 10.0.0.1:8081", "--fleet-listen %q: %w", c.FleetListen, err)
-	}
-	if c.Advertise != "" {
-		if base, err := fleet.BaseURL(c.Advertise); err != nil || unspecified(base) {
-			return usage("for example --advertise gateway-1.example.com:8080, or https://gateway-1.example.com:443", "--advertise %q must be an address at which others can reach this gateway: HOST:PORT, or https:// before it", c.Advertise)
-		}
-	}
-	for _, name := range c.AllowedHosts {
-		if name == "" || strings.ContainsAny(name, ":/*? ") {
-			return usage("for example --allowed-hosts locks.example.com,gateway", "--allowed-hosts %q must be a host's name without scheme, port or wildcard", name)
-		}
+	if err := c.checkNames(); err != nil {
+		return err
 	}
 	if err := c.Limits.check(); err != nil {
 		return err
@@ -124,6 +114,24 @@ func (c *config) check() error {
 	} {
 		if d.is < d.from || d.is > d.to {
 			return usage("see gateway --help", "%s %v must be between %v and %v", d.flag, d.is, d.from, d.to)
+		}
+	}
+	return nil
+}
+
+// checkNames checks where other gateways and clients find this one.
+func (c *config) checkNames() error {
+	if _, _, err := net.SplitHostPort(c.FleetListen); c.FleetListen != "" && err != nil {
+		return usage("for example --fleet-listen 10.0.0.1:8081", "--fleet-listen %q: %w", c.FleetListen, err)
+	}
+	if c.Advertise != "" {
+		if base, err := fleet.BaseURL(c.Advertise); err != nil || unspecified(base) {
+			return usage("for example --advertise gateway-1.example.com:8080, or https://gateway-1.example.com:443", "--advertise %q must be an address at which others can reach this gateway: HOST:PORT, or https:// before it", c.Advertise)
+		}
+	}
+	for _, name := range c.AllowedHosts {
+		if name == "" || strings.ContainsAny(name, ":/*? ") {
+			return usage("for example --allowed-hosts locks.example.com,gateway", "--allowed-hosts %q must be a host's name without scheme, port or wildcard", name)
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -398,4 +399,28 @@ func TestManyViewersComeAndGo(t *testing.T) {
 	wg.Wait()
 	testkit.Eventually(t, soon, func() bool { _, viewers := s.inUse(); return viewers == 0 }, "all are gone")
 	testkit.Eventually(t, soon, func() bool { topics, _ := s.inUse(); return topics == 0 }, "and nothing is rendered any more")
+}
+
+func TestALateViewerGetsThePresentClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		topic := r.watch(t, deploy)
+		time.Sleep(clockEvery - tick)
+		synctest.Wait()
+		snap := topic.latest.Load()
+		if snap.seq != 1 {
+			t.Fatalf("seq %d", snap.seq)
+		}
+		got, err := snap.message(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := renderStatus(t.Context(), snap.status, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(string(got), string(want)) {
+			t.Errorf("got\n%s\nwant first\n%s", got, want)
+		}
+	})
 }

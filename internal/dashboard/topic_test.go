@@ -201,30 +201,6 @@ func TestWhatDoesNotChangeIsNotSentAgainButForTheClock(t *testing.T) {
 	}
 }
 
-func TestALateViewerGetsThePresentClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		topic := r.watch(t, deploy)
-		time.Sleep(clockEvery - tick)
-		synctest.Wait()
-		snap := topic.latest.Load()
-		if snap.seq != 1 {
-			t.Fatalf("seq %d", snap.seq)
-		}
-		got, err := snap.message(t.Context(), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := renderStatus(t.Context(), snap.status, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.HasPrefix(string(got), string(want)) {
-			t.Errorf("got\n%s\nwant first\n%s", got, want)
-		}
-	})
-}
-
 func TestAViewerThatSkippedSnapshotsGetsTheChangesOfAll(t *testing.T) {
 	s := &snapshot{seq: 9, fragments: []fragment{{"status", []byte("S"), 3}, {"lock-head", []byte("H"), 9}, {"queue", []byte("Q"), 7}, {"history", []byte("I"), 5}}}
 	for seen, want := range map[uint64]string{5: "HQ", 7: "H", 4: "HQI"} {

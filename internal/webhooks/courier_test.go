@@ -3,7 +3,6 @@ package webhooks
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -309,88 +308,6 @@ func TestADeadReceiverDelaysNoOther(t *testing.T) {
 	})
 }
 
-func TestRetryAfterIsHonoured(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, r, _ := newBench(t, func(_ *Subscription, _ *Message, n int) Attempt {
-			if n == 0 {
-				return Attempt{Result: Failed, Status: 503, Error: "503", RetryAfter: 10 * time.Minute}
-			}
-			return Attempt{Status: 200}
-		})
-		s := subscription("s")
-		c.Subscriptions([]*Subscription{s})
-		c.Add(entry(1, "a", s))
-		synctest.Wait()
-		c.Add(entry(2, "b", s)) // another lock's, but the receiver is paused
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if r.seen[1].at.Sub(r.seen[0].at) < 10*time.Minute {
-			t.Errorf("sent after %v", r.seen[1].at.Sub(r.seen[0].at))
-		}
-		if len(r.delivered(s.ID)) != 2 {
-			t.Errorf("told %q", r.delivered(s.ID))
-		}
-	})
-}
-
-func TestRetryAfterIsHonouredAfterAnotherMessageWasDelivered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, r, _ := newBench(t, func(_ *Subscription, m *Message, n int) Attempt {
-			if n == 0 {
-				return Attempt{Result: Failed, Status: 429, Error: "429", RetryAfter: 10 * time.Minute}
-			}
-			return Attempt{Status: 200}
-		})
-		s := subscription("s")
-		c.Subscriptions([]*Subscription{s})
-		r.took = time.Second
-		c.Add(entry(1, "a", s))
-		time.Sleep(time.Millisecond)
-		c.Add(entry(2, "b", s)) // under way when the other one is refused
-		time.Sleep(9 * time.Minute)
-		synctest.Wait()
-		if got := r.delivered(s.ID); !slices.Equal(got, []string{"b2"}) {
-			t.Errorf("told %q", got)
-		}
-		time.Sleep(2 * time.Minute)
-		synctest.Wait()
-		if got := r.delivered(s.ID); len(got) != 2 {
-			t.Errorf("told %q", got)
-		}
-	})
-}
-
-func TestAfterAnOutageNoMessageWaitsForTheSchedule(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		back := time.Now().Add(time.Hour)
-		c, r, _ := newBench(t, func(*Subscription, *Message, int) Attempt {
-			if time.Now().Before(back) {
-				return Attempt{Result: Failed, Error: "connection refused"}
-			}
-			return Attempt{Status: 200}
-		})
-		s := subscription("s")
-		c.Subscriptions([]*Subscription{s})
-		c.Add(entry(1, "a", s))
-		c.Add(entry(2, "b", s))
-		time.Sleep(time.Until(back) + time.Second)
-		synctest.Wait()
-		if got := r.delivered(s.ID); len(got) != 0 {
-			t.Fatalf("told %q", got)
-		}
-		c.Add(entry(3, "c", s)) // nothing is known of it that would make it wait
-		synctest.Wait()
-		if got := r.delivered(s.ID); len(got) != 3 || got[0] != "c3" {
-			t.Errorf("told %q", got)
-		}
-		for _, a := range c.Attempts(s.ID)[:2] {
-			if a.Try != 4 { // at 0 s, 5 s, 5 min; the one at 35 min met the outage and is not counted
-				t.Errorf("%s was try %d", a.Lock, a.Try)
-			}
-		}
-	})
-}
-
 func Test410DisablesTheSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r, k := newBench(t, func(*Subscription, *Message, int) Attempt {
@@ -437,147 +354,6 @@ func TestWhatWaitsForARemovedSubscriptionIsForgotten(t *testing.T) {
 	})
 }
 
-func TestAMessageToANotifyURLIsSignedWithItsLeasesSecret(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := &receivers{now: map[string]int{}, most: map[string]int{}}
-		var secrets []string
-		r.answer = func(to *Subscription, m *Message, n int) Attempt {
-			secrets = append(secrets, to.Secrets[0].Value)
-			if n == 0 {
-				return Attempt{Result: Failed, Error: "no"}
-			}
-			return Attempt{Status: 200}
-		}
-		k := &keeper{}
-		c := NewCourier(CourierOptions{Transport: r, Keeper: k, Secrets: func(e *Entry) []Secret { return []Secret{{Value: "of " + e.Name}} }})
-		defer c.Close()
-		e := entry(1, "a")
-		e.Subscriptions, e.Notices[0].To = []string{"https://hooks.example.com/x"}, []int{0}
-		c.Add(e)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if !slices.Equal(k.done, []string{"lease1"}) || !slices.Equal(secrets, []string{"of lease1", "of lease1"}) {
-			t.Errorf("done %q with %q", k.done, secrets)
-		}
-		if len(c.receivers) != 0 {
-			t.Errorf("%d receivers are remembered", len(c.receivers))
-		}
-	})
-}
-
-func TestAMessageThatANotifyURLRefusesIsGivenUpAndDelaysNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const dead, well = "https://hooks.example.com/dead", "https://hooks.example.com/well"
-		c, r, k := newBench(t, func(to *Subscription, m *Message, _ int) Attempt {
-			if to.URL == dead {
-				return Attempt{Result: Failed, Status: 401, Error: "the receiver answered 401"}
-			}
-			return Attempt{Status: 200}
-		})
-		for i, url := range []string{dead, well} { // two leases of one lock, whose receivers are one host
-			e := entry(i, "a")
-			e.Subscriptions, e.Notices[0].To = []string{url}, []int{0}
-			c.Add(e)
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if got := r.delivered(well); len(got) != 1 {
-			t.Errorf("delivered %q: it waits for what another lease's receiver does not take", got)
-		}
-		time.Sleep(5 * 24 * time.Hour)
-		synctest.Wait()
-		if want := []string{Released + " https://hooks.example.com the receiver answered 401"}; !slices.Equal(k.givenUp, want) {
-			t.Errorf("given up: %q", k.givenUp)
-		}
-		if waiting, dead := c.Load(); waiting != 0 || dead != 0 || !slices.Contains(k.done, "lease0") || len(c.receivers) != 0 {
-			t.Errorf("%d wait, %d are dead letters that nobody can ask for; done %q", waiting, dead, k.done)
-		}
-		if n := len(r.seen); n != 11 {
-			t.Errorf("%d tries, want ten of one and one of the other", n)
-		}
-	})
-}
-
-func TestANotifyURLThatAnswers410GetsTheMessageNoMore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, r, k := newBench(t, func(*Subscription, *Message, int) Attempt { return Attempt{Result: Gone, Status: 410, Error: "410"} })
-		e := entry(1, "a")
-		e.Subscriptions, e.Notices[0].To = []string{"https://hooks.example.com/x"}, []int{0}
-		c.Add(e)
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if len(r.seen) != 1 || len(k.givenUp) != 1 || len(k.disabled) != 0 || !slices.Equal(k.done, []string{"lease1"}) {
-			t.Errorf("%d tries, given up %q, disabled %q, done %q", len(r.seen), k.givenUp, k.disabled, k.done)
-		}
-	})
-}
-
-// Whatever fails and whatever comes and goes: each message of each entry is
-// delivered or dead at the end, those of one lane in their order, and nothing is
-// counted that is not there.
-func TestNothingIsLostWhateverFails(t *testing.T) {
-	for seed := range uint64(60) {
-		synctest.Test(t, func(t *testing.T) {
-			rng, answers := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2))
-			subs := []*Subscription{subscription("a"), subscription("b"), subscription("c")}
-			var down [3]time.Time
-			c, r, k := newBench(t, func(to *Subscription, m *Message, _ int) Attempt {
-				i := slices.IndexFunc(subs, func(s *Subscription) bool { return s.ID == to.ID })
-				if time.Now().Before(down[i]) || answers.IntN(4) == 0 {
-					return Attempt{Result: Failed, Status: 500, Error: "500"}
-				}
-				return Attempt{Status: 200}
-			})
-			r.took = time.Millisecond
-			c.Subscriptions(subs)
-			messages := 0
-			for i := range 300 {
-				var to []*Subscription
-				for _, s := range subs {
-					if rng.IntN(2) == 0 {
-						to = append(to, s)
-					}
-				}
-				if len(to) > 0 {
-					c.Add(entry(i, fmt.Sprint(rng.IntN(6)), to...))
-					messages += len(to)
-				}
-				time.Sleep(time.Duration(rng.IntN(20)) * time.Second)
-				if rng.IntN(20) == 0 {
-					r.mu.Lock()
-					down[rng.IntN(3)] = time.Now().Add(time.Duration(rng.IntN(7200)) * time.Second)
-					r.mu.Unlock()
-				}
-			}
-			time.Sleep(40 * 24 * time.Hour)
-			synctest.Wait()
-			waiting, dead := c.Load()
-			delivered := 0
-			for _, s := range subs {
-				last := map[string]int{}
-				for _, d := range r.seen {
-					if d.to != s.ID || d.result != Delivered {
-						continue
-					}
-					delivered++
-					n := 0
-					fmt.Sscan(strings.TrimPrefix(d.order, d.lock), &n)
-					if n < last[d.lock] {
-						t.Errorf("seed %d: %s came after %d", seed, d.order, last[d.lock])
-					}
-					last[d.lock] = n
-				}
-			}
-			if waiting != 0 || delivered+dead != messages {
-				t.Errorf("seed %d: of %d messages %d were delivered, %d are dead, %d wait", seed, messages, delivered, dead, waiting)
-			}
-			if len(k.done)+len(c.entries) == 0 || dead == 0 && len(c.entries) != 0 {
-				t.Errorf("seed %d: done %d, kept %d", seed, len(k.done), len(c.entries))
-			}
-		})
-	}
-}
-
 func TestCloseEndsAttemptsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r, k := newBench(t, ok)
@@ -594,5 +370,50 @@ func TestCloseEndsAttemptsUnderWay(t *testing.T) {
 			t.Errorf("closed after %v, done %q", time.Since(began), k.done)
 		}
 		c.Add(entry(11, "z", s)) // nothing happens any more
+	})
+}
+
+// One message at a time is tried, so with very many locks hardly any comes to its last try.
+func TestAReceiverThatAnswers500ForEverGetsDeadLettersForAnyNumberOfLocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, r, _ := newBench(t, func(*Subscription, *Message, int) Attempt { return Attempt{Result: Failed, Status: 500, Error: "500"} })
+		s := subscription("broken")
+		c.Subscriptions([]*Subscription{s})
+		const ends = 2000
+		for i := range ends {
+			c.Add(entry(i, fmt.Sprint("lock", i), s))
+		}
+		time.Sleep(3 * 24 * time.Hour)
+		if waiting, dead := c.Load(); dead > 100 || waiting+dead != ends {
+			t.Errorf("after three days %d wait and %d are dead", waiting, dead)
+		}
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		late := entry(ends, "late", s)
+		c.Add(late)
+		time.Sleep(12 * time.Hour)
+		synctest.Wait()
+		if waiting, dead := c.Load(); waiting != 1 || dead != ends {
+			t.Errorf("%d wait and %d are dead", waiting, dead)
+		}
+		list := c.DeadLetters(s.ID, ends)
+		if len(list) != ends || !strings.Contains(list[0].Error, "500") {
+			t.Fatalf("%d dead letters, the first of them %+v", len(list), list[:min(len(list), 1)])
+		}
+		if len(r.seen) > 5*24*20 {
+			t.Errorf("it was tried %d times", len(r.seen))
+		}
+		// They are replayed like any others.
+		r.mu.Lock()
+		r.answer = ok
+		r.mu.Unlock()
+		if n := c.Replay(s.ID, ""); n != ends {
+			t.Errorf("%d are replayed", n)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if waiting, dead := c.Load(); waiting != 0 || dead != 0 {
+			t.Errorf("in the end %d wait and %d are dead", waiting, dead)
+		}
 	})
 }

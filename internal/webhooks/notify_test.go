@@ -1,9 +1,14 @@
 package webhooks
 
 import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"lockkeeper/internal/zk"
 )
@@ -85,4 +90,107 @@ func TestANotifyURLIsCheckedLikeASubscriptionsAndNotQuoted(t *testing.T) {
 			t.Errorf("%.60q: %v", url, err)
 		}
 	}
+}
+
+func TestAMessageToANotifyURLIsSignedWithItsLeasesSecret(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receivers{now: map[string]int{}, most: map[string]int{}}
+		var secrets []string
+		r.answer = func(to *Subscription, m *Message, n int) Attempt {
+			secrets = append(secrets, to.Secrets[0].Value)
+			if n == 0 {
+				return Attempt{Result: Failed, Error: "no"}
+			}
+			return Attempt{Status: 200}
+		}
+		k := &keeper{}
+		c := NewCourier(CourierOptions{Transport: r, Keeper: k, Secrets: func(e *Entry) []Secret { return []Secret{{Value: "of " + e.Name}} }})
+		defer c.Close()
+		e := entry(1, "a")
+		e.Subscriptions, e.Notices[0].To = []string{"https://hooks.example.com/x"}, []int{0}
+		c.Add(e)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if !slices.Equal(k.done, []string{"lease1"}) || !slices.Equal(secrets, []string{"of lease1", "of lease1"}) {
+			t.Errorf("done %q with %q", k.done, secrets)
+		}
+		if len(c.receivers) != 0 {
+			t.Errorf("%d receivers are remembered", len(c.receivers))
+		}
+	})
+}
+
+func TestAMessageThatANotifyURLRefusesIsGivenUpAndDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const dead, well = "https://hooks.example.com/dead", "https://hooks.example.com/well"
+		c, r, k := newBench(t, func(to *Subscription, m *Message, _ int) Attempt {
+			if to.URL == dead {
+				return Attempt{Result: Failed, Status: 401, Error: "the receiver answered 401"}
+			}
+			return Attempt{Status: 200}
+		})
+		for i, url := range []string{dead, well} { // two leases of one lock, whose receivers are one host
+			e := entry(i, "a")
+			e.Subscriptions, e.Notices[0].To = []string{url}, []int{0}
+			c.Add(e)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := r.delivered(well); len(got) != 1 {
+			t.Errorf("delivered %q: it waits for what another lease's receiver does not take", got)
+		}
+		time.Sleep(5 * 24 * time.Hour)
+		synctest.Wait()
+		if want := []string{Released + " https://hooks.example.com the receiver answered 401"}; !slices.Equal(k.givenUp, want) {
+			t.Errorf("given up: %q", k.givenUp)
+		}
+		if waiting, dead := c.Load(); waiting != 0 || dead != 0 || !slices.Contains(k.done, "lease0") || len(c.receivers) != 0 {
+			t.Errorf("%d wait, %d are dead letters that nobody can ask for; done %q", waiting, dead, k.done)
+		}
+		if n := len(r.seen); n != 11 {
+			t.Errorf("%d tries, want ten of one and one of the other", n)
+		}
+	})
+}
+
+func TestANotifyURLThatAnswers410GetsTheMessageNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, r, k := newBench(t, func(*Subscription, *Message, int) Attempt { return Attempt{Result: Gone, Status: 410, Error: "410"} })
+		e := entry(1, "a")
+		e.Subscriptions, e.Notices[0].To = []string{"https://hooks.example.com/x"}, []int{0}
+		c.Add(e)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(r.seen) != 1 || len(k.givenUp) != 1 || len(k.disabled) != 0 || !slices.Equal(k.done, []string{"lease1"}) {
+			t.Errorf("%d tries, given up %q, disabled %q, done %q", len(r.seen), k.givenUp, k.disabled, k.done)
+		}
+	})
+}
+
+func TestADeadHostsMessagesAreNotAllLoggedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		s := New(Options{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+		k := s.writer
+		many := func(n int) {
+			for i := range n {
+				k.GivenUp(&Event{LeaseID: fmt.Sprint("lease", i), Type: Released}, "https://hooks.example.com", "no")
+			}
+		}
+		many(1000)
+		if n := strings.Count(text.String(), "lease_id="); n != linesAMinute {
+			t.Errorf("%d lines", n)
+		}
+		s.writer.reportGivenUp()
+		s.writer.reportGivenUp()
+		if want := fmt.Sprintf("messages=%d", 1000-linesAMinute); strings.Count(text.String(), want) != 1 || strings.Count(text.String(), "messages=") != 1 {
+			t.Errorf("%s", text.String())
+		}
+		time.Sleep(time.Minute)
+		text.Reset()
+		many(1)
+		if !strings.Contains(text.String(), "lease0") {
+			t.Error("a minute later one is not logged")
+		}
+	})
 }
