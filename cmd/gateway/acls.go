@@ -5,18 +5,18 @@ import (
 	"log/slog"
 
 	"lockkeeper/internal/aclrepair"
-	"lockkeeper/internal/locks/manager"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 )
 
 // repairedStore signals that the layout is open. From then on run repairs the ACLs below it.
 type repairedStore struct {
-	manager.Store
+	term.Store
 	opened chan *layout.Layout // one place
 }
 
-func newRepairedStore(store manager.Store) repairedStore {
+func newRepairedStore(store term.Store) repairedStore {
 	return repairedStore{store, make(chan *layout.Layout, 1)}
 }
 

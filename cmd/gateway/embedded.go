@@ -12,6 +12,7 @@ import (
 
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/locks/manager"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/embedded/disk"
 	"lockkeeper/internal/zk/layout"
@@ -81,7 +82,7 @@ func (o *ownStore) reach(cfg *zk.Config) {
 
 // store is the manager's. Others are let in when the layout is there: before that
 // they could make it, with a secret of theirs.
-func (o *ownStore) store(z *manager.ZooKeeper) manager.Store {
+func (o *ownStore) store(z *term.ZooKeeper) term.Store {
 	if o == nil {
 		return z
 	}
@@ -89,7 +90,7 @@ func (o *ownStore) store(z *manager.ZooKeeper) manager.Store {
 }
 
 type laidOut struct {
-	*manager.ZooKeeper
+	*term.ZooKeeper
 	node *standalone.Node
 }
 

@@ -19,6 +19,7 @@ import (
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/httpapi/connlimit"
 	"lockkeeper/internal/locks/manager"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/metrics"
 	"lockkeeper/internal/outbox"
 	"lockkeeper/internal/webhooks"
@@ -99,7 +100,7 @@ func (g *gateway) makeManager(address string, started time.Time) error {
 		g.own.reach(&g.zk)
 	}
 	box := &outbox.Box{}
-	g.store = newRepairedStore(g.own.store(&manager.ZooKeeper{Config: g.zk, ReachWithin: reachWithin}))
+	g.store = newRepairedStore(g.own.store(&term.ZooKeeper{Config: g.zk, ReachWithin: reachWithin}))
 	g.manager = manager.New(manager.Options{
 		Store: g.store,
 		Root:  g.zk.Root, Servers: g.own.servers(g.zk.Servers), SessionTimeout: g.c.SessionTimeout,

@@ -175,12 +175,12 @@ func (m *Manager) prepareAcquire(ctx context.Context, req *locks.AcquireRequest)
 
 func (m *Manager) newLease(wants []locks.Want, req *locks.AcquireRequest) (*lease, error) {
 	now := m.clock.Now()
-	id, err := recipe.NewLeaseID(m.fleet, recipe.GatewayID(m.session.ID()), rand.Reader)
+	id, err := recipe.NewLeaseID(m.fleet, recipe.GatewayID(m.port.Session().ID()), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("making a lease id: %w", err)
 	}
 	l := &lease{
-		phase: creating, ttl: req.TTL, recorded: req.TTL, term: m.term, recordState: recordCurrent,
+		phase: creating, ttl: req.TTL, recorded: req.TTL, term: m.port.Term(), recordState: recordCurrent,
 		owner:    m.owners.one(req.Owner),
 		enqueued: now.Wall(), since: now.Boot(), heapIndex: -1,
 	}
@@ -352,7 +352,7 @@ func (m *Manager) answer(ctx context.Context, req *locks.AcquireRequest, l *leas
 	case l.phase == ended && l.failure() != nil:
 		if l.failure().Code == locks.CodeNotOwner && alone && !m.keyed(l) {
 			// Nobody will ever have its token: its place is given up.
-			m.submit(&zk.Write{Ops: l.deletions(nil, -1)}, func(zk.Result) {})
+			m.port.Submit(&zk.Write{Ops: l.deletions(nil, -1)}, func(zk.Result) {})
 			return fail(&locks.Error{Code: locks.CodeNotOwner, RetryAfter: retryAfter,
 				Detail: "another gateway has taken over this gateway's leases, and the place in line was given up; repeat the request"})
 		}

@@ -94,7 +94,7 @@ func (m *Manager) rewrite(ctx context.Context, path string, change func(record.R
 func (m *Manager) rewriteData(ctx context.Context, path string, change func([]byte) ([]byte, error)) error {
 	var last error
 	for range adminAttempts {
-		session := m.Nodes().session()
+		session := m.port.Session()
 		if session == nil {
 			return m.unavailable()
 		}

@@ -18,7 +18,7 @@ import (
 // adoptAll adopts every contender whose owner this session has become, and
 // settles the leases of former sessions whose contender is gone.
 func (m *Manager) adoptAll(now time.Duration) {
-	if m.session == nil {
+	if m.port.Session() == nil {
 		return
 	}
 	adopted := 0
@@ -37,7 +37,7 @@ func (m *Manager) adoptAll(now time.Duration) {
 			return true
 		})
 	}
-	for _, l := range m.inOrder(func(l *lease) bool { return l.term != m.term && !l.seenWhole() && m.owns(l.id().Gateway()) }) {
+	for _, l := range m.inOrder(func(l *lease) bool { return l.term != m.port.Term() && !l.seenWhole() && m.owns(l.id().Gateway()) }) {
 		// The stream contains the succession entry, thus everything that the
 		// former session ever wrote: what is not there never will be.
 		m.settleAbsent(l, now)
@@ -51,7 +51,7 @@ func (m *Manager) adoptAll(now time.Duration) {
 // disown gives up the leases of former sessions that another gateway was
 // quicker to take over: they are its own now, and whoever asks is told so.
 func (m *Manager) disown(now time.Duration) {
-	if m.session == nil {
+	if m.port.Session() == nil {
 		return // the next session's begin does it
 	}
 	for id := range m.former {
@@ -59,7 +59,7 @@ func (m *Manager) disown(now time.Duration) {
 			delete(m.former, id)
 		}
 	}
-	for _, l := range m.inOrder(func(l *lease) bool { return l.term != m.term && m.others(l.id().Gateway()) }) {
+	for _, l := range m.inOrder(func(l *lease) bool { return l.term != m.port.Term() && m.others(l.id().Gateway()) }) {
 		if !l.seenAny() {
 			m.settleAbsent(l, now) // the stream contains the entry, as above
 			continue
@@ -94,7 +94,7 @@ func (m *Manager) others(id recipe.GatewayID) bool {
 // there: with those that are.
 func (m *Manager) settleAbsent(l *lease, now time.Duration) {
 	if l.seenAny() {
-		l.term = m.term
+		l.term = m.port.Term()
 		l.forgetChange(m)
 		for s := range l.slots {
 			if !s.presence.seen() {
@@ -118,17 +118,17 @@ func (m *Manager) settleAbsent(l *lease, now time.Duration) {
 // adoptIfOwned makes a contender that the replica shows a lease of this
 // session, when the succession says so.
 func (m *Manager) adoptIfOwned(q *queues.Queue, c *recipe.Contender, now time.Duration) bool {
-	if m.session == nil || !m.synced || !q.Namespace.Whole || c.Unknown || !m.owns(c.LeaseID.Gateway()) {
+	if m.port.Session() == nil || !m.synced || !q.Namespace.Whole || c.Unknown || !m.owns(c.LeaseID.Gateway()) {
 		return false
 	}
 	l := m.leases[c.LeaseID]
-	own := string(c.LeaseID.Gateway()) == m.session.ID()
+	own := string(c.LeaseID.Gateway()) == m.port.Session().ID()
 	if c.Ephemeral && !own && !fault.On("ephemeral") {
 		m.orphaned(q, c)
 		return false
 	}
 	switch {
-	case l != nil && l.term == m.term, m.delays.byID[c.LeaseID] != nil:
+	case l != nil && l.term == m.port.Term(), m.delays.byID[c.LeaseID] != nil:
 		return false
 	case own && l == nil && m.deletionKnown(c.LeaseID):
 		return false // the event follows
@@ -168,7 +168,7 @@ func (m *Manager) adoptIfOwned(q *queues.Queue, c *recipe.Contender, now time.Du
 			return false // the others follow; else settleAbsent
 		}
 	}
-	l.term = m.term
+	l.term = m.port.Term()
 	l.staleRecord(m) // what was under way was so under the former term
 	l.unreadRecord(m)
 	l.forgetChange(m)
@@ -233,7 +233,7 @@ func (m *Manager) load(l *lease) {
 		return
 	}
 	term := l.term
-	m.readFrom(l.path(), l.readableFrom(), func(data []byte, stat wire.Stat, err error) { m.loadedContender(l, term, data, stat, err) })
+	m.port.Read(l.path(), l.readableFrom(), func(data []byte, stat wire.Stat, err error) { m.loadedContender(l, term, data, stat, err) })
 }
 
 func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat wire.Stat, err error) {
@@ -254,7 +254,7 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 	if l.change.fate() && m.readAgain(l, term, err) {
 		return
 	}
-	if l.phase == ended || term != m.term {
+	if l.phase == ended || term != m.port.Term() {
 		return
 	}
 	if err != nil {

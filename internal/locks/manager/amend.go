@@ -28,7 +28,7 @@ func (m *Manager) writeRecord(l *lease, change func(*record.Record), then func(e
 	l.recorded = min(before, r.LeaseTTL())
 	m.weigh(l, r.TextBytes())
 	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: r.Encode(), Version: l.dataVersion()}}}
-	m.submit(w, func(res zk.Result) {
+	m.port.Submit(w, func(res zk.Result) {
 		if l.phase == ended || l.term != term {
 			return // adoption reads it again
 		}
@@ -47,10 +47,10 @@ func (m *Manager) writeRecord(l *lease, change func(*record.Record), then func(e
 				then(nil)
 			}
 		case res.Outcome == zk.Unknown, errors.Is(res.Err, zk.ErrBadVersion):
-			if m.session != nil {
+			if m.port.Session() != nil {
 				// From here on nothing of it can commit. A server that has not come so far
 				// may show what it replaced.
-				l.seldom.least = m.session.LastZxid()
+				l.seldom.least = m.port.Session().LastZxid()
 			}
 			contested = true
 		default:

@@ -246,10 +246,10 @@ func (m *Manager) applyChanged(q *queues.Queue, c *zk.Change) {
 	q.DropNote(contender.Name)
 	l := m.leases[contender.LeaseID]
 	switch {
-	case !contender.Ours || l == nil || l.term != m.term || l.name() != contender.Name:
+	case !contender.Ours || l == nil || l.term != m.port.Term() || l.name() != contender.Name:
 		// The record that counts is the first slot's.
 		m.replica.Touch(q)
-		if l != nil && l.term == m.term {
+		if l != nil && l.term == m.port.Term() {
 			m.changedLabel(l, q, &contender)
 		}
 	default:
@@ -259,7 +259,7 @@ func (m *Manager) applyChanged(q *queues.Queue, c *zk.Change) {
 
 // probe finds out whether a contender that a listing showed may be read.
 func (m *Manager) probe(q *queues.Queue, name string) {
-	m.read(q.NodeOf(name), func(data []byte, stat wire.Stat, err error) {
+	m.port.Read(q.NodeOf(name), 0, func(data []byte, stat wire.Stat, err error) {
 		switch {
 		case err == nil:
 			setInfo(q, name, data, stat)

@@ -48,8 +48,8 @@ func (m *Manager) wakeArrivals() {
 
 // Identity is the id of the present session and a zxid that is not before its registration; "" while there is none.
 func (m *Manager) Identity() (gateway string, registered int64) {
-	if ref := m.current.Load(); ref != nil {
-		return ref.session.ID(), ref.session.LastZxid()
+	if ref := m.port.Present(); ref != nil {
+		return ref.Session.ID(), ref.Session.LastZxid()
 	}
 	return "", 0
 }
@@ -64,8 +64,8 @@ func (m *Manager) Registered(gateway string) bool {
 
 // GatewayID is the id of the present session, "" while there is none.
 func (m *Manager) GatewayID() string {
-	if ref := m.current.Load(); ref != nil {
-		return ref.session.ID()
+	if ref := m.port.Present(); ref != nil {
+		return ref.Session.ID()
 	}
 	return ""
 }

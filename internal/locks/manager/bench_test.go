@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -31,7 +32,7 @@ type instantDir struct {
 	nodes map[string]string
 }
 
-func (s *instantStore) Watch(roots []zk.WatchRoot, sink zk.Sink, _ func() int64) Watcher {
+func (s *instantStore) Watch(roots []zk.WatchRoot, sink zk.Sink, _ func() int64) term.Watcher {
 	for i := range roots {
 		if roots[i].Depth == 2 {
 			s.root = &roots[i]
@@ -40,7 +41,7 @@ func (s *instantStore) Watch(roots []zk.WatchRoot, sink zk.Sink, _ func() int64)
 	return &instantWatcher{sink: sink}
 }
 
-func (s *instantStore) Open(_ context.Context, id string, _ []byte, onCommit func(zk.Instant, int64)) (Session, error) {
+func (s *instantStore) Open(_ context.Context, id string, _ []byte, onCommit func(zk.Instant, int64)) (term.Session, error) {
 	s.session = &instantSession{fakeSession: &fakeSession{s: s.fakeStore, id: id, onCommit: onCommit, done: make(chan struct{})}, s: s}
 	return s.session, nil
 }
@@ -194,7 +195,7 @@ func benchmarkTellingACycle(b *testing.B, told bool) {
 	if err := m.prepare(s.layout); err != nil {
 		b.Fatal(err)
 	}
-	m.session = &fakeSession{s: s, id: "abcdefghijklm"}
+	openSession(b, m, &fakeSession{s: s, id: "abcdefghijklm", done: make(chan struct{})})
 	m.Apply([]zk.Change{{Kind: zk.Synced}})
 	q := m.replica.Queue(m.replica.Namespaces[locks.DefaultNamespace], "deploy", 0)
 	l, err := m.newLease([]locks.Want{{NS: locks.DefaultNamespace, Lock: "deploy"}}, &locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"})

@@ -67,7 +67,7 @@ func (m *Manager) readBefore(ctx context.Context, b *blow) error {
 		return nil
 	}
 	b.at = m.replica.Record(b.at)
-	session := m.session
+	session := m.port.Session()
 	if session == nil {
 		return m.unavailable()
 	}
@@ -132,7 +132,7 @@ func (m *Manager) strike(b *blow) {
 		m.verdicts[p.Contender] = b.verdict // the event may come before the answer
 	}
 	m.tellVerdict(noticeVerdict, b.verdict, parts) // before it is handed over
-	m.submit(w, func(res zk.Result) {
+	m.port.Submit(w, func(res zk.Result) {
 		if n.ops != nil {
 			m.opt.Outbox.Ended(n.entry, n.ops, res)
 		}
@@ -258,7 +258,7 @@ func (m *Manager) followOwn(ctx context.Context, b *blow) error {
 				meanwhile = errEnded
 			}
 			return nil, nil
-		case l.term == m.term && m.session != nil:
+		case l.term == m.port.Term() && m.port.Session() != nil:
 			m.strike(b)
 		}
 		return l, nil
@@ -372,7 +372,7 @@ func (m *Manager) breakContender(ctx context.Context, req *locks.BreakRequest, v
 				b.l = l
 			}
 		}
-		session := m.session
+		session := m.port.Session()
 		m.leaveQueue(q)
 		if c == nil {
 			return noContender()

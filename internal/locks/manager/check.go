@@ -61,7 +61,7 @@ func (m *Manager) checkLeases() (err error) {
 		if l.heapIndex >= 0 && m.deadlines.h[l.heapIndex] != l {
 			fail("lease %s is not where the heap says", id)
 		}
-		if (l.phase == held || l.phase == waiting) && l.term == m.term && l.heapIndex < 0 {
+		if (l.phase == held || l.phase == waiting) && l.term == m.port.Term() && l.heapIndex < 0 {
 			fail("lease %s (%d) has no clock", id, l.phase)
 		}
 		if !l.phase.waits() {

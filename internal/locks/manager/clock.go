@@ -92,7 +92,7 @@ func (m *Manager) tick(now time.Duration) time.Duration {
 	}
 	c.trusted, c.lastTrusted = true, now
 	m.considerTakeovers(now)
-	m.pumpReads()
+	m.port.PumpReads()
 	m.settleDeferred(now)
 	if m.draining {
 		return m.soonest(clockTick, now)
@@ -147,7 +147,7 @@ func (m *Manager) forgive(now, blind time.Duration) {
 func (m *Manager) due(l *lease, now time.Duration) {
 	switch {
 	case l.shrinkAt() == 0 || l.shrinkAt() > now || l.deadline <= now:
-	case l.term != m.term || !l.recordState.loaded() || l.rewriting():
+	case l.term != m.port.Term() || !l.recordState.loaded() || l.rewriting():
 		l.seldom.shrinkAt = now + loadRetry
 	default:
 		l.seldom.shrinkAt = 0
@@ -158,7 +158,7 @@ func (m *Manager) due(l *lease, now time.Duration) {
 	}
 	switch {
 	case l.deadline > now: // a heartbeat moved it since
-	case l.term != m.term:
+	case l.term != m.port.Term():
 		// Its session is gone; the takeover sets a new deadline.
 		l.deadline = now + clockTick
 	case l.phase == waiting && l.listeners > 0:

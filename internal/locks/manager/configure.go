@@ -9,6 +9,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 )
 
@@ -79,7 +80,7 @@ type limitNode struct {
 }
 
 // readLimits reads a lock's settings on the writer's connection.
-func (m *Manager) readLimits(ctx context.Context, session Session, dir string) (*limitDir, error) {
+func (m *Manager) readLimits(ctx context.Context, session term.Session, dir string) (*limitDir, error) {
 	names, _, err := session.Children(ctx, dir)
 	if errors.Is(err, zk.ErrNoNode) {
 		return &limitDir{}, nil
@@ -205,13 +206,13 @@ func (m *Manager) change(ctx context.Context, ns, lock string, decide func(*queu
 // everything that was acknowledged before the call; the replica has come as far. The lock is held, and released meanwhile.
 func (m *Manager) presentLimits(ctx context.Context, settings string) (d *limitDir, err error) {
 	m.outside(func() {
-		var ref *termRef
-		if ref, err = m.cross(ctx); err != nil {
+		var ref *term.Ref
+		if ref, err = m.barrierUnder(ctx); err != nil {
 			return
 		}
 		ctx, cancel := context.WithTimeout(ctx, answerWithin)
 		defer cancel()
-		if d, err = m.readLimits(ctx, ref.session, settings); err != nil {
+		if d, err = m.readLimits(ctx, ref.Session, settings); err != nil {
 			err = m.unavailableFor(err)
 		}
 	})
@@ -222,7 +223,7 @@ func (m *Manager) presentLimits(ctx context.Context, settings string) (d *limitD
 func (m *Manager) show(ctx context.Context, zxid int64) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	_ = m.watcher.Reached(ctx, zxid)
+	_ = m.port.Watcher.Reached(ctx, zxid)
 }
 
 // commit hands a write over and waits for its outcome; mu is held, and released
@@ -231,7 +232,7 @@ func (m *Manager) show(ctx context.Context, zxid int64) {
 func (m *Manager) commit(ctx context.Context, w *zk.Write) zk.Result {
 	done := make(chan zk.Result, 1)
 	begun := m.clock.Now().Boot()
-	m.submit(w, func(res zk.Result) { done <- res })
+	m.port.Submit(w, func(res zk.Result) { done <- res })
 	look := time.NewTicker(answerWithin / 4)
 	defer look.Stop()
 	var res zk.Result

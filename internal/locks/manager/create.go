@@ -92,7 +92,7 @@ func (m *Manager) create(l *lease, key *keyEntry, req *locks.AcquireRequest, att
 		return
 	}
 	c := m.compose(l, key)
-	m.submit(&c.write, func(res zk.Result) {
+	m.port.Submit(&c.write, func(res zk.Result) {
 		if l.phase == ended {
 			return // removed, or settled by a takeover, before the reply came
 		}

@@ -138,7 +138,7 @@ func (m *Manager) closed(l *lease, reason locks.Reason, now time.Duration) {
 // it may have been answered by a past in which the write had not come yet.
 func (m *Manager) readAgain(l *lease, term locks.Term, err error) bool {
 	switch {
-	case l.term != m.term:
+	case l.term != m.port.Term():
 		l.setChange(m, changePaused)
 		return false
 	case errors.Is(err, zk.ErrNoNode):
@@ -146,7 +146,7 @@ func (m *Manager) readAgain(l *lease, term locks.Term, err error) bool {
 	case err != nil:
 		time.AfterFunc(deleteRetry, func() {
 			m.do(func() {
-				if l.change.fate() && l.term == term && term == m.term {
+				if l.change.fate() && l.term == term && term == m.port.Term() {
 					m.load(l)
 				}
 			})
@@ -221,7 +221,7 @@ func (m *Manager) endDelay(d *delay, now time.Duration) {
 		w.Ops = append(w.Ops, zk.Op{Kind: zk.OpDelete, Path: at.Queue.Path + "/" + at.Contender.Name, Version: -1})
 	}
 	m.expiring++
-	m.submit(w, func(res zk.Result) {
+	m.port.Submit(w, func(res zk.Result) {
 		m.expiring--
 		d.deleting = false
 		if isNoNode(res.Err) && res.Culprit >= 0 {

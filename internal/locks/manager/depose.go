@@ -5,11 +5,11 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 )
 
@@ -72,37 +72,6 @@ func (v *vigil) age(now time.Duration) time.Duration {
 	return now - v.since
 }
 
-// fenceSpan is for how long a session's fence has been open without a gap, told by
-// the commits that open it. It has a lock of its own: commits are told by the session's goroutine.
-type fenceSpan struct {
-	clock  zk.Clock
-	window time.Duration
-
-	mu   sync.Mutex
-	sent zk.Instant    // of the last commit
-	open time.Duration // boot: when the first commit came after the last gap
-}
-
-// committed is told each commit when it becomes known.
-func (f *fenceSpan) committed(sent zk.Instant) {
-	now := f.clock.Now()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.sent.IsZero() || now.Since(f.sent) >= f.window {
-		f.open = now.Boot()
-	}
-	if f.sent.IsZero() || sent.Boot() > f.sent.Boot() {
-		f.sent = sent
-	}
-}
-
-// since is when the fence opened that is open at now; ok is false when it is closed.
-func (f *fenceSpan) since(now zk.Instant) (open time.Duration, ok bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.open, !f.sent.IsZero() && now.Since(f.sent) < f.window
-}
-
 // runVigil looks at the other gateways' guards, three times in a promise window.
 func (m *Manager) runVigil(ctx context.Context) error {
 	pause := m.layout.PromiseWindow / 3
@@ -115,7 +84,7 @@ func (m *Manager) runVigil(ctx context.Context) error {
 			return ctx.Err()
 		case <-timer.C:
 		}
-		session, ids := locked2(m, func() (Session, []string) { return m.session, m.watched(last) })
+		session, ids := locked2(m, func() (term.Session, []string) { return m.port.Session(), m.watched(last) })
 		if session != nil && len(ids) > 0 {
 			last = recipe.GatewayID(ids[len(ids)-1])
 			round, cancel := context.WithTimeout(ctx, pause)
@@ -133,7 +102,7 @@ func (m *Manager) watched(last recipe.GatewayID) []string {
 	var ids, before []string
 	for _, id := range slices.Sorted(maps.Keys(m.peers)) {
 		switch p := m.peers[id]; {
-		case !p.registered || p.entry || m.session == nil || string(id) == m.session.ID():
+		case !p.registered || p.entry || m.port.Session() == nil || string(id) == m.port.Session().ID():
 		case id > last:
 			ids = append(ids, string(id))
 		default:
@@ -145,9 +114,9 @@ func (m *Manager) watched(last recipe.GatewayID) []string {
 }
 
 // sawGuards takes the answers of one round.
-func (m *Manager) sawGuards(session Session, guards map[string]zk.Guard) {
+func (m *Manager) sawGuards(session term.Session, guards map[string]zk.Guard) {
 	m.do(func() {
-		if m.session != session {
+		if m.port.Session() != session {
 			return
 		}
 		now := m.clock.Now().Boot()
@@ -164,7 +133,7 @@ func (m *Manager) sawGuards(session Session, guards map[string]zk.Guard) {
 // leases: what it would do with those that it is asked for is what it does with others.
 func (m *Manager) considerDeposing(id recipe.GatewayID, p *peer) {
 	now := m.clock.Now()
-	open, ok := m.span.since(now)
+	open, ok := m.port.TrustedSince(now)
 	if !ok || !p.vigil.deaf(now.Boot(), open, m.layout.LargestWindow) {
 		return
 	}
@@ -186,8 +155,8 @@ func (m *Manager) considerDeposing(id recipe.GatewayID, p *peer) {
 // abandon ends the session of a gateway that sees that it was deposed: what its writer
 // would be told, if it were told anything.
 func (m *Manager) abandon(id recipe.GatewayID) {
-	if session := m.session; session != nil && string(id) == session.ID() {
-		if !m.draining && !m.stopping { // else the session's last transaction has deleted the registration itself
+	if session := m.port.Session(); session != nil && string(id) == session.ID() {
+		if !m.port.Ending() { // else the session's last transaction has deleted the registration itself
 			m.log.Warn("this gateway was deposed; it goes on under a new id", "gateway", id)
 		}
 		m.effect(session.Abandon)

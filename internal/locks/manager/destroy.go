@@ -106,7 +106,7 @@ func (m *Manager) destroyed(req *locks.DestroyRequest) {
 		if ns == "" {
 			ns = locks.DefaultNamespace
 		}
-		m.tell(notice{kind: noticeDestroyed, lock: postmortem.Place{NS: ns, Lock: req.Lock}, why: verdict{reason: locks.ReasonDestroyed, words: req.Reason}, zxid: m.writerZxid()})
+		m.tell(notice{kind: noticeDestroyed, lock: postmortem.Place{NS: ns, Lock: req.Lock}, why: verdict{reason: locks.ReasonDestroyed, words: req.Reason}, zxid: m.port.LastZxid()})
 	})
 }
 

@@ -92,7 +92,7 @@ func (m *Manager) replace(l *lease, refused *error) {
 	if fault.On("creates-first") {
 		ops = append(deletes, creates...)
 	}
-	m.submit(&zk.Write{Ops: ops}, func(res zk.Result) {
+	m.port.Submit(&zk.Write{Ops: ops}, func(res zk.Result) {
 		if l.term != term {
 			return // adoption finds what there is
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"lockkeeper/internal/locks/term"
 )
 
 // Leave makes Ready fail and changes nothing else: load balancers turn away
@@ -17,14 +19,15 @@ func (m *Manager) Leave() {
 // ctx, and the registration is deleted in the session's last transaction, so
 // that a successor begins at once.
 func (m *Manager) Drain(ctx context.Context) error {
-	session, begun := locked2(m, func() (Session, bool) {
+	session, begun := locked2(m, func() (term.Session, bool) {
 		if m.draining {
 			return nil, false
 		}
 		m.draining = true
+		m.port.Last()
 		close(m.drain)
 		m.endEphemerals(m.clock.Now().Boot())
-		return m.session, true
+		return m.port.Session(), true
 	})
 	if !begun {
 		return nil
@@ -43,7 +46,7 @@ func (m *Manager) Drain(ctx context.Context) error {
 	poll := time.NewTicker(5 * time.Millisecond)
 	defer poll.Stop()
 	for busy := true; busy; {
-		m.do(func() { busy = m.inflight > 0 || m.acquiring > 0 })
+		m.do(func() { busy = m.port.InFlight() > 0 || m.acquiring > 0 })
 		if !busy {
 			break
 		}

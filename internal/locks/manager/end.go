@@ -86,7 +86,7 @@ func (m *Manager) submitDelete(l *lease) {
 	} else {
 		l.setChange(m, changeDeleting)
 	}
-	m.submit(w, func(res zk.Result) {
+	m.port.Submit(w, func(res zk.Result) {
 		if timed {
 			m.expiring--
 		}
@@ -188,7 +188,7 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 
 // resubmitDelete goes on with an end that a client asked for.
 func (m *Manager) resubmitDelete(l *lease) {
-	if m.session == nil || l.term != m.term {
+	if m.port.Session() == nil || l.term != m.port.Term() {
 		l.setChange(m, changePaused)
 		return // adoption resumes it
 	}
@@ -272,7 +272,7 @@ func (m *Manager) letGo(ctx context.Context, l *lease) error {
 			switch {
 			case m.draining:
 				return nil, m.usable()
-			case l.term != m.term || m.session == nil:
+			case l.term != m.port.Term() || m.port.Session() == nil:
 				return nil, m.unavailable()
 			case !l.recordState.loaded():
 				// Of a lease that was taken over: it may have ended, and a lock delay may follow.
@@ -288,7 +288,7 @@ func (m *Manager) letGo(ctx context.Context, l *lease) error {
 			}
 			sent = true
 			m.end(l, reason, m.clock.Now().Boot())
-			if l.phase == ending && m.session == nil {
+			if l.phase == ending && m.port.Session() == nil {
 				return nil, outcomeUnknown()
 			}
 		case creating:
@@ -352,7 +352,7 @@ func (m *Manager) absent(id recipe.LeaseID) *locks.Error {
 		return m.unavailable()
 	}
 	owner, known := m.ownerOf(id.Gateway())
-	if p := m.peers[owner]; p == nil || !p.registered || string(owner) == m.session.ID() {
+	if p := m.peers[owner]; p == nil || !p.registered || string(owner) == m.port.Session().ID() {
 		if err := m.mayMiss(id); err != nil {
 			return err
 		}
@@ -360,9 +360,9 @@ func (m *Manager) absent(id recipe.LeaseID) *locks.Error {
 	switch p := m.peers[owner]; {
 	case !known:
 		return m.unavailable() // a takeover is on its way
-	case m.replica.HasNewer(id) && (p == nil || !p.registered || string(owner) == m.session.ID()):
+	case m.replica.HasNewer(id) && (p == nil || !p.registered || string(owner) == m.port.Session().ID()):
 		return needsNewer()
-	case string(owner) == m.session.ID():
+	case string(owner) == m.port.Session().ID():
 		return m.heardGone(id)
 	case p != nil && p.registered:
 		return m.notOwner(id)

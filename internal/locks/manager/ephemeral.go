@@ -52,7 +52,7 @@ func shortTTLWarning(least time.Duration) string {
 // lossReason is why a lease has ended whose contender is gone without its gateway's doing.
 func (m *Manager) lossReason(l *lease) locks.Reason {
 	p := m.peers[l.id().Gateway()]
-	lives := m.session != nil && m.session.ID() == string(l.id().Gateway()) && m.session.Connected() && p != nil && p.registered
+	lives := m.port.Session() != nil && m.port.Session().ID() == string(l.id().Gateway()) && m.port.Session().Connected() && p != nil && p.registered
 	if l.ephemeral() && !lives {
 		return locks.ReasonGatewayLeft
 	}
@@ -72,7 +72,7 @@ func (m *Manager) lossOf(c *recipe.Contender) locks.Reason {
 func (m *Manager) endEphemerals(now time.Duration) {
 	for _, l := range m.inOrder((*lease).ephemeral) {
 		switch {
-		case l.term != m.term:
+		case l.term != m.port.Term():
 		case l.phase == creating:
 			l.abandoned = true
 		default:
@@ -84,7 +84,7 @@ func (m *Manager) endEphemerals(now time.Duration) {
 // forgetEphemerals takes the contenders of an ended lease off the count of the
 // session's ephemeral nodes, should somebody else have deleted them.
 func (m *Manager) forgetEphemerals(l *lease) {
-	session := m.session
+	session := m.port.Session()
 	if !l.ephemeral() || session == nil || session.ID() != string(l.id().Gateway()) {
 		return
 	}
@@ -109,7 +109,7 @@ func (m *Manager) orphaned(q *queues.Queue, c *recipe.Contender) {
 	if o == nil {
 		o = &orphan{ttl: locks.MaxTTL}
 		m.orphans[c.LeaseID] = o
-		m.read(q.Path+"/"+c.Name, func(data []byte, _ wire.Stat, err error) {
+		m.port.Read(q.Path+"/"+c.Name, 0, func(data []byte, _ wire.Stat, err error) {
 			if r, ok := record.Parse(data); err == nil && ok {
 				o.ttl = r.LeaseTTL()
 			}

@@ -60,7 +60,7 @@ func (m *Manager) removeContender(q *queues.Queue, name string, now time.Duratio
 func (m *Manager) list(q *queues.Queue) {
 	if q.BeginListing() {
 		path := q.Path
-		m.effect(func() { m.watcher.List(path) })
+		m.effect(func() { m.port.Watcher.List(path) })
 	}
 }
 
@@ -96,7 +96,7 @@ func (m *Manager) evaluateAfter(q *queues.Queue, now time.Duration, listed bool)
 // reports whether nothing more of ours is granted in q for now.
 func (m *Manager) letIn(q *queues.Queue, l *lease, now time.Duration) (blocked bool) {
 	switch {
-	case l.phase != waiting, l.term != m.term:
+	case l.phase != waiting, l.term != m.port.Term():
 		return false
 	case !l.placed() && !m.asksWhetherTold(l):
 		return false // nothing would follow from its turn

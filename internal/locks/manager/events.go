@@ -8,6 +8,7 @@ import (
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 )
 
@@ -225,15 +226,15 @@ func (m *Manager) OutboxDropped(webhook string, n int) {
 		if webhook != "" {
 			e.Detail = "more waits for this webhook than the outbox has room for: it is not told of these ends; have its receiver take what waits, replay its dead letters, or remove it"
 		}
-		if m.session != nil {
-			e.Gateway = m.session.ID()
+		if m.port.Session() != nil {
+			e.Gateway = m.port.Session().ID()
 		}
 		m.opt.Events.Publish(e)
 	})
 }
 
 // tellSession tells of this process's own session; it is no news from the tree.
-func (m *Manager) tellSession(t events.Type, session Session) {
+func (m *Manager) tellSession(t events.Type, session term.Session) {
 	if m.opt.Events != nil {
 		e := m.event(t, "", "")
 		e.Gateway = session.ID()
@@ -247,18 +248,15 @@ func (m *Manager) tellSession(t events.Type, session Session) {
 // which usually happens at the same time. A connection that was away for less
 // than that may not be told of at all.
 func (m *Manager) lookAtConnection() {
-	if m.opt.Events == nil || m.session == nil || m.draining || m.stopping {
+	if m.opt.Events == nil || m.port.Session() == nil || m.port.Ending() {
 		return
 	}
-	connected := m.session.Connected()
-	if connected == m.connected {
-		return
-	}
-	m.connected = connected
-	if connected {
-		m.tellSession(events.ZooKeeperConnected, m.session)
-	} else {
-		m.tellSession(events.ZooKeeperSuspended, m.session)
+	switch connected, changed := m.port.ConnectionChanged(); {
+	case !changed:
+	case connected:
+		m.tellSession(events.ZooKeeperConnected, m.port.Session())
+	default:
+		m.tellSession(events.ZooKeeperSuspended, m.port.Session())
 	}
 }
 
@@ -266,8 +264,8 @@ func (m *Manager) lookAtConnection() {
 func (m *Manager) slotEvent(t events.Type, l *lease, s *slot) *events.Event {
 	e := m.event(t, s.q.Path, s.name())
 	e.NS, e.Lock, e.LeaseID, e.Owner, e.Mode = s.q.Namespace.Name, s.q.Name(), string(l.id()), l.owner, string(viewMode(s.contender.Mode))
-	if l.term == m.term && m.session != nil {
-		e.Gateway = m.session.ID()
+	if l.term == m.port.Term() && m.port.Session() != nil {
+		e.Gateway = m.port.Session().ID()
 	} else {
 		e.Gateway = m.runner(l.id())
 	}

@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk"
@@ -21,7 +22,7 @@ func TestWhatZkCliDoesIsTold(t *testing.T) {
 	testkit.NoLeaks(t)
 	hub := events.New(events.Options{})
 	cfg := zk.Config{Servers: strings.Split(addr, ","), Chroot: chroot, Root: "/lockkeeper", SessionTimeout: 4 * time.Second, CreateRoot: true}
-	m := runOnZooKeeper(t, Options{Store: &ZooKeeper{Config: cfg}, Root: cfg.Root, SessionTimeout: cfg.SessionTimeout, Events: hub})
+	m := runOnZooKeeper(t, Options{Store: &term.ZooKeeper{Config: cfg}, Root: cfg.Root, SessionTimeout: cfg.SessionTimeout, Events: hub})
 	res, err := m.Acquire(t.Context(), locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "me"})
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 )
 
@@ -40,7 +41,7 @@ func (f *fakeSession) depose() {
 // deposed reports whether its nodes are gone, which it notices when it writes; s.mu is held.
 func (f *fakeSession) deposed() bool { return f.s.nodes["/lockkeeper/gateways/"+f.id] == nil }
 
-func (s *fakeStore) Open(ctx context.Context, id string, registration []byte, onCommit func(zk.Instant, int64)) (Session, error) {
+func (s *fakeStore) Open(ctx context.Context, id string, registration []byte, onCommit func(zk.Instant, int64)) (term.Session, error) {
 	fs := &fakeSession{s: s, id: id, onCommit: onCommit, done: make(chan struct{}), pending: map[*zk.Write]struct{}{}}
 	for {
 		s.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -31,7 +32,7 @@ type fakeWatcher struct {
 	first     map[string]bool // what the first tree read showed: see inReplica
 }
 
-func (s *fakeStore) Watch(roots []zk.WatchRoot, sink zk.Sink, _ func() int64) Watcher {
+func (s *fakeStore) Watch(roots []zk.WatchRoot, sink zk.Sink, _ func() int64) term.Watcher {
 	w := &fakeWatcher{s: s, sink: sink, roots: roots, wake: make(chan struct{}, 1), dirs: map[string]*zk.Dir{}, nodes: map[string]bool{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -88,7 +88,7 @@ func (m *Manager) fell(ctx context.Context, v verdict, trees []*tree, stop func(
 				return nil
 			}
 			answer := make(chan zk.Result, 1)
-			m.submit(w, func(res zk.Result) {
+			m.port.Submit(w, func(res zk.Result) {
 				m.notedPiece(piece, res)
 				if res.Outcome == zk.Done {
 					m.felled(v, piece)

@@ -60,9 +60,9 @@ func (m *Manager) Fence(ctx context.Context, req locks.FenceRequest) (locks.Fenc
 
 // fenceAtPresent answers from the replica as it is after a barrier. The lock is held, and released while it waits.
 func (m *Manager) fenceAtPresent(ctx context.Context, q *queues.Queue, czxid int64) (answer locks.FenceAnswer, err error) {
-	ref := m.current.Load()
+	ref := m.port.Present()
 	cross := func() (err error) {
-		m.outside(func() { ref, err = m.cross(ctx) })
+		m.outside(func() { ref, err = m.barrierUnder(ctx) })
 		return err
 	}
 	if !fault.On("fence-memory") {
@@ -100,7 +100,7 @@ func (m *Manager) fenceAtPresent(ctx context.Context, q *queues.Queue, czxid int
 			return answer, e
 		default:
 			if answer = f.answer(m); answer.Current {
-				answer.Term = termOf(ref)
+				answer.Term = ref.Term
 			}
 			return answer, nil
 		}
@@ -215,7 +215,7 @@ func (m *Manager) judgeBearer(q *queues.Queue, c *recipe.Contender, highest int6
 		f.reason = fenceDelayed
 	case l == nil:
 		f.current = true
-	case l.term != m.term, l.phase == ending:
+	case l.term != m.port.Term(), l.phase == ending:
 		f.busy = l // on its way to another session, or to its end, and either may turn out not to happen
 	case !l.recordState.loaded():
 		m.load(l)

@@ -143,7 +143,7 @@ func TestAnOwnerThatIsDeposedDoesNotCallATokenCurrent(t *testing.T) {
 		}
 		g.w.hold()
 		g.m.mu.Lock()
-		session := g.m.session.(*fakeSession)
+		session := g.m.port.Session().(*fakeSession)
 		g.m.mu.Unlock()
 		session.depose()
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: a.Znode, Version: -1}) // its successor ends the lease
@@ -188,7 +188,7 @@ func TestACurrentTokenIsPassedOnOnlyWhileTheAnswerIsVouchedFor(t *testing.T) {
 			t.Fatalf("%+v %v", answer, err)
 		}
 		g.m.mu.Lock()
-		session := g.m.session.(*fakeSession)
+		session := g.m.port.Session().(*fakeSession)
 		g.m.mu.Unlock()
 		session.expire()
 		time.Sleep(time.Second)

@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"time"
@@ -13,9 +12,6 @@ import (
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
-
-// takeoverTimeout bounds one attempt at a takeover; the next tick tries again.
-const takeoverTimeout = 5 * time.Second
 
 // peer is what the replica knows of a gateway id, this one's own included.
 type peer struct {
@@ -112,7 +108,7 @@ func (m *Manager) readSuccession(id recipe.GatewayID) {
 	m.peer(id).reading = true
 	path := m.opt.Root + "/succession/" + string(id)
 	m.effect(func() {
-		m.watcher.Get(path, func(data []byte, _ wire.Stat, zxid int64, err error) {
+		m.port.Watcher.Get(path, func(data []byte, _ wire.Stat, zxid int64, err error) {
 			m.do(func() {
 				p := m.peer(id)
 				if err != nil || !p.entry {
@@ -162,11 +158,11 @@ func (m *Manager) ownerOf(id recipe.GatewayID) (owner recipe.GatewayID, known bo
 
 // owns reports whether the leases of a gateway id are this session's to run.
 func (m *Manager) owns(id recipe.GatewayID) bool {
-	if m.session == nil {
+	if m.port.Session() == nil {
 		return false
 	}
 	owner, known := m.ownerOf(id)
-	return known && string(owner) == m.session.ID()
+	return known && string(owner) == m.port.Session().ID()
 }
 
 // takenAt is when the chain from id came to end here: the clock readings of
@@ -222,7 +218,7 @@ func (m *Manager) considerTakeovers(now time.Duration) {
 // those that are to be succeeded, if it is gone.
 func (m *Manager) considerTakeover(id recipe.GatewayID) {
 	owner, known := m.ownerOf(id)
-	if !known || string(owner) == m.session.ID() || !m.replica.KnowsAll() {
+	if !known || string(owner) == m.port.Session().ID() || !m.replica.KnowsAll() {
 		return
 	}
 	v := vacancy{id: owner, standing: unknown}
@@ -247,51 +243,40 @@ func (m *Manager) considerTakeover(id recipe.GatewayID) {
 // has the polled guard. It is in m.takeovers.underWay.
 func (m *Manager) takeOver(id recipe.GatewayID, p *peer, polled *zk.Guard) {
 	p.taking = true
-	session := m.session
-	m.inflight++
-	m.effect(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), takeoverTimeout)
-		session.Takeover(ctx, string(id), polled, func(res zk.Result) {
-			cancel()
-			m.tookOver(id, polled != nil, res)
-		})
-	})
+	m.port.Takeover(string(id), polled, func(res zk.Result) { m.tookOver(id, polled != nil, res) })
 }
 
 func (m *Manager) tookOver(id recipe.GatewayID, deaf bool, res zk.Result) {
-	m.do(func() {
-		m.inflight--
-		p := m.peer(id)
-		p.taking = false
-		line := m.takeovers.ended(id, res)
-		switch {
-		case res.Outcome == zk.Done:
-			m.metrics.Takeover()
-			if deaf {
-				m.metrics.Deposed()
-			}
-			if line {
-				m.log.Info("took over a gateway's leases", "from", id, "zxid", res.Zxid)
-			}
-		default:
-			// Another gateway was quicker, or the next tick tries again.
-			if line {
-				m.log.Info("takeover not done", "from", id, "err", res.Err)
-			}
-			if deaf && notDeaf(res.Err) {
-				p.vigil = vigil{} // it has written after all
-			}
+	p := m.peer(id)
+	p.taking = false
+	line := m.takeovers.ended(id, res)
+	switch {
+	case res.Outcome == zk.Done:
+		m.metrics.Takeover()
+		if deaf {
+			m.metrics.Deposed()
 		}
-		m.takeovers.tell(m.log, m.clock.Now().Boot())
-		m.forgetPeer(id, p)
-	})
+		if line {
+			m.log.Info("took over a gateway's leases", "from", id, "zxid", res.Zxid)
+		}
+	default:
+		// Another gateway was quicker, or the next tick tries again.
+		if line {
+			m.log.Info("takeover not done", "from", id, "err", res.Err)
+		}
+		if deaf && notDeaf(res.Err) {
+			p.vigil = vigil{} // it has written after all
+		}
+	}
+	m.takeovers.tell(m.log, m.clock.Now().Boot())
+	m.forgetPeer(id, p)
 }
 
 // afterSync runs when the replica holds the whole tree.
 func (m *Manager) afterSync(now time.Duration) {
 	m.replica.DropNotes() // the tree read may follow a gap in the stream: what is needed, for a fence check above all, is read again
 	m.adoptAll(now)
-	if m.session == nil {
+	if m.port.Session() == nil {
 		for _, ns := range slices.Sorted(maps.Keys(m.replica.Namespaces)) {
 			m.replica.Namespaces[ns].Queues.Scan(func(q *queues.Queue) bool {
 				m.evaluate(q, now) // who holds elsewhere

@@ -199,7 +199,7 @@ func TestAGroupOutlivesItsGatewayAndItsSession(t *testing.T) {
 			}
 			checkAll(t, s, two)
 			two.m.mu.Lock()
-			session := two.m.session.(*fakeSession)
+			session := two.m.port.Session().(*fakeSession)
 			two.m.mu.Unlock()
 			session.expire()
 			time.Sleep(5 * time.Second)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 )
 
@@ -49,7 +51,7 @@ func (s *fakeStore) gateway(t *testing.T) *gate {
 }
 
 // gatewayOn starts a manager on a store that stands before the fake one.
-func (s *fakeStore) gatewayOn(t *testing.T, store Store) *gate {
+func (s *fakeStore) gatewayOn(t *testing.T, store term.Store) *gate {
 	t.Helper()
 	g := &gate{t: t, s: s, stopped: make(chan error, 1), hub: events.New(events.Options{Ring: ring})}
 	opt := Options{Store: store, Root: "/lockkeeper", SessionTimeout: 10 * time.Second, Clock: s.clock, Events: g.hub, Hearsay: s.hearsay, Limits: s.limits,
@@ -87,7 +89,7 @@ func (g *gate) stop() {
 // the session times out.
 func (g *gate) crash() {
 	g.m.mu.Lock()
-	session := g.m.session.(*fakeSession)
+	session := g.m.port.Session().(*fakeSession)
 	g.m.mu.Unlock()
 	session.s.mu.Lock()
 	session.crashed = true
@@ -258,4 +260,35 @@ func (m *Manager) mustID(id string) recipe.LeaseID {
 		panic(err)
 	}
 	return parsed
+}
+
+// openSession gives the manager a port whose session is that one.
+func openSession(tb testing.TB, m *Manager, session *fakeSession) {
+	port := term.New(term.Options{Store: oneSession{session: session}, Clock: m.clock, Log: m.log, Monitor: outcomes{&m.monitor},
+		NewID: newGatewayID, Begun: func(term.Session) {}, Ended: func(term.Session) {}, Idle: m.recheckNext})
+	port.Watcher, m.port = m.port.Watcher, port
+	ctx, cancel := context.WithCancel(context.Background())
+	stopped := make(chan error, 1)
+	go func() { stopped <- port.Run(ctx, nil, time.Hour) }()
+	for port.Session() == nil {
+		runtime.Gosched()
+	}
+	tb.Cleanup(func() {
+		close(session.done)
+		for port.Session() != nil {
+			runtime.Gosched()
+		}
+		cancel()
+		<-stopped
+	})
+}
+
+// oneSession is a store with one session.
+type oneSession struct {
+	term.Store
+	session *fakeSession
+}
+
+func (o oneSession) Open(context.Context, string, []byte, func(zk.Instant, int64)) (term.Session, error) {
+	return o.session, nil
 }

@@ -395,7 +395,7 @@ func (m *Manager) hearDestroyed(n *news) {
 			defer m.errands.Done()
 			ctx, cancel := context.WithTimeout(m.life, destroyWithin)
 			defer cancel()
-			_ = m.watcher.Reached(ctx, n.Zxid) // it is told all the same
+			_ = m.port.Watcher.Reached(ctx, n.Zxid) // it is told all the same
 			m.do(func() {
 				m.destructions--
 				m.tellDestroyed(&req)

@@ -219,7 +219,7 @@ func (w lost) disarm(s *fakeStore, g *gate) {
 // expireSession ends the gateway's session under it.
 func (g *gate) expireSession() {
 	g.m.mu.Lock()
-	session := g.m.session
+	session := g.m.port.Session()
 	g.m.mu.Unlock()
 	switch session := session.(type) {
 	case *fakeSession:

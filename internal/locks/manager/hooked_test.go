@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -35,7 +36,7 @@ func (s *fakeStore) hooked() *hookedStore {
 	return h
 }
 
-func (h *hookedStore) Watch(roots []zk.WatchRoot, sink zk.Sink, writerZxid func() int64) Watcher {
+func (h *hookedStore) Watch(roots []zk.WatchRoot, sink zk.Sink, writerZxid func() int64) term.Watcher {
 	return &hookedWatcher{h.fakeStore.Watch(roots, sink, writerZxid).(*fakeWatcher), h}
 }
 
@@ -60,7 +61,7 @@ func (w *hookedWatcher) Get(path string, reply func([]byte, wire.Stat, int64, er
 	w.fakeWatcher.Get(path, reply)
 }
 
-func (h *hookedStore) Open(ctx context.Context, id string, registration []byte, onCommit func(zk.Instant, int64)) (Session, error) {
+func (h *hookedStore) Open(ctx context.Context, id string, registration []byte, onCommit func(zk.Instant, int64)) (term.Session, error) {
 	if open := h.hooks.Load().open; open != nil {
 		if err := open(); err != nil {
 			return nil, err

@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 )
 
@@ -67,7 +68,7 @@ func (m *Manager) replay(ctx context.Context, req *locks.AcquireRequest, key *ke
 // replayTaken reads a key that ZooKeeper has and this gateway does not know, and then answers the repeat. The lock is
 // held, and released while it waits.
 func (m *Manager) replayTaken(ctx context.Context, req *locks.AcquireRequest) (locks.AcquireResult, error) {
-	session, hash := m.session, m.tokens.Names.Name(req)
+	session, hash := m.port.Session(), m.tokens.Names.Name(req)
 	if session == nil {
 		return locks.AcquireResult{}, m.unavailable()
 	}
@@ -99,7 +100,7 @@ func (m *Manager) learnKey(entry *keyEntry) *keyEntry {
 
 // readKey reads a key's node; nil without an error means that there is none.
 
-func (m *Manager) readKey(ctx context.Context, session Session, hash string) (*keyEntry, error) {
+func (m *Manager) readKey(ctx context.Context, session term.Session, hash string) (*keyEntry, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	data, _, err := session.Get(ctx, m.keyPath(hash))

@@ -11,18 +11,17 @@ import (
 	mathrand "math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"lockkeeper/internal/events"
-	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 )
@@ -32,7 +31,7 @@ const (
 	// answerWithin is how long a request waits for ZooKeeper when ZooKeeper
 	// answers nobody. Then the request is answered CodeUnavailable or
 	// CodeOutcomeUnknown, whatever it waited for.
-	answerWithin = 900 * time.Millisecond
+	answerWithin = term.AnswerWithin
 	// settleWithin is how long a request waits for what ZooKeeper refuses or
 	// does not tell, while it answers others.
 	settleWithin = 5 * time.Second
@@ -42,8 +41,6 @@ const (
 	endedLife      = time.Hour        // an ended lease is remembered that long: its reason, its postmortem
 	waitingClock   = 30 * time.Second // a waiting lease's clock is min(TTL, this)
 	unclaimedClock = 30 * time.Second // an unclaimed grant passes on after min(TTL, this)
-	// reopenDelay bounds how fast sessions are opened one after another.
-	reopenDelay = 100 * time.Millisecond
 )
 
 // Metrics is told what happens to leases. Implementations must be quick and
@@ -66,7 +63,7 @@ type Metrics interface {
 
 // Options of a Manager.
 type Options struct {
-	Store          Store
+	Store          term.Store
 	Root           string // of the layout in ZooKeeper, "/lockkeeper"
 	Servers        []string
 	SessionTimeout time.Duration
@@ -105,25 +102,20 @@ type Manager struct {
 
 	// ready is closed once the layout is known: the fields below it are
 	// immutable from then on.
-	ready   chan struct{}
-	layout  *layout.Layout
-	fleet   recipe.FleetID
-	tokens  record.Tokens
-	watcher Watcher
+	ready  chan struct{}
+	layout *layout.Layout
+	fleet  recipe.FleetID
+	tokens record.Tokens
 
 	draining bool          // guarded by mu
 	leaving  bool          // guarded by mu; Ready fails, nothing else
-	stopping bool          // guarded by mu; Run's ctx has ended
 	drain    chan struct{} // closed when draining begins: open polls end
 
-	// What trusted looks at without the lock.
-	current atomic.Pointer[termRef]
+	port *term.Port // to ZooKeeper
 
 	life    context.Context // ends when Run returns; no errand begins afterwards
 	endLife context.CancelFunc
 	errands sync.WaitGroup // goroutines for which Run waits
-
-	crossings crossings // has a lock of its own
 
 	written chan struct{} // a place for each heartbeat that is being written for another gateway
 
@@ -151,29 +143,18 @@ type Manager struct {
 	hearsay                                  // what gateways tell each other
 	synced     bool                          // the replica holds the whole tree
 	loadedOnce bool
-	servedOnce bool // requests could be served at some time
-	quiet      bool // what is being applied is the first reading of a namespace: it is the state, not news
-	reads      reads
-	session    Session    // nil while there is none
-	span       *fenceSpan // the session's
-	connected  bool       // the session's connection, as it was last told
-	heard      time.Time  // when the changes came that are being applied; else zero
-	term       locks.Term // counts sessions; a lease of another term is nobody's until it is adopted
+	servedOnce bool      // requests could be served at some time
+	quiet      bool      // what is being applied is the first reading of a namespace: it is the state, not news
+	again      []*lease  // to be read again when nothing else is to be read; see recheck
+	heard      time.Time // when the changes came that are being applied; else zero
 	rev        uint64
-	inflight   int           // writes handed over and not answered
-	expiring   int           // of those: deletions that time decided
+	expiring   int           // deletions under way that time decided
 	acquiring  int           // acquires that wait for their answer
 	newlyOwned chan struct{} // closed when this gateway may have come to own more; nil while nobody waits
 	outboxWake chan struct{} // closed by OutboxChanged; nil while nobody waits
 
 	unlooked     []*queues.Queue // new directories; see lookSoon
 	obstructions int             // acquires that wait for plain nodes to go; see obstacle.go
-}
-
-// termRef is a session as the lock-free trust check sees it.
-type termRef struct {
-	session Session
-	term    locks.Term
 }
 
 // New prepares a manager. It answers CodeUnavailable until Run has reached
@@ -203,6 +184,8 @@ func New(opt Options) *Manager {
 		quota:    quota.New(opt.Limits.For(quota.GiB)),
 	}
 	m.replica = queues.New(m.wake)
+	m.port = term.New(term.Options{Store: opt.Store, Clock: opt.Clock, Log: opt.Logger, Monitor: outcomes{&m.monitor},
+		NewID: newGatewayID, Begun: m.sessionBegun, Ended: m.sessionEnded, Idle: m.recheckNext})
 	m.life, m.endLife = context.WithCancel(context.Background())
 	m.shortTTL = shortTTLWarning(m.failoverTTL())
 	var nonce [4]byte
@@ -222,9 +205,13 @@ func (m *Manager) Run(ctx context.Context) error {
 	if err := m.prepare(layout); err != nil {
 		return err
 	}
+	registration, err := json.Marshal(m.opt.Registration)
+	if err != nil {
+		return fmt.Errorf("encoding the registration: %w", err)
+	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return m.watcher.Run(ctx) })
-	group.Go(func() error { return m.runSessions(ctx) })
+	group.Go(func() error { return m.port.Watcher.Run(ctx) })
+	group.Go(func() error { return m.port.Run(ctx, registration, m.layout.PromiseWindow) })
 	group.Go(func() error { return m.runClock(ctx) })
 	group.Go(func() error { return m.runSweeper(ctx) })
 	group.Go(func() error { return m.runVigil(ctx) })
@@ -263,140 +250,46 @@ func (m *Manager) prepare(layout *layout.Layout) error {
 		m.replica.Namespaces[ns] = s
 		roots = append(roots, zk.WatchRoot{Path: s.Root, Depth: 2})
 	}
-	m.watcher = m.opt.Store.Watch(roots, m, m.writerZxid)
+	m.port.Watch(roots, m)
 	close(m.ready)
 	return nil
 }
 
-func (m *Manager) writerZxid() int64 {
-	if ref := m.current.Load(); ref != nil {
-		return ref.session.LastZxid()
-	}
-	return 0
+func newGatewayID() (string, error) {
+	id, err := recipe.NewGatewayID(rand.Reader)
+	return string(id), err
 }
 
-// runSessions opens a session, waits for its end and opens the next one.
-func (m *Manager) runSessions(ctx context.Context) error {
-	registration, err := json.Marshal(m.opt.Registration)
-	if err != nil {
-		return fmt.Errorf("encoding the registration: %w", err)
+func (m *Manager) sessionBegun(session term.Session) {
+	for _, p := range m.peers {
+		p.vigil = vigil{} // the server is another one, and may be behind the former
 	}
-	for {
-		id, err := recipe.NewGatewayID(rand.Reader)
-		if err != nil {
-			return fmt.Errorf("making a gateway id: %w", err)
-		}
-		span := &fenceSpan{clock: m.clock, window: m.layout.PromiseWindow}
-		session, err := m.opt.Store.Open(ctx, string(id), registration, func(sent zk.Instant, zxid int64) {
-			span.committed(sent)
-			m.watcher.Committed(sent, zxid)
-		})
-		if errors.Is(err, zk.ErrUnavailable) && ctx.Err() == nil {
-			m.log.Warn("no zookeeper session yet", "err", err)
-			select {
-			case <-time.After(reopenDelay):
-			case <-ctx.Done():
-			}
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("opening a ZooKeeper session: %w", err)
-		}
-		m.begin(session, span)
-		select {
-		case <-session.Done():
-		case <-ctx.Done():
-			// No handover: Drain does that. The session is left to end.
-			m.do(func() { m.stopping = true })
-			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), reopenDelay)
-			_ = session.Close(closing) // a handover if there is still time; else the session expires
-			cancel()
-			<-session.Done()
-		}
-		m.endSession(session)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if locked(m, func() bool { return m.draining }) {
-			<-ctx.Done()
-			return ctx.Err()
-		}
-		select {
-		case <-time.After(reopenDelay):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	m.ids[recipe.GatewayID(session.ID())] = struct{}{}
+	m.tellSession(events.ZooKeeperConnected, session)
+	m.wakeArrivals()
+	if m.opt.Outbox != nil {
+		m.opt.Outbox.Look()
+	}
+	m.adoptOutbox()
+	// The former sessions of this process end like any other: when their registrations are gone they are taken over by
+	// the quickest gateway.
+	if m.synced {
+		m.disown(m.clock.Now().Boot())
 	}
 }
 
-func (m *Manager) begin(session Session, span *fenceSpan) {
-	m.do(func() {
-		m.term++
-		m.session, m.span = session, span
-		for _, p := range m.peers {
-			p.vigil = vigil{} // the server is another one, and may be behind the former
-		}
-		m.ids[recipe.GatewayID(session.ID())] = struct{}{}
-		m.current.Store(&termRef{session, m.term})
-		m.log.Info("zookeeper session opened", "gateway", session.ID())
-		m.connected = true
-		m.tellSession(events.ZooKeeperConnected, session)
-		m.wakeArrivals()
-		if m.opt.Outbox != nil {
-			m.opt.Outbox.Look()
-		}
-		m.adoptOutbox()
-		// The former sessions of this process end like anybody's: when their
-		// registrations are gone they are taken over, by whoever is the quickest.
-		if m.synced {
-			m.disown(m.clock.Now().Boot())
-		}
-	})
-}
-
-func (m *Manager) endSession(session Session) {
-	m.do(func() {
-		m.current.Store(nil)
-		m.session = nil
-		m.clockState.trusted = false
-		level := slog.LevelWarn
-		if m.draining {
-			level = slog.LevelInfo // that is how a handover ends
-		}
-		m.log.Log(context.Background(), level, "zookeeper session ended", "gateway", session.ID(), "err", session.Err())
-		if !m.stopping && !m.draining {
-			m.tellSession(events.ZooKeeperExpired, session)
-		}
-		// Whoever waits for a write of that session learns that it is unknown.
-		for _, l := range m.leases {
-			m.former[l.id().Gateway()] = struct{}{}
-		}
-		for _, l := range m.inOrder(func(l *lease) bool { return l.phase == creating || l.phase == ending }) {
-			m.touch(l)
-		}
-	})
-}
-
-// submit hands a write to the present session once mu is released. done is
-// called exactly once, with mu held.
-func (m *Manager) submit(w *zk.Write, done func(zk.Result)) {
-	session := m.session
-	m.inflight++
-	w.Done = func(res zk.Result) {
-		m.do(func() {
-			m.inflight--
-			done(res)
-		})
+func (m *Manager) sessionEnded(session term.Session) {
+	m.clockState.trusted = false
+	if !m.port.Ending() {
+		m.tellSession(events.ZooKeeperExpired, session)
 	}
-	m.effect(func() {
-		if session == nil {
-			w.Done(zk.Result{Outcome: zk.NotDone, Err: zk.ErrSessionGone, Culprit: -1})
-			return
-		}
-		if err := session.Submit(w); err != nil {
-			w.Done(zk.Result{Outcome: zk.NotDone, Err: err, Culprit: -1})
-		}
-	})
+	// A request that waits for a write of that session learns that its outcome is unknown.
+	for _, l := range m.leases {
+		m.former[l.id().Gateway()] = struct{}{}
+	}
+	for _, l := range m.inOrder(func(l *lease) bool { return l.phase == creating || l.phase == ending }) {
+		m.touch(l)
+	}
 }
 
 type noMetrics struct{}

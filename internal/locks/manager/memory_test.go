@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
-	"lockkeeper/internal/zk/observer"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -32,19 +32,19 @@ type remoteStore struct {
 	early bool
 }
 
-func (s *remoteStore) Open(_ context.Context, id string, _ []byte, onCommit func(zk.Instant, int64)) (Session, error) {
+func (s *remoteStore) Open(_ context.Context, id string, _ []byte, onCommit func(zk.Instant, int64)) (term.Session, error) {
 	s.session = &remoteSession{fakeSession: &fakeSession{s: s.fakeStore, id: id, onCommit: onCommit, done: make(chan struct{})}, s: s}
 	return s.session, nil
 }
 
-func (s *remoteStore) Watch(roots []zk.WatchRoot, sink zk.Sink, writerZxid func() int64) Watcher {
+func (s *remoteStore) Watch(roots []zk.WatchRoot, sink zk.Sink, writerZxid func() int64) term.Watcher {
 	cfg := zk.Config{Servers: []string{"server:2181"}, Dial: s.dial, Clock: s.clock,
 		PromiseWindow: zk.MaxPromiseWindow, SessionTimeout: time.Hour} // nobody has to be quick
-	return remoteWatcher{reader{observer.New(cfg, roots, sink, writerZxid)}}
+	return remoteWatcher{(&term.ZooKeeper{Config: cfg}).Watch(roots, sink, writerZxid)}
 }
 
 // remoteWatcher is always current.
-type remoteWatcher struct{ reader }
+type remoteWatcher struct{ term.Watcher }
 
 func (remoteWatcher) Current(zk.Instant) bool { return true }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
 )
 
 // monitor is the one lock of the manager's state. do, locked and locked2 take it, and outside and sleep release it in
@@ -79,3 +80,11 @@ func (m *monitor) effect(act func()) { m.effects = append(m.effects, act) }
 
 // wake closes the channel when the lock is free.
 func (m *monitor) wake(ch chan struct{}) { m.wakes = append(m.wakes, ch) }
+
+// outcomes is the monitor as the port to ZooKeeper uses it.
+type outcomes struct{ *monitor }
+
+func (o outcomes) Do(f func())     { o.do(f) }
+func (o outcomes) Effect(f func()) { o.effect(f) }
+
+func (o outcomes) Deliver(res zk.Result, done func(zk.Result)) { o.do(func() { done(res) }) }

@@ -18,7 +18,7 @@ import (
 // namespace that is still on its way. Those of the present session are not: it
 // writes only where it sees.
 func (m *Manager) mayMiss(id recipe.LeaseID) *locks.Error {
-	if m.replica.KnowsAll() || m.session != nil && string(id.Gateway()) == m.session.ID() {
+	if m.replica.KnowsAll() || m.port.Session() != nil && string(id.Gateway()) == m.port.Session().ID() {
 		return nil
 	}
 	return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter,
@@ -55,7 +55,7 @@ func (m *Manager) readNamespace(name string) {
 	loading := m.replica.Loading[name]
 	loading.Reading = true
 	m.effect(func() {
-		m.watcher.Get(m.opt.Root+zk.NodeNamespaces+"/"+name, func(data []byte, _ wire.Stat, _ int64, err error) {
+		m.port.Watcher.Get(m.opt.Root+zk.NodeNamespaces+"/"+name, func(data []byte, _ wire.Stat, _ int64, err error) {
 			m.do(func() {
 				if m.replica.Loading[name] != loading {
 					return
@@ -85,7 +85,7 @@ func (m *Manager) watchNamespace(name string, loading *queues.Loading) {
 		return
 	}
 	m.effect(func() {
-		if err := m.watcher.AddRoot(zk.WatchRoot{Path: loading.Namespace.Root, Depth: 2}); err != nil {
+		if err := m.port.Watcher.AddRoot(zk.WatchRoot{Path: loading.Namespace.Root, Depth: 2}); err != nil {
 			m.log.Error("a recorded namespace cannot be watched", "ns", name, "err", err)
 			m.do(func() { loading.Problem = "its lock root cannot be watched: " + err.Error() })
 		}

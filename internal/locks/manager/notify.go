@@ -121,7 +121,7 @@ func (l *lease) tellsWaiting() bool {
 
 // noteGrant notes that a lease was granted, for its notify_url.
 func (m *Manager) noteGrant(l *lease) {
-	if m.opt.Outbox == nil || l.phase != held || l.term != m.term || m.session == nil || l.notifyURL() == "" {
+	if m.opt.Outbox == nil || l.phase != held || l.term != m.port.Term() || m.port.Session() == nil || l.notifyURL() == "" {
 		return
 	}
 	to := l.seldom.telling
@@ -142,7 +142,7 @@ func (m *Manager) noteGrant(l *lease) {
 		version = l.dataVersion() // its end may leave the contender where it is, and write it
 	}
 	w := &zk.Write{Ops: append([]zk.Op{{Kind: zk.OpCheck, Path: l.path(), Version: version}}, ops...)}
-	m.submit(w, func(res zk.Result) {
+	m.port.Submit(w, func(res zk.Result) {
 		m.opt.Outbox.Ended(entry, w.Ops, res)
 		if to.note == noteSubmitted && to.term == term {
 			to.note = noteNone
@@ -182,7 +182,7 @@ func (m *Manager) viewOwn(l *lease) locks.Lease {
 
 // unreadOwn reports whether the record of a lease of this gateway is still to be read.
 func (m *Manager) unreadOwn(l *lease) bool {
-	return m.opt.Outbox != nil && l.term == m.term && l.recordState.assumed() && (l.phase == waiting || l.phase == held)
+	return m.opt.Outbox != nil && l.term == m.port.Term() && l.recordState.assumed() && (l.phase == waiting || l.phase == held)
 }
 
 // readOwn reads the record of a lease of this gateway that has not been read, ahead of others. The caller has passed a barrier,
@@ -190,7 +190,7 @@ func (m *Manager) unreadOwn(l *lease) bool {
 func (m *Manager) readOwn(ctx context.Context, l *lease) error {
 	begun := m.clock.Now().Boot()
 	for m.unreadOwn(l) {
-		path, term, session := l.path(), l.term, m.session
+		path, term, session := l.path(), l.term, m.port.Session()
 		if session == nil {
 			return m.unavailable()
 		}
@@ -240,7 +240,7 @@ func (m *Manager) readTree(t *tree, answers chan<- struct{}) bool {
 	switch l := t.l; {
 	case l != nil && m.unreadOwn(l):
 		term := l.term
-		m.readFrom(l.path(), l.readableFrom(), func(data []byte, stat wire.Stat, err error) {
+		m.port.Read(l.path(), l.readableFrom(), func(data []byte, stat wire.Stat, err error) {
 			m.loadedContender(l, term, data, stat, err)
 			answers <- struct{}{}
 		})
@@ -253,7 +253,7 @@ func (m *Manager) readTree(t *tree, answers chan<- struct{}) bool {
 		t.notify, t.ended = i.record.NotifiesOfEnd(), i.record.EndedFor()
 		return false
 	}
-	m.read(at.Path(), func(data []byte, stat wire.Stat, err error) {
+	m.port.Read(at.Path(), 0, func(data []byte, stat wire.Stat, err error) {
 		if err == nil {
 			r := lookedAt(at, data, stat)
 			t.notify, t.ended = r.NotifiesOfEnd(), r.EndedFor()

@@ -164,10 +164,10 @@ func (m *Manager) suspect(q *queues.Queue) {
 		m.replica.Forget(q)
 	}
 	var least int64
-	if m.session != nil {
-		least = m.session.LastZxid()
+	if m.port.Session() != nil {
+		least = m.port.Session().LastZxid()
 	}
-	m.readFrom(q.Path, least, func(data []byte, stat wire.Stat, err error) {
+	m.port.Read(q.Path, least, func(data []byte, stat wire.Stat, err error) {
 		switch {
 		case errors.Is(err, zk.ErrNoAuth):
 			time.AfterFunc(suspectPause, func() {

@@ -123,8 +123,8 @@ func (m *Manager) ending(l *lease) *Ending {
 
 func (m *Manager) endingOf(id recipe.LeaseID, reason locks.Reason, words string) *Ending {
 	e := &Ending{LeaseID: string(id), Reason: reason, Words: words, At: time.UnixMilli(m.clock.Now().Wall().Milliseconds()).UTC()}
-	if m.session != nil {
-		e.Gateway = m.session.ID()
+	if m.port.Session() != nil {
+		e.Gateway = m.port.Session().ID()
 	}
 	return e
 }
@@ -205,7 +205,7 @@ func (m *Manager) holdUp(l *lease) {
 	term := l.term
 	time.AfterFunc(settleWithin, func() {
 		m.do(func() {
-			if l.change == changeHeldUp && l.term == term && term == m.term {
+			if l.change == changeHeldUp && l.term == term && term == m.port.Term() {
 				m.revive(l, m.clock.Now().Boot())
 			}
 		})
@@ -259,7 +259,7 @@ func (m *Manager) foreignHolds(q *queues.Queue, c *recipe.Contender) {
 		return
 	}
 	name := strings.Clone(c.Name)
-	m.read(q.NodeOf(name), func(data []byte, stat wire.Stat, err error) {
+	m.port.Read(q.NodeOf(name), 0, func(data []byte, stat wire.Stat, err error) {
 		if err == nil {
 			setInfo(q, name, data, stat)
 		}
@@ -304,7 +304,7 @@ func (m *Manager) tellTaken(q *queues.Queue, name string) {
 
 // appointed reports whether it falls to this gateway, of all that are registered, to see to something.
 func (m *Manager) appointed(what string) bool {
-	if m.session == nil {
+	if m.port.Session() == nil {
 		return false
 	}
 	best, most := "", uint64(0)
@@ -324,7 +324,7 @@ func (m *Manager) appointed(what string) bool {
 			best, most = string(id), n
 		}
 	}
-	return best == m.session.ID()
+	return best == m.port.Session().ID()
 }
 
 // Delivers reports whether it falls to this gateway to tell what is in the outbox about a
@@ -332,12 +332,12 @@ func (m *Manager) appointed(what string) bool {
 func (m *Manager) Delivers(lease string) bool {
 	return locked(m, func() bool {
 		id, err := recipe.ParseLeaseID(lease)
-		if err != nil || m.session == nil || !m.synced {
+		if err != nil || m.port.Session() == nil || !m.synced {
 			return false
 		}
 		owner, _ := m.ownerOf(id.Gateway())
-		if p := m.peers[owner]; p != nil && p.registered || string(owner) == m.session.ID() {
-			return string(owner) == m.session.ID()
+		if p := m.peers[owner]; p != nil && p.registered || string(owner) == m.port.Session().ID() {
+			return string(owner) == m.port.Session().ID()
 		}
 		return m.appointed(lease)
 	})
@@ -346,11 +346,11 @@ func (m *Manager) Delivers(lease string) bool {
 // DeliversFor is Delivers for what a gateway has written down about another program's contender.
 func (m *Manager) DeliversFor(gateway, what string) bool {
 	return locked(m, func() bool {
-		if m.session == nil || !m.synced {
+		if m.port.Session() == nil || !m.synced {
 			return false
 		}
-		if p := m.peers[recipe.GatewayID(gateway)]; p != nil && p.registered || gateway == m.session.ID() {
-			return gateway == m.session.ID()
+		if p := m.peers[recipe.GatewayID(gateway)]; p != nil && p.registered || gateway == m.port.Session().ID() {
+			return gateway == m.port.Session().ID()
 		}
 		return m.appointed(what)
 	})
@@ -358,7 +358,7 @@ func (m *Manager) DeliversFor(gateway, what string) bool {
 
 // adoptOutbox has the outbox looked through for what has become this gateway's.
 func (m *Manager) adoptOutbox() {
-	if m.opt.Outbox != nil && m.session != nil {
+	if m.opt.Outbox != nil && m.port.Session() != nil {
 		m.opt.Outbox.Adopt()
 	}
 }

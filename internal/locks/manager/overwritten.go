@@ -55,7 +55,7 @@ func (m *Manager) askedOutside(l *lease, data []byte, now time.Duration) {
 // restore writes back a lease's record that something else stands in the place of.
 func (m *Manager) restore(l *lease) {
 	switch {
-	case l.phase != waiting && l.phase != held, l.term != m.term, !l.recordState.loaded():
+	case l.phase != waiting && l.phase != held, l.term != m.port.Term(), !l.recordState.loaded():
 		return
 	case l.rewriting():
 		if l.recordState.writing() {
@@ -82,7 +82,7 @@ func (m *Manager) changedLabel(l *lease, q *queues.Queue, c *recipe.Contender) {
 		return
 	}
 	term, path := l.term, s.path()
-	m.read(path, func(data []byte, stat wire.Stat, err error) {
+	m.port.Read(path, 0, func(data []byte, stat wire.Stat, err error) {
 		if _, ours := record.Parse(data); err != nil || ours || l.term != term || l.phase != waiting && l.phase != held || l.few().restored >= maxRestores {
 			return
 		}
@@ -90,7 +90,7 @@ func (m *Manager) changedLabel(l *lease, q *queues.Queue, c *recipe.Contender) {
 		label := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: path, Data: l.label(l.recorded), Version: stat.Version}}}
 		ask, asks := asksOutside(data)
 		if !asks {
-			m.submit(label, func(zk.Result) {})
+			m.port.Submit(label, func(zk.Result) {})
 			return
 		}
 		// The record first: what is asked must not be lost.
@@ -102,7 +102,7 @@ func (m *Manager) changedLabel(l *lease, q *queues.Queue, c *recipe.Contender) {
 			}
 			m.do(func() {
 				if l.term == term && (l.phase == waiting || l.phase == held) {
-					m.submit(label, func(zk.Result) {})
+					m.port.Submit(label, func(zk.Result) {})
 				}
 			})
 		}()

@@ -75,7 +75,7 @@ func (m *Manager) passOn(q *queues.Queue, now time.Duration) {
 		return
 	}
 	q.Idle = now
-	m.submit(&zk.Write{Alone: true, Ops: removeDir(q.Path)}, func(zk.Result) {})
+	m.port.Submit(&zk.Write{Alone: true, Ops: removeDir(q.Path)}, func(zk.Result) {})
 }
 
 // passing is the data of a directory that we create where plain nodes have stood. Whoever
@@ -88,7 +88,7 @@ const maxDirData = 64
 
 // readDir looks at the data of a lock's directory.
 func (m *Manager) readDir(q *queues.Queue) {
-	m.read(q.Path, func(data []byte, stat wire.Stat, err error) {
+	m.port.Read(q.Path, 0, func(data []byte, stat wire.Stat, err error) {
 		if err != nil || !q.Exists || stat.Ephemeral() {
 			return
 		}

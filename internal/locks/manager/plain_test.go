@@ -10,6 +10,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -465,7 +466,7 @@ func TestALookAtANewPlainNodeMayOutliveTheSession(t *testing.T) {
 		store.before = func(path string) {
 			if path == plainPath {
 				g.m.mu.Lock()
-				session := g.m.session.(*fakeSession)
+				session := g.m.port.Session().(*fakeSession)
 				g.m.mu.Unlock()
 				session.expire()
 				time.Sleep(10 * time.Millisecond)
@@ -481,12 +482,12 @@ type slowReads struct {
 	before func(path string) // nil: nothing
 }
 
-func (s *slowReads) Watch(roots []zk.WatchRoot, sink zk.Sink, zxid func() int64) Watcher {
+func (s *slowReads) Watch(roots []zk.WatchRoot, sink zk.Sink, zxid func() int64) term.Watcher {
 	return &slowReader{s.fakeStore.Watch(roots, sink, zxid), s}
 }
 
 type slowReader struct {
-	Watcher
+	term.Watcher
 	s *slowReads
 }
 

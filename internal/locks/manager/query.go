@@ -327,17 +327,17 @@ func (m *Manager) Info(context.Context) locks.Info {
 		m.recountKept()
 		info.Bounds = m.quota.States()
 		info.OldestWaiter = m.counts.oldest(m.clock.Now().Boot())
-		if m.session != nil {
+		if m.port.Session() != nil {
 			now := m.clock.Now()
-			info.GatewayID = m.session.ID()
+			info.GatewayID = m.port.Session().ID()
 			info.ZooKeeper.State = "suspended"
-			if m.session.Connected() {
+			if m.port.Session().Connected() {
 				info.ZooKeeper.State = "connected"
 			}
-			info.ZooKeeper.FenceOpen = m.session.FenceOpen(now)
-			info.ZooKeeper.FenceMargin = max(m.session.FenceMargin(now), 0)
-			info.ZooKeeper.ReplicaCurrent = m.synced && m.watcher.Current(now)
-			info.ZooKeeper.LastZxid = m.session.LastZxid()
+			info.ZooKeeper.FenceOpen = m.port.Session().FenceOpen(now)
+			info.ZooKeeper.FenceMargin = max(m.port.Session().FenceMargin(now), 0)
+			info.ZooKeeper.ReplicaCurrent = m.synced && m.port.Watcher.Current(now)
+			info.ZooKeeper.LastZxid = m.port.Session().LastZxid()
 		}
 		return info
 	})

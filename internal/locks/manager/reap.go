@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -25,7 +26,7 @@ import (
 // is looked at, so nothing is taken for older than it is.
 
 // reapChunk is how many contenders are looked at together.
-const reapChunk = readWindow
+const reapChunk = 256
 
 // candidate is a lease, or another program's contender, that may be reaped.
 type candidate struct {
@@ -52,14 +53,14 @@ func (m *Manager) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAn
 	}
 	var (
 		q       *queues.Queue
-		session Session
+		session term.Session
 		line    []*candidate
 		only    = shownBy(&req.Shown)
 		err     error
 	)
 	m.do(func() {
 		if q, err = m.lockAt(ctx, req.NS, req.Lock); err == nil {
-			session, line = m.session, m.candidates(q, only, &req)
+			session, line = m.port.Session(), m.candidates(q, only, &req)
 		}
 	})
 	if err != nil {
@@ -226,7 +227,7 @@ func (c *candidate) matches(req *locks.ReapRequest, serverTime int64) bool {
 // lookAt reads the nodes of contenders as far as something has to be known of
 // them: their age, the owner of another gateway's lease, the version of what is to
 // be deleted at it. One that is gone stays as it is.
-func (m *Manager) lookAt(ctx context.Context, session Session, chunk []*candidate, req *locks.ReapRequest) error {
+func (m *Manager) lookAt(ctx context.Context, session term.Session, chunk []*candidate, req *locks.ReapRequest) error {
 	answers := make(chan struct{}, len(chunk))
 	asked := 0
 	var hidden []*candidate
@@ -236,7 +237,7 @@ func (m *Manager) lookAt(ctx context.Context, session Session, chunk []*candidat
 				continue
 			}
 			asked++
-			m.read(c.record.Path(), func(data []byte, stat wire.Stat, err error) {
+			m.port.Read(c.record.Path(), 0, func(data []byte, stat wire.Stat, err error) {
 				switch {
 				case err == nil:
 					c.stat, c.ok = stat, true

@@ -9,52 +9,48 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// recheckWindow is how many leases are read again at the same time: what is
-// asked for by somebody goes first.
-const recheckWindow = readWindow / 8
-
 // recheck has the records of this gateway's leases read again after a tree read
 // that may follow a gap in the stream: it lists names, and somebody may have
 // written a record meanwhile (another gateway, to ask the lease's holder to let go). Until
 // one is read the lease goes on as it was; what time decides names the version
 // that was seen, so that nothing is swallowed.
 func (m *Manager) recheck() {
-	m.reads.again = nil
-	if m.session == nil {
+	m.again = nil
+	if m.port.Session() == nil {
 		return // the adoption by the next session reads them all
 	}
 	for _, ns := range slices.Sorted(maps.Keys(m.replica.Namespaces)) {
 		m.replica.Namespaces[ns].Queues.Scan(func(q *queues.Queue) bool {
 			for _, c := range q.Contenders.All() {
 				if l := m.leases[c.LeaseID]; c.Ours && l != nil && l.contender == c && l.recordState.loaded() {
-					m.reads.again = append(m.reads.again, l)
+					m.again = append(m.again, l)
 				}
 			}
 			return true
 		})
 	}
-	m.pumpReads()
+	m.port.PumpReads()
 }
 
 // recheckNext puts the next lease that is to be read again into the line.
 func (m *Manager) recheckNext() {
-	for len(m.reads.again) > 0 {
-		l := m.reads.again[0]
-		m.reads.again[0] = nil
-		if m.reads.again = m.reads.again[1:]; len(m.reads.again) == 0 {
-			m.reads.again = nil
+	for len(m.again) > 0 {
+		l := m.again[0]
+		m.again[0] = nil
+		if m.again = m.again[1:]; len(m.again) == 0 {
+			m.again = nil
 		}
-		if l.phase == ended || !l.recordState.loaded() || l.term != m.term {
+		if l.phase == ended || !l.recordState.loaded() || l.term != m.port.Term() {
 			continue
 		}
 		term, path := l.term, l.path()
-		m.reads.line = append(m.reads.line, read{path: path, reply: func(data []byte, stat wire.Stat, err error) {
+		m.port.Read(path, 0, func(data []byte, stat wire.Stat, err error) {
 			switch {
 			case err != nil || l.term != term || l.path() != path || !l.recordState.loaded() || l.phase == ended || stat.Version <= l.dataVersion():
 			default:
 				m.loadedContender(l, term, data, stat, nil)
 			}
-		}})
+		})
 		return
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 )
 
@@ -34,7 +35,7 @@ func (m *Manager) recordKnown(l *lease) (known bool, err *locks.Error) {
 	switch err := m.usable(); {
 	case err != nil:
 		return false, err
-	case l.phase == creating, l.phase == ending, l.term != m.term:
+	case l.phase == creating, l.phase == ending, l.term != m.port.Term():
 		return false, m.unavailable()
 	case (!l.recordState.loaded() || l.czxid == 0) && !fault.On("read-first"):
 		m.load(l)
@@ -106,8 +107,26 @@ func unsure(err *locks.Error) *locks.Error {
 	return unknown
 }
 
+// barrier returns once everything that was acknowledged before the call is in the replica; see term.Port. The lock is free.
+func (m *Manager) barrier(ctx context.Context) error {
+	_, err := m.barrierUnder(ctx)
+	return err
+}
+
+// barrierUnder is barrier, and tells under which session.
+func (m *Manager) barrierUnder(ctx context.Context) (*term.Ref, error) {
+	ref, err := m.port.Barrier(ctx)
+	switch {
+	case err == nil:
+		return ref, nil
+	case ctx.Err() != nil:
+		return nil, cancelled(ctx)
+	}
+	return nil, m.unavailableFor(err)
+}
+
 // getOutside reads a node under the session, within answerWithin. The lock is held, and released meanwhile.
-func (m *Manager) getOutside(ctx context.Context, session Session, path string) (data []byte, stat zk.Stat, err error) {
+func (m *Manager) getOutside(ctx context.Context, session term.Session, path string) (data []byte, stat zk.Stat, err error) {
 	m.outside(func() {
 		ctx, cancel := context.WithTimeout(ctx, answerWithin)
 		defer cancel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -19,7 +20,7 @@ const (
 // the replica tells, once it has come to where the writer is.
 func (m *Manager) resolve(l *lease) {
 	m.touch(l)
-	session, term := m.session, m.term
+	session, term := m.port.Session(), m.port.Term()
 	if session == nil || l.term != term {
 		if l.phase == ending && !l.replacing() {
 			l.setChange(m, changePaused)
@@ -39,7 +40,7 @@ func (m *Manager) resolve(l *lease) {
 				}
 			}
 			m.do(func() {
-				if m.term == term && m.session == session && l.term == term && (l.change == changeVerifying || l.replacing()) {
+				if m.port.Term() == term && m.port.Session() == session && l.term == term && (l.change == changeVerifying || l.replacing()) {
 					m.settle(l)
 				}
 			})
@@ -47,17 +48,17 @@ func (m *Manager) resolve(l *lease) {
 	})
 }
 
-func (m *Manager) caughtUp(session Session) bool {
+func (m *Manager) caughtUp(session term.Session) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), resolveWithin)
 	defer cancel()
-	return m.watcher.Reached(ctx, session.LastZxid()) == nil
+	return m.port.Watcher.Reached(ctx, session.LastZxid()) == nil
 }
 
 // checkUnseen asks for a contender that was created and is not in the replica.
 // Somebody may have deleted it while the observer had no connection: then no
 // event and no listing ever names it.
 func (m *Manager) checkUnseen(l *lease) {
-	if l.czxid == 0 || l.phase == ending || l.phase == ended || m.session == nil || l.term != m.term {
+	if l.czxid == 0 || l.phase == ending || l.phase == ended || m.port.Session() == nil || l.term != m.port.Term() {
 		return
 	}
 	for s := range l.slots {
@@ -68,9 +69,9 @@ func (m *Manager) checkUnseen(l *lease) {
 }
 
 func (m *Manager) checkSlot(l *lease, s *slot) {
-	path, term := s.path(), m.term
+	path, term := s.path(), m.port.Term()
 	m.effect(func() {
-		m.watcher.Get(path, func(_ []byte, _ wire.Stat, zxid int64, err error) {
+		m.port.Watcher.Get(path, func(_ []byte, _ wire.Stat, zxid int64, err error) {
 			m.do(func() {
 				if l.term == term && !s.presence.seen() && s.path() == path && l.phase != ending && l.phase != ended && isNoNode(err) && zxid >= l.born() {
 					s.setPresence(m, l, slotGone)

@@ -18,7 +18,7 @@ import (
 func (g *gate) session() *fakeSession {
 	g.m.mu.Lock()
 	defer g.m.mu.Unlock()
-	return g.m.session.(*fakeSession)
+	return g.m.port.Session().(*fakeSession)
 }
 
 // set changes the store's faults.
@@ -532,7 +532,7 @@ func TestASessionThatCannotBeOpenedIsTriedAgain(t *testing.T) {
 			return fmt.Errorf("registering: giving up after 8 attempts: %w", zk.ErrUnavailable)
 		}})
 		g.m.mu.Lock()
-		session := g.m.session.(*hookedSession)
+		session := g.m.port.Session().(*hookedSession)
 		g.m.mu.Unlock()
 		session.expire()
 		time.Sleep(time.Minute)

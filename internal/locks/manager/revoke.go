@@ -110,7 +110,7 @@ func (m *Manager) takeBack(l *lease, now time.Duration) bool {
 	if at == 0 || at > now {
 		return false
 	}
-	if l.term != m.term || l.recordState != recordCurrent {
+	if l.term != m.port.Term() || l.recordState != recordCurrent {
 		// Its takeover comes first, and what its record says.
 		m.load(l)
 		l.seldom.revoke.forceAt = now + loadRetry
@@ -378,7 +378,7 @@ func (m *Manager) reviseOwn(ctx context.Context, l *lease, change record.Revise)
 			case refused != nil:
 				err = refused
 				return nil, nil
-			case l.term != m.term || l.phase == creating || l.phase == ending:
+			case l.term != m.port.Term() || l.phase == creating || l.phase == ending:
 			case !l.recordState.loaded():
 				m.load(l)
 			case !l.rewriting():

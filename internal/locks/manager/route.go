@@ -30,7 +30,7 @@ func (m *Manager) readRegistration(id recipe.GatewayID) {
 	p.asking = true
 	path := m.opt.Root + "/gateways/" + string(id)
 	m.effect(func() {
-		m.watcher.Get(path, func(data []byte, _ wire.Stat, _ int64, err error) {
+		m.port.Watcher.Get(path, func(data []byte, _ wire.Stat, _ int64, err error) {
 			m.do(func() {
 				p := m.peers[id]
 				if p == nil {
@@ -93,7 +93,7 @@ func (m *Manager) route(id recipe.LeaseID) *locks.Route {
 // seenUpTo is a zxid that is no earlier than anything by which this gateway
 // knows who runs the leases of a gateway id.
 func (m *Manager) seenUpTo(id recipe.GatewayID) int64 {
-	zxid := m.writerZxid()
+	zxid := m.port.LastZxid()
 	for range len(m.peers) + 1 {
 		p := m.peers[id]
 		if p == nil || !p.entry {
@@ -114,8 +114,8 @@ func (m *Manager) notOwner(id recipe.LeaseID) *locks.Error {
 func (m *Manager) Peers() []locks.Peer {
 	return locked(m, func() []locks.Peer {
 		var self recipe.GatewayID
-		if m.session != nil {
-			self = recipe.GatewayID(m.session.ID())
+		if m.port.Session() != nil {
+			self = recipe.GatewayID(m.port.Session().ID())
 		}
 		owned := map[recipe.GatewayID]int{}
 		succeeded := map[recipe.GatewayID][]string{}
@@ -172,7 +172,7 @@ func (m *Manager) Reached(ctx context.Context, zxid int64) error {
 	default:
 		return m.unavailable()
 	}
-	if err := m.watcher.Reached(ctx, zxid); err != nil {
+	if err := m.port.Watcher.Reached(ctx, zxid); err != nil {
 		e := m.unavailable()
 		e.Err = err
 		return e

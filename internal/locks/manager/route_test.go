@@ -15,7 +15,7 @@ import (
 func (g *gate) id() string {
 	g.m.mu.Lock()
 	defer g.m.mu.Unlock()
-	return g.m.session.ID()
+	return g.m.port.Session().ID()
 }
 
 func TestALeaseOfAnotherGatewayIsRefusedWithTheWayToItsOwner(t *testing.T) {
@@ -90,7 +90,7 @@ func TestTheWayToASuccessorLeadsBehindItsTakeover(t *testing.T) {
 		one.crash()
 		third.m.mu.Lock()
 		third.m.draining = true
-		written := third.m.session.LastZxid()
+		written := third.m.port.Session().LastZxid()
 		third.m.mu.Unlock()
 		time.Sleep(11 * time.Second)
 		synctest.Wait()

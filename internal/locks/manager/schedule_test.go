@@ -265,7 +265,7 @@ func (d *schedule) storm() {
 func (d *schedule) session(g *gate) *fakeSession {
 	g.m.mu.Lock()
 	defer g.m.mu.Unlock()
-	session, _ := g.m.session.(*fakeSession)
+	session, _ := g.m.port.Session().(*fakeSession)
 	return session
 }
 
@@ -350,8 +350,8 @@ func (g *gate) checkForgotten(gates int) {
 		"history": m.history.Size().Ends, "history's order": m.history.Size().Order,
 		"delays":   len(m.delays.byID) + m.delays.line.Len(),
 		"heirless": m.history.Size().Awaiting + m.witnessed.Size().Awaiting, "witnessed": m.witnessed.Size().Ends,
-		"deadlines": len(m.deadlines.h), "in line": len(m.counts.line), "reads": len(m.reads.line) + m.reads.out,
-		"in flight": m.inflight, "expiring": m.expiring, "acquiring": m.acquiring,
+		"deadlines": len(m.deadlines.h), "in line": len(m.counts.line), "reads": m.port.Reads(),
+		"in flight": m.port.InFlight(), "expiring": m.expiring, "acquiring": m.acquiring,
 		"locks": m.replica.Counts.Locks, "contenders": m.replica.Counts.Contenders,
 	})
 	for what, n := range kept {

@@ -78,7 +78,7 @@ func (m *Manager) applySettings(c *zk.Change, now time.Duration) {
 
 // readLimit finds out who made a limit.
 func (m *Manager) readLimit(q *queues.Queue, n int) {
-	m.read(m.limitPath(q, n), func(data []byte, _ wire.Stat, err error) {
+	m.port.Read(m.limitPath(q, n), 0, func(data []byte, _ wire.Stat, err error) {
 		var r limitRecord
 		m.replica.SetAgreed(q, n, err == nil && json.Unmarshal(data, &r) == nil && r.By == byAcquire)
 	})
@@ -170,12 +170,10 @@ func (m *Manager) redecide(l *lease, key *keyEntry, req *locks.AcquireRequest, a
 	term := l.term
 	m.effect(func() {
 		go func() { // ends with the barrier
-			ctx, cancel := context.WithTimeout(context.Background(), barrierWithin)
-			defer cancel()
-			err := m.barrier(ctx)
+			err := m.barrier(context.Background())
 			m.do(func() {
 				switch {
-				case l.phase != creating || l.term != term || m.term != term:
+				case l.phase != creating || l.term != term || m.port.Term() != term:
 					return // a takeover settles it, or has
 				case err != nil, l.abandoned:
 					l.few().failure = m.unavailableFor(err)

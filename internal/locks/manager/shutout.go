@@ -37,8 +37,8 @@ func (m *Manager) shutOut(l *lease, what string) {
 // hidden goes on with a lease whose record may not be read.
 func (m *Manager) hidden(l *lease, term locks.Term) {
 	m.shutOut(l, "reading")
-	session, path := m.session, l.path()
-	if session == nil || l.phase == ended || l.term != m.term {
+	session, path := m.port.Session(), l.path()
+	if session == nil || l.phase == ended || l.term != m.port.Term() {
 		l.unreadRecord(m)
 		return
 	}

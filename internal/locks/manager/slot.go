@@ -171,5 +171,5 @@ func (m *Manager) deleteAll(list []queues.Location) {
 	for _, at := range queues.TailFirst(list) {
 		w.Ops = append(w.Ops, zk.Op{Kind: zk.OpDelete, Path: at.Queue.Path + "/" + at.Contender.Name, Version: -1})
 	}
-	m.submit(w, func(zk.Result) {})
+	m.port.Submit(w, func(zk.Result) {})
 }

@@ -10,6 +10,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 )
 
@@ -109,7 +110,7 @@ func (m *Manager) sweepIdle(s *queues.Namespace, now time.Duration) {
 		if ops := m.idleOps(q); len(ops) > 0 {
 			q.Idle = now // asked for; the events remove it
 			s.Sweeping++
-			m.submit(&zk.Write{Alone: true, Ops: ops}, func(zk.Result) { s.Sweeping-- })
+			m.port.Submit(&zk.Write{Alone: true, Ops: ops}, func(zk.Result) { s.Sweeping-- })
 			swept++
 		}
 		return true
@@ -119,7 +120,7 @@ func (m *Manager) sweepIdle(s *queues.Namespace, now time.Duration) {
 // sweepKey deletes a key's node and then forgets the key.
 func (m *Manager) sweepKey(k *keyEntry) {
 	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: m.keyPath(k.hash), Version: -1}}}
-	m.submit(w, func(res zk.Result) {
+	m.port.Submit(w, func(res zk.Result) {
 		if res.Outcome != zk.Done && !isNoNode(res.Err) {
 			m.keyEnded(k, k.reason) // tried again a life later
 			return
@@ -159,14 +160,16 @@ func (m *Manager) sweepSuccession() {
 	for _, id := range over[:min(len(over), sweepEntries)] {
 		m.takeovers.sweeping++
 		op := zk.Op{Kind: zk.OpDelete, Path: m.opt.Root + "/succession/" + string(id), Version: -1}
-		m.submit(&zk.Write{Ops: []zk.Op{op}}, func(zk.Result) { m.takeovers.sweeping-- })
+		m.port.Submit(&zk.Write{Ops: []zk.Op{op}}, func(zk.Result) { m.takeovers.sweeping-- })
 	}
 }
 
 // scanKeys finds keys in ZooKeeper that this process does not know: those of
 // gateways it has succeeded.
 func (m *Manager) scanKeys(ctx context.Context) {
-	session, trusted := locked2(m, func() (Session, bool) { return m.session, m.trusted() && !m.draining && m.replica.KnowsAll() })
+	session, trusted := locked2(m, func() (term.Session, bool) {
+		return m.port.Session(), m.trusted() && !m.draining && m.replica.KnowsAll()
+	})
 	if !trusted {
 		return
 	}
@@ -178,7 +181,7 @@ func (m *Manager) scanKeys(ctx context.Context) {
 	}
 	// Whether a gateway lives is judged by the replica: it must not be older
 	// than the keys, or a newcomer's would look orphaned.
-	if err := m.watcher.Reached(ctx, session.LastZxid()); err != nil {
+	if err := m.port.Watcher.Reached(ctx, session.LastZxid()); err != nil {
 		return
 	}
 	others := make(map[string]recipe.GatewayID, len(m.otherKeys))

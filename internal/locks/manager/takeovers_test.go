@@ -14,6 +14,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
 )
@@ -27,7 +28,7 @@ const (
 	writesWait = 8192
 )
 
-func (n narrow) Open(ctx context.Context, id string, registration []byte, onCommit func(zk.Instant, int64)) (Session, error) {
+func (n narrow) Open(ctx context.Context, id string, registration []byte, onCommit func(zk.Instant, int64)) (term.Session, error) {
 	s, err := n.fakeStore.Open(ctx, id, registration, onCommit)
 	if err != nil {
 		return nil, err

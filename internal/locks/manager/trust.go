@@ -6,39 +6,27 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/term"
 )
 
 // StillValid reports whether an answer that was decided under the term may be given now: the term's session is the
 // present one, its trust window is open and the replica is current. Adapters call it right before they write such an
 // answer. An answer of a former session must not pass under the window of the next one: another gateway may have owned
 // the lease in between.
-func (m *Manager) StillValid(term locks.Term) bool {
-	ref := m.current.Load()
-	return ref != nil && ref.term == term && m.fit(ref)
-}
+func (m *Manager) StillValid(term locks.Term) bool { return m.port.StillValid(term) }
 
 // Trusted reports whether this gateway could vouch for an answer now.
-func (m *Manager) Trusted() bool {
-	ref := m.current.Load()
-	return ref != nil && m.fit(ref)
-}
+func (m *Manager) Trusted() bool { return m.port.Trusted() }
 
-func (m *Manager) fit(ref *termRef) bool {
-	now := m.clock.Now()
-	return ref.session.FenceOpen(now) && m.watcher.Current(now)
-}
-
-// termOf is the term of a session, 0 for none.
-func termOf(ref *termRef) locks.Term {
-	if ref == nil {
-		return 0
+// present is the term of the present session, 0 when there is none.
+func (m *Manager) present() locks.Term {
+	if ref := m.port.Present(); ref != nil {
+		return ref.Term
 	}
-	return ref.term
+	return 0
 }
 
-func (m *Manager) basis() locks.Term { return termOf(m.current.Load()) }
-
-func (m *Manager) trusted() bool { return m.session != nil && m.synced && m.Trusted() }
+func (m *Manager) trusted() bool { return m.port.Session() != nil && m.synced && m.Trusted() }
 
 // usable is nil when requests can be served, else the error to answer.
 func (m *Manager) usable() *locks.Error {
@@ -56,6 +44,13 @@ func (m *Manager) unavailable() *locks.Error {
 		Detail: "ZooKeeper cannot be reached or does not confirm this gateway's writes; nothing was done, repeat the request"}
 }
 
+// unavailableFor is unavailable with a cause for the log.
+func (m *Manager) unavailableFor(cause error) *locks.Error {
+	e := m.unavailable()
+	e.Err = cause
+	return e
+}
+
 func outcomeUnknown() *locks.Error {
 	return &locks.Error{Code: locks.CodeOutcomeUnknown, RetryAfter: retryAfter,
 		Detail: "ZooKeeper has not confirmed it yet: it may have been done; repeat the request (an acquire with the same Idempotency-Key)"}
@@ -65,10 +60,10 @@ func outcomeUnknown() *locks.Error {
 // this gateway may not speak for as long, though something has been waiting
 // for an answer since `since`.
 func (m *Manager) stalled(since, now time.Duration) bool {
-	if m.session == nil {
+	if m.port.Session() == nil {
 		return true
 	}
-	return now-max(since, m.session.LastAnswer().Boot()) >= answerWithin ||
+	return now-max(since, m.port.Session().LastAnswer().Boot()) >= answerWithin ||
 		!m.trusted() && now-max(since, m.clockState.lastTrusted) >= answerWithin
 }
 
@@ -92,9 +87,9 @@ func (m *Manager) Ready() error {
 		}
 		m.servedOnce = true
 		switch {
-		case m.session == nil:
+		case m.port.Session() == nil:
 			return nil
-		case !m.session.FenceOpen(m.clock.Now()) && m.session.Connected() && m.synced:
+		case !m.port.Session().FenceOpen(m.clock.Now()) && m.port.Session().Connected() && m.synced:
 			return errors.New("fenced: ZooKeeper is reachable and does not confirm this gateway's writes")
 		}
 		return nil
@@ -115,3 +110,6 @@ func (m *Manager) Alive() error {
 		return nil
 	})
 }
+
+// Nodes gives access to ZooKeeper under the present session.
+func (m *Manager) Nodes() term.Nodes { return m.port.Nodes() }

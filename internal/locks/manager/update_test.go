@@ -179,7 +179,7 @@ func TestAnUpdateThatIsLostWithTheSessionIsOutcomeUnknown(t *testing.T) {
 				_, err := g.update(l, locks.UpdateRequest{Owner: text("ci")})
 				wantCode(t, err, locks.CodeOutcomeUnknown)
 				g.m.mu.Lock()
-				session := g.m.session.(*fakeSession)
+				session := g.m.port.Session().(*fakeSession)
 				g.m.mu.Unlock()
 				session.expire()
 				s.mu.Lock()

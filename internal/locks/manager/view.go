@@ -62,10 +62,10 @@ func (m *Manager) failoverTTL() time.Duration { return m.opt.SessionTimeout + 5*
 
 // basisOf is the present session when it owns the lease, else nothing.
 func (m *Manager) basisOf(l *lease) locks.Term {
-	if l.term != m.term {
+	if l.term != m.port.Term() {
 		return 0
 	}
-	return m.basis()
+	return m.present()
 }
 
 // viewLease is the lease as it is now; mu is held.
@@ -210,7 +210,7 @@ func (m *Manager) viewContender(q *queues.Queue, c *recipe.Contender, position i
 			if l.phase == waiting || l.phase == held {
 				v.ExpiresIn = l.expiresIn(now.Boot())
 			}
-			if l.term == m.term && !l.recordState.assumed() {
+			if l.term == m.port.Term() && !l.recordState.assumed() {
 				v.Clock = l.clock()
 			}
 			v.Unclaimed = l.phase == held && l.grant == grantUnclaimed
@@ -275,7 +275,7 @@ func (m *Manager) describe(ctx context.Context, q *queues.Queue, contenders []*r
 	}
 	answered, unread := make(chan struct{}), len(missing)
 	for _, name := range missing {
-		m.read(q.NodeOf(name), func(data []byte, stat wire.Stat, err error) {
+		m.port.Read(q.NodeOf(name), 0, func(data []byte, stat wire.Stat, err error) {
 			if err == nil {
 				setInfo(q, name, data, stat)
 			}
@@ -425,7 +425,7 @@ func (m *Manager) lockState(q *queues.Queue) locks.LockState {
 			if state == locks.LockQueued {
 				state = locks.LockDelayed
 			}
-		case c.Ours && l != nil && l.phase == waiting && l.term == m.term:
+		case c.Ours && l != nil && l.phase == waiting && l.term == m.port.Term():
 			continue // its grant is under way
 		default:
 			state = locks.LockHeld

@@ -10,6 +10,7 @@ import (
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 )
 
@@ -97,7 +98,7 @@ type writing struct {
 	first   int64    // czxid of its first contender, if that is another one
 	held    bool     // the replica shows it
 	basis   locks.Term
-	session Session
+	session term.Session
 
 	record record.Record // as it was read
 	czxid  int64
@@ -125,7 +126,7 @@ func (m *Manager) beginWriting(id recipe.LeaseID) (*writing, *locks.Error) {
 		if parts == nil || at.Contender.Unknown || at.Contender.Ephemeral || !at.Queue.Namespace.Whole {
 			return nil, m.notOwner(id)
 		}
-		w := &writing{m: m, id: id, path: at.Path(), first: at.Contender.FirstCzxid, basis: m.basis(), session: m.session}
+		w := &writing{m: m, id: id, path: at.Path(), first: at.Contender.FirstCzxid, basis: m.present(), session: m.port.Session()}
 		for _, p := range parts {
 			if p != at {
 				w.others = append(w.others, p.Path())
@@ -242,7 +243,7 @@ func (w *writing) answer(ctx context.Context) (beat locks.Heartbeat, sure bool) 
 	if !w.held {
 		// Everything that the owner can have granted from before the client asked is in
 		// the replica then.
-		if err := m.watcher.Reached(ctx, w.zxid); err != nil {
+		if err := m.port.Watcher.Reached(ctx, w.zxid); err != nil {
 			return locks.Heartbeat{}, false
 		}
 	}

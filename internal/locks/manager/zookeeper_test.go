@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
@@ -28,7 +29,7 @@ func onZooKeeper(t testing.TB, addr, chroot string, change ...func(*zk.Config)) 
 	for _, f := range change {
 		f(&cfg)
 	}
-	return runOnZooKeeper(t, Options{Store: &ZooKeeper{Config: cfg}, Root: cfg.Root, SessionTimeout: cfg.SessionTimeout})
+	return runOnZooKeeper(t, Options{Store: &term.ZooKeeper{Config: cfg}, Root: cfg.Root, SessionTimeout: cfg.SessionTimeout})
 }
 
 func runOnZooKeeper(t testing.TB, opt Options) *Manager {

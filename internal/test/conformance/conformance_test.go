@@ -10,6 +10,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/locks/manager"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/test/apitest"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/testkit"
@@ -59,7 +60,7 @@ func manage(t *testing.T, addr, chroot string) (*manager.Manager, Place) {
 	t.Helper()
 	hub := events.New(events.Options{})
 	m := manager.New(manager.Options{
-		Store: &manager.ZooKeeper{Config: zk.Config{Servers: []string{addr}, Chroot: chroot, Root: "/lockkeeper", SessionTimeout: 10 * time.Second, CreateRoot: true}},
+		Store: &term.ZooKeeper{Config: zk.Config{Servers: []string{addr}, Chroot: chroot, Root: "/lockkeeper", SessionTimeout: 10 * time.Second, CreateRoot: true}},
 		Root:  "/lockkeeper", SessionTimeout: 10 * time.Second, Events: hub,
 	})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -29,7 +29,7 @@ var layers = [][]string{
 	{"internal/httpapi", "internal/dashboard", "internal/outbox"},
 	{"internal/locks/manager", "internal/webhooks", "internal/fleet", "internal/migrate", "internal/sweep", "internal/aclrepair"},
 	{"internal/locks/queues"},
-	{"internal/locks/interop", "internal/locks/record", "internal/locks/postmortem", "internal/offline"},
+	{"internal/locks/interop", "internal/locks/record", "internal/locks/postmortem", "internal/locks/term", "internal/offline"},
 	{"internal/zk", "internal/events"},
 	{"internal/locks"},
 	{"internal/zk/wire", "internal/locks/recipe", "internal/locks/quota", "internal/metrics", "web", "lockkeeper"},
@@ -111,6 +111,8 @@ func refuse(pkg, imp string, ours bool) string {
 		return "queue rules are pure functions: no input, output, clock or other package of ours (the list of what is allowed: internal/test/deptest/rules.go)"
 	case !ours:
 		return ""
+	case imp == "internal/locks/term" && pkg != "internal/locks/manager" && !in(pkg, "cmd"):
+		return "only the manager knows under which ZooKeeper session it decides; cmd hands it the store"
 	case zkParts[pkg] != nil && in(imp, "internal/zk") && !slices.Contains(zkParts[pkg], imp):
 		return "inside internal/zk the arrows are session, layout, conn, nouns; the observer knows the nouns alone"
 	case in(imp, testSupport):

@@ -17,6 +17,7 @@ import (
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/locks/manager"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/metrics"
 	"lockkeeper/internal/outbox"
 	"lockkeeper/internal/test/zktest"
@@ -68,14 +69,14 @@ func (s *source) Uint64() uint64 {
 // store is a gateway's ZooKeeper. Its two sessions connect by ways of their own, and draw from sources of their own: they may do so at
 // one instant.
 type store struct {
-	manager.ZooKeeper
+	term.ZooKeeper
 	observe func(ctx context.Context, network, addr string) (net.Conn, error)
 	random  rand.Source
 }
 
-// Watch implements manager.Store.
-func (s *store) Watch(roots []zk.WatchRoot, sink zk.Sink, writerZxid func() int64) manager.Watcher {
-	observer := manager.ZooKeeper{Config: s.Config}
+// Watch implements term.Store.
+func (s *store) Watch(roots []zk.WatchRoot, sink zk.Sink, writerZxid func() int64) term.Watcher {
+	observer := term.ZooKeeper{Config: s.Config}
 	observer.Config.Dial, observer.Config.Random = s.observe, s.random
 	return observer.Watch(roots, sink, writerZxid)
 }
@@ -95,7 +96,7 @@ func (w *world) startGateway(number int) *gateway {
 	}
 	collectors := metrics.New("sim")
 	g.hub = events.New(events.Options{Metrics: collectors})
-	zookeeper := &store{ZooKeeper: manager.ZooKeeper{Config: config}, observe: g.dials(w.zk.DialerBy("observer", g.name)), random: random(1)}
+	zookeeper := &store{ZooKeeper: term.ZooKeeper{Config: config}, observe: g.dials(w.zk.DialerBy("observer", g.name)), random: random(1)}
 	options := manager.Options{Store: zookeeper, Root: zk.DefaultRoot, Servers: config.Servers,
 		SessionTimeout: w.timeout, Clock: g.clock, Random: random(2), Metrics: collectors, Events: g.hub,
 		Registration: manager.Registration{Address: g.name + ":8080", Version: "sim"}, Hearsay: true}

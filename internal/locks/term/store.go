@@ -1,4 +1,4 @@
-package manager
+package term
 
 import (
 	"context"
@@ -9,8 +9,7 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// Store is ZooKeeper as the manager needs it. ZooKeeper implements it on a
-// real ensemble.
+// Store is ZooKeeper as a Port needs it. ZooKeeper implements it on a real ensemble.
 type Store interface {
 	// Layout opens or creates the root and reads what is recorded there. It
 	// retries until ctx ends or the error is fatal (*zk.FatalError).

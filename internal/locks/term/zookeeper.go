@@ -1,4 +1,4 @@
-package manager
+package term
 
 import (
 	"context"
@@ -78,13 +78,13 @@ func (z *ZooKeeper) Watch(roots []zk.WatchRoot, sink zk.Sink, writerZxid func() 
 	return reader{observer.New(z.Config, roots, sink, writerZxid)}
 }
 
-// writer is a session.Session as the manager sees it.
+// writer is a session.Session as a Port sees it.
 type writer struct{ *session.Session }
 
 func (w writer) FenceOpen(now zk.Instant) bool            { return w.TrustWindow().Open(now) }
 func (w writer) FenceMargin(now zk.Instant) time.Duration { return w.TrustWindow().Margin(now) }
 
-// reader is a observer.Observer as the manager sees it.
+// reader is an observer.Observer as a Port sees it.
 type reader struct{ *observer.Observer }
 
 func (r reader) Get(path string, reply func([]byte, wire.Stat, int64, error)) {

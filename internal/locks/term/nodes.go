@@ -1,4 +1,4 @@
-package manager
+package term
 
 import (
 	"context"
@@ -6,25 +6,18 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// Nodes is ZooKeeper under the manager's present session, for those who keep
-// something of their own below the root: their writes are guarded like all others.
-type Nodes struct{ m *Manager }
+// Nodes is ZooKeeper under the present session, for packages that keep something of their own below the root: their
+// writes are guarded like all others.
+type Nodes struct{ p *Port }
 
 // Nodes gives access to ZooKeeper. It fails while there is no session.
-func (m *Manager) Nodes() Nodes { return Nodes{m} }
-
-func (n Nodes) session() Session {
-	if ref := n.m.current.Load(); ref != nil {
-		return ref.session
-	}
-	return nil
-}
+func (p *Port) Nodes() Nodes { return Nodes{p} }
 
 // Commit puts operations into one guarded transaction and tells what became of it;
 // when ctx ends first, that is unknown. What is more than one operation has a transaction of its
 // own: it may write what others check.
 func (n Nodes) Commit(ctx context.Context, ops []zk.Op) zk.Result {
-	session := n.session()
+	session := n.p.Session()
 	if session == nil {
 		return zk.Result{Outcome: zk.NotDone, Err: zk.ErrUnavailable, Culprit: -1}
 	}
@@ -42,7 +35,7 @@ func (n Nodes) Commit(ctx context.Context, ops []zk.Op) zk.Result {
 
 // Barrier returns when what is read afterwards is at least what was true when it was called.
 func (n Nodes) Barrier(ctx context.Context) error {
-	session := n.session()
+	session := n.p.Session()
 	if session == nil {
 		return zk.ErrUnavailable
 	}
@@ -52,7 +45,7 @@ func (n Nodes) Barrier(ctx context.Context) error {
 
 // Get reads a node.
 func (n Nodes) Get(ctx context.Context, path string) ([]byte, zk.Stat, error) {
-	if session := n.session(); session != nil {
+	if session := n.p.Session(); session != nil {
 		return session.Get(ctx, path)
 	}
 	return nil, zk.Stat{}, zk.ErrUnavailable
@@ -60,7 +53,7 @@ func (n Nodes) Get(ctx context.Context, path string) ([]byte, zk.Stat, error) {
 
 // Children lists the children of a node.
 func (n Nodes) Children(ctx context.Context, path string) ([]string, zk.Stat, error) {
-	if session := n.session(); session != nil {
+	if session := n.p.Session(); session != nil {
 		return session.Children(ctx, path)
 	}
 	return nil, zk.Stat{}, zk.ErrUnavailable
@@ -68,7 +61,7 @@ func (n Nodes) Children(ctx context.Context, path string) ([]string, zk.Stat, er
 
 // Exists looks at a node; nil: it is not there.
 func (n Nodes) Exists(ctx context.Context, path string) (*zk.Stat, error) {
-	if session := n.session(); session != nil {
+	if session := n.p.Session(); session != nil {
 		return session.Exists(ctx, path)
 	}
 	return nil, zk.ErrUnavailable

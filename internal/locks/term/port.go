@@ -1,0 +1,243 @@
+package term
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+)
+
+// reopenDelay bounds how fast sessions are opened one after another.
+const reopenDelay = 100 * time.Millisecond
+
+// Monitor is the lock of the port's owner.
+type Monitor interface {
+	// Do calls f under the lock.
+	Do(f func())
+	// Deliver calls done with an outcome, under the lock.
+	Deliver(res zk.Result, done func(zk.Result))
+	// Effect has f called when the lock, which is held, is free.
+	Effect(f func())
+}
+
+// Options of a Port. The functions but NewID are called with the lock held.
+type Options struct {
+	Store   Store
+	Clock   zk.Clock
+	Log     *slog.Logger
+	Monitor Monitor
+	NewID   func() (string, error) // of the gateway, for each session another one
+	Begun   func(Session)          // a session is open
+	Ended   func(Session)
+	// Idle is called when few reads are under way and none waits: what is read for later may be put into the line.
+	Idle func()
+}
+
+// Ref is a session and its term.
+type Ref struct {
+	Session Session
+	Term    locks.Term
+}
+
+// Port is a gateway's way to ZooKeeper; see the package's doc. Create one with New, give it its roots with Watch, and run
+// it with Run.
+type Port struct {
+	opt Options
+	// Watcher is the reading side. Watch sets it; it is immutable afterwards.
+	Watcher Watcher
+
+	present  atomic.Pointer[Ref] // nil while there is no session; written under the lock
+	inflight atomic.Int32        // writes handed over and not answered
+	barriers barriers            // has a lock of its own
+
+	// Under the lock.
+	term      locks.Term
+	window    *trustSpan // of the present session
+	connected bool       // the session's connection, as ConnectionChanged last told it
+	last      bool       // no further session is opened
+	stopping  bool       // Run's ctx has ended
+	reads     reads
+}
+
+// New prepares a port.
+func New(opt Options) *Port { return &Port{opt: opt} }
+
+// Watch prepares the observer of the roots.
+func (p *Port) Watch(roots []zk.WatchRoot, sink zk.Sink) {
+	p.Watcher = p.opt.Store.Watch(roots, sink, p.LastZxid)
+}
+
+// Run opens a session, waits for its end and opens the next one, until ctx ends or an error is fatal.
+func (p *Port) Run(ctx context.Context, registration []byte, promiseWindow time.Duration) error {
+	for {
+		err := p.run(ctx, registration, promiseWindow)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, zk.ErrUnavailable):
+			p.opt.Log.Warn("no zookeeper session yet", "err", err)
+		case err != nil:
+			return err
+		}
+		last := false
+		if p.opt.Monitor.Do(func() { last = p.last }); err == nil && last {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		select {
+		case <-time.After(reopenDelay):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// run is one session, from its opening to its end.
+func (p *Port) run(ctx context.Context, registration []byte, promiseWindow time.Duration) error {
+	id, err := p.opt.NewID()
+	if err != nil {
+		return fmt.Errorf("making a gateway id: %w", err)
+	}
+	window := &trustSpan{clock: p.opt.Clock, window: promiseWindow}
+	session, err := p.opt.Store.Open(ctx, id, registration, func(sent zk.Instant, zxid int64) {
+		window.committed(sent)
+		p.Watcher.Committed(sent, zxid)
+	})
+	if err != nil {
+		return fmt.Errorf("opening a ZooKeeper session: %w", err)
+	}
+	p.opt.Monitor.Do(func() {
+		p.term++
+		p.window, p.connected = window, true
+		p.present.Store(&Ref{session, p.term})
+		p.opt.Log.Info("zookeeper session opened", "gateway", id)
+		p.opt.Begun(session)
+	})
+	select {
+	case <-session.Done():
+	case <-ctx.Done():
+		p.opt.Monitor.Do(func() { p.stopping = true })
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), reopenDelay)
+		_ = session.Close(closing) // a handover if there is still time; else the session expires
+		cancel()
+		<-session.Done()
+	}
+	p.opt.Monitor.Do(func() {
+		p.present.Store(nil)
+		level := slog.LevelWarn
+		if p.last {
+			level = slog.LevelInfo // that is how a handover ends
+		}
+		p.opt.Log.Log(context.Background(), level, "zookeeper session ended", "gateway", id, "err", session.Err())
+		p.opt.Ended(session)
+	})
+	return nil
+}
+
+// Last makes the present session the last one. The lock is held.
+func (p *Port) Last() { p.last = true }
+
+// Ending reports whether the present session is the last one, because of Last or because Run's ctx has ended. The lock is held.
+func (p *Port) Ending() bool { return p.last || p.stopping }
+
+// Present is the present session with its term, nil while there is none.
+func (p *Port) Present() *Ref { return p.present.Load() }
+
+// Session is the present session, nil while there is none.
+func (p *Port) Session() Session {
+	if ref := p.present.Load(); ref != nil {
+		return ref.Session
+	}
+	return nil
+}
+
+// Term counts the sessions. It is that of the last one while there is none. The lock is held.
+func (p *Port) Term() locks.Term { return p.term }
+
+// StillValid reports whether what was decided under the term may be said now: the term's session is the present one, its trust
+// window is open and the replica is current.
+func (p *Port) StillValid(term locks.Term) bool {
+	ref := p.present.Load()
+	return ref != nil && ref.Term == term && p.trusts(ref)
+}
+
+// Trusted reports whether anything may be said now.
+func (p *Port) Trusted() bool {
+	ref := p.present.Load()
+	return ref != nil && p.trusts(ref)
+}
+
+func (p *Port) trusts(ref *Ref) bool {
+	now := p.opt.Clock.Now()
+	return ref.Session.FenceOpen(now) && p.Watcher.Current(now)
+}
+
+// TrustedSince is since when the trust window of the present session has been open without a gap; ok is false when it is
+// closed. The lock is held, and there is a session.
+func (p *Port) TrustedSince(now zk.Instant) (since time.Duration, ok bool) {
+	return p.window.since(now)
+}
+
+// ConnectionChanged tells whether the session's connection has been lost, or has come back, since it was last asked. The
+// lock is held, and there is a session.
+func (p *Port) ConnectionChanged() (connected, changed bool) {
+	connected = p.Session().Connected()
+	changed = connected != p.connected
+	p.connected = connected
+	return connected, changed
+}
+
+// LastZxid is the zxid that the present session has come to, 0 while there is none.
+func (p *Port) LastZxid() int64 {
+	if session := p.Session(); session != nil {
+		return session.LastZxid()
+	}
+	return 0
+}
+
+// Submit hands a write to the present session once the lock, which is held, is free. done is called exactly once.
+func (p *Port) Submit(w *zk.Write, done func(zk.Result)) {
+	session := p.Session()
+	p.inflight.Add(1)
+	w.Done = func(res zk.Result) { p.deliver(res, done) }
+	p.opt.Monitor.Effect(func() {
+		err := zk.ErrSessionGone
+		if session != nil {
+			err = session.Submit(w)
+		}
+		if err != nil {
+			w.Done(zk.Result{Outcome: zk.NotDone, Err: err, Culprit: -1})
+		}
+	})
+}
+
+// deliver ends a write. It is in flight until what follows from its outcome has been handed over.
+func (p *Port) deliver(res zk.Result, done func(zk.Result)) {
+	p.opt.Monitor.Deliver(res, done)
+	p.inflight.Add(-1)
+}
+
+// Takeover has the present session succeed a dead gateway once the lock, which is held, is free; see Session. It gives up after
+// takeoverWithin. done is called exactly once.
+func (p *Port) Takeover(dead string, polled *zk.Guard, done func(zk.Result)) {
+	session := p.Session()
+	p.inflight.Add(1)
+	p.opt.Monitor.Effect(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), takeoverWithin)
+		session.Takeover(ctx, dead, polled, func(res zk.Result) {
+			cancel()
+			p.deliver(res, done)
+		})
+	})
+}
+
+// takeoverWithin bounds one attempt at a takeover.
+const takeoverWithin = 5 * time.Second
+
+// InFlight is how many writes have been handed over and not been answered.
+func (p *Port) InFlight() int { return int(p.inflight.Load()) }
