@@ -123,7 +123,7 @@ func (m *Manager) attempt(ctx context.Context, req *locks.AcquireRequest) (locks
 	}
 	if key != nil {
 		l.few().key, key.lease = key.hash, l.id()
-		m.keys[key.hash] = key
+		m.keys.add(key)
 	}
 	m.create(l, key, req, 0)
 	res, err := m.await(ctx, req, l, false)
@@ -146,7 +146,7 @@ func (m *Manager) prepareAcquire(ctx context.Context, req *locks.AcquireRequest)
 		}
 		if req.IdempotencyKey != "" {
 			hash := m.tokens.Names.Name(req)
-			if known := m.keys[hash]; known != nil {
+			if known := m.keys.byHash[hash]; known != nil {
 				return nil, known, nil
 			}
 			key = &keyEntry{hash: hash, fingerprint: record.Fingerprint(req)}
@@ -237,9 +237,7 @@ func (m *Manager) newLease(wants []locks.Want, req *locks.AcquireRequest) (*leas
 // dropCreate ends a lease whose create definitely did not happen. It never
 // existed, so nothing remembers it.
 func (m *Manager) dropCreate(l *lease, key *keyEntry, now time.Duration) {
-	if key != nil && m.keys[key.hash] == key {
-		delete(m.keys, key.hash)
-	}
+	m.keys.drop(key)
 	if l.seldom != nil {
 		l.seldom.key = ""
 	}

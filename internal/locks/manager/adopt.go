@@ -64,9 +64,7 @@ func (m *Manager) disown(now time.Duration) {
 			m.settleAbsent(l, now) // the stream contains the entry, as above
 			continue
 		}
-		if m.keys[l.key()] != nil {
-			delete(m.keys, l.key())
-		}
+		delete(m.keys.byHash, l.key())
 		m.setPhase(l, ended)
 		l.few().failure = m.notOwner(l.id())
 		m.deadlines.remove(l)
@@ -107,7 +105,7 @@ func (m *Manager) settleAbsent(l *lease, now time.Duration) {
 	switch l.phase {
 	case creating:
 		l.few().failure = m.unavailable()
-		m.dropCreate(l, m.keys[l.key()], now)
+		m.dropCreate(l, m.keys.byHash[l.key()], now)
 	case ending:
 		m.finish(l, l.reason(), now)
 	default:

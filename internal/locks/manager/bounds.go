@@ -71,7 +71,7 @@ func (m *Manager) countTicket(l *lease, waited, waits bool) {
 // recountKept brings the counts that follow from what is kept to the present.
 func (m *Manager) recountKept() {
 	m.quota.Set(quota.Leases, m.counts.slots+m.delays.slots)
-	m.quota.Set(quota.Keys, len(m.keys))
+	m.quota.Set(quota.Keys, len(m.keys.byHash))
 	n := 0
 	for _, space := range m.replica.Namespaces {
 		n += space.Queues.Len()

@@ -27,7 +27,7 @@ func (s *fakeStore) paths() []string {
 // node, and nothing in the gateway's memory.
 func (g *gate) wantRefused(code locks.Code, req locks.AcquireRequest) {
 	g.t.Helper()
-	before, keys := g.s.paths(), len(g.m.keys)
+	before, keys := g.s.paths(), len(g.m.keys.byHash)
 	_, err := g.acquire(req)
 	if e := wantCode(g.t, err, code); e.RetryAfter <= 0 {
 		g.t.Errorf("%s does not say when to repeat", code)
@@ -37,7 +37,7 @@ func (g *gate) wantRefused(code locks.Code, req locks.AcquireRequest) {
 	}
 	g.m.mu.Lock()
 	defer g.m.mu.Unlock()
-	if n := len(g.m.keys); n != keys {
+	if n := len(g.m.keys.byHash); n != keys {
 		g.t.Errorf("%s: %d keys in memory, there were %d", code, n, keys)
 	}
 	for _, space := range g.m.replica.Namespaces {

@@ -103,6 +103,9 @@ type orphan struct {
 	asked time.Duration // boot: when its deletion was last asked for; 0: never
 }
 
+// orphans are those leases.
+type orphans map[recipe.LeaseID]*orphan
+
 // orphaned notes a contender of such a lease.
 func (m *Manager) orphaned(q *queues.Queue, c *recipe.Contender) {
 	o := m.orphans[c.LeaseID]
@@ -120,15 +123,15 @@ func (m *Manager) orphaned(q *queues.Queue, c *recipe.Contender) {
 	}
 }
 
-// leaveOrphan forgets a contender that leaves the replica.
-func (m *Manager) leaveOrphan(c *recipe.Contender) {
-	o := m.orphans[c.LeaseID]
-	if o == nil {
+// leave forgets a contender that leaves the replica.
+func (o orphans) leave(c *recipe.Contender) {
+	one := o[c.LeaseID]
+	if one == nil {
 		return
 	}
-	o.at = slices.DeleteFunc(o.at, func(at queues.Location) bool { return at.Contender == c })
-	if len(o.at) == 0 {
-		delete(m.orphans, c.LeaseID)
+	one.at = slices.DeleteFunc(one.at, func(at queues.Location) bool { return at.Contender == c })
+	if len(one.at) == 0 {
+		delete(o, c.LeaseID)
 	}
 }
 

@@ -24,7 +24,7 @@ func (m *Manager) applyDeltas(deltas []queues.Delta, now time.Duration) {
 			if c := d.Contender; c.Ours && c.LeaseID != "" {
 				m.peerLeft(c.LeaseID.Gateway())
 			}
-			m.leaveOrphan(d.Contender)
+			m.orphans.leave(d.Contender)
 			delete(m.verdicts, d.Contender)
 		case queues.HazardBegins:
 			m.tellHazard(events.LockHazard, q, d.Hazard)

@@ -29,6 +29,41 @@ type keyEntry struct {
 	endedAt     time.Duration // boot; 0 while the lease lives
 }
 
+// keys are the idempotency keys that this gateway keeps: each until keyLife after its lease has ended.
+type keys struct {
+	byHash map[string]*keyEntry
+	ended  []*keyEntry                 // those whose lease has ended, in that order
+	others map[string]recipe.GatewayID // those of other gateways, as the last scan found them
+}
+
+func (k *keys) add(one *keyEntry) { k.byHash[one.hash] = one }
+
+// drop forgets a key, unless its hash has another one by now.
+func (k *keys) drop(one *keyEntry) {
+	if one != nil && k.byHash[one.hash] == one {
+		delete(k.byHash, one.hash)
+	}
+}
+
+// end notes that a key's lease has ended.
+func (k *keys) end(one *keyEntry, reason locks.Reason, now time.Duration) {
+	one.reason, one.endedAt = reason, now
+	k.ended = append(k.ended, one)
+}
+
+// pop takes the first key from those whose lease has ended, when that was at or before the given time.
+func (k *keys) pop(before time.Duration) *keyEntry {
+	if len(k.ended) == 0 || k.ended[0].endedAt > before {
+		return nil
+	}
+	one := k.ended[0]
+	k.ended[0] = nil
+	if k.ended = k.ended[1:]; len(k.ended) == 0 {
+		k.ended = nil
+	}
+	return one
+}
+
 func (k *keyEntry) record(q *queues.Queue) []byte {
 	return record.Key{LeaseID: string(k.lease), Fingerprint: k.fingerprint, NS: q.Namespace.Name, Lock: q.Name()}.Encode()
 }
@@ -87,13 +122,13 @@ func (m *Manager) replayTaken(ctx context.Context, req *locks.AcquireRequest) (l
 // learnKey keeps a key that was read, unless it is known already or another
 // gateway's to keep.
 func (m *Manager) learnKey(entry *keyEntry) *keyEntry {
-	if known := m.keys[entry.hash]; known != nil {
+	if known := m.keys.byHash[entry.hash]; known != nil {
 		return known
 	}
 	if m.leases[entry.lease] == nil && (m.replica.HasNewer(entry.lease) || !m.owns(entry.lease.Gateway())) {
 		return entry // its own gateway knows when its life is over, or one of a later release
 	}
-	m.keys[entry.hash] = entry
+	m.keys.add(entry)
 	m.attachKey(entry)
 	return entry
 }
@@ -131,34 +166,12 @@ func (m *Manager) attachKey(k *keyEntry) {
 		return
 	}
 	if past, ok := m.history.Get(k.lease); ok {
-		m.keyEnded(k, past.Reason())
+		m.keys.end(k, past.Reason(), m.clock.Now().Boot())
 		return
 	}
 	if m.owns(k.lease.Gateway()) && m.synced && m.mayMiss(k.lease) == nil {
 		// Its end was before this gateway could know why; its key lives on for
 		// its time from here.
-		m.keyEnded(k, locks.ReasonUnknown)
+		m.keys.end(k, locks.ReasonUnknown, m.clock.Now().Boot())
 	}
-}
-
-// keyEnded notes that a key's lease has ended: the key goes a key's life later.
-func (m *Manager) keyEnded(k *keyEntry, reason locks.Reason) {
-	k.reason, k.endedAt = reason, m.clock.Now().Boot()
-	m.keyLine = append(m.keyLine, k)
-}
-
-// keyLine is the keys whose lease has ended, in that order.
-type keyLine []*keyEntry
-
-// pop takes the first key out that ended at or before the given time.
-func (l *keyLine) pop(before time.Duration) *keyEntry {
-	if len(*l) == 0 || (*l)[0].endedAt > before {
-		return nil
-	}
-	k := (*l)[0]
-	(*l)[0] = nil
-	if *l = (*l)[1:]; len(*l) == 0 {
-		*l = nil
-	}
-	return k
 }

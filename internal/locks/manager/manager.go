@@ -127,9 +127,7 @@ type Manager struct {
 	witnessed  postmortem.Log // ends that were seen of other gateways' leases
 	delays     delays         // ended leases of this gateway whose places stay
 	owners     names
-	keys       map[string]*keyEntry
-	keyLine    keyLine                     // those whose lease has ended
-	otherKeys  map[string]recipe.GatewayID // of other gateways, as the last scan found them
+	keys       keys
 	peers      map[recipe.GatewayID]*peer
 	takeovers  takeovers
 	former     map[recipe.GatewayID]struct{} // ids of this process's own ended sessions with leases to settle
@@ -138,7 +136,7 @@ type Manager struct {
 	clockState clockState
 	counts     counts
 	quota      quota.Quota
-	orphans    map[recipe.LeaseID]*orphan    // ephemeral leases of gateways that this one has succeeded
+	orphans    orphans
 	verdicts   map[*recipe.Contender]verdict // of contenders that an administrator ends here and that are no lease of this gateway's
 	hearsay                                  // what gateways tell each other
 	synced     bool                          // the replica holds the whole tree
@@ -173,13 +171,13 @@ func New(opt Options) *Manager {
 		opt: opt, clock: opt.Clock, log: opt.Logger, metrics: opt.Metrics,
 		ready: make(chan struct{}), drain: make(chan struct{}), written: make(chan struct{}, writtenWindow),
 		leases:   map[recipe.LeaseID]*lease{},
-		keys:     map[string]*keyEntry{},
+		keys:     keys{byHash: map[string]*keyEntry{}},
 		peers:    map[recipe.GatewayID]*peer{},
 		former:   map[recipe.GatewayID]struct{}{},
 		ids:      map[recipe.GatewayID]struct{}{},
 		verdicts: map[*recipe.Contender]verdict{},
 		delays:   newDelays(),
-		orphans:  map[recipe.LeaseID]*orphan{},
+		orphans:  orphans{},
 		hearsay:  newHearsay(),
 		quota:    quota.New(opt.Limits.For(quota.GiB)),
 	}

@@ -36,8 +36,8 @@ func (m *Manager) remember(l *lease, now time.Duration) {
 	m.history.Add(l.id(), p)
 	m.tell(notice{kind: noticeEnded, lease: l.id(), at: queues.Location{Queue: l.q, Contender: l.contender}})
 	m.wordGone(l.q, l.contender)
-	if k := m.keys[l.key()]; k != nil && l.key() != "" {
-		m.keyEnded(k, l.reason())
+	if k := m.keys.byHash[l.key()]; k != nil {
+		m.keys.end(k, l.reason(), now)
 	}
 }
 

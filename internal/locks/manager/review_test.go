@@ -460,8 +460,8 @@ func TestAKeyOfAnotherGatewaysLeaseIsFreeAgainAfterItsLife(t *testing.T) {
 		two.mustHold(req)
 		two.m.mu.Lock()
 		defer two.m.mu.Unlock()
-		if len(two.m.keys) != 1 {
-			t.Errorf("%d keys", len(two.m.keys))
+		if len(two.m.keys.byHash) != 1 {
+			t.Errorf("%d keys", len(two.m.keys.byHash))
 		}
 	})
 }

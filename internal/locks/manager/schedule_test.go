@@ -346,7 +346,7 @@ func (g *gate) checkForgotten(gates int) {
 	delete(kept, "indexed") // what is asked for is kept for a while
 	maps.Copy(kept, map[string]int{
 		"leases": len(m.leases), "orphans": len(m.orphans),
-		"keys": len(m.keys), "keys in line": len(m.keyLine), "other keys": len(m.otherKeys), "former": len(m.former),
+		"keys": len(m.keys.byHash), "keys in line": len(m.keys.ended), "other keys": len(m.keys.others), "former": len(m.former),
 		"history": m.history.Size().Ends, "history's order": m.history.Size().Order,
 		"delays":   len(m.delays.byID) + m.delays.line.Len(),
 		"heirless": m.history.Size().Awaiting + m.witnessed.Size().Awaiting, "witnessed": m.witnessed.Size().Ends,

@@ -82,7 +82,7 @@ func (m *Manager) sweep() {
 			m.sweepIdle(m.replica.Namespaces[ns], now)
 		}
 		for range sweepKeys {
-			k := m.keyLine.pop(now - keyLife)
+			k := m.keys.pop(now - keyLife)
 			if k == nil {
 				break
 			}
@@ -122,12 +122,10 @@ func (m *Manager) sweepKey(k *keyEntry) {
 	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: m.keyPath(k.hash), Version: -1}}}
 	m.port.Submit(w, func(res zk.Result) {
 		if res.Outcome != zk.Done && !isNoNode(res.Err) {
-			m.keyEnded(k, k.reason) // tried again a life later
+			m.keys.end(k, k.reason, m.clock.Now().Boot()) // tried again a life later
 			return
 		}
-		if m.keys[k.hash] == k {
-			delete(m.keys, k.hash)
-		}
+		m.keys.drop(k)
 	})
 }
 
@@ -184,14 +182,14 @@ func (m *Manager) scanKeys(ctx context.Context) {
 	if err := m.port.Watcher.Reached(ctx, session.LastZxid()); err != nil {
 		return
 	}
-	others := make(map[string]recipe.GatewayID, len(m.otherKeys))
+	others := make(map[string]recipe.GatewayID, len(m.keys.others))
 	for _, hash := range names {
 		skip := locked(m, func() bool {
-			id, seen := m.otherKeys[hash]
+			id, seen := m.keys.others[hash]
 			if seen {
 				others[hash] = id
 			}
-			return m.keys[hash] != nil || seen && !m.responsible(id)
+			return m.keys.byHash[hash] != nil || seen && !m.responsible(id)
 		})
 		if skip {
 			continue
@@ -205,18 +203,18 @@ func (m *Manager) scanKeys(ctx context.Context) {
 		}
 		others[hash] = entry.lease.Gateway()
 		m.do(func() {
-			if m.replica.KnowsAll() && m.keys[hash] == nil && m.responsible(entry.lease.Gateway()) {
+			if m.replica.KnowsAll() && m.keys.byHash[hash] == nil && m.responsible(entry.lease.Gateway()) {
 				entry = m.learnKey(entry)
 				if entry.endedAt == 0 && m.leases[entry.lease] == nil && !m.replica.HasNewer(entry.lease) {
 					// Its gateway left no contender and no succession.
-					m.keys[hash] = entry
-					m.keyEnded(entry, locks.ReasonUnknown)
+					m.keys.add(entry)
+					m.keys.end(entry, locks.ReasonUnknown, m.clock.Now().Boot())
 				}
 			}
 		})
 	}
 	m.do(func() {
-		m.otherKeys = others // each is read once, not at every scan
+		m.keys.others = others // each is read once, not at every scan
 	})
 }
 
