@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks"
 )
 
@@ -125,10 +124,7 @@ func (a *admin) revoke(x *exchange) error {
 	if err := decode(x, &revoke, &req); err != nil {
 		return err
 	}
-	return reserved(x, func() (*api.RevokeAnswer, error) {
-		answer, err := a.locks.Revoke(x.r.Context(), req)
-		return revokeShape(&answer), err
-	})
+	return reserved(x, revokeShape, func() (locks.RevokeAnswer, error) { return a.locks.Revoke(x.r.Context(), req) })
 }
 
 var withdrawRevocation = operation[locks.WithdrawRequest]{fields: slices.Concat(
@@ -141,10 +137,7 @@ func (a *admin) withdrawRevocation(x *exchange) error {
 	if err := decode(x, &withdrawRevocation, &req); err != nil {
 		return err
 	}
-	return reserved(x, func() (*api.WithdrawAnswer, error) {
-		answer, err := a.locks.Withdraw(x.r.Context(), req)
-		return withdrawShape(&answer), err
-	})
+	return reserved(x, withdrawShape, func() (locks.WithdrawAnswer, error) { return a.locks.Withdraw(x.r.Context(), req) })
 }
 
 type reapInput struct {
@@ -181,10 +174,7 @@ func (a *admin) reap(x *exchange) error {
 		// A request without any filter would end every lease.
 		return invalid("older_than", "say how old a contender has to be, such as 10m; 0s is every one")
 	}
-	return reserved(x, func() (*api.ReapAnswer, error) {
-		answer, err := a.locks.Reap(x.traced(), in.ReapRequest)
-		return reapShape(&answer), err
-	})
+	return reserved(x, reapShape, func() (locks.ReapAnswer, error) { return a.locks.Reap(x.traced(), in.ReapRequest) })
 }
 
 var destroy = operation[locks.DestroyRequest]{body: maxBody, fields: ofLock(
@@ -198,8 +188,5 @@ func (a *admin) destroy(x *exchange) error {
 		return err
 	}
 	answer, err := a.locks.Destroy(x.traced(), req)
-	if err != nil {
-		return err
-	}
-	return x.answer(destroyShape(&answer))
+	return answerWith(x, destroyShape, answer, err)
 }

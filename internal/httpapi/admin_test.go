@@ -107,9 +107,7 @@ func TestALockInUseIsNotRemoved(t *testing.T) {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	g.admin = &locks.Error{Code: locks.CodeNoContender}
-	if a := g.send(t, "POST", "/v1/locks/deploy/contenders/x-0000000001/break"); a.Status != 404 || a.Code() != "contender_not_found" {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	g.expect(t, 404, "contender_not_found", "POST", "/v1/locks/deploy/contenders/x-0000000001/break")
 }
 
 func TestAFenceTellsWhetherATokenIsCurrent(t *testing.T) {
@@ -204,9 +202,7 @@ func TestNoPageOfAnotherOriginEndsALease(t *testing.T) {
 		}
 		path := strings.NewReplacer("{lock}", "deploy", "{id}", someID, "{name}", "x-0000000001").Replace(r.pattern)
 		for _, o := range []apitest.Option{apitest.Header("Origin", "http://evil.example"), apitest.Header("Sec-Fetch-Site", "cross-site")} {
-			if a := g.send(t, r.method, path, o, apitest.Token(someToken)); a.Status != 403 || a.Code() != "cross_origin" {
-				t.Errorf("%s %s: %d %s", r.method, path, a.Status, a.Body)
-			}
+			g.expect(t, 403, "cross_origin", r.method, path, o, apitest.Token(someToken))
 		}
 	}
 	if calls := g.asked(); len(calls) > 0 {

@@ -17,8 +17,7 @@ import (
 // genuine, and gateways send both at once.
 const sealedWithin = 5 * time.Second
 
-// arriveWithin is how long a request that another gateway sent on waits for this one to know
-// itself as the owner.
+// arriveWithin is how long a request that another gateway sent on waits for this one to know itself as the owner.
 const arriveWithin = time.Second
 
 // admit lets in what another gateway of the fleet has sent to this one, once: a genuine seal stands in

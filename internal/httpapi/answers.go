@@ -43,17 +43,22 @@ func (s *Server) AnswersBound() metrics.Bound {
 	return metrics.Bound{Name: "answer_bytes", Used: s.answers.used.Load(), Limit: s.answers.limit, Refused: s.answers.refused.Load()}
 }
 
-// reserved answers what do does, when there is room for an answer that is not known yet: afterwards it cannot be refused.
-func reserved[A any](x *exchange, do func() (A, error)) error {
+// reserved answers with what do says, when there is room for an answer that is not known yet: afterwards it cannot be refused.
+func reserved[A, S any](x *exchange, shape func(*A) S, do func() (A, error)) error {
 	if !x.s.answers.take(reservedAnswer) {
 		return tooManyAnswers()
 	}
 	defer x.s.answers.give(reservedAnswer)
 	answer, err := do()
+	return answerWith(x, shape, answer, err)
+}
+
+// answerWith answers with the shape of what the manager says, unless that is an error.
+func answerWith[A, S any](x *exchange, shape func(*A) S, answer A, err error) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(answer)
+	return x.answer(shape(&answer))
 }
 
 func tooManyAnswers() error {

@@ -15,9 +15,8 @@ import (
 	"lockkeeper/internal/events"
 )
 
-// BenchmarkStreams tells what an event costs that goes to 1,000 clients, in
-// processor time of the whole process, the clients' (which only count bytes)
-// included. Events come in bursts, as they do between two wake-ups of the hub.
+// BenchmarkStreams tells what an event costs that goes to 1,000 clients, in processor time of the whole process, the
+// clients' (which only count bytes) included. Events come in bursts, as they do between two wake-ups of the hub.
 func BenchmarkStreams(b *testing.B) {
 	for form, request := range map[string]string{
 		"sse":    "GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n",

@@ -22,8 +22,7 @@ func (s *sink) Header() http.Header         { return s.header }
 func (s *sink) WriteHeader(status int)      { s.status = status }
 func (s *sink) Write(b []byte) (int, error) { return len(b), nil }
 
-// BenchmarkHotAnswers measures what this package adds to a request: net/http
-// and the manager are not in it.
+// BenchmarkHotAnswers measures what this package adds to a request: net/http and the manager are not in it.
 func BenchmarkHotAnswers(b *testing.B) {
 	f := newFake()
 	s := New(Options{Locks: quietLocks{f}, Metrics: metrics.New("bench"), Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})

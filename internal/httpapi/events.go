@@ -170,8 +170,7 @@ func ended(x *exchange, err error) {
 	}
 }
 
-// encodeEvent is an event as server-sent event. The same bytes serve the other
-// forms: see jsonOf.
+// encodeEvent is an event as server-sent event. The same bytes serve the other forms: see jsonOf.
 func encodeEvent(e *events.Event) []byte {
 	shape := eventShape(e)
 	doc, err := json.Marshal(&shape)

@@ -96,24 +96,18 @@ func TestTheHeadOfAStreamIsItsHeader(t *testing.T) {
 			t.Errorf("%s: %d %v", path, a.Status, a.Header)
 		}
 	}
-	if a := w.send(t, "HEAD", "/v1/events?type=nonsense"); a.Status != 422 {
-		t.Errorf("%d", a.Status)
-	}
+	w.expect(t, 422, "", "HEAD", "/v1/events?type=nonsense")
 	if a := w.send(t, "POST", "/v1/events"); a.Status != 405 || a.Header.Get("Allow") != "GET, HEAD" {
 		t.Errorf("POST: %d %v", a.Status, a.Header)
 	}
-	if a := w.send(t, "POST", "/v1/events/ws"); a.Status != 405 {
-		t.Errorf("POST: %d %v", a.Status, a.Header)
-	}
+	w.expect(t, 405, "", "POST", "/v1/events/ws")
 	waitFor(t, func() bool { return w.server.open.taken.Load() == 0 })
 }
 
 func TestAGatewayWithoutEventsSaysSo(t *testing.T) {
 	g := serve(t)
 	for _, path := range []string{"/v1/events", "/v1/events/ws"} {
-		if a := g.send(t, "GET", path); a.Status != 404 || a.Code() != "route_not_found" {
-			t.Errorf("%s: %d %s", path, a.Status, a.Body)
-		}
+		g.expect(t, 404, "route_not_found", "GET", path)
 	}
 }
 
@@ -210,8 +204,7 @@ func TestWhatNoStreamCanBeMadeOfIsRefusedByName(t *testing.T) {
 	w.open(t, "sse", apitest.Query("ns=default"))
 }
 
-// What another program calls its nodes must not reach a terminal or a page as
-// it is.
+// What another program calls its nodes must not reach a terminal or a page as it is.
 func TestNothingInAnEventIsObeyedByATerminalOrAPage(t *testing.T) {
 	const hostile = "$(id)`id`\x1b[2J<script>alert(1)</script>\u009b31m\u202etxt.exe\x7f\r\ndata: forged\n\n\xff\u2028&\U000e0001é"
 	eachForm(t, func(t *testing.T, form string) {

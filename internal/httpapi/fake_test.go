@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -23,8 +24,7 @@ const (
 	someKey   = "0123456789abcdef"
 )
 
-// fake is a lock manager that says what it is told to and remembers what it was
-// asked.
+// fake is a lock manager that says what it is told to and remembers what it was asked.
 type fake struct {
 	mu    sync.Mutex
 	calls []string
@@ -213,37 +213,34 @@ func (f *fake) asked() []string {
 	return calls
 }
 
-// The fake applies the domain's rules, as the manager does, before it takes note: what it was asked is what may be asked.
+// answer applies the domain's rules, as the manager does, takes note, and says what the fake is told to: what the manager was
+// asked is what may be asked.
+func answer[R, A any](ctx context.Context, f *fake, verb string, req R, check error, do func(R) (A, error)) (none A, err error) {
+	if check != nil {
+		return none, check
+	}
+	f.noteTraced(ctx, verb+" %+v", req)
+	return do(req)
+}
 
 func (f *fake) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
-	if err := req.Normalize(); err != nil {
-		return locks.AcquireResult{}, err
-	}
-	f.note("acquire %+v", req)
-	return f.acquire(ctx, req)
+	check := req.Normalize()
+	return answer(ctx, f, "acquire", req, check, func(r locks.AcquireRequest) (locks.AcquireResult, error) { return f.acquire(ctx, r) })
 }
 
 func (f *fake) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Lease, error) {
-	if err := req.Check(); err != nil {
-		return locks.Lease{}, err
-	}
-	f.note("lease %+v", req)
-	return f.lease(ctx, req)
+	check := req.Check()
+	return answer(ctx, f, "lease", req, check, func(r locks.LeaseRequest) (locks.Lease, error) { return f.lease(ctx, r) })
 }
 
-func (f *fake) Leases(_ context.Context, filter locks.LeaseFilter) (locks.LeasePage, error) {
-	if err := filter.Check(); err != nil {
-		return locks.LeasePage{}, err
-	}
-	f.note("leases %+v", filter)
-	return f.leases(filter)
+func (f *fake) Leases(ctx context.Context, filter locks.LeaseFilter) (locks.LeasePage, error) {
+	check := filter.Check()
+	return answer(ctx, f, "leases", filter, check, f.leases)
 }
 
 func (f *fake) Heartbeat(_ context.Context, _ locks.Principal, id, token string, ttl time.Duration) (locks.Heartbeat, error) {
-	if ttl != 0 {
-		if err := locks.CheckTTL(ttl); err != nil {
-			return locks.Heartbeat{}, err
-		}
+	if err := locks.CheckTTL(cmp.Or(ttl, locks.DefaultTTL)); err != nil {
+		return locks.Heartbeat{}, err
 	}
 	f.note("heartbeat %q %s %s", id, token, ttl)
 	return f.heartbeat(id, token, ttl)
@@ -267,12 +264,8 @@ func (f *fake) ReleaseHold(ctx context.Context, _ locks.Principal, id, token, ho
 	return f.hold(id, token, hold)
 }
 
-func (f *fake) Update(_ context.Context, req locks.UpdateRequest) (locks.Lease, error) {
-	if err := req.Check(); err != nil {
-		return locks.Lease{}, err
-	}
-	f.note("update %+v", req)
-	return f.update(req)
+func (f *fake) Update(ctx context.Context, req locks.UpdateRequest) (locks.Lease, error) {
+	return answer(ctx, f, "update", req, req.Check(), f.update)
 }
 
 func (f *fake) Downgrade(_ context.Context, _ locks.Principal, id, token string) (locks.Lease, error) {
@@ -285,20 +278,13 @@ func (f *fake) Postmortem(_ context.Context, _ locks.Principal, id string) (lock
 	return f.ended(id)
 }
 
-func (f *fake) Fence(_ context.Context, req locks.FenceRequest) (locks.FenceAnswer, error) {
-	if err := req.Check(); err != nil {
-		return locks.FenceAnswer{}, err
-	}
-	f.note("fence %+v", req)
-	return f.fence(req)
+func (f *fake) Fence(ctx context.Context, req locks.FenceRequest) (locks.FenceAnswer, error) {
+	check := req.Check()
+	return answer(ctx, f, "fence", req, check, f.fence)
 }
 
-func (f *fake) Configure(_ context.Context, req locks.SettingsRequest) (locks.Lock, error) {
-	if err := req.Check(); err != nil {
-		return locks.Lock{}, err
-	}
-	f.note("configure %+v", req)
-	return f.configure(req)
+func (f *fake) Configure(ctx context.Context, req locks.SettingsRequest) (locks.Lock, error) {
+	return answer(ctx, f, "configure", req, req.Check(), f.configure)
 }
 
 func (f *fake) Remove(_ context.Context, _ locks.Principal, ns, lock string) error {
@@ -306,63 +292,40 @@ func (f *fake) Remove(_ context.Context, _ locks.Principal, ns, lock string) err
 	return f.admin
 }
 
-func (f *fake) Withdraw(_ context.Context, req locks.WithdrawRequest) (locks.WithdrawAnswer, error) {
-	if err := req.Shown.Check(); err != nil {
-		return locks.WithdrawAnswer{}, err
-	}
-	f.note("withdraw %+v", req)
-	return f.withdraw(req)
+func (f *fake) Withdraw(ctx context.Context, req locks.WithdrawRequest) (locks.WithdrawAnswer, error) {
+	return answer(ctx, f, "withdraw", req, req.Shown.Check(), f.withdraw)
 }
 
-func (f *fake) Revoke(_ context.Context, req locks.RevokeRequest) (locks.RevokeAnswer, error) {
-	if err := req.Check(); err != nil {
-		return locks.RevokeAnswer{}, err
-	}
-	f.note("revoke %+v", req)
-	return f.revoke(req)
+func (f *fake) Revoke(ctx context.Context, req locks.RevokeRequest) (locks.RevokeAnswer, error) {
+	return answer(ctx, f, "revoke", req, req.Check(), f.revoke)
 }
 
 func (f *fake) Break(ctx context.Context, req locks.BreakRequest) error {
-	if err := req.Check(); err != nil {
-		return err
-	}
-	f.noteTraced(ctx, "break %+v", req)
-	if f.breaks != nil {
-		return f.breaks(req)
-	}
-	return f.admin
+	_, err := answer(ctx, f, "break", req, req.Check(), func(r locks.BreakRequest) (struct{}, error) {
+		if f.breaks != nil {
+			return struct{}{}, f.breaks(r)
+		}
+		return struct{}{}, f.admin
+	})
+	return err
 }
 
 func (f *fake) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAnswer, error) {
-	if err := req.Check(); err != nil {
-		return locks.ReapAnswer{}, err
-	}
-	f.noteTraced(ctx, "reap %+v", req)
-	return f.reap(req)
+	return answer(ctx, f, "reap", req, req.Check(), f.reap)
 }
 
 func (f *fake) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.DestroyAnswer, error) {
-	if err := req.Check(); err != nil {
-		return locks.DestroyAnswer{}, err
-	}
-	f.noteTraced(ctx, "destroy %+v", req)
-	return f.destroy(req)
+	return answer(ctx, f, "destroy", req, req.Check(), f.destroy)
 }
 
 func (f *fake) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, error) {
-	if err := req.Check(); err != nil {
-		return locks.Lock{}, err
-	}
-	f.note("lock %+v", req)
-	return f.lock(ctx, req)
+	check := req.Check()
+	return answer(ctx, f, "lock", req, check, func(r locks.LockRequest) (locks.Lock, error) { return f.lock(ctx, r) })
 }
 
-func (f *fake) Locks(_ context.Context, filter locks.LockFilter) (locks.LockPage, error) {
-	if err := filter.Check(); err != nil {
-		return locks.LockPage{}, err
-	}
-	f.note("locks %+v", filter)
-	return f.locks(filter)
+func (f *fake) Locks(ctx context.Context, filter locks.LockFilter) (locks.LockPage, error) {
+	check := filter.Check()
+	return answer(ctx, f, "locks", filter, check, f.locks)
 }
 
 func (f *fake) Namespaces(context.Context) ([]locks.NamespaceInfo, error) {
@@ -426,4 +389,27 @@ func (g *gateway) send(t *testing.T, method, path string, options ...apitest.Opt
 		t.Fatal(err)
 	}
 	return a
+}
+
+// expect sends, and fails the test unless the answer has the status and, if one is given, the code of a problem.
+func (g *gateway) expect(t *testing.T, status int, code, method, path string, options ...apitest.Option) *apitest.Answer {
+	t.Helper()
+	a := g.send(t, method, path, options...)
+	if a.Status != status || code != "" && a.Code() != code {
+		t.Errorf("%s %s: %d %s, want %d %s", method, path, a.Status, a.Body, status, code)
+	}
+	return a
+}
+
+// later sends and gives the answer when it comes.
+func (g *gateway) later(t *testing.T, method, path string, options ...apitest.Option) <-chan *apitest.Answer {
+	answer := make(chan *apitest.Answer, 1)
+	go func() {
+		a, err := g.client.Send(g.ctx, method, path, options...)
+		if err != nil {
+			t.Error(err)
+		}
+		answer <- a
+	}()
+	return answer
 }

@@ -59,9 +59,6 @@ func (op *operation[T]) names() (names []string) {
 // nothing is an operation without fields.
 var nothing operation[struct{}]
 
-// bare refuses whatever a request says, for operations that have no fields.
-func bare(x *exchange) error { return decode(x, &nothing, new(struct{})) }
-
 // decode reads a request. A field that is unknown, repeated or given in two places is refused.
 func decode[T any](x *exchange, op *operation[T], into *T) error {
 	d := decoder[T]{op: op, into: into, what: "this operation"}

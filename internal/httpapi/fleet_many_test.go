@@ -263,12 +263,8 @@ func TestAHeartbeatThatIsSentOnTakesNoPlaceOfThoseWhoWait(t *testing.T) {
 		asked.server.Drain()
 		<-waiter
 	}()
-	if a := asked.send(t, "POST", "/v1/leases/self/heartbeat", apitest.Token(someToken)); a.Status != http.StatusOK {
-		t.Errorf("a heartbeat: %d %s", a.Status, a.Body)
-	}
-	if a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken)); a.Status != http.StatusNoContent {
-		t.Errorf("a release: %d %s", a.Status, a.Body)
-	}
+	asked.expect(t, http.StatusOK, "", "POST", "/v1/leases/self/heartbeat", apitest.Token(someToken))
+	asked.expect(t, http.StatusNoContent, "", "DELETE", "/v1/leases/self", apitest.Token(someToken))
 	asked.spread(map[string]string{"owner": owner.address()})
 	owner.spread(nil)
 	if told, a := asked.beats(t, "owner/x"); a.Status != http.StatusOK || !slices.Equal(told, []string{"x 7"}) {

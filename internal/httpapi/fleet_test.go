@@ -265,8 +265,7 @@ func TestAnAcquireWithoutAKeyIsNeverSentOn(t *testing.T) {
 	}
 }
 
-// Attack 46: who is sent a request and does not know itself as the owner says 503, whatever its manager
-// would say.
+// Attack 46: who is sent a request and does not know itself as the owner says 503, whatever its manager would say.
 func TestOnlyTheOwnerSaysThatALeaseIsGone(t *testing.T) {
 	asked, owner := pair(t)
 	owner.arrive = func(ctx context.Context, lease string, zxid int64) error {

@@ -13,9 +13,8 @@ import (
 	"lockkeeper/internal/locks"
 )
 
-// FuzzAcquire feeds the decoder whatever a client could send. What it lets
-// through keeps every limit of the specification; what it refuses is a problem
-// of the catalogue.
+// FuzzAcquire feeds the decoder whatever a client could send. What it lets through keeps every limit of the
+// specification; what it refuses is a problem of the catalogue.
 func FuzzAcquire(f *testing.F) {
 	f.Add("deploy", "ttl=10s&owner=me", "")
 	f.Add("a@b:c", "wait=forever", `{"owner":"x","metadata":"{}"}`)

@@ -56,8 +56,7 @@ func TestGarbageOnASocketEndsIt(t *testing.T) {
 	expect(t, other, 1, 1)
 }
 
-// Each ping has to be answered: who sends them without end and reads nothing is
-// not waited for.
+// Each ping has to be answered: who sends them without end and reads nothing is not waited for.
 func TestAFloodOfPingsEndsItsStream(t *testing.T) {
 	w := watch(t, events.Options{})
 	conn, _ := upgraded(t, w)

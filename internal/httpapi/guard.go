@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// guard refuses what a page in a browser could send to a gateway that
-// has no authentication: requests across origins, and requests for a host name
-// that an attacker's DNS points at loopback (DNS rebinding).
+// guard refuses what a page in a browser could send to a gateway that has no authentication: requests across origins,
+// and requests for a host name that an attacker's DNS points at loopback (DNS rebinding).
 type guard struct {
 	hosts    map[string]bool
 	origin   *http.CrossOriginProtection
@@ -56,9 +55,8 @@ func hostname(host string) string {
 	return host
 }
 
-// crossOrigin is stricter than http.CrossOriginProtection, which lets GET, HEAD
-// and OPTIONS pass: those read queues and hold long polls open. A navigation
-// (following a link) is let through; its page cannot read the answer.
+// crossOrigin is stricter than http.CrossOriginProtection, which lets GET, HEAD and OPTIONS pass: those read queues and
+// hold long polls open. A navigation (following a link) is let through; its page cannot read the answer.
 func crossOrigin(r *http.Request) bool {
 	for _, name := range [...]string{"Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode"} {
 		if len(r.Header[name]) > 1 {
@@ -80,7 +78,7 @@ func crossOrigin(r *http.Request) bool {
 	return err != nil || u.Host != r.Host
 }
 
-// door says who may come in by a listener.
+// door is what a listener lets in.
 type door int
 
 const (

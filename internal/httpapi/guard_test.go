@@ -88,12 +88,8 @@ func TestNoHeaderOfOursHidesAnothersOrigin(t *testing.T) {
 
 func TestAllowedHostsAreServed(t *testing.T) {
 	g := serve(t, func(o *Options) { o.AllowedHosts = []string{"gateway.example"} })
-	if a := g.send(t, "GET", "/v1/locks", host("gateway.example:8080")); a.Status != 200 {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
-	if a := g.send(t, "GET", "/v1/locks", host("gateway.example"), apitest.Header("Origin", "http://gateway.example")); a.Status != 200 {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	g.expect(t, 200, "", "GET", "/v1/locks", host("gateway.example:8080"))
+	g.expect(t, 200, "", "GET", "/v1/locks", host("gateway.example"), apitest.Header("Origin", "http://gateway.example"))
 }
 
 // What a browser, a proxy or a program by hand may write where the name of the gateway belongs.

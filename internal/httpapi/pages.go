@@ -10,11 +10,9 @@ import (
 // pagePaths are the dashboard's. What is below them is its own to answer.
 var pagePaths = [...]string{"/", "/namespaces", "/gateways", "/webhooks", "/webhooks/*", "/locks/*", "/ui/*", "/static/*"}
 
-// mountPages gives the dashboard its paths, behind the same guard and in the
-// same log as the rest. Its handler sets its own headers. It may hijack the
-// connection (http.Hijacker); the request's context then ends when the server
-// drains, and Wait waits until the handler returns. No bound of this package
-// applies to what it does.
+// mountPages gives the dashboard its paths, behind the same guard and in the same log as the rest. Its handler sets its
+// own headers. It may hijack the connection (http.Hijacker); the request's context then ends when the server drains,
+// and Wait waits until the handler returns. No bound of this package applies to what it does.
 func (s *Server) mountPages(pages http.Handler) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		x := w.(*exchange)

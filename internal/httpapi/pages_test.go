@@ -106,9 +106,7 @@ func TestPagesAreServedBehindTheGuard(t *testing.T) {
 func TestWithoutPagesTheirPathsAreNotThere(t *testing.T) {
 	g := serve(t)
 	for _, path := range []string{"/", "/locks/a", "/ui/live", "/static/app.js"} {
-		if a := g.send(t, "GET", path); a.Status != 404 || a.Code() != "route_not_found" {
-			t.Errorf("%s: %d %s", path, a.Status, a.Body)
-		}
+		g.expect(t, 404, "route_not_found", "GET", path)
 	}
 }
 

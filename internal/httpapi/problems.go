@@ -203,8 +203,7 @@ func (p *problem) retry() (wait time.Duration, ok bool) {
 	}
 }
 
-// retrySeconds is the Retry-After header's value: whole seconds, rounded up, so
-// that no client comes back too early.
+// retrySeconds is the Retry-After header's value: whole seconds, rounded up, so that no client comes back too early.
 func retrySeconds(wait time.Duration) int64 {
 	return int64((wait + time.Second - 1) / time.Second)
 }

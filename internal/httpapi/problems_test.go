@@ -75,8 +75,7 @@ func TestEveryOperationListsTheProblemsThatAnyRequestCanMeet(t *testing.T) {
 	}
 }
 
-// domainCodes reads the codes out of locks/errors.go, so that a new one cannot
-// be forgotten here.
+// domainCodes reads the codes out of locks/errors.go, so that a new one cannot be forgotten here.
 func domainCodes(t *testing.T) []locks.Code {
 	file, err := parser.ParseFile(token.NewFileSet(), "../locks/errors.go", nil, 0)
 	if err != nil {

@@ -22,30 +22,22 @@ type process struct {
 var statusOK = api.Status{Status: "ok"}
 
 func (p *process) getInfo(x *exchange) error {
-	if err := bare(x); err != nil {
-		return err
-	}
 	info := p.locks.Info(x.r.Context())
 	return x.answer(new(infoShape(&info, p.version, p.mode, int(p.s.waiting.limit), int(p.s.streams.open.limit), p.connections)))
 }
 
 func (p *process) listGateways(x *exchange) error {
-	if err := bare(x); err != nil {
-		return err
-	}
 	info := p.locks.Info(x.r.Context())
 	return x.answer(gatewayList(p.locks.Peers(), &info))
 }
 
 func (p *process) listNamespaces(x *exchange) error {
-	if err := bare(x); err != nil {
-		return err
-	}
 	list, err := p.locks.Namespaces(x.r.Context())
-	if err != nil {
-		return err
-	}
-	return x.answer(&api.NamespaceList{Items: each(list, namespaceShape)})
+	return answerWith(x, namespaceList, list, err)
+}
+
+func namespaceList(list *[]locks.NamespaceInfo) *api.NamespaceList {
+	return &api.NamespaceList{Items: each(*list, namespaceShape)}
 }
 
 func namespaceShape(ns *locks.NamespaceInfo) api.NamespaceInfo {
@@ -57,9 +49,6 @@ func namespaceShape(ns *locks.NamespaceInfo) api.NamespaceInfo {
 }
 
 func (p *process) healthz(x *exchange) error {
-	if err := bare(x); err != nil {
-		return err
-	}
 	if err := p.locks.Alive(); err != nil {
 		return &problem{code: codeNotAlive, detail: "restart the gateway", cause: err}
 	}
@@ -67,9 +56,6 @@ func (p *process) healthz(x *exchange) error {
 }
 
 func (p *process) readyz(x *exchange) error {
-	if err := bare(x); err != nil {
-		return err
-	}
 	if p.s.drained.Err() != nil {
 		return draining()
 	}
@@ -80,9 +66,6 @@ func (p *process) readyz(x *exchange) error {
 }
 
 func (p *process) metrics(x *exchange) error {
-	if err := bare(x); err != nil {
-		return err
-	}
 	if p.exposition == nil {
 		return &problem{code: codeRouteNotFound, detail: "metrics have an address of their own (--metrics-listen)"}
 	}
@@ -91,9 +74,6 @@ func (p *process) metrics(x *exchange) error {
 }
 
 func (p *process) getOpenAPI(x *exchange) error {
-	if err := bare(x); err != nil {
-		return err
-	}
 	x.raw(p.openapi)
 	return x.send(http.StatusOK, typeYAML)
 }

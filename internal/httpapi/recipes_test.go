@@ -146,9 +146,7 @@ func TestAHoldIsAddedToTheLeaseThatIsThere(t *testing.T) {
 func TestAHoldIsReleasedByItsName(t *testing.T) {
 	g := serve(t)
 	g.send(t, "DELETE", "/v1/leases/self?hold=a%2Bb", apitest.Token(someToken))
-	if a := g.send(t, "DELETE", "/v1/leases/"+someID+"?hold=c", apitest.Token(someToken)); a.Status != 204 {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	g.expect(t, 204, "", "DELETE", "/v1/leases/"+someID+"?hold=c", apitest.Token(someToken))
 	want := []string{`release "" ` + someToken + ` hold a+b`, `release "` + someID + `" ` + someToken + ` hold c`}
 	if got := g.asked(); !reflect.DeepEqual(got, want) {
 		t.Errorf("asked %q", got)
@@ -274,9 +272,7 @@ func TestAPostmortemTellsWhyAndWhoCameNext(t *testing.T) {
 	g.ended = func(string) (locks.Postmortem, error) {
 		return locks.Postmortem{}, &locks.Error{Code: locks.CodeNotFound, Detail: "it lives"}
 	}
-	if a := g.send(t, "GET", "/v1/leases/"+someID+"/postmortem"); a.Status != 404 || a.Code() != "lease_not_found" {
-		t.Errorf("of a lease that lives: %d %s", a.Status, a.Body)
-	}
+	g.expect(t, 404, "lease_not_found", "GET", "/v1/leases/"+someID+"/postmortem")
 }
 
 // recipes is a queue with all that few contenders have.

@@ -95,9 +95,7 @@ func TestARequestForAnotherGatewayIsNotActedUpon(t *testing.T) {
 	owner, ownerLog := member(t, "owner", "secret")
 	tap := testkit.Tap(t, owner.address())
 	asked.sendsTo("owner", tap.Addr())
-	if a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken)); a.Status != 204 {
-		t.Fatalf("answered %d %s", a.Status, a.Body)
-	}
+	asked.expect(t, 204, "", "DELETE", "/v1/leases/self", apitest.Token(someToken))
 	captured := tap.Requests("DELETE")[0]
 	// Sent in a loop it does not fill the log: it is counted like what the guard refuses.
 	const loop = 20
@@ -162,14 +160,10 @@ func TestASenderThatIsNotRegisteredIsRefusedUntilItIs(t *testing.T) {
 		}
 		return nil
 	}
-	if a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken)); a.Status != 204 {
-		t.Errorf("one that was just started: answered %d %s", a.Status, a.Body)
-	}
+	asked.expect(t, 204, "", "DELETE", "/v1/leases/self", apitest.Token(someToken))
 	// A gateway that is cut off from ZooKeeper still sends on what it is asked.
 	unknown = true
-	if a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken)); a.Status != 204 {
-		t.Errorf("one that is cut off: answered %d %s", a.Status, a.Body)
-	}
+	asked.expect(t, 204, "", "DELETE", "/v1/leases/self", apitest.Token(someToken))
 }
 
 func TestACapturedReplayOfAWebhookIsRefused(t *testing.T) {

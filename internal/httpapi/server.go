@@ -141,6 +141,7 @@ type route struct {
 	method    string
 	pattern   string
 	handle    func(h *handlers, x *exchange) error
+	bare      bool // it has no fields: whatever a request says is refused
 }
 
 // mount gives an operation its route, and HEAD wherever GET is.
@@ -156,7 +157,14 @@ func (s *Server) mount(route route) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		x := w.(*exchange)
 		x.operation, x.r = route.operation, r
-		if err := route.handle(&s.handlers, x); err != nil {
+		var err error
+		if route.bare {
+			err = decode(x, &nothing, new(struct{}))
+		}
+		if err == nil {
+			err = route.handle(&s.handlers, x)
+		}
+		if err != nil {
 			x.fail(err)
 		}
 	}

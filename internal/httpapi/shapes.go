@@ -14,8 +14,7 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// The domain's nouns as the specification has them. Members that do not apply
-// are left out.
+// The domain's nouns as the specification has them. Members that do not apply are left out.
 
 func leaseShape(l *locks.Lease) api.Lease {
 	shape := api.Lease{

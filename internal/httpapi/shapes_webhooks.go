@@ -9,7 +9,7 @@ import (
 	"lockkeeper/internal/webhooks"
 )
 
-// webhookShape holds no secret, no value of a header, and of the URL the host alone: everyone who reaches the API reads it.
+// webhookShape holds no secret, no value of a header, and of the URL the host alone: any client of the API reads it.
 func webhookShape(s *webhooks.Subscription) api.Webhook {
 	shape := api.Webhook{
 		ID: s.ID, URL: webhooks.ShownURL(s.URL), Events: s.Events, NS: s.NS, Locks: s.Locks, Description: s.Description,

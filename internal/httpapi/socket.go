@@ -121,8 +121,7 @@ type socketStream struct {
 	cork *corked
 }
 
-// read takes in pongs and the close frame; anything else is too much. What
-// comes after that is thrown away.
+// read takes in pongs and the close frame; anything else is too much. What comes after that is thrown away.
 func (s *socketStream) read(cancel context.CancelCauseFunc) {
 	s.conn.SetReadLimit(socketRead)
 	patience := func(string) error { return s.conn.SetReadDeadline(time.Now().Add(s.s.keepalive + s.s.pong)) }
@@ -148,7 +147,7 @@ func (s *socketStream) send(batch []*events.Event) error {
 	return s.cork.release()
 }
 
-// keepalive pings; who does not answer in time is gone.
+// keepalive pings; a client that does not answer in time is gone.
 func (s *socketStream) keepalive(string) error {
 	return s.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(s.s.write))
 }

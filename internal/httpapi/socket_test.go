@@ -20,8 +20,7 @@ import (
 	"lockkeeper/internal/test/apitest"
 )
 
-// dialSocket is a WebSocket client that nobody judges and that reads nothing by
-// itself.
+// dialSocket is a WebSocket client that nobody judges and that reads nothing by itself.
 func dialSocket(t *testing.T, g *gateway, path string, header http.Header) (*websocket.Conn, *http.Response, error) {
 	t.Helper()
 	conn, response, err := websocket.DefaultDialer.DialContext(g.ctx, "ws"+strings.TrimPrefix(g.url, "http")+path, header)
@@ -165,8 +164,7 @@ func TestAClientThatGoesAwayEndsItsStream(t *testing.T) {
 	})
 }
 
-// One that never reads is dropped; neither another subscriber nor the publisher
-// waits for it.
+// One that never reads is dropped; neither another subscriber nor the publisher waits for it.
 func TestASubscriberThatNeverReadsDelaysNobody(t *testing.T) {
 	for form, request := range map[string]string{
 		"sse":    "GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -217,8 +215,7 @@ func TestASubscriberThatNeverReadsDelaysNobody(t *testing.T) {
 	}
 }
 
-// In virtual time, with the deadlines that the gateway really has: a stream of
-// hours is not cut.
+// In virtual time, with the deadlines that the gateway really has: a stream of hours is not cut.
 func TestAStreamOutlivesTheConnectionsDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := events.New(events.Options{})

@@ -64,8 +64,7 @@ func (s *streams) watchEvents(x *exchange) error {
 	return nil
 }
 
-// maxPiece bounds what a stream buffers of a batch: it is kept as long as the
-// stream lives, and there are thousands.
+// maxPiece bounds what a stream buffers of a batch: it is kept as long as the stream lives, and there are thousands.
 const maxPiece = 8 << 10
 
 // textStream is a stream over plain HTTP: server-sent events or JSON lines.
@@ -76,9 +75,8 @@ type textStream struct {
 	sse     bool
 }
 
-// begin sends the header at once, and where the stream begins, so that also a
-// client that saw no event can resume without a loss. Browsers come back after
-// retry: those of a gateway that stopped are spread over a second.
+// begin sends the header at once, and where the stream begins, so that also a client that saw no event can resume
+// without a loss. Browsers come back after retry: those of a gateway that stopped are spread over a second.
 func (s *textStream) begin(position string) error {
 	s.x.out.Reset()
 	if s.sse {

@@ -13,8 +13,7 @@ import (
 	"lockkeeper/internal/locks"
 )
 
-// writeTable writes a queue for people: a line about the lock, one for each
-// contender, one for each hazard.
+// writeTable writes a queue for people: a line about the lock, one for each contender, one for each hazard.
 func writeTable(w io.Writer, l *locks.Lock) {
 	fmt.Fprintf(w, "%s (%s): %s, %d waiting", l.Name, l.NS, l.State, l.QueueLength)
 	if l.Limit > 0 {

@@ -272,7 +272,7 @@ func (s *secret) read(name string, v value) error {
 	return nil
 }
 
-// tokenHint is for those who put a lease token where others can read it.
+// tokenHint is said of a lease token where other clients can read it.
 const tokenHint = "this is a lease token: it is a secret, and travels in the Lease-Token header, never in a URL"
 
 func looksLikeToken(s string) bool { return strings.HasPrefix(s, "lk1.") && strings.Count(s, ".") == 3 }

@@ -17,8 +17,7 @@ import (
 	"lockkeeper/internal/test/apitest"
 )
 
-// blocking makes acquires and looks wait until their context ends, and tells
-// when one has begun.
+// blocking makes acquires and looks wait until their context ends, and tells when one has begun.
 func blocking(g *gateway) (begun chan struct{}, ended chan error) {
 	begun, ended = make(chan struct{}, 16), make(chan error, 16)
 	wait := func(ctx context.Context) error {
@@ -43,34 +42,21 @@ func TestADrainAnswersEveryoneWhoWaitsAndRefusesMore(t *testing.T) {
 		{"GET", "/v1/leases/" + someID + "?wait=5m"},
 		{"GET", "/v1/locks/deploy?wait=5m"},
 	}
-	answers := make(chan *apitest.Answer, len(paths))
+	var answers []<-chan *apitest.Answer
 	for _, p := range paths {
-		go func() {
-			a, err := g.client.Send(g.ctx, p.method, p.path)
-			if err != nil {
-				t.Error(err)
-			}
-			answers <- a
-		}()
+		answers = append(answers, g.later(t, p.method, p.path))
 		<-begun
 	}
 	g.server.Drain()
-	for range paths {
-		if a := <-answers; a == nil || a.Status != 503 || a.Code() != "draining" || a.Header.Get("Retry-After") != "0" {
+	for _, answer := range answers {
+		if a := <-answer; a == nil || a.Status != 503 || a.Code() != "draining" || a.Header.Get("Retry-After") != "0" {
 			t.Errorf("%+v", a)
 		}
 	}
-	if a := g.send(t, "GET", "/v1/locks/deploy?wait=5m"); a.Status != 503 || a.Code() != "draining" {
-		t.Errorf("a new one: %d %s", a.Status, a.Body)
-	}
-	if a := g.send(t, "GET", "/readyz"); a.Status != 503 || a.Code() != "draining" {
-		t.Errorf("readyz: %d %s", a.Status, a.Body)
-	}
-	// What does not wait is the manager's to answer until it has handed over,
-	// and then another gateway's, at once.
-	if a := g.send(t, "POST", "/v1/leases/self/heartbeat", apitest.Token(someToken)); a.Status != 200 {
-		t.Errorf("a heartbeat: %d %s", a.Status, a.Body)
-	}
+	g.expect(t, 503, "draining", "GET", "/v1/locks/deploy?wait=5m")
+	g.expect(t, 503, "draining", "GET", "/readyz")
+	// What does not wait is the manager's to answer until it has handed over, and then another gateway's, at once.
+	g.expect(t, 200, "", "POST", "/v1/leases/self/heartbeat", apitest.Token(someToken))
 	g.release = func(string, string) error {
 		return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: time.Second, Detail: "shutting down"}
 	}
@@ -96,14 +82,7 @@ func TestAPollThatSeesADrainEmptyTheQueueIsSentAway(t *testing.T) {
 		<-ctx.Done()
 		return locks.Lock{NS: "default", Name: "deploy", State: locks.LockFree, Rev: "other"}, nil
 	}
-	answers := make(chan *apitest.Answer, 1)
-	go func() {
-		a, err := g.client.Send(g.ctx, "GET", "/v1/locks/deploy?wait=5m&since=one")
-		if err != nil {
-			t.Error(err)
-		}
-		answers <- a
-	}()
+	answers := g.later(t, "GET", "/v1/locks/deploy?wait=5m&since=one")
 	<-begun
 	g.server.Drain()
 	if a := <-answers; a == nil || a.Status != 503 || a.Code() != "draining" {
@@ -119,17 +98,10 @@ func TestABlockingAcquireIsNotToldOfATicketWhenTheGatewayDrains(t *testing.T) {
 		<-ctx.Done()
 		return locks.AcquireResult{Lease: waiting()}, nil
 	}
-	answer := make(chan *apitest.Answer, 1)
-	go func() {
-		a, err := g.client.Send(g.ctx, "POST", "/v1/locks/deploy/leases?wait=forever", apitest.Key(someKey))
-		if err != nil {
-			t.Error(err)
-		}
-		answer <- a
-	}()
+	answers := g.later(t, "POST", "/v1/locks/deploy/leases?wait=forever", apitest.Key(someKey))
 	<-begun
 	g.server.Drain()
-	if a := <-answer; a == nil || a.Status != 503 || a.Code() != "draining" || a.Header.Get("Retry-After") != "0" {
+	if a := <-answers; a == nil || a.Status != 503 || a.Code() != "draining" || a.Header.Get("Retry-After") != "0" {
 		t.Errorf("%+v", a)
 	}
 }
@@ -176,9 +148,8 @@ func TestAClientThatGoesAwayEndsItsWait(t *testing.T) {
 	}
 }
 
-// In virtual time, with the deadlines that the gateway really has: a wait of
-// hours is not cut, its answer arrives, and the connection serves the next
-// request.
+// In virtual time, with the deadlines that the gateway really has: a wait of hours is not cut, its answer arrives, and
+// the connection serves the next request.
 func TestAWaitOutlivesTheConnectionsDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()

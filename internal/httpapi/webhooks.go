@@ -232,9 +232,6 @@ func (c *change) apply(s *webhooks.Subscription) error {
 }
 
 func (h *hooks) listWebhooks(x *exchange) error {
-	if err := bare(x); err != nil {
-		return err
-	}
 	if err := h.subscriptions.Known(); err != nil {
 		return webhookProblem(err)
 	}

@@ -295,9 +295,7 @@ func TestWebhooksThatAreNotKnownAreNoEmptyList(t *testing.T) {
 	service := webhooks.New(webhooks.Options{Store: on, Root: "/l", Addresses: allowed})
 	g := serve(t, func(o *Options) { o.Webhooks = service })
 	for _, c := range [][2]string{{"GET", "/v1/webhooks"}, {"GET", "/v1/webhooks/" + someHook}, {"POST", "/v1/webhooks?url=http://a.example/"}, {"DELETE", "/v1/webhooks/" + someHook}, {"POST", "/v1/webhooks/" + someHook + "/test"}} {
-		if a := g.send(t, c[0], c[1]); a.Status != 503 || a.Code() != "zookeeper_unavailable" {
-			t.Errorf("%v: %d %s", c, a.Status, a.Body)
-		}
+		g.expect(t, 503, "zookeeper_unavailable", c[0], c[1])
 	}
 }
 
@@ -305,9 +303,7 @@ func TestWithoutWebhooksThereIsNothingAtTheirPaths(t *testing.T) {
 	g := serve(t)
 	for _, r := range routeTable() {
 		if strings.HasPrefix(r.pattern, "/v1/webhooks") {
-			if a := g.send(t, r.method, strings.Replace(r.pattern, "{id}", someHook, 1)); a.Status != 404 || a.Code() != "route_not_found" {
-				t.Errorf("%s %s: %d %s", r.method, r.pattern, a.Status, a.Body)
-			}
+			g.expect(t, 404, "route_not_found", r.method, strings.Replace(r.pattern, "{id}", someHook, 1))
 		}
 	}
 }
