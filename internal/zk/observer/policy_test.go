@@ -2,7 +2,10 @@ package observer
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/test/netfault"
@@ -50,5 +53,64 @@ func meetAddWatch(t *testing.T, row conn.Rule, how fixture.Try) {
 	}, func(s *stage) {
 		s.over = true
 		fixture.MustBeFatal(t, "watching", <-s.ended, zk.KindServerTooOld)
+	})
+}
+
+func TestARootThatMayNotBeReadIsNoEmptyRoot(t *testing.T) {
+	for _, root := range []zk.WatchRoot{locksRoot, {Path: "/locks", Depth: 1}} {
+		play(t, func(s *stage) {
+			s.roots = []zk.WatchRoot{root}
+			s.zk.intercept = func(c *fakeConn, r fakeRequest) bool {
+				if r.String() != "12 /locks" {
+					return false
+				}
+				c.write(reply(r.xid, 100, wire.ErrNoAuth))
+				return true
+			}
+		}, func(s *stage) {
+			s.pass(10 * time.Second)
+			if s.o.State().Synced || s.m.count("Synced") > 0 {
+				t.Error("synced without having read the root")
+			}
+		})
+	}
+}
+
+func TestADirectoryThatMayNotBeReadIsToldAsSuch(t *testing.T) {
+	play(t, func(s *stage) {
+		s.zk.intercept = func(c *fakeConn, r fakeRequest) bool {
+			if r.String() != "12 /locks/a" {
+				return false
+			}
+			c.write(reply(r.xid, 100, wire.ErrNoAuth))
+			return true
+		}
+	}, func(s *stage) {
+		s.expectTail("DirAdded* /locks/a", "DirListed* /locks/a not authorized", "Synced")
+	})
+}
+
+func TestADirectoryDeletedWhileItsListingIsUnderWay(t *testing.T) {
+	play(t, func(s *stage) {
+		s.zk.intercept = func(c *fakeConn, r fakeRequest) bool {
+			if r.String() != "12 /locks/a" {
+				return false
+			}
+			c.write(slices.Concat(event(wire.EventDeleted, "/locks/a/x"), event(wire.EventDeleted, "/locks/a"), reply(r.xid, 101, wire.ErrNoNode)))
+			return true
+		}
+	}, func(s *stage) {
+		s.expectTail("DirAdded* /locks/a", "NodeRemoved /locks/a x", "DirRemoved /locks/a", "Synced")
+	})
+}
+
+func TestARootThatDoesNotExistIsEmptyAndWatched(t *testing.T) {
+	play(t, func(s *stage) {
+		clear(s.zk.tree)
+	}, func(s *stage) {
+		s.expectTail("Synced")
+		s.zk.conn(0).write(slices.Concat(event(wire.EventCreated, "/locks"), event(wire.EventCreated, "/locks/a"), event(wire.EventCreated, "/locks/a/x")))
+		synctest.Wait()
+		s.expectTail("DirAdded /locks/a", "NodeAdded /locks/a x")
 	})
 }

@@ -33,10 +33,10 @@ func BenchmarkLockCycles(b *testing.B) {
 				for c := range clients {
 					running.Go(func() {
 						dir := fmt.Sprintf("%s/locks/%d", zk.DefaultRoot, c)
-						result := make(chan zk.Result, 1)
+						queues, result := []string{dir}, make(chan zk.Result, 1)
 						done := func(r zk.Result) { result <- r }
 						cycle := func(op zk.Op) (zk.Result, bool) {
-							err := s.Submit(&zk.Write{Queues: []string{dir}, Ops: []zk.Op{op}, Done: done})
+							err := s.Submit(&zk.Write{Queues: queues, Ops: []zk.Op{op}, Done: done})
 							if err != nil {
 								b.Error(err)
 								return zk.Result{}, false

@@ -476,26 +476,3 @@ func TestABarrierOnAnIdleSessionDoesNotWaitForTheNextGuardWrite(t *testing.T) {
 		}
 	}
 }
-
-// Otherwise every gateway would look a thousand times a second for as long as
-// ZooKeeper is away.
-func TestAnOverdueGuardWriteThatCannotBeSentIsNotLookedForAllTheTime(t *testing.T) {
-	cfg := fixture.Config(t)
-	layout := openLayout(t, cfg)
-	living, ended := openSession(t, cfg, layout, 1), openSession(t, cfg, layout, 2)
-	closeSession(t, ended)
-	for name, change := range map[string]func(w *writer){
-		"no connection": func(w *writer) { w.conn = ended.conn },
-		"under way":     func(w *writer) { w.guarding = true },
-		"bumping":       func(w *writer) { w.mode = bumping },
-		"closing":       func(w *writer) { w.closing = true },
-	} {
-		w := newWriter(facts{window: 9 * time.Second, conn: living.conn}, newInbox(""), time.Now().Add(-time.Minute))
-		if wait := w.nextLook(); wait != time.Millisecond {
-			t.Fatalf("the next look at what is overdue is in %v", wait)
-		}
-		if change(w); w.nextLook() != w.window/3 {
-			t.Errorf("%s: the next look is in %v", name, w.nextLook())
-		}
-	}
-}
