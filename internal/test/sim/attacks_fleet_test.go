@@ -12,7 +12,7 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// Interleavings of gateways that live side by side: one is deaf, or cannot be reached, or leaves.
+// Interleavings of gateways that live side by side: one is stalled, or cannot be reached, or leaves.
 
 // mute makes a gateway commit nothing more though ZooKeeper has its pings, until end is called.
 func (s *scene) mute(g *gateway) (end func()) {
@@ -100,10 +100,10 @@ func (s *scene) sentLast(l *lease) (at time.Time) {
 
 func TestAttack22AnOwnerThatPingsAndCommitsNothingIsDeposed(t *testing.T) {
 	play(t, sessionOutlivesWindow, 2, 1, func(s *scene) {
-		deaf, next := s.start(0), s.start(1)
-		c, later := s.client(deaf), s.client(deaf)
+		stalled, next := s.start(0), s.start(1)
+		c, later := s.client(stalled), s.client(stalled)
 		l := s.take(c, "a", "held", "ttl", "30s")
-		heal := s.mute(deaf)
+		heal := s.mute(stalled)
 		began := time.Now()
 		s.within(5*s.window, "it is deposed", s.takenOver)
 		if silent := time.Since(began); silent < 5*s.window/2 {

@@ -40,11 +40,11 @@ func (s *scene) setDown(down bool) {
 
 func TestAttack19AReleaseAtAGatewayThatHasNotHeardOfTheSubscriptionIsTold(t *testing.T) {
 	playIn(t, Plan{Seed: sessionOutlivesWindow, Gateways: 2, Servers: 1, Hooks: 1}, func(s *scene) {
-		deaf, other := s.start(0), s.start(1)
-		c := s.client(deaf)
+		stalled, other := s.start(0), s.start(1)
+		c := s.client(stalled)
 		l := s.take(c, "a", "held", "ttl", "1h")
-		watch := s.observer(deaf)
-		watch.StallReplies() // it hears of nothing, and may write
+		watch := s.observer(stalled)
+		watch.StallReplies() // it gets no replies, and may write
 		hook := s.subscribeAt(other)
 		released := make(chan struct{})
 		go func() { c.release(l); close(released) }()

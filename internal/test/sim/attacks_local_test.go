@@ -47,7 +47,7 @@ func TestAttack03WhatAListingOlderThanItsConnectionLacksIsNotRemoved(t *testing.
 		created := s.counting(state.TxnCreate, lockRoot+"/a/")
 		time.Sleep(100 * time.Millisecond)
 		s.zk.Follower(1).Lag(zktest.Delay{Min: 3 * time.Second, Max: 3 * time.Second})
-		// The observer is told of the contender by an event, which has no zxid; the writer hears nothing of it.
+		// The observer is told of the contender by an event, which has no zxid; the writer does not learn of it.
 		writer := s.writer(g)
 		writer.StallReplies()
 		asked := make(chan *lease, 1)

@@ -50,7 +50,7 @@ func TestAttack52ForceDoesNotOvertakeAWithdrawal(t *testing.T) {
 	})
 }
 
-// The owner hears of the withdrawal and of the next revocation at once.
+// The owner learns of the withdrawal and of the next revocation at once.
 func TestAttack53ARevocationAfterAWithdrawalHasNothingOfTheOldForce(t *testing.T) {
 	play(t, windowOutlivesSession, 2, 1, func(s *scene) {
 		owner, other := s.start(0), s.start(1)

@@ -45,7 +45,7 @@ func TestAttack31AGrantThatADeposedGatewayConfirmsIsClaimed(t *testing.T) {
 		holder.release(first)
 		time.Sleep(50 * time.Millisecond)
 		for _, link := range s.linksToZooKeeper(old) {
-			link.StallReplies() // it hears of nothing, and its fence is open for a while
+			link.StallReplies() // it gets no replies, and its trust window is open for a while
 		}
 		s.administer(func(admin *session) {
 			for _, path := range []string{s.audit.registration(old.name)} {

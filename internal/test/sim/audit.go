@@ -27,7 +27,7 @@ type audit struct {
 	// Gateways by their sessions and by their registrations: each has its name in its registration.
 	sessions   map[int64]string
 	registered []registration
-	deaf       map[string]func() bool // those that certainly hear nothing from ZooKeeper
+	stalled    map[string]func() bool // those that certainly get no replies from ZooKeeper
 	stolen     []string               // contenders of others that a gateway has deleted
 	unseen     []string               // those that it has deleted though it cannot know what was in them
 	unlimited  []string               // what was enqueued under a limit that was not in force
@@ -40,7 +40,7 @@ func newAudit(trace func(string, ...any)) *audit {
 	return &audit{live: make(map[string][]*contender), paths: make(map[string]*contender), lease: make(map[string][]*contender),
 		noted: make(map[string]int64), hooked: make(map[string]int64),
 		nodes: make(map[string]struct{}), sessions: make(map[int64]string),
-		deaf: make(map[string]func() bool), trace: trace}
+		stalled: make(map[string]func() bool), trace: trace}
 }
 
 // commit is told of each transaction. What it creates comes first: a downgrade is one, in whatever order its operations are.
@@ -183,16 +183,16 @@ func (a *audit) judge(c *contender, session int64) {
 	if a.sessions[c.by] == "" {
 		a.stolen = append(a.stolen, c.path)
 	}
-	if deaf := a.deaf[gateway]; deaf != nil && c.group == 1 && c.member == 1 && !c.written.IsZero() && c.closed.IsZero() && deaf() { // a closed one's lease has ended: nothing in it counts
+	if stalled := a.stalled[gateway]; stalled != nil && c.group == 1 && c.member == 1 && !c.written.IsZero() && c.closed.IsZero() && stalled() { // a closed one's lease has ended: nothing in it counts
 		a.unseen = append(a.unseen, c.path)
 	}
 }
 
-// deafen says for how long a gateway hears nothing: as long as certain is true; nil: it does again.
-func (a *audit) deafen(gateway string, certain func() bool) {
+// stall says for how long a gateway gets no replies: as long as certain is true; nil: it gets them again.
+func (a *audit) stall(gateway string, certain func() bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.deaf[gateway] = certain
+	a.stalled[gateway] = certain
 }
 
 // registration is that of a gateway's session.

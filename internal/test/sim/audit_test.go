@@ -9,7 +9,7 @@ func TestWhoDeletesWhatItCannotHaveReadIsNoticedUnlessTheLeaseHasEnded(t *testin
 	for _, closed := range []bool{false, true} {
 		a := newAudit(func(string, ...any) {})
 		a.sessions[1] = "gw"
-		a.deafen("gw", func() bool { return true })
+		a.stall("gw", func() bool { return true })
 		c := &contender{path: "/lockkeeper/locks/a/x", by: 1, group: 1, member: 1, written: time.Now()}
 		if closed {
 			c.closed = time.Now()

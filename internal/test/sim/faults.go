@@ -298,35 +298,35 @@ func (f *fault) revoke() {
 	})
 }
 
-// revokeUnseen overwrites all contenders while a gateway hears nothing that is about to end a lease.
+// revokeUnseen overwrites all contenders while a gateway that is about to end a lease gets no replies.
 func (f *fault) revokeUnseen() {
 	g := f.nearTheEnd()
-	if g == nil || !f.deaf.TryLock() {
+	if g == nil || !f.stalling.TryLock() {
 		return
 	}
-	defer f.deaf.Unlock()
+	defer f.stalling.Unlock()
 	links := f.w.linksToZooKeeper(g)
 	for _, l := range links {
 		l.StallReplies()
 	}
-	f.w.audit.deafen(g.name, f.deafness(g, links))
+	f.w.audit.stall(g.name, f.staysStalled(g, links))
 	f.w.administer(func(s *session) {
 		for _, path := range f.w.audit.contenders() {
 			f.weather.revoke(s, path)
 		}
 	})
-	f.w.trace("%s hears nothing", g.name)
+	f.w.trace("%s gets no replies", g.name)
 	time.Sleep(600 * time.Millisecond) // less than after what it connects anew
-	f.w.trace("%s hears again", g.name)
-	f.w.audit.deafen(g.name, nil)
+	f.w.trace("%s gets replies again", g.name)
+	f.w.audit.stall(g.name, nil)
 	for _, l := range links {
 		l.Resume()
 	}
 }
 
-// deafness tells whether a gateway hears nothing as long as these connections stand still: it has no others, and no other fault
+// staysStalled tells whether a gateway gets no replies as long as these connections stand still: it has no others, and no other fault
 // lets them go.
-func (f *fault) deafness(g *gateway, links []*zktest.Link) func() bool {
+func (f *fault) staysStalled(g *gateway, links []*zktest.Link) func() bool {
 	now := time.Since(f.w.begun)
 	for _, other := range f.w.plan.Faults {
 		stalls := other.Kind == StallZooKeeper || other.Kind == StallReplies || other.Kind == FreezeGateway

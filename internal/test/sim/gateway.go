@@ -164,7 +164,7 @@ func (g *gateway) run() {
 func asPeer(gateway string) string { return gateway + " as a peer" }
 
 // asListener is its name where it follows another gateway.
-func asListener(gateway string) string { return gateway + " as an ear" }
+func asListener(gateway string) string { return gateway + " as a listener" }
 
 // nameOf makes a number of names.
 func nameOf(names ...string) uint64 {

@@ -39,7 +39,7 @@ func (g *gateway) remember() story {
 	return s
 }
 
-// calm are the faults in which every gateway lives, and hears and is heard all the time.
+// calm are the faults in which every gateway lives and is connected all the time.
 func (p *Plan) calm() bool {
 	return !slices.ContainsFunc(p.Faults, func(f Fault) bool {
 		switch f.Kind {

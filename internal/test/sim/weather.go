@@ -80,10 +80,10 @@ func (k Kind) String() string { return faults[k].name }
 
 // weather makes the faults of a plan happen.
 type weather struct {
-	w       *world
-	deaf    sync.Mutex // held by a fault during which a gateway hears nothing
-	mu      sync.Mutex
-	revoked []string // contenders whose data a fault has overwritten
+	w        *world
+	stalling sync.Mutex // held by a fault during which a gateway gets no replies
+	mu       sync.Mutex
+	revoked  []string // contenders whose data a fault has overwritten
 }
 
 // run starts the faults of the plan, each at its time, and returns when they are over.
