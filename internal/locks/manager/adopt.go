@@ -37,7 +37,9 @@ func (m *Manager) adoptAll(now time.Duration) {
 			return true
 		})
 	}
-	for _, l := range m.inOrder(func(l *lease) bool { return l.term != m.port.Term() && !l.seenWhole() && m.owns(l.id().Gateway()) }) {
+	for _, l := range m.inOrder(func(l *lease) bool {
+		return l.term != m.port.Term() && !l.seenWhole() && m.members.Owns(l.id().Gateway())
+	}) {
 		// The stream contains the succession entry, thus everything that the
 		// former session ever wrote: what is not there never will be.
 		m.settleAbsent(l, now)
@@ -54,12 +56,8 @@ func (m *Manager) disown(now time.Duration) {
 	if m.port.Session() == nil {
 		return // the next session's begin does it
 	}
-	for id := range m.former {
-		if m.owns(id) || m.others(id) {
-			delete(m.former, id)
-		}
-	}
-	for _, l := range m.inOrder(func(l *lease) bool { return l.term != m.port.Term() && m.others(l.id().Gateway()) }) {
+	m.members.SettleFormer()
+	for _, l := range m.inOrder(func(l *lease) bool { return l.term != m.port.Term() && m.members.Elsewhere(l.id().Gateway()) }) {
 		if !l.seenAny() {
 			m.settleAbsent(l, now) // the stream contains the entry, as above
 			continue
@@ -79,13 +77,6 @@ func (m *Manager) disown(now time.Duration) {
 		}
 		m.evaluateAll(l, now) // it may hold where it is now
 	}
-}
-
-// others reports whether the leases of a gateway id are run by another process.
-func (m *Manager) others(id recipe.GatewayID) bool {
-	owner, known := m.ownerOf(id)
-	_, own := m.ids[owner]
-	return known && !own
 }
 
 // settleAbsent ends a lease of a former session whose contenders are not all
@@ -116,7 +107,7 @@ func (m *Manager) settleAbsent(l *lease, now time.Duration) {
 // adoptIfOwned makes a contender that the replica shows a lease of this
 // session, when the succession says so.
 func (m *Manager) adoptIfOwned(q *queues.Queue, c *recipe.Contender, now time.Duration) bool {
-	if m.port.Session() == nil || !m.synced || !q.Namespace.Whole || c.Unknown || !m.owns(c.LeaseID.Gateway()) {
+	if m.port.Session() == nil || !m.synced || !q.Namespace.Whole || c.Unknown || !m.members.Owns(c.LeaseID.Gateway()) {
 		return false
 	}
 	l := m.leases[c.LeaseID]
@@ -170,7 +161,7 @@ func (m *Manager) adoptIfOwned(q *queues.Queue, c *recipe.Contender, now time.Du
 	l.staleRecord(m) // what was under way was so under the former term
 	l.unreadRecord(m)
 	l.forgetChange(m)
-	l.grace = m.takenAt(c.LeaseID.Gateway()) + m.layout.LargestWindow
+	l.grace = m.members.TakenAt(c.LeaseID.Gateway()) + m.layout.LargestWindow
 	if fault.On("window") {
 		l.grace -= m.layout.LargestWindow
 	}

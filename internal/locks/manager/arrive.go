@@ -26,7 +26,7 @@ func (m *Manager) Arrive(ctx context.Context, lease string, zxid int64) error {
 		return e
 	}
 	return locked(m, func() error {
-		for m.leases[id] == nil && !m.history.Has(id) && !m.owns(id.Gateway()) {
+		for m.leases[id] == nil && !m.history.Has(id) && !m.members.Owns(id.Gateway()) {
 			if m.newlyOwned == nil {
 				m.newlyOwned = make(chan struct{})
 			}
@@ -57,8 +57,7 @@ func (m *Manager) Identity() (gateway string, registered int64) {
 // Registered reports whether the replica shows the registration of a gateway.
 func (m *Manager) Registered(gateway string) bool {
 	return locked(m, func() bool {
-		p := m.peers[recipe.GatewayID(gateway)]
-		return p != nil && p.registered
+		return m.members.Registered(recipe.GatewayID(gateway))
 	})
 }
 

@@ -203,9 +203,9 @@ func (m *Manager) endDelays(now time.Duration) {
 			return
 		}
 		switch {
-		case m.others(d.id.Gateway()):
+		case m.members.Elsewhere(d.id.Gateway()):
 			m.delays.drop(d) // another gateway has taken it over, and gives its delay
-		case !m.owns(d.id.Gateway()) || d.deleting:
+		case !m.members.Owns(d.id.Gateway()) || d.deleting:
 			m.delays.put(d, now+deleteRetry)
 		default:
 			m.endDelay(d, now)

@@ -1,14 +1,13 @@
 package manager
 
 import (
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/cluster"
 	"lockkeeper/internal/zk"
 )
 
@@ -45,7 +44,7 @@ func TestAGatewayThatPingsAndCommitsNothingIsDeposed(t *testing.T) {
 				t.Fatal("it is never deposed")
 			}
 		}
-		if silent := time.Since(began); silent < deafAfter*fakeWindow-fakeWindow/3 || silent > (deafAfter+1)*fakeWindow {
+		if silent := time.Since(began); silent < cluster.StalledAfter*fakeWindow-fakeWindow/3 || silent > (cluster.StalledAfter+1)*fakeWindow {
 			t.Errorf("deposed after %v of silence", silent)
 		}
 		synctest.Wait()
@@ -150,7 +149,7 @@ func TestAGatewayThatHasWrittenSinceItWasPolledIsNotDeposed(t *testing.T) {
 				t.Fatalf("%d attempts; the gateway is registered: %v", len(tried), s.nodes["/lockkeeper/gateways/"+old.id] != nil)
 			}
 			for i := range tried[1:] {
-				if again := tried[i+1].Sub(tried[i]); again < deafAfter*fakeWindow {
+				if again := tried[i+1].Sub(tried[i]); again < cluster.StalledAfter*fakeWindow {
 					t.Errorf("tried again after %v", again)
 				}
 			}
@@ -206,62 +205,4 @@ func TestABlindIntervalOfOnesOwnBeginsTheWaitAnew(t *testing.T) {
 			t.Error("it is not deposed at all any more")
 		}
 	})
-}
-
-func TestAVigilCountsFromTheFirstLookThatFoundTheGuardSo(t *testing.T) {
-	const w = 10 * time.Second
-	a := zk.Guard{There: true, Version: 7, Czxid: 1}
-	for _, moved := range []zk.Guard{{There: true, Version: 8, Czxid: 1}, {There: true, Version: 7, Czxid: 2}, {}} {
-		var v vigil
-		if v.deaf(time.Hour, 0, w) {
-			t.Error("deaf, and never looked at")
-		}
-		v.saw(a, 100*time.Second)
-		v.saw(a, 110*time.Second)
-		for _, test := range []struct {
-			now, open time.Duration
-			want      bool
-		}{
-			{129 * time.Second, 0, false},
-			{130 * time.Second, 0, true},
-			{130 * time.Second, 101 * time.Second, false}, // the fence opened later
-			{131 * time.Second, 101 * time.Second, true},
-		} {
-			if got := v.deaf(test.now, test.open, w); got != test.want {
-				t.Errorf("at %v, open since %v: deaf %v", test.now, test.open, got)
-			}
-		}
-		v.saw(moved, 129*time.Second)
-		if v.deaf(158*time.Second, 0, w) || !v.deaf(159*time.Second, 0, w) {
-			t.Errorf("after it moved to %+v the wait does not begin anew", moved)
-		}
-	}
-}
-
-// Of very many gateways some are looked at in one round, and the others in the next.
-func TestEveryGuardHasItsTurn(t *testing.T) {
-	m := New(Options{})
-	openSession(t, m, &fakeSession{id: "self", done: make(chan struct{})})
-	m.peer("self").registered = true
-	m.peer("succeeded").registered, m.peer("succeeded").entry = true, true
-	m.peer("gone").contenders = 1
-	const many = 2*maxWatched + 10
-	for i := range many {
-		m.peer(recipe.GatewayID(fmt.Sprintf("gateway%06d", i))).registered = true
-	}
-	seen := map[string]int{}
-	last := recipe.GatewayID("")
-	for range 3 {
-		ids := m.watched(last)
-		if len(ids) > maxWatched {
-			t.Fatalf("%d in one round", len(ids))
-		}
-		for _, id := range ids {
-			seen[id]++
-		}
-		last = recipe.GatewayID(ids[len(ids)-1])
-	}
-	if len(seen) != many || seen["self"]+seen["succeeded"]+seen["gone"] > 0 {
-		t.Errorf("%d of %d, others: %v", len(seen), many, seen["self"]+seen["succeeded"]+seen["gone"])
-	}
 }

@@ -351,26 +351,26 @@ func (m *Manager) absent(id recipe.LeaseID) *locks.Error {
 	if !m.trusted() {
 		return m.unavailable()
 	}
-	owner, known := m.ownerOf(id.Gateway())
-	if p := m.peers[owner]; p == nil || !p.registered || string(owner) == m.port.Session().ID() {
+	owner, known := m.members.OwnerOf(id.Gateway())
+	away := m.members.Registered(owner) && owner != m.members.Self()
+	if !away {
 		if err := m.mayMiss(id); err != nil {
 			return err
 		}
 	}
-	switch p := m.peers[owner]; {
+	switch {
 	case !known:
 		return m.unavailable() // a takeover is on its way
-	case m.replica.HasNewer(id) && (p == nil || !p.registered || string(owner) == m.port.Session().ID()):
+	case m.replica.HasNewer(id) && !away:
 		return needsNewer()
-	case string(owner) == m.port.Session().ID():
+	case owner == m.members.Self():
 		return m.heardGone(id)
-	case p != nil && p.registered:
+	case away:
 		return m.notOwner(id)
-	case p != nil && p.contenders > 0, m.peers[id.Gateway()] != nil && m.peers[id.Gateway()].contenders > 0:
+	case m.members.Contenders(owner) > 0, m.members.Contenders(id.Gateway()) > 0:
 		return m.unavailable() // its gateway is gone; it is being taken over
 	}
 	gone := m.heardGone(id)
-	_, own := m.ids[id.Gateway()]
-	gone.UnknownGateway = !own && m.peers[id.Gateway()] == nil
+	gone.UnknownGateway = !m.members.IsOwn(id.Gateway()) && m.members.Get(id.Gateway()) == nil
 	return gone
 }

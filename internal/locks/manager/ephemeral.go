@@ -51,8 +51,7 @@ func shortTTLWarning(least time.Duration) string {
 
 // lossReason is why a lease has ended whose contender is gone without its gateway's doing.
 func (m *Manager) lossReason(l *lease) locks.Reason {
-	p := m.peers[l.id().Gateway()]
-	lives := m.port.Session() != nil && m.port.Session().ID() == string(l.id().Gateway()) && m.port.Session().Connected() && p != nil && p.registered
+	lives := m.port.Session() != nil && m.port.Session().ID() == string(l.id().Gateway()) && m.port.Session().Connected() && m.members.Registered(l.id().Gateway())
 	if l.ephemeral() && !lives {
 		return locks.ReasonGatewayLeft
 	}
@@ -61,7 +60,7 @@ func (m *Manager) lossReason(l *lease) locks.Reason {
 
 // lossOf is that of a contender of another gateway's lease, as far as one can tell.
 func (m *Manager) lossOf(c *recipe.Contender) locks.Reason {
-	if p := m.peers[c.LeaseID.Gateway()]; c.Ours && c.Ephemeral && (p == nil || !p.registered) {
+	if c.Ours && c.Ephemeral && !m.members.Registered(c.LeaseID.Gateway()) {
 		return locks.ReasonGatewayLeft
 	}
 	return locks.ReasonUnknown
@@ -139,7 +138,7 @@ func (o orphans) leave(c *recipe.Contender) {
 func (m *Manager) sweepOrphans(now time.Duration) {
 	for _, id := range slices.Sorted(maps.Keys(m.orphans)) {
 		o := m.orphans[id]
-		if !m.owns(id.Gateway()) || now < m.takenAt(id.Gateway())+m.layout.LargestWindow+o.ttl ||
+		if !m.members.Owns(id.Gateway()) || now < m.members.TakenAt(id.Gateway())+m.layout.LargestWindow+o.ttl ||
 			o.asked != 0 && now-o.asked < m.layout.PromiseWindow {
 			continue
 		}

@@ -15,14 +15,14 @@ func (m *Manager) applyDeltas(deltas []queues.Delta, now time.Duration) {
 		switch q := d.Queue; d.Kind {
 		case queues.Added:
 			if c := d.Contender; c.Ours && c.LeaseID != "" {
-				m.peer(c.LeaseID.Gateway()).contenders++
+				m.members.CountContender(c.LeaseID.Gateway(), 1)
 			}
 			if m.appeared(q, d.Contender) {
 				m.tellQueued(q, d.Contender)
 			}
 		case queues.Removed:
 			if c := d.Contender; c.Ours && c.LeaseID != "" {
-				m.peerLeft(c.LeaseID.Gateway())
+				m.members.CountContender(c.LeaseID.Gateway(), -1)
 			}
 			m.orphans.leave(d.Contender)
 			delete(m.verdicts, d.Contender)

@@ -197,14 +197,13 @@ func (m *Manager) tellGateway(t events.Type, id recipe.GatewayID) {
 	}
 }
 
-// tellGatewayLeft tells that a registration is gone. A takeover creates its entry
-// before it deletes anything, so whoever has one while it is registered is deposed: all
-// gateways say so alike. Why another one went nobody can tell.
-func (m *Manager) tellGatewayLeft(id recipe.GatewayID, p *peer) {
+// tellGatewayLeft tells that a registration is gone. Every gateway says alike that one was deposed; why another one went
+// is not known.
+func (m *Manager) tellGatewayLeft(id recipe.GatewayID, deposed bool) {
 	if m.telling() {
 		e := m.event(events.GatewayLeft, "", "")
 		e.Gateway = string(id)
-		if p.entry {
+		if deposed {
 			e.Reason = reasonDeposed
 		}
 		m.opt.Events.Publish(e)
@@ -295,7 +294,7 @@ func (m *Manager) contenderEvent(t events.Type, q *queues.Queue, c *recipe.Conte
 // runner is the id of the gateway whose session runs a lease, as far as the
 // succession is known here.
 func (m *Manager) runner(id recipe.LeaseID) string {
-	owner, _ := m.ownerOf(id.Gateway())
+	owner, _ := m.members.OwnerOf(id.Gateway())
 	return string(owner)
 }
 

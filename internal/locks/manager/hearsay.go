@@ -142,7 +142,7 @@ func (m *Manager) hopesFor(id recipe.GatewayID) bool {
 	if s == nil {
 		return false
 	}
-	if _, own := m.ids[id]; own {
+	if m.members.IsOwn(id) {
 		return false
 	}
 	return s.followed || m.clock.Now().Boot()-s.since < hopeFor
@@ -158,7 +158,7 @@ func (m *Manager) Hear(from string, lines [][]byte) {
 		}
 	}
 	m.do(func() {
-		if _, own := m.ids[recipe.GatewayID(from)]; own {
+		if m.members.IsOwn(recipe.GatewayID(from)) {
 			return
 		}
 		for i := range list {
@@ -327,7 +327,7 @@ func (m *Manager) heardOf(id recipe.LeaseID, w *word) {
 	}
 	p, known := m.history.Get(id)
 	mine := known && !p.Struck
-	runner, _ := m.ownerOf(id.Gateway())
+	runner, _ := m.members.OwnerOf(id.Gateway())
 	if w.sure || w.verdict != nil && (mine || w.struck && !m.hopesFor(runner)) {
 		m.releaseOf(id)
 	}
@@ -467,7 +467,7 @@ func (m *Manager) tellLoss(e *events.Event, path string, c *recipe.Contender, ow
 	if p, ok := m.witnessed.Get(c.LeaseID); w == nil && ok && p.Heard {
 		w = &word{ended: true, sure: true, end: p}
 	}
-	runner, _ := m.ownerOf(c.LeaseID.Gateway())
+	runner, _ := m.members.OwnerOf(c.LeaseID.Gateway())
 	certain := w != nil && w.sure || (own != nil || w != nil && w.verdict != nil) && !m.hopesFor(runner)
 	if c.Ours && c.LeaseID != "" && !certain && m.hopes() && !fault.On("hearsay") {
 		m.holdEnd(e, c.LeaseID, own, c.Ephemeral)

@@ -113,7 +113,7 @@ func (m *Manager) explain(h *heldEvent) {
 	reason, words := w.outcome(h.own)
 	if reason == locks.ReasonUnknown {
 		reason = locks.Reason(h.Reason)
-		if p := m.peers[id.Gateway()]; h.ephemeral && (p == nil || !p.registered) {
+		if h.ephemeral && !m.members.Registered(id.Gateway()) {
 			reason = locks.ReasonGatewayLeft
 		}
 	}

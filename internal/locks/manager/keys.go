@@ -125,7 +125,7 @@ func (m *Manager) learnKey(entry *keyEntry) *keyEntry {
 	if known := m.keys.byHash[entry.hash]; known != nil {
 		return known
 	}
-	if m.leases[entry.lease] == nil && (m.replica.HasNewer(entry.lease) || !m.owns(entry.lease.Gateway())) {
+	if m.leases[entry.lease] == nil && (m.replica.HasNewer(entry.lease) || !m.members.Owns(entry.lease.Gateway())) {
 		return entry // its own gateway knows when its life is over, or one of a later release
 	}
 	m.keys.add(entry)
@@ -169,7 +169,7 @@ func (m *Manager) attachKey(k *keyEntry) {
 		m.keys.end(k, past.Reason(), m.clock.Now().Boot())
 		return
 	}
-	if m.owns(k.lease.Gateway()) && m.synced && m.mayMiss(k.lease) == nil {
+	if m.members.Owns(k.lease.Gateway()) && m.synced && m.mayMiss(k.lease) == nil {
 		// Its end was before this gateway could know why; its key lives on for
 		// its time from here.
 		m.keys.end(k, locks.ReasonUnknown, m.clock.Now().Boot())

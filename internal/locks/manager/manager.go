@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks/cluster"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
@@ -128,10 +129,7 @@ type Manager struct {
 	delays     delays         // ended leases of this gateway whose places stay
 	owners     names
 	keys       keys
-	peers      map[recipe.GatewayID]*peer
-	takeovers  takeovers
-	former     map[recipe.GatewayID]struct{} // ids of this process's own ended sessions with leases to settle
-	ids        map[recipe.GatewayID]struct{} // of all sessions of this process
+	members    *cluster.Members
 	deadlines  deadlines
 	clockState clockState
 	counts     counts
@@ -172,9 +170,7 @@ func New(opt Options) *Manager {
 		ready: make(chan struct{}), drain: make(chan struct{}), written: make(chan struct{}, writtenWindow),
 		leases:   map[recipe.LeaseID]*lease{},
 		keys:     keys{byHash: map[string]*keyEntry{}},
-		peers:    map[recipe.GatewayID]*peer{},
-		former:   map[recipe.GatewayID]struct{}{},
-		ids:      map[recipe.GatewayID]struct{}{},
+		members:  cluster.New(),
 		verdicts: map[*recipe.Contender]verdict{},
 		delays:   newDelays(),
 		orphans:  orphans{},
@@ -259,10 +255,7 @@ func newGatewayID() (string, error) {
 }
 
 func (m *Manager) sessionBegun(session term.Session) {
-	for _, p := range m.peers {
-		p.vigil = vigil{} // the server is another one, and may be behind the former
-	}
-	m.ids[recipe.GatewayID(session.ID())] = struct{}{}
+	m.members.Begin(recipe.GatewayID(session.ID()))
 	m.tellSession(events.ZooKeeperConnected, session)
 	m.wakeArrivals()
 	if m.opt.Outbox != nil {
@@ -277,13 +270,14 @@ func (m *Manager) sessionBegun(session term.Session) {
 }
 
 func (m *Manager) sessionEnded(session term.Session) {
+	m.members.End()
 	m.clockState.trusted = false
 	if !m.port.Ending() {
 		m.tellSession(events.ZooKeeperExpired, session)
 	}
 	// A request that waits for a write of that session learns that its outcome is unknown.
 	for _, l := range m.leases {
-		m.former[l.id().Gateway()] = struct{}{}
+		m.members.AddFormer(l.id().Gateway())
 	}
 	for _, l := range m.inOrder(func(l *lease) bool { return l.phase == creating || l.phase == ending }) {
 		m.touch(l)

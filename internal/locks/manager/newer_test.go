@@ -55,7 +55,7 @@ func TestANameOfALaterReleaseIsRespectedShownAndNeverClocked(t *testing.T) {
 		upgraded.crash()
 		time.Sleep(5 * time.Minute)
 		old.m.mu.Lock()
-		owned := old.m.owns(later.Gateway())
+		owned := old.m.members.Owns(later.Gateway())
 		old.m.mu.Unlock()
 		if !owned {
 			t.Error("the gateway that died has no successor")

@@ -3,7 +3,6 @@ package manager
 import (
 	"context"
 	"errors"
-	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -255,7 +254,7 @@ func (m *Manager) tellGone(l *lease) {
 
 // foreignHolds is told that another program's contender holds: its birth is looked at where its end would be told.
 func (m *Manager) foreignHolds(q *queues.Queue, c *recipe.Contender) {
-	if m.opt.Outbox == nil || c.Ours && !c.Unknown || infoOf(q, c.Name) != nil || !m.appointed(q.Path+"/"+c.Name) {
+	if m.opt.Outbox == nil || c.Ours && !c.Unknown || infoOf(q, c.Name) != nil || !m.members.Appointed(q.Path+"/"+c.Name) {
 		return
 	}
 	name := strings.Clone(c.Name)
@@ -276,7 +275,7 @@ func (m *Manager) tellTaken(q *queues.Queue, name string) {
 	foreign := !c.Ours || c.Unknown
 	// The nodes of a gateway that died go with its session, and it can tell nobody.
 	orphan := !foreign && c.Member <= 1 && !s.SuppressEvents && m.lossOf(c) == locks.ReasonGatewayLeft
-	if !s.Holds || !foreign && !orphan || !m.appointed(q.Path+"/"+name) {
+	if !s.Holds || !foreign && !orphan || !m.members.Appointed(q.Path+"/"+name) {
 		return
 	}
 	e := m.endingOf("", locks.ReasonRemoved, "")
@@ -302,31 +301,6 @@ func (m *Manager) tellTaken(q *queues.Queue, name string) {
 	m.opt.Outbox.Gone(e)
 }
 
-// appointed reports whether it falls to this gateway, of all that are registered, to see to something.
-func (m *Manager) appointed(what string) bool {
-	if m.port.Session() == nil {
-		return false
-	}
-	best, most := "", uint64(0)
-	for id, p := range m.peers {
-		if !p.registered {
-			continue
-		}
-		h := fnv.New64a()
-		h.Write([]byte(id))
-		h.Write([]byte{0})
-		h.Write([]byte(what))
-		// FNV's last bytes stir only the low bits.
-		n := h.Sum64()
-		n ^= n >> 32
-		n *= 0x9e3779b97f4a7c15
-		if best == "" || n > most || n == most && string(id) > best {
-			best, most = string(id), n
-		}
-	}
-	return best == m.port.Session().ID()
-}
-
 // Delivers reports whether it falls to this gateway to tell what is in the outbox about a
 // lease: to the one that runs it, or would; when that one is gone and nobody has succeeded it, to one of those that are there.
 func (m *Manager) Delivers(lease string) bool {
@@ -335,11 +309,11 @@ func (m *Manager) Delivers(lease string) bool {
 		if err != nil || m.port.Session() == nil || !m.synced {
 			return false
 		}
-		owner, _ := m.ownerOf(id.Gateway())
-		if p := m.peers[owner]; p != nil && p.registered || string(owner) == m.port.Session().ID() {
-			return string(owner) == m.port.Session().ID()
+		owner, _ := m.members.OwnerOf(id.Gateway())
+		if self := m.members.Self(); owner == self || m.members.Registered(owner) {
+			return owner == self
 		}
-		return m.appointed(lease)
+		return m.members.Appointed(lease)
 	})
 }
 
@@ -349,10 +323,10 @@ func (m *Manager) DeliversFor(gateway, what string) bool {
 		if m.port.Session() == nil || !m.synced {
 			return false
 		}
-		if p := m.peers[recipe.GatewayID(gateway)]; p != nil && p.registered || gateway == m.port.Session().ID() {
-			return gateway == m.port.Session().ID()
+		if id, self := recipe.GatewayID(gateway), m.members.Self(); id == self || m.members.Registered(id) {
+			return id == self
 		}
-		return m.appointed(what)
+		return m.members.Appointed(what)
 	})
 }
 

@@ -346,7 +346,7 @@ func (g *gate) checkForgotten(gates int) {
 	delete(kept, "indexed") // what is asked for is kept for a while
 	maps.Copy(kept, map[string]int{
 		"leases": len(m.leases), "orphans": len(m.orphans),
-		"keys": len(m.keys.byHash), "keys in line": len(m.keys.ended), "other keys": len(m.keys.others), "former": len(m.former),
+		"keys": len(m.keys.byHash), "keys in line": len(m.keys.ended), "other keys": len(m.keys.others), "former": m.members.Former(),
 		"history": m.history.Size().Ends, "history's order": m.history.Size().Order,
 		"delays":   len(m.delays.byID) + m.delays.line.Len(),
 		"heirless": m.history.Size().Awaiting + m.witnessed.Size().Awaiting, "witnessed": m.witnessed.Size().Ends,
@@ -360,13 +360,8 @@ func (g *gate) checkForgotten(gates int) {
 		}
 	}
 	// Those of gateways that are gone wait for their turn to be swept.
-	for id, p := range m.peers {
-		if !p.registered {
-			g.t.Errorf("of gateway %s is kept %+v", id, p)
-		}
-	}
-	if len(m.peers) != gates {
-		g.t.Errorf("%d gateways are known, there are %d", len(m.peers), gates)
+	if known, registered := m.members.Len(), len(m.members.List(0)); known != gates || registered != gates {
+		g.t.Errorf("%d gateways are known and %d registered, there are %d", known, registered, gates)
 	}
 }
 

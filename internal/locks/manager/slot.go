@@ -159,7 +159,7 @@ func (m *Manager) evaluateAll(l *lease, now time.Duration) {
 
 // sweepGroups deletes what is left of leases of this gateway that have lost contenders while no gateway knew them.
 func (m *Manager) sweepGroups(now time.Duration) {
-	mine := func(id recipe.LeaseID) bool { return m.leases[id] == nil && m.owns(id.Gateway()) }
+	mine := func(id recipe.LeaseID) bool { return m.leases[id] == nil && m.members.Owns(id.Gateway()) }
 	for _, g := range m.replica.Broken(now, m.layout.PromiseWindow, mine) {
 		m.deleteAll(g.At)
 	}

@@ -136,29 +136,14 @@ func (m *Manager) sweepSuccession() {
 	if !m.replica.KnowsAll() {
 		return // a contender with the id may be where the replica has not looked yet
 	}
-	if m.takeovers.sweeping > 0 {
+	if m.members.Sweeping > 0 {
 		return // ZooKeeper is slow: the round before has not been answered
 	}
-	named := map[recipe.GatewayID]bool{}
-	for _, p := range m.peers {
-		if p.entry {
-			named[p.successor] = true
-		}
-	}
-	if len(named) == 0 {
-		return
-	}
-	var over []recipe.GatewayID
-	for id, p := range m.peers {
-		if p.entry && p.successor != "" && p.contenders <= 0 && !p.registered && !named[id] && m.owns(id) {
-			over = append(over, id)
-		}
-	}
-	slices.Sort(over)
+	over := m.members.SweepableEntries()
 	for _, id := range over[:min(len(over), sweepEntries)] {
-		m.takeovers.sweeping++
+		m.members.Sweeping++
 		op := zk.Op{Kind: zk.OpDelete, Path: m.opt.Root + "/succession/" + string(id), Version: -1}
-		m.port.Submit(&zk.Write{Ops: []zk.Op{op}}, func(zk.Result) { m.takeovers.sweeping-- })
+		m.port.Submit(&zk.Write{Ops: []zk.Op{op}}, func(zk.Result) { m.members.Sweeping-- })
 	}
 }
 
@@ -189,7 +174,7 @@ func (m *Manager) scanKeys(ctx context.Context) {
 			if seen {
 				others[hash] = id
 			}
-			return m.keys.byHash[hash] != nil || seen && !m.responsible(id)
+			return m.keys.byHash[hash] != nil || seen && !m.members.Responsible(id)
 		})
 		if skip {
 			continue
@@ -203,7 +188,7 @@ func (m *Manager) scanKeys(ctx context.Context) {
 		}
 		others[hash] = entry.lease.Gateway()
 		m.do(func() {
-			if m.replica.KnowsAll() && m.keys.byHash[hash] == nil && m.responsible(entry.lease.Gateway()) {
+			if m.replica.KnowsAll() && m.keys.byHash[hash] == nil && m.members.Responsible(entry.lease.Gateway()) {
 				entry = m.learnKey(entry)
 				if entry.endedAt == 0 && m.leases[entry.lease] == nil && !m.replica.HasNewer(entry.lease) {
 					// Its gateway left no contender and no succession.
@@ -216,15 +201,4 @@ func (m *Manager) scanKeys(ctx context.Context) {
 	m.do(func() {
 		m.keys.others = others // each is read once, not at every scan
 	})
-}
-
-// responsible reports whether what a gateway id has left behind is this
-// gateway's to sweep: it succeeded it, or nobody did and it is gone.
-func (m *Manager) responsible(id recipe.GatewayID) bool {
-	if m.owns(id) {
-		return true
-	}
-	owner, known := m.ownerOf(id)
-	p := m.peers[owner]
-	return known && (p == nil || !p.registered && p.contenders == 0)
 }

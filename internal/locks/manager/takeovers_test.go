@@ -2,10 +2,7 @@ package manager
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,7 +10,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/cluster"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
@@ -137,7 +134,7 @@ func TestForgedGatewayIDsDelayNoTakeover(t *testing.T) {
 		time.Sleep(seconds * time.Second)
 		entries := len(s.names("/lockkeeper/succession"))
 		since := int(time.Since(crashed)/time.Second) + 1
-		if entries < seconds*claimsRate || entries > 1+claimsBurst+since*claimsRate {
+		if entries < seconds*cluster.ClaimsRate || entries > 1+cluster.ClaimsBurst+since*cluster.ClaimsRate {
 			t.Errorf("%d successions after %d s", entries, since)
 		}
 		s.remove(forged)
@@ -155,146 +152,23 @@ func TestAGatewayThatDiedBeforeThisProcessStartedIsTakenOverAmongFewForgedIDs(t 
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
 		one.crash()
 		time.Sleep(11 * time.Second)
-		s.forge('a', claimsBurst-1)
+		s.forge('a', cluster.ClaimsBurst-1)
 		two := s.gatewayOn(t, narrow{s})
 		time.Sleep(3 * time.Second)
 		if beat, err := two.heartbeat(l); err != nil || beat.State != locks.Held {
 			t.Fatalf("%+v %v", beat, err)
 		}
-		if n := len(s.names("/lockkeeper/succession")); n != claimsBurst {
-			t.Errorf("%d successions of %d ids", n, claimsBurst)
+		if n := len(s.names("/lockkeeper/succession")); n != cluster.ClaimsBurst {
+			t.Errorf("%d successions of %d ids", n, cluster.ClaimsBurst)
 		}
 	})
-}
-
-func ids(list []vacancy) (names []string) {
-	for _, v := range list {
-		names = append(names, string(v.id))
-	}
-	return names
-}
-
-func TestTakeoversBeginInOrder(t *testing.T) {
-	for _, test := range []struct {
-		name string
-		line []vacancy
-		want []string
-	}{
-		{"nothing", nil, nil},
-		{"known ones first", []vacancy{{"a", unknown, 1}, {"b", own, 1}, {"c", seen, 1}}, []string{"c", "b", "a"}},
-		{"by their names", []vacancy{{"c", seen, 1}, {"a", seen, 1}, {"b", seen, 1}}, []string{"a", "b", "c"}},
-		{"unknown ones with many contenders first", []vacancy{{"a", unknown, 1}, {"b", unknown, 3}, {"c", unknown, 2}}, []string{"b", "c", "a"}},
-		{"once", []vacancy{{"a", seen, 1}, {"a", seen, 1}, {"a", unknown, 1}, {"b", unknown, 1}, {"b", unknown, 1}}, []string{"a", "b"}},
-	} {
-		var tk takeovers
-		for _, v := range test.line {
-			tk.wait(v)
-		}
-		if got := ids(tk.next(time.Hour)); !slices.Equal(got, test.want) {
-			t.Errorf("%s: %v, want %v", test.name, got, test.want)
-		}
-	}
-}
-
-func TestTakeoversAreFewAtOnceAndUnknownOnesHaveARate(t *testing.T) {
-	const many = 300
-	var tk takeovers
-	look := func(now time.Duration) (known, strange int) {
-		for i := range many {
-			for _, s := range []standing{seen, unknown} {
-				id := recipe.GatewayID(fmt.Sprintf("%d-%03d", s, i))
-				if _, busy := tk.underWay[id]; !busy {
-					tk.wait(vacancy{id: id, standing: s})
-				}
-			}
-		}
-		for _, v := range tk.next(now) {
-			if v.standing == unknown {
-				strange++
-			} else {
-				known++
-			}
-		}
-		return known, strange
-	}
-	answer := func() {
-		for id := range tk.underWay {
-			tk.ended(id, zk.Result{Outcome: zk.NotDone, Err: errors.New("another one was quicker")})
-		}
-	}
-	const at = 1000 * time.Second
-	for _, step := range []struct {
-		now            time.Duration
-		answered       bool
-		known, strange int
-	}{
-		{at, false, takeoversAtOnce, takeoversAtOnce},
-		{at + time.Second, false, 0, 0}, // none has been answered
-		{at + time.Second, true, takeoversAtOnce, takeoversAtOnce},
-		{at + time.Second, true, takeoversAtOnce, takeoversAtOnce},
-		{at + time.Second, true, takeoversAtOnce, takeoversAtOnce},
-		{at + time.Second, true, takeoversAtOnce, claimsRate}, // the second's
-		{at + 1999*time.Millisecond, true, takeoversAtOnce, 0},
-		{at + 2*time.Second, true, takeoversAtOnce, claimsRate},
-		{at + time.Hour, true, takeoversAtOnce, takeoversAtOnce},
-	} {
-		if step.answered {
-			answer()
-		}
-		if known, strange := look(step.now); known != step.known || strange != step.strange {
-			t.Errorf("at %v: %d known and %d unknown ones begin, want %d and %d", step.now, known, strange, step.known, step.strange)
-		}
-		if tk.credit > claimsBurst {
-			t.Errorf("at %v: credit %d", step.now, tk.credit)
-		}
-	}
-}
-
-func TestTakeoversOfUnknownIDsAreOneLineASecond(t *testing.T) {
-	var out strings.Builder
-	log := slog.New(slog.NewTextHandler(&out, nil))
-	var tk takeovers
-	lines := func() int { return strings.Count(out.String(), "\n") }
-	end := func(n int, s standing, outcome zk.Outcome) (alone int) {
-		for i := range n {
-			id := recipe.GatewayID(fmt.Sprintf("gw%03d", i))
-			tk.begin(id, s)
-			if tk.ended(id, zk.Result{Outcome: outcome}) {
-				alone++
-			}
-		}
-		return alone
-	}
-	const at = 1000 * time.Second
-	if n := end(3, seen, zk.Done); n != 3 {
-		t.Errorf("%d of 3 known gateways get a line", n)
-	}
-	tk.tell(log, at)
-	if lines() != 0 {
-		t.Error("a line about no unknown id")
-	}
-	if n := end(1, unknown, zk.Done) + end(1, own, zk.Done); n != 1 {
-		t.Errorf("%d lines about one own id", n)
-	}
-	tk.tell(log, at)
-	end(100, unknown, zk.Done)
-	end(10, unknown, zk.NotDone)
-	tk.tell(log, at+999*time.Millisecond)
-	if lines() != 1 || !strings.Contains(out.String(), "taken=1 ") {
-		t.Fatalf("%q", out.String())
-	}
-	tk.tell(log, at+time.Second)
-	tk.tell(log, at+time.Minute)
-	if lines() != 2 || !strings.Contains(out.String(), "taken=100 not_done=10 ") || strings.Contains(out.String(), "gw005") {
-		t.Fatalf("%q", out.String())
-	}
 }
 
 // Rule: a succession goes when no contender has the id and no other entry names it, hundreds in a second.
 func TestSuccessionsAreSweptManyAtOnce(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		g := s.gatewayOn(t, narrow{s})
-		forged := s.forge('a', 2*claimsBurst)
+		forged := s.forge('a', 2*cluster.ClaimsBurst)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if n := len(s.names("/lockkeeper/succession")); n != len(forged) {

@@ -111,7 +111,7 @@ func (m *Manager) beginWriting(id recipe.LeaseID) (*writing, *locks.Error) {
 		if err := m.usable(); err != nil {
 			return nil, err
 		}
-		if m.leases[id] != nil || m.owns(id.Gateway()) {
+		if m.leases[id] != nil || m.members.Owns(id.Gateway()) {
 			return nil, nil
 		}
 		at, found := m.replica.FindLease(id, m.clock.Now().Boot())

@@ -1,7 +1,8 @@
-package manager
+package cluster
 
 import (
 	"cmp"
+	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -19,10 +20,10 @@ const (
 	// takeoversAtOnce bounds the takeovers under way, of known gateways and of unknown ids separately. The others wait for the
 	// next look, half a second later at most.
 	takeoversAtOnce = 16
-	// claimsBurst unknown ids are taken over as fast as that allows, so that a process that starts after a whole fleet has died is
-	// quick; from then on claimsRate of them a second.
-	claimsBurst = 64
-	claimsRate  = 16
+	// ClaimsBurst unknown ids are taken over as fast as that allows, so that a process that starts after a whole fleet has died is
+	// quick; from then on ClaimsRate of them a second.
+	ClaimsBurst = 64
+	ClaimsRate  = 16
 	// claimsNamed bounds the unknown ids that a line of the log names.
 	claimsNamed = 5
 )
@@ -43,21 +44,96 @@ type vacancy struct {
 	contenders int
 }
 
-// takeovers says which ids are taken over next. The zero value is ready to use; Manager.mu guards it.
+// takeovers says which ids are taken over next. The zero value is ready to use.
 type takeovers struct {
 	known, strange []vacancy // that wait, as of the present look; the strange ones are unknown
 	underWay       map[recipe.GatewayID]standing
 	credit         int           // unknown ids that may be taken over now
 	credited       time.Duration // boot: when credit was last raised; 0: never
-	sweeping       int           // deletions of succession entries that have no answer yet
 
-	told     time.Duration // boot: when the log was last told of unknown ids; 0: never
+	logged   time.Duration // boot: when the log last had a line about unknown ids; 0: never
 	waiting  int           // unknown ids that the last look left waiting
 	taken    int           // since then
 	failed   int
 	firstOf  []recipe.GatewayID // the first ones of those
 	lastFail error
 }
+
+// Vacant begins the takeovers of gateways that are gone and have left contenders, as many as may begin now, and returns
+// their ids. An id with neither registration nor succession is claimed only while a contender with it exists, so that an
+// invented id claims nothing; the ids of this process's own ended sessions also while it has leases to settle; the end of
+// a chain also while there is the chain, whose entries no other gateway would sweep. The caller knows all namespaces.
+func (m *Members) Vacant(now time.Duration) (begun []recipe.GatewayID) {
+	for id := range m.former {
+		m.awaitTakeover(id)
+	}
+	for id, g := range m.byID {
+		if g.Contenders > 0 || g.Entry {
+			m.awaitTakeover(id)
+		}
+	}
+	for _, v := range m.takeovers.next(now) {
+		m.gateway(v.id).taking = true
+		begun = append(begun, v.id)
+	}
+	return begun
+}
+
+// awaitTakeover puts the gateway that runs the leases of a gateway id into the line of those that are to be succeeded, if
+// it is gone.
+func (m *Members) awaitTakeover(id recipe.GatewayID) {
+	owner, known := m.OwnerOf(id)
+	if !known || owner == m.self {
+		return
+	}
+	v := vacancy{id: owner, standing: unknown}
+	if end := m.byID[owner]; end != nil {
+		if end.Registered || end.taking {
+			return
+		}
+		v.contenders = end.Contenders
+		if end.seen {
+			v.standing = seen
+		}
+	}
+	if owner != id {
+		v.standing = seen // a gateway wrote the succession
+	} else if m.IsOwn(owner) && v.standing == unknown {
+		v.standing = own
+	}
+	m.takeovers.wait(v)
+}
+
+// Depose begins the takeover of a stalled gateway. It is false when as many as may be are under way: the next look comes
+// back to it.
+func (m *Members) Depose(id recipe.GatewayID) bool {
+	if !m.takeovers.room(seen) || !m.takeovers.begin(id, seen) {
+		return false
+	}
+	m.gateway(id).taking = true
+	return true
+}
+
+// EndTakeover notes how a takeover ended; deposed says that the gateway was registered. It tells whether the log gets a
+// line about it alone.
+func (m *Members) EndTakeover(id recipe.GatewayID, deposed bool, res zk.Result) (line bool) {
+	g := m.gateway(id)
+	g.taking = false
+	if deposed && res.Outcome != zk.Done && hasWritten(res.Err) {
+		g.Guard = GuardWatch{}
+	}
+	line = m.takeovers.ended(id, res)
+	m.forget(id, g)
+	return line
+}
+
+// hasWritten reports whether a takeover failed because the stalled gateway has written after all.
+func hasWritten(err error) bool {
+	return errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNodeExists)
+}
+
+// LogTakeovers writes one line about all takeovers of unknown ids since the last such line, at most one a second.
+func (m *Members) LogTakeovers(log *slog.Logger, now time.Duration) { m.takeovers.log(log, now) }
 
 // wait puts an id into the line; next empties it.
 func (t *takeovers) wait(v vacancy) {
@@ -111,11 +187,11 @@ func (v vacancy) compare(w vacancy) int {
 // earn raises the credit by what the time since has brought.
 func (t *takeovers) earn(now time.Duration) {
 	if t.credited == 0 {
-		t.credit, t.credited = claimsBurst, now
+		t.credit, t.credited = ClaimsBurst, now
 	}
 	// By whole seconds: the line of unknown ids, which may be long, is sorted once in each.
 	if seconds := (now - t.credited) / time.Second; seconds > 0 {
-		t.credit = int(min(time.Duration(t.credit)+seconds*claimsRate, claimsBurst))
+		t.credit = int(min(time.Duration(t.credit)+seconds*ClaimsRate, ClaimsBurst))
 		t.credited += seconds * time.Second
 	}
 }
@@ -162,12 +238,11 @@ func (t *takeovers) ended(id recipe.GatewayID, res zk.Result) (line bool) {
 	return false
 }
 
-// tell writes one line about all takeovers of unknown ids since the last such line, at most one a second.
-func (t *takeovers) tell(log *slog.Logger, now time.Duration) {
-	if t.taken+t.failed == 0 || t.told != 0 && now-t.told < time.Second {
+func (t *takeovers) log(log *slog.Logger, now time.Duration) {
+	if t.taken+t.failed == 0 || t.logged != 0 && now-t.logged < time.Second {
 		return
 	}
 	log.Info("took over leases of gateway ids that this process has never seen registered",
 		"taken", t.taken, "not_done", t.failed, "waiting", t.waiting, "first", t.firstOf, "last_err", t.lastFail)
-	t.told, t.taken, t.failed, t.firstOf, t.lastFail = now, 0, 0, nil, nil
+	t.logged, t.taken, t.failed, t.firstOf, t.lastFail = now, 0, 0, nil, nil
 }

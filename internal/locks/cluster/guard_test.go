@@ -1,0 +1,69 @@
+package cluster
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
+)
+
+func TestAVigilCountsFromTheFirstLookThatFoundTheGuardSo(t *testing.T) {
+	const w = 10 * time.Second
+	a := zk.Guard{There: true, Version: 7, Czxid: 1}
+	for _, moved := range []zk.Guard{{There: true, Version: 8, Czxid: 1}, {There: true, Version: 7, Czxid: 2}, {}} {
+		var v GuardWatch
+		if v.stalled(time.Hour, 0, w) {
+			t.Error("deaf, and never looked at")
+		}
+		v.saw(a, 100*time.Second)
+		v.saw(a, 110*time.Second)
+		for _, test := range []struct {
+			now, open time.Duration
+			want      bool
+		}{
+			{129 * time.Second, 0, false},
+			{130 * time.Second, 0, true},
+			{130 * time.Second, 101 * time.Second, false}, // the fence opened later
+			{131 * time.Second, 101 * time.Second, true},
+		} {
+			if got := v.stalled(test.now, test.open, w); got != test.want {
+				t.Errorf("at %v, open since %v: stalled %v", test.now, test.open, got)
+			}
+		}
+		v.saw(moved, 129*time.Second)
+		if v.stalled(158*time.Second, 0, w) || !v.stalled(159*time.Second, 0, w) {
+			t.Errorf("after it moved to %+v the wait does not begin anew", moved)
+		}
+	}
+}
+
+// Of very many gateways some are looked at in one round, and the others in the next.
+func TestEveryGuardHasItsTurn(t *testing.T) {
+	m := New()
+	m.Begin("self")
+	m.Register("self")
+	m.Register("succeeded")
+	m.AddEntry("succeeded")
+	m.CountContender("gone", 1)
+	const many = 2*maxWatched + 10
+	for i := range many {
+		m.Register(recipe.GatewayID(fmt.Sprintf("gateway%06d", i)))
+	}
+	seen := map[string]int{}
+	last := recipe.GatewayID("")
+	for range 3 {
+		ids := m.Watched(last)
+		if len(ids) > maxWatched {
+			t.Fatalf("%d in one round", len(ids))
+		}
+		for _, id := range ids {
+			seen[id]++
+		}
+		last = recipe.GatewayID(ids[len(ids)-1])
+	}
+	if len(seen) != many || seen["self"]+seen["succeeded"]+seen["gone"] > 0 {
+		t.Errorf("%d of %d, others: %v", len(seen), many, seen["self"]+seen["succeeded"]+seen["gone"])
+	}
+}
