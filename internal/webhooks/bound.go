@@ -52,12 +52,11 @@ func (b *bound) state() Outbox {
 
 // full reports whether there is no room for an entry. Entries for a notify_url alone have half of the outbox: any client that takes a
 // lock has those made, and they must not keep subscriptions out.
-func (b *bound) full(e *Entry) bool {
-	now := b.state()
+func (o Outbox) full(e *Entry) bool {
 	if !slices.ContainsFunc(e.Subscriptions, func(id string) bool { return !isNotify(id) }) {
-		now.Limit /= 2
+		o.Limit /= 2
 	}
-	return now.Entries >= now.Limit
+	return o.Entries >= o.Limit
 }
 
 // count sets the number of entries from what it was.
@@ -158,8 +157,7 @@ func (s *Service) reportDrops(last bool) {
 }
 
 // overShare are the subscriptions that are left out of new entries now. Below half of the outbox there are none.
-func (s *Service) overShare() []string {
-	now := s.bound.state()
+func (s *Service) overShare(now Outbox) []string {
 	free := now.Limit - now.Entries
 	if free >= now.Entries {
 		return nil

@@ -104,7 +104,8 @@ func (s *Service) Notify(end *End) (ops []zk.Op, entry *Entry) {
 func (s *Service) addressed(now *snapshot, end *End) *Entry {
 	e := &Entry{Name: end.Entry, TraceParent: end.TraceParent}
 	index := map[string]int{}
-	over := s.overShare()
+	room := s.bound.state()
+	over := s.overShare(room)
 	to := func(n *Notice, id string) {
 		i, known := index[id]
 		if !known {
@@ -136,7 +137,7 @@ func (s *Service) addressed(now *snapshot, end *End) *Entry {
 	}
 	switch {
 	case len(e.Notices) > 0:
-		e.Dropped = s.bound.full(e)
+		e.Dropped = room.full(e)
 	case len(e.LeftOut) > 0:
 		e.Dropped = true
 	default:
