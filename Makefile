@@ -32,20 +32,33 @@ run: ## build and start the gateway, data in lockkeeper-data/; Ctrl-C stops it (
 	@printf 'Take a lock for 30 seconds:\n\n  curl -sX POST '"'%s/v1/locks/deploy/leases?ttl=30s&owner=me'"'\n\n' "$$LISTEN"
 	@exec bin/gateway --listen "$$LISTEN" $$GATEWAY_FLAGS
 
-# Two packages at a time, for two cores: most of the time goes into real ZooKeeper servers. What runs on the embedded server
-# runs a second time, on the real one.
+# What owns goroutines: its unit tests run with the race detector, which takes five times as long.
+CONCURRENT = ./internal/dashboard ./internal/events ./internal/fleet ./internal/httpapi/... ./internal/locks/manager ./internal/outbox \
+	./internal/webhooks ./internal/zk/conn ./internal/zk/embedded ./internal/zk/observer ./internal/zk/session ./internal/zk/standalone
+
+# -short leaves out what starts programs and servers, and what counts by the thousand.
+.PHONY: check
+check: ## what to run while you work: format, vet, staticcheck, generated files, unit tests, a dozen simulated worlds
+	@$(MAKE) lint
+	@scripts/check-generated
+	go test -short -race -vet=off $(CONCURRENT)
+	go test -short -vet=off $$(go list ./... | grep -vxFf <(go list $(CONCURRENT)))
+
+# Four packages at a time on two cores: most of the time goes into waiting for servers.
 .PHONY: test
-test: ## everything that guards a change (some 23 minutes on 2 cores)
+test: ## everything that guards a change
 	@scripts/setup test
 	@$(MAKE) lint
 	@$(MAKE) vulncheck
 	@scripts/check-generated
-	go test -race -p 2 -timeout 15m ./...
+	go test -short -race -vet=off -timeout 10m $(CONCURRENT)
+	go test -race -vet=off -run 'TestSeeds$$' ./internal/test/sim
+	go test -vet=off -p 4 -timeout 15m ./...
 	@$(MAKE) sim
-	LOCKKEEPER_TEST_ZK=real go test -race -p 1 -timeout 15m ./internal/test/e2e ./internal/zk
 
+# What runs on the embedded server runs a second time, on Debian's ZooKeeper: in make test the difference test stands for that.
 .PHONY: test-full
-test-full: ## the long runs too, then each fuzz target for FUZZTIME
+test-full: ## the long runs, the race detector and real ZooKeeper everywhere, then each fuzz target for FUZZTIME (hours)
 	@scripts/setup test
 	@$(MAKE) lint
 	@$(MAKE) vulncheck
@@ -54,7 +67,7 @@ test-full: ## the long runs too, then each fuzz target for FUZZTIME
 	go test -count 1 -timeout 60m -run TheSameHistory ./internal/test/sim -sim.same 1000
 	go test -count 1 -timeout 60m -run TheSameHistory ./internal/test/sim -sim.same 1 -sim.times 1000
 	@$(MAKE) sim SEEDS=10000
-	LOCKKEEPER_TEST_ZK=real go test -race -count 1 -p 2 -timeout 60m ./internal/test/e2e ./internal/zk/conn ./internal/zk/session ./internal/zk/layout ./internal/zk/observer ./internal/zk/ensemble ./internal/locks/manager
+	LOCKKEEPER_TEST_ZK=real go test -race -count 1 -p 2 -timeout 60m ./internal/test/e2e ./internal/zk/... ./internal/locks/manager
 	@$(MAKE) fuzz
 
 .PHONY: sim-mutants
@@ -78,7 +91,7 @@ sim: ## random clients and random faults in virtual time (SEEDS=n FIRST=k)
 	trap "kill $$one $$two" INT TERM; failed=0; wait $$one || failed=1; wait $$two || failed=1; exit $$failed
 
 # Without the race detector: a fleet and an ensemble of Java servers on one machine have enough to do. make test runs two minutes
-# with it. A broken promise is a failure, and what is kept of the run is named.
+# of it, make test-full ten with the race detector. A broken promise is a failure, and what is kept of the run is named.
 .PHONY: chaos
 chaos: export DURATION := $(DURATION)
 chaos: export SEED := $(SEED)

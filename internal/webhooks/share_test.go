@@ -7,10 +7,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"lockkeeper/internal/test/testkit"
 )
 
 // A receiver that takes nothing, and so many ends that they would fill the outbox ten times: another subscription gets each.
 func TestAReceiverThatTakesNothingSilencesNoOther(t *testing.T) {
+	if testkit.Race {
+		t.Skip("in one run of eight Go 1.26's race detector dies in it (ThreadSanitizer: CHECK failed: tsan_rtl.cpp:346)")
+	}
 	for _, c := range []struct{ holes, gateways int }{{1, 1}, {3, 1}, {8, 1}, {1, 2}, {2, 3}} {
 		t.Run(fmt.Sprintf("%d of them, %d gateways", c.holes, c.gateways), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package e2e holds the end-to-end tests: the real gateway binary, built once per run with the race detector, on a
+// Package e2e holds the end-to-end tests: the real gateway binary, built once per run (with the race detector when the tests are), on a
 // ZooKeeper that is started, stopped, frozen and killed by the tests, with proxies in between that cut, hold and lose what
 // a test names. The ZooKeeper is the embedded one; with LOCKKEEPER_TEST_ZK=real it is Debian's, as ensembles always are.
 //
