@@ -243,7 +243,7 @@ func (m *Manager) applyChanged(q *queues.Queue, c *zk.Change) {
 	if !ok {
 		return
 	}
-	q.DropNote(contender.Name)
+	q.DropNode(contender.Name)
 	l := m.leases[contender.LeaseID]
 	switch {
 	case !contender.Ours || l == nil || l.term != m.port.Term() || l.name() != contender.Name:
@@ -262,7 +262,7 @@ func (m *Manager) probe(q *queues.Queue, name string) {
 	m.port.Read(q.NodeOf(name), 0, func(data []byte, stat wire.Stat, err error) {
 		switch {
 		case err == nil:
-			setInfo(q, name, data, stat)
+			q.SetNode(name, data, stat)
 		case errors.Is(err, zk.ErrNoAuth):
 			m.applyDeltas(m.replica.Hide(q, name), m.clock.Now().Boot())
 		}

@@ -84,7 +84,7 @@ func (m *Manager) readBefore(ctx context.Context, b *blow) error {
 		b.notify = r.NotifiesOfEnd()
 	}
 	if ok && r.Closed != nil {
-		setInfo(b.at.Queue, b.at.Contender.Name, data, stat)
+		b.at.Queue.SetNode(b.at.Contender.Name, data, stat)
 		b.verdict = verdict{reason: r.EndedFor()}
 	}
 	return nil
@@ -176,8 +176,8 @@ func (m *Manager) struck(b *blow) {
 	if m.replica.Observed(c).Holds {
 		p.FencingToken = m.tokenOf(b.at.Queue, c)
 	}
-	if i := infoOf(b.at.Queue, c.Name); i != nil {
-		p.TTL = i.record.LeaseTTL()
+	if i := b.at.Queue.Node(c.Name); i != nil {
+		p.TTL = i.Record.LeaseTTL()
 	}
 	p.Struck = true
 	m.history.Add(c.LeaseID, p)

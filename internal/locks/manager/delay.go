@@ -178,8 +178,8 @@ func (m *Manager) delayed(q *queues.Queue, c *recipe.Contender) bool {
 	if m.delays.byID[c.LeaseID] != nil {
 		return true
 	}
-	i := infoAt(m.replica.Record(queues.Location{Queue: q, Contender: c}))
-	return i != nil && i.ours && i.record.Closed != nil
+	i := m.replica.Record(queues.Location{Queue: q, Contender: c}).Node()
+	return i != nil && i.IsRecord && i.Record.Closed != nil
 }
 
 // viewDelay shows that a contender stays for a lock delay.
@@ -192,7 +192,7 @@ func (m *Manager) viewDelay(q *queues.Queue, c *recipe.Contender, v *locks.Conte
 		v.Reason, v.Owner, v.ExpiresIn, v.FencingToken = d.reason, d.owner, max(d.until-now, 0), d.token
 		return
 	}
-	v.Reason = infoAt(m.replica.Record(queues.Location{Queue: q, Contender: c})).record.Closed.Reason
+	v.Reason = m.replica.Record(queues.Location{Queue: q, Contender: c}).Node().Record.Closed.Reason
 }
 
 // endDelays deletes the contenders whose lock delay is over. The clock loop calls it.

@@ -285,8 +285,8 @@ func (m *Manager) contenderEvent(t events.Type, q *queues.Queue, c *recipe.Conte
 	if c.LeaseID != "" {
 		e.Gateway = m.runner(c.LeaseID)
 	}
-	if i := infoOf(q, c.Name); i != nil {
-		e.Owner = i.record.Owner
+	if i := q.Node(c.Name); i != nil {
+		e.Owner = i.Record.Owner
 	}
 	return e
 }
@@ -304,8 +304,8 @@ func (m *Manager) tokenOf(q *queues.Queue, c *recipe.Contender) int64 {
 	if c.FirstCzxid != 0 {
 		return m.fencingToken(c.FirstCzxid)
 	}
-	if i := infoOf(q, c.Name); i != nil {
-		return m.fencingToken(i.czxid)
+	if i := q.Node(c.Name); i != nil {
+		return m.fencingToken(i.Czxid)
 	}
 	return 0
 }

@@ -207,9 +207,9 @@ func (m *Manager) judgeBearer(q *queues.Queue, c *recipe.Contender, highest int6
 		f.reason = fenceEnded
 	case l == nil && q.Awaits(c):
 		f.behind = true
-	case l == nil && infoOf(q, c.Name) == nil:
+	case l == nil && q.Node(c.Name) == nil:
 		f.unread = []*recipe.Contender{c}
-	case l == nil && infoAt(m.replica.Record(queues.Location{Queue: q, Contender: c})) == nil:
+	case l == nil && m.replica.Record(queues.Location{Queue: q, Contender: c}).Node() == nil:
 		f.record = m.replica.Record(queues.Location{Queue: q, Contender: c}) // whether it has ended is there, which may be in another queue
 	case l == nil && m.delayed(q, c):
 		f.reason = fenceDelayed
@@ -249,8 +249,8 @@ func (m *Manager) firstCzxid(q *queues.Queue, c *recipe.Contender) (czxid int64,
 	if c.FirstCzxid != 0 {
 		return c.FirstCzxid, true
 	}
-	if i := infoOf(q, c.Name); i != nil {
-		return i.czxid, true
+	if i := q.Node(c.Name); i != nil {
+		return i.Czxid, true
 	}
 	return 0, false
 }

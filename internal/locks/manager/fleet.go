@@ -134,7 +134,7 @@ func (m *Manager) tookOver(id recipe.GatewayID, deposed bool, res zk.Result) {
 
 // afterSync runs when the replica holds the whole tree.
 func (m *Manager) afterSync(now time.Duration) {
-	m.replica.DropNotes() // the tree read may follow a gap in the stream: what is needed, for a fence check above all, is read again
+	m.replica.DropNodes() // the tree read may follow a gap in the stream: what is needed, for a fence check above all, is read again
 	m.adoptAll(now)
 	if m.port.Session() == nil {
 		for _, ns := range slices.Sorted(maps.Keys(m.replica.Namespaces)) {

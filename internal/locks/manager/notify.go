@@ -249,8 +249,8 @@ func (m *Manager) readTree(t *tree, answers chan<- struct{}) bool {
 		return false
 	}
 	at := m.replica.Record(t.at)
-	if i := infoAt(at); i != nil {
-		t.notify, t.ended = i.record.NotifiesOfEnd(), i.record.EndedFor()
+	if i := at.Node(); i != nil {
+		t.notify, t.ended = i.Record.NotifiesOfEnd(), i.Record.EndedFor()
 		return false
 	}
 	m.port.Read(at.Path(), 0, func(data []byte, stat wire.Stat, err error) {
@@ -268,7 +268,7 @@ func (m *Manager) readTree(t *tree, answers chan<- struct{}) bool {
 func lookedAt(p queues.Location, data []byte, stat wire.Stat) record.Record {
 	r, ok := record.Parse(data)
 	if ok && r.Closed != nil {
-		setInfo(p.Queue, p.Contender.Name, data, stat)
+		p.Queue.SetNode(p.Contender.Name, data, stat)
 	}
 	return r
 }

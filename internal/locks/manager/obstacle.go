@@ -178,7 +178,7 @@ func (m *Manager) suspect(q *queues.Queue) {
 			q.Exists = true
 			m.stands(q, &stat, m.clock.Now().Boot(), false)
 			if q.Plain() != nil {
-				setInfo(q, interop.PlainNode, data, stat)
+				q.SetNode(interop.PlainNode, data, stat)
 			}
 		}
 		settle()

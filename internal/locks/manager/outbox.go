@@ -152,8 +152,8 @@ func (m *Manager) noteTaken(parts []queues.Location, v verdict, notify string, u
 			if p.Contender.Member > 1 {
 				continue
 			}
-			if i := infoOf(p.Queue, p.Contender.Name); i != nil && e.Owner == "" {
-				e.Owner = i.record.Owner
+			if i := p.Queue.Node(p.Contender.Name); i != nil && e.Owner == "" {
+				e.Owner = i.Record.Owner
 			}
 			e.Parts = append(e.Parts, EndingPart{NS: p.Queue.Namespace.Name, Lock: p.Queue.Name(), Znode: p.Path(), Mode: viewMode(p.Contender.Mode), FencingToken: m.tokenOf(p.Queue, p.Contender)})
 		}
@@ -254,13 +254,13 @@ func (m *Manager) tellGone(l *lease) {
 
 // foreignHolds is told that another program's contender holds: its birth is looked at where its end would be told.
 func (m *Manager) foreignHolds(q *queues.Queue, c *recipe.Contender) {
-	if m.opt.Outbox == nil || c.Ours && !c.Unknown || infoOf(q, c.Name) != nil || !m.members.Appointed(q.Path+"/"+c.Name) {
+	if m.opt.Outbox == nil || c.Ours && !c.Unknown || q.Node(c.Name) != nil || !m.members.Appointed(q.Path+"/"+c.Name) {
 		return
 	}
 	name := strings.Clone(c.Name)
 	m.port.Read(q.NodeOf(name), 0, func(data []byte, stat wire.Stat, err error) {
 		if err == nil {
-			setInfo(q, name, data, stat)
+			q.SetNode(name, data, stat)
 		}
 	})
 }
@@ -294,8 +294,8 @@ func (m *Manager) tellTaken(q *queues.Queue, name string) {
 	if foreign {
 		p.Program = interop.Program(name)
 	}
-	if i := infoOf(q, name); i != nil {
-		e.Czxid, e.Owner = i.czxid, i.record.Owner
+	if i := q.Node(name); i != nil {
+		e.Czxid, e.Owner = i.Czxid, i.Record.Owner
 	}
 	e.Parts = []EndingPart{p}
 	m.opt.Outbox.Gone(e)

@@ -109,8 +109,8 @@ func (m *Manager) changedLabel(l *lease, q *queues.Queue, c *recipe.Contender) {
 	})
 }
 
-// revoked reports whether another program's contender has been asked to let go.
-func (i *info) revoked() bool { return string(i.data) == interop.CuratorRevokes }
+// revokedOutside reports whether another program's contender has been asked to let go.
+func revokedOutside(i *queues.Node) bool { return string(i.Data) == interop.CuratorRevokes }
 
 var errNotRevocable = errors.New("a holder of Curator's listens only if it is revocable, and its data says that this one is not; break ends it")
 

@@ -53,9 +53,9 @@ func (m *Manager) witness(q *queues.Queue, name string, now time.Duration) {
 		return
 	}
 	p := postmortem.End{Why: postmortem.CauseOf(m.lossOf(c)), At: now, NS: q.Namespace.Name, Lock: q.Name(), Mode: c.Mode}
-	if i := infoOf(q, c.Name); i != nil && i.ours {
-		p.Owner, p.TTL = m.owners.one(i.record.Owner), i.record.LeaseTTL()
-		p.Waited = max(m.clock.Now().Wall()-i.created, 0)
+	if i := q.Node(c.Name); i != nil && i.IsRecord {
+		p.Owner, p.TTL = m.owners.one(i.Record.Owner), i.Record.LeaseTTL()
+		p.Waited = max(m.clock.Now().Wall()-i.Created, 0)
 	}
 	if s.Holds {
 		p.FencingToken, p.Held = m.tokenOf(q, c), max(now-s.Since, 1)
@@ -81,8 +81,8 @@ func (m *Manager) granted(q *queues.Queue, c *recipe.Contender, l *lease, now ti
 			next := postmortem.Next{Lease: c.LeaseID, Name: c.Name, Token: m.tokenOf(q, c)}
 			if l != nil {
 				next.Owner, next.Token = l.owner, m.fencingToken(l.czxid)
-			} else if i := infoOf(q, c.Name); i != nil {
-				next.Owner = i.record.Owner
+			} else if i := q.Node(c.Name); i != nil {
+				next.Owner = i.Record.Owner
 			}
 			return next
 		})
@@ -152,8 +152,8 @@ func (m *Manager) describeHeir(ctx context.Context, p postmortem.End) {
 	q.Polls++
 	m.describe(ctx, q, []*recipe.Contender{c})
 	q.Polls--
-	if i := infoOf(q, c.Name); i != nil {
-		p.Next.Owner, p.Next.Token = m.owners.one(i.record.Owner), m.tokenOf(q, c)
+	if i := q.Node(c.Name); i != nil {
+		p.Next.Owner, p.Next.Token = m.owners.one(i.Record.Owner), m.tokenOf(q, c)
 	} else if l := m.leases[c.LeaseID]; c.Ours && l != nil {
 		p.Next.Owner, p.Next.Token = l.owner, m.fencingToken(l.czxid)
 	}

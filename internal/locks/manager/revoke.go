@@ -303,14 +303,14 @@ func (m *Manager) askedOf(q *queues.Queue, c *recipe.Contender) (was *record.Rev
 	if l := m.leaseOf(q, c); l != nil {
 		return l.revocation().record(), true
 	}
-	i := infoOf(q, m.replica.Record(queues.Location{Queue: q, Contender: c}).Contender.Name)
+	i := q.Node(m.replica.Record(queues.Location{Queue: q, Contender: c}).Contender.Name)
 	switch {
 	case i == nil:
 		return nil, false
-	case i.revoked():
+	case revokedOutside(i):
 		return &record.Revocation{}, true
 	}
-	return i.record.Revoke, true
+	return i.Record.Revoke, true
 }
 
 // askedBefore reports whether a holder is known to have been asked the same.

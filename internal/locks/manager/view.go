@@ -18,40 +18,9 @@ const (
 	// describeWithin bounds how long an answer waits for what other programs'
 	// contenders say of themselves; without it they are shown by name.
 	describeWithin = 500 * time.Millisecond
-	// maxForeignData is how much of a contender's data is kept for display.
-	maxForeignData = 4 << 10
 	// maxHolders is how many holders an error, a list and the answer to a change of settings show of a lock.
 	maxHolders = 16
 )
-
-// info is what was read of a contender that is not this gateway's own.
-type info struct {
-	record  record.Record
-	ours    bool // the data is a record of this program
-	data    []byte
-	session int64
-	czxid   int64
-	created time.Duration // wall clock
-}
-
-// infoOf is what was read of a contender that is no lease of this gateway's; nil: nothing.
-func infoOf(q *queues.Queue, name string) *info {
-	i, _ := q.Note(name).(*info)
-	return i
-}
-
-// infoAt is infoOf for a location.
-func infoAt(at queues.Location) *info { return infoOf(at.Queue, at.Contender.Name) }
-
-// setInfo keeps what was read of a contender.
-func setInfo(q *queues.Queue, name string, data []byte, stat wire.Stat) {
-	i := &info{czxid: stat.Czxid, session: stat.EphemeralOwner, created: time.Duration(stat.Ctime) * time.Millisecond}
-	i.record, i.ours = record.Parse(data)
-	if !i.ours {
-		i.data = append([]byte(nil), data[:min(len(data), maxForeignData)]...)
-	}
-	q.SetNote(name, i)
-}
 
 func (m *Manager) failoverSafe(ttl time.Duration) bool {
 	return ttl >= m.failoverTTL()
@@ -192,11 +161,11 @@ func (m *Manager) viewContender(q *queues.Queue, c *recipe.Contender, position i
 	v := locks.Contender{At: now.Calendar(), Znode: q.NodeOf(c.Name), Mode: viewMode(c.Mode), Permits: int(c.Permits), Limit: int(c.Limit), Position: position,
 		Ephemeral: c.Ephemeral}
 	var czxid int64
-	if i := infoOf(q, c.Name); i != nil {
-		czxid = i.czxid
-		v.Owner, v.Metadata, v.Holds = i.record.Owner, i.record.Metadata, record.Named(i.record.Holds)
-		v.Age, v.AgeKnown = max(v.At.Sub(time.Unix(0, int64(i.created))), 0), true
-		v.Revoke = i.record.Revoke.View()
+	if i := q.Node(c.Name); i != nil {
+		czxid = i.Czxid
+		v.Owner, v.Metadata, v.Holds = i.Record.Owner, i.Record.Metadata, record.Named(i.Record.Holds)
+		v.Age, v.AgeKnown = max(v.At.Sub(time.Unix(0, int64(i.Created))), 0), true
+		v.Revoke = i.Record.Revoke.View()
 	}
 	if c.Ours && !m.copied(q, c) {
 		v.LeaseID = string(c.LeaseID)
@@ -217,8 +186,8 @@ func (m *Manager) viewContender(q *queues.Queue, c *recipe.Contender, position i
 			v.Revoke = l.revocation().view(now.Boot())
 		}
 	} else {
-		i := infoOf(q, c.Name)
-		if v.Foreign = foreignView(c, i); i != nil && i.revoked() {
+		i := q.Node(c.Name)
+		if v.Foreign = foreignView(c, i); i != nil && revokedOutside(i) {
 			v.Revoke = &locks.Revocation{}
 		}
 		if c.Ours {
@@ -266,7 +235,7 @@ func (m *Manager) describe(ctx context.Context, q *queues.Queue, contenders []*r
 		l := m.leaseOf(q, c)
 		_, hidden := q.Extras().Hidden[c.Name]
 		known := l != nil && (l.czxid != 0 || l.phase == creating) // its own create's reply tells the rest
-		if infoOf(q, c.Name) == nil && !hidden && !known {
+		if q.Node(c.Name) == nil && !hidden && !known {
 			missing = append(missing, c.Name)
 		}
 	}
@@ -277,7 +246,7 @@ func (m *Manager) describe(ctx context.Context, q *queues.Queue, contenders []*r
 	for _, name := range missing {
 		m.port.Read(q.NodeOf(name), 0, func(data []byte, stat wire.Stat, err error) {
 			if err == nil {
-				setInfo(q, name, data, stat)
+				q.SetNode(name, data, stat)
 			}
 			if unread--; unread == 0 {
 				m.wake(answered)
@@ -437,13 +406,13 @@ func (m *Manager) lockState(q *queues.Queue) locks.LockState {
 var _ zk.Sink = (*Manager)(nil)
 
 // foreignView is what is shown of another program's contender; i may be nil.
-func foreignView(c *recipe.Contender, i *info) *locks.Foreign {
+func foreignView(c *recipe.Contender, i *queues.Node) *locks.Foreign {
 	v := &locks.Foreign{}
 	v.Program, v.Kind = interop.Recipe(c.Name)
 	if i != nil {
-		v.Session, v.Data = i.session, i.data
-		v.Decoded = interop.Decode(v.Program, v.Kind, i.data)
-		v.Revocable = interop.Revocable(c.Name) && !i.ours && (len(i.data) == 0 || i.revoked())
+		v.Session, v.Data = i.Session, i.Data
+		v.Decoded = interop.Decode(v.Program, v.Kind, i.Data)
+		v.Revocable = interop.Revocable(c.Name) && !i.IsRecord && (len(i.Data) == 0 || revokedOutside(i))
 	}
 	return v
 }

@@ -52,7 +52,7 @@ func (r *Replica) ApplyDir(q *Queue, c *zk.Change, now time.Duration) []Delta {
 			r.emit(Delta{Kind: ReadDir, Queue: q})
 			break
 		}
-		q.DropNote(interop.PlainNode)
+		q.DropNode(interop.PlainNode)
 		r.Touch(q)
 	case zk.DirListed:
 		q.listing = false

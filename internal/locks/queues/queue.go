@@ -36,7 +36,7 @@ type Queue struct {
 // Extras are what there is to say of few locks.
 type Extras struct {
 	Hidden     map[string]struct{} // contenders that may not be read
-	notes      map[string]any      // see Note
+	nodes      map[string]*Node    // see SetNode
 	Unnumbered int                 // children without a number
 	presence   interop.Presence    // of other programs' contenders
 	settings   *settings           // nil for none
@@ -55,7 +55,7 @@ type Extras struct {
 }
 
 func (x *Extras) empty() bool {
-	return len(x.Hidden) == 0 && len(x.notes) == 0 && x.Unnumbered == 0 && x.settings == nil && len(x.ended) == 0 && !x.presence.Foreign() && x.Hazards == nil &&
+	return len(x.Hidden) == 0 && len(x.nodes) == 0 && x.Unnumbered == 0 && x.settings == nil && len(x.ended) == 0 && !x.presence.Foreign() && x.Hazards == nil &&
 		!x.misplaced && x.PlainCzxid == 0 && !x.Suspect && !x.Passing && !x.EncodedName && x.Ceiling == 0 && !x.Marker && !x.Invalid
 }
 
@@ -89,40 +89,8 @@ func (q *Queue) Trim() {
 func (q *Queue) forgetContender(name string) {
 	if x := q.extras; x != nil {
 		delete(x.Hidden, name)
-		delete(x.notes, name)
+		delete(x.nodes, name)
 		q.Trim()
-	}
-}
-
-// Note is what the caller has kept of a contender (SetNote), nil for nothing.
-func (q *Queue) Note(name string) any { return q.Extras().notes[name] }
-
-// SetNote keeps what the caller has read of a contender until the contender goes, its data changes, or a tree read follows
-// a gap in the stream. Of a contender that is not there nothing is kept.
-func (q *Queue) SetNote(name string, note any) {
-	if q.Contenders.Index(name) < 0 {
-		return
-	}
-	x := q.MakeExtras()
-	if x.notes == nil {
-		x.notes = map[string]any{}
-	}
-	x.notes[name] = note
-}
-
-// DropNote forgets what SetNote kept.
-func (q *Queue) DropNote(name string) { delete(q.Extras().notes, name) }
-
-// DropNotes forgets what SetNote kept in all queues.
-func (r *Replica) DropNotes() {
-	for _, s := range r.Namespaces {
-		s.Queues.Scan(func(q *Queue) bool {
-			if q.extras != nil {
-				clear(q.extras.notes)
-				q.Trim()
-			}
-			return true
-		})
 	}
 }
 

@@ -96,7 +96,7 @@ func TestAContenderIsAddedAndRemovedOnce(t *testing.T) {
 		t.Errorf("%+v", f.r.Counts)
 	}
 	f.r.Observe(c, Observed{Holds: true, Since: now})
-	q.SetNote(c.Name, "read")
+	q.SetNode(c.Name, nil, wire.Stat{})
 	wantKinds(t, "gone", f.r.Remove(q, c.Name, now+1), Removed)
 	wantKinds(t, "gone again", f.r.Remove(q, c.Name, now+2))
 	if q.FreedAt != now+1 || q.Idle != now+1 || q.extras != nil {
