@@ -122,30 +122,9 @@ func (m *Manager) adoptIfOwned(q *queues.Queue, c *recipe.Contender, now time.Du
 	case own && l == nil && m.deletionKnown(c.LeaseID):
 		return false // the event follows
 	case l == nil:
-		list := []queues.Location{{Queue: q, Contender: c}}
-		if queues.OneOfSeveral(c) {
-			if list = m.replica.Group(c.LeaseID).Whole(); list == nil {
-				return false // the others follow; else sweepParts
-			}
+		if l = m.newAdopted(q, c, own, now); l == nil {
+			return false // the others of its contenders follow; else sweepParts
 		}
-		l = &lease{heapIndex: -1, ttl: locks.MaxTTL, recorded: locks.MaxTTL, since: now,
-			phase: waiting, abandoned: own}
-		if len(list) > 1 {
-			l.few().rest = make([]slot, len(list)-1)
-		}
-		i := 0
-		for s := range l.slots {
-			s.q, s.contender, s.presence = list[i].Queue, list[i].Contender, slotSeen
-			noted := m.replica.Observed(s.contender)
-			s.setSight(noted)
-			s.shown = !noted.SuppressEvents
-			m.replica.Observe(s.contender, queues.Observed{})
-			s.q.Leases++
-			i++
-		}
-		m.leases[l.id()] = l
-		m.counts.enter(l)
-		m.makeTicket(l)
 	default:
 		s := l.slotAt(q, c)
 		if s == nil || s.presence.gone() || s.presence.seen() && s.name() != c.Name {
@@ -157,11 +136,46 @@ func (m *Manager) adoptIfOwned(q *queues.Queue, c *recipe.Contender, now time.Du
 			return false // the others follow; else settleAbsent
 		}
 	}
+	m.adopt(l, now)
+	return true
+}
+
+// newAdopted makes a lease of the contenders that a former owner left; nil while one is missing.
+func (m *Manager) newAdopted(q *queues.Queue, c *recipe.Contender, own bool, now time.Duration) *lease {
+	list := []queues.Location{{Queue: q, Contender: c}}
+	if queues.OneOfSeveral(c) {
+		if list = m.replica.Group(c.LeaseID).Whole(); list == nil {
+			return nil
+		}
+	}
+	l := &lease{heapIndex: -1, ttl: locks.MaxTTL, recorded: locks.MaxTTL, since: now, phase: waiting, abandoned: own}
+	if len(list) > 1 {
+		l.few().rest = make([]slot, len(list)-1)
+	}
+	i := 0
+	for s := range l.slots {
+		s.q, s.contender, s.presence = list[i].Queue, list[i].Contender, slotSeen
+		noted := m.replica.Observed(s.contender)
+		s.setSight(noted)
+		s.shown = !noted.SuppressEvents
+		m.replica.Observe(s.contender, queues.Observed{})
+		s.q.Leases++
+		i++
+	}
+	m.leases[l.id()] = l
+	m.counts.enter(l)
+	m.makeTicket(l)
+	return l
+}
+
+// adopt runs a lease under the present session: what was under way under a former one is forgotten, its record is read, and its
+// clock begins anew.
+func (m *Manager) adopt(l *lease, now time.Duration) {
 	l.term = m.port.Term()
 	l.staleRecord(m) // what was under way was so under the former term
 	l.unreadRecord(m)
 	l.forgetChange(m)
-	l.grace = m.members.TakenAt(c.LeaseID.Gateway()) + m.layout.LargestWindow
+	l.grace = m.members.TakenAt(l.id().Gateway()) + m.layout.LargestWindow
 	if fault.On("window") {
 		l.grace -= m.layout.LargestWindow
 	}
@@ -185,7 +199,6 @@ func (m *Manager) adoptIfOwned(q *queues.Queue, c *recipe.Contender, now time.Du
 	}
 	m.touch(l)
 	m.load(l)
-	return true
 }
 
 // deletionKnown reports whether a lease's contender is certain to be gone,
@@ -263,41 +276,15 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 	if first := l.contender.FirstCzxid; first != 0 && !fault.On("downgrade-token") {
 		l.czxid, l.few().born = first, stat.Czxid
 	}
-	seen := l.dataVersion()
-	l.setDataVersion(stat.Version) // and what follows from the data, before anybody acts upon it
+	behind := stat.Version - l.dataVersion()
+	l.setDataVersion(stat.Version) // and what follows from the data, before anything acts upon it
 	r, ok := record.Parse(data)
 	if ok {
 		l.learnMore(data)
-		l.acknowledgedElsewhere(m, r)
 		l.enqueued = record.EnqueuedAt(r.Enqueued, stat.Ctime)
-		if l.learn(m, r) && !assumed {
-			m.tellUpdated(l) // by a write that was lost, or by another hand
-		}
-		if assumed {
-			l.learnNotify(r)
-			l.ttl, l.recorded = r.LeaseTTL(), r.LeaseTTL()
-			l.deadline = max(now, l.grace) + l.waitingClock()
-			if l.grant != grantNone {
-				l.deadline = max(now, l.grace) + l.ttl
-			}
-			m.schedule(l)
-		} else {
-			l.recorded = r.LeaseTTL()
-		}
-		if !fault.On("written-heard") {
-			m.beaten(l, r, now)
-		}
-	} else if !assumed && stat.Version-seen > 1 {
-		if !fault.On("written-over") {
-			m.beatenUnread(l, now)
-		}
-		m.withdrawnUnread(l)
-	}
-	m.weigh(l, 0)
-	if ok {
-		m.revoked(l, r.Revoke, r.RevokeRound, now)
+		m.learnRecord(l, r, assumed, now)
 	} else {
-		m.askedOutside(l, data, now)
+		m.learnNoRecord(l, data, behind, assumed, now)
 		if assumed {
 			l.enqueued = record.EnqueuedAt(0, stat.Ctime)
 		}
@@ -306,6 +293,50 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 		m.closed(l, r.Closed.Reason, now)
 		return
 	}
+	m.actOnRecord(l, now)
+	if !ok && data != nil {
+		m.restore(l)
+	}
+}
+
+// learnRecord applies what a lease's record says. assumed: it is read for the first time.
+func (m *Manager) learnRecord(l *lease, r record.Record, assumed bool, now time.Duration) {
+	l.acknowledgedElsewhere(m, r)
+	if l.learn(m, r) && !assumed {
+		m.tellUpdated(l) // by a write that was lost, or by another gateway or program
+	}
+	l.recorded = r.LeaseTTL()
+	if assumed {
+		l.learnNotify(r)
+		l.ttl = l.recorded
+		l.deadline = max(now, l.grace) + l.waitingClock()
+		if l.grant != grantNone {
+			l.deadline = max(now, l.grace) + l.ttl
+		}
+		m.schedule(l)
+	}
+	if !fault.On("written-heard") {
+		m.beaten(l, r, now)
+	}
+	m.weigh(l, 0)
+	m.revoked(l, r.Revoke, r.RevokeRound, now)
+}
+
+// learnNoRecord applies what follows from data that is no record, after so many writes since the last that was read. One of
+// them may have been a heartbeat, or a withdrawal.
+func (m *Manager) learnNoRecord(l *lease, data []byte, behind int32, assumed bool, now time.Duration) {
+	if !assumed && behind > 1 {
+		if !fault.On("written-over") {
+			m.beatenUnread(l, now)
+		}
+		m.withdrawnUnread(l)
+	}
+	m.weigh(l, 0)
+	m.askedOutside(l, data, now)
+}
+
+// actOnRecord goes on with a lease whose record is current.
+func (m *Manager) actOnRecord(l *lease, now time.Duration) {
 	if l.change.fate() {
 		m.notClosed(l, now)
 	}
@@ -318,7 +349,4 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 	m.touchQueues(l)
 	m.letIn(l.q, l, now) // it alone: what the read tells makes no difference to the others in its queues
 	m.noteGrant(l)
-	if !ok && data != nil {
-		m.restore(l)
-	}
 }

@@ -139,18 +139,14 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 		m.resubmitDelete(l) // others want to be told
 	case errors.Is(res.Err, zk.ErrNoNode):
 		if timed {
-			l.why = postmortem.CauseOf(m.takenBy(l)) // somebody else was quicker
+			l.why = postmortem.CauseOf(m.takenBy(l)) // another hand was quicker
 		}
 		for s := range l.slots {
 			if res.Culprit < 0 || s.path() == w.Ops[res.Culprit].Path {
 				s.delete(m, l)
 			}
 		}
-		if _, all := l.gonePart(); !all {
-			m.resubmitDelete(l)
-			return
-		}
-		m.finish(l, l.reason(), now)
+		m.lost(l, now)
 	case m.endRefused(l, res.Err, closes) && closes:
 		m.resubmitDelete(l)
 	case timed:
@@ -174,16 +170,21 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 		if !errors.Is(res.Err, zk.ErrNoAuth) {
 			m.log.Warn("a lease's contender could not be deleted", "lease_id", l.id(), "err", res.Err)
 		}
-		l.setChange(m, changePaused)
-		term := l.term
-		time.AfterFunc(deleteRetry, func() {
-			m.do(func() {
-				if l.phase == ending && l.term == term {
-					m.resubmitDelete(l)
-				}
-			})
-		})
+		m.pauseEnd(l)
 	}
+}
+
+// pauseEnd has an end that was refused tried again later.
+func (m *Manager) pauseEnd(l *lease) {
+	l.setChange(m, changePaused)
+	term := l.term
+	time.AfterFunc(deleteRetry, func() {
+		m.do(func() {
+			if l.phase == ending && l.term == term {
+				m.resubmitDelete(l)
+			}
+		})
+	})
 }
 
 // resubmitDelete goes on with an end that a client asked for.
