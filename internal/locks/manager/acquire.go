@@ -62,7 +62,7 @@ func (m *Manager) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.
 
 // attempt takes a lock, or finds the lock in whose place a plain node stands: the acquire has to
 // wait for it with awaitPlace. codePlainNode: a plain node was in the way, and the caller
-// tries again at once. The lock is held, and released while it waits.
+// tries again at once. The monitor is held, and released while it waits.
 func (m *Manager) attempt(ctx context.Context, req *locks.AcquireRequest) (locks.AcquireResult, *queues.Queue, error) {
 	fail := func(err error) (locks.AcquireResult, *queues.Queue, error) { return locks.AcquireResult{}, nil, err }
 	wants, key, err := m.prepareAcquire(ctx, req)
@@ -133,7 +133,7 @@ func (m *Manager) attempt(ctx context.Context, req *locks.AcquireRequest) (locks
 // prepareAcquire looks up what a request needs: what it wants of each lock, and
 // its key: a known one, with its lease, or a new one, or nil. What contradicts a
 // lock's settings is refused only after the replica has come up to the present, and
-// when the key, which may be older than this process, is not there. mu is held, and
+// when the key, which may be older than this process, is not there. The monitor is held, and
 // released meanwhile.
 func (m *Manager) prepareAcquire(ctx context.Context, req *locks.AcquireRequest) (wants []locks.Want, key *keyEntry, err error) {
 	for met := false; ; met = true {
@@ -267,7 +267,7 @@ func createFailure(err error) *locks.Error {
 	return e
 }
 
-// await follows a lease until the request can be answered. The lock is held, and released while it waits.
+// await follows a lease until the request can be answered. The monitor is held, and released while it waits.
 func (m *Manager) await(ctx context.Context, req *locks.AcquireRequest, l *lease, replayed bool) (locks.AcquireResult, error) {
 	l.listeners++
 	m.acquiring++

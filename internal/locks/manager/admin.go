@@ -25,7 +25,7 @@ const (
 )
 
 // lockAt finds a lock's queue after a barrier: everything that was acknowledged before the call is in it. The queue is kept
-// until leaveQueue, and made when nobody uses the lock. The lock is held, and released meanwhile.
+// until leaveQueue, and made when nobody uses the lock. The monitor is held, and released meanwhile.
 func (m *Manager) lockAt(ctx context.Context, ns, lock string) (*queues.Queue, error) {
 	if err := locks.CheckPlace(&ns, &lock); err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (m *Manager) leaveQueue(q *queues.Queue) {
 	m.replica.Forget(q)
 }
 
-// write hands a write over and waits for its outcome; mu is free.
+// write hands a write over and waits for its outcome; the monitor is free.
 func (m *Manager) write(ctx context.Context, w *zk.Write) zk.Result {
 	return locked(m, func() zk.Result { return m.commit(ctx, w) })
 }

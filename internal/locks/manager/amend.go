@@ -71,7 +71,7 @@ func (m *Manager) writeRecord(l *lease, change func(*record.Record), then func(e
 
 // amend brings a lease's record to what a request wants: it is written, and known to be, before the request is answered.
 // missing tells what has to be written; nil when nothing has to. written is called when that has been done, also when
-// the request is not waited for any more. The lock is held, and released while the request waits.
+// the request is not waited for any more. The monitor is held, and released while the request waits.
 //
 // The fate of a write that was lost is read in the record, and missing asked again, so a repeat, also by the client
 // itself, changes nothing twice.

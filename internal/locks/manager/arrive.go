@@ -38,7 +38,7 @@ func (m *Manager) Arrive(ctx context.Context, lease string, zxid int64) error {
 	})
 }
 
-// wakeArrivals has those who wait in Arrive look again; mu is held.
+// wakeArrivals has those who wait in Arrive look again; the monitor is held.
 func (m *Manager) wakeArrivals() {
 	if m.newlyOwned != nil {
 		m.wake(m.newlyOwned)

@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -133,11 +134,53 @@ func (o *quietOutbox) Look()                                            {}
 func (o *quietOutbox) Adopt()                                           {}
 
 func benchmarkCycle(b *testing.B, told bool, outbox Outbox) {
-	s := &instantStore{fakeStore: newFakeStore(b), dirs: map[string]*instantDir{}}
-	opt := Options{Store: s, Root: "/lockkeeper", SessionTimeout: 10 * time.Second, Outbox: outbox}
+	opt := Options{Outbox: outbox}
 	if told {
 		opt.Events = events.New(events.Options{})
 	}
+	m := instantManager(b, opt)
+	b.ReportAllocs()
+	for b.Loop() {
+		res, err := m.Acquire(b.Context(), locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := m.Release(b.Context(), locks.Anonymous, res.Lease.ID, res.Lease.Token); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkHeartbeat is one heartbeat, alone and as one of a hundred in a request.
+func BenchmarkHeartbeat(b *testing.B) {
+	m := instantManager(b, Options{})
+	res, err := m.Acquire(b.Context(), locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("alone", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := m.Heartbeat(b.Context(), locks.Anonymous, res.Lease.ID, res.Lease.Token, 0); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("of a hundred", func(b *testing.B) {
+		tokens := slices.Repeat([]string{res.Lease.Token}, 100)
+		b.ReportAllocs()
+		for b.Loop() {
+			if beats := m.Heartbeats(b.Context(), locks.Anonymous, tokens); beats[99].Err != nil {
+				b.Fatal(beats[99].Err)
+			}
+		}
+	})
+}
+
+// instantManager runs a manager until the benchmark ends.
+func instantManager(b *testing.B, opt Options) *Manager {
+	s := &instantStore{fakeStore: newFakeStore(b), dirs: map[string]*instantDir{}}
+	opt.Store, opt.Root, opt.SessionTimeout = s, "/lockkeeper", 10*time.Second
 	s.m = New(opt)
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
@@ -145,20 +188,13 @@ func benchmarkCycle(b *testing.B, told bool, outbox Outbox) {
 	for s.m.Ready() != nil || !s.m.Trusted() {
 		time.Sleep(time.Millisecond)
 	}
-	b.ReportAllocs()
-	for b.Loop() {
-		res, err := s.m.Acquire(ctx, locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
-		if err != nil {
-			b.Fatal(err)
+	b.Cleanup(func() {
+		cancel()
+		if err := <-stopped; err != nil {
+			b.Error(err)
 		}
-		if err := s.m.Release(ctx, locks.Anonymous, res.Lease.ID, res.Lease.Token); err != nil {
-			b.Fatal(err)
-		}
-	}
-	cancel()
-	if err := <-stopped; err != nil {
-		b.Fatal(err)
-	}
+	})
+	return s.m
 }
 
 // BenchmarkTelling is one event: an acquire and a release tell five.

@@ -168,7 +168,7 @@ func (m *Manager) refuse(ctx context.Context, req *locks.AcquireRequest, key *ke
 }
 
 // olderKey looks in ZooKeeper for a key that this process does not know, before its request is refused: it may be the
-// repeat of an acquire that was granted. Nil without an error: there is none. mu is held, and released meanwhile.
+// repeat of an acquire that was granted. Nil without an error: there is none. The monitor is held, and released meanwhile.
 func (m *Manager) olderKey(ctx context.Context, key *keyEntry) (*keyEntry, error) {
 	session := m.port.Session()
 	var entry *keyEntry

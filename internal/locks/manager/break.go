@@ -58,7 +58,7 @@ type blow struct {
 
 // readBefore reads what a blow is for, when that is another gateway's contender: its lease may have ended already, of which
 // its record alone tells, and then the blow frees a place and ends nothing. It strikes at the version that was read. Of a lease
-// that this gateway has just taken over the record tells whom to tell. The lock is held, and released meanwhile.
+// that this gateway has just taken over the record tells whom to tell. The monitor is held, and released meanwhile.
 func (m *Manager) readBefore(ctx context.Context, b *blow) error {
 	if b.l != nil {
 		return m.readOwn(ctx, b.l)
@@ -90,7 +90,7 @@ func (m *Manager) readBefore(ctx context.Context, b *blow) error {
 	return nil
 }
 
-// strike hands a blow over; mu is held.
+// strike hands a blow over; the monitor is held.
 func (m *Manager) strike(b *blow) {
 	if b.l != nil {
 		if b.l.phase == waiting || b.l.phase == held {
@@ -193,7 +193,7 @@ var errEnded = errors.New("it has ended")
 // follow waits for what becomes of a blow: nil when it is done and the replica
 // shows it; errEnded; zk.ErrBadVersion when it was changed since it was looked at; or why it was not
 // done. What was lost is looked for in the replica, after a barrier, and done again if
-// it is there. The lock is held, and released while it waits.
+// it is there. The monitor is held, and released while it waits.
 func (m *Manager) follow(ctx context.Context, b *blow) error {
 	if b.l != nil {
 		return m.followOwn(ctx, b)

@@ -58,7 +58,7 @@ func (m *Manager) Remove(ctx context.Context, _ locks.Principal, ns, lock string
 	})
 }
 
-// lockInUse says who uses a lock; mu is held, and released meanwhile.
+// lockInUse says who uses a lock; the monitor is held, and released meanwhile.
 func (m *Manager) lockInUse(ctx context.Context, q *queues.Queue) *locks.Error {
 	e := &locks.Error{Code: locks.CodeLockInUse, Holders: m.describeHolders(ctx, q, maxHolders), QueueLength: q.Contenders.Waiting(),
 		Detail: "somebody holds the lock or stands in line for it; destroy ends them and removes it"}
@@ -155,7 +155,7 @@ func (m *Manager) removal(q *queues.Queue, d *limitDir) []zk.Op {
 }
 
 // change decides what to change of a lock's settings, from what ZooKeeper has, and
-// does it; decided again when somebody else was quicker. decide is called with mu
+// does it; decided again when somebody else was quicker. decide is called with the monitor
 // held; no operations: it is as it should be. When change returns, the replica shows
 // what was done.
 func (m *Manager) change(ctx context.Context, ns, lock string, decide func(*queues.Queue, *limitDir) ([]zk.Op, error)) error {
@@ -203,7 +203,7 @@ func (m *Manager) change(ctx context.Context, ns, lock string, decide func(*queu
 }
 
 // presentLimits is what ZooKeeper has of a lock's settings, whose directory is at the path, read after
-// everything that was acknowledged before the call; the replica has come as far. The lock is held, and released meanwhile.
+// everything that was acknowledged before the call; the replica has come as far. The monitor is held, and released meanwhile.
 func (m *Manager) presentLimits(ctx context.Context, settings string) (d *limitDir, err error) {
 	m.outside(func() {
 		var ref *term.Ref
@@ -226,7 +226,7 @@ func (m *Manager) show(ctx context.Context, zxid int64) {
 	_ = m.port.Watcher.Reached(ctx, zxid)
 }
 
-// commit hands a write over and waits for its outcome; mu is held, and released
+// commit hands a write over and waits for its outcome; the monitor is held, and released
 // meanwhile. When ZooKeeper answers nobody, or the caller goes away, it is
 // unknown.
 func (m *Manager) commit(ctx context.Context, w *zk.Write) zk.Result {

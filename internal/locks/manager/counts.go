@@ -9,7 +9,7 @@ import (
 )
 
 // counts is what Info says of numbers, kept as things change: asking costs
-// nothing that grows. Guarded by Manager.mu.
+// nothing that grows. Guarded by the monitor.
 type counts struct {
 	phases    [ended][kinds]int // leases of this gateway, by phase and kind
 	slots     int               // of the leases of this gateway

@@ -28,7 +28,7 @@ import (
 // shorter. While the fate of that write is not known the lease is ending, and
 // nobody is answered with success.
 
-// delay is what is left of a lease whose place stays. Guarded by Manager.mu.
+// delay is what is left of a lease whose place stays. Guarded by the monitor.
 type delay struct {
 	id       recipe.LeaseID
 	at       []queues.Location // its contenders that are in the replica

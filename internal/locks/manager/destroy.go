@@ -110,7 +110,7 @@ func (m *Manager) destroyed(req *locks.DestroyRequest) {
 	})
 }
 
-// tellDestroyed tells that a lock was destroyed, after the ends of everybody in it; mu is held.
+// tellDestroyed tells that a lock was destroyed, after the ends of everybody in it; the monitor is held.
 func (m *Manager) tellDestroyed(req *locks.DestroyRequest) {
 	ns := req.NS
 	if ns == "" {

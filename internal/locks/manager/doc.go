@@ -77,7 +77,7 @@
 //
 // Options.Events is told what happens to leases, nodes, gateways and the session,
 // in the order that internal/events promises. All of it is published in events.go,
-// with the lock held; what has been told of a contender is in sights.go.
+// with the monitor held; what has been told of a contender is in sights.go.
 //
 // Why a lease ended is known to the gateway that ran it, and to the one whose
 // administrator ended it. They tell the others (notices.go), which hold the end back from
@@ -129,7 +129,7 @@
 //
 // # Who owns what
 //
-// All state is behind Manager.mu, held for short spans and never during I/O.
+// All state is behind one monitor (monitor.go), whose lock is held for short spans and never during I/O.
 // Manager.Run owns five goroutines and returns when all have stopped: the
 // session loop (opens a session, waits for its end, opens the next), the
 // observer (calls Manager.Apply with changes in ZooKeeper's order), the clock

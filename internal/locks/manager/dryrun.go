@@ -42,7 +42,7 @@ func (m *Manager) dryRun(ctx context.Context, req locks.AcquireRequest) (locks.A
 	})
 }
 
-// describeHolders are those who hold a lock, in full, at most so many. mu is
+// describeHolders are those who hold a lock, in full, at most so many. The monitor is
 // held, and released meanwhile.
 func (m *Manager) describeHolders(ctx context.Context, q *queues.Queue, most int) []locks.Contender {
 	q.Polls++ // keeps the queue

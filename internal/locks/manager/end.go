@@ -258,7 +258,7 @@ func isLetGo(reason locks.Reason) bool {
 	return reason == locks.ReasonReleased || reason == locks.ReasonCancelled || reason == locks.ReasonUnknown
 }
 
-// letGo releases a lease, and follows it until that is known. The lock is held, and released while it waits.
+// letGo releases a lease, and follows it until that is known. The monitor is held, and released while it waits.
 func (m *Manager) letGo(ctx context.Context, l *lease) error {
 	sent := false
 	late := func() *locks.Error {

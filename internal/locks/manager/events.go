@@ -12,7 +12,7 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// Everything that this package publishes is published here, with mu held, so
+// Everything that this package publishes is published here, with the monitor held, so
 // that the order of events is the order in which the manager changed its mind
 // (internal/events, doc.go, states the law). Each method returns at once when
 // nobody is to be told.

@@ -58,7 +58,7 @@ func (m *Manager) Fence(ctx context.Context, req locks.FenceRequest) (locks.Fenc
 	})
 }
 
-// fenceAtPresent answers from the replica as it is after a barrier. The lock is held, and released while it waits.
+// fenceAtPresent answers from the replica as it is after a barrier. The monitor is held, and released while it waits.
 func (m *Manager) fenceAtPresent(ctx context.Context, q *queues.Queue, czxid int64) (answer locks.FenceAnswer, err error) {
 	ref := m.port.Present()
 	cross := func() (err error) {
@@ -124,7 +124,7 @@ func (f *finding) answer(m *Manager) locks.FenceAnswer {
 	return locks.FenceAnswer{Current: f.current, Reason: f.reason, Highest: m.fencingToken(f.highest)}
 }
 
-// find looks for the contender with a token; mu is held.
+// find looks for the contender with a token; the monitor is held.
 func (m *Manager) find(q *queues.Queue, czxid int64) finding {
 	f := finding{reason: fenceUnknown}
 	var bearer *recipe.Contender

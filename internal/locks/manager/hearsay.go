@@ -36,7 +36,7 @@ const (
 	maxDestructions = 256
 )
 
-// hearsay is what gateways tell each other. Guarded by Manager.mu.
+// hearsay is what gateways tell each other. Guarded by the monitor.
 type hearsay struct {
 	notices     notices                      // what this one tells
 	words       map[subject]*word            // what others have told of what is still there

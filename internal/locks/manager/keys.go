@@ -70,7 +70,7 @@ func (k *keyEntry) record(q *queues.Queue) []byte {
 
 func (m *Manager) keyPath(hash string) string { return m.opt.Root + "/keys/" + hash }
 
-// replay answers the repeat of a request whose key is known. The lock is held, and released while it waits.
+// replay answers the repeat of a request whose key is known. The monitor is held, and released while it waits.
 func (m *Manager) replay(ctx context.Context, req *locks.AcquireRequest, key *keyEntry) (locks.AcquireResult, error) {
 	if !hmac.Equal([]byte(key.fingerprint), []byte(record.Fingerprint(req))) { // a notify_url in it may be a secret
 		return locks.AcquireResult{}, &locks.Error{Code: locks.CodeKeyReused, Field: "Idempotency-Key",

@@ -14,7 +14,7 @@ import (
 )
 
 // lease is one lease that this gateway owns. Every field is guarded by
-// Manager.mu except the immutable ones.
+// the monitor except the immutable ones.
 type lease struct {
 	slot // the first one; the only one of most leases
 

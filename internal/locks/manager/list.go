@@ -10,7 +10,7 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// scanChunk is how many queues a list looks at under one hold of mu. Few of
+// scanChunk is how many queues a list looks at under one hold of the monitor. Few of
 // them may match, and 100,000 locks looked at in one go would keep every
 // acquire waiting meanwhile.
 const scanChunk = 4096
@@ -55,7 +55,7 @@ type lockList struct {
 	text   textBudget
 }
 
-// scan looks at the next queues and reports whether the page is done; mu is
+// scan looks at the next queues and reports whether the page is done; the monitor is
 // held. The tree may change between two calls: it goes on by name.
 func (l *lockList) scan(s *queues.Namespace) bool {
 	looked, done := 0, true

@@ -108,8 +108,8 @@ type Manager struct {
 	fleet  recipe.FleetID
 	tokens record.Tokens
 
-	draining bool          // guarded by mu
-	leaving  bool          // guarded by mu; Ready fails, nothing else
+	draining bool          // guarded by the monitor
+	leaving  bool          // guarded by the monitor; Ready fails, nothing else
 	drain    chan struct{} // closed when draining begins: open polls end
 
 	port *term.Port // to ZooKeeper

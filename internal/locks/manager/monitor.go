@@ -11,11 +11,11 @@ import (
 
 // monitor is the one lock of the manager's state. do, locked and locked2 take it, and outside and sleep release it in
 // between; no other code does. What a function decides under the lock and may not do there, such as I/O, it leaves as
-// an effect: effects begin when the lock is free, in the order in which they were left.
+// an effect: effects begin when the monitor is free, in the order in which they were left.
 type monitor struct {
 	mu      sync.Mutex
 	effects []func()
-	wakes   []chan struct{} // closed when the lock is free: their waiters want it
+	wakes   []chan struct{} // closed when the monitor is free: their waiters want it
 }
 
 // do runs f under the lock, and the effects that it leaves afterwards.
@@ -75,10 +75,10 @@ func (m *monitor) sleep(ctx context.Context, wake <-chan struct{}, atMost time.D
 	return nil
 }
 
-// effect leaves act for when the lock is free.
+// effect leaves act for when the monitor is free.
 func (m *monitor) effect(act func()) { m.effects = append(m.effects, act) }
 
-// wake closes the channel when the lock is free.
+// wake closes the channel when the monitor is free.
 func (m *monitor) wake(ch chan struct{}) { m.wakes = append(m.wakes, ch) }
 
 // outcomes is the monitor as the port to ZooKeeper uses it.

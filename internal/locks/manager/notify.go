@@ -168,7 +168,7 @@ func (m *Manager) noteGrant(l *lease) {
 	})
 }
 
-// viewOwn is the lease as its own client sees it; mu is held.
+// viewOwn is the lease as its own client sees it; the monitor is held.
 func (m *Manager) viewOwn(l *lease) locks.Lease {
 	v := m.viewLease(l)
 	v.NotifyURL = l.notifyURL()
@@ -186,7 +186,7 @@ func (m *Manager) unreadOwn(l *lease) bool {
 }
 
 // readOwn reads the record of a lease of this gateway that has not been read, ahead of others. The caller has passed a barrier,
-// so what the session reads is the present. mu is held, and released meanwhile.
+// so what the session reads is the present. The monitor is held, and released meanwhile.
 func (m *Manager) readOwn(ctx context.Context, l *lease) error {
 	begun := m.clock.Now().Boot()
 	for m.unreadOwn(l) {
@@ -213,7 +213,7 @@ func (m *Manager) readOwn(ctx context.Context, l *lease) error {
 	return nil
 }
 
-// readBeforeAll reads whom trees are to be told to, a bounded number at a time; mu is free.
+// readBeforeAll reads whom trees are to be told to, a bounded number at a time; the monitor is free.
 func (m *Manager) readBeforeAll(ctx context.Context, trees []*tree) error {
 	if m.opt.Outbox == nil {
 		return nil
@@ -235,7 +235,7 @@ func (m *Manager) readBeforeAll(ctx context.Context, trees []*tree) error {
 	return nil
 }
 
-// readTree begins to read whom a tree is to be told to; false when that is known. mu is held.
+// readTree begins to read whom a tree is to be told to; false when that is known. The monitor is held.
 func (m *Manager) readTree(t *tree, answers chan<- struct{}) bool {
 	switch l := t.l; {
 	case l != nil && m.unreadOwn(l):

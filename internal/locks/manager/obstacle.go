@@ -134,7 +134,7 @@ func (m *Manager) awaitPlace(ctx context.Context, req *locks.AcquireRequest, q *
 }
 
 // look makes certain what stands in the place of a lock whose directory is so new that it
-// has not been looked at. mu is held, and released meanwhile; q stays.
+// has not been looked at. The monitor is held, and released meanwhile; q stays.
 func (m *Manager) look(ctx context.Context, q *queues.Queue) {
 	if !q.Empty() || !q.Listing() && !slices.Contains(m.unlooked, q) {
 		return

@@ -167,7 +167,7 @@ func (m *Manager) noteTaken(parts []queues.Location, v verdict, notify string, u
 	return n, ready
 }
 
-// noted tells the outbox what became of a lease's ending transaction; mu is held.
+// noted tells the outbox what became of a lease's ending transaction; the monitor is held.
 func (m *Manager) noted(l *lease, n noting, res zk.Result) {
 	if n.ops == nil {
 		return
@@ -232,7 +232,7 @@ func (m *Manager) OutboxChanged() {
 	})
 }
 
-// awaitOutbox returns at the next OutboxChanged, or after a while. The lock is held, and released meanwhile.
+// awaitOutbox returns at the next OutboxChanged, or after a while. The monitor is held, and released meanwhile.
 func (m *Manager) awaitOutbox(ctx context.Context) {
 	if m.outboxWake == nil {
 		m.outboxWake = make(chan struct{})

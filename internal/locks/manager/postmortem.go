@@ -136,7 +136,7 @@ func (m *Manager) recall(id recipe.LeaseID) (postmortem.End, *locks.Error) {
 }
 
 // describeHeir reads what is not known yet of whoever was granted the lock
-// next. It is called with mu held, and holds it on return.
+// next. It is called with the monitor held, and holds it on return.
 func (m *Manager) describeHeir(ctx context.Context, p postmortem.End) {
 	if p.Next == nil || p.Next.Token != 0 {
 		return

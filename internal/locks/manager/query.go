@@ -87,7 +87,7 @@ func (m *Manager) certain(ctx context.Context, l *lease, req *locks.LeaseRequest
 	})
 }
 
-// poll sleeps until wake is closed or the timer fires: then wait is 0. The lock is held, and released meanwhile.
+// poll sleeps until wake is closed or the timer fires: then wait is 0. The monitor is held, and released meanwhile.
 func (m *Manager) poll(ctx context.Context, wake <-chan struct{}, timer *time.Timer, wait *time.Duration) (err *locks.Error) {
 	m.outside(func() {
 		select {

@@ -166,7 +166,7 @@ func (m *Manager) reap(ctx context.Context, req *locks.ReapRequest, answer locks
 }
 
 // candidates are those of a queue that are meant and match by what is known here, each lease
-// once, from the tail on; mu is held.
+// once, from the tail on; the monitor is held.
 func (m *Manager) candidates(q *queues.Queue, only shown, req *locks.ReapRequest) (line []*candidate) {
 	seen := map[recipe.LeaseID]bool{}
 	for i := q.Contenders.Len() - 1; i >= 0; i-- {
@@ -268,7 +268,7 @@ func (m *Manager) lookAt(ctx context.Context, session term.Session, chunk []*can
 	return nil
 }
 
-// answered waits for so many answers, for settleWithin at most; mu is free.
+// answered waits for so many answers, for settleWithin at most; the monitor is free.
 func (m *Manager) answered(ctx context.Context, answers <-chan struct{}, asked int) error {
 	timer := time.NewTimer(settleWithin)
 	defer timer.Stop()

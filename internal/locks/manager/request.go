@@ -12,7 +12,7 @@ import (
 
 // withLease serves a request on a lease that this gateway runs and whose record it has read: it calls step, and again at
 // each change of the lease, until step is done or fails. A request that has waited too long for ZooKeeper is answered
-// CodeUnavailable. The lock is held, and released while it waits.
+// CodeUnavailable. The monitor is held, and released while it waits.
 func (m *Manager) withLease(ctx context.Context, id recipe.LeaseID, step func(*lease) (done bool, err *locks.Error)) *locks.Error {
 	return m.untilDone(ctx, m.unavailable, func() (*lease, *locks.Error) {
 		l, err := m.findOwn(ctx, id)
@@ -45,7 +45,7 @@ func (m *Manager) recordKnown(l *lease) (known bool, err *locks.Error) {
 }
 
 // untilDone calls step, and again at each change of the lease that step has returned, until step returns none. A request that
-// has waited too long for ZooKeeper is answered late(). The lock is held, and released while it waits.
+// has waited too long for ZooKeeper is answered late(). The monitor is held, and released while it waits.
 func (m *Manager) untilDone(ctx context.Context, late func() *locks.Error, step func() (*lease, *locks.Error)) *locks.Error {
 	begun := m.clock.Now().Boot()
 	for {
@@ -85,7 +85,7 @@ func (m *Manager) retryAfterSync(ctx context.Context, ask func() *locks.Error) *
 }
 
 // syncReplica brings the replica up to the moment of the call, within answerWithin: others' heartbeats may wait in the same
-// request. The lock is held, and released meanwhile.
+// request. The monitor is held, and released meanwhile.
 func (m *Manager) syncReplica(ctx context.Context) (failed *locks.Error) {
 	m.outside(func() {
 		ctx, cancel := context.WithTimeout(ctx, answerWithin)
@@ -107,7 +107,7 @@ func unsure(err *locks.Error) *locks.Error {
 	return unknown
 }
 
-// barrier returns once everything that was acknowledged before the call is in the replica; see term.Port. The lock is free.
+// barrier returns once everything that was acknowledged before the call is in the replica; see term.Port. The monitor is free.
 func (m *Manager) barrier(ctx context.Context) error {
 	_, err := m.barrierUnder(ctx)
 	return err
@@ -125,7 +125,7 @@ func (m *Manager) barrierUnder(ctx context.Context) (*term.Ref, error) {
 	return nil, m.unavailableFor(err)
 }
 
-// getOutside reads a node under the session, within answerWithin. The lock is held, and released meanwhile.
+// getOutside reads a node under the session, within answerWithin. The monitor is held, and released meanwhile.
 func (m *Manager) getOutside(ctx context.Context, session term.Session, path string) (data []byte, stat zk.Stat, err error) {
 	m.outside(func() {
 		ctx, cancel := context.WithTimeout(ctx, answerWithin)

@@ -179,7 +179,7 @@ func (m *Manager) Revoke(ctx context.Context, req locks.RevokeRequest) (locks.Re
 	return answer, nil
 }
 
-// askedNone is the error that tells why no holder was asked; mu is free.
+// askedNone is the error that tells why no holder was asked; the monitor is free.
 func (m *Manager) askedNone(q *queues.Queue, holders []holder, shown bool) error {
 	why := "no lease holds the lock now"
 	for i := range holders {
@@ -258,7 +258,7 @@ func (m *Manager) holdersOf(q *queues.Queue) iter.Seq[*recipe.Contender] {
 }
 
 // holdersToAsk are the holders that are meant: at most MaxReap, those before the others that have not been
-// asked the same before. more reports whether some of these had no place. The lock is held,
+// asked the same before. more reports whether some of these had no place. The monitor is held,
 // and released while it waits.
 func (m *Manager) holdersToAsk(ctx context.Context, q *queues.Queue, only shown, ask record.Revocation) (list []holder, more bool) {
 	m.describe(ctx, q, q.Holders(locks.MaxReap))
@@ -322,7 +322,7 @@ func (m *Manager) askedBefore(q *queues.Queue, c *recipe.Contender, ask record.R
 	return ask.Over(was) == *was
 }
 
-// reviseAll changes the revocations of holders, adminWindow at a time; mu is free.
+// reviseAll changes the revocations of holders, adminWindow at a time; the monitor is free.
 func (m *Manager) reviseAll(ctx context.Context, holders []holder, change record.Revise) {
 	var group errgroup.Group
 	group.SetLimit(adminWindow)

@@ -55,12 +55,12 @@ func (m *Manager) RouteOf(lease string) (locks.Route, bool) {
 	})
 }
 
-// route is where requests about a lease go, nil when that is not known. mu is held.
+// route is where requests about a lease go, nil when that is not known. The monitor is held.
 func (m *Manager) route(id recipe.LeaseID) *locks.Route {
 	return m.members.Route(id, m.port.LastZxid())
 }
 
-// notOwner answers for a lease that another gateway runs; mu is held.
+// notOwner answers for a lease that another gateway runs; the monitor is held.
 func (m *Manager) notOwner(id recipe.LeaseID) *locks.Error {
 	return &locks.Error{Code: locks.CodeNotOwner, RetryAfter: retryAfter, Owner: m.route(id),
 		Detail: "another gateway runs this lease; send the request there"}

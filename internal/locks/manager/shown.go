@@ -69,14 +69,14 @@ func (s shown) none() bool {
 	return s != nil
 }
 
-// holderChanged refuses a request that names what is not any more as it was shown; mu is free.
+// holderChanged refuses a request that names what is not any more as it was shown; the monitor is free.
 func (m *Manager) holderChanged(q *queues.Queue, why string) *locks.Error {
 	return locked(m, func() *locks.Error {
 		return m.tellHolders(q, &locks.Error{Code: locks.CodeHolderChanged, Detail: why + "; nothing was done: look at the lock again, and name those you mean"})
 	})
 }
 
-// tellHolders puts into an error who holds the lock now, at most maxHolders, and how many wait; mu is held.
+// tellHolders puts into an error who holds the lock now, at most maxHolders, and how many wait; the monitor is held.
 func (m *Manager) tellHolders(q *queues.Queue, e *locks.Error) *locks.Error {
 	e.QueueLength = q.Contenders.Waiting()
 	for c := range m.holdersOf(q) {

@@ -37,7 +37,7 @@ func (m *Manager) basisOf(l *lease) locks.Term {
 	return m.present()
 }
 
-// viewLease is the lease as it is now; mu is held.
+// viewLease is the lease as it is now; the monitor is held.
 func (m *Manager) viewLease(l *lease) locks.Lease {
 	now := m.clock.Now().Boot()
 	v := locks.Lease{
@@ -155,7 +155,7 @@ func viewPast(id recipe.LeaseID, p postmortem.End) locks.Lease {
 		FencingToken: p.FencingToken, TTL: p.TTL, Rev: "ended"}
 }
 
-// viewContender shows a contender to anyone; mu is held.
+// viewContender shows a contender to anyone; the monitor is held.
 func (m *Manager) viewContender(q *queues.Queue, c *recipe.Contender, position int) locks.Contender {
 	now := m.clock.Now()
 	v := locks.Contender{At: now.Calendar(), Znode: q.NodeOf(c.Name), Mode: viewMode(c.Mode), Permits: int(c.Permits), Limit: int(c.Limit), Position: position,
@@ -228,7 +228,7 @@ func recipeMode(mode locks.Mode) recipe.Mode {
 	}
 }
 
-// describe reads what is not known yet of the named contenders. The lock is held, and released while it waits.
+// describe reads what is not known yet of the named contenders. The monitor is held, and released while it waits.
 func (m *Manager) describe(ctx context.Context, q *queues.Queue, contenders []*recipe.Contender) {
 	var missing []string
 	for _, c := range contenders {
@@ -257,9 +257,9 @@ func (m *Manager) describe(ctx context.Context, q *queues.Queue, contenders []*r
 }
 
 // heldByOther answers an acquire that found the lock taken: who holds it, in
-// full. The lock is held, and released while it waits.
+// full. The monitor is held, and released while it waits.
 func (m *Manager) heldByOther(ctx context.Context, req *locks.AcquireRequest, q *queues.Queue, code locks.Code) *locks.Error {
-	q.Polls++ // keeps the queue while mu is released
+	q.Polls++ // keeps the queue while the monitor is released
 	m.describe(ctx, q, q.Holders(maxHolders))
 	e := &locks.Error{Code: code, QueueLength: q.Contenders.Waiting(), RetryAfter: retryAfter, Detail: q.Name() + " is held; wait=30s stands in line for it"}
 	for _, c := range q.Holders(maxHolders) {
@@ -289,13 +289,13 @@ func (m *Manager) heldByOther(ctx context.Context, req *locks.AcquireRequest, q 
 	return e
 }
 
-// viewLock is the lock as a list shows it: with its first holders, without its waiters; mu is held.
+// viewLock is the lock as a list shows it: with its first holders, without its waiters; the monitor is held.
 func (m *Manager) viewLock(q *queues.Queue) locks.Lock {
 	text := textBudget(maxText)
 	return m.viewHolders(q, 0, maxHolders, &text, nil)
 }
 
-// viewPage is the lock with one page of its queue: its holders and its waiters from a place on, at most limit of each; mu is
+// viewPage is the lock with one page of its queue: its holders and its waiters from a place on, at most limit of each; the monitor is
 // held. Holders that fit on one page are on each page.
 func (m *Manager) viewPage(q *queues.Queue, at queuePlace, limit int) locks.Lock {
 	text := textBudget(maxText / 2) // the other half is for those who wait, so that each page goes on
@@ -343,7 +343,7 @@ func (m *Manager) viewPage(q *queues.Queue, at queuePlace, limit int) locks.Lock
 }
 
 // viewHolders is the lock with some of its holders, from one on, at most limit and as the budget has room, and at least one;
-// mu is held. It notes the contenders of all holders in whole, unless that is nil.
+// the monitor is held. It notes the contenders of all holders in whole, unless that is nil.
 func (m *Manager) viewHolders(q *queues.Queue, from, limit int, text *textBudget, whole map[*recipe.Contender]bool) locks.Lock {
 	v := locks.Lock{NS: q.Namespace.Name, Name: q.Name(), Dialect: string(q.Namespace.Naming.Dialect()), Rev: m.revString(q.Rev), Hazards: q.Hazards()}
 	v.QueueLength = q.Contenders.Waiting()

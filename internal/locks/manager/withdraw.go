@@ -64,7 +64,7 @@ func (m *Manager) Withdraw(ctx context.Context, req locks.WithdrawRequest) (lock
 }
 
 // holdersAsked are the holders that are meant and that may have been asked, at most MaxReap. more reports whether some
-// had no place. The lock is held, and released while it waits.
+// had no place. The monitor is held, and released while it waits.
 func (m *Manager) holdersAsked(ctx context.Context, q *queues.Queue, only shown) (list []holder, more bool) {
 	m.describe(ctx, q, q.Holders(locks.MaxReap))
 	for c := range m.holdersOf(q) {
