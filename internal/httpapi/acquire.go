@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -65,8 +64,10 @@ type wants []locks.Want
 func (w *wants) read(name string, v value) error {
 	if v.source == fromQuery {
 		for lock := range strings.SplitSeq(v.text, ",") {
-			if err := recipe.CheckLockName(lock); err != nil || looksLikeToken(lock) {
-				return invalid(fmt.Sprintf("locks[%d]", len(*w)), cmp.Or(hintAt(lock), fmt.Sprint(err)))
+			if err := recipe.CheckLockName(lock); looksLikeToken(lock) {
+				return invalid(fmt.Sprintf("locks[%d]", len(*w)), tokenHint)
+			} else if err != nil {
+				return invalid(fmt.Sprintf("locks[%d]", len(*w)), err.Error())
 			}
 			*w = append(*w, locks.Want{Lock: lock})
 		}
@@ -85,14 +86,6 @@ func (w *wants) read(name string, v value) error {
 		}
 	}
 	return nil
-}
-
-// hintAt is what to say of a lease token in a wrong place; "" of anything else.
-func hintAt(text string) string {
-	if looksLikeToken(text) {
-		return tokenHint
-	}
-	return ""
 }
 
 // readOne reads the first of the locks.

@@ -257,10 +257,13 @@ func (h *hooks) createWebhook(x *exchange) error {
 	x.Header()["Location"] = []string{"/v1/webhooks/" + sub.ID}
 	shape := webhookShape(sub)
 	shape.URL, shape.Secret = sub.URL, sub.Secrets[0].Value // both of this request, and shown by no other answer
-	x.tag(strconv.Itoa(int(sub.Version)))
+	tagVersion(x, sub)
 	x.encode(&shape)
 	return x.send(http.StatusCreated, typeJSON)
 }
+
+// tagVersion tells which version of a webhook the answer shows.
+func tagVersion(x *exchange, sub *webhooks.Subscription) { x.tag(strconv.Itoa(int(sub.Version))) }
 
 // find decodes a request about one webhook that is there.
 func (h *hooks) find(x *exchange, op *operation[webhookInput], in *webhookInput) (*webhooks.Subscription, error) {
@@ -286,7 +289,7 @@ func (h *hooks) getWebhook(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	x.tag(strconv.Itoa(int(sub.Version)))
+	tagVersion(x, sub)
 	return x.answer(new(h.withDeliveries(x.r.Context(), askedBy(x), sub)))
 }
 
@@ -303,7 +306,7 @@ func (h *hooks) updateWebhook(x *exchange) error {
 	if in.url != nil {
 		shape.URL = sub.URL // the client knows it
 	}
-	x.tag(strconv.Itoa(int(sub.Version)))
+	tagVersion(x, sub)
 	return x.answer(&shape)
 }
 
@@ -330,7 +333,7 @@ func (h *hooks) rotateWebhook(x *exchange) error {
 	}
 	shape := webhookShape(sub)
 	shape.Secret = fresh.Value
-	x.tag(strconv.Itoa(int(sub.Version)))
+	tagVersion(x, sub)
 	return x.answer(&shape)
 }
 
