@@ -122,7 +122,7 @@ func (m *Manager) attempt(ctx context.Context, req *locks.AcquireRequest) (locks
 		return fail(err)
 	}
 	if key != nil {
-		l.few().key, key.lease = key.hash, l.id()
+		l.rare().key, key.lease = key.hash, l.id()
 		m.keys.add(key)
 	}
 	m.create(l, key, req, 0)
@@ -185,17 +185,17 @@ func (m *Manager) newLease(wants []locks.Want, req *locks.AcquireRequest) (*leas
 		enqueued: now.Wall(), since: now.Boot(), heapIndex: -1,
 	}
 	if req.Metadata != "" {
-		l.few().metadata = strings.Clone(req.Metadata)
+		l.rare().metadata = strings.Clone(req.Metadata)
 	}
 	if req.NotifyURL != "" {
-		l.few().telling = &telling{url: strings.Clone(req.NotifyURL)}
+		l.rare().telling = &telling{url: strings.Clone(req.NotifyURL)}
 	}
 	if req.LockDelay > 0 {
 		// In whole milliseconds, as it is written.
-		l.few().lockDelay, l.few().lockDelayOn = (req.LockDelay + time.Millisecond - 1).Truncate(time.Millisecond), req.LockDelayOn
+		l.rare().lockDelay, l.rare().lockDelayOn = (req.LockDelay + time.Millisecond - 1).Truncate(time.Millisecond), req.LockDelayOn
 	}
 	if req.Hold != "" {
-		l.few().holds = []string{strings.Clone(req.Hold)}
+		l.rare().holds = []string{strings.Clone(req.Hold)}
 	}
 	var slots []slot
 	for i := range wants {
@@ -218,7 +218,7 @@ func (m *Manager) newLease(wants []locks.Want, req *locks.AcquireRequest) (*leas
 		l.slot = slots[0]
 	}
 	if len(slots) > 1 {
-		l.few().rest = slots[1:]
+		l.rare().rest = slots[1:]
 	}
 	for s := range l.slots {
 		s.q.Leases++
@@ -238,8 +238,8 @@ func (m *Manager) newLease(wants []locks.Want, req *locks.AcquireRequest) (*leas
 // existed, so nothing remembers it.
 func (m *Manager) dropCreate(l *lease, key *keyEntry, now time.Duration) {
 	m.keys.drop(key)
-	if l.seldom != nil {
-		l.seldom.key = ""
+	if l.rareFields != nil {
+		l.rareFields.key = ""
 	}
 	m.finish(l, locks.ReasonUnknown, now)
 	m.history.Drop(l.id())
@@ -326,7 +326,7 @@ func (m *Manager) answer(ctx context.Context, req *locks.AcquireRequest, l *leas
 		view := m.viewOwn(l)
 		view.Token = m.tokens.Make(l.id())
 		if view.NotifyURL != "" {
-			l.seldom.telling.given, view.NotifySecret = true, notifySecret(m.layout.Keys[0], l.id())
+			l.rareFields.telling.given, view.NotifySecret = true, notifySecret(m.layout.Keys[0], l.id())
 		}
 		return true, locks.AcquireResult{Lease: view, Replayed: replayed}, nil
 	}

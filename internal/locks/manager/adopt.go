@@ -64,7 +64,7 @@ func (m *Manager) disown(now time.Duration) {
 		}
 		delete(m.keys.byHash, l.key())
 		m.setPhase(l, ended)
-		l.few().failure = m.notOwner(l.id())
+		l.rare().failure = m.notOwner(l.id())
 		m.deadlines.remove(l)
 		delete(m.leases, l.id())
 		m.touch(l)
@@ -95,7 +95,7 @@ func (m *Manager) settleAbsent(l *lease, now time.Duration) {
 	}
 	switch l.phase {
 	case creating:
-		l.few().failure = m.unavailable()
+		l.rare().failure = m.unavailable()
 		m.dropCreate(l, m.keys.byHash[l.key()], now)
 	case ending:
 		m.finish(l, l.reason(), now)
@@ -150,7 +150,7 @@ func (m *Manager) newAdopted(q *queues.Queue, c *recipe.Contender, own bool, now
 	}
 	l := &lease{heapIndex: -1, ttl: locks.MaxTTL, recorded: locks.MaxTTL, since: now, phase: waiting, abandoned: own}
 	if len(list) > 1 {
-		l.few().rest = make([]slot, len(list)-1)
+		l.rare().rest = make([]slot, len(list)-1)
 	}
 	i := 0
 	for s := range l.slots {
@@ -274,7 +274,7 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 	l.setRecord(m, recordCurrent)
 	l.czxid = stat.Czxid
 	if first := l.contender.FirstCzxid; first != 0 && !fault.On("downgrade-token") {
-		l.czxid, l.few().born = first, stat.Czxid
+		l.czxid, l.rare().born = first, stat.Czxid
 	}
 	behind := stat.Version - l.dataVersion()
 	l.setDataVersion(stat.Version) // and what follows from the data, before anything acts upon it

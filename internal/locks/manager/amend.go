@@ -24,7 +24,7 @@ func (m *Manager) writeRecord(l *lease, change func(*record.Record), then func(e
 	r := l.contents(before)
 	change(&r)
 	l.setRecord(m, recordWriting)
-	l.few().outgoing = before
+	l.rare().outgoing = before
 	l.recorded = min(before, r.LeaseTTL())
 	m.weigh(l, r.TextBytes())
 	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: r.Encode(), Version: l.dataVersion()}}}
@@ -39,7 +39,7 @@ func (m *Manager) writeRecord(l *lease, change func(*record.Record), then func(e
 		switch {
 		case res.Outcome == zk.Done:
 			l.setDataVersion(res.Versions[0])
-			l.recorded, l.seldom.outgoing = r.LeaseTTL(), 0
+			l.recorded, l.rareFields.outgoing = r.LeaseTTL(), 0
 			if l.learn(m, r) {
 				m.touchQueues(l)
 			}
@@ -50,7 +50,7 @@ func (m *Manager) writeRecord(l *lease, change func(*record.Record), then func(e
 			if m.port.Session() != nil {
 				// From here on nothing of it can commit. A server that has not come so far
 				// may show what it replaced.
-				l.seldom.least = m.port.Session().LastZxid()
+				l.rareFields.least = m.port.Session().LastZxid()
 			}
 			contested = true
 		default:

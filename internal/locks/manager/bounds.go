@@ -19,8 +19,8 @@ const keysRetryAfter = 10 * time.Second
 // program has written is cut, keep it far below what a uint16 holds.
 func (l *lease) textBytes() int64 {
 	n := len(l.owner) + len(l.notifyURL())
-	if few := l.seldom; few != nil {
-		n += len(few.metadata) + lengths(few.holds) + lengths(few.released)
+	if rare := l.rareFields; rare != nil {
+		n += len(rare.metadata) + lengths(rare.holds) + lengths(rare.released)
 	}
 	return int64(n)
 }

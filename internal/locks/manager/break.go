@@ -37,7 +37,7 @@ func (v *verdict) ends() bool {
 
 // endBy ends a lease of this gateway as an administrator wants it.
 func (m *Manager) endBy(l *lease, v verdict) {
-	l.few().words, l.seldom.trace = v.words, v.trace
+	l.rare().words, l.rareFields.trace = v.words, v.trace
 	m.end(l, v.reason, m.clock.Now().Boot())
 }
 

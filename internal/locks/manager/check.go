@@ -3,6 +3,7 @@ package manager
 import (
 	"errors"
 	"fmt"
+	"reflect"
 
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
@@ -79,6 +80,9 @@ func (m *Manager) checkLeases() (err error) {
 	}
 	if heldUp != m.counts.heldUp {
 		fail("%d ends wait for the outbox; counted %d", heldUp, m.counts.heldUp)
+	}
+	if !reflect.ValueOf(noRare).IsZero() {
+		fail("the rare fields of leases that have none were written")
 	}
 	if slots != m.counts.slots {
 		fail("the leases have %d slots; counted %d", slots, m.counts.slots)

@@ -137,7 +137,7 @@ func (m *Manager) forgive(now, blind time.Duration) {
 			moved := l.deadline + blind + min(l.ttl, blindGrace)
 			l.deadline = max(l.deadline, min(moved, max(now, l.grace)+l.clock()))
 			if l.shrinkAt() != 0 {
-				l.seldom.shrinkAt = max(l.shrinkAt(), l.deadline)
+				l.rareFields.shrinkAt = max(l.shrinkAt(), l.deadline)
 			}
 		}
 	}
@@ -148,9 +148,9 @@ func (m *Manager) due(l *lease, now time.Duration) {
 	switch {
 	case l.shrinkAt() == 0 || l.shrinkAt() > now || l.deadline <= now:
 	case l.term != m.port.Term() || !l.recordState.loaded() || l.rewriting():
-		l.seldom.shrinkAt = now + loadRetry
+		l.rareFields.shrinkAt = now + loadRetry
 	default:
-		l.seldom.shrinkAt = 0
+		l.rareFields.shrinkAt = 0
 		m.writeRecord(l, func(r *record.Record) { r.SetTTL(l.ttl) }, nil)
 	}
 	if m.takeBack(l, now) {

@@ -16,8 +16,8 @@ import (
 // So strings are there once, whatever few leases have is made for those, and the
 // rest is packed.
 
-// seldom is what few leases have.
-type seldom struct {
+// rare is what few leases have.
+type rare struct {
 	least       int64  // see readableFrom
 	rest        []slot // all slots but the first; never grown, so that they stay where they are
 	behind      *slot  // the one that did not hold when the lease's turn was last asked for
@@ -48,57 +48,38 @@ type seldom struct {
 
 func (l *lease) reason() locks.Reason { return l.why.Reason() }
 
-// few is where what few leases have can be written.
-func (l *lease) few() *seldom {
-	if l.seldom == nil {
-		l.seldom = &seldom{}
+// rare is where what few leases have can be written.
+func (l *lease) rare() *rare {
+	if l.rareFields == nil {
+		l.rareFields = &rare{}
 	}
-	return l.seldom
+	return l.rareFields
 }
 
-func (l *lease) metadata() string {
-	if l.seldom == nil {
-		return ""
+// noRare is read where a lease has none, and never written.
+var noRare rare
+
+// known is what the lease has of it, to be read.
+func (l *lease) known() *rare {
+	if l.rareFields == nil {
+		return &noRare
 	}
-	return l.seldom.metadata
+	return l.rareFields
 }
 
-func (l *lease) key() string {
-	if l.seldom == nil {
-		return ""
-	}
-	return l.seldom.key
-}
+func (l *lease) metadata() string { return l.known().metadata }
 
-func (l *lease) shrinkAt() time.Duration {
-	if l.seldom == nil {
-		return 0
-	}
-	return l.seldom.shrinkAt
-}
+func (l *lease) key() string { return l.known().key }
 
-func (l *lease) failure() *locks.Error {
-	if l.seldom == nil {
-		return nil
-	}
-	return l.seldom.failure
-}
+func (l *lease) shrinkAt() time.Duration { return l.known().shrinkAt }
+
+func (l *lease) failure() *locks.Error { return l.known().failure }
 
 // revocation is what the lease's holder has been asked to do; nil: nothing.
-func (l *lease) revocation() *revocation {
-	if l.seldom == nil {
-		return nil
-	}
-	return l.seldom.revoke
-}
+func (l *lease) revocation() *revocation { return l.known().revoke }
 
 // revokeRound counts the lease's revocations that were withdrawn.
-func (l *lease) revokeRound() int64 {
-	if l.seldom == nil {
-		return 0
-	}
-	return l.seldom.revokeRound
-}
+func (l *lease) revokeRound() int64 { return l.known().revokeRound }
 
 // forceAt is when the lease is taken back; 0: never.
 func (l *lease) forceAt() time.Duration {
@@ -109,41 +90,21 @@ func (l *lease) forceAt() time.Duration {
 }
 
 // trace is the traceparent of the request that ends the lease.
-func (l *lease) trace() string {
-	if l.seldom == nil {
-		return ""
-	}
-	return l.seldom.trace
-}
+func (l *lease) trace() string { return l.known().trace }
 
 // words are those of the administrator who ended the lease, or asked for its end.
-func (l *lease) words() string {
-	if l.seldom == nil {
-		return ""
-	}
-	return l.seldom.words
-}
+func (l *lease) words() string { return l.known().words }
 
 // dataVersion is the version of the contender's data whose content was applied here.
-func (l *lease) dataVersion() int32 {
-	if l.seldom == nil {
-		return 0
-	}
-	return l.seldom.version
-}
+func (l *lease) dataVersion() int32 { return l.known().version }
 
 // readableFrom is the zxid to which a server must have come whose word counts for
 // the contender's data: a write of it was lost before.
-func (l *lease) readableFrom() int64 {
-	if l.seldom == nil {
-		return 0
-	}
-	return l.seldom.least
-}
+func (l *lease) readableFrom() int64 { return l.known().least }
 
 func (l *lease) setDataVersion(version int32) {
 	if version != l.dataVersion() {
-		l.few().version = version
+		l.rare().version = version
 	}
 }
 

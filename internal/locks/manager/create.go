@@ -87,7 +87,7 @@ func (m *Manager) compose(l *lease, key *keyEntry) *creation {
 // what was asked for.
 func (m *Manager) create(l *lease, key *keyEntry, req *locks.AcquireRequest, attempt int) {
 	if err := m.resize(l, req); err != nil {
-		l.few().failure = err
+		l.rare().failure = err
 		m.dropCreate(l, key, m.clock.Now().Boot())
 		return
 	}
@@ -120,14 +120,14 @@ func (m *Manager) create(l *lease, key *keyEntry, req *locks.AcquireRequest, att
 			m.create(l, key, req, attempt+1)
 		case s != nil && c.write.Ops[culprit].Sequential && errors.Is(res.Err, zk.ErrEphemeralParent):
 			m.suspect(s.q)
-			l.few().failure = &locks.Error{Code: codePlainNode}
+			l.rare().failure = &locks.Error{Code: codePlainNode}
 			m.dropCreate(l, key, m.clock.Now().Boot())
 		case key != nil && culprit == c.key && errors.Is(res.Err, zk.ErrNodeExists):
 			// The key is taken: a repeat, perhaps by way of another gateway.
-			l.few().failure = &locks.Error{Code: codeKeyTaken}
+			l.rare().failure = &locks.Error{Code: codeKeyTaken}
 			m.dropCreate(l, key, m.clock.Now().Boot())
 		default:
-			l.few().failure = createFailure(res.Err)
+			l.rare().failure = createFailure(res.Err)
 			m.dropCreate(l, key, m.clock.Now().Boot())
 		}
 	})

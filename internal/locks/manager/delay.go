@@ -75,12 +75,7 @@ func (d *delays) drop(one *delay) {
 }
 
 // lockDelay is how long the lease's place stays after its end.
-func (l *lease) lockDelay() time.Duration {
-	if l.seldom == nil {
-		return 0
-	}
-	return l.seldom.lockDelay
-}
+func (l *lease) lockDelay() time.Duration { return l.known().lockDelay }
 
 // closes reports whether the lease that ends keeps its place: it was held, its
 // end is one that its lock delay follows, and nobody has taken a part of it away.
@@ -97,7 +92,7 @@ func (l *lease) closes() bool {
 	case locks.ReasonRevoked:
 		return l.why == postmortem.Forced
 	case locks.ReasonReleased:
-		return l.seldom.lockDelayOn == locks.DelayAlways
+		return l.rareFields.lockDelayOn == locks.DelayAlways
 	}
 	return false
 }

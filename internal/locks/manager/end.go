@@ -285,7 +285,7 @@ func (m *Manager) letGo(ctx context.Context, l *lease) error {
 				reason = locks.ReasonCancelled
 			}
 			if trace := locks.TraceParentOf(ctx); trace != "" {
-				l.few().trace = trace
+				l.rare().trace = trace
 			}
 			sent = true
 			m.end(l, reason, m.clock.Now().Boot())

@@ -207,9 +207,9 @@ func (m *Manager) noteTree(v verdict, t *tree) (ready bool) {
 	}
 	// It is described as what it is about to become.
 	why, words := l.why, l.words()
-	l.why, l.few().words, l.seldom.trace = postmortem.CauseOf(v.reason), v.words, v.trace
+	l.why, l.rare().words, l.rareFields.trace = postmortem.CauseOf(v.reason), v.words, v.trace
 	t.noting, ready = m.noteEnd(l)
-	l.why, l.seldom.words, l.seldom.trace = why, words, ""
+	l.why, l.rareFields.words, l.rareFields.trace = why, words, ""
 	return ready
 }
 
@@ -267,14 +267,14 @@ func (m *Manager) mark(v verdict, t *tree) bool {
 
 // beginEnd begins the end of a lease whose contenders a piece deletes.
 func (m *Manager) beginEnd(l *lease, v verdict) {
-	l.few().words, l.seldom.trace = v.words, v.trace
+	l.rare().words, l.rareFields.trace = v.words, v.trace
 	m.beginEnding(l, postmortem.CauseOf(v.reason))
 	l.setChange(m, changeDeleting)
 }
 
 // spare makes a lease what it was: nothing of it was deleted, nor will be.
 func (m *Manager) spare(l *lease) {
-	l.seldom.words, l.seldom.trace = "", ""
+	l.rareFields.words, l.rareFields.trace = "", ""
 	m.revive(l, m.clock.Now().Boot())
 }
 

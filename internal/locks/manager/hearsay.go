@@ -231,7 +231,7 @@ func (m *Manager) hear(n *news) {
 		}
 		w.verdict, w.struck = &v, w.struck || n.Kind == noticeStruck
 		if l := m.leases[n.Lease]; l != nil && l.phase == ending && l.reason() == locks.ReasonRemoved {
-			l.few().words, l.why = n.Words, postmortem.CauseOf(n.Reason) // a part of it is gone
+			l.rare().words, l.why = n.Words, postmortem.CauseOf(n.Reason) // a part of it is gone
 		}
 		m.heardOf(n.Lease, w)
 	case noticeAcquitted:
@@ -424,7 +424,7 @@ func (m *Manager) takenBy(l *lease) locks.Reason {
 	if w == nil || w.verdict == nil {
 		return locks.ReasonRemoved
 	}
-	l.few().words = w.verdict.words
+	l.rare().words = w.verdict.words
 	return w.verdict.reason
 }
 

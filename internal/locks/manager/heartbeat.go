@@ -124,7 +124,7 @@ func (m *Manager) beat(l *lease, ttl time.Duration) locks.Heartbeat {
 // that was promised under the longer one has passed.
 func (m *Manager) shrink(l *lease) {
 	if l.recorded > l.ttl {
-		l.few().shrinkAt = max(l.shrinkAt(), l.deadline)
+		l.rare().shrinkAt = max(l.shrinkAt(), l.deadline)
 		m.schedule(l)
 	}
 }

@@ -19,19 +19,9 @@ import (
 // lease, so neither does a late repeat of the acquire bring it back. The holds
 // are in the contender's record and are written before they are answered.
 
-func (l *lease) holdNames() []string {
-	if l.seldom == nil {
-		return nil
-	}
-	return l.seldom.holds
-}
+func (l *lease) holdNames() []string { return l.known().holds }
 
-func (l *lease) releasedNames() []string {
-	if l.seldom == nil {
-		return nil
-	}
-	return l.seldom.released
-}
+func (l *lease) releasedNames() []string { return l.known().released }
 
 // addHold adds a hold to a lease that is held or waits.
 func (m *Manager) addHold(ctx context.Context, req *locks.AcquireRequest) (locks.AcquireResult, error) {

@@ -162,7 +162,7 @@ func (m *Manager) readKey(ctx context.Context, session term.Session, hash string
 // end when the lease is gone.
 func (m *Manager) attachKey(k *keyEntry) {
 	if l := m.leases[k.lease]; l != nil {
-		l.few().key = k.hash
+		l.rare().key = k.hash
 		return
 	}
 	if past, ok := m.history.Get(k.lease); ok {

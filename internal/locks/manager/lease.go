@@ -47,9 +47,9 @@ type lease struct {
 	beat     time.Duration // of the last heartbeat; 0 when there was none
 	enqueued time.Duration // wall clock, since the Unix epoch; 0: not known
 
-	czxid  int64 // of the contender; 0 until known
-	owner  string
-	seldom *seldom
+	czxid      int64 // of the contender; 0 until known
+	owner      string
+	rareFields *rare
 
 	rev  uint64
 	wake chan struct{} // closed at the next visible change; nil while nobody waits
@@ -100,8 +100,8 @@ func (l *lease) waitingClock() time.Duration { return min(l.ttl, waitingClock) }
 
 // born is the zxid before which no listing shows all of the lease's contenders.
 func (l *lease) born() int64 {
-	if l.seldom != nil && l.seldom.born != 0 {
-		return l.seldom.born
+	if l.rareFields != nil && l.rareFields.born != 0 {
+		return l.rareFields.born
 	}
 	return l.czxid
 }

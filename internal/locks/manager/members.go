@@ -8,7 +8,7 @@ import "lockkeeper/internal/locks/record"
 // learnMore keeps the members of a lease's record that only a later release knows.
 func (l *lease) learnMore(data []byte) {
 	members, ok := record.OtherMembers(data)
-	if ok && (len(members) > 0 || l.seldom != nil && l.seldom.more != nil) {
-		l.few().more = members
+	if ok && (len(members) > 0 || l.rareFields != nil && l.rareFields.more != nil) {
+		l.rare().more = members
 	}
 }

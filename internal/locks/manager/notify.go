@@ -97,16 +97,16 @@ type telling struct {
 
 // notifyURL is the lease's address that is told of it; "": none.
 func (l *lease) notifyURL() string {
-	if l.seldom == nil || l.seldom.telling == nil {
+	if l.rareFields == nil || l.rareFields.telling == nil {
 		return ""
 	}
-	return l.seldom.telling.url
+	return l.rareFields.telling.url
 }
 
 // learnNotify takes the address from the record of a lease that was taken over.
 func (l *lease) learnNotify(r record.Record) {
 	if url := r.NotifyURL(); url != "" {
-		l.few().telling = &telling{url: strings.Clone(url), given: true}
+		l.rare().telling = &telling{url: strings.Clone(url), given: true}
 	}
 }
 
@@ -116,7 +116,7 @@ func (l *lease) tellsWaiting() bool {
 		return false
 	}
 	reason := l.reason()
-	return l.seldom.telling.given || reason != locks.ReasonWaitElapsed && reason != locks.ReasonCancelled
+	return l.rareFields.telling.given || reason != locks.ReasonWaitElapsed && reason != locks.ReasonCancelled
 }
 
 // noteGrant notes that a lease was granted, for its notify_url.
@@ -124,7 +124,7 @@ func (m *Manager) noteGrant(l *lease) {
 	if m.opt.Outbox == nil || l.phase != held || l.term != m.port.Term() || m.port.Session() == nil || l.notifyURL() == "" {
 		return
 	}
-	to := l.seldom.telling
+	to := l.rareFields.telling
 	if to.note == noteDone || to.note == noteSubmitted && to.term == l.term {
 		return
 	}

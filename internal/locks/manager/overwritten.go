@@ -62,10 +62,10 @@ func (m *Manager) restore(l *lease) {
 			l.setRecord(m, recordContested) // read again after it
 		}
 		return
-	case l.few().restored >= maxRestores:
+	case l.rare().restored >= maxRestores:
 		return
 	}
-	l.seldom.restored++
+	l.rareFields.restored++
 	m.log.Info("another program wrote over a lease's record; it is written back", "lease_id", l.id(), "lock", l.q.Name())
 	m.writeRecord(l, func(*record.Record) {}, func(err error) {
 		if err != nil {
@@ -83,10 +83,10 @@ func (m *Manager) changedLabel(l *lease, q *queues.Queue, c *recipe.Contender) {
 	}
 	term, path := l.term, s.path()
 	m.port.Read(path, 0, func(data []byte, stat wire.Stat, err error) {
-		if _, ours := record.Parse(data); err != nil || ours || l.term != term || l.phase != waiting && l.phase != held || l.few().restored >= maxRestores {
+		if _, ours := record.Parse(data); err != nil || ours || l.term != term || l.phase != waiting && l.phase != held || l.rare().restored >= maxRestores {
 			return
 		}
-		l.seldom.restored++
+		l.rareFields.restored++
 		label := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: path, Data: l.label(l.recorded), Version: stat.Version}}}
 		ask, asks := asksOutside(data)
 		if !asks {

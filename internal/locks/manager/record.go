@@ -12,11 +12,11 @@ import (
 func (l *lease) contents(ttl time.Duration) record.Record {
 	r := record.Record{Version: record.Version, Owner: l.owner, Metadata: l.metadata(), Enqueued: l.enqueued.Milliseconds()}
 	r.SetTTL(ttl)
-	if few := l.seldom; few != nil {
-		r.Holds, r.Released = few.holds, few.released
-		r.Beats, r.Told = few.beats, few.acknowledgedByPeer
-		r.Notify, r.More = l.notifyURL(), few.more
-		r.LockDelay, r.LockDelayOn = few.lockDelay.Milliseconds(), few.lockDelayOn
+	if rare := l.rareFields; rare != nil {
+		r.Holds, r.Released = rare.holds, rare.released
+		r.Beats, r.Told = rare.beats, rare.acknowledgedByPeer
+		r.Notify, r.More = l.notifyURL(), rare.more
+		r.LockDelay, r.LockDelayOn = rare.lockDelay.Milliseconds(), rare.lockDelayOn
 		r.Revoke, r.RevokeRound = l.revocation().record(), l.revokeRound()
 	}
 	return r
@@ -50,13 +50,13 @@ func (l *lease) learn(m *Manager, r record.Record) (news bool) {
 		l.owner, news = m.owners.one(r.Owner), true
 	}
 	if r.Metadata != l.metadata() {
-		l.few().metadata, news = strings.Clone(r.Metadata), true
+		l.rare().metadata, news = strings.Clone(r.Metadata), true
 	}
 	if !slices.Equal(r.Holds, l.holdNames()) || !slices.Equal(r.Released, l.releasedNames()) {
-		l.few().holds, l.few().released, news = r.Holds, r.Released, true
+		l.rare().holds, l.rare().released, news = r.Holds, r.Released, true
 	}
 	if r.LockDelay > 0 {
-		l.few().lockDelay, l.few().lockDelayOn = time.Duration(r.LockDelay)*time.Millisecond, r.LockDelayOn
+		l.rare().lockDelay, l.rare().lockDelayOn = time.Duration(r.LockDelay)*time.Millisecond, r.LockDelayOn
 	}
 	m.weigh(l, 0)
 	return news

@@ -155,11 +155,11 @@ func TestTheMembersOfALaterReleaseAreBounded(t *testing.T) {
 	for size, kept := range map[int]bool{1 << 10: true, record.MaxMore: false} {
 		var l lease
 		l.learnMore([]byte(`{"v":1,"ttl_ms":1000,"later":"` + strings.Repeat("x", size) + `"}`))
-		if has := l.seldom != nil && l.seldom.more != nil; has != kept {
+		if has := l.rareFields != nil && l.rareFields.more != nil; has != kept {
 			t.Errorf("%d bytes: kept %v", size, has)
 		}
 		l.learnMore([]byte(`{"v":1,"ttl_ms":1000,"later":[` + strings.Repeat(" ", record.MaxMore) + `]}`))
-		if l.seldom != nil && len(l.seldom.more) > 0 {
+		if l.rareFields != nil && len(l.rareFields.more) > 0 {
 			t.Error("spaces are kept")
 		}
 	}

@@ -66,7 +66,7 @@ func (m *Manager) revoked(l *lease, r *record.Revocation, round int64, now time.
 	was := l.revocation()
 	if round != l.revokeRound() && (r == nil || !fault.On("withdraw-round")) {
 		// What is known here was withdrawn, also when the record has a new revocation by now.
-		l.few().revoke, l.seldom.revokeRound = nil, round
+		l.rare().revoke, l.rareFields.revokeRound = nil, round
 		if was != nil {
 			m.tellWithdrawn(l.parts())
 			m.schedule(l)
@@ -85,7 +85,7 @@ func (m *Manager) revoked(l *lease, r *record.Revocation, round int64, now time.
 	if was != nil && was.forceAt != 0 && (v.forceAt == 0 || was.forceAt < v.forceAt) {
 		v.forceAt = was.forceAt
 	}
-	l.few().revoke, l.seldom.revokeRound = v, round
+	l.rare().revoke, l.rareFields.revokeRound = v, round
 	m.schedule(l)
 	for _, p := range l.parts() {
 		m.tellRevokeRequested(p, r.Reason)
@@ -113,10 +113,10 @@ func (m *Manager) takeBack(l *lease, now time.Duration) bool {
 	if l.term != m.port.Term() || l.recordState != recordCurrent {
 		// Its takeover comes first, and what its record says.
 		m.load(l)
-		l.seldom.revoke.forceAt = now + loadRetry
+		l.rareFields.revoke.forceAt = now + loadRetry
 		return false
 	}
-	l.few().words = l.revocation().asked.Reason
+	l.rare().words = l.revocation().asked.Reason
 	m.endFor(l, postmortem.Forced)
 	return true
 }
@@ -130,7 +130,7 @@ func (l *lease) forced() bool {
 
 // reviveForced makes a lease that force was ending what it was before.
 func (m *Manager) reviveForced(l *lease, now time.Duration) {
-	l.seldom.words = ""
+	l.rareFields.words = ""
 	m.revive(l, now)
 }
 

@@ -176,7 +176,7 @@ func (m *Manager) redecide(l *lease, key *keyEntry, req *locks.AcquireRequest, a
 				case l.phase != creating || l.term != term || m.port.Term() != term:
 					return // a takeover settles it, or has
 				case err != nil, l.abandoned:
-					l.few().failure = m.unavailableFor(err)
+					l.rare().failure = m.unavailableFor(err)
 					m.dropCreate(l, key, m.clock.Now().Boot())
 				default:
 					m.create(l, key, req, attempt)

@@ -33,11 +33,11 @@ func (s *slot) path() string { return s.q.Path + "/" + s.name() }
 
 // slots yields the lease's slots, the first one first.
 func (l *lease) slots(yield func(*slot) bool) {
-	if !yield(&l.slot) || l.seldom == nil {
+	if !yield(&l.slot) || l.rareFields == nil {
 		return
 	}
-	for i := range l.seldom.rest {
-		if !yield(&l.seldom.rest[i]) {
+	for i := range l.rareFields.rest {
+		if !yield(&l.rareFields.rest[i]) {
 			return
 		}
 	}
@@ -45,10 +45,10 @@ func (l *lease) slots(yield func(*slot) bool) {
 
 // width is the number of slots.
 func (l *lease) width() int {
-	if l.seldom == nil {
+	if l.rareFields == nil {
 		return 1
 	}
-	return 1 + len(l.seldom.rest)
+	return 1 + len(l.rareFields.rest)
 }
 
 // slotAt is the lease's slot that a contender in a queue claims by its name, nil
@@ -131,12 +131,12 @@ func (l *lease) turn() bool {
 		return l.q.LeaseHolds(l.name())
 	}
 	// Most leases that wait do so in the slot in which they did before: one question answers for all slots.
-	if s := l.seldom.behind; s != nil && !s.q.LeaseHolds(s.name()) {
+	if s := l.rareFields.behind; s != nil && !s.q.LeaseHolds(s.name()) {
 		return false
 	}
 	for s := range l.slots {
 		if !s.q.LeaseHolds(s.name()) {
-			l.seldom.behind = s
+			l.rareFields.behind = s
 			return false
 		}
 	}

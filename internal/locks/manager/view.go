@@ -46,7 +46,7 @@ func (m *Manager) viewLease(l *lease) locks.Lease {
 		Holds: record.Named(l.holdNames()), LockDelay: l.lockDelay(),
 	}
 	if v.LockDelay > 0 {
-		v.LockDelayOn = l.seldom.lockDelayOn
+		v.LockDelayOn = l.rareFields.lockDelayOn
 	}
 	for s := range l.slots {
 		v.QueueLength = max(v.QueueLength, s.q.Contenders.Waiting())

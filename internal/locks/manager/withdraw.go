@@ -89,7 +89,7 @@ var errNotWithdrawn = errors.New("the program has been told already: Curator's r
 // the withdrawal.
 func (m *Manager) withdrawnUnread(l *lease) {
 	if v := l.revocation(); v != nil && v.forceAt != 0 {
-		l.seldom.revoke = &revocation{asked: record.Revocation{Reason: v.asked.Reason}}
+		l.rareFields.revoke = &revocation{asked: record.Revocation{Reason: v.asked.Reason}}
 		m.schedule(l)
 		m.touch(l)
 		m.touchQueues(l)

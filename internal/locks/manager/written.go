@@ -280,18 +280,13 @@ func (w *writing) answer(ctx context.Context) (beat locks.Heartbeat, sure bool) 
 }
 
 // beats is how many beats the owner has read in the lease's record.
-func (l *lease) beats() int64 {
-	if l.seldom == nil {
-		return 0
-	}
-	return l.seldom.beats
-}
+func (l *lease) beats() int64 { return l.known().beats }
 
 // acknowledgedElsewhere notes that another gateway has told the lease's client that it holds:
 // its grant needs no claiming.
 func (l *lease) acknowledgedElsewhere(m *Manager, r record.Record) {
 	if r.Told {
-		l.few().acknowledgedByPeer = true
+		l.rare().acknowledgedByPeer = true
 		l.acknowledge(m)
 	}
 }
@@ -309,7 +304,7 @@ func (m *Manager) beaten(l *lease, r record.Record, now time.Duration) {
 	if r.Beats == l.beats() {
 		return
 	}
-	l.few().beats = r.Beats
+	l.rare().beats = r.Beats
 	m.renewTold(l, r.LeaseTTL(), now)
 }
 
@@ -318,7 +313,7 @@ func (m *Manager) beaten(l *lease, r record.Record, now time.Duration) {
 // the one that stood in the record then.
 func (m *Manager) beatenUnread(l *lease, now time.Duration) {
 	l.acknowledge(m)
-	m.renewTold(l, max(l.recorded, l.few().outgoing), now)
+	m.renewTold(l, max(l.recorded, l.rare().outgoing), now)
 }
 
 func (m *Manager) renewTold(l *lease, ttl, now time.Duration) {
@@ -342,6 +337,6 @@ func (m *Manager) renewTold(l *lease, ttl, now time.Duration) {
 		l.deadline = max(l.deadline, max(now, l.grace)+ttl)
 	}
 	if at := l.shrinkAt(); at != 0 {
-		l.seldom.shrinkAt = max(at, l.deadline)
+		l.rareFields.shrinkAt = max(at, l.deadline)
 	}
 }
