@@ -71,8 +71,8 @@ func (m *Manager) disown(now time.Duration) {
 		for s := range l.slots {
 			s.q.Leases--
 			m.replica.Touch(s.q)
-			if c := s.q.Contenders.Get(s.name()); c != nil && s.sight() != (queues.Observed{}) {
-				m.replica.Observe(c, s.sight()) // the contender stays
+			if c := s.q.Contenders.Get(s.name()); c != nil && s.observation() != (queues.Observed{}) {
+				m.replica.Observe(c, s.observation()) // the contender stays
 			}
 		}
 		m.evaluateAll(l, now) // it may hold where it is now
@@ -156,7 +156,7 @@ func (m *Manager) newAdopted(q *queues.Queue, c *recipe.Contender, own bool, now
 	for s := range l.slots {
 		s.q, s.contender, s.presence = list[i].Queue, list[i].Contender, slotSeen
 		noted := m.replica.Observed(s.contender)
-		s.setSight(noted)
+		s.setObservation(noted)
 		s.shown = !noted.SuppressEvents
 		m.replica.Observe(s.contender, queues.Observed{})
 		s.q.Leases++

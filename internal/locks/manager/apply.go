@@ -29,7 +29,7 @@ func (m *Manager) Apply(changes []zk.Change) {
 				m.lookAtConnection()
 			case zk.Synced:
 				m.synced, m.loadedOnce = true, true
-				m.arrived(c.Root)
+				m.namespaceLoaded(c.Root)
 				m.lookAtConnection()
 				m.afterSync(now)
 				if m.opt.Outbox != nil {
@@ -63,9 +63,9 @@ func (m *Manager) applyNode(c *zk.Change, now time.Duration) {
 		m.opt.Outbox.Look()
 	default:
 		if s := m.replica.NamespaceAt(c.Root.Path); s != nil {
-			m.quiet = !s.Whole
+			m.suppressEvents = !s.Whole
 			m.applyLock(s, c, now)
-			m.quiet = false
+			m.suppressEvents = false
 		}
 	}
 }

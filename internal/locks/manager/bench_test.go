@@ -247,13 +247,13 @@ func benchmarkTellingACycle(b *testing.B, told bool) {
 	for b.Loop() {
 		m.heard = at
 		l.shown, l.why, l.grant = false, postmortem.CauseOf(locks.ReasonReleased), grantClaimed
-		l.setSight(queues.Observed{})
+		l.setObservation(queues.Observed{})
 		m.tellNode(&zk.Change{Kind: zk.NodeAdded, Root: root, Dir: dir, Node: c.Name}, q)
 		if m.appeared(q, c) {
 			m.tellQueued(q, c)
 		}
 		m.heard = time.Time{} // the next two are told when ZooKeeper has replied
-		if l.holds(0, false) {
+		if l.observeHold(0, false) {
 			m.tellGranted(q, c, l)
 		}
 		m.tellEnded(l)

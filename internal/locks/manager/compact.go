@@ -108,12 +108,12 @@ func (l *lease) setDataVersion(version int32) {
 	}
 }
 
-// sight is what is noted of the slot's contender. What is not shown of a lease is not told of it either.
-func (s *slot) sight() queues.Observed {
+// observation is what is observed of the slot's contender. What is not shown of a lease is not told of it either.
+func (s *slot) observation() queues.Observed {
 	return queues.Observed{Since: s.seenAt, Holds: s.observed != observedNot, SinceBefore: s.observed == observedLate, SuppressEvents: !s.shown}
 }
 
-func (s *slot) setSight(to queues.Observed) {
+func (s *slot) setObservation(to queues.Observed) {
 	s.seenAt, s.observed = to.Since, observedNot
 	switch {
 	case to.SinceBefore:
@@ -123,11 +123,11 @@ func (s *slot) setSight(to queues.Observed) {
 	}
 }
 
-// holds is sight.holds.
-func (s *slot) holds(now time.Duration, longer bool) bool {
-	noted := s.sight()
+// observeHold is Observed.Begin.
+func (s *slot) observeHold(now time.Duration, longer bool) bool {
+	noted := s.observation()
 	news := noted.Begin(now, longer)
-	s.setSight(noted)
+	s.setObservation(noted)
 	return news
 }
 

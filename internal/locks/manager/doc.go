@@ -7,7 +7,7 @@
 // A lease is granted only when its contender holds by the queue's names alone,
 // as recipe.Queue decides, in a replica that has seen every earlier contender
 // and, of those that are gone, the end: what a reply to the writer tells of an
-// end lets nobody in before the replica shows it (queue.awaits).
+// end lets nobody in before the replica shows it (queues.Queue.Awaits).
 // A held lease is not ended before its TTL has passed since its last answered
 // heartbeat, whatever happens to gateways or to ZooKeeper; it may end later.
 // An acquire with an idempotency key queues once. The fencing token of a lease
@@ -77,7 +77,7 @@
 //
 // Options.Events is told what happens to leases, nodes, gateways and the session,
 // in the order that internal/events promises. All of it is published in events.go,
-// with the monitor held; what has been told of a contender is in sights.go.
+// with the monitor held; what has been told of a contender is in queues.Observed.
 //
 // Why a lease ended is known to the gateway that ran it, and to the one whose
 // administrator ended it. They tell the others (notices.go), which hold the end back from
@@ -98,7 +98,7 @@
 // # Namespaces
 //
 // Every gateway follows every recorded namespace, also those that others add while it
-// runs, and takes over nobody before it has read them all: namespaces.go says why that
+// runs, and succeeds no other gateway before it has read them all: package queues says why that
 // is enough.
 //
 // # Plain nodes

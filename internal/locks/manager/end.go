@@ -375,3 +375,11 @@ func (m *Manager) absent(id recipe.LeaseID) *locks.Error {
 	gone.UnknownGateway = !m.members.IsOwn(id.Gateway()) && m.members.Get(id.Gateway()) == nil
 	return gone
 }
+
+// needsNewer is the answer about a lease whose contenders have names of a later release. Such a contender stands in its queue,
+// counts as exclusive, and is shown. A gateway that has succeeded its gateway does nothing about it, and does not say that it has
+// ended: a later release's gateway that succeeds this one adopts it, with takeover + promise window + TTL.
+func needsNewer() *locks.Error {
+	return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter,
+		Detail: "a later release made this lease, and this gateway, which has taken it over, does not understand it; it stays until a gateway of that release succeeds this one: upgrade this one"}
+}

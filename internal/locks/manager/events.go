@@ -24,16 +24,16 @@ import (
 //
 //   - queued, when the replica first shows the contender: lease.shown, appeared.
 //   - granted, when the lease is granted, or when the replica shows that another
-//     gateway's or another program's contender holds: sight.held, holds.
+//     gateway's or another program's contender holds: queues.Observed.
 //   - the end, when the lease is finished, or when the replica loses a contender
 //     that is no lease of this gateway's.
 //
 // A lease that the replica never showed (its create failed, or somebody deleted
 // the contender before the observer came to it) tells nothing. Nor does the
-// contender of a lease that ended before its created event came: sight.mute.
+// contender of a lease that ended before its created event came: Observed.SuppressEvents.
 
 // telling reports whether there is somebody to tell, and something that is news.
-func (m *Manager) telling() bool { return m.opt.Events != nil && m.loadedOnce && !m.quiet }
+func (m *Manager) telling() bool { return m.opt.Events != nil && m.loadedOnce && !m.suppressEvents }
 
 // event is a new event about a znode in a directory. Changes that came together
 // carry the time at which they came: one look at the clock for all of them.
@@ -312,9 +312,22 @@ func (m *Manager) tokenOf(q *queues.Queue, c *recipe.Contender) int64 {
 
 // heldFor is how long a holder has held as far as this gateway has seen.
 func (m *Manager) heldFor(q *queues.Queue, c *recipe.Contender, now time.Duration) (held time.Duration, longer bool) {
-	s := m.sightOf(q, c)
+	s := m.observedOf(q, c)
 	if !s.Holds {
 		return 0, false // its grant is under way
 	}
 	return max(now-s.Since, 0), s.SinceBefore
+}
+
+// tellHazard publishes that a hazard has appeared, or is over.
+func (m *Manager) tellHazard(t events.Type, q *queues.Queue, h *interop.Hazard) {
+	if !m.telling() {
+		return
+	}
+	e := m.event(t, q.Path, "")
+	e.NS, e.Lock, e.Hazard = q.Namespace.Name, q.Name(), &events.Hazard{Code: string(h.Code), Programs: h.Programs}
+	if t == events.LockHazard {
+		e.Detail = h.Detail
+	}
+	m.opt.Events.Publish(e)
 }

@@ -114,7 +114,7 @@ type finding struct {
 	highest int64               // czxid
 	sure    bool                // not current, whatever ZooKeeper has come to since
 	busy    *lease              // what becomes of it has to be seen first
-	behind  bool                // the replica has to come up to the writer first: see queue.awaits
+	behind  bool                // the replica has to come up to the writer first: see queues.Queue.Awaits
 	unread  []*recipe.Contender // these have to be read first
 	curious []*recipe.Contender // these, to tell why it is not current
 	record  queues.Location     // this one, when it is not nothing

@@ -187,7 +187,7 @@ func (m *Manager) grant(l *lease, now time.Duration) {
 		if s.observed == observedNot {
 			m.granted(s.q, s.contender, l, now)
 		}
-		if s.holds(now, acknowledged) {
+		if s.observeHold(now, acknowledged) {
 			m.tellGranted(s.q, s.contender, l)
 		}
 		if s.q.FreedAt != 0 {

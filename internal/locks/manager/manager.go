@@ -122,32 +122,32 @@ type Manager struct {
 
 	monitor // guards everything below
 
-	replica    *queues.Replica
-	leases     map[recipe.LeaseID]*lease // those that this gateway owns and that have not ended
-	history    postmortem.Log
-	witnessed  postmortem.Log // ends that were seen of other gateways' leases
-	delays     delays         // ended leases of this gateway whose places stay
-	owners     names
-	keys       keys
-	members    *cluster.Members
-	deadlines  deadlines
-	clockState clockState
-	counts     counts
-	quota      quota.Quota
-	orphans    orphans
-	verdicts   map[*recipe.Contender]verdict // of contenders that an administrator ends here and that are no lease of this gateway's
-	hearsay                                  // what gateways tell each other
-	synced     bool                          // the replica holds the whole tree
-	loadedOnce bool
-	servedOnce bool      // requests could be served at some time
-	quiet      bool      // what is being applied is the first reading of a namespace: it is the state, not news
-	again      []*lease  // to be read again when nothing else is to be read; see recheck
-	heard      time.Time // when the changes came that are being applied; else zero
-	rev        uint64
-	expiring   int           // deletions under way that time decided
-	acquiring  int           // acquires that wait for their answer
-	newlyOwned chan struct{} // closed when this gateway may have come to own more; nil while nobody waits
-	outboxWake chan struct{} // closed by OutboxChanged; nil while nobody waits
+	replica        *queues.Replica
+	leases         map[recipe.LeaseID]*lease // those that this gateway owns and that have not ended
+	history        postmortem.Log
+	witnessed      postmortem.Log // ends that were seen of other gateways' leases
+	delays         delays         // ended leases of this gateway whose places stay
+	owners         names
+	keys           keys
+	members        *cluster.Members
+	deadlines      deadlines
+	clockState     clockState
+	counts         counts
+	quota          quota.Quota
+	orphans        orphans
+	verdicts       map[*recipe.Contender]verdict // of contenders that an administrator ends here and that are no lease of this gateway's
+	hearsay                                      // what gateways tell each other
+	synced         bool                          // the replica holds the whole tree
+	loadedOnce     bool
+	servedOnce     bool      // requests could be served at some time
+	suppressEvents bool      // what is being applied is the first reading of a namespace: it is the state, not news
+	again          []*lease  // to be read again when nothing else is to be read; see recheck
+	heard          time.Time // when the changes came that are being applied; else zero
+	rev            uint64
+	expiring       int           // deletions under way that time decided
+	acquiring      int           // acquires that wait for their answer
+	newlyOwned     chan struct{} // closed when this gateway may have come to own more; nil while nobody waits
+	outboxWake     chan struct{} // closed by OutboxChanged; nil while nobody waits
 
 	unlooked     []*queues.Queue // new directories; see lookSoon
 	obstructions int             // acquires that wait for plain nodes to go; see obstacle.go

@@ -92,9 +92,9 @@ func (m *Manager) watchNamespace(name string, loading *queues.Loading) {
 	})
 }
 
-// arrived notes what has been read: one root, or, nil, all that the observer
+// namespaceLoaded notes what has been read: one root, or, nil, all that the observer
 // has been told of.
-func (m *Manager) arrived(root *zk.WatchRoot) {
+func (m *Manager) namespaceLoaded(root *zk.WatchRoot) {
 	for _, s := range m.replica.Arrived(root) { // afterSync follows
 		m.log.Info("a namespace was added", "ns", s.Name, "root", s.Root, "dialect", s.Naming)
 	}

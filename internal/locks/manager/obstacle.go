@@ -184,3 +184,14 @@ func (m *Manager) suspect(q *queues.Queue) {
 		settle()
 	})
 }
+
+// invalidAmong is the first of the locks that is marked as being destroyed, or is such
+// a marker.
+func (m *Manager) invalidAmong(wants []locks.Want) *queues.Queue {
+	for i := range wants {
+		if s := m.replica.Namespaces[wants[i].NS]; s.Marked(wants[i].Lock) {
+			return m.replica.Queue(s, wants[i].Lock, m.clock.Now().Boot())
+		}
+	}
+	return nil
+}

@@ -268,7 +268,7 @@ func (m *Manager) foreignHolds(q *queues.Queue, c *recipe.Contender) {
 // tellTaken tells that a contender which held and is no lease of this gateway's is about to leave the replica, when that is this gateway's to tell.
 func (m *Manager) tellTaken(q *queues.Queue, name string) {
 	c := q.Contenders.Get(name)
-	if m.opt.Outbox == nil || !m.loadedOnce || m.quiet || c == nil {
+	if m.opt.Outbox == nil || !m.loadedOnce || m.suppressEvents || c == nil {
 		return
 	}
 	s := m.replica.Observed(c)

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"strconv"
 	"time"
 
 	"lockkeeper/internal/locks/interop"
@@ -104,4 +105,14 @@ const removalProbe = "lockkeeper-sweep"
 func removeDir(path string) []zk.Op {
 	probe := path + "/" + removalProbe
 	return []zk.Op{{Kind: zk.OpCreate, Path: probe}, {Kind: zk.OpDelete, Path: probe, Version: -1}, {Kind: zk.OpDelete, Path: path, Version: -1}}
+}
+
+// ceilingOf is the limit of a semaphore of Kazoo's, which the data of its directory is; 0
+// for other data.
+func ceilingOf(data []byte) int32 {
+	n, err := strconv.ParseUint(string(data), 10, 31)
+	if err != nil {
+		return 0
+	}
+	return int32(n)
 }

@@ -27,7 +27,7 @@ func (m *Manager) remember(l *lease, now time.Duration) {
 	if l.grant.granted() {
 		p.FencingToken = m.fencingToken(l.czxid)
 		since := l.since
-		if s := l.sight(); s.Holds {
+		if s := l.observation(); s.Holds {
 			since = s.Since // also under a former owner, as far as it was seen here
 		}
 		p.Held = max(now-since, 1)

@@ -19,7 +19,7 @@ type slot struct {
 	// been seen there. Before that it has the lease's id and what was asked for, and
 	// a name once the reply tells. Its strings are the replica's.
 	contender *recipe.Contender
-	seenAt    time.Duration // sight.since
+	seenAt    time.Duration // Observed.Since
 	presence  presence      // of the contender
 	observed  observed      // whether it was seen to hold
 	shown     bool          // it has been there: the lease's end will be told

@@ -33,10 +33,10 @@ func (m *Manager) appeared(q *queues.Queue, c *recipe.Contender) bool {
 	return true
 }
 
-// sightOf is what is noted of a contender that is in the replica.
-func (m *Manager) sightOf(q *queues.Queue, c *recipe.Contender) queues.Observed {
+// observedOf is what is noted of a contender that is in the replica.
+func (m *Manager) observedOf(q *queues.Queue, c *recipe.Contender) queues.Observed {
 	if _, s := m.slotOf(q, c); s != nil {
-		return s.sight()
+		return s.observation()
 	}
 	return m.replica.Observed(c)
 }
