@@ -101,7 +101,7 @@ func TestWhenTheObserversServerIsCutOffGrantsGoOn(t *testing.T) {
 	cut := time.Now()
 	e.CutPeers(lonely)
 	attempts := 0
-	eventually(t, 20*time.Second, func() error {
+	eventually(t, patience, func() error {
 		attempts++
 		_, a, err := g.Acquire(t.Context(), fmt.Sprint("new-", attempts))
 		if err == nil && a.Status != http.StatusCreated {

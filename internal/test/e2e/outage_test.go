@@ -71,7 +71,7 @@ func TestInAnOutageRequestsAreRefusedQuicklyAndAfterItEverythingIsStillHeld(t *t
 			}
 			slices.Sort(took)
 			t.Logf("%d refusals, median %v, slowest %v", len(took), took[len(took)/2], took[len(took)-1])
-			if took[len(took)/2] > 1500*time.Millisecond || took[len(took)-1] > 4*time.Second {
+			if took[len(took)/2] > required(1500*time.Millisecond) || took[len(took)-1] > required(4*time.Second) {
 				t.Errorf("refusals took %v", took)
 			}
 			for _, at := range pulses[0].attempts() {
