@@ -1,0 +1,171 @@
+package term
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+// lock is a Monitor.
+type lock struct {
+	sync.Mutex
+	effects []func()
+}
+
+func (l *lock) Do(f func()) {
+	l.Lock()
+	f()
+	effects := l.effects
+	l.effects = nil
+	l.Unlock()
+	for _, effect := range effects {
+		effect()
+	}
+}
+
+func (l *lock) Deliver(res zk.Result, done func(zk.Result)) { l.Do(func() { done(res) }) }
+func (l *lock) Effect(f func())                             { l.effects = append(l.effects, f) }
+
+// world is a Store whose sessions and reads the test decides upon.
+type world struct {
+	Store
+	mu   sync.Mutex
+	open []*fakeSession
+	get  func(path string) (zxid int64, err error)
+}
+
+type fakeSession struct {
+	Session
+	id      string
+	done    chan struct{}
+	trusted bool
+	writes  []*zk.Write
+}
+
+func (s *fakeSession) ID() string                     { return s.id }
+func (s *fakeSession) Done() <-chan struct{}          { return s.done }
+func (s *fakeSession) Err() error                     { return zk.ErrSessionGone }
+func (s *fakeSession) FenceOpen(zk.Instant) bool      { return s.trusted }
+func (s *fakeSession) Submit(w *zk.Write) error       { s.writes = append(s.writes, w); return nil }
+func (s *fakeSession) Close(context.Context) error    { close(s.done); return nil }
+func (w *world) Current(zk.Instant) bool              { return true }
+func (w *world) Run(context.Context) error            { return nil }
+func (w *world) AddRoot(zk.WatchRoot) error           { return nil }
+func (w *world) List(string)                          {}
+func (w *world) Reached(context.Context, int64) error { return nil }
+func (w *world) Committed(zk.Instant, int64)          {}
+
+func (w *world) Open(_ context.Context, id string, _ []byte, _ func(zk.Instant, int64)) (Session, error) {
+	s := &fakeSession{id: id, done: make(chan struct{}), trusted: true}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open = append(w.open, s)
+	return s, nil
+}
+
+// nth is the nth session.
+func (w *world) nth(n int) *fakeSession {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.open[n]
+}
+
+func (w *world) Watch([]zk.WatchRoot, zk.Sink, func() int64) Watcher { return w }
+
+func (w *world) Get(path string, reply func([]byte, wire.Stat, int64, error)) {
+	zxid, err := w.get(path)
+	reply(nil, wire.Stat{}, zxid, err)
+}
+
+func portOn(w *world) (*Port, *lock) {
+	l := &lock{}
+	p := New(Options{Store: w, Clock: zk.SystemClock{}, Log: slog.New(slog.DiscardHandler), Monitor: l,
+		NewID: func() (string, error) { return "id", nil }, Begun: func(Session) {}, Ended: func(Session) {}, Idle: func() {}})
+	p.Watch(nil, nil)
+	return p, l
+}
+
+func TestAnAnswerOfAFormerSessionIsNotValidUnderTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{}
+		p, l := portOn(w)
+		ctx, cancel := context.WithCancel(t.Context())
+		stopped := make(chan error, 1)
+		go func() { stopped <- p.Run(ctx, nil, time.Minute) }()
+		synctest.Wait()
+		if !p.StillValid(1) || p.StillValid(2) || p.StillValid(0) {
+			t.Error("the first session has term 1")
+		}
+		w.nth(0).trusted = false
+		if p.StillValid(1) || p.Trusted() {
+			t.Error("valid outside the trust window")
+		}
+		outcomes := 0
+		submit := func() { p.Submit(&zk.Write{}, func(res zk.Result) { outcomes++ }) }
+		l.Do(submit)
+		if p.InFlight() != 1 || len(w.nth(0).writes) != 1 {
+			t.Error("the write is not in flight")
+		}
+		close(w.nth(0).done)
+		synctest.Wait()
+		if p.Present() != nil || p.Term() != locks.Term(1) || p.StillValid(1) {
+			t.Error("a session that has ended is present")
+		}
+		w.nth(0).writes[0].Done(zk.Result{Outcome: zk.Unknown})
+		l.Do(submit) // without a session it is not done
+		if outcomes != 2 || p.InFlight() != 0 {
+			t.Errorf("%d outcomes, %d in flight", outcomes, p.InFlight())
+		}
+		time.Sleep(reopenDelay)
+		synctest.Wait()
+		if p.StillValid(1) || !p.StillValid(2) {
+			t.Error("the second session has term 2")
+		}
+		l.Do(p.Last)
+		close(w.nth(1).done)
+		time.Sleep(time.Minute)
+		cancel()
+		if err := <-stopped; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if len(w.open) != 2 {
+			t.Error("a session was opened after the last one")
+		}
+	})
+}
+
+func TestAReadThatIsNotAnsweredWaitsForTheNextPump(t *testing.T) {
+	w := &world{}
+	p, l := portOn(w)
+	asked := 0
+	w.get = func(string) (int64, error) {
+		switch asked++; asked {
+		case 1:
+			return 0, zk.ErrUnavailable
+		case 2:
+			return 6, nil // from a server that is behind
+		}
+		return 7, zk.ErrNoNode
+	}
+	var replies []error
+	l.Do(func() {
+		p.Read("/a", 7, func(_ []byte, _ wire.Stat, err error) { replies = append(replies, err) })
+	})
+	for want := 1; want < 3; want++ {
+		if len(replies) != 0 || asked != want || p.Reads() != 1 {
+			t.Fatalf("asked %d times, replies %v, %d reads", asked, replies, p.Reads())
+		}
+		l.Do(p.PumpReads)
+	}
+	if len(replies) != 1 || !errors.Is(replies[0], zk.ErrNoNode) || p.Reads() != 0 {
+		t.Errorf("replies %v, %d reads", replies, p.Reads())
+	}
+}
