@@ -289,7 +289,7 @@ func (m *Manager) await(ctx context.Context, req *locks.AcquireRequest, l *lease
 		if done, res, err := m.answer(ctx, req, l, replayed, begun, over, gone, draining); done {
 			return res, err
 		}
-		if !l.placed() || !l.recordState.loaded() || l.phase == ending || over || req.Wait == 0 {
+		if !l.positionKnown() || !l.recordState.loaded() || l.phase == ending || over || req.Wait == 0 {
 			stall.Reset(answerWithin/4 + 1)
 		}
 		wake := l.changed()

@@ -208,21 +208,21 @@ func (m *Manager) deletionKnown(id recipe.LeaseID) bool {
 	return known && !past.Doubtful
 }
 
-// mayBeTold notes that a lease's contender holds by its place in the queue. If
+// mayBeAcknowledged notes that a lease's contender holds by its place in the queue. If
 // it may have held before its former owner's last possible word (grace), its
 // client may have been told, however late this gateway reads the contender or
 // may grant: the lease counts as claimed. A replica is at most a promise window
 // behind while it is trusted, so only a look after grace and a window can show
 // that it did not hold then.
-func (m *Manager) mayBeTold(l *lease, now time.Duration) {
-	if m.asksWhetherTold(l) {
+func (m *Manager) mayBeAcknowledged(l *lease, now time.Duration) {
+	if m.asksWhetherAcknowledged(l) {
 		l.setGrant(m, grantAcknowledged)
 		m.extend(l, now, l.ttl)
 	}
 }
 
-// asksWhetherTold reports whether mayBeTold has something to find out.
-func (m *Manager) asksWhetherTold(l *lease) bool {
+// asksWhetherAcknowledged reports whether mayBeAcknowledged has something to find out.
+func (m *Manager) asksWhetherAcknowledged(l *lease) bool {
 	return l.grace != 0 && l.grant == grantNone && m.clockState.lastTrusted < l.grace+m.layout.PromiseWindow
 }
 
@@ -265,7 +265,7 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 		}
 		return // the clock asks again before it ends anything
 	}
-	if stat.Czxid == l.born() && stat.Version < l.dataVersion() && !fault.On("old-read") {
+	if stat.Czxid == l.visibleFrom() && stat.Version < l.dataVersion() && !fault.On("old-read") {
 		// The observer's server is behind the one that took this gateway's own
 		// writes. What was written stays what is known, and the event of that write,
 		// which is on its way, has it read again.
@@ -274,7 +274,7 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 	l.setRecord(m, recordCurrent)
 	l.czxid = stat.Czxid
 	if first := l.contender.FirstCzxid; first != 0 && !fault.On("downgrade-token") {
-		l.czxid, l.rare().born = first, stat.Czxid
+		l.czxid, l.rare().visibleFrom = first, stat.Czxid
 	}
 	behind := stat.Version - l.dataVersion()
 	l.setDataVersion(stat.Version) // and what follows from the data, before anything acts upon it

@@ -165,7 +165,7 @@ func (m *Manager) judge(q *queues.Queue, c *zk.Change, now time.Duration) {
 
 // place makes a created lease a waiting one once its place is certain.
 func (m *Manager) place(l *lease, now time.Duration) {
-	if l.phase != creating || !l.placed() {
+	if l.phase != creating || !l.positionKnown() {
 		return
 	}
 	m.setPhase(l, waiting)
@@ -218,7 +218,7 @@ func (m *Manager) applyRemoved(q *queues.Queue, c *zk.Change, now time.Duration)
 // when the listing is not older than the contender: a server that lags shows
 // a past in which it did not exist yet.
 func (m *Manager) lostContender(l *lease, s *slot, c *zk.Change, now time.Duration) {
-	if c.Listed && (l.phase == creating && l.czxid == 0 || c.Zxid < l.born()) && !fault.On("absence") {
+	if c.Listed && (l.phase == creating && l.czxid == 0 || c.Zxid < l.visibleFrom()) && !fault.On("absence") {
 		s.hide(m, l)
 		return // the reply, or the takeover, tells what became of it
 	}

@@ -25,7 +25,7 @@ type rare struct {
 	key         string        // hash of its idempotency key; ""
 	shrinkAt    time.Duration // boot: when recorded may come down to ttl; 0: it need not
 	version     int32         // of the data whose content was applied here
-	born        int64         // zxid of the downgrade that made the present contenders; 0
+	visibleFrom int64         // zxid of the downgrade that made the present contenders; 0
 	failure     *locks.Error  // ended: what became of a create that came to nothing
 	holds       []string      // in the order in which they were taken; unnamed: see there. Never changed in place
 	released    []string      // names of holds that were let go. Never changed in place

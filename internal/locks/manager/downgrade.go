@@ -103,7 +103,7 @@ func (m *Manager) replace(l *lease, refused *error) {
 		switch {
 		case l.phase == ended:
 		case res.Outcome == zk.Done: // at the version that was seen, so nobody else has written it
-			l.rare().born = res.Zxid
+			l.rare().visibleFrom = res.Zxid
 		case res.Outcome == zk.Unknown:
 			l.staleRecord(m)
 			m.resolve(l)

@@ -98,14 +98,14 @@ func (m *Manager) letIn(q *queues.Queue, l *lease, now time.Duration) (blocked b
 	switch {
 	case l.phase != waiting, l.term != m.port.Term():
 		return false
-	case !l.placed() && !m.asksWhetherTold(l):
+	case !l.positionKnown() && !m.asksWhetherAcknowledged(l):
 		return false // nothing would follow from its turn
 	case !l.turn():
 		return false
 	}
-	m.mayBeTold(l, now)
+	m.mayBeAcknowledged(l, now)
 	switch {
-	case !l.placed():
+	case !l.positionKnown():
 		return false
 	case !m.certainToHold(l):
 		return q.Blocked()

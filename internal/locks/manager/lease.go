@@ -71,9 +71,9 @@ func (s *slot) named(name string) {
 	s.contender = c
 }
 
-// placed reports whether the lease's place in line is certain: its contenders
+// positionKnown reports whether the lease's place in line is certain: its contenders
 // have been seen in the replica and their czxid is known.
-func (l *lease) placed() bool { return l.czxid != 0 && l.seenWhole() }
+func (l *lease) positionKnown() bool { return l.czxid != 0 && l.seenWhole() }
 
 // changed returns a channel that is closed at the lease's next visible change.
 func (l *lease) changed() <-chan struct{} {
@@ -98,10 +98,10 @@ func (l *lease) clock() time.Duration {
 // waitingClock is how long a lease stays in line without a sign of its client.
 func (l *lease) waitingClock() time.Duration { return min(l.ttl, waitingClock) }
 
-// born is the zxid before which no listing shows all of the lease's contenders.
-func (l *lease) born() int64 {
-	if l.rareFields != nil && l.rareFields.born != 0 {
-		return l.rareFields.born
+// visibleFrom is the zxid before which no listing shows all of the lease's contenders.
+func (l *lease) visibleFrom() int64 {
+	if l.rareFields != nil && l.rareFields.visibleFrom != 0 {
+		return l.rareFields.visibleFrom
 	}
 	return l.czxid
 }

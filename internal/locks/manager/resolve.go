@@ -73,7 +73,7 @@ func (m *Manager) checkSlot(l *lease, s *slot) {
 	m.effect(func() {
 		m.port.Watcher.Get(path, func(_ []byte, _ wire.Stat, zxid int64, err error) {
 			m.do(func() {
-				if l.term == term && !s.presence.seen() && s.path() == path && l.phase != ending && l.phase != ended && isNoNode(err) && zxid >= l.born() {
+				if l.term == term && !s.presence.seen() && s.path() == path && l.phase != ending && l.phase != ended && isNoNode(err) && zxid >= l.visibleFrom() {
 					s.setPresence(m, l, slotGone)
 					m.lost(l, m.clock.Now().Boot())
 				}

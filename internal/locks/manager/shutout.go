@@ -62,7 +62,7 @@ func (m *Manager) hidden(l *lease, term locks.Term) {
 
 // loadedHidden is loadedContender for a record of which only the node's stat is known.
 func (m *Manager) loadedHidden(l *lease, term locks.Term, stat wire.Stat) {
-	moved := !l.recordState.assumed() && stat.Czxid == l.born() && stat.Version > l.dataVersion()
+	moved := !l.recordState.assumed() && stat.Czxid == l.visibleFrom() && stat.Version > l.dataVersion()
 	if l.change == changeReading && moved {
 		// The version is that of the record that ends it, or of a write that cannot be read: it stays ended.
 		l.setRecord(m, recordCurrent)

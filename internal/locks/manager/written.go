@@ -305,7 +305,7 @@ func (m *Manager) beaten(l *lease, r record.Record, now time.Duration) {
 		return
 	}
 	l.rare().beats = r.Beats
-	m.renewTold(l, r.LeaseTTL(), now)
+	m.renewAcknowledged(l, r.LeaseTTL(), now)
 }
 
 // beatenUnread does the same for a record that another program wrote over before it was
@@ -313,10 +313,10 @@ func (m *Manager) beaten(l *lease, r record.Record, now time.Duration) {
 // the one that stood in the record then.
 func (m *Manager) beatenUnread(l *lease, now time.Duration) {
 	l.acknowledge(m)
-	m.renewTold(l, max(l.recorded, l.rare().outgoing), now)
+	m.renewAcknowledged(l, max(l.recorded, l.rare().outgoing), now)
 }
 
-func (m *Manager) renewTold(l *lease, ttl, now time.Duration) {
+func (m *Manager) renewAcknowledged(l *lease, ttl, now time.Duration) {
 	l.beat = now
 	switch {
 	case l.phase == held:
