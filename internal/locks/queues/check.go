@@ -71,7 +71,7 @@ func (r *Replica) checkQueue(q *Queue, now *Counts, fail func(string, ...any)) (
 	return observed
 }
 
-// Kept is how many things of each kind the replica keeps.
+// Kept is how many things of each kind the replica keeps: for tests that nothing is kept for ever.
 func (r *Replica) Kept() map[string]int {
 	queues := 0
 	for s := range r.All {

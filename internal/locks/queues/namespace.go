@@ -35,12 +35,6 @@ type Namespace struct {
 	Sweeping  int    // directories that sweeps have asked to remove, and ZooKeeper has not answered
 }
 
-// NewNamespace makes a namespace without locks.
-func NewNamespace(name, root string, naming *recipe.Naming) *Namespace {
-	return &Namespace{Name: name, Root: root, Naming: naming, ignoring: interop.IgnoringOf(naming), Queues: btree.NewBTreeGOptions(
-		func(a, b *Queue) bool { return a.Path < b.Path }, btree.Options{NoLocks: true})}
-}
-
 // NamespaceOf makes the namespace that a record describes. The error is a *zk.FatalError for a dialect of a later release.
 func NamespaceOf(name string, ns zk.Namespace) (*Namespace, error) {
 	naming, err := recipe.ParseNaming(cmp.Or(ns.Dialect, string(recipe.Native)))
@@ -48,7 +42,8 @@ func NamespaceOf(name string, ns zk.Namespace) (*Namespace, error) {
 		return nil, &zk.FatalError{Kind: zk.KindNamespace, Hint: "a newer gateway made it: upgrade this one",
 			Err: fmt.Errorf("namespace %s has the dialect %q, which this gateway does not know: %w", name, ns.Dialect, err)}
 	}
-	return NewNamespace(name, ns.Root, naming), nil
+	byPath := btree.NewBTreeGOptions(func(a, b *Queue) bool { return a.Path < b.Path }, btree.Options{NoLocks: true})
+	return &Namespace{Name: name, Root: ns.Root, Naming: naming, ignoring: interop.IgnoringOf(naming), Queues: byPath}, nil
 }
 
 // Find returns the queue of a lock, or nil.
