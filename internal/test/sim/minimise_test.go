@@ -15,7 +15,7 @@ func struck(out Outcome, kind Kind) bool {
 }
 
 func TestAPlanThatFailsIsMadeAsShortAsItCanBe(t *testing.T) {
-	if testkit.Race {
+	if testkit.Race || testing.Short() {
 		t.Skip("some hundred runs show nothing more with the race detector, and take half a minute")
 	}
 	// A check that fails when two kinds of faults both struck.
