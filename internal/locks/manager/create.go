@@ -1,8 +1,10 @@
 package manager
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"lockkeeper/internal/fault"
@@ -247,4 +249,98 @@ func (m *Manager) semaphoreAmong(wants []locks.Want) *queues.Queue {
 		}
 	}
 	return nil
+}
+
+func (m *Manager) newLease(wants []locks.Want, req *locks.AcquireRequest) (*lease, error) {
+	now := m.clock.Now()
+	id, err := recipe.NewLeaseID(m.fleet, recipe.GatewayID(m.port.Session().ID()), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("making a lease id: %w", err)
+	}
+	l := &lease{
+		phase: creating, ttl: req.TTL, recorded: req.TTL, term: m.port.Term(), recordState: recordCurrent,
+		owner:    m.owners.one(req.Owner),
+		enqueued: now.Wall(), since: now.Boot(), heapIndex: -1,
+	}
+	if req.Metadata != "" {
+		l.rare().metadata = strings.Clone(req.Metadata)
+	}
+	if req.NotifyURL != "" {
+		l.rare().telling = &telling{url: strings.Clone(req.NotifyURL)}
+	}
+	if req.LockDelay > 0 {
+		// In whole milliseconds, as it is written.
+		l.rare().lockDelay, l.rare().lockDelayOn = (req.LockDelay + time.Millisecond - 1).Truncate(time.Millisecond), req.LockDelayOn
+	}
+	if req.Hold != "" {
+		l.rare().holds = []string{strings.Clone(req.Hold)}
+	}
+	var slots []slot
+	for i := range wants {
+		space := m.replica.Namespaces[wants[i].NS]
+		c := contenderOf(&wants[i])
+		c.LeaseID, c.Ephemeral = id, req.Ephemeral
+		if len(wants) > 1 {
+			c.Group, c.Groups = uint8(i+1), uint8(len(wants))
+		}
+		q := m.replica.Queue(space, wants[i].Lock, now.Boot())
+		if space.Naming.Dialect() == recipe.Native && len(wants) == 1 {
+			l.slot = slot{q: q, contender: c} // nearly all leases: without a slice of one
+			break
+		}
+		for _, member := range space.Naming.Contenders(*c) {
+			slots = append(slots, slot{q: q, contender: &member})
+		}
+	}
+	if len(slots) > 0 {
+		l.slot = slots[0]
+	}
+	if len(slots) > 1 {
+		l.rare().rest = slots[1:]
+	}
+	for s := range l.slots {
+		s.q.Leases++
+	}
+	m.leases[id] = l
+	m.counts.enter(l)
+	m.weigh(l, 0)
+	if req.Async {
+		m.makeTicket(l)
+	}
+	m.rev++
+	l.rev = m.rev
+	return l, nil
+}
+
+// dropCreate ends a lease whose create definitely did not happen. It never
+// existed, so nothing remembers it.
+func (m *Manager) dropCreate(l *lease, key *keyEntry, now time.Duration) {
+	m.keys.drop(key)
+	if l.rareFields != nil {
+		l.rareFields.key = ""
+	}
+	m.finish(l, locks.ReasonUnknown, now)
+	m.history.Drop(l.id())
+	for s := range l.slots {
+		m.replica.Forget(s.q)
+	}
+}
+
+func createFailure(err error) *locks.Error {
+	e := &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter, Err: err,
+		Detail: "ZooKeeper did not take the contender; nothing was done, repeat the request"}
+	switch {
+	case errors.Is(err, zk.ErrTooLarge):
+		e.Code, e.Field, e.RetryAfter = locks.CodeInvalid, "metadata", 0
+		e.Detail = "owner and metadata are larger than one ZooKeeper transaction may be"
+	case errors.Is(err, zk.ErrNoNode):
+		e.Detail = "the lock root of the namespace is not there: the programs that share it may create it, or do it by hand; nothing was done"
+	case errors.Is(err, zk.ErrNoAuth):
+		e.RetryAfter, e.Detail = 0, "the ACL of the lock's directory, or of the lock root, forbids this gateway to create a contender; nothing was done. Check those ACLs and --zk-auth-file"
+	case errors.Is(err, zk.ErrQueueFull):
+		e.Code, e.Detail = locks.CodeTooManyWaiters, "too many writes wait for ZooKeeper; nothing was done, repeat the request"
+	case errors.Is(err, zk.ErrEphemeralCap):
+		e.Code, e.Detail = locks.CodeEphemeralCap, "this gateway's ZooKeeper session has as many ephemeral nodes as it may (256 KiB of paths): more could keep a ZooKeeper server from starting again; leave ephemeral out, or use another gateway"
+	}
+	return e
 }

@@ -1,0 +1,245 @@
+package manager
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
+	"lockkeeper/internal/zk"
+)
+
+// acquiringLease is an acquire that follows its lease until it can be answered.
+type acquiringLease struct {
+	m        *Manager
+	ctx      context.Context
+	req      *locks.AcquireRequest
+	l        *lease
+	replayed bool          // the lease was there: an idempotent repeat
+	begun    time.Duration // boot
+
+	// What has happened while it waited.
+	over, gone, draining bool // its wait has elapsed; its caller has gone; the gateway drains
+
+	result locks.AcquireResult
+	err    error
+}
+
+// await follows a lease until the request can be answered. The monitor is held, and released while it waits.
+func (m *Manager) await(ctx context.Context, req *locks.AcquireRequest, l *lease, replayed bool) (locks.AcquireResult, error) {
+	a := acquiringLease{m: m, ctx: ctx, req: req, l: l, replayed: replayed, begun: m.clock.Now().Boot()}
+	l.listeners++
+	m.acquiring++
+	var elapsed <-chan time.Time
+	if req.Wait > 0 && req.Wait != locks.WaitForever {
+		timer := time.NewTimer(req.Wait)
+		defer timer.Stop()
+		elapsed = timer.C
+	}
+	stall := time.NewTimer(answerWithin)
+	defer stall.Stop()
+	for {
+		if a.answer(m.clock.Now().Boot()) {
+			return a.result, a.err
+		}
+		if !l.positionKnown() || !l.recordState.loaded() || l.phase == ending || a.over || req.Wait == 0 {
+			stall.Reset(answerWithin/4 + 1)
+		}
+		wake, stuck := l.changed(), false
+		m.outside(func() {
+			select {
+			case <-wake:
+			case <-elapsed:
+				a.over = true
+			case <-ctx.Done():
+				a.gone = true
+			case <-m.drain:
+				a.draining = true
+			case <-stall.C:
+				stuck = true
+			}
+		})
+		if stuck {
+			m.checkUnseen(l)
+		}
+	}
+}
+
+// leave ends the request's listening.
+func (a *acquiringLease) leave(now time.Duration) {
+	a.m.unlisten(a.l, now)
+	a.m.acquiring--
+}
+
+func (a *acquiringLease) fail(err error, now time.Duration) (done bool) {
+	a.leave(now)
+	a.err = err
+	return true
+}
+
+// succeed answers with the lease as it is and its token.
+func (a *acquiringLease) succeed(now time.Duration) (done bool) {
+	a.leave(now)
+	a.m.claim(a.l, now) // a client with the token knows of the grant
+	view := a.m.viewOwn(a.l)
+	view.Token = a.m.tokens.Make(a.l.id())
+	if view.NotifyURL != "" {
+		a.l.rareFields.telling.given, view.NotifySecret = true, notifySecret(a.m.layout.Keys[0], a.l.id())
+	}
+	a.result = locks.AcquireResult{Lease: view, Replayed: a.replayed}
+	return true
+}
+
+// lost reports whether no client will ever have the lease's token: no other request follows it, and no key finds it.
+func (a *acquiringLease) lost() bool { return a.l.listeners == 1 && !a.m.keyed(a.l) }
+
+// giveUpLost gives up a lease that no client will ever have.
+func (a *acquiringLease) giveUpLost(now time.Duration) {
+	if a.lost() {
+		a.m.giveUp(a.l, locks.ReasonCancelled, now)
+	}
+}
+
+// answer decides whether the acquire can be answered now; then result or err has the answer, and the request listens no more.
+func (a *acquiringLease) answer(now time.Duration) (done bool) {
+	l := a.l
+	if a.replayed && (l.phase == waiting || l.phase == held) {
+		if done, wait := a.checkReplay(now); done || wait {
+			return done
+		}
+	}
+	switch {
+	case l.phase == ended:
+		return a.answerEnded(now)
+	case l.phase == held:
+		if a.gone && a.lost() {
+			a.m.end(l, locks.ReasonCancelled, now)
+			return a.fail(cancelled(a.ctx), now)
+		}
+		return a.succeed(now)
+	case a.gone:
+		a.giveUpLost(now)
+		return a.fail(cancelled(a.ctx), now)
+	case a.draining:
+		if l.phase == waiting && (a.m.keyed(l) || a.req.Async) {
+			return a.succeed(now) // its place outlives this gateway
+		}
+		a.giveUpLost(now) // else a successor would give it the lock
+		return a.fail(a.m.usable(), now)
+	case l.phase == creating, l.phase == ending:
+		if !a.m.stalled(a.begun, now) {
+			return false
+		}
+		if l.phase == creating {
+			a.giveUpLost(now) // it ends as soon as it is found
+		}
+		return a.fail(outcomeUnknown(), now)
+	}
+	return a.answerWaiting(now)
+}
+
+// checkReplay looks whether the repeat of an acquire may be answered from the lease as it is: its record comes first.
+func (a *acquiringLease) checkReplay(now time.Duration) (done, wait bool) {
+	loaded := a.l.recordState.loaded()
+	switch {
+	case !loaded && a.m.overdue(a.begun, now):
+		return a.fail(a.m.unavailable(), now), false
+	case !loaded:
+		a.m.load(a.l)
+		return false, true
+	case slices.Contains(a.l.releasedNames(), a.req.Hold):
+		return a.fail(holdReleased(a.req.Hold), now), false // a late repeat takes nothing
+	}
+	return false, false
+}
+
+// answerEnded answers an acquire whose lease has ended.
+func (a *acquiringLease) answerEnded(now time.Duration) (done bool) {
+	l, failure := a.l, a.l.failure()
+	switch {
+	case failure != nil && failure.Code == codeKeyTaken:
+		a.leave(now)
+		a.result, a.err = a.m.replayTaken(a.ctx, a.req)
+		return true
+	case failure != nil && failure.Code == locks.CodeNotOwner && a.lost():
+		a.m.port.Submit(&zk.Write{Ops: l.deletions(nil, -1)}, func(zk.Result) {})
+		return a.fail(&locks.Error{Code: locks.CodeNotOwner, RetryAfter: retryAfter,
+			Detail: "another gateway has taken over this gateway's leases, and the place in line was given up; repeat the request"}, now)
+	case failure != nil:
+		return a.fail(failure, now)
+	case l.reason() == locks.ReasonWaitElapsed:
+		a.leave(now)
+		q, code := a.m.obstacleOf(a.req.Wants(), notGranted(a.req))
+		if q == nil {
+			q = l.q // the lock was released at this moment
+		}
+		a.err = a.m.heldByOther(a.ctx, a.req, q, code)
+		return true
+	case l.reason() == locks.ReasonGatewayLeft && !l.grant.granted() && !a.m.keyed(l):
+		return a.fail(a.m.unavailable(), now) // its place in line went with the session
+	}
+	return a.fail(endedError(l.reason()).Because(l.words()), now)
+}
+
+// answerWaiting answers an acquire whose lease stands in line.
+func (a *acquiringLease) answerWaiting(now time.Duration) (done bool) {
+	l, tried := a.l, a.req.Wait == 0 || a.over
+	switch {
+	case !a.replayed && !l.turn() && a.m.semaphoreAmong(a.req.Wants()) != nil:
+		a.m.end(l, locks.ReasonWaitElapsed, now) // the semaphore came while the contender was on its way
+	case a.req.Async:
+		return a.succeed(now)
+	case l.turn():
+		// It is next; the grant waits for trust.
+		if tried && a.m.stalled(a.begun, now) {
+			a.giveUpLost(now)
+			return a.fail(a.m.unavailable(), now)
+		}
+		if tried && now-a.begun-max(a.req.Wait, 0) >= answerWithin && l.listeners == 1 {
+			// Whether a contender stands before it cannot be found out: the directory may not be listed.
+			a.m.end(l, locks.ReasonWaitElapsed, now)
+		}
+	case tried && l.listeners > 1:
+		return a.succeed(now) // another request of the same client still waits on this lease
+	case tried:
+		a.m.end(l, locks.ReasonWaitElapsed, now)
+	}
+	return false
+}
+
+// obstacleOf is the lock that is in the way of the wants, nil for none, and the code that says so: code, or that of another
+// program's semaphore or mark, which no lease joins.
+func (m *Manager) obstacleOf(wants []locks.Want, code locks.Code) (*queues.Queue, locks.Code) {
+	if q := m.invalidAmong(wants); q != nil {
+		return q, locks.CodeLockInvalid
+	}
+	if q := m.semaphoreAmong(wants); q != nil {
+		return q, locks.CodeForeignSemaphore
+	}
+	return m.inTheWay(wants), code
+}
+
+// notGranted is the code for an acquire that left the queue again. Whoever did
+// not wait has no wait that elapsed, even when it took a look from within the
+// queue to find the lock taken.
+func notGranted(req *locks.AcquireRequest) locks.Code {
+	if req.Wait == 0 {
+		return locks.CodeHeldByOther
+	}
+	return locks.CodeWaitElapsed
+}
+
+// keyed reports whether the lease's client can find it again by repeating the
+// request.
+func (m *Manager) keyed(l *lease) bool { return l.key() != "" }
+
+// giveUp ends a lease that nobody wants any more, now or as soon as it is
+// known to exist.
+func (m *Manager) giveUp(l *lease, reason locks.Reason, now time.Duration) {
+	if l.phase == waiting || l.phase == held {
+		m.end(l, reason, now)
+		return
+	}
+	l.abandoned = true
+}
