@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strings"
@@ -89,8 +88,8 @@ func TestCreateSessionAsARequestEndsTheConnectionAlone(t *testing.T) {
 	}
 }
 
-// transcript sends bytes and tells what comes back until nothing more does, without what differs between any two servers:
-// session ids, passwords and zxids.
+// transcript sends bytes and tells what comes back, without what differs between any two servers: session ids, passwords and
+// zxids. A last request of its own tells whether the connection is still open, however long the server takes.
 func transcript(t *testing.T, addr string, hello, rest []byte) string {
 	t.Helper()
 	nc, err := net.Dial("tcp", addr)
@@ -102,32 +101,32 @@ func transcript(t *testing.T, addr string, hello, rest []byte) string {
 	var said strings.Builder
 	frames := wire.NewFrameReader(nc, 1<<20)
 	for i := 0; ; i++ {
-		testkit.NoError(t, nc.SetReadDeadline(time.Now().Add(500*time.Millisecond)))
+		testkit.NoError(t, nc.SetReadDeadline(time.Now().Add(20*time.Second)))
 		frame, err := frames.Next()
 		switch {
-		case err == nil:
-		case err == io.EOF:
-			return said.String() + "closed"
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			return said.String() + "open"
-		default:
-			return said.String() + "closed" // a reset: there was unread input
+			t.Fatalf("neither an answer nor an end; before it:\n%s", said.String())
+		case err != nil: // also a reset: there was unread input
+			return said.String() + "closed"
 		}
 		d := wire.NewDecoder(frame)
 		if i == 0 {
 			var r wire.ConnectReply
 			r.Decode(d)
 			fmt.Fprintf(&said, "session %v, timeout %d, password of %d, long form %v %v\n", r.SessionID != 0, r.TimeoutMs, len(r.Passwd), r.HasReadOnly, r.ReadOnly)
-			if _, err := nc.Write(rest); err != nil {
-				t.Fatal(err)
-			}
-			continue
+			_, _ = nc.Write(append(rest[:len(rest):len(rest)], rawzk.Request(lastXid, wire.OpExists, &wire.ReadRequest{Path: "/"})...))
+			continue // a server that has closed the connection is found out by reading
 		}
 		var h wire.ReplyHeader
-		h.Decode(d)
+		if h.Decode(d); h.Xid == lastXid {
+			return said.String() + "open"
+		}
 		fmt.Fprintf(&said, "xid %d, zxid %d, error %d, body %s\n", h.Xid, sign(h.Zxid), h.Err, hex.EncodeToString(frame[min(16, len(frame)):]))
 	}
 }
+
+// lastXid is the xid of transcript's own request.
+const lastXid = 1 << 20
 
 func sign(n int64) int {
 	switch {
