@@ -75,7 +75,7 @@ func readPage(t *testing.T, title string) (rows [][]string) {
 	return rows
 }
 
-// The page says who does not wait for whom. A pair is safe only when each waits for the other, or when both read.
+// The page lists the pairs of programs that do not wait for each other. A pair is safe only when each waits for the other, or when both read.
 func TestProgramsThatDoNotWaitForEachOtherAreAHazard(t *testing.T) {
 	ignores := map[string][]string{}
 	for _, row := range readPage(t, "programs")[1:] {

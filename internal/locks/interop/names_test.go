@@ -32,7 +32,7 @@ func TestHBasesTableLockIsRead(t *testing.T) {
 	}
 }
 
-// Anybody may write anything into a contender.
+// Any program can write any data into a contender.
 func FuzzDecode(f *testing.F) {
 	f.Add("hbase", "", []byte("PBUF\x0a\x0f\x0a\x07default\x12\x04user\x30\x80\x80\x80\x80\x10"))
 	f.Add("hbase", "", []byte("\xff\x00\x00\x00\x01aPBUF\x2a\x02\xff\xfe"))

@@ -44,11 +44,11 @@ type End struct {
 	Next         *Next
 	Why          Cause
 	Mode         recipe.Mode
-	// doubtful: nobody knew when the contender was created, so the listing that
-	// lacked it may have come from a server that lags. It may be there again.
+	// Doubtful is set when the contender's creation time is unknown: the listing
+	// that lacked it may come from a server that lags, so it may reappear.
 	Doubtful bool
 	Struck   bool // another gateway ran it, and this one has ended it
-	Heard    bool // the gateway that ran it, or that ended it, has told
+	Heard    bool // the gateway that ran it or ended it has reported the end
 }
 
 // Reason is why it ended.

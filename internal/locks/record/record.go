@@ -24,20 +24,20 @@ type Record struct {
 	Metadata string   `json:"metadata,omitempty"`
 	Enqueued int64    `json:"enqueued_ms"` // Unix time; for display, never for decisions
 	Holds    []string `json:"holds,omitempty"`
-	Released []string `json:"released,omitempty"` // names of holds that were let go
+	Released []string `json:"released,omitempty"` // names of released holds
 	// For so long its place stays after its end; which ends: DelayOnExpiry, DelayAlways.
 	LockDelay   int64         `json:"lock_delay_ms,omitempty"`
 	LockDelayOn locks.DelayOn `json:"lock_delay_on,omitempty"`
 	Closed      *Closed       `json:"closed,omitempty"` // the lease has ended, and its place stays
-	// Revoke: the holder has been asked to let go.
+	// Revoke is the request to the holder to release; nil for none.
 	Revoke *Revocation `json:"revoke,omitempty"`
 	// RevokeRound counts the revocations that were withdrawn: what is known of an earlier round does not count any more.
 	RevokeRound int64 `json:"revoke_round,omitempty"`
-	// Beats counts the heartbeats that other gateways wrote down; Told: one of them has
-	// told the client that it holds. See written.go.
+	// Beats counts the heartbeats that other gateways recorded. Told is set once
+	// one of them has reported the grant to the client.
 	Beats int64 `json:"beats,omitempty"`
 	Told  bool  `json:"told,omitempty"`
-	// Notify is told of the lease's grant and of its end.
+	// Notify is the address that receives the lease's grant and end events.
 	Notify string `json:"notify,omitempty"`
 
 	More map[string]json.RawMessage `json:"-"` // what a later release has put there
@@ -165,8 +165,8 @@ func Named(holds []string) []string {
 	return slices.Clip(holds)
 }
 
-// NotifyURL is the address that is told of the lease; "" for none. Any program can write a record, so what is no http or
-// https address counts as none.
+// NotifyURL is the http or https address that receives the lease's events, "" for
+// none. Any program can write a record, so any other address counts as none.
 func (r Record) NotifyURL() string {
 	if len(r.Notify) > locks.MaxNotifyURL || !strings.HasPrefix(r.Notify, "http://") && !strings.HasPrefix(r.Notify, "https://") {
 		return ""

@@ -13,7 +13,7 @@ import (
 )
 
 // A lease token is lk1.<lease id>.<key id>.<mac>: it names its lease and the
-// key it was made with, and nobody without that key can make one. The mac is
+// key it was made with, and only a gateway with that key can make it. The mac is
 // HMAC-SHA-256 over the lease id, cut to 128 bits (RFC 2104, section 5).
 const tokenVersion = "lk1"
 
