@@ -91,7 +91,7 @@ func duration(t testing.TB, s string) time.Duration {
 // handover is how long a gateway may take to leave after --drain-delay: shutdownWithin of cmd/gateway.
 func handover(t testing.TB) time.Duration {
 	t.Helper()
-	m := regexp.MustCompile(`shutdownWithin = (\d+) \* time\.Second`).FindStringSubmatch(read(t, "cmd/gateway/serve.go"))
+	m := regexp.MustCompile(`shutdownWithin = (\d+) \* time\.Second`).FindStringSubmatch(read(t, "cmd/gateway/gateway.go"))
 	if m == nil {
 		t.Fatal("cmd/gateway does not say how long it takes to leave")
 	}
