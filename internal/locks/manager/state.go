@@ -133,7 +133,7 @@ var changeTable = table{
 	changeNone:      {"nothing", of(changeReplacing, changeHeldUp, changeDeleting, changeClosing, changeVerifying, changePaused)},
 	changeReplacing: {"replacing", of(changeNone)},
 	changeHeldUp:    {"held up", of(changeNone, changeDeleting, changeClosing, changePaused)},
-	changeDeleting:  {"deleting", of(changeNone, changeHeldUp, changeVerifying, changePaused)},
+	changeDeleting:  {"deleting", of(changeNone, changeHeldUp, changeClosing, changeVerifying, changePaused)},
 	changeClosing:   {"closing", of(changeNone, changeHeldUp, changeDeleting, changeVerifying, changePaused)},
 	changeVerifying: {"verifying", of(changeNone, changeHeldUp, changeDeleting, changeRereading, changeReading, changePaused)},
 	changeRereading: {"rereading", of(changeNone, changeHeldUp, changeDeleting, changeReading, changePaused)},
