@@ -13,16 +13,13 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// destroyRounds bounds how often newcomers are ended, too, that came while the
-// others were.
+// destroyRounds bounds the rounds of Destroy: contenders that arrive during a round are ended in the next.
 const destroyRounds = 5
 
-// Destroy ends every contender of a lock, waiting or held, of whatever gateway or
-// program, from the tail of the queue on (fell.go), and then removes the lock: its
-// directory, in the default namespace, and its settings. Newcomers are ended with the
-// others, a bounded number of times; when there are still some it is CodeLockInUse,
-// and the answer says how many were ended. The same after any other error: what was
-// done is done, and the request may be repeated.
+// Destroy ends every contender of a lock, waiting or held, of any gateway or program, from the tail of the queue on
+// (fell.go). It then removes the lock: its settings and, in the default namespace, its directory. Contenders that keep
+// arriving after destroyRounds make it CodeLockInUse; the answer then says how many were ended. After any error, what
+// was done stays done, and the request may be repeated.
 func (m *Manager) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.DestroyAnswer, error) {
 	var answer locks.DestroyAnswer
 	if err := req.Check(); err != nil {
@@ -67,7 +64,7 @@ func (m *Manager) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.
 		case err == nil:
 			m.destroyed(&req)
 			return answer, nil
-		case errors.As(err, &e) && e.Code == locks.CodeLockInUse: // newcomers
+		case errors.As(err, &e) && e.Code == locks.CodeLockInUse: // contenders that arrived meanwhile
 		default:
 			return answer, err
 		}
@@ -76,7 +73,7 @@ func (m *Manager) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.
 		Detail: "newcomers go on coming to the lock, or its directory has a child that is no contender; who was there has been ended. Repeat the request, or stop those who come"}
 }
 
-// wholeQueue is everybody in a queue, each lease once, from the tail on.
+// wholeQueue returns all contenders of a queue, each lease once, from the tail on.
 func (m *Manager) wholeQueue(q *queues.Queue) (trees []*tree) {
 	seen := map[recipe.LeaseID]bool{}
 	for i := q.Contenders.Len() - 1; i >= 0; i-- {
@@ -98,7 +95,7 @@ func (m *Manager) wholeQueue(q *queues.Queue) (trees []*tree) {
 	return trees
 }
 
-// destroyed tells here and elsewhere that a lock was destroyed.
+// destroyed publishes here, and sends to the other gateways, that a lock was destroyed.
 func (m *Manager) destroyed(req *locks.DestroyRequest) {
 	m.do(func() {
 		m.tellDestroyed(req)
@@ -110,7 +107,7 @@ func (m *Manager) destroyed(req *locks.DestroyRequest) {
 	})
 }
 
-// tellDestroyed tells that a lock was destroyed, after the ends of everybody in it; the monitor is held.
+// tellDestroyed publishes that a lock was destroyed, after the ends of its contenders. The monitor is held.
 func (m *Manager) tellDestroyed(req *locks.DestroyRequest) {
 	ns := req.NS
 	if ns == "" {

@@ -12,15 +12,13 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// A downgrade replaces an exclusive contender by a shared one with the same
-// sequence number, in one transaction that creates before it deletes: at no moment,
-// also for those who are told of the two one after the other, is the place empty.
-// A writer that waits behind it stays behind it. The replacement's czxid is newer than
-// those of contenders that came meanwhile, so the fencing token stays that of the
-// first one, which stands in the replacement's name.
+// A downgrade replaces an exclusive contender by a shared one with the same sequence number. One transaction creates
+// the new node before it deletes the old one, so no watcher ever sees the position empty. A writer that waits behind
+// the contender stays behind it. The replacement's czxid is newer than the czxids of contenders that came meanwhile.
+// The fencing token therefore stays that of the first contender; the replacement's name contains it.
 
-// Downgrade makes an exclusive lease a shared one; of a group, every lock that
-// it has exclusively. It needs a held lease. Repeated: the lease as it is.
+// Downgrade makes a held exclusive lease shared; for a group, every lock that it holds exclusively. A repeat returns
+// the lease as it is.
 func (m *Manager) Downgrade(ctx context.Context, p locks.Principal, id, token string) (locks.Lease, error) {
 	named, wrong := m.bearer(p, id, token)
 	if wrong != nil {
@@ -67,7 +65,7 @@ func (l *lease) any(mode recipe.Mode) bool {
 // replacing reports whether a downgrade is under way.
 func (l *lease) replacing() bool { return l.change == changeReplacing }
 
-// replace sends a downgrade. The replica tells when it is done: see succeeded.
+// replace submits a downgrade. It is done when the replica shows the replacement: see succeeded.
 func (m *Manager) replace(l *lease, refused *error) {
 	now := m.clock.Now().Boot()
 	m.claim(l, now)
@@ -83,7 +81,7 @@ func (m *Manager) replace(l *lease, refused *error) {
 		creates = append(creates, zk.Op{Kind: zk.OpCreate, Ephemeral: next.Ephemeral, Path: s.q.Path + "/" + s.q.Namespace.Naming.Format(&next), Data: l.data(s, l.recorded)})
 		version := int32(-1)
 		if s == &l.slot {
-			version = l.dataVersion() // what another gateway wrote is read before it is replaced
+			version = l.dataVersion() // data that another gateway wrote is read before the node is replaced
 		}
 		deletes = append(deletes, zk.Op{Kind: zk.OpDelete, Path: s.path(), Version: version})
 	}
@@ -94,7 +92,7 @@ func (m *Manager) replace(l *lease, refused *error) {
 	}
 	m.port.Submit(&zk.Write{Ops: ops}, func(res zk.Result) {
 		if l.term != term {
-			return // adoption finds what there is
+			return // adoption finds the contenders that exist
 		}
 		contested := l.recordState == recordContested
 		if l.recordState.writing() {
@@ -102,7 +100,7 @@ func (m *Manager) replace(l *lease, refused *error) {
 		}
 		switch {
 		case l.phase == ended:
-		case res.Outcome == zk.Done: // at the version that was seen, so nobody else has written it
+		case res.Outcome == zk.Done: // at the version that was seen, so no other gateway has written it
 			l.rare().visibleFrom = res.Zxid
 		case res.Outcome == zk.Unknown:
 			l.staleRecord(m)
@@ -120,7 +118,7 @@ func (m *Manager) replace(l *lease, refused *error) {
 	})
 }
 
-// replaced ends a downgrade, done or not, and goes on with what waited for it.
+// replaced ends a downgrade, done or not, and resumes the operation that waited for it.
 func (m *Manager) replaced(l *lease) {
 	if !l.replacing() {
 		return
@@ -133,8 +131,8 @@ func (m *Manager) replaced(l *lease) {
 	}
 }
 
-// succeeded puts a downgrade's replacement into the slot of what it replaces,
-// which is about to leave the replica.
+// succeeded puts a downgrade's replacement into the slot of the contender that it replaces. The replica removes that
+// contender next.
 func (m *Manager) succeeded(l *lease, s *slot, next *recipe.Contender) {
 	s.contender = next
 	m.counts.recount(l)
@@ -147,19 +145,19 @@ func (m *Manager) succeeded(l *lease, s *slot, next *recipe.Contender) {
 	m.touch(l)
 }
 
-// replacedWhole ends a downgrade when no slot is left to be replaced. One that
-// has lost its contender is not, or what is left of the lease would never go.
+// replacedWhole ends a downgrade when no slot is left to replace. A slot whose contender is gone does not count;
+// otherwise the rest of the lease would never end.
 func (m *Manager) replacedWhole(l *lease) {
 	if l.every(func(s *slot) bool { return s.presence.gone() || s.contender.Mode != recipe.Exclusive }) {
 		m.replaced(l)
 	}
 }
 
-// inherited does the same for a contender that is no lease of this gateway's.
+// inherited does the same for a contender that is not a lease of this gateway.
 func (m *Manager) inherited(q *queues.Queue, c, next *recipe.Contender) {
 	m.replica.Inherit(c, next)
 	if w := m.words[subject(c.LeaseID)]; w != nil && w.q == q && w.name == c.Name {
-		w.name = strings.Clone(next.Name) // its gateway has told of the end already, which is that of the replacement
+		w.name = strings.Clone(next.Name) // its gateway has already reported the end, which is that of the replacement
 	}
 	m.tellReplaced(q, next)
 }

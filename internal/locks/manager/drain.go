@@ -8,16 +8,14 @@ import (
 	"lockkeeper/internal/locks/term"
 )
 
-// Leave makes Ready fail and changes nothing else: load balancers turn away
-// before Drain refuses requests.
+// Leave makes Ready fail and changes nothing else: load balancers stop routing here before Drain refuses requests.
 func (m *Manager) Leave() {
 	m.do(func() { m.leaving = true })
 }
 
-// Drain hands over: clocks stop, then requests are refused, open acquires are
-// answered or given up, writes under way finish within the promise window or
-// ctx, and the registration is deleted in the session's last transaction, so
-// that a successor begins at once.
+// Drain hands over to a successor. Clocks stop, new requests are refused, and open acquires are answered or cancelled.
+// Writes under way finish within the promise window or ctx. The session's last transaction deletes the registration,
+// so a successor begins at once.
 func (m *Manager) Drain(ctx context.Context) error {
 	session, begun := locked2(m, func() (term.Session, bool) {
 		if m.draining {

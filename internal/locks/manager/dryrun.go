@@ -8,11 +8,9 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// dryRun answers what the acquire would find now. It refuses what the acquire would
-// refuse, and that is all it does: nothing is written, no id is made, no place
-// taken, and an idempotency key is not looked for, because it tells of another request.
-// The answer is a forecast from the replica: who is on the way into the queue
-// is not known to it.
+// dryRun forecasts from the replica what the acquire would find now, and refuses what the acquire would refuse. It
+// writes nothing, makes no id, takes no position, and does not look up the idempotency key, which belongs to another
+// request. Contenders whose create is still under way are not counted.
 func (m *Manager) dryRun(ctx context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
 	req.IdempotencyKey = ""
 	return locked2(m, func() (locks.AcquireResult, error) {
@@ -42,8 +40,8 @@ func (m *Manager) dryRun(ctx context.Context, req locks.AcquireRequest) (locks.A
 	})
 }
 
-// describeHolders are those who hold a lock, in full, at most so many. The monitor is
-// held, and released meanwhile.
+// describeHolders returns at most the given number of a lock's holders, with their records. The monitor is held, and
+// released while it reads.
 func (m *Manager) describeHolders(ctx context.Context, q *queues.Queue, most int) []locks.Contender {
 	q.Polls++ // keeps the queue
 	var list []*recipe.Contender

@@ -12,28 +12,22 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// An ephemeral lease is the plain ZooKeeper recipe: its contender is an ephemeral
-// node and goes with the session that made it, which is its gateway's. So it
-// has no part in the promise that a held lease is never shortened: what it says of
-// its time is an estimate. It ends with ReasonGatewayLeft when its gateway hands
-// over, or when its session is over. (When its node goes while the session's
-// connection is lost nobody can tell that from a deletion by somebody else, and
-// ReasonGatewayLeft is said. When ZooKeeper has ended a session that looks alive from
-// here, and tells of the node before it tells of the registration, ReasonRemoved is.)
+// An ephemeral lease is the plain ZooKeeper recipe: its contender is an ephemeral node of its gateway's session. The
+// promise that a held lease is never shortened does not cover it; its expiry is an estimate. It ends with
+// ReasonGatewayLeft when its gateway hands over or the session ends. A node that goes while the session's connection
+// is lost also gives ReasonGatewayLeft: a deletion by another client looks the same. A session that ZooKeeper ended
+// may still look alive when the node's deletion is seen before the registration's; that gives ReasonRemoved.
 //
-// A gateway that succeeds another one never runs its ephemeral leases: no grant, no
-// heartbeat. Their nodes usually go at the same moment as the gateway's
-// registration. One that stays all the same (the gateway was deposed, and its session
-// lives) is an orphan: it stands in the queue like another program's contender, and is
-// deleted at takeover + promise window + TTL, when nobody can have been told any
-// more that it holds.
+// A successor never runs the ephemeral leases of the gateway that it took over: no grant, no heartbeat. Their nodes
+// usually go together with the gateway's registration. One that stays, because the gateway was deposed and its session
+// lives, is an orphan. It keeps its position in the queue like another program's contender. The successor deletes it
+// at takeover + promise window + TTL, when no client can still have an answer that the lease is held.
 
 const ephemeralWarning = "an ephemeral lease ends with the ZooKeeper session of its gateway, whatever its ttl: expires_in_ms is an estimate"
 
-// ephemeral reports whether the lease goes with its gateway's session.
 func (l *lease) ephemeral() bool { return l.contender.Ephemeral }
 
-// warning is what a client should know of a lease it asked for.
+// warning is the warning that an acquire returns with its lease.
 func (m *Manager) warning(l *lease) string {
 	switch {
 	case l.ephemeral():
@@ -44,12 +38,12 @@ func (m *Manager) warning(l *lease) string {
 	return ""
 }
 
-// shortTTLWarning is said of a TTL that does not ride over a gateway's crash.
+// shortTTLWarning is the warning about a TTL that does not survive a gateway's crash.
 func shortTTLWarning(least time.Duration) string {
 	return "a ttl below " + least.String() + " does not ride over the crash of a gateway: its leases can be heartbeaten again when ZooKeeper has noticed"
 }
 
-// lossReason is why a lease has ended whose contender is gone without its gateway's doing.
+// lossReason returns why a lease ended whose contender is gone without its gateway's doing.
 func (m *Manager) lossReason(l *lease) locks.Reason {
 	lives := m.port.Session() != nil && m.port.Session().ID() == string(l.id().Gateway()) && m.port.Session().Connected() && m.members.Registered(l.id().Gateway())
 	if l.ephemeral() && !lives {
@@ -58,7 +52,7 @@ func (m *Manager) lossReason(l *lease) locks.Reason {
 	return m.takenBy(l)
 }
 
-// lossOf is that of a contender of another gateway's lease, as far as one can tell.
+// lossOf returns the same for a contender of another gateway's lease, as far as this gateway can tell.
 func (m *Manager) lossOf(c *recipe.Contender) locks.Reason {
 	if c.Ours && c.Ephemeral && !m.members.Registered(c.LeaseID.Gateway()) {
 		return locks.ReasonGatewayLeft
@@ -66,8 +60,8 @@ func (m *Manager) lossOf(c *recipe.Contender) locks.Reason {
 	return locks.ReasonUnknown
 }
 
-// endEphemerals ends this gateway's ephemeral leases when it hands over: its
-// session's end would, a moment later.
+// endEphemerals ends this gateway's ephemeral leases when it hands over. The end of its session would do so a moment
+// later.
 func (m *Manager) endEphemerals(now time.Duration) {
 	for _, l := range m.inOrder((*lease).ephemeral) {
 		switch {
@@ -80,8 +74,8 @@ func (m *Manager) endEphemerals(now time.Duration) {
 	}
 }
 
-// forgetEphemerals takes the contenders of an ended lease off the count of the
-// session's ephemeral nodes, should somebody else have deleted them.
+// forgetEphemerals removes an ended lease's contenders from the count of the session's ephemeral nodes, in case
+// another client deleted them.
 func (m *Manager) forgetEphemerals(l *lease) {
 	session := m.port.Session()
 	if !l.ephemeral() || session == nil || session.ID() != string(l.id().Gateway()) {
@@ -98,14 +92,13 @@ func (m *Manager) forgetEphemerals(l *lease) {
 // orphan is an ephemeral lease of a gateway that this one has succeeded.
 type orphan struct {
 	at    []queues.Location
-	ttl   time.Duration // the longest, until it has been read
-	asked time.Duration // boot: when its deletion was last asked for; 0: never
+	ttl   time.Duration // the longest TTL until the record has been read
+	asked time.Duration // boot; last request of its deletion, 0: none
 }
 
-// orphans are those leases.
 type orphans map[recipe.LeaseID]*orphan
 
-// orphaned notes a contender of such a lease.
+// orphaned records a contender of an orphan.
 func (m *Manager) orphaned(q *queues.Queue, c *recipe.Contender) {
 	o := m.orphans[c.LeaseID]
 	if o == nil {
@@ -122,7 +115,6 @@ func (m *Manager) orphaned(q *queues.Queue, c *recipe.Contender) {
 	}
 }
 
-// leave forgets a contender that leaves the replica.
 func (o orphans) leave(c *recipe.Contender) {
 	one := o[c.LeaseID]
 	if one == nil {
@@ -134,7 +126,7 @@ func (o orphans) leave(c *recipe.Contender) {
 	}
 }
 
-// sweepOrphans deletes what should have gone with its session long ago.
+// sweepOrphans deletes orphans that should have gone with their session.
 func (m *Manager) sweepOrphans(now time.Duration) {
 	for _, id := range slices.Sorted(maps.Keys(m.orphans)) {
 		o := m.orphans[id]
@@ -142,7 +134,7 @@ func (m *Manager) sweepOrphans(now time.Duration) {
 			o.asked != 0 && now-o.asked < m.layout.PromiseWindow {
 			continue
 		}
-		o.asked = now // the events remove it
+		o.asked = now // the deletion's events remove it
 		m.deleteAll(o.at)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// applyDeltas does what the replica's deltas ask for.
 func (m *Manager) applyDeltas(deltas []queues.Delta, now time.Duration) {
 	for _, d := range deltas {
 		switch q := d.Queue; d.Kind {
@@ -46,12 +45,11 @@ func (m *Manager) applyDeltas(deltas []queues.Delta, now time.Duration) {
 	}
 }
 
-// addContender puts a contender that the replica has seen into its queue.
 func (m *Manager) addContender(q *queues.Queue, c *recipe.Contender, listed bool, now time.Duration) {
 	m.applyDeltas(m.replica.Add(q, c, listed, now), now)
 }
 
-// removeContender takes a contender out of its queue; nothing happens when it is not in it.
+// removeContender does nothing when the queue has no contender with that name.
 func (m *Manager) removeContender(q *queues.Queue, name string, now time.Duration) {
 	m.applyDeltas(m.replica.Remove(q, name, now), now)
 }
@@ -64,17 +62,15 @@ func (m *Manager) list(q *queues.Queue) {
 	}
 }
 
-// evaluate grants what can be granted, and notes who holds elsewhere. Its cost
-// does not grow with the queue: Holders stops at the first contender that does
-// not hold.
+// evaluate grants what can be granted, and records holders of other gateways and programs. Its cost does not grow with
+// the queue: Holders stops at the first contender that does not hold.
 func (m *Manager) evaluate(q *queues.Queue, now time.Duration) { m.evaluateAfter(q, now, false) }
 
-// evaluateAfter evaluates after a listing, or after an event.
 func (m *Manager) evaluateAfter(q *queues.Queue, now time.Duration, listed bool) {
 	if m.replica.Incomplete(q) {
 		return
 	}
-	blocked := false // nothing more of ours is granted for now
+	blocked := false // nothing more of this gateway is granted for now
 	for c := range q.Contenders.Holders() {
 		var l *lease
 		if c.Ours {
@@ -92,14 +88,14 @@ func (m *Manager) evaluateAfter(q *queues.Queue, now time.Duration, listed bool)
 	}
 }
 
-// letIn grants a lease of this gateway if it waits and its turn has come, in q and in all its other queues. It
-// reports whether nothing more of ours is granted in q for now.
+// letIn grants a waiting lease of this gateway when it is next in q and in all its other queues. It reports whether
+// nothing more of this gateway is granted in q for now.
 func (m *Manager) letIn(q *queues.Queue, l *lease, now time.Duration) (blocked bool) {
 	switch {
 	case l.phase != waiting, l.term != m.port.Term():
 		return false
 	case !l.positionKnown() && !m.asksWhetherAcknowledged(l):
-		return false // nothing would follow from its turn
+		return false // being next would have no effect
 	case !l.turn():
 		return false
 	}
@@ -117,8 +113,8 @@ func (m *Manager) letIn(q *queues.Queue, l *lease, now time.Duration) (blocked b
 	return false
 }
 
-// certainToHold reports whether the queues' word that the lease holds is certain. It asks for the listings that are missing; the last
-// of them evaluates again.
+// certainToHold reports whether the queues show for certain that the lease holds. It requests the listings that are
+// missing; the last of them evaluates again.
 func (m *Manager) certainToHold(l *lease) bool {
 	all := true
 	for s := range l.slots {
