@@ -104,7 +104,11 @@ func (m *Manager) replace(l *lease, refused *error) {
 			l.rare().visibleFrom = res.Zxid
 		case res.Outcome == zk.Unknown:
 			l.staleRecord(m)
-			m.resolve(l)
+			if l.replacing() {
+				m.resolve(l)
+			} else {
+				m.load(l) // the replica has shown already that it was done
+			}
 		default:
 			if contested || errors.Is(res.Err, zk.ErrBadVersion) {
 				l.staleRecord(m)
