@@ -13,12 +13,11 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// deleteRetry is when a deletion that ZooKeeper refused is tried again.
+// deleteRetry is the pause before a refused deletion is tried again.
 const deleteRetry = time.Second
 
-// end hands the deletion of a lease's contender to ZooKeeper. From here on
-// the lease is ending: it is never granted, and heartbeats are not answered
-// with success, until the outcome is known.
+// end submits the deletion of a lease's contenders. From here until the outcome is known the lease is ending: it is
+// never granted, and heartbeats do not succeed.
 func (m *Manager) end(l *lease, reason locks.Reason, now time.Duration) {
 	if l.phase == ending || l.phase == ended {
 		return
@@ -42,16 +41,15 @@ func (m *Manager) beginEnding(l *lease, why postmortem.Cause) {
 	m.touch(l)
 }
 
-// submitDelete sends the deletion. What time decided, and what force ends, deletes only the version
-// that was seen: a heartbeat, or a withdrawal, that another gateway wrote meanwhile wins. What
-// the client asked for deletes any version.
+// submitDelete submits the deletion. An end by time or by force deletes only the version that was read, so a heartbeat
+// or withdrawal that another gateway wrote meanwhile wins. An end that the client requested deletes any version.
 func (m *Manager) submitDelete(l *lease) {
 	if l.replacing() {
-		return // the name to delete is not certain; replaced goes on
+		return // the name to delete is not certain; replaced resumes
 	}
 	if now := m.clock.Now().Boot(); l.timed() && l.deadline > now {
-		// It was sent before, or waited, and a heartbeat was read meanwhile: the
-		// version that came with it would swallow it.
+		// A heartbeat was read after an earlier attempt, or while the end waited. Deleting at the version read with it
+		// would discard the heartbeat.
 		m.revive(l, now)
 		return
 	} else if l.forced() && l.forceAt() == 0 {
@@ -103,9 +101,8 @@ func (m *Manager) submitDelete(l *lease) {
 	})
 }
 
-// deletions are the operations that delete what there is of a lease; the first
-// slot's contender at the given version, which its record has. What belongs before them
-// stands before them.
+// deletions returns before, and then the operations that delete the lease's remaining contenders. The first slot's
+// contender, which has the record, is deleted at the given version.
 func (l *lease) deletions(before []zk.Op, version int32) []zk.Op {
 	ops := append(make([]zk.Op, 0, len(before)+l.width()), before...)
 	for s := range l.slots {
@@ -118,7 +115,7 @@ func (l *lease) deletions(before []zk.Op, version int32) []zk.Op {
 		}
 		ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: s.path(), Version: v})
 	}
-	slices.Reverse(ops[len(before):]) // the record, which can fail, counts last; members of one queue go from its tail
+	slices.Reverse(ops[len(before):]) // the record's deletion can fail, so it comes last; members of one queue go from its tail
 	return ops
 }
 
@@ -136,10 +133,10 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 	case res.Outcome == zk.Unknown:
 		m.resolve(l)
 	case res.Outcome == zk.Conflict:
-		m.resubmitDelete(l) // others want to be told
+		m.resubmitDelete(l) // more events must be noted with the end
 	case errors.Is(res.Err, zk.ErrNoNode):
 		if timed {
-			l.why = postmortem.CauseOf(m.takenBy(l)) // another hand was quicker
+			l.why = postmortem.CauseOf(m.takenBy(l)) // another client deleted it first
 		}
 		for s := range l.slots {
 			if res.Culprit < 0 || s.path() == w.Ops[res.Culprit].Path {
@@ -150,23 +147,23 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 	case m.endRefused(l, res.Err, closes) && closes:
 		m.resubmitDelete(l)
 	case timed:
-		// Definitely not done: it goes on as if its client had just spoken.
+		// The deletion was definitely not done: the lease continues as after a heartbeat.
 		m.revive(l, now)
 		if errors.Is(res.Err, zk.ErrBadVersion) {
 			m.recordChanged(l)
 		}
 	case l.forced() && errors.Is(res.Err, zk.ErrBadVersion):
-		// Its record was written since it was read, perhaps to withdraw the revocation: force is decided again.
+		// The record was written after it was read, perhaps to withdraw the revocation: force is decided again.
 		m.reviveForced(l, now)
 		m.recordChanged(l)
 	case errors.Is(res.Err, zk.ErrSessionGone):
 		l.setChange(m, changePaused)
-		m.touch(l) // goes on under the next session
+		m.touch(l) // resumes under the next session
 	case errors.Is(res.Err, zk.ErrNotApplied):
 		m.resubmitDelete(l)
 	default:
-		// Refused: no permission, a child below it, a full line. What the client
-		// asked for goes on, at a pace.
+		// Refused: no permission, a child node, or a full queue. An end that the client requested is retried after
+		// deleteRetry.
 		if !errors.Is(res.Err, zk.ErrNoAuth) {
 			m.log.Warn("a lease's contender could not be deleted", "lease_id", l.id(), "err", res.Err)
 		}
@@ -174,7 +171,7 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 	}
 }
 
-// pauseEnd has an end that was refused tried again later.
+// pauseEnd retries a refused end after deleteRetry.
 func (m *Manager) pauseEnd(l *lease) {
 	l.setChange(m, changePaused)
 	term := l.term
@@ -187,7 +184,7 @@ func (m *Manager) pauseEnd(l *lease) {
 	})
 }
 
-// resubmitDelete goes on with an end that a client asked for.
+// resubmitDelete continues an end that a client requested.
 func (m *Manager) resubmitDelete(l *lease) {
 	if m.port.Session() == nil || l.term != m.port.Term() {
 		l.setChange(m, changePaused)
@@ -196,15 +193,14 @@ func (m *Manager) resubmitDelete(l *lease) {
 	m.submitDelete(l)
 }
 
-// timed reports whether it is time that decides an end, and a heartbeat may take it back: not when
-// the lease has lost a part.
+// timed reports whether the lease ends by time, so that a heartbeat may undo the end. A lease that has lost a
+// contender always ends.
 func (l *lease) timed() bool {
 	some, _ := l.gonePart()
 	return !some && byTime(l.reason())
 }
 
-// revive makes an ending lease what it was before; one that has lost a part meanwhile ends
-// whole.
+// revive returns an ending lease to its former phase; a lease that has lost a contender meanwhile ends.
 func (m *Manager) revive(l *lease, now time.Duration) {
 	if some, _ := l.gonePart(); some {
 		m.lost(l, now)
@@ -220,7 +216,7 @@ func (m *Manager) revive(l *lease, now time.Duration) {
 	m.evaluateAll(l, now)
 }
 
-// unend makes an ending lease what its grant says that it was.
+// unend returns an ending lease to the phase that its grant implies.
 func (m *Manager) unend(l *lease) {
 	if l.grant.granted() {
 		m.setPhase(l, held)
@@ -233,8 +229,8 @@ func (m *Manager) unend(l *lease) {
 	}
 }
 
-// Release ends a lease: lets go of the lock, or leaves the queue. It may be
-// repeated: nil again. A lease that ended otherwise is CodeEnded.
+// Release ends a lease: it releases the lock or leaves the queue. A repeat returns nil again. A lease that ended
+// otherwise is CodeEnded.
 func (m *Manager) Release(ctx context.Context, p locks.Principal, id, token string) error {
 	named, err := m.bearer(p, id, token)
 	if err != nil {
@@ -252,13 +248,12 @@ func (m *Manager) Release(ctx context.Context, p locks.Principal, id, token stri
 	})
 }
 
-// isLetGo reports whether an end is what a release asks for. Of a lease that is
-// gone for a reason that nobody knows, it is.
+// isLetGo reports whether an end has the effect of a release. An unknown reason counts as one.
 func isLetGo(reason locks.Reason) bool {
 	return reason == locks.ReasonReleased || reason == locks.ReasonCancelled || reason == locks.ReasonUnknown
 }
 
-// letGo releases a lease, and follows it until that is known. The monitor is held, and released while it waits.
+// letGo releases a lease and waits until the outcome is known. The monitor is held, and released while it waits.
 func (m *Manager) letGo(ctx context.Context, l *lease) error {
 	sent := false
 	late := func() *locks.Error {
@@ -276,7 +271,7 @@ func (m *Manager) letGo(ctx context.Context, l *lease) error {
 			case l.term != m.port.Term() || m.port.Session() == nil:
 				return nil, m.unavailable()
 			case !l.recordState.loaded():
-				// Of a lease that was taken over: it may have ended, and a lock delay may follow.
+				// The record of a lease that was taken over is read first: it may show an end or a lock delay.
 				m.load(l)
 				return l, nil
 			}
@@ -314,8 +309,7 @@ func (m *Manager) letGo(ctx context.Context, l *lease) error {
 	return nil
 }
 
-// bearer tells which lease a token speaks for; id, when not empty, is the one
-// that the caller means. It needs no lock: checking costs a hash.
+// bearer returns the lease of a token; a non-empty id must match it. It needs no lock; the check costs one hash.
 func (m *Manager) bearer(_ locks.Principal, id, token string) (recipe.LeaseID, *locks.Error) {
 	select {
 	case <-m.ready:
@@ -332,8 +326,7 @@ func (m *Manager) bearer(_ locks.Principal, id, token string) (recipe.LeaseID, *
 	return named, nil
 }
 
-// owned finds a lease that this gateway owns. An ended one is CodeEnded with
-// its reason.
+// owned finds a lease that this gateway owns. An ended lease is CodeEnded with its reason.
 func (m *Manager) owned(id recipe.LeaseID) (*lease, *locks.Error) {
 	if l := m.leases[id]; l != nil {
 		return l, nil
@@ -341,7 +334,7 @@ func (m *Manager) owned(id recipe.LeaseID) (*lease, *locks.Error) {
 	return nil, m.absent(id)
 }
 
-// absent tells why there is no lease with that id.
+// absent returns the error for an id without a lease here.
 func (m *Manager) absent(id recipe.LeaseID) *locks.Error {
 	if past, ok := m.history.Get(id); ok {
 		return endedError(past.Reason()).Because(past.Words)
@@ -361,7 +354,7 @@ func (m *Manager) absent(id recipe.LeaseID) *locks.Error {
 	}
 	switch {
 	case !known:
-		return m.unavailable() // a takeover is on its way
+		return m.unavailable() // its takeover is under way
 	case m.replica.HasNewer(id) && !away:
 		return needsNewer()
 	case owner == m.members.Self():
@@ -369,16 +362,16 @@ func (m *Manager) absent(id recipe.LeaseID) *locks.Error {
 	case away:
 		return m.notOwner(id)
 	case m.members.Contenders(owner) > 0, m.members.Contenders(id.Gateway()) > 0:
-		return m.unavailable() // its gateway is gone; it is being taken over
+		return m.unavailable() // its gateway is gone; its takeover is under way
 	}
 	gone := m.heardGone(id)
 	gone.UnknownGateway = !m.members.IsOwn(id.Gateway()) && m.members.Get(id.Gateway()) == nil
 	return gone
 }
 
-// needsNewer is the answer about a lease whose contenders have names of a later release. Such a contender stands in its queue,
-// counts as exclusive, and is shown. A gateway that has succeeded its gateway does nothing about it, and does not say that it has
-// ended: a later release's gateway that succeeds this one adopts it, with takeover + promise window + TTL.
+// needsNewer is the answer about a lease whose contenders have names of a later release. Such a contender keeps its
+// position, counts as exclusive, and is listed. A successor of an earlier release neither changes it nor reports its
+// end. A successor of that later release adopts it, with takeover + promise window + TTL.
 func needsNewer() *locks.Error {
 	return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter,
 		Detail: "a later release made this lease, and this gateway, which has taken it over, does not understand it; it stays until a gateway of that release succeeds this one: upgrade this one"}

@@ -12,37 +12,35 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// Everything that this package publishes is published here, with the monitor held, so
-// that the order of events is the order in which the manager changed its mind
-// (internal/events, doc.go, states the law). Each method returns at once when
-// nobody is to be told.
+// This file publishes all events of the package, with the monitor held, so events have the order of the manager's
+// changes (internal/events, doc.go, has the rules). Each method returns at once when nothing is published.
 //
-// What the first reading of the tree shows is not told: it is the state, there
-// to be asked for. What a later reading finds different is told like an event.
+// The first read of the tree publishes nothing: it is the initial state, which clients can list. A later read
+// publishes each difference as an event.
 //
-// Of a lease or another program's contender three things are told, each once:
+// A contender has three events, each published once:
 //
 //   - queued, when the replica first shows the contender: lease.shown, appeared.
 //   - granted, when the lease is granted, or when the replica shows that another
 //     gateway's or another program's contender holds: queues.Observed.
 //   - the end, when the lease is finished, or when the replica loses a contender
-//     that is no lease of this gateway's.
+//     that is not a lease of this gateway.
 //
-// A lease that the replica never showed (its create failed, or somebody deleted
-// the contender before the observer came to it) tells nothing. Nor does the
-// contender of a lease that ended before its created event came: Observed.SuppressEvents.
+// A lease that the replica never showed has no events: its create failed, or its contender was deleted before the
+// observer saw it. The contender of a lease that ended before its created event has none either:
+// Observed.SuppressEvents.
 
-// telling reports whether there is somebody to tell, and something that is news.
+// telling reports whether events are published now: not before the first read is complete, and not while suppressed.
 func (m *Manager) telling() bool { return m.opt.Events != nil && m.loadedOnce && !m.suppressEvents }
 
-// event is a new event about a znode in a directory. Changes that came together
-// carry the time at which they came: one look at the clock for all of them.
+// event returns a new event about a znode in a directory. Changes that arrived together carry one time, from one
+// reading of the clock.
 func (m *Manager) event(t events.Type, dir, name string) *events.Event {
 	return &events.Event{Type: t, Time: m.heard, Dir: dir, Name: name}
 }
 
-// tellNode tells a change of the watched trees as ZooKeeper's watch told it. q
-// is the lock's queue, nil outside of lock roots.
+// tellNode publishes a change of the watched trees as ZooKeeper's watch reported it. q is the lock's queue, nil
+// outside of lock roots.
 func (m *Manager) tellNode(c *zk.Change, q *queues.Queue) {
 	if !m.telling() {
 		return
@@ -65,15 +63,14 @@ func (m *Manager) tellNode(c *zk.Change, q *queues.Queue) {
 	m.opt.Events.Publish(e)
 }
 
-// tellQueued tells of a contender that the replica shows for the first time.
+// tellQueued publishes that the replica shows a contender for the first time.
 func (m *Manager) tellQueued(q *queues.Queue, c *recipe.Contender) {
 	if m.telling() {
 		m.publish(m.contenderEvent(events.LeaseQueued, q, c))
 	}
 }
 
-// tellGranted tells that a contender holds; l is its lease, nil when this
-// gateway does not run it.
+// tellGranted publishes that a contender holds; l is its lease, nil when this gateway does not run it.
 func (m *Manager) tellGranted(q *queues.Queue, c *recipe.Contender, l *lease) {
 	if !m.telling() {
 		return
@@ -89,14 +86,14 @@ func (m *Manager) tellGranted(q *queues.Queue, c *recipe.Contender, l *lease) {
 	m.publish(e)
 }
 
-// tellEnded tells the end of a lease of this gateway, and why.
+// tellEnded publishes the end of a lease of this gateway, with its reason.
 func (m *Manager) tellEnded(l *lease) {
 	for s := range l.slots {
 		m.tellSlotEnded(l, s, l.reason())
 	}
 }
 
-// tellSlotEnded tells the end of a lease in one of its queues.
+// tellSlotEnded publishes the end of a lease in one of its queues.
 func (m *Manager) tellSlotEnded(l *lease, s *slot, reason locks.Reason) {
 	if !m.telling() || !s.shown {
 		return
@@ -108,21 +105,20 @@ func (m *Manager) tellSlotEnded(l *lease, s *slot, reason locks.Reason) {
 		e.FencingToken = m.fencingToken(l.czxid)
 	}
 	if reason == locks.ReasonRemoved && m.hopes() {
-		m.holdEnd(e, l.id(), nil, false) // by whom, another gateway may tell
+		m.holdEnd(e, l.id(), nil, false) // another gateway may report which client removed it
 		return
 	}
 	m.publish(e)
 }
 
-// tellUpdated tells that owner, metadata, TTL or holds of a lease of this gateway
-// have changed.
+// tellUpdated publishes that owner, metadata, TTL or holds of a lease of this gateway have changed.
 func (m *Manager) tellUpdated(l *lease) {
 	for s := range l.slots {
 		m.tellSlotUpdated(l, s)
 	}
 }
 
-// tellSlotUpdated tells that something about a lease has changed, in one of its queues.
+// tellSlotUpdated publishes a change of a lease in one of its queues.
 func (m *Manager) tellSlotUpdated(l *lease, s *slot) {
 	if !m.telling() || !s.shown || l.phase == ended {
 		return
@@ -134,7 +130,7 @@ func (m *Manager) tellSlotUpdated(l *lease, s *slot) {
 	m.publish(e)
 }
 
-// tellReplaced tells of a downgrade by another gateway.
+// tellReplaced publishes a downgrade by another gateway.
 func (m *Manager) tellReplaced(q *queues.Queue, next *recipe.Contender) {
 	if s := m.replica.Observed(next); m.telling() && !s.SuppressEvents {
 		e := m.contenderEvent(events.LeaseUpdated, q, next)
@@ -159,8 +155,8 @@ func endType(reason locks.Reason) events.Type {
 	return events.LeaseRemoved
 }
 
-// tellRemoved tells that the replica is about to lose a contender that is no
-// lease of this gateway's. Why, only its own gateway can say, and whoever ended it: hearsay.go.
+// tellRemoved publishes that the replica is about to lose a contender that is not a lease of this gateway. Only the
+// lease's gateway and the gateway that ended it can report the reason: hearsay.go.
 func (m *Manager) tellRemoved(q *queues.Queue, name string) {
 	if !m.telling() {
 		return
@@ -188,7 +184,6 @@ func (m *Manager) tellRemoved(q *queues.Queue, name string) {
 	m.tellLoss(e, q.Path+"/"+c.Name, c, own)
 }
 
-// tellGateway tells that a gateway has registered.
 func (m *Manager) tellGateway(t events.Type, id recipe.GatewayID) {
 	if m.telling() {
 		e := m.event(t, "", "")
@@ -197,8 +192,8 @@ func (m *Manager) tellGateway(t events.Type, id recipe.GatewayID) {
 	}
 }
 
-// tellGatewayLeft tells that a registration is gone. Every gateway says alike that one was deposed; why another one went
-// is not known.
+// tellGatewayLeft publishes that a registration is gone. All gateways report alike that a gateway was deposed; other
+// reasons are not known.
 func (m *Manager) tellGatewayLeft(id recipe.GatewayID, deposed bool) {
 	if m.telling() {
 		e := m.event(events.GatewayLeft, "", "")
@@ -210,11 +205,11 @@ func (m *Manager) tellGatewayLeft(id recipe.GatewayID, deposed bool) {
 	}
 }
 
-// reasonDeposed is that of a gateway.left.
+// reasonDeposed is the reason of a gateway.left event.
 const reasonDeposed = "deposed"
 
-// OutboxDropped publishes that a webhook ("": every one) is not told of so many ends since the last such event, for lack of room in
-// the outbox. These are ends of this gateway's, no news from the tree.
+// OutboxDropped publishes that a webhook ("": every webhook) gets no events for n ends since the last such event,
+// because the outbox is full. These are ends of this gateway's leases, not changes read from the tree.
 func (m *Manager) OutboxDropped(webhook string, n int) {
 	m.do(func() {
 		if m.opt.Events == nil {
@@ -232,7 +227,7 @@ func (m *Manager) OutboxDropped(webhook string, n int) {
 	})
 }
 
-// tellSession tells of this process's own session; it is no news from the tree.
+// tellSession publishes a change of this process's own session, also while telling is false.
 func (m *Manager) tellSession(t events.Type, session term.Session) {
 	if m.opt.Events != nil {
 		e := m.event(t, "", "")
@@ -241,11 +236,9 @@ func (m *Manager) tellSession(t events.Type, session term.Session) {
 	}
 }
 
-// lookAtConnection tells that the session's connection was lost, or is back.
-// Nobody calls us when that happens. The clock loop looks, so it is told at most
-// clockTick late, and the observer's stream does when it breaks or is whole again,
-// which usually happens at the same time. A connection that was away for less
-// than that may not be told of at all.
+// lookAtConnection publishes that the session's connection was lost or is back. The clock loop polls it, at most
+// clockTick late; the observer's stream also calls it when it breaks or recovers. A loss shorter than that may not be
+// published.
 func (m *Manager) lookAtConnection() {
 	if m.opt.Events == nil || m.port.Session() == nil || m.port.Ending() {
 		return
@@ -271,7 +264,7 @@ func (m *Manager) slotEvent(t events.Type, l *lease, s *slot) *events.Event {
 	return e
 }
 
-// contenderEvent is an event about whoever's contender.
+// contenderEvent returns an event about any contender.
 func (m *Manager) contenderEvent(t events.Type, q *queues.Queue, c *recipe.Contender) *events.Event {
 	if l, s := m.slotOf(q, c); s != nil {
 		return m.slotEvent(t, l, s)
@@ -291,15 +284,13 @@ func (m *Manager) contenderEvent(t events.Type, q *queues.Queue, c *recipe.Conte
 	return e
 }
 
-// runner is the id of the gateway whose session runs a lease, as far as the
-// succession is known here.
+// runner returns the id of the gateway whose session runs a lease, as far as the succession is known here.
 func (m *Manager) runner(id recipe.LeaseID) string {
 	owner, _ := m.members.OwnerOf(id.Gateway())
 	return string(owner)
 }
 
-// tokenOf is the fencing token of a contender that this gateway does not run, 0
-// while nobody has looked at it.
+// tokenOf returns the fencing token of a contender that this gateway does not run, 0 until its node has been read.
 func (m *Manager) tokenOf(q *queues.Queue, c *recipe.Contender) int64 {
 	if c.FirstCzxid != 0 {
 		return m.fencingToken(c.FirstCzxid)
@@ -310,7 +301,7 @@ func (m *Manager) tokenOf(q *queues.Queue, c *recipe.Contender) int64 {
 	return 0
 }
 
-// heldFor is how long a holder has held as far as this gateway has seen.
+// heldFor returns how long a contender has held, as far as this gateway has seen.
 func (m *Manager) heldFor(q *queues.Queue, c *recipe.Contender, now time.Duration) (held time.Duration, longer bool) {
 	s := m.observedOf(q, c)
 	if !s.Holds {
@@ -319,7 +310,7 @@ func (m *Manager) heldFor(q *queues.Queue, c *recipe.Contender, now time.Duratio
 	return max(now-s.Since, 0), s.SinceBefore
 }
 
-// tellHazard publishes that a hazard has appeared, or is over.
+// tellHazard publishes that a hazard has appeared or cleared.
 func (m *Manager) tellHazard(t events.Type, q *queues.Queue, h *interop.Hazard) {
 	if !m.telling() {
 		return

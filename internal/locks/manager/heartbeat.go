@@ -10,11 +10,10 @@ import (
 	"lockkeeper/internal/locks/record"
 )
 
-// Heartbeat renews a lease: from the moment its client sent the request, it
-// holds for the whole TTL (a waiting one keeps its place). ttl, when not 0,
-// changes the TTL: a longer one is written down before it is answered, for a
-// successor must know it; a shorter one is written down when the old deadline
-// has passed, for a deadline never moves back.
+// Heartbeat renews a lease: it holds for the whole TTL from the moment when its client sent the request (a waiting
+// lease keeps its position). ttl, when not 0, changes the TTL. A longer TTL is written before the answer, because a
+// successor must know it. A shorter one is written when the old deadline has passed, because a deadline never moves
+// back.
 //
 // The answer may be passed on only while Trusted.
 func (m *Manager) Heartbeat(ctx context.Context, p locks.Principal, id, token string, ttl time.Duration) (locks.Heartbeat, error) {
@@ -57,7 +56,7 @@ func (m *Manager) Heartbeats(ctx context.Context, p locks.Principal, tokens []st
 		results[i] = locks.HeartbeatResult{LeaseID: string(named), Err: wrong}
 	}
 	m.do(func() {
-		var unknown []*locks.HeartbeatResult // of gateways that the replica does not know
+		var unknown []*locks.HeartbeatResult // of gateways that the replica does not show
 		for i := range results {
 			if r := &results[i]; r.Err == nil {
 				if m.beatOnce(r); r.Err != nil && r.Err.UnknownGateway {
@@ -98,7 +97,8 @@ func (m *Manager) beatOnce(r *locks.HeartbeatResult) {
 	}
 }
 
-// lengthen writes down a longer TTL before it is promised. What it returns is set when the write is refused.
+// lengthen writes a longer TTL before it is promised. It returns an error variable, which is set when the write is
+// refused.
 func (m *Manager) lengthen(l *lease, ttl time.Duration) (refused *error) {
 	refused = new(error)
 	m.writeRecord(l, func(r *record.Record) { r.SetTTL(ttl) }, func(err error) {
@@ -109,7 +109,7 @@ func (m *Manager) lengthen(l *lease, ttl time.Duration) (refused *error) {
 	return refused
 }
 
-// beat renews a lease, for a new TTL unless it is 0.
+// beat renews a lease, with a new TTL unless it is 0.
 func (m *Manager) beat(l *lease, ttl time.Duration) locks.Heartbeat {
 	now := m.clock.Now().Boot()
 	if ttl != 0 {
@@ -120,8 +120,8 @@ func (m *Manager) beat(l *lease, ttl time.Duration) locks.Heartbeat {
 	return m.viewHeartbeat(l, now)
 }
 
-// shrink notes that the record may come down to the TTL once the deadline
-// that was promised under the longer one has passed.
+// shrink schedules the record's reduction to the TTL for when the deadline that was promised under the longer TTL has
+// passed.
 func (m *Manager) shrink(l *lease) {
 	if l.recorded > l.ttl {
 		l.rare().shrinkAt = max(l.shrinkAt(), l.deadline)

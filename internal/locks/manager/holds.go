@@ -11,19 +11,16 @@ import (
 	"lockkeeper/internal/locks/record"
 )
 
-// Reentrant leases. A lease that was acquired with a hold's name has a set of
-// named holds. Acquiring again with its token and another name adds one, releasing
-// a name takes that one away, and with the last one the lease is released. Names
-// make both safe to repeat: a counter could not tell a repeat from a second
-// release (attack 15). A name that was let go is never taken again in the same
-// lease, so neither does a late repeat of the acquire bring it back. The holds
-// are in the contender's record and are written before they are answered.
+// Reentrant leases. A lease that was acquired with a hold's name has a set of named holds. Acquiring again with its
+// token and another name adds a hold; releasing a name removes it, and releasing the last one releases the lease.
+// Names make both safe to repeat: a counter could not tell a repeat from a second release (attack 15). A released name
+// cannot be taken again in the same lease, so a late repeat of the acquire does not restore it. The holds are in the
+// contender's record, which is written before the answer.
 
 func (l *lease) holdNames() []string { return l.known().holds }
 
 func (l *lease) releasedNames() []string { return l.known().released }
 
-// addHold adds a hold to a lease that is held or waits.
 func (m *Manager) addHold(ctx context.Context, req *locks.AcquireRequest) (locks.AcquireResult, error) {
 	id, wrong := m.bearer(req.Principal, "", req.Token)
 	if wrong != nil {
@@ -61,7 +58,6 @@ func (m *Manager) addHold(ctx context.Context, req *locks.AcquireRequest) (locks
 	})
 }
 
-// on reports whether the lease is on that lock.
 func (l *lease) on(ns, lock string) bool {
 	for s := range l.slots {
 		if s.q.Namespace.Name == ns && s.q.Name() == lock {
@@ -76,9 +72,8 @@ func holdReleased(hold string) *locks.Error {
 		Detail: "this lease's hold " + hold + " was let go before; a name is taken once: use another one"}
 }
 
-// ReleaseHold takes one hold from a reentrant lease; with its last one the lease
-// is released. It may be repeated: nil again, and nothing more is let go. A lease
-// that was acquired without a hold's name ends with a plain Release alone.
+// ReleaseHold removes one hold from a reentrant lease; removing the last one releases the lease. A repeat returns nil
+// and releases nothing more. A lease that was acquired without a hold's name ends only with a plain Release.
 func (m *Manager) ReleaseHold(ctx context.Context, p locks.Principal, id, token, hold string) error {
 	if err := locks.CheckHold(hold); err != nil {
 		return err
@@ -97,7 +92,7 @@ func (m *Manager) ReleaseHold(ctx context.Context, p locks.Principal, id, token,
 		case at < 0:
 			return nil, locks.Invalid("hold", "this lease has no hold of that name; a release without hold ends the lease")
 		case len(holds) == 1:
-			last = true // the lease's end is one write: its record goes with it
+			last = true // the lease's end deletes its record in the same write
 			return nil, nil
 		}
 		return func(r *record.Record) {
