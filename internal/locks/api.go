@@ -8,17 +8,16 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// Principal is who makes a call. Until there is authentication everyone is
-// Anonymous.
+// Principal identifies the caller. Without authentication every caller is Anonymous.
 type Principal string
 
-// Anonymous is the principal of a caller who did not say who they are.
+// Anonymous is the principal of a caller that did not identify itself.
 const Anonymous Principal = "anonymous"
 
-// DefaultNamespace is the namespace of locks that name none.
+// DefaultNamespace is the namespace of a lock that is requested without one.
 const DefaultNamespace = "default"
 
-// Limits of the API, in one place. The specification states the same numbers.
+// Limits of the API. The specification states the same numbers.
 const (
 	MinTTL        = time.Second
 	MaxTTL        = 24 * time.Hour
@@ -26,9 +25,9 @@ const (
 	MaxOwner      = 128     // bytes
 	MaxMetadata   = 4 << 10 // bytes
 	MaxPollWait   = 5 * time.Minute
-	MaxWait       = 24 * time.Hour // of an acquire that does not wait for ever
+	MaxWait       = 24 * time.Hour // of an acquire with a finite wait
 	MaxNamespace  = 64             // characters of a namespace's name
-	MaxPattern    = 1024           // bytes of a part of a lock's name: those of other programs may have long names
+	MaxPattern    = 1024           // bytes of a part of a lock's name; names of other programs may be long
 	MinKeyLength  = 16             // visible characters of an idempotency key
 	MaxKeyLength  = 128
 	MaxHeartbeats = 1000 // leases in one bulk heartbeat
@@ -37,48 +36,47 @@ const (
 	WaitForever   = time.Duration(1<<63 - 1)
 	MaxGroup      = 64      // locks of one lease
 	MaxLimit      = 1 << 20 // permits of a semaphore
-	MaxHolds      = 64      // names of holds that one lease has had
+	MaxHolds      = 64      // names of holds over the life of one lease
 	MaxHoldName   = 64      // bytes
 	MaxLockDelay  = time.Hour
 	MaxForceAfter = 24 * time.Hour
-	MaxReasonText = 256  // bytes of the words that go with a revocation, a break, a destruction
-	MaxReap       = 1000 // leases that one reap ends; it says how many are left
+	MaxReasonText = 256  // bytes of the text of a revocation, a break or a destruction
+	MaxReap       = 1000 // leases that one reap ends; its answer says whether more are left
 	MaxNotifyURL  = 2048 // bytes
 )
 
-// Term numbers the ZooKeeper sessions of this process, from 1 on: the ground on which an answer stands. 0 is no ground.
+// Term numbers the ZooKeeper sessions of this process from 1. An answer is valid under one term; 0 is no term.
 // See Manager.StillValid.
 type Term uint32
 
-// State of a lease.
 type State string
 
-// A lease is waiting, then held, then ended. Ending is its last moment: its
-// contender's deletion has been handed over and is not yet known.
+// A lease is waiting, then held, then ended. It is ending while the deletion of its contender is under way and
+// its outcome is not known.
 const (
 	Waiting State = "waiting"
 	Held    State = "held"
 	Ended   State = "ended"
 )
 
-// Reason tells why a lease ended.
+// Reason says why a lease ended.
 type Reason string
 
 // The reasons.
 const (
 	ReasonReleased    Reason = "released"     // by its client, while held
-	ReasonCancelled   Reason = "cancelled"    // by its client, while waiting, or the client went away
+	ReasonCancelled   Reason = "cancelled"    // by its client, while waiting, or the client disconnected
 	ReasonExpired     Reason = "expired"      // its client stopped heartbeating
-	ReasonUnclaimed   Reason = "unclaimed"    // granted while nobody listened, and nobody came
-	ReasonRemoved     Reason = "removed"      // its contender was deleted by somebody else
+	ReasonUnclaimed   Reason = "unclaimed"    // granted while no client waited, and no client claimed it
+	ReasonRemoved     Reason = "removed"      // another program deleted its contender
 	ReasonWaitElapsed Reason = "wait_elapsed" // the acquire's wait ended first
-	ReasonUnknown     Reason = "unknown"      // gone before this gateway could know why
-	ReasonRevoked     Reason = "revoked"      // taken back: asked for and not let go in time, broken or reaped
-	ReasonDestroyed   Reason = "destroyed"    // the lock was destroyed with everyone in its queue
+	ReasonUnknown     Reason = "unknown"      // the contender was gone before this gateway could know why
+	ReasonRevoked     Reason = "revoked"      // revoked and not released in time, broken or reaped
+	ReasonDestroyed   Reason = "destroyed"    // the lock was destroyed with its whole queue
 	ReasonGatewayLeft Reason = "gateway_left" // an ephemeral lease whose gateway's session ended
 )
 
-// Known reports whether the reason is one of this release's.
+// Known reports whether this release defines the reason.
 func (r Reason) Known() bool {
 	switch r {
 	case ReasonReleased, ReasonCancelled, ReasonExpired, ReasonUnclaimed, ReasonRemoved, ReasonWaitElapsed, ReasonUnknown, ReasonRevoked,
@@ -98,19 +96,18 @@ const (
 	Semaphore Mode = "semaphore"
 )
 
-// Foreign describes a contender that another program put there.
+// Foreign describes a contender that another program created.
 type Foreign struct {
-	Program string // "curator", "kazoo", "hbase", "go-zookeeper", "zookeeper-writelock", "" when not known
+	Program string // "curator", "kazoo", "hbase", "go-zookeeper", "zookeeper-writelock"; "" when not known
 	Kind    string // the recipe: "mutex", "write lock", "leader latch", ...; "" when not known
 	Session int64  // ephemeralOwner; 0 for a persistent node or when not read yet
 	Data    []byte // as read, at most 4 KiB; nil when not read yet or not readable
 	Decoded *Decoded
-	// Revocable: it was read, and listens to what Manager.Revoke writes.
+	// Revocable: its data was read, and its program watches for what Manager.Revoke writes.
 	Revocable bool
 }
 
-// Decoded is what a foreign contender's data says, of what one program or the other
-// puts there.
+// Decoded is the content of a foreign contender's data. Each program fills in its own fields.
 type Decoded struct {
 	Address     string // of its machine
 	Participant string // in an election
@@ -118,44 +115,43 @@ type Decoded struct {
 	TableLock   *TableLock
 }
 
-// TableLock is HBase's.
+// TableLock is the data of an HBase table lock.
 type TableLock struct {
 	Table, Owner, Purpose string
 	Thread                int64
 	Shared                bool
-	Created               time.Time // zero when it is not there
+	Created               time.Time // zero when absent
 }
 
-// Lease is a lease as its gateway sees it at one moment. Durations are spans,
-// not points in time: they count from the answer.
+// Lease is a lease as its gateway sees it at one moment. Durations count from the answer.
 type Lease struct {
 	ID           string
 	Token        string // only in the answer that created it and to an idempotent repeat
-	NotifyURL    string // only to who has its token
-	NotifySecret string // signs what NotifyURL is told; where Token is
+	NotifyURL    string // only for callers that have the lease's token
+	NotifySecret string // signs deliveries to NotifyURL; present where Token is
 	NS, Lock     string
 	Znode        string // full path of the contender
 	Mode         Mode
 	State        State
 	Reason       Reason // when ended
 	Position     int    // among the waiters, from 1; 0 unless waiting
-	QueueLength  int    // contenders that wait
+	QueueLength  int    // number of waiting contenders
 	FencingToken int64  // once held
 	TTL          time.Duration
 	ExpiresIn    time.Duration // until the clock of its state runs out; 0 when ended
-	FailoverSafe bool          // the TTL rides over the crash of a gateway
+	FailoverSafe bool          // the TTL survives the crash of a gateway
 	Owner        string
 	Metadata     string
 	Permits      int         // with Mode Semaphore, of Limit
-	Limit        int         // with Mode Semaphore: what was in force when it was enqueued
+	Limit        int         // with Mode Semaphore: the limit in force when the contender was enqueued
 	Locks        []LeaseLock // of a group, in the order of the request; then NS, Lock, Znode and Mode are ""
-	Holds        []string    // the named holds of a reentrant lease, in the order in which they were taken
+	Holds        []string    // the named holds of a reentrant lease, oldest first
 	LockDelay    time.Duration
 	LockDelayOn  DelayOn
 	Ephemeral    bool // ends with its gateway's session; ExpiresIn is an estimate
 	Revoke       *Revocation
-	Warning      string // what the client should know about what it asked for; "" for nothing
-	Rev          string // opaque mark of what is visible here
+	Warning      string // a warning about the request, for the client; "" for none
+	Rev          string // opaque revision of the visible fields
 	Term         Term   // of State held; see Manager.StillValid
 }
 
@@ -166,28 +162,28 @@ type LeaseLock struct {
 	Permits, Limit int // with Mode Semaphore
 	Znode          string
 	FencingToken   int64 // once held
-	Position       int   // among the waiters of that lock, from 1; 0 when nothing stands before it there
+	Position       int   // among the waiters of that lock, from 1; 0 when no contender is before it
 }
 
-// DelayOn says which ends of a held lease its lock delay follows.
+// DelayOn says after which ends of a held lease the lock delay runs.
 type DelayOn string
 
-// A lock delay keeps the place of a lease that has ended, so that whoever
-// still believes to hold it can finish before the next one begins.
+// A lock delay keeps the place of an ended lease. A client that still believes it holds the lock can finish before
+// the next grant.
 const (
-	DelayOnExpiry DelayOn = "expiry" // expired, unclaimed, or taken back by force
+	DelayOnExpiry DelayOn = "expiry" // expired, unclaimed, or revoked by force
 	DelayAlways   DelayOn = "always" // also released
 )
 
-// Revocation is what a holder is asked to do.
+// Revocation is a request to a holder to release its lock.
 type Revocation struct {
-	Reason string // the asker's words
+	Reason string // text of the request
 	// Forced: the lease ends with ReasonRevoked when ForceIn has passed.
 	Forced  bool
 	ForceIn time.Duration
 }
 
-// Contender is an entry of a lock's queue as shown to anyone: no secrets.
+// Contender is an entry of a lock's queue in its public form, without secrets.
 type Contender struct {
 	LeaseID      string // "" when foreign
 	Foreign      *Foreign
@@ -197,46 +193,45 @@ type Contender struct {
 	Permits      int
 	Position     int   // among the waiters, from 1; 0 for a holder
 	FencingToken int64 // holders only; 0 while it is not known
-	// At is when the contender was looked at: the spans below count from it, and At plus or minus one is the same instant each time.
+	// At is when the contender was observed. The spans below count from At; adding a span to At always gives the same instant.
 	At       time.Time
 	Age      time.Duration
 	AgeKnown bool
-	// HeldFor is how long a holder has held, as far as this gateway has seen.
-	// HeldLonger: it may have held before, because this gateway did not see it
-	// begin (it held when the tree was read, or when it was taken over).
+	// HeldFor is for how long this gateway has seen the holder hold. HeldLonger: the gateway did not see the hold begin
+	// (it was there when the tree was read, or came with a takeover), so it may be longer.
 	HeldFor    time.Duration
 	HeldLonger bool
-	// Clock is what ExpiresIn counts down from: the TTL, or the shorter clock of
-	// who waits or has not claimed. Ours, on the gateway that runs it; else 0.
+	// Clock is the span from which ExpiresIn counts down: the TTL, or the shorter clock of an unclaimed or waiting lease.
+	// It is set for leases that this gateway runs; else 0.
 	Clock     time.Duration
-	ExpiresIn time.Duration // ours, on the gateway that runs its clock; else 0
-	Unclaimed bool          // granted, and its client has not shown up yet
+	ExpiresIn time.Duration // for leases that this gateway runs; else 0
+	Unclaimed bool          // granted, and its client has not claimed it yet
 	Metadata  string
-	Limit     int // of a permit contender of ours
-	// Delayed: its lease has ended and its place stays for its lock delay; ExpiresIn
-	// is how much longer, Reason how the lease ended.
+	Limit     int // of this fleet's permit contenders
+	// Delayed: the lease has ended, and the lock delay keeps its place. ExpiresIn is the rest of the delay, Reason the
+	// reason of the end.
 	Delayed   bool
 	Reason    Reason
 	Holds     []string    // of a reentrant lease
-	Group     []string    // the other locks of its lease: "lock", or "ns/lock" outside its own namespace
-	Ephemeral bool        // of ours
-	Revoke    *Revocation // its holder has been asked to let go
-	Wait      *Wait       // of a waiter in a page of its queue: what keeps it from holding; nil when nothing does
+	Group     []string    // the lease's other locks: "lock", or "ns/lock" in another namespace
+	Ephemeral bool        // of this fleet's contenders
+	Revoke    *Revocation // the holder has been asked to release
+	Wait      *Wait       // of a waiter in a page of its queue: what blocks it; nil when nothing does
 }
 
-// Wait is what keeps a waiter from holding.
+// Wait describes what blocks a waiter.
 type Wait = recipe.Wait
 
-// LockState sums up a lock.
+// LockState summarizes a lock.
 type LockState string
 
 // The states of a lock.
 const (
 	LockFree      LockState = "free"
 	LockHeld      LockState = "held"
-	LockUnclaimed LockState = "unclaimed" // granted, and the client has not shown up yet
-	LockQueued    LockState = "queued"    // contenders wait and nobody holds (a grant is under way, or a group waits for another lock)
-	LockDelayed   LockState = "delayed"   // let go, and kept for its last holder's lock delay
+	LockUnclaimed LockState = "unclaimed" // granted, and its client has not claimed it yet
+	LockQueued    LockState = "queued"    // contenders wait and none holds (a grant is under way, or a group waits for another lock)
+	LockDelayed   LockState = "delayed"   // ended, and kept for the last holder's lock delay
 )
 
 // Lock is a lock's queue.
@@ -244,27 +239,26 @@ type Lock struct {
 	NS, Name    string
 	Dialect     string // of its namespace
 	State       LockState
-	Holders     []Contender // one page of them; in a list the first ones
-	HolderCount int         // all who hold
-	HeldPermits int         // of all who hold
-	Waiters     []Contender // one page of them
-	QueueLength int         // all who wait
-	Limit       int         // of its permits; 0 when it has no settings
-	LimitAgreed bool        // the limit came with an acquire and is forgotten with the idle lock; else it was set
+	Holders     []Contender // one page; in a list the first ones
+	HolderCount int         // all holders
+	HeldPermits int         // of all holders
+	Waiters     []Contender // one page
+	QueueLength int         // all waiters
+	Limit       int         // of permits; 0 without settings
+	LimitAgreed bool        // the limit came with an acquire, and ends when the lock is idle; else an administrator set it
 	Hazards     []Hazard
 	Rev         string
 	NextCursor  string
 }
 
-// AcquireRequest asks for a lock. The zero values of optional fields mean their defaults.
+// AcquireRequest asks for a lock. Zero values of optional fields mean their defaults.
 type AcquireRequest struct {
 	Principal Principal
 	NS, Lock  string
 	TTL       time.Duration // MinTTL..MaxTTL; 0: DefaultTTL
-	// Wait is how long to stand in line: 0 tries, WaitForever has no end. With
-	// Async it must be 0.
+	// Wait is how long the request may wait: 0 tries once, WaitForever has no end. With Async it must be 0.
 	Wait time.Duration
-	// Async answers at once with a waiting lease (a ticket).
+	// Async returns a waiting lease (a ticket) at once.
 	Async          bool
 	Owner          string
 	Metadata       string
@@ -273,20 +267,20 @@ type AcquireRequest struct {
 	// Mode, Limit and Permits: see Want.
 	Mode           Mode
 	Limit, Permits int
-	// Group asks for several locks at once, all or nothing: 1 to MaxGroup of them, none twice. Then NS, Lock, Mode,
-	// Limit and Permits are empty.
+	// Group asks for 1 to MaxGroup different locks at once, all or nothing. Then NS, Lock, Mode, Limit and Permits
+	// must be empty.
 	Group []Want
-	// Hold names the first hold of a reentrant lease. With Token it adds a hold to that lease instead of queueing:
-	// then everything else but NS and Lock is empty, and they must be the lease's.
+	// Hold names the first hold of a reentrant lease. With Token it adds a hold to that lease instead of queueing.
+	// Then NS and Lock must be the lease's, and all other fields empty.
 	Hold, Token string
-	// LockDelay keeps the lock for so long after the lease's end; LockDelayOn "" is DelayOnExpiry.
+	// LockDelay keeps the lock for this long after the lease's end; LockDelayOn "" is DelayOnExpiry.
 	LockDelay   time.Duration
 	LockDelayOn DelayOn
-	// Ephemeral makes it the plain ZooKeeper recipe: the lease ends with this gateway's session.
+	// Ephemeral uses the plain ZooKeeper recipe: the lease ends with this gateway's session.
 	Ephemeral bool
-	// NotifyURL is told when the lease is granted and when it ends. "" for none.
+	// NotifyURL receives the lease's grant and its end. "" for none.
 	NotifyURL string
-	// DryRun asks what would happen, and does nothing.
+	// DryRun asks what would happen, and changes nothing.
 	DryRun bool
 }
 
@@ -294,37 +288,36 @@ type AcquireRequest struct {
 type Want struct {
 	NS, Lock string // NS "": DefaultNamespace
 	Mode     Mode   // "": Exclusive
-	// Limit and Permits belong to Semaphore. Limit 0 takes the lock's own; a lock without one, and one that differs,
-	// is an error. Permits 0: 1.
+	// Limit and Permits belong to Semaphore. Limit 0 takes the lock's limit; it is an error if the lock has none, or
+	// another one than Limit. Permits 0: 1.
 	Limit, Permits int
 }
 
 // AcquireResult is the answer to an acquire.
 type AcquireResult struct {
 	Lease    Lease
-	Replayed bool // an idempotent repeat: the lease as it is
-	// HoldAdded: Lease is an older one that has one hold more (or had it already).
+	Replayed bool // an idempotent repeat: the lease in its present state
+	// HoldAdded: Lease is an existing lease that now has the hold, or had it before.
 	HoldAdded bool
-	DryRun    *DryRun // the answer to a dry run; Lease is empty then
+	DryRun    *DryRun // the answer to a dry run; then Lease is empty
 }
 
-// DryRun is what an acquire would find now.
+// DryRun says what an acquire would find now.
 type DryRun struct {
-	State       State       // Held: it would be granted at once; Waiting: it would stand in line
-	QueueLength int         // who waits already, in the longest of the queues
-	Holders     []Contender // who is in the way, of all the locks asked for
+	State       State       // Held: it would be granted at once; Waiting: it would wait
+	QueueLength int         // waiters in the longest of the queues
+	Holders     []Contender // blocking holders of all requested locks
 }
 
 // LeaseRequest asks for one lease.
 type LeaseRequest struct {
 	Principal Principal
-	ID        string // or "" to take it from the token
-	Token     string // "" for an outsider's look, which keeps nothing alive
-	// Wait > 0 polls: answer when the lease differs from Since, or when Wait is
-	// over. At most MaxPollWait.
+	ID        string // "" takes it from the token
+	Token     string // "" only looks, and extends nothing
+	// Wait > 0 is a long poll: the answer comes when the lease differs from Since, or after Wait. At most MaxPollWait.
 	Wait  time.Duration
 	Since string
-	// Verify asks ZooKeeper: the answer was true after the question arrived.
+	// Verify confirms the answer with ZooKeeper: it was true after the request arrived.
 	Verify bool
 }
 
@@ -336,12 +329,12 @@ type Heartbeat struct {
 	TTL          time.Duration
 	FencingToken int64
 	Position     int
-	Waiters      int  // others in line behind the holder
+	Waiters      int  // waiters behind the holder
 	Term         Term // see Manager.StillValid
 	Revoke       *Revocation
 }
 
-// HeartbeatResult is one entry of a bulk heartbeat's answer: either of the two.
+// HeartbeatResult is one entry of a bulk heartbeat's answer: a Heartbeat or an error.
 type HeartbeatResult struct {
 	LeaseID   string
 	Heartbeat Heartbeat
@@ -364,19 +357,19 @@ type LockRequest struct {
 	NS, Lock   string
 	Wait       time.Duration // long poll, as in LeaseRequest
 	Since      string
-	Consistent bool // everything that was acknowledged before the question is in the answer
+	Consistent bool // the answer includes everything that was acknowledged before the request
 	Limit      int  // holders on a page, and waiters
 	Cursor     string
 }
 
-// LockFilter selects locks; they come in order of their names.
+// LockFilter selects locks. They are ordered by name.
 type LockFilter struct {
 	Principal Principal
 	NS        string
 	Prefix    string
 	Contains  string // part of the name
 	State     LockState
-	Hazardous bool // only those with a hazard, also when nobody uses them
+	Hazardous bool // only locks with a hazard, idle ones too
 	Limit     int
 	Cursor    string
 }
@@ -396,36 +389,35 @@ type LeasePage struct {
 // NamespaceInfo describes a recorded namespace.
 type NamespaceInfo struct {
 	Name          string
-	Root, Dialect string // "" while the record has not been read
-	// Names belong to the custom dialect; "" for those that it has not.
+	Root, Dialect string // "" until the record has been read
+	// Names of the custom dialect; "" for those that are not configured.
 	Names     struct{ Exclusive, Shared, ForeignShared string }
-	Ready     bool   // the replica holds it: its locks can be taken here
-	Problem   string // why it will not be ready; "" for none
-	Swept     bool   // the directories of locks that nobody uses are removed
+	Ready     bool   // the replica holds it whole: its locks can be acquired here
+	Problem   string // why it will not become ready; "" for none
+	Swept     bool   // the directories of idle locks are removed
 	Locks     int    // in use
 	Hazardous int    // locks with a hazard
 }
 
 // Info describes this gateway and its ZooKeeper.
 type Info struct {
-	GatewayID      string // of the present session; "" while there is none
+	GatewayID      string // of the present session; "" without one
 	FleetID        string
 	Root           string
 	PromiseWindow  time.Duration
 	ZooKeeper      ZooKeeperInfo
 	Namespaces     []string
 	Locks          int // in use, in all namespaces
-	Contenders     int // that hold or wait, foreign ones too
+	Contenders     int // holding or waiting, foreign ones included
 	Leases         map[State]int
-	Kinds          map[LeaseKind]int  // the same leases by mode, too
+	Kinds          map[LeaseKind]int  // the same leases by mode
 	OldestWaiter   time.Duration      // how long the oldest waiting lease has waited; 0 when none waits
-	Hazards        map[HazardCode]int // locks that have each of them now, whoever they belong to
-	HazardousLocks int                // locks with a hazard, or several
-	Bounds         []quota.State      // on what clients may leave here
+	Hazards        map[HazardCode]int // number of locks with each hazard now, this fleet's or foreign
+	HazardousLocks int                // locks with at least one hazard
+	Bounds         []quota.State      // on what clients may leave in this gateway
 }
 
-// LeaseKind is what leases are counted by. Mode is Several for those of more
-// than one lock.
+// LeaseKind is the key by which leases are counted. Mode is Several for a lease of several locks.
 type LeaseKind struct {
 	State State
 	Mode  Mode
@@ -437,13 +429,13 @@ type ZooKeeperInfo struct {
 	State          string // "connected", "suspended", "none"
 	SessionTimeout time.Duration
 	FenceOpen      bool
-	FenceMargin    time.Duration // until the fence closes if nothing commits
+	FenceMargin    time.Duration // time until the trust window closes if nothing commits
 	ReplicaCurrent bool
 	LastZxid       int64
 	SecretExposed  bool // see layout.Layout
 }
 
-// String is the whole in a line, for people.
+// String gives all of it in one line.
 func (d *Decoded) String() string {
 	if d == nil {
 		return ""
@@ -465,11 +457,11 @@ func (d *Decoded) String() string {
 	return strings.Join(list, " ")
 }
 
-// KindCopiedID is the Foreign.Kind of a contender that another program made with the id of a lease.
+// KindCopiedID is the Foreign.Kind of a contender that another program created with a lease's id.
 const KindCopiedID = "copied lease id"
 
 // KindEphemeralNode is the Foreign.Kind of a plain node, whose Znode is the lock's own path.
 const KindEphemeralNode = "ephemeral node"
 
-// Several stands in place of a mode for leases of more than one lock.
+// Several replaces the mode of a lease of several locks.
 const Several Mode = "several"
