@@ -115,7 +115,7 @@ func (l *lease) deletions(before []zk.Op, version int32) []zk.Op {
 		}
 		ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: s.path(), Version: v})
 	}
-	slices.Reverse(ops[len(before):]) // the record's deletion can fail, so it comes last; members of one queue go from its tail
+	slices.Reverse(ops[len(before):]) // from the queue's tail on; the record's deletion can fail, so it is last
 	return ops
 }
 

@@ -12,8 +12,8 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// This file publishes all events of the package, with the monitor held, so events have the order of the manager's
-// changes (internal/events, doc.go, has the rules). Each method returns at once when nothing is published.
+// This file publishes all events of the package, with the monitor held. Events therefore have the order of the
+// manager's changes (internal/events, doc.go, has the rules). Each method returns at once when nothing is published.
 //
 // The first read of the tree publishes nothing: it is the initial state, which clients can list. A later read
 // publishes each difference as an event.

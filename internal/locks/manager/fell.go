@@ -11,37 +11,37 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// Many contenders of a queue are ended in pieces, one transaction after the other,
-// from the queue's tail on, within a piece too: at no moment, and in no order in which
-// watchers are told, is somebody let in by it who is to go himself. A piece is small, so
-// that nobody waits long behind it, and far below what ZooKeeper takes.
+// Many contenders of a queue are ended in batches, one transaction after the other, from the queue's tail on, also
+// within a batch. So no contender is granted on the way that is to be ended itself, in whatever order watchers receive
+// the events. A batch is far below ZooKeeper's size limit, so that other writes do not wait long behind it.
 const (
-	// pieceBytes bounds a piece, a quarter of what a transaction may have.
+	// pieceBytes bounds a batch: a quarter of a transaction's limit.
 	pieceBytes = 64 << 10
-	// opOverhead is more than what a delete takes besides its path.
+	// opOverhead is an upper bound of a delete's bytes besides its path.
 	opOverhead = 64
 )
 
-// tree is a lease, or another program's contender, that is to be felled.
+// tree is a lease, or another program's contender, that is to be ended.
 type tree struct {
 	at      queues.Location
-	l       *lease // of this gateway
+	l       *lease // nil: not of this gateway
 	version int32  // of at; -1: any
 	ops     []zk.Op
 	parts   []queues.Location
 	gone    map[string]bool
-	begun   bool         // its lease has been made ending here
-	noting  noting       // what stands before ops
-	unnoted bool         // the outbox has it already, or cannot take it
-	blind   bool         // what stands before it may not be looked at
-	notify  string       // its notify_url, of a lease of another gateway
-	looked  bool         // that is known
-	ended   locks.Reason // of another gateway's lease that has ended, and has left its place
+	begun   bool         // this call has made its lease ending
+	noting  noting       // the outbox operations before ops
+	unnoted bool         // the outbox has the end already, or cannot take it
+	blind   bool         // the operations before ops may not be checked
+	notify  string       // the notify_url of another gateway's lease
+	looked  bool         // notify is known
+	ended   locks.Reason // of another gateway's lease that ended and whose contender remains
 	over    bool         // nothing is left to do
-	err     error        // over: why it was not done here; errEnded, zk.ErrBadVersion, ...
+	err     error        // over: why this call did not end it; errEnded, zk.ErrBadVersion, ...
 }
 
-// why is the verdict on a tree. Who frees the place of a lease that has ended gives it no other reason.
+// why returns the reason for a target's end. A lease that has ended already keeps its reason when its contender is
+// deleted.
 func (t *tree) why(v verdict) verdict {
 	if t.ended != "" {
 		return verdict{reason: t.ended}
@@ -49,10 +49,9 @@ func (t *tree) why(v verdict) verdict {
 	return v
 }
 
-// fell ends what the trees stand for, which come from the tail of a queue on. Each
-// is over when it returns nil. It stops at an error that is not about one of
-// them: then the rest may be ending. stop, when not nil, is asked about each that
-// could not be ended whether to go on.
+// fell ends the targets, which are ordered from the tail of a queue on. Each is over when fell returns nil. It stops
+// at an error that is not about one target; the remaining ones may then be ending. stop, when not nil, decides for
+// each target that could not be ended whether fell stops there.
 func (m *Manager) fell(ctx context.Context, v verdict, trees []*tree, stop func(error) bool) error {
 	return locked(m, func() error {
 		stopped := false
@@ -64,7 +63,7 @@ func (m *Manager) fell(ctx context.Context, v verdict, trees []*tree, stop func(
 				if some, _ := t.l.gonePart(); stopped && !some {
 					m.spare(t.l)
 				} else {
-					m.resubmitDelete(t.l) // at its own pace from here on; twice does no harm
+					m.resubmitDelete(t.l) // continues at its own pace; submitting twice does no harm
 				}
 			}
 		}()
@@ -107,7 +106,7 @@ func (m *Manager) fell(ctx context.Context, v verdict, trees []*tree, stop func(
 				errors.Is(res.Err, zk.ErrSessionGone) || errors.Is(res.Err, zk.ErrQueueFull)
 			var err error
 			if again {
-				m.outside(func() { err = m.barrier(ctx) }) // after it the replica tells what was done
+				m.outside(func() { err = m.barrier(ctx) }) // after it the replica shows what was done
 			}
 			switch {
 			case ctx.Err() != nil:
@@ -130,8 +129,8 @@ func (m *Manager) fell(ctx context.Context, v verdict, trees []*tree, stop func(
 	})
 }
 
-// piece is the next transaction: the first trees that are not over, as many as fit.
-// It is not ready while it is not known who wants to be told.
+// piece returns the next transaction: the first targets that are not over, as many as fit. ready is false while it is
+// not known which events must be noted.
 func (m *Manager) piece(v verdict, trees []*tree) (piece []*tree, w *zk.Write, ready bool) {
 	w = &zk.Write{Alone: true}
 	bytes := 0
@@ -172,8 +171,8 @@ func (m *Manager) piece(v verdict, trees []*tree) (piece []*tree, w *zk.Write, r
 	return piece, w, true
 }
 
-// checksOf are a piece's checks that are not made by what it deletes itself: most of those who are ended together stand one behind
-// the other.
+// checksOf returns a batch's checks without those on paths that the batch deletes. Most contenders that are ended
+// together are neighbours in the queue.
 func checksOf(piece []*tree) (checks []zk.Op) {
 	seen := map[string]bool{}
 	for _, t := range piece {
@@ -192,7 +191,7 @@ func checksOf(piece []*tree) (checks []zk.Op) {
 	return checks
 }
 
-// noteTree finds what belongs before a tree's deletions. It reports false while that is not known.
+// noteTree finds the operations that belong before a target's deletions. It reports false while they are not known.
 func (m *Manager) noteTree(v verdict, t *tree) (ready bool) {
 	if t.l == nil {
 		if t.noting, ready = m.noteTaken(t.parts, v, t.notify, t.unnoted); t.blind {
@@ -205,7 +204,7 @@ func (m *Manager) noteTree(v verdict, t *tree) (ready bool) {
 		t.noting, ready = m.noteEnd(l)
 		return ready
 	}
-	// It is described as what it is about to become.
+	// The outbox entry describes the lease as it will be after its end.
 	why, words := l.why, l.words()
 	l.why, l.rare().words, l.rareFields.trace = postmortem.CauseOf(v.reason), v.words, v.trace
 	t.noting, ready = m.noteEnd(l)
@@ -213,7 +212,7 @@ func (m *Manager) noteTree(v verdict, t *tree) (ready bool) {
 	return ready
 }
 
-// notedPiece tells the outbox what became of a piece.
+// notedPiece gives the outbox the result of a batch.
 func (m *Manager) notedPiece(piece []*tree, res zk.Result) {
 	at := 0
 	for _, t := range piece {
@@ -233,16 +232,16 @@ func (m *Manager) notedPiece(piece []*tree, res zk.Result) {
 	}
 }
 
-// mark finds what is there of a tree. It reports false when that is nothing.
+// mark finds a target's remaining contenders. It reports false when there are none.
 func (m *Manager) mark(v verdict, t *tree) bool {
 	if l := t.l; l != nil {
 		switch {
 		case l.phase == ended && t.begun && l.reason() == v.reason:
-			t.over = true // the news came before the answer, or without one
+			t.over = true // the deletion's event came before the write's answer
 		case l.phase == ended, !t.begun && l.phase != waiting && l.phase != held:
 			t.over, t.err = true, errEnded
 		case l.replacing():
-			m.endBy(l, v) // a downgrade is under way: its names are not certain
+			m.endBy(l, v) // a downgrade is under way: the names are not certain
 			t.over, t.begun = true, true
 		}
 		t.ops = l.deletions(nil, -1)
@@ -265,20 +264,19 @@ func (m *Manager) mark(v verdict, t *tree) bool {
 	return !t.over
 }
 
-// beginEnd begins the end of a lease whose contenders a piece deletes.
 func (m *Manager) beginEnd(l *lease, v verdict) {
 	l.rare().words, l.rareFields.trace = v.words, v.trace
 	m.beginEnding(l, postmortem.CauseOf(v.reason))
 	l.setChange(m, changeDeleting)
 }
 
-// spare makes a lease what it was: nothing of it was deleted, nor will be.
+// spare restores a lease whose end was submitted: none of its contenders was or will be deleted.
 func (m *Manager) spare(l *lease) {
 	l.rareFields.words, l.rareFields.trace = "", ""
 	m.revive(l, m.clock.Now().Boot())
 }
 
-// felled: a piece was done.
+// felled concludes a batch that was done.
 func (m *Manager) felled(v verdict, piece []*tree) {
 	now := m.clock.Now().Boot()
 	for _, t := range piece {
@@ -291,8 +289,7 @@ func (m *Manager) felled(v verdict, piece []*tree) {
 	}
 }
 
-// stood notes why a piece was not done, with the tree that was the cause when that
-// one is over by it.
+// stood records why a batch was not done. It returns the target that caused it, when that target is over.
 func (m *Manager) stood(piece []*tree, res zk.Result) *tree {
 	at := res.Culprit
 	for _, t := range piece {
@@ -301,7 +298,7 @@ func (m *Manager) stood(piece []*tree, res zk.Result) *tree {
 			continue
 		}
 		if at -= len(t.noting.ops); at < 0 {
-			return nil // the outbox's: it goes without
+			return nil // the outbox's operation: the next attempt omits it
 		}
 		path := t.ops[at].Path
 		switch {
@@ -327,13 +324,13 @@ func (m *Manager) stood(piece []*tree, res zk.Result) *tree {
 		}
 		return nil
 	}
-	if at >= 0 { // a check's
+	if at >= 0 { // a check failed
 		for _, t := range piece {
 			t.blind = true
 		}
 		return nil
 	}
-	// A refusal that is nobody's: the whole write's.
+	// The whole write was refused, not one of its operations.
 	for _, t := range piece {
 		t.over, t.err = true, res.Err
 		m.acquit(t.parts)

@@ -9,23 +9,19 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// A fence check is asked by what the lock protects, before it lets a write pass:
-// "is the holder with this token still the holder?" It must never be told
-// "current" of a token whose lease had ended, or whose successor had been granted,
-// before the question came, also not by a gateway that is behind, deposed or cut off
-// and has not noticed. So "current" is said only of the replica as it is after a
-// barrier: a guarded transaction that was sent after the question has committed
-// (whoever is deposed has no such transaction), and the observer's stream has come
-// to it (whatever had ended before is gone from it). What had not ended then was
-// current at that moment, which lies after the question. "Not current" may come
-// from memory where no later state of ZooKeeper can make it wrong.
+// A protected resource sends a fence check before it accepts a write: "is the holder with this token still the
+// holder?" The answer must never be "current" for a lease that ended, or whose successor was granted, before the
+// question arrived. This also holds for a gateway that is behind, deposed or cut off without having noticed. So
+// "current" is answered only from the replica after a barrier. A guarded transaction that was sent after the question
+// has committed, which is impossible for a deposed gateway. The observer's stream has reached that transaction, so
+// every earlier end is in the replica. A lease that had not ended then was current at that moment, which is after the
+// question. "Not current" may come from memory where no later state of ZooKeeper can make it wrong.
 
 const (
-	// fenceLook is how many who wait are looked at to tell that a token is that of
-	// one of them; nobody is told the token of a lease that waits.
+	// fenceLook bounds the waiters that are compared with a token. A client never receives the token of a lease that
+	// waits.
 	fenceLook = 1024
-	// fenceShort is the longest queue of which all contenders are looked at, and
-	// read if need be.
+	// fenceShort is the longest queue whose contenders are all compared, and read if necessary.
 	fenceShort = 64
 )
 
@@ -38,8 +34,8 @@ const (
 	fenceUnknown    = "unknown"
 )
 
-// Fence tells whether a fencing token is still current. An answer with Current
-// may be passed on only while its Term vouches.
+// Fence reports whether a fencing token is still current. An answer with Current may be passed on only while its Term
+// is still valid.
 func (m *Manager) Fence(ctx context.Context, req locks.FenceRequest) (locks.FenceAnswer, error) {
 	if err := req.Check(); err != nil {
 		return locks.FenceAnswer{}, err
@@ -58,7 +54,7 @@ func (m *Manager) Fence(ctx context.Context, req locks.FenceRequest) (locks.Fenc
 	})
 }
 
-// fenceAtPresent answers from the replica as it is after a barrier. The monitor is held, and released while it waits.
+// fenceAtPresent answers from the replica after a barrier. The monitor is held, and released while it waits.
 func (m *Manager) fenceAtPresent(ctx context.Context, q *queues.Queue, czxid int64) (answer locks.FenceAnswer, err error) {
 	ref := m.port.Present()
 	cross := func() (err error) {
@@ -107,24 +103,24 @@ func (m *Manager) fenceAtPresent(ctx context.Context, q *queues.Queue, czxid int
 	}
 }
 
-// finding is what the replica shows of a token at one moment.
+// finding is the replica's state of a token at one moment.
 type finding struct {
 	current bool
-	reason  string              // why not
+	reason  string              // why it is not current
 	highest int64               // czxid
-	sure    bool                // not current, whatever ZooKeeper has come to since
-	busy    *lease              // what becomes of it has to be seen first
-	behind  bool                // the replica has to come up to the writer first: see queues.Queue.Awaits
-	unread  []*recipe.Contender // these have to be read first
-	curious []*recipe.Contender // these, to tell why it is not current
-	record  queues.Location     // this one, when it is not nothing
+	sure    bool                // not current, whatever the later state of ZooKeeper
+	busy    *lease              // the outcome for this lease must be known first
+	behind  bool                // the replica must reach the writer's state first: see queues.Queue.Awaits
+	unread  []*recipe.Contender // these must be read first
+	curious []*recipe.Contender // these are read to find why it is not current
+	record  queues.Location     // this record is read, when it is set
 }
 
 func (f *finding) answer(m *Manager) locks.FenceAnswer {
 	return locks.FenceAnswer{Current: f.current, Reason: f.reason, Highest: m.fencingToken(f.highest)}
 }
 
-// find looks for the contender with a token; the monitor is held.
+// find returns the finding for a token. The monitor is held.
 func (m *Manager) find(q *queues.Queue, czxid int64) finding {
 	f := finding{reason: fenceUnknown}
 	var bearer *recipe.Contender
@@ -137,7 +133,7 @@ func (m *Manager) find(q *queues.Queue, czxid int64) finding {
 		switch {
 		case known && first == czxid:
 			bearer = c
-		case known, l != nil && l.phase == creating: // nobody has been told its token
+		case known, l != nil && l.phase == creating: // no client has its token yet
 		case l != nil:
 			m.load(l)
 			f.busy = l
@@ -164,8 +160,8 @@ func (m *Manager) find(q *queues.Queue, czxid int64) finding {
 	case bearer != nil:
 		return m.judgeBearer(q, bearer, f.highest)
 	case f.highest > max(czxid, 0):
-		// One that came later has been seen to hold, so the replica has come past
-		// the token's creation: if nobody in the queue has it, its contender is gone.
+		// A later contender has been seen to hold, so the replica is past the token's creation. If no contender in the
+		// queue has the token, its contender is gone.
 		f.reason, f.sure = fenceSuperseded, f.sure || complete
 	case !f.sure:
 		f.curious = waiters
@@ -176,9 +172,8 @@ func (m *Manager) find(q *queues.Queue, czxid int64) finding {
 	return f
 }
 
-// waiterWith is the contender in a queue that has the token. Without one, unread
-// are those whose tokens are not known, in a queue that is not long; complete: it is
-// not long, and there are none.
+// waiterWith returns the queue's contender with the token. Without one, unread are the contenders whose tokens are not
+// known, if the queue is short; complete reports that it is short and there are none.
 func (m *Manager) waiterWith(q *queues.Queue, czxid int64) (bearer *recipe.Contender, unread []*recipe.Contender, complete bool) {
 	short := q.Contenders.Len() <= fenceShort
 	for i, c := range q.Contenders.All() {
@@ -196,7 +191,7 @@ func (m *Manager) waiterWith(q *queues.Queue, czxid int64) (bearer *recipe.Conte
 	return nil, unread, short && len(unread) == 0
 }
 
-// judgeBearer says of the contender with the token whether it is current.
+// judgeBearer reports whether the contender with the token is current.
 func (m *Manager) judgeBearer(q *queues.Queue, c *recipe.Contender, highest int64) finding {
 	f := finding{highest: highest}
 	l := m.leaseOf(q, c)
@@ -210,30 +205,28 @@ func (m *Manager) judgeBearer(q *queues.Queue, c *recipe.Contender, highest int6
 	case l == nil && q.Node(c.Name) == nil:
 		f.unread = []*recipe.Contender{c}
 	case l == nil && m.replica.Record(queues.Location{Queue: q, Contender: c}).Node() == nil:
-		f.record = m.replica.Record(queues.Location{Queue: q, Contender: c}) // whether it has ended is there, which may be in another queue
+		f.record = m.replica.Record(queues.Location{Queue: q, Contender: c}) // it shows whether the lease ended
 	case l == nil && m.delayed(q, c):
 		f.reason = fenceDelayed
 	case l == nil:
 		f.current = true
 	case l.term != m.port.Term(), l.phase == ending:
-		f.busy = l // on its way to another session, or to its end, and either may turn out not to happen
+		f.busy = l // it moves to another session or ends, and either may fail
 	case !l.recordState.loaded():
 		m.load(l)
-		f.busy = l // what is written there may end it
+		f.busy = l // its record may end it
 	case l.phase == held:
 		f.current = true
 	case l.turn():
-		f.busy = l // its grant is under way, or was given by the gateway that ran it before
+		f.busy = l // its grant is under way, or the gateway that ran it before granted it
 	default:
 		f.reason = fenceWaiting
 	}
 	return f
 }
 
-// wasGranted reports whether the lease is held, or was when its end began.
 func (l *lease) wasGranted() bool { return l.phase != ended && l.grant.granted() }
 
-// holdsByName reports whether a contender of another gateway or program holds.
 func (m *Manager) holdsByName(q *queues.Queue, c *recipe.Contender) bool {
 	if c.Ours && !c.Unknown {
 		return m.replica.LeaseHolds(q, c)
@@ -241,7 +234,7 @@ func (m *Manager) holdsByName(q *queues.Queue, c *recipe.Contender) bool {
 	return q.Contenders.Holds(c.Name)
 }
 
-// firstCzxid is what a contender's fencing token comes from, once it is known.
+// firstCzxid returns the czxid from which a contender's fencing token is computed, once it is known.
 func (m *Manager) firstCzxid(q *queues.Queue, c *recipe.Contender) (czxid int64, known bool) {
 	if l := m.leaseOf(q, c); l != nil {
 		return l.czxid, l.czxid != 0

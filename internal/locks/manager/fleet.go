@@ -33,7 +33,7 @@ func (m *Manager) applyRegistration(c *zk.Change, now time.Duration) {
 		m.abandon(id)
 		m.leftSource(id)
 		if !fault.On("hooks-gone") {
-			m.adoptOutbox() // what it has left may be any gateway's now
+			m.adoptOutbox() // any gateway may now adopt its outbox
 		}
 		m.considerTakeovers(now)
 	}
@@ -54,9 +54,8 @@ func (m *Manager) applySuccession(c *zk.Change, now time.Duration) {
 	}
 }
 
-// readSuccession learns who took a gateway over. The reply has its place in
-// the stream after the entry, so from there on the replica holds everything
-// that the dead gateway ever wrote, and deadlines count from there.
+// readSuccession reads which gateway took over. The reply comes after the entry in the stream, so from there on the
+// replica holds everything that the dead gateway wrote. Deadlines count from there.
 func (m *Manager) readSuccession(id recipe.GatewayID) {
 	m.members.BeginReadEntry(id)
 	path := m.opt.Root + "/succession/" + string(id)
@@ -88,7 +87,7 @@ func (m *Manager) readSuccession(id recipe.GatewayID) {
 	})
 }
 
-// considerTakeovers succeeds gateways that are gone (cluster.Members.Vacant), and reads what could not be read before.
+// considerTakeovers takes over gateways that are gone (cluster.Members.Vacant), and repeats reads that failed before.
 func (m *Manager) considerTakeovers(now time.Duration) {
 	if !m.trusted() || m.draining {
 		return
@@ -108,7 +107,7 @@ func (m *Manager) considerTakeovers(now time.Duration) {
 	m.members.LogTakeovers(m.log, now)
 }
 
-// takeOver submits a takeover that has begun: of a gateway that is gone, or of one that is stalled and has the polled
+// takeOver submits a takeover that has begun: of a gateway that is gone, or of a stalled one that has the polled
 // guard.
 func (m *Manager) takeOver(id recipe.GatewayID, polled *zk.Guard) {
 	m.port.Takeover(string(id), polled, func(res zk.Result) { m.tookOver(id, polled != nil, res) })
@@ -126,20 +125,19 @@ func (m *Manager) tookOver(id recipe.GatewayID, deposed bool, res zk.Result) {
 			m.log.Info("took over a gateway's leases", "from", id, "zxid", res.Zxid)
 		}
 	case line:
-		// Another gateway was quicker, or the next tick tries again.
+		// Another gateway was faster, or the next tick tries again.
 		m.log.Info("takeover not done", "from", id, "err", res.Err)
 	}
 	m.members.LogTakeovers(m.log, m.clock.Now().Boot())
 }
 
-// afterSync runs when the replica holds the whole tree.
 func (m *Manager) afterSync(now time.Duration) {
-	m.replica.DropNodes() // the tree read may follow a gap in the stream: what is needed, for a fence check above all, is read again
+	m.replica.DropNodes() // a gap in the stream may precede this: records are read again
 	m.adoptAll(now)
 	if m.port.Session() == nil {
 		for _, ns := range slices.Sorted(maps.Keys(m.replica.Namespaces)) {
 			m.replica.Namespaces[ns].Queues.Scan(func(q *queues.Queue) bool {
-				m.evaluate(q, now) // who holds elsewhere
+				m.evaluate(q, now) // records holders of other gateways
 				return true
 			})
 		}

@@ -19,8 +19,8 @@ import (
 // idempotency key was there.
 const codeKeyTaken locks.Code = "key_taken"
 
-// keyEntry is an idempotency key: a node in the same transaction as the
-// contender, so that no gateway can queue the same request twice.
+// keyEntry is an idempotency key. Its node is created in the contender's transaction, so no gateway can queue the same
+// request twice.
 type keyEntry struct {
 	hash        string
 	fingerprint string
@@ -29,11 +29,11 @@ type keyEntry struct {
 	endedAt     time.Duration // boot; 0 while the lease lives
 }
 
-// keys are the idempotency keys that this gateway keeps: each until keyLife after its lease has ended.
+// keys are the idempotency keys that this gateway keeps, each until keyLife after the end of its lease.
 type keys struct {
 	byHash map[string]*keyEntry
-	ended  []*keyEntry                 // those whose lease has ended, in that order
-	others map[string]recipe.GatewayID // those of other gateways, as the last scan found them
+	ended  []*keyEntry                 // keys of ended leases, in the order of their ends
+	others map[string]recipe.GatewayID // keys of other gateways, as the last scan found them
 }
 
 func (k *keys) add(one *keyEntry) { k.byHash[one.hash] = one }
@@ -45,13 +45,12 @@ func (k *keys) drop(one *keyEntry) {
 	}
 }
 
-// end notes that a key's lease has ended.
 func (k *keys) end(one *keyEntry, reason locks.Reason, now time.Duration) {
 	one.reason, one.endedAt = reason, now
 	k.ended = append(k.ended, one)
 }
 
-// pop takes the first key from those whose lease has ended, when that was at or before the given time.
+// pop removes and returns the first key whose lease ended at or before the given time.
 func (k *keys) pop(before time.Duration) *keyEntry {
 	if len(k.ended) == 0 || k.ended[0].endedAt > before {
 		return nil
@@ -70,7 +69,7 @@ func (k *keyEntry) record(q *queues.Queue) []byte {
 
 func (m *Manager) keyPath(hash string) string { return m.opt.Root + "/keys/" + hash }
 
-// replay answers the repeat of a request whose key is known. The monitor is held, and released while it waits.
+// replay answers a repeated request whose key is known. The monitor is held, and released while it waits.
 func (m *Manager) replay(ctx context.Context, req *locks.AcquireRequest, key *keyEntry) (locks.AcquireResult, error) {
 	if !hmac.Equal([]byte(key.fingerprint), []byte(record.Fingerprint(req))) { // a notify_url in it may be a secret
 		return locks.AcquireResult{}, &locks.Error{Code: locks.CodeKeyReused, Field: "Idempotency-Key",
@@ -100,8 +99,8 @@ func (m *Manager) replay(ctx context.Context, req *locks.AcquireRequest, key *ke
 	return m.await(ctx, req, l, true)
 }
 
-// replayTaken reads a key that ZooKeeper has and this gateway does not know, and then answers the repeat. The lock is
-// held, and released while it waits.
+// replayTaken reads a key that ZooKeeper has and this gateway does not know, and answers the repeated request. The
+// monitor is held, and released while it waits.
 func (m *Manager) replayTaken(ctx context.Context, req *locks.AcquireRequest) (locks.AcquireResult, error) {
 	session, hash := m.port.Session(), m.tokens.Names.Name(req)
 	if session == nil {
@@ -113,20 +112,19 @@ func (m *Manager) replayTaken(ctx context.Context, req *locks.AcquireRequest) (l
 	switch {
 	case err != nil:
 		return locks.AcquireResult{}, err
-	case entry == nil: // swept at this very moment: the repeat is a new request
+	case entry == nil: // it was just swept: the repeat is a new request
 		return locks.AcquireResult{}, m.unavailable()
 	}
 	return m.replay(ctx, req, m.learnKey(entry))
 }
 
-// learnKey keeps a key that was read, unless it is known already or another
-// gateway's to keep.
+// learnKey keeps a key that was read, unless it is already known or another gateway keeps it.
 func (m *Manager) learnKey(entry *keyEntry) *keyEntry {
 	if known := m.keys.byHash[entry.hash]; known != nil {
 		return known
 	}
 	if m.leases[entry.lease] == nil && (m.replica.HasNewer(entry.lease) || !m.members.Owns(entry.lease.Gateway())) {
-		return entry // its own gateway knows when its life is over, or one of a later release
+		return entry // its own gateway, or one of a later release, knows when it expires
 	}
 	m.keys.add(entry)
 	m.attachKey(entry)
@@ -158,8 +156,7 @@ func (m *Manager) readKey(ctx context.Context, session term.Session, hash string
 	return &keyEntry{hash: hash, fingerprint: record.Fingerprint, lease: id}, nil
 }
 
-// attachKey connects a key that was read with its lease, or starts its life's
-// end when the lease is gone.
+// attachKey connects a key that was read with its lease. When the lease is gone, the key's remaining life begins.
 func (m *Manager) attachKey(k *keyEntry) {
 	if l := m.leases[k.lease]; l != nil {
 		l.rare().key = k.hash
@@ -170,8 +167,7 @@ func (m *Manager) attachKey(k *keyEntry) {
 		return
 	}
 	if m.members.Owns(k.lease.Gateway()) && m.synced && m.mayMiss(k.lease) == nil {
-		// Its end was before this gateway could know why; its key lives on for
-		// its time from here.
+		// The lease ended before this gateway could know the reason; keyLife counts from now.
 		m.keys.end(k, locks.ReasonUnknown, m.clock.Now().Boot())
 	}
 }

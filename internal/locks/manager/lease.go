@@ -13,12 +13,11 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// lease is one lease that this gateway owns. Every field is guarded by
-// the monitor except the immutable ones.
+// lease is a lease that this gateway owns. The monitor guards every field except the immutable ones.
 type lease struct {
-	slot // the first one; the only one of most leases
+	slot // the first slot; most leases have only one
 
-	// Where it stands.
+	// State.
 	phase       phase
 	recordState recordState
 	grant       grantState
@@ -26,25 +25,25 @@ type lease struct {
 	endNote     noteState
 	access      accessState
 	why         postmortem.Cause // ending and ended: the reason
-	kind        kind             // what it is counted as
+	kind        kind             // counted as this kind
 
-	// The clock, and the contender's data.
-	abandoned bool       // nobody can ever use it: end it once it is known
+	// Clock, and the contender's data.
+	abandoned bool       // no client can use it: it is ended once it is known
 	term      locks.Term // of the session under which the clock runs
 	listeners int32      // open requests with its token
-	heapIndex int32      // in Manager.deadlines, -1: not in it
-	lineIndex int32      // in counts.line, -1: not in it
-	ticket    bool       // while it waits: its acquire's request is over
-	text      uint16     // bytes that are counted as its texts
+	heapIndex int32      // in Manager.deadlines, -1: none
+	lineIndex int32      // in counts.line, -1: none
+	ticket    bool       // waiting without an open acquire
+	text      uint16     // bytes counted as its texts
 
 	// All readings but enqueued are of the boot clock.
 	ttl      time.Duration // what a heartbeat renews
-	recorded time.Duration // TTL that the contender's data is known to have: nothing longer is promised
+	recorded time.Duration // longest TTL that may be promised: the contender's record is known to have it
 	deadline time.Duration
-	grace    time.Duration // takeover + promise window: what the old owner promised ends a TTL after it; 0 for own leases
-	due      time.Duration // the reading under which it lies in the heap
-	since    time.Duration // when it came; once it has been granted, when that was
-	beat     time.Duration // of the last heartbeat; 0 when there was none
+	grace    time.Duration // takeover + promise window: a TTL later the old owner's promises end; 0: own
+	due      time.Duration // its time in the heap
+	since    time.Duration // when it was queued; after the grant, when it was granted
+	beat     time.Duration // last heartbeat, 0: none
 	enqueued time.Duration // wall clock, since the Unix epoch; 0: not known
 
 	czxid      int64 // of the contender; 0 until known
@@ -52,17 +51,17 @@ type lease struct {
 	rareFields *rare
 
 	rev  uint64
-	wake chan struct{} // closed at the next visible change; nil while nobody waits
+	wake chan struct{} // closed at the next visible change; nil while no request waits
 }
 
 func (l *lease) id() recipe.LeaseID { return l.contender.LeaseID }
 
-// named takes the name that the create's reply tells.
+// named takes the name from the create's reply.
 func (s *slot) named(name string) {
 	if s.name() == name {
 		return
 	}
-	c := s.q.Contenders.Get(name) // it was seen by another name, which somebody made with its id
+	c := s.q.Contenders.Get(name) // the replica showed it under another name: another client created one with its id
 	if c == nil {
 		unseen := *s.contender
 		unseen.Name = name
@@ -71,8 +70,8 @@ func (s *slot) named(name string) {
 	s.contender = c
 }
 
-// positionKnown reports whether the lease's place in line is certain: its contenders
-// have been seen in the replica and their czxid is known.
+// positionKnown reports whether the lease's position is certain: the replica shows its contenders and their czxid is
+// known.
 func (l *lease) positionKnown() bool { return l.czxid != 0 && l.seenWhole() }
 
 // changed returns a channel that is closed at the lease's next visible change.
@@ -83,8 +82,7 @@ func (l *lease) changed() <-chan struct{} {
 	return l.wake
 }
 
-// clock is how long the lease lives from a sign of its client on, in the state
-// that it is in.
+// clock returns how long the lease lives after its client's last request, in its present phase.
 func (l *lease) clock() time.Duration {
 	switch {
 	case l.phase == waiting:
@@ -95,7 +93,7 @@ func (l *lease) clock() time.Duration {
 	return l.ttl
 }
 
-// waitingClock is how long a lease stays in line without a sign of its client.
+// waitingClock returns how long a lease stays in the queue after its client's last request.
 func (l *lease) waitingClock() time.Duration { return min(l.ttl, waitingClock) }
 
 // visibleFrom is the zxid before which no listing shows all of the lease's contenders.
@@ -106,7 +104,7 @@ func (l *lease) visibleFrom() int64 {
 	return l.czxid
 }
 
-// touch marks a visible change and wakes whoever waits for one.
+// touch marks a visible change and wakes the requests that wait for one.
 func (m *Manager) touch(l *lease) {
 	m.rev++
 	l.rev = m.rev
@@ -116,8 +114,7 @@ func (m *Manager) touch(l *lease) {
 	}
 }
 
-// inOrder are the leases that match, by their ids: what is decided about them
-// is sent in this order, whatever the order of a map.
+// inOrder returns the leases that match, sorted by id, so that writes about them do not have a map's random order.
 func (m *Manager) inOrder(match func(*lease) bool) []*lease {
 	var matching []*lease
 	for _, l := range m.leases {
@@ -133,8 +130,8 @@ func (m *Manager) revString(rev uint64) string {
 	return m.nonce + "-" + strconv.FormatUint(rev, 36)
 }
 
-// schedule puts the lease's next due time into the heap. A heartbeat only
-// moves the deadline: the heap learns of a later one when the old one is due.
+// schedule puts the lease's next due time into the heap. A heartbeat only moves the deadline; the heap is updated when
+// the earlier time is due.
 func (m *Manager) schedule(l *lease) {
 	due := l.deadline
 	if l.shrinkAt() != 0 {
@@ -157,20 +154,19 @@ func (m *Manager) schedule(l *lease) {
 	}
 }
 
-// extend moves the deadline to now + span, never back, and never to before
-// what a former owner may have promised.
+// extend moves the deadline to now + span, never back, and never before the end of a former owner's promises.
 func (m *Manager) extend(l *lease, now, span time.Duration) {
 	l.deadline = max(l.deadline, max(now, l.grace)+span)
 	m.schedule(l)
 	if c := &m.clockState; c.lastTrusted == 0 && m.trusted() {
-		// The clock loop has not looked yet. When trust is lost before it does,
-		// what follows must not pass for the time before the first trust.
+		// The clock loop has not run yet. If trust is lost before it does, that period must not count as the time
+		// before the first trust.
 		c.trusted, c.lastTrusted = true, now
 	}
 }
 
-// grant makes a waiting lease held. The caller has established that each of
-// its contenders holds in the replica and that the replica may be acted upon.
+// grant makes a waiting lease held. The caller has checked that all its contenders hold in the replica, and that the
+// replica is trusted.
 func (m *Manager) grant(l *lease, now time.Duration) {
 	waited := now - l.since
 	m.setPhase(l, held)
@@ -200,7 +196,7 @@ func (m *Manager) grant(l *lease, now time.Duration) {
 	m.noteGrant(l)
 }
 
-// claim notes that the client knows of its grant.
+// claim records that the client knows of its grant.
 func (m *Manager) claim(l *lease, now time.Duration) {
 	if l.phase == held && l.grant == grantUnclaimed {
 		l.setGrant(m, grantClaimed)
@@ -210,8 +206,8 @@ func (m *Manager) claim(l *lease, now time.Duration) {
 	}
 }
 
-// unlisten ends what l.listeners++ began: an open request of the lease's
-// client. A waiting lease keeps its place for its clock from here on.
+// unlisten ends an open request of the lease's client, which l.listeners++ began. A waiting lease keeps its position
+// for its clock from here on.
 func (m *Manager) unlisten(l *lease, now time.Duration) {
 	l.listeners--
 	if l.listeners == 0 && l.phase.waits() {
@@ -222,26 +218,25 @@ func (m *Manager) unlisten(l *lease, now time.Duration) {
 	}
 }
 
-// finish makes a lease ended: its contender is gone for certain, or never was.
+// finish makes a lease ended: its contenders are gone for certain, or never existed.
 func (m *Manager) finish(l *lease, reason locks.Reason, now time.Duration) {
 	m.conclude(l, reason, now, false)
 }
 
-// conclude makes a lease ended; its contenders are gone, or they stay for its
-// lock delay.
+// conclude makes a lease ended. Its contenders are gone, or stay for its lock delay.
 func (m *Manager) conclude(l *lease, reason locks.Reason, now time.Duration, stay bool) {
 	if l.phase == ended {
 		return
 	}
 	m.setPhase(l, ended)
 	l.why = postmortem.CauseOf(reason)
-	m.tellEnded(l) // before the grant that it makes possible
+	m.tellEnded(l) // before the next grant
 	m.deadlines.remove(l)
 	delete(m.leases, l.id())
 	for s := range l.slots {
 		s.q.Leases--
 		if stay {
-			if s.presence.seen() { // its end is told: when it goes there is nothing to be told
+			if s.presence.seen() { // the end is published: the later deletion publishes nothing
 				m.replica.Observe(s.contender, queues.Observed{Since: s.seenAt, Holds: true, SinceBefore: s.observed == observedLate, SuppressEvents: true})
 			}
 			continue
@@ -268,7 +263,7 @@ func (m *Manager) conclude(l *lease, reason locks.Reason, now time.Duration, sta
 	m.evaluateAll(l, now)
 }
 
-// fencingToken turns a czxid into the number that clients see.
+// fencingToken converts a czxid to the number that clients see.
 func (m *Manager) fencingToken(czxid int64) int64 {
 	if czxid == 0 {
 		return 0

@@ -10,15 +10,13 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// scanChunk is how many queues a list looks at under one hold of the monitor. Few of
-// them may match, and 100,000 locks looked at in one go would keep every
-// acquire waiting meanwhile.
+// scanChunk bounds the queues that a list scans under one hold of the monitor. Few of them may match, and a scan of
+// 100,000 locks in one go would delay every acquire.
 const scanChunk = 4096
 
-// Locks lists the locks that somebody holds or waits for, in order of their
-// names, or those in one state. A list that looks at many locks does so in
-// pieces: a lock that comes or goes meanwhile may be in it or not, one that
-// matches all the time is. The end of ctx ends it.
+// Locks lists the locks with holders or waiters in order of their names, or those in one state. A list over many locks
+// is scanned in chunks. A lock that appears or disappears meanwhile may be in it; a lock that matches all the time is.
+// The end of ctx ends it.
 func (m *Manager) Locks(ctx context.Context, f locks.LockFilter) (locks.LockPage, error) {
 	if err := f.Check(); err != nil {
 		return locks.LockPage{}, err
@@ -42,7 +40,7 @@ func (m *Manager) Locks(ctx context.Context, f locks.LockFilter) (locks.LockPage
 	})
 }
 
-// lockList is a page that is being put together.
+// lockList is a page under construction.
 type lockList struct {
 	m      *Manager
 	filter *locks.LockFilter
@@ -50,13 +48,13 @@ type lockList struct {
 	end    string // the directory of the page's last lock
 	prefix recipe.NamePrefix
 	last   string // the directory of the lock before the page
-	from   string // that at which the scan goes on
+	from   string // the directory at which the scan continues
 	page   locks.LockPage
 	text   textBudget
 }
 
-// scan looks at the next queues and reports whether the page is done; the monitor is
-// held. The tree may change between two calls: it goes on by name.
+// scan reads the next queues and reports whether the page is complete. The monitor is held. The tree may change
+// between two calls, so a scan continues by name.
 func (l *lockList) scan(s *queues.Namespace) bool {
 	looked, done := 0, true
 	s.Queues.Ascend(&queues.Queue{Path: s.Root + "/" + l.from}, func(q *queues.Queue) bool {
