@@ -49,6 +49,7 @@ const (
 // See Manager.StillValid.
 type Term uint32
 
+// State is the state of a lease.
 type State string
 
 // A lease is waiting, then held, then ended. It is ending while the deletion of its contender is under way and
@@ -193,7 +194,8 @@ type Contender struct {
 	Permits      int
 	Position     int   // among the waiters, from 1; 0 for a holder
 	FencingToken int64 // holders only; 0 while it is not known
-	// At is when the contender was observed. The spans below count from At; adding a span to At always gives the same instant.
+	// At is when the contender was observed; the spans below count from it. At plus or minus a span is the same
+	// instant in every answer.
 	At       time.Time
 	Age      time.Duration
 	AgeKnown bool
@@ -201,8 +203,8 @@ type Contender struct {
 	// (it was there when the tree was read, or came with a takeover), so it may be longer.
 	HeldFor    time.Duration
 	HeldLonger bool
-	// Clock is the span from which ExpiresIn counts down: the TTL, or the shorter clock of an unclaimed or waiting lease.
-	// It is set for leases that this gateway runs; else 0.
+	// Clock is the span from which ExpiresIn counts down: the TTL, or the shorter clock of an unclaimed or waiting
+	// lease. It is set for leases that this gateway runs; else 0.
 	Clock     time.Duration
 	ExpiresIn time.Duration // for leases that this gateway runs; else 0
 	Unclaimed bool          // granted, and its client has not claimed it yet
@@ -230,7 +232,7 @@ const (
 	LockFree      LockState = "free"
 	LockHeld      LockState = "held"
 	LockUnclaimed LockState = "unclaimed" // granted, and its client has not claimed it yet
-	LockQueued    LockState = "queued"    // contenders wait and none holds (a grant is under way, or a group waits for another lock)
+	LockQueued    LockState = "queued"    // contenders wait, none holds (a grant is under way, or a group waits elsewhere)
 	LockDelayed   LockState = "delayed"   // ended, and kept for the last holder's lock delay
 )
 

@@ -2,103 +2,103 @@ package locks
 
 import "time"
 
-// What administrators and curious clients ask for, besides acquiring.
+// Requests and answers for administration and queries.
 
-// UpdateRequest changes what is known of a lease; nil leaves a field as it is.
+// UpdateRequest changes a lease's data; nil leaves a field as it is.
 type UpdateRequest struct {
 	Principal Principal
 	ID, Token string
 	Owner     *string
 	Metadata  *string
-	TTL       time.Duration // 0: as it was
+	TTL       time.Duration // 0: unchanged
 }
 
-// Shown names the only contenders that an administrator's request may touch: leases by their ids, any by the paths of
-// their znodes. Both nil: the request means whatever it finds.
+// Shown names the only contenders that an administrator's request may affect: leases by id, any contender by its
+// znode's path. Both nil: the request applies to whatever contenders it finds.
 type Shown struct {
 	LeaseIDs, Znodes []string // at most MaxReap together
 }
 
-// RevokeRequest asks the holders of a lock to let go.
+// RevokeRequest asks the holders of a lock to release it.
 type RevokeRequest struct {
 	Principal Principal
 	NS, Lock  string
 	Reason    string
 	Shown     Shown
-	// ForceAfter ends the leases of holders that have not let go by then, with ReasonRevoked; 0 never does.
+	// ForceAfter ends, with ReasonRevoked, the leases that have not been released by then; 0 never does.
 	ForceAfter time.Duration
 }
 
-// RevokeAnswer tells who was asked, and who could not be.
+// RevokeAnswer lists the holders that were asked, and those that could not be.
 type RevokeAnswer struct {
 	Asked []Contender
 	Not   []Unreached
-	More  bool // more than MaxReap had not been asked yet: repeat
+	More  bool // more than MaxReap remained to be asked: repeat
 }
 
-// WithdrawRequest takes back what the holders of a lock were asked.
+// WithdrawRequest withdraws the revocation of a lock's holders.
 type WithdrawRequest struct {
 	Principal Principal
 	NS, Lock  string
 	Shown     Shown
 }
 
-// WithdrawAnswer tells which holders are asked nothing any more, and of which that could not be done.
+// WithdrawAnswer lists the holders whose revocation was withdrawn, and those where that failed.
 type WithdrawAnswer struct {
 	Withdrawn []Contender
 	Not       []Unreached
 	More      bool // more than MaxReap had been asked: repeat
 }
 
-// Unreached is a contender to which something could not be done, and why.
+// Unreached is a contender that the request could not change, and why.
 type Unreached struct {
 	Contender Contender
 	Detail    string
 }
 
-// BreakRequest ends one lease, or one foreign contender by the name of its znode.
+// BreakRequest ends one lease, or one foreign contender by its znode's name.
 type BreakRequest struct {
 	Principal Principal
 	ID        string // of a lease; or NS, Lock and Name
 	NS, Lock  string
 	Name      string
 	Reason    string
-	// AtOwner leaves a lease that another gateway runs to that one, which can tell its
-	// client why: it is CodeNotOwner. Without it this gateway does it.
+	// AtOwner refuses, with CodeNotOwner, a lease that another gateway owns: the owner can tell the client the reason.
+	// Without it this gateway ends the lease itself.
 	AtOwner bool
 }
 
-// ReapRequest ends what is old in a lock's queue. All filters must match; empty ones match everything.
+// ReapRequest ends old entries of a lock's queue. All filters must match; empty ones match everything.
 type ReapRequest struct {
 	Principal Principal
 	NS, Lock  string
-	OlderThan time.Duration // since the contender was made, by ZooKeeper's clock
+	OlderThan time.Duration // since the contender's creation, by ZooKeeper's clock
 	Mode      Mode
 	State     State // Waiting or Held
 	Owner     string
-	// Foreign: nil takes ours and other programs', else only the ones or the others.
+	// Foreign: nil selects all contenders, true foreign ones, false this fleet's.
 	Foreign *bool
 	Shown   Shown
 	DryRun  bool
 	Reason  string
 }
 
-// ReapAnswer lists what was ended, or would be.
+// ReapAnswer lists the contenders that were ended, or would be.
 type ReapAnswer struct {
 	Reaped []Contender
 	Not    []Unreached
 	DryRun bool
-	More   bool // there are more than MaxReap: repeat
+	More   bool // more than MaxReap match: repeat
 }
 
-// DestroyRequest ends every contender of a lock, other programs' too, from the tail, and removes the lock.
+// DestroyRequest ends every contender of a lock, foreign ones too, from the tail, and removes the lock.
 type DestroyRequest struct {
 	Principal Principal
 	NS, Lock  string
 	Reason    string
 }
 
-// DestroyAnswer tells how many contenders were ended.
+// DestroyAnswer counts the contenders that were ended.
 type DestroyAnswer struct {
 	Ended   int
 	Foreign int // of them
@@ -118,35 +118,36 @@ type FenceRequest struct {
 	Token     int64
 }
 
-// FenceAnswer is true of a moment after the question came.
+// FenceAnswer was true at a moment after the request arrived.
 type FenceAnswer struct {
 	Current bool
-	// Reason says why not: "superseded" (a later token was given), "ended" (its lease has ended), "delayed" (its lease has
-	// ended and the lock delay runs), "waiting" (its lease has not been granted), "unknown" (nothing here has that token).
+	// Reason says why the token is not current: "superseded" (a later token was granted), "ended" (its lease has ended),
+	// "delayed" (its lease has ended, and the lock delay runs), "waiting" (its lease is not granted yet),
+	// "unknown" (this gateway knows no such token).
 	Reason  string
-	Highest int64 // the highest token of a holder, now or before, that this gateway knows; 0 for none
+	Highest int64 // the highest token of any holder, present or past, that this gateway knows; 0 for none
 	Term    Term  // with Current: see Manager.StillValid
 }
 
-// Postmortem is what is remembered of a lease's end.
+// Postmortem is the record of a lease's end.
 type Postmortem struct {
 	LeaseID       string
 	NS, Lock      string // of the first lock of a group
 	Mode          Mode
 	Owner         string
 	Reason        Reason
-	Detail        string // the words of whoever ended it
+	Detail        string // text given by the caller that ended it
 	FencingToken  int64  // when it was held
 	EndedAgo      time.Duration
 	EndedAt       time.Time     // UTC, by this gateway's wall clock
 	WaitedFor     time.Duration // before it was granted, or ended
-	HeldFor       time.Duration // 0 when it never was
+	HeldFor       time.Duration // 0 if it was never held
 	TTL           time.Duration
-	LastHeartbeat time.Duration // before the end; 0 when there was none
-	Next          *Successor    // who was granted the lock next; nil while nobody was
+	LastHeartbeat time.Duration // before the end; 0 without one
+	Next          *Successor    // the next holder of the lock; nil until there is one
 }
 
-// Successor is who took a lock after a lease.
+// Successor is the next holder of a lock after a lease's end.
 type Successor struct {
 	LeaseID      string // "" when foreign
 	Owner        string

@@ -2,59 +2,59 @@ package locks
 
 import "time"
 
-// Code names a way in which a call can fail. The list is closed; adapters
-// turn each code into their own form (internal/httpapi into a problem document).
+// Code names a way in which a call can fail. The list is closed. Adapters translate each code
+// (internal/httpapi into a problem document).
 type Code string
 
 // The codes of the domain.
 const (
-	CodeInvalid          Code = "invalid_field"          // Field names what is wrong
-	CodeHeldByOther      Code = "held_by_other"          // try: somebody holds the lock or stands in line
-	CodeWaitElapsed      Code = "wait_elapsed"           // the wait ended before the grant; the place in line is given up
-	CodeForeignSemaphore Code = "foreign_semaphore"      // another program's semaphore stands there, which waiting would block
+	CodeInvalid          Code = "invalid_field"          // Field names the invalid field
+	CodeHeldByOther      Code = "held_by_other"          // try: the lock is held, or has waiters
+	CodeWaitElapsed      Code = "wait_elapsed"           // the wait ended before the grant; the place in the queue is given up
+	CodeForeignSemaphore Code = "foreign_semaphore"      // the lock is another program's semaphore, which a waiting contender would block
 	CodeLockInvalid      Code = "lock_invalid"           // another program has marked the lock as being destroyed
-	CodeNotFound         Code = "lease_not_found"        // no such lease, and no trace of one
-	CodeEnded            Code = "lease_ended"            // Reason tells why
+	CodeNotFound         Code = "lease_not_found"        // no such lease, and no record of one
+	CodeEnded            Code = "lease_ended"            // Reason says why
 	CodeTokenMissing     Code = "lease_token_missing"    // no token was given
 	CodeTokenWrong       Code = "lease_token_wrong"      // the token is not this lease's
-	CodeKeyReused        Code = "idempotency_key_reused" // the key came with other parameters before
+	CodeKeyReused        Code = "idempotency_key_reused" // the key was used before with other parameters
 	CodeUnavailable      Code = "zookeeper_unavailable"  // nothing was done
 	CodeOutcomeUnknown   Code = "outcome_unknown"        // it may have been done: repeat, with the same key
-	CodeNotOwner         Code = "owned_by_other_gateway" // another gateway runs this lease's clock
-	CodeTooManyWaiters   Code = "too_many_leases"        // this gateway's bound on leases, or on requests that wait for another program's node to go
-	CodeCancelled        Code = "cancelled"              // the caller went away
+	CodeNotOwner         Code = "owned_by_other_gateway" // another gateway owns this lease
+	CodeTooManyWaiters   Code = "too_many_leases"        // this gateway's bound on leases, or on requests that wait for a foreign node to go
+	CodeCancelled        Code = "cancelled"              // the caller cancelled the call
 	CodeNamespaceUnknown Code = "namespace_unknown"      // no such namespace
-	CodeSettingsDiffer   Code = "settings_differ"        // the lock's limit is another one; Limit tells it
-	CodeLockInUse        Code = "lock_in_use"            // somebody holds the lock or stands in line
-	CodeHoldReleased     Code = "hold_released"          // a hold of that name was let go; a late repeat takes nothing
-	CodeNotHeld          Code = "lease_not_held"         // it needs a lease that is held
-	CodeNotExclusive     Code = "lease_not_exclusive"    // a semaphore's permits have nothing to downgrade to
-	CodeHolderChanged    Code = "holder_changed"         // one that the administrator named is not as it was shown; nothing was done
-	CodeNothingToAsk     Code = "nothing_to_ask"         // no holder of the lock can be asked to let go
+	CodeSettingsDiffer   Code = "settings_differ"        // the lock has another limit: Limit
+	CodeLockInUse        Code = "lock_in_use"            // the lock is held, or has waiters
+	CodeHoldReleased     Code = "hold_released"          // the hold was released before; a late repeat adds none
+	CodeNotHeld          Code = "lease_not_held"         // the call needs a held lease
+	CodeNotExclusive     Code = "lease_not_exclusive"    // a permit cannot be downgraded
+	CodeHolderChanged    Code = "holder_changed"         // a contender that the administrator named has changed; nothing was done
+	CodeNothingToAsk     Code = "nothing_to_ask"         // no holder of the lock can be asked to release it
 	CodeNoContender      Code = "contender_not_found"    // no contender of that name is in the lock's queue
-	CodeTooManyTickets   Code = "too_many_tickets"       // this gateway's bound on leases that wait though their acquire's request is over
+	CodeTooManyTickets   Code = "too_many_tickets"       // this gateway's bound on waiting leases whose acquire has returned
 	CodeTooManyKeys      Code = "too_many_keys"          // this gateway's bound on idempotency keys
-	CodeTooManyLocks     Code = "too_many_locks"         // this gateway's bound on locks that it knows
+	CodeTooManyLocks     Code = "too_many_locks"         // this gateway's bound on known locks
 	CodeTooManySettings  Code = "too_many_settings"      // the bound on locks with settings
 	CodeTooMuchMetadata  Code = "too_much_metadata"      // this gateway's bound on the texts of its leases
-	CodeEphemeralCap     Code = "too_many_ephemeral"     // the gateway's session may have no more ephemeral nodes
+	CodeEphemeralCap     Code = "too_many_ephemeral"     // the gateway's session is at its bound on ephemeral nodes
 )
 
-// Error is the one error type of this package.
+// Error is the only error type of this package.
 type Error struct {
 	Code       Code
 	Field      string        // with CodeInvalid: the field's name in the API
-	Detail     string        // one sentence for a person, what to do next included
-	RetryAfter time.Duration // when repeating may help; 0: it will not
+	Detail     string        // one sentence for a person, with the next step
+	RetryAfter time.Duration // after which a repeat may succeed; 0: it will not
 	Reason     Reason        // with CodeEnded
 	// Holders and QueueLength explain CodeHeldByOther, CodeWaitElapsed, CodeHolderChanged and CodeNothingToAsk.
 	Holders     []Contender
 	QueueLength int
 	Limit       int    // with CodeSettingsDiffer: the limit in force
-	Owner       *Route // with CodeNotOwner: where to send it; nil when that is not known, or when it would be another request there
+	Owner       *Route // with CodeNotOwner: the gateway to ask; nil when not known, or when the request would mean something else there
 	Err         error  // cause, for the log only
 
-	UnknownGateway bool // this gateway has never read of the lease's gateway: its replica may be behind
+	UnknownGateway bool // this gateway has no record of the lease's gateway: its replica may be behind
 }
 
 func (e *Error) Error() string {
@@ -71,10 +71,10 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// because adds what an administrator said to it; "" for nothing.
+// because adds an administrator's text to the sentence; "" for none.
 func (e *Error) Because(words string) *Error {
 	if words != "" {
 		e.Detail += ": " + words

@@ -5,10 +5,10 @@ import "slices"
 // HazardCode is a kind of hazard.
 type HazardCode string
 
-// Hazard is something about a lock that a person should know. A lock has at most one with the same code and programs.
+// Hazard is a property of a lock that a person should know. A lock has at most one per code and programs.
 type Hazard struct {
 	Code     HazardCode
-	Programs []string // that do not wait, as docs/interop.md names them; nil where the code concerns none. Never written to
+	Programs []string // that do not wait, as docs/interop.md names them; nil where none are concerned; immutable
 	Detail   string   // what happens, and what to do
 }
 
@@ -25,8 +25,8 @@ const (
 
 var hazardCodes = [...]HazardCode{HazardUnreadable, HazardDisordered, HazardStrayChild, HazardMisplaced, HazardLockInvalid, HazardForeignSemaphore, HazardIgnoreEachOther, HazardIgnoresLeases}
 
-// NumHazards is how many codes there are.
+// NumHazards is the number of codes.
 const NumHazards = len(hazardCodes)
 
-// HazardCodes is every code there is, in the order of the specification.
+// HazardCodes lists every code, in the order of the specification.
 func HazardCodes() []HazardCode { return slices.Clone(hazardCodes[:]) }

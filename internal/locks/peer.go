@@ -2,12 +2,11 @@ package locks
 
 import "time"
 
-// Route says where requests about a lease go.
+// Route says which gateway answers requests about a lease.
 type Route struct {
 	Gateway string // id of the owner
 	Address string // as it advertises itself: "host:port" or "https://host:port"; "" while its registration has not been read
-	// Zxid is how far this gateway has seen: a replica that has come so far shows
-	// what made that gateway the owner.
+	// Zxid is what this gateway's replica has seen. A replica at this zxid shows what made that gateway the owner.
 	Zxid int64
 	// Lease is the lease in question.
 	Lease string
@@ -19,7 +18,7 @@ type Peer struct {
 	Started                   time.Time
 	Self                      bool
 	Registered                bool
-	Leases                    int           // contenders it owns, its chain's included
-	Succeeded                 []string      // ids that it has taken over, with their successors' successors, in order
-	GuardAge                  time.Duration // since its guard was last seen to move; -1: not known
+	Leases                    int           // contenders that it owns, those of its chain included
+	Succeeded                 []string      // ids that it has taken over, and those that they had taken over, in order
+	GuardAge                  time.Duration // since its guard was last seen to change; -1: not known
 }

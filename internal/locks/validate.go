@@ -12,14 +12,14 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// The rules of requests stand here, once. The manager applies them; adapters turn text into values and name the same fields.
+// The only validation of requests. The manager applies it; adapters parse text and use the same field names.
 
-// Invalid is the refusal of a field, by its name in the API.
+// Invalid returns the error that refuses a field, by its name in the API.
 func Invalid(field, detail string) *Error {
 	return &Error{Code: CodeInvalid, Field: field, Detail: detail}
 }
 
-// Normalize fills in defaults and refuses what may not be asked for.
+// Normalize fills in defaults and refuses invalid requests.
 func (r *AcquireRequest) Normalize() error {
 	if r.NS == "" {
 		r.NS = DefaultNamespace
@@ -82,7 +82,7 @@ func (r *AcquireRequest) checkTerms() error {
 	return nil
 }
 
-// normalizeHold refuses whatever else comes with a hold that is added.
+// normalizeHold refuses every other field in a request that adds a hold.
 func (r *AcquireRequest) normalizeHold() error {
 	if r.Hold == "" {
 		return Invalid("hold", "a Lease-Token adds a hold to its lease: name the hold, or leave the token out")
@@ -106,7 +106,7 @@ func (r *AcquireRequest) normalizeHold() error {
 	return CheckHold(r.Hold)
 }
 
-// normalizeWants fills in and checks what is asked of each lock.
+// normalizeWants fills in and checks the request for each lock.
 func (r *AcquireRequest) normalizeWants() error {
 	if r.Group == nil {
 		w := r.Wants()[0]
@@ -120,7 +120,7 @@ func (r *AcquireRequest) normalizeWants() error {
 	case r.Lock != "" || r.Mode != "" || r.Limit != 0 || r.Permits != 0:
 		return Invalid("locks", "with locks, each has its own lock, mode, limit and permits")
 	}
-	group := slices.Clone(r.Group) // the caller's stays as it is
+	group := slices.Clone(r.Group) // the caller's slice stays unchanged
 	for i := range group {
 		if group[i].NS == "" {
 			group[i].NS = r.NS
@@ -133,7 +133,7 @@ func (r *AcquireRequest) normalizeWants() error {
 	return nil
 }
 
-// normalize fills in and checks what is asked of one lock; field gives a field's name in the API.
+// normalize fills in and checks the request for one lock; field returns a field's name in the API.
 func (w *Want) normalize(field func(string) string) error {
 	if w.Mode == "" {
 		w.Mode = Exclusive
@@ -168,7 +168,7 @@ const modeWords = "mode must be exclusive, shared or semaphore"
 
 func (m Mode) known() bool { return m == Exclusive || m == Shared || m == Semaphore }
 
-// Wants is what the request asks for.
+// Wants returns the requested locks.
 func (r *AcquireRequest) Wants() []Want {
 	if len(r.Group) > 0 {
 		return r.Group
@@ -176,7 +176,7 @@ func (r *AcquireRequest) Wants() []Want {
 	return []Want{{NS: r.NS, Lock: r.Lock, Mode: r.Mode, Limit: r.Limit, Permits: r.Permits}}
 }
 
-// Field is what the API calls a field of the i-th lock.
+// Field is the API's name of a field of the i-th lock.
 func (r *AcquireRequest) Field(i int, name string) string {
 	if len(r.Group) == 0 {
 		return name
@@ -184,7 +184,7 @@ func (r *AcquireRequest) Field(i int, name string) string {
 	return "locks[" + strconv.Itoa(i) + "]." + name
 }
 
-// CheckTTL refuses a time to live that no lease may have.
+// CheckTTL refuses a time to live out of bounds.
 func CheckTTL(ttl time.Duration) error {
 	if ttl < MinTTL || ttl > MaxTTL {
 		return Invalid("ttl", "ttl must be between "+span(MinTTL)+" and "+span(MaxTTL))
@@ -192,7 +192,7 @@ func CheckTTL(ttl time.Duration) error {
 	return nil
 }
 
-// CheckHold refuses what no hold may be called.
+// CheckHold refuses an invalid name of a hold.
 func CheckHold(name string) error {
 	if name == "" || len(name) > MaxHoldName || !visible(name) {
 		return Invalid("hold", fmt.Sprintf("hold must have 1 to %d visible ASCII characters, and no spaces", MaxHoldName))
@@ -200,8 +200,8 @@ func CheckHold(name string) error {
 	return nil
 }
 
-// CheckPlace fills in the namespace, makes a lock's name, or its directory's, the name, and refuses what is neither. Only
-// names that recipe.CheckLockName accepts can be acquired; locks of other names are other programs'.
+// CheckPlace fills in the namespace, normalizes a lock's name (or its directory's), and refuses what is neither.
+// Only names that recipe.CheckLockName accepts can be acquired; locks with other names belong to other programs.
 func CheckPlace(ns, lock *string) error {
 	if err := checkNS("ns", ns); err != nil {
 		return err
@@ -227,7 +227,7 @@ func checkNS(field string, ns *string) error {
 	return nil
 }
 
-// CheckText refuses a text that is too long or cannot be shown.
+// CheckText refuses a text that is too long or not printable.
 func CheckText(field, text string, limit int) error {
 	switch {
 	case len(text) > limit:
@@ -245,7 +245,7 @@ func visible(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// span writes a duration as people do: 24h, not 24h0m0s.
+// span formats a duration briefly: 24h, not 24h0m0s.
 func span(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {

@@ -7,24 +7,24 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// Check refuses settings that no lock may have.
+// Check refuses invalid settings.
 func (r *SettingsRequest) Check() error {
 	if r.Limit < 1 || r.Limit > MaxLimit {
 		return Invalid("limit", fmt.Sprintf("limit must be between 1 and %d", MaxLimit))
 	}
-	if err := recipe.CheckLockName(r.Lock); err != nil { // only what can be acquired has a limit
+	if err := recipe.CheckLockName(r.Lock); err != nil { // only a lock that can be acquired has a limit
 		return Invalid("lock", err.Error())
 	}
 	return nil
 }
 
-// Check refuses words that cannot be shown.
+// Check refuses a text that is not printable.
 func (r *BreakRequest) Check() error { return checkReason(r.Reason) }
 
-// Check refuses words that cannot be shown.
+// Check refuses a text that is not printable.
 func (r *DestroyRequest) Check() error { return checkReason(r.Reason) }
 
-// Check refuses filters that nothing could match.
+// Check refuses filters that cannot match.
 func (r *ReapRequest) Check() error {
 	switch {
 	case r.OlderThan < 0:
@@ -43,7 +43,7 @@ func (r *ReapRequest) Check() error {
 	return checkReason(r.Reason)
 }
 
-// Check refuses a revocation that cannot be carried out.
+// Check refuses an invalid revocation.
 func (r *RevokeRequest) Check() error {
 	if r.ForceAfter < 0 || r.ForceAfter > MaxForceAfter {
 		return Invalid("force_after", "force_after must be at most "+span(MaxForceAfter))
@@ -57,7 +57,7 @@ func (r *RevokeRequest) Check() error {
 // Given reports whether the request names contenders.
 func (s *Shown) Given() bool { return s.LeaseIDs != nil || s.Znodes != nil }
 
-// Check refuses lists that are too long, empty, or name what cannot be.
+// Check refuses lists that are too long or empty, and invalid entries.
 func (s *Shown) Check() error {
 	for _, list := range []struct {
 		field string
@@ -81,7 +81,7 @@ func (s *Shown) Check() error {
 	return nil
 }
 
-// Check refuses what no lease may be changed to.
+// Check refuses invalid changes of a lease.
 func (r *UpdateRequest) Check() error {
 	if r.TTL != 0 {
 		if err := CheckTTL(r.TTL); err != nil {

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Check refuses what no lease can be asked.
+// Check refuses an invalid question about a lease.
 func (r *LeaseRequest) Check() error { return checkPoll(r.Wait) }
 
-// Check fills in the namespace and refuses what no lock can be asked.
+// Check fills in the namespace and refuses an invalid question about a lock.
 func (r *LockRequest) Check() error {
 	if err := CheckPlace(&r.NS, &r.Lock); err != nil {
 		return err
@@ -20,7 +20,7 @@ func (r *LockRequest) Check() error {
 	return checkPage(r.Limit)
 }
 
-// Check refuses a filter that nothing could match.
+// Check refuses a filter that cannot match.
 func (f *LeaseFilter) Check() error {
 	if f.NS != "" {
 		if err := checkNS("ns", &f.NS); err != nil {
@@ -36,7 +36,7 @@ func (f *LeaseFilter) Check() error {
 	return checkPage(f.Limit)
 }
 
-// Check fills in the namespace and refuses a filter that nothing could match.
+// Check fills in the namespace and refuses a filter that cannot match.
 func (f *LockFilter) Check() error {
 	if err := checkNS("ns", &f.NS); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (f *LockFilter) Check() error {
 	return checkPage(f.Limit)
 }
 
-// Check fills in the namespace and refuses what is no fencing token.
+// Check fills in the namespace and refuses an invalid fencing token.
 func (r *FenceRequest) Check() error {
 	if r.Token <= 0 {
 		return Invalid("fencing_token", "fencing_token must be that of a lease, a whole number from 1")
