@@ -5,16 +5,15 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// Whether another gateway's lease holds is known from the replica, and may have changed when the transaction that ends
-// it is done: what stood before it goes, its own gateway grants it and tells its client, and its end would be noted for
-// no webhook, as that of one that waits. So such a transaction checks that what keeps it from holding is still there.
-// When it is not, the end is decided anew.
+// The replica says whether another gateway's lease holds, and that may change before the transaction that ends it.
+// Then the owner grants the lease and tells its client, but its end would count as that of a waiter: no delivery.
+// So the transaction checks that the blockers are still there. If they are not, the end is decided anew.
 
 // maxBlockers is how many contenders are checked for one, and how many are looked at to find them. Only permits are kept
 // from holding by several together; where even these do not suffice, nothing is checked.
 const maxBlockers = 64
 
-// StillWaits are the checks that a lease that waits by its contenders goes on waiting.
+// StillWaits returns the checks that a lease with these contenders still waits.
 func StillWaits(lease []Location) []zk.Op {
 	for _, at := range lease {
 		if at.Queue.Contenders.Holds(at.Contender.Name) {
@@ -37,7 +36,7 @@ func (at Location) blockers() []zk.Op {
 	for i := place - 1; i >= max(place-maxBlockers, 0); i-- {
 		before := q.Contenders.At(i)
 		if _, hidden := q.Extras().Hidden[before.Name]; hidden || before.Ours && before.LeaseID == c.LeaseID {
-			continue // it may not be looked at; it goes with this one
+			continue // it goes with this one: it may not be checked
 		}
 		check := zk.Op{Kind: zk.OpCheck, Path: q.NodeOf(before.Name), Version: -1}
 		var two recipe.Queue

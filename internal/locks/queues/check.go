@@ -8,8 +8,8 @@ import (
 	"lockkeeper/internal/locks/interop"
 )
 
-// Check recomputes from scratch what the replica keeps as things change, and returns everything that is not true. It walks
-// all queues: it is for tests and simulations.
+// Check recomputes what the replica keeps incrementally, and returns every difference. It walks all queues: it is for
+// tests and simulations.
 func (r *Replica) Check() (err error) {
 	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
 	now, observed := Counts{Moves: r.Counts.Moves}, 0
@@ -71,7 +71,7 @@ func (r *Replica) checkQueue(q *Queue, now *Counts, fail func(string, ...any)) (
 	return observed
 }
 
-// Kept is how many things of each kind the replica keeps: for tests that nothing is kept for ever.
+// Kept counts the things of each kind that the replica keeps, for tests that nothing is kept for ever.
 func (r *Replica) Kept() map[string]int {
 	queues := 0
 	for s := range r.All {

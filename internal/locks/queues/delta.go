@@ -7,7 +7,7 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// DeltaKind is what a Delta tells.
+// DeltaKind is the kind of a Delta.
 type DeltaKind uint8
 
 const (
@@ -16,7 +16,7 @@ const (
 	HazardBegins                   // the lock has come to have Hazard
 	HazardEnds                     // Hazard is over
 	Listed                         // a listing has been applied; Err is nil
-	Evaluate                       // who holds in the queue may have changed
+	Evaluate                       // the queue's holders may have changed
 	ReadDir                        // the data of the lock's directory may have changed
 	ReadLimit                      // the node of Limit may have changed
 	LookSoon                       // the directory is new, and may be a plain node: list it when it stays without a child
@@ -24,8 +24,7 @@ const (
 	SettingsEnd                    // the lock has no settings any more
 )
 
-// Delta is one thing that a call has changed, or that the caller has to do after it. The caller takes the deltas of a call
-// in their order.
+// Delta is a change made by a call, or work that the caller must do after it. The caller takes a call's deltas in order.
 type Delta struct {
 	Kind      DeltaKind
 	Queue     *Queue

@@ -1,10 +1,10 @@
 // Package queues is the replica of the locks in ZooKeeper: namespaces, queues of contenders, groups, and limits of
-// semaphores. It is given what the observer tells (zk.Change), keeps what follows, and answers who holds.
+// semaphores. It receives the observer's changes (zk.Change), keeps what follows from them, and says which leases hold.
 //
 // # What it promises
 //
-// A Replica is passive. It starts nothing, reads no clock (the caller passes now), sends nothing and calls nobody. What
-// a caller has to do after a call is in the Deltas that the call returns.
+// A Replica is passive. It starts nothing, reads no clock (the caller passes now), sends nothing and calls no other
+// component. The Deltas that a call returns say what the caller must do next.
 //
 // A queue has the contenders that ZooKeeper's stream has shown, in the order of their numbers. Whether a contender
 // holds follows from the names alone (recipe.Queue). Whether that answer is certain is a second question: Certain is
@@ -13,8 +13,8 @@
 //
 // # What it refuses
 //
-// To guess. A number that was handed out and never seen leaves a gap, and nothing behind a gap is certain until a
-// listing closes it. A directory whose listing ZooKeeper refuses stays unknown.
+// The package does not guess. A number that was handed out and never seen leaves a gap. Nothing behind a gap is certain
+// until a listing closes it. A directory whose listing ZooKeeper refuses stays unknown.
 //
 // # Groups
 //

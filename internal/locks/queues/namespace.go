@@ -52,7 +52,7 @@ func (s *Namespace) Find(name string) *Queue {
 	return q
 }
 
-// From is what stands in the tree where the lock of that name does.
+// From is the place of the lock of that name in the tree.
 func (s *Namespace) From(name string) *Queue { return &Queue{Path: s.Path(name)} }
 
 // Path is the directory of the lock of that name, which is a name as recipe.LockName writes it.

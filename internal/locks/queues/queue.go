@@ -33,7 +33,7 @@ type Queue struct {
 	wake    chan struct{} // closed at the next visible change; nil while none is awaited
 }
 
-// Extras are what there is to say of few locks.
+// Extras are fields that few locks need.
 type Extras struct {
 	Hidden     map[string]struct{} // contenders that may not be read
 	nodes      map[string]*Node    // see SetNode
@@ -168,7 +168,7 @@ func (q *Queue) Hazards() (list []locks.Hazard) {
 	return list
 }
 
-// Holders lists those who hold the lock now by the names alone, at most limit.
+// Holders lists the lock's present holders by the names alone, at most limit.
 func (q *Queue) Holders(limit int) (list []*recipe.Contender) {
 	for c := range q.Contenders.Holders() {
 		if len(list) == limit {

@@ -34,7 +34,7 @@ func (b Bound) String() string { return names[b] }
 // GiB is the amount of memory that the defaults are given for.
 const GiB = 1 << 30
 
-// Limits are the bounds' values. A value of 0 stands for the default.
+// Limits are the bounds' values. 0 stands for the default.
 type Limits [Bounds]int64
 
 // perGiB are the defaults for each GiB of memory. A gateway that is at all of them at once stays within its memory;
@@ -50,7 +50,7 @@ func (l Limits) For(memory int64) Limits {
 		}
 	}
 	if l[Tickets] == 0 {
-		// The other half stays for acquires whose clients wait in person.
+		// The other half is for acquires whose clients wait connected.
 		l[Tickets] = max(l[Leases]/2, 1)
 	}
 	return l

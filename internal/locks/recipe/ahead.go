@@ -1,18 +1,18 @@
 package recipe
 
-// Wait is what keeps a waiter from holding, by the whole queue before it.
+// Wait describes what blocks a waiter, from the whole queue before it.
 type Wait struct {
-	// First: all before it hold the lock, or would if their leases did not wait for another lock.
+	// First: all contenders before it hold the lock, or would if their leases did not wait for another lock.
 	First bool
-	// Permits: only permits are before it, which leave Free of its limit.
+	// Permits: only permits are before it, and they leave Free of its limit.
 	Permits bool
 	Free    int
-	// Position is the place of the last waiter before it that is not shared, 0 when there is none. Writer: that one is exclusive.
+	// Position is that of the last waiter before it that is not shared; 0 for none. Writer: that waiter is exclusive.
 	Position int
 	Writer   bool
 }
 
-// Ahead goes through an ordered queue from the front on, and tells of each contender what it waits for.
+// Ahead walks an ordered queue from the front and says what each contender waits for.
 type Ahead struct {
 	before, sum tally
 	last        *Contender
@@ -20,8 +20,7 @@ type Ahead struct {
 	blocked     bool // an earlier contender is kept from holding
 }
 
-// Next goes on to the next contender, which stands at that position, 0 for a holder. It is nil when nothing before it
-// keeps it from holding.
+// Next takes the next contender and its position, 0 for a holder. It returns nil when no contender before it blocks it.
 func (a *Ahead) Next(c *Contender, position int) *Wait {
 	if a.last == nil || join(a.last, c) == 0 {
 		a.before = a.sum

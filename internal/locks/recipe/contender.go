@@ -8,7 +8,7 @@ import (
 // Mode is how a contender wants its lock.
 type Mode uint8
 
-// The modes. Exclusive is the zero value: what is not understood excludes.
+// The modes. Exclusive is the zero value: an unknown mode counts as exclusive.
 const (
 	Exclusive Mode = iota
 	Shared
@@ -28,7 +28,7 @@ func (m Mode) String() string {
 	return "mode " + strconv.Itoa(int(m))
 }
 
-// Form is the shape of a contender's name: which other programs respect it.
+// Form is the shape of a contender's name. It decides which other programs respect the contender.
 type Form uint8
 
 // The forms; see the package comment for the names.
@@ -36,15 +36,14 @@ const (
 	FormNative  Form = iota // Curator's mutex, go-zookeeper, HBase, ZooKeeper's WriteLock
 	FormCurator             // Curator's read-write lock
 	FormKazoo               // Kazoo's Lock, ReadLock, WriteLock, Election
-	FormCustom              // a home-made recipe, whose names its namespace's Naming knows
+	FormCustom              // a home-made recipe; its namespace's Naming knows the names
 	forms
 )
 
 // version is the version of the name format that this program writes.
 const version = 1
 
-// maxMembers is the greatest number of contenders of one lease in a queue: k and n are
-// one digit each.
+// maxMembers bounds the contenders of one lease in a queue: k and n are one digit each.
 const maxMembers = 9
 
 // MaxGroup is the greatest number of locks of one lease.
@@ -81,11 +80,10 @@ type Contender struct {
 	Version uint8
 	// Ours: the name carries this fleet's id.
 	Ours bool
-	// Unknown: the name is ours in a format or with an attribute that this program
-	// does not know. It counts as exclusive, and its clock is somebody else's.
+	// Unknown: the name is ours in a format, or with an attribute, that this program does not know. It counts as exclusive,
+	// and another gateway runs its clock.
 	Unknown bool
-	// Ephemeral: the contender ends with the session that created it. It is
-	// known of our own alone.
+	// Ephemeral: the contender ends with the session that created it. It is known only for our own.
 	Ephemeral bool
 }
 
@@ -135,7 +133,7 @@ func (c *Contender) appendPrefix(b []byte, around template) []byte {
 	return append(b, around.end...)
 }
 
-// unnameable tells why the grammar has no name for c; "" when it has.
+// unnameable says why the grammar has no name for c; "" when it has one.
 func (c *Contender) unnameable() string {
 	if _, err := ParseLeaseID(string(c.LeaseID)); err != nil {
 		return err.Error()

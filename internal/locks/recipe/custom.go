@@ -153,9 +153,8 @@ func parsePattern(s string) (*regexp.Regexp, error) {
 	return re, nil
 }
 
-// checkPattern makes sure that another fleet with the same names would be read
-// rightly: by the pattern its shared contenders are shared, and its exclusive ones
-// are not.
+// checkPattern checks that the names of another fleet with the same configuration would be read correctly:
+// the pattern makes its shared contenders shared, and its exclusive ones exclusive.
 func (c *custom) checkPattern() error {
 	if c.foreignShared == nil {
 		return nil
@@ -228,8 +227,7 @@ func parseTemplate(key, s string, mode Mode) (template, error) {
 	return t, nil
 }
 
-// readElsewhere tells what a name of that mode means to programs that know it
-// already, when that is another mode.
+// readElsewhere returns the meaning of a name to known programs when it differs from the mode.
 func readElsewhere(prefix string, mode Mode) (other Mode, is bool) {
 	foreign, _ := foreignMode(prefix)
 	ours, known := parseOurs(prefix)
@@ -251,5 +249,5 @@ func isLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 
 func isAlphanumeric(c byte) bool { return isLetter(c) || '0' <= c && c <= '9' }
 
-// isIDCharacter tells of what the ids in names consist, whatever version they have.
+// isIDCharacter reports whether ids in names of any version may have the character.
 func isIDCharacter(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '.' }

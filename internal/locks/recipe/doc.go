@@ -4,10 +4,9 @@
 //
 // # What it promises
 //
-// Who holds a lock follows from the names of the lock's children alone; nobody
-// has to read data. A contender that holds goes on holding whatever is
-// appended behind it, so a grant is a fact that no later arrival takes back.
-// Every child that ends in a sequence number is a contender, whoever made it.
+// A lock's holders follow from the names of its children alone, without reading data. A holder goes on holding
+// whatever is appended behind it: no later arrival revokes a grant.
+// Every child that ends in a sequence number is a contender, whichever program made it.
 //
 // # What it refuses
 //
@@ -37,16 +36,14 @@
 // find the number (lock-, __, -__WRIT__) can occur in it, and every name starts
 // with a letter or an underscore: Curator would starve behind a name that sorts before digits.
 //
-// Which dialect a namespace has, and how its names are read, is its Naming. Custom
-// names are refused when they are configured, not when they are met: every one that is
-// accepted has one reading, and nobody takes it for another mode.
+// A namespace's Naming has its dialect and reads its names. Custom names are refused when they are configured.
+// Each accepted name has one reading, and no known program takes it for another mode.
 //
-// A lock's name is its directory's, percent-encoded where another program has called
-// it as no lock of ours may be called: LockName, LockDir, ParseLockName.
+// A lock's name is its directory's name. It is percent-encoded where another program's directory has a name that our
+// locks may not have: LockName, LockDir, ParseLockName.
 //
-// # Who owns what
+// # Ownership
 //
-// A Queue belongs to its caller, who serialises access to it. A Contender is
-// not changed once it is in a queue; the queue keeps the pointer it was given. A
-// Naming never changes.
+// A Queue belongs to its caller, which serializes access to it. A Contender does not change once it is in a queue; the
+// queue keeps the pointer. A Naming never changes.
 package recipe

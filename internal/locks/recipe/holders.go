@@ -1,18 +1,16 @@
 package recipe
 
-// Who holds. A contender holds when none of the contenders before it
-// conflicts with it, its own entry's aside:
+// A contender holds when no contender before it, outside its own entry, conflicts with it:
 //
 //	exclusive   conflicts with everything
 //	shared      conflicts with exclusive and permits
 //	permit      conflicts with exclusive and shared; it holds while the permits of
 //	            all contenders before it plus its own are within its own limit
 //
-// A foreign permit counts as one. Its own limit is not known, so it is taken to
-// hold whenever only permits stand before it; ours do not depend on that.
+// A foreign permit counts as one. Its limit is not known, so it counts as a holder when only permits are before it. Our
+// own grants do not depend on that.
 //
-// All contenders before it count, also those that wait: the queue is fair, and a
-// grant depends on nothing that comes later.
+// Waiting contenders before it count too: the queue is fair, and a grant depends on nothing that comes later.
 //
 // An entry is what stands in the queue as one: neighbours of one lease (created
 // in one transaction, thus with consecutive numbers; or the replacements of a
@@ -62,8 +60,7 @@ func (t *tally) admits(c *Contender) bool {
 	}
 }
 
-// closed tells that nobody behind these contenders holds. Permits are spent
-// when the highest limit in the queue is reached.
+// closed reports whether no contender behind these can hold. Permits are used up at the highest limit in the queue.
 func (t *tally) closed(q *row) bool {
 	return t.exclusive || t.shared && t.permits > 0 ||
 		t.permits > 0 && q.foreign == 0 && t.permits >= int64(q.maxLimit)
@@ -126,7 +123,7 @@ func (r *row) wouldHold(newcomer *Contender) bool {
 		before.shared = r.lead > 0
 	case int(r.permits):
 		before.permits = r.taken
-	default: // an exclusive one, or readers and permits: nobody gets past those
+	default: // exclusive, or readers and permits: these block every contender
 		before.exclusive = true
 	}
 	return before.admits(newcomer)
@@ -218,9 +215,8 @@ func (r *row) entryHolds(start int) bool {
 	return true
 }
 
-// holdersBefore counts the holders with an index below i in an ordered queue
-// where every contender is an entry of its own; i is the index of one who
-// waits, or Len.
+// holdersBefore counts the holders with an index below i in an ordered queue where every contender is its own entry.
+// i is the index of a waiter, or Len.
 func (r *row) holdersBefore(i int) int {
 	if i == 0 {
 		return 0

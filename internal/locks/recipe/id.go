@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// Tag starts every lease id. Together with the fleet id it tells this fleet's
-// contenders from anyone else's.
+// Tag starts every lease id. With the fleet id it marks the contenders of this fleet.
 const Tag = "lk"
 
 // Lengths of ids in characters, five bits each.
@@ -40,15 +39,13 @@ type GatewayID string
 // created it and 80 random bits, 39 characters. It is public.
 type LeaseID string
 
-// NewFleetID makes a fleet id of 5 bytes read from random. The error is the
-// reader's.
+// NewFleetID makes a fleet id of 5 bytes read from random. It returns the reader's error.
 func NewFleetID(random io.Reader) (FleetID, error) {
 	s, err := generate(random, 5)
 	return FleetID(s), err
 }
 
-// NewGatewayID makes a gateway id of 8 bytes read from random. The error is the
-// reader's.
+// NewGatewayID makes a gateway id of 8 bytes read from random. It returns the reader's error.
 func NewGatewayID(random io.Reader) (GatewayID, error) {
 	s, err := generate(random, 8)
 	return GatewayID(s), err
@@ -68,7 +65,7 @@ func NewLeaseID(fleet FleetID, gateway GatewayID, random io.Reader) (LeaseID, er
 	if _, err := ParseGatewayID(string(gateway)); err != nil {
 		return "", err
 	}
-	// What is read from an interface is on the heap: in one piece with the id.
+	// A buffer that an interface fills is on the heap: it is one allocation with the id.
 	b := make([]byte, LeaseIDLen+10)
 	id, raw := b[:LeaseIDLen], b[LeaseIDLen:]
 	if err := read(random, raw); err != nil {

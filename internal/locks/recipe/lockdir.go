@@ -5,11 +5,10 @@ import (
 	"unicode/utf8"
 )
 
-// Other programs make locks whose directories have names that CheckLockName refuses:
-// with spaces, of other alphabets, too long. Such a lock has a name, too: its
-// directory's, in which each byte that may not stand in a name, and a first one that
-// may not begin one, is %XX, as in URLs, with capital digits. % is in no name that
-// CheckLockName accepts, so a lock has one name, and a name is one lock's.
+// Other programs' directories may have names that CheckLockName refuses: with spaces, of other alphabets, too long.
+// The name of such a lock is its directory's name, percent-encoded as in URLs with capital digits.
+// It encodes each byte that a name may not have, and a first byte that may not begin one.
+// CheckLockName accepts no %, so each lock has one name, and each name one lock.
 
 const hexDigits = "0123456789ABCDEF"
 
@@ -38,8 +37,7 @@ func LockName(dir string) string {
 // plainAt reports whether a byte stands for itself at that place of a name.
 func plainAt(i int, c byte) bool { return isAlphanumeric(c) || i > 0 && isLockNameMark(c) }
 
-// LockDir is the directory of a lock, by its name. What LockName does not write has
-// none.
+// LockDir returns the directory of a lock by its name. ok is false for a name that LockName does not write.
 func LockDir(name string) (dir string, ok bool) {
 	if strings.IndexByte(name, '%') < 0 {
 		return name, LockName(name) == name
@@ -48,7 +46,7 @@ func LockDir(name string) (dir string, ok bool) {
 	return dir, rest == "" && LockName(dir) == name
 }
 
-// unescape reads %XX. What it cannot read is the rest.
+// unescape decodes %XX. rest begins where decoding failed.
 func unescape(s string) (read, rest string) {
 	b := make([]byte, 0, len(s))
 	for i := 0; i < len(s); i++ {
@@ -69,10 +67,8 @@ func unescape(s string) (read, rest string) {
 	return string(b), ""
 }
 
-// ParseLockName reads what somebody calls a lock, whoever has made it: its
-// name, or, when there is no % in it, its directory. It gives the name. An error is
-// a *LockNameError: ZooKeeper can have no such directory, or the name is not as
-// LockName writes it.
+// ParseLockName reads a lock's name or, without a %, its directory, and returns the name. The error is a
+// *LockNameError: ZooKeeper can have no such directory, or LockName would write the name otherwise.
 func ParseLockName(s string) (name string, err error) {
 	dir, ok := LockDir(s)
 	if !ok && strings.IndexByte(s, '%') >= 0 {
@@ -94,15 +90,13 @@ func ParseLockName(s string) (name string, err error) {
 	return LockName(dir), nil
 }
 
-// notInZnodes are the characters that ZooKeeper refuses: as it counts in UTF-16, all
-// beyond U+FFFF are among them.
+// notInZnodes are the characters that ZooKeeper refuses. It counts in UTF-16, so all beyond U+FFFF are among them.
 func notInZnodes(r rune) bool {
 	return r < 0x20 || r >= 0x7f && r <= 0x9f || r >= 0xd800 && r <= 0xf8ff || r >= 0xfff0
 }
 
-// NamePrefix finds the locks whose names begin with what somebody typed: those
-// whose directories begin with dir, and, of them, those of which Fits is true. What has no %
-// in it is the beginning of a directory.
+// NamePrefix finds locks by the beginning of a typed name: their directories begin with Dir, and Fits accepts them.
+// Text without a % is the beginning of a directory.
 type NamePrefix struct{ dir, name string }
 
 // ParseNamePrefix reads the beginning of a name, which may end within a %XX.
@@ -114,11 +108,10 @@ func ParseNamePrefix(s string) NamePrefix {
 	return NamePrefix{dir: dir, name: s}
 }
 
-// Dir is what all of their directories begin with.
+// Dir begins all of their directories.
 func (p NamePrefix) Dir() string { return p.dir }
 
-// Fits reports whether the lock with that directory, which begins with Dir, is one
-// of them.
+// Fits reports whether the lock with that directory, which begins with Dir, matches.
 func (p NamePrefix) Fits(dir string) bool {
 	return p.name == "" || strings.HasPrefix(LockName(dir), p.name)
 }

@@ -8,8 +8,7 @@ import (
 // MaxLockName is the greatest length of a lock's name.
 const MaxLockName = 200
 
-// LockNameError tells what is wrong with a lock's name, in a sentence for the
-// person who chose it.
+// LockNameError says what is wrong with a lock's name, in a sentence for the person that chose it.
 type LockNameError struct {
 	Name   string // as given
 	Detail string
@@ -17,10 +16,9 @@ type LockNameError struct {
 
 func (e *LockNameError) Error() string { return "lock name: " + e.Detail }
 
-// CheckLockName checks the name of a lock that may come to be: 1 to 200 of A-Z a-z 0-9 . _ ~ @ : = + -,
-// the first a letter or a digit. The name is a znode's: without slashes it
-// stays one level deep, and no name is "." or "..", which ZooKeeper refuses. An
-// error is a *LockNameError.
+// CheckLockName checks the name of a new lock: 1 to 200 of A-Z a-z 0-9 . _ ~ @ : = + -, the first a letter or a digit.
+// The name is a znode's: without slashes it stays one level deep. No name is "." or "..", which ZooKeeper refuses.
+// The error is a *LockNameError.
 func CheckLockName(name string) error {
 	if name == "" {
 		return &LockNameError{name, "must not be empty"}

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// Dialect is the choice of names in a namespace: which other programs respect
-// its leases.
+// Dialect is a namespace's choice of names. It decides which other programs respect its leases.
 type Dialect string
 
 // The dialects.
@@ -19,9 +18,8 @@ const (
 	Custom    Dialect = "custom" // the names of a home-made recipe; see ParseNaming
 )
 
-// Naming is how contenders are named and read in a namespace: its dialect, with
-// the names that belong to a custom one. It does not change, and is safe for
-// concurrent use. The zero value has the names of all dialects but the custom one.
+// Naming creates and reads the names of a namespace's contenders: its dialect, with the names of a custom one. It is
+// immutable and safe for concurrent use. The zero value has the names of all dialects but the custom one.
 type Naming struct {
 	dialect Dialect
 	forms   []Form
@@ -69,8 +67,7 @@ func ParseNaming(s string) (*Naming, error) {
 	return n, nil
 }
 
-// String is the one way in which ParseNaming's argument is recorded: what
-// means the same is the same.
+// String is the canonical form of ParseNaming's argument: equal meanings have equal strings.
 func (n *Naming) String() string {
 	if n.custom == nil {
 		return string(n.dialect)
@@ -81,8 +78,7 @@ func (n *Naming) String() string {
 // Dialect is the dialect alone.
 func (n *Naming) Dialect() Dialect { return n.dialect }
 
-// Names are the names of a custom dialect as they are configured, "" for what it
-// has not, and for every other dialect.
+// Names returns the configured names of a custom dialect; "" for each that is missing, and for other dialects.
 func (n *Naming) Names() (exclusive, shared, foreignShared string) {
 	if n.custom == nil {
 		return "", "", ""
@@ -90,9 +86,8 @@ func (n *Naming) Names() (exclusive, shared, foreignShared string) {
 	return n.custom.words()
 }
 
-// Has reports whether leases of that mode have names: permits in Native alone, for
-// no other program's semaphore knows such a name, and shared ones not in a
-// custom dialect without them.
+// Has reports whether leases of that mode have names. Only Native has permits, because no other program's semaphore
+// knows such names. A custom dialect has shared leases only with a name for them.
 func (n *Naming) Has(m Mode) bool {
 	switch {
 	case m == Permit:
@@ -152,10 +147,9 @@ func (n *Naming) appendPrefix(b []byte, c *Contender) []byte {
 	return c.appendPrefix(b, c.Form.around(c.Mode))
 }
 
-// Parse is the package's Parse in this namespace. In the custom dialect ours are the
-// names that it has, and others are shared when its pattern says so, and else
-// exclusive. Those of Curator's SemaphoreV2 (lease-) are permits there, too: ours
-// must not wait among them.
+// Parse is the package's Parse in this namespace. In the custom dialect its own names are ours. Other names are shared
+// when its pattern matches them, else exclusive. Names of Curator's SemaphoreV2 (lease-) are permits there too: our
+// contenders must not wait among them.
 func (n *Naming) Parse(fleet FleetID, name string) (c Contender, ok bool) {
 	return parse(fleet, name, n.custom)
 }

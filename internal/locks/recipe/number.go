@@ -29,11 +29,10 @@ const numberWidth = 10
 // number to eleven characters. The pattern -?\d{10}$ instead takes each name's own
 // dash for a sign and reverses the queue.
 //
-// Leases of Kazoo's Semaphore have no number and stand for 0: nobody's place depends on
-// them, because nobody of ours stands among them.
+// Leases of Kazoo's Semaphore have no number and count as 0. No place depends on them: ours never wait among them.
 //
-// A number beyond int32 is none: ZooKeeper did not make it. Neither did it make
-// -000000000, which other clients read as 0; so it is read here.
+// ZooKeeper makes no number beyond int32, so such a number is none. It does not make -000000000 either, but other
+// clients read that as 0, and so does Number.
 func Number(name string) (n int32, ok bool) {
 	_, n, ok = split(name)
 	return n, ok
@@ -56,7 +55,7 @@ func IsKazooLease(name string) bool {
 	return true
 }
 
-// split is Number that also gives what stands before the number.
+// split is Number that also returns the text before the number.
 func split(name string) (prefix string, n int32, ok bool) {
 	if IsKazooLease(name) {
 		return name, 0, true

@@ -60,9 +60,8 @@ func parse(fleet FleetID, name string, custom *custom) (c Contender, ok bool) {
 	return c, true
 }
 
-// findFleet is where the tag and the fleet id stand in a name, -1 for nowhere.
-// Before them stands no character of an id, so that another fleet's random bits are
-// never taken for ours.
+// findFleet returns where the tag and the fleet id are in a name, -1 for nowhere. No character of an id may precede
+// them, so the random bits of another fleet's id never count as ours.
 func findFleet(prefix string, fleet FleetID) int {
 	if len(fleet) != fleetLen {
 		return -1
@@ -198,7 +197,7 @@ func decimal(s string, limit int64) (v int64, ok bool) {
 	return v, true
 }
 
-// exactNumber tells whether digits is n as ZooKeeper prints it.
+// exactNumber reports whether digits is n as ZooKeeper prints it.
 func exactNumber(digits string, n int32) bool {
 	var b [numberWidth + 1]byte
 	return digits == string(appendNumber(b[:0], n))

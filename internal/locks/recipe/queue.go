@@ -8,9 +8,8 @@ import (
 // Queue holds the contenders of one lock in their order. The zero value is an
 // empty queue. It must not be copied, nor changed during an iteration over it.
 //
-// Most locks have one contender at a time, or none, and there may be very many
-// of them: a queue of one is its pointer. What more than one takes is a row, which
-// the queue keeps until it is empty.
+// Most locks have at most one contender, and there may be very many locks: a queue of one is only its pointer. More
+// than one takes a row, which the queue keeps until it is empty.
 type Queue struct {
 	only [1]*Contender // while there is no row; nil for none
 	row  *row
@@ -29,17 +28,16 @@ func (q *Queue) items() []*Contender {
 // Len is the number of contenders.
 func (q *Queue) Len() int { return len(q.items()) }
 
-// At is the contender at index i, 0 <= i < Len. While the queue is not Ordered
-// the index says nothing about who came first.
+// At is the contender at index i, 0 <= i < Len. While the queue is not Ordered the index says
+// nothing about the order of arrival.
 func (q *Queue) At(i int) *Contender { return q.items()[i] }
 
 // All yields the contenders as At numbers them.
 func (q *Queue) All() iter.Seq2[int, *Contender] { return slices.All(q.items()) }
 
-// Ordered reports whether the numbers fit into half the circle of int32. If
-// they do not, there is no order among them: nothing holds until enough
-// contenders have gone. ZooKeeper alone never gets there, two billion contenders in one
-// queue aside; a child with a handmade number does.
+// Ordered reports whether the numbers fit into half the circle of int32. If not, they have no order, and no contender
+// holds until enough have gone. ZooKeeper makes such numbers only after two billion contenders in one queue; a child
+// with a handmade number makes them at once.
 func (q *Queue) Ordered() bool { return q.row == nil || !q.row.disordered }
 
 // ForeignPermits is the number of contenders of another program's semaphore. Ours
@@ -74,7 +72,7 @@ func (q *Queue) onlyIf(name string) *Contender {
 	return nil
 }
 
-// Index is where a contender stands, -1 when it is not there.
+// Index is a contender's index, -1 when it is not there.
 func (q *Queue) Index(name string) int {
 	switch {
 	case q.row != nil:
@@ -149,7 +147,7 @@ func (q *Queue) Holders() iter.Seq[*Contender] {
 	}
 }
 
-// alone reports whether a contender holds that has the queue for itself.
+// alone reports whether the contender would hold in a queue of its own.
 func alone(c *Contender) bool { return new(tally).admits(c) }
 
 // Holds reports whether the contender of that name holds the lock. It takes
@@ -162,11 +160,9 @@ func (q *Queue) Holds(name string) bool {
 	return c != nil && alone(c)
 }
 
-// WouldHold reports whether a contender of ours with the mode, permits and limit
-// of c would hold at once if it came now, behind all that are there, for a
-// lease that has nothing in the queue yet. Nothing else of c is looked at. It is
-// a forecast: who is on the way to the queue, and numbers that do not fit, are not known
-// to it. It takes O(1) and does not allocate.
+// WouldHold reports whether a new contender of ours with c's mode, permits and limit would hold at once behind all
+// others, for a lease with nothing in the queue yet. It reads nothing else of c. It is a forecast: it knows nothing of
+// contenders under way, nor of numbers that do not fit. It takes O(1) and does not allocate.
 func (q *Queue) WouldHold(c *Contender) bool {
 	newcomer := Contender{Mode: c.Mode, Permits: c.Permits, Limit: c.Limit, Ours: true}
 	if q.row != nil {

@@ -33,11 +33,11 @@ func (r *row) items() []*Contender { return r.buf[r.head:] }
 // len is the number of contenders.
 func (r *row) len() int { return len(r.buf) - int(r.head) }
 
-// at is the contender at index i, 0 <= i < Len. While the queue is disordered
-// the index says nothing about who came first.
+// at is the contender at index i, 0 <= i < Len. While the queue is disordered the index says
+// nothing about the order of arrival.
 func (r *row) at(i int) *Contender { return r.items()[i] }
 
-// index is where a contender stands, -1 when it is not there.
+// index is a contender's index, -1 when it is not there.
 func (r *row) index(name string) int {
 	n, ok := Number(name)
 	if !ok {
@@ -66,7 +66,7 @@ func (r *row) find(n int32, name string) (i int, found bool) {
 		}
 		return strings.Compare(c.Name, name)
 	}
-	if after(items[len(items)-1]) < 0 { // the usual place of a newcomer
+	if after(items[len(items)-1]) < 0 { // a newcomer usually comes last
 		return len(items), false
 	}
 	i = sort.Search(len(items), func(i int) bool { return after(items[i]) >= 0 })
@@ -197,7 +197,7 @@ func (r *row) removeAt(i int) {
 	r.shrink()
 }
 
-// shrink gives memory back once a long queue has become short.
+// shrink frees memory once a long queue has become short.
 func (r *row) shrink() {
 	const small = 16
 	n := r.len()

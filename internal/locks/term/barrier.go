@@ -25,7 +25,7 @@ const (
 type barriers struct {
 	mu      sync.Mutex
 	forming *group // not handed over; nil when there is none
-	sending bool   // a group's transaction has not been answered
+	sending bool   // the transaction of a group is not answered yet
 	under   int    // groups handed over and not over
 }
 
@@ -71,7 +71,7 @@ func (b *barriers) leave(g *group) {
 	}
 }
 
-// start hands the forming group over when it is its turn; b.mu is held.
+// start submits the forming group when its turn has come; the caller holds b.mu.
 func (b *barriers) start(watcher Watcher) {
 	g := b.forming
 	if g == nil || b.sending || b.under == maxBarriers {

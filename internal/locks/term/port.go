@@ -131,7 +131,7 @@ func (p *Port) run(ctx context.Context, registration []byte, promiseWindow time.
 		p.present.Store(nil)
 		level := slog.LevelWarn
 		if p.last {
-			level = slog.LevelInfo // that is how a handover ends
+			level = slog.LevelInfo // a handover ends this way
 		}
 		p.opt.Log.Log(context.Background(), level, "zookeeper session ended", "gateway", id, "err", session.Err())
 		p.opt.Ended(session)
@@ -192,7 +192,7 @@ func (p *Port) ConnectionChanged() (connected, changed bool) {
 	return connected, changed
 }
 
-// LastZxid is the zxid that the present session has come to, 0 while there is none.
+// LastZxid is the last zxid of the present session, 0 while there is none.
 func (p *Port) LastZxid() int64 {
 	if session := p.Session(); session != nil {
 		return session.LastZxid()

@@ -48,10 +48,10 @@ type Session interface {
 	// Guards looks at the guards of gateways; those that it could not look at are
 	// not in the answer.
 	Guards(ctx context.Context, ids []string) map[string]zk.Guard
-	// Takeover submits the transaction by which this session succeeds the
-	// dead gateway: one that is gone, or one that is deaf, whose guard was polled.
+	// Takeover submits the transaction by which this session succeeds a dead gateway: one that is gone, or one that is
+	// stalled and whose guard was polled.
 	Takeover(ctx context.Context, dead string, polled *zk.Guard, done func(zk.Result))
-	// Abandon closes the fence for good and ends the session, which was deposed.
+	// Abandon closes the trust window for good and ends the session, which was deposed.
 	Abandon()
 	// Close hands over: guard and registration go in one last transaction.
 	Close(ctx context.Context) error

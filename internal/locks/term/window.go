@@ -7,8 +7,8 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// trustSpan tells since when a session's trust window has been open without a gap, from the commits that open it. It has a
-// lock of its own: the session's goroutine tells the commits.
+// trustSpan records since when a session's trust window has been open without a gap. It has its own lock, because the
+// session's goroutine reports the commits.
 type trustSpan struct {
 	clock  zk.Clock
 	window time.Duration
