@@ -12,11 +12,10 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// Who runs a lease is known from names alone; where that gateway is to be found
-// stands in its registration, which is read when it appears. So a request that
-// came to the wrong gateway can be sent on without a read.
+// A lease's owner follows from names alone. The owner's address is in its registration, which is read when it appears.
+// So a request at another gateway is routed without a read.
 
-// readRegistration learns where a registered gateway is to be found.
+// readRegistration reads the address of a registered gateway.
 func (m *Manager) readRegistration(id recipe.GatewayID) {
 	m.members.BeginReadRegistration(id)
 	path := m.opt.Root + "/gateways/" + string(id)
@@ -39,8 +38,8 @@ func (m *Manager) readRegistration(id recipe.GatewayID) {
 	})
 }
 
-// RouteOf tells which gateway runs a lease, by the lease's id. It is false when
-// that is not known: a takeover is on its way, or nobody has come to it yet.
+// RouteOf returns the route to a lease's owner, by the lease's id. It reports false when the owner is not known: a takeover
+// is under way, or has not begun.
 func (m *Manager) RouteOf(lease string) (locks.Route, bool) {
 	return locked2(m, func() (locks.Route, bool) {
 		id, err := recipe.ParseLeaseID(lease)
@@ -55,24 +54,23 @@ func (m *Manager) RouteOf(lease string) (locks.Route, bool) {
 	})
 }
 
-// route is where requests about a lease go, nil when that is not known. The monitor is held.
+// route is the route to a lease's owner, nil when that is not known. The monitor is held.
 func (m *Manager) route(id recipe.LeaseID) *locks.Route {
 	return m.members.Route(id, m.port.LastZxid())
 }
 
-// notOwner answers for a lease that another gateway runs; the monitor is held.
+// notOwner is the error for a lease that another gateway owns; the monitor is held.
 func (m *Manager) notOwner(id recipe.LeaseID) *locks.Error {
 	return &locks.Error{Code: locks.CodeNotOwner, RetryAfter: retryAfter, Owner: m.route(id),
 		Detail: "another gateway runs this lease; send the request there"}
 }
 
-// Peers are the registered gateways as the replica shows them, this one first.
+// Peers lists the registered gateways as the replica shows them, this one first.
 func (m *Manager) Peers() []locks.Peer {
 	return locked(m, func() []locks.Peer { return m.members.List(m.clock.Now().Boot()) })
 }
 
-// FleetKeys are the cluster secret's keys, the newest first; nil until the
-// layout has been read.
+// FleetKeys returns the cluster secret's keys, newest first; nil until the layout has been read.
 func (m *Manager) FleetKeys() []layout.TokenKey {
 	select {
 	case <-m.ready:
@@ -82,7 +80,7 @@ func (m *Manager) FleetKeys() []layout.TokenKey {
 	}
 }
 
-// Reached returns when the replica holds everything up to that transaction.
+// Reached waits until the replica holds everything up to that transaction.
 func (m *Manager) Reached(ctx context.Context, zxid int64) error {
 	select {
 	case <-m.ready:

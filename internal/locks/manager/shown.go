@@ -9,11 +9,11 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// An administrator decides by what a page or a list has shown. Until the request comes, a holder may have let go and
-// another one may hold. So a request can name what was shown: it touches nothing else, and when one of the named is not
-// any more as the request's state and filters say, it does nothing, with CodeHolderChanged.
+// An administrator decides by what a page or a list has shown. Before the request arrives, the lock may have another
+// holder. So a request can name the contenders that were shown, and then affects no others. If a named contender no
+// longer matches the request's state and filters, the request does nothing and returns CodeHolderChanged.
 
-// shown is a Shown by keys: lease ids and znodes, and whether each was found. nil: everything is meant.
+// shown is a Shown as sets: lease ids and znodes, and whether each was found. nil: every contender is meant.
 type shown map[string]bool
 
 func shownBy(s *locks.Shown) shown {
@@ -37,7 +37,7 @@ func (s shown) means(q *queues.Queue, c *recipe.Contender) bool {
 	return c.Ours && lease || znode
 }
 
-// found notes that a contender that is meant is as it was shown.
+// found records that a meant contender is as it was shown.
 func (s shown) found(q *queues.Queue, c *recipe.Contender) {
 	if s == nil {
 		return
@@ -49,7 +49,7 @@ func (s shown) found(q *queues.Queue, c *recipe.Contender) {
 	}
 }
 
-// missing is one that was shown and not found; "" for none.
+// missing is a contender that was shown and not found; "" for none.
 func (s shown) missing() string {
 	for _, key := range slices.Sorted(maps.Keys(s)) {
 		if !s[key] {
@@ -59,7 +59,7 @@ func (s shown) missing() string {
 	return ""
 }
 
-// none reports whether something was shown and nothing of it was found.
+// none reports whether contenders were shown and none of them was found.
 func (s shown) none() bool {
 	for _, found := range s {
 		if found {
@@ -69,14 +69,14 @@ func (s shown) none() bool {
 	return s != nil
 }
 
-// holderChanged refuses a request that names what is not any more as it was shown; the monitor is free.
+// holderChanged is the error for a named contender that has changed; the monitor is free.
 func (m *Manager) holderChanged(q *queues.Queue, why string) *locks.Error {
 	return locked(m, func() *locks.Error {
 		return m.tellHolders(q, &locks.Error{Code: locks.CodeHolderChanged, Detail: why + "; nothing was done: look at the lock again, and name those you mean"})
 	})
 }
 
-// tellHolders puts into an error who holds the lock now, at most maxHolders, and how many wait; the monitor is held.
+// tellHolders adds the lock's holders, at most maxHolders, and the number of waiters to an error; the monitor is held.
 func (m *Manager) tellHolders(q *queues.Queue, e *locks.Error) *locks.Error {
 	e.QueueLength = q.Contenders.Waiting()
 	for c := range m.holdersOf(q) {

@@ -24,7 +24,7 @@ import (
 //
 // Each lease logs this once.
 
-// shutOut notes that ZooKeeper refuses something about a lease's contender, and logs it the first time.
+// shutOut records that ZooKeeper refuses access to a lease's contender, and logs it the first time.
 func (m *Manager) shutOut(l *lease, what string) {
 	if l.access != accessFull {
 		return
@@ -34,7 +34,7 @@ func (m *Manager) shutOut(l *lease, what string) {
 		"hint", "restore the ACL of the node, or of the lock's directory; ZooKeeper's super user can")
 }
 
-// hidden goes on with a lease whose record may not be read.
+// hidden continues a lease whose record may not be read.
 func (m *Manager) hidden(l *lease, term locks.Term) {
 	m.shutOut(l, "reading")
 	session, path := m.port.Session(), l.path()
@@ -76,8 +76,8 @@ func (m *Manager) loadedHidden(l *lease, term locks.Term, stat wire.Stat) {
 	m.loadedContender(l, term, nil, stat, nil)
 }
 
-// awaitUntold has a queue's directory listed until a listing lacks the contender that this gateway has deleted:
-// ZooKeeper sends no event about the end of a hidden node, and what is behind it waits for that.
+// awaitUntold has a queue's directory listed until a listing lacks the contender that this gateway has deleted.
+// ZooKeeper sends no event about the end of a hidden node, and the contenders behind it wait for that end.
 func (m *Manager) awaitUntold(q *queues.Queue) {
 	m.replica.Poll(q)
 	m.list(q)
@@ -92,7 +92,7 @@ func (l *lease) refusedEnd() *locks.Error {
 		Detail: "the lease has not ended: the ACL of the lock's directory forbids this gateway to delete the contender; restore that ACL, and the lease ends"}
 }
 
-// endRefused takes a note of a refusal that an end met, and reports whether it was one by an ACL.
+// endRefused records the refusal of an end, and reports whether an ACL was the cause.
 func (m *Manager) endRefused(l *lease, err error, closes bool) bool {
 	if !errors.Is(err, zk.ErrNoAuth) {
 		return false

@@ -2,14 +2,14 @@ package manager
 
 import "lockkeeper/internal/locks"
 
-// What an answer shows is bounded by its text, and not by its entries alone: an entry has up to 4 KiB of metadata and the
-// names of 63 other locks, and JSON writes one byte of text in up to six.
+// An answer is bounded by its text, not only by its entries: an entry has up to 4 KiB of metadata and the names of 63
+// other locks, and JSON writes one byte of text in up to six.
 
 const (
-	// maxText is how many bytes of text one answer shows. A page ends before the entry that would go beyond it; an
-	// answer without pages tells of the entries from there on without what clients wrote about them.
+	// maxText bounds the bytes of text in one answer. A page ends before the entry that would exceed it. An answer
+	// without pages shows the entries from there on without the texts of clients.
 	maxText = 1 << 20
-	// dryRunText is the same for a dry run, which tells of sixteen holders at most.
+	// dryRunText is the same for a dry run, which shows at most sixteen holders.
 	dryRunText = 16 << 10
 	// settingsText is the same for the answer to a change of settings, which cannot be refused once it is done.
 	settingsText = 8 << 10
@@ -20,7 +20,7 @@ const (
 // textBudget is how many bytes of text an answer may still show.
 type textBudget int
 
-// take reports whether an entry of so many bytes fits, and counts it if it does.
+// take reports whether an entry of that many bytes fits, and counts it if it does.
 func (b *textBudget) take(n int) bool {
 	if n > int(*b) {
 		return false
@@ -29,14 +29,14 @@ func (b *textBudget) take(n int) bool {
 	return true
 }
 
-// trim leaves out of the entries beyond the budget what clients and other programs wrote, except the owner.
+// trim removes the texts of clients and other programs, except the owner, from the entries beyond the budget.
 func (b *textBudget) trim(list []locks.Contender) {
 	for i := range list {
 		b.trimOne(&list[i])
 	}
 }
 
-// trimNot is trim for those to which something could not be done.
+// trimNot is trim for contenders that the request could not change.
 func (b *textBudget) trimNot(list []locks.Unreached) {
 	for i := range list {
 		b.trimOne(&list[i].Contender)

@@ -15,7 +15,7 @@ import (
 // the lease in between.
 func (m *Manager) StillValid(term locks.Term) bool { return m.port.StillValid(term) }
 
-// Trusted reports whether this gateway could vouch for an answer now.
+// Trusted reports whether an answer of this gateway would be valid now.
 func (m *Manager) Trusted() bool { return m.port.Trusted() }
 
 // present is the term of the present session, 0 when there is none.
@@ -28,7 +28,7 @@ func (m *Manager) present() locks.Term {
 
 func (m *Manager) trusted() bool { return m.port.Session() != nil && m.synced && m.Trusted() }
 
-// usable is nil when requests can be served, else the error to answer.
+// usable returns nil when requests can be served, else the error to answer.
 func (m *Manager) usable() *locks.Error {
 	switch {
 	case m.draining:
@@ -56,9 +56,8 @@ func outcomeUnknown() *locks.Error {
 		Detail: "ZooKeeper has not confirmed it yet: it may have been done; repeat the request (an acquire with the same Idempotency-Key)"}
 }
 
-// stalled reports whether ZooKeeper has answered nobody for answerWithin, or
-// this gateway may not speak for as long, though something has been waiting
-// for an answer since `since`.
+// stalled reports whether, for answerWithin, ZooKeeper has answered nothing or the gateway was not trusted, while a
+// request has waited since `since`.
 func (m *Manager) stalled(since, now time.Duration) bool {
 	if m.port.Session() == nil {
 		return true
@@ -67,14 +66,13 @@ func (m *Manager) stalled(since, now time.Duration) bool {
 		!m.trusted() && now-max(since, m.clockState.lastTrusted) >= answerWithin
 }
 
-// overdue reports whether whoever has waited since then is to be answered that it is not known what became of it.
+// overdue reports whether a request that has waited since then gets the answer that its outcome is unknown.
 func (m *Manager) overdue(since, now time.Duration) bool {
 	return m.stalled(since, now) || now-since >= settleWithin
 }
 
-// Ready is nil when the replica has been loaded, the gateway is not draining,
-// and it is not the only one to be fenced: a gateway that reaches ZooKeeper
-// and yet cannot commit. In a full outage it stays ready and answers 503.
+// Ready returns nil when the replica is loaded, the gateway is not draining, and it is not the only gateway that is not
+// trusted: one that reaches ZooKeeper and yet cannot commit. In a full outage it stays ready and answers 503.
 func (m *Manager) Ready() error {
 	return locked(m, func() error {
 		switch {
@@ -96,13 +94,13 @@ func (m *Manager) Ready() error {
 	})
 }
 
-// Alive is nil while the process's loops turn.
+// Alive returns nil while the process's loops run.
 func (m *Manager) Alive() error {
 	return locked(m, func() error {
 		select {
 		case <-m.ready:
 		default:
-			return nil // still looking for ZooKeeper; the loops have not begun
+			return nil // still connecting to ZooKeeper; the loops have not begun
 		}
 		if since := m.clock.Now().Boot() - m.clockState.beat; m.clockState.beat != 0 && since > 20*clockTick {
 			return errors.New("the clock loop has stood still for " + strconv.FormatInt(since.Milliseconds(), 10) + " ms")

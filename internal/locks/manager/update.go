@@ -9,11 +9,9 @@ import (
 	"lockkeeper/internal/locks/record"
 )
 
-// Update changes owner, metadata and TTL of a lease, held or waiting. What it
-// changes is in the contender's record, at the version that was seen, before it is
-// answered: a takeover keeps it. A TTL also renews the lease, as a heartbeat with
-// it does; a shorter one never moves the deadline back. The answer may be passed
-// on only while its Term vouches.
+// Update changes owner, metadata and TTL of a held or waiting lease. Before the answer, the change is in the
+// contender's record, at the version that was seen: a takeover keeps it. A TTL also renews the lease, as a heartbeat
+// with a TTL does; a shorter one never moves the deadline back. The answer may be sent only while its Term is valid.
 func (m *Manager) Update(ctx context.Context, req locks.UpdateRequest) (locks.Lease, error) {
 	if err := req.Check(); err != nil {
 		return locks.Lease{}, err
@@ -62,7 +60,7 @@ func (m *Manager) Update(ctx context.Context, req locks.UpdateRequest) (locks.Le
 	})
 }
 
-// applyUpdate makes a record say what the request asks for. The TTL is the caller's.
+// applyUpdate writes the request's changes into a record. The caller sets the TTL.
 func applyUpdate(r *locks.UpdateRequest, to *record.Record) {
 	if r.Owner != nil {
 		to.Owner = *r.Owner
@@ -81,7 +79,7 @@ func (m *Manager) retime(l *lease, ttl time.Duration) {
 	}
 }
 
-// renew moves the deadline as a sign of the lease's client does.
+// renew moves the deadline as a sign of life of the lease's client does.
 func (m *Manager) renew(l *lease, now time.Duration) {
 	if l.phase == held {
 		m.claim(l, now)
