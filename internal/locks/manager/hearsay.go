@@ -15,56 +15,59 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// What other gateways tell: how their leases ended, and what their administrators do to leases that are not theirs.
+// Peer reports: other gateways report how their leases ended, and what their administrators do to leases of other
+// gateways.
 //
-// It explains ends, and nothing else: no word that is heard grants a lease, ends one or keeps one alive. What is said of a
-// lease that lives here, or whose contender the replica still shows, is kept until the replica has lost it, and
-// is dropped when it turns out otherwise. So a word that is wrong, late or comes twice costs a wrong reason at
-// most, and words come from gateways alone (internal/fleet).
+// A report only explains an end: it never grants, ends or keeps a lease. A report about a lease that lives here, or
+// whose contender the replica still shows, is kept until the replica has lost the contender. It is dropped when it
+// turns out to be wrong. A wrong, late or repeated report therefore costs at most a wrong reason, and reports come
+// only from gateways (internal/fleet).
 //
-// Who is believed: the gateway that ran the lease. When it only knows that somebody else has deleted the contender, the
-// gateway whose administrator did it; and that one's announcement, when there was no time for more.
+// The report of the gateway that ran the lease takes precedence. If that gateway only saw a deletion by another
+// client, the report of the administrator's gateway counts. Without a final report, that gateway's announcement
+// counts.
 
 const (
-	// maxWords bounds what is kept of leases that are still there.
+	// maxWords bounds the reports that are kept about contenders that still exist.
 	maxWords = 1 << 14
-	// hopeFor is how long ends are held back for a gateway that is not followed, or not any more: it may be in a moment.
+	// hopeFor is how long events are delayed for a gateway whose feed is not, or no longer, connected: it may connect
+	// soon.
 	hopeFor = 3 * time.Second
-	// destroyWithin is how long the word of a destruction waits for the replica.
+	// destroyWithin is how long a report of a destroyed lock waits for the replica.
 	destroyWithin = time.Second
-	// maxDestructions bounds those that wait; others are told at once.
+	// maxDestructions bounds the reports of destroyed locks that wait; further ones are published at once.
 	maxDestructions = 256
 )
 
-// hearsay is what gateways tell each other. Guarded by the monitor.
+// hearsay is the state of peer reports. The monitor guards it.
 type hearsay struct {
-	notices     notices                      // what this one tells
-	words       map[subject]*word            // what others have told of what is still there
-	sources     map[recipe.GatewayID]*source // who may tell something
-	sourcesWake chan struct{}                // closed when they change; nil while nobody waits
-	back        back                         // events that are held back
+	notices     notices                      // reports of this gateway
+	words       map[subject]*word            // reports by other gateways about contenders that still exist
+	sources     map[recipe.GatewayID]*source // gateways that may send reports
+	sourcesWake chan struct{}                // closed when sources changes; nil while no reader waits
+	back        back                         // delayed events
 
-	destructions int // words of destructions that wait for the replica
+	destructions int // reports of destroyed locks that wait
 }
 
 func newHearsay() hearsay {
 	return hearsay{words: map[subject]*word{}, sources: map[recipe.GatewayID]*source{}}
 }
 
-// subject is what a word is about: a lease, or the path of another program's contender.
+// subject is what a report is about: a lease, or the path of another program's contender.
 type subject string
 
-// word is what has been heard of an end.
+// word is what peers have reported about an end.
 type word struct {
-	ended, sure bool // by the gateway that ran the lease: end; sure: it has said all that it knows
+	ended, sure bool // ended: the lease's gateway reported end; sure: its report is final
 	end         postmortem.End
-	verdict     *verdict      // of an administrator's gateway
-	struck      bool          // it was done
-	q           *queues.Queue // where its contender was when it came; nil: nowhere
+	verdict     *verdict      // the reason that an administrator's gateway reported
+	struck      bool          // that gateway confirmed the deletion
+	q           *queues.Queue // the contender's queue when the report arrived; nil: the replica had none
 	name        string
 }
 
-// outcome is why a lease has ended, as far as that has been heard; own is what this gateway has done to it itself. w may be nil.
+// outcome returns why a lease ended, as far as known; own is what this gateway did to it. w may be nil.
 func (w *word) outcome(own *verdict) (locks.Reason, string) {
 	switch {
 	case w != nil && w.sure && w.end.Reason() != locks.ReasonRemoved:
@@ -79,13 +82,13 @@ func (w *word) outcome(own *verdict) (locks.Reason, string) {
 	return locks.ReasonUnknown, ""
 }
 
-// source is a gateway that may tell something.
+// source is a gateway that may send reports.
 type source struct {
 	followed bool
-	since    time.Duration // boot: since then, or since then not
+	since    time.Duration // boot; start of the present value of followed
 }
 
-// Following is told that another gateway is followed now, or is not any more.
+// Following sets whether another gateway's feed is followed now.
 func (m *Manager) Following(gateway string, followed bool) {
 	m.do(func() {
 		if s := m.sources[recipe.GatewayID(gateway)]; s != nil {
@@ -94,7 +97,7 @@ func (m *Manager) Following(gateway string, followed bool) {
 	})
 }
 
-// joinedSource and leftSource note registrations.
+// joinedSource and leftSource record registrations.
 func (m *Manager) joinedSource(id recipe.GatewayID, now time.Duration) {
 	if m.opt.Hearsay {
 		m.sources[id] = &source{since: now}
@@ -109,7 +112,7 @@ func (m *Manager) leftSource(id recipe.GatewayID) {
 	}
 }
 
-// sourcesChanged tells whoever follows that there are others now.
+// sourcesChanged wakes the readers that wait for a change of the sources.
 func (m *Manager) sourcesChanged() {
 	if m.sourcesWake != nil {
 		m.wake(m.sourcesWake)
@@ -117,7 +120,7 @@ func (m *Manager) sourcesChanged() {
 	}
 }
 
-// SourcesChanged returns a channel that is closed when a gateway comes or goes, or its address becomes known.
+// SourcesChanged returns a channel that is closed when a gateway registers or leaves, or its address becomes known.
 func (m *Manager) SourcesChanged() <-chan struct{} {
 	return locked(m, func() <-chan struct{} {
 		if m.sourcesWake == nil {
@@ -127,7 +130,7 @@ func (m *Manager) SourcesChanged() <-chan struct{} {
 	})
 }
 
-// hopes reports whether another gateway may yet tell something.
+// hopes reports whether another gateway may still report something.
 func (m *Manager) hopes() bool {
 	for id := range m.sources {
 		if m.hopesFor(id) {
@@ -148,7 +151,7 @@ func (m *Manager) hopesFor(id recipe.GatewayID) bool {
 	return s.followed || m.clock.Now().Boot()-s.since < hopeFor
 }
 
-// Hear takes what another gateway tells, in its order. What makes no sense is passed over: it may be a newer release's.
+// Hear applies another gateway's reports in their order. It skips invalid ones: a newer release may have sent them.
 func (m *Manager) Hear(from string, lines [][]byte) {
 	list := make([]news, 0, len(lines))
 	for _, line := range lines {
@@ -167,7 +170,7 @@ func (m *Manager) Hear(from string, lines [][]byte) {
 	})
 }
 
-// check reports whether news can be shown to people: everything has the bounds that requests have.
+// check reports whether a report may be shown to users: its fields have the same bounds as in requests.
 func (n *news) check() bool {
 	if len(n.Owner) > locks.MaxOwner || len(n.Words) > locks.MaxReasonText || len(n.Name) > maxToldName || len(n.NS) > maxToldName || len(n.Lock) > maxToldName ||
 		!utf8.ValidString(n.Owner) || !utf8.ValidString(n.Words) || n.Waited < 0 || n.Held < 0 || n.Beat < 0 || n.TTL < 0 {
@@ -201,7 +204,7 @@ func (m *Manager) hear(n *news) {
 	}
 	if about == "" {
 		if q == nil {
-			return // another program's, and gone: its end has been told
+			return // another program's contender, already gone: its end is published
 		}
 		about = subject(q.Path + "/" + n.Name)
 	}
@@ -210,7 +213,7 @@ func (m *Manager) hear(n *news) {
 		m.hearEnd(n, q, c)
 	case noticeVerdict, noticeStruck:
 		v := verdict{reason: n.Reason, words: n.Words}
-		ends := v.ends() // else it is told for whoever has seen no more of it than its end
+		ends := v.ends() // else: for peers that have seen only the end
 		if p, known := m.history.Get(n.Lease); known && n.Lease != "" {
 			if ends {
 				m.hearTooLate(n, p)
@@ -231,7 +234,7 @@ func (m *Manager) hear(n *news) {
 		}
 		w.verdict, w.struck = &v, w.struck || n.Kind == noticeStruck
 		if l := m.leases[n.Lease]; l != nil && l.phase == ending && l.reason() == locks.ReasonRemoved {
-			l.rare().words, l.why = n.Words, postmortem.CauseOf(n.Reason) // a part of it is gone
+			l.rare().words, l.why = n.Words, postmortem.CauseOf(n.Reason) // one of its contenders is gone
 		}
 		m.heardOf(n.Lease, w)
 	case noticeAcquitted:
@@ -243,7 +246,7 @@ func (m *Manager) hear(n *news) {
 	}
 }
 
-// contenderOf is the contender that news are about, when the replica shows it.
+// contenderOf returns the contender that a report is about, when the replica shows it.
 func (m *Manager) contenderOf(n *news) (*queues.Queue, *recipe.Contender) {
 	s := m.replica.Namespaces[n.NS]
 	if s == nil || n.Lock == "" {
@@ -261,7 +264,7 @@ func (m *Manager) contenderOf(n *news) (*queues.Queue, *recipe.Contender) {
 	if n.Lease == "" {
 		return nil, nil
 	}
-	look := 256 // it was told long ago, or it has another name since; it is at the front, or gone
+	look := 256 // reported long ago, or renamed since: it is at the front, or gone
 	for _, c := range q.Contenders.All() {
 		if c.Ours && c.LeaseID == n.Lease {
 			return q, c
@@ -273,7 +276,7 @@ func (m *Manager) contenderOf(n *news) (*queues.Queue, *recipe.Contender) {
 	return nil, nil
 }
 
-// wordOn is where what is heard of something is kept: nil when there is no use for it, or no room.
+// wordOn returns the entry for reports about a subject: nil when it has no use, or there is no room.
 func (m *Manager) wordOn(about subject, q *queues.Queue, c *recipe.Contender) *word {
 	if w := m.words[about]; w != nil {
 		return w
@@ -289,17 +292,17 @@ func (m *Manager) wordOn(about subject, q *queues.Queue, c *recipe.Contender) *w
 	return w
 }
 
-// hearEnd takes another gateway's word that a lease of its own has ended.
+// hearEnd applies another gateway's report that one of its leases ended.
 func (m *Manager) hearEnd(n *news, q *queues.Queue, c *recipe.Contender) {
 	if m.leases[n.Lease] != nil || m.delays.byID[n.Lease] != nil {
-		return // it is this gateway's by now, which knows better
+		return // this gateway runs it now and knows better
 	}
 	p := m.pastOf(n)
 	if known, ok := m.history.Get(n.Lease); ok {
 		if !known.Struck {
 			return
 		}
-		// This gateway has ended it; the one that ran it knows what it was like, and whether somebody was quicker.
+		// This gateway ended the lease. The gateway that ran it knows its details, and whether another end came first.
 		if p.Struck = true; n.Unsure || p.Reason() == locks.ReasonRemoved {
 			p.Why, p.Words = known.Why, known.Words
 		}
@@ -320,7 +323,7 @@ func (m *Manager) hearEnd(n *news, q *queues.Queue, c *recipe.Contender) {
 	m.heardOf(n.Lease, w)
 }
 
-// heardOf tells what waited for a word, when it is the last one.
+// heardOf publishes the events that waited for reports about a lease, when no further report is expected.
 func (m *Manager) heardOf(id recipe.LeaseID, w *word) {
 	if id == "" || !m.back.waits(id) {
 		return
@@ -333,12 +336,12 @@ func (m *Manager) heardOf(id recipe.LeaseID, w *word) {
 	}
 }
 
-// hearTooLate takes a verdict about a lease that has ended here.
+// hearTooLate applies a report of an administrator's action about a lease that has already ended here.
 func (m *Manager) hearTooLate(n *news, p postmortem.End) {
 	if p.Struck || p.Reason() != locks.ReasonRemoved || n.Kind != noticeStruck && !m.back.waits(n.Lease) {
-		return // it has ended otherwise, whatever was meant to happen
+		return // it ended otherwise, whatever the action was
 	}
-	// The contender was gone, nobody knew why, and this is why.
+	// The contender had been removed for an unknown reason, which this report gives.
 	p.Why, p.Words = postmortem.CauseOf(n.Reason), n.Words
 	m.history.Revise(n.Lease, p)
 	if w := m.wordOn(subject(n.Lease), nil, nil); w != nil {
@@ -349,11 +352,12 @@ func (m *Manager) hearTooLate(n *news, p postmortem.End) {
 	m.tell(notice{kind: noticeEnded, lease: n.Lease})
 }
 
-// heardClosed tells the end of another gateway's lease whose place stays for its lock delay: there is no deletion to wait for.
+// heardClosed publishes the end of another gateway's lease whose contender stays for its lock delay: no deletion
+// follows.
 func (m *Manager) heardClosed(q *queues.Queue, c *recipe.Contender, w *word) {
 	s := m.replica.Observed(c)
 	if !s.Holds || s.SuppressEvents {
-		return // the replica has yet to come to it
+		return // the replica has not reached it yet
 	}
 	if m.telling() {
 		e := m.contenderEvent(endType(w.end.Reason()), q, c)
@@ -362,7 +366,7 @@ func (m *Manager) heardClosed(q *queues.Queue, c *recipe.Contender, w *word) {
 			e.Owner = w.end.Owner
 		}
 		if c.Groups <= 1 {
-			e.Mode = string(viewMode(w.end.Mode)) // this may still be the contender from before a downgrade
+			e.Mode = string(viewMode(w.end.Mode)) // this may still be the contender before a downgrade
 		}
 		m.publish(e)
 	}
@@ -374,7 +378,7 @@ func (m *Manager) heardClosed(q *queues.Queue, c *recipe.Contender, w *word) {
 	m.replica.Touch(q)
 }
 
-// hearDestroyed tells that a lock was destroyed elsewhere, once the replica has lost everybody who was in it.
+// hearDestroyed publishes that another gateway destroyed a lock, once the replica has lost the lock's contenders.
 func (m *Manager) hearDestroyed(n *news) {
 	s := m.replica.Namespaces[n.NS]
 	if s == nil || n.Lock == "" || strings.Contains(n.Lock, "/") {
@@ -391,11 +395,11 @@ func (m *Manager) hearDestroyed(n *news) {
 	m.destructions++
 	m.errands.Add(1)
 	m.effect(func() {
-		go func() { // for destroyWithin at most; Run waits for it
+		go func() { // for at most destroyWithin; Run waits for it
 			defer m.errands.Done()
 			ctx, cancel := context.WithTimeout(m.life, destroyWithin)
 			defer cancel()
-			_ = m.port.Watcher.Reached(ctx, n.Zxid) // it is told all the same
+			_ = m.port.Watcher.Reached(ctx, n.Zxid) // it is published in any case
 			m.do(func() {
 				m.destructions--
 				m.tellDestroyed(&req)
@@ -404,12 +408,12 @@ func (m *Manager) hearDestroyed(n *news) {
 	})
 }
 
-// pastOf is an end as news tell it.
+// pastOf returns the end record of a report.
 func (m *Manager) pastOf(n *news) postmortem.End {
 	now := m.clock.Now()
 	p := postmortem.End{Why: postmortem.CauseOf(n.Reason), NS: n.NS, Lock: n.Lock, FencingToken: n.Token, TTL: n.TTL, Mode: recipeMode(n.Mode), Owner: m.owners.one(n.Owner), Words: n.Words,
 		Waited: n.Waited, Held: n.Held, Beat: n.Beat, Heard: true}
-	// By the wall clock of the gateway that ran it: it is the same time wherever it is asked for.
+	// At comes from the wall clock of the gateway that ran the lease, so it is the same time on every gateway.
 	p.At = min(now.Boot()-(now.Wall()-time.Duration(n.Ended)), now.Boot())
 	if n.Next != nil {
 		p.Next = &postmortem.Next{Lease: n.Next.Lease, Name: n.Next.Name, Owner: m.owners.one(n.Next.Owner), Token: n.Next.Token, After: n.Next.After}
@@ -417,8 +421,8 @@ func (m *Manager) pastOf(n *news) postmortem.End {
 	return p
 }
 
-// takenBy is why a contender of this gateway's lease is gone that this gateway did not delete: what an administrator of
-// another one has announced, else only that it was removed.
+// takenBy returns why a contender of this gateway's lease is gone that this gateway did not delete. The reason is what
+// another gateway's administrator announced, else ReasonRemoved.
 func (m *Manager) takenBy(l *lease) locks.Reason {
 	w := m.words[subject(l.id())]
 	if w == nil || w.verdict == nil {
@@ -428,8 +432,8 @@ func (m *Manager) takenBy(l *lease) locks.Reason {
 	return w.verdict.reason
 }
 
-// unexplained forgets the word on a lease once its end has been told, unless its contender is still there. Of an own
-// lease the others are told what came of it.
+// unexplained drops the reports about a lease once its end is published, unless its contender still exists. For its
+// own lease this gateway reports the outcome to its peers.
 func (m *Manager) unexplained(id recipe.LeaseID) {
 	w := m.words[subject(id)]
 	p, mine := m.history.Get(id)
@@ -441,8 +445,8 @@ func (m *Manager) unexplained(id recipe.LeaseID) {
 	}
 }
 
-// wordGone forgets the word on a contender that has left the replica, unless its lease lives or has other contenders, or its end
-// waits for more.
+// wordGone drops the reports about a contender that has left the replica. They stay while its lease lives or has other
+// contenders, or its end waits for more reports.
 func (m *Manager) wordGone(q *queues.Queue, c *recipe.Contender) {
 	switch {
 	case len(m.words) == 0:
@@ -450,14 +454,14 @@ func (m *Manager) wordGone(q *queues.Queue, c *recipe.Contender) {
 		delete(m.words, subject(q.Path+"/"+c.Name))
 	case !m.back.waits(c.LeaseID) && m.leases[c.LeaseID] == nil && m.replica.Group(c.LeaseID) == nil:
 		if w := m.words[subject(c.LeaseID)]; w != nil && w.name != c.Name && w.q == q && q.Contenders.Get(w.name) != nil {
-			return // another one has taken its place
+			return // another contender has replaced it
 		}
 		delete(m.words, subject(c.LeaseID))
 	}
 }
 
-// tellLoss tells that the replica is about to lose a contender that is no lease of this gateway's: at once when it is known
-// why, else when it is. e says what is known here.
+// tellLoss publishes that the replica is about to lose a contender that is not a lease of this gateway. When the
+// reason is not known yet, the event is delayed. e has what this gateway knows.
 func (m *Manager) tellLoss(e *events.Event, path string, c *recipe.Contender, own *verdict) {
 	about := subject(c.LeaseID)
 	if !c.Ours || c.LeaseID == "" {
@@ -485,8 +489,8 @@ func (m *Manager) tellLoss(e *events.Event, path string, c *recipe.Contender, ow
 	m.publish(e)
 }
 
-// unwitness forgets that a contender had gone which is back, or which the replica has only now come to. What its gateway
-// has told of its end stays for when the replica loses it.
+// unwitness drops the observed end of a contender that the replica shows again, or only now. Its gateway's report of
+// the end stays until the replica loses the contender.
 func (m *Manager) unwitness(q *queues.Queue, c *recipe.Contender) {
 	p, seen := m.witnessed.Get(c.LeaseID)
 	if !seen {
@@ -502,8 +506,8 @@ func (m *Manager) unwitness(q *queues.Queue, c *recipe.Contender) {
 	}
 }
 
-// heardGone is the answer to who asks for a lease of a gateway that this one has succeeded, or that is gone, and that is not
-// there any more: with the reason, when that gateway has told it.
+// heardGone is the answer about a lease that no longer exists, whose gateway is gone or was taken over by this one. It
+// has the reason when that gateway reported it.
 func (m *Manager) heardGone(id recipe.LeaseID) *locks.Error {
 	if p, ok := m.witnessed.Get(id); ok && p.Heard {
 		return endedError(p.Reason()).Because(p.Words)

@@ -9,42 +9,42 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// An end whose reason another gateway may know is held back from the event stream for a moment, and with it whatever happens
-// to the same lock afterwards, so that each lock's events keep their order and every gateway tells the same story. Nothing
-// waits but the telling: grants, answers and lists do not. Node events, and those of gateways and sessions, are not held back.
+// The event of an end is delayed for a moment when another gateway may know its reason. Later events of the same lock
+// are delayed with it: each lock's events keep their order, and all gateways report the same reasons. Only the
+// publication waits; grants, answers and lists do not. Node, gateway and session events are not delayed.
 //
-// An event is held until the word comes, or for holdBack; a lock's events up to maxHeldOfLock, all of them up to maxHeld. At
-// a bound the lock's are told at once, with what is known.
+// An event waits for the report at most holdBack. At most maxHeldOfLock events of a lock and maxHeld in total are
+// delayed; at a bound the lock's events are published at once, with the known reason.
 
 const (
-	// holdBack is how long an end waits for its reason. What gateways tell each other is there within milliseconds.
+	// holdBack is how long an end's event waits for its reason. Peer reports usually arrive within milliseconds.
 	holdBack      = time.Second
 	maxHeldOfLock = 64
 	maxHeld       = 4096
 )
 
-// heldEvent is an event that is held back. It waits for a word, or for those before it.
+// heldEvent is a delayed event. It waits for a peer's report, or for earlier events of its lock.
 type heldEvent struct {
 	*events.Event
-	about recipe.LeaseID // whose end it tells and nobody has explained yet; "" once it can be told
+	about recipe.LeaseID // the lease whose end is not explained yet; "" once it can be published
 	until time.Duration  // boot
-	own   *verdict       // what an administrator of this gateway has done to it; nil: nothing
-	// ephemeral is set for an ephemeral lease: it may turn out that its gateway is gone.
+	own   *verdict       // how an administrator of this gateway ended it; nil: no administrator did
+	// ephemeral is set for an ephemeral lease: its gateway may turn out to be gone.
 	ephemeral bool
 }
 
-// back are the events that are held back.
+// back are the delayed events.
 type back struct {
-	n       int                             // of them
-	locks   map[string][]*heldEvent         // by the lock's directory, in order; the first of each waits for a word
-	waiting map[recipe.LeaseID][]*heldEvent // those that wait for a word
-	line    []*heldEvent                    // the same in the order of until, and some that have been told
+	n       int                             // number of events
+	locks   map[string][]*heldEvent         // by the lock's directory, in order; the first of each waits for a report
+	waiting map[recipe.LeaseID][]*heldEvent // events that wait for a report
+	line    []*heldEvent                    // the same in the order of until, with some that are already published
 }
 
-// waits reports whether a lease's end waits for a word.
+// waits reports whether a lease's end waits for a report.
 func (b *back) waits(id recipe.LeaseID) bool { return len(b.waiting[id]) > 0 }
 
-// next is when the first of them has waited long enough.
+// next returns when the first event has waited long enough.
 func (b *back) next() (until time.Duration, ok bool) {
 	for len(b.line) > 0 && b.line[0].about == "" {
 		b.line = b.line[1:]
@@ -55,7 +55,7 @@ func (b *back) next() (until time.Duration, ok bool) {
 	return b.line[0].until, true
 }
 
-// publish tells an event about a lock, behind those of the same lock that are held back.
+// publish publishes an event about a lock, after the delayed events of that lock.
 func (m *Manager) publish(e *events.Event) {
 	if m.back.n == 0 || len(m.back.locks[e.Dir]) == 0 || fault.On("held-order") {
 		m.opt.Events.Publish(e)
@@ -64,7 +64,7 @@ func (m *Manager) publish(e *events.Event) {
 	m.hold(&heldEvent{Event: e})
 }
 
-// holdEnd holds back the end of a lease until somebody says why, or long enough.
+// holdEnd delays the event of a lease's end until a peer reports the reason, at most for holdBack.
 func (m *Manager) holdEnd(e *events.Event, about recipe.LeaseID, own *verdict, ephemeral bool) {
 	h := &heldEvent{Event: e, about: about, until: m.clock.Now().Boot() + holdBack, own: own, ephemeral: ephemeral}
 	if m.back.waiting == nil {
@@ -78,7 +78,7 @@ func (m *Manager) holdEnd(e *events.Event, about recipe.LeaseID, own *verdict, e
 
 func (m *Manager) hold(h *heldEvent) {
 	if h.Time.IsZero() {
-		h.Time = time.Unix(0, int64(m.clock.Now().Wall())).UTC() // when it happened, not when it is told
+		h.Time = time.Unix(0, int64(m.clock.Now().Wall())).UTC() // when it happened, not when it is published
 	}
 	b := &m.back
 	b.locks[h.Dir] = append(b.locks[h.Dir], h)
@@ -93,7 +93,7 @@ func (m *Manager) hold(h *heldEvent) {
 	}
 }
 
-// explain writes into an event what is known of the end that it tells, and has it wait no more. release tells it.
+// explain writes the known reason of the end into an event, which then waits no longer. release publishes it.
 func (m *Manager) explain(h *heldEvent) {
 	id := h.about
 	h.about = ""
@@ -131,7 +131,7 @@ func (m *Manager) explain(h *heldEvent) {
 	}
 }
 
-// release tells a lock's events that are held back, up to the first that waits.
+// release publishes a lock's delayed events, up to the first that still waits.
 func (m *Manager) release(dir string) {
 	b := &m.back
 	list := b.locks[dir]
@@ -148,7 +148,7 @@ func (m *Manager) release(dir string) {
 	}
 }
 
-// releaseOf tells what was held back for the sake of a lease's end.
+// releaseOf publishes the events that wait for the reason of a lease's end.
 func (m *Manager) releaseOf(id recipe.LeaseID) {
 	list := m.back.waiting[id]
 	for _, h := range list {
@@ -159,7 +159,7 @@ func (m *Manager) releaseOf(id recipe.LeaseID) {
 	}
 }
 
-// releaseDue tells what has waited long enough.
+// releaseDue publishes the events that have waited long enough.
 func (m *Manager) releaseDue(now time.Duration) {
 	for until, ok := m.back.next(); ok && until <= now; until, ok = m.back.next() {
 		h := m.back.line[0]
@@ -168,7 +168,7 @@ func (m *Manager) releaseDue(now time.Duration) {
 	}
 }
 
-// releaseAll tells everything, when the manager stops.
+// releaseAll publishes all events when the manager stops.
 func (m *Manager) releaseAll() {
 	m.do(func() { m.releaseDue(1<<63 - 1) })
 }
