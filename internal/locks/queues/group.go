@@ -37,7 +37,7 @@ type Group struct {
 	At    []Location
 	Since time.Duration // boot: when the first of them was seen, or its rest was last asked to be deleted
 
-	// What has been found of them, until one of them comes or goes.
+	// Results that stay valid until a contender of the group comes or goes.
 	looked bool
 	whole  []Location // never changed in place
 	behind Location   // did not hold when it was last asked
@@ -62,7 +62,7 @@ func (r *Replica) joinGroup(q *Queue, c *recipe.Contender, now time.Duration) {
 	g.unlook()
 }
 
-// unlook forgets what has been found of the contenders that there were.
+// unlook drops the results about the former contenders.
 func (g *Group) unlook() { g.looked, g.whole, g.behind, g.moves = false, nil, Location{}, 0 }
 
 // leaveGroup forgets a contender that has gone.
@@ -239,8 +239,8 @@ func (r *Replica) Broken(now, window time.Duration, remove func(recipe.LeaseID) 
 	return broken
 }
 
-// TailFirst are locations such that of one queue's the last comes first: watchers are told of a transaction's deletions
-// one by one, and the first of them must let in no contender that all of them together do not.
+// TailFirst orders locations so that the last of each queue comes first. Watchers see a transaction's deletions one by
+// one, and the first of them must not grant a contender that all of them together would not.
 func TailFirst(at []Location) []Location {
 	list := slices.Clone(at)
 	slices.SortStableFunc(list, func(a, b Location) int {

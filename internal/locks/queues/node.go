@@ -10,12 +10,12 @@ import (
 // maxForeignData is how much data of another program's contender is kept for display.
 const maxForeignData = 4 << 10
 
-// Node is what was read of a contender that is no lease of this gateway's.
+// Node is the data read of a contender that is not a lease of this gateway.
 type Node struct {
 	Record   record.Record
 	IsRecord bool   // the data is a record of this program
-	Data     []byte // what is no record, cut to maxForeignData
-	Session  int64  // whose ephemeral node it is; else 0
+	Data     []byte // data that is no record, cut to maxForeignData
+	Session  int64  // the session of an ephemeral node; else 0
 	Czxid    int64
 	Created  time.Duration // wall clock, since the Unix epoch
 }

@@ -6,18 +6,17 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// Observed is what is known of a contender of which its place in the queue does not tell everything: one that holds, or
-// one of which events tell nothing. That of a lease of this gateway is in the lease and ends with it. The others are in
-// the Replica and go with their contender. A contender that merely waits has none, so there are at most about as many
-// as there are holders.
+// Observed is what this gateway knows of a contender beyond its place in the queue: that it holds, or that events are
+// suppressed for it. A lease of this gateway has its own, which ends with it. The others are in the Replica and go with
+// their contender. A plain waiter has none, so there are about as many as holders.
 type Observed struct {
 	Since          time.Duration // boot: when this gateway saw that it holds
-	Holds          bool          // Since means something, and the grant has been told
+	Holds          bool          // Since is valid, and the grant has been reported
 	SinceBefore    bool          // it may have held before Since
-	SuppressEvents bool          // events tell nothing of it
+	SuppressEvents bool          // no events are delivered for it
 }
 
-// Begin notes that the contender holds, and reports whether that is to be told.
+// Begin records that the contender holds, and reports whether an event is due.
 func (o *Observed) Begin(now time.Duration, before bool) bool {
 	if o.Holds {
 		return false

@@ -17,11 +17,11 @@ type Bound uint8
 
 // The bounds, in the order in which they are shown.
 const (
-	Leases        Bound = iota // leases that this gateway runs: waiting, held, or ended with their lock delay under way; each counts once for each contender
-	Tickets                    // leases of this gateway, each counted once: those that wait though their acquire's request is over
+	Leases        Bound = iota // leases of this gateway, once per contender: waiting, held, or ended with a running lock delay
+	Tickets                    // leases of this gateway that wait though their acquire's request is over, each counted once
 	MetadataBytes              // owners, metadata, names of holds and notify_urls of those leases
 	Keys                       // idempotency keys that this gateway keeps
-	Locks                      // locks that this gateway knows: those in use in the whole fleet, and those whose directory is still there
+	Locks                      // locks that this gateway knows: in use in the whole fleet, or whose directory is still there
 	Settings                   // locks with settings, of the whole fleet
 	Bounds                     // how many bounds there are
 )

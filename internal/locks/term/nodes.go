@@ -13,9 +13,8 @@ type Nodes struct{ p *Port }
 // Nodes gives access to ZooKeeper. It fails while there is no session.
 func (p *Port) Nodes() Nodes { return Nodes{p} }
 
-// Commit puts operations into one guarded transaction and tells what became of it;
-// when ctx ends first, that is unknown. What is more than one operation has a transaction of its
-// own: it may write what others check.
+// Commit puts operations into one guarded transaction and returns its outcome; when ctx ends first, the outcome is
+// unknown. More than one operation has a transaction of its own, because it may write what other writes check.
 func (n Nodes) Commit(ctx context.Context, ops []zk.Op) zk.Result {
 	session := n.p.Session()
 	if session == nil {
@@ -33,7 +32,7 @@ func (n Nodes) Commit(ctx context.Context, ops []zk.Op) zk.Result {
 	}
 }
 
-// Barrier returns when what is read afterwards is at least what was true when it was called.
+// Barrier returns when later reads show at least what was true at the call.
 func (n Nodes) Barrier(ctx context.Context) error {
 	session := n.p.Session()
 	if session == nil {

@@ -44,8 +44,7 @@ type Ref struct {
 	Term    locks.Term
 }
 
-// Port is a gateway's way to ZooKeeper; see the package's doc. Create one with New, give it its roots with Watch, and run
-// it with Run.
+// Port is a gateway's way to ZooKeeper; see the package's doc. New makes one, Watch gives it its roots, Run runs it.
 type Port struct {
 	opt Options
 	// Watcher is the reading side. Watch sets it; it is immutable afterwards.
@@ -142,7 +141,8 @@ func (p *Port) run(ctx context.Context, registration []byte, promiseWindow time.
 // Last makes the present session the last one. The lock is held.
 func (p *Port) Last() { p.last = true }
 
-// Ending reports whether the present session is the last one, because of Last or because Run's ctx has ended. The lock is held.
+// Ending reports whether the present session is the last one, because of Last or because Run's ctx has ended. The lock
+// is held.
 func (p *Port) Ending() bool { return p.last || p.stopping }
 
 // Present is the present session with its term, nil while there is none.
@@ -159,14 +159,14 @@ func (p *Port) Session() Session {
 // Term counts the sessions. It is that of the last one while there is none. The lock is held.
 func (p *Port) Term() locks.Term { return p.term }
 
-// StillValid reports whether what was decided under the term may be said now: the term's session is the present one, its trust
-// window is open and the replica is current.
+// StillValid reports whether a decision made under the term may be sent now: the term's session is the present one, its
+// trust window is open and the replica is current.
 func (p *Port) StillValid(term locks.Term) bool {
 	ref := p.present.Load()
 	return ref != nil && ref.Term == term && p.trusts(ref)
 }
 
-// Trusted reports whether anything may be said now.
+// Trusted reports whether any decision may be sent now.
 func (p *Port) Trusted() bool {
 	ref := p.present.Load()
 	return ref != nil && p.trusts(ref)
@@ -177,14 +177,14 @@ func (p *Port) trusts(ref *Ref) bool {
 	return ref.Session.FenceOpen(now) && p.Watcher.Current(now)
 }
 
-// TrustedSince is since when the trust window of the present session has been open without a gap; ok is false when it is
-// closed. The lock is held, and there is a session.
+// TrustedSince returns since when the trust window of the present session has been open without a gap; ok is false when
+// it is closed. The lock is held, and there is a session.
 func (p *Port) TrustedSince(now zk.Instant) (since time.Duration, ok bool) {
 	return p.window.since(now)
 }
 
-// ConnectionChanged tells whether the session's connection has been lost, or has come back, since it was last asked. The
-// lock is held, and there is a session.
+// ConnectionChanged reports whether the session's connection was lost or restored since the last call. The lock is
+// held, and there is a session.
 func (p *Port) ConnectionChanged() (connected, changed bool) {
 	connected = p.Session().Connected()
 	changed = connected != p.connected
@@ -222,8 +222,8 @@ func (p *Port) deliver(res zk.Result, done func(zk.Result)) {
 	p.inflight.Add(-1)
 }
 
-// Takeover has the present session succeed a dead gateway once the lock, which is held, is free; see Session. It gives up after
-// takeoverWithin. done is called exactly once.
+// Takeover has the present session succeed a dead gateway once the lock, which is held, is free; see Session. It gives
+// up after takeoverWithin. done is called exactly once.
 func (p *Port) Takeover(dead string, polled *zk.Guard, done func(zk.Result)) {
 	session := p.Session()
 	p.inflight.Add(1)

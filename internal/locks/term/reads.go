@@ -14,8 +14,8 @@ const (
 	idleWindow = readWindow / 8
 )
 
-// reads is the line of nodes that are to be read on the observer's connection. What could not be read because the
-// connection was lost goes back to the end of the line.
+// reads is the queue of nodes to read on the observer's connection. A read that a lost connection interrupts goes back
+// to the end of the queue.
 type reads struct {
 	line []read
 	out  int
