@@ -29,36 +29,34 @@ import (
 
 // Bounds.
 const (
-	// answerWithin is how long a request waits for ZooKeeper when ZooKeeper
-	// answers nobody. Then the request is answered CodeUnavailable or
-	// CodeOutcomeUnknown, whatever it waited for.
+	// answerWithin bounds how long a request waits while ZooKeeper answers no request at all.
+	// The request then fails with CodeUnavailable or CodeOutcomeUnknown.
 	answerWithin = term.AnswerWithin
-	// settleWithin is how long a request waits for what ZooKeeper refuses or
-	// does not tell, while it answers others.
+	// settleWithin bounds how long a request waits for what ZooKeeper refuses or does not report while it answers
+	// other requests.
 	settleWithin = 5 * time.Second
-	// retryAfter is what callers are told to wait when ZooKeeper is away.
+	// retryAfter is the Retry-After of answers given while ZooKeeper is unavailable.
 	retryAfter     = time.Second
-	keyLife        = 10 * time.Minute // of an idempotency key after its lease ended
-	endedLife      = time.Hour        // an ended lease is remembered that long: its reason, its postmortem
+	keyLife        = 10 * time.Minute // of an idempotency key, after its lease ended
+	endedLife      = time.Hour        // how long the reason and postmortem of an ended lease are kept
 	waitingClock   = 30 * time.Second // a waiting lease's clock is min(TTL, this)
 	unclaimedClock = 30 * time.Second // an unclaimed grant passes on after min(TTL, this)
 )
 
-// Metrics is told what happens to leases. Implementations must be quick and
-// safe for concurrent use; the manager's lock is held.
+// Metrics counts what happens to leases. Implementations must be quick and safe for concurrent use; the manager
+// calls them with its lock held.
 type Metrics interface {
-	// LeaseGranted: a lease that had waited for so long became held.
+	// LeaseGranted reports that a lease became held after it had waited.
 	LeaseGranted(waited time.Duration)
-	// Handover: a lock that had been let go so long ago was granted to the next.
+	// Handover reports the time between the release of a lock and its next grant.
 	Handover(took time.Duration)
-	// LeaseEnded: held is how long it was held, 0 when it never was.
+	// LeaseEnded reports how long the lease was held: 0 when it never was.
 	LeaseEnded(reason string, held time.Duration)
-	// Takeover: another gateway's leases, or those of a former session of this
-	// process, are this one's now.
+	// Takeover reports that this gateway took over the leases of another gateway or of its own former session.
 	Takeover()
-	// Deposed: that gateway was registered, and deaf.
+	// Deposed reports a takeover from a gateway that was registered but stalled.
 	Deposed()
-	// HeartbeatWritten: a heartbeat was written into the record of another gateway's lease.
+	// HeartbeatWritten reports a heartbeat that this gateway wrote into the record of another gateway's lease.
 	HeartbeatWritten()
 }
 
@@ -69,22 +67,22 @@ type Options struct {
 	Servers        []string
 	SessionTimeout time.Duration
 	Clock          zk.Clock
-	// Random spreads what gateways do now and then; nil is the runtime's source.
+	// Random spreads the gateways' periodic work; nil is the runtime's source.
 	Random  mathrand.Source
 	Logger  *slog.Logger
 	Metrics Metrics     // nil: none
-	Events  *events.Hub // nil: nobody is told
-	Outbox  Outbox      // nil: nobody is told for certain
+	Events  *events.Hub // nil: no events
+	Outbox  Outbox      // nil: no guaranteed deliveries
 	// Registration is written into this gateway's registration node.
 	Registration Registration
-	// Hearsay is set where other gateways are followed (Hear, Following): the ends of leases whose reason they may know are
-	// told a moment later.
+	// Hearsay is set where this gateway follows its peers (Hear, Following). It then reports an end a moment later when
+	// a peer may know its reason.
 	Hearsay bool
-	// Limits bound what clients may leave here. Those that are 0 are the defaults for one GiB of memory.
+	// Limits bound what clients may store here. A limit of 0 is the default for one GiB of memory.
 	Limits quota.Limits
 }
 
-// Registration is what a gateway tells others of itself.
+// Registration describes a gateway to its peers.
 type Registration struct {
 	Address string `json:"address,omitempty"`
 	Version string `json:"version"`
@@ -125,7 +123,7 @@ type Manager struct {
 	replica        *queues.Replica
 	leases         map[recipe.LeaseID]*lease // those that this gateway owns and that have not ended
 	history        postmortem.Log
-	witnessed      postmortem.Log // ends that were seen of other gateways' leases
+	witnessed      postmortem.Log // observed ends of other gateways' leases
 	delays         delays         // ended leases of this gateway whose places stay
 	owners         names
 	keys           keys
@@ -135,26 +133,25 @@ type Manager struct {
 	counts         counts
 	quota          quota.Quota
 	orphans        orphans
-	verdicts       map[*recipe.Contender]verdict // of contenders that an administrator ends here and that are no lease of this gateway's
-	hearsay                                      // what gateways tell each other
+	verdicts       map[*recipe.Contender]verdict // of other owners' contenders that an administrator ends here
+	hearsay                                      // peer reports
 	synced         bool                          // the replica holds the whole tree
 	loadedOnce     bool
-	servedOnce     bool      // requests could be served at some time
-	suppressEvents bool      // what is being applied is the first reading of a namespace: it is the state, not news
-	again          []*lease  // to be read again when nothing else is to be read; see recheck
-	heard          time.Time // when the changes came that are being applied; else zero
+	servedOnce     bool      // this gateway has been able to serve requests
+	suppressEvents bool      // a namespace is being read for the first time: its state is not news
+	again          []*lease  // to read again when no other read is due; see recheck
+	heard          time.Time // when the changes being applied arrived; else zero
 	rev            uint64
-	expiring       int           // deletions under way that time decided
+	expiring       int           // deletions of expired or unclaimed leases in flight
 	acquiring      int           // acquires that wait for their answer
-	newlyOwned     chan struct{} // closed when this gateway may have come to own more; nil while nobody waits
-	outboxWake     chan struct{} // closed by OutboxChanged; nil while nobody waits
+	newlyOwned     chan struct{} // closed when this gateway may own more; nil without waiters
+	outboxWake     chan struct{} // closed by OutboxChanged; nil without waiters
 
 	unlooked     []*queues.Queue // new directories; see lookSoon
 	obstructions int             // acquires that wait for plain nodes to go; see obstacle.go
 }
 
-// New prepares a manager. It answers CodeUnavailable until Run has reached
-// ZooKeeper.
+// New prepares a manager. Its answers are CodeUnavailable until Run has reached ZooKeeper.
 func New(opt Options) *Manager {
 	if opt.Metrics == nil {
 		opt.Metrics = noMetrics{}
@@ -234,13 +231,13 @@ func (m *Manager) prepare(layout *layout.Layout) error {
 	if m.opt.Outbox != nil {
 		roots = append(roots, zk.WatchRoot{Path: m.outboxRoot(), Depth: 1})
 	}
-	for _, ns := range slices.Sorted(maps.Keys(layout.Namespaces)) { // whose roots are watched and read in this order
+	for _, ns := range slices.Sorted(maps.Keys(layout.Namespaces)) { // the watcher reads the roots in this order
 		namespace := layout.Namespaces[ns]
 		s, err := queues.NamespaceOf(ns, namespace)
 		if err != nil {
 			return err
 		}
-		s.Whole = true // Synced tells so of all roots together
+		s.Whole = true // Synced reports all roots together
 		m.replica.Namespaces[ns] = s
 		roots = append(roots, zk.WatchRoot{Path: s.Root, Depth: 2})
 	}
@@ -262,8 +259,8 @@ func (m *Manager) sessionBegun(session term.Session) {
 		m.opt.Outbox.Look()
 	}
 	m.adoptOutbox()
-	// The former sessions of this process end like any other: when their registrations are gone they are taken over by
-	// the quickest gateway.
+	// The former sessions of this process end like any other: once their registrations are gone, the quickest gateway
+	// takes them over.
 	if m.synced {
 		m.disown(m.clock.Now().Boot())
 	}

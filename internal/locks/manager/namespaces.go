@@ -14,9 +14,8 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// mayMiss is an error when a lease that the replica does not show may be in a
-// namespace that is still on its way. Those of the present session are not: it
-// writes only where it sees.
+// mayMiss returns an error when a lease that the replica lacks may be in a namespace that is still loading.
+// Leases of the present session cannot be: the session writes only in loaded namespaces.
 func (m *Manager) mayMiss(id recipe.LeaseID) *locks.Error {
 	if m.replica.KnowsAll() || m.port.Session() != nil && string(id.Gateway()) == m.port.Session().ID() {
 		return nil
@@ -25,8 +24,8 @@ func (m *Manager) mayMiss(id recipe.LeaseID) *locks.Error {
 		Detail: "this gateway is still reading a namespace in which that lease may be; nothing was done, repeat the request"}
 }
 
-// applyNamespace follows the records. One that is removed leaves its namespace
-// in place: there may be leases in it.
+// applyNamespace applies a change of a namespace's record. A removed record leaves its namespace in place, because
+// the namespace may contain leases.
 func (m *Manager) applyNamespace(c *zk.Change, now time.Duration) {
 	switch c.Kind {
 	case zk.NodeAdded, zk.NodeChanged:
@@ -44,7 +43,7 @@ func (m *Manager) applyNamespace(c *zk.Change, now time.Duration) {
 	}
 }
 
-// readNamespaces reads the records whose reading failed.
+// readNamespaces reads again the records that could not be read.
 func (m *Manager) readNamespaces() {
 	for _, name := range m.replica.Unread() {
 		m.readNamespace(name)
@@ -62,7 +61,7 @@ func (m *Manager) readNamespace(name string) {
 				}
 				loading.Reading = false
 				if err != nil {
-					return // gone, which an event tells, or the connection is: Synced or the clock asks again
+					return // the record is gone and an event follows, or the connection is lost and Synced or the clock retries
 				}
 				known, err := m.replica.Learn(name, m.opt.Root, data)
 				switch {
@@ -79,7 +78,7 @@ func (m *Manager) readNamespace(name string) {
 	})
 }
 
-// watchNamespace has the lock root of a namespace read.
+// watchNamespace starts to watch and read the lock root of a namespace.
 func (m *Manager) watchNamespace(name string, loading *queues.Loading) {
 	if !loading.Watch(m.synced) {
 		return
@@ -92,8 +91,7 @@ func (m *Manager) watchNamespace(name string, loading *queues.Loading) {
 	})
 }
 
-// namespaceLoaded notes what has been read: one root, or, nil, all that the observer
-// has been told of.
+// namespaceLoaded records that one root has been read, or, when root is nil, all watched roots.
 func (m *Manager) namespaceLoaded(root *zk.WatchRoot) {
 	for _, s := range m.replica.Arrived(root) { // afterSync follows
 		m.log.Info("a namespace was added", "ns", s.Name, "root", s.Root, "dialect", s.Naming)

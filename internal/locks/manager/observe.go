@@ -7,10 +7,9 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// appeared notes a contender that has come into the replica, and reports
-// whether it is news. It is none when it is back (the listing of a server that
-// lags lacked it), and it stays untold when its lease is told of by another contender,
-// or ended before the replica showed it.
+// appeared records a contender that the replica now shows, and reports whether an event is due. None is due when the
+// contender reappears after a lagging server's listing, when another contender reports its lease, or when the lease
+// ended before the replica showed it.
 func (m *Manager) appeared(q *queues.Queue, c *recipe.Contender) bool {
 	var l *lease
 	var s *slot
@@ -25,7 +24,7 @@ func (m *Manager) appeared(q *queues.Queue, c *recipe.Contender) bool {
 		s.shown = true
 		return news
 	case s != nil && s.name() == c.Name:
-		return false // the lease is told of by its first contender there
+		return false // the lease's first contender there reports it
 	case l != nil, c.Member > 1, q.Replaces(c), c.Ours && m.history.Has(c.LeaseID):
 		m.replica.Observe(c, queues.Observed{SuppressEvents: true})
 		return false
@@ -33,7 +32,7 @@ func (m *Manager) appeared(q *queues.Queue, c *recipe.Contender) bool {
 	return true
 }
 
-// observedOf is what is noted of a contender that is in the replica.
+// observedOf returns what this gateway has observed of a contender in the replica.
 func (m *Manager) observedOf(q *queues.Queue, c *recipe.Contender) queues.Observed {
 	if _, s := m.slotOf(q, c); s != nil {
 		return s.observation()
@@ -41,12 +40,11 @@ func (m *Manager) observedOf(q *queues.Queue, c *recipe.Contender) queues.Observ
 	return m.replica.Observed(c)
 }
 
-// seenHolding notes, and tells, that a contender which is no lease of this
-// gateway's holds by the queue's names. listed: a listing shows it, so it may have
-// held for a while, as it may while the tree is being read.
+// seenHolding records and reports that a contender of another owner holds by the queue's names. listed: a listing
+// shows it, so it may have held for a while. The same is true while the tree is being read.
 func (m *Manager) seenHolding(q *queues.Queue, c *recipe.Contender, now time.Duration, listed bool) {
 	if !m.synced && !listed {
-		return // what stood before it may be missing from the replica: the listing tells
+		return // the replica may lack contenders before it until the listing arrives
 	}
 	s := m.replica.Observed(c)
 	if s.Holds || c.Ours && !c.Unknown && (!m.replica.LeaseHolds(q, c) || m.replica.AwaitsElsewhere(c)) {
@@ -57,7 +55,7 @@ func (m *Manager) seenHolding(q *queues.Queue, c *recipe.Contender, now time.Dur
 		others = m.replica.Group(c.LeaseID).Whole()
 		for _, at := range others {
 			if m.replica.Incomplete(at.Queue) {
-				return // it is judged when all of its listing is there
+				return // the check repeats when the listing is complete
 			}
 		}
 	}
@@ -68,7 +66,7 @@ func (m *Manager) seenHolding(q *queues.Queue, c *recipe.Contender, now time.Dur
 	if tell {
 		m.tellGranted(q, c, nil)
 	}
-	for _, at := range others { // the queue that was the last to let it in speaks for all
+	for _, at := range others { // the last queue to grant it reports all of them
 		m.seenHolding(at.Queue, at.Contender, now, listed)
 	}
 }
