@@ -8,7 +8,7 @@ import (
 
 // Observed is what this gateway knows of a contender beyond its place in the queue: that it holds, or that events are
 // suppressed for it. A lease of this gateway has its own, which ends with it. The others are in the Replica and go with
-// their contender. A plain waiter has none, so there are about as many as holders.
+// their contender. A plain waiter has none, so there are at most about as many as holders.
 type Observed struct {
 	Since          time.Duration // boot: when this gateway saw that it holds
 	Holds          bool          // Since is valid, and the grant has been reported
