@@ -9,9 +9,8 @@ import (
 	"lockkeeper/internal/locks/record"
 )
 
-// Acquire takes a lock, stands in line for it, or tries. It blocks for at most
-// req.Wait and a moment. When ctx ends, the caller has gone away: the lease is
-// given up, unless an idempotency key lets the caller find it again.
+// Acquire takes a lock, queues for it, or tries once. It blocks for little longer than req.Wait.
+// When ctx ends, the manager ends the lease, unless the client can find it again by its idempotency key.
 func (m *Manager) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
 	if err := req.Normalize(); err != nil {
 		return locks.AcquireResult{}, err
@@ -26,7 +25,7 @@ func (m *Manager) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.
 		return m.dryRun(ctx, req)
 	}
 	begun := m.clock.Now().Boot()
-	waited := false // for a plain node to go
+	waited := false // for a plain node's deletion
 	for again := false; ; again = true {
 		attempt := req
 		if again && req.Wait > 0 && req.Wait != locks.WaitForever {
@@ -53,9 +52,9 @@ func (m *Manager) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.
 	}
 }
 
-// attempt takes a lock, or finds the lock in whose place a plain node stands: the acquire has to wait for it with
-// awaitPlace. codePlainNode: a plain node was in the way, and the caller tries again at once. The monitor is held, and
-// released while it waits.
+// attempt takes a lock. It returns a queue if a plain node occupies that lock's path: the caller waits with awaitPlace.
+// The error codePlainNode means that a plain node was in the way; the caller tries again at once.
+// The caller holds the monitor; attempt releases it while it waits.
 func (m *Manager) attempt(ctx context.Context, req *locks.AcquireRequest) (locks.AcquireResult, *queues.Queue, error) {
 	wants, key, err := m.prepareAcquire(ctx, req)
 	switch {
@@ -66,7 +65,7 @@ func (m *Manager) attempt(ctx context.Context, req *locks.AcquireRequest) (locks
 		return res, nil, err
 	}
 	q, code := m.obstacleOf(wants, locks.CodeHeldByOther)
-	never := code != locks.CodeHeldByOther // no lease stands there, waiting or not
+	never := code != locks.CodeHeldByOther // no lease may queue there
 	place := m.firstObstructed(wants)
 	if q == nil {
 		q = place
@@ -82,7 +81,7 @@ func (m *Manager) attempt(ctx context.Context, req *locks.AcquireRequest) (locks
 		case never || place == nil || !place.Extras().Suspect:
 			return locks.AcquireResult{}, nil, m.heldByOther(ctx, req, q, code)
 		}
-		// It is not known yet what stands there: a try waits for that, too.
+		// The node's kind is not known yet: even a try waits for it.
 	}
 	if refused := m.room(req, wants, q != nil); refused != nil {
 		res, err := m.refuse(ctx, req, key, refused)
@@ -107,8 +106,8 @@ func (m *Manager) attempt(ctx context.Context, req *locks.AcquireRequest) (locks
 	return res, nil, err
 }
 
-// keyBefore looks for an idempotency key that may be older than this process, before the repeat of a granted acquire is
-// told that the lock is taken. nil: there is none. q stays meanwhile.
+// keyBefore looks for an idempotency key that may be older than this process; nil means none.
+// Otherwise the repeat of a granted acquire could be refused because its own lease holds the lock. q stays meanwhile.
 func (m *Manager) keyBefore(ctx context.Context, key *keyEntry, q *queues.Queue) (*keyEntry, error) {
 	if key == nil {
 		return nil, nil
@@ -125,11 +124,9 @@ func (m *Manager) keyBefore(ctx context.Context, key *keyEntry, q *queues.Queue)
 	return older, nil
 }
 
-// prepareAcquire looks up what a request needs: what it wants of each lock, and
-// its key: a known one, with its lease, or a new one, or nil. What contradicts a
-// lock's settings is refused only after the replica has come up to the present, and
-// when the key, which may be older than this process, is not there. The monitor is held, and
-// released meanwhile.
+// prepareAcquire returns the request's want for each lock, and its key: a known one with its lease, a new one, or nil.
+// It refuses a want that contradicts a lock's settings only after a barrier, and only if no older process wrote the key.
+// The caller holds the monitor; prepareAcquire releases it while it waits.
 func (m *Manager) prepareAcquire(ctx context.Context, req *locks.AcquireRequest) (wants []locks.Want, key *keyEntry, err error) {
 	for met := false; ; met = true {
 		if err := m.usable(); err != nil {

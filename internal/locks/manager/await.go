@@ -10,23 +10,23 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// acquiringLease is an acquire that follows its lease until it can be answered.
+// acquiringLease is an acquire that waits for the state of its lease that answers it.
 type acquiringLease struct {
 	m        *Manager
 	ctx      context.Context
 	req      *locks.AcquireRequest
 	l        *lease
-	replayed bool          // the lease was there: an idempotent repeat
+	replayed bool          // an idempotent repeat: the lease existed before
 	begun    time.Duration // boot
 
-	// What has happened while it waited.
-	over, gone, draining bool // its wait has elapsed; its caller has gone; the gateway drains
+	// over: its wait has elapsed. gone: its client has disconnected. draining: the gateway drains.
+	over, gone, draining bool
 
 	result locks.AcquireResult
 	err    error
 }
 
-// await follows a lease until the request can be answered. The monitor is held, and released while it waits.
+// await waits until the lease's state answers the request. The caller holds the monitor; await releases it while it waits.
 func (m *Manager) await(ctx context.Context, req *locks.AcquireRequest, l *lease, replayed bool) (locks.AcquireResult, error) {
 	a := acquiringLease{m: m, ctx: ctx, req: req, l: l, replayed: replayed, begun: m.clock.Now().Boot()}
 	l.listeners++
@@ -66,7 +66,7 @@ func (m *Manager) await(ctx context.Context, req *locks.AcquireRequest, l *lease
 	}
 }
 
-// leave ends the request's listening.
+// leave unsubscribes the request from its lease.
 func (a *acquiringLease) leave(now time.Duration) {
 	a.m.unlisten(a.l, now)
 	a.m.acquiring--
@@ -91,17 +91,17 @@ func (a *acquiringLease) succeed(now time.Duration) (done bool) {
 	return true
 }
 
-// lost reports whether no client will ever have the lease's token: no other request follows it, and no key finds it.
+// lost reports whether no client can ever get the lease's token: no other request waits on it, and it has no key.
 func (a *acquiringLease) lost() bool { return a.l.listeners == 1 && !a.m.keyed(a.l) }
 
-// giveUpLost gives up a lease that no client will ever have.
+// giveUpLost ends a lease whose token no client can ever get.
 func (a *acquiringLease) giveUpLost(now time.Duration) {
 	if a.lost() {
 		a.m.giveUp(a.l, locks.ReasonCancelled, now)
 	}
 }
 
-// answer decides whether the acquire can be answered now; then result or err has the answer, and the request listens no more.
+// answer reports whether the acquire can be answered now. If so, it sets result or err and calls leave.
 func (a *acquiringLease) answer(now time.Duration) (done bool) {
 	l := a.l
 	if a.replayed && (l.phase == waiting || l.phase == held) {
@@ -123,23 +123,23 @@ func (a *acquiringLease) answer(now time.Duration) (done bool) {
 		return a.fail(cancelled(a.ctx), now)
 	case a.draining:
 		if l.phase == waiting && (a.m.keyed(l) || a.req.Async) {
-			return a.succeed(now) // its place outlives this gateway
+			return a.succeed(now) // its contender outlives this gateway
 		}
-		a.giveUpLost(now) // else a successor would give it the lock
+		a.giveUpLost(now) // else a successor would grant it the lock
 		return a.fail(a.m.usable(), now)
 	case l.phase == creating, l.phase == ending:
 		if !a.m.stalled(a.begun, now) {
 			return false
 		}
 		if l.phase == creating {
-			a.giveUpLost(now) // it ends as soon as it is found
+			a.giveUpLost(now) // it ends as soon as the replica shows it
 		}
 		return a.fail(outcomeUnknown(), now)
 	}
 	return a.answerWaiting(now)
 }
 
-// checkReplay looks whether the repeat of an acquire may be answered from the lease as it is: its record comes first.
+// checkReplay decides whether the lease's present state may answer a repeated acquire. It loads the lease's record first.
 func (a *acquiringLease) checkReplay(now time.Duration) (done, wait bool) {
 	loaded := a.l.recordState.loaded()
 	switch {
@@ -149,7 +149,7 @@ func (a *acquiringLease) checkReplay(now time.Duration) (done, wait bool) {
 		a.m.load(a.l)
 		return false, true
 	case slices.Contains(a.l.releasedNames(), a.req.Hold):
-		return a.fail(holdReleased(a.req.Hold), now), false // a late repeat takes nothing
+		return a.fail(holdReleased(a.req.Hold), now), false // a late repeat adds no hold
 	}
 	return false, false
 }
@@ -177,27 +177,27 @@ func (a *acquiringLease) answerEnded(now time.Duration) (done bool) {
 		a.err = a.m.heldByOther(a.ctx, a.req, q, code)
 		return true
 	case l.reason() == locks.ReasonGatewayLeft && !l.grant.granted() && !a.m.keyed(l):
-		return a.fail(a.m.unavailable(), now) // its place in line went with the session
+		return a.fail(a.m.unavailable(), now) // its contender was deleted with the session
 	}
 	return a.fail(endedError(l.reason()).Because(l.words()), now)
 }
 
-// answerWaiting answers an acquire whose lease stands in line.
+// answerWaiting answers an acquire whose lease waits in the queue.
 func (a *acquiringLease) answerWaiting(now time.Duration) (done bool) {
 	l, tried := a.l, a.req.Wait == 0 || a.over
 	switch {
 	case !a.replayed && !l.turn() && a.m.semaphoreAmong(a.req.Wants()) != nil:
-		a.m.end(l, locks.ReasonWaitElapsed, now) // the semaphore came while the contender was on its way
+		a.m.end(l, locks.ReasonWaitElapsed, now) // the semaphore appeared while the contender was being created
 	case a.req.Async:
 		return a.succeed(now)
 	case l.turn():
-		// It is next; the grant waits for trust.
+		// The lease is next; the grant waits until the gateway is trusted.
 		if tried && a.m.stalled(a.begun, now) {
 			a.giveUpLost(now)
 			return a.fail(a.m.unavailable(), now)
 		}
 		if tried && now-a.begun-max(a.req.Wait, 0) >= answerWithin && l.listeners == 1 {
-			// Whether a contender stands before it cannot be found out: the directory may not be listed.
+			// The gateway cannot list the directory, so it cannot exclude an earlier contender.
 			a.m.end(l, locks.ReasonWaitElapsed, now)
 		}
 	case tried && l.listeners > 1:
@@ -208,8 +208,8 @@ func (a *acquiringLease) answerWaiting(now time.Duration) (done bool) {
 	return false
 }
 
-// obstacleOf is the lock that is in the way of the wants, nil for none, and the code that says so: code, or that of another
-// program's semaphore or mark, which no lease joins.
+// obstacleOf returns the queue that blocks the wants, or nil, and the error code for it.
+// That is code, or the code of another program's semaphore or mark, which no lease can join.
 func (m *Manager) obstacleOf(wants []locks.Want, code locks.Code) (*queues.Queue, locks.Code) {
 	if q := m.invalidAmong(wants); q != nil {
 		return q, locks.CodeLockInvalid
@@ -220,9 +220,8 @@ func (m *Manager) obstacleOf(wants []locks.Want, code locks.Code) (*queues.Queue
 	return m.inTheWay(wants), code
 }
 
-// notGranted is the code for an acquire that left the queue again. Whoever did
-// not wait has no wait that elapsed, even when it took a look from within the
-// queue to find the lock taken.
+// notGranted returns the code for an acquire that left the queue without a grant.
+// An acquire without a wait gets CodeHeldByOther, even if it had to queue to find the lock taken.
 func notGranted(req *locks.AcquireRequest) locks.Code {
 	if req.Wait == 0 {
 		return locks.CodeHeldByOther
@@ -230,12 +229,10 @@ func notGranted(req *locks.AcquireRequest) locks.Code {
 	return locks.CodeWaitElapsed
 }
 
-// keyed reports whether the lease's client can find it again by repeating the
-// request.
+// keyed reports whether the client can find the lease again by repeating the request.
 func (m *Manager) keyed(l *lease) bool { return l.key() != "" }
 
-// giveUp ends a lease that nobody wants any more, now or as soon as it is
-// known to exist.
+// giveUp ends a lease that no client wants, now or as soon as the gateway knows that its contender exists.
 func (m *Manager) giveUp(l *lease, reason locks.Reason, now time.Duration) {
 	if l.phase == waiting || l.phase == held {
 		m.end(l, reason, now)
