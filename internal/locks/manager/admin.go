@@ -11,21 +11,19 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// What administrators do to leases that are not theirs: ask for them back
-// (revoke.go), end them (break.go, reap.go, destroy.go). Each of these begins
-// with a barrier, so it finds everybody who was told before it that he stands in
-// line; whatever it does may be repeated.
+// Administrators revoke other clients' leases (revoke.go) or end them (break.go, reap.go, destroy.go).
+// Each operation begins with a barrier, so it finds every contender acknowledged before it. Each may be repeated.
 
 const (
-	// adminWindow is how many leases one request asks at a time.
+	// adminWindow is how many leases one request revokes at a time.
 	adminWindow = 64
-	// adminAttempts bounds how often one node that others write all the time is
-	// read and written again.
+	// adminAttempts bounds how often a request reads and writes a node again that others write concurrently.
 	adminAttempts = 8
 )
 
-// lockAt finds a lock's queue after a barrier: everything that was acknowledged before the call is in it. The queue is kept
-// until leaveQueue, and made when nobody uses the lock. The monitor is held, and released meanwhile.
+// lockAt returns a lock's queue after a barrier, so it contains everything acknowledged before the call.
+// It creates the queue of an unused lock, and keeps it until leaveQueue.
+// The caller holds the monitor; lockAt releases it while it waits.
 func (m *Manager) lockAt(ctx context.Context, ns, lock string) (*queues.Queue, error) {
 	if err := locks.CheckPlace(&ns, &lock); err != nil {
 		return nil, err
@@ -39,14 +37,14 @@ func (m *Manager) lockAt(ctx context.Context, ns, lock string) (*queues.Queue, e
 		return nil, err
 	}
 	m.look(ctx, q)
-	if err := m.usable(); err != nil { // that has taken a moment
+	if err := m.usable(); err != nil { // the session may have ended during the barrier
 		m.leaveQueue(q)
 		return nil, err
 	}
 	return q, nil
 }
 
-// useQueue finds a lock's queue and keeps it until leaveQueue; it is made when nobody uses the lock.
+// useQueue returns a lock's queue and keeps it until leaveQueue; it creates the queue of an unused lock.
 func (m *Manager) useQueue(ns, lock string) (*queues.Queue, error) {
 	if err := m.usable(); err != nil {
 		return nil, err
@@ -60,20 +58,19 @@ func (m *Manager) useQueue(ns, lock string) (*queues.Queue, error) {
 	return q, nil
 }
 
-// leaveQueue ends what lockAt or useQueue began.
+// leaveQueue ends the use of a queue from lockAt or useQueue.
 func (m *Manager) leaveQueue(q *queues.Queue) {
 	q.Polls--
 	m.replica.Forget(q)
 }
 
-// write hands a write over and waits for its outcome; the monitor is free.
+// write submits a write and waits for its outcome; the caller does not hold the monitor.
 func (m *Manager) write(ctx context.Context, w *zk.Write) zk.Result {
 	return locked(m, func() zk.Result { return m.commit(ctx, w) })
 }
 
-// rewrite changes the record of a contender that this gateway does not run. What it
-// does not know in the record stays as it is. change reports whether there is
-// something to write. A contender that is gone is zk.ErrNoNode.
+// rewrite changes the record of a contender that this gateway does not run. It keeps fields that it does not know.
+// change reports whether the record must be written. rewrite returns zk.ErrNoNode if the contender is gone.
 func (m *Manager) rewrite(ctx context.Context, path string, change func(record.Record, map[string]any) bool) error {
 	return m.rewriteData(ctx, path, func(data []byte) ([]byte, error) {
 		known, ok := record.Parse(data)
@@ -88,9 +85,8 @@ func (m *Manager) rewrite(ctx context.Context, path string, change func(record.R
 	})
 }
 
-// rewriteData changes a contender's data: it reads it and writes it at the
-// version that it read, again when somebody was quicker or the answer was lost.
-// change returns nil when there is nothing to write.
+// rewriteData reads a contender's data and writes the change at the version that it read.
+// It repeats both after a conflicting write or a lost reply. change returns nil to write nothing.
 func (m *Manager) rewriteData(ctx context.Context, path string, change func([]byte) ([]byte, error)) error {
 	var last error
 	for range adminAttempts {
@@ -107,7 +103,7 @@ func (m *Manager) rewriteData(ctx context.Context, path string, change func([]by
 		if data, err = change(data); data == nil || err != nil {
 			return err
 		}
-		// Alone: it fails when its owner writes at the same time, and nobody else shall.
+		// Alone: a conflict with the owner's write must fail no other write.
 		res := m.write(ctx, &zk.Write{Alone: true, Ops: []zk.Op{{Kind: zk.OpSetData, Path: path, Data: data, Version: stat.Version}}})
 		last = res.Err
 		switch {
@@ -122,7 +118,7 @@ func (m *Manager) rewriteData(ctx context.Context, path string, change func([]by
 	return last
 }
 
-// obstacle tells a person why something could not be done to a contender.
+// obstacle describes for an administrator why an operation on a contender failed.
 func obstacle(err error) string {
 	var e *locks.Error
 	switch {

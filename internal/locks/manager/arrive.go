@@ -7,11 +7,10 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// Arrive waits until this gateway knows itself to run a lease, for a request that
-// another gateway sent on: zxid is how far that one had seen (Route.Zxid). Only who
-// has come so far may say that a lease is gone, or never was; until then it may
-// know neither the lease nor that it is its own. It is CodeNotOwner when ctx ends first,
-// and nil for an end that is remembered here.
+// Arrive waits until this gateway knows that it runs a lease, for a request that another gateway forwarded.
+// zxid is how far that gateway's replica had come (Route.Zxid). Before this replica has come as far, it may not show
+// the lease or its owner, so this gateway cannot say that the lease is gone or never existed.
+// Arrive returns CodeNotOwner if ctx ends first, and nil if this gateway remembers the lease's end.
 func (m *Manager) Arrive(ctx context.Context, lease string, zxid int64) error {
 	id, err := recipe.ParseLeaseID(lease)
 	if err != nil {
@@ -21,7 +20,7 @@ func (m *Manager) Arrive(ctx context.Context, lease string, zxid int64) error {
 		e := &locks.Error{Code: locks.CodeNotOwner, Err: err,
 			Detail: "this gateway has not seen yet that the lease is its own; nothing was done, repeat the request"}
 		if ctx.Err() == nil {
-			e.RetryAfter = retryAfter // nobody has waited here: too many do, or there is nothing to wait for
+			e.RetryAfter = retryAfter // the request has not waited: too many do, or it has nothing to wait for
 		}
 		return e
 	}
@@ -38,7 +37,7 @@ func (m *Manager) Arrive(ctx context.Context, lease string, zxid int64) error {
 	})
 }
 
-// wakeArrivals has those who wait in Arrive look again; the monitor is held.
+// wakeArrivals makes the requests in Arrive check again; the monitor is held.
 func (m *Manager) wakeArrivals() {
 	if m.newlyOwned != nil {
 		m.wake(m.newlyOwned)
@@ -46,7 +45,7 @@ func (m *Manager) wakeArrivals() {
 	}
 }
 
-// Identity is the id of the present session and a zxid that is not before its registration; "" while there is none.
+// Identity returns the id of the present session and a zxid not before its registration; "" without a session.
 func (m *Manager) Identity() (gateway string, registered int64) {
 	if ref := m.port.Present(); ref != nil {
 		return ref.Session.ID(), ref.Session.LastZxid()
@@ -61,7 +60,7 @@ func (m *Manager) Registered(gateway string) bool {
 	})
 }
 
-// GatewayID is the id of the present session, "" while there is none.
+// GatewayID returns the id of the present session, or "" without one.
 func (m *Manager) GatewayID() string {
 	if ref := m.port.Present(); ref != nil {
 		return ref.Session.ID()
