@@ -38,8 +38,8 @@ func (m *Manager) readRegistration(id recipe.GatewayID) {
 	})
 }
 
-// RouteOf returns the route to a lease's owner, by the lease's id. It reports false when the owner is not known: a takeover
-// is under way, or has not begun.
+// RouteOf returns the route to a lease's owner, by the lease's id. It reports false when the owner is not known:
+// a takeover is under way, or has not begun.
 func (m *Manager) RouteOf(lease string) (locks.Route, bool) {
 	return locked2(m, func() (locks.Route, bool) {
 		id, err := recipe.ParseLeaseID(lease)

@@ -63,7 +63,7 @@ func (r *Replica) Queue(s *Namespace, name string, now time.Duration) *Queue {
 	if q != nil {
 		return q
 	}
-	// Its Rev is 0 until something happens to it: every look at a lock that nobody uses shows the same.
+	// Its Rev is 0 until it changes: every query of an unused lock shows the same.
 	q = &Queue{Namespace: s, Path: s.Path(name), Idle: now}
 	if q.Dir() != name {
 		q.MakeExtras().EncodedName = true
@@ -85,7 +85,7 @@ func (r *Replica) Forget(q *Queue) {
 	delete(r.polled, q)
 }
 
-// Touch marks a visible change of a queue and wakes those who wait for one.
+// Touch marks a visible change of a queue and wakes its waiting polls.
 func (r *Replica) Touch(q *Queue) {
 	r.rev++
 	q.Rev = r.rev

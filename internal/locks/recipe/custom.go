@@ -185,7 +185,7 @@ var sampleIDs = [...]string{
 //     directory, and waits for ever behind one that sorts before digits.
 //   - It ends in one dash or in underscores, and no dash after one: that is where
 //     ZooKeeper's number has one reading (Number).
-//   - Nobody reads it as another mode.
+//   - No known program reads it as another mode.
 func parseTemplate(key, s string, mode Mode) (template, error) {
 	wrong := func(format string, args ...any) (template, error) {
 		return template{}, fmt.Errorf("%s=%s %s", key, s, fmt.Sprintf(format, args...))
