@@ -10,15 +10,15 @@ import (
 )
 
 // monitor is the one lock of the manager's state. do, locked and locked2 take it, and outside and sleep release it in
-// between; no other code does. What a function decides under the lock and may not do there, such as I/O, it leaves as
-// an effect: effects begin when the monitor is free, in the order in which they were left.
+// between; no other code does. A function queues what it may not do under the lock, such as I/O, as an effect. Effects
+// begin in order once the monitor is free.
 type monitor struct {
 	mu      sync.Mutex
 	effects []func()
-	wakes   []chan struct{} // closed when the monitor is free: their waiters want it
+	wakes   []chan struct{} // closed when the monitor is free, because their waiters lock it
 }
 
-// do runs f under the lock, and the effects that it leaves afterwards.
+// do runs f under the lock, then the effects that f queued.
 func (m *monitor) do(f func()) {
 	m.mu.Lock()
 	defer m.unlock()
@@ -75,7 +75,7 @@ func (m *monitor) sleep(ctx context.Context, wake <-chan struct{}, atMost time.D
 	return nil
 }
 
-// effect leaves act for when the monitor is free.
+// effect queues act until the monitor is free.
 func (m *monitor) effect(act func()) { m.effects = append(m.effects, act) }
 
 // wake closes the channel when the monitor is free.

@@ -12,26 +12,21 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// What this gateway tells the others: how its own leases ended, and what its
-// administrators do to those of others. All of it is first-hand; what was heard is not
-// passed on, for every gateway follows every other one.
+// A gateway reports to its peers how its own leases ended and which leases of others its administrators end. It does
+// not forward peer reports, because every gateway follows every other one.
 //
-// A verdict is told before the deletion that it stands for is handed to ZooKeeper, so
-// that the lease's own gateway usually knows why by the time it sees the contender go,
-// and is taken back when it was not done. An end is told once it is certain.
+// The gateway reports a termination before it submits the deletion, so the lease's owner usually knows the reason when
+// the contender disappears. It withdraws the report when the deletion was not done. It reports an end once it is certain.
 //
-// What is told is a line of short notices, to which nothing is added before somebody
-// follows: a gateway that is alone pays nothing. What an end was like stands in the
-// history anyway and is looked up there when it is sent. Who follows from the beginning,
-// or has lost its place, is told the whole history first.
+// The queue of notices stays empty until a peer follows, so a single gateway pays nothing. The details of an end are
+// read from the history when the notice is sent. A new follower, or one that lost its place, gets the whole history first.
 
 const (
-	// maxNotices is how many are kept for those who follow. Who falls behind by
-	// more is told the whole history again.
+	// maxNotices bounds the kept notices. A follower that falls behind by more gets the whole history again.
 	maxNotices = 1 << 13
-	// newsBatch is how many notices are put together under the lock.
+	// newsBatch bounds the notices that one call collects under the lock.
 	newsBatch = 256
-	// maxToldName bounds a name that is told and heard, in bytes.
+	// maxToldName bounds a name in a peer report, in bytes.
 	maxToldName = 1024
 )
 
@@ -39,8 +34,8 @@ const (
 type noticeKind string
 
 const (
-	noticeEnded     noticeKind = "ended"     // a lease of the teller's
-	noticeVerdict   noticeKind = "verdict"   // somebody else's is about to be ended
+	noticeEnded     noticeKind = "ended"     // a lease of the sender ended
+	noticeVerdict   noticeKind = "verdict"   // another gateway's lease is about to be ended
 	noticeAcquitted noticeKind = "acquitted" // it was not
 	noticeStruck    noticeKind = "struck"    // it was
 	noticeDestroyed noticeKind = "destroyed" // a lock, with everyone in its queue
@@ -61,11 +56,11 @@ type notices struct {
 	followed bool
 	line     []notice
 	first    uint64        // the place of line[0]
-	wake     chan struct{} // closed at the next one; nil while nobody waits
-	over     bool          // nothing more will be told
+	wake     chan struct{} // closed at the next one; nil without waiters
+	over     bool          // no more notices follow
 }
 
-// tell adds a notice; nothing happens before somebody follows.
+// tell adds a notice, if a peer follows.
 func (m *Manager) tell(n notice) {
 	line := &m.notices
 	if !line.followed {
@@ -95,7 +90,7 @@ func noted(q *queues.Queue, c *recipe.Contender) notice {
 	return n
 }
 
-// tellVerdict tells that contenders of others are about to be ended, or what became of that.
+// tellVerdict reports that contenders of others are about to be ended, or the outcome.
 func (m *Manager) tellVerdict(kind noticeKind, v verdict, list []queues.Location) {
 	if !m.notices.followed {
 		return
@@ -137,7 +132,7 @@ type news struct {
 	Zxid int64 `json:"zxid,omitempty"`
 }
 
-// nextNews is who was granted the lock next.
+// nextNews is the next holder of the lock.
 type nextNews struct {
 	Lease recipe.LeaseID `json:"lease,omitempty"`
 	Name  string         `json:"name"`
