@@ -10,15 +10,14 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// rewriting reports whether the record is being written, or is being made anew
-// under another name: until that is known, nothing else may be written.
+// rewriting reports whether a write of the record, or its replacement under another name, is in flight.
+// Until its outcome is known, the gateway writes nothing else to the record.
 func (l *lease) rewriting() bool { return l.recordState.writing() || l.replacing() }
 
-// writeRecord writes the contender's record with a change, at the version that
-// was seen. Until the outcome is known its TTL counts as the shorter of the two:
-// nothing is promised that a successor might not find. then, which may be nil, is
-// told whether it was done, unless the record has to be read to know. A write
-// at a time: the caller has seen that the lease is loaded and none is under way.
+// writeRecord writes the contender's record with a change, at the version that was seen.
+// Until the outcome is known the shorter of the two TTLs counts, so no client relies on a TTL that a successor may not
+// find. then, if not nil, gets whether the write was done, unless only a read of the record can tell.
+// The caller has checked that the lease is loaded and that no other write of it is in flight.
 func (m *Manager) writeRecord(l *lease, change func(*record.Record), then func(error)) {
 	before, term := l.recorded, l.term
 	r := l.contents(before)
@@ -48,8 +47,7 @@ func (m *Manager) writeRecord(l *lease, change func(*record.Record), then func(e
 			}
 		case res.Outcome == zk.Unknown, errors.Is(res.Err, zk.ErrBadVersion):
 			if m.port.Session() != nil {
-				// From here on nothing of it can commit. A server that has not come so far
-				// may show what it replaced.
+				// The write can no longer commit from here on. A server that lags may show the data before it.
 				l.rareFields.least = m.port.Session().LastZxid()
 			}
 			contested = true
@@ -61,7 +59,7 @@ func (m *Manager) writeRecord(l *lease, change func(*record.Record), then func(e
 			}
 		}
 		if contested {
-			// Of the events one may be that of this write, and another that of somebody else's.
+			// One of the events may be that of this write, and another that of another writer.
 			l.staleRecord(m)
 			m.load(l)
 		}
@@ -69,15 +67,15 @@ func (m *Manager) writeRecord(l *lease, change func(*record.Record), then func(e
 	})
 }
 
-// amend brings a lease's record to what a request wants: it is written, and known to be, before the request is answered.
-// missing tells what has to be written; nil when nothing has to. written is called when that has been done, also when
-// the request is not waited for any more. The monitor is held, and released while the request waits.
+// amend changes a lease's record as a request wants, and returns when the write is known to be done.
+// missing returns the change to write, or nil for none. amend calls written after the write, even if the request has
+// ended meanwhile. The caller holds the monitor; amend releases it while the request waits.
 //
-// The fate of a write that was lost is read in the record, and missing asked again, so a repeat, also by the client
-// itself, changes nothing twice.
+// If the outcome is lost, amend reads the record and calls missing again. A repeat, also by the client, therefore
+// changes nothing twice.
 func (m *Manager) amend(ctx context.Context, id recipe.LeaseID, missing func(*lease) (func(*record.Record), *locks.Error), written func(*lease)) (amended *lease, err *locks.Error) {
 	var (
-		sent, done bool // sent: a write whose fate is not known
+		sent, done bool // sent: a write whose outcome is not known
 		refused    error
 	)
 	err = m.withLease(ctx, id, func(l *lease) (bool, *locks.Error) {
@@ -89,7 +87,7 @@ func (m *Manager) amend(ctx context.Context, id recipe.LeaseID, missing func(*le
 		case l.rewriting():
 			return false, nil
 		}
-		sent = false // what became of it has been read
+		sent = false // the record read shows the outcome
 		change, err := missing(l)
 		if change == nil || err != nil {
 			return true, err

@@ -33,7 +33,7 @@ func (m *Manager) Apply(changes []zk.Change) {
 				m.lookAtConnection()
 				m.afterSync(now)
 				if m.opt.Outbox != nil {
-					m.opt.Outbox.Look() // changes may have been missed
+					m.opt.Outbox.Look() // the observer may have missed changes
 				}
 				m.adoptOutbox()
 			case zk.Current:
@@ -72,7 +72,7 @@ func (m *Manager) applyNode(c *zk.Change, now time.Duration) {
 
 func (m *Manager) applyLock(s *queues.Namespace, c *zk.Change, now time.Duration) {
 	q := m.replica.QueueOf(s, c, now)
-	m.tellNode(c, q) // before what it means
+	m.tellNode(c, q) // before its consequences
 	switch c.Kind {
 	case zk.NodeAdded:
 		m.applyAdded(q, c, now)
@@ -98,7 +98,7 @@ func (m *Manager) applyAdded(q *queues.Queue, c *zk.Change, now time.Duration) {
 	if c.Node == removalProbe {
 		return // gone again with its directory
 	}
-	m.plainGone(q, now) // an ephemeral node has no children: it was replaced while we did not look
+	m.plainGone(q, now) // an ephemeral node has no children: it was replaced unobserved
 	parsed, ok := q.Namespace.Naming.Parse(m.fleet, c.Node)
 	if !ok {
 		m.applyDeltas(m.replica.AddUnnumbered(q, c.Listed), now)
@@ -107,7 +107,7 @@ func (m *Manager) applyAdded(q *queues.Queue, c *zk.Change, now time.Duration) {
 	contender := m.entry(q, &parsed)
 	m.addContender(q, contender, c.Listed, now)
 	if contender.Ours {
-		m.unwitness(q, contender) // a server that lagged lacked it
+		m.unwitness(q, contender) // a lagging server did not show it
 	}
 	if !contender.Ours || contender.Unknown {
 		if c.Listed {
@@ -135,8 +135,7 @@ func (m *Manager) applyAdded(q *queues.Queue, c *zk.Change, now time.Duration) {
 	m.judge(q, c, now)
 }
 
-// entry is what goes into the queue for a name that the replica shows: of a
-// lease that has not been seen yet the one that it has, else a new one.
+// entry returns the queue entry for a name that the replica shows: that of an own lease not seen yet, else a new one.
 func (m *Manager) entry(q *queues.Queue, parsed *recipe.Contender) *recipe.Contender {
 	if parsed.Ours && !parsed.Unknown {
 		if l := m.leases[parsed.LeaseID]; l != nil {
@@ -155,15 +154,15 @@ func (m *Manager) entry(q *queues.Queue, parsed *recipe.Contender) *recipe.Conte
 	return &c
 }
 
-// judge grants what a change lets in. What a listing shows is judged when all
-// of it is there (DirListed): it comes in no order of numbers.
+// judge grants the leases that a change allows. A listing comes in no order of numbers, so judge waits for all of it
+// (DirListed).
 func (m *Manager) judge(q *queues.Queue, c *zk.Change, now time.Duration) {
 	if !c.Listed {
 		m.evaluate(q, now)
 	}
 }
 
-// place makes a created lease a waiting one once its place is certain.
+// place makes a created lease a waiting one once its position is certain.
 func (m *Manager) place(l *lease, now time.Duration) {
 	if l.phase != creating || !l.positionKnown() {
 		return
@@ -186,8 +185,8 @@ func (m *Manager) applyRemoved(q *queues.Queue, c *zk.Change, now time.Duration)
 		return
 	}
 	if c.Listed {
-		// The end of a lease lets nobody in yet: whoever is next may be missing
-		// from the listing too. DirListed or DirRemoved follows.
+		// The end of a lease grants no other yet: the next contender may be missing from the listing too.
+		// DirListed or DirRemoved follows.
 		m.replica.BeginPart(q)
 		defer m.replica.EndPart()
 	}
@@ -215,18 +214,17 @@ func (m *Manager) applyRemoved(q *queues.Queue, c *zk.Change, now time.Duration)
 
 // lostContender handles the disappearance of an own contender from the
 // replica. A deleted event always counts. Absence from a listing counts only
-// when the listing is not older than the contender: a server that lags shows
-// a past in which it did not exist yet.
+// when the listing is not older than the contender: a lagging server may not show it yet.
 func (m *Manager) lostContender(l *lease, s *slot, c *zk.Change, now time.Duration) {
 	if c.Listed && (l.phase == creating && l.czxid == 0 || c.Zxid < l.visibleFrom()) && !fault.On("absence") {
 		s.hide(m, l)
-		return // the reply, or the takeover, tells what became of it
+		return // the reply or the takeover decides
 	}
 	s.setPresence(m, l, slotGone)
 	if l.replacing() {
 		m.replacedWhole(l)
 	}
-	if l.width() > 1 { // whoever is next there is granted before the rest of it has ended
+	if l.width() > 1 { // the next lease there is granted before the rest of this one has ended
 		reason := m.lossReason(l)
 		if l.phase == ending {
 			reason = l.reason()
@@ -234,7 +232,7 @@ func (m *Manager) lostContender(l *lease, s *slot, c *zk.Change, now time.Durati
 		m.tellSlotEnded(l, s, reason)
 	}
 	if _, all := l.gonePart(); all || l.phase != ending && (l.phase != creating || l.czxid != 0) {
-		m.lost(l, now) // when it is ending: the news came before the reply to our delete
+		m.lost(l, now) // if it is ending, the event came before the reply to our delete
 	}
 }
 
@@ -257,7 +255,7 @@ func (m *Manager) applyChanged(q *queues.Queue, c *zk.Change) {
 	}
 }
 
-// probe finds out whether a contender that a listing showed may be read.
+// probe checks whether the gateway may read a contender that a listing showed.
 func (m *Manager) probe(q *queues.Queue, name string) {
 	m.port.Read(q.NodeOf(name), 0, func(data []byte, stat wire.Stat, err error) {
 		switch {
@@ -269,8 +267,8 @@ func (m *Manager) probe(q *queues.Queue, name string) {
 	})
 }
 
-// pollHidden lists the directories that hold contenders which may not be read:
-// no event tells of their end. The sweeper calls it once a second.
+// pollHidden lists the directories with contenders that the gateway may not read, since it gets no event when they end.
+// The sweeper calls it once a second.
 func (m *Manager) pollHidden() {
 	for _, q := range m.replica.ToList() {
 		m.list(q)

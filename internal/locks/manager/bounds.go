@@ -9,14 +9,14 @@ import (
 	"lockkeeper/internal/locks/quota"
 )
 
-// Where the bounds of package quota are asked and counted. They are asked before anything is made: a request that is
-// refused leaves no node, no key and no directory behind. Each acquire asks once; the counts move with the leases.
+// The manager checks the bounds of package quota before it creates anything, once for each acquire.
+// A refused request leaves no node, no key and no directory behind. The counts change with the leases.
 
-// keysRetryAfter is what clients are told to wait at a bound of things that stay for minutes.
+// keysRetryAfter is the Retry-After at a bound of things that stay for minutes.
 const keysRetryAfter = 10 * time.Second
 
-// textBytes is what clients have written into the lease's record. The limits of the API, to which a record that another
-// program has written is cut, keep it far below what a uint16 holds.
+// textBytes is the size of the client's texts in the lease's record. The limits of the API, to which other programs'
+// records are cut too, keep it far below the largest uint16.
 func (l *lease) textBytes() int64 {
 	n := len(l.owner) + len(l.notifyURL())
 	if rare := l.rareFields; rare != nil {
@@ -25,7 +25,7 @@ func (l *lease) textBytes() int64 {
 	return int64(n)
 }
 
-// requestedText is the same of a lease that is asked for.
+// requestedText is the textBytes of a requested lease.
 func requestedText(r *locks.AcquireRequest) int64 {
 	return int64(len(r.Owner) + len(r.Metadata) + len(r.NotifyURL) + len(r.Hold))
 }
@@ -37,19 +37,19 @@ func lengths(texts []string) (n int) {
 	return n
 }
 
-// weigh counts the texts of a lease as they are now, or as large as they are about to be. What has been counted of
-// a lease is always l.text, whatever fails in between.
+// weigh counts the texts of a lease at their present size, or at the size that a pending write gives them.
+// l.text is always the size that has been counted.
 func (m *Manager) weigh(l *lease, atLeast int64) {
 	if l.phase == ended {
-		return // it weighs nothing any more
+		return // its texts no longer count
 	}
 	n := max(l.textBytes(), atLeast)
 	m.quota.Add(quota.MetadataBytes, n-int64(l.text))
 	l.text = uint16(n)
 }
 
-// makeTicket marks a lease that does not wait inside its acquire's request, or does so no more: one of an async acquire,
-// one whose client went away and can come back, one that was taken over.
+// makeTicket marks a lease that waits outside a request: one of an async acquire, one whose client disconnected and can
+// come back, or one that was taken over.
 func (m *Manager) makeTicket(l *lease) {
 	if !l.ticket {
 		l.ticket = true
@@ -57,7 +57,7 @@ func (m *Manager) makeTicket(l *lease) {
 	}
 }
 
-// countTicket counts a lease that begins to wait or ends doing so.
+// countTicket counts a lease that begins or stops waiting.
 func (m *Manager) countTicket(l *lease, waited, waits bool) {
 	switch {
 	case !l.ticket || waited == waits:
@@ -68,7 +68,7 @@ func (m *Manager) countTicket(l *lease, waited, waits bool) {
 	}
 }
 
-// recountKept brings the counts that follow from what is kept to the present.
+// recountKept recounts leases with their delays, keys and locks.
 func (m *Manager) recountKept() {
 	m.quota.Set(quota.Leases, m.counts.slots+m.delays.slots)
 	m.quota.Set(quota.Keys, len(m.keys.byHash))
@@ -79,7 +79,7 @@ func (m *Manager) recountKept() {
 	m.quota.Set(quota.Locks, n)
 }
 
-// contenders is how many of them a lease on these locks has. Names of some dialects are several for one lock.
+// contenders returns how many contenders a lease on these locks has. Some dialects need several for one lock.
 func (m *Manager) contenders(wants []locks.Want) (n int64) {
 	for i := range wants {
 		n += int64(m.replica.Namespaces[wants[i].NS].Naming.Members())
@@ -87,7 +87,7 @@ func (m *Manager) contenders(wants []locks.Want) (n int64) {
 	return n
 }
 
-// unknown is how many of the locks that are asked for this gateway does not know yet.
+// unknown returns how many of the requested locks this gateway does not know yet.
 func (m *Manager) unknown(wants []locks.Want) (n int64) {
 	for i := range wants {
 		if m.replica.Namespaces[wants[i].NS].Find(wants[i].Lock) == nil {
@@ -97,7 +97,7 @@ func (m *Manager) unknown(wants []locks.Want) (n int64) {
 	return n
 }
 
-// room is nil while this gateway may run the lease that is asked for. waits: it would have to wait.
+// room returns nil if this gateway may run the requested lease. waits: the lease would have to wait.
 func (m *Manager) room(req *locks.AcquireRequest, wants []locks.Want, waits bool) *locks.Error {
 	m.recountKept()
 	takes := m.contenders(wants)
@@ -119,7 +119,7 @@ func (m *Manager) room(req *locks.AcquireRequest, wants []locks.Want, waits bool
 	return m.roomForText(requestedText(req))
 }
 
-// roomForText is nil while the texts of this gateway's leases may grow by so many bytes.
+// roomForText returns nil if the texts of this gateway's leases may grow by so many bytes.
 func (m *Manager) roomForText(more int64) *locks.Error {
 	if m.quota.Fits(quota.MetadataBytes, more) {
 		return nil
@@ -128,8 +128,8 @@ func (m *Manager) roomForText(more int64) *locks.Error {
 		m.quota.Used(quota.MetadataBytes), m.quota.Limit(quota.MetadataBytes))
 }
 
-// mayAgree reports whether the semaphores that are asked for may get settings by it. What is agreed upon goes with its
-// last user, so it has as much room again as what was set: PUTs alone do not keep semaphores out.
+// mayAgree reports whether the request may create settings for its semaphores. Such settings are deleted with their
+// last user, so they have a bound of their own, as large as that for PUTs: PUTs alone cannot use it up.
 func (m *Manager) mayAgree(wants []locks.Want) bool {
 	n := int64(0)
 	for i := range wants {
@@ -152,8 +152,8 @@ func atBound(code locks.Code, after time.Duration, detail string, args ...any) *
 	return &locks.Error{Code: code, RetryAfter: after, Detail: fmt.Sprintf(detail, args...)}
 }
 
-// refuse answers an acquire for which there is no room, unless it is the repeat of an older one. The lock is
-// held, and released while it waits.
+// refuse answers an acquire that exceeds a bound, unless it repeats an older one.
+// The caller holds the monitor; refuse releases it while it waits.
 func (m *Manager) refuse(ctx context.Context, req *locks.AcquireRequest, key *keyEntry, refused error) (locks.AcquireResult, error) {
 	if key != nil {
 		entry, err := m.olderKey(ctx, key)
@@ -167,8 +167,9 @@ func (m *Manager) refuse(ctx context.Context, req *locks.AcquireRequest, key *ke
 	return locks.AcquireResult{}, refused
 }
 
-// olderKey looks in ZooKeeper for a key that this process does not know, before its request is refused: it may be the
-// repeat of an acquire that was granted. Nil without an error: there is none. The monitor is held, and released meanwhile.
+// olderKey reads a key that this process does not know from ZooKeeper, before its request is refused.
+// The request may repeat a granted acquire. Nil without an error means that there is no such key.
+// The caller holds the monitor; olderKey releases it while it waits.
 func (m *Manager) olderKey(ctx context.Context, key *keyEntry) (*keyEntry, error) {
 	session := m.port.Session()
 	var entry *keyEntry
