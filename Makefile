@@ -44,7 +44,7 @@ check: ## what to run while you work: format, vet, staticcheck, generated files,
 	go test -short -race -vet=off $(CONCURRENT)
 	go test -short -vet=off $$(go list ./... | grep -vxFf <(go list $(CONCURRENT)))
 
-# Four packages at a time on two cores: most of the time goes into waiting for servers.
+# Three packages at a time on two cores: much of the time goes into waiting for servers.
 .PHONY: test
 test: ## everything that guards a change (some 7 minutes on 2 cores, by its processor time)
 	@scripts/setup test
@@ -53,7 +53,7 @@ test: ## everything that guards a change (some 7 minutes on 2 cores, by its proc
 	@scripts/check-generated
 	go test -short -race -vet=off -timeout 10m $(CONCURRENT)
 	go test -race -vet=off -run 'TestSeeds$$' ./internal/test/sim
-	go test -vet=off -p 4 -timeout 15m ./...
+	go test -vet=off -p 3 -timeout 15m ./...
 	@$(MAKE) sim
 
 # What runs on the embedded server runs a second time, on Debian's ZooKeeper: in make test the difference test stands for that.

@@ -194,7 +194,7 @@ func TestPlainNodesAndLeasesExcludeEachOther(t *testing.T) {
 	}
 	v := judge(ours, other, int(counter.Load()))
 	t.Logf("%+v", v)
-	if err := v.unsafe(rounds / 2); err != nil {
+	if err := v.unsafe(2); err != nil { // no order is promised: whichever is quickest comes next
 		t.Error(err)
 	}
 	if names := w.names("native", "contest"); len(names) > 0 {
