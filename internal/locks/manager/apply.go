@@ -245,7 +245,7 @@ func (m *Manager) applyChanged(q *queues.Queue, c *zk.Change) {
 	l := m.leases[contender.LeaseID]
 	switch {
 	case !contender.Ours || l == nil || l.term != m.port.Term() || l.name() != contender.Name:
-		// The record that counts is the first slot's.
+		// The first slot has the lease's record.
 		m.replica.Touch(q)
 		if l != nil && l.term == m.port.Term() {
 			m.changedLabel(l, q, &contender)

@@ -22,7 +22,8 @@ import (
 // read from the history when the notice is sent. A new follower, or one that lost its place, gets the whole history first.
 
 const (
-	// maxNotices bounds the kept notices. A follower that falls behind by more gets the whole history again.
+	// maxNotices are kept at least, and fewer than twice as many. A follower that falls further behind gets the whole
+	// history again.
 	maxNotices = 1 << 13
 	// newsBatch bounds the notices that one call collects under the lock.
 	newsBatch = 256

@@ -24,7 +24,9 @@ const (
 	SettingsEnd                    // the lock has no settings any more
 )
 
-// Delta is a change made by a call, or work that the caller must do after it. The caller takes a call's deltas in order.
+// Delta is a change made by a call, or work that the caller must do after it. The caller takes a call's deltas in order, and
+// has done with them before it calls again what returns deltas: the slice is used anew. Only the last one, Evaluate, may
+// make such a call necessary.
 type Delta struct {
 	Kind      DeltaKind
 	Queue     *Queue
