@@ -32,16 +32,35 @@ type beliefs struct {
 
 func newBeliefs() *beliefs { return &beliefs{asleep: make(map[string]time.Time)} }
 
-// slept notes that a gateway's clock has jumped as that of a machine does which was asleep.
-func (s *beliefs) slept(gateway string) {
+// slept notes that a gateway's clock has jumped by so much, as that of a machine does which was asleep. While a machine sleeps
+// its clients' clocks go on; here they stand still. So a belief that a later answer has shortened is shorter by the sleep,
+// and never shorter than the later one. (A lease whose time is not changed gets more than that again from its gateway, which
+// is asked of it.)
+func (s *beliefs) slept(gateway string, by time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asleep[gateway] = time.Now()
+	now := time.Now()
+	s.asleep[gateway] = now
+	for _, p := range s.all {
+		if p.gateway != gateway || !p.until.After(now) {
+			continue
+		}
+		for _, b := range s.all {
+			if b.lease == p.lease && b.gateway == gateway && b.lock == p.lock && b.sent.After(p.sent) && b.until.Before(p.until) {
+				p.until = later(b.until, p.until.Add(-by))
+			}
+		}
+	}
 }
 
-// add adds a belief. It shortens an earlier one that lasts longer, when their gateway slept in between: while a machine sleeps
-// its clients' clocks go on, and the earlier promise is over when it wakes; here they stand still. (A lease whose time is not
-// changed gets more than that again from its gateway, which is asked of it.)
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// add adds a belief. It shortens an earlier one that lasts longer, when their gateway slept in between, as slept does.
 func (s *beliefs) add(b *belief) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

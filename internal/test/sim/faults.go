@@ -216,7 +216,7 @@ func (f *fault) stepClock() {
 func (f *fault) suspendClock() {
 	asleep := 2*time.Second + f.For
 	f.w.exemptions.hasten(asleep)
-	f.w.beliefs.slept(f.g.name)
+	f.w.beliefs.slept(f.g.name, asleep)
 	f.g.clock.Sleep(asleep)
 }
 
