@@ -101,7 +101,7 @@ func (m *Manager) attempt(ctx context.Context, req *locks.AcquireRequest) (locks
 		l.rare().key, key.lease = key.hash, l.id()
 		m.keys.add(key)
 	}
-	m.create(l, key, req, 0)
+	m.create(l, key, req, 0, nil)
 	res, err := m.await(ctx, req, l, false)
 	return res, nil, err
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -36,8 +37,8 @@ type creation struct {
 }
 
 // compose puts the write together: the directories that are missing, the key,
-// the limits of semaphores, the contenders.
-func (m *Manager) compose(l *lease, key *keyEntry) *creation {
+// the limits of semaphores, the contenders. found overrides what the replica shows of directories.
+func (m *Manager) compose(l *lease, key *keyEntry, found map[*queues.Queue]bool) *creation {
 	c := &creation{key: -1}
 	c.write.Queues, c.write.Ops = c.room.queues[:0], c.room.ops[:0]
 	c.slots, c.places = c.room.slots[:0], c.room.places[:0]
@@ -51,7 +52,11 @@ func (m *Manager) compose(l *lease, key *keyEntry) *creation {
 			continue
 		}
 		before = s.q
-		if !s.q.Exists {
+		there, told := found[s.q]
+		if !told {
+			there = s.q.Exists
+		}
+		if !there {
 			// A directory that may exist after all fails the transaction: it
 			// travels alone.
 			c.write.Alone = true
@@ -86,14 +91,15 @@ func (m *Manager) compose(l *lease, key *keyEntry) *creation {
 
 // create hands the contenders to ZooKeeper, with the key in the same
 // transaction, and with the locks' directories where those are missing. req is
-// what was asked for.
-func (m *Manager) create(l *lease, key *keyEntry, req *locks.AcquireRequest, attempt int) {
+// what was asked for. found has the directories of which an earlier attempt learned that they are there, or not: the replica
+// may be behind. It alone says what the queue's Exists is, because it may never show a directory that came and went.
+func (m *Manager) create(l *lease, key *keyEntry, req *locks.AcquireRequest, attempt int, found map[*queues.Queue]bool) {
 	if err := m.resize(l, req); err != nil {
 		l.rare().failure = err
 		m.dropCreate(l, key, m.clock.Now().Boot())
 		return
 	}
-	c := m.compose(l, key)
+	c := m.compose(l, key, found)
 	m.port.Submit(&c.write, func(res zk.Result) {
 		if l.phase == ended {
 			return // removed, or settled by a takeover, before the reply came
@@ -112,14 +118,11 @@ func (m *Manager) create(l *lease, key *keyEntry, req *locks.AcquireRequest, att
 		case again && m.limitFailed(&c.write, res):
 			m.redecide(l, key, req, attempt+1)
 		case again && s != nil && !c.write.Ops[culprit].Sequential && errors.Is(res.Err, zk.ErrNodeExists):
-			s.q.Exists = true
-			m.create(l, key, req, attempt+1)
+			m.create(l, key, req, attempt+1, learned(found, s.q, true))
 		case again && s != nil && c.write.Ops[culprit].Sequential && errors.Is(res.Err, zk.ErrNoNode):
-			// Swept in between; the replica has not heard of it yet.
-			s.q.Exists = false
-			m.create(l, key, req, attempt+1)
+			m.create(l, key, req, attempt+1, learned(found, s.q, false)) // swept in between; the replica does not show it yet
 		case again && (res.Outcome == zk.Conflict || errors.Is(res.Err, zk.ErrNotApplied)):
-			m.create(l, key, req, attempt+1)
+			m.create(l, key, req, attempt+1, found)
 		case s != nil && c.write.Ops[culprit].Sequential && errors.Is(res.Err, zk.ErrEphemeralParent):
 			m.suspect(s.q)
 			l.rare().failure = &locks.Error{Code: codePlainNode}
@@ -133,6 +136,16 @@ func (m *Manager) create(l *lease, key *keyEntry, req *locks.AcquireRequest, att
 			m.dropCreate(l, key, m.clock.Now().Boot())
 		}
 	})
+}
+
+// learned is what is found of directories, and one more.
+func learned(found map[*queues.Queue]bool, q *queues.Queue, there bool) map[*queues.Queue]bool {
+	more := maps.Clone(found)
+	if more == nil {
+		more = map[*queues.Queue]bool{}
+	}
+	more[q] = there
+	return more
 }
 
 // created notes what a create has made.

@@ -179,7 +179,7 @@ func (m *Manager) redecide(l *lease, key *keyEntry, req *locks.AcquireRequest, a
 					l.rare().failure = m.unavailableFor(err)
 					m.dropCreate(l, key, m.clock.Now().Boot())
 				default:
-					m.create(l, key, req, attempt)
+					m.create(l, key, req, attempt, nil)
 				}
 			})
 		}()

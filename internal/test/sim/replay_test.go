@@ -20,7 +20,13 @@ var (
 var kept = []struct {
 	was  string
 	plan Plan
-}{}
+}{
+	{"a directory that was removed and made again while a follower was cut off was taken for missing, and its queue forgotten",
+		Plan{Seed: 4954, Gateways: 2, Servers: 3, Length: 8593750000, Clients: []int{0, 3}, Faults: []Fault{
+			{At: 7745006769, Kind: CutFollower, Arg: 0x6cb6f456053522ea, For: 4300000000},
+			{At: 8173812073, Kind: RemoveLock, Arg: 0x7afc0d31d451801d},
+		}}},
+}
 
 func TestPlansThatFailedOnceDoNotFailAgain(t *testing.T) {
 	for _, k := range kept {
