@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -125,11 +126,18 @@ func (c *client) ask(lock string, query url.Values, i intervention) {
 	if force == 0 || len(c.w.plan.Faults) > 0 {
 		return
 	}
-	// Nothing puts it off, unless it is withdrawn.
+	// Nothing puts it off, unless it is withdrawn: at any of the locks of a lease of several, for a revocation belongs to the lease.
 	time.AfterFunc(force+2*slack, func() {
 		for _, l := range asked {
-			for _, p := range c.w.audit.places(l) {
-				if p.there() && !c.w.exemptions.withdrawnSince(lock, began) {
+			places := c.w.audit.places(l)
+			if slices.ContainsFunc(places, func(p contender) bool {
+				lock, _ := lockOf(p.path)
+				return c.w.exemptions.withdrawnSince(lock, began)
+			}) {
+				continue
+			}
+			for _, p := range places {
+				if p.there() {
 					c.w.violate("revocation: %s was to end at %s", p.path, c.w.since(a.received.Add(force)))
 				}
 			}
