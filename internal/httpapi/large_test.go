@@ -35,7 +35,7 @@ func crowded(f *fake, n int) {
 
 // Clients that do not read keep their answers in memory. At the bound further large answers are refused, before anything
 // is done, and small ones go on.
-func TestLargeAnswersThatNobodyReadsAreBounded(t *testing.T) {
+func TestUnreadLargeAnswersAreBounded(t *testing.T) {
 	testkit.NotShort(t, "megabytes of answers")
 	const limit = 24 << 20
 	g := serve(t, func(o *Options) { o.MaxAnswers = limit })

@@ -9,7 +9,7 @@ import (
 	"lockkeeper/internal/locks"
 )
 
-// rawAnswer is a response that nobody judged: for the few tests that make the server say what no client can meet.
+// rawAnswer is a response without the checks of the API description, for answers that no client can cause.
 type rawAnswer struct {
 	status int
 	header http.Header

@@ -20,7 +20,7 @@ import (
 	"lockkeeper/internal/test/apitest"
 )
 
-// dialSocket is a WebSocket client that nobody judges and that reads nothing by itself.
+// dialSocket connects a WebSocket client without checks of its messages. The client reads nothing by itself.
 func dialSocket(t *testing.T, g *gateway, path string, header http.Header) (*websocket.Conn, *http.Response, error) {
 	t.Helper()
 	conn, response, err := websocket.DefaultDialer.DialContext(g.ctx, "ws"+strings.TrimPrefix(g.url, "http")+path, header)

@@ -145,7 +145,7 @@ func TestAMessageThatANotifyURLRefusesIsGivenUpAndDelaysNoOther(t *testing.T) {
 			t.Errorf("given up: %q", k.givenUp)
 		}
 		if waiting, dead := c.Load(); waiting != 0 || dead != 0 || !slices.Contains(k.done, "lease0") || len(c.receivers) != 0 {
-			t.Errorf("%d wait, %d are dead letters that nobody can ask for; done %q", waiting, dead, k.done)
+			t.Errorf("%d wait, %d are dead letters without a webhook; done %q", waiting, dead, k.done)
 		}
 		if n := len(r.seen); n != 11 {
 			t.Errorf("%d tries, want ten of one and one of the other", n)

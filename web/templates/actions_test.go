@@ -236,7 +236,7 @@ func TestALockIsDestroyedOnlyByItsName(t *testing.T) {
 	api := new(fakeAPI)
 	page, stop := browseWith(t, "/lock-readers", api)
 	page.press("[data-act=destroy]")
-	page.until(`document.querySelector("#ask-destroy").innerText.includes("Ends 2 contenders, 1 of other programs.")`, "it says whom it hits")
+	page.until(`document.querySelector("#ask-destroy").innerText.includes("Ends 2 contenders, 1 of other programs.")`, "it says what it ends")
 	if got, _ := api.last(); got != `POST /v1/locks/sample/reap {"dry_run":true,"older_than":"0s"}` {
 		t.Error(got)
 	}
@@ -261,7 +261,7 @@ func TestALockIsDestroyedOnlyByItsName(t *testing.T) {
 	page.until(`!document.querySelector("#ask-destroy").hasAttribute("aria-busy")`, "it has looked")
 	stop()
 	page.press("#ask-destroy [data-confirm]")
-	page.until(`document.querySelector("#ask-destroy [data-problem]").innerText.includes("check the queue before you repeat it")`, "nobody answers")
+	page.until(`document.querySelector("#ask-destroy [data-problem]").innerText.includes("check the queue before you repeat it")`, "no answer comes")
 }
 
 // Keys belong to the dialog while it is open, and Escape leaves everything as it was.

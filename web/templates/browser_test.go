@@ -104,7 +104,7 @@ func TestAFilterThatIsRefusedSaysSo(t *testing.T) {
 	}
 	write("refuse")
 	page.until(`!document.querySelector("#refused").hidden`, "it says so")
-	if got := page.text("#refused"); !strings.Contains(got, "Nobody can see this.") || !strings.Contains(got, "the previous filter") {
+	if got := page.text("#refused"); !strings.Contains(got, "No page shows this.") || !strings.Contains(got, "the previous filter") {
 		t.Errorf("it says %q", got)
 	}
 	if got := eval[string](page, "location.href"); got != shown {

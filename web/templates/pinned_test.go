@@ -158,7 +158,7 @@ func TestALockIsNotDestroyedWithNewContenders(t *testing.T) {
 	}
 	in("alice")
 	page.press("[data-act=destroy]")
-	page.until(`document.querySelector("#ask-destroy").innerText.includes("Ends 1 contender.")`, "it says whom it hits")
+	page.until(`document.querySelector("#ask-destroy").innerText.includes("Ends 1 contender.")`, "it says what it ends")
 	page.fill("#ask-destroy [name=typed]", "catalogue")
 	in("alice", "bob")
 	page.press("#ask-destroy [data-confirm]")
@@ -175,7 +175,7 @@ func TestALockIsNotDestroyedWithNewContenders(t *testing.T) {
 	}
 	in("alice")
 	page.press("[data-act=destroy]")
-	page.until(`document.querySelector("#ask-destroy").innerText.includes("Ends 1 contender.")`, "it says whom it hits")
+	page.until(`document.querySelector("#ask-destroy").innerText.includes("Ends 1 contender.")`, "it says what it ends")
 	page.fill("#ask-destroy [name=typed]", "catalogue")
 	eval[int](page, `(document.querySelector("#ask-destroy [name=newcomers]").checked = true, 1)`)
 	in("bob")

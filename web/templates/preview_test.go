@@ -70,7 +70,7 @@ func previewHandler(api http.Handler) http.Handler {
 		case "":
 		case "refuse":
 			w.WriteHeader(http.StatusUnprocessableEntity)
-			c = ProblemPage(Problem{Page: page(start, "No"), Status: http.StatusUnprocessableEntity, Title: "The address is not valid", Detail: "Nobody can see this."})
+			c = ProblemPage(Problem{Page: page(start, "No"), Status: http.StatusUnprocessableEntity, Title: "The address is not valid", Detail: "No page shows this."})
 		default:
 			v := overviewSample(start)
 			v.Query, v.Live = q, "/ui/live?q="+url.QueryEscape(q)

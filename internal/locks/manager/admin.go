@@ -130,7 +130,7 @@ func obstacle(err error) string {
 	case errors.Is(err, record.ErrNoRecord):
 		return "another program has written over its data, so it cannot be asked; break ends it"
 	case errors.Is(err, zk.ErrNoAuth):
-		return "its ACL, or that of the lock's directory, forbids it to the gateways' ZooKeeper identity; whoever made it can delete it"
+		return "its ACL, or that of the lock's directory, forbids it to the gateways' ZooKeeper identity; the program that made it can delete it"
 	case errors.Is(err, zk.ErrNotEmpty):
 		return "there are nodes below its node; delete them first"
 	case errors.Is(err, zk.ErrBadVersion):

@@ -50,8 +50,8 @@ func (m *Manager) adoptAll(now time.Duration) {
 	}
 }
 
-// disown gives up the leases of former sessions that another gateway was
-// quicker to take over: they are its own now, and whoever asks is told so.
+// disown gives up the leases of former sessions that another gateway took over
+// first. That gateway owns them now, and clients are told so.
 func (m *Manager) disown(now time.Duration) {
 	if m.port.Session() == nil {
 		return // the next session's begin does it
@@ -128,7 +128,7 @@ func (m *Manager) adoptIfOwned(q *queues.Queue, c *recipe.Contender, now time.Du
 	default:
 		s := l.slotAt(q, c)
 		if s == nil || s.presence.gone() || s.presence.seen() && s.name() != c.Name {
-			return false // somebody else made up the name, or it is a replacement's
+			return false // another program made up the name, or it is a replacement's
 		}
 		s.contender = c
 		s.setPresence(m, l, slotSeen)
@@ -183,8 +183,8 @@ func (m *Manager) adopt(l *lease, now time.Duration) {
 	case creating:
 		m.setPhase(l, waiting)
 	case ending:
-		// Whoever asked for the end was not told that it happened. An expiry
-		// is decided again; an end that a client asked for goes on.
+		// No client was told that the end happened. An expiry is decided
+		// again; an end that a client asked for goes on.
 		if byTime(l.reason()) {
 			m.unend(l) // it was not done
 		} else {

@@ -135,7 +135,7 @@ func TestAHiddenContenderIsWaitedForAndItsEndIsNoticed(t *testing.T) {
 
 // A number that a child without a number used up leaves a gap that is settled
 // by one listing.
-func TestANumberThatNobodyHasIsSettledByAListing(t *testing.T) {
+func TestAListingSettlesAMissingNumber(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		s.hidden = func(p string) bool { return strings.HasSuffix(p, "/stray") }
 		g := s.gateway(t)

@@ -126,7 +126,7 @@ func TestZooKeeperAwayIsAnsweredWithinASecond(t *testing.T) {
 			t.Errorf("three answers took %v", took)
 		}
 		_, err = g.heartbeat(l)
-		wantCode(t, err, locks.CodeUnavailable) // ending: nobody knows yet
+		wantCode(t, err, locks.CodeUnavailable) // ending: the outcome is not known yet
 		time.Sleep(20 * time.Second)
 		_, err = g.acquire(deploy())
 		wantCode(t, err, locks.CodeUnavailable)

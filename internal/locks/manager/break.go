@@ -56,9 +56,9 @@ type blow struct {
 	notify  string          // of at: its notify_url
 }
 
-// readBefore reads what a blow is for, when that is another gateway's contender: its lease may have ended already, of which
-// its record alone tells, and then the blow frees a place and ends nothing. It strikes at the version that was read. Of a lease
-// that this gateway has just taken over the record tells whom to tell. The monitor is held, and released meanwhile.
+// readBefore reads the record of a blow's contender when that is another gateway's. Only the record tells whether its lease has
+// ended already; then the blow frees a place and ends no lease. The blow deletes the version that was read. The record of a
+// lease that this gateway has just taken over has its notify_url. The monitor is held, and released meanwhile.
 func (m *Manager) readBefore(ctx context.Context, b *blow) error {
 	if b.l != nil {
 		return m.readOwn(ctx, b.l)

@@ -137,7 +137,7 @@ type names [1 << 10]string
 
 var namesSeed = maphash.MakeSeed()
 
-// one returns the copy of a name whose memory may be somebody else's.
+// one returns the shared copy of a name. The argument's memory may belong to a larger buffer.
 func (n *names) one(name string) string {
 	if name == "" {
 		return ""

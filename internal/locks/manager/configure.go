@@ -142,7 +142,7 @@ func (m *Manager) removal(q *queues.Queue, d *limitDir) []zk.Op {
 	switch {
 	case q.Exists && (q.Namespace.Name == locks.DefaultNamespace || q.Extras().Passing):
 		ops = removeDir(q.Path)
-	case q.Namespace.Name == locks.DefaultNamespace && d.exists: // fails when somebody uses it
+	case q.Namespace.Name == locks.DefaultNamespace && d.exists: // fails when the directory is in use
 		ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: q.Path}, zk.Op{Kind: zk.OpDelete, Path: q.Path, Version: -1})
 	}
 	if d.exists {
@@ -154,10 +154,10 @@ func (m *Manager) removal(q *queues.Queue, d *limitDir) []zk.Op {
 	return ops
 }
 
-// change decides what to change of a lock's settings, from what ZooKeeper has, and
-// does it; decided again when somebody else was quicker. decide is called with the monitor
-// held; no operations: it is as it should be. When change returns, the replica shows
-// what was done.
+// change decides from what ZooKeeper has how a lock's settings must change, and writes that.
+// It decides again when another gateway wrote first. It calls decide with the monitor held;
+// decide returns no operations when nothing has to change. When change returns, the replica
+// shows what was done.
 func (m *Manager) change(ctx context.Context, ns, lock string, decide func(*queues.Queue, *limitDir) ([]zk.Op, error)) error {
 	if err := locks.CheckPlace(&ns, &lock); err != nil {
 		return err
@@ -168,7 +168,7 @@ func (m *Manager) change(ctx context.Context, ns, lock string, decide func(*queu
 			return err
 		}
 		defer m.leaveQueue(q)
-		used := false // by somebody whom the replica did not show
+		used := false // by a contender that the replica did not show
 		for range configureAttempts {
 			d, err := m.presentLimits(ctx, m.settingsPath(q))
 			if err != nil {

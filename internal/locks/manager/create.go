@@ -162,8 +162,8 @@ func (m *Manager) created(l *lease, c *creation, res zk.Result) {
 				m.addContender(s.q, s.contender, false, now)
 			}
 		} else {
-			// It was lost, did commit, and somebody has deleted the contender
-			// since: there is no name to tell.
+			// The answer was lost, the create did commit, and the contender has
+			// been deleted since: there is no name to return.
 			s.delete(m, l)
 		}
 		i++
@@ -253,8 +253,8 @@ func (m *Manager) inTheWay(wants []locks.Want) *queues.Queue {
 }
 
 // semaphoreAmong is the first of the locks, as far as the replica shows, that is
-// another program's semaphore. Nobody of ours joins that: Curator's SemaphoreV2 and
-// Kazoo's Semaphore count every child against its limit, so that a waiter blocks whoever it waits for.
+// another program's semaphore. No lease joins one: Curator's SemaphoreV2 and Kazoo's
+// Semaphore count every child against its limit, so a waiter would block the holder it waits for.
 func (m *Manager) semaphoreAmong(wants []locks.Want) *queues.Queue {
 	for i := range wants {
 		if q := m.replica.Namespaces[wants[i].NS].Find(wants[i].Lock); q != nil && q.Semaphore() {

@@ -111,7 +111,7 @@ func (m *Manager) closed(l *lease, reason locks.Reason, now time.Duration) {
 	if !l.grant.granted() {
 		l.setGrant(m, grantClaimed)
 	}
-	l.noteHandedOver(m) // whoever closed it has noted that
+	l.noteHandedOver(m) // the gateway that closed it has noted that
 	d := &delay{id: l.id(), reason: reason, owner: l.owner, token: m.fencingToken(l.czxid)}
 	m.conclude(l, reason, now, true)
 	for s := range l.slots {

@@ -61,7 +61,7 @@ func TestAHazardIsToldOnceAndCountedWhileItLasts(t *testing.T) {
 		}
 		remove := func(path string) { s.foreign(zk.Op{Kind: zk.OpDelete, Path: path, Version: -1}) }
 		g.mustRelease(g.mustHold(deploy()))
-		hazards("nobody")
+		hazards("no program")
 		const ignored, pair = "program_ignores_leases kazoo-lock", "programs_ignore_each_other curator-mutex kazoo-lock"
 		kazoo := create(kazooPrefix)
 		hazards("one program")

@@ -155,9 +155,9 @@ func TestHoldsOutliveTheirGateway(t *testing.T) {
 	})
 }
 
-// Another program has written over the record and the owner has died: nobody
+// Another program has written over the record and the owner has died: no gateway
 // knows the holds. Only a plain release ends the lease.
-func TestHoldsThatNobodyKnowsAnyMoreEndWithAPlainRelease(t *testing.T) {
+func TestUnknownHoldsEndWithAPlainRelease(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		one := s.gateway(t)
 		l := one.mustHold(reentrant("a"))

@@ -360,7 +360,7 @@ func TestListsAndQueuesComeFromMemory(t *testing.T) {
 		if f := lock.Waiters[0].Foreign; f == nil || f.Program != "curator" || string(f.Data) != "10.0.0.7" || lock.Waiters[0].Position != 1 {
 			t.Errorf("foreign waiter %+v %+v", lock.Waiters[0], f)
 		}
-		free, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "nobodys"})
+		free, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "unused"})
 		if err != nil || free.State != locks.LockFree {
 			t.Errorf("%+v %v", free, err)
 		}

@@ -77,9 +77,9 @@ func (m *Manager) checkNotify(r *locks.AcquireRequest) error {
 	case r.NotifyURL == "":
 		return nil
 	case m.opt.Outbox == nil:
-		return locks.Invalid(field, "this gateway tells nobody")
+		return locks.Invalid(field, "this gateway delivers no notifications; leave it out")
 	case r.Ephemeral:
-		return locks.Invalid(field, "an ephemeral lease goes with its gateway's session, and then nobody knows whom to tell; leave one of them out")
+		return locks.Invalid(field, "an ephemeral lease goes with its gateway's session, and its notify_url with it; leave one of them out")
 	}
 	if err := m.opt.Outbox.CheckURL(r.NotifyURL); err != nil {
 		return locks.Invalid(field, err.Error())
@@ -213,7 +213,7 @@ func (m *Manager) readOwn(ctx context.Context, l *lease) error {
 	return nil
 }
 
-// readBeforeAll reads whom trees are to be told to, a bounded number at a time; the monitor is free.
+// readBeforeAll reads the notify_urls of trees, a bounded number at a time. The monitor is free.
 func (m *Manager) readBeforeAll(ctx context.Context, trees []*tree) error {
 	if m.opt.Outbox == nil {
 		return nil
@@ -235,7 +235,7 @@ func (m *Manager) readBeforeAll(ctx context.Context, trees []*tree) error {
 	return nil
 }
 
-// readTree begins to read whom a tree is to be told to; false when that is known. The monitor is held.
+// readTree begins to read the notify_url of a tree; false when that is known. The monitor is held.
 func (m *Manager) readTree(t *tree, answers chan<- struct{}) bool {
 	switch l := t.l; {
 	case l != nil && m.unreadOwn(l):

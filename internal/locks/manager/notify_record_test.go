@@ -10,12 +10,12 @@ import (
 	"lockkeeper/internal/locks/interop"
 )
 
-// Whoever writes a lease's record, and for whatever, leaves the address in it: the next gateway has it from there alone.
+// Every write of a lease's record keeps the notify_url in it: the next gateway knows it from there alone.
 func TestTheNotifyURLSurvivesEveryWriteOfItsRecord(t *testing.T) {
 	metadata := strings.Repeat(`<&"`, locks.MaxMetadata/3)
 	address := someURL + strings.Repeat("&", locks.MaxNotifyURL-len(someURL)) // the largest record that there is: each & takes six bytes in it
 	for name, write := range map[string]func(s *fakeStore, g, other *gate, l locks.Lease) error{
-		"nobody": func(*fakeStore, *gate, *gate, locks.Lease) error { return nil },
+		"no write": func(*fakeStore, *gate, *gate, locks.Lease) error { return nil },
 		"an update": func(_ *fakeStore, g, _ *gate, l locks.Lease) error {
 			_, err := g.m.Update(g.t.Context(), locks.UpdateRequest{ID: l.ID, Token: l.Token, Metadata: &metadata, TTL: 2 * time.Minute})
 			return err

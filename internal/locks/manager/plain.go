@@ -10,13 +10,12 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// Some programs lock by the oldest recipe: whoever creates the ephemeral node
-// <root>/<lock> itself holds the lock, and the others wait for it to be deleted. Where
-// a directory would be stands such a plain node then. It is the lock's only
-// contender, exclusive, foreign and without a name below the lock's path, and holds:
-// the empty name stands for it. An ephemeral node has no children, so nothing of
-// anybody's queues behind it; an acquire that waits meanwhile waits in
-// memory (obstacle.go).
+// Some programs lock by the oldest recipe: the program that creates the ephemeral
+// node <root>/<lock> itself holds the lock. The others wait until it is deleted. Such
+// a plain node stands in the place of the lock's directory. It is the lock's only
+// contender: exclusive, foreign, and the holder. It has no name below the lock's path;
+// the empty name stands for it. An ephemeral node has no children, so no contender
+// queues behind it; an acquire that waits meanwhile waits in memory (obstacle.go).
 //
 // A created event does not tell a plain node from a directory. So a directory that
 // was created while we watched and has no child a moment later is listed; a
@@ -79,9 +78,9 @@ func (m *Manager) passOn(q *queues.Queue, now time.Duration) {
 	m.port.Submit(&zk.Write{Alone: true, Ops: removeDir(q.Path)}, func(zk.Result) {})
 }
 
-// passing is the data of a directory that we create where plain nodes have stood. Whoever
-// locks by those waits for the directory to be deleted, so it goes as soon as
-// it is empty, in whatever namespace, and whichever gateway finds it.
+// passing is the data of a directory that a gateway creates where plain nodes have stood.
+// Programs that lock by those wait until the directory is deleted. So any gateway deletes
+// it as soon as it is empty, in every namespace.
 const passing = "lockkeeper: goes when it is empty"
 
 // maxDirData is the longest data of a lock's directory that is looked at.
@@ -97,9 +96,9 @@ func (m *Manager) readDir(q *queues.Queue) {
 	})
 }
 
-// removal of a directory fails when it is not one: a plain node may have taken its
-// place since it was looked at, in the moment in which another gateway swept
-// it, and is somebody's lock. Nothing can be created below that.
+// removalProbe is created below a directory and deleted with it, so that the removal of a
+// plain node fails: no node can be created below an ephemeral one. A plain node is another
+// program's lock, and may have taken the directory's place after another gateway's sweep.
 const removalProbe = "lockkeeper-sweep"
 
 func removeDir(path string) []zk.Op {

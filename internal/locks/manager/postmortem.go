@@ -11,9 +11,10 @@ import (
 )
 
 // Postmortems: what is remembered of an ended lease, for an hour. The gateway that
-// ran it knows why it ended, and tells the others (notices.go). Who has not been told has seen the
-// contender go, and says so (reason unknown) when nobody is there any more who knows better. An entry takes
-// some 450 bytes (less than 470), and each of the two memories has at most maxHistory of them.
+// ran it knows why it ended, and tells the others (notices.go). A gateway that has not been
+// told has seen the contender go. It answers with reason unknown when no gateway knows more.
+// An entry takes some 450 bytes (less than 470), and each of the two memories has at most
+// maxHistory of them.
 
 // remember keeps what became of a lease for those who ask later.
 func (m *Manager) remember(l *lease, now time.Duration) {
@@ -135,8 +136,7 @@ func (m *Manager) recall(id recipe.LeaseID) (postmortem.End, *locks.Error) {
 	return postmortem.End{}, err
 }
 
-// describeHeir reads what is not known yet of whoever was granted the lock
-// next. It is called with the monitor held, and holds it on return.
+// describeHeir reads what is not known yet of the next holder. It is called with the monitor held, and holds it on return.
 func (m *Manager) describeHeir(ctx context.Context, p postmortem.End) {
 	if p.Next == nil || p.Next.Token != 0 {
 		return

@@ -117,7 +117,7 @@ func TestAPostmortemByAWitnessSaysWhatWasSeen(t *testing.T) {
 		one, two := s.gateway(t), s.gateway(t)
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"})
 		synctest.Wait()
-		if _, err := two.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"}); err != nil { // somebody looks
+		if _, err := two.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"}); err != nil { // a client reads the lock
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)

@@ -120,8 +120,8 @@ func (m *Manager) target(req *locks.LeaseRequest) (recipe.LeaseID, *locks.Error)
 	return id, nil
 }
 
-// lookup finds a lease, or what is remembered of it. Whoever has its token is
-// told that it is over; to others a lease that nobody knows never was.
+// lookup finds a lease, or what is remembered of it. Of a lease that no gateway
+// knows, a client with its token is told that it has ended, others that it is not found.
 func (m *Manager) lookup(id recipe.LeaseID, token bool) (*lease, locks.Lease, *locks.Error) {
 	if l := m.leases[id]; l != nil {
 		return l, locks.Lease{}, nil
@@ -243,7 +243,7 @@ func (m *Manager) known(ns string) error {
 	return nil
 }
 
-// Lock shows a lock's queue, from memory; a lock that nobody uses is free.
+// Lock shows a lock's queue, from memory; a lock without contenders is free.
 func (m *Manager) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, error) {
 	if err := req.Check(); err != nil {
 		return locks.Lock{}, err

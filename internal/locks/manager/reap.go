@@ -16,8 +16,8 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// A reap ends what is old in a queue, the last in line first, so that nobody is
-// let in by it who is to go himself.
+// A reap ends what is old in a queue, the last in line first, so that it grants no
+// lease that it is to end itself.
 //
 // Ages are by ZooKeeper's clock at both ends: a contender's ctime, and the mtime of
 // this gateway's guard, which a transaction wrote that was sent after the request
@@ -254,7 +254,7 @@ func (m *Manager) lookAt(ctx context.Context, session term.Session, chunk []*can
 	if err := m.answered(ctx, answers, asked); err != nil {
 		return err
 	}
-	for _, c := range hidden { // everything was answered: nobody writes it any more
+	for _, c := range hidden { // everything was answered: no gateway writes it any more
 		looking, cancel := context.WithTimeout(ctx, answerWithin)
 		stat, err := session.Exists(looking, c.record.Path())
 		cancel()

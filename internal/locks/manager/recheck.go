@@ -10,8 +10,8 @@ import (
 )
 
 // recheck has the records of this gateway's leases read again after a tree read
-// that may follow a gap in the stream: it lists names, and somebody may have
-// written a record meanwhile (another gateway, to ask the lease's holder to let go). Until
+// that may follow a gap in the stream: it lists names, and another gateway may
+// have written a record meanwhile, to ask the lease's holder to release it. Until
 // one is read the lease goes on as it was; what time decides names the version
 // that was seen, so that nothing is swallowed.
 func (m *Manager) recheck() {

@@ -25,8 +25,8 @@ func (l *lease) contents(ttl time.Duration) record.Record {
 // record is the lease's record as it is written.
 func (l *lease) record(ttl time.Duration) []byte { return l.contents(ttl).Encode() }
 
-// label is the data of a lease's further contenders: who it is, for whoever
-// looks at that queue. The metadata of 64 of them would be larger than a transaction
+// label is the data of a lease's further contenders: its owner, for programs that
+// read that queue. The metadata of 64 of them would be larger than a transaction
 // may be.
 func (l *lease) label(ttl time.Duration) []byte {
 	r := record.Record{Version: record.Version, Owner: l.owner, Enqueued: l.enqueued.Milliseconds()}

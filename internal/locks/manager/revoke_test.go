@@ -366,7 +366,7 @@ func TestARevocationIsRefusedWhereItMakesNoSense(t *testing.T) {
 			{locks.RevokeRequest{Lock: "deploy", Reason: "a\nb"}, locks.CodeInvalid, "reason"},
 			{locks.RevokeRequest{Lock: "deploy", ForceAfter: locks.MaxForceAfter + 1}, locks.CodeInvalid, "force_after"},
 			{locks.RevokeRequest{Lock: "deploy", ForceAfter: -1}, locks.CodeInvalid, "force_after"},
-			{locks.RevokeRequest{Lock: "deploy", NS: "nobody"}, locks.CodeNamespaceUnknown, "ns"},
+			{locks.RevokeRequest{Lock: "deploy", NS: "missing"}, locks.CodeNamespaceUnknown, "ns"},
 		} {
 			_, err := g.m.Revoke(t.Context(), test.req)
 			if e := wantCode(t, err, test.code); e.Field != test.field {

@@ -15,7 +15,7 @@ const semaphoreName = "/lockkeeper/locks/deploy/_c_12345678-1234-1234-1234-12345
 
 // Attack 24: Curator's SemaphoreV2 counts every child of its directory. Whoever of ours
 // waits there blocks the one that it waits for.
-func TestAttack24NobodyJoinsAnotherProgramsSemaphore(t *testing.T) {
+func TestAttack24NoLeaseJoinsAnotherProgramsSemaphore(t *testing.T) {
 	for name, req := range map[string]locks.AcquireRequest{
 		"try":       {},
 		"wait":      {Wait: locks.WaitForever},

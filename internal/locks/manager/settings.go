@@ -100,10 +100,10 @@ func (m *Manager) sized(req *locks.AcquireRequest, wants []locks.Want) ([]locks.
 		}
 		switch {
 		case inForce == 0 && w.Limit == 0:
-			return nil, locks.Invalid(req.Field(i, "limit"), "the lock has no limit yet: give limit=N with the acquire, and whoever comes agrees to it while the lock is in use; or set it for good with PUT")
+			return nil, locks.Invalid(req.Field(i, "limit"), "the lock has no limit yet: give limit=N with the acquire, which binds later acquires while the lock is in use; or set it for good with PUT")
 		case inForce != 0 && w.Limit != 0 && w.Limit != inForce:
 			return nil, &locks.Error{Code: locks.CodeSettingsDiffer, Field: req.Field(i, "limit"), Limit: inForce,
-				Detail: "the lock has a limit of " + strconv.Itoa(inForce) + ": leave limit out to take it as it is, or change it with PUT, which applies to who comes after"}
+				Detail: "the lock has a limit of " + strconv.Itoa(inForce) + ": leave limit out to take it as it is, or change it with PUT, which applies to later acquires"}
 		case w.Permits > max(inForce, w.Limit):
 			return nil, locks.Invalid(req.Field(i, "permits"), strconv.Itoa(w.Permits)+" permits are more than the lock's limit of "+strconv.Itoa(max(inForce, w.Limit)))
 		}

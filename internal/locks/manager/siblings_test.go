@@ -162,7 +162,7 @@ func TestALockOfOursIsNoMarker(t *testing.T) {
 
 // Kazoo's Semaphore counts every child of its directory. Its leases have no numbers, and one name in a
 // hundred looks as if it had one.
-func TestNobodyJoinsKazoosSemaphore(t *testing.T) {
+func TestNoLeaseJoinsKazoosSemaphore(t *testing.T) {
 	leases := []string{"0123456789abcdef0123456789abcdef", "0123456789abcdef0123451234567890", "0123456789abcdef012345ffffffffff"}
 	for _, started := range []string{"before", "after"} {
 		t.Run(started, func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestNobodyJoinsKazoosSemaphore(t *testing.T) {
 					g = s.gateway(t)
 				}
 				time.Sleep(time.Second)
-				g.refused("deploy", locks.CodeForeignSemaphore) // nobody has a lease
+				g.refused("deploy", locks.CodeForeignSemaphore) // there is no lease
 				for _, name := range leases {
 					s.foreign(zk.Op{Kind: zk.OpCreate, Path: plainPath + "/" + name, Data: []byte("worker")})
 				}

@@ -52,7 +52,7 @@ func (l *lease) width() int {
 }
 
 // slotAt is the lease's slot that a contender in a queue claims by its name, nil
-// when the lease has none there: then somebody else made up the name.
+// when the lease has none there: then another program made up the name.
 func (l *lease) slotAt(q *queues.Queue, c *recipe.Contender) *slot {
 	for s := range l.slots {
 		if s.q == q && queues.SameSlot(s.contender, c) {

@@ -69,7 +69,7 @@ const (
 	recordRereading                    // that read is under way
 	recordCurrent                      // applied as it stands
 	recordWriting                      // applied, and a write of this gateway is under way
-	recordContested                    // the same, and somebody wrote it meanwhile, perhaps only this gateway
+	recordContested                    // the same, and it was written meanwhile, perhaps only by this gateway
 )
 
 var recordTable = table{

@@ -130,8 +130,8 @@ func (m *Manager) sweepKey(k *keyEntry) {
 }
 
 // sweepSuccession removes entries whose chain ends here once no contender has
-// the id and no other entry names it, so the oldest go first. Nobody else
-// deletes them, so they travel together, and one that fails is left out.
+// the id and no other entry names it, so the oldest go first. No other
+// gateway deletes them, so one batch has all of them, and one that fails is left out.
 func (m *Manager) sweepSuccession() {
 	if !m.replica.KnowsAll() {
 		return // a contender with the id may be where the replica has not looked yet

@@ -280,9 +280,9 @@ func (m *Manager) heldByOther(ctx context.Context, req *locks.AcquireRequest, q 
 		}
 	case locks.CodeForeignSemaphore:
 		e.RetryAfter = 0
-		e.Detail = "another program's semaphore stands in this lock's directory; it counts whoever waits there against its limit, so nothing of ours joins it: use another lock"
+		e.Detail = "another program's semaphore stands in this lock's directory; it counts every waiter against its limit, so no lease joins it: use another lock"
 	case locks.CodeWaitElapsed:
-		e.Detail = "the wait elapsed before " + q.Name() + " was let go; the place in line is given up"
+		e.Detail = "the wait elapsed before " + q.Name() + " was released; the place in line is given up"
 	}
 	q.Polls--
 	m.replica.Forget(q)

@@ -9,8 +9,8 @@ import (
 	"lockkeeper/internal/locks/queues"
 )
 
-// The index of all contenders is there only while somebody asks.
-func TestWhereLeasesAreIsForgottenWhenNobodyAsks(t *testing.T) {
+// The index of all contenders is kept only while lookups use it.
+func TestTheIndexOfLeasesIsDroppedWhenItIsUnused(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		one, two := s.gateway(t), s.gateway(t)
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
@@ -21,7 +21,7 @@ func TestWhereLeasesAreIsForgottenWhenNobodyAsks(t *testing.T) {
 		}
 		synctest.Wait()
 		if indexed() {
-			t.Error("an index that nobody asked for")
+			t.Error("an index before the first lookup")
 		}
 		two.mustBeatFor(l, locks.Held)
 		later := one.mustHold(locks.AcquireRequest{Lock: "other", TTL: time.Hour})

@@ -143,7 +143,7 @@ func TestNothingSeriousStandsInTheWayInADialog(t *testing.T) {
 				b.says("#ask-reap", "Ends 6 contenders")
 			default:
 				b.press("[data-act=" + act + "]")
-				b.until(`document.querySelector("#ask-`+act+` [data-hits] li")`, "it says whom it hits")
+				b.until(`document.querySelector("#ask-`+act+` [data-hits] li")`, "it says what it ends")
 				eval[int](b, `(document.querySelector("#ask-`+act+` [data-problem]").textContent = "It went wrong.", 1)`)
 			}
 			b.shot(strings.Join([]string{"dialog", act, look}, "-"))

@@ -232,7 +232,7 @@ func TestAskingAnotherProgramIsNotOffered(t *testing.T) {
 	if !eval[bool](page, `document.querySelector("#act-revoke").disabled && Boolean(document.querySelector("#queue .holder [data-act=break]"))`) {
 		t.Error("asking is offered, or breaking is not")
 	}
-	page.eachLook(func(look string) { page.shot("nobody-to-ask-" + look) })
+	page.eachLook(func(look string) { page.shot("no-lease-to-ask-" + look) })
 	a, err := g.Send(t.Context(), "POST", "/v1/locks/deploy/revoke")
 	expect(t, a, err, 409, "nothing_to_ask")
 }

@@ -255,7 +255,7 @@ func TestALeaseOfThreeContendersEndsWholeWhenOneIsReaped(t *testing.T) {
 
 // Attack 24: Curator's SemaphoreV2 counts every child of its directory. One of ours that waited there would block the one that
 // it waits for.
-func TestNobodyOfOursStandsInTheWayOfCuratorsSemaphore(t *testing.T) {
+func TestNoLeaseStandsInTheWayOfCuratorsSemaphore(t *testing.T) {
 	const ns, kind = "semaphore", "curator-semaphore"
 	w := newWorld(t)
 	semaphore := w.root + "/" + ns

@@ -38,7 +38,7 @@ func (w *world) wantRefusals(t *testing.T, lock, code string) {
 }
 
 // Kazoo's Semaphore counts every child of its directory against its limit, which is 2 here.
-func TestNobodyOfOursStandsInTheWayOfKazoosSemaphore(t *testing.T) {
+func TestNoLeaseStandsInTheWayOfKazoosSemaphore(t *testing.T) {
 	const kind = "kazoo-semaphore"
 	w := newWorld(t)
 	p := w.program(t, kind)

@@ -49,18 +49,18 @@ func listening(t *testing.T, words string) (address string, asked *atomic.Int32)
 
 func TestAServerThatSaysNothingIsShownWithWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	nobody.Close()
+	closed.Close()
 	not, _ := listening(t, "srvr is not executed because it is not in the whitelist.\n")
 	away, _ := listening(t, "This ZooKeeper instance is not currently serving requests\n")
 	odd, _ := listening(t, "Zookeeper version: 3.8.0--1, built on\nZxid: many\n")
 	silent, _ := listening(t, "")
 	good, _ := listening(t, "Zookeeper version: 3.9.2-e454e8c7283100c7caec6dcae2bc82aaecb63023, built on 2024-02-12\nLatency min/avg/max: 0/0.5/12\nReceived: 45\n"+
 		"Sent: 44\nConnections: 3\nOutstanding: 1\nZxid: 0x100000002a\nMode: follower\nNode count: 17\n")
-	e := Status{Servers: []string{nobody.Addr().String(), not, away, odd, silent, good}}
+	e := Status{Servers: []string{closed.Addr().String(), not, away, odd, silent, good}}
 	begun := time.Now()
 	list := e.Get(t.Context())
 	if took := time.Since(begun); took > 3*time.Second || len(list) != 6 {
