@@ -59,7 +59,7 @@ func (m *Manager) checkLeases() (err error) {
 				holders[s.q.Path] = s
 			}
 		}
-		if l.heapIndex >= 0 && m.deadlines.h[l.heapIndex] != l {
+		if l.heapIndex >= 0 && m.deadlines.leases[l.heapIndex] != l {
 			fail("lease %s is not where the heap says", id)
 		}
 		if (l.phase == held || l.phase == waiting) && l.term == m.port.Term() && l.heapIndex < 0 {
@@ -69,9 +69,9 @@ func (m *Manager) checkLeases() (err error) {
 			continue
 		}
 		waits++
-		if l.lineIndex < 0 || int(l.lineIndex) >= len(m.counts.line) || m.counts.line[l.lineIndex] != l {
+		if l.lineIndex < 0 || int(l.lineIndex) >= m.counts.line.Len() || m.counts.line.leases[l.lineIndex] != l {
 			fail("lease %s waits, and is not in the line", id)
-		} else if m.counts.line[0].since > l.since {
+		} else if m.counts.line.leases[0].since > l.since {
 			fail("lease %s is older than the oldest", id)
 		}
 	}
@@ -87,8 +87,8 @@ func (m *Manager) checkLeases() (err error) {
 	if slots != m.counts.slots {
 		fail("the leases have %d slots; counted %d", slots, m.counts.slots)
 	}
-	if phases != m.counts.phases || waits != len(m.counts.line) {
-		fail("leases by phase are %v, %d in line; counted %v, %d", phases, waits, m.counts.phases, len(m.counts.line))
+	if phases != m.counts.phases || waits != m.counts.line.Len() {
+		fail("leases by phase are %v, %d in line; counted %v, %d", phases, waits, m.counts.phases, m.counts.line.Len())
 	}
 	return err
 }

@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"container/heap"
 	"time"
 
 	"lockkeeper/internal/locks"
@@ -11,11 +10,11 @@ import (
 // counts is what Info says of numbers, kept as things change: asking costs
 // nothing that grows. Guarded by the monitor.
 type counts struct {
-	phases    [ended][kinds]int // leases of this gateway, by phase and kind
-	slots     int               // of the leases of this gateway
-	line      waitingHeap       // leases that are creating or waiting, the oldest first
-	heldUp    int               // ends that wait for the outbox
-	forbidden error             // the first transition of a lease that its table does not have; see state.go
+	phases    [ended][kinds]int  // leases of this gateway, by phase and kind
+	slots     int                // of the leases of this gateway
+	line      leaseHeap[bySince] // leases that are creating or waiting, the oldest first
+	heldUp    int                // ends that wait for the outbox
+	forbidden error              // the first transition of a lease that its table does not have; see state.go
 }
 
 // waits reports whether a lease of that phase stands in line.
@@ -74,42 +73,22 @@ func (c *counts) enter(l *lease) {
 func (c *counts) stand(l *lease) {
 	switch waits := l.phase.waits(); {
 	case waits && l.lineIndex < 0:
-		heap.Push(&c.line, l)
-	case !waits && l.lineIndex >= 0:
-		heap.Remove(&c.line, int(l.lineIndex))
+		c.line.push(l)
+	case !waits:
+		c.line.remove(l)
 	}
 }
 
 // oldest is how long the lease that has waited longest has waited, 0 when none waits.
 func (c *counts) oldest(now time.Duration) time.Duration {
-	if len(c.line) == 0 {
+	if c.line.Len() == 0 {
 		return 0
 	}
-	return max(now-c.line[0].since, 0)
+	return max(now-c.line.leases[0].since, 0)
 }
 
-// waitingHeap orders leases by when they came. A newcomer is the youngest, so
-// that it goes in without being moved.
-type waitingHeap []*lease
+// bySince orders leases by when they came. A newcomer is the youngest, so it goes in without being moved.
+type bySince struct{}
 
-func (h waitingHeap) Len() int           { return len(h) }
-func (h waitingHeap) Less(i, j int) bool { return h[i].since < h[j].since }
-func (h waitingHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].lineIndex, h[j].lineIndex = int32(i), int32(j)
-}
-
-func (h *waitingHeap) Push(x any) {
-	l := x.(*lease)
-	l.lineIndex = int32(len(*h))
-	*h = append(*h, l)
-}
-
-func (h *waitingHeap) Pop() any {
-	old := *h
-	l := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	l.lineIndex = -1
-	return l
-}
+func (bySince) less(a, b *lease) bool { return a.since < b.since }
+func (bySince) index(l *lease) *int32 { return &l.lineIndex }

@@ -350,7 +350,7 @@ func (g *gate) checkForgotten(gates int) {
 		"history": m.history.Size().Ends, "history's order": m.history.Size().Order,
 		"delays":   len(m.delays.byID) + m.delays.line.Len(),
 		"heirless": m.history.Size().Awaiting + m.witnessed.Size().Awaiting, "witnessed": m.witnessed.Size().Ends,
-		"deadlines": len(m.deadlines.h), "in line": len(m.counts.line), "reads": m.port.Reads(),
+		"deadlines": m.deadlines.Len(), "in line": m.counts.line.Len(), "reads": m.port.Reads(),
 		"in flight": m.port.InFlight(), "expiring": m.expiring, "acquiring": m.acquiring,
 		"locks": m.replica.Counts.Locks, "contenders": m.replica.Counts.Contenders,
 	})
