@@ -113,6 +113,8 @@ func (m *Manager) create(l *lease, key *keyEntry, req *locks.AcquireRequest, att
 		switch {
 		case res.Outcome == zk.Done:
 			m.created(l, c, res)
+		case res.Outcome == zk.Unknown && l.phase != creating:
+			// The contender's event came first and has told what became of it.
 		case res.Outcome == zk.Unknown:
 			m.resolve(l)
 		case again && m.limitFailed(&c.write, res):

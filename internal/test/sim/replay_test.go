@@ -26,6 +26,15 @@ var kept = []struct {
 			{At: 7745006769, Kind: CutFollower, Arg: 0x6cb6f456053522ea, For: 4300000000},
 			{At: 8173812073, Kind: RemoveLock, Arg: 0x7afc0d31d451801d},
 		}}},
+	{"a create whose event came before its lost reply was verified once more, while its lease waited",
+		Plan{Seed: 7040, Gateways: 1, Servers: 3, Length: 12500000000, Clients: []int{0, 2, 3, 4, 5, 6, 7, 100}, Faults: []Fault{
+			{At: 4804870564, Kind: RevokeUnseen, Arg: 0x4e714b91d23c0ef4, For: 82778714},
+			{At: 5738054339, Kind: LagAll, Arg: 0xfb43e83603adc95f, For: 7200000000},
+			{At: 6169680734, Kind: CutZooKeeper, Arg: 0x287c114bdf6cedc9},
+			{At: 7903112535, Kind: CutZooKeeper, Arg: 0x1fe6f04450412078},
+			{At: 9595547582, Kind: CutZooKeeper, Arg: 0x236dd71ccc92c2cd},
+			{At: 11614406097, Kind: PartAll, Arg: 0x4b99ff2bbf987905, For: 4600000000},
+		}}},
 }
 
 func TestPlansThatFailedOnceDoNotFailAgain(t *testing.T) {
