@@ -35,7 +35,7 @@ func watch(t *testing.T, hub events.Options, change ...func(*Options)) *watched 
 	return w
 }
 
-// watchLater does not start the hub: nothing that is published wakes anybody until run is called.
+// watchLater does not start the hub: a published event wakes no subscriber until run is called.
 func watchLater(t *testing.T, hub events.Options, change ...func(*Options)) *watched {
 	t.Helper()
 	testkit.NoLeaks(t)

@@ -71,8 +71,8 @@ func TestASuccessIsWrittenOnlyWhileTheFenceIsOpen(t *testing.T) {
 	}
 }
 
-// Who waits counts on its place for as long as it is told, and a successor knows nothing of what a gateway has told
-// behind its fence. A look without the token promises nothing to anybody.
+// A waiter relies on its place for the time in the answer. A successor does not know the answers that a gateway gave while
+// it was not trusted. An answer to a request without the token promises nothing.
 func TestATicketIsVouchedForLikeALease(t *testing.T) {
 	g := serve(t)
 	g.untrusted.Store(true)

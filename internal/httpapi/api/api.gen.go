@@ -3514,7 +3514,7 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/locks (the `ListLocks` operationId).
 	ListLocks(ctx context.Context, params *ListLocksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RemoveLock Remove a lock that nobody uses.
+	// RemoveLock Remove an unused lock.
 	//
 	// An empty lock and its settings. One that is held or waited for is 409 `lock_in_use`: see `destroy`. Repeating it is
 	// harmless.
@@ -3524,7 +3524,7 @@ type ClientInterface interface {
 
 	// GetLock Look at a queue, or wait for it to change.
 	//
-	// The holders and the waiters in order, those of other programs too. A lock that nobody holds or waits for is `free`:
+	// The holders and the waiters in order, those of other programs too. A lock without holders and waiters is `free`:
 	// that is no error. With `wait` a long poll, as for a lease. `consistent=true` shows everything that was acknowledged
 	// before the question. A text table for `Accept: text/plain` or `format=text`.
 	//
@@ -3536,7 +3536,7 @@ type ClientInterface interface {
 
 	// ConfigureLockWithBody Set a lock's settings.
 	//
-	// `limit` is how many permits the lock has for semaphore leases. It applies to who comes after: those in the queue keep the
+	// `limit` is how many permits the lock has for semaphore leases. It applies to later acquires: leases in the queue keep the
 	// limit that was in force when they came.
 	//
 	// Takes any type of body and a specified content type.
@@ -3546,7 +3546,7 @@ type ClientInterface interface {
 
 	// ConfigureLock Set a lock's settings.
 	//
-	// `limit` is how many permits the lock has for semaphore leases. It applies to who comes after: those in the queue keep the
+	// `limit` is how many permits the lock has for semaphore leases. It applies to later acquires: leases in the queue keep the
 	// limit that was in force when they came.
 	//
 	// Takes a body of the `application/json` content type.
@@ -4408,7 +4408,7 @@ func (c *Client) ListLocks(ctx context.Context, params *ListLocksParams, reqEdit
 	return c.Client.Do(req)
 }
 
-// RemoveLock Remove a lock that nobody uses.
+// RemoveLock Remove an unused lock.
 //
 // An empty lock and its settings. One that is held or waited for is 409 `lock_in_use`: see `destroy`. Repeating it is
 // harmless.
@@ -4428,7 +4428,7 @@ func (c *Client) RemoveLock(ctx context.Context, lock LockPathParam, params *Rem
 
 // GetLock Look at a queue, or wait for it to change.
 //
-// The holders and the waiters in order, those of other programs too. A lock that nobody holds or waits for is `free`:
+// The holders and the waiters in order, those of other programs too. A lock without holders and waiters is `free`:
 // that is no error. With `wait` a long poll, as for a lease. `consistent=true` shows everything that was acknowledged
 // before the question. A text table for `Accept: text/plain` or `format=text`.
 //
@@ -4450,7 +4450,7 @@ func (c *Client) GetLock(ctx context.Context, lock LockPathParam, params *GetLoc
 
 // ConfigureLockWithBody Set a lock's settings.
 //
-// `limit` is how many permits the lock has for semaphore leases. It applies to who comes after: those in the queue keep the
+// `limit` is how many permits the lock has for semaphore leases. It applies to later acquires: leases in the queue keep the
 // limit that was in force when they came.
 //
 // Takes any type of body and a specified content type.
@@ -4470,7 +4470,7 @@ func (c *Client) ConfigureLockWithBody(ctx context.Context, lock LockPathParam, 
 
 // ConfigureLock Set a lock's settings.
 //
-// `limit` is how many permits the lock has for semaphore leases. It applies to who comes after: those in the queue keep the
+// `limit` is how many permits the lock has for semaphore leases. It applies to later acquires: leases in the queue keep the
 // limit that was in force when they came.
 //
 // Takes a body of the `application/json` content type.

@@ -14,11 +14,11 @@ import (
 )
 
 // configureAttempts bounds how often a change of settings is decided again
-// because somebody else was quicker.
+// because another gateway wrote first.
 const configureAttempts = 8
 
-// Configure sets a lock's limit. It applies to who comes after; who stands in the
-// queue keeps the limit that its contender names. Repeated: the same again.
+// Configure sets a lock's limit. It applies to later acquires; a lease in the queue
+// keeps the limit that its contender names. A repeat does the same again.
 func (m *Manager) Configure(ctx context.Context, req locks.SettingsRequest) (locks.Lock, error) {
 	if err := req.Check(); err != nil {
 		return locks.Lock{}, err
@@ -47,8 +47,8 @@ func (m *Manager) Configure(ctx context.Context, req locks.SettingsRequest) (loc
 	return v, err
 }
 
-// Remove deletes a lock that nobody uses, and its settings. One that is in use is
-// CodeLockInUse; one that is not there is removed already.
+// Remove deletes an unused lock and its settings. For a lock in use it returns
+// CodeLockInUse, for a lock that is not there nil.
 func (m *Manager) Remove(ctx context.Context, _ locks.Principal, ns, lock string) error {
 	return m.change(ctx, ns, lock, func(q *queues.Queue, d *limitDir) ([]zk.Op, error) {
 		if q.Contenders.Len() > 0 || q.Leases > 0 {
@@ -127,16 +127,16 @@ func (m *Manager) limitChange(q *queues.Queue, d *limitDir, n int) []zk.Op {
 	ops = append(ops, zk.Op{Kind: zk.OpSetData, Path: m.limitPath(q, n), Data: limitData(bySet), Version: -1})
 	for _, l := range d.limits {
 		if l.n != n {
-			// Of two who change it at once the second finds this gone, and decides again.
+			// Of two changes at once the second finds this gone, and is decided again.
 			ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: m.limitPath(q, l.n), Version: -1})
 		}
 	}
 	return ops
 }
 
-// removal is the transaction that removes a lock that nobody uses, as far as
-// the replica shows: it fails when somebody does. The directories of other
-// namespaces stay: other programs' lock objects create theirs only once.
+// removal is the transaction that removes a lock that is unused in the replica. It
+// fails when the lock is in use. The directories of other namespaces stay: other
+// programs' lock objects create theirs only once.
 func (m *Manager) removal(q *queues.Queue, d *limitDir) []zk.Op {
 	var ops []zk.Op
 	switch {

@@ -136,7 +136,7 @@ func TestAContenderInALockRootIsAHazard(t *testing.T) {
 	})
 }
 
-// A list of locks with hazards has them whether anybody uses them or not.
+// A list of locks with hazards has unused locks too.
 func TestLocksWithHazardsAreListed(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		g := s.gateway(t)

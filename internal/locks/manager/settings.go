@@ -19,22 +19,20 @@ import (
 )
 
 // A lock's settings are a directory <namespace>,<lock> with one child, limit-<n>: how
-// many permits a semaphore has. The limit is in the path, and an acquire's
-// transaction checks that this path exists; so whatever was removed and made anew
-// meanwhile, a contender is enqueued under the limit that is in force at that moment
-// or not at all. It carries that limit in its name: who holds depends on names alone,
-// and a limit that changes applies to who comes after.
+// many permits a semaphore has. The limit is in the path, and an acquire's transaction
+// checks that this path exists. So a contender is created under the limit that is in
+// force at that moment, or not at all. Its name has that limit: names alone decide who
+// holds, and a changed limit applies to later acquires.
 //
-// Settings are set by somebody (Configure), or agreed upon by the first acquire that
-// gives a limit, in the transaction of its contender. What was agreed is
-// forgotten with the idle lock; what was set stays until somebody removes it. A
-// limit that was set has been written to after it was made, so its version is never
-// 0: a sweep, which deletes version 0, cannot take it for one that was agreed
-// upon, however far its gateway is behind.
+// A client sets the settings (Configure), or the first acquire that gives a limit
+// agrees upon them, in the transaction of its contender. An agreed limit is deleted
+// with the idle lock; a set limit stays until a client removes it. Configure writes a
+// limit once more after it is made, so its version is never 0. A sweep deletes version
+// 0 only: it cannot delete a set limit, however far its gateway is behind.
 //
-// The replica shows them, like everything else, as they were at some moment. What
-// it says is good enough for a transaction that checks it. Before somebody is
-// refused for it, it is brought up to the present (Manager.sized).
+// The replica may be behind. That is enough for a transaction that checks the settings.
+// Before a request is refused for them, a barrier brings the replica up to the present
+// (Manager.sized).
 
 // limitRecord is the data of a limit's node.
 type limitRecord struct {
@@ -119,7 +117,7 @@ func (m *Manager) sized(req *locks.AcquireRequest, wants []locks.Want) ([]locks.
 
 // limitOps is what the transaction that creates a contender must carry for the
 // limit in its name: a check that it is in force, or, where the lock has no
-// settings, their creation. alone: it may well fail, so it fails nobody else's.
+// settings, their creation. alone: it may well fail, so no other write shares its transaction.
 func (m *Manager) limitOps(q *queues.Queue, n int) (ops []zk.Op, alone bool) {
 	if inForce, _ := q.Limit(); inForce != 0 {
 		if fault.On("limit-check") {
@@ -129,7 +127,7 @@ func (m *Manager) limitOps(q *queues.Queue, n int) (ops []zk.Op, alone bool) {
 	}
 	dir := m.settingsPath(q)
 	if q.HasSettingsDir() {
-		// Somebody else may be filling it at this moment, with another limit: it is
+		// Another gateway may be creating another limit in it at this moment. So it is
 		// deleted first, which fails unless it is empty.
 		ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: dir, Version: -1})
 	}
@@ -186,12 +184,11 @@ func (m *Manager) redecide(l *lease, key *keyEntry, req *locks.AcquireRequest, a
 	})
 }
 
-// idleOps is the transaction that removes what is left of a lock that nobody has
-// used for a while. It fails when somebody uses it again: the lock's directory is
-// not empty, or is there again. Of other namespaces the directories stay, for a Kazoo
-// lock creates its own only once; what was agreed upon in one of those may go when
-// somebody has just come, who keeps the limit that is in the name, as after
-// a change.
+// idleOps is the transaction that removes what is left of a lock that has been idle for
+// a while. It fails when the lock is used again: its directory is not empty, or is there
+// again. In other namespaces the directories stay, because a Kazoo lock creates its own
+// only once. There an agreed limit may be deleted just after a contender came, which
+// keeps the limit in its name, as after a change.
 func (m *Manager) idleOps(q *queues.Queue) (ops []zk.Op) {
 	limits, agreed := q.Agreed()
 	switch {
