@@ -43,7 +43,7 @@ func (f found) String() string {
 	return fmt.Sprintf("| %s | %s | %s | %s |", f.mutant.Name, f.mutant.Without, f.seed, f.violation)
 }
 
-// TestTheSimulationNoticesWhatIsMissing prints a table for docs/robustness.md.
+// TestTheSimulationNoticesWhatIsMissing logs the first seed of each mutant, or its scenario, for the table.
 func TestTheSimulationNoticesWhatIsMissing(t *testing.T) {
 	if !*run && os.Getenv("LOCKKEEPER_FULL") == "" {
 		t.Skip("takes minutes: make sim-mutants, or LOCKKEEPER_FULL=1")

@@ -1,10 +1,13 @@
 package mutants
 
 import (
+	"flag"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -15,6 +18,8 @@ import (
 	"lockkeeper/internal/test/testkit"
 )
 
+var write = flag.Bool("mutants.write", false, "write the table of docs/internals/fail-points.md")
+
 // TestTheTableHasThePointsOfTheCode needs no compiler: it runs always.
 func TestTheTableHasThePointsOfTheCode(t *testing.T) {
 	code := pointsIn(t, root(t))
@@ -24,9 +29,12 @@ func TestTheTableHasThePointsOfTheCode(t *testing.T) {
 			t.Errorf("two mutants are called %s", m.Name)
 		}
 		names[m.Name] = true
+		if m.Seed == 0 && m.Scenario == "" && m.Backed == "" && m.Open == "" {
+			t.Errorf("mutant %s: the table must say what shows it: a seed, a scenario or another mutant", m.Name)
+		}
 		for _, point := range m.Points() {
 			points[point] = true
-			if code[point] == "" {
+			if code[point] == nil {
 				t.Errorf("mutant %s: the code must have fault.On(%q) where the protection stands, or the table must go without it", m.Name, point)
 			}
 			if !slices.Contains(fault.Names, point) {
@@ -36,7 +44,7 @@ func TestTheTableHasThePointsOfTheCode(t *testing.T) {
 	}
 	for point, where := range code {
 		if !points[point] {
-			t.Errorf("%s: the table must have a mutant for the point %q", where, point)
+			t.Errorf("%v: the table must have a mutant for the point %q", where, point)
 		}
 	}
 	for _, name := range fault.Names {
@@ -51,10 +59,51 @@ func TestTheTableHasThePointsOfTheCode(t *testing.T) {
 	}
 }
 
-// pointsIn is the name of each fail point of the shipped code, with a place where it stands.
-func pointsIn(t *testing.T, dir string) map[string]string {
+// TestTheDocumentHasTheTable compares docs/internals/fail-points.md with the code and the table; with -mutants.write it writes.
+func TestTheDocumentHasTheTable(t *testing.T) {
+	code := pointsIn(t, root(t))
+	want := "| fail point | where it stands | without it | noticed by | what is seen |\n|---|---|---|---|---|\n"
+	for _, m := range Table {
+		var places []string
+		for _, point := range m.Points() {
+			places = append(places, code[point]...)
+		}
+		slices.Sort(places)
+		want += fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", m.Name, strings.Join(slices.Compact(places), ", "), m.Without, m.noticed(), m.Shows)
+	}
+	name := filepath.Join(root(t), "docs/internals/fail-points.md")
+	document, err := os.ReadFile(name)
+	testkit.NoError(t, err)
+	before, _, found := strings.Cut(string(document), "| fail point |")
+	if !found {
+		t.Fatal("docs/internals/fail-points.md must have a table of fail points at its end")
+	}
+	if string(document) == before+want {
+		return
+	}
+	if !*write {
+		t.Fatal("docs/internals/fail-points.md is not what the code and the table say: go test ./internal/test/sim/mutants -mutants.write")
+	}
+	testkit.NoError(t, os.WriteFile(name, []byte(before+want), 0o644))
+}
+
+// noticed says what shows the mutant.
+func (m Mutant) noticed() string {
+	switch {
+	case m.Backed != "":
+		return fmt.Sprintf("`%s`", m.Backed)
+	case m.Scenario != "":
+		return fmt.Sprintf("`Test%s...`", m.Scenario)
+	case m.Open != "":
+		return "nothing as yet: " + m.Open
+	}
+	return fmt.Sprintf("seed %d", m.Seed)
+}
+
+// pointsIn is the name of each fail point of the shipped code, with the packages in which it stands.
+func pointsIn(t *testing.T, dir string) map[string][]string {
 	t.Helper()
-	points, files := map[string]string{}, token.NewFileSet()
+	points, files := map[string][]string{}, token.NewFileSet()
 	for _, top := range []string{"cmd", "internal"} {
 		err := filepath.WalkDir(filepath.Join(dir, top), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
@@ -70,7 +119,9 @@ func pointsIn(t *testing.T, dir string) map[string]string {
 					if point == "" {
 						t.Errorf("%s: the name of a fail point must be a literal", files.Position(call.Pos()))
 					} else {
-						points[point] = files.Position(call.Pos()).String()
+						pkg, err := filepath.Rel(dir, filepath.Dir(path))
+						testkit.NoError(t, err)
+						points[point] = append(points[point], filepath.ToSlash(pkg))
 					}
 				}
 				return true
