@@ -41,7 +41,7 @@ func TestAVigilCountsFromTheFirstLookThatFoundTheGuardSo(t *testing.T) {
 
 // Of very many gateways some are looked at in one round, and the others in the next.
 func TestEveryGuardHasItsTurn(t *testing.T) {
-	m := New()
+	m := New(func(ch chan struct{}) { close(ch) })
 	m.Begin("self")
 	m.Register("self")
 	m.Register("succeeded")

@@ -19,12 +19,15 @@ type Members struct {
 	former    map[recipe.GatewayID]struct{} // those of ended sessions with leases to settle
 	takeovers takeovers
 
+	wake    func(chan struct{}) // closes a channel, now or soon
+	changed chan struct{}       // see Changed; nil while nothing waits
+
 	Sweeping int // deletions of succession entries that have no answer yet
 }
 
-// New is a Members that knows no gateway.
-func New() *Members {
-	return &Members{byID: map[recipe.GatewayID]*Gateway{}, own: map[recipe.GatewayID]struct{}{}, former: map[recipe.GatewayID]struct{}{}}
+// New is a Members that knows no gateway. wake closes the channels of Changed.
+func New(wake func(chan struct{})) *Members {
+	return &Members{wake: wake, byID: map[recipe.GatewayID]*Gateway{}, own: map[recipe.GatewayID]struct{}{}, former: map[recipe.GatewayID]struct{}{}}
 }
 
 // Begin notes a new session of this process. What was seen of guards is forgotten: the server is another one, and may be
@@ -34,6 +37,22 @@ func (m *Members) Begin(self recipe.GatewayID) {
 	m.own[self] = struct{}{}
 	for _, g := range m.byID {
 		g.Guard = GuardWatch{}
+	}
+	m.ownershipChanged()
+}
+
+// Changed returns a channel that is closed when this process may have become the owner of more leases.
+func (m *Members) Changed() <-chan struct{} {
+	if m.changed == nil {
+		m.changed = make(chan struct{})
+	}
+	return m.changed
+}
+
+func (m *Members) ownershipChanged() {
+	if m.changed != nil {
+		m.wake(m.changed)
+		m.changed = nil
 	}
 }
 
@@ -162,6 +181,7 @@ func (m *Members) ReadEntry(id, successor recipe.GatewayID, zxid int64, now time
 	if g.takenAt == 0 {
 		g.takenAt = now
 	}
+	m.ownershipChanged()
 }
 
 // UnreadEntries are the ids whose entry is neither known nor being read.

@@ -137,7 +137,7 @@ func (m *Manager) prepareAcquire(ctx context.Context, req *locks.AcquireRequest)
 			return nil, nil, err
 		}
 		if req.IdempotencyKey != "" {
-			hash := m.tokens.Names.Name(req)
+			hash := m.fleet.tokens.Names.Name(req)
 			if known := m.keys.byHash[hash]; known != nil {
 				return nil, known, nil
 			}

@@ -37,7 +37,7 @@ func (m *Manager) adoptAll(now time.Duration) {
 			return true
 		})
 	}
-	for _, l := range m.inOrder(func(l *lease) bool {
+	for _, l := range m.leases.inOrder(func(l *lease) bool {
 		return l.term != m.port.Term() && !l.seenWhole() && m.members.Owns(l.id().Gateway())
 	}) {
 		// The stream contains the succession entry, thus everything that the
@@ -57,17 +57,17 @@ func (m *Manager) disown(now time.Duration) {
 		return // the next session's begin does it
 	}
 	m.members.SettleFormer()
-	for _, l := range m.inOrder(func(l *lease) bool { return l.term != m.port.Term() && m.members.Elsewhere(l.id().Gateway()) }) {
+	for _, l := range m.leases.inOrder(func(l *lease) bool { return l.term != m.port.Term() && m.members.Elsewhere(l.id().Gateway()) }) {
 		if !l.seenAny() {
 			m.settleAbsent(l, now) // the stream contains the entry, as above
 			continue
 		}
 		delete(m.keys.byHash, l.key())
-		m.setPhase(l, ended)
+		m.leases.setPhase(l, ended)
 		l.rare().failure = m.notOwner(l.id())
-		m.deadlines.remove(l)
-		delete(m.leases, l.id())
-		m.touch(l)
+		m.timers.deadlines.remove(l)
+		delete(m.leases.byID, l.id())
+		m.leases.touch(l)
 		for s := range l.slots {
 			s.q.Leases--
 			m.replica.Touch(s.q)
@@ -84,10 +84,10 @@ func (m *Manager) disown(now time.Duration) {
 func (m *Manager) settleAbsent(l *lease, now time.Duration) {
 	if l.seenAny() {
 		l.term = m.port.Term()
-		l.forgetChange(m)
+		l.forgetChange(m.leases)
 		for s := range l.slots {
 			if !s.presence.seen() {
-				s.setPresence(m, l, slotGone)
+				s.setPresence(m.leases, l, slotGone)
 			}
 		}
 		m.lost(l, now)
@@ -107,10 +107,10 @@ func (m *Manager) settleAbsent(l *lease, now time.Duration) {
 // adoptIfOwned makes a contender that the replica shows a lease of this
 // session, when the succession says so.
 func (m *Manager) adoptIfOwned(q *queues.Queue, c *recipe.Contender, now time.Duration) bool {
-	if m.port.Session() == nil || !m.synced || !q.Namespace.Whole || c.Unknown || !m.members.Owns(c.LeaseID.Gateway()) {
+	if m.port.Session() == nil || !m.stream.synced || !q.Namespace.Whole || c.Unknown || !m.members.Owns(c.LeaseID.Gateway()) {
 		return false
 	}
-	l := m.leases[c.LeaseID]
+	l := m.leases.byID[c.LeaseID]
 	own := string(c.LeaseID.Gateway()) == m.port.Session().ID()
 	if c.Ephemeral && !own && !fault.On("ephemeral") {
 		m.orphaned(q, c)
@@ -131,7 +131,7 @@ func (m *Manager) adoptIfOwned(q *queues.Queue, c *recipe.Contender, now time.Du
 			return false // another program made up the name, or it is a replacement's
 		}
 		s.contender = c
-		s.setPresence(m, l, slotSeen)
+		s.setPresence(m.leases, l, slotSeen)
 		if !l.seenWhole() {
 			return false // the others follow; else settleAbsent
 		}
@@ -162,9 +162,9 @@ func (m *Manager) newAdopted(q *queues.Queue, c *recipe.Contender, own bool, now
 		s.q.Leases++
 		i++
 	}
-	m.leases[l.id()] = l
-	m.counts.enter(l)
-	m.makeTicket(l)
+	m.leases.byID[l.id()] = l
+	m.leases.counts.enter(l)
+	m.leases.makeTicket(l)
 	return l
 }
 
@@ -172,16 +172,16 @@ func (m *Manager) newAdopted(q *queues.Queue, c *recipe.Contender, own bool, now
 // clock begins anew.
 func (m *Manager) adopt(l *lease, now time.Duration) {
 	l.term = m.port.Term()
-	l.staleRecord(m) // what was under way was so under the former term
-	l.unreadRecord(m)
-	l.forgetChange(m)
-	l.grace = m.members.TakenAt(l.id().Gateway()) + m.layout.LargestWindow
+	l.staleRecord(m.leases) // what was under way was so under the former term
+	l.unreadRecord(m.leases)
+	l.forgetChange(m.leases)
+	l.grace = m.members.TakenAt(l.id().Gateway()) + m.fleet.layout.LargestWindow
 	if fault.On("window") {
-		l.grace -= m.layout.LargestWindow
+		l.grace -= m.fleet.layout.LargestWindow
 	}
 	switch l.phase {
 	case creating:
-		m.setPhase(l, waiting)
+		m.leases.setPhase(l, waiting)
 	case ending:
 		// No client was told that the end happened. An expiry is decided
 		// again; an end that a client asked for goes on.
@@ -192,12 +192,12 @@ func (m *Manager) adopt(l *lease, now time.Duration) {
 		}
 	}
 	if l.phase == held {
-		l.setGrant(m, grantClaimed)
+		l.setGrant(m.leases, grantClaimed)
 		m.extend(l, now, l.ttl)
 	} else if l.phase == waiting {
 		m.extend(l, now, l.waitingClock())
 	}
-	m.touch(l)
+	m.leases.touch(l)
 	m.load(l)
 }
 
@@ -216,14 +216,14 @@ func (m *Manager) deletionKnown(id recipe.LeaseID) bool {
 // that it did not hold then.
 func (m *Manager) mayBeAcknowledged(l *lease, now time.Duration) {
 	if m.asksWhetherAcknowledged(l) {
-		l.setGrant(m, grantAcknowledged)
+		l.setGrant(m.leases, grantAcknowledged)
 		m.extend(l, now, l.ttl)
 	}
 }
 
 // asksWhetherAcknowledged reports whether mayBeAcknowledged has something to find out.
 func (m *Manager) asksWhetherAcknowledged(l *lease) bool {
-	return l.grace != 0 && l.grant == grantNone && m.clockState.lastTrusted < l.grace+m.layout.PromiseWindow
+	return l.grace != 0 && l.grant == grantNone && m.timers.lastTrusted < l.grace+m.fleet.layout.PromiseWindow
 }
 
 // load reads an adopted lease's contender: its czxid, and what its data tells.
@@ -231,7 +231,7 @@ func (m *Manager) load(l *lease) {
 	if l.name() == "" || l.phase == ended {
 		return
 	}
-	if !l.beginRead(m) {
+	if !l.beginRead(m.leases) {
 		return
 	}
 	term := l.term
@@ -243,7 +243,7 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 		return // read again since
 	}
 	if l.recordState.writing() { // it was read ahead of others, too
-		l.setRecord(m, recordContested)
+		l.setRecord(m.leases, recordContested)
 		return
 	}
 	if errors.Is(err, zk.ErrNoAuth) {
@@ -251,7 +251,7 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 		return
 	}
 	assumed := l.recordState.assumed()
-	l.unreadRecord(m)
+	l.unreadRecord(m.leases)
 	now := m.clock.Now().Boot()
 	if l.change.fate() && m.readAgain(l, term, err) {
 		return
@@ -271,7 +271,7 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 		// which is on its way, has it read again.
 		return
 	}
-	l.setRecord(m, recordCurrent)
+	l.setRecord(m.leases, recordCurrent)
 	l.czxid = stat.Czxid
 	if first := l.contender.FirstCzxid; first != 0 && !fault.On("downgrade-token") {
 		l.czxid, l.rare().visibleFrom = first, stat.Czxid
@@ -301,8 +301,8 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 
 // learnRecord applies what a lease's record says. assumed: it is read for the first time.
 func (m *Manager) learnRecord(l *lease, r record.Record, assumed bool, now time.Duration) {
-	l.acknowledgedElsewhere(m, r)
-	if l.learn(m, r) && !assumed {
+	l.acknowledgedElsewhere(m.leases, r)
+	if l.learn(m.leases, r) && !assumed {
 		m.tellUpdated(l) // by a write that was lost, or by another gateway or program
 	}
 	l.recorded = r.LeaseTTL()
@@ -313,12 +313,12 @@ func (m *Manager) learnRecord(l *lease, r record.Record, assumed bool, now time.
 		if l.grant != grantNone {
 			l.deadline = max(now, l.grace) + l.ttl
 		}
-		m.schedule(l)
+		m.timers.schedule(l)
 	}
 	if !fault.On("written-heard") {
 		m.beaten(l, r, now)
 	}
-	m.weigh(l, 0)
+	m.leases.weigh(l, 0)
 	m.revoked(l, r.Revoke, r.RevokeRound, now)
 }
 
@@ -331,7 +331,7 @@ func (m *Manager) learnNoRecord(l *lease, data []byte, behind int32, assumed boo
 		}
 		m.withdrawnUnread(l)
 	}
-	m.weigh(l, 0)
+	m.leases.weigh(l, 0)
 	m.askedOutside(l, data, now)
 }
 
@@ -345,7 +345,7 @@ func (m *Manager) actOnRecord(l *lease, now time.Duration) {
 		m.end(l, locks.ReasonCancelled, now)
 		return
 	}
-	m.touch(l)
+	m.leases.touch(l)
 	m.touchQueues(l)
 	m.letIn(l.q, l, now) // it alone: what the read tells makes no difference to the others in its queues
 	m.noteGrant(l)

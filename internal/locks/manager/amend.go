@@ -22,10 +22,10 @@ func (m *Manager) writeRecord(l *lease, change func(*record.Record), then func(e
 	before, term := l.recorded, l.term
 	r := l.contents(before)
 	change(&r)
-	l.setRecord(m, recordWriting)
+	l.setRecord(m.leases, recordWriting)
 	l.rare().outgoing = before
 	l.recorded = min(before, r.LeaseTTL())
-	m.weigh(l, r.TextBytes())
+	m.leases.weigh(l, r.TextBytes())
 	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: r.Encode(), Version: l.dataVersion()}}}
 	m.port.Submit(w, func(res zk.Result) {
 		if l.phase == ended || l.term != term {
@@ -33,13 +33,13 @@ func (m *Manager) writeRecord(l *lease, change func(*record.Record), then func(e
 		}
 		contested := l.recordState == recordContested
 		if l.recordState.writing() {
-			l.setRecord(m, recordCurrent)
+			l.setRecord(m.leases, recordCurrent)
 		}
 		switch {
 		case res.Outcome == zk.Done:
 			l.setDataVersion(res.Versions[0])
 			l.recorded, l.rareFields.outgoing = r.LeaseTTL(), 0
-			if l.learn(m, r) {
+			if l.learn(m.leases, r) {
 				m.touchQueues(l)
 			}
 			if then != nil {
@@ -53,17 +53,17 @@ func (m *Manager) writeRecord(l *lease, change func(*record.Record), then func(e
 			contested = true
 		default:
 			l.recorded = before
-			m.weigh(l, 0)
+			m.leases.weigh(l, 0)
 			if then != nil {
 				then(res.Err)
 			}
 		}
 		if contested {
 			// One of the events may be that of this write, and another that of another writer.
-			l.staleRecord(m)
+			l.staleRecord(m.leases)
 			m.load(l)
 		}
-		m.touch(l)
+		m.leases.touch(l)
 	})
 }
 

@@ -18,17 +18,17 @@ func (m *Manager) Apply(changes []zk.Change) {
 	m.do(func() {
 		instant := m.clock.Now()
 		now := instant.Boot()
-		m.heard = time.Unix(0, int64(instant.Wall())).UTC()
-		defer func() { m.heard = time.Time{} }()
+		m.stream.heard = time.Unix(0, int64(instant.Wall())).UTC()
+		defer func() { m.stream.heard = time.Time{} }()
 		for i := range changes {
 			c := &changes[i]
 			switch c.Kind {
 			case zk.Lost:
-				m.synced = false
-				m.clockState.trusted = false
+				m.stream.synced = false
+				m.timers.trusted = false
 				m.lookAtConnection()
 			case zk.Synced:
-				m.synced, m.loadedOnce = true, true
+				m.stream.synced, m.stream.loadedOnce = true, true
 				m.namespaceLoaded(c.Root)
 				m.lookAtConnection()
 				m.afterSync(now)
@@ -63,9 +63,9 @@ func (m *Manager) applyNode(c *zk.Change, now time.Duration) {
 		m.opt.Outbox.Look()
 	default:
 		if s := m.replica.NamespaceAt(c.Root.Path); s != nil {
-			m.suppressEvents = !s.Whole
+			m.stream.suppressEvents = !s.Whole
 			m.applyLock(s, c, now)
-			m.suppressEvents = false
+			m.stream.suppressEvents = false
 		}
 	}
 }
@@ -99,7 +99,7 @@ func (m *Manager) applyAdded(q *queues.Queue, c *zk.Change, now time.Duration) {
 		return // gone again with its directory
 	}
 	m.plainGone(q, now) // an ephemeral node has no children: it was replaced unobserved
-	parsed, ok := q.Namespace.Naming.Parse(m.fleet, c.Node)
+	parsed, ok := q.Namespace.Naming.Parse(m.fleet.id, c.Node)
 	if !ok {
 		m.applyDeltas(m.replica.AddUnnumbered(q, c.Listed), now)
 		return
@@ -117,17 +117,17 @@ func (m *Manager) applyAdded(q *queues.Queue, c *zk.Change, now time.Duration) {
 		}
 		return
 	}
-	l := m.leases[contender.LeaseID]
+	l := m.leases.byID[contender.LeaseID]
 	switch {
 	case l == nil:
 		m.adoptIfOwned(q, contender, now)
 	default:
 		if s := l.slotAt(q, contender); s != nil && s.presence == slotUnseen {
 			s.contender = contender
-			s.setPresence(m, l, slotSeen)
-			m.counts.recount(l)
+			s.setPresence(m.leases, l, slotSeen)
+			m.leases.counts.recount(l)
 			if s == &l.slot {
-				m.leases[l.id()] = l // under the id as it stands in the name: one string in memory, not two
+				m.leases.byID[l.id()] = l // under the id as it stands in the name: one string in memory, not two
 			}
 			m.place(l, now)
 		}
@@ -138,7 +138,7 @@ func (m *Manager) applyAdded(q *queues.Queue, c *zk.Change, now time.Duration) {
 // entry returns the queue entry for a name that the replica shows: that of an own lease not seen yet, else a new one.
 func (m *Manager) entry(q *queues.Queue, parsed *recipe.Contender) *recipe.Contender {
 	if parsed.Ours && !parsed.Unknown {
-		if l := m.leases[parsed.LeaseID]; l != nil {
+		if l := m.leases.byID[parsed.LeaseID]; l != nil {
 			if s := l.slotAt(q, parsed); s != nil && s.presence == slotUnseen && (s.name() == "" || s.name() == parsed.Name) {
 				*s.contender = *parsed
 				return s.contender
@@ -167,9 +167,9 @@ func (m *Manager) place(l *lease, now time.Duration) {
 	if l.phase != creating || !l.positionKnown() {
 		return
 	}
-	m.setPhase(l, waiting)
+	m.leases.setPhase(l, waiting)
 	m.extend(l, now, l.waitingClock())
-	m.touch(l)
+	m.leases.touch(l)
 	if l.abandoned {
 		m.end(l, locks.ReasonCancelled, now)
 	}
@@ -179,7 +179,7 @@ func (m *Manager) applyRemoved(q *queues.Queue, c *zk.Change, now time.Duration)
 	if c.Node == removalProbe {
 		return
 	}
-	contender, ok := q.Namespace.Naming.Parse(m.fleet, c.Node)
+	contender, ok := q.Namespace.Naming.Parse(m.fleet.id, c.Node)
 	if !ok {
 		m.applyDeltas(m.replica.RemoveUnnumbered(q), now)
 		return
@@ -190,7 +190,7 @@ func (m *Manager) applyRemoved(q *queues.Queue, c *zk.Change, now time.Duration)
 		m.replica.BeginPart(q)
 		defer m.replica.EndPart()
 	}
-	l, s := m.slotOf(q, &contender)
+	l, s := m.leases.slotOf(q, &contender)
 	next := q.Replacement(&contender)
 	switch {
 	case s != nil && next != nil:
@@ -217,10 +217,10 @@ func (m *Manager) applyRemoved(q *queues.Queue, c *zk.Change, now time.Duration)
 // when the listing is not older than the contender: a lagging server may not show it yet.
 func (m *Manager) lostContender(l *lease, s *slot, c *zk.Change, now time.Duration) {
 	if c.Listed && (l.phase == creating && l.czxid == 0 || c.Zxid < l.visibleFrom()) && !fault.On("absence") {
-		s.hide(m, l)
+		s.hide(m.leases, l)
 		return // the reply or the takeover decides
 	}
-	s.setPresence(m, l, slotGone)
+	s.setPresence(m.leases, l, slotGone)
 	if l.replacing() {
 		m.replacedWhole(l)
 	}
@@ -237,12 +237,12 @@ func (m *Manager) lostContender(l *lease, s *slot, c *zk.Change, now time.Durati
 }
 
 func (m *Manager) applyChanged(q *queues.Queue, c *zk.Change) {
-	contender, ok := q.Namespace.Naming.Parse(m.fleet, c.Node)
+	contender, ok := q.Namespace.Naming.Parse(m.fleet.id, c.Node)
 	if !ok {
 		return
 	}
 	q.DropNode(contender.Name)
-	l := m.leases[contender.LeaseID]
+	l := m.leases.byID[contender.LeaseID]
 	switch {
 	case !contender.Ours || l == nil || l.term != m.port.Term() || l.name() != contender.Name:
 		// The first slot has the lease's record.

@@ -25,24 +25,13 @@ func (m *Manager) Arrive(ctx context.Context, lease string, zxid int64) error {
 		return e
 	}
 	return locked(m, func() error {
-		for m.leases[id] == nil && !m.history.Has(id) && !m.members.Owns(id.Gateway()) {
-			if m.newlyOwned == nil {
-				m.newlyOwned = make(chan struct{})
-			}
-			if m.sleep(ctx, m.newlyOwned, answerWithin) != nil {
+		for m.leases.byID[id] == nil && !m.history.Has(id) && !m.members.Owns(id.Gateway()) {
+			if m.sleep(ctx, m.members.Changed(), answerWithin) != nil {
 				return &locks.Error{Code: locks.CodeNotOwner, Detail: "this gateway does not run that lease; nothing was done, repeat the request"}
 			}
 		}
 		return nil
 	})
-}
-
-// wakeArrivals makes the requests in Arrive check again; the monitor is held.
-func (m *Manager) wakeArrivals() {
-	if m.newlyOwned != nil {
-		m.wake(m.newlyOwned)
-		m.newlyOwned = nil
-	}
 }
 
 // Identity returns the id of the present session and a zxid not before its registration; "" without a session.

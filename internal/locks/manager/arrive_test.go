@@ -20,7 +20,7 @@ func TestASuccessorThatHasNotSeenItsTakeoverIsWaitedFor(t *testing.T) {
 		two, third := s.gateway(t), s.gateway(t)
 		third.m.Leave()
 		third.m.mu.Lock()
-		third.m.draining = true // it takes over nobody
+		third.m.life.draining = true // it takes over nobody
 		third.m.mu.Unlock()
 		dead := string(recipe.LeaseID(l.ID).Gateway())
 		s.mu.Lock()
@@ -88,7 +88,7 @@ func TestArriving(t *testing.T) {
 			t.Errorf("who has waited is to wait for another %v", e.RetryAfter)
 		}
 		// Where it cannot even be waited, nobody is to come back at once.
-		begins := &Manager{ready: make(chan struct{})}
+		begins := &Manager{fleet: fleet{ready: make(chan struct{})}}
 		if err := begins.Arrive(within(t, time.Second), l.ID, 1); !errors.As(err, &e) || e.Code != locks.CodeNotOwner || e.RetryAfter == 0 {
 			t.Errorf("at one that begins: %+v", err)
 		}

@@ -154,7 +154,7 @@ func TestDeadClientsExpireOnAMachineThatIsOftenLate(t *testing.T) {
 			// The loop finds that it should have woken two seconds ago.
 			g.m.mu.Lock()
 			now := g.m.clock.Now().Boot()
-			g.m.clockState.expected = now - 2*time.Second
+			g.m.timers.expected = now - 2*time.Second
 			g.m.tick(now)
 			g.m.unlock()
 			synctest.Wait()

@@ -30,7 +30,7 @@ type acquiringLease struct {
 func (m *Manager) await(ctx context.Context, req *locks.AcquireRequest, l *lease, replayed bool) (locks.AcquireResult, error) {
 	a := acquiringLease{m: m, ctx: ctx, req: req, l: l, replayed: replayed, begun: m.clock.Now().Boot()}
 	l.listeners++
-	m.acquiring++
+	m.requests.acquiring++
 	var elapsed <-chan time.Time
 	if req.Wait > 0 && req.Wait != locks.WaitForever {
 		timer := time.NewTimer(req.Wait)
@@ -54,7 +54,7 @@ func (m *Manager) await(ctx context.Context, req *locks.AcquireRequest, l *lease
 				a.over = true
 			case <-ctx.Done():
 				a.gone = true
-			case <-m.drain:
+			case <-m.life.drain:
 				a.draining = true
 			case <-stall.C:
 				stuck = true
@@ -69,7 +69,7 @@ func (m *Manager) await(ctx context.Context, req *locks.AcquireRequest, l *lease
 // leave unsubscribes the request from its lease.
 func (a *acquiringLease) leave(now time.Duration) {
 	a.m.unlisten(a.l, now)
-	a.m.acquiring--
+	a.m.requests.acquiring--
 }
 
 func (a *acquiringLease) fail(err error, now time.Duration) (done bool) {
@@ -83,9 +83,9 @@ func (a *acquiringLease) succeed(now time.Duration) (done bool) {
 	a.leave(now)
 	a.m.claim(a.l, now) // a client with the token knows of the grant
 	view := a.m.viewOwn(a.l)
-	view.Token = a.m.tokens.Make(a.l.id())
+	view.Token = a.m.fleet.tokens.Make(a.l.id())
 	if view.NotifyURL != "" {
-		a.l.rareFields.telling.given, view.NotifySecret = true, notifySecret(a.m.layout.Keys[0], a.l.id())
+		a.l.rareFields.telling.given, view.NotifySecret = true, notifySecret(a.m.fleet.layout.Keys[0], a.l.id())
 	}
 	a.result = locks.AcquireResult{Lease: view, Replayed: a.replayed}
 	return true

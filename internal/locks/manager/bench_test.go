@@ -245,19 +245,19 @@ func benchmarkTellingACycle(b *testing.B, told bool) {
 	at := time.Now()
 	b.ReportAllocs()
 	for b.Loop() {
-		m.heard = at
+		m.stream.heard = at
 		l.shown, l.why, l.grant = false, postmortem.CauseOf(locks.ReasonReleased), grantClaimed
 		l.setObservation(queues.Observed{})
 		m.tellNode(&zk.Change{Kind: zk.NodeAdded, Root: root, Dir: dir, Node: c.Name}, q)
 		if m.appeared(q, c) {
 			m.tellQueued(q, c)
 		}
-		m.heard = time.Time{} // the next two are told when ZooKeeper has replied
+		m.stream.heard = time.Time{} // the next two are told when ZooKeeper has replied
 		if l.observeHold(0, false) {
 			m.tellGranted(q, c, l)
 		}
 		m.tellEnded(l)
-		m.heard = at
+		m.stream.heard = at
 		m.tellNode(&zk.Change{Kind: zk.NodeRemoved, Root: root, Dir: dir, Node: c.Name}, q)
 		m.replica.Observe(c, queues.Observed{})
 	}

@@ -39,38 +39,38 @@ func lengths(texts []string) (n int) {
 
 // weigh counts the texts of a lease at their present size, or at the size that a pending write gives them.
 // l.text is always the size that has been counted.
-func (m *Manager) weigh(l *lease, atLeast int64) {
+func (t *leaseTable) weigh(l *lease, atLeast int64) {
 	if l.phase == ended {
 		return // its texts no longer count
 	}
 	n := max(l.textBytes(), atLeast)
-	m.quota.Add(quota.MetadataBytes, n-int64(l.text))
+	t.quota.Add(quota.MetadataBytes, n-int64(l.text))
 	l.text = uint16(n)
 }
 
 // makeTicket marks a lease that waits outside a request: one of an async acquire, one whose client disconnected and can
 // come back, or one that was taken over.
-func (m *Manager) makeTicket(l *lease) {
+func (t *leaseTable) makeTicket(l *lease) {
 	if !l.ticket {
 		l.ticket = true
-		m.countTicket(l, false, l.phase.waits())
+		t.countTicket(l, false, l.phase.waits())
 	}
 }
 
 // countTicket counts a lease that begins or stops waiting.
-func (m *Manager) countTicket(l *lease, waited, waits bool) {
+func (t *leaseTable) countTicket(l *lease, waited, waits bool) {
 	switch {
 	case !l.ticket || waited == waits:
 	case waits:
-		m.quota.Add(quota.Tickets, 1)
+		t.quota.Add(quota.Tickets, 1)
 	default:
-		m.quota.Add(quota.Tickets, -1)
+		t.quota.Add(quota.Tickets, -1)
 	}
 }
 
 // recountKept recounts leases with their delays, keys and locks.
 func (m *Manager) recountKept() {
-	m.quota.Set(quota.Leases, m.counts.slots+m.delays.slots)
+	m.quota.Set(quota.Leases, m.leases.counts.slots+m.delays.slots)
 	m.quota.Set(quota.Keys, len(m.keys.byHash))
 	n := 0
 	for _, space := range m.replica.Namespaces {

@@ -169,7 +169,7 @@ func (m *Manager) acquit(parts []queues.Location) {
 // struck remembers why a lease of another gateway was ended: who asks here is told.
 func (m *Manager) struck(b *blow) {
 	c := b.at.Contender
-	if !c.Ours || c.LeaseID == "" || m.leases[c.LeaseID] != nil {
+	if !c.Ours || c.LeaseID == "" || m.leases.byID[c.LeaseID] != nil {
 		return
 	}
 	p := postmortem.End{Why: postmortem.CauseOf(b.reason), Words: b.words, At: m.clock.Now().Boot(), NS: b.at.Queue.Namespace.Name, Lock: b.at.Queue.Name(), Mode: c.Mode}
@@ -295,16 +295,16 @@ func (m *Manager) breakLease(ctx context.Context, name string, v verdict, atOwne
 			return err
 		}
 		id, err := recipe.ParseLeaseID(name)
-		if err != nil || id.Fleet() != m.fleet {
+		if err != nil || id.Fleet() != m.fleet.id {
 			return notFound()
 		}
 		if err := m.usable(); err != nil {
 			return err
 		}
-		if p, ok := m.history.Get(id); ok && m.leases[id] == nil && m.delays.byID[id] == nil {
+		if p, ok := m.history.Get(id); ok && m.leases.byID[id] == nil && m.delays.byID[id] == nil {
 			return brokenBefore(p)
 		}
-		b := &blow{verdict: v, l: m.leases[id], version: -1}
+		b := &blow{verdict: v, l: m.leases.byID[id], version: -1}
 		if b.l == nil {
 			if atOwner {
 				if err := m.absent(id); err.Code == locks.CodeNotOwner {
@@ -368,7 +368,7 @@ func (m *Manager) breakContender(ctx context.Context, req *locks.BreakRequest, v
 		b := &blow{verdict: v, version: -1}
 		if c != nil {
 			b.at = queues.Location{Queue: q, Contender: c}
-			if l, s := m.slotOf(q, c); s != nil {
+			if l, s := m.leases.slotOf(q, c); s != nil {
 				b.l = l
 			}
 		}

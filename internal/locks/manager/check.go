@@ -18,7 +18,7 @@ import (
 // simulations.
 func (m *Manager) CheckAll() error {
 	return locked(m, func() error {
-		return errors.Join(m.counts.forbidden, m.checkLeases(), m.checkQueues(), m.checkDelays(), m.checkBack())
+		return errors.Join(m.leases.counts.forbidden, m.checkLeases(), m.checkQueues(), m.checkDelays(), m.checkBack())
 	})
 }
 
@@ -28,7 +28,7 @@ func (m *Manager) checkLeases() (err error) {
 	waits, heldUp, tickets, texts := 0, 0, int64(0), int64(0)
 	holders := map[string]*slot{}
 	slots := 0
-	for id, l := range m.leases {
+	for id, l := range m.leases.byID {
 		if l.phase == ended {
 			fail("lease %s has ended and is kept", id)
 			continue
@@ -59,7 +59,7 @@ func (m *Manager) checkLeases() (err error) {
 				holders[s.q.Path] = s
 			}
 		}
-		if l.heapIndex >= 0 && m.deadlines.leases[l.heapIndex] != l {
+		if l.heapIndex >= 0 && m.timers.deadlines.leases[l.heapIndex] != l {
 			fail("lease %s is not where the heap says", id)
 		}
 		if (l.phase == held || l.phase == waiting) && l.term == m.port.Term() && l.heapIndex < 0 {
@@ -69,26 +69,26 @@ func (m *Manager) checkLeases() (err error) {
 			continue
 		}
 		waits++
-		if l.lineIndex < 0 || int(l.lineIndex) >= m.counts.line.Len() || m.counts.line.leases[l.lineIndex] != l {
+		if l.lineIndex < 0 || int(l.lineIndex) >= m.leases.counts.line.Len() || m.leases.counts.line.leases[l.lineIndex] != l {
 			fail("lease %s waits, and is not in the line", id)
-		} else if m.counts.line.leases[0].since > l.since {
+		} else if m.leases.counts.line.leases[0].since > l.since {
 			fail("lease %s is older than the oldest", id)
 		}
 	}
 	if m.quota.Used(quota.Tickets) != tickets || m.quota.Used(quota.MetadataBytes) != texts {
 		fail("%d tickets, %d bytes of texts; counted %d, %d", tickets, texts, m.quota.Used(quota.Tickets), m.quota.Used(quota.MetadataBytes))
 	}
-	if heldUp != m.counts.heldUp {
-		fail("%d ends wait for the outbox; counted %d", heldUp, m.counts.heldUp)
+	if heldUp != m.leases.counts.heldUp {
+		fail("%d ends wait for the outbox; counted %d", heldUp, m.leases.counts.heldUp)
 	}
 	if !reflect.ValueOf(noRare).IsZero() {
 		fail("the rare fields of leases that have none were written")
 	}
-	if slots != m.counts.slots {
-		fail("the leases have %d slots; counted %d", slots, m.counts.slots)
+	if slots != m.leases.counts.slots {
+		fail("the leases have %d slots; counted %d", slots, m.leases.counts.slots)
 	}
-	if phases != m.counts.phases || waits != m.counts.line.Len() {
-		fail("leases by phase are %v, %d in line; counted %v, %d", phases, waits, m.counts.phases, m.counts.line.Len())
+	if phases != m.leases.counts.phases || waits != m.leases.counts.line.Len() {
+		fail("leases by phase are %v, %d in line; counted %v, %d", phases, waits, m.leases.counts.phases, m.leases.counts.line.Len())
 	}
 	return err
 }
@@ -102,7 +102,7 @@ func (m *Manager) checkQueues() (err error) {
 				settings++
 			}
 			for _, c := range q.Contenders.All() {
-				if _, s := m.slotOf(q, c); s != nil && m.replica.Observed(c) != (queues.Observed{}) {
+				if _, s := m.leases.slotOf(q, c); s != nil && m.replica.Observed(c) != (queues.Observed{}) {
 					fail("%s: it is observed, and a lease's of this gateway", c.Name)
 				}
 			}
@@ -120,7 +120,7 @@ func (m *Manager) checkDelays() (err error) {
 	slots := 0
 	for id, d := range m.delays.byID {
 		slots += len(d.at)
-		if m.leases[id] != nil {
+		if m.leases.byID[id] != nil {
 			fail("lease %s lives, and its place stays for its lock delay", id)
 		}
 		if _, ok := m.delays.line.Get(d); !ok || d.id != id {

@@ -29,8 +29,10 @@ const (
 	expiryPause  = 20 * time.Millisecond
 )
 
-// clockState is what the clock loop remembers between ticks.
-type clockState struct {
+// timers are the leases' deadlines, and what the clock loop remembers between ticks.
+type timers struct {
+	deadlines
+	expiring    int           // deletions of expired or unclaimed leases in flight
 	trusted     bool          // at the last look
 	lastTrusted time.Duration // boot: the last time the gateway could speak
 	expected    time.Duration // boot: when the loop meant to wake
@@ -47,13 +49,13 @@ func (m *Manager) runClock(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-m.clockState.wake:
+		case <-m.timers.wake:
 		case <-timer.C:
 		}
 		m.do(func() {
 			now := m.clock.Now()
 			sleep := m.tick(now.Boot())
-			m.clockState.expected = now.Boot() + sleep
+			m.timers.expected = now.Boot() + sleep
 			timer.Reset(sleep)
 		})
 	}
@@ -61,19 +63,19 @@ func (m *Manager) runClock(ctx context.Context) error {
 
 // wakeClock makes the loop look again when something is due earlier than it
 // means to wake.
-func (m *Manager) wakeClock(due time.Duration) {
-	if due >= m.clockState.expected {
+func (t *timers) wakeAt(due time.Duration) {
+	if due >= t.expected {
 		return
 	}
 	select {
-	case m.clockState.wake <- struct{}{}:
+	case t.wake <- struct{}{}:
 	default: // a wake-up is pending already
 	}
 }
 
 // tick does what is due at now and tells how long to sleep.
 func (m *Manager) tick(now time.Duration) time.Duration {
-	c := &m.clockState
+	c := &m.timers
 	late := now - c.expected
 	c.beat = now
 	m.lookAtConnection()
@@ -94,22 +96,22 @@ func (m *Manager) tick(now time.Duration) time.Duration {
 	m.considerTakeovers(now)
 	m.port.PumpReads()
 	m.settleDeferred(now)
-	if m.draining {
+	if m.life.draining {
 		return m.soonest(clockTick, now)
 	}
 	m.endDelays(now)
-	for m.expiring < expiryWindow {
-		l := m.deadlines.pop(now)
+	for m.timers.expiring < expiryWindow {
+		l := m.timers.deadlines.pop(now)
 		if l == nil {
 			break
 		}
 		m.due(l, now)
 	}
-	if m.expiring >= expiryWindow {
+	if m.timers.expiring >= expiryWindow {
 		return expiryPause
 	}
 	sleep := clockTick
-	if next, ok := m.deadlines.next(); ok {
+	if next, ok := m.timers.deadlines.next(); ok {
 		sleep = min(sleep, max(next-now, 0))
 	}
 	if next, ok := m.delays.next(); ok {
@@ -129,8 +131,8 @@ func (m *Manager) soonest(sleep, now time.Duration) time.Duration {
 // forgive moves every deadline by the time in which heartbeats could not be
 // heard and a little more, once per blind interval.
 func (m *Manager) forgive(now, blind time.Duration) {
-	m.log.Info("deadlines moved: heartbeats could not be heard", "blind_ms", blind.Milliseconds(), "leases", len(m.leases))
-	for _, l := range m.leases {
+	m.log.Info("deadlines moved: heartbeats could not be heard", "blind_ms", blind.Milliseconds(), "leases", len(m.leases.byID))
+	for _, l := range m.leases.byID {
 		if l.phase == waiting || l.phase == held {
 			// Never further than a heartbeat would: where one blind interval follows
 			// the other, dead clients expire all the same.
@@ -176,5 +178,5 @@ func (m *Manager) due(l *lease, now time.Duration) {
 		m.end(l, locks.ReasonExpired, now)
 		return
 	}
-	m.schedule(l)
+	m.timers.schedule(l)
 }

@@ -159,14 +159,14 @@ func (m *Manager) created(l *lease, c *creation, res zk.Result) {
 		if path := res.Paths[c.places[i]]; path != "" {
 			s.named(path[len(s.q.Path)+1:])
 			if fault.On("created-event") && !s.presence.seen() {
-				*s.contender, _ = recipe.Parse(m.fleet, s.name())
-				s.setPresence(m, l, slotSeen)
+				*s.contender, _ = recipe.Parse(m.fleet.id, s.name())
+				s.setPresence(m.leases, l, slotSeen)
 				m.addContender(s.q, s.contender, false, now)
 			}
 		} else {
 			// The answer was lost, the create did commit, and the contender has
 			// been deleted since: there is no name to return.
-			s.delete(m, l)
+			s.delete(m.leases, l)
 		}
 		i++
 	}
@@ -268,13 +268,13 @@ func (m *Manager) semaphoreAmong(wants []locks.Want) *queues.Queue {
 
 func (m *Manager) newLease(wants []locks.Want, req *locks.AcquireRequest) (*lease, error) {
 	now := m.clock.Now()
-	id, err := recipe.NewLeaseID(m.fleet, recipe.GatewayID(m.port.Session().ID()), rand.Reader)
+	id, err := recipe.NewLeaseID(m.fleet.id, recipe.GatewayID(m.port.Session().ID()), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("making a lease id: %w", err)
 	}
 	l := &lease{
 		phase: creating, ttl: req.TTL, recorded: req.TTL, term: m.port.Term(), recordState: recordCurrent,
-		owner:    m.owners.one(req.Owner),
+		owner:    m.leases.owners.one(req.Owner),
 		enqueued: now.Wall(), since: now.Boot(), heapIndex: -1,
 	}
 	if req.Metadata != "" {
@@ -316,14 +316,14 @@ func (m *Manager) newLease(wants []locks.Want, req *locks.AcquireRequest) (*leas
 	for s := range l.slots {
 		s.q.Leases++
 	}
-	m.leases[id] = l
-	m.counts.enter(l)
-	m.weigh(l, 0)
+	m.leases.byID[id] = l
+	m.leases.counts.enter(l)
+	m.leases.weigh(l, 0)
 	if req.Async {
-		m.makeTicket(l)
+		m.leases.makeTicket(l)
 	}
-	m.rev++
-	l.rev = m.rev
+	m.leases.rev++
+	l.rev = m.leases.rev
 	return l, nil
 }
 

@@ -109,9 +109,9 @@ func (m *Manager) closing(l *lease, version int32) []zk.Op {
 // begins its delay.
 func (m *Manager) closed(l *lease, reason locks.Reason, now time.Duration) {
 	if !l.grant.granted() {
-		l.setGrant(m, grantClaimed)
+		l.setGrant(m.leases, grantClaimed)
 	}
-	l.noteHandedOver(m) // the gateway that closed it has noted that
+	l.noteHandedOver(m.leases) // the gateway that closed it has noted that
 	d := &delay{id: l.id(), reason: reason, owner: l.owner, token: m.fencingToken(l.czxid)}
 	m.conclude(l, reason, now, true)
 	for s := range l.slots {
@@ -126,7 +126,7 @@ func (m *Manager) closed(l *lease, reason locks.Reason, now time.Duration) {
 	m.delays.byID[d.id] = d
 	m.delays.slots += len(d.at)
 	m.delays.put(d, now+l.lockDelay())
-	m.wakeClock(d.until)
+	m.timers.wakeAt(d.until)
 }
 
 // readAgain reports whether a read does not tell what became of an end: it failed, or
@@ -134,7 +134,7 @@ func (m *Manager) closed(l *lease, reason locks.Reason, now time.Duration) {
 func (m *Manager) readAgain(l *lease, term locks.Term, err error) bool {
 	switch {
 	case l.term != m.port.Term():
-		l.setChange(m, changePaused)
+		l.setChange(m.leases, changePaused)
 		return false
 	case errors.Is(err, zk.ErrNoNode):
 		return false // its deleted event follows
@@ -148,7 +148,7 @@ func (m *Manager) readAgain(l *lease, term locks.Term, err error) bool {
 		})
 		return true
 	case l.change == changeRereading:
-		l.setChange(m, changeReading)
+		l.setChange(m.leases, changeReading)
 		m.load(l)
 		return true
 	}
@@ -167,7 +167,7 @@ func (m *Manager) notClosed(l *lease, now time.Duration) {
 // delayed reports whether a contender stays for a lock delay, as far as it is
 // known here: of another gateway's lease, when somebody has looked.
 func (m *Manager) delayed(q *queues.Queue, c *recipe.Contender) bool {
-	if !c.Ours || m.leases[c.LeaseID] != nil {
+	if !c.Ours || m.leases.byID[c.LeaseID] != nil {
 		return false
 	}
 	if m.delays.byID[c.LeaseID] != nil {
@@ -192,7 +192,7 @@ func (m *Manager) viewDelay(q *queues.Queue, c *recipe.Contender, v *locks.Conte
 
 // endDelays deletes the contenders whose lock delay is over. The clock loop calls it.
 func (m *Manager) endDelays(now time.Duration) {
-	for m.expiring < expiryWindow {
+	for m.timers.expiring < expiryWindow {
 		d, ok := m.delays.line.Min()
 		if !ok || d.until > now {
 			return
@@ -215,9 +215,9 @@ func (m *Manager) endDelay(d *delay, now time.Duration) {
 	for _, at := range queues.TailFirst(d.at) {
 		w.Ops = append(w.Ops, zk.Op{Kind: zk.OpDelete, Path: at.Queue.Path + "/" + at.Contender.Name, Version: -1})
 	}
-	m.expiring++
+	m.timers.expiring++
 	m.port.Submit(w, func(res zk.Result) {
-		m.expiring--
+		m.timers.expiring--
 		d.deleting = false
 		if isNoNode(res.Err) && res.Culprit >= 0 {
 			// Somebody was quicker; the event follows.

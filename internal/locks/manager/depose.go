@@ -14,7 +14,7 @@ import (
 
 // runVigil looks at the other gateways' guards, three times in a promise window.
 func (m *Manager) runVigil(ctx context.Context) error {
-	pause := m.layout.PromiseWindow / 3
+	pause := m.fleet.layout.PromiseWindow / 3
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	last := recipe.GatewayID("") // the last one of the round before
@@ -56,10 +56,10 @@ func (m *Manager) sawGuards(session term.Session, guards map[string]zk.Guard) {
 func (m *Manager) considerDeposing(id recipe.GatewayID) {
 	now := m.clock.Now()
 	open, ok := m.port.TrustedSince(now)
-	if !ok || !m.trusted() || m.draining || !m.replica.KnowsAll() {
+	if !ok || !m.trusted() || m.life.draining || !m.replica.KnowsAll() {
 		return
 	}
-	guard, silent, ok := m.members.Stalled(id, now.Boot(), open, m.layout.LargestWindow)
+	guard, silent, ok := m.members.Stalled(id, now.Boot(), open, m.fleet.layout.LargestWindow)
 	if !ok || !m.members.Depose(id) {
 		return
 	}

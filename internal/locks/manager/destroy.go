@@ -83,7 +83,7 @@ func (m *Manager) wholeQueue(q *queues.Queue) (trees []*tree) {
 				continue
 			}
 			seen[id] = true
-			if l, s := m.slotOf(q, t.at.Contender); s != nil {
+			if l, s := m.leases.slotOf(q, t.at.Contender); s != nil {
 				t.l = l
 			}
 		}

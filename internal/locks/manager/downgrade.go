@@ -69,8 +69,8 @@ func (l *lease) replacing() bool { return l.change == changeReplacing }
 func (m *Manager) replace(l *lease, refused *error) {
 	now := m.clock.Now().Boot()
 	m.claim(l, now)
-	l.setChange(m, changeReplacing)
-	l.setRecord(m, recordWriting)
+	l.setChange(m.leases, changeReplacing)
+	l.setRecord(m.leases, recordWriting)
 	var creates, deletes []zk.Op
 	for s := range l.slots {
 		if s.contender.Mode != recipe.Exclusive {
@@ -96,14 +96,14 @@ func (m *Manager) replace(l *lease, refused *error) {
 		}
 		contested := l.recordState == recordContested
 		if l.recordState.writing() {
-			l.setRecord(m, recordCurrent)
+			l.setRecord(m.leases, recordCurrent)
 		}
 		switch {
 		case l.phase == ended:
 		case res.Outcome == zk.Done: // at the version that was seen, so no other gateway has written it
 			l.rare().visibleFrom = res.Zxid
 		case res.Outcome == zk.Unknown:
-			l.staleRecord(m)
+			l.staleRecord(m.leases)
 			if l.replacing() {
 				m.resolve(l)
 			} else {
@@ -111,14 +111,14 @@ func (m *Manager) replace(l *lease, refused *error) {
 			}
 		default:
 			if contested || errors.Is(res.Err, zk.ErrBadVersion) {
-				l.staleRecord(m)
+				l.staleRecord(m.leases)
 			}
 			if l.recordState.loaded() {
 				*refused = res.Err
 			}
 			m.replaced(l)
 		}
-		m.touch(l)
+		m.leases.touch(l)
 	})
 }
 
@@ -127,7 +127,7 @@ func (m *Manager) replaced(l *lease) {
 	if !l.replacing() {
 		return
 	}
-	l.setChange(m, changeNone)
+	l.setChange(m.leases, changeNone)
 	if l.phase == ending {
 		m.resubmitDelete(l)
 	} else {
@@ -139,14 +139,14 @@ func (m *Manager) replaced(l *lease) {
 // contender next.
 func (m *Manager) succeeded(l *lease, s *slot, next *recipe.Contender) {
 	s.contender = next
-	m.counts.recount(l)
+	m.leases.counts.recount(l)
 	m.replica.Observe(next, queues.Observed{})
 	if s == &l.slot {
 		l.setDataVersion(0)
 	}
 	m.tellSlotUpdated(l, s)
 	m.replacedWhole(l)
-	m.touch(l)
+	m.leases.touch(l)
 }
 
 // replacedWhole ends a downgrade when no slot is left to replace. A slot whose contender is gone does not count;

@@ -10,7 +10,7 @@ import (
 
 // Leave makes Ready fail and changes nothing else: load balancers stop routing here before Drain refuses requests.
 func (m *Manager) Leave() {
-	m.do(func() { m.leaving = true })
+	m.do(func() { m.life.leaving = true })
 }
 
 // Drain hands over to a successor. Clocks stop, new requests are refused, and open acquires are answered or cancelled.
@@ -18,12 +18,12 @@ func (m *Manager) Leave() {
 // so a successor begins at once.
 func (m *Manager) Drain(ctx context.Context) error {
 	session, begun := locked2(m, func() (term.Session, bool) {
-		if m.draining {
+		if m.life.draining {
 			return nil, false
 		}
-		m.draining = true
+		m.life.draining = true
 		m.port.Last()
-		close(m.drain)
+		close(m.life.drain)
 		m.endEphemerals(m.clock.Now().Boot())
 		return m.port.Session(), true
 	})
@@ -39,12 +39,12 @@ func (m *Manager) Drain(ctx context.Context) error {
 	if session == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, m.layout.PromiseWindow)
+	ctx, cancel := context.WithTimeout(ctx, m.fleet.layout.PromiseWindow)
 	defer cancel()
 	poll := time.NewTicker(5 * time.Millisecond)
 	defer poll.Stop()
 	for busy := true; busy; {
-		m.do(func() { busy = m.port.InFlight() > 0 || m.acquiring > 0 })
+		m.do(func() { busy = m.port.InFlight() > 0 || m.requests.acquiring > 0 })
 		if !busy {
 			break
 		}

@@ -33,12 +33,12 @@ func (m *Manager) endFor(l *lease, why postmortem.Cause) {
 
 func (m *Manager) beginEnding(l *lease, why postmortem.Cause) {
 	if l.access != accessFull {
-		l.setAccess(m, accessRefused) // the ACL may have been restored
+		l.setAccess(m.leases, accessRefused) // the ACL may have been restored
 	}
-	m.setPhase(l, ending)
+	m.leases.setPhase(l, ending)
 	l.why = why
-	m.deadlines.remove(l)
-	m.touch(l)
+	m.timers.deadlines.remove(l)
+	m.leases.touch(l)
 }
 
 // submitDelete submits the deletion. An end by time or by force deletes only the version that was read, so a heartbeat
@@ -64,7 +64,7 @@ func (m *Manager) submitDelete(l *lease) {
 	version := int32(-1)
 	if l.timed() || l.forced() && !fault.On("force-withdrawn") {
 		version = l.dataVersion()
-		m.expiring++
+		m.timers.expiring++
 	}
 	term, timed, closes := l.term, version != -1, l.closes()
 	if fault.On("seen-version") {
@@ -77,16 +77,16 @@ func (m *Manager) submitDelete(l *lease) {
 		w.Ops = l.deletions(n.ops, version)
 	}
 	if len(n.ops) > 0 {
-		l.noteHandedOver(m)
+		l.noteHandedOver(m.leases)
 	}
 	if closes {
-		l.setChange(m, changeClosing)
+		l.setChange(m.leases, changeClosing)
 	} else {
-		l.setChange(m, changeDeleting)
+		l.setChange(m.leases, changeDeleting)
 	}
 	m.port.Submit(w, func(res zk.Result) {
 		if timed {
-			m.expiring--
+			m.timers.expiring--
 		}
 		m.noted(l, n, res)
 		switch {
@@ -140,7 +140,7 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 		}
 		for s := range l.slots {
 			if res.Culprit < 0 || s.path() == w.Ops[res.Culprit].Path {
-				s.delete(m, l)
+				s.delete(m.leases, l)
 			}
 		}
 		m.lost(l, now)
@@ -157,8 +157,8 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 		m.reviveForced(l, now)
 		m.recordChanged(l)
 	case errors.Is(res.Err, zk.ErrSessionGone):
-		l.setChange(m, changePaused)
-		m.touch(l) // resumes under the next session
+		l.setChange(m.leases, changePaused)
+		m.leases.touch(l) // resumes under the next session
 	case errors.Is(res.Err, zk.ErrNotApplied):
 		m.resubmitDelete(l)
 	default:
@@ -173,7 +173,7 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 
 // pauseEnd retries a refused end after deleteRetry.
 func (m *Manager) pauseEnd(l *lease) {
-	l.setChange(m, changePaused)
+	l.setChange(m.leases, changePaused)
 	term := l.term
 	time.AfterFunc(deleteRetry, func() {
 		m.do(func() {
@@ -187,7 +187,7 @@ func (m *Manager) pauseEnd(l *lease) {
 // resubmitDelete continues an end that a client requested.
 func (m *Manager) resubmitDelete(l *lease) {
 	if m.port.Session() == nil || l.term != m.port.Term() {
-		l.setChange(m, changePaused)
+		l.setChange(m.leases, changePaused)
 		return // adoption resumes it
 	}
 	m.submitDelete(l)
@@ -212,20 +212,20 @@ func (m *Manager) revive(l *lease, now time.Duration) {
 	} else {
 		m.extend(l, now, l.waitingClock())
 	}
-	m.touch(l)
+	m.leases.touch(l)
 	m.evaluateAll(l, now)
 }
 
 // unend returns an ending lease to the phase that its grant implies.
 func (m *Manager) unend(l *lease) {
 	if l.grant.granted() {
-		m.setPhase(l, held)
+		m.leases.setPhase(l, held)
 	} else {
-		m.setPhase(l, waiting)
+		m.leases.setPhase(l, waiting)
 	}
 	l.why = 0
 	if l.endNote == noteSubmitted {
-		l.setNote(m, noteNone)
+		l.setNote(m.leases, noteNone)
 	}
 }
 
@@ -266,7 +266,7 @@ func (m *Manager) letGo(ctx context.Context, l *lease) error {
 		switch l.phase {
 		case waiting, held:
 			switch {
-			case m.draining:
+			case m.life.draining:
 				return nil, m.usable()
 			case l.term != m.port.Term() || m.port.Session() == nil:
 				return nil, m.unavailable()
@@ -312,14 +312,14 @@ func (m *Manager) letGo(ctx context.Context, l *lease) error {
 // bearer returns the lease of a token; a non-empty id must match it. It needs no lock; the check costs one hash.
 func (m *Manager) bearer(_ locks.Principal, id, token string) (recipe.LeaseID, *locks.Error) {
 	select {
-	case <-m.ready:
+	case <-m.fleet.ready:
 	default:
 		return "", m.unavailable()
 	}
 	if token == "" {
 		return "", &locks.Error{Code: locks.CodeTokenMissing, Detail: "give the lease's token: in the Lease-Token header, or as an entry of tokens"}
 	}
-	named, genuine := m.tokens.Check(token)
+	named, genuine := m.fleet.tokens.Check(token)
 	if !genuine || (id != "" && id != string(named)) {
 		return named, &locks.Error{Code: locks.CodeTokenWrong, Detail: "the Lease-Token is not the one of this lease"}
 	}
@@ -328,7 +328,7 @@ func (m *Manager) bearer(_ locks.Principal, id, token string) (recipe.LeaseID, *
 
 // owned finds a lease that this gateway owns. An ended lease is CodeEnded with its reason.
 func (m *Manager) owned(id recipe.LeaseID) (*lease, *locks.Error) {
-	if l := m.leases[id]; l != nil {
+	if l := m.leases.byID[id]; l != nil {
 		return l, nil
 	}
 	return nil, m.absent(id)

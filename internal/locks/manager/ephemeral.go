@@ -33,7 +33,7 @@ func (m *Manager) warning(l *lease) string {
 	case l.ephemeral():
 		return ephemeralWarning
 	case !m.failoverSafe(l.ttl):
-		return m.shortTTL
+		return m.requests.shortTTL
 	}
 	return ""
 }
@@ -63,7 +63,7 @@ func (m *Manager) lossOf(c *recipe.Contender) locks.Reason {
 // endEphemerals ends this gateway's ephemeral leases when it hands over. The end of its session would do so a moment
 // later.
 func (m *Manager) endEphemerals(now time.Duration) {
-	for _, l := range m.inOrder((*lease).ephemeral) {
+	for _, l := range m.leases.inOrder((*lease).ephemeral) {
 		switch {
 		case l.term != m.port.Term():
 		case l.phase == creating:
@@ -130,8 +130,8 @@ func (o orphans) leave(c *recipe.Contender) {
 func (m *Manager) sweepOrphans(now time.Duration) {
 	for _, id := range slices.Sorted(maps.Keys(m.orphans)) {
 		o := m.orphans[id]
-		if !m.members.Owns(id.Gateway()) || now < m.members.TakenAt(id.Gateway())+m.layout.LargestWindow+o.ttl ||
-			o.asked != 0 && now-o.asked < m.layout.PromiseWindow {
+		if !m.members.Owns(id.Gateway()) || now < m.members.TakenAt(id.Gateway())+m.fleet.layout.LargestWindow+o.ttl ||
+			o.asked != 0 && now-o.asked < m.fleet.layout.PromiseWindow {
 			continue
 		}
 		o.asked = now // the deletion's events remove it

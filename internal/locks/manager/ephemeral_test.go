@@ -151,7 +151,7 @@ func TestASuccessorNeverGrantsAnEphemeralLeaseAndDeletesItInTheEnd(t *testing.T)
 				t.Errorf("reason %q", e.Reason)
 			}
 			two.m.mu.Lock()
-			if two.m.leases[two.m.mustID(l.ID)] != nil {
+			if two.m.leases.byID[two.m.mustID(l.ID)] != nil {
 				t.Error("the successor runs it")
 			}
 			two.m.mu.Unlock()

@@ -74,7 +74,7 @@ func (m *Manager) evaluateAfter(q *queues.Queue, now time.Duration, listed bool)
 	for c := range q.Contenders.Holders() {
 		var l *lease
 		if c.Ours {
-			l = m.leases[c.LeaseID]
+			l = m.leases.byID[c.LeaseID]
 		}
 		if l == nil {
 			if !q.Awaits(c) {

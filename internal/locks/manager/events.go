@@ -31,12 +31,14 @@ import (
 // Observed.SuppressEvents.
 
 // telling reports whether events are published now: not before the first read is complete, and not while suppressed.
-func (m *Manager) telling() bool { return m.opt.Events != nil && m.loadedOnce && !m.suppressEvents }
+func (m *Manager) telling() bool {
+	return m.opt.Events != nil && m.stream.loadedOnce && !m.stream.suppressEvents
+}
 
 // event returns a new event about a znode in a directory. Changes that arrived together carry one time, from one
 // reading of the clock.
 func (m *Manager) event(t events.Type, dir, name string) *events.Event {
-	return &events.Event{Type: t, Time: m.heard, Dir: dir, Name: name}
+	return &events.Event{Type: t, Time: m.stream.heard, Dir: dir, Name: name}
 }
 
 // tellNode publishes a change of the watched trees as ZooKeeper's watch reported it. q is the lock's queue, nil
@@ -266,7 +268,7 @@ func (m *Manager) slotEvent(t events.Type, l *lease, s *slot) *events.Event {
 
 // contenderEvent returns an event about any contender.
 func (m *Manager) contenderEvent(t events.Type, q *queues.Queue, c *recipe.Contender) *events.Event {
-	if l, s := m.slotOf(q, c); s != nil {
+	if l, s := m.leases.slotOf(q, c); s != nil {
 		return m.slotEvent(t, l, s)
 	}
 	e := m.event(t, q.Path, c.Name)

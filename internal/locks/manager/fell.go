@@ -165,7 +165,7 @@ func (m *Manager) piece(v verdict, trees []*tree) (piece []*tree, w *zk.Write, r
 		}
 		m.tellVerdict(noticeVerdict, t.why(v), t.parts)
 		if t.l != nil && t.noting.ops != nil {
-			t.l.noteHandedOver(m)
+			t.l.noteHandedOver(m.leases)
 		}
 	}
 	return piece, w, true
@@ -267,7 +267,7 @@ func (m *Manager) mark(v verdict, t *tree) bool {
 func (m *Manager) beginEnd(l *lease, v verdict) {
 	l.rare().words, l.rareFields.trace = v.words, v.trace
 	m.beginEnding(l, postmortem.CauseOf(v.reason))
-	l.setChange(m, changeDeleting)
+	l.setChange(m.leases, changeDeleting)
 }
 
 // spare restores a lease whose end was submitted: none of its contenders was or will be deleted.
@@ -309,7 +309,7 @@ func (m *Manager) stood(piece []*tree, res zk.Result) *tree {
 		case t.l != nil:
 			for s := range t.l.slots {
 				if s.path() == path {
-					s.delete(m, t.l)
+					s.delete(m.leases, t.l)
 				}
 			}
 			if _, all := t.l.gonePart(); all {

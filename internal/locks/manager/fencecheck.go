@@ -46,7 +46,7 @@ func (m *Manager) Fence(ctx context.Context, req locks.FenceRequest) (locks.Fenc
 			return locks.FenceAnswer{}, err
 		}
 		defer m.leaveQueue(q)
-		czxid := req.Token - m.layout.FenceBase
+		czxid := req.Token - m.fleet.layout.FenceBase
 		if f := m.find(q, czxid); f.sure {
 			return f.answer(m), nil
 		}
@@ -126,7 +126,7 @@ func (m *Manager) find(q *queues.Queue, czxid int64) finding {
 	var bearer *recipe.Contender
 	for c := range q.Contenders.Holders() {
 		first, known := m.firstCzxid(q, c)
-		l := m.leaseOf(q, c)
+		l := m.leases.leaseOf(q, c)
 		if l != nil && l.wasGranted() || l == nil && m.holdsByName(q, c) {
 			f.highest = max(f.highest, first)
 		}
@@ -145,7 +145,7 @@ func (m *Manager) find(q *queues.Queue, czxid int64) finding {
 		if p.NS != q.Namespace.Name || p.Lock != q.Name() || p.FencingToken == 0 {
 			continue
 		}
-		ended := p.FencingToken - m.layout.FenceBase
+		ended := p.FencingToken - m.fleet.layout.FenceBase
 		f.highest = max(f.highest, ended)
 		if ended == czxid {
 			f.reason, f.sure = fenceEnded, true
@@ -194,7 +194,7 @@ func (m *Manager) waiterWith(q *queues.Queue, czxid int64) (bearer *recipe.Conte
 // judgeBearer reports whether the contender with the token is current.
 func (m *Manager) judgeBearer(q *queues.Queue, c *recipe.Contender, highest int64) finding {
 	f := finding{highest: highest}
-	l := m.leaseOf(q, c)
+	l := m.leases.leaseOf(q, c)
 	switch {
 	case l == nil && !m.holdsByName(q, c):
 		f.reason = fenceWaiting
@@ -236,7 +236,7 @@ func (m *Manager) holdsByName(q *queues.Queue, c *recipe.Contender) bool {
 
 // firstCzxid returns the czxid from which a contender's fencing token is computed, once it is known.
 func (m *Manager) firstCzxid(q *queues.Queue, c *recipe.Contender) (czxid int64, known bool) {
-	if l := m.leaseOf(q, c); l != nil {
+	if l := m.leases.leaseOf(q, c); l != nil {
 		return l.czxid, l.czxid != 0
 	}
 	if c.FirstCzxid != 0 {

@@ -73,9 +73,8 @@ func (m *Manager) readSuccession(id recipe.GatewayID) {
 				}
 				now := m.clock.Now().Boot()
 				m.members.ReadEntry(id, successor, zxid, now)
-				m.wakeArrivals()
 				switch {
-				case !m.synced:
+				case !m.stream.synced:
 				case m.members.Owns(id):
 					m.adoptAll(now)
 					m.adoptOutbox()
@@ -89,7 +88,7 @@ func (m *Manager) readSuccession(id recipe.GatewayID) {
 
 // considerTakeovers takes over gateways that are gone (cluster.Members.Vacant), and repeats reads that failed before.
 func (m *Manager) considerTakeovers(now time.Duration) {
-	if !m.trusted() || m.draining {
+	if !m.trusted() || m.life.draining {
 		return
 	}
 	m.readNamespaces()
@@ -142,7 +141,7 @@ func (m *Manager) afterSync(now time.Duration) {
 			})
 		}
 	}
-	for _, l := range m.inOrder(func(l *lease) bool { return !l.seenWhole() }) {
+	for _, l := range m.leases.inOrder(func(l *lease) bool { return !l.seenWhole() }) {
 		m.checkUnseen(l)
 	}
 	m.recheck()

@@ -181,7 +181,7 @@ func checkAll(t *testing.T, s *fakeStore, gates ...*gate) {
 	for _, g := range gates {
 		g.checkCounts()
 		g.m.mu.Lock()
-		for id, l := range g.m.leases {
+		for id, l := range g.m.leases.byID {
 			if l.phase != held_ {
 				continue
 			}
@@ -191,7 +191,7 @@ func checkAll(t *testing.T, s *fakeStore, gates ...*gate) {
 				}
 				held[slot.q.Path] = slot.contender
 				for _, name := range s.names(slot.q.Path) {
-					c, ok := slot.q.Namespace.Naming.Parse(g.m.fleet, name)
+					c, ok := slot.q.Namespace.Naming.Parse(g.m.fleet.id, name)
 					if ok && recipe.Less(c.Number, c.Name, mustNumber(t, slot.name()), slot.name()) && c.LeaseID != id &&
 						(c.Mode != slot.contender.Mode || c.Mode == recipe.Exclusive) {
 						t.Errorf("%s: %s is held though %s stands before it", slot.q.Path, slot.name(), name)

@@ -193,7 +193,7 @@ func (n *news) check() bool {
 func (m *Manager) hear(n *news) {
 	about := subject(n.Lease)
 	if n.Lease != "" {
-		if id, err := recipe.ParseLeaseID(string(n.Lease)); err != nil || id.Fleet() != m.fleet {
+		if id, err := recipe.ParseLeaseID(string(n.Lease)); err != nil || id.Fleet() != m.fleet.id {
 			return
 		}
 	}
@@ -220,7 +220,7 @@ func (m *Manager) hear(n *news) {
 			}
 			return
 		}
-		if n.Kind == noticeStruck && n.Lease != "" && c == nil && m.leases[n.Lease] == nil {
+		if n.Kind == noticeStruck && n.Lease != "" && c == nil && m.leases.byID[n.Lease] == nil {
 			m.witnessed.AddOrRevise(n.Lease, m.pastOf(n), func(p postmortem.End) bool {
 				return p.Reason() == locks.ReasonUnknown || p.Reason() == locks.ReasonRemoved
 			})
@@ -233,7 +233,7 @@ func (m *Manager) hear(n *news) {
 			return
 		}
 		w.verdict, w.struck = &v, w.struck || n.Kind == noticeStruck
-		if l := m.leases[n.Lease]; l != nil && l.phase == ending && l.reason() == locks.ReasonRemoved {
+		if l := m.leases.byID[n.Lease]; l != nil && l.phase == ending && l.reason() == locks.ReasonRemoved {
 			l.rare().words, l.why = n.Words, postmortem.CauseOf(n.Reason) // one of its contenders is gone
 		}
 		m.heardOf(n.Lease, w)
@@ -281,7 +281,7 @@ func (m *Manager) wordOn(about subject, q *queues.Queue, c *recipe.Contender) *w
 	if w := m.words[about]; w != nil {
 		return w
 	}
-	if c == nil && m.leases[recipe.LeaseID(about)] == nil && !m.back.waits(recipe.LeaseID(about)) || len(m.words) >= maxWords {
+	if c == nil && m.leases.byID[recipe.LeaseID(about)] == nil && !m.back.waits(recipe.LeaseID(about)) || len(m.words) >= maxWords {
 		return nil
 	}
 	w := &word{q: q}
@@ -294,7 +294,7 @@ func (m *Manager) wordOn(about subject, q *queues.Queue, c *recipe.Contender) *w
 
 // hearEnd applies another gateway's report that one of its leases ended.
 func (m *Manager) hearEnd(n *news, q *queues.Queue, c *recipe.Contender) {
-	if m.leases[n.Lease] != nil || m.delays.byID[n.Lease] != nil {
+	if m.leases.byID[n.Lease] != nil || m.delays.byID[n.Lease] != nil {
 		return // this gateway runs it now and knows better
 	}
 	p := m.pastOf(n)
@@ -386,18 +386,18 @@ func (m *Manager) hearDestroyed(n *news) {
 	}
 	req := locks.DestroyRequest{NS: n.NS, Lock: n.Lock, Reason: n.Words}
 	switch {
-	case m.life.Err() != nil:
+	case m.life.ctx.Err() != nil:
 		return
 	case m.destructions == maxDestructions:
 		m.tellDestroyed(&req)
 		return
 	}
 	m.destructions++
-	m.errands.Add(1)
+	m.life.errands.Add(1)
 	m.effect(func() {
 		go func() { // for at most destroyWithin; Run waits for it
-			defer m.errands.Done()
-			ctx, cancel := context.WithTimeout(m.life, destroyWithin)
+			defer m.life.errands.Done()
+			ctx, cancel := context.WithTimeout(m.life.ctx, destroyWithin)
 			defer cancel()
 			_ = m.port.Watcher.Reached(ctx, n.Zxid) // it is published in any case
 			m.do(func() {
@@ -411,12 +411,12 @@ func (m *Manager) hearDestroyed(n *news) {
 // pastOf returns the end record of a report.
 func (m *Manager) pastOf(n *news) postmortem.End {
 	now := m.clock.Now()
-	p := postmortem.End{Why: postmortem.CauseOf(n.Reason), NS: n.NS, Lock: n.Lock, FencingToken: n.Token, TTL: n.TTL, Mode: recipeMode(n.Mode), Owner: m.owners.one(n.Owner), Words: n.Words,
+	p := postmortem.End{Why: postmortem.CauseOf(n.Reason), NS: n.NS, Lock: n.Lock, FencingToken: n.Token, TTL: n.TTL, Mode: recipeMode(n.Mode), Owner: m.leases.owners.one(n.Owner), Words: n.Words,
 		Waited: n.Waited, Held: n.Held, Beat: n.Beat, Heard: true}
 	// At comes from the wall clock of the gateway that ran the lease, so it is the same time on every gateway.
 	p.At = min(now.Boot()-(now.Wall()-time.Duration(n.Ended)), now.Boot())
 	if n.Next != nil {
-		p.Next = &postmortem.Next{Lease: n.Next.Lease, Name: n.Next.Name, Owner: m.owners.one(n.Next.Owner), Token: n.Next.Token, After: n.Next.After}
+		p.Next = &postmortem.Next{Lease: n.Next.Lease, Name: n.Next.Name, Owner: m.leases.owners.one(n.Next.Owner), Token: n.Next.Token, After: n.Next.After}
 	}
 	return p
 }
@@ -440,7 +440,7 @@ func (m *Manager) unexplained(id recipe.LeaseID) {
 	if mine && !p.Struck {
 		m.tell(notice{kind: noticeEnded, lease: id})
 	}
-	if w != nil && m.leases[id] == nil && (w.q == nil || w.q.Contenders.Get(w.name) == nil) {
+	if w != nil && m.leases.byID[id] == nil && (w.q == nil || w.q.Contenders.Get(w.name) == nil) {
 		delete(m.words, subject(id))
 	}
 }
@@ -452,7 +452,7 @@ func (m *Manager) wordGone(q *queues.Queue, c *recipe.Contender) {
 	case len(m.words) == 0:
 	case !c.Ours || c.LeaseID == "":
 		delete(m.words, subject(q.Path+"/"+c.Name))
-	case !m.back.waits(c.LeaseID) && m.leases[c.LeaseID] == nil && m.replica.Group(c.LeaseID) == nil:
+	case !m.back.waits(c.LeaseID) && m.leases.byID[c.LeaseID] == nil && m.replica.Group(c.LeaseID) == nil:
 		if w := m.words[subject(c.LeaseID)]; w != nil && w.name != c.Name && w.q == q && q.Contenders.Get(w.name) != nil {
 			return // another contender has replaced it
 		}
@@ -497,7 +497,7 @@ func (m *Manager) unwitness(q *queues.Queue, c *recipe.Contender) {
 		return
 	}
 	m.witnessed.Drop(c.LeaseID)
-	if !p.Heard || m.leases[c.LeaseID] != nil {
+	if !p.Heard || m.leases.byID[c.LeaseID] != nil {
 		return
 	}
 	if w := m.wordOn(subject(c.LeaseID), q, c); w != nil && !w.ended {

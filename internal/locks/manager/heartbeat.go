@@ -125,6 +125,6 @@ func (m *Manager) beat(l *lease, ttl time.Duration) locks.Heartbeat {
 func (m *Manager) shrink(l *lease) {
 	if l.recorded > l.ttl {
 		l.rare().shrinkAt = max(l.shrinkAt(), l.deadline)
-		m.schedule(l)
+		m.timers.schedule(l)
 	}
 }

@@ -72,7 +72,7 @@ func (m *Manager) holdEnd(e *events.Event, about recipe.LeaseID, own *verdict, e
 	}
 	m.back.waiting[about] = append(m.back.waiting[about], h)
 	m.back.line = append(m.back.line, h)
-	m.wakeClock(h.until)
+	m.timers.wakeAt(h.until)
 	m.hold(h)
 }
 

@@ -53,7 +53,7 @@ func (m *Manager) addHold(ctx context.Context, req *locks.AcquireRequest) (locks
 		}
 		m.claim(l, m.clock.Now().Boot())
 		view := m.viewOwn(l)
-		view.Token = m.tokens.Make(l.id())
+		view.Token = m.fleet.tokens.Make(l.id())
 		return locks.AcquireResult{Lease: view, HoldAdded: true}, nil
 	})
 }

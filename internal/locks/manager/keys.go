@@ -75,13 +75,13 @@ func (m *Manager) replay(ctx context.Context, req *locks.AcquireRequest, key *ke
 		return locks.AcquireResult{}, &locks.Error{Code: locks.CodeKeyReused, Field: "Idempotency-Key",
 			Detail: "this Idempotency-Key came with other parameters before; use one fresh random key per attempt to do the job"}
 	}
-	l := m.leases[key.lease]
+	l := m.leases.byID[key.lease]
 	switch {
 	case l != nil:
 	case key.endedAt == 0:
 		// The lease runs on another gateway, or is about to be adopted.
 		if err := m.retryAfterSync(ctx, func() *locks.Error {
-			if l = m.leases[key.lease]; l != nil {
+			if l = m.leases.byID[key.lease]; l != nil {
 				return nil
 			}
 			return m.absent(key.lease)
@@ -102,7 +102,7 @@ func (m *Manager) replay(ctx context.Context, req *locks.AcquireRequest, key *ke
 // replayTaken reads a key that ZooKeeper has and this gateway does not know, and answers the repeated request. The
 // monitor is held, and released while it waits.
 func (m *Manager) replayTaken(ctx context.Context, req *locks.AcquireRequest) (locks.AcquireResult, error) {
-	session, hash := m.port.Session(), m.tokens.Names.Name(req)
+	session, hash := m.port.Session(), m.fleet.tokens.Names.Name(req)
 	if session == nil {
 		return locks.AcquireResult{}, m.unavailable()
 	}
@@ -123,7 +123,7 @@ func (m *Manager) learnKey(entry *keyEntry) *keyEntry {
 	if known := m.keys.byHash[entry.hash]; known != nil {
 		return known
 	}
-	if m.leases[entry.lease] == nil && (m.replica.HasNewer(entry.lease) || !m.members.Owns(entry.lease.Gateway())) {
+	if m.leases.byID[entry.lease] == nil && (m.replica.HasNewer(entry.lease) || !m.members.Owns(entry.lease.Gateway())) {
 		return entry // its own gateway, or one of a later release, knows when it expires
 	}
 	m.keys.add(entry)
@@ -158,7 +158,7 @@ func (m *Manager) readKey(ctx context.Context, session term.Session, hash string
 
 // attachKey connects a key that was read with its lease. When the lease is gone, the key's remaining life begins.
 func (m *Manager) attachKey(k *keyEntry) {
-	if l := m.leases[k.lease]; l != nil {
+	if l := m.leases.byID[k.lease]; l != nil {
 		l.rare().key = k.hash
 		return
 	}
@@ -166,7 +166,7 @@ func (m *Manager) attachKey(k *keyEntry) {
 		m.keys.end(k, past.Reason(), m.clock.Now().Boot())
 		return
 	}
-	if m.members.Owns(k.lease.Gateway()) && m.synced && m.mayMiss(k.lease) == nil {
+	if m.members.Owns(k.lease.Gateway()) && m.stream.synced && m.mayMiss(k.lease) == nil {
 		// The lease ended before this gateway could know the reason; keyLife counts from now.
 		m.keys.end(k, locks.ReasonUnknown, m.clock.Now().Boot())
 	}

@@ -20,7 +20,7 @@ func TestAnUnknownContenderOfOursThatALaggingTreeLacksIsStillEnded(t *testing.T)
 		h := s.hooked()
 		g := h.gateway(t)
 		g.mustRelease(g.mustHold(deploy()))
-		id, err := recipe.NewLeaseID(g.m.fleet, recipe.GatewayID(g.m.Info(t.Context()).GatewayID), rand.Reader)
+		id, err := recipe.NewLeaseID(g.m.fleet.id, recipe.GatewayID(g.m.Info(t.Context()).GatewayID), rand.Reader)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -48,7 +48,7 @@ func (g *gate) leases() map[string]*lease {
 	g.m.mu.Lock()
 	defer g.m.mu.Unlock()
 	paths := map[string]*lease{}
-	for _, l := range g.m.leases {
+	for _, l := range g.m.leases.byID {
 		for slot := range l.slots {
 			paths[slot.path()] = l
 		}
@@ -87,7 +87,7 @@ func (g *gate) checkLaw() {
 	}
 	for path, held := range g.w.first {
 		f := &fate{created: true, queued: true, granted: held}
-		if c, ok := g.naming(path).Parse(g.m.fleet, base(path)); ok {
+		if c, ok := g.naming(path).Parse(g.m.fleet.id, base(path)); ok {
 			f.mode = string(viewMode(c.Mode))
 			where[string(c.LeaseID)+path[:len(path)-len(base(path))-1]] = path
 		}

@@ -2,6 +2,9 @@ package manager
 
 import (
 	"cmp"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"time"
@@ -10,6 +13,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
+	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 )
 
@@ -104,20 +108,39 @@ func (l *lease) visibleFrom() int64 {
 	return l.czxid
 }
 
+// leaseTable has the leases that this gateway owns and that have not ended, and counts them. It is not safe for
+// concurrent use.
+type leaseTable struct {
+	byID   map[recipe.LeaseID]*lease
+	counts counts
+	owners names
+	quota  *quota.Quota
+	log    *slog.Logger
+	wake   func(chan struct{}) // closes a channel once the monitor is free
+	rev    uint64              // of the last visible change
+	nonce  string              // makes revs of different processes differ
+}
+
+func newLeaseTable(q *quota.Quota, log *slog.Logger, wake func(chan struct{})) *leaseTable {
+	var nonce [4]byte
+	_, _ = rand.Read(nonce[:]) // never fails (crypto/rand, Go 1.24)
+	return &leaseTable{byID: map[recipe.LeaseID]*lease{}, quota: q, log: log, wake: wake, nonce: fmt.Sprintf("%x", nonce)}
+}
+
 // touch marks a visible change and wakes the requests that wait for one.
-func (m *Manager) touch(l *lease) {
-	m.rev++
-	l.rev = m.rev
+func (t *leaseTable) touch(l *lease) {
+	t.rev++
+	l.rev = t.rev
 	if l.wake != nil {
-		m.wake(l.wake)
+		t.wake(l.wake)
 		l.wake = nil
 	}
 }
 
 // inOrder returns the leases that match, sorted by id, so that writes about them do not have a map's random order.
-func (m *Manager) inOrder(match func(*lease) bool) []*lease {
+func (t *leaseTable) inOrder(match func(*lease) bool) []*lease {
 	var matching []*lease
-	for _, l := range m.leases {
+	for _, l := range t.byID {
 		if match(l) {
 			matching = append(matching, l)
 		}
@@ -126,13 +149,13 @@ func (m *Manager) inOrder(match func(*lease) bool) []*lease {
 	return matching
 }
 
-func (m *Manager) revString(rev uint64) string {
-	return m.nonce + "-" + strconv.FormatUint(rev, 36)
+func (t *leaseTable) revString(rev uint64) string {
+	return t.nonce + "-" + strconv.FormatUint(rev, 36)
 }
 
 // schedule puts the lease's next due time into the heap. A heartbeat only moves the deadline; the heap is updated when
 // the earlier time is due.
-func (m *Manager) schedule(l *lease) {
+func (t *timers) schedule(l *lease) {
 	due := l.deadline
 	if l.shrinkAt() != 0 {
 		due = min(due, l.shrinkAt())
@@ -142,23 +165,23 @@ func (m *Manager) schedule(l *lease) {
 	}
 	switch {
 	case l.phase != waiting && l.phase != held:
-		m.deadlines.remove(l)
+		t.deadlines.remove(l)
 	case l.heapIndex < 0:
 		l.due = due
-		m.deadlines.push(l)
-		m.wakeClock(due)
+		t.deadlines.push(l)
+		t.wakeAt(due)
 	case due < l.due:
 		l.due = due
-		m.deadlines.fix(l)
-		m.wakeClock(due)
+		t.deadlines.fix(l)
+		t.wakeAt(due)
 	}
 }
 
 // extend moves the deadline to now + span, never back, and never before the end of a former owner's promises.
 func (m *Manager) extend(l *lease, now, span time.Duration) {
 	l.deadline = max(l.deadline, max(now, l.grace)+span)
-	m.schedule(l)
-	if c := &m.clockState; c.lastTrusted == 0 && m.trusted() {
+	m.timers.schedule(l)
+	if c := &m.timers; c.lastTrusted == 0 && m.trusted() {
 		// The clock loop has not run yet. If trust is lost before it does, that period must not count as the time
 		// before the first trust.
 		c.trusted, c.lastTrusted = true, now
@@ -169,13 +192,13 @@ func (m *Manager) extend(l *lease, now, span time.Duration) {
 // replica is trusted.
 func (m *Manager) grant(l *lease, now time.Duration) {
 	waited := now - l.since
-	m.setPhase(l, held)
+	m.leases.setPhase(l, held)
 	l.since = now
 	acknowledged := l.grant == grantAcknowledged
 	if l.listeners > 0 || acknowledged || fault.On("unclaimed-counts") {
-		l.setGrant(m, grantClaimed)
+		l.setGrant(m.leases, grantClaimed)
 	} else {
-		l.setGrant(m, grantUnclaimed)
+		l.setGrant(m.leases, grantUnclaimed)
 	}
 	m.extend(l, now, l.clock())
 	m.metrics.LeaseGranted(waited)
@@ -192,16 +215,16 @@ func (m *Manager) grant(l *lease, now time.Duration) {
 		}
 		m.replica.Touch(s.q)
 	}
-	m.touch(l)
+	m.leases.touch(l)
 	m.noteGrant(l)
 }
 
 // claim records that the client knows of its grant.
 func (m *Manager) claim(l *lease, now time.Duration) {
 	if l.phase == held && l.grant == grantUnclaimed {
-		l.setGrant(m, grantClaimed)
+		l.setGrant(m.leases, grantClaimed)
 		m.extend(l, now, l.ttl)
-		m.touch(l)
+		m.leases.touch(l)
 		m.touchQueues(l)
 	}
 }
@@ -211,7 +234,7 @@ func (m *Manager) claim(l *lease, now time.Duration) {
 func (m *Manager) unlisten(l *lease, now time.Duration) {
 	l.listeners--
 	if l.listeners == 0 && l.phase.waits() {
-		m.makeTicket(l)
+		m.leases.makeTicket(l)
 	}
 	if l.phase == waiting {
 		m.extend(l, now, l.waitingClock())
@@ -228,11 +251,11 @@ func (m *Manager) conclude(l *lease, reason locks.Reason, now time.Duration, sta
 	if l.phase == ended {
 		return
 	}
-	m.setPhase(l, ended)
+	m.leases.setPhase(l, ended)
 	l.why = postmortem.CauseOf(reason)
 	m.tellEnded(l) // before the next grant
-	m.deadlines.remove(l)
-	delete(m.leases, l.id())
+	m.timers.deadlines.remove(l)
+	delete(m.leases.byID, l.id())
 	for s := range l.slots {
 		s.q.Leases--
 		if stay {
@@ -259,7 +282,7 @@ func (m *Manager) conclude(l *lease, reason locks.Reason, now time.Duration, sta
 	} else {
 		m.metrics.LeaseEnded(string(reason), 0)
 	}
-	m.touch(l)
+	m.leases.touch(l)
 	m.evaluateAll(l, now)
 }
 
@@ -268,5 +291,5 @@ func (m *Manager) fencingToken(czxid int64) int64 {
 	if czxid == 0 {
 		return 0
 	}
-	return m.layout.FenceBase + czxid
+	return m.fleet.layout.FenceBase + czxid
 }

@@ -92,63 +92,71 @@ type Registration struct {
 // Manager maps leases onto contenders; see the package's doc. Create one with
 // New and run it with Run.
 type Manager struct {
-	opt      Options
-	clock    zk.Clock
-	log      *slog.Logger
-	metrics  Metrics
-	nonce    string // makes revs of different processes differ
-	shortTTL string // a warning; immutable
+	opt     Options
+	clock   zk.Clock
+	log     *slog.Logger
+	metrics Metrics
+	fleet   fleet
+	port    *term.Port // to ZooKeeper
 
-	// ready is closed once the layout is known: the fields below it are
-	// immutable from then on.
-	ready  chan struct{}
+	monitor // guards everything below, and what ZooKeeper's observer and writers report
+
+	life     life
+	requests requests
+	stream   stream
+	timers   timers
+
+	leases  *leaseTable
+	delays  delays  // ended leases of this gateway whose places stay
+	orphans orphans // ephemeral leases of gateways that this one has succeeded
+	keys    keys
+	quota   quota.Quota
+
+	replica *queues.Replica
+	members *cluster.Members
+
+	history    postmortem.Log
+	witnessed  postmortem.Log                // observed ends of other gateways' leases
+	verdicts   map[*recipe.Contender]verdict // of other owners' contenders that an administrator ends here
+	hearsay                                  // peer reports
+	outboxWake chan struct{}                 // closed by OutboxChanged; nil without waiters
+}
+
+// fleet is what all gateways of a layout share. It is immutable once ready is closed.
+type fleet struct {
+	ready  chan struct{} // closed once the layout has been read
 	layout *layout.Layout
-	fleet  recipe.FleetID
+	id     recipe.FleetID
 	tokens record.Tokens
+}
 
-	draining bool          // guarded by the monitor
-	leaving  bool          // guarded by the monitor; Ready fails, nothing else
+// life is the course of the process, from Run to the end of Drain.
+type life struct {
+	ctx      context.Context // ends when Run returns; no errand begins afterwards
+	end      context.CancelFunc
+	errands  sync.WaitGroup // goroutines for which Run waits
+	served   bool           // this gateway has been able to serve requests
+	leaving  bool           // Ready fails, nothing else
+	draining bool
 	drain    chan struct{} // closed when draining begins: open polls end
+}
 
-	port *term.Port // to ZooKeeper
+// requests are the requests that wait here.
+type requests struct {
+	acquiring  int           // acquires that wait for their answer
+	obstructed int           // acquires that wait for plain nodes to go; see obstacle.go
+	written    chan struct{} // a place for each heartbeat that is being written for another gateway
+	shortTTL   string        // the warning about a short TTL; immutable
+}
 
-	life    context.Context // ends when Run returns; no errand begins afterwards
-	endLife context.CancelFunc
-	errands sync.WaitGroup // goroutines for which Run waits
-
-	written chan struct{} // a place for each heartbeat that is being written for another gateway
-
-	monitor // guards everything below
-
-	replica        *queues.Replica
-	leases         map[recipe.LeaseID]*lease // those that this gateway owns and that have not ended
-	history        postmortem.Log
-	witnessed      postmortem.Log // observed ends of other gateways' leases
-	delays         delays         // ended leases of this gateway whose places stay
-	owners         names
-	keys           keys
-	members        *cluster.Members
-	deadlines      deadlines
-	clockState     clockState
-	counts         counts
-	quota          quota.Quota
-	orphans        orphans
-	verdicts       map[*recipe.Contender]verdict // of other owners' contenders that an administrator ends here
-	hearsay                                      // peer reports
-	synced         bool                          // the replica holds the whole tree
-	loadedOnce     bool
-	servedOnce     bool      // this gateway has been able to serve requests
-	suppressEvents bool      // a namespace is being read for the first time: its state is not news
-	again          []*lease  // to read again when no other read is due; see recheck
-	heard          time.Time // when the changes being applied arrived; else zero
-	rev            uint64
-	expiring       int           // deletions of expired or unclaimed leases in flight
-	acquiring      int           // acquires that wait for their answer
-	newlyOwned     chan struct{} // closed when this gateway may own more; nil without waiters
-	outboxWake     chan struct{} // closed by OutboxChanged; nil without waiters
-
-	unlooked     []*queues.Queue // new directories; see lookSoon
-	obstructions int             // acquires that wait for plain nodes to go; see obstacle.go
+// stream is how far the observer's changes have brought the replica.
+type stream struct {
+	synced         bool            // the replica holds the whole tree
+	loadedOnce     bool            // it did once
+	suppressEvents bool            // a namespace is being read for the first time: its state is not news
+	heard          time.Time       // when the changes being applied arrived; else zero
+	again          []*lease        // to read again when no other read is due; see recheck
+	unlooked       []*queues.Queue // new directories; see lookSoon
 }
 
 // New prepares a manager. Its answers are CodeUnavailable until Run has reached ZooKeeper.
@@ -164,25 +172,24 @@ func New(opt Options) *Manager {
 	}
 	m := &Manager{
 		opt: opt, clock: opt.Clock, log: opt.Logger, metrics: opt.Metrics,
-		ready: make(chan struct{}), drain: make(chan struct{}), written: make(chan struct{}, writtenWindow),
-		leases:   map[recipe.LeaseID]*lease{},
+		fleet:    fleet{ready: make(chan struct{})},
+		life:     life{drain: make(chan struct{})},
+		requests: requests{written: make(chan struct{}, writtenWindow)},
+		timers:   timers{wake: make(chan struct{}, 1)},
 		keys:     keys{byHash: map[string]*keyEntry{}},
-		members:  cluster.New(),
 		verdicts: map[*recipe.Contender]verdict{},
 		delays:   newDelays(),
 		orphans:  orphans{},
 		hearsay:  newHearsay(),
 		quota:    quota.New(opt.Limits.For(quota.GiB)),
 	}
+	m.leases = newLeaseTable(&m.quota, m.log, m.wake)
+	m.members = cluster.New(m.wake)
 	m.replica = queues.New(m.wake)
 	m.port = term.New(term.Options{Store: opt.Store, Clock: opt.Clock, Log: opt.Logger, Monitor: outcomes{&m.monitor},
 		NewID: newGatewayID, Begun: m.sessionBegun, Ended: m.sessionEnded, Idle: m.recheckNext})
-	m.life, m.endLife = context.WithCancel(context.Background())
-	m.shortTTL = shortTTLWarning(m.failoverTTL())
-	var nonce [4]byte
-	_, _ = rand.Read(nonce[:]) // never fails (crypto/rand, Go 1.24)
-	m.nonce = fmt.Sprintf("%x", nonce)
-	m.clockState.wake = make(chan struct{}, 1)
+	m.life.ctx, m.life.end = context.WithCancel(context.Background())
+	m.requests.shortTTL = shortTTLWarning(m.failoverTTL())
 	return m
 }
 
@@ -202,13 +209,13 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return m.port.Watcher.Run(ctx) })
-	group.Go(func() error { return m.port.Run(ctx, registration, m.layout.PromiseWindow) })
+	group.Go(func() error { return m.port.Run(ctx, registration, m.fleet.layout.PromiseWindow) })
 	group.Go(func() error { return m.runClock(ctx) })
 	group.Go(func() error { return m.runSweeper(ctx) })
 	group.Go(func() error { return m.runVigil(ctx) })
 	err = group.Wait()
-	m.do(func() { m.endLife() })
-	m.errands.Wait()
+	m.do(func() { m.life.end() })
+	m.life.errands.Wait()
 	m.releaseAll()
 	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
 		return nil
@@ -221,7 +228,7 @@ func (m *Manager) prepare(layout *layout.Layout) error {
 	if err != nil {
 		return fmt.Errorf("the fleet id in %s/secret: %w", m.opt.Root, err)
 	}
-	m.layout, m.fleet, m.tokens = layout, fleet, record.NewTokens(layout.Keys, layout.NameKey)
+	m.fleet.layout, m.fleet.id, m.fleet.tokens = layout, fleet, record.NewTokens(layout.Keys, layout.NameKey)
 	roots := []zk.WatchRoot{
 		{Path: m.opt.Root + "/gateways", Depth: 1},
 		{Path: m.opt.Root + "/succession", Depth: 1},
@@ -242,7 +249,7 @@ func (m *Manager) prepare(layout *layout.Layout) error {
 		roots = append(roots, zk.WatchRoot{Path: s.Root, Depth: 2})
 	}
 	m.port.Watch(roots, m)
-	close(m.ready)
+	close(m.fleet.ready)
 	return nil
 }
 
@@ -254,30 +261,29 @@ func newGatewayID() (string, error) {
 func (m *Manager) sessionBegun(session term.Session) {
 	m.members.Begin(recipe.GatewayID(session.ID()))
 	m.tellSession(events.ZooKeeperConnected, session)
-	m.wakeArrivals()
 	if m.opt.Outbox != nil {
 		m.opt.Outbox.Look()
 	}
 	m.adoptOutbox()
 	// The former sessions of this process end like any other: once their registrations are gone, the quickest gateway
 	// takes them over.
-	if m.synced {
+	if m.stream.synced {
 		m.disown(m.clock.Now().Boot())
 	}
 }
 
 func (m *Manager) sessionEnded(session term.Session) {
 	m.members.End()
-	m.clockState.trusted = false
+	m.timers.trusted = false
 	if !m.port.Ending() {
 		m.tellSession(events.ZooKeeperExpired, session)
 	}
 	// A request that waits for a write of that session learns that its outcome is unknown.
-	for _, l := range m.leases {
+	for _, l := range m.leases.byID {
 		m.members.AddFormer(l.id().Gateway())
 	}
-	for _, l := range m.inOrder(func(l *lease) bool { return l.phase == creating || l.phase == ending }) {
-		m.touch(l)
+	for _, l := range m.leases.inOrder(func(l *lease) bool { return l.phase == creating || l.phase == ending }) {
+		m.leases.touch(l)
 	}
 }
 

@@ -80,7 +80,7 @@ func (m *Manager) readNamespace(name string) {
 
 // watchNamespace starts to watch and read the lock root of a namespace.
 func (m *Manager) watchNamespace(name string, loading *queues.Loading) {
-	if !loading.Watch(m.synced) {
+	if !loading.Watch(m.stream.synced) {
 		return
 	}
 	m.effect(func() {

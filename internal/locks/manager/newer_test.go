@@ -47,7 +47,7 @@ func TestANameOfALaterReleaseIsRespectedShownAndNeverClocked(t *testing.T) {
 		if q := look(); len(q.Holders) != 1 || !strings.HasSuffix(q.Holders[0].Znode, name) || q.State != locks.LockHeld || q.Holders[0].Foreign != nil {
 			t.Errorf("shown is %+v", q)
 		}
-		token := locks.Lease{ID: string(later), Token: old.m.tokens.Make(later)}
+		token := locks.Lease{ID: string(later), Token: old.m.fleet.tokens.Make(later)}
 		wait := deploy()
 		wait.Wait = locks.WaitForever
 		waiter := old.begin(wait)

@@ -198,7 +198,7 @@ func (m *Manager) newsSince(since string) (list []news, at string, more <-chan s
 
 // placeAt writes a place down, and placeOf reads it. One of another process, or one that is too old, is none.
 func (m *Manager) placeAt(f follower) string {
-	at := m.nonce + "." + strconv.FormatUint(f.seq, 10)
+	at := m.leases.nonce + "." + strconv.FormatUint(f.seq, 10)
 	if f.telling {
 		at += "." + strconv.FormatUint(f.past, 10)
 	}
@@ -207,7 +207,7 @@ func (m *Manager) placeAt(f follower) string {
 
 func (m *Manager) placeOf(at string) (f follower, ok bool) {
 	parts := strings.Split(at, ".")
-	if len(parts) < 2 || len(parts) > 3 || parts[0] != m.nonce {
+	if len(parts) < 2 || len(parts) > 3 || parts[0] != m.leases.nonce {
 		return f, false
 	}
 	var err error

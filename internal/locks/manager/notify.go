@@ -59,12 +59,12 @@ func notifySecret(key layout.TokenKey, id recipe.LeaseID) string {
 // the fleet, so that what was shown under an older one still verifies.
 func (m *Manager) NotifySecrets(lease string) []string {
 	select {
-	case <-m.ready:
+	case <-m.fleet.ready:
 	default:
 		return nil
 	}
-	secrets := make([]string, len(m.layout.Keys))
-	for i, key := range m.layout.Keys {
+	secrets := make([]string, len(m.fleet.layout.Keys))
+	for i, key := range m.fleet.layout.Keys {
 		secrets[i] = notifySecret(key, recipe.LeaseID(lease))
 	}
 	return secrets

@@ -287,7 +287,7 @@ func TestABreakRightAfterATakeoverKnowsTheNotifyURL(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		other.m.mu.Lock()
-		taken := other.m.leases[recipe.LeaseID(l.ID)]
+		taken := other.m.leases.byID[recipe.LeaseID(l.ID)]
 		if taken == nil || !taken.recordState.assumed() {
 			t.Error("it is not taken over, or is read: nothing is shown")
 		}

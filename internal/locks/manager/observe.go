@@ -14,7 +14,7 @@ func (m *Manager) appeared(q *queues.Queue, c *recipe.Contender) bool {
 	var l *lease
 	var s *slot
 	if c.Ours {
-		if l = m.leases[c.LeaseID]; l != nil {
+		if l = m.leases.byID[c.LeaseID]; l != nil {
 			s = l.slotAt(q, c)
 		}
 	}
@@ -34,7 +34,7 @@ func (m *Manager) appeared(q *queues.Queue, c *recipe.Contender) bool {
 
 // observedOf returns what this gateway has observed of a contender in the replica.
 func (m *Manager) observedOf(q *queues.Queue, c *recipe.Contender) queues.Observed {
-	if _, s := m.slotOf(q, c); s != nil {
+	if _, s := m.leases.slotOf(q, c); s != nil {
 		return s.observation()
 	}
 	return m.replica.Observed(c)
@@ -43,7 +43,7 @@ func (m *Manager) observedOf(q *queues.Queue, c *recipe.Contender) queues.Observ
 // seenHolding records and reports that a contender of another owner holds by the queue's names. listed: a listing
 // shows it, so it may have held for a while. The same is true while the tree is being read.
 func (m *Manager) seenHolding(q *queues.Queue, c *recipe.Contender, now time.Duration, listed bool) {
-	if !m.synced && !listed {
+	if !m.stream.synced && !listed {
 		return // the replica may lack contenders before it until the listing arrives
 	}
 	s := m.replica.Observed(c)
@@ -60,7 +60,7 @@ func (m *Manager) seenHolding(q *queues.Queue, c *recipe.Contender, now time.Dur
 		}
 	}
 	m.granted(q, c, nil, now)
-	tell := s.Begin(now, listed || !m.synced)
+	tell := s.Begin(now, listed || !m.stream.synced)
 	m.replica.Observe(c, s)
 	m.foreignHolds(q, c)
 	if tell {

@@ -48,12 +48,12 @@ func (m *Manager) firstObstructed(wants []locks.Want) *queues.Queue {
 // obstruct counts an acquire that has to wait until the lock's place is free, and keeps
 // the queue meanwhile. awaitPlace takes it back.
 func (m *Manager) obstruct(q *queues.Queue) *locks.Error {
-	if m.obstructions == maxObstructed {
+	if m.requests.obstructed == maxObstructed {
 		return &locks.Error{Code: locks.CodeTooManyWaiters, RetryAfter: retryAfter,
 			Detail: "as many requests as may wait on this gateway for other programs' nodes to go; repeat later or on another gateway"}
 	}
 	q.Polls++
-	m.obstructions++
+	m.requests.obstructed++
 	return nil
 }
 
@@ -61,7 +61,7 @@ func (m *Manager) obstruct(q *queues.Queue) *locks.Error {
 // has waited for a plain node goes on waiting.
 func (m *Manager) undecided(err error) bool {
 	e, ok := errors.AsType[*locks.Error](err)
-	return ok && e.Code == locks.CodeUnavailable && !m.draining
+	return ok && e.Code == locks.CodeUnavailable && !m.life.draining
 }
 
 // awaitPlace waits until the lock's place is not obstructed any more, after a call of
@@ -84,7 +84,7 @@ func (m *Manager) awaitPlace(ctx context.Context, req *locks.AcquireRequest, q *
 			defer timer.Stop()
 			paused = timer.C
 		}
-		m.acquiring++
+		m.requests.acquiring++
 		var err error
 		over, resumed := false, false
 		obstructed := func() bool {
@@ -110,14 +110,14 @@ func (m *Manager) awaitPlace(ctx context.Context, req *locks.AcquireRequest, q *
 					over = true
 				case <-ctx.Done():
 					err = cancelled(ctx)
-				case <-m.drain:
+				case <-m.life.drain:
 					err = &locks.Error{Code: locks.CodeUnavailable, Detail: "this gateway is shutting down, and the request has no place in line yet; repeat it, another gateway or the restarted one answers"}
 				}
 			})
 		}
-		m.acquiring--
+		m.requests.acquiring--
 		if q != nil {
-			m.obstructions--
+			m.requests.obstructed--
 			q.Polls--
 		}
 		switch {
@@ -136,7 +136,7 @@ func (m *Manager) awaitPlace(ctx context.Context, req *locks.AcquireRequest, q *
 // look makes certain what stands in the place of a lock whose directory is so new that it
 // has not been looked at. The monitor is held, and released meanwhile; q stays.
 func (m *Manager) look(ctx context.Context, q *queues.Queue) {
-	if !q.Empty() || !q.Listing() && !slices.Contains(m.unlooked, q) {
+	if !q.Empty() || !q.Listing() && !slices.Contains(m.stream.unlooked, q) {
 		return
 	}
 	m.suspect(q)

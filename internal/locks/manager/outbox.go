@@ -175,7 +175,7 @@ func (m *Manager) noted(l *lease, n noting, res zk.Result) {
 	m.opt.Outbox.Ended(n.entry, n.ops, res)
 	if res.Outcome == zk.NotDone || res.Outcome == zk.Conflict {
 		if l.endNote == noteSubmitted {
-			l.setNote(m, noteNone)
+			l.setNote(m.leases, noteNone)
 		}
 		if l.phase == ended {
 			m.tellGone(l) // by another hand, it turns out
@@ -184,20 +184,20 @@ func (m *Manager) noted(l *lease, n noting, res zk.Result) {
 	if n.culprit(res) {
 		// It is noted already, or cannot be: the lock is let go all the same.
 		m.log.Warn("a lease's end is not noted for webhooks once more", "lease_id", l.id(), "err", res.Err)
-		l.setNote(m, noteDone)
+		l.setNote(m.leases, noteDone)
 	}
 }
 
 // noteHandedOver notes that a transaction that may be done has the note of the lease's end.
-func (l *lease) noteHandedOver(m *Manager) {
+func (l *lease) noteHandedOver(t *leaseTable) {
 	if l.endNote == noteNone {
-		l.setNote(m, noteSubmitted)
+		l.setNote(t, noteSubmitted)
 	}
 }
 
 // holdUp has an end wait until it is known who wants to be told.
 func (m *Manager) holdUp(l *lease) {
-	l.setChange(m, changeHeldUp)
+	l.setChange(m.leases, changeHeldUp)
 	if !byTime(l.reason()) {
 		return
 	}
@@ -223,10 +223,10 @@ func (m *Manager) OutboxChanged() {
 			m.wake(m.outboxWake)
 			m.outboxWake = nil
 		}
-		if m.counts.heldUp == 0 {
+		if m.leases.counts.heldUp == 0 {
 			return
 		}
-		for _, l := range m.inOrder(func(l *lease) bool { return l.change == changeHeldUp }) {
+		for _, l := range m.leases.inOrder(func(l *lease) bool { return l.change == changeHeldUp }) {
 			m.resubmitDelete(l)
 		}
 	})
@@ -248,7 +248,7 @@ func (m *Manager) tellGone(l *lease) {
 	if w := m.words[subject(l.id())]; w != nil && w.verdict != nil && !fault.On("hooks-verdict") {
 		return // the gateway whose administrator did it has noted it
 	}
-	l.setNote(m, noteSubmitted) // once
+	l.setNote(m.leases, noteSubmitted) // once
 	m.opt.Outbox.Gone(m.ending(l))
 }
 
@@ -268,7 +268,7 @@ func (m *Manager) foreignHolds(q *queues.Queue, c *recipe.Contender) {
 // tellTaken tells that a contender which held and is no lease of this gateway's is about to leave the replica, when that is this gateway's to tell.
 func (m *Manager) tellTaken(q *queues.Queue, name string) {
 	c := q.Contenders.Get(name)
-	if m.opt.Outbox == nil || !m.loadedOnce || m.suppressEvents || c == nil {
+	if m.opt.Outbox == nil || !m.stream.loadedOnce || m.stream.suppressEvents || c == nil {
 		return
 	}
 	s := m.replica.Observed(c)
@@ -306,7 +306,7 @@ func (m *Manager) tellTaken(q *queues.Queue, name string) {
 func (m *Manager) Delivers(lease string) bool {
 	return locked(m, func() bool {
 		id, err := recipe.ParseLeaseID(lease)
-		if err != nil || m.port.Session() == nil || !m.synced {
+		if err != nil || m.port.Session() == nil || !m.stream.synced {
 			return false
 		}
 		owner, _ := m.members.OwnerOf(id.Gateway())
@@ -320,7 +320,7 @@ func (m *Manager) Delivers(lease string) bool {
 // DeliversFor is Delivers for what a gateway has written down about another program's contender.
 func (m *Manager) DeliversFor(gateway, what string) bool {
 	return locked(m, func() bool {
-		if m.port.Session() == nil || !m.synced {
+		if m.port.Session() == nil || !m.stream.synced {
 			return false
 		}
 		if id, self := recipe.GatewayID(gateway), m.members.Self(); id == self || m.members.Registered(id) {

@@ -59,7 +59,7 @@ func (m *Manager) restore(l *lease) {
 		return
 	case l.rewriting():
 		if l.recordState.writing() {
-			l.setRecord(m, recordContested) // read again after it
+			l.setRecord(m.leases, recordContested) // read again after it
 		}
 		return
 	case l.rare().restored >= maxRestores:
@@ -69,7 +69,7 @@ func (m *Manager) restore(l *lease) {
 	m.log.Info("another program wrote over a lease's record; it is written back", "lease_id", l.id(), "lock", l.q.Name())
 	m.writeRecord(l, func(*record.Record) {}, func(err error) {
 		if err != nil {
-			l.staleRecord(m) // read, and tried again, before it is acted upon
+			l.staleRecord(m.leases) // read, and tried again, before it is acted upon
 		}
 	})
 }

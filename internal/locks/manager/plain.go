@@ -28,17 +28,17 @@ const lookAfter = 21371 * time.Microsecond
 // lookSoon has a new directory looked at when it stays without a child: one that has had
 // a child, and be it gone again, is no plain ephemeral node.
 func (m *Manager) lookSoon(q *queues.Queue) {
-	if m.unlooked = append(m.unlooked, q); len(m.unlooked) > 1 {
+	if m.stream.unlooked = append(m.stream.unlooked, q); len(m.stream.unlooked) > 1 {
 		return
 	}
 	time.AfterFunc(lookAfter, func() {
 		m.do(func() {
-			for _, q := range m.unlooked {
+			for _, q := range m.stream.unlooked {
 				if q.NeverUsed() {
 					m.list(q)
 				}
 			}
-			m.unlooked = nil
+			m.stream.unlooked = nil
 		})
 	})
 }
@@ -71,7 +71,7 @@ func (m *Manager) plainGone(q *queues.Queue, now time.Duration) {
 // passOn removes a directory that was to go when it is empty. The sweeper does, too, where
 // this comes to nothing.
 func (m *Manager) passOn(q *queues.Queue, now time.Duration) {
-	if q.Contenders.Len() > 0 || !q.Extras().Passing || q.Leases > 0 || q.Extras().Unnumbered > 0 || !m.trusted() || m.draining {
+	if q.Contenders.Len() > 0 || !q.Extras().Passing || q.Leases > 0 || q.Extras().Unnumbered > 0 || !m.trusted() || m.life.draining {
 		return
 	}
 	q.Idle = now

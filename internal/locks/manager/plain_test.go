@@ -189,8 +189,8 @@ func TestWhoDoesNotWaitForAPlainNodeIsToldWhoHolds(t *testing.T) {
 					}
 					s.gone(plainPath)
 					time.Sleep(time.Second)
-					if g.m.obstructions != 0 {
-						t.Errorf("%d still wait", g.m.obstructions)
+					if g.m.requests.obstructed != 0 {
+						t.Errorf("%d still wait", g.m.requests.obstructed)
 					}
 					req.Wait, req.Async = 0, false
 					g.mustHold(req)
@@ -208,8 +208,8 @@ func TestATryThatCannotFindOutWhatStandsThereIsNotKeptWaiting(t *testing.T) {
 		begun := time.Now()
 		_, err := g.acquire(deploy())
 		wantCode(t, err, locks.CodeUnavailable)
-		if took := time.Since(begun); took > answerWithin+time.Second || g.m.obstructions != 0 {
-			t.Errorf("it took %v, and %d wait", took, g.m.obstructions)
+		if took := time.Since(begun); took > answerWithin+time.Second || g.m.requests.obstructed != 0 {
+			t.Errorf("it took %v, and %d wait", took, g.m.requests.obstructed)
 		}
 		g.w.release()
 	})
@@ -250,8 +250,8 @@ func TestAnAcquireThatFindsAnotherPlainNodeGoesOnWaiting(t *testing.T) {
 		}
 		s.gone(plainPath)
 		g.grantedOneByOne(waiters)
-		if g.m.obstructions != 0 {
-			t.Errorf("%d still wait", g.m.obstructions)
+		if g.m.requests.obstructed != 0 {
+			t.Errorf("%d still wait", g.m.requests.obstructed)
 		}
 	})
 }
@@ -277,8 +277,8 @@ func TestWaitingForAPlainNodeEndsWithWaitCallerAndDrain(t *testing.T) {
 			t.Fatal("it waits longer than it was to")
 		}
 		wantCode(t, elapses.err, locks.CodeWaitElapsed)
-		if g.m.obstructions != 1 {
-			t.Errorf("%d wait", g.m.obstructions)
+		if g.m.requests.obstructed != 1 {
+			t.Errorf("%d wait", g.m.requests.obstructed)
 		}
 		if err := g.m.Drain(t.Context()); err != nil {
 			t.Fatal(err)
@@ -287,8 +287,8 @@ func TestWaitingForAPlainNodeEndsWithWaitCallerAndDrain(t *testing.T) {
 			t.Fatal("a gateway that drains keeps a request waiting")
 		}
 		wantCode(t, drained.err, locks.CodeUnavailable)
-		if g.m.obstructions != 0 {
-			t.Errorf("%d wait", g.m.obstructions)
+		if g.m.requests.obstructed != 0 {
+			t.Errorf("%d wait", g.m.requests.obstructed)
 		}
 	})
 }
@@ -510,7 +510,7 @@ func TestATryThatWaitsForALookIsAnsweredAlsoWhenZooKeeperGoesAway(t *testing.T) 
 		try := g.begin(deploy())
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
-		if g.m.obstructions != 1 {
+		if g.m.requests.obstructed != 1 {
 			t.Fatal("it does not wait")
 		}
 		s.mu.Lock()
@@ -527,8 +527,8 @@ func TestATryThatWaitsForALookIsAnsweredAlsoWhenZooKeeperGoesAway(t *testing.T) 
 		s.mu.Unlock()
 		<-try.done
 		wantCode(t, try.err, locks.CodeUnavailable)
-		if g.m.obstructions != 0 {
-			t.Errorf("%d wait", g.m.obstructions)
+		if g.m.requests.obstructed != 0 {
+			t.Errorf("%d wait", g.m.requests.obstructed)
 		}
 	})
 }

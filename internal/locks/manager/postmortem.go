@@ -50,12 +50,12 @@ func (m *Manager) witness(q *queues.Queue, name string, now time.Duration) {
 		return
 	}
 	s := m.replica.Observed(c)
-	if !c.Ours || c.Unknown || s.SuppressEvents || !queues.Leads(c) || !m.loadedOnce || m.leases[c.LeaseID] != nil || m.history.Has(c.LeaseID) {
+	if !c.Ours || c.Unknown || s.SuppressEvents || !queues.Leads(c) || !m.stream.loadedOnce || m.leases.byID[c.LeaseID] != nil || m.history.Has(c.LeaseID) {
 		return
 	}
 	p := postmortem.End{Why: postmortem.CauseOf(m.lossOf(c)), At: now, NS: q.Namespace.Name, Lock: q.Name(), Mode: c.Mode}
 	if i := q.Node(c.Name); i != nil && i.IsRecord {
-		p.Owner, p.TTL = m.owners.one(i.Record.Owner), i.Record.LeaseTTL()
+		p.Owner, p.TTL = m.leases.owners.one(i.Record.Owner), i.Record.LeaseTTL()
 		p.Waited = max(m.clock.Now().Wall()-i.Created, 0)
 	}
 	if s.Holds {
@@ -111,7 +111,7 @@ func (m *Manager) Postmortem(ctx context.Context, p locks.Principal, id string) 
 
 // recall finds what is remembered of an ended lease.
 func (m *Manager) recall(id recipe.LeaseID) (postmortem.End, *locks.Error) {
-	if m.leases[id] != nil {
+	if m.leases.byID[id] != nil {
 		return postmortem.End{}, &locks.Error{Code: locks.CodeNotFound, Detail: "this lease has not ended; ask for the lease itself"}
 	}
 	if p, ok := m.history.Get(id); ok {
@@ -153,8 +153,8 @@ func (m *Manager) describeHeir(ctx context.Context, p postmortem.End) {
 	m.describe(ctx, q, []*recipe.Contender{c})
 	q.Polls--
 	if i := q.Node(c.Name); i != nil {
-		p.Next.Owner, p.Next.Token = m.owners.one(i.Record.Owner), m.tokenOf(q, c)
-	} else if l := m.leases[c.LeaseID]; c.Ours && l != nil {
+		p.Next.Owner, p.Next.Token = m.leases.owners.one(i.Record.Owner), m.tokenOf(q, c)
+	} else if l := m.leases.byID[c.LeaseID]; c.Ours && l != nil {
 		p.Next.Owner, p.Next.Token = l.owner, m.fencingToken(l.czxid)
 	}
 	m.replica.Forget(q)

@@ -60,7 +60,7 @@ func (d *schedule) checkExclusion() {
 	for _, g := range d.gates {
 		var held []string
 		g.m.mu.Lock()
-		for _, l := range g.m.leases {
+		for _, l := range g.m.leases.byID {
 			if l.phase == held_ {
 				held = append(held, l.path())
 			}
@@ -71,7 +71,7 @@ func (d *schedule) checkExclusion() {
 				continue // deleted; the gateway has not heard of it
 			}
 			for _, name := range d.s.names(path.Dir(holder)) {
-				c, ok := g.naming(holder).Parse(g.m.fleet, name)
+				c, ok := g.naming(holder).Parse(g.m.fleet.id, name)
 				if ok && recipe.Less(c.Number, c.Name, mustNumber(d.t, holder), path.Base(holder)) {
 					d.t.Errorf("%s is held though %s stands before it", holder, name)
 				}

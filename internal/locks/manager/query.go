@@ -54,7 +54,7 @@ func (m *Manager) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Leas
 		}
 		timer := time.NewTimer(req.Wait)
 		defer timer.Stop()
-		for req.Wait > 0 && req.Since != "" && m.revString(l.rev) == req.Since {
+		for req.Wait > 0 && req.Since != "" && m.leases.revString(l.rev) == req.Since {
 			if err := m.poll(ctx, l.changed(), timer, &req.Wait); err != nil {
 				return locks.Lease{}, err
 			}
@@ -94,7 +94,7 @@ func (m *Manager) poll(ctx context.Context, wake <-chan struct{}, timer *time.Ti
 		case <-wake:
 		case <-timer.C:
 			*wait = 0
-		case <-m.drain:
+		case <-m.life.drain:
 			err = &locks.Error{Code: locks.CodeUnavailable, Detail: "this gateway is shutting down; ask again"}
 		case <-ctx.Done():
 			err = cancelled(ctx)
@@ -109,12 +109,12 @@ func (m *Manager) target(req *locks.LeaseRequest) (recipe.LeaseID, *locks.Error)
 		return m.bearer(req.Principal, req.ID, req.Token)
 	}
 	select {
-	case <-m.ready:
+	case <-m.fleet.ready:
 	default:
 		return "", m.unavailable()
 	}
 	id, err := recipe.ParseLeaseID(req.ID)
-	if err != nil || id.Fleet() != m.fleet {
+	if err != nil || id.Fleet() != m.fleet.id {
 		return "", notFound()
 	}
 	return id, nil
@@ -123,7 +123,7 @@ func (m *Manager) target(req *locks.LeaseRequest) (recipe.LeaseID, *locks.Error)
 // lookup finds a lease, or what is remembered of it. Of a lease that no gateway
 // knows, a client with its token is told that it has ended, others that it is not found.
 func (m *Manager) lookup(id recipe.LeaseID, token bool) (*lease, locks.Lease, *locks.Error) {
-	if l := m.leases[id]; l != nil {
+	if l := m.leases.byID[id]; l != nil {
 		return l, locks.Lease{}, nil
 	}
 	if p, ok := m.history.Get(id); ok {
@@ -155,7 +155,7 @@ func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePag
 		}
 		limit := cmp.Or(f.Limit, locks.DefaultPage)
 		var matching []*lease
-		for _, l := range m.leases {
+		for _, l := range m.leases.byID {
 			state := locks.Waiting
 			if l.grant.granted() {
 				state = locks.Held
@@ -234,7 +234,7 @@ func queuePlaceAt(cursor string) (p queuePlace, err error) {
 
 // known is nil when the replica can answer and the namespace exists ("" is all).
 func (m *Manager) known(ns string) error {
-	if !m.loadedOnce {
+	if !m.stream.loadedOnce {
 		return m.unavailable()
 	}
 	if ns != "" && m.replica.Namespaces[ns] == nil {
@@ -269,7 +269,7 @@ func (m *Manager) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, 
 		}
 		timer := time.NewTimer(req.Wait)
 		defer timer.Stop()
-		for req.Wait > 0 && req.Since != "" && m.revString(q.Rev) == req.Since {
+		for req.Wait > 0 && req.Since != "" && m.leases.revString(q.Rev) == req.Since {
 			if err := m.poll(ctx, q.Changed(), timer, &req.Wait); err != nil {
 				return locks.Lock{}, err
 			}
@@ -302,8 +302,8 @@ func (m *Manager) Info(context.Context) locks.Info {
 		info := locks.Info{Root: m.opt.Root, Leases: map[locks.State]int{locks.Waiting: 0, locks.Held: 0},
 			ZooKeeper: locks.ZooKeeperInfo{Servers: m.opt.Servers, State: "none", SessionTimeout: m.opt.SessionTimeout}}
 		select {
-		case <-m.ready:
-			info.FleetID, info.PromiseWindow = string(m.fleet), m.layout.PromiseWindow
+		case <-m.fleet.ready:
+			info.FleetID, info.PromiseWindow = string(m.fleet.id), m.fleet.layout.PromiseWindow
 			for ns := range m.replica.Namespaces {
 				info.Namespaces = append(info.Namespaces, ns)
 			}
@@ -312,21 +312,21 @@ func (m *Manager) Info(context.Context) locks.Info {
 			return info
 		}
 		info.Locks, info.Contenders = m.replica.Counts.Locks, m.replica.Counts.Contenders
-		info.Leases[locks.Waiting] = m.counts.in(creating) + m.counts.in(waiting)
-		info.Leases[locks.Held] = m.counts.in(held)
+		info.Leases[locks.Waiting] = m.leases.counts.in(creating) + m.leases.counts.in(waiting)
+		info.Leases[locks.Held] = m.leases.counts.in(held)
 		info.Kinds = make(map[locks.LeaseKind]int, 2*kinds)
 		for k := range kinds {
-			info.Kinds[locks.LeaseKind{State: locks.Waiting, Mode: k.mode()}] = m.counts.phases[creating][k] + m.counts.phases[waiting][k]
-			info.Kinds[locks.LeaseKind{State: locks.Held, Mode: k.mode()}] = m.counts.phases[held][k]
+			info.Kinds[locks.LeaseKind{State: locks.Waiting, Mode: k.mode()}] = m.leases.counts.phases[creating][k] + m.leases.counts.phases[waiting][k]
+			info.Kinds[locks.LeaseKind{State: locks.Held, Mode: k.mode()}] = m.leases.counts.phases[held][k]
 		}
 		info.Hazards, info.HazardousLocks = make(map[locks.HazardCode]int, locks.NumHazards), m.replica.Counts.Hazardous
 		for i, code := range locks.HazardCodes() {
 			info.Hazards[code] = m.replica.Counts.Hazards[i]
 		}
-		info.ZooKeeper.SecretExposed = m.layout.SecretExposed
+		info.ZooKeeper.SecretExposed = m.fleet.layout.SecretExposed
 		m.recountKept()
 		info.Bounds = m.quota.States()
-		info.OldestWaiter = m.counts.oldest(m.clock.Now().Boot())
+		info.OldestWaiter = m.leases.counts.oldest(m.clock.Now().Boot())
 		if m.port.Session() != nil {
 			now := m.clock.Now()
 			info.GatewayID = m.port.Session().ID()
@@ -336,7 +336,7 @@ func (m *Manager) Info(context.Context) locks.Info {
 			}
 			info.ZooKeeper.FenceOpen = m.port.Session().FenceOpen(now)
 			info.ZooKeeper.FenceMargin = max(m.port.Session().FenceMargin(now), 0)
-			info.ZooKeeper.ReplicaCurrent = m.synced && m.port.Watcher.Current(now)
+			info.ZooKeeper.ReplicaCurrent = m.stream.synced && m.port.Watcher.Current(now)
 			info.ZooKeeper.LastZxid = m.port.Session().LastZxid()
 		}
 		return info

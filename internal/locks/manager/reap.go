@@ -195,7 +195,7 @@ func (m *Manager) candidate(at queues.Location, req *locks.ReapRequest) *candida
 		return nil
 	}
 	found := &candidate{at: at, record: m.replica.Record(at), state: locks.Waiting}
-	l, s := m.slotOf(q, c)
+	l, s := m.leases.slotOf(q, c)
 	switch {
 	case s != nil:
 		if found.l = l; l.phase != waiting && l.phase != held {

@@ -15,15 +15,15 @@ import (
 // one is read the lease goes on as it was; what time decides names the version
 // that was seen, so that nothing is swallowed.
 func (m *Manager) recheck() {
-	m.again = nil
+	m.stream.again = nil
 	if m.port.Session() == nil {
 		return // the adoption by the next session reads them all
 	}
 	for _, ns := range slices.Sorted(maps.Keys(m.replica.Namespaces)) {
 		m.replica.Namespaces[ns].Queues.Scan(func(q *queues.Queue) bool {
 			for _, c := range q.Contenders.All() {
-				if l := m.leases[c.LeaseID]; c.Ours && l != nil && l.contender == c && l.recordState.loaded() {
-					m.again = append(m.again, l)
+				if l := m.leases.byID[c.LeaseID]; c.Ours && l != nil && l.contender == c && l.recordState.loaded() {
+					m.stream.again = append(m.stream.again, l)
 				}
 			}
 			return true
@@ -34,11 +34,11 @@ func (m *Manager) recheck() {
 
 // recheckNext puts the next lease that is to be read again into the line.
 func (m *Manager) recheckNext() {
-	for len(m.again) > 0 {
-		l := m.again[0]
-		m.again[0] = nil
-		if m.again = m.again[1:]; len(m.again) == 0 {
-			m.again = nil
+	for len(m.stream.again) > 0 {
+		l := m.stream.again[0]
+		m.stream.again[0] = nil
+		if m.stream.again = m.stream.again[1:]; len(m.stream.again) == 0 {
+			m.stream.again = nil
 		}
 		if l.phase == ended || !l.recordState.loaded() || l.term != m.port.Term() {
 			continue

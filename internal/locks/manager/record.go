@@ -45,9 +45,9 @@ func (l *lease) data(s *slot, ttl time.Duration) []byte {
 // learn takes over what a record says besides TTL and times, and reports
 // whether any of it is news. Slices of a record are never changed, so they are
 // shared; strings may be a request's, and are not.
-func (l *lease) learn(m *Manager, r record.Record) (news bool) {
+func (l *lease) learn(t *leaseTable, r record.Record) (news bool) {
 	if r.Owner != l.owner {
-		l.owner, news = m.owners.one(r.Owner), true
+		l.owner, news = t.owners.one(r.Owner), true
 	}
 	if r.Metadata != l.metadata() {
 		l.rare().metadata, news = strings.Clone(r.Metadata), true
@@ -58,7 +58,7 @@ func (l *lease) learn(m *Manager, r record.Record) (news bool) {
 	if r.LockDelay > 0 {
 		l.rare().lockDelay, l.rare().lockDelayOn = time.Duration(r.LockDelay)*time.Millisecond, r.LockDelayOn
 	}
-	m.weigh(l, 0)
+	t.weigh(l, 0)
 	return news
 }
 

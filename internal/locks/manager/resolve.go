@@ -19,16 +19,16 @@ const (
 // changed what the transaction left). Nothing of it can commit any more, so
 // the replica tells, once it has come to where the writer is.
 func (m *Manager) resolve(l *lease) {
-	m.touch(l)
+	m.leases.touch(l)
 	session, term := m.port.Session(), m.port.Term()
 	if session == nil || l.term != term {
 		if l.phase == ending && !l.replacing() {
-			l.setChange(m, changePaused)
+			l.setChange(m.leases, changePaused)
 		}
 		return // the session is gone: adoption settles it
 	}
 	if !l.replacing() {
-		l.setChange(m, changeVerifying)
+		l.setChange(m.leases, changeVerifying)
 	}
 	m.effect(func() {
 		go func() { // ends when the session does, at the latest
@@ -74,7 +74,7 @@ func (m *Manager) checkSlot(l *lease, s *slot) {
 		m.port.Watcher.Get(path, func(_ []byte, _ wire.Stat, zxid int64, err error) {
 			m.do(func() {
 				if l.term == term && !s.presence.seen() && s.path() == path && l.phase != ending && l.phase != ended && isNoNode(err) && zxid >= l.visibleFrom() {
-					s.setPresence(m, l, slotGone)
+					s.setPresence(m.leases, l, slotGone)
 					m.lost(l, m.clock.Now().Boot())
 				}
 			})
@@ -91,16 +91,16 @@ func (m *Manager) settle(l *lease) {
 	case l.replacing():
 		m.replaced(l) // the replica shows whether it was done
 	case l.phase == creating:
-		l.staleRecord(m)
+		l.staleRecord(m.leases)
 		m.load(l) // its czxid places it
 	case l.phase == ending && l.closes():
 		// Whether it has ended is in its record, which this read brings.
 		if l.recordState.reading() {
-			l.setChange(m, changeRereading)
+			l.setChange(m.leases, changeRereading)
 		} else {
-			l.setChange(m, changeReading)
+			l.setChange(m.leases, changeReading)
 		}
-		l.staleRecord(m)
+		l.staleRecord(m.leases)
 		m.load(l)
 	case l.phase == ending && byTime(l.reason()):
 		m.revive(l, now)

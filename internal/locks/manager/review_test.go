@@ -92,7 +92,7 @@ func TestALeaseThatAnotherGatewayTookOverIsGivenUp(t *testing.T) {
 			t.Fatalf("%+v %v", again.lease, again.err)
 		}
 		one.m.mu.Lock()
-		if n := len(one.m.leases); n != 0 {
+		if n := len(one.m.leases.byID); n != 0 {
 			t.Errorf("%d leases of another gateway", n)
 		}
 		one.m.mu.Unlock()
@@ -356,7 +356,7 @@ func TestAContenderThatCameAndWentUnseenEndsItsLease(t *testing.T) {
 			t.Fatalf("%+v", p.lease)
 		}
 		g.m.mu.Lock()
-		if n := len(g.m.leases); n != 0 {
+		if n := len(g.m.leases.byID); n != 0 {
 			t.Errorf("%d leases without a contender", n)
 		}
 		g.m.mu.Unlock()

@@ -69,8 +69,8 @@ func (m *Manager) revoked(l *lease, r *record.Revocation, round int64, now time.
 		l.rare().revoke, l.rareFields.revokeRound = nil, round
 		if was != nil {
 			m.tellWithdrawn(l.parts())
-			m.schedule(l)
-			m.touch(l)
+			m.timers.schedule(l)
+			m.leases.touch(l)
 			m.touchQueues(l)
 		}
 		was = nil
@@ -86,11 +86,11 @@ func (m *Manager) revoked(l *lease, r *record.Revocation, round int64, now time.
 		v.forceAt = was.forceAt
 	}
 	l.rare().revoke, l.rareFields.revokeRound = v, round
-	m.schedule(l)
+	m.timers.schedule(l)
 	for _, p := range l.parts() {
 		m.tellRevokeRequested(p, r.Reason)
 	}
-	m.touch(l)
+	m.leases.touch(l)
 	m.touchQueues(l)
 }
 
@@ -231,10 +231,10 @@ func (m *Manager) newHolder(q *queues.Queue, c *recipe.Contender) holder {
 	h := holder{at: queues.Location{Queue: q, Contender: c}, view: m.viewContender(q, c, 0)}
 	if m.delayed(q, c) {
 		h.err = errDelayed
-	} else if m.copied(q, c) {
+	} else if m.leases.copied(q, c) {
 		h.err = errCopied
 	} else if c.Ours && !c.Unknown {
-		h.l = m.leaseOf(q, c)
+		h.l = m.leases.leaseOf(q, c)
 		h.record = m.replica.Record(h.at).Path()
 	}
 	return h
@@ -294,13 +294,13 @@ func (m *Manager) holdersToAsk(ctx context.Context, q *queues.Queue, only shown,
 
 // isOver reports whether a contender's lease is known to end, or to have ended and left its place.
 func (m *Manager) isOver(q *queues.Queue, c *recipe.Contender) bool {
-	l := m.leaseOf(q, c)
+	l := m.leases.leaseOf(q, c)
 	return m.delayed(q, c) || l != nil && (l.phase == ending || l.phase == ended)
 }
 
 // askedOf is the revocation of a contender as far as this gateway knows; for another program's only whether it has one.
 func (m *Manager) askedOf(q *queues.Queue, c *recipe.Contender) (was *record.Revocation, read bool) {
-	if l := m.leaseOf(q, c); l != nil {
+	if l := m.leases.leaseOf(q, c); l != nil {
 		return l.revocation().record(), true
 	}
 	i := q.Node(m.replica.Record(queues.Location{Queue: q, Contender: c}).Contender.Name)

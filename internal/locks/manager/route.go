@@ -43,7 +43,7 @@ func (m *Manager) readRegistration(id recipe.GatewayID) {
 func (m *Manager) RouteOf(lease string) (locks.Route, bool) {
 	return locked2(m, func() (locks.Route, bool) {
 		id, err := recipe.ParseLeaseID(lease)
-		if err != nil || id.Fleet() != m.fleet {
+		if err != nil || id.Fleet() != m.fleet.id {
 			return locks.Route{}, false
 		}
 		route := m.route(id)
@@ -73,8 +73,8 @@ func (m *Manager) Peers() []locks.Peer {
 // FleetKeys returns the cluster secret's keys, newest first; nil until the layout has been read.
 func (m *Manager) FleetKeys() []layout.TokenKey {
 	select {
-	case <-m.ready:
-		return m.layout.Keys
+	case <-m.fleet.ready:
+		return m.fleet.layout.Keys
 	default:
 		return nil
 	}
@@ -83,7 +83,7 @@ func (m *Manager) FleetKeys() []layout.TokenKey {
 // Reached waits until the replica holds everything up to that transaction.
 func (m *Manager) Reached(ctx context.Context, zxid int64) error {
 	select {
-	case <-m.ready:
+	case <-m.fleet.ready:
 	default:
 		return m.unavailable()
 	}

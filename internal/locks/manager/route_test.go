@@ -69,7 +69,7 @@ func TestALeaseOfAnotherGatewayIsRefusedWithTheWayToItsOwner(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		nobody, err := recipe.NewLeaseID(two.m.fleet, stranger, rand.Reader)
+		nobody, err := recipe.NewLeaseID(two.m.fleet.id, stranger, rand.Reader)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,13 +89,13 @@ func TestTheWayToASuccessorLeadsBehindItsTakeover(t *testing.T) {
 		// The third one writes nothing from here on, nor can it take over.
 		one.crash()
 		third.m.mu.Lock()
-		third.m.draining = true
+		third.m.life.draining = true
 		written := third.m.port.Session().LastZxid()
 		third.m.mu.Unlock()
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
 		third.m.mu.Lock()
-		third.m.draining = false
+		third.m.life.draining = false
 		entered := third.m.members.SeenUpTo(recipe.LeaseID(l.ID).Gateway(), 0)
 		third.m.mu.Unlock()
 		two.wantState(l, locks.Held, "")

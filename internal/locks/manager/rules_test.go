@@ -104,7 +104,7 @@ func TestAGatewayWithoutLeasesIsNotSucceeded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		invented, err := recipe.NewLeaseID(two.m.fleet, id, rand.Reader)
+		invented, err := recipe.NewLeaseID(two.m.fleet.id, id, rand.Reader)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -278,7 +278,7 @@ func TestAContenderOfOursThatNobodyKnowsIsEnded(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		g := s.gateway(t)
 		g.mustRelease(g.mustHold(deploy()))
-		id, err := recipe.NewLeaseID(g.m.fleet, recipe.GatewayID(g.session().ID()), rand.Reader)
+		id, err := recipe.NewLeaseID(g.m.fleet.id, recipe.GatewayID(g.session().ID()), rand.Reader)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -386,7 +386,7 @@ func TestExpiriesLeaveTheLineToZooKeeperOpen(t *testing.T) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
 		crowd := func(n int) {
 			g.m.mu.Lock()
-			g.m.expiring += n
+			g.m.timers.expiring += n
 			g.m.mu.Unlock()
 		}
 		crowd(expiryWindow)

@@ -345,13 +345,13 @@ func (g *gate) checkForgotten(gates int) {
 	kept := m.replica.Kept()
 	delete(kept, "indexed") // what is asked for is kept for a while
 	maps.Copy(kept, map[string]int{
-		"leases": len(m.leases), "orphans": len(m.orphans),
+		"leases": len(m.leases.byID), "orphans": len(m.orphans),
 		"keys": len(m.keys.byHash), "keys in line": len(m.keys.ended), "other keys": len(m.keys.others), "former": m.members.Former(),
 		"history": m.history.Size().Ends, "history's order": m.history.Size().Order,
 		"delays":   len(m.delays.byID) + m.delays.line.Len(),
 		"heirless": m.history.Size().Awaiting + m.witnessed.Size().Awaiting, "witnessed": m.witnessed.Size().Ends,
-		"deadlines": m.deadlines.Len(), "in line": m.counts.line.Len(), "reads": m.port.Reads(),
-		"in flight": m.port.InFlight(), "expiring": m.expiring, "acquiring": m.acquiring,
+		"deadlines": m.timers.deadlines.Len(), "in line": m.leases.counts.line.Len(), "reads": m.port.Reads(),
+		"in flight": m.port.InFlight(), "expiring": m.timers.expiring, "acquiring": m.requests.acquiring,
 		"locks": m.replica.Counts.Locks, "contenders": m.replica.Counts.Contenders,
 	})
 	for what, n := range kept {

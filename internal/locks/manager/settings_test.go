@@ -60,7 +60,7 @@ func checkPermits(t *testing.T, s *fakeStore, g *gate) {
 	t.Helper()
 	var q recipe.Queue
 	for _, name := range s.names("/lockkeeper/locks/deploy") {
-		if c, ok := recipe.Parse(g.m.fleet, name); ok {
+		if c, ok := recipe.Parse(g.m.fleet.id, name); ok {
 			q.Insert(&c)
 		}
 	}

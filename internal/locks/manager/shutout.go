@@ -29,7 +29,7 @@ func (m *Manager) shutOut(l *lease, what string) {
 	if l.access != accessFull {
 		return
 	}
-	l.setAccess(m, accessRefused)
+	l.setAccess(m.leases, accessRefused)
 	m.log.Warn("an ACL shuts this gateway out of a lease's contender", "doing", what, "lease_id", l.id(), "lock", l.q.Name(), "znode", l.path(),
 		"hint", "restore the ACL of the node, or of the lock's directory; ZooKeeper's super user can")
 }
@@ -39,11 +39,11 @@ func (m *Manager) hidden(l *lease, term locks.Term) {
 	m.shutOut(l, "reading")
 	session, path := m.port.Session(), l.path()
 	if session == nil || l.phase == ended || l.term != m.port.Term() {
-		l.unreadRecord(m)
+		l.unreadRecord(m.leases)
 		return
 	}
 	m.applyDeltas(m.replica.Hide(l.q, l.name()), m.clock.Now().Boot())
-	l.beginRead(m)
+	l.beginRead(m.leases)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
 		defer cancel()
@@ -52,7 +52,7 @@ func (m *Manager) hidden(l *lease, term locks.Term) {
 			switch {
 			case l.term != term:
 			case err != nil || stat == nil:
-				l.unreadRecord(m) // the clock asks again; a listing tells that the node is gone
+				l.unreadRecord(m.leases) // the clock asks again; a listing tells that the node is gone
 			default:
 				m.loadedHidden(l, term, *stat)
 			}
@@ -65,7 +65,7 @@ func (m *Manager) loadedHidden(l *lease, term locks.Term, stat wire.Stat) {
 	moved := !l.recordState.assumed() && stat.Czxid == l.visibleFrom() && stat.Version > l.dataVersion()
 	if l.change == changeReading && moved {
 		// The version is that of the record that ends it, or of a write that cannot be read: it stays ended.
-		l.setRecord(m, recordCurrent)
+		l.setRecord(m.leases, recordCurrent)
 		l.setDataVersion(stat.Version)
 		m.closed(l, l.reason(), m.clock.Now().Boot())
 		return
@@ -99,9 +99,9 @@ func (m *Manager) endRefused(l *lease, err error, closes bool) bool {
 	}
 	m.shutOut(l, "ending")
 	if closes {
-		l.setAccess(m, accessNoWrite)
+		l.setAccess(m.leases, accessNoWrite)
 	} else {
-		l.setAccess(m, accessNoDelete)
+		l.setAccess(m.leases, accessNoDelete)
 	}
 	return true
 }

@@ -64,11 +64,11 @@ func (l *lease) slotAt(q *queues.Queue, c *recipe.Contender) *slot {
 
 // slotOf is the slot of one of this gateway's leases that has exactly this
 // contender; without one, s is nil.
-func (m *Manager) slotOf(q *queues.Queue, c *recipe.Contender) (l *lease, s *slot) {
+func (t *leaseTable) slotOf(q *queues.Queue, c *recipe.Contender) (l *lease, s *slot) {
 	if !c.Ours {
 		return nil, nil
 	}
-	if l = m.leases[c.LeaseID]; l == nil {
+	if l = t.byID[c.LeaseID]; l == nil {
 		return nil, nil
 	}
 	if s = l.slotAt(q, c); s != nil && s.name() != c.Name {
@@ -78,8 +78,8 @@ func (m *Manager) slotOf(q *queues.Queue, c *recipe.Contender) (l *lease, s *slo
 }
 
 // leaseOf is this gateway's lease that a contender belongs to, or nil.
-func (m *Manager) leaseOf(q *queues.Queue, c *recipe.Contender) *lease {
-	if l, s := m.slotOf(q, c); s != nil {
+func (t *leaseTable) leaseOf(q *queues.Queue, c *recipe.Contender) *lease {
+	if l, s := t.slotOf(q, c); s != nil {
 		return l
 	}
 	return nil
@@ -87,8 +87,8 @@ func (m *Manager) leaseOf(q *queues.Queue, c *recipe.Contender) *lease {
 
 // copied reports whether a contender has the id of one of this gateway's leases and is not the lease's own: another program
 // has made it. Only the lease's own gateway can tell.
-func (m *Manager) copied(q *queues.Queue, c *recipe.Contender) bool {
-	l, s := m.slotOf(q, c)
+func (t *leaseTable) copied(q *queues.Queue, c *recipe.Contender) bool {
+	l, s := t.slotOf(q, c)
 	return l != nil && s == nil
 }
 
@@ -159,8 +159,8 @@ func (m *Manager) evaluateAll(l *lease, now time.Duration) {
 
 // sweepGroups deletes what is left of leases of this gateway that have lost contenders while no gateway knew them.
 func (m *Manager) sweepGroups(now time.Duration) {
-	mine := func(id recipe.LeaseID) bool { return m.leases[id] == nil && m.members.Owns(id.Gateway()) }
-	for _, g := range m.replica.Broken(now, m.layout.PromiseWindow, mine) {
+	mine := func(id recipe.LeaseID) bool { return m.leases.byID[id] == nil && m.members.Owns(id.Gateway()) }
+	for _, g := range m.replica.Broken(now, m.fleet.layout.PromiseWindow, mine) {
 		m.deleteAll(g.At)
 	}
 }

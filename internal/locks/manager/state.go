@@ -218,15 +218,15 @@ var combinations = [ended]struct{ record, grant, change, access values }{
 func every(t table) values { return 1<<len(t) - 1 }
 
 // move makes a transition. One that the table does not have is a mistake in this program: CheckAll returns the first.
-func move[S ~uint8](m *Manager, l *lease, of string, t table, at *S, to S) {
+func move[S ~uint8](t *leaseTable, l *lease, of string, rows table, at *S, to S) {
 	if *at == to {
 		return
 	}
-	if !t[*at].next.has(uint8(to)) {
-		err := fmt.Errorf("lease %s: the %s went from %s to %s", l.id(), of, t[*at].name, t[to].name)
-		m.log.Error("a lease's state made a transition that there is not", "err", err)
-		if m.counts.forbidden == nil {
-			m.counts.forbidden = err
+	if !rows[*at].next.has(uint8(to)) {
+		err := fmt.Errorf("lease %s: the %s went from %s to %s", l.id(), of, rows[*at].name, rows[to].name)
+		t.log.Error("a lease's state made a transition that there is not", "err", err)
+		if t.counts.forbidden == nil {
+			t.counts.forbidden = err
 		}
 	}
 	*at = to
@@ -243,93 +243,93 @@ func (l *lease) checkState() error {
 		recordTable[l.recordState].name, grantTable[l.grant].name, changeTable[l.change].name, accessTable[l.access].name)
 }
 
-func (l *lease) setRecord(m *Manager, to recordState) {
-	move(m, l, "record", recordTable, &l.recordState, to)
+func (l *lease) setRecord(t *leaseTable, to recordState) {
+	move(t, l, "record", recordTable, &l.recordState, to)
 }
 
-func (l *lease) setGrant(m *Manager, to grantState) {
-	move(m, l, "grant", grantTable, &l.grant, to)
+func (l *lease) setGrant(t *leaseTable, to grantState) {
+	move(t, l, "grant", grantTable, &l.grant, to)
 }
 
-func (l *lease) setNote(m *Manager, to noteState) {
-	move(m, l, "note of the end", noteTable, &l.endNote, to)
+func (l *lease) setNote(t *leaseTable, to noteState) {
+	move(t, l, "note of the end", noteTable, &l.endNote, to)
 }
 
-func (l *lease) setAccess(m *Manager, to accessState) {
-	move(m, l, "access", accessTable, &l.access, to)
+func (l *lease) setAccess(t *leaseTable, to accessState) {
+	move(t, l, "access", accessTable, &l.access, to)
 }
 
-func (s *slot) setPresence(m *Manager, l *lease, to presence) {
-	move(m, l, "presence of a contender", presenceTable, &s.presence, to)
+func (s *slot) setPresence(t *leaseTable, l *lease, to presence) {
+	move(t, l, "presence of a contender", presenceTable, &s.presence, to)
 }
 
 // hide notes that the replica does not show the slot's contender any more, which does not prove that it is gone.
-func (s *slot) hide(m *Manager, l *lease) {
+func (s *slot) hide(t *leaseTable, l *lease) {
 	switch s.presence {
 	case slotSeen:
-		s.setPresence(m, l, slotUnseen)
+		s.setPresence(t, l, slotUnseen)
 	case slotDeleted:
-		s.setPresence(m, l, slotGone)
+		s.setPresence(t, l, slotGone)
 	}
 }
 
 // delete notes that the slot's contender is gone for certain, which the replica may not show yet.
-func (s *slot) delete(m *Manager, l *lease) {
+func (s *slot) delete(t *leaseTable, l *lease) {
 	switch s.presence {
 	case slotUnseen:
-		s.setPresence(m, l, slotGone)
+		s.setPresence(t, l, slotGone)
 	case slotSeen:
-		s.setPresence(m, l, slotDeleted)
+		s.setPresence(t, l, slotDeleted)
 	}
 }
 
 // setChange also counts the ends that wait for the outbox.
-func (l *lease) setChange(m *Manager, to change) {
+func (l *lease) setChange(t *leaseTable, to change) {
 	if l.change == changeHeldUp {
-		m.counts.heldUp--
+		t.counts.heldUp--
 	}
-	move(m, l, "change", changeTable, &l.change, to)
+	move(t, l, "change", changeTable, &l.change, to)
 	if to == changeHeldUp {
-		m.counts.heldUp++
+		t.counts.heldUp++
 	}
 }
 
 // setPhase also counts the lease under its new phase (ended leases are not counted), and ends what was under way: a downgrade
 // goes on while the lease lives.
-func (m *Manager) setPhase(l *lease, to phase) {
+func (t *leaseTable) setPhase(l *lease, to phase) {
 	from := l.phase
-	m.countTicket(l, from.waits(), to.waits())
+	t.countTicket(l, from.waits(), to.waits())
 	if from != ended {
-		m.counts.phases[from][l.kind]--
+		t.counts.phases[from][l.kind]--
 	}
-	move(m, l, "phase", phaseTable, &l.phase, to)
+	move(t, l, "phase", phaseTable, &l.phase, to)
 	if to != ended {
-		m.counts.phases[to][l.kind]++
+		t.counts.phases[to][l.kind]++
 	} else if from != ended {
-		m.counts.slots -= l.width()
-		m.quota.Add(quota.MetadataBytes, -int64(l.text))
+		t.counts.slots -= l.width()
+		t.quota.Add(quota.MetadataBytes, -int64(l.text))
 		l.text = 0
 	}
-	m.counts.stand(l)
+	t.counts.stand(l)
 	if to == ended || to != ending && l.change != changeReplacing {
-		l.setChange(m, changeNone)
+		l.setChange(t, changeNone)
 	}
 }
 
 // staleRecord has the record read before it is acted upon.
-func (l *lease) staleRecord(m *Manager) {
+func (l *lease) staleRecord(t *leaseTable) {
 	if l.recordState.loaded() {
-		l.setRecord(m, recordStale)
+		l.setRecord(t, recordStale)
 	}
 }
 
 // beginRead reports whether the record is to be read and no read was under way.
-func (l *lease) beginRead(m *Manager) bool {
+func (l *lease) beginRead(t *leaseTable) bool {
 	switch l.recordState {
 	case recordUnread:
-		l.setRecord(m, recordReading)
+		l.setRecord(t, recordReading)
 	case recordStale:
-		l.setRecord(m, recordRereading)
+		l.setRecord(t, recordRereading)
 	default:
 		return false
 	}
@@ -337,21 +337,21 @@ func (l *lease) beginRead(m *Manager) bool {
 }
 
 // unreadRecord ends a read that did not tell the record.
-func (l *lease) unreadRecord(m *Manager) {
+func (l *lease) unreadRecord(t *leaseTable) {
 	switch l.recordState {
 	case recordReading:
-		l.setRecord(m, recordUnread)
+		l.setRecord(t, recordUnread)
 	case recordRereading:
-		l.setRecord(m, recordStale)
+		l.setRecord(t, recordStale)
 	}
 }
 
 // forgetChange forgets what was under way under the former term: the replica shows what became of it.
-func (l *lease) forgetChange(m *Manager) {
+func (l *lease) forgetChange(t *leaseTable) {
 	if l.phase == ending && !l.replacing() {
-		l.setChange(m, changePaused)
+		l.setChange(t, changePaused)
 	} else {
-		l.setChange(m, changeNone)
+		l.setChange(t, changeNone)
 	}
 }
 
@@ -359,9 +359,9 @@ func (l *lease) forgetChange(m *Manager) {
 // been answered.
 func (m *Manager) recordChanged(l *lease) {
 	if l.recordState.writing() {
-		l.setRecord(m, recordContested)
+		l.setRecord(m.leases, recordContested)
 		return
 	}
-	l.staleRecord(m)
+	l.staleRecord(m.leases)
 	m.load(l)
 }

@@ -21,32 +21,32 @@ func TestTablesOfALeasesState(t *testing.T) {
 	}{
 		{"phase", phaseTable, of(creating, waiting), uint8(ended), func(m *Manager, l *lease, from, to uint8) {
 			l.phase, l.lineIndex = phase(from), -1
-			m.counts.stand(l)
-			m.setPhase(l, phase(to))
+			m.leases.counts.stand(l)
+			m.leases.setPhase(l, phase(to))
 		}},
 		{"record", recordTable, of(recordUnread, recordCurrent), uint8(recordContested), func(m *Manager, l *lease, from, to uint8) {
 			l.recordState = recordState(from)
-			l.setRecord(m, recordState(to))
+			l.setRecord(m.leases, recordState(to))
 		}},
 		{"grant", grantTable, of(grantNone), uint8(grantClaimed), func(m *Manager, l *lease, from, to uint8) {
 			l.grant = grantState(from)
-			l.setGrant(m, grantState(to))
+			l.setGrant(m.leases, grantState(to))
 		}},
 		{"change", changeTable, of(changeNone), uint8(changePaused), func(m *Manager, l *lease, from, to uint8) {
 			l.change = change(from)
-			l.setChange(m, change(to))
+			l.setChange(m.leases, change(to))
 		}},
 		{"note", noteTable, of(noteNone), uint8(noteDone), func(m *Manager, l *lease, from, to uint8) {
 			l.endNote = noteState(from)
-			l.setNote(m, noteState(to))
+			l.setNote(m.leases, noteState(to))
 		}},
 		{"presence", presenceTable, of(slotUnseen), uint8(slotGone), func(m *Manager, l *lease, from, to uint8) {
 			l.presence = presence(from)
-			l.setPresence(m, l, presence(to))
+			l.setPresence(m.leases, l, presence(to))
 		}},
 		{"access", accessTable, of(accessFull), uint8(accessNoDelete), func(m *Manager, l *lease, from, to uint8) {
 			l.access = accessState(from)
-			l.setAccess(m, accessState(to))
+			l.setAccess(m.leases, accessState(to))
 		}},
 	} {
 		t.Run(enum.name, func(t *testing.T) {
@@ -71,8 +71,8 @@ func TestTablesOfALeasesState(t *testing.T) {
 					l.q, l.contender = &queues.Queue{}, &recipe.Contender{}
 					enum.set(m, l, uint8(from), uint8(to))
 					err := m.CheckAll()
-					if allowed := from == to || row.next.has(uint8(to)); allowed != (m.counts.forbidden == nil) {
-						t.Errorf("from %s to %s: allowed %v, and told %v", row.name, enum.table[to].name, allowed, m.counts.forbidden)
+					if allowed := from == to || row.next.has(uint8(to)); allowed != (m.leases.counts.forbidden == nil) {
+						t.Errorf("from %s to %s: allowed %v, and told %v", row.name, enum.table[to].name, allowed, m.leases.counts.forbidden)
 					} else if !allowed && (err == nil || !strings.Contains(err.Error(), row.name+" to "+enum.table[to].name)) {
 						t.Errorf("from %s to %s: CheckAll returns %v", row.name, enum.table[to].name, err)
 					}

@@ -70,7 +70,7 @@ func (m *Manager) sweep() {
 	m.do(func() {
 		now := m.clock.Now().Boot()
 		m.replica.ForgetIndex(now)
-		if !m.trusted() || m.draining {
+		if !m.trusted() || m.life.draining {
 			return
 		}
 		m.pollHidden()
@@ -151,7 +151,7 @@ func (m *Manager) sweepSuccession() {
 // gateways it has succeeded.
 func (m *Manager) scanKeys(ctx context.Context) {
 	session, trusted := locked2(m, func() (term.Session, bool) {
-		return m.port.Session(), m.trusted() && !m.draining && m.replica.KnowsAll()
+		return m.port.Session(), m.trusted() && !m.life.draining && m.replica.KnowsAll()
 	})
 	if !trusted {
 		return
@@ -190,7 +190,7 @@ func (m *Manager) scanKeys(ctx context.Context) {
 		m.do(func() {
 			if m.replica.KnowsAll() && m.keys.byHash[hash] == nil && m.members.Responsible(entry.lease.Gateway()) {
 				entry = m.learnKey(entry)
-				if entry.endedAt == 0 && m.leases[entry.lease] == nil && !m.replica.HasNewer(entry.lease) {
+				if entry.endedAt == 0 && m.leases.byID[entry.lease] == nil && !m.replica.HasNewer(entry.lease) {
 					// Its gateway left no contender and no succession.
 					m.keys.add(entry)
 					m.keys.end(entry, locks.ReasonUnknown, m.clock.Now().Boot())

@@ -26,12 +26,12 @@ func (m *Manager) present() locks.Term {
 	return 0
 }
 
-func (m *Manager) trusted() bool { return m.port.Session() != nil && m.synced && m.Trusted() }
+func (m *Manager) trusted() bool { return m.port.Session() != nil && m.stream.synced && m.Trusted() }
 
 // usable returns nil when requests can be served, else the error to answer.
 func (m *Manager) usable() *locks.Error {
 	switch {
-	case m.draining:
+	case m.life.draining:
 		return &locks.Error{Code: locks.CodeUnavailable, Detail: "this gateway is shutting down; repeat the request, another gateway or the restarted one answers"}
 	case m.trusted():
 		return nil
@@ -63,7 +63,7 @@ func (m *Manager) stalled(since, now time.Duration) bool {
 		return true
 	}
 	return now-max(since, m.port.Session().LastAnswer().Boot()) >= answerWithin ||
-		!m.trusted() && now-max(since, m.clockState.lastTrusted) >= answerWithin
+		!m.trusted() && now-max(since, m.timers.lastTrusted) >= answerWithin
 }
 
 // overdue reports whether a request that has waited since then gets the answer that its outcome is unknown.
@@ -76,18 +76,18 @@ func (m *Manager) overdue(since, now time.Duration) bool {
 func (m *Manager) Ready() error {
 	return locked(m, func() error {
 		switch {
-		case m.draining, m.leaving:
+		case m.life.draining, m.life.leaving:
 			return errors.New("shutting down")
-		case !m.loadedOnce:
+		case !m.stream.loadedOnce:
 			return errors.New("the tree has not been read from ZooKeeper yet")
-		case !m.servedOnce && !m.trusted():
+		case !m.life.served && !m.trusted():
 			return errors.New("no ZooKeeper session has been opened yet")
 		}
-		m.servedOnce = true
+		m.life.served = true
 		switch {
 		case m.port.Session() == nil:
 			return nil
-		case !m.port.Session().FenceOpen(m.clock.Now()) && m.port.Session().Connected() && m.synced:
+		case !m.port.Session().FenceOpen(m.clock.Now()) && m.port.Session().Connected() && m.stream.synced:
 			return errors.New("fenced: ZooKeeper is reachable and does not confirm this gateway's writes")
 		}
 		return nil
@@ -98,11 +98,11 @@ func (m *Manager) Ready() error {
 func (m *Manager) Alive() error {
 	return locked(m, func() error {
 		select {
-		case <-m.ready:
+		case <-m.fleet.ready:
 		default:
 			return nil // still connecting to ZooKeeper; the loops have not begun
 		}
-		if since := m.clock.Now().Boot() - m.clockState.beat; m.clockState.beat != 0 && since > 20*clockTick {
+		if since := m.clock.Now().Boot() - m.timers.beat; m.timers.beat != 0 && since > 20*clockTick {
 			return errors.New("the clock loop has stood still for " + strconv.FormatInt(since.Milliseconds(), 10) + " ms")
 		}
 		return nil

@@ -50,7 +50,7 @@ func (m *Manager) Update(ctx context.Context, req locks.UpdateRequest) (locks.Le
 		if req.TTL != 0 {
 			if l.ttl != req.TTL { // it needed no write
 				m.retime(l, req.TTL)
-				m.touch(l)
+				m.leases.touch(l)
 				m.touchQueues(l)
 				m.tellUpdated(l)
 			}

@@ -42,7 +42,7 @@ func (m *Manager) viewLease(l *lease) locks.Lease {
 	now := m.clock.Now().Boot()
 	v := locks.Lease{
 		ID: string(l.id()), State: locks.Waiting, TTL: l.ttl, FailoverSafe: m.failoverSafe(l.ttl) && !l.ephemeral(), Ephemeral: l.ephemeral(),
-		Owner: l.owner, Metadata: l.metadata(), Rev: m.revString(l.rev), Term: m.basisOf(l),
+		Owner: l.owner, Metadata: l.metadata(), Rev: m.leases.revString(l.rev), Term: m.basisOf(l),
 		Holds: record.Named(l.holdNames()), LockDelay: l.lockDelay(),
 	}
 	if v.LockDelay > 0 {
@@ -167,10 +167,10 @@ func (m *Manager) viewContender(q *queues.Queue, c *recipe.Contender, position i
 		v.Age, v.AgeKnown = max(v.At.Sub(time.Unix(0, int64(i.Created))), 0), true
 		v.Revoke = i.Record.Revoke.View()
 	}
-	if c.Ours && !m.copied(q, c) {
+	if c.Ours && !m.leases.copied(q, c) {
 		v.LeaseID = string(c.LeaseID)
 		v.Group = m.replica.OtherLocks(q, c)
-		if l := m.leases[c.LeaseID]; l != nil {
+		if l := m.leases.byID[c.LeaseID]; l != nil {
 			czxid = l.czxid
 			v.Owner, v.Metadata, v.Holds = l.owner, l.metadata(), record.Named(l.holdNames())
 			if age, known := l.age(time.Duration(v.At.UnixNano())); known {
@@ -232,7 +232,7 @@ func recipeMode(mode locks.Mode) recipe.Mode {
 func (m *Manager) describe(ctx context.Context, q *queues.Queue, contenders []*recipe.Contender) {
 	var missing []string
 	for _, c := range contenders {
-		l := m.leaseOf(q, c)
+		l := m.leases.leaseOf(q, c)
 		_, hidden := q.Extras().Hidden[c.Name]
 		known := l != nil && (l.czxid != 0 || l.phase == creating) // its own create's reply tells the rest
 		if q.Node(c.Name) == nil && !hidden && !known {
@@ -345,7 +345,7 @@ func (m *Manager) viewPage(q *queues.Queue, at queuePlace, limit int) locks.Lock
 // viewHolders is the lock with some of its holders, from one on, at most limit and as the budget has room, and at least one;
 // the monitor is held. It notes the contenders of all holders in whole, unless that is nil.
 func (m *Manager) viewHolders(q *queues.Queue, from, limit int, text *textBudget, whole map[*recipe.Contender]bool) locks.Lock {
-	v := locks.Lock{NS: q.Namespace.Name, Name: q.Name(), Dialect: string(q.Namespace.Naming.Dialect()), Rev: m.revString(q.Rev), Hazards: q.Hazards()}
+	v := locks.Lock{NS: q.Namespace.Name, Name: q.Name(), Dialect: string(q.Namespace.Naming.Dialect()), Rev: m.leases.revString(q.Rev), Hazards: q.Hazards()}
 	v.QueueLength = q.Contenders.Waiting()
 	looked, full := 0, false
 	for c := range q.Contenders.Holders() {
@@ -384,7 +384,7 @@ func (m *Manager) lockState(q *queues.Queue) locks.LockState {
 	}
 	state := locks.LockQueued
 	for c := range q.Contenders.Holders() {
-		l := m.leaseOf(q, c)
+		l := m.leases.leaseOf(q, c)
 		switch {
 		case c.Ours && !c.Unknown && !m.replica.LeaseHolds(q, c):
 			continue // its lease waits for another lock

@@ -90,8 +90,8 @@ var errNotWithdrawn = errors.New("the program has been told already: Curator's r
 func (m *Manager) withdrawnUnread(l *lease) {
 	if v := l.revocation(); v != nil && v.forceAt != 0 {
 		l.rareFields.revoke = &revocation{asked: record.Revocation{Reason: v.asked.Reason}}
-		m.schedule(l)
-		m.touch(l)
+		m.timers.schedule(l)
+		m.leases.touch(l)
 		m.touchQueues(l)
 	}
 }

@@ -57,8 +57,8 @@ func (m *Manager) HeartbeatFor(ctx context.Context, p locks.Principal, token str
 	place := time.NewTimer(answerWithin)
 	defer place.Stop()
 	select {
-	case m.written <- struct{}{}:
-		defer func() { <-m.written }()
+	case m.requests.written <- struct{}{}:
+		defer func() { <-m.requests.written }()
 	case <-place.C:
 		return locks.Heartbeat{}, m.unavailableFor(errors.New("too many heartbeats are being written for other gateways"))
 	case <-ctx.Done():
@@ -111,7 +111,7 @@ func (m *Manager) beginWriting(id recipe.LeaseID) (*writing, *locks.Error) {
 		if err := m.usable(); err != nil {
 			return nil, err
 		}
-		if m.leases[id] != nil || m.members.Owns(id.Gateway()) {
+		if m.leases.byID[id] != nil || m.members.Owns(id.Gateway()) {
 			return nil, nil
 		}
 		at, found := m.replica.FindLease(id, m.clock.Now().Boot())
@@ -284,17 +284,17 @@ func (l *lease) beats() int64 { return l.known().beats }
 
 // acknowledgedElsewhere notes that another gateway has told the lease's client that it holds:
 // its grant needs no claiming.
-func (l *lease) acknowledgedElsewhere(m *Manager, r record.Record) {
+func (l *lease) acknowledgedElsewhere(t *leaseTable, r record.Record) {
 	if r.Told {
 		l.rare().acknowledgedByPeer = true
-		l.acknowledge(m)
+		l.acknowledge(t)
 	}
 }
 
 // acknowledge notes that the lease's client may have been told that it holds.
-func (l *lease) acknowledge(m *Manager) {
+func (l *lease) acknowledge(t *leaseTable) {
 	if l.grant == grantNone {
-		l.setGrant(m, grantAcknowledged)
+		l.setGrant(t, grantAcknowledged)
 	}
 }
 
@@ -312,7 +312,7 @@ func (m *Manager) beaten(l *lease, r record.Record, now time.Duration) {
 // read: there may have been beats in what it replaced, and the TTL that they promised is
 // the one that stood in the record then.
 func (m *Manager) beatenUnread(l *lease, now time.Duration) {
-	l.acknowledge(m)
+	l.acknowledge(m.leases)
 	m.renewAcknowledged(l, max(l.recorded, l.rare().outgoing), now)
 }
 

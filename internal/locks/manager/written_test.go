@@ -409,8 +409,8 @@ func TestAHeartbeatThatIsReadWhileAnEndWaitsForADowngradeRevivesTheLease(t *test
 		l := one.mustHold(deploy())
 		time.Sleep(29 * time.Second)
 		one.m.mu.Lock()
-		own := one.m.leases[one.m.mustID(l.ID)]
-		own.setChange(one.m, changeReplacing)
+		own := one.m.leases.byID[one.m.mustID(l.ID)]
+		own.setChange(one.m.leases, changeReplacing)
 		one.m.end(own, locks.ReasonExpired, one.m.clock.Now().Boot())
 		one.m.unlock()
 		two.mustBeatFor(l, locks.Held)
@@ -557,7 +557,7 @@ func TestHeartbeatsThatAreWrittenDownAreBounded(t *testing.T) {
 		one, two := s.gateway(t), s.gateway(t)
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		for range writtenWindow {
-			two.m.written <- struct{}{}
+			two.m.requests.written <- struct{}{}
 		}
 		began := time.Now()
 		_, err := two.beatFor(l)
@@ -568,10 +568,10 @@ func TestHeartbeatsThatAreWrittenDownAreBounded(t *testing.T) {
 		cancel()
 		_, err = two.m.HeartbeatFor(ctx, locks.Anonymous, l.Token)
 		wantCode(t, err, locks.CodeCancelled)
-		<-two.m.written
+		<-two.m.requests.written
 		two.mustBeatFor(l, locks.Held)
-		if len(two.m.written) != writtenWindow-1 {
-			t.Errorf("%d places are taken", len(two.m.written))
+		if len(two.m.requests.written) != writtenWindow-1 {
+			t.Errorf("%d places are taken", len(two.m.requests.written))
 		}
 	})
 }
