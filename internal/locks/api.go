@@ -97,6 +97,21 @@ const (
 	Semaphore Mode = "semaphore"
 )
 
+// ModeOf is the mode of a contender.
+func ModeOf(m recipe.Mode) Mode { return Mode(m.String()) }
+
+// Recipe is the mode of the contenders of such a lease: exclusive for an unknown mode.
+func (m Mode) Recipe() recipe.Mode {
+	of, _ := recipe.ModeNamed(string(m))
+	return of
+}
+
+// Known reports whether it is one of the modes.
+func (m Mode) Known() bool {
+	_, known := recipe.ModeNamed(string(m))
+	return known
+}
+
 // Foreign describes a contender that another program created.
 type Foreign struct {
 	Program string // "curator", "kazoo", "hbase", "go-zookeeper", "zookeeper-writelock"; "" when not known

@@ -148,7 +148,7 @@ func (w *Want) normalize(field func(string) string) error {
 		return Invalid(field("lock"), err.Error())
 	}
 	switch {
-	case !w.Mode.known():
+	case !w.Mode.Known():
 		return Invalid(field("mode"), modeWords)
 	case w.Mode != Semaphore && w.Limit != 0:
 		return Invalid(field("limit"), "limit goes with mode=semaphore")
@@ -165,8 +165,6 @@ func (w *Want) normalize(field func(string) string) error {
 }
 
 const modeWords = "mode must be exclusive, shared or semaphore"
-
-func (m Mode) known() bool { return m == Exclusive || m == Shared || m == Semaphore }
 
 // Wants returns the requested locks.
 func (r *AcquireRequest) Wants() []Want {

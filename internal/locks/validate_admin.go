@@ -29,7 +29,7 @@ func (r *ReapRequest) Check() error {
 	switch {
 	case r.OlderThan < 0:
 		return Invalid("older_than", "older_than must be 0 or longer")
-	case r.Mode != "" && !r.Mode.known():
+	case r.Mode != "" && !r.Mode.Known():
 		return Invalid("mode", modeWords)
 	case r.State != "" && !r.State.living():
 		return Invalid("state", stateWords)

@@ -25,7 +25,7 @@ type kind uint8
 
 // The first kinds are the numbers of recipe.Mode.
 const (
-	several kind = kind(recipe.Permit) + 1
+	several kind = kind(recipe.Modes)
 	kinds        = several + 1
 )
 
@@ -33,7 +33,7 @@ func (k kind) mode() locks.Mode {
 	if k == several {
 		return locks.Several
 	}
-	return locks.Mode(recipe.Mode(k).String())
+	return locks.ModeOf(recipe.Mode(k))
 }
 
 func kindOf(l *lease) kind {

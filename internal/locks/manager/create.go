@@ -195,14 +195,7 @@ func (m *Manager) lost(l *lease, now time.Duration) {
 
 // contenderOf is what stands for the lock in its queue, without its lease.
 func contenderOf(w *locks.Want) *recipe.Contender {
-	c := &recipe.Contender{Member: 1, Members: 1}
-	switch w.Mode {
-	case locks.Shared:
-		c.Mode = recipe.Shared
-	case locks.Semaphore:
-		c.Mode, c.Permits, c.Limit = recipe.Permit, int32(w.Permits), int32(w.Limit)
-	}
-	return c
+	return &recipe.Contender{Member: 1, Members: 1, Mode: w.Mode.Recipe(), Permits: int32(w.Permits), Limit: int32(w.Limit)}
 }
 
 // nameable refuses locks for which there are no contenders: in a namespace that

@@ -257,7 +257,7 @@ func (m *Manager) lookAtConnection() {
 // slotEvent is an event about a lease of this gateway in one of its queues.
 func (m *Manager) slotEvent(t events.Type, l *lease, s *slot) *events.Event {
 	e := m.event(t, s.q.Path, s.name())
-	e.NS, e.Lock, e.LeaseID, e.Owner, e.Mode = s.q.Namespace.Name, s.q.Name(), string(l.id()), l.owner, string(viewMode(s.contender.Mode))
+	e.NS, e.Lock, e.LeaseID, e.Owner, e.Mode = s.q.Namespace.Name, s.q.Name(), string(l.id()), l.owner, string(locks.ModeOf(s.contender.Mode))
 	if l.term == m.port.Term() && m.port.Session() != nil {
 		e.Gateway = m.port.Session().ID()
 	} else {
@@ -272,7 +272,7 @@ func (m *Manager) contenderEvent(t events.Type, q *queues.Queue, c *recipe.Conte
 		return m.slotEvent(t, l, s)
 	}
 	e := m.event(t, q.Path, c.Name)
-	e.NS, e.Lock, e.LeaseID, e.Mode = q.Namespace.Name, q.Name(), string(c.LeaseID), string(viewMode(c.Mode))
+	e.NS, e.Lock, e.LeaseID, e.Mode = q.Namespace.Name, q.Name(), string(c.LeaseID), string(locks.ModeOf(c.Mode))
 	if !c.Ours {
 		e.Foreign, e.Program = true, interop.Program(c.Name)
 		return e

@@ -179,9 +179,7 @@ func (n *news) check() bool {
 	if n.Next != nil && (len(n.Next.Owner) > locks.MaxOwner || len(n.Next.Name) > maxToldName || n.Next.After < 0) {
 		return false
 	}
-	switch n.Mode {
-	case "", locks.Exclusive, locks.Shared, locks.Semaphore:
-	default:
+	if n.Mode != "" && !n.Mode.Known() {
 		return false
 	}
 	if !n.Reason.Known() {
@@ -366,7 +364,7 @@ func (m *Manager) heardClosed(q *queues.Queue, c *recipe.Contender, w *word) {
 			e.Owner = w.end.Owner
 		}
 		if c.Groups <= 1 {
-			e.Mode = string(viewMode(w.end.Mode)) // this may still be the contender before a downgrade
+			e.Mode = string(locks.ModeOf(w.end.Mode)) // this may still be the contender before a downgrade
 		}
 		m.publish(e)
 	}
@@ -411,7 +409,7 @@ func (m *Manager) hearDestroyed(n *news) {
 // pastOf returns the end record of a report.
 func (m *Manager) pastOf(n *news) postmortem.End {
 	now := m.clock.Now()
-	p := postmortem.End{Why: postmortem.CauseOf(n.Reason), NS: n.NS, Lock: n.Lock, FencingToken: n.Token, TTL: n.TTL, Mode: recipeMode(n.Mode), Owner: m.leases.owners.one(n.Owner), Words: n.Words,
+	p := postmortem.End{Why: postmortem.CauseOf(n.Reason), NS: n.NS, Lock: n.Lock, FencingToken: n.Token, TTL: n.TTL, Mode: n.Mode.Recipe(), Owner: m.leases.owners.one(n.Owner), Words: n.Words,
 		Waited: n.Waited, Held: n.Held, Beat: n.Beat, Heard: true}
 	// At comes from the wall clock of the gateway that ran the lease, so it is the same time on every gateway.
 	p.At = min(now.Boot()-(now.Wall()-time.Duration(n.Ended)), now.Boot())

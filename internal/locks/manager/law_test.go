@@ -88,7 +88,7 @@ func (g *gate) checkLaw() {
 	for path, held := range g.w.first {
 		f := &fate{created: true, queued: true, granted: held}
 		if c, ok := g.naming(path).Parse(g.m.fleet.id, base(path)); ok {
-			f.mode = string(viewMode(c.Mode))
+			f.mode = string(locks.ModeOf(c.Mode))
 			where[string(c.LeaseID)+path[:len(path)-len(base(path))-1]] = path
 		}
 		fates[path] = f

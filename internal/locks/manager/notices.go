@@ -248,7 +248,7 @@ func (m *Manager) newsOf(n *notice) (news, bool) {
 func (m *Manager) newsOfEnd(id recipe.LeaseID) news {
 	p, _ := m.history.Get(id)
 	now := m.clock.Now()
-	n := news{Kind: noticeEnded, Lease: id, NS: p.NS, Lock: p.Lock, Reason: p.Reason(), Words: p.Words, Mode: viewMode(p.Mode), Owner: p.Owner,
+	n := news{Kind: noticeEnded, Lease: id, NS: p.NS, Lock: p.Lock, Reason: p.Reason(), Words: p.Words, Mode: locks.ModeOf(p.Mode), Owner: p.Owner,
 		Token: p.FencingToken, TTL: p.TTL, Waited: p.Waited, Held: p.Held, Beat: p.Beat, Ended: int64(now.Wall() - (now.Boot() - p.At)),
 		Unsure: m.back.waits(id), Stays: m.delays.byID[id] != nil}
 	if p.Struck {

@@ -114,7 +114,7 @@ func (m *Manager) ending(l *lease) *Ending {
 	e.Owner, e.Trace, e.Notify, e.Waiting = l.owner, l.trace(), l.notifyURL(), l.grant == grantNone
 	for s := range l.slots {
 		if s.contender.Member <= 1 {
-			e.Parts = append(e.Parts, EndingPart{NS: s.q.Namespace.Name, Lock: s.q.Name(), Znode: s.path(), Mode: viewMode(s.contender.Mode), FencingToken: m.fencingToken(l.czxid)})
+			e.Parts = append(e.Parts, EndingPart{NS: s.q.Namespace.Name, Lock: s.q.Name(), Znode: s.path(), Mode: locks.ModeOf(s.contender.Mode), FencingToken: m.fencingToken(l.czxid)})
 		}
 	}
 	return e
@@ -155,7 +155,7 @@ func (m *Manager) noteTaken(parts []queues.Location, v verdict, notify string, u
 			if i := p.Queue.Node(p.Contender.Name); i != nil && e.Owner == "" {
 				e.Owner = i.Record.Owner
 			}
-			e.Parts = append(e.Parts, EndingPart{NS: p.Queue.Namespace.Name, Lock: p.Queue.Name(), Znode: p.Path(), Mode: viewMode(p.Contender.Mode), FencingToken: m.tokenOf(p.Queue, p.Contender)})
+			e.Parts = append(e.Parts, EndingPart{NS: p.Queue.Namespace.Name, Lock: p.Queue.Name(), Znode: p.Path(), Mode: locks.ModeOf(p.Contender.Mode), FencingToken: m.tokenOf(p.Queue, p.Contender)})
 		}
 		return e
 	}
@@ -290,7 +290,7 @@ func (m *Manager) tellTaken(q *queues.Queue, name string) {
 	} else if w := m.words[subject(q.Path+"/"+name)]; w != nil && w.verdict != nil {
 		e.Reason, e.Words = w.verdict.reason, w.verdict.words
 	}
-	p := EndingPart{NS: q.Namespace.Name, Lock: q.Name(), Znode: q.Path + "/" + name, Mode: viewMode(c.Mode), FencingToken: m.tokenOf(q, c)}
+	p := EndingPart{NS: q.Namespace.Name, Lock: q.Name(), Znode: q.Path + "/" + name, Mode: locks.ModeOf(c.Mode), FencingToken: m.tokenOf(q, c)}
 	if foreign {
 		p.Program = interop.Program(name)
 	}

@@ -162,7 +162,7 @@ func (m *Manager) describeHeir(ctx context.Context, p postmortem.End) {
 
 func (m *Manager) viewPostmortem(id recipe.LeaseID, p postmortem.End) locks.Postmortem {
 	now := m.clock.Now()
-	v := locks.Postmortem{LeaseID: string(id), NS: p.NS, Lock: p.Lock, Mode: viewMode(p.Mode), Owner: p.Owner, Reason: p.Reason(), Detail: p.Words,
+	v := locks.Postmortem{LeaseID: string(id), NS: p.NS, Lock: p.Lock, Mode: locks.ModeOf(p.Mode), Owner: p.Owner, Reason: p.Reason(), Detail: p.Words,
 		FencingToken: p.FencingToken, EndedAgo: max(now.Boot()-p.At, 0), WaitedFor: p.Waited, HeldFor: p.Held, TTL: p.TTL, LastHeartbeat: p.Beat}
 	v.EndedAt = time.Unix(0, int64(now.Wall()-v.EndedAgo)).UTC()
 	if p.Next != nil {

@@ -208,7 +208,7 @@ func (m *Manager) candidate(at queues.Location, req *locks.ReapRequest) *candida
 		found.state = locks.Held
 	}
 	foreign := !c.Ours
-	if req.Mode != "" && req.Mode != viewMode(c.Mode) || req.State != "" && req.State != found.state ||
+	if req.Mode != "" && req.Mode != locks.ModeOf(c.Mode) || req.State != "" && req.State != found.state ||
 		req.Foreign != nil && *req.Foreign != foreign || found.l != nil && req.Owner != "" && found.l.owner != req.Owner ||
 		foreign && req.Owner != "" {
 		return nil

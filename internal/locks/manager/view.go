@@ -78,7 +78,7 @@ func (m *Manager) viewLease(l *lease) locks.Lease {
 		v.Locks = m.viewSlots(l, &v)
 		return v
 	}
-	v.NS, v.Lock, v.Mode = l.q.Namespace.Name, l.q.Name(), viewMode(l.contender.Mode)
+	v.NS, v.Lock, v.Mode = l.q.Namespace.Name, l.q.Name(), locks.ModeOf(l.contender.Mode)
 	v.Permits, v.Limit = int(l.contender.Permits), int(l.contender.Limit)
 	if l.name() != "" {
 		v.Znode = l.path()
@@ -93,7 +93,7 @@ func (m *Manager) viewSlots(l *lease, v *locks.Lease) []locks.LeaseLock {
 		if s.contender.Member > 1 {
 			continue
 		}
-		k := locks.LeaseLock{NS: s.q.Namespace.Name, Lock: s.q.Name(), Mode: viewMode(s.contender.Mode), FencingToken: v.FencingToken,
+		k := locks.LeaseLock{NS: s.q.Namespace.Name, Lock: s.q.Name(), Mode: locks.ModeOf(s.contender.Mode), FencingToken: v.FencingToken,
 			Permits: int(s.contender.Permits), Limit: int(s.contender.Limit)}
 		if s.name() != "" {
 			k.Znode = s.path()
@@ -151,14 +151,14 @@ func (m *Manager) viewHeartbeat(l *lease, now time.Duration) locks.Heartbeat {
 }
 
 func viewPast(id recipe.LeaseID, p postmortem.End) locks.Lease {
-	return locks.Lease{ID: string(id), NS: p.NS, Lock: p.Lock, Mode: viewMode(p.Mode), State: locks.Ended, Reason: p.Reason(),
+	return locks.Lease{ID: string(id), NS: p.NS, Lock: p.Lock, Mode: locks.ModeOf(p.Mode), State: locks.Ended, Reason: p.Reason(),
 		FencingToken: p.FencingToken, TTL: p.TTL, Rev: "ended"}
 }
 
 // viewContender shows a contender to anyone; the monitor is held.
 func (m *Manager) viewContender(q *queues.Queue, c *recipe.Contender, position int) locks.Contender {
 	now := m.clock.Now()
-	v := locks.Contender{At: now.Calendar(), Znode: q.NodeOf(c.Name), Mode: viewMode(c.Mode), Permits: int(c.Permits), Limit: int(c.Limit), Position: position,
+	v := locks.Contender{At: now.Calendar(), Znode: q.NodeOf(c.Name), Mode: locks.ModeOf(c.Mode), Permits: int(c.Permits), Limit: int(c.Limit), Position: position,
 		Ephemeral: c.Ephemeral}
 	var czxid int64
 	if i := q.Node(c.Name); i != nil {
@@ -203,29 +203,6 @@ func (m *Manager) viewContender(q *queues.Queue, c *recipe.Contender, position i
 	}
 	m.viewDelay(q, c, &v, now.Boot())
 	return v
-}
-
-func viewMode(mode recipe.Mode) locks.Mode {
-	switch mode {
-	case recipe.Shared:
-		return locks.Shared
-	case recipe.Permit:
-		return locks.Semaphore
-	default:
-		return locks.Exclusive
-	}
-}
-
-// recipeMode is viewMode's inverse.
-func recipeMode(mode locks.Mode) recipe.Mode {
-	switch mode {
-	case locks.Shared:
-		return recipe.Shared
-	case locks.Semaphore:
-		return recipe.Permit
-	default:
-		return recipe.Exclusive
-	}
 }
 
 // describe reads what is not known yet of the named contenders. The monitor is held, and released while it waits.

@@ -2,6 +2,7 @@ package recipe
 
 import (
 	"math"
+	"slices"
 	"strconv"
 )
 
@@ -15,17 +16,24 @@ const (
 	Permit // some of a semaphore's permits
 )
 
+// modes are the words that the API uses.
+var modes = [...]string{"exclusive", "shared", "semaphore"}
+
+// Modes is how many there are.
+const Modes = len(modes)
+
 // String gives the word that the API uses.
 func (m Mode) String() string {
-	switch m {
-	case Exclusive:
-		return "exclusive"
-	case Shared:
-		return "shared"
-	case Permit:
-		return "semaphore"
+	if int(m) < Modes {
+		return modes[m]
 	}
 	return "mode " + strconv.Itoa(int(m))
+}
+
+// ModeNamed returns the mode that the API calls by the word.
+func ModeNamed(word string) (m Mode, ok bool) {
+	i := slices.Index(modes[:], word)
+	return Mode(max(i, 0)), i >= 0
 }
 
 // Form is the shape of a contender's name. It decides which other programs respect the contender.
@@ -143,7 +151,7 @@ func (c *Contender) unnameable() string {
 	switch {
 	case c.Unknown:
 		return "it is in a format of another version"
-	case c.Form >= forms || c.Mode > Permit || c.Mode == Permit && c.Form != FormNative:
+	case c.Form >= forms || int(c.Mode) >= Modes || c.Mode == Permit && c.Form != FormNative:
 		return "its form has no " + c.Mode.String() + " mode"
 	case !single && (c.Member < 1 || c.Member > c.Members || c.Members > maxMembers):
 		return "it is member " + strconv.Itoa(int(c.Member)) + " of " + strconv.Itoa(int(c.Members))
