@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 )
 
 // fair is a lock whose acquire and release take a while each; grants come in the order of asking.
@@ -43,20 +43,16 @@ func (f *fair) Unlock(context.Context) error {
 func TestOneClientsCyclesAreCountedAndTimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := cycle(t.Context(), []locker{newFair(3*time.Millisecond, 2*time.Millisecond)}, 99*time.Millisecond, 0, false)
-		testkit.NoError(t, err)
+		assert.NoError(t, err)
 		// 19 cycles of 5 ms end within 99 ms; the 20th, which ends at 100, does not count.
-		if s.done != 19 || s.elapsed != 99*time.Millisecond {
-			t.Errorf("%d cycles in %v", s.done, s.elapsed)
-		}
+		assert.That(t, s.done == 19 && s.elapsed == 99*time.Millisecond, "%d cycles in %v", s.done, s.elapsed)
 		if got := percentileOf(acquiring, 50)(s); got != 0.003 {
 			t.Errorf("an acquire took %v s", got)
 		}
 		if got := percentileOf(releasing, 99)(s); got != 0.002 {
 			t.Errorf("a release took %v s", got)
 		}
-		if len(s.latency[handing]) != 0 {
-			t.Error("a hand-over without a next client")
-		}
+		assert.That(t, len(s.latency[handing]) == 0, "a hand-over without a next client")
 	})
 }
 
@@ -64,11 +60,9 @@ func TestAHandOverLastsFromTheReleaseToTheNextGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lock := newFair(time.Millisecond, 2*time.Millisecond)
 		s, err := cycle(t.Context(), []locker{lock, lock}, 200*time.Millisecond, 5*time.Millisecond, true)
-		testkit.NoError(t, err)
+		assert.NoError(t, err)
 		for _, took := range s.latency[handing] {
-			if took != 2*time.Millisecond {
-				t.Fatalf("a hand-over took %v", took)
-			}
+			assert.Must(t, took == 2*time.Millisecond, "a hand-over took %v", took)
 		}
 		if n := len(s.latency[handing]); n < 20 {
 			t.Errorf("%d hand-overs", n)
@@ -85,9 +79,7 @@ func (open) Unlock(context.Context) error { return nil }
 func TestTwoHoldersOfOneLockEndTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, err := cycle(t.Context(), []locker{open{}, open{}}, time.Second, 5*time.Millisecond, true)
-		if !errors.Is(err, errOverlap) {
-			t.Errorf("the run ended with %v", err)
-		}
+		assert.That(t, errors.Is(err, errOverlap), "the run ended with %v", err)
 		if _, err := cycle(t.Context(), []locker{open{}, open{}}, time.Second, 5*time.Millisecond, false); err != nil {
 			t.Errorf("locks of their own: %v", err)
 		}
@@ -104,9 +96,7 @@ func TestOneFailureEndsAllClients(t *testing.T) {
 			once.Do(func() { err = refused })
 			return err
 		})
-		if !errors.Is(err, refused) || !strings.Contains(err.Error(), "client ") {
-			t.Errorf("the run ended with %v", err)
-		}
+		assert.That(t, errors.Is(err, refused) && strings.Contains(err.Error(), "client "), "the run ended with %v", err)
 		if took := time.Since(begun); took > 10*time.Millisecond {
 			t.Errorf("the others went on for %v", took)
 		}

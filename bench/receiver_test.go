@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // slowBody takes a while to be read.
@@ -40,9 +42,7 @@ func TestTellingLastsFromTheReleaseUntilTheRequestIsRead(t *testing.T) {
 		r.releases("b")
 		go func() {
 			time.Sleep(time.Millisecond)
-			if code := deliver(r, "lease.released", "a", 2*time.Millisecond); code != http.StatusNoContent {
-				t.Errorf("answered %d", code)
-			}
+			assert.Equal(t, deliver(r, "lease.released", "a", 2*time.Millisecond), http.StatusNoContent, "answered")
 			deliver(r, "lease.released", "a", 0) // comes twice
 			time.Sleep(time.Millisecond)
 			deliver(r, "lease.released", "b", 0)

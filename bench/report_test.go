@@ -8,34 +8,28 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 )
 
 func TestNumbersAreWrittenForPeople(t *testing.T) {
 	for want, v := range map[string]float64{"0": 0.4, "999": 999, "1,000": 999.6, "12,346": 12345.6, "1,234,567": 1234567} {
-		if got := thousands(v); got != want {
-			t.Errorf("%v is written %s, want %s", v, got, want)
-		}
+		assert.Equal(t, thousands(v), want, "%v is written", v)
 	}
 }
 
 func TestTheResultStandsBetweenTheMarksAndNothingElseChanges(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "B.md")
 	write := func(text string) {
-		testkit.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		assert.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	write("before\n" + beginMark + "\nold\n" + endMark + "\nafter\n")
-	testkit.NoError(t, replaceIn(path, "new\n"))
+	assert.NoError(t, replaceIn(path, "new\n"))
 	got, err := os.ReadFile(path)
-	testkit.NoError(t, err)
-	if want := "before\n" + beginMark + "\nnew\n" + endMark + "\nafter\n"; string(got) != want {
-		t.Errorf("the file is\n%s", got)
-	}
+	assert.NoError(t, err)
+	assert.That(t, string(got) == ("before\n"+beginMark+"\nnew\n"+endMark+"\nafter\n"), "the file is\n%s", got)
 	for _, text := range []string{"", "no marks", beginMark + "\nno end", endMark + "\n" + beginMark + "\n"} {
 		write(text)
-		if err := replaceable(path); err == nil {
-			t.Errorf("%q has a place for the result", text)
-		}
+		assert.That(t, replaceable(path) != nil, "%q has a place for the result", text)
 	}
 }
 
@@ -43,9 +37,8 @@ func TestTheResultStandsBetweenTheMarksAndNothingElseChanges(t *testing.T) {
 func TestEveryScenarioIsReported(t *testing.T) {
 	r := &results{scenarios: plan(), slice: time.Second, samples: map[slot][]sample{}}
 	for i, s := range r.scenarios {
-		if s.sides[0].name != gatewaySide || s.clients > maxClients {
-			t.Errorf("%s, %d clients: the gateway comes first, and %d clients are the most", s.kind, s.clients, maxClients)
-		}
+		assert.That(t, s.sides[0].name == gatewaySide && s.clients <= maxClients,
+			"%s, %d clients: the gateway comes first, and %d clients are the most", s.kind, s.clients, maxClients)
 		for _, side := range s.sides {
 			r.samples[slot{i, side.name}] = []sample{{done: 100 + i, elapsed: time.Second,
 				latency: map[string][]time.Duration{acquiring: {1}, releasing: {1}, answering: {1}, handing: {time.Duration(100+i) * time.Millisecond}}}}
@@ -73,14 +66,10 @@ func TestEveryScenarioIsReported(t *testing.T) {
 	text := render("", r, own, h, w, o)
 	for i := range hookLines {
 		want := fmt.Sprintf("| 1,000 (1,000–1,000) | %[1]d (%[1]d–%[1]d) | **0.51** (0.51–0.51) | %[2]d.00 ms (%[2]d.00–%[2]d.00) | %[3]d.00 ms (%[3]d.00–%[3]d.00) | %[4]d.00 ms (", 510+i, 20+i, 30+i, 40+i)
-		if !strings.Contains(text, want) {
-			t.Errorf("line %d of the webhooks is not in the tables: %s", i, want)
-		}
+		assert.That(t, strings.Contains(text, want), "line %d of the webhooks is not in the tables: %s", i, want)
 	}
 	for _, own := range []string{"| 600 (", "| 303 (", "5,432 held", "| 700 (", "| 804 (", "900.00 ms", "903.00 ms", "4,321 held"} {
-		if !strings.Contains(text, own) {
-			t.Errorf("not in the tables: %s", own)
-		}
+		assert.That(t, strings.Contains(text, own), "not in the tables: %s", own)
 	}
 	for i, s := range r.scenarios {
 		var figures []string
@@ -97,8 +86,6 @@ func TestEveryScenarioIsReported(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(text) {
-		if strings.Contains(line, "NaN") || strings.Contains(line, "Inf") {
-			t.Errorf("no figure: %s", line)
-		}
+		assert.That(t, !strings.Contains(line, "NaN") && !strings.Contains(line, "Inf"), "no figure: %s", line)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -20,14 +21,14 @@ func TestTheBenchmarkRunsAndLeavesNothingBehind(t *testing.T) {
 	testkit.NoLeaks(t)
 	parent := t.TempDir()
 	r, err := newRig(t.Context(), parent)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	defer r.close()
 	scenarios := plan()
 	for i := range scenarios {
 		scenarios[i].sides = scenarios[i].sides[:min(2, len(scenarios[i].sides))]
 	}
 	res, err := r.measure(t.Context(), scenarios, time.Now().Add(closingTakes+8*time.Second), 1)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	for i, s := range scenarios {
 		for _, side := range s.sides {
 			samples := res.samples[slot{i, side.name}]
@@ -38,7 +39,7 @@ func TestTheBenchmarkRunsAndLeavesNothingBehind(t *testing.T) {
 	}
 	h := longEnough(t, 200*time.Millisecond, func(turn time.Duration) (*hooks, string) {
 		h, err := r.webhooks(t.Context(), turn, 1)
-		testkit.NoError(t, err)
+		assert.NoError(t, err)
 		for i := range hookLines {
 			if with, without := h.with[i][0], h.without[i][0]; without.done == 0 || with.done == 0 || len(with.latency[telling]) < with.done {
 				return h, fmt.Sprintf("webhooks, line %d: %d cycles, and %d with %d told", i, without.done, with.done, len(with.latency[telling]))
@@ -47,18 +48,17 @@ func TestTheBenchmarkRunsAndLeavesNothingBehind(t *testing.T) {
 		return h, ""
 	})
 	w, err := r.watch(t.Context(), crowds(20), time.Second, 1)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	for i, c := range w.crowds {
 		turn := w.turns[i][0]
-		if wantsSome := c.size > 0 && c.query(0) == ""; turn.done == 0 || (turn.delivered > 0) != wantsSome {
-			t.Errorf("%s: %d cycles, %.0f events a second", c.name, turn.done, turn.delivered)
-		}
+		assert.That(t, turn.done != 0 && (turn.delivered > 0) == (c.size > 0 && c.query(0) == ""),
+			"%s: %d cycles, %.0f events a second", c.name, turn.done, turn.delivered)
 	}
 	o, err := r.crowdedOverview(t.Context(), 200, 3)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	own := longEnough(t, 100*time.Millisecond, func(turn time.Duration) (*ownStore, string) {
 		own, err := r.ownStore(t.Context(), turn, 1, 200)
-		testkit.NoError(t, err)
+		assert.NoError(t, err)
 		for i := range ownLines {
 			if len(own.embedded[i]) != 1 || len(own.debian[i]) != 1 || own.embedded[i][0].done == 0 {
 				return own, fmt.Sprintf("line %d: %+v, %+v", i, own.embedded[i], own.debian[i])
@@ -66,13 +66,9 @@ func TestTheBenchmarkRunsAndLeavesNothingBehind(t *testing.T) {
 		}
 		return own, ""
 	})
-	if own.resident == 0 || own.after == 0 || own.answered == 0 || own.store == 0 {
-		t.Errorf("the gateway's own store: %+v", own)
-	}
+	assert.That(t, own.resident != 0 && own.after != 0 && own.answered != 0 && own.store != 0, "the gateway's own store: %+v", own)
 	report := render(r.describe(1, res), res, own, h, w, o)
-	if !strings.Contains(report, "ZooKeeper 3.") {
-		t.Errorf("the report does not know ZooKeeper's version:\n%s", report)
-	}
+	assert.That(t, strings.Contains(report, "ZooKeeper 3."), "the report does not know ZooKeeper's version:\n%s", report)
 	zk, gateway := r.zk.Done(), r.gateway.Done()
 	r.close()
 	for name, done := range map[string]<-chan struct{}{"ZooKeeper": zk, "the gateway": gateway} {
@@ -104,9 +100,7 @@ func TestARigThatCannotStartSaysWhyAndLeavesNothingBehind(t *testing.T) {
 				r.close()
 				t.Fatal("it started")
 			}
-			if !strings.Contains(err.Error(), c.said) {
-				t.Errorf("the error does not tell why: %v", err)
-			}
+			assert.That(t, strings.Contains(err.Error(), c.said), "the error does not tell why: %v", err)
 			if left, err := os.ReadDir(parent); err != nil || len(left) != 0 {
 				t.Errorf("left behind: %v, %v", left, err)
 			}
@@ -123,8 +117,6 @@ func longEnough[T any](t *testing.T, turn time.Duration, measure func(turn time.
 		if wrong == "" {
 			return result
 		}
-		if turn > 3*time.Second {
-			t.Fatalf("in turns of %v: %s", turn, wrong)
-		}
+		assert.Must(t, turn <= 3*time.Second, "in turns of %v: %s", turn, wrong)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 )
 
 func TestASpreadIsTheMedianWithItsBounds(t *testing.T) {
@@ -19,9 +19,7 @@ func TestASpreadIsTheMedianWithItsBounds(t *testing.T) {
 		"odd":  {[]float64{9, 1, 5}, spread{5, 1, 9}},
 		"even": {[]float64{4, 1, 2, 100}, spread{3, 1, 100}},
 	} {
-		if got := over(c.rounds); got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
+		assert.Equal(t, over(c.rounds), c.want, "%s", name)
 	}
 }
 
@@ -34,20 +32,14 @@ func TestPercentilesAreByNearestRank(t *testing.T) {
 		sorted  []int
 		p, want int
 	}{{hundred, 50, 50}, {hundred, 99, 99}, {[]int{1, 2, 3}, 50, 2}, {[]int{1, 2, 3}, 99, 3}, {[]int{8}, 50, 8}, {nil, 50, 0}} {
-		if got := percentile(c.sorted, c.p); got != c.want {
-			t.Errorf("p%d of %d values: %d, want %d", c.p, len(c.sorted), got, c.want)
-		}
+		assert.Equal(t, percentile(c.sorted, c.p), c.want, "p%d of %d values", c.p, len(c.sorted))
 	}
 }
 
 func TestRatiosAreTakenRoundByRound(t *testing.T) {
 	// Both sides lost half their speed in the second round. The ratio did not.
-	if got := ratios([]float64{300, 150}, []float64{100, 50}); !slices.Equal(got, []float64{3, 3}) {
-		t.Errorf("got %v", got)
-	}
-	if got := ratios([]float64{300, 150}, []float64{0, 50}); !slices.Equal(got, []float64{3}) {
-		t.Errorf("division by nothing: %v", got)
-	}
+	assert.Slices(t, ratios([]float64{300, 150}, []float64{100, 50}), []float64{3, 3})
+	assert.Slices(t, ratios([]float64{300, 150}, []float64{0, 50}), []float64{3}, "division by nothing")
 }
 
 func TestTheBetterDirectSideIsCompared(t *testing.T) {
@@ -83,9 +75,9 @@ func TestCountersAreFoundByTheirWholeName(t *testing.T) {
 func TestProcessorTimeIsOursAndPartOfTheMachines(t *testing.T) {
 	mine := func() (time.Duration, time.Duration) {
 		own, err := cpuTimeOf(os.Getpid())
-		testkit.NoError(t, err)
+		assert.NoError(t, err)
 		all, err := busy()
-		testkit.NoError(t, err)
+		assert.NoError(t, err)
 		return own, all
 	}
 	own, all := mine()
@@ -95,8 +87,6 @@ func TestProcessorTimeIsOursAndPartOfTheMachines(t *testing.T) {
 		if ownNow >= own+5*tick && allNow >= all+ownNow-own-3*tick {
 			return
 		}
-		if time.Now().After(patience) {
-			t.Fatalf("own time %v to %v, the machine's %v to %v", own, ownNow, all, allNow)
-		}
+		assert.Must(t, !time.Now().After(patience), "own time %v to %v, the machine's %v to %v", own, ownNow, all, allNow)
 	}
 }

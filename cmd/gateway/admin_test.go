@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded/disk"
 	"lockkeeper/internal/zk/standalone"
@@ -21,9 +22,7 @@ import (
 func node(t *testing.T, dir string) *standalone.Node {
 	t.Helper()
 	n, err := standalone.Open(standalone.Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	ctx, end := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- n.Run(ctx) }()
@@ -45,21 +44,15 @@ func TestABackupComesThroughASocketThatOnlyItsUserCanOpen(t *testing.T) {
 			path := filepath.Join(dir, adminSocket)
 			// What a process left that was killed.
 			stale, done, err := socketAddress(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			l, err := net.Listen("unix", stale)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			l.(*net.UnixListener).SetUnlinkOnClose(false)
 			l.Close()
 			done()
 
 			a, err := openAdmin(dir, n, slog.New(slog.DiscardHandler))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 				t.Errorf("the socket is %v %v", info, err)
 			}
@@ -87,9 +80,7 @@ func TestAFileInTheSocketsPlaceIsLeftAlone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	n := node(t, dir)
 	path := filepath.Join(dir, adminSocket)
-	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, []byte("mine"), 0o600))
 	if a, err := openAdmin(dir, n, slog.New(slog.DiscardHandler)); err == nil {
 		a.close()
 		t.Error("it was replaced")
@@ -103,17 +94,11 @@ func TestABackupOfAStoreThatIsDownSaysSo(t *testing.T) {
 	testkit.NoLeaks(t)
 	dir := filepath.Join(t.TempDir(), "data")
 	n, err := standalone.Open(standalone.Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	a, err := openAdmin(dir, n, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer a.close()
-	if err := n.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, n.Close())
 	var said bytes.Buffer
 	if code := report(&said, copyStore(t.Context(), dir, io.Discard)); code != exitIO || !strings.Contains(said.String(), "the embedded ZooKeeper is down") {
 		t.Errorf("exit %d: %s", code, said.String())

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/embedded/disk"
@@ -49,13 +50,10 @@ func TestRestoreAndBackupSayWhatIsWrongAndWhatToDo(t *testing.T) {
 	} {
 		to := filepath.Join(t.TempDir(), "data")
 		code, stdout, stderr := command(t, append(strings.Fields(c.args), "--data-dir", to)...)
-		if code != c.code || stdout != "" || !strings.Contains(stderr, "error: ") {
-			t.Errorf("%q: exit %d, stdout %q, stderr:\n%s", c.args, code, stdout, stderr)
-		}
+		assert.That(t, code == c.code && stdout == "" && strings.Contains(stderr, "error: "),
+			"%q: exit %d, stdout %q, stderr:\n%s", c.args, code, stdout, stderr)
 		for _, part := range append(c.says, "hint: ") {
-			if !strings.Contains(stderr, part) {
-				t.Errorf("%q does not say %q:\n%s", c.args, part, stderr)
-			}
+			assert.That(t, strings.Contains(stderr, part), "%q does not say %q:\n%s", c.args, part, stderr)
 		}
 		// A gateway that was started there now would begin with nothing, and say nothing.
 		if left, err := os.ReadDir(to); !errors.Is(err, fs.ErrNotExist) && len(left) > 0 {
@@ -68,9 +66,7 @@ func TestRestoreAndBackupSayWhatIsWrongAndWhatToDo(t *testing.T) {
 func copyOf(t *testing.T, dir string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(dir, "lockkeeper.db")) // no process writes meanwhile
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return data
 }
 

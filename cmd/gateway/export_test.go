@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/zk"
 	zklayout "lockkeeper/internal/zk/layout"
@@ -19,9 +20,7 @@ func oneLease(t *testing.T) (addr string, o *zklayout.Offline) {
 	t.Helper()
 	cfg := zk.Config{Servers: []string{embeddedtest.RunT(t).Addr()}, CreateRoot: true}
 	layout, err := zklayout.Open(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if o, err = zklayout.OpenOffline(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -51,13 +50,9 @@ func TestAnExportIsAPrivateFileThatReplacesNothing(t *testing.T) {
 		t.Errorf("%v, mode %v", err, info.Mode())
 	}
 	first, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	code, _, stderr = command(t, "export", "--zk", addr, "--output", path)
-	if code != exitUsage || !strings.Contains(stderr, "exists") {
-		t.Errorf("over an existing file: exit %d:\n%s", code, stderr)
-	}
+	assert.That(t, code == exitUsage && strings.Contains(stderr, "exists"), "over an existing file: exit %d:\n%s", code, stderr)
 	if second, err := os.ReadFile(path); err != nil || !bytes.Equal(first, second) {
 		t.Errorf("the file was changed: %v", err)
 	}
@@ -73,9 +68,7 @@ func TestAnExportIsAPrivateFileThatReplacesNothing(t *testing.T) {
 func TestAnExportGoesThroughAPipeIntoAnImport(t *testing.T) {
 	addr, _ := oneLease(t)
 	code, stdout, stderr := command(t, "export", "--zk", addr)
-	if code != 0 {
-		t.Fatalf("exit %d:\n%s", code, stderr)
-	}
+	assert.Must(t, code == 0, "exit %d:\n%s", code, stderr)
 	input := file(t, "x.export", stdout, 0o600)
 	to := embeddedtest.RunT(t).Addr()
 	code, stdout, stderr = command(t, "import", "--zk", to+"/apps", "--root", "/other", "--input", input)
@@ -83,9 +76,7 @@ func TestAnExportGoesThroughAPipeIntoAnImport(t *testing.T) {
 		t.Fatalf("exit %d, stdout %q:\n%s", code, stdout, stderr)
 	}
 	code, stdout, stderr = command(t, "export", "--zk", to+"/apps", "--root", "/other")
-	if code != 0 || !strings.Contains(stdout, `"lock":"deploy"`) {
-		t.Errorf("exit %d:\n%s\n%s", code, stdout, stderr)
-	}
+	assert.That(t, code == 0 && strings.Contains(stdout, `"lock":"deploy"`), "exit %d:\n%s\n%s", code, stdout, stderr)
 }
 
 func TestADataDirectoryIsExportedAndImportedLikeAZooKeeper(t *testing.T) {
@@ -104,28 +95,21 @@ func TestADataDirectoryIsExportedAndImportedLikeAZooKeeper(t *testing.T) {
 	below := func(path string) (n int64) {
 		t.Helper()
 		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		var header struct {
 			TokensBelow int64 `json:"tokens_below"`
 		}
-		if err := json.NewDecoder(bytes.NewReader(data)).Decode(&header); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, json.NewDecoder(bytes.NewReader(data)).Decode(&header))
 		return header.TokensBelow
 	}
 	if first, second := below(path), below(dir+"/2.export"); second <= first {
 		t.Errorf("tokens below %d, then below %d", first, second)
 	}
 	code, _, stderr := command(t, "import", "--data-dir", dir+"/data", "--input", path)
-	if code != exitConfig || !strings.Contains(stderr, "--data-dir") {
-		t.Errorf("into a directory that is in use: exit %d:\n%s", code, stderr)
-	}
+	assert.That(t, code == exitConfig && strings.Contains(stderr, "--data-dir"),
+		"into a directory that is in use: exit %d:\n%s", code, stderr)
 	code, _, stderr = command(t, "export", "--data-dir", dir+"/none")
-	if code != exitUsage || !strings.Contains(stderr, "has no store") {
-		t.Errorf("from no directory: exit %d:\n%s", code, stderr)
-	}
+	assert.That(t, code == exitUsage && strings.Contains(stderr, "has no store"), "from no directory: exit %d:\n%s", code, stderr)
 	if _, err := os.Stat(dir + "/none"); err == nil {
 		t.Error("the export has made a data directory")
 	}
@@ -163,13 +147,10 @@ func TestExportAndImportSayWhatIsWrongAndWhatToDo(t *testing.T) {
 		{"import --zk " + empty + " --no-create-root --input " + good, exitConfig, []string{"does not exist", "--no-create-root"}},
 	} {
 		code, stdout, stderr := command(t, strings.Fields(c.args)...)
-		if code != c.code || stdout != "" || !strings.Contains(stderr, "error: ") {
-			t.Errorf("%q: exit %d, stdout %q, stderr:\n%s", c.args, code, stdout, stderr)
-		}
+		assert.That(t, code == c.code && stdout == "" && strings.Contains(stderr, "error: "),
+			"%q: exit %d, stdout %q, stderr:\n%s", c.args, code, stdout, stderr)
 		for _, part := range append(c.says, "hint: ") {
-			if !strings.Contains(stderr, part) {
-				t.Errorf("%q does not say %q:\n%s", c.args, part, stderr)
-			}
+			assert.That(t, strings.Contains(stderr, part), "%q does not say %q:\n%s", c.args, part, stderr)
 		}
 		var secret struct{ Keys []struct{ Key string } }
 		if _, at, ok := strings.Cut(whole, `"/secret","data":`); ok {
@@ -177,9 +158,8 @@ func TestExportAndImportSayWhatIsWrongAndWhatToDo(t *testing.T) {
 			_ = json.NewDecoder(strings.NewReader(at)).Decode(&data)
 			_ = json.Unmarshal([]byte(data), &secret)
 		}
-		if len(secret.Keys) == 0 || strings.Contains(stderr, secret.Keys[0].Key) {
-			t.Errorf("%q tells the secret (%d keys)", c.args, len(secret.Keys))
-		}
+		assert.That(t, len(secret.Keys) != 0 && !strings.Contains(stderr, secret.Keys[0].Key),
+			"%q tells the secret (%d keys)", c.args, len(secret.Keys))
 	}
 	if stat, err := o.Exists(t.Context(), "/lockkeeper"); err != nil || stat == nil {
 		t.Error(stat, err)
@@ -209,9 +189,7 @@ func TestHelpOfExportAndImportIsEnoughToStart(t *testing.T) {
 	} {
 		code, stdout, _ := command(t, name, "--help")
 		for _, part := range parts {
-			if code != 0 || !strings.Contains(stdout, part) {
-				t.Errorf("%s --help (exit %d) does not mention %q", name, code, part)
-			}
+			assert.That(t, code == 0 && strings.Contains(stdout, part), "%s --help (exit %d) does not mention %q", name, code, part)
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // One sentence for each address that others can reach, none for loopback.
@@ -17,17 +19,13 @@ func TestInsecureSaysAtTheStartWhatItMeans(t *testing.T) {
 	var out bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&out, nil))
 	warnOfExposures(logger, []exposed{{"--listen", at("127.0.0.1:8080"), "x"}, {"--metrics-listen", at("[::1]:9090"), "x"}, {"--embedded-listen", nil, "x"}})
-	if out.Len() > 0 {
-		t.Errorf("for what only this machine reaches: %s", &out)
-	}
+	assert.That(t, out.Len() <= 0, "for what only this machine reaches: %s", &out)
 	warnOfExposures(logger, []exposed{{"--listen", at("[::]:8080"), "is administrator"}, {"--metrics-listen", at("192.0.2.1:9090"), "can read the metrics"}})
 	for _, want := range []string{
 		`level=WARN msg="--insecure: every client that can reach [::]:8080 is administrator; there is no authentication" flag=--listen`,
 		`level=WARN msg="--insecure: every client that can reach 192.0.2.1:9090 can read the metrics; there is no authentication" flag=--metrics-listen`,
 	} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("the log lacks %s:\n%s", want, &out)
-		}
+		assert.That(t, strings.Contains(out.String(), want), "the log lacks %s:\n%s", want, &out)
 	}
 }
 
@@ -43,12 +41,9 @@ func TestAGatewayThatOthersReachWarnsOfIt(t *testing.T) {
 		}
 		for _, flag := range []string{"--listen", "--metrics-listen"} {
 			line := `; there is no authentication" flag=` + flag
-			if strings.Contains(out.String(), line) != warns {
-				t.Errorf("%s %s warns: %v, want %v:\n%s", flag, listen, !warns, warns, &out)
-			}
+			assert.That(t, strings.Contains(out.String(), line) == warns,
+				"%s %s warns: %v, want %v:\n%s", flag, listen, !warns, warns, &out)
 		}
-		if strings.Contains(out.String(), "is administrator") != warns {
-			t.Errorf("%s: the log says\n%s", listen, &out)
-		}
+		assert.That(t, strings.Contains(out.String(), "is administrator") == warns, "%s: the log says\n%s", listen, &out)
 	}
 }

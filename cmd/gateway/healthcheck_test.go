@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // served starts a server in place of a gateway and returns its address.
@@ -19,9 +21,7 @@ func served(t *testing.T, answer http.HandlerFunc) string {
 
 func TestTheHealthCheckSaysWhatIsWrong(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	closed.Close()
 	healthy := served(t, func(http.ResponseWriter, *http.Request) {})
 	for name, c := range map[string]struct {
@@ -44,13 +44,10 @@ func TestTheHealthCheckSaysWhatIsWrong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := command(t, "healthcheck", "--listen", c.listen)
-			if code != c.code || stdout != "" || (stderr == "") != (c.code == 0) {
-				t.Errorf("exit %d, want %d, stdout %q, stderr:\n%s", code, c.code, stdout, stderr)
-			}
+			assert.That(t, code == c.code && stdout == "" && (stderr == "") == (c.code == 0),
+				"exit %d, want %d, stdout %q, stderr:\n%s", code, c.code, stdout, stderr)
 			for _, part := range c.says {
-				if !strings.Contains(stderr, part) || !strings.HasPrefix(stderr, "error: ") {
-					t.Errorf("does not say %q:\n%s", part, stderr)
-				}
+				assert.That(t, strings.Contains(stderr, part) && strings.HasPrefix(stderr, "error: "), "does not say %q:\n%s", part, stderr)
 			}
 		})
 	}
@@ -59,9 +56,7 @@ func TestTheHealthCheckSaysWhatIsWrong(t *testing.T) {
 func TestTheHealthCheckDoesNotWaitForEver(t *testing.T) {
 	silent := served(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	err := healthcheck(t.Context(), &config{Listen: silent}, 50*time.Millisecond)
-	if err == nil || !strings.Contains(err.Error(), "did not answer within 50ms") {
-		t.Errorf("ended with %v", err)
-	}
+	assert.That(t, err != nil && strings.Contains(err.Error(), "did not answer within 50ms"), "ended with %v", err)
 }
 
 func TestTheHealthCheckTakesTheSettingsOfTheServer(t *testing.T) {
@@ -87,12 +82,8 @@ func TestTheHealthCheckTakesTheSettingsOfTheServer(t *testing.T) {
 func TestTheHealthCheckAsksWhatEveryGatewayAnswers(t *testing.T) {
 	var asked string
 	address := served(t, func(_ http.ResponseWriter, r *http.Request) { asked = r.Method + " " + r.Host + r.URL.Path })
-	if err := healthcheck(t.Context(), &config{Listen: address}, 3*time.Second); err != nil {
-		t.Fatal(err)
-	}
-	if asked != "GET localhost/healthz" {
-		t.Errorf("asked for %s", asked)
-	}
+	assert.NoError(t, healthcheck(t.Context(), &config{Listen: address}, 3*time.Second))
+	assert.That(t, asked == "GET localhost/healthz", "asked for %s", asked)
 }
 
 func TestAGatewayThatListensEverywhereIsAskedOnLoopback(t *testing.T) {
@@ -107,9 +98,7 @@ func TestAGatewayThatListensEverywhereIsAskedOnLoopback(t *testing.T) {
 	}
 	for _, listen := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
 		listener, err := net.Listen("tcp", listen)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		server.Listener.Close()
 		server.Listener = listener

@@ -10,6 +10,7 @@ import (
 
 	"lockkeeper/internal/httpapi/connlimit"
 	"lockkeeper/internal/locks/quota"
+	"lockkeeper/internal/test/assert"
 )
 
 func TestLimitsThatContradictEachOtherAreRefused(t *testing.T) {
@@ -22,9 +23,8 @@ func TestLimitsThatContradictEachOtherAreRefused(t *testing.T) {
 		{"--max-leases=many", "--max-leases"},
 	} {
 		code, _, stderr := command(t, append([]string{"--zk", "127.0.0.1:1", "--listen", "127.0.0.1:0"}, strings.Fields(test.flags)...)...)
-		if code != exitUsage || !strings.Contains(stderr, test.says) || !strings.Contains(stderr, "hint: ") {
-			t.Errorf("%s: %d\n%s", test.flags, code, stderr)
-		}
+		assert.That(t, code == exitUsage && strings.Contains(stderr, test.says) && strings.Contains(stderr, "hint: "),
+			"%s: %d\n%s", test.flags, code, stderr)
 	}
 }
 
@@ -40,18 +40,15 @@ func TestLimitsFollowTheMemoryAndTheFiles(t *testing.T) {
 		t.Errorf("with 512 MiB: %+v, %d of them may wait", c, f.waiting)
 	}
 	for _, says := range []string{"memory=536870912", "memory_from=GOMEMLIMIT", "max_leases=20000"} {
-		if !strings.Contains(log.String(), says) {
-			t.Errorf("%s is not in the log:\n%s", says, &log)
-		}
+		assert.That(t, strings.Contains(log.String(), says), "%s is not in the log:\n%s", says, &log)
 	}
 	given := limits{Connections: 1 << 40, PerAddress: 7, Leases: 3, LockSettings: 9}
 	f = given.resolve(slog.New(slog.NewTextHandler(&log, nil)))
 	if f.quota[quota.Leases] != 3 || f.quota[quota.Tickets] != 1 || f.quota[quota.Settings] != 9 || f.connections.Connections != 1<<40 || f.connections.PerAddress != 7 {
 		t.Errorf("what is given is %v, %+v", f.quota, f.connections)
 	}
-	if !strings.Contains(log.String(), "raise that (ulimit -n, LimitNOFILE)") {
-		t.Errorf("more connections than files are not warned of:\n%s", &log)
-	}
+	assert.That(t, strings.Contains(log.String(), "raise that (ulimit -n, LimitNOFILE)"),
+		"more connections than files are not warned of:\n%s", &log)
 }
 
 // One address cannot take all places beside the clients', and two gateways behind one address have enough of them.
@@ -60,9 +57,7 @@ func TestTheListenersBesidesTheClientsLeaveRoom(t *testing.T) {
 		40: {Connections: 16, PerAddress: 8}, 192: {Connections: 24, PerAddress: 12}, 12_000: {Connections: 1500, PerAddress: 750},
 	} {
 		f := inForce{connections: connlimit.Limits{Connections: connections}}
-		if got := f.besides(); got != want {
-			t.Errorf("%d: %+v instead of %+v", connections, got, want)
-		}
+		assert.Equal(t, f.besides(), want, "%d", connections)
 	}
 }
 
@@ -70,17 +65,13 @@ func TestTheListenersBesidesTheClientsLeaveRoom(t *testing.T) {
 func TestTheMemoryIsKnown(t *testing.T) {
 	t.Setenv("GOMEMLIMIT", "")
 	bytes, source := memoryLimit()
-	if bytes < 64<<20 || source == "" {
-		t.Errorf("%d bytes, from %s", bytes, source)
-	}
+	assert.That(t, bytes >= 64<<20 && source != "", "%d bytes, from %s", bytes, source)
 }
 
 // Go raises the soft limit of files to the hard one before main begins: --max-connections follows from what it has become.
 func TestFilesAreThoseOfTheHardLimit(t *testing.T) {
 	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
 	if got := fileLimit(); got != limit.Max {
 		t.Errorf("%d files, the hard limit is %d", got, limit.Max)
 	}

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/embedded/disk"
 )
@@ -34,9 +35,7 @@ func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
 func file(t *testing.T, name, content string, mode os.FileMode) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(content), mode); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, []byte(content), mode))
 	return path
 }
 
@@ -47,9 +46,7 @@ func TestWrongUsageIsRefusedWithAHint(t *testing.T) {
 	notYAML := file(t, "config.yaml", "{", 0o600)
 	two := file(t, "config.yaml", "zk: a:1\n---\nlisten: 0.0.0.0:1\n", 0o600)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer taken.Close()
 	emptyZK := file(t, "config.yaml", "zk: ''\n", 0o600)
 	store := t.TempDir()
@@ -98,20 +95,13 @@ func TestWrongUsageIsRefusedWithAHint(t *testing.T) {
 		{"--zk a:1 --promise-window 1ms --listen 127.0.0.1:0", 78, []string{"promise window"}},
 	} {
 		code, stdout, stderr := command(t, strings.Fields(c.args)...)
-		if code != c.code || stdout != "" || !strings.HasPrefix(lastLines(stderr), "error: ") {
-			t.Errorf("%q: exit %d, stdout %q, stderr:\n%s", c.args, code, stdout, stderr)
-		}
+		assert.That(t, code == c.code && stdout == "" && strings.HasPrefix(lastLines(stderr), "error: "),
+			"%q: exit %d, stdout %q, stderr:\n%s", c.args, code, stdout, stderr)
 		for _, part := range c.says {
-			if !strings.Contains(stderr, part) {
-				t.Errorf("%q does not say %q:\n%s", c.args, part, stderr)
-			}
+			assert.That(t, strings.Contains(stderr, part), "%q does not say %q:\n%s", c.args, part, stderr)
 		}
-		if strings.Contains(stderr, "context canceled") {
-			t.Errorf("%q tells more than what is wrong:\n%s", c.args, stderr)
-		}
-		if strings.Contains(stderr, "a:b\n") {
-			t.Errorf("%q tells the secret", c.args)
-		}
+		assert.That(t, !strings.Contains(stderr, "context canceled"), "%q tells more than what is wrong:\n%s", c.args, stderr)
+		assert.That(t, !strings.Contains(stderr, "a:b\n"), "%q tells the secret", c.args)
 	}
 }
 
@@ -163,9 +153,7 @@ func TestAStoreThatCannotBeUsedSaysWhatToDo(t *testing.T) {
 			t.Errorf("it is said twice:\n%s", said.String())
 		}
 	}
-	if storeProblem("/d", nil) != nil {
-		t.Error("no error is a problem")
-	}
+	assert.That(t, storeProblem("/d", nil) == nil, "no error is a problem")
 }
 
 func TestABackupAndARestoreSayWhatIsMissing(t *testing.T) {
@@ -186,13 +174,9 @@ func TestABackupAndARestoreSayWhatIsMissing(t *testing.T) {
 		{"restore --input " + made + " --zk a:1", 64, []string{"gateway import"}},
 	} {
 		code, _, stderr := command(t, strings.Fields(c.args)...)
-		if code != c.code {
-			t.Errorf("%s: exit %d\n%s", c.args, code, stderr)
-		}
+		assert.That(t, code == c.code, "%s: exit %d\n%s", c.args, code, stderr)
 		for _, part := range c.says {
-			if !strings.Contains(stderr, part) {
-				t.Errorf("%q does not say %q:\n%s", c.args, part, stderr)
-			}
+			assert.That(t, strings.Contains(stderr, part), "%q does not say %q:\n%s", c.args, part, stderr)
 		}
 	}
 }
@@ -219,13 +203,9 @@ func TestAFlagBeatsAVariableBeatsTheFile(t *testing.T) {
 	t.Setenv("LOCKKEEPER_LOG_LEVEL", "error")
 	t.Setenv("LOCKKEEPER_SESSION_TIMEOUT", "30s")
 	code, stdout, stderr := command(t, "config", "print", "--config", path, "--session-timeout", "40s")
-	if code != 0 {
-		t.Fatalf("exit %d: %s", code, stderr)
-	}
+	assert.Must(t, code == 0, "exit %d: %s", code, stderr)
 	for _, line := range []string{"listen: 127.0.0.1:1", "log-level: error", "session-timeout: 40s", "- a.example", "root: /lockkeeper", "create-root: true"} {
-		if !strings.Contains(stdout, line+"\n") {
-			t.Errorf("missing %q in\n%s", line, stdout)
-		}
+		assert.That(t, strings.Contains(stdout, line+"\n"), "missing %q in\n%s", line, stdout)
 	}
 	// What it prints is a configuration file.
 	again := file(t, "again.yaml", stdout, 0o600)
@@ -244,9 +224,7 @@ func TestNamespacesComeFromFlagsVariableAndFile(t *testing.T) {
 		{"--config", inFile},
 	} {
 		code, stdout, stderr := command(t, append([]string{"config", "print"}, args...)...)
-		if code != 0 || !strings.Contains(stdout, want) {
-			t.Errorf("%q: exit %d\n%s%s", args, code, stdout, stderr)
-		}
+		assert.That(t, code == 0 && strings.Contains(stdout, want), "%q: exit %d\n%s%s", args, code, stdout, stderr)
 		again := file(t, "again.yaml", stdout, 0o600)
 		if _, second, _ := command(t, "config", "print", "--config", again); second != stdout {
 			t.Errorf("%q: printed\n%s\nand then\n%s", args, stdout, second)
@@ -272,9 +250,7 @@ func TestANamespaceFlagIsReadAsWritten(t *testing.T) {
 	want := map[string]zk.Namespace{"a": {Root: "/app/locks", Dialect: "native"}, "b": {Root: "/app/b", Dialect: "all"}, "c": {Root: "/x:y/z", Dialect: "native"},
 		"d": {Root: "/x:q", Dialect: "native"}, "e": {Root: "/lockkeeper/e", Dialect: "curator-rw"},
 		"f": {Root: "/f", Dialect: "custom exclusive={id}-W-"}, "h": {Root: "/h", Dialect: "custom exclusive={id}:W- shared={id}:R- foreign-shared=[/:]R-$"}}
-	if err != nil || !maps.Equal(got, want) {
-		t.Errorf("%v, %v", got, err)
-	}
+	assert.That(t, err == nil && maps.Equal(got, want), "%v, %v", got, err)
 }
 
 func TestNamespacesThatContradictThemselvesAreErrorsBeforeZooKeeperIsAsked(t *testing.T) {
@@ -304,25 +280,18 @@ func TestNamespacesThatContradictThemselvesAreErrorsBeforeZooKeeperIsAsked(t *te
 			args = append(args, "--namespace", flag)
 		}
 		code, _, stderr := command(t, args...)
-		if code != c.code || !strings.Contains(stderr, c.says) || !strings.Contains(stderr, "hint: ") {
-			t.Errorf("%s: exit %d\n%s", c.flags, code, stderr)
-		}
+		assert.That(t, code == c.code && strings.Contains(stderr, c.says) && strings.Contains(stderr, "hint: "),
+			"%s: exit %d\n%s", c.flags, code, stderr)
 	}
 }
 
 func TestHelpNamesEveryFlagAndHowToStart(t *testing.T) {
 	code, stdout, _ := command(t, "--help")
-	if code != 0 {
-		t.Errorf("exit %d", code)
-	}
+	assert.That(t, code == 0, "exit %d", code)
 	for _, part := range []string{"--zk", "--data-dir", "./lockkeeper-data", "backup", "restore", "--listen", "--promise-window", "LOCKKEEPER_", "curl -sX POST", "config print"} {
-		if !strings.Contains(stdout, part) {
-			t.Errorf("--help does not mention %q", part)
-		}
+		assert.That(t, strings.Contains(stdout, part), "--help does not mention %q", part)
 	}
-	if strings.Contains(stdout, ",...,...") {
-		t.Error("--help shows a list of lists")
-	}
+	assert.That(t, !strings.Contains(stdout, ",...,..."), "--help shows a list of lists")
 	if code, stdout, _ := command(t, "version"); code != 0 || strings.TrimSpace(stdout) == "" {
 		t.Errorf("version: exit %d, %q", code, stdout)
 	}
@@ -334,9 +303,7 @@ func TestLogTimesAreUTCWithMilliseconds(t *testing.T) {
 		c := config{LogFormat: format, LogLevel: "info"}
 		handler := c.logger(&out).With("part", "x").Handler()
 		at := time.Date(2026, 11, 21, 12, 0, 0, 790_000_000, time.FixedZone("east", 3600))
-		if err := handler.Handle(t.Context(), slog.NewRecord(at, slog.LevelInfo, "hello", 0)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, handler.Handle(t.Context(), slog.NewRecord(at, slog.LevelInfo, "hello", 0)))
 		m := regexp.MustCompile(pattern).FindStringSubmatch(out.String())
 		if m == nil || m[1] != "2026-11-21T11:00:00.790Z" {
 			t.Errorf("%s: %s", format, out.String())
@@ -364,8 +331,6 @@ func TestASecretFileIsThisUsersAloneOrGivenToItsGroup(t *testing.T) {
 		{mine, 0o600, false}, {mine, 0o400, false}, {mine, 0o640, true}, {mine, 0o604, true}, {mine, 0o620, true},
 		{theirs, 0o440, false}, {theirs, 0o400, false}, {theirs, 0o444, true}, {theirs, 0o460, true}, {theirs, 0o442, true},
 	} {
-		if got := othersRead(owned{mode: f.mode, uid: f.uid}); got != f.refused {
-			t.Errorf("mode %04o, this user's %v: refused %v", f.mode, f.uid == mine, got)
-		}
+		assert.Equal(t, othersRead(owned{mode: f.mode, uid: f.uid}), f.refused, "mode %04o, this user's %v: refused", f.mode, f.uid == mine)
 	}
 }

@@ -6,12 +6,13 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // notified runs a notifier in virtual time, and collects its states with their seconds.
@@ -59,28 +60,18 @@ func (n *notified) in(d time.Duration) (states []string) {
 func TestSystemdIsNotifiedOnceTheGatewayCanServe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := notifying(t, 0)
-		if got := n.in(time.Minute); !slices.Equal(got, []string{"STATUS=the tree has not been read from ZooKeeper yet"}) {
-			t.Errorf("before: %q", got)
-		}
+		assert.Slices(t, n.in(time.Minute), []string{"STATUS=the tree has not been read from ZooKeeper yet"}, "before")
 		n.ready.Store(nil)
-		if got := n.in(time.Minute); !slices.Equal(got, []string{"READY=1\nSTATUS=serving"}) {
-			t.Errorf("when it serves: %q", got)
-		}
+		assert.Slices(t, n.in(time.Minute), []string{"READY=1\nSTATUS=serving"}, "when it serves")
 		fenced := errors.New("fenced")
 		n.ready.Store(&fenced)
-		if got := n.in(time.Minute); !slices.Equal(got, []string{"STATUS=fenced"}) {
-			t.Errorf("when it is cut off: %q", got)
-		}
+		assert.Slices(t, n.in(time.Minute), []string{"STATUS=fenced"}, "when it is cut off")
 		n.ready.Store(nil)
-		if got := n.in(time.Minute); !slices.Equal(got, []string{"STATUS=serving"}) {
-			t.Errorf("when it is back: %q", got)
-		}
+		assert.Slices(t, n.in(time.Minute), []string{"STATUS=serving"}, "when it is back")
 		n.leave()
 		gone := errors.New("shutting down")
 		n.ready.Store(&gone)
-		if got := n.in(time.Minute); !slices.Equal(got, []string{"STOPPING=1\nSTATUS=handing over"}) {
-			t.Errorf("after SIGTERM: %q", got)
-		}
+		assert.Slices(t, n.in(time.Minute), []string{"STOPPING=1\nSTATUS=handing over"}, "after SIGTERM")
 	})
 }
 
@@ -113,26 +104,20 @@ func TestTheWatchdogIsFedWhileTheLoopsTurn(t *testing.T) {
 
 func TestWithoutASocketNothingIsNotified(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
-	if newNotifier(slog.Default(), nil, nil) != nil {
-		t.Error("there is a notifier without NOTIFY_SOCKET")
-	}
+	assert.That(t, newNotifier(slog.Default(), nil, nil) == nil, "there is a notifier without NOTIFY_SOCKET")
 }
 
 func TestTheSocketOfTheServiceManagerIsWrittenTo(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer socket.Close()
 	t.Setenv("NOTIFY_SOCKET", path)
 	t.Setenv("WATCHDOG_USEC", "3000000")
 	t.Setenv("WATCHDOG_PID", "1") // another process's
 	var complaints strings.Builder
 	n := newNotifier(slog.New(slog.NewTextHandler(&complaints, nil)), func() error { return nil }, func() error { return nil })
-	if n.watchdog != 0 {
-		t.Errorf("the watchdog of another process is fed every %v", n.watchdog)
-	}
+	assert.That(t, n.watchdog == 0, "the watchdog of another process is fed every %v", n.watchdog)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); n.run(ctx, ctx) }()

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -15,9 +16,7 @@ func TestASweepListsWhatItWouldDeleteAndThenDeletesIt(t *testing.T) {
 	put(t, o, "/lockkeeper/locks/deploy/_c_0123456789abcdef0123456789abcdef-lock-0000000001")
 	left := func() int {
 		names, _, err := o.Children(t.Context(), "/lockkeeper/locks/deploy")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		return len(names)
 	}
 	code, stdout, stderr := command(t, "sweep", "--zk", addr, "--dry-run")
@@ -25,16 +24,12 @@ func TestASweepListsWhatItWouldDeleteAndThenDeletesIt(t *testing.T) {
 		!strings.Contains(stderr, "1 contender of other programs") {
 		t.Errorf("exit %d, stdout %q, stderr:\n%s", code, stdout, stderr)
 	}
-	if n := left(); n != 2 {
-		t.Errorf("%d are left after a dry run", n)
-	}
+	assert.Equal(t, left(), 2, "are left after a dry run")
 	code, stdout, stderr = command(t, "sweep", "--zk", addr)
 	if code != 0 || !strings.HasPrefix(stdout, "deleted /lockkeeper/locks/deploy/write-v1.lk") || !strings.Contains(stderr, "deleted: 1 lease") || !strings.Contains(stderr, "waiting 500ms") {
 		t.Errorf("exit %d, stdout %q, stderr:\n%s", code, stdout, stderr)
 	}
-	if n := left(); n != 1 {
-		t.Errorf("%d are left", n)
-	}
+	assert.Equal(t, left(), 1, "are left")
 	for args, want := range map[string]struct {
 		code int
 		says string
@@ -59,9 +54,8 @@ func TestADataDirectoryIsSweptWithoutWaiting(t *testing.T) {
 		}
 	}
 	code, stdout, stderr := command(t, "sweep", "--data-dir", dir+"/data")
-	if code != 0 || strings.Count(stdout, "deleted ") != 1 || strings.Contains(stderr, "waiting") {
-		t.Errorf("exit %d, stdout %q, stderr:\n%s", code, stdout, stderr)
-	}
+	assert.That(t, code == 0 && strings.Count(stdout, "deleted ") == 1 && !strings.Contains(stderr, "waiting"),
+		"exit %d, stdout %q, stderr:\n%s", code, stdout, stderr)
 	if _, stdout, _ = command(t, "sweep", "--data-dir", dir+"/data"); stdout != "" {
 		t.Errorf("once more: %s", stdout)
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func TestDelaysDoubleUpToTheLastAndStartAgainAfterAReset(t *testing.T) {
@@ -28,9 +30,7 @@ func TestTheSameSourceGivesTheSameDelays(t *testing.T) {
 			t.Errorf("%v and %v", one, two)
 		}
 	}
-	if New(nil, time.Second, time.Second).NextBackOff() > 2*time.Second {
-		t.Error("the runtime's source exceeds the limit")
-	}
+	assert.That(t, New(nil, time.Second, time.Second).NextBackOff() <= 2*time.Second, "the runtime's source exceeds the limit")
 }
 
 func TestASleepEndsWithItsTimeOrItsContext(t *testing.T) {

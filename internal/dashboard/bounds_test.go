@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 )
 
 // A lock in shared mode may have a thousand holders, and each may say 4 KiB.
@@ -34,16 +35,10 @@ func TestALocksPageShowsTheFirstHoldersAndCountsTheRest(t *testing.T) {
 	for _, target := range []string{deploy.url(), deploy.pollURL()} {
 		body := r.get(t, target).Body.String()
 		for _, want := range []string{"1,000 holders", "Held by 1,000", "and 950 more", "shared-49.", "exclusive-49."} {
-			if !strings.Contains(body, want) {
-				t.Errorf("%s does not say %q", target, want)
-			}
+			assert.That(t, strings.Contains(body, want), "%s does not say %q", target, want)
 		}
-		if strings.Contains(body, "shared-50.") {
-			t.Errorf("%s shows more holders than a page has", target)
-		}
-		if len(body) > 1<<20 {
-			t.Errorf("%s is %d bytes", target, len(body))
-		}
+		assert.That(t, !strings.Contains(body, "shared-50."), "%s shows more holders than a page has", target)
+		assert.That(t, len(body) <= 1<<20, "%s is %d bytes", target, len(body))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/web/templates"
 )
 
@@ -35,15 +36,10 @@ func TestARowOfManyHoldersNamesTheFirstAndTheOldestTime(t *testing.T) {
 		l.Holders = append(l.Holders, locks.Contender{At: now, Znode: string(rune('a' + i)), HeldFor: time.Duration(i+1) * time.Minute, HeldLonger: i == 4, ExpiresIn: time.Minute})
 	}
 	row := rowOf(&l)
-	if len(row.Holders) != rowHolders || row.HolderCount != 5 {
-		t.Errorf("%d named of %d", len(row.Holders), row.HolderCount)
-	}
-	if !row.HeldSince.Equal(now.Add(-5*time.Minute)) || !row.HeldLonger {
-		t.Errorf("held since %v, longer %v", row.HeldSince, row.HeldLonger)
-	}
-	if !row.ExpiresAt.IsZero() {
-		t.Error("there is no one clock when several hold")
-	}
+	assert.That(t, len(row.Holders) == rowHolders && row.HolderCount == 5, "%d named of %d", len(row.Holders), row.HolderCount)
+	assert.That(t, row.HeldSince.Equal(now.Add(-5*time.Minute)) && row.HeldLonger,
+		"held since %v, longer %v", row.HeldSince, row.HeldLonger)
+	assert.That(t, row.ExpiresAt.IsZero(), "there is no one clock when several hold")
 }
 
 func TestAContenderShowsEveryField(t *testing.T) {
@@ -113,9 +109,7 @@ func TestALocksPageShowsItsQueue(t *testing.T) {
 }
 
 func TestTheDirectoryOfAFreeLock(t *testing.T) {
-	if got := dirOf(&locks.Lock{NS: "default", Name: "a"}, "/lockkeeper"); got != "/lockkeeper/locks/a" {
-		t.Error(got)
-	}
+	assert.Equal(t, dirOf(&locks.Lock{NS: "default", Name: "a"}, "/lockkeeper"), "/lockkeeper/locks/a")
 	if got := dirOf(&locks.Lock{NS: "team", Name: "a"}, "/lockkeeper"); got != "" {
 		t.Errorf("%q, though only the gateway's record knows the root of another namespace", got)
 	}
@@ -130,9 +124,8 @@ func TestEventsAreShownWithAllTheyTell(t *testing.T) {
 		t.Error(diff)
 	}
 	pair := &events.Event{Type: events.LockHazard, Time: now, Hazard: &events.Hazard{Code: "programs_ignore_each_other", Programs: []string{"curator-mutex", "kazoo-lock"}}, Detail: "long"}
-	if words := happeningsOf([]*events.Event{pair})[0].Detail; words != "programs_ignore_each_other curator-mutex kazoo-lock" {
-		t.Errorf("a hazard is shown as %q", words)
-	}
+	assert.Equal(t, happeningsOf([]*events.Event{pair})[0].Detail, "programs_ignore_each_other curator-mutex kazoo-lock",
+		"a hazard is shown as")
 	if diff := cmp.Diff([]templates.NodeEvent{{At: now, Event: "lease.expired", Path: "/r/a/" + evilShown}}, nodeEventsOf([]*events.Event{e})); diff != "" {
 		t.Error(diff)
 	}
@@ -146,9 +139,8 @@ func TestTheStatusSaysWhatIsWrong(t *testing.T) {
 	if diff := cmp.Diff(want, s.statusOf(info)); diff != "" {
 		t.Error(diff)
 	}
-	if (&status{embedded: true}).statusOf(info).Embedded == s.statusOf(info).Embedded {
-		t.Error("an embedded ZooKeeper is shown like any other")
-	}
+	assert.That(t, (&status{embedded: true}).statusOf(info).Embedded != s.statusOf(info).Embedded,
+		"an embedded ZooKeeper is shown like any other")
 	for name, spoil := range map[string]func(*locks.ZooKeeperInfo){
 		"suspended":       func(z *locks.ZooKeeperInfo) { z.State = "suspended" },
 		"fenced":          func(z *locks.ZooKeeperInfo) { z.FenceOpen = false },
@@ -156,8 +148,6 @@ func TestTheStatusSaysWhatIsWrong(t *testing.T) {
 	} {
 		info := servingInfo()
 		spoil(&info.ZooKeeper)
-		if s.statusOf(info).Serving {
-			t.Errorf("%s, and it serves", name)
-		}
+		assert.That(t, !s.statusOf(info).Serving, "%s, and it serves", name)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/ensemble"
 	"lockkeeper/web/templates"
 )
@@ -33,9 +34,7 @@ func TestThePageOfGatewaysShowsTheFleetAndItsZooKeeper(t *testing.T) {
 			{Address: "c:2181", Mode: "follower", Zxid: 0x400000099}, {Address: "d:2181", Problem: "it cannot be reached"}}
 	}
 	c, err := r.read(t.Context(), view{page: pageGateways, ns: "default"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	want := []templates.GatewayRow{
 		{ID: "one", Self: true, Address: "one:8080", Version: "1.0", Started: started, Leases: 3, Succeeded: 2, State: "serving", Tone: "good"},
 		{ID: "three", Address: "three:8080", State: "silent", Tone: "warn", Seen: "no write for 12 s"},
@@ -52,9 +51,7 @@ func TestThePageOfGatewaysShowsTheFleetAndItsZooKeeper(t *testing.T) {
 	}
 	body := r.get(t, "/gateways").Body.String()
 	for _, part := range []string{"this one", "three:8080", "successor of 2", "leader", "It cannot be reached."} {
-		if !strings.Contains(body, part) {
-			t.Errorf("the page lacks %s", part)
-		}
+		assert.That(t, strings.Contains(body, part), "the page lacks %s", part)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -68,9 +69,7 @@ type page struct {
 func (s *server) open(t *testing.T, v view) *page {
 	t.Helper()
 	conn, _, err := s.dial(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return &page{t, conn}
 }
@@ -91,9 +90,7 @@ func (p *page) until(want string) (html string, messages int) {
 	p.t.Helper()
 	for {
 		html, err := p.read()
-		if err != nil {
-			p.t.Fatalf("waiting for %q: %v", want, err)
-		}
+		assert.Must(p.t, err == nil, "waiting for %q: %v", want, err)
 		if messages++; strings.Contains(html, want) {
 			return html, messages
 		}
@@ -124,13 +121,9 @@ func TestASocketFirstBringsThePageUpToDate(t *testing.T) {
 		{overview, []string{"status", "locks"}}, {deploy, []string{"status", "lock-head", "queue", "history"}}, {nodes, []string{"status", "lock-head", "nodes"}},
 	} {
 		html, err := s.open(t, c.view).read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		wantIDs(t, html, c.want...)
-		if !strings.HasPrefix(html, "<") || strings.Contains(html, "<html") {
-			t.Errorf("not fragments:\n%s", html)
-		}
+		assert.That(t, strings.HasPrefix(html, "<") && !strings.Contains(html, "<html"), "not fragments:\n%s", html)
 	}
 }
 
@@ -153,9 +146,7 @@ func TestAChangeReachesAnIdlePageQuickly(t *testing.T) {
 	}
 	t.Logf("a change reached the sockets within %v", best)
 	for page, took := range best {
-		if took > 50*time.Millisecond {
-			t.Errorf("%s: a change took %v", page, took)
-		}
+		assert.That(t, took <= 50*time.Millisecond, "%s: a change took %v", page, took)
 	}
 }
 
@@ -166,9 +157,8 @@ func TestASocketForAnotherOriginIsRefused(t *testing.T) {
 		if err == nil {
 			_ = conn.Close()
 		}
-		if (err == nil) != ok || !ok && (resp == nil || resp.StatusCode != http.StatusForbidden) {
-			t.Errorf("origin %s: %v, %+v", origin, err, resp)
-		}
+		assert.That(t, (err == nil) == ok && (ok || resp != nil && resp.StatusCode == http.StatusForbidden),
+			"origin %s: %v, %+v", origin, err, resp)
 	}
 }
 
@@ -177,9 +167,8 @@ func TestTooManyViewersGet503AndRetryAfter(t *testing.T) {
 	first := s.open(t, overview)
 	s.open(t, deploy)
 	_, resp, err := s.dial(overview)
-	if err == nil || resp == nil || resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
-		t.Fatalf("%v, %+v", err, resp)
-	}
+	assert.Must(t, err != nil && resp != nil && resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != "",
+		"%v, %+v", err, resp)
 	if poll, err := s.http.Client().Get(s.http.URL + overview.pollURL()); err != nil || poll.StatusCode != http.StatusOK {
 		t.Errorf("polling: %v, %+v", err, poll)
 	} else {
@@ -210,12 +199,8 @@ func TestAPageThatSaysSomethingIsClosed(t *testing.T) {
 	s := newServer(t)
 	for said, want := range map[string]int{"hello": websocket.ClosePolicyViolation} {
 		p := s.open(t, overview)
-		if err := p.conn.WriteMessage(websocket.TextMessage, []byte(said)); err != nil {
-			t.Fatal(err)
-		}
-		if code := p.ends(); code != want {
-			t.Errorf("closed with %d", code)
-		}
+		assert.NoError(t, p.conn.WriteMessage(websocket.TextMessage, []byte(said)))
+		assert.Equal(t, p.ends(), want, "closed with")
 	}
 }
 
@@ -265,9 +250,7 @@ func TestDrainClosesEverySocketAndRefusesNewOnes(t *testing.T) {
 	s.Drain()
 	s.Drain()
 	for _, p := range pages {
-		if code := p.ends(); code != websocket.CloseGoingAway {
-			t.Errorf("closed with %d", code)
-		}
+		assert.Equal(t, p.ends(), websocket.CloseGoingAway, "closed with")
 	}
 	if _, resp, err := s.dial(overview); err == nil || resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("a new socket: %v, %+v", err, resp)
@@ -302,9 +285,7 @@ func (s *server) deaf(t *testing.T, v view) {
 			return c, err
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 }
 
@@ -324,9 +305,7 @@ func TestAPageThatNeverReadsIsClosedAndDelaysNoOther(t *testing.T) {
 		if _, viewers := s.inUse(); viewers == 1 {
 			break
 		}
-		if time.Since(began) > 30*time.Second {
-			t.Fatal("the stuck page is still there")
-		}
+		assert.Must(t, time.Since(began) <= 30*time.Second, "the stuck page is still there")
 	}
 }
 
@@ -367,9 +346,7 @@ func TestTenThousandEventsNeitherFreezeNorGrowAPage(t *testing.T) {
 		if most := int(time.Since(began)/lockPause) + 3; messages > most {
 			t.Errorf("page %d: %d messages in %v", i, messages, time.Since(began))
 		}
-		if len(html) > 200_000 {
-			t.Errorf("page %d: a message of %d bytes", i, len(html))
-		}
+		assert.That(t, len(html) <= 200_000, "page %d: a message of %d bytes", i, len(html))
 	}
 	t.Logf("all pages show the last state %v after the first event", time.Since(began))
 }
@@ -408,19 +385,11 @@ func TestALateViewerGetsThePresentClock(t *testing.T) {
 		time.Sleep(clockEvery - tick)
 		synctest.Wait()
 		snap := topic.latest.Load()
-		if snap.seq != 1 {
-			t.Fatalf("seq %d", snap.seq)
-		}
+		assert.Must(t, snap.seq == 1, "seq %d", snap.seq)
 		got, err := snap.message(t.Context(), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		want, err := renderStatus(t.Context(), snap.status, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.HasPrefix(string(got), string(want)) {
-			t.Errorf("got\n%s\nwant first\n%s", got, want)
-		}
+		assert.NoError(t, err)
+		assert.That(t, strings.HasPrefix(string(got), string(want)), "got\n%s\nwant first\n%s", got, want)
 	})
 }

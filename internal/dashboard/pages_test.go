@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/web/templates"
 )
 
@@ -23,13 +24,9 @@ func TestEveryAnswerCarriesTheSecurityHeaders(t *testing.T) {
 			"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
 			"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
 		} {
-			if got := h.Get(name); got != want {
-				t.Errorf("%s: %s is %q", target, name, got)
-			}
+			assert.Equal(t, h.Get(name), want, "%s: %s", target, name)
 		}
-		if !strings.Contains(h.Get("Permissions-Policy"), "camera=()") {
-			t.Errorf("%s: no Permissions-Policy", target)
-		}
+		assert.That(t, strings.Contains(h.Get("Permissions-Policy"), "camera=()"), "%s: no Permissions-Policy", target)
 		if cache := h.Get("Cache-Control"); (cache == "no-store") == strings.HasPrefix(target, "/static/") {
 			t.Errorf("%s: Cache-Control is %q", target, cache)
 		}
@@ -56,12 +53,10 @@ func TestPagesAreServed(t *testing.T) {
 		}
 		body := w.Body.String()
 		wantIDs(t, body, want...)
-		if !strings.HasPrefix(body, "<!doctype html>") && !strings.HasPrefix(body, "<!DOCTYPE html>") {
-			t.Errorf("%s is no whole document", target)
-		}
-		if !strings.Contains(target, "zookeeper") && !strings.Contains(body, "somebody") && strings.Contains(target, "deploy") {
-			t.Errorf("%s does not show the holder", target)
-		}
+		assert.That(t, strings.HasPrefix(body, "<!doctype html>") || strings.HasPrefix(body, "<!DOCTYPE html>"),
+			"%s is no whole document", target)
+		assert.That(t, strings.Contains(target, "zookeeper") || strings.Contains(body, "somebody") || !strings.Contains(target, "deploy"),
+			"%s does not show the holder", target)
 		head := r.do(t, http.MethodHead, target)
 		if head.Code != http.StatusOK || head.Body.Len() != 0 || head.Header().Get("Content-Length") == "" {
 			t.Errorf("HEAD %s: %d, %d bytes", target, head.Code, head.Body.Len())
@@ -72,9 +67,7 @@ func TestPagesAreServed(t *testing.T) {
 func TestThePageOffersItsSocketAndItsPoll(t *testing.T) {
 	r := newRig(t)
 	c, err := r.read(t.Context(), view{page: pageLock, ns: "team", lock: "a+b", tab: tabZooKeeper, cursor: "c1"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	l := c.lock
 	const parameters = "?cursor=c1&lock=a%2Bb&ns=team&page=lock&tab=zookeeper"
 	for name, got := range map[string][2]string{
@@ -119,19 +112,14 @@ func TestTheOverviewAsksForOnePageOfWhatWasAskedFor(t *testing.T) {
 		}
 	})
 	c, err := r.read(t.Context(), view{page: pageOverview, ns: "team", query: "a", state: locks.LockHeld, cursor: "n1"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if want := (locks.LockFilter{Principal: locks.Anonymous, NS: "team", Contains: "a", State: locks.LockHeld, Limit: pageSize, Cursor: "n1"}); asked != want {
 		t.Errorf("asked for %+v", asked)
 	}
 	v := c.overview
-	if v.First != "/?ns=team&q=a&state=held" || v.Next != "/?cursor=n2&ns=team&q=a&state=held" {
-		t.Errorf("first %s, next %s", v.First, v.Next)
-	}
-	if v.Query != "a" || v.State != "held" || v.NS != "team" || len(v.Namespaces) != 2 || len(v.Rows) != 1 {
-		t.Errorf("%+v", v)
-	}
+	assert.That(t, v.First == "/?ns=team&q=a&state=held" && v.Next == "/?cursor=n2&ns=team&q=a&state=held",
+		"first %s, next %s", v.First, v.Next)
+	assert.That(t, v.Query == "a" && v.State == "held" && v.NS == "team" && len(v.Namespaces) == 2 && len(v.Rows) == 1, "%+v", v)
 }
 
 func TestTheOverviewOfLocksWithHazardsAsksForThem(t *testing.T) {
@@ -141,9 +129,7 @@ func TestTheOverviewOfLocksWithHazardsAsksForThem(t *testing.T) {
 		r.fake.locks = func(f locks.LockFilter) (locks.LockPage, error) { asked = f; return locks.LockPage{}, nil }
 	})
 	r.get(t, "/?state=hazard&ns=team")
-	if !asked.Hazardous || asked.State != "" || asked.NS != "team" {
-		t.Errorf("asked for %+v", asked)
-	}
+	assert.That(t, asked.Hazardous && asked.State == "" && asked.NS == "team", "asked for %+v", asked)
 }
 
 func TestThePageOfNamespacesShowsEachAndWhatIsWrongWithIt(t *testing.T) {
@@ -162,9 +148,7 @@ func TestThePageOfNamespacesShowsEachAndWhatIsWrongWithIt(t *testing.T) {
 		}
 	})
 	c, err := r.read(t.Context(), view{page: pageNamespaces, ns: "default"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	want := []templates.NamespaceRow{
 		{Name: "default", URL: "/", Root: "/l", Dialect: "native", Ready: true, Locks: 4, HazardsURL: "/?state=hazard"},
 		{Name: "own", URL: "/?ns=own", Root: `/own\u{202e}`, Dialect: "custom", Names: "{id}-W-", Ready: true, Hazards: 3, HazardsURL: "/?ns=own&state=hazard"},
@@ -175,16 +159,12 @@ func TestThePageOfNamespacesShowsEachAndWhatIsWrongWithIt(t *testing.T) {
 	}
 	body := r.get(t, "/namespaces").Body.String()
 	for _, part := range []string{`href="/?ns=own&amp;state=hazard"`, "3 locks with hazards", "It is newer.", "loading", `href="/namespaces">3 locks</a>`} {
-		if !strings.Contains(body, part) {
-			t.Errorf("the page lacks %s:\n%s", part, body)
-		}
+		assert.That(t, strings.Contains(body, part), "the page lacks %s:\n%s", part, body)
 	}
 	if w := r.get(t, "/namespaces?ns=own"); w.Code != http.StatusBadRequest {
 		t.Errorf("a parameter that there is not: %d", w.Code)
 	}
-	if n := r.fake.count("namespaces"); n == 0 {
-		t.Error("nobody was asked")
-	}
+	assert.That(t, r.fake.count("namespaces") != 0, "nobody was asked")
 }
 
 func TestALockWithoutContendersIsFree(t *testing.T) {
@@ -236,12 +216,9 @@ func TestWrongAddressesGetAPageThatSaysWhatIsWrong(t *testing.T) {
 		"/static/0000/app.css":              {404, ""},
 	} {
 		w := r.get(t, target)
-		if w.Code != want.status || !strings.Contains(w.Body.String(), want.says) {
-			t.Errorf("%s: %d, want %d with %q in\n%s", target, w.Code, want.status, want.says, w.Body)
-		}
-		if strings.Contains(w.Body.String(), "a bug") {
-			t.Errorf("%s tells the world what belongs in the log", target)
-		}
+		assert.That(t, w.Code == want.status && strings.Contains(w.Body.String(), want.says),
+			"%s: %d, want %d with %q in\n%s", target, w.Code, want.status, want.says, w.Body)
+		assert.That(t, !strings.Contains(w.Body.String(), "a bug"), "%s tells the world what belongs in the log", target)
 	}
 	if w := r.do(t, http.MethodPost, "/"); w.Code != 405 || w.Header().Get("Allow") != "GET, HEAD" {
 		t.Errorf("POST: %d, Allow %q", w.Code, w.Header().Get("Allow"))
@@ -273,9 +250,7 @@ func TestMarkupAndControlCharactersOfOthersAreTextOnThePages(t *testing.T) {
 	})
 	for _, target := range []string{"/", "/locks/deploy", "/locks/deploy?tab=zookeeper", "/ui/fragments?page=lock&lock=deploy"} {
 		body := r.get(t, target).Body.String()
-		if strings.Contains(body, "<script>alert") || strings.ContainsAny(body, "\x1b\u202e") {
-			t.Errorf("%s:\n%s", target, body)
-		}
+		assert.That(t, !strings.Contains(body, "<script>alert") && !strings.ContainsAny(body, "\x1b\u202e"), "%s:\n%s", target, body)
 	}
 }
 

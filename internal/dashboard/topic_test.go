@@ -14,6 +14,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 )
 
 var (
@@ -27,14 +28,10 @@ func (r *rig) watch(t *testing.T, v view) *topic {
 	t.Helper()
 	synctest.Wait()
 	topic, err := r.join(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(func() { r.leave(topic) })
 	synctest.Wait()
-	if topic.latest.Load().seq == 0 {
-		t.Fatal("nothing was rendered")
-	}
+	assert.Must(t, topic.latest.Load().seq != 0, "nothing was rendered")
 	return topic
 }
 
@@ -152,9 +149,7 @@ func TestOnlyFragmentsThatChangedAreSent(t *testing.T) {
 		r.fake.holds("me")
 		topic := r.watch(t, deploy)
 		all, err := topic.latest.Load().message(t.Context(), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		wantIDs(t, string(all), "status", "lock-head", "queue", "history")
 
 		r.happen("deploy") // the history shows it, the queue is what it was
@@ -215,16 +210,12 @@ func TestATopicEndsSomeTimeAfterItsLastViewer(t *testing.T) {
 		r := newRig(t)
 		synctest.Wait()
 		first, err := r.join(deploy)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		time.Sleep(time.Minute)
 		r.leave(first)
 		time.Sleep(linger / 2)
 		second, err := r.join(deploy)
-		if err != nil || second != first {
-			t.Fatalf("a reload made a new topic (%v)", err)
-		}
+		assert.Must(t, err == nil && second == first, "a reload made a new topic (%v)", err)
 		time.Sleep(linger * 2)
 		r.leave(second)
 		time.Sleep(linger + 2*tick)
@@ -233,9 +224,7 @@ func TestATopicEndsSomeTimeAfterItsLastViewer(t *testing.T) {
 		}
 		looks := r.fake.count("lock")
 		time.Sleep(time.Minute)
-		if r.fake.count("lock") != looks {
-			t.Error("it still looks")
-		}
+		assert.That(t, r.fake.count("lock") == looks, "it still looks")
 	})
 }
 
@@ -250,17 +239,13 @@ func TestViewersAndViewsAreBounded(t *testing.T) {
 			t.Errorf("a third view: %v", err)
 		}
 		c, err := r.join(deploy)
-		if err != nil {
-			t.Errorf("a third viewer of a view that there is: %v", err)
-		}
+		assert.That(t, err == nil, "a third viewer of a view that there is: %v", err)
 		if _, err := r.join(deploy); !errors.Is(err, errNoRoom) {
 			t.Errorf("a fourth viewer: %v", err)
 		}
 		r.leave(b) // its topic lingers
 		d, err := r.join(other)
-		if err != nil {
-			t.Fatalf("a lingering topic does not make room: %v", err)
-		}
+		assert.Must(t, err == nil, "a lingering topic does not make room: %v", err)
 		for _, left := range []*topic{a, c, d} {
 			r.leave(left)
 		}
@@ -324,9 +309,8 @@ func TestATopicThatFallsBehindTheRingBeginsAnew(t *testing.T) {
 				time.Sleep(2 * tick)
 				synctest.Wait()
 				html, _ := topic.latest.Load().message(t.Context(), 0)
-				if !strings.Contains(string(html), fmt.Sprint("holder", round)) && v != nodes {
-					t.Fatalf("%+v: round %d is not shown", v, round)
-				}
+				assert.Must(t, strings.Contains(string(html), fmt.Sprint("holder", round)) || v == nodes,
+					"%+v: round %d is not shown", v, round)
 				if v == deploy && topic.feed.keeper.events[0].Owner != fmt.Sprint("owner", round, ".999") {
 					t.Errorf("the newest is %s", topic.feed.keeper.events[0].Owner)
 				}
@@ -340,9 +324,7 @@ func TestWithoutASubscriptionATopicStillLooks(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			hub := events.New(events.Options{MaxSubscribers: 1})
 			other, err := hub.Subscribe(events.Filter{}, "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			r := newRig(t, func(o *Options) { o.Events = hub })
 			topic := r.watch(t, v)
 			r.fake.holds("quietly")
@@ -352,9 +334,7 @@ func TestWithoutASubscriptionATopicStillLooks(t *testing.T) {
 			other.Close()
 			time.Sleep(2 * tick)
 			synctest.Wait()
-			if topic.feed.sub == nil {
-				t.Error("it did not subscribe when there was room again")
-			}
+			assert.That(t, topic.feed.sub != nil, "it did not subscribe when there was room again")
 		})
 	}
 }
@@ -374,9 +354,7 @@ func TestAnExpensiveViewIsLookedAtLessOften(t *testing.T) {
 			v.query = fmt.Sprint(i)
 			synctest.Wait()
 			topic, err := r.join(v)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			defer r.leave(topic)
 		}
 		time.Sleep(10 * time.Second)
@@ -446,17 +424,12 @@ func TestAResyncBeginsTheHistoryAnew(t *testing.T) {
 		r := newRig(t)
 		r.hub.Publish(&events.Event{Type: events.LeaseGranted, NS: "default", Lock: "deploy", Owner: "missed"})
 		sub, err := r.hub.Subscribe(filterOf(deploy), "an id of another process")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		f := feed{hub: r.hub, filter: filterOf(deploy), keeper: keeping(deploy), sub: sub}
 		defer func() { f.close() }()
-		if !f.wait(t.Context(), tick) || len(f.keeper.events) != 1 || f.keeper.events[0].Owner != "missed" {
-			t.Errorf("kept %v", f.keeper.events)
-		}
-		if f.wait(t.Context(), tick) {
-			t.Error("it resyncs again and again")
-		}
+		assert.That(t, f.wait(t.Context(), tick) && len(f.keeper.events) == 1 && f.keeper.events[0].Owner == "missed",
+			"kept %v", f.keeper.events)
+		assert.That(t, !f.wait(t.Context(), tick), "it resyncs again and again")
 	})
 }
 

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"unicode"
 	"unicode/utf8"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func TestWhatHidesIsMadeVisible(t *testing.T) {
@@ -31,9 +33,7 @@ func TestWhatHidesIsMadeVisible(t *testing.T) {
 		"other variations hide things": {"a\ufe01\U000e0101", `a\u{fe01}\u{e0101}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := visible(c.give); got != c.want {
-				t.Errorf("%q, want %q", got, c.want)
-			}
+			assert.Equal(t, visible(c.give), c.want)
 		})
 	}
 }
@@ -43,9 +43,8 @@ func FuzzVisibleHidesNothingAndIsStable(f *testing.F) {
 	f.Add("e\u0301\u0301\u0301\u0301\u0301\u200b")
 	f.Fuzz(func(t *testing.T, s string) {
 		got := visible(s)
-		if !utf8.ValidString(got) || strings.ContainsFunc(got, func(r rune) bool { return !unicode.IsGraphic(r) }) {
-			t.Errorf("%q of %q", got, s)
-		}
+		assert.That(t, utf8.ValidString(got) && !strings.ContainsFunc(got, func(r rune) bool { return !unicode.IsGraphic(r) }),
+			"%q of %q", got, s)
 		if visible(got) != got {
 			t.Errorf("%q becomes %q", got, visible(got))
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/webhooks"
 	"lockkeeper/web/templates"
 )
@@ -37,20 +38,14 @@ func TestThePagesOfWebhooksNameTheGatewaysThatDidNotAnswer(t *testing.T) {
 	r.opt.Webhooks = hooks
 	list := r.get(t, "/webhooks").Body.String()
 	for _, part := range []string{"/webhooks/" + someHook, "lease.expired of deploy:*", "failing", "No answer from lost:", "https://example.com/hook"} {
-		if !strings.Contains(list, part) {
-			t.Errorf("the list lacks %s", part)
-		}
+		assert.That(t, strings.Contains(list, part), "the list lacks %s", part)
 	}
 	page := r.get(t, "/webhooks/"+someHook).Body.String()
 	for _, part := range []string{"3 waiting", "2 dead letters", "Authorization", "The receiver answered 503.", "deploy:old", "No answer within 15s.", `the \u{202e}board`, "busy\u241b", "/v1/webhooks/" + someHook + "/replay"} {
-		if !strings.Contains(page, part) {
-			t.Errorf("the page lacks %s", part)
-		}
+		assert.That(t, strings.Contains(page, part), "the page lacks %s", part)
 	}
 	// Nothing that is meant for the templates gets out.
-	if strings.Contains(list+page, "@since") || strings.Contains(list+page, "@countdown") {
-		t.Error("a part was not rendered")
-	}
+	assert.That(t, !strings.Contains(list+page, "@since") && !strings.Contains(list+page, "@countdown"), "a part was not rendered")
 	if fragments := r.get(t, "/ui/fragments?page=webhook&lock="+someHook).Body.String(); !strings.Contains(fragments, `id="attempts"`) || !strings.Contains(fragments, `id="dead-letters"`) {
 		t.Error(fragments)
 	}
@@ -60,9 +55,7 @@ func TestAFullOutboxIsSaidInRed(t *testing.T) {
 	r := newRig(t)
 	hooks := &fakeHooks{outbox: templates.WebhookOutbox{Entries: 99_999, Limit: 100_000}}
 	r.opt.Webhooks = hooks
-	if list := r.get(t, "/webhooks").Body.String(); strings.Contains(list, "outbox") {
-		t.Error("it is said before it is so")
-	}
+	assert.That(t, !strings.Contains(r.get(t, "/webhooks").Body.String(), "outbox"), "it is said before it is so")
 	hooks.outbox = templates.WebhookOutbox{Entries: 100_000, Limit: 100_000, Dropped: 1312, LastDropped: time.Now()}
 	if list := r.get(t, "/webhooks").Body.String(); !strings.Contains(list, `<p class="banner bad">The outbox`) || !strings.Contains(list, "The outbox is full (100,000 entries)") || !strings.Contains(list, "1,312 ends had no room") {
 		t.Errorf("it is not said that the outbox is full: %s", list)
@@ -77,9 +70,7 @@ func TestAWebhookThatIsLeftOutSaysSoOnItsPage(t *testing.T) {
 	r := newRig(t)
 	hooks := &fakeHooks{one: templates.Webhook{WebhookRow: templates.WebhookRow{ID: someHook, Target: "https://example.com/...", Enabled: true}}}
 	r.opt.Webhooks = hooks
-	if page := r.get(t, "/webhooks/"+someHook).Body.String(); strings.Contains(page, "no room") {
-		t.Error("it is said before it is so")
-	}
+	assert.That(t, !strings.Contains(r.get(t, "/webhooks/"+someHook).Body.String(), "no room"), "it is said before it is so")
 	hooks.one.Dropped, hooks.one.LastDropped = 1312, time.Now()
 	if page := r.get(t, "/webhooks/"+someHook).Body.String(); !strings.Contains(page, "1,312 ends had no room in the outbox and will not be delivered to this webhook.") {
 		t.Errorf("it is not said: %s", page)

@@ -11,6 +11,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/web/templates"
 )
 
@@ -127,9 +128,7 @@ func TestReadersThatGoInTogetherAreDrawnTogether(t *testing.T) {
 
 func TestPermitsAddUp(t *testing.T) {
 	p := permitsOf(queueOf("4/10 3/10 | 4/10"), true)
-	if p == nil || p.Limit != 10 || p.Taken != 7 || len(p.Shares) != 2 || p.Next != 4 || p.NextWho.Owner != "D" {
-		t.Errorf("%+v", p)
-	}
+	assert.That(t, p != nil && p.Limit == 10 && p.Taken == 7 && len(p.Shares) == 2 && p.Next == 4 && p.NextWho.Owner == "D", "%+v", p)
 	// The lock's own limit is the newest; holders may count on another one.
 	l := queueOf("4/10 4/10 |")
 	l.Limit = 6
@@ -140,9 +139,7 @@ func TestPermitsAddUp(t *testing.T) {
 	if p := permitsOf(l, true); p.Taken != 60 || len(p.Shares) != mostShares {
 		t.Errorf("%d taken, %d parts", p.Taken, len(p.Shares))
 	}
-	if p := permitsOf(l, false); p.Next != 0 {
-		t.Error("who is next is not on this page")
-	}
+	assert.That(t, permitsOf(l, false).Next == 0, "who is next is not on this page")
 	for _, words := range []string{"x |", "x | 1/4", "s | x", "|"} {
 		if p := permitsOf(queueOf(words), true); p != nil {
 			t.Errorf("%s: %+v", words, p)
@@ -155,9 +152,7 @@ func TestTheOverviewShowsHowALockIsHeld(t *testing.T) {
 		"x |": {"exclusive", 0, 0}, "s s |": {"shared", 0, 0}, "4/10 3/10 | 4/10": {"semaphore", 7, 10}, "| x": {"", 0, 0},
 	} {
 		row := rowOf(queueOf(words))
-		if got := [3]any{row.Mode, row.Permits, row.Limit}; got != want {
-			t.Errorf("%s: %v", words, got)
-		}
+		assert.Equal(t, [3]any{row.Mode, row.Permits, row.Limit}, want, "%s", words)
 	}
 	if row := rowOf(queueOf("d |")); !row.Holders[0].Delayed || !row.ExpiresAt.Equal(now.Add(time.Minute)) {
 		t.Errorf("%+v", row)
@@ -173,9 +168,7 @@ func TestAskingIsNotOfferedWhereNoHolderCanBeAsked(t *testing.T) {
 	}{{[]locks.Contender{theirs}, true}, {[]locks.Contender{theirs, ours}, false}, {[]locks.Contender{ours}, false}} {
 		var v templates.Lock
 		showLock(&v, &locks.Lock{NS: "default", Name: "a", State: locks.LockHeld, Holders: c.holders}, "/r", true)
-		if v.NoneToAsk != c.none {
-			t.Errorf("%+v: %v", c.holders, v.NoneToAsk)
-		}
+		assert.That(t, v.NoneToAsk == c.none, "%+v: %v", c.holders, v.NoneToAsk)
 	}
 }
 
@@ -198,8 +191,6 @@ func TestActionsGoWhereTheAPIHasThem(t *testing.T) {
 		l, v := queueOf(c.words), templates.Lock{}
 		l.State = c.state
 		showLock(&v, l, "/r", true)
-		if got := [3]bool{v.Revoke != "", v.Reap != "", v.Destroy != ""}; got != c.want {
-			t.Errorf("%s, %s: %v", c.words, c.state, got)
-		}
+		assert.Equal(t, [3]bool{v.Revoke != "", v.Reap != "", v.Destroy != ""}, c.want, "%s, %s", c.words, c.state)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // apiNames are the names that clients have written into their programs.
@@ -19,30 +21,20 @@ var apiNames = map[Type]string{
 }
 
 func TestEveryTypeHasItsNameInTheAPI(t *testing.T) {
-	if len(apiNames) != int(typeCount) {
-		t.Errorf("%d names for %d types", len(apiNames), typeCount)
-	}
+	assert.That(t, len(apiNames) == int(typeCount), "%d names for %d types", len(apiNames), typeCount)
 	for typ := range typeCount {
 		name := apiNames[typ]
-		if typ.String() != name {
-			t.Errorf("type %d is %q, not %q", typ, typ, name)
-		}
+		assert.That(t, typ.String() == name, "type %d is %q, not %q", typ, typ, name)
 		if set, err := ParseTypes(name); err != nil || set != Types(typ) {
 			t.Errorf("ParseTypes(%q) = %b, %v", name, set, err)
 		}
 		if node := strings.HasPrefix(name, "node."); typ.IsNode() != node || DefaultTypes.Has(typ) == node {
 			t.Errorf("%s: a node event: %v, told to those who ask for nothing: %v", name, typ.IsNode(), DefaultTypes.Has(typ))
 		}
-		if !AllTypes.Has(typ) {
-			t.Errorf("%s is not in AllTypes", name)
-		}
+		assert.That(t, AllTypes.Has(typ), "%s is not in AllTypes", name)
 	}
-	if got := Type(200).String(); got != "type(200)" {
-		t.Errorf("a type that does not exist is %q", got)
-	}
-	if AllTypes.Has(200) {
-		t.Error("a type that does not exist is in AllTypes")
-	}
+	assert.Equal(t, Type(200).String(), "type(200)", "a type that does not exist")
+	assert.That(t, !AllTypes.Has(200), "a type that does not exist is in AllTypes")
 }
 
 func TestAListOfTypesMeansWhatItSays(t *testing.T) {
@@ -97,20 +89,15 @@ func TestATypingErrorInAListOfTypesIsNamed(t *testing.T) {
 			t.Errorf("ParseTypes(%q) = %b, %v", list, set, err)
 			continue
 		}
-		if !strings.Contains(err.Error(), culprit) || !strings.Contains(err.Error(), "lease.unclaimed") {
-			t.Errorf("ParseTypes(%q) names neither %s nor the types: %v", list, culprit, err)
-		}
-		if strings.ContainsAny(err.Error(), "\x1b\n") {
-			t.Errorf("ParseTypes(%q) hands on control characters: %q", list, err)
-		}
+		assert.That(t, strings.Contains(err.Error(), culprit) && strings.Contains(err.Error(), "lease.unclaimed"),
+			"ParseTypes(%q) names neither %s nor the types: %v", list, culprit, err)
+		assert.That(t, !strings.ContainsAny(err.Error(), "\x1b\n"), "ParseTypes(%q) hands on control characters: %q", list, err)
 	}
 }
 
 func TestAPathIsPutTogetherFromItsParts(t *testing.T) {
 	for want, e := range map[string]*Event{"": {}, "/l/deploy": {Dir: "/l/deploy"}, "/l/deploy/lk-1": {Dir: "/l/deploy", Name: "lk-1"}} {
-		if got := e.Path(); got != want {
-			t.Errorf("%q, not %q", got, want)
-		}
+		assert.Equal(t, e.Path(), want)
 	}
 }
 
@@ -130,13 +117,9 @@ func TestPublishingAnEventTwicePanics(t *testing.T) {
 	h, e := New(Options{}), &Event{}
 	h.Publish(e)
 	defer func() {
-		if recover() == nil {
-			t.Error("no panic")
-		}
+		assert.That(t, recover() != nil, "no panic")
 		h.Publish(&Event{}) // the hub is not left locked
-		if got := len(h.Recent(Filter{Types: AllTypes}, 9)); got != 2 {
-			t.Errorf("%d events", got)
-		}
+		assert.Equal(t, len(h.Recent(Filter{Types: AllTypes}, 9)), 2, "events")
 	}()
 	h.Publish(e)
 }
@@ -151,9 +134,7 @@ func TestAnEventIsEncodedOnceForAll(t *testing.T) {
 	var readers sync.WaitGroup
 	for range 8 {
 		readers.Go(func() {
-			if got := string(h.Recent(Filter{}, 1)[0].Encoded(encode)); got != want {
-				t.Errorf("%q, not %q", got, want)
-			}
+			assert.Equal(t, string(h.Recent(Filter{}, 1)[0].Encoded(encode)), want)
 		})
 	}
 	readers.Wait()

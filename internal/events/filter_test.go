@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func TestAFilterLetsThroughWhatItAsksFor(t *testing.T) {
@@ -46,9 +48,7 @@ func TestAFilterLetsThroughWhatItAsksFor(t *testing.T) {
 		{"all but one", Filter{Types: Types(LeaseGranted), NS: "default", Lock: "team:*", Owner: "me"}, granted, false},
 		{"a resync passes every filter", Filter{Types: 1 << LeaseGranted, NS: "prod", Lock: "x", Owner: "y"}, resync, true},
 	} {
-		if got := c.filter.Match(c.event); got != c.want {
-			t.Errorf("%s: %v", c.name, got)
-		}
+		assert.Equal(t, c.filter.Match(c.event), c.want, "%s", c.name)
 	}
 }
 
@@ -60,9 +60,7 @@ func TestAnInvalidLockPatternIsReported(t *testing.T) {
 			t.Errorf("%q: %v", pattern, err)
 			continue
 		}
-		if !strings.Contains(err.Error(), "lock pattern") {
-			t.Errorf("%q: the error does not say what it is about: %v", pattern, err)
-		}
+		assert.That(t, strings.Contains(err.Error(), "lock pattern"), "%q: the error does not say what it is about: %v", pattern, err)
 	}
 	for _, pattern := range []string{"", "deploy", "team:*", "*", "a?c", "[a-z]*", "[^a]", `\[`, "ü*"} {
 		if f := (Filter{Lock: pattern}); f.Check() != nil {
@@ -77,8 +75,8 @@ func TestACheckedPatternFailsOnNoName(t *testing.T) {
 		pattern := rapid.StringOfN(rapid.RuneFrom([]rune(`ab*?[]^-\ü`)), 0, 8, -1).Draw(t, "pattern")
 		name := rapid.StringOfN(rapid.RuneFrom([]rune(`ab[]-ü`)), 0, 8, -1).Draw(t, "name")
 		_, err := path.Match(pattern, name)
-		if f := (Filter{Lock: pattern}); f.Check() == nil && err != nil {
-			t.Fatalf("Check lets %q through, and it fails on %q: %v", pattern, name, err)
-		}
+		f := Filter{Lock: pattern}
+		assert.Must(t, f.Check() != nil || err == nil,
+			"Check lets %q through, and it fails on %q: %v", pattern, name, err)
 	})
 }

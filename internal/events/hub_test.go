@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // counts is what a hub gave its Metrics.
@@ -49,9 +51,7 @@ func publish(h *Hub, n int) {
 func subscribe(t *testing.T, h *Hub, f Filter, after string) *Subscriber {
 	t.Helper()
 	s, err := h.Subscribe(f, after)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -73,9 +73,7 @@ func locks(batch []*Event) string {
 func next(t *testing.T, s *Subscriber) string {
 	t.Helper()
 	batch, err := s.Next(t.Context())
-	if err != nil {
-		t.Fatalf("Next: %v", err)
-	}
+	assert.Must(t, err == nil, "Next: %v", err)
 	return locks(batch)
 }
 
@@ -91,9 +89,7 @@ func nothing(t *testing.T, s *Subscriber) {
 
 func expect(t *testing.T, got, want string) {
 	t.Helper()
-	if got != want {
-		t.Fatalf("got %q, want %q", got, want)
-	}
+	assert.Must(t, got == want, "got %q, want %q", got, want)
 }
 
 func TestPublishStampsTheTimeInUTCUnlessItIsKnown(t *testing.T) {
@@ -114,15 +110,11 @@ func TestPublishStampsTheTimeInUTCUnlessItIsKnown(t *testing.T) {
 func TestWithoutSubscribersPublishOnlyStores(t *testing.T) {
 	h := New(Options{Ring: 4})
 	publish(h, 3)
-	if len(h.nudge) != 0 {
-		t.Error("it woke Run")
-	}
+	assert.That(t, len(h.nudge) == 0, "it woke Run")
 	expect(t, locks(h.Recent(Filter{}, 9)), "1 2 3")
 	subscribe(t, h, Filter{}, "").Close()
 	publish(h, 1)
-	if len(h.nudge) != 0 {
-		t.Error("it woke Run after the last one had left")
-	}
+	assert.That(t, len(h.nudge) == 0, "it woke Run after the last one had left")
 	e := make([]Event, 101)
 	if n := testing.AllocsPerRun(100, func() { h.Publish(&e[0]); e = e[1:] }); n != 0 {
 		t.Errorf("Publish allocates %v times", n)
@@ -151,9 +143,7 @@ func TestRecentListsTheLastThatTheFilterLetsThroughOldestFirst(t *testing.T) {
 	} {
 		h := New(Options{Ring: 4})
 		publish(h, c.published)
-		if got := locks(h.Recent(c.filter, c.n)); got != c.want {
-			t.Errorf("the last %d of %d, lock %q: %q, want %q", c.n, c.published, c.filter.Lock, got, c.want)
-		}
+		assert.Equal(t, locks(h.Recent(c.filter, c.n)), c.want, "the last %d of %d, lock %q", c.n, c.published, c.filter.Lock)
 	}
 }
 
@@ -172,9 +162,7 @@ func TestWakeUpsAreAPauseApart(t *testing.T) {
 			}
 		}()
 		expect(t, next(t, s), "1")
-		if took := time.Since(begin); took != 0 {
-			t.Errorf("a lone event took %v", took)
-		}
+		assert.Equal(t, time.Since(begin), 0, "a lone event took")
 		expect(t, next(t, s), "2 3 4")
 		if took := time.Since(begin); took != WakePause {
 			t.Errorf("the burst came %v after the first event", took)
@@ -183,9 +171,7 @@ func TestWakeUpsAreAPauseApart(t *testing.T) {
 		begin = time.Now()
 		publish(h, 1)
 		expect(t, next(t, s), "5")
-		if took := time.Since(begin); took != 0 {
-			t.Errorf("an event after a quiet hour took %v", took)
-		}
+		assert.Equal(t, time.Since(begin), 0, "an event after a quiet hour took")
 	})
 }
 
@@ -204,9 +190,7 @@ func TestABusySubscriberGetsBurstsToo(t *testing.T) {
 		batches := 0
 		for read := 0; read < 1000; batches++ {
 			batch, err := s.Next(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			read += len(batch)
 			time.Sleep(150 * time.Microsecond)
 		}
@@ -258,9 +242,7 @@ func TestWhenTheHubStopsEachSubscriberReadsToTheEnd(t *testing.T) {
 			for {
 				batch, err := s.Next(t.Context())
 				if err != nil {
-					if !errors.Is(err, ErrClosed) || read != 3*maxBatch/2 {
-						t.Errorf("%d events, then %v", read, err)
-					}
+					assert.That(t, errors.Is(err, ErrClosed) && read == 3*maxBatch/2, "%d events, then %v", read, err)
 					break
 				}
 				read += len(batch)
@@ -308,9 +290,7 @@ func TestAllSubscribersSeeOneOrder(t *testing.T) {
 	}
 	all.Wait()
 	for i := range seen {
-		if !slices.Equal(seen[i], seen[0]) {
-			t.Fatal("two subscribers saw different orders")
-		}
+		assert.Must(t, slices.Equal(seen[i], seen[0]), "two subscribers saw different orders")
 	}
 	of := map[string]int{}
 	for _, s := range seen[0] {

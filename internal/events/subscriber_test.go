@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 	"weak"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func TestASubscriberBeginsWithTheNextEvent(t *testing.T) {
@@ -196,9 +198,7 @@ func TestASubscriberThatNeverReadsDelaysNoOtherAndKeepsNothing(t *testing.T) {
 			}
 		}
 		runtime.GC()
-		if first.Value() != nil {
-			t.Error("an event that the ring lost is still kept")
-		}
+		assert.That(t, first.Value() == nil, "an event that the ring lost is still kept")
 		expect(t, next(t, stuck), "resync:lagged")
 		runtime.KeepAlive(reads)
 	})
@@ -215,15 +215,11 @@ func TestAWaitingSubscriberKeepsNoBatch(t *testing.T) {
 		kept := weak.Make(h.at(2))
 		publish(h, 4)
 		runtime.GC()
-		if kept.Value() == nil {
-			t.Fatal("a batch lost an event before the next call: the test proves nothing")
-		}
+		assert.Must(t, kept.Value() != nil, "a batch lost an event before the next call: the test proves nothing")
 		s.filter.Lock = "other"
 		nothing(t, s)
 		runtime.GC()
-		if kept.Value() != nil {
-			t.Error("an event that the ring lost is kept by a subscriber that waits")
-		}
+		assert.That(t, kept.Value() == nil, "an event that the ring lost is kept by a subscriber that waits")
 		runtime.KeepAlive(s)
 	})
 }
@@ -258,9 +254,7 @@ func TestTheEndOfTheContextEndsNextAlsoOnABusyHub(t *testing.T) {
 		if _, err := s.Next(busy); !errors.Is(err, context.Canceled) {
 			t.Errorf("Next: %v", err)
 		}
-		if busy.asked >= 10 {
-			t.Errorf("the context was asked %d times", busy.asked)
-		}
+		assert.That(t, busy.asked < 10, "the context was asked %d times", busy.asked)
 	})
 }
 
@@ -342,9 +336,7 @@ func TestASubscriberThatComesWithTheFirstEventMissesNoWakeUp(t *testing.T) {
 			h, stop := running(t, Options{Ring: 8})
 			go publish(h, 1)
 			s, err := h.Subscribe(Filter{}, "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			defer s.Close()
 			if s.Position() == h.id(0) {
 				expect(t, next(t, s), "1")

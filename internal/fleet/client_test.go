@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/layout"
 )
 
@@ -115,9 +116,7 @@ func TestAnAddressIsAHostAndAPort(t *testing.T) {
 		"https://https://gateway:1": "",
 	} {
 		got, err := BaseURL(address)
-		if got != want || (err == nil) != (want != "") {
-			t.Errorf("%q is %q, %v", address, got, err)
-		}
+		assert.That(t, got == want && (err == nil) == (want != ""), "%q is %q, %v", address, got, err)
 	}
 }
 
@@ -152,9 +151,7 @@ func TestHoweverManyWaitWhatIsAnsweredSoonPasses(t *testing.T) {
 		}
 	}
 	answer, err := f.Send(t.Context(), &Request{Address: "two:8080", Method: "POST", URI: "/v1/leases/self/heartbeat", Body: []byte("{}"), Timeout: 5 * time.Second, Seal: Seal{To: "two"}})
-	if err != nil || answer.Status != http.StatusOK {
-		t.Fatalf("while %d wait: %+v %v", maxConns, answer, err)
-	}
+	assert.Must(t, err == nil && answer.Status == http.StatusOK, "while %d wait: %+v %v", maxConns, answer, err)
 	if asked.Load() != maxConns+1 {
 		t.Errorf("%d were asked", asked.Load())
 	}
@@ -178,9 +175,7 @@ func TestARequestArrivesAsItCame(t *testing.T) {
 	defer f.Close()
 	for _, is := range []string{"/v1/leases/self?owner=a#b", "/v1/leases/a%2Fb?x=%23", "/v1/leases/self?", "/v1/leases/self?owner=\u00fc&metadata=[1]", "//v1/leases?a"} {
 		came, err := http.ReadRequest(bufio.NewReader(strings.NewReader("PATCH " + is + " HTTP/1.1\r\nHost: localhost\r\n\r\n")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		if _, err := f.Send(t.Context(), &Request{Address: server.URL, Method: "PATCH", URI: came.URL.RequestURI(), Timeout: 5 * time.Second, Seal: Seal{To: "two"}}); err != nil {
 			t.Errorf("%s: %v", is, err)
 		} else if uri.Load() != came.URL.RequestURI() {

@@ -12,14 +12,13 @@ import (
 
 	"pgregory.net/rapid"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/layout"
 )
 
-func keysOf(t interface{ Fatal(...any) }, secret ...layout.TokenKey) *Keys {
+func keysOf(t assert.T, secret ...layout.TokenKey) *Keys {
 	k, err := NewKeys(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return k
 }
 
@@ -46,15 +45,12 @@ func TestASealOpensWithAllItsFields(t *testing.T) {
 	keys := keysOf(t, first)
 	r, body, s := sealed(keys)
 	got, err := keys.Open(r, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if got.From != s.From || got.To != s.To || got.Sender != s.Sender || got.Number != s.Number || got.Registered != 41 || got.Zxid != 42 || got.Lease != "abc" || got.Request != s.Request || got.Client != s.Client {
 		t.Errorf("it says %+v", got)
 	}
-	if len(r.Header) != len(covered) || r.Header.Get("Origin") != "" || r.Header.Get("Lease-Token") == "" {
-		t.Errorf("what is left of the header is %v", r.Header)
-	}
+	assert.That(t, len(r.Header) == len(covered) && r.Header.Get("Origin") == "" && r.Header.Get("Lease-Token") != "",
+		"what is left of the header is %v", r.Header)
 }
 
 // Every part of a request that the receiver acts upon, changed or taken away.
@@ -149,9 +145,7 @@ func TestTheSealOfAnAnswerFitsOneRequestAndOneAnswer(t *testing.T) {
 	keys := keysOf(t, second, first)
 	r, body, _ := sealed(keysOf(t, first)) // the sender's newest is the older one here
 	asked, err := keys.Open(r, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	header := func() http.Header {
 		h := http.Header{"Date": {"now"}}
 		for _, name := range answered {
@@ -160,9 +154,7 @@ func TestTheSealOfAnAnswerFitsOneRequestAndOneAnswer(t *testing.T) {
 		keys.CloseAnswer(asked, 200, h, []byte("{}"))
 		return h
 	}
-	if err := keys.OpenAnswer(asked, 200, header(), []byte("{}")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, keys.OpenAnswer(asked, 200, header(), []byte("{}")))
 	h := header()
 	h.Set("Date", "later")
 	if err := keys.OpenAnswer(asked, 200, h, []byte("{}")); err != nil {
@@ -171,27 +163,16 @@ func TestTheSealOfAnAnswerFitsOneRequestAndOneAnswer(t *testing.T) {
 	for _, name := range answered {
 		h := header()
 		h.Set(name, "other")
-		if keys.OpenAnswer(asked, 200, h, []byte("{}")) == nil {
-			t.Errorf("%s was changed", name)
-		}
+		assert.That(t, keys.OpenAnswer(asked, 200, h, []byte("{}")) != nil, "%s was changed", name)
 	}
-	if keys.OpenAnswer(asked, 201, header(), []byte("{}")) == nil {
-		t.Error("the status was changed")
-	}
-	if keys.OpenAnswer(asked, 200, header(), []byte("{} ")) == nil {
-		t.Error("the body was changed")
-	}
-	if keys.OpenAnswer(asked, 200, http.Header{}, []byte("{}")) == nil {
-		t.Error("there is no seal")
-	}
+	assert.That(t, keys.OpenAnswer(asked, 201, header(), []byte("{}")) != nil, "the status was changed")
+	assert.That(t, keys.OpenAnswer(asked, 200, header(), []byte("{} ")) != nil, "the body was changed")
+	assert.That(t, keys.OpenAnswer(asked, 200, http.Header{}, []byte("{}")) != nil, "there is no seal")
 	again, body, _ := sealed(keys)
 	other, err := keys.Open(again, body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if keys.OpenAnswer(other, 200, header(), []byte("{}")) == nil {
-		t.Error("it is the answer to the same request, which was sent before")
-	}
+	assert.NoError(t, err)
+	assert.That(t, keys.OpenAnswer(other, 200, header(), []byte("{}")) != nil,
+		"it is the answer to the same request, which was sent before")
 }
 
 // Whatever is changed of a seal's text, it opens no more.

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func everybody(string) bool { return true }
@@ -48,9 +50,7 @@ func TestANewSenderMustBeRegisteredAndAKnownOneNeedNot(t *testing.T) {
 	if err := take("two", 1); !errors.Is(err, ErrUnknownSender) {
 		t.Errorf("a stranger: %v", err)
 	}
-	if len(r.senders) != 0 {
-		t.Error("a stranger is remembered")
-	}
+	assert.That(t, len(r.senders) == 0, "a stranger is remembered")
 	registered["two"] = true
 	if err := take("two", 1); err != nil {
 		t.Errorf("once it is registered: %v", err)
@@ -75,9 +75,7 @@ func TestTheSendersThatAreRememberedAreBounded(t *testing.T) {
 	name := func(i int) string { return fmt.Sprint("gateway-", i) }
 	for i := range maxSenders {
 		registered[name(i)] = true
-		if err := take(name(i), 1); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, take(name(i), 1))
 	}
 	registered["new"] = true
 	if err := take("new", 1); !errors.Is(err, ErrUnknownSender) || len(r.senders) != maxSenders {
@@ -96,9 +94,7 @@ func TestTheSendersThatAreRememberedAreBounded(t *testing.T) {
 			t.Errorf("%s, sent again: %v", name(i), err)
 		}
 	}
-	if len(r.senders) != maxSenders {
-		t.Errorf("%d are remembered", len(r.senders))
-	}
+	assert.That(t, len(r.senders) == maxSenders, "%d are remembered", len(r.senders))
 }
 
 func TestOfManyCopiesAtOnceOnePasses(t *testing.T) {
@@ -226,14 +222,10 @@ func TestARequestIsNumberedWhenItIsSent(t *testing.T) {
 	go func() { late <- send(true) }()
 	<-dialling
 	for range 10 {
-		if err := send(false); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, send(false))
 	}
 	close(dial)
-	if err := <-late; err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, <-late)
 	if want := []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}; !slices.Equal(k.numbers, want) {
 		t.Errorf("the numbers came as %v", k.numbers)
 	}
@@ -265,11 +257,7 @@ func TestAFleetIsKnownByItsLastSession(t *testing.T) {
 		t.Errorf("before the first session: %v", err)
 	}
 	for _, is := range []identity{{"one", 7}, {"one", 9}, {}, {"another", 12}, {}} {
-		if err := send(is); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, send(is))
 	}
-	if got := strings.Join(from, ", "); got != "one 7, one 7, one 7, another 12, another 12" {
-		t.Errorf("it was %s", got)
-	}
+	assert.Equal(t, strings.Join(from, ", "), "one 7, one 7, one 7, another 12, another 12", "it was")
 }

@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/layout"
 )
 
@@ -26,9 +27,7 @@ func TestALineThatIsChangedLeftOutRepeatedOrAnothersIsRefused(t *testing.T) {
 	ends := func() (teller, listener *Lines) {
 		r, body, sent := sealed(keys)
 		got, err := keys.Open(r, body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		return keys.Lines(got), keys.Lines(sent)
 	}
 	line := func(l *Lines, n int) []byte {
@@ -38,9 +37,8 @@ func TestALineThatIsChangedLeftOutRepeatedOrAnothersIsRefused(t *testing.T) {
 	teller, listener := ends()
 	for n := range 3 {
 		at, news, err := listener.Open(line(teller, n))
-		if err != nil || at != fmt.Sprint("place-", n) || len(news) != 1 || string(news[0]) != fmt.Sprintf(`{"n":%d}`, n) {
-			t.Fatalf("%q %s %v", at, news, err)
-		}
+		assert.Must(t, err == nil && at == fmt.Sprint("place-", n) && len(news) == 1 && string(news[0]) == fmt.Sprintf(`{"n":%d}`, n),
+			"%q %s %v", at, news, err)
 	}
 	for name, other := range map[string]func(teller *Lines) []byte{
 		"changed":  func(l *Lines) []byte { return []byte(strings.Replace(string(line(l, 0)), "place-0", "place-1", 1)) },
@@ -181,9 +179,7 @@ func TestAStreamIsNotFollowedWhenAnotherProgramAnswers(t *testing.T) {
 		server := httptest.NewServer(answer)
 		f := New(Options{Secret: func() []layout.TokenKey { return []layout.TokenKey{first} }, Self: func() (string, int64) { return "gatewayone", 1 }})
 		err := f.Follow(t.Context(), Peer{"gatewaytwo", strings.TrimPrefix(server.URL, "http://")}, "", never)
-		if err == nil || errors.Is(err, io.EOF) {
-			t.Errorf("%s: %v", name, err)
-		}
+		assert.That(t, err != nil && !errors.Is(err, io.EOF), "%s: %v", name, err)
 		f.Close()
 		server.Close()
 	}
@@ -219,9 +215,7 @@ func TestEveryOtherGatewayIsFollowedAsLongAsItIsThere(t *testing.T) {
 			synctest.Wait()
 			mu.Lock()
 			defer mu.Unlock()
-			if !slices.Equal(got, want) {
-				t.Errorf("%s: %q, want %q", what, got, want)
-			}
+			assert.That(t, slices.Equal(got, want), "%s: %q, want %q", what, got, want)
 		}
 		serve := func(name string) func() {
 			return p.serve(t, name+":8080", reporter(t, keys, func(since string) (string, [][]byte) {
@@ -312,9 +306,8 @@ func TestAGatewayNeitherFollowsNorAsksItself(t *testing.T) {
 		}
 		cancel()
 		<-ended
-		if slices.ContainsFunc(following, func(f string) bool { return !strings.HasPrefix(f, "two ") }) || asked.Load() == 0 {
-			t.Errorf("it followed %q", following)
-		}
+		assert.That(t, !slices.ContainsFunc(following, func(f string) bool { return !strings.HasPrefix(f, "two ") }) && asked.Load() != 0,
+			"it followed %q", following)
 	})
 }
 
@@ -338,15 +331,11 @@ func TestOthersAreFollowedAsSoonAsThereIsASession(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- l.Run(ctx) }()
 		time.Sleep(time.Minute)
-		if followed.Load() {
-			t.Error("it follows before others can know who it is")
-		}
+		assert.That(t, !followed.Load(), "it follows before others can know who it is")
 		session.Store(true)
 		time.Sleep(2 * firstPause)
 		synctest.Wait()
-		if !followed.Load() {
-			t.Error("it does not follow")
-		}
+		assert.That(t, followed.Load(), "it does not follow")
 		cancel()
 		<-ended
 		if log.Len() > 0 {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func TestAWindowTakesEachNumberOnce(t *testing.T) {
@@ -32,9 +34,7 @@ func TestAWindowTakesEachNumberOnce(t *testing.T) {
 		w := newWindow(size)
 		for i, n := range c.numbers {
 			want := strings.Fields(c.want)[i] == "yes"
-			if w.take(n) != want {
-				t.Errorf("%s: %d at place %d is taken: %v", name, n, i, !want)
-			}
+			assert.That(t, w.take(n) == want, "%s: %d at place %d is taken: %v", name, n, i, !want)
 		}
 	}
 }

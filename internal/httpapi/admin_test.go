@@ -10,6 +10,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 )
 
 func TestWhatAnAdministratorAsksForReachesTheManager(t *testing.T) {
@@ -72,12 +73,8 @@ func TestAReapSaysWhetherOthersAreMeant(t *testing.T) {
 	}
 	for query, want := range map[string]*bool{"": nil, "&foreign=true": new(true), "&foreign=false": new(false)} {
 		a := g.send(t, "POST", "/v1/locks/deploy/reap?older_than=1m"+query)
-		if !reflect.DeepEqual(got, want) {
-			t.Errorf("%q asks with %v", query, got)
-		}
-		if string(a.Body) != `{"reaped":[],"unreached":[],"dry_run":false,"more":false}`+"\n" {
-			t.Errorf("nothing was ended: %s", a.Body)
-		}
+		assert.That(t, reflect.DeepEqual(got, want), "%q asks with %v", query, got)
+		assert.That(t, string(a.Body) == `{"reaped":[],"unreached":[],"dry_run":false,"more":false}`+"\n", "nothing was ended: %s", a.Body)
 	}
 }
 
@@ -103,9 +100,8 @@ func TestALockInUseIsNotRemoved(t *testing.T) {
 	g := serve(t)
 	g.admin = &locks.Error{Code: locks.CodeLockInUse, Detail: "destroy it", Holders: queue().Holders, QueueLength: 2}
 	a := g.send(t, "DELETE", "/v1/locks/deploy")
-	if a.Status != 409 || a.Code() != "lock_in_use" || len(a.Problem.Holders) != 1 || *a.Problem.QueueLength != 2 {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	assert.That(t, a.Status == 409 && a.Code() == "lock_in_use" && len(a.Problem.Holders) == 1 && *a.Problem.QueueLength == 2,
+		"%d %s", a.Status, a.Body)
 	g.admin = &locks.Error{Code: locks.CodeNoContender}
 	g.expect(t, 404, "contender_not_found", "POST", "/v1/locks/deploy/contenders/x-0000000001/break")
 }
@@ -113,16 +109,13 @@ func TestALockInUseIsNotRemoved(t *testing.T) {
 func TestAFenceTellsWhetherATokenIsCurrent(t *testing.T) {
 	g := serve(t)
 	a := g.send(t, "GET", "/v1/locks/deploy/fence?fencing_token=8589934592&ns=other")
-	if a.Status != 200 || string(a.Body) != `{"current":true,"highest":8589934592}`+"\n" {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	assert.That(t, a.Status == 200 && string(a.Body) == `{"current":true,"highest":8589934592}`+"\n", "%d %s", a.Status, a.Body)
 	if got, want := g.asked(), fmt.Sprintf("fence %+v", locks.FenceRequest{Principal: locks.Anonymous, NS: "other", Lock: "deploy", Token: 1 << 33}); len(got) != 1 || got[0] != want {
 		t.Errorf("asked %q", got)
 	}
 	a = g.send(t, "GET", "/v1/locks/deploy/fence?fencing_token=7")
-	if a.Status != 200 || string(a.Body) != `{"current":false,"reason":"superseded","highest":8589934592}`+"\n" {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	assert.That(t, a.Status == 200 && string(a.Body) == `{"current":false,"reason":"superseded","highest":8589934592}`+"\n",
+		"%d %s", a.Status, a.Body)
 }
 
 func TestAProxyLearnsWhetherARequestMayPass(t *testing.T) {
@@ -163,9 +156,8 @@ func TestAProxyLearnsWhetherARequestMayPass(t *testing.T) {
 		g := serve(t)
 		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 			a := g.send(t, method, "/v1/check-fence"+c.query, c.options...)
-			if a.Status != c.status || method != http.MethodHead && a.Code() != c.code {
-				t.Errorf("%s, %s: %d %s", c.what, method, a.Status, a.Body)
-			}
+			assert.That(t, a.Status == c.status && (method == http.MethodHead || a.Code() == c.code),
+				"%s, %s: %d %s", c.what, method, a.Status, a.Body)
 			asked := g.asked()
 			ns, lock, _ := strings.Cut(c.asked, " ")
 			if (len(asked) == 1) != (c.asked != "") || c.asked != "" && !strings.Contains(asked[0], "NS:"+ns+" Lock:"+lock+" ") {
@@ -187,9 +179,7 @@ func TestAProxyIsToldWhenTheGatewayCannotKnow(t *testing.T) {
 		return locks.FenceAnswer{}, &locks.Error{Code: locks.CodeUnavailable, RetryAfter: time.Second}
 	}
 	a := g.send(t, "GET", "/v1/check-fence?lock=deploy&fencing_token=7")
-	if a.Status != 503 || a.Header.Get("Retry-After") != "1" {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	assert.That(t, a.Status == 503 && a.Header.Get("Retry-After") == "1", "%d %s", a.Status, a.Body)
 }
 
 // Without authentication everyone who reaches the gateway may do what

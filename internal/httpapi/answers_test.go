@@ -13,6 +13,7 @@ import (
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 )
 
 func TestAnAcquireReachesTheManagerAsItWasAsked(t *testing.T) {
@@ -53,18 +54,14 @@ func TestAnAcquireReachesTheManagerAsItWasAsked(t *testing.T) {
 			return locks.AcquireResult{Lease: held()}, nil
 		}
 		a := g.send(t, "POST", "/v1/locks/"+c.path, c.options...)
-		if a.Status != 201 || !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%s: %d\n got %+v\nwant %+v", c.path, a.Status, got, c.want)
-		}
+		assert.That(t, a.Status == 201 && reflect.DeepEqual(got, c.want), "%s: %d\n got %+v\nwant %+v", c.path, a.Status, got, c.want)
 	}
 }
 
 func TestAGrantedLeaseIsCreatedAndSaysWhereItIs(t *testing.T) {
 	g := serve(t)
 	lease, a, err := g.client.Acquire(g.ctx, "deploy", apitest.Query("ttl=10s&owner=me"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if a.Status != 201 || a.Header.Get("Location") != "/v1/leases/"+someID || a.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("%d %v", a.Status, a.Header)
 	}
@@ -82,9 +79,7 @@ func TestATicketIsAcceptedAndTellsItsPlace(t *testing.T) {
 		return locks.AcquireResult{Lease: waiting()}, nil
 	}
 	lease, a, err := g.client.Acquire(g.ctx, "deploy", apitest.Query("async=true"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if a.Status != 202 || lease.Position != 2 || *lease.QueueLength != 3 || lease.FencingToken != 0 || strings.Contains(string(a.Body), "fencing_token") {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
@@ -96,12 +91,9 @@ func TestARepeatIsAnsweredWithTheLeaseAsItIs(t *testing.T) {
 		return locks.AcquireResult{Lease: waiting(), Replayed: true}, nil
 	}
 	lease, a, err := g.client.Acquire(g.ctx, "deploy", apitest.Key(someKey))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.Status != 200 || a.Header.Get("Idempotency-Replayed") != "true" || lease.Token != someToken {
-		t.Errorf("%d %v %s", a.Status, a.Header, a.Body)
-	}
+	assert.NoError(t, err)
+	assert.That(t, a.Status == 200 && a.Header.Get("Idempotency-Replayed") == "true" && lease.Token == someToken,
+		"%d %v %s", a.Status, a.Header, a.Body)
 }
 
 func TestShellLinesNeedNoQuoting(t *testing.T) {
@@ -113,9 +105,8 @@ func TestShellLinesNeedNoQuoting(t *testing.T) {
 	} {
 		a := g.send(t, "POST", "/v1/locks/deploy/leases", options...)
 		want := "LEASE_ID=" + someID + "\nLEASE_TOKEN=" + someToken + "\nFENCING_TOKEN=8589934592\nLEASE_STATE=held\nLEASE_TTL_MS=30000\nNOTIFY_SECRET=\nLEASE_ERROR=\nLEASE_STATUS=201\n"
-		if a.Status != 201 || string(a.Body) != want || a.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
-			t.Errorf("%d %q", a.Status, a.Body)
-		}
+		assert.That(t, a.Status == 201 && string(a.Body) == want && a.Header.Get("Content-Type") == "text/plain; charset=utf-8",
+			"%d %q", a.Status, a.Body)
 	}
 	g.acquire = func(context.Context, locks.AcquireRequest) (locks.AcquireResult, error) {
 		return locks.AcquireResult{Lease: waiting()}, nil
@@ -156,13 +147,9 @@ func TestALeaseIsShownWithItsRevision(t *testing.T) {
 	}
 	a := g.send(t, "GET", "/v1/leases/"+someID+"?wait=30s&since=7f&verify=true", apitest.Token(someToken))
 	want := locks.LeaseRequest{Principal: locks.Anonymous, ID: someID, Token: someToken, Wait: 30 * time.Second, Since: "7f", Verify: true}
-	if got != want || a.Header.Get("ETag") != `"7f"` {
-		t.Errorf("%+v %v", got, a.Header)
-	}
+	assert.That(t, got == want && a.Header.Get("ETag") == `"7f"`, "%+v %v", got, a.Header)
 	g.send(t, "GET", "/v1/leases/self", apitest.Token(someToken))
-	if want := (locks.LeaseRequest{Principal: locks.Anonymous, Token: someToken}); got != want {
-		t.Errorf("%+v", got)
-	}
+	assert.That(t, got == (locks.LeaseRequest{Principal: locks.Anonymous, Token: someToken}), "%+v", got)
 }
 
 func TestAnEndedLeaseIsShownWithItsReason(t *testing.T) {
@@ -173,9 +160,7 @@ func TestAnEndedLeaseIsShownWithItsReason(t *testing.T) {
 		return l, nil
 	}
 	lease, a, err := g.client.Lease(g.ctx, someID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if a.Status != 200 || lease.State != api.StateEnded || lease.Reason != api.ReasonExpired || lease.ExpiresInMS != nil || lease.QueueLength != nil {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
@@ -184,9 +169,7 @@ func TestAnEndedLeaseIsShownWithItsReason(t *testing.T) {
 func TestAHeartbeatRenewsByIdOrByTokenAlone(t *testing.T) {
 	g := serve(t)
 	h, a, err := g.client.Heartbeat(g.ctx, someToken)
-	if err != nil || a.Status != 200 || h.ExpiresInMS != 30_000 || h.Waiters != 2 || h.FencingToken != 1<<33 {
-		t.Errorf("%v %+v", err, h)
-	}
+	assert.That(t, err == nil && a.Status == 200 && h.ExpiresInMS == 30_000 && h.Waiters == 2 && h.FencingToken == 1<<33, "%v %+v", err, h)
 	g.send(t, "POST", "/v1/leases/"+someID+"/heartbeat?ttl=1h", apitest.Token(someToken))
 	g.send(t, "POST", "/v1/leases/"+someID+"/heartbeat", apitest.Token(someToken), apitest.JSON(`{"ttl":"2h"}`))
 	want := []string{
@@ -208,9 +191,7 @@ func TestABulkHeartbeatTellsWhatBecameOfEach(t *testing.T) {
 		}
 	}
 	list, a, err := g.client.Heartbeats(g.ctx, []string{"a", "b", "c", "d"})
-	if err != nil || a.Status != 200 || len(list.Items) != 4 {
-		t.Fatalf("%v %+v", err, a)
-	}
+	assert.Must(t, err == nil && a.Status == 200 && len(list.Items) == 4, "%v %+v", err, a)
 	if i := list.Items[0]; i.Problem != nil || i.State != api.StateHeld || *i.ExpiresInMS != 0 || *i.Waiters != 0 {
 		t.Errorf("the first: %+v", i)
 	}
@@ -228,9 +209,7 @@ func TestABulkHeartbeatTellsWhatBecameOfEach(t *testing.T) {
 func TestAReleaseHasNothingToSay(t *testing.T) {
 	g := serve(t)
 	a, err := g.client.Release(g.ctx, someToken)
-	if err != nil || a.Status != 204 || len(a.Body) != 0 {
-		t.Errorf("%v %+v", err, a)
-	}
+	assert.That(t, err == nil && a.Status == 204 && len(a.Body) == 0, "%v %+v", err, a)
 	g.send(t, "DELETE", "/v1/leases/"+someID, apitest.Token(someToken))
 	if got := g.asked(); strings.Join(got, "\n") != `release "" `+someToken+"\n"+`release "`+someID+`" `+someToken {
 		t.Errorf("asked %q", got)
@@ -243,15 +222,11 @@ func TestListsCarryNoTokensAndTellWhereToGoOn(t *testing.T) {
 	page := g.leases
 	g.leases = func(f locks.LeaseFilter) (locks.LeasePage, error) { got = f; return page(f) }
 	list, a, err := g.client.Leases(g.ctx, apitest.Query("ns=default&owner=me&state=held&limit=5&cursor=c1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if want := (locks.LeaseFilter{Principal: locks.Anonymous, NS: "default", Owner: "me", State: locks.Held, Limit: 5, Cursor: "c1"}); got != want {
 		t.Errorf("asked %+v", got)
 	}
-	if len(list.Items) != 2 || list.NextCursor != "c2" || strings.Contains(string(a.Body), someToken) {
-		t.Errorf("%s", a.Body)
-	}
+	assert.That(t, len(list.Items) == 2 && list.NextCursor == "c2" && !strings.Contains(string(a.Body), someToken), "%s", a.Body)
 	var asked locks.LockFilter
 	g.locks = func(f locks.LockFilter) (locks.LockPage, error) { asked = f; return locks.LockPage{}, nil }
 	names, _, err := g.client.Locks(g.ctx, apitest.Query("prefix=de%2B&contains=pl&state=queued"))
@@ -282,9 +257,7 @@ func TestAQueueIsShownWhole(t *testing.T) {
 	var got locks.LockRequest
 	g.lock = func(_ context.Context, req locks.LockRequest) (locks.Lock, error) { got = req; return queue(), nil }
 	lock, a, err := g.client.Lock(g.ctx, "deploy", apitest.Query("ns=default&wait=1s&since=x&consistent=true&limit=3&cursor=c1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if want := (locks.LockRequest{Principal: locks.Anonymous, NS: "default", Lock: "deploy", Wait: time.Second, Since: "x", Consistent: true, Limit: 3, Cursor: "c1"}); got != want {
 		t.Errorf("asked %+v", got)
 	}
@@ -315,12 +288,8 @@ func TestAQueueIsATableForPeople(t *testing.T) {
 	g.lock = func(context.Context, locks.LockRequest) (locks.Lock, error) { return queue(), nil }
 	a := g.send(t, "GET", "/v1/locks/deploy?format=text")
 	want, err := os.ReadFile("testdata/table.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(a.Body) != string(want) {
-		t.Errorf("got\n%s\nwant\n%s", a.Body, want)
-	}
+	assert.NoError(t, err)
+	assert.That(t, string(a.Body) == string(want), "got\n%s\nwant\n%s", a.Body, want)
 	if b := g.send(t, "GET", "/v1/locks/deploy", apitest.Header("Accept", "text/plain")); string(b.Body) != string(a.Body) {
 		t.Errorf("Accept: text/plain gives %s", b.Body)
 	}
@@ -337,9 +306,7 @@ func TestTheGatewayTellsAboutItself(t *testing.T) {
 	}
 	a := g.send(t, "GET", "/metrics")
 	for _, name := range []string{`lockkeeper_build_info{`, `lockkeeper_http_requests_total{operation="GetInfo",status="200"} 1`, "go_goroutines"} {
-		if !strings.Contains(string(a.Body), name) {
-			t.Errorf("the metrics lack %s", name)
-		}
+		assert.That(t, strings.Contains(string(a.Body), name), "the metrics lack %s", name)
 	}
 }
 
@@ -384,9 +351,7 @@ func TestTheGeneratedClientSpeaksTheSameLanguage(t *testing.T) {
 	g := serve(t)
 	client := g.client.API()
 	response, err := client.Acquire(g.ctx, "a@b:c=d+e~f", &api.AcquireParams{TTL: new("10s"), IdempotencyKey: new(someKey)}, api.AcquireRequest{Owner: "me"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var lease api.Lease
 	if err := json.NewDecoder(response.Body).Decode(&lease); err != nil || response.StatusCode != 201 || lease.Lock != "a@b:c=d+e~f" || lease.Owner != "me" {
 		t.Errorf("%v %d %+v", err, response.StatusCode, lease)

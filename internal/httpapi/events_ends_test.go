@@ -15,6 +15,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 )
 
 func TestADrainEndsEveryStreamAtOnce(t *testing.T) {
@@ -122,15 +123,9 @@ func TestTheFormOfAStreamIsWhatIsPreferred(t *testing.T) {
 		if accept != "" {
 			h.Set("Accept", accept)
 		}
-		if got := streamType("", h)[0]; got != want {
-			t.Errorf("Accept: %s is answered with %s, want %s", accept, got, want)
-		}
-		if got := streamType("jsonl", h)[0]; got != "application/jsonl" {
-			t.Errorf("format is weaker than Accept: %s", accept)
-		}
-		if got := streamType("sse", h)[0]; got != "text/event-stream" {
-			t.Errorf("format is weaker than Accept: %s", accept)
-		}
+		assert.Equal(t, streamType("", h)[0], want, "Accept: %s is answered with", accept)
+		assert.That(t, streamType("jsonl", h)[0] == "application/jsonl", "format is weaker than Accept: %s", accept)
+		assert.That(t, streamType("sse", h)[0] == "text/event-stream", "format is weaker than Accept: %s", accept)
 	}
 }
 
@@ -187,9 +182,8 @@ func TestWhatNoStreamCanBeMadeOfIsRefusedByName(t *testing.T) {
 		t.Errorf("the manager was asked: %q", calls)
 	}
 	w.locks = func(f locks.LockFilter) (locks.LockPage, error) {
-		if recipe.CheckLockName(f.Prefix) == nil || f.Prefix == "" {
-			t.Errorf("a stream looks for locks that begin with %q, to learn whether there is a namespace", f.Prefix)
-		}
+		assert.That(t, recipe.CheckLockName(f.Prefix) != nil && f.Prefix != "",
+			"a stream looks for locks that begin with %q, to learn whether there is a namespace", f.Prefix)
 		return locks.LockPage{}, &locks.Error{Code: locks.CodeNamespaceUnknown, Detail: "there is no namespace " + f.NS}
 	}
 	for form := range forms {
@@ -219,13 +213,10 @@ func TestNothingInAnEventIsObeyedByATerminalOrAPage(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", e.JSON, want)
 		}
 		e := next(t, s)
-		if e.Znode != "/locks/"+clean || e.Lock != clean || e.Owner != clean {
-			t.Errorf("got %s", e.JSON)
-		}
+		assert.That(t, e.Znode == "/locks/"+clean && e.Lock == clean && e.Owner == clean, "got %s", e.JSON)
 		for _, r := range e.JSON {
-			if r < ' ' || r >= 0x7f && r < 0xa0 || strings.ContainsRune("$`<>&\u202e\u2028\U000e0001", r) {
-				t.Errorf("%U is there as it is", r)
-			}
+			assert.That(t, r >= ' ' && (r < 0x7f || r >= 0xa0) && !strings.ContainsRune("$`<>&\u202e\u2028\U000e0001", r),
+				"%U is there as it is", r)
 		}
 	})
 }
@@ -237,9 +228,7 @@ func TestTheLogTellsHowManyEventsAStreamWasSent(t *testing.T) {
 		s := w.open(t, form, apitest.Query("owner=1"))
 		w.hub.Publish(numbered(1))
 		expect(t, s, 1, 1)
-		if text := log.text(); text != "" {
-			t.Errorf("%s: a line before the end: %s", form, text)
-		}
+		assert.Equal(t, log.text(), "", "%s: a line before the end", form)
 		s.Close()
 		line := log.next(t)
 		status := map[bool]float64{true: 101, false: 200}[form == "socket"]

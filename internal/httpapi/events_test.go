@@ -15,6 +15,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -74,9 +75,7 @@ var forms = map[string]func(w *watched, options ...apitest.Option) (*apitest.Str
 func (w *watched) open(t *testing.T, form string, options ...apitest.Option) *apitest.Stream {
 	t.Helper()
 	s, a, err := forms[form](w, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if s == nil {
 		t.Fatalf("%s was refused: %d %s", form, a.Status, a.Body)
 	}
@@ -94,9 +93,7 @@ func eachForm(t *testing.T, test func(t *testing.T, form string)) {
 func next(t *testing.T, s *apitest.Stream) apitest.StreamEvent {
 	t.Helper()
 	e, err := s.Next()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return e
 }
 
@@ -129,9 +126,8 @@ func TestEveryStreamTellsAllEventsInOneOrder(t *testing.T) {
 	}()
 	for form, s := range streams {
 		expect(t, s, 0, n-1)
-		if want := map[string]string{"sse": "text/event-stream", "jsonl": "application/jsonl"}[form]; s.Header.Get("Content-Type") != want {
-			t.Errorf("%s: %v", form, s.Header)
-		}
+		assert.That(t, s.Header.Get("Content-Type") == map[string]string{"sse": "text/event-stream", "jsonl": "application/jsonl"}[form],
+			"%s: %v", form, s.Header)
 		s.Close()
 	}
 	waitFor(t, func() bool { return w.server.open.taken.Load() == 0 })
@@ -186,9 +182,7 @@ func TestAnEventTellsWhatAppliesToItAndNothingElse(t *testing.T) {
 
 func TestEveryTypeOfTheHubIsInTheSpecification(t *testing.T) {
 	spec, err := apitest.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	specified := spec.Doc.Components.Schemas["EventType"].Value.Enum
 	for i, name := range specified {
 		if got := events.Type(i).String(); got != name {
@@ -280,9 +274,8 @@ func TestAClientThatSawNoEventResumesWithoutALoss(t *testing.T) {
 	w := watch(t, events.Options{})
 	body := beginning(t, w, "/v1/events")
 	fields := strings.Split(body, "\n")
-	if len(fields) < 2 || !strings.HasPrefix(fields[0], "retry: ") || !strings.HasPrefix(fields[1], "id: ") {
-		t.Fatalf("the stream begins with %q", body)
-	}
+	assert.Must(t, len(fields) >= 2 && strings.HasPrefix(fields[0], "retry: ") && strings.HasPrefix(fields[1], "id: "),
+		"the stream begins with %q", body)
 	w.hub.Publish(numbered(1))
 	expect(t, w.open(t, "sse", apitest.Header("Last-Event-ID", strings.TrimPrefix(fields[1], "id: "))), 1, 1)
 }
@@ -294,14 +287,10 @@ func TestNotAllComeBackInTheSameMoment(t *testing.T) {
 	for range 20 {
 		line, _, _ := strings.Cut(beginning(t, w, "/v1/events"), "\n")
 		ms, err := strconv.Atoi(strings.TrimPrefix(line, "retry: "))
-		if err != nil || ms < 1000 || ms >= 2000 {
-			t.Fatalf("the stream begins with %q", line)
-		}
+		assert.Must(t, err == nil && ms >= 1000 && ms < 2000, "the stream begins with %q", line)
 		when[ms] = true
 	}
-	if len(when) < 5 {
-		t.Errorf("20 clients come back at %d moments", len(when))
-	}
+	assert.That(t, len(when) >= 5, "20 clients come back at %d moments", len(when))
 }
 
 // beginning is what a stream says before anything happens.
@@ -310,13 +299,9 @@ func beginning(t *testing.T, w *watched, path string) string {
 	ctx, cancel := context.WithCancel(w.ctx)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, "GET", w.url+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer response.Body.Close()
 	var b strings.Builder
 	buf := make([]byte, 1)
@@ -366,15 +351,12 @@ func TestAStreamThatLagsIsToldSoAndEnded(t *testing.T) {
 		}
 		w.run()
 		e := next(t, s)
-		if e.Type != "resync" || e.Reason != events.ReasonLagged {
-			t.Fatalf("got %s", e.JSON)
-		}
+		assert.Must(t, e.Type == "resync" && e.Reason == events.ReasonLagged, "got %s", e.JSON)
 		_, err := s.Next()
 		var closed *websocket.CloseError
 		if form == "socket" {
-			if !errors.As(err, &closed) || closed.Code != websocket.CloseTryAgainLater || closed.Text == "" {
-				t.Errorf("ended with %v", err)
-			}
+			assert.That(t, errors.As(err, &closed) && closed.Code == websocket.CloseTryAgainLater && closed.Text != "",
+				"ended with %v", err)
 		} else if err != io.EOF {
 			t.Errorf("ended with %v", err)
 		}
@@ -412,9 +394,7 @@ func TestAKeepaliveMovesThePositionOn(t *testing.T) {
 			w.hub.Publish(numbered(i))
 		}
 		for newest := newest(t, w.hub); s.Position != newest; {
-			if err := s.NextKeepalive(); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, s.NextKeepalive())
 		}
 	}
 	w.hub.Publish(&events.Event{Type: events.GatewayJoined})
@@ -427,9 +407,7 @@ func TestAKeepaliveMovesThePositionOn(t *testing.T) {
 func newest(t *testing.T, hub *events.Hub) string {
 	t.Helper()
 	sub, err := hub.Subscribe(events.Filter{}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer sub.Close()
 	return sub.Position()
 }

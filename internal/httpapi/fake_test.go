@@ -16,6 +16,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/metrics"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 )
 
 const (
@@ -362,9 +363,7 @@ func serve(t *testing.T, change ...func(*Options)) *gateway {
 	}
 	g := &gateway{fake: f, server: New(o), ctx: t.Context()}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	srv := &http.Server{Handler: g.server, ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelError)}
 	Configure(srv)
 	done := make(chan error, 1)
@@ -372,9 +371,7 @@ func serve(t *testing.T, change ...func(*Options)) *gateway {
 	t.Cleanup(func() {
 		g.server.Drain()
 		_ = srv.Close()
-		if err := <-done; err != http.ErrServerClosed {
-			t.Errorf("serving: %v", err)
-		}
+		assert.Equal(t, <-done, http.ErrServerClosed, "serving")
 	})
 	g.url = "http://" + listener.Addr().String()
 	g.client = apitest.New(t, g.url)
@@ -385,9 +382,7 @@ func serve(t *testing.T, change ...func(*Options)) *gateway {
 func (g *gateway) send(t *testing.T, method, path string, options ...apitest.Option) *apitest.Answer {
 	t.Helper()
 	a, err := g.client.Send(g.ctx, method, path, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return a
 }
 
@@ -395,9 +390,8 @@ func (g *gateway) send(t *testing.T, method, path string, options ...apitest.Opt
 func (g *gateway) expect(t *testing.T, status int, code, method, path string, options ...apitest.Option) *apitest.Answer {
 	t.Helper()
 	a := g.send(t, method, path, options...)
-	if a.Status != status || code != "" && a.Code() != code {
-		t.Errorf("%s %s: %d %s, want %d %s", method, path, a.Status, a.Body, status, code)
-	}
+	assert.That(t, a.Status == status && (code == "" || a.Code() == code),
+		"%s %s: %d %s, want %d %s", method, path, a.Status, a.Body, status, code)
 	return a
 }
 
@@ -406,9 +400,7 @@ func (g *gateway) later(t *testing.T, method, path string, options ...apitest.Op
 	answer := make(chan *apitest.Answer, 1)
 	go func() {
 		a, err := g.client.Send(g.ctx, method, path, options...)
-		if err != nil {
-			t.Error(err)
-		}
+		assert.That(t, err == nil, "%v", err)
 		answer <- a
 	}()
 	return answer

@@ -12,6 +12,7 @@ import (
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 )
 
 // spread has a gateway run the leases whose tokens begin with its name, and know the owners of the others.
@@ -40,14 +41,10 @@ func (g *gateway) spread(addresses map[string]string) {
 func (g *gateway) beats(t *testing.T, tokens ...string) ([]string, *apitest.Answer) {
 	t.Helper()
 	body, err := json.Marshal(api.HeartbeatsRequest{Tokens: tokens})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	a := g.send(t, "POST", "/v1/heartbeats", apitest.JSON(string(body)))
 	var list api.HeartbeatList
-	if err := json.Unmarshal(a.Body, &list); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal(a.Body, &list))
 	var told []string
 	for _, item := range list.Items {
 		if item.Problem != nil {
@@ -70,15 +67,9 @@ func TestABulkHeartbeatIsSplitByOwnerAndPutTogetherInOrder(t *testing.T) {
 	tokens := []string{"three/a", "one/b", "two/c", "nobody/d", "two/gone", "one/gone", "three/e", "two/f"}
 	want := []string{"a 7", "b 7", "c 7", "d lease_not_found", "gone lease_ended", "gone lease_ended", "e 7", "f 7"}
 	told, _ := one.beats(t, tokens...)
-	if !slices.Equal(told, want) {
-		t.Errorf("told %q", told)
-	}
-	if calls := two.asked(); !slices.Equal(calls, []string{"arrive  7", "heartbeats 3"}) {
-		t.Errorf("two was asked %q", calls)
-	}
-	if calls := three.asked(); !slices.Equal(calls, []string{"arrive  6", "heartbeats 2"}) {
-		t.Errorf("three was asked %q", calls)
-	}
+	assert.That(t, slices.Equal(told, want), "told %q", told)
+	assert.Slices(t, two.asked(), []string{"arrive  7", "heartbeats 3"}, "two was asked")
+	assert.Slices(t, three.asked(), []string{"arrive  6", "heartbeats 2"}, "three was asked")
 	// One hop: what two does not run it does not ask three for.
 	at := func(lease string) *locks.Error {
 		return &locks.Error{Code: locks.CodeNotOwner, Owner: &locks.Route{Gateway: "two", Address: two.address(), Zxid: 1, Lease: lease}}
@@ -87,9 +78,7 @@ func TestABulkHeartbeatIsSplitByOwnerAndPutTogetherInOrder(t *testing.T) {
 		return []locks.HeartbeatResult{{LeaseID: "a", Err: at("a")}, {LeaseID: "c", Err: at("c")}}
 	}
 	told, _ = one.beats(t, "three/a", "two/c")
-	if !slices.Equal(told, []string{"a owned_by_other_gateway", "c 7"}) || len(three.asked()) != 0 {
-		t.Errorf("told %q", told)
-	}
+	assert.That(t, slices.Equal(told, []string{"a owned_by_other_gateway", "c 7"}) && len(three.asked()) == 0, "told %q", told)
 }
 
 func TestABulkHeartbeatAnswersForOthersWhenOneOwnerIsGone(t *testing.T) {
@@ -191,9 +180,7 @@ func TestABreakIsTheOwnersUnlessThatOneCannotDoIt(t *testing.T) {
 	path := "/v1/leases/" + someID + "/break?reason=maintenance"
 	here := func() bool {
 		calls := asked.asked()
-		if len(calls) == 0 || !strings.Contains(calls[0], "AtOwner:true") {
-			t.Errorf("it was asked %q", calls)
-		}
+		assert.That(t, len(calls) != 0 && strings.Contains(calls[0], "AtOwner:true"), "it was asked %q", calls)
 		return len(calls) == 2 && strings.Contains(calls[1], "AtOwner:false") && strings.Contains(calls[1], "maintenance")
 	}
 	if a := asked.send(t, "POST", path); a.Status != 204 || here() {

@@ -18,6 +18,7 @@ import (
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/layout"
 )
 
@@ -142,23 +143,19 @@ func TestWhicheverGatewayIsAskedTheOwnerAnswers(t *testing.T) {
 			direct := owner.asked()
 			got := asked.send(t, o.method, o.path, o.options...)
 			forwarded := owner.asked()
-			if arrived := fmt.Sprintf("arrive %s %d", someID, routeZxid); len(forwarded) == 0 || forwarded[0] != arrived {
-				t.Fatalf("the owner was not asked to arrive first: %q", forwarded)
-			}
+			assert.Must(t, len(forwarded) != 0 && forwarded[0] == fmt.Sprintf("arrive %s %d", someID, routeZxid),
+				"the owner was not asked to arrive first: %q", forwarded)
 			if !slices.Equal(direct, forwarded[1:]) {
 				t.Errorf("the owner was asked %q and, by the other gateway, %q", direct, forwarded[1:])
 			}
-			if got.Status != want.Status || !bytes.Equal(got.Body, want.Body) {
-				t.Errorf("the owner answers %d %s\nand the other one %d %s", want.Status, want.Body, got.Status, got.Body)
-			}
+			assert.That(t, got.Status == want.Status && bytes.Equal(got.Body, want.Body),
+				"the owner answers %d %s\nand the other one %d %s", want.Status, want.Body, got.Status, got.Body)
 			for name := range want.Header {
 				if name != "Date" && name != "Lockkeeper-Request-Id" && !slices.Equal(want.Header[name], got.Header[name]) {
 					t.Errorf("%s is %q at the owner and %q at the other one", name, want.Header[name], got.Header[name])
 				}
 			}
-			if got.Header.Get(fleet.Header) != "" {
-				t.Error("the client is shown the seal")
-			}
+			assert.That(t, got.Header.Get(fleet.Header) == "", "the client is shown the seal")
 		})
 	}
 }
@@ -183,9 +180,7 @@ func TestTheOwnersRefusalIsPassedOn(t *testing.T) {
 	// An owner that is being stopped.
 	owner.server.Drain()
 	a := asked.send(t, "GET", "/v1/leases/self?wait=1s&since=x", apitest.Token(someToken))
-	if a.Code() != "draining" || a.Header.Get("Retry-After") != "0" {
-		t.Errorf("answered %d %s", a.Status, a.Body)
-	}
+	assert.That(t, a.Code() == "draining" && a.Header.Get("Retry-After") == "0", "answered %d %s", a.Status, a.Body)
 }
 
 func TestBothLogLinesTellOfOneRequest(t *testing.T) {
@@ -199,13 +194,9 @@ func TestBothLogLinesTellOfOneRequest(t *testing.T) {
 		askedLog.lines()[0]: {"forwarded_to=owner"}, ownerLog.lines()[0]: {"forwarded_by=asked"},
 	} {
 		for _, word := range append(words, "request_id="+id, "traceparent="+trace, "client_ip=127.0.0.1", "lease_id="+someID, "status=204") {
-			if !strings.Contains(line, word) {
-				t.Errorf("%q is not in %s", word, line)
-			}
+			assert.That(t, strings.Contains(line, word), "%q is not in %s", word, line)
 		}
-		if strings.Contains(line, someToken) || strings.Contains(line, "mac=") {
-			t.Errorf("a secret is logged: %s", line)
-		}
+		assert.That(t, !strings.Contains(line, someToken) && !strings.Contains(line, "mac="), "a secret is logged: %s", line)
 	}
 }
 
@@ -214,9 +205,7 @@ func TestARequestGoesOnOnceAtMost(t *testing.T) {
 	third, _ := member(t, "third", "secret")
 	owner.sendsTo("third", third.address())
 	a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken))
-	if a.Status != 503 || a.Code() != "owned_by_other_gateway" {
-		t.Errorf("answered %d %s", a.Status, a.Body)
-	}
+	assert.That(t, a.Status == 503 && a.Code() == "owned_by_other_gateway", "answered %d %s", a.Status, a.Body)
 	if calls := third.asked(); len(calls) != 0 {
 		t.Errorf("the third was asked %q", calls)
 	}
@@ -247,9 +236,7 @@ func TestARequestThatComesBackIsRefused(t *testing.T) {
 	asked, _ := pair(t)
 	asked.sendsTo("owner", asked.address())
 	a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken))
-	if a.Code() != "owned_by_other_gateway" || len(asked.asked()) != 1 {
-		t.Errorf("answered %d %s", a.Status, a.Body)
-	}
+	assert.That(t, a.Code() == "owned_by_other_gateway" && len(asked.asked()) == 1, "answered %d %s", a.Status, a.Body)
 }
 
 // Elsewhere it would be another request, and queue a second time.
@@ -295,17 +282,13 @@ func TestOnlyTheOwnerSaysThatALeaseIsGone(t *testing.T) {
 func TestAForgedSealIsRefusedAndNothingIsAsked(t *testing.T) {
 	owner, book := member(t, "owner", "secret")
 	other, err := fleet.NewKeys(secretOf("another secret")())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	forged := httptest.NewRequest("DELETE", owner.url+"/v1/leases/self", nil)
 	forged.Header.Set("Lease-Token", someToken)
 	other.Close(&fleet.Seal{From: "asked", To: "owner", Zxid: 1, Lease: someID, Request: "0123456789abcdef"}, forged, nil)
 	for name, seal := range map[string]string{"another fleet's": forged.Header.Get(fleet.Header), "none": "", "words": "1 key=k1 let me in"} {
 		a := owner.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken), apitest.Header(fleet.Header, seal))
-		if a.Status != 403 || a.Code() != "fleet_seal_refused" {
-			t.Errorf("%s: answered %d %s", name, a.Status, a.Body)
-		}
+		assert.That(t, a.Status == 403 && a.Code() == "fleet_seal_refused", "%s: answered %d %s", name, a.Status, a.Body)
 	}
 	if calls := owner.asked(); len(calls) != 0 {
 		t.Errorf("the manager was asked %q", calls)
@@ -327,21 +310,15 @@ func TestAForgedSealIsRefusedAndNothingIsAsked(t *testing.T) {
 func TestWhatASealDoesNotCoverIsNotLookedAt(t *testing.T) {
 	owner, _ := member(t, "owner", "secret")
 	keys, err := fleet.NewKeys(secretOf("secret")())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	send := func(change func(*http.Request)) int {
 		r, err := http.NewRequest("GET", owner.url+"/v1/check-fence?lock=deploy", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		r.Host = "gateway-2.example.com"
 		keys.Close(&fleet.Seal{From: "asked", To: "owner"}, r, nil)
 		change(r)
 		response, err := http.DefaultTransport.RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		defer response.Body.Close()
 		_, _ = io.Copy(io.Discard, response.Body)
 		return response.StatusCode
@@ -349,12 +326,8 @@ func TestWhatASealDoesNotCoverIsNotLookedAt(t *testing.T) {
 	if status := send(func(r *http.Request) { r.Header.Set("Fencing-Token", fmt.Sprint(int64(1)<<33)) }); status != 403 || len(owner.asked()) != 0 {
 		t.Errorf("a fencing token that was added to a sealed request counts: %d", status)
 	}
-	if status := send(func(r *http.Request) { r.Header.Del(fleet.Header) }); status != 421 {
-		t.Errorf("without a seal: %d", status)
-	}
-	if status := send(func(r *http.Request) { r.URL.RawQuery += "&fencing_token=1" }); status != 403 {
-		t.Errorf("with a query that was changed: %d", status)
-	}
+	assert.Equal(t, send(func(r *http.Request) { r.Header.Del(fleet.Header) }), 421, "without a seal")
+	assert.Equal(t, send(func(r *http.Request) { r.URL.RawQuery += "&fencing_token=1" }), 403, "with a query that was changed")
 }
 
 // peer is what stands at an owner's address.
@@ -407,9 +380,8 @@ func TestWhatStandsAtTheOwnersAddressIsNotListenedToUnlessItIsTheOwner(t *testin
 			if o.changes {
 				want = "outcome_unknown"
 			}
-			if a.Status != 503 || o.method != "HEAD" && a.Code() != want || a.Header.Get("Retry-After") == "" {
-				t.Errorf("%s, %s: answered %d %s", name, o.name, a.Status, a.Body)
-			}
+			assert.That(t, a.Status == 503 && (o.method == "HEAD" || a.Code() == want) && a.Header.Get("Retry-After") != "",
+				"%s, %s: answered %d %s", name, o.name, a.Status, a.Body)
 		}
 	}
 	if calls := append(owner.asked(), foreign.asked()...); len(calls) != 0 {
@@ -426,9 +398,8 @@ func TestAnOwnerThatCannotBeReachedHasDoneNothing(t *testing.T) {
 		asked.sendsTo("owner", address)
 		for _, o := range calls() {
 			a := asked.send(t, o.method, o.path, o.options...)
-			if a.Status != 503 || o.method != "HEAD" && a.Code() != "owner_unreachable" || a.Header.Get("Retry-After") != "1" {
-				t.Errorf("%s at %s: answered %d %s", o.name, address, a.Status, a.Body)
-			}
+			assert.That(t, a.Status == 503 && (o.method == "HEAD" || a.Code() == "owner_unreachable") && a.Header.Get("Retry-After") == "1",
+				"%s at %s: answered %d %s", o.name, address, a.Status, a.Body)
 		}
 	}
 	// Of a gateway whose registration has not been read nobody knows where it is.
@@ -436,9 +407,8 @@ func TestAnOwnerThatCannotBeReachedHasDoneNothing(t *testing.T) {
 	if a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken)); a.Code() != "owned_by_other_gateway" {
 		t.Errorf("answered %d %s", a.Status, a.Body)
 	}
-	if metrics := string(asked.send(t, "GET", "/metrics").Body); !strings.Contains(metrics, `lockkeeper_forwarded_total{result="unreachable"}`) {
-		t.Error("it is not counted")
-	}
+	assert.That(t, strings.Contains(string(asked.send(t, "GET", "/metrics").Body), `lockkeeper_forwarded_total{result="unreachable"}`),
+		"it is not counted")
 }
 
 // An owner that hangs is given up after a while, soon for a heartbeat.
@@ -475,9 +445,7 @@ func TestWhoWaitsAtAnOwnerThatIsSucceededWaitsAtItsSuccessor(t *testing.T) {
 			runs(owner)
 			go func() {
 				a, err := asked.client.Send(t.Context(), o.method, o.path, o.options...)
-				if err != nil {
-					t.Error(err)
-				}
+				assert.That(t, err == nil, "%v", err)
 				answers <- a
 			}()
 			<-begun
@@ -517,9 +485,7 @@ func TestWhoGoesAwayEndsItsPollAtTheOwner(t *testing.T) {
 				}()
 				if name == "the gateway drains" && asked.server.drained.Err() != nil {
 					a := <-answers
-					if a.Code() != "draining" {
-						t.Errorf("while it drains: answered %d %s", a.Status, a.Body)
-					}
+					assert.That(t, a.Code() == "draining", "while it drains: answered %d %s", a.Status, a.Body)
 					continue
 				}
 				<-begun

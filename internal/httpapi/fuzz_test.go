@@ -11,6 +11,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 )
 
 // FuzzAcquire feeds the decoder whatever a client could send. What it lets through keeps every limit of the
@@ -63,9 +64,8 @@ func FuzzAcquire(f *testing.F) {
 		if values, err := url.ParseQuery(query); err == nil && values.Has("owner") && values.Get("owner") != req.Owner {
 			t.Errorf("owner of %q became %q", query, req.Owner)
 		}
-		if len(req.Lock) > 200 || strings.ContainsAny(req.Lock, "/ %\x00") || strings.ContainsAny(req.Lock[:1], "._~@:=+-") {
-			t.Errorf("accepted the name %q as %q", lock, req.Lock)
-		}
+		assert.That(t, len(req.Lock) <= 200 && !strings.ContainsAny(req.Lock, "/ %\x00") && !strings.ContainsAny(req.Lock[:1], "._~@:=+-"),
+			"accepted the name %q as %q", lock, req.Lock)
 	})
 }
 
@@ -96,20 +96,16 @@ func FuzzSeveral(f *testing.F) {
 				Limit, Permits int
 			}
 		}
-		if err := json.Unmarshal([]byte(body), &want); err != nil {
-			t.Fatalf("accepted %q: %v", body, err)
-		}
-		if len(want.Locks) != len(in.Group) || len(in.Group) > locks.MaxGroup {
-			t.Fatalf("%q has %d locks, and %d were read", body, len(want.Locks), len(in.Group))
-		}
+		assert.NoError(t, json.Unmarshal([]byte(body), &want), "accepted %q", body)
+		assert.Must(t, len(want.Locks) == len(in.Group) && len(in.Group) <= locks.MaxGroup,
+			"%q has %d locks, and %d were read", body, len(want.Locks), len(in.Group))
 		for i, got := range in.Group {
 			w := want.Locks[i]
 			if got.Lock != w.Lock || w.NS != "" && got.NS != w.NS || w.Mode != "" && string(got.Mode) != w.Mode || got.Limit != w.Limit || w.Permits != 0 && got.Permits != w.Permits {
 				t.Errorf("lock %d of %q is %+v", i, body, got)
 			}
-			if got.NS == "" || got.Mode == "" || got.Mode != locks.Semaphore && got.Limit+got.Permits != 0 {
-				t.Errorf("lock %d of %q is accepted as %+v", i, body, got)
-			}
+			assert.That(t, got.NS != "" && got.Mode != "" && (got.Mode == locks.Semaphore || got.Limit+got.Permits == 0),
+				"lock %d of %q is accepted as %+v", i, body, got)
 		}
 	})
 }
@@ -130,12 +126,8 @@ func FuzzHeartbeats(f *testing.F) {
 		var want struct {
 			Tokens []string `json:"tokens"`
 		}
-		if err := json.Unmarshal([]byte(body), &want); err != nil {
-			t.Fatalf("accepted %q: %v", body, err)
-		}
-		if len(want.Tokens) != len(tokens) {
-			t.Errorf("%q has %d tokens, and %d were read", body, len(want.Tokens), len(tokens))
-		}
+		assert.NoError(t, json.Unmarshal([]byte(body), &want), "accepted %q", body)
+		assert.That(t, len(want.Tokens) == len(tokens), "%q has %d tokens, and %d were read", body, len(want.Tokens), len(tokens))
 		for i := range tokens {
 			if tokens[i] != want.Tokens[i] {
 				t.Errorf("token %d is %q, want %q", i, tokens[i], want.Tokens[i])
@@ -148,12 +140,8 @@ func FuzzHeartbeats(f *testing.F) {
 func checkProblem(t *testing.T, err error) {
 	t.Helper()
 	p := problemOf(err)
-	if kinds[p.code] == nil {
-		t.Fatalf("a problem that is not in the catalogue: %+v", p)
-	}
-	if len(p.field) > 64+3 || strings.ContainsAny(p.field, "\n\r\x00\x1b") {
-		t.Errorf("field %q", p.field)
-	}
+	assert.Must(t, kinds[p.code] != nil, "a problem that is not in the catalogue: %+v", p)
+	assert.That(t, len(p.field) <= 64+3 && !strings.ContainsAny(p.field, "\n\r\x00\x1b"), "field %q", p.field)
 	if _, err := json.Marshal(p.document()); err != nil {
 		t.Error(err)
 	}

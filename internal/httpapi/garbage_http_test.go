@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // Each connection gets one odd request and then a good one. Either the connection ends with the answer to the odd one, or
@@ -60,9 +62,7 @@ func TestAnOddRequestIsOneRequestOrNone(t *testing.T) {
 	} {
 		g.asked()
 		got := answersTo(t, own, c.request+"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-		if !slices.Equal(got, c.answers) {
-			t.Errorf("%s: answered %v, want %v", name, got, c.answers)
-		}
+		assert.That(t, slices.Equal(got, c.answers), "%s: answered %v, want %v", name, got, c.answers)
 		if calls := g.asked(); len(calls) != c.asked || strings.Contains(fmt.Sprint(calls), "smuggled") {
 			t.Errorf("%s: the manager was asked %q, want %d questions", name, calls, c.asked)
 		}
@@ -73,9 +73,7 @@ func TestAnOddRequestIsOneRequestOrNone(t *testing.T) {
 func answersTo(t *testing.T, address, requests string) (status []int) {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(within))
 	go func() { _, _ = io.WriteString(conn, requests) }() // it may be cut off in the middle

@@ -14,6 +14,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"lockkeeper/internal/events"
+	"lockkeeper/internal/test/assert"
 )
 
 // What is no WebSocket frame, or none that a client may send, is answered with
@@ -75,16 +76,12 @@ func upgraded(t *testing.T, w *watched) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	addr := strings.TrimPrefix(w.url, "http://")
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	_ = conn.SetDeadline(time.Now().Add(within))
 	_, _ = fmt.Fprintf(conn, "GET /v1/events/ws HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", addr)
 	answer := bufio.NewReader(conn)
 	response, err := http.ReadResponse(answer, nil)
-	if err != nil || response.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatalf("%v %+v", err, response)
-	}
+	assert.Must(t, err == nil && response.StatusCode == http.StatusSwitchingProtocols, "%v %+v", err, response)
 	return conn, answer
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 )
 
 func TestWhoseNameTheHostIs(t *testing.T) {
@@ -26,9 +27,7 @@ func TestWhoseNameTheHostIs(t *testing.T) {
 		"[::ffff:0.0.0.0]": false, "[::ffff:0:0]:8080": false, "[::%lo]": false, "0": false, "0.0": false, "00.0.0.0": false, "0x0": false,
 		"[::ffff:127.0.0.1]": false, "[::ffff:7f00:1]:8080": false, "[::ffff:10.0.0.1]": false, "0.0.0.1": true, "[::1%lo]:8080": true,
 	} {
-		if got := g.hostAllowed(host); got != want {
-			t.Errorf("Host %q: allowed %v, want %v", host, got, want)
-		}
+		assert.Equal(t, g.hostAllowed(host), want, "Host %q: allowed", host)
 	}
 }
 
@@ -62,9 +61,7 @@ func TestOnlyPagesOfTheSameOriginMayAsk(t *testing.T) {
 				r.Header.Set(name, value)
 			}
 		}
-		if got := g.check(r) == nil; got != c.want {
-			t.Errorf("%+v: let through %v", c, got)
-		}
+		assert.Equal(t, g.check(r) == nil, c.want, "%+v: let through", c)
 	}
 }
 
@@ -80,9 +77,7 @@ func TestNoHeaderOfOursHidesAnothersOrigin(t *testing.T) {
 		r.Header["Sec-Fetch-Site"] = []string{"cross-site"}
 		r.Header["Sec-Fetch-Mode"] = []string{"navigate"}
 		r.Header[name] = values
-		if g.check(r) == nil {
-			t.Errorf("%s: %q was let through", name, values)
-		}
+		assert.That(t, g.check(r) != nil, "%s: %q was let through", name, values)
 	}
 }
 
@@ -113,16 +108,12 @@ func TestARequestForAnotherNameReachesNoHandler(t *testing.T) {
 	} {
 		g.asked()
 		conn, err := net.Dial("tcp", own)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		_ = conn.SetDeadline(time.Now().Add(within))
 		_, _ = io.WriteString(conn, request+"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 		a, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		_ = conn.Close()
-		if err != nil || a.StatusCode != want {
-			t.Errorf("%q: %v %+v, want %d", request, err, a, want)
-		}
+		assert.That(t, err == nil && a.StatusCode == want, "%q: %v %+v, want %d", request, err, a, want)
 		if calls := g.asked(); len(calls) > 0 != (want == http.StatusOK) {
 			t.Errorf("%q: the manager was asked %q", request, calls)
 		}

@@ -6,13 +6,12 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 )
 
 func TestTheSpecificationHasEveryHazardCode(t *testing.T) {
 	spec, err := apitest.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var specified []locks.HazardCode
 	for _, v := range spec.Doc.Components.Schemas["HazardCode"].Value.Enum {
 		specified = append(specified, locks.HazardCode(v.(string)))

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 )
 
 // forbidden is the first character of an answer that a shell, a terminal or a reader could take for something else.
@@ -47,18 +48,14 @@ func TestJSONIsInertAndMeansTheSame(t *testing.T) {
 		"{\n\t\"a\": [1, true, null]\r\n}\n":  "{\n\t\"a\": [1, true, null]\r\n}\n",
 		`"` + strings.Repeat("x", 64) + "`\"": `"` + strings.Repeat("x", 64) + `\u0060"`,
 	} {
-		if got := string(appendInert(nil, []byte(in))); got != want {
-			t.Errorf("%q becomes %q, want %q", in, got, want)
-		}
+		assert.Equal(t, string(appendInert(nil, []byte(in))), want, "%q becomes", in)
 	}
 	// Each byte at each place of a word.
 	for _, c := range []byte("$`\x7f\xff") {
 		for i := range 24 {
 			doc := bytes.Repeat([]byte("#"), 24) // next to $
 			doc[i] = c
-			if got := hazard(doc); got != i {
-				t.Errorf("%q at %d is found at %d", c, i, got)
-			}
+			assert.Equal(t, hazard(doc), i, "%q at %d is found at", c, i)
 		}
 	}
 	for c := range byte(0x7f) {
@@ -180,9 +177,7 @@ func TestEveryAnswerWithWordsOfOthersIsInertJSON(t *testing.T) {
 		if !json.Valid(doc) || !strings.Contains(string(doc), `\u0024(id)\u0060id\u0060\u007f\u009b31m\u202e\u200b\udb40\udc01\"\\ é漢`) {
 			t.Errorf("%s: answered %d %s", request, w.Code, doc)
 		}
-		if !strings.Contains(fmt.Sprint(decodedWords(t, doc)), words) {
-			t.Errorf("%s: the words read otherwise: %s", request, doc)
-		}
+		assert.That(t, strings.Contains(fmt.Sprint(decodedWords(t, doc)), words), "%s: the words read otherwise: %s", request, doc)
 	}
 }
 

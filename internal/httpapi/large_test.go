@@ -11,6 +11,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -44,9 +45,7 @@ func TestUnreadLargeAnswersAreBounded(t *testing.T) {
 	open := func() *bufio.Reader {
 		t.Helper()
 		conn, err := net.Dial("tcp", strings.TrimPrefix(g.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 		if _, err := fmt.Fprintf(conn, "GET /v1/locks HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
@@ -57,9 +56,7 @@ func TestUnreadLargeAnswersAreBounded(t *testing.T) {
 	}
 	for range 2 {
 		answer, err := http.ReadResponse(open(), nil) // its header
-		if err != nil || answer.StatusCode != http.StatusOK || answer.ContentLength < 8<<20 {
-			t.Fatalf("%v %+v", err, answer)
-		}
+		assert.Must(t, err == nil && answer.StatusCode == http.StatusOK && answer.ContentLength >= 8<<20, "%v %+v", err, answer)
 	}
 	if b := g.server.AnswersBound(); b.Used < 16<<20 || b.Used > limit || b.Refused != 0 {
 		t.Errorf("with two answers under way: %+v", b)

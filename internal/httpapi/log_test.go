@@ -10,6 +10,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 )
 
 // lines collects a log.
@@ -37,12 +38,8 @@ func (l *lines) next(t *testing.T) (line map[string]any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	text, err := l.buf.ReadBytes('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &line); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	assert.NoError(t, json.Unmarshal(text, &line))
 	return line
 }
 
@@ -67,9 +64,7 @@ func TestOneLineTellsAboutOneRequest(t *testing.T) {
 	if _, ok := line["duration_ms"].(float64); !ok {
 		t.Errorf("no duration: %v", line)
 	}
-	if rest := log.text(); rest != "" {
-		t.Errorf("there is more: %s", rest)
-	}
+	assert.Equal(t, log.text(), "", "there is more")
 }
 
 func TestWhatEndsALeaseSaysOfWhichTraceItIsAPart(t *testing.T) {

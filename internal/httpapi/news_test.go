@@ -14,6 +14,7 @@ import (
 
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/layout"
 )
 
@@ -89,9 +90,8 @@ func TestAnotherGatewayIsToldTheNewsAndNobodyElse(t *testing.T) {
 			g.tell()
 		}
 	})
-	if !errors.Is(err, io.EOF) || !slices.Equal(heard, []string{`"first"`, `"second"`, `"third"`}) {
-		t.Errorf("heard %q, then %v", heard, err)
-	}
+	assert.That(t, errors.Is(err, io.EOF) && slices.Equal(heard, []string{`"first"`, `"second"`, `"third"`}),
+		"heard %q, then %v", heard, err)
 	heard = nil
 	if err := follow(ours, "gatewaytwo", self, "xx", func(_ string, news [][]byte) {
 		for _, one := range news {
@@ -106,24 +106,16 @@ func TestAnotherGatewayIsToldTheNewsAndNobodyElse(t *testing.T) {
 		"fleet_seal_refused":     follow(theirs, "gatewaytwo", self, "", nothing),
 		"owned_by_other_gateway": errors.Join(follow(ours, "gatewaytwo", "gatewaythree", "", nothing), follow(ours, self, self, "", nothing)),
 	} {
-		if err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: %v", name, err)
-		}
+		assert.That(t, err != nil && strings.Contains(err.Error(), name), "%s: %v", name, err)
 	}
 	answer, err := http.Get(server.URL + fleet.StreamPath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusNotFound {
-		t.Errorf("a client is answered %d", answer.StatusCode)
-	}
+	assert.That(t, answer.StatusCode == http.StatusNotFound, "a client is answered %d", answer.StatusCode)
 }
 
 func TestTheGatewaysToFollowAreTheOthersThatSayWhereTheyAre(t *testing.T) {
 	list := Others([]locks.Peer{{Gateway: "one", Address: "one:8080", Self: true, Registered: true}, {Gateway: "two", Address: "two:8080", Registered: true},
 		{Gateway: "three", Registered: true}, {Gateway: "four", Address: "four:8080"}})
-	if !slices.Equal(list, []fleet.Peer{{Gateway: "two", Address: "two:8080"}}) {
-		t.Errorf("%+v", list)
-	}
+	assert.That(t, slices.Equal(list, []fleet.Peer{{Gateway: "two", Address: "two:8080"}}), "%+v", list)
 }

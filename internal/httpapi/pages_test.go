@@ -13,6 +13,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -125,9 +126,7 @@ func TestASocketOfAPageIsEndedByADrain(t *testing.T) {
 		t.Errorf("%v", line)
 	}
 	conn, _, err := dialSocket(t, g, "/ui/live", http.Header{"Origin": {g.url}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if _, m, err := conn.ReadMessage(); err != nil || string(m) != "hello" {
 		t.Fatalf("%v %s", err, m)
 	}
@@ -157,9 +156,7 @@ func TestASocketOfAPageIsEndedByADrain(t *testing.T) {
 func TestAPageThatPanicsWithASocketClosesIt(t *testing.T) {
 	g := withPages(t)
 	conn, _, err := dialSocket(t, g, "/ui/live?panic=1", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if _, _, err := conn.ReadMessage(); err == nil {
 		t.Error("it is still open")
 	}
@@ -191,8 +188,6 @@ func TestTheExchangeOfASocketIsUsedForNoOtherRequest(t *testing.T) {
 	waitFor(t, func() bool { return g.server.Wait(t.Context()) == nil })
 	for range 50 {
 		get(t, g, "GET", "/")
-		if <-reused {
-			t.Fatal("it was used again")
-		}
+		assert.Must(t, !<-reused, "it was used again")
 	}
 }

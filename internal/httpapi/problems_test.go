@@ -15,13 +15,12 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 )
 
 func TestTheCatalogueAndTheSpecificationAgree(t *testing.T) {
 	spec, err := apitest.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var specified, served []string
 	for _, v := range spec.Doc.Components.Schemas["ProblemCode"].Value.Enum {
 		specified = append(specified, v.(string))
@@ -47,19 +46,13 @@ func TestTheCatalogueAndTheSpecificationAgree(t *testing.T) {
 			t.Errorf("the response %d does not tell of %s: %q", k.status, k.code, descriptions[k.status])
 		}
 	}
-	if !slices.Equal(specified, served) {
-		t.Errorf("the specification has %q,\nthe catalogue %q", specified, served)
-	}
-	if len(kinds) != len(served) {
-		t.Error("a code is there twice")
-	}
+	assert.That(t, slices.Equal(specified, served), "the specification has %q,\nthe catalogue %q", specified, served)
+	assert.That(t, len(kinds) == len(served), "a code is there twice")
 }
 
 func TestEveryOperationListsTheProblemsThatAnyRequestCanMeet(t *testing.T) {
 	spec, err := apitest.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for path, item := range spec.Doc.Paths.Map() {
 		for method, operation := range item.Operations() {
 			need := []int{400, 403, 421, 422, 500}
@@ -67,9 +60,7 @@ func TestEveryOperationListsTheProblemsThatAnyRequestCanMeet(t *testing.T) {
 				need = append(need, 413, 415)
 			}
 			for _, status := range need {
-				if operation.Responses.Status(status) == nil {
-					t.Errorf("%s %s does not list %d", method, path, status)
-				}
+				assert.That(t, operation.Responses.Status(status) != nil, "%s %s does not list %d", method, path, status)
 			}
 		}
 	}
@@ -78,16 +69,12 @@ func TestEveryOperationListsTheProblemsThatAnyRequestCanMeet(t *testing.T) {
 // domainCodes reads the codes out of locks/errors.go, so that a new one cannot be forgotten here.
 func domainCodes(t *testing.T) []locks.Code {
 	file, err := parser.ParseFile(token.NewFileSet(), "../locks/errors.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var codes []locks.Code
 	ast.Inspect(file, func(n ast.Node) bool {
 		if v, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(v.Names[0].Name, "Code") {
 			value, err := strconv.Unquote(v.Values[0].(*ast.BasicLit).Value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			codes = append(codes, locks.Code(value))
 		}
 		return true
@@ -97,9 +84,7 @@ func domainCodes(t *testing.T) []locks.Code {
 
 func TestEveryErrorOfTheDomainHasItsProblem(t *testing.T) {
 	codes := domainCodes(t)
-	if len(codes) < 10 {
-		t.Fatalf("only %d codes found", len(codes))
-	}
+	assert.Must(t, len(codes) >= 10, "only %d codes found", len(codes))
 	for _, c := range codes {
 		if kinds[code(c)] == nil {
 			t.Errorf("the catalogue lacks %s", c)
@@ -117,9 +102,7 @@ func TestEveryErrorOfTheDomainHasItsProblem(t *testing.T) {
 			t.Errorf("%s: %d %s", c, a.status, a.body)
 		}
 		want := map[again]string{never: "", atOnce: "3", afterAWhile: "3"}[spec.again]
-		if got := a.header.Get("Retry-After"); got != want {
-			t.Errorf("%s: Retry-After %q, want %q", c, got, want)
-		}
+		assert.Equal(t, a.header.Get("Retry-After"), want, "%s: Retry-After", c)
 	}
 }
 
@@ -144,9 +127,7 @@ func TestRetryAfterIsAtLeastASecondExceptWhereAnotherGatewayCanHelpAtOnce(t *tes
 		if wait, ok := (&problem{code: c.code, retryAfter: c.after}).retry(); ok {
 			got = strconv.FormatInt(retrySeconds(wait), 10)
 		}
-		if got != c.want {
-			t.Errorf("%s after %s: %s, want %s", c.code, c.after, got, c.want)
-		}
+		assert.That(t, got == c.want, "%s after %s: %s, want %s", c.code, c.after, got, c.want)
 	}
 }
 
@@ -156,9 +137,7 @@ func TestAHeldLockIsRefusedWithItsHolders(t *testing.T) {
 	for _, c := range []locks.Code{locks.CodeHeldByOther, locks.CodeWaitElapsed} {
 		g.acquire = refuse(&locks.Error{Code: c, Holders: q.Holders, QueueLength: 0, RetryAfter: 300 * time.Millisecond, Detail: "try later"})
 		_, a, err := g.client.Acquire(g.ctx, "deploy")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		p := a.Problem
 		if a.Status != 409 || a.Code() != string(c) || len(p.Holders) != 1 || p.Holders[0].Owner != "me" || p.Holders[0].Metadata != `{"job":7}` ||
 			*p.Holders[0].AgeMS != 65_300 || p.Holders[0].FencingToken != 8589934592 || *p.QueueLength != 0 || *p.RetryAfterMS != 300 || a.Header.Get("Retry-After") != "1" {
@@ -173,16 +152,13 @@ func TestAnEndedLeaseTellsItsReason(t *testing.T) {
 		return locks.Heartbeat{}, &locks.Error{Code: locks.CodeEnded, Reason: locks.ReasonRemoved, Detail: "its contender was removed"}
 	}
 	_, a, err := g.client.Heartbeat(g.ctx, someToken)
-	if err != nil || a.Status != 410 || a.Problem.Reason != "removed" || a.Header.Get("Retry-After") != "" {
-		t.Errorf("%v %d %s", err, a.Status, a.Body)
-	}
+	assert.That(t, err == nil && a.Status == 410 && a.Problem.Reason == "removed" && a.Header.Get("Retry-After") == "",
+		"%v %d %s", err, a.Status, a.Body)
 }
 
 func TestAnErrorThatIsNotOfTheDomainTellsNothing(t *testing.T) {
 	g := serve(t)
 	g.release = func(string, string) error { return errors.New("secret detail") }
 	a, err := g.client.Release(g.ctx, someToken)
-	if err != nil || a.Status != 500 || bytes.Contains(a.Body, []byte("secret")) {
-		t.Errorf("%v %d %s", err, a.Status, a.Body)
-	}
+	assert.That(t, err == nil && a.Status == 500 && !bytes.Contains(a.Body, []byte("secret")), "%v %d %s", err, a.Status, a.Body)
 }

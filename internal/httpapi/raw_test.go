@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 )
 
 // rawAnswer is a response without the checks of the API description, for answers that no client can cause.
@@ -19,9 +20,7 @@ type rawAnswer struct {
 func rawRequest(t *testing.T, g *gateway, method, path string) *http.Request {
 	t.Helper()
 	req, err := http.NewRequestWithContext(g.ctx, method, g.url+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	req.Header.Set("Lease-Token", someToken)
 	return req
 }
@@ -29,14 +28,10 @@ func rawRequest(t *testing.T, g *gateway, method, path string) *http.Request {
 func rawSend(t *testing.T, req *http.Request) rawAnswer {
 	t.Helper()
 	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return rawAnswer{response.StatusCode, response.Header, body}
 }
 

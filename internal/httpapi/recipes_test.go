@@ -12,6 +12,7 @@ import (
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 )
 
 func TestARecipeReachesTheManagerAsItWasAsked(t *testing.T) {
@@ -71,9 +72,8 @@ func TestARecipeReachesTheManagerAsItWasAsked(t *testing.T) {
 			return locks.AcquireResult{Lease: held()}, nil
 		}
 		a := g.send(t, "POST", c.path, c.options...)
-		if a.Status != 201 || !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%s: %d %s\n got %+v\nwant %+v", c.path, a.Status, a.Body, got, c.want)
-		}
+		assert.That(t, a.Status == 201 && reflect.DeepEqual(got, c.want),
+			"%s: %d %s\n got %+v\nwant %+v", c.path, a.Status, a.Body, got, c.want)
 	}
 }
 
@@ -92,9 +92,7 @@ func TestALeaseHasUpTo64Locks(t *testing.T) {
 	}
 	g.send(t, "POST", "/v1/leases?locks="+strings.Join(names, ","))
 	g.send(t, "POST", "/v1/leases", apitest.JSON(`{"locks":[`+strings.Join(objects, ",")+`]}`))
-	if asked != 2*locks.MaxGroup {
-		t.Errorf("%d locks reached the manager", asked)
-	}
+	assert.That(t, asked == 2*locks.MaxGroup, "%d locks reached the manager", asked)
 }
 
 func TestALeaseOfSeveralLocksTellsThemInPlaceOfOne(t *testing.T) {
@@ -138,9 +136,8 @@ func TestAHoldIsAddedToTheLeaseThatIsThere(t *testing.T) {
 	if want := "LEASE_ID=" + someID + "\nLEASE_TOKEN=" + someToken + "\nFENCING_TOKEN=8589934592\nLEASE_STATE=held\nLEASE_TTL_MS=30000\nNOTIFY_SECRET=\nLEASE_ERROR=\nLEASE_STATUS=200\n"; a.Status != 200 || string(a.Body) != want {
 		t.Errorf("%d %q", a.Status, a.Body)
 	}
-	if a := g.send(t, "GET", "/metrics"); !strings.Contains(string(a.Body), `acquire_seconds_count{result="hold_added"} 2`) {
-		t.Error("the metrics do not tell of holds that were added")
-	}
+	assert.That(t, strings.Contains(string(g.send(t, "GET", "/metrics").Body), `acquire_seconds_count{result="hold_added"} 2`),
+		"the metrics do not tell of holds that were added")
 }
 
 func TestAHoldIsReleasedByItsName(t *testing.T) {
@@ -156,9 +153,7 @@ func TestAHoldIsReleasedByItsName(t *testing.T) {
 func TestADryRunCreatesNothingAndSaysWhoIsInTheWay(t *testing.T) {
 	g := serve(t)
 	g.acquire = func(_ context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
-		if !req.DryRun {
-			t.Error("the manager does not know that nothing is to be done")
-		}
+		assert.That(t, req.DryRun, "the manager does not know that nothing is to be done")
 		return locks.AcquireResult{DryRun: &locks.DryRun{State: locks.Waiting, QueueLength: 3, Holders: queue().Holders}}, nil
 	}
 	for _, path := range []string{"/v1/locks/deploy/leases?dry_run=true", "/v1/leases?locks=a&dry_run=true&format=json"} {
@@ -167,9 +162,8 @@ func TestADryRunCreatesNothingAndSaysWhoIsInTheWay(t *testing.T) {
 			t.Errorf("%d %v %s", a.Status, a.Header, a.Body)
 		}
 	}
-	if a := g.send(t, "GET", "/metrics"); !strings.Contains(string(a.Body), `acquire_seconds_count{result="dry_run"} 2`) {
-		t.Error("the metrics do not tell of dry runs")
-	}
+	assert.That(t, strings.Contains(string(g.send(t, "GET", "/metrics").Body), `acquire_seconds_count{result="dry_run"} 2`),
+		"the metrics do not tell of dry runs")
 }
 
 func TestALeaseTellsEverythingThatItIs(t *testing.T) {
@@ -182,9 +176,7 @@ func TestALeaseTellsEverythingThatItIs(t *testing.T) {
 		return l, nil
 	}
 	l, a, err := g.client.Lease(g.ctx, someID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if l.Permits != 2 || l.Limit != 5 || l.LockDelayMS != 15_000 || l.LockDelayOn != api.Always || !l.Ephemeral || l.Warning != "too short" ||
 		!reflect.DeepEqual(l.Holds, []string{"a"}) || l.RevokeRequested == nil || l.RevokeRequested.Reason != "maintenance" || *l.RevokeRequested.ForceInMS != 1500 {
 		t.Errorf("%s", a.Body)
@@ -256,18 +248,14 @@ func TestAPostmortemTellsWhyAndWhoCameNext(t *testing.T) {
 		g.send(t, "GET", "/v1/leases/"+someID+"/postmortem"),
 		g.send(t, "GET", "/v1/leases/self/postmortem", apitest.Token(someToken)),
 	} {
-		if a.Status != 200 || string(a.Body) != want {
-			t.Errorf("%d %s", a.Status, a.Body)
-		}
+		assert.That(t, a.Status == 200 && string(a.Body) == want, "%d %s", a.Status, a.Body)
 	}
 	g.ended = func(id string) (locks.Postmortem, error) {
 		return locks.Postmortem{LeaseID: id, NS: "default", Lock: "deploy", Mode: locks.Shared, Reason: locks.ReasonCancelled}, nil
 	}
 	a := g.send(t, "GET", "/v1/leases/"+someID+"/postmortem")
 	for _, member := range []string{"held_ms", "last_heartbeat_ms", "next", "fencing_token", "detail", "owner"} {
-		if strings.Contains(string(a.Body), member) {
-			t.Errorf("of a lease that never held it tells %s: %s", member, a.Body)
-		}
+		assert.That(t, !strings.Contains(string(a.Body), member), "of a lease that never held it tells %s: %s", member, a.Body)
 	}
 	g.ended = func(string) (locks.Postmortem, error) {
 		return locks.Postmortem{}, &locks.Error{Code: locks.CodeNotFound, Detail: "it lives"}
@@ -296,9 +284,7 @@ func TestAQueueTellsWhySomeoneWaits(t *testing.T) {
 	g := serve(t)
 	g.lock = func(context.Context, locks.LockRequest) (locks.Lock, error) { return recipes(), nil }
 	lock, a, err := g.client.Lock(g.ctx, "gpu")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if lock.State != api.LockStateDelayed || lock.Settings == nil || lock.Settings.Limit != 5 || !lock.Settings.Agreed {
 		t.Errorf("%s", a.Body)
 	}
@@ -313,12 +299,8 @@ func TestAQueueTellsWhySomeoneWaits(t *testing.T) {
 	}
 	a = g.send(t, "GET", "/v1/locks/gpu?format=text")
 	want, err := os.ReadFile("testdata/recipes.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(a.Body) != string(want) {
-		t.Errorf("got\n%s\nwant\n%s", a.Body, want)
-	}
+	assert.NoError(t, err)
+	assert.That(t, string(a.Body) == string(want), "got\n%s\nwant\n%s", a.Body, want)
 }
 
 func TestALimitThatDiffersIsTold(t *testing.T) {
@@ -327,7 +309,6 @@ func TestALimitThatDiffersIsTold(t *testing.T) {
 		return locks.AcquireResult{}, &locks.Error{Code: locks.CodeSettingsDiffer, Limit: 5, Detail: "it is 5"}
 	}
 	a := g.send(t, "POST", "/v1/locks/gpu/leases?mode=semaphore&limit=4")
-	if a.Status != 409 || a.Code() != "settings_differ" || a.Problem.Limit != 5 || a.Header.Get("Retry-After") != "" {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	assert.That(t, a.Status == 409 && a.Code() == "settings_differ" && a.Problem.Limit == 5 && a.Header.Get("Retry-After") == "",
+		"%d %s", a.Status, a.Body)
 }

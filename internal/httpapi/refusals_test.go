@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 )
 
 // opt collects options for a row of a table.
@@ -324,21 +325,15 @@ func TestEachRefusalNamesWhatIsWrongAndAsksTheManagerNothing(t *testing.T) {
 		t.Run(strings.ReplaceAll(c.what, " ", "_"), func(t *testing.T) {
 			g := serve(t)
 			a := g.send(t, c.method, c.path, c.options...)
-			if a.Problem == nil {
-				t.Fatalf("answered %d %s", a.Status, a.Body)
-			}
+			assert.Must(t, a.Problem != nil, "answered %d %s", a.Status, a.Body)
 			if shell := strings.HasPrefix(a.Header.Get("Content-Type"), "text/plain"); shell && c.field == inLines {
 				a.Problem.Field, a.Problem.Detail = inLines, inLines
 			}
 			if a.Status != c.status || a.Code() != c.code || a.Problem.Field != c.field {
 				t.Errorf("answered %d %s field %q (%s), want %d %s field %q", a.Status, a.Code(), a.Problem.Field, a.Problem.Detail, c.status, c.code, c.field)
 			}
-			if a.Problem.Detail == "" {
-				t.Error("the problem does not say what to do")
-			}
-			if strings.Contains(string(a.Body), someToken) {
-				t.Errorf("the answer tells the token: %s", a.Body)
-			}
+			assert.That(t, a.Problem.Detail != "", "the problem does not say what to do")
+			assert.That(t, !strings.Contains(string(a.Body), someToken), "the answer tells the token: %s", a.Body)
 			if calls := g.asked(); len(calls) > 0 {
 				t.Errorf("the manager was asked: %q", calls)
 			}
@@ -354,9 +349,7 @@ func host(name string) apitest.Option { return func(r *http.Request) { r.Host = 
 func TestDurationsWithoutUnitAreToldHowToSayIt(t *testing.T) {
 	g := serve(t)
 	a := g.send(t, "POST", "/v1/locks/deploy/leases?ttl=30")
-	if !strings.Contains(a.Problem.Detail, "30s") {
-		t.Errorf("no hint: %q", a.Problem.Detail)
-	}
+	assert.That(t, strings.Contains(a.Problem.Detail, "30s"), "no hint: %q", a.Problem.Detail)
 }
 
 func TestAFieldInTheWrongPlaceIsToldTheRightOne(t *testing.T) {
@@ -369,9 +362,7 @@ func TestAFieldInTheWrongPlaceIsToldTheRightOne(t *testing.T) {
 
 func TestEveryOperationWithFieldsTellsTheirNames(t *testing.T) {
 	spec, err := apitest.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	operations := map[string]interface{ names() []string }{
 		"Acquire": &acquireOne, "AcquireSeveral": &acquireGroup, "Release": &release, "UpdateLease": &updateLease, "GetLease": &getLease,
 		"Heartbeat": &heartbeat, "HeartbeatMany": &heartbeatMany, "ListLeases": &listLeases,
@@ -404,9 +395,7 @@ func TestEveryOperationWithFieldsTellsTheirNames(t *testing.T) {
 			}
 			slices.Sort(got)
 			slices.Sort(want)
-			if fmt.Sprint(got) != fmt.Sprint(want) {
-				t.Errorf("%s %s: the form has %v, the specification %v", method, path, got, want)
-			}
+			assert.That(t, fmt.Sprint(got) == fmt.Sprint(want), "%s %s: the form has %v, the specification %v", method, path, got, want)
 		}
 	}
 }

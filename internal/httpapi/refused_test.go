@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/metrics"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 )
 
 // A page in a loop must not fill the log: its refusals are counted, and one line tells of them.
@@ -25,20 +26,15 @@ func TestRefusalsByTheGuardAreCountedAndLoggedOnce(t *testing.T) {
 		t.Errorf("the manager was asked: %q", calls)
 	}
 	line := log.next(t)
-	if !strings.HasPrefix(line["msg"].(string), "requests refused") || line["cross_origin"] != 1.0 || line["level"] != "INFO" {
-		t.Errorf("the log says %v", line)
-	}
-	if rest := log.text(); rest != "" {
-		t.Errorf("there is more: %s", rest)
-	}
+	assert.That(t, strings.HasPrefix(line["msg"].(string), "requests refused") && line["cross_origin"] == 1.0 && line["level"] == "INFO",
+		"the log says %v", line)
+	assert.Equal(t, log.text(), "", "there is more")
 	text := string(g.send(t, "GET", "/metrics").Body)
 	for _, code := range guardCodes[:3] {
 		if want := `lockkeeper_http_refused_total{code="` + code + `"} 50`; !strings.Contains(text, want) {
 			t.Errorf("the metrics lack %s", want)
 		}
-		if !byGuard(code, nil) || kinds[code] == nil {
-			t.Errorf("%s is no refusal by the guard", code)
-		}
+		assert.That(t, byGuard(code, nil) && kinds[code] != nil, "%s is no refusal by the guard", code)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -42,24 +43,16 @@ func refused(t *testing.T, g *gateway, what string, request []byte) {
 func later(t *testing.T, owner *gateway, captured []byte) {
 	t.Helper()
 	r, err := http.NewRequest("GET", owner.url+"/v1/info", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	keys, err := fleet.NewKeys(secretOf("secret")())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	sender := regexp.MustCompile(`sender=(\S+)`).FindSubmatch(captured)
 	keys.Close(&fleet.Seal{From: "asked", To: "owner", Sender: string(sender[1]), Number: 1 << 40}, r, nil)
 	response, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer response.Body.Close()
 	_, _ = io.Copy(io.Discard, response.Body)
-	if response.StatusCode != 200 {
-		t.Fatalf("the latest request is answered %d", response.StatusCode)
-	}
+	assert.Must(t, response.StatusCode == 200, "the latest request is answered %d", response.StatusCode)
 }
 
 func TestACapturedRequestIsGoodForNothing(t *testing.T) {
@@ -74,9 +67,7 @@ func TestACapturedRequestIsGoodForNothing(t *testing.T) {
 	}
 	asked.beats(t, "a", "b")
 	captured := tap.Requests(fleet.Header)
-	if len(captured) != len(calls())+1 {
-		t.Fatalf("%d requests were captured", len(captured))
-	}
+	assert.Must(t, len(captured) == len(calls())+1, "%d requests were captured", len(captured))
 	owner.asked()
 	for _, request := range captured {
 		what, _, _ := strings.Cut(string(request), "\r\n")
@@ -111,9 +102,7 @@ func TestARequestForAnotherGatewayIsNotActedUpon(t *testing.T) {
 			warned++
 		}
 	}
-	if warned != 1 {
-		t.Errorf("%d lines above debug tell of %d requests; want the one that sums up", warned, loop)
-	}
+	assert.That(t, warned == 1, "%d lines above debug tell of %d requests; want the one that sums up", warned, loop)
 	if text := string(owner.send(t, "GET", "/metrics").Body); !strings.Contains(text, fmt.Sprintf(`lockkeeper_http_refused_total{code="owned_by_other_gateway"} %d`, loop)) {
 		t.Error("the requests are not counted")
 	}
@@ -147,9 +136,7 @@ func TestASenderThatIsNotRegisteredIsRefusedUntilItIs(t *testing.T) {
 	unknown := true
 	owner.stranger = func(gateway string) bool { return unknown && gateway == "asked" }
 	a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken))
-	if a.Code() != "outcome_unknown" {
-		t.Errorf("a stranger: answered %d %s", a.Status, a.Body)
-	}
+	assert.That(t, a.Code() == "outcome_unknown", "a stranger: answered %d %s", a.Status, a.Body)
 	if calls := owner.asked(); fmt.Sprint(calls) != "[arrive  1]" {
 		t.Errorf("it was asked %q", calls)
 	}
@@ -183,9 +170,7 @@ func TestACapturedReplayOfAWebhookIsRefused(t *testing.T) {
 		t.Fatalf("answered %d %s", a.Status, a.Body)
 	}
 	captured := tap.Requests("/v1/webhooks")
-	if len(captured) < len(paths)+1 {
-		t.Fatalf("%d were captured", len(captured))
-	}
+	assert.Must(t, len(captured) >= len(paths)+1, "%d were captured", len(captured))
 	for _, request := range captured {
 		what, _, _ := strings.Cut(string(request), "\r\n")
 		refused(t, two, what, request)

@@ -12,13 +12,12 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 )
 
 func TestTheRoutesAndTheSpecificationAgree(t *testing.T) {
 	spec, err := apitest.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	specified := map[string]string{}
 	for path, item := range spec.Doc.Paths.Map() {
 		for method, operation := range item.Operations() {
@@ -37,16 +36,12 @@ func TestTheRoutesAndTheSpecificationAgree(t *testing.T) {
 		delete(specified, method+" "+pattern)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for route, operation := range specified {
 		t.Errorf("%s (%s) is specified and not served", route, operation)
 	}
 	for _, r := range routeTable() {
-		if r.operation == "" {
-			t.Errorf("%s %s has no name", r.method, r.pattern)
-		}
+		assert.That(t, r.operation != "", "%s %s has no name", r.method, r.pattern)
 	}
 }
 
@@ -72,9 +67,8 @@ func TestHeadWorksWhereverGetDoes(t *testing.T) {
 		}
 		get := g.send(t, http.MethodGet, path, apitest.Token(someToken))
 		head := g.send(t, http.MethodHead, path, apitest.Token(someToken))
-		if get.Status != status || head.Status != status || len(get.Body) == 0 && status == 200 {
-			t.Errorf("%s: GET %d, HEAD %d", path, get.Status, head.Status)
-		}
+		assert.That(t, get.Status == status && head.Status == status && (len(get.Body) != 0 || status != 200),
+			"%s: GET %d, HEAD %d", path, get.Status, head.Status)
 		if got, want := head.Header.Get("Content-Type"), get.Header.Get("Content-Type"); got != want {
 			t.Errorf("%s: HEAD has Content-Type %q, GET %q", path, got, want)
 		}
@@ -142,9 +136,7 @@ func TestAPanicIsAProblemAndTheGatewayGoesOn(t *testing.T) {
 	g := serve(t)
 	g.release = func(string, string) error { panic("whoops") }
 	a := g.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken))
-	if a.Status != 500 || a.Code() != "internal" || strings.Contains(string(a.Body), "whoops") {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	assert.That(t, a.Status == 500 && a.Code() == "internal" && !strings.Contains(string(a.Body), "whoops"), "%d %s", a.Status, a.Body)
 	g.expect(t, 200, "", "GET", "/healthz")
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -144,15 +145,11 @@ func TestNothingThatOthersWroteRunsInAShell(t *testing.T) {
 		x.operation = "Acquire"
 		a := &fleet.Answer{Status: 200 + r.IntN(2)*209, Header: http.Header{"Content-Type": {[]string{"text/plain", "application/problem+json", hostile(r)}[r.IntN(3)]}}}
 		a.Body = [][]byte{json.Body.Bytes(), []byte("LEASE_ID=a\nLEASE_TOKEN=" + hostile(r) + "\nFENCING_TOKEN=" + hostile(r)), []byte(hostile(r))}[r.IntN(3)]
-		if err := s.forwarder.pass(x, a); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, s.forwarder.pass(x, a))
 		keep(w)
 	}
 	t.Logf("%d answers as lines and %d as JSON differ", len(lines), len(documents))
-	if len(documents) < rounds*9/10 {
-		t.Errorf("of %d documents only %d differ: the words are not in them", rounds, len(documents))
-	}
+	assert.That(t, len(documents) >= rounds*9/10, "of %d documents only %d differ: the words are not in them", rounds, len(documents))
 	evaluate(t, keys(lines), false)
 	var inWords, asCommand [][]byte
 	for i, doc := range keys(documents) {
@@ -229,8 +226,6 @@ func TestAnEarlierLeaseDoesNotSurviveAFailedEval(t *testing.T) {
 	for _, shell := range testkit.Shells {
 		results, ran := testkit.Eval(t, shell, false, [][]byte{first, both})
 		want := []testkit.Evaluated{{LeaseID: someID, LeaseToken: someToken, FencingToken: "8589934592", LeaseStatus: "201"}, {Exit: 1, LeaseError: "held_by_other", LeaseStatus: "409"}}
-		if ran || len(results) != 2 || results[0] != want[0] || results[1] != want[1] {
-			t.Errorf("%s: %+v", shell, results)
-		}
+		assert.That(t, !ran && len(results) == 2 && results[0] == want[0] && results[1] == want[1], "%s: %+v", shell, results)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -36,9 +37,7 @@ func expectFailure(t *testing.T, what string, a rawAnswer, status int, code stri
 	if a.status != status || m[2] != strconv.Itoa(status) || m[1] != code {
 		t.Errorf("%s: answered %d with the lines of %s %s, want %d %s", what, a.status, m[2], m[1], status, code)
 	}
-	if got := a.header.Get("Content-Type"); got != "text/plain; charset=utf-8" {
-		t.Errorf("%s: the type is %q", what, got)
-	}
+	assert.Equal(t, a.header.Get("Content-Type"), "text/plain; charset=utf-8", "%s: the type", what)
 	if got := a.header.Get("Content-Length"); got != strconv.Itoa(len(a.body)) {
 		t.Errorf("%s: the length is said to be %s of %d", what, got, len(a.body))
 	}
@@ -231,9 +230,7 @@ func TestNoOperationAnswersAShellWithAnythingElse(t *testing.T) {
 		if acquire := method == "POST" && (path == aLock || path == severalLocks); acquire && a.status < 300 {
 			continue
 		}
-		if !shellFailed.Match(a.body) {
-			t.Errorf("%s: answered %d %.200q", p, a.status, a.body)
-		}
+		assert.That(t, shellFailed.Match(a.body), "%s: answered %d %.200q", p, a.status, a.body)
 	}
 }
 
@@ -259,33 +256,23 @@ func TestWhatIsNoHTTPIsAnsweredWithNothingThatAShellRuns(t *testing.T) {
 		"an expectation":      "POST " + aLock + "?format=env HTTP/1.1\r\nHost: localhost\r\nExpect: $(canary)\r\nContent-Length: 2\r\n\r\n{}",
 	} {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(g.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		_ = conn.SetDeadline(time.Now().Add(within))
 		_, _ = io.WriteString(conn, request)
 		_ = conn.(*net.TCPConn).CloseWrite()
 		answer, _ := io.ReadAll(conn) // a reset may follow what could be read
 		_ = conn.Close()
 		head, body, found := strings.Cut(string(answer), "\r\n\r\n")
-		if !found || strings.HasPrefix(head, "HTTP/1.1 2") {
-			t.Errorf("%s: answered %q", what, answer)
-		}
-		if !constant.MatchString(body) {
-			t.Errorf("%s: answered %q", what, body)
-		}
+		assert.That(t, found && !strings.HasPrefix(head, "HTTP/1.1 2"), "%s: answered %q", what, answer)
+		assert.That(t, constant.MatchString(body), "%s: answered %q", what, body)
 		if body != "" {
 			bodies = append(bodies, []byte(body))
 		}
 	}
-	if len(bodies) < 10 {
-		t.Errorf("%d answers have a body", len(bodies))
-	}
+	assert.That(t, len(bodies) >= 10, "%d answers have a body", len(bodies))
 	for _, shell := range testkit.Shells {
 		results, ran := testkit.Eval(t, shell, true, bodies)
-		if ran {
-			t.Errorf("%s: something ran of %q", shell, bodies)
-		}
+		assert.That(t, !ran, "%s: something ran of %q", shell, bodies)
 		for i, r := range results {
 			if r.Exit == 0 {
 				t.Errorf("%s: eval of %q succeeds", shell, bodies[i])
@@ -326,9 +313,7 @@ func TestWhatAnotherGatewayAnswersIsLinesForAShell(t *testing.T) {
 	} {
 		asked, _ := member(t, "asked", "secret")
 		keys, err := fleet.NewKeys(secretOf("secret")())
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		asked.sendsTo("owner", peer(t, func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			seal, err := keys.Open(r, body)
@@ -369,7 +354,5 @@ func TestAnOwnerThatHasMovedSaysSoInLines(t *testing.T) {
 		return locks.Route{Gateway: "second", Address: second.address(), Zxid: routeZxid, Lease: someID}, true
 	}
 	a := asked.send(t, "POST", aLock+"?format=env&hold=a", apitest.Token(someToken))
-	if a.Status != 201 || len(first.asked()) == 0 || len(second.asked()) == 0 {
-		t.Errorf("answered %d %s", a.Status, a.Body)
-	}
+	assert.That(t, a.Status == 201 && len(first.asked()) != 0 && len(second.asked()) != 0, "answered %d %s", a.Status, a.Body)
 }

@@ -18,6 +18,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 )
 
 // dialSocket connects a WebSocket client without checks of its messages. The client reads nothing by itself.
@@ -36,9 +37,7 @@ func TestNothingIsExpectedFromTheClientOfASocket(t *testing.T) {
 		for _, kind := range []int{websocket.TextMessage, websocket.BinaryMessage} {
 			w := watch(t, events.Options{})
 			conn, _, err := dialSocket(t, w.gateway, "/v1/events/ws", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			for range 3 { // what follows the first is thrown away, and does not cut the goodbye
 				_ = conn.WriteMessage(kind, []byte(message))
 			}
@@ -76,14 +75,10 @@ func TestAClientOfASocketThatDoesNotAnswerPingsIsGone(t *testing.T) {
 func TestAPingOfTheClientIsAnswered(t *testing.T) {
 	w := watch(t, events.Options{})
 	conn, _, err := dialSocket(t, w.gateway, "/v1/events/ws", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	pong := make(chan string, 1)
 	conn.SetPongHandler(func(data string) error { pong <- data; return nil })
-	if err := conn.WriteControl(websocket.PingMessage, []byte("are you there"), time.Now().Add(within)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, conn.WriteControl(websocket.PingMessage, []byte("are you there"), time.Now().Add(within)))
 	w.hub.Publish(numbered(1))
 	go func() {
 		for {
@@ -92,9 +87,7 @@ func TestAPingOfTheClientIsAnswered(t *testing.T) {
 			}
 		}
 	}()
-	if got := <-pong; got != "are you there" {
-		t.Errorf("got %q", got)
-	}
+	assert.Equal(t, <-pong, "are you there")
 }
 
 func TestWhatIsNoHandshakeIsAProblem(t *testing.T) {
@@ -119,25 +112,18 @@ func TestWhatIsNoHandshakeIsAProblem(t *testing.T) {
 		"another host":    {"GET", upgrade(host("evil.example")), 421, "host_not_allowed"},
 	} {
 		a := w.send(t, c.method, "/v1/events/ws", c.options...)
-		if a.Status != c.status || a.Code() != c.code {
-			t.Errorf("%s: %d %s", what, a.Status, a.Body)
-		}
-		if a.Status == 426 && (a.Header.Get("Upgrade") != "websocket" || a.Header.Get("Sec-WebSocket-Version") != "13") {
-			t.Errorf("%s: %v", what, a.Header)
-		}
+		assert.That(t, a.Status == c.status && a.Code() == c.code, "%s: %d %s", what, a.Status, a.Body)
+		assert.That(t, a.Status != 426 || a.Header.Get("Upgrade") == "websocket" && a.Header.Get("Sec-WebSocket-Version") == "13",
+			"%s: %v", what, a.Header)
 	}
-	if n := w.server.open.taken.Load(); n != 0 {
-		t.Errorf("%d places are still taken", n)
-	}
+	assert.Equal(t, w.server.open.taken.Load(), 0, "places are still taken")
 }
 
 // The upgrader looks at the origin, too: a second lock behind the guard.
 func TestASocketOfAnotherOriginIsRefusedWithoutTheGuard(t *testing.T) {
 	w := watch(t, events.Options{})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		x := newExchange(w.server)
 		x.begin(rw, r)
@@ -176,9 +162,7 @@ func TestASubscriberThatNeverReadsDelaysNobody(t *testing.T) {
 			w := watch(t, events.Options{}, func(o *Options) { o.Logger = slog.New(slog.NewJSONHandler(log, nil)) })
 			w.server.streams.write = 2 * time.Second
 			stuck, err := net.Dial("tcp", w.url[len("http://"):])
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			defer stuck.Close()
 			_ = stuck.(*net.TCPConn).SetReadBuffer(4 << 10)
 			if _, err := io.WriteString(stuck, request); err != nil {
@@ -202,9 +186,7 @@ func TestASubscriberThatNeverReadsDelaysNobody(t *testing.T) {
 					t.Fatalf("got %s, want %d", got.Owner, i)
 				}
 			}
-			if slowest >= w.server.streams.write {
-				t.Errorf("the publisher waited for %s", slowest)
-			}
+			assert.That(t, slowest < w.server.streams.write, "the publisher waited for %s", slowest)
 			waitFor(t, func() bool { return w.server.open.taken.Load() == 1 })
 			if line := log.next(t); line["error"] == nil {
 				t.Errorf("the log does not tell why it ended: %v", line)
@@ -232,9 +214,7 @@ func TestAStreamOutlivesTheConnectionsDeadlines(t *testing.T) {
 			t.Fatal(err)
 		}
 		response, err := http.ReadResponse(reader, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		began := time.Now()
 		time.AfterFunc(5*time.Hour, func() { hub.Publish(numbered(1)) })
 		body := bufio.NewReader(response.Body)
@@ -260,9 +240,7 @@ func TestAStreamOutlivesTheConnectionsDeadlines(t *testing.T) {
 		// It does not read any more: one write may take 10 s, not more.
 		hub.Publish(numbered(2))
 		time.Sleep(10*time.Second + time.Second)
-		if n := server.open.taken.Load(); n != 0 {
-			t.Error("who does not read is still there")
-		}
+		assert.That(t, server.open.taken.Load() == 0, "who does not read is still there")
 		_ = conn.Close()
 		cancel()
 		_ = srv.Close()
@@ -294,9 +272,7 @@ func TestWhatASocketHoldsBackLeavesInOneWrite(t *testing.T) {
 	writes = nil
 	_, _ = c.Write(make([]byte, 3))
 	_, _ = c.Write(make([]byte, 4))
-	if fmt.Sprint(writes) != "[3 4]" {
-		t.Errorf("without holding back it was written as %v", writes)
-	}
+	assert.That(t, fmt.Sprint(writes) == "[3 4]", "without holding back it was written as %v", writes)
 	c.Conn.(*countingConn).err = io.ErrShortWrite
 	c.hold(deadline)
 	_, _ = c.Write(make([]byte, 3))

@@ -15,6 +15,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 )
 
 // blocking makes acquires and looks wait until their context ends, and tells when one has begun.
@@ -67,9 +68,7 @@ func TestADrainAnswersEveryoneWhoWaitsAndRefusesMore(t *testing.T) {
 	if a := g.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken)); a.Code() != "outcome_unknown" {
 		t.Errorf("a release whose outcome is not known: %d %s", a.Status, a.Body)
 	}
-	if n := g.server.waiting.taken.Load(); n != 0 {
-		t.Errorf("%d places are still taken", n)
-	}
+	assert.Equal(t, g.server.waiting.taken.Load(), 0, "places are still taken")
 }
 
 // The manager keeps the place of an acquire with a key when it hands over.
@@ -116,9 +115,7 @@ func TestTheNumberOfThoseWhoWaitIsBounded(t *testing.T) {
 		<-begun
 	}
 	a := g.send(t, "POST", "/v1/locks/deploy/leases?wait=1s")
-	if a.Status != 429 || a.Code() != "too_many_waiting" || a.Header.Get("Retry-After") != "1" {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	assert.That(t, a.Status == 429 && a.Code() == "too_many_waiting" && a.Header.Get("Retry-After") == "1", "%d %s", a.Status, a.Body)
 	cancel()
 	clients.Wait()
 	<-ended
@@ -132,9 +129,7 @@ func TestAClientThatGoesAwayEndsItsWait(t *testing.T) {
 		g := serve(t)
 		begun, ended := blocking(g)
 		conn, err := net.Dial("tcp", g.url[len("http://"):])
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		if body == "" {
 			fmt.Fprintf(conn, "POST /v1/locks/deploy/leases?wait=10m HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		} else {
@@ -213,9 +208,8 @@ func TestASlowClientIsCutOff(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, _ := io.ReadAll(conn) // until the server closes
-			if !strings.HasPrefix(string(got), answer) || answer == "" && len(got) > 0 {
-				t.Errorf("after %q it was answered %q", begun, got)
-			}
+			assert.That(t, strings.HasPrefix(string(got), answer) && (answer != "" || len(got) <= 0),
+				"after %q it was answered %q", begun, got)
 			if took := time.Since(started); took > idleTimeout+readTimeout {
 				t.Errorf("after %q it took %s", begun, took)
 			}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/webhooks"
 	"lockkeeper/internal/zk"
 )
@@ -111,9 +112,7 @@ func withWebhooks(t *testing.T, on *shelf) (*webhooks.Service, func(*Options)) {
 func withRoomFor(t *testing.T, on *shelf, room int) (*webhooks.Service, func(*Options)) {
 	t.Helper()
 	allowed, err := webhooks.NewAddresses(true, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	sender := webhooks.NewSender(webhooks.SenderOptions{Addresses: allowed, Version: "test"})
 	service := webhooks.New(webhooks.Options{Store: on, Root: "/l", MaxEntries: room, Addresses: allowed, Transport: sender, Mine: func(string) bool { return false }})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -127,9 +126,7 @@ func withRoomFor(t *testing.T, on *shelf, room int) (*webhooks.Service, func(*Op
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it does not come to pass: " + what)
-		}
+		assert.Must(t, !time.Now().After(end), "%v", "it does not come to pass: "+what)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 )
 
 // The path of a receiver's URL is its secret at many of them: one who reads the list could send in the gateway's name.
@@ -66,9 +67,7 @@ func TestHeadersDoNotGoToAnotherPath(t *testing.T) {
 	}
 	g.expect(t, 200, "", "PATCH", at, jsonParts(`{"url":"`, r.url, `/other","headers":{"x-a":"new"}}`))
 	g.send(t, "POST", at+"/test")
-	if r.count() != 1 || r.heads[0].Get("X-A") != "new" {
-		t.Errorf("sent %v", r.heads)
-	}
+	assert.That(t, r.count() == 1 && r.heads[0].Get("X-A") == "new", "sent %v", r.heads)
 }
 
 // A webhook to what is inside the operator's network tells its client whether it was taken, and reads nothing back.

@@ -9,6 +9,7 @@ import (
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/webhooks"
 	"lockkeeper/internal/zk"
 )
@@ -28,9 +29,7 @@ func TestAWebhookIsMadeLookedAtChangedAndRemoved(t *testing.T) {
 	for _, path := range []string{at, "/v1/webhooks"} {
 		a = g.send(t, "GET", path)
 		for _, secret := range []string{made.Secret, "secret", "s3cr3t"} {
-			if strings.Contains(string(a.Body), secret) {
-				t.Errorf("%s shows %s: %s", path, secret, a.Body)
-			}
+			assert.That(t, !strings.Contains(string(a.Body), secret), "%s shows %s: %s", path, secret, a.Body)
 		}
 		if !strings.Contains(string(a.Body), `"headers":["Authorization"]`) || !strings.Contains(string(a.Body), `"events":["lease.expired","lease.released"],"locks":"deploy:*","description":"for me","enabled":true`) ||
 			!strings.Contains(string(a.Body), `"deliveries":{"waiting":0,"dead_letters":0}`) {
@@ -81,9 +80,8 @@ func TestHeadersDoNotGoToAnotherReceiver(t *testing.T) {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	g.send(t, "POST", at+"/test")
-	if other.count() != 1 || other.heads[0].Get("X-Two") != "3" || other.heads[0].Get("Authorization") != "" {
-		t.Errorf("sent %v", other.heads)
-	}
+	assert.That(t, other.count() == 1 && other.heads[0].Get("X-Two") == "3" && other.heads[0].Get("Authorization") == "",
+		"sent %v", other.heads)
 }
 
 func TestEachWrongFieldOfAWebhookIsNamed(t *testing.T) {
@@ -150,14 +148,11 @@ func TestATestIsSentAndTold(t *testing.T) {
 	}{{204, "delivered"}, {500, "failed"}, {410, "gone"}} {
 		r.answers(c.status)
 		a := read[api.WebhookAttempt](t, g.send(t, "POST", "/v1/webhooks/"+made.ID+"/test"))
-		if a.Result != c.result || a.Status != c.status || a.Type != "webhook.test" || a.Try != 1 {
-			t.Errorf("%d: %+v", c.status, a)
-		}
+		assert.That(t, a.Result == c.result && a.Status == c.status && a.Type == "webhook.test" && a.Try == 1, "%d: %+v", c.status, a)
 	}
 	list := read[api.WebhookAttemptList](t, g.send(t, "GET", "/v1/webhooks/"+made.ID+"/attempts?limit=2"))
-	if len(list.Items) != 2 || list.Items[0].Result != "gone" || list.Items[1].Result != "failed" || r.count() != 3 {
-		t.Errorf("%+v", list)
-	}
+	assert.That(t, len(list.Items) == 2 && list.Items[0].Result == "gone" && list.Items[1].Result == "failed" && r.count() == 3,
+		"%+v", list)
 }
 
 func TestARotatedSecretSignsBesideItsPredecessorForAWhile(t *testing.T) {
@@ -171,9 +166,7 @@ func TestARotatedSecretSignsBesideItsPredecessorForAWhile(t *testing.T) {
 		t.Errorf("%+v", rotated)
 	}
 	g.send(t, "POST", at+"/test")
-	if n := len(strings.Fields(r.heads[0].Get("Webhook-Signature"))); n != 2 {
-		t.Errorf("%d signatures", n)
-	}
+	assert.Equal(t, len(strings.Fields(r.heads[0].Get("Webhook-Signature"))), 2, "signatures")
 	rotated = read[api.Webhook](t, g.send(t, "POST", at+"/rotate?overlap=0s"))
 	g.send(t, "POST", at+"/test")
 	if n := len(strings.Fields(r.heads[1].Get("Webhook-Signature"))); n != 1 || rotated.OldSecretUntil != nil {

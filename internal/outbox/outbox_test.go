@@ -16,6 +16,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/manager"
 	"lockkeeper/internal/locks/term"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/webhooks"
@@ -83,9 +84,7 @@ func newMember(t *testing.T, server *embeddedtest.Server) *member {
 func newMemberOf(t *testing.T, server *embeddedtest.Server, room int, hub *events.Hub) *member {
 	t.Helper()
 	addresses, err := webhooks.NewAddresses(true, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	cfg := zk.Config{Servers: []string{server.Addr()}, Root: "/lockkeeper", SessionTimeout: time.Second, PromiseWindow: 2 * time.Second, CreateRoot: true}
 	box := &Box{}
 	m := &member{Manager: manager.New(manager.Options{Store: &term.ZooKeeper{Config: cfg}, Root: cfg.Root, SessionTimeout: cfg.SessionTimeout, Outbox: box, Events: hub})}
@@ -112,9 +111,7 @@ func (m *member) cycle(t *testing.T, lock string) {
 	if err == nil {
 		err = m.Release(locks.WithTraceParent(t.Context(), someTrace), locks.Anonymous, res.Lease.ID, res.Lease.Token)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 }
 
 func TestReleasesOnZooKeeperAreDelivered(t *testing.T) {
@@ -123,9 +120,7 @@ func TestReleasesOnZooKeeperAreDelivered(t *testing.T) {
 	receiver := newAudience(t)
 	first, second := newMember(t, server), newMember(t, server)
 	sub, err := first.hooks.Create(t.Context(), &webhooks.Subscription{URL: receiver.URL, Locks: "deploy*", Enabled: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	first.cycle(t, "deploy-1")
 	second.cycle(t, "deploy-2") // with or without the watch's event
 	second.cycle(t, "other")
@@ -138,9 +133,7 @@ func TestReleasesOnZooKeeperAreDelivered(t *testing.T) {
 	if got := receiver.of("other"); len(got) != 0 {
 		t.Errorf("told of what nobody asked for: %q", got)
 	}
-	if got := receiver.of("deploy-1"); !slices.Equal(got, []string{webhooks.Released}) {
-		t.Errorf("told %q", got)
-	}
+	assert.Slices(t, receiver.of("deploy-1"), []string{webhooks.Released}, "told")
 
 	// What a gateway has not delivered when it goes, the other one delivers.
 	receiver.set(true)
@@ -169,9 +162,7 @@ func TestReleasesOnZooKeeperAreDelivered(t *testing.T) {
 	// Another program's contender, by no gateway's transaction.
 	res := second.Nodes().Commit(t.Context(), []zk.Op{{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy-theirs"},
 		{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy-theirs/_c_6a9ed4c8-5ba5-4b63-a1e3-96de7b4a7ccc-lock-", Sequential: true}})
-	if res.Outcome != zk.Done {
-		t.Fatalf("%+v", res)
-	}
+	assert.Must(t, res.Outcome == zk.Done, "%+v", res)
 	testkit.Eventually(t, 10*time.Second, func() bool {
 		q, err := second.Lock(t.Context(), locks.LockRequest{Lock: "deploy-theirs"})
 		return err == nil && len(q.Holders) == 1
@@ -231,9 +222,7 @@ func TestAWebhookThatIsLeftOutIsNamedByTheEvent(t *testing.T) {
 	hub := events.New(events.Options{})
 	m := newMemberOf(t, server, 10, hub)
 	left, err := m.hooks.Create(t.Context(), &webhooks.Subscription{URL: dead.URL, Enabled: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if _, err := m.hooks.Create(t.Context(), &webhooks.Subscription{URL: well.URL, Enabled: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -251,9 +240,7 @@ func TestAWebhookThatIsLeftOutIsNamedByTheEvent(t *testing.T) {
 	if e := named()[0]; e.Webhook != left.ID || e.Count < 1 || e.Detail == "" || e.Gateway != m.GatewayID() {
 		t.Errorf("%+v", e)
 	}
-	if status.Waiting > 8 || status.Waiting+status.Dropped != ends {
-		t.Errorf("%+v of %d", status, ends)
-	}
+	assert.That(t, status.Waiting <= 8 && status.Waiting+status.Dropped == ends, "%+v of %d", status, ends)
 }
 
 func TestAnEndIsDescribedInOneOrderByEachGateway(t *testing.T) {

@@ -10,14 +10,14 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func mustAddresses(t *testing.T, private bool, allow ...string) *Addresses {
 	t.Helper()
 	a, err := NewAddresses(private, allow)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return a
 }
 
@@ -50,9 +50,7 @@ func TestAddressesInsideAreRefused(t *testing.T) {
 			}
 		}
 	}
-	if n := reached.Load(); n != 0 {
-		t.Errorf("%d requests arrived", n)
-	}
+	assert.Equal(t, reached.Load(), 0, "requests arrived")
 }
 
 func TestTricksWithURLsAreRefused(t *testing.T) {
@@ -62,9 +60,7 @@ func TestTricksWithURLsAreRefused(t *testing.T) {
 		"http://user@example.com", "http://user:password@example.com", "http://example.com@127.0.0.1/", "http://127.0.0.1#@example.com/", "http://example.com#x", "http://example.com\\@127.0.0.1/",
 		"http://example.com:/", "http://example.com:99999999/", "http://exa\tmple.com/", "http://example.com/\r\nX: y", " http://example.com", "http://[::1", "http://" + strings.Repeat("a", MaxURL),
 	} {
-		if err := (&Subscription{URL: raw}).Normalize(a); err == nil {
-			t.Errorf("%q was accepted", raw)
-		}
+		assert.That(t, (&Subscription{URL: raw}).Normalize(a) != nil, "%q was accepted", raw)
 	}
 	for _, raw := range []string{"https://example.com/a?b=c", "http://example.com:8080", "https://8.8.8.8/", "https://[2606:4700::1111]/", "https://hooks.example.co.uk./x"} {
 		if err := (&Subscription{URL: raw}).Normalize(a); err != nil {
@@ -82,9 +78,7 @@ func TestANameThatResolvesInsideIsRefusedWhenTheConnectionIsMade(t *testing.T) {
 		if err == nil {
 			conn.Close()
 		}
-		if !errors.Is(err, ErrAddressRefused) {
-			t.Errorf("%s %s: %v", network, address, err)
-		}
+		assert.That(t, errors.Is(err, ErrAddressRefused), "%s %s: %v", network, address, err)
 	}
 }
 
@@ -148,7 +142,5 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 			t.Fatalf("%+v", a)
 		}
 	}
-	if n := conns.Load(); n != 1 {
-		t.Errorf("%d connections for 20 messages", n)
-	}
+	assert.Equal(t, conns.Load(), 1, "connections for 20 messages")
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func TestRetryAfterIsHonoured(t *testing.T) {
@@ -50,9 +52,7 @@ func TestRetryAfterIsHonouredAfterAnotherMessageWasDelivered(t *testing.T) {
 		c.Add(entry(2, "b", s)) // under way when the other one is refused
 		time.Sleep(9 * time.Minute)
 		synctest.Wait()
-		if got := r.delivered(s.ID); !slices.Equal(got, []string{"b2"}) {
-			t.Errorf("told %q", got)
-		}
+		assert.Slices(t, r.delivered(s.ID), []string{"b2"}, "told")
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if got := r.delivered(s.ID); len(got) != 2 {
@@ -148,12 +148,10 @@ func TestNothingIsLostWhateverFails(t *testing.T) {
 					last[d.lock] = n
 				}
 			}
-			if waiting != 0 || delivered+dead != messages {
-				t.Errorf("seed %d: of %d messages %d were delivered, %d are dead, %d wait", seed, messages, delivered, dead, waiting)
-			}
-			if len(k.done)+len(c.entries) == 0 || dead == 0 && len(c.entries) != 0 {
-				t.Errorf("seed %d: done %d, kept %d", seed, len(k.done), len(c.entries))
-			}
+			assert.That(t, waiting == 0 && delivered+dead == messages,
+				"seed %d: of %d messages %d were delivered, %d are dead, %d wait", seed, messages, delivered, dead, waiting)
+			assert.That(t, len(k.done)+len(c.entries) != 0 && (dead != 0 || len(c.entries) == 0),
+				"seed %d: done %d, kept %d", seed, len(k.done), len(c.entries))
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -41,9 +42,7 @@ func TestWhatFindsNoRoomInTheOutboxIsCountedAndTheRestIsDelivered(t *testing.T) 
 		b.receivers.mu.Unlock()
 		b.ends(t, "early-", 3)
 		b.ends(t, "late-", 2)
-		if got := b.left(); !slices.Equal(got, []string{"early-0", "early-1", "early-2"}) {
-			t.Errorf("outbox %q", got)
-		}
+		assert.Slices(t, b.left(), []string{"early-0", "early-1", "early-2"}, "outbox")
 		if o := b.services[0].Outbox(); o.Entries != 3 || o.Limit != 4 || o.Dropped != 2 || o.LastDropped.IsZero() {
 			t.Errorf("%+v", o)
 		}
@@ -113,9 +112,7 @@ func TestAnEndWithoutRoomIsCountedWhenItIsDoneOrMayBe(t *testing.T) {
 			ops, entry, ready := b.services[0].Ending(false, func() *End {
 				return &End{Entry: EntryOf("late"), Events: []Event{{Type: Released, NS: "default", Lock: "late", LeaseID: "late"}}}
 			})
-			if !ready || entry == nil || len(ops) != 1 || ops[0].Kind != zk.OpCheck {
-				t.Fatalf("%s: %v %v %v", name, ops, entry, ready)
-			}
+			assert.Must(t, ready && entry != nil && len(ops) == 1 && ops[0].Kind == zk.OpCheck, "%s: %v %v %v", name, ops, entry, ready)
 			if c.persisted {
 				b.Commit(t.Context(), ops)
 			}

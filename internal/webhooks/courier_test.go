@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // receivers are what the courier talks to: one function decides each answer.
@@ -124,22 +126,16 @@ func TestWhatIsDeliveredIsDone(t *testing.T) {
 		c.Add(e) // adding it again changes nothing
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if got := r.delivered(one.ID); !slices.Equal(got, []string{"a1"}) {
-			t.Errorf("one was told %q", got)
-		}
+		assert.Slices(t, r.delivered(one.ID), []string{"a1"}, "one was told")
 		if got := r.delivered(two.ID); len(got) != 2 {
 			t.Errorf("two was told %q", got)
 		}
-		if !slices.Equal(k.done, []string{"lease1"}) {
-			t.Errorf("done: %q", k.done)
-		}
+		assert.That(t, slices.Equal(k.done, []string{"lease1"}), "done: %q", k.done)
 		ids := map[string]bool{}
 		for _, s := range r.seen {
 			ids[s.id] = true
 		}
-		if len(ids) != 3 {
-			t.Errorf("three messages have %d ids", len(ids))
-		}
+		assert.That(t, len(ids) == 3, "three messages have %d ids", len(ids))
 	})
 }
 
@@ -176,9 +172,7 @@ func TestAReceiverThatIsDownForAnHourGetsEverythingInOrder(t *testing.T) {
 				t.Errorf("%s was told %q", lock, got[lock])
 			}
 		}
-		if len(k.done) != ends {
-			t.Errorf("%d of %d entries are done", len(k.done), ends)
-		}
+		assert.That(t, len(k.done) == ends, "%d of %d entries are done", len(k.done), ends)
 		if dead := c.DeadLetters("", 10); len(dead) != 0 {
 			t.Errorf("dead: %+v", dead)
 		}
@@ -206,9 +200,7 @@ func TestMessagesOfOneLockStayInOrderWhenTheFirstFails(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		got := r.delivered(s.ID)
-		if len(got) != 21 || got[0] != "a0" || got[1] != "a-1" || got[2] != "a1" || got[20] != "a19" {
-			t.Errorf("told %q", got)
-		}
+		assert.That(t, len(got) == 21 && got[0] == "a0" && got[1] == "a-1" && got[2] == "a1" && got[20] == "a19", "told %q", got)
 		if r.seen[1].at.Sub(r.seen[0].at).Truncate(time.Second) != 5*time.Second || r.seen[2].at.Sub(r.seen[1].at).Truncate(time.Second) != 5*time.Minute {
 			t.Errorf("tried at %v, %v, %v", r.seen[0].at, r.seen[1].at, r.seen[2].at)
 		}
@@ -236,33 +228,22 @@ func TestWhatHasHadItsLastTryIsADeadLetterAndCanBeReplayed(t *testing.T) {
 		time.Sleep(8 * 24 * time.Hour)
 		synctest.Wait()
 		dead := c.DeadLetters(s.ID, 10)
-		if len(dead) != 2 || dead[0].Event.Detail != "poison1" || dead[0].Attempts != len(schedule)+1 || dead[0].Error == "" {
-			t.Fatalf("dead letters: %+v", dead)
-		}
+		assert.Must(t, len(dead) == 2 && dead[0].Event.Detail == "poison1" && dead[0].Attempts == len(schedule)+1 && dead[0].Error != "",
+			"dead letters: %+v", dead)
 		if waiting, n := c.Load(); waiting != 0 || n != 2 {
 			t.Errorf("%d wait and %d are dead", waiting, n)
 		}
-		if k.changed != 2 || len(k.done) != 1 {
-			t.Errorf("written down %d times, done %q", k.changed, k.done)
-		}
+		assert.That(t, k.changed == 2 && len(k.done) == 1, "written down %d times, done %q", k.changed, k.done)
 		broken = false
-		if n := c.Replay(s.ID, dead[0].MessageID); n != 1 {
-			t.Errorf("%d replayed", n)
-		}
+		assert.Equal(t, c.Replay(s.ID, dead[0].MessageID), 1, "replayed")
 		synctest.Wait()
-		if n := c.Replay(s.ID, ""); n != 1 {
-			t.Errorf("%d replayed", n)
-		}
+		assert.Equal(t, c.Replay(s.ID, ""), 1, "replayed")
 		synctest.Wait()
 		if !slices.Equal(r.delivered(s.ID), []string{"good3", "poison1", "poison2"}) {
 			t.Errorf("told %q", r.delivered(s.ID))
 		}
-		if r.seen[len(r.seen)-2].id != dead[0].MessageID {
-			t.Error("a replayed message has another id")
-		}
-		if len(k.done) != 3 {
-			t.Errorf("done: %q", k.done)
-		}
+		assert.That(t, r.seen[len(r.seen)-2].id == dead[0].MessageID, "a replayed message has another id")
+		assert.That(t, len(k.done) == 3, "done: %q", k.done)
 		if _, n := c.Load(); n != 0 {
 			t.Errorf("%d are dead", n)
 		}
@@ -319,12 +300,8 @@ func Test410DisablesTheSubscription(t *testing.T) {
 			c.Add(entry(i, fmt.Sprint(i), s))
 		}
 		synctest.Wait()
-		if len(r.seen) > perReceiver {
-			t.Errorf("sent %d times to one that is gone", len(r.seen))
-		}
-		if !slices.Equal(k.disabled, []string{s.ID}) {
-			t.Errorf("disabled: %q", k.disabled)
-		}
+		assert.That(t, len(r.seen) <= perReceiver, "sent %d times to one that is gone", len(r.seen))
+		assert.That(t, slices.Equal(k.disabled, []string{s.ID}), "disabled: %q", k.disabled)
 		if dead := c.DeadLetters(s.ID, 100); len(dead) != 50 {
 			t.Errorf("%d dead letters", len(dead))
 		}
@@ -341,16 +318,12 @@ func TestWhatWaitsForARemovedSubscriptionIsForgotten(t *testing.T) {
 		synctest.Wait()
 		c.Subscriptions([]*Subscription{stays})
 		synctest.Wait()
-		if !slices.Equal(k.done, []string{"lease1"}) {
-			t.Errorf("done: %q", k.done)
-		}
+		assert.That(t, slices.Equal(k.done, []string{"lease1"}), "done: %q", k.done)
 		if waiting, dead := c.Load(); waiting != 1 || dead != 0 {
 			t.Errorf("%d wait, %d are dead", waiting, dead)
 		}
 		c.Subscriptions(nil)
-		if len(k.done) != 2 {
-			t.Errorf("done: %q", k.done)
-		}
+		assert.That(t, len(k.done) == 2, "done: %q", k.done)
 	})
 }
 
@@ -400,16 +373,12 @@ func TestAReceiverThatAnswers500ForEverGetsDeadLettersForAnyNumberOfLocks(t *tes
 		if len(list) != ends || !strings.Contains(list[0].Error, "500") {
 			t.Fatalf("%d dead letters, the first of them %+v", len(list), list[:min(len(list), 1)])
 		}
-		if len(r.seen) > 5*24*20 {
-			t.Errorf("it was tried %d times", len(r.seen))
-		}
+		assert.That(t, len(r.seen) <= 5*24*20, "it was tried %d times", len(r.seen))
 		// They are replayed like any others.
 		r.mu.Lock()
 		r.answer = ok
 		r.mu.Unlock()
-		if n := c.Replay(s.ID, ""); n != ends {
-			t.Errorf("%d are replayed", n)
-		}
+		assert.Equal(t, c.Replay(s.ID, ""), ends, "are replayed")
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if waiting, dead := c.Load(); waiting != 0 || dead != 0 {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // A receiver that answers 101 and stays on the line has the bare connection, which no context ends: four
@@ -32,9 +34,7 @@ func TestAReceiverThatSwitchesProtocolsIsGivenUp(t *testing.T) {
 	select {
 	case a := <-answer:
 		server.Close()
-		if a.Result != Failed || a.Status != http.StatusSwitchingProtocols || a.Error == "" {
-			t.Errorf("attempt: %+v", a)
-		}
+		assert.That(t, a.Result == Failed && a.Status == http.StatusSwitchingProtocols && a.Error != "", "attempt: %+v", a)
 	case <-time.After(attemptTimeout + 5*time.Second):
 		server.CloseClientConnections()
 		t.Error("the attempt does not end")

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // sending is a Transport by one function.
@@ -77,17 +79,11 @@ func TestHostsThatHangTakeNoPlaceFromSubscriptionsAndEachHostHasItsTurn(t *testi
 		c.Add(entry(hosts+1, "a", s))
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if told[0].IsZero() {
-			t.Error("a subscription waits for hosts that do not answer")
-		}
-		if n := most.Load(); n != hostsAtOnce {
-			t.Errorf("%d attempts at once toward hosts", n)
-		}
+		assert.That(t, !told[0].IsZero(), "a subscription waits for hosts that do not answer")
+		assert.Equal(t, most.Load(), hostsAtOnce, "attempts at once toward hosts")
 		time.Sleep(hosts/hostsAtOnce*attemptTimeout + 2*attemptTimeout)
 		synctest.Wait()
-		if told[1].IsZero() {
-			t.Error("a host that answers has had no turn")
-		}
+		assert.That(t, !told[1].IsZero(), "a host that answers has had no turn")
 		c.Add(notice(hosts+2, "https://late.example.com/"))
 		time.Sleep(2 * hosts / hostsAtOnce * attemptTimeout)
 		synctest.Wait()
@@ -119,9 +115,7 @@ func TestABusyHostLeavesPlacesToOthers(t *testing.T) {
 		c.Add(notice(order+1, "https://other.example.com/"))
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if len(r.delivered("https://other.example.com/")) != 1 {
-			t.Error("who has one message waits for those who have very many")
-		}
+		assert.That(t, len(r.delivered("https://other.example.com/")) == 1, "who has one message waits for those who have very many")
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		c.mu.Lock()
@@ -156,9 +150,7 @@ func TestWhatAHostAnswersAtOneAddressHoldsUpNoOther(t *testing.T) {
 			c.Add(notice(100, "https://shared.example.com/well"))
 			time.Sleep(time.Second)
 			synctest.Wait()
-			if len(r.delivered("https://shared.example.com/well")) != 1 {
-				t.Errorf("%s: another address of the host waits", name)
-			}
+			assert.That(t, len(r.delivered("https://shared.example.com/well")) == 1, "%s: another address of the host waits", name)
 			time.Sleep(30 * time.Minute)
 			synctest.Wait()
 			if again := r.tries() - 1 - first; answer.RetryAfter > 0 && again != 0 {
@@ -206,9 +198,7 @@ func TestWhatIsLoggedOfANotifyURLIsItsHost(t *testing.T) {
 			time.Sleep(time.Second)
 			k.mu.Lock()
 			defer k.mu.Unlock()
-			if len(k.givenUp) != 1 || k.givenUp[0] != Released+" "+want+" 410" {
-				t.Errorf("%q", k.givenUp)
-			}
+			assert.That(t, len(k.givenUp) == 1 && k.givenUp[0] == Released+" "+want+" 410", "%q", k.givenUp)
 		})
 	}
 }
@@ -228,9 +218,7 @@ func TestFewConnectionsAreKeptHoweverManyHostsThereAre(t *testing.T) {
 	defer server.Close()
 	s := newSender(t, everywhere(t))
 	client, err := s.client("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	client.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) { // every name is the server's
 		return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
 	}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -34,9 +35,8 @@ func TestANotifyURLIsInTheEntryThatSubscriptionsAreIn(t *testing.T) {
 			t.Errorf("with a subscription: %+v", entry)
 		}
 		ops, entry = s.Notify(endFor("l1", true))
-		if len(ops) != 1 || ops[0].Kind != zk.OpCreate || !ops[0].Private || len(entry.Subscriptions) != 1 {
-			t.Errorf("for it alone: %+v %+v", ops, entry)
-		}
+		assert.That(t, len(ops) == 1 && ops[0].Kind == zk.OpCreate && ops[0].Private && len(entry.Subscriptions) == 1,
+			"for it alone: %+v %+v", ops, entry)
 	})
 }
 
@@ -111,12 +111,9 @@ func TestAMessageToANotifyURLIsSignedWithItsLeasesSecret(t *testing.T) {
 		c.Add(e)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if !slices.Equal(k.done, []string{"lease1"}) || !slices.Equal(secrets, []string{"of lease1", "of lease1"}) {
-			t.Errorf("done %q with %q", k.done, secrets)
-		}
-		if len(c.receivers) != 0 {
-			t.Errorf("%d receivers are remembered", len(c.receivers))
-		}
+		assert.That(t, slices.Equal(k.done, []string{"lease1"}) && slices.Equal(secrets, []string{"of lease1", "of lease1"}),
+			"done %q with %q", k.done, secrets)
+		assert.That(t, len(c.receivers) == 0, "%d receivers are remembered", len(c.receivers))
 	})
 }
 
@@ -147,9 +144,7 @@ func TestAMessageThatANotifyURLRefusesIsGivenUpAndDelaysNoOther(t *testing.T) {
 		if waiting, dead := c.Load(); waiting != 0 || dead != 0 || !slices.Contains(k.done, "lease0") || len(c.receivers) != 0 {
 			t.Errorf("%d wait, %d are dead letters without a webhook; done %q", waiting, dead, k.done)
 		}
-		if n := len(r.seen); n != 11 {
-			t.Errorf("%d tries, want ten of one and one of the other", n)
-		}
+		assert.Equal(t, len(r.seen), 11, "tries, want ten of one and one of the other")
 	})
 }
 
@@ -161,9 +156,8 @@ func TestANotifyURLThatAnswers410GetsTheMessageNoMore(t *testing.T) {
 		c.Add(e)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if len(r.seen) != 1 || len(k.givenUp) != 1 || len(k.disabled) != 0 || !slices.Equal(k.done, []string{"lease1"}) {
-			t.Errorf("%d tries, given up %q, disabled %q, done %q", len(r.seen), k.givenUp, k.disabled, k.done)
-		}
+		assert.That(t, len(r.seen) == 1 && len(k.givenUp) == 1 && len(k.disabled) == 0 && slices.Equal(k.done, []string{"lease1"}),
+			"%d tries, given up %q, disabled %q, done %q", len(r.seen), k.givenUp, k.disabled, k.done)
 	})
 }
 
@@ -178,9 +172,7 @@ func TestADeadHostsMessagesAreNotAllLoggedAtOnce(t *testing.T) {
 			}
 		}
 		many(1000)
-		if n := strings.Count(text.String(), "lease_id="); n != linesAMinute {
-			t.Errorf("%d lines", n)
-		}
+		assert.Equal(t, strings.Count(text.String(), "lease_id="), linesAMinute, "lines")
 		s.writer.reportGivenUp()
 		s.writer.reportGivenUp()
 		if want := fmt.Sprintf("messages=%d", 1000-linesAMinute); strings.Count(text.String(), want) != 1 || strings.Count(text.String(), "messages=") != 1 {
@@ -189,8 +181,6 @@ func TestADeadHostsMessagesAreNotAllLoggedAtOnce(t *testing.T) {
 		time.Sleep(time.Minute)
 		text.Reset()
 		many(1)
-		if !strings.Contains(text.String(), "lease0") {
-			t.Error("a minute later one is not logged")
-		}
+		assert.That(t, strings.Contains(text.String(), "lease0"), "a minute later one is not logged")
 	})
 }

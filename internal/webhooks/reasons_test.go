@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // onTheInternet takes every address for one of the internet: receivers of tests are on loopback.
@@ -25,9 +27,7 @@ func onTheInternet(netip.AddrPort) bool { return true }
 func resolve(t *testing.T, names map[string]string) (server string) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -75,20 +75,14 @@ func TestANameThatResolvesInsideAndOneThatDoesNotHaveTheSameReason(t *testing.T)
 	for _, host := range []string{"db.corp.example", "agent.example", "meta.example", "broken.example", "none.example"} {
 		for _, scheme := range []string{"http", "https"} {
 			a := s.Send(t.Context(), &Subscription{ID: NewID(), URL: scheme + "://" + host + "/", Secrets: []Secret{NewSecret()}}, testMessage())
-			if a.Result != Failed || a.Status != 0 {
-				t.Errorf("%s: %+v", host, a)
-			}
+			assert.That(t, a.Result == Failed && a.Status == 0, "%s: %+v", host, a)
 			told[a.Error] = append(told[a.Error], host)
 			for _, secret := range []string{names[host], server, "127.0.0.1", host, "lookup"} {
-				if secret != "" && strings.Contains(a.Error, secret) {
-					t.Errorf("%s: told %q", host, a.Error)
-				}
+				assert.That(t, secret == "" || !strings.Contains(a.Error, secret), "%s: told %q", host, a.Error)
 			}
 		}
 	}
-	if len(told) != 1 {
-		t.Errorf("told apart: %q", told)
-	}
+	assert.That(t, len(told) == 1, "told apart: %q", told)
 }
 
 // The log has what the client does not see, and neither path nor query of the URL.
@@ -105,12 +99,8 @@ func TestTheLogHasTheAddressThatClientsDoNotSee(t *testing.T) {
 	if !strings.Contains(got, "level=WARN") || !strings.Contains(got, "webhook="+hook.ID) || !strings.Contains(got, "10.1.2.3") || !strings.Contains(got, "http://db.corp.example/...") {
 		t.Errorf("logged: %s", got)
 	}
-	if strings.Contains(got, "SECRET") || strings.Contains(got, "token=") {
-		t.Errorf("the log has the path: %s", got)
-	}
-	if n := strings.Count(got, "\n"); n != linesAMinute {
-		t.Errorf("%d lines for %d attempts", n, 2*linesAMinute)
-	}
+	assert.That(t, !strings.Contains(got, "SECRET") && !strings.Contains(got, "token="), "the log has the path: %s", got)
+	assert.Equal(t, strings.Count(got, "\n"), linesAMinute, "lines for %d attempts", 2*linesAMinute)
 	s.failures.since = s.failures.since.Add(-2 * 60e9)
 	notify := "http://db.corp.example/job/SECRET"
 	s.Send(t.Context(), &Subscription{ID: notify, URL: notify, Secrets: []Secret{NewSecret()}}, testMessage())
@@ -123,9 +113,7 @@ func TestTheLogHasTheAddressThatClientsDoNotSee(t *testing.T) {
 // No attempt shows what is inside one's own network, also where the operator allows messages to it.
 func TestWhatAnInternalServiceSaysIsNotReadBack(t *testing.T) {
 	banner, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer banner.Close()
 	go func() {
 		for {
@@ -138,9 +126,7 @@ func TestWhatAnInternalServiceSaysIsNotReadBack(t *testing.T) {
 		}
 	}()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	closed.Close()
 	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "INSIDE page") }))
 	defer plain.Close()
@@ -159,9 +145,7 @@ func TestWhatAnInternalServiceSaysIsNotReadBack(t *testing.T) {
 			{"a certificate", secure.URL, string(reasonTLS), 0},
 		} {
 			got := newSender(t, a).Send(t.Context(), &Subscription{ID: NewID(), URL: c.url + "/", Secrets: []Secret{NewSecret()}}, testMessage())
-			if got.Error != c.want || got.Answer != "" || got.Length != c.length {
-				t.Errorf("%s, %s: %+v", name, c.what, got)
-			}
+			assert.That(t, got.Error == c.want && got.Answer == "" && got.Length == c.length, "%s, %s: %+v", name, c.what, got)
 		}
 	}
 	// A receiver on the internet is shown as ever, certificate and all.
@@ -194,9 +178,7 @@ func TestClientsDoNotSeeTheProxy(t *testing.T) {
 		_, _ = io.WriteString(w, "db.corp: 10.1.2.3 refused")
 	}))
 	u, err := url.Parse(proxy.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	s := NewSender(SenderOptions{Addresses: mustAddresses(t, false), Proxy: u})
 	defer s.Close()
 	s.public = onTheInternet
@@ -222,9 +204,7 @@ func TestAURLIsShownWithoutPathAndQuery(t *testing.T) {
 		"https://user:secret@example.com/x":                               "https://example.com/...",
 		"SECRET%zz":                                                       "/...",
 	} {
-		if got := ShownURL(raw); got != want {
-			t.Errorf("%s is shown as %s", raw, got)
-		}
+		assert.Equal(t, ShownURL(raw), want, "%s is shown as", raw)
 	}
 	// What is shown is not taken for an address.
 	var field *FieldError
@@ -241,11 +221,7 @@ func TestAnotherPathIsAnotherTarget(t *testing.T) {
 		"https://hooks.example.com/services%2FT000": false, "http://hooks.example.com/services/T000": false, "https://hooks.example.com:8443/services/T000": false,
 		"https://hooks.example.org/services/T000": false, "%zz": false,
 	} {
-		if SameTarget(at, other) != same || SameTarget(other, at) != same {
-			t.Errorf("%s: the same %v", other, !same)
-		}
+		assert.That(t, SameTarget(at, other) == same && SameTarget(other, at) == same, "%s: the same %v", other, !same)
 	}
-	if !SameTarget("https://example.com", "https://example.com/") {
-		t.Error("no path is the root")
-	}
+	assert.That(t, SameTarget("https://example.com", "https://example.com/"), "no path is the root")
 }

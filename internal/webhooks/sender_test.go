@@ -20,6 +20,8 @@ import (
 	"time"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // The test vector of the specification's reference implementations: this secret,
@@ -28,16 +30,12 @@ func TestTheSignatureIsTheSpecificationsOwn(t *testing.T) {
 	s := &Subscription{Secrets: []Secret{{Value: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}}}
 	m := &Message{ID: "msg_p5jXN8AQM9LWM0D4loKWxJek", Body: []byte(`{"test": 2432232314}`)}
 	h := http.Header{}
-	if err := sign(h, s, m, time.Unix(1614265330, 0)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, sign(h, s, m, time.Unix(1614265330, 0)))
 	const want = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 	if got := h.Get("webhook-signature"); got != want {
 		t.Errorf("signed %q, the specification has %q", got, want)
 	}
-	if h.Get("webhook-id") != m.ID || h.Get("webhook-timestamp") != "1614265330" {
-		t.Errorf("headers: %v", h)
-	}
+	assert.That(t, h.Get("webhook-id") == m.ID && h.Get("webhook-timestamp") == "1614265330", "headers: %v", h)
 }
 
 // verify is a receiver's check, written from the specification's text.
@@ -60,9 +58,7 @@ func verify(secret string, h http.Header, body []byte) bool {
 func everywhere(t *testing.T) *Addresses {
 	t.Helper()
 	a, err := NewAddresses(true, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return a
 }
 
@@ -93,9 +89,7 @@ func TestAReceiverCanVerifyWhatItIsSent(t *testing.T) {
 	sub.URL = server.URL + "/hook?a=b"
 	m := testMessage()
 	a := newSender(t, everywhere(t)).Send(t.Context(), sub, m)
-	if a.Result != Delivered || a.Status != 204 || a.Error != "" || a.MessageID != m.ID {
-		t.Fatalf("attempt: %+v", a)
-	}
+	assert.Must(t, a.Result == Delivered && a.Status == 204 && a.Error == "" && a.MessageID == m.ID, "attempt: %+v", a)
 	for name, want := range map[string]string{"Authorization": "Bearer x", "Content-Type": "application/json", "User-Agent": "Lockkeeper/1.2.3", "Traceparent": m.TraceParent} {
 		if h.Get(name) != want {
 			t.Errorf("%s: %q", name, h.Get(name))
@@ -106,26 +100,18 @@ func TestAReceiverCanVerifyWhatItIsSent(t *testing.T) {
 	}
 	for _, secret := range []Secret{sub.Secrets[0], old} {
 		hook, err := standardwebhooks.NewWebhook(secret.Value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		if err := hook.Verify(body, h); err != nil {
 			t.Errorf("the library says %v", err)
 		}
-		if !verify(secret.Value, h, body) {
-			t.Error("the specification says no")
-		}
+		assert.That(t, verify(secret.Value, h, body), "the specification says no")
 	}
-	if verify(NewSecret().Value, h, body) || verify(old.Value, h, append(body, ' ')) {
-		t.Error("a wrong secret or body verifies")
-	}
+	assert.That(t, !verify(NewSecret().Value, h, body) && !verify(old.Value, h, append(body, ' ')), "a wrong secret or body verifies")
 	if got := sub.signing(time.Now().Add(2 * time.Hour)); len(got) != 1 || got[0] != sub.Secrets[0].Value {
 		t.Error("the old secret signs after its time")
 	}
 	sub.Rotate(time.Now(), time.Hour)
-	if len(sub.Secrets) != 2 {
-		t.Errorf("%d secrets", len(sub.Secrets))
-	}
+	assert.That(t, len(sub.Secrets) == 2, "%d secrets", len(sub.Secrets))
 }
 
 func TestAnswersAndWhatTheyMean(t *testing.T) {
@@ -163,9 +149,7 @@ func TestAnswersAndWhatTheyMean(t *testing.T) {
 		header.Store(c.after)
 		before := hits.Load()
 		a := s.Send(t.Context(), sub, testMessage())
-		if a.Result != c.want || a.Status != c.status || (a.Error == "") != (c.want == Delivered) {
-			t.Errorf("%d: %+v", c.status, a)
-		}
+		assert.That(t, a.Result == c.want && a.Status == c.status && (a.Error == "") == (c.want == Delivered), "%d: %+v", c.status, a)
 		if d := a.RetryAfter - c.wait; d < -2*time.Second || d > 0 {
 			t.Errorf("%d with Retry-After %q: %v", c.status, c.after, a.RetryAfter)
 		}
@@ -180,9 +164,7 @@ func TestAnswersAndWhatTheyMean(t *testing.T) {
 
 func TestAReceiverThatHangsIsGivenUp(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer l.Close()
 	go func() {
 		for {
@@ -194,9 +176,7 @@ func TestAReceiverThatHangsIsGivenUp(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	a := newSender(t, everywhere(t)).Send(ctx, &Subscription{URL: "http://" + l.Addr().String() + "/?secret=x", Secrets: []Secret{NewSecret()}}, testMessage())
-	if a.Result != Failed || a.Status != 0 || a.Error == "" || strings.Contains(a.Error, "secret") {
-		t.Errorf("attempt: %+v", a)
-	}
+	assert.That(t, a.Result == Failed && a.Status == 0 && a.Error != "" && !strings.Contains(a.Error, "secret"), "attempt: %+v", a)
 }
 
 func TestTheCAOfASubscriptionCounts(t *testing.T) {
@@ -214,9 +194,7 @@ func TestTheCAOfASubscriptionCounts(t *testing.T) {
 		t.Errorf("with its CA: %+v", a)
 	}
 	s.Keep(nil)
-	if len(s.clients) != 1 {
-		t.Errorf("%d clients are kept", len(s.clients))
-	}
+	assert.That(t, len(s.clients) == 1, "%d clients are kept", len(s.clients))
 }
 
 func TestAProxyIsUsed(t *testing.T) {
@@ -224,13 +202,9 @@ func TestAProxyIsUsed(t *testing.T) {
 	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked.Store(r.URL.String()) }))
 	defer proxy.Close()
 	u, err := url.Parse(proxy.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	public, err := NewAddresses(false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	s := NewSender(SenderOptions{Addresses: public, Proxy: u})
 	defer s.Close()
 	a := s.Send(t.Context(), &Subscription{URL: "http://hooks.example.com/x", Secrets: []Secret{NewSecret()}}, testMessage())

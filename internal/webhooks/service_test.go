@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -16,22 +17,16 @@ func TestASubscriptionLivesInZooKeeper(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newFleet(t, 2)
 		sub := b.subscribe(t, 0, "deploy*")
-		if !strings.HasPrefix(sub.Secrets[0].Value, secretPrefix) {
-			t.Error("no secret")
-		}
+		assert.That(t, strings.HasPrefix(sub.Secrets[0].Value, secretPrefix), "no secret")
 		if list := b.services[0].List(); len(list) != 1 || list[0].ID != sub.ID {
 			t.Errorf("where it was made: %+v", list)
 		}
 		b.services[1].Refresh() // what the watch does
 		synctest.Wait()
 		other, err := b.services[1].Get(sub.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		changed, err := b.services[1].Update(t.Context(), sub.ID, other.Version, func(s *Subscription) error { s.Description = "changed"; return nil })
-		if err != nil || changed.Description != "changed" || changed.Version != other.Version+1 {
-			t.Errorf("%+v, %v", changed, err)
-		}
+		assert.That(t, err == nil && changed.Description == "changed" && changed.Version == other.Version+1, "%+v, %v", changed, err)
 		if _, err := b.services[0].Update(t.Context(), sub.ID, other.Version, func(*Subscription) error { return nil }); !errors.Is(err, ErrConflict) {
 			t.Errorf("a change of what was changed meanwhile: %v", err)
 		}
@@ -39,9 +34,8 @@ func TestASubscriptionLivesInZooKeeper(t *testing.T) {
 			t.Error("a change to what is wrong")
 		}
 		rotated, fresh, err := b.services[0].Rotate(t.Context(), sub.ID, time.Hour)
-		if err != nil || fresh == sub.Secrets[0] || len(rotated.Secrets) != 2 || rotated.Description != "changed" {
-			t.Errorf("%+v, %v", rotated, err)
-		}
+		assert.That(t, err == nil && fresh != sub.Secrets[0] && len(rotated.Secrets) == 2 && rotated.Description == "changed",
+			"%+v, %v", rotated, err)
 		if err := b.services[1].Delete(t.Context(), sub.ID, -1); err != nil {
 			t.Error(err)
 		}
@@ -59,9 +53,7 @@ func TestAnEndIsInTheOutboxUntilItIsDelivered(t *testing.T) {
 		b := newFleet(t, 1)
 		sub := b.subscribe(t, 0, "deploy*")
 		b.took = time.Second
-		if e := b.end(t, 0, "l1", "other"); e != nil {
-			t.Error("an end that nobody asked for is recorded")
-		}
+		assert.That(t, b.end(t, 0, "l1", "other") == nil, "an end that nobody asked for is recorded")
 		b.end(t, 0, "l2", "deploy")
 		if !slices.Equal(b.left(), []string{"l2"}) {
 			t.Errorf("outbox: %q", b.left())
@@ -79,20 +71,14 @@ func TestAttack19AGatewayThatLagsDeliversToANewSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newFleet(t, 2)
 		sub := b.subscribe(t, 0, "")
-		if len(b.services[1].List()) != 0 {
-			t.Fatal("the other gateway knows it: nothing is shown")
-		}
+		assert.Must(t, len(b.services[1].List()) == 0, "the other gateway knows it: nothing is shown")
 		b.owner = func(string) int { return 1 }
-		if e := b.end(t, 1, "l1", "deploy"); e == nil {
-			t.Error("nobody is told")
-		}
+		assert.That(t, b.end(t, 1, "l1", "deploy") != nil, "nobody is told")
 		synctest.Wait()
 		if !slices.Equal(b.delivered(sub.ID), []string{"l1"}) {
 			t.Errorf("delivered %q", b.delivered(sub.ID))
 		}
-		if b.changed[1] == 0 {
-			t.Error("ends that wait are not told that they can go on")
-		}
+		assert.That(t, b.changed[1] != 0, "ends that wait are not told that they can go on")
 	})
 }
 
@@ -106,9 +92,8 @@ func TestAnEndWithoutSubscriptionsIsCheckedWithoutAllocating(t *testing.T) {
 			t.Errorf("%v allocations, described %d times", n, described)
 		}
 		ops, entry, ready := b.services[0].Ending(false, describe)
-		if len(ops) != 1 || ops[0].Kind != zk.OpCheck || ops[0].Path != "/l/webhooks" || entry != nil || !ready {
-			t.Errorf("the end is checked by %+v, %v, %v", ops, entry, ready)
-		}
+		assert.That(t, len(ops) == 1 && ops[0].Kind == zk.OpCheck && ops[0].Path == "/l/webhooks" && entry == nil && ready,
+			"the end is checked by %+v, %v, %v", ops, entry, ready)
 	})
 }
 
@@ -152,9 +137,7 @@ func TestWhatADeadGatewayLeftIsDelivered(t *testing.T) {
 		if !slices.Equal(b.delivered(sub.ID), want) || len(b.left()) != 0 {
 			t.Errorf("delivered %q, outbox %q", b.delivered(sub.ID), b.left())
 		}
-		if len(b.seen) > 1 && b.seen[1].id != before {
-			t.Error("the same message has another id at another gateway")
-		}
+		assert.That(t, len(b.seen) <= 1 || b.seen[1].id == before, "the same message has another id at another gateway")
 	})
 }
 
@@ -171,9 +154,7 @@ func TestWhatIsAboutNoLeaseIsDeliveredByItsMakerAsLongAsThatIsThere(t *testing.T
 		b.services[1].Adopt()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if n := len(b.seen); n != 1 {
-			t.Errorf("%d attempts while its maker is there", n)
-		}
+		assert.Equal(t, len(b.seen), 1, "attempts while its maker is there")
 		b.services[0].courier.Close()
 		alive, b.took = false, 0
 		b.services[1].Adopt()
@@ -193,22 +174,16 @@ func TestDeadLettersOutliveTheirGateway(t *testing.T) {
 		b.end(t, 0, "l1", "a")
 		time.Sleep(8 * 24 * time.Hour)
 		synctest.Wait()
-		if n := len(b.services[0].DeadLetters(sub.ID, 10)); n != 1 {
-			t.Fatalf("%d dead letters", n)
-		}
+		assert.MustEqual(t, len(b.services[0].DeadLetters(sub.ID, 10)), 1, "dead letters")
 		b.services[0].courier.Close()
 		b.owner = func(string) int { return 1 }
 		b.services[1].Adopt()
 		synctest.Wait()
 		tries := len(b.seen)
 		dead := b.services[1].DeadLetters(sub.ID, 10)
-		if len(dead) != 1 || dead[0].Error != "500" || dead[0].Attempts != len(schedule)+1 {
-			t.Fatalf("at its successor: %+v", dead)
-		}
+		assert.Must(t, len(dead) == 1 && dead[0].Error == "500" && dead[0].Attempts == len(schedule)+1, "at its successor: %+v", dead)
 		time.Sleep(time.Hour)
-		if len(b.seen) != tries {
-			t.Error("a dead letter is tried again")
-		}
+		assert.That(t, len(b.seen) == tries, "a dead letter is tried again")
 		b.answer = ok
 		if n, err := b.services[1].Replay(t.Context(), sub.ID, ""); n != 1 || err != nil {
 			t.Errorf("%d replayed, %v", n, err)
@@ -229,13 +204,9 @@ func TestAReceiverThatIsGoneIsDisabledForTheWholeFleet(t *testing.T) {
 		b.end(t, 0, "l1", "a")
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if e := b.end(t, 1, "l2", "a"); e != nil {
-			t.Error("an end is recorded for one that is disabled")
-		}
+		assert.That(t, b.end(t, 1, "l2", "a") == nil, "an end is recorded for one that is disabled")
 		got, err := b.services[1].Get(sub.ID)
-		if err != nil || got.Enabled || got.Disabled == "" {
-			t.Errorf("%+v, %v", got, err)
-		}
+		assert.That(t, err == nil && !got.Enabled && got.Disabled != "", "%+v, %v", got, err)
 	})
 }
 
@@ -249,9 +220,7 @@ func TestWhatZooKeeperDoesNotTakeIsWrittenLater(t *testing.T) {
 		time.Sleep(time.Minute)
 		b.services[0].Record(&End{Entry: ForeignEntry(0x1f), Events: []Event{{Type: Removed, NS: "default", Lock: "b", Detail: "foreign"}}})
 		time.Sleep(time.Minute)
-		if got := b.left(); !slices.Equal(got, []string{"l1"}) {
-			t.Errorf("outbox: %q", got)
-		}
+		assert.Slices(t, b.left(), []string{"l1"}, "outbox")
 		b.with(func() { b.down = false })
 		time.Sleep(time.Minute)
 		synctest.Wait()

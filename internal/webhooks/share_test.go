@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -102,9 +103,7 @@ func TestASubscriptionThatIsLeftOutIsReportedByItsID(t *testing.T) {
 		if o := b.services[0].Outbox(); all[sub.ID].Waiting != 6 || all[sub.ID].Dropped != 4 || all[other.ID].Dropped != 0 || o.Dropped != 4 || o.Entries != 7 {
 			t.Errorf("%+v, %+v, %+v", all[sub.ID], all[other.ID], o)
 		}
-		if len(told) != 1 || told[sub.ID] != 4 {
-			t.Errorf("told of %v", told)
-		}
+		assert.That(t, len(told) == 1 && told[sub.ID] == 4, "told of %v", told)
 		// With its receiver back it gets everything again.
 		b.answering(func() { b.answer = ok })
 		time.Sleep(time.Hour)
@@ -119,9 +118,7 @@ func TestASubscriptionThatIsLeftOutIsReportedByItsID(t *testing.T) {
 		if got := len(b.delivered(sub.ID)); got != 15 {
 			t.Errorf("delivered %d of 15", got)
 		}
-		if err := b.services[0].Delete(t.Context(), sub.ID, -1); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, b.services[0].Delete(t.Context(), sub.ID, -1))
 		time.Sleep(2 * countEvery)
 		synctest.Wait()
 		if s, there := b.services[0].Statuses()[sub.ID]; there {
@@ -161,9 +158,7 @@ func TestPlacesAreCountedAsTheEntriesSay(t *testing.T) {
 			}
 			c.shares.mu.Lock()
 			defer c.shares.mu.Unlock()
-			if fmt.Sprint(c.shares.of) != fmt.Sprint(want) {
-				t.Errorf("%s: counted %v, the entries have %v", when, c.shares.of, want)
-			}
+			assert.That(t, fmt.Sprint(c.shares.of) == fmt.Sprint(want), "%s: counted %v, the entries have %v", when, c.shares.of, want)
 		}
 		sub, other := b.subscribe(t, 0, ""), b.subscribe(t, 0, "lock-a-*")
 		b.answering(func() { b.answer = func(*Subscription, *Message, int) Attempt { return Attempt{Result: Failed} } })
@@ -178,13 +173,9 @@ func TestPlacesAreCountedAsTheEntriesSay(t *testing.T) {
 		time.Sleep(time.Minute)
 		check("dead")
 		disable(true)
-		if n := c.Replay(sub.ID, ""); n != 5 {
-			t.Errorf("replayed %d", n)
-		}
+		assert.Equal(t, c.Replay(sub.ID, ""), 5, "replayed")
 		check("replayed")
-		if err := b.services[0].Delete(t.Context(), other.ID, -1); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, b.services[0].Delete(t.Context(), other.ID, -1))
 		time.Sleep(time.Minute)
 		check("one removed")
 		b.answering(func() { b.answer = ok })

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func TestASubscriptionIsReadAsItWasWritten(t *testing.T) {
@@ -16,16 +18,10 @@ func TestASubscriptionIsReadAsItWasWritten(t *testing.T) {
 		Headers: map[string]string{"authorization": "Bearer x"}, Created: time.UnixMilli(1700000000123).UTC()}
 	s.Rotate(s.Created, 0)
 	s.Rotate(s.Created, time.Hour)
-	if err := s.Normalize(mustAddresses(t, false)); err != nil {
-		t.Fatal(err)
-	}
-	if len(s.Events) != 2 || s.Headers["Authorization"] != "Bearer x" {
-		t.Errorf("normalized: %+v", s)
-	}
+	assert.NoError(t, s.Normalize(mustAddresses(t, false)))
+	assert.That(t, len(s.Events) == 2 && s.Headers["Authorization"] == "Bearer x", "normalized: %+v", s)
 	got, err := ParseRecord(s.ID, s.Record(), 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	s.Version = 7
 	if diff := cmp.Diff(s, got); diff != "" {
 		t.Error(diff)
@@ -36,9 +32,7 @@ func TestASubscriptionIsReadAsItWasWritten(t *testing.T) {
 	if _, err := ParseRecord(s.ID, []byte(`{"v":1,"secrets":"whsec_x"`), 0); err == nil || strings.Contains(err.Error(), "whsec") {
 		t.Errorf("a damaged record: %v", err)
 	}
-	if !IsID(s.ID) || IsID("wh_") || IsID("wh_AAAAAAAAAAAAAAAA") || IsID("https://example.com/") {
-		t.Error("ids")
-	}
+	assert.That(t, IsID(s.ID) && !IsID("wh_") && !IsID("wh_AAAAAAAAAAAAAAAA") && !IsID("https://example.com/"), "ids")
 }
 
 func TestWhatIsWrongWithASubscriptionIsNamed(t *testing.T) {
@@ -70,18 +64,14 @@ func TestGlobsMatchAsTheyRead(t *testing.T) {
 		glob := rapid.StringMatching(`[ab*]{0,10}`).Filter(func(s string) bool { return strings.Count(s, "*") <= maxStars }).Draw(t, "glob")
 		name := rapid.StringMatching(`[ab]{0,12}`).Draw(t, "name")
 		want := regexp.MustCompile("^" + strings.ReplaceAll(glob, "*", ".*") + "$").MatchString(name)
-		if got := match(glob, name); got != want {
-			t.Fatalf("match(%q, %q) = %v", glob, name, got)
-		}
+		assert.MustEqual(t, match(glob, name), want, "match(%q, %q)", glob, name)
 	})
 	s := Subscription{Enabled: true, Events: []string{Expired}, Locks: "deploy:*"}
 	if !s.Wants(Expired, "default", "deploy:web") || s.Wants(Released, "default", "deploy:web") || s.Wants(Expired, "default", "web") {
 		t.Error("wants")
 	}
 	s.Enabled = false
-	if s.Wants(Expired, "default", "deploy:web") {
-		t.Error("a disabled subscription wants")
-	}
+	assert.That(t, !s.Wants(Expired, "default", "deploy:web"), "a disabled subscription wants")
 }
 
 func TestAnEntryIsReadAsItWasWritten(t *testing.T) {
@@ -90,9 +80,7 @@ func TestAnEntryIsReadAsItWasWritten(t *testing.T) {
 	e.TraceParent = "x"
 	e.Dead = []Dead{{Notice: 0, Subscription: 0, At: time.UnixMilli(5).UTC(), Attempts: 10, Error: "500"}}
 	got, err := ParseEntry(e.Name, e.Order, e.Data())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if diff := cmp.Diff(e, got); diff != "" {
 		t.Error(diff)
 	}
@@ -102,9 +90,7 @@ func TestAnEntryIsReadAsItWasWritten(t *testing.T) {
 		}
 	}
 	// For good: a gateway of the next release must give the same ones.
-	if got := MessageID("lkabc", &Event{NS: "default", Lock: "deploy"}, "wh_b"); got != "msg_fii3koaj34hz2yyn3mq5oknwwa" {
-		t.Error("message ids:", got)
-	}
+	assert.Equal(t, MessageID("lkabc", &Event{NS: "default", Lock: "deploy"}, "wh_b"), "msg_fii3koaj34hz2yyn3mq5oknwwa", "message ids")
 }
 
 // One lock that a lease has released is one message, from each gateway and with any other locks.
@@ -117,9 +103,7 @@ func TestAMessagesIDFollowsFromWhatItTells(t *testing.T) {
 	for what, other := range map[string]string{"another lock": id("lkabc", "default", "other", "wh_b"), "another namespace": id("lkabc", "other", "deploy", "wh_b"),
 		"another webhook": id("lkabc", "default", "deploy", "wh_c"), "another lease": id("lkabd", "default", "deploy", "wh_b"), "its grant": id(GrantEntry("lkabc"), "default", "deploy", "wh_b"),
 		"its notify_url": id("lkabc", "default", "deploy", someNotify), "another program's": id(ForeignEntry(7), "default", "deploy", "wh_b")} {
-		if other == whole {
-			t.Errorf("%s has the same id", what)
-		}
+		assert.That(t, other != whole, "%s has the same id", what)
 	}
 	if end, grant := id("lkabc", "default", "deploy", someNotify), id(GrantEntry("lkabc"), "default", "deploy", someNotify); end == grant {
 		t.Error("a notify_url drops the end as what it has seen: the grant has the same id")
@@ -127,7 +111,5 @@ func TestAMessagesIDFollowsFromWhatItTells(t *testing.T) {
 	if a, b := id(ForeignEntry(7), "default", "deploy", "wh_b"), id(ForeignEntry(8), "default", "deploy", "wh_b"); a == b {
 		t.Error("two contenders of other programs have one id")
 	}
-	if got := LeaseOf(PartEntry("lkabc", 3)); got != "lkabc" {
-		t.Errorf("a part is about %q", got)
-	}
+	assert.Equal(t, LeaseOf(PartEntry("lkabc", 3)), "lkabc", "a part is about")
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -203,9 +204,7 @@ func (b *bench) end(t *testing.T, i int, lease, lock string) *Entry {
 func (b *bench) subscribe(t *testing.T, i int, locks string) *Subscription {
 	t.Helper()
 	sub, err := b.services[i].Create(t.Context(), &Subscription{URL: "https://example.com/hook", Locks: locks, Enabled: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return sub
 }
 

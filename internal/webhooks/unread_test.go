@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // byHand changes the tree without a gateway; the gateways get the event.
@@ -77,9 +79,7 @@ func TestWhatWaitsForASubscriptionThatCannotBeReadWaitsOn(t *testing.T) {
 				b.end(t, 0, "lease", "a")
 				synctest.Wait()
 				c.harm(b, path)
-				if left := b.left(); !slices.Equal(left, []string{"lease"}) {
-					t.Fatalf("the outbox holds %q", left)
-				}
+				assert.MustSlices(t, b.left(), []string{"lease"}, "the outbox holds")
 				// Ends go on, and other subscriptions get them.
 				b.end(t, 0, "other", "b")
 				back()
@@ -96,9 +96,7 @@ func TestWhatWaitsForASubscriptionThatCannotBeReadWaitsOn(t *testing.T) {
 				})
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				if got := b.delivered(sub.ID); !slices.Equal(got, []string{"lease"}) {
-					t.Errorf("told of %q", got)
-				}
+				assert.Slices(t, b.delivered(sub.ID), []string{"lease"}, "told of")
 				if left := b.left(); len(left) != 0 {
 					t.Errorf("the outbox holds %q", left)
 				}
@@ -195,15 +193,11 @@ func TestNoEntryIsForASubscriptionThatTheCourierDoesNotKnow(t *testing.T) {
 		}
 		// One is removed and another made before this gateway looks.
 		armed = true
-		if err := b.services[0].Delete(ctx, old.ID, -1); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, b.services[0].Delete(ctx, old.ID, -1))
 		b.subscribe(t, 0, "new")
 		s.Refresh()
 		synctest.Wait()
-		if looked != 1 {
-			t.Errorf("it was asked %d times", looked)
-		}
+		assert.That(t, looked == 1, "it was asked %d times", looked)
 		cancel()
 		<-done
 	})
@@ -247,9 +241,7 @@ func TestASubscriptionWithANewAddressIsNotDisabledForTheOldOne(t *testing.T) {
 		if now, err := b.services[0].Get(sub.ID); err != nil || !now.Enabled {
 			t.Errorf("%+v, %v", now, err)
 		}
-		if got := b.delivered(sub.ID); !slices.Equal(got, []string{"lease"}) {
-			t.Errorf("told of %q", got)
-		}
+		assert.Slices(t, b.delivered(sub.ID), []string{"lease"}, "told of")
 	})
 }
 

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func get(t *testing.T, method, path string) *http.Response {
@@ -28,28 +30,18 @@ func TestEveryFileIsServedForEverUnderItsHash(t *testing.T) {
 		"queue.js": "text/javascript; charset=utf-8", "theme.js": "text/javascript; charset=utf-8",
 		"favicon.svg": "image/svg+xml", "vendor/htmx.min.js": "text/javascript; charset=utf-8", "vendor/hx-ws.min.js": "text/javascript; charset=utf-8",
 	}
-	if len(urls) != len(want) {
-		t.Errorf("files %v, want those of %v", urls, want)
-	}
+	assert.That(t, len(urls) == len(want), "files %v, want those of %v", urls, want)
 	for name, contentType := range want {
 		r := get(t, http.MethodGet, urls[name])
 		body, _ := io.ReadAll(r.Body)
 		onDisk, err := os.ReadFile(filepath.FromSlash(name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		if r.StatusCode != http.StatusOK || string(body) != string(onDisk) {
 			t.Errorf("%s: status %d, %d bytes, want 200 and %d bytes", urls[name], r.StatusCode, len(body), len(onDisk))
 		}
-		if got := r.Header.Get("Content-Type"); got != contentType {
-			t.Errorf("%s: content type %q, want %q", name, got, contentType)
-		}
-		if got := r.Header.Get("Cache-Control"); got != "public, max-age=31536000, immutable" {
-			t.Errorf("%s: Cache-Control %q", name, got)
-		}
-		if got := r.Header.Get("X-Content-Type-Options"); got != "nosniff" {
-			t.Errorf("%s: X-Content-Type-Options %q", name, got)
-		}
+		assert.Equal(t, r.Header.Get("Content-Type"), contentType, "%s: content type", name)
+		assert.Equal(t, r.Header.Get("Cache-Control"), "public, max-age=31536000, immutable", "%s: Cache-Control", name)
+		assert.Equal(t, r.Header.Get("X-Content-Type-Options"), "nosniff", "%s: X-Content-Type-Options", name)
 		if head := get(t, http.MethodHead, urls[name]); head.StatusCode != http.StatusOK || head.ContentLength != int64(len(onDisk)) {
 			t.Errorf("HEAD %s: status %d, length %d", name, head.StatusCode, head.ContentLength)
 		}
@@ -63,12 +55,8 @@ func TestNothingElseIsServed(t *testing.T) {
 		root + "static.go", root + "vendor/LICENSE.htmx", root + "../static.go", root + "/app.css", "/app.css",
 	} {
 		r := get(t, http.MethodGet, path)
-		if r.StatusCode != http.StatusNotFound {
-			t.Errorf("%s: status %d, want 404", path, r.StatusCode)
-		}
-		if got := r.Header.Get("Cache-Control"); got != "" {
-			t.Errorf("%s: a 404 may not be kept, got Cache-Control %q", path, got)
-		}
+		assert.That(t, r.StatusCode == http.StatusNotFound, "%s: status %d, want 404", path, r.StatusCode)
+		assert.Equal(t, r.Header.Get("Cache-Control"), "", "%s: a 404 may not be kept, got Cache-Control", path)
 	}
 	if r := get(t, http.MethodPost, URLs()["app.css"]); r.StatusCode != http.StatusMethodNotAllowed || r.Header.Get("Allow") != "GET, HEAD" {
 		t.Errorf("POST: status %d, Allow %q", r.StatusCode, r.Header.Get("Allow"))
@@ -96,22 +84,16 @@ func TestAnyChangeOfAnyFileChangesEveryURL(t *testing.T) {
 
 func TestVendoredFilesAreWhatTheReadmeSays(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	listed := map[string]string{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `(vendor/[^`]+)` .*`([0-9a-f]{64})` \\|$").FindAllStringSubmatch(string(readme), -1) {
 		listed[m[1]] = m[2]
 	}
 	entries, err := filepath.Glob("vendor/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, name := range entries {
 		content, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		sum := sha256.Sum256(content)
 		if got := hex.EncodeToString(sum[:]); got != listed[filepath.ToSlash(name)] {
 			t.Errorf("%s: sha256 %s, README.md says %q", name, got, listed[filepath.ToSlash(name)])
@@ -128,9 +110,7 @@ func TestVendoredFilesAreWhatTheReadmeSays(t *testing.T) {
 func TestOurScriptsNeedNoEval(t *testing.T) {
 	for _, name := range []string{"actions.js", "app.js", "queue.js", "theme.js"} {
 		content, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		if found := regexp.MustCompile(`\beval\(|new Function|innerHTML|insertAdjacentHTML|document\.write|https?://`).FindString(string(content)); found != "" {
 			t.Errorf("%s has %q", name, found)
 		}
@@ -139,10 +119,6 @@ func TestOurScriptsNeedNoEval(t *testing.T) {
 
 func TestStylesAskNoOtherHost(t *testing.T) {
 	content, err := os.ReadFile("app.css")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if found := regexp.MustCompile(`url\(|@import|https?:|//`).FindString(string(content)); found != "" {
-		t.Errorf("app.css has %q", found)
-	}
+	assert.NoError(t, err)
+	assert.Equal(t, regexp.MustCompile(`url\(|@import|https?:|//`).FindString(string(content)), "", "app.css has")
 }

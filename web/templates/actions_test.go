@@ -11,6 +11,8 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"golang.org/x/net/html"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // fakeAPI notes requests and gives set answers; a reap that only
@@ -89,9 +91,7 @@ func (b *browser) shows(selector string, want ...string) {
 	b.t.Helper()
 	got := b.text(selector)
 	for _, w := range want {
-		if !strings.Contains(got, w) {
-			b.t.Errorf("%s says %q, not %q", selector, got, w)
-		}
+		assert.That(b.t, strings.Contains(got, w), "%s says %q, not %q", selector, got, w)
 	}
 }
 
@@ -132,9 +132,7 @@ func TestABreakSaysWhatItMeansForThatContender(t *testing.T) {
 	} {
 		page.press("#queue " + selector + " [data-act=break]")
 		page.shows("#ask-break", want.says)
-		if strings.Contains(page.text("#ask-break"), "its other locks") {
-			t.Errorf("%s is of no group", selector)
-		}
+		assert.That(t, !strings.Contains(page.text("#ask-break"), "its other locks"), "%s is of no group", selector)
 		api.says(http.StatusOK, map[string]any{})
 		page.press("#ask-break [data-confirm]")
 		page.until(`!document.querySelector("dialog[open]")`, "it is done")
@@ -176,9 +174,7 @@ func TestAReapShowsWhatItEndsFirst(t *testing.T) {
 	api := new(fakeAPI)
 	page, _ := browseWith(t, "/lock-readers", api)
 	page.press("[data-act=reap]")
-	if !eval[bool](page, `document.querySelector("#ask-reap [data-confirm]").disabled`) {
-		t.Fatal("one may reap unseen")
-	}
+	assert.Must(t, eval[bool](page, `document.querySelector("#ask-reap [data-confirm]").disabled`), "one may reap unseen")
 	page.fill("#ask-reap [name=older_than]", "10m")
 	page.fill("#ask-reap [name=foreign]", "false")
 	page.press("#ask-reap [data-preview]")
@@ -197,9 +193,8 @@ func TestAReapShowsWhatItEndsFirst(t *testing.T) {
 		t.Error(got)
 	}
 	page.fill("#ask-reap [name=older_than]", "1m")
-	if !eval[bool](page, `document.querySelector("#ask-reap [data-confirm]").disabled`) {
-		t.Error("another filter, and nobody has seen whom it hits")
-	}
+	assert.That(t, eval[bool](page, `document.querySelector("#ask-reap [data-confirm]").disabled`),
+		"another filter, and nobody has seen whom it hits")
 	page.press("#ask-reap [data-preview]")
 	page.until(`!document.querySelector("#ask-reap [data-confirm]").disabled`, "it has looked again")
 	page.fill("#ask-reap [name=reason]", "old")
@@ -272,9 +267,7 @@ func TestADialogIsLeftWithTheKeyboard(t *testing.T) {
 	run(page, chromedp.KeyEvent("\r"))
 	page.until(`document.querySelector("#ask-revoke").open && document.activeElement.name === "reason"`, "the first field has the focus")
 	run(page, chromedp.KeyEvent("j?"))
-	if got := eval[string](page, `document.querySelector("#ask-revoke [name=reason]").value`); got != "j?" {
-		t.Errorf("the field has %q", got)
-	}
+	assert.Equal(t, eval[string](page, `document.querySelector("#ask-revoke [name=reason]").value`), "j?", "the field has")
 	run(page, chromedp.KeyEvent("\u001b"))
 	page.until(`!document.querySelector("dialog[open]") && document.activeElement.id === "act-revoke"`, "the focus is back")
 	if got, n := api.last(); n != 0 {
@@ -295,9 +288,7 @@ func TestEveryDialogHasANameAndEveryFieldALabel(t *testing.T) {
 			if e.Data == "dialog" {
 				dialogs++
 				label, _ := attr(e, "aria-labelledby")
-				if ids[label] == nil || strings.TrimSpace(text(ids[label])) == "" {
-					t.Errorf("%s: a dialog without a name", path)
-				}
+				assert.That(t, ids[label] != nil && strings.TrimSpace(text(ids[label])) != "", "%s: a dialog without a name", path)
 			}
 			if e.Data != "input" && e.Data != "select" {
 				continue
@@ -310,9 +301,7 @@ func TestEveryDialogHasANameAndEveryFieldALabel(t *testing.T) {
 				t.Errorf("%s: a field without a label: %v", path, e.Attr)
 			}
 		}
-		if dialogs != 5 {
-			t.Errorf("%s: %d dialogs", path, dialogs)
-		}
+		assert.That(t, dialogs == 5, "%s: %d dialogs", path, dialogs)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/browsertest"
 	"lockkeeper/internal/test/testkit"
 )
@@ -74,9 +75,7 @@ func run[T any](b *browser, action chromedp.Action[T]) T {
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	v, err := chromedp.Run(ctx, action)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	assert.NoError(b.t, err)
 	return v
 }
 
@@ -107,12 +106,8 @@ func TestAFilterThatIsRefusedSaysSo(t *testing.T) {
 	if got := page.text("#refused"); !strings.Contains(got, "No page shows this.") || !strings.Contains(got, "the previous filter") {
 		t.Errorf("it says %q", got)
 	}
-	if got := eval[string](page, "location.href"); got != shown {
-		t.Errorf("the address is that of the refused filter: %s", got)
-	}
-	if eval[int](page, `document.querySelectorAll("#locks tbody tr").length`) == 0 {
-		t.Error("the rows are gone")
-	}
+	assert.Equal(t, eval[string](page, "location.href"), shown, "the address is that of the refused filter")
+	assert.That(t, eval[int](page, `document.querySelectorAll("#locks tbody tr").length`) != 0, "the rows are gone")
 	write("x")
 	page.until(`document.querySelector("#refused").hidden && location.search === "?q=x"`, "the next filter is obeyed")
 	stop()
@@ -172,9 +167,8 @@ func TestAPageThatIsOlderThanItsGatewayIsLoadedAgain(t *testing.T) {
 	}
 	eval[bool](page, `(performance.now = () => 61000, pushed = document.querySelector("#status").outerHTML, document.documentElement.dataset.mark = "old") === "old"`)
 	push(eval[string](page, `document.querySelector("#status").dataset.build`))
-	if eval[string](page, "document.documentElement.dataset.mark") != "old" {
-		t.Fatal("a page of its gateway's own build was loaded again")
-	}
+	assert.Must(t, eval[string](page, "document.documentElement.dataset.mark") == "old",
+		"a page of its gateway's own build was loaded again")
 	push("newer")
 	page.until(`document.documentElement?.dataset.mark !== "old"`, "it is loaded again")
 }

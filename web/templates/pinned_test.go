@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // holders makes the page's queue have other holders, as a push does: each is {owner, lease id}.
@@ -70,9 +72,7 @@ func TestTheDialogShowsWhatTheGatewayRefuses(t *testing.T) {
 	if got, _ := api.last(); !strings.Contains(got, onlyAlice) {
 		t.Error(got)
 	}
-	if !eval[bool](page, `document.querySelector("#ask-revoke [data-confirm]").disabled`) {
-		t.Error("alice can be asked once more")
-	}
+	assert.That(t, eval[bool](page, `document.querySelector("#ask-revoke [data-confirm]").disabled`), "alice can be asked once more")
 	eval[bool](page, `htmx.swap({sourceElement: live, target: live, swap: "none", text: document.querySelector("#lock-head").outerHTML}).then(() => true)`)
 	page.press("#ask-revoke [data-begin]")
 	page.shows("#ask-revoke", "Asks 1 holder.", "Ask bob")
@@ -164,15 +164,11 @@ func TestALockIsNotDestroyedWithNewContenders(t *testing.T) {
 	page.press("#ask-destroy [data-confirm]")
 	page.until(`document.querySelector("#ask-destroy").innerText.includes("New contenders came since, so nothing was destroyed.")`, "it says so")
 	page.shows("#ask-destroy", "Ends 2 contenders.", "bob")
-	if destroys() {
-		t.Fatal("who was not shown was ended")
-	}
+	assert.Must(t, !destroys(), "who was not shown was ended")
 	in("bob")
 	page.press("#ask-destroy [data-confirm]")
 	page.until(`!document.querySelector("dialog[open]")`, "who has gone stands in nobody's way")
-	if !destroys() {
-		t.Error("it was not destroyed")
-	}
+	assert.That(t, destroys(), "it was not destroyed")
 	in("alice")
 	page.press("[data-act=destroy]")
 	page.until(`document.querySelector("#ask-destroy").innerText.includes("Ends 1 contender.")`, "it says what it ends")
@@ -208,9 +204,7 @@ func TestAskingIsNotOfferedWhereNoHolderCanBeAsked(t *testing.T) {
 		id, _ := attr(e, "id")
 		_, disabled := attr(e, "disabled")
 		why, _ := attr(e, "aria-describedby")
-		if id == "act-revoke" && (!disabled || why != "act-revoke-why") {
-			t.Error("asking is offered")
-		}
+		assert.That(t, id != "act-revoke" || disabled && why == "act-revoke-why", "asking is offered")
 		if id == "act-revoke-why" && !strings.Contains(text(e), "cannot be asked") {
 			t.Errorf("it says %q", text(e))
 		}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/html"
 	"golang.org/x/net/html/atom"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/web/static"
 )
 
@@ -23,9 +24,7 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 func parse(t *testing.T, page string) *html.Node {
 	t.Helper()
 	root, err := html.Parse(strings.NewReader(page))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return root
 }
 
@@ -62,9 +61,7 @@ func TestEveryFragmentIsOneElementThatIsMorphedIntoTheOneWithItsID(t *testing.T)
 	for id, c := range fragments(noon) {
 		body := &html.Node{Type: html.ElementNode, Data: "body", DataAtom: atom.Body}
 		nodes, err := html.ParseFragment(strings.NewReader(render(c)), body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		if len(nodes) != 1 || nodes[0].Type != html.ElementNode {
 			t.Errorf("%s: %d nodes at the top, want one element", id, len(nodes))
 			continue
@@ -91,13 +88,9 @@ func TestIDsAreUnique(t *testing.T) {
 			if !ok {
 				continue
 			}
-			if seen[id] {
-				t.Errorf("%s: the id %q is there twice", path, id)
-			}
+			assert.That(t, !seen[id], "%s: the id %q is there twice", path, id)
 			seen[id] = true
-			if id == "" || strings.ContainsAny(id, " \t\n\f\r") {
-				t.Errorf("%s: %q is no id", path, id)
-			}
+			assert.That(t, id != "" && !strings.ContainsAny(id, " \t\n\f\r"), "%s: %q is no id", path, id)
 		}
 	}
 }
@@ -108,9 +101,7 @@ func TestEventsKeepTheirIDsWhenMoreCome(t *testing.T) {
 	created := NodeEvent{At: noon, Event: "node.created", Path: "/a"}
 	before := nodeEventIDs([]NodeEvent{created, created})
 	after := nodeEventIDs([]NodeEvent{created, created, created})
-	if before[0] == before[1] || !slices.Equal(after[1:], before) {
-		t.Errorf("before %v, after %v", before, after)
-	}
+	assert.That(t, before[0] != before[1] && slices.Equal(after[1:], before), "before %v, after %v", before, after)
 }
 
 // Fragments are pushed when their bytes differ: a clock in them would push all
@@ -127,13 +118,9 @@ func TestOnlyTheStatusDependsOnTheClock(t *testing.T) {
 		"nodes":     {render(NodesFragment(early)), render(NodesFragment(late))},
 		"locks":     {render(LocksFragment(listEarly)), render(LocksFragment(listLate))},
 	} {
-		if pair[0] != pair[1] {
-			t.Errorf("%s differs a second later", id)
-		}
+		assert.That(t, pair[0] == pair[1], "%s differs a second later", id)
 	}
-	if render(StatusFragment(early.Status)) == render(StatusFragment(late.Status)) {
-		t.Error("the status does not say what time it is")
-	}
+	assert.That(t, render(StatusFragment(early.Status)) != render(StatusFragment(late.Status)), "the status does not say what time it is")
 }
 
 // The content security policy allows no inline script, style or handler; the
@@ -141,9 +128,7 @@ func TestOnlyTheStatusDependsOnTheClock(t *testing.T) {
 func TestNothingInlineInAnyPage(t *testing.T) {
 	for path, c := range samples(noon) {
 		for _, e := range elements(parse(t, render(c))) {
-			if e.Data == "style" || e.Data == "base" || e.Data == "iframe" || e.Data == "object" {
-				t.Errorf("%s: <%s>", path, e.Data)
-			}
+			assert.That(t, e.Data != "style" && e.Data != "base" && e.Data != "iframe" && e.Data != "object", "%s: <%s>", path, e.Data)
 			if _, external := attr(e, "src"); e.Data == "script" && (!external || e.FirstChild != nil) {
 				t.Errorf("%s: an inline script", path)
 			}
@@ -182,18 +167,13 @@ func TestWhatClientsWriteIsShownAsText(t *testing.T) {
 	all := samples(noon)
 	for _, path := range []string{"/evil", "/evil-nodes", "/evil-list", "/evil-problem"} {
 		page := render(all[path])
-		if !slices.Equal(shape(page), shape(tame(page))) {
-			t.Errorf("%s: hostile text changes the shape of the page", path)
-		}
+		assert.That(t, slices.Equal(shape(page), shape(tame(page))), "%s: hostile text changes the shape of the page", path)
 		for _, e := range elements(parse(t, page)) {
-			if e.Data == "img" || e.Data == "script" && strings.Contains(text(e), "alert") {
-				t.Errorf("%s: <%s> out of hostile text", path, e.Data)
-			}
+			assert.That(t, e.Data != "img" && (e.Data != "script" || !strings.Contains(text(e), "alert")),
+				"%s: <%s> out of hostile text", path, e.Data)
 		}
 		// The parser turns the escape character of terminals into nothing else.
-		if got := text(parse(t, page)); !strings.Contains(got, strings.TrimSpace(hostile)) {
-			t.Errorf("%s: hostile text is not shown as it is", path)
-		}
+		assert.That(t, strings.Contains(text(parse(t, page)), strings.TrimSpace(hostile)), "%s: hostile text is not shown as it is", path)
 	}
 
 	evil := lockSample(noon, 1)
@@ -206,9 +186,7 @@ func TestWhatClientsWriteIsShownAsText(t *testing.T) {
 		metadata = metadata || e.Data == "pre" && text(e) == hostile
 		znode = znode || e.Data == "button" && copied == hostile
 	}
-	if !owner || !metadata || !znode {
-		t.Errorf("shown as it is: owner %t, metadata %t, znode %t", owner, metadata, znode)
-	}
+	assert.That(t, owner && metadata && znode, "shown as it is: owner %t, metadata %t, znode %t", owner, metadata, znode)
 }
 
 // templEscaped is how templ writes text.
@@ -236,9 +214,7 @@ func TestPagesAskNoOtherHostAndEveryAssetIsThere(t *testing.T) {
 				assets++
 				w := httptest.NewRecorder()
 				files.ServeHTTP(w, httptest.NewRequest(http.MethodGet, link, nil))
-				if w.Code != http.StatusOK {
-					t.Errorf("%s: %s is %d", path, link, w.Code)
-				}
+				assert.That(t, w.Code == http.StatusOK, "%s: %s is %d", path, link, w.Code)
 			}
 		}
 		if want := len(static.URLs()); assets != want {
@@ -264,9 +240,7 @@ func TestPagesCanBeUsedWithoutSight(t *testing.T) {
 				}
 			}
 			label, _ := attr(e, "aria-label")
-			if e.Data == "button" && strings.TrimSpace(text(e)) == "" && label == "" {
-				t.Errorf("%s: a button without a name", path)
-			}
+			assert.That(t, e.Data != "button" || strings.TrimSpace(text(e)) != "" || label != "", "%s: a button without a name", path)
 			if _, live := attr(e, "aria-live"); live {
 				t.Errorf("%s: <%s aria-live>: what ticks must not be read out", path, e.Data)
 			}
@@ -282,12 +256,9 @@ func TestHTMXIsGivenValidConfiguration(t *testing.T) {
 		IncludeIndicatorCSS *bool
 		MorphIgnore         []string
 	}
-	if err := json.Unmarshal([]byte(htmxConfig), &config); err != nil {
-		t.Fatal(err)
-	}
-	if config.IncludeIndicatorCSS == nil || *config.IncludeIndicatorCSS || !slices.Contains(config.MorphIgnore, "open") {
-		t.Errorf("config %+v", config)
-	}
+	assert.NoError(t, json.Unmarshal([]byte(htmxConfig), &config))
+	assert.That(t, config.IncludeIndicatorCSS != nil && !*config.IncludeIndicatorCSS && slices.Contains(config.MorphIgnore, "open"),
+		"config %+v", config)
 }
 
 func TestStatusSaysWhatDoesNotWork(t *testing.T) {
@@ -308,14 +279,10 @@ func TestStatusSaysWhatDoesNotWork(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			got := render(StatusFragment(c.s))
 			for _, want := range c.want {
-				if !strings.Contains(got, want) {
-					t.Errorf("no %q in %s", want, got)
-				}
+				assert.That(t, strings.Contains(got, want), "no %q in %s", want, got)
 			}
 			for _, not := range c.not {
-				if strings.Contains(got, not) {
-					t.Errorf("%q in %s", not, got)
-				}
+				assert.That(t, !strings.Contains(got, not), "%q in %s", not, got)
 			}
 		})
 	}
@@ -334,9 +301,7 @@ func TestText(t *testing.T) {
 		{inNamespace("default"), ""}, {inNamespace("a&b"), "&ns=a%26b"},
 		{andMore(Lock{QueueLength: 1204, Waiters: []Contender{{Position: 100}}}), "and 1,104 more"}, {andMore(Lock{QueueLength: 1, Waiters: []Contender{{Position: 1}}}), ""},
 	} {
-		if c.got != c.want {
-			t.Errorf("got %q, want %q", c.got, c.want)
-		}
+		assert.That(t, c.got == c.want, "got %q, want %q", c.got, c.want)
 	}
 	if head, end := cut("write-v1.lk2s4u-lock-0000000012"); head+end != "write-v1.lk2s4u-lock-0000000012" || !strings.HasSuffix(end, "0000000012") {
 		t.Errorf("cut: %q and %q", head, end)
@@ -350,7 +315,5 @@ func TestAFullPageOfWaitersStaysSmall(t *testing.T) {
 	if size := len(render(QueueFragment(v))); size > 300_000 {
 		t.Errorf("%d bytes for 100 waiters", size)
 	}
-	if got := render(QueueFragment(v)); !strings.Contains(got, fmt.Sprintf("and %s more", "1,104")) {
-		t.Error("it does not say how many more wait")
-	}
+	assert.That(t, strings.Contains(render(QueueFragment(v)), fmt.Sprintf("and %s more", "1,104")), "it does not say how many more wait")
 }

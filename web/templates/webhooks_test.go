@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -81,12 +82,9 @@ func TestAWebhookIsMadeAndItsSecretShownOnce(t *testing.T) {
 	page.press("#ask-hook-create [data-confirm]")
 	page.until(`document.querySelector("#ask-hook-create [data-value]").textContent === "whsec_c2VjcmV0"`, "the secret is shown")
 	got, n := api.last()
-	if got != `POST /v1/webhooks {"events":["lease.expired"],"locks":"deploy:*","url":"https://example.com/hook"}` {
-		t.Error(got)
-	}
-	if eval[bool](page, `Boolean(document.querySelector("#ask-hook-create [data-form]").offsetParent)`) {
-		t.Error("the form is still there")
-	}
+	assert.That(t, got == `POST /v1/webhooks {"events":["lease.expired"],"locks":"deploy:*","url":"https://example.com/hook"}`, "%v", got)
+	assert.That(t, !eval[bool](page, `Boolean(document.querySelector("#ask-hook-create [data-form]").offsetParent)`),
+		"the form is still there")
 	page.press("#ask-hook-create [data-confirm]")
 	page.until(`!document.querySelector("dialog[open]") && document.querySelector("#ask-hook-create [data-value]").textContent === ""`, "it is gone")
 	if _, again := api.last(); again != n {
@@ -141,9 +139,7 @@ func TestAWebhookIsEditedAsItIsNowAndNotOverAnotherChange(t *testing.T) {
 	}
 	idle := func(want bool) {
 		t.Helper()
-		if got := eval[bool](page, `document.querySelector("`+save+`").disabled`); got != want {
-			t.Errorf("nothing is to be saved: %v", got)
-		}
+		assert.Equal(t, eval[bool](page, `document.querySelector("`+save+`").disabled`), want, "nothing is to be saved")
 	}
 	const loaded = `!document.querySelector("#ask-hook-edit [name=url]").disabled`
 	api.says(http.StatusServiceUnavailable, map[string]any{"title": "Unavailable", "detail": "the subscriptions are not known yet"})
@@ -199,9 +195,7 @@ func TestAWebhookIsEditedAsItIsNowAndNotOverAnotherChange(t *testing.T) {
 	page.press(save)
 	page.until(`document.querySelector("#done").textContent === "The webhook was changed."`, "it is done")
 	asked("PATCH " + at + ` {"description":"both","url":"https://example.com/other"} if it is "4"`)
-	if eval[bool](page, `Boolean(document.querySelector("dialog[open]"))`) {
-		t.Error("the dialog is still open")
-	}
+	assert.That(t, !eval[bool](page, `Boolean(document.querySelector("dialog[open]"))`), "the dialog is still open")
 }
 
 func TestWhatIsDoneToAWebhookIsAskedFirst(t *testing.T) {
@@ -245,9 +239,8 @@ func TestWhatIsDoneToAWebhookIsAskedFirst(t *testing.T) {
 		if got, _ := api.last(); got != c.sends {
 			t.Errorf("%s sent %s", c.act, got)
 		}
-		if c.tone != "" && !eval[bool](page, `document.querySelector("#done").classList.contains("`+c.tone+`")`) {
-			t.Errorf("%s: it does not look %s", c.done, c.tone)
-		}
+		assert.That(t, c.tone == "" || eval[bool](page, `document.querySelector("#done").classList.contains("`+c.tone+`")`),
+			"%s: it does not look %s", c.done, c.tone)
 		if c.act == "hook-rotate" {
 			page.shows("#ask-hook-rotate", "whsec_bmV3", "I have it")
 			page.press("#ask-hook-rotate [data-confirm]")

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func TestWhyAWaiterWaitsIsASentence(t *testing.T) {
@@ -25,9 +27,7 @@ func TestWhyAWaiterWaitsIsASentence(t *testing.T) {
 		{Why{Need: 4, Free: 2, Of: 10}, "needs 4 permits; those ahead leave 2 of 10"},
 		{Why{Need: 1, Of: 10}, "needs 1 permit; those ahead leave none of 10"},
 	} {
-		if got := c.why.text(); got != c.want {
-			t.Errorf("%+v: %q, want %q", c.why, got, c.want)
-		}
+		assert.Equal(t, c.why.text(), c.want, "%+v", c.why)
 	}
 }
 
@@ -43,9 +43,7 @@ func TestEndsAreExplained(t *testing.T) {
 		{"lease.revoke_requested", "", "expired", "expired"},
 		{"lease.of_tomorrow", "a new one", "", "a new one"},
 	} {
-		if got := explained(Happening{Event: c.event, Reason: c.reason, Detail: c.words}); got != c.want {
-			t.Errorf("%+v: %q", c, got)
-		}
+		assert.Equal(t, explained(Happening{Event: c.event, Reason: c.reason, Detail: c.words}), c.want, "%+v", c)
 	}
 }
 
@@ -56,9 +54,7 @@ func TestTheBarOfPermitsShowsTheSharesAndWhatTheNextNeeds(t *testing.T) {
 	for _, part := range p.parts() {
 		got = append(got, fmt.Sprintf("%s %s %s %s", part.Kind, part.X, part.Width, part.Text))
 	}
-	if strings.Join(got, "|") != want {
-		t.Errorf("%q", got)
-	}
+	assert.That(t, strings.Join(got, "|") == want, "%q", got)
 	if !p.beyond() || p.percent(p.Limit) != "83.333%" || p.nextNeeds() != "c needs 4, 2 are free" {
 		t.Errorf("%t, %s, %s", p.beyond(), p.percent(p.Limit), p.nextNeeds())
 	}
@@ -77,9 +73,7 @@ func TestTheChamberSaysWhatItIsUsedFor(t *testing.T) {
 		"Kept for a lock delay":      {State: "delayed", HolderCount: 1},
 		"At the front":               {State: "queued", HolderCount: 1},
 	} {
-		if got := chamberTitle(v); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		assert.Equal(t, chamberTitle(v), want)
 	}
 }
 
@@ -94,10 +88,7 @@ func TestActionsAreThereWhenThereAreContenders(t *testing.T) {
 		t.Error(got)
 	}
 	v.Tab = "zookeeper"
-	if got := render(LockPage(v)); strings.Contains(got, "data-act=") {
-		t.Error("the tab of znodes offers to act")
-	}
-	if got := render(QueueFragment(lockSample(noon, 3))); strings.Contains(got, "data-act=") {
-		t.Error("a contender without an address can be broken")
-	}
+	assert.That(t, !strings.Contains(render(LockPage(v)), "data-act="), "the tab of znodes offers to act")
+	assert.That(t, !strings.Contains(render(QueueFragment(lockSample(noon, 3))), "data-act="),
+		"a contender without an address can be broken")
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -53,17 +54,13 @@ func (s *scene) open(from string) *conn {
 func (s *scene) mustOpen(from string) *conn {
 	s.t.Helper()
 	c := s.open(from)
-	if c == nil {
-		s.t.Fatal("there was no room")
-	}
+	assert.Must(s.t, c != nil, "there was no room")
 	return c
 }
 
 // served lets a connection have a request that is answered now.
 func (s *scene) served(c *conn) *conn {
-	if !c.asked(false, s.now) {
-		s.t.Fatal("the request was not begun")
-	}
+	assert.Must(s.t, c.asked(false, s.now), "the request was not begun")
 	c.answered()
 	c.since = s.now
 	s.now = s.now.Add(time.Millisecond)
@@ -73,9 +70,7 @@ func (s *scene) served(c *conn) *conn {
 func (s *scene) wantClosed(want bool, conns ...*conn) {
 	s.t.Helper()
 	for i, c := range conns {
-		if c.Conn.(*fake).closed != want {
-			s.t.Errorf("connection %d: closed is %v", i, !want)
-		}
+		assert.That(s.t, c.Conn.(*fake).closed == want, "connection %d: closed is %v", i, !want)
 	}
 }
 
@@ -86,12 +81,8 @@ func TestTheLongestQuietConnectionMakesRoom(t *testing.T) {
 	d := s.mustOpen("10.0.0.4")
 	s.wantClosed(true, b)
 	s.wantClosed(false, a, c, d)
-	if !d.asked(false, s.now) {
-		t.Error("the newcomer's request was not begun")
-	}
-	if b.asked(false, s.now) {
-		t.Error("a request was begun on a connection that is closed")
-	}
+	assert.That(t, d.asked(false, s.now), "the newcomer's request was not begun")
+	assert.That(t, !b.asked(false, s.now), "a request was begun on a connection that is closed")
 	if got := s.l.State(); got.Open != 3 || got.Displaced != 1 || got.Refused != 0 || len(s.l.addresses) != 3 {
 		t.Errorf("%+v, %d addresses", got, len(s.l.addresses))
 	}
@@ -103,9 +94,7 @@ func TestWhereNoConnectionIsQuietTheNewcomerIsClosed(t *testing.T) {
 	a.asked(false, s.now)
 	b.asked(false, s.now)
 	for range 5 {
-		if s.open("10.0.0.3") != nil {
-			t.Fatal("there was room")
-		}
+		assert.Must(t, s.open("10.0.0.3") == nil, "there was room")
 	}
 	s.wantClosed(false, a, b)
 	if got := s.l.State(); got.Open != 2 || got.Refused != 5 || got.RefusedOfOneAddress != 0 {
@@ -116,9 +105,7 @@ func TestWhereNoConnectionIsQuietTheNewcomerIsClosed(t *testing.T) {
 	}
 	s.now = s.now.Add(logEvery)
 	s.open("10.0.0.3")
-	if !strings.Contains(s.log.String(), "closed=5") {
-		t.Errorf("a minute later:\n%s", &s.log)
-	}
+	assert.That(t, strings.Contains(s.log.String(), "closed=5"), "a minute later:\n%s", &s.log)
 	a.Close()
 	a.Close() // as net/http may
 	s.mustOpen("10.0.0.3")
@@ -127,9 +114,7 @@ func TestWhereNoConnectionIsQuietTheNewcomerIsClosed(t *testing.T) {
 func TestAConnectionThatNeverAskedCountsAsQuietAfterItsGrace(t *testing.T) {
 	s := newScene(t, Limits{Connections: 2, PerAddress: 2})
 	a, b := s.mustOpen("10.0.0.1"), s.mustOpen("10.0.0.1")
-	if s.open("10.0.0.2") != nil {
-		t.Error("a newcomer took the place of one that had no time to ask")
-	}
+	assert.That(t, s.open("10.0.0.2") == nil, "a newcomer took the place of one that had no time to ask")
 	s.now = s.now.Add(grace)
 	s.mustOpen("10.0.0.2")
 	s.wantClosed(true, a)
@@ -155,9 +140,7 @@ func TestAnAddressTakesRoomFromItselfAlone(t *testing.T) {
 	s.wantClosed(false, other, b, c)
 	b.asked(false, s.now)
 	c.asked(false, s.now)
-	if s.open("10.0.0.1") != nil {
-		t.Error("an address has more than its share")
-	}
+	assert.That(t, s.open("10.0.0.1") == nil, "an address has more than its share")
 	if got := s.l.State(); got.RefusedOfOneAddress != 1 || got.Refused != 0 || got.MostOfOneAddress != 2 {
 		t.Errorf("%+v", got)
 	}
@@ -177,13 +160,9 @@ func TestWhatIsOneAddress(t *testing.T) {
 		{"fe80::1%eth0", "fe80::1%eth1", true},
 	} {
 		a, b := (&fake{from: test.a}).RemoteAddr(), (&fake{from: test.b}).RemoteAddr()
-		if (ipOf(a) == ipOf(b)) != test.same {
-			t.Errorf("%s and %s: the same is %v", test.a, test.b, !test.same)
-		}
+		assert.That(t, (ipOf(a) == ipOf(b)) == test.same, "%s and %s: the same is %v", test.a, test.b, !test.same)
 	}
-	if ipOf(&net.UnixAddr{}) != (netip.Addr{}) {
-		t.Error("a socket without an address has one")
-	}
+	assert.That(t, ipOf(&net.UnixAddr{}) == (netip.Addr{}), "a socket without an address has one")
 }
 
 func TestDefaults(t *testing.T) {
@@ -201,9 +180,7 @@ func TestDefaults(t *testing.T) {
 		{Limits{Connections: 4}, 20_000, gib, Limits{4, 3}},
 		{Limits{PerAddress: 5}, 256, gib, Limits{192, 5}},
 	} {
-		if got := test.is.Default(test.files, test.memory); got != test.want {
-			t.Errorf("%+v, %d files, %d bytes: %+v instead of %+v", test.is, test.files, test.memory, got, test.want)
-		}
+		assert.Equal(t, test.is.Default(test.files, test.memory), test.want, "%+v, %d files, %d bytes", test.is, test.files, test.memory)
 	}
 }
 
@@ -222,9 +199,8 @@ func TestTheCountsAreTrueWhateverHappens(t *testing.T) {
 				from := fmt.Sprintf("10.0.0.%d", rng.IntN(3))
 				victim := longestOf(all, s, from)
 				c := s.open(from)
-				if victim != nil && (c == nil || victim.state != closed) {
-					t.Fatalf("seed %d: the longest quiet connection did not make room", seed)
-				}
+				assert.Must(t, victim == nil || c != nil && victim.state == closed,
+					"seed %d: the longest quiet connection did not make room", seed)
 				if c != nil {
 					all = append(all, c)
 				}
@@ -272,13 +248,11 @@ func (s *scene) check(seed uint64, all []*conn) {
 	by := map[netip.Addr]int{}
 	for _, c := range all {
 		by[c.ip]++
-		if c.listed() != (c.state < serving) || c.links[ofAddress].in != c.listed() {
-			s.t.Fatalf("seed %d: a connection in state %d is listed: %v", seed, c.state, c.links)
-		}
+		assert.Must(s.t, c.listed() == (c.state < serving) && c.links[ofAddress].in == c.listed(),
+			"seed %d: a connection in state %d is listed: %v", seed, c.state, c.links)
 	}
-	if s.l.open != len(all) || len(s.l.addresses) != len(by) {
-		s.t.Fatalf("seed %d: %d open of %d addresses, counted %d of %d", seed, len(all), len(by), s.l.open, len(s.l.addresses))
-	}
+	assert.Must(s.t, s.l.open == len(all) && len(s.l.addresses) == len(by),
+		"seed %d: %d open of %d addresses, counted %d of %d", seed, len(all), len(by), s.l.open, len(s.l.addresses))
 	for ip, n := range by {
 		if s.l.addresses[ip].open != n {
 			s.t.Fatalf("seed %d: %d of %s, counted %d", seed, n, ip, s.l.addresses[ip].open)
@@ -315,25 +289,17 @@ func TestAServerKeepsToTheBound(t *testing.T) {
 	dial := func() net.Conn {
 		t.Helper()
 		c, err := net.Dial("tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
 	hijacked, kept := dial(), dial()
-	if got := ask(hijacked, "/hijack"); got != "HTTP/1.1 101" {
-		t.Fatal(got)
-	}
+	assert.MustEqual(t, ask(hijacked, "/hijack"), "HTTP/1.1 101")
 	for round := range 10 { // each takes the place of the one before
-		if got := ask(kept, "/"); got != "HTTP/1.1 200" {
-			t.Fatalf("round %d: %q", round, got)
-		}
+		assert.MustEqual(t, ask(kept, "/"), "HTTP/1.1 200", "round %d", round)
 		kept = dial()
 	}
-	if got := ask(kept, "/hijack"); got != "HTTP/1.1 101" {
-		t.Fatal(got)
-	}
+	assert.MustEqual(t, ask(kept, "/hijack"), "HTTP/1.1 101")
 	// The server says that a request is over after its client has read the answer.
 	testkit.Eventually(t, 10*time.Second, func() bool {
 		limiter.mu.Lock()
@@ -341,9 +307,7 @@ func TestAServerKeepsToTheBound(t *testing.T) {
 		return limiter.quiet.idle.first != nil
 	}, "the connection that asked last is idle")
 	third := dial()
-	if got := ask(third, "/hijack"); got != "HTTP/1.1 101" {
-		t.Fatal(got)
-	}
+	assert.MustEqual(t, ask(third, "/hijack"), "HTTP/1.1 101")
 	if got := ask(dial(), "/"); got != strings.Repeat("\x00", 12) {
 		t.Errorf("a newcomer was answered %q though all connections are hijacked", got)
 	}
@@ -368,17 +332,11 @@ func TestARequestWhoseBodyIsAwaitedIsQuietAfterItsGrace(t *testing.T) {
 	mute, whole := s.mustOpen("10.0.0.1"), s.mustOpen("10.0.0.2")
 	mute.asked(true, s.now)
 	whole.asked(true, s.now)
-	if s.open("10.0.0.3") != nil {
-		t.Error("a newcomer took the place of a request that had no time to arrive")
-	}
-	if !whole.arrived() {
-		t.Error("the body did not arrive")
-	}
+	assert.That(t, s.open("10.0.0.3") == nil, "a newcomer took the place of a request that had no time to arrive")
+	assert.That(t, whole.arrived(), "the body did not arrive")
 	s.now = s.now.Add(grace)
 	s.mustOpen("10.0.0.3")
 	s.wantClosed(true, mute)
 	s.wantClosed(false, whole)
-	if mute.arrived() {
-		t.Error("a body arrived on a connection that is closed")
-	}
+	assert.That(t, !mute.arrived(), "a body arrived on a connection that is closed")
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func TestEachWaiterKnowsWhatItWaitsFor(t *testing.T) {
@@ -37,9 +39,7 @@ func TestEachWaiterKnowsWhatItWaitsFor(t *testing.T) {
 		for _, c := range q.All() {
 			position, _ := q.Position(c.Name)
 			wait := ahead.Next(c, position)
-			if (wait == nil) != q.Holds(c.Name) {
-				t.Errorf("%s: %s: %+v, and the queue decides otherwise", queue, c.Name, wait)
-			}
+			assert.That(t, (wait == nil) == q.Holds(c.Name), "%s: %s: %+v, and the queue decides otherwise", queue, c.Name, wait)
 			if wait == nil {
 				got = append(got, "-")
 				continue
@@ -56,8 +56,6 @@ func TestEachWaiterKnowsWhatItWaitsFor(t *testing.T) {
 			}
 			got = append(got, text)
 		}
-		if strings.Join(got, " ") != want {
-			t.Errorf("%s: %s, want %s", queue, got, want)
-		}
+		assert.That(t, strings.Join(got, " ") == want, "%s: %s, want %s", queue, got, want)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // Attack 9. A queue whose numbers are read with the name's own dash as a sign is
@@ -24,9 +26,7 @@ func TestAttack9AQueueIsReadInTheOrderInWhichItWasMadeWhereverTheCounterStands(t
 		for i, prefix := range prefixes {
 			name := prefix + fmt.Sprintf("%010d", int32(start+int64(i))) // as ZooKeeper does it
 			c, ok := Parse(testFleet, name)
-			if !ok || c.Number != int32(start+int64(i)) {
-				t.Errorf("%q has the number %d, %v", name, c.Number, ok)
-			}
+			assert.That(t, ok && c.Number == int32(start+int64(i)), "%q has the number %d, %v", name, c.Number, ok)
 			made = append(made, name)
 			if c.Name = name; !q.Insert(&c) {
 				t.Fatalf("%q is there twice", name)
@@ -65,9 +65,7 @@ func TestAttack10ALoweredLimitTakesNoGrantBackWhoeverLooks(t *testing.T) {
 			{"1of3/1", "1of3/2 1of3/4"}, {"1of3/2", "1of1/3 1of3/4"}, {"1of1/3", "1of3/4"},
 		} {
 			successor.Remove(words[step.leaves])
-			if got := holding(successor, words); got != step.hold {
-				t.Errorf("after %s has left %q hold, want %q", step.leaves, got, step.hold)
-			}
+			assert.Equal(t, holding(successor, words), step.hold, "after %s has left", step.leaves)
 		}
 	}
 }
@@ -90,14 +88,10 @@ func TestAttack24OurPermitsDoNotWaitAmongThoseOfAnotherProgram(t *testing.T) {
 	ourName := named(waits)
 	q.Insert(ourName)
 	q.Remove(words["P"])
-	if curatorSemaphoreAdmits(q, 1) || q.Holds(ourName.Name) {
-		t.Fatal("there is no deadlock to avoid")
-	}
+	assert.Must(t, !curatorSemaphoreAdmits(q, 1) && !q.Holds(ourName.Name), "there is no deadlock to avoid")
 	// Without it.
 	q.Remove(ourName.Name)
-	if !curatorSemaphoreAdmits(q, 1) {
-		t.Error("Curator's waiter does not get in")
-	}
+	assert.That(t, curatorSemaphoreAdmits(q, 1), "Curator's waiter does not get in")
 	// Nothing but foreign permits counts as one, and they are counted until the last has left.
 	if q.ForeignPermits() != 1 {
 		t.Errorf("%d foreign permits, want 1", q.ForeignPermits())
@@ -108,7 +102,5 @@ func TestAttack24OurPermitsDoNotWaitAmongThoseOfAnotherProgram(t *testing.T) {
 			t.Errorf("%d foreign permits in %q", q.ForeignPermits(), script)
 		}
 	}
-	if q.ForeignPermits() != 0 || !q.WouldHold(&ours) {
-		t.Error("our permits do not get in when the others have left")
-	}
+	assert.That(t, q.ForeignPermits() == 0 && q.WouldHold(&ours), "our permits do not get in when the others have left")
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // filled is a queue of n contenders of one mode, and the next number.
@@ -46,9 +48,7 @@ func TestAskingWhoHoldsDoesNotAllocate(t *testing.T) {
 			q.Position(last)
 			n += q.Waiting()
 		})
-		if allocs != 0 {
-			t.Errorf("%s: %v allocations", mode, allocs)
-		}
+		assert.That(t, allocs == 0, "%s: %v allocations", mode, allocs)
 	}
 }
 

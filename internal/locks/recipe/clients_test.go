@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // The rules by which other clients read the children of a lock, from their
@@ -67,14 +69,10 @@ func awkward(t *testing.T) (ids []LeaseID) {
 		"aaaaaaaaaaawrite", "aaaaaaaaaaaaread", "aaaaaaaaaapermit", "aaaalocklocklock",
 	} {
 		random, err := encoding.DecodeString(spelled)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		for _, fleet := range []FleetID{testFleet, "writeaaa"} {
 			id, err := NewLeaseID(fleet, "readaaaaalock", bytes.NewReader(random))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			ids = append(ids, id)
 		}
 	}
@@ -130,13 +128,10 @@ func TestCuratorSortsOurNamesByNumberOrBehindEveryNumber(t *testing.T) {
 			want = ""
 		}
 		for recipe, key := range keys {
-			if recipe == want && key != number {
-				t.Errorf("Curator's %s sorts %q by %q", recipe, name, key)
-			}
+			assert.That(t, recipe != want || key == number, "Curator's %s sorts %q by %q", recipe, name, key)
 			// What sorts before a digit starves Curator for ever.
-			if recipe != want && (key == "" || key[0] <= '9') {
-				t.Errorf("Curator's %s sorts %q by %q, before the numbers", recipe, name, key)
-			}
+			assert.That(t, recipe == want || key != "" && key[0] > '9',
+				"Curator's %s sorts %q by %q, before the numbers", recipe, name, key)
 		}
 	})
 }
@@ -158,9 +153,8 @@ func TestKazooReadsOurNumbers(t *testing.T) {
 			{`Lock with extra_lock_patterns=["-lock-"]`, []string{"__lock__", "-lock-"}, kazoo && c.Mode == Exclusive || c.Form == FormNative},
 		} {
 			got, sees := kazooSeq(name, rule.patterns...)
-			if sees != rule.sees || sees && got != number {
-				t.Errorf("Kazoo's %s sees %q: %v, number %q; want %v, %q", rule.lock, name, sees, got, rule.sees, number)
-			}
+			assert.That(t, sees == rule.sees && (!sees || got == number),
+				"Kazoo's %s sees %q: %v, number %q; want %v, %q", rule.lock, name, sees, got, rule.sees, number)
 		}
 	})
 }
@@ -192,8 +186,6 @@ func TestZooKeepersWriteLockReadsOurNativeNumbers(t *testing.T) {
 
 func TestOurNamesStartWithALetterAndNeverAsCuratorsProtectedOnes(t *testing.T) {
 	everyName(t, positive, func(t *testing.T, c Contender, name, _ string) {
-		if name[0] < 'a' || name[0] > 'z' {
-			t.Errorf("%q", name)
-		}
+		assert.That(t, name[0] >= 'a' && name[0] <= 'z', "%q", name)
 	})
 }

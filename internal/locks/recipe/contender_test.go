@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"pgregory.net/rapid"
+
+	"lockkeeper/internal/test/assert"
 )
 
 const id39 = string(testLease)
@@ -35,9 +37,7 @@ func TestNamesOfEveryModeAndDialect(t *testing.T) {
 	} {
 		c := test.contender
 		c.LeaseID = testLease
-		if got := c.Format(); got != test.name {
-			t.Errorf("Format = %q, want %q", got, test.name)
-		}
+		assert.Equal(t, c.Format(), test.name, "Format")
 		if got, want := c.Prefix(), test.name[:len(test.name)-len(fmt.Sprintf("%010d", c.Number))]; got != want {
 			t.Errorf("Prefix = %q, want %q", got, want)
 		}
@@ -85,9 +85,7 @@ func TestForeignNamesHaveTheModeOfTheirClient(t *testing.T) {
 		if test.mode == Permit {
 			want.Permits = 1
 		}
-		if !ok || c != want {
-			t.Errorf("Parse(%q) = %+v, %v; want %+v", test.name, c, ok, want)
-		}
+		assert.That(t, ok && c == want, "Parse(%q) = %+v, %v; want %+v", test.name, c, ok, want)
 	}
 }
 
@@ -143,9 +141,7 @@ func TestANameOfOursInAnUnknownFormatIsRespectedAsExclusive(t *testing.T) {
 		c, ok := Parse(testFleet, test.name)
 		n, _ := Number(test.name)
 		want := Contender{Name: test.name, Number: n, LeaseID: test.lease, Version: test.version, Mode: Exclusive, Ours: true, Unknown: true}
-		if !ok || c != want {
-			t.Errorf("Parse(%q) = %+v, %v; want %+v", test.name, c, ok, want)
-		}
+		assert.That(t, ok && c == want, "Parse(%q) = %+v, %v; want %+v", test.name, c, ok, want)
 	}
 }
 
@@ -190,9 +186,8 @@ func TestALeaseOfTheDialectAllHasThreeContenders(t *testing.T) {
 		for _, member := range naming(test.dialect).Contenders(c) {
 			got = append(got, member.Prefix())
 		}
-		if strings.Join(got, " ") != strings.Join(test.prefixes, " ") {
-			t.Errorf("%s, %s: %q, want %q", test.dialect, test.mode, got, test.prefixes)
-		}
+		assert.That(t, strings.Join(got, " ") == strings.Join(test.prefixes, " "),
+			"%s, %s: %q, want %q", test.dialect, test.mode, got, test.prefixes)
 	}
 	for _, s := range []string{"", "hbase", "Native", " native", "native ", "all exclusive={id}-W-"} {
 		if n, err := ParseNaming(s); err == nil {
@@ -242,9 +237,7 @@ func TestAContenderWithoutANamePanics(t *testing.T) {
 }
 
 func TestModesAreCalledAsInTheAPI(t *testing.T) {
-	if got := fmt.Sprint(Exclusive, Shared, Permit, Mode(7)); got != "exclusive shared semaphore mode 7" {
-		t.Error(got)
-	}
+	assert.Equal(t, fmt.Sprint(Exclusive, Shared, Permit, Mode(7)), "exclusive shared semaphore mode 7")
 }
 
 func TestAContenderHas64Bytes(t *testing.T) {
@@ -288,9 +281,7 @@ func TestParseReadsWhatFormatWrites(t *testing.T) {
 		if got, ok := Parse(testFleet, c.Name); !ok || got != c {
 			t.Fatalf("Parse(%q) = %+v, %v; want %+v", c.Name, got, ok, c)
 		}
-		if err := CheckLockName(c.Name); err != nil {
-			t.Fatalf("%q has characters of another alphabet: %v", c.Name, err)
-		}
+		assert.NoError(t, CheckLockName(c.Name), "%q has characters of another alphabet", c.Name)
 	})
 }
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"lockkeeper/internal/test/assert"
 )
 
 const hosts = "custom exclusive={id}-W- shared={id}-R-"
@@ -13,9 +15,7 @@ const hosts = "custom exclusive={id}-W- shared={id}-R-"
 func mustNaming(t testing.TB, s string) *Naming {
 	t.Helper()
 	n, err := ParseNaming(s)
-	if err != nil {
-		t.Fatalf("%s: %v", s, err)
-	}
+	assert.Must(t, err == nil, "%s: %v", s, err)
 	return n
 }
 
@@ -33,9 +33,7 @@ func TestACustomDialectHasTheNamesThatAreConfigured(t *testing.T) {
 	} {
 		n, c := mustNaming(t, test.dialect), test.contender
 		c.LeaseID, c.Form = testLease, FormCustom
-		if got := n.Format(&c); got != test.name {
-			t.Errorf("Format = %q, want %q", got, test.name)
-		}
+		assert.Equal(t, n.Format(&c), test.name, "Format")
 		c.Name, c.Ours, c.Version = test.name, true, 1
 		c.Member, c.Members, c.Group, c.Groups = 1, 1, max(c.Group, 1), max(c.Groups, 1)
 		if got, ok := n.Parse(testFleet, test.name); !ok || got != c {
@@ -83,18 +81,15 @@ func TestForeignNamesOfACustomDialectAreSharedWhereItSaysSo(t *testing.T) {
 		{hosts, "v1." + Tag + "zzzzzzzzijklmnopqrstuvwxyz234567abcde-W-0000000001", Exclusive},
 	} {
 		got, ok := mustNaming(t, test.dialect).Parse(testFleet, test.name)
-		if !ok || got.Mode != test.mode || got.Ours {
-			t.Errorf("with %s %q is %+v, %v; want %v", test.dialect, test.name, got, ok, test.mode)
-		}
+		assert.That(t, ok && got.Mode == test.mode && !got.Ours,
+			"with %s %q is %+v, %v; want %v", test.dialect, test.name, got, ok, test.mode)
 	}
 }
 
 func TestACustomDialectIsRecordedInOneWay(t *testing.T) {
 	want := `custom exclusive={id}-W- shared={id}-R- foreign-shared=-R-$`
 	for _, s := range []string{want, hosts, "custom shared={id}-R-   exclusive={id}-W-", "custom foreign-shared=-R-$ shared={id}-R- exclusive={id}-W-"} {
-		if got := mustNaming(t, s).String(); got != want {
-			t.Errorf("%q is recorded as %q", s, got)
-		}
+		assert.Equal(t, mustNaming(t, s).String(), want, "%q is recorded as", s)
 	}
 	if got := mustNaming(t, "custom exclusive=a.b_{id}|W- shared=a.b_{id}|R-").String(); !strings.HasSuffix(got, ` foreign-shared=^a\.b_.+\|R-$`) {
 		t.Error(got)
@@ -200,9 +195,7 @@ func TestEverySoundTemplateIsAcceptedAndReadsItsOwnNames(t *testing.T) {
 			s += " shared=" + drawSound(t, "shared", `[RS]`)
 		}
 		n, err := ParseNaming(s)
-		if err != nil {
-			t.Fatalf("%s: %v", s, err)
-		}
+		assert.Must(t, err == nil, "%s: %v", s, err)
 		checkNaming(t, n, drawLease(t))
 	})
 }
@@ -210,13 +203,9 @@ func TestEverySoundTemplateIsAcceptedAndReadsItsOwnNames(t *testing.T) {
 // drawLease is a contender of any kind, without its form.
 func drawLease(t *rapid.T) Contender {
 	gateway, err := NewGatewayID(strings.NewReader(rapid.StringN(8, 8, 32).Draw(t, "gateway") + "12345678"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	id, err := NewLeaseID(testFleet, gateway, strings.NewReader(rapid.StringN(10, 10, 40).Draw(t, "random")+"1234567890"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	c := Contender{LeaseID: id, Ephemeral: rapid.Bool().Draw(t, "ephemeral"), Group: 1, Groups: 1,
 		Mode:   rapid.SampledFrom([]Mode{Exclusive, Shared}).Draw(t, "mode"),
 		Number: rapid.OneOf(rapid.Int32(), rapid.SampledFrom([]int32{0, 5, -1, 999999999, 1000000000, -999999999, -1000000000, 2147483647, -2147483648})).Draw(t, "number")}
@@ -232,37 +221,28 @@ func drawLease(t *rapid.T) Contender {
 
 // checkNaming proves of one contender that its name is read back, by every
 // program in its mode.
-func checkNaming(t interface {
-	Fatalf(format string, args ...any)
-}, n *Naming, c Contender) {
+func checkNaming(t assert.T, n *Naming, c Contender) {
 	if again, err := ParseNaming(n.String()); err != nil || again.String() != n.String() {
 		t.Fatalf("%q is read back as %v, %v", n, again, err)
 	}
 	all := n.Contenders(c)
-	if (len(all) > 0) != n.Has(c.Mode) {
-		t.Fatalf("with %s a %s lease has %d names", n, c.Mode, len(all))
-	}
+	assert.Must(t, (len(all) > 0) == n.Has(c.Mode), "with %s a %s lease has %d names", n, c.Mode, len(all))
 	for _, c := range all {
 		name := n.Format(&c)
 		c.Name, c.Ours, c.Version = name, true, version
 		got, ok := n.Parse(testFleet, name)
-		if !ok || got != c {
-			t.Fatalf("with %s %q is %+v, not %+v", n, name, got, c)
-		}
+		assert.Must(t, ok && got == c, "with %s %q is %+v, not %+v", n, name, got, c)
 		if prefix := n.Prefix(&c); name != prefix+fmt.Sprintf("%010d", c.Number) {
 			t.Fatalf("with %s %q has the prefix %q", n, name, prefix)
 		}
 		other, ok := n.Parse("zzzzzzzz", name)
-		if c.LeaseID.Fleet() != "zzzzzzzz" && (!ok || other.Ours || other.Mode != c.Mode && n.custom.lookalike()) {
-			t.Fatalf("with %s another fleet reads %q as %+v", n, name, other)
-		}
+		assert.Must(t, c.LeaseID.Fleet() == "zzzzzzzz" || ok && !other.Ours && (other.Mode == c.Mode || !n.custom.lookalike()),
+			"with %s another fleet reads %q as %+v", n, name, other)
 		// To those who do not know the dialect it excludes, unless it is shared.
 		if plain, ok := Parse("zzzzzzzz", name); !ok || plain.Mode != Exclusive && plain.Mode != c.Mode {
 			t.Fatalf("with %s %q is %+v elsewhere", n, name, plain)
 		}
-		if name[0] != '_' && !isLetter(name[0]) {
-			t.Fatalf("%q sorts before digits", name)
-		}
+		assert.Must(t, name[0] == '_' || isLetter(name[0]), "%q sorts before digits", name)
 	}
 }
 
@@ -278,9 +258,7 @@ func FuzzParseNaming(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string, number int32, czxid int64, shared bool) {
 		n, err := ParseNaming(s)
 		if err != nil {
-			if err.Error() == "" || n != nil {
-				t.Errorf("%v, %v", n, err)
-			}
+			assert.That(t, err.Error() != "" && n == nil, "%v, %v", n, err)
 			return
 		}
 		c := Contender{LeaseID: testLease, Number: number, FirstCzxid: max(czxid, 0), Group: 1, Groups: 1}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // directory is a lock's directory as ZooKeeper keeps it, and the queue that a
@@ -30,9 +32,7 @@ func (d *directory) created(c *Contender) *Contender {
 	if slices.ContainsFunc(d.there, func(o *Contender) bool { return o.Name == c.Name }) {
 		return nil
 	}
-	if !d.q.Insert(c) {
-		d.t.Fatalf("%q is refused", c.Name)
-	}
+	assert.Must(d.t, d.q.Insert(c), "%q is refused", c.Name)
 	d.there = append(d.there, c)
 	d.check("after " + c.Name + " was created")
 	return c
@@ -41,17 +41,13 @@ func (d *directory) created(c *Contender) *Contender {
 // next appends a sequential child.
 func (d *directory) next(prefix string) *Contender {
 	c, ok := Parse(testFleet, prefix+string(appendNumber(nil, d.counter)))
-	if !ok {
-		d.t.Fatalf("no contender: %q", prefix)
-	}
+	assert.Must(d.t, ok, "no contender: %q", prefix)
 	d.counter++
 	return d.created(&c)
 }
 
 func (d *directory) deleted(c *Contender) {
-	if d.q.Remove(c.Name) != c {
-		d.t.Fatalf("%q is not there", c.Name)
-	}
+	assert.Must(d.t, d.q.Remove(c.Name) == c, "%q is not there", c.Name)
 	d.there = slices.DeleteFunc(d.there, func(o *Contender) bool { return o == c })
 	delete(d.holding, c)
 	if c.LeaseID != "" && len(d.members(c.LeaseID, c.Mode)) < int(c.Members) && len(d.members(c.LeaseID, 1-c.Mode)) == 0 {
@@ -98,13 +94,10 @@ func (d *directory) check(when string) {
 				continue // one entry
 			}
 			taken += int64(a.Permits)
-			if a.Mode != b.Mode || a.Mode == Exclusive {
-				d.t.Fatalf("%s %q and %q hold together", when, a.Name, b.Name)
-			}
+			assert.Must(d.t, a.Mode == b.Mode && a.Mode != Exclusive, "%s %q and %q hold together", when, a.Name, b.Name)
 		}
-		if b.Mode == Permit && b.Ours && taken > int64(b.Limit) {
-			d.t.Fatalf("%s %d permits are taken where %q holds", when, taken, b.Name)
-		}
+		assert.Must(d.t, b.Mode != Permit || !b.Ours || taken <= int64(b.Limit),
+			"%s %d permits are taken where %q holds", when, taken, b.Name)
 	}
 }
 
@@ -171,9 +164,7 @@ func (d *directory) downgrade(t *rapid.T) {
 		d.deleted(w)
 	}
 	for _, r := range d.members(c.LeaseID, Shared) {
-		if held && !d.q.LeaseHolds(r.Name) {
-			t.Fatalf("%q does not hold after its downgrade", r.Name)
-		}
+		assert.Must(t, !held || d.q.LeaseHolds(r.Name), "%q does not hold after its downgrade", r.Name)
 	}
 }
 

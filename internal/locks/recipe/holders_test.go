@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // queueOf builds a queue from the words of a script, numbered from first on: w1 r1 are the
@@ -17,9 +19,7 @@ func queueOf(t testing.TB, first int32, script string) (q *Queue, words map[stri
 	q, words = new(Queue), map[string]string{}
 	next := first
 	add := func(word string, c *Contender) {
-		if !q.Insert(c) {
-			t.Fatalf("%s is there twice", word)
-		}
+		assert.Must(t, q.Insert(c), "%s is there twice", word)
 		words[word], next = c.Name, c.Number+1
 	}
 	for _, word := range strings.Fields(script) {
@@ -28,9 +28,7 @@ func queueOf(t testing.TB, first int32, script string) (q *Queue, words map[stri
 		n, kind := next, word
 		if number, rest, ok := strings.Cut(word, ":"); ok {
 			kind = rest
-			if !scan(number, "%d", &n) {
-				t.Fatalf("no number: %q", word)
-			}
+			assert.Must(t, scan(number, "%d", &n), "no number: %q", word)
 		}
 		switch {
 		case kind == "X":
@@ -112,12 +110,8 @@ func TestWhoHoldsByNamesAlone(t *testing.T) {
 				continue
 			}
 			q, words := queueOf(t, first, test.queue)
-			if got := holding(q, words); got != test.holders {
-				t.Errorf("%s: of %q from number %d hold %q, want %q", test.why, test.queue, first, got, test.holders)
-			}
-			if got := q.Waiting(); got != test.waiting {
-				t.Errorf("%s: of %q %d wait, want %d", test.why, test.queue, got, test.waiting)
-			}
+			assert.Equal(t, holding(q, words), test.holders, "%s: of %q from number %d hold", test.why, test.queue, first)
+			assert.Equal(t, q.Waiting(), test.waiting, "%s: of %q", test.why, test.queue)
 		}
 	}
 }
@@ -147,13 +141,9 @@ func TestWouldHoldIsWhatANewcomerWillSee(t *testing.T) {
 				newcomer := *alone.At(0)
 				asked := newcomer
 				asked.Ours, asked.Name, asked.LeaseID = false, "", "" // what is not known before it is created
-				if got := q.WouldHold(&asked); got != want {
-					t.Errorf("behind %q %s would hold: %v", test.queue, word, got)
-				}
+				assert.Equal(t, q.WouldHold(&asked), want, "behind %q %s would hold", test.queue, word)
 				q.Insert(&newcomer)
-				if got := q.Holds(names[word]); got != want {
-					t.Errorf("behind %q %s holds: %v", test.queue, word, got)
-				}
+				assert.Equal(t, q.Holds(names[word]), want, "behind %q %s holds", test.queue, word)
 				if n := testing.AllocsPerRun(10, func() { q.WouldHold(&asked) }); n != 0 {
 					t.Errorf("the question allocates %v times", n)
 				}
@@ -168,26 +158,16 @@ func TestALeaseOfThreeMembersHoldsOnceAllAreThere(t *testing.T) {
 	if position, ok := q.Position(words["w2"]); position != 2 || !ok {
 		t.Errorf("behind one lease of three members the position is %d, %v", position, ok)
 	}
-	if q.LeaseHolds(first) {
-		t.Error("holds behind another lease")
-	}
+	assert.That(t, !q.LeaseHolds(first), "holds behind another lease")
 	q.Remove(words["w9"])
 	for _, member := range []string{"a1.1", "a1.2", "a1.3"} {
-		if !q.LeaseHolds(words[member]) || !q.Holds(words[member]) {
-			t.Errorf("%s does not hold at the head", member)
-		}
+		assert.That(t, q.LeaseHolds(words[member]) && q.Holds(words[member]), "%s does not hold at the head", member)
 	}
 	q.Remove(words["a1.2"])
-	if q.LeaseHolds(first) {
-		t.Error("holds without its second member")
-	}
-	if !q.Holds(first) {
-		t.Error("the first member has lost its place")
-	}
+	assert.That(t, !q.LeaseHolds(first), "holds without its second member")
+	assert.That(t, q.Holds(first), "the first member has lost its place")
 	q, words = queueOf(t, 1, "?")
-	if q.LeaseHolds(words["?"]) {
-		t.Error("a lease in an unknown format is said to hold")
-	}
+	assert.That(t, !q.LeaseHolds(words["?"]), "a lease in an unknown format is said to hold")
 }
 
 func TestAMemberThatStandsApartFromItsLeaseIsJudgedAlone(t *testing.T) {
@@ -197,9 +177,7 @@ func TestAMemberThatStandsApartFromItsLeaseIsJudgedAlone(t *testing.T) {
 	q.Insert(foreignContender("_c_x-lock-", 3))
 	c := named(Contender{LeaseID: lease(1), Form: FormCurator, Member: 3, Members: 3, Number: 4})
 	q.Insert(c)
-	if q.Holds(c.Name) || q.LeaseHolds(words["a1.1"]) {
-		t.Error("a lease holds across a foreign contender")
-	}
+	assert.That(t, !q.Holds(c.Name) && !q.LeaseHolds(words["a1.1"]), "a lease holds across a foreign contender")
 }
 
 // A child with a handmade number, half a circle from the others.
@@ -229,9 +207,7 @@ func TestNothingIsGrantedWhileTheNumbersHaveNoOrder(t *testing.T) {
 				t.Errorf("with %d among 10 to 12: a position, a holder, or %d who wait", test.number, q.Waiting())
 			}
 		}
-		if q.Remove(odd.Name) != odd {
-			t.Fatalf("cannot remove %q", odd.Name)
-		}
+		assert.Must(t, q.Remove(odd.Name) == odd, "cannot remove %q", odd.Name)
 		if held := holding(q, words); held != "r1 r2" {
 			t.Errorf("after %d has gone %q hold", test.number, held)
 		}
@@ -248,9 +224,7 @@ func TestTheOrderComesBackWhereverTheCircleWasCut(t *testing.T) {
 			contenders = append(contenders, named(Contender{LeaseID: lease(i), Number: n}))
 			q.Insert(contenders[i])
 		}
-		if q.Ordered() || q.Holds(contenders[0].Name) {
-			t.Fatal("three thirds of a circle have an order")
-		}
+		assert.Must(t, !q.Ordered() && !q.Holds(contenders[0].Name), "three thirds of a circle have an order")
 		q.Remove(contenders[gone].Name)
 		next := contenders[(gone+1)%3] // who is followed by the other
 		if holders := collect(q); !q.Ordered() || !slices.Equal(holders, []*Contender{next}) {
@@ -287,9 +261,7 @@ func TestHoldersLooksAtNobodyBehindTheFirstWhoWaits(t *testing.T) {
 		q, words := queueOf(t, 1, test.queue)
 		want := holding(q, words)
 		clear(q.items()[test.looks:]) // a look at one of these panics
-		if got := holding(q, words); got != want {
-			t.Errorf("of %q hold %q, want %q", test.queue, got, want)
-		}
+		assert.Equal(t, holding(q, words), want, "of %q hold", test.queue)
 	}
 }
 
@@ -300,17 +272,13 @@ func TestALimitThatIsGoneNoLongerMakesHoldersLookFar(t *testing.T) {
 		q.Insert(named(Contender{LeaseID: lease(i), Number: int32(i + 2), Mode: Permit, Permits: 1, Limit: 2}))
 	}
 	clear(q.items()[3:]) // a look at one of these panics
-	if n := len(collect(q)); n != 2 {
-		t.Errorf("%d hold, want 2", n)
-	}
+	assert.Equal(t, len(collect(q)), 2, "hold, want 2")
 }
 
 func TestHoldersCanBeLeftEarly(t *testing.T) {
 	q, words := queueOf(t, 1, "r1 r2 r3")
 	for c := range q.Holders() {
-		if c.Name != words["r1"] {
-			t.Errorf("the first holder is %q", c.Name)
-		}
+		assert.That(t, c.Name == words["r1"], "the first holder is %q", c.Name)
 		break
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"lockkeeper/internal/test/assert"
 )
 
 const (
@@ -18,20 +20,13 @@ const (
 
 func TestALeaseIDNamesItsFleetAndItsGateway(t *testing.T) {
 	fleet, err := NewFleetID(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	gateway, err := NewGatewayID(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	id, err := NewLeaseID(fleet, gateway, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if id.Fleet() != fleet || id.Gateway() != gateway || len(id) != LeaseIDLen || LeaseIDLen != 39 {
-		t.Errorf("lease id %q of fleet %q, gateway %q", id, fleet, gateway)
-	}
+	assert.NoError(t, err)
+	assert.That(t, id.Fleet() == fleet && id.Gateway() == gateway && len(id) == LeaseIDLen && LeaseIDLen == 39,
+		"lease id %q of fleet %q, gateway %q", id, fleet, gateway)
 	if parsed, err := ParseLeaseID(string(id)); err != nil || parsed != id {
 		t.Errorf("ParseLeaseID(%q) = %q, %v", id, parsed, err)
 	}
@@ -106,9 +101,7 @@ func FuzzLeaseID(f *testing.F) {
 	f.Add("lk", []byte{0xff})
 	f.Fuzz(func(t *testing.T, s string, random []byte) {
 		if id, err := ParseLeaseID(s); err == nil {
-			if Tag+string(id.Fleet())+string(id.Gateway())+s[randomAt:] != s {
-				t.Fatalf("the parts of %q are not the whole", s)
-			}
+			assert.Must(t, Tag+string(id.Fleet())+string(id.Gateway())+s[randomAt:] == s, "the parts of %q are not the whole", s)
 			for _, part := range []string{string(id.Fleet()), string(id.Gateway()), s[randomAt:]} {
 				bits, err := encoding.DecodeString(part)
 				if err != nil || encoding.EncodeToString(bits) != part {

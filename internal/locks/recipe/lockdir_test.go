@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func TestALockOfAnotherProgramHasOneName(t *testing.T) {
@@ -21,9 +23,7 @@ func TestALockOfAnotherProgramHasOneName(t *testing.T) {
 		"a,b":                    "a%2Cb",
 		strings.Repeat("a", 300): strings.Repeat("a", 300),
 	} {
-		if got := LockName(dir); got != name {
-			t.Errorf("LockName(%q) = %q, want %q", dir, got, name)
-		}
+		assert.Equal(t, LockName(dir), name, "LockName(%q)", dir)
 		if got, ok := LockDir(name); !ok || got != dir {
 			t.Errorf("LockDir(%q) = %q, %v, want %q", name, got, ok, dir)
 		}
@@ -69,17 +69,13 @@ func TestEveryDirectoryHasANameAndEveryNameOneDirectory(t *testing.T) {
 		if back, ok := LockDir(name); !ok || back != dir {
 			t.Fatalf("%q is called %q, and that is %q, %v", dir, name, back, ok)
 		}
-		if CheckLockName(dir) == nil && name != dir {
-			t.Fatalf("%q is called %q", dir, name)
-		}
+		assert.Must(t, CheckLockName(dir) != nil || name == dir, "%q is called %q", dir, name)
 		for i := range len(name) {
 			if c := name[i]; c != '%' && !isAlphanumeric(c) && !isLockNameMark(c) {
 				t.Fatalf("%q is called %q", dir, name)
 			}
 		}
-		if CheckLockName(name) == nil && name != dir {
-			t.Fatalf("%q is called %q, which another lock may be called", dir, name)
-		}
+		assert.Must(t, CheckLockName(name) != nil || name == dir, "%q is called %q, which another lock may be called", dir, name)
 		parsed, err := ParseLockName(dir) // as what somebody typed
 		if err == nil {
 			if again, err := ParseLockName(parsed); err != nil || again != parsed {

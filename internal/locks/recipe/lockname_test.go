@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func TestALockNameIsOneZnodeName(t *testing.T) {
@@ -32,15 +34,12 @@ func TestALockNameIsOneZnodeName(t *testing.T) {
 	} {
 		err := CheckLockName(test.name)
 		if test.problem == "" {
-			if err != nil {
-				t.Errorf("CheckLockName(%q): %v", test.name, err)
-			}
+			assert.That(t, err == nil, "CheckLockName(%q): %v", test.name, err)
 			continue
 		}
 		var nameErr *LockNameError
-		if !errors.As(err, &nameErr) || nameErr.Name != test.name || !strings.Contains(err.Error(), test.problem) {
-			t.Errorf("CheckLockName(%q): %v; want %q", test.name, err, test.problem)
-		}
+		assert.That(t, errors.As(err, &nameErr) && nameErr.Name == test.name && strings.Contains(err.Error(), test.problem),
+			"CheckLockName(%q): %v; want %q", test.name, err, test.problem)
 	}
 }
 

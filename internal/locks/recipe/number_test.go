@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func TestNumberIsWhatZooKeeperAppended(t *testing.T) {
@@ -52,9 +54,8 @@ func TestNumberIsWhatZooKeeperAppended(t *testing.T) {
 		{"notes", none},
 	} {
 		n, ok := Number(test.name)
-		if ok != (test.want != none) || ok && int64(n) != test.want {
-			t.Errorf("Number(%q) = %d, %v; want %d", test.name, n, ok, test.want)
-		}
+		assert.That(t, ok == (test.want != none) && (!ok || int64(n) == test.want),
+			"Number(%q) = %d, %v; want %d", test.name, n, ok, test.want)
 	}
 }
 
@@ -113,12 +114,10 @@ func TestOrderWrapsAroundAndTiesGoByName(t *testing.T) {
 		{7, "b", 7, "a", 1},
 		{7, "a", 7, "a", 0},
 	} {
-		if got := Compare(test.aNum, test.aName, test.bNum, test.bName); got != test.want {
-			t.Errorf("Compare(%d %q, %d %q) = %d, want %d", test.aNum, test.aName, test.bNum, test.bName, got, test.want)
-		}
-		if got := Less(test.aNum, test.aName, test.bNum, test.bName); got != (test.want < 0) {
-			t.Errorf("Less(%d %q, %d %q) = %v", test.aNum, test.aName, test.bNum, test.bName, got)
-		}
+		assert.Equal(t, Compare(test.aNum, test.aName, test.bNum, test.bName), test.want,
+			"Compare(%d %q, %d %q)", test.aNum, test.aName, test.bNum, test.bName)
+		assert.Equal(t, Less(test.aNum, test.aName, test.bNum, test.bName), test.want < 0,
+			"Less(%d %q, %d %q)", test.aNum, test.aName, test.bNum, test.bName)
 	}
 }
 
@@ -143,8 +142,7 @@ func FuzzNumber(f *testing.F) {
 		if n == 0 && name[len(name)-10] == '-' {
 			printed = "-000000000"
 		}
-		if len(name) < len(printed) || name[len(name)-len(printed):] != printed {
-			t.Fatalf("Number(%q) = %d, printed %s", name, n, printed)
-		}
+		assert.Must(t, len(name) >= len(printed) && name[len(name)-len(printed):] == printed,
+			"Number(%q) = %d, printed %s", name, n, printed)
 	})
 }

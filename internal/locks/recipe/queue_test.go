@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // children is the content of a lock's directory.
@@ -126,10 +128,7 @@ func collect(q *Queue) (out []*Contender) {
 
 // checkQueue compares everything a queue says with the model, and what it keeps
 // count of with the queue itself.
-func checkQueue(t interface {
-	Helper()
-	Fatalf(string, ...any)
-}, q *Queue, want children) {
+func checkQueue(t assert.T, q *Queue, want children) {
 	t.Helper()
 	m := judge(want)
 	if q.Len() != len(want) || q.Ordered() != m.ordered {
@@ -145,9 +144,8 @@ func checkQueue(t interface {
 	if m.ordered && !slices.Equal(all, m.sorted) {
 		t.Fatalf("queue %s\nwant  %s", names(all), names(m.sorted))
 	}
-	if q.Index("nobody-0000000000") != -1 || q.Get("nobody") != nil || q.Holds("nobody") || q.LeaseHolds("nobody") {
-		t.Fatalf("somebody who is not there is found")
-	}
+	assert.Must(t, q.Index("nobody-0000000000") == -1 && q.Get("nobody") == nil && !q.Holds("nobody") && !q.LeaseHolds("nobody"),
+		"somebody who is not there is found")
 	if _, ok := q.Position("nobody-0000000001"); ok {
 		t.Fatalf("somebody who is not there has a position")
 	}
@@ -218,9 +216,7 @@ func checkQueue(t interface {
 			lead = min(lead, i)
 		}
 	}
-	if r.joined != joined || int(r.lead) != lead {
-		t.Fatalf("%d joined, %d lead; want %d, %d", r.joined, r.lead, joined, lead)
-	}
+	assert.Must(t, r.joined == joined && int(r.lead) == lead, "%d joined, %d lead; want %d, %d", r.joined, r.lead, joined, lead)
 	if q.row != nil && (q.only[0] != nil || q.Len() == 0) {
 		t.Fatalf("a row of %d beside %v", q.Len(), q.only[0])
 	}
@@ -312,17 +308,13 @@ func TestTheQueueIsAsItsRulesSay(t *testing.T) {
 		q, m := new(Queue), children{}
 		insert := func(t *rapid.T, c *Contender) {
 			there := slices.ContainsFunc(m, func(o *Contender) bool { return o.Name == c.Name })
-			if q.Insert(c) == there {
-				t.Fatalf("Insert(%q) is %v", c.Name, !there)
-			}
+			assert.Must(t, q.Insert(c) != there, "Insert(%q) is %v", c.Name, !there)
 			if !there {
 				m = append(m, c)
 			}
 		}
 		remove := func(t *rapid.T, c *Contender) {
-			if q.Remove(c.Name) != c || q.Remove(c.Name) != nil {
-				t.Fatalf("Remove(%q) removes somebody else, or twice", c.Name)
-			}
+			assert.Must(t, q.Remove(c.Name) == c && q.Remove(c.Name) == nil, "Remove(%q) removes somebody else, or twice", c.Name)
 			m = slices.DeleteFunc(m, func(o *Contender) bool { return o == c })
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -410,13 +402,9 @@ func TestConflictingContendersNeverHoldTogether(t *testing.T) {
 					continue
 				}
 				taken += int64(a.Permits)
-				if a.Mode != b.Mode || a.Mode == Exclusive {
-					t.Fatalf("%q and %q hold together", a.Name, b.Name)
-				}
+				assert.Must(t, a.Mode == b.Mode && a.Mode != Exclusive, "%q and %q hold together", a.Name, b.Name)
 			}
-			if b.Mode == Permit && b.Ours && taken > int64(b.Limit) {
-				t.Fatalf("%d permits are taken where %q holds", taken, b.Name)
-			}
+			assert.Must(t, b.Mode != Permit || !b.Ours || taken <= int64(b.Limit), "%d permits are taken where %q holds", taken, b.Name)
 		}
 	})
 }

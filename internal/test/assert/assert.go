@@ -1,0 +1,80 @@
+// Package assert says in one line each what a test requires. That, Equal and Slices report a failure and let the test go on; Must,
+// MustEqual, MustSlices and NoError end it. Only the goroutine of a test may call those.
+package assert
+
+import (
+	"fmt"
+	"slices"
+)
+
+// T is what a failure is reported to: testing.TB, or the T of a property test.
+type T interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// That reports the message unless ok. The arguments are evaluated either way, so they must be cheap and must not panic.
+func That(t T, ok bool, format string, args ...any) {
+	t.Helper()
+	if !ok {
+		t.Errorf(format, args...)
+	}
+}
+
+// Must is That, and ends the test.
+func Must(t T, ok bool, format string, args ...any) {
+	t.Helper()
+	if !ok {
+		t.Fatalf(format, args...)
+	}
+}
+
+// Equal reports got when it is not want. about is a format and its arguments: what is compared.
+func Equal[V comparable](t T, got, want V, about ...any) {
+	t.Helper()
+	That(t, got == want, "%s", difference{got, want, about})
+}
+
+// MustEqual is Equal, and ends the test.
+func MustEqual[V comparable](t T, got, want V, about ...any) {
+	t.Helper()
+	Must(t, got == want, "%s", difference{got, want, about})
+}
+
+// Slices is Equal for slices; nil equals an empty one.
+func Slices[V comparable](t T, got, want []V, about ...any) {
+	t.Helper()
+	That(t, slices.Equal(got, want), "%s", difference{got, want, about})
+}
+
+// MustSlices is Slices, and ends the test.
+func MustSlices[V comparable](t T, got, want []V, about ...any) {
+	t.Helper()
+	Must(t, slices.Equal(got, want), "%s", difference{got, want, about})
+}
+
+// NoError ends the test when err is not nil. about is a format and its arguments: what failed.
+func NoError(t T, err error, about ...any) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s%v", prefix(about), err)
+	}
+}
+
+// difference is formatted only when it is reported.
+type difference struct {
+	got, want any
+	about     []any
+}
+
+func (d difference) String() string {
+	return fmt.Sprintf("%sgot %+v, want %+v", prefix(d.about), d.got, d.want)
+}
+
+func prefix(about []any) string {
+	if len(about) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(about[0].(string), about[1:]...) + ": "
+}
