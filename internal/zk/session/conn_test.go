@@ -33,7 +33,7 @@ func TestAServerThatAcceptsAndSaysNothingIsLeftForTheNext(t *testing.T) {
 				began := time.Now()
 				openSession(t, cfg, layout, n)
 				// The library alone would take 6.7 session timeouts.
-				if took := time.Since(began); took > 8*time.Second {
+				if took := time.Since(began); took > 15*time.Second {
 					t.Fatalf("it took %v", took)
 				}
 			}
@@ -65,7 +65,7 @@ func TestConnectingEndsWithItsContext(t *testing.T) {
 	if _, err := zklayout.Open(short, zk.Config{Servers: []string{addr}}); !errors.Is(err, zk.ErrUnavailable) {
 		t.Errorf("the error is %v, want ErrUnavailable", err)
 	}
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > 15*time.Second {
 		t.Errorf("it took %v", took)
 	}
 }
