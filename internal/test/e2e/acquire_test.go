@@ -204,13 +204,13 @@ func TestAShellGetsLinesToEvaluate(t *testing.T) {
 func TestHeartbeatsRenewAndReleasesMayBeRepeated(t *testing.T) {
 	t.Parallel()
 	g := onShared(t)
-	lease := g.hold("deploy", "ttl=2s")
+	lease := g.hold("deploy", "ttl=6s")
 	pulse := g.keepAlive(lease.Token)
-	elapse(t, 3*time.Second) // longer than the TTL
+	elapse(t, 7*time.Second) // longer than the TTL
 	pulse.halt()
 	pulse.mustNotHaveLost(t)
 	beat := g.beat(lease.Token, api.StateHeld)
-	if beat.LeaseID != lease.LeaseID || beat.FencingToken != lease.FencingToken || beat.TTLMS != 2000 || beat.ExpiresInMS > 2000 {
+	if beat.LeaseID != lease.LeaseID || beat.FencingToken != lease.FencingToken || beat.TTLMS != 6000 || beat.ExpiresInMS > 6000 {
 		t.Errorf("%+v", beat)
 	}
 	longer, a, err := g.Heartbeat(t.Context(), lease.Token, apitest.Query("ttl=1h"))

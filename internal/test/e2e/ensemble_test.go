@@ -33,8 +33,8 @@ func TestAGatewayBehindAFollowerThatIsCutOffFallsSilentBeforeItsSuccessorSpeaks(
 	toOld := old.keepAlive(lease.Token)
 	toOld.awaitBeat(t, patience)
 
-	cut := time.Now() // nothing commits through that follower after this
 	e.CutPeers(lonely)
+	cut := time.Now() // nothing commits through that follower after this
 	// Until it has taken over, the young one would ask the old one.
 	eventually(t, patience, func() error {
 		info, _, err := young.Info(t.Context())
@@ -57,10 +57,11 @@ func TestAGatewayBehindAFollowerThatIsCutOffFallsSilentBeforeItsSuccessorSpeaks(
 	toOld.halt()
 	toYoung.halt()
 
+	// When its client hears of a confirmation is the machine's affair; a heartbeat that was sent later was not confirmed before.
 	last, first := time.Time{}, time.Time{}
 	for _, at := range toOld.attempts() {
 		if at.status == http.StatusOK {
-			last = at.answered
+			last = at.sent
 		}
 	}
 	for _, at := range toYoung.attempts() {
@@ -69,10 +70,10 @@ func TestAGatewayBehindAFollowerThatIsCutOffFallsSilentBeforeItsSuccessorSpeaks(
 		}
 	}
 	t.Logf("after the cut: the old gateway spoke for %v, the successor from %v on", last.Sub(cut), first.Sub(cut))
-	if spoke := last.Sub(cut); spoke > promiseWindow+500*time.Millisecond {
+	if spoke := last.Sub(cut); spoke > promiseWindow {
 		t.Errorf("the old gateway confirmed a heartbeat %v after the last possible commit, with a window of %v", spoke, promiseWindow)
 	}
-	if spoke := last.Sub(cut); spoke < 500*time.Millisecond {
+	if spoke := last.Sub(cut); spoke < 0 {
 		t.Errorf("the old gateway fell silent %v after the cut: the follower did not go on serving, and this shows nothing", spoke)
 	}
 	toOld.mustNotHaveLost(t)

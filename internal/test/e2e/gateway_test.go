@@ -114,7 +114,7 @@ func (g *gateway) awaitReady() {
 
 // status is nil when the request is answered with that status.
 func (g *gateway) status(method, path string, want int) error {
-	ctx, cancel := context.WithTimeout(g.t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
 	defer cancel()
 	a, err := g.Send(ctx, method, path)
 	if err == nil && a.Status != want {
@@ -174,7 +174,7 @@ func (g *gateway) close() {
 
 // look fetches a path after the test, whose context has ended.
 func (g *gateway) look(path string) string {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(g.t.Context()), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(g.t.Context()), patience)
 	defer cancel()
 	a, err := g.Send(ctx, http.MethodGet, path)
 	if err != nil {
@@ -231,6 +231,9 @@ func eventually(t testing.TB, within time.Duration, try func() error, format str
 		select {
 		case <-tick.C:
 		case <-deadline.C:
+			if err = try(); err == nil { // on a machine that stood still this is the second look
+				return
+			}
 			t.Fatalf("not within %v: %s: %v", within, fmt.Sprintf(format, args...), err)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
@@ -64,7 +63,7 @@ func TestANamespaceThatOneGatewayAddsIsServedAndTakenOverByTheOther(t *testing.T
 		}
 	}
 	fresh := startGateway(t, addr+chroot)
-	eventually(t, 20*time.Second, func() error {
+	eventually(t, patience, func() error {
 		list, _, err := fresh.Namespaces(t.Context())
 		if err == nil && (len(list.Items) != 2 || !list.Items[1].Ready) {
 			err = fmt.Errorf("%+v", list.Items)

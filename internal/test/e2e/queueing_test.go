@@ -20,7 +20,7 @@ func TestABlockingAcquireWhoseClientGoesAwayLeavesTheQueue(t *testing.T) {
 	g.awaitLock(patience, "deploy", 1, 1)
 	hangUp() // closes the connection
 	gone.answered(patience)
-	g.awaitLock(2*time.Second, "deploy", 1, 0)
+	g.awaitLock(patience, "deploy", 1, 0)
 	g.letGo(holder.Token)
 	g.letGo(g.hold("deploy", "ttl=1m").Token)
 }
@@ -54,7 +54,7 @@ func TestAGrantThatNobodyHeardOfPassesOn(t *testing.T) {
 	t.Parallel()
 	g := onShared(t)
 	holder := g.hold("deploy", "ttl=1m")
-	ticket := g.queue("deploy", "ttl=2s&owner=absent")
+	ticket := g.queue("deploy", "ttl=8s&owner=absent")
 	next := g.queue("deploy", "ttl=1m&owner=present")
 	present := g.keepAlive(next.Token)
 	g.letGo(holder.Token)

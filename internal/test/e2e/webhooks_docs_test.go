@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
@@ -70,14 +69,14 @@ var goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
 // check: what the page says arrives has arrived. That the page's receiver takes what is genuine, and nothing else, is another test.
 func (r *docReceiver) check(t *testing.T, page string) {
 	t.Helper()
-	testkit.Eventually(t, 20*time.Second, func() bool { return r.find("lease.released") != nil }, "the release is told")
+	testkit.Eventually(t, patience, func() bool { return r.find("lease.released") != nil }, "the release is told")
 	body := string(r.find("lease.released").body)
 	for _, part := range []string{`"lock":"deploy"`, `"owner":"me"`, `"fencing_token":`, `"reason":"released"`, `"mode":"exclusive"`} {
 		if !strings.Contains(body, part) || !strings.Contains(strings.ReplaceAll(page, `": `, `":`), part) {
 			t.Errorf("%s is not in the message or not on the page: %s", part, body)
 		}
 	}
-	testkit.Eventually(t, 20*time.Second, func() bool { return r.find("lease.granted") != nil }, "the notify_url is told of the grant")
+	testkit.Eventually(t, patience, func() bool { return r.find("lease.granted") != nil }, "the notify_url is told of the grant")
 	if body := string(r.find("lease.granted").body); !strings.Contains(body, `"lock":"report"`) {
 		t.Errorf("%s", body)
 	}
