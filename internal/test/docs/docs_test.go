@@ -94,6 +94,21 @@ func TestNamedFilesAndTestsAreThere(t *testing.T) {
 	}
 }
 
+func TestTheArchitectureNamesEveryPackage(t *testing.T) {
+	r := read(t)
+	dirs := map[string]bool{}
+	for file := range r.files {
+		if dir := path.Dir(file); path.Ext(file) == ".go" && strings.HasPrefix(dir, "internal/") && !strings.HasPrefix(dir, "internal/test") {
+			dirs[dir] = true
+		}
+	}
+	for dir := range dirs {
+		if !strings.Contains(strings.ReplaceAll(r.documents["ARCHITECTURE.md"], dir+"/", ""), dir) {
+			t.Errorf("ARCHITECTURE.md must have %s in its list of packages", dir)
+		}
+	}
+}
+
 // hasFile says whether a file has that path, from the top or from internal or internal/locks.
 func (r *repository) hasFile(name string) bool {
 	if !strings.Contains(name, "/") {
