@@ -133,7 +133,7 @@ func (m *Manager) prepareAcquire(ctx context.Context, req *locks.AcquireRequest)
 			return nil, nil, err
 		}
 		wants = req.Wants()
-		if err := m.nameable(req, wants); err != nil {
+		if err := nameable(m.replica, req, wants); err != nil {
 			return nil, nil, err
 		}
 		if req.IdempotencyKey != "" {

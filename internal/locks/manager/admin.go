@@ -92,7 +92,7 @@ func (m *Manager) rewriteData(ctx context.Context, path string, change func([]by
 	for range adminAttempts {
 		session := m.port.Session()
 		if session == nil {
-			return m.unavailable()
+			return unavailable()
 		}
 		attempt, cancel := context.WithTimeout(ctx, settleWithin)
 		data, stat, err := session.Get(attempt, path)

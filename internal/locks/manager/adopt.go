@@ -42,7 +42,7 @@ func (m *Manager) adoptAll(now time.Duration) {
 	}) {
 		// The stream contains the succession entry, thus everything that the
 		// former session ever wrote: what is not there never will be.
-		m.settleAbsent(l, now)
+		l.endAbsent(m, now)
 	}
 	m.disown(now)
 	if adopted > 0 {
@@ -59,7 +59,7 @@ func (m *Manager) disown(now time.Duration) {
 	m.members.SettleFormer()
 	for _, l := range m.leases.inOrder(func(l *lease) bool { return l.term != m.port.Term() && m.members.Elsewhere(l.id().Gateway()) }) {
 		if !l.seenAny() {
-			m.settleAbsent(l, now) // the stream contains the entry, as above
+			l.endAbsent(m, now) // the stream contains the entry, as above
 			continue
 		}
 		delete(m.keys.byHash, l.key())
@@ -75,13 +75,13 @@ func (m *Manager) disown(now time.Duration) {
 				m.replica.Observe(c, s.observation()) // the contender stays
 			}
 		}
-		m.evaluateAll(l, now) // it may hold where it is now
+		l.evaluateAll(m, now) // it may hold where it is now
 	}
 }
 
-// settleAbsent ends a lease of a former session whose contenders are not all
+// endAbsent ends a lease of a former session whose contenders are not all
 // there: with those that are.
-func (m *Manager) settleAbsent(l *lease, now time.Duration) {
+func (l *lease) endAbsent(m *Manager, now time.Duration) {
 	if l.seenAny() {
 		l.term = m.port.Term()
 		l.forgetChange(m.leases)
@@ -90,17 +90,17 @@ func (m *Manager) settleAbsent(l *lease, now time.Duration) {
 				s.setPresence(m.leases, l, slotGone)
 			}
 		}
-		m.lost(l, now)
+		l.lost(m, now)
 		return
 	}
 	switch l.phase {
 	case creating:
-		l.rare().failure = m.unavailable()
-		m.dropCreate(l, m.keys.byHash[l.key()], now)
+		l.rare().failure = unavailable()
+		l.dropCreate(m, m.keys.byHash[l.key()], now)
 	case ending:
-		m.finish(l, l.reason(), now)
+		l.finish(m, l.reason(), now)
 	default:
-		m.finish(l, m.lossReason(l), now)
+		l.finish(m, l.lossReason(m), now)
 	}
 }
 
@@ -133,10 +133,10 @@ func (m *Manager) adoptIfOwned(q *queues.Queue, c *recipe.Contender, now time.Du
 		s.contender = c
 		s.setPresence(m.leases, l, slotSeen)
 		if !l.seenWhole() {
-			return false // the others follow; else settleAbsent
+			return false // the others follow; else endAbsent
 		}
 	}
-	m.adopt(l, now)
+	l.adopt(m, now)
 	return true
 }
 
@@ -170,7 +170,7 @@ func (m *Manager) newAdopted(q *queues.Queue, c *recipe.Contender, own bool, now
 
 // adopt runs a lease under the present session: what was under way under a former one is forgotten, its record is read, and its
 // clock begins anew.
-func (m *Manager) adopt(l *lease, now time.Duration) {
+func (l *lease) adopt(m *Manager, now time.Duration) {
 	l.term = m.port.Term()
 	l.staleRecord(m.leases) // what was under way was so under the former term
 	l.unreadRecord(m.leases)
@@ -186,19 +186,19 @@ func (m *Manager) adopt(l *lease, now time.Duration) {
 		// No client was told that the end happened. An expiry is decided
 		// again; an end that a client asked for goes on.
 		if byTime(l.reason()) {
-			m.unend(l) // it was not done
+			l.unend(m) // it was not done
 		} else {
-			m.resubmitDelete(l)
+			l.resubmitDelete(m)
 		}
 	}
 	if l.phase == held {
 		l.setGrant(m.leases, grantClaimed)
-		m.extend(l, now, l.ttl)
+		l.extend(m, now, l.ttl)
 	} else if l.phase == waiting {
-		m.extend(l, now, l.waitingClock())
+		l.extend(m, now, l.waitingClock())
 	}
 	m.leases.touch(l)
-	m.load(l)
+	l.load(m)
 }
 
 // deletionKnown reports whether a lease's contender is certain to be gone,
@@ -214,20 +214,20 @@ func (m *Manager) deletionKnown(id recipe.LeaseID) bool {
 // may grant: the lease counts as claimed. A replica is at most a promise window
 // behind while it is trusted, so only a look after grace and a window can show
 // that it did not hold then.
-func (m *Manager) mayBeAcknowledged(l *lease, now time.Duration) {
-	if m.asksWhetherAcknowledged(l) {
+func (l *lease) mayBeAcknowledged(m *Manager, now time.Duration) {
+	if l.asksWhetherAcknowledged(m) {
 		l.setGrant(m.leases, grantAcknowledged)
-		m.extend(l, now, l.ttl)
+		l.extend(m, now, l.ttl)
 	}
 }
 
 // asksWhetherAcknowledged reports whether mayBeAcknowledged has something to find out.
-func (m *Manager) asksWhetherAcknowledged(l *lease) bool {
+func (l *lease) asksWhetherAcknowledged(m *Manager) bool {
 	return l.grace != 0 && l.grant == grantNone && m.timers.lastTrusted < l.grace+m.fleet.layout.PromiseWindow
 }
 
 // load reads an adopted lease's contender: its czxid, and what its data tells.
-func (m *Manager) load(l *lease) {
+func (l *lease) load(m *Manager) {
 	if l.name() == "" || l.phase == ended {
 		return
 	}
@@ -235,10 +235,10 @@ func (m *Manager) load(l *lease) {
 		return
 	}
 	term := l.term
-	m.port.Read(l.path(), l.readableFrom(), func(data []byte, stat wire.Stat, err error) { m.loadedContender(l, term, data, stat, err) })
+	m.port.Read(l.path(), l.readableFrom(), func(data []byte, stat wire.Stat, err error) { l.loaded(m, term, data, stat, err) })
 }
 
-func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat wire.Stat, err error) {
+func (l *lease) loaded(m *Manager, term locks.Term, data []byte, stat wire.Stat, err error) {
 	if l.term != term {
 		return // read again since
 	}
@@ -247,13 +247,13 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 		return
 	}
 	if errors.Is(err, zk.ErrNoAuth) {
-		m.hidden(l, term)
+		l.hidden(m, term)
 		return
 	}
 	assumed := l.recordState.assumed()
 	l.unreadRecord(m.leases)
 	now := m.clock.Now().Boot()
-	if l.change.fate() && m.readAgain(l, term, err) {
+	if l.change.fate() && l.readAgain(m, term, err) {
 		return
 	}
 	if l.phase == ended || term != m.port.Term() {
@@ -282,25 +282,25 @@ func (m *Manager) loadedContender(l *lease, term locks.Term, data []byte, stat w
 	if ok {
 		l.learnMore(data)
 		l.enqueued = record.EnqueuedAt(r.Enqueued, stat.Ctime)
-		m.learnRecord(l, r, assumed, now)
+		l.learnRecord(m, r, assumed, now)
 	} else {
-		m.learnNoRecord(l, data, behind, assumed, now)
+		l.learnNoRecord(m, data, behind, assumed, now)
 		if assumed {
 			l.enqueued = record.EnqueuedAt(0, stat.Ctime)
 		}
 	}
 	if ok && r.Closed != nil && !fault.On("closed-read") {
-		m.closed(l, r.Closed.Reason, now)
+		l.closed(m, r.Closed.Reason, now)
 		return
 	}
-	m.actOnRecord(l, now)
+	l.actOnRecord(m, now)
 	if !ok && data != nil {
-		m.restore(l)
+		l.restore(m)
 	}
 }
 
 // learnRecord applies what a lease's record says. assumed: it is read for the first time.
-func (m *Manager) learnRecord(l *lease, r record.Record, assumed bool, now time.Duration) {
+func (l *lease) learnRecord(m *Manager, r record.Record, assumed bool, now time.Duration) {
 	l.acknowledgedElsewhere(m.leases, r)
 	if l.learn(m.leases, r) && !assumed {
 		m.tellUpdated(l) // by a write that was lost, or by another gateway or program
@@ -316,7 +316,7 @@ func (m *Manager) learnRecord(l *lease, r record.Record, assumed bool, now time.
 		m.timers.schedule(l)
 	}
 	if !fault.On("written-heard") {
-		m.beaten(l, r, now)
+		l.beaten(m, r, now)
 	}
 	m.leases.weigh(l, 0)
 	m.revoked(l, r.Revoke, r.RevokeRound, now)
@@ -324,29 +324,29 @@ func (m *Manager) learnRecord(l *lease, r record.Record, assumed bool, now time.
 
 // learnNoRecord applies what follows from data that is no record, after so many writes since the last that was read. One of
 // them may have been a heartbeat, or a withdrawal.
-func (m *Manager) learnNoRecord(l *lease, data []byte, behind int32, assumed bool, now time.Duration) {
+func (l *lease) learnNoRecord(m *Manager, data []byte, behind int32, assumed bool, now time.Duration) {
 	if !assumed && behind > 1 {
 		if !fault.On("written-over") {
-			m.beatenUnread(l, now)
+			l.beatenUnread(m, now)
 		}
 		m.withdrawnUnread(l)
 	}
 	m.leases.weigh(l, 0)
-	m.askedOutside(l, data, now)
+	l.askedOutside(m, data, now)
 }
 
 // actOnRecord goes on with a lease whose record is current.
-func (m *Manager) actOnRecord(l *lease, now time.Duration) {
+func (l *lease) actOnRecord(m *Manager, now time.Duration) {
 	if l.change.fate() {
-		m.notClosed(l, now)
+		l.notClosed(m, now)
 	}
-	m.place(l, now)
+	l.place(m, now)
 	if l.abandoned && (l.phase == waiting || l.phase == held) {
-		m.end(l, locks.ReasonCancelled, now)
+		l.end(m, locks.ReasonCancelled, now)
 		return
 	}
 	m.leases.touch(l)
-	m.touchQueues(l)
+	l.touchQueues(m)
 	m.letIn(l.q, l, now) // it alone: what the read tells makes no difference to the others in its queues
 	m.noteGrant(l)
 }

@@ -18,7 +18,7 @@ func (l *lease) rewriting() bool { return l.recordState.writing() || l.replacing
 // Until the outcome is known the shorter of the two TTLs counts, so no client relies on a TTL that a successor may not
 // find. then, if not nil, gets whether the write was done, unless only a read of the record can tell.
 // The caller has checked that the lease is loaded and that no other write of it is in flight.
-func (m *Manager) writeRecord(l *lease, change func(*record.Record), then func(error)) {
+func (l *lease) writeRecord(m *Manager, change func(*record.Record), then func(error)) {
 	before, term := l.recorded, l.term
 	r := l.contents(before)
 	change(&r)
@@ -40,7 +40,7 @@ func (m *Manager) writeRecord(l *lease, change func(*record.Record), then func(e
 			l.setDataVersion(res.Versions[0])
 			l.recorded, l.rareFields.outgoing = r.LeaseTTL(), 0
 			if l.learn(m.leases, r) {
-				m.touchQueues(l)
+				l.touchQueues(m)
 			}
 			if then != nil {
 				then(nil)
@@ -61,7 +61,7 @@ func (m *Manager) writeRecord(l *lease, change func(*record.Record), then func(e
 		if contested {
 			// One of the events may be that of this write, and another that of another writer.
 			l.staleRecord(m.leases)
-			m.load(l)
+			l.load(m)
 		}
 		m.leases.touch(l)
 	})
@@ -81,7 +81,7 @@ func (m *Manager) amend(ctx context.Context, id recipe.LeaseID, missing func(*le
 	err = m.withLease(ctx, id, func(l *lease) (bool, *locks.Error) {
 		switch amended = l; {
 		case refused != nil:
-			return false, m.unavailableFor(refused)
+			return false, unavailableFor(refused)
 		case done:
 			return true, nil
 		case l.rewriting():
@@ -93,7 +93,7 @@ func (m *Manager) amend(ctx context.Context, id recipe.LeaseID, missing func(*le
 			return true, err
 		}
 		sent = true
-		m.writeRecord(l, change, func(err error) {
+		l.writeRecord(m, change, func(err error) {
 			sent, done, refused = false, err == nil, err
 			if done {
 				written(l)

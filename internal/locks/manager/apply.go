@@ -104,7 +104,7 @@ func (m *Manager) applyAdded(q *queues.Queue, c *zk.Change, now time.Duration) {
 		m.applyDeltas(m.replica.AddUnnumbered(q, c.Listed), now)
 		return
 	}
-	contender := m.entry(q, &parsed)
+	contender := m.leases.entry(q, &parsed)
 	m.addContender(q, contender, c.Listed, now)
 	if contender.Ours {
 		m.unwitness(q, contender) // a lagging server did not show it
@@ -129,16 +129,16 @@ func (m *Manager) applyAdded(q *queues.Queue, c *zk.Change, now time.Duration) {
 			if s == &l.slot {
 				m.leases.byID[l.id()] = l // under the id as it stands in the name: one string in memory, not two
 			}
-			m.place(l, now)
+			l.place(m, now)
 		}
 	}
 	m.judge(q, c, now)
 }
 
 // entry returns the queue entry for a name that the replica shows: that of an own lease not seen yet, else a new one.
-func (m *Manager) entry(q *queues.Queue, parsed *recipe.Contender) *recipe.Contender {
+func (t *leaseTable) entry(q *queues.Queue, parsed *recipe.Contender) *recipe.Contender {
 	if parsed.Ours && !parsed.Unknown {
-		if l := m.leases.byID[parsed.LeaseID]; l != nil {
+		if l := t.byID[parsed.LeaseID]; l != nil {
 			if s := l.slotAt(q, parsed); s != nil && s.presence == slotUnseen && (s.name() == "" || s.name() == parsed.Name) {
 				*s.contender = *parsed
 				return s.contender
@@ -163,15 +163,15 @@ func (m *Manager) judge(q *queues.Queue, c *zk.Change, now time.Duration) {
 }
 
 // place makes a created lease a waiting one once its position is certain.
-func (m *Manager) place(l *lease, now time.Duration) {
+func (l *lease) place(m *Manager, now time.Duration) {
 	if l.phase != creating || !l.positionKnown() {
 		return
 	}
 	m.leases.setPhase(l, waiting)
-	m.extend(l, now, l.waitingClock())
+	l.extend(m, now, l.waitingClock())
 	m.leases.touch(l)
 	if l.abandoned {
-		m.end(l, locks.ReasonCancelled, now)
+		l.end(m, locks.ReasonCancelled, now)
 	}
 }
 
@@ -194,9 +194,9 @@ func (m *Manager) applyRemoved(q *queues.Queue, c *zk.Change, now time.Duration)
 	next := q.Replacement(&contender)
 	switch {
 	case s != nil && next != nil:
-		m.succeeded(l, s, next)
+		l.succeeded(m, s, next)
 	case s != nil:
-		m.lostContender(l, s, c, now)
+		l.lostContender(m, s, c, now)
 	case next != nil && l == nil:
 		m.inherited(q, q.Contenders.Get(contender.Name), next)
 	default:
@@ -205,7 +205,7 @@ func (m *Manager) applyRemoved(q *queues.Queue, c *zk.Change, now time.Duration)
 		m.witness(q, contender.Name, now)
 	}
 	q.ShowEnd(contender.Name)
-	m.removedFromDelay(q, &contender, c.Listed)
+	m.delays.removed(q, &contender, c.Listed)
 	m.removeContender(q, contender.Name, now)
 	m.wordGone(q, &contender)
 	m.passOn(q, now)
@@ -215,24 +215,24 @@ func (m *Manager) applyRemoved(q *queues.Queue, c *zk.Change, now time.Duration)
 // lostContender handles the disappearance of an own contender from the
 // replica. A deleted event always counts. Absence from a listing counts only
 // when the listing is not older than the contender: a lagging server may not show it yet.
-func (m *Manager) lostContender(l *lease, s *slot, c *zk.Change, now time.Duration) {
+func (l *lease) lostContender(m *Manager, s *slot, c *zk.Change, now time.Duration) {
 	if c.Listed && (l.phase == creating && l.czxid == 0 || c.Zxid < l.visibleFrom()) && !fault.On("absence") {
 		s.hide(m.leases, l)
 		return // the reply or the takeover decides
 	}
 	s.setPresence(m.leases, l, slotGone)
 	if l.replacing() {
-		m.replacedWhole(l)
+		l.replacedWhole(m)
 	}
 	if l.width() > 1 { // the next lease there is granted before the rest of this one has ended
-		reason := m.lossReason(l)
+		reason := l.lossReason(m)
 		if l.phase == ending {
 			reason = l.reason()
 		}
 		m.tellSlotEnded(l, s, reason)
 	}
 	if _, all := l.gonePart(); all || l.phase != ending && (l.phase != creating || l.czxid != 0) {
-		m.lost(l, now) // if it is ending, the event came before the reply to our delete
+		l.lost(m, now) // if it is ending, the event came before the reply to our delete
 	}
 }
 
@@ -248,10 +248,10 @@ func (m *Manager) applyChanged(q *queues.Queue, c *zk.Change) {
 		// The first slot has the lease's record.
 		m.replica.Touch(q)
 		if l != nil && l.term == m.port.Term() {
-			m.changedLabel(l, q, &contender)
+			l.changedLabel(m, q, &contender)
 		}
 	default:
-		m.recordChanged(l)
+		l.recordChanged(m)
 	}
 }
 

@@ -61,14 +61,14 @@ func (m *Manager) await(ctx context.Context, req *locks.AcquireRequest, l *lease
 			}
 		})
 		if stuck {
-			m.checkUnseen(l)
+			l.checkUnseen(m)
 		}
 	}
 }
 
 // leave unsubscribes the request from its lease.
 func (a *acquiringLease) leave(now time.Duration) {
-	a.m.unlisten(a.l, now)
+	a.l.unlisten(a.m, now)
 	a.m.requests.acquiring--
 }
 
@@ -81,7 +81,7 @@ func (a *acquiringLease) fail(err error, now time.Duration) (done bool) {
 // succeed answers with the lease as it is and its token.
 func (a *acquiringLease) succeed(now time.Duration) (done bool) {
 	a.leave(now)
-	a.m.claim(a.l, now) // a client with the token knows of the grant
+	a.l.claim(a.m, now) // a client with the token knows of the grant
 	view := a.m.viewOwn(a.l)
 	view.Token = a.m.fleet.tokens.Make(a.l.id())
 	if view.NotifyURL != "" {
@@ -97,7 +97,7 @@ func (a *acquiringLease) lost() bool { return a.l.listeners == 1 && !a.m.keyed(a
 // giveUpLost ends a lease whose token no client can ever get.
 func (a *acquiringLease) giveUpLost(now time.Duration) {
 	if a.lost() {
-		a.m.giveUp(a.l, locks.ReasonCancelled, now)
+		a.l.giveUp(a.m, locks.ReasonCancelled, now)
 	}
 }
 
@@ -114,7 +114,7 @@ func (a *acquiringLease) answer(now time.Duration) (done bool) {
 		return a.answerEnded(now)
 	case l.phase == held:
 		if a.gone && a.lost() {
-			a.m.end(l, locks.ReasonCancelled, now)
+			l.end(a.m, locks.ReasonCancelled, now)
 			return a.fail(cancelled(a.ctx), now)
 		}
 		return a.succeed(now)
@@ -144,9 +144,9 @@ func (a *acquiringLease) checkReplay(now time.Duration) (done, wait bool) {
 	loaded := a.l.recordState.loaded()
 	switch {
 	case !loaded && a.m.overdue(a.begun, now):
-		return a.fail(a.m.unavailable(), now), false
+		return a.fail(unavailable(), now), false
 	case !loaded:
-		a.m.load(a.l)
+		a.l.load(a.m)
 		return false, true
 	case slices.Contains(a.l.releasedNames(), a.req.Hold):
 		return a.fail(holdReleased(a.req.Hold), now), false // a late repeat adds no hold
@@ -177,7 +177,7 @@ func (a *acquiringLease) answerEnded(now time.Duration) (done bool) {
 		a.err = a.m.heldByOther(a.ctx, a.req, q, code)
 		return true
 	case l.reason() == locks.ReasonGatewayLeft && !l.grant.granted() && !a.m.keyed(l):
-		return a.fail(a.m.unavailable(), now) // its contender was deleted with the session
+		return a.fail(unavailable(), now) // its contender was deleted with the session
 	}
 	return a.fail(endedError(l.reason()).Because(l.words()), now)
 }
@@ -186,24 +186,24 @@ func (a *acquiringLease) answerEnded(now time.Duration) (done bool) {
 func (a *acquiringLease) answerWaiting(now time.Duration) (done bool) {
 	l, tried := a.l, a.req.Wait == 0 || a.over
 	switch {
-	case !a.replayed && !l.turn() && a.m.semaphoreAmong(a.req.Wants()) != nil:
-		a.m.end(l, locks.ReasonWaitElapsed, now) // the semaphore appeared while the contender was being created
+	case !a.replayed && !l.turn() && semaphoreAmong(a.m.replica, a.req.Wants()) != nil:
+		l.end(a.m, locks.ReasonWaitElapsed, now) // the semaphore appeared while the contender was being created
 	case a.req.Async:
 		return a.succeed(now)
 	case l.turn():
 		// The lease is next; the grant waits until the gateway is trusted.
 		if tried && a.m.stalled(a.begun, now) {
 			a.giveUpLost(now)
-			return a.fail(a.m.unavailable(), now)
+			return a.fail(unavailable(), now)
 		}
 		if tried && now-a.begun-max(a.req.Wait, 0) >= answerWithin && l.listeners == 1 {
 			// The gateway cannot list the directory, so it cannot exclude an earlier contender.
-			a.m.end(l, locks.ReasonWaitElapsed, now)
+			l.end(a.m, locks.ReasonWaitElapsed, now)
 		}
 	case tried && l.listeners > 1:
 		return a.succeed(now) // another request of the same client still waits on this lease
 	case tried:
-		a.m.end(l, locks.ReasonWaitElapsed, now)
+		l.end(a.m, locks.ReasonWaitElapsed, now)
 	}
 	return false
 }
@@ -214,10 +214,10 @@ func (m *Manager) obstacleOf(wants []locks.Want, code locks.Code) (*queues.Queue
 	if q := m.invalidAmong(wants); q != nil {
 		return q, locks.CodeLockInvalid
 	}
-	if q := m.semaphoreAmong(wants); q != nil {
+	if q := semaphoreAmong(m.replica, wants); q != nil {
 		return q, locks.CodeForeignSemaphore
 	}
-	return m.inTheWay(wants), code
+	return inTheWay(m.replica, wants), code
 }
 
 // notGranted returns the code for an acquire that left the queue without a grant.
@@ -233,9 +233,9 @@ func notGranted(req *locks.AcquireRequest) locks.Code {
 func (m *Manager) keyed(l *lease) bool { return l.key() != "" }
 
 // giveUp ends a lease that no client wants, now or as soon as the gateway knows that its contender exists.
-func (m *Manager) giveUp(l *lease, reason locks.Reason, now time.Duration) {
+func (l *lease) giveUp(m *Manager, reason locks.Reason, now time.Duration) {
 	if l.phase == waiting || l.phase == held {
-		m.end(l, reason, now)
+		l.end(m, reason, now)
 		return
 	}
 	l.abandoned = true

@@ -38,7 +38,7 @@ func (v *verdict) ends() bool {
 // endBy ends a lease of this gateway as an administrator wants it.
 func (m *Manager) endBy(l *lease, v verdict) {
 	l.rare().words, l.rareFields.trace = v.words, v.trace
-	m.end(l, v.reason, m.clock.Now().Boot())
+	l.end(m, v.reason, m.clock.Now().Boot())
 }
 
 // blow is an administrator's end of one lease, or of one contender that is no
@@ -69,14 +69,14 @@ func (m *Manager) readBefore(ctx context.Context, b *blow) error {
 	b.at = m.replica.Record(b.at)
 	session := m.port.Session()
 	if session == nil {
-		return m.unavailable()
+		return unavailable()
 	}
 	data, stat, err := m.getOutside(ctx, session, b.at.Path())
 	switch {
 	case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrNoNode):
 		return nil // it cannot be known; or is gone, and the event follows
 	case err != nil:
-		return m.unavailableFor(err)
+		return unavailableFor(err)
 	}
 	b.version = stat.Version
 	r, ok := record.Parse(data)
@@ -386,7 +386,7 @@ func (m *Manager) breakContender(ctx context.Context, req *locks.BreakRequest, v
 			})
 			switch {
 			case err != nil:
-				return m.unavailableFor(err)
+				return unavailableFor(err)
 			case stat == nil:
 				return noContender()
 			case c.Name == interop.PlainNode && stat.Czxid != czxid:

@@ -61,7 +61,7 @@ func (m *Manager) runClock(ctx context.Context) error {
 	}
 }
 
-// wakeClock makes the loop look again when something is due earlier than it
+// wakeAt makes the loop look again when something is due earlier than it
 // means to wake.
 func (t *timers) wakeAt(due time.Duration) {
 	if due >= t.expected {
@@ -105,7 +105,7 @@ func (m *Manager) tick(now time.Duration) time.Duration {
 		if l == nil {
 			break
 		}
-		m.due(l, now)
+		l.atDeadline(m, now)
 	}
 	if m.timers.expiring >= expiryWindow {
 		return expiryPause
@@ -145,15 +145,15 @@ func (m *Manager) forgive(now, blind time.Duration) {
 	}
 }
 
-// due handles a lease that left the heap because something was due.
-func (m *Manager) due(l *lease, now time.Duration) {
+// atDeadline handles a lease that left the heap because something was due.
+func (l *lease) atDeadline(m *Manager, now time.Duration) {
 	switch {
 	case l.shrinkAt() == 0 || l.shrinkAt() > now || l.deadline <= now:
 	case l.term != m.port.Term() || !l.recordState.loaded() || l.rewriting():
 		l.rareFields.shrinkAt = now + loadRetry
 	default:
 		l.rareFields.shrinkAt = 0
-		m.writeRecord(l, func(r *record.Record) { r.SetTTL(l.ttl) }, nil)
+		l.writeRecord(m, func(r *record.Record) { r.SetTTL(l.ttl) }, nil)
 	}
 	if m.takeBack(l, now) {
 		return
@@ -167,15 +167,15 @@ func (m *Manager) due(l *lease, now time.Duration) {
 		l.deadline = now + l.waitingClock()
 	case l.recordState != recordCurrent:
 		// Closed, held longer, ...: what the data says is read before the end.
-		m.load(l)
+		l.load(m)
 		l.deadline = now + loadRetry
 	case l.phase == held && l.grant == grantUnclaimed && fault.On("unclaimed-ends"):
 		l.deadline = now + clockTick
 	case l.phase == held && l.grant == grantUnclaimed:
-		m.end(l, locks.ReasonUnclaimed, now)
+		l.end(m, locks.ReasonUnclaimed, now)
 		return
 	default:
-		m.end(l, locks.ReasonExpired, now)
+		l.end(m, locks.ReasonExpired, now)
 		return
 	}
 	m.timers.schedule(l)

@@ -198,7 +198,7 @@ func (m *Manager) change(ctx context.Context, ns, lock string, decide func(*queu
 		if used {
 			return m.lockInUse(ctx, q)
 		}
-		return m.unavailable()
+		return unavailable()
 	})
 }
 
@@ -213,7 +213,7 @@ func (m *Manager) presentLimits(ctx context.Context, settings string) (d *limitD
 		ctx, cancel := context.WithTimeout(ctx, answerWithin)
 		defer cancel()
 		if d, err = m.readLimits(ctx, ref.Session, settings); err != nil {
-			err = m.unavailableFor(err)
+			err = unavailableFor(err)
 		}
 	})
 	return d, err

@@ -96,7 +96,7 @@ func (m *Manager) compose(l *lease, key *keyEntry, found map[*queues.Queue]bool)
 func (m *Manager) create(l *lease, key *keyEntry, req *locks.AcquireRequest, attempt int, found map[*queues.Queue]bool) {
 	if err := m.resize(l, req); err != nil {
 		l.rare().failure = err
-		m.dropCreate(l, key, m.clock.Now().Boot())
+		l.dropCreate(m, key, m.clock.Now().Boot())
 		return
 	}
 	c := m.compose(l, key, found)
@@ -112,11 +112,11 @@ func (m *Manager) create(l *lease, key *keyEntry, req *locks.AcquireRequest, att
 		}
 		switch {
 		case res.Outcome == zk.Done:
-			m.created(l, c, res)
+			l.created(m, c, res)
 		case res.Outcome == zk.Unknown && l.phase != creating:
 			// The contender's event came first and has told what became of it.
 		case res.Outcome == zk.Unknown:
-			m.resolve(l)
+			l.resolve(m)
 		case again && m.limitFailed(&c.write, res):
 			m.redecide(l, key, req, attempt+1)
 		case again && s != nil && !c.write.Ops[culprit].Sequential && errors.Is(res.Err, zk.ErrNodeExists):
@@ -128,14 +128,14 @@ func (m *Manager) create(l *lease, key *keyEntry, req *locks.AcquireRequest, att
 		case s != nil && c.write.Ops[culprit].Sequential && errors.Is(res.Err, zk.ErrEphemeralParent):
 			m.suspect(s.q)
 			l.rare().failure = &locks.Error{Code: codePlainNode}
-			m.dropCreate(l, key, m.clock.Now().Boot())
+			l.dropCreate(m, key, m.clock.Now().Boot())
 		case key != nil && culprit == c.key && errors.Is(res.Err, zk.ErrNodeExists):
 			// The key is taken: a repeat, perhaps by way of another gateway.
 			l.rare().failure = &locks.Error{Code: codeKeyTaken}
-			m.dropCreate(l, key, m.clock.Now().Boot())
+			l.dropCreate(m, key, m.clock.Now().Boot())
 		default:
 			l.rare().failure = createFailure(res.Err)
-			m.dropCreate(l, key, m.clock.Now().Boot())
+			l.dropCreate(m, key, m.clock.Now().Boot())
 		}
 	})
 }
@@ -151,7 +151,7 @@ func learned(found map[*queues.Queue]bool, q *queues.Queue, there bool) map[*que
 }
 
 // created notes what a create has made.
-func (m *Manager) created(l *lease, c *creation, res zk.Result) {
+func (l *lease) created(m *Manager, c *creation, res zk.Result) {
 	now := m.clock.Now().Boot()
 	l.czxid = res.Zxid
 	i := 0
@@ -171,25 +171,25 @@ func (m *Manager) created(l *lease, c *creation, res zk.Result) {
 		i++
 	}
 	if some, _ := l.gonePart(); some {
-		m.lost(l, now)
+		l.lost(m, now)
 		return
 	}
-	m.place(l, now)
-	m.evaluateAll(l, now)
+	l.place(m, now)
+	l.evaluateAll(m, now)
 }
 
 // lost ends a lease that has lost a contender: whole.
-func (m *Manager) lost(l *lease, now time.Duration) {
+func (l *lease) lost(m *Manager, now time.Duration) {
 	_, all := l.gonePart()
 	switch {
 	case all && l.phase == ending:
-		m.finish(l, l.reason(), now)
+		l.finish(m, l.reason(), now)
 	case all:
-		m.finish(l, m.lossReason(l), now)
+		l.finish(m, l.lossReason(m), now)
 	case l.phase == ending:
-		m.resubmitDelete(l)
+		l.resubmitDelete(m)
 	case !fault.On("group-whole"):
-		m.end(l, m.lossReason(l), now)
+		l.end(m, l.lossReason(m), now)
 	}
 }
 
@@ -201,9 +201,9 @@ func contenderOf(w *locks.Want) *recipe.Contender {
 // nameable refuses locks for which there are no contenders: in a namespace that
 // there is not, in a mode for which its dialect has no name, or asked for twice, by one
 // name or by two namespaces that share a root.
-func (m *Manager) nameable(r *locks.AcquireRequest, wants []locks.Want) error {
+func nameable(replica *queues.Replica, r *locks.AcquireRequest, wants []locks.Want) error {
 	for i := range wants {
-		space := m.replica.Namespaces[wants[i].NS]
+		space := replica.Namespaces[wants[i].NS]
 		switch {
 		case space == nil:
 			return namespaceUnknown(r.Field(i, "ns"), wants[i].NS)
@@ -219,7 +219,7 @@ func (m *Manager) nameable(r *locks.AcquireRequest, wants []locks.Want) error {
 	}
 	paths := make(map[string]int, len(wants))
 	for i := range wants {
-		path := m.replica.Namespaces[wants[i].NS].Path(wants[i].Lock)
+		path := replica.Namespaces[wants[i].NS].Path(wants[i].Lock)
 		if first, twice := paths[path]; twice {
 			return locks.Invalid(r.Field(i, "lock"), fmt.Sprintf("locks[%d] is the same lock: each may be asked for once", first))
 		}
@@ -230,9 +230,9 @@ func (m *Manager) nameable(r *locks.AcquireRequest, wants []locks.Want) error {
 
 // inTheWay is the first queue in which a newcomer would have to wait, nil when
 // there is none.
-func (m *Manager) inTheWay(wants []locks.Want) *queues.Queue {
+func inTheWay(r *queues.Replica, wants []locks.Want) *queues.Queue {
 	for i := range wants {
-		q := m.replica.Namespaces[wants[i].NS].Find(wants[i].Lock)
+		q := r.Namespaces[wants[i].NS].Find(wants[i].Lock)
 		if q == nil {
 			continue
 		}
@@ -250,9 +250,9 @@ func (m *Manager) inTheWay(wants []locks.Want) *queues.Queue {
 // semaphoreAmong is the first of the locks, as far as the replica shows, that is
 // another program's semaphore. No lease joins one: Curator's SemaphoreV2 and Kazoo's
 // Semaphore count every child against its limit, so a waiter would block the holder it waits for.
-func (m *Manager) semaphoreAmong(wants []locks.Want) *queues.Queue {
+func semaphoreAmong(r *queues.Replica, wants []locks.Want) *queues.Queue {
 	for i := range wants {
-		if q := m.replica.Namespaces[wants[i].NS].Find(wants[i].Lock); q != nil && q.Semaphore() {
+		if q := r.Namespaces[wants[i].NS].Find(wants[i].Lock); q != nil && q.Semaphore() {
 			return q
 		}
 	}
@@ -322,12 +322,12 @@ func (m *Manager) newLease(wants []locks.Want, req *locks.AcquireRequest) (*leas
 
 // dropCreate ends a lease whose create definitely did not happen. It never
 // existed, so nothing remembers it.
-func (m *Manager) dropCreate(l *lease, key *keyEntry, now time.Duration) {
+func (l *lease) dropCreate(m *Manager, key *keyEntry, now time.Duration) {
 	m.keys.drop(key)
 	if l.rareFields != nil {
 		l.rareFields.key = ""
 	}
-	m.finish(l, locks.ReasonUnknown, now)
+	l.finish(m, locks.ReasonUnknown, now)
 	m.history.Drop(l.id())
 	for s := range l.slots {
 		m.replica.Forget(s.q)

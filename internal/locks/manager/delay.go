@@ -99,7 +99,7 @@ func (l *lease) closes() bool {
 
 // closing are the operations that end the lease and keep its place. What time
 // decides names the version that was seen, as a deletion does.
-func (m *Manager) closing(l *lease, version int32) []zk.Op {
+func (l *lease) closing(m *Manager, version int32) []zk.Op {
 	r := l.contents(l.recorded)
 	r.Closed = &record.Closed{Reason: l.reason(), At: m.clock.Now().Wall().Milliseconds()}
 	return []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: r.Encode(), Version: version}}
@@ -107,13 +107,13 @@ func (m *Manager) closing(l *lease, version int32) []zk.Op {
 
 // closed makes a lease ended of which it is certain that its record says so, and
 // begins its delay.
-func (m *Manager) closed(l *lease, reason locks.Reason, now time.Duration) {
+func (l *lease) closed(m *Manager, reason locks.Reason, now time.Duration) {
 	if !l.grant.granted() {
 		l.setGrant(m.leases, grantClaimed)
 	}
 	l.noteHandedOver(m.leases) // the gateway that closed it has noted that
-	d := &delay{id: l.id(), reason: reason, owner: l.owner, token: m.fencingToken(l.czxid)}
-	m.conclude(l, reason, now, true)
+	d := &delay{id: l.id(), reason: reason, owner: l.owner, token: m.fleet.fencingToken(l.czxid)}
+	l.conclude(m, reason, now, true)
 	for s := range l.slots {
 		if c := s.q.Contenders.Get(s.name()); c != nil {
 			d.at = append(d.at, queues.Location{Queue: s.q, Contender: c})
@@ -131,7 +131,7 @@ func (m *Manager) closed(l *lease, reason locks.Reason, now time.Duration) {
 
 // readAgain reports whether a read does not tell what became of an end: it failed, or
 // it may have been answered by a past in which the write had not come yet.
-func (m *Manager) readAgain(l *lease, term locks.Term, err error) bool {
+func (l *lease) readAgain(m *Manager, term locks.Term, err error) bool {
 	switch {
 	case l.term != m.port.Term():
 		l.setChange(m.leases, changePaused)
@@ -142,26 +142,26 @@ func (m *Manager) readAgain(l *lease, term locks.Term, err error) bool {
 		time.AfterFunc(deleteRetry, func() {
 			m.do(func() {
 				if l.change.fate() && l.term == term && term == m.port.Term() {
-					m.load(l)
+					l.load(m)
 				}
 			})
 		})
 		return true
 	case l.change == changeRereading:
 		l.setChange(m.leases, changeReading)
-		m.load(l)
+		l.load(m)
 		return true
 	}
 	return false
 }
 
 // notClosed goes on with a lease whose end was lost before it was written.
-func (m *Manager) notClosed(l *lease, now time.Duration) {
+func (l *lease) notClosed(m *Manager, now time.Duration) {
 	if byTime(l.reason()) {
-		m.revive(l, now)
+		l.revive(m, now)
 		return
 	}
-	m.resubmitDelete(l)
+	l.resubmitDelete(m)
 }
 
 // delayed reports whether a contender stays for a lock delay, as far as it is
@@ -221,27 +221,27 @@ func (m *Manager) endDelay(d *delay, now time.Duration) {
 		d.deleting = false
 		if isNoNode(res.Err) && res.Culprit >= 0 {
 			// Somebody was quicker; the event follows.
-			m.leaveDelay(d, func(at queues.Location) bool {
+			m.delays.leave(d, func(at queues.Location) bool {
 				return at.Queue.Path+"/"+at.Contender.Name == w.Ops[res.Culprit].Path && at.Queue.Contenders.Get(at.Contender.Name) == nil
 			})
 		}
 	})
 }
 
-// leaveDelay takes those of its contenders out of a delay that are gone.
-func (m *Manager) leaveDelay(d *delay, gone func(queues.Location) bool) {
-	before := len(d.at)
-	d.at = slices.DeleteFunc(d.at, gone)
-	m.delays.slots -= before - len(d.at)
-	if len(d.at) == 0 {
-		m.delays.drop(d)
+// leave takes those of its contenders out of a delay that are gone.
+func (d *delays) leave(one *delay, gone func(queues.Location) bool) {
+	before := len(one.at)
+	one.at = slices.DeleteFunc(one.at, gone)
+	d.slots -= before - len(one.at)
+	if len(one.at) == 0 {
+		d.drop(one)
 	}
 }
 
-// removedFromDelay notes that a contender has been deleted. What a listing lacks may
-// come back: it stays in the delay until its deletion is answered.
-func (m *Manager) removedFromDelay(q *queues.Queue, c *recipe.Contender, listed bool) {
-	if d := m.delays.byID[c.LeaseID]; d != nil && c.Ours && !listed {
-		m.leaveDelay(d, func(at queues.Location) bool { return at.Queue.Path == q.Path && at.Contender.Name == c.Name })
+// removed notes that a contender has been deleted. What a listing lacks may come back: it stays in the delay until its
+// deletion is answered.
+func (d *delays) removed(q *queues.Queue, c *recipe.Contender, listed bool) {
+	if one := d.byID[c.LeaseID]; one != nil && c.Ours && !listed {
+		d.leave(one, func(at queues.Location) bool { return at.Queue.Path == q.Path && at.Contender.Name == c.Name })
 	}
 }

@@ -361,7 +361,7 @@ func TestAPlaceThatAListingLackedIsStillFreedInTheEnd(t *testing.T) {
 		g.m.mu.Lock()
 		queue := g.m.replica.Namespaces[locks.DefaultNamespace].Find("deploy")
 		c := queue.Contenders.Get(base(l.Znode))
-		g.m.removedFromDelay(queue, c, true)
+		g.m.delays.removed(queue, c, true)
 		g.m.removeContender(queue, c.Name, 0)
 		again := *c
 		g.m.addContender(queue, &again, true, 0)

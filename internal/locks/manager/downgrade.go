@@ -20,7 +20,7 @@ import (
 // Downgrade makes a held exclusive lease shared; for a group, every lock that it holds exclusively. A repeat returns
 // the lease as it is.
 func (m *Manager) Downgrade(ctx context.Context, p locks.Principal, id, token string) (locks.Lease, error) {
-	named, wrong := m.bearer(p, id, token)
+	named, wrong := m.fleet.bearer(p, id, token)
 	if wrong != nil {
 		return locks.Lease{}, wrong
 	}
@@ -30,20 +30,20 @@ func (m *Manager) Downgrade(ctx context.Context, p locks.Principal, id, token st
 		failed := m.withLease(ctx, named, func(l *lease) (bool, *locks.Error) {
 			switch {
 			case refused != nil:
-				return false, m.unavailableFor(refused)
+				return false, unavailableFor(refused)
 			case l.phase != held:
 				return false, &locks.Error{Code: locks.CodeNotHeld, Detail: "only a held lease can be downgraded; this one waits: release it and acquire with mode=shared"}
 			case !l.any(recipe.Exclusive) && !l.any(recipe.Shared):
 				return false, &locks.Error{Code: locks.CodeNotExclusive, Detail: "a semaphore's permits cannot be downgraded to shared"}
 			case !l.any(recipe.Exclusive):
-				m.claim(l, m.clock.Now().Boot())
+				l.claim(m, m.clock.Now().Boot())
 				view = m.viewOwn(l)
 				return true, nil
 			case !l.every(func(s *slot) bool { return s.q.Namespace.Naming.Has(recipe.Shared) }):
 				return false, &locks.Error{Code: locks.CodeNotExclusive, Detail: "a lease cannot become shared in a namespace whose dialect has no names for shared leases"}
 			case !l.rewriting():
 				sent = true
-				m.replace(l, &refused)
+				l.replace(m, &refused)
 			}
 			return false, nil
 		})
@@ -66,9 +66,9 @@ func (l *lease) any(mode recipe.Mode) bool {
 func (l *lease) replacing() bool { return l.change == changeReplacing }
 
 // replace submits a downgrade. It is done when the replica shows the replacement: see succeeded.
-func (m *Manager) replace(l *lease, refused *error) {
+func (l *lease) replace(m *Manager, refused *error) {
 	now := m.clock.Now().Boot()
-	m.claim(l, now)
+	l.claim(m, now)
 	l.setChange(m.leases, changeReplacing)
 	l.setRecord(m.leases, recordWriting)
 	var creates, deletes []zk.Op
@@ -105,9 +105,9 @@ func (m *Manager) replace(l *lease, refused *error) {
 		case res.Outcome == zk.Unknown:
 			l.staleRecord(m.leases)
 			if l.replacing() {
-				m.resolve(l)
+				l.resolve(m)
 			} else {
-				m.load(l) // the replica has shown already that it was done
+				l.load(m) // the replica has shown already that it was done
 			}
 		default:
 			if contested || errors.Is(res.Err, zk.ErrBadVersion) {
@@ -116,28 +116,28 @@ func (m *Manager) replace(l *lease, refused *error) {
 			if l.recordState.loaded() {
 				*refused = res.Err
 			}
-			m.replaced(l)
+			l.replaced(m)
 		}
 		m.leases.touch(l)
 	})
 }
 
 // replaced ends a downgrade, done or not, and resumes the operation that waited for it.
-func (m *Manager) replaced(l *lease) {
+func (l *lease) replaced(m *Manager) {
 	if !l.replacing() {
 		return
 	}
 	l.setChange(m.leases, changeNone)
 	if l.phase == ending {
-		m.resubmitDelete(l)
+		l.resubmitDelete(m)
 	} else {
-		m.load(l)
+		l.load(m)
 	}
 }
 
 // succeeded puts a downgrade's replacement into the slot of the contender that it replaces. The replica removes that
 // contender next.
-func (m *Manager) succeeded(l *lease, s *slot, next *recipe.Contender) {
+func (l *lease) succeeded(m *Manager, s *slot, next *recipe.Contender) {
 	s.contender = next
 	m.leases.counts.recount(l)
 	m.replica.Observe(next, queues.Observed{})
@@ -145,15 +145,15 @@ func (m *Manager) succeeded(l *lease, s *slot, next *recipe.Contender) {
 		l.setDataVersion(0)
 	}
 	m.tellSlotUpdated(l, s)
-	m.replacedWhole(l)
+	l.replacedWhole(m)
 	m.leases.touch(l)
 }
 
 // replacedWhole ends a downgrade when no slot is left to replace. A slot whose contender is gone does not count;
 // otherwise the rest of the lease would never end.
-func (m *Manager) replacedWhole(l *lease) {
+func (l *lease) replacedWhole(m *Manager) {
 	if l.every(func(s *slot) bool { return s.presence.gone() || s.contender.Mode != recipe.Exclusive }) {
-		m.replaced(l)
+		l.replaced(m)
 	}
 }
 

@@ -18,7 +18,7 @@ func (m *Manager) dryRun(ctx context.Context, req locks.AcquireRequest) (locks.A
 		if err != nil {
 			return locks.AcquireResult{}, err
 		}
-		if err := m.room(&req, wants, m.inTheWay(wants) != nil); err != nil {
+		if err := m.room(&req, wants, inTheWay(m.replica, wants) != nil); err != nil {
 			return locks.AcquireResult{}, err
 		}
 		found := &locks.DryRun{State: locks.Held}

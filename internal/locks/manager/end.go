@@ -18,20 +18,20 @@ const deleteRetry = time.Second
 
 // end submits the deletion of a lease's contenders. From here until the outcome is known the lease is ending: it is
 // never granted, and heartbeats do not succeed.
-func (m *Manager) end(l *lease, reason locks.Reason, now time.Duration) {
+func (l *lease) end(m *Manager, reason locks.Reason, now time.Duration) {
 	if l.phase == ending || l.phase == ended {
 		return
 	}
-	m.endFor(l, postmortem.CauseOf(reason))
+	l.endFor(m, postmortem.CauseOf(reason))
 }
 
 // endFor is end for a lease that has not begun to end.
-func (m *Manager) endFor(l *lease, why postmortem.Cause) {
-	m.beginEnding(l, why)
-	m.submitDelete(l)
+func (l *lease) endFor(m *Manager, why postmortem.Cause) {
+	l.beginEnding(m, why)
+	l.submitDelete(m)
 }
 
-func (m *Manager) beginEnding(l *lease, why postmortem.Cause) {
+func (l *lease) beginEnding(m *Manager, why postmortem.Cause) {
 	if l.access != accessFull {
 		l.setAccess(m.leases, accessRefused) // the ACL may have been restored
 	}
@@ -43,14 +43,14 @@ func (m *Manager) beginEnding(l *lease, why postmortem.Cause) {
 
 // submitDelete submits the deletion. An end by time or by force deletes only the version that was read, so a heartbeat
 // or withdrawal that another gateway wrote meanwhile wins. An end that the client requested deletes any version.
-func (m *Manager) submitDelete(l *lease) {
+func (l *lease) submitDelete(m *Manager) {
 	if l.replacing() {
 		return // the name to delete is not certain; replaced resumes
 	}
 	if now := m.clock.Now().Boot(); l.timed() && l.deadline > now {
 		// A heartbeat was read after an earlier attempt, or while the end waited. Deleting at the version read with it
 		// would discard the heartbeat.
-		m.revive(l, now)
+		l.revive(m, now)
 		return
 	} else if l.forced() && l.forceAt() == 0 {
 		m.reviveForced(l, now) // the revocation was withdrawn while the end waited
@@ -72,7 +72,7 @@ func (m *Manager) submitDelete(l *lease) {
 	}
 	w := &zk.Write{DeletesLast: len(n.ops) > 0 && !closes}
 	if closes {
-		w.Ops = slices.Concat(n.ops, m.closing(l, version))
+		w.Ops = slices.Concat(n.ops, l.closing(m, version))
 	} else {
 		w.Ops = l.deletions(n.ops, version)
 	}
@@ -93,10 +93,10 @@ func (m *Manager) submitDelete(l *lease) {
 		case l.term != term: // adoption has decided anew
 		case n.culprit(res):
 			if l.phase == ending {
-				m.resubmitDelete(l)
+				l.resubmitDelete(m)
 			}
 		default:
-			m.deleted(l, w, closes, res)
+			l.deleted(m, w, closes, res)
 		}
 	})
 }
@@ -119,7 +119,7 @@ func (l *lease) deletions(before []zk.Op, version int32) []zk.Op {
 	return ops
 }
 
-func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
+func (l *lease) deleted(m *Manager, w *zk.Write, closes bool, res zk.Result) {
 	if l.phase != ending {
 		return
 	}
@@ -127,13 +127,13 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 	timed := l.timed()
 	switch {
 	case res.Outcome == zk.Done && closes:
-		m.closed(l, l.reason(), now)
+		l.closed(m, l.reason(), now)
 	case res.Outcome == zk.Done:
-		m.finish(l, l.reason(), now)
+		l.finish(m, l.reason(), now)
 	case res.Outcome == zk.Unknown:
-		m.resolve(l)
+		l.resolve(m)
 	case res.Outcome == zk.Conflict:
-		m.resubmitDelete(l) // more events must be noted with the end
+		l.resubmitDelete(m) // more events must be noted with the end
 	case errors.Is(res.Err, zk.ErrNoNode):
 		if timed {
 			l.why = postmortem.CauseOf(m.takenBy(l)) // another client deleted it first
@@ -143,54 +143,54 @@ func (m *Manager) deleted(l *lease, w *zk.Write, closes bool, res zk.Result) {
 				s.delete(m.leases, l)
 			}
 		}
-		m.lost(l, now)
-	case m.endRefused(l, res.Err, closes) && closes:
-		m.resubmitDelete(l)
+		l.lost(m, now)
+	case l.endRefused(m, res.Err, closes) && closes:
+		l.resubmitDelete(m)
 	case timed:
 		// The deletion was definitely not done: the lease continues as after a heartbeat.
-		m.revive(l, now)
+		l.revive(m, now)
 		if errors.Is(res.Err, zk.ErrBadVersion) {
-			m.recordChanged(l)
+			l.recordChanged(m)
 		}
 	case l.forced() && errors.Is(res.Err, zk.ErrBadVersion):
 		// The record was written after it was read, perhaps to withdraw the revocation: force is decided again.
 		m.reviveForced(l, now)
-		m.recordChanged(l)
+		l.recordChanged(m)
 	case errors.Is(res.Err, zk.ErrSessionGone):
 		l.setChange(m.leases, changePaused)
 		m.leases.touch(l) // resumes under the next session
 	case errors.Is(res.Err, zk.ErrNotApplied):
-		m.resubmitDelete(l)
+		l.resubmitDelete(m)
 	default:
 		// Refused: no permission, a child node, or a full queue. An end that the client requested is retried after
 		// deleteRetry.
 		if !errors.Is(res.Err, zk.ErrNoAuth) {
 			m.log.Warn("a lease's contender could not be deleted", "lease_id", l.id(), "err", res.Err)
 		}
-		m.pauseEnd(l)
+		l.pauseEnd(m)
 	}
 }
 
 // pauseEnd retries a refused end after deleteRetry.
-func (m *Manager) pauseEnd(l *lease) {
+func (l *lease) pauseEnd(m *Manager) {
 	l.setChange(m.leases, changePaused)
 	term := l.term
 	time.AfterFunc(deleteRetry, func() {
 		m.do(func() {
 			if l.phase == ending && l.term == term {
-				m.resubmitDelete(l)
+				l.resubmitDelete(m)
 			}
 		})
 	})
 }
 
 // resubmitDelete continues an end that a client requested.
-func (m *Manager) resubmitDelete(l *lease) {
+func (l *lease) resubmitDelete(m *Manager) {
 	if m.port.Session() == nil || l.term != m.port.Term() {
 		l.setChange(m.leases, changePaused)
 		return // adoption resumes it
 	}
-	m.submitDelete(l)
+	l.submitDelete(m)
 }
 
 // timed reports whether the lease ends by time, so that a heartbeat may undo the end. A lease that has lost a
@@ -201,23 +201,23 @@ func (l *lease) timed() bool {
 }
 
 // revive returns an ending lease to its former phase; a lease that has lost a contender meanwhile ends.
-func (m *Manager) revive(l *lease, now time.Duration) {
+func (l *lease) revive(m *Manager, now time.Duration) {
 	if some, _ := l.gonePart(); some {
-		m.lost(l, now)
+		l.lost(m, now)
 		return
 	}
-	m.unend(l)
+	l.unend(m)
 	if l.phase == held {
-		m.extend(l, now, l.ttl)
+		l.extend(m, now, l.ttl)
 	} else {
-		m.extend(l, now, l.waitingClock())
+		l.extend(m, now, l.waitingClock())
 	}
 	m.leases.touch(l)
-	m.evaluateAll(l, now)
+	l.evaluateAll(m, now)
 }
 
 // unend returns an ending lease to the phase that its grant implies.
-func (m *Manager) unend(l *lease) {
+func (l *lease) unend(m *Manager) {
 	if l.grant.granted() {
 		m.leases.setPhase(l, held)
 	} else {
@@ -232,7 +232,7 @@ func (m *Manager) unend(l *lease) {
 // Release ends a lease: it releases the lock or leaves the queue. A repeat returns nil again. A lease that ended
 // otherwise is CodeEnded.
 func (m *Manager) Release(ctx context.Context, p locks.Principal, id, token string) error {
-	named, err := m.bearer(p, id, token)
+	named, err := m.fleet.bearer(p, id, token)
 	if err != nil {
 		return err
 	}
@@ -260,7 +260,7 @@ func (m *Manager) letGo(ctx context.Context, l *lease) error {
 		if sent || l.phase == ending {
 			return outcomeUnknown()
 		}
-		return m.unavailable()
+		return unavailable()
 	}
 	err := m.untilDone(ctx, late, func() (*lease, *locks.Error) {
 		switch l.phase {
@@ -269,10 +269,10 @@ func (m *Manager) letGo(ctx context.Context, l *lease) error {
 			case m.life.draining:
 				return nil, m.usable()
 			case l.term != m.port.Term() || m.port.Session() == nil:
-				return nil, m.unavailable()
+				return nil, unavailable()
 			case !l.recordState.loaded():
 				// The record of a lease that was taken over is read first: it may show an end or a lock delay.
-				m.load(l)
+				l.load(m)
 				return l, nil
 			}
 			reason := locks.ReasonReleased
@@ -283,12 +283,12 @@ func (m *Manager) letGo(ctx context.Context, l *lease) error {
 				l.rare().trace = trace
 			}
 			sent = true
-			m.end(l, reason, m.clock.Now().Boot())
+			l.end(m, reason, m.clock.Now().Boot())
 			if l.phase == ending && m.port.Session() == nil {
 				return nil, outcomeUnknown()
 			}
 		case creating:
-			return nil, m.unavailable()
+			return nil, unavailable()
 		case ending:
 			return l, l.refusedEnd()
 		case ended:
@@ -310,16 +310,16 @@ func (m *Manager) letGo(ctx context.Context, l *lease) error {
 }
 
 // bearer returns the lease of a token; a non-empty id must match it. It needs no lock; the check costs one hash.
-func (m *Manager) bearer(_ locks.Principal, id, token string) (recipe.LeaseID, *locks.Error) {
+func (f *fleet) bearer(_ locks.Principal, id, token string) (recipe.LeaseID, *locks.Error) {
 	select {
-	case <-m.fleet.ready:
+	case <-f.ready:
 	default:
-		return "", m.unavailable()
+		return "", unavailable()
 	}
 	if token == "" {
 		return "", &locks.Error{Code: locks.CodeTokenMissing, Detail: "give the lease's token: in the Lease-Token header, or as an entry of tokens"}
 	}
-	named, genuine := m.fleet.tokens.Check(token)
+	named, genuine := f.tokens.Check(token)
 	if !genuine || (id != "" && id != string(named)) {
 		return named, &locks.Error{Code: locks.CodeTokenWrong, Detail: "the Lease-Token is not the one of this lease"}
 	}
@@ -343,7 +343,7 @@ func (m *Manager) absent(id recipe.LeaseID) *locks.Error {
 		return endedError(locks.ReasonGatewayLeft)
 	}
 	if !m.trusted() {
-		return m.unavailable()
+		return unavailable()
 	}
 	owner, known := m.members.OwnerOf(id.Gateway())
 	away := m.members.Registered(owner) && owner != m.members.Self()
@@ -354,7 +354,7 @@ func (m *Manager) absent(id recipe.LeaseID) *locks.Error {
 	}
 	switch {
 	case !known:
-		return m.unavailable() // its takeover is under way
+		return unavailable() // its takeover is under way
 	case m.replica.HasNewer(id) && !away:
 		return needsNewer()
 	case owner == m.members.Self():
@@ -362,7 +362,7 @@ func (m *Manager) absent(id recipe.LeaseID) *locks.Error {
 	case away:
 		return m.notOwner(id)
 	case m.members.Contenders(owner) > 0, m.members.Contenders(id.Gateway()) > 0:
-		return m.unavailable() // its gateway is gone; its takeover is under way
+		return unavailable() // its gateway is gone; its takeover is under way
 	}
 	gone := m.heardGone(id)
 	gone.UnknownGateway = !m.members.IsOwn(id.Gateway()) && m.members.Get(id.Gateway()) == nil

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/cluster"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
@@ -28,7 +29,7 @@ const ephemeralWarning = "an ephemeral lease ends with the ZooKeeper session of 
 func (l *lease) ephemeral() bool { return l.contender.Ephemeral }
 
 // warning is the warning that an acquire returns with its lease.
-func (m *Manager) warning(l *lease) string {
+func (l *lease) warning(m *Manager) string {
 	switch {
 	case l.ephemeral():
 		return ephemeralWarning
@@ -44,7 +45,7 @@ func shortTTLWarning(least time.Duration) string {
 }
 
 // lossReason returns why a lease ended whose contender is gone without its gateway's doing.
-func (m *Manager) lossReason(l *lease) locks.Reason {
+func (l *lease) lossReason(m *Manager) locks.Reason {
 	lives := m.port.Session() != nil && m.port.Session().ID() == string(l.id().Gateway()) && m.port.Session().Connected() && m.members.Registered(l.id().Gateway())
 	if l.ephemeral() && !lives {
 		return locks.ReasonGatewayLeft
@@ -53,8 +54,8 @@ func (m *Manager) lossReason(l *lease) locks.Reason {
 }
 
 // lossOf returns the same for a contender of another gateway's lease, as far as this gateway can tell.
-func (m *Manager) lossOf(c *recipe.Contender) locks.Reason {
-	if c.Ours && c.Ephemeral && !m.members.Registered(c.LeaseID.Gateway()) {
+func lossOf(members *cluster.Members, c *recipe.Contender) locks.Reason {
+	if c.Ours && c.Ephemeral && !members.Registered(c.LeaseID.Gateway()) {
 		return locks.ReasonGatewayLeft
 	}
 	return locks.ReasonUnknown
@@ -69,14 +70,14 @@ func (m *Manager) endEphemerals(now time.Duration) {
 		case l.phase == creating:
 			l.abandoned = true
 		default:
-			m.end(l, locks.ReasonGatewayLeft, now)
+			l.end(m, locks.ReasonGatewayLeft, now)
 		}
 	}
 }
 
 // forgetEphemerals removes an ended lease's contenders from the count of the session's ephemeral nodes, in case
 // another client deleted them.
-func (m *Manager) forgetEphemerals(l *lease) {
+func (l *lease) forgetEphemerals(m *Manager) {
 	session := m.port.Session()
 	if !l.ephemeral() || session == nil || session.ID() != string(l.id().Gateway()) {
 		return
@@ -135,6 +136,6 @@ func (m *Manager) sweepOrphans(now time.Duration) {
 			continue
 		}
 		o.asked = now // the deletion's events remove it
-		m.deleteAll(o.at)
+		deleteAll(m.port, o.at)
 	}
 }

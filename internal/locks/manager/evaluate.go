@@ -94,12 +94,12 @@ func (m *Manager) letIn(q *queues.Queue, l *lease, now time.Duration) (blocked b
 	switch {
 	case l.phase != waiting, l.term != m.port.Term():
 		return false
-	case !l.positionKnown() && !m.asksWhetherAcknowledged(l):
+	case !l.positionKnown() && !l.asksWhetherAcknowledged(m):
 		return false // being next would have no effect
 	case !l.turn():
 		return false
 	}
-	m.mayBeAcknowledged(l, now)
+	l.mayBeAcknowledged(m, now)
 	switch {
 	case !l.positionKnown():
 		return false
@@ -109,7 +109,7 @@ func (m *Manager) letIn(q *queues.Queue, l *lease, now time.Duration) (blocked b
 		m.replica.Defer(q)
 		return true
 	}
-	m.grant(l, now)
+	l.becomeHeld(m, now)
 	return false
 }
 

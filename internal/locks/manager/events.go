@@ -80,7 +80,7 @@ func (m *Manager) tellGranted(q *queues.Queue, c *recipe.Contender, l *lease) {
 	var e *events.Event
 	if l != nil {
 		e = m.slotEvent(events.LeaseGranted, l, l.slotAt(q, c))
-		e.FencingToken = m.fencingToken(l.czxid)
+		e.FencingToken = m.fleet.fencingToken(l.czxid)
 	} else {
 		e = m.contenderEvent(events.LeaseGranted, q, c)
 		e.FencingToken = m.tokenOf(q, c)
@@ -104,7 +104,7 @@ func (m *Manager) tellSlotEnded(l *lease, s *slot, reason locks.Reason) {
 	e := m.slotEvent(endType(reason), l, s)
 	e.Reason, e.Detail = string(reason), l.words()
 	if l.grant.granted() {
-		e.FencingToken = m.fencingToken(l.czxid)
+		e.FencingToken = m.fleet.fencingToken(l.czxid)
 	}
 	if reason == locks.ReasonRemoved && m.hopes() {
 		m.holdEnd(e, l.id(), nil, false) // another gateway may report which client removed it
@@ -127,7 +127,7 @@ func (m *Manager) tellSlotUpdated(l *lease, s *slot) {
 	}
 	e := m.slotEvent(events.LeaseUpdated, l, s)
 	if l.grant.granted() {
-		e.FencingToken = m.fencingToken(l.czxid)
+		e.FencingToken = m.fleet.fencingToken(l.czxid)
 	}
 	m.publish(e)
 }
@@ -172,7 +172,7 @@ func (m *Manager) tellRemoved(q *queues.Queue, name string) {
 		return
 	}
 	e := m.contenderEvent(events.LeaseRemoved, q, c)
-	e.Reason = string(m.lossOf(c))
+	e.Reason = string(lossOf(m.members, c))
 	if e.Foreign {
 		e.Reason = string(locks.ReasonRemoved)
 	}
@@ -295,10 +295,10 @@ func (m *Manager) runner(id recipe.LeaseID) string {
 // tokenOf returns the fencing token of a contender that this gateway does not run, 0 until its node has been read.
 func (m *Manager) tokenOf(q *queues.Queue, c *recipe.Contender) int64 {
 	if c.FirstCzxid != 0 {
-		return m.fencingToken(c.FirstCzxid)
+		return m.fleet.fencingToken(c.FirstCzxid)
 	}
 	if i := q.Node(c.Name); i != nil {
-		return m.fencingToken(i.Czxid)
+		return m.fleet.fencingToken(i.Czxid)
 	}
 	return 0
 }

@@ -214,7 +214,7 @@ func TestAContenderThatTheReplicaShowsTooLateIsNotToldOf(t *testing.T) {
 			t.Fatal(err)
 		}
 		id = l.id()
-		g.m.finish(l, locks.ReasonRemoved, g.m.clock.Now().Boot())
+		l.finish(g.m, locks.ReasonRemoved, g.m.clock.Now().Boot())
 		g.m.unlock()
 		name := recipe.Contender{LeaseID: id, Mode: recipe.Exclusive}
 		_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/" + name.Prefix()})

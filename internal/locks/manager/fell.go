@@ -63,7 +63,7 @@ func (m *Manager) fell(ctx context.Context, v verdict, trees []*tree, stop func(
 				if some, _ := t.l.gonePart(); stopped && !some {
 					m.spare(t.l)
 				} else {
-					m.resubmitDelete(t.l) // continues at its own pace; submitting twice does no harm
+					t.l.resubmitDelete(m) // continues at its own pace; submitting twice does no harm
 				}
 			}
 		}()
@@ -266,14 +266,14 @@ func (m *Manager) mark(v verdict, t *tree) bool {
 
 func (m *Manager) beginEnd(l *lease, v verdict) {
 	l.rare().words, l.rareFields.trace = v.words, v.trace
-	m.beginEnding(l, postmortem.CauseOf(v.reason))
+	l.beginEnding(m, postmortem.CauseOf(v.reason))
 	l.setChange(m.leases, changeDeleting)
 }
 
 // spare restores a lease whose end was submitted: none of its contenders was or will be deleted.
 func (m *Manager) spare(l *lease) {
 	l.rareFields.words, l.rareFields.trace = "", ""
-	m.revive(l, m.clock.Now().Boot())
+	l.revive(m, m.clock.Now().Boot())
 }
 
 // felled concludes a batch that was done.
@@ -284,7 +284,7 @@ func (m *Manager) felled(v verdict, piece []*tree) {
 		if t.l == nil {
 			m.struck(&blow{verdict: t.why(v), at: t.at})
 		} else if t.l.phase == ending {
-			m.finish(t.l, v.reason, now)
+			t.l.finish(m, v.reason, now)
 		}
 	}
 }
@@ -314,7 +314,7 @@ func (m *Manager) stood(piece []*tree, res zk.Result) *tree {
 			}
 			if _, all := t.l.gonePart(); all {
 				t.over = true
-				m.finish(t.l, t.l.reason(), m.clock.Now().Boot())
+				t.l.finish(m, t.l.reason(), m.clock.Now().Boot())
 			}
 		default:
 			if t.gone == nil {

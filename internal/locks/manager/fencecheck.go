@@ -73,7 +73,7 @@ func (m *Manager) fenceAtPresent(ctx context.Context, q *queues.Queue, czxid int
 		}
 		f := m.find(q, czxid)
 		if (f.behind || f.busy != nil) && m.overdue(begun, m.clock.Now().Boot()) {
-			return answer, m.unavailable()
+			return answer, unavailable()
 		}
 		switch {
 		case f.behind:
@@ -91,7 +91,7 @@ func (m *Manager) fenceAtPresent(ctx context.Context, q *queues.Queue, czxid int
 			looked = true
 			m.describe(ctx, f.record.Queue, []*recipe.Contender{f.record.Contender})
 		case len(f.unread) > 0, f.record.Contender != nil:
-			e := m.unavailable()
+			e := unavailable()
 			e.Detail = "a holder's contender could not be read in ZooKeeper, so its fencing token is not known; ask again, and check the ACLs if it stays so"
 			return answer, e
 		default:
@@ -117,7 +117,7 @@ type finding struct {
 }
 
 func (f *finding) answer(m *Manager) locks.FenceAnswer {
-	return locks.FenceAnswer{Current: f.current, Reason: f.reason, Highest: m.fencingToken(f.highest)}
+	return locks.FenceAnswer{Current: f.current, Reason: f.reason, Highest: m.fleet.fencingToken(f.highest)}
 }
 
 // find returns the finding for a token. The monitor is held.
@@ -135,7 +135,7 @@ func (m *Manager) find(q *queues.Queue, czxid int64) finding {
 			bearer = c
 		case known, l != nil && l.phase == creating: // no client has its token yet
 		case l != nil:
-			m.load(l)
+			l.load(m)
 			f.busy = l
 		default:
 			f.unread = append(f.unread, c)
@@ -213,7 +213,7 @@ func (m *Manager) judgeBearer(q *queues.Queue, c *recipe.Contender, highest int6
 	case l.term != m.port.Term(), l.phase == ending:
 		f.busy = l // it moves to another session or ends, and either may fail
 	case !l.recordState.loaded():
-		m.load(l)
+		l.load(m)
 		f.busy = l // its record may end it
 	case l.phase == held:
 		f.current = true

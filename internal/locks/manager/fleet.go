@@ -142,7 +142,7 @@ func (m *Manager) afterSync(now time.Duration) {
 		}
 	}
 	for _, l := range m.leases.inOrder(func(l *lease) bool { return !l.seenWhole() }) {
-		m.checkUnseen(l)
+		l.checkUnseen(m)
 	}
 	m.recheck()
 	m.considerTakeovers(now)

@@ -22,7 +22,7 @@ func (m *Manager) Heartbeat(ctx context.Context, p locks.Principal, id, token st
 			return locks.Heartbeat{}, err
 		}
 	}
-	named, wrong := m.bearer(p, id, token)
+	named, wrong := m.fleet.bearer(p, id, token)
 	if wrong != nil {
 		return locks.Heartbeat{}, wrong
 	}
@@ -32,12 +32,12 @@ func (m *Manager) Heartbeat(ctx context.Context, p locks.Principal, id, token st
 			longest := cmp.Or(ttl, l.ttl)
 			switch {
 			case refused != nil && *refused != nil:
-				return false, m.unavailableFor(*refused)
+				return false, unavailableFor(*refused)
 			case longest <= l.recorded:
-				beat = m.beat(l, ttl)
+				beat = l.heartbeat(m, ttl)
 				return true, nil
 			case !l.rewriting():
-				refused = m.lengthen(l, longest)
+				refused = l.lengthen(m, longest)
 			}
 			return false, nil
 		})
@@ -52,7 +52,7 @@ func (m *Manager) Heartbeat(ctx context.Context, p locks.Principal, id, token st
 func (m *Manager) Heartbeats(ctx context.Context, p locks.Principal, tokens []string) []locks.HeartbeatResult {
 	results := make([]locks.HeartbeatResult, len(tokens))
 	for i, token := range tokens {
-		named, wrong := m.bearer(p, "", token)
+		named, wrong := m.fleet.bearer(p, "", token)
 		results[i] = locks.HeartbeatResult{LeaseID: string(named), Err: wrong}
 	}
 	m.do(func() {
@@ -82,26 +82,26 @@ func (m *Manager) beatOnce(r *locks.HeartbeatResult) {
 	l, err := m.owned(recipe.LeaseID(r.LeaseID))
 	known := false
 	if err == nil {
-		known, err = m.recordKnown(l)
+		known, err = l.recordKnown(m)
 	}
 	switch {
 	case err != nil:
 		r.Err = err
 	case known && l.ttl <= l.recorded:
-		r.Heartbeat, r.Err = m.beat(l, 0), nil
+		r.Heartbeat, r.Err = l.heartbeat(m, 0), nil
 	default:
 		if known && !l.rewriting() {
-			m.lengthen(l, l.ttl)
+			l.lengthen(m, l.ttl)
 		}
-		r.Err = m.unavailable()
+		r.Err = unavailable()
 	}
 }
 
 // lengthen writes a longer TTL before it is promised. It returns an error variable, which is set when the write is
 // refused.
-func (m *Manager) lengthen(l *lease, ttl time.Duration) (refused *error) {
+func (l *lease) lengthen(m *Manager, ttl time.Duration) (refused *error) {
 	refused = new(error)
-	m.writeRecord(l, func(r *record.Record) { r.SetTTL(ttl) }, func(err error) {
+	l.writeRecord(m, func(r *record.Record) { r.SetTTL(ttl) }, func(err error) {
 		if *refused = err; err == nil {
 			l.ttl = ttl
 		}
@@ -109,20 +109,20 @@ func (m *Manager) lengthen(l *lease, ttl time.Duration) (refused *error) {
 	return refused
 }
 
-// beat renews a lease, with a new TTL unless it is 0.
-func (m *Manager) beat(l *lease, ttl time.Duration) locks.Heartbeat {
+// heartbeat renews a lease, with a new TTL unless it is 0.
+func (l *lease) heartbeat(m *Manager, ttl time.Duration) locks.Heartbeat {
 	now := m.clock.Now().Boot()
 	if ttl != 0 {
-		m.retime(l, ttl)
+		l.retime(m, ttl)
 	}
-	m.renew(l, now)
+	l.renew(m, now)
 	l.beat = now
 	return m.viewHeartbeat(l, now)
 }
 
 // shrink schedules the record's reduction to the TTL for when the deadline that was promised under the longer TTL has
 // passed.
-func (m *Manager) shrink(l *lease) {
+func (l *lease) shrink(m *Manager) {
 	if l.recorded > l.ttl {
 		l.rare().shrinkAt = max(l.shrinkAt(), l.deadline)
 		m.timers.schedule(l)

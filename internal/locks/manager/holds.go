@@ -22,7 +22,7 @@ func (l *lease) holdNames() []string { return l.known().holds }
 func (l *lease) releasedNames() []string { return l.known().released }
 
 func (m *Manager) addHold(ctx context.Context, req *locks.AcquireRequest) (locks.AcquireResult, error) {
-	id, wrong := m.bearer(req.Principal, "", req.Token)
+	id, wrong := m.fleet.bearer(req.Principal, "", req.Token)
 	if wrong != nil {
 		return locks.AcquireResult{}, wrong
 	}
@@ -51,7 +51,7 @@ func (m *Manager) addHold(ctx context.Context, req *locks.AcquireRequest) (locks
 		if err != nil {
 			return locks.AcquireResult{}, err
 		}
-		m.claim(l, m.clock.Now().Boot())
+		l.claim(m, m.clock.Now().Boot())
 		view := m.viewOwn(l)
 		view.Token = m.fleet.tokens.Make(l.id())
 		return locks.AcquireResult{Lease: view, HoldAdded: true}, nil
@@ -78,7 +78,7 @@ func (m *Manager) ReleaseHold(ctx context.Context, p locks.Principal, id, token,
 	if err := locks.CheckHold(hold); err != nil {
 		return err
 	}
-	bearer, wrong := m.bearer(p, id, token)
+	bearer, wrong := m.fleet.bearer(p, id, token)
 	if wrong != nil {
 		return wrong
 	}

@@ -89,7 +89,7 @@ func (m *Manager) replay(ctx context.Context, req *locks.AcquireRequest, key *ke
 			return locks.AcquireResult{}, err
 		}
 	case key.reason == locks.ReasonWaitElapsed:
-		if q := m.inTheWay(req.Wants()); q != nil {
+		if q := inTheWay(m.replica, req.Wants()); q != nil {
 			return locks.AcquireResult{}, m.heldByOther(ctx, req, q, notGranted(req))
 		}
 		return locks.AcquireResult{}, &locks.Error{Code: notGranted(req), RetryAfter: retryAfter, Detail: "the lock was not granted to this request, which has left the queue"}
@@ -104,7 +104,7 @@ func (m *Manager) replay(ctx context.Context, req *locks.AcquireRequest, key *ke
 func (m *Manager) replayTaken(ctx context.Context, req *locks.AcquireRequest) (locks.AcquireResult, error) {
 	session, hash := m.port.Session(), m.fleet.tokens.Names.Name(req)
 	if session == nil {
-		return locks.AcquireResult{}, m.unavailable()
+		return locks.AcquireResult{}, unavailable()
 	}
 	var entry *keyEntry
 	var err error
@@ -113,7 +113,7 @@ func (m *Manager) replayTaken(ctx context.Context, req *locks.AcquireRequest) (l
 	case err != nil:
 		return locks.AcquireResult{}, err
 	case entry == nil: // it was just swept: the repeat is a new request
-		return locks.AcquireResult{}, m.unavailable()
+		return locks.AcquireResult{}, unavailable()
 	}
 	return m.replay(ctx, req, m.learnKey(entry))
 }
@@ -141,7 +141,7 @@ func (m *Manager) readKey(ctx context.Context, session term.Session, hash string
 	case errors.Is(err, zk.ErrNoNode):
 		return nil, nil
 	case err != nil:
-		e := m.unavailable()
+		e := unavailable()
 		e.Err = err
 		return nil, e
 	}

@@ -178,7 +178,7 @@ func (t *timers) schedule(l *lease) {
 }
 
 // extend moves the deadline to now + span, never back, and never before the end of a former owner's promises.
-func (m *Manager) extend(l *lease, now, span time.Duration) {
+func (l *lease) extend(m *Manager, now, span time.Duration) {
 	l.deadline = max(l.deadline, max(now, l.grace)+span)
 	m.timers.schedule(l)
 	if c := &m.timers; c.lastTrusted == 0 && m.trusted() {
@@ -188,9 +188,9 @@ func (m *Manager) extend(l *lease, now, span time.Duration) {
 	}
 }
 
-// grant makes a waiting lease held. The caller has checked that all its contenders hold in the replica, and that the
+// becomeHeld makes a waiting lease held. The caller has checked that all its contenders hold in the replica, and that the
 // replica is trusted.
-func (m *Manager) grant(l *lease, now time.Duration) {
+func (l *lease) becomeHeld(m *Manager, now time.Duration) {
 	waited := now - l.since
 	m.leases.setPhase(l, held)
 	l.since = now
@@ -200,7 +200,7 @@ func (m *Manager) grant(l *lease, now time.Duration) {
 	} else {
 		l.setGrant(m.leases, grantUnclaimed)
 	}
-	m.extend(l, now, l.clock())
+	l.extend(m, now, l.clock())
 	m.metrics.LeaseGranted(waited)
 	for s := range l.slots {
 		if s.observed == observedNot {
@@ -220,34 +220,34 @@ func (m *Manager) grant(l *lease, now time.Duration) {
 }
 
 // claim records that the client knows of its grant.
-func (m *Manager) claim(l *lease, now time.Duration) {
+func (l *lease) claim(m *Manager, now time.Duration) {
 	if l.phase == held && l.grant == grantUnclaimed {
 		l.setGrant(m.leases, grantClaimed)
-		m.extend(l, now, l.ttl)
+		l.extend(m, now, l.ttl)
 		m.leases.touch(l)
-		m.touchQueues(l)
+		l.touchQueues(m)
 	}
 }
 
 // unlisten ends an open request of the lease's client, which l.listeners++ began. A waiting lease keeps its position
 // for its clock from here on.
-func (m *Manager) unlisten(l *lease, now time.Duration) {
+func (l *lease) unlisten(m *Manager, now time.Duration) {
 	l.listeners--
 	if l.listeners == 0 && l.phase.waits() {
 		m.leases.makeTicket(l)
 	}
 	if l.phase == waiting {
-		m.extend(l, now, l.waitingClock())
+		l.extend(m, now, l.waitingClock())
 	}
 }
 
 // finish makes a lease ended: its contenders are gone for certain, or never existed.
-func (m *Manager) finish(l *lease, reason locks.Reason, now time.Duration) {
-	m.conclude(l, reason, now, false)
+func (l *lease) finish(m *Manager, reason locks.Reason, now time.Duration) {
+	l.conclude(m, reason, now, false)
 }
 
 // conclude makes a lease ended. Its contenders are gone, or stay for its lock delay.
-func (m *Manager) conclude(l *lease, reason locks.Reason, now time.Duration, stay bool) {
+func (l *lease) conclude(m *Manager, reason locks.Reason, now time.Duration, stay bool) {
 	if l.phase == ended {
 		return
 	}
@@ -276,20 +276,20 @@ func (m *Manager) conclude(l *lease, reason locks.Reason, now time.Duration, sta
 	}
 	m.tellGone(l)
 	m.remember(l, now)
-	m.forgetEphemerals(l)
+	l.forgetEphemerals(m)
 	if l.grant.granted() {
 		m.metrics.LeaseEnded(string(reason), now-l.since)
 	} else {
 		m.metrics.LeaseEnded(string(reason), 0)
 	}
 	m.leases.touch(l)
-	m.evaluateAll(l, now)
+	l.evaluateAll(m, now)
 }
 
 // fencingToken converts a czxid to the number that clients see.
-func (m *Manager) fencingToken(czxid int64) int64 {
+func (f *fleet) fencingToken(czxid int64) int64 {
 	if czxid == 0 {
 		return 0
 	}
-	return m.fleet.layout.FenceBase + czxid
+	return f.layout.FenceBase + czxid
 }

@@ -192,19 +192,19 @@ func (m *Manager) readOwn(ctx context.Context, l *lease) error {
 	for m.unreadOwn(l) {
 		path, term, session := l.path(), l.term, m.port.Session()
 		if session == nil {
-			return m.unavailable()
+			return unavailable()
 		}
 		data, stat, err := m.getOutside(ctx, session, path)
 		switch {
 		case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrNoNode):
 			return nil // it cannot be known; or is gone, and the event follows
 		case err == nil:
-			if m.loadedContender(l, term, data, stat, nil); !m.unreadOwn(l) {
+			if l.loaded(m, term, data, stat, nil); !m.unreadOwn(l) {
 				return nil
 			}
 		}
 		if m.clock.Now().Boot()-begun >= answerWithin {
-			return m.unavailableFor(err)
+			return unavailableFor(err)
 		}
 		if err := m.sleep(ctx, l.changed(), answerWithin/4); err != nil {
 			return err
@@ -241,7 +241,7 @@ func (m *Manager) readTree(t *tree, answers chan<- struct{}) bool {
 	case l != nil && m.unreadOwn(l):
 		term := l.term
 		m.port.Read(l.path(), l.readableFrom(), func(data []byte, stat wire.Stat, err error) {
-			m.loadedContender(l, term, data, stat, err)
+			l.loaded(m, term, data, stat, err)
 			answers <- struct{}{}
 		})
 		return true

@@ -122,7 +122,7 @@ func (m *Manager) awaitPlace(ctx context.Context, req *locks.AcquireRequest, q *
 		}
 		switch {
 		case over && (req.Wait == 0 || q == nil):
-			err = m.unavailable()
+			err = unavailable()
 		case over:
 			return m.heldByOther(ctx, req, q, locks.CodeWaitElapsed)
 		}

@@ -114,7 +114,7 @@ func (m *Manager) ending(l *lease) *Ending {
 	e.Owner, e.Trace, e.Notify, e.Waiting = l.owner, l.trace(), l.notifyURL(), l.grant == grantNone
 	for s := range l.slots {
 		if s.contender.Member <= 1 {
-			e.Parts = append(e.Parts, EndingPart{NS: s.q.Namespace.Name, Lock: s.q.Name(), Znode: s.path(), Mode: locks.ModeOf(s.contender.Mode), FencingToken: m.fencingToken(l.czxid)})
+			e.Parts = append(e.Parts, EndingPart{NS: s.q.Namespace.Name, Lock: s.q.Name(), Znode: s.path(), Mode: locks.ModeOf(s.contender.Mode), FencingToken: m.fleet.fencingToken(l.czxid)})
 		}
 	}
 	return e
@@ -205,7 +205,7 @@ func (m *Manager) holdUp(l *lease) {
 	time.AfterFunc(settleWithin, func() {
 		m.do(func() {
 			if l.change == changeHeldUp && l.term == term && term == m.port.Term() {
-				m.revive(l, m.clock.Now().Boot())
+				l.revive(m, m.clock.Now().Boot())
 			}
 		})
 	})
@@ -227,7 +227,7 @@ func (m *Manager) OutboxChanged() {
 			return
 		}
 		for _, l := range m.leases.inOrder(func(l *lease) bool { return l.change == changeHeldUp }) {
-			m.resubmitDelete(l)
+			l.resubmitDelete(m)
 		}
 	})
 }
@@ -274,7 +274,7 @@ func (m *Manager) tellTaken(q *queues.Queue, name string) {
 	s := m.replica.Observed(c)
 	foreign := !c.Ours || c.Unknown
 	// The nodes of a gateway that died go with its session, and it can tell nobody.
-	orphan := !foreign && c.Member <= 1 && !s.SuppressEvents && m.lossOf(c) == locks.ReasonGatewayLeft
+	orphan := !foreign && c.Member <= 1 && !s.SuppressEvents && lossOf(m.members, c) == locks.ReasonGatewayLeft
 	if !s.Holds || !foreign && !orphan || !m.members.Appointed(q.Path+"/"+name) {
 		return
 	}

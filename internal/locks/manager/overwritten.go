@@ -44,7 +44,7 @@ func asksOutside(data []byte) (ask record.Revocation, asks bool) {
 }
 
 // askedOutside notes what another program wrote over a lease's record.
-func (m *Manager) askedOutside(l *lease, data []byte, now time.Duration) {
+func (l *lease) askedOutside(m *Manager, data []byte, now time.Duration) {
 	ask, asks := asksOutside(data)
 	if !asks || l.phase != waiting && l.phase != held && l.phase != creating {
 		return
@@ -53,7 +53,7 @@ func (m *Manager) askedOutside(l *lease, data []byte, now time.Duration) {
 }
 
 // restore writes back a lease's record that something else stands in the place of.
-func (m *Manager) restore(l *lease) {
+func (l *lease) restore(m *Manager) {
 	switch {
 	case l.phase != waiting && l.phase != held, l.term != m.port.Term(), !l.recordState.loaded():
 		return
@@ -67,7 +67,7 @@ func (m *Manager) restore(l *lease) {
 	}
 	l.rareFields.restored++
 	m.log.Info("another program wrote over a lease's record; it is written back", "lease_id", l.id(), "lock", l.q.Name())
-	m.writeRecord(l, func(*record.Record) {}, func(err error) {
+	l.writeRecord(m, func(*record.Record) {}, func(err error) {
 		if err != nil {
 			l.staleRecord(m.leases) // read, and tried again, before it is acted upon
 		}
@@ -76,7 +76,7 @@ func (m *Manager) restore(l *lease) {
 
 // changedLabel looks at what was written to a lease's contender that does not have
 // its record: a Curator client asks whichever of the names it knows.
-func (m *Manager) changedLabel(l *lease, q *queues.Queue, c *recipe.Contender) {
+func (l *lease) changedLabel(m *Manager, q *queues.Queue, c *recipe.Contender) {
 	s := l.slotAt(q, c)
 	if s == nil || s.name() != c.Name || s.presence.gone() {
 		return

@@ -26,7 +26,7 @@ func (m *Manager) remember(l *lease, now time.Duration) {
 		p.Beat = max(now-l.beat, 1)
 	}
 	if l.grant.granted() {
-		p.FencingToken = m.fencingToken(l.czxid)
+		p.FencingToken = m.fleet.fencingToken(l.czxid)
 		since := l.since
 		if s := l.observation(); s.Holds {
 			since = s.Since // also under a former owner, as far as it was seen here
@@ -53,7 +53,7 @@ func (m *Manager) witness(q *queues.Queue, name string, now time.Duration) {
 	if !c.Ours || c.Unknown || s.SuppressEvents || !queues.Leads(c) || !m.stream.loadedOnce || m.leases.byID[c.LeaseID] != nil || m.history.Has(c.LeaseID) {
 		return
 	}
-	p := postmortem.End{Why: postmortem.CauseOf(m.lossOf(c)), At: now, NS: q.Namespace.Name, Lock: q.Name(), Mode: c.Mode}
+	p := postmortem.End{Why: postmortem.CauseOf(lossOf(m.members, c)), At: now, NS: q.Namespace.Name, Lock: q.Name(), Mode: c.Mode}
 	if i := q.Node(c.Name); i != nil && i.IsRecord {
 		p.Owner, p.TTL = m.leases.owners.one(i.Record.Owner), i.Record.LeaseTTL()
 		p.Waited = max(m.clock.Now().Wall()-i.Created, 0)
@@ -81,7 +81,7 @@ func (m *Manager) granted(q *queues.Queue, c *recipe.Contender, l *lease, now ti
 		h.Granted(at, now, func() postmortem.Next {
 			next := postmortem.Next{Lease: c.LeaseID, Name: c.Name, Token: m.tokenOf(q, c)}
 			if l != nil {
-				next.Owner, next.Token = l.owner, m.fencingToken(l.czxid)
+				next.Owner, next.Token = l.owner, m.fleet.fencingToken(l.czxid)
 			} else if i := q.Node(c.Name); i != nil {
 				next.Owner = i.Record.Owner
 			}
@@ -155,7 +155,7 @@ func (m *Manager) describeHeir(ctx context.Context, p postmortem.End) {
 	if i := q.Node(c.Name); i != nil {
 		p.Next.Owner, p.Next.Token = m.leases.owners.one(i.Record.Owner), m.tokenOf(q, c)
 	} else if l := m.leases.byID[c.LeaseID]; c.Ours && l != nil {
-		p.Next.Owner, p.Next.Token = l.owner, m.fencingToken(l.czxid)
+		p.Next.Owner, p.Next.Token = l.owner, m.fleet.fencingToken(l.czxid)
 	}
 	m.replica.Forget(q)
 }

@@ -45,9 +45,9 @@ func (m *Manager) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Leas
 			return view, nil
 		}
 		if req.Token != "" {
-			m.claim(l, m.clock.Now().Boot())
+			l.claim(m, m.clock.Now().Boot())
 			l.listeners++
-			defer func() { m.unlisten(l, m.clock.Now().Boot()) }()
+			defer func() { l.unlisten(m, m.clock.Now().Boot()) }()
 		}
 		if err := m.certain(ctx, l, &req); err != nil {
 			return locks.Lease{}, err
@@ -63,7 +63,7 @@ func (m *Manager) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Leas
 			}
 		}
 		if req.Token != "" {
-			m.claim(l, m.clock.Now().Boot())
+			l.claim(m, m.clock.Now().Boot())
 			return m.viewOwn(l), nil
 		}
 		return m.viewLease(l), nil
@@ -73,16 +73,16 @@ func (m *Manager) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Leas
 // certain waits until a lease can be shown as it is. Its record may say that it has ended, or that its place is kept for
 // less than is assumed.
 func (m *Manager) certain(ctx context.Context, l *lease, req *locks.LeaseRequest) *locks.Error {
-	return m.untilDone(ctx, m.unavailable, func() (*lease, *locks.Error) {
+	return m.untilDone(ctx, unavailable, func() (*lease, *locks.Error) {
 		switch {
 		case l.failure() != nil:
 			return nil, l.failure()
 		case req.Verify && l.phase == ending:
-			return nil, m.unavailable() // its end is on its way: neither can be said
+			return nil, unavailable() // its end is on its way: neither can be said
 		case l.recordState.loaded(), !req.Verify && req.Token == "", l.phase != held && (l.phase != waiting || !l.recordState.assumed()):
 			return nil, nil
 		}
-		m.load(l)
+		l.load(m)
 		return l, nil
 	})
 }
@@ -106,12 +106,12 @@ func (m *Manager) poll(ctx context.Context, wake <-chan struct{}, timer *time.Ti
 // target tells which lease a request is about; it needs no lock.
 func (m *Manager) target(req *locks.LeaseRequest) (recipe.LeaseID, *locks.Error) {
 	if req.Token != "" {
-		return m.bearer(req.Principal, req.ID, req.Token)
+		return m.fleet.bearer(req.Principal, req.ID, req.Token)
 	}
 	select {
 	case <-m.fleet.ready:
 	default:
-		return "", m.unavailable()
+		return "", unavailable()
 	}
 	id, err := recipe.ParseLeaseID(req.ID)
 	if err != nil || id.Fleet() != m.fleet.id {
@@ -235,7 +235,7 @@ func queuePlaceAt(cursor string) (p queuePlace, err error) {
 // known is nil when the replica can answer and the namespace exists ("" is all).
 func (m *Manager) known(ns string) error {
 	if !m.stream.loadedOnce {
-		return m.unavailable()
+		return unavailable()
 	}
 	if ns != "" && m.replica.Namespaces[ns] == nil {
 		return namespaceUnknown("ns", ns)

@@ -74,7 +74,7 @@ func (m *Manager) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAn
 		_, guard, err := session.Get(looking, m.opt.Root+zk.NodeGuards+"/"+session.ID())
 		cancel()
 		if err != nil {
-			return locks.ReapAnswer{}, m.unavailableFor(err)
+			return locks.ReapAnswer{}, unavailableFor(err)
 		}
 		serverTime = guard.Mtime
 	}
@@ -259,7 +259,7 @@ func (m *Manager) lookAt(ctx context.Context, session term.Session, chunk []*can
 		stat, err := session.Exists(looking, c.record.Path())
 		cancel()
 		if err != nil {
-			return m.unavailableFor(err)
+			return unavailableFor(err)
 		}
 		if stat != nil {
 			c.stat, c.ok = *stat, true
@@ -276,7 +276,7 @@ func (m *Manager) answered(ctx context.Context, answers <-chan struct{}, asked i
 		select {
 		case <-answers:
 		case <-timer.C:
-			return m.unavailable()
+			return unavailable()
 		case <-ctx.Done():
 			return cancelled(ctx)
 		}

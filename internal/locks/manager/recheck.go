@@ -48,7 +48,7 @@ func (m *Manager) recheckNext() {
 			switch {
 			case err != nil || l.term != term || l.path() != path || !l.recordState.loaded() || l.phase == ended || stat.Version <= l.dataVersion():
 			default:
-				m.loadedContender(l, term, data, stat, nil)
+				l.loaded(m, term, data, stat, nil)
 			}
 		})
 		return

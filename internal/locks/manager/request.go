@@ -14,12 +14,12 @@ import (
 // each change of the lease, until step is done or fails. A request that has waited too long for ZooKeeper is answered
 // CodeUnavailable. The monitor is held, and released while it waits.
 func (m *Manager) withLease(ctx context.Context, id recipe.LeaseID, step func(*lease) (done bool, err *locks.Error)) *locks.Error {
-	return m.untilDone(ctx, m.unavailable, func() (*lease, *locks.Error) {
+	return m.untilDone(ctx, unavailable, func() (*lease, *locks.Error) {
 		l, err := m.findOwn(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		done, err := m.recordKnown(l)
+		done, err := l.recordKnown(m)
 		if done {
 			done, err = step(l)
 		}
@@ -31,14 +31,14 @@ func (m *Manager) withLease(ctx context.Context, id recipe.LeaseID, step func(*l
 }
 
 // recordKnown reports whether requests on the lease can be served now. Without an error its record is being read.
-func (m *Manager) recordKnown(l *lease) (known bool, err *locks.Error) {
+func (l *lease) recordKnown(m *Manager) (known bool, err *locks.Error) {
 	switch err := m.usable(); {
 	case err != nil:
 		return false, err
 	case l.phase == creating, l.phase == ending, l.term != m.port.Term():
-		return false, m.unavailable()
+		return false, unavailable()
 	case (!l.recordState.loaded() || l.czxid == 0) && !fault.On("read-first"):
-		m.load(l)
+		l.load(m)
 		return false, nil
 	}
 	return true, nil
@@ -91,7 +91,7 @@ func (m *Manager) syncReplica(ctx context.Context) (failed *locks.Error) {
 		ctx, cancel := context.WithTimeout(ctx, answerWithin)
 		defer cancel()
 		if err := m.barrier(ctx); err != nil {
-			failed = m.unavailableFor(err)
+			failed = unavailableFor(err)
 		}
 	})
 	return failed
@@ -122,7 +122,7 @@ func (m *Manager) barrierUnder(ctx context.Context) (*term.Ref, error) {
 	case ctx.Err() != nil:
 		return nil, cancelled(ctx)
 	}
-	return nil, m.unavailableFor(err)
+	return nil, unavailableFor(err)
 }
 
 // getOutside reads a node under the session, within answerWithin. The monitor is held, and released meanwhile.

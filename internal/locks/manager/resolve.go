@@ -18,7 +18,7 @@ const (
 // lives on and could not tell what became of it (another program may have
 // changed what the transaction left). Nothing of it can commit any more, so
 // the replica tells, once it has come to where the writer is.
-func (m *Manager) resolve(l *lease) {
+func (l *lease) resolve(m *Manager) {
 	m.leases.touch(l)
 	session, term := m.port.Session(), m.port.Term()
 	if session == nil || l.term != term {
@@ -32,7 +32,7 @@ func (m *Manager) resolve(l *lease) {
 	}
 	m.effect(func() {
 		go func() { // ends when the session does, at the latest
-			for !m.caughtUp(session) {
+			for !caughtUp(m.port, session) {
 				select {
 				case <-session.Done():
 					return
@@ -41,58 +41,58 @@ func (m *Manager) resolve(l *lease) {
 			}
 			m.do(func() {
 				if m.port.Term() == term && m.port.Session() == session && l.term == term && (l.change == changeVerifying || l.replacing()) {
-					m.settle(l)
+					l.resolved(m)
 				}
 			})
 		}()
 	})
 }
 
-func (m *Manager) caughtUp(session term.Session) bool {
+func caughtUp(port *term.Port, session term.Session) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), resolveWithin)
 	defer cancel()
-	return m.port.Watcher.Reached(ctx, session.LastZxid()) == nil
+	return port.Watcher.Reached(ctx, session.LastZxid()) == nil
 }
 
 // checkUnseen asks for a contender that was created and is not in the replica.
 // Somebody may have deleted it while the observer had no connection: then no
 // event and no listing ever names it.
-func (m *Manager) checkUnseen(l *lease) {
+func (l *lease) checkUnseen(m *Manager) {
 	if l.czxid == 0 || l.phase == ending || l.phase == ended || m.port.Session() == nil || l.term != m.port.Term() {
 		return
 	}
 	for s := range l.slots {
 		if !s.presence.seen() && s.name() != "" {
-			m.checkSlot(l, s)
+			l.checkSlot(m, s)
 		}
 	}
 }
 
-func (m *Manager) checkSlot(l *lease, s *slot) {
+func (l *lease) checkSlot(m *Manager, s *slot) {
 	path, term := s.path(), m.port.Term()
 	m.effect(func() {
 		m.port.Watcher.Get(path, func(_ []byte, _ wire.Stat, zxid int64, err error) {
 			m.do(func() {
 				if l.term == term && !s.presence.seen() && s.path() == path && l.phase != ending && l.phase != ended && isNoNode(err) && zxid >= l.visibleFrom() {
 					s.setPresence(m.leases, l, slotGone)
-					m.lost(l, m.clock.Now().Boot())
+					l.lost(m, m.clock.Now().Boot())
 				}
 			})
 		})
 	})
 }
 
-// settle takes the replica's word for a lease whose last write was lost.
-func (m *Manager) settle(l *lease) {
+// resolved takes the replica's word for a lease whose last write was lost.
+func (l *lease) resolved(m *Manager) {
 	now := m.clock.Now().Boot()
 	switch {
 	case !l.seenWhole() && (l.phase == creating || l.phase == ending):
-		m.settleAbsent(l, now)
+		l.endAbsent(m, now)
 	case l.replacing():
-		m.replaced(l) // the replica shows whether it was done
+		l.replaced(m) // the replica shows whether it was done
 	case l.phase == creating:
 		l.staleRecord(m.leases)
-		m.load(l) // its czxid places it
+		l.load(m) // its czxid places it
 	case l.phase == ending && l.closes():
 		// Whether it has ended is in its record, which this read brings.
 		if l.recordState.reading() {
@@ -101,10 +101,10 @@ func (m *Manager) settle(l *lease) {
 			l.setChange(m.leases, changeReading)
 		}
 		l.staleRecord(m.leases)
-		m.load(l)
+		l.load(m)
 	case l.phase == ending && byTime(l.reason()):
-		m.revive(l, now)
+		l.revive(m, now)
 	case l.phase == ending:
-		m.submitDelete(l)
+		l.submitDelete(m)
 	}
 }

@@ -71,7 +71,7 @@ func (m *Manager) revoked(l *lease, r *record.Revocation, round int64, now time.
 			m.tellWithdrawn(l.parts())
 			m.timers.schedule(l)
 			m.leases.touch(l)
-			m.touchQueues(l)
+			l.touchQueues(m)
 		}
 		was = nil
 	}
@@ -91,7 +91,7 @@ func (m *Manager) revoked(l *lease, r *record.Revocation, round int64, now time.
 		m.tellRevokeRequested(p, r.Reason)
 	}
 	m.leases.touch(l)
-	m.touchQueues(l)
+	l.touchQueues(m)
 }
 
 // parts are the lease's contenders with their queues.
@@ -112,12 +112,12 @@ func (m *Manager) takeBack(l *lease, now time.Duration) bool {
 	}
 	if l.term != m.port.Term() || l.recordState != recordCurrent {
 		// Its takeover comes first, and what its record says.
-		m.load(l)
+		l.load(m)
 		l.rareFields.revoke.forceAt = now + loadRetry
 		return false
 	}
 	l.rare().words = l.revocation().asked.Reason
-	m.endFor(l, postmortem.Forced)
+	l.endFor(m, postmortem.Forced)
 	return true
 }
 
@@ -131,7 +131,7 @@ func (l *lease) forced() bool {
 // reviveForced makes a lease that force was ending what it was before.
 func (m *Manager) reviveForced(l *lease, now time.Duration) {
 	l.rareFields.words = ""
-	m.revive(l, now)
+	l.revive(m, now)
 }
 
 // Revoke asks the holders of a lock to let go: all leases that hold it, of this
@@ -380,7 +380,7 @@ func (m *Manager) reviseOwn(ctx context.Context, l *lease, change record.Revise)
 				return nil, nil
 			case l.term != m.port.Term() || l.phase == creating || l.phase == ending:
 			case !l.recordState.loaded():
-				m.load(l)
+				l.load(m)
 			case !l.rewriting():
 				was, round := l.revocation().record(), l.revokeRound()
 				next := change(was)
@@ -392,7 +392,7 @@ func (m *Manager) reviseOwn(ctx context.Context, l *lease, change record.Revise)
 					round++
 				}
 				revised = true
-				m.writeRecord(l, func(r *record.Record) {
+				l.writeRecord(m, func(r *record.Record) {
 					if !fault.On("force-record") {
 						r.Revoke, r.RevokeRound = next, round
 					}

@@ -85,10 +85,10 @@ func (m *Manager) Reached(ctx context.Context, zxid int64) error {
 	select {
 	case <-m.fleet.ready:
 	default:
-		return m.unavailable()
+		return unavailable()
 	}
 	if err := m.port.Watcher.Reached(ctx, zxid); err != nil {
-		e := m.unavailable()
+		e := unavailable()
 		e.Err = err
 		return e
 	}

@@ -174,8 +174,8 @@ func (m *Manager) redecide(l *lease, key *keyEntry, req *locks.AcquireRequest, a
 				case l.phase != creating || l.term != term || m.port.Term() != term:
 					return // a takeover settles it, or has
 				case err != nil, l.abandoned:
-					l.rare().failure = m.unavailableFor(err)
-					m.dropCreate(l, key, m.clock.Now().Boot())
+					l.rare().failure = unavailableFor(err)
+					l.dropCreate(m, key, m.clock.Now().Boot())
 				default:
 					m.create(l, key, req, attempt, nil)
 				}

@@ -25,7 +25,7 @@ import (
 // Each lease logs this once.
 
 // shutOut records that ZooKeeper refuses access to a lease's contender, and logs it the first time.
-func (m *Manager) shutOut(l *lease, what string) {
+func (l *lease) shutOut(m *Manager, what string) {
 	if l.access != accessFull {
 		return
 	}
@@ -35,8 +35,8 @@ func (m *Manager) shutOut(l *lease, what string) {
 }
 
 // hidden continues a lease whose record may not be read.
-func (m *Manager) hidden(l *lease, term locks.Term) {
-	m.shutOut(l, "reading")
+func (l *lease) hidden(m *Manager, term locks.Term) {
+	l.shutOut(m, "reading")
 	session, path := m.port.Session(), l.path()
 	if session == nil || l.phase == ended || l.term != m.port.Term() {
 		l.unreadRecord(m.leases)
@@ -54,26 +54,26 @@ func (m *Manager) hidden(l *lease, term locks.Term) {
 			case err != nil || stat == nil:
 				l.unreadRecord(m.leases) // the clock asks again; a listing tells that the node is gone
 			default:
-				m.loadedHidden(l, term, *stat)
+				l.loadedHidden(m, term, *stat)
 			}
 		})
 	}()
 }
 
-// loadedHidden is loadedContender for a record of which only the node's stat is known.
-func (m *Manager) loadedHidden(l *lease, term locks.Term, stat wire.Stat) {
+// loadedHidden is loaded for a record of which only the node's stat is known.
+func (l *lease) loadedHidden(m *Manager, term locks.Term, stat wire.Stat) {
 	moved := !l.recordState.assumed() && stat.Czxid == l.visibleFrom() && stat.Version > l.dataVersion()
 	if l.change == changeReading && moved {
 		// The version is that of the record that ends it, or of a write that cannot be read: it stays ended.
 		l.setRecord(m.leases, recordCurrent)
 		l.setDataVersion(stat.Version)
-		m.closed(l, l.reason(), m.clock.Now().Boot())
+		l.closed(m, l.reason(), m.clock.Now().Boot())
 		return
 	}
 	if moved {
-		m.beatenUnread(l, m.clock.Now().Boot())
+		l.beatenUnread(m, m.clock.Now().Boot())
 	}
-	m.loadedContender(l, term, nil, stat, nil)
+	l.loaded(m, term, nil, stat, nil)
 }
 
 // awaitUntold has a queue's directory listed until a listing lacks the contender that this gateway has deleted.
@@ -93,11 +93,11 @@ func (l *lease) refusedEnd() *locks.Error {
 }
 
 // endRefused records the refusal of an end, and reports whether an ACL was the cause.
-func (m *Manager) endRefused(l *lease, err error, closes bool) bool {
+func (l *lease) endRefused(m *Manager, err error, closes bool) bool {
 	if !errors.Is(err, zk.ErrNoAuth) {
 		return false
 	}
-	m.shutOut(l, "ending")
+	l.shutOut(m, "ending")
 	if closes {
 		l.setAccess(m.leases, accessNoWrite)
 	} else {

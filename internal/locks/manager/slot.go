@@ -6,6 +6,7 @@ import (
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 )
 
@@ -144,14 +145,14 @@ func (l *lease) turn() bool {
 }
 
 // touchQueues marks a visible change in each of the lease's queues.
-func (m *Manager) touchQueues(l *lease) {
+func (l *lease) touchQueues(m *Manager) {
 	for s := range l.slots {
 		m.replica.Touch(s.q)
 	}
 }
 
 // evaluateAll evaluates each of the lease's queues.
-func (m *Manager) evaluateAll(l *lease, now time.Duration) {
+func (l *lease) evaluateAll(m *Manager, now time.Duration) {
 	for s := range l.slots {
 		m.evaluate(s.q, now)
 	}
@@ -161,15 +162,15 @@ func (m *Manager) evaluateAll(l *lease, now time.Duration) {
 func (m *Manager) sweepGroups(now time.Duration) {
 	mine := func(id recipe.LeaseID) bool { return m.leases.byID[id] == nil && m.members.Owns(id.Gateway()) }
 	for _, g := range m.replica.Broken(now, m.fleet.layout.PromiseWindow, mine) {
-		m.deleteAll(g.At)
+		deleteAll(m.port, g.At)
 	}
 }
 
 // deleteAll deletes contenders of a lease that no gateway runs.
-func (m *Manager) deleteAll(list []queues.Location) {
+func deleteAll(port *term.Port, list []queues.Location) {
 	w := &zk.Write{Alone: true}
 	for _, at := range queues.TailFirst(list) {
 		w.Ops = append(w.Ops, zk.Op{Kind: zk.OpDelete, Path: at.Queue.Path + "/" + at.Contender.Name, Version: -1})
 	}
-	m.port.Submit(w, func(zk.Result) {})
+	port.Submit(w, func(zk.Result) {})
 }

@@ -357,11 +357,11 @@ func (l *lease) forgetChange(t *leaseTable) {
 
 // recordChanged notes that the contender's data was changed. The record is read, at the latest when a write of this gateway has
 // been answered.
-func (m *Manager) recordChanged(l *lease) {
+func (l *lease) recordChanged(m *Manager) {
 	if l.recordState.writing() {
 		l.setRecord(m.leases, recordContested)
 		return
 	}
 	l.staleRecord(m.leases)
-	m.load(l)
+	l.load(m)
 }

@@ -18,9 +18,9 @@ func (m *Manager) StillValid(term locks.Term) bool { return m.port.StillValid(te
 // Trusted reports whether an answer of this gateway would be valid now.
 func (m *Manager) Trusted() bool { return m.port.Trusted() }
 
-// present is the term of the present session, 0 when there is none.
-func (m *Manager) present() locks.Term {
-	if ref := m.port.Present(); ref != nil {
+// presentTerm is the term of the present session, 0 when there is none.
+func presentTerm(port *term.Port) locks.Term {
+	if ref := port.Present(); ref != nil {
 		return ref.Term
 	}
 	return 0
@@ -36,17 +36,17 @@ func (m *Manager) usable() *locks.Error {
 	case m.trusted():
 		return nil
 	}
-	return m.unavailable()
+	return unavailable()
 }
 
-func (m *Manager) unavailable() *locks.Error {
+func unavailable() *locks.Error {
 	return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter,
 		Detail: "ZooKeeper cannot be reached or does not confirm this gateway's writes; nothing was done, repeat the request"}
 }
 
 // unavailableFor is unavailable with a cause for the log.
-func (m *Manager) unavailableFor(cause error) *locks.Error {
-	e := m.unavailable()
+func unavailableFor(cause error) *locks.Error {
+	e := unavailable()
 	e.Err = cause
 	return e
 }

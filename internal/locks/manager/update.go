@@ -16,7 +16,7 @@ func (m *Manager) Update(ctx context.Context, req locks.UpdateRequest) (locks.Le
 	if err := req.Check(); err != nil {
 		return locks.Lease{}, err
 	}
-	id, wrong := m.bearer(req.Principal, req.ID, req.Token)
+	id, wrong := m.fleet.bearer(req.Principal, req.ID, req.Token)
 	if wrong != nil {
 		return locks.Lease{}, wrong
 	}
@@ -36,7 +36,7 @@ func (m *Manager) Update(ctx context.Context, req locks.UpdateRequest) (locks.Le
 	}
 	written := func(l *lease) {
 		if req.TTL != 0 {
-			m.retime(l, req.TTL)
+			l.retime(m, req.TTL)
 		}
 		m.tellUpdated(l)
 	}
@@ -46,15 +46,15 @@ func (m *Manager) Update(ctx context.Context, req locks.UpdateRequest) (locks.Le
 			return locks.Lease{}, err
 		}
 		now := m.clock.Now().Boot()
-		m.claim(l, now)
+		l.claim(m, now)
 		if req.TTL != 0 {
 			if l.ttl != req.TTL { // it needed no write
-				m.retime(l, req.TTL)
+				l.retime(m, req.TTL)
 				m.leases.touch(l)
-				m.touchQueues(l)
+				l.touchQueues(m)
 				m.tellUpdated(l)
 			}
-			m.renew(l, now)
+			l.renew(m, now)
 		}
 		return m.viewOwn(l), nil
 	})
@@ -71,20 +71,20 @@ func applyUpdate(r *locks.UpdateRequest, to *record.Record) {
 }
 
 // retime changes the TTL to one that the record allows.
-func (m *Manager) retime(l *lease, ttl time.Duration) {
+func (l *lease) retime(m *Manager, ttl time.Duration) {
 	shorter := ttl < l.ttl
 	l.ttl = ttl
 	if shorter {
-		m.shrink(l)
+		l.shrink(m)
 	}
 }
 
 // renew moves the deadline as a sign of life of the lease's client does.
-func (m *Manager) renew(l *lease, now time.Duration) {
+func (l *lease) renew(m *Manager, now time.Duration) {
 	if l.phase == held {
-		m.claim(l, now)
-		m.extend(l, now, l.ttl)
+		l.claim(m, now)
+		l.extend(m, now, l.ttl)
 	} else {
-		m.extend(l, now, l.waitingClock())
+		l.extend(m, now, l.waitingClock())
 	}
 }

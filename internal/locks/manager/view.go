@@ -34,7 +34,7 @@ func (m *Manager) basisOf(l *lease) locks.Term {
 	if l.term != m.port.Term() {
 		return 0
 	}
-	return m.present()
+	return presentTerm(m.port)
 }
 
 // viewLease is the lease as it is now; the monitor is held.
@@ -60,19 +60,19 @@ func (m *Manager) viewLease(l *lease) locks.Lease {
 		v.Position = max(v.Position, 1) // its turn has come: it is the next
 		v.ExpiresIn = l.expiresIn(now)
 	case held:
-		v.State, v.FencingToken, v.ExpiresIn = locks.Held, m.fencingToken(l.czxid), l.expiresIn(now)
+		v.State, v.FencingToken, v.ExpiresIn = locks.Held, m.fleet.fencingToken(l.czxid), l.expiresIn(now)
 	case ending:
 		if l.grant.granted() {
-			v.State, v.FencingToken = locks.Held, m.fencingToken(l.czxid)
+			v.State, v.FencingToken = locks.Held, m.fleet.fencingToken(l.czxid)
 		}
 	case ended:
 		v.State, v.Reason = locks.Ended, l.reason()
 		if l.grant.granted() {
-			v.FencingToken = m.fencingToken(l.czxid)
+			v.FencingToken = m.fleet.fencingToken(l.czxid)
 		}
 	}
 	if l.phase != ended {
-		v.Warning = m.warning(l)
+		v.Warning = l.warning(m)
 	}
 	if l.contender.Groups > 1 {
 		v.Locks = m.viewSlots(l, &v)
@@ -135,7 +135,7 @@ func (m *Manager) viewHeartbeat(l *lease, now time.Duration) locks.Heartbeat {
 	h := locks.Heartbeat{LeaseID: string(l.id()), State: locks.Waiting, ExpiresIn: l.expiresIn(now), TTL: l.ttl, Term: m.basisOf(l),
 		Revoke: l.revocation().view(now)}
 	if l.phase == held {
-		h.State, h.FencingToken = locks.Held, m.fencingToken(l.czxid)
+		h.State, h.FencingToken = locks.Held, m.fleet.fencingToken(l.czxid)
 		for s := range l.slots {
 			h.Waiters = max(h.Waiters, s.q.Contenders.Waiting())
 		}
@@ -198,7 +198,7 @@ func (m *Manager) viewContender(q *queues.Queue, c *recipe.Contender, position i
 		v.Limit = int(q.Extras().Ceiling)
 	}
 	if position == 0 {
-		v.FencingToken = m.fencingToken(czxid)
+		v.FencingToken = m.fleet.fencingToken(czxid)
 		v.HeldFor, v.HeldLonger = m.heldFor(q, c, now.Boot())
 	}
 	m.viewDelay(q, c, &v, now.Boot())

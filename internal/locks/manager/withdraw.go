@@ -92,7 +92,7 @@ func (m *Manager) withdrawnUnread(l *lease) {
 		l.rareFields.revoke = &revocation{asked: record.Revocation{Reason: v.asked.Reason}}
 		m.timers.schedule(l)
 		m.leases.touch(l)
-		m.touchQueues(l)
+		l.touchQueues(m)
 	}
 }
 

@@ -50,7 +50,7 @@ const (
 // heartbeat on. The answer may be passed on only while its Term vouches. A
 // lease that this gateway runs is renewed as by Heartbeat.
 func (m *Manager) HeartbeatFor(ctx context.Context, p locks.Principal, token string) (locks.Heartbeat, error) {
-	id, wrong := m.bearer(p, "", token)
+	id, wrong := m.fleet.bearer(p, "", token)
 	if wrong != nil {
 		return locks.Heartbeat{}, wrong
 	}
@@ -60,7 +60,7 @@ func (m *Manager) HeartbeatFor(ctx context.Context, p locks.Principal, token str
 	case m.requests.written <- struct{}{}:
 		defer func() { <-m.requests.written }()
 	case <-place.C:
-		return locks.Heartbeat{}, m.unavailableFor(errors.New("too many heartbeats are being written for other gateways"))
+		return locks.Heartbeat{}, unavailableFor(errors.New("too many heartbeats are being written for other gateways"))
 	case <-ctx.Done():
 		return locks.Heartbeat{}, cancelled(ctx)
 	}
@@ -86,7 +86,7 @@ func (m *Manager) HeartbeatFor(ctx context.Context, p locks.Principal, token str
 			return beat, nil
 		}
 	}
-	return locks.Heartbeat{}, m.unavailableFor(errors.New("the lease is being changed all the time, or its place is not certain here"))
+	return locks.Heartbeat{}, unavailableFor(errors.New("the lease is being changed all the time, or its place is not certain here"))
 }
 
 // writing is one heartbeat that is written down.
@@ -118,15 +118,15 @@ func (m *Manager) beginWriting(id recipe.LeaseID) (*writing, *locks.Error) {
 		if !found || m.orphans[id] != nil {
 			err := m.absent(id)
 			if err.UnknownGateway {
-				err = m.unavailable()
+				err = unavailable()
 			}
 			return nil, err
 		}
-		parts := m.wholeOf(at)
+		parts := wholeOf(m.replica, at)
 		if parts == nil || at.Contender.Unknown || at.Contender.Ephemeral || !at.Queue.Namespace.Whole {
 			return nil, m.notOwner(id)
 		}
-		w := &writing{m: m, id: id, path: at.Path(), first: at.Contender.FirstCzxid, basis: m.present(), session: m.port.Session()}
+		w := &writing{m: m, id: id, path: at.Path(), first: at.Contender.FirstCzxid, basis: presentTerm(m.port), session: m.port.Session()}
 		for _, p := range parts {
 			if p != at {
 				w.others = append(w.others, p.Path())
@@ -138,11 +138,11 @@ func (m *Manager) beginWriting(id recipe.LeaseID) (*writing, *locks.Error) {
 }
 
 // wholeOf are all contenders of the lease that one belongs to, nil while one is missing.
-func (m *Manager) wholeOf(at queues.Location) []queues.Location {
+func wholeOf(r *queues.Replica, at queues.Location) []queues.Location {
 	if !queues.OneOfSeveral(at.Contender) {
 		return []queues.Location{at}
 	}
-	p := m.replica.Group(at.Contender.LeaseID)
+	p := r.Group(at.Contender.LeaseID)
 	if p == nil {
 		return nil
 	}
@@ -166,11 +166,11 @@ func (w *writing) write(ctx context.Context) (done bool, _ *locks.Error) {
 	data, stat, err := w.session.Get(ctx, w.path)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
-		return false, w.m.unavailableFor(err) // the owner says what became of it
+		return false, unavailableFor(err) // the owner says what became of it
 	case err != nil && ctx.Err() != nil:
-		return false, w.m.unavailableFor(context.Cause(ctx))
+		return false, unavailableFor(context.Cause(ctx))
 	case err != nil:
-		return false, w.m.unavailableFor(err)
+		return false, unavailableFor(err)
 	}
 	beaten, known, refused := beatenRecord(data, w.held)
 	if refused != nil {
@@ -193,7 +193,7 @@ func (w *writing) write(ctx context.Context) (done bool, _ *locks.Error) {
 	case errors.Is(res.Err, zk.ErrBadVersion), errors.Is(res.Err, zk.ErrNotApplied):
 		return false, nil // the owner wrote, or another gateway did
 	}
-	return false, w.m.unavailableFor(res.Err)
+	return false, unavailableFor(res.Err)
 }
 
 // beatenRecord is a record with one beat more, whatever else is in it.
@@ -254,14 +254,14 @@ func (w *writing) answer(ctx context.Context) (beat locks.Heartbeat, sure bool) 
 		at, found := m.replica.FindLease(w.id, m.clock.Now().Boot())
 		var parts []queues.Location
 		if found {
-			parts = m.wholeOf(at)
+			parts = wholeOf(m.replica, at)
 		}
 		if w.held {
 			czxid := w.czxid
 			if w.first != 0 {
 				czxid = w.first
 			}
-			beat.State, beat.ExpiresIn, beat.Position, beat.FencingToken = locks.Held, ttl, 0, m.fencingToken(czxid)
+			beat.State, beat.ExpiresIn, beat.Position, beat.FencingToken = locks.Held, ttl, 0, m.fleet.fencingToken(czxid)
 			for _, p := range parts {
 				beat.Waiters = max(beat.Waiters, p.Queue.Contenders.Waiting())
 			}
@@ -300,36 +300,36 @@ func (l *lease) acknowledge(t *leaseTable) {
 
 // beaten applies the heartbeats that other gateways have written into a record since it
 // was last read. They were sent before, so the TTL counts from now.
-func (m *Manager) beaten(l *lease, r record.Record, now time.Duration) {
+func (l *lease) beaten(m *Manager, r record.Record, now time.Duration) {
 	if r.Beats == l.beats() {
 		return
 	}
 	l.rare().beats = r.Beats
-	m.renewAcknowledged(l, r.LeaseTTL(), now)
+	l.renewAcknowledged(m, r.LeaseTTL(), now)
 }
 
 // beatenUnread does the same for a record that another program wrote over before it was
 // read: there may have been beats in what it replaced, and the TTL that they promised is
 // the one that stood in the record then.
-func (m *Manager) beatenUnread(l *lease, now time.Duration) {
+func (l *lease) beatenUnread(m *Manager, now time.Duration) {
 	l.acknowledge(m.leases)
-	m.renewAcknowledged(l, max(l.recorded, l.rare().outgoing), now)
+	l.renewAcknowledged(m, max(l.recorded, l.rare().outgoing), now)
 }
 
-func (m *Manager) renewAcknowledged(l *lease, ttl, now time.Duration) {
+func (l *lease) renewAcknowledged(m *Manager, ttl, now time.Duration) {
 	l.beat = now
 	switch {
 	case l.phase == held:
-		m.claim(l, now)
-		m.extend(l, now, ttl)
+		l.claim(m, now)
+		l.extend(m, now, ttl)
 	case l.phase == waiting && l.grant == grantAcknowledged:
-		m.extend(l, now, ttl)
+		l.extend(m, now, ttl)
 	case l.phase == waiting:
-		m.extend(l, now, min(ttl, waitingClock))
+		l.extend(m, now, min(ttl, waitingClock))
 	case l.phase == ending && l.replacing() && byTime(l.reason()):
 		// Its deletion has not been handed over, and would name the version that was read now.
-		m.revive(l, now)
-		m.extend(l, now, ttl)
+		l.revive(m, now)
+		l.extend(m, now, ttl)
 	case l.phase == ending: // by time, or it makes no difference: its deletion comes too late, or is not sent again, and revives it
 		if l.grant == grantNone {
 			ttl = min(ttl, waitingClock)
