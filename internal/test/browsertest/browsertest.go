@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // shared is the browser of the test binary. Its life is the binary's, so it is package state.
@@ -32,16 +34,12 @@ func Tab(t testing.TB) context.Context {
 	defer shared.Unlock()
 	if shared.ctx == nil {
 		ctx, stop, err := start()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		shared.ctx, shared.stop = ctx, stop
 	}
 	ctx, cancel := chromedp.NewContext(shared.ctx, chromedp.WithNewBrowserContext())
 	t.Cleanup(cancel)
-	if err := chromedp.Do(ctx); err != nil {
-		t.Fatalf("opening a tab: %v", err)
-	}
+	assert.NoError(t, chromedp.Do(ctx), "opening a tab")
 	return ctx
 }
 
@@ -68,9 +66,7 @@ func (r mainRun) Run() int {
 func Start(t testing.TB, flags ...chromedp.ExecAllocatorOption) context.Context {
 	t.Helper()
 	ctx, stop, err := start(flags...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(func() {
 		if err := stop(); err != nil {
 			t.Error(err)

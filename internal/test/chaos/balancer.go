@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // balancer deals out connections in turn, as a balancer does that knows nothing of HTTP. It knows nothing of health either: a
@@ -24,9 +26,7 @@ type balancer struct {
 func startBalancer(t testing.TB, backends []string) *balancer {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	b := &balancer{listener: l, backends: backends, open: make(map[net.Conn]struct{})}
 	b.running.Go(b.accept)
 	t.Cleanup(b.close)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/chaos/check"
 )
 
@@ -105,9 +106,7 @@ func TestNoFaultBreaksAPromise(t *testing.T) {
 		}
 		t.Errorf("%s: %s at %v: %s", v.Rule, v.Lock, v.At, v.Detail)
 	}
-	if figures.Held < 50 || figures.HandOvers < 20 {
-		t.Errorf("hardly anything happened: this shows nothing")
-	}
+	assert.That(t, figures.Held >= 50 && figures.HandOvers >= 20, "hardly anything happened: this shows nothing")
 	if t.Failed() || *keep != "" {
 		t.Logf("kept: %s", save(t, dir, h, found))
 	}
@@ -129,24 +128,16 @@ func (w *World) watchClock(ctx context.Context) {
 func TestAPlanIsAFunctionOfItsSeedAndLeavesNothingOut(t *testing.T) {
 	for seed := range uint64(20) {
 		plan := Plan(seed, 10*time.Minute)
-		if fmt.Sprint(plan) != fmt.Sprint(Plan(seed, 10*time.Minute)) {
-			t.Fatalf("seed %d has two plans", seed)
-		}
+		assert.Must(t, fmt.Sprint(plan) == fmt.Sprint(Plan(seed, 10*time.Minute)), "seed %d has two plans", seed)
 		all := fmt.Sprint(plan)
 		for _, k := range kinds {
-			if !strings.Contains(all, k.name) {
-				t.Errorf("seed %d: %s does not come in ten minutes", seed, k.name)
-			}
+			assert.That(t, strings.Contains(all, k.name), "seed %d: %s does not come in ten minutes", seed, k.name)
 		}
 		for _, f := range plan {
-			if f.At < firstCalm || f.At > 10*time.Minute-calm {
-				t.Errorf("seed %d: %v comes when it is to be calm", seed, f)
-			}
+			assert.That(t, f.At >= firstCalm && f.At <= 10*time.Minute-calm, "seed %d: %v comes when it is to be calm", seed, f)
 		}
 	}
-	if fmt.Sprint(Plan(1, time.Hour)) == fmt.Sprint(Plan(2, time.Hour)) {
-		t.Error("two seeds have one plan")
-	}
+	assert.That(t, fmt.Sprint(Plan(1, time.Hour)) != fmt.Sprint(Plan(2, time.Hour)), "two seeds have one plan")
 	if n := len(Plan(1, 115*time.Second)); n < 5 {
 		t.Errorf("two minutes have %d faults", n)
 	}

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/chaos/check"
-	"lockkeeper/internal/test/testkit"
 )
 
 // line is one line of a history that is kept.
@@ -99,15 +99,14 @@ func TestAHistoryThatWasKeptIsJudgedAgain(t *testing.T) {
 		late.Kind, late.Sent, late.Done, late.Status, late.State, late.Reason = check.Heartbeat, 2e9, 3e9, 410, "", "expired"
 		was := check.History{Ops: []check.Op{held, late}, Spans: []check.Span{{Kind: "kill", To: 1e9}},
 			Listings: []check.Listing{{Lock: "lock", Sent: 5e9, Done: 6e9, Contenders: []check.Contender{{LeaseID: "l", Attempt: "a", Holds: true}}}}}
-		testkit.NoError(t, write(filepath.Join(dir, "history.jsonl"), was, nil))
+		assert.NoError(t, write(filepath.Join(dir, "history.jsonl"), was, nil))
 	}
 	h, err := read(filepath.Join(dir, "history.jsonl"))
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	found := check.Check(&h, check.Times{Session: sessionTimeout, Window: promiseWindow})
 	if *again == "" {
-		if len(found) != 1 || found[0].Rule != "shortened" || len(h.Spans) != 1 || len(h.Listings) != 1 {
-			t.Errorf("found %+v in %+v", found, h)
-		}
+		assert.That(t, len(found) == 1 && found[0].Rule == "shortened" && len(h.Spans) == 1 && len(h.Listings) == 1,
+			"found %+v in %+v", found, h)
 		return
 	}
 	for _, v := range found {

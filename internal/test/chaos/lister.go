@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/chaos/check"
 )
 
@@ -25,9 +26,7 @@ func (w *World) look(ctx context.Context, c *caller, lock string) bool {
 	a := c.send(ctx, 5*time.Second, "GET", "/v1/locks/"+lock+"?consistent=true&limit=1000", "", "", nil)
 	l.Done = w.now()
 	if !a.ok() {
-		if !a.again() {
-			w.t.Errorf("a look at %s is answered %d %s", lock, a.status, a.Code)
-		}
+		assert.That(w.t, a.again(), "a look at %s is answered %d %s", lock, a.status, a.Code)
 		return false
 	}
 	type contender struct {

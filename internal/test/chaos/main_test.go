@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
 )
@@ -14,7 +15,5 @@ func TestMain(m *testing.M) { os.Exit(testkit.RunPrograms(zkreal.Wrap(m), &binar
 // elapse lets real time pass, for what is itself a span of real time.
 func elapse(t testing.TB, d time.Duration) {
 	t.Helper()
-	if !sleep(t.Context(), d) {
-		t.Fatal("the test ended meanwhile")
-	}
+	assert.Must(t, sleep(t.Context(), d), "the test ended meanwhile")
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/childproc"
 	"lockkeeper/internal/test/testkit"
 )
@@ -60,9 +61,7 @@ func startNginx(t testing.TB, backends []string) string {
 	text := "daemon off;\nmaster_process off;\npid nginx.pid;\nerror_log stderr crit;\nevents { worker_connections 2048; }\n" +
 		"http {\naccess_log off;\nclient_max_body_size 1m;\n" + temporary.String() + fmt.Sprintf(nginxServer, upstreams.String(), listen) + "}\n"
 	config := filepath.Join(dir, "nginx.conf")
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(config, []byte(text), 0o600))
 	path, err := exec.LookPath("nginx")
 	if err != nil {
 		if path, err = exec.LookPath("/usr/sbin/nginx"); err != nil { // not every PATH has it
@@ -70,16 +69,12 @@ func startNginx(t testing.TB, backends []string) string {
 		}
 	}
 	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer log.Close() // nginx has its own descriptor
 	cmd := exec.Command(path, "-p", dir, "-e", "stderr", "-c", config)
 	cmd.Stdout, cmd.Stderr = log, log
 	proc, err := childproc.Start(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(func() {
 		proc.Stop(10 * time.Second) // it waits for no one: SIGTERM is its quick way
 		if t.Failed() {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/chaos/check"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/testkit"
@@ -84,9 +85,7 @@ func beatMany(t *testing.T, callers []*caller, tokens []string, within time.Dura
 	t.Helper()
 	due := slices.Clone(tokens)
 	for began, round := time.Now(), 0; len(due) > 0; round++ {
-		if time.Since(began) > within {
-			t.Fatalf("%d of %d leases are not answered for after %v", len(due), len(tokens), within)
-		}
+		assert.Must(t, time.Since(began) <= within, "%d of %d leases are not answered for after %v", len(due), len(tokens), within)
 		var again []string
 		for chunk := range slices.Chunk(due, 500) {
 			a := callers[round%len(callers)].send(t.Context(), 10*time.Second, "POST", "/v1/heartbeats", "", "", map[string][]string{"tokens": chunk})
@@ -247,9 +246,7 @@ func frozenOwner(t *testing.T, w *World) {
 	defer c.close()
 	for i, token := range tokens {
 		a := c.send(t.Context(), 10*time.Second, "GET", "/v1/leases/self", token, "", nil)
-		if a.State != "held" {
-			t.Fatalf("answered %d %s", a.status, a.Code)
-		}
+		assert.Must(t, a.State == "held", "answered %d %s", a.status, a.Code)
 		for range 4 {
 			questions = append(questions, &question{method: "POST", path: "/v1/leases/self/heartbeat", token: token})
 		}
@@ -277,16 +274,12 @@ func frozenOwner(t *testing.T, w *World) {
 			if a.status == http.StatusNoContent {
 				break
 			}
-			if !a.again() {
-				t.Fatalf("a release is answered %d %s", a.status, a.Code)
-			}
+			assert.Must(t, a.again(), "a release is answered %d %s", a.status, a.Code)
 			sleep(t.Context(), 50*time.Millisecond)
 		}
 		// The other one may have taken over; its queue is this one's a moment later.
 		a := other.send(t.Context(), 20*time.Second, "POST", fmt.Sprintf("/v1/locks/many-%d/leases?ttl=1m&wait=15s", i), "", "", nil)
-		if a.State != "held" {
-			t.Fatalf("an acquire after the takeover is answered %d %s", a.status, a.Code)
-		}
+		assert.Must(t, a.State == "held", "an acquire after the takeover is answered %d %s", a.status, a.Code)
 	}
 	elapse(t, 3*sessionTimeout-time.Since(frozen))
 	owner.thaw()
@@ -297,9 +290,8 @@ func frozenOwner(t *testing.T, w *World) {
 	answers := map[string]int{}
 	for _, q := range questions {
 		answers[fmt.Sprint(q.a.status, " ", q.a.Code)]++
-		if q.a.ok() {
-			t.Errorf("%s %s is answered %d %s by a gateway whose leases were another one's: %s", q.method, q.path, q.a.status, q.a.State, q.a.body)
-		}
+		assert.That(t, !q.a.ok(),
+			"%s %s is answered %d %s by a gateway whose leases were another one's: %s", q.method, q.path, q.a.status, q.a.State, q.a.body)
 	}
 	t.Logf("%d questions to a gateway that was frozen for %v are answered: %v", len(questions), time.Since(frozen).Round(time.Millisecond), answers)
 }
@@ -327,7 +319,7 @@ func allDown(t *testing.T, w *World) {
 	elapse(t, 2*time.Second)
 	span := check.Span{Kind: "all servers down", From: w.now()}
 	mend, err := w.killServers(0, 1, 2)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	elapse(t, outage)
 	ctx, cancel := context.WithTimeout(t.Context(), recovery)
 	defer cancel()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/chaos/check"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
@@ -45,9 +46,7 @@ func newWorld(t testing.TB, e *zkreal.Ensemble, dir, chroot string) *World {
 	testkit.BuiltFrom(t, "lockkeeper/cmd/gateway")
 	w := &World{t: t, ensemble: e, Recorder: &Recorder{began: time.Now()}, taken: make(map[*gateway]bool), count: make(map[string]int)}
 	if chroot != "" {
-		if err := zkreal.Mkdir(e.Servers()[0].Addr(), chroot); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, zkreal.Mkdir(e.Servers()[0].Addr(), chroot))
 	}
 	var servers, fronts []string
 	for _, s := range e.Servers() {
@@ -60,16 +59,12 @@ func newWorld(t testing.TB, e *zkreal.Ensemble, dir, chroot string) *World {
 	}
 	w.ways = []way{{"nginx", startNginx(t, fronts)}, {"balancer", startBalancer(t, fronts).url()}}
 	for _, g := range w.gateways {
-		if err := g.start(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, g.start())
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, g := range w.gateways {
-		if err := g.awaitReady(ctx); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, g.awaitReady(ctx))
 	}
 	w.began = time.Now()
 	return w

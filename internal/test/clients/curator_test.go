@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -48,9 +49,7 @@ func TestCuratorWorks(t *testing.T) {
 func compileT(t *testing.T, dir string) (classes string) {
 	t.Helper()
 	sources, err := filepath.Glob(filepath.Join(dir, "*.java"))
-	if err != nil || len(sources) == 0 {
-		t.Fatalf("no sources in %s: %v", dir, err)
-	}
+	assert.Must(t, err == nil && len(sources) != 0, "no sources in %s: %v", dir, err)
 	if _, err := os.Stat(jars + "curator-recipes.jar"); err != nil {
 		t.Fatalf("%v\nhint: scripts/setup test installs what these tests need", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -29,9 +30,7 @@ func TestVerdictsAreReadFromWhatAProgramPrints(t *testing.T) {
 	if v := testkit.Receive(t, startWithin, bad, "no verdict"); v.trace != "failed:\nTraceback\n  line ä" {
 		t.Errorf("trace %q", v.trace)
 	}
-	if log := p.log.String(); log != "not for us\nok stranger\n" {
-		t.Errorf("log %q", log)
-	}
+	assert.Equal(t, p.log.String(), "not for us\nok stranger\n", "log")
 }
 
 func TestOnlyTheEndOfALogIsKept(t *testing.T) {

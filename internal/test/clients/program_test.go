@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/childproc"
 	"lockkeeper/internal/test/testkit"
 )
@@ -41,9 +42,7 @@ type verdict struct{ trace string }
 func startT(t *testing.T, argv ...string) *program {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer r.Close()
 	p := &program{stdin: w, scenarios: make(chan []string, 1), waiting: make(map[string]chan<- verdict)}
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -88,9 +87,7 @@ func (p *program) run(t *testing.T, name string) {
 	}
 	select {
 	case v := <-verdicts:
-		if v.trace != "" {
-			t.Error(v.trace)
-		}
+		assert.That(t, v.trace == "", "%v", v.trace)
 	case <-p.proc.Done():
 		t.Errorf("the program ended before the scenario: %v", p.proc.Wait())
 	case <-time.After(scenarioWithin):

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/netfault"
 )
 
@@ -17,9 +18,7 @@ import (
 func weatherT(t *testing.T, s server) (control string) {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var (
 		mu      sync.Mutex
 		conns   []net.Conn

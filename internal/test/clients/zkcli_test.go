@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -71,7 +72,5 @@ func TestZkCliIsAnsweredTheSameByBothServers(t *testing.T) {
 			t.Fatalf("line %d: theirs %q, ours %q\ntheirs:\n%s\nours:\n%s", i+1, theirs[i], ours[i], answers[0], answers[1])
 		}
 	}
-	if len(theirs) != len(ours) {
-		t.Errorf("theirs has %d lines, ours %d", len(theirs), len(ours))
-	}
+	assert.That(t, len(theirs) == len(ours), "theirs has %d lines, ours %d", len(theirs), len(ours))
 }

@@ -10,23 +10,21 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/cli"
 	"github.com/compose-spec/compose-go/v2/types"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // project is compose.yaml as docker compose reads it: with its own library, schema and interpolation.
 func project(t testing.TB, file string) (*types.Project, error) {
 	t.Helper()
 	options, err := cli.NewProjectOptions([]string{file}, cli.WithWorkingDirectory(top), cli.WithInterpolation(true), cli.WithNormalization(true), cli.WithConsistency(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return options.LoadProject(context.Background())
 }
 
 func TestTheComposeFileIsAFleetOnAnEnsemble(t *testing.T) {
 	p, err := project(t, filepath.Join(top, "compose.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var zookeepers, gateways []types.ServiceConfig
 	for _, s := range p.Services {
 		switch {
@@ -44,9 +42,7 @@ func TestTheComposeFileIsAFleetOnAnEnsemble(t *testing.T) {
 			}
 		}
 	}
-	if len(zookeepers) != 3 || len(gateways) != 2 {
-		t.Fatalf("%d ZooKeepers, %d gateways", len(zookeepers), len(gateways))
-	}
+	assert.Must(t, len(zookeepers) == 3 && len(gateways) == 2, "%d ZooKeepers, %d gateways", len(zookeepers), len(gateways))
 	var servers []string
 	ids := map[string]bool{}
 	for _, s := range zookeepers {
@@ -56,13 +52,9 @@ func TestTheComposeFileIsAFleetOnAnEnsemble(t *testing.T) {
 			t.Errorf("%s is not in the ensemble as %s", s.Name, member)
 		}
 		servers = append(servers, s.Name+":2181")
-		if len(s.Volumes) != 2 {
-			t.Errorf("%s keeps its data in %v", s.Name, s.Volumes)
-		}
+		assert.That(t, len(s.Volumes) == 2, "%s keeps its data in %v", s.Name, s.Volumes)
 	}
-	if len(ids) != 3 {
-		t.Errorf("ids %v", ids)
-	}
+	assert.That(t, len(ids) == 3, "ids %v", ids)
 	for _, g := range gateways {
 		// As the image starts it.
 		environment := map[string]string{"LOCKKEEPER_LISTEN": ":8080"}
@@ -76,9 +68,7 @@ func TestTheComposeFileIsAFleetOnAnEnsemble(t *testing.T) {
 		if got := setting(t, printed, "zk"); !sameSet(got, servers) {
 			t.Errorf("%s: its ZooKeepers are %s, and there are %v", g.Name, got, servers)
 		}
-		if got := setting(t, printed, "advertise"); got != g.Name+":8080" {
-			t.Errorf("%s tells the others to find it at %s", g.Name, got)
-		}
+		assert.Equal(t, setting(t, printed, "advertise"), g.Name+":8080", "%s tells the others to find it at", g.Name)
 		for _, other := range gateways {
 			if !strings.Contains(printed, "- "+other.Name) && !strings.Contains(setting(t, printed, "allowed-hosts"), other.Name) {
 				t.Errorf("%s does not answer to the name %s", g.Name, other.Name)
@@ -88,15 +78,11 @@ func TestTheComposeFileIsAFleetOnAnEnsemble(t *testing.T) {
 			t.Errorf("%s is killed %v after it was asked to go", g.Name, grace)
 		}
 		for _, z := range zookeepers {
-			if g.DependsOn[z.Name].Condition != types.ServiceConditionHealthy {
-				t.Errorf("%s starts before %s", g.Name, z.Name)
-			}
+			assert.That(t, g.DependsOn[z.Name].Condition == types.ServiceConditionHealthy, "%s starts before %s", g.Name, z.Name)
 		}
 	}
 	nginx := p.Services["nginx"]
-	if len(nginx.Volumes) != 1 {
-		t.Fatalf("nginx has %v", nginx.Volumes)
-	}
+	assert.Must(t, len(nginx.Volumes) == 1, "nginx has %v", nginx.Volumes)
 	if v := nginx.Volumes[0]; !v.ReadOnly || v.Target != "/etc/nginx/conf.d/default.conf" || !strings.HasSuffix(v.Source, "/deploy/nginx/lockkeeper.conf") {
 		t.Errorf("nginx is configured by %+v", v)
 	} else if _, err := os.Stat(v.Source); err != nil {
@@ -104,9 +90,7 @@ func TestTheComposeFileIsAFleetOnAnEnsemble(t *testing.T) {
 	}
 	config := read(t, "deploy/nginx/lockkeeper.conf")
 	for _, g := range gateways {
-		if !strings.Contains(config, "server "+g.Name+":8080") {
-			t.Errorf("nginx does not know %s", g.Name)
-		}
+		assert.That(t, strings.Contains(config, "server "+g.Name+":8080"), "nginx does not know %s", g.Name)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -26,9 +27,7 @@ func TestMain(m *testing.M) { os.Exit(testkit.RunPrograms(m, &gateway)) }
 func read(t testing.TB, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(top, path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return string(data)
 }
 
@@ -36,9 +35,7 @@ func read(t testing.TB, path string) string {
 func tool(t testing.TB, name string, args ...string) (string, error) {
 	t.Helper()
 	path, err := exec.LookPath(name)
-	if err != nil {
-		t.Fatalf("%v\nhint: scripts/setup test installs what these tests need", err)
-	}
+	assert.Must(t, err == nil, "%v\nhint: scripts/setup test installs what these tests need", err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)
@@ -73,18 +70,14 @@ func accepted(t testing.TB, environment map[string]string, args ...string) strin
 func setting(t testing.TB, printed, name string) string {
 	t.Helper()
 	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + `: (.*)$`).FindStringSubmatch(printed)
-	if m == nil {
-		t.Fatalf("no %s in\n%s", name, printed)
-	}
+	assert.Must(t, m != nil, "no %s in\n%s", name, printed)
 	return strings.Trim(m[1], `"'`)
 }
 
 func duration(t testing.TB, s string) time.Duration {
 	t.Helper()
 	d, err := time.ParseDuration(strings.ReplaceAll(s, "min", "m"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return d
 }
 
@@ -92,12 +85,8 @@ func duration(t testing.TB, s string) time.Duration {
 func handover(t testing.TB) time.Duration {
 	t.Helper()
 	m := regexp.MustCompile(`shutdownWithin = (\d+) \* time\.Second`).FindStringSubmatch(read(t, "cmd/gateway/gateway.go"))
-	if m == nil {
-		t.Fatal("cmd/gateway does not say how long it takes to leave")
-	}
+	assert.Must(t, m != nil, "cmd/gateway does not say how long it takes to leave")
 	n, err := strconv.Atoi(m[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return time.Duration(n) * time.Second
 }

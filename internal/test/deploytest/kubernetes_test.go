@@ -17,6 +17,8 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"lockkeeper/internal/test/assert"
 )
 
 const manifests = "deploy/kubernetes/lockkeeper.yaml"
@@ -64,27 +66,20 @@ func decode(text string) (o objects, err error) {
 
 func TestTheManifestsAreWhatKubernetesUnderstands(t *testing.T) {
 	o, err := decode(read(t, manifests))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	pod := o.deployment.Spec.Template
 	labels := pod.Labels
 	for what, selector := range map[string]map[string]string{"Deployment": o.deployment.Spec.Selector.MatchLabels, "Service": o.service.Spec.Selector,
 		"PodDisruptionBudget": o.budget.Spec.Selector.MatchLabels, "NetworkPolicy": o.network.Spec.PodSelector.MatchLabels,
 		"topology": pod.Spec.TopologySpreadConstraints[0].LabelSelector.MatchLabels} {
-		if len(selector) == 0 || !maps.Equal(selector, labels) {
-			t.Errorf("%s selects %v, and the pods are %v", what, selector, labels)
-		}
+		assert.That(t, len(selector) != 0 && maps.Equal(selector, labels), "%s selects %v, and the pods are %v", what, selector, labels)
 	}
 	for what, in := range map[string]string{"ConfigMap": o.settings.Namespace, "ServiceAccount": o.account.Namespace, "Deployment": o.deployment.Namespace,
 		"Service": o.service.Namespace, "PodDisruptionBudget": o.budget.Namespace, "NetworkPolicy": o.network.Namespace} {
-		if in != o.namespace.Name {
-			t.Errorf("%s is in the namespace %q", what, in)
-		}
+		assert.That(t, in == o.namespace.Name, "%s is in the namespace %q", what, in)
 	}
-	if pod.Spec.ServiceAccountName != o.account.Name || len(pod.Spec.Containers) != 1 {
-		t.Errorf("account %q, %d containers", pod.Spec.ServiceAccountName, len(pod.Spec.Containers))
-	}
+	assert.That(t, pod.Spec.ServiceAccountName == o.account.Name && len(pod.Spec.Containers) == 1,
+		"account %q, %d containers", pod.Spec.ServiceAccountName, len(pod.Spec.Containers))
 	c := pod.Spec.Containers[0]
 	if _, tag, ok := strings.Cut(c.Image, ":"); !ok || tag == "latest" {
 		t.Errorf("image %q may be another one tomorrow", c.Image)
@@ -98,9 +93,7 @@ func TestTheManifestsAreWhatKubernetesUnderstands(t *testing.T) {
 	if user := regexp.MustCompile(`(?m)^USER (\d+):`).FindStringSubmatch(read(t, "Dockerfile")); user == nil || user[1] != fmt.Sprint(*p.RunAsUser) {
 		t.Errorf("the image's user is %v, and the pod's %d", user, *p.RunAsUser)
 	}
-	if *pod.Spec.EnableServiceLinks {
-		t.Error("the Service's variables are taken for settings")
-	}
+	assert.That(t, !*pod.Spec.EnableServiceLinks, "the Service's variables are taken for settings")
 	ports := map[string]int32{}
 	for _, port := range c.Ports {
 		ports[port.Name] = port.ContainerPort
@@ -128,20 +121,14 @@ func TestTheManifestsAreWhatKubernetesUnderstands(t *testing.T) {
 
 func TestTheGatewayTakesTheSettingsOfTheManifestsAndHasTheTimeToLeave(t *testing.T) {
 	o, err := decode(read(t, manifests))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	spec := o.deployment.Spec.Template.Spec
 	c := spec.Containers[0]
-	if len(c.EnvFrom) != 1 || c.EnvFrom[0].ConfigMapRef.Name != o.settings.Name {
-		t.Fatalf("settings come from %+v", c.EnvFrom)
-	}
+	assert.Must(t, len(c.EnvFrom) == 1 && c.EnvFrom[0].ConfigMapRef.Name == o.settings.Name, "settings come from %+v", c.EnvFrom)
 	environment := maps.Clone(o.settings.Data)
 	environment["LOCKKEEPER_LISTEN"] = ":8080" // the image's
 	for name := range environment {
-		if !known(t, name) {
-			t.Errorf("%s is no setting", name)
-		}
+		assert.That(t, known(t, name), "%s is no setting", name)
 	}
 	args := slices.Clone(c.Args)
 	for _, e := range c.Env {
@@ -161,14 +148,10 @@ func TestTheGatewayTakesTheSettingsOfTheManifestsAndHasTheTimeToLeave(t *testing
 		t.Errorf("each pod tells the others to find it at %s, and listens for them at %s", got, setting(t, printed, "fleet-listen"))
 	}
 	for _, port := range o.service.Spec.Ports {
-		if target := port.TargetPort.String(); target != "http" {
-			t.Errorf("the Service leads to %s", target)
-		}
+		assert.Equal(t, port.TargetPort.String(), "http", "the Service leads to")
 	}
 	for _, host := range []string{o.service.Name, o.service.Name + "." + o.service.Namespace, o.service.Name + "." + o.service.Namespace + ".svc"} {
-		if !strings.Contains(","+o.settings.Data["LOCKKEEPER_ALLOWED_HOSTS"]+",", ","+host+",") {
-			t.Errorf("nobody may ask for %s", host)
-		}
+		assert.That(t, strings.Contains(","+o.settings.Data["LOCKKEEPER_ALLOWED_HOSTS"]+",", ","+host+","), "nobody may ask for %s", host)
 	}
 	drain := duration(t, setting(t, printed, "drain-delay"))
 	if grace := time.Duration(*spec.TerminationGracePeriodSeconds) * time.Second; grace <= drain+handover(t) {
@@ -200,9 +183,7 @@ func TestAManifestWithATypingErrorIsRefused(t *testing.T) {
 // The manifests show an ensemble with an identity, and the gateway can read its file.
 func TestTheFleetHasAnIdentityTowardZooKeeper(t *testing.T) {
 	o, err := decode(read(t, manifests))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	spec := o.deployment.Spec.Template.Spec
 	at := slices.IndexFunc(spec.Containers[0].Env, func(e core.EnvVar) bool { return e.Name == "LOCKKEEPER_ZK_AUTH_FILE" })
 	if at < 0 || len(spec.Volumes) != 1 || len(spec.Containers[0].VolumeMounts) != 1 || spec.Volumes[0].Name != spec.Containers[0].VolumeMounts[0].Name {
@@ -212,9 +193,8 @@ func TestTheFleetHasAnIdentityTowardZooKeeper(t *testing.T) {
 	if spec.Containers[0].Env[at].Value != mount.MountPath+"/auth" || !mount.ReadOnly {
 		t.Errorf("the gateway looks for %s, and %+v is mounted", spec.Containers[0].Env[at].Value, mount)
 	}
-	if *secret.DefaultMode != 0o400 || *spec.SecurityContext.FSGroup != *spec.SecurityContext.RunAsGroup {
-		t.Error("the gateway could not read it, or others could")
-	}
+	assert.That(t, *secret.DefaultMode == 0o400 && *spec.SecurityContext.FSGroup == *spec.SecurityContext.RunAsGroup,
+		"the gateway could not read it, or others could")
 	if made := "create secret generic " + secret.SecretName + " --from-literal=auth=\"digest "; !strings.Contains(read(t, manifests), made) {
 		t.Errorf("it is not said how the Secret is made: %s", made)
 	}

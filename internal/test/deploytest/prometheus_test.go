@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func TestTheAlertsFireWhenTheyShouldAndNotOtherwise(t *testing.T) {
@@ -24,9 +26,7 @@ func TestTheAlertsFireWhenTheyShouldAndNotOtherwise(t *testing.T) {
 	// A rule that never fires is noticed.
 	copied := t.TempDir()
 	for name, text := range map[string]string{"alerts.yaml": strings.Replace(rules, "lockkeeper_replica_current{", "lockkeeper_replica_curent{", 1), "alerts_test.yaml": cases} {
-		if err := os.WriteFile(filepath.Join(copied, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(filepath.Join(copied, name), []byte(text), 0o600))
 	}
 	if _, err := tool(t, "promtool", "test", "rules", filepath.Join(copied, "alerts_test.yaml")); err == nil {
 		t.Error("promtool notices nothing")

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 const unit = "deploy/systemd/lockkeeper.service"
@@ -14,9 +16,7 @@ const unit = "deploy/systemd/lockkeeper.service"
 func directive(t testing.TB, text, name string) string {
 	t.Helper()
 	found := regexp.MustCompile(`(?m)^`+name+`=(.*)$`).FindAllStringSubmatch(text, -1)
-	if found == nil {
-		t.Fatalf("the unit has no %s", name)
-	}
+	assert.Must(t, found != nil, "the unit has no %s", name)
 	return found[len(found)-1][1]
 }
 
@@ -25,9 +25,7 @@ func TestTheUnitIsWhatSystemdUnderstandsAndTrusts(t *testing.T) {
 	text := strings.ReplaceAll(read(t, unit), "/usr/local/bin/gateway", gateway)
 	verify := func(text string) (string, error) {
 		path := filepath.Join(t.TempDir(), "lockkeeper.service")
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 		return tool(t, "systemd-analyze", "verify", "--man=no", path)
 	}
 	if out, err := verify(text); err != nil || strings.TrimSpace(out) != "" {
@@ -41,9 +39,7 @@ func TestTheUnitIsWhatSystemdUnderstandsAndTrusts(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	open := filepath.Join(t.TempDir(), "lockkeeper.service")
-	if err := os.WriteFile(open, []byte(strings.Replace(text, "DynamicUser=yes", "", 1)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(open, []byte(strings.Replace(text, "DynamicUser=yes", "", 1)), 0o644))
 	if _, err := tool(t, "systemd-analyze", "security", "--offline=true", "--threshold=15", open); err == nil {
 		t.Error("a service of root's would be let through")
 	}

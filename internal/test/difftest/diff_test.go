@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 )
 
 const (
@@ -25,7 +25,7 @@ func TestRandomScenarios(t *testing.T) {
 	}
 	if seed := os.Getenv("LOCKKEEPER_SEED"); seed != "" {
 		n, err := strconv.ParseUint(seed, 10, 64)
-		testkit.NoError(t, err)
+		assert.NoError(t, err)
 		from, to = n, n
 	}
 	steps, differ, began := 0, 0, time.Now()

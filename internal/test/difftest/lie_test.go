@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/wire"
 )
@@ -16,7 +17,7 @@ import (
 func liar(t *testing.T, addr string, newLie func() func(frame []byte) [][]byte) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -185,14 +186,12 @@ func TestALieIsCaught(t *testing.T) {
 			const seeds = 40
 			for seed := range uint64(seeds) {
 				d, err := pair.Compare(Generate(seed))
-				testkit.NoError(t, err)
+				assert.NoError(t, err)
 				if d == nil {
 					continue
 				}
 				d = pair.Shrink(d, 100)
-				if len(d.Scenario.Steps) > 6 {
-					t.Errorf("seed %d: not as short as it could be:\n%v", seed, d)
-				}
+				assert.That(t, len(d.Scenario.Steps) <= 6, "seed %d: not as short as it could be:\n%v", seed, d)
 				t.Logf("seed %d:\n%v", seed, d)
 				return
 			}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
@@ -60,9 +61,7 @@ func serversT(t *testing.T) *Pair {
 		}
 		twins.pair = &Pair{A: a, B: b}
 	})
-	if twins.err != nil {
-		t.Fatal(twins.err)
-	}
+	assert.NoError(t, twins.err)
 	return twins.pair
 }
 

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
-	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/wire"
@@ -21,7 +21,7 @@ func TestWhatHappensByItself(t *testing.T) {
 	for _, s := range timeScripts() {
 		t.Run(s.Name, func(t *testing.T) {
 			d, err := pair.Compare(s)
-			testkit.NoError(t, err)
+			assert.NoError(t, err)
 			if d != nil {
 				t.Error(d) // shrinking it would take minutes
 			}

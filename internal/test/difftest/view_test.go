@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -13,12 +14,8 @@ func TestPathsAreMovedThereAndBack(t *testing.T) {
 	p := place{root: "/d1"}
 	for path, sent := range map[string]string{"/": "/d1", "/a": "/d1/a", "//": "/d1//", "^/zookeeper": "/zookeeper",
 		"^a": "a", "^": "", "^/q{root}/x": "/q/d1/x"} {
-		if got := p.absolute(path); got != sent {
-			t.Errorf("%q is sent as %q, want %q", path, got, sent)
-		}
-		if got := p.relative(sent); got != path {
-			t.Errorf("%q is read as %q, want %q", sent, got, path)
-		}
+		assert.Equal(t, p.absolute(path), sent, "%q is sent as", path)
+		assert.Equal(t, p.relative(sent), path, "%q is read as", sent)
 	}
 }
 
@@ -27,9 +24,7 @@ func TestSurrogatesAreReadAsTheCharacterThatTheyAre(t *testing.T) {
 		"/\xed\xa0\xbd\xed\xb4\x92x": "/\U0001f512x", "/a": "/a", "": "", "\xed\xa0\xbd": "\xed\xa0\xbd",
 		"\xed\xb4\x92\xed\xa0\xbd": "\xed\xb4\x92\xed\xa0\xbd", "é\xed": "é\xed",
 	} {
-		if got := inUTF8(sent); got != want {
-			t.Errorf("%q is read as %q, want %q", sent, got, want)
-		}
+		assert.Equal(t, inUTF8(sent), want, "%q is read as", sent)
 	}
 }
 
@@ -49,9 +44,8 @@ func TestTimesThatCannotBeAreTold(t *testing.T) {
 		v := fresh()
 		v.stat("/a", wire.Stat{Czxid: 11, Ctime: ms, Mzxid: 11, Mtime: ms})
 		got := v.stat("/a", second)
-		if what != "" && !strings.Contains(got, what) || what == "" && strings.Contains(got, "TIME") {
-			t.Errorf("want %q, got %s", what, got)
-		}
+		assert.That(t, (what == "" || strings.Contains(got, what)) && (what != "" || !strings.Contains(got, "TIME")),
+			"want %q, got %s", what, got)
 	}
 }
 
@@ -70,8 +64,6 @@ func TestOnlyTheEventsOfASessionsEndAreSorted(t *testing.T) {
 	} {
 		got := said()
 		endInAnyOrder(test.step, got)
-		if !slices.Equal(got, test.want) {
-			t.Errorf("%v: %q, want %q", test.step, got, test.want)
-		}
+		assert.That(t, slices.Equal(got, test.want), "%v: %q, want %q", test.step, got, test.want)
 	}
 }

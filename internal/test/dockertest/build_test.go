@@ -15,6 +15,7 @@ import (
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/childproc"
 	"lockkeeper/internal/test/testkit"
 )
@@ -30,13 +31,10 @@ func TestTheBuildStageMakesAStaticGatewayThatTheHealthCheckFindsAlive(t *testing
 	i, gateway := built(t)
 
 	binary, err := elf.Open(gateway)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer binary.Close()
-	if slices.ContainsFunc(binary.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
-		t.Error("the binary asks for a dynamic linker, which an image from scratch does not have")
-	}
+	assert.That(t, !slices.ContainsFunc(binary.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }),
+		"the binary asks for a dynamic linker, which an image from scratch does not have")
 	if out, err := exec.Command(gateway, "version").CombinedOutput(); err != nil || string(out) != "v1.2.3\n" {
 		t.Errorf("version: %v: %s", err, out)
 	}
@@ -70,26 +68,16 @@ func TestTheBuildStageMakesAStaticGatewayThatTheHealthCheckFindsAlive(t *testing
 func built(t *testing.T) (*image, string) {
 	t.Helper()
 	i, err := read(repository(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	names, err := i.let()
-	if err != nil || len(names) < 20 {
-		t.Fatalf("the build's context has %d files (%v)", len(names), err)
-	}
+	assert.Must(t, err == nil && len(names) >= 20, "the build's context has %d files (%v)", len(names), err)
 	source := t.TempDir()
 	for _, name := range names {
 		data, err := os.ReadFile(filepath.Join(top, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		to := filepath.Join(source, name)
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(to, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.MkdirAll(filepath.Dir(to), 0o755))
+		assert.NoError(t, os.WriteFile(to, data, 0o644))
 	}
 	build := exec.Command("sh", "-c", strings.Join(i.compile().CmdLine, " "))
 	build.Dir = source
@@ -107,16 +95,12 @@ func started(t *testing.T, gateway string) (address string, stop func()) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "log")
 	log, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer log.Close()
 	cmd := exec.Command(gateway, "--zk", "127.0.0.1:1")
 	cmd.Env, cmd.Stderr = []string{"LOCKKEEPER_LISTEN=127.0.0.1:0"}, log
 	process, err := childproc.Start(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	stop = func() { process.Stop(20 * time.Second) }
 	t.Cleanup(stop)
 	testkit.Eventually(t, 30*time.Second, func() bool {

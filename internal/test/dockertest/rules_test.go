@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"lockkeeper/internal/test/assert"
 )
 
 const (
@@ -18,9 +20,7 @@ func repository(t *testing.T) Context {
 	t.Helper()
 	read := func(name string) []byte {
 		data, err := os.ReadFile(top + "/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		return data
 	}
 	return Context{Dockerfile: read("Dockerfile"), Ignore: read(".dockerignore"), GoMod: read("go.mod"), Files: os.DirFS(top)}
@@ -29,9 +29,7 @@ func repository(t *testing.T) Context {
 func TestTheDockerfileKeepsTheRules(t *testing.T) {
 	t.Parallel()
 	found, err := Check(repository(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, v := range found {
 		t.Error(v)
 	}
@@ -107,14 +105,10 @@ func TestEachRuleIsCheckedAndExplained(t *testing.T) {
 			case strings.HasPrefix(name, ".dockerignore: "):
 				changed = &context.Ignore
 			}
-			if !bytes.Contains(*changed, []byte(c.from)) {
-				t.Fatalf("nothing reads %q: the test has to follow the file", c.from)
-			}
+			assert.Must(t, bytes.Contains(*changed, []byte(c.from)), "nothing reads %q: the test has to follow the file", c.from)
 			*changed = bytes.ReplaceAll(*changed, []byte(c.from), []byte(c.to))
 			found, err := Check(context)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			for _, v := range found {
 				if strings.Contains(v.String(), c.reason) {
 					return

@@ -19,6 +19,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk/standalone"
@@ -30,9 +31,7 @@ var evil = zk.DigestACL(zk.PermAll, "evil", "x")
 func identity(t *testing.T, userAndPassword string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "auth")
-	if err := os.WriteFile(file, []byte("digest "+userAndPassword+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(file, []byte("digest "+userAndPassword+"\n"), 0o600))
 	return file
 }
 
@@ -43,9 +42,7 @@ func runNode(t *testing.T, node *standalone.Node) (stop func()) {
 	go func() { ended <- node.Run(ctx) }()
 	return func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, <-ended)
 	}
 }
 
@@ -56,9 +53,7 @@ func dialOwn(t *testing.T, node *standalone.Node) *zk.Conn {
 		zk.WithDialer(func(network, addr string, _ time.Duration) (net.Conn, error) {
 			return node.Dial(t.Context(), network, addr)
 		}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	go func() {
 		for range events {
 		}
@@ -133,9 +128,7 @@ func TestAStoreThatAStrangerHasClosedServesAgain(t *testing.T) {
 	lease := g.hold("deploy", "ttl=2m")
 	g.terminate()
 	node, err := standalone.Open(standalone.Config{Dir: g.dataDir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	stop := runNode(t, node)
 	owner := dialOwn(t, node)
 	for _, path := range everyNode("/lockkeeper/locks/deploy", lease.Znode) {
@@ -170,14 +163,10 @@ func TestNoClientBecomesSuperThroughEmbeddedListen(t *testing.T) {
 	startStandalone(t, "--embedded-listen="+addr)
 	for _, secret := range []string{"super:admin", "super", ""} {
 		f := newForeign(t, addr, "")
-		if err := f.AddAuth("super", []byte(secret)); err == nil {
-			t.Errorf("addAuth super %q was accepted", secret)
-		}
+		assert.That(t, f.AddAuth("super", []byte(secret)) != nil, "addAuth super %q was accepted", secret)
 	}
 	f := newForeign(t, addr, "")
-	if err := f.AddAuth("digest", []byte("super:admin")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, f.AddAuth("digest", []byte("super:admin")))
 	if _, _, err := f.Get("/lockkeeper/secret"); !errors.Is(err, zk.ErrNoAuth) {
 		t.Errorf("digest super reads the secret: %v", err)
 	}
@@ -190,9 +179,7 @@ func TestALeaseWhoseContenderAStrangerClosesStillEndsAtItsTTL(t *testing.T) {
 	addr, chroot := zkreal.SharedRealT(t)
 	g := startGateway(t, addr+chroot, "--zk-auth-file="+identity(t, "fleet:sesame"))
 	fleet, stranger := newForeign(t, addr, chroot), newForeign(t, addr, chroot)
-	if err := fleet.AddAuth("digest", []byte("fleet:sesame")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, fleet.AddAuth("digest", []byte("fleet:sesame")))
 	shut := func(lock string) api.Lease {
 		var lease api.Lease
 		// The end of the closed contender before it is found by a listing, once a second.
@@ -236,12 +223,8 @@ func TestALeaseWhoseContenderAStrangerClosesStillEndsAtItsTTL(t *testing.T) {
 	if took := time.Since(begun); took > ttl+required(5*time.Second) {
 		t.Errorf("it ended %v after its last heartbeat", took)
 	}
-	if n := g.shutOutLines(lease.LeaseID); n != 1 {
-		t.Errorf("%d lines of log about one lease", n)
-	}
-	if n := strings.Count(g.log.String(), "could not be read"); n != 0 {
-		t.Errorf("%d times the log says that the lease could not be read", n)
-	}
+	assert.Equal(t, g.shutOutLines(lease.LeaseID), 1, "lines of log about one lease")
+	assert.Equal(t, strings.Count(g.log.String(), "could not be read"), 0, "times the log says that the lease could not be read")
 }
 
 // forge makes the token of a lease from what everyone could read.
@@ -271,13 +254,9 @@ func TestAForgedTokenIsRefusedAfterTheSecretWasRotated(t *testing.T) {
 	}
 	f := newForeign(t, addr, chroot)
 	secret, _, err := f.Get(chroot + "/lockkeeper/secret")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	victim := g.hold("deploy", "ttl=10s")
-	if token := forge(t, secret, victim.LeaseID); token != victim.Token {
-		t.Fatal("the forged token differs from the lease's: the test forges wrongly")
-	}
+	assert.Must(t, forge(t, secret, victim.LeaseID) == victim.Token, "the forged token differs from the lease's: the test forges wrongly")
 	rotate := []string{"secret", "rotate", "--offline", "--zk=" + addr + chroot, "--zk-auth-file=" + file}
 	g.terminate()
 
@@ -295,9 +274,8 @@ func TestAForgedTokenIsRefusedAfterTheSecretWasRotated(t *testing.T) {
 	exposed := func(want bool) {
 		t.Helper()
 		info, _, err := g.Info(t.Context())
-		if err != nil || info.Zookeeper.SecretExposed != want {
-			t.Errorf("secret_exposed is %v, want %v (%v)", info.Zookeeper.SecretExposed, want, err)
-		}
+		assert.That(t, err == nil && info.Zookeeper.SecretExposed == want,
+			"secret_exposed is %v, want %v (%v)", info.Zookeeper.SecretExposed, want, err)
 		line := "lockkeeper_secret_exposed 0"
 		if want {
 			line = "lockkeeper_secret_exposed 1"
@@ -320,38 +298,28 @@ func TestAForgedTokenIsRefusedAfterTheSecretWasRotated(t *testing.T) {
 		t.Errorf("without --offline: exit code %d\n%s", code, out)
 	}
 	code, out := exitCode(t, rotate...)
-	if code != 0 || !strings.Contains(out, "end at their TTLs") {
-		t.Errorf("exit code %d\n%s", code, out)
-	}
+	assert.That(t, code == 0 && strings.Contains(out, "end at their TTLs"), "exit code %d\n%s", code, out)
 	owner := newForeign(t, addr, chroot)
-	if err := owner.AddAuth("digest", []byte("fleet:sesame")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, owner.AddAuth("digest", []byte("fleet:sesame")))
 	fresh, _, err := owner.Get(chroot + "/lockkeeper/secret")
-	if err != nil || strings.Contains(out, forge(t, fresh, victim.LeaseID)) || strings.Contains(out, string(fresh)) {
-		t.Errorf("%v, or the key is printed:\n%s", err, out)
-	}
+	assert.That(t, err == nil && !strings.Contains(out, forge(t, fresh, victim.LeaseID)) && !strings.Contains(out, string(fresh)),
+		"%v, or the key is printed:\n%s", err, out)
 
 	mark = len(g.log.String())
 	g.restart()
 	g.awaitServing()
 	exposed(false)
-	if strings.Contains(g.log.String()[mark:], "compromised") {
-		t.Errorf("the log still says that the secret is compromised")
-	}
+	assert.That(t, !strings.Contains(g.log.String()[mark:], "compromised"), "the log still says that the secret is compromised")
 	for what, lease := range map[string]string{"the victim's": victim.LeaseID, "a new one's": g.hold("fresh", "ttl=1m").LeaseID} {
 		a, err := g.Release(t.Context(), forge(t, secret, lease))
-		if err != nil || a.Status != http.StatusForbidden {
-			t.Errorf("a forged token of %s lease after the rotation: %v %+v", what, err, a)
-		}
+		assert.That(t, err == nil && a.Status == http.StatusForbidden,
+			"a forged token of %s lease after the rotation: %v %+v", what, err, a)
 	}
 	g.awaitLock(2*patience, "deploy", 0, 0) // its contender is still the fleet's, and ends with its TTL
 
 	// A second gateway that lacks the identity says so.
 	code, out = exitCode(t, "--zk="+addr+chroot, "--listen="+freeAddr(t))
-	if code != 78 || !strings.Contains(out, "--zk-auth-file") {
-		t.Errorf("without the identity: exit code %d\n%s", code, out)
-	}
+	assert.That(t, code == 78 && strings.Contains(out, "--zk-auth-file"), "without the identity: exit code %d\n%s", code, out)
 }
 
 func TestTheSecretOfAnOwnStoreIsRotated(t *testing.T) {
@@ -391,9 +359,8 @@ func TestASecretThatOthersMadeFirstIsNotAccepted(t *testing.T) {
 	f.put("/lockkeeper", nil)
 	f.put("/lockkeeper/secret", []byte(`{"fleet_id":"abcdefgh","keys":[{"id":"evil","key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}]}`))
 	code, out := exitCode(t, "--zk="+addr+chroot, "--listen="+freeAddr(t), "--zk-auth-file="+identity(t, "fleet:sesame"))
-	if code != 78 || !strings.Contains(out, "/lockkeeper/secret") || !strings.Contains(out, "hint: ") {
-		t.Errorf("exit code %d\n%s", code, out)
-	}
+	assert.That(t, code == 78 && strings.Contains(out, "/lockkeeper/secret") && strings.Contains(out, "hint: "),
+		"exit code %d\n%s", code, out)
 }
 
 // ZooKeeper shows a digest as x to clients without ADMIN, and takes "user:x" for an identity. Neither proves a right.
@@ -411,9 +378,8 @@ func TestAnEntryThatAStrangerWroteInOurNameRefusesTheStart(t *testing.T) {
 	}
 	for _, command := range [][]string{{"--listen=" + freeAddr(t)}, {"secret", "rotate", "--offline"}} {
 		code, out := exitCode(t, append(command, "--zk="+addr+chroot, "--zk-auth-file="+file)...)
-		if code != 78 || !strings.Contains(out, "hint: have ZooKeeper's super user run: setAcl "+path+" ") {
-			t.Errorf("%v: exit code %d\n%s", command, code, out)
-		}
+		assert.That(t, code == 78 && strings.Contains(out, "hint: have ZooKeeper's super user run: setAcl "+path+" "),
+			"%v: exit code %d\n%s", command, code, out)
 	}
 }
 
@@ -426,9 +392,7 @@ func TestAVersionThatOthersMadeFirstMakesNoRootTheirs(t *testing.T) {
 	f.put("/lockkeeper/version", []byte(`{"layout":1,"oldest_reader":1}`))
 	f.put("/lockkeeper/secret", []byte(`{"fleet_id":"abcdefgh","keys":[{"id":"evil","key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}]}`))
 	code, out := exitCode(t, "--zk="+addr+chroot, "--listen="+freeAddr(t), "--zk-auth-file="+identity(t, "fleet:sesame"))
-	if code != 78 || !strings.Contains(out, "root_taken") || !strings.Contains(out, "hint: ") {
-		t.Errorf("exit code %d\n%s", code, out)
-	}
+	assert.That(t, code == 78 && strings.Contains(out, "root_taken") && strings.Contains(out, "hint: "), "exit code %d\n%s", code, out)
 }
 
 // Without this no other program could create its root any more.
@@ -465,15 +429,10 @@ func TestAClosedDirectoryOfAnotherProgramCostsOnlyItsLock(t *testing.T) {
 		t.Errorf("release: %v %d %s", err, a.Status, a.Body)
 	}
 	_, a, err = g.Acquire(t.Context(), "theirs", apitest.Query("ttl=20s&async=true"))
-	if err != nil || a.Status != http.StatusServiceUnavailable || !strings.Contains(string(a.Body), "ACL") {
-		t.Errorf("acquire: %v %d %s", err, a.Status, a.Body)
-	}
+	assert.That(t, err == nil && a.Status == http.StatusServiceUnavailable && strings.Contains(string(a.Body), "ACL"),
+		"acquire: %v %d %s", err, a.Status, a.Body)
 	g.works("other")
 	elapse(t, 3*time.Second) // the deletion is tried once a second
-	if n := g.shutOutLines(lease.LeaseID); n != 1 {
-		t.Errorf("%d lines of log about one lease", n)
-	}
-	if strings.Contains(g.log.String(), "could not be deleted") {
-		t.Error("each attempt is logged")
-	}
+	assert.Equal(t, g.shutOutLines(lease.LeaseID), 1, "lines of log about one lease")
+	assert.That(t, !strings.Contains(g.log.String(), "could not be deleted"), "each attempt is logged")
 }

@@ -11,6 +11,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -26,15 +27,9 @@ func TestAnAcquireIsAnsweredWithTheWholeLease(t *testing.T) {
 	g := onShared(t)
 	lease, a, err := g.Acquire(t.Context(), "deploy", apitest.Query("ttl=10s&owner=me&metadata=job+17"))
 	expect(t, a, err, http.StatusCreated, "")
-	if got := a.Header.Get("Location"); got != "/v1/leases/"+lease.LeaseID {
-		t.Errorf("Location is %q", got)
-	}
-	if got := a.Header.Get("Cache-Control"); got != "no-store" {
-		t.Errorf("Cache-Control is %q", got)
-	}
-	if a.Header.Get("Lockkeeper-Request-Id") == "" {
-		t.Error("there is no Lockkeeper-Request-Id")
-	}
+	assert.Equal(t, a.Header.Get("Location"), "/v1/leases/"+lease.LeaseID, "Location")
+	assert.Equal(t, a.Header.Get("Cache-Control"), "no-store", "Cache-Control")
+	assert.That(t, a.Header.Get("Lockkeeper-Request-Id") != "", "there is no Lockkeeper-Request-Id")
 	if lease.Lock != "deploy" || lease.NS != "default" || lease.Mode != api.ModeExclusive || lease.State != api.StateHeld ||
 		lease.Owner != "me" || lease.Metadata != "job 17" || lease.TTLMS != 10_000 || !lease.FailoverSafe ||
 		lease.FencingToken <= 0 || lease.Rev == "" || lease.Position != 0 || lease.Reason != "" {
@@ -46,9 +41,7 @@ func TestAnAcquireIsAnsweredWithTheWholeLease(t *testing.T) {
 	if lease.QueueLength == nil || *lease.QueueLength != 0 {
 		t.Errorf("queue_length in %s", a.Body)
 	}
-	if !strings.HasPrefix(lease.Token, "lk1."+lease.LeaseID+".") {
-		t.Errorf("the token %q does not name its lease", lease.Token)
-	}
+	assert.That(t, strings.HasPrefix(lease.Token, "lk1."+lease.LeaseID+"."), "the token %q does not name its lease", lease.Token)
 	if want := "/lockkeeper/locks/deploy/write-v1." + lease.LeaseID + "-lock-0000000000"; lease.Znode != want {
 		t.Errorf("znode is %q, want %q", lease.Znode, want)
 	}
@@ -107,9 +100,7 @@ func TestAWaitingAcquireIsAnsweredWhenTheHolderLetsGo(t *testing.T) {
 	if took := time.Since(began); took > required(3*time.Second) {
 		t.Errorf("the hand-over took %v", took)
 	}
-	if lease.FencingToken <= first.FencingToken {
-		t.Errorf("fencing token %d follows %d", lease.FencingToken, first.FencingToken)
-	}
+	assert.That(t, lease.FencingToken > first.FencingToken, "fencing token %d follows %d", lease.FencingToken, first.FencingToken)
 	if *lease.ExpiresInMS < 8000 {
 		t.Errorf("a grant that was waited for has %d ms", *lease.ExpiresInMS)
 	}
@@ -121,9 +112,8 @@ func TestAWaitThatElapsesLeavesTheQueueAndSaysWhoHolds(t *testing.T) {
 	first := g.hold("deploy", "ttl=30s")
 	_, a, err := g.Acquire(t.Context(), "deploy", apitest.Query("wait=300ms"))
 	expect(t, a, err, http.StatusConflict, "wait_elapsed")
-	if len(a.Problem.Holders) != 1 || a.Problem.Holders[0].LeaseID != first.LeaseID || *a.Problem.QueueLength != 0 {
-		t.Errorf("%s", a.Body)
-	}
+	assert.That(t, len(a.Problem.Holders) == 1 && a.Problem.Holders[0].LeaseID == first.LeaseID && *a.Problem.QueueLength == 0,
+		"%s", a.Body)
 	if q := g.awaitLock(patience, "deploy", 1, 0); len(q.Waiters) != 0 {
 		t.Errorf("still there: %+v", q.Waiters)
 	}
@@ -135,9 +125,8 @@ func TestATicketKeepsItsPlaceAndIsPolled(t *testing.T) {
 	first := g.hold("deploy", "ttl=30s")
 	second := g.queue("deploy", "ttl=30s&owner=second")
 	third := g.queue("deploy", "ttl=30s&owner=third")
-	if second.Position != 1 || third.Position != 2 || *third.QueueLength != 2 || third.FencingToken != 0 {
-		t.Errorf("places: %+v, %+v", second, third)
-	}
+	assert.That(t, second.Position == 1 && third.Position == 2 && *third.QueueLength == 2 && third.FencingToken == 0,
+		"places: %+v, %+v", second, third)
 	if beat := g.beat(third.Token, api.StateWaiting); beat.Position != 2 || beat.FencingToken != 0 {
 		t.Errorf("heartbeat of the third: %+v", beat)
 	}
@@ -165,9 +154,8 @@ func TestATicketKeepsItsPlaceAndIsPolled(t *testing.T) {
 	g.letGo(first.Token)
 	got := <-answers
 	expect(t, got.a, got.err, http.StatusOK, "")
-	if got.lease.State != api.StateHeld || got.lease.FencingToken <= first.FencingToken || got.lease.Position != 0 {
-		t.Errorf("the poll says %s", got.a.Body)
-	}
+	assert.That(t, got.lease.State == api.StateHeld && got.lease.FencingToken > first.FencingToken && got.lease.Position == 0,
+		"the poll says %s", got.a.Body)
 	if beat := g.beat(second.Token, api.StateHeld); beat.FencingToken != got.lease.FencingToken || beat.Waiters != 1 || beat.TTLMS != 30_000 {
 		t.Errorf("the confirming heartbeat: %+v", beat)
 	}
@@ -215,9 +203,7 @@ func TestHeartbeatsRenewAndReleasesMayBeRepeated(t *testing.T) {
 	}
 	longer, a, err := g.Heartbeat(t.Context(), lease.Token, apitest.Query("ttl=1h"))
 	expect(t, a, err, http.StatusOK, "")
-	if longer.TTLMS != 3_600_000 || longer.ExpiresInMS < 3_590_000 {
-		t.Errorf("a longer TTL: %+v", longer)
-	}
+	assert.That(t, longer.TTLMS == 3_600_000 && longer.ExpiresInMS >= 3_590_000, "a longer TTL: %+v", longer)
 	other := g.hold("other", "ttl=30s")
 	bulk, a, err := g.Heartbeats(t.Context(), []string{lease.Token, other.Token, other.Token + "x"})
 	expect(t, a, err, http.StatusOK, "")
@@ -233,9 +219,7 @@ func TestHeartbeatsRenewAndReleasesMayBeRepeated(t *testing.T) {
 	}
 	_, a, err = g.Heartbeat(t.Context(), lease.Token)
 	expect(t, a, err, http.StatusGone, "lease_ended")
-	if a.Problem.Reason != api.ReasonReleased {
-		t.Errorf("reason %q", a.Problem.Reason)
-	}
+	assert.That(t, a.Problem.Reason == api.ReasonReleased, "reason %q", a.Problem.Reason)
 	if verified, a, err := g.Lease(t.Context(), other.LeaseID, apitest.Query("verify=true")); err != nil || verified.State != api.StateHeld {
 		t.Errorf("verify: %v %+v", err, a)
 	}
@@ -250,14 +234,10 @@ func TestALeaseWithoutHeartbeatsExpiresAndTheNextOneIsServed(t *testing.T) {
 	if took := time.Since(began); took < 2*time.Second {
 		t.Errorf("a lease of 2 s was over after %v", took)
 	}
-	if second.FencingToken <= first.FencingToken {
-		t.Errorf("fencing token %d follows %d", second.FencingToken, first.FencingToken)
-	}
+	assert.That(t, second.FencingToken > first.FencingToken, "fencing token %d follows %d", second.FencingToken, first.FencingToken)
 	_, a, err := g.Heartbeat(t.Context(), first.Token)
 	expect(t, a, err, http.StatusGone, "lease_ended")
-	if a.Problem.Reason != api.ReasonExpired {
-		t.Errorf("reason %q", a.Problem.Reason)
-	}
+	assert.That(t, a.Problem.Reason == api.ReasonExpired, "reason %q", a.Problem.Reason)
 	a, err = g.Release(t.Context(), first.Token)
 	expect(t, a, err, http.StatusGone, "lease_ended")
 }
@@ -340,9 +320,8 @@ func TestBadInputIsRefusedByNameAndCreatesNothing(t *testing.T) {
 			options = append(options, apitest.JSON(c.body))
 		}
 		_, a, err := g.Acquire(t.Context(), c.lock, options...)
-		if err != nil || a.Status != c.status || a.Code() != c.code || (c.field != "" && a.Problem.Field != c.field) {
-			t.Errorf("%s: %v, answered %+v, want %d %s %s", name, err, a.Problem, c.status, c.code, c.field)
-		}
+		assert.That(t, err == nil && a.Status == c.status && a.Code() == c.code && (c.field == "" || a.Problem.Field == c.field),
+			"%s: %v, answered %+v, want %d %s %s", name, err, a.Problem, c.status, c.code, c.field)
 	}
 	list, a, err := g.Locks(t.Context())
 	expect(t, a, err, http.StatusOK, "")

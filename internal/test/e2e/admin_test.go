@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -17,24 +18,18 @@ func TestASemaphoreHasAsManyPermitsAsWasAgreedOrSet(t *testing.T) {
 	g := startGateway(t, addr+chroot)
 	post[api.Lease](g, "POST", "/v1/locks/gpu/leases?mode=semaphore", 422, "invalid_field")
 	first := g.hold("gpu", "ttl=1m&mode=semaphore&limit=3&permits=2")
-	if first.Permits != 2 || first.Limit != 3 || first.Mode != api.ModeSemaphore {
-		t.Errorf("%+v", first)
-	}
+	assert.That(t, first.Permits == 2 && first.Limit == 3 && first.Mode == api.ModeSemaphore, "%+v", first)
 	g.hold("gpu", "ttl=1m&mode=semaphore")
 	full := g.queue("gpu", "ttl=1m&mode=semaphore&limit=3")
 	a, err := g.Send(t.Context(), "POST", "/v1/locks/gpu/leases?mode=semaphore&limit=4")
 	expect(t, a, err, 409, "settings_differ")
-	if a.Problem.Limit != 3 {
-		t.Errorf("the limit in force is not told: %s", a.Body)
-	}
+	assert.That(t, a.Problem.Limit == 3, "the limit in force is not told: %s", a.Body)
 	post[api.Lease](g, "POST", "/v1/locks/gpu/leases?mode=semaphore&permits=4", 422, "invalid_field")
 	if q := g.awaitLock(patience, "gpu", 2, 1); q.Settings == nil || q.Settings.Limit != 3 || !q.Settings.Agreed || q.Holders[0].Permits != 2 || q.Holders[0].Limit != 3 {
 		t.Errorf("%+v %+v", q, q.Settings)
 	}
 	q := post[api.Lock](g, "PUT", "/v1/locks/gpu?limit=5", 200, "")
-	if q.Settings == nil || q.Settings.Limit != 5 || q.Settings.Agreed || q.QueueLength != 1 {
-		t.Errorf("%+v", q)
-	}
+	assert.That(t, q.Settings != nil && q.Settings.Limit == 5 && !q.Settings.Agreed && q.QueueLength == 1, "%+v", q)
 	g.letGo(first.Token)
 	g.awaitHeld(full) // whoever was in the queue keeps the limit that it came with
 	post[api.Lock](g, "DELETE", "/v1/locks/gpu", 409, "lock_in_use")
@@ -60,9 +55,7 @@ func TestAHoldMoreAndAHoldLess(t *testing.T) {
 	post[api.Lease](g, "POST", "/v1/locks/another/leases?hold=inner", 422, "invalid_field", apitest.Token(l.Token))
 	a, err := g.Send(t.Context(), "POST", "/v1/locks/deploy/leases?hold=inner&format=env", apitest.Token(l.Token))
 	expect(t, a, err, 200, "")
-	if !strings.Contains(string(a.Body), "LEASE_TOKEN="+l.Token+"\n") {
-		t.Errorf("%s", a.Body)
-	}
+	assert.That(t, strings.Contains(string(a.Body), "LEASE_TOKEN="+l.Token+"\n"), "%s", a.Body)
 	for range 2 {
 		post[struct{}](g, "DELETE", "/v1/leases/self?hold=inner", 204, "", apitest.Token(l.Token))
 	}
@@ -73,9 +66,7 @@ func TestAHoldMoreAndAHoldLess(t *testing.T) {
 	post[struct{}](g, "DELETE", "/v1/leases/self?hold=outer", 204, "", apitest.Token(l.Token))
 	g.awaitLock(patience, "deploy", 0, 0)
 	m := post[api.Postmortem](g, "GET", "/v1/leases/self/postmortem", 200, "", apitest.Token(l.Token))
-	if m.Reason != api.ReasonReleased || m.FencingToken != l.FencingToken || m.HeldMS == nil || m.Next != nil {
-		t.Errorf("%+v", m)
-	}
+	assert.That(t, m.Reason == api.ReasonReleased && m.FencingToken == l.FencingToken && m.HeldMS != nil && m.Next == nil, "%+v", m)
 }
 
 func TestWhatIsKnownOfALeaseCanBeChanged(t *testing.T) {
@@ -84,16 +75,12 @@ func TestWhatIsKnownOfALeaseCanBeChanged(t *testing.T) {
 	g := startGateway(t, addr+chroot)
 	l := g.hold("leader", "ttl=1m&owner=node-1&metadata=old")
 	got := post[api.Lease](g, "PATCH", "/v1/leases/self?ttl=2m", 200, "", apitest.Token(l.Token), apitest.JSON(`{"metadata":"new","owner":""}`))
-	if got.Metadata != "new" || got.Owner != "" || got.TTLMS != 120_000 || got.Rev == l.Rev || got.Token != "" {
-		t.Errorf("%+v", got)
-	}
+	assert.That(t, got.Metadata == "new" && got.Owner == "" && got.TTLMS == 120_000 && got.Rev != l.Rev && got.Token == "", "%+v", got)
 	if q := g.awaitLock(patience, "leader", 1, 0); q.Holders[0].Metadata != "new" || q.Holders[0].Owner != "" {
 		t.Errorf("%+v", q.Holders[0])
 	}
 	again := post[api.Lease](g, "PATCH", "/v1/leases/"+l.LeaseID, 200, "", apitest.Token(l.Token))
-	if again.Metadata != "new" || again.TTLMS != got.TTLMS {
-		t.Errorf("nothing was to be changed: %+v", again)
-	}
+	assert.That(t, again.Metadata == "new" && again.TTLMS == got.TTLMS, "nothing was to be changed: %+v", again)
 }
 
 func TestAHolderIsAskedToLetGoAndThenForced(t *testing.T) {
@@ -103,9 +90,7 @@ func TestAHolderIsAskedToLetGoAndThenForced(t *testing.T) {
 	l := g.hold("deploy", "ttl=1m&owner=me")
 	next := g.queue("deploy", "ttl=1m&owner=you")
 	asked := post[api.RevokeAnswer](g, "POST", "/v1/locks/deploy/revoke", 200, "", apitest.JSON(`{"reason":"maintenance"}`))
-	if len(asked.Asked) != 1 || asked.Asked[0].LeaseID != l.LeaseID || len(asked.Unreached) != 0 {
-		t.Errorf("%+v", asked)
-	}
+	assert.That(t, len(asked.Asked) == 1 && asked.Asked[0].LeaseID == l.LeaseID && len(asked.Unreached) == 0, "%+v", asked)
 	if h := g.beat(l.Token, api.StateHeld); h.RevokeRequested == nil || h.RevokeRequested.Reason != "maintenance" || h.RevokeRequested.ForceInMS != nil {
 		t.Errorf("%+v", h.RevokeRequested)
 	}
@@ -116,9 +101,7 @@ func TestAHolderIsAskedToLetGoAndThenForced(t *testing.T) {
 	g.awaitHeld(next)
 	a, err := g.Send(t.Context(), "POST", "/v1/leases/self/heartbeat", apitest.Token(l.Token))
 	expect(t, a, err, 410, "lease_ended")
-	if a.Problem.Reason != api.ReasonRevoked {
-		t.Errorf("%s", a.Body)
-	}
+	assert.That(t, a.Problem.Reason == api.ReasonRevoked, "%s", a.Body)
 	eventually(t, patience, func() error {
 		m := post[api.Postmortem](g, "GET", "/v1/leases/"+l.LeaseID+"/postmortem", 200, "")
 		if m.Reason != api.ReasonRevoked || m.Detail != "now" || m.Next == nil || m.Next.LeaseID != next.LeaseID {
@@ -138,9 +121,7 @@ func TestADryRunTellsAndDoesNothing(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	d := post[api.DryRun](g, "POST", "/v1/leases?locks=free,deploy&dry_run=true&wait=1m", 200, "")
-	if d.State != "waiting" || len(d.Holders) != 1 || d.Holders[0].LeaseID != l.LeaseID || d.QueueLength != 0 {
-		t.Errorf("%+v", d)
-	}
+	assert.That(t, d.State == "waiting" && len(d.Holders) == 1 && d.Holders[0].LeaseID == l.LeaseID && d.QueueLength == 0, "%+v", d)
 	g.awaitLock(patience, "deploy", 1, 0)
 	g.awaitLock(patience, "free", 0, 0)
 }
@@ -180,23 +161,15 @@ func TestWhatIsOldIsReapedAndAQueueIsDestroyed(t *testing.T) {
 	last := g.queue("deploy", "ttl=1m&owner=me")
 	g.awaitLock(patience, "deploy", 1, 3)
 	none := post[api.ReapAnswer](g, "POST", "/v1/locks/deploy/reap?older_than=1h", 200, "")
-	if len(none.Reaped)+len(none.Unreached) != 0 || none.More {
-		t.Errorf("%+v", none)
-	}
+	assert.That(t, len(none.Reaped)+len(none.Unreached) == 0 && !none.More, "%+v", none)
 	would := post[api.ReapAnswer](g, "POST", "/v1/locks/deploy/reap?older_than=0s&dry_run=true&foreign=false&owner=me", 200, "")
-	if !would.DryRun || len(would.Reaped) != 2 {
-		t.Errorf("%+v", would)
-	}
+	assert.That(t, would.DryRun && len(would.Reaped) == 2, "%+v", would)
 	g.awaitLock(patience, "deploy", 1, 3)
 	did := post[api.ReapAnswer](g, "POST", "/v1/locks/deploy/reap", 200, "", apitest.JSON(`{"older_than":"0s","state":"waiting","owner":"me","reason":"too many"}`))
-	if did.DryRun || len(did.Reaped) != 1 || did.Reaped[0].LeaseID != last.LeaseID {
-		t.Errorf("%+v", did)
-	}
+	assert.That(t, !did.DryRun && len(did.Reaped) == 1 && did.Reaped[0].LeaseID == last.LeaseID, "%+v", did)
 	g.awaitLock(patience, "deploy", 1, 2)
 	all := post[api.DestroyAnswer](g, "POST", "/v1/locks/deploy/destroy?reason=the+end", 200, "")
-	if all.Ended != 3 || all.Foreign != 1 {
-		t.Errorf("%+v", all)
-	}
+	assert.That(t, all.Ended == 3 && all.Foreign == 1, "%+v", all)
 	if m := post[api.Postmortem](g, "GET", "/v1/leases/"+old.LeaseID+"/postmortem", 200, ""); m.Reason != api.ReasonDestroyed || m.Detail != "the end" {
 		t.Errorf("%+v", m)
 	}
@@ -209,9 +182,7 @@ func TestALockDelayIsSeenInTheQueueUntilItIsOver(t *testing.T) {
 	addr, chroot := zkreal.SharedT(t)
 	g := startGateway(t, addr+chroot)
 	l := g.hold("deploy", "ttl=1m&owner=me&lock_delay=3s&lock_delay_on=always")
-	if l.LockDelayMS != 3000 || l.LockDelayOn != "always" {
-		t.Errorf("%+v", l)
-	}
+	assert.That(t, l.LockDelayMS == 3000 && l.LockDelayOn == "always", "%+v", l)
 	next := g.queue("deploy", "ttl=1m")
 	g.letGo(l.Token)
 	q := g.awaitLock(patience, "deploy", 1, 1)

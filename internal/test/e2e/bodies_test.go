@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/fleet"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -33,9 +34,7 @@ func flood(t *testing.T, to string, n int, header string, from ...string) {
 	for _, address := range from {
 		for range n {
 			c, err := dialFrom(address, to)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			t.Cleanup(func() { c.Close() })
 			_, _ = io.WriteString(c, header) // the gateway may have closed it already
 		}
@@ -112,23 +111,17 @@ func TestARefusalBeforeTheBodyClosesTheConnection(t *testing.T) {
 	g := startStandalone(t)
 	for _, name := range []string{"another host", "an unknown path", "another method", "a seal"} {
 		c, err := dialFrom("127.0.0.2", g.listen)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		defer c.Close()
 		_ = c.SetDeadline(time.Now().Add(bodyPatience))
 		fmt.Fprint(c, bodiless[name])
 		answer, err := io.ReadAll(c) // to the connection's end
-		if err != nil || !strings.Contains(string(answer), "\r\nConnection: close\r\n") {
-			t.Errorf("%s: %v %q", name, err, answer)
-		}
+		assert.That(t, err == nil && strings.Contains(string(answer), "\r\nConnection: close\r\n"), "%s: %v %q", name, err, answer)
 	}
 	for range 20 {
 		body := strings.Repeat("x", 250_000)
 		response, err := http.DefaultClient.Do(jsonPost(t, g.url()+"/nothing", body, ""))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		if response.Body.Close(); response.StatusCode != http.StatusNotFound {
 			t.Error(response.Status)
 		}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -29,9 +30,7 @@ func plainBinary(t testing.TB) string {
 		return binary(t)
 	}
 	path, err := testkit.BuildGateway(t.TempDir(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return path
 }
 
@@ -90,14 +89,10 @@ func memoryGroup(t testing.TB, limit int64) (dir string, ok bool) {
 func (g *gateway) resident() (now, most int64) {
 	g.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", g.proc.PID()))
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	assert.NoError(g.t, err)
 	kB := func(name string) int64 {
 		m := regexp.MustCompile(name + `:\s+(\d+) kB`).FindSubmatch(status)
-		if m == nil {
-			g.t.Fatalf("no %s in\n%s", name, status)
-		}
+		assert.Must(g.t, m != nil, "no %s in\n%s", name, status)
 		n, _ := strconv.ParseInt(string(m[1]), 10, 64)
 		return n << 10
 	}
@@ -130,9 +125,8 @@ func hostile(t testing.TB, n int, request func(i int) *http.Request, then func(i
 				if response.StatusCode >= 300 {
 					_ = json.Unmarshal(body, &problem)
 				}
-				if err != nil || response.StatusCode >= 500 && response.StatusCode != http.StatusServiceUnavailable {
-					t.Errorf("request %d: %v %d %s", i, err, response.StatusCode, body)
-				}
+				assert.That(t, err == nil && (response.StatusCode < 500 || response.StatusCode == http.StatusServiceUnavailable),
+					"request %d: %v %d %s", i, err, response.StatusCode, body)
 				mu.Lock()
 				codes[string(problem.Code)]++
 				mu.Unlock()
@@ -148,9 +142,7 @@ func hostile(t testing.TB, n int, request func(i int) *http.Request, then func(i
 
 func jsonPost(t testing.TB, url, body, key string) *http.Request {
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewBufferString(body))
-	if err != nil {
-		t.Error(err)
-	}
+	assert.That(t, err == nil, "%v", err)
 	r.Header.Set("Content-Type", "application/json")
 	if key != "" {
 		r.Header.Set("Idempotency-Key", key)
@@ -223,18 +215,15 @@ func TestHostileTicketsLeaveAGatewayServing(t *testing.T) {
 		return jsonPost(t, fmt.Sprintf("%s/v1/locks/more-%d/leases?ttl=24h&async=true", g.url(), i), `{}`, fmt.Sprintf("another-hostile-key-%016d", i))
 	}, nil)
 	t.Logf("and without: %v", more)
-	if codes["too_much_metadata"] == 0 || more["too_many_leases"] == 0 || codes[""]+more[""] > limits.MaxLeases {
-		t.Errorf("the bounds did not hold")
-	}
+	assert.That(t, codes["too_much_metadata"] != 0 && more["too_many_leases"] != 0 && codes[""]+more[""] <= limits.MaxLeases,
+		"the bounds did not hold")
 	puts := hostile(t, settings, func(i int) *http.Request {
 		r := jsonPost(t, fmt.Sprintf("%s/v1/locks/set-%d?limit=3", g.url(), i), `{}`, "")
 		r.Method = http.MethodPut
 		return r
 	}, nil)
 	t.Logf("settings: %v", puts)
-	if puts["too_many_settings"] == 0 || puts[""] > limits.MaxSettings+32 {
-		t.Errorf("the bound on settings did not hold")
-	}
+	assert.That(t, puts["too_many_settings"] != 0 && puts[""] <= limits.MaxSettings+32, "the bound on settings did not hold")
 	crowd := keepOpen(t, g.listen, connections)
 	t.Logf("%d of %d connections are open", crowd.alive(), connections)
 
@@ -262,9 +251,7 @@ func TestHostileTicketsLeaveAGatewayServing(t *testing.T) {
 		}
 		_, a, err := g.Acquire(t.Context(), "new")
 		expect(t, a, err, http.StatusTooManyRequests, "too_many_leases")
-		if a.Header.Get("Retry-After") == "" {
-			t.Error("a refusal does not say when to repeat")
-		}
+		assert.That(t, a.Header.Get("Retry-After") != "", "a refusal does not say when to repeat")
 	}
 	check()
 	crowd.close()
@@ -299,13 +286,9 @@ func keepOpen(t testing.TB, addr string, n int) *kept {
 	t.Cleanup(k.close)
 	for i := range n {
 		c, err := net.DialTimeout("tcp", addr, 10*time.Second)
-		if err != nil {
-			t.Fatalf("connection %d: %v", i, err)
-		}
+		assert.Must(t, err == nil, "connection %d: %v", i, err)
 		k.conns = append(k.conns, c)
-		if err := askOnce(c); err != nil {
-			t.Fatalf("connection %d: %v", i, err)
-		}
+		assert.NoError(t, askOnce(c), "connection %d", i)
 	}
 	return k
 }
@@ -367,20 +350,14 @@ func TestIdleConnectionsAreClosedInFavorOfNewOnes(t *testing.T) {
 	if n := crowd.alive(); n < 100 || n >= 192 {
 		t.Errorf("%d of 260 idle connections are open, the bound for one address is 144", n)
 	}
-	if g.metric("lockkeeper_connections_displaced_total") == "0" {
-		t.Error("no connection is counted as closed in a newcomer's favor")
-	}
+	assert.That(t, g.metric("lockkeeper_connections_displaced_total") != "0", "no connection is counted as closed in a newcomer's favor")
 	info, a, err := g.Info(t.Context())
 	expect(t, a, err, http.StatusOK, "")
-	if info.Limits.MaxConnections != 192 || info.Limits.MaxConnectionsPerAddress != 144 {
-		t.Errorf("%+v", info.Limits)
-	}
+	assert.That(t, info.Limits.MaxConnections == 192 && info.Limits.MaxConnectionsPerAddress == 144, "%+v", info.Limits)
 	// Connections that never ask anything are quiet, too.
 	for i := range 300 {
 		c, err := net.Dial("tcp", g.listen)
-		if err != nil {
-			t.Fatalf("connection %d: %v", i, err)
-		}
+		assert.Must(t, err == nil, "connection %d: %v", i, err)
 		defer c.Close()
 	}
 	eventually(t, patience, func() error { return g.status(http.MethodGet, "/healthz", http.StatusOK) }, "a newcomer beside 300 mute connections is served")
@@ -391,9 +368,7 @@ func TestIdleConnectionsAreClosedInFavorOfNewOnes(t *testing.T) {
 func TestTenThousandIdleConnectionsLeaveAGatewayServing(t *testing.T) {
 	const connections = 10_000
 	var files syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files))
 	if files.Max < connections+1000 {
 		t.Skipf("this process may not open more than %d files (ulimit -Hn)", files.Max)
 	}
@@ -407,9 +382,7 @@ func TestTenThousandIdleConnectionsLeaveAGatewayServing(t *testing.T) {
 	t.Logf("%d connections in %v, %d of them are open", connections, time.Since(began).Round(time.Millisecond), crowd.alive())
 	for range 20 {
 		c, err := net.Dial("tcp", g.listen)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		if err := askOnce(c); err != nil {
 			t.Errorf("a newcomer: %v", err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/browsertest"
 )
 
@@ -182,9 +183,7 @@ func (x *attacker) happened(a attack, base, name, read string, requests []logged
 func (x *attacker) frames(base string) bool {
 	x.t.Helper()
 	tree, err := chromedp.Call(x.ctx, page.GetFrameTree, cdp.Empty{})
-	if err != nil {
-		x.t.Fatalf("the page's frames: %v", err)
-	}
+	assert.Must(x.t, err == nil, "the page's frames: %v", err)
 	for _, f := range tree.FrameTree.ChildFrames {
 		if strings.HasPrefix(f.Frame.URL, base+"/") && f.Frame.UnreachableURL == "" {
 			return true
@@ -197,9 +196,7 @@ func (x *attacker) frames(base string) bool {
 // left out, and every answer may be read and framed. Through it each attack has to succeed.
 func unguarded(t *testing.T, g *gateway) (base string) {
 	to, err := url.Parse(g.url())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(to)
@@ -308,9 +305,7 @@ func (x *attacker) attack(a attack, from, base, name string, guarded bool) {
 		return nil
 	}, "%s from %s arrives at %s", a.name, from, base)
 	requests := x.requests(began)
-	if x.happened(a, base, name, read, requests) {
-		t.Errorf("%s from %s to %s: %s (%q)", a.name, from, base, a.effect, read)
-	}
+	assert.That(t, !x.happened(a, base, name, read, requests), "%s from %s to %s: %s (%q)", a.name, from, base, a.effect, read)
 	for _, r := range requests {
 		navigated := (a.effect == shows || a.effect == keeps) && r.Method == http.MethodGet // the page cannot see what it has opened
 		if !r.refused() && !navigated {

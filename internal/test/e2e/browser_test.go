@@ -14,6 +14,7 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/browsertest"
 )
 
@@ -47,9 +48,7 @@ var (
 func openBrowser(t testing.TB, base string) *tab {
 	t.Helper()
 	address, err := url.Parse(base)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	b := newTab(t, browsertest.Tab)
 	b.host = address.Host
 	b.listen()
@@ -185,9 +184,7 @@ func do[T any](b *tab, what string, action chromedp.Action[T]) T {
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	v, err := chromedp.Run(ctx, action)
-	if err != nil {
-		b.t.Fatalf("%s: %v", what, err)
-	}
+	assert.Must(b.t, err == nil, "%s: %v", what, err)
 	return v
 }
 
@@ -253,10 +250,6 @@ func (b *tab) shot(name string) {
 func (b *tab) picture(dir, name string) {
 	b.t.Helper()
 	png := do(b, "taking a picture", chromedp.CaptureScreenshot())
-	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644); err != nil {
-		b.t.Fatal(err)
-	}
-	if len(png) < 5000 {
-		b.t.Errorf("the picture %s has %d bytes: an empty page", name, len(png))
-	}
+	assert.NoError(b.t, os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644))
+	assert.That(b.t, len(png) >= 5000, "the picture %s has %d bytes: an empty page", name, len(png))
 }

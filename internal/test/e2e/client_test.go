@@ -10,14 +10,13 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 )
 
 // expect ends the test unless the answer is the expected one; code is "" for successes.
 func expect(t testing.TB, a *apitest.Answer, err error, status int, code string) {
 	t.Helper()
-	if err != nil {
-		t.Fatalf("no answer: %v", err)
-	}
+	assert.Must(t, err == nil, "no answer: %v", err)
 	if a.Status != status || a.Code() != code {
 		t.Fatalf("answered %d %s, want %d %s\n%s", a.Status, a.Code(), status, code, a.Body)
 	}
@@ -50,9 +49,7 @@ func (g *gateway) beat(token string, state api.State) api.Heartbeat {
 	g.t.Helper()
 	beat, a, err := g.Heartbeat(g.t.Context(), token)
 	expect(g.t, a, err, http.StatusOK, "")
-	if beat.State != state {
-		g.t.Fatalf("the lease is %s, want %s", beat.State, state)
-	}
+	assert.Must(g.t, beat.State == state, "the lease is %s, want %s", beat.State, state)
 	return beat
 }
 

@@ -3,6 +3,7 @@ package e2e
 import (
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/conformance"
 	"lockkeeper/internal/test/zkreal"
 )
@@ -16,9 +17,7 @@ func TestTheGatewayDoesWhatTheScriptsSay(t *testing.T) {
 		Service: conformance.Remote{Client: g.API()},
 		Foreign: func(t testing.TB, lock, znode string) {
 			t.Helper()
-			if err := zkreal.Mkdir(addr, "/lockkeeper/locks/"+lock+"/"+znode); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, zkreal.Mkdir(addr, "/lockkeeper/locks/"+lock+"/"+znode))
 		},
 	})
 }

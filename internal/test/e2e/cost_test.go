@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk/wire"
@@ -114,9 +115,7 @@ func TestAnAcquireAndAReleaseAreTwoWritesAndNoRead(t *testing.T) {
 			t.Errorf("%s: %d write transactions instead of %d:\n%s", what, len(did), writes, strings.Join(did, "\n"))
 		}
 		// A read of each round would be thirty. One or two belong to the sweeper, or to a replica that was late.
-		if len(reads) > rounds/10 {
-			t.Errorf("%s: reads: %v", what, reads)
-		}
+		assert.That(t, len(reads) <= rounds/10, "%s: reads: %v", what, reads)
 		// The guard is written by itself only when nothing else has committed for a third of the window.
 		if most := int(time.Since(began)/(promiseWindow/3)) + 1; guards > most {
 			t.Errorf("%s: the guard was written by itself %d times, more than the %d that time asks for", what, guards, most)
@@ -193,9 +192,7 @@ func TestTwoHundredClientsOnOneLockNeverOverlapAndTheirFencingTokensRise(t *test
 		})
 	}
 	crowd.Wait()
-	if len(spans) != clients {
-		t.Fatalf("%d of %d held the lock", len(spans), clients)
-	}
+	assert.Must(t, len(spans) == clients, "%d of %d held the lock", len(spans), clients)
 	slices.SortFunc(spans, func(a, b span) int { return a.heard.Compare(b.heard) })
 	for i := 1; i < len(spans); i++ {
 		if before, now := spans[i-1], spans[i]; !before.sent.Before(now.heard) || now.token <= before.token {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -112,9 +113,7 @@ func TestALockIsReapedAndDestroyedFromThePage(t *testing.T) {
 	page.says("#done", "The lock was destroyed: 3 contenders ended, 1 of other programs.")
 	page.says("#queue", "This lock is free")
 	page.says("#history", "the lock was destroyed")
-	if eval[bool](page, `Boolean(document.querySelector("[data-act]"))`) {
-		t.Error("there is nobody left to act on")
-	}
+	assert.That(t, !eval[bool](page, `Boolean(document.querySelector("[data-act]"))`), "there is nobody left to act on")
 	page.notReloaded()
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -45,9 +46,7 @@ func TestAnotherHolderIsNotAskedInThePlaceOfTheOneThatWasShown(t *testing.T) {
 					page.press("#ask-revoke [data-confirm]")
 				}
 				page.says("#ask-revoke", "alice no longer holds the lock. bob holds it now.", "Ask bob instead…")
-				if eval[bool](page, `!document.querySelector("#ask-revoke [data-confirm]").disabled`) {
-					t.Error("the button is armed")
-				}
+				assert.That(t, !eval[bool](page, `!document.querySelector("#ask-revoke [data-confirm]").disabled`), "the button is armed")
 				page.resize(phone, "dark")
 				page.shot("revoke-holder-changed-" + fmt.Sprint(push))
 				if beat := g.beat(bob.Token, api.StateHeld); beat.RevokeRequested != nil {

@@ -22,6 +22,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -49,9 +50,7 @@ func (b *tab) untilLink(state string) {
 // notReloaded checks that the document is still the one that was opened.
 func (b *tab) notReloaded() {
 	b.t.Helper()
-	if eval[*int](b, "window.sinceTheBeginning ?? null") == nil {
-		b.t.Error("the page was loaded anew")
-	}
+	assert.That(b.t, eval[*int](b, "window.sinceTheBeginning ?? null") != nil, "the page was loaded anew")
 }
 
 // watchFor makes the page note when an element first contains the text; seenSince waits for that, and tells how long after
@@ -156,9 +155,7 @@ func TestAPageLosesItsGatewayAndFindsItAgain(t *testing.T) {
 	g.kill()
 	page.untilLink("away")
 	page.until(`!document.querySelector("#away").hidden && document.querySelector("#away").innerText.includes("not answered")`, "the page says so")
-	if !eval[bool](page, `document.querySelector("#queue").innerText.includes("alice")`) {
-		t.Error("what was known last is gone")
-	}
+	assert.That(t, eval[bool](page, `document.querySelector("#queue").innerText.includes("alice")`), "what was known last is gone")
 	page.resize(desktop, "light")
 	page.shot("away")
 	g.start()
@@ -192,9 +189,7 @@ func TestAPageSaysThatZooKeeperIsAway(t *testing.T) {
 func through(t *testing.T, g *gateway, hold func(w http.ResponseWriter, r *http.Request) bool) *httptest.Server {
 	t.Helper()
 	behind, err := url.Parse(g.url())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	forward := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(behind)
 		r.Out.Host = r.In.Host // as a proxy for a browser must: the origin is compared with it
@@ -264,9 +259,7 @@ func TestARefusedFilterSaysSo(t *testing.T) {
 	page.expectOutage(true) // the browser's console tells of each 422
 	eval[bool](page, `(() => { const q = document.querySelector("#q"); q.value = "dep\u202eloy"; return q.dispatchEvent(new Event("input", {bubbles: true})); })()`)
 	page.until(`document.querySelector("#refused") && !document.querySelector("#refused").hidden`, "the page says so")
-	if !eval[bool](page, `document.querySelector("#locks").innerText.includes("deploy")`) {
-		t.Error("the rows are gone")
-	}
+	assert.That(t, eval[bool](page, `document.querySelector("#locks").innerText.includes("deploy")`), "the rows are gone")
 	eval[bool](page, `(() => { const q = document.querySelector("#q"); q.value = "nothing"; return q.dispatchEvent(new Event("input", {bubbles: true})); })()`)
 	page.until(`document.querySelector("#refused").hidden && document.querySelectorAll("#locks tbody tr").length === 0`, "another filter works")
 	page.untilLink("live")
@@ -306,18 +299,15 @@ func TestTypingFiltersThePageAndKeepsTheFocus(t *testing.T) {
 	eval[bool](page, `document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "/", bubbles: true, cancelable: true}))`)
 	do(page, "typing", chromedp.KeyEvent("bill"))
 	page.until(`document.querySelectorAll("#locks tbody tr").length === 2 && location.search.includes("q=bill")`, "what does not match is gone")
-	if got := eval[string](page, "document.activeElement.name"); got != "q" {
-		t.Errorf("the focus went from the filter to %q", got)
-	}
+	assert.Equal(t, eval[string](page, "document.activeElement.name"), "q", "the focus went from the filter to")
 	page.untilLink("live")
 	g.hold("billing:audit", "ttl=1m")
 	page.until(`document.querySelectorAll("#locks tbody tr").length === 3`, "the filtered page is live")
 	g.hold("deploy:test", "ttl=1m")
 	g.hold("a-bill", "ttl=1m")
 	page.until(`document.querySelectorAll("#locks tbody tr").length === 4`, "the name may begin with something else")
-	if eval[bool](page, `document.querySelector("#locks").innerText.includes("deploy")`) {
-		t.Error("a lock that does not match is shown")
-	}
+	assert.That(t, !eval[bool](page, `document.querySelector("#locks").innerText.includes("deploy")`),
+		"a lock that does not match is shown")
 	page.notReloaded()
 	page.visit(g.url() + "/?q=deploy%3Atest")
 	page.until(`document.querySelectorAll("#locks tbody tr").length === 1`, "the address alone gives the same page")
@@ -340,15 +330,10 @@ func TestAPushLeavesTheReaderAlone(t *testing.T) {
 		g.queue("deploy", fmt.Sprintf("ttl=1m&owner=waiter-%d", i))
 		page.until(fmt.Sprintf(`document.querySelector("#queue").innerText.includes("waiter-%d")`, i), "the push has come")
 	}
-	if !eval[bool](page, `document.querySelector("#queue details").open`) {
-		t.Error("an open detail was closed")
-	}
-	if got := eval[string](page, `document.activeElement.outerHTML`); got != focused {
-		t.Errorf("the focus went from %s to %s", focused, got)
-	}
-	if !eval[bool](page, `window.kept === document.querySelector("#queue .holder")`) {
-		t.Error("an element that did not change was replaced")
-	}
+	assert.That(t, eval[bool](page, `document.querySelector("#queue details").open`), "an open detail was closed")
+	assert.Equal(t, eval[string](page, `document.activeElement.outerHTML`), focused, "the focus went from %s to", focused)
+	assert.That(t, eval[bool](page, `window.kept === document.querySelector("#queue .holder")`),
+		"an element that did not change was replaced")
 	page.notReloaded()
 }
 
@@ -375,13 +360,9 @@ func TestWhatClientsAndProgramsWriteIsShownAsText(t *testing.T) {
 	f.put("/lockkeeper/locks/"+dir+"/x-lock-", []byte(evil))
 	send := func(path string, body any) *apitest.Answer {
 		text, err := json.Marshal(body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		a, err := g.Send(t.Context(), http.MethodPost, path, apitest.JSON(string(text)))
-		if err != nil || a.Status >= 300 {
-			t.Fatalf("%s: %v %d %s", path, err, a.Status, a.Body)
-		}
+		assert.Must(t, err == nil && a.Status < 300, "%s: %v %d %s", path, err, a.Status, a.Body)
 		return a
 	}
 	send("/v1/locks/deploy/revoke", map[string]any{"reason": "<svg onload=window.evil=9>" + evil})
@@ -552,7 +533,5 @@ func TestThePicturesOfTheReadmeCanBeTaken(t *testing.T) {
 		b.untilLink("live")
 		b.picture(dir, look.name)
 	}
-	if strings.Contains(eval[string](b, "document.body.innerText"), "undefined") {
-		t.Error("a page says undefined")
-	}
+	assert.That(t, !strings.Contains(eval[string](b, "document.body.innerText"), "undefined"), "a page says undefined")
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -60,12 +61,9 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	page.press("#ask-hook-test [data-confirm]")
 	page.says("#done", "The receiver accepted the test: 204.")
 	page.says("#attempts", "webhook.test")
-	if got := team.Load(); got != "north by northwest" {
-		t.Errorf("X-Team is %q", got)
-	}
-	if eval[bool](page, `/hook-of-ours|in-the-query/.test(document.documentElement.outerHTML)`) {
-		t.Error("the page has the path of the address")
-	}
+	assert.Equal(t, team.Load(), "north by northwest", "X-Team")
+	assert.That(t, !eval[bool](page, `/hook-of-ours|in-the-query/.test(document.documentElement.outerHTML)`),
+		"the page has the path of the address")
 	// Two edit it. The one who is slower is told, and writes nothing over the other's change.
 	page.press("#act-hook-edit")
 	page.until(`document.querySelector("#ask-hook-edit [name=description]").value === "the board"`, "it is there as it is")
@@ -96,9 +94,8 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	if got := team.Load(); got != "south" || eval[bool](page, `/north by|south|Bearer 42|hook-of-ours|in-the-query/.test(document.documentElement.outerHTML)`) {
 		t.Errorf("X-Team is %q, or the page says what was sent or where to", got)
 	}
-	if eval[bool](page, `[...document.querySelectorAll("textarea")].some((e) => e.value !== "")`) {
-		t.Error("a form still has what was written")
-	}
+	assert.That(t, !eval[bool](page, `[...document.querySelectorAll("textarea")].some((e) => e.value !== "")`),
+		"a form still has what was written")
 	// The receiver wants no more: the release becomes a dead letter, and its webhook is disabled.
 	status.Store(http.StatusGone)
 	g.letGo(g.hold("deploy", "ttl=5m&owner=alice").Token)
@@ -136,9 +133,8 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	page.says("#ask-hook-rotate [data-value]", "whsec_")
 	page.shot("webhook-secret")
 	page.accessible("a new secret")
-	if fresh := eval[string](page, `document.querySelector("#ask-hook-rotate [data-value]").textContent`); fresh == secret {
-		t.Error("the secret is the old one")
-	}
+	assert.That(t, eval[string](page, `document.querySelector("#ask-hook-rotate [data-value]").textContent`) != secret,
+		"the secret is the old one")
 	page.press("#ask-hook-rotate [data-confirm]")
 	page.says("#webhook-head", "Old secret")
 	page.until(`!document.documentElement.outerHTML.includes("whsec_")`, "the page has no secret any more") // a dialog tells a little later that it was closed

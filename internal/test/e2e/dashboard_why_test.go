@@ -8,18 +8,15 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 )
 
 // several takes, or queues for, several locks at once.
 func (g *gateway) several(query string) (lease api.Lease) {
 	g.t.Helper()
 	a, err := g.Send(g.t.Context(), http.MethodPost, "/v1/leases", apitest.Query(query), apitest.Query("async=true"))
-	if err != nil || a.Status != http.StatusCreated && a.Status != http.StatusAccepted {
-		g.t.Fatalf("%v, %+v", err, a)
-	}
-	if err := json.Unmarshal(a.Body, &lease); err != nil {
-		g.t.Fatal(err)
-	}
+	assert.Must(g.t, err == nil && (a.Status == http.StatusCreated || a.Status == http.StatusAccepted), "%v, %+v", err, a)
+	assert.NoError(g.t, json.Unmarshal(a.Body, &lease))
 	return lease
 }
 
@@ -78,9 +75,7 @@ func TestThePageShowsWhySomebodyWaits(t *testing.T) {
 	page.says("#lock-head", "queued", "0 holders")
 	page.says("#queue", "the first waiter waits for another lock of its group")
 	page.says(row("mover"), "It is first here", "Waits for its other locks", "account:2")
-	if got := eval[string](page, `document.querySelector("#queue .group a").pathname`); got != "/locks/account:2" {
-		t.Errorf("the link leads to %s", got)
-	}
+	assert.Equal(t, eval[string](page, `document.querySelector("#queue .group a").pathname`), "/locks/account:2", "the link leads to")
 	g.letGo(blocker.Token)
 	page.says("#queue", "Held by")
 	page.says(row("mover"), "Together with", "Held for")

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // keyInCurl is an Idempotency-Key as a curl line sends it. A comment or a table that names the header alone does not match.
@@ -30,23 +32,17 @@ func guessableKeys(page string) (list []string) {
 
 func TestNoDocumentedCurlLineHasAKeyThatCanBeGuessed(t *testing.T) {
 	pages, err := filepath.Glob("../../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	random := 0
 	for _, page := range append(pages, "../../../README.md", "../../../openapi.yaml") {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		for _, key := range guessableKeys(string(text)) {
 			t.Errorf("%s: the Idempotency-Key %s stands in the page: take it from $(openssl rand -hex 16) or $(uuidgen)", page, key)
 		}
 		random += strings.Count(string(text), "Idempotency-Key: $")
 	}
-	if random == 0 {
-		t.Error("no page has a curl line with an Idempotency-Key: the pattern finds nothing")
-	}
+	assert.That(t, random != 0, "no page has a curl line with an Idempotency-Key: the pattern finds nothing")
 	if got := guessableKeys("curl -H 'Idempotency-Key: nightly-2026-11-22' x\ncurl -H \"Idempotency-Key: $KEY\" x\ncurl -H \"idempotency-key:$(uuidgen)\" x\n| `Idempotency-Key: a` |"); !slices.Equal(got, []string{"nightly-2026-11-22"}) {
 		t.Errorf("found %q", got)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -19,19 +20,13 @@ import (
 func TestTheDocumentedCurlLinesDoWhatThePagesSay(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("../../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, page := range append(pages, "../../../README.md") {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		list := examples(string(text))
 		if len(list) == 0 {
-			if filepath.Base(page) == "README.md" {
-				t.Error("the README has no curl line")
-			}
+			assert.That(t, filepath.Base(page) != "README.md", "the README has no curl line")
 			continue
 		}
 		t.Run(filepath.Base(page), func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/zkreal"
 )
@@ -21,9 +22,7 @@ func TestAGatewayBehindAFollowerThatIsCutOffFallsSilentBeforeItsSuccessorSpeaks(
 	t.Parallel()
 	e := zkreal.StartEnsembleT(t, 3, zkreal.WithoutFsync(), zkreal.WithSyncLimit(40))
 	followers := e.Followers()
-	if len(followers) != 2 {
-		t.Fatalf("followers: %v", followers)
-	}
+	assert.Must(t, len(followers) == 2, "followers: %v", followers)
 	lonely, healthy := followers[0], followers[1]
 	old := startGateway(t, e.Addr(lonely))
 	young := startGateway(t, e.Addr(healthy))
@@ -45,12 +44,8 @@ func TestAGatewayBehindAFollowerThatIsCutOffFallsSilentBeforeItsSuccessorSpeaks(
 	}, "the young gateway has taken over")
 	toYoung := young.keepAlive(lease.Token)
 	took := toYoung.awaitBeat(t, patience)
-	if took.beat.FencingToken != lease.FencingToken || took.beat.State != api.StateHeld {
-		t.Errorf("the successor says %+v", took.beat)
-	}
-	if took.beat.TTLMS != lease.TTLMS {
-		t.Errorf("the TTL was %d ms and is %d ms", lease.TTLMS, took.beat.TTLMS)
-	}
+	assert.That(t, took.beat.FencingToken == lease.FencingToken && took.beat.State == api.StateHeld, "the successor says %+v", took.beat)
+	assert.That(t, took.beat.TTLMS == lease.TTLMS, "the TTL was %d ms and is %d ms", lease.TTLMS, took.beat.TTLMS)
 	if err := old.status(http.MethodGet, "/healthz", http.StatusOK); err != nil {
 		t.Errorf("healthz: %v", err)
 	}
@@ -175,9 +170,7 @@ func TestARollingRestartOfTheEnsembleLosesNothing(t *testing.T) {
 	order := append(slices.DeleteFunc([]int{0, 1, 2}, func(i int) bool { return i == leader }), leader)
 	for _, i := range order {
 		e.Servers()[i].RestartT(t)
-		if err := e.AwaitServing(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, e.AwaitServing())
 	}
 	for _, p := range pulses {
 		p.awaitBeat(t, patience)
@@ -210,9 +203,7 @@ func TestAGatewayWorksOnServersWithLocalSessions(t *testing.T) {
 	local := 0 // sessions that one server alone knows
 	for i := range e.Servers() {
 		dump, err := zkreal.FourLetter(e.Addr(i), "dump")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		sessions := 0
 		if _, sets, ok := strings.Cut(dump, "Local Session Sets "); !ok {
 			t.Errorf("server %d has no local sessions:\n%s", i, dump)
@@ -221,14 +212,10 @@ func TestAGatewayWorksOnServersWithLocalSessions(t *testing.T) {
 		}
 		local += sessions
 	}
-	if local != 1 {
-		t.Errorf("%d local sessions, want the observer's: the writer's is known to all, or has no registration", local)
-	}
+	assert.That(t, local == 1, "%d local sessions, want the observer's: the writer's is known to all, or has no registration", local)
 	for _, i := range e.Followers() {
 		e.Servers()[i].RestartT(t)
-		if err := e.AwaitServing(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, e.AwaitServing())
 	}
 	for _, p := range pulses {
 		p.awaitBeat(t, patience)

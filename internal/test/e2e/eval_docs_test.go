@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 var (
@@ -55,12 +57,8 @@ func TestNoDocumentedShellGoesOnWithoutTheLock(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if read < 20 || found < 15 {
-		t.Errorf("%d files with %d lines were found: the test looks at the wrong place", read, found)
-	}
+	assert.NoError(t, err)
+	assert.That(t, read >= 20 && found >= 15, "%d files with %d lines were found: the test looks at the wrong place", read, found)
 }
 
 func TestACarelessEvalIsFound(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -14,9 +15,7 @@ import (
 func follow(t testing.TB, g *gateway, open func() (*apitest.Stream, *apitest.Answer, error)) <-chan apitest.StreamEvent {
 	t.Helper()
 	stream, a, err := open()
-	if err != nil || stream == nil {
-		t.Fatalf("opening the stream: %v %v", err, a)
-	}
+	assert.Must(t, err == nil && stream != nil, "opening the stream: %v %v", err, a)
 	events := make(chan apitest.StreamEvent, 1024)
 	ended := make(chan struct{})
 	go func() {
@@ -78,9 +77,8 @@ func TestTheStreamTellsTheLifeOfLeasesWithTheirReasons(t *testing.T) {
 		{"lease.expired", held.LeaseID, "expired"},
 	} {
 		e := nextOf(t, events, want.kind)
-		if e.LeaseID != want.lease || string(e.Reason) != want.reason || e.Lock != "deploy" || e.NS != "default" {
-			t.Errorf("want %v, got %s", want, e.JSON)
-		}
+		assert.That(t, e.LeaseID == want.lease && string(e.Reason) == want.reason && e.Lock == "deploy" && e.NS == "default",
+			"want %v, got %s", want, e.JSON)
 		if want.kind == "lease.granted" && e.FencingToken == 0 || want.kind == "lease.expired" && e.FencingToken != held.FencingToken {
 			t.Errorf("fencing token in %s", e.JSON)
 		}
@@ -109,9 +107,8 @@ func TestAForeignCreateAndDeleteIsInBothStreams(t *testing.T) {
 	path := "/lockkeeper/locks/deploy/_c_6f1c2a0e-9d4b-4c7f-8a35-2f6f0c9d1b77-lock-0000000000"
 	for _, kind := range []string{"lease.queued", "lease.granted", "lease.removed"} {
 		e := nextOf(t, leases, kind)
-		if e.Foreign == nil || e.Foreign.Program != "curator" || e.Znode != path || e.LeaseID != "" || e.Lock != "deploy" {
-			t.Errorf("%s: %s", kind, e.JSON)
-		}
+		assert.That(t, e.Foreign != nil && e.Foreign.Program == "curator" && e.Znode == path && e.LeaseID == "" && e.Lock == "deploy",
+			"%s: %s", kind, e.JSON)
 	}
 	if e := nextOf(t, nodes, "node.created"); e.Path != "/lockkeeper/locks/deploy" {
 		t.Errorf("the directory: %s", e.JSON)
@@ -129,9 +126,7 @@ func TestAStreamIsResumedOrTellsToLookAnew(t *testing.T) {
 	t.Parallel()
 	g := onShared(t)
 	stream, a, err := g.Events(t.Context(), apitest.Query("lock=deploy"))
-	if err != nil || stream == nil {
-		t.Fatalf("%v %v", err, a)
-	}
+	assert.Must(t, err == nil && stream != nil, "%v %v", err, a)
 	lease := g.hold("deploy", "ttl=1m")
 	if e, err := stream.Next(); err != nil || e.Type != "lease.queued" {
 		t.Fatalf("%v %s", err, e.JSON)
@@ -163,13 +158,9 @@ func TestStreamsEndWhenTheGatewayIsStopped(t *testing.T) {
 	t.Parallel()
 	g := onShared(t)
 	stream, a, err := g.Events(t.Context())
-	if err != nil || stream == nil {
-		t.Fatalf("%v %v", err, a)
-	}
+	assert.Must(t, err == nil && stream != nil, "%v %v", err, a)
 	socket, a, err := g.Socket(t.Context())
-	if err != nil || socket == nil {
-		t.Fatalf("%v %v", err, a)
-	}
+	assert.Must(t, err == nil && socket != nil, "%v %v", err, a)
 	ended := make(chan error, 2)
 	for _, s := range []*apitest.Stream{stream, socket} {
 		go func() {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/childproc"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/zkreal"
@@ -58,13 +59,9 @@ var nginxBlock = regexp.MustCompile("(?s)```nginx\n(.*?)```")
 func startNginx(t testing.TB, gateway, app string) string {
 	t.Helper()
 	page, err := os.ReadFile("../../../docs/fencing.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	block := nginxBlock.FindSubmatch(page)
-	if block == nil {
-		t.Fatal("docs/fencing.md has no configuration of nginx")
-	}
+	assert.Must(t, block != nil, "docs/fencing.md has no configuration of nginx")
 	listen := freeAddr(t)
 	server := string(block[1])
 	for written, there := range map[string]string{"127.0.0.1:8081": listen, "127.0.0.1:8080": gateway, "127.0.0.1:9000": app} {
@@ -88,9 +85,7 @@ func runNginx(t testing.TB, listen, server string) {
 	}
 	config := filepath.Join(dir, "nginx.conf")
 	text := "daemon off;\nmaster_process off;\npid nginx.pid;\nerror_log stderr;\nevents {}\nhttp {\naccess_log off;\n" + temporary.String() + server + "}\n"
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(config, []byte(text), 0o600))
 	path, err := exec.LookPath("nginx")
 	if err != nil {
 		if path, err = exec.LookPath("/usr/sbin/nginx"); err != nil { // not everybody's PATH has it
@@ -101,13 +96,9 @@ func runNginx(t testing.TB, listen, server string) {
 	cmd := exec.Command(path, "-p", dir, "-e", "stderr", "-c", config)
 	cmd.Stdout, cmd.Stderr = log, log
 	proc, err := childproc.Start(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(func() {
-		if proc.Stop(patience) {
-			t.Error("nginx did not end when it was asked to")
-		}
+		assert.That(t, !proc.Stop(patience), "nginx did not end when it was asked to")
 		if t.Failed() {
 			t.Logf("nginx says:\n%s", log.tail())
 		}
@@ -128,9 +119,7 @@ func runNginx(t testing.TB, listen, server string) {
 func sendThrough(t testing.TB, listen, token, body string) (status int, header http.Header) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+listen+"/report?lock=another", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if token != "" {
 		request.Header.Set("Fencing-Token", token)
 	}
@@ -140,9 +129,7 @@ func sendThrough(t testing.TB, listen, token, body string) (status int, header h
 	request.Header.Set("Lockkeeper-Lock", "another")
 	client := http.Client{Timeout: patience}
 	response, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer response.Body.Close()
 	_, _ = io.Copy(io.Discard, response.Body)
 	return response.StatusCode, response.Header
@@ -167,9 +154,7 @@ func TestAProxyLetsTheHolderThroughAndNobodyElse(t *testing.T) {
 		if got := app.passed(); status != want || fmt.Sprint(got) != fmt.Sprint(passed) {
 			t.Errorf("%s: status %d, want %d; passed %q", what, status, want, got)
 		}
-		if want == http.StatusServiceUnavailable && header.Get("Retry-After") == "" {
-			t.Errorf("%s: no Retry-After", what)
-		}
+		assert.That(t, want != http.StatusServiceUnavailable || header.Get("Retry-After") != "", "%s: no Retry-After", what)
 	}
 
 	expect("a number that nobody has", "4711", http.StatusForbidden)

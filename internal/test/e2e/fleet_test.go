@@ -14,6 +14,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/zkreal"
 )
@@ -86,9 +87,7 @@ func TestASecondGatewaySendsRequestsToTheOwnerAndTakesOverWhenThatOneIsKilled(t 
 	}
 	two.letGo(first.Token)
 	next := two.beatUntil(tokens[1], api.StateHeld)
-	if next.FencingToken <= first.FencingToken {
-		t.Errorf("fencing token %d follows %d", next.FencingToken, first.FencingToken)
-	}
+	assert.That(t, next.FencingToken > first.FencingToken, "fencing token %d follows %d", next.FencingToken, first.FencingToken)
 }
 
 // beatUntil heartbeats until the lease is in that state.
@@ -122,9 +121,7 @@ func TestTheSameKeyAtTwoGatewaysAtOnceQueuesOnce(t *testing.T) {
 		created, id := 0, ""
 		for _, p := range asked {
 			p.answered(patience)
-			if p.err != nil {
-				t.Fatal(p.err)
-			}
+			assert.NoError(t, p.err)
 			switch {
 			case p.a.Status == http.StatusCreated:
 				created++
@@ -149,9 +146,7 @@ func TestWithAnIdentityNobodyElseReadsSecretsOrJoinsTheFleet(t *testing.T) {
 	addr, chroot := zkreal.SharedT(t)
 	write := func(line string) string {
 		file := filepath.Join(t.TempDir(), "auth")
-		if err := os.WriteFile(file, []byte(line+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(file, []byte(line+"\n"), 0o600))
 		return file
 	}
 	g := startGateway(t, addr+chroot, "--zk-auth-file="+write("digest fleet:sesame"))
@@ -162,9 +157,7 @@ func TestWithAnIdentityNobodyElseReadsSecretsOrJoinsTheFleet(t *testing.T) {
 	for _, key := range f.children("/lockkeeper/keys") {
 		unreadable = append(unreadable, "/lockkeeper/keys/"+key)
 	}
-	if len(unreadable) != 2 {
-		t.Errorf("keys: %v", unreadable)
-	}
+	assert.That(t, len(unreadable) == 2, "keys: %v", unreadable)
 	for _, path := range unreadable {
 		if _, _, err := f.Get(chroot + path); err != zk.ErrNoAuth {
 			t.Errorf("a stranger reads %s: %v", path, err)
@@ -180,23 +173,18 @@ func TestWithAnIdentityNobodyElseReadsSecretsOrJoinsTheFleet(t *testing.T) {
 	}
 	for _, path := range []string{"/lockkeeper/guards", "/lockkeeper/gateways"} {
 		for _, id := range f.children(path) {
-			if err := f.Delete(chroot+path+"/"+id, -1); err != zk.ErrNoAuth {
-				t.Errorf("a stranger deletes %s/%s: %v", path, id, err)
-			}
+			assert.Equal(t, f.Delete(chroot+path+"/"+id, -1), zk.ErrNoAuth, "a stranger deletes %s/%s", path, id)
 		}
 	}
 	acl, _, err := f.GetACL(chroot + "/lockkeeper/version")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	// ZooKeeper shows a digest's user and not its password.
 	fleet := func(a zk.ACL) bool {
 		return a.Scheme == "digest" && strings.HasPrefix(a.ID, "fleet:") && a.Perms == zk.PermAll
 	}
 	others := func(a zk.ACL) bool { return a.Scheme == "world" && a.Perms == zk.PermRead }
-	if len(acl) != 2 || !slices.ContainsFunc(acl, fleet) || !slices.ContainsFunc(acl, others) {
-		t.Errorf("the ACL of the version is %+v", acl)
-	}
+	assert.That(t, len(acl) == 2 && slices.ContainsFunc(acl, fleet) && slices.ContainsFunc(acl, others),
+		"the ACL of the version is %+v", acl)
 	// Where programs share a queue, everyone can stand in it.
 	lock := zk.NewLock(f.Conn, chroot+"/lockkeeper/locks/deploy", zk.WorldACL(zk.PermAll))
 	locked := make(chan error, 1)
@@ -213,12 +201,9 @@ func TestWithAnIdentityNobodyElseReadsSecretsOrJoinsTheFleet(t *testing.T) {
 
 	for name, line := range map[string]string{"another password": "digest fleet:tahini", "another user": "digest fleat:sesame"} {
 		code, out := exitCode(t, "--zk="+addr+chroot, "--listen="+freeAddr(t), "--zk-auth-file="+write(line))
-		if code != 78 || !strings.Contains(out, "error: ") || !strings.Contains(out, "hint: ") {
-			t.Errorf("%s: exit code %d\n%s", name, code, out)
-		}
-		if strings.Contains(out, "tahini") || strings.Contains(out, "sesame") {
-			t.Errorf("%s: a password is printed\n%s", name, out)
-		}
+		assert.That(t, code == 78 && strings.Contains(out, "error: ") && strings.Contains(out, "hint: "),
+			"%s: exit code %d\n%s", name, code, out)
+		assert.That(t, !strings.Contains(out, "tahini") && !strings.Contains(out, "sesame"), "%s: a password is printed\n%s", name, out)
 	}
 	if code, out := exitCode(t, "--zk="+addr+chroot, "--listen="+freeAddr(t)); code != 78 {
 		t.Errorf("without an identity: exit code %d\n%s", code, out)

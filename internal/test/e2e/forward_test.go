@@ -13,6 +13,7 @@ import (
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -62,9 +63,7 @@ func TestAnyGatewayOfThreeAnswersForALease(t *testing.T) {
 	expect(t, a, err, http.StatusOK, "")
 	go func() {
 		_, a, err := two.Lease(t.Context(), "self", token, apitest.Query("wait=30s&since="+seen.Rev))
-		if err != nil {
-			t.Error(err)
-		}
+		assert.That(t, err == nil, "%v", err)
 		polled <- a
 	}()
 	a, err = three.Send(t.Context(), http.MethodPatch, "/v1/leases/self", token, apitest.JSON(`{"metadata":"changed"}`))
@@ -107,16 +106,12 @@ func TestAnyGatewayOfThreeAnswersForALease(t *testing.T) {
 	for _, g := range gateways {
 		_, a, err := g.Heartbeat(t.Context(), lease.Token)
 		expect(t, a, err, http.StatusGone, "lease_ended")
-		if a.Problem.Reason != "revoked" {
-			t.Errorf("the reason: %s", a.Body)
-		}
+		assert.That(t, a.Problem.Reason == "revoked", "the reason: %s", a.Body)
 		a, err = g.Send(t.Context(), http.MethodGet, "/v1/leases/"+lease.LeaseID+"/postmortem")
 		expect(t, a, err, http.StatusOK, "")
 	}
 	two.letGo(other.Token)
-	if n := three.metric(`lockkeeper_forwarded_total{result="done"}`); n == "" {
-		t.Error("nothing is counted")
-	}
+	assert.That(t, three.metric(`lockkeeper_forwarded_total{result="done"}`) != "", "nothing is counted")
 }
 
 // The client of a gateway that died asks another one, and keeps its place.
@@ -167,13 +162,9 @@ func TestAWaiterWhoseGatewayDiedIsGrantedInTurnByAnother(t *testing.T) {
 	}
 	keep.halt()
 	one.letGo(holder.Token)
-	if who := <-granted; who != "first" {
-		t.Errorf("%s was granted first", who)
-	}
+	assert.Equal(t, <-granted, "first", "was granted first")
 	one.letGo(first.Token)
-	if who := <-granted; who != "second" {
-		t.Errorf("%s was granted next", who)
-	}
+	assert.Equal(t, <-granted, "second", "was granted next")
 	one.letGo(second.Token)
 }
 
@@ -188,14 +179,10 @@ func TestInventedLeasesLeadNowhere(t *testing.T) {
 	var invented []string
 	for range 5 {
 		stranger, err := recipe.NewGatewayID(rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		for _, gateway := range []recipe.GatewayID{stranger, genuine.Gateway()} {
 			id, err := recipe.NewLeaseID(genuine.Fleet(), gateway, rand.Reader)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			invented = append(invented, string(id))
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/childproc"
 	"lockkeeper/internal/test/testkit"
 )
@@ -83,9 +84,7 @@ func (g *gateway) command() *exec.Cmd {
 func (g *gateway) start() {
 	g.t.Helper()
 	proc, err := childproc.Start(g.command())
-	if err != nil {
-		g.t.Fatalf("the gateway: %v", err)
-	}
+	assert.Must(g.t, err == nil, "the gateway: %v", err)
 	g.proc, g.done = proc, false
 }
 
@@ -261,8 +260,6 @@ func exitCode(t testing.TB, flags ...string) (int, string) {
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
 		return exit.ExitCode(), string(out)
 	}
-	if err != nil {
-		t.Fatalf("running the gateway: %v\n%s", err, out)
-	}
+	assert.Must(t, err == nil, "running the gateway: %v\n%s", err, out)
 	return 0, string(out)
 }

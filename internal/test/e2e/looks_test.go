@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // look is how a page is shown.
@@ -52,9 +54,7 @@ func (b *tab) accessible(what string) {
 	eval[*int](b, axe+"; null")
 	raw := eval[string](b, `axe.run(document, {resultTypes: ["violations"]}).then((r) => JSON.stringify(r.violations))`)
 	var found []violation
-	if err := json.Unmarshal([]byte(raw), &found); err != nil {
-		b.t.Fatal(err)
-	}
+	assert.NoError(b.t, json.Unmarshal([]byte(raw), &found))
 	for _, v := range found {
 		report := b.t.Logf
 		if v.Impact == "serious" || v.Impact == "critical" {

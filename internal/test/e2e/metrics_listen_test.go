@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // The address of metrics is guarded and bounded as the main one is.
@@ -24,21 +26,15 @@ func TestTheAddressOfMetricsHasTheMainOnesGuards(t *testing.T) {
 		{"/", "", "", "", http.StatusNotFound},
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at+c.path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		r.Host = c.host
 		if c.header != "" {
 			r.Header.Set(c.header, c.value)
 		}
 		a, err := http.DefaultTransport.RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		a.Body.Close()
-		if a.StatusCode != c.status {
-			t.Errorf("%s of host %q with %s: %d, want %d", c.path, c.host, c.header, a.StatusCode, c.status)
-		}
+		assert.That(t, a.StatusCode == c.status, "%s of host %q with %s: %d, want %d", c.path, c.host, c.header, a.StatusCode, c.status)
 	}
 	if err := g.status(http.MethodGet, "/metrics", http.StatusNotFound); err != nil {
 		t.Errorf("the main address has metrics, too: %v", err)

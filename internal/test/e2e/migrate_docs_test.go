@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -54,17 +55,13 @@ func TestTheStepsOfMovingToAnEnsembleWorkAsTheyAreWritten(t *testing.T) {
 	t.Parallel()
 	const page = "../../../docs/moving-to-an-ensemble.md"
 	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	listen := freeAddr(t)
 	z := zkreal.StartT(t, zkreal.Real(), zkreal.WithoutFsync())
 	var script strings.Builder
 	script.WriteString(surroundings + "gateway --data-dir ./lockkeeper-data\n")
 	commands := lines(string(text))
-	if len(commands) < 10 {
-		t.Errorf("only %d commands", len(commands))
-	}
+	assert.That(t, len(commands) >= 10, "only %d commands", len(commands))
 	for _, e := range commands {
 		fmt.Fprintf(&script, "printf '\\n@line %d\\n' >&2\n%s\n", e.line, e.command)
 	}
@@ -78,9 +75,8 @@ func TestTheStepsOfMovingToAnEnsembleWorkAsTheyAreWritten(t *testing.T) {
 	cmd.Env = append(os.Environ(), "BINARY="+binary(t), "LOCKKEEPER_LISTEN="+listen, "GORACE=halt_on_error=1")
 	cmd.Stdin = strings.NewReader(strings.NewReplacer("localhost:8080", listen, "zk1:2181,zk2:2181,zk3:2181", z.Addr()).Replace(script.String()))
 	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "\n@end\n") || strings.Contains(string(out), "DATA RACE") {
-		t.Fatalf("%s: %v; the last @line did not work\n%s", page, err, out)
-	}
+	assert.Must(t, err == nil && strings.Contains(string(out), "\n@end\n") && !strings.Contains(string(out), "DATA RACE"),
+		"%s: %v; the last @line did not work\n%s", page, err, out)
 	if n := strings.Count(string(out), `"state":"held"`); n < 2 {
 		t.Errorf("the lease was seen held %d times after a move\n%s", n, out)
 	}

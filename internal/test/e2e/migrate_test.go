@@ -13,6 +13,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/childproc"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/testkit"
@@ -119,9 +120,7 @@ func TestAMoveToAnotherZooKeeperAndBackLosesNoLeaseAndNoPlace(t *testing.T) {
 			}
 			return nil
 		}, "the next one holds")
-		if at.FencingToken <= token {
-			t.Errorf("the token %d follows %d", at.FencingToken, token)
-		}
+		assert.That(t, at.FencingToken > token, "the token %d follows %d", at.FencingToken, token)
 		token = at.FencingToken
 	}
 	for _, p := range []*pulse{held, waits, waitsToo} {
@@ -139,9 +138,8 @@ func TestAnExportWaitsForTheEndOfEveryGateway(t *testing.T) {
 	refused := func(when string) {
 		t.Helper()
 		code, out := exitCode(t, "export", "--zk="+g.zk, "--output="+file)
-		if code != 1 || !strings.Contains(out, g.listen) || !strings.Contains(out, "stop every gateway") {
-			t.Errorf("%s: exit %d\n%s", when, code, out)
-		}
+		assert.That(t, code == 1 && strings.Contains(out, g.listen) && strings.Contains(out, "stop every gateway"),
+			"%s: exit %d\n%s", when, code, out)
 	}
 	g.hold("deploy", "ttl=1m")
 	refused("while it runs")
@@ -177,15 +175,11 @@ func TestAnImportThatIsKilledLeavesNothingThatAGatewayStartsOn(t *testing.T) {
 		root := fmt.Sprintf("/new-%d", n)
 		held := p.HoldRequest(at, netfault.IsOp(netfault.OpMulti))
 		killed, err := childproc.Start(exec.Command(binary(t), "import", "--zk="+p.Addr()+chroot, "--root="+root, "--input="+file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		testkit.Closed(t, patience, held.Fired(), "the import is at work")
 		killed.Kill()
 		code, out := exitCode(t, "--zk="+g.zk, "--root="+root, "--listen="+freeAddr(t))
-		if code != 78 || !strings.Contains(out, "--replace-partial") {
-			t.Errorf("a gateway that starts there: exit %d\n%s", code, out)
-		}
+		assert.That(t, code == 78 && strings.Contains(out, "--replace-partial"), "a gateway that starts there: exit %d\n%s", code, out)
 		if code, out = exitCode(t, "import", "--zk="+g.zk, "--root="+root, "--input="+file); code != 1 || !strings.Contains(out, "--replace-partial") {
 			t.Errorf("the import repeated as it was: exit %d\n%s", code, out)
 		}
@@ -203,18 +197,14 @@ func TestASecondCtrlCEndsACommandWhateverItWaitsFor(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command(binary(t), "import", "--data-dir="+filepath.Join(t.TempDir(), "data"))
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer in.Close()
 	// A shell starts its background jobs with SIGINT ignored, and they their children.
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, syscall.SIGINT)
 	defer signal.Stop(interrupts)
 	p, err := childproc.Start(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer p.Kill()
 	if _, err := in.Write(make([]byte, 1<<20)); err != nil { // more than a pipe holds: it reads
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -24,9 +25,8 @@ func TestANamespaceThatOneGatewayAddsIsServedAndTakenOverByTheOther(t *testing.T
 	adds := startGateway(t, addr+chroot, "--namespace=python=/app/locks:kazoo")
 	l, a, err := adds.Acquire(t.Context(), "deploy", apitest.Query("ns=python&ttl=1m"))
 	expect(t, a, err, http.StatusCreated, "")
-	if !strings.HasPrefix(l.Znode, "/app/locks/deploy/") || !strings.Contains(l.Znode, "__lock__") {
-		t.Errorf("its contender is %s", l.Znode)
-	}
+	assert.That(t, strings.HasPrefix(l.Znode, "/app/locks/deploy/") && strings.Contains(l.Znode, "__lock__"),
+		"its contender is %s", l.Znode)
 	eventually(t, patience, func() error {
 		list, _, err := plain.Namespaces(t.Context())
 		want := api.NamespaceInfo{NS: "python", Root: "/app/locks", Dialect: "kazoo", Ready: true, Locks: 1}
@@ -44,9 +44,7 @@ func TestANamespaceThatOneGatewayAddsIsServedAndTakenOverByTheOther(t *testing.T
 		if err == nil && (a.Status != http.StatusOK || b.State != api.StateHeld) {
 			err = fmt.Errorf("%d %s", a.Status, a.Body)
 		}
-		if a != nil && a.Status == http.StatusGone {
-			t.Fatalf("the lease was lost: %s", a.Body)
-		}
+		assert.Must(t, a == nil || a.Status != http.StatusGone, "the lease was lost: %s", a.Body)
 		return err
 	}, "the successor runs its clock")
 
@@ -58,9 +56,8 @@ func TestANamespaceThatOneGatewayAddsIsServedAndTakenOverByTheOther(t *testing.T
 	} {
 		cmd := exec.Command(binary(t), "--zk="+addr+chroot, "--listen="+freeAddr(t), "--namespace="+flag)
 		out, err := cmd.CombinedOutput()
-		if cmd.ProcessState.ExitCode() != 78 || !strings.Contains(string(out), says) || !strings.Contains(string(out), "hint: ") {
-			t.Errorf("%s: %v\n%s", flag, err, out)
-		}
+		assert.That(t, cmd.ProcessState.ExitCode() == 78 && strings.Contains(string(out), says) && strings.Contains(string(out), "hint: "),
+			"%s: %v\n%s", flag, err, out)
 	}
 	fresh := startGateway(t, addr+chroot)
 	eventually(t, patience, func() error {

@@ -14,6 +14,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/zkreal"
 )
@@ -22,16 +23,12 @@ import (
 func behindNginx(t testing.TB, gateways ...*gateway) *gateway {
 	t.Helper()
 	text, err := os.ReadFile("../../../deploy/nginx/lockkeeper.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	listen := freeAddr(t)
 	server := strings.Replace(string(text), "listen 8080;", "listen "+listen+";", 1)
 	for i, g := range gateways {
 		name := fmt.Sprintf("gateway-%d:8080", i+1)
-		if strings.Count(server, name) != 1 {
-			t.Fatalf("the configuration does not name %s once", name)
-		}
+		assert.Must(t, strings.Count(server, name) == 1, "the configuration does not name %s once", name)
 		server = strings.Replace(server, name, g.listen, 1)
 	}
 	runNginx(t, listen, server)
@@ -50,24 +47,18 @@ func TestThroughNginxWaitsAndSocketsPassAndAGatewayMayGo(t *testing.T) {
 	mine := fleet[0].hold("mine", "ttl=1m")
 	front.awaitLock(patience, "deploy", 1, 1)
 	socket, answer, err := websocket.DefaultDialer.DialContext(t.Context(), "ws://"+front.listen+"/v1/events/ws", nil)
-	if err != nil {
-		t.Fatalf("a socket: %v %+v", err, answer)
-	}
+	assert.Must(t, err == nil, "a socket: %v %+v", err, answer)
 	defer socket.Close()
 	front.letGo(first.Token)
 	held := waiting.granted(patience)
 	_ = socket.SetReadDeadline(time.Now().Add(patience))
 	for heard := false; !heard; {
 		_, message, err := socket.ReadMessage()
-		if err != nil {
-			t.Fatalf("the socket: %v", err)
-		}
+		assert.Must(t, err == nil, "the socket: %v", err)
 		heard = strings.Contains(string(message), "lease.granted")
 	}
 	hidden, err := http.Get(front.url() + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if _ = hidden.Body.Close(); hidden.StatusCode != http.StatusNotFound {
 		t.Errorf("metrics are answered with %d", hidden.StatusCode)
 	}
@@ -78,9 +69,7 @@ func TestThroughNginxWaitsAndSocketsPassAndAGatewayMayGo(t *testing.T) {
 	statuses := map[int]int{}
 	for stop := time.Now().Add(2 * sessionTimeout); time.Now().Before(stop); elapse(t, 50*time.Millisecond) {
 		_, a, err := front.Heartbeat(t.Context(), mine.Token)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		if statuses[a.Status]++; a.Status != http.StatusOK && (a.Status != http.StatusServiceUnavailable || a.Header.Get("Retry-After") == "") {
 			t.Errorf("a heartbeat was answered %d %s", a.Status, a.Body)
 		}
@@ -136,9 +125,7 @@ func TestNginxRepeatsWhatIsSafeToRepeatAndNothingElse(t *testing.T) {
 		if a.Header.Get("Retry-After") == "" {
 			t.Errorf("%s: no Retry-After", call.operation)
 		}
-		if n := asked(call.operation) - before; n != call.times {
-			t.Errorf("%s came to %d gateways, want %d", call.operation, n, call.times)
-		}
+		assert.Equal(t, asked(call.operation)-before, call.times, "%s came to", call.operation)
 	}
 	network.Heal()
 }
@@ -151,8 +138,6 @@ func TestNginxAloneSaysThatNothingIsKnown(t *testing.T) {
 	for _, path := range []string{"/v1/locks/deploy/leases?ttl=1m", "/v1/leases/self/heartbeat"} {
 		a, err := front.Send(t.Context(), http.MethodPost, path)
 		expect(t, a, err, http.StatusServiceUnavailable, "outcome_unknown")
-		if a.Header.Get("Retry-After") == "" {
-			t.Errorf("%s: no Retry-After", path)
-		}
+		assert.That(t, a.Header.Get("Retry-After") != "", "%s: no Retry-After", path)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/zkreal"
 )
@@ -15,9 +16,7 @@ import (
 func TestAServiceManagerIsToldWhenTheGatewayServesThatItTurnsAndWhenItLeaves(t *testing.T) {
 	t.Parallel()
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify"), Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer socket.Close()
 	addr, chroot := zkreal.SharedT(t)
 	network := netfault.NewT(t, addr)
@@ -29,9 +28,7 @@ func TestAServiceManagerIsToldWhenTheGatewayServesThatItTurnsAndWhenItLeaves(t *
 		_ = socket.SetReadDeadline(time.Now().Add(patience))
 		buf := make([]byte, 4096)
 		n, err := socket.Read(buf)
-		if err != nil {
-			t.Fatalf("nothing is told: %v", err)
-		}
+		assert.Must(t, err == nil, "nothing is told: %v", err)
 		return string(buf[:n])
 	}
 	until := func(what string) (before []string) {

@@ -13,6 +13,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -43,9 +44,7 @@ func newInbox(t *testing.T) *inbox {
 func (b *inbox) await(t *testing.T, lease api.Lease, kind string) string {
 	t.Helper()
 	hook, err := standardwebhooks.NewWebhook(lease.NotifySecret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var body string
 	eventually(t, patience, func() error {
 		b.mu.Lock()
@@ -65,18 +64,12 @@ func (b *inbox) await(t *testing.T, lease api.Lease, kind string) string {
 func shownAt(t *testing.T, at string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %d %v", at, resp.StatusCode, err)
-	}
+	assert.Must(t, err == nil && resp.StatusCode == http.StatusOK, "%s: %d %v", at, resp.StatusCode, err)
 	return string(body)
 }
 
@@ -119,8 +112,7 @@ func TestANotifyURLIsToldOfItsLeaseAlsoByASuccessor(t *testing.T) {
 		t.Errorf("%s", body)
 	}
 	for _, g := range gates {
-		if strings.Contains(g.log.String(), "hunter2") || strings.Contains(g.log.String(), "whsec_") {
-			t.Error("the log says who is told, or with what secret")
-		}
+		assert.That(t, !strings.Contains(g.log.String(), "hunter2") && !strings.Contains(g.log.String(), "whsec_"),
+			"the log says who is told, or with what secret")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -42,9 +43,7 @@ func TestALockThatAnotherProgramCalledAsItLikedIsShownAndEnded(t *testing.T) {
 		}
 		a, err = g.Send(t.Context(), "POST", "/v1/locks/"+path+"/leases?ttl=10s")
 		expect(t, a, err, http.StatusUnprocessableEntity, "invalid_field")
-		if a.Problem.Field != "lock" || !strings.Contains(a.Problem.Detail, "allowed are") {
-			t.Errorf("refused: %s", a.Body)
-		}
+		assert.That(t, a.Problem.Field == "lock" && strings.Contains(a.Problem.Detail, "allowed are"), "refused: %s", a.Body)
 	}
 	for path, says := range map[string][]string{
 		"/":                                 {`href="/locks/my%2520lock%2520%25C3%25BC"`, name},
@@ -52,19 +51,13 @@ func TestALockThatAnotherProgramCalledAsItLikedIsShownAndEnded(t *testing.T) {
 		"/locks/my%20lock%20%C3%BC":         {name, "10.0.3.17"},
 	} {
 		res, err := http.Get(g.url() + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		page, err := io.ReadAll(res.Body)
 		res.Body.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		body := string(page)
 		for _, s := range says {
-			if res.StatusCode != http.StatusOK || !strings.Contains(body, s) {
-				t.Errorf("%s: %d, and lacks %s", path, res.StatusCode, s)
-			}
+			assert.That(t, res.StatusCode == http.StatusOK && strings.Contains(body, s), "%s: %d, and lacks %s", path, res.StatusCode, s)
 		}
 	}
 	contender := theirs.children(dir)[0]

@@ -13,6 +13,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/zkreal"
 )
@@ -30,9 +31,7 @@ func TestAGatewayThatIsTerminatedAnswersThoseWhoWait(t *testing.T) {
 	polled := make(chan *apitest.Answer, 2)
 	poll := func(path, rev string) {
 		a, err := g.Send(t.Context(), http.MethodGet, path, apitest.Query("wait=1m&since="+rev))
-		if err != nil {
-			t.Errorf("%s: %v", path, err)
-		}
+		assert.That(t, err == nil, "%s: %v", path, err)
 		polled <- a
 	}
 	look, a, err = g.Lease(t.Context(), lease.LeaseID)
@@ -53,16 +52,13 @@ func TestAGatewayThatIsTerminatedAnswersThoseWhoWait(t *testing.T) {
 	}
 	for range 2 {
 		a := <-polled
-		if a == nil || a.Status != http.StatusServiceUnavailable || a.Header.Get("Retry-After") != "0" {
-			t.Errorf("a long poll was answered %+v", a)
-		}
+		assert.That(t, a != nil && a.Status == http.StatusServiceUnavailable && a.Header.Get("Retry-After") == "0",
+			"a long poll was answered %+v", a)
 	}
 	for who, p := range map[string]*pending{"with a key": keyed, "without": plain} {
 		p.answered(patience)
 		expect(t, p.a, p.err, http.StatusServiceUnavailable, "draining")
-		if after := p.a.Header.Get("Retry-After"); after != "0" {
-			t.Errorf("a blocking acquire %s is told Retry-After: %s", who, after)
-		}
+		assert.Equal(t, p.a.Header.Get("Retry-After"), "0", "a blocking acquire %s is told Retry-After", who)
 	}
 
 	g.restart()
@@ -113,14 +109,10 @@ func TestMetricsTellWhatHappenedAndNameNoLock(t *testing.T) {
 		`lockkeeper_zk_batch_size_count [1-9]`, `lockkeeper_fence_margin_seconds [0-9.]*[1-9]`, `lockkeeper_replica_current 1`,
 		`lockkeeper_takeovers_total 0`, `lockkeeper_oldest_waiter_seconds [0-9.e-]*[1-9]`, `lockkeeper_build_info\{.*version=".+"\} 1`,
 	} {
-		if !regexp.MustCompile(`(?m)^` + pattern).MatchString(text) {
-			t.Errorf("no sample matches %s", pattern)
-		}
+		assert.That(t, regexp.MustCompile(`(?m)^`+pattern).MatchString(text), "no sample matches %s", pattern)
 	}
 	for _, secret := range []string{"to-find", lease.LeaseID, lease.Token, second.LeaseID} {
-		if strings.Contains(text, secret) {
-			t.Errorf("%q is in the metrics", secret)
-		}
+		assert.That(t, !strings.Contains(text, secret), "%q is in the metrics", secret)
 	}
 	if t.Failed() {
 		t.Log(strings.Join(slices.Collect(lockkeeperLines(text)), ""))
@@ -147,9 +139,7 @@ func TestTheLogHasOneLineForEachRequestAndNoSecret(t *testing.T) {
 	ids := map[string]string{a.Header.Get("Lockkeeper-Request-Id"): "Acquire"}
 	note := func(operation string, a *apitest.Answer, err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		ids[a.Header.Get("Lockkeeper-Request-Id")] = operation
 	}
 	_, a, err = g.Heartbeat(t.Context(), lease.Token)
@@ -169,9 +159,7 @@ func TestTheLogHasOneLineForEachRequestAndNoSecret(t *testing.T) {
 	g.terminate()
 
 	for _, secret := range []string{key, lease.Token, lease.Token[strings.LastIndex(lease.Token, "."):], "metadata-to-find"} {
-		if strings.Contains(g.log.String(), secret) {
-			t.Errorf("%q is in the log", secret)
-		}
+		assert.That(t, !strings.Contains(g.log.String(), secret), "%q is in the log", secret)
 	}
 	seen := map[string]int{}
 	for line := range strings.Lines(g.log.String()) {
@@ -279,17 +267,14 @@ func TestErrorsAtTheStartHaveAnExitCodeAndAHint(t *testing.T) {
 		for line := range strings.Lines(out) {
 			if strings.HasPrefix(line, "error: ") {
 				errors++
-				if !strings.Contains(line, c.says) {
-					t.Errorf("%s: the error does not name %s: %s", name, c.says, line)
-				}
+				assert.That(t, strings.Contains(line, c.says), "%s: the error does not name %s: %s", name, c.says, line)
 			}
 			if strings.HasPrefix(line, "hint: ") {
 				hints++
 			}
 		}
-		if code != c.code || errors != 1 || hints != 1 {
-			t.Errorf("%s: exit code %d, want %d; %d errors, %d hints\n%s", name, code, c.code, errors, hints, out)
-		}
+		assert.That(t, code == c.code && errors == 1 && hints == 1,
+			"%s: exit code %d, want %d; %d errors, %d hints\n%s", name, code, c.code, errors, hints, out)
 	}
 	if code, out := exitCode(t, "--help"); code != 0 || !strings.Contains(out, "--promise-window") {
 		t.Errorf("--help: %d\n%s", code, out)
@@ -316,9 +301,7 @@ func TestAGatewayWaitsForAZooKeeperThatComesLater(t *testing.T) {
 		t.Errorf("refused after %v", took)
 	}
 	_, a, err := g.Heartbeat(ctx, "lk1.abc.def.ghi")
-	if err != nil || a.Status != http.StatusServiceUnavailable {
-		t.Errorf("a heartbeat is answered %v %+v", err, a)
-	}
+	assert.That(t, err == nil && a.Status == http.StatusServiceUnavailable, "a heartbeat is answered %v %+v", err, a)
 	s.RestartT(t)
 	g.awaitServing()
 	g.hold("late", "ttl=1m")

@@ -11,6 +11,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/zkreal"
 )
@@ -71,9 +72,8 @@ func TestInAnOutageRequestsAreRefusedQuicklyAndAfterItEverythingIsStillHeld(t *t
 			}
 			slices.Sort(took)
 			t.Logf("%d refusals, median %v, slowest %v", len(took), took[len(took)/2], took[len(took)-1])
-			if took[len(took)/2] > required(1500*time.Millisecond) || took[len(took)-1] > required(4*time.Second) {
-				t.Errorf("refusals took %v", took)
-			}
+			assert.That(t, took[len(took)/2] <= required(1500*time.Millisecond) && took[len(took)-1] <= required(4*time.Second),
+				"refusals took %v", took)
 			for _, at := range pulses[0].attempts() {
 				// Longer than the window after the last commit nothing may be confirmed. When the client hears of it is the
 				// machine's affair; what it sent later cannot have been confirmed before.
@@ -127,9 +127,8 @@ func (g *gateway) refusesRelease(token string) time.Duration {
 func (g *gateway) refused(a *apitest.Answer, err error, began time.Time) time.Duration {
 	g.t.Helper()
 	took := time.Since(began)
-	if err != nil || a.Status != http.StatusServiceUnavailable || a.Header.Get("Retry-After") == "" {
-		g.t.Errorf("in the outage: %v, %+v", err, a)
-	}
+	assert.That(g.t, err == nil && a.Status == http.StatusServiceUnavailable && a.Header.Get("Retry-After") != "",
+		"in the outage: %v, %+v", err, a)
 	return took
 }
 

@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/childproc"
 	"lockkeeper/internal/test/zkreal"
 )
@@ -26,9 +27,7 @@ func startPrometheus(t testing.TB, gateways ...*gateway) (address string) {
 	t.Helper()
 	dir, listen := t.TempDir(), freeAddr(t)
 	rules, err := filepath.Abs("../../../deploy/prometheus/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var targets []string
 	for _, g := range gateways {
 		targets = append(targets, g.listen)
@@ -38,24 +37,16 @@ func startPrometheus(t testing.TB, gateways ...*gateway) (address string) {
 		"rule_files":     []string{rules},
 		"scrape_configs": []any{map[string]any{"job_name": "lockkeeper", "static_configs": []any{map[string]any{"targets": targets}}}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	file := filepath.Join(dir, "prometheus.yml")
-	if err := os.WriteFile(file, config, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(file, config, 0o600))
 	path, err := exec.LookPath("prometheus")
-	if err != nil {
-		t.Fatalf("%v\nhint: scripts/setup test installs what these tests need", err)
-	}
+	assert.Must(t, err == nil, "%v\nhint: scripts/setup test installs what these tests need", err)
 	log := &journal{}
 	cmd := exec.Command(path, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+listen, "--log.level=warn")
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
 	proc, err := childproc.Start(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(func() {
 		proc.Stop(patience)
 		if t.Failed() {
@@ -121,12 +112,8 @@ func TestTheDashboardAndTheAlertsAskForWhatGatewaysExpose(t *testing.T) {
 		}
 	}
 	text, err := os.ReadFile("../../../deploy/grafana/dashboard.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	assert.NoError(t, json.Unmarshal(text, &dashboard))
 	var alerts struct {
 		Groups []struct {
 			Rules []struct{ Alert, Expr string }
@@ -135,30 +122,22 @@ func TestTheDashboardAndTheAlertsAskForWhatGatewaysExpose(t *testing.T) {
 	if text, err = os.ReadFile("../../../deploy/prometheus/alerts.yaml"); err != nil {
 		t.Fatal(err)
 	}
-	if err := yaml.Unmarshal(text, &alerts); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, yaml.Unmarshal(text, &alerts))
 	queries := map[string]string{} // by where they are
 	ids := map[int]bool{}
 	for _, p := range dashboard.Panels {
-		if ids[p.ID] {
-			t.Errorf("two panels have the number %d", p.ID)
-		}
+		assert.That(t, !ids[p.ID], "two panels have the number %d", p.ID)
 		ids[p.ID] = true
 		for i, target := range p.Targets {
 			queries[fmt.Sprintf("panel %q, %d", p.Title, i)] = strings.NewReplacer("$__rate_interval", "20s", "$job", "lockkeeper", "$instance", ".*").Replace(target.Expr)
 		}
-		if p.Type != "row" && len(p.Targets) == 0 {
-			t.Errorf("panel %q shows nothing", p.Title)
-		}
+		assert.That(t, p.Type == "row" || len(p.Targets) != 0, "panel %q shows nothing", p.Title)
 	}
 	shown := len(queries)
 	for _, rule := range alerts.Groups[0].Rules {
 		queries["alert "+rule.Alert] = rule.Expr
 	}
-	if shown < 20 || len(queries) < shown+10 {
-		t.Fatalf("%d queries, %d of the dashboard", len(queries), shown)
-	}
+	assert.Must(t, shown >= 20 && len(queries) >= shown+10, "%d queries, %d of the dashboard", len(queries), shown)
 
 	// What a fleet at work does: each query is asked until it has something to show, while it works.
 	missing := map[string]string{}
@@ -175,9 +154,7 @@ func TestTheDashboardAndTheAlertsAskForWhatGatewaysExpose(t *testing.T) {
 		_, a, err := fleet[0].Acquire(t.Context(), lock, apitest.Query("ttl=1m"))
 		expect(t, a, err, http.StatusConflict, "held_by_other")
 		_, a, err = fleet[1].Heartbeat(t.Context(), held.Token) // of another's lease
-		if err != nil || a.Status != http.StatusOK && a.Status != http.StatusServiceUnavailable {
-			t.Fatalf("%v %+v", err, a)
-		}
+		assert.Must(t, err == nil && (a.Status == http.StatusOK || a.Status == http.StatusServiceUnavailable), "%v %+v", err, a)
 		fleet[0].letGo(held.Token)
 		fleet[0].letGo(waiting.granted(patience).Token)
 		for where, query := range missing {
@@ -210,9 +187,7 @@ func TestTheDashboardAndTheAlertsAskForWhatGatewaysExpose(t *testing.T) {
 	}
 	for where, query := range queries {
 		names := metricName.FindAllString(query, -1)
-		if len(names) == 0 && !strings.Contains(query, "up{") {
-			t.Errorf("%s asks for no metric of ours: %s", where, query)
-		}
+		assert.That(t, len(names) != 0 || strings.Contains(query, "up{"), "%s asks for no metric of ours: %s", where, query)
 		for _, name := range names {
 			if !exposed[name] {
 				t.Errorf("%s asks for %s, which no gateway exposes; there are %v", where, name, slices.Sorted(maps.Keys(exposed)))

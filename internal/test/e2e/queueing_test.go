@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -44,9 +45,8 @@ func TestWithAKeyThePlaceOfAClientThatGoesAwayIsKept(t *testing.T) {
 	g.letGo(holder.Token)
 	again.answered(patience)
 	expect(t, again.a, again.err, http.StatusOK, "")
-	if again.lease.LeaseID != id || again.lease.State != api.StateHeld || again.a.Header.Get("Idempotency-Replayed") != "true" {
-		t.Errorf("the repeat got %s", again.a.Body)
-	}
+	assert.That(t, again.lease.LeaseID == id && again.lease.State == api.StateHeld && again.a.Header.Get("Idempotency-Replayed") == "true",
+		"the repeat got %s", again.a.Body)
 }
 
 // A grant that nobody was listening to passes on; the first request with its token claims it.
@@ -59,9 +59,8 @@ func TestAGrantThatNobodyHeardOfPassesOn(t *testing.T) {
 	present := g.keepAlive(next.Token)
 	g.letGo(holder.Token)
 	q := g.awaitLock(patience, "deploy", 1, 1)
-	if q.State != api.LockStateUnclaimed || !q.Holders[0].Unclaimed || q.Holders[0].LeaseID != ticket.LeaseID {
-		t.Errorf("the queue is %+v", q)
-	}
+	assert.That(t, q.State == api.LockStateUnclaimed && q.Holders[0].Unclaimed && q.Holders[0].LeaseID == ticket.LeaseID,
+		"the queue is %+v", q)
 	eventually(t, patience, func() error {
 		lease, a, err := g.Lease(t.Context(), ticket.LeaseID)
 		if err == nil && lease.Reason != api.ReasonUnclaimed {

@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // capabilities are what a library offers, by the headings under which docs/recipes.md has them.
@@ -32,9 +34,7 @@ var capabilities = map[string][]string{
 func TestEveryCapabilityOfTheOtherLibrariesHasACurlLine(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../docs/recipes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	// What stands in comments right above a command, by its headings.
 	described := map[string]string{}
 	var library, part, words string
@@ -55,9 +55,7 @@ func TestEveryCapabilityOfTheOtherLibrariesHasACurlLine(t *testing.T) {
 	}
 	for heading, names := range capabilities {
 		for _, name := range names {
-			if !strings.Contains(described[heading], name) {
-				t.Errorf("%s has no curl line for %s", heading, name)
-			}
+			assert.That(t, strings.Contains(described[heading], name), "%s has no curl line for %s", heading, name)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -48,12 +49,9 @@ func TestReadersShareALockAndWritersDoNot(t *testing.T) {
 	writer := g.queue("book", "ttl=1m&owner=writer")
 	late := g.queue("book", "ttl=1m&mode=shared&owner=reader-3")
 	q := g.awaitLock(patience, "book", 2, 2)
-	if q.Holders[0].Mode != api.ModeShared || q.Waiters[0].Mode != api.ModeExclusive || q.Waiters[1].Mode != api.ModeShared {
-		t.Errorf("%+v", q)
-	}
-	if first.FencingToken == second.FencingToken {
-		t.Errorf("two readers have the fencing token %d", first.FencingToken)
-	}
+	assert.That(t, q.Holders[0].Mode == api.ModeShared && q.Waiters[0].Mode == api.ModeExclusive && q.Waiters[1].Mode == api.ModeShared,
+		"%+v", q)
+	assert.That(t, first.FencingToken != second.FencingToken, "two readers have the fencing token %d", first.FencingToken)
 	for _, l := range []api.Lease{first, second} {
 		if f := post[api.Fence](g, "GET", "/v1/locks/book/fence?fencing_token="+tokenOf(l), 200, ""); !f.Current {
 			t.Errorf("the token of a reader: %+v", f)
@@ -76,9 +74,7 @@ func TestAWriterBecomesAReaderAndKeepsItsToken(t *testing.T) {
 	writer := g.hold("book", "ttl=1m")
 	reader := g.queue("book", "ttl=1m&mode=shared")
 	got := post[api.Lease](g, "POST", "/v1/leases/self/downgrade", 200, "", apitest.Token(writer.Token))
-	if got.Mode != api.ModeShared || got.FencingToken != writer.FencingToken || got.Token != "" {
-		t.Errorf("%+v", got)
-	}
+	assert.That(t, got.Mode == api.ModeShared && got.FencingToken == writer.FencingToken && got.Token == "", "%+v", got)
 	g.awaitHeld(reader)
 	if f := post[api.Fence](g, "GET", "/v1/locks/book/fence?fencing_token="+tokenOf(writer), 200, ""); !f.Current {
 		t.Errorf("its token: %+v", f)
@@ -104,15 +100,11 @@ func TestSeveralLocksAreTakenAndReleasedAsOne(t *testing.T) {
 		}
 		q := g.awaitLock(patience, k.Lock, 1+b2i(k.Lock == "b"), 0)
 		mine := q.Holders[len(q.Holders)-1]
-		if mine.LeaseID != group.LeaseID || mine.Znode != k.Znode || len(mine.Group) != 2 {
-			t.Errorf("%s shows %+v", k.Lock, mine)
-		}
+		assert.That(t, mine.LeaseID == group.LeaseID && mine.Znode == k.Znode && len(mine.Group) == 2, "%s shows %+v", k.Lock, mine)
 	}
 	// The same need in another order waits, whole, and is let in whole.
 	other := post[api.Lease](g, "POST", "/v1/leases?locks=a,b,c&ttl=1m&async=true", 202, "")
-	if other.State != api.StateWaiting || len(other.Locks) != 3 {
-		t.Errorf("%+v", other)
-	}
+	assert.That(t, other.State == api.StateWaiting && len(other.Locks) == 3, "%+v", other)
 	post[api.Lease](g, "POST", "/v1/leases?locks=c,d", 409, "held_by_other")
 	g.letGo(group.Token)
 	if l := post[api.Lease](g, "GET", "/v1/leases/"+other.LeaseID, 200, ""); l.State != api.StateWaiting {
@@ -128,9 +120,8 @@ func TestSeveralLocksAreTakenAndReleasedAsOne(t *testing.T) {
 	key := apitest.Key("one-random-key-of-mine")
 	once := post[api.Lease](g, "POST", "/v1/leases?locks=a,b&ttl=1m", 201, "", key)
 	again := post[api.Lease](g, "POST", "/v1/leases", 200, "", key, apitest.JSON(`{"locks":[{"lock":"a","mode":"exclusive"},{"lock":"b","ns":"default"}],"ttl":"1m"}`))
-	if again.LeaseID != once.LeaseID || again.Token != once.Token || !reflect.DeepEqual(again.Locks, once.Locks) {
-		t.Errorf("once %+v\nagain %+v", once, again)
-	}
+	assert.That(t, again.LeaseID == once.LeaseID && again.Token == once.Token && reflect.DeepEqual(again.Locks, once.Locks),
+		"once %+v\nagain %+v", once, again)
 	post[api.Lease](g, "POST", "/v1/leases?locks=a,b&ttl=2m", 422, "idempotency_key_reused", key)
 }
 
@@ -154,8 +145,6 @@ func TestAScrapeTellsTheModes(t *testing.T) {
 		`lockkeeper_leases{mode="shared",state="held"} 1`, `lockkeeper_leases{mode="exclusive",state="waiting"} 1`,
 		`lockkeeper_leases{mode="several",state="held"} 1`, `lockkeeper_leases{mode="semaphore",state="held"} 0`,
 	} {
-		if !strings.Contains(string(a.Body), line+"\n") {
-			t.Errorf("the metrics lack %s", line)
-		}
+		assert.That(t, strings.Contains(string(a.Body), line+"\n"), "the metrics lack %s", line)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
@@ -37,9 +38,8 @@ func TestLeasesAndPlacesOutliveAGatewayThatIsKilled(t *testing.T) {
 	g.kill()
 	g.restart()
 	beat := held.awaitBeat(t, patience)
-	if beat.beat.FencingToken != lease.FencingToken || beat.beat.State != api.StateHeld || beat.beat.TTLMS != lease.TTLMS {
-		t.Errorf("the heartbeat says %+v", beat.beat)
-	}
+	assert.That(t, beat.beat.FencingToken == lease.FencingToken && beat.beat.State == api.StateHeld && beat.beat.TTLMS == lease.TTLMS,
+		"the heartbeat says %+v", beat.beat)
 	waits.awaitBeat(t, patience)
 	waitsToo.awaitBeat(t, patience)
 	g.awaitOwned(lease.LeaseID)
@@ -80,9 +80,7 @@ func TestATerminatedGatewayHandsOverAtOnceAndLosesNoLease(t *testing.T) {
 	}
 	began := time.Now()
 	g.terminate()
-	if log := g.log.String(); strings.Contains(log, "was deposed") {
-		t.Error("a gateway that stopped in good order says that it was deposed")
-	}
+	assert.That(t, !strings.Contains(g.log.String(), "was deposed"), "a gateway that stopped in good order says that it was deposed")
 	g.restart()
 	eventually(t, patience, func() error {
 		bulk, a, err := g.Heartbeats(t.Context(), tokens)
@@ -152,9 +150,7 @@ func TestARepeatWithTheSameKeyFindsWhatAKilledGatewayDid(t *testing.T) {
 			testkit.Closed(t, patience, struck.Fired(), "the fault strikes")
 			g.kill()
 			asked.answered(patience)
-			if asked.err == nil {
-				t.Fatalf("there was an answer: %s", asked.a.Body)
-			}
+			assert.Must(t, asked.err != nil, "there was an answer: %s", asked.a.Body)
 			p.Heal()
 			if c.status == http.StatusOK {
 				testkit.Eventually(t, patience, func() bool { return len(f.children("/lockkeeper/locks/between")) == 1 }, "the write commits")
@@ -172,18 +168,15 @@ func TestARepeatWithTheSameKeyFindsWhatAKilledGatewayDid(t *testing.T) {
 				expect(t, a, err, c.status, "")
 				return nil
 			}, "the repeat is answered")
-			if lease.State != api.StateHeld || lease.Token == "" || lease.FencingToken == 0 {
-				t.Errorf("the repeat got %+v", lease)
-			}
+			assert.That(t, lease.State == api.StateHeld && lease.Token != "" && lease.FencingToken != 0, "the repeat got %+v", lease)
 			g.beat(lease.Token, api.StateHeld)
 			if names := f.children("/lockkeeper/locks/between"); len(names) != 1 {
 				t.Errorf("queued more than once: %v", names)
 			}
 			again, a, err := g.Acquire(t.Context(), "between", apitest.Query("ttl=1m&owner=me&wait=20s"), key)
 			expect(t, a, err, http.StatusOK, "")
-			if a.Header.Get("Idempotency-Replayed") != "true" || again.LeaseID != lease.LeaseID || again.Token != lease.Token {
-				t.Errorf("a further repeat: %s", a.Body)
-			}
+			assert.That(t, a.Header.Get("Idempotency-Replayed") == "true" && again.LeaseID == lease.LeaseID && again.Token == lease.Token,
+				"a further repeat: %s", a.Body)
 			_, a, err = g.Acquire(t.Context(), "between", apitest.Query("ttl=1m&owner=you"), key)
 			expect(t, a, err, http.StatusUnprocessableEntity, "idempotency_key_reused")
 			g.letGo(lease.Token)

@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
 )
@@ -58,9 +59,7 @@ func TestARequestThatWasCapturedBetweenGatewaysIsGoodForNothing(t *testing.T) {
 	eventually(t, patience, func() error { return one.status(http.MethodPost, replay, http.StatusOK) }, "the first knows the webhook")
 	a, err = two.Send(t.Context(), http.MethodPost, replay)
 	expect(t, a, err, http.StatusOK, "")
-	if bytes.Contains(a.Body, []byte("unreached")) {
-		t.Fatalf("a replay: %s", a.Body)
-	}
+	assert.Must(t, !bytes.Contains(a.Body, []byte("unreached")), "a replay: %s", a.Body)
 	a, err = two.Send(t.Context(), http.MethodDelete, "/v1/leases/self", apitest.Token(lease.Token))
 	expect(t, a, err, http.StatusNoContent, "")
 
@@ -77,13 +76,9 @@ func TestARequestThatWasCapturedBetweenGatewaysIsGoodForNothing(t *testing.T) {
 	f := newForeign(t, addr, chroot)
 	one.terminate()
 	keys := f.children("/lockkeeper/keys")
-	if len(keys) != 1 {
-		t.Errorf("keys: %q", keys)
-	}
+	assert.That(t, len(keys) == 1, "keys: %q", keys)
 	for _, key := range keys {
-		if err := f.Delete(chroot+"/lockkeeper/keys/"+key, -1); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, f.Delete(chroot+"/lockkeeper/keys/"+key, -1))
 	}
 	one.restart()
 	one.awaitServing()

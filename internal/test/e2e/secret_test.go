@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -30,9 +31,7 @@ func TestTheFleetsKeysAreReplacedByHand(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(data, &secret)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	random := make([]byte, 32)
 	_, _ = rand.Read(random)
 	fresh := key{ID: "xyz7", Key: base64.StdEncoding.EncodeToString(random)}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -27,9 +28,7 @@ func scripted(t *testing.T, shell, base, script string) (exit int, out string, l
 		t.Fatalf("%s: %v (scripts/setup test installs it)", shell, err)
 	}
 	left, err = filepath.Glob(filepath.Join(dir, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return cmd.ProcessState.ExitCode(), string(text), left
 }
 
@@ -87,9 +86,8 @@ func TestTheEvalOfARefusalRunsNothingThatOthersWrote(t *testing.T) {
 					if flags == "-sfX" {
 						want = "exit 0 token old error  \n" // -f shows nothing, and eval of nothing succeeds
 					}
-					if exit != 0 || out != want || len(left) != 0 {
-						t.Errorf("%s, %s %s: exit %d, left %q: %s", shell, flags, c.request, exit, left, out)
-					}
+					assert.That(t, exit == 0 && out == want && len(left) == 0,
+						"%s, %s %s: exit %d, left %q: %s", shell, flags, c.request, exit, left, out)
 				}
 				// As the documentation has it: the script ends, whatever curl is told.
 				for _, flags := range []string{"--fail-with-body -sX", "-sX", "-sfX"} {
@@ -97,18 +95,15 @@ func TestTheEvalOfARefusalRunsNothingThatOthersWrote(t *testing.T) {
 						break
 					}
 					exit, out, left := scripted(t, shell, g.url(), `eval "$(curl `+flags+` POST `+c.request+` || echo ' false')" || exit 75; echo on`)
-					if exit != 75 || out != "" || len(left) != 0 {
-						t.Errorf("%s, %s %s: exit %d, left %q: %s", shell, flags, c.request, exit, left, out)
-					}
+					assert.That(t, exit == 75 && out == "" && len(left) == 0,
+						"%s, %s %s: exit %d, left %q: %s", shell, flags, c.request, exit, left, out)
 				}
 			}
 			// By mistake: JSON, a list, a table, a page.
 			for _, request := range []string{"-X POST $B/v1/locks/" + lock + "/leases", "$B/v1/locks/" + lock, "$B/v1/locks", "$B/v1/leases",
 				"$B/v1/locks/" + lock + "?format=text", "$B/locks/" + lock, "$B/"} {
 				_, out, left := scripted(t, shell, g.url(), `eval "$(curl -s `+request+`)"; echo "exit $?"`)
-				if strings.Contains(out, "exit 0\n") || len(left) != 0 {
-					t.Errorf("%s, %s: left %q: %s", shell, request, left, out)
-				}
+				assert.That(t, !strings.Contains(out, "exit 0\n") && len(left) == 0, "%s, %s: left %q: %s", shell, request, left, out)
 			}
 		}
 	}
@@ -157,9 +152,7 @@ func TestAnEmptyOrCutAnswerStopsADocumentedShell(t *testing.T) {
 		for _, shell := range testkit.Shells {
 			exit, out, left := scripted(t, shell, server.URL, `LEASE_TOKEN=old
 				eval "$(curl --fail-with-body -sX POST "$B/v1/locks/x/leases?format=env" || echo ' false')" || exit 75; echo "went on"`)
-			if exit != 75 || out != "" || len(left) != 0 {
-				t.Errorf("%s, %s: exit %d, left %q: %s", shell, what, exit, left, out)
-			}
+			assert.That(t, exit == 75 && out == "" && len(left) == 0, "%s, %s: exit %d, left %q: %s", shell, what, exit, left, out)
 		}
 		server.Close()
 	}
@@ -178,9 +171,8 @@ func TestWhatNginxSaysByItselfIsNoSuccessToAShell(t *testing.T) {
 		} {
 			exit, out, left := scripted(t, shell, front.url(), `eval "$(curl --fail-with-body -s `+request+` || echo ' false')" || exit 75; echo "went on"`)
 			// A syntax error ends dash at once.
-			if exit != 75 && (shell != "dash" || exit != 2) || strings.Contains(out, "went on") || len(left) != 0 {
-				t.Errorf("%s, %s: exit %d, left %q: %s", shell, what, exit, left, out)
-			}
+			assert.That(t, (exit == 75 || shell == "dash" && exit == 2) && !strings.Contains(out, "went on") && len(left) == 0,
+				"%s, %s: exit %d, left %q: %s", shell, what, exit, left, out)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 )
 
 // Everyone on the machine can connect to a port on loopback. In the queues they may stand, and remove who stands there, as
@@ -22,16 +23,12 @@ func TestWhoComesThroughEmbeddedListenGetsNoSecretAndNoGuard(t *testing.T) {
 	f := newForeign(t, addr, "")
 	refused := func(what string, err error) {
 		t.Helper()
-		if !errors.Is(err, zk.ErrNoAuth) {
-			t.Errorf("%s: %v", what, err)
-		}
+		assert.That(t, errors.Is(err, zk.ErrNoAuth), "%s: %v", what, err)
 	}
 	_, _, err := f.Get("/lockkeeper/secret")
 	refused("reading the secret", err)
 	keys := f.children("/lockkeeper/keys")
-	if len(keys) != 1 {
-		t.Fatalf("keys: %q", keys)
-	}
+	assert.Must(t, len(keys) == 1, "keys: %q", keys)
 	_, _, err = f.Get("/lockkeeper/keys/" + keys[0])
 	refused("reading a key", err)
 	for _, dir := range []string{"guards", "gateways", "keys"} {

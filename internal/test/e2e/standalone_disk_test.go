@@ -17,6 +17,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -40,9 +41,7 @@ func fill(t *testing.T, dir string) (empty func()) {
 	t.Helper()
 	path := filepath.Join(dir, "filler")
 	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer f.Close()
 	for size := 64 << 10; size > 0; {
 		if _, err := f.Write(make([]byte, size)); errors.Is(err, syscall.ENOSPC) {
@@ -52,9 +51,7 @@ func fill(t *testing.T, dir string) (empty func()) {
 		}
 	}
 	return func() {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.Remove(path))
 	}
 }
 
@@ -83,9 +80,7 @@ func TestAFullDiskIsAnsweredWith503UntilThereIsRoomAndNoLeaseIsLost(t *testing.T
 	if code := refused.Code(); refused.Status != http.StatusServiceUnavailable || code != "zookeeper_unavailable" && code != "outcome_unknown" {
 		t.Errorf("on a full disk an acquire is answered %d %s", refused.Status, refused.Body)
 	}
-	if refused.Header.Get("Retry-After") == "" {
-		t.Error("it does not say when to try again")
-	}
+	assert.That(t, refused.Header.Get("Retry-After") != "", "it does not say when to try again")
 	if err := g.status(http.MethodGet, "/readyz", http.StatusServiceUnavailable); err != nil {
 		t.Errorf("/readyz: %v", err)
 	}
@@ -164,9 +159,7 @@ func TestAStoreThatIsFoundDamagedWhenThereIsRoomAgainEndsTheGateway(t *testing.T
 		return err
 	}, "a write is refused")
 	f, err := os.OpenFile(filepath.Join(disk, "data", "lockkeeper.db"), os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if _, err := f.Write(make([]byte, 16<<10)); err != nil { // where there are pages already
 		t.Fatal(err)
 	}
@@ -203,9 +196,7 @@ func TestABackupUnderLoadIsRestoredElsewhereWithItsLeases(t *testing.T) {
 	files := t.TempDir()
 	backup := filepath.Join(files, "backup")
 	code, said := exitCode(t, "backup", "--data-dir="+g.dataDir, "--output="+backup)
-	if code != 0 {
-		t.Fatalf("backup: exit code %d\n%s", code, said)
-	}
+	assert.Must(t, code == 0, "backup: exit code %d\n%s", code, said)
 	if info, err := os.Stat(backup); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the backup is %v %v", info, err)
 	}
@@ -248,16 +239,12 @@ func TestABackupUnderLoadIsRestoredElsewhereWithItsLeases(t *testing.T) {
 func TestTheReadmeGoesOnAfterKill9(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	list := examples(string(text))
 	handed := t.TempDir()
 	before, _, _ := strings.Cut(string(text), "\nkill -9 ")
 	at := slices.IndexFunc(list, func(e example) bool { return e.line > strings.Count(before, "\n")+2 })
-	if at <= 0 {
-		t.Fatal("no kill -9 with an example behind it in the README")
-	}
+	assert.Must(t, at > 0, "no kill -9 with an example behind it in the README")
 	// The reader's part in between, as a command that waits until the test has done it.
 	kill := example{command: fmt.Sprintf("touch '%[1]s/kill'; until [ -e '%[1]s/back' ]; do sleep 0.05; done", handed)}
 	list = append(list[:at:at], append([]example{kill}, list[at:]...)...)

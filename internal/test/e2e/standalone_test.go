@@ -13,6 +13,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 )
 
 // backWithin is the requirement: from the start of a gateway that was killed until it answers a heartbeat.
@@ -44,9 +45,7 @@ func (g *gateway) backAtOnce(token string) api.Heartbeat {
 	beat := g.firstBeat(token)
 	took := time.Since(began)
 	g.t.Logf("answered %v after the start", took)
-	if took > required(backWithin) {
-		g.t.Errorf("the first heartbeat was answered %v after the start, not within %v", took, backWithin)
-	}
+	assert.That(g.t, took <= required(backWithin), "the first heartbeat was answered %v after the start, not within %v", took, backWithin)
 	return beat
 }
 
@@ -58,9 +57,7 @@ func (g *gateway) firstBeat(token string) (beat api.Heartbeat) {
 		var err error
 		beat, a, err = g.Heartbeat(g.t.Context(), token)
 		if err == nil && a.Status != http.StatusOK {
-			if a.Status != http.StatusServiceUnavailable {
-				g.t.Fatalf("a heartbeat is answered %d %s", a.Status, a.Body)
-			}
+			assert.Must(g.t, a.Status == http.StatusServiceUnavailable, "a heartbeat is answered %d %s", a.Status, a.Body)
 			err = unexpected(a)
 		}
 		return err
@@ -90,9 +87,8 @@ func TestAKilledGatewayWithoutZooKeeperGoesOnWithinTwoSeconds(t *testing.T) {
 		}
 		again, a, err := g.Acquire(t.Context(), "keyed", apitest.Query("ttl=2m&owner=me"), key)
 		expect(t, a, err, http.StatusOK, "")
-		if again.LeaseID != keyed.LeaseID || again.Token != keyed.Token || a.Header.Get("Idempotency-Replayed") != "true" {
-			t.Errorf("round %d: the repeat was answered %s", round, a.Body)
-		}
+		assert.That(t, again.LeaseID == keyed.LeaseID && again.Token == keyed.Token && a.Header.Get("Idempotency-Replayed") == "true",
+			"round %d: the repeat was answered %s", round, a.Body)
 	}
 	last := lease
 	for _, next := range []api.Lease{second, third} {
@@ -127,25 +123,18 @@ func TestADamagedStoreIsRefused(t *testing.T) {
 	g.terminate()
 	path := filepath.Join(g.dataDir, "lockkeeper.db")
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	at := strings.Index(string(data), "/lockkeeper/locks/deploy")
-	if at < 0 {
-		t.Fatal("the lock is not in the store")
-	}
+	assert.Must(t, at >= 0, "the lock is not in the store")
 	for i := range data { // every copy of that page
 		if i+24 < len(data) && string(data[i:i+24]) == "/lockkeeper/locks/deploy" {
 			data[i+1] ^= 1
 		}
 	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, data, 0o600))
 	code, said := exitCode(t, g.flags...)
-	if code != 74 || !strings.Contains(said, "damaged") || !strings.Contains(said, "gateway restore") {
-		t.Errorf("exit code %d:\n%s", code, said)
-	}
+	assert.That(t, code == 74 && strings.Contains(said, "damaged") && strings.Contains(said, "gateway restore"),
+		"exit code %d:\n%s", code, said)
 }
 
 // Other programs' clients stand in the same queue, and their sessions outlive a gateway that is killed.
@@ -154,18 +143,14 @@ func TestAnotherZooKeeperClientStandsInTheSameQueue(t *testing.T) {
 	addr := freeAddr(t)
 	g := startStandalone(t, "--embedded-listen="+addr)
 	conn, events, err := zk.Connect([]string{addr}, 20*time.Second, zk.WithLogger(quiet{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer conn.Close()
 	go func() {
 		for range events {
 		}
 	}()
 	theirs := zk.NewLock(conn, "/lockkeeper/locks/shared", zk.WorldACL(zk.PermAll))
-	if err := theirs.Lock(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, theirs.Lock())
 	session := conn.SessionID()
 	_, a, err := g.Acquire(t.Context(), "shared", apitest.Query("ttl=1m"))
 	expect(t, a, err, http.StatusConflict, "held_by_other")
@@ -177,22 +162,16 @@ func TestAnotherZooKeeperClientStandsInTheSameQueue(t *testing.T) {
 		_, _, err := conn.Exists("/lockkeeper")
 		return err
 	}, "the other client is connected again")
-	if conn.SessionID() != session {
-		t.Error("the other client has lost its session")
-	}
+	assert.That(t, conn.SessionID() == session, "the other client has lost its session")
 	eventually(t, patience, func() error {
 		got, a, err := g.Lease(t.Context(), ticket.LeaseID)
 		if err == nil && a.Status != http.StatusOK {
 			err = unexpected(a)
 		}
-		if err == nil && got.State != api.StateWaiting {
-			t.Fatalf("the ticket is %s while the other client holds", got.State)
-		}
+		assert.Must(t, err != nil || got.State == api.StateWaiting, "the ticket is %s while the other client holds", got.State)
 		return err
 	}, "the ticket waits")
-	if err := theirs.Unlock(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, theirs.Unlock())
 	eventually(t, patience, func() error {
 		got, _, err := g.Lease(t.Context(), ticket.LeaseID)
 		if err == nil && got.State != api.StateHeld {

@@ -10,6 +10,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -31,9 +32,8 @@ func TestASweepLetsOtherProgramsGoOnWhenTheFleetIsGone(t *testing.T) {
 	fleet[0].awaitLock(patience, "deploy", 1, 2)
 
 	code, out := exitCode(t, "sweep", "--zk="+at)
-	if code != 75 || !strings.Contains(out, fleet[0].listen) || !strings.Contains(out, fleet[1].listen) {
-		t.Errorf("while gateways run: exit %d\n%s", code, out)
-	}
+	assert.That(t, code == 75 && strings.Contains(out, fleet[0].listen) && strings.Contains(out, fleet[1].listen),
+		"while gateways run: exit %d\n%s", code, out)
 	for _, g := range fleet {
 		g.kill()
 	}
@@ -45,9 +45,7 @@ func TestASweepLetsOtherProgramsGoOnWhenTheFleetIsGone(t *testing.T) {
 		}
 		return nil
 	}, "nobody is registered")
-	if strings.Count(listed, "would delete ") != 4 || !strings.Contains(listed, held.Znode) {
-		t.Errorf("the dry run says\n%s", listed)
-	}
+	assert.That(t, strings.Count(listed, "would delete ") == 4 && strings.Contains(listed, held.Znode), "the dry run says\n%s", listed)
 	select {
 	case err := <-locked:
 		t.Fatalf("the other program has the lock: %v", err)

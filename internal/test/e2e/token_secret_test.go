@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 )
 
 // The last part of a lease's token is its secret. Nothing that others can read has it, and no refusal repeats it, wherever
@@ -37,9 +38,7 @@ func TestATokenIsShownToItsClientAlone(t *testing.T) {
 	never := func(what, text string) {
 		t.Helper()
 		for _, secret := range secrets {
-			if strings.Contains(text, secret) {
-				t.Errorf("%s has a token: %.400s", what, text)
-			}
+			assert.That(t, !strings.Contains(text, secret), "%s has a token: %.400s", what, text)
 		}
 	}
 	paths := []string{"/v1/locks", "/v1/locks?contains=de", "/v1/locks/deploy", "/v1/locks/deploy?format=text", "/v1/locks/deploy/fence", "/v1/leases", "/v1/leases?owner=me",
@@ -53,9 +52,7 @@ func TestATokenIsShownToItsClientAlone(t *testing.T) {
 	}
 	for _, path := range paths {
 		body, header := g.get(path)
-		if len(body) == 0 {
-			t.Errorf("%s is empty", path)
-		}
+		assert.That(t, len(body) != 0, "%s is empty", path)
 		never(path, body+header)
 	}
 	for range 4 { // queued and granted, and what follows
@@ -68,9 +65,7 @@ func TestATokenIsShownToItsClientAlone(t *testing.T) {
 func (g *gateway) get(path string) (body, header string) {
 	g.t.Helper()
 	a, err := http.Get(g.url() + path)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	assert.NoError(g.t, err)
 	defer a.Body.Close()
 	var text, head strings.Builder
 	if _, err := io.Copy(&text, a.Body); err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/childproc"
 	"lockkeeper/internal/test/testkit"
 )
@@ -72,18 +73,15 @@ func (r *docReceiver) check(t *testing.T, page string) {
 	testkit.Eventually(t, patience, func() bool { return r.find("lease.released") != nil }, "the release is told")
 	body := string(r.find("lease.released").body)
 	for _, part := range []string{`"lock":"deploy"`, `"owner":"me"`, `"fencing_token":`, `"reason":"released"`, `"mode":"exclusive"`} {
-		if !strings.Contains(body, part) || !strings.Contains(strings.ReplaceAll(page, `": `, `":`), part) {
-			t.Errorf("%s is not in the message or not on the page: %s", part, body)
-		}
+		assert.That(t, strings.Contains(body, part) && strings.Contains(strings.ReplaceAll(page, `": `, `":`), part),
+			"%s is not in the message or not on the page: %s", part, body)
 	}
 	testkit.Eventually(t, patience, func() bool { return r.find("lease.granted") != nil }, "the notify_url is told of the grant")
 	if body := string(r.find("lease.granted").body); !strings.Contains(body, `"lock":"report"`) {
 		t.Errorf("%s", body)
 	}
 	for _, name := range []string{"Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"} {
-		if r.find("webhook.test").header.Get(name) == "" {
-			t.Errorf("the test has no %s", name)
-		}
+		assert.That(t, r.find("webhook.test").header.Get(name) != "", "the test has no %s", name)
 	}
 }
 
@@ -91,18 +89,12 @@ func (r *docReceiver) check(t *testing.T, page string) {
 func TestTheDocumentedReceiverTakesWhatIsGenuineAndNothingElse(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../docs/webhooks.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	source := goBlock.FindSubmatch(page)
-	if source == nil {
-		t.Fatal("the page has no Go program")
-	}
+	assert.Must(t, source != nil, "the page has no Go program")
 	listen, dir := freeAddr(t), t.TempDir()
 	program, file := filepath.Join(dir, "receiver"), filepath.Join(dir, "main.go")
-	if err := os.WriteFile(file, bytes.ReplaceAll(source[1], []byte("localhost:9000"), []byte(listen)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(file, bytes.ReplaceAll(source[1], []byte("localhost:9000"), []byte(listen)), 0o600))
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, file).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -111,12 +103,8 @@ func TestTheDocumentedReceiverTakesWhatIsGenuineAndNothingElse(t *testing.T) {
 	answer := func(want int, into any, method, path string, options ...apitest.Option) {
 		t.Helper()
 		a, err := g.Send(t.Context(), method, path, options...)
-		if err != nil || a.Status != want {
-			t.Fatalf("%s %s: %v %+v", method, path, err, a)
-		}
-		if err := json.Unmarshal(a.Body, into); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err == nil && a.Status == want, "%s %s: %v %+v", method, path, err, a)
+		assert.NoError(t, json.Unmarshal(a.Body, into))
 	}
 	answer(201, &hook, "POST", "/v1/webhooks", apitest.JSON(`{"url":"http://`+listen+`/hook"}`))
 	told := &journal{}
@@ -124,9 +112,7 @@ func TestTheDocumentedReceiverTakesWhatIsGenuineAndNothingElse(t *testing.T) {
 	cmd.Env = append(os.Environ(), "WEBHOOK_SECRET="+hook.Secret)
 	cmd.Stdout, cmd.Stderr = told, told
 	proc, err := childproc.Start(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(proc.Kill)
 	testkit.Eventually(t, patience, func() bool {
 		conn, err := net.Dial("tcp", listen)
@@ -137,15 +123,11 @@ func TestTheDocumentedReceiverTakesWhatIsGenuineAndNothingElse(t *testing.T) {
 	}, "the receiver listens")
 	var test api.WebhookAttempt
 	answer(200, &test, "POST", "/v1/webhooks/"+hook.ID+"/test")
-	if test.Result != "delivered" || test.Status != 204 {
-		t.Errorf("%+v", test)
-	}
+	assert.That(t, test.Result == "delivered" && test.Status == 204, "%+v", test)
 	g.letGo(g.hold("deploy", "ttl=30s&owner=me").Token)
 	testkit.Eventually(t, patience, func() bool { return strings.Contains(told.String(), `"type":"lease.released"`) }, "the release is told")
 	// A message that is signed with another secret is somebody else's.
 	answer(200, &hook, "POST", "/v1/webhooks/"+hook.ID+"/rotate?overlap=0s")
 	answer(200, &test, "POST", "/v1/webhooks/"+hook.ID+"/test")
-	if test.Result != "failed" || test.Status != 401 || test.AnswerBytes == 0 {
-		t.Errorf("%+v", test)
-	}
+	assert.That(t, test.Result == "failed" && test.Status == 401 && test.AnswerBytes != 0, "%+v", test)
 }

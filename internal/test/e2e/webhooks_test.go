@@ -15,6 +15,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -189,9 +190,7 @@ func TestEveryReleaseIsToldThoughItsGatewayIsKilledRightAfterIt(t *testing.T) {
 			to.mu.Lock()
 			defer to.mu.Unlock()
 			for lease, ids := range to.messages {
-				if len(ids) != 1 {
-					t.Errorf("%s is told under %d ids: %v", lease, len(ids), ids)
-				}
+				assert.That(t, len(ids) == 1, "%s is told under %d ids: %v", lease, len(ids), ids)
 			}
 			t.Logf("%d releases, %d messages, %d of them duplicates, %d requests without success, %d kills", len(ended), to.delivered, to.delivered-len(to.messages), refused, kills)
 		})

@@ -17,6 +17,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -30,9 +31,7 @@ type foreign struct {
 func newForeign(t testing.TB, addr, chroot string) *foreign {
 	t.Helper()
 	conn, events, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogger(quiet{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(conn.Close)
 	go func() {
 		for range events { // six of them fit; nobody needs them
@@ -49,9 +48,7 @@ func (quiet) Printf(string, ...any) {}
 func (f *foreign) children(path string) []string {
 	f.t.Helper()
 	names, _, err := f.Children(f.chroot + path)
-	if err != nil && !errors.Is(err, zk.ErrNoNode) {
-		f.t.Fatalf("children of %s: %v", path, err)
-	}
+	assert.Must(f.t, err == nil || errors.Is(err, zk.ErrNoNode), "children of %s: %v", path, err)
 	slices.Sort(names)
 	return names
 }
@@ -70,9 +67,7 @@ func (f *foreign) put(path string, data []byte) {
 
 func (f *foreign) remove(path string) {
 	f.t.Helper()
-	if err := f.Delete(f.chroot+path, -1); err != nil {
-		f.t.Fatalf("deleting %s: %v", path, err)
-	}
+	assert.NoError(f.t, f.Delete(f.chroot+path, -1), "deleting %s", path)
 }
 
 func TestZkCliShowsTheContenderAndDeletingItThereEndsTheLease(t *testing.T) {
@@ -85,16 +80,10 @@ func TestZkCliShowsTheContenderAndDeletingItThereEndsTheLease(t *testing.T) {
 
 	dir := chroot + "/lockkeeper/locks/deploy"
 	out, err := zkreal.CLI(addr, "ls "+dir, "get "+chroot+lease.Znode, "stat "+chroot+lease.Znode)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	name := "write-v1." + lease.LeaseID + "-lock-0000000000"
-	if lease.Znode != "/lockkeeper/locks/deploy/"+name || !strings.Contains(out, name) {
-		t.Errorf("zkCli does not show %s:\n%s", name, out)
-	}
-	if !strings.Contains(out, "ephemeralOwner = 0x0\n") {
-		t.Errorf("the contender is not persistent:\n%s", out)
-	}
+	assert.That(t, lease.Znode == "/lockkeeper/locks/deploy/"+name && strings.Contains(out, name), "zkCli does not show %s:\n%s", name, out)
+	assert.That(t, strings.Contains(out, "ephemeralOwner = 0x0\n"), "the contender is not persistent:\n%s", out)
 	if want := fmt.Sprintf("cZxid = 0x%x\n", lease.FencingToken); !strings.Contains(out, want) {
 		t.Errorf("the fencing token is no czxid (%s):\n%s", want, out)
 	}
@@ -130,9 +119,8 @@ func TestZkCliShowsTheContenderAndDeletingItThereEndsTheLease(t *testing.T) {
 	}
 	deleted := time.Now() // zkCli took some time to end after the deletion
 	got := <-answers
-	if got.err != nil || got.lease.State != api.StateEnded || got.lease.Reason != api.ReasonRemoved {
-		t.Errorf("%v, the lease is %+v", got.err, got.lease)
-	}
+	assert.That(t, got.err == nil && got.lease.State == api.StateEnded && got.lease.Reason == api.ReasonRemoved,
+		"%v, the lease is %+v", got.err, got.lease)
 	if late := got.at.Sub(deleted); late > required(time.Second) {
 		t.Errorf("heard of it %v after zkCli had ended", late)
 	}
@@ -141,9 +129,7 @@ func TestZkCliShowsTheContenderAndDeletingItThereEndsTheLease(t *testing.T) {
 	}
 	_, a, err = g.Heartbeat(t.Context(), lease.Token)
 	expect(t, a, err, http.StatusGone, "lease_ended")
-	if a.Problem.Reason != api.ReasonRemoved {
-		t.Errorf("reason %q", a.Problem.Reason)
-	}
+	assert.That(t, a.Problem.Reason == api.ReasonRemoved, "reason %q", a.Problem.Reason)
 }
 
 func TestAForeignContenderThatTheGatewayMayNotReadIsWaitedFor(t *testing.T) {
@@ -151,25 +137,20 @@ func TestAForeignContenderThatTheGatewayMayNotReadIsWaitedFor(t *testing.T) {
 	addr, chroot := zkreal.SharedT(t)
 	g := startGateway(t, addr+chroot)
 	f := newForeign(t, addr, chroot)
-	if err := f.AddAuth("digest", []byte("other:program")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, f.AddAuth("digest", []byte("other:program")))
 	// The directory is known to the gateway from its first moment, and then gets a child of which ZooKeeper tells it nothing.
 	dir := "/lockkeeper/locks/shared"
 	if _, err := f.Create(f.chroot+dir, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
 		t.Fatal(err)
 	}
 	hidden, err := f.Create(f.chroot+dir+"/_c_0123456789abcdef0123456789abcdef-lock-", nil, zk.FlagSequence, zk.AuthACL(zk.PermAll))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	_, a, err := g.Acquire(t.Context(), "shared", apitest.Query("ttl=30s"))
 	expect(t, a, err, http.StatusConflict, "held_by_other")
 	waiting := g.acquiring(t.Context(), "shared", "ttl=30s&wait=1m")
 	q := g.awaitLock(patience, "shared", 1, 1)
-	if len(q.Hazards) != 1 || q.Holders[0].Foreign == nil || !strings.HasSuffix(hidden, q.Holders[0].Znode) {
-		t.Errorf("the queue is shown as %+v", q)
-	}
+	assert.That(t, len(q.Hazards) == 1 && q.Holders[0].Foreign != nil && strings.HasSuffix(hidden, q.Holders[0].Znode),
+		"the queue is shown as %+v", q)
 	elapse(t, 1500*time.Millisecond) // the directory is polled meanwhile
 	waiting.waits()
 	f.remove(strings.TrimPrefix(hidden, chroot))
@@ -220,9 +201,7 @@ func TestGoZooKeepersLockAndTheGatewayExcludeEachOther(t *testing.T) {
 				return
 			}
 			critical("the gateway's client")
-			if lease.FencingToken <= last {
-				t.Errorf("fencing token %d follows %d", lease.FencingToken, last)
-			}
+			assert.That(t, lease.FencingToken > last, "fencing token %d follows %d", lease.FencingToken, last)
 			last = lease.FencingToken
 			if a, err := g.Release(t.Context(), lease.Token); err != nil || a.Status != http.StatusNoContent {
 				t.Errorf("release, round %d: %v %+v", i, err, a)
@@ -249,22 +228,16 @@ func TestAPredecessorThatArrivedJustBeforeIsWaitedFor(t *testing.T) {
 		created := make(chan string, 1)
 		go func() {
 			path, err := f.Create(f.chroot+dir+"/x-0123456789-", nil, zk.FlagSequence, zk.WorldACL(zk.PermAll))
-			if err != nil {
-				t.Errorf("round %d: %v", i, err)
-			}
+			assert.That(t, err == nil, "round %d: %v", i, err)
 			created <- path
 		}()
 		lease, a, err := g.Acquire(t.Context(), "race", apitest.Query("ttl=1m"))
 		path := strings.TrimPrefix(<-created, chroot)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		switch a.Status {
 		case http.StatusCreated:
 			granted++
-			if !numberOf(lease.Znode).before(numberOf(path)) {
-				t.Fatalf("round %d: %s was granted over %s", i, lease.Znode, path)
-			}
+			assert.Must(t, numberOf(lease.Znode).before(numberOf(path)), "round %d: %s was granted over %s", i, lease.Znode, path)
 			g.letGo(lease.Token)
 		case http.StatusConflict:
 		default:

@@ -11,6 +11,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -18,9 +19,7 @@ import (
 // such a contender: it is in the listing, and neither comes nor goes as far as the watch can tell.
 func TestAContenderThatMayNotBeReadIsWaitedForAndItsEndIsNoticed(t *testing.T) {
 	identity := filepath.Join(t.TempDir(), "identity")
-	if err := os.WriteFile(identity, []byte("digest fleet:sesame\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(identity, []byte("digest fleet:sesame\n"), 0o600))
 	for _, c := range []struct {
 		kind   string // of Kazoo's client
 		flags  []string
@@ -36,24 +35,16 @@ func TestAContenderThatMayNotBeReadIsWaitedForAndItsEndIsNoticed(t *testing.T) {
 			w := newWorld(t, c.flags...)
 			w.mkdir("/kazoo/deploy", nil)
 			lease, err := w.acquire(t.Context(), "kazoo", "deploy", "ttl=60s") // the directory is known from its first child on
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 			defer cancel()
 			events, _, err := w.Events(ctx, apitest.Query("format=jsonl&type=lock.*"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			defer events.Close()
 			theirs := w.theirTurn(t, c.kind, "kazoo", "deploy")
 			testkit.Eventually(t, patience, func() bool { return len(w.names("kazoo", "deploy")) == 2 }, "Kazoo is queued")
-			if err := w.release(t.Context(), lease); err != nil {
-				t.Fatal(err)
-			}
-			if err := testkit.Receive(t, patience, theirs.held, "Kazoo's turn"); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, w.release(t.Context(), lease))
+			assert.NoError(t, testkit.Receive(t, patience, theirs.held, "Kazoo's turn"))
 			ours := w.ourTurn(t, "kazoo", "deploy")
 			l := w.awaitQueue(t, "kazoo", "deploy", 1)
 			codes := codesOf(l)
@@ -68,26 +59,19 @@ func TestAContenderThatMayNotBeReadIsWaitedForAndItsEndIsNoticed(t *testing.T) {
 				t.Fatalf("ours beside Kazoo's: %v", err)
 			default:
 			}
-			if err := theirs.end(); err != nil {
-				t.Fatal(err)
-			}
-			if err := testkit.Receive(t, patience, ours.held, "our turn"); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, theirs.end())
+			assert.NoError(t, testkit.Receive(t, patience, ours.held, "our turn"))
 			if l := w.awaitQueue(t, "kazoo", "deploy", 0); len(l.Hazards) != 0 {
 				t.Errorf("hazards are left: %+v", l.Hazards)
 			}
-			if err := ours.end(); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, ours.end())
 			if !c.hidden {
 				return
 			}
 			for _, want := range []string{"lock.hazard", "lock.hazard_cleared"} {
 				e, err := events.Next()
-				if err != nil || string(e.Type) != want || !strings.Contains(e.JSON, `"unreadable"`) {
-					t.Errorf("%+v, %v; want %s", e, err, want)
-				}
+				assert.That(t, err == nil && string(e.Type) == want && strings.Contains(e.JSON, `"unreadable"`),
+					"%+v, %v; want %s", e, err, want)
 			}
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -46,20 +47,14 @@ func TestATryIsNotGrantedOverAForeignContenderThatIsNews(t *testing.T) {
 			ours.begin = monotonic()
 			time.Sleep(2 * time.Millisecond)
 			ours.end = monotonic()
-			if err := w.release(t.Context(), lease); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, w.release(t.Context(), lease))
 		}
-		if err := testkit.Receive(t, patience, theirs, "go-zookeeper's Lock"); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, testkit.Receive(t, patience, theirs, "go-zookeeper's Lock"))
 		if i := <-at; ours.begin != 0 && i.begin < ours.end && ours.begin < i.end {
 			t.Fatalf("both hold: ours %v, theirs %v", ours, i)
 		}
 	}
-	if granted == 0 || refused == 0 {
-		t.Errorf("%d granted, %d refused: the two never met", granted, refused)
-	}
+	assert.That(t, granted != 0 && refused != 0, "%d granted, %d refused: the two never met", granted, refused)
 }
 
 // Attack 8: to a successor the contenders of other programs, and of another fleet with the same lock root, look like
@@ -76,9 +71,7 @@ func TestASuccessorEndsItsFleetsLeasesAndNobodyElses(t *testing.T) {
 	if err == nil {
 		_, err = await(kazoo, lines, "held", patience)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, a := range []struct {
 		w           *world
 		lock, query string
@@ -103,9 +96,7 @@ func TestASuccessorEndsItsFleetsLeasesAndNobodyElses(t *testing.T) {
 	if now := w.names("kazoo", "fleet"); !slices.Equal(now, foreign) {
 		t.Errorf("of the other fleet's %q, %q is left", foreign, now)
 	}
-	if err := kazoo.stop("orphan"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, kazoo.stop("orphan"))
 	if _, err := await(kazoo, lines, "done", patience); err != nil {
 		t.Fatal(err)
 	}
@@ -190,9 +181,7 @@ func (w *world) theirTurn(t *testing.T, kind, ns, lock string) turn {
 	t.Helper()
 	p, job, held := w.program(t, kind), lock+"-"+kind, make(chan error, 1)
 	lines, err := p.start("hold", job, kind, w.dir(ns, lock))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	go func() {
 		_, err := await(p, lines, "held", patience)
 		held <- err
@@ -215,14 +204,10 @@ func TestALeaseOfThreeContendersEndsWholeWhenOneIsReaped(t *testing.T) {
 			lock := "reaped-" + kind
 			w.mkdir("/all/"+lock, nil)
 			lease, err := w.acquire(t.Context(), "all", lock, "ttl=60s")
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			p := w.program(t, kind)
 			lines, err := p.start("hold", lock, kind, w.dir("all", lock))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			testkit.Eventually(t, patience, func() bool { return len(w.names("all", lock)) == 4 }, "%s is queued", kind)
 			select {
 			case s := <-lines:
@@ -231,9 +216,7 @@ func TestALeaseOfThreeContendersEndsWholeWhenOneIsReaped(t *testing.T) {
 			}
 			for _, name := range w.names("all", lock) {
 				if strings.Contains(name, lease.LeaseID) && strings.Contains(name, fmt.Sprintf(".m%dof3", member)) {
-					if err := w.conn.Delete(w.dir("all", lock)+"/"+name, -1); err != nil {
-						t.Fatal(err)
-					}
+					assert.NoError(t, w.conn.Delete(w.dir("all", lock)+"/"+name, -1))
 				}
 			}
 			if _, err := await(p, lines, "held", patience); err != nil {
@@ -243,9 +226,7 @@ func TestALeaseOfThreeContendersEndsWholeWhenOneIsReaped(t *testing.T) {
 			if a, err := w.Release(t.Context(), lease.Token); err != nil || a.Status != http.StatusGone {
 				t.Errorf("%+v, %v", a, err)
 			}
-			if err := p.stop(lock); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, p.stop(lock))
 			if _, err := await(p, lines, "done", patience); err != nil {
 				t.Error(err)
 			}
@@ -264,9 +245,7 @@ func TestNoLeaseStandsInTheWayOfCuratorsSemaphore(t *testing.T) {
 	jobs := make(map[string]<-chan said)
 	for i, job := range []string{"holder", "waiter"} {
 		lines, err := p.start("hold", job, kind, semaphore)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		jobs[job] = lines
 		testkit.Eventually(t, patience, func() bool {
 			names, _, err := w.conn.Children(semaphore + "/leases")
@@ -295,9 +274,7 @@ func TestNoLeaseStandsInTheWayOfCuratorsSemaphore(t *testing.T) {
 				t.Fatalf("the next one: %v", err)
 			}
 		}
-		if err := p.stop(job); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, p.stop(job))
 		if _, err := await(p, jobs[job], "done", patience); err != nil {
 			t.Fatal(err)
 		}
@@ -329,9 +306,7 @@ func TestOtherProgramsAmongThemselves(t *testing.T) {
 			lock := c.holder + "-" + c.next
 			w.mkdir("/native/"+lock, nil)
 			holder := w.theirTurn(t, c.holder, "native", lock)
-			if err := testkit.Receive(t, patience, holder.held, "%s alone", c.holder); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, testkit.Receive(t, patience, holder.held, "%s alone", c.holder))
 			there := w.names("native", lock)
 			next := w.theirTurn(t, c.next, "native", lock)
 			if c.what == "waits" {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // interval is one section on CLOCK_MONOTONIC, in nanoseconds.
@@ -79,16 +81,12 @@ func TestSectionsAreJudged(t *testing.T) {
 		"two of the same party":   {[]interval{{1, 4}, {3, 6}}, []interval{{7, 8}}, 3, verdict{toTheirs: 1, overlaps: 1}},
 		"a count too many":        {[]interval{{1, 2}}, []interval{{3, 4}}, 3, verdict{toTheirs: 1, lost: -1}},
 	} {
-		if got := judge(c.ours, c.theirs, c.counted); got != c.want {
-			t.Errorf("%s: %+v, want %+v", what, got, c.want)
-		}
+		assert.Equal(t, judge(c.ours, c.theirs, c.counted), c.want, "%s", what)
 	}
 	if err := (verdict{toTheirs: 2, toOurs: 1}).unsafe(3); err != nil {
 		t.Error(err)
 	}
 	for _, bad := range []verdict{{overlaps: 1, toOurs: 3}, {lost: 1, toOurs: 3}, {lost: -1, toOurs: 3}, {toOurs: 2}} {
-		if bad.unsafe(3) == nil {
-			t.Errorf("%+v passes", bad)
-		}
+		assert.That(t, bad.unsafe(3) != nil, "%+v passes", bad)
 	}
 }

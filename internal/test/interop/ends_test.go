@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
 )
@@ -51,13 +52,9 @@ func (w *world) successor(t *testing.T, p pair, end func(holder *program)) (gran
 	if err == nil {
 		_, err = await(holder, lines, "held", patience)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	theirs := w.names(p.ns, p.lock())
-	if len(theirs) != 1 {
-		t.Fatalf("%q", theirs)
-	}
+	assert.Must(t, len(theirs) == 1, "%q", theirs)
 	type grant struct {
 		at    int64
 		there bool
@@ -81,9 +78,7 @@ func (w *world) successor(t *testing.T, p pair, end func(holder *program)) (gran
 	}
 	end(holder)
 	g := testkit.Receive(t, patience, grants, "ours is never granted")
-	if g.err != nil || g.there {
-		t.Errorf("granted while the holder's contender is there: %v; %v", g.there, g.err)
-	}
+	assert.That(t, g.err == nil && !g.there, "granted while the holder's contender is there: %v; %v", g.there, g.err)
 	return g.at
 }
 
@@ -95,25 +90,17 @@ func TestKazoosReadLockDeadlocksWithAWriterBehindIt(t *testing.T) {
 	each(t, pairs, func(t *testing.T, p pair) {
 		w.mkdir("/"+p.ns+"/"+p.lock(), nil)
 		first, err := w.acquire(t.Context(), p.ns, p.lock(), "ttl=60s")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		// One at a time they do exclude each other.
 		reader := w.program(t, p.kind)
 		job := "reader-" + p.ns
 		lines, err := reader.start("hold", job, p.kind, w.dir(p.ns, p.lock()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		w.awaitWatch(t, p, w.names(p.ns, p.lock()))
 		// Ours is behind it, and then the first is gone.
 		second, err := w.acquire(t.Context(), p.ns, p.lock(), "ttl=60s&async=true")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.release(t.Context(), first); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
+		assert.NoError(t, w.release(t.Context(), first))
 		var ours []string
 		for _, name := range w.names(p.ns, p.lock()) {
 			if strings.Contains(name, second.LeaseID) {
@@ -129,9 +116,7 @@ func TestKazoosReadLockDeadlocksWithAWriterBehindIt(t *testing.T) {
 			t.Errorf("%+v", s)
 		default:
 		}
-		if err := w.release(t.Context(), second); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, w.release(t.Context(), second))
 		if _, err := await(reader, lines, "held", patience); err != nil {
 			t.Errorf("the writer has given up: %v", err)
 		}
@@ -149,9 +134,7 @@ func TestKazoosReadLockDeadlocksWithKazoosWriteLock(t *testing.T) {
 	p := pair{ns: "kazoo", mode: "kazoo", kind: "alone"}
 	w.mkdir("/kazoo/"+p.lock(), nil)
 	first, err := w.acquire(t.Context(), p.ns, p.lock(), "ttl=60s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var queued []string
 	join := func(kind string) (turn, string) {
 		before := w.names(p.ns, p.lock())
@@ -166,9 +149,7 @@ func TestKazoosReadLockDeadlocksWithKazoosWriteLock(t *testing.T) {
 	}
 	reader, read := join("kazoo-read")
 	writer, write := join("kazoo-write")
-	if err := w.release(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, w.release(t.Context(), first))
 	w.awaitWatch(t, p, []string{write})
 	w.awaitWatch(t, p, []string{read})
 	select {
@@ -178,9 +159,7 @@ func TestKazoosReadLockDeadlocksWithKazoosWriteLock(t *testing.T) {
 		t.Errorf("the writer holds: %v", err)
 	default:
 	}
-	if err := w.conn.Delete(w.dir(p.ns, p.lock())+"/"+write, -1); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, w.conn.Delete(w.dir(p.ns, p.lock())+"/"+write, -1))
 	if err := testkit.Receive(t, patience, reader.held, "the reader, without the writer"); err != nil {
 		t.Error(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -19,9 +20,7 @@ import (
 // holds these tables against its rules.
 func pageTable(t *testing.T, title string) (rows [][]string) {
 	page, err := os.ReadFile("../../../docs/interop.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	_, table, _ := strings.Cut(string(page), "| `"+title+"` |")
 	table, _, _ = strings.Cut(table, "\n\n")
 	for i, line := range strings.Split(table, "\n") {
@@ -89,19 +88,13 @@ func TestEveryHazardIsShownCountedAndTold(t *testing.T) {
 	w := newWorld(t)
 	w.namespace("own", "custom exclusive={id}-W-")
 	stranger, _, err := zk.Connect([]string{w.zkAddr}, steadySession, zk.WithLogInfo(false))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(stranger.Close)
-	if err := stranger.AddAuth("digest", []byte("other:program")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, stranger.AddAuth("digest", []byte("other:program")))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	events, _, err := w.Events(ctx, apitest.Query("format=jsonl&type=lock.hazard,lock.hazard_cleared"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer events.Close()
 	told := func(what, code string, programs []string, ns, lock string) {
 		t.Helper()
@@ -138,17 +131,13 @@ func TestEveryHazardIsShownCountedAndTold(t *testing.T) {
 		var there []string
 		create := func(conn *zk.Conn, path string, flags int32, acl []zk.ACL) {
 			path, err := conn.Create(path, nil, flags, acl)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			there = append(there, path)
 		}
 		end := func() error { return nil }
 		if c.ours != "" {
 			lease, err := w.acquire(t.Context(), ns, lock, "ttl=60s&mode="+c.ours)
-			if err != nil {
-				t.Fatalf("%s: %v", code, err)
-			}
+			assert.Must(t, err == nil, "%s: %v", code, err)
 			end = func() error { return w.release(t.Context(), lease) }
 		}
 		for _, program := range c.theirs {
@@ -169,14 +158,10 @@ func TestEveryHazardIsShownCountedAndTold(t *testing.T) {
 		told("lock.hazard", code, programs, ns, lock)
 		shown(ns, lock, code, programs, 1)
 		for _, path := range slices.Backward(there) {
-			if err := w.conn.Delete(path, -1); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, w.conn.Delete(path, -1))
 		}
 		if code == "misplaced" {
-			if err := w.conn.Delete(dir, -1); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, w.conn.Delete(dir, -1))
 		}
 		told("lock.hazard_cleared", code, programs, ns, lock)
 		shown(ns, lock, code, programs, 0)

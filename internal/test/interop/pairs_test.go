@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // atOnce is how many pairs contend at the same time: most of their time they wait for a process on one of two processors.
@@ -34,9 +36,7 @@ func within() time.Duration {
 // each calls f for each pair in a subtest, atOnce of them at a time. (t.Parallel runs as many as there are processors, and
 // these wait.)
 func each(t *testing.T, pairs []pair, f func(t *testing.T, p pair)) {
-	if len(pairs) == 0 {
-		t.Fatal("no pairs")
-	}
+	assert.Must(t, len(pairs) != 0, "no pairs")
 	var running sync.WaitGroup
 	places := make(chan struct{}, atOnce)
 	for _, p := range pairs {
@@ -57,9 +57,7 @@ func TestPairsThatTheTableCallsSafeExcludeEachOther(t *testing.T) {
 		if err == nil {
 			err = v.unsafe(handovers())
 		}
-		if err != nil {
-			t.Errorf("%+v: %v", v, err)
-		}
+		assert.That(t, err == nil, "%+v: %v", v, err)
 	})
 }
 
@@ -71,9 +69,7 @@ func TestPairsThatTheTableCallsUnsafeAreCaught(t *testing.T) {
 		func(t *testing.T, p pair) {
 			c := w.contest(t, p, 2*time.Millisecond)
 			v, err := c.until(func(v verdict) bool { return v.overlaps > 20 && v.lost > 0 })
-			if err != nil || v.overlaps == 0 || v.lost <= 0 {
-				t.Errorf("%+v: %v", v, err)
-			}
+			assert.That(t, err == nil && v.overlaps != 0 && v.lost > 0, "%+v: %v", v, err)
 		})
 }
 
@@ -104,9 +100,7 @@ func (w *world) contest(t *testing.T, p pair, pause time.Duration) *contest {
 	}
 	c.ctx, c.stop = context.WithCancel(t.Context())
 	c.theirs, err = c.program.start("loop", c.job, p.kind, w.dir(p.ns, p.lock()), c.counter.path, fmt.Sprint(pause.Microseconds()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return c
 }
 
@@ -205,14 +199,10 @@ func TestReadersOfBothSidesHoldTogether(t *testing.T) {
 func (w *world) together(t *testing.T, p pair, more func() error) {
 	t.Helper()
 	lease, err := w.acquire(t.Context(), p.ns, p.lock(), "ttl=60s&mode="+p.mode)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	program, job := w.program(t, p.kind), "hold-"+p.ns+"-"+p.lock()
 	lines, err := program.start("hold", job, p.kind, w.dir(p.ns, p.lock()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if _, err := await(program, lines, "held", patience); err != nil {
 		t.Errorf("beside ours: %v", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -48,13 +49,9 @@ func (p plainLock) unlock() error { return p.conn.Delete(p.path, -1) }
 func TestAPlainNodeInTheLocksPlaceIsShownAndWaitedFor(t *testing.T) {
 	w := newWorld(t)
 	theirs := plainLock{w.conn, w.dir("native", "plain")}
-	if err := theirs.lock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, theirs.lock(t.Context()))
 	_, stat, err := w.conn.Get(theirs.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, query := range []string{"", "&async=true", "&wait=1s", "&mode=shared"} {
 		_, err := w.acquire(t.Context(), "native", "plain", "ttl=60s"+query)
 		if r := (*refusal)(nil); !errors.As(err, &r) || r.status != http.StatusConflict || !strings.Contains(r.body, "ephemeral node") {
@@ -62,9 +59,7 @@ func TestAPlainNodeInTheLocksPlaceIsShownAndWaitedFor(t *testing.T) {
 		}
 	}
 	l, _, err := w.Lock(t.Context(), "plain", apitest.Query("ns=native"))
-	if err != nil || l.State != "held" || len(l.Holders) != 1 {
-		t.Fatalf("%+v, %v", l, err)
-	}
+	assert.Must(t, err == nil && l.State == "held" && len(l.Holders) == 1, "%+v, %v", l, err)
 	h := l.Holders[0]
 	if f := h.Foreign; f == nil || f.Program != "" || f.Kind != "ephemeral node" || f.Data == nil || f.Data.Text != "plain client" ||
 		f.Session != fmt.Sprintf("0x%x", uint64(stat.EphemeralOwner)) || h.Znode != theirs.path || h.FencingToken != stat.Czxid {
@@ -75,9 +70,7 @@ func TestAPlainNodeInTheLocksPlaceIsShownAndWaitedFor(t *testing.T) {
 		turns = append(turns, w.ourTurn(t, "native", "plain"))
 		testkit.Eventually(t, patience, func() bool { return w.requests(t) > i }, "number %d waits", i)
 	}
-	if err := theirs.unlock(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, theirs.unlock())
 	type grant struct {
 		turn turn
 		err  error
@@ -89,9 +82,7 @@ func TestAPlainNodeInTheLocksPlaceIsShownAndWaitedFor(t *testing.T) {
 	next := make(chan error, 1)
 	for i := range turns {
 		grant := testkit.Receive(t, patience, granted, "grant %d", i)
-		if grant.err != nil {
-			t.Fatal(grant.err)
-		}
+		assert.NoError(t, grant.err)
 		if i == 0 { // the plain client waits for our directory, which goes when it is empty
 			testkit.Eventually(t, patience, func() bool {
 				l, _, err := w.Lock(t.Context(), "plain", apitest.Query("ns=native"))
@@ -104,17 +95,11 @@ func TestAPlainNodeInTheLocksPlaceIsShownAndWaitedFor(t *testing.T) {
 			t.Fatalf("theirs holds beside ours: %v", err)
 		default:
 		}
-		if err := grant.turn.end(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, grant.turn.end())
 	}
-	if err := testkit.Receive(t, patience, next, "the plain client's turn"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, testkit.Receive(t, patience, next, "the plain client's turn"))
 	a, err := w.Send(t.Context(), http.MethodPost, "/v1/locks/plain/contenders/plain/break?ns=native")
-	if err != nil || a.Status != http.StatusNoContent {
-		t.Fatalf("break: %+v, %v", a, err)
-	}
+	assert.Must(t, err == nil && a.Status == http.StatusNoContent, "break: %+v, %v", a, err)
 	if there, _, err := w.conn.Exists(theirs.path); err != nil || there {
 		t.Errorf("it is there after it was broken, %v", err)
 	}
@@ -124,15 +109,11 @@ func TestAPlainNodeInTheLocksPlaceIsShownAndWaitedFor(t *testing.T) {
 func (w *world) requests(t *testing.T) int {
 	t.Helper()
 	a, err := w.Send(t.Context(), http.MethodGet, "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for line := range strings.Lines(string(a.Body)) {
 		if n, ok := strings.CutPrefix(strings.TrimSpace(line), "lockkeeper_http_waiting_requests "); ok {
 			waiting, err := strconv.Atoi(n)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			return waiting
 		}
 	}
@@ -181,17 +162,11 @@ func TestPlainNodesAndLeasesExcludeEachOther(t *testing.T) {
 	}()
 	for range rounds {
 		lease, err := w.acquire(t.Context(), "native", "contest", "ttl=60s&wait=60s")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		section(&ours)
-		if err := w.release(t.Context(), lease); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, w.release(t.Context(), lease))
 	}
-	if err := testkit.Receive(t, patience, done, "the plain client"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, testkit.Receive(t, patience, done, "the plain client"))
 	v := judge(ours, other, int(counter.Load()))
 	t.Logf("%+v", v)
 	if err := v.unsafe(2); err != nil { // no order is promised: whichever is quickest comes next

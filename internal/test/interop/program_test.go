@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/childproc"
 )
 
@@ -44,9 +45,7 @@ type said struct {
 func startT(t testing.TB, argv ...string) *program {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer r.Close()
 	p := &program{stdin: w, ready: make(chan struct{}), jobs: make(map[string]chan said)}
 	cmd := exec.Command(argv[0], argv[1:]...)

@@ -10,6 +10,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -23,18 +24,14 @@ func TestARevokedLeaseKeepsItsTimeAndItsHoldsWhenItsGatewayDies(t *testing.T) {
 			w := newWorld(t, "--session-timeout=4s", "--promise-window=3s")
 			curator := w.program(t, "curator-revoker")
 			lease, err := w.acquire(t.Context(), "native", "deploy", "ttl=5s&hold=outer&metadata=kept")
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			token := apitest.Token(lease.Token)
 			if a, err := w.Send(t.Context(), http.MethodPost, "/v1/locks/deploy/leases?ns=native&hold=inner", token); err != nil || a.Status != http.StatusOK {
 				t.Fatalf("%+v, %v", a, err)
 			}
 			data := func() string {
 				data, _, err := w.conn.Get(lease.Znode)
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, err)
 				return string(data)
 			}
 			if deaf {
@@ -45,9 +42,7 @@ func TestARevokedLeaseKeepsItsTimeAndItsHoldsWhenItsGatewayDies(t *testing.T) {
 			if err == nil {
 				_, err = await(curator, lines, "held", patience)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			if deaf {
 				if data() != "__REVOKE__" {
 					t.Fatalf("Curator wrote %q", data())
@@ -67,9 +62,7 @@ func TestARevokedLeaseKeepsItsTimeAndItsHoldsWhenItsGatewayDies(t *testing.T) {
 			if taken := time.Since(beaten); deaf && taken < session/2 {
 				t.Errorf("it was taken over after %v, while its gateway's session lived", taken)
 			}
-			if l.FencingToken != lease.FencingToken {
-				t.Errorf("fencing token %d, was %d", l.FencingToken, lease.FencingToken)
-			}
+			assert.That(t, l.FencingToken == lease.FencingToken, "fencing token %d, was %d", l.FencingToken, lease.FencingToken)
 			if deaf {
 				// Nobody knows for how long it is: it is kept for the longest time that there is, and only all of it can be released.
 				time.Sleep(window + 5*time.Second + 2*time.Second) // there is nothing to wait for: that it does not end is the point

@@ -10,6 +10,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -45,9 +46,7 @@ func TestNoLeaseStandsInTheWayOfKazoosSemaphore(t *testing.T) {
 	jobs := map[string]<-chan said{}
 	start := func(job string) {
 		lines, err := p.start("hold", job, kind, w.dir("native", "pool"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		jobs[job] = lines
 	}
 	held := func(job string) {
@@ -56,9 +55,7 @@ func TestNoLeaseStandsInTheWayOfKazoosSemaphore(t *testing.T) {
 		}
 	}
 	end := func(job string) {
-		if err := p.stop(job); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, p.stop(job))
 		if _, err := await(p, jobs[job], "done", patience); err != nil {
 			t.Fatal(err)
 		}
@@ -104,33 +101,23 @@ func lockNames(list api.LockList) (names []string) {
 func TestALockThatBigdataDestroysIsNotJoined(t *testing.T) {
 	w := newWorld(t)
 	lease, err := w.acquire(t.Context(), "native", "doomed", "ttl=60s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	marker := plainLock{w.conn, w.dir("native", "doomed_INVALID")}
-	if err := marker.lock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, marker.lock(t.Context()))
 	w.eventually(t, "doomed", "the hazard", func(l api.Lock) bool { return len(l.Hazards) == 1 && l.Hazards[0].Code == "lock_invalid" })
 	w.wantRefusals(t, "doomed", "lock_invalid")
 	list, _, err := w.Locks(t.Context(), apitest.Query("ns=native"))
 	if names := lockNames(list); err != nil || !slices.Equal(names, []string{"doomed"}) {
 		t.Errorf("listed are %v, %v", names, err)
 	}
-	if err := w.conn.Delete(w.dir("native", "doomed")+"/"+w.names("native", "doomed")[0], -1); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, w.conn.Delete(w.dir("native", "doomed")+"/"+w.names("native", "doomed")[0], -1))
 	// Only then: a release that is quicker than the event finds what it wants, and is answered so.
 	w.eventually(t, "doomed", "that nobody holds it", func(l api.Lock) bool { return len(l.Holders) == 0 })
 	if a, err := w.Release(t.Context(), lease.Token); err != nil || a.Status != http.StatusGone {
 		t.Errorf("%+v, %v", a, err)
 	}
-	if err := w.conn.Delete(w.dir("native", "doomed"), -1); err != nil {
-		t.Fatal(err)
-	}
-	if err := marker.unlock(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, w.conn.Delete(w.dir("native", "doomed"), -1))
+	assert.NoError(t, marker.unlock())
 	testkit.EventuallyNil(t, patience, func() error {
 		_, err := w.acquire(t.Context(), "native", "doomed", "ttl=60s")
 		return err
@@ -152,19 +139,13 @@ func TestTheQueuesOfLeaderLatchAndLeaderSelectorAreWatchedAndJoined(t *testing.T
 			lock := pair{mode: "led", kind: c.kind}.lock()
 			w.mkdir("/native/"+lock, nil)
 			stream, _, err := w.Events(t.Context(), apitest.Query("ns=native&lock="+lock))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			defer stream.Close()
 			theirs := w.theirTurn(t, c.kind, "native", lock)
-			if err := testkit.Receive(t, patience, theirs.held, "%s leads", c.kind); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, testkit.Receive(t, patience, theirs.held, "%s leads", c.kind))
 			for {
 				e, err := stream.Next()
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, err)
 				if e.Type == "lease.granted" && e.Foreign != nil {
 					break
 				}
@@ -179,12 +160,8 @@ func TestTheQueuesOfLeaderLatchAndLeaderSelectorAreWatchedAndJoined(t *testing.T
 			}
 			ours := w.ourTurn(t, "native", lock)
 			w.eventually(t, lock, "that ours waits", func(l api.Lock) bool { return l.QueueLength == 1 })
-			if err := theirs.end(); err != nil {
-				t.Fatal(err)
-			}
-			if err := testkit.Receive(t, patience, ours.held, "ours after them"); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, theirs.end())
+			assert.NoError(t, testkit.Receive(t, patience, ours.held, "ours after them"))
 			there := w.names("native", lock)
 			next := w.theirTurn(t, c.kind, "native", lock)
 			if c.respects {
@@ -196,17 +173,11 @@ func TestTheQueuesOfLeaderLatchAndLeaderSelectorAreWatchedAndJoined(t *testing.T
 					return len(l.Hazards) == 1 && l.Hazards[0].Code == "program_ignores_leases" && slices.Equal(l.Hazards[0].Programs, []string{"curator-latch"})
 				})
 			}
-			if err := ours.end(); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, ours.end())
 			if c.respects {
-				if err := testkit.Receive(t, patience, next.held, "%s after ours", c.kind); err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, testkit.Receive(t, patience, next.held, "%s after ours", c.kind))
 			}
-			if err := next.end(); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, next.end())
 		})
 	}
 }
@@ -220,20 +191,14 @@ func TestALeaderLatchWaitsForLeasesWithItsNames(t *testing.T) {
 	w.mkdir("/"+ns+"/"+p.lock(), nil)
 	for range 3 {
 		ours := w.ourTurn(t, ns, p.lock())
-		if err := testkit.Receive(t, patience, ours.held, "ours"); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, testkit.Receive(t, patience, ours.held, "ours"))
 		there := w.names(ns, p.lock())
 		theirs := w.theirTurn(t, kind, ns, p.lock())
 		w.awaitWatch(t, p, there)
 		next := w.ourTurn(t, ns, p.lock())
 		testkit.Eventually(t, patience, func() bool { return len(w.names(ns, p.lock())) == 3 }, "ours is queued behind it")
-		if err := ours.end(); err != nil {
-			t.Fatal(err)
-		}
-		if err := testkit.Receive(t, patience, theirs.held, "the latch after ours"); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, ours.end())
+		assert.NoError(t, testkit.Receive(t, patience, theirs.held, "the latch after ours"))
 		select {
 		case err := <-next.held:
 			t.Fatalf("ours beside the latch: %v", err)
@@ -242,14 +207,8 @@ func TestALeaderLatchWaitsForLeasesWithItsNames(t *testing.T) {
 		if l, _, err := w.Lock(t.Context(), p.lock(), apitest.Query("ns="+ns)); err != nil || len(l.Hazards) != 0 || l.QueueLength != 1 {
 			t.Errorf("%+v, %v", l, err)
 		}
-		if err := theirs.end(); err != nil {
-			t.Fatal(err)
-		}
-		if err := testkit.Receive(t, patience, next.held, "ours after the latch"); err != nil {
-			t.Fatal(err)
-		}
-		if err := next.end(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, theirs.end())
+		assert.NoError(t, testkit.Receive(t, patience, next.held, "ours after the latch"))
+		assert.NoError(t, next.end())
 	}
 }

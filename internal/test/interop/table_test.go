@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // tablePath is the page whose table these tests verify: each cell is a pair.
@@ -27,9 +29,7 @@ func (p pair) lock() string { return p.mode + "-" + p.kind }
 func readTable(t testing.TB) (pairs []pair) {
 	t.Helper()
 	page, err := os.ReadFile(tablePath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var columns []string
 	for line := range strings.Lines(string(page)) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
@@ -73,9 +73,7 @@ func TestTheTableHasACellForEachDialectModeAndClient(t *testing.T) {
 		"kazoo-lock-extra", "kazoo-lock-named", "kazoo-write", "kazoo-read", "go-zookeeper", "zookeeper-writelock", "hbase-write", "hbase-read"}
 	got := make(map[string]string)
 	for _, p := range readTable(t) {
-		if !slices.Contains([]string{"excludes", "deadlocks", "shares", "no"}, p.word) {
-			t.Errorf("%v: %q", p, p.word)
-		}
+		assert.That(t, slices.Contains([]string{"excludes", "deadlocks", "shares", "no"}, p.word), "%v: %q", p, p.word)
 		got[p.String()] = p.word
 	}
 	columns := make(map[string][]string) // of each kind
@@ -88,9 +86,8 @@ func TestTheTableHasACellForEachDialectModeAndClient(t *testing.T) {
 			for _, mode := range []string{"exclusive", "shared"} {
 				p := pair{ns: ns, mode: mode, kind: kind}
 				word := got[p.String()]
-				if reads := strings.HasSuffix(kind, "-read") && mode == "shared"; reads != (word == "shares") || word == "" {
-					t.Errorf("%v: %q", p, word)
-				}
+				assert.That(t, (strings.HasSuffix(kind, "-read") && mode == "shared") == (word == "shares") && word != "",
+					"%v: %q", p, word)
 				if (ns == "all" || ns == custom) && mode == "exclusive" && word != "excludes" && word != "deadlocks" && kind != "curator-latch" {
 					t.Errorf("%v: %q; the dialect is for everybody", p, word)
 				}

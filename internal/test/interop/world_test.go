@@ -20,6 +20,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/childproc"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
@@ -80,9 +81,7 @@ var programs = map[string]func(t testing.TB) []string{
 	},
 	"go": func(t testing.TB) []string {
 		self, err := os.Executable()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		return []string{self}
 	},
 }
@@ -142,9 +141,7 @@ func newWorld(t testing.TB, flags ...string) *world {
 	addr, root := zkreal.SharedRealT(t)
 	w := &world{t: t, zkAddr: addr, root: root, listen: freeAddr(t), log: &journal{}, programs: make(map[string]*program)}
 	conn, events, err := zk.Connect([]string{addr}, steadySession, zk.WithLogInfo(false))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(conn.Close)
 	for e := range events {
 		if e.State == zk.StateHasSession {
@@ -179,9 +176,7 @@ func (w *world) fleet(root string, flags []string) {
 	w.Client = apitest.New(w.t, "http://"+w.listen)
 	w.startGateway()
 	w.t.Cleanup(func() {
-		if killed := w.proc.Stop(patience); killed {
-			w.t.Errorf("the gateway did not end")
-		}
+		assert.That(w.t, !w.proc.Stop(patience), "the gateway did not end")
 		if w.t.Failed() {
 			w.t.Logf("the end of the gateway's log:\n%s", w.log.tail())
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 )
 
 const s = time.Second
@@ -195,9 +195,7 @@ func TestEachBrokenPromiseIsFoundAndNothingElse(t *testing.T) {
 			h := &history{}
 			b.make(h)
 			found := Check(&h.History, times)
-			if b.rule == "" && len(found) > 0 {
-				t.Fatalf("found %+v", found)
-			}
+			assert.Must(t, b.rule != "" || len(found) <= 0, "found %+v", found)
 			var rules []string
 			for _, v := range found {
 				if !slices.Contains(rules, v.Rule) {
@@ -207,12 +205,9 @@ func TestEachBrokenPromiseIsFoundAndNothingElse(t *testing.T) {
 			want := strings.Split(b.rule, ", ")
 			slices.Sort(rules)
 			slices.Sort(want)
-			if b.rule != "" && !slices.Equal(rules, want) {
-				t.Errorf("found %+v, want %s", found, b.rule)
-			}
-			if b.name == "a contender whose client is silent, long after a fault" && len(found) != 1 {
-				t.Errorf("found %+v, want one", found)
-			}
+			assert.That(t, b.rule == "" || slices.Equal(rules, want), "found %+v, want %s", found, b.rule)
+			assert.That(t, b.name != "a contender whose client is silent, long after a fault" || len(found) == 1,
+				"found %+v, want one", found)
 		})
 	}
 }
@@ -251,7 +246,7 @@ func TestAViolationNamesTheLeases(t *testing.T) {
 
 func TestTheCheckerKnowsNothingOfTheGateway(t *testing.T) {
 	pkg, err := build.ImportDir(".", 0)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	for _, path := range pkg.Imports {
 		if std, err := build.Import(path, ".", build.FindOnly); err != nil || !std.Goroot {
 			t.Errorf("it imports %s", path)
